@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_BASE_H
+#define ENGINE_BASE_H
+
+/* What every module uses: checked arithmetic, cleanup, the clock. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define CLEANUP(f) __attribute__((cleanup(base_##f)))
+#define PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+
+static inline void base_free(void *p)
+{
+	free(*(void **)p);
+}
+
+static inline void base_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+}
+
+static inline bool u64_add(uint64_t a, uint64_t b, uint64_t *sum)
+{
+	return !__builtin_add_overflow(a, b, sum);
+}
+
+static inline bool u64_mul(uint64_t a, uint64_t b, uint64_t *product)
+{
+	return !__builtin_mul_overflow(a, b, product);
+}
+
+static inline uint64_t u64_min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t u64_max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* divisor > 0; never overflows. */
+static inline uint64_t u64_div_ceil(uint64_t n, uint64_t divisor)
+{
+	return n / divisor + (n % divisor != 0);
+}
+
+static inline uint64_t monotonic_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static inline uint64_t monotonic_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+#endif

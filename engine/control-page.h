@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CONTROL_PAGE_H
+#define ENGINE_CONTROL_PAGE_H
+
+/* One page of a rank's memory that anyone who may read its fragments reads beside them.
+ * Written by the trainer's thread inside frag_ calls (registry_epoch: under the registry's lock),
+ * read by the engine thread as atomics and by other processes as bytes.
+ */
+
+#include "engine/base.h"
+
+#include <stdatomic.h>
+
+enum control_phase {
+	CONTROL_ATTACHED, /* before frag_ready */
+	CONTROL_STABLE,	  /* from step_end to step_begin */
+	CONTROL_STEP,	  /* inside step_begin .. step_end */
+	CONTROL_FROZEN,	  /* held at a boundary */
+	CONTROL_CLOSED,	  /* frag_close was called, or the engine detached itself */
+};
+
+struct control_page {
+	uint64_t cookie[2];		   /* random; says that this is this process */
+	_Atomic uint64_t sequence;	   /* odd while state changes */
+	_Atomic uint64_t registry_epoch;   /* grows when memory is registered or dropped */
+	_Atomic uint64_t step;		   /* steps ended */
+	_Atomic uint64_t boundary;	   /* boundaries passed */
+	_Atomic uint64_t generation;	   /* the newest this rank has */
+	_Atomic uint64_t grads;		   /* odd while gradients are valid; grows at valid and at gone */
+	_Atomic uint32_t phase;		   /* enum control_phase */
+	uint32_t reserved;
+	_Atomic double loss_scale;	   /* of the valid gradients */
+	uint8_t spare[48];
+};
+static_assert(sizeof(struct control_page) == 128, "control page");
+
+#endif

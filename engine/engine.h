@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+/* The door of the engine for fs/ and the helpers: an observer of a job (later: of a checkpoint).
+ *
+ * Any thread may call any function here.  What a function copies out is the caller's; the names and
+ * arrays an engine_param or engine_group points to live until engine_close.
+ */
+
+#include "engine/base.h"
+#include "engine/frag.h"
+
+struct engine;
+
+struct engine_options {
+	const char *source;	/* "HOST:PORT[,HOST:PORT]" */
+	const char *key_file;	/* NULL: FRAG_KEY_FILE, else the key the job left under the user's
+				 * runtime directory */
+	const char *transport;	/* "auto" (NULL), "host": refuse other ways, "zmq": never memory */
+	unsigned timeout_ms;	/* silence after which a request fails; 0: 10000 */
+	bool plain;		/* speak to a job that has no key */
+	bool readahead_off;
+};
+
+/* Connects and fetches the catalog; blocks at most timeout_ms.  On error why (whysize bytes) has one
+ * line for the user, such as "127.0.0.1:21017: 3 of 4 ranks have joined".
+ * -EINVAL, -ENOENT (nobody there), -EAGAIN (not ready), -EACCES (key), -EPROTO (version), -ETIMEDOUT.
+ */
+int engine_open(struct engine **e, const struct engine_options *options, char *why, size_t whysize);
+void engine_close(struct engine *e);
+
+/* ---- what there is; the params and groups of a job do not change while it is mounted ---- */
+
+struct engine_param {
+	const char *name;
+	const char *coordinate; /* "" : none */
+	enum frag_dtype dtype;	/* of the low-precision parameter */
+	uint32_t ndim;
+	const uint64_t *shape;
+	uint64_t numel;
+	int group; /* -1: none */
+	bool frozen;
+};
+
+struct engine_group {
+	const char *kind; /* "zero0" ... "zero3", "fsdp2" */
+	uint32_t shards;
+	uint32_t replicas;
+	uint32_t sub_groups;
+	uint32_t nparams;
+	const uint32_t *params; /* in the optimizer's order */
+	uint32_t nranks;	/* shards * replicas */
+	const uint32_t *ranks;	/* ranks[replica * shards + shard] */
+};
+
+uint32_t engine_nparams(struct engine *e);
+uint32_t engine_ngroups(struct engine *e);
+uint32_t engine_nranks(struct engine *e);
+
+/* False: no such number. */
+bool engine_param(struct engine *e, uint32_t param, struct engine_param *out);
+bool engine_group(struct engine *e, uint32_t group, struct engine_group *out);
+
+/* The parameter of that name and coordinate ("" : none).  -ENOENT. */
+int engine_find_param(struct engine *e, const char *name, const char *coordinate, uint32_t *param);
+
+/* ---- states: they come and go; engine_epoch grows when any did, or a rank came or went ---- */
+
+enum {
+	ENGINE_STATE_WRITABLE = 1 << 0,
+	ENGINE_STATE_LP = 1 << 1, /* the low-precision parameter */
+};
+
+struct engine_state {
+	char key[FRAG_KEY_MAX + 1]; /* also the file's name: "fp32", "grad", "exp_avg", "bf16" ... */
+	enum frag_dtype dtype;
+	uint64_t bytes; /* of the whole parameter; in a rank's view: of what the rank has */
+	unsigned flags;
+};
+
+uint64_t engine_epoch(struct engine *e);
+
+/* Both return how many there are, sorted by key, and write at most max; -ENOENT: no such param, rank.
+ * The second: what that rank holds of it.
+ */
+int engine_states(struct engine *e, uint32_t param, struct engine_state *out, int max);
+int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct engine_state *out,
+		       int max);
+
+/* States of a rank's whole flat partition, padding included, and a group's hyper-parameters (dtype
+ * FRAG_F64).
+ */
+int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
+			    struct engine_state *out, int max);
+int engine_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max);
+
+enum engine_rank_state { ENGINE_RANK_UNKNOWN, ENGINE_RANK_ALIVE, ENGINE_RANK_LOST };
+
+struct engine_rank {
+	char host[64];
+	char address[128];
+	int64_t pid;
+	enum engine_rank_state state;
+	char why[128];	      /* lost: why */
+	uint64_t since_ms;    /* how long it has been in this state */
+	const char *way;      /* "host", "zmq": how its bytes are read */
+	uint64_t step;
+	uint64_t boundary;
+	uint64_t generation;
+	const char *phase; /* "ready", "stable", "step", "frozen", "closed" */
+	uint64_t bytes_host; /* registered, by tier */
+};
+
+bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out);
+
+struct engine_job {
+	char id[128];
+	char address[128]; /* that it was reached by */
+	uint64_t step;
+	uint64_t generation;
+	const char *phase;
+	uint32_t alive; /* ranks */
+	bool authenticated;
+};
+
+void engine_job(struct engine *e, struct engine_job *out);
+
+/* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such.
+ * what: "config", "health", "metrics" (Prometheus), "inflight", "log".
+ */
+char *engine_text(struct engine *e, const char *what);
+
+/* The table of a parameter's fragments, over all ranks and states: rank state tier offset count. */
+char *engine_fragments(struct engine *e, uint32_t param);
+
+/* ---- reading and writing ---- */
+
+enum engine_address_kind {
+	ENGINE_PARAM,		/* param, key */
+	ENGINE_RANK_PARAM,	/* rank, param, key: what the rank holds of it */
+	ENGINE_RANK_PARTITION,	/* rank, group, sub, key: the flat partition */
+	ENGINE_HYPER,		/* group, key: one float64 */
+};
+
+struct engine_address {
+	enum engine_address_kind kind;
+	uint32_t param;
+	uint32_t group;
+	uint32_t sub;
+	uint32_t rank;
+	char key[FRAG_KEY_MAX + 1];
+};
+
+struct engine_file; /* something opened: its read-ahead now, its view of one generation later */
+
+/* -ENOENT: no such state (now).  *bytes: its size. */
+int engine_file_open(struct engine *e, const struct engine_address *address,
+		     struct engine_file **file, uint64_t *bytes);
+/* No request of the file may be under way. */
+void engine_file_close(struct engine_file *file);
+
+/* One request, the caller's memory until done is called: exactly once, with the bytes at data (lent
+ * until done returns) and their number, or NULL and -errno: -EIO (an owner is lost), -ETIMEDOUT,
+ * -ENODATA (gradients, with nowait), -ECANCELED, -ESTALE (the state was dropped or replaced).
+ * done may be called before engine_read returns, or later from another thread.
+ */
+struct engine_read {
+	struct engine_file *file;
+	uint64_t offset; /* bytes */
+	size_t size;	 /* at most ENGINE_READ_MAX; cut at the end of the state */
+	bool nowait;	 /* gradients that are not valid now: -ENODATA instead of waiting */
+	void (*done)(struct engine_read *read, const void *data, int64_t result);
+	void *owner;
+	void *private; /* the engine's; NULL before engine_read */
+};
+
+enum { ENGINE_READ_MAX = 1 << 20 };
+
+void engine_read(struct engine *e, struct engine_read *read);
+
+/* Makes done come soon, with -ECANCELED, if it has not yet.  Idempotent; not after done. */
+void engine_read_cancel(struct engine *e, struct engine_read *read);
+
+/* All or nothing: extents of one file, sorted, not overlapping.  Result 0 when every holder has
+ * applied it; else nobody keeps it: -EIO, -ETIMEDOUT, -ECANCELED, -EROFS.
+ */
+struct engine_extent {
+	uint64_t offset; /* bytes */
+	uint64_t size;
+	const void *data;
+};
+
+struct engine_write {
+	struct engine_file *file;
+	const struct engine_extent *extents;
+	size_t nextents;
+	void (*done)(struct engine_write *write, int result);
+	void *owner;
+	void *private;
+};
+
+void engine_write(struct engine *e, struct engine_write *write);
+void engine_write_cancel(struct engine *e, struct engine_write *write);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FRAG_H
+#define FRAG_H
+
+/* libfrag: shows the sharded state of a training job, so that `fragfs HOST:PORT /frag` can mount
+ * it and ranks can read and write each other's.  One struct frag per process, one process per rank.
+ *
+ *	struct frag *f;
+ *
+ *	frag_open(&f, NULL);				 rank, world, address from the environment
+ *	for (i = 0; i < n; i++)
+ *		param[i] = frag_param(f, &(struct frag_tensor){ sizeof(struct frag_tensor), ... });
+ *	group = frag_group(f, param, n, &(struct frag_zero){ sizeof(struct frag_zero), .stage = 2 });
+ *	frag_state_alloc(f, group, 0, "fp32", FRAG_F32, &master);
+ *	frag_state_keep(f, group, 0, "exp_avg", FRAG_F32, my_buffer);
+ *	frag_ready(f);					 from here on it can be mounted
+ *	for (;;) {
+ *		frag_grads_gone(f);   backward();   frag_grads_valid(f, loss_scale);
+ *		frag_step_begin(f);   adam();       frag_step_end(f);
+ *	}
+ *	frag_close(f);
+ *
+ * Errors.  Functions return 0 (or what they say) or -errno, and leave a line on stderr where the
+ * cause is not the caller's argument.  A job must never stop for this library: when frag_open fails
+ * it sets *f to NULL, and every function takes a NULL f: it does nothing and returns -EINVAL.
+ * After fork the child's f is dead: its calls return -EINVAL and touch nothing.
+ *
+ * Threads.  One thread at a time may be inside a frag_ call of one f (the trainer's, as a rule),
+ * beside the engine's own thread, which blocks all signals.
+ *
+ * Memory.  Arguments are borrowed for the call.  Memory given to a ..._keep function or as lp stays
+ * the caller's and must stay mapped until it is dropped; if it is freed early, readers get EFAULT,
+ * nothing crashes.  Memory from frag_state_alloc is the library's until frag_close.
+ *
+ * Units.  numel, offsets in partitions and in parameters are elements; bytes are named so.
+ * Structs begin with their size, set by the caller, so that later versions can append to them.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FRAG_API __attribute__((visibility("default")))
+#else
+#define FRAG_API
+#endif
+
+struct frag;
+
+enum frag_dtype {
+	FRAG_F32 = 1,
+	FRAG_F64,
+	FRAG_F16,
+	FRAG_BF16,
+	FRAG_F8_E4M3,
+	FRAG_F8_E5M2,
+	FRAG_I8,
+	FRAG_I16,
+	FRAG_I32,
+	FRAG_I64,
+	FRAG_U8,
+	FRAG_BOOL,
+};
+
+enum {
+	FRAG_NAME_MAX = 1023,	   /* bytes of a parameter's name */
+	FRAG_KEY_MAX = 63,	   /* bytes of a state's key, a coordinate, a hyper-parameter's name */
+	FRAG_DIMS_MAX = 16,
+	FRAG_PARAMS_MAX = 4 << 20, /* of a job */
+	FRAG_GROUPS_MAX = 65536,
+	FRAG_WORLD_MAX = 65536,
+};
+
+/* Bytes of one element; 0: no such dtype.  Any thread. */
+FRAG_API size_t frag_dtype_size(enum frag_dtype dtype);
+/* "float32", "bfloat16" ...; "?": no such dtype.  Any thread. */
+FRAG_API const char *frag_dtype_name(enum frag_dtype dtype);
+FRAG_API const char *frag_version(void);
+
+/* ---- a rank ---- */
+
+/* What is 0 or NULL comes from the environment (man frag(3) has the table). */
+struct frag_config {
+	size_t size;		 /* sizeof(struct frag_config) */
+	const char *rank;	 /* decimal text, so that 0 can be told from unset */
+	uint32_t world;		 /* ranks of the job */
+	const char *job;	 /* job id */
+	const char *master_addr; /* where rank 0 listens */
+	uint16_t port;
+	const char *key_file;
+};
+
+/* -EINVAL: no rank or world to be found, or they contradict; -EBUSY: a second frag_open;
+ * -EADDRINUSE; -EACCES: key file readable by others; others of socket(2), mmap(2).
+ * Waits for nobody: finding the other ranks goes on in the engine's thread.
+ */
+FRAG_API int frag_open(struct frag **f, const struct frag_config *config);
+FRAG_API void frag_close(struct frag *f);
+
+FRAG_API int frag_rank(const struct frag *f);
+FRAG_API int frag_world(const struct frag *f);
+
+/* ---- what this rank has; all before frag_ready, states also after it ---- */
+
+enum {
+	FRAG_FROZEN = 1 << 0, /* requires_grad is False: no fragment, no states */
+};
+
+struct frag_tensor {
+	size_t size;		/* sizeof(struct frag_tensor) */
+	const char *name;	/* "layers.17.mlp.up.weight"; unique together with coordinate */
+	const char *coordinate; /* "tp=1", "ep=3,tp=0"; NULL: none */
+	enum frag_dtype dtype;	/* of the low-precision parameter */
+	uint32_t ndim;
+	const uint64_t *shape; /* [ndim] of the whole parameter (of this coordinate) */
+	void *lp;	       /* the whole low-precision parameter on this rank, or NULL */
+	void *lp_shard;	       /* stage 3, FSDP2: this rank's piece of it, padded (ceil), or NULL */
+	unsigned flags;
+};
+
+/* Returns the parameter's number, 0, 1, 2 ... in order of calls.
+ * -EINVAL, -EEXIST: (name, coordinate) given twice; -EOVERFLOW: bytes do not fit 63 bits.
+ */
+FRAG_API int frag_param(struct frag *f, const struct frag_tensor *tensor);
+
+enum frag_sharding {
+	FRAG_ZERO,  /* as stage says */
+	FRAG_FSDP2, /* rows of dimension 0, torch.chunk; stage is not looked at */
+};
+
+enum {
+	FRAG_ROUND_ROBIN = 1 << 0, /* stages 1 and 2: round_robin_gradients */
+};
+
+struct frag_zero {
+	size_t size; /* sizeof(struct frag_zero) */
+	int stage;   /* 0 to 3; BF16_Optimizer has the layout of stage 1 */
+	enum frag_sharding sharding;
+	const uint32_t *ranks; /* [nranks] that share the group, of replica 0 first; NULL: all */
+	uint32_t nranks;
+	uint32_t replicas;	 /* HSDP: nranks / replicas shards; 0 and 1: no replicas */
+	uint64_t sub_group_size; /* stage 3, elements of a shard; 0: 1000000000 */
+	unsigned flags;
+};
+
+/* An optimizer's param group: params[n] in its order.  Returns its number, 0, 1, 2 ...
+ * All ranks of zero->ranks must give the same group, in the same order of calls among them.
+ * -EINVAL: a parameter twice or unknown, this rank not among ranks, nranks not a multiple of
+ * replicas.
+ */
+FRAG_API int frag_group(struct frag *f, const int *params, size_t n, const struct frag_zero *zero);
+
+/* How many sub-groups, and elements of this rank's flat partition of one, padding included.
+ * 0: no such group.
+ */
+FRAG_API uint32_t frag_sub_groups(const struct frag *f, int group);
+FRAG_API uint64_t frag_partition_numel(const struct frag *f, int group, uint32_t sub);
+
+/* Where a parameter lies in this rank's partition (DeepSpeed's lp and hp fragment_address). */
+struct frag_fragment {
+	uint32_t group;
+	uint32_t sub;
+	uint64_t partition_offset;
+	uint64_t param_offset;
+	uint64_t numel;
+};
+
+/* -ENOENT: nothing of it on this rank. */
+FRAG_API int frag_fragment(const struct frag *f, int param, struct frag_fragment *fragment);
+
+/* A partition-shaped state: "fp32" (the master), "grad", or an optimizer's key.
+ * alloc: zeroed memory of the library, in huge pages where the machine gives them.
+ * keep: the caller's memory, partition_numel elements.
+ * -EINVAL, -ENOENT: no such group or sub-group; -EEXIST: the key is there; -ENOMEM.
+ */
+FRAG_API int frag_state_alloc(struct frag *f, int group, uint32_t sub, const char *key,
+			      enum frag_dtype dtype, void **memory);
+FRAG_API int frag_state_keep(struct frag *f, int group, uint32_t sub, const char *key,
+			     enum frag_dtype dtype, void *memory);
+
+/* The same for a state that every rank holds for the whole group, unsharded and in the order of
+ * the flat tensor (stages 0 to 2; BF16_Optimizer's gradients): frag_flat_numel elements.
+ */
+FRAG_API int frag_state_keep_whole(struct frag *f, int group, const char *key,
+				   enum frag_dtype dtype, void *memory);
+FRAG_API uint64_t frag_flat_numel(const struct frag *f, int group);
+
+/* One parameter's fragment in memory of its own (FSDP2, lists of gradients): frag_fragment's numel
+ * elements.  All parameters of the group that have a fragment here need one before they can be read.
+ */
+FRAG_API int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dtype dtype,
+				void *memory);
+
+/* Forgets a state; memory of frag_state_alloc is freed.  -ENOENT. */
+FRAG_API int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key);
+
+/* A hyper-parameter of a group, shown as groups/<g>/<name>; an edit writes *value at a boundary. */
+FRAG_API int frag_hyper(struct frag *f, int group, const char *name, double *value);
+
+/* Memory that other ranks may read with frag_peer_read, under a name of this rank's own. */
+FRAG_API int frag_publish(struct frag *f, const char *name, void *memory, uint64_t bytes);
+
+/* What was given above is complete.  -EINVAL: it contradicts itself (the line says where).
+ * Returns at once; mounts are admitted when all ranks have come.
+ */
+FRAG_API int frag_ready(struct frag *f);
+
+/* ---- the step.  Cheap when nobody looks: a few atomic stores, no system call. ---- */
+
+FRAG_API int frag_grads_gone(struct frag *f);
+FRAG_API int frag_grads_valid(struct frag *f, double loss_scale);
+/* Boundaries: pending edits of state are applied inside these three. */
+FRAG_API int frag_step_begin(struct frag *f);
+FRAG_API int frag_step_end(struct frag *f);
+FRAG_API int frag_safe_point(struct frag *f);
+
+/* ---- reading and writing whole parameters, from any one rank, with nobody's help ----
+ *
+ * key: "fp32", "grad", an optimizer's key, or "lp" for the low-precision parameter.
+ * Bytes are copied, never computed with: -0.0 and signalling NaNs arrive as they are.
+ * -ENOENT: no such parameter or key; -ENODATA: gradients are not valid now; -EIO: an owner is lost;
+ * -ETIMEDOUT; -EINVAL: bytes is not the size of the parameter.
+ */
+FRAG_API int64_t frag_get_bytes(struct frag *f, int param, const char *key);
+FRAG_API int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes);
+FRAG_API int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, void *out,
+			    uint64_t bytes);
+
+/* Scatters value to every holder; "fp32" refreshes the low-precision copies too.  One rank calls.
+ * Returns when every holder has it staged; each applies it at its next boundary (this rank: now).
+ * On error nobody keeps it.
+ */
+FRAG_API int frag_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes);
+
+/* update(arg, param, grad, numel) for each full gradient as float32, then written back: one
+ * transaction for all.
+ */
+typedef void (*frag_grad_update)(void *arg, int param, float *grad, uint64_t numel);
+FRAG_API int frag_update_grads(struct frag *f, const int *params, size_t n, frag_grad_update update,
+			       void *arg);
+
+/* This rank's own fragment, at once; bytes is the fragment's.  set of "fp32" leaves the
+ * low-precision parameter: frag_update_lp.
+ */
+FRAG_API int frag_local_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes);
+FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const void *value,
+			    uint64_t bytes);
+
+/* The fragment's own memory in the flat state: numel of frag_fragment. */
+FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **memory,
+			     enum frag_dtype *dtype);
+
+/* Keys of the states a parameter has on this rank, NUL-terminated, sorted; returns how many there
+ * are, at most max are written.
+ */
+FRAG_API int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MAX + 1], int max);
+
+/* Copies this rank's fragment lp -> master (widening) or master -> lp (nearest even). */
+FRAG_API int frag_update_hp(struct frag *f, int param);
+FRAG_API int frag_update_lp(struct frag *f, int param);
+
+/* Builds a partition state from per-parameter pieces (DeepSpeed's map_to_flat_opt_states):
+ * pieces[i] is the fragment of the group's i-th parameter, frag_fragment's numel elements, or NULL;
+ * gaps and padding become 0.  The state is registered by frag_state_alloc if it is not there.
+ */
+FRAG_API int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, const char *key,
+				       enum frag_dtype dtype, const void *const *pieces, size_t n);
+
+/* ---- between ranks ---- */
+
+/* Reads what rank published.  -EAGAIN: it has not come yet, or has not published name. */
+FRAG_API int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, void *out,
+			    uint64_t bytes);
+
+/* Returns 0 when all ranks have called it as often.  -ETIMEDOUT; -EIO: a rank is lost. */
+FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);
+
+/* "HOST:PORT" to mount; NULL until it is known.  The library's. */
+FRAG_API const char *frag_address(const struct frag *f);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

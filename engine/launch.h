@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_LAUNCH_H
+#define ENGINE_LAUNCH_H
+
+/* Who this process is in its job, from frag_config and the launcher's environment. */
+
+#include "engine/base.h"
+#include "engine/frag.h"
+
+struct launch {
+	uint32_t rank;
+	uint32_t world;
+	char job[128];
+	char master_addr[128]; /* "" : none known, one host assumed */
+	uint16_t port;	       /* 0: not given */
+	char rendezvous[1024]; /* path of FRAG_RDZV=file:PATH, or "" */
+	char key_file[1024];   /* FRAG_KEY_FILE, or "" */
+	char host[64];	       /* FRAG_HOST, else boot id: what says that two processes share memory */
+	bool plain;	       /* FRAG_PLAIN=1: no authentication */
+};
+
+/* Order: *config, FRAG_*, torchrun, Open MPI, PMIx/PMI, Slurm.  On error why has one line naming
+ * the variable.  -EINVAL: none or bad.
+ */
+int launch_read(struct launch *l, const struct frag_config *config, char *why, size_t whysize);
+
+#endif

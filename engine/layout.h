@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_LAYOUT_H
+#define ENGINE_LAYOUT_H
+
+/* Where the elements of a param group's parameters lie in the partitions of its shards,
+ * from shapes alone, for all shards at once.  Arithmetic only: no I/O, no threads, no clock;
+ * memory is O(parameters), never O(parameters x shards).
+ *
+ * LAYOUT_FLAT: ZeRO stages 0, 1, 2 and BF16_Optimizer.  The trainable parameters, in order, are
+ * one flat tensor, padded at its end and cut into equal partitions:
+ *
+ *   | p0 | p1     | p2        | p3 |pad|       aligned = ceil(total / A) * A, A = alignment * shards
+ *   |-- shard 0 --|-- shard 1 --|-- 2 --|       partition = aligned / shards
+ *
+ *   (DeepSpeed stage_1_and_2.py: alignment 2 elements.  Stage 0 is one shard, alignment 1.)
+ *   Padding may cover the end of one shard and whole further shards.
+ *   round_robin: the flat order is positions 0, W, 2W ..., then 1, W+1 ... (W = shards),
+ *   counted over the trainable parameters.
+ *
+ * LAYOUT_PER_PARAM: ZeRO stage 3.  Every parameter is cut by itself: piece = ceil(numel / shards);
+ * shard s has [s * piece, min((s + 1) * piece, numel)).  Pieces, padding included, are laid end to
+ * end in the partition of a sub-group.  A sub-group is closed when its sum of pieces >=
+ * sub_group_size, or at the last parameter; one sub-group when sub_group_size >= the sum of all.
+ *
+ * LAYOUT_ROWS: FSDP2.  Like PER_PARAM, but cut along dimension 0 as torch.chunk does:
+ * rows = ceil(dim0 / shards) per shard, piece = rows * row elements; the last shards may have
+ * fewer rows or none.  A 0-dim parameter is one row of one element.
+ *
+ * All numbers are elements.  Frozen and zero-size parameters have no fragments.
+ */
+
+#include "engine/base.h"
+
+enum layout_kind { LAYOUT_FLAT, LAYOUT_PER_PARAM, LAYOUT_ROWS };
+
+struct layout_spec {
+	enum layout_kind kind;
+	uint32_t shards;	 /* > 0: processes that share the group (W) */
+	uint32_t alignment;	 /* FLAT: elements per shard the flat tensor is rounded to, > 0 */
+	bool round_robin;	 /* FLAT only */
+	uint64_t sub_group_size; /* PER_PARAM, ROWS: elements of a shard; 0: no limit */
+};
+
+struct layout_param {
+	uint64_t numel;
+	uint64_t row; /* elements of one index of dimension 0; ROWS only; 1 for a 0-dim parameter */
+	bool frozen;
+};
+
+struct layout {
+	enum layout_kind kind;
+	uint32_t shards;
+	uint32_t nparams;
+	uint32_t nsubs;		    /* sub-groups; FLAT: 1, or 0 when nothing is trainable */
+	uint64_t total;		    /* elements of all trainable parameters, without padding */
+	uint64_t *offset;	    /* [nparams] FLAT: in the flat tensor; else in the sub-group's partition */
+	uint64_t *numel;	    /* [nparams] 0 for frozen ones */
+	uint64_t *row;		    /* [nparams] ROWS, else NULL */
+	uint32_t *sub;		    /* [nparams] sub-group */
+	uint64_t *partition_numel;  /* [nsubs] elements of one shard's partition, padding included */
+};
+
+/* One run of one parameter in one shard's partition. */
+struct layout_fragment {
+	uint32_t shard;
+	uint32_t sub;
+	uint64_t partition_offset;
+	uint64_t param_offset;
+	uint64_t numel; /* > 0 */
+};
+
+/* Fills *l; on error *l needs no layout_fini.  -EINVAL: shards or alignment 0, or ROWS with a row
+ * that does not divide numel.  -EOVERFLOW: a sum does not fit 64 bits.  -ENOMEM.
+ */
+int layout_init(struct layout *l, const struct layout_spec *spec, const struct layout_param *params,
+		uint32_t nparams);
+void layout_fini(struct layout *l);
+
+/* The fragment that holds element `at` of the parameter, cut to begin there: param_offset == at.
+ * Walk a range [a, b): for (at = a; at < b && layout_find(l, p, at, &f); at += f.numel).
+ * False: at is past the end, or the parameter has no fragments.
+ */
+bool layout_find(const struct layout *l, uint32_t param, uint64_t at, struct layout_fragment *f);
+
+/* The whole fragment of the parameter on one shard.  False: it has none there. */
+bool layout_on_shard(const struct layout *l, uint32_t param, uint32_t shard,
+		     struct layout_fragment *f);
+
+/* Elements of the shard's partition of sub-group sub that belong to no parameter. */
+uint64_t layout_padding(const struct layout *l, uint32_t shard, uint32_t sub);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LOG_KEPT = 256, LOG_LINE = 320 };
+
+static const char *const level_names[] = { "error", "warn", "info", "debug", "trace" };
+
+static struct {
+	pthread_mutex_t lock;
+	char prefix[48];
+	int level; /* -1: not looked up yet */
+	uint64_t count;
+	char lines[LOG_KEPT][LOG_LINE];
+} journal = { .lock = PTHREAD_MUTEX_INITIALIZER, .level = -1 };
+
+int log_level_from_name(const char *name, enum log_level *level)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(level_names); i++) {
+		if (!strcmp(name, level_names[i])) {
+			*level = (enum log_level)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static int level_from_environment(void)
+{
+	const char *name = getenv("FRAG_LOG");
+	enum log_level level = LOG_WARN;
+
+	if (name && log_level_from_name(name, &level))
+		fprintf(stderr, "fragfs: warn: FRAG_LOG=%s is none of error, warn, info, debug, trace\n",
+			name);
+	return (int)level;
+}
+
+void log_set_prefix(const char *prefix)
+{
+	pthread_mutex_lock(&journal.lock);
+	snprintf(journal.prefix, sizeof(journal.prefix), "%s", prefix);
+	pthread_mutex_unlock(&journal.lock);
+}
+
+void log_set_level(enum log_level level)
+{
+	pthread_mutex_lock(&journal.lock);
+	journal.level = (int)level;
+	pthread_mutex_unlock(&journal.lock);
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	char text[LOG_LINE - 80], *line;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+
+	pthread_mutex_lock(&journal.lock);
+	if (journal.level < 0)
+		journal.level = level_from_environment();
+	if ((int)level <= journal.level) {
+		line = journal.lines[journal.count++ % LOG_KEPT];
+		snprintf(line, LOG_LINE, "fragfs: %s: %s%s%s\n", level_names[level], journal.prefix,
+			 journal.prefix[0] ? ": " : "", text);
+		fputs(line, stderr);
+	}
+	pthread_mutex_unlock(&journal.lock);
+}
+
+size_t log_tail(char *text, size_t size)
+{
+	uint64_t first;
+	size_t used = 0;
+
+	if (!size)
+		return 0;
+	pthread_mutex_lock(&journal.lock);
+	first = journal.count > LOG_KEPT ? journal.count - LOG_KEPT : 0;
+	for (size_t total = 0; first < journal.count; first++) {
+		total = 0;
+		for (uint64_t i = first; i < journal.count; i++)
+			total += strlen(journal.lines[i % LOG_KEPT]);
+		if (total < size)
+			break;
+	}
+	for (uint64_t i = first; i < journal.count; i++) {
+		size_t length = strlen(journal.lines[i % LOG_KEPT]);
+
+		memcpy(text + used, journal.lines[i % LOG_KEPT], length);
+		used += length;
+	}
+	pthread_mutex_unlock(&journal.lock);
+	text[used] = '\0';
+	return used;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_LOG_H
+#define ENGINE_LOG_H
+
+/* One line per event, "fragfs: warn: rank 3: ..." on stderr; the newest lines are kept
+ * for .frag/log.  Any thread.  Level from FRAG_LOG (error, warn, info, debug, trace);
+ * default warn.
+ */
+
+#include "engine/base.h"
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
+
+/* prefix goes before each message, for example "rank 3"; copied, cut at 47 characters. */
+void log_set_prefix(const char *prefix);
+void log_set_level(enum log_level level);
+
+/* -EINVAL: no such level name. */
+int log_level_from_name(const char *name, enum log_level *level);
+
+void log_line(enum log_level level, const char *fmt, ...) PRINTF(2, 3);
+
+#define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
+#define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
+
+/* Copies the newest kept lines, oldest first, whole lines only, as a NUL-terminated text
+ * of less than size bytes.  Returns its length.
+ */
+size_t log_tail(char *text, size_t size);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_TRANSPORT_H
+#define ENGINE_TRANSPORT_H
+
+/* Point to point between the engines of two processes.  A port: it never blocks, never retries,
+ * never chooses.  Two kinds of service, and an implementation has one or both:
+ *
+ *   messages   connect, send, turn: whole messages, in order per peer, each delivered once or
+ *              never.  A lost peer is not reported here: the engine's own heartbeats find it.
+ *   memory     attach, get: reads another process's memory without its help.
+ *
+ *   loop   messages and memory inside one process, for tests: N engines, stepped
+ *   host   memory of processes of this machine (process_vm_readv, sealed memfds)
+ *   zmq    messages, ZeroMQ over TCP, CURVE
+ *   (ucx: messages between ranks of a closed fabric, to come)
+ */
+
+#include "engine/base.h"
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+enum {
+	TRANSPORT_MESSAGE_MAX = 2 << 20, /* bytes; larger ones are never sent, and dropped if received */
+	TRANSPORT_PEERS_MAX = 65536,
+};
+
+struct transport_config {
+	const char *bind;	  /* zmq: "tcp://10.0.0.1:21017", port 0 or absent: any free one below
+				   * 32768; NULL: only connects out.  loop: ignored */
+	const uint8_t *key;	  /* 32 bytes, the job's secret: CURVE; NULL: plain, unauthenticated */
+	uint32_t queue_max;	  /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
+};
+
+/* Takes one received message; data lasts until it returns.  May call send, not turn or close. */
+typedef void (*transport_receive)(void *owner, uint32_t peer, const void *data, size_t size);
+
+/* What the owner's control page (engine/control-page.h) must say around a get. */
+struct transport_target {
+	pid_t pid;
+	uint64_t control;   /* address of the owner's control page */
+	uint64_t cookie[2]; /* its first 16 bytes */
+};
+
+struct transport; /* each implementation has its own; the first member is the ops pointer */
+
+struct transport_ops {
+	const char *name;
+
+	/* -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL, -ENOMEM, -EMFILE. */
+	int (*open)(struct transport **t, const struct transport_config *config);
+	void (*close)(struct transport *t);
+
+	/* ---- messages; NULL where there are none.  Owner's thread only. ---- */
+
+	/* A descriptor to poll for POLLIN: then call turn. */
+	int (*fd)(struct transport *t);
+
+	/* The address others connect to, "tcp://10.0.0.1:21018" or "loop:3"; the transport's. */
+	const char *(*address)(struct transport *t);
+
+	/* Gives the number by which to send.  Returns at once: whether anyone answers shows in
+	 * messages only.  -EINVAL: not an address; -ENFILE: TRANSPORT_PEERS_MAX reached.
+	 * Peers that connect to us get numbers at their first message.
+	 */
+	int (*connect)(struct transport *t, const char *address, uint32_t *peer);
+	void (*disconnect)(struct transport *t, uint32_t peer);
+
+	/* Sends the parts, copied, as one message of at most TRANSPORT_MESSAGE_MAX bytes.
+	 * -EAGAIN: the peer's queue is full; -EMSGSIZE; -ENOTCONN: no such peer.
+	 */
+	int (*send)(struct transport *t, uint32_t peer, const struct iovec *parts, unsigned nparts);
+
+	/* Delivers what has come, at most max messages.  Returns how many. */
+	int (*turn)(struct transport *t, transport_receive receive, void *owner, int max);
+
+	/* ---- memory; NULL where there is none.  Any thread, and blocks only for the copy. ---- */
+
+	/* Looks whether target's memory can be read at all: 0; -EPERM (another user, Yama),
+	 * -ESRCH (no such process), -ESTALE (the cookie differs: another process has its pid).
+	 * On success *peer is the number for get.
+	 */
+	int (*attach)(struct transport *t, const struct transport_target *target, uint32_t *peer);
+	void (*detach)(struct transport *t, uint32_t peer);
+
+	/* Copies remote ranges (addresses of the target, base and length) to local ones of the same
+	 * total, then copies the target's control page to control, in this order, so that what
+	 * control says was true after the bytes were read.  control_size bytes of it.
+	 * -EFAULT: a range is not mapped there (freed); -ESRCH: the process is gone;
+	 * -ESTALE: the cookie differs.  Nothing is promised of local's content on error.
+	 */
+	int (*get)(struct transport *t, uint32_t peer, const struct iovec *local, unsigned nlocal,
+		   const struct iovec *remote, unsigned nremote, void *control, size_t control_size);
+
+	/* host only, else NULL.  From now on [address, address + size) of the target is read by a
+	 * mapping of its descriptor fd (a sealed memfd, reopened read-only through /proc).  An
+	 * error means only that get goes on as before.
+	 */
+	int (*share)(struct transport *t, uint32_t peer, int fd, uint64_t address, uint64_t size);
+};
+
+extern const struct transport_ops transport_loop;
+extern const struct transport_ops transport_host;
+extern const struct transport_ops transport_zmq;
+
+#endif
