@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs one test: run-test.sh COMMAND...  It gets a folder of its own for what it makes (TMPDIR,
+# XDG_RUNTIME_DIR, HOME), the built programs first in PATH, freed memory filled with a random byte,
+# and TEST_TIMEOUT seconds (300) before it and what it started are killed.
+set -u
+scratch=$(mktemp -d /tmp/frag-test.XXXXXX) || exit 99
+chmod 0700 "$scratch"
+seconds=${TEST_TIMEOUT:-300}
+
+finish() {
+	sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* \($scratch[^ ]*\) .*|\1|p" /proc/self/mountinfo | sort -r |
+	while read -r left; do
+		echo "run-test: still mounted: $left"
+		fusermount3 -u -z "$left" 2>/dev/null || umount -l "$left"
+	done
+	rm -rf --one-file-system "$scratch"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+TMPDIR=$scratch XDG_RUNTIME_DIR=$scratch HOME=$scratch
+PATH=${top_builddir:-.}:$PATH
+LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
+: "${MALLOC_PERTURB_:=$(($$ % 255 + 1))}"
+: "${CK_DEFAULT_TIMEOUT:=60}"
+ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:${ASAN_OPTIONS:-}
+UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}
+TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:${TSAN_OPTIONS:-}
+export TMPDIR XDG_RUNTIME_DIR HOME PATH LC_ALL PYTHONDONTWRITEBYTECODE MALLOC_PERTURB_ \
+	CK_DEFAULT_TIMEOUT ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
+
+# A launcher around us must not make every test a rank of its job.
+unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+
+timeout -k 10 "$seconds" "$@"
+status=$?
+case $status in
+0 | 77) ;;
+124 | 137) echo "run-test: killed after $seconds seconds" ;;
+*) echo "run-test: exit $status, MALLOC_PERTURB_=$MALLOC_PERTURB_" ;;
+esac
+exit $status

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+START_TEST(level_names_are_known)
+{
+	enum log_level level;
+
+	ck_assert_int_eq(log_level_from_name("trace", &level), 0);
+	ck_assert_int_eq(level, LOG_TRACE);
+	ck_assert_int_eq(log_level_from_name("loud", &level), -EINVAL);
+}
+END_TEST
+
+START_TEST(tail_keeps_lines_above_the_level_in_order)
+{
+	char text[512];
+
+	log_set_prefix("rank 3");
+	log_set_level(LOG_WARN);
+	log_warn("first %d", 1);
+	log_debug("unseen");
+	log_error("second");
+	ck_assert_uint_eq(log_tail(text, sizeof(text)), strlen(text));
+	ck_assert_ptr_nonnull(strstr(text, "rank 3: first 1"));
+	ck_assert_ptr_null(strstr(text, "unseen"));
+	ck_assert(strstr(text, "first 1") < strstr(text, "second"));
+}
+END_TEST
+
+START_TEST(tail_of_a_small_buffer_is_whole_lines_of_the_newest)
+{
+	char text[64];
+
+	log_set_prefix("");
+	log_set_level(LOG_WARN);
+	for (int i = 0; i < 1000; i++)
+		log_warn("line %d", i);
+	log_tail(text, sizeof(text));
+	ck_assert_ptr_nonnull(strstr(text, "line 999"));
+	ck_assert_int_eq(text[strlen(text) - 1], '\n');
+	ck_assert(!strncmp(text, "fragfs: ", 8));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("log");
+	TCase *t = tcase_create("log");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_test(t, level_names_are_known);
+	tcase_add_test(t, tail_keeps_lines_above_the_level_in_order);
+	tcase_add_test(t, tail_of_a_small_buffer_is_whole_lines_of_the_newest);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
