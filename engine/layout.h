@@ -15,7 +15,7 @@
  *   (DeepSpeed stage_1_and_2.py: alignment 2 elements.  Stage 0 is one shard, alignment 1.)
  *   Padding may cover the end of one shard and whole further shards.
  *   round_robin: the flat order is positions 0, W, 2W ..., then 1, W+1 ... (W = shards),
- *   counted over the trainable parameters.
+ *   counted over the parameters that are left.
  *
  * LAYOUT_PER_PARAM: ZeRO stage 3.  Every parameter is cut by itself: piece = ceil(numel / shards);
  * shard s has [s * piece, min((s + 1) * piece, numel)).  Pieces, padding included, are laid end to
@@ -26,7 +26,8 @@
  * rows = ceil(dim0 / shards) per shard, piece = rows * row elements; the last shards may have
  * fewer rows or none.  A 0-dim parameter is one row of one element.
  *
- * All numbers are elements.  Frozen and zero-size parameters have no fragments.
+ * All numbers are elements.  Frozen and zero-size parameters have no fragments and are left out
+ * before anything is counted, as DeepSpeed 0.19.8 does (is_optimized_parameter).
  */
 
 #include "engine/base.h"
@@ -56,7 +57,7 @@ struct layout {
 	uint64_t *offset;	    /* [nparams] FLAT: in the flat tensor; else in the sub-group's partition */
 	uint64_t *numel;	    /* [nparams] 0 for frozen ones */
 	uint64_t *row;		    /* [nparams] ROWS, else NULL */
-	uint32_t *sub;		    /* [nparams] sub-group */
+	uint32_t *sub;		    /* [nparams] sub-group; never falls */
 	uint64_t *partition_numel;  /* [nsubs] elements of one shard's partition, padding included */
 };
 
@@ -70,7 +71,8 @@ struct layout_fragment {
 };
 
 /* Fills *l; on error *l needs no layout_fini.  -EINVAL: shards or alignment 0, or ROWS with a row
- * that does not divide numel.  -EOVERFLOW: a sum does not fit 64 bits.  -ENOMEM.
+ * that does not divide numel.  -EOVERFLOW: a sum, padding included, does not fit 64 bits.
+ * -ENOMEM.
  */
 int layout_init(struct layout *l, const struct layout_spec *spec, const struct layout_param *params,
 		uint32_t nparams);
@@ -86,7 +88,9 @@ bool layout_find(const struct layout *l, uint32_t param, uint64_t at, struct lay
 bool layout_on_shard(const struct layout *l, uint32_t param, uint32_t shard,
 		     struct layout_fragment *f);
 
-/* Elements of the shard's partition of sub-group sub that belong to no parameter. */
+/* Elements of the shard's partition of sub-group sub that belong to no parameter.  O(1) for FLAT,
+ * else O(parameters of the sub-group).
+ */
 uint64_t layout_padding(const struct layout *l, uint32_t shard, uint32_t sub);
 
 #endif

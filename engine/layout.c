@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/layout.h"
+
+#include <errno.h>
+
+static bool has_elements(const struct layout_param *p)
+{
+	return !p->frozen && p->numel;
+}
+
+static int spec_check(const struct layout_spec *spec, const struct layout_param *params,
+		      uint32_t nparams)
+{
+	if (spec->kind > LAYOUT_ROWS || !spec->shards)
+		return -EINVAL;
+	if (spec->kind == LAYOUT_FLAT && !spec->alignment)
+		return -EINVAL;
+	for (uint32_t i = 0; spec->kind == LAYOUT_ROWS && i < nparams; i++)
+		if (params[i].numel && (!params[i].row || params[i].numel % params[i].row))
+			return -EINVAL;
+	return 0;
+}
+
+/* The array of n, never NULL for n = 0. */
+static void *array(uint32_t n, size_t size)
+{
+	return calloc(n ? n : 1, size);
+}
+
+static int layout_allocate(struct layout *l)
+{
+	l->offset = array(l->nparams, sizeof(*l->offset));
+	l->numel = array(l->nparams, sizeof(*l->numel));
+	l->sub = array(l->nparams, sizeof(*l->sub));
+	if (l->kind == LAYOUT_ROWS)
+		l->row = array(l->nparams, sizeof(*l->row));
+	if (!l->offset || !l->numel || !l->sub || (l->kind == LAYOUT_ROWS && !l->row))
+		return -ENOMEM;
+	return 0;
+}
+
+static int layout_take(struct layout *l, const struct layout_param *params)
+{
+	for (uint32_t i = 0; i < l->nparams; i++) {
+		if (!has_elements(&params[i]))
+			continue;
+		l->numel[i] = params[i].numel;
+		if (l->row)
+			l->row[i] = params[i].row;
+		if (!u64_add(l->total, params[i].numel, &l->total))
+			return -EOVERFLOW;
+	}
+	return 0;
+}
+
+/* ---- FLAT ---- */
+
+static void flat_in_order(struct layout *l)
+{
+	uint64_t offset = 0;
+
+	for (uint32_t i = 0; i < l->nparams; i++) {
+		l->offset[i] = offset;
+		offset += l->numel[i];
+	}
+}
+
+static int flat_round_robin(struct layout *l)
+{
+	CLEANUP(free) uint32_t *taken = array(l->nparams, sizeof(*taken));
+	uint32_t n = 0;
+	uint64_t offset = 0;
+
+	if (!taken)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < l->nparams; i++)
+		if (l->numel[i])
+			taken[n++] = i;
+	for (uint64_t first = 0; first < l->shards && first < n; first++)
+		for (uint64_t at = first; at < n; at += l->shards) {
+			l->offset[taken[at]] = offset;
+			offset += l->numel[taken[at]];
+		}
+	return 0;
+}
+
+static int flat_build(struct layout *l, const struct layout_spec *spec)
+{
+	uint64_t unit = (uint64_t)spec->alignment * spec->shards;
+	uint64_t aligned;
+
+	if (!u64_mul(u64_div_ceil(l->total, unit), unit, &aligned))
+		return -EOVERFLOW;
+	l->partition_numel = array(1, sizeof(*l->partition_numel));
+	if (!l->partition_numel)
+		return -ENOMEM;
+	l->partition_numel[0] = aligned / spec->shards;
+	l->nsubs = l->total ? 1 : 0;
+	if (spec->round_robin)
+		return flat_round_robin(l);
+	flat_in_order(l);
+	return 0;
+}
+
+/* ---- PER_PARAM and ROWS ---- */
+
+static uint64_t piece_of(const struct layout *l, uint32_t param)
+{
+	uint64_t row = l->kind == LAYOUT_ROWS && l->numel[param] ? l->row[param] : 1;
+
+	return u64_div_ceil(l->numel[param] / row, l->shards) * row;
+}
+
+/* The sum of the pieces, which bounds every partition; all of shards * piece fits too. */
+static int pieces_sum(const struct layout *l, uint64_t *sum)
+{
+	uint64_t all;
+
+	*sum = 0;
+	for (uint32_t i = 0; i < l->nparams; i++)
+		if (!u64_add(*sum, piece_of(l, i), sum))
+			return -EOVERFLOW;
+	return u64_mul(*sum, l->shards, &all) ? 0 : -EOVERFLOW;
+}
+
+/* A parameter opens a sub-group when the one before is full; so there is no empty one at the
+ * end. */
+static uint32_t pieces_place(struct layout *l, uint64_t limit, uint64_t *partition)
+{
+	uint64_t filled = 0;
+	uint32_t subs = 0;
+
+	for (uint32_t i = 0; i < l->nparams; i++) {
+		if (l->numel[i] && (!subs || filled >= limit)) {
+			subs++;
+			filled = 0;
+		}
+		l->sub[i] = subs ? subs - 1 : 0;
+		l->offset[i] = filled;
+		filled += piece_of(l, i);
+		if (partition && subs)
+			partition[subs - 1] = filled;
+	}
+	return subs;
+}
+
+static int pieces_build(struct layout *l, const struct layout_spec *spec)
+{
+	uint64_t sum;
+	uint64_t limit = spec->sub_group_size ? spec->sub_group_size : UINT64_MAX;
+	int err = pieces_sum(l, &sum);
+
+	if (err)
+		return err;
+	l->nsubs = pieces_place(l, limit, NULL);
+	l->partition_numel = array(l->nsubs, sizeof(*l->partition_numel));
+	if (!l->partition_numel)
+		return -ENOMEM;
+	pieces_place(l, limit, l->partition_numel);
+	return 0;
+}
+
+int layout_init(struct layout *l, const struct layout_spec *spec,
+		const struct layout_param *params, uint32_t nparams)
+{
+	int err = spec_check(spec, params, nparams);
+
+	if (err)
+		return err;
+	*l = (struct layout){ .kind = spec->kind, .shards = spec->shards, .nparams = nparams };
+	err = layout_allocate(l);
+	if (!err)
+		err = layout_take(l, params);
+	if (!err)
+		err = spec->kind == LAYOUT_FLAT ? flat_build(l, spec) : pieces_build(l, spec);
+	if (err)
+		layout_fini(l);
+	return err;
+}
+
+void layout_fini(struct layout *l)
+{
+	free(l->offset);
+	free(l->numel);
+	free(l->row);
+	free(l->sub);
+	free(l->partition_numel);
+	*l = (struct layout){ 0 };
+}
+
+/* ---- asking ---- */
+
+static void flat_find(const struct layout *l, uint32_t param, uint64_t at,
+		      struct layout_fragment *f)
+{
+	uint64_t partition = l->partition_numel[0];
+	uint64_t flat = l->offset[param] + at;
+
+	f->shard = (uint32_t)(flat / partition);
+	f->partition_offset = flat % partition;
+	f->numel = u64_min(l->numel[param] - at, partition - f->partition_offset);
+}
+
+static void piece_find(const struct layout *l, uint32_t param, uint64_t at,
+		       struct layout_fragment *f)
+{
+	uint64_t piece = piece_of(l, param);
+	uint64_t inside = at % piece;
+
+	f->shard = (uint32_t)(at / piece);
+	f->partition_offset = l->offset[param] + inside;
+	f->numel = u64_min(l->numel[param] - at, piece - inside);
+}
+
+bool layout_find(const struct layout *l, uint32_t param, uint64_t at, struct layout_fragment *f)
+{
+	if (param >= l->nparams || at >= l->numel[param])
+		return false;
+	f->sub = l->sub[param];
+	f->param_offset = at;
+	if (l->kind == LAYOUT_FLAT)
+		flat_find(l, param, at, f);
+	else
+		piece_find(l, param, at, f);
+	return true;
+}
+
+/* The first element of the parameter that can lie on the shard; false: it ends before. */
+static bool first_on_shard(const struct layout *l, uint32_t param, uint32_t shard, uint64_t *at)
+{
+	uint64_t start;
+
+	if (l->kind != LAYOUT_FLAT)
+		return u64_mul(piece_of(l, param), shard, at);
+	start = l->partition_numel[0] * shard;
+	*at = start > l->offset[param] ? start - l->offset[param] : 0;
+	return true;
+}
+
+bool layout_on_shard(const struct layout *l, uint32_t param, uint32_t shard,
+		     struct layout_fragment *f)
+{
+	uint64_t at;
+
+	if (param >= l->nparams || shard >= l->shards || !first_on_shard(l, param, shard, &at))
+		return false;
+	return layout_find(l, param, at, f) && f->shard == shard;
+}
+
+/* ---- padding ---- */
+
+static uint64_t flat_padding(const struct layout *l, uint32_t shard)
+{
+	uint64_t partition = l->partition_numel[0];
+	uint64_t start = partition * shard;
+	uint64_t used = l->total > start ? u64_min(l->total - start, partition) : 0;
+
+	return partition - used;
+}
+
+/* The first parameter whose sub-group is not below sub: sub[] never falls. */
+static uint32_t first_param_of(const struct layout *l, uint32_t sub)
+{
+	uint32_t low = 0, high = l->nparams;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (l->sub[middle] < sub)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+uint64_t layout_padding(const struct layout *l, uint32_t shard, uint32_t sub)
+{
+	struct layout_fragment f;
+	uint64_t padding;
+
+	if (shard >= l->shards || sub >= l->nsubs)
+		return 0;
+	if (l->kind == LAYOUT_FLAT)
+		return flat_padding(l, shard);
+	padding = l->partition_numel[sub];
+	for (uint32_t i = first_param_of(l, sub); i < l->nparams && l->sub[i] == sub; i++)
+		if (layout_on_shard(l, i, shard, &f))
+			padding -= f.numel;
+	return padding;
+}
