@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/convert.h"
+
+#include <string.h>
+
+/* Every function is a plain loop over a branchless body, so that compilers vectorise it: cases
+ * are all computed and then selected.
+ */
+
+/* All ones when the condition holds. */
+static inline uint32_t mask(bool condition)
+{
+	return -(uint32_t)condition;
+}
+
+static inline uint32_t choose(uint32_t which, uint32_t yes, uint32_t no)
+{
+	return (yes & which) | (no & ~which);
+}
+
+static inline uint16_t bf16_from(uint32_t f)
+{
+	uint32_t nan = mask((f & 0x7fffffff) > 0x7f800000);
+	uint32_t rounded = (f + 0x7fff + (f >> 16 & 1)) >> 16;
+
+	return (uint16_t)choose(nan, f >> 16 | 0x0040, rounded);
+}
+
+void convert_f32_to_bf16(uint16_t *to, const uint32_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = bf16_from(from[i]);
+}
+
+void convert_bf16_to_f32(uint32_t *to, const uint16_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = (uint32_t)from[i] << 16;
+}
+
+enum {
+	F16_INFINITY = 0x7c00,
+	F16_QUIET = 0x0200,
+	F32_LEAST_F16_NORMAL = 0x38800000, /* 2^-14 */
+	F32_ABOVE_F16 = 0x47800000,        /* 2^16 */
+	F32_INFINITY = 0x7f800000,
+	F32_REBIAS = 112 << 23, /* between the exponents' biases, 127 and 15 */
+};
+
+static inline uint32_t shift_to_even(uint32_t bits, uint32_t shift)
+{
+	return (bits + (1u << (shift - 1)) - 1 + (bits >> shift & 1)) >> shift;
+}
+
+/* A value below 2^-14 in units of 2^-24, where 16-bit subnormals count; 25 bits away is
+ * nothing. */
+static inline uint32_t f16_subnormal_from(uint32_t magnitude)
+{
+	uint32_t exponent = magnitude >> 23;
+	uint32_t seen = mask(exponent - 101 <= 112 - 101);
+	uint32_t away = choose(seen, 126 - exponent, 25);
+
+	return shift_to_even((magnitude & 0x7fffff) | 0x800000, away);
+}
+
+static inline uint16_t f16_from(uint32_t f)
+{
+	uint32_t magnitude = f & 0x7fffffff;
+	uint32_t bits = shift_to_even(magnitude - F32_REBIAS, 13);
+
+	bits = choose(mask(magnitude < F32_LEAST_F16_NORMAL), f16_subnormal_from(magnitude),
+		      bits);
+	bits = choose(mask(magnitude >= F32_ABOVE_F16), F16_INFINITY, bits);
+	bits |= mask(magnitude > F32_INFINITY) & (F16_QUIET | (magnitude >> 13 & 0x3ff));
+	return (uint16_t)(f >> 16 & 0x8000) | (uint16_t)bits;
+}
+
+void convert_f32_to_f16(uint16_t *to, const uint32_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = f16_from(from[i]);
+}
+
+/* Units of 2^-24, below 2^10: exact as a float, so scaling it is moving its exponent. */
+static inline uint32_t f16_subnormal_to(uint32_t units)
+{
+	float value = (float)(int32_t)units;
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return (bits - (24u << 23)) & mask(units != 0);
+}
+
+static inline uint32_t f16_to(uint32_t h)
+{
+	uint32_t magnitude = h & 0x7fff;
+	uint32_t bits = (magnitude << 13) + F32_REBIAS;
+
+	bits |= mask(magnitude >= F16_INFINITY) & F32_INFINITY;
+	bits = choose(mask(magnitude < 0x0400), f16_subnormal_to(h & 0x3ff), bits);
+	return (h & 0x8000) << 16 | bits;
+}
+
+void convert_f16_to_f32(uint32_t *to, const uint16_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = f16_to(from[i]);
+}
