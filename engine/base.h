@@ -4,6 +4,7 @@
 
 /* What every module uses: checked arithmetic, cleanup, the clock. */
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

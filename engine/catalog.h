@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CATALOG_H
+#define ENGINE_CATALOG_H
+
+/* The parameters and param groups of one rank, or, merged, of a whole job.  Grows by add, then
+ * catalog_finish computes the layouts and the index, and it never changes again.  No I/O, no threads.
+ *
+ * Identity of a parameter is (name, coordinate); of a group, its rank list and its ordinal among the
+ * groups with that list.
+ */
+
+#include "engine/base.h"
+#include "engine/frag.h"
+#include "engine/layout.h"
+#include "engine/wire.h"
+
+#define CATALOG_NONE UINT32_MAX
+
+struct catalog_param {
+	uint64_t numel;
+	uint32_t name;	     /* offsets in strings */
+	uint32_t coordinate; /* "" : none */
+	uint32_t shape;	     /* offset in shapes */
+	uint32_t group;	     /* CATALOG_NONE */
+	uint32_t position;   /* in the group */
+	uint32_t owner;	     /* merged: lowest rank that registered it; else 0 */
+	uint8_t dtype;
+	uint8_t ndim;
+	uint8_t flags; /* FRAG_FROZEN */
+	uint8_t reserved;
+};
+
+struct catalog_group {
+	uint8_t stage;
+	uint8_t sharding; /* enum frag_sharding */
+	uint8_t flags;
+	uint32_t replicas;
+	uint32_t nranks;
+	uint32_t *ranks; /* ranks[replica * shards + shard] */
+	uint32_t nparams;
+	uint32_t *params;
+	uint64_t sub_group_size;
+	struct layout layout; /* after finish */
+};
+
+struct catalog {
+	char *strings;
+	size_t strings_size, strings_room;
+	uint64_t *shapes;
+	size_t shapes_count, shapes_room;
+	struct catalog_param *params;
+	uint32_t nparams, params_room;
+	struct catalog_group *groups;
+	uint32_t ngroups, groups_room;
+	uint32_t *index; /* open addressing over (name, coordinate): param + 1 */
+	uint32_t index_room;
+	uint64_t hash; /* of the encoding, after finish */
+};
+
+struct catalog *catalog_new(void);
+void catalog_free(struct catalog *c);
+
+/* Returns the number, or -EINVAL (name, dtype, ndim), -EEXIST, -EOVERFLOW, -ENOMEM, -ENOSPC. */
+int catalog_add_param(struct catalog *c, const char *name, const char *coordinate,
+		      enum frag_dtype dtype, uint32_t ndim, const uint64_t *shape, unsigned flags,
+		      uint32_t owner);
+
+/* Copies what *g points to.  -EINVAL: a parameter unknown, twice, or in a group already; ranks twice;
+ * nranks no multiple of replicas; -ENOMEM, -ENOSPC.  why: one line for -EINVAL.
+ */
+int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why, size_t whysize);
+
+/* Layout and hash.  -EOVERFLOW, -ENOMEM. */
+int catalog_finish(struct catalog *c);
+
+uint32_t catalog_find(const struct catalog *c, const char *name, const char *coordinate);
+
+static inline const char *catalog_name(const struct catalog *c, uint32_t param)
+{
+	return c->strings + c->params[param].name;
+}
+
+static inline const char *catalog_coordinate(const struct catalog *c, uint32_t param)
+{
+	return c->strings + c->params[param].coordinate;
+}
+
+static inline const uint64_t *catalog_shape(const struct catalog *c, uint32_t param)
+{
+	return c->shapes + c->params[param].shape;
+}
+
+static inline uint32_t catalog_shards(const struct catalog_group *g)
+{
+	return g->nranks / g->replicas;
+}
+
+/* The rank's place in the group's list; CATALOG_NONE: not in it. */
+uint32_t catalog_place(const struct catalog_group *g, uint32_t rank);
+
+/* Whether lp pieces of the group's parameters are cut per parameter (stage 3, FSDP2). */
+bool catalog_lp_is_sharded(const struct catalog_group *g);
+
+/* A finished catalog to bytes and back.  decode: every count and length is checked; world bounds the
+ * ranks; -EBADMSG, -ENOMEM; the result is finished.
+ */
+int catalog_encode(const struct catalog *c, struct wire_writer *w);
+int catalog_decode(struct catalog **c, const void *bytes, size_t size, uint32_t world, char *why,
+		   size_t whysize);
+
+/* Adds what rank described in from to into.  map_params[from's param] and map_groups get the numbers
+ * in into.  -EINVAL with why: the same parameter or group described differently.
+ */
+int catalog_merge(struct catalog *into, const struct catalog *from, uint32_t rank,
+		  uint32_t *map_params, uint32_t *map_groups, char *why, size_t whysize);
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/registry.h"
+#include "engine/memory.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+enum { REGISTRY_PARTS = 1024 };
+
+int registry_init(struct registry *r)
+{
+	memset(r, 0, sizeof(*r));
+	r->control = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (r->control == MAP_FAILED)
+		return -ENOMEM;
+	if (getrandom(r->control->cookie, sizeof(r->control->cookie), 0) !=
+	    sizeof(r->control->cookie)) {
+		munmap(r->control, 4096);
+		return -EIO;
+	}
+	madvise(r->control, 4096, MADV_WIPEONFORK);
+	pthread_mutex_init(&r->lock, NULL);
+	r->states.epoch = 1;
+	atomic_store(&r->control->registry_epoch, 1);
+	return 0;
+}
+
+static void free_owned(struct state_row *row)
+{
+	if (row->owned)
+		memory_free((void *)(uintptr_t)row->segments[0].address,
+			    row->numel * frag_dtype_size(row->dtype));
+}
+
+void registry_fini(struct registry *r)
+{
+	if (!r->control)
+		return;
+	for (uint32_t i = 0; i < r->states.nrows; i++)
+		free_owned(&r->states.rows[i]);
+	for (uint32_t i = 0; i < r->states.nshares; i++)
+		close(r->states.shares[i].fd);
+	states_fini(&r->states);
+	pthread_mutex_destroy(&r->lock);
+	munmap(r->control, 4096);
+	r->control = NULL;
+}
+
+/* Under the lock, after any change. */
+static void new_epoch(struct registry *r)
+{
+	r->states.epoch++;
+	atomic_store_explicit(&r->control->registry_epoch, r->states.epoch, memory_order_release);
+}
+
+int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory)
+{
+	struct state_segment segment = { 0, memory ? numel : 0, (uintptr_t)memory };
+	int row;
+
+	pthread_mutex_lock(&r->lock);
+	row = states_add(&r->states, kind, index, sub, key, dtype, numel, segment);
+	new_epoch(r);
+	pthread_mutex_unlock(&r->lock);
+	return row < 0 ? row : 0;
+}
+
+static int row_for_segments(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+			    enum frag_dtype dtype, uint64_t numel)
+{
+	int row = states_find(&r->states, STATE_PARTITION, index, sub, key);
+
+	if (row < 0)
+		return states_add(&r->states, STATE_PARTITION, index, sub, key, dtype, numel,
+				  (struct state_segment){ 0 });
+	return r->states.rows[row].dtype == dtype ? row : -EINVAL;
+}
+
+int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+			  enum frag_dtype dtype, uint64_t numel, struct state_segment segment)
+{
+	int row;
+
+	pthread_mutex_lock(&r->lock);
+	row = row_for_segments(r, index, sub, key, dtype, numel);
+	if (row >= 0)
+		row = states_add_segment(&r->states, (uint32_t)row, segment);
+	new_epoch(r);
+	pthread_mutex_unlock(&r->lock);
+	return row < 0 ? row : 0;
+}
+
+int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		   const char *key, enum frag_dtype dtype, uint64_t numel, void **memory)
+{
+	uint64_t bytes = numel * frag_dtype_size(dtype);
+	void *allocated;
+	int row, fd;
+	int rc = memory_alloc(bytes, &allocated, &fd);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&r->lock);
+	row = states_add(&r->states, kind, index, sub, key, dtype, numel,
+			 (struct state_segment){ 0, numel, (uintptr_t)allocated });
+	if (row >= 0) {
+		r->states.rows[row].owned = numel > 0;
+		if (fd >= 0 && !states_add_share(&r->states,
+						 (struct state_share){ fd, (uintptr_t)allocated, bytes }))
+			fd = -1;
+		*memory = allocated;
+	}
+	new_epoch(r);
+	pthread_mutex_unlock(&r->lock);
+	if (fd >= 0)
+		close(fd);
+	if (row < 0)
+		memory_free(allocated, bytes);
+	return row < 0 ? row : 0;
+}
+
+static void drop_share(struct states *s, uint64_t address)
+{
+	for (uint32_t i = 0; i < s->nshares; i++) {
+		if (s->shares[i].address != address)
+			continue;
+		close(s->shares[i].fd);
+		s->shares[i] = s->shares[--s->nshares];
+		return;
+	}
+}
+
+int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		  const char *key)
+{
+	struct state_row old = { 0 };
+	int row;
+
+	pthread_mutex_lock(&r->lock);
+	row = states_find(&r->states, kind, index, sub, key);
+	if (row >= 0) {
+		old = r->states.rows[row];
+		if (old.owned) {
+			drop_share(&r->states, old.segments[0].address);
+			free_owned(&old);
+		}
+		states_drop(&r->states, (uint32_t)row);
+		new_epoch(r);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return row < 0 ? row : 0;
+}
+
+void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		      const char *key, uint64_t at, uint64_t numel, enum frag_dtype *dtype)
+{
+	void *memory = NULL;
+	int row;
+
+	pthread_mutex_lock(&r->lock);
+	row = states_find(&r->states, kind, index, sub, key);
+	if (row >= 0) {
+		const struct state_row *found = &r->states.rows[row];
+		uint64_t element = frag_dtype_size(found->dtype);
+		struct iovec part;
+
+		if (states_resolve(found, at * element, numel * element, &part, 1) == 1) {
+			memory = part.iov_base;
+			*dtype = found->dtype;
+		}
+	}
+	pthread_mutex_unlock(&r->lock);
+	return memory;
+}
+
+static int resolve(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size,
+		   struct iovec *parts)
+{
+	if ((epoch && epoch != r->states.epoch) || row >= r->states.nrows ||
+	    r->states.rows[row].kind == STATE_NONE)
+		return -ESTALE;
+	return states_resolve(&r->states.rows[row], offset, size, parts, REGISTRY_PARTS);
+}
+
+int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size)
+{
+	struct iovec parts[REGISTRY_PARTS];
+	int n;
+
+	pthread_mutex_lock(&r->lock);
+	n = resolve(r, epoch, row, offset, size, parts);
+	pthread_mutex_unlock(&r->lock);
+	return n < 0 ? n : 0;
+}
+
+/* The lock is held over the copy, so that registry_drop cannot free what is being copied. */
+int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
+		  size_t size)
+{
+	struct iovec parts[REGISTRY_PARTS];
+	int n;
+
+	pthread_mutex_lock(&r->lock);
+	n = resolve(r, epoch, row, offset, size, parts);
+	if (n > 0)
+		n = memory_read_own(out, parts, (unsigned)n, size);
+	pthread_mutex_unlock(&r->lock);
+	return n;
+}
+
+int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		   const void *data, size_t size)
+{
+	struct iovec parts[REGISTRY_PARTS];
+	int n;
+
+	pthread_mutex_lock(&r->lock);
+	n = resolve(r, epoch, row, offset, size, parts);
+	if (n > 0)
+		n = memory_write_own(parts, (unsigned)n, data, size);
+	pthread_mutex_unlock(&r->lock);
+	return n;
+}
+
+bool registry_is_grad(struct registry *r, uint32_t row)
+{
+	bool grad;
+
+	pthread_mutex_lock(&r->lock);
+	grad = row < r->states.nrows && !strcmp(r->states.rows[row].key, "grad");
+	pthread_mutex_unlock(&r->lock);
+	return grad;
+}

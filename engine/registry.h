@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_REGISTRY_H
+#define ENGINE_REGISTRY_H
+
+/* This rank's own memory: what is registered, and copying in and out of it so that memory freed
+ * behind our back is -EFAULT and not a crash.  Any thread: one lock.
+ */
+
+#include "engine/control-page.h"
+#include "engine/states.h"
+
+#include <pthread.h>
+
+struct registry {
+	pthread_mutex_t lock;
+	struct states states; /* under lock */
+	struct control_page *control;
+};
+
+/* Allocates the control page with a new cookie, excluded from forked children's sight.  -ENOMEM. */
+int registry_init(struct registry *r);
+void registry_fini(struct registry *r);
+
+/* As states_add and so on, and the epoch grows.  memory NULL: no segment yet. */
+int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory);
+int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+			  enum frag_dtype dtype, uint64_t numel, struct state_segment segment);
+/* Zeroed, 2 MiB aligned, in huge pages where given: a sealed memfd where the machine gives those to
+ * shared memory, else anonymous.
+ */
+int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		   const char *key, enum frag_dtype dtype, uint64_t numel, void **memory);
+int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		  const char *key);
+
+/* Address of element at; NULL: no such state, or not all of [at, at + numel) is in one segment. */
+void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		      const char *key, uint64_t at, uint64_t numel, enum frag_dtype *dtype);
+
+/* Bytes [offset, offset + size) of row number row, if the registry is still at epoch (0: any).
+ * -ESTALE, -EINVAL, -ENODATA, -EFAULT.
+ */
+int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
+		  size_t size);
+int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		   const void *data, size_t size);
+/* Whether registry_write would find the bytes' place: the same errors but -EFAULT. */
+int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size);
+
+/* Is the row gradients, valid only now and then? */
+bool registry_is_grad(struct registry *r, uint32_t row);
+
+#endif

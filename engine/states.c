@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/states.h"
+
+#include <errno.h>
+#include <string.h>
+
+void states_fini(struct states *s)
+{
+	for (uint32_t i = 0; i < s->nrows; i++)
+		free(s->rows[i].segments);
+	free(s->rows);
+	free(s->shares);
+	free(s->index);
+	memset(s, 0, sizeof(*s));
+}
+
+void states_free(struct states *s)
+{
+	if (s)
+		states_fini(s);
+	free(s);
+}
+
+static uint32_t *index_slot(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
+			    const char *key)
+{
+	uint64_t hash = wire_hash(key, strlen(key)) ^ (index * 0x9e3779b97f4a7c15u) ^
+			((uint64_t)sub << 32) ^ (uint64_t)kind;
+	uint32_t mask = s->index_room - 1;
+	uint32_t at = (uint32_t)(hash ^ hash >> 32) & mask;
+
+	for (; s->index[at]; at = (at + 1) & mask) {
+		const struct state_row *row = &s->rows[s->index[at] - 1];
+
+		if (row->kind == kind && row->index == index && row->sub == sub &&
+		    !strcmp(row->key, key))
+			break;
+	}
+	return &s->index[at];
+}
+
+static int reindex(struct states *s)
+{
+	uint32_t room = 64;
+
+	while (room < s->nrows * 4)
+		room *= 2;
+	free(s->index);
+	s->index = calloc(room, sizeof(*s->index));
+	s->index_room = s->index ? room : 0;
+	if (!s->index)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < s->nrows; i++) {
+		struct state_row *row = &s->rows[i];
+
+		if (row->kind != STATE_NONE)
+			*index_slot(s, row->kind, row->index, row->sub, row->key) = i + 1;
+	}
+	return 0;
+}
+
+int states_find(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
+		const char *key)
+{
+	uint32_t found = s->index ? *index_slot(s, kind, index, sub, key) : 0;
+
+	return found ? (int)found - 1 : -ENOENT;
+}
+
+static int room_for_row(struct states *s)
+{
+	uint32_t room = s->rows_room ? s->rows_room * 2 : 64;
+	struct state_row *rows;
+
+	if (s->nrows < s->rows_room)
+		return 0;
+	rows = realloc(s->rows, room * sizeof(*rows));
+	if (!rows)
+		return -ENOMEM;
+	s->rows = rows;
+	s->rows_room = room;
+	return 0;
+}
+
+int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub, const char *key,
+	       enum frag_dtype dtype, uint64_t numel, struct state_segment segment)
+{
+	struct state_row *row;
+
+	if (states_find(s, kind, index, sub, key) >= 0)
+		return -EEXIST;
+	if (s->nrows == STATES_ROWS_MAX)
+		return -ENOSPC;
+	if (room_for_row(s))
+		return -ENOMEM;
+	row = &s->rows[s->nrows];
+	*row = (struct state_row){ .kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .index = index,
+				   .sub = sub, .numel = numel };
+	strncpy(row->key, key, FRAG_KEY_MAX);
+	s->nrows++;
+	if (s->nrows * 2 > s->index_room) {
+		if (reindex(s)) {
+			s->nrows--;
+			return -ENOMEM;
+		}
+	} else {
+		*index_slot(s, kind, index, sub, key) = s->nrows;
+	}
+	if (segment.numel && states_add_segment(s, s->nrows - 1, segment)) {
+		states_drop(s, s->nrows - 1);
+		return -ENOMEM;
+	}
+	return (int)s->nrows - 1;
+}
+
+/* The first segment that ends after element at. */
+static uint32_t segment_at(const struct state_row *row, uint64_t at)
+{
+	uint32_t low = 0, high = row->nsegments;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		const struct state_segment *segment = &row->segments[middle];
+
+		if (segment->start + segment->numel <= at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+int states_add_segment(struct states *s, uint32_t number, struct state_segment segment)
+{
+	struct state_row *row = &s->rows[number];
+	uint32_t at = segment_at(row, segment.start);
+	struct state_segment *segments;
+
+	if (at < row->nsegments && row->segments[at].start < segment.start + segment.numel)
+		return -EEXIST;
+	segments = row->segments;
+	if (!(row->nsegments & (row->nsegments - 1))) { /* 0, 1, 2, 4 ...: full */
+		segments = realloc(segments, (row->nsegments ? row->nsegments * 2 : 1) * sizeof(*segments));
+		if (!segments)
+			return -ENOMEM;
+	}
+	memmove(segments + at + 1, segments + at, (row->nsegments - at) * sizeof(*segments));
+	segments[at] = segment;
+	row->segments = segments;
+	row->nsegments++;
+	return 0;
+}
+
+int states_add_share(struct states *s, struct state_share share)
+{
+	struct state_share *shares = realloc(s->shares, (s->nshares + 1) * sizeof(*shares));
+
+	if (!shares)
+		return -ENOMEM;
+	s->shares = shares;
+	s->shares[s->nshares++] = share;
+	return 0;
+}
+
+void states_drop(struct states *s, uint32_t number)
+{
+	struct state_row *row = &s->rows[number];
+
+	free(row->segments);
+	*row = (struct state_row){ .kind = STATE_NONE };
+	reindex(s);
+}
+
+uint64_t states_bytes(const struct states *s)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < s->nrows; i++)
+		for (uint32_t k = 0; k < s->rows[i].nsegments; k++)
+			bytes += s->rows[i].segments[k].numel * frag_dtype_size(s->rows[i].dtype);
+	return bytes;
+}
+
+int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size, struct iovec *parts,
+		   int max)
+{
+	uint64_t element = frag_dtype_size(row->dtype), end;
+	int n = 0;
+
+	if (!u64_add(offset, size, &end) || end > row->numel * element)
+		return -EINVAL;
+	for (uint32_t i = segment_at(row, offset / element); offset < end; i++) {
+		const struct state_segment *segment = &row->segments[i];
+		uint64_t count;
+
+		if (i == row->nsegments || segment->start * element > offset)
+			return -ENODATA;
+		if (n == max)
+			return -E2BIG;
+		count = u64_min(end, (segment->start + segment->numel) * element) - offset;
+		parts[n++] = (struct iovec){
+			.iov_base = (void *)(uintptr_t)(segment->address + offset - segment->start * element),
+			.iov_len = count,
+		};
+		offset += count;
+	}
+	return n;
+}

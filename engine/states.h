@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_STATES_H
+#define ENGINE_STATES_H
+
+/* What one rank holds and where: rows of named tensors, each in one or more segments of its memory.
+ * A rank keeps its own (engine/registry.h) and sends it to whoever reads from it.
+ *
+ *   row 3: PARTITION group 0 sub 1 "exp_avg" float32, 4096 elements
+ *            segment [0, 4096) at 0x7f..
+ *   row 4: PARTITION group 0 sub 1 "grad", fragments in memory of their own
+ *            segment [0, 15) at 0x7f..   segment [15, 18) at 0x7f..    (gaps: nothing there)
+ */
+
+#include "engine/base.h"
+#include "engine/frag.h"
+#include "engine/wire.h"
+
+#include <sys/uio.h>
+
+enum state_kind {
+	STATE_NONE,	 /* dropped */
+	STATE_PARTITION, /* index: group; sub; this rank's flat partition */
+	STATE_WHOLE,	 /* index: group; the group's unsharded flat tensor */
+	STATE_LP,	 /* index: parameter; the whole low-precision parameter */
+	STATE_LP_SHARD,	 /* index: parameter; this rank's piece of it */
+	STATE_HYPER,	 /* index: group; one float64 */
+	STATE_PUBLISHED, /* bytes for other ranks */
+	STATE_KINDS,
+};
+
+struct state_segment {
+	uint64_t start; /* elements of the row */
+	uint64_t numel;
+	uint64_t address;
+};
+
+struct state_row {
+	uint8_t kind;
+	uint8_t dtype;
+	uint8_t owned; /* memory of the library; not sent */
+	uint8_t reserved;
+	uint32_t index;
+	uint32_t sub;
+	uint32_t nsegments;
+	uint64_t numel;
+	struct state_segment *segments; /* sorted, not overlapping */
+	char key[FRAG_KEY_MAX + 1];
+};
+
+struct state_share { /* a sealed memfd that holds [address, address + size) */
+	int32_t fd;
+	uint64_t address;
+	uint64_t size;
+};
+
+struct states {
+	uint64_t epoch;
+	struct state_row *rows;
+	uint32_t nrows, rows_room;
+	struct state_share *shares;
+	uint32_t nshares;
+	uint32_t *index; /* open addressing: row + 1 */
+	uint32_t index_room;
+};
+
+enum { STATES_ROWS_MAX = 1 << 24, STATES_SEGMENTS_MAX = 1 << 24, STATES_SHARES_MAX = 65536 };
+
+void states_fini(struct states *s);
+
+/* Adds a row; segment.numel 0: none yet.  Returns its number, -EEXIST, -ENOMEM, -ENOSPC. */
+int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub, const char *key,
+	       enum frag_dtype dtype, uint64_t numel, struct state_segment segment);
+/* -EEXIST: overlaps one that is there. */
+int states_add_segment(struct states *s, uint32_t row, struct state_segment segment);
+int states_add_share(struct states *s, struct state_share share);
+void states_drop(struct states *s, uint32_t row);
+
+/* The row's number, or -ENOENT. */
+int states_find(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
+		const char *key);
+
+uint64_t states_bytes(const struct states *s);
+
+/* The memory of bytes [offset, offset + size) of a row, at most max parts.  Returns how many, or
+ * -EINVAL: past the end; -ENODATA: a gap in it; -E2BIG: more than max.
+ */
+int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size, struct iovec *parts,
+		   int max);
+
+/* Numbers of groups and parameters are mapped (the job's for this rank's) on the way. */
+int states_encode(const struct states *s, const uint32_t *map_params, const uint32_t *map_groups,
+		  struct wire_writer *w);
+/* Everything checked, against the limits above; segments inside their row.  -EBADMSG, -ENOMEM. */
+int states_decode(struct states **s, const void *bytes, size_t size);
+void states_free(struct states *s);
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/wire.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const uint16_t body_sizes[WIRE_TYPES] = {
+	[WIRE_REFUSE] = sizeof(struct wire_refuse),
+	[WIRE_ACK] = sizeof(struct wire_ack),
+	[WIRE_WELCOME] = sizeof(struct wire_welcome),
+	[WIRE_JOIN] = sizeof(struct wire_join),
+	[WIRE_JOINED] = sizeof(struct wire_joined),
+	[WIRE_TABLE_GET] = sizeof(struct wire_page),
+	[WIRE_TABLE] = sizeof(struct wire_table),
+	[WIRE_CATALOG_PUT] = sizeof(struct wire_catalog),
+	[WIRE_CATALOG_GET] = sizeof(struct wire_page),
+	[WIRE_CATALOG] = sizeof(struct wire_catalog),
+	[WIRE_STATES_GET] = sizeof(struct wire_page),
+	[WIRE_STATES] = sizeof(struct wire_states),
+	[WIRE_READ] = sizeof(struct wire_read),
+	[WIRE_DATA] = sizeof(struct wire_data),
+	[WIRE_STAGE] = sizeof(struct wire_stage),
+	[WIRE_DECIDE] = sizeof(struct wire_decide),
+	[WIRE_APPLIED] = sizeof(struct wire_applied),
+	[WIRE_PONG] = sizeof(struct wire_control),
+	[WIRE_BARRIER] = sizeof(struct wire_barrier),
+};
+
+size_t wire_body_size(enum wire_type type)
+{
+	return type < WIRE_TYPES ? body_sizes[type] : 0;
+}
+
+const void *wire_open(const void *message, size_t size, struct wire_header *header,
+		      const void **tail, size_t *tail_size, int *status)
+{
+	size_t body;
+
+	*status = -EBADMSG;
+	memset(header, 0, sizeof(*header));
+	if (size < sizeof(*header))
+		return NULL;
+	memcpy(header, message, sizeof(*header));
+	if (header->magic != WIRE_MAGIC)
+		return NULL;
+	if (header->version != WIRE_VERSION) {
+		*status = -EPROTO;
+		return NULL;
+	}
+	body = wire_body_size(header->type);
+	if (!header->type || header->type >= WIRE_TYPES || size - sizeof(*header) < body)
+		return NULL;
+	*status = 0;
+	*tail = (const uint8_t *)message + sizeof(*header) + body;
+	*tail_size = size - sizeof(*header) - body;
+	return (const uint8_t *)message + sizeof(*header);
+}
+
+bool wire_text_ok(const char *text, size_t size)
+{
+	return memchr(text, '\0', size) != NULL;
+}
+
+void wire_control_from_page(struct wire_control *to, const struct control_page *page)
+{
+	double scale = atomic_load_explicit(&page->loss_scale, memory_order_relaxed);
+
+	*to = (struct wire_control){
+		.cookie = { page->cookie[0], page->cookie[1] },
+		.sequence = atomic_load_explicit(&page->sequence, memory_order_acquire),
+		.registry_epoch = atomic_load_explicit(&page->registry_epoch, memory_order_acquire),
+		.step = atomic_load_explicit(&page->step, memory_order_relaxed),
+		.boundary = atomic_load_explicit(&page->boundary, memory_order_relaxed),
+		.generation = atomic_load_explicit(&page->generation, memory_order_relaxed),
+		.grads = atomic_load_explicit(&page->grads, memory_order_acquire),
+		.phase = atomic_load_explicit(&page->phase, memory_order_relaxed),
+	};
+	memcpy(&to->loss_scale, &scale, sizeof(scale));
+}
+
+const void *wire_get_bytes(struct wire_reader *r, uint64_t size)
+{
+	const void *bytes = r->at;
+
+	if (r->bad || size > (uint64_t)(r->end - r->at)) {
+		r->bad = true;
+		return NULL;
+	}
+	r->at += size;
+	return bytes;
+}
+
+uint8_t wire_get_u8(struct wire_reader *r)
+{
+	const uint8_t *v = wire_get_bytes(r, 1);
+
+	return v ? *v : 0;
+}
+
+uint32_t wire_get_u32(struct wire_reader *r)
+{
+	const void *bytes = wire_get_bytes(r, 4);
+	uint32_t v = 0;
+
+	if (bytes)
+		memcpy(&v, bytes, sizeof(v));
+	return v;
+}
+
+uint64_t wire_get_u64(struct wire_reader *r)
+{
+	const void *bytes = wire_get_bytes(r, 8);
+	uint64_t v = 0;
+
+	if (bytes)
+		memcpy(&v, bytes, sizeof(v));
+	return v;
+}
+
+void wire_put_bytes(struct wire_writer *w, const void *bytes, size_t size)
+{
+	if (w->bad || !size)
+		return;
+	if (w->room - w->size < size) {
+		size_t room = (w->size + size) * 2;
+		uint8_t *data = realloc(w->data, room);
+
+		if (!data) {
+			w->bad = true;
+			return;
+		}
+		w->data = data;
+		w->room = room;
+	}
+	memcpy(w->data + w->size, bytes, size);
+	w->size += size;
+}
+
+void wire_put_u8(struct wire_writer *w, uint8_t v)
+{
+	wire_put_bytes(w, &v, sizeof(v));
+}
+
+void wire_put_u32(struct wire_writer *w, uint32_t v)
+{
+	wire_put_bytes(w, &v, sizeof(v));
+}
+
+void wire_put_u64(struct wire_writer *w, uint64_t v)
+{
+	wire_put_bytes(w, &v, sizeof(v));
+}
+
+uint64_t wire_hash(const void *bytes, size_t size)
+{
+	const uint8_t *p = bytes;
+	uint64_t hash = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < size; i++)
+		hash = (hash ^ p[i]) * 0x100000001b3u;
+	return hash ? hash : 1;
+}

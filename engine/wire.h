@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_WIRE_H
+#define ENGINE_WIRE_H
+
+/* Messages between engines.  Little-endian, fixed-width, no padding inside; a message is a header,
+ * a body struct, and for some a tail of counted bytes.
+ *
+ *  a rank r joins its job                      an observer comes
+ *    r -> 0  JOIN {entry, catalog hash}          o -> any  HELLO
+ *    0 -> r  JOINED {need}                       o <- any  WELCOME {ranks, catalog size, ready}
+ *    r -> 0  CATALOG_PUT* (if needed) -> ACK     o -> any  TABLE_GET -> TABLE*, CATALOG_GET -> CATALOG*
+ *    r -> 0  HELLO ... as an observer does, until ready
+ *
+ *  reading                                     writing (one transaction, any number of ranks)
+ *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
+ *    x -> r  READ -> DATA                        x -> r  DECIDE{commit} -> ACK, at r's next boundary:
+ *                                                x <- r  APPLIED           (or DECIDE{abort} -> ACK)
+ *  life                                        between ranks
+ *    x -> r  PING -> PONG {control page}         r -> 0  BARRIER{n} -> 0 answers all with ACK
+ *    r -> 0  LEAVE
+ *
+ * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
+ * be done is answered by ACK with -errno, or REFUSE with a line for people.
+ */
+
+#include "engine/base.h"
+#include "engine/control-page.h"
+#include "engine/frag.h"
+
+#include <sys/uio.h>
+
+enum {
+	WIRE_MAGIC = 0x47415246, /* "FRAG" */
+	WIRE_VERSION = 1,
+	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
+	WIRE_CHUNK = 1 << 20,	    /* bytes of state or catalog in one message */
+	WIRE_TABLE_ROWS = 1024,	    /* rank entries in one TABLE */
+	WIRE_CATALOG_MAX = 1 << 30,
+};
+
+enum wire_type {
+	WIRE_REFUSE = 1,
+	WIRE_ACK,
+	WIRE_HELLO,
+	WIRE_WELCOME,
+	WIRE_JOIN,
+	WIRE_JOINED,
+	WIRE_LEAVE,
+	WIRE_TABLE_GET,
+	WIRE_TABLE,
+	WIRE_CATALOG_PUT,
+	WIRE_CATALOG_GET,
+	WIRE_CATALOG,
+	WIRE_STATES_GET,
+	WIRE_STATES,
+	WIRE_READ,
+	WIRE_DATA,
+	WIRE_STAGE,
+	WIRE_DECIDE,
+	WIRE_APPLIED,
+	WIRE_PING,
+	WIRE_PONG,
+	WIRE_BARRIER,
+	WIRE_TYPES,
+};
+
+/* The first 8 bytes never change between versions. */
+struct wire_header {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t type;
+	uint64_t request;
+	uint64_t job;	      /* hash of the job id; 0 from an observer that does not know it yet */
+	uint64_t incarnation; /* of the job: rank 0's cookie; 0: not known yet */
+	uint64_t membership;  /* epoch of the sender's rank table */
+	uint32_t rank;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_header) == 48, "wire");
+
+struct wire_refuse {
+	int32_t status; /* -errno */
+	char why[124];
+};
+static_assert(sizeof(struct wire_refuse) == 128, "wire");
+
+struct wire_ack {
+	int32_t status; /* 0 or -errno */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_ack) == 8, "wire");
+
+/* What everybody knows about a rank. */
+struct wire_entry {
+	uint32_t rank;
+	uint32_t uid;
+	int64_t pid;
+	uint64_t control; /* address of its control page */
+	uint64_t cookie[2];
+	char host[64];	   /* equal: the same memory can be reached */
+	char address[128]; /* where it takes messages */
+	uint32_t present;  /* 0: has not come, or left */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_entry) == 240, "wire");
+
+struct wire_join {
+	struct wire_entry entry;
+	uint32_t world;
+	uint32_t reserved;
+	uint64_t catalog_hash;
+	uint64_t catalog_bytes;
+};
+static_assert(sizeof(struct wire_join) == 264, "wire");
+
+struct wire_joined {
+	uint32_t need_catalog;
+	uint32_t reserved;
+	uint64_t incarnation;
+};
+static_assert(sizeof(struct wire_joined) == 16, "wire");
+
+struct wire_welcome {
+	char job[128];
+	uint32_t world;
+	uint32_t joined; /* ranks that have come */
+	uint64_t incarnation;
+	uint64_t membership;
+	uint64_t catalog_hash; /* 0: not complete yet */
+	uint64_t catalog_bytes;
+};
+static_assert(sizeof(struct wire_welcome) == 168, "wire");
+
+struct wire_page { /* TABLE_GET, CATALOG_GET, STATES_GET: from where on */
+	uint64_t first;
+};
+
+struct wire_table { /* then count wire_entry */
+	uint64_t membership;
+	uint32_t total;
+	uint32_t first;
+	uint32_t count;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_table) == 24, "wire");
+
+struct wire_catalog { /* CATALOG, CATALOG_PUT; then size bytes */
+	uint64_t hash;
+	uint64_t total;
+	uint64_t offset;
+	uint64_t size;
+};
+static_assert(sizeof(struct wire_catalog) == 32, "wire");
+
+struct wire_states { /* then size bytes of the encoded table (engine/states.h) */
+	uint64_t epoch;
+	uint64_t total;
+	uint64_t offset;
+	uint64_t size;
+};
+static_assert(sizeof(struct wire_states) == 32, "wire");
+
+struct wire_read {
+	uint64_t epoch; /* of the registry, that state belongs to */
+	uint32_t state;
+	uint32_t size; /* at most WIRE_CHUNK */
+	uint64_t offset;
+};
+static_assert(sizeof(struct wire_read) == 24, "wire");
+
+/* The control page as numbers. */
+struct wire_control {
+	uint64_t cookie[2];
+	uint64_t sequence;
+	uint64_t registry_epoch;
+	uint64_t step;
+	uint64_t boundary;
+	uint64_t generation;
+	uint64_t grads;
+	uint32_t phase;
+	uint32_t reserved;
+	uint64_t loss_scale; /* bits of a double */
+};
+static_assert(sizeof(struct wire_control) == 80, "wire");
+
+struct wire_data { /* then size bytes */
+	int32_t status;
+	uint32_t size;
+	struct wire_control control; /* read after the bytes */
+};
+static_assert(sizeof(struct wire_data) == 88, "wire");
+
+struct wire_stage { /* then size bytes */
+	uint64_t transaction[2];
+	uint64_t epoch;
+	uint32_t state;
+	uint32_t size;
+	uint64_t offset;
+};
+static_assert(sizeof(struct wire_stage) == 40, "wire");
+
+struct wire_decide {
+	uint64_t transaction[2];
+	uint32_t commit; /* 0: abort */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_decide) == 24, "wire");
+
+struct wire_applied {
+	int32_t status;
+	uint32_t reserved;
+	uint64_t generation;
+};
+static_assert(sizeof(struct wire_applied) == 16, "wire");
+
+struct wire_barrier {
+	uint64_t count; /* which barrier: 1, 2, ... */
+};
+
+/* Checks magic, version, type and that the body is there.  Returns the body, *tail the bytes after
+ * it; NULL: not one of ours (*status -EPROTO: another version).  Any thread.
+ */
+const void *wire_open(const void *message, size_t size, struct wire_header *header,
+		      const void **tail, size_t *tail_size, int *status);
+
+/* Bytes of the fixed body of a type; 0 for those without. */
+size_t wire_body_size(enum wire_type type);
+
+/* Whether text, a char array of size bytes, ends inside it. */
+bool wire_text_ok(const char *text, size_t size);
+
+void wire_control_from_page(struct wire_control *to, const struct control_page *page);
+
+/* ---- variable data: a cursor that never leaves its buffer ---- */
+
+struct wire_reader {
+	const uint8_t *at;
+	const uint8_t *end;
+	bool bad; /* something did not fit: everything read since is 0 */
+};
+
+uint8_t wire_get_u8(struct wire_reader *r);
+uint32_t wire_get_u32(struct wire_reader *r);
+uint64_t wire_get_u64(struct wire_reader *r);
+/* Borrowed from the buffer; NULL and bad when size bytes are not there. */
+const void *wire_get_bytes(struct wire_reader *r, uint64_t size);
+
+struct wire_writer {
+	uint8_t *data; /* grows; the caller's to free */
+	size_t size;
+	size_t room;
+	bool bad; /* no memory */
+};
+
+void wire_put_u8(struct wire_writer *w, uint8_t v);
+void wire_put_u32(struct wire_writer *w, uint32_t v);
+void wire_put_u64(struct wire_writer *w, uint64_t v);
+void wire_put_bytes(struct wire_writer *w, const void *bytes, size_t size);
+
+/* FNV-1a, 64 bit; never 0. */
+uint64_t wire_hash(const void *bytes, size_t size);
+
+#endif
