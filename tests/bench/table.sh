@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# table.sh OUT PROGRAM...: runs each in turn, gathers the JSON lines of their stdout in OUT and
+# prints them as a table.  One object a line: name, value, unit, reference, reference_value, ratio,
+# goal, better ("higher" or "lower").  reference, reference_value and ratio are null when there is
+# nothing to compare with, goal is null when there is none; it is the ratio's, or the value's where
+# there is no ratio.  Fails when a program did or printed nothing, not when a goal is missed.
+set -u
+out=$1
+shift
+status=0
+lines=$(mktemp) || exit 1
+trap 'rm -f "$lines"' EXIT
+: >"$out"
+
+run() {
+	case $1 in
+	*.sh) "${SHELL:-/bin/sh}" "$1" ;;
+	*) "./$1" ;;
+	esac
+}
+
+table() {
+	awk -v head="$1" '
+	function field(key,   v) {
+		if (!match($0, "\"" key "\" *: *(\"[^\"]*\"|[^,}]*)")) return ""
+		v = substr($0, RSTART, RLENGTH)
+		sub(/^"[^"]*" *: */, "", v); gsub(/^"|"$| +$/, "", v)
+		return v == "null" ? "" : v
+	}
+	function number(v) { return v == "" ? "-" : sprintf(v + 0 < 100 ? "%.3g" : "%.0f", v) }
+	BEGIN {
+		row = "%-46s %9s %-7s %-30s %9s %6s %5s %s\n"
+		if (head) printf row, "what", "value", "unit", "measured against", "value", "ratio", "goal", "met"
+	}
+	{
+		goal = field("goal"); ratio = field("ratio"); of = ratio == "" ? field("value") : ratio
+		met = field("better") == "lower" ? of + 0 <= goal + 0 : of + 0 >= goal + 0
+		printf row, field("name"), number(field("value")), field("unit"), field("reference"),
+			number(field("reference_value")), number(ratio), goal == "" ? "-" : goal,
+			goal == "" ? "" : met ? "yes" : "NO"
+	}'
+}
+
+head=1
+for program; do
+	run "$program" >"$lines" || { echo "bench: $program failed" >&2; status=1; }
+	grep '^{.*}$' "$lines" >>"$out" || { echo "bench: $program measured nothing" >&2; status=1; }
+	grep '^{.*}$' "$lines" | table $head
+	head=0
+done
+exit $status

@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What programs and libraries offer is what their manual pages name, and the reverse.
+set -eu
+cd "${top_srcdir:-.}"
+bad=0
+
+differ() { # differ WHAT HAVE WANT...: two sorted lists in files
+	if ! diff "$2" "$3" >"$TMPDIR/diff"; then
+		echo "$1:"
+		sed -n 's/^</  only in the first:/p; s/^>/  only in the second:/p' "$TMPDIR/diff"
+		bad=1
+	fi
+}
+
+# Options as --help prints them: "  -f", "  -o NAME=", "  --json".
+help_options() {
+	"$top_builddir/$1" --help | grep -o -- '\(^\|[ ,[]\)--\?[a-z][a-z_-]*' | tr -d ' ,[' | sort -u
+}
+# Options of a page: each has an .It Fl (mdoc: Fl f is -f, Fl -json is --json).
+page_options() {
+	sed -n 's/^\.It //p' "$1" | grep -o 'Fl [a-z-]*' | sed 's/^Fl /-/' | sort -u
+}
+# "-o" settings: "  name=VALUE  text" or "  name  text" below a line that ends in "-o:".
+help_settings() {
+	"$top_builddir/$1" --help | awk '/ -o.*:$/ { on = 1; next } /^[^ ]/ { on = 0 }
+		on && /^ +[a-z]/ { sub(/=.*/, "", $1); print $1 }' | sort -u
+}
+page_settings() {
+	sed -n 's/^\.It Cm \([a-z_]*\).*/\1/p' "$1" | sort -u
+}
+
+for program in fragfs fragctl; do
+	page=docs/$program.1
+	help_options $program >"$TMPDIR/a"
+	page_options $page >"$TMPDIR/b"
+	[ -s "$TMPDIR/a" ] || { echo "$program --help names no option"; bad=1; }
+	differ "options: $program --help, $page" "$TMPDIR/a" "$TMPDIR/b"
+done
+help_settings fragfs >"$TMPDIR/a"
+page_settings docs/fragfs.1 >"$TMPDIR/b"
+differ "-o settings: fragfs --help, docs/fragfs.1" "$TMPDIR/a" "$TMPDIR/b"
+
+# frag.h, frag(3), libfrag.so.
+sed -n 's/^FRAG_API .*[ *]\(frag_[a-z0-9_]*\)(.*/\1/p' engine/frag.h | sort -u >"$TMPDIR/header"
+sed -n 's/^\.Fn \(frag_[a-z0-9_]*\).*/\1/p; s/^\.Fo \(frag_[a-z0-9_]*\).*/\1/p' docs/frag.3 |
+	sort -u >"$TMPDIR/page"
+differ "functions: engine/frag.h, docs/frag.3" "$TMPDIR/header" "$TMPDIR/page"
+nm -D --defined-only "$top_builddir/.libs/libfrag.so" |
+	awk '$2 == "T" || $2 == "D" || $2 == "B" || $2 == "R" { sub(/@.*/, "", $3); print $3 }' |
+	sort -u >"$TMPDIR/symbols"
+differ "symbols: engine/frag.h, libfrag.so" "$TMPDIR/header" "$TMPDIR/symbols"
+
+# The environment of frag(3) is what the engine looks at.
+grep -oh 'getenv("[A-Z_]*")\|"\(FRAG\|OMPI\|PMIX\|PMI\|SLURM\)_[A-Z_]*"' engine/*.c |
+	grep -o '\(FRAG\|OMPI\|PMIX\|PMI\|SLURM\)_[A-Z_]*' | sort -u >"$TMPDIR/read"
+while read -r name; do
+	grep -q "^\.\(It\|Ev\|Xo\).*$name" docs/frag.3 ||
+		{ echo "docs/frag.3 does not name $name"; bad=1; }
+done <"$TMPDIR/read"
+exit $bad
