@@ -127,7 +127,7 @@ struct engine_job {
 void engine_job(struct engine *e, struct engine_job *out);
 
 /* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such.
- * what: "config", "health", "metrics" (Prometheus), "inflight", "log".
+ * what: "config", "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log".
  */
 char *engine_text(struct engine *e, const char *what);
 

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_HEALTH_H
+#define ENGINE_HEALTH_H
+
+/* The text of .frag/health: one line a rank, below a line that names the columns.
+ *
+ *   rank state step generation boundary phase  way  bytes   since_ms pid  host  address   why
+ *   0    alive 17   17         35       stable host 1048576 5120     4242 node0 tcp://... -
+ *
+ * Words are separated by spaces, "-" is an empty one; why is the rest of the line.  Readers go by the
+ * names of the columns: later versions add some.  Arithmetic only.  Any thread.
+ */
+
+#include "engine/engine.h"
+
+/* The caller's to free; NULL: no memory. */
+char *health_text(const struct engine_rank *ranks, uint32_t nranks);
+
+/* The reverse.  *ranks is the caller's to free; way and phase point to constants.
+ * -EINVAL: not such a text; -ENOMEM.
+ */
+int health_parse(const char *text, struct engine_rank **ranks, uint32_t *nranks);
+
+#endif
