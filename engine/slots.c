@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/slots.h"
+
+#include <assert.h>
+#include <errno.h>
+
+enum { NO_SLOT = UINT32_MAX };
+
+void slots_init(struct slots *s, uint32_t max)
+{
+	assert(max <= SLOTS_MAX);
+	*s = (struct slots){ .max = max, .first_free = NO_SLOT, .last_free = NO_SLOT };
+}
+
+void slots_fini(struct slots *s)
+{
+	free(s->slots);
+	slots_init(s, s->max);
+}
+
+static int grow(struct slots *s)
+{
+	uint32_t size = s->size ? s->size * 2 : 16;
+	struct slot *slots = realloc(s->slots, size * sizeof(*slots));
+
+	if (!slots)
+		return -ENOMEM;
+	s->slots = slots;
+	s->size = size;
+	return 0;
+}
+
+static uint32_t take_free(struct slots *s)
+{
+	uint32_t slot = s->first_free;
+
+	s->first_free = s->slots[slot].next;
+	if (s->first_free == NO_SLOT)
+		s->last_free = NO_SLOT;
+	return slot;
+}
+
+int slots_add(struct slots *s, void *item, uint32_t *number)
+{
+	uint32_t slot;
+
+	assert(item);
+	if (s->first_free != NO_SLOT) {
+		slot = take_free(s);
+	} else {
+		if (s->top == s->max)
+			return -ENFILE;
+		if (s->top == s->size && grow(s))
+			return -ENOMEM;
+		slot = s->top++;
+		s->slots[slot].generation = 0;
+	}
+	s->slots[slot].item = item;
+	s->count++;
+	*number = (uint32_t)s->slots[slot].generation << 16 | slot;
+	return 0;
+}
+
+void *slots_get(const struct slots *s, uint32_t number)
+{
+	uint32_t slot = number & 0xffff;
+
+	if (slot >= s->top || s->slots[slot].generation != number >> 16)
+		return NULL;
+	return s->slots[slot].item;
+}
+
+void slots_remove(struct slots *s, uint32_t number)
+{
+	uint32_t slot = number & 0xffff;
+
+	if (!slots_get(s, number))
+		return;
+	s->slots[slot].item = NULL;
+	s->slots[slot].next = NO_SLOT;
+	s->slots[slot].generation = (uint16_t)((s->slots[slot].generation + 1) % 0xffff);
+	if (s->last_free == NO_SLOT)
+		s->first_free = slot;
+	else
+		s->slots[s->last_free].next = slot;
+	s->last_free = slot;
+	s->count--;
+}
+
+void *slots_next(const struct slots *s, uint32_t *slot)
+{
+	while (*slot < s->top) {
+		void *item = s->slots[(*slot)++].item;
+
+		if (item)
+			return item;
+	}
+	return NULL;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_SLOTS_H
+#define ENGINE_SLOTS_H
+
+/* Numbers for things that come and go.  A number is a slot in its low 16 bits and how often the
+ * slot was used before in its high 16, so that an old number does not mean a new thing: the
+ * freed slot longest unused is taken first.  UINT32_MAX is never one.  No locking.
+ */
+
+#include "engine/base.h"
+
+enum { SLOTS_MAX = 65536 };
+
+struct slot {
+	void *item;          /* NULL: free */
+	uint32_t next;       /* of the free ones */
+	uint16_t generation; /* of the number that is, or will be, given for it */
+};
+
+struct slots {
+	struct slot *slots;
+	uint32_t size;  /* allocated */
+	uint32_t top;   /* ever used */
+	uint32_t max;   /* at most SLOTS_MAX */
+	uint32_t count; /* in use */
+	uint32_t first_free, last_free;
+};
+
+void slots_init(struct slots *s, uint32_t max);
+void slots_fini(struct slots *s);
+
+/* -ENFILE: max are in use; -ENOMEM.  Keeps item, which is not NULL. */
+int slots_add(struct slots *s, void *item, uint32_t *number);
+/* NULL: no such number (any more). */
+void *slots_get(const struct slots *s, uint32_t number);
+void slots_remove(struct slots *s, uint32_t number);
+
+/* Item of the first slot in use from *slot on, which is set behind it; NULL: none. */
+void *slots_next(const struct slots *s, uint32_t *slot);
+
+#endif
