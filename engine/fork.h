@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_FORK_H
+#define ENGINE_FORK_H
+
+/* Descriptors that a forked child must not keep: a child that lives on (a data loader's worker)
+ * would hold the engine's port and its peers' connections open.  They are closed in the child
+ * before fork(2) returns there, without a lock.
+ *
+ * An entry is a descriptor number and what file it was, so that a number closed by somebody
+ * else and used again is left alone.  That fails for eventfds, epolls and other files without
+ * an inode of their own: forget those before they are closed.  Any thread.
+ */
+
+#include "engine/base.h"
+
+enum { FORK_FD_MAX = 65536 };
+
+/* -EBADF: not open; -ENFILE: FORK_FD_MAX or more.  Replaces what was known of the number. */
+int fork_close(int fd);
+void fork_forget(int fd);
+
+#endif
