@@ -61,7 +61,11 @@ struct transport_ops {
 
 	/* Gives the number by which to send.  Returns at once: whether anyone answers shows in
 	 * messages only.  -EINVAL: not an address; -ENFILE: TRANSPORT_PEERS_MAX reached.
-	 * Peers that connect to us get numbers at their first message.
+	 * Peers that connect to us get numbers at their first message; those unheard for longest
+	 * lose theirs when the room is needed, and get another with their next message.
+	 * Numbers are of slots.h: not dense, never UINT32_MAX, not used again soon.  An address
+	 * connected twice may get the same number twice, and wants disconnect as often; what was
+	 * still queued for the peer then may be lost.
 	 */
 	int (*connect)(struct transport *t, const char *address, uint32_t *peer);
 	void (*disconnect)(struct transport *t, uint32_t peer);
@@ -87,14 +91,17 @@ struct transport_ops {
 	 * total, then copies the target's control page to control, in this order, so that what
 	 * control says was true after the bytes were read.  control_size bytes of it.
 	 * -EFAULT: a range is not mapped there (freed); -ESRCH: the process is gone;
-	 * -ESTALE: the cookie differs.  Nothing is promised of local's content on error.
+	 * -ESTALE: the cookie differs; -ENOTCONN: no such peer; -EINVAL: the totals differ, or
+	 * control_size is less than the cookie.  Nothing is promised of local's content on error.
 	 */
 	int (*get)(struct transport *t, uint32_t peer, const struct iovec *local, unsigned nlocal,
 		   const struct iovec *remote, unsigned nremote, void *control, size_t control_size);
 
 	/* host only, else NULL.  From now on [address, address + size) of the target is read by a
-	 * mapping of its descriptor fd (a sealed memfd, reopened read-only through /proc).  An
-	 * error means only that get goes on as before.
+	 * mapping of the first size bytes of its descriptor fd (a memfd sealed against shrink,
+	 * growth and later writers, reopened read-only through /proc).  fd -1: by mapping no more.
+	 * An error means only that get goes on as before: -EPERM: not sealed so; -EINVAL: not a
+	 * memfd, or shorter than size.
 	 */
 	int (*share)(struct transport *t, uint32_t peer, int fd, uint64_t address, uint64_t size);
 };

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_TRANSPORT_MEMORY_H
+#define ENGINE_TRANSPORT_MEMORY_H
+
+/* The memory half of the transports host and loop: reads processes of this machine.  What the
+ * functions do and return is in engine/transport.h.  Any thread.
+ */
+
+#include "engine/slots.h"
+#include "engine/transport.h"
+
+#include <pthread.h>
+
+struct transport_memory {
+	pthread_mutex_t lock;
+	struct slots processes; /* under lock */
+};
+
+void transport_memory_init(struct transport_memory *m);
+/* No get may be under way. */
+void transport_memory_fini(struct transport_memory *m);
+
+int transport_memory_attach(struct transport_memory *m, const struct transport_target *target,
+			    uint32_t *peer);
+void transport_memory_detach(struct transport_memory *m, uint32_t peer);
+int transport_memory_get(struct transport_memory *m, uint32_t peer, const struct iovec *local,
+			 unsigned nlocal, const struct iovec *remote, unsigned nremote,
+			 void *control, size_t control_size);
+int transport_memory_share(struct transport_memory *m, uint32_t peer, int fd, uint64_t address,
+			   uint64_t size);
+
+#endif
