@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MODEL_H
+#define MODEL_H
+
+/* The model of the example, and the text it learns.  Knows nothing of ranks or of libfrag.
+ *
+ * From the MODEL_CONTEXT characters before it, the next one is predicted:
+ *
+ *   characters -> embed -> tanh(. W0 + b0) -> tanh(. W1 + b1) * scale -> . head + b -> softmax
+ *
+ * Weights are [in, out], float32, C order.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MODEL_CONTEXT = 8, MODEL_EMBED = 19, MODEL_HIDDEN_MAX = 1024, MODEL_VOCAB_MAX = 256 };
+
+enum {
+	MODEL_EMBED_WEIGHT,
+	MODEL_WEIGHT0,
+	MODEL_BIAS0,
+	MODEL_WEIGHT1,
+	MODEL_BIAS1,
+	MODEL_SCALE,
+	MODEL_HEAD_WEIGHT,
+	MODEL_HEAD_BIAS,
+	MODEL_NPARAMS,
+};
+
+struct model_param {
+	const char *name;
+	uint32_t ndim;
+	uint64_t shape[2];
+	uint64_t numel;
+	bool decay;   /* weight decay is for matrices of the layers */
+	float centre; /* of the initial values, and how far they lie around it */
+	float spread;
+};
+
+struct model {
+	uint32_t vocab;
+	uint32_t hidden;
+	struct model_param param[MODEL_NPARAMS];
+};
+
+/* vocab 2 .. MODEL_VOCAB_MAX, hidden 1 .. MODEL_HIDDEN_MAX. */
+void model_init(struct model *m, uint32_t vocab, uint32_t hidden);
+
+/* The value an element begins with: the same on every rank that asks. */
+float model_initial(const struct model *m, int param, uint64_t element, uint64_t seed);
+
+/* The loss of predicting symbols[MODEL_CONTEXT] from those before it, in nats; adds its gradient to
+ * gradient.  weight and gradient: a pointer to each parameter's elements.
+ */
+double model_learn(const struct model *m, const uint8_t *symbols, float *const *weight,
+		   float *const *gradient);
+
+/* A file's bytes as symbols 0 .. vocab - 1. */
+struct text {
+	uint8_t *symbol;
+	uint64_t length;
+	uint32_t vocab;
+};
+
+/* -errno; -EINVAL: shorter than a context, or of one character only. */
+int text_load(struct text *t, const char *path);
+void text_fini(struct text *t);
+
+/* A well mixed function of its arguments: random numbers that need no state. */
+uint64_t mix(uint64_t seed, uint64_t a, uint64_t b);
+
+#endif
