@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* fragctl: what is mounted, what can be mounted. */
+
+#include "engine/base.h"
+#include "engine/jobfile.h"
+#include "mount-helpers/machine.h"
+#include "mount-helpers/mounts.h"
+#include "mount-helpers/status.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { FRAGCTL_FAILURE = 1, FRAGCTL_USAGE = 2 };
+enum { FRAGCTL_JSON_MAJOR = 1, FRAGCTL_JSON_MINOR = 0 };
+
+static const char help[] = "usage: fragctl status [--json] [MOUNTPOINT | HOST:PORT]...\n"
+			   "       fragctl jobs [--json]\n"
+			   "\n"
+			   "  status   ranks, step, generation and bytes of mounted jobs, and "
+			   "what this machine gives\n"
+			   "           (all mounts of fragfs when none is named)\n"
+			   "  jobs     the jobs of this user on this host\n"
+			   "\n"
+			   "  -j, --json     one JSON object\n"
+			   "  -h, --help     this text\n"
+			   "  -V, --version  the version\n";
+
+static json_t *output_version(const char *command)
+{
+	return json_pack("{s:s s:i s:i}", "command", command, "major", FRAGCTL_JSON_MAJOR,
+			 "minor", FRAGCTL_JSON_MINOR);
+}
+
+/* Takes root; NULL is no memory. */
+static int print_json(json_t *root)
+{
+	if (!root || json_dumpf(root, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER)) {
+		json_decref(root);
+		fprintf(stderr, "fragctl: %s\n", strerror(ENOMEM));
+		return FRAGCTL_FAILURE;
+	}
+	putchar('\n');
+	json_decref(root);
+	return 0;
+}
+
+/* ---- status ---- */
+
+/* What has been shown so far; mounts is NULL when the output is text. */
+struct report {
+	json_t *mounts;
+	int shown;
+	int failed;
+};
+
+static void show(struct report *report, struct status *s)
+{
+	if (report->mounts)
+		json_array_append_new(report->mounts, status_json(s));
+	else
+		status_print(s, stdout);
+	report->shown++;
+	status_fini(s);
+}
+
+static void fail(struct report *report, const char *why)
+{
+	fprintf(stderr, "fragctl: %s\n", why);
+	report->failed++;
+}
+
+static void show_mount(struct report *report, const char *mountpoint, const char *source)
+{
+	struct status s;
+	char why[512];
+
+	if (status_of_mount(&s, mountpoint, source, why, sizeof(why)))
+		fail(report, why);
+	else
+		show(report, &s);
+}
+
+static void show_job(struct report *report, const char *address)
+{
+	struct status s;
+	char why[512];
+
+	if (status_of_job(&s, address, why, sizeof(why)))
+		fail(report, why);
+	else
+		show(report, &s);
+}
+
+static int read_mounts(struct mount_entry **mounts)
+{
+	FILE *table = fopen("/proc/self/mountinfo", "re");
+	int n = table ? mounts_read(table, mounts) : -errno;
+
+	if (table)
+		fclose(table);
+	return n;
+}
+
+static const char *source_of(const char *path, const struct mount_entry *mounts, int n)
+{
+	char real[PATH_MAX];
+
+	if (!realpath(path, real))
+		return path;
+	for (int i = n; i-- > 0;) {
+		if (!strcmp(mounts[i].mountpoint, real))
+			return mounts[i].source;
+	}
+	return path;
+}
+
+static void show_named(struct report *report, const char *name,
+		       const struct mount_entry *mounts, int n)
+{
+	struct stat st;
+	char why[512];
+
+	if (!strchr(name, '/') && strchr(name, ':') && stat(name, &st)) {
+		show_job(report, name);
+	} else if (stat(name, &st)) {
+		snprintf(why, sizeof(why), "%s: %s", name, strerror(errno));
+		fail(report, why);
+	} else {
+		show_mount(report, name, source_of(name, mounts, n));
+	}
+}
+
+static json_t *machine_json(const struct machine *m)
+{
+	return json_pack("{s:s s:s s:s s:b}", "transparent_hugepage", m->huge_pages,
+			 "shmem_enabled", m->shared_huge_pages, "ptrace_scope", m->yama,
+			 "dev_fuse", m->fuse);
+}
+
+static void print_machine(const struct machine *m)
+{
+	printf("this machine: huge pages %s, shared huge pages %s, ptrace_scope %s, /dev/fuse "
+	       "%s\n",
+	       m->huge_pages, m->shared_huge_pages, m->yama,
+	       m->fuse ? "usable" : "not for this user");
+}
+
+static int finish_status(struct report *report)
+{
+	struct machine machine;
+
+	machine_read(&machine);
+	if (!report->mounts) {
+		print_machine(&machine);
+		return report->failed ? FRAGCTL_FAILURE : 0;
+	}
+	if (print_json(json_pack("{s:o s:o s:o}", "output_version",
+				 output_version("fragctl status"), "machine",
+				 machine_json(&machine), "mounts", report->mounts)))
+		return FRAGCTL_FAILURE;
+	return report->failed ? FRAGCTL_FAILURE : 0;
+}
+
+static int status(char **names, bool json)
+{
+	struct report report = { .mounts = json ? json_array() : NULL };
+	struct mount_entry *mounts = NULL;
+	int n = read_mounts(&mounts);
+
+	if (n < 0) {
+		fprintf(stderr, "fragctl: /proc/self/mountinfo: %s\n", strerror(-n));
+		return FRAGCTL_FAILURE;
+	}
+	for (int i = 0; !*names && i < n; i++)
+		show_mount(&report, mounts[i].mountpoint, mounts[i].source);
+	if (!*names && !n && !json)
+		puts("nothing is mounted by fragfs here (fragctl jobs: what can be)");
+	for (; *names; names++)
+		show_named(&report, *names, mounts, n);
+	mounts_free(mounts, n);
+	return finish_status(&report);
+}
+
+/* ---- jobs ---- */
+
+static void print_job(void *arg, const struct jobfile *j)
+{
+	printf("%-24s %-24s %6" PRIu32 " %8d  %s\n", j->job, j->address, j->world, (int)j->pid,
+	       j->key_file[0] ? j->key_file : "(plain)");
+}
+
+static void append_job(void *arg, const struct jobfile *j)
+{
+	json_array_append_new(arg, json_pack("{s:s s:s s:I s:I s:s}", "job", j->job, "address",
+					     j->address, "world", (json_int_t)j->world, "pid",
+					     (json_int_t)j->pid, "key_file", j->key_file));
+}
+
+static int jobs(bool json)
+{
+	json_t *list;
+
+	if (!json) {
+		printf("%-24s %-24s %6s %8s  %s\n", "JOB", "ADDRESS", "WORLD", "PID", "KEY");
+		jobfile_list(print_job, NULL);
+		return 0;
+	}
+	list = json_array();
+	jobfile_list(append_job, list);
+	return print_json(json_pack("{s:o s:o}", "output_version",
+				    output_version("fragctl jobs"), "jobs", list));
+}
+
+static int usage(void)
+{
+	fputs("fragctl: expected: fragctl status|jobs (fragctl --help)\n", stderr);
+	return FRAGCTL_USAGE;
+}
+
+static int run(int nwords, char **words, bool json)
+{
+	if (nwords >= 1 && !strcmp(words[0], "status"))
+		return status(words + 1, json);
+	if (nwords == 1 && !strcmp(words[0], "jobs"))
+		return jobs(json);
+	return usage();
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = { { "json", no_argument, NULL, 'j' },
+						 { "help", no_argument, NULL, 'h' },
+						 { "version", no_argument, NULL, 'V' },
+						 { 0 } };
+	bool json = false;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "jhV", options, NULL)) != -1) {
+		if (c == 'j')
+			json = true;
+		else if (c == 'h')
+			return fputs(help, stdout) < 0;
+		else if (c == 'V')
+			return printf("fragctl %s\n", PACKAGE_VERSION) < 0;
+		else
+			return FRAGCTL_USAGE;
+	}
+	return run(argc - optind, argv + optind, json);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_MACHINE_H
+#define MOUNT_HELPERS_MACHINE_H
+
+/* What this machine gives that decides how fast a mount is. */
+
+#include "engine/base.h"
+
+struct machine {
+	char huge_pages[16]; /* transparent_hugepage/enabled: "always", "madvise", "never" */
+	char shared_huge_pages[16]; /* .../shmem_enabled; "-": the kernel has no such file */
+	char yama[16];              /* ptrace_scope, "-": none */
+	bool fuse;                  /* this user may open /dev/fuse */
+};
+
+void machine_read(struct machine *m);
+
+/* The word in brackets of "always [madvise] never"; all of text when there is none.  Exposed for
+ * tests.
+ */
+void machine_chosen(const char *text, char *word, size_t size);
+
+#endif

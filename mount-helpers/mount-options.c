@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/mount-options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* "name" or "name=" with any value. */
+static bool is_option(const char *word, size_t length, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (name[n - 1] == '=')
+		return length >= n && !strncmp(word, name, n);
+	return length == n && !strncmp(word, name, n);
+}
+
+static bool is_any(const char *word, size_t length, const char *const *names)
+{
+	for (; *names; names++) {
+		if (is_option(word, length, *names))
+			return true;
+	}
+	return false;
+}
+
+static bool is_for_others(const char *word, size_t length)
+{
+	static const char *const names[] = {
+		"defaults",    "auto",          "noauto",   "nofail",
+		"fail",        "_netdev",       "user",     "user=",
+		"nouser",      "users",         "nousers",  "owner",
+		"noowner",     "group",         "nogroup",  "comment=",
+		"relatime",    "norelatime",    "silent",   "loud",
+		"strictatime", "nostrictatime", "lazytime", "nolazytime",
+		"diratime",    "nodiratime",    "rw",       NULL,
+	};
+
+	if (length > 1 && (!strncmp(word, "x-", 2) || !strncmp(word, "X-", 2)))
+		return true;
+	return is_any(word, length, names);
+}
+
+/* Up to the comma that ends it; one inside quotes does not. */
+static size_t option_length(const char *word)
+{
+	bool quoted = false;
+	size_t n;
+
+	for (n = 0; word[n] && (quoted || word[n] != ','); n++)
+		quoted ^= word[n] == '"';
+	return n;
+}
+
+char *mount_options_for_fragfs(const char *options)
+{
+	size_t size = strlen(options ? options : "") + sizeof("rw,");
+	char *kept = malloc(size), *end = kept;
+	bool edit = false, ro = false;
+	const char *word;
+	size_t length;
+
+	if (!kept)
+		return NULL;
+	end = stpcpy(end, "ro");
+	for (word = options ? options : ""; *word; word += length + (word[length] == ',')) {
+		length = option_length(word);
+		if (is_option(word, length, "ro"))
+			ro = true;
+		else if (is_option(word, length, "edit"))
+			edit = true;
+		else if (length && !is_for_others(word, length))
+			end += sprintf(end, ",%.*s", (int)length, word);
+	}
+	if (edit && !ro)
+		memcpy(kept, "rw", 2);
+	return kept;
+}

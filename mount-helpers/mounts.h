@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_MOUNTS_H
+#define MOUNT_HELPERS_MOUNTS_H
+
+/* The fragfs mounts of a table like /proc/self/mountinfo. */
+
+#include "engine/base.h"
+
+#include <stdio.h>
+
+struct mount_entry {
+	char *mountpoint;
+	char *source;
+	bool read_only;
+};
+
+/* Sets *entries, the caller's to mounts_free.  Returns how many; -ENOMEM. */
+int mounts_read(FILE *table, struct mount_entry **entries);
+void mounts_free(struct mount_entry *entries, int n);
+
+#endif

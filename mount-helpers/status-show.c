@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/status.h"
+
+#include <inttypes.h>
+
+static const char *state_name(const struct engine_rank *r)
+{
+	switch (r->state) {
+	case ENGINE_RANK_ALIVE:
+		return "alive";
+	case ENGINE_RANK_LOST:
+		return "lost";
+	default:
+		return "unknown";
+	}
+}
+
+static uint32_t count_alive(const struct status *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t rank = 0; rank < s->nranks; rank++)
+		n += s->ranks[rank].state == ENGINE_RANK_ALIVE;
+	return n;
+}
+
+static uint64_t sum_bytes(const struct status *s)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t rank = 0; rank < s->nranks; rank++)
+		sum += s->ranks[rank].bytes_host;
+	return sum;
+}
+
+/* ---- for people ---- */
+
+static const char *human(uint64_t bytes, char text[16])
+{
+	static const char units[] = "BKMGTPE";
+	double value = (double)bytes;
+	int unit = 0;
+
+	for (; value >= 1024; unit++)
+		value /= 1024;
+	snprintf(text, 16, unit && value < 10 ? "%.1f%c" : "%.0f%c", value, units[unit]);
+	return text;
+}
+
+static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
+{
+	char bytes[16];
+
+	fprintf(to, "%6" PRIu32 "  %-16.16s %8" PRId64 "  %-7s  %-4s %10" PRIu64 "  %-8s %8s",
+		rank, r->host[0] ? r->host : "-", r->pid, state_name(r), r->way ? r->way : "-",
+		r->step, r->phase ? r->phase : "-", human(r->bytes_host, bytes));
+	if (r->why[0])
+		fprintf(to, "  %s", r->why);
+	fputc('\n', to);
+}
+
+void status_print(const struct status *s, FILE *to)
+{
+	char bytes[16];
+
+	if (s->mountpoint)
+		fprintf(to, "%s: ", s->mountpoint);
+	fprintf(to, "%s%s%s\n", s->source, s->job[0] ? ", job " : "", s->job);
+	fprintf(to,
+		"world %" PRIu32 " (%" PRIu32 " alive), step %" PRIu64 ", generation %" PRIu64
+		", phase %s, %" PRIu64 " params, host %s\n",
+		s->nranks, count_alive(s), s->step, s->generation, s->phase, s->nparams,
+		human(sum_bytes(s), bytes));
+	fprintf(to, "%6s  %-16s %8s  %-7s  %-4s %10s  %-8s %8s\n", "RANK", "HOST", "PID",
+		"STATE", "WAY", "STEP", "PHASE", "BYTES");
+	for (uint32_t rank = 0; rank < s->nranks; rank++)
+		print_rank(rank, &s->ranks[rank], to);
+}
+
+/* ---- for programs ---- */
+
+static json_t *rank_json(uint32_t rank, const struct engine_rank *r)
+{
+	return json_pack("{s:I s:s s:s s:I s:s s:s s:I s:s s:I s:I s:I s:s s:{s:I}}", "rank",
+			 (json_int_t)rank, "host", r->host, "address", r->address, "pid",
+			 (json_int_t)r->pid, "state", state_name(r), "why", r->why, "since_ms",
+			 (json_int_t)r->since_ms, "way", r->way ? r->way : "-", "step",
+			 (json_int_t)r->step, "generation", (json_int_t)r->generation,
+			 "boundary", (json_int_t)r->boundary, "phase",
+			 r->phase ? r->phase : "-", "bytes", "host", (json_int_t)r->bytes_host);
+}
+
+json_t *status_json(const struct status *s)
+{
+	json_t *ranks = json_array();
+
+	for (uint32_t rank = 0; rank < s->nranks; rank++) {
+		if (json_array_append_new(ranks, rank_json(rank, &s->ranks[rank]))) {
+			json_decref(ranks);
+			return NULL;
+		}
+	}
+	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:{s:I} s:o}", "mountpoint",
+			 s->mountpoint, "source", s->source, "job", s->job, "world",
+			 (json_int_t)s->nranks, "alive", (json_int_t)count_alive(s), "step",
+			 (json_int_t)s->step, "generation", (json_int_t)s->generation, "phase",
+			 s->phase, "params", (json_int_t)s->nparams, "bytes", "host",
+			 (json_int_t)sum_bytes(s), "ranks", ranks);
+}

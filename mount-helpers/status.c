@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/status.h"
+
+#include "engine/health.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+enum { STATUS_TEXT_MAX = 64 << 20 }; /* bytes of a file we read; 65536 ranks fit */
+
+/* Reads a file of the mount to its end.  -EFBIG: past STATUS_TEXT_MAX. */
+static int read_file(const char *mountpoint, const char *name, char **text)
+{
+	char path[PATH_MAX];
+	size_t size = 0, room = 4096;
+	char *buffer = malloc(room + 1), *grown;
+	int fd CLEANUP(close) = -1;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/%s", mountpoint, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || !buffer)
+		goto fail;
+	while ((n = read(fd, buffer + size, room - size)) > 0) {
+		size += (size_t)n;
+		if (size < room)
+			continue;
+		room *= 2;
+		errno = EFBIG;
+		grown = room <= STATUS_TEXT_MAX ? realloc(buffer, room + 1) : NULL;
+		if (!grown)
+			goto fail;
+		buffer = grown;
+	}
+	if (n < 0)
+		goto fail;
+	buffer[size] = '\0';
+	*text = buffer;
+	return 0;
+fail:
+	n = -errno;
+	free(buffer);
+	return (int)n;
+}
+
+/* One value a file, a newline at its end. */
+static int read_value(const char *mountpoint, const char *name, char *value, size_t size)
+{
+	char *text;
+	int e = read_file(mountpoint, name, &text);
+
+	if (e)
+		return e;
+	text[strcspn(text, "\n")] = '\0';
+	snprintf(value, size, "%s", text);
+	free(text);
+	return 0;
+}
+
+static int read_number(const char *mountpoint, const char *name, uint64_t *value)
+{
+	char text[32];
+	int e = read_value(mountpoint, name, text, sizeof(text));
+
+	if (!e)
+		*value = strtoull(text, NULL, 10);
+	return e;
+}
+
+static int count_entries(const char *mountpoint, const char *name, uint64_t *n)
+{
+	char path[PATH_MAX];
+	struct dirent *entry;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/%s", mountpoint, name);
+	dir = opendir(path);
+	if (!dir)
+		return -errno;
+	for (*n = 0; (entry = readdir(dir));)
+		*n += entry->d_name[0] != '.';
+	closedir(dir);
+	return 0;
+}
+
+/* .frag/config has "job NAME" among its lines. */
+static void read_job_name(const char *mountpoint, char *job, size_t size)
+{
+	char *text, *line;
+
+	*job = '\0';
+	if (read_file(mountpoint, ".frag/config", &text))
+		return;
+	line = strncmp(text, "job ", 4) ? strstr(text, "\njob ") : text - 1;
+	if (line)
+		snprintf(job, size, "%.*s", (int)strcspn(line + 5, "\n"), line + 5);
+	free(text);
+}
+
+static int read_ranks(struct status *s, const char *mountpoint)
+{
+	char *text;
+	int e = read_file(mountpoint, ".frag/health", &text);
+
+	if (e)
+		return e;
+	e = health_parse(text, &s->ranks, &s->nranks);
+	free(text);
+	return e;
+}
+
+int status_of_mount(struct status *s, const char *mountpoint, const char *source, char *why,
+		    size_t whysize)
+{
+	static const char *const places[] = { ".frag/health", "phase", "step", "generation",
+					      "params" };
+	size_t at = 0;
+	int e;
+
+	*s = (struct status){ .mountpoint = strdup(mountpoint), .source = strdup(source) };
+	e = s->mountpoint && s->source ? read_ranks(s, mountpoint) : -ENOMEM;
+	if (!e && ++at)
+		e = read_value(mountpoint, "phase", s->phase, sizeof(s->phase));
+	if (!e && ++at)
+		e = read_number(mountpoint, "step", &s->step);
+	if (!e && ++at)
+		e = read_number(mountpoint, "generation", &s->generation);
+	if (!e && ++at)
+		e = count_entries(mountpoint, "params", &s->nparams);
+	if (e) {
+		snprintf(why, whysize, "%s/%s: %s", mountpoint, places[at],
+			 e == -EINVAL ? "not the file of a fragfs mount" : strerror(-e));
+		status_fini(s);
+		return e;
+	}
+	read_job_name(mountpoint, s->job, sizeof(s->job));
+	return 0;
+}
+
+static int copy_from_engine(struct status *s, struct engine *e, const char *address)
+{
+	struct engine_job job;
+
+	engine_job(e, &job);
+	*s = (struct status){ .source = strdup(address),
+			      .step = job.step,
+			      .generation = job.generation,
+			      .nparams = engine_nparams(e),
+			      .nranks = engine_nranks(e) };
+	s->ranks = calloc(s->nranks ? s->nranks : 1, sizeof(*s->ranks));
+	if (!s->source || !s->ranks)
+		return -ENOMEM;
+	snprintf(s->job, sizeof(s->job), "%s", job.id);
+	snprintf(s->phase, sizeof(s->phase), "%s", job.phase);
+	for (uint32_t rank = 0; rank < s->nranks; rank++)
+		engine_rank(e, rank, &s->ranks[rank]);
+	return 0;
+}
+
+int status_of_job(struct status *s, const char *address, char *why, size_t whysize)
+{
+	struct engine_options options = { .source = address };
+	struct engine *engine;
+	int e = engine_open(&engine, &options, why, whysize);
+
+	if (e)
+		return e;
+	e = copy_from_engine(s, engine, address);
+	engine_close(engine);
+	if (e) {
+		snprintf(why, whysize, "%s", strerror(-e));
+		status_fini(s);
+	}
+	return e;
+}
+
+void status_fini(struct status *s)
+{
+	free(s->mountpoint);
+	free(s->source);
+	free(s->ranks);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_STATUS_H
+#define MOUNT_HELPERS_STATUS_H
+
+/* What fragctl status shows of one job, read through a mount or asked of the job itself. */
+
+#include "engine/engine.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+struct status {
+	char *mountpoint; /* NULL: asked of the job */
+	char *source;
+	char job[128];
+	char phase[16];
+	uint64_t step;
+	uint64_t generation;
+	uint64_t nparams;
+	struct engine_rank *ranks;
+	uint32_t nranks;
+};
+
+/* Both fill *s; on error why (whysize bytes) has one line and *s needs no status_fini. */
+int status_of_mount(struct status *s, const char *mountpoint, const char *source, char *why,
+		    size_t whysize);
+int status_of_job(struct status *s, const char *address, char *why, size_t whysize);
+void status_fini(struct status *s);
+
+void status_print(const struct status *s, FILE *to);
+/* NULL: no memory. */
+json_t *status_json(const struct status *s);
+
+#endif

@@ -1,0 +1,54 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# fragctl shows what the files of a mount say, as a table and as JSON.
+set -eu
+cd "$TMPDIR"
+mkdir -p m/.frag m/params/a.weight m/params/b.weight
+cat >m/.frag/health <<'END'
+rank state step generation boundary phase way bytes since_ms pid host address why
+0 alive 17 18 35 stable host 1048576 5120 4242 node0 tcp://127.0.0.1:21017 -
+1 lost 16 17 33 step zmq 1048576 900 4243 node1 tcp://127.0.0.2:21017 no answer for 10 s
+END
+printf 'job run-7\nworld 2\n' >m/.frag/config
+echo stable >m/phase
+echo 17 >m/step
+echo 18 >m/generation
+
+fragctl status "$TMPDIR/m" >out
+line() { grep -q -- "$1" out || { echo "no line $1 in:"; cat out; exit 1; }; }
+line 'job run-7$'
+line '^world 2 (1 alive), step 17, generation 18, phase stable, 2 params, host 2.0M$'
+line '^ *0  node0 *4242  alive *host *17  stable *1.0M$'
+line '^ *1  node1 *4243  lost *zmq *16  step *1.0M  no answer for 10 s$'
+line '^this machine: huge pages '
+
+fragctl status --json m >out
+for want in '"major": 1' '"job": "run-7"' '"world": 2' '"alive": 1' '"params": 2' '"host": 2097152' \
+	'"why": "no answer for 10 s"' '"transparent_hugepage": "'; do
+	line "$want"
+done
+if command -v python3 >/dev/null; then
+	python3 -c 'import json; d = json.load(open("out")); assert len(d["mounts"][0]["ranks"]) == 2'
+fi
+
+fails() { # fails STATUS TEXT ARGUMENT...
+	status=$1 text=$2
+	shift 2
+	got=0
+	fragctl "$@" >out 2>&1 || got=$?
+	[ "$got" = "$status" ] || { echo "fragctl $*: exit $got, not $status"; cat out; exit 1; }
+	grep -q -- "$text" out || { echo "fragctl $*: no $text in:"; cat out; exit 1; }
+}
+fails 1 'nowhere: No such file' status nowhere
+fails 1 'm/params/.frag/health: No such file' status m/params
+echo 'something else' >m/.frag/health
+fails 1 'm/.frag/health: not the file of a fragfs mount' status m
+fails 2 'fragctl --help' stats
+fails 2 'fragctl --help'
+fails 2 'unrecognized option' --jsn status
+
+mkdir -p "$XDG_RUNTIME_DIR"
+fragctl jobs >out
+line '^JOB  *ADDRESS  *WORLD  *PID  *KEY$'
+fragctl --json jobs >out
+line '"jobs": \[\]'

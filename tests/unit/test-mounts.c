@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/machine.h"
+#include "mount-helpers/mounts.h"
+
+#include <check.h>
+
+static char table[] =
+	"22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
+	"90 22 0:50 / /frag ro,nosuid,nodev - fuse.fragfs node0:21017 ro,user_id=0,group_id=0\n"
+	"91 22 0:51 / /mnt/a\\040b rw - fuse.fragfs 127.0.0.1:21017 rw,user_id=0\n"
+	"92 22 0:52 / /other rw shared:7 - fuse.sshfs host: rw\n"
+	"a line of a later kernel\n"
+	"93 22 0:53 - fuse.fragfs cut ro\n";
+
+START_TEST(mounts_of_fragfs_are_found)
+{
+	FILE *file = fmemopen(table, sizeof(table) - 1, "r");
+	struct mount_entry *m;
+
+	ck_assert_int_eq(mounts_read(file, &m), 2);
+	ck_assert_str_eq(m[0].mountpoint, "/frag");
+	ck_assert_str_eq(m[0].source, "node0:21017");
+	ck_assert(m[0].read_only);
+	ck_assert_str_eq(m[1].mountpoint, "/mnt/a b");
+	ck_assert(!m[1].read_only);
+	mounts_free(m, 2);
+	fclose(file);
+}
+END_TEST
+
+START_TEST(no_mounts_are_no_error)
+{
+	FILE *file = fmemopen(table, 20, "r");
+	struct mount_entry *m;
+
+	ck_assert_int_eq(mounts_read(file, &m), 0);
+	mounts_free(m, 0);
+	fclose(file);
+}
+END_TEST
+
+START_TEST(the_chosen_word_of_a_kernel_setting_is_found)
+{
+	char word[16];
+
+	machine_chosen("always [madvise] never\n", word, sizeof(word));
+	ck_assert_str_eq(word, "madvise");
+	machine_chosen("1\n", word, sizeof(word));
+	ck_assert_str_eq(word, "1");
+	machine_chosen("", word, sizeof(word));
+	ck_assert_str_eq(word, "");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("mounts");
+	TCase *t = tcase_create("mounts");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_test(t, mounts_of_fragfs_are_found);
+	tcase_add_test(t, no_mounts_are_no_error);
+	tcase_add_test(t, the_chosen_word_of_a_kernel_setting_is_found);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
