@@ -23,7 +23,8 @@ struct connection {
 		uint32_t number;      /* by which at knows it */
 		uint32_t waiting;     /* messages on the way to at */
 	} end[2];
-	unsigned refs; /* ends and messages */
+	unsigned refs;  /* ends and messages */
+	uint64_t heard; /* by end 1: which of all its messages was the last from here */
 };
 
 struct message {
@@ -42,6 +43,7 @@ struct transport {
 	int event;
 	uint32_t queue_max;
 	struct slots connections; /* under the table's lock, as is what follows */
+	uint64_t delivered;
 	struct message *first, **last;
 	struct transport_memory memory;
 };
@@ -62,6 +64,12 @@ static void connection_put(struct connection *c)
 
 /* ---- open and close ---- */
 
+static uint32_t peers_max(const struct transport_config *config)
+{
+	return config->peers_max ? (uint32_t)u64_min(config->peers_max, TRANSPORT_PEERS_MAX)
+				 : TRANSPORT_PEERS_MAX;
+}
+
 static int loop_open(struct transport **out, const struct transport_config *config)
 {
 	struct transport *t = calloc(1, sizeof(*t));
@@ -78,7 +86,7 @@ static int loop_open(struct transport **out, const struct transport_config *conf
 	t->ops = &transport_loop;
 	t->queue_max = config->queue_max ? config->queue_max : 1000;
 	t->last = &t->first;
-	slots_init(&t->connections, TRANSPORT_PEERS_MAX);
+	slots_init(&t->connections, peers_max(config));
 	transport_memory_init(&t->memory);
 	pthread_mutex_lock(&table.lock);
 	t->number = table.opened++;
@@ -227,6 +235,34 @@ static struct transport *find(uint64_t number)
 	return t;
 }
 
+static struct connection *heard_least_recently(struct transport *t)
+{
+	struct connection *c, *oldest = NULL;
+	uint32_t slot = 0;
+
+	while ((c = slots_next(&t->connections, &slot))) {
+		bool inbound = c->end[1].at == t && (c->end[1].number & 0xffff) == slot - 1;
+
+		if (inbound && (!oldest || c->heard < oldest->heard))
+			oldest = c;
+	}
+	return oldest;
+}
+
+static int give_number(struct transport *t, struct connection *c, uint32_t *number)
+{
+	struct connection *oldest;
+	int rc = slots_add(&t->connections, c, number);
+
+	if (rc != -ENFILE)
+		return rc;
+	oldest = heard_least_recently(t);
+	if (!oldest)
+		return rc;
+	drop_number(oldest, 1);
+	return slots_add(&t->connections, c, number);
+}
+
 static int loop_connect(struct transport *t, const char *address, uint32_t *peer)
 {
 	struct connection *c;
@@ -240,7 +276,7 @@ static int loop_connect(struct transport *t, const char *address, uint32_t *peer
 		return -ENOMEM;
 	c->refs = 1;
 	pthread_mutex_lock(&table.lock);
-	rc = slots_add(&t->connections, c, &c->end[0].number);
+	rc = give_number(t, c, &c->end[0].number);
 	if (rc) {
 		free(c);
 	} else {
@@ -347,10 +383,12 @@ static bool accept_message(struct transport *t, struct message *m, uint32_t *num
 	struct connection *c = m->connection;
 
 	if (m->to == 1 && c->end[1].number == NO_NUMBER) {
-		if (slots_add(&t->connections, c, &c->end[1].number))
+		if (give_number(t, c, &c->end[1].number))
 			return false;
 		c->refs++;
 	}
+	if (m->to == 1)
+		c->heard = ++t->delivered;
 	*number = c->end[m->to].number;
 	return *number != NO_NUMBER;
 }

@@ -30,6 +30,7 @@ struct transport_config {
 				   * 32768; NULL: only connects out.  loop: ignored */
 	const uint8_t *key;	  /* 32 bytes, the job's secret: CURVE; NULL: plain, unauthenticated */
 	uint32_t queue_max;	  /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
+	uint32_t peers_max;	  /* numbers at a time; 0: TRANSPORT_PEERS_MAX */
 };
 
 /* Takes one received message; data lasts until it returns.  May call send, not turn or close. */
@@ -47,7 +48,9 @@ struct transport; /* each implementation has its own; the first member is the op
 struct transport_ops {
 	const char *name;
 
-	/* -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL, -ENOMEM, -EMFILE. */
+	/* -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL, -EACCES (port), -ENOMEM, -EMFILE; -ENOTSUP: a key,
+	 * but a libzmq without CURVE.  close waits at most 0.1 s for what was sent just before.
+	 */
 	int (*open)(struct transport **t, const struct transport_config *config);
 	void (*close)(struct transport *t);
 

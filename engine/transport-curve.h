@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_TRANSPORT_CURVE_H
+#define ENGINE_TRANSPORT_CURVE_H
+
+/* Who may speak with transport zmq.  All engines of a job have one curve25519 key pair, made from
+ * the job's secret, as servers and as clients; whoever has another key is refused.  libzmq asks for
+ * each connection (its ZAP protocol) and is answered from turn, without a thread.
+ */
+
+#include "engine/base.h"
+
+enum { TRANSPORT_CURVE_KEY = 32, TRANSPORT_CURVE_TEXT = 41 };
+
+struct transport_curve {
+	void *questions; /* the socket on which libzmq asks */
+	uint8_t public_key[TRANSPORT_CURVE_KEY];
+	char public_text[TRANSPORT_CURVE_TEXT];
+	char secret_text[TRANSPORT_CURVE_TEXT];
+};
+
+/* context: of libzmq.  -ENOTSUP: a libzmq without CURVE; -EMFILE, -ENOMEM.  On error nothing stays
+ * open.
+ */
+int transport_curve_open(struct transport_curve *c, void *context,
+			 const uint8_t secret[TRANSPORT_CURVE_KEY]);
+void transport_curve_close(struct transport_curve *c);
+
+/* Sets a socket's options before it is bound; before it connects. */
+int transport_curve_serve(const struct transport_curve *c, void *socket);
+int transport_curve_join(const struct transport_curve *c, void *socket);
+
+/* Answers all that libzmq has asked. */
+void transport_curve_turn(struct transport_curve *c);
+
+#endif

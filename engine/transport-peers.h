@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_TRANSPORT_PEERS_H
+#define ENGINE_TRANSPORT_PEERS_H
+
+/* Whom transport zmq knows: those it connected to, and those that connected to it, by the number
+ * libzmq gave their connection.  At most so many; who connected to us and was heard least recently
+ * makes room.
+ */
+
+#include "engine/slots.h"
+
+enum { TRANSPORT_PEERS_BUCKETS = 4096 };
+
+struct transport_peer {
+	uint32_t number;
+	bool outbound;
+	uint32_t refs;               /* outbound: connects of this address */
+	char *address;               /* outbound */
+	uint64_t serial;             /* outbound: never used twice */
+	uint32_t router;             /* inbound: libzmq's number */
+	struct transport_peer *next; /* of the bucket; inbound by router, outbound by address */
+	struct transport_peer *older, *younger; /* inbound, by when they were heard */
+};
+
+struct transport_peers {
+	struct slots slots;
+	uint64_t serials;
+	struct transport_peer *buckets[TRANSPORT_PEERS_BUCKETS];
+	struct transport_peer *oldest, *youngest;
+};
+
+void transport_peers_init(struct transport_peers *p, uint32_t max);
+void transport_peers_fini(struct transport_peers *p);
+
+/* Any of them by its number; NULL: none. */
+struct transport_peer *transport_peers_get(struct transport_peers *p, uint32_t number);
+
+/* The one to that address, one more time connected; *fresh: it is new.  -ENFILE, -ENOMEM. */
+int transport_peers_connect(struct transport_peers *p, const char *address,
+			    struct transport_peer **peer, bool *fresh);
+/* The one of that connection, heard now.  -ENFILE: all numbers are of outbound ones; -ENOMEM. */
+int transport_peers_heard(struct transport_peers *p, uint32_t router,
+			  struct transport_peer **peer);
+void transport_peers_remove(struct transport_peers *p, struct transport_peer *peer);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/transport-watch.h"
+
+#include "engine/fork.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <zmq.h>
+
+enum {
+	OPENED = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED,
+	REFUSED = ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
+};
+
+struct event {
+	uint16_t what;
+	uint32_t value;    /* OPENED: the descriptor */
+	char address[256]; /* of the listening side */
+};
+
+int transport_watch_open(struct transport_watch *w, void *context, void *socket,
+			 const char *name, bool listening)
+{
+	char endpoint[64];
+	int rc = 0;
+
+	snprintf(endpoint, sizeof(endpoint), "inproc://watch-%s", name);
+	*w = (struct transport_watch){ .listening = listening };
+	if (zmq_socket_monitor(socket, endpoint, OPENED | REFUSED))
+		return -errno;
+	w->events = zmq_socket(context, ZMQ_PAIR);
+	if (!w->events || zmq_connect(w->events, endpoint)) {
+		rc = -errno;
+		transport_watch_close(w);
+	}
+	return rc;
+}
+
+void transport_watch_close(struct transport_watch *w)
+{
+	if (w->events)
+		zmq_close(w->events);
+	w->events = NULL;
+}
+
+static bool take_event(struct transport_watch *w, struct event *event)
+{
+	uint8_t head[6];
+	int n = zmq_recv(w->events, head, sizeof(head), ZMQ_DONTWAIT);
+
+	if (n < 0)
+		return false;
+	n = zmq_recv(w->events, event->address, sizeof(event->address) - 1, ZMQ_DONTWAIT);
+	if (n < 0)
+		return false;
+	event->address[u64_min((uint64_t)n, sizeof(event->address) - 1)] = '\0';
+	memcpy(&event->what, head, sizeof(event->what));
+	memcpy(&event->value, head + sizeof(event->what), sizeof(event->value));
+	return true;
+}
+
+static int port_of(const char *address)
+{
+	const char *colon = strrchr(address, ':');
+
+	return colon ? atoi(colon + 1) : -1;
+}
+
+/* The descriptor may long be another file's: events come late. */
+static bool is_still_ours(const struct transport_watch *w, int fd, const char *address)
+{
+	struct sockaddr_in name = { .sin_family = AF_UNSPEC };
+	socklen_t size = sizeof(name);
+	struct sockaddr *generic = (struct sockaddr *)&name;
+
+	if (w->listening ? getsockname(fd, generic, &size) : getpeername(fd, generic, &size))
+		return false;
+	return name.sin_family == AF_INET && ntohs(name.sin_port) == port_of(address);
+}
+
+static void opened(const struct transport_watch *w, int fd, const char *address)
+{
+	if (fork_close(fd) == -ENFILE)
+		log_debug("descriptor %d is too high to be closed in forked children", fd);
+	else if (!is_still_ours(w, fd, address))
+		fork_forget(fd);
+}
+
+static void refused(struct transport_watch *w, const char *address)
+{
+	if (w->logged)
+		return;
+	w->logged = true;
+	if (w->listening)
+		log_info("someone without the job's key was refused at %s", address);
+	else
+		log_warn("refused by %s : its key or protocol is another", address);
+}
+
+void transport_watch_turn(struct transport_watch *w)
+{
+	struct event event;
+
+	while (take_event(w, &event)) {
+		if (event.what & OPENED)
+			opened(w, (int)event.value, event.address);
+		else
+			refused(w, event.address);
+	}
+}

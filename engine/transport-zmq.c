@@ -1,0 +1,658 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/transport.h"
+
+#include "engine/fork.h"
+#include "engine/log.h"
+#include "engine/transport-curve.h"
+#include "engine/transport-peers.h"
+#include "engine/transport-watch.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <zmq.h>
+
+/* Two ROUTER sockets: `in` is bound, and libzmq numbers who connects to it; `out` connects, and we
+ * name its connections: one socket for all, because each costs a descriptor and more.
+ *
+ * libzmq's descriptors tell of news, not of a state: they fall silent as soon as any call has looked
+ * at their socket.  What may have been looked at and not been taken is kept in `event`.
+ */
+enum {
+	DESCRIPTORS = 32,   /* what libzmq needs to start; it aborts where it gets none */
+	PORT_FIRST = 20000, /* below the kernel's ephemeral ports */
+	PORT_LAST = 32767,
+	PORT_TRIES = 256,
+	LINGER_MS = 100, /* on close, for what was sent just before */
+	HANDSHAKE_MS = 10000,
+	CONNECT_MS = 3000,
+	RECONNECT_MS = 50, /* at first, doubled up to */
+	RECONNECT_MAX_MS = 1000,
+	HEARTBEAT_MS = 5000, /* finds cut lines; the engine's own find dead peers */
+	HEARTBEAT_TIMEOUT_MS = 20000,
+	BACKLOG = 4096,
+	CURVE_OVERHEAD = 64, /* bytes of an encrypted message, at most */
+	ROUTER_ID = 5,       /* 0 and libzmq's number */
+	ADDRESS_MAX = 255,
+};
+
+/* What we call a connection of `out`. */
+struct out_id {
+	uint8_t mark; /* 1: libzmq's own begin with 0 */
+	uint8_t number[4];
+	uint8_t serial[8];
+};
+static_assert(sizeof(struct out_id) == 13, "out_id");
+
+struct transport {
+	const struct transport_ops *ops;
+	pid_t pid; /* that opened it: a forked child must not touch libzmq */
+	void *context;
+	void *in; /* NULL: only connects out */
+	void *out;
+	struct transport_curve curve; /* questions NULL: plain */
+	struct transport_watch watch_in, watch_out;
+	struct transport_peers peers;
+	int epoll;
+	int event;
+	bool awake; /* event is set */
+	char address[ADDRESS_MAX + 1];
+};
+
+static int zmq_error(void)
+{
+	switch (errno) {
+	case ENODEV:
+		return -EADDRNOTAVAIL;
+	case EPROTONOSUPPORT:
+	case ENOCOMPATPROTO:
+		return -EINVAL;
+	case EHOSTUNREACH:
+		return -ENOTCONN;
+	default:
+		return errno < ZMQ_HAUSNUMERO ? -errno : -EIO;
+	}
+}
+
+/* ---- open ---- */
+
+static int set_int(void *socket, int option, int value)
+{
+	return zmq_setsockopt(socket, option, &value, sizeof(value)) ? zmq_error() : 0;
+}
+
+static int set_options(void *socket, const struct transport_config *config)
+{
+	int queue = config->queue_max ? (int)u64_min(config->queue_max, INT32_MAX) : 1000;
+	const struct {
+		int option, value;
+	} options[] = {
+		{ ZMQ_LINGER, LINGER_MS },
+		{ ZMQ_SNDHWM, queue },
+		{ ZMQ_RCVHWM, queue },
+		{ ZMQ_IPV6, 0 },
+		{ ZMQ_ROUTER_MANDATORY, 1 },
+		{ ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS },
+		{ ZMQ_CONNECT_TIMEOUT, CONNECT_MS },
+		{ ZMQ_RECONNECT_IVL, RECONNECT_MS },
+		{ ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS },
+		{ ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS },
+		{ ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS },
+		{ ZMQ_HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS },
+		{ ZMQ_BACKLOG, BACKLOG },
+	};
+	int64_t size = TRANSPORT_MESSAGE_MAX + CURVE_OVERHEAD;
+	int rc = zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &size, sizeof(size)) ? zmq_error() : 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(options) && !rc; i++)
+		rc = set_int(socket, options[i].option, options[i].value);
+	return rc;
+}
+
+static int watch_fd(struct transport *t, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	return epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+static int watch_socket(struct transport *t, void *socket)
+{
+	size_t size = sizeof(int);
+	int fd;
+
+	if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size))
+		return zmq_error();
+	return watch_fd(t, fd);
+}
+
+static int check_descriptors(void)
+{
+	int fds[DESCRIPTORS], n = 0, rc = 0;
+
+	while (n < DESCRIPTORS && !rc) {
+		fds[n] = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+		if (fds[n] < 0)
+			fds[n] = eventfd(0, EFD_CLOEXEC); /* stdin is closed */
+		if (fds[n] < 0)
+			rc = -errno;
+		else
+			n++;
+	}
+	while (n)
+		close(fds[--n]);
+	return rc;
+}
+
+static int open_events(struct transport *t)
+{
+	t->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (t->epoll < 0)
+		return -errno;
+	fork_close(t->epoll);
+	t->event = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (t->event < 0)
+		return -errno;
+	fork_close(t->event);
+	t->awake = true;
+	return watch_fd(t, t->event);
+}
+
+static int open_context(struct transport *t, const struct transport_config *config)
+{
+	t->context = zmq_ctx_new();
+	if (!t->context)
+		return zmq_error();
+	if (zmq_ctx_set(t->context, ZMQ_IO_THREADS, 1) ||
+	    zmq_ctx_set(t->context, ZMQ_MAX_SOCKETS, 16) ||
+	    zmq_ctx_set(t->context, ZMQ_IPV6, 0))
+		return zmq_error();
+	if (!config->key)
+		return 0;
+	return transport_curve_open(&t->curve, t->context, config->key);
+}
+
+static int open_socket(struct transport *t, const struct transport_config *config,
+		       void **socket, struct transport_watch *watch)
+{
+	bool listening = watch == &t->watch_in;
+	int rc;
+
+	*socket = zmq_socket(t->context, ZMQ_ROUTER);
+	if (!*socket)
+		return zmq_error();
+	rc = set_options(*socket, config);
+	if (!rc && config->key)
+		rc = listening ? transport_curve_serve(&t->curve, *socket)
+			       : transport_curve_join(&t->curve, *socket);
+	if (!rc)
+		rc = transport_watch_open(watch, t->context, *socket, listening ? "in" : "out",
+					  listening);
+	if (!rc)
+		rc = watch_socket(t, *socket);
+	return rc ? rc : watch_socket(t, watch->events);
+}
+
+static int bind_exactly(void *socket, const char *host, unsigned port)
+{
+	char endpoint[ADDRESS_MAX + 16];
+
+	snprintf(endpoint, sizeof(endpoint), "%s:%u", host, port);
+	return zmq_bind(socket, endpoint) ? zmq_error() : 0;
+}
+
+static int bind_anywhere(void *socket, const char *host)
+{
+	int rc = -EADDRINUSE;
+
+	for (int i = 0; i < PORT_TRIES && rc == -EADDRINUSE; i++) {
+		uint16_t random;
+
+		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+			return -errno;
+		rc = bind_exactly(socket, host,
+				  PORT_FIRST + random % (PORT_LAST + 1 - PORT_FIRST));
+	}
+	return rc;
+}
+
+/* "tcp://HOST[:PORT]" -> "tcp://HOST" and the port, 0 where it is absent. */
+static int parse_address(const char *address, char host[ADDRESS_MAX + 1], unsigned *port)
+{
+	const char *name = address + strlen("tcp://"), *colon = strrchr(address, ':');
+	char *end;
+
+	if (strncmp(address, "tcp://", strlen("tcp://")) || strlen(address) > ADDRESS_MAX)
+		return -EINVAL;
+	if (colon < name)
+		colon = address + strlen(address);
+	if (colon == name)
+		return -EINVAL;
+	snprintf(host, ADDRESS_MAX + 1, "%.*s", (int)(colon - address), address);
+	*port = 0;
+	if (!*colon)
+		return 0;
+	if (colon[1] < '0' || colon[1] > '9')
+		return -EINVAL;
+	*port = (unsigned)strtoul(colon + 1, &end, 10);
+	return *end || *port > 65535 ? -EINVAL : 0;
+}
+
+static int bind_socket(struct transport *t, const char *address)
+{
+	char host[ADDRESS_MAX + 1];
+	size_t size = sizeof(t->address);
+	unsigned port;
+	int rc = parse_address(address, host, &port);
+
+	if (!rc)
+		rc = port ? bind_exactly(t->in, host, port) : bind_anywhere(t->in, host);
+	if (rc)
+		return rc;
+	return zmq_getsockopt(t->in, ZMQ_LAST_ENDPOINT, t->address, &size) ? zmq_error() : 0;
+}
+
+static int open_all(struct transport *t, const struct transport_config *config)
+{
+	int rc = check_descriptors();
+
+	if (!rc)
+		rc = open_events(t);
+	if (!rc)
+		rc = open_context(t, config);
+	if (!rc && config->key)
+		rc = watch_socket(t, t->curve.questions);
+	if (!rc)
+		rc = open_socket(t, config, &t->out, &t->watch_out);
+	if (!rc && config->bind)
+		rc = open_socket(t, config, &t->in, &t->watch_in);
+	if (!rc && config->bind)
+		rc = bind_socket(t, config->bind);
+	return rc;
+}
+
+static void transport_zmq_close(struct transport *t);
+
+static int transport_zmq_open(struct transport **out, const struct transport_config *config)
+{
+	struct transport *t = calloc(1, sizeof(*t));
+	uint32_t max = config->peers_max ? config->peers_max : TRANSPORT_PEERS_MAX;
+	sigset_t all, before;
+	int rc;
+
+	if (!t)
+		return -ENOMEM;
+	t->ops = &transport_zmq;
+	t->pid = getpid();
+	t->epoll = t->event = -1;
+	transport_peers_init(&t->peers, (uint32_t)u64_min(max, TRANSPORT_PEERS_MAX));
+	sigfillset(&all); /* libzmq's threads inherit it */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = open_all(t, config);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc)
+		transport_zmq_close(t);
+	else
+		*out = t;
+	return rc;
+}
+
+/* ---- close ---- */
+
+static void close_socket(void *socket, struct transport_watch *watch)
+{
+	transport_watch_close(watch);
+	if (socket)
+		zmq_close(socket);
+}
+
+static void close_context(struct transport *t)
+{
+	close_socket(t->in, &t->watch_in);
+	close_socket(t->out, &t->watch_out);
+	transport_curve_close(&t->curve);
+	if (!t->context)
+		return;
+	while (zmq_ctx_term(t->context) && errno == EINTR)
+		;
+}
+
+static void close_fd(int fd)
+{
+	if (fd < 0)
+		return;
+	fork_forget(fd);
+	close(fd);
+}
+
+static void transport_zmq_close(struct transport *t)
+{
+	if (!t)
+		return;
+	if (t->pid == getpid()) {
+		close_context(t);
+		close_fd(t->event);
+		close_fd(t->epoll);
+	}
+	transport_peers_fini(&t->peers);
+	free(t);
+}
+
+/* ---- what wakes the owner ---- */
+
+static int transport_zmq_fd(struct transport *t)
+{
+	return t->epoll;
+}
+
+static void wake(struct transport *t)
+{
+	ssize_t n = t->awake ? 0 : write(t->event, &(uint64_t){ 1 }, sizeof(uint64_t));
+
+	(void)n; /* full is awake enough */
+	t->awake = true;
+}
+
+static void sleep_again(struct transport *t)
+{
+	uint64_t count;
+	ssize_t n = t->awake ? read(t->event, &count, sizeof(count)) : 0;
+
+	(void)n; /* empty already */
+	t->awake = false;
+}
+
+/* After any call on a socket: its descriptor may have told that call what it had to tell. */
+static void wake_if_readable(struct transport *t, void *socket)
+{
+	size_t size = sizeof(int);
+	int events = 0;
+
+	if (socket && !t->awake && !zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) &&
+	    events & ZMQ_POLLIN)
+		wake(t);
+}
+
+/* ---- connect ---- */
+
+static const char *transport_zmq_address(struct transport *t)
+{
+	return t->address;
+}
+
+static struct out_id out_id_of(const struct transport_peer *peer)
+{
+	struct out_id id = { .mark = 1 };
+
+	memcpy(id.number, &peer->number, sizeof(id.number));
+	memcpy(id.serial, &peer->serial, sizeof(id.serial));
+	return id;
+}
+
+static int connect_out(struct transport *t, const struct transport_peer *peer)
+{
+	struct out_id id = out_id_of(peer);
+
+	if (zmq_setsockopt(t->out, ZMQ_CONNECT_ROUTING_ID, &id, sizeof(id)) ||
+	    zmq_connect(t->out, peer->address))
+		return zmq_error();
+	wake_if_readable(t, t->out);
+	return 0;
+}
+
+static int transport_zmq_connect(struct transport *t, const char *address, uint32_t *number)
+{
+	char host[ADDRESS_MAX + 1];
+	struct transport_peer *peer;
+	unsigned port;
+	bool fresh;
+	int rc = parse_address(address, host, &port);
+
+	if (rc || !port)
+		return -EINVAL;
+	rc = transport_peers_connect(&t->peers, address, &peer, &fresh);
+	if (rc)
+		return rc;
+	if (fresh)
+		rc = connect_out(t, peer);
+	if (rc)
+		transport_peers_remove(&t->peers, peer);
+	else
+		*number = peer->number;
+	return rc;
+}
+
+static void transport_zmq_disconnect(struct transport *t, uint32_t number)
+{
+	struct transport_peer *peer = transport_peers_get(&t->peers, number);
+
+	if (!peer || (peer->outbound && --peer->refs))
+		return;
+	if (peer->outbound) {
+		zmq_disconnect(t->out, peer->address);
+		wake_if_readable(t, t->out);
+	}
+	transport_peers_remove(&t->peers, peer);
+}
+
+/* ---- send ---- */
+
+static int message_size(const struct iovec *parts, unsigned nparts, uint64_t *size)
+{
+	*size = 0;
+	for (unsigned i = 0; i < nparts; i++)
+		if (!u64_add(*size, parts[i].iov_len, size))
+			return -EMSGSIZE;
+	return *size > TRANSPORT_MESSAGE_MAX ? -EMSGSIZE : 0;
+}
+
+static void fill(zmq_msg_t *message, const struct iovec *parts, unsigned nparts)
+{
+	char *to = zmq_msg_data(message);
+
+	for (unsigned i = 0; i < nparts; i++) {
+		if (parts[i].iov_len)
+			memcpy(to, parts[i].iov_base, parts[i].iov_len);
+		to += parts[i].iov_len;
+	}
+}
+
+static int send_id(struct transport *t, const struct transport_peer *peer)
+{
+	struct out_id out = out_id_of(peer);
+	uint8_t in[ROUTER_ID] = { 0 };
+	int rc;
+
+	memcpy(in + 1, &peer->router, sizeof(peer->router));
+	do {
+		if (peer->outbound)
+			rc = zmq_send(t->out, &out, sizeof(out), ZMQ_SNDMORE | ZMQ_DONTWAIT);
+		else
+			rc = zmq_send(t->in, in, sizeof(in), ZMQ_SNDMORE | ZMQ_DONTWAIT);
+	} while (rc < 0 && errno == EINTR);
+	return rc < 0 ? zmq_error() : 0;
+}
+
+static int send_message(struct transport *t, struct transport_peer *peer,
+			const struct iovec *parts, unsigned nparts, uint64_t size)
+{
+	void *socket = peer->outbound ? t->out : t->in;
+	zmq_msg_t message;
+	int rc;
+
+	if (zmq_msg_init_size(&message, size))
+		return -ENOMEM;
+	rc = send_id(t, peer);
+	if (!rc) {
+		fill(&message, parts, nparts);
+		do {
+			rc = zmq_msg_send(&message, socket, ZMQ_DONTWAIT) < 0 ? zmq_error() : 0;
+		} while (rc == -EINTR);
+	}
+	zmq_msg_close(&message);
+	wake_if_readable(t, socket);
+	return rc;
+}
+
+static int transport_zmq_send(struct transport *t, uint32_t number, const struct iovec *parts,
+			      unsigned nparts)
+{
+	struct transport_peer *peer;
+	uint64_t size;
+	int rc = message_size(parts, nparts, &size);
+
+	if (rc)
+		return rc;
+	peer = transport_peers_get(&t->peers, number);
+	if (!peer)
+		return -ENOTCONN;
+	rc = send_message(t, peer, parts, nparts, size);
+	if (rc == -ENOTCONN && !peer->outbound)
+		transport_peers_remove(&t->peers, peer);
+	return rc;
+}
+
+/* ---- receive ---- */
+
+struct received {
+	size_t id_size;
+	uint8_t id[ADDRESS_MAX];
+	zmq_msg_t body;
+	bool whole; /* one part, not too large */
+};
+
+static int receive_part(void *socket, zmq_msg_t *part)
+{
+	int rc;
+
+	do {
+		rc = zmq_msg_recv(part, socket, ZMQ_DONTWAIT);
+	} while (rc < 0 && errno == EINTR);
+	return rc;
+}
+
+static bool skip_parts(void *socket, zmq_msg_t *part)
+{
+	int more = zmq_msg_more(part), n = 0;
+
+	for (; more; n++) {
+		zmq_msg_t rest;
+
+		zmq_msg_init(&rest);
+		more = receive_part(socket, &rest) >= 0 && zmq_msg_more(&rest);
+		zmq_msg_close(&rest);
+	}
+	return n > 0;
+}
+
+/* False: there is none.  Else r->body is to be closed. */
+static bool take_message(void *socket, struct received *r)
+{
+	int n;
+
+	do {
+		n = zmq_recv(socket, r->id, sizeof(r->id), ZMQ_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return false;
+	r->id_size = (size_t)n;
+	zmq_msg_init(&r->body);
+	r->whole = receive_part(socket, &r->body) >= 0 && !skip_parts(socket, &r->body) &&
+		   zmq_msg_size(&r->body) <= TRANSPORT_MESSAGE_MAX;
+	return true;
+}
+
+static struct transport_peer *sender_out(struct transport *t, const struct received *r)
+{
+	struct transport_peer *peer;
+	struct out_id id;
+	uint32_t number;
+	uint64_t serial;
+
+	if (r->id_size != sizeof(id))
+		return NULL;
+	memcpy(&id, r->id, sizeof(id));
+	memcpy(&number, id.number, sizeof(number));
+	memcpy(&serial, id.serial, sizeof(serial));
+	peer = transport_peers_get(&t->peers, number);
+	return peer && peer->outbound && peer->serial == serial ? peer : NULL;
+}
+
+/* Who chose a name of its own is none of us. */
+static struct transport_peer *sender_in(struct transport *t, const struct received *r)
+{
+	struct transport_peer *peer;
+	uint32_t router;
+
+	if (r->id_size != ROUTER_ID || r->id[0])
+		return NULL;
+	memcpy(&router, r->id + 1, sizeof(router));
+	return transport_peers_heard(&t->peers, router, &peer) ? NULL : peer;
+}
+
+struct delivery {
+	transport_receive receive;
+	void *owner;
+	int left;  /* messages that may still be looked at */
+	int count; /* delivered */
+};
+
+static bool deliver_one(struct transport *t, void *socket, struct delivery *d)
+{
+	struct transport_peer *peer = NULL;
+	struct received r;
+
+	if (!socket || d->left <= 0 || !take_message(socket, &r))
+		return false;
+	d->left--;
+	if (r.whole)
+		peer = socket == t->in ? sender_in(t, &r) : sender_out(t, &r);
+	if (peer) {
+		d->receive(d->owner, peer->number, zmq_msg_data(&r.body),
+			   zmq_msg_size(&r.body));
+		d->count++;
+	}
+	zmq_msg_close(&r.body);
+	return true;
+}
+
+static int transport_zmq_turn(struct transport *t, transport_receive receive, void *owner,
+			      int max)
+{
+	struct delivery d = { .receive = receive, .owner = owner, .left = max };
+	bool some;
+
+	sleep_again(t);
+	if (t->curve.questions)
+		transport_curve_turn(&t->curve);
+	transport_watch_turn(&t->watch_out);
+	if (t->in)
+		transport_watch_turn(&t->watch_in);
+	do {
+		some = deliver_one(t, t->in, &d);
+		some |= deliver_one(t, t->out, &d);
+	} while (some);
+	wake_if_readable(t, t->in);
+	wake_if_readable(t, t->out);
+	return d.count;
+}
+
+const struct transport_ops transport_zmq = {
+	.name = "zmq",
+	.open = transport_zmq_open,
+	.close = transport_zmq_close,
+	.fd = transport_zmq_fd,
+	.address = transport_zmq_address,
+	.connect = transport_zmq_connect,
+	.disconnect = transport_zmq_disconnect,
+	.send = transport_zmq_send,
+	.turn = transport_zmq_turn,
+};
