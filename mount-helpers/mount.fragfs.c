@@ -104,6 +104,8 @@ static int wait_for(pid_t child)
 	switch (WEXITSTATUS(status)) {
 	case 0:
 		return 0;
+	case 2:
+		return MOUNT_USAGE;
 	case 127:
 		return MOUNT_SYSTEM;
 	default:

@@ -32,6 +32,8 @@ expect 1 "" h:1
 expect 1 "" h:1 /m -Q
 export FRAGFS_EXIT=1
 expect 32 "h:1 /m -o ro" h:1 /m
+export FRAGFS_EXIT=2
+expect 1 "h:1 /m -o ro,bad" h:1 /m -o bad
 rm fragfs
 mkdir fragfs
 expect 2 "" h:1 /m

@@ -13,18 +13,18 @@ differ() { # differ WHAT HAVE WANT...: two sorted lists in files
 	fi
 }
 
-# Options as --help prints them: "  -f", "  -o NAME=", "  --json".
+# Options as --help prints them, each at the beginning of a line: "  -j, --json  text".
 help_options() {
-	"$top_builddir/$1" --help | grep -o -- '\(^\|[ ,[]\)--\?[a-z][a-z_-]*' | tr -d ' ,[' | sort -u
+	"$top_builddir/$1" --help | sed -n 's/^ *\(-[a-zA-Z-]*\),* *\(--[a-z-]*\)*.*/\1 \2/p' |
+		tr -s ' ' '\n' | sort -u
 }
 # Options of a page: each has an .It Fl (mdoc: Fl f is -f, Fl -json is --json).
 page_options() {
-	sed -n 's/^\.It //p' "$1" | grep -o 'Fl [a-z-]*' | sed 's/^Fl /-/' | sort -u
+	sed -n 's/^\.It //p' "$1" | grep -o 'Fl [a-zA-Z-]*' | sed 's/^Fl /-/' | sort -u
 }
-# "-o" settings: "  name=VALUE  text" or "  name  text" below a line that ends in "-o:".
+# Settings of -o: "  -o NAME=VALUE  text" in --help, .It Cm NAME in the page.
 help_settings() {
-	"$top_builddir/$1" --help | awk '/ -o.*:$/ { on = 1; next } /^[^ ]/ { on = 0 }
-		on && /^ +[a-z]/ { sub(/=.*/, "", $1); print $1 }' | sort -u
+	"$top_builddir/$1" --help | sed -n 's/^ *-o \([a-z_]*\).*/\1/p' | sort -u
 }
 page_settings() {
 	sed -n 's/^\.It Cm \([a-z_]*\).*/\1/p' "$1" | sort -u
