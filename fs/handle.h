@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_HANDLE_H
+#define FS_HANDLE_H
+
+/* What fi->fh points to, and what a mount is. */
+
+#include "fs/npy.h"
+#include "fs/request.h"
+#include "fs/staging.h"
+#include "fs/tree.h"
+
+struct fs {
+	struct engine *engine;
+	struct tree tree;
+	struct requests requests;
+	struct staging_pool pool;
+	bool writable;
+	void (*ready)(void *arg); /* called once, when the kernel has said hello */
+	void *ready_arg;
+};
+
+struct edit; /* write.h: what was written through one open file */
+
+struct handle {
+	struct fs *fs;
+	struct node node;
+	struct engine_file *file; /* states; NULL: text has all */
+	uint64_t bytes;           /* of the engine's file */
+	char *text;               /* texts, hypers; .npy: the header; else NULL */
+	uint64_t length;          /* of text */
+	struct edit *edit;        /* NULL: opened for reading */
+};
+
+static inline struct handle *handle_of(const struct fuse_file_info *fi)
+{
+	return (struct handle *)(uintptr_t)fi->fh;
+}
+
+#endif

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/mount.h"
+
+#include "engine/log.h"
+#include "fs/mountpoint.h"
+#include "fs/ops.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+enum { WHY_MAX = 1024, DRAIN_MS = 5000, TRIM_IDLE_MS = 5000 };
+
+struct mount {
+	const struct options *options;
+	char *path;
+	int ready_fd; /* the parent waits at its other end; -1: foreground */
+	struct fs fs;
+	struct fuse_session *session;
+	char why[WHY_MAX];
+	char fuse_said[WHY_MAX / 2]; /* libfuse's own last words */
+};
+
+static struct mount *mounting; /* for libfuse's log alone, which has no argument */
+
+static void say(const char *why)
+{
+	fprintf(stderr, "fragfs: %s\n", why);
+}
+
+/* ---- the parent and the daemon ---- */
+
+static void to_null(void)
+{
+	int fd = open("/dev/null", O_RDWR);
+
+	for (int i = 0; fd >= 0 && i < 3; i++)
+		dup2(fd, i);
+	if (fd > 2)
+		close(fd);
+}
+
+/* Called by a handler thread when the kernel's first request has come. */
+static void ready(void *arg)
+{
+	struct mount *m = arg;
+	char ok = 0;
+
+	if (m->ready_fd < 0)
+		return;
+	to_null();
+	if (write(m->ready_fd, &ok, 1) != 1)
+		log_warn("the process that started the mount has gone");
+	close(m->ready_fd);
+	m->ready_fd = -1;
+}
+
+static int wait_until_ready(int fd, pid_t pid)
+{
+	char ok;
+	ssize_t n;
+	int status = 0;
+
+	do
+		n = read(fd, &ok, 1);
+	while (n < 0 && errno == EINTR);
+	if (n == 1)
+		return 0;
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFEXITED(status) && WEXITSTATUS(status))
+		return WEXITSTATUS(status);
+	say("the mount ended before it was ready");
+	return 1;
+}
+
+/* Threads are started after it.  Returns in the daemon alone, or -errno. */
+static int to_background(struct mount *m)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC))
+		return -errno;
+	pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (pid) {
+		close(fds[1]);
+		exit(wait_until_ready(fds[0], pid));
+	}
+	close(fds[0]);
+	m->ready_fd = fds[1];
+	setsid();
+	return 0;
+}
+
+/* The page caches and bounce buffers of a big job are no reason to choose the mount. */
+static void survive_memory_shortage(void)
+{
+	CLEANUP(close) int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0 && write(fd, "-900", 4) < 0)
+		log_debug("oom_score_adj stays: %s", strerror(errno));
+}
+
+/* ---- libfuse ---- */
+
+static void fuse_said(enum fuse_log_level level, const char *fmt, va_list ap)
+{
+	if (mounting->options->debug) {
+		vfprintf(stderr, fmt, ap);
+		return;
+	}
+	if (level > FUSE_LOG_WARNING)
+		return;
+	vsnprintf(mounting->fuse_said, sizeof(mounting->fuse_said), fmt, ap);
+	mounting->fuse_said[strcspn(mounting->fuse_said, "\n")] = '\0';
+	if (mounting->ready_fd < 0)
+		log_warn("%s", mounting->fuse_said);
+}
+
+static int add_arguments(struct mount *m, struct fuse_args *args)
+{
+	const struct options *o = m->options;
+	CLEANUP(free) char *fsname = NULL;
+	char *list = NULL;
+	int rc;
+
+	if (asprintf(&fsname, "fsname=%s", o->fsname ? o->fsname : o->source) < 0 ||
+	    fuse_opt_add_opt_escaped(&list, fsname) ||
+	    fuse_opt_add_opt(&list, "subtype=fragfs") ||
+	    (!o->writable && fuse_opt_add_opt(&list, "ro")) ||
+	    (*o->passed && fuse_opt_add_opt(&list, o->passed)))
+		return -ENOMEM;
+	rc = fuse_opt_add_arg(args, "fragfs") || fuse_opt_add_arg(args, "-o") ||
+	     fuse_opt_add_arg(args, list) || (o->debug && fuse_opt_add_arg(args, "-d"));
+	free(list);
+	return rc ? -ENOMEM : 0;
+}
+
+/* fusermount3 speaks to stderr by itself: what it says becomes part of our one line. */
+static int mount_quietly(struct mount *m)
+{
+	int said = memfd_create("said", MFD_CLOEXEC), before = dup(STDERR_FILENO), rc;
+	char text[WHY_MAX / 2] = "";
+
+	if (said >= 0 && before >= 0)
+		dup2(said, STDERR_FILENO);
+	rc = fuse_session_mount(m->session, m->path);
+	if (before >= 0)
+		dup2(before, STDERR_FILENO);
+	if (said >= 0 && pread(said, text, sizeof(text) - 1, 0) > 0)
+		text[strcspn(text, "\n")] = '\0';
+	if (rc)
+		snprintf(m->why, sizeof(m->why), "cannot mount on %s: %s", m->path,
+			 *text           ? text
+			 : *m->fuse_said ? m->fuse_said
+					 : "libfuse does not say why");
+	close(said);
+	close(before);
+	return rc ? -EIO : 0;
+}
+
+static int open_session(struct mount *m)
+{
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	int rc = add_arguments(m, &args);
+
+	if (!rc) {
+		m->session = fuse_session_new(&args, &ops, sizeof(ops), &m->fs);
+		if (!m->session)
+			rc = -EINVAL;
+	}
+	if (rc)
+		snprintf(m->why, sizeof(m->why), "libfuse: %s",
+			 *m->fuse_said ? m->fuse_said : strerror(-rc));
+	fuse_opt_free_args(&args);
+	return rc;
+}
+
+static int serve(struct mount *m)
+{
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	int rc;
+
+	if (!config)
+		return -ENOMEM;
+	fuse_loop_cfg_set_clone_fd(config, 1);
+	fuse_loop_cfg_set_max_threads(config, cpus > 2 ? (unsigned)cpus : 2);
+	rc = fuse_session_loop_mt(m->session, config);
+	fuse_loop_cfg_destroy(config);
+	/* A signal that ended the loop is its number. */
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- one mount ---- */
+
+static int open_engine(struct mount *m)
+{
+	const struct options *o = m->options;
+	struct engine_options options = { .source = o->source,
+					  .key_file = o->key,
+					  .transport = o->transport,
+					  .timeout_ms = o->timeout_ms,
+					  .plain = o->plain,
+					  .readahead_off = o->readahead_off };
+	int rc = engine_open(&m->fs.engine, &options, m->why, sizeof(m->why));
+
+	if (rc && !*m->why)
+		snprintf(m->why, sizeof(m->why), "%s: %s", o->source, strerror(-rc));
+	return rc;
+}
+
+static int serve_session(struct mount *m)
+{
+	int rc = fuse_set_signal_handlers(m->session);
+
+	if (!rc)
+		rc = mount_quietly(m);
+	if (!rc) {
+		if (m->ready_fd >= 0 && chdir("/"))
+			log_warn("chdir /: %s", strerror(errno));
+		rc = serve(m);
+		/* Handlers have ended; replies that the engine still owes must find the session. */
+		if (requests_drain(&m->fs.requests, DRAIN_MS)) {
+			fuse_session_unmount(m->session);
+			log_error("requests are still under way: exiting without closing");
+			_exit(1);
+		}
+		fuse_session_unmount(m->session);
+	}
+	fuse_remove_signal_handlers(m->session);
+	return rc;
+}
+
+static int serve_tree(struct mount *m)
+{
+	struct fs *fs = &m->fs;
+	int rc;
+
+	fs->writable = m->options->writable;
+	fs->ready = ready;
+	fs->ready_arg = m;
+	rc = tree_init(&fs->tree, fs->engine, fs->writable);
+	if (rc)
+		return rc;
+	staging_pool_init(&fs->pool, m->options->stage_mem);
+	rc = requests_init(&fs->requests, fs->engine);
+	if (!rc) {
+		rc = open_session(m);
+		if (!rc) {
+			rc = serve_session(m);
+			fuse_session_destroy(m->session);
+		}
+		requests_fini(&fs->requests);
+	}
+	return rc;
+}
+
+static int serve_job(struct mount *m)
+{
+	int rc = open_engine(m);
+
+	if (rc)
+		return rc;
+	survive_memory_shortage();
+	rc = serve_tree(m);
+	engine_close(m->fs.engine);
+	return rc;
+}
+
+int mount_run(const struct options *o)
+{
+	struct mount m = { .options = o, .ready_fd = -1 };
+	int rc;
+
+	mounting = &m;
+	fuse_set_log_func(fuse_said);
+	rc = mountpoint_check_device(m.why, sizeof(m.why));
+	if (!rc)
+		rc = mountpoint_prepare(o->mountpoint, &m.path, m.why, sizeof(m.why));
+	if (!rc && !o->foreground)
+		rc = to_background(&m);
+	if (!rc)
+		rc = serve_job(&m);
+	if (rc)
+		say(*m.why ? m.why : strerror(-rc));
+	free(m.path);
+	return rc ? 1 : 0;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_MOUNT_H
+#define FS_MOUNT_H
+
+/* One mount from its preconditions to its end. */
+
+#include "fs/options.h"
+
+/* Goes to the background unless o->foreground; returns the program's exit status: of the parent
+ * when the mount is ready or one line has said why not, of the daemon when it is unmounted.
+ */
+int mount_run(const struct options *o);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/mountpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static int fail(int error, char *why, size_t size, const char *fmt, ...) PRINTF(4, 5);
+static int fail(int error, char *why, size_t size, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, size, fmt, ap);
+	va_end(ap);
+	return -error;
+}
+
+/* Of the directory alone, so that a dead mount on it does not matter; NULL: errno. */
+static char *absolute(const char *given)
+{
+	char *copy = strdup(given), *copy2 = strdup(given), *whole = realpath(given, NULL);
+	char *dir = NULL;
+
+	if (!whole && errno == ENOTCONN && copy && copy2)
+		dir = realpath(dirname(copy), NULL);
+	if (dir && asprintf(&whole, "%s/%s", strcmp(dir, "/") ? dir : "", basename(copy2)) < 0)
+		whole = NULL;
+	free(dir);
+	free(copy);
+	free(copy2);
+	return whole;
+}
+
+/* mountinfo writes space, tab, newline and backslash as \ooo. */
+static void unescape(char *text)
+{
+	char *out = text;
+
+	for (; *text; text++) {
+		unsigned value;
+
+		if (*text == '\\' && sscanf(text + 1, "%3o", &value) == 1) {
+			*out++ = (char)value;
+			text += 3;
+		} else {
+			*out++ = *text;
+		}
+	}
+	*out = '\0';
+}
+
+/* The type of what is mounted last on path; false: nothing is. */
+static bool mounted_type(const char *path, char *type, size_t size)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL, where[PATH_MAX], what[128], *dash;
+	size_t room = 0;
+	bool found = false;
+
+	while (f && getline(&line, &room, f) > 0) {
+		if (sscanf(line, "%*s %*s %*s %*s %4095s", where) != 1)
+			continue;
+		unescape(where);
+		dash = strstr(line, " - ");
+		if (strcmp(where, path) != 0 || !dash || sscanf(dash, " - %127s", what) != 1)
+			continue;
+		snprintf(type, size, "%s", what);
+		found = true;
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static int run_fusermount(const char *path)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		execlp("fusermount3", "fusermount3", "-u", "-q", "-z", "--", path,
+		       (char *)NULL);
+		_exit(127);
+	}
+	while (pid > 0 && waitpid(pid, &status, 0) < 0) {
+		if (errno != EINTR)
+			return -errno;
+	}
+	return pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -EBUSY;
+}
+
+static int clean_stale(const char *path, char *why, size_t size)
+{
+	if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) && run_fusermount(path))
+		return fail(EBUSY, why, size,
+			    "%s: a dead mount is in the way: fusermount3 -u %s", path, path);
+	return 0;
+}
+
+static int check_free(const char *path, char *why, size_t size)
+{
+	char type[128];
+
+	if (!mounted_type(path, type, sizeof(type)))
+		return 0;
+	if (!strcmp(type, "fuse.fragfs"))
+		return fail(EBUSY, why, size, "%s: already mounted by fragfs", path);
+	return fail(EBUSY, why, size, "%s: busy, a %s file system is mounted there", path,
+		    type);
+}
+
+static int check_directory(const char *path, char *why, size_t size)
+{
+	struct stat st;
+
+	if (stat(path, &st))
+		return fail(errno, why, size, "mountpoint %s: %s", path, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return fail(ENOTDIR, why, size, "mountpoint %s: not a directory", path);
+	return 0;
+}
+
+int mountpoint_prepare(const char *given, char **path, char *why, size_t whysize)
+{
+	struct stat st;
+	char *whole = absolute(given);
+	int rc = 0;
+
+	if (!whole)
+		return fail(errno, why, whysize, "mountpoint %s: %s", given, strerror(errno));
+	if (stat(whole, &st) && errno == ENOTCONN)
+		rc = clean_stale(whole, why, whysize);
+	if (!rc)
+		rc = check_free(whole, why, whysize);
+	if (!rc)
+		rc = check_directory(whole, why, whysize);
+	if (rc)
+		free(whole);
+	else
+		*path = whole;
+	return rc;
+}
+
+int mountpoint_check_device(char *why, size_t whysize)
+{
+	CLEANUP(close) int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		return 0;
+	if (errno == ENOENT)
+		return fail(
+			ENOENT, why, whysize,
+			"/dev/fuse is missing: load the module (modprobe fuse), or give it to "
+			"the container (--device /dev/fuse)");
+	return fail(errno, why, whysize, "/dev/fuse: %s", strerror(errno));
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_NAMES_H
+#define FS_NAMES_H
+
+/* File names of parameters and keys.
+ *
+ *	layers.0.mlp.up.weight, no coordinate	layers.0.mlp.up.weight
+ *	a/b, coordinate tp=1			a%2Fb@tp=1
+ *	.. 					%2E%2E
+ *	longer than 255 bytes			its beginning, '~', 16 hex digits of its hash
+ *
+ * Escapes are reversible; a shortened name is not, its whole form is an xattr.
+ */
+
+#include "engine/base.h"
+
+enum { NAMES_FILE_MAX = 255 };
+
+/* Writes the escaped form of name, NUL-terminated, into out, as much as fits, and returns the
+ * length that the whole has.  Escapes '/', '%', '@', and the names "", "." and "..".
+ */
+size_t names_escape(const char *name, char *out, size_t size);
+
+/* As names_escape, the first byte escaped whatever it is: for a name that a file of ours has. */
+size_t names_escape_first(const char *name, char *out, size_t size);
+
+/* The reverse; out has room for strlen(file) + 1.  -EINVAL: no such escape. */
+int names_unescape(const char *file, char *out);
+
+struct names {
+	uint32_t count;
+	uint32_t mask;      /* of slots, a power of two - 1 */
+	uint32_t *slots;    /* number + 1; 0: empty */
+	const char **files; /* [count], the source's own where it needs no change */
+	char *block;        /* of those that needed one */
+};
+
+/* Gives the name and the coordinate ("" : none) of number; both must live as long as names. */
+typedef void (*names_source)(void *arg, uint32_t number, const char **name,
+			     const char **coordinate);
+
+/* -ENOMEM. */
+int names_init(struct names *n, uint32_t count, names_source source, void *arg);
+void names_fini(struct names *n);
+
+/* The number whose file name it is; -ENOENT. */
+int64_t names_find(const struct names *n, const char *file);
+
+/* number < count. */
+const char *names_get(const struct names *n, uint32_t number);
+
+#endif

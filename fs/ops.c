@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/ops.h"
+
+#include "fs/state.h"
+#include "fs/text.h"
+#include "fs/write.h"
+#include "fs/xattr.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+static struct fs *fs_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+/* Settings as measured. */
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	struct fs *fs = userdata;
+
+	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
+				  FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE |
+				  FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS_AUTO);
+	conn->want |= conn->capable & (FUSE_CAP_READDIRPLUS | FUSE_CAP_EXPLICIT_INVAL_DATA |
+				       FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO |
+				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ATOMIC_O_TRUNC);
+	fs->ready(fs->ready_arg);
+}
+
+/* ---- names and attributes ---- */
+
+static bool has_text(struct node n)
+{
+	return n.kind == NODE_TEXT || n.kind == NODE_HYPER;
+}
+
+static int attr(struct fs *fs, struct node n, const struct engine_state *state, struct stat *st)
+{
+	int rc = tree_attr(&fs->tree, n, state, st);
+	int64_t size;
+
+	if (rc || !has_text(n))
+		return rc;
+	size = state_text_size(fs, n);
+	if (size < 0)
+		return (int)size;
+	st->st_size = size;
+	st->st_blocks = (blkcnt_t)u64_div_ceil((uint64_t)size, 512);
+	return 0;
+}
+
+static int fill(struct fs *fs, const struct tree_entry *entry, struct fuse_entry_param *e)
+{
+	*e = (struct fuse_entry_param){ .ino = tree_inode(entry->node),
+					.attr_timeout = tree_timeout(entry->node),
+					.entry_timeout = tree_timeout(entry->node) };
+	return attr(fs, entry->node, entry->has_state ? &entry->state : NULL, &e->attr);
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = fs_of(req);
+	struct fuse_entry_param e;
+	struct tree_entry entry;
+	struct node dir;
+	int rc = tree_node(&fs->tree, parent, &dir);
+
+	if (!rc)
+		rc = tree_lookup(&fs->tree, dir, name, &entry);
+	if (!rc)
+		rc = fill(fs, &entry, &e);
+	if (rc)
+		fuse_reply_err(req, -rc);
+	else
+		fuse_reply_entry(req, &e);
+}
+
+static int reply_attr(fuse_req_t req, struct node n)
+{
+	struct stat st;
+	int rc = attr(fs_of(req), n, NULL, &st);
+
+	if (!rc)
+		fuse_reply_attr(req, &st, tree_timeout(n));
+	return rc;
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct node n;
+	int rc = tree_node(&fs_of(req)->tree, ino, &n);
+
+	if (!rc)
+		rc = reply_attr(req, n);
+	if (rc)
+		fuse_reply_err(req, -rc);
+}
+
+/* Without an open file there is nothing that could be written after it: `truncate(path, 0)` changes
+ * nothing, as `: > path` does.
+ */
+static int truncate_path(struct fs *fs, struct node n, uint64_t size)
+{
+	struct engine_state state;
+	int rc;
+
+	if (!fs->writable)
+		return -EROFS;
+	if (!node_is_state(n) || n.kind == NODE_NPY)
+		return -EACCES;
+	rc = tree_state(&fs->tree, n, &state);
+	if (rc)
+		return rc;
+	if (!(state.flags & ENGINE_STATE_WRITABLE))
+		return -EACCES;
+	return !size || (n.kind != NODE_HYPER && size == state.bytes) ? 0 : -EINVAL;
+}
+
+static int set_size(struct fs *fs, struct node n, uint64_t size, struct fuse_file_info *fi)
+{
+	if (fi && handle_of(fi)->edit)
+		return edit_truncate(handle_of(fi), size);
+	return truncate_path(fs, n, size);
+}
+
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set,
+		       struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_of(req);
+	struct node n;
+	int rc = tree_node(&fs->tree, ino, &n);
+
+	if (!rc && (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)))
+		rc = -EPERM;
+	if (!rc && (to_set & FUSE_SET_ATTR_SIZE))
+		rc = set_size(fs, n, (uint64_t)st->st_size, fi);
+	if (!rc)
+		rc = reply_attr(req, n);
+	if (rc)
+		fuse_reply_err(req, -rc);
+}
+
+static void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	char to[NAMES_FILE_MAX + 32];
+	struct node n;
+	int rc = tree_node(&fs_of(req)->tree, ino, &n);
+
+	if (!rc && n.kind != NODE_GROUP_LINK)
+		rc = -EINVAL;
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	tree_link(&fs_of(req)->tree, n, to, sizeof(to));
+	fuse_reply_readlink(req, to);
+}
+
+/* ---- directories ---- */
+
+/* Their entries are the same as long as the job is mounted. */
+static bool is_constant(struct node n)
+{
+	return n.kind == NODE_PARAMS || n.kind == NODE_GROUP_PARAMS || n.kind == NODE_RANKS ||
+	       n.kind == NODE_GROUPS || n.kind == NODE_CONTROL || n.kind == NODE_ROOT;
+}
+
+static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct node n;
+	int rc = tree_node(&fs_of(req)->tree, ino, &n);
+
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	fi->cache_readdir = is_constant(n);
+	fi->keep_cache = is_constant(n);
+	fuse_reply_open(req, fi);
+}
+
+struct listing {
+	fuse_req_t req;
+	struct fs *fs;
+	char *buf;
+	size_t size, used;
+	bool plus;
+};
+
+/* False: it does not fit. */
+static bool list_plain(struct listing *l, const struct tree_entry *entry, uint64_t next)
+{
+	struct stat st = { .st_ino = tree_inode(entry->node), .st_mode = S_IFREG };
+	size_t n;
+
+	if (node_is_dir(entry->node))
+		st.st_mode = S_IFDIR;
+	else if (entry->node.kind == NODE_GROUP_LINK)
+		st.st_mode = S_IFLNK;
+	n = fuse_add_direntry(l->req, l->buf + l->used, l->size - l->used, entry->name, &st,
+			      (off_t)next);
+	if (n > l->size - l->used)
+		return false;
+	l->used += n;
+	return true;
+}
+
+/* Inode 0 leaves the attributes to a lookup: of "." and "..", and of texts that take time to make. */
+static bool list_plus(struct listing *l, const struct tree_entry *entry, uint64_t next)
+{
+	struct fuse_entry_param e;
+	size_t n;
+
+	if (entry->name[0] == '.' && (!entry->name[1] || !strcmp(entry->name, "..")))
+		e = (struct fuse_entry_param){ .attr.st_mode = S_IFDIR };
+	else if (text_is_costly(entry->node))
+		e = (struct fuse_entry_param){ .attr.st_mode = S_IFREG };
+	else if (fill(l->fs, entry, &e))
+		return true; /* gone meanwhile */
+	e.attr.st_ino = tree_inode(entry->node);
+	n = fuse_add_direntry_plus(l->req, l->buf + l->used, l->size - l->used, entry->name, &e,
+				   (off_t)next);
+	if (n > l->size - l->used)
+		return false;
+	l->used += n;
+	return true;
+}
+
+static void list(fuse_req_t req, fuse_ino_t ino, size_t size, uint64_t offset, bool plus)
+{
+	struct listing l = { .req = req, .fs = fs_of(req), .size = size, .plus = plus };
+	struct tree_entry entry;
+	struct tree_dir dir;
+	struct node n;
+	int rc = tree_node(&l.fs->tree, ino, &n);
+
+	l.buf = rc ? NULL : malloc(size);
+	if (!l.buf) {
+		fuse_reply_err(req, rc ? -rc : ENOMEM);
+		return;
+	}
+	tree_dir_init(&dir, &l.fs->tree, n);
+	while (tree_dir_get(&dir, offset, &entry, &offset)) {
+		if (!(plus ? list_plus : list_plain)(&l, &entry, offset))
+			break;
+	}
+	fuse_reply_buf(req, l.buf, l.used);
+	free(l.buf);
+}
+
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+		       struct fuse_file_info *fi)
+{
+	list(req, ino, size, (uint64_t)offset, false);
+}
+
+static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+			   struct fuse_file_info *fi)
+{
+	list(req, ino, size, (uint64_t)offset, true);
+}
+
+/* ---- files ---- */
+
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_of(req);
+	struct handle *h = NULL;
+	struct node n;
+	int rc = tree_node(&fs->tree, ino, &n);
+
+	if (!rc)
+		rc = state_open(fs, n, fi->flags, &h);
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	fi->fh = (uintptr_t)h;
+	fi->direct_io = 1;
+	fi->noflush = !h->edit;
+	/* The caller has gone: there will be no release. */
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		state_close(h);
+}
+
+static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	state_close(handle_of(fi));
+	fuse_reply_err(req, 0);
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+		    struct fuse_file_info *fi)
+{
+	state_read(handle_of(fi), req, size, (uint64_t)offset, fi->flags);
+}
+
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
+		     struct fuse_file_info *fi)
+{
+	int64_t n;
+
+	n = handle_of(fi)->edit ? edit_write(handle_of(fi), buf, size, (uint64_t)offset)
+				: -EBADF;
+	if (n < 0)
+		fuse_reply_err(req, (int)-n);
+	else
+		fuse_reply_write(req, (size_t)n);
+}
+
+static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	if (handle_of(fi)->edit)
+		edit_flush(handle_of(fi), req);
+	else
+		fuse_reply_err(req, 0);
+}
+
+static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	op_flush(req, ino, fi);
+}
+
+/* ---- the rest ---- */
+
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct fs *fs = fs_of(req);
+	struct statvfs s = { .f_bsize = TREE_BLOCK,
+			     .f_frsize = 4096,
+			     .f_namemax = NAMES_FILE_MAX };
+	struct engine_rank r;
+
+	for (uint32_t i = 0; i < fs->tree.nranks; i++) {
+		if (engine_rank(fs->engine, i, &r))
+			s.f_blocks += u64_div_ceil(r.bytes_host, s.f_frsize);
+	}
+	s.f_files = (fsfilcnt_t)fs->tree.nparams + fs->tree.nranks + fs->tree.ngroups;
+	fuse_reply_statfs(req, &s);
+}
+
+static void reply_value(fuse_req_t req, char *value, int64_t length, size_t size)
+{
+	if (length < 0)
+		fuse_reply_err(req, (int)-length);
+	else if (!size)
+		fuse_reply_xattr(req, (size_t)length);
+	else if ((uint64_t)length > size)
+		fuse_reply_err(req, ERANGE);
+	else
+		fuse_reply_buf(req, value, (size_t)length);
+	free(value);
+}
+
+static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+	struct tree *t = &fs_of(req)->tree;
+	char *value = NULL;
+	struct node n;
+	int64_t length = tree_node(t, ino, &n);
+
+	if (!length)
+		length = xattr_get(t, n, name, &value);
+	reply_value(req, value, length, size);
+}
+
+static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	struct tree *t = &fs_of(req)->tree;
+	char *list_of_names = NULL;
+	struct node n;
+	int64_t length = tree_node(t, ino, &n);
+
+	if (!length)
+		length = xattr_list(t, n, &list_of_names);
+	reply_value(req, list_of_names, length, size);
+}
+
+static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+			size_t size, int flags)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		      struct fuse_file_info *fi)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		     dev_t dev)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_remove(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+		      fuse_ino_t new_parent, const char *new_name, unsigned flags)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+			 struct fuse_file_info *fi)
+{
+	fuse_reply_err(req, EOPNOTSUPP);
+}
+
+const struct fuse_lowlevel_ops ops = {
+	.init = op_init,
+	.lookup = op_lookup,
+	.getattr = op_getattr,
+	.setattr = op_setattr,
+	.readlink = op_readlink,
+	.opendir = op_opendir,
+	.readdir = op_readdir,
+	.readdirplus = op_readdirplus,
+	.open = op_open,
+	.release = op_release,
+	.read = op_read,
+	.write = op_write,
+	.flush = op_flush,
+	.fsync = op_fsync,
+	.statfs = op_statfs,
+	.getxattr = op_getxattr,
+	.listxattr = op_listxattr,
+	.setxattr = op_setxattr,
+	.removexattr = op_removexattr,
+	.create = op_create,
+	.mknod = op_mknod,
+	.mkdir = op_mkdir,
+	.unlink = op_remove,
+	.rmdir = op_remove,
+	.symlink = op_symlink,
+	.link = op_link,
+	.rename = op_rename,
+	.fallocate = op_fallocate,
+};

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+enum option_id {
+	OPTION_RW,
+	OPTION_RO,
+	OPTION_TIMEOUT,
+	OPTION_STAGE_MEM,
+	OPTION_KEY,
+	OPTION_PLAIN,
+	OPTION_TRANSPORT,
+	OPTION_NOREADAHEAD,
+	OPTION_ALLOW_OTHER,
+	OPTION_AUTO_UNMOUNT,
+	OPTION_FSNAME,
+	OPTION_PASSED,
+	OPTION_IGNORED,
+};
+
+static const struct option_row {
+	const char *name;
+	const char *value; /* what it is called; NULL: takes none */
+	const char *help;
+	enum option_id id;
+} rows[] = {
+	{ "ro", NULL, "refuse writes (the default)", OPTION_RO },
+	{ "rw", NULL, "let states and hyper-parameters be written", OPTION_RW },
+	{ "timeout", "SECONDS", "silence after which a request fails (10)", OPTION_TIMEOUT },
+	{ "stage_mem", "SIZE", "most that may be written and not yet committed (1G)",
+	  OPTION_STAGE_MEM },
+	{ "key", "FILE", "the job's key, if not the one it left for you", OPTION_KEY },
+	{ "plain", NULL, "speak to a job that has no key", OPTION_PLAIN },
+	{ "transport", "NAME", "auto, host (memory of this machine alone) or zmq",
+	  OPTION_TRANSPORT },
+	{ "noreadahead", NULL, "fetch nothing before it is asked for", OPTION_NOREADAHEAD },
+	{ "allow_other", NULL, "let other users in; permissions are checked",
+	  OPTION_ALLOW_OTHER },
+	{ "allow_root", NULL, "let root in", OPTION_PASSED },
+	{ "default_permissions", NULL, "let the kernel check permissions", OPTION_PASSED },
+	{ "auto_unmount", NULL, "unmount even when fragfs is killed", OPTION_AUTO_UNMOUNT },
+	{ "fsname", "NAME", "first column of mount(8), if not SOURCE", OPTION_FSNAME },
+	{ "max_read", "BYTES", "largest read", OPTION_PASSED },
+	{ "context", "TEXT", "SELinux context", OPTION_PASSED },
+	{ "nosuid", NULL, "as mount(8), like the rest", OPTION_PASSED },
+	{ "suid", NULL, NULL, OPTION_PASSED },
+	{ "nodev", NULL, NULL, OPTION_PASSED },
+	{ "dev", NULL, NULL, OPTION_PASSED },
+	{ "noexec", NULL, NULL, OPTION_PASSED },
+	{ "exec", NULL, NULL, OPTION_PASSED },
+	{ "noatime", NULL, NULL, OPTION_PASSED },
+	{ "atime", NULL, NULL, OPTION_PASSED },
+	{ "nodiratime", NULL, NULL, OPTION_IGNORED },
+	{ "relatime", NULL, NULL, OPTION_IGNORED },
+	{ "sync", NULL, NULL, OPTION_PASSED },
+	{ "async", NULL, NULL, OPTION_PASSED },
+	{ "dirsync", NULL, NULL, OPTION_PASSED },
+	{ "defaults", NULL, NULL, OPTION_IGNORED },
+};
+
+static int refuse(char *why, size_t size, const char *fmt, const char *a, const char *b)
+{
+	snprintf(why, size, fmt, a, b);
+	return -EINVAL;
+}
+
+static int replace(char **text, const char *value)
+{
+	char *copy = strdup(value);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*text);
+	*text = copy;
+	return 0;
+}
+
+/* A path that stays right after chdir. */
+static int replace_path(char **text, const char *value)
+{
+	char *path = realpath(value, NULL);
+
+	if (!path)
+		return replace(text, value);
+	free(*text);
+	*text = path;
+	return 0;
+}
+
+static int pass(struct options *o, const char *option)
+{
+	char *longer;
+
+	if (asprintf(&longer, *o->passed ? "%s,%s" : "%s%s", o->passed, option) < 0)
+		return -ENOMEM;
+	free(o->passed);
+	o->passed = longer;
+	return 0;
+}
+
+static int parse_seconds(const char *text, unsigned *ms)
+{
+	char *end;
+	double seconds = strtod(text, &end);
+
+	if (end == text || *end || !(seconds >= 0.001) || seconds > UINT_MAX / 1000)
+		return -EINVAL;
+	*ms = (unsigned)(seconds * 1000);
+	return 0;
+}
+
+static int parse_size(const char *text, uint64_t *size)
+{
+	static const char units[] = "KMGT";
+	const char *unit;
+	uint64_t factor = 1, n;
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return -EINVAL;
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	unit = *end ? strchr(units, *end & ~0x20) : NULL;
+	if (unit) {
+		factor = (uint64_t)1 << 10 * (unit - units + 1);
+		end++;
+	}
+	if (errno || *end || !u64_mul(n, factor, size))
+		return -EINVAL;
+	return 0;
+}
+
+static bool is_transport(const char *name)
+{
+	return !strcmp(name, "auto") || !strcmp(name, "host") || !strcmp(name, "zmq");
+}
+
+static int apply(struct options *o, const struct option_row *row, const char *whole,
+		 const char *value)
+{
+	switch (row->id) {
+	case OPTION_RW:
+	case OPTION_RO:
+		o->writable = row->id == OPTION_RW;
+		return 0;
+	case OPTION_TIMEOUT:
+		return parse_seconds(value, &o->timeout_ms);
+	case OPTION_STAGE_MEM:
+		return parse_size(value, &o->stage_mem);
+	case OPTION_KEY:
+		return replace_path(&o->key, value);
+	case OPTION_PLAIN:
+		o->plain = true;
+		return 0;
+	case OPTION_TRANSPORT:
+		return is_transport(value) ? replace(&o->transport, value) : -EINVAL;
+	case OPTION_NOREADAHEAD:
+		o->readahead_off = true;
+		return 0;
+	case OPTION_ALLOW_OTHER:
+		o->allow_other = true;
+		return pass(o, "allow_other,default_permissions");
+	case OPTION_AUTO_UNMOUNT:
+		o->auto_unmount = true;
+		return pass(o, whole);
+	case OPTION_FSNAME:
+		return replace(&o->fsname, value);
+	case OPTION_PASSED:
+		return pass(o, whole);
+	case OPTION_IGNORED:
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static const struct option_row *find(const char *option, size_t length)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (strlen(rows[i].name) == length && !strncmp(rows[i].name, option, length))
+			return &rows[i];
+	}
+	return NULL;
+}
+
+static int parse_one(struct options *o, const char *option, char *why, size_t size)
+{
+	const char *equals = strchr(option, '=');
+	const struct option_row *row =
+		find(option, equals ? (size_t)(equals - option) : strlen(option));
+
+	if (!row)
+		return refuse(why, size, "unknown option '%s' (see fragfs --help)%s", option,
+			      "");
+	if (row->value && (!equals || !equals[1]))
+		return refuse(why, size, "option %s needs a value: %s", row->name, row->value);
+	if (!row->value && equals)
+		return refuse(why, size, "option %s takes no value%s", row->name, "");
+	if (apply(o, row, option, equals ? equals + 1 : NULL))
+		return refuse(why, size, "option %s: '%s' will not do (see fragfs --help)",
+			      row->name, equals ? equals + 1 : "");
+	return 0;
+}
+
+static int parse_list(struct options *o, const char *list, char *why, size_t size)
+{
+	char *copy = strdup(list), *rest = copy, *option;
+	int rc = copy ? 0 : -ENOMEM;
+
+	while (!rc && (option = strsep(&rest, ","))) {
+		if (*option)
+			rc = parse_one(o, option, why, size);
+	}
+	free(copy);
+	return rc;
+}
+
+static int positional(struct options *o, const char *arg, char *why, size_t size)
+{
+	if (!o->source)
+		o->source = arg;
+	else if (!o->mountpoint)
+		o->mountpoint = arg;
+	else
+		return refuse(why, size, "'%s': there is a source and a mountpoint already%s",
+			      arg, "");
+	return 0;
+}
+
+/* *i is the argument's number; -o takes the next one too. */
+static int parse_arg(struct options *o, char **argv, int *i, char *why, size_t size)
+{
+	const char *arg = argv[*i];
+
+	if (!strcmp(arg, "-h") || !strcmp(arg, "--help")) {
+		o->help = true;
+	} else if (!strcmp(arg, "-V") || !strcmp(arg, "--version")) {
+		o->version = true;
+	} else if (!strcmp(arg, "-f")) {
+		o->foreground = true;
+	} else if (!strcmp(arg, "-d")) {
+		o->debug = o->foreground = true;
+	} else if (!strncmp(arg, "-o", 2)) {
+		const char *list = arg[2] ? arg + 2 : argv[++*i];
+
+		if (!list)
+			return refuse(why, size, "-o needs options%s%s", "", "");
+		return parse_list(o, list, why, size);
+	} else if (*arg == '-' && arg[1]) {
+		return refuse(why, size, "unknown option '%s' (see fragfs --help)%s", arg, "");
+	} else {
+		return positional(o, arg, why, size);
+	}
+	return 0;
+}
+
+int options_parse(struct options *o, int argc, char **argv, char *why, size_t whysize)
+{
+	int rc = 0;
+
+	*o = (struct options){ .timeout_ms = OPTIONS_TIMEOUT_MS,
+			       .stage_mem = OPTIONS_STAGE_MEM };
+	o->passed = strdup("");
+	for (int i = 1; o->passed && i < argc && argv[i] && !rc; i++)
+		rc = parse_arg(o, argv, &i, why, whysize);
+	if (!rc && !o->passed)
+		rc = refuse(why, whysize, "no memory%s%s", "", "");
+	if (!rc && !o->help && !o->version && !o->mountpoint)
+		rc = refuse(why, whysize, "a source and a mountpoint are needed: %s%s",
+			    "fragfs HOST:PORT MOUNTPOINT [-o OPTIONS]", "");
+	return rc;
+}
+
+void options_fini(struct options *o)
+{
+	free(o->key);
+	free(o->transport);
+	free(o->fsname);
+	free(o->passed);
+}
+
+void options_help(FILE *out, const char *program)
+{
+	fprintf(out,
+		"usage: %s SOURCE MOUNTPOINT [-f] [-d] [-o OPTION[,OPTION...]]\n"
+		"\n"
+		"Mounts the state of a training job.  SOURCE is HOST:PORT[,HOST:PORT...] of "
+		"any of "
+		"its ranks.\n"
+		"\n"
+		"  -f         stay in the foreground\n"
+		"  -d         the same, and print every request\n"
+		"  --help     this text\n"
+		"  --version  versions of fragfs and of libfuse\n"
+		"\n",
+		program);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		char form[64];
+
+		snprintf(form, sizeof(form), rows[i].value ? "%s=%s" : "%s%s", rows[i].name,
+			 rows[i].value ? rows[i].value : "");
+		fprintf(out, rows[i].help ? "  -o %-19s  %s\n" : "  -o %s%s\n", form,
+			rows[i].help ? rows[i].help : "");
+	}
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_OPTIONS_H
+#define FS_OPTIONS_H
+
+/* The command line: fragfs SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS] */
+
+#include "engine/base.h"
+
+#include <stdio.h>
+
+struct options {
+	const char *source; /* argv's, as all texts below */
+	const char *mountpoint;
+	bool help, version, foreground, debug;
+	bool writable;
+	bool plain, readahead_off;
+	bool allow_other, auto_unmount;
+	unsigned timeout_ms;
+	uint64_t stage_mem; /* bytes */
+	char *key;          /* owned, as all below; NULL: not given */
+	char *transport;
+	char *fsname;
+	char *passed; /* to libfuse: "allow_other,noatime"; "" : nothing */
+};
+
+enum { OPTIONS_TIMEOUT_MS = 10000 };
+#define OPTIONS_STAGE_MEM ((uint64_t)1 << 30)
+
+/* -EINVAL: why has one line. */
+int options_parse(struct options *o, int argc, char **argv, char *why, size_t whysize);
+void options_fini(struct options *o);
+
+/* What --help says, from the same table. */
+void options_help(FILE *out, const char *program);
+
+#endif

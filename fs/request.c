@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/request.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+static void wake(struct requests *all)
+{
+	all->wanted = true;
+	pthread_cond_broadcast(&all->changed);
+}
+
+/* libfuse holds the request's lock. */
+static void interrupted(fuse_req_t req, void *data)
+{
+	struct request *r = data;
+
+	pthread_mutex_lock(&r->all->lock);
+	r->interrupted = true;
+	wake(r->all);
+	pthread_mutex_unlock(&r->all->lock);
+}
+
+static struct request *next_to_cancel(struct requests *all)
+{
+	struct request *r = all->inflight;
+
+	while (r && !(r->interrupted && r->submitted && !r->finished && !r->cancelled))
+		r = r->next;
+	return r;
+}
+
+/* The lock is held and given up meanwhile. */
+static void cancel(struct requests *all, struct request *r)
+{
+	r->cancelled = true;
+	all->cancelling = r;
+	pthread_mutex_unlock(&all->lock);
+	if (r->is_write)
+		engine_write_cancel(all->engine, &r->write);
+	else
+		engine_read_cancel(all->engine, &r->read);
+	pthread_mutex_lock(&all->lock);
+	all->cancelling = NULL;
+	pthread_cond_broadcast(&all->changed);
+}
+
+static void *canceller(void *arg)
+{
+	struct requests *all = arg;
+
+	pthread_mutex_lock(&all->lock);
+	while (!all->stop) {
+		struct request *r;
+
+		if (!all->wanted) {
+			pthread_cond_wait(&all->changed, &all->lock);
+			continue;
+		}
+		all->wanted = false;
+		while ((r = next_to_cancel(all)))
+			cancel(all, r);
+	}
+	pthread_mutex_unlock(&all->lock);
+	return NULL;
+}
+
+static int start(struct requests *all)
+{
+	sigset_t every, before;
+	int rc;
+
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &before);
+	rc = pthread_create(&all->thread, NULL, canceller, all);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -rc;
+}
+
+int requests_init(struct requests *all, struct engine *engine)
+{
+	pthread_condattr_t monotonic;
+
+	*all = (struct requests){ .engine = engine };
+	pthread_mutex_init(&all->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&all->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	return start(all);
+}
+
+int requests_drain(struct requests *all, unsigned timeout_ms)
+{
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += timeout_ms / 1000;
+	pthread_mutex_lock(&all->lock);
+	for (struct request *r = all->inflight; r; r = r->next)
+		r->interrupted = true;
+	wake(all);
+	while (all->inflight && !rc)
+		rc = pthread_cond_timedwait(&all->changed, &all->lock, &until);
+	pthread_mutex_unlock(&all->lock);
+	return -rc;
+}
+
+void requests_fini(struct requests *all)
+{
+	assert(!all->inflight);
+	pthread_mutex_lock(&all->lock);
+	all->stop = true;
+	pthread_cond_broadcast(&all->changed);
+	pthread_mutex_unlock(&all->lock);
+	pthread_join(all->thread, NULL);
+	while (all->free) {
+		struct request *next = all->free->next;
+
+		free(all->free);
+		all->free = next;
+	}
+	pthread_cond_destroy(&all->changed);
+	pthread_mutex_destroy(&all->lock);
+}
+
+static void list(struct request *r)
+{
+	struct requests *all = r->all;
+
+	r->next = all->inflight;
+	r->link = &all->inflight;
+	if (r->next)
+		r->next->link = &r->next;
+	all->inflight = r;
+}
+
+struct request *request_get(struct requests *all, fuse_req_t req, struct handle *handle)
+{
+	struct request *r;
+
+	pthread_mutex_lock(&all->lock);
+	r = all->free;
+	if (r)
+		all->free = r->next;
+	else
+		r = malloc(sizeof(*r));
+	if (r) {
+		*r = (struct request){ .all = all, .req = req, .handle = handle, .refs = 2 };
+		list(r);
+	}
+	pthread_mutex_unlock(&all->lock);
+	return r;
+}
+
+static void recycle(struct request *r)
+{
+	struct requests *all = r->all;
+
+	*r->link = r->next;
+	if (r->next)
+		r->next->link = r->link;
+	r->next = all->free;
+	all->free = r;
+	if (!all->inflight)
+		pthread_cond_broadcast(&all->changed);
+}
+
+bool request_arm(struct request *r)
+{
+	fuse_req_interrupt_func(r->req, interrupted, r);
+	return !fuse_req_interrupted(r->req);
+}
+
+void request_drop(struct request *r)
+{
+	fuse_req_interrupt_func(r->req, NULL, NULL);
+	pthread_mutex_lock(&r->all->lock);
+	recycle(r);
+	pthread_mutex_unlock(&r->all->lock);
+}
+
+static void unref(struct request *r)
+{
+	if (!--r->refs)
+		recycle(r);
+}
+
+void request_submitted(struct request *r)
+{
+	struct requests *all = r->all;
+
+	pthread_mutex_lock(&all->lock);
+	r->submitted = true;
+	if (r->interrupted)
+		wake(all);
+	unref(r);
+	pthread_mutex_unlock(&all->lock);
+}
+
+void request_done(struct request *r)
+{
+	struct requests *all = r->all;
+
+	fuse_req_interrupt_func(r->req, NULL, NULL);
+	pthread_mutex_lock(&all->lock);
+	assert(!r->finished);
+	r->finished = true;
+	while (all->cancelling == r && !pthread_equal(all->thread, pthread_self()))
+		pthread_cond_wait(&all->changed, &all->lock);
+	pthread_mutex_unlock(&all->lock);
+}
+
+void request_put(struct request *r)
+{
+	struct requests *all = r->all;
+
+	pthread_mutex_lock(&all->lock);
+	unref(r);
+	pthread_mutex_unlock(&all->lock);
+}

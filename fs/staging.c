@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/staging.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { SLAB_BLOCKS = STAGING_SLAB / STAGING_BLOCK };
+static_assert(SLAB_BLOCKS == 32, "a slab's blocks are the bits of a word");
+
+struct staging_slab {
+	struct staging_slab *next;
+	unsigned char *memory;
+	uint32_t taken; /* bit per block */
+};
+
+struct range {
+	uint32_t start, end; /* in the block, half open */
+};
+
+struct staging_block {
+	unsigned char *memory; /* [STAGING_BLOCK] */
+	struct staging_slab *slab;
+	uint32_t nranges, room;
+	struct range *ranges; /* sorted, neither overlapping nor touching */
+};
+
+void staging_pool_init(struct staging_pool *p, uint64_t limit)
+{
+	*p = (struct staging_pool){ .limit = limit };
+	pthread_mutex_init(&p->lock, NULL);
+}
+
+static void slab_free(struct staging_slab *slab)
+{
+	munmap(slab->memory, STAGING_SLAB);
+	free(slab);
+}
+
+static void free_slabs(struct staging_pool *p)
+{
+	while (p->slabs) {
+		struct staging_slab *next = p->slabs->next;
+
+		slab_free(p->slabs);
+		p->slabs = next;
+	}
+}
+
+void staging_pool_fini(struct staging_pool *p)
+{
+	assert(!p->used);
+	free_slabs(p);
+	pthread_mutex_destroy(&p->lock);
+}
+
+void staging_pool_trim(struct staging_pool *p, uint64_t idle_ms)
+{
+	pthread_mutex_lock(&p->lock);
+	if (!p->used && p->slabs && monotonic_ms() - p->idle_since_ms >= idle_ms)
+		free_slabs(p);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* Aligned to its size, so that it can be one huge page. */
+static unsigned char *slab_memory(void)
+{
+	unsigned char *m = mmap(NULL, 2 * STAGING_SLAB, PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t before;
+
+	if (m == MAP_FAILED)
+		return NULL;
+	before = -(uintptr_t)m % STAGING_SLAB;
+	if (before)
+		munmap(m, before);
+	munmap(m + before + STAGING_SLAB, STAGING_SLAB - before);
+	madvise(m + before, STAGING_SLAB, MADV_HUGEPAGE);
+	return m + before;
+}
+
+static struct staging_slab *slab_new(struct staging_pool *p)
+{
+	struct staging_slab *slab = calloc(1, sizeof(*slab));
+
+	if (!slab)
+		return NULL;
+	slab->memory = slab_memory();
+	if (!slab->memory) {
+		free(slab);
+		return NULL;
+	}
+	slab->next = p->slabs;
+	p->slabs = slab;
+	return slab;
+}
+
+/* Full slabs leave the list and come back when one of their blocks does. */
+static struct staging_slab *slab_get(struct staging_pool *p, unsigned *block)
+{
+	struct staging_slab *slab;
+
+	if (p->used + STAGING_BLOCK > p->limit)
+		return NULL;
+	slab = p->slabs ? p->slabs : slab_new(p);
+	if (!slab)
+		return NULL;
+	*block = (unsigned)__builtin_ctz(~slab->taken);
+	slab->taken |= 1u << *block;
+	if (slab->taken == UINT32_MAX)
+		p->slabs = slab->next;
+	p->used += STAGING_BLOCK;
+	return slab;
+}
+
+static void slab_put(struct staging_pool *p, struct staging_slab *slab, unsigned block)
+{
+	if (slab->taken == UINT32_MAX) {
+		slab->next = p->slabs;
+		p->slabs = slab;
+	}
+	slab->taken &= ~(1u << block);
+	p->used -= STAGING_BLOCK;
+	if (!p->used)
+		p->idle_since_ms = monotonic_ms();
+}
+
+static struct staging_block *block_new(struct staging_pool *p)
+{
+	struct staging_block *b = calloc(1, sizeof(*b));
+	unsigned number = 0;
+
+	if (!b)
+		return NULL;
+	pthread_mutex_lock(&p->lock);
+	b->slab = slab_get(p, &number);
+	pthread_mutex_unlock(&p->lock);
+	if (!b->slab) {
+		free(b);
+		return NULL;
+	}
+	b->memory = b->slab->memory + (size_t)number * STAGING_BLOCK;
+	return b;
+}
+
+static void block_free(struct staging_pool *p, struct staging_block *b)
+{
+	pthread_mutex_lock(&p->lock);
+	slab_put(p, b->slab, (unsigned)((size_t)(b->memory - b->slab->memory) / STAGING_BLOCK));
+	pthread_mutex_unlock(&p->lock);
+	free(b->ranges);
+	free(b);
+}
+
+/* Room for one more range, so that adding one cannot fail. */
+static bool block_reserve(struct staging_block *b)
+{
+	uint32_t room = b->room ? 2 * b->room : 4;
+	struct range *ranges;
+
+	if (b->nranges < b->room)
+		return true;
+	ranges = realloc(b->ranges, room * sizeof(*ranges));
+	if (!ranges)
+		return false;
+	b->ranges = ranges;
+	b->room = room;
+	return true;
+}
+
+/* The first range that ends at start or behind it. */
+static uint32_t range_find(const struct staging_block *b, uint32_t start)
+{
+	uint32_t low = 0, high = b->nranges;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (b->ranges[middle].end < start)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Returns how many bytes are new. */
+static uint32_t range_add(struct staging_block *b, struct range add)
+{
+	uint32_t first = range_find(b, add.start), last = first, had = 0;
+
+	for (; last < b->nranges && b->ranges[last].start <= add.end; last++) {
+		had += b->ranges[last].end - b->ranges[last].start;
+		add.start =
+			add.start < b->ranges[last].start ? add.start : b->ranges[last].start;
+		add.end = add.end > b->ranges[last].end ? add.end : b->ranges[last].end;
+	}
+	memmove(b->ranges + first + 1, b->ranges + last,
+		(b->nranges - last) * sizeof(*b->ranges));
+	b->ranges[first] = add;
+	b->nranges = b->nranges - (last - first) + 1;
+	return add.end - add.start - had;
+}
+
+void staging_init(struct staging *s, struct staging_pool *pool, uint64_t bytes)
+{
+	*s = (struct staging){ .pool = pool,
+			       .bytes = bytes,
+			       .nblocks = u64_div_ceil(bytes, STAGING_BLOCK) };
+}
+
+void staging_fini(struct staging *s)
+{
+	for (uint64_t i = 0; s->blocks && s->covered && i < s->nblocks; i++) {
+		if (s->blocks[i])
+			block_free(s->pool, s->blocks[i]);
+	}
+	free(s->blocks);
+	s->blocks = NULL;
+	s->covered = 0;
+}
+
+static void drop_empty(struct staging *s, uint64_t first, uint64_t last)
+{
+	for (uint64_t i = first; i <= last; i++) {
+		if (s->blocks[i] && !s->blocks[i]->nranges) {
+			block_free(s->pool, s->blocks[i]);
+			s->blocks[i] = NULL;
+		}
+	}
+}
+
+static int reserve(struct staging *s, uint64_t first, uint64_t last)
+{
+	if (!s->blocks)
+		s->blocks = calloc(s->nblocks, sizeof(struct staging_block *));
+	if (!s->blocks)
+		return -ENOSPC;
+	for (uint64_t i = first; i <= last; i++) {
+		if (!s->blocks[i])
+			s->blocks[i] = block_new(s->pool);
+		if (!s->blocks[i] || !block_reserve(s->blocks[i])) {
+			drop_empty(s, first, last);
+			return -ENOSPC;
+		}
+	}
+	return 0;
+}
+
+/* The part of [offset, offset + size) in the block that offset lies in. */
+static struct range part(uint64_t offset, size_t size)
+{
+	uint32_t start = (uint32_t)(offset % STAGING_BLOCK);
+
+	return (struct range){ start, (uint32_t)u64_min(STAGING_BLOCK, start + size) };
+}
+
+int staging_write(struct staging *s, uint64_t offset, const void *data, size_t size)
+{
+	const unsigned char *from = data;
+	int rc;
+
+	assert(offset <= s->bytes && size <= s->bytes - offset);
+	if (!size)
+		return 0;
+	rc = reserve(s, offset / STAGING_BLOCK, (offset + size - 1) / STAGING_BLOCK);
+	while (!rc && size) {
+		struct staging_block *b = s->blocks[offset / STAGING_BLOCK];
+		struct range r = part(offset, size);
+		size_t n = r.end - r.start;
+
+		memcpy(b->memory + r.start, from, n);
+		s->covered += range_add(b, r);
+		from += n;
+		offset += n;
+		size -= n;
+	}
+	return rc;
+}
+
+static void overlay_block(const struct staging_block *b, struct range want, unsigned char *out)
+{
+	for (uint32_t i = range_find(b, want.start); i < b->nranges; i++) {
+		uint32_t start = (uint32_t)u64_max(want.start, b->ranges[i].start);
+		uint32_t end = (uint32_t)u64_min(want.end, b->ranges[i].end);
+
+		if (b->ranges[i].start >= want.end)
+			break;
+		if (start < end)
+			memcpy(out + (start - want.start), b->memory + start, end - start);
+	}
+}
+
+void staging_overlay(const struct staging *s, uint64_t offset, void *out, size_t size)
+{
+	unsigned char *to = out;
+
+	assert(offset <= s->bytes && size <= s->bytes - offset);
+	while (s->blocks && size) {
+		struct range r = part(offset, size);
+		const struct staging_block *b = s->blocks[offset / STAGING_BLOCK];
+		size_t n = r.end - r.start;
+
+		if (b)
+			overlay_block(b, r, to);
+		to += n;
+		offset += n;
+		size -= n;
+	}
+}
+
+static bool extends(const struct engine_extent *e, uint64_t offset, const void *data)
+{
+	return e->offset + e->size == offset &&
+	       (const unsigned char *)e->data + e->size == (const unsigned char *)data;
+}
+
+static int64_t collect(const struct staging *s, struct engine_extent *out)
+{
+	int64_t n = 0;
+
+	for (uint64_t i = 0; s->covered && i < s->nblocks; i++) {
+		const struct staging_block *b = s->blocks[i];
+
+		for (uint32_t k = 0; b && k < b->nranges; k++) {
+			uint64_t offset = i * STAGING_BLOCK + b->ranges[k].start;
+			unsigned char *data = b->memory + b->ranges[k].start;
+			uint32_t size = b->ranges[k].end - b->ranges[k].start;
+
+			if (n && extends(&out[n - 1], offset, data))
+				out[n - 1].size += size;
+			else
+				out[n++] = (struct engine_extent){ offset, size, data };
+		}
+	}
+	return n;
+}
+
+int64_t staging_extents(const struct staging *s, struct engine_extent **extents)
+{
+	uint64_t most = 0;
+
+	for (uint64_t i = 0; s->covered && i < s->nblocks; i++)
+		most += s->blocks[i] ? s->blocks[i]->nranges : 0;
+	*extents = calloc(most + 1, sizeof(**extents));
+	return *extents ? collect(s, *extents) : -ENOMEM;
+}

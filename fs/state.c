@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/state.h"
+
+#include "fs/hyper.h"
+#include "fs/text.h"
+#include "fs/write.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+int state_error(int64_t result)
+{
+	if (result == -ECANCELED)
+		return EINTR;
+	return result >= 0 ? 0 : result > -4096 ? (int)-result : EIO;
+}
+
+/* ---- opening ---- */
+
+static int open_hyper_text(struct handle *h)
+{
+	double value;
+	int rc = hyper_get(h->fs->engine, h->file, &value);
+
+	if (rc)
+		return rc;
+	h->text = malloc(HYPER_TEXT_MAX);
+	if (!h->text)
+		return -ENOMEM;
+	h->length = (uint64_t)hyper_format(value, h->text);
+	return 0;
+}
+
+static int open_npy_header(struct handle *h)
+{
+	struct engine_state state;
+	struct engine_param p;
+	int rc = tree_state(&h->fs->tree, h->node, &state);
+
+	if (rc || !engine_param(h->fs->engine, h->node.item, &p))
+		return rc ? rc : -ENOENT;
+	h->text = malloc(NPY_HEADER_MAX);
+	if (!h->text)
+		return -ENOMEM;
+	rc = npy_header(state.dtype, p.shape, p.ndim, (unsigned char *)h->text);
+	h->length = rc < 0 ? 0 : (uint64_t)rc;
+	return rc < 0 ? rc : 0;
+}
+
+static int open_file(struct handle *h)
+{
+	struct engine_address address = tree_address(&h->fs->tree, h->node);
+	int rc = engine_file_open(h->fs->engine, &address, &h->file, &h->bytes);
+
+	if (!rc && h->node.kind == NODE_HYPER)
+		rc = open_hyper_text(h);
+	if (!rc && h->node.kind == NODE_NPY)
+		rc = open_npy_header(h);
+	return rc;
+}
+
+static int open_text(struct handle *h)
+{
+	int64_t length = text_build(&h->fs->tree, h->node, &h->text);
+
+	if (length < 0)
+		return (int)length;
+	h->length = (uint64_t)length;
+	return 0;
+}
+
+/* May a file be opened so? */
+static int check_access(struct fs *fs, struct node n, int flags)
+{
+	struct engine_state state;
+	int rc;
+
+	if ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC))
+		return 0;
+	if (!fs->writable)
+		return -EROFS;
+	if (n.kind == NODE_TEXT || n.kind == NODE_NPY)
+		return -EACCES;
+	rc = tree_state(&fs->tree, n, &state);
+	if (rc)
+		return rc;
+	return state.flags & ENGINE_STATE_WRITABLE ? 0 : -EACCES;
+}
+
+int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
+{
+	struct handle *h;
+	int rc = check_access(fs, n, flags);
+
+	if (rc)
+		return rc;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return -ENOMEM;
+	h->fs = fs;
+	h->node = n;
+	rc = n.kind == NODE_TEXT ? open_text(h) : open_file(h);
+	if (!rc && (flags & O_ACCMODE) != O_RDONLY)
+		rc = edit_new(h, flags);
+	if (rc) {
+		state_close(h);
+		return rc;
+	}
+	*handle = h;
+	return 0;
+}
+
+void state_close(struct handle *h)
+{
+	edit_free(h);
+	if (h->file)
+		engine_file_close(h->file);
+	free(h->text);
+	free(h);
+}
+
+int64_t state_text_size(struct fs *fs, struct node n)
+{
+	struct handle *h;
+	int rc = state_open(fs, n, O_RDONLY, &h);
+	uint64_t length;
+
+	if (rc)
+		return rc;
+	length = h->length;
+	state_close(h);
+	return (int64_t)length;
+}
+
+/* ---- reading ---- */
+
+static void reply_edited(struct request *r, const void *data, size_t size)
+{
+	struct handle *h = r->handle;
+	char *copy = malloc(size);
+
+	if (!copy) {
+		fuse_reply_err(r->req, ENOMEM);
+		return;
+	}
+	memcpy(copy, data, size);
+	edit_overlay(h, r->read.offset, copy, size);
+	fuse_reply_buf(r->req, copy, size);
+	free(copy);
+}
+
+static void reply_with_header(struct request *r, const void *data, size_t size)
+{
+	struct handle *h = r->handle;
+	struct iovec parts[] = { { h->text + h->length - r->head, r->head }, { NULL, size } };
+
+	memcpy(&parts[1].iov_base, &data, sizeof(data));
+	fuse_reply_iov(r->req, parts, ARRAY_SIZE(parts));
+}
+
+static void came(struct engine_read *read, const void *data, int64_t result)
+{
+	struct request *r = read->owner;
+	struct handle *h = r->handle;
+
+	request_done(r);
+	if (result < 0)
+		fuse_reply_err(r->req, state_error(result));
+	else if (r->head)
+		reply_with_header(r, data, (size_t)result);
+	else if (h->edit && edit_is_dirty(h))
+		reply_edited(r, data, (size_t)result);
+	else
+		fuse_reply_buf(r->req, data, (size_t)result);
+	request_put(r);
+}
+
+/* size > 0 bytes of the engine's file, behind head bytes of the header. */
+static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size,
+			uint64_t offset, int flags)
+{
+	struct request *r = request_get(&h->fs->requests, req, h);
+
+	if (!r) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	r->head = head;
+	r->read = (struct engine_read){ .file = h->file,
+					.offset = offset,
+					.size = size,
+					.nowait = flags & O_NONBLOCK,
+					.done = came,
+					.owner = r };
+	if (!request_arm(r)) {
+		request_drop(r);
+		fuse_reply_err(req, EINTR);
+		return;
+	}
+	engine_read(h->fs->engine, &r->read);
+	request_submitted(r);
+}
+
+static void read_hyper_edit(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
+{
+	char text[HYPER_TEXT_MAX];
+	size_t length = edit_text(h, text, sizeof(text));
+
+	offset = u64_min(offset, length);
+	fuse_reply_buf(req, text + offset, u64_min(size, length - offset));
+}
+
+void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
+{
+	uint64_t data = h->node.kind == NODE_HYPER ? 0 : h->bytes, total = h->length + data;
+	size_t head;
+
+	if (h->edit && h->node.kind == NODE_HYPER) {
+		read_hyper_edit(h, req, size, offset);
+		return;
+	}
+	offset = u64_min(offset, total);
+	size = u64_min(u64_min(size, ENGINE_READ_MAX), total - offset);
+	head = offset < h->length ? u64_min(size, h->length - offset) : 0;
+	if (head == size)
+		fuse_reply_buf(req, h->text + (head ? offset : 0), size);
+	else
+		read_engine(h, req, head, size - head, offset + head - h->length, flags);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_STATE_H
+#define FS_STATE_H
+
+/* Opening, reading and closing files of any kind. */
+
+#include "fs/handle.h"
+
+/* flags are open(2)'s.  -ENOENT, -EACCES, -EROFS, -ENOMEM, -EIO. */
+int state_open(struct fs *fs, struct node n, int flags, struct handle **handle);
+void state_close(struct handle *h);
+
+/* Replies, now or when the engine has it. */
+void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags);
+
+/* Length of what a text or hyper holds now; -errno. */
+int64_t state_text_size(struct fs *fs, struct node n);
+
+/* errno for the caller of what the engine said. */
+int state_error(int64_t result);
+
+#endif

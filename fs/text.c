@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* NULL: no memory. */
+static char *format(const char *fmt, ...) PRINTF(1, 2);
+static char *format(const char *fmt, ...)
+{
+	va_list ap;
+	char *text;
+
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	return text;
+}
+
+static char *job_text(struct tree *t, uint32_t id)
+{
+	struct engine_job job;
+
+	engine_job(t->engine, &job);
+	if (id == TEXT_PHASE)
+		return format("%s\n", job.phase);
+	return format("%" PRIu64 "\n", id == TEXT_STEP ? job.step : job.generation);
+}
+
+static char *shape_text(const struct engine_param *p)
+{
+	char dims[FRAG_DIMS_MAX * 22 + 2] = "", *end = dims;
+
+	for (uint32_t i = 0; i < p->ndim && i < FRAG_DIMS_MAX; i++)
+		end += sprintf(end, "%s%" PRIu64, i ? " " : "", p->shape[i]);
+	return format("%s\n", dims);
+}
+
+static char *param_text(struct tree *t, struct node n)
+{
+	struct engine_param p;
+
+	if (!engine_param(t->engine, n.item, &p))
+		return NULL;
+	switch (n.slot) {
+	case TEXT_SHAPE:
+		return shape_text(&p);
+	case TEXT_DTYPE:
+		return format("%s\n", frag_dtype_name(p.dtype));
+	case TEXT_NUMEL:
+		return format("%" PRIu64 "\n", p.numel);
+	case TEXT_GROUP:
+		return p.group < 0 ? format("none\n") : format("%d\n", p.group);
+	default:
+		return engine_fragments(t->engine, n.item);
+	}
+}
+
+static char *rank_state_text(const struct engine_rank *r)
+{
+	static const char *const names[] = { "unknown", "alive", "lost" };
+
+	if (r->state == ENGINE_RANK_LOST && r->why[0])
+		return format("lost %s\n", r->why);
+	return format("%s\n", names[r->state]);
+}
+
+static char *rank_text(struct tree *t, struct node n)
+{
+	struct engine_rank r;
+
+	if (!engine_rank(t->engine, n.rank, &r))
+		return NULL;
+	switch (n.slot) {
+	case TEXT_RANK_STATE:
+		return rank_state_text(&r);
+	case TEXT_RANK_ADDRESS:
+		return format("%s\n", r.address);
+	case TEXT_RANK_PID:
+		return format("%" PRId64 "\n", r.pid);
+	default:
+		return format("%s\n", r.host);
+	}
+}
+
+static char *group_text(struct tree *t, struct node n)
+{
+	struct engine_group g;
+
+	if (!engine_group(t->engine, node_group(n), &g))
+		return NULL;
+	switch (n.slot) {
+	case TEXT_GROUP_KIND:
+		return format("%s\n", g.kind);
+	case TEXT_GROUP_SHARDS:
+		return format("%u\n", g.shards);
+	case TEXT_GROUP_REPLICAS:
+		return format("%u\n", g.replicas);
+	default:
+		return format("%u\n", g.sub_groups);
+	}
+}
+
+static char *engine_own_text(struct tree *t, uint32_t id)
+{
+	static const char *const what[TEXTS] = {
+		[TEXT_CONFIG] = "config",   [TEXT_HEALTH] = "health",
+		[TEXT_METRICS] = "metrics", [TEXT_INFLIGHT] = "inflight",
+		[TEXT_LOG] = "log",
+	};
+
+	if (id == TEXT_VERSION)
+		return format("%s\n", frag_version());
+	return engine_text(t->engine, what[id]);
+}
+
+int64_t text_build(struct tree *t, struct node n, char **text)
+{
+	char *made;
+
+	if (n.slot <= TEXT_GENERATION)
+		made = job_text(t, n.slot);
+	else if (n.slot <= TEXT_FRAGMENTS)
+		made = param_text(t, n);
+	else if (n.slot <= TEXT_RANK_HOST)
+		made = rank_text(t, n);
+	else if (n.slot <= TEXT_GROUP_SUB_GROUPS)
+		made = group_text(t, n);
+	else
+		made = engine_own_text(t, n.slot);
+	if (!made)
+		return -ENOMEM;
+	*text = made;
+	return (int64_t)strlen(made);
+}
+
+bool text_is_costly(struct node n)
+{
+	return n.kind == NODE_HYPER ||
+	       (n.kind == NODE_TEXT && (n.slot == TEXT_FRAGMENTS || n.slot >= TEXT_CONFIG));
+}

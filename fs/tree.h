@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_TREE_H
+#define FS_TREE_H
+
+/* The tree as arithmetic: an inode number says what the node is, so that no node needs memory.
+ *
+ *	63	58 57	   42 41		    10 9     0
+ *	|  kind	  |   rank   |	      item	      |  slot  |
+ *
+ * item is a parameter, or group << 16 | sub-group; slot a key's number in the table of keys, or the
+ * text.  Inode 1 is the root.  Any thread.
+ */
+
+#include "engine/engine.h"
+#include "fs/names.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+enum { TREE_KEYS_MAX = 1024, TREE_STATES_MAX = 128, TREE_BLOCK = 1 << 20 };
+
+enum node_kind {
+	NODE_ROOT,
+	NODE_PARAMS,       /* params/ */
+	NODE_PARAM,        /* params/<name>/: item */
+	NODE_RANKS,        /* ranks/ */
+	NODE_RANK,         /* ranks/<r>/: rank */
+	NODE_RANK_PARAMS,  /* ranks/<r>/params/ */
+	NODE_RANK_PARAM,   /* ranks/<r>/params/<name>/: rank, item */
+	NODE_PARTITIONS,   /* ranks/<r>/partitions/ */
+	NODE_PARTITION,    /* ranks/<r>/partitions/<group>.<sub>/: rank, item */
+	NODE_GROUPS,       /* groups/ */
+	NODE_GROUP,        /* groups/<i>/: item */
+	NODE_GROUP_PARAMS, /* groups/<i>/params/ */
+	NODE_CONTROL,      /* .frag/ */
+	NODE_TEXT,         /* slot is an enum text_id; rank, item as its directory has them */
+	NODE_STATE,        /* item, slot */
+	NODE_NPY,          /* item, slot */
+	NODE_RANK_STATE,   /* rank, item, slot */
+	NODE_PARTITION_STATE, /* rank, item, slot */
+	NODE_HYPER,           /* item, slot */
+	NODE_GROUP_LINK,      /* rank holds the group; item the parameter */
+	NODE_KINDS,
+};
+
+enum text_id {
+	TEXT_STEP,
+	TEXT_PHASE,
+	TEXT_GENERATION,
+	TEXT_SHAPE,
+	TEXT_DTYPE,
+	TEXT_NUMEL,
+	TEXT_GROUP,
+	TEXT_FRAGMENTS,
+	TEXT_RANK_STATE,
+	TEXT_RANK_ADDRESS,
+	TEXT_RANK_PID,
+	TEXT_RANK_HOST,
+	TEXT_GROUP_KIND,
+	TEXT_GROUP_SHARDS,
+	TEXT_GROUP_REPLICAS,
+	TEXT_GROUP_SUB_GROUPS,
+	TEXT_VERSION,
+	TEXT_CONFIG,
+	TEXT_HEALTH,
+	TEXT_METRICS,
+	TEXT_INFLIGHT,
+	TEXT_LOG,
+	TEXTS,
+};
+
+struct node {
+	enum node_kind kind;
+	uint32_t rank;
+	uint32_t item;
+	uint32_t slot;
+};
+
+static inline uint32_t node_group(struct node n)
+{
+	return n.kind == NODE_GROUP_LINK ? n.rank : n.item >> 16;
+}
+
+static inline uint32_t node_sub(struct node n)
+{
+	return n.item & 0xffff;
+}
+
+struct tree {
+	struct engine *engine;
+	struct names names; /* of the parameters */
+	uint32_t nparams, nranks, ngroups;
+	bool writable;
+	uid_t uid;
+	gid_t gid;
+	struct timespec time; /* of the mount: every node's times */
+	pthread_mutex_t lock; /* of adding a key */
+	_Atomic uint32_t nkeys;
+	char (*keys)[FRAG_KEY_MAX + 1]; /* [TREE_KEYS_MAX], never moved */
+};
+
+/* Borrows engine until tree_fini.  -ENOMEM. */
+int tree_init(struct tree *t, struct engine *engine, bool writable);
+void tree_fini(struct tree *t);
+
+uint64_t tree_inode(struct node n);
+/* -ESTALE: no number of ours, or of a parameter, rank, group that is not there. */
+int tree_node(const struct tree *t, uint64_t inode, struct node *n);
+struct node tree_parent(struct node n);
+
+/* The key of a node's slot; the tree's. */
+const char *tree_key(const struct tree *t, struct node n);
+
+/* How the engine is asked for a state's node. */
+struct engine_address tree_address(const struct tree *t, struct node n);
+
+/* The state of a state's node as it is now.  -ENOENT: there is none now. */
+int tree_state(struct tree *t, struct node n, struct engine_state *state);
+
+struct tree_entry {
+	struct node node;
+	char name[NAMES_FILE_MAX + 1];
+	bool has_state; /* of nodes that have one, so that it is not looked up again */
+	struct engine_state state;
+};
+
+/* -ENOENT, -ENOTDIR. */
+int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry);
+
+/* Reads a directory.  Offset 0 is its beginning; *next is the offset behind the entry. */
+struct tree_dir {
+	struct tree *tree;
+	struct node node;
+	int nstates; /* -1: not asked for yet */
+	struct engine_state states[TREE_STATES_MAX];
+};
+
+void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node);
+/* False: the end. */
+bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
+		  uint64_t *next);
+
+/* state: of nodes that have one, or NULL: looked up.  st_size of texts and hypers is left 0.
+ * -ENOENT: the state is not there now.
+ */
+int tree_attr(struct tree *t, struct node n, const struct engine_state *state, struct stat *st);
+
+/* For how long attributes and name may be kept, seconds. */
+double tree_timeout(struct node n);
+
+bool node_is_dir(struct node n);
+bool node_is_state(struct node n); /* has a struct engine_state; NODE_NPY too */
+
+/* Where a link leads; its length.  As snprintf. */
+int tree_link(const struct tree *t, struct node n, char *out, size_t size);
+
+/* The path below the mount, for people.  As snprintf. */
+int tree_path(const struct tree *t, struct node n, char *out, size_t size);
+
+#endif

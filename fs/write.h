@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_WRITE_H
+#define FS_WRITE_H
+
+/* What is written through one open file: staged, and committed once, when the file is flushed.
+ *
+ *	at FLUSH and FSYNC			result
+ *	nothing written				0, no change (also after O_TRUNC: `: > f`)
+ *	a write was refused			its errno, staging kept
+ *	O_TRUNC and not all bytes written	EINVAL, staging kept
+ *	else					the engine's; staging kept unless it is 0
+ *
+ * Sizes never change.  What is left at RELEASE is dropped, and a line says so.
+ */
+
+#include "fs/handle.h"
+
+/* For a state of h->bytes, or a hyper (h->text).  flags are open(2)'s.  -ENOMEM. */
+int edit_new(struct handle *h, int flags);
+void edit_free(struct handle *h);
+
+/* Takes size bytes at offset, or as many as lie before the end.  Returns how many; -EFBIG: none
+ * do; -ENOSPC: over stage_mem; -EBUSY: being committed.
+ */
+int64_t edit_write(struct handle *h, const void *data, size_t size, uint64_t offset);
+
+/* As O_TRUNC when size is 0; nothing when it is the file's; else -EINVAL. */
+int edit_truncate(struct handle *h, uint64_t size);
+
+/* Replies to a FLUSH or FSYNC, now or when the engine has applied it. */
+void edit_flush(struct handle *h, fuse_req_t req);
+
+/* Any bytes staged?  Then reads go through edit_overlay, of states alone. */
+bool edit_is_dirty(struct handle *h);
+void edit_overlay(struct handle *h, uint64_t offset, void *out, size_t size);
+
+/* The hyper's text as written so far, at most size of it.  Returns its length. */
+size_t edit_text(struct handle *h, char *out, size_t size);
+
+#endif
