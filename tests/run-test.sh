@@ -27,7 +27,7 @@ LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 : "${CK_DEFAULT_TIMEOUT:=60}"
 ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:${ASAN_OPTIONS:-}
 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}
-TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:${TSAN_OPTIONS:-}
+TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${top_srcdir:-.}/tests/tsan.supp:${TSAN_OPTIONS:-}
 export TMPDIR XDG_RUNTIME_DIR HOME PATH LC_ALL PYTHONDONTWRITEBYTECODE MALLOC_PERTURB_ \
 	CK_DEFAULT_TIMEOUT ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 
