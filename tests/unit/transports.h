@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TESTS_UNIT_TRANSPORTS_H
-#define TESTS_UNIT_TRANSPORTS_H
+#ifndef UNIT_TRANSPORTS_H
+#define UNIT_TRANSPORTS_H
 
 /* Engines' ends of message transports in one process, turned only when their descriptor says so. */
 

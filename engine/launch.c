@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/launch.h"
+
+#include "engine/machine.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What a launcher calls a process's number and how many there are; those of one row belong together.
+ * A size of several names: the first that is set.
+ */
+static const struct launcher {
+	const char *rank;
+	const char *world[4];
+} launchers[] = {
+	{ "FRAG_RANK", { "FRAG_WORLD_SIZE" } }, /* its size may also be any other row's */
+	{ "RANK", { "WORLD_SIZE" } },
+	{ "OMPI_COMM_WORLD_RANK", { "OMPI_COMM_WORLD_SIZE" } },
+	{ "PMIX_RANK", { "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS" } },
+	{ "PMI_RANK", { "PMI_SIZE" } },
+	{ "SLURM_PROCID", { "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS" } },
+};
+
+struct reader {
+	struct launch *l;
+	struct frag_config config;
+	char *why;
+	size_t whysize;
+};
+
+static int bad(struct reader *r, const char *fmt, ...) PRINTF(2, 3);
+
+static int bad(struct reader *r, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r->why, r->whysize, fmt, ap);
+	va_end(ap);
+	return -EINVAL;
+}
+
+/* Set and not empty. */
+static const char *variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+static int number(struct reader *r, const char *name, const char *text, uint64_t max,
+		  uint32_t *out)
+{
+	unsigned long long value;
+	char *end;
+
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || *end || errno || value > max)
+		return bad(r, "%s=%.40s is not a number up to %llu", name, text,
+			   (unsigned long long)max);
+	*out = (uint32_t)value;
+	return 0;
+}
+
+static int copy(struct reader *r, const char *name, const char *text, char *out, size_t size)
+{
+	if (strlen(text) >= size)
+		return bad(r, "%s is longer than %zu bytes", name, size - 1);
+	snprintf(out, size, "%s", text);
+	return 0;
+}
+
+/* ---- rank and world ---- */
+
+static const struct launcher *find_launcher(void)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(launchers); i++)
+		if (variable(launchers[i].rank))
+			return &launchers[i];
+	return NULL;
+}
+
+static const char *world_of(const struct launcher *launcher)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(launcher->world) && launcher->world[i]; i++)
+		if (variable(launcher->world[i]))
+			return launcher->world[i];
+	return NULL;
+}
+
+/* Of the launcher that gave the rank; of any, where that was not a launcher. */
+static const char *find_world(const struct launcher *launcher)
+{
+	const char *name = world_of(&launchers[0]);
+
+	if (name || (launcher && launcher != &launchers[0]))
+		return name ? name : world_of(launcher);
+	for (size_t i = 1; i < ARRAY_SIZE(launchers) && !name; i++)
+		name = world_of(&launchers[i]);
+	return name;
+}
+
+static int read_rank(struct reader *r, const struct launcher *launcher, const char **name)
+{
+	*name = r->config.rank ? "rank" : launcher ? launcher->rank : NULL;
+	if (!*name)
+		return bad(r,
+			   "no rank: none of FRAG_RANK, RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, "
+			   "PMI_RANK, SLURM_PROCID is set");
+	return number(r, *name, r->config.rank ? r->config.rank : variable(*name),
+		      FRAG_WORLD_MAX - 1, &r->l->rank);
+}
+
+static int read_world(struct reader *r, const struct launcher *launcher, const char *rank_name)
+{
+	const char *name = find_world(r->config.rank ? NULL : launcher);
+
+	if (r->config.world) {
+		name = "world";
+		r->l->world = r->config.world;
+	} else if (!name) {
+		return bad(r, "%s is set, but no size of the job: FRAG_WORLD_SIZE", rank_name);
+	} else if (number(r, name, variable(name), FRAG_WORLD_MAX, &r->l->world)) {
+		return -EINVAL;
+	}
+	if (!r->l->world || r->l->world > FRAG_WORLD_MAX)
+		return bad(r, "%s=%u: a job has 1 to %d ranks", name, r->l->world,
+			   FRAG_WORLD_MAX);
+	if (r->l->rank >= r->l->world)
+		return bad(r, "%s=%u is not below %s=%u", rank_name, r->l->rank, name,
+			   r->l->world);
+	return 0;
+}
+
+static int read_place(struct reader *r)
+{
+	const struct launcher *launcher = find_launcher();
+	const char *rank_name;
+	int rc = read_rank(r, launcher, &rank_name);
+
+	return rc ? rc : read_world(r, launcher, rank_name);
+}
+
+/* ---- where rank 0 is ---- */
+
+static bool is_host(const char *text)
+{
+	for (; *text; text++)
+		if (!isalnum((unsigned char)*text) && !strchr(".-_", *text))
+			return false;
+	return true;
+}
+
+static int read_master(struct reader *r)
+{
+	static const char *const names[] = { "FRAG_MASTER_ADDR", "MASTER_ADDR",
+					     "SLURM_LAUNCH_NODE_IPADDR" };
+	const char *name = "master_addr", *text = r->config.master_addr;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names) && !text; i++)
+		if ((text = variable(names[i])))
+			name = names[i];
+	if (!text)
+		return 0;
+	if (!is_host(text))
+		return bad(r, "%s=%.100s is not a host's name or IPv4 address", name, text);
+	return copy(r, name, text, r->l->master_addr, sizeof(r->l->master_addr));
+}
+
+static int read_port(struct reader *r)
+{
+	const char *text = variable("FRAG_PORT");
+	uint32_t port = r->config.port;
+
+	if (!port && text && number(r, "FRAG_PORT", text, 65535, &port))
+		return -EINVAL;
+	r->l->port = (uint16_t)port;
+	return 0;
+}
+
+static int read_rendezvous(struct reader *r)
+{
+	const char *text = variable("FRAG_RDZV");
+
+	if (!text)
+		return 0;
+	if (strncmp(text, "file:", 5) || !text[5])
+		return bad(r, "FRAG_RDZV=%.100s is not file:PATH", text);
+	return copy(r, "FRAG_RDZV", text + 5, r->l->rendezvous, sizeof(r->l->rendezvous));
+}
+
+/* ---- the job id, also a file's name ---- */
+
+static int take_job(struct reader *r, const char *name, const char *text)
+{
+	if (*text == '.')
+		return bad(r, "%s=%.100s begins with a dot", name, text);
+	for (const char *c = text; *c; c++)
+		if (*c == '/' || (unsigned char)*c < ' ' || *c == 0x7f)
+			return bad(r, "%s has a slash or a control character", name);
+	return copy(r, name, text, r->l->job, sizeof(r->l->job));
+}
+
+/* A launcher's own id: what a file name should not hold becomes %XX. */
+static int adapt_job(struct reader *r, const char *name, const char *text)
+{
+	const char *c = text;
+	size_t n = 0;
+
+	for (; *c && n + 4 <= sizeof(r->l->job); c++) {
+		unsigned char byte = (unsigned char)*c;
+		bool plain = isalnum(byte) || (*c == '.' && n) || strchr("_-+=:,@", *c);
+
+		n += (size_t)snprintf(r->l->job + n, 4, plain ? "%c" : "%%%02X", byte);
+	}
+	return *c ? bad(r, "%s is too long", name) : 0;
+}
+
+static int job_of_port(struct reader *r)
+{
+	const char *host = r->l->master_addr[0] ? r->l->master_addr : "localhost";
+	const char *port = variable("MASTER_PORT");
+	char text[256];
+
+	if (!port)
+		port = variable("FRAG_PORT");
+	if (port)
+		snprintf(text, sizeof(text), "%s-%.8s", host, port);
+	else if (r->l->port)
+		snprintf(text, sizeof(text), "%s-%u", host, r->l->port);
+	else
+		snprintf(text, sizeof(text), "default");
+	return adapt_job(r, "MASTER_ADDR", text);
+}
+
+static int job_of_slurm(struct reader *r, const char *job)
+{
+	const char *step = variable("SLURM_STEP_ID");
+	char text[256];
+
+	snprintf(text, sizeof(text), "%.100s%s%.100s", job, step ? "." : "", step ? step : "");
+	return adapt_job(r, "SLURM_JOB_ID", text);
+}
+
+static int read_job(struct reader *r)
+{
+	static const char *const names[] = { "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE",
+					     "OMPI_MCA_ess_base_jobid" };
+	const char *text;
+
+	if (r->config.job && *r->config.job)
+		return take_job(r, "job", r->config.job);
+	if ((text = variable("FRAG_JOB_ID")))
+		return take_job(r, "FRAG_JOB_ID", text);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if ((text = variable(names[i])) && strcmp(text, "none"))
+			return adapt_job(r, names[i], text);
+	if ((text = variable("SLURM_JOB_ID")))
+		return job_of_slurm(r, text);
+	return job_of_port(r);
+}
+
+/* ---- the rest ---- */
+
+static int read_key(struct reader *r)
+{
+	const char *plain = variable("FRAG_PLAIN"), *text = r->config.key_file;
+
+	if (plain && strcmp(plain, "0") && strcmp(plain, "1"))
+		return bad(r, "FRAG_PLAIN=%.40s is neither 0 nor 1", plain);
+	r->l->plain = plain && *plain == '1';
+	if (!text)
+		text = variable("FRAG_KEY_FILE");
+	return text ? copy(r, "FRAG_KEY_FILE", text, r->l->key_file, sizeof(r->l->key_file))
+		    : 0;
+}
+
+static int read_host(struct reader *r)
+{
+	const char *text = variable("FRAG_HOST");
+
+	static_assert(sizeof(r->l->host) == MACHINE_ID, "host");
+	if (text)
+		return copy(r, "FRAG_HOST", text, r->l->host, sizeof(r->l->host));
+	machine_id(r->l->host);
+	return 0;
+}
+
+int launch_read(struct launch *l, const struct frag_config *config, char *why, size_t whysize)
+{
+	static int (*const steps[])(
+		struct reader *) = { read_place, read_master, read_port, read_rendezvous,
+				     read_job,   read_key,    read_host };
+	struct launch launch = { .rank = 0 };
+	struct reader r = { .l = &launch, .why = why, .whysize = whysize };
+	int rc = 0;
+
+	if (config)
+		memcpy(&r.config, config, u64_min(config->size, sizeof(r.config)));
+	for (size_t i = 0; i < ARRAY_SIZE(steps) && !rc; i++)
+		rc = steps[i](&r);
+	if (!rc)
+		*l = launch;
+	return rc;
+}

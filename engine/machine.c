@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static ssize_t read_text(const char *path, char *text, size_t size)
+{
+	CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+
+	if (n < 0)
+		return -errno;
+	text[n] = '\0';
+	return n;
+}
+
+void machine_id(char id[MACHINE_ID])
+{
+	char boot[40];
+	struct stat pids;
+
+	if (read_text("/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) <= 0 &&
+	    gethostname(boot, sizeof(boot)))
+		boot[0] = '\0';
+	boot[sizeof(boot) - 1] = '\0';
+	boot[strcspn(boot, "\n")] = '\0';
+	if (stat("/proc/self/ns/pid", &pids))
+		pids.st_ino = 0;
+	snprintf(id, MACHINE_ID, "%s-%llu", boot, (unsigned long long)pids.st_ino);
+}
+
+int machine_start_time(pid_t pid, uint64_t *start_time)
+{
+	char path[64], text[1024], *field;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	if (pid <= 0 || read_text(path, text, sizeof(text)) <= 0)
+		return -ESRCH;
+	field = strrchr(text, ')'); /* ends field 2, which may hold anything */
+	for (int i = 2; field && i < 22; i++)
+		field = strchr(field + 1, ' ');
+	if (!field)
+		return -ESRCH;
+	*start_time = strtoull(field + 1, NULL, 10);
+	return 0;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_MACHINE_H
+#define ENGINE_MACHINE_H
+
+/* Which machine this is, and whether a process of it still runs.  Any thread. */
+
+#include "engine/base.h"
+
+#include <sys/types.h>
+
+enum { MACHINE_ID = 64 };
+
+/* The boot id and the pid namespace: two processes with the same can know each other by pid, and
+ * read each other's memory where they may.
+ */
+void machine_id(char id[MACHINE_ID]);
+
+/* /proc/PID/stat's field 22, ticks since boot.  -ESRCH: no such process. */
+int machine_start_time(pid_t pid, uint64_t *start_time);
+
+#endif
