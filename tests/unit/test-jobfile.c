@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/jobfile.h"
+#include "engine/machine.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static char scratch[PATH_MAX / 4];
+static char folder[PATH_MAX / 2];
+
+static void make_scratch(void)
+{
+	const char *base = getenv("TMPDIR");
+
+	snprintf(scratch, sizeof(scratch), "%s/test-jobfile.XXXXXX", base ? base : "/tmp");
+	ck_assert_ptr_nonnull(mkdtemp(scratch));
+	snprintf(folder, sizeof(folder), "%s/fragfs", scratch);
+	setenv("XDG_RUNTIME_DIR", scratch, 1);
+}
+
+static void remove_scratch(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		execlp("rm", "rm", "-rf", scratch, NULL);
+		_exit(127);
+	}
+	waitpid(pid, NULL, 0);
+}
+
+static struct jobfile job_of(const char *name, pid_t pid)
+{
+	struct jobfile j = { .address = "127.0.0.1:21017", .world = 4, .pid = pid };
+
+	snprintf(j.job, sizeof(j.job), "%s", name);
+	ck_assert_int_eq(machine_start_time(pid, &j.start_time), 0);
+	return j;
+}
+
+static const char *path_of(const char *name)
+{
+	static char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	return path;
+}
+
+static void put_text(const char *path, const char *text, size_t size, mode_t mode)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, text, size), (ssize_t)size);
+	ck_assert_int_eq(fchmod(fd, mode), 0);
+	close(fd);
+}
+
+static pid_t start_child(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		pause();
+		_exit(0);
+	}
+	ck_assert_int_gt(pid, 0);
+	return pid;
+}
+
+static void end_child(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+START_TEST(what_is_published_is_found)
+{
+	struct jobfile j = job_of("job 1", getpid()), found;
+	struct stat st;
+
+	snprintf(j.key_file, sizeof(j.key_file), "/a path/with = signs");
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	ck_assert_int_eq(jobfile_find("job 1", &found), 0);
+	ck_assert_str_eq(found.job, j.job);
+	ck_assert_str_eq(found.address, j.address);
+	ck_assert_str_eq(found.key_file, j.key_file);
+	ck_assert_uint_eq(found.world, 4);
+	ck_assert_int_eq(found.pid, getpid());
+	ck_assert_uint_eq(found.start_time, j.start_time);
+	ck_assert_int_eq(jobfile_find_port(21017, &found), 0);
+	ck_assert_int_eq(jobfile_find_port(21018, &found), -ENOENT);
+	ck_assert_int_eq(jobfile_find("job", &found), -ENOENT);
+	ck_assert_int_eq(stat(folder, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 0777, 0700);
+	jobfile_remove("job 1");
+	ck_assert_int_eq(jobfile_find("job 1", &found), -ENOENT);
+}
+END_TEST
+
+START_TEST(publishing_again_replaces)
+{
+	struct jobfile j = job_of("j", getpid()), found;
+
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	snprintf(j.address, sizeof(j.address), "10.0.0.1:9");
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	ck_assert_int_eq(jobfile_find("j", &found), 0);
+	ck_assert_str_eq(found.address, "10.0.0.1:9");
+}
+END_TEST
+
+START_TEST(a_path_of_ones_own_is_used)
+{
+	struct jobfile j = job_of("shared", getpid()), found;
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/rendezvous", scratch);
+	ck_assert_int_eq(jobfile_publish(&j, path), 0);
+	ck_assert_int_eq(jobfile_read(path, &found), 0);
+	ck_assert_str_eq(found.job, "shared");
+	ck_assert_int_eq(jobfile_find("shared", &found), -ENOENT);
+}
+END_TEST
+
+static void count(void *arg, const struct jobfile *j)
+{
+	ck_assert_uint_eq(j->world, 4);
+	++*(int *)arg;
+}
+
+START_TEST(a_dead_job_is_as_good_as_absent)
+{
+	pid_t child = start_child();
+	struct jobfile j = job_of("dead", child), alive = job_of("alive", getpid()), found;
+	int seen = 0;
+
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	ck_assert_int_eq(jobfile_publish(&alive, NULL), 0);
+	ck_assert_int_eq(jobfile_list(count, &seen), 2);
+	end_child(child);
+	ck_assert_int_eq(jobfile_find("dead", &found), -ENOENT);
+	ck_assert_int_eq(jobfile_list(count, &seen), 1);
+	ck_assert_int_eq(seen, 3);
+}
+END_TEST
+
+START_TEST(a_pid_used_again_is_another_process)
+{
+	struct jobfile j = job_of("old", getpid()), found;
+
+	j.start_time--;
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	ck_assert_int_eq(jobfile_find("old", &found), -ENOENT);
+}
+END_TEST
+
+START_TEST(a_job_of_another_machine_does_not_live_here)
+{
+	char text[512];
+	struct jobfile j = job_of("far", getpid()), found;
+
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	snprintf(text, sizeof(text),
+		 "job=far\naddress=a:1\nworld=4\npid=%d\nstart_time=%llu\nmachine=other\n",
+		 (int)getpid(), (unsigned long long)j.start_time);
+	put_text(path_of("far.job"), text, strlen(text), 0600);
+	ck_assert_int_eq(jobfile_read(path_of("far.job"), &found), 0);
+	ck_assert_int_eq(jobfile_find("far", &found), -ENOENT);
+}
+END_TEST
+
+START_TEST(anothers_files_are_left)
+{
+	pid_t child = start_child();
+	struct jobfile j = job_of("theirs", child), found;
+
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	jobfile_remove("theirs");
+	ck_assert_int_eq(jobfile_find("theirs", &found), 0);
+	end_child(child);
+	jobfile_remove("theirs");
+	ck_assert_int_eq(access(path_of("theirs.job"), F_OK), -1);
+}
+END_TEST
+
+START_TEST(a_file_that_others_may_write_is_not_trusted)
+{
+	struct jobfile j = job_of("open", getpid()), found;
+
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	ck_assert_int_eq(chmod(path_of("open.job"), 0620), 0);
+	ck_assert_int_eq(jobfile_read(path_of("open.job"), &found), -EACCES);
+	ck_assert_int_eq(jobfile_find("open", &found), -EACCES);
+	ck_assert_int_eq(chmod(path_of("open.job"), 0600), 0);
+	ck_assert_int_eq(chmod(folder, 0777), 0);
+	ck_assert_int_eq(jobfile_find("open", &found), -EACCES);
+}
+END_TEST
+
+START_TEST(a_file_of_another_user_is_not_trusted)
+{
+	struct jobfile j = job_of("theirs", getpid()), found;
+	uint8_t key[JOBFILE_KEY_BYTES];
+	char why[256], path[PATH_MAX];
+
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	ck_assert_int_eq(keyfile_create("theirs", NULL, path, sizeof(path), key), 0);
+	ck_assert_int_eq(chown(path, 65534, 65534), 0);
+	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), -EACCES);
+	ck_assert_int_eq(chown(path_of("theirs.job"), 65534, 65534), 0);
+	ck_assert_int_eq(jobfile_find("theirs", &found), -EACCES);
+	ck_assert_int_eq(chown(folder, 65534, 65534), 0);
+	ck_assert_int_eq(jobfile_find("theirs", &found), -EACCES);
+}
+END_TEST
+
+START_TEST(what_is_no_job_file_is_refused)
+{
+	static const char *const bad[] = {
+		"",
+		"job=x\n",
+		"nonsense",
+		"job=x\naddress=a:1\nworld=4\npid=x\nstart_time=1\n",
+		"job=x\naddress=a:1\nworld=-4\npid=1\nstart_time=1\n",
+		"job=x\naddress=a:1\nworld=4\npid=99999999999\nstart_time=1\n",
+		"job=\naddress=a:1\nworld=4\npid=1\nstart_time=1\n",
+	};
+	static char large[10000];
+	char path[PATH_MAX];
+	struct jobfile found;
+
+	snprintf(path, sizeof(path), "%s/bad", scratch);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		put_text(path, bad[i], strlen(bad[i]), 0600);
+		ck_assert_msg(jobfile_read(path, &found) == -EINVAL, "%s", bad[i]);
+	}
+	memset(large, '\n', sizeof(large));
+	put_text(path, large, sizeof(large), 0600);
+	ck_assert_int_eq(jobfile_read(path, &found), -EINVAL);
+	memset(large, 'a', 300);
+	memcpy(large, "job=", 4);
+	put_text(path, large, 301, 0600);
+	ck_assert_int_eq(jobfile_read(path, &found), -EINVAL);
+	ck_assert_int_eq(jobfile_read(scratch, &found), -EINVAL);
+	put_text(path, "job=x\naddress=a:1\nworld=4\npid=1\nstart_time=1\nlater=y\n", 53, 0600);
+	ck_assert_int_eq(jobfile_read(path, &found), 0);
+}
+END_TEST
+
+START_TEST(a_name_that_leaves_the_folder_is_refused)
+{
+	struct jobfile j = job_of("../x", getpid()), found;
+
+	ck_assert_int_eq(jobfile_publish(&j, NULL), -EINVAL);
+	ck_assert_int_eq(jobfile_find("../x", &found), -EINVAL);
+	snprintf(j.job, sizeof(j.job), "a\nworld=9");
+	ck_assert_int_eq(jobfile_publish(&j, NULL), -EINVAL);
+}
+END_TEST
+
+START_TEST(home_serves_where_there_is_no_runtime_directory)
+{
+	struct jobfile j = job_of("home", getpid()), found;
+	char path[PATH_MAX];
+
+	unsetenv("XDG_RUNTIME_DIR");
+	setenv("HOME", scratch, 1);
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	ck_assert_int_eq(jobfile_find("home", &found), 0);
+	snprintf(path, sizeof(path), "%s/.cache/fragfs/home.job", scratch);
+	ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
+START_TEST(a_key_that_was_made_is_loaded)
+{
+	uint8_t key[JOBFILE_KEY_BYTES], loaded[JOBFILE_KEY_BYTES], other[JOBFILE_KEY_BYTES];
+	char path[PATH_MAX], why[256];
+	struct stat st;
+
+	ck_assert_int_eq(keyfile_create("j", NULL, path, sizeof(path), key), 0);
+	ck_assert_str_eq(path, path_of("j.key"));
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 0777, 0600);
+	ck_assert_int_eq(keyfile_load(path, loaded, why, sizeof(why)), 0);
+	ck_assert_mem_eq(key, loaded, sizeof(key));
+	ck_assert_int_eq(keyfile_create("k", NULL, path, sizeof(path), other), 0);
+	ck_assert_mem_ne(key, other, sizeof(key));
+}
+END_TEST
+
+START_TEST(a_key_of_a_dead_job_is_replaced_and_of_a_living_one_not)
+{
+	uint8_t first[JOBFILE_KEY_BYTES], second[JOBFILE_KEY_BYTES];
+	struct jobfile j = job_of("j", getpid());
+	char path[PATH_MAX];
+
+	ck_assert_int_eq(keyfile_create("j", NULL, path, sizeof(path), first), 0);
+	ck_assert_int_eq(keyfile_create("j", NULL, path, sizeof(path), second), 0);
+	ck_assert_mem_ne(first, second, sizeof(first));
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	ck_assert_int_eq(keyfile_create("j", NULL, path, sizeof(path), first), -EEXIST);
+	ck_assert_int_eq(keyfile_create("j", path_of("j.key"), path, sizeof(path), first),
+			 -EEXIST);
+}
+END_TEST
+
+START_TEST(keys_are_raw_or_hexadecimal)
+{
+	uint8_t key[JOBFILE_KEY_BYTES];
+	char path[PATH_MAX], why[256], hex[67];
+
+	snprintf(path, sizeof(path), "%s/key", scratch);
+	put_text(path, "01234567890123456789012345678901", 32, 0400);
+	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), 0);
+	ck_assert_mem_eq(key, "01234567890123456789012345678901", 32);
+	memset(hex, 'A', 64);
+	memcpy(hex + 62, "0f\nx", 4);
+	chmod(path, 0600);
+	put_text(path, hex, 64, 0600);
+	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), 0);
+	ck_assert_uint_eq(key[0], 0xaa);
+	ck_assert_uint_eq(key[31], 0x0f);
+	put_text(path, hex, 65, 0600);
+	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), 0);
+	for (size_t size = 0; size < 67; size++) {
+		put_text(path, hex, size, 0600);
+		if (size != 32 && size != 64 && size != 65)
+			ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), -EINVAL);
+	}
+	ck_assert_ptr_nonnull(strstr(why, path));
+	hex[5] = 'g';
+	put_text(path, hex, 64, 0600);
+	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_key_that_others_may_read_is_refused)
+{
+	uint8_t key[JOBFILE_KEY_BYTES];
+	char path[PATH_MAX], why[256];
+
+	ck_assert_int_eq(keyfile_create("j", NULL, path, sizeof(path), key), 0);
+	ck_assert_int_eq(chmod(path, 0640), 0);
+	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), -EACCES);
+	ck_assert_ptr_nonnull(strstr(why, path));
+	ck_assert_int_eq(keyfile_load("/nonexistent", key, why, sizeof(why)), -ENOENT);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("jobfile");
+	TCase *t = tcase_create("jobfile");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_checked_fixture(t, make_scratch, remove_scratch);
+	tcase_add_test(t, what_is_published_is_found);
+	tcase_add_test(t, publishing_again_replaces);
+	tcase_add_test(t, a_path_of_ones_own_is_used);
+	tcase_add_test(t, a_dead_job_is_as_good_as_absent);
+	tcase_add_test(t, a_pid_used_again_is_another_process);
+	tcase_add_test(t, a_job_of_another_machine_does_not_live_here);
+	tcase_add_test(t, anothers_files_are_left);
+	tcase_add_test(t, a_file_that_others_may_write_is_not_trusted);
+	if (!geteuid())
+		tcase_add_test(t, a_file_of_another_user_is_not_trusted);
+	else
+		puts("skipped: a_file_of_another_user_is_not_trusted: only root can make one");
+	tcase_add_test(t, what_is_no_job_file_is_refused);
+	tcase_add_test(t, a_name_that_leaves_the_folder_is_refused);
+	tcase_add_test(t, home_serves_where_there_is_no_runtime_directory);
+	tcase_add_test(t, a_key_that_was_made_is_loaded);
+	tcase_add_test(t, a_key_of_a_dead_job_is_replaced_and_of_a_living_one_not);
+	tcase_add_test(t, keys_are_raw_or_hexadecimal);
+	tcase_add_test(t, a_key_that_others_may_read_is_refused);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
