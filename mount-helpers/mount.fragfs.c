@@ -130,6 +130,8 @@ static int run_fragfs(const struct request *r, char *options)
 		return MOUNT_SYSTEM;
 	}
 	if (!child) {
+		/* mount(8) leaves none; fragfs looks for fusermount3. */
+		setenv("PATH", BINDIR ":/usr/local/bin:/usr/bin:/bin", 0);
 		execlp(path, "fragfs", r->source, r->mountpoint, "-o", options, NULL);
 		fprintf(stderr, "mount.fragfs: %s: %s\n", path, strerror(errno));
 		_exit(127);

@@ -83,7 +83,7 @@ static int count_entries(const char *mountpoint, const char *name, uint64_t *n)
 	if (!dir)
 		return -errno;
 	for (*n = 0; (entry = readdir(dir));)
-		*n += entry->d_name[0] != '.';
+		*n += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
 	closedir(dir);
 	return 0;
 }
