@@ -1,8 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # fragctl shows what the files of a mount say, as a table and as JSON.
+# fragctl-fake is fragctl over the made-up job of tests/fs/fake-engine.h.
 set -eu
 cd "$TMPDIR"
+fragctl() {
+	fragctl-fake "$@"
+}
 mkdir -p m/.frag m/params/a.weight m/params/b.weight
 cat >m/.frag/health <<'END'
 rank state step generation boundary phase way bytes since_ms pid host address why
@@ -31,6 +35,11 @@ if command -v python3 >/dev/null; then
 	python3 -c 'import json; d = json.load(open("out")); assert len(d["mounts"][0]["ranks"]) == 2'
 fi
 
+fragctl status fake:4 >out
+line '^fake:4, job fake$'
+line '^world 3 (2 alive), step 41, generation '
+line '^ *2  node *1002  lost *host *0  stable *1.0M  its process has ended$'
+
 fails() { # fails STATUS TEXT ARGUMENT...
 	status=$1 text=$2
 	shift 2
@@ -39,6 +48,7 @@ fails() { # fails STATUS TEXT ARGUMENT...
 	[ "$got" = "$status" ] || { echo "fragctl $*: exit $got, not $status"; cat out; exit 1; }
 	grep -q -- "$text" out || { echo "fragctl $*: no $text in:"; cat out; exit 1; }
 }
+fails 1 'none:1: ' status none:1
 fails 1 'nowhere: No such file' status nowhere
 fails 1 'm/params/.frag/health: No such file' status m/params
 echo 'something else' >m/.frag/health

@@ -51,11 +51,12 @@ nm -D --defined-only "$top_builddir/.libs/libfrag.so" |
 	sort -u >"$TMPDIR/symbols"
 differ "symbols: engine/frag.h, libfrag.so" "$TMPDIR/header" "$TMPDIR/symbols"
 
-# The environment of frag(3) is what the engine looks at.
-grep -oh 'getenv("[A-Z_]*")\|"\(FRAG\|OMPI\|PMIX\|PMI\|SLURM\)_[A-Z_]*"' engine/*.c |
-	grep -o '\(FRAG\|OMPI\|PMIX\|PMI\|SLURM\)_[A-Z_]*' | sort -u >"$TMPDIR/read"
+# The environment that the engine looks at is in frag(3).
+grep -oh '"\(FRAG\|OMPI\|PMIX\|PMI\|SLURM\|TORCHELASTIC\|MASTER\)_[A-Za-z_]*"' engine/*.c |
+	tr -d '"' | sort -u >"$TMPDIR/read"
+[ -s "$TMPDIR/read" ] || { echo "engine/*.c looks at no environment"; bad=1; }
 while read -r name; do
-	grep -q "^\.\(It\|Ev\|Xo\).*$name" docs/frag.3 ||
+	grep -q "^\.\(It \)\?Ev .*\b$name\b\|^.Pq with Ev $name" docs/frag.3 ||
 		{ echo "docs/frag.3 does not name $name"; bad=1; }
 done <"$TMPDIR/read"
 exit $bad
