@@ -299,8 +299,9 @@ static uint64_t row_numel(const struct catalog *c, const struct catalog_param *p
 	return row;
 }
 
-static int finish_group(const struct catalog *c, struct catalog_group *g)
+int catalog_finish_group(struct catalog *c, uint32_t group)
 {
+	struct catalog_group *g = &c->groups[group];
 	CLEANUP(free) struct layout_param *params = calloc(g->nparams ? g->nparams : 1, sizeof(*params));
 	struct layout_spec spec = layout_spec_of(g);
 
@@ -313,6 +314,7 @@ static int finish_group(const struct catalog *c, struct catalog_group *g)
 						   .frozen = p->flags & FRAG_FROZEN };
 	}
 	layout_fini(&g->layout);
+	memset(&g->layout, 0, sizeof(g->layout));
 	return layout_init(&g->layout, &spec, params, g->nparams);
 }
 
@@ -321,12 +323,9 @@ int catalog_finish(struct catalog *c)
 	struct wire_writer w = { 0 };
 	int rc;
 
-	for (uint32_t i = 0; i < c->ngroups; i++) {
-		if ((rc = finish_group(c, &c->groups[i]))) {
-			memset(&c->groups[i].layout, 0, sizeof(c->groups[i].layout));
+	for (uint32_t i = 0; i < c->ngroups; i++)
+		if ((rc = catalog_finish_group(c, i)))
 			return rc;
-		}
-	}
 	rc = catalog_encode(c, &w);
 	if (!rc)
 		c->hash = wire_hash(w.data, w.size);

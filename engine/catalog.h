@@ -70,6 +70,9 @@ int catalog_add_param(struct catalog *c, const char *name, const char *coordinat
  */
 int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why, size_t whysize);
 
+/* Layout of one group; again when called again. */
+int catalog_finish_group(struct catalog *c, uint32_t group);
+
 /* Layout and hash.  -EOVERFLOW, -ENOMEM. */
 int catalog_finish(struct catalog *c);
 

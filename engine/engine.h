@@ -21,11 +21,13 @@ struct engine_options {
 	unsigned timeout_ms;	/* silence after which a request fails; 0: 10000 */
 	bool plain;		/* speak to a job that has no key */
 	bool readahead_off;
+	bool writable;
 };
 
 /* Connects and fetches the catalog; blocks at most timeout_ms.  On error why (whysize bytes) has one
  * line for the user, such as "127.0.0.1:21017: 3 of 4 ranks have joined".
- * -EINVAL, -ENOENT (nobody there), -EAGAIN (not ready), -EACCES (key), -EPROTO (version), -ETIMEDOUT.
+ * -EINVAL, -ENOENT, -ECONNREFUSED (nobody there), -EAGAIN (not ready), -EACCES, -ENOKEY (key), -EPROTO
+ * (version), -ETIMEDOUT.
  */
 int engine_open(struct engine **e, const struct engine_options *options, char *why, size_t whysize);
 void engine_close(struct engine *e);
@@ -131,7 +133,9 @@ void engine_job(struct engine *e, struct engine_job *out);
  */
 char *engine_text(struct engine *e, const char *what);
 
-/* The table of a parameter's fragments, over all ranks and states: rank state tier offset count. */
+/* The table of a parameter's fragments, over all ranks and states, tabs between the columns: rank, state,
+ * tier, partition (group.sub), offset in the partition, offset in the parameter, numel.
+ */
 char *engine_fragments(struct engine *e, uint32_t param);
 
 /* ---- reading and writing ---- */
@@ -141,6 +145,7 @@ enum engine_address_kind {
 	ENGINE_RANK_PARAM,	/* rank, param, key: what the rank holds of it */
 	ENGINE_RANK_PARTITION,	/* rank, group, sub, key: the flat partition */
 	ENGINE_HYPER,		/* group, key: one float64 */
+	ENGINE_RANK_PUBLISHED,	/* rank, key: bytes for other ranks */
 };
 
 struct engine_address {

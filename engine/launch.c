@@ -281,15 +281,23 @@ static int read_key(struct reader *r)
 		    : 0;
 }
 
-static int read_host(struct reader *r)
+int launch_host(char host[MACHINE_ID])
 {
 	const char *text = variable("FRAG_HOST");
 
-	static_assert(sizeof(r->l->host) == MACHINE_ID, "host");
-	if (text)
-		return copy(r, "FRAG_HOST", text, r->l->host, sizeof(r->l->host));
-	machine_id(r->l->host);
+	if (!text)
+		machine_id(host);
+	else if (strlen(text) < MACHINE_ID)
+		strcpy(host, text);
+	else
+		return -EINVAL;
 	return 0;
+}
+
+static int read_host(struct reader *r)
+{
+	static_assert(sizeof(r->l->host) == MACHINE_ID, "host");
+	return launch_host(r->l->host) ? bad(r, "FRAG_HOST is longer than %d characters", MACHINE_ID - 1) : 0;
 }
 
 int launch_read(struct launch *l, const struct frag_config *config, char *why, size_t whysize)

@@ -6,6 +6,7 @@
 
 #include "engine/base.h"
 #include "engine/frag.h"
+#include "engine/machine.h"
 
 struct launch {
 	uint32_t rank;
@@ -23,5 +24,8 @@ struct launch {
  * the variable.  -EINVAL: none or bad.
  */
 int launch_read(struct launch *l, const struct frag_config *config, char *why, size_t whysize);
+
+/* FRAG_HOST, else the machine's id: what says that two processes share memory.  -EINVAL: too long. */
+int launch_host(char host[MACHINE_ID]);
 
 #endif

@@ -60,14 +60,31 @@ static void new_epoch(struct registry *r)
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory)
 {
-	struct state_segment segment = { 0, memory ? numel : 0, (uintptr_t)memory };
 	int row;
 
 	pthread_mutex_lock(&r->lock);
-	row = states_add(&r->states, kind, index, sub, key, dtype, numel, segment);
+	row = states_add(&r->states, kind, index, sub, key, dtype, numel, (struct state_segment){ 0 });
+	if (row >= 0 && memory)
+		row = states_add_segment(&r->states, (uint32_t)row,
+					 (struct state_segment){ 0, numel, (uintptr_t)memory });
 	new_epoch(r);
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
+}
+
+void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		     const char *key, uint64_t numel)
+{
+	int row;
+
+	pthread_mutex_lock(&r->lock);
+	row = states_find(&r->states, kind, index, sub, key);
+	if (row >= 0 && r->states.rows[row].nsegments == 1) {
+		r->states.rows[row].numel = numel;
+		r->states.rows[row].segments[0].numel = numel;
+		new_epoch(r);
+	}
+	pthread_mutex_unlock(&r->lock);
 }
 
 static int row_for_segments(struct registry *r, uint32_t index, uint32_t sub, const char *key,

@@ -24,6 +24,9 @@ void registry_fini(struct registry *r);
 /* As states_add and so on, and the epoch grows.  memory NULL: no segment yet. */
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory);
+/* Sets the length of a row kept with numel 0, whose address is known. */
+void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		     const char *key, uint64_t numel);
 int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 			  enum frag_dtype dtype, uint64_t numel, struct state_segment segment);
 /* Zeroed, 2 MiB aligned, in huge pages where given: a sealed memfd where the machine gives those to

@@ -36,8 +36,8 @@ static void put_row(struct wire_writer *w, const struct state_row *row, uint32_t
 	wire_put_u64(w, row->numel);
 	wire_put_u8(w, (uint8_t)strlen(row->key));
 	wire_put_bytes(w, row->key, strlen(row->key));
-	wire_put_u32(w, row->nsegments);
-	wire_put_bytes(w, row->segments, row->nsegments * sizeof(*row->segments));
+	wire_put_u32(w, row->numel ? row->nsegments : 0);
+	wire_put_bytes(w, row->segments, row->numel ? row->nsegments * sizeof(*row->segments) : 0);
 }
 static_assert(sizeof(struct state_segment) == 24, "wire");
 

@@ -11,6 +11,7 @@ void states_fini(struct states *s)
 	for (uint32_t i = 0; i < s->nrows; i++)
 		free(s->rows[i].segments);
 	free(s->rows);
+	free(s->group_rows);
 	free(s->shares);
 	free(s->index);
 	memset(s, 0, sizeof(*s));
@@ -84,6 +85,20 @@ static int room_for_row(struct states *s)
 	return 0;
 }
 
+static int note_group_row(struct states *s, enum state_kind kind, uint32_t number)
+{
+	uint32_t *rows;
+
+	if (kind != STATE_PARTITION && kind != STATE_WHOLE && kind != STATE_HYPER)
+		return 0;
+	rows = realloc(s->group_rows, (s->ngroup_rows + 1) * sizeof(*rows));
+	if (!rows)
+		return -ENOMEM;
+	s->group_rows = rows;
+	rows[s->ngroup_rows++] = number;
+	return 0;
+}
+
 int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub, const char *key,
 	       enum frag_dtype dtype, uint64_t numel, struct state_segment segment)
 {
@@ -93,7 +108,7 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 		return -EEXIST;
 	if (s->nrows == STATES_ROWS_MAX)
 		return -ENOSPC;
-	if (room_for_row(s))
+	if (room_for_row(s) || note_group_row(s, kind, s->nrows))
 		return -ENOMEM;
 	row = &s->rows[s->nrows];
 	*row = (struct state_row){ .kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .index = index,

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/health.h"
+#include "engine/log.h"
+#include "engine/reads.h"
+#include "engine/writes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What an observer says about its job: numbers for fs/, texts for people and scrapers. */
+
+static const char *phase_name(uint32_t phase)
+{
+	static const char *const names[] = { [CONTROL_ATTACHED] = "ready", [CONTROL_STABLE] = "stable",
+					     [CONTROL_STEP] = "step", [CONTROL_FROZEN] = "frozen",
+					     [CONTROL_CLOSED] = "closed" };
+
+	return phase < ARRAY_SIZE(names) ? names[phase] : "?";
+}
+
+/* With the lock: the newest control page, read now where that costs no message. */
+static void refresh_control(struct engine *e, struct peer *p)
+{
+	struct control_page page;
+
+	if (p->way != PEER_WAY_MEMORY || p->state != ENGINE_RANK_ALIVE ||
+	    e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page)))
+		return;
+	wire_control_from_page(&p->control, &page);
+	if (p->states && p->control.registry_epoch != p->states->epoch)
+		p->states_stale = true;
+}
+
+static const char *way_name(const struct peer *p)
+{
+	if (p->way == PEER_WAY_MEMORY)
+		return "host";
+	return p->way == PEER_WAY_MESSAGES ? "zmq" : "-";
+}
+
+static void fill_rank(struct engine *e, struct peer *p, struct engine_rank *out)
+{
+	refresh_control(e, p);
+	*out = (struct engine_rank){
+		.pid = p->entry.pid,
+		.state = p->state,
+		.since_ms = p->since_ms ? monotonic_ms() - p->since_ms : 0,
+		.way = way_name(p),
+		.step = p->control.step,
+		.boundary = p->control.boundary,
+		.generation = p->control.generation,
+		.phase = p->control.cookie[0] ? phase_name(p->control.phase) : "-",
+		.bytes_host = p->states ? states_bytes(p->states) : 0,
+	};
+	memcpy(out->host, p->entry.host, sizeof(out->host));
+	memcpy(out->address, p->entry.address, sizeof(out->address));
+	memcpy(out->why, p->why, sizeof(out->why));
+}
+
+bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
+{
+	if (rank >= e->world)
+		return false;
+	pthread_mutex_lock(&e->lock);
+	fill_rank(e, &e->peers[rank], out);
+	pthread_mutex_unlock(&e->lock);
+	return true;
+}
+
+/* The lowest live rank that has told its numbers speaks for the job. */
+static const struct peer *spokesman(struct engine *e, uint32_t *alive)
+{
+	const struct peer *found = NULL;
+
+	*alive = 0;
+	for (uint32_t i = 0; i < e->world; i++) {
+		struct peer *p = &e->peers[i];
+
+		if (p->state != ENGINE_RANK_ALIVE)
+			continue;
+		++*alive;
+		if (!found)
+			refresh_control(e, p);
+		if (!found && p->control.cookie[0])
+			found = p;
+	}
+	return found;
+}
+
+void engine_job(struct engine *e, struct engine_job *out)
+{
+	const struct peer *p;
+
+	memset(out, 0, sizeof(*out));
+	pthread_mutex_lock(&e->lock);
+	p = spokesman(e, &out->alive);
+	snprintf(out->id, sizeof(out->id), "%s", e->job);
+	snprintf(out->address, sizeof(out->address), "%.127s", e->address);
+	out->phase = p ? phase_name(p->control.phase) : "lost";
+	out->step = p ? p->control.step : 0;
+	out->generation = p ? p->control.generation : 0;
+	out->authenticated = e->has_key;
+	pthread_mutex_unlock(&e->lock);
+}
+
+static char *config_text(struct engine *e)
+{
+	char *text;
+	struct engine_job job;
+
+	engine_job(e, &job);
+	if (asprintf(&text, "job %s\naddress %s\nworld %u\ntimeout_ms %u\nwritable %s\nauthenticated %s\n"
+		     "readahead %s\nmemory %s\n", job.id, job.address, e->world, e->timeout_ms,
+		     e->writable ? "yes" : "no", e->has_key ? "yes" : "no", e->readahead ? "yes" : "no",
+		     e->memory_ops ? e->memory_ops->name : "never") < 0)
+		return NULL;
+	return text;
+}
+
+static char *health(struct engine *e)
+{
+	CLEANUP(free) struct engine_rank *ranks = calloc(e->world, sizeof(*ranks));
+
+	if (!ranks)
+		return NULL;
+	for (uint32_t i = 0; i < e->world; i++)
+		engine_rank(e, i, &ranks[i]);
+	return health_text(ranks, e->world);
+}
+
+static void put_counter(FILE *out, const char *name, const char *help, _Atomic uint64_t *value)
+{
+	fprintf(out, "# HELP fragfs_%s %s\n# TYPE fragfs_%s counter\nfragfs_%s %llu\n", name, help, name,
+		name, (unsigned long long)atomic_load_explicit(value, memory_order_relaxed));
+}
+
+static void put_counters(FILE *out, struct engine_counters *c)
+{
+	put_counter(out, "reads_total", "read requests served", &c->reads);
+	put_counter(out, "read_bytes_total", "bytes given to readers", &c->read_bytes);
+	put_counter(out, "read_errors_total", "read requests that failed", &c->read_errors);
+	put_counter(out, "owner_memory_bytes_total", "bytes copied from owners' memory",
+		    &c->owner_bytes_memory);
+	put_counter(out, "owner_message_bytes_total", "bytes owners sent as messages",
+		    &c->owner_bytes_messages);
+	put_counter(out, "readahead_hits_total", "reads found copied ahead", &c->readahead_hits);
+	put_counter(out, "readahead_misses_total", "large reads not found copied ahead",
+		    &c->readahead_misses);
+	put_counter(out, "commits_total", "edits that every holder took", &c->writes);
+	put_counter(out, "commit_bytes_total", "bytes of them", &c->write_bytes);
+	put_counter(out, "commit_errors_total", "edits that failed", &c->write_errors);
+	put_counter(out, "messages_in_total", "messages received", &c->messages_in);
+	put_counter(out, "messages_out_total", "messages sent", &c->messages_out);
+	put_counter(out, "messages_bad_total", "messages that were none of this protocol", &c->messages_bad);
+}
+
+static void put_ranks(FILE *out, struct engine *e)
+{
+	struct engine_rank rank;
+
+	fputs("# HELP fragfs_rank_up whether a rank lives\n# TYPE fragfs_rank_up gauge\n", out);
+	for (uint32_t i = 0; engine_rank(e, i, &rank); i++)
+		fprintf(out, "fragfs_rank_up{rank=\"%u\"} %d\n", i, rank.state == ENGINE_RANK_ALIVE);
+	fputs("# HELP fragfs_rank_step steps a rank has ended\n# TYPE fragfs_rank_step gauge\n", out);
+	for (uint32_t i = 0; engine_rank(e, i, &rank); i++)
+		fprintf(out, "fragfs_rank_step{rank=\"%u\"} %llu\n", i, (unsigned long long)rank.step);
+	fputs("# HELP fragfs_rank_state_bytes registered bytes by tier\n"
+	      "# TYPE fragfs_rank_state_bytes gauge\n", out);
+	for (uint32_t i = 0; engine_rank(e, i, &rank); i++)
+		fprintf(out, "fragfs_rank_state_bytes{rank=\"%u\",tier=\"host\"} %llu\n", i,
+			(unsigned long long)rank.bytes_host);
+}
+
+static char *metrics(struct engine *e)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	put_counters(out, &e->counters);
+	put_ranks(out, e);
+	fclose(out);
+	return text;
+}
+
+static char *inflight(struct engine *e)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	pthread_mutex_lock(&e->lock);
+	reads_describe(e, out);
+	writes_describe(e, out);
+	pthread_mutex_unlock(&e->lock);
+	fclose(out);
+	return text;
+}
+
+static char *log_text(void)
+{
+	enum { ROOM = 128 << 10 };
+	char *text = malloc(ROOM);
+
+	if (text)
+		log_tail(text, ROOM);
+	return text;
+}
+
+char *engine_text(struct engine *e, const char *what)
+{
+	if (!strcmp(what, "config"))
+		return config_text(e);
+	if (!strcmp(what, "health"))
+		return health(e);
+	if (!strcmp(what, "metrics"))
+		return metrics(e);
+	if (!strcmp(what, "inflight"))
+		return inflight(e);
+	return strcmp(what, "log") ? NULL : log_text();
+}
+
+/* ---- the table of fragments ---- */
+
+static void put_state_fragments(struct engine *e, FILE *out, const struct catalog_param *p,
+				const struct catalog_group *g, const char *key)
+{
+	struct layout_fragment f;
+
+	for (uint32_t i = 0; i < g->nranks; i++) {
+		uint32_t shard = g->layout.shards == 1 ? 0 : i % g->layout.shards;
+
+		if (layout_on_shard(&g->layout, p->position, shard, &f))
+			fprintf(out, "%u\t%s\thost\t%u.%u\t%llu\t%llu\t%llu\n", g->ranks[i], key, p->group,
+				f.sub, (unsigned long long)f.partition_offset,
+				(unsigned long long)f.param_offset, (unsigned long long)f.numel);
+	}
+}
+
+char *engine_fragments(struct engine *e, uint32_t param)
+{
+	struct engine_state states[64];
+	int n = engine_states(e, param, states, ARRAY_SIZE(states));
+	const struct catalog_param *p;
+	char *text = NULL;
+	size_t size;
+	FILE *out;
+
+	if (param >= e->catalog->nparams || !(out = open_memstream(&text, &size)))
+		return NULL;
+	p = &e->catalog->params[param];
+	fputs("rank\tstate\ttier\tpartition\toffset\tparam_offset\tnumel\n", out);
+	for (int i = 0; i < n && i < (int)ARRAY_SIZE(states) && p->group != CATALOG_NONE; i++)
+		if (!(states[i].flags & ENGINE_STATE_LP))
+			put_state_fragments(e, out, p, &e->catalog->groups[p->group], states[i].key);
+	fclose(out);
+	return text;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/dtype.h"
+#include "engine/frag-internal.h"
+#include "engine/reads.h"
+#include "engine/writes.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A rank reads and writes whole parameters as a mount does: by its own engine, from the others'. */
+
+int frag_wait(struct engine *e, uint64_t deadline_ms)
+{
+	struct timespec t = { .tv_sec = (time_t)(deadline_ms / 1000),
+			      .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
+
+	if (monotonic_ms() >= deadline_ms)
+		return -ETIMEDOUT;
+	if (e->threaded) {
+		pthread_cond_timedwait(&e->changed, &e->lock, &t);
+		return 0;
+	}
+	pthread_mutex_unlock(&e->lock);
+	engine_turn(e, 0);
+	node_yield(e);
+	pthread_mutex_lock(&e->lock);
+	return 0;
+}
+
+/* The job's number of this rank's param.  -EAGAIN: not all ranks have come yet. */
+static int address_of(struct frag *f, int param, const char *key, struct engine_address *a)
+{
+	struct engine *e = frag_engine(f);
+	bool ready;
+
+	if (!e || param < 0 || (uint32_t)param >= e->own->nparams || !key || strlen(key) > FRAG_KEY_MAX)
+		return -EINVAL;
+	pthread_mutex_lock(&e->lock);
+	ready = e->ready;
+	pthread_mutex_unlock(&e->lock);
+	if (!ready)
+		return -EAGAIN;
+	*a = (struct engine_address){ .kind = ENGINE_PARAM, .param = e->map_params[param] };
+	strcpy(a->key, key);
+	return 0;
+}
+
+/* engine_file_open, and waiting for tables of states by turning where nobody else does. */
+static int open_file(struct engine *e, const struct engine_address *a, struct engine_file **file,
+		     uint64_t *bytes)
+{
+	uint64_t deadline = monotonic_ms() + e->timeout_ms;
+	int rc;
+
+	while ((rc = engine_file_open(e, a, file, bytes)) == -EAGAIN && monotonic_ms() < deadline) {
+		engine_turn(e, 0);
+		node_yield(e);
+	}
+	return rc == -EAGAIN ? -ETIMEDOUT : rc;
+}
+
+int64_t frag_get_bytes(struct frag *f, int param, const char *key)
+{
+	struct engine_address a;
+	struct engine_file *file;
+	uint64_t bytes = 0;
+	int rc = address_of(f, param, key, &a);
+
+	if (!rc)
+		rc = open_file(f->engine, &a, &file, &bytes);
+	if (rc)
+		return rc;
+	engine_file_close(file);
+	return (int64_t)bytes;
+}
+
+int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, void *out, uint64_t bytes)
+{
+	struct engine_address a;
+	struct engine_file *file;
+	uint64_t size;
+	int rc = address_of(f, param, key, &a);
+
+	if (!rc)
+		rc = open_file(f->engine, &a, &file, &size);
+	if (rc)
+		return rc;
+	engine_file_close(file);
+	if (offset > size || bytes > size - offset)
+		return -EINVAL;
+	return engine_get(f->engine, &a, offset, out, bytes);
+}
+
+int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes)
+{
+	int64_t size = frag_get_bytes(f, param, key);
+
+	if (size < 0)
+		return (int)size;
+	return (uint64_t)size == bytes ? frag_get_range(f, param, key, 0, out, bytes) : -EINVAL;
+}
+
+/* ---- writing ---- */
+
+struct set_wait {
+	struct engine *engine;
+	bool ended;
+	int result;
+};
+
+static void on_set(struct engine_write *write, int result)
+{
+	struct set_wait *w = write->owner;
+
+	pthread_mutex_lock(&w->engine->lock);
+	w->ended = true;
+	w->result = result;
+	pthread_cond_broadcast(&w->engine->changed);
+	pthread_mutex_unlock(&w->engine->lock);
+}
+
+/* Bounded: every message of the commit is, by the timeout of silence. */
+static int wait_set(struct engine *e, struct set_wait *w)
+{
+	pthread_mutex_lock(&e->lock);
+	while (!w->ended)
+		frag_wait(e, UINT64_MAX / 2);
+	pthread_mutex_unlock(&e->lock);
+	return w->result;
+}
+
+static void apply_own(struct frag *f)
+{
+	frag_safe_point(f);
+}
+
+int frag_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes)
+{
+	struct engine_address a;
+	struct engine_file *file;
+	uint64_t size;
+	int rc = address_of(f, param, key, &a);
+
+	if (!rc)
+		rc = open_file(f->engine, &a, &file, &size);
+	if (rc)
+		return rc;
+	if (bytes == size) {
+		struct engine_extent extent = { 0, bytes, value };
+		struct set_wait wait = { .engine = f->engine };
+		struct engine_write write = { .file = file, .extents = &extent, .nextents = 1,
+					      .done = on_set, .owner = &wait };
+
+		writes_start(f->engine, &write, false);
+		rc = wait_set(f->engine, &wait);
+	} else {
+		rc = -EINVAL;
+	}
+	engine_file_close(file);
+	if (!rc)
+		apply_own(f);
+	return rc;
+}
+
+/* ---- between ranks ---- */
+
+int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, void *out, uint64_t bytes)
+{
+	struct engine *e = frag_engine(f);
+	struct engine_address a = { .kind = ENGINE_RANK_PUBLISHED, .rank = (uint32_t)rank };
+	bool ready;
+	int rc;
+
+	if (!e || rank < 0 || (uint32_t)rank >= e->world || !name || strlen(name) > FRAG_KEY_MAX)
+		return -EINVAL;
+	pthread_mutex_lock(&e->lock);
+	ready = e->ready;
+	pthread_mutex_unlock(&e->lock);
+	if (!ready)
+		return -EAGAIN;
+	strcpy(a.key, name);
+	rc = engine_get(e, &a, offset, out, bytes);
+	return rc == -ENOENT ? -EAGAIN : rc;
+}
+
+int frag_barrier(struct frag *f, unsigned timeout_ms)
+{
+	struct engine *e = frag_engine(f);
+	uint64_t deadline = monotonic_ms() + timeout_ms, mine;
+	int rc = 0;
+
+	if (!e)
+		return -EINVAL;
+	pthread_mutex_lock(&e->lock);
+	mine = e->barrier.passed + 1;
+	e->barrier.wanted = mine;
+	node_wake(e);
+	while (e->barrier.passed < mine && !e->failure && !rc)
+		rc = frag_wait(e, deadline);
+	if (e->failure)
+		rc = e->failure;
+	else if (e->barrier.passed >= mine)
+		rc = e->barrier.status;
+	pthread_mutex_unlock(&e->lock);
+	return rc;
+}

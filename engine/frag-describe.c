@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/frag-internal.h"
+#include "engine/join.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint64_t SUB_GROUP_SIZE = 1000000000; /* DeepSpeed's default */
+
+static bool key_ok(const char *key)
+{
+	return key && *key && strlen(key) <= FRAG_KEY_MAX && !strchr(key, '/') && *key != '.';
+}
+
+/* -EINVAL when the struct is too small to be any version's. */
+static int copy_versioned(void *to, const void *from, size_t known)
+{
+	size_t size;
+
+	memset(to, 0, known);
+	if (!from)
+		return -EINVAL;
+	memcpy(&size, from, sizeof(size));
+	if (size < sizeof(size) || size > 4096)
+		return -EINVAL;
+	memcpy(to, from, size < known ? size : known);
+	return 0;
+}
+
+/* ---- parameters ---- */
+
+static uint64_t lp_shard_numel(const struct frag_tensor *t, const struct catalog_param *p, uint32_t shards,
+			       bool rows)
+{
+	if (!rows)
+		return u64_div_ceil(p->numel, shards);
+	if (!t->ndim || !t->shape[0])
+		return p->numel;
+	return u64_div_ceil(t->shape[0], shards) * (p->numel / t->shape[0]);
+}
+
+int frag_param(struct frag *f, const struct frag_tensor *tensor)
+{
+	struct engine *e = frag_engine(f);
+	struct frag_tensor t;
+	int param, rc = 0;
+
+	if (!e || f->ready || copy_versioned(&t, tensor, sizeof(t)))
+		return -EINVAL;
+	param = catalog_add_param(e->own, t.name, t.coordinate ? t.coordinate : "", t.dtype, t.ndim,
+				  t.shape, t.flags & FRAG_FROZEN, 0);
+	if (param < 0)
+		return param;
+	if (t.lp)
+		rc = registry_keep(&e->registry, STATE_LP, (uint32_t)param, 0, "", t.dtype,
+				   e->own->params[param].numel, t.lp);
+	if (!rc && t.lp_shard) /* its length is known with its group: frag_group */
+		rc = registry_keep(&e->registry, STATE_LP_SHARD, (uint32_t)param, 0, "", t.dtype, 0,
+				   t.lp_shard);
+	return rc ? rc : param;
+}
+
+/* ---- groups ---- */
+
+static uint32_t *all_ranks(uint32_t world)
+{
+	uint32_t *ranks = malloc(world * sizeof(*ranks));
+
+	for (uint32_t i = 0; ranks && i < world; i++)
+		ranks[i] = i;
+	return ranks;
+}
+
+static int add_group(struct engine *e, const struct frag_zero *z, const uint32_t *ranks, uint32_t nranks,
+		     uint32_t *params, uint32_t nparams)
+{
+	struct catalog_group g = {
+		.stage = (uint8_t)(z->stage < 0 || z->stage > 3 ? 255 : z->stage),
+		.sharding = (uint8_t)z->sharding,
+		.flags = (uint8_t)z->flags,
+		.replicas = z->replicas ? z->replicas : 1,
+		.nranks = nranks,
+		.ranks = (uint32_t *)(uintptr_t)ranks,
+		.nparams = nparams,
+		.params = params,
+		.sub_group_size = z->sub_group_size ? z->sub_group_size : SUB_GROUP_SIZE,
+	};
+	char why[200] = "";
+	int group;
+
+	if (catalog_place(&g, e->rank) == CATALOG_NONE) {
+		log_warn("group %u: this rank is not among its ranks", e->own->ngroups);
+		return -EINVAL;
+	}
+	group = catalog_add_group(e->own, &g, why, sizeof(why));
+	if (group < 0 && why[0])
+		log_warn("%s", why);
+	return group;
+}
+
+/* Now the length of each member's piece is known. */
+static void size_lp_shards(struct engine *e, uint32_t group)
+{
+	const struct catalog_group *g = &e->own->groups[group];
+
+	for (uint32_t i = 0; i < g->nparams; i++) {
+		const struct catalog_param *p = &e->own->params[g->params[i]];
+		struct frag_tensor t = { .ndim = p->ndim, .shape = catalog_shape(e->own, g->params[i]) };
+
+		registry_resize(&e->registry, STATE_LP_SHARD, g->params[i], 0, "",
+				lp_shard_numel(&t, p, catalog_shards(g), g->sharding == FRAG_FSDP2));
+	}
+}
+
+int frag_group(struct frag *f, const int *params, size_t n, const struct frag_zero *zero)
+{
+	struct engine *e = frag_engine(f);
+	CLEANUP(free) uint32_t *all = NULL;
+	CLEANUP(free) uint32_t *members = NULL;
+	struct frag_zero z;
+	int group;
+
+	if (!e || f->ready || n > FRAG_PARAMS_MAX || (n && !params) || copy_versioned(&z, zero, sizeof(z)))
+		return -EINVAL;
+	members = malloc((n + 1) * sizeof(*members));
+	all = z.ranks ? NULL : all_ranks(e->world);
+	if (!members || (!z.ranks && !all))
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		members[i] = (uint32_t)params[i];
+	for (uint32_t i = 0; z.ranks && i < z.nranks; i++)
+		if (z.ranks[i] >= e->world)
+			return -EINVAL;
+	group = add_group(e, &z, z.ranks ? z.ranks : all, z.ranks ? z.nranks : e->world, members,
+			  (uint32_t)n);
+	if (group >= 0 && catalog_finish_group(e->own, (uint32_t)group))
+		return -EOVERFLOW;
+	if (group >= 0)
+		size_lp_shards(e, (uint32_t)group);
+	return group;
+}
+
+static const struct catalog_group *group_of(const struct frag *f, int group)
+{
+	const struct engine *e = frag_engine(f);
+
+	if (!e || group < 0 || (uint32_t)group >= e->own->ngroups)
+		return NULL;
+	return &e->own->groups[group];
+}
+
+uint32_t frag_sub_groups(const struct frag *f, int group)
+{
+	const struct catalog_group *g = group_of(f, group);
+
+	return g ? g->layout.nsubs : 0;
+}
+
+uint64_t frag_partition_numel(const struct frag *f, int group, uint32_t sub)
+{
+	const struct catalog_group *g = group_of(f, group);
+
+	return g && sub < g->layout.nsubs ? g->layout.partition_numel[sub] : 0;
+}
+
+uint64_t frag_flat_numel(const struct frag *f, int group)
+{
+	const struct catalog_group *g = group_of(f, group);
+
+	if (!g || catalog_lp_is_sharded(g) || !g->layout.nsubs)
+		return 0;
+	return g->layout.partition_numel[0] * g->layout.shards;
+}
+
+int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment, uint32_t *group)
+{
+	const struct catalog_param *p;
+	const struct catalog_group *g;
+	uint32_t place;
+
+	if (param < 0 || (uint32_t)param >= e->own->nparams)
+		return -EINVAL;
+	p = &e->own->params[param];
+	if (p->group == CATALOG_NONE)
+		return -ENOENT;
+	g = &e->own->groups[p->group];
+	place = catalog_place(g, e->rank);
+	*group = p->group;
+	place = g->layout.shards == 1 ? 0 : place % g->layout.shards;
+	return layout_on_shard(&g->layout, p->position, place, fragment) ? 0 : -ENOENT;
+}
+
+int frag_fragment(const struct frag *f, int param, struct frag_fragment *fragment)
+{
+	struct engine *e = frag_engine(f);
+	struct layout_fragment found;
+	uint32_t group;
+	int rc = e ? frag_locate(e, param, &found, &group) : -EINVAL;
+
+	if (!rc)
+		*fragment = (struct frag_fragment){ group, found.sub, found.partition_offset,
+						    found.param_offset, found.numel };
+	return rc;
+}
+
+/* ---- states ---- */
+
+static int check_state(const struct frag *f, int group, uint32_t sub, const char *key,
+		       enum frag_dtype dtype)
+{
+	const struct catalog_group *g = group_of(f, group);
+
+	if (!frag_engine(f) || !key_ok(key) || !frag_dtype_size(dtype))
+		return -EINVAL;
+	return g && sub < g->layout.nsubs ? 0 : -ENOENT;
+}
+
+int frag_state_alloc(struct frag *f, int group, uint32_t sub, const char *key, enum frag_dtype dtype,
+		     void **memory)
+{
+	int rc = check_state(f, group, sub, key, dtype);
+
+	if (rc)
+		return rc;
+	return registry_alloc(&f->engine->registry, STATE_PARTITION, (uint32_t)group, sub, key, dtype,
+			      frag_partition_numel(f, group, sub), memory);
+}
+
+int frag_state_keep(struct frag *f, int group, uint32_t sub, const char *key, enum frag_dtype dtype,
+		    void *memory)
+{
+	int rc = check_state(f, group, sub, key, dtype);
+
+	if (!rc && !memory)
+		rc = -EINVAL;
+	if (rc)
+		return rc;
+	return registry_keep(&f->engine->registry, STATE_PARTITION, (uint32_t)group, sub, key, dtype,
+			     frag_partition_numel(f, group, sub), memory);
+}
+
+int frag_state_keep_whole(struct frag *f, int group, const char *key, enum frag_dtype dtype, void *memory)
+{
+	uint64_t numel = frag_flat_numel(f, group);
+
+	if (!frag_engine(f) || !key_ok(key) || !frag_dtype_size(dtype) || !memory)
+		return -EINVAL;
+	if (!numel)
+		return -ENOENT;
+	return registry_keep(&f->engine->registry, STATE_WHOLE, (uint32_t)group, 0, key, dtype, numel,
+			     memory);
+}
+
+int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dtype dtype, void *memory)
+{
+	struct engine *e = frag_engine(f);
+	struct layout_fragment found;
+	uint32_t group;
+	int rc;
+
+	if (!e || !key_ok(key) || !frag_dtype_size(dtype) || !memory)
+		return -EINVAL;
+	rc = frag_locate(e, param, &found, &group);
+	if (rc)
+		return rc;
+	return registry_keep_segment(&e->registry, group, found.sub, key, dtype,
+				     e->own->groups[group].layout.partition_numel[found.sub],
+				     (struct state_segment){ found.partition_offset, found.numel,
+							     (uintptr_t)memory });
+}
+
+int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)
+{
+	struct engine *e = frag_engine(f);
+	int rc;
+
+	if (!e || !key_ok(key) || group < 0)
+		return -EINVAL;
+	rc = registry_drop(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key);
+	return rc == -ENOENT ? registry_drop(&e->registry, STATE_WHOLE, (uint32_t)group, sub, key) : rc;
+}
+
+int frag_hyper(struct frag *f, int group, const char *name, double *value)
+{
+	if (!group_of(f, group) || !key_ok(name) || !value)
+		return -EINVAL;
+	return registry_keep(&f->engine->registry, STATE_HYPER, (uint32_t)group, 0, name, FRAG_F64, 1, value);
+}
+
+int frag_publish(struct frag *f, const char *name, void *memory, uint64_t bytes)
+{
+	struct engine *e = frag_engine(f);
+
+	if (!e || !key_ok(name) || !memory || bytes > INT64_MAX / 8)
+		return -EINVAL;
+	return registry_keep(&e->registry, STATE_PUBLISHED, 0, 0, name, FRAG_U8, bytes, memory);
+}
+
+int frag_ready(struct frag *f)
+{
+	struct engine *e = frag_engine(f);
+	int rc;
+
+	if (!e || f->ready)
+		return -EINVAL;
+	rc = catalog_finish(e->own);
+	if (rc) {
+		log_warn("the layouts of this rank's groups cannot be computed: %s", strerror(-rc));
+		return rc;
+	}
+	f->ready = true;
+	atomic_store(&e->registry.control->phase, CONTROL_STABLE);
+	pthread_mutex_lock(&e->lock);
+	join_described(e);
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+	return 0;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_FRAG_INTERNAL_H
+#define ENGINE_FRAG_INTERNAL_H
+
+/* What the files behind frag.h share: frag-open, frag-describe, frag-step, frag-access, linkage. */
+
+#include "engine/node.h"
+
+struct frag {
+	struct engine *engine;
+	bool ready; /* frag_ready was called */
+	bool only;  /* the process's one frag_open */
+};
+
+/* The rank's engine, or NULL: f is NULL, or we are a forked child. */
+static inline struct engine *frag_engine(const struct frag *f)
+{
+	return f && f->engine->registry.control->cookie[0] ? f->engine : NULL;
+}
+
+/* A rank over given ports.  Tests: no thread (engine_turn by hand), seed the address of rank 0. */
+int frag_open_over(struct frag **f, const struct launch *launch, const struct transport_ops *messages,
+		   const struct transport_ops *memory, const char *seed, bool thread);
+
+/* Group, sub-group and position of a parameter that has a fragment on this rank.  -ENOENT, -EINVAL. */
+int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment, uint32_t *group);
+
+/* Waits until the engine's `changed` says so, or the deadline: 0 or -ETIMEDOUT.  With the lock. */
+int frag_wait(struct engine *e, uint64_t deadline_ms);
+
+#endif

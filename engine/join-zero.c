@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/join.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Rank 0's part: it takes the others in, and merges what they describe. */
+
+static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt, ...)
+	PRINTF(5, 6);
+
+static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt, ...)
+{
+	struct wire_refuse r = { .status = status };
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r.why, sizeof(r.why), fmt, ap);
+	va_end(ap);
+	node_send(e, peer, WIRE_REFUSE, request, &r, NULL, 0);
+}
+
+static uint32_t ranks_present(const struct engine *e)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < e->world; i++)
+		n += e->peers[i].entry.present;
+	return n;
+}
+
+void join_serve_hello(struct engine *e, uint32_t peer, uint64_t request)
+{
+	struct wire_welcome w = { .world = e->world, .joined = ranks_present(e),
+				  .incarnation = e->incarnation, .membership = e->membership };
+
+	if (e->failure) {
+		refuse(e, peer, request, -EINVAL, "%s", e->why);
+		return;
+	}
+	memcpy(w.job, e->job, sizeof(w.job));
+	if (e->ready) {
+		w.catalog_hash = e->catalog->hash;
+		w.catalog_bytes = e->catalog_bytes.size;
+	}
+	node_send(e, peer, WIRE_WELCOME, request, &w, NULL, 0);
+}
+
+static struct contribution *find(struct join *j, uint64_t hash)
+{
+	for (uint32_t i = 0; i < j->ncontributions; i++)
+		if (j->contributions[i].hash == hash)
+			return &j->contributions[i];
+	return NULL;
+}
+
+static struct contribution *add(struct join *j, uint64_t hash, uint64_t total)
+{
+	struct contribution *grown =
+		realloc(j->contributions, (j->ncontributions + 1) * sizeof(*grown));
+
+	if (!grown)
+		return NULL;
+	j->contributions = grown;
+	grown[j->ncontributions] = (struct contribution){ .hash = hash, .total = total };
+	return &grown[j->ncontributions++];
+}
+
+/* Why a JOIN cannot be, or NULL. */
+static const char *objection(const struct engine *e, const struct wire_header *header,
+			     const struct wire_join *join)
+{
+	const struct wire_entry *entry = &join->entry;
+	const struct peer *p;
+
+	if (e->rank || !e->join->contribution_of)
+		return "is not rank 0";
+	if (header->job != e->job_hash)
+		return "is rank 0 of another job";
+	if (join->world != e->world)
+		return "has another world size";
+	if (!entry->rank || entry->rank >= e->world || !entry->present ||
+	    !wire_text_ok(entry->host, sizeof(entry->host)) ||
+	    !wire_text_ok(entry->address, sizeof(entry->address)) ||
+	    join->catalog_bytes > WIRE_CATALOG_MAX)
+		return "got a malformed JOIN";
+	p = &e->peers[entry->rank];
+	if (p->entry.present && p->state == ENGINE_RANK_ALIVE &&
+	    memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie)))
+		return "has a live process of this rank already";
+	return NULL;
+}
+
+void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *header,
+		     const struct wire_join *join)
+{
+	const char *why = objection(e, header, join);
+	struct wire_joined joined = { .incarnation = e->incarnation };
+	struct join *j = e->join;
+	struct contribution *c;
+
+	if (why) {
+		refuse(e, peer, header->request, header->job == e->job_hash ? -EINVAL : -ENOENT, "%s", why);
+		return;
+	}
+	c = find(j, join->catalog_hash);
+	if (!c && !(c = add(j, join->catalog_hash, join->catalog_bytes)))
+		return;
+	joined.need_catalog = !c->catalog;
+	j->contribution_of[join->entry.rank] = (uint32_t)(c - j->contributions) + 1;
+	peers_set_entry(e, &join->entry);
+	e->membership++;
+	node_send(e, peer, WIRE_JOINED, header->request, &joined, NULL, 0);
+	join_merge_when_complete(e);
+}
+
+static void send_ack(struct engine *e, uint32_t peer, uint64_t request, int status)
+{
+	struct wire_ack ack = { .status = status };
+
+	node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
+}
+
+/* Several ranks may send the same one at once: each that begins at 0 begins it anew, and what does not
+ * fit the newest is acknowledged and dropped.  One whose sender died is asked for again at the next JOIN.
+ */
+void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *header,
+		    const struct wire_catalog *part, const void *bytes, size_t size)
+{
+	struct contribution *c = e->rank ? NULL : find(e->join, part->hash);
+	int rc = 0;
+
+	if (!c || part->total != c->total || part->size != size || size > c->total ||
+	    part->offset > c->total - size) {
+		send_ack(e, peer, header->request, -EINVAL);
+		return;
+	}
+	if (!c->catalog && !part->offset)
+		c->bytes.size = 0;
+	if (!c->catalog && part->offset == c->bytes.size) {
+		wire_put_bytes(&c->bytes, bytes, size);
+		if (c->bytes.size == c->total)
+			rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
+					    sizeof(e->why));
+	}
+	if (rc) {
+		log_warn("rank %u sent a catalog that cannot be read: %s", header->rank, e->why);
+		c->bytes.size = 0;
+	}
+	send_ack(e, peer, header->request, rc);
+	join_merge_when_complete(e);
+}
+
+static bool all_described(const struct engine *e)
+{
+	const struct join *j = e->join;
+
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (!j->contribution_of[rank] ||
+		    !j->contributions[j->contribution_of[rank] - 1].catalog)
+			return false;
+	return true;
+}
+
+static int merge_one(struct engine *e, struct catalog *into, struct contribution *c, uint32_t rank)
+{
+	CLEANUP(free) uint32_t *params = calloc(c->catalog->nparams + 1, sizeof(*params));
+	CLEANUP(free) uint32_t *groups = calloc(c->catalog->ngroups + 1, sizeof(*groups));
+
+	if (!params || !groups)
+		return -ENOMEM;
+	c->merged = true;
+	return catalog_merge(into, c->catalog, rank, params, groups, e->why, sizeof(e->why));
+}
+
+static int merge_all(struct engine *e, struct catalog *into)
+{
+	struct join *j = e->join;
+	int rc;
+
+	snprintf(e->why, sizeof(e->why), "the ranks' descriptions cannot be merged");
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		struct contribution *c = &j->contributions[j->contribution_of[rank] - 1];
+
+		if (!c->merged && (rc = merge_one(e, into, c, rank)))
+			return rc;
+	}
+	return catalog_finish(into);
+}
+
+void join_merge_when_complete(struct engine *e)
+{
+	struct catalog *catalog;
+	int rc;
+
+	if (e->ready || e->failure || !all_described(e))
+		return;
+	catalog = catalog_new();
+	rc = catalog ? merge_all(e, catalog) : -ENOMEM;
+	if (!rc)
+		rc = join_complete(e, catalog);
+	if (rc) {
+		char why[sizeof(e->why)];
+
+		memcpy(why, e->why, sizeof(why));
+		join_fail(e, rc, "job %.60s: %.120s", e->job, why);
+		catalog_free(catalog);
+	}
+}
+
+void join_described(struct engine *e)
+{
+	struct join *j = e->join;
+	struct wire_entry entry;
+	struct contribution *c;
+
+	j->described = true;
+	if (e->rank) {
+		catalog_encode(e->own, &j->catalog);
+		return;
+	}
+	c = find(j, e->own->hash);
+	if (!c && !(c = add(j, e->own->hash, 0)))
+		return;
+	c->bytes.size = 0;
+	if (!c->catalog && !catalog_encode(e->own, &c->bytes) &&
+	    catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why, sizeof(e->why)))
+		return;
+	c->total = c->bytes.size;
+	j->contribution_of[0] = (uint32_t)(c - j->contributions) + 1;
+	join_fill_entry(e, &entry);
+	peers_set_entry(e, &entry);
+	e->membership++;
+	join_merge_when_complete(e);
+}

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/join.h"
+#include "engine/jobfile.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RETRY_MS = 50, WARN_MS = 30000, PORTS_TRIED = 16, PORT_FIRST = 21017,
+       HELLOS_BEFORE_JOIN = 40 };
+
+static struct join *join_new(struct engine *e)
+{
+	struct join *j = calloc(1, sizeof(*j));
+
+	if (j)
+		j->warn_ms = monotonic_ms() + WARN_MS;
+	e->join = j;
+	return j;
+}
+
+void join_fail(struct engine *e, int status, const char *fmt, ...)
+{
+	va_list ap;
+
+	e->failure = status;
+	va_start(ap, fmt);
+	vsnprintf(e->why, sizeof(e->why), fmt, ap);
+	va_end(ap);
+	log_error("%s", e->why);
+	pthread_cond_broadcast(&e->changed);
+}
+
+static void unlink_seed(struct engine *e)
+{
+	struct join *j = e->join;
+
+	if (j->linked)
+		e->message_ops->disconnect(e->messages, j->link);
+	j->linked = j->waiting = false;
+}
+
+/* Seed number n of the list, or of none left: the first. */
+static void seed_address(const struct join *j, char *address, size_t size)
+{
+	const char *at = j->seeds, *comma;
+	unsigned n = 0;
+
+	for (const char *p = at; n < j->seed && (comma = strchr(p, ',')); n++)
+		at = p = comma + 1;
+	comma = strchr(at, ',');
+	snprintf(address, size, "%.*s", (int)(comma ? comma - at : (long)strlen(at)), at);
+}
+
+static void next_seed(struct engine *e)
+{
+	struct join *j = e->join;
+	unsigned n = 1;
+
+	for (const char *p = j->seeds; *p; p++)
+		n += *p == ',';
+	unlink_seed(e);
+	j->seed = (j->seed + 1) % n;
+	j->retry_ms = monotonic_ms() + RETRY_MS;
+}
+
+static int link_seed(struct engine *e)
+{
+	char address[256];
+	int rc;
+
+	if (e->join->linked)
+		return 0;
+	seed_address(e->join, address, sizeof(address));
+	rc = e->message_ops->connect(e->messages, address, &e->join->link);
+	e->join->linked = !rc;
+	if (!rc)
+		snprintf(e->address, sizeof(e->address), "%.159s",
+			 strncmp(address, "tcp://", 6) ? address : address + 6);
+	return rc;
+}
+
+static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer);
+
+static void ask(struct engine *e, enum wire_type type, const void *body, const void *tail, size_t size)
+{
+	struct join *j = e->join;
+
+	j->waiting = !link_seed(e) && !rpc_call_peer(e, j->link, type, body, tail, size, on_answer, j,
+						    j->phase);
+	if (!j->waiting)
+		j->retry_ms = monotonic_ms() + RETRY_MS;
+}
+
+/* ---- a rank finds rank 0 ---- */
+
+static void seeds_from_master(struct engine *e)
+{
+	const char *host = e->launch.master_addr;
+	size_t used = 0;
+	int n = e->launch.port ? 1 : PORTS_TRIED;
+
+	for (int i = 0; i < n && used < sizeof(e->join->seeds); i++)
+		used += (size_t)snprintf(e->join->seeds + used, sizeof(e->join->seeds) - used,
+					 "%stcp://%s:%d", i ? "," : "", host,
+					 e->launch.port ? e->launch.port : PORT_FIRST + i);
+}
+
+/* The key of a job whose file does not say it. */
+static int own_key(struct engine *e)
+{
+	char why[256];
+	int rc;
+
+	if (e->launch.plain || e->has_key)
+		return 0;
+	if (!e->launch.key_file[0])
+		return -ENOKEY;
+	rc = keyfile_load(e->launch.key_file, e->key, why, sizeof(why));
+	if (rc)
+		join_fail(e, rc, "%s", why);
+	e->has_key = !rc;
+	return rc;
+}
+
+static int key_of(struct engine *e, const struct jobfile *job)
+{
+	char why[256];
+	int rc = own_key(e);
+
+	if (rc != -ENOKEY)
+		return rc;
+	if (!job->key_file[0])
+		return 0; /* the job runs plain, and says so under our own user's folder */
+	rc = keyfile_load(job->key_file, e->key, why, sizeof(why));
+	e->has_key = !rc;
+	return rc;
+}
+
+static bool found_job_file(struct engine *e)
+{
+	struct jobfile job;
+	int rc;
+
+	if (e->launch.rendezvous[0])
+		rc = jobfile_read(e->launch.rendezvous, &job);
+	else
+		rc = jobfile_find(e->launch.job, &job);
+	if (rc || job.world != e->world || key_of(e, &job))
+		return false;
+	snprintf(e->join->seeds, sizeof(e->join->seeds), "tcp://%s", job.address);
+	return true;
+}
+
+static bool found_master(struct engine *e)
+{
+	if (!e->launch.master_addr[0] || e->launch.rendezvous[0] || own_key(e))
+		return false;
+	seeds_from_master(e);
+	return true;
+}
+
+static void warn_when_long(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	if (now < j->warn_ms)
+		return;
+	j->warn_ms = UINT64_MAX;
+	if (j->phase == JOIN_FIND)
+		log_warn("job %s: rank 0 has not been found for %d s; on other hosts than its own give every rank "
+			 "MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)", e->launch.job, WARN_MS / 1000);
+	else
+		log_warn("job %s: not all %u ranks have come within %d s", e->launch.job, e->world,
+			 WARN_MS / 1000);
+}
+
+static void turn_find(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	if (now < j->retry_ms)
+		return;
+	j->retry_ms = now + RETRY_MS;
+	if (!j->seeds[0] && !found_job_file(e) && !found_master(e))
+		return;
+	if (!e->messages && join_bind(e))
+		return;
+	j->phase = JOIN_ENTER;
+}
+
+/* ---- a rank enters ---- */
+
+void join_fill_entry(struct engine *e, struct wire_entry *entry)
+{
+	*entry = (struct wire_entry){
+		.rank = e->rank,
+		.uid = getuid(),
+		.pid = getpid(),
+		.control = (uintptr_t)e->registry.control,
+		.cookie = { e->registry.control->cookie[0], e->registry.control->cookie[1] },
+		.present = 1,
+	};
+	snprintf(entry->host, sizeof(entry->host), "%s", e->launch.host);
+	snprintf(entry->address, sizeof(entry->address), "%s", e->message_ops->address(e->messages));
+}
+
+static void turn_enter(struct engine *e)
+{
+	struct wire_join join = { .world = e->world };
+
+	if (!e->join->described)
+		return;
+	join_fill_entry(e, &join.entry);
+	join.catalog_hash = e->own->hash;
+	join.catalog_bytes = e->join->catalog.size;
+	ask(e, WIRE_JOIN, &join, NULL, 0);
+}
+
+static void turn_upload(struct engine *e)
+{
+	struct join *j = e->join;
+	struct wire_catalog part = { .hash = e->own->hash, .total = j->catalog.size, .offset = j->sent };
+
+	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
+	ask(e, WIRE_CATALOG_PUT, &part, j->catalog.data + j->sent, part.size);
+}
+
+/* ---- everybody learns the job ---- */
+
+static int take_welcome(struct engine *e, const struct answer *answer)
+{
+	struct wire_welcome w;
+
+	memcpy(&w, answer->body, sizeof(w));
+	if (!wire_text_ok(w.job, sizeof(w.job)) || !w.world || w.world > FRAG_WORLD_MAX ||
+	    w.catalog_bytes > WIRE_CATALOG_MAX || (e->is_rank && w.world != e->world))
+		return -EPROTO;
+	e->join->welcome = w;
+	e->incarnation = w.incarnation;
+	e->membership = w.membership;
+	if (!e->is_rank) {
+		memcpy(e->job, w.job, sizeof(w.job));
+		e->job_hash = wire_hash(e->job, strlen(e->job));
+	}
+	if (!e->peers) {
+		e->peers = calloc(w.world, sizeof(*e->peers));
+		e->world = e->peers ? w.world : 0;
+	}
+	return e->world == w.world ? 0 : -ENOMEM;
+}
+
+static void after_welcome(struct engine *e)
+{
+	struct join *j = e->join;
+
+	if (!j->welcome.catalog_hash) {
+		snprintf(e->why, sizeof(e->why), "job %.100s: %u of %u ranks have joined", e->job,
+			 j->welcome.joined, j->welcome.world);
+		j->retry_ms = monotonic_ms() + RETRY_MS;
+		if (e->is_rank && ++j->hellos % HELLOS_BEFORE_JOIN == 0)
+			j->phase = JOIN_ENTER; /* in case the catalog's sender died half way */
+		return;
+	}
+	j->rows = 0;
+	j->phase = JOIN_TABLE;
+}
+
+static bool entry_ok(const struct wire_entry *entry, uint32_t world)
+{
+	return entry->rank < world && wire_text_ok(entry->host, sizeof(entry->host)) &&
+	       wire_text_ok(entry->address, sizeof(entry->address));
+}
+
+static int take_table(struct engine *e, const struct answer *answer)
+{
+	struct join *j = e->join;
+	struct wire_table t;
+	struct wire_entry entry;
+
+	memcpy(&t, answer->body, sizeof(t));
+	if (t.total != e->world || t.first != j->rows || !t.count || t.count > WIRE_TABLE_ROWS ||
+	    t.count > t.total - t.first || answer->tail_size != t.count * sizeof(entry))
+		return -EPROTO;
+	for (uint32_t i = 0; i < t.count; i++) {
+		memcpy(&entry, (const uint8_t *)answer->tail + i * sizeof(entry), sizeof(entry));
+		if (!entry_ok(&entry, e->world) || entry.rank != t.first + i)
+			return -EPROTO;
+		peers_set_entry(e, &entry);
+	}
+	j->rows += t.count;
+	e->membership = t.membership;
+	return 0;
+}
+
+/* A rank whose own description is the whole job's need not fetch it. */
+static int take_own_catalog(struct engine *e)
+{
+	struct wire_writer w = { 0 };
+	struct catalog *copy;
+	int rc = catalog_encode(e->own, &w);
+
+	if (!rc)
+		rc = catalog_decode(&copy, w.data, w.size, e->world, e->why, sizeof(e->why));
+	free(w.data);
+	return rc ? rc : join_complete(e, copy);
+}
+
+static int after_table(struct engine *e)
+{
+	struct join *j = e->join;
+
+	if (j->rows < e->world)
+		return 0;
+	if (e->ready) {
+		j->phase = JOIN_DONE;
+		return 0;
+	}
+	j->catalog.size = 0;
+	j->phase = JOIN_CATALOG;
+	return e->is_rank && e->own->hash == j->welcome.catalog_hash ? take_own_catalog(e) : 0;
+}
+
+static int take_catalog(struct engine *e, const struct answer *answer)
+{
+	struct join *j = e->join;
+	struct wire_catalog part;
+	struct catalog *catalog;
+	int rc;
+
+	memcpy(&part, answer->body, sizeof(part));
+	if (part.offset != j->catalog.size || part.size != answer->tail_size || !part.size ||
+	    part.total != j->welcome.catalog_bytes || part.size > part.total - part.offset)
+		return -EPROTO;
+	wire_put_bytes(&j->catalog, answer->tail, answer->tail_size);
+	if (j->catalog.bad)
+		return -ENOMEM;
+	if (j->catalog.size < part.total)
+		return 0;
+	rc = catalog_decode(&catalog, j->catalog.data, j->catalog.size, e->world, e->why, sizeof(e->why));
+	return rc ? rc : join_complete(e, catalog);
+}
+
+static int take_joined(struct engine *e, const struct answer *answer)
+{
+	struct wire_joined joined;
+
+	memcpy(&joined, answer->body, sizeof(joined));
+	e->incarnation = joined.incarnation;
+	e->join->sent = 0;
+	e->join->phase = joined.need_catalog ? JOIN_UPLOAD : JOIN_HELLO;
+	return 0;
+}
+
+static int take_upload_ack(struct engine *e)
+{
+	struct join *j = e->join;
+
+	j->sent += u64_min(WIRE_CHUNK, j->catalog.size - j->sent);
+	if (j->sent == j->catalog.size)
+		j->phase = JOIN_HELLO;
+	return 0;
+}
+
+static const struct {
+	enum wire_type want;
+	int (*take)(struct engine *e, const struct answer *answer);
+} takes[] = {
+	[JOIN_ENTER] = { WIRE_JOINED, take_joined },   [JOIN_HELLO] = { WIRE_WELCOME, take_welcome },
+	[JOIN_TABLE] = { WIRE_TABLE, take_table },     [JOIN_CATALOG] = { WIRE_CATALOG, take_catalog },
+};
+
+static void after_take(struct engine *e, enum join_phase phase)
+{
+	int rc = 0;
+
+	if (phase == JOIN_HELLO)
+		after_welcome(e);
+	else if (phase == JOIN_TABLE)
+		rc = after_table(e);
+	if (rc)
+		join_fail(e, rc, "cannot take the job's catalog: %s", strerror(-rc));
+}
+
+static void refused(struct engine *e, const struct answer *answer)
+{
+	struct wire_refuse refuse = { .status = answer->status };
+
+	if (answer->type == WIRE_REFUSE && answer->body)
+		memcpy(&refuse, answer->body, sizeof(refuse));
+	refuse.why[sizeof(refuse.why) - 1] = '\0';
+	if (answer->status == -EPROTO || answer->status == -EEXIST || answer->status == -EINVAL)
+		join_fail(e, answer->status, "%s: %s", e->is_rank ? "rank 0" : e->address,
+			  refuse.why[0] ? refuse.why : strerror(-answer->status));
+	else if (refuse.why[0])
+		snprintf(e->why, sizeof(e->why), "%s", refuse.why);
+	if (!e->failure && e->join->phase != JOIN_DONE && !e->ready) {
+		next_seed(e);
+		if (e->join->phase > JOIN_HELLO || !e->is_rank)
+			e->join->phase = JOIN_HELLO;
+		else
+			e->join->phase = JOIN_ENTER;
+	}
+}
+
+static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	struct join *j = e->join;
+	enum join_phase phase = j->phase;
+	int rc;
+
+	j->waiting = false;
+	if (phase != tag || phase == JOIN_DONE || phase == JOIN_FIND)
+		return false;
+	if (answer->status || (phase != JOIN_UPLOAD && answer->type != takes[phase].want)) {
+		refused(e, answer);
+		return false;
+	}
+	rc = phase == JOIN_UPLOAD ? take_upload_ack(e) : takes[phase].take(e, answer);
+	if (rc)
+		join_fail(e, rc, "%s answers what is none of this protocol", e->address);
+	else
+		after_take(e, phase);
+	return false;
+}
+
+int join_complete(struct engine *e, struct catalog *catalog)
+{
+	CLEANUP(free) char *why = malloc(sizeof(e->why));
+	uint32_t nparams = catalog->nparams, ngroups = catalog->ngroups;
+	int rc;
+
+	if (e->is_rank) {
+		e->map_params = calloc(e->own->nparams + 1, sizeof(*e->map_params));
+		e->map_groups = calloc(e->own->ngroups + 1, sizeof(*e->map_groups));
+		if (!why || !e->map_params || !e->map_groups)
+			return -ENOMEM;
+		/* merging what is there already only finds the numbers */
+		rc = catalog_merge(catalog, e->own, e->rank, e->map_params, e->map_groups, why,
+				   sizeof(e->why));
+		if (rc)
+			return rc;
+		if (catalog->nparams != nparams || catalog->ngroups != ngroups)
+			return -EPROTO; /* it lacks what we described */
+	}
+	rc = catalog_encode(catalog, &e->catalog_bytes);
+	if (rc)
+		return rc;
+	e->catalog = catalog;
+	e->ready = true;
+	e->join->phase = JOIN_DONE;
+	e->why[0] = '\0';
+	atomic_fetch_add(&e->epoch, 1);
+	pthread_cond_broadcast(&e->changed);
+	log_info("job %s: %u ranks, %u parameters, %u groups", e->job, e->world, catalog->nparams,
+		 catalog->ngroups);
+	return 0;
+}
+
+void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership)
+{
+	if (!e->ready || e->rank == 0 || membership <= e->membership || peer == NODE_LOCAL)
+		return;
+	e->join->refresh = true;
+	e->join->refresh_from = peer;
+}
+
+static bool on_refresh(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	struct join *j = e->join;
+
+	j->waiting = false;
+	if (answer->status || answer->type != WIRE_TABLE || take_table(e, answer))
+		return false;
+	j->refresh = j->rows < e->world;
+	return false;
+}
+
+static void turn_refresh(struct engine *e)
+{
+	struct join *j = e->join;
+	struct wire_page page;
+
+	if (j->rows >= e->world)
+		j->rows = 0;
+	page.first = j->rows;
+	j->waiting = !rpc_call_peer(e, j->refresh_from, WIRE_TABLE_GET, &page, NULL, 0, on_refresh, j, 0);
+	if (!j->waiting)
+		j->refresh = false;
+}
+
+void join_turn(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+	struct wire_page page = { 0 };
+
+	if (!j || e->failure || j->waiting || now < j->retry_ms)
+		return;
+	if (j->phase != JOIN_DONE)
+		warn_when_long(e, now);
+	switch (j->phase) {
+	case JOIN_FIND:
+		turn_find(e, now);
+		break;
+	case JOIN_ENTER:
+		turn_enter(e);
+		break;
+	case JOIN_UPLOAD:
+		turn_upload(e);
+		break;
+	case JOIN_HELLO:
+		ask(e, WIRE_HELLO, NULL, NULL, 0);
+		break;
+	case JOIN_TABLE:
+		page.first = j->rows;
+		ask(e, WIRE_TABLE_GET, &page, NULL, 0);
+		break;
+	case JOIN_CATALOG:
+		page.first = j->catalog.size;
+		ask(e, WIRE_CATALOG_GET, &page, NULL, 0);
+		break;
+	case JOIN_DONE:
+		if (j->refresh)
+			turn_refresh(e);
+		break;
+	}
+}
+
+int join_start_rank(struct engine *e)
+{
+	struct join *j = join_new(e);
+
+	e->peers = calloc(e->world, sizeof(*e->peers));
+	if (!j || !e->peers)
+		return -ENOMEM;
+	if (e->rank)
+		return 0;
+	j->phase = JOIN_DONE;
+	j->contribution_of = calloc(e->world, sizeof(*j->contribution_of));
+	return j->contribution_of ? 0 : -ENOMEM;
+}
+
+int join_start_observer(struct engine *e, const char *seeds)
+{
+	struct join *j = join_new(e);
+
+	if (!j)
+		return -ENOMEM;
+	j->phase = JOIN_HELLO;
+	if (strlen(seeds) >= sizeof(j->seeds))
+		return -EINVAL;
+	strcpy(j->seeds, seeds);
+	return 0;
+}
+
+void join_free(struct engine *e)
+{
+	struct join *j = e->join;
+
+	if (!j)
+		return;
+	for (uint32_t i = 0; i < j->ncontributions; i++) {
+		free(j->contributions[i].bytes.data);
+		catalog_free(j->contributions[i].catalog);
+	}
+	free(j->contributions);
+	free(j->contribution_of);
+	free(j->catalog.data);
+	free(j);
+	e->join = NULL;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_JOIN_H
+#define ENGINE_JOIN_H
+
+/* How an engine comes to know its job.  A rank: find rank 0, JOIN with what it describes, then, as an
+ * observer does: HELLO until all have come, the table of ranks, the catalog.  Rank 0 merges.
+ */
+
+#include "engine/node.h"
+
+enum join_phase {
+	JOIN_FIND,    /* a rank: looks for the address and key of rank 0 */
+	JOIN_ENTER,   /* a rank: JOIN, when frag_ready was called */
+	JOIN_UPLOAD,  /* a rank: sends its catalog */
+	JOIN_HELLO,   /* asks until the job is complete */
+	JOIN_TABLE,   /* fetches the table of ranks */
+	JOIN_CATALOG, /* fetches the catalog */
+	JOIN_DONE,
+};
+
+struct contribution { /* rank 0: one kind of catalog that ranks have sent */
+	uint64_t hash;
+	uint64_t total;
+	struct wire_writer bytes;
+	struct catalog *catalog; /* NULL: not complete */
+	bool merged;
+};
+
+struct join {
+	enum join_phase phase;
+	bool waiting;	   /* for an answer */
+	bool described;	   /* a rank: frag_ready was called */
+	uint64_t retry_ms; /* nothing before this */
+	uint64_t warn_ms;  /* when to say that it takes long */
+	char seeds[1024];  /* "tcp://a:1,tcp://b:2"; "" : FIND looks */
+	unsigned seed;	   /* which is tried */
+	uint32_t link;
+	bool linked;
+	struct wire_welcome welcome;
+	uint32_t hellos;
+	uint32_t rows;	       /* of the table so far */
+	struct wire_writer catalog; /* so far; in UPLOAD: own, to be sent */
+	uint64_t sent;
+	uint32_t refresh_from; /* ready: a peer that knows a newer table */
+	bool refresh;
+
+	/* rank 0 */
+	struct contribution *contributions;
+	uint32_t ncontributions;
+	uint32_t *contribution_of; /* [world] index + 1 */
+};
+
+/* A rank has described all it has: own is finished. */
+void join_described(struct engine *e);
+/* A message said that a newer table of ranks exists. */
+void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership);
+void join_fill_entry(struct engine *e, struct wire_entry *entry);
+void join_fail(struct engine *e, int status, const char *fmt, ...) PRINTF(3, 4);
+/* The job is known: maps own's numbers and wakes who waits.  -errno. */
+int join_complete(struct engine *e, struct catalog *catalog);
+
+/* Opens a rank's message transport at its address.  -errno. */
+int join_bind(struct engine *e);
+
+void join_serve_hello(struct engine *e, uint32_t peer, uint64_t request);
+void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *header,
+		     const struct wire_join *join);
+void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *header,
+		    const struct wire_catalog *part, const void *bytes, size_t size);
+void join_merge_when_complete(struct engine *e);
+
+#endif

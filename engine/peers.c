@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+#include "engine/node.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FETCH_RETRY_MS = 100 };
+
+static void drop_states(struct peer *p)
+{
+	states_free(p->states);
+	p->states = NULL;
+	p->nshared = 0;
+}
+
+static void detach(struct engine *e, struct peer *p)
+{
+	if (p->way == PEER_WAY_MEMORY)
+		e->memory_ops->detach(e->memory, p->attached);
+	p->way = PEER_WAY_UNKNOWN;
+	drop_states(p);
+}
+
+static void set_state(struct engine *e, struct peer *p, enum engine_rank_state state, const char *why)
+{
+	if (p->state == state)
+		return;
+	p->state = state;
+	p->since_ms = monotonic_ms();
+	snprintf(p->why, sizeof(p->why), "%s", why);
+	atomic_fetch_add(&e->epoch, 1);
+	pthread_cond_broadcast(&e->changed);
+}
+
+/* Another process than the one known: nothing of the old one holds any more. */
+static void replace(struct engine *e, struct peer *p, uint32_t rank)
+{
+	detach(e, p);
+	if (p->linked)
+		e->message_ops->disconnect(e->messages, p->link);
+	p->linked = false;
+	rpc_fail_rank(e, rank, -EIO);
+	p->states_stale = p->fetching = false;
+	memset(&p->control, 0, sizeof(p->control));
+}
+
+void peers_set_entry(struct engine *e, const struct wire_entry *entry)
+{
+	struct peer *p = &e->peers[entry->rank];
+	bool same = p->entry.present && !memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
+
+	if (!same && p->entry.present)
+		replace(e, p, entry->rank);
+	p->entry = *entry;
+	if (entry->present && !same) {
+		p->heard_ms = monotonic_ms();
+		set_state(e, p, ENGINE_RANK_ALIVE, "");
+	} else if (!entry->present) {
+		set_state(e, p, ENGINE_RANK_LOST, "left the job");
+	}
+}
+
+void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *control)
+{
+	struct peer *p = &e->peers[rank];
+
+	p->heard_ms = monotonic_ms();
+	if (p->state == ENGINE_RANK_LOST && p->entry.present && control) {
+		log_info("rank %u answers again", rank);
+		set_state(e, p, ENGINE_RANK_ALIVE, "");
+	}
+	if (!control)
+		return;
+	if (p->states && control->registry_epoch != p->states->epoch)
+		p->states_stale = true;
+	p->control = *control;
+}
+
+void peers_lose(struct engine *e, uint32_t rank, const char *why)
+{
+	struct peer *p = &e->peers[rank];
+
+	if (p->state == ENGINE_RANK_LOST)
+		return;
+	log_warn("rank %u is lost: %s", rank, why);
+	set_state(e, p, ENGINE_RANK_LOST, why);
+	p->failing = true; /* by the engine thread: any thread may be here */
+}
+
+static void attach(struct engine *e, struct peer *p, uint32_t rank)
+{
+	struct transport_target target = { .pid = (pid_t)p->entry.pid, .control = p->entry.control,
+					   .cookie = { p->entry.cookie[0], p->entry.cookie[1] } };
+	int rc;
+
+	p->way = PEER_WAY_MESSAGES;
+	if (!e->memory || strncmp(p->entry.host, e->launch.host, sizeof(p->entry.host)))
+		return;
+	rc = e->memory_ops->attach(e->memory, &target, &p->attached);
+	if (!rc)
+		p->way = PEER_WAY_MEMORY;
+	else
+		log_info("rank %u is on this host, but its memory cannot be read (%s): by messages", rank,
+			 strerror(-rc));
+}
+
+int peers_reach(struct engine *e, uint32_t rank)
+{
+	struct peer *p;
+	int rc;
+
+	if (rank >= e->world || !e->peers[rank].entry.present ||
+	    e->peers[rank].state == ENGINE_RANK_LOST)
+		return -EIO;
+	p = &e->peers[rank];
+	if (p->way == PEER_WAY_UNKNOWN)
+		attach(e, p, rank);
+	if (p->linked || (e->is_rank && rank == e->rank))
+		return 0;
+	rc = e->message_ops->connect(e->messages, p->entry.address, &p->link);
+	p->linked = !rc;
+	if (!rc)
+		p->heard_ms = monotonic_ms();
+	return rc ? -EIO : 0;
+}
+
+/* Gives the memory transport the memfds of a new table. */
+static void share(struct engine *e, struct peer *p)
+{
+	for (; p->way == PEER_WAY_MEMORY && p->nshared < p->states->nshares; p->nshared++) {
+		const struct state_share *s = &p->states->shares[p->nshared];
+
+		if (e->memory_ops->share)
+			e->memory_ops->share(e->memory, p->attached, s->fd, s->address, s->size);
+	}
+}
+
+static void take_states(struct engine *e, struct peer *p, uint32_t rank)
+{
+	struct states *states;
+	int rc = states_decode(&states, p->incoming.data, p->incoming.size);
+
+	if (rc) {
+		log_warn("rank %u sent a damaged table of states", rank);
+		p->retry_ms = monotonic_ms() + NODE_PING_MS;
+		return;
+	}
+	drop_states(p);
+	p->states = states;
+	p->states_stale = p->control.registry_epoch > states->epoch;
+	share(e, p);
+	atomic_fetch_add(&e->epoch, 1);
+	pthread_cond_broadcast(&e->changed);
+}
+
+static bool on_states(struct engine *e, void *owner, uint64_t rank, const struct answer *answer);
+
+static void fetch(struct engine *e, uint32_t rank, uint64_t first)
+{
+	struct peer *p = &e->peers[rank];
+	struct wire_page page = { .first = first };
+
+	if (!first)
+		p->incoming.size = 0;
+	p->fetching = !rpc_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, NULL, rank);
+	if (!p->fetching)
+		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
+}
+
+/* An answer's part of the table; false: the fetch must begin again. */
+static bool take_part(struct peer *p, const struct answer *answer)
+{
+	struct wire_states part;
+
+	if (answer->status || answer->type != WIRE_STATES)
+		return false;
+	memcpy(&part, answer->body, sizeof(part));
+	if (part.offset != p->incoming.size || part.size != answer->tail_size ||
+	    part.total > WIRE_CATALOG_MAX || part.offset + part.size > part.total || !part.size)
+		return false;
+	wire_put_bytes(&p->incoming, answer->tail, answer->tail_size);
+	return !p->incoming.bad;
+}
+
+static bool on_states(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct peer *p = &e->peers[rank];
+	struct wire_states part;
+
+	p->fetching = false;
+	if (!take_part(p, answer)) {
+		p->incoming.size = 0;
+		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
+		if (answer->status == -ETIMEDOUT)
+			peers_lose(e, (uint32_t)rank, "no answer");
+		return false;
+	}
+	memcpy(&part, answer->body, sizeof(part));
+	if (p->incoming.size < part.total)
+		fetch(e, (uint32_t)rank, p->incoming.size);
+	else
+		take_states(e, p, (uint32_t)rank);
+	return false;
+}
+
+/* May be called from any thread with the lock: only marks, the engine thread fetches. */
+int peers_want_states(struct engine *e, uint32_t rank)
+{
+	struct peer *p = &e->peers[rank];
+
+	if (rank >= e->world || !p->entry.present || p->state == ENGINE_RANK_LOST)
+		return -EIO;
+	if (p->states && !p->states_stale)
+		return 0;
+	p->states_stale = true;
+	return -EAGAIN;
+}
+
+static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct wire_control control;
+
+	if (answer->status == -ETIMEDOUT)
+		peers_lose(e, (uint32_t)rank, "no answer");
+	if (answer->status || answer->type != WIRE_PONG)
+		return false;
+	memcpy(&control, answer->body, sizeof(control));
+	peers_heard(e, (uint32_t)rank, &control);
+	return false;
+}
+
+static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
+{
+	if (!p->linked || now < p->pinged_ms + NODE_PING_MS)
+		return;
+	p->pinged_ms = now;
+	if (p->state == ENGINE_RANK_LOST)
+		rpc_call_peer(e, p->link, WIRE_PING, NULL, NULL, 0, on_pong, NULL, rank);
+	else
+		rpc_call(e, rank, WIRE_PING, NULL, NULL, 0, on_pong, NULL, rank);
+}
+
+void peers_turn(struct engine *e, uint64_t now)
+{
+	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {
+		struct peer *p = &e->peers[rank];
+
+		if (p->failing)
+			rpc_fail_rank(e, rank, -EIO);
+		p->failing = false;
+		if (!p->entry.present)
+			continue;
+		ping(e, p, rank, now);
+		if (p->states_stale && !p->fetching && now >= p->retry_ms &&
+		    p->state != ENGINE_RANK_LOST)
+			fetch(e, rank, 0);
+	}
+}
+
+void peers_free(struct engine *e)
+{
+	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {
+		detach(e, &e->peers[rank]);
+		free(e->peers[rank].incoming.data);
+	}
+	free(e->peers);
+	e->peers = NULL;
+}

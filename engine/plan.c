@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/dtype.h"
+#include "engine/node.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* From names to rows: which ranks hold which bytes.  The layouts are arithmetic (engine/layout.h); the
+ * ranks' tables of states say where each partition lies.
+ */
+
+/* Where the bytes of one address can be: found once, then walked. */
+struct place {
+	enum { IN_PARTITIONS, IN_WHOLE, IN_LP_SHARDS, IN_LP, IN_ROW } kind;
+	const struct catalog_param *param;
+	const struct catalog_group *group; /* NULL: the parameter is in none */
+	uint32_t group_number, param_number;
+	const char *key;
+	enum frag_dtype dtype;
+	uint64_t bytes;
+	uint32_t rank; /* IN_ROW */
+	uint32_t row;
+};
+
+static bool is_lost(const struct engine *e, uint32_t rank)
+{
+	return e->peers[rank].state == ENGINE_RANK_LOST || !e->peers[rank].entry.present;
+}
+
+/* The row on that rank; -EAGAIN: its table is not here yet; -EIO: lost. */
+static int row_on(struct engine *e, uint32_t rank, enum state_kind kind, uint32_t index, uint32_t sub,
+		  const char *key)
+{
+	int rc = rank < e->world ? peers_want_states(e, rank) : -EIO;
+
+	return rc ? rc : states_find(e->peers[rank].states, kind, index, sub, key);
+}
+
+static const struct state_row *row_of(const struct engine *e, uint32_t rank, uint32_t row)
+{
+	return &e->peers[rank].states->rows[row];
+}
+
+static uint32_t members(const struct place *p)
+{
+	return p->group ? p->group->nranks : 1;
+}
+
+static uint32_t member(const struct place *p, uint32_t i)
+{
+	return p->group ? p->group->ranks[i] : p->param->owner;
+}
+
+/* Whether any live member has the row: 0 (its dtype in *p), -ENOENT, -EAGAIN, -EIO: none lives. */
+static int some_member_has(struct engine *e, struct place *p, enum state_kind kind, uint32_t index,
+			   uint32_t sub)
+{
+	int rc = -EIO;
+
+	for (uint32_t i = 0; i < members(p); i++) {
+		uint32_t rank = member(p, i);
+		int row = is_lost(e, rank) ? -EIO : row_on(e, rank, kind, index, sub, p->key);
+
+		if (row >= 0) {
+			p->dtype = row_of(e, rank, (uint32_t)row)->dtype;
+			return 0;
+		}
+		if (row == -EAGAIN)
+			return row;
+		if (row == -ENOENT) /* states are registered alike: one answer will do */
+			return row;
+	}
+	return rc;
+}
+
+static bool is_lp_key(const struct catalog_param *param, const char *key)
+{
+	return !strcmp(key, "lp") || !strcmp(key, dtype_lp_key(param->dtype));
+}
+
+static int locate_lp(struct engine *e, struct place *p)
+{
+	int rc = -ENOENT;
+
+	p->key = "";
+	if (p->group && catalog_lp_is_sharded(p->group)) {
+		p->kind = IN_LP_SHARDS;
+		rc = some_member_has(e, p, STATE_LP_SHARD, p->param_number, 0);
+	}
+	if (rc == -ENOENT) {
+		p->kind = IN_LP;
+		rc = some_member_has(e, p, STATE_LP, p->param_number, 0);
+	}
+	p->dtype = p->param->dtype;
+	return rc;
+}
+
+static int locate_state(struct engine *e, struct place *p)
+{
+	uint32_t sub;
+	int rc;
+
+	if (!p->group || p->param->flags & FRAG_FROZEN)
+		return -ENOENT;
+	sub = p->group->layout.sub[p->param->position];
+	p->kind = IN_PARTITIONS;
+	rc = some_member_has(e, p, STATE_PARTITION, p->group_number, sub);
+	if (rc != -ENOENT)
+		return rc;
+	p->kind = IN_WHOLE;
+	return some_member_has(e, p, STATE_WHOLE, p->group_number, 0);
+}
+
+static int locate_param(struct engine *e, const struct engine_address *a, struct place *p)
+{
+	int rc;
+
+	if (a->param >= e->catalog->nparams)
+		return -ENOENT;
+	*p = (struct place){ .param = &e->catalog->params[a->param], .param_number = a->param,
+			     .key = a->key };
+	if (p->param->group != CATALOG_NONE) {
+		p->group_number = p->param->group;
+		p->group = &e->catalog->groups[p->group_number];
+	}
+	rc = is_lp_key(p->param, a->key) ? locate_lp(e, p) : locate_state(e, p);
+	if (!rc)
+		p->bytes = p->param->numel * frag_dtype_size(p->dtype);
+	return rc;
+}
+
+static int locate_row(struct engine *e, struct place *p, uint32_t rank, enum state_kind kind,
+		      uint32_t index, uint32_t sub, const char *key)
+{
+	int row = row_on(e, rank, kind, index, sub, key);
+
+	if (row < 0)
+		return row;
+	*p = (struct place){ .kind = IN_ROW, .key = key, .rank = rank, .row = (uint32_t)row,
+			     .dtype = row_of(e, rank, (uint32_t)row)->dtype };
+	p->bytes = row_of(e, rank, (uint32_t)row)->numel * frag_dtype_size(p->dtype);
+	return 0;
+}
+
+static int locate_hyper(struct engine *e, const struct engine_address *a, struct place *p)
+{
+	const struct catalog_group *g;
+	int rc = -EIO;
+
+	if (a->group >= e->catalog->ngroups)
+		return -ENOENT;
+	g = &e->catalog->groups[a->group];
+	for (uint32_t i = 0; i < g->nranks && rc == -EIO; i++)
+		rc = locate_row(e, p, g->ranks[i], STATE_HYPER, a->group, 0, a->key);
+	p->group = g;
+	p->group_number = a->group;
+	return rc;
+}
+
+static int locate(struct engine *e, const struct engine_address *a, struct place *p)
+{
+	switch (a->kind) {
+	case ENGINE_PARAM:
+	case ENGINE_RANK_PARAM:
+		return locate_param(e, a, p);
+	case ENGINE_RANK_PARTITION:
+		return locate_row(e, p, a->rank, STATE_PARTITION, a->group, a->sub, a->key);
+	case ENGINE_RANK_PUBLISHED:
+		return locate_row(e, p, a->rank, STATE_PUBLISHED, 0, 0, a->key);
+	case ENGINE_HYPER:
+		return locate_hyper(e, a, p);
+	}
+	return -ENOENT;
+}
+
+/* ---- one run of elements, on every replica that has it ---- */
+
+struct run {
+	enum state_kind kind;
+	uint32_t index, sub;
+	const char *key;
+	uint64_t row_offset;	/* elements */
+	uint64_t numel;
+	uint32_t first, stride, count; /* which members hold it: first, first + stride ... */
+};
+
+static bool partition_run(const struct place *p, uint64_t at, struct run *run)
+{
+	const struct layout *layout = &p->group->layout;
+	struct layout_fragment f;
+
+	if (!layout_find(layout, p->param->position, at, &f))
+		return false;
+	*run = (struct run){ STATE_PARTITION, p->group_number, f.sub, p->key, f.partition_offset, f.numel,
+			     f.shard, layout->shards, p->group->nranks / layout->shards };
+	return true;
+}
+
+static bool whole_run(const struct place *p, uint64_t at, struct run *run)
+{
+	const struct layout *layout = &p->group->layout;
+
+	*run = (struct run){ STATE_WHOLE, p->group_number, 0, p->key,
+			     layout->offset[p->param->position] + at, p->param->numel - at, 0, 1,
+			     p->group->nranks };
+	return true;
+}
+
+/* Frozen parameters are cut like the others, though they have no fragment. */
+static uint64_t lp_shard_piece(const struct engine *e, const struct place *p)
+{
+	uint32_t shards = catalog_shards(p->group);
+	const uint64_t *shape = catalog_shape(e->catalog, p->param_number);
+	uint64_t rows;
+
+	if (p->group->sharding != FRAG_FSDP2 || !p->param->ndim)
+		return u64_div_ceil(p->param->numel, p->group->sharding == FRAG_FSDP2 ? 1 : shards);
+	rows = shape[0] ? p->param->numel / shape[0] : 0;
+	return u64_div_ceil(shape[0], shards) * rows;
+}
+
+static bool lp_shard_run(const struct engine *e, const struct place *p, uint64_t at, struct run *run)
+{
+	uint64_t piece = lp_shard_piece(e, p), shard;
+	uint32_t shards = catalog_shards(p->group);
+
+	if (!piece || (shard = at / piece) >= shards)
+		return false;
+	*run = (struct run){ STATE_LP_SHARD, p->param_number, 0, "", at - shard * piece,
+			     u64_min(piece * (shard + 1), p->param->numel) - at, (uint32_t)shard, shards,
+			     p->group->nranks / shards };
+	return true;
+}
+
+static bool lp_run(const struct place *p, uint64_t at, struct run *run)
+{
+	*run = (struct run){ STATE_LP, p->param_number, 0, "", at, p->param->numel - at, 0, 1,
+			     members(p) };
+	return true;
+}
+
+static bool run_at(const struct engine *e, const struct place *p, uint64_t at, struct run *run)
+{
+	switch (p->kind) {
+	case IN_PARTITIONS:
+		return partition_run(p, at, run);
+	case IN_WHOLE:
+		return whole_run(p, at, run);
+	case IN_LP_SHARDS:
+		return lp_shard_run(e, p, at, run);
+	case IN_LP:
+		return lp_run(p, at, run);
+	case IN_ROW:
+		break;
+	}
+	return false;
+}
+
+static bool same_memory(const struct engine *e, uint32_t rank)
+{
+	return !strncmp(e->peers[rank].entry.host, e->launch.host, sizeof(e->launch.host));
+}
+
+/* The live holder to read a run from: ourselves, one of this host, any.  Sets *row. */
+static int choose_holder(struct engine *e, const struct place *p, const struct run *run, uint32_t *rank)
+{
+	int best = -EIO;
+
+	for (uint32_t i = 0; i < run->count; i++) {
+		uint32_t candidate = member(p, run->first + i * run->stride);
+		int row;
+
+		if (best >= 0 && !same_memory(e, candidate))
+			continue;
+		row = row_on(e, candidate, run->kind, run->index, run->sub, run->key);
+		if (row >= 0 || best == -EIO) {
+			best = row;
+			*rank = candidate;
+		}
+		if (row >= 0 && same_memory(e, candidate))
+			break;
+	}
+	return best;
+}
+
+static int add_piece(struct plan *plan, uint32_t rank, uint32_t row, uint64_t offset, uint64_t size)
+{
+	plan->pieces[plan->n++] = (struct piece){ rank, row, offset, plan->covered, size };
+	plan->covered += size;
+	return 0;
+}
+
+static int plan_param(struct engine *e, const struct place *p, uint64_t offset, uint64_t size,
+		      struct plan *plan)
+{
+	uint64_t element = frag_dtype_size(p->dtype);
+	struct run run;
+	uint32_t rank = 0;
+	int row;
+
+	while (plan->covered < size && plan->n < NODE_PIECES_MAX) {
+		uint64_t at = offset + plan->covered, inside = at % element, bytes;
+
+		if (!run_at(e, p, at / element, &run))
+			return -EINVAL;
+		row = choose_holder(e, p, &run, &rank);
+		if (row < 0)
+			return row;
+		bytes = u64_min(run.numel * element - inside, size - plan->covered);
+		add_piece(plan, rank, (uint32_t)row, run.row_offset * element + inside, bytes);
+	}
+	return 0;
+}
+
+/* The run of the parameter that lies on one rank: in elements of the parameter. */
+static int run_on_rank(struct engine *e, const struct place *p, uint32_t rank, struct run *run)
+{
+	uint32_t place;
+	struct layout_fragment f;
+
+	if (!p->group)
+		return p->param->owner == rank && lp_run(p, 0, run) ? 0 : -ENOENT;
+	place = catalog_place(p->group, rank);
+	if (place == CATALOG_NONE)
+		return -ENOENT;
+	if (p->kind == IN_WHOLE || p->kind == IN_LP)
+		return run_at(e, p, 0, run) ? 0 : -ENOENT;
+	place %= catalog_shards(p->group);
+	if (p->kind == IN_LP_SHARDS) {
+		uint64_t at;
+
+		return u64_mul(place, lp_shard_piece(e, p), &at) && at < p->param->numel &&
+		       lp_shard_run(e, p, at, run) ? 0 : -ENOENT;
+	}
+	if (!layout_on_shard(&p->group->layout, p->param->position,
+			     p->group->layout.shards == 1 ? 0 : place, &f))
+		return -ENOENT;
+	*run = (struct run){ STATE_PARTITION, p->group_number, f.sub, p->key, f.partition_offset, f.numel,
+			     0, 0, 0 };
+	return 0;
+}
+
+/* What one rank holds of a parameter: *run and its row there. */
+static int held_by(struct engine *e, const struct place *p, uint32_t rank, struct run *run)
+{
+	int rc = run_on_rank(e, p, rank, run);
+
+	return rc ? rc : row_on(e, rank, run->kind, run->index, run->sub, run->key);
+}
+
+int plan_read(struct engine *e, const struct engine_address *a, uint64_t offset, uint64_t size,
+	      struct plan *plan)
+{
+	struct place p;
+	struct run run;
+	uint64_t element;
+	int rc = locate(e, a, &p);
+
+	plan->n = 0;
+	plan->covered = 0;
+	if (rc)
+		return rc;
+	element = frag_dtype_size(p.dtype);
+	if (a->kind == ENGINE_RANK_PARAM) {
+		rc = held_by(e, &p, a->rank, &run);
+		if (rc < 0)
+			return rc;
+		p.bytes = run.numel * element;
+		p.row = (uint32_t)rc;
+	}
+	if (offset > p.bytes || size > p.bytes - offset)
+		return -EINVAL;
+	if (a->kind == ENGINE_RANK_PARAM)
+		return add_piece(plan, a->rank, p.row, run.row_offset * element + offset, size);
+	if (p.kind == IN_ROW)
+		return add_piece(plan, p.rank, p.row, offset, size);
+	return plan_param(e, &p, offset, size, plan);
+}
+
+static int see_holders(struct engine *e, const struct place *p, const struct run *run, uint64_t inside,
+		       uint64_t at, uint64_t bytes, plan_see see, void *arg)
+{
+	uint64_t element = frag_dtype_size(p->dtype);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < run->count && !rc; i++) {
+		uint32_t rank = member(p, run->first + i * run->stride);
+		int row = row_on(e, rank, run->kind, run->index, run->sub, run->key);
+		struct piece piece = { rank, (uint32_t)row, run->row_offset * element + inside, at, bytes };
+
+		if (row == -ENOENT && run->kind == STATE_LP)
+			continue; /* it keeps no copy */
+		rc = row < 0 ? row : see(arg, &piece);
+	}
+	return rc;
+}
+
+/* Every rank of a group has its own copy of a hyper-parameter. */
+static int see_hyper(struct engine *e, const struct place *p, uint64_t offset, uint64_t size, plan_see see,
+		     void *arg)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < p->group->nranks && !rc; i++) {
+		uint32_t rank = p->group->ranks[i];
+		int row = row_on(e, rank, STATE_HYPER, p->group_number, 0, p->key);
+		struct piece piece = { rank, (uint32_t)row, offset, 0, size };
+
+		rc = row < 0 ? row : see(arg, &piece);
+	}
+	return rc;
+}
+
+static int see_param(struct engine *e, const struct place *p, uint64_t offset, uint64_t size, plan_see see,
+		     void *arg)
+{
+	uint64_t element = frag_dtype_size(p->dtype), at = 0;
+	struct run run;
+	int rc = 0;
+
+	while (at < size && !rc) {
+		uint64_t inside = (offset + at) % element, bytes;
+
+		if (!run_at(e, p, (offset + at) / element, &run))
+			return -EINVAL;
+		bytes = u64_min(run.numel * element - inside, size - at);
+		rc = see_holders(e, p, &run, inside, at, bytes, see, arg);
+		at += bytes;
+	}
+	return rc;
+}
+
+int plan_write(struct engine *e, const struct engine_address *a, uint64_t offset, uint64_t size,
+	       plan_see see, void *arg)
+{
+	struct place p;
+	struct plan plan;
+	int rc;
+
+	if (a->kind != ENGINE_PARAM && a->kind != ENGINE_HYPER) {
+		rc = plan_read(e, a, offset, size, &plan);
+		return rc ? rc : see(arg, &plan.pieces[0]);
+	}
+	rc = locate(e, a, &p);
+	if (rc)
+		return rc;
+	if (offset > p.bytes || size > p.bytes - offset)
+		return -EINVAL;
+	if (a->kind == ENGINE_HYPER)
+		return see_hyper(e, &p, offset, size, see, arg);
+	rc = see_param(e, &p, offset, size, see, arg);
+	/* a sharded group may keep whole copies of small parameters beside the pieces */
+	if (!rc && p.kind == IN_LP_SHARDS) {
+		p.kind = IN_LP;
+		rc = see_param(e, &p, offset, size, see, arg);
+	}
+	return rc;
+}
+
+int plan_describe(struct engine *e, const struct engine_address *a, struct engine_state *out)
+{
+	struct place p;
+	struct run run;
+	int rc = locate(e, a, &p);
+
+	if (rc)
+		return rc;
+	if (a->kind == ENGINE_RANK_PARAM) {
+		rc = held_by(e, &p, a->rank, &run);
+		if (rc < 0)
+			return rc;
+		p.bytes = run.numel * frag_dtype_size(p.dtype);
+	}
+	*out = (struct engine_state){ .dtype = p.dtype, .bytes = p.bytes };
+	memcpy(out->key, a->key, sizeof(out->key));
+	return 0;
+}

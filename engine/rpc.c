@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/node.h"
+
+#include <errno.h>
+
+/* A request that waits for its answer.  It ends by the answer, by the rank's loss, or by silence:
+ * nothing heard from the rank for the timeout, however slow it is otherwise.
+ */
+struct rpc {
+	struct rpc *next;
+	uint64_t number;
+	uint32_t rank; /* WIRE_OBSERVER: sent to a peer without a rank */
+	uint32_t peer;
+	uint64_t sent_ms;
+	bool ended; /* done was called for the last time */
+	rpc_done done;
+	void *owner;
+	uint64_t tag;
+};
+
+static int start(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type, const void *body,
+		 const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag)
+{
+	struct rpc *rpc = malloc(sizeof(*rpc));
+	int rc;
+
+	if (!rpc)
+		return -ENOMEM;
+	*rpc = (struct rpc){ .next = e->rpcs, .number = ++e->rpc_number, .rank = rank, .peer = peer,
+			     .sent_ms = monotonic_ms(), .done = done, .owner = owner, .tag = tag };
+	rc = node_send(e, peer, type, rpc->number, body, tail, tail_size);
+	if (rc) {
+		free(rpc);
+		return rc;
+	}
+	e->rpcs = rpc;
+	return 0;
+}
+
+int rpc_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body, const void *tail,
+	     size_t tail_size, rpc_done done, void *owner, uint64_t tag)
+{
+	int rc = 0;
+
+	if (e->is_rank && rank == e->rank)
+		return start(e, rank, NODE_LOCAL, type, body, tail, tail_size, done, owner, tag);
+	rc = peers_reach(e, rank);
+	return rc ? rc : start(e, rank, e->peers[rank].link, type, body, tail, tail_size, done, owner, tag);
+}
+
+int rpc_call_peer(struct engine *e, uint32_t peer, enum wire_type type, const void *body,
+		  const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag)
+{
+	return start(e, WIRE_OBSERVER, peer, type, body, tail, tail_size, done, owner, tag);
+}
+
+static void sweep(struct engine *e)
+{
+	for (struct rpc **at = &e->rpcs; *at;) {
+		struct rpc *rpc = *at;
+
+		if (!rpc->ended) {
+			at = &rpc->next;
+			continue;
+		}
+		*at = rpc->next;
+		free(rpc);
+	}
+}
+
+static void end(struct engine *e, struct rpc *rpc, const struct answer *answer)
+{
+	if (rpc->ended)
+		return;
+	rpc->ended = true; /* before done, which may start and forget others */
+	if (rpc->done(e, rpc->owner, rpc->tag, answer) && answer->status >= 0)
+		rpc->ended = false;
+}
+
+void rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer)
+{
+	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next) {
+		if (rpc->number != header->request || rpc->peer != answer->peer)
+			continue;
+		end(e, rpc, answer);
+		break;
+	}
+	sweep(e);
+}
+
+static uint64_t last_sign(const struct engine *e, const struct rpc *rpc)
+{
+	if (rpc->rank >= e->world)
+		return rpc->sent_ms;
+	return u64_max(rpc->sent_ms, e->peers[rpc->rank].heard_ms);
+}
+
+void rpc_expire(struct engine *e, uint64_t now)
+{
+	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next) {
+		if (rpc->ended || now < last_sign(e, rpc) + e->timeout_ms)
+			continue;
+		end(e, rpc, &(struct answer){ .status = -ETIMEDOUT });
+	}
+	sweep(e);
+}
+
+void rpc_fail_rank(struct engine *e, uint32_t rank, int status)
+{
+	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next)
+		if (rpc->rank == rank)
+			end(e, rpc, &(struct answer){ .status = status });
+}
+
+void rpc_forget(struct engine *e, const void *owner)
+{
+	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next)
+		if (rpc->owner == owner)
+			rpc->ended = true;
+}
+
+void rpc_free(struct engine *e)
+{
+	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next)
+		rpc->ended = true;
+	sweep(e);
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/join.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What a rank answers.  Everything in a message is somebody's word: each number is checked before use. */
+
+enum { STAGED_SILENT_MS = 60000 };
+
+struct barrier_arrival {
+	uint64_t count; /* 0: not there */
+	uint32_t peer;
+	uint64_t request;
+};
+
+static void send_ack(struct engine *e, uint32_t peer, uint64_t request, int status)
+{
+	struct wire_ack ack = { .status = status };
+
+	node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
+}
+
+static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+{
+	static struct wire_entry rows[WIRE_TABLE_ROWS]; /* engine threads of one process: tests turn by hand */
+	struct wire_page page;
+	struct wire_table t = { .membership = e->membership, .total = e->world };
+
+	memcpy(&page, body, sizeof(page));
+	if (page.first >= e->world) {
+		send_ack(e, peer, request, -EINVAL);
+		return;
+	}
+	t.first = (uint32_t)page.first;
+	t.count = (uint32_t)u64_min(WIRE_TABLE_ROWS, e->world - page.first);
+	for (uint32_t i = 0; i < t.count; i++) {
+		rows[i] = e->peers[t.first + i].entry;
+		rows[i].rank = t.first + i;
+	}
+	node_send(e, peer, WIRE_TABLE, request, &t, rows, t.count * sizeof(rows[0]));
+}
+
+static void serve_catalog(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+{
+	struct wire_page page;
+	struct wire_catalog part = { 0 };
+
+	memcpy(&page, body, sizeof(page));
+	if (!e->ready || page.first >= e->catalog_bytes.size) {
+		send_ack(e, peer, request, e->ready ? -EINVAL : -EAGAIN);
+		return;
+	}
+	part.hash = e->catalog->hash;
+	part.total = e->catalog_bytes.size;
+	part.offset = page.first;
+	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
+	node_send(e, peer, WIRE_CATALOG, request, &part, e->catalog_bytes.data + part.offset, part.size);
+}
+
+static int encode_states(struct engine *e, struct wire_writer *w)
+{
+	int rc;
+
+	pthread_mutex_lock(&e->registry.lock);
+	rc = states_encode(&e->registry.states, e->map_params, e->map_groups, w);
+	pthread_mutex_unlock(&e->registry.lock);
+	return rc;
+}
+
+static void serve_states(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+{
+	struct wire_writer w = { 0 };
+	struct wire_states part = { 0 };
+	struct wire_page page;
+	int rc = e->ready ? encode_states(e, &w) : -EAGAIN;
+
+	memcpy(&page, body, sizeof(page));
+	if (!rc && page.first >= w.size)
+		rc = -EINVAL;
+	if (rc) {
+		send_ack(e, peer, request, rc);
+	} else {
+		memcpy(&part.epoch, w.data, sizeof(part.epoch));
+		part.total = w.size;
+		part.offset = page.first;
+		part.size = u64_min(WIRE_CHUNK, w.size - page.first);
+		node_send(e, peer, WIRE_STATES, request, &part, w.data + part.offset, part.size);
+	}
+	free(w.data);
+}
+
+static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+{
+	struct wire_read read;
+	struct wire_data data = { 0 };
+	CLEANUP(free) void *bytes = NULL;
+
+	memcpy(&read, body, sizeof(read));
+	if (read.size > WIRE_CHUNK)
+		data.status = -EINVAL;
+	else if (!(bytes = malloc(read.size + 1)))
+		data.status = -ENOMEM;
+	else
+		data.status = registry_read(&e->registry, read.epoch, read.state, read.offset, bytes,
+					    read.size);
+	data.size = data.status ? 0 : read.size;
+	wire_control_from_page(&data.control, e->registry.control);
+	atomic_fetch_add_explicit(&e->counters.served_reads, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->counters.served_bytes, data.size, memory_order_relaxed);
+	node_send(e, peer, WIRE_DATA, request, &data, bytes, data.size);
+}
+
+static int check_stage(struct engine *e, const struct wire_stage *stage, size_t tail_size)
+{
+	if (stage->size != tail_size || !stage->size || stage->size > WIRE_CHUNK)
+		return -EINVAL;
+	return registry_check(&e->registry, stage->epoch, stage->state, stage->offset, stage->size);
+}
+
+static void serve_stage(struct engine *e, uint32_t peer, uint64_t request, const void *body,
+			const void *tail, size_t tail_size)
+{
+	struct wire_stage stage;
+	int rc;
+
+	memcpy(&stage, body, sizeof(stage));
+	rc = check_stage(e, &stage, tail_size);
+	if (!rc)
+		rc = edits_stage(&e->edits, stage.transaction, monotonic_ms(), stage.epoch, stage.state,
+				 registry_is_grad(&e->registry, stage.state), stage.offset, tail,
+				 stage.size);
+	send_ack(e, peer, request, rc);
+}
+
+static void serve_decide(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+{
+	struct wire_decide decide;
+	int rc;
+
+	memcpy(&decide, body, sizeof(decide));
+	rc = edits_decide(&e->edits, decide.transaction, decide.commit, peer, request);
+	if (!decide.commit && rc == -ENOENT)
+		rc = 0;
+	send_ack(e, peer, request, rc);
+}
+
+static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)
+{
+	struct wire_control control;
+
+	wire_control_from_page(&control, e->registry.control);
+	node_send(e, peer, WIRE_PONG, request, &control, NULL, 0);
+}
+
+static void serve_leave(struct engine *e, const struct wire_header *header)
+{
+	struct wire_entry entry;
+
+	if (e->rank || header->rank >= e->world || !header->rank)
+		return;
+	entry = e->peers[header->rank].entry;
+	if (!entry.present)
+		return;
+	entry.present = 0;
+	peers_set_entry(e, &entry);
+	e->membership++;
+}
+
+/* ---- barriers: rank 0 counts ---- */
+
+static void release_barrier(struct engine *e, int status)
+{
+	for (uint32_t i = 0; i < e->world; i++) {
+		struct barrier_arrival *a = &e->barrier.arrivals[i];
+
+		if (a->count)
+			send_ack(e, a->peer, a->request, status);
+		a->count = 0;
+	}
+	e->barrier.arrived = 0;
+	e->barrier.count++;
+}
+
+static bool any_rank_lost(const struct engine *e)
+{
+	for (uint32_t i = 0; i < e->world; i++)
+		if (e->peers[i].state == ENGINE_RANK_LOST)
+			return true;
+	return false;
+}
+
+static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_header *header,
+			  const void *body)
+{
+	struct barrier_arrival *a;
+	struct wire_barrier barrier;
+
+	memcpy(&barrier, body, sizeof(barrier));
+	if (e->rank || header->rank >= e->world || barrier.count != e->barrier.count + 1) {
+		send_ack(e, peer, header->request, -EINVAL);
+		return;
+	}
+	if (!e->barrier.arrivals)
+		e->barrier.arrivals = calloc(e->world, sizeof(*e->barrier.arrivals));
+	if (!e->barrier.arrivals)
+		return;
+	a = &e->barrier.arrivals[header->rank];
+	e->barrier.arrived += !a->count;
+	*a = (struct barrier_arrival){ barrier.count, peer, header->request };
+	if (e->barrier.arrived == e->world)
+		release_barrier(e, 0);
+}
+
+static bool on_barrier(struct engine *e, void *owner, uint64_t count, const struct answer *answer)
+{
+	e->barrier.passed = count;
+	e->barrier.status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
+	pthread_cond_broadcast(&e->changed);
+	return false;
+}
+
+static void turn_barrier(struct engine *e)
+{
+	struct wire_barrier barrier = { .count = e->barrier.wanted };
+
+	if (e->barrier.arrived && any_rank_lost(e))
+		release_barrier(e, -EIO);
+	if (!e->ready || e->barrier.asked == e->barrier.wanted)
+		return;
+	if (!rpc_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, NULL, barrier.count))
+		e->barrier.asked = e->barrier.wanted;
+}
+
+/* ---- edits ---- */
+
+static void report_applied(struct engine *e)
+{
+	struct edit *edit;
+
+	while ((edit = edits_take_applied(&e->edits))) {
+		struct wire_applied applied = {
+			.status = edit->status,
+			.generation = atomic_load(&e->registry.control->generation),
+		};
+
+		node_send(e, edit->peer, WIRE_APPLIED, edit->request, &applied, NULL, 0);
+		atomic_fetch_add_explicit(&e->counters.edits_applied, 1, memory_order_relaxed);
+		log_info("applied an edit of %llu bytes%s%s", (unsigned long long)edit->bytes,
+			 edit->status ? ": " : "", edit->status ? strerror(-edit->status) : "");
+		edit_free(edit);
+	}
+	if (edits_expire(&e->edits, monotonic_ms() - STAGED_SILENT_MS))
+		log_warn("dropped an edit whose writer went silent before deciding it");
+}
+
+/* Rank 0 hears from every rank once a second. */
+static void find_silent(struct engine *e, uint64_t now)
+{
+	for (uint32_t i = 1; i < e->world && !e->rank && e->ready; i++)
+		if (e->peers[i].entry.present && now > e->peers[i].heard_ms + e->timeout_ms)
+			peers_lose(e, i, "silent");
+}
+
+void serve_turn(struct engine *e, uint64_t now)
+{
+	report_applied(e);
+	find_silent(e, now);
+	turn_barrier(e);
+	if (e->rank && e->ready) /* a link to rank 0, over which we ping it */
+		peers_reach(e, 0);
+}
+
+static bool of_this_job(struct engine *e, uint32_t peer, const struct wire_header *header)
+{
+	if (header->type == WIRE_HELLO || header->type == WIRE_JOIN)
+		return true;
+	if (header->job == e->job_hash && header->incarnation == e->incarnation)
+		return true;
+	send_ack(e, peer, header->request, -ESTALE);
+	return false;
+}
+
+static void serve_join_messages(struct engine *e, uint32_t peer, const struct wire_header *header,
+				const void *body, const void *tail, size_t tail_size)
+{
+	struct wire_catalog part;
+	struct wire_join join;
+
+	if (header->type == WIRE_JOIN) {
+		memcpy(&join, body, sizeof(join));
+		join_serve_join(e, peer, header, &join);
+	} else {
+		memcpy(&part, body, sizeof(part));
+		join_serve_put(e, peer, header, &part, tail, tail_size);
+	}
+}
+
+void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,
+		   const void *body, const void *tail, size_t tail_size)
+{
+	uint64_t request = header->request;
+
+	if (!e->is_rank) {
+		send_ack(e, peer, request, -EOPNOTSUPP);
+		return;
+	}
+	if (!of_this_job(e, peer, header))
+		return;
+	if (header->rank < e->world && !e->rank && header->type == WIRE_PING)
+		peers_heard(e, header->rank, NULL);
+	switch (header->type) {
+	case WIRE_HELLO:
+		join_serve_hello(e, peer, request);
+		break;
+	case WIRE_JOIN:
+	case WIRE_CATALOG_PUT:
+		serve_join_messages(e, peer, header, body, tail, tail_size);
+		break;
+	case WIRE_LEAVE:
+		serve_leave(e, header);
+		break;
+	case WIRE_TABLE_GET:
+		serve_table(e, peer, request, body);
+		break;
+	case WIRE_CATALOG_GET:
+		serve_catalog(e, peer, request, body);
+		break;
+	case WIRE_STATES_GET:
+		serve_states(e, peer, request, body);
+		break;
+	case WIRE_READ:
+		serve_read(e, peer, request, body);
+		break;
+	case WIRE_STAGE:
+		serve_stage(e, peer, request, body, tail, tail_size);
+		break;
+	case WIRE_DECIDE:
+		serve_decide(e, peer, request, body);
+		break;
+	case WIRE_PING:
+		serve_ping(e, peer, request);
+		break;
+	case WIRE_BARRIER:
+		serve_barrier(e, peer, header, body);
+		break;
+	}
+}

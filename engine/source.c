@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/source.h"
+#include "engine/jobfile.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { PROBE_MS = 3000 };
+
+struct place {
+	char host[256];
+	char port[8];
+};
+
+/* Cuts the next HOST:PORT off *at.  0: there was none left. */
+static int next_place(const char **at, struct place *place, const char *source, char *why, size_t size)
+{
+	size_t length = strcspn(*at, ","), host;
+	const char *colon;
+	char *end;
+	long port;
+
+	if (!length)
+		return 0;
+	colon = memrchr(*at, ':', length);
+	host = colon ? (size_t)(colon - *at) : 0;
+	port = colon ? strtol(colon + 1, &end, 10) : 0;
+	if (!host || host >= sizeof(place->host) || port < 1 || port > 65535 || end != *at + length) {
+		snprintf(why, size, "%s is not HOST:PORT[,HOST:PORT]", source);
+		return -EINVAL;
+	}
+	snprintf(place->host, sizeof(place->host), "%.*s", (int)host, *at);
+	snprintf(place->port, sizeof(place->port), "%ld", port);
+	*at += length + ((*at)[length] == ',');
+	return 1;
+}
+
+static int resolve(const struct place *place, struct sockaddr_in *address, char *why, size_t size)
+{
+	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
+	int rc = getaddrinfo(place->host, place->port, &hints, &found);
+
+	if (rc) {
+		snprintf(why, size, "%s: %s", place->host, gai_strerror(rc));
+		return -ENOENT;
+	}
+	memcpy(address, found->ai_addr, sizeof(*address));
+	freeaddrinfo(found);
+	return 0;
+}
+
+int source_parse(const char *source, char *seeds, size_t size, char *why, size_t whysize)
+{
+	const char *at = source;
+	struct place place;
+	size_t used = 0;
+	int rc;
+
+	seeds[0] = '\0';
+	while ((rc = next_place(&at, &place, source, why, whysize)) > 0) {
+		struct sockaddr_in address;
+		char ip[INET_ADDRSTRLEN];
+
+		rc = resolve(&place, &address, why, whysize);
+		if (rc)
+			return rc;
+		inet_ntop(AF_INET, &address.sin_addr, ip, sizeof(ip));
+		used += (size_t)snprintf(seeds + used, size - used, "%stcp://%s:%s", used ? "," : "", ip,
+					 place.port);
+		if (used >= size)
+			return -ENAMETOOLONG;
+	}
+	if (!rc && !used) {
+		snprintf(why, whysize, "'%s' is not HOST:PORT[,HOST:PORT]", source);
+		return -EINVAL;
+	}
+	return rc;
+}
+
+static int load(const char *path, uint8_t key[32], bool *has_key, char *why, size_t size)
+{
+	int rc = keyfile_load(path, key, why, size);
+
+	*has_key = !rc;
+	return rc;
+}
+
+int source_key(const struct engine_options *o, uint8_t key[32], bool *has_key, char *why, size_t whysize)
+{
+	const char *environment = getenv("FRAG_KEY_FILE"), *at = o->source;
+	struct jobfile job;
+	struct place place;
+
+	*has_key = false;
+	if (o->plain)
+		return 0;
+	if (o->key_file)
+		return load(o->key_file, key, has_key, why, whysize);
+	if (environment && *environment)
+		return load(environment, key, has_key, why, whysize);
+	while (next_place(&at, &place, o->source, why, whysize) > 0) {
+		if (jobfile_find_port((uint16_t)atoi(place.port), &job))
+			continue;
+		return job.key_file[0] ? load(job.key_file, key, has_key, why, whysize) : 0;
+	}
+	snprintf(why, whysize, "%s: no job of yours on this host has that port, so its key must be given: "
+		 "-o key=FILE or FRAG_KEY_FILE (or -o plain for a job without)", o->source);
+	return -ENOKEY;
+}
+
+static int try_connect(const struct sockaddr_in *address)
+{
+	CLEANUP(close) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	socklen_t size = sizeof(int);
+	int error = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (!connect(fd, (const struct sockaddr *)address, sizeof(*address)))
+		return 0;
+	if (errno != EINPROGRESS)
+		return -errno;
+	if (poll(&p, 1, PROBE_MS) <= 0)
+		return -ETIMEDOUT;
+	getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+	return -error;
+}
+
+int source_probe(const char *source, char *why, size_t whysize)
+{
+	const char *at = source;
+	struct place place;
+	struct sockaddr_in address;
+	int rc, result = -EINVAL;
+
+	while ((rc = next_place(&at, &place, source, why, whysize)) > 0) {
+		rc = resolve(&place, &address, why, whysize);
+		result = rc ? rc : try_connect(&address);
+		if (!result)
+			return 0;
+		if (!rc)
+			snprintf(why, whysize, "no job listens at %s:%s: %s", place.host, place.port,
+				 strerror(-result));
+	}
+	return result;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_SOURCE_H
+#define ENGINE_SOURCE_H
+
+/* "HOST:PORT[,HOST:PORT]": what an observer is told, and what it finds by it. */
+
+#include "engine/engine.h"
+
+/* To message addresses, "tcp://10.0.0.1:21017,...": names are resolved.  why: one line.
+ * -EINVAL, -ENOENT: no such host, -ENAMETOOLONG.
+ */
+int source_parse(const char *source, char *seeds, size_t size, char *why, size_t whysize);
+
+/* The job's key: the option, FRAG_KEY_FILE, else what the job of that port left for its user.
+ * *has_key false: options say plain, or the job does.  -EACCES, -ENOKEY.
+ */
+int source_key(const struct engine_options *options, uint8_t key[32], bool *has_key, char *why,
+	       size_t whysize);
+
+/* Whether anything listens at one of them: 0; -ECONNREFUSED and so on, with why. */
+int source_probe(const char *source, char *why, size_t whysize);
+
+#endif

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/convert.h"
+#include "engine/log.h"
+#include "engine/reads.h"
+#include "engine/writes.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* engine_write: every holder gets its bytes and keeps them aside; when all have, all are told to apply
+ * them at their next boundary; if one cannot, all are told to forget.
+ */
+
+enum { RESTARTS_MAX = 20 };
+
+struct source { /* bytes for one range of the parameter, or of its low-precision copy */
+	bool lp;
+	uint64_t offset;
+	uint64_t size;
+	const uint8_t *data;
+	uint8_t *owned; /* to be freed, or NULL */
+};
+
+struct item { /* one STAGE message */
+	uint32_t rank, row;
+	uint32_t size;
+	uint64_t offset;
+	const uint8_t *data;
+};
+
+enum commit_phase { COMMIT_PLAN, COMMIT_STAGE, COMMIT_DECIDE };
+
+struct commit {
+	struct commit *next;
+	struct engine_write *write;
+	struct engine_address address;
+	bool wait_applied;
+	bool cancelled;
+	bool stale; /* a holder's memory was registered anew: plan again */
+	enum commit_phase phase;
+	int result;
+	unsigned restarts;
+	uint64_t transaction[2];
+	uint64_t progress_ms;
+	uint64_t bytes;
+	struct source *sources;
+	size_t nsources;
+	struct item *items;
+	size_t nitems, items_room, sent;
+	uint8_t *involved; /* [world] */
+	uint32_t nranks, ended;
+	unsigned outstanding;
+};
+
+/* ---- sources: in the caller's thread ---- */
+
+static uint64_t lp_bytes(enum frag_dtype hp, enum frag_dtype lp)
+{
+	bool known = hp == lp || (hp == FRAG_F32 && (lp == FRAG_BF16 || lp == FRAG_F16));
+
+	return known ? frag_dtype_size(lp) : 0;
+}
+
+static void to_lp(enum frag_dtype hp, enum frag_dtype lp, void *to, const void *from, uint64_t n)
+{
+	if (hp == lp)
+		memcpy(to, from, n * frag_dtype_size(lp));
+	else if (lp == FRAG_BF16)
+		convert_f32_to_bf16(to, from, n);
+	else
+		convert_f32_to_f16(to, from, n);
+}
+
+/* The extent widened to whole elements: what the edges lack is read. */
+static int whole_elements(struct engine *e, const struct engine_file *f, const struct engine_extent *x,
+			  uint64_t element, uint64_t first, uint64_t bytes, uint8_t **out)
+{
+	uint8_t *whole = malloc(bytes ? bytes : 1);
+	uint64_t before = x->offset - first * element;
+	int rc = 0;
+
+	if (!whole)
+		return -ENOMEM;
+	if (before)
+		rc = engine_get(e, &f->address, first * element, whole, element);
+	if (!rc && (before + x->size) % element)
+		rc = engine_get(e, &f->address, first * element + bytes - element,
+				whole + bytes - element, element);
+	if (rc) {
+		free(whole);
+		return rc;
+	}
+	memcpy(whole + before, x->data, x->size);
+	*out = whole;
+	return 0;
+}
+
+static int add_lp_source(struct engine *e, struct commit *c, const struct engine_file *f,
+			 const struct engine_extent *x, enum frag_dtype hp, enum frag_dtype lp)
+{
+	uint64_t element = frag_dtype_size(hp), first = x->offset / element;
+	uint64_t n = u64_div_ceil(x->offset + x->size, element) - first;
+	CLEANUP(free) uint8_t *whole = NULL;
+	uint8_t *converted;
+	int rc = whole_elements(e, f, x, element, first, n * element, &whole);
+
+	if (rc)
+		return rc;
+	converted = malloc(n * frag_dtype_size(lp));
+	if (!converted)
+		return -ENOMEM;
+	to_lp(hp, lp, converted, whole, n);
+	c->sources[c->nsources++] = (struct source){ true, first * frag_dtype_size(lp),
+						     n * frag_dtype_size(lp), converted, converted };
+	return 0;
+}
+
+/* Whether, and in what dtype, the low-precision copies follow. */
+static bool lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp)
+{
+	if (f->address.kind != ENGINE_PARAM || strcmp(f->address.key, "fp32"))
+		return false;
+	*lp = e->catalog->params[f->address.param].dtype;
+	if (lp_bytes(f->dtype, *lp))
+		return true;
+	log_warn("no way from %s to %s: the low-precision copy keeps its old bytes",
+		 frag_dtype_name(f->dtype), frag_dtype_name(*lp));
+	return false;
+}
+
+static int add_sources(struct engine *e, struct commit *c, const struct engine_write *w)
+{
+	enum frag_dtype lp = FRAG_F32;
+	bool follows = lp_follows(e, w->file, &lp);
+	int rc = 0;
+
+	c->sources = calloc(w->nextents * 2 + 1, sizeof(*c->sources));
+	if (!c->sources)
+		return -ENOMEM;
+	for (size_t i = 0; i < w->nextents && !rc; i++) {
+		const struct engine_extent *x = &w->extents[i];
+
+		if (x->offset > w->file->bytes || x->size > w->file->bytes - x->offset)
+			return -EFBIG;
+		if (!x->size)
+			continue;
+		c->sources[c->nsources++] = (struct source){ false, x->offset, x->size, x->data, NULL };
+		c->bytes += x->size;
+		if (follows)
+			rc = add_lp_source(e, c, w->file, x, w->file->dtype, lp);
+	}
+	return rc;
+}
+
+static void commit_free(struct commit *c)
+{
+	for (size_t i = 0; i < c->nsources; i++)
+		free(c->sources[i].owned);
+	free(c->sources);
+	free(c->items);
+	free(c->involved);
+	free(c);
+}
+
+/* ---- items: with the lock ---- */
+
+struct see {
+	struct engine *e;
+	struct commit *c;
+	const struct source *source;
+};
+
+static int add_item(struct commit *c, struct item item)
+{
+	if (c->nitems == c->items_room) {
+		size_t room = c->items_room ? c->items_room * 2 : 64;
+		struct item *items = realloc(c->items, room * sizeof(*items));
+
+		if (!items)
+			return -ENOMEM;
+		c->items = items;
+		c->items_room = room;
+	}
+	c->items[c->nitems++] = item;
+	return 0;
+}
+
+static int see_piece(void *arg, const struct piece *piece)
+{
+	struct see *s = arg;
+	int rc = 0;
+
+	if (!s->c->involved[piece->rank]) {
+		s->c->involved[piece->rank] = 1;
+		s->c->nranks++;
+	}
+	for (uint64_t done = 0; done < piece->size && !rc; done += WIRE_CHUNK)
+		rc = add_item(s->c, (struct item){
+			.rank = piece->rank,
+			.row = piece->row,
+			.size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done),
+			.offset = piece->offset + done,
+			.data = s->source->data + piece->at + done,
+		});
+	return rc;
+}
+
+static int plan_source(struct engine *e, struct commit *c, const struct source *source)
+{
+	struct engine_address address = c->address;
+	struct see see = { e, c, source };
+	int rc;
+
+	if (source->lp)
+		strcpy(address.key, "lp");
+	rc = plan_write(e, &address, source->offset, source->size, see_piece, &see);
+	return source->lp && rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
+}
+
+static int plan_items(struct engine *e, struct commit *c)
+{
+	int rc = 0;
+
+	c->nitems = c->sent = 0;
+	c->nranks = c->ended = 0;
+	if (!c->involved && !(c->involved = calloc(e->world, 1)))
+		return -ENOMEM;
+	memset(c->involved, 0, e->world);
+	for (size_t i = 0; i < c->nsources && !rc; i++)
+		rc = plan_source(e, c, &c->sources[i]);
+	c->transaction[1] = ++e->transaction;
+	return rc;
+}
+
+/* ---- the protocol: engine thread ---- */
+
+static bool on_ignored(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	return false;
+}
+
+static void forget_everywhere(struct engine *e, struct commit *c)
+{
+	struct wire_decide decide = { { c->transaction[0], c->transaction[1] }, 0, 0 };
+
+	rpc_forget(e, c);
+	c->outstanding = 0;
+	for (uint32_t rank = 0; rank < e->world && c->involved; rank++)
+		if (c->involved[rank] && c->sent)
+			rpc_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_ignored, NULL, 0);
+}
+
+static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct commit *c = owner;
+
+	c->outstanding--;
+	c->progress_ms = monotonic_ms();
+	if (answer->status == -ETIMEDOUT)
+		peers_lose(e, (uint32_t)rank, "no answer");
+	if (answer->status == -ESTALE) {
+		e->peers[rank].states_stale = true;
+		c->stale = true;
+	} else if (answer->status && !c->result) {
+		c->result = answer->status;
+	}
+	return false;
+}
+
+static void send_items(struct engine *e, struct commit *c)
+{
+	while (c->sent < c->nitems && c->outstanding < NODE_STAGE_WINDOW && !c->result && !c->stale) {
+		const struct item *item = &c->items[c->sent];
+		const struct states *states = e->peers[item->rank].states;
+		struct wire_stage stage = { { c->transaction[0], c->transaction[1] },
+					    states ? states->epoch : 0, item->row, item->size,
+					    item->offset };
+		int rc = states ? rpc_call(e, item->rank, WIRE_STAGE, &stage, item->data, item->size,
+					   on_staged, c, item->rank) : -EIO;
+
+		if (rc == -EAGAIN)
+			return;
+		if (rc) {
+			c->result = rc;
+			return;
+		}
+		c->sent++;
+		c->outstanding++;
+	}
+}
+
+static bool on_decided(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct commit *c = owner;
+	struct wire_applied applied = { .status = answer->status };
+	bool more = answer->type == WIRE_ACK && !answer->status && c->wait_applied;
+
+	if (more)
+		return true;
+	if (!answer->status && answer->type == WIRE_APPLIED)
+		memcpy(&applied, answer->body, sizeof(applied));
+	if (applied.status && !c->result) {
+		c->result = applied.status > 0 ? -EIO : applied.status;
+		log_warn("rank %llu did not apply an edit that others may have: %s",
+			 (unsigned long long)rank, strerror(-c->result));
+	}
+	c->ended++;
+	return false;
+}
+
+static void decide(struct engine *e, struct commit *c)
+{
+	struct wire_decide decide = { { c->transaction[0], c->transaction[1] }, 1, 0 };
+
+	c->phase = COMMIT_DECIDE;
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		int rc = c->involved[rank] ? rpc_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_decided, c,
+						      rank) : 0;
+
+		if (rc) {
+			c->ended++;
+			if (!c->result)
+				c->result = rc == -EAGAIN ? -EIO : rc;
+		}
+	}
+}
+
+static void turn_plan(struct engine *e, struct commit *c, uint64_t now)
+{
+	int rc = plan_items(e, c);
+
+	if (rc == -EAGAIN)
+		c->result = now >= c->progress_ms + e->timeout_ms ? -ETIMEDOUT : 0;
+	else if (rc)
+		c->result = rc;
+	else
+		c->phase = COMMIT_STAGE;
+}
+
+static void plan_again(struct engine *e, struct commit *c)
+{
+	forget_everywhere(e, c);
+	c->stale = false;
+	c->phase = COMMIT_PLAN;
+	if (++c->restarts > RESTARTS_MAX)
+		c->result = -EIO;
+}
+
+static void turn_stage(struct engine *e, struct commit *c)
+{
+	if (c->stale && !c->result) {
+		plan_again(e, c);
+		return;
+	}
+	send_items(e, c);
+	if (!c->result && !c->stale && c->sent == c->nitems && !c->outstanding)
+		decide(e, c);
+}
+
+/* True: it is over. */
+static bool turn_commit(struct engine *e, struct commit *c, uint64_t now)
+{
+	if (c->phase == COMMIT_PLAN && !c->cancelled && !c->result)
+		turn_plan(e, c, now);
+	if (c->phase == COMMIT_STAGE && !c->cancelled && !c->result)
+		turn_stage(e, c);
+	if (c->phase != COMMIT_DECIDE && (c->cancelled || c->result)) {
+		forget_everywhere(e, c);
+		c->result = c->result ? c->result : -ECANCELED;
+		return true;
+	}
+	if (c->phase != COMMIT_DECIDE)
+		return false;
+	if (c->cancelled && !c->result && c->ended < c->nranks) {
+		log_warn("an edit was interrupted after it was decided: it will be applied");
+		rpc_forget(e, c);
+		c->result = -ECANCELED;
+		return true;
+	}
+	return c->ended >= c->nranks;
+}
+
+void writes_turn(struct engine *e, uint64_t now, struct commit **finished)
+{
+	for (struct commit **at = &e->commits; *at;) {
+		struct commit *c = *at;
+
+		if (!turn_commit(e, c, now)) {
+			at = &c->next;
+			continue;
+		}
+		*at = c->next;
+		c->next = *finished;
+		*finished = c;
+		atomic_fetch_add(&e->edit_count, 1);
+		atomic_fetch_add_explicit(c->result ? &e->counters.write_errors : &e->counters.writes, 1,
+					  memory_order_relaxed);
+		atomic_fetch_add_explicit(&e->counters.write_bytes, c->result ? 0 : c->bytes,
+					  memory_order_relaxed);
+	}
+}
+
+void writes_finish(struct commit *finished)
+{
+	struct commit *next;
+
+	for (struct commit *c = finished; c; c = next) {
+		next = c->next;
+		c->write->done(c->write, c->result);
+		commit_free(c);
+	}
+}
+
+void writes_describe(struct engine *e, FILE *out)
+{
+	static const char *const phases[] = { "finding holders", "staging", "waiting for a boundary" };
+
+	for (const struct commit *c = e->commits; c; c = c->next)
+		fprintf(out, "commit %s %s bytes %llu: %s, %u of %u ranks done\n",
+			c->address.kind == ENGINE_PARAM ? catalog_name(e->catalog, c->address.param) : "-",
+			c->address.key, (unsigned long long)c->bytes, phases[c->phase], c->ended, c->nranks);
+}
+
+void writes_abandon(struct engine *e)
+{
+	for (struct commit *c = e->commits; c; c = c->next)
+		c->result = -ECANCELED;
+	writes_finish(e->commits);
+	e->commits = NULL;
+}
+
+/* ---- the door ---- */
+
+static int commit_new(struct engine *e, struct engine_write *write, bool wait_applied, struct commit **out)
+{
+	struct commit *c = calloc(1, sizeof(*c));
+	int rc;
+
+	if (!c)
+		return -ENOMEM;
+	rc = add_sources(e, c, write);
+	if (rc) {
+		commit_free(c);
+		return rc;
+	}
+	c->write = write;
+	c->address = write->file->address;
+	c->wait_applied = wait_applied;
+	c->transaction[0] = e->writer_id;
+	c->progress_ms = monotonic_ms();
+	*out = c;
+	return 0;
+}
+
+void writes_start(struct engine *e, struct engine_write *write, bool wait_applied)
+{
+	struct commit *c;
+	int rc = commit_new(e, write, wait_applied, &c);
+
+	if (rc) {
+		write->done(write, rc);
+		return;
+	}
+	pthread_mutex_lock(&e->lock);
+	c->next = e->commits;
+	e->commits = c;
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
+
+void engine_write(struct engine *e, struct engine_write *write)
+{
+	if (!e->writable)
+		write->done(write, -EROFS);
+	else
+		writes_start(e, write, true);
+}
+
+void engine_write_cancel(struct engine *e, struct engine_write *write)
+{
+	pthread_mutex_lock(&e->lock);
+	for (struct commit *c = e->commits; c; c = c->next)
+		if (c->write == write)
+			c->cancelled = true;
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
