@@ -4,6 +4,7 @@
 #include "engine/transport-curve.h"
 
 #include "engine/log.h"
+#include "engine/transport-socket.h"
 
 #include <errno.h>
 #include <string.h>
@@ -42,9 +43,9 @@ int transport_curve_open(struct transport_curve *c, void *context,
 	if (rc)
 		return rc;
 	c->questions = zmq_socket(context, ZMQ_REP);
-	rc = c->questions ? 0 : -errno;
+	rc = c->questions ? 0 : transport_socket_error();
 	if (!rc && zmq_bind(c->questions, "inproc://zeromq.zap.01"))
-		rc = -errno;
+		rc = transport_socket_error();
 	if (rc)
 		transport_curve_close(c);
 	return rc;
@@ -62,7 +63,7 @@ int transport_curve_serve(const struct transport_curve *c, void *socket)
 	if (zmq_setsockopt(socket, ZMQ_CURVE_SERVER, &(int){ 1 }, sizeof(int)) ||
 	    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, c->secret_text, TRANSPORT_CURVE_TEXT) ||
 	    zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "fragfs", strlen("fragfs")))
-		return -errno;
+		return transport_socket_error();
 	return 0;
 }
 
@@ -71,7 +72,7 @@ int transport_curve_join(const struct transport_curve *c, void *socket)
 	if (zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, c->public_text, TRANSPORT_CURVE_TEXT) ||
 	    zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, c->public_text, TRANSPORT_CURVE_TEXT) ||
 	    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, c->secret_text, TRANSPORT_CURVE_TEXT))
-		return -errno;
+		return transport_socket_error();
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/fork.h"
 #include "engine/log.h"
+#include "engine/transport-socket.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -33,10 +34,10 @@ int transport_watch_open(struct transport_watch *w, void *context, void *socket,
 	snprintf(endpoint, sizeof(endpoint), "inproc://watch-%s", name);
 	*w = (struct transport_watch){ .listening = listening };
 	if (zmq_socket_monitor(socket, endpoint, OPENED | REFUSED))
-		return -errno;
+		return transport_socket_error();
 	w->events = zmq_socket(context, ZMQ_PAIR);
 	if (!w->events || zmq_connect(w->events, endpoint)) {
-		rc = -errno;
+		rc = transport_socket_error();
 		transport_watch_close(w);
 	}
 	return rc;

@@ -4,20 +4,16 @@
 #include "engine/transport.h"
 
 #include "engine/fork.h"
-#include "engine/log.h"
 #include "engine/transport-curve.h"
 #include "engine/transport-peers.h"
+#include "engine/transport-socket.h"
 #include "engine/transport-watch.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <zmq.h>
 
 /* Two ROUTER sockets: `in` is bound, and libzmq numbers who connects to it; `out` connects, and we
@@ -27,21 +23,7 @@
  * at their socket.  What may have been looked at and not been taken is kept in `event`.
  */
 enum {
-	DESCRIPTORS = 32,   /* what libzmq needs to start; it aborts where it gets none */
-	PORT_FIRST = 20000, /* below the kernel's ephemeral ports */
-	PORT_LAST = 32767,
-	PORT_TRIES = 256,
-	LINGER_MS = 100, /* on close, for what was sent just before */
-	HANDSHAKE_MS = 10000,
-	CONNECT_MS = 3000,
-	RECONNECT_MS = 50, /* at first, doubled up to */
-	RECONNECT_MAX_MS = 1000,
-	HEARTBEAT_MS = 5000, /* finds cut lines; the engine's own find dead peers */
-	HEARTBEAT_TIMEOUT_MS = 20000,
-	BACKLOG = 4096,
-	CURVE_OVERHEAD = 64, /* bytes of an encrypted message, at most */
-	ROUTER_ID = 5,       /* 0 and libzmq's number */
-	ADDRESS_MAX = 255,
+	ROUTER_ID = 5, /* bytes: 0 and libzmq's number */
 };
 
 /* What we call a connection of `out`. */
@@ -64,58 +46,10 @@ struct transport {
 	int epoll;
 	int event;
 	bool awake; /* event is set */
-	char address[ADDRESS_MAX + 1];
+	char address[TRANSPORT_ADDRESS];
 };
 
-static int zmq_error(void)
-{
-	switch (errno) {
-	case ENODEV:
-		return -EADDRNOTAVAIL;
-	case EPROTONOSUPPORT:
-	case ENOCOMPATPROTO:
-		return -EINVAL;
-	case EHOSTUNREACH:
-		return -ENOTCONN;
-	default:
-		return errno < ZMQ_HAUSNUMERO ? -errno : -EIO;
-	}
-}
-
 /* ---- open ---- */
-
-static int set_int(void *socket, int option, int value)
-{
-	return zmq_setsockopt(socket, option, &value, sizeof(value)) ? zmq_error() : 0;
-}
-
-static int set_options(void *socket, const struct transport_config *config)
-{
-	int queue = config->queue_max ? (int)u64_min(config->queue_max, INT32_MAX) : 1000;
-	const struct {
-		int option, value;
-	} options[] = {
-		{ ZMQ_LINGER, LINGER_MS },
-		{ ZMQ_SNDHWM, queue },
-		{ ZMQ_RCVHWM, queue },
-		{ ZMQ_IPV6, 0 },
-		{ ZMQ_ROUTER_MANDATORY, 1 },
-		{ ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS },
-		{ ZMQ_CONNECT_TIMEOUT, CONNECT_MS },
-		{ ZMQ_RECONNECT_IVL, RECONNECT_MS },
-		{ ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS },
-		{ ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS },
-		{ ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS },
-		{ ZMQ_HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS },
-		{ ZMQ_BACKLOG, BACKLOG },
-	};
-	int64_t size = TRANSPORT_MESSAGE_MAX + CURVE_OVERHEAD;
-	int rc = zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &size, sizeof(size)) ? zmq_error() : 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(options) && !rc; i++)
-		rc = set_int(socket, options[i].option, options[i].value);
-	return rc;
-}
 
 static int watch_fd(struct transport *t, int fd)
 {
@@ -130,26 +64,8 @@ static int watch_socket(struct transport *t, void *socket)
 	int fd;
 
 	if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size))
-		return zmq_error();
+		return transport_socket_error();
 	return watch_fd(t, fd);
-}
-
-static int check_descriptors(void)
-{
-	int fds[DESCRIPTORS], n = 0, rc = 0;
-
-	while (n < DESCRIPTORS && !rc) {
-		fds[n] = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
-		if (fds[n] < 0)
-			fds[n] = eventfd(0, EFD_CLOEXEC); /* stdin is closed */
-		if (fds[n] < 0)
-			rc = -errno;
-		else
-			n++;
-	}
-	while (n)
-		close(fds[--n]);
-	return rc;
 }
 
 static int open_events(struct transport *t)
@@ -170,11 +86,11 @@ static int open_context(struct transport *t, const struct transport_config *conf
 {
 	t->context = zmq_ctx_new();
 	if (!t->context)
-		return zmq_error();
+		return transport_socket_error();
 	if (zmq_ctx_set(t->context, ZMQ_IO_THREADS, 1) ||
 	    zmq_ctx_set(t->context, ZMQ_MAX_SOCKETS, 16) ||
 	    zmq_ctx_set(t->context, ZMQ_IPV6, 0))
-		return zmq_error();
+		return transport_socket_error();
 	if (!config->key)
 		return 0;
 	return transport_curve_open(&t->curve, t->context, config->key);
@@ -186,10 +102,7 @@ static int open_socket(struct transport *t, const struct transport_config *confi
 	bool listening = watch == &t->watch_in;
 	int rc;
 
-	*socket = zmq_socket(t->context, ZMQ_ROUTER);
-	if (!*socket)
-		return zmq_error();
-	rc = set_options(*socket, config);
+	rc = transport_socket_open(t->context, config, socket);
 	if (!rc && config->key)
 		rc = listening ? transport_curve_serve(&t->curve, *socket)
 			       : transport_curve_join(&t->curve, *socket);
@@ -201,68 +114,9 @@ static int open_socket(struct transport *t, const struct transport_config *confi
 	return rc ? rc : watch_socket(t, watch->events);
 }
 
-static int bind_exactly(void *socket, const char *host, unsigned port)
-{
-	char endpoint[ADDRESS_MAX + 16];
-
-	snprintf(endpoint, sizeof(endpoint), "%s:%u", host, port);
-	return zmq_bind(socket, endpoint) ? zmq_error() : 0;
-}
-
-static int bind_anywhere(void *socket, const char *host)
-{
-	int rc = -EADDRINUSE;
-
-	for (int i = 0; i < PORT_TRIES && rc == -EADDRINUSE; i++) {
-		uint16_t random;
-
-		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-			return -errno;
-		rc = bind_exactly(socket, host,
-				  PORT_FIRST + random % (PORT_LAST + 1 - PORT_FIRST));
-	}
-	return rc;
-}
-
-/* "tcp://HOST[:PORT]" -> "tcp://HOST" and the port, 0 where it is absent. */
-static int parse_address(const char *address, char host[ADDRESS_MAX + 1], unsigned *port)
-{
-	const char *name = address + strlen("tcp://"), *colon = strrchr(address, ':');
-	char *end;
-
-	if (strncmp(address, "tcp://", strlen("tcp://")) || strlen(address) > ADDRESS_MAX)
-		return -EINVAL;
-	if (colon < name)
-		colon = address + strlen(address);
-	if (colon == name)
-		return -EINVAL;
-	snprintf(host, ADDRESS_MAX + 1, "%.*s", (int)(colon - address), address);
-	*port = 0;
-	if (!*colon)
-		return 0;
-	if (colon[1] < '0' || colon[1] > '9')
-		return -EINVAL;
-	*port = (unsigned)strtoul(colon + 1, &end, 10);
-	return *end || *port > 65535 ? -EINVAL : 0;
-}
-
-static int bind_socket(struct transport *t, const char *address)
-{
-	char host[ADDRESS_MAX + 1];
-	size_t size = sizeof(t->address);
-	unsigned port;
-	int rc = parse_address(address, host, &port);
-
-	if (!rc)
-		rc = port ? bind_exactly(t->in, host, port) : bind_anywhere(t->in, host);
-	if (rc)
-		return rc;
-	return zmq_getsockopt(t->in, ZMQ_LAST_ENDPOINT, t->address, &size) ? zmq_error() : 0;
-}
-
 static int open_all(struct transport *t, const struct transport_config *config)
 {
-	int rc = check_descriptors();
+	int rc = transport_socket_check_descriptors();
 
 	if (!rc)
 		rc = open_events(t);
@@ -275,7 +129,7 @@ static int open_all(struct transport *t, const struct transport_config *config)
 	if (!rc && config->bind)
 		rc = open_socket(t, config, &t->in, &t->watch_in);
 	if (!rc && config->bind)
-		rc = bind_socket(t, config->bind);
+		rc = transport_socket_bind(t->in, config->bind, t->address);
 	return rc;
 }
 
@@ -403,18 +257,18 @@ static int connect_out(struct transport *t, const struct transport_peer *peer)
 
 	if (zmq_setsockopt(t->out, ZMQ_CONNECT_ROUTING_ID, &id, sizeof(id)) ||
 	    zmq_connect(t->out, peer->address))
-		return zmq_error();
+		return transport_socket_error();
 	wake_if_readable(t, t->out);
 	return 0;
 }
 
 static int transport_zmq_connect(struct transport *t, const char *address, uint32_t *number)
 {
-	char host[ADDRESS_MAX + 1];
+	char host[TRANSPORT_ADDRESS];
 	struct transport_peer *peer;
 	unsigned port;
 	bool fresh;
-	int rc = parse_address(address, host, &port);
+	int rc = transport_socket_parse(address, host, &port);
 
 	if (rc || !port)
 		return -EINVAL;
@@ -430,17 +284,23 @@ static int transport_zmq_connect(struct transport *t, const char *address, uint3
 	return rc;
 }
 
+/* Also who refused us or spoke another protocol: libzmq does not try that one again. */
+static void forget(struct transport *t, struct transport_peer *peer)
+{
+	if (peer->outbound) {
+		zmq_disconnect(t->out, peer->address);
+		wake_if_readable(t, t->out);
+	}
+	transport_peers_remove(&t->peers, peer);
+}
+
 static void transport_zmq_disconnect(struct transport *t, uint32_t number)
 {
 	struct transport_peer *peer = transport_peers_get(&t->peers, number);
 
 	if (!peer || (peer->outbound && --peer->refs))
 		return;
-	if (peer->outbound) {
-		zmq_disconnect(t->out, peer->address);
-		wake_if_readable(t, t->out);
-	}
-	transport_peers_remove(&t->peers, peer);
+	forget(t, peer);
 }
 
 /* ---- send ---- */
@@ -478,7 +338,7 @@ static int send_id(struct transport *t, const struct transport_peer *peer)
 		else
 			rc = zmq_send(t->in, in, sizeof(in), ZMQ_SNDMORE | ZMQ_DONTWAIT);
 	} while (rc < 0 && errno == EINTR);
-	return rc < 0 ? zmq_error() : 0;
+	return rc < 0 ? transport_socket_error() : 0;
 }
 
 static int send_message(struct transport *t, struct transport_peer *peer,
@@ -494,7 +354,9 @@ static int send_message(struct transport *t, struct transport_peer *peer,
 	if (!rc) {
 		fill(&message, parts, nparts);
 		do {
-			rc = zmq_msg_send(&message, socket, ZMQ_DONTWAIT) < 0 ? zmq_error() : 0;
+			rc = zmq_msg_send(&message, socket, ZMQ_DONTWAIT) < 0
+				     ? transport_socket_error()
+				     : 0;
 		} while (rc == -EINTR);
 	}
 	zmq_msg_close(&message);
@@ -515,8 +377,8 @@ static int transport_zmq_send(struct transport *t, uint32_t number, const struct
 	if (!peer)
 		return -ENOTCONN;
 	rc = send_message(t, peer, parts, nparts, size);
-	if (rc == -ENOTCONN && !peer->outbound)
-		transport_peers_remove(&t->peers, peer);
+	if (rc == -ENOTCONN)
+		forget(t, peer);
 	return rc;
 }
 
@@ -524,7 +386,7 @@ static int transport_zmq_send(struct transport *t, uint32_t number, const struct
 
 struct received {
 	size_t id_size;
-	uint8_t id[ADDRESS_MAX];
+	uint8_t id[255];
 	zmq_msg_t body;
 	bool whole; /* one part, not too large */
 };

@@ -74,7 +74,9 @@ struct transport_ops {
 	void (*disconnect)(struct transport *t, uint32_t peer);
 
 	/* Sends the parts, copied, as one message of at most TRANSPORT_MESSAGE_MAX bytes.
-	 * -EAGAIN: the peer's queue is full; -EMSGSIZE; -ENOTCONN: no such peer.
+	 * -EAGAIN: the peer's queue is full; -EMSGSIZE; -ENOMEM; -ENOTCONN: no such peer, or
+	 * it left, or it refused our key or speaks another protocol: its number is void now,
+	 * connect anew.
 	 */
 	int (*send)(struct transport *t, uint32_t peer, const struct iovec *parts, unsigned nparts);
 

@@ -290,6 +290,49 @@ START_TEST(who_knows_the_public_key_only_does_not_get_in)
 }
 END_TEST
 
+/* Someone who serves something else at the address that we were given. */
+START_TEST(who_answers_garbage_can_be_connected_anew)
+{
+	struct sockaddr_in name = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t size = sizeof(name);
+	int server = socket(AF_INET, SOCK_STREAM, 0), fd, rc;
+	uint64_t deadline = monotonic_ms() + WAIT_MS;
+	uint8_t garbage[4096];
+	uint32_t peer, anew;
+	char address[64];
+	unsigned seed = 1;
+
+	ck_assert_int_eq(bind(server, (struct sockaddr *)&name, size), 0);
+	ck_assert_int_eq(listen(server, 1), 0);
+	getsockname(server, (struct sockaddr *)&name, &size);
+	snprintf(address, sizeof(address), "tcp://127.0.0.1:%d", ntohs(name.sin_port));
+	side_open(&sides[0], &variants[CURVE]);
+	ck_assert_int_eq(transport_zmq.connect(sides[0].t, address, &peer), 0);
+	fd = accept(server, NULL, NULL);
+	ck_assert_int_ge(fd, 0);
+	fill_garbage(3, garbage, sizeof(garbage), &seed); /* another mechanism */
+	ck_assert_int_gt(send(fd, garbage, sizeof(garbage), MSG_NOSIGNAL), 0);
+	while ((rc = side_send(&sides[0], peer, "x", 1)) != -ENOTCONN) {
+		ck_assert(!rc || rc == -EAGAIN);
+		ck_assert_uint_lt(monotonic_ms(), deadline);
+		sides_poll(sides, 1, 10);
+	}
+	close(fd);
+	close(server);
+	side_open_with(&sides[1], &variants[CURVE],
+		       (struct transport_config){ .bind = address });
+	ck_assert_int_eq(transport_zmq.connect(sides[0].t, address, &anew), 0);
+	ck_assert_uint_ne(anew, peer);
+	ck_assert_int_eq(side_send(&sides[0], anew, "good", 4), 0);
+	sides_wait(sides, 2, 1, 1);
+	ck_assert_mem_eq(sides[1].data, "good", 4);
+	ck_assert_int_eq(sides[0].count, 0);
+	side_close(&sides[0]);
+	side_close(&sides[1]);
+}
+END_TEST
+
 /* A plain peer that speaks ZMTP well, and yet is none of us. */
 START_TEST(messages_of_another_shape_are_dropped)
 {
@@ -487,6 +530,9 @@ START_TEST(a_forked_child_may_close_and_open_its_own)
 	if (!pid) {
 		side_close(&sides[0]);
 		side_close(&sides[1]);
+#ifdef __SANITIZE_THREAD__
+		_exit(0); /* it lets no child start threads */
+#endif
 		side_open(&sides[2], &variants[CURVE]);
 		side_open(&sides[3], &variants[CURVE]);
 		ck_assert_int_eq(
@@ -524,6 +570,7 @@ int main(void)
 	tcase_add_test(t, who_has_a_key_does_not_get_into_a_plain_one);
 	tcase_add_test(t, who_has_another_key_does_not_get_in);
 	tcase_add_test(t, who_knows_the_public_key_only_does_not_get_in);
+	tcase_add_test(t, who_answers_garbage_can_be_connected_anew);
 	tcase_add_test(t, messages_of_another_shape_are_dropped);
 	tcase_add_test(t, its_threads_take_no_signals);
 	tcase_add_test(t, too_few_descriptors_are_an_error);

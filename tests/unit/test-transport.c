@@ -3,7 +3,7 @@
 
 #include "tests/unit/transports.h"
 
-#include <stdio.h>
+#include <pthread.h>
 
 static struct side sides[SIDES_MAX];
 static int nsides;
@@ -351,6 +351,35 @@ START_TEST(no_wakeup_is_lost_while_both_send)
 }
 END_TEST
 
+static void *play(void *arg)
+{
+	struct side *s = arg;
+
+	sides_wait(s, 1, 0, 510);
+	return NULL;
+}
+
+START_TEST(each_may_have_a_thread_of_its_own)
+{
+	struct volley volley[4];
+	pthread_t thread[4];
+
+	open_sides(_i, 4);
+	for (int i = 0; i < 4; i++) {
+		volley[i] = (struct volley){ side_connect(&sides[i], &sides[i ^ 1]), 500 };
+		sides[i].arg = &volley[i];
+		sides[i].received = hit_back;
+		for (uint32_t j = 0; j < 10; j++)
+			send_surely(&sides[i], volley[i].peer, &j, sizeof(j));
+	}
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&thread[i], NULL, play, &sides[i]), 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	close_sides();
+}
+END_TEST
+
 START_TEST(no_more_peers_than_peers_max)
 {
 	uint32_t peer[4];
@@ -418,6 +447,7 @@ int main(void)
 		what_is_no_address_is_refused,
 		the_descriptor_stays_readable_until_all_is_taken,
 		no_wakeup_is_lost_while_both_send,
+		each_may_have_a_thread_of_its_own,
 		no_more_peers_than_peers_max,
 		who_was_heard_least_recently_makes_room,
 	};

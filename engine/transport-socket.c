@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/transport-socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <zmq.h>
+
+enum {
+	DESCRIPTORS = 32,   /* what libzmq needs to start; it aborts where it gets none */
+	PORT_FIRST = 20000, /* below the kernel's ephemeral ports */
+	PORT_LAST = 32767,
+	PORT_TRIES = 256,
+	LINGER_MS = 100, /* on close, for what was sent just before */
+	HANDSHAKE_MS = 10000,
+	CONNECT_MS = 3000,
+	RECONNECT_MS = 50, /* at first, doubled up to */
+	RECONNECT_MAX_MS = 1000,
+	HEARTBEAT_MS = 5000, /* finds cut lines; the engine's own find dead peers */
+	HEARTBEAT_TIMEOUT_MS = 20000,
+	BACKLOG = 4096,
+	CURVE_OVERHEAD = 64, /* bytes of an encrypted message, at most */
+};
+
+int transport_socket_error(void)
+{
+	switch (errno) {
+	case ENODEV:
+		return -EADDRNOTAVAIL;
+	case EPROTONOSUPPORT:
+	case ENOCOMPATPROTO:
+		return -EINVAL;
+	case EHOSTUNREACH:
+		return -ENOTCONN;
+	default:
+		return errno < ZMQ_HAUSNUMERO ? -errno : -EIO;
+	}
+}
+
+static int set_int(void *socket, int option, int value)
+{
+	return zmq_setsockopt(socket, option, &value, sizeof(value)) ? transport_socket_error()
+								     : 0;
+}
+
+static int set_options(void *socket, const struct transport_config *config)
+{
+	int queue = config->queue_max ? (int)u64_min(config->queue_max, INT32_MAX) : 1000;
+	const struct {
+		int option, value;
+	} options[] = {
+		{ ZMQ_LINGER, LINGER_MS },
+		{ ZMQ_SNDHWM, queue },
+		{ ZMQ_RCVHWM, queue },
+		{ ZMQ_IPV6, 0 },
+		{ ZMQ_ROUTER_MANDATORY, 1 },
+		{ ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS },
+		{ ZMQ_CONNECT_TIMEOUT, CONNECT_MS },
+		{ ZMQ_RECONNECT_IVL, RECONNECT_MS },
+		{ ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS },
+		{ ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS },
+		{ ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS },
+		{ ZMQ_HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS },
+		{ ZMQ_BACKLOG, BACKLOG },
+	};
+	int64_t size = TRANSPORT_MESSAGE_MAX + CURVE_OVERHEAD;
+	int rc = zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &size, sizeof(size))
+			 ? transport_socket_error()
+			 : 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(options) && !rc; i++)
+		rc = set_int(socket, options[i].option, options[i].value);
+	return rc;
+}
+
+int transport_socket_check_descriptors(void)
+{
+	int fds[DESCRIPTORS], n = 0, rc = 0;
+
+	while (n < DESCRIPTORS && !rc) {
+		fds[n] = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+		if (fds[n] < 0)
+			fds[n] = eventfd(0, EFD_CLOEXEC); /* stdin is closed */
+		if (fds[n] < 0)
+			rc = -errno;
+		else
+			n++;
+	}
+	while (n)
+		close(fds[--n]);
+	return rc;
+}
+
+static int bind_exactly(void *socket, const char *host, unsigned port)
+{
+	char endpoint[TRANSPORT_ADDRESS + 16];
+
+	snprintf(endpoint, sizeof(endpoint), "%s:%u", host, port);
+	return zmq_bind(socket, endpoint) ? transport_socket_error() : 0;
+}
+
+static int bind_anywhere(void *socket, const char *host)
+{
+	int rc = -EADDRINUSE;
+
+	for (int i = 0; i < PORT_TRIES && rc == -EADDRINUSE; i++) {
+		uint16_t random;
+
+		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+			return -errno;
+		rc = bind_exactly(socket, host,
+				  PORT_FIRST + random % (PORT_LAST + 1 - PORT_FIRST));
+	}
+	return rc;
+}
+
+/* "tcp://HOST[:PORT]" -> "tcp://HOST" and the port, 0 where it is absent. */
+int transport_socket_parse(const char *address, char host[TRANSPORT_ADDRESS], unsigned *port)
+{
+	const char *name = address + strlen("tcp://"), *colon = strrchr(address, ':');
+	char *end;
+
+	if (strncmp(address, "tcp://", strlen("tcp://")) ||
+	    strlen(address) >= TRANSPORT_ADDRESS)
+		return -EINVAL;
+	if (colon < name)
+		colon = address + strlen(address);
+	if (colon == name)
+		return -EINVAL;
+	snprintf(host, TRANSPORT_ADDRESS, "%.*s", (int)(colon - address), address);
+	*port = 0;
+	if (!*colon)
+		return 0;
+	if (colon[1] < '0' || colon[1] > '9')
+		return -EINVAL;
+	*port = (unsigned)strtoul(colon + 1, &end, 10);
+	return *end || *port > 65535 ? -EINVAL : 0;
+}
+
+int transport_socket_bind(void *socket, const char *address, char bound[TRANSPORT_ADDRESS])
+{
+	char host[TRANSPORT_ADDRESS];
+	size_t size = TRANSPORT_ADDRESS;
+	unsigned port;
+	int rc = transport_socket_parse(address, host, &port);
+
+	if (!rc)
+		rc = port ? bind_exactly(socket, host, port) : bind_anywhere(socket, host);
+	if (rc)
+		return rc;
+	return zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size)
+		       ? transport_socket_error()
+		       : 0;
+}
+
+int transport_socket_open(void *context, const struct transport_config *config, void **socket)
+{
+	int rc;
+
+	*socket = zmq_socket(context, ZMQ_ROUTER);
+	if (!*socket)
+		return transport_socket_error();
+	rc = set_options(*socket, config);
+	if (rc) {
+		zmq_close(*socket);
+		*socket = NULL;
+	}
+	return rc;
+}
