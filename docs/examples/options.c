@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options.h"
+
+#include "model.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct number {
+	const char *name;
+	size_t field;
+	uint64_t usual, min, max;
+	const char *help;
+} numbers[] = {
+#define NUMBER(name, field, ...)                                                               \
+	{                                                                                      \
+		name, offsetof(struct options, field), __VA_ARGS__                             \
+	}
+	NUMBER("stage", stage, 2, 0, 3, "ZeRO stage"),
+	NUMBER("steps", steps, 300, 0, UINT64_MAX, "steps to train"),
+	NUMBER("batch", batch, 32, 1, 1 << 20, "samples of each rank in a step"),
+	NUMBER("hidden", hidden, 101, 1, MODEL_HIDDEN_MAX, "width of the hidden layers"),
+	NUMBER("seed", seed, 1, 0, UINT64_MAX, "of the first weights and of the samples"),
+	NUMBER("every", every, 10, 1, UINT64_MAX, "steps between two lines"),
+	NUMBER("pause-ms", pause_ms, 0, 0, 3600000, "rest between steps"),
+};
+
+enum { NNUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
+enum { OPTION_TEXT = NNUMBERS, OPTION_FOREVER, OPTION_QUIET, OPTION_HELP, NOPTIONS };
+
+static uint64_t *field(struct options *o, const struct number *n)
+{
+	return (uint64_t *)((char *)o + n->field);
+}
+
+static uint64_t number_read(const struct number *n, const char *text)
+{
+	unsigned long long value;
+	char *end;
+
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno || end == text || *end || *text == '-' || value < n->min || value > n->max) {
+		fprintf(stderr, "train: --%s %s: not a number from %llu to %llu\n", n->name,
+			text, (unsigned long long)n->min, (unsigned long long)n->max);
+		exit(2);
+	}
+	return value;
+}
+
+static void usage(FILE *to)
+{
+	fprintf(to, "usage: train [OPTION]...\n");
+	for (int i = 0; i < NNUMBERS; i++)
+		fprintf(to, "  --%s N%*s %s (%llu)\n", numbers[i].name,
+			(int)(10 - strlen(numbers[i].name)), "", numbers[i].help,
+			(unsigned long long)numbers[i].usual);
+	fprintf(to,
+		"  --text FILE    what to learn (%s)\n"
+		"  --forever      train until SIGTERM or SIGINT\n"
+		"  --quiet        no lines of steps\n"
+		"Rank and world are the launcher's (RANK, WORLD_SIZE); without one, alone.\n",
+		TRAIN_TEXT);
+}
+
+static void defaults(struct options *o)
+{
+	*o = (struct options){ .text = TRAIN_TEXT };
+	for (int i = 0; i < NNUMBERS; i++)
+		*field(o, &numbers[i]) = numbers[i].usual;
+}
+
+static void take(struct options *o, int which)
+{
+	if (which >= 0 && which < NNUMBERS) {
+		*field(o, &numbers[which]) = number_read(&numbers[which], optarg);
+	} else if (which == OPTION_TEXT) {
+		o->text = optarg;
+	} else if (which == OPTION_FOREVER) {
+		o->forever = true;
+	} else if (which == OPTION_QUIET) {
+		o->quiet = true;
+	} else {
+		usage(which == OPTION_HELP ? stdout : stderr);
+		exit(which == OPTION_HELP ? 0 : 2);
+	}
+}
+
+void options_read(struct options *o, int argc, char **argv)
+{
+	struct option options[NOPTIONS + 1] = {
+		[OPTION_TEXT] = { "text", required_argument, NULL, OPTION_TEXT },
+		[OPTION_FOREVER] = { "forever", no_argument, NULL, OPTION_FOREVER },
+		[OPTION_QUIET] = { "quiet", no_argument, NULL, OPTION_QUIET },
+		[OPTION_HELP] = { "help", no_argument, NULL, OPTION_HELP },
+	};
+	int which;
+
+	for (int i = 0; i < NNUMBERS; i++)
+		options[i] = (struct option){ numbers[i].name, required_argument, NULL, i };
+	defaults(o);
+	while ((which = getopt_long(argc, argv, "", options, NULL)) != -1)
+		take(o, which);
+	if (optind < argc) {
+		fprintf(stderr, "train: %s: no argument is expected\n", argv[optind]);
+		exit(2);
+	}
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct options {
+	uint64_t stage;
+	uint64_t steps;
+	uint64_t seed;
+	uint64_t batch; /* samples of one rank */
+	uint64_t hidden;
+	uint64_t every; /* steps between two lines */
+	uint64_t pause_ms;
+	const char *text;
+	bool forever;
+	bool quiet;
+};
+
+/* Exits where the command line asks for help (0) or cannot be understood (2). */
+void options_read(struct options *o, int argc, char **argv);
+
+#endif

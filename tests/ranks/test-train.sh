@@ -1,0 +1,71 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Four processes of docs/examples/train: the loss falls, and all stages compute the same losses; a
+# signal to one rank stops all; alone it trains too, also when the engine cannot be had.
+# shellcheck disable=SC2086 # lists of process ids are split where they are used
+set -u
+cd "$TMPDIR" || exit 99
+train=$top_builddir/docs/examples/train
+ranks=
+trap 'kill -KILL $ranks 2>/dev/null' EXIT
+trap 'exit 143' TERM INT
+
+fail() {
+	echo "$*"
+	for log in *.log; do
+		echo "$log: $(tail -n 2 "$log")"
+	done
+	exit 1
+}
+
+start() { # start WORLD NAME OPTION...
+	world=$1 name=$2 rank=0 ranks=
+	shift 2
+	while [ $rank -lt "$world" ]; do
+		RANK=$rank WORLD_SIZE=$world FRAG_RDZV=file:$TMPDIR/$name.rendezvous \
+			"$train" --hidden 53 "$@" >"$name.$rank.log" 2>&1 &
+		ranks="$ranks $!"
+		rank=$((rank + 1))
+	done
+}
+
+finish() {
+	for pid in $ranks; do
+		wait "$pid" || fail "$name: a rank exited with $?"
+	done
+	ranks=
+}
+
+losses() {
+	awk '$1 == "step" { print $2, $4 }' "$1"
+}
+
+for stage in 0 1 2 3; do
+	start 4 stage$stage --stage $stage --steps 60
+	finish
+	losses stage$stage.0.log >stage$stage
+	[ "$(wc -l <stage$stage)" = 6 ] || fail "stage $stage: not six lines of losses"
+	awk 'NR == 1 { first = $2 } END { exit !($2 < first * 0.85) }' stage$stage ||
+		fail "stage $stage: the loss did not fall"
+	cmp stage0 stage$stage || fail "stage $stage: other losses than stage 0"
+done
+start 3 three --stage 3 --steps 20
+finish
+
+start 4 forever --stage 2 --forever
+tenths=600
+until grep -q '^step ' forever.0.log; do
+	[ $tenths -gt 0 ] || fail "forever: no steps"
+	tenths=$((tenths - 1))
+	sleep 0.1
+done
+kill "${ranks##* }"
+finish
+
+"$train" --steps 20 >alone.log 2>&1 || fail "alone: exit $?"
+[ "$(losses alone.log | wc -l)" = 2 ] || fail "alone: not two lines of losses"
+FRAG_RANK=1 WORLD_SIZE=1 "$train" --steps 20 >refused.log 2>&1 ||
+	fail "without an engine: exit $?"
+grep -q 'nobody will see' refused.log || fail "without an engine: it did not say so"
+[ "$(losses refused.log)" = "$(losses alone.log)" ] ||
+	fail "without an engine: other losses than with one"
