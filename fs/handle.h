@@ -19,7 +19,7 @@ struct fs {
 	void *ready_arg;
 };
 
-struct edit; /* write.h: what was written through one open file */
+struct draft; /* draft.h: what was written through one open file */
 
 struct handle {
 	struct fs *fs;
@@ -28,7 +28,7 @@ struct handle {
 	uint64_t bytes;           /* of the engine's file */
 	char *text;               /* texts, hypers; .npy: the header; else NULL */
 	uint64_t length;          /* of text */
-	struct edit *edit;        /* NULL: opened for reading */
+	struct draft *draft;      /* NULL: opened for reading */
 };
 
 static inline struct handle *handle_of(const struct fuse_file_info *fi)

@@ -5,7 +5,7 @@
 
 #include "fs/state.h"
 #include "fs/text.h"
-#include "fs/write.h"
+#include "fs/draft.h"
 #include "fs/xattr.h"
 
 #include <errno.h>
@@ -123,19 +123,31 @@ static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 
 static int set_size(struct fs *fs, struct node n, uint64_t size, struct fuse_file_info *fi)
 {
-	if (fi && handle_of(fi)->edit)
-		return edit_truncate(handle_of(fi), size);
+	if (fi && handle_of(fi)->draft)
+		return draft_truncate(handle_of(fi), size);
 	return truncate_path(fs, n, size);
+}
+
+/* `cp -p` sets what is there already. */
+static bool changes_owner_or_mode(const struct stat *to, int to_set, const struct stat *now)
+{
+	return ((to_set & FUSE_SET_ATTR_MODE) &&
+		(to->st_mode & 07777) != (now->st_mode & 07777)) ||
+	       ((to_set & FUSE_SET_ATTR_UID) && to->st_uid != now->st_uid) ||
+	       ((to_set & FUSE_SET_ATTR_GID) && to->st_gid != now->st_gid);
 }
 
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set,
 		       struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_of(req);
+	struct stat now;
 	struct node n;
 	int rc = tree_node(&fs->tree, ino, &n);
 
-	if (!rc && (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)))
+	if (!rc)
+		rc = tree_attr(&fs->tree, n, NULL, &now);
+	if (!rc && changes_owner_or_mode(st, to_set, &now))
 		rc = -EPERM;
 	if (!rc && (to_set & FUSE_SET_ATTR_SIZE))
 		rc = set_size(fs, n, (uint64_t)st->st_size, fi);
@@ -282,7 +294,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	fi->fh = (uintptr_t)h;
 	fi->direct_io = 1;
-	fi->noflush = !h->edit;
+	fi->noflush = !h->draft;
 	/* The caller has gone: there will be no release. */
 	if (fuse_reply_open(req, fi) == -ENOENT)
 		state_close(h);
@@ -305,8 +317,8 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 {
 	int64_t n;
 
-	n = handle_of(fi)->edit ? edit_write(handle_of(fi), buf, size, (uint64_t)offset)
-				: -EBADF;
+	n = handle_of(fi)->draft ? draft_write(handle_of(fi), buf, size, (uint64_t)offset)
+				 : -EBADF;
 	if (n < 0)
 		fuse_reply_err(req, (int)-n);
 	else
@@ -315,15 +327,18 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	if (handle_of(fi)->edit)
-		edit_flush(handle_of(fi), req);
+	if (handle_of(fi)->draft)
+		draft_flush(handle_of(fi), req, false);
 	else
 		fuse_reply_err(req, 0);
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	op_flush(req, ino, fi);
+	if (handle_of(fi)->draft)
+		draft_flush(handle_of(fi), req, true);
+	else
+		fuse_reply_err(req, 0);
 }
 
 /* ---- the rest ---- */
@@ -384,7 +399,7 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
 			size_t size, int flags)
 {
-	fuse_reply_err(req, EPERM);
+	fuse_reply_err(req, strncmp(name, "user.", 5) ? EOPNOTSUPP : EPERM);
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)

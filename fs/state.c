@@ -5,7 +5,7 @@
 
 #include "fs/hyper.h"
 #include "fs/text.h"
-#include "fs/write.h"
+#include "fs/draft.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -104,7 +104,7 @@ int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
 	h->node = n;
 	rc = n.kind == NODE_TEXT ? open_text(h) : open_file(h);
 	if (!rc && (flags & O_ACCMODE) != O_RDONLY)
-		rc = edit_new(h, flags);
+		rc = draft_new(h, flags);
 	if (rc) {
 		state_close(h);
 		return rc;
@@ -115,7 +115,7 @@ int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
 
 void state_close(struct handle *h)
 {
-	edit_free(h);
+	draft_free(h);
 	if (h->file)
 		engine_file_close(h->file);
 	free(h->text);
@@ -137,7 +137,7 @@ int64_t state_text_size(struct fs *fs, struct node n)
 
 /* ---- reading ---- */
 
-static void reply_edited(struct request *r, const void *data, size_t size)
+static void reply_drafted(struct request *r, const void *data, size_t size)
 {
 	struct handle *h = r->handle;
 	char *copy = malloc(size);
@@ -147,7 +147,7 @@ static void reply_edited(struct request *r, const void *data, size_t size)
 		return;
 	}
 	memcpy(copy, data, size);
-	edit_overlay(h, r->read.offset, copy, size);
+	draft_overlay(h, r->read.offset, copy, size);
 	fuse_reply_buf(r->req, copy, size);
 	free(copy);
 }
@@ -171,8 +171,8 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 		fuse_reply_err(r->req, state_error(result));
 	else if (r->head)
 		reply_with_header(r, data, (size_t)result);
-	else if (h->edit && edit_is_dirty(h))
-		reply_edited(r, data, (size_t)result);
+	else if (h->draft && draft_is_dirty(h))
+		reply_drafted(r, data, (size_t)result);
 	else
 		fuse_reply_buf(r->req, data, (size_t)result);
 	request_put(r);
@@ -204,10 +204,10 @@ static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t si
 	request_submitted(r);
 }
 
-static void read_hyper_edit(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
+static void read_hyper_draft(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
 {
 	char text[HYPER_TEXT_MAX];
-	size_t length = edit_text(h, text, sizeof(text));
+	size_t length = draft_text(h, text, sizeof(text));
 
 	offset = u64_min(offset, length);
 	fuse_reply_buf(req, text + offset, u64_min(size, length - offset));
@@ -218,8 +218,8 @@ void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, 
 	uint64_t data = h->node.kind == NODE_HYPER ? 0 : h->bytes, total = h->length + data;
 	size_t head;
 
-	if (h->edit && h->node.kind == NODE_HYPER) {
-		read_hyper_edit(h, req, size, offset);
+	if (h->draft && h->node.kind == NODE_HYPER) {
+		read_hyper_draft(h, req, size, offset);
 		return;
 	}
 	offset = u64_min(offset, total);

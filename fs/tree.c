@@ -101,35 +101,41 @@ void tree_fini(struct tree *t)
 	pthread_mutex_destroy(&t->lock);
 }
 
+static bool slot_is_taken(const struct tree *t, uint32_t slot)
+{
+	return atomic_load_explicit(&t->keys[slot].taken, memory_order_acquire);
+}
+
+/* The slot that has key, or that it would get.  -ENOSPC: the table is full. */
 static int64_t find_key(const struct tree *t, const char *key)
 {
-	uint32_t n = atomic_load_explicit(&t->nkeys, memory_order_acquire);
+	uint32_t slot = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		if (!strcmp(t->keys[i], key))
-			return i;
+	for (const char *c = key; *c; c++)
+		slot = slot * 31 + (unsigned char)*c;
+	slot %= TREE_KEYS_MAX;
+	for (uint32_t i = 0; i < TREE_KEYS_MAX; i++, slot = (slot + 1) % TREE_KEYS_MAX) {
+		if (!slot_is_taken(t, slot) || !strcmp(t->keys[slot].text, key))
+			return slot;
 	}
-	return -ENOENT;
+	return -ENOSPC;
 }
 
 /* The slot of a key, a new one if it has none.  -ENOSPC. */
 static int64_t key_slot(struct tree *t, const char *key)
 {
 	int64_t slot = find_key(t, key);
-	uint32_t n;
 
-	if (slot >= 0)
+	if (slot < 0 || slot_is_taken(t, (uint32_t)slot))
 		return slot;
 	pthread_mutex_lock(&t->lock);
 	slot = find_key(t, key);
-	n = atomic_load_explicit(&t->nkeys, memory_order_relaxed);
-	if (slot < 0 && n < TREE_KEYS_MAX) {
-		snprintf(t->keys[n], sizeof(t->keys[n]), "%s", key);
-		atomic_store_explicit(&t->nkeys, n + 1, memory_order_release);
-		slot = n;
+	if (slot >= 0 && !slot_is_taken(t, (uint32_t)slot)) {
+		snprintf(t->keys[slot].text, sizeof(t->keys[slot].text), "%s", key);
+		atomic_store_explicit(&t->keys[slot].taken, true, memory_order_release);
 	}
 	pthread_mutex_unlock(&t->lock);
-	return slot < 0 ? -ENOSPC : slot;
+	return slot;
 }
 
 uint64_t tree_inode(struct node n)
@@ -187,8 +193,7 @@ static bool node_exists(const struct tree *t, struct node n)
 	if ((has_param(kind) && n.item >= t->nparams) ||
 	    (has_group(kind) && node_group(n) >= t->ngroups))
 		return false;
-	return !node_is_state(n) ||
-	       n.slot < atomic_load_explicit(&t->nkeys, memory_order_acquire);
+	return !node_is_state(n) || slot_is_taken(t, n.slot);
 }
 
 int tree_node(const struct tree *t, uint64_t inode, struct node *n)
@@ -230,8 +235,8 @@ struct node tree_parent(struct node n)
 
 const char *tree_key(const struct tree *t, struct node n)
 {
-	assert(n.slot < atomic_load_explicit(&t->nkeys, memory_order_acquire));
-	return t->keys[n.slot];
+	assert(n.slot < TREE_KEYS_MAX && slot_is_taken(t, n.slot));
+	return t->keys[n.slot].text;
 }
 
 struct engine_address tree_address(const struct tree *t, struct node n)
@@ -317,7 +322,7 @@ static void state_file(enum node_kind dir, const char *key, bool npy, char *out)
 {
 	size_t length;
 
-	if (find_fixed(dir, key) || (dir == NODE_PARAM && ends_in_npy(key)))
+	if (find_fixed(dir, key))
 		length = names_escape_first(key, out, NAMES_FILE_MAX + 1);
 	else
 		length = names_escape(key, out, NAMES_FILE_MAX + 1);

@@ -86,6 +86,11 @@ static inline uint32_t node_sub(struct node n)
 	return n.item & 0xffff;
 }
 
+struct tree_key {
+	_Atomic bool taken; /* from then on text does not change */
+	char text[FRAG_KEY_MAX + 1];
+};
+
 struct tree {
 	struct engine *engine;
 	struct names names; /* of the parameters */
@@ -95,8 +100,8 @@ struct tree {
 	gid_t gid;
 	struct timespec time; /* of the mount: every node's times */
 	pthread_mutex_t lock; /* of adding a key */
-	_Atomic uint32_t nkeys;
-	char (*keys)[FRAG_KEY_MAX + 1]; /* [TREE_KEYS_MAX], never moved */
+	struct tree_key
+		*keys; /* [TREE_KEYS_MAX], hashed, so that another mount numbers them alike */
 };
 
 /* Borrows engine until tree_fini.  -ENOMEM. */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef FS_WRITE_H
-#define FS_WRITE_H
+#ifndef FS_DRAFT_H
+#define FS_DRAFT_H
 
 /* What is written through one open file: staged, and committed once, when the file is flushed.
  *
  *	at FLUSH and FSYNC			result
  *	nothing written				0, no change (also after O_TRUNC: `: > f`)
  *	a write was refused			its errno, staging kept
+ *	FLUSH, a commit was interrupted		EINTR, staging kept: a program that dies of a
+ *	and nothing written since		signal must not commit after all
  *	O_TRUNC and not all bytes written	EINVAL, staging kept
  *	else					the engine's; staging kept unless it is 0
  *
@@ -16,25 +18,25 @@
 #include "fs/handle.h"
 
 /* For a state of h->bytes, or a hyper (h->text).  flags are open(2)'s.  -ENOMEM. */
-int edit_new(struct handle *h, int flags);
-void edit_free(struct handle *h);
+int draft_new(struct handle *h, int flags);
+void draft_free(struct handle *h);
 
 /* Takes size bytes at offset, or as many as lie before the end.  Returns how many; -EFBIG: none
  * do; -ENOSPC: over stage_mem; -EBUSY: being committed.
  */
-int64_t edit_write(struct handle *h, const void *data, size_t size, uint64_t offset);
+int64_t draft_write(struct handle *h, const void *data, size_t size, uint64_t offset);
 
 /* As O_TRUNC when size is 0; nothing when it is the file's; else -EINVAL. */
-int edit_truncate(struct handle *h, uint64_t size);
+int draft_truncate(struct handle *h, uint64_t size);
 
 /* Replies to a FLUSH or FSYNC, now or when the engine has applied it. */
-void edit_flush(struct handle *h, fuse_req_t req);
+void draft_flush(struct handle *h, fuse_req_t req, bool fsync);
 
-/* Any bytes staged?  Then reads go through edit_overlay, of states alone. */
-bool edit_is_dirty(struct handle *h);
-void edit_overlay(struct handle *h, uint64_t offset, void *out, size_t size);
+/* Any bytes staged?  Then reads go through draft_overlay, of states alone. */
+bool draft_is_dirty(struct handle *h);
+void draft_overlay(struct handle *h, uint64_t offset, void *out, size_t size);
 
 /* The hyper's text as written so far, at most size of it.  Returns its length. */
-size_t edit_text(struct handle *h, char *out, size_t size);
+size_t draft_text(struct handle *h, char *out, size_t size);
 
 #endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/draft.h"
+
+#include "engine/log.h"
+#include "fs/hyper.h"
+#include "fs/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+
+struct waiter {
+	struct waiter *next;
+	fuse_req_t req;
+};
+
+struct draft {
+	pthread_mutex_t lock;   /* of all below */
+	struct staging staging; /* states */
+	char text[HYPER_TEXT_MAX];
+	size_t length; /* of text; hypers */
+	bool touched;  /* text was written to */
+	bool truncated;
+	bool committing;
+	bool interrupted; /* the last commit, and nothing was written since */
+	int refused;      /* errno of a write that was not taken, 0: none */
+	double value;
+	struct engine_extent *extents; /* while committing */
+	struct waiter *waiters;        /* flushes that came meanwhile */
+};
+
+static bool is_hyper(const struct handle *h)
+{
+	return h->node.kind == NODE_HYPER;
+}
+
+int draft_new(struct handle *h, int flags)
+{
+	struct draft *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return -ENOMEM;
+	pthread_mutex_init(&d->lock, NULL);
+	staging_init(&d->staging, &h->fs->pool, h->bytes);
+	d->truncated = flags & O_TRUNC;
+	if (is_hyper(h) && !d->truncated) {
+		d->length = h->length;
+		memcpy(d->text, h->text, d->length);
+	}
+	h->draft = d;
+	return 0;
+}
+
+static bool dirty(const struct handle *h)
+{
+	return is_hyper(h) ? h->draft->touched : h->draft->staging.covered;
+}
+
+static void log_dropped(struct handle *h)
+{
+	char path[512];
+
+	tree_path(&h->fs->tree, h->node, path, sizeof(path));
+	log_warn("%s: closed without a commit, %" PRIu64 " staged bytes dropped", path,
+		 is_hyper(h) ? h->draft->length : h->draft->staging.covered);
+}
+
+void draft_free(struct handle *h)
+{
+	struct draft *d = h->draft;
+
+	if (!d)
+		return;
+	if (dirty(h))
+		log_dropped(h);
+	staging_fini(&d->staging);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+/* A line that is no number is refused at once: shells do not look at what close says. */
+static int take_text(struct draft *d, const void *data, size_t size, uint64_t offset)
+{
+	double value;
+
+	if (offset > d->length)
+		memset(d->text + d->length, 0, offset - d->length);
+	memcpy(d->text + offset, data, size);
+	d->length = u64_max(d->length, offset + size);
+	d->touched = true;
+	return d->text[d->length - 1] == '\n' ? hyper_parse(d->text, d->length, &value) : 0;
+}
+
+static int64_t take(struct handle *h, const void *data, size_t size, uint64_t offset)
+{
+	struct draft *d = h->draft;
+	uint64_t end = is_hyper(h) ? HYPER_TEXT_MAX : h->bytes;
+	size_t n;
+	int rc;
+
+	if (d->committing)
+		return -EBUSY;
+	if (size && offset >= end)
+		return -EFBIG;
+	n = size ? u64_min(size, end - offset) : 0;
+	if (!n)
+		return 0;
+	rc = is_hyper(h) ? take_text(d, data, n, offset)
+			 : staging_write(&d->staging, offset, data, n);
+	/* The rest lies behind the end: the caller may not look, so that close says it too. */
+	if (!rc && n < size)
+		d->refused = EFBIG;
+	return rc ? rc : (int64_t)n;
+}
+
+int64_t draft_write(struct handle *h, const void *data, size_t size, uint64_t offset)
+{
+	struct draft *d = h->draft;
+	int64_t rc;
+
+	pthread_mutex_lock(&d->lock);
+	rc = take(h, data, size, offset);
+	if (rc < 0)
+		d->refused = (int)-rc;
+	d->interrupted = false;
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+static void forget(struct handle *h)
+{
+	struct draft *d = h->draft;
+
+	staging_fini(&d->staging);
+	d->touched = false;
+	d->interrupted = false;
+	d->refused = 0;
+}
+
+int draft_truncate(struct handle *h, uint64_t size)
+{
+	struct draft *d = h->draft;
+	int rc = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (d->committing) {
+		rc = -EBUSY;
+	} else if (size == (is_hyper(h) ? d->length : h->bytes)) {
+		rc = 0;
+	} else if (!size) {
+		forget(h);
+		d->length = 0;
+		d->truncated = true;
+	} else {
+		rc = -EINVAL;
+	}
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+bool draft_is_dirty(struct handle *h)
+{
+	bool is;
+
+	pthread_mutex_lock(&h->draft->lock);
+	is = dirty(h);
+	pthread_mutex_unlock(&h->draft->lock);
+	return is;
+}
+
+void draft_overlay(struct handle *h, uint64_t offset, void *out, size_t size)
+{
+	pthread_mutex_lock(&h->draft->lock);
+	staging_overlay(&h->draft->staging, offset, out, size);
+	pthread_mutex_unlock(&h->draft->lock);
+}
+
+size_t draft_text(struct handle *h, char *out, size_t size)
+{
+	size_t n;
+
+	pthread_mutex_lock(&h->draft->lock);
+	n = u64_min(size, h->draft->length);
+	memcpy(out, h->draft->text, n);
+	pthread_mutex_unlock(&h->draft->lock);
+	return n;
+}
+
+/* ---- committing ---- */
+
+static void reply_waiters(struct waiter *w, int error)
+{
+	while (w) {
+		struct waiter *next = w->next;
+
+		fuse_reply_err(w->req, error);
+		free(w);
+		w = next;
+	}
+}
+
+static void committed(struct engine_write *write, int result)
+{
+	struct request *r = write->owner;
+	struct handle *h = r->handle;
+	struct draft *d = h->draft;
+	int error = state_error(result);
+	struct waiter *waiters;
+
+	request_done(r);
+	pthread_mutex_lock(&d->lock);
+	d->committing = false;
+	d->interrupted = error == EINTR;
+	free(d->extents);
+	d->extents = NULL;
+	if (!result) {
+		forget(h);
+		d->truncated = false;
+	}
+	waiters = d->waiters;
+	d->waiters = NULL;
+	pthread_mutex_unlock(&d->lock);
+	fuse_reply_err(r->req, error);
+	reply_waiters(waiters, error);
+	request_put(r);
+}
+
+/* What is to be sent; -EINVAL: the text is no number; -ENOMEM. */
+static int64_t extents(struct handle *h)
+{
+	struct draft *d = h->draft;
+	int rc;
+
+	if (!is_hyper(h))
+		return staging_extents(&d->staging, &d->extents);
+	rc = hyper_parse(d->text, d->length, &d->value);
+	if (rc)
+		return rc;
+	d->extents = calloc(1, sizeof(*d->extents));
+	if (!d->extents)
+		return -ENOMEM;
+	*d->extents = (struct engine_extent){ 0, sizeof(d->value), &d->value };
+	return 1;
+}
+
+/* 1: *out is to be given to the engine; 0: nothing to do; -errno. */
+static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **out)
+{
+	struct draft *d = h->draft;
+	struct request *r;
+	int64_t n;
+
+	if (d->refused)
+		return -d->refused;
+	if (!dirty(h))
+		return 0;
+	if (d->interrupted && !fsync)
+		return -EINTR;
+	if (!is_hyper(h) && d->truncated && d->staging.covered < h->bytes)
+		return -EINVAL;
+	n = extents(h);
+	if (n < 0)
+		return (int)n;
+	r = request_get(&h->fs->requests, req, h);
+	if (!r) {
+		free(d->extents);
+		d->extents = NULL;
+		return -ENOMEM;
+	}
+	r->is_write = true;
+	r->write = (struct engine_write){ .file = h->file,
+					  .extents = d->extents,
+					  .nextents = (size_t)n,
+					  .done = committed,
+					  .owner = r };
+	d->committing = true;
+	*out = r;
+	return 1;
+}
+
+static int wait_for(struct draft *d, fuse_req_t req)
+{
+	struct waiter *w = malloc(sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	*w = (struct waiter){ d->waiters, req };
+	d->waiters = w;
+	return 1;
+}
+
+void draft_flush(struct handle *h, fuse_req_t req, bool fsync)
+{
+	struct request *r = NULL;
+	int rc;
+
+	pthread_mutex_lock(&h->draft->lock);
+	rc = h->draft->committing ? wait_for(h->draft, req) : begin(h, req, fsync, &r);
+	pthread_mutex_unlock(&h->draft->lock);
+	if (rc <= 0) {
+		fuse_reply_err(req, -rc);
+	} else if (r) {
+		/* Interrupted already: the engine hears of it as soon as it has the write. */
+		request_arm(r);
+		engine_write(h->fs->engine, &r->write);
+		request_submitted(r);
+	}
+}

@@ -1,0 +1,88 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# fragfs returns when the mount is ready, or says in one line why not; its end leaves nothing.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+
+# says TEXT COMMAND...: it fails with one line, which has TEXT.
+says() {
+	refused "$@"
+	[ "$(wc -l <"$T/out")" = 1 ] || fail "more than one line: $(cat "$T/out")"
+	grep -q '^fragfs: ' "$T/out" || fail "whose line is it: $(cat "$T/out")"
+	[ -z "$(servers)" ] || [ -n "${serving:-}" ] || fail "$*: a process is left"
+}
+
+# What is wrong is said.
+says "nobody listens" fragfs-fake none "$M"
+says "nobody listens" fragfs-fake none "$M" -f
+mounted "$M" && fail "mounted all the same"
+says "No such file" fragfs-fake fake "$T/missing"
+touch "$T/file"
+says "not a directory" fragfs-fake fake "$T/file"
+says "unknown option 'wr'" fragfs-fake fake "$M" -o wr
+says "unknown option 'timeoutx=3'" fragfs-fake fake "$M" -o rw,timeoutx=3
+says "unknown option '-x'" fragfs-fake -x fake "$M"
+says "timeout needs a value: SECONDS" fragfs-fake fake "$M" -o timeout
+says "rw takes no value" fragfs-fake fake "$M" -o rw=1
+for bad in timeout=soon timeout=-1 timeout=0 stage_mem=much stage_mem=-1 stage_mem=1X transport=pigeon; do
+	says "will not do" fragfs-fake fake "$M" -o $bad
+done
+says "a mountpoint are needed" fragfs-fake fake
+says "there is a source and a mountpoint already" fragfs-fake fake "$M" extra
+says "needs options" fragfs-fake fake "$M" -o
+
+fragfs-fake --version | grep -q '^fragfs ' || fail --version
+fragfs-fake --help >"$T/help" || fail --help
+for option in rw ro timeout=SECONDS stage_mem=SIZE key=FILE plain transport=NAME noreadahead allow_other; do
+	grep -q -e "-o $option " "$T/help" || fail "--help has no $option"
+done
+
+# Ready when it returns; a relative mountpoint; options as FUSE users know them.
+(cd "$T" && within 10 fragfs-fake fake,b "../${T##*/}/mnt" -o noatime,allow_other,timeout=2.5,stage_mem=2M) ||
+	fail "mount"
+serving=yes
+grep -q " $M .* - fuse.fragfs fake,b .*default_permissions,allow_other" /proc/self/mountinfo ||
+	fail "mountinfo: $(grep fragfs /proc/self/mountinfo)"
+[ "$(cat "$M/step")" = 41 ] || fail "not ready"
+says "already mounted by fragfs" fragfs-fake fake "$M"
+[ "$(readlink "/proc/$(servers)/cwd")" = / ] || fail "the server stays in its directory"
+[ "$(readlink "/proc/$(servers)/fd/2")" = /dev/null ] || fail "the server keeps the terminal"
+unmount
+serving=
+
+# A device of another kind is in the way.
+if mount -t tmpfs none "$M" 2>/dev/null; then
+	says "busy, a tmpfs file system is mounted there" fragfs-fake fake "$M"
+	umount "$M"
+fi
+
+# Signals.
+for signal in TERM INT HUP; do
+	mount_fake
+	kill -$signal "$(servers)"
+	wait_until_gone || fail "SIG$signal does not end it"
+	mounted "$M" && fail "SIG$signal leaves the mount"
+done
+
+# Killed: what is left is cleaned up by the next one.
+for i in 1 2; do
+	mount_fake
+	kill -9 "$(servers)"
+	wait_until_gone
+	refused "not connected" ls "$M"
+done
+mount_fake
+[ "$(cat "$M/step")" = 41 ] || fail "no mount after a killed one"
+unmount
+mounted "$M" && fail "a dead mount lies below"
+
+# In the foreground.
+fragfs-fake fake "$M" -f &
+server=$!
+started $server
+wait_until 10 mounted "$M" || fail "-f does not mount"
+[ "$(within 10 cat "$M/step")" = 41 ] || fail "-f does not serve"
+kill -TERM $server
+wait $server || fail "-f: status $? after SIGTERM"
+mounted "$M" && fail "-f leaves the mount"
+exit 0

@@ -1,0 +1,82 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Staging is seen by its own handle alone, is bounded, and is given back.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+mount_fake rw,stage_mem=1M
+
+W=$M/params/layers.0.weight/fp32 # 2 MiB
+head -c 2097152 /dev/urandom >"$T/new"
+fake-bytes layers.0.weight "" fp32 >"$T/old"
+for i in 1 2 3; do
+	refused "No space left" cp "$T/new" "$W"
+	refused "No space left" dd if="$T/new" of="$W" bs=1M conv=notrunc
+	same "$W" "$T/old"
+done
+# One MiB fits, again and again.
+for i in 1 2 3; do
+	dd if="$T/new" of="$W" bs=1M count=1 conv=notrunc status=none || fail "1 MiB of 1 MiB"
+done
+head -c 1048576 "$T/new" >"$T/want"
+tail -c 1048576 "$T/old" >>"$T/want"
+same "$W" "$T/want"
+
+command -v python3 >/dev/null || { unmount; echo "handles not tried: no python3"; exit 0; }
+within 60 python3 - "$M" <<'END' || fail "handles"
+import errno, os, sys
+top = sys.argv[1]
+path = top + "/params/layers.0.bias/exp_avg"
+old = open(path, "rb").read()
+commits = lambda: float(open(top + "/groups/0/commits").read())
+before = commits()
+
+def fails(what, *args):
+    try:
+        what(*args)
+    except OSError as e:
+        return e.errno
+    return 0
+
+# Its own reads see it, also over the edges; others do not before fsync.
+fd = os.open(path, os.O_RDWR)
+assert os.pwrite(fd, b"A" * 10, 3) == 10 and os.pwrite(fd, b"B" * 4, 11) == 4
+want = old[:3] + b"A" * 8 + b"B" * 4 + old[15:]
+assert os.pread(fd, 5000, 0) == want
+assert os.pread(fd, 7, 8) == want[8:15]
+assert open(path, "rb").read() == old
+os.fsync(fd)
+assert open(path, "rb").read() == want and commits() == before + 1
+os.fsync(fd)
+os.close(fd)
+assert commits() == before + 1, "committed twice"
+
+# A write over the end is short, and close says so; nothing of it is kept.
+fd = os.open(path, os.O_RDWR)
+assert os.pwrite(fd, b"C" * 10, 3995) == 5
+assert fails(os.pwrite, fd, b"C", 4000) == errno.EFBIG
+assert fails(os.fsync, fd) == errno.EFBIG
+assert fails(os.close, fd) == errno.EFBIG
+assert open(path, "rb").read() == want
+
+# ftruncate begins anew; a flush that a forked child causes keeps what is staged.
+fd = os.open(path, os.O_RDWR)
+os.pwrite(fd, b"D" * 100, 0)
+os.ftruncate(fd, 0)
+os.pwrite(fd, b"E" * 2000, 0)
+assert fails(os.fsync, fd) == errno.EINVAL
+child = os.fork()
+if not child:
+    os._exit(0)
+os.waitpid(child, 0)
+assert open(path, "rb").read() == want
+os.pwrite(fd, b"F" * 2000, 2000)
+os.close(fd)
+assert open(path, "rb").read() == b"E" * 2000 + b"F" * 2000 and commits() == before + 2
+
+# Opened for nothing, dup'ed, closed: no commit.
+fd = os.open(path, os.O_RDWR | os.O_TRUNC)
+os.close(os.dup(fd))
+os.close(fd)
+assert commits() == before + 2
+END
+unmount

@@ -1,0 +1,111 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What is written is committed once, as a whole, or not at all; sizes never change.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+mount_fake rw
+P=$M/params/layers.0.bias
+F=$P/fp32
+N=4000
+
+commits() {
+	cat "$M/groups/0/commits"
+}
+
+# unchanged WHAT: neither the bytes, nor the number of commits, nor the size.
+unchanged() {
+	cmp "$F" "$T/now" || fail "$1 changed bytes"
+	[ "$(commits)" = "$before" ] || fail "$1 committed"
+	[ "$(stat -c %s "$F")" = $N ] || fail "$1 changed the size"
+}
+
+# changed: one commit more, and the bytes are $T/now.
+changed() {
+	cmp "$F" "$T/now" || fail "$1: other bytes"
+	[ "$(commits)" = $((before + 1)) ] || fail "$1: $(commits) commits, $before before"
+	[ "$(stat -c %s "$F")" = $N ] || fail "$1 changed the size"
+	before=$(commits)
+}
+
+fresh() {
+	head -c ${1:-$N} /dev/urandom >"$T/new"
+}
+
+before=$(commits)
+fake-bytes layers.0.bias "" fp32 >"$T/now"
+unchanged nothing
+
+for tool in "cp \$T/new \$F" "cat \$T/new >\$F" "dd if=\$T/new of=\$F bs=77 status=none" \
+	"dd if=\$T/new of=\$F bs=77 conv=notrunc status=none" "tee \$F <\$T/new >/dev/null" \
+	"dd if=\$T/new of=\$F bs=1000 conv=fsync status=none" "cp -p \$T/new \$F"; do
+	fresh
+	(eval "within 10 $tool") || fail "$tool: status $?"
+	cp "$T/new" "$T/now"
+	changed "$tool"
+done
+
+# A part in place.
+fresh 300
+dd if="$T/new" of="$F" bs=100 seek=7 conv=notrunc status=none || fail "dd notrunc"
+dd if="$T/new" of="$T/now" bs=100 seek=7 conv=notrunc status=none
+changed "dd seek"
+fresh 3
+dd if="$T/new" of="$F" bs=1 seek=3997 conv=notrunc status=none || fail "dd at the end"
+dd if="$T/new" of="$T/now" bs=1 seek=3997 conv=notrunc status=none
+changed "dd at the end"
+
+# Too short, too long, of no length.
+fresh 3999
+refused "Invalid argument" cp "$T/new" "$F"
+unchanged "cp of a short file"
+refused "Invalid argument" sh -c 'cat "$1" >"$2"' sh "$T/new" "$F"
+unchanged "cat of a short file"
+fresh 4001
+refused "File too large" cp "$T/new" "$F"
+unchanged "cp of a long file"
+refused "File too large" dd if="$T/new" of="$F" bs=4001 conv=notrunc
+unchanged "dd of a long file"
+: >"$F" || fail "': >' is refused"
+unchanged "': >'"
+refused "File too large" sh -c 'cat "$1" >>"$2"' sh "$T/new" "$F"
+unchanged "'>>'"
+refused "Invalid argument" truncate -s 10 "$F"
+refused "Invalid argument" truncate -s 4001 "$F"
+truncate -s $N "$F" || fail "truncate to the size it has"
+truncate -s 0 "$F" || fail "truncate to 0, as cp does"
+unchanged truncate
+refused "Operation not supported" fallocate -l 8000 "$F"
+unchanged fallocate
+
+# The engine says no: the closer hears it.
+head -c 16384 /dev/zero >"$T/new"
+refused "Input/output error" cp "$T/new" "$M/params/faulty/fails"
+unchanged "another file's error"
+
+# What cannot be written.
+refused "Permission denied" cp "$T/new" "$P/bf16"
+refused "Permission denied" cp "$T/new" "$P/fp32.npy"
+refused "Permission denied" cp "$T/new" "$P/shape"
+refused "Permission denied" cp "$T/new" "$M/ranks/0/params/layers.0.bias/fp32"
+refused "not permitted" touch "$M/params/new"
+refused "not permitted" mkdir "$M/params/new"
+refused "not permitted" rm -f "$F"
+refused "not permitted" mv "$F" "$P/other"
+refused "not permitted" ln -s x "$M/new"
+refused "not permitted" chmod 600 "$F"
+unchanged "what is refused"
+
+# Hyper-parameters are text.
+echo 5e-4 >"$M/groups/0/lr" || fail "echo to lr"
+[ "$(cat "$M/groups/0/lr")" = 0.0005 ] || fail "lr is $(cat "$M/groups/0/lr")"
+printf 0.25 >"$M/groups/0/lr" || fail "printf to lr"
+[ "$(cat "$M/groups/0/lr")" = 0.25 ] || fail "lr is $(cat "$M/groups/0/lr")"
+if (echo fast >"$M/groups/0/lr") 2>/dev/null; then fail "lr took 'fast'"; fi
+echo "0.1 0.2" >"$T/two"
+refused "Invalid argument" cp "$T/two" "$M/groups/0/lr"
+head -c 100 /dev/zero >"$T/two"
+refused "File too large" cp "$T/two" "$M/groups/0/lr"
+[ "$(cat "$M/groups/0/lr")" = 0.25 ] || fail "lr is $(cat "$M/groups/0/lr")"
+grep -q 'layers.0.bias/fp32: closed without a commit, 3999 staged bytes dropped' \
+	"$M/.frag/log" || fail "what was dropped is not in the log"
+unmount

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/options.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+static struct options parsed;
+static char why[256];
+
+/* The words of line after "fragfs". */
+static int parse(const char *line)
+{
+	static char copy[256];
+	char *argv[16] = { (char *)"fragfs" }, *rest = copy;
+	int argc = 1;
+
+	snprintf(copy, sizeof(copy), "%s", line);
+	*why = '\0';
+	while ((argv[argc] = strsep(&rest, " ")))
+		argc++;
+	return options_parse(&parsed, argc, argv, why, sizeof(why));
+}
+
+static void check_refused(const char *line, const char *text)
+{
+	ck_assert_int_eq(parse(line), -EINVAL);
+	ck_assert_msg(strstr(why, text) && !strchr(why, '\n'), "%s: %s", line, why);
+	options_fini(&parsed);
+}
+
+START_TEST(what_is_not_given_has_a_default)
+{
+	ck_assert_int_eq(parse("node0:21017 /frag"), 0);
+	ck_assert_str_eq(parsed.source, "node0:21017");
+	ck_assert_str_eq(parsed.mountpoint, "/frag");
+	ck_assert(!parsed.writable && !parsed.foreground && !parsed.plain &&
+		  !parsed.allow_other);
+	ck_assert_uint_eq(parsed.timeout_ms, OPTIONS_TIMEOUT_MS);
+	ck_assert_uint_eq(parsed.stage_mem, OPTIONS_STAGE_MEM);
+	ck_assert_ptr_null(parsed.key);
+	ck_assert_str_eq(parsed.passed, "");
+	options_fini(&parsed);
+}
+END_TEST
+
+START_TEST(options_may_stand_anywhere)
+{
+	ck_assert_int_eq(
+		parse("-o rw -f a:1 -onoatime,timeout=0.5 /m -o stage_mem=3k,transport=zmq"),
+		0);
+	ck_assert_str_eq(parsed.source, "a:1");
+	ck_assert_str_eq(parsed.mountpoint, "/m");
+	ck_assert(parsed.writable && parsed.foreground && !parsed.debug);
+	ck_assert_uint_eq(parsed.timeout_ms, 500);
+	ck_assert_uint_eq(parsed.stage_mem, 3072);
+	ck_assert_str_eq(parsed.transport, "zmq");
+	ck_assert_str_eq(parsed.passed, "noatime");
+	options_fini(&parsed);
+}
+END_TEST
+
+START_TEST(the_last_of_rw_and_ro_counts)
+{
+	ck_assert_int_eq(parse("a:1 /m -o rw,ro"), 0);
+	ck_assert(!parsed.writable);
+	options_fini(&parsed);
+	ck_assert_int_eq(parse("a:1 /m -o ro,defaults,,rw"), 0);
+	ck_assert(parsed.writable);
+	options_fini(&parsed);
+}
+END_TEST
+
+START_TEST(allow_other_brings_permissions)
+{
+	ck_assert_int_eq(parse("a:1 /m -o allow_other"), 0);
+	ck_assert(parsed.allow_other);
+	ck_assert_ptr_nonnull(strstr(parsed.passed, "default_permissions"));
+	options_fini(&parsed);
+}
+END_TEST
+
+START_TEST(sizes_have_units)
+{
+	static const struct {
+		const char *line;
+		uint64_t bytes;
+	} good[] = { { "a /m -o stage_mem=0", 0 },
+		     { "a /m -o stage_mem=512", 512 },
+		     { "a /m -o stage_mem=2M", 2 << 20 },
+		     { "a /m -o stage_mem=3g", 3ull << 30 },
+		     { "a /m -o stage_mem=1T", 1ull << 40 } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		ck_assert_int_eq(parse(good[i].line), 0);
+		ck_assert_uint_eq(parsed.stage_mem, good[i].bytes);
+		options_fini(&parsed);
+	}
+	check_refused("a /m -o stage_mem=99999999999999999999", "stage_mem");
+	check_refused("a /m -o stage_mem=17179869184G", "stage_mem");
+	check_refused("a /m -o stage_mem=1KB", "stage_mem");
+}
+END_TEST
+
+START_TEST(what_is_wrong_is_named)
+{
+	check_refused("", "source and a mountpoint");
+	check_refused("a:1", "source and a mountpoint");
+	check_refused("a:1 /m /n", "'/n'");
+	check_refused("a:1 /m -x", "'-x'");
+	check_refused("a:1 /m -o", "needs options");
+	check_refused("a:1 /m -o nosuch", "'nosuch'");
+	check_refused("a:1 /m -o rwx", "'rwx'");
+	check_refused("a:1 /m -o rw=yes", "takes no value");
+	check_refused("a:1 /m -o key", "needs a value: FILE");
+	check_refused("a:1 /m -o key=", "needs a value: FILE");
+	check_refused("a:1 /m -o timeout=nan", "timeout");
+	check_refused("a:1 /m -o timeout=1e9", "timeout");
+	check_refused("a:1 /m -o transport=pigeon", "pigeon");
+}
+END_TEST
+
+START_TEST(help_needs_nothing_else)
+{
+	ck_assert_int_eq(parse("--help"), 0);
+	ck_assert(parsed.help);
+	options_fini(&parsed);
+	ck_assert_int_eq(parse("-V"), 0);
+	ck_assert(parsed.version);
+	options_fini(&parsed);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("options");
+	TCase *t = tcase_create("options");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_test(t, what_is_not_given_has_a_default);
+	tcase_add_test(t, options_may_stand_anywhere);
+	tcase_add_test(t, the_last_of_rw_and_ro_counts);
+	tcase_add_test(t, allow_other_brings_permissions);
+	tcase_add_test(t, sizes_have_units);
+	tcase_add_test(t, what_is_wrong_is_named);
+	tcase_add_test(t, help_needs_nothing_else);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/tree.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct engine *engine;
+static struct tree tree;
+
+static void open_fake(const char *source)
+{
+	struct engine_options options = { .source = source };
+	char why[128];
+
+	ck_assert_int_eq(engine_open(&engine, &options, why, sizeof(why)), 0);
+	ck_assert_int_eq(tree_init(&tree, engine, true), 0);
+}
+
+static void close_fake(void)
+{
+	tree_fini(&tree);
+	engine_close(engine);
+}
+
+/* Walks from the root; returns what tree_lookup says. */
+static int walk(const char *path, struct tree_entry *entry)
+{
+	char copy[512], *rest = copy, *name;
+	int rc = 0;
+
+	*entry = (struct tree_entry){ .node = { NODE_ROOT, 0, 0, 0 } };
+	snprintf(copy, sizeof(copy), "%s", path);
+	while (!rc && (name = strsep(&rest, "/")))
+		rc = tree_lookup(&tree, entry->node, name, entry);
+	return rc;
+}
+
+static unsigned visited;
+
+/* Every entry: looked up again, its number led back, its parent and its path right. */
+static void visit(struct node dir, const char *path)
+{
+	struct tree_dir d;
+	struct tree_entry e, again;
+	uint64_t offset = 0;
+	nlink_t dirs = 0;
+	struct stat st;
+
+	tree_dir_init(&d, &tree, dir);
+	while (tree_dir_get(&d, offset, &e, &offset)) {
+		char below[2048], said[2048];
+		struct node n;
+
+		dirs += node_is_dir(e.node);
+		if (!strcmp(e.name, ".") || !strcmp(e.name, ".."))
+			continue;
+		visited++;
+		snprintf(below, sizeof(below), *path ? "%s/%s" : "%s%s", path, e.name);
+		ck_assert_msg(!tree_lookup(&tree, dir, e.name, &again), "%s", below);
+		ck_assert_uint_eq(tree_inode(again.node), tree_inode(e.node));
+		ck_assert_int_eq(tree_node(&tree, tree_inode(e.node), &n), 0);
+		ck_assert_uint_eq(tree_inode(n), tree_inode(e.node));
+		ck_assert_uint_eq(tree_inode(tree_parent(n)), tree_inode(dir));
+		ck_assert_int_eq(tree_path(&tree, n, said, sizeof(said)), (int)strlen(below));
+		ck_assert_str_eq(said, below);
+		ck_assert_int_eq(tree_attr(&tree, n, NULL, &st), 0);
+		ck_assert_uint_eq(st.st_ino, tree_inode(n));
+		ck_assert_int_eq(S_ISDIR(st.st_mode), node_is_dir(n));
+		if (node_is_dir(n))
+			visit(n, below);
+	}
+	ck_assert_int_eq(tree_attr(&tree, dir, NULL, &st), 0);
+	ck_assert_msg(st.st_nlink == dirs || st.st_nlink == 1, "%s: %lu links, %lu directories",
+		      path, (unsigned long)st.st_nlink, (unsigned long)dirs);
+}
+
+START_TEST(every_node_is_found_by_name_and_by_number)
+{
+	open_fake("fake:20");
+	visit((struct node){ NODE_ROOT, 0, 0, 0 }, "");
+	ck_assert_uint_gt(visited, 500);
+	close_fake();
+}
+END_TEST
+
+START_TEST(what_is_not_there_is_not_found)
+{
+	static const char *const missing[] = {
+		"x",
+		"params/x",
+		"params/shard",
+		"params/shard@tp=2",
+		"params/..x",
+		"ranks/3",
+		"ranks/00",
+		"ranks/-1",
+		"ranks/+1",
+		"ranks/4294967296",
+		"ranks/0/partitions/0.1",
+		"ranks/0/partitions/2.0",
+		"ranks/0/partitions/0",
+		"ranks/0/partitions/0.0.0",
+		"ranks/2/partitions/1.0",
+		"ranks/2/params/layers.0.weight",
+		"groups/2",
+		"groups/0/params/layers.0.bias",
+		"params/scale/fp32.npy.npy",
+		"params/scale/.npy",
+		"ranks/0/params/scale/fp32.npy",
+		"groups/0/kind.npy",
+		"params/keys/a.npy.npy",
+	};
+	struct tree_entry e;
+
+	open_fake("fake");
+	for (size_t i = 0; i < ARRAY_SIZE(missing); i++)
+		ck_assert_msg(walk(missing[i], &e) == -ENOENT, "%s", missing[i]);
+	ck_assert_int_eq(walk("step/x", &e), -ENOTDIR);
+	close_fake();
+}
+END_TEST
+
+START_TEST(numbers_that_are_none_of_ours_are_stale)
+{
+	struct node n, bad[] = {
+		{ NODE_PARAM, 0, 15, 0 },          { NODE_RANK, 3, 0, 0 },
+		{ NODE_GROUP, 0, 2 << 16, 0 },     { NODE_STATE, 0, 0, 1000 },
+		{ NODE_TEXT, 0, 0, TEXTS },        { NODE_TEXT, 0, 15, TEXT_SHAPE },
+		{ NODE_RANK_PARAM, 3, 0, 0 },      { NODE_RANK_PARAM, 0, 15, 0 },
+		{ NODE_GROUP_LINK, 2, 0, 0 },      { NODE_KINDS, 0, 0, 0 },
+		{ NODE_PARTITION, 0, 2 << 16, 0 },
+	};
+
+	open_fake("fake");
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		ck_assert_int_eq(tree_node(&tree, tree_inode(bad[i]), &n), -ESTALE);
+	ck_assert_int_eq(tree_node(&tree, 0, &n), -ESTALE);
+	ck_assert_int_eq(tree_node(&tree, 2, &n), -ESTALE);
+	ck_assert_int_eq(tree_node(&tree, UINT64_MAX, &n), -ESTALE);
+	close_fake();
+}
+END_TEST
+
+START_TEST(states_have_their_attributes)
+{
+	struct tree_entry e;
+	struct stat st;
+
+	open_fake("fake");
+	ck_assert_int_eq(walk("params/tail/fp32", &e), 0);
+	ck_assert_int_eq(tree_attr(&tree, e.node, &e.state, &st), 0);
+	ck_assert_int_eq(st.st_size, 4 * (786432 + 250));
+	ck_assert_int_eq(st.st_blocks, (st.st_size + 511) / 512);
+	ck_assert_int_eq(st.st_blksize, 1 << 20);
+	ck_assert_uint_eq(st.st_mode, S_IFREG | 0644);
+	ck_assert_int_eq(walk("params/tail/bf16", &e), 0);
+	ck_assert_int_eq(tree_attr(&tree, e.node, &e.state, &st), 0);
+	ck_assert_uint_eq(st.st_mode, S_IFREG | 0444);
+	ck_assert_int_eq(walk("params/tail/fp32.npy", &e), 0);
+	ck_assert_int_eq(tree_attr(&tree, e.node, NULL, &st), 0);
+	ck_assert_int_eq(st.st_size, 128 + 4 * (786432 + 250));
+	ck_assert_uint_eq(st.st_mode, S_IFREG | 0444);
+	close_fake();
+}
+END_TEST
+
+START_TEST(a_directory_can_be_read_on_from_any_entry)
+{
+	struct tree_entry e, first;
+	struct tree_dir d;
+	struct node params = { NODE_PARAMS, 0, 0, 0 };
+	uint64_t offset = 0, next;
+
+	open_fake("fake:100");
+	tree_dir_init(&d, &tree, params);
+	while (tree_dir_get(&d, offset, &first, &next)) {
+		struct tree_dir other;
+
+		tree_dir_init(&other, &tree, params);
+		ck_assert(tree_dir_get(&other, offset, &e, &next));
+		ck_assert_str_eq(e.name, first.name);
+		offset = next;
+	}
+	ck_assert_uint_eq(offset, 2 + 115);
+	close_fake();
+}
+END_TEST
+
+START_TEST(addresses_say_what_the_path_says)
+{
+	struct engine_address a;
+	struct tree_entry e;
+
+	open_fake("fake");
+	ck_assert_int_eq(walk("ranks/1/partitions/1.0/fp32", &e), 0);
+	a = tree_address(&tree, e.node);
+	ck_assert(a.kind == ENGINE_RANK_PARTITION && a.rank == 1 && a.group == 1 && !a.sub);
+	ck_assert_str_eq(a.key, "fp32");
+	ck_assert_int_eq(walk("ranks/1/params/scale/grad", &e), 0);
+	a = tree_address(&tree, e.node);
+	ck_assert(a.kind == ENGINE_RANK_PARAM && a.rank == 1 && a.param == 2);
+	ck_assert_int_eq(walk("groups/0/%6Bind", &e), 0);
+	a = tree_address(&tree, e.node);
+	ck_assert(a.kind == ENGINE_HYPER && !a.group);
+	ck_assert_str_eq(a.key, "kind");
+	ck_assert_int_eq(walk("params/keys/%73hape.npy", &e), 0);
+	a = tree_address(&tree, e.node);
+	ck_assert(a.kind == ENGINE_PARAM && a.param == 14);
+	ck_assert_str_eq(a.key, "shape");
+	close_fake();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("tree");
+	TCase *t = tcase_create("tree");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_test(t, every_node_is_found_by_name_and_by_number);
+	tcase_add_test(t, what_is_not_there_is_not_found);
+	tcase_add_test(t, numbers_that_are_none_of_ours_are_stale);
+	tcase_add_test(t, states_have_their_attributes);
+	tcase_add_test(t, a_directory_can_be_read_on_from_any_entry);
+	tcase_add_test(t, addresses_say_what_the_path_says);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
