@@ -211,6 +211,7 @@ static int open_engine(struct mount *m)
 					  .transport = o->transport,
 					  .timeout_ms = o->timeout_ms,
 					  .plain = o->plain,
+					  .writable = o->writable,
 					  .readahead_off = o->readahead_off };
 	int rc = engine_open(&m->fs.engine, &options, m->why, sizeof(m->why));
 
