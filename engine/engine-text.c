@@ -3,7 +3,7 @@
 
 #include "engine/health.h"
 #include "engine/log.h"
-#include "engine/reads.h"
+#include "engine/transfers.h"
 #include "engine/writes.h"
 
 #include <errno.h>
@@ -197,7 +197,7 @@ static char *inflight(struct engine *e)
 	if (!out)
 		return NULL;
 	pthread_mutex_lock(&e->lock);
-	reads_describe(e, out);
+	transfers_describe(e, out);
 	writes_describe(e, out);
 	pthread_mutex_unlock(&e->lock);
 	fclose(out);

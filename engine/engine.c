@@ -2,11 +2,12 @@
 #include <config.h>
 
 #include "engine/dtype.h"
-#include "engine/jobfile.h"
 #include "engine/join.h"
-#include "engine/log.h"
-#include "engine/reads.h"
+#include "engine/peers.h"
+#include "engine/plan.h"
+#include "engine/readahead.h"
 #include "engine/source.h"
+#include "engine/turn.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -87,7 +88,7 @@ static int open_source(struct engine *e, const struct engine_options *o, char *w
 	if (!rc)
 		rc = join_start_observer(e, seeds);
 	if (!rc)
-		rc = node_start_thread(e);
+		rc = turn_start_thread(e);
 	return rc ? rc : wait_ready(e, why, size);
 }
 
@@ -99,7 +100,7 @@ int engine_open(struct engine **out, const struct engine_options *o, char *why, 
 	if (rc)
 		return rc;
 	snprintf(why, whysize, "cannot start an engine");
-	rc = node_new(&e, &transport_zmq, memory_for(o->transport));
+	rc = turn_new(&e, &transport_zmq, memory_for(o->transport));
 	if (rc)
 		return rc;
 	if (o->timeout_ms)
@@ -109,7 +110,7 @@ int engine_open(struct engine **out, const struct engine_options *o, char *why, 
 	if (!rc && !o->readahead_off)
 		rc = readahead_new(e);
 	if (rc) {
-		node_free(e);
+		turn_free(e);
 		return rc;
 	}
 	want_first_tables(e);
@@ -119,7 +120,7 @@ int engine_open(struct engine **out, const struct engine_options *o, char *why, 
 
 void engine_close(struct engine *e)
 {
-	node_free(e);
+	turn_free(e);
 }
 
 /* ---- what there is ---- */

@@ -3,7 +3,9 @@
 
 #include "engine/dtype.h"
 #include "engine/frag-internal.h"
+#include "engine/file.h"
 #include "engine/reads.h"
+#include "engine/turn.h"
 #include "engine/writes.h"
 
 #include <errno.h>

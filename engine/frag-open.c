@@ -4,17 +4,15 @@
 #include "engine/frag-internal.h"
 #include "engine/jobfile.h"
 #include "engine/join.h"
+#include "engine/listen.h"
 #include "engine/log.h"
+#include "engine/turn.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 
-enum { PORT_FIRST = 21017, PORT_LAST = 21117 };
 static const uint64_t STAGE_MEM = (uint64_t)4 << 30;
 
 static atomic_flag opened = ATOMIC_FLAG_INIT;
@@ -22,65 +20,6 @@ static atomic_flag opened = ATOMIC_FLAG_INIT;
 const char *frag_version(void)
 {
 	return PACKAGE_VERSION;
-}
-
-/* ---- where a rank listens ---- */
-
-/* The address of this host by which the master is reached. */
-static int local_ip(const char *master, char *ip, size_t size)
-{
-	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_DGRAM }, *found;
-	struct sockaddr_in own;
-	socklen_t length = sizeof(own);
-	CLEANUP(close) int fd = -1;
-	int rc = getaddrinfo(master, "21017", &hints, &found);
-
-	if (rc) {
-		log_warn("%s: %s", master, gai_strerror(rc));
-		return -EADDRNOTAVAIL;
-	}
-	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	rc = fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) ||
-	     getsockname(fd, (struct sockaddr *)&own, &length) ? -EADDRNOTAVAIL : 0;
-	freeaddrinfo(found);
-	if (!rc)
-		inet_ntop(AF_INET, &own.sin_addr, ip, (socklen_t)size);
-	return rc;
-}
-
-static int bind_port(struct engine *e, const char *ip, unsigned port)
-{
-	char address[96];
-
-	snprintf(address, sizeof(address), "tcp://%s:%u", ip, port);
-	return node_open_messages(e, address);
-}
-
-static int bind_zero(struct engine *e, const char *ip)
-{
-	unsigned port = e->launch.port ? e->launch.port : PORT_FIRST;
-	unsigned last = e->launch.port ? e->launch.port : PORT_LAST;
-	int rc = -EADDRINUSE;
-
-	for (; port <= last && rc == -EADDRINUSE; port++)
-		rc = bind_port(e, ip, port);
-	return rc;
-}
-
-int join_bind(struct engine *e)
-{
-	const char *master = e->launch.master_addr[0] ? e->launch.master_addr : "127.0.0.1";
-	char ip[INET_ADDRSTRLEN];
-	int rc;
-
-	if (e->message_ops != &transport_zmq)
-		return node_open_messages(e, NULL);
-	rc = local_ip(master, ip, sizeof(ip));
-	if (!rc)
-		rc = e->rank ? bind_port(e, ip, 0) : bind_zero(e, ip);
-	if (rc)
-		log_warn("cannot listen on this host's address towards %s: %s", master, strerror(-rc));
-	return rc;
 }
 
 /* ---- rank 0 publishes the job ---- */
@@ -136,7 +75,7 @@ static int open_zero(struct engine *e)
 	int rc = zero_key(e, path, sizeof(path));
 
 	if (!rc)
-		rc = join_bind(e);
+		rc = listen_open(e);
 	if (rc)
 		return rc;
 	e->incarnation = e->registry.control->cookie[0];
@@ -176,19 +115,19 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 		snprintf(e->join->seeds, sizeof(e->join->seeds), "%s", seed);
 	if (!rc && !e->rank)
 		rc = open_zero(e);
-	return !rc && thread ? node_start_thread(e) : rc;
+	return !rc && thread ? turn_start_thread(e) : rc;
 }
 
 int frag_open_over(struct frag **out, const struct launch *launch, const struct transport_ops *messages,
 		   const struct transport_ops *memory, const char *seed, bool thread)
 {
 	struct frag *f = calloc(1, sizeof(*f));
-	int rc = f ? node_new(&f->engine, messages, memory) : -ENOMEM;
+	int rc = f ? turn_new(&f->engine, messages, memory) : -ENOMEM;
 
 	if (!rc) {
 		rc = start_rank(f->engine, launch, seed, thread);
 		if (rc)
-			node_free(f->engine);
+			turn_free(f->engine);
 	}
 	if (rc) {
 		free(f);
@@ -242,7 +181,7 @@ void frag_close(struct frag *f)
 	if (!e)
 		return; /* a forked child's copy stays as it is: nothing of it may be touched */
 	leave(e);
-	node_free(e);
+	turn_free(e);
 	if (f->only)
 		atomic_flag_clear(&opened);
 	free(f);

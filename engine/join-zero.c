@@ -3,6 +3,7 @@
 
 #include "engine/join.h"
 #include "engine/log.h"
+#include "engine/peers.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -3,7 +3,9 @@
 
 #include "engine/join.h"
 #include "engine/jobfile.h"
+#include "engine/listen.h"
 #include "engine/log.h"
+#include "engine/peers.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -84,16 +86,38 @@ static int link_seed(struct engine *e)
 	return rc;
 }
 
+/* The other side does not take our key.  A rank may have read the key file of a dead job of this id. */
+static void shut_out(struct engine *e)
+{
+	struct join *j = e->join;
+
+	j->linked = false;
+	if (!e->is_rank) {
+		join_fail(e, -EACCES, "%s does not take our key: it is another job's, or the job runs %s",
+			  e->address, e->has_key ? "plain (-o plain)" : "with one (-o key=FILE)");
+	} else if (!e->ready && !e->launch.key_file[0] && e->messages) {
+		e->message_ops->close(e->messages);
+		e->messages = NULL;
+		e->has_key = false;
+		j->seeds[0] = '\0';
+		j->phase = JOIN_FIND;
+	}
+}
+
 static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer);
 
 static void ask(struct engine *e, enum wire_type type, const void *body, const void *tail, size_t size)
 {
 	struct join *j = e->join;
+	int rc = link_seed(e);
 
-	j->waiting = !link_seed(e) && !rpc_call_peer(e, j->link, type, body, tail, size, on_answer, j,
-						    j->phase);
-	if (!j->waiting)
+	if (!rc)
+		rc = rpc_call(e, WIRE_OBSERVER, j->link, type, body, tail, size, on_answer, j, j->phase);
+	j->waiting = !rc;
+	if (rc)
 		j->retry_ms = monotonic_ms() + RETRY_MS;
+	if (rc == -ENOTCONN)
+		shut_out(e);
 }
 
 /* ---- a rank finds rank 0 ---- */
@@ -188,7 +212,7 @@ static void turn_find(struct engine *e, uint64_t now)
 	j->retry_ms = now + RETRY_MS;
 	if (!j->seeds[0] && !found_job_file(e) && !found_master(e))
 		return;
-	if (!e->messages && join_bind(e))
+	if (!e->messages && listen_open(e))
 		return;
 	j->phase = JOIN_ENTER;
 }
@@ -488,7 +512,8 @@ static void turn_refresh(struct engine *e)
 	if (j->rows >= e->world)
 		j->rows = 0;
 	page.first = j->rows;
-	j->waiting = !rpc_call_peer(e, j->refresh_from, WIRE_TABLE_GET, &page, NULL, 0, on_refresh, j, 0);
+	j->waiting = !rpc_call(e, WIRE_OBSERVER, j->refresh_from, WIRE_TABLE_GET, &page, NULL, 0, on_refresh,
+			       j, 0);
 	if (!j->waiting)
 		j->refresh = false;
 }

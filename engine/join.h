@@ -50,6 +50,12 @@ struct join {
 	uint32_t *contribution_of; /* [world] index + 1 */
 };
 
+int join_start_rank(struct engine *e);
+/* seeds: message addresses, "tcp://a:1,tcp://b:2". */
+int join_start_observer(struct engine *e, const char *seeds);
+void join_turn(struct engine *e, uint64_t now);
+void join_free(struct engine *e);
+
 /* A rank has described all it has: own is finished. */
 void join_described(struct engine *e);
 /* A message said that a newer table of ranks exists. */
@@ -58,9 +64,6 @@ void join_fill_entry(struct engine *e, struct wire_entry *entry);
 void join_fail(struct engine *e, int status, const char *fmt, ...) PRINTF(3, 4);
 /* The job is known: maps own's numbers and wakes who waits.  -errno. */
 int join_complete(struct engine *e, struct catalog *catalog);
-
-/* Opens a rank's message transport at its address.  -errno. */
-int join_bind(struct engine *e);
 
 void join_serve_hello(struct engine *e, uint32_t peer, uint64_t request);
 void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *header,

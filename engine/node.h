@@ -2,12 +2,10 @@
 #ifndef ENGINE_NODE_H
 #define ENGINE_NODE_H
 
-/* The inside of one engine, a rank's or an observer's.  Modules:
- *
- *   join      finds the job, its ranks and its catalog        serve     answers others (a rank)
- *   peers     what is known of each rank                      edits     staged edits (a rank)
- *   rpc       requests that wait for an answer                plan      range -> pieces
- *   reads     engine_read                                     writes    engine_write
+/* The inside of one engine, a rank's or an observer's, that its modules share, and sending.
+ * From the bottom: rpc requests that wait for an answer; peers what is known of each rank; plan range ->
+ * pieces; grab, transfers, readahead, reads and writes; join finds the job; serve answers others (a
+ * rank); turn goes round them all.
  *
  * Threads.  One engine thread calls engine_turn in a loop (tests call it themselves: turned by hand);
  * only it touches the message transport.  Everything below is under `lock` unless said; callbacks of
@@ -19,7 +17,7 @@
 #include "engine/edits.h"
 #include "engine/engine.h"
 #include "engine/launch.h"
-#include "engine/peers.h"
+#include "engine/peer.h"
 #include "engine/registry.h"
 #include "engine/transport.h"
 #include "engine/wire.h"
@@ -41,7 +39,12 @@ struct rpc;
 struct transfer;
 struct commit;
 struct join;
-struct message;
+
+struct message { /* to ourselves */
+	struct message *next;
+	size_t size;
+	uint8_t data[];
+};
 
 struct engine_counters { /* any thread, atomic, relaxed */
 	_Atomic uint64_t reads, read_bytes, read_errors;
@@ -120,101 +123,16 @@ struct engine {
 	struct readahead_pool *readahead;
 };
 
-/* A rank's engine (launch and key already there) or an observer's; no thread yet.  -errno. */
-int node_new(struct engine **e, const struct transport_ops *messages,
-	     const struct transport_ops *memory);
-int node_start_thread(struct engine *e);
-void node_free(struct engine *e);
-
-/* One round: messages, timers, waiting requests.  wait_ms: how long to wait for something to do.
- * Engine thread, or the test's.
- */
-void engine_turn(struct engine *e, int wait_ms);
+/* Any thread, without the lock: makes the engine thread go round. */
 void node_wake(struct engine *e);
-/* Where a call waits and nobody else turns this engine. */
+/* Where a call waits and no thread turns this engine: tests turn all theirs.  Without the lock. */
 void node_yield(struct engine *e);
 
-/* Everything below: engine thread, with the lock, unless said. */
-
-/* Sends header, body and tail to a message peer (NODE_LOCAL: to ourselves). */
+/* Sends header, body and tail to a message peer (NODE_LOCAL: to ourselves).  Engine thread, with the
+ * lock.  Errors of transport's send.
+ */
 int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 	      const void *body, const void *tail, size_t tail_size);
 int node_open_messages(struct engine *e, const char *bind);
-
-/* The outcome of an answer: its type and parts, or a status < 0 and nothing else. */
-struct answer {
-	int status; /* 0, -errno of an ACK or REFUSE, -ETIMEDOUT, -EIO: the rank is lost */
-	enum wire_type type;
-	const void *body;
-	const void *tail;
-	size_t tail_size;
-	uint32_t peer;
-};
-
-/* Returns true: more answers of this request will come, keep it. */
-typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag, const struct answer *answer);
-
-/* Asks rank (its link is made when needed).  done is called exactly once (or until it returns false),
- * never from inside.  On error (-EAGAIN: queue full) it is not called.
- */
-int rpc_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body, const void *tail,
-	     size_t tail_size, rpc_done done, void *owner, uint64_t tag);
-/* The same to a message peer that has no rank yet. */
-int rpc_call_peer(struct engine *e, uint32_t peer, enum wire_type type, const void *body,
-		  const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
-void rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer);
-void rpc_expire(struct engine *e, uint64_t now);
-/* Ends all requests to the rank with status. */
-void rpc_fail_rank(struct engine *e, uint32_t rank, int status);
-/* Forgets all requests of owner. */
-void rpc_forget(struct engine *e, const void *owner);
-void rpc_free(struct engine *e);
-
-int join_start_rank(struct engine *e);
-/* seeds: message addresses, "tcp://a:1,tcp://b:2". */
-int join_start_observer(struct engine *e, const char *seeds);
-void join_turn(struct engine *e, uint64_t now);
-void join_free(struct engine *e);
-
-void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,
-		   const void *body, const void *tail, size_t tail_size);
-/* Tells writers that their edits were applied; asks for and ends barriers. */
-void serve_turn(struct engine *e, uint64_t now);
-
-/* One run of bytes on one rank. */
-struct piece {
-	uint32_t rank;
-	uint32_t row;
-	uint64_t offset; /* bytes in the row */
-	uint64_t at;	 /* bytes in what was asked */
-	uint64_t size;
-};
-
-struct plan {
-	struct piece pieces[NODE_PIECES_MAX];
-	unsigned n;
-	uint64_t covered; /* bytes from the start that the pieces give */
-};
-
-/* Pieces of [offset, offset + size) of what address names, from one live holder each.
- * -EAGAIN: a table of states is being fetched; -EIO: lost; -ENOENT; -EINVAL: past the end.
- */
-int plan_read(struct engine *e, const struct engine_address *address, uint64_t offset, uint64_t size,
-	      struct plan *plan);
-/* The same, from every holder: replicas too.  Calls see for each piece. */
-typedef int (*plan_see)(void *arg, const struct piece *piece);
-int plan_write(struct engine *e, const struct engine_address *address, uint64_t offset, uint64_t size,
-	       plan_see see, void *arg);
-/* dtype, bytes of the whole; -ENOENT, -EAGAIN. */
-int plan_describe(struct engine *e, const struct engine_address *address, struct engine_state *out);
-
-void reads_turn(struct engine *e, uint64_t now, struct transfer **finished);
-void reads_finish(struct transfer *finished); /* without the lock */
-void writes_turn(struct engine *e, uint64_t now, struct commit **finished);
-void writes_finish(struct commit *finished); /* without the lock */
-
-/* Blocks the calling thread (not the engine's, without the lock) until the bytes are at out. */
-int engine_get(struct engine *e, const struct engine_address *address, uint64_t offset, void *out,
-	       uint64_t size);
 
 #endif

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/log.h"
-#include "engine/node.h"
+#include "engine/peers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,8 +10,11 @@
 
 enum { FETCH_RETRY_MS = 100 };
 
-static void drop_states(struct peer *p)
+static void drop_states(struct engine *e, struct peer *p)
 {
+	for (uint32_t i = 0; i < p->nshared && e->memory_ops->share; i++)
+		e->memory_ops->share(e->memory, p->attached, -1, p->states->shares[i].address,
+				     p->states->shares[i].size);
 	states_free(p->states);
 	p->states = NULL;
 	p->nshared = 0;
@@ -19,10 +22,10 @@ static void drop_states(struct peer *p)
 
 static void detach(struct engine *e, struct peer *p)
 {
+	drop_states(e, p);
 	if (p->way == PEER_WAY_MEMORY)
 		e->memory_ops->detach(e->memory, p->attached);
 	p->way = PEER_WAY_UNKNOWN;
-	drop_states(p);
 }
 
 static void set_state(struct engine *e, struct peer *p, enum engine_rank_state state, const char *why)
@@ -128,6 +131,25 @@ int peers_reach(struct engine *e, uint32_t rank)
 	return rc ? -EIO : 0;
 }
 
+int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body, const void *tail,
+	       size_t tail_size, rpc_done done, void *owner, uint64_t tag)
+{
+	uint32_t link = NODE_LOCAL;
+	int rc = 0;
+
+	if (!e->is_rank || rank != e->rank) {
+		rc = peers_reach(e, rank);
+		link = e->peers[rank].link;
+	}
+	if (!rc)
+		rc = rpc_call(e, rank, link, type, body, tail, tail_size, done, owner, tag);
+	if (rc == -ENOTCONN) { /* it refused us once: that link will never do */
+		e->peers[rank].linked = false;
+		rc = -EAGAIN;
+	}
+	return rc;
+}
+
 /* Gives the memory transport the memfds of a new table. */
 static void share(struct engine *e, struct peer *p)
 {
@@ -149,7 +171,7 @@ static void take_states(struct engine *e, struct peer *p, uint32_t rank)
 		p->retry_ms = monotonic_ms() + NODE_PING_MS;
 		return;
 	}
-	drop_states(p);
+	drop_states(e, p);
 	p->states = states;
 	p->states_stale = p->control.registry_epoch > states->epoch;
 	share(e, p);
@@ -166,7 +188,7 @@ static void fetch(struct engine *e, uint32_t rank, uint64_t first)
 
 	if (!first)
 		p->incoming.size = 0;
-	p->fetching = !rpc_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, NULL, rank);
+	p->fetching = !peers_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, NULL, rank);
 	if (!p->fetching)
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
 }
@@ -238,10 +260,9 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 	if (!p->linked || now < p->pinged_ms + NODE_PING_MS)
 		return;
 	p->pinged_ms = now;
-	if (p->state == ENGINE_RANK_LOST)
-		rpc_call_peer(e, p->link, WIRE_PING, NULL, NULL, 0, on_pong, NULL, rank);
-	else
-		rpc_call(e, rank, WIRE_PING, NULL, NULL, 0, on_pong, NULL, rank);
+	/* one that is lost is asked as a stranger: its silence loses nothing more */
+	rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank, p->link, WIRE_PING, NULL, NULL, 0,
+		 on_pong, NULL, rank);
 }
 
 void peers_turn(struct engine *e, uint64_t now)

@@ -2,43 +2,18 @@
 #ifndef ENGINE_PEERS_H
 #define ENGINE_PEERS_H
 
-/* What an engine knows of each rank of its job: where it is, whether it lives, what it holds. */
+/* The ranks of a job, as an engine knows them.  All with the lock; engine thread where it says so. */
 
-#include "engine/engine.h"
-#include "engine/states.h"
-#include "engine/wire.h"
+#include "engine/rpc.h"
 
-enum peer_way { PEER_WAY_UNKNOWN, PEER_WAY_MEMORY, PEER_WAY_MESSAGES };
-
-struct peer {
-	struct wire_entry entry; /* entry.present 0: not known yet */
-	enum engine_rank_state state;
-	uint64_t since_ms;
-	char why[128];
-	bool linked;
-	uint32_t link; /* message peer */
-	enum peer_way way;
-	uint32_t attached; /* memory peer, when way is MEMORY */
-	uint64_t heard_ms;
-	uint64_t pinged_ms;
-	struct wire_control control; /* newest seen */
-	struct states *states;	     /* NULL: not fetched */
-	uint32_t nshared;	     /* of states' shares, given to the memory transport */
-	bool states_stale;
-	bool fetching;
-	bool failing; /* lost: its requests are to be ended */
-	uint64_t retry_ms;	     /* no fetch before this */
-	struct wire_writer incoming; /* of the table being fetched */
-};
-
-struct engine;
-
-/* All with the engine's lock. */
 void peers_set_entry(struct engine *e, const struct wire_entry *entry);
 void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *control);
 void peers_lose(struct engine *e, uint32_t rank, const char *why);
-/* Links and attaches as needed; -EIO: it is lost or has not come. */
+/* Links and attaches as needed; -EIO: it is lost or has not come.  Engine thread. */
 int peers_reach(struct engine *e, uint32_t rank);
+/* Reaches the rank and asks it: rpc_call.  Engine thread. */
+int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body, const void *tail,
+	       size_t tail_size, rpc_done done, void *owner, uint64_t tag);
 /* Fetches a missing or stale table in the background.  0: it is there; -EAGAIN; -EIO. */
 int peers_want_states(struct engine *e, uint32_t rank);
 /* Pings, fetches.  Engine thread. */

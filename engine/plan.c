@@ -2,7 +2,8 @@
 #include <config.h>
 
 #include "engine/dtype.h"
-#include "engine/node.h"
+#include "engine/peers.h"
+#include "engine/plan.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/reads.h"
+#include "engine/grab.h"
+#include "engine/readahead.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-
-/* A sequential reader's next requests are copied by a second core while it takes the last one.  Only
- * for memory of this host, where that copy is the cost; and only briefly good, since the job trains on.
- */
 
 enum { SIZE_MIN = 64 << 10, FRESH_MS = 20, DEPTH = 2, STREAK_MIN = 2 };
 
@@ -75,7 +72,7 @@ static void fill(struct readahead_pool *p, struct ahead *s)
 	s->state = AHEAD_FILLING;
 	s->edits = atomic_load(&f->engine->edit_count);
 	pthread_mutex_unlock(&p->lock);
-	rc = reads_now(f->engine, &f->address, f->is_grad, s->offset, s->buffer, s->size);
+	rc = grab_now(f->engine, &f->address, f->is_grad, s->offset, s->buffer, s->size);
 	pthread_mutex_lock(&p->lock);
 	s->filled_ms = monotonic_ms();
 	if (rc)

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/node.h"
+#include "engine/rpc.h"
 
 #include <errno.h>
 
-/* A request that waits for its answer.  It ends by the answer, by the rank's loss, or by silence:
- * nothing heard from the rank for the timeout, however slow it is otherwise.
- */
 struct rpc {
 	struct rpc *next;
 	uint64_t number;
@@ -20,8 +17,8 @@ struct rpc {
 	uint64_t tag;
 };
 
-static int start(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type, const void *body,
-		 const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag)
+int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type, const void *body,
+	     const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag)
 {
 	struct rpc *rpc = malloc(sizeof(*rpc));
 	int rc;
@@ -37,23 +34,6 @@ static int start(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type 
 	}
 	e->rpcs = rpc;
 	return 0;
-}
-
-int rpc_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body, const void *tail,
-	     size_t tail_size, rpc_done done, void *owner, uint64_t tag)
-{
-	int rc = 0;
-
-	if (e->is_rank && rank == e->rank)
-		return start(e, rank, NODE_LOCAL, type, body, tail, tail_size, done, owner, tag);
-	rc = peers_reach(e, rank);
-	return rc ? rc : start(e, rank, e->peers[rank].link, type, body, tail, tail_size, done, owner, tag);
-}
-
-int rpc_call_peer(struct engine *e, uint32_t peer, enum wire_type type, const void *body,
-		  const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag)
-{
-	return start(e, WIRE_OBSERVER, peer, type, body, tail, tail_size, done, owner, tag);
 }
 
 static void sweep(struct engine *e)

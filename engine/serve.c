@@ -3,12 +3,12 @@
 
 #include "engine/join.h"
 #include "engine/log.h"
+#include "engine/peers.h"
+#include "engine/serve.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-/* What a rank answers.  Everything in a message is somebody's word: each number is checked before use. */
 
 enum { STAGED_SILENT_MS = 60000 };
 
@@ -232,7 +232,7 @@ static void turn_barrier(struct engine *e)
 		release_barrier(e, -EIO);
 	if (!e->ready || e->barrier.asked == e->barrier.wanted)
 		return;
-	if (!rpc_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, NULL, barrier.count))
+	if (!peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, NULL, barrier.count))
 		e->barrier.asked = e->barrier.wanted;
 }
 

@@ -2,7 +2,10 @@
 #include <config.h>
 
 #include "engine/convert.h"
+#include "engine/file.h"
 #include "engine/log.h"
+#include "engine/peers.h"
+#include "engine/plan.h"
 #include "engine/reads.h"
 #include "engine/writes.h"
 
@@ -249,7 +252,7 @@ static void forget_everywhere(struct engine *e, struct commit *c)
 	c->outstanding = 0;
 	for (uint32_t rank = 0; rank < e->world && c->involved; rank++)
 		if (c->involved[rank] && c->sent)
-			rpc_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_ignored, NULL, 0);
+			peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_ignored, NULL, 0);
 }
 
 static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
@@ -277,7 +280,7 @@ static void send_items(struct engine *e, struct commit *c)
 		struct wire_stage stage = { { c->transaction[0], c->transaction[1] },
 					    states ? states->epoch : 0, item->row, item->size,
 					    item->offset };
-		int rc = states ? rpc_call(e, item->rank, WIRE_STAGE, &stage, item->data, item->size,
+		int rc = states ? peers_call(e, item->rank, WIRE_STAGE, &stage, item->data, item->size,
 					   on_staged, c, item->rank) : -EIO;
 
 		if (rc == -EAGAIN)
@@ -316,7 +319,7 @@ static void decide(struct engine *e, struct commit *c)
 
 	c->phase = COMMIT_DECIDE;
 	for (uint32_t rank = 0; rank < e->world; rank++) {
-		int rc = c->involved[rank] ? rpc_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_decided, c,
+		int rc = c->involved[rank] ? peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_decided, c,
 						      rank) : 0;
 
 		if (rc) {

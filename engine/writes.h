@@ -11,6 +11,10 @@
  */
 void writes_start(struct engine *e, struct engine_write *write, bool wait_applied);
 
+/* Engine thread, with the lock; what is over goes to *finished, to be ended without it. */
+void writes_turn(struct engine *e, uint64_t now, struct commit **finished);
+void writes_finish(struct commit *finished);
+
 /* A line for each waiting commit.  With the lock. */
 void writes_describe(struct engine *e, FILE *out);
 

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/grab.h"
+#include "engine/peers.h"
+#include "engine/plan.h"
+
+#include <errno.h>
+
+enum { PARTS_MAX = 1024 };
+
+/* One piece ready to be copied without the lock. */
+struct grab {
+	uint32_t attached;
+	uint32_t rank;
+	uint64_t epoch;
+	uint64_t at;
+	uint64_t size;
+	unsigned first, n; /* of the parts */
+};
+
+struct grabs {
+	struct grab grabs[NODE_PIECES_MAX];
+	unsigned n;
+	struct iovec parts[PARTS_MAX];
+	unsigned nparts;
+	struct plan plan;
+};
+
+/* With the lock.  -EAGAIN: the piece's rank is not reached by memory. */
+static int grab_piece(struct engine *e, struct grabs *g, const struct piece *piece)
+{
+	struct peer *p = &e->peers[piece->rank];
+	struct grab *grab = &g->grabs[g->n];
+	int n;
+
+	if (p->way != PEER_WAY_MEMORY)
+		return -EAGAIN;
+	n = states_resolve(&p->states->rows[piece->row], piece->offset, piece->size,
+			   g->parts + g->nparts, (int)(PARTS_MAX - g->nparts));
+	if (n < 0)
+		return n == -E2BIG ? -EAGAIN : n;
+	*grab = (struct grab){ p->attached, piece->rank, p->states->epoch, piece->at, piece->size,
+			       g->nparts, (unsigned)n };
+	g->nparts += (unsigned)n;
+	g->n++;
+	return 0;
+}
+
+static int plan_grabs(struct engine *e, const struct engine_address *address, uint64_t offset, size_t size,
+		      struct grabs *g)
+{
+	int rc;
+
+	g->n = g->nparts = 0;
+	pthread_mutex_lock(&e->lock);
+	rc = plan_read(e, address, offset, size, &g->plan);
+	for (unsigned i = 0; i < g->plan.n && !rc; i++)
+		rc = grab_piece(e, g, &g->plan.pieces[i]);
+	pthread_mutex_unlock(&e->lock);
+	return rc;
+}
+
+static void lose(struct engine *e, uint32_t rank, const char *why)
+{
+	pthread_mutex_lock(&e->lock);
+	peers_lose(e, rank, why);
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
+
+static void mark_stale(struct engine *e, uint32_t rank)
+{
+	pthread_mutex_lock(&e->lock);
+	e->peers[rank].states_stale = true;
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* What the owner's control page said after the copy. */
+static int witness(struct engine *e, const struct grab *grab, bool is_grad,
+		   const struct control_page *control)
+{
+	uint64_t epoch = atomic_load_explicit(&control->registry_epoch, memory_order_relaxed);
+	uint64_t grads = atomic_load_explicit(&control->grads, memory_order_relaxed);
+
+	if (epoch != grab->epoch) {
+		mark_stale(e, grab->rank);
+		return -EAGAIN;
+	}
+	return is_grad && !(grads & 1) ? -EAGAIN : 0;
+}
+
+static int copy_grab(struct engine *e, const struct grabs *g, const struct grab *grab, bool is_grad,
+		     uint8_t *out)
+{
+	struct iovec local = { out + grab->at, grab->size };
+	struct control_page control;
+	int rc = e->memory_ops->get(e->memory, grab->attached, &local, 1, g->parts + grab->first, grab->n,
+				    &control, sizeof(control));
+
+	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size, memory_order_relaxed);
+	if (!rc)
+		return witness(e, grab, is_grad, &control);
+	if (rc == -ESRCH || rc == -ESTALE)
+		lose(e, grab->rank, rc == -ESRCH ? "its process is gone" :
+						   "another process has its number");
+	if (rc == -EFAULT) { /* freed, or dropped while we read: ask again what it has */
+		mark_stale(e, grab->rank);
+		return -EFAULT;
+	}
+	return rc == -EPERM ? -EACCES : -EIO;
+}
+
+int grab_now(struct engine *e, const struct engine_address *address, bool is_grad, uint64_t offset,
+	      void *out, size_t size)
+{
+	static _Thread_local struct grabs g;
+	size_t done = 0;
+	int rc = 0;
+
+	while (done < size && !rc) {
+		rc = plan_grabs(e, address, offset + done, size - done, &g);
+		for (unsigned i = 0; i < g.n && !rc; i++)
+			rc = copy_grab(e, &g, &g.grabs[i], is_grad, (uint8_t *)out + done);
+		done += g.plan.covered;
+	}
+	return rc;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_LISTEN_H
+#define ENGINE_LISTEN_H
+
+#include "engine/node.h"
+
+/* Opens a rank's message transport, at this host's address towards the master: rank 0 at FRAG_PORT or the
+ * first free port from 21017 on, the others anywhere.  -errno, with a line in the log.
+ */
+int listen_open(struct engine *e);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_PEER_H
+#define ENGINE_PEER_H
+
+/* What an engine knows of one rank of its job: where it is, whether it lives, what it holds. */
+
+#include "engine/engine.h"
+#include "engine/states.h"
+#include "engine/wire.h"
+
+enum peer_way { PEER_WAY_UNKNOWN, PEER_WAY_MEMORY, PEER_WAY_MESSAGES };
+
+struct peer {
+	struct wire_entry entry; /* entry.present 0: not known yet */
+	enum engine_rank_state state;
+	uint64_t since_ms;
+	char why[128];
+	bool linked;
+	uint32_t link; /* message peer */
+	enum peer_way way;
+	uint32_t attached; /* memory peer, when way is MEMORY */
+	uint64_t heard_ms;
+	uint64_t pinged_ms;
+	struct wire_control control; /* newest seen */
+	struct states *states;	     /* NULL: not fetched */
+	uint32_t nshared;	     /* of states' shares, given to the memory transport */
+	bool states_stale;
+	bool fetching;
+	bool failing; /* lost: its requests are to be ended */
+	uint64_t retry_ms;	     /* no fetch before this */
+	struct wire_writer incoming; /* of the table being fetched */
+};
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_PLAN_H
+#define ENGINE_PLAN_H
+
+/* From names to places: which bytes of which rows on which ranks.  Any thread, with the lock. */
+
+#include "engine/node.h"
+
+/* One run of bytes on one rank. */
+struct piece {
+	uint32_t rank;
+	uint32_t row;
+	uint64_t offset; /* bytes in the row */
+	uint64_t at;	 /* bytes in what was asked */
+	uint64_t size;
+};
+
+struct plan {
+	struct piece pieces[NODE_PIECES_MAX];
+	unsigned n;
+	uint64_t covered; /* bytes from the start that the pieces give */
+};
+
+/* Pieces of [offset, offset + size) of what address names, from one live holder each.
+ * -EAGAIN: a table of states is being fetched; -EIO: lost; -ENOENT; -EINVAL: past the end.
+ */
+int plan_read(struct engine *e, const struct engine_address *address, uint64_t offset, uint64_t size,
+	      struct plan *plan);
+/* The same, from every holder: replicas too.  Calls see for each piece. */
+typedef int (*plan_see)(void *arg, const struct piece *piece);
+int plan_write(struct engine *e, const struct engine_address *address, uint64_t offset, uint64_t size,
+	       plan_see see, void *arg);
+/* dtype, bytes of the whole; -ENOENT, -EAGAIN. */
+int plan_describe(struct engine *e, const struct engine_address *address, struct engine_state *out);
+
+#endif

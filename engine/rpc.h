@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_RPC_H
+#define ENGINE_RPC_H
+
+/* Requests that wait for an answer.  A request ends by the answer, by the rank's loss, or by silence:
+ * nothing heard from the rank for the timeout, however slow it is otherwise.  Engine thread, with the lock.
+ */
+
+#include "engine/node.h"
+
+/* The outcome of an answer: its type and parts, or a status < 0 and nothing else. */
+struct answer {
+	int status; /* 0, -errno of an ACK or REFUSE, -ETIMEDOUT, -EIO: the rank is lost */
+	enum wire_type type;
+	const void *body;
+	const void *tail;
+	size_t tail_size;
+	uint32_t peer;
+};
+
+/* Returns true: more answers of this request will come, keep it. */
+typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag, const struct answer *answer);
+
+/* Asks a message peer, known as rank (WIRE_OBSERVER: not yet known as any).  done is called exactly once
+ * (or until it returns false), never from inside.  On error (-EAGAIN: queue full) it is not called.
+ */
+int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type, const void *body,
+	     const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
+void rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer);
+void rpc_expire(struct engine *e, uint64_t now);
+/* Ends all requests to the rank with status. */
+void rpc_fail_rank(struct engine *e, uint32_t rank, int status);
+/* Forgets all requests of owner. */
+void rpc_forget(struct engine *e, const void *owner);
+void rpc_free(struct engine *e);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_SERVE_H
+#define ENGINE_SERVE_H
+
+/* What a rank answers.  Everything in a message is somebody's word: each number is checked before use.
+ * Engine thread, with the lock.
+ */
+
+#include "engine/node.h"
+
+void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,
+		   const void *body, const void *tail, size_t tail_size);
+/* Tells writers that their edits were applied; asks for and ends barriers. */
+void serve_turn(struct engine *e, uint64_t now);
+
+#endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/peers.h"
+#include "engine/plan.h"
+#include "engine/transfers.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { RESTARTS_MAX = 50 };
+
+struct transfer {
+	struct transfer *next;
+	struct engine_read *read;
+	struct engine_address address;
+	bool is_grad;
+	bool nowait;
+	bool cancelled;
+	bool again;	 /* something moved: plan anew */
+	bool grads_gone; /* gradients were not valid: wait for them */
+	unsigned outstanding;
+	unsigned restarts;
+	uint64_t offset;
+	uint64_t size;
+	uint64_t done;
+	uint64_t progress_ms;
+	int64_t result;
+	struct plan plan;
+	uint8_t *buffer;
+};
+
+static void piece_failed(struct engine *e, struct transfer *t, uint32_t rank, int status)
+{
+	if (status == -ESTALE || status == -EAGAIN) {
+		if (status == -ESTALE)
+			e->peers[rank].states_stale = true;
+		t->again = true;
+	} else if (!t->result) {
+		t->result = status;
+	}
+}
+
+static void take_data(struct engine *e, struct transfer *t, const struct piece *piece,
+		      const struct answer *answer)
+{
+	struct wire_data data;
+
+	memcpy(&data, answer->body, sizeof(data));
+	peers_heard(e, piece->rank, &data.control);
+	if (data.status)
+		piece_failed(e, t, piece->rank, data.status > 0 || data.status < -4095 ? -EIO : data.status);
+	else if (data.size != piece->size || answer->tail_size != piece->size)
+		piece_failed(e, t, piece->rank, -EIO);
+	else if (t->is_grad && !(data.control.grads & 1))
+		t->grads_gone = true;
+	else
+		memcpy(t->buffer + t->done + piece->at, answer->tail, piece->size);
+	atomic_fetch_add_explicit(&e->counters.owner_bytes_messages, piece->size, memory_order_relaxed);
+}
+
+static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	struct transfer *t = owner;
+	const struct piece *piece = &t->plan.pieces[tag];
+
+	t->outstanding--;
+	if (answer->status == -ETIMEDOUT)
+		peers_lose(e, piece->rank, "no answer");
+	if (answer->status)
+		piece_failed(e, t, piece->rank, answer->status);
+	else if (answer->type != WIRE_DATA)
+		piece_failed(e, t, piece->rank, -EIO);
+	else
+		take_data(e, t, piece, answer);
+	return false;
+}
+
+static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
+{
+	const struct piece *piece = &t->plan.pieces[i];
+	const struct peer *p = &e->peers[piece->rank];
+	struct wire_read read = { p->states->epoch, piece->row, (uint32_t)piece->size, piece->offset };
+	int rc = peers_call(e, piece->rank, WIRE_READ, &read, NULL, 0, on_data, t, i);
+
+	if (rc)
+		piece_failed(e, t, piece->rank, rc);
+	else
+		t->outstanding++;
+}
+
+/* In the engine thread even pieces in reach of memory go by message when grab_now could not. */
+static void ask(struct engine *e, struct transfer *t)
+{
+	for (unsigned i = 0; i < t->plan.n; i++) {
+		int rc = peers_reach(e, t->plan.pieces[i].rank);
+
+		if (rc)
+			piece_failed(e, t, t->plan.pieces[i].rank, rc);
+		else
+			ask_piece(e, t, i);
+	}
+}
+
+static void plan_and_ask(struct engine *e, struct transfer *t, uint64_t now)
+{
+	int rc = plan_read(e, &t->address, t->offset + t->done, t->size - t->done, &t->plan);
+
+	if (rc == -EAGAIN) {
+		t->plan.n = 0;
+		t->plan.covered = 0;
+		if (now >= t->progress_ms + e->timeout_ms)
+			t->result = -ETIMEDOUT;
+	} else if (rc) {
+		t->result = rc;
+	} else {
+		ask(e, t);
+	}
+}
+
+/* All pieces of the plan have been answered. */
+static void settle(struct transfer *t, uint64_t now)
+{
+	if (t->result)
+		return;
+	if (t->grads_gone) {
+		t->result = t->nowait ? -ENODATA : 0;
+		t->progress_ms = now; /* a slow step is not silence */
+	} else if (t->again) {
+		t->result = ++t->restarts > RESTARTS_MAX ? -EIO : 0;
+	} else {
+		t->done += t->plan.covered;
+		t->progress_ms = now;
+		t->restarts = 0;
+	}
+	t->plan.n = 0;
+	t->plan.covered = 0;
+	t->again = t->grads_gone = false;
+}
+
+static bool is_finished(struct engine *e, struct transfer *t)
+{
+	if (t->cancelled && !t->result)
+		t->result = -ECANCELED;
+	if (t->result < 0) {
+		rpc_forget(e, t);
+		return true;
+	}
+	if (t->done < t->size)
+		return false;
+	t->result = (int64_t)t->size;
+	return true;
+}
+
+static bool turn_transfer(struct engine *e, struct transfer *t, uint64_t now)
+{
+	bool paused = t->again || t->grads_gone; /* until the next tick */
+
+	if (t->cancelled)
+		return is_finished(e, t);
+	if (t->outstanding)
+		return is_finished(e, t);
+	if (t->plan.n)
+		settle(t, now);
+	if (!is_finished(e, t) && !paused)
+		plan_and_ask(e, t, now);
+	return is_finished(e, t);
+}
+
+void transfers_turn(struct engine *e, uint64_t now, struct transfer **finished)
+{
+	for (struct transfer **at = &e->transfers; *at;) {
+		struct transfer *t = *at;
+
+		if (!turn_transfer(e, t, now)) {
+			at = &t->next;
+			continue;
+		}
+		*at = t->next;
+		t->next = *finished;
+		*finished = t;
+	}
+}
+
+void transfers_finish(struct transfer *finished)
+{
+	struct transfer *next;
+
+	for (struct transfer *t = finished; t; t = next) {
+		next = t->next;
+		t->read->done(t->read, t->result < 0 ? NULL : t->buffer, t->result);
+		free(t->buffer);
+		free(t);
+	}
+}
+
+void transfers_describe(struct engine *e, FILE *out)
+{
+	uint64_t now = monotonic_ms();
+
+	for (const struct transfer *t = e->transfers; t; t = t->next)
+		fprintf(out, "read %s %s bytes %llu of %llu, %u ranks asked, no progress for %llu ms\n",
+			t->address.kind == ENGINE_PARAM ? catalog_name(e->catalog, t->address.param) : "-",
+			t->address.key, (unsigned long long)t->done, (unsigned long long)t->size,
+			t->outstanding, (unsigned long long)(now - t->progress_ms));
+}
+
+void transfers_abandon(struct engine *e)
+{
+	for (struct transfer *t = e->transfers; t; t = t->next)
+		t->result = -ECANCELED;
+	transfers_finish(e->transfers);
+	e->transfers = NULL;
+}
+
+static struct transfer *transfer_new(const struct engine_read *read)
+{
+	struct transfer *t = calloc(1, sizeof(*t));
+
+	if (t && !(t->buffer = malloc(read->size ? read->size : 1))) {
+		free(t);
+		return NULL;
+	}
+	return t;
+}
+
+void transfers_start(struct engine *e, struct engine_read *read)
+{
+	struct transfer *t = transfer_new(read);
+
+	if (!t) {
+		read->done(read, NULL, -ENOMEM);
+		return;
+	}
+	t->read = read;
+	t->address = read->file->address;
+	t->is_grad = read->file->is_grad;
+	t->nowait = read->nowait;
+	t->offset = read->offset;
+	t->size = read->size;
+	t->progress_ms = monotonic_ms();
+	pthread_mutex_lock(&e->lock);
+	t->next = e->transfers;
+	e->transfers = t;
+	read->private = t;
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
+
+void transfers_cancel(struct engine *e, struct engine_read *read)
+{
+	pthread_mutex_lock(&e->lock);
+	for (struct transfer *t = e->transfers; t; t = t->next)
+		if (t->read == read)
+			t->cancelled = true;
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}

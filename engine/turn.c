@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/join.h"
+#include "engine/log.h"
+#include "engine/peers.h"
+#include "engine/readahead.h"
+#include "engine/serve.h"
+#include "engine/transfers.h"
+#include "engine/turn.h"
+#include "engine/writes.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+
+enum { MESSAGES_PER_TURN = 64 };
+
+int turn_new(struct engine **out, const struct transport_ops *messages,
+	     const struct transport_ops *memory)
+{
+	struct engine *e = calloc(1, sizeof(*e));
+	int rc = 0;
+
+	if (!e)
+		return -ENOMEM;
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_condattr_t monotonic;
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&e->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	e->rank = WIRE_OBSERVER;
+	e->pid = getpid();
+	e->timeout_ms = 10000;
+	e->message_ops = messages;
+	e->memory_ops = memory;
+	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (e->wake_fd < 0 ||
+	    getrandom(&e->writer_id, sizeof(e->writer_id), 0) != sizeof(e->writer_id))
+		rc = -errno;
+	if (!rc && memory)
+		rc = memory->open(&e->memory, &(struct transport_config){ 0 });
+	if (rc) {
+		turn_free(e);
+		return rc;
+	}
+	*out = e;
+	return 0;
+}
+
+static void *run(void *arg)
+{
+	struct engine *e = arg;
+
+	while (!atomic_load_explicit(&e->stop, memory_order_acquire))
+		engine_turn(e, NODE_IDLE_MS);
+	return NULL;
+}
+
+int turn_start_thread(struct engine *e)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&e->thread, NULL, run, e);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	e->threaded = !rc;
+	return -rc;
+}
+
+static bool is_answer(enum wire_type type)
+{
+	switch (type) {
+	case WIRE_REFUSE:
+	case WIRE_ACK:
+	case WIRE_WELCOME:
+	case WIRE_JOINED:
+	case WIRE_TABLE:
+	case WIRE_CATALOG:
+	case WIRE_STATES:
+	case WIRE_DATA:
+	case WIRE_APPLIED:
+	case WIRE_PONG:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int answer_status(enum wire_type type, const void *body)
+{
+	struct wire_ack ack; /* refuse begins alike */
+
+	if (type != WIRE_ACK && type != WIRE_REFUSE)
+		return 0;
+	memcpy(&ack, body, sizeof(ack));
+	if (ack.status > 0 || ack.status < -4095 || (type == WIRE_REFUSE && !ack.status))
+		return -EPROTO;
+	return ack.status;
+}
+
+static void take_answer(struct engine *e, uint32_t peer, const struct wire_header *header,
+			const void *body, const void *tail, size_t tail_size)
+{
+	struct answer answer = { .status = answer_status(header->type, body), .type = header->type,
+				 .body = body, .tail = tail, .tail_size = tail_size, .peer = peer };
+
+	if (header->rank < e->world && e->peers[header->rank].linked &&
+	    e->peers[header->rank].link == peer)
+		peers_heard(e, header->rank, NULL);
+	rpc_answer(e, header, &answer);
+}
+
+static void refuse_version(struct engine *e, uint32_t peer, const struct wire_header *header)
+{
+	struct wire_refuse refuse = { .status = -EPROTO };
+
+	snprintf(refuse.why, sizeof(refuse.why), "speaks protocol version %d, not %u", WIRE_VERSION,
+		 header->version);
+	node_send(e, peer, WIRE_REFUSE, header->request, &refuse, NULL, 0);
+}
+
+static void receive(void *owner, uint32_t peer, const void *data, size_t size)
+{
+	struct engine *e = owner;
+	struct wire_header header;
+	const void *body, *tail;
+	size_t tail_size;
+	int status;
+
+	atomic_fetch_add_explicit(&e->counters.messages_in, 1, memory_order_relaxed);
+	body = wire_open(data, size, &header, &tail, &tail_size, &status);
+	if (!body) {
+		atomic_fetch_add_explicit(&e->counters.messages_bad, 1, memory_order_relaxed);
+		if (status == -EPROTO && !is_answer(header.type))
+			refuse_version(e, peer, &header);
+		return;
+	}
+	if (is_answer(header.type))
+		take_answer(e, peer, &header, body, tail, tail_size);
+	else
+		serve_request(e, peer, &header, body, tail, tail_size);
+}
+
+static void turn_local(struct engine *e)
+{
+	struct message *next, *m = e->local_first;
+
+	e->local_first = e->local_last = NULL;
+	for (; m; m = next) {
+		next = m->next;
+		receive(e, NODE_LOCAL, m->data, m->size);
+		free(m);
+	}
+}
+
+/* Short while something waits for a condition that no message announces. */
+static int wait_time(struct engine *e, int wait_ms)
+{
+	if (e->local_first)
+		return 0;
+	if (e->transfers || e->commits || !e->ready)
+		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
+	return wait_ms;
+}
+
+static void wait_for_work(struct engine *e, int wait_ms)
+{
+	struct pollfd fds[2] = { { .fd = e->wake_fd, .events = POLLIN } };
+	nfds_t n = 1;
+	uint64_t count;
+
+	if (e->messages)
+		fds[n++] = (struct pollfd){ .fd = e->message_ops->fd(e->messages), .events = POLLIN };
+	poll(fds, n, wait_ms);
+	if (fds[0].revents & POLLIN && read(e->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		log_error("eventfd: %s", strerror(errno));
+}
+
+void engine_turn(struct engine *e, int wait_ms)
+{
+	struct transfer *transfers = NULL;
+	struct commit *commits = NULL;
+	uint64_t now;
+
+	pthread_mutex_lock(&e->lock);
+	wait_ms = wait_time(e, wait_ms);
+	pthread_mutex_unlock(&e->lock);
+	if (wait_ms)
+		wait_for_work(e, wait_ms);
+
+	pthread_mutex_lock(&e->lock);
+	now = monotonic_ms();
+	if (e->messages)
+		e->message_ops->turn(e->messages, receive, e, MESSAGES_PER_TURN);
+	turn_local(e);
+	join_turn(e, now);
+	peers_turn(e, now);
+	rpc_expire(e, now);
+	if (e->is_rank)
+		serve_turn(e, now);
+	transfers_turn(e, now, &transfers);
+	writes_turn(e, now, &commits);
+	pthread_mutex_unlock(&e->lock);
+	transfers_finish(transfers);
+	writes_finish(commits);
+}
+
+static void free_local(struct engine *e)
+{
+	struct message *next;
+
+	for (struct message *m = e->local_first; m; m = next) {
+		next = m->next;
+		free(m);
+	}
+}
+
+void turn_free(struct engine *e)
+{
+	if (!e)
+		return;
+	if (e->threaded) {
+		atomic_store_explicit(&e->stop, true, memory_order_release);
+		node_wake(e);
+		pthread_join(e->thread, NULL);
+	}
+	readahead_free(e);
+	transfers_abandon(e);
+	writes_abandon(e);
+	rpc_free(e);
+	free_local(e);
+	peers_free(e);
+	join_free(e);
+	if (e->messages)
+		e->message_ops->close(e->messages);
+	if (e->memory)
+		e->memory_ops->close(e->memory);
+	if (e->is_rank) {
+		edits_fini(&e->edits);
+		registry_fini(&e->registry);
+	}
+	if (e->catalog != e->own)
+		catalog_free(e->catalog);
+	catalog_free(e->own);
+	free(e->map_params);
+	free(e->map_groups);
+	free(e->catalog_bytes.data);
+	free(e->barrier.arrivals);
+	if (e->wake_fd >= 0)
+		close(e->wake_fd);
+	pthread_cond_destroy(&e->changed);
+	pthread_mutex_destroy(&e->lock);
+	free(e);
+}

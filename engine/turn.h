@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_TURN_H
+#define ENGINE_TURN_H
+
+/* An engine's life, and its rounds. */
+
+#include "engine/node.h"
+
+/* An engine over these ports; memory NULL: none.  No thread yet.  -errno. */
+int turn_new(struct engine **e, const struct transport_ops *messages,
+	     const struct transport_ops *memory);
+int turn_start_thread(struct engine *e);
+void turn_free(struct engine *e);
+
+/* One round: messages, timers, waiting requests.  wait_ms: how long to wait for something to do.
+ * Engine thread, or the test's.
+ */
+void engine_turn(struct engine *e, int wait_ms);
+
+#endif
