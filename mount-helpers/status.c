@@ -11,7 +11,10 @@
 #include <limits.h>
 #include <string.h>
 
-enum { STATUS_TEXT_MAX = 64 << 20 }; /* bytes of a file we read; 65536 ranks fit */
+enum {
+	STATUS_TEXT_MAX = 64 << 20, /* bytes of a file we read; 65536 ranks fit */
+	STATUS_WAIT_MS = 3000,
+};
 
 /* Reads a file of the mount to its end.  -EFBIG: past STATUS_TEXT_MAX. */
 static int read_file(const char *mountpoint, const char *name, char **text)
@@ -142,6 +145,30 @@ int status_of_mount(struct status *s, const char *mountpoint, const char *source
 	return 0;
 }
 
+static bool is_known(struct engine *e, uint32_t rank)
+{
+	struct engine_rank r;
+
+	if (!engine_rank(e, rank, &r) || r.state == ENGINE_RANK_LOST)
+		return true;
+	return r.state == ENGINE_RANK_ALIVE && strcmp(r.phase, "-") && strcmp(r.way, "-");
+}
+
+/* Ranks tell their numbers one by one after engine_open; a silent one is shown as it is. */
+static void wait_for_ranks(struct engine *e)
+{
+	const struct timespec pause = { .tv_nsec = 5000000 };
+	uint64_t end = monotonic_ms() + STATUS_WAIT_MS;
+	uint32_t rank = 0;
+
+	while (rank < engine_nranks(e) && monotonic_ms() < end) {
+		if (is_known(e, rank))
+			rank++;
+		else
+			nanosleep(&pause, NULL);
+	}
+}
+
 static int copy_from_engine(struct status *s, struct engine *e, const char *address)
 {
 	struct engine_job job;
@@ -164,12 +191,15 @@ static int copy_from_engine(struct status *s, struct engine *e, const char *addr
 
 int status_of_job(struct status *s, const char *address, char *why, size_t whysize)
 {
-	struct engine_options options = { .source = address };
+	const char *plain = getenv("FRAG_PLAIN");
+	struct engine_options options = { .source = address,
+					  .plain = plain && !strcmp(plain, "1") };
 	struct engine *engine;
 	int e = engine_open(&engine, &options, why, whysize);
 
 	if (e)
 		return e;
+	wait_for_ranks(engine);
 	e = copy_from_engine(s, engine, address);
 	engine_close(engine);
 	if (e) {
