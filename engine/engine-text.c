@@ -3,6 +3,7 @@
 
 #include "engine/health.h"
 #include "engine/log.h"
+#include "engine/peers.h"
 #include "engine/transfers.h"
 #include "engine/writes.h"
 
@@ -120,12 +121,23 @@ static char *config_text(struct engine *e)
 	return text;
 }
 
+/* Who has not been asked for anything yet is asked now; the next look shows what he says. */
+static void ask_all(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	for (uint32_t i = 0; i < e->world; i++)
+		peers_want_states(e, i);
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
+
 static char *health(struct engine *e)
 {
 	CLEANUP(free) struct engine_rank *ranks = calloc(e->world, sizeof(*ranks));
 
 	if (!ranks)
 		return NULL;
+	ask_all(e);
 	for (uint32_t i = 0; i < e->world; i++)
 		engine_rank(e, i, &ranks[i]);
 	return health_text(ranks, e->world);

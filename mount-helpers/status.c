@@ -13,7 +13,7 @@
 
 enum {
 	STATUS_TEXT_MAX = 64 << 20, /* bytes of a file we read; 65536 ranks fit */
-	STATUS_WAIT_MS = 3000,
+	STATUS_WAIT_MS = 2000,
 };
 
 /* Reads a file of the mount to its end.  -EFBIG: past STATUS_TEXT_MAX. */
@@ -105,7 +105,18 @@ static void read_job_name(const char *mountpoint, char *job, size_t size)
 	free(text);
 }
 
-static int read_ranks(struct status *s, const char *mountpoint)
+static bool all_known(const struct status *s)
+{
+	for (uint32_t rank = 0; rank < s->nranks; rank++) {
+		const struct engine_rank *r = &s->ranks[rank];
+
+		if (r->state != ENGINE_RANK_LOST && !strcmp(r->way, "-"))
+			return false;
+	}
+	return true;
+}
+
+static int read_ranks_once(struct status *s, const char *mountpoint)
 {
 	char *text;
 	int e = read_file(mountpoint, ".frag/health", &text);
@@ -114,6 +125,22 @@ static int read_ranks(struct status *s, const char *mountpoint)
 		return e;
 	e = health_parse(text, &s->ranks, &s->nranks);
 	free(text);
+	return e;
+}
+
+/* Reading .frag/health makes the mount ask ranks that it has not talked to yet. */
+static int read_ranks(struct status *s, const char *mountpoint)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+	uint64_t end = monotonic_ms() + STATUS_WAIT_MS;
+	int e = read_ranks_once(s, mountpoint);
+
+	while (!e && !all_known(s) && monotonic_ms() < end) {
+		nanosleep(&pause, NULL);
+		free(s->ranks);
+		s->ranks = NULL;
+		e = read_ranks_once(s, mountpoint);
+	}
 	return e;
 }
 
@@ -145,28 +172,13 @@ int status_of_mount(struct status *s, const char *mountpoint, const char *source
 	return 0;
 }
 
-static bool is_known(struct engine *e, uint32_t rank)
+/* Fetches what each rank has; one that is silent or lost stays as it is. */
+static void ask_ranks(struct engine *e)
 {
-	struct engine_rank r;
+	struct engine_state state;
 
-	if (!engine_rank(e, rank, &r) || r.state == ENGINE_RANK_LOST)
-		return true;
-	return r.state == ENGINE_RANK_ALIVE && strcmp(r.phase, "-") && strcmp(r.way, "-");
-}
-
-/* Ranks tell their numbers one by one after engine_open; a silent one is shown as it is. */
-static void wait_for_ranks(struct engine *e)
-{
-	const struct timespec pause = { .tv_nsec = 5000000 };
-	uint64_t end = monotonic_ms() + STATUS_WAIT_MS;
-	uint32_t rank = 0;
-
-	while (rank < engine_nranks(e) && monotonic_ms() < end) {
-		if (is_known(e, rank))
-			rank++;
-		else
-			nanosleep(&pause, NULL);
-	}
+	for (uint32_t rank = 0; rank < engine_nranks(e); rank++)
+		engine_partition_states(e, rank, 0, 0, &state, 0);
 }
 
 static int copy_from_engine(struct status *s, struct engine *e, const char *address)
@@ -199,7 +211,7 @@ int status_of_job(struct status *s, const char *address, char *why, size_t whysi
 
 	if (e)
 		return e;
-	wait_for_ranks(engine);
+	ask_ranks(engine);
 	e = copy_from_engine(s, engine, address);
 	engine_close(engine);
 	if (e) {
