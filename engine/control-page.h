@@ -30,7 +30,8 @@ struct control_page {
 	_Atomic uint32_t phase;		   /* enum control_phase */
 	uint32_t reserved;
 	_Atomic double loss_scale;	   /* of the valid gradients */
-	uint8_t spare[48];
+	_Atomic uint64_t bytes_host;	   /* registered, in host memory */
+	uint8_t spare[40];
 };
 static_assert(sizeof(struct control_page) == 128, "control page");
 

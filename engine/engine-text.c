@@ -23,16 +23,23 @@ static const char *phase_name(uint32_t phase)
 }
 
 /* With the lock: the newest control page, read now where that costs no message. */
-static void refresh_control(struct engine *e, struct peer *p)
+static void refresh_control(struct engine *e, uint32_t rank)
 {
+	struct peer *p = &e->peers[rank];
 	struct control_page page;
+	struct wire_control control;
+	int rc;
 
-	if (p->way != PEER_WAY_MEMORY || p->state != ENGINE_RANK_ALIVE ||
-	    e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page)))
+	p->wanted = true;
+	if (p->way != PEER_WAY_MEMORY || p->state != ENGINE_RANK_ALIVE)
 		return;
-	wire_control_from_page(&p->control, &page);
-	if (p->states && p->control.registry_epoch != p->states->epoch)
-		p->states_stale = true;
+	rc = e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page));
+	if (rc == -ESRCH || rc == -ESTALE)
+		peers_lose(e, rank, "its process is gone");
+	if (rc)
+		return;
+	wire_control_from_page(&control, &page);
+	peers_saw(e, rank, &control);
 }
 
 static const char *way_name(const struct peer *p)
@@ -42,9 +49,11 @@ static const char *way_name(const struct peer *p)
 	return p->way == PEER_WAY_MESSAGES ? "zmq" : "-";
 }
 
-static void fill_rank(struct engine *e, struct peer *p, struct engine_rank *out)
+static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 {
-	refresh_control(e, p);
+	const struct peer *p = &e->peers[rank];
+
+	refresh_control(e, rank);
 	*out = (struct engine_rank){
 		.pid = p->entry.pid,
 		.state = p->state,
@@ -54,9 +63,9 @@ static void fill_rank(struct engine *e, struct peer *p, struct engine_rank *out)
 		.boundary = p->control.boundary,
 		.generation = p->control.generation,
 		.phase = p->control.cookie[0] ? phase_name(p->control.phase) : "-",
-		.bytes_host = p->states ? states_bytes(p->states) : 0,
+		.bytes_host = p->control.bytes_host,
 	};
-	memcpy(out->host, p->entry.host, sizeof(out->host));
+	memcpy(out->host, p->entry.hostname, sizeof(out->host));
 	memcpy(out->address, p->entry.address, sizeof(out->address));
 	memcpy(out->why, p->why, sizeof(out->why));
 }
@@ -66,7 +75,7 @@ bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 	if (rank >= e->world)
 		return false;
 	pthread_mutex_lock(&e->lock);
-	fill_rank(e, &e->peers[rank], out);
+	fill_rank(e, rank, out);
 	pthread_mutex_unlock(&e->lock);
 	return true;
 }
@@ -78,13 +87,13 @@ static const struct peer *spokesman(struct engine *e, uint32_t *alive)
 
 	*alive = 0;
 	for (uint32_t i = 0; i < e->world; i++) {
-		struct peer *p = &e->peers[i];
+		const struct peer *p = &e->peers[i];
 
+		if (!found)
+			refresh_control(e, i);
 		if (p->state != ENGINE_RANK_ALIVE)
 			continue;
 		++*alive;
-		if (!found)
-			refresh_control(e, p);
 		if (!found && p->control.cookie[0])
 			found = p;
 	}

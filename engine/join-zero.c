@@ -87,6 +87,7 @@ static const char *objection(const struct engine *e, const struct wire_header *h
 		return "has another world size";
 	if (!entry->rank || entry->rank >= e->world || !entry->present ||
 	    !wire_text_ok(entry->host, sizeof(entry->host)) ||
+	    !wire_text_ok(entry->hostname, sizeof(entry->hostname)) ||
 	    !wire_text_ok(entry->address, sizeof(entry->address)) ||
 	    join->catalog_bytes > WIRE_CATALOG_MAX)
 		return "got a malformed JOIN";

@@ -230,6 +230,7 @@ void join_fill_entry(struct engine *e, struct wire_entry *entry)
 		.present = 1,
 	};
 	snprintf(entry->host, sizeof(entry->host), "%s", e->launch.host);
+	gethostname(entry->hostname, sizeof(entry->hostname) - 1);
 	snprintf(entry->address, sizeof(entry->address), "%s", e->message_ops->address(e->messages));
 }
 
@@ -297,6 +298,7 @@ static void after_welcome(struct engine *e)
 static bool entry_ok(const struct wire_entry *entry, uint32_t world)
 {
 	return entry->rank < world && wire_text_ok(entry->host, sizeof(entry->host)) &&
+	       wire_text_ok(entry->hostname, sizeof(entry->hostname)) &&
 	       wire_text_ok(entry->address, sizeof(entry->address));
 }
 

@@ -67,6 +67,17 @@ void peers_set_entry(struct engine *e, const struct wire_entry *entry)
 	}
 }
 
+void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *control)
+{
+	struct peer *p = &e->peers[rank];
+
+	if (memcmp(control->cookie, p->entry.cookie, sizeof(control->cookie)))
+		return; /* another process by now */
+	if (p->states && control->registry_epoch != p->states->epoch)
+		p->states_stale = true;
+	p->control = *control;
+}
+
 void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *control)
 {
 	struct peer *p = &e->peers[rank];
@@ -76,11 +87,8 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 		log_info("rank %u answers again", rank);
 		set_state(e, p, ENGINE_RANK_ALIVE, "");
 	}
-	if (!control)
-		return;
-	if (p->states && control->registry_epoch != p->states->epoch)
-		p->states_stale = true;
-	p->control = *control;
+	if (control)
+		peers_saw(e, rank, control);
 }
 
 void peers_lose(struct engine *e, uint32_t rank, const char *why)
@@ -94,6 +102,11 @@ void peers_lose(struct engine *e, uint32_t rank, const char *why)
 	p->failing = true; /* by the engine thread: any thread may be here */
 }
 
+static bool same_host(const struct engine *e, const struct peer *p)
+{
+	return !strncmp(p->entry.host, e->launch.host, sizeof(p->entry.host));
+}
+
 static void attach(struct engine *e, struct peer *p, uint32_t rank)
 {
 	struct transport_target target = { .pid = (pid_t)p->entry.pid, .control = p->entry.control,
@@ -101,7 +114,7 @@ static void attach(struct engine *e, struct peer *p, uint32_t rank)
 	int rc;
 
 	p->way = PEER_WAY_MESSAGES;
-	if (!e->memory || strncmp(p->entry.host, e->launch.host, sizeof(p->entry.host)))
+	if (!e->memory || !same_host(e, p))
 		return;
 	rc = e->memory_ops->attach(e->memory, &target, &p->attached);
 	if (!rc)
@@ -275,6 +288,10 @@ void peers_turn(struct engine *e, uint64_t now)
 		p->failing = false;
 		if (!p->entry.present)
 			continue;
+		if (p->way == PEER_WAY_UNKNOWN && !e->is_rank && e->memory && same_host(e, p))
+			attach(e, p, rank);
+		if (p->wanted && !p->linked && p->way != PEER_WAY_MEMORY)
+			peers_reach(e, rank);
 		ping(e, p, rank, now);
 		if (p->states_stale && !p->fetching && now >= p->retry_ms &&
 		    p->state != ENGINE_RANK_LOST)

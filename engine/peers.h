@@ -7,7 +7,10 @@
 #include "engine/rpc.h"
 
 void peers_set_entry(struct engine *e, const struct wire_entry *entry);
+/* A message came from it; control NULL: without one. */
 void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *control);
+/* Its control page, however it was seen. */
+void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *control);
 void peers_lose(struct engine *e, uint32_t rank, const char *why);
 /* Links and attaches as needed; -EIO: it is lost or has not come.  Engine thread. */
 int peers_reach(struct engine *e, uint32_t rank);

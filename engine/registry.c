@@ -50,10 +50,11 @@ void registry_fini(struct registry *r)
 	r->control = NULL;
 }
 
-/* Under the lock, after any change. */
-static void new_epoch(struct registry *r)
+/* Under the lock, after any change, by which so many bytes came or, negative, went. */
+static void new_epoch(struct registry *r, int64_t bytes)
 {
 	r->states.epoch++;
+	atomic_fetch_add_explicit(&r->control->bytes_host, (uint64_t)bytes, memory_order_relaxed);
 	atomic_store_explicit(&r->control->registry_epoch, r->states.epoch, memory_order_release);
 }
 
@@ -67,7 +68,7 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 	if (row >= 0 && memory)
 		row = states_add_segment(&r->states, (uint32_t)row,
 					 (struct state_segment){ 0, numel, (uintptr_t)memory });
-	new_epoch(r);
+	new_epoch(r, row < 0 ? 0 : (int64_t)(numel * frag_dtype_size(dtype)));
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
 }
@@ -82,7 +83,7 @@ void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, u
 	if (row >= 0 && r->states.rows[row].nsegments == 1) {
 		r->states.rows[row].numel = numel;
 		r->states.rows[row].segments[0].numel = numel;
-		new_epoch(r);
+		new_epoch(r, (int64_t)states_row_bytes(&r->states.rows[row]));
 	}
 	pthread_mutex_unlock(&r->lock);
 }
@@ -107,7 +108,7 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 	row = row_for_segments(r, index, sub, key, dtype, numel);
 	if (row >= 0)
 		row = states_add_segment(&r->states, (uint32_t)row, segment);
-	new_epoch(r);
+	new_epoch(r, row < 0 ? 0 : (int64_t)(segment.numel * frag_dtype_size(dtype)));
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
 }
@@ -132,7 +133,7 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 			fd = -1;
 		*memory = allocated;
 	}
-	new_epoch(r);
+	new_epoch(r, row < 0 ? 0 : (int64_t)bytes);
 	pthread_mutex_unlock(&r->lock);
 	if (fd >= 0)
 		close(fd);
@@ -161,13 +162,15 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 	pthread_mutex_lock(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
 	if (row >= 0) {
+		int64_t bytes = (int64_t)states_row_bytes(&r->states.rows[row]);
+
 		old = r->states.rows[row];
 		if (old.owned) {
 			drop_share(&r->states, old.segments[0].address);
 			free_owned(&old);
 		}
 		states_drop(&r->states, (uint32_t)row);
-		new_epoch(r);
+		new_epoch(r, -bytes);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;

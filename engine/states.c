@@ -188,14 +188,13 @@ void states_drop(struct states *s, uint32_t number)
 	reindex(s);
 }
 
-uint64_t states_bytes(const struct states *s)
+uint64_t states_row_bytes(const struct state_row *row)
 {
-	uint64_t bytes = 0;
+	uint64_t numel = 0;
 
-	for (uint32_t i = 0; i < s->nrows; i++)
-		for (uint32_t k = 0; k < s->rows[i].nsegments; k++)
-			bytes += s->rows[i].segments[k].numel * frag_dtype_size(s->rows[i].dtype);
-	return bytes;
+	for (uint32_t i = 0; i < row->nsegments; i++)
+		numel += row->segments[i].numel;
+	return numel * frag_dtype_size(row->dtype);
 }
 
 int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size, struct iovec *parts,

@@ -81,7 +81,8 @@ void states_drop(struct states *s, uint32_t row);
 int states_find(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
 		const char *key);
 
-uint64_t states_bytes(const struct states *s);
+/* Of all segments of a row. */
+uint64_t states_row_bytes(const struct state_row *row);
 
 /* The memory of bytes [offset, offset + size) of a row, at most max parts.  Returns how many, or
  * -EINVAL: past the end; -ENODATA: a gap in it; -E2BIG: more than max.

@@ -98,11 +98,12 @@ struct wire_entry {
 	uint64_t control; /* address of its control page */
 	uint64_t cookie[2];
 	char host[64];	   /* equal: the same memory can be reached */
+	char hostname[64]; /* for people */
 	char address[128]; /* where it takes messages */
 	uint32_t present;  /* 0: has not come, or left */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_entry) == 240, "wire");
+static_assert(sizeof(struct wire_entry) == 304, "wire");
 
 struct wire_join {
 	struct wire_entry entry;
@@ -111,7 +112,7 @@ struct wire_join {
 	uint64_t catalog_hash;
 	uint64_t catalog_bytes;
 };
-static_assert(sizeof(struct wire_join) == 264, "wire");
+static_assert(sizeof(struct wire_join) == 328, "wire");
 
 struct wire_joined {
 	uint32_t need_catalog;
@@ -180,15 +181,16 @@ struct wire_control {
 	uint32_t phase;
 	uint32_t reserved;
 	uint64_t loss_scale; /* bits of a double */
+	uint64_t bytes_host;
 };
-static_assert(sizeof(struct wire_control) == 80, "wire");
+static_assert(sizeof(struct wire_control) == 88, "wire");
 
 struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
 	struct wire_control control; /* read after the bytes */
 };
-static_assert(sizeof(struct wire_data) == 88, "wire");
+static_assert(sizeof(struct wire_data) == 96, "wire");
 
 struct wire_stage { /* then size bytes */
 	uint64_t transaction[2];
