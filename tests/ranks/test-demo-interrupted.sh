@@ -1,0 +1,82 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The demo, interrupted at several moments by Ctrl-C (INT to all of its processes) or by TERM to the
+# script alone, leaves no process and no mount, and exits as interrupted.
+set -u
+(: <>/dev/fuse) 2>/dev/null || { echo "needs /dev/fuse"; exit 77; }
+cd "$TMPDIR" || exit 99
+mark=DEMO_MARK=$$.$(od -A n -N 8 -t x8 /dev/urandom | tr -d ' ')
+
+left() {
+	grep -lz "^$mark\$" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
+}
+
+names() {
+	for pid in $(left); do
+		tr '\0' ' ' <"/proc/$pid/cmdline"
+	done
+}
+
+finish() {
+	for pid in $(left); do
+		kill -KILL "$pid" 2>/dev/null
+	done
+}
+trap finish EXIT
+trap 'exit 143' TERM INT
+
+fail() {
+	echo "$*"
+	cat output
+	exit 1
+}
+
+# wait_for SECONDS COMMAND...
+wait_for() {
+	tenths=$(($1 * 10))
+	shift
+	until "$@"; do
+		[ $tenths -gt 0 ] || return 1
+		tenths=$((tenths - 1))
+		sleep 0.1
+	done
+}
+
+gone() {
+	! kill -0 "$demo" 2>/dev/null
+}
+
+said_or_gone() {
+	grep -q -e "$1" output || gone
+}
+
+nothing_left() {
+	[ -z "$(left)" ]
+}
+
+interrupt() { # interrupt SIGNAL TEXT: when the output has TEXT
+	setsid env --default-signal=INT,TERM "$mark" \
+		sh "$top_srcdir/docs/examples/demo.sh" "$top_builddir" >output 2>&1 &
+	demo=$!
+	wait_for 90 said_or_gone "$2" && ! gone || fail "before '$2': it did not get there"
+	case $1 in
+	INT) kill -INT "-$demo" ;;
+	TERM) kill -TERM "$demo" ;;
+	esac
+	wait_for 60 gone || fail "$1 at '$2': it goes on"
+	wait "$demo"
+	status=$?
+	case $1.$status in
+	INT.130 | TERM.143) ;;
+	*) fail "$1 at '$2': exit $status" ;;
+	esac
+	wait_for 10 nothing_left || fail "$1 at '$2': left behind: $(names)"
+	! grep -q " $TMPDIR/" /proc/self/mountinfo || fail "$1 at '$2': a mount is left"
+	[ -z "$(ls -d frag-demo.* 2>/dev/null)" ] || fail "$1 at '$2': a folder is left"
+}
+
+interrupt INT 'A tour of fragfs'
+interrupt TERM 'for r in 0 1 2 3'
+interrupt INT 'fragfs 127'
+interrupt TERM 'ls frag'
+interrupt TERM 'dd of='
