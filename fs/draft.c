@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 struct waiter {
@@ -305,7 +306,9 @@ void draft_flush(struct handle *h, fuse_req_t req, bool fsync)
 	} else if (r) {
 		/* Interrupted already: the engine hears of it as soon as it has the write. */
 		request_arm(r);
+		atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
 		engine_write(h->fs->engine, &r->write);
 		request_submitted(r);
+		state_close(h);
 	}
 }

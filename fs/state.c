@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 
 int state_error(int64_t result)
@@ -101,6 +102,7 @@ int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
 	if (!h)
 		return -ENOMEM;
 	h->fs = fs;
+	h->refs = 1;
 	h->node = n;
 	rc = n.kind == NODE_TEXT ? open_text(h) : open_file(h);
 	if (!rc && (flags & O_ACCMODE) != O_RDONLY)
@@ -115,6 +117,8 @@ int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
 
 void state_close(struct handle *h)
 {
+	if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) > 1)
+		return;
 	draft_free(h);
 	if (h->file)
 		engine_file_close(h->file);
@@ -200,8 +204,11 @@ static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t si
 		fuse_reply_err(req, EINTR);
 		return;
 	}
+	/* The reply may come, and the release after it, before engine_read returns. */
+	atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
 	engine_read(h->fs->engine, &r->read);
 	request_submitted(r);
+	state_close(h);
 }
 
 static void read_hyper_draft(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)

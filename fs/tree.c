@@ -262,7 +262,7 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 
 /* ---- states ---- */
 
-/* Of a directory that has states; returns how many, at most max are written. */
+/* Of a directory that has states; returns how many are written, at most max; -errno. */
 static int states_of(struct tree *t, struct node dir, struct engine_state *out, int max)
 {
 	int n = 0;
@@ -284,7 +284,7 @@ static int states_of(struct tree *t, struct node dir, struct engine_state *out, 
 	default:
 		break;
 	}
-	return n < 0 ? 0 : n < max ? n : max;
+	return n < max ? n : max;
 }
 
 int tree_state(struct tree *t, struct node n, struct engine_state *state)
@@ -298,7 +298,7 @@ int tree_state(struct tree *t, struct node n, struct engine_state *state)
 			return 0;
 		}
 	}
-	return -ENOENT;
+	return count < 0 ? count : -ENOENT;
 }
 
 static const struct fixed *find_fixed(enum node_kind dir, const char *name)
@@ -365,7 +365,7 @@ static int lookup_state(struct tree *t, struct node dir, const char *name,
 		if (!strcmp(file, name))
 			return state_entry(t, dir, &states[i / forms], i % forms, entry);
 	}
-	return -ENOENT;
+	return n < 0 ? n : -ENOENT;
 }
 
 static bool rank_holds(struct tree *t, uint32_t rank, uint32_t param)
@@ -529,8 +529,10 @@ static bool next_state(struct tree_dir *d, uint64_t *i, struct tree_entry *entry
 {
 	int forms = d->node.kind == NODE_PARAM ? 2 : 1;
 
-	if (d->nstates < 0)
+	if (d->nstates < 0) {
 		d->nstates = states_of(d->tree, d->node, d->states, TREE_STATES_MAX);
+		d->nstates = d->nstates < 0 ? 0 : d->nstates;
+	}
 	for (; *i < (uint64_t)d->nstates * (unsigned)forms; ++*i) {
 		if (!state_entry(d->tree, d->node, &d->states[(int)*i / forms],
 				 *i % (unsigned)forms, entry))

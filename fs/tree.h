@@ -119,7 +119,9 @@ const char *tree_key(const struct tree *t, struct node n);
 /* How the engine is asked for a state's node. */
 struct engine_address tree_address(const struct tree *t, struct node n);
 
-/* The state of a state's node as it is now.  -ENOENT: there is none now. */
+/* The state of a state's node as it is now.  -ENOENT: there is none now; -EIO, -ETIMEDOUT: its rank
+ * cannot be asked.
+ */
 int tree_state(struct tree *t, struct node n, struct engine_state *state);
 
 struct tree_entry {
@@ -129,7 +131,7 @@ struct tree_entry {
 	struct engine_state state;
 };
 
-/* -ENOENT, -ENOTDIR. */
+/* -ENOENT, -ENOTDIR, -ENAMETOOLONG; as tree_state. */
 int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry);
 
 /* Reads a directory.  Offset 0 is its beginning; *next is the offset behind the entry. */

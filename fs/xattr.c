@@ -5,6 +5,7 @@
 
 #include "fs/text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -100,6 +101,7 @@ static char *column(struct tree *t, struct node n, enum column which)
 		char words[3][128];
 
 		if (sscanf(line, "%127s %127s %127s", words[0], words[1], words[2]) == 3 &&
+		    isdigit((unsigned char)*words[COLUMN_RANK]) &&
 		    !strcmp(words[COLUMN_STATE], tree_key(t, n)))
 			join(out, &list, &size, words[which]);
 	}

@@ -365,9 +365,23 @@ void engine_job(struct engine *e, struct engine_job *out)
 	pthread_mutex_unlock(&e->lock);
 }
 
+static unsigned count_ops(struct engine *e)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&e->lock);
+	for (const struct op *op = e->ops; op; op = op->next)
+		n++;
+	pthread_mutex_unlock(&e->lock);
+	return n;
+}
+
 char *engine_text(struct engine *e, const char *what)
 {
 	char *text;
+
+	if (!strcmp(what, "inflight"))
+		return asprintf(&text, "%u\n", count_ops(e)) < 0 ? NULL : text;
 
 	if (!strcmp(what, "log")) {
 		text = malloc(65536);

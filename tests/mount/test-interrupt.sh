@@ -5,9 +5,9 @@
 need_fuse
 mount_fake rw
 
-# waiting PID: its process sleeps in a request.
+# waiting N: so many requests wait in the engine.
 waiting() {
-	grep -q fuse "/proc/$1/wchan" 2>/dev/null || grep -q '^State:.[SD]' "/proc/$1/status"
+	[ "$(within 5 cat "$M/.frag/inflight")" = "$1" ]
 }
 
 ended() {
@@ -24,9 +24,7 @@ for key in never never_async; do
 			pids="$pids $!"
 			started $!
 		done
-		for pid in $pids; do
-			wait_until 5 waiting "$pid" || fail "a reader does not wait"
-		done
+		wait_until 10 waiting 8 || fail "the readers do not wait"
 		[ "$(within 5 cat "$M/step")" = 41 ] || fail "readers that wait block others"
 		for pid in $pids; do
 			kill -$signal "$pid"
@@ -35,6 +33,7 @@ for key in never never_async; do
 			wait_until 5 ended "$pid" || fail "SIG$signal does not end a reader of $key"
 			wait "$pid" && fail "a reader of $key got something"
 		done
+		waiting 0 || fail "a request of $key is left"
 	done
 done
 
@@ -45,7 +44,7 @@ refused "No data available" dd if="$G" iflag=nonblock of=/dev/null status=none
 cat "$G" >"$T/grad" &
 reader=$!
 started $reader
-wait_until 5 waiting $reader || fail "a reader of grad does not wait"
+wait_until 10 waiting 1 || fail "a reader of grad does not wait"
 echo 1 >"$M/groups/0/grads_valid"
 wait_until 5 ended $reader || fail "a reader of grad misses its window"
 wait $reader || fail "a reader of grad failed"
@@ -58,7 +57,7 @@ for key in never never_async; do
 		status=none 2>/dev/null &
 	writer=$!
 	started $writer
-	wait_until 5 waiting $writer || fail "a writer does not wait"
+	wait_until 10 waiting 1 || fail "a writer does not wait"
 	kill -INT $writer
 	wait_until 5 ended $writer || fail "SIGINT does not end a writer"
 	wait $writer && fail "a writer succeeded"
@@ -69,7 +68,7 @@ done
 cat "$M/params/faulty/never" >/dev/null 2>&1 &
 reader=$!
 started $reader
-wait_until 5 waiting $reader || fail "a reader does not wait"
+wait_until 10 waiting 1 || fail "a reader does not wait"
 server=$(servers)
 kill -TERM "$server"
 wait_until 10 ended $reader || fail "a reader outlives the mount"
