@@ -15,6 +15,8 @@ struct fs {
 	struct requests requests;
 	struct staging_pool pool;
 	bool writable;
+	pthread_mutex_t lock;     /* of handles */
+	struct handle *handles;   /* all that are open */
 	void (*ready)(void *arg); /* called once, when the kernel has said hello */
 	void *ready_arg;
 };
@@ -23,6 +25,7 @@ struct draft; /* draft.h: what was written through one open file */
 
 struct handle {
 	struct fs *fs;
+	struct handle *next, **link; /* of fs->handles, under its lock */
 	struct node node;
 	struct engine_file *file; /* states; NULL: text has all */
 	uint64_t bytes;           /* of the engine's file */

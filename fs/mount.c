@@ -6,6 +6,7 @@
 #include "engine/log.h"
 #include "fs/mountpoint.h"
 #include "fs/ops.h"
+#include "fs/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { WHY_MAX = 1024, DRAIN_MS = 5000, TRIM_IDLE_MS = 5000 };
+enum { WHY_MAX = 1024, DRAIN_MS = 5000 };
 
 struct mount {
 	const struct options *options;
@@ -253,6 +254,7 @@ static int serve_tree(struct mount *m)
 	rc = tree_init(&fs->tree, fs->engine, fs->writable);
 	if (rc)
 		return rc;
+	pthread_mutex_init(&fs->lock, NULL);
 	staging_pool_init(&fs->pool, m->options->stage_mem);
 	rc = requests_init(&fs->requests, fs->engine);
 	if (!rc) {
@@ -263,6 +265,9 @@ static int serve_tree(struct mount *m)
 		}
 		requests_fini(&fs->requests);
 	}
+	state_close_all(fs);
+	staging_pool_fini(&fs->pool);
+	tree_fini(&fs->tree);
 	return rc;
 }
 

@@ -57,14 +57,6 @@ void staging_pool_fini(struct staging_pool *p)
 	pthread_mutex_destroy(&p->lock);
 }
 
-void staging_pool_trim(struct staging_pool *p, uint64_t idle_ms)
-{
-	pthread_mutex_lock(&p->lock);
-	if (!p->used && p->slabs && monotonic_ms() - p->idle_since_ms >= idle_ms)
-		free_slabs(p);
-	pthread_mutex_unlock(&p->lock);
-}
-
 /* Aligned to its size, so that it can be one huge page. */
 static unsigned char *slab_memory(void)
 {
@@ -124,8 +116,8 @@ static void slab_put(struct staging_pool *p, struct staging_slab *slab, unsigned
 	}
 	slab->taken &= ~(1u << block);
 	p->used -= STAGING_BLOCK;
-	if (!p->used)
-		p->idle_since_ms = monotonic_ms();
+	if (!slab->taken)
+		madvise(slab->memory, STAGING_SLAB, MADV_FREE);
 }
 
 static struct staging_block *block_new(struct staging_pool *p)

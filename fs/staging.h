@@ -7,7 +7,9 @@
  *	file   |....####|########|........|..##....|	'#' written
  *	block	   0	     1	    2	     3		a block has memory once something is in it
  *
- * Blocks come from slabs of huge pages that all files of a mount share; the pool bounds them.
+ * Blocks come from slabs of huge pages that all files of a mount share; the pool bounds them.  Free
+ * slabs are kept, because the first touch of memory takes longer than the copy, but the machine may
+ * take their pages whenever it is short of memory (MADV_FREE).
  */
 
 #include "engine/base.h"
@@ -23,16 +25,12 @@ struct staging_pool {
 	pthread_mutex_t lock;
 	uint64_t limit; /* bytes in blocks, over all files */
 	uint64_t used;
-	struct staging_slab *slabs; /* those with a free block come first */
-	uint64_t idle_since_ms;
+	struct staging_slab *slabs; /* that have a free block */
 };
 
 void staging_pool_init(struct staging_pool *p, uint64_t limit);
 /* Nothing may be staged any more. */
 void staging_pool_fini(struct staging_pool *p);
-
-/* Gives memory that has not been used for idle_ms back to the machine.  Any thread. */
-void staging_pool_trim(struct staging_pool *p, uint64_t idle_ms);
 
 struct staging_block;
 

@@ -91,6 +91,27 @@ static int check_access(struct fs *fs, struct node n, int flags)
 	return state.flags & ENGINE_STATE_WRITABLE ? 0 : -EACCES;
 }
 
+static void list(struct fs *fs, struct handle *h)
+{
+	h->fs = fs;
+	pthread_mutex_lock(&fs->lock);
+	h->next = fs->handles;
+	h->link = &fs->handles;
+	if (h->next)
+		h->next->link = &h->next;
+	fs->handles = h;
+	pthread_mutex_unlock(&fs->lock);
+}
+
+static void unlist(struct handle *h)
+{
+	pthread_mutex_lock(&h->fs->lock);
+	*h->link = h->next;
+	if (h->next)
+		h->next->link = h->link;
+	pthread_mutex_unlock(&h->fs->lock);
+}
+
 int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
 {
 	struct handle *h;
@@ -101,8 +122,8 @@ int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return -ENOMEM;
-	h->fs = fs;
 	h->refs = 1;
+	list(fs, h);
 	h->node = n;
 	rc = n.kind == NODE_TEXT ? open_text(h) : open_file(h);
 	if (!rc && (flags & O_ACCMODE) != O_RDONLY)
@@ -119,11 +140,18 @@ void state_close(struct handle *h)
 {
 	if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) > 1)
 		return;
+	unlist(h);
 	draft_free(h);
 	if (h->file)
 		engine_file_close(h->file);
 	free(h->text);
 	free(h);
+}
+
+void state_close_all(struct fs *fs)
+{
+	while (fs->handles)
+		state_close(fs->handles);
 }
 
 int64_t state_text_size(struct fs *fs, struct node n)

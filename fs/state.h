@@ -9,6 +9,8 @@
 /* flags are open(2)'s.  -ENOENT, -EACCES, -EROFS, -ENOMEM, -EIO. */
 int state_open(struct fs *fs, struct node n, int flags, struct handle **handle);
 void state_close(struct handle *h);
+/* At the end of a mount: what the kernel has not released.  No request may be under way. */
+void state_close_all(struct fs *fs);
 
 /* Replies, now or when the engine has it. */
 void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "fs/tree.h"
-
-#include "fs/npy.h"
+#include "fs/tree-parts.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,15 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ROOT_INODE = 1, GROUPS_SHOWN = 1 << 16, SUBS_SHOWN = 1 << 16 };
+enum { ROOT_INODE = 1, GROUPS_SHOWN = 1 << 16 };
 
 /* Entries that a directory always has. */
-static const struct fixed {
-	enum node_kind dir;
-	const char *name;
-	enum node_kind kind;
-	enum text_id text;
-} fixed[] = {
+const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_ROOT, "params", NODE_PARAMS, 0 },
 	{ NODE_ROOT, "ranks", NODE_RANKS, 0 },
 	{ NODE_ROOT, "groups", NODE_GROUPS, 0 },
@@ -52,7 +45,7 @@ static const struct fixed {
 };
 
 /* What the other entries of a directory are. */
-static const enum node_kind content[NODE_KINDS] = {
+const enum node_kind tree_content[NODE_KINDS] = {
 	[NODE_PARAMS] = NODE_PARAM,
 	[NODE_PARAM] = NODE_STATE,
 	[NODE_RANKS] = NODE_RANK,
@@ -152,7 +145,7 @@ static bool has_rank(enum node_kind kind)
 	       kind == NODE_PARTITION_STATE;
 }
 
-static bool has_param(enum node_kind kind)
+bool node_has_param(enum node_kind kind)
 {
 	return kind == NODE_PARAM || kind == NODE_RANK_PARAM || kind == NODE_STATE ||
 	       kind == NODE_NPY || kind == NODE_RANK_STATE || kind == NODE_GROUP_LINK;
@@ -177,9 +170,9 @@ bool node_is_state(struct node n)
 /* The directory kind of a text. */
 static enum node_kind text_dir(uint32_t text)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++) {
-		if (fixed[i].kind == NODE_TEXT && fixed[i].text == text)
-			return fixed[i].dir;
+	for (size_t i = 0; i < TREE_FIXED; i++) {
+		if (tree_fixed[i].kind == NODE_TEXT && tree_fixed[i].text == text)
+			return tree_fixed[i].dir;
 	}
 	return NODE_KINDS;
 }
@@ -190,7 +183,7 @@ static bool node_exists(const struct tree *t, struct node n)
 
 	if (kind >= NODE_KINDS || (has_rank(kind) && n.rank >= t->nranks))
 		return false;
-	if ((has_param(kind) && n.item >= t->nparams) ||
+	if ((node_has_param(kind) && n.item >= t->nparams) ||
 	    (has_group(kind) && node_group(n) >= t->ngroups))
 		return false;
 	return !node_is_state(n) || slot_is_taken(t, n.slot);
@@ -228,7 +221,7 @@ struct node tree_parent(struct node n)
 		up = (struct node){ NODE_GROUP_PARAMS, 0, n.rank << 16, 0 };
 	if (!has_rank(up.kind))
 		up.rank = 0;
-	if (!has_param(up.kind) && !has_group(up.kind))
+	if (!node_has_param(up.kind) && !has_group(up.kind))
 		up.item = 0;
 	return up;
 }
@@ -250,7 +243,7 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 	};
 	struct engine_address a = { .kind = kinds[n.kind], .rank = n.rank };
 
-	if (has_param(n.kind))
+	if (node_has_param(n.kind))
 		a.param = n.item;
 	else
 		a.group = node_group(n);
@@ -262,8 +255,7 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 
 /* ---- states ---- */
 
-/* Of a directory that has states; returns how many are written, at most max; -errno. */
-static int states_of(struct tree *t, struct node dir, struct engine_state *out, int max)
+int tree_states(struct tree *t, struct node dir, struct engine_state *out, int max)
 {
 	int n = 0;
 
@@ -290,7 +282,7 @@ static int states_of(struct tree *t, struct node dir, struct engine_state *out, 
 int tree_state(struct tree *t, struct node n, struct engine_state *state)
 {
 	struct engine_state states[TREE_STATES_MAX];
-	int count = states_of(t, tree_parent(n), states, TREE_STATES_MAX);
+	int count = tree_states(t, tree_parent(n), states, TREE_STATES_MAX);
 
 	for (int i = 0; i < count; i++) {
 		if (!strcmp(states[i].key, tree_key(t, n))) {
@@ -301,11 +293,11 @@ int tree_state(struct tree *t, struct node n, struct engine_state *state)
 	return count < 0 ? count : -ENOENT;
 }
 
-static const struct fixed *find_fixed(enum node_kind dir, const char *name)
+static const struct tree_fixed *find_fixed(enum node_kind dir, const char *name)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++) {
-		if (fixed[i].dir == dir && !strcmp(fixed[i].name, name))
-			return &fixed[i];
+	for (size_t i = 0; i < TREE_FIXED; i++) {
+		if (tree_fixed[i].dir == dir && !strcmp(tree_fixed[i].name, name))
+			return &tree_fixed[i];
 	}
 	return NULL;
 }
@@ -318,7 +310,7 @@ static bool ends_in_npy(const char *name)
 }
 
 /* A key that looks like another file of its directory is escaped until it does not. */
-static void state_file(enum node_kind dir, const char *key, bool npy, char *out)
+void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out)
 {
 	size_t length;
 
@@ -334,18 +326,17 @@ static void state_file(enum node_kind dir, const char *key, bool npy, char *out)
 		strcpy(out + length, ".npy");
 }
 
-/* -ENOSPC: the table of keys is full. */
-static int state_entry(struct tree *t, struct node dir, const struct engine_state *state,
-		       bool npy, struct tree_entry *entry)
+int tree_state_entry(struct tree *t, struct node dir, const struct engine_state *state,
+		     bool npy, struct tree_entry *entry)
 {
 	int64_t slot = key_slot(t, state->key);
 
 	if (slot < 0)
 		return (int)slot;
 	*entry = (struct tree_entry){ .has_state = true, .state = *state };
-	entry->node = (struct node){ npy ? NODE_NPY : content[dir.kind], dir.rank, dir.item,
-				     (uint32_t)slot };
-	state_file(dir.kind, state->key, npy, entry->name);
+	entry->node = (struct node){ npy ? NODE_NPY : tree_content[dir.kind], dir.rank,
+				     dir.item, (uint32_t)slot };
+	tree_state_file(dir.kind, state->key, npy, entry->name);
 	return 0;
 }
 
@@ -355,28 +346,27 @@ static int lookup_state(struct tree *t, struct node dir, const char *name,
 			struct tree_entry *entry)
 {
 	struct engine_state states[TREE_STATES_MAX];
-	int n = states_of(t, dir, states, TREE_STATES_MAX);
+	int n = tree_states(t, dir, states, TREE_STATES_MAX);
 	int forms = dir.kind == NODE_PARAM ? 2 : 1;
 
 	for (int i = 0; i < n * forms; i++) {
 		char file[NAMES_FILE_MAX + 1];
 
-		state_file(dir.kind, states[i / forms].key, i % forms, file);
+		tree_state_file(dir.kind, states[i / forms].key, i % forms, file);
 		if (!strcmp(file, name))
-			return state_entry(t, dir, &states[i / forms], i % forms, entry);
+			return tree_state_entry(t, dir, &states[i / forms], i % forms, entry);
 	}
 	return n < 0 ? n : -ENOENT;
 }
 
-static bool rank_holds(struct tree *t, uint32_t rank, uint32_t param)
+bool tree_rank_holds(struct tree *t, uint32_t rank, uint32_t param)
 {
 	struct engine_state state;
 
 	return engine_rank_states(t->engine, rank, param, &state, 1) > 0;
 }
 
-static bool group_has_rank(struct tree *t, uint32_t group, uint32_t rank,
-			   struct engine_group *g)
+bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct engine_group *g)
 {
 	if (!engine_group(t->engine, group, g))
 		return false;
@@ -418,8 +408,8 @@ static bool lookup_partition(struct tree *t, struct node dir, const char *name, 
 	if (!decimal(name, &group, &end) || *end != '.' || !decimal(end + 1, &sub, &end) ||
 	    *end)
 		return false;
-	if (group >= t->ngroups || !group_has_rank(t, group, dir.rank, &g) ||
-	    sub >= g.sub_groups || sub >= SUBS_SHOWN)
+	if (group >= t->ngroups || !tree_group_has_rank(t, group, dir.rank, &g) ||
+	    sub >= g.sub_groups || sub >= TREE_SUBS_MAX)
 		return false;
 	n->item = group << 16 | sub;
 	return true;
@@ -434,7 +424,7 @@ static bool lookup_param(struct tree *t, struct node dir, const char *name, stru
 		return false;
 	n->item = (uint32_t)param;
 	if (dir.kind == NODE_RANK_PARAMS)
-		return rank_holds(t, dir.rank, n->item);
+		return tree_rank_holds(t, dir.rank, n->item);
 	if (dir.kind == NODE_PARAMS)
 		return true;
 	n->rank = node_group(dir);
@@ -462,317 +452,27 @@ static bool lookup_numbered(struct tree *t, struct node dir, const char *name, s
 	}
 }
 
-static struct node fixed_node(const struct fixed *f, struct node dir)
+struct node tree_fixed_node(const struct tree_fixed *f, struct node dir)
 {
 	return (struct node){ f->kind, dir.rank, dir.item, f->kind == NODE_TEXT ? f->text : 0 };
 }
 
 int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry)
 {
-	const struct fixed *f = find_fixed(dir.kind, name);
+	const struct tree_fixed *f = find_fixed(dir.kind, name);
 
 	if (!node_is_dir(dir))
 		return -ENOTDIR;
 	if (strlen(name) > NAMES_FILE_MAX)
 		return -ENAMETOOLONG;
-	*entry = (struct tree_entry){ .node = { content[dir.kind], dir.rank, dir.item, 0 } };
+	*entry = (struct tree_entry){ .node = { tree_content[dir.kind], dir.rank, dir.item,
+						0 } };
 	strcpy(entry->name, name);
 	if (f) {
-		entry->node = fixed_node(f, dir);
+		entry->node = tree_fixed_node(f, dir);
 		return 0;
 	}
 	if (lookup_numbered(t, dir, name, &entry->node))
 		return 0;
 	return lookup_state(t, dir, name, entry);
-}
-
-/* ---- directories ---- */
-
-void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node)
-{
-	d->tree = t;
-	d->node = node;
-	d->nstates = -1;
-}
-
-/* The next at or after *i; *i becomes its number. */
-static bool next_held(struct tree *t, uint32_t rank, uint64_t *i)
-{
-	while (*i < t->nparams && !rank_holds(t, rank, (uint32_t)*i))
-		++*i;
-	return *i < t->nparams;
-}
-
-static bool next_partition(struct tree *t, uint32_t rank, uint64_t *i)
-{
-	for (; *i >> 16 < t->ngroups; *i = ((*i >> 16) + 1) << 16) {
-		struct engine_group g;
-
-		if (group_has_rank(t, (uint32_t)(*i >> 16), rank, &g) &&
-		    (*i & 0xffff) < g.sub_groups)
-			return true;
-	}
-	return false;
-}
-
-static bool next_member(struct tree *t, uint32_t group, uint64_t i, uint32_t *param)
-{
-	struct engine_group g;
-
-	if (!engine_group(t->engine, group, &g) || i >= g.nparams)
-		return false;
-	*param = g.params[i];
-	return true;
-}
-
-static bool next_state(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
-{
-	int forms = d->node.kind == NODE_PARAM ? 2 : 1;
-
-	if (d->nstates < 0) {
-		d->nstates = states_of(d->tree, d->node, d->states, TREE_STATES_MAX);
-		d->nstates = d->nstates < 0 ? 0 : d->nstates;
-	}
-	for (; *i < (uint64_t)d->nstates * (unsigned)forms; ++*i) {
-		if (!state_entry(d->tree, d->node, &d->states[(int)*i / forms],
-				 *i % (unsigned)forms, entry))
-			return true;
-	}
-	return false;
-}
-
-static void name_param(struct tree *t, struct tree_entry *entry, uint32_t param)
-{
-	entry->node.item = param;
-	strcpy(entry->name, names_get(&t->names, param));
-}
-
-/* The entry with number *i, counted behind the fixed ones, or the next that there is. */
-static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
-{
-	struct tree *t = d->tree;
-	uint32_t param;
-
-	switch (d->node.kind) {
-	case NODE_PARAMS:
-		if (*i >= t->nparams)
-			return false;
-		name_param(t, entry, (uint32_t)*i);
-		return true;
-	case NODE_RANK_PARAMS:
-		if (!next_held(t, d->node.rank, i))
-			return false;
-		name_param(t, entry, (uint32_t)*i);
-		return true;
-	case NODE_GROUP_PARAMS:
-		if (!next_member(t, node_group(d->node), *i, &param))
-			return false;
-		entry->node.rank = node_group(d->node);
-		name_param(t, entry, param);
-		return true;
-	case NODE_RANKS:
-		entry->node.rank = (uint32_t)*i;
-		sprintf(entry->name, "%u", (unsigned)*i);
-		return *i < t->nranks;
-	case NODE_GROUPS:
-		entry->node.item = (uint32_t)*i << 16;
-		sprintf(entry->name, "%u", (unsigned)*i);
-		return *i < t->ngroups;
-	case NODE_PARTITIONS:
-		if (!next_partition(t, d->node.rank, i))
-			return false;
-		entry->node.item = (uint32_t)*i;
-		sprintf(entry->name, "%u.%u", node_group(entry->node), node_sub(entry->node));
-		return true;
-	default:
-		return next_state(d, i, entry);
-	}
-}
-
-static void dots(struct tree_dir *d, bool up, struct tree_entry *entry)
-{
-	entry->node = up ? tree_parent(d->node) : d->node;
-	strcpy(entry->name, up ? ".." : ".");
-}
-
-static void name_fixed(struct tree_dir *d, const struct fixed *f, struct tree_entry *entry)
-{
-	entry->node = fixed_node(f, d->node);
-	strcpy(entry->name, f->name);
-}
-
-bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry, uint64_t *next)
-{
-	uint64_t behind = 2;
-
-	entry->node = (struct node){ content[d->node.kind], d->node.rank, d->node.item, 0 };
-	entry->has_state = false;
-	*next = offset + 1;
-	if (offset < 2) {
-		dots(d, offset == 1, entry);
-		return true;
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++) {
-		if (fixed[i].dir == d->node.kind && behind++ == offset) {
-			name_fixed(d, &fixed[i], entry);
-			return true;
-		}
-	}
-	offset -= behind;
-	if (!numbered(d, &offset, entry))
-		return false;
-	*next = offset + behind + 1;
-	return true;
-}
-
-/* ---- attributes ---- */
-
-static uint64_t count_partitions(struct tree *t, uint32_t rank)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < t->ngroups; i++) {
-		struct engine_group g;
-
-		if (group_has_rank(t, i, rank, &g))
-			n += u64_min(g.sub_groups, SUBS_SHOWN);
-	}
-	return n;
-}
-
-/* Two and its directories; 1, which find(1) and others take for "not counted", where counting
- * would ask the engine about every parameter.
- */
-static nlink_t dir_links(struct tree *t, struct node n)
-{
-	nlink_t links = 2;
-
-	switch (n.kind) {
-	case NODE_PARAMS:
-		return 2 + t->nparams;
-	case NODE_RANKS:
-		return 2 + t->nranks;
-	case NODE_GROUPS:
-		return 2 + t->ngroups;
-	case NODE_RANK_PARAMS:
-		return 1;
-	case NODE_PARTITIONS:
-		return 2 + count_partitions(t, n.rank);
-	default:
-		for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
-			links += fixed[i].dir == n.kind && fixed[i].kind <= NODE_CONTROL;
-		return links;
-	}
-}
-
-static int npy_size(struct tree *t, struct node n, const struct engine_state *state)
-{
-	unsigned char header[NPY_HEADER_MAX];
-	struct engine_param p;
-
-	if (!engine_param(t->engine, n.item, &p))
-		return -ENOENT;
-	return npy_header(state->dtype, p.shape, p.ndim, header);
-}
-
-static int state_attr(struct tree *t, struct node n, const struct engine_state *known,
-		      struct stat *st)
-{
-	struct engine_state state;
-	int rc = 0;
-
-	if (!known)
-		rc = tree_state(t, n, &state);
-	if (rc)
-		return rc;
-	if (known)
-		state = *known;
-	st->st_mode = S_IFREG | 0444;
-	if (t->writable && n.kind != NODE_NPY && (state.flags & ENGINE_STATE_WRITABLE))
-		st->st_mode |= 0200;
-	st->st_size = n.kind == NODE_HYPER ? 0 : (off_t)state.bytes;
-	if (n.kind == NODE_NPY) {
-		rc = npy_size(t, n, &state);
-		st->st_size += rc < 0 ? 0 : rc;
-	}
-	st->st_blksize = n.kind == NODE_HYPER ? 4096 : TREE_BLOCK;
-	return rc < 0 ? rc : 0;
-}
-
-int tree_attr(struct tree *t, struct node n, const struct engine_state *state, struct stat *st)
-{
-	int rc = 0;
-
-	*st = (struct stat){ .st_ino = tree_inode(n),
-			     .st_nlink = 1,
-			     .st_mode = S_IFREG | 0444,
-			     .st_uid = t->uid,
-			     .st_gid = t->gid,
-			     .st_blksize = 4096,
-			     .st_atim = t->time,
-			     .st_mtim = t->time,
-			     .st_ctim = t->time };
-	if (node_is_dir(n)) {
-		st->st_mode = S_IFDIR | 0555;
-		st->st_nlink = dir_links(t, n);
-	} else if (n.kind == NODE_GROUP_LINK) {
-		st->st_mode = S_IFLNK | 0777;
-		st->st_size = tree_link(t, n, NULL, 0);
-	} else if (node_is_state(n)) {
-		rc = state_attr(t, n, state, st);
-	}
-	st->st_blocks = (blkcnt_t)u64_div_ceil((uint64_t)st->st_size, 512);
-	return rc;
-}
-
-double tree_timeout(struct node n)
-{
-	if (n.kind == NODE_TEXT || n.kind == NODE_HYPER)
-		return 0;
-	/* A state may be dropped: its open would fail at once, its name may be seen for so long.
-	 * Telling the kernel instead costs a list of what it holds and 1 to 9 us for each.
-	 */
-	return node_is_state(n) || n.kind == NODE_RANK_PARAM ? 1 : 1e9;
-}
-
-int tree_link(const struct tree *t, struct node n, char *out, size_t size)
-{
-	return snprintf(out, size, "../../../params/%s", names_get(&t->names, n.item));
-}
-
-static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_MAX + 1])
-{
-	struct node up = tree_parent(n);
-
-	*out = '\0';
-	if (n.kind == NODE_RANK)
-		sprintf(out, "%u", n.rank);
-	else if (n.kind == NODE_GROUP)
-		sprintf(out, "%u", node_group(n));
-	else if (n.kind == NODE_PARTITION)
-		sprintf(out, "%u.%u", node_group(n), node_sub(n));
-	else if (node_is_state(n))
-		state_file(up.kind, tree_key(t, n), n.kind == NODE_NPY, out);
-	else if (has_param(n.kind))
-		strcpy(out, names_get(&t->names, n.item));
-	for (size_t i = 0; !*out && i < ARRAY_SIZE(fixed); i++) {
-		if (fixed[i].dir == up.kind && fixed[i].kind == n.kind &&
-		    (n.kind != NODE_TEXT || fixed[i].text == n.slot))
-			strcpy(out, fixed[i].name);
-	}
-}
-
-int tree_path(const struct tree *t, struct node n, char *out, size_t size)
-{
-	char name[NAMES_FILE_MAX + 1];
-	int length = 0;
-
-	node_name(t, n, name);
-	if (n.kind != NODE_ROOT && tree_parent(n).kind != NODE_ROOT) {
-		length = tree_path(t, tree_parent(n), out, size);
-		length += snprintf(out + u64_min((size_t)length, size),
-				   size - u64_min((size_t)length, size), "/");
-	}
-	return length + snprintf(out + u64_min((size_t)length, size),
-				 size - u64_min((size_t)length, size), "%s", name);
 }

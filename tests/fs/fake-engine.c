@@ -398,9 +398,9 @@ char *engine_fragments(struct engine *e, uint32_t param)
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 
-	fprintf(out, "rank state tier offset count\n");
+	fprintf(out, "rank\tstate\ttier\tpartition\toffset\tparam_offset\tnumel\n");
 	for (uint32_t rank = 0; rank < 2; rank++) {
-		fprintf(out, "%u fp32 %s %" PRIu64 " %" PRIu64 "\n", rank,
+		fprintf(out, "%u\tfp32\t%s\t0.0\t0\t%" PRIu64 "\t%" PRIu64 "\n", rank,
 			rank ? "swap" : "host", rank * numel(param) / 2, numel(param) / 2);
 	}
 	fclose(out);

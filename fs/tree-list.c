@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/tree-parts.h"
+
+#include "fs/npy.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- directories ---- */
+
+void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node)
+{
+	d->tree = t;
+	d->node = node;
+	d->nstates = -1;
+}
+
+/* The next at or after *i; *i becomes its number. */
+static bool next_held(struct tree *t, uint32_t rank, uint64_t *i)
+{
+	while (*i < t->nparams && !tree_rank_holds(t, rank, (uint32_t)*i))
+		++*i;
+	return *i < t->nparams;
+}
+
+static bool next_partition(struct tree *t, uint32_t rank, uint64_t *i)
+{
+	for (; *i >> 16 < t->ngroups; *i = ((*i >> 16) + 1) << 16) {
+		struct engine_group g;
+
+		if (tree_group_has_rank(t, (uint32_t)(*i >> 16), rank, &g) &&
+		    (*i & 0xffff) < g.sub_groups)
+			return true;
+	}
+	return false;
+}
+
+static bool next_member(struct tree *t, uint32_t group, uint64_t i, uint32_t *param)
+{
+	struct engine_group g;
+
+	if (!engine_group(t->engine, group, &g) || i >= g.nparams)
+		return false;
+	*param = g.params[i];
+	return true;
+}
+
+static bool next_state(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
+{
+	int forms = d->node.kind == NODE_PARAM ? 2 : 1;
+
+	if (d->nstates < 0) {
+		d->nstates = tree_states(d->tree, d->node, d->states, TREE_STATES_MAX);
+		d->nstates = d->nstates < 0 ? 0 : d->nstates;
+	}
+	for (; *i < (uint64_t)d->nstates * (unsigned)forms; ++*i) {
+		if (!tree_state_entry(d->tree, d->node, &d->states[(int)*i / forms],
+				      *i % (unsigned)forms, entry))
+			return true;
+	}
+	return false;
+}
+
+static void name_param(struct tree *t, struct tree_entry *entry, uint32_t param)
+{
+	entry->node.item = param;
+	strcpy(entry->name, names_get(&t->names, param));
+}
+
+/* The entry with number *i, counted behind the fixed ones, or the next that there is. */
+static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
+{
+	struct tree *t = d->tree;
+	uint32_t param;
+
+	switch (d->node.kind) {
+	case NODE_PARAMS:
+		if (*i >= t->nparams)
+			return false;
+		name_param(t, entry, (uint32_t)*i);
+		return true;
+	case NODE_RANK_PARAMS:
+		if (!next_held(t, d->node.rank, i))
+			return false;
+		name_param(t, entry, (uint32_t)*i);
+		return true;
+	case NODE_GROUP_PARAMS:
+		if (!next_member(t, node_group(d->node), *i, &param))
+			return false;
+		entry->node.rank = node_group(d->node);
+		name_param(t, entry, param);
+		return true;
+	case NODE_RANKS:
+		entry->node.rank = (uint32_t)*i;
+		sprintf(entry->name, "%u", (unsigned)*i);
+		return *i < t->nranks;
+	case NODE_GROUPS:
+		entry->node.item = (uint32_t)*i << 16;
+		sprintf(entry->name, "%u", (unsigned)*i);
+		return *i < t->ngroups;
+	case NODE_PARTITIONS:
+		if (!next_partition(t, d->node.rank, i))
+			return false;
+		entry->node.item = (uint32_t)*i;
+		sprintf(entry->name, "%u.%u", node_group(entry->node), node_sub(entry->node));
+		return true;
+	default:
+		return next_state(d, i, entry);
+	}
+}
+
+static void dots(struct tree_dir *d, bool up, struct tree_entry *entry)
+{
+	entry->node = up ? tree_parent(d->node) : d->node;
+	strcpy(entry->name, up ? ".." : ".");
+}
+
+static void name_fixed(struct tree_dir *d, const struct tree_fixed *f, struct tree_entry *entry)
+{
+	entry->node = tree_fixed_node(f, d->node);
+	strcpy(entry->name, f->name);
+}
+
+bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry, uint64_t *next)
+{
+	uint64_t behind = 2;
+
+	entry->node =
+		(struct node){ tree_content[d->node.kind], d->node.rank, d->node.item, 0 };
+	entry->has_state = false;
+	*next = offset + 1;
+	if (offset < 2) {
+		dots(d, offset == 1, entry);
+		return true;
+	}
+	for (size_t i = 0; i < TREE_FIXED; i++) {
+		if (tree_fixed[i].dir == d->node.kind && behind++ == offset) {
+			name_fixed(d, &tree_fixed[i], entry);
+			return true;
+		}
+	}
+	offset -= behind;
+	if (!numbered(d, &offset, entry))
+		return false;
+	*next = offset + behind + 1;
+	return true;
+}
+
+/* ---- attributes ---- */
+
+static uint64_t count_partitions(struct tree *t, uint32_t rank)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < t->ngroups; i++) {
+		struct engine_group g;
+
+		if (tree_group_has_rank(t, i, rank, &g))
+			n += u64_min(g.sub_groups, TREE_SUBS_MAX);
+	}
+	return n;
+}
+
+/* Two and its directories; 1, which find(1) and others take for "not counted", where counting
+ * would ask the engine about every parameter.
+ */
+static nlink_t dir_links(struct tree *t, struct node n)
+{
+	nlink_t links = 2;
+
+	switch (n.kind) {
+	case NODE_PARAMS:
+		return 2 + t->nparams;
+	case NODE_RANKS:
+		return 2 + t->nranks;
+	case NODE_GROUPS:
+		return 2 + t->ngroups;
+	case NODE_RANK_PARAMS:
+		return 1;
+	case NODE_PARTITIONS:
+		return 2 + count_partitions(t, n.rank);
+	default:
+		for (size_t i = 0; i < TREE_FIXED; i++)
+			links += tree_fixed[i].dir == n.kind &&
+				 tree_fixed[i].kind <= NODE_CONTROL;
+		return links;
+	}
+}
+
+static int npy_size(struct tree *t, struct node n, const struct engine_state *state)
+{
+	unsigned char header[NPY_HEADER_MAX];
+	struct engine_param p;
+
+	if (!engine_param(t->engine, n.item, &p))
+		return -ENOENT;
+	return npy_header(state->dtype, p.shape, p.ndim, header);
+}
+
+static int state_attr(struct tree *t, struct node n, const struct engine_state *known,
+		      struct stat *st)
+{
+	struct engine_state state;
+	int rc = 0;
+
+	if (!known)
+		rc = tree_state(t, n, &state);
+	if (rc)
+		return rc;
+	if (known)
+		state = *known;
+	st->st_mode = S_IFREG | 0444;
+	if (t->writable && n.kind != NODE_NPY && (state.flags & ENGINE_STATE_WRITABLE))
+		st->st_mode |= 0200;
+	st->st_size = n.kind == NODE_HYPER ? 0 : (off_t)state.bytes;
+	if (n.kind == NODE_NPY) {
+		rc = npy_size(t, n, &state);
+		st->st_size += rc < 0 ? 0 : rc;
+	}
+	st->st_blksize = n.kind == NODE_HYPER ? 4096 : TREE_BLOCK;
+	return rc < 0 ? rc : 0;
+}
+
+int tree_attr(struct tree *t, struct node n, const struct engine_state *state, struct stat *st)
+{
+	int rc = 0;
+
+	*st = (struct stat){ .st_ino = tree_inode(n),
+			     .st_nlink = 1,
+			     .st_mode = S_IFREG | 0444,
+			     .st_uid = t->uid,
+			     .st_gid = t->gid,
+			     .st_blksize = 4096,
+			     .st_atim = t->time,
+			     .st_mtim = t->time,
+			     .st_ctim = t->time };
+	if (node_is_dir(n)) {
+		st->st_mode = S_IFDIR | 0555;
+		st->st_nlink = dir_links(t, n);
+	} else if (n.kind == NODE_GROUP_LINK) {
+		st->st_mode = S_IFLNK | 0777;
+		st->st_size = tree_link(t, n, NULL, 0);
+	} else if (node_is_state(n)) {
+		rc = state_attr(t, n, state, st);
+	}
+	st->st_blocks = (blkcnt_t)u64_div_ceil((uint64_t)st->st_size, 512);
+	return rc;
+}
+
+double tree_timeout(struct node n)
+{
+	if (n.kind == NODE_TEXT || n.kind == NODE_HYPER)
+		return 0;
+	/* A state may be dropped: its open would fail at once, its name may be seen for so long.
+	 * Telling the kernel instead costs a list of what it holds and 1 to 9 us for each.
+	 */
+	return node_is_state(n) || n.kind == NODE_RANK_PARAM ? 1 : 1e9;
+}
+
+int tree_link(const struct tree *t, struct node n, char *out, size_t size)
+{
+	return snprintf(out, size, "../../../params/%s", names_get(&t->names, n.item));
+}
+
+static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_MAX + 1])
+{
+	struct node up = tree_parent(n);
+
+	*out = '\0';
+	if (n.kind == NODE_RANK)
+		sprintf(out, "%u", n.rank);
+	else if (n.kind == NODE_GROUP)
+		sprintf(out, "%u", node_group(n));
+	else if (n.kind == NODE_PARTITION)
+		sprintf(out, "%u.%u", node_group(n), node_sub(n));
+	else if (node_is_state(n))
+		tree_state_file(up.kind, tree_key(t, n), n.kind == NODE_NPY, out);
+	else if (node_has_param(n.kind))
+		strcpy(out, names_get(&t->names, n.item));
+	for (size_t i = 0; !*out && i < TREE_FIXED; i++) {
+		if (tree_fixed[i].dir == up.kind && tree_fixed[i].kind == n.kind &&
+		    (n.kind != NODE_TEXT || tree_fixed[i].text == n.slot))
+			strcpy(out, tree_fixed[i].name);
+	}
+}
+
+int tree_path(const struct tree *t, struct node n, char *out, size_t size)
+{
+	char name[NAMES_FILE_MAX + 1];
+	int length = 0;
+
+	node_name(t, n, name);
+	if (n.kind != NODE_ROOT && tree_parent(n).kind != NODE_ROOT) {
+		length = tree_path(t, tree_parent(n), out, size);
+		length += snprintf(out + u64_min((size_t)length, size),
+				   size - u64_min((size_t)length, size), "/");
+	}
+	return length + snprintf(out + u64_min((size_t)length, size),
+				 size - u64_min((size_t)length, size), "%s", name);
+}

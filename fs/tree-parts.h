@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_TREE_PARTS_H
+#define FS_TREE_PARTS_H
+
+/* What tree.c and tree-list.c share. */
+
+#include "fs/tree.h"
+
+enum { TREE_FIXED = 29, TREE_SUBS_MAX = 1 << 16 };
+
+/* Entries that a directory always has. */
+struct tree_fixed {
+	enum node_kind dir;
+	const char *name;
+	enum node_kind kind;
+	enum text_id text;
+};
+
+extern const struct tree_fixed tree_fixed[TREE_FIXED];
+
+/* What the other entries of a directory are. */
+extern const enum node_kind tree_content[NODE_KINDS];
+
+/* Of a directory that has states; returns how many are written, at most max; -errno. */
+int tree_states(struct tree *t, struct node dir, struct engine_state *out, int max);
+
+/* -ENOSPC: the table of keys is full. */
+int tree_state_entry(struct tree *t, struct node dir, const struct engine_state *state,
+		     bool npy, struct tree_entry *entry);
+
+/* The file of a key. */
+void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out);
+
+struct node tree_fixed_node(const struct tree_fixed *f, struct node dir);
+bool tree_rank_holds(struct tree *t, uint32_t rank, uint32_t param);
+bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct engine_group *g);
+
+bool node_has_param(enum node_kind kind);
+
+#endif
