@@ -156,11 +156,12 @@ loss_from_now() {
 }
 
 start_ranks() {
-	say "\$ for r in 0 1 2 3; do RANK=\$r WORLD_SIZE=4 train --stage $stage" \
-		"--forever --every 5 --pause-ms 20 >rank\$r.log & done"
+	say "\$ export FRAG_JOB_ID=demo-$$ WORLD_SIZE=$world"
+	say "\$ for r in 0 1 2 3; do" \
+		"RANK=\$r train --stage $stage --forever --every 5 --pause-ms 20 >rank\$r.log & done"
 	rank=0
 	while [ $rank -lt $world ]; do
-		RANK=$rank WORLD_SIZE=$world FRAG_JOB=demo-$$ FRAG_RDZV=file:$tmp/rendezvous \
+		FRAG_JOB_ID=demo-$$ WORLD_SIZE=$world RANK=$rank \
 			"$build/docs/examples/train" --stage $stage --forever --every 5 \
 			--pause-ms 20 >rank$rank.log 2>&1 &
 		ranks="$ranks $!"
