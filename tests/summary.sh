@@ -13,6 +13,7 @@ case $what in
 			own=$(dirname "$log")/${name%.sh}.log
 			# The last line before automake's own is the reason.
 			reason=$(grep -v '^SKIP ' "$own" | sed '/^$/d' | tail -n 1)
+			reason=${reason#skip*: }
 			echo "skipped: $name: ${reason:-no reason given}"
 		done
 	done
