@@ -1,0 +1,622 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/job.h"
+
+#include "engine/convert.h"
+#include "engine/turn.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct job_key usual_keys[] = {
+	{ "fp32", FRAG_F32, JOB_KEEP },
+	{ "grad", FRAG_F32, JOB_KEEP },
+	{ "exp_avg", FRAG_F32, JOB_KEEP },
+	{ "exp_avg_sq", FRAG_F32, JOB_KEEP },
+};
+
+/* ---- chance ---- */
+
+static uint64_t mix(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15u;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+static uint64_t seed_of_run(void)
+{
+	const char *text = getenv("TEST_SEED");
+	uint64_t seed = text ? strtoull(text, NULL, 0) : monotonic_ns() % 1000000;
+
+	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+	fflush(stdout);
+	return seed;
+}
+
+uint32_t job_random(struct job *job, uint32_t n)
+{
+	job->random = mix(job->random);
+	return (uint32_t)(job->random >> 32) % n;
+}
+
+static uint32_t pattern32(uint64_t i, uint64_t chance)
+{
+	switch (i % 13) {
+	case 3:
+		return 0x80000000;
+	case 5:
+		return 0x7fa12345; /* signalling NaN */
+	case 7:
+		return 0xff812345;
+	case 9:
+		return 0xff800000;
+	default:
+		return (uint32_t)chance;
+	}
+}
+
+static uint16_t pattern16(uint64_t i, uint64_t chance)
+{
+	switch (i % 13) {
+	case 3:
+		return 0x8000;
+	case 5:
+		return 0x7f81; /* signalling NaN as bfloat16, a NaN as float16 */
+	case 7:
+		return 0x7d01;
+	default:
+		return (uint16_t)chance;
+	}
+}
+
+void job_fill(void *to, enum frag_dtype dtype, uint64_t numel, uint64_t seed)
+{
+	size_t element = frag_dtype_size(dtype);
+
+	for (uint64_t i = 0; i < numel; i++) {
+		uint64_t bits = mix(seed * 0x10001 + i);
+
+		if (element == 4)
+			bits = pattern32(i, bits);
+		else if (element == 2)
+			bits = pattern16(i, bits);
+		memcpy((uint8_t *)to + i * element, &bits, element);
+	}
+}
+
+/* ---- what there is ---- */
+
+static int key_number(struct job *job, const char *key)
+{
+	for (uint32_t k = 0; k < job->spec.nkeys; k++)
+		if (!strcmp(job->spec.keys[k].key, key))
+			return (int)k;
+	ck_assert_str_eq(key, "lp");
+	return JOB_STATES_MAX;
+}
+
+static const struct job_param *param_of(struct job *job, uint32_t param)
+{
+	ck_assert_uint_lt(param, job->spec.nparams);
+	return &job->spec.params[param];
+}
+
+static enum frag_dtype lp_dtype(struct job *job, uint32_t param)
+{
+	enum frag_dtype dtype = param_of(job, param)->dtype;
+
+	return dtype ? dtype : FRAG_BF16;
+}
+
+uint64_t job_numel(struct job *job, uint32_t param)
+{
+	const struct job_param *p = param_of(job, param);
+	uint64_t numel = 1;
+
+	for (uint32_t i = 0; i < p->ndim; i++)
+		numel *= p->shape[i];
+	return numel;
+}
+
+enum frag_dtype job_dtype(struct job *job, uint32_t param, const char *key)
+{
+	int k = key_number(job, key);
+
+	return k == JOB_STATES_MAX ? lp_dtype(job, param) : job->spec.keys[k].dtype;
+}
+
+uint64_t job_bytes(struct job *job, uint32_t param, const char *key)
+{
+	return job_numel(job, param) * frag_dtype_size(job_dtype(job, param, key));
+}
+
+struct frag *job_frag(struct job *job, uint32_t rank)
+{
+	return job->ranks[rank].f;
+}
+
+int job_number(struct job *job, uint32_t rank, uint32_t param)
+{
+	return job->ranks[rank].param[param];
+}
+
+static uint32_t ranks_of(struct job *job, const struct job_group *g)
+{
+	return g->nranks ? g->nranks : job->spec.world;
+}
+
+static int place_of(struct job *job, const struct job_group *g, uint32_t rank)
+{
+	for (uint32_t i = 0; i < ranks_of(job, g); i++)
+		if ((g->nranks ? g->ranks[i] : i) == rank)
+			return (int)i;
+	return -1;
+}
+
+bool job_rank_has_group(struct job *job, uint32_t rank, uint32_t group)
+{
+	return place_of(job, &job->spec.groups[group], rank) >= 0;
+}
+
+int job_group_of(struct job *job, uint32_t param)
+{
+	for (uint32_t g = 0; g < job->spec.ngroups; g++)
+		for (uint32_t i = 0; i < job->spec.groups[g].nparams; i++)
+			if (job->spec.groups[g].params[i] == param)
+				return (int)g;
+	return -1;
+}
+
+static bool rank_has_param(struct job *job, uint32_t rank, uint32_t param)
+{
+	int group = job_group_of(job, param);
+
+	return group < 0 || job_rank_has_group(job, rank, (uint32_t)group);
+}
+
+/* ---- truth ---- */
+
+const void *job_truth(struct job *job, uint32_t param, const char *key)
+{
+	return job->truth[param][key_number(job, key)];
+}
+
+void job_expect(struct job *job, uint32_t param, const char *key, const void *value)
+{
+	memcpy(job->truth[param][key_number(job, key)], value, job_bytes(job, param, key));
+}
+
+void job_expect_lp_of(struct job *job, uint32_t param, const void *master)
+{
+	void *to = job->truth[param][JOB_STATES_MAX];
+	uint64_t numel = job_numel(job, param);
+
+	if (lp_dtype(job, param) == FRAG_BF16)
+		convert_f32_to_bf16(to, master, numel);
+	else if (lp_dtype(job, param) == FRAG_F16)
+		convert_f32_to_f16(to, master, numel);
+	else
+		memcpy(to, master, job_bytes(job, param, "lp"));
+}
+
+static void make_truth(struct job *job, uint32_t param, uint32_t key, enum frag_dtype dtype)
+{
+	uint64_t numel = job_numel(job, param);
+
+	job->truth[param][key] = malloc(numel * frag_dtype_size(dtype) + 1);
+	ck_assert_ptr_nonnull(job->truth[param][key]);
+	job_fill(job->truth[param][key], dtype, numel, param * 100 + key + 1);
+}
+
+static void make_truths(struct job *job)
+{
+	for (uint32_t p = 0; p < job->spec.nparams; p++) {
+		for (uint32_t k = 0; k < job->spec.nkeys; k++)
+			make_truth(job, p, k, job->spec.keys[k].dtype);
+		make_truth(job, p, JOB_STATES_MAX, lp_dtype(job, p));
+	}
+}
+
+/* ---- what a buffer ought to hold ---- */
+
+struct image {
+	uint8_t *bytes;
+	uint64_t numel;
+	size_t element;
+};
+
+/* Elements [from, from + n) of the parameter at element `at`. */
+static void lay(struct job *job, struct image *image, uint64_t at, uint32_t param, uint32_t key,
+		uint64_t from, uint64_t n)
+{
+	ck_assert_uint_le(at + n, image->numel);
+	memcpy(image->bytes + at * image->element, job->truth[param][key] + from * image->element,
+	       n * image->element);
+}
+
+static void lay_partition(struct job *job, uint32_t rank, const struct job_memory *m, struct image *image)
+{
+	const struct job_group *g = &job->spec.groups[m->group];
+	struct frag_fragment at;
+
+	for (uint32_t i = 0; i < g->nparams; i++)
+		if (!frag_fragment(job_frag(job, rank), job_number(job, rank, g->params[i]), &at) &&
+		    at.sub == m->sub)
+			lay(job, image, at.partition_offset, g->params[i], m->key, at.param_offset, at.numel);
+}
+
+static void lay_whole(struct job *job, uint32_t rank, const struct job_memory *m, struct image *image)
+{
+	const struct job_group *g = &job->spec.groups[m->group];
+	const struct catalog *own = job_frag(job, rank)->engine->own;
+	const struct layout *layout = &own->groups[job->ranks[rank].group[m->group]].layout;
+
+	for (uint32_t i = 0; i < g->nparams; i++)
+		lay(job, image, layout->offset[i], g->params[i], m->key, 0, layout->numel[i]);
+}
+
+static void lay_fragment(struct job *job, uint32_t rank, const struct job_memory *m, struct image *image)
+{
+	struct frag_fragment at;
+
+	ck_assert_int_eq(frag_fragment(job_frag(job, rank), job_number(job, rank, (uint32_t)m->param), &at),
+			 0);
+	lay(job, image, 0, (uint32_t)m->param, m->key, at.param_offset, at.numel);
+}
+
+/* Elements of one shard's piece of a parameter. */
+static uint64_t lp_piece(struct job *job, const struct job_group *g, uint32_t param)
+{
+	uint64_t shards = ranks_of(job, g) / (g->replicas ? g->replicas : 1);
+	const struct job_param *p = param_of(job, param);
+	uint64_t numel = job_numel(job, param);
+
+	if (g->sharding != FRAG_FSDP2)
+		return u64_div_ceil(numel, shards);
+	return p->ndim && numel ? u64_div_ceil(p->shape[0], shards) * (numel / p->shape[0]) : numel;
+}
+
+static void lay_lp_shard(struct job *job, uint32_t rank, const struct job_memory *m, struct image *image)
+{
+	uint32_t param = (uint32_t)m->param;
+	const struct job_group *g = &job->spec.groups[m->group];
+	uint32_t shards = ranks_of(job, g) / (g->replicas ? g->replicas : 1);
+	uint64_t start = lp_piece(job, g, param) * ((uint32_t)place_of(job, g, rank) % shards);
+	uint64_t numel = job_numel(job, param);
+
+	if (start < numel)
+		lay(job, image, 0, param, JOB_STATES_MAX, start, u64_min(image->numel, numel - start));
+}
+
+static void draw(struct job *job, uint32_t rank, const struct job_memory *m, uint8_t *bytes)
+{
+	enum frag_dtype dtype = m->key == JOB_STATES_MAX ? lp_dtype(job, (uint32_t)m->param) :
+							   job->spec.keys[m->key].dtype;
+	struct image image = { bytes, m->bytes / frag_dtype_size(dtype), frag_dtype_size(dtype) };
+
+	memset(bytes, JOB_PADDING, m->bytes);
+	if (m->kind == STATE_LP)
+		lay(job, &image, 0, (uint32_t)m->param, JOB_STATES_MAX, 0, image.numel);
+	else if (m->kind == STATE_LP_SHARD)
+		lay_lp_shard(job, rank, m, &image);
+	else if (m->kind == STATE_WHOLE)
+		lay_whole(job, rank, m, &image);
+	else if (m->param >= 0)
+		lay_fragment(job, rank, m, &image);
+	else
+		lay_partition(job, rank, m, &image);
+}
+
+static void check_memory(struct job *job, uint32_t rank, const struct job_memory *m)
+{
+	CLEANUP(free) uint8_t *expected = malloc(m->bytes + 1);
+
+	draw(job, rank, m, expected);
+	for (uint64_t i = 0; i < m->bytes; i++)
+		if (m->bytes_at[i] != expected[i])
+			ck_abort_msg("rank %u kind %u group %u sub %u key %u param %d: byte %llu of %llu is "
+				     "%02x, not %02x", rank, m->kind, m->group, m->sub, m->key, m->param,
+				     (unsigned long long)i, (unsigned long long)m->bytes, m->bytes_at[i],
+				     expected[i]);
+}
+
+void job_check(struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->spec.world; rank++)
+		for (uint32_t i = 0; i < job->ranks[rank].nmemory && job->ranks[rank].f; i++)
+			check_memory(job, rank, &job->ranks[rank].memory[i]);
+}
+
+struct job_memory *job_memory(struct job *job, uint32_t rank, uint32_t group, uint32_t sub,
+			      const char *key)
+{
+	uint32_t k = (uint32_t)key_number(job, key);
+
+	for (uint32_t i = 0; i < job->ranks[rank].nmemory; i++) {
+		struct job_memory *m = &job->ranks[rank].memory[i];
+
+		if (m->key == k && m->group == group && m->sub == sub && m->param < 0)
+			return m;
+	}
+	return NULL;
+}
+
+/* ---- a rank describes what it has ---- */
+
+static struct job_memory *add_memory(struct job_rank *r, struct job_memory m)
+{
+	r->memory = realloc(r->memory, (r->nmemory + 1) * sizeof(*r->memory));
+	ck_assert_ptr_nonnull(r->memory);
+	if (!m.library)
+		m.bytes_at = malloc(m.bytes + 1);
+	ck_assert_ptr_nonnull(m.bytes_at);
+	r->memory[r->nmemory] = m;
+	return &r->memory[r->nmemory++];
+}
+
+static enum job_lp lp_of(struct job *job, int group)
+{
+	if (job->spec.lp != JOB_LP_FITTING)
+		return job->spec.lp;
+	if (group < 0)
+		return JOB_LP_WHOLE;
+	return job->spec.groups[group].stage == 3 || job->spec.groups[group].sharding == FRAG_FSDP2 ?
+	       JOB_LP_SHARD : JOB_LP_WHOLE;
+}
+
+static void describe_param(struct job *job, uint32_t rank, uint32_t param)
+{
+	struct job_rank *r = &job->ranks[rank];
+	const struct job_param *p = param_of(job, param);
+	int group = job_group_of(job, param);
+	enum job_lp lp = lp_of(job, group);
+	size_t element = frag_dtype_size(lp_dtype(job, param));
+	struct frag_tensor t = { .size = sizeof(t), .name = p->name, .coordinate = p->coordinate,
+				 .dtype = lp_dtype(job, param), .ndim = p->ndim, .shape = p->shape,
+				 .flags = p->flags };
+	struct job_memory m = { .key = JOB_STATES_MAX, .param = (int)param,
+				.group = group < 0 ? 0 : (uint32_t)group };
+
+	if (lp == JOB_LP_WHOLE || lp == JOB_LP_BOTH) {
+		m.kind = STATE_LP;
+		m.bytes = job_bytes(job, param, "lp");
+		t.lp = add_memory(r, m)->bytes_at;
+	}
+	if (group >= 0 && (lp == JOB_LP_SHARD || lp == JOB_LP_BOTH)) {
+		m.kind = STATE_LP_SHARD;
+		m.bytes = lp_piece(job, &job->spec.groups[group], param) * element;
+		t.lp_shard = add_memory(r, m)->bytes_at;
+	}
+	r->param[param] = frag_param(r->f, &t);
+	ck_assert_int_ge(r->param[param], 0);
+}
+
+static void describe_group(struct job *job, uint32_t rank, uint32_t group)
+{
+	struct job_rank *r = &job->ranks[rank];
+	const struct job_group *g = &job->spec.groups[group];
+	struct frag_zero z = { .size = sizeof(z), .stage = g->stage, .sharding = g->sharding,
+			       .ranks = g->nranks ? g->ranks : NULL, .nranks = g->nranks,
+			       .replicas = g->replicas, .sub_group_size = g->sub_group_size,
+			       .flags = g->flags };
+	int params[JOB_PARAMS_MAX];
+
+	for (uint32_t i = 0; i < g->nparams; i++)
+		params[i] = r->param[g->params[i]];
+	r->group[group] = frag_group(r->f, params, g->nparams, &z);
+	ck_assert_int_ge(r->group[group], 0);
+}
+
+static void keep_partition(struct job *job, uint32_t rank, struct job_memory m)
+{
+	struct job_rank *r = &job->ranks[rank];
+	const struct job_key *key = &job->spec.keys[m.key];
+	int rc, group = r->group[m.group];
+	void *memory;
+
+	m.bytes = frag_partition_numel(r->f, group, m.sub) * frag_dtype_size(key->dtype);
+	if (key->how == JOB_ALLOC) {
+		rc = frag_state_alloc(r->f, group, m.sub, key->key, key->dtype, &memory);
+		ck_assert_int_eq(rc, 0);
+		m.library = true;
+		m.bytes_at = memory;
+		add_memory(r, m);
+	} else {
+		rc = frag_state_keep(r->f, group, m.sub, key->key, key->dtype, add_memory(r, m)->bytes_at);
+		ck_assert_int_eq(rc, 0);
+	}
+}
+
+static void keep_whole(struct job *job, uint32_t rank, struct job_memory m)
+{
+	struct job_rank *r = &job->ranks[rank];
+	const struct job_key *key = &job->spec.keys[m.key];
+	int group = r->group[m.group];
+
+	m.kind = STATE_WHOLE;
+	m.bytes = frag_flat_numel(r->f, group) * frag_dtype_size(key->dtype);
+	ck_assert_int_eq(frag_state_keep_whole(r->f, group, key->key, key->dtype,
+					       add_memory(r, m)->bytes_at), 0);
+}
+
+static void keep_fragments(struct job *job, uint32_t rank, struct job_memory m)
+{
+	struct job_rank *r = &job->ranks[rank];
+	const struct job_group *g = &job->spec.groups[m.group];
+	const struct job_key *key = &job->spec.keys[m.key];
+	struct frag_fragment at;
+
+	for (uint32_t i = g->nparams; i--;) { /* any order will do */
+		int param = r->param[g->params[i]];
+
+		if (frag_fragment(r->f, param, &at))
+			continue;
+		m.param = (int)g->params[i];
+		m.sub = at.sub;
+		m.bytes = at.numel * frag_dtype_size(key->dtype);
+		ck_assert_int_eq(frag_fragment_keep(r->f, param, key->key, key->dtype,
+						    add_memory(r, m)->bytes_at), 0);
+	}
+}
+
+static void describe_key(struct job *job, uint32_t rank, uint32_t group, uint32_t key)
+{
+	struct job_memory m = { .kind = STATE_PARTITION, .group = group, .key = key, .param = -1 };
+	struct job_rank *r = &job->ranks[rank];
+	enum job_how how = job->spec.keys[key].how;
+
+	if (how == JOB_FRAGMENTS) {
+		keep_fragments(job, rank, m);
+	} else if (how == JOB_WHOLE) {
+		keep_whole(job, rank, m);
+	} else {
+		for (; m.sub < frag_sub_groups(r->f, r->group[group]); m.sub++)
+			keep_partition(job, rank, m);
+	}
+}
+
+static void describe(struct job *job, uint32_t rank)
+{
+	struct job_rank *r = &job->ranks[rank];
+
+	for (uint32_t p = 0; p < job->spec.nparams; p++) {
+		r->param[p] = -1;
+		if (rank_has_param(job, rank, p))
+			describe_param(job, rank, p);
+	}
+	for (uint32_t g = 0; g < job->spec.ngroups; g++) {
+		r->group[g] = -1;
+		if (!job_rank_has_group(job, rank, g))
+			continue;
+		describe_group(job, rank, g);
+		for (uint32_t k = 0; k < job->spec.nkeys; k++)
+			describe_key(job, rank, g, k);
+	}
+	for (uint32_t i = 0; i < r->nmemory; i++)
+		draw(job, rank, &r->memory[i], r->memory[i].bytes_at);
+	ck_assert_int_eq(frag_ready(r->f), 0);
+}
+
+/* ---- life ---- */
+
+static void turn_all(void *arg)
+{
+	job_turn(arg);
+}
+
+void job_turn(struct job *job)
+{
+	uint32_t order[JOB_WORLD_MAX];
+
+	for (uint32_t i = 0; i < job->spec.world; i++) {
+		uint32_t at = job_random(job, i + 1);
+
+		order[i] = order[at];
+		order[at] = i;
+	}
+	for (uint32_t i = 0; i < job->spec.world; i++)
+		if (job->ranks[order[i]].f)
+			engine_turn(job->ranks[order[i]].f->engine, 0);
+}
+
+static void open_rank(struct job *job, uint32_t rank)
+{
+	struct launch launch = { .rank = rank, .world = job->spec.world, .job = "made-up", .plain = true };
+	const char *seed = rank ? job->ranks[0].f->engine->address : NULL;
+	struct frag **f = &job->ranks[rank].f;
+
+	snprintf(launch.host, sizeof(launch.host), "host %u",
+		 job->spec.hosts ? rank % job->spec.hosts : 0);
+	ck_assert_int_eq(frag_open_over(f, &launch, &transport_loop, &transport_loop, seed, false), 0);
+	(*f)->engine->yield = turn_all;
+	(*f)->engine->yield_arg = job;
+}
+
+static bool all_ready(struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->spec.world; rank++) {
+		struct engine *e = job->ranks[rank].f->engine;
+
+		if (e->failure)
+			ck_abort_msg("rank %u: %s", rank, e->why);
+		if (!e->ready)
+			return false;
+	}
+	return true;
+}
+
+void job_open(struct job *job, const struct job_spec *spec)
+{
+	uint64_t deadline = monotonic_ms() + JOB_WAIT_MS;
+
+	*job = (struct job){ .spec = *spec, .random = seed_of_run() };
+	if (!spec->keys) {
+		job->spec.keys = usual_keys;
+		job->spec.nkeys = ARRAY_SIZE(usual_keys);
+	}
+	make_truths(job);
+	for (uint32_t rank = 0; rank < spec->world; rank++) {
+		open_rank(job, rank);
+		describe(job, rank);
+	}
+	while (!all_ready(job)) {
+		ck_assert_uint_lt(monotonic_ms(), deadline);
+		job_turn(job);
+	}
+}
+
+void job_close_rank(struct job *job, uint32_t rank)
+{
+	struct job_rank *r = &job->ranks[rank];
+
+	frag_close(r->f);
+	r->f = NULL;
+	for (uint32_t i = 0; i < r->nmemory; i++)
+		if (!r->memory[i].library)
+			free(r->memory[i].bytes_at);
+	free(r->memory);
+	r->memory = NULL;
+	r->nmemory = 0;
+}
+
+void job_close(struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->spec.world; rank++)
+		job_close_rank(job, rank);
+	for (uint32_t p = 0; p < job->spec.nparams; p++)
+		for (uint32_t k = 0; k <= JOB_STATES_MAX; k++)
+			free(job->truth[p][k]);
+}
+
+/* ---- the trainers' threads ---- */
+
+static void each(struct job *job, int (*call)(struct frag *f))
+{
+	for (uint32_t rank = 0; rank < job->spec.world; rank++)
+		if (job->ranks[rank].f)
+			ck_assert_int_eq(call(job->ranks[rank].f), 0);
+}
+
+void job_boundary(struct job *job)
+{
+	each(job, frag_safe_point);
+}
+
+static int valid(struct frag *f)
+{
+	return frag_grads_valid(f, 1);
+}
+
+void job_grads_valid(struct job *job)
+{
+	each(job, valid);
+}
+
+void job_grads_gone(struct job *job)
+{
+	each(job, frag_grads_gone);
+}
