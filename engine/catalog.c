@@ -299,11 +299,23 @@ static uint64_t row_numel(const struct catalog *c, const struct catalog_param *p
 	return row;
 }
 
+/* All partitions together, padding included, at 8 bytes an element. */
+static bool bytes_fit(const struct layout *l)
+{
+	uint64_t sum = 0, bytes;
+
+	for (uint32_t i = 0; i < l->nsubs; i++)
+		if (!u64_add(sum, l->partition_numel[i], &sum))
+			return false;
+	return u64_mul(sum, (uint64_t)l->shards * 8, &bytes) && bytes <= INT64_MAX;
+}
+
 int catalog_finish_group(struct catalog *c, uint32_t group)
 {
 	struct catalog_group *g = &c->groups[group];
 	CLEANUP(free) struct layout_param *params = calloc(g->nparams ? g->nparams : 1, sizeof(*params));
 	struct layout_spec spec = layout_spec_of(g);
+	int rc;
 
 	if (!params)
 		return -ENOMEM;
@@ -315,7 +327,19 @@ int catalog_finish_group(struct catalog *c, uint32_t group)
 	}
 	layout_fini(&g->layout);
 	memset(&g->layout, 0, sizeof(g->layout));
-	return layout_init(&g->layout, &spec, params, g->nparams);
+	rc = layout_init(&g->layout, &spec, params, g->nparams);
+	return rc || bytes_fit(&g->layout) ? rc : -EOVERFLOW;
+}
+
+void catalog_drop_group(struct catalog *c)
+{
+	struct catalog_group *g = &c->groups[--c->ngroups];
+
+	for (uint32_t i = 0; i < g->nparams; i++)
+		c->params[g->params[i]].group = CATALOG_NONE;
+	layout_fini(&g->layout);
+	free(g->ranks);
+	free(g->params);
 }
 
 int catalog_finish(struct catalog *c)

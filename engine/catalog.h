@@ -70,8 +70,10 @@ int catalog_add_param(struct catalog *c, const char *name, const char *coordinat
  */
 int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why, size_t whysize);
 
-/* Layout of one group; again when called again. */
+/* Layout of one group; again when called again.  -EOVERFLOW: its bytes do not fit 63 bits. */
 int catalog_finish_group(struct catalog *c, uint32_t group);
+/* Takes the newest group out again. */
+void catalog_drop_group(struct catalog *c);
 
 /* Layout and hash.  -EOVERFLOW, -ENOMEM. */
 int catalog_finish(struct catalog *c);

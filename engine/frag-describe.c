@@ -122,7 +122,7 @@ int frag_group(struct frag *f, const int *params, size_t n, const struct frag_ze
 	CLEANUP(free) uint32_t *all = NULL;
 	CLEANUP(free) uint32_t *members = NULL;
 	struct frag_zero z;
-	int group;
+	int group, rc;
 
 	if (!e || f->ready || n > FRAG_PARAMS_MAX || (n && !params) || copy_versioned(&z, zero, sizeof(z)))
 		return -EINVAL;
@@ -137,10 +137,15 @@ int frag_group(struct frag *f, const int *params, size_t n, const struct frag_ze
 			return -EINVAL;
 	group = add_group(e, &z, z.ranks ? z.ranks : all, z.ranks ? z.nranks : e->world, members,
 			  (uint32_t)n);
-	if (group >= 0 && catalog_finish_group(e->own, (uint32_t)group))
-		return -EOVERFLOW;
-	if (group >= 0)
-		size_lp_shards(e, (uint32_t)group);
+	if (group < 0)
+		return group;
+	rc = catalog_finish_group(e->own, (uint32_t)group);
+	if (rc) {
+		log_warn("the layout of group %d cannot be computed: %s", group, strerror(-rc));
+		catalog_drop_group(e->own);
+		return rc;
+	}
+	size_lp_shards(e, (uint32_t)group);
 	return group;
 }
 

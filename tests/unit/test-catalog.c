@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/catalog.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WORLD = 4 };
+
+static int add(struct catalog *c, const char *name, const char *coordinate, uint64_t rows,
+	       uint64_t columns)
+{
+	return catalog_add_param(c, name, coordinate, FRAG_BF16, 2,
+				 (uint64_t[]){ rows, columns }, 0, 0);
+}
+
+static int group_over(struct catalog *c, uint32_t nranks, const uint32_t *ranks, uint32_t first,
+		      uint32_t nparams, uint8_t stage, char *why)
+{
+	uint32_t params[16];
+
+	for (uint32_t i = 0; i < nparams; i++)
+		params[i] = first + i;
+	return catalog_add_group(c,
+				 &(struct catalog_group){ .stage = stage,
+							  .replicas = 1,
+							  .nranks = nranks,
+							  .ranks = (uint32_t *)(uintptr_t)ranks,
+							  .nparams = nparams,
+							  .params = params,
+							  .sub_group_size = 40 },
+				 why, 200);
+}
+
+static const uint32_t all[WORLD] = { 0, 1, 2, 3 };
+
+/* Two groups, a frozen, an empty, a scalar and a parameter without a group. */
+static struct catalog *sample(void)
+{
+	struct catalog *c = catalog_new();
+	char why[200];
+
+	ck_assert_int_eq(add(c, "embed", "", 13, 7), 0);
+	ck_assert_int_eq(add(c, "up", "tp=1", 5, 3), 1);
+	ck_assert_int_eq(add(c, "empty", "", 0, 3), 2);
+	ck_assert_int_eq(catalog_add_param(c, "scalar", "", FRAG_F32, 0, NULL, 0, 2), 3);
+	ck_assert_int_eq(catalog_add_param(c, "frozen", "", FRAG_F16, 1, (uint64_t[]){ 9 },
+					   FRAG_FROZEN, 0),
+			 4);
+	ck_assert_int_eq(add(c, "alone", "", 2, 2), 5);
+	ck_assert_int_eq(group_over(c, WORLD, all, 0, 2, 2, why), 0);
+	ck_assert_int_eq(group_over(c, 2, (uint32_t[]){ 3, 1 }, 2, 3, 3, why), 1);
+	ck_assert_int_eq(catalog_finish(c), 0);
+	return c;
+}
+
+/* What holds for every catalog, wherever it came from. */
+static void check_whole(const struct catalog *c, uint32_t world)
+{
+	for (uint32_t i = 0; i < c->nparams; i++) {
+		const struct catalog_param *p = &c->params[i];
+
+		ck_assert_uint_eq(catalog_find(c, catalog_name(c, i), catalog_coordinate(c, i)),
+				  i);
+		ck_assert_uint_gt(frag_dtype_size(p->dtype), 0);
+		ck_assert_uint_lt(p->owner, world);
+		if (p->group != CATALOG_NONE)
+			ck_assert_uint_eq(c->groups[p->group].params[p->position], i);
+	}
+	for (uint32_t i = 0; i < c->ngroups; i++) {
+		const struct catalog_group *g = &c->groups[i];
+		struct layout_fragment f;
+
+		ck_assert_uint_eq(g->nranks % g->replicas, 0);
+		ck_assert_uint_gt(g->layout.shards, 0);
+		for (uint32_t k = 0; k < g->nparams; k++)
+			for (uint32_t shard = 0; shard < g->layout.shards; shard++)
+				if (layout_on_shard(&g->layout, k, shard, &f))
+					ck_assert_uint_le(f.partition_offset + f.numel,
+							  g->layout.partition_numel[f.sub]);
+	}
+}
+
+static struct wire_writer encoded(const struct catalog *c)
+{
+	struct wire_writer w = { 0 };
+
+	ck_assert_int_eq(catalog_encode(c, &w), 0);
+	return w;
+}
+
+START_TEST(an_encoding_decodes_to_the_same)
+{
+	struct catalog *c = sample(), *d;
+	struct wire_writer w = encoded(c), again;
+	char why[200];
+
+	ck_assert_int_eq(catalog_decode(&d, w.data, w.size, WORLD, why, sizeof(why)), 0);
+	again = encoded(d);
+	ck_assert_uint_eq(again.size, w.size);
+	ck_assert_int_eq(memcmp(again.data, w.data, w.size), 0);
+	ck_assert_uint_eq(d->hash, c->hash);
+	ck_assert_uint_eq(d->params[3].owner, 2);
+	ck_assert_uint_eq(d->groups[1].layout.partition_numel[0],
+			  c->groups[1].layout.partition_numel[0]);
+	check_whole(d, WORLD);
+	free(w.data);
+	free(again.data);
+	catalog_free(c);
+	catalog_free(d);
+}
+END_TEST
+
+/* Decodes exactly size bytes: whole or an error, never half. */
+static bool decodes(const uint8_t *bytes, size_t size)
+{
+	uint8_t *exact = malloc(size ? size : 1);
+	struct catalog *c = NULL;
+	char why[200] = "";
+	int rc;
+
+	memcpy(exact, bytes, size);
+	rc = catalog_decode(&c, exact, size, WORLD, why, sizeof(why));
+	free(exact);
+	if (!rc) {
+		check_whole(c, WORLD);
+		catalog_free(c);
+		return true;
+	}
+	ck_assert(rc == -EBADMSG || rc == -ENOMEM);
+	ck_assert_ptr_null(c);
+	ck_assert_str_ne(why, "");
+	return false;
+}
+
+START_TEST(every_truncation_is_an_error)
+{
+	struct catalog *c = sample();
+	struct wire_writer w = encoded(c);
+
+	for (size_t size = 0; size < w.size; size++)
+		ck_assert(!decodes(w.data, size));
+	ck_assert(decodes(w.data, w.size));
+	wire_put_u8(&w, 0); /* and so is a byte too much */
+	ck_assert(!decodes(w.data, w.size));
+	free(w.data);
+	catalog_free(c);
+}
+END_TEST
+
+START_TEST(damaged_bytes_give_an_error_or_a_whole_catalog)
+{
+	struct catalog *c = sample();
+	struct wire_writer w = encoded(c);
+	unsigned good = 0;
+
+	srand(1);
+	for (size_t bit = 0; bit < w.size * 8; bit++) {
+		w.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		good += decodes(w.data, w.size);
+		w.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	for (unsigned i = 0; i < 3000; i++) {
+		struct wire_writer d = { 0 };
+
+		wire_put_bytes(&d, w.data, w.size);
+		for (int n = rand() % 4; n >= 0; n--)
+			d.data[(size_t)rand() % d.size] = (uint8_t)(rand() % 3 ? rand() : 255);
+		good += decodes(d.data, d.size);
+		free(d.data);
+	}
+	ck_assert_uint_gt(good, 0);
+	free(w.data);
+	catalog_free(c);
+}
+END_TEST
+
+START_TEST(parameters_beyond_the_limits_are_refused)
+{
+	struct catalog *c = catalog_new();
+	char long_name[FRAG_NAME_MAX + 2], long_coordinate[FRAG_KEY_MAX + 2];
+	uint64_t shape[FRAG_DIMS_MAX + 1] = { 1 };
+
+	memset(long_name, 'n', sizeof(long_name));
+	long_name[FRAG_NAME_MAX + 1] = '\0';
+	memset(long_coordinate, 'c', sizeof(long_coordinate));
+	long_coordinate[FRAG_KEY_MAX + 1] = '\0';
+	ck_assert_int_eq(add(c, long_name, "", 1, 1), -EINVAL);
+	ck_assert_int_eq(add(c, long_name + 1, "", 1, 1), 0);
+	ck_assert_int_eq(add(c, "a", long_coordinate, 1, 1), -EINVAL);
+	ck_assert_int_eq(add(c, "a", long_coordinate + 1, 1, 1), 1);
+	ck_assert_int_eq(add(c, "", "", 1, 1), -EINVAL);
+	ck_assert_int_eq(add(c, NULL, "", 1, 1), -EINVAL);
+	ck_assert_int_eq(catalog_add_param(c, "b", "", 0, 0, NULL, 0, 0), -EINVAL);
+	ck_assert_int_eq(catalog_add_param(c, "b", "", FRAG_BOOL + 1, 0, NULL, 0, 0), -EINVAL);
+	ck_assert_int_eq(
+		catalog_add_param(c, "b", "", FRAG_F32, FRAG_DIMS_MAX + 1, shape, 0, 0),
+		-EINVAL);
+	ck_assert_int_eq(catalog_add_param(c, "b", "", FRAG_F32, 1, NULL, 0, 0), -EINVAL);
+	ck_assert_int_eq(add(c, "a", long_coordinate + 1, 1, 1), -EEXIST);
+	ck_assert_int_eq(add(c, "a", "", 1, 1),
+			 2); /* another coordinate is another parameter */
+	ck_assert_int_eq(add(c, "big", "", UINT64_MAX, 2), -EOVERFLOW);
+	ck_assert_int_eq(add(c, "big", "", (uint64_t)1 << 60, 1), -EOVERFLOW);
+	ck_assert_int_eq(add(c, "big", "", ((uint64_t)1 << 60) - 1, 1), 3);
+	catalog_free(c);
+}
+END_TEST
+
+START_TEST(bytes_of_a_group_must_fit_63_bits)
+{
+	struct catalog *c = catalog_new();
+	char name[16], why[200];
+	int small = add(c, "small", "", 3, 3);
+
+	for (int i = 1; i <= 8; i++) { /* their elements fit 64 bits, their bytes do not */
+		snprintf(name, sizeof(name), "p%d", i);
+		ck_assert_int_eq(add(c, name, "", ((uint64_t)1 << 60) - 1, 1), i);
+	}
+	ck_assert_int_eq(group_over(c, WORLD, all, (uint32_t)small, 9, 2, why), 0);
+	ck_assert_int_eq(catalog_finish_group(c, 0), -EOVERFLOW);
+	ck_assert_int_eq(catalog_finish(c), -EOVERFLOW);
+	catalog_drop_group(c);
+	ck_assert_int_eq(group_over(c, WORLD, all, (uint32_t)small, 1, 2, why),
+			 0); /* its members are free again */
+	ck_assert_int_eq(catalog_finish(c), 0);
+	catalog_free(c);
+}
+END_TEST
+
+START_TEST(a_shape_with_a_zero_has_no_elements_whatever_else_it_says)
+{
+	static const uint64_t shape[] = { 0, (uint64_t)1 << 32, (uint64_t)1 << 32 };
+	struct catalog *c = catalog_new();
+	char why[200];
+
+	ck_assert_int_eq(catalog_add_param(c, "a", "", FRAG_F32, 3, shape, 0, 0), 0);
+	ck_assert_int_eq(
+		catalog_add_group(c,
+				  &(struct catalog_group){ .sharding = FRAG_FSDP2,
+							   .replicas = 1,
+							   .nranks = WORLD,
+							   .ranks = (uint32_t *)(uintptr_t)all,
+							   .nparams = 1,
+							   .params = (uint32_t[]){ 0 } },
+				  why, sizeof(why)),
+		0);
+	ck_assert_int_eq(catalog_finish(c), 0);
+	ck_assert_uint_eq(c->params[0].numel, 0);
+	catalog_free(c);
+}
+END_TEST
+
+START_TEST(groups_that_contradict_themselves_are_refused_with_a_line)
+{
+	static const struct {
+		uint32_t ranks[4], nranks, params[3], nparams, replicas;
+		uint8_t stage, sharding;
+		const char *says;
+	} bad[] = {
+		{ { 0, 1, 0 }, 3, { 0 }, 1, 1, 2, 0, "rank stands twice" },
+		{ { 0 }, 0, { 0 }, 1, 1, 2, 0, "or none" },
+		{ { 0, 1, 2 }, 3, { 0 }, 1, 2, 2, 0, "cannot be 2 replicas" },
+		{ { 0, 1 }, 2, { 0 }, 1, 0, 2, 0, "cannot be 0 replicas" },
+		{ { 0, 1 }, 2, { 0 }, 1, 1, 4, 0, "none of 0 to 3" },
+		{ { 0, 1 }, 2, { 0 }, 1, 1, 3, 7, "none of 0 to 3" },
+		{ { 0, 1 }, 2, { 1, 0, 1 }, 3, 1, 2, 0, "parameter stands twice" },
+		{ { 0, 1 }, 2, { 2 }, 1, 1, 2, 0, "no parameter 2" },
+		{ { 0, 1 }, 2, { 1, 0 }, 2, 1, 2, 0, "up is in group 0 already" },
+	};
+	struct catalog *c = catalog_new();
+	char why[200];
+
+	add(c, "up", "", 2, 2);
+	add(c, "down", "", 2, 2);
+	ck_assert_int_eq(group_over(c, 2, all, 0, 1, 2, why), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct catalog_group g = { .stage = bad[i].stage,
+					   .sharding = bad[i].sharding,
+					   .replicas = bad[i].replicas,
+					   .nranks = bad[i].nranks,
+					   .ranks = (uint32_t *)(uintptr_t)bad[i].ranks,
+					   .nparams = bad[i].nparams,
+					   .params = (uint32_t *)(uintptr_t)bad[i].params };
+
+		why[0] = '\0';
+		ck_assert_int_eq(catalog_add_group(c, &g, why, sizeof(why)), -EINVAL);
+		ck_assert_msg(strstr(why, bad[i].says) != NULL, "%s", why);
+	}
+	ck_assert_uint_eq(c->ngroups, 1);
+	catalog_free(c);
+}
+END_TEST
+
+/* ---- merge ---- */
+
+static int merge(struct catalog *into, const struct catalog *from, uint32_t rank,
+		 uint32_t *params, char *why)
+{
+	uint32_t groups[16];
+
+	why[0] = '\0';
+	return catalog_merge(into, from, rank, params, groups, why, 200);
+}
+
+START_TEST(equal_catalogs_merge_to_one)
+{
+	struct catalog *into = catalog_new(), *c = sample();
+	uint32_t map[16];
+	char why[200];
+
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		ck_assert_int_eq(merge(into, c, rank, map, why), 0);
+		for (uint32_t i = 0; i < c->nparams; i++)
+			ck_assert_uint_eq(map[i], i);
+	}
+	ck_assert_int_eq(catalog_finish(into), 0);
+	ck_assert_uint_eq(into->nparams, c->nparams);
+	ck_assert_uint_eq(into->ngroups, c->ngroups);
+	ck_assert_uint_eq(into->params[5].owner, 0);
+	check_whole(into, WORLD);
+	catalog_free(into);
+	catalog_free(c);
+}
+END_TEST
+
+/* Two stages of a pipeline, two ranks each; the embedding is on both ends. */
+START_TEST(a_pipelines_stages_are_merged_side_by_side)
+{
+	struct catalog *into = catalog_new(), *first = catalog_new(), *last = catalog_new();
+	uint32_t map[16];
+	char why[200];
+
+	add(first, "embed", "", 4, 4);
+	add(first, "layer.0", "", 4, 4);
+	group_over(first, 2, (uint32_t[]){ 0, 1 }, 0, 2, 1, why);
+	add(last, "layer.1", "", 4, 4);
+	add(last, "embed", "pp=1", 4, 4);
+	group_over(last, 2, (uint32_t[]){ 2, 3 }, 0, 2, 1, why);
+	ck_assert_int_eq(merge(into, first, 0, map, why), 0);
+	ck_assert_int_eq(merge(into, last, 2, map, why), 0);
+	ck_assert_uint_eq(map[0], 2);
+	ck_assert_int_eq(merge(into, last, 3, map, why), 0);
+	ck_assert_int_eq(catalog_finish(into), 0);
+	ck_assert_uint_eq(into->nparams, 4);
+	ck_assert_uint_eq(into->ngroups, 2);
+	ck_assert_uint_eq(into->params[map[1]].owner, 2);
+	ck_assert_uint_eq(into->groups[1].params[0], 2);
+	check_whole(into, WORLD);
+	catalog_free(into);
+	catalog_free(first);
+	catalog_free(last);
+}
+END_TEST
+
+START_TEST(tensor_parallel_coordinates_are_parameters_of_their_own)
+{
+	struct catalog *into = catalog_new();
+	uint32_t map[16];
+	char why[200], coordinate[16];
+
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		struct catalog *c = catalog_new();
+		uint32_t pair[2] = { rank % 2, rank % 2 + 2 };
+
+		snprintf(coordinate, sizeof(coordinate), "tp=%u", rank % 2);
+		add(c, "up", coordinate, 4, 4);
+		group_over(c, 2, pair, 0, 1, 3, why);
+		ck_assert_int_eq(merge(into, c, rank, map, why), 0);
+		ck_assert_uint_eq(map[0], rank % 2);
+		catalog_free(c);
+	}
+	ck_assert_uint_eq(into->nparams, 2);
+	ck_assert_uint_eq(into->ngroups, 2);
+	catalog_free(into);
+}
+END_TEST
+
+START_TEST(groups_of_equal_ranks_are_told_apart_by_their_order)
+{
+	struct catalog *into = catalog_new(), *c = catalog_new();
+	uint32_t map[16], groups[16];
+	char why[200];
+
+	add(c, "decay", "", 4, 4);
+	add(c, "bias", "", 4, 1);
+	group_over(c, WORLD, all, 0, 1, 2, why);
+	group_over(c, WORLD, all, 1, 1, 2, why);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		ck_assert_int_eq(catalog_merge(into, c, rank, map, groups, why, sizeof(why)),
+				 0);
+		ck_assert_uint_eq(groups[0], 0);
+		ck_assert_uint_eq(groups[1], 1);
+	}
+	ck_assert_uint_eq(into->ngroups, 2);
+	catalog_free(into);
+	catalog_free(c);
+}
+END_TEST
+
+START_TEST(ranks_that_contradict_each_other_are_named)
+{
+	struct catalog *into = catalog_new(), *c = sample(), *other = catalog_new();
+	uint32_t map[16];
+	char why[200];
+
+	ck_assert_int_eq(merge(into, c, 0, map, why), 0);
+	add(other, "embed", "", 13, 8);
+	ck_assert_int_eq(merge(into, other, 3, map, why), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(why, "embed"));
+	ck_assert_ptr_nonnull(strstr(why, "rank 3"));
+	ck_assert_ptr_nonnull(strstr(why, "rank 0"));
+	catalog_free(other);
+
+	other = catalog_new();
+	add(other, "embed", "", 13, 7);
+	add(other, "up", "tp=1", 5, 3);
+	group_over(other, WORLD, all, 0, 2, 1, why);
+	ck_assert_int_eq(merge(into, other, 1, map, why), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(why, "differently"));
+	catalog_free(other);
+	catalog_free(into);
+	catalog_free(c);
+}
+END_TEST
+
+START_TEST(a_hundred_thousand_parameters)
+{
+	struct catalog *c = catalog_new(), *d;
+	struct wire_writer w;
+	char name[64], why[200];
+
+	for (int i = 0; i < 100000; i++) {
+		snprintf(name, sizeof(name), "layers.%d.experts.%d.weight", i / 100, i % 100);
+		ck_assert_int_eq(add(c, name, "", 16, 16), i);
+	}
+	ck_assert_int_eq(catalog_finish(c), 0);
+	w = encoded(c);
+	ck_assert_int_eq(catalog_decode(&d, w.data, w.size, 1, why, sizeof(why)), 0);
+	ck_assert_uint_eq(catalog_find(d, "layers.999.experts.99.weight", ""), 99999);
+	ck_assert_uint_eq(catalog_find(d, "layers.999.experts.99.weight", "tp=0"),
+			  CATALOG_NONE);
+	free(w.data);
+	catalog_free(c);
+	catalog_free(d);
+}
+END_TEST
+
+static TCase *encoding(void)
+{
+	TCase *t = tcase_create("encoding");
+
+	tcase_add_test(t, an_encoding_decodes_to_the_same);
+	tcase_add_test(t, every_truncation_is_an_error);
+	tcase_add_test(t, damaged_bytes_give_an_error_or_a_whole_catalog);
+	tcase_add_test(t, a_hundred_thousand_parameters);
+	return t;
+}
+
+static TCase *limits(void)
+{
+	TCase *t = tcase_create("limits");
+
+	tcase_add_test(t, parameters_beyond_the_limits_are_refused);
+	tcase_add_test(t, bytes_of_a_group_must_fit_63_bits);
+	tcase_add_test(t, a_shape_with_a_zero_has_no_elements_whatever_else_it_says);
+	tcase_add_test(t, groups_that_contradict_themselves_are_refused_with_a_line);
+	return t;
+}
+
+static TCase *merging(void)
+{
+	TCase *t = tcase_create("merging");
+
+	tcase_add_test(t, equal_catalogs_merge_to_one);
+	tcase_add_test(t, a_pipelines_stages_are_merged_side_by_side);
+	tcase_add_test(t, tensor_parallel_coordinates_are_parameters_of_their_own);
+	tcase_add_test(t, groups_of_equal_ranks_are_told_apart_by_their_order);
+	tcase_add_test(t, ranks_that_contradict_each_other_are_named);
+	return t;
+}
+
+int main(void)
+{
+	Suite *s = suite_create("catalog");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	suite_add_tcase(s, encoding());
+	suite_add_tcase(s, limits());
+	suite_add_tcase(s, merging());
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
