@@ -112,6 +112,8 @@ static int get_row(struct wire_reader *r, struct states *s, uint64_t *budget)
 	row = states_add(s, kind, index, sub, key, dtype, numel, (struct state_segment){ 0 });
 	if (row < 0)
 		return row == -ENOMEM ? row : -EBADMSG;
+	if (kind == STATE_NONE)
+		return wire_get_u32(r) ? -EBADMSG : 0;
 	return get_segments(r, &s->rows[row], budget);
 }
 

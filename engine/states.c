@@ -99,35 +99,67 @@ static int note_group_row(struct states *s, enum state_kind kind, uint32_t numbe
 	return 0;
 }
 
+static void forget_group_row(struct states *s, uint32_t number)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < s->ngroup_rows; i++)
+		if (s->group_rows[i] != number)
+			s->group_rows[kept++] = s->group_rows[i];
+	s->ngroup_rows = kept;
+}
+
+static void free_row(struct states *s, uint32_t number)
+{
+	free(s->rows[number].segments);
+	s->rows[number] = (struct state_row){ .kind = STATE_NONE };
+	s->nfree++;
+	forget_group_row(s, number);
+}
+
+/* One that was dropped, else the next.  Those of kind NONE keep the place of a sender's. */
+static uint32_t unused_row(const struct states *s, enum state_kind kind)
+{
+	uint32_t number = 0;
+
+	if (!s->nfree || kind == STATE_NONE)
+		return s->nrows;
+	while (s->rows[number].kind != STATE_NONE)
+		number++;
+	return number;
+}
+
 int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub, const char *key,
 	       enum frag_dtype dtype, uint64_t numel, struct state_segment segment)
 {
+	uint32_t number = unused_row(s, kind);
 	struct state_row *row;
 
 	if (states_find(s, kind, index, sub, key) >= 0)
 		return -EEXIST;
-	if (s->nrows == STATES_ROWS_MAX)
+	if (number == STATES_ROWS_MAX)
 		return -ENOSPC;
-	if (room_for_row(s) || note_group_row(s, kind, s->nrows))
+	if ((number == s->nrows && room_for_row(s)) || note_group_row(s, kind, number))
 		return -ENOMEM;
-	row = &s->rows[s->nrows];
+	row = &s->rows[number];
 	*row = (struct state_row){ .kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .index = index,
 				   .sub = sub, .numel = numel };
 	strncpy(row->key, key, FRAG_KEY_MAX);
-	s->nrows++;
-	if (s->nrows * 2 > s->index_room) {
-		if (reindex(s)) {
-			s->nrows--;
-			return -ENOMEM;
-		}
-	} else {
-		*index_slot(s, kind, index, sub, key) = s->nrows;
-	}
-	if (segment.numel && states_add_segment(s, s->nrows - 1, segment)) {
-		states_drop(s, s->nrows - 1);
+	if (number == s->nrows)
+		s->nrows++;
+	else
+		s->nfree--;
+	if (s->nrows * 2 <= s->index_room) {
+		*index_slot(s, kind, index, sub, key) = number + 1;
+	} else if (reindex(s)) {
+		free_row(s, number);
 		return -ENOMEM;
 	}
-	return (int)s->nrows - 1;
+	if (segment.numel && states_add_segment(s, number, segment)) {
+		states_drop(s, number);
+		return -ENOMEM;
+	}
+	return (int)number;
 }
 
 /* The first segment that ends after element at. */
@@ -181,10 +213,7 @@ int states_add_share(struct states *s, struct state_share share)
 
 void states_drop(struct states *s, uint32_t number)
 {
-	struct state_row *row = &s->rows[number];
-
-	free(row->segments);
-	*row = (struct state_row){ .kind = STATE_NONE };
+	free_row(s, number);
 	reindex(s);
 }
 

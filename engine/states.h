@@ -57,6 +57,7 @@ struct states {
 	uint64_t epoch;
 	struct state_row *rows;
 	uint32_t nrows, rows_room;
+	uint32_t nfree; /* of those that were dropped: used again */
 	uint32_t *group_rows; /* numbers of those that belong to groups: few */
 	uint32_t ngroup_rows;
 	struct state_share *shares;
