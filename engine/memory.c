@@ -129,3 +129,32 @@ int memory_write_own(const struct iovec *to, unsigned nto, const void *from, siz
 
 	return copy_own(&local, to, nto, size, true);
 }
+
+/* A byte of each page of [at, at + size). */
+static int probe_range(uintptr_t at, size_t size)
+{
+	enum { PAGE = 4096, ONCE = 256 };
+	struct iovec bytes[ONCE];
+	uint8_t read[ONCE];
+	uintptr_t end = at + size;
+	unsigned n = 0;
+	int rc = 0;
+
+	for (; at < end && !rc; at = (at / PAGE + 1) * PAGE) {
+		bytes[n++] = (struct iovec){ (void *)at, 1 };
+		if (n == ONCE || end - at <= PAGE - at % PAGE) {
+			rc = memory_read_own(read, bytes, n, n);
+			n = 0;
+		}
+	}
+	return rc;
+}
+
+int memory_probe_own(const struct iovec *at, unsigned n)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < n && !rc; i++)
+		rc = probe_range((uintptr_t)at[i].iov_base, at[i].iov_len);
+	return rc;
+}

@@ -20,5 +20,7 @@ void memory_huge_pages(char *anonymous, char *shared, size_t size);
 /* size bytes in all; -EFAULT: an address is not mapped. */
 int memory_read_own(void *to, const struct iovec *from, unsigned nfrom, size_t size);
 int memory_write_own(const struct iovec *to, unsigned nto, const void *from, size_t size);
+/* Whether every page of it can be read. */
+int memory_probe_own(const struct iovec *at, unsigned n);
 
 #endif

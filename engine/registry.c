@@ -68,7 +68,8 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 	if (row >= 0 && memory)
 		row = states_add_segment(&r->states, (uint32_t)row,
 					 (struct state_segment){ 0, numel, (uintptr_t)memory });
-	new_epoch(r, row < 0 ? 0 : (int64_t)(numel * frag_dtype_size(dtype)));
+	if (row >= 0)
+		new_epoch(r, (int64_t)(numel * frag_dtype_size(dtype)));
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
 }
@@ -108,7 +109,8 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 	row = row_for_segments(r, index, sub, key, dtype, numel);
 	if (row >= 0)
 		row = states_add_segment(&r->states, (uint32_t)row, segment);
-	new_epoch(r, row < 0 ? 0 : (int64_t)(segment.numel * frag_dtype_size(dtype)));
+	if (row >= 0)
+		new_epoch(r, (int64_t)(segment.numel * frag_dtype_size(dtype)));
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
 }
@@ -116,11 +118,13 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		   const char *key, enum frag_dtype dtype, uint64_t numel, void **memory)
 {
-	uint64_t bytes = numel * frag_dtype_size(dtype);
+	uint64_t bytes;
 	void *allocated;
-	int row, fd;
-	int rc = memory_alloc(bytes, &allocated, &fd);
+	int row, fd, rc;
 
+	if (!u64_mul(numel, frag_dtype_size(dtype), &bytes))
+		return -ENOMEM;
+	rc = memory_alloc(bytes, &allocated, &fd);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&r->lock);
@@ -132,8 +136,8 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 						 (struct state_share){ fd, (uintptr_t)allocated, bytes }))
 			fd = -1;
 		*memory = allocated;
+		new_epoch(r, (int64_t)bytes);
 	}
-	new_epoch(r, row < 0 ? 0 : (int64_t)bytes);
 	pthread_mutex_unlock(&r->lock);
 	if (fd >= 0)
 		close(fd);
@@ -153,25 +157,32 @@ static void drop_share(struct states *s, uint64_t address)
 	}
 }
 
+/* The epoch first: who reads the memory after it was freed, and perhaps used for something else, finds
+ * the new one in the control page behind it.
+ */
+static void drop_row(struct registry *r, uint32_t number)
+{
+	struct state_row old = r->states.rows[number];
+	uint64_t address = old.nsegments ? old.segments[0].address : 0;
+	int64_t bytes = (int64_t)states_row_bytes(&old);
+
+	states_drop(&r->states, number);
+	new_epoch(r, -bytes);
+	if (!old.owned)
+		return;
+	drop_share(&r->states, address);
+	memory_free((void *)(uintptr_t)address, old.numel * frag_dtype_size(old.dtype));
+}
+
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key)
 {
-	struct state_row old = { 0 };
 	int row;
 
 	pthread_mutex_lock(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
-	if (row >= 0) {
-		int64_t bytes = (int64_t)states_row_bytes(&r->states.rows[row]);
-
-		old = r->states.rows[row];
-		if (old.owned) {
-			drop_share(&r->states, old.segments[0].address);
-			free_owned(&old);
-		}
-		states_drop(&r->states, (uint32_t)row);
-		new_epoch(r, -bytes);
-	}
+	if (row >= 0)
+		drop_row(r, (uint32_t)row);
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
 }
@@ -207,44 +218,56 @@ static int resolve(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 	return states_resolve(&r->states.rows[row], offset, size, parts, REGISTRY_PARTS);
 }
 
-int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size)
-{
-	struct iovec parts[REGISTRY_PARTS];
-	int n;
+enum way { READ, WRITE, PROBE };
 
-	pthread_mutex_lock(&r->lock);
-	n = resolve(r, epoch, row, offset, size, parts);
-	pthread_mutex_unlock(&r->lock);
-	return n < 0 ? n : 0;
+static int copy(enum way way, const struct iovec *parts, unsigned n, uint8_t *data, size_t size)
+{
+	if (way == READ)
+		return memory_read_own(data, parts, n, size);
+	return way == WRITE ? memory_write_own(parts, n, data, size) : memory_probe_own(parts, n);
 }
 
-/* The lock is held over the copy, so that registry_drop cannot free what is being copied. */
+/* The lock is held over the copy, so that registry_drop cannot free what is being copied.  A row of very
+ * many small segments goes in several calls.
+ */
+static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			uint8_t *data, size_t size)
+{
+	struct iovec parts[REGISTRY_PARTS];
+	size_t done = 0, chunk = size;
+	int n = 0;
+
+	pthread_mutex_lock(&r->lock);
+	do {
+		chunk = u64_min(chunk, size - done);
+		n = resolve(r, epoch, row, offset + done, chunk, parts);
+		if (n == -E2BIG) {
+			chunk /= 2;
+			continue;
+		}
+		if (n > 0)
+			n = copy(way, parts, (unsigned)n, data ? data + done : NULL, chunk);
+		done += chunk;
+	} while (done < size && (!n || n == -E2BIG));
+	pthread_mutex_unlock(&r->lock);
+	return n;
+}
+
+int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size)
+{
+	return access_bytes(PROBE, r, epoch, row, offset, NULL, size);
+}
+
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size)
 {
-	struct iovec parts[REGISTRY_PARTS];
-	int n;
-
-	pthread_mutex_lock(&r->lock);
-	n = resolve(r, epoch, row, offset, size, parts);
-	if (n > 0)
-		n = memory_read_own(out, parts, (unsigned)n, size);
-	pthread_mutex_unlock(&r->lock);
-	return n;
+	return access_bytes(READ, r, epoch, row, offset, out, size);
 }
 
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size)
 {
-	struct iovec parts[REGISTRY_PARTS];
-	int n;
-
-	pthread_mutex_lock(&r->lock);
-	n = resolve(r, epoch, row, offset, size, parts);
-	if (n > 0)
-		n = memory_write_own(parts, (unsigned)n, data, size);
-	pthread_mutex_unlock(&r->lock);
-	return n;
+	return access_bytes(WRITE, r, epoch, row, offset, (uint8_t *)(uintptr_t)data, size);
 }
 
 bool registry_is_grad(struct registry *r, uint32_t row)

@@ -48,7 +48,7 @@ int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t off
 		  size_t size);
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size);
-/* Whether registry_write would find the bytes' place: the same errors but -EFAULT. */
+/* Whether registry_write would succeed: its errors.  Not looked at: whether the memory is read-only. */
 int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size);
 
 /* Is the row gradients, valid only now and then? */
