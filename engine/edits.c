@@ -45,13 +45,19 @@ static struct edit **find(struct edits *s, const uint64_t transaction[2])
 	return at;
 }
 
+/* What a piece costs us, so that very many tiny ones are bounded too. */
+static uint64_t cost(const struct edit_piece *piece)
+{
+	return sizeof(*piece) + piece->size;
+}
+
 static void drop(struct edits *s, struct edit **at)
 {
 	struct edit *e = *at;
 
 	*at = e->next;
 	s->count--;
-	s->bytes -= e->bytes;
+	s->bytes -= e->cost;
 	edit_free(e);
 }
 
@@ -71,7 +77,7 @@ static int stage(struct edits *s, const uint64_t transaction[2], uint64_t now,
 {
 	struct edit *e;
 
-	if (s->bytes + piece->size > s->bytes_max || !(e = find_or_add(s, transaction)))
+	if (s->bytes + cost(piece) > s->bytes_max || !(e = find_or_add(s, transaction)))
 		return -ENOSPC;
 	if (e->state != EDIT_STAGED)
 		return -EBUSY;
@@ -83,7 +89,8 @@ static int stage(struct edits *s, const uint64_t transaction[2], uint64_t now,
 	e->touched_ms = now;
 	e->has_grad |= piece->is_grad;
 	e->bytes += piece->size;
-	s->bytes += piece->size;
+	e->cost += cost(piece);
+	s->bytes += cost(piece);
 	return 0;
 }
 
@@ -202,7 +209,7 @@ struct edit *edits_take_applied(struct edits *s)
 		taken = *at;
 		*at = taken->next;
 		s->count--;
-		s->bytes -= taken->bytes;
+		s->bytes -= taken->cost;
 		break;
 	}
 	pthread_mutex_unlock(&s->lock);

@@ -29,7 +29,8 @@ struct edit {
 	uint32_t peer;	  /* who decided, and its request: gets the report */
 	uint64_t request;
 	uint64_t touched_ms;
-	uint64_t bytes;
+	uint64_t bytes;	  /* of state */
+	uint64_t cost;	  /* of memory here */
 	int status; /* of applying */
 	bool has_grad;
 	struct edit_piece *first, *last;
@@ -39,7 +40,7 @@ struct edits {
 	pthread_mutex_t lock;
 	struct edit *list; /* oldest first */
 	unsigned count;
-	uint64_t bytes, bytes_max;
+	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic unsigned decided; /* waiting for a boundary */
 };
 

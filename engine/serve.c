@@ -238,7 +238,7 @@ static void turn_barrier(struct engine *e)
 
 /* ---- edits ---- */
 
-static void report_applied(struct engine *e)
+static void report_applied(struct engine *e, uint64_t now)
 {
 	struct edit *edit;
 
@@ -254,7 +254,7 @@ static void report_applied(struct engine *e)
 			 edit->status ? ": " : "", edit->status ? strerror(-edit->status) : "");
 		edit_free(edit);
 	}
-	if (edits_expire(&e->edits, monotonic_ms() - STAGED_SILENT_MS))
+	if (now > STAGED_SILENT_MS && edits_expire(&e->edits, now - STAGED_SILENT_MS))
 		log_warn("dropped an edit whose writer went silent before deciding it");
 }
 
@@ -268,7 +268,7 @@ static void find_silent(struct engine *e, uint64_t now)
 
 void serve_turn(struct engine *e, uint64_t now)
 {
-	report_applied(e);
+	report_applied(e, now);
 	find_silent(e, now);
 	turn_barrier(e);
 	if (e->rank && e->ready) /* a link to rank 0, over which we ping it */

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/edits.h"
+#include "engine/log.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { N = 64, ROOM = 1 << 16 };
+
+static struct registry r;
+static struct edits s;
+static uint32_t master[N], grad[N];
+static const uint64_t one[2] = { 1, 1 }, two[2] = { 1, 2 };
+
+static void setup(void)
+{
+	log_set_level(LOG_ERROR);
+	memset(master, 0, sizeof(master));
+	memset(grad, 0, sizeof(grad));
+	ck_assert_int_eq(registry_init(&r), 0);
+	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "fp32", FRAG_F32, N, master),
+			 0);
+	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad),
+			 0);
+	edits_init(&s, ROOM);
+}
+
+static void teardown(void)
+{
+	edits_fini(&s);
+	registry_fini(&r);
+}
+
+static int stage_row(const uint64_t transaction[2], uint32_t row, uint64_t at, uint32_t value)
+{
+	return edits_stage(&s, transaction, 1000, r.states.epoch, row, row == 1, at * 4, &value,
+			   4);
+}
+
+static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
+{
+	return stage_row(transaction, 0, at, value);
+}
+
+static int decide(const uint64_t transaction[2], bool commit)
+{
+	return edits_decide(&s, transaction, commit, 5, 77);
+}
+
+/* The status of the oldest applied edit. */
+static int applied(const uint64_t transaction[2])
+{
+	struct edit *e = edits_take_applied(&s);
+	int status;
+
+	ck_assert_ptr_nonnull(e);
+	ck_assert_int_eq(memcmp(e->transaction, transaction, sizeof(e->transaction)), 0);
+	ck_assert_uint_eq(e->peer, 5);
+	ck_assert_uint_eq(e->request, 77);
+	status = e->status;
+	edit_free(e);
+	return status;
+}
+
+START_TEST(nothing_is_applied_before_it_is_decided)
+{
+	ck_assert_int_eq(stage(one, 3, 7), 0);
+	ck_assert_uint_eq(edits_apply(&s, &r, true), 0);
+	ck_assert_uint_eq(master[3], 0);
+	ck_assert_ptr_null(edits_take_applied(&s));
+	ck_assert_int_eq(decide(one, true), 0);
+	ck_assert_uint_eq(master[3], 0);
+	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_uint_eq(master[3], 7);
+	ck_assert_uint_eq(edits_apply(&s, &r, true), 0);
+	ck_assert_int_eq(applied(one), 0);
+	ck_assert_ptr_null(edits_take_applied(&s));
+	ck_assert_uint_eq(s.bytes, 0);
+	ck_assert_uint_eq(s.count, 0);
+}
+END_TEST
+
+START_TEST(pieces_are_applied_in_the_order_they_came)
+{
+	for (uint32_t i = 1; i <= 5; i++)
+		ck_assert_int_eq(stage(one, 3, i), 0);
+	decide(one, true);
+	edits_apply(&s, &r, true);
+	ck_assert_uint_eq(master[3], 5);
+}
+END_TEST
+
+START_TEST(an_aborted_edit_is_forgotten)
+{
+	stage(one, 3, 7);
+	ck_assert_int_eq(decide(one, false), 0);
+	ck_assert_int_eq(decide(one, false), -ENOENT);
+	ck_assert_int_eq(decide(one, true), -ENOENT);
+	ck_assert_uint_eq(edits_apply(&s, &r, true), 0);
+	ck_assert_uint_eq(master[3], 0);
+	ck_assert_uint_eq(s.bytes, 0);
+}
+END_TEST
+
+START_TEST(what_is_decided_takes_no_more_pieces_and_no_other_decision)
+{
+	stage(one, 3, 7);
+	decide(one, true);
+	ck_assert_int_eq(stage(one, 4, 8), -EBUSY);
+	ck_assert_int_eq(decide(one, false), -ENOENT);
+	edits_apply(&s, &r, true);
+	ck_assert_uint_eq(master[3], 7);
+	ck_assert_uint_eq(master[4], 0);
+}
+END_TEST
+
+START_TEST(an_edit_of_memory_registered_anew_is_not_applied_at_all)
+{
+	stage(one, 3, 7);
+	registry_drop(&r, STATE_PARTITION, 0, 0, "grad"); /* another epoch */
+	stage(one, 4, 8);
+	decide(one, true);
+	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_int_eq(applied(one), -ESTALE);
+	ck_assert_uint_eq(master[3], 0);
+	ck_assert_uint_eq(master[4], 0);
+}
+END_TEST
+
+START_TEST(an_edit_of_which_some_memory_was_freed_is_not_applied_at_all)
+{
+	char *gone =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	registry_keep(&r, STATE_PARTITION, 0, 0, "exp_avg", FRAG_F32, N, gone);
+	stage(one, 3, 7);
+	stage_row(one, 2, 0, 8);
+	stage(one, 4, 9);
+	munmap(gone, 4096);
+	decide(one, true);
+	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_int_eq(applied(one), -EFAULT);
+	ck_assert_uint_eq(master[3], 0);
+	ck_assert_uint_eq(master[4], 0);
+}
+END_TEST
+
+START_TEST(edits_of_gradients_wait_until_they_are_valid)
+{
+	stage(one, 3, 7);
+	stage_row(one, 1, 3, 8);
+	stage(two, 5, 9);
+	decide(one, true);
+	decide(two, true);
+	ck_assert_uint_eq(edits_apply(&s, &r, false), 1);
+	ck_assert_uint_eq(master[3], 0); /* not half of it either */
+	ck_assert_uint_eq(master[5], 9);
+	ck_assert_int_eq(applied(two), 0);
+	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_uint_eq(master[3], 7);
+	ck_assert_uint_eq(grad[3], 8);
+	ck_assert_int_eq(applied(one), 0);
+}
+END_TEST
+
+START_TEST(staging_is_bounded_in_bytes)
+{
+	static uint8_t bytes[ROOM];
+	uint64_t epoch = r.states.epoch;
+
+	ck_assert_int_eq(edits_stage(&s, one, 1000, epoch, 0, false, 0, bytes, ROOM / 2), 0);
+	ck_assert_int_eq(edits_stage(&s, one, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
+			 -ENOSPC);
+	ck_assert_int_eq(edits_stage(&s, two, 1000, epoch, 0, false, 0, bytes, ROOM), -ENOSPC);
+	ck_assert_int_eq(decide(two, true), -ENOENT); /* a refused one leaves nothing */
+	decide(one, false);
+	ck_assert_int_eq(edits_stage(&s, two, 1000, epoch, 0, false, 0, bytes, ROOM / 2), 0);
+}
+END_TEST
+
+START_TEST(staging_is_bounded_however_small_its_pieces_are)
+{
+	unsigned n = 0;
+
+	while (n < ROOM && !edits_stage(&s, one, 1000, r.states.epoch, 0, false, 0, "", 1))
+		n++;
+	ck_assert_uint_gt(n, 100);
+	ck_assert_uint_le(n * sizeof(struct edit_piece), ROOM);
+}
+END_TEST
+
+START_TEST(staging_is_bounded_in_transactions)
+{
+	uint64_t transaction[2] = { 9, 0 };
+	unsigned n = 0;
+
+	edits_fini(&s);
+	edits_init(&s, (uint64_t)1 << 30);
+	while (!stage(transaction, 0, 1) && n <= EDITS_MAX) {
+		transaction[1]++;
+		n++;
+	}
+	ck_assert_uint_eq(n, EDITS_MAX);
+	ck_assert_int_eq(stage(transaction, 0, 1), -ENOSPC);
+	transaction[1] = 0;
+	ck_assert_int_eq(stage(transaction, 1, 1), 0); /* those that are there go on */
+}
+END_TEST
+
+START_TEST(a_silent_writers_edit_expires_unless_it_is_decided)
+{
+	uint32_t value = 7;
+
+	stage(one, 3, 7);
+	stage(two, 4, 8);
+	edits_stage(&s, two, 2000, r.states.epoch, 0, false, 0, &value, 4); /* it goes on */
+	ck_assert_uint_eq(edits_expire(&s, 1000), 0);
+	ck_assert_uint_eq(edits_expire(&s, 1001), 1);
+	ck_assert_int_eq(decide(one, true), -ENOENT);
+	decide(two, true);
+	ck_assert_uint_eq(edits_expire(&s, UINT64_MAX), 0);
+	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_uint_eq(master[4], 8);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("edits");
+	TCase *t = tcase_create("edits");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, nothing_is_applied_before_it_is_decided);
+	tcase_add_test(t, pieces_are_applied_in_the_order_they_came);
+	tcase_add_test(t, an_aborted_edit_is_forgotten);
+	tcase_add_test(t, what_is_decided_takes_no_more_pieces_and_no_other_decision);
+	tcase_add_test(t, an_edit_of_memory_registered_anew_is_not_applied_at_all);
+	tcase_add_test(t, an_edit_of_which_some_memory_was_freed_is_not_applied_at_all);
+	tcase_add_test(t, edits_of_gradients_wait_until_they_are_valid);
+	tcase_add_test(t, staging_is_bounded_in_bytes);
+	tcase_add_test(t, staging_is_bounded_however_small_its_pieces_are);
+	tcase_add_test(t, staging_is_bounded_in_transactions);
+	tcase_add_test(t, a_silent_writers_edit_expires_unless_it_is_decided);
+	suite_add_tcase(suite, t);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
