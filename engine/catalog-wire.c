@@ -59,6 +59,21 @@ int catalog_encode(const struct catalog *c, struct wire_writer *w)
 	return w->size > WIRE_CATALOG_MAX ? -EOVERFLOW : 0;
 }
 
+int catalog_finish(struct catalog *c)
+{
+	struct wire_writer w = { 0 };
+	int rc;
+
+	for (uint32_t i = 0; i < c->ngroups; i++)
+		if ((rc = catalog_finish_group(c, i)))
+			return rc;
+	rc = catalog_encode(c, &w);
+	if (!rc)
+		c->hash = wire_hash(w.data, w.size);
+	free(w.data);
+	return rc;
+}
+
 /* text has room for max + 1.  False: too long, cut off, or with a NUL inside. */
 static bool get_text(struct wire_reader *r, char *text, uint32_t max)
 {

@@ -341,18 +341,3 @@ void catalog_drop_group(struct catalog *c)
 	free(g->ranks);
 	free(g->params);
 }
-
-int catalog_finish(struct catalog *c)
-{
-	struct wire_writer w = { 0 };
-	int rc;
-
-	for (uint32_t i = 0; i < c->ngroups; i++)
-		if ((rc = catalog_finish_group(c, i)))
-			return rc;
-	rc = catalog_encode(c, &w);
-	if (!rc)
-		c->hash = wire_hash(w.data, w.size);
-	free(w.data);
-	return rc;
-}

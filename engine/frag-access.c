@@ -5,31 +5,12 @@
 #include "engine/frag-internal.h"
 #include "engine/file.h"
 #include "engine/reads.h"
-#include "engine/turn.h"
 #include "engine/writes.h"
 
 #include <errno.h>
 #include <string.h>
 
 /* A rank reads and writes whole parameters as a mount does: by its own engine, from the others'. */
-
-int frag_wait(struct engine *e, uint64_t deadline_ms)
-{
-	struct timespec t = { .tv_sec = (time_t)(deadline_ms / 1000),
-			      .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
-
-	if (monotonic_ms() >= deadline_ms)
-		return -ETIMEDOUT;
-	if (e->threaded) {
-		pthread_cond_timedwait(&e->changed, &e->lock, &t);
-		return 0;
-	}
-	pthread_mutex_unlock(&e->lock);
-	engine_turn(e, 0);
-	node_yield(e);
-	pthread_mutex_lock(&e->lock);
-	return 0;
-}
 
 /* The job's number of this rank's param.  -EAGAIN: not all ranks have come yet. */
 static int address_of(struct frag *f, int param, const char *key, struct engine_address *a)
@@ -49,20 +30,6 @@ static int address_of(struct frag *f, int param, const char *key, struct engine_
 	return 0;
 }
 
-/* engine_file_open, and waiting for tables of states by turning where nobody else does. */
-static int open_file(struct engine *e, const struct engine_address *a, struct engine_file **file,
-		     uint64_t *bytes)
-{
-	uint64_t deadline = monotonic_ms() + e->timeout_ms;
-	int rc;
-
-	while ((rc = engine_file_open(e, a, file, bytes)) == -EAGAIN && monotonic_ms() < deadline) {
-		engine_turn(e, 0);
-		node_yield(e);
-	}
-	return rc == -EAGAIN ? -ETIMEDOUT : rc;
-}
-
 int64_t frag_get_bytes(struct frag *f, int param, const char *key)
 {
 	struct engine_address a;
@@ -71,7 +38,7 @@ int64_t frag_get_bytes(struct frag *f, int param, const char *key)
 	int rc = address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = open_file(f->engine, &a, &file, &bytes);
+		rc = engine_file_open(f->engine, &a, &file, &bytes);
 	if (rc)
 		return rc;
 	engine_file_close(file);
@@ -86,7 +53,7 @@ int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, 
 	int rc = address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = open_file(f->engine, &a, &file, &size);
+		rc = engine_file_open(f->engine, &a, &file, &size);
 	if (rc)
 		return rc;
 	engine_file_close(file);
@@ -128,7 +95,7 @@ static int wait_set(struct engine *e, struct set_wait *w)
 {
 	pthread_mutex_lock(&e->lock);
 	while (!w->ended)
-		frag_wait(e, UINT64_MAX / 2);
+		node_wait(e, UINT64_MAX / 2);
 	pthread_mutex_unlock(&e->lock);
 	return w->result;
 }
@@ -146,7 +113,7 @@ int frag_set(struct frag *f, int param, const char *key, const void *value, uint
 	int rc = address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = open_file(f->engine, &a, &file, &size);
+		rc = engine_file_open(f->engine, &a, &file, &size);
 	if (rc)
 		return rc;
 	if (bytes == size) {
@@ -200,7 +167,7 @@ int frag_barrier(struct frag *f, unsigned timeout_ms)
 	e->barrier.wanted = mine;
 	node_wake(e);
 	while (e->barrier.passed < mine && !e->failure && !rc)
-		rc = frag_wait(e, deadline);
+		rc = node_wait(e, deadline);
 	if (e->failure)
 		rc = e->failure;
 	else if (e->barrier.passed >= mine)

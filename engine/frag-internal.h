@@ -25,7 +25,4 @@ int frag_open_over(struct frag **f, const struct launch *launch, const struct tr
 /* Group, sub-group and position of a parameter that has a fragment on this rank.  -ENOENT, -EINVAL. */
 int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment, uint32_t *group);
 
-/* Waits until the engine's `changed` says so, or the deadline: 0 or -ETIMEDOUT.  With the lock. */
-int frag_wait(struct engine *e, uint64_t deadline_ms);
-
 #endif

@@ -2,8 +2,6 @@
 #include <config.h>
 
 #include "engine/join.h"
-#include "engine/jobfile.h"
-#include "engine/listen.h"
 #include "engine/log.h"
 #include "engine/peers.h"
 
@@ -12,8 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETRY_MS = 50, WARN_MS = 30000, PORTS_TRIED = 16, PORT_FIRST = 21017,
-       HELLOS_BEFORE_JOIN = 40 };
+enum { RETRY_MS = 50, WARN_MS = 30000, HELLOS_BEFORE_JOIN = 40 };
 
 static struct join *join_new(struct engine *e)
 {
@@ -118,103 +115,6 @@ static void ask(struct engine *e, enum wire_type type, const void *body, const v
 		j->retry_ms = monotonic_ms() + RETRY_MS;
 	if (rc == -ENOTCONN)
 		shut_out(e);
-}
-
-/* ---- a rank finds rank 0 ---- */
-
-static void seeds_from_master(struct engine *e)
-{
-	const char *host = e->launch.master_addr;
-	size_t used = 0;
-	int n = e->launch.port ? 1 : PORTS_TRIED;
-
-	for (int i = 0; i < n && used < sizeof(e->join->seeds); i++)
-		used += (size_t)snprintf(e->join->seeds + used, sizeof(e->join->seeds) - used,
-					 "%stcp://%s:%d", i ? "," : "", host,
-					 e->launch.port ? e->launch.port : PORT_FIRST + i);
-}
-
-/* The key of a job whose file does not say it. */
-static int own_key(struct engine *e)
-{
-	char why[256];
-	int rc;
-
-	if (e->launch.plain || e->has_key)
-		return 0;
-	if (!e->launch.key_file[0])
-		return -ENOKEY;
-	rc = keyfile_load(e->launch.key_file, e->key, why, sizeof(why));
-	if (rc)
-		join_fail(e, rc, "%s", why);
-	e->has_key = !rc;
-	return rc;
-}
-
-static int key_of(struct engine *e, const struct jobfile *job)
-{
-	char why[256];
-	int rc = own_key(e);
-
-	if (rc != -ENOKEY)
-		return rc;
-	if (!job->key_file[0])
-		return 0; /* the job runs plain, and says so under our own user's folder */
-	rc = keyfile_load(job->key_file, e->key, why, sizeof(why));
-	e->has_key = !rc;
-	return rc;
-}
-
-static bool found_job_file(struct engine *e)
-{
-	struct jobfile job;
-	int rc;
-
-	if (e->launch.rendezvous[0])
-		rc = jobfile_read(e->launch.rendezvous, &job);
-	else
-		rc = jobfile_find(e->launch.job, &job);
-	if (rc || job.world != e->world || key_of(e, &job))
-		return false;
-	snprintf(e->join->seeds, sizeof(e->join->seeds), "tcp://%s", job.address);
-	return true;
-}
-
-static bool found_master(struct engine *e)
-{
-	if (!e->launch.master_addr[0] || e->launch.rendezvous[0] || own_key(e))
-		return false;
-	seeds_from_master(e);
-	return true;
-}
-
-static void warn_when_long(struct engine *e, uint64_t now)
-{
-	struct join *j = e->join;
-
-	if (now < j->warn_ms)
-		return;
-	j->warn_ms = UINT64_MAX;
-	if (j->phase == JOIN_FIND)
-		log_warn("job %s: rank 0 has not been found for %d s; on other hosts than its own give every rank "
-			 "MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)", e->launch.job, WARN_MS / 1000);
-	else
-		log_warn("job %s: not all %u ranks have come within %d s", e->launch.job, e->world,
-			 WARN_MS / 1000);
-}
-
-static void turn_find(struct engine *e, uint64_t now)
-{
-	struct join *j = e->join;
-
-	if (now < j->retry_ms)
-		return;
-	j->retry_ms = now + RETRY_MS;
-	if (!j->seeds[0] && !found_job_file(e) && !found_master(e))
-		return;
-	if (!e->messages && listen_open(e))
-		return;
-	j->phase = JOIN_ENTER;
 }
 
 /* ---- a rank enters ---- */
@@ -518,6 +418,28 @@ static void turn_refresh(struct engine *e)
 			       j, 0);
 	if (!j->waiting)
 		j->refresh = false;
+}
+
+static void warn_when_long(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	if (now < j->warn_ms)
+		return;
+	j->warn_ms = UINT64_MAX;
+	if (j->phase == JOIN_FIND)
+		log_warn("job %s: rank 0 has not been found for %d s; on other hosts than its own give every rank "
+			 "MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)", e->launch.job, WARN_MS / 1000);
+	else
+		log_warn("job %s: not all %u ranks have come within %d s", e->launch.job, e->world,
+			 WARN_MS / 1000);
+}
+
+static void turn_find(struct engine *e, uint64_t now)
+{
+	e->join->retry_ms = now + RETRY_MS;
+	if (join_find(e))
+		e->join->phase = JOIN_ENTER;
 }
 
 void join_turn(struct engine *e, uint64_t now)

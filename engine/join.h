@@ -56,6 +56,11 @@ int join_start_observer(struct engine *e, const char *seeds);
 void join_turn(struct engine *e, uint64_t now);
 void join_free(struct engine *e);
 
+/* Where rank 0 is and the job's key: in seeds, has_key, key; then the message transport is open.  False:
+ * not found yet.
+ */
+bool join_find(struct engine *e);
+
 /* A rank has described all it has: own is finished. */
 void join_described(struct engine *e);
 /* A message said that a newer table of ranks exists. */

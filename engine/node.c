@@ -28,6 +28,23 @@ void node_yield(struct engine *e)
 		e->yield(e->yield_arg);
 }
 
+int node_wait(struct engine *e, uint64_t deadline_ms)
+{
+	struct timespec t = { .tv_sec = (time_t)(deadline_ms / 1000),
+			      .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
+
+	if (monotonic_ms() >= deadline_ms)
+		return -ETIMEDOUT;
+	if (e->threaded) {
+		pthread_cond_timedwait(&e->changed, &e->lock, &t);
+		return 0;
+	}
+	pthread_mutex_unlock(&e->lock);
+	node_yield(e);
+	pthread_mutex_lock(&e->lock);
+	return 0;
+}
+
 static int append_local(struct engine *e, const struct wire_header *header, const void *body,
 			size_t body_size, const void *tail, size_t tail_size)
 {

@@ -128,6 +128,11 @@ void node_wake(struct engine *e);
 /* Where a call waits and no thread turns this engine: tests turn all theirs.  Without the lock. */
 void node_yield(struct engine *e);
 
+/* With the lock, which is let go meanwhile: until e->changed is signalled, or the monotonic deadline.
+ * 0 or -ETIMEDOUT; whether what is waited for is there is for the caller to see.
+ */
+int node_wait(struct engine *e, uint64_t deadline_ms);
+
 /* Sends header, body and tail to a message peer (NODE_LOCAL: to ourselves).  Engine thread, with the
  * lock.  Errors of transport's send.
  */

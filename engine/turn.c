@@ -115,6 +115,7 @@ static void take_answer(struct engine *e, uint32_t peer, const struct wire_heade
 	if (header->rank < e->world && e->peers[header->rank].linked &&
 	    e->peers[header->rank].link == peer)
 		peers_heard(e, header->rank, NULL);
+	join_newer_membership(e, peer, header->membership);
 	rpc_answer(e, header, &answer);
 }
 

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/dtype.h"
+#include "engine/peers.h"
+#include "engine/plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Which states a parameter, a rank's partition or a group has, as the ranks' tables say. */
+
+/* With the lock: waits until the rank's table is here.  -EIO: lost; -ETIMEDOUT. */
+static int wait_states(struct engine *e, uint32_t rank)
+{
+	uint64_t deadline = monotonic_ms() + e->timeout_ms;
+	int rc, waited = 0;
+
+	if (rank >= e->world)
+		return -ENOENT;
+	while ((rc = peers_want_states(e, rank)) == -EAGAIN && !waited) {
+		if (e->peers[rank].states) /* stale: good enough for a listing */
+			return 0;
+		node_wake(e);
+		waited = node_wait(e, deadline);
+	}
+	return rc == -EAGAIN ? waited : rc;
+}
+
+/* The rank whose table speaks for all that share the parameter. */
+static uint32_t speaker(const struct engine *e, const struct catalog_param *p)
+{
+	const struct catalog_group *g;
+
+	if (p->group == CATALOG_NONE)
+		return p->owner;
+	g = &e->catalog->groups[p->group];
+	for (uint32_t i = 0; i < g->nranks; i++)
+		if (e->peers[g->ranks[i]].state == ENGINE_RANK_ALIVE)
+			return g->ranks[i];
+	return g->ranks[0];
+}
+
+static int compare_states(const void *a, const void *b)
+{
+	return strcmp(((const struct engine_state *)a)->key, ((const struct engine_state *)b)->key);
+}
+
+struct listing {
+	struct engine *e;
+	struct engine_state *out;
+	int n, max;
+};
+
+static void list_key(struct listing *l, const struct engine_address *a, unsigned flags)
+{
+	struct engine_state state;
+
+	for (int i = 0; i < l->n && i < l->max; i++)
+		if (!strcmp(l->out[i].key, a->key))
+			return;
+	if (plan_describe(l->e, a, &state))
+		return;
+	state.flags = flags;
+	if (l->n < l->max)
+		l->out[l->n] = state;
+	l->n++;
+}
+
+static void list_lp(struct listing *l, struct engine_address a, const struct catalog_param *p)
+{
+	strcpy(a.key, dtype_lp_key(p->dtype));
+	list_key(l, &a, ENGINE_STATE_LP);
+}
+
+/* Keys of the parameter's states, as one rank's table has them. */
+static void list_param(struct listing *l, struct engine_address a, const struct states *states)
+{
+	const struct catalog_param *p = &l->e->catalog->params[a.param];
+	unsigned flags = l->e->writable ? ENGINE_STATE_WRITABLE : 0;
+
+	list_lp(l, a, p);
+	for (uint32_t i = 0; i < states->ngroup_rows && p->group != CATALOG_NONE; i++) {
+		const struct state_row *row = &states->rows[states->group_rows[i]];
+
+		if ((row->kind != STATE_PARTITION && row->kind != STATE_WHOLE) || row->index != p->group)
+			continue;
+		memcpy(a.key, row->key, sizeof(a.key));
+		list_key(l, &a, flags);
+	}
+}
+
+static int finish_listing(struct listing *l)
+{
+	qsort(l->out, (size_t)(l->n < l->max ? l->n : l->max), sizeof(*l->out), compare_states);
+	return l->n;
+}
+
+static int list_states(struct engine *e, struct engine_address a, uint32_t rank, struct engine_state *out,
+		       int max)
+{
+	struct listing l = { e, out, 0, max };
+	int rc;
+
+	if (a.param >= e->catalog->nparams)
+		return -ENOENT;
+	pthread_mutex_lock(&e->lock);
+	if (a.kind == ENGINE_PARAM)
+		rank = speaker(e, &e->catalog->params[a.param]);
+	rc = wait_states(e, rank);
+	if (!rc)
+		list_param(&l, a, e->peers[rank].states);
+	pthread_mutex_unlock(&e->lock);
+	return rc ? rc : finish_listing(&l);
+}
+
+int engine_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
+{
+	return list_states(e, (struct engine_address){ .kind = ENGINE_PARAM, .param = param }, 0, out, max);
+}
+
+int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct engine_state *out, int max)
+{
+	struct engine_address a = { .kind = ENGINE_RANK_PARAM, .rank = rank, .param = param };
+
+	return list_states(e, a, rank, out, max);
+}
+
+/* Rows of one kind, group and sub-group on one rank. */
+static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint32_t group, uint32_t sub,
+		     struct engine_state *out, int max)
+{
+	struct listing l = { e, out, 0, max };
+	int rc;
+
+	pthread_mutex_lock(&e->lock);
+	rc = wait_states(e, rank);
+	for (uint32_t i = 0; !rc && i < e->peers[rank].states->ngroup_rows; i++) {
+		const struct states *states = e->peers[rank].states;
+		const struct state_row *row = &states->rows[states->group_rows[i]];
+
+		if (row->kind != kind || row->index != group || row->sub != sub)
+			continue;
+		if (l.n < max) {
+			out[l.n] = (struct engine_state){ .dtype = row->dtype,
+				.bytes = row->numel * frag_dtype_size(row->dtype),
+				.flags = e->writable ? ENGINE_STATE_WRITABLE : 0 };
+			memcpy(out[l.n].key, row->key, sizeof(row->key));
+		}
+		l.n++;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return rc ? rc : finish_listing(&l);
+}
+
+int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
+			    struct engine_state *out, int max)
+{
+	if (group >= e->catalog->ngroups || sub >= e->catalog->groups[group].layout.nsubs)
+		return -ENOENT;
+	return list_rows(e, rank, STATE_PARTITION, group, sub, out, max);
+}
+
+int engine_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max)
+{
+	if (group >= e->catalog->ngroups)
+		return -ENOENT;
+	return list_rows(e, e->catalog->groups[group].ranks[0], STATE_HYPER, group, 0, out, max);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/jobfile.h"
+#include "engine/join.h"
+#include "engine/listen.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How a rank finds rank 0 and the job's key. */
+
+enum { PORTS_TRIED = 16, PORT_FIRST = 21017 };
+
+static void seeds_from_master(struct engine *e)
+{
+	const char *host = e->launch.master_addr;
+	size_t used = 0;
+	int n = e->launch.port ? 1 : PORTS_TRIED;
+
+	for (int i = 0; i < n && used < sizeof(e->join->seeds); i++)
+		used += (size_t)snprintf(e->join->seeds + used, sizeof(e->join->seeds) - used,
+					 "%stcp://%s:%d", i ? "," : "", host,
+					 e->launch.port ? e->launch.port : PORT_FIRST + i);
+}
+
+/* The key of a job whose file does not say it. */
+static int own_key(struct engine *e)
+{
+	char why[256];
+	int rc;
+
+	if (e->launch.plain || e->has_key)
+		return 0;
+	if (!e->launch.key_file[0])
+		return -ENOKEY;
+	rc = keyfile_load(e->launch.key_file, e->key, why, sizeof(why));
+	if (rc)
+		join_fail(e, rc, "%s", why);
+	e->has_key = !rc;
+	return rc;
+}
+
+static int key_of(struct engine *e, const struct jobfile *job)
+{
+	char why[256];
+	int rc = own_key(e);
+
+	if (rc != -ENOKEY)
+		return rc;
+	if (!job->key_file[0])
+		return 0; /* the job runs plain, and says so under our own user's folder */
+	rc = keyfile_load(job->key_file, e->key, why, sizeof(why));
+	e->has_key = !rc;
+	return rc;
+}
+
+static bool found_job_file(struct engine *e)
+{
+	struct jobfile job;
+	int rc;
+
+	if (e->launch.rendezvous[0])
+		rc = jobfile_read(e->launch.rendezvous, &job);
+	else
+		rc = jobfile_find(e->launch.job, &job);
+	if (rc || job.world != e->world || key_of(e, &job))
+		return false;
+	snprintf(e->join->seeds, sizeof(e->join->seeds), "tcp://%s", job.address);
+	return true;
+}
+
+static bool found_master(struct engine *e)
+{
+	if (!e->launch.master_addr[0] || e->launch.rendezvous[0] || own_key(e))
+		return false;
+	seeds_from_master(e);
+	return true;
+}
+
+bool join_find(struct engine *e)
+{
+	if (!e->join->seeds[0] && !found_job_file(e) && !found_master(e))
+		return false;
+	return e->messages || !listen_open(e);
+}
