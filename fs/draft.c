@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <string.h>
 
 struct waiter {
@@ -271,6 +270,7 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 		d->extents = NULL;
 		return -ENOMEM;
 	}
+	state_ref(h);
 	r->is_write = true;
 	r->write = (struct engine_write){ .file = h->file,
 					  .extents = d->extents,
@@ -306,9 +306,7 @@ void draft_flush(struct handle *h, fuse_req_t req, bool fsync)
 	} else if (r) {
 		/* Interrupted already: the engine hears of it as soon as it has the write. */
 		request_arm(r);
-		atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
 		engine_write(h->fs->engine, &r->write);
 		request_submitted(r);
-		state_close(h);
 	}
 }

@@ -31,8 +31,8 @@ struct handle {
 	uint64_t bytes;           /* of the engine's file */
 	char *text;               /* texts, hypers; .npy: the header; else NULL */
 	uint64_t length;          /* of text */
-	_Atomic unsigned refs; /* RELEASE's, and those of handlers that are inside the engine */
-	struct draft *draft;   /* NULL: opened for reading */
+	_Atomic unsigned refs;    /* RELEASE's, and one of each request */
+	struct draft *draft;      /* NULL: opened for reading */
 };
 
 static inline struct handle *handle_of(const struct fuse_file_info *fi)

@@ -256,7 +256,7 @@ static int serve_tree(struct mount *m)
 		return rc;
 	pthread_mutex_init(&fs->lock, NULL);
 	staging_pool_init(&fs->pool, m->options->stage_mem);
-	rc = requests_init(&fs->requests, fs->engine);
+	rc = requests_init(&fs->requests, fs->engine, state_close);
 	if (!rc) {
 		rc = open_session(m);
 		if (!rc) {

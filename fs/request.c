@@ -81,11 +81,12 @@ static int start(struct requests *all)
 	return -rc;
 }
 
-int requests_init(struct requests *all, struct engine *engine)
+int requests_init(struct requests *all, struct engine *engine,
+		  void (*release)(struct handle *h))
 {
 	pthread_condattr_t monotonic;
 
-	*all = (struct requests){ .engine = engine };
+	*all = (struct requests){ .engine = engine, .release = release };
 	pthread_mutex_init(&all->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -171,6 +172,19 @@ static void recycle(struct request *r)
 		pthread_cond_broadcast(&all->changed);
 }
 
+/* The lock is held and given up meanwhile: requests_drain waits for the release too. */
+static void unref(struct request *r)
+{
+	struct requests *all = r->all;
+
+	if (--r->refs)
+		return;
+	pthread_mutex_unlock(&all->lock);
+	all->release(r->handle);
+	pthread_mutex_lock(&all->lock);
+	recycle(r);
+}
+
 bool request_arm(struct request *r)
 {
 	fuse_req_interrupt_func(r->req, interrupted, r);
@@ -179,16 +193,13 @@ bool request_arm(struct request *r)
 
 void request_drop(struct request *r)
 {
-	fuse_req_interrupt_func(r->req, NULL, NULL);
-	pthread_mutex_lock(&r->all->lock);
-	recycle(r);
-	pthread_mutex_unlock(&r->all->lock);
-}
+	struct requests *all = r->all;
 
-static void unref(struct request *r)
-{
-	if (!--r->refs)
-		recycle(r);
+	fuse_req_interrupt_func(r->req, NULL, NULL);
+	pthread_mutex_lock(&all->lock);
+	r->refs = 1;
+	unref(r);
+	pthread_mutex_unlock(&all->lock);
 }
 
 void request_submitted(struct request *r)

@@ -30,7 +30,8 @@ struct request;
 
 struct requests {
 	struct engine *engine;
-	pthread_t thread; /* the canceller */
+	void (*release)(struct handle *h); /* when a request has no more use for it */
+	pthread_t thread;                  /* the canceller */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct request *inflight; /* under lock, as all below */
@@ -60,7 +61,8 @@ struct request {
 };
 
 /* Starts the canceller.  -errno of pthread_create. */
-int requests_init(struct requests *all, struct engine *engine);
+int requests_init(struct requests *all, struct engine *engine,
+		  void (*release)(struct handle *h));
 
 /* Cancels what is in flight and waits for it.  -ETIMEDOUT: something is still there, so that
  * neither engine nor session may be closed.
@@ -68,7 +70,7 @@ int requests_init(struct requests *all, struct engine *engine);
 int requests_drain(struct requests *all, unsigned timeout_ms);
 void requests_fini(struct requests *all);
 
-/* NULL: no memory. */
+/* The caller has a reference to handle for it, which release gets.  NULL: no memory. */
 struct request *request_get(struct requests *all, fuse_req_t req, struct handle *handle);
 
 /* False: the caller has been interrupted already.  Then, as when it is not given to the engine for

@@ -148,6 +148,14 @@ void state_close(struct handle *h)
 	free(h);
 }
 
+/* The reply lets the reader go on: its close, and the release after it, may come before the call that
+ * made the reply has returned.
+ */
+void state_ref(struct handle *h)
+{
+	atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
+}
+
 void state_close_all(struct fs *fs)
 {
 	while (fs->handles)
@@ -220,6 +228,7 @@ static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t si
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
+	state_ref(h);
 	r->head = head;
 	r->read = (struct engine_read){ .file = h->file,
 					.offset = offset,
@@ -232,11 +241,8 @@ static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t si
 		fuse_reply_err(req, EINTR);
 		return;
 	}
-	/* The reply may come, and the release after it, before engine_read returns. */
-	atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
 	engine_read(h->fs->engine, &r->read);
 	request_submitted(r);
-	state_close(h);
 }
 
 static void read_hyper_draft(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
@@ -260,8 +266,11 @@ void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, 
 	offset = u64_min(offset, total);
 	size = u64_min(u64_min(size, ENGINE_READ_MAX), total - offset);
 	head = offset < h->length ? u64_min(size, h->length - offset) : 0;
-	if (head == size)
-		fuse_reply_buf(req, h->text + (head ? offset : 0), size);
-	else
+	if (head < size) {
 		read_engine(h, req, head, size - head, offset + head - h->length, flags);
+		return;
+	}
+	state_ref(h);
+	fuse_reply_buf(req, h->text + (head ? offset : 0), size);
+	state_close(h);
 }
