@@ -4,9 +4,9 @@
 
 #include "engine/node.h"
 
-enum { AHEAD_MAX = 3 };
+enum { AHEAD_MAX = 4 };
 
-enum ahead_state { AHEAD_EMPTY, AHEAD_QUEUED, AHEAD_FILLING, AHEAD_READY, AHEAD_SERVING };
+enum ahead_state { AHEAD_EMPTY, AHEAD_QUEUED, AHEAD_FILLING, AHEAD_READY };
 
 struct ahead { /* one request read ahead; under the read-ahead pool's lock */
 	struct ahead *next_queued;
@@ -28,7 +28,7 @@ struct engine_file {
 	_Atomic bool fast; /* the last read was served at once */
 	/* under the pool's lock */
 	uint64_t next_offset;
-	unsigned streak;
+	int streak; /* requests in sequence; below 0: of one too slow to read ahead for */
 	struct ahead ahead[AHEAD_MAX];
 };
 

@@ -8,7 +8,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { SIZE_MIN = 64 << 10, FRESH_MS = 20, DEPTH = 2, STREAK_MIN = 2 };
+enum {
+	SIZE_MIN = 64 << 10,
+	FRESH_MS = 20,
+	STREAK_MIN = 2,
+	SLOW_STREAK = -32, /* requests without read-ahead for a reader that came too late for one */
+};
 
 struct readahead_pool {
 	pthread_mutex_t lock;
@@ -16,21 +21,25 @@ struct readahead_pool {
 	pthread_cond_t filled;
 	pthread_t thread;
 	bool stop;
+	bool asleep;	   /* the worker waits for work */
+	unsigned waiting; /* for filled */
 	struct ahead *first, *last;
 	void *spare[16]; /* buffers of ENGINE_READ_MAX */
 	unsigned nspare;
 };
 
-static void *get_buffer(struct readahead_pool *p)
+void *readahead_buffer(void)
 {
-	void *buffer;
+	void *buffer = aligned_alloc(2 << 20, 2 << 20);
 
-	if (p->nspare)
-		return p->spare[--p->nspare];
-	buffer = aligned_alloc(2 << 20, 2 << 20);
 	if (buffer)
 		madvise(buffer, 2 << 20, MADV_HUGEPAGE);
 	return buffer;
+}
+
+static void *get_buffer(struct readahead_pool *p)
+{
+	return p->nspare ? p->spare[--p->nspare] : readahead_buffer();
 }
 
 static void put_buffer(struct readahead_pool *p, void *buffer)
@@ -63,10 +72,11 @@ static void unqueue(struct readahead_pool *p, struct ahead *s)
 		p->last = last;
 }
 
-/* Called and returns with the lock. */
+/* Called and returns with the lock.  Who is woken needs it: it is free by then. */
 static void fill(struct readahead_pool *p, struct ahead *s)
 {
 	struct engine_file *f = s->file;
+	bool wake;
 	int rc;
 
 	s->state = AHEAD_FILLING;
@@ -79,7 +89,11 @@ static void fill(struct readahead_pool *p, struct ahead *s)
 		empty(p, s);
 	else
 		s->state = AHEAD_READY;
-	pthread_cond_broadcast(&p->filled);
+	wake = p->waiting;
+	pthread_mutex_unlock(&p->lock);
+	if (wake)
+		pthread_cond_broadcast(&p->filled);
+	pthread_mutex_lock(&p->lock);
 }
 
 static void *work(void *arg)
@@ -90,12 +104,14 @@ static void *work(void *arg)
 	while (!p->stop) {
 		struct ahead *s = p->first;
 
-		if (!s) {
-			pthread_cond_wait(&p->work, &p->lock);
+		if (s) {
+			unqueue(p, s);
+			fill(p, s);
 			continue;
 		}
-		unqueue(p, s);
-		fill(p, s);
+		p->asleep = true;
+		pthread_cond_wait(&p->work, &p->lock);
+		p->asleep = false;
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
@@ -137,67 +153,54 @@ void readahead_free(struct engine *e)
 	e->readahead = NULL;
 }
 
+static void wait_filled(struct readahead_pool *p)
+{
+	p->waiting++;
+	pthread_cond_wait(&p->filled, &p->lock); /* as long as a copy takes */
+	p->waiting--;
+}
+
 static struct ahead *find(struct engine_file *f, uint64_t offset, size_t size)
 {
 	for (unsigned i = 0; i < AHEAD_MAX; i++) {
 		struct ahead *s = &f->ahead[i];
 
-		if (s->state != AHEAD_EMPTY && s->state != AHEAD_SERVING && s->offset == offset &&
-		    s->size == size)
+		if (s->state != AHEAD_EMPTY && s->offset == offset && s->size == size)
 			return s;
 	}
 	return NULL;
 }
 
-static bool is_fresh(const struct engine_file *f, const struct ahead *s)
+/* The job trains on, and we may have written. */
+static bool is_fresh(struct engine_file *f, const struct ahead *s)
 {
-	return monotonic_ms() <= s->filled_ms + FRESH_MS &&
-	       s->edits == atomic_load(&f->engine->edit_count);
+	if (monotonic_ms() > s->filled_ms + FRESH_MS)
+		f->streak = SLOW_STREAK;
+	return f->streak >= 0 && s->edits == atomic_load(&f->engine->edit_count);
 }
 
-static struct ahead *take(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
+static bool take(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size,
+		 void **buffer)
 {
 	struct ahead *s = find(f, offset, size);
+	bool taken = false;
 
 	while (s && s->state == AHEAD_FILLING)
-		pthread_cond_wait(&p->filled, &p->lock); /* as long as a copy takes */
+		wait_filled(p);
 	if (!s || s->offset != offset || s->size != size)
-		return NULL;
+		return false;
 	if (s->state == AHEAD_READY && is_fresh(f, s)) {
-		s->state = AHEAD_SERVING;
-		return s;
+		void *given = *buffer;
+
+		*buffer = s->buffer;
+		s->buffer = given;
+		taken = true;
 	}
 	if (s->state == AHEAD_QUEUED)
 		unqueue(p, s);
-	if (s->state == AHEAD_QUEUED || s->state == AHEAD_READY)
+	if (s->state != AHEAD_FILLING)
 		empty(p, s);
-	return NULL;
-}
-
-struct ahead *readahead_take(struct engine_file *f, uint64_t offset, size_t size)
-{
-	struct engine *e = f->engine;
-	struct ahead *s;
-
-	if (!e->readahead || size < SIZE_MIN)
-		return NULL;
-	pthread_mutex_lock(&e->readahead->lock);
-	s = take(e->readahead, f, offset, size);
-	pthread_mutex_unlock(&e->readahead->lock);
-	if (s)
-		atomic_fetch_add_explicit(&e->counters.readahead_hits, 1, memory_order_relaxed);
-	else
-		atomic_fetch_add_explicit(&e->counters.readahead_misses, 1, memory_order_relaxed);
-	return s;
-}
-
-void readahead_served(struct ahead *s)
-{
-	struct readahead_pool *p = s->file->engine->readahead;
-
-	pthread_mutex_lock(&p->lock);
-	empty(p, s);
-	pthread_mutex_unlock(&p->lock);
+	return taken;
 }
 
 static void queue_one(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
@@ -219,25 +222,30 @@ static void queue_one(struct readahead_pool *p, struct engine_file *f, uint64_t 
 	else
 		p->first = s;
 	p->last = s;
-	pthread_cond_signal(&p->work);
 }
 
-/* What an earlier place of this reader left behind. */
-static void drop_behind(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
+/* What an earlier place of this reader left behind.  Returns how many lie ahead. */
+static unsigned drop_behind(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
 {
+	unsigned ahead = 0;
+
 	for (unsigned i = 0; i < AHEAD_MAX; i++) {
 		struct ahead *s = &f->ahead[i];
 
 		if (s->state == AHEAD_READY &&
-		    (s->offset < offset + size || s->offset >= offset + (DEPTH + 1) * size))
+		    (s->offset < offset + size || s->offset > offset + AHEAD_MAX * size))
 			empty(p, s);
+		ahead += s->state != AHEAD_EMPTY;
 	}
+	return ahead;
 }
 
+/* Half of the slots at a time: to wake the worker costs about as much as to copy 100 KiB. */
 static void queue_next(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
 {
-	drop_behind(p, f, offset, size);
-	for (uint64_t ahead = 1; ahead <= DEPTH; ahead++) {
+	if (drop_behind(p, f, offset, size) > AHEAD_MAX / 2)
+		return;
+	for (uint64_t ahead = 1; ahead <= AHEAD_MAX; ahead++) {
 		uint64_t at = offset + ahead * size;
 
 		if (at < f->bytes && !find(f, at, u64_min(size, f->bytes - at)))
@@ -245,18 +253,37 @@ static void queue_next(struct readahead_pool *p, struct engine_file *f, uint64_t
 	}
 }
 
-void readahead_note(struct engine_file *f, uint64_t offset, size_t size)
+static void note(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
 {
-	struct readahead_pool *p = f->engine->readahead;
+	bool goes_on = offset == f->next_offset;
 
-	if (!p || size < SIZE_MIN)
-		return;
-	pthread_mutex_lock(&p->lock);
-	f->streak = offset == f->next_offset ? f->streak + 1 : 0;
 	f->next_offset = offset + size;
+	if (f->streak < 0)
+		f->streak++;
+	else
+		f->streak = goes_on ? f->streak + (f->streak < STREAK_MIN) : 0;
 	if (f->streak >= STREAK_MIN && atomic_load_explicit(&f->fast, memory_order_relaxed))
 		queue_next(p, f, offset, size);
+}
+
+bool readahead_take(struct engine_file *f, uint64_t offset, size_t size, void **buffer)
+{
+	struct engine *e = f->engine;
+	struct readahead_pool *p = e->readahead;
+	bool taken, wake;
+
+	if (!p || size < SIZE_MIN || !*buffer)
+		return false;
+	pthread_mutex_lock(&p->lock);
+	taken = take(p, f, offset, size, buffer);
+	note(p, f, offset, size);
+	wake = p->asleep && p->first;
 	pthread_mutex_unlock(&p->lock);
+	if (wake)
+		pthread_cond_signal(&p->work);
+	atomic_fetch_add_explicit(taken ? &e->counters.readahead_hits : &e->counters.readahead_misses, 1,
+				  memory_order_relaxed);
+	return taken;
 }
 
 void readahead_drop(struct engine_file *f)
@@ -272,7 +299,7 @@ void readahead_drop(struct engine_file *f)
 		if (s->state == AHEAD_QUEUED)
 			unqueue(p, s);
 		while (s->state == AHEAD_FILLING)
-			pthread_cond_wait(&p->filled, &p->lock);
+			wait_filled(p);
 		if (s->state != AHEAD_EMPTY)
 			empty(p, s);
 	}

@@ -11,11 +11,12 @@
 
 int readahead_new(struct engine *e);
 void readahead_free(struct engine *e);
-/* A request with exactly these bytes, fresh: lent until readahead_served; NULL: none. */
-struct ahead *readahead_take(struct engine_file *f, uint64_t offset, size_t size);
-void readahead_served(struct ahead *s);
-/* Notes a request, and queues the next ones of a sequential reader. */
-void readahead_note(struct engine_file *f, uint64_t offset, size_t size);
+/* A request of a file: what a sequential reader will ask next is queued.  True: its bytes were there, in
+ * the buffer that *buffer then is; the one it was before is the worker's.  Both are readahead_buffer's.
+ */
+bool readahead_take(struct engine_file *f, uint64_t offset, size_t size, void **buffer);
+/* ENGINE_READ_MAX bytes in one huge page, where the machine gives it; to free().  NULL: no memory. */
+void *readahead_buffer(void);
 void readahead_drop(struct engine_file *f);
 
 #endif

@@ -8,25 +8,26 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
-static _Thread_local void *hot; /* the caller's bounce buffer, in one huge page */
+static _Thread_local void *hot; /* the caller's bounce buffer */
 static pthread_key_t hot_key;
 static pthread_once_t hot_once = PTHREAD_ONCE_INIT;
 
-static void make_hot_key(void)
+static void free_hot(void *at)
 {
-	pthread_key_create(&hot_key, free);
+	free(*(void **)at);
 }
 
-static void *hot_buffer(void)
+static void make_hot_key(void)
+{
+	pthread_key_create(&hot_key, free_hot);
+}
+
+static void need_hot(void)
 {
 	pthread_once(&hot_once, make_hot_key);
-	if (!hot && (hot = aligned_alloc(2 << 20, 2 << 20))) {
-		madvise(hot, 2 << 20, MADV_HUGEPAGE);
-		pthread_setspecific(hot_key, hot);
-	}
-	return hot;
+	if (!hot && (hot = readahead_buffer()))
+		pthread_setspecific(hot_key, &hot);
 }
 
 static void count_read(struct engine *e, int64_t result)
@@ -41,9 +42,7 @@ static void count_read(struct engine *e, int64_t result)
 static void read_in_this_thread(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
-	void *buffer = hot_buffer();
-	int rc = buffer ? grab_now(e, &f->address, f->is_grad, read->offset, buffer, read->size) :
-			  -ENOMEM;
+	int rc = hot ? grab_now(e, &f->address, f->is_grad, read->offset, hot, read->size) : -ENOMEM;
 
 	atomic_store_explicit(&f->fast, !rc, memory_order_relaxed);
 	if (rc == -EAGAIN || rc == -EFAULT) { /* the owner itself will say what is true */
@@ -51,13 +50,12 @@ static void read_in_this_thread(struct engine *e, struct engine_read *read)
 		return;
 	}
 	count_read(e, rc ? rc : (int64_t)read->size);
-	read->done(read, rc ? NULL : buffer, rc ? rc : (int64_t)read->size);
+	read->done(read, rc ? NULL : hot, rc ? rc : (int64_t)read->size);
 }
 
 void engine_read(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
-	struct ahead *ahead;
 
 	read->private = NULL;
 	if (read->size > ENGINE_READ_MAX)
@@ -67,12 +65,10 @@ void engine_read(struct engine *e, struct engine_read *read)
 		return;
 	}
 	read->size = u64_min(read->size, f->bytes - read->offset);
-	ahead = readahead_take(f, read->offset, read->size);
-	readahead_note(f, read->offset, read->size);
-	if (ahead) {
+	need_hot();
+	if (readahead_take(f, read->offset, read->size, &hot)) {
 		count_read(e, (int64_t)read->size);
-		read->done(read, ahead->buffer, (int64_t)read->size);
-		readahead_served(ahead);
+		read->done(read, hot, (int64_t)read->size);
 		return;
 	}
 	read_in_this_thread(e, read);
