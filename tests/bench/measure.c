@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* What dd cannot say.
+ *
+ *   measure random FILE COUNT	4 KiB reads at random places of an open file: median and 99th
+ *				percentile, microseconds
+ *   measure write FILE		writes the whole file by 1 MiB, in place, and closes it: seconds of
+ *				the writes, seconds of the close
+ *   measure time COMMAND...	runs it, its output thrown away: seconds
+ */
+
+#include "engine/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { PAGE = 4096, BLOCK = 1 << 20, WARM_UP = 200 };
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "measure: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static double seconds_since(uint64_t begin)
+{
+	return (double)(monotonic_ns() - begin) / 1e9;
+}
+
+static uint64_t open_sized(const char *path, int flags, int *fd)
+{
+	struct stat st;
+
+	*fd = open(path, flags);
+	if (*fd < 0 || fstat(*fd, &st))
+		fail(path);
+	return (uint64_t)st.st_size;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+static void *aligned(size_t size)
+{
+	void *memory = aligned_alloc(PAGE, size);
+
+	if (!memory)
+		fail("memory");
+	memset(memory, 2, size);
+	return memory;
+}
+
+static int random_reads(const char *path, int count)
+{
+	uint64_t place = 0, *ns = calloc((size_t)count, sizeof(*ns)), pages;
+	void *out = aligned(PAGE);
+	int fd;
+
+	pages = open_sized(path, O_RDONLY, &fd) / PAGE;
+	if (!ns || !pages || count <= 0)
+		fail(path);
+	for (int i = -WARM_UP; i < count; i++) {
+		uint64_t begin = monotonic_ns();
+
+		place += 0x9e3779b97f4a7c15u;
+		if (pread(fd, out, PAGE, (off_t)(place % pages * PAGE)) != PAGE)
+			fail(path);
+		if (i >= 0)
+			ns[i] = monotonic_ns() - begin;
+	}
+	qsort(ns, (size_t)count, sizeof(*ns), by_value);
+	printf("%.2f %.2f\n", (double)ns[count / 2] / 1e3,
+	       (double)ns[count * 99LL / 100] / 1e3);
+	return 0;
+}
+
+static int write_whole(const char *path)
+{
+	char *block = aligned(BLOCK);
+	uint64_t size, begin;
+	double writing;
+	int fd;
+
+	size = open_sized(path, O_WRONLY, &fd);
+	begin = monotonic_ns();
+	for (uint64_t at = 0; at < size; at += BLOCK) {
+		size_t n = u64_min(BLOCK, size - at);
+
+		if (pwrite(fd, block, n, (off_t)at) != (ssize_t)n)
+			fail(path);
+	}
+	writing = seconds_since(begin);
+	begin = monotonic_ns();
+	if (close(fd))
+		fail(path);
+	printf("%.6f %.6f\n", writing, seconds_since(begin));
+	return 0;
+}
+
+static int time_command(char **argv)
+{
+	uint64_t begin = monotonic_ns();
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		int null = open("/dev/null", O_WRONLY);
+
+		dup2(null, STDOUT_FILENO);
+		execvp(*argv, argv);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+		fail(*argv);
+	if (status) {
+		fprintf(stderr, "measure: %s failed\n", *argv);
+		return 1;
+	}
+	printf("%.6f\n", seconds_since(begin));
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 4 && !strcmp(argv[1], "random"))
+		return random_reads(argv[2], atoi(argv[3]));
+	if (argc == 3 && !strcmp(argv[1], "write"))
+		return write_whole(argv[2]);
+	if (argc > 2 && !strcmp(argv[1], "time"))
+		return time_command(argv + 2);
+	fprintf(stderr, "usage: measure random FILE COUNT | write FILE | time COMMAND...\n");
+	return 2;
+}
