@@ -254,7 +254,7 @@ static void read_hyper_draft(struct handle *h, fuse_req_t req, size_t size, uint
 	fuse_reply_buf(req, text + offset, u64_min(size, length - offset));
 }
 
-static void read_held(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
+void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
 {
 	uint64_t data = h->node.kind == NODE_HYPER ? 0 : h->bytes, total = h->length + data;
 	size_t head;
@@ -272,13 +272,5 @@ static void read_held(struct handle *h, fuse_req_t req, size_t size, uint64_t of
 	}
 	state_ref(h);
 	fuse_reply_buf(req, h->text + (head ? offset : 0), size);
-	state_close(h);
-}
-
-void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
-{
-	/* The reply may come, and the release after it, before the reply's sender is done with h. */
-	atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
-	read_held(h, req, size, offset, flags);
 	state_close(h);
 }
