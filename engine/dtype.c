@@ -2,6 +2,10 @@
 #include <config.h>
 
 #include "engine/dtype.h"
+#include "engine/convert.h"
+
+#include <errno.h>
+#include <string.h>
 
 static const struct {
 	uint8_t size;
@@ -35,4 +39,24 @@ const char *frag_dtype_name(enum frag_dtype dtype)
 const char *dtype_lp_key(enum frag_dtype dtype)
 {
 	return known(dtype) ? dtypes[dtype].key : "?";
+}
+
+int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype, const void *from,
+		  uint64_t n)
+{
+	if (to_dtype == from_dtype && n)
+		memcpy(to, from, n * frag_dtype_size(to_dtype));
+	else if (to_dtype == from_dtype)
+		return 0;
+	else if (to_dtype == FRAG_BF16 && from_dtype == FRAG_F32)
+		convert_f32_to_bf16(to, from, n);
+	else if (to_dtype == FRAG_F16 && from_dtype == FRAG_F32)
+		convert_f32_to_f16(to, from, n);
+	else if (to_dtype == FRAG_F32 && from_dtype == FRAG_BF16)
+		convert_bf16_to_f32(to, from, n);
+	else if (to_dtype == FRAG_F32 && from_dtype == FRAG_F16)
+		convert_f16_to_f32(to, from, n);
+	else
+		return -EOPNOTSUPP;
+	return 0;
 }

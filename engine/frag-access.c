@@ -12,8 +12,7 @@
 
 /* A rank reads and writes whole parameters as a mount does: by its own engine, from the others'. */
 
-/* The job's number of this rank's param.  -EAGAIN: not all ranks have come yet. */
-static int address_of(struct frag *f, int param, const char *key, struct engine_address *a)
+int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a)
 {
 	struct engine *e = frag_engine(f);
 	bool ready;
@@ -30,15 +29,39 @@ static int address_of(struct frag *f, int param, const char *key, struct engine_
 	return 0;
 }
 
+/* A table of states fetched before a holder registered something cannot say that it is not there. */
+static void fetch_anew(struct engine *e, const struct engine_address *a)
+{
+	const struct catalog_param *p = &e->catalog->params[a->param];
+	const struct catalog_group *g = p->group == CATALOG_NONE ? NULL : &e->catalog->groups[p->group];
+
+	pthread_mutex_lock(&e->lock);
+	for (uint32_t i = 0; g && i < g->nranks; i++)
+		e->peers[g->ranks[i]].states_stale = true;
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
+
+int frag_file_open(struct engine *e, const struct engine_address *a, struct engine_file **file,
+		   uint64_t *bytes)
+{
+	int rc = engine_file_open(e, a, file, bytes);
+
+	if (rc != -ENOENT)
+		return rc;
+	fetch_anew(e, a);
+	return engine_file_open(e, a, file, bytes);
+}
+
 int64_t frag_get_bytes(struct frag *f, int param, const char *key)
 {
 	struct engine_address a;
 	struct engine_file *file;
 	uint64_t bytes = 0;
-	int rc = address_of(f, param, key, &a);
+	int rc = frag_address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = engine_file_open(f->engine, &a, &file, &bytes);
+		rc = frag_file_open(f->engine, &a, &file, &bytes);
 	if (rc)
 		return rc;
 	engine_file_close(file);
@@ -50,10 +73,10 @@ int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, 
 	struct engine_address a;
 	struct engine_file *file;
 	uint64_t size;
-	int rc = address_of(f, param, key, &a);
+	int rc = frag_address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = engine_file_open(f->engine, &a, &file, &size);
+		rc = frag_file_open(f->engine, &a, &file, &size);
 	if (rc)
 		return rc;
 	engine_file_close(file);
@@ -100,36 +123,32 @@ static int wait_set(struct engine *e, struct set_wait *w)
 	return w->result;
 }
 
-static void apply_own(struct frag *f)
+int frag_write(struct frag *f, struct engine_write *writes, size_t n)
 {
-	frag_safe_point(f);
+	struct set_wait wait = { .engine = f->engine };
+	int rc;
+
+	writes[0].done = on_set;
+	writes[0].owner = &wait;
+	writes_start(f->engine, writes, n, false);
+	rc = wait_set(f->engine, &wait);
+	return rc ? rc : frag_safe_point(f); /* ours is applied now */
 }
 
 int frag_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes)
 {
+	struct engine_extent extent = { 0, bytes, value };
+	struct engine_write write = { .extents = &extent, .nextents = 1 };
 	struct engine_address a;
-	struct engine_file *file;
 	uint64_t size;
-	int rc = address_of(f, param, key, &a);
+	int rc = frag_address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = engine_file_open(f->engine, &a, &file, &size);
+		rc = frag_file_open(f->engine, &a, &write.file, &size);
 	if (rc)
 		return rc;
-	if (bytes == size) {
-		struct engine_extent extent = { 0, bytes, value };
-		struct set_wait wait = { .engine = f->engine };
-		struct engine_write write = { .file = file, .extents = &extent, .nextents = 1,
-					      .done = on_set, .owner = &wait };
-
-		writes_start(f->engine, &write, false);
-		rc = wait_set(f->engine, &wait);
-	} else {
-		rc = -EINVAL;
-	}
-	engine_file_close(file);
-	if (!rc)
-		apply_own(f);
+	rc = bytes == size ? frag_write(f, &write, 1) : -EINVAL;
+	engine_file_close(write.file);
 	return rc;
 }
 

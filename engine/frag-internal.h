@@ -18,11 +18,29 @@ static inline struct engine *frag_engine(const struct frag *f)
 	return f && f->engine->registry.control->cookie[0] ? f->engine : NULL;
 }
 
+/* Trainer's thread. */
+static inline bool frag_grads_are_valid(const struct engine *e)
+{
+	return atomic_load_explicit(&e->registry.control->grads, memory_order_relaxed) & 1;
+}
+
 /* A rank over given ports.  Tests: no thread (engine_turn by hand), seed the address of rank 0. */
 int frag_open_over(struct frag **f, const struct launch *launch, const struct transport_ops *messages,
 		   const struct transport_ops *memory, const char *seed, bool thread);
 
 /* Group, sub-group and position of a parameter that has a fragment on this rank.  -ENOENT, -EINVAL. */
 int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment, uint32_t *group);
+
+/* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
+int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a);
+
+/* engine_file_open that does not say -ENOENT of what a holder has registered by now. */
+int frag_file_open(struct engine *e, const struct engine_address *a, struct engine_file **file,
+		   uint64_t *bytes);
+
+/* One transaction of n > 0 writes, done and owner filled in here; when all holders have it, this rank
+ * applies its part.
+ */
+int frag_write(struct frag *f, struct engine_write *writes, size_t n);
 
 #endif

@@ -187,6 +187,19 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 	return row < 0 ? row : 0;
 }
 
+int registry_find(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		  const char *key, enum frag_dtype *dtype)
+{
+	int row;
+
+	pthread_mutex_lock(&r->lock);
+	row = states_find(&r->states, kind, index, sub, key);
+	if (row >= 0)
+		*dtype = r->states.rows[row].dtype;
+	pthread_mutex_unlock(&r->lock);
+	return row;
+}
+
 void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		      const char *key, uint64_t at, uint64_t numel, enum frag_dtype *dtype)
 {
@@ -209,13 +222,15 @@ void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, 
 	return memory;
 }
 
-static int resolve(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size,
+/* What else came or went since epoch does not matter: an edit, once decided, must not fail for that. */
+static int resolve(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset, size_t size,
 		   struct iovec *parts)
 {
-	if ((epoch && epoch != r->states.epoch) || row >= r->states.nrows ||
-	    r->states.rows[row].kind == STATE_NONE)
+	const struct state_row *row = number < r->states.nrows ? &r->states.rows[number] : NULL;
+
+	if (!row || row->kind == STATE_NONE || epoch > r->states.epoch || (epoch && row->since > epoch))
 		return -ESTALE;
-	return states_resolve(&r->states.rows[row], offset, size, parts, REGISTRY_PARTS);
+	return states_resolve(row, offset, size, parts, REGISTRY_PARTS);
 }
 
 enum way { READ, WRITE, PROBE };
@@ -268,6 +283,36 @@ int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 		   const void *data, size_t size)
 {
 	return access_bytes(WRITE, r, epoch, row, offset, (uint8_t *)(uintptr_t)data, size);
+}
+
+static int clear_segment(const struct state_segment *segment, size_t element)
+{
+	static const uint8_t zeros[65536];
+	uint64_t bytes = segment->numel * element;
+	int rc = 0;
+
+	for (uint64_t done = 0; done < bytes && !rc; done += sizeof(zeros)) {
+		struct iovec part = { (void *)(uintptr_t)(segment->address + done),
+				      u64_min(sizeof(zeros), bytes - done) };
+
+		rc = memory_write_own(&part, 1, zeros, part.iov_len);
+	}
+	return rc;
+}
+
+int registry_clear(struct registry *r, uint32_t number)
+{
+	const struct state_row *row;
+	int rc = 0;
+
+	pthread_mutex_lock(&r->lock);
+	row = number < r->states.nrows ? &r->states.rows[number] : NULL;
+	if (!row || row->kind == STATE_NONE)
+		rc = -ESTALE;
+	for (uint32_t i = 0; !rc && i < row->nsegments; i++)
+		rc = clear_segment(&row->segments[i], frag_dtype_size(row->dtype));
+	pthread_mutex_unlock(&r->lock);
+	return rc;
 }
 
 bool registry_is_grad(struct registry *r, uint32_t row)

@@ -37,17 +37,23 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
 
+/* The row's number and dtype, or -ENOENT. */
+int registry_find(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		  const char *key, enum frag_dtype *dtype);
+
 /* Address of element at; NULL: no such state, or not all of [at, at + numel) is in one segment. */
 void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		      const char *key, uint64_t at, uint64_t numel, enum frag_dtype *dtype);
 
-/* Bytes [offset, offset + size) of row number row, if the registry is still at epoch (0: any).
+/* Bytes [offset, offset + size) of row number row, if it is still what it was at epoch (0: any).
  * -ESTALE, -EINVAL, -ENODATA, -EFAULT.
  */
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size);
+/* All of the row's memory becomes 0.  -ESTALE, -EFAULT. */
+int registry_clear(struct registry *r, uint32_t row);
 /* Whether registry_write would succeed: its errors.  Not looked at: whether the memory is read-only. */
 int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size);
 

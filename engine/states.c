@@ -143,7 +143,7 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 		return -ENOMEM;
 	row = &s->rows[number];
 	*row = (struct state_row){ .kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .index = index,
-				   .sub = sub, .numel = numel };
+				   .sub = sub, .numel = numel, .since = s->epoch + 1 };
 	strncpy(row->key, key, FRAG_KEY_MAX);
 	if (number == s->nrows)
 		s->nrows++;

@@ -43,6 +43,7 @@ struct state_row {
 	uint32_t sub;
 	uint32_t nsegments;
 	uint64_t numel;
+	uint64_t since; /* the table's epoch that it came with; not sent */
 	struct state_segment *segments; /* sorted, not overlapping */
 	char key[FRAG_KEY_MAX + 1];
 };

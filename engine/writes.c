@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/convert.h"
+#include "engine/dtype.h"
 #include "engine/file.h"
 #include "engine/log.h"
 #include "engine/peers.h"
@@ -18,7 +18,8 @@
 
 enum { RESTARTS_MAX = 20 };
 
-struct source { /* bytes for one range of the parameter, or of its low-precision copy */
+struct source { /* bytes for one range of a parameter, or of its low-precision copy */
+	const struct engine_file *file;
 	bool lp;
 	uint64_t offset;
 	uint64_t size;
@@ -37,8 +38,7 @@ enum commit_phase { COMMIT_PLAN, COMMIT_STAGE, COMMIT_DECIDE };
 
 struct commit {
 	struct commit *next;
-	struct engine_write *write;
-	struct engine_address address;
+	struct engine_write *write; /* the first of them: its file names the commit */
 	bool wait_applied;
 	bool cancelled;
 	bool stale; /* a holder's memory was registered anew: plan again */
@@ -58,23 +58,6 @@ struct commit {
 };
 
 /* ---- sources: in the caller's thread ---- */
-
-static uint64_t lp_bytes(enum frag_dtype hp, enum frag_dtype lp)
-{
-	bool known = hp == lp || (hp == FRAG_F32 && (lp == FRAG_BF16 || lp == FRAG_F16));
-
-	return known ? frag_dtype_size(lp) : 0;
-}
-
-static void to_lp(enum frag_dtype hp, enum frag_dtype lp, void *to, const void *from, uint64_t n)
-{
-	if (hp == lp)
-		memcpy(to, from, n * frag_dtype_size(lp));
-	else if (lp == FRAG_BF16)
-		convert_f32_to_bf16(to, from, n);
-	else
-		convert_f32_to_f16(to, from, n);
-}
 
 /* The extent widened to whole elements: what the edges lack is read. */
 static int whole_elements(struct engine *e, const struct engine_file *f, const struct engine_extent *x,
@@ -114,8 +97,8 @@ static int add_lp_source(struct engine *e, struct commit *c, const struct engine
 	converted = malloc(n * frag_dtype_size(lp));
 	if (!converted)
 		return -ENOMEM;
-	to_lp(hp, lp, converted, whole, n);
-	c->sources[c->nsources++] = (struct source){ true, first * frag_dtype_size(lp),
+	dtype_convert(lp, converted, hp, whole, n);
+	c->sources[c->nsources++] = (struct source){ f, true, first * frag_dtype_size(lp),
 						     n * frag_dtype_size(lp), converted, converted };
 	return 0;
 }
@@ -126,22 +109,19 @@ static bool lp_follows(struct engine *e, const struct engine_file *f, enum frag_
 	if (f->address.kind != ENGINE_PARAM || strcmp(f->address.key, "fp32"))
 		return false;
 	*lp = e->catalog->params[f->address.param].dtype;
-	if (lp_bytes(f->dtype, *lp))
+	if (!dtype_convert(*lp, NULL, f->dtype, NULL, 0))
 		return true;
 	log_warn("no way from %s to %s: the low-precision copy keeps its old bytes",
 		 frag_dtype_name(f->dtype), frag_dtype_name(*lp));
 	return false;
 }
 
-static int add_sources(struct engine *e, struct commit *c, const struct engine_write *w)
+static int add_write(struct engine *e, struct commit *c, const struct engine_write *w)
 {
 	enum frag_dtype lp = FRAG_F32;
 	bool follows = lp_follows(e, w->file, &lp);
 	int rc = 0;
 
-	c->sources = calloc(w->nextents * 2 + 1, sizeof(*c->sources));
-	if (!c->sources)
-		return -ENOMEM;
 	for (size_t i = 0; i < w->nextents && !rc; i++) {
 		const struct engine_extent *x = &w->extents[i];
 
@@ -149,11 +129,27 @@ static int add_sources(struct engine *e, struct commit *c, const struct engine_w
 			return -EFBIG;
 		if (!x->size)
 			continue;
-		c->sources[c->nsources++] = (struct source){ false, x->offset, x->size, x->data, NULL };
+		c->sources[c->nsources++] = (struct source){ w->file, false, x->offset, x->size, x->data,
+							     NULL };
 		c->bytes += x->size;
 		if (follows)
 			rc = add_lp_source(e, c, w->file, x, w->file->dtype, lp);
 	}
+	return rc;
+}
+
+static int add_sources(struct engine *e, struct commit *c, const struct engine_write *writes, size_t n)
+{
+	size_t room = 1;
+	int rc = 0;
+
+	for (size_t i = 0; i < n; i++)
+		room += writes[i].nextents * 2;
+	c->sources = calloc(room, sizeof(*c->sources));
+	if (!c->sources)
+		return -ENOMEM;
+	for (size_t i = 0; i < n && !rc; i++)
+		rc = add_write(e, c, &writes[i]);
 	return rc;
 }
 
@@ -212,7 +208,7 @@ static int see_piece(void *arg, const struct piece *piece)
 
 static int plan_source(struct engine *e, struct commit *c, const struct source *source)
 {
-	struct engine_address address = c->address;
+	struct engine_address address = source->file->address;
 	struct see see = { e, c, source };
 	int rc;
 
@@ -420,10 +416,12 @@ void writes_describe(struct engine *e, FILE *out)
 {
 	static const char *const phases[] = { "finding holders", "staging", "waiting for a boundary" };
 
-	for (const struct commit *c = e->commits; c; c = c->next)
+	for (const struct commit *c = e->commits; c; c = c->next) {
+		const struct engine_address *a = &c->write->file->address;
+
 		fprintf(out, "commit %s %s bytes %llu: %s, %u of %u ranks done\n",
-			c->address.kind == ENGINE_PARAM ? catalog_name(e->catalog, c->address.param) : "-",
-			c->address.key, (unsigned long long)c->bytes, phases[c->phase], c->ended, c->nranks);
+			a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-", a->key, (unsigned long long)c->bytes, phases[c->phase], c->ended, c->nranks);
+	}
 }
 
 void writes_abandon(struct engine *e)
@@ -436,20 +434,20 @@ void writes_abandon(struct engine *e)
 
 /* ---- the door ---- */
 
-static int commit_new(struct engine *e, struct engine_write *write, bool wait_applied, struct commit **out)
+static int commit_new(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied,
+		      struct commit **out)
 {
 	struct commit *c = calloc(1, sizeof(*c));
 	int rc;
 
 	if (!c)
 		return -ENOMEM;
-	rc = add_sources(e, c, write);
+	rc = add_sources(e, c, writes, n);
 	if (rc) {
 		commit_free(c);
 		return rc;
 	}
-	c->write = write;
-	c->address = write->file->address;
+	c->write = writes;
 	c->wait_applied = wait_applied;
 	c->transaction[0] = e->writer_id;
 	c->progress_ms = monotonic_ms();
@@ -457,13 +455,13 @@ static int commit_new(struct engine *e, struct engine_write *write, bool wait_ap
 	return 0;
 }
 
-void writes_start(struct engine *e, struct engine_write *write, bool wait_applied)
+void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied)
 {
 	struct commit *c;
-	int rc = commit_new(e, write, wait_applied, &c);
+	int rc = commit_new(e, writes, n, wait_applied, &c);
 
 	if (rc) {
-		write->done(write, rc);
+		writes->done(writes, rc);
 		return;
 	}
 	pthread_mutex_lock(&e->lock);
@@ -478,7 +476,7 @@ void engine_write(struct engine *e, struct engine_write *write)
 	if (!e->writable)
 		write->done(write, -EROFS);
 	else
-		writes_start(e, write, true);
+		writes_start(e, write, 1, true);
 }
 
 void engine_write_cancel(struct engine *e, struct engine_write *write)

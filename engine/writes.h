@@ -6,10 +6,11 @@
 
 #include <stdio.h>
 
-/* Without the lock, any thread.  wait_applied: done comes when every holder has applied it, at its next
- * boundary; else when every holder is bound to.
+/* Writes of one or more files, n > 0, in one transaction: all or none.  Only the first's done is called;
+ * all of them are the engine's until then.  wait_applied: done comes when every holder has applied it,
+ * at its next boundary; else when every holder is bound to.  Without the lock, any thread.
  */
-void writes_start(struct engine *e, struct engine_write *write, bool wait_applied);
+void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied);
 
 /* Engine thread, with the lock; what is over goes to *finished, to be ended without it. */
 void writes_turn(struct engine *e, uint64_t now, struct commit **finished);

@@ -549,15 +549,29 @@ static bool all_ready(struct job *job)
 	return true;
 }
 
+static void take_spec(struct job *job, const struct job_spec *spec)
+{
+	const struct job_key *keys = spec->keys ? spec->keys : usual_keys;
+
+	*job = (struct job){ .spec = *spec, .random = seed_of_run() };
+	job->spec.nkeys = spec->keys ? spec->nkeys : ARRAY_SIZE(usual_keys);
+	ck_assert_uint_le(spec->nparams, JOB_PARAMS_MAX);
+	ck_assert_uint_le(spec->ngroups, JOB_GROUPS_MAX);
+	ck_assert_uint_le(job->spec.nkeys, JOB_STATES_MAX);
+	ck_assert_uint_le(spec->world, JOB_WORLD_MAX);
+	memcpy(job->params, spec->params, spec->nparams * sizeof(*spec->params));
+	memcpy(job->groups, spec->groups, spec->ngroups * sizeof(*spec->groups));
+	memcpy(job->keys, keys, job->spec.nkeys * sizeof(*keys));
+	job->spec.params = job->params;
+	job->spec.groups = job->groups;
+	job->spec.keys = job->keys;
+}
+
 void job_open(struct job *job, const struct job_spec *spec)
 {
 	uint64_t deadline = monotonic_ms() + JOB_WAIT_MS;
 
-	*job = (struct job){ .spec = *spec, .random = seed_of_run() };
-	if (!spec->keys) {
-		job->spec.keys = usual_keys;
-		job->spec.nkeys = ARRAY_SIZE(usual_keys);
-	}
+	take_spec(job, spec);
 	make_truths(job);
 	for (uint32_t rank = 0; rank < spec->world; rank++) {
 		open_rank(job, rank);

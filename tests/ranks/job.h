@@ -99,7 +99,10 @@ struct job_rank {
 };
 
 struct job {
-	struct job_spec spec;
+	struct job_spec spec; /* its arrays are copies */
+	struct job_param params[JOB_PARAMS_MAX];
+	struct job_group groups[JOB_GROUPS_MAX];
+	struct job_key keys[JOB_STATES_MAX];
 	struct job_rank ranks[JOB_WORLD_MAX];
 	uint8_t *truth[JOB_PARAMS_MAX][JOB_STATES_MAX + 1]; /* whole tensors; the last is lp */
 	uint64_t random;

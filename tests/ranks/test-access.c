@@ -96,6 +96,104 @@ START_TEST(every_rank_gets_every_state_bit_for_bit)
 }
 END_TEST
 
+/* A new value by one rank alone; every holder has it after its boundary. */
+static void check_set(struct job *job, uint32_t rank, uint32_t param, const char *key)
+{
+	uint64_t bytes = job_bytes(job, param, key);
+	CLEANUP(free) uint8_t *value = malloc(bytes + 1);
+
+	job_fill(value, job_dtype(job, param, key), job_numel(job, param), 1000 + param);
+	ck_assert_int_eq(frag_set(job_frag(job, rank), job_number(job, rank, param), key, value, bytes), 0);
+	job_expect(job, param, key, value);
+	if (!strcmp(key, "fp32"))
+		job_expect_lp_of(job, param, value);
+	job_boundary(job);
+	job_check(job);
+}
+
+START_TEST(one_rank_sets_and_every_holder_has_it)
+{
+	struct job job;
+
+	if (!open_case(&job, _i))
+		return;
+	job_grads_valid(&job);
+	for (uint32_t p = 0; p < job.spec.nparams; p++)
+		for (uint32_t k = 0; k < job.spec.nkeys && !(usual[p].flags & FRAG_FROZEN); k++)
+			check_set(&job, job_random(&job, job.spec.world), p, job.spec.keys[k].key);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_value_of_another_size_is_refused)
+{
+	uint8_t value[64] = { 0 };
+	struct job job;
+
+	open_case(&job, 7);
+	ck_assert_int_eq(frag_set(job_frag(&job, 0), 0, "fp32", value, 3), -EINVAL);
+	ck_assert_int_eq(frag_set(job_frag(&job, 0), 0, "fp32", value, 8), -EINVAL);
+	ck_assert_int_eq(frag_get(job_frag(&job, 1), 0, "fp32", value, 8), -EINVAL);
+	ck_assert_int_eq(frag_get_range(job_frag(&job, 1), 0, "fp32", 3, value, 2), -EINVAL);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_range_is_got_alone)
+{
+	uint8_t out[64];
+	struct job job;
+
+	open_case(&job, 13);
+	for (uint64_t at = 0; at + sizeof(out) <= job_bytes(&job, 5, "fp32"); at += 61) {
+		ck_assert_int_eq(frag_get_range(job_frag(&job, 2), 5, "fp32", at, out, sizeof(out)), 0);
+		ck_assert_mem_eq(out, (const uint8_t *)job_truth(&job, 5, "fp32") + at, sizeof(out));
+	}
+	job_close(&job);
+}
+END_TEST
+
+/* ---- axes: what only some ranks have ---- */
+
+/* Tensor parallel 2, pipeline 2, data parallel 2: rank = 4 * pp + 2 * tp + dp; experts over their own
+ * groups of two.
+ */
+static const struct job_param axes[] = {
+	{ "first.w", "tp=0", .ndim = 2, .shape = { 7, 3 } }, { "first.w", "tp=1", .ndim = 2, .shape = { 7, 3 } },
+	{ "last.w", "tp=0", .ndim = 1, .shape = { 19 } },    { "last.w", "tp=1", .ndim = 1, .shape = { 18 } },
+	{ "expert.w", "ep=0", .ndim = 1, .shape = { 33 } },  { "expert.w", "ep=1", .ndim = 1, .shape = { 33 } },
+};
+
+static const struct job_group axes_groups[] = {
+	{ .stage = 1, .nranks = 2, .ranks = { 0, 1 }, .nparams = 1, .params = { 0 } },
+	{ .stage = 1, .nranks = 2, .ranks = { 2, 3 }, .nparams = 1, .params = { 1 } },
+	{ .stage = 3, .nranks = 2, .ranks = { 5, 4 }, .nparams = 1, .params = { 2 } },
+	{ .stage = 3, .nranks = 2, .ranks = { 6, 7 }, .nparams = 1, .params = { 3 } },
+	{ .stage = 2, .nranks = 4, .ranks = { 0, 2, 4, 6 }, .nparams = 1, .params = { 4 } },
+	{ .stage = 2, .nranks = 4, .ranks = { 1, 3, 5, 7 }, .nparams = 1, .params = { 5 } },
+};
+
+START_TEST(coordinates_pipelines_and_experts_keep_apart)
+{
+	static const char *const keys[] = { "fp32", "grad", "exp_avg", "exp_avg_sq", "lp" };
+	struct job job;
+
+	job_open(&job, &(struct job_spec){ .world = 8, .hosts = 1 + (uint32_t)_i, JOB_PARAMS(axes),
+					   JOB_GROUPS(axes_groups) });
+	job_grads_valid(&job);
+	for (uint32_t rank = 0; rank < 8; rank++)
+		for (uint32_t p = 0; p < ARRAY_SIZE(axes); p++)
+			for (unsigned k = 0; k < ARRAY_SIZE(keys) && job_number(&job, rank, p) >= 0; k++)
+				check_get(&job, rank, p, keys[k]);
+	for (uint32_t rank = 0; rank < 8; rank++)
+		for (uint32_t p = 0; p < ARRAY_SIZE(axes); p++)
+			if (job_number(&job, rank, p) >= 0)
+				check_set(&job, rank, p, "fp32");
+	job_close(&job);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("access");
@@ -105,6 +203,10 @@ int main(void)
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, every_rank_gets_every_state_bit_for_bit, 0, ALL);
+	tcase_add_loop_test(t, one_rank_sets_and_every_holder_has_it, 0, ALL);
+	tcase_add_test(t, a_value_of_another_size_is_refused);
+	tcase_add_test(t, a_range_is_got_alone);
+	tcase_add_loop_test(t, coordinates_pipelines_and_experts_keep_apart, 0, 3);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/dtype.h"
+#include "engine/file.h"
+#include "engine/frag-internal.h"
+#include "engine/reads.h"
+
+#include <errno.h>
+
+/* Many full gradients, changed together: all are read, then all are written in one transaction. */
+
+struct grad {
+	int param;
+	uint64_t numel;
+	void *raw;    /* as the holders have it */
+	float *value; /* the same memory where that is float32 */
+	struct engine_extent extent;
+};
+
+struct grads {
+	struct grad *grads;
+	struct engine_write *writes; /* beside grads: their files are open */
+	size_t n, opened;
+};
+
+static int check_params(const struct engine *e, const int *params, size_t n)
+{
+	CLEANUP(free) uint8_t *seen = calloc(e->own->nparams + 1, 1);
+
+	if (!seen)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if (params[i] < 0 || (uint32_t)params[i] >= e->own->nparams || seen[params[i]])
+			return -EINVAL;
+		seen[params[i]] = 1;
+	}
+	return 0;
+}
+
+static int widen(struct grad *g, enum frag_dtype dtype)
+{
+	if (dtype == FRAG_F32) {
+		g->value = g->raw;
+		return 0;
+	}
+	g->value = malloc(g->numel * sizeof(float) + 1);
+	return g->value ? dtype_convert(FRAG_F32, g->value, dtype, g->raw, g->numel) : -ENOMEM;
+}
+
+static int load(struct frag *f, struct grads *s, int param)
+{
+	struct grad *g = &s->grads[s->opened];
+	struct engine_write *w = &s->writes[s->opened];
+	struct engine_address a;
+	uint64_t bytes;
+	int rc = frag_address_of(f, param, "grad", &a);
+
+	if (!rc)
+		rc = frag_file_open(f->engine, &a, &w->file, &bytes);
+	if (rc)
+		return rc;
+	s->opened++;
+	g->param = param;
+	g->numel = f->engine->own->params[param].numel;
+	g->raw = malloc(bytes + 1);
+	if (!g->raw)
+		return -ENOMEM;
+	g->extent = (struct engine_extent){ 0, bytes, g->raw };
+	w->extents = &g->extent;
+	w->nextents = 1;
+	rc = engine_get(f->engine, &a, 0, g->raw, bytes);
+	return rc ? rc : widen(g, w->file->dtype);
+}
+
+static void unload(struct grads *s)
+{
+	for (size_t i = 0; i < s->opened; i++) {
+		if (s->grads[i].value != s->grads[i].raw)
+			free(s->grads[i].value);
+		free(s->grads[i].raw);
+		engine_file_close(s->writes[i].file);
+	}
+	free(s->grads);
+	free(s->writes);
+}
+
+static void change(struct grads *s, frag_grad_update update, void *arg)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		struct grad *g = &s->grads[i];
+
+		update(arg, g->param, g->value, g->numel);
+		if (g->value != g->raw)
+			dtype_convert(s->writes[i].file->dtype, g->raw, FRAG_F32, g->value,
+				      g->numel);
+	}
+}
+
+static int load_all(struct frag *f, struct grads *s, const int *params)
+{
+	int rc = 0;
+
+	s->grads = calloc(s->n, sizeof(*s->grads));
+	s->writes = calloc(s->n, sizeof(*s->writes));
+	if (!s->grads || !s->writes)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->n && !rc; i++)
+		rc = load(f, s, params[i]);
+	return rc;
+}
+
+int frag_update_grads(struct frag *f, const int *params, size_t n, frag_grad_update update, void *arg)
+{
+	struct engine *e = frag_engine(f);
+	struct grads s = { .n = n };
+	int rc;
+
+	if (!e || !update || (n && !params))
+		return -EINVAL;
+	rc = check_params(e, params, n);
+	if (rc || !n)
+		return rc;
+	if (!frag_grads_are_valid(e))
+		return -ENODATA;
+	rc = load_all(f, &s, params);
+	if (!rc) {
+		change(&s, update, arg);
+		rc = frag_write(f, s.writes, n);
+	}
+	unload(&s);
+	return rc;
+}

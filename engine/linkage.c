@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/dtype.h"
+#include "engine/frag-internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A rank's own fragment of a parameter: reading and writing it, its keys, and copying between it and the
+ * low-precision parameter.  docs/deepspeed.md compares.
+ */
+
+enum { CHUNK = 1 << 16 }; /* elements */
+
+/* The fragment in one row of the registry. */
+struct held {
+	uint32_t row;
+	enum state_kind kind;
+	uint32_t index, sub;
+	const char *key;
+	enum frag_dtype dtype;
+	uint64_t at, numel; /* elements */
+};
+
+static int find(struct engine *e, struct held *h)
+{
+	int row = registry_find(&e->registry, h->kind, h->index, h->sub, h->key, &h->dtype);
+
+	if (row < 0)
+		return row;
+	h->row = (uint32_t)row;
+	return 0;
+}
+
+static int hold_lp(struct engine *e, int param, const struct layout_fragment *at, uint32_t group,
+		   struct held *h)
+{
+	*h = (struct held){ .kind = STATE_LP_SHARD, .index = (uint32_t)param, .key = "", .numel = at->numel };
+	if (catalog_lp_is_sharded(&e->own->groups[group]) && !find(e, h))
+		return 0;
+	h->kind = STATE_LP;
+	h->at = at->param_offset;
+	return find(e, h);
+}
+
+static int hold_state(struct engine *e, int param, const char *key, const struct layout_fragment *at,
+		      uint32_t group, struct held *h)
+{
+	const struct layout *layout = &e->own->groups[group].layout;
+
+	*h = (struct held){ .kind = STATE_PARTITION, .index = group, .sub = at->sub, .key = key,
+			    .at = at->partition_offset, .numel = at->numel };
+	if (!find(e, h))
+		return 0;
+	if (layout->kind != LAYOUT_FLAT)
+		return -ENOENT;
+	h->kind = STATE_WHOLE;
+	h->sub = 0;
+	h->at = layout->offset[e->own->params[param].position] + at->param_offset;
+	return find(e, h);
+}
+
+static bool is_lp_key(const struct engine *e, int param, const char *key)
+{
+	return !strcmp(key, "lp") || !strcmp(key, dtype_lp_key(e->own->params[param].dtype));
+}
+
+static int hold(struct engine *e, int param, const char *key, struct held *h)
+{
+	struct layout_fragment at;
+	uint32_t group;
+	int rc;
+
+	if (!e || !key)
+		return -EINVAL;
+	rc = frag_locate(e, param, &at, &group);
+	if (rc)
+		return rc;
+	return is_lp_key(e, param, key) ? hold_lp(e, param, &at, group, h) :
+					  hold_state(e, param, key, &at, group, h);
+}
+
+/* ---- the fragment's bytes ---- */
+
+/* What a get or a set may touch now. */
+static int hold_for(struct engine *e, int param, const char *key, uint64_t bytes, struct held *h)
+{
+	int rc = hold(e, param, key, h);
+
+	if (!rc && bytes != h->numel * frag_dtype_size(h->dtype))
+		rc = -EINVAL;
+	if (!rc && !strcmp(key, "grad") && !frag_grads_are_valid(e))
+		rc = -ENODATA;
+	return rc;
+}
+
+int frag_local_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes)
+{
+	struct engine *e = frag_engine(f);
+	struct held h;
+	int rc = hold_for(e, param, key, bytes, &h);
+
+	return rc ? rc : registry_read(&e->registry, 0, h.row, h.at * frag_dtype_size(h.dtype), out, bytes);
+}
+
+int frag_local_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes)
+{
+	struct engine *e = frag_engine(f);
+	struct held h;
+	int rc = hold_for(e, param, key, bytes, &h);
+
+	return rc ? rc : registry_write(&e->registry, 0, h.row, h.at * frag_dtype_size(h.dtype), value, bytes);
+}
+
+int frag_local_view(struct frag *f, int param, const char *key, void **memory, enum frag_dtype *dtype)
+{
+	struct engine *e = frag_engine(f);
+	enum frag_dtype found;
+	struct held h;
+	int rc = hold(e, param, key, &h);
+	void *view = rc ? NULL : registry_memory(&e->registry, h.kind, h.index, h.sub, h.key, h.at, h.numel,
+						 &found);
+
+	if (!view)
+		return rc ? rc : -ENOENT;
+	*memory = view;
+	if (dtype)
+		*dtype = found;
+	return 0;
+}
+
+/* ---- keys ---- */
+
+static bool shows(const struct state_row *row, uint32_t group, const struct layout_fragment *at)
+{
+	size_t element = frag_dtype_size(row->dtype);
+	struct iovec part;
+
+	if (row->index != group)
+		return false;
+	if (row->kind == STATE_WHOLE)
+		return true;
+	return row->kind == STATE_PARTITION && row->sub == at->sub &&
+	       states_resolve(row, at->partition_offset * element, element, &part, 1) == 1;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* Sorted, each once; how many. */
+static int sort_keys(char (*keys)[FRAG_KEY_MAX + 1], int n)
+{
+	int kept = 0;
+
+	qsort(keys, (size_t)n, sizeof(*keys), compare_keys);
+	for (int i = 0; i < n; i++)
+		if (!i || strcmp(keys[i], keys[kept - 1]))
+			memmove(keys[kept++], keys[i], sizeof(*keys));
+	return kept;
+}
+
+static int collect_keys(struct registry *r, uint32_t group, const struct layout_fragment *at,
+			char (**keys)[FRAG_KEY_MAX + 1])
+{
+	int n = 0;
+
+	pthread_mutex_lock(&r->lock);
+	*keys = malloc((r->states.ngroup_rows + 1) * sizeof(**keys));
+	for (uint32_t i = 0; *keys && i < r->states.ngroup_rows; i++) {
+		const struct state_row *row = &r->states.rows[r->states.group_rows[i]];
+
+		if (shows(row, group, at))
+			memcpy((*keys)[n++], row->key, sizeof(row->key));
+	}
+	pthread_mutex_unlock(&r->lock);
+	return *keys ? sort_keys(*keys, n) : -ENOMEM;
+}
+
+int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MAX + 1], int max)
+{
+	struct engine *e = frag_engine(f);
+	char (*all)[FRAG_KEY_MAX + 1];
+	struct layout_fragment at;
+	uint32_t group;
+	int n, rc = e && max >= 0 ? frag_locate(e, param, &at, &group) : -EINVAL;
+
+	if (rc)
+		return rc;
+	n = collect_keys(&e->registry, group, &at, &all);
+	if (n > 0 && max > 0)
+		memcpy(keys, all, (size_t)(n < max ? n : max) * sizeof(*keys));
+	free(all);
+	return n;
+}
+
+/* ---- between the master and the low-precision parameter ---- */
+
+static int copy_chunk(struct engine *e, const struct held *to, const struct held *from, uint64_t done,
+		      uint64_t n, void *buffers)
+{
+	size_t read = frag_dtype_size(from->dtype), written = frag_dtype_size(to->dtype);
+	uint8_t *converted = (uint8_t *)buffers + n * read;
+	int rc = registry_read(&e->registry, 0, from->row, (from->at + done) * read, buffers, n * read);
+
+	if (!rc)
+		rc = dtype_convert(to->dtype, converted, from->dtype, buffers, n);
+	if (!rc)
+		rc = registry_write(&e->registry, 0, to->row, (to->at + done) * written, converted,
+				    n * written);
+	return rc;
+}
+
+static int copy(struct engine *e, const struct held *to, const struct held *from)
+{
+	CLEANUP(free) void *buffers = malloc(u64_min(CHUNK, from->numel) *
+					     (frag_dtype_size(from->dtype) + frag_dtype_size(to->dtype)));
+	int rc = buffers ? dtype_convert(to->dtype, NULL, from->dtype, NULL, 0) : -ENOMEM;
+
+	for (uint64_t done = 0; done < from->numel && !rc; done += CHUNK)
+		rc = copy_chunk(e, to, from, done, u64_min(CHUNK, from->numel - done), buffers);
+	return rc;
+}
+
+int frag_update_hp(struct frag *f, int param)
+{
+	struct engine *e = frag_engine(f);
+	struct held lp, hp;
+	int rc = hold(e, param, "lp", &lp);
+
+	if (!rc)
+		rc = hold(e, param, "fp32", &hp);
+	return rc ? rc : copy(e, &hp, &lp);
+}
+
+int frag_update_lp(struct frag *f, int param)
+{
+	struct engine *e = frag_engine(f);
+	struct held lp, whole, hp;
+	struct layout_fragment at;
+	uint32_t group;
+	int rc = hold(e, param, "lp", &lp);
+
+	if (!rc)
+		rc = hold(e, param, "fp32", &hp);
+	if (!rc)
+		rc = copy(e, &lp, &hp);
+	if (rc || lp.kind == STATE_LP || frag_locate(e, param, &at, &group))
+		return rc;
+	/* a small parameter may be kept whole beside its piece */
+	whole = (struct held){ .kind = STATE_LP, .index = (uint32_t)param, .key = "", .at = at.param_offset };
+	return find(e, &whole) ? 0 : copy(e, &whole, &hp);
+}
