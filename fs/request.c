@@ -90,7 +90,8 @@ int requests_init(struct requests *all, struct engine *engine,
 	pthread_mutex_init(&all->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&all->changed, &monotonic);
+	pthread_cond_init(&all->changed, NULL);
+	pthread_cond_init(&all->drained, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	return start(all);
 }
@@ -107,7 +108,7 @@ int requests_drain(struct requests *all, unsigned timeout_ms)
 		r->interrupted = true;
 	wake(all);
 	while (all->inflight && !rc)
-		rc = pthread_cond_timedwait(&all->changed, &all->lock, &until);
+		rc = pthread_cond_timedwait(&all->drained, &all->lock, &until);
 	pthread_mutex_unlock(&all->lock);
 	return -rc;
 }
@@ -126,6 +127,7 @@ void requests_fini(struct requests *all)
 		free(all->free);
 		all->free = next;
 	}
+	pthread_cond_destroy(&all->drained);
 	pthread_cond_destroy(&all->changed);
 	pthread_mutex_destroy(&all->lock);
 }
@@ -169,7 +171,7 @@ static void recycle(struct request *r)
 	r->next = all->free;
 	all->free = r;
 	if (!all->inflight)
-		pthread_cond_broadcast(&all->changed);
+		pthread_cond_signal(&all->drained);
 }
 
 /* The lock is held and given up meanwhile: requests_drain waits for the release too. */
