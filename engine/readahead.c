@@ -12,6 +12,7 @@ enum {
 	SIZE_MIN = 64 << 10,
 	FRESH_MS = 20,
 	STREAK_MIN = 2,
+	PATIENCE_US = 300,
 	SLOW_STREAK = -32, /* requests without read-ahead for a reader that came too late for one */
 };
 
@@ -117,6 +118,18 @@ static void *work(void *arg)
 	return NULL;
 }
 
+static void init_locks(struct readahead_pool *p)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->work, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->filled, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
 int readahead_new(struct engine *e)
 {
 	struct readahead_pool *p = calloc(1, sizeof(*p));
@@ -124,9 +137,7 @@ int readahead_new(struct engine *e)
 
 	if (!p)
 		return -ENOMEM;
-	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->work, NULL);
-	pthread_cond_init(&p->filled, NULL);
+	init_locks(p);
 	rc = pthread_create(&p->thread, NULL, work, p);
 	if (rc) {
 		free(p);
@@ -153,11 +164,23 @@ void readahead_free(struct engine *e)
 	e->readahead = NULL;
 }
 
-static void wait_filled(struct readahead_pool *p)
+/* For the worker's copy, or until it seems to have lost its core to the trainer: false. */
+static bool wait_filled(struct readahead_pool *p, const struct ahead *s)
 {
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += PATIENCE_US * 1000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
 	p->waiting++;
-	pthread_cond_wait(&p->filled, &p->lock); /* as long as a copy takes */
+	while (s->state == AHEAD_FILLING && !rc)
+		rc = pthread_cond_timedwait(&p->filled, &p->lock, &until);
 	p->waiting--;
+	return s->state != AHEAD_FILLING;
 }
 
 static struct ahead *find(struct engine_file *f, uint64_t offset, size_t size)
@@ -185,8 +208,8 @@ static bool take(struct readahead_pool *p, struct engine_file *f, uint64_t offse
 	struct ahead *s = find(f, offset, size);
 	bool taken = false;
 
-	while (s && s->state == AHEAD_FILLING)
-		wait_filled(p);
+	if (s && s->state == AHEAD_FILLING && !wait_filled(p, s))
+		return false;
 	if (!s || s->offset != offset || s->size != size)
 		return false;
 	if (s->state == AHEAD_READY && is_fresh(f, s)) {
@@ -198,8 +221,7 @@ static bool take(struct readahead_pool *p, struct engine_file *f, uint64_t offse
 	}
 	if (s->state == AHEAD_QUEUED)
 		unqueue(p, s);
-	if (s->state != AHEAD_FILLING)
-		empty(p, s);
+	empty(p, s);
 	return taken;
 }
 
@@ -298,8 +320,8 @@ void readahead_drop(struct engine_file *f)
 
 		if (s->state == AHEAD_QUEUED)
 			unqueue(p, s);
-		while (s->state == AHEAD_FILLING)
-			wait_filled(p);
+		while (!wait_filled(p, s))
+			;
 		if (s->state != AHEAD_EMPTY)
 			empty(p, s);
 	}
