@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <err.h>
 #include <libgen.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static int replay_folder(const char *folder)
 {
 	DIR *dir = opendir(folder);
 	struct dirent *entry;
-	char path[4096];
+	char path[4096 + NAME_MAX + 2];
 	int n = 0;
 
 	if (!dir)
