@@ -237,14 +237,15 @@ FRAG_API int frag_get_range(struct frag *f, int param, const char *key, uint64_t
 FRAG_API int frag_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes);
 
 /* update(arg, param, grad, numel) for each full gradient as float32, then written back: one
- * transaction for all.
+ * transaction for all.  -ENODATA: they are not valid now; -EINVAL: a parameter unknown or twice.
  */
 typedef void (*frag_grad_update)(void *arg, int param, float *grad, uint64_t numel);
 FRAG_API int frag_update_grads(struct frag *f, const int *params, size_t n, frag_grad_update update,
 			       void *arg);
 
 /* This rank's own fragment, at once; bytes is the fragment's.  set of "fp32" leaves the
- * low-precision parameter: frag_update_lp.
+ * low-precision parameter: frag_update_lp.  -ENOENT: nothing of it on this rank, or no such key;
+ * -ENODATA: gradients are not valid now; -EINVAL: bytes; -EFAULT: the memory is gone.
  */
 FRAG_API int frag_local_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes);
 FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const void *value,
@@ -259,13 +260,16 @@ FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **
  */
 FRAG_API int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MAX + 1], int max);
 
-/* Copies this rank's fragment lp -> master (widening) or master -> lp (nearest even). */
+/* Copies this rank's fragment lp -> master (widening) or master -> lp (nearest even).  -ENOENT: it has
+ * not both; -EOPNOTSUPP: lp is neither bfloat16, float16 nor of the master's dtype; -EFAULT.
+ */
 FRAG_API int frag_update_hp(struct frag *f, int param);
 FRAG_API int frag_update_lp(struct frag *f, int param);
 
 /* Builds a partition state from per-parameter pieces (DeepSpeed's map_to_flat_opt_states):
  * pieces[i] is the fragment of the group's i-th parameter, frag_fragment's numel elements, or NULL;
  * gaps and padding become 0.  The state is registered by frag_state_alloc if it is not there.
+ * -EINVAL: n is not the group's, or the state has another dtype; -EEXIST: it is a whole state.
  */
 FRAG_API int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, const char *key,
 				       enum frag_dtype dtype, const void *const *pieces, size_t n);
