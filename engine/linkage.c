@@ -198,11 +198,16 @@ int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MAX + 1], i
 
 /* ---- between the master and the low-precision parameter ---- */
 
+static uint64_t aligned(uint64_t bytes)
+{
+	return u64_div_ceil(bytes, 8) * 8;
+}
+
 static int copy_chunk(struct engine *e, const struct held *to, const struct held *from, uint64_t done,
 		      uint64_t n, void *buffers)
 {
 	size_t read = frag_dtype_size(from->dtype), written = frag_dtype_size(to->dtype);
-	uint8_t *converted = (uint8_t *)buffers + n * read;
+	uint8_t *converted = (uint8_t *)buffers + aligned(n * read);
 	int rc = registry_read(&e->registry, 0, from->row, (from->at + done) * read, buffers, n * read);
 
 	if (!rc)
@@ -215,8 +220,9 @@ static int copy_chunk(struct engine *e, const struct held *to, const struct held
 
 static int copy(struct engine *e, const struct held *to, const struct held *from)
 {
-	CLEANUP(free) void *buffers = malloc(u64_min(CHUNK, from->numel) *
-					     (frag_dtype_size(from->dtype) + frag_dtype_size(to->dtype)));
+	uint64_t n = u64_min(CHUNK, from->numel);
+	CLEANUP(free) void *buffers = malloc(aligned(n * frag_dtype_size(from->dtype)) +
+					     n * frag_dtype_size(to->dtype));
 	int rc = buffers ? dtype_convert(to->dtype, NULL, from->dtype, NULL, 0) : -ENOMEM;
 
 	for (uint64_t done = 0; done < from->numel && !rc; done += CHUNK)

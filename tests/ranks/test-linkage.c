@@ -53,7 +53,7 @@ static void get_is(uint32_t rank, uint32_t param, const char *key)
 
 static int set_new(uint32_t rank, uint32_t param, const char *key)
 {
-	uint8_t value[4096];
+	_Alignas(8) uint8_t value[4096];
 	int rc;
 
 	job_fill(value, job_dtype(&job, param, key), job_numel(&job, param), 77 + param);
@@ -344,7 +344,7 @@ END_TEST
 /* Whole masters set on rank 0 only locally, then lp from them, and back. */
 START_TEST(update_lp_and_update_hp_convert_this_ranks_fragment)
 {
-	uint8_t hp[256], lp[256], back[256], expected[256];
+	_Alignas(8) uint8_t hp[256], lp[256], back[256], expected[256];
 	struct frag_fragment at;
 
 	open_stage(_i, 2);
