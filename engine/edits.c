@@ -11,7 +11,9 @@ void edits_init(struct edits *s, uint64_t bytes_max)
 {
 	memset(s, 0, sizeof(*s));
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->changed, NULL);
 	s->bytes_max = bytes_max;
+	atomic_store(&s->lowest, UINT64_MAX);
 }
 
 void edit_free(struct edit *e)
@@ -33,6 +35,7 @@ void edits_fini(struct edits *s)
 		next = e->next;
 		edit_free(e);
 	}
+	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 }
 
@@ -113,27 +116,170 @@ int edits_stage(struct edits *s, const uint64_t transaction[2], uint64_t now, ui
 	return rc;
 }
 
+static bool bars(const struct edit *e)
+{
+	return e->state == EDIT_PREPARED || e->state == EDIT_DECIDED;
+}
+
+/* Under the lock, after any change: the trainer looks at this alone. */
+static void set_lowest(struct edits *s)
+{
+	uint64_t lowest = UINT64_MAX;
+
+	for (const struct edit *e = s->list; e; e = e->next)
+		if (bars(e))
+			lowest = u64_min(lowest, e->boundary);
+	atomic_store_explicit(&s->lowest, lowest, memory_order_seq_cst);
+}
+
+static void remember(struct edits *s, const uint64_t transaction[2], bool committed)
+{
+	uint64_t at = s->decisions++ % EDITS_REMEMBERED;
+
+	memcpy(s->remembered[at].transaction, transaction, sizeof(s->remembered[at].transaction));
+	s->remembered[at].committed = committed;
+}
+
+static int check_pieces(const struct edit *e, struct registry *r)
+{
+	int rc = 0;
+
+	for (const struct edit_piece *p = e->first; p && !rc; p = p->next)
+		rc = registry_check(r, p->epoch, p->row, p->offset, p->size);
+	return rc;
+}
+
+/* The trainer stores the boundary it enters, then looks at lowest; we store lowest, then look at the
+ * boundary: one of the two sees the other.
+ */
+static int promise_boundary(struct edits *s, struct registry *r, struct edit *e, uint64_t boundary)
+{
+	e->state = EDIT_PREPARED;
+	e->boundary = boundary;
+	set_lowest(s);
+	if (e->arrived || atomic_load_explicit(&r->control->boundary, memory_order_seq_cst) < boundary)
+		return 0;
+	e->state = EDIT_STAGED;
+	set_lowest(s);
+	return -EAGAIN;
+}
+
+static enum wire_outcome recall(const struct edits *s, const uint64_t transaction[2])
+{
+	for (uint64_t i = 0; i < EDITS_REMEMBERED && i < s->decisions; i++)
+		if (!memcmp(s->remembered[i].transaction, transaction, sizeof(s->remembered[i].transaction)))
+			return s->remembered[i].committed ? WIRE_COMMITTED : WIRE_ABORTED;
+	return WIRE_UNDECIDED;
+}
+
+static int prepare(struct edits *s, struct registry *r, const struct edit_promise *p, uint64_t now)
+{
+	struct edit *e = *find(s, p->transaction);
+	int rc;
+
+	if (recall(s, p->transaction) != WIRE_UNDECIDED)
+		return -ESTALE;
+
+	if (p->holder && !e)
+		return -ENOENT;
+	if (!e && !(e = find_or_add(s, p->transaction)))
+		return -ENOSPC;
+	if (e->state > EDIT_PREPARED)
+		return -EBUSY;
+	rc = check_pieces(e, r);
+	if (rc)
+		return rc;
+	e->holder = p->holder;
+	e->has_grad |= p->has_grad;
+	e->coordinator = p->coordinator;
+	e->touched_ms = now;
+	return promise_boundary(s, r, e, p->boundary);
+}
+
+int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise, uint64_t now)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	rc = prepare(s, r, promise, now);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+/* Under the lock. */
+static void settle(struct edits *s, struct edit **at, bool commit)
+{
+	remember(s, (*at)->transaction, commit);
+	if (commit)
+		(*at)->state = EDIT_DECIDED;
+	else
+		drop(s, at);
+	set_lowest(s);
+	pthread_cond_broadcast(&s->changed);
+}
+
+static int decide(struct edits *s, const uint64_t transaction[2], bool commit, uint32_t peer,
+		  uint64_t request)
+{
+	struct edit **at = find(s, transaction);
+
+	if (!*at || (*at)->state > EDIT_PREPARED || (commit && (*at)->state != EDIT_PREPARED))
+		return -ENOENT;
+	if ((*at)->fenced)
+		return -ESTALE;
+	(*at)->peer = peer;
+	(*at)->request = request;
+	settle(s, at, commit);
+	return 0;
+}
+
 int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, uint32_t peer,
 		 uint64_t request)
 {
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	rc = decide(s, transaction, commit, peer, request);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2])
+{
+	enum wire_outcome outcome;
+	struct edit *e;
+
+	pthread_mutex_lock(&s->lock);
+	outcome = recall(s, transaction);
+	e = *find(s, transaction);
+	if (e && outcome == WIRE_UNDECIDED)
+		e->fenced = true;
+	if (!e && outcome == WIRE_UNDECIDED)
+		remember(s, transaction, false); /* never prepared here, and never will be */
+	pthread_mutex_unlock(&s->lock);
+	return outcome;
+}
+
+void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit)
+{
 	struct edit **at;
-	int rc = -ENOENT;
 
 	pthread_mutex_lock(&s->lock);
 	at = find(s, transaction);
-	if (*at && (*at)->state == EDIT_STAGED) {
-		rc = 0;
-		if (commit) {
-			(*at)->state = EDIT_DECIDED;
-			(*at)->peer = peer;
-			(*at)->request = request;
-			atomic_fetch_add(&s->decided, 1);
-		} else {
-			drop(s, at);
-		}
+	if (*at && (*at)->state == EDIT_PREPARED) {
+		(*at)->peer = UINT32_MAX - 1;
+		settle(s, at, commit);
 	}
 	pthread_mutex_unlock(&s->lock);
-	return rc;
+}
+
+void edits_each_prepared(struct edits *s, edits_see see, void *arg)
+{
+	pthread_mutex_lock(&s->lock);
+	for (struct edit *e = s->list; e; e = e->next)
+		if (e->state == EDIT_PREPARED && see(arg, e))
+			break;
+	pthread_mutex_unlock(&s->lock);
 }
 
 unsigned edits_expire(struct edits *s, uint64_t before)
@@ -153,15 +299,6 @@ unsigned edits_expire(struct edits *s, uint64_t before)
 	return dropped;
 }
 
-static int check_pieces(const struct edit *e, struct registry *r)
-{
-	int rc = 0;
-
-	for (const struct edit_piece *p = e->first; p && !rc; p = p->next)
-		rc = registry_check(r, p->epoch, p->row, p->offset, p->size);
-	return rc;
-}
-
 static int write_pieces(const struct edit *e, struct registry *r)
 {
 	int rc = 0, status;
@@ -174,28 +311,80 @@ static int write_pieces(const struct edit *e, struct registry *r)
 	return rc;
 }
 
-unsigned edits_apply(struct edits *s, struct registry *r, bool grads)
+static void apply(struct edit *e, struct registry *r)
 {
-	unsigned applied = 0;
+	e->status = check_pieces(e, r);
+	if (!e->status)
+		e->status = write_pieces(e, r);
+	if (e->status)
+		log_warn("an edit of %llu bytes was not applied: %s", (unsigned long long)e->bytes,
+			 strerror(-e->status));
+	e->state = EDIT_APPLIED;
+}
 
-	if (!atomic_load_explicit(&s->decided, memory_order_acquire))
-		return 0;
-	pthread_mutex_lock(&s->lock);
+static bool before(const struct edit *a, const struct edit *b)
+{
+	if (a->boundary != b->boundary)
+		return a->boundary < b->boundary;
+	return memcmp(a->transaction, b->transaction, sizeof(a->transaction)) < 0;
+}
+
+/* The next in the order that all ranks apply in: by boundary, then by number. */
+static struct edit *next_decided(struct edits *s, uint64_t b)
+{
+	struct edit *next = NULL;
+
+	for (struct edit *e = s->list; e; e = e->next)
+		if (e->state == EDIT_DECIDED && e->boundary <= b && (!next || before(e, next)))
+			next = e;
+	return next;
+}
+
+static bool any_undecided(struct edits *s, uint64_t b)
+{
+	bool any = false;
+
 	for (struct edit *e = s->list; e; e = e->next) {
-		if (e->state != EDIT_DECIDED || (e->has_grad && !grads))
+		if (e->state != EDIT_PREPARED || e->boundary > b)
 			continue;
-		e->status = check_pieces(e, r);
-		if (!e->status)
-			e->status = write_pieces(e, r);
-		if (e->status)
-			log_warn("an edit of %llu bytes was not applied: %s", (unsigned long long)e->bytes,
-				 strerror(-e->status));
-		e->state = EDIT_APPLIED;
-		atomic_fetch_sub(&s->decided, 1);
+		e->arrived = true;
+		any = true;
+	}
+	return any;
+}
+
+int edits_pass(struct edits *s, struct registry *r, uint64_t b, bool grads)
+{
+	struct edit *e;
+	int applied = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (any_undecided(s, b))
+		applied = EDITS_WAIT;
+	while (applied >= 0 && (e = next_decided(s, b))) {
+		if (e->has_grad && !grads) {
+			e->boundary = b + 1; /* on every rank alike */
+			continue;
+		}
+		apply(e, r);
 		applied++;
 	}
+	set_lowest(s);
 	pthread_mutex_unlock(&s->lock);
 	return applied;
+}
+
+void edits_wait(struct edits *s, unsigned ms)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_nsec += (long)ms * 1000000;
+	t.tv_sec += t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&s->lock);
+	pthread_cond_timedwait(&s->changed, &s->lock, &t);
+	pthread_mutex_unlock(&s->lock);
 }
 
 struct edit *edits_take_applied(struct edits *s)

@@ -2,15 +2,21 @@
 #ifndef ENGINE_EDITS_H
 #define ENGINE_EDITS_H
 
-/* Edits that others have staged with this rank: kept aside, decided, applied by the trainer's thread
- * at a boundary, reported.  Any thread: one lock, never held over anything slow but the copy itself.
+/* Edits of the job's state as one rank sees them: bytes staged with it and kept aside, the promise not
+ * to pass a boundary N without the decision, the decision, applied by the trainer's thread at N, reported.
+ * Ranks without bytes of an edit promise too, so that all count it as the same generation.
+ *
+ *   STAGED --prepare--> PREPARED --decide--> DECIDED --boundary N--> APPLIED --> taken
+ *      \--------- expire, abort: dropped ---------/
+ *
+ * Any thread: one lock, never held over anything slow but the copy itself.
  */
 
 #include "engine/registry.h"
 
-enum { EDITS_MAX = 1024 };
+enum { EDITS_MAX = 1024, EDITS_REMEMBERED = 512 };
 
-enum edit_state { EDIT_STAGED, EDIT_DECIDED, EDIT_APPLIED };
+enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED };
 
 struct edit_piece {
 	struct edit_piece *next;
@@ -26,40 +32,86 @@ struct edit {
 	struct edit *next;
 	uint64_t transaction[2];
 	enum edit_state state;
-	uint32_t peer;	  /* who decided, and its request: gets the report */
+	uint64_t boundary;    /* N */
+	uint32_t coordinator; /* rank that will decide */
+	bool holder;
+	bool has_grad;
+	bool arrived; /* the trainer waits at N */
+	bool told;    /* the coordinator knows that it does */
+	bool fenced;  /* its coordinator is held for dead: takes no more decisions of it */
+	uint32_t peer; /* who decided, and its request: gets the report */
 	uint64_t request;
 	uint64_t touched_ms;
-	uint64_t bytes;	  /* of state */
-	uint64_t cost;	  /* of memory here */
-	int status; /* of applying */
-	bool has_grad;
+	uint64_t bytes; /* of state */
+	uint64_t cost;	/* of memory here */
+	int status;	/* of applying */
 	struct edit_piece *first, *last;
 };
 
 struct edits {
 	pthread_mutex_t lock;
-	struct edit *list; /* oldest first */
+	pthread_cond_t changed; /* one was decided */
+	struct edit *list;	/* oldest first */
 	unsigned count;
 	uint64_t bytes, bytes_max; /* memory for pieces */
-	_Atomic unsigned decided; /* waiting for a boundary */
+	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
+	struct {
+		uint64_t transaction[2];
+		bool committed;
+	} remembered[EDITS_REMEMBERED]; /* newest decisions, a ring */
+	uint64_t decisions;
 };
 
 void edits_init(struct edits *s, uint64_t bytes_max);
 void edits_fini(struct edits *s);
 
-/* -ENOSPC: too many or too much; -EBUSY: it is decided already; -ENOMEM. */
+/* -ENOSPC: too many or too much; -EBUSY: it is prepared already; -ENOMEM. */
 int edits_stage(struct edits *s, const uint64_t transaction[2], uint64_t now, uint64_t epoch,
 		uint32_t row, bool is_grad, uint64_t offset, const void *data, uint32_t size);
-/* -ENOENT: no such transaction. */
+
+/* What a coordinator asks. */
+struct edit_promise {
+	uint64_t transaction[2];
+	uint64_t boundary;
+	bool holder;
+	bool has_grad;
+	uint32_t coordinator;
+};
+
+/* Promises not to pass the boundary undecided; again with a later one moves it.  *passed is the control
+ * page's count of boundaries.  -EAGAIN: it is passed; -ENOENT: a holder without bytes; -EBUSY: decided;
+ * -ENOSPC; -ESTALE: it was decided before; errors of registry_check: the bytes' place is gone.
+ */
+int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise, uint64_t now);
+
+/* peer, request: who is to hear that it was applied.  -ENOENT: no such transaction, -ESTALE: fenced. */
 int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, uint32_t peer,
 		 uint64_t request);
-/* Drops what was staged before `before` and never decided; returns how many. */
+
+/* What is known of a transaction; undecided ones are fenced by the question. */
+enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2]);
+/* The edit's own coordinator is gone, the others know this outcome. */
+void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit);
+
+/* Drops what was staged before `before` and never prepared; returns how many. */
 unsigned edits_expire(struct edits *s, uint64_t before);
 
-/* Trainer's thread, at a boundary.  grads: gradients are valid, edits of them go in too.
- * Returns how many were applied.
+/* Trainer's thread, at boundary b.  EDITS_WAIT: one that must be decided first is not: edits_wait, and
+ * again.  Else how many were applied (holder or not).  grads: gradients are valid; edits of gradients wait
+ * for a boundary where they are.
  */
-unsigned edits_apply(struct edits *s, struct registry *r, bool grads);
+enum { EDITS_WAIT = -1 };
+int edits_pass(struct edits *s, struct registry *r, uint64_t b, bool grads);
+void edits_wait(struct edits *s, unsigned ms);
+
+static inline bool edits_pending(struct edits *s, uint64_t b)
+{
+	return atomic_load_explicit(&s->lowest, memory_order_seq_cst) <= b;
+}
+
+/* Engine thread: calls see for each prepared edit; true from it: no more. */
+typedef bool (*edits_see)(void *arg, struct edit *edit);
+void edits_each_prepared(struct edits *s, edits_see see, void *arg);
 
 /* Takes one applied edit out, the caller's to edit_free; NULL: none. */
 struct edit *edits_take_applied(struct edits *s);

@@ -126,13 +126,11 @@ static int wait_set(struct engine *e, struct set_wait *w)
 int frag_write(struct frag *f, struct engine_write *writes, size_t n)
 {
 	struct set_wait wait = { .engine = f->engine };
-	int rc;
 
 	writes[0].done = on_set;
 	writes[0].owner = &wait;
 	writes_start(f->engine, writes, n, false);
-	rc = wait_set(f->engine, &wait);
-	return rc ? rc : frag_safe_point(f); /* ours is applied now */
+	return wait_set(f->engine, &wait);
 }
 
 int frag_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes)

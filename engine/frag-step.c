@@ -21,14 +21,34 @@ static bool grads_are_valid(const struct control_page *c)
 	return atomic_load_explicit(&c->grads, memory_order_relaxed) & 1;
 }
 
-/* The trainer neither reads nor writes state here: pending edits go in. */
+enum { WAIT_MS = 20 };
+
+/* An edit for this boundary is not decided yet: it will be, by its coordinator or without it. */
+static void wait_for_decision(struct engine *e)
+{
+	node_wake(e);
+	if (e->threaded)
+		edits_wait(&e->edits, WAIT_MS);
+	else
+		node_yield(e);
+}
+
+/* The trainer neither reads nor writes state here: decided edits go in.  The boundary is entered before
+ * edits are looked for: see edits_prepare.
+ */
 static void boundary(struct engine *e)
 {
 	struct control_page *c = e->registry.control;
+	uint64_t b = atomic_load_explicit(&c->boundary, memory_order_relaxed) + 1;
+	int applied;
 
-	grow(&c->boundary);
-	if (edits_apply(&e->edits, &e->registry, grads_are_valid(c))) {
-		grow(&c->generation);
+	atomic_store_explicit(&c->boundary, b, memory_order_seq_cst);
+	if (!edits_pending(&e->edits, b))
+		return;
+	while ((applied = edits_pass(&e->edits, &e->registry, b, grads_are_valid(c))) == EDITS_WAIT)
+		wait_for_decision(e);
+	if (applied) {
+		atomic_store_explicit(&c->generation, b, memory_order_release);
 		node_wake(e);
 	}
 }
@@ -78,7 +98,8 @@ int frag_step_end(struct frag *f)
 		return -EINVAL;
 	c = e->registry.control;
 	grow(&c->step);
-	grow(&c->generation);
+	atomic_store_explicit(&c->generation, atomic_load_explicit(&c->boundary, memory_order_relaxed) + 1,
+			      memory_order_release);
 	if (atomic_load_explicit(&c->sequence, memory_order_relaxed) & 1)
 		grow(&c->sequence);
 	atomic_store_explicit(&c->phase, CONTROL_STABLE, memory_order_release);

@@ -213,7 +213,9 @@ FRAG_API int frag_ready(struct frag *f);
 
 FRAG_API int frag_grads_gone(struct frag *f);
 FRAG_API int frag_grads_valid(struct frag *f, double loss_scale);
-/* Boundaries: pending edits of state are applied inside these three. */
+/* Boundaries: pending edits of state are applied inside these three.  They are counted, and an edit names one:
+ * all ranks must pass the same ones in the same order.
+ */
 FRAG_API int frag_step_begin(struct frag *f);
 FRAG_API int frag_step_end(struct frag *f);
 FRAG_API int frag_safe_point(struct frag *f);
@@ -231,8 +233,8 @@ FRAG_API int frag_get_range(struct frag *f, int param, const char *key, uint64_t
 			    uint64_t bytes);
 
 /* Scatters value to every holder; "fp32" refreshes the low-precision copies too.  One rank calls.
- * Returns when every holder has it staged; each applies it at its next boundary (this rank: now).
- * On error nobody keeps it.
+ * Returns when every holder has it staged and all ranks have agreed on a boundary to come, at which all
+ * of them, this one too, apply it.  On error nobody keeps it.
  */
 FRAG_API int frag_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes);
 

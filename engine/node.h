@@ -38,6 +38,8 @@ enum {
 struct rpc;
 struct transfer;
 struct commit;
+struct agreement;
+struct inquiry;
 struct join;
 
 struct message { /* to ourselves */
@@ -107,6 +109,8 @@ struct engine {
 
 	struct transfer *transfers; /* reads that wait */
 	struct commit *commits;
+	struct agreement *agreements; /* of which this rank is the coordinator */
+	struct inquiry *inquiries;    /* about edits whose coordinator died */
 	uint64_t writer_id;   /* random: first half of our transactions' numbers */
 	uint64_t transaction; /* second half of the newest */
 	_Atomic uint64_t epoch;	     /* engine_epoch */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/agree.h"
 #include "engine/join.h"
 #include "engine/log.h"
 #include "engine/peers.h"
@@ -149,6 +150,51 @@ static void serve_decide(struct engine *e, uint32_t peer, uint64_t request, cons
 	send_ack(e, peer, request, rc);
 }
 
+static void serve_prepare(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+{
+	struct wire_prepare prepare;
+	struct wire_vote vote = { 0 };
+	struct edit_promise promise;
+
+	memcpy(&prepare, body, sizeof(prepare));
+	promise = (struct edit_promise){ { prepare.transaction[0], prepare.transaction[1] },
+					 prepare.boundary, prepare.holder, prepare.grads,
+					 prepare.coordinator };
+	vote.status = prepare.coordinator < e->world ?
+			      edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms()) : -EINVAL;
+	vote.boundary = atomic_load(&e->registry.control->boundary);
+	node_send(e, peer, WIRE_VOTE, request, &vote, NULL, 0);
+}
+
+static void serve_commit(struct engine *e, uint32_t peer, uint64_t request, const void *body,
+			 const void *tail, size_t tail_size)
+{
+	struct wire_commit commit;
+
+	memcpy(&commit, body, sizeof(commit));
+	agree_commit(e, peer, request, &commit, tail, tail_size);
+}
+
+/* CANCEL, ARRIVED, OUTCOME. */
+static void serve_transaction(struct engine *e, uint32_t peer, const struct wire_header *header,
+			      const void *body)
+{
+	struct wire_transaction t;
+	struct wire_known known = { 0 };
+
+	memcpy(&t, body, sizeof(t));
+	if (header->type == WIRE_OUTCOME) {
+		known.outcome = edits_outcome(&e->edits, t.transaction);
+		node_send(e, peer, WIRE_KNOWN, header->request, &known, NULL, 0);
+		return;
+	}
+	if (header->type == WIRE_CANCEL)
+		agree_cancel(e, t.transaction);
+	else
+		agree_arrived(e, t.transaction);
+	send_ack(e, peer, header->request, 0);
+}
+
 static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)
 {
 	struct wire_control control;
@@ -245,7 +291,7 @@ static void report_applied(struct engine *e, uint64_t now)
 	while ((edit = edits_take_applied(&e->edits))) {
 		struct wire_applied applied = {
 			.status = edit->status,
-			.generation = atomic_load(&e->registry.control->generation),
+			.generation = edit->boundary,
 		};
 
 		node_send(e, edit->peer, WIRE_APPLIED, edit->request, &applied, NULL, 0);
@@ -341,6 +387,17 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		break;
 	case WIRE_DECIDE:
 		serve_decide(e, peer, request, body);
+		break;
+	case WIRE_PREPARE:
+		serve_prepare(e, peer, request, body);
+		break;
+	case WIRE_COMMIT:
+		serve_commit(e, peer, request, body, tail, tail_size);
+		break;
+	case WIRE_CANCEL:
+	case WIRE_ARRIVED:
+	case WIRE_OUTCOME:
+		serve_transaction(e, peer, header, body);
 		break;
 	case WIRE_PING:
 		serve_ping(e, peer, request);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/agree.h"
 #include "engine/join.h"
 #include "engine/log.h"
 #include "engine/peers.h"
@@ -88,6 +89,9 @@ static bool is_answer(enum wire_type type)
 	case WIRE_DATA:
 	case WIRE_APPLIED:
 	case WIRE_PONG:
+	case WIRE_ACCEPTED:
+	case WIRE_VOTE:
+	case WIRE_KNOWN:
 		return true;
 	default:
 		return false;
@@ -167,7 +171,7 @@ static int wait_time(struct engine *e, int wait_ms)
 {
 	if (e->local_first)
 		return 0;
-	if (e->transfers || e->commits || !e->ready)
+	if (e->transfers || e->commits || e->agreements || e->inquiries || !e->ready)
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -205,8 +209,10 @@ void engine_turn(struct engine *e, int wait_ms)
 	join_turn(e, now);
 	peers_turn(e, now);
 	rpc_expire(e, now);
-	if (e->is_rank)
+	if (e->is_rank) {
+		agree_turn(e, now);
 		serve_turn(e, now);
+	}
 	transfers_turn(e, now, &transfers);
 	writes_turn(e, now, &commits);
 	pthread_mutex_unlock(&e->lock);
@@ -237,6 +243,7 @@ void turn_free(struct engine *e)
 	transfers_abandon(e);
 	writes_abandon(e);
 	rpc_free(e);
+	agree_free(e);
 	free_local(e);
 	peers_free(e);
 	join_free(e);

@@ -26,6 +26,14 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_APPLIED] = sizeof(struct wire_applied),
 	[WIRE_PONG] = sizeof(struct wire_control),
 	[WIRE_BARRIER] = sizeof(struct wire_barrier),
+	[WIRE_COMMIT] = sizeof(struct wire_commit),
+	[WIRE_ACCEPTED] = sizeof(struct wire_accepted),
+	[WIRE_CANCEL] = sizeof(struct wire_transaction),
+	[WIRE_PREPARE] = sizeof(struct wire_prepare),
+	[WIRE_VOTE] = sizeof(struct wire_vote),
+	[WIRE_ARRIVED] = sizeof(struct wire_transaction),
+	[WIRE_OUTCOME] = sizeof(struct wire_transaction),
+	[WIRE_KNOWN] = sizeof(struct wire_known),
 };
 
 size_t wire_body_size(enum wire_type type)

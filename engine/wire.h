@@ -13,11 +13,15 @@
  *
  *  reading                                     writing (one transaction, any number of ranks)
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
- *    x -> r  READ -> DATA                        x -> r  DECIDE{commit} -> ACK, at r's next boundary:
- *                                                x <- r  APPLIED           (or DECIDE{abort} -> ACK)
- *  life                                        between ranks
- *    x -> r  PING -> PONG {control page}         r -> 0  BARRIER{n} -> 0 answers all with ACK
- *    r -> 0  LEAVE
+ *    x -> r  READ -> DATA                        x -> c  COMMIT            c: the lowest live rank
+ *                                                c -> all PREPARE{boundary N} -> VOTE
+ *  life                                          x <- c  ACCEPTED{N}       all have voted yes
+ *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED           r waits at N
+ *    r -> 0  LEAVE                               c -> all DECIDE{commit or not} -> ACK,
+ *                                                c <- all  APPLIED, when N is passed
+ *  between ranks                                 x <- c  APPLIED
+ *    r -> 0  BARRIER{n} -> 0 answers all         x -> c  CANCEL            before it is decided
+ *                                                r -> r  OUTCOME -> KNOWN  when c is gone
  *
  * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
  * be done is answered by ACK with -errno, or REFUSE with a line for people.
@@ -61,6 +65,14 @@ enum wire_type {
 	WIRE_PING,
 	WIRE_PONG,
 	WIRE_BARRIER,
+	WIRE_COMMIT,
+	WIRE_ACCEPTED,
+	WIRE_CANCEL,
+	WIRE_PREPARE,
+	WIRE_VOTE,
+	WIRE_ARRIVED,
+	WIRE_OUTCOME,
+	WIRE_KNOWN,
 	WIRE_TYPES,
 };
 
@@ -214,6 +226,45 @@ struct wire_applied {
 	uint64_t generation;
 };
 static_assert(sizeof(struct wire_applied) == 16, "wire");
+
+struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME */
+	uint64_t transaction[2];
+};
+
+struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, rising */
+	uint64_t transaction[2];
+	uint32_t count;
+	uint32_t grads; /* 1: gradients: applies where they are valid */
+};
+static_assert(sizeof(struct wire_commit) == 24, "wire");
+
+struct wire_accepted {
+	uint64_t boundary;
+};
+
+struct wire_prepare {
+	uint64_t transaction[2];
+	uint64_t boundary; /* N: not to be passed without the decision */
+	uint32_t holder;   /* 1: bytes were staged with this rank */
+	uint32_t grads;
+	uint32_t coordinator; /* rank */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_prepare) == 40, "wire");
+
+struct wire_vote {
+	int32_t status;	   /* 0: yes; -EAGAIN: N is passed already; else no */
+	uint32_t reserved;
+	uint64_t boundary; /* passed by this rank */
+};
+static_assert(sizeof(struct wire_vote) == 16, "wire");
+
+enum wire_outcome { WIRE_UNDECIDED, WIRE_COMMITTED, WIRE_ABORTED };
+
+struct wire_known {
+	uint32_t outcome; /* UNDECIDED is a promise to take no more decisions of that coordinator */
+	uint32_t reserved;
+};
 
 struct wire_barrier {
 	uint64_t count; /* which barrier: 1, 2, ... */

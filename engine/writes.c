@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* engine_write: every holder gets its bytes and keeps them aside; when all have, all are told to apply
- * them at their next boundary; if one cannot, all are told to forget.
+/* engine_write: every holder gets its bytes and keeps them aside; when all have, the coordinator is asked
+ * to agree on one boundary with all ranks; if a holder cannot, all are told to forget.
  */
 
 enum { RESTARTS_MAX = 20 };
@@ -34,7 +34,7 @@ struct item { /* one STAGE message */
 	const uint8_t *data;
 };
 
-enum commit_phase { COMMIT_PLAN, COMMIT_STAGE, COMMIT_DECIDE };
+enum commit_phase { COMMIT_PLAN, COMMIT_STAGE, COMMIT_ASKED, COMMIT_ACCEPTED, COMMIT_OVER };
 
 struct commit {
 	struct commit *next;
@@ -53,7 +53,9 @@ struct commit {
 	struct item *items;
 	size_t nitems, items_room, sent;
 	uint8_t *involved; /* [world] */
-	uint32_t nranks, ended;
+	uint32_t nranks, coordinator;
+	bool grads;
+	bool cancel_sent;
 	unsigned outstanding;
 };
 
@@ -223,7 +225,7 @@ static int plan_items(struct engine *e, struct commit *c)
 	int rc = 0;
 
 	c->nitems = c->sent = 0;
-	c->nranks = c->ended = 0;
+	c->nranks = 0;
 	if (!c->involved && !(c->involved = calloc(e->world, 1)))
 		return -ENOMEM;
 	memset(c->involved, 0, e->world);
@@ -290,40 +292,69 @@ static void send_items(struct engine *e, struct commit *c)
 	}
 }
 
-static bool on_decided(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+static void take_verdict(struct commit *c, const struct answer *answer)
+{
+	struct wire_applied applied = { .status = answer->status };
+
+	if (answer->type == WIRE_APPLIED && !answer->status)
+		memcpy(&applied, answer->body, sizeof(applied));
+	c->phase = COMMIT_OVER;
+	if (applied.status && !c->result)
+		c->result = applied.status > 0 || applied.status < -4095 ? -EIO : applied.status;
+}
+
+static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator, const struct answer *answer)
 {
 	struct commit *c = owner;
-	struct wire_applied applied = { .status = answer->status };
-	bool more = answer->type == WIRE_ACK && !answer->status && c->wait_applied;
 
-	if (more)
-		return true;
-	if (!answer->status && answer->type == WIRE_APPLIED)
-		memcpy(&applied, answer->body, sizeof(applied));
-	if (applied.status && !c->result) {
-		c->result = applied.status > 0 ? -EIO : applied.status;
-		log_warn("rank %llu did not apply an edit that others may have: %s",
-			 (unsigned long long)rank, strerror(-c->result));
+	c->progress_ms = monotonic_ms();
+	if (answer->type == WIRE_ACCEPTED && !answer->status) {
+		c->phase = c->wait_applied ? COMMIT_ACCEPTED : COMMIT_OVER;
+		return c->wait_applied;
 	}
-	c->ended++;
+	if (answer->status == -ETIMEDOUT)
+		peers_lose(e, (uint32_t)coordinator, "no answer");
+	take_verdict(c, answer);
 	return false;
 }
 
-static void decide(struct engine *e, struct commit *c)
+/* The lowest live rank, never a mount. */
+static uint32_t coordinator_of(const struct engine *e)
 {
-	struct wire_decide decide = { { c->transaction[0], c->transaction[1] }, 1, 0 };
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (e->peers[rank].state != ENGINE_RANK_LOST && e->peers[rank].entry.present)
+			return rank;
+	return WIRE_OBSERVER;
+}
 
-	c->phase = COMMIT_DECIDE;
-	for (uint32_t rank = 0; rank < e->world; rank++) {
-		int rc = c->involved[rank] ? peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_decided, c,
-						      rank) : 0;
+/* Every holder has its bytes: now they are asked for one boundary. */
+static void ask_commit(struct engine *e, struct commit *c)
+{
+	struct wire_commit body = { { c->transaction[0], c->transaction[1] }, c->nranks, c->grads };
+	CLEANUP(free) uint32_t *ranks = malloc((c->nranks + 1) * sizeof(*ranks));
+	uint32_t n = 0;
+	int rc;
 
-		if (rc) {
-			c->ended++;
-			if (!c->result)
-				c->result = rc == -EAGAIN ? -EIO : rc;
-		}
-	}
+	for (uint32_t rank = 0; ranks && rank < e->world; rank++)
+		if (c->involved[rank])
+			ranks[n++] = rank;
+	c->coordinator = coordinator_of(e);
+	rc = !ranks ? -ENOMEM : c->coordinator == WIRE_OBSERVER ? -EIO :
+	     peers_call(e, c->coordinator, WIRE_COMMIT, &body, ranks, n * sizeof(*ranks), on_verdict, c,
+			c->coordinator);
+	if (rc && rc != -EAGAIN)
+		c->result = rc;
+	else if (!rc)
+		c->phase = COMMIT_ASKED;
+}
+
+static void ask_cancel(struct engine *e, struct commit *c)
+{
+	struct wire_transaction body = { { c->transaction[0], c->transaction[1] } };
+
+	if (!c->cancel_sent)
+		peers_call(e, c->coordinator, WIRE_CANCEL, &body, NULL, 0, on_ignored, NULL, 0);
+	c->cancel_sent = true;
 }
 
 static void turn_plan(struct engine *e, struct commit *c, uint64_t now)
@@ -355,30 +386,26 @@ static void turn_stage(struct engine *e, struct commit *c)
 	}
 	send_items(e, c);
 	if (!c->result && !c->stale && c->sent == c->nitems && !c->outstanding)
-		decide(e, c);
+		ask_commit(e, c);
 }
 
-/* True: it is over. */
+/* True: it is over.  Once asked for, only the coordinator's word ends it: it alone knows whether a cancel
+ * came in time.
+ */
 static bool turn_commit(struct engine *e, struct commit *c, uint64_t now)
 {
 	if (c->phase == COMMIT_PLAN && !c->cancelled && !c->result)
 		turn_plan(e, c, now);
 	if (c->phase == COMMIT_STAGE && !c->cancelled && !c->result)
 		turn_stage(e, c);
-	if (c->phase != COMMIT_DECIDE && (c->cancelled || c->result)) {
+	if (c->phase <= COMMIT_STAGE && (c->cancelled || c->result)) {
 		forget_everywhere(e, c);
 		c->result = c->result ? c->result : -ECANCELED;
 		return true;
 	}
-	if (c->phase != COMMIT_DECIDE)
-		return false;
-	if (c->cancelled && !c->result && c->ended < c->nranks) {
-		log_warn("an edit was interrupted after it was decided: it will be applied");
-		rpc_forget(e, c);
-		c->result = -ECANCELED;
-		return true;
-	}
-	return c->ended >= c->nranks;
+	if (c->phase > COMMIT_STAGE && c->phase < COMMIT_OVER && c->cancelled)
+		ask_cancel(e, c);
+	return c->phase == COMMIT_OVER;
 }
 
 void writes_turn(struct engine *e, uint64_t now, struct commit **finished)
@@ -414,13 +441,15 @@ void writes_finish(struct commit *finished)
 
 void writes_describe(struct engine *e, FILE *out)
 {
-	static const char *const phases[] = { "finding holders", "staging", "waiting for a boundary" };
+	static const char *const phases[] = { "finding holders", "staging", "asking for a boundary",
+					      "waiting for its boundary", "over" };
 
 	for (const struct commit *c = e->commits; c; c = c->next) {
 		const struct engine_address *a = &c->write->file->address;
 
-		fprintf(out, "commit %s %s bytes %llu: %s, %u of %u ranks done\n",
-			a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-", a->key, (unsigned long long)c->bytes, phases[c->phase], c->ended, c->nranks);
+		fprintf(out, "commit %s %s bytes %llu, %u ranks: %s\n",
+			a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-", a->key,
+			(unsigned long long)c->bytes, c->nranks, phases[c->phase]);
 	}
 }
 
@@ -449,6 +478,8 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n, b
 	}
 	c->write = writes;
 	c->wait_applied = wait_applied;
+	for (size_t i = 0; i < n; i++)
+		c->grads |= writes[i].file->is_grad;
 	c->transaction[0] = e->writer_id;
 	c->progress_ms = monotonic_ms();
 	*out = c;

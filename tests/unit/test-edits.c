@@ -15,6 +15,7 @@ static struct registry r;
 static struct edits s;
 static uint32_t master[N], grad[N];
 static const uint64_t one[2] = { 1, 1 }, two[2] = { 1, 2 };
+static uint64_t b; /* boundaries passed */
 
 static void setup(void)
 {
@@ -27,6 +28,7 @@ static void setup(void)
 	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad),
 			 0);
 	edits_init(&s, ROOM);
+	b = 0;
 }
 
 static void teardown(void)
@@ -46,9 +48,30 @@ static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
 	return stage_row(transaction, 0, at, value);
 }
 
+static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder)
+{
+	struct edit_promise p = { { transaction[0], transaction[1] }, boundary, holder, false, 3 };
+
+	return edits_prepare(&s, &r, &p, 1500);
+}
+
 static int decide(const uint64_t transaction[2], bool commit)
 {
 	return edits_decide(&s, transaction, commit, 5, 77);
+}
+
+/* Promises the next boundary and is told to go on. */
+static void commit(const uint64_t transaction[2])
+{
+	ck_assert_int_eq(promise(transaction, b + 1, true), 0);
+	ck_assert_int_eq(decide(transaction, true), 0);
+}
+
+/* The trainer comes to its next boundary. */
+static int pass(bool grads)
+{
+	atomic_store(&r.control->boundary, ++b);
+	return edits_pass(&s, &r, b, grads);
 }
 
 /* The status of the oldest applied edit. */
@@ -69,14 +92,19 @@ static int applied(const uint64_t transaction[2])
 START_TEST(nothing_is_applied_before_it_is_decided)
 {
 	ck_assert_int_eq(stage(one, 3, 7), 0);
-	ck_assert_uint_eq(edits_apply(&s, &r, true), 0);
+	ck_assert_int_eq(decide(one, true), -ENOENT); /* nothing was promised */
+	ck_assert_int_eq(pass(true), 0);
+	ck_assert_int_eq(promise(one, b + 2, true), 0);
+	ck_assert_int_eq(pass(true), 0);
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_ptr_null(edits_take_applied(&s));
+	ck_assert_int_eq(pass(true), EDITS_WAIT);
+	ck_assert_uint_eq(master[3], 0);
 	ck_assert_int_eq(decide(one, true), 0);
 	ck_assert_uint_eq(master[3], 0);
-	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_int_eq(edits_pass(&s, &r, b, true), 1);
 	ck_assert_uint_eq(master[3], 7);
-	ck_assert_uint_eq(edits_apply(&s, &r, true), 0);
+	ck_assert_int_eq(pass(true), 0);
 	ck_assert_int_eq(applied(one), 0);
 	ck_assert_ptr_null(edits_take_applied(&s));
 	ck_assert_uint_eq(s.bytes, 0);
@@ -88,8 +116,8 @@ START_TEST(pieces_are_applied_in_the_order_they_came)
 {
 	for (uint32_t i = 1; i <= 5; i++)
 		ck_assert_int_eq(stage(one, 3, i), 0);
-	decide(one, true);
-	edits_apply(&s, &r, true);
+	commit(one);
+	ck_assert_int_eq(pass(true), 1);
 	ck_assert_uint_eq(master[3], 5);
 }
 END_TEST
@@ -100,19 +128,91 @@ START_TEST(an_aborted_edit_is_forgotten)
 	ck_assert_int_eq(decide(one, false), 0);
 	ck_assert_int_eq(decide(one, false), -ENOENT);
 	ck_assert_int_eq(decide(one, true), -ENOENT);
-	ck_assert_uint_eq(edits_apply(&s, &r, true), 0);
+	ck_assert_int_eq(pass(true), 0);
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_uint_eq(s.bytes, 0);
+}
+END_TEST
+
+START_TEST(an_abort_lets_the_trainer_go_on)
+{
+	stage(one, 3, 7);
+	promise(one, 1, true);
+	ck_assert_int_eq(pass(true), EDITS_WAIT);
+	ck_assert_int_eq(decide(one, false), 0);
+	ck_assert_int_eq(edits_pass(&s, &r, b, true), 0);
+	ck_assert_uint_eq(master[3], 0);
+}
+END_TEST
+
+START_TEST(a_boundary_that_is_passed_is_not_promised)
+{
+	stage(one, 3, 7);
+	pass(true);
+	pass(true);
+	ck_assert_int_eq(promise(one, 2, true), -EAGAIN);
+	ck_assert(!edits_pending(&s, UINT64_MAX - 1));
+	ck_assert_int_eq(promise(one, 3, true), 0);
+	ck_assert(edits_pending(&s, 3) && !edits_pending(&s, 2));
+	ck_assert_int_eq(promise(one, 4, true), 0); /* the coordinator asks again, for a later one */
+	ck_assert(!edits_pending(&s, 3));
+}
+END_TEST
+
+START_TEST(a_rank_without_bytes_promises_and_counts_it_too)
+{
+	ck_assert_int_eq(promise(one, 1, true), -ENOENT); /* said to hold, and does not */
+	ck_assert_int_eq(promise(one, 1, false), 0);
+	ck_assert_int_eq(decide(one, true), 0);
+	ck_assert_int_eq(pass(true), 1);
+	ck_assert_int_eq(applied(one), 0);
+}
+END_TEST
+
+START_TEST(edits_of_one_boundary_are_applied_in_the_order_of_their_numbers)
+{
+	stage(two, 3, 2);
+	stage(one, 3, 1);
+	commit(two);
+	commit(one);
+	ck_assert_int_eq(pass(true), 2);
+	ck_assert_uint_eq(master[3], 2);
+}
+END_TEST
+
+START_TEST(an_edit_whose_coordinator_died_is_settled_by_what_others_know)
+{
+	stage(one, 3, 7);
+	stage(two, 4, 8);
+	promise(one, 1, true);
+	promise(two, 1, true);
+	ck_assert_int_eq(edits_outcome(&s, one), WIRE_UNDECIDED);
+	ck_assert_int_eq(decide(one, true), -ESTALE); /* the dead one must not come back */
+	edits_resolve(&s, one, true);
+	edits_resolve(&s, two, false);
+	ck_assert_int_eq(pass(true), 1);
+	ck_assert_uint_eq(master[3], 7);
+	ck_assert_uint_eq(master[4], 0);
+	ck_assert_int_eq(edits_outcome(&s, one), WIRE_COMMITTED);
+	ck_assert_int_eq(edits_outcome(&s, two), WIRE_ABORTED);
+}
+END_TEST
+
+START_TEST(one_never_heard_of_is_undecided_and_then_never_taken)
+{
+	ck_assert_int_eq(edits_outcome(&s, one), WIRE_UNDECIDED);
+	ck_assert_int_eq(edits_outcome(&s, one), WIRE_ABORTED);
+	ck_assert_int_eq(promise(one, 1, false), -ESTALE);
 }
 END_TEST
 
 START_TEST(what_is_decided_takes_no_more_pieces_and_no_other_decision)
 {
 	stage(one, 3, 7);
-	decide(one, true);
+	commit(one);
 	ck_assert_int_eq(stage(one, 4, 8), -EBUSY);
 	ck_assert_int_eq(decide(one, false), -ENOENT);
-	edits_apply(&s, &r, true);
+	ck_assert_int_eq(pass(true), 1);
 	ck_assert_uint_eq(master[3], 7);
 	ck_assert_uint_eq(master[4], 0);
 }
@@ -121,10 +221,11 @@ END_TEST
 START_TEST(an_edit_of_memory_registered_anew_is_not_applied_at_all)
 {
 	stage(one, 3, 7);
+	ck_assert_int_eq(promise(one, 1, true), 0);
 	registry_drop(&r, STATE_PARTITION, 0, 0, "grad"); /* another epoch */
-	stage(one, 4, 8);
-	decide(one, true);
-	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_int_eq(promise(one, 1, true), -ESTALE);
+	ck_assert_int_eq(decide(one, true), 0);
+	ck_assert_int_eq(pass(true), 1);
 	ck_assert_int_eq(applied(one), -ESTALE);
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_uint_eq(master[4], 0);
@@ -140,9 +241,9 @@ START_TEST(an_edit_of_which_some_memory_was_freed_is_not_applied_at_all)
 	stage(one, 3, 7);
 	stage_row(one, 2, 0, 8);
 	stage(one, 4, 9);
+	commit(one);
 	munmap(gone, 4096);
-	decide(one, true);
-	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_int_eq(pass(true), 1);
 	ck_assert_int_eq(applied(one), -EFAULT);
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_uint_eq(master[4], 0);
@@ -154,13 +255,13 @@ START_TEST(edits_of_gradients_wait_until_they_are_valid)
 	stage(one, 3, 7);
 	stage_row(one, 1, 3, 8);
 	stage(two, 5, 9);
-	decide(one, true);
-	decide(two, true);
-	ck_assert_uint_eq(edits_apply(&s, &r, false), 1);
+	commit(one);
+	commit(two);
+	ck_assert_int_eq(pass(false), 1);
 	ck_assert_uint_eq(master[3], 0); /* not half of it either */
 	ck_assert_uint_eq(master[5], 9);
 	ck_assert_int_eq(applied(two), 0);
-	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_int_eq(pass(true), 1);
 	ck_assert_uint_eq(master[3], 7);
 	ck_assert_uint_eq(grad[3], 8);
 	ck_assert_int_eq(applied(one), 0);
@@ -176,7 +277,7 @@ START_TEST(staging_is_bounded_in_bytes)
 	ck_assert_int_eq(edits_stage(&s, one, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
 			 -ENOSPC);
 	ck_assert_int_eq(edits_stage(&s, two, 1000, epoch, 0, false, 0, bytes, ROOM), -ENOSPC);
-	ck_assert_int_eq(decide(two, true), -ENOENT); /* a refused one leaves nothing */
+	ck_assert_int_eq(promise(two, 1, true), -ENOENT); /* a refused one leaves nothing */
 	decide(one, false);
 	ck_assert_int_eq(edits_stage(&s, two, 1000, epoch, 0, false, 0, bytes, ROOM / 2), 0);
 }
@@ -221,9 +322,9 @@ START_TEST(a_silent_writers_edit_expires_unless_it_is_decided)
 	ck_assert_uint_eq(edits_expire(&s, 1000), 0);
 	ck_assert_uint_eq(edits_expire(&s, 1001), 1);
 	ck_assert_int_eq(decide(one, true), -ENOENT);
-	decide(two, true);
+	commit(two);
 	ck_assert_uint_eq(edits_expire(&s, UINT64_MAX), 0);
-	ck_assert_uint_eq(edits_apply(&s, &r, true), 1);
+	ck_assert_int_eq(pass(true), 1);
 	ck_assert_uint_eq(master[4], 8);
 }
 END_TEST
@@ -243,6 +344,12 @@ int main(void)
 	tcase_add_test(t, an_edit_of_memory_registered_anew_is_not_applied_at_all);
 	tcase_add_test(t, an_edit_of_which_some_memory_was_freed_is_not_applied_at_all);
 	tcase_add_test(t, edits_of_gradients_wait_until_they_are_valid);
+	tcase_add_test(t, an_abort_lets_the_trainer_go_on);
+	tcase_add_test(t, a_boundary_that_is_passed_is_not_promised);
+	tcase_add_test(t, a_rank_without_bytes_promises_and_counts_it_too);
+	tcase_add_test(t, edits_of_one_boundary_are_applied_in_the_order_of_their_numbers);
+	tcase_add_test(t, an_edit_whose_coordinator_died_is_settled_by_what_others_know);
+	tcase_add_test(t, one_never_heard_of_is_undecided_and_then_never_taken);
 	tcase_add_test(t, staging_is_bounded_in_bytes);
 	tcase_add_test(t, staging_is_bounded_however_small_its_pieces_are);
 	tcase_add_test(t, staging_is_bounded_in_transactions);

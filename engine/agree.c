@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/agree.h"
+#include "engine/log.h"
+#include "engine/peers.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ATTEMPTS_MAX = 16 };
+
+enum agree_phase { AGREE_VOTING, AGREE_ACCEPTED, AGREE_DECIDED, AGREE_OVER };
+
+struct agreement {
+	struct agreement *next;
+	uint64_t transaction[2];
+	enum agree_phase phase;
+	bool grads;
+	bool commit;
+	bool arrived; /* somebody waits at N */
+	bool cancelled;
+	uint32_t peer; /* the writer's, and its request */
+	uint64_t request;
+	uint64_t boundary; /* N */
+	uint64_t passed;   /* highest that a voter said it had passed */
+	unsigned attempts;
+	unsigned outstanding;
+	bool late;
+	int status;	  /* why it is aborted; after the decision: what a holder said */
+	uint8_t *part;	  /* [world] 0: not asked, lost; 1: promised; 2: holder */
+};
+
+static void reply_ack(struct engine *e, const struct agreement *a, int status)
+{
+	struct wire_ack ack = { .status = status };
+
+	node_send(e, a->peer, WIRE_ACK, a->request, &ack, NULL, 0);
+}
+
+static struct agreement *find(struct engine *e, const uint64_t transaction[2])
+{
+	struct agreement *a = e->agreements;
+
+	while (a && memcmp(a->transaction, transaction, sizeof(a->transaction)))
+		a = a->next;
+	return a;
+}
+
+static void free_agreement(struct agreement *a)
+{
+	if (a)
+		free(a->part);
+	free(a);
+}
+
+/* ---- deciding ---- */
+
+static bool on_applied(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct agreement *a = owner;
+	struct wire_applied applied = { .status = 0 };
+
+	if (answer->type == WIRE_ACK && !answer->status && a->commit)
+		return true; /* it has the decision; APPLIED follows */
+	a->outstanding--;
+	if (answer->type == WIRE_APPLIED && !answer->status)
+		memcpy(&applied, answer->body, sizeof(applied));
+	else if (answer->status == -ETIMEDOUT)
+		peers_lose(e, (uint32_t)rank, "no answer");
+	if (applied.status < 0 && !a->status)
+		a->status = applied.status;
+	return false;
+}
+
+static void decide(struct engine *e, struct agreement *a, bool commit)
+{
+	struct wire_decide decide = { { a->transaction[0], a->transaction[1] }, commit, 0 };
+
+	rpc_forget(e, a);
+	a->phase = AGREE_DECIDED;
+	a->commit = commit;
+	a->outstanding = 0;
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (a->part[rank] && !peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied, a, rank))
+			a->outstanding++;
+	if (!commit)
+		reply_ack(e, a, a->status ? a->status : -ECANCELED);
+}
+
+static void finish(struct engine *e, struct agreement *a)
+{
+	struct wire_applied applied = { .status = a->status, .generation = a->boundary };
+
+	if (a->commit)
+		node_send(e, a->peer, WIRE_APPLIED, a->request, &applied, NULL, 0);
+	a->phase = AGREE_OVER;
+}
+
+/* ---- voting ---- */
+
+static void take_vote(struct agreement *a, const struct wire_vote *vote)
+{
+	a->passed = u64_max(a->passed, vote->boundary);
+	if (vote->status == -EAGAIN)
+		a->late = true;
+	else if (vote->status && !a->status)
+		a->status = vote->status > 0 || vote->status < -4095 ? -EIO : vote->status;
+}
+
+static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct agreement *a = owner;
+	struct wire_vote vote;
+
+	a->outstanding--;
+	if (answer->status == -ETIMEDOUT)
+		peers_lose(e, (uint32_t)rank, "no answer");
+	if (answer->status || answer->type != WIRE_VOTE) { /* lost: the edit can do without, unless it holds */
+		if (a->part[rank] == 2 && !a->status)
+			a->status = -EIO;
+		a->part[rank] = 0;
+		return false;
+	}
+	memcpy(&vote, answer->body, sizeof(vote));
+	take_vote(a, &vote);
+	return false;
+}
+
+static void ask_all(struct engine *e, struct agreement *a)
+{
+	struct wire_prepare prepare = { .transaction = { a->transaction[0], a->transaction[1] },
+					.boundary = a->boundary, .grads = a->grads,
+					.coordinator = e->rank };
+
+	a->late = false;
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		if (!a->part[rank])
+			continue;
+		prepare.holder = a->part[rank] == 2;
+		if (!peers_call(e, rank, WIRE_PREPARE, &prepare, NULL, 0, on_vote, a, rank))
+			a->outstanding++;
+		else if (a->part[rank] == 2)
+			a->status = -EIO;
+		else
+			a->part[rank] = 0;
+	}
+}
+
+static void ask_later(struct engine *e, struct agreement *a)
+{
+	if (++a->attempts > ATTEMPTS_MAX) {
+		a->status = -EBUSY;
+		return;
+	}
+	a->boundary = u64_max(a->passed, a->boundary) + ((uint64_t)1 << u64_min(a->attempts, 10));
+	ask_all(e, a);
+}
+
+static void accept(struct engine *e, struct agreement *a)
+{
+	struct wire_accepted accepted = { .boundary = a->boundary };
+
+	a->phase = AGREE_ACCEPTED;
+	node_send(e, a->peer, WIRE_ACCEPTED, a->request, &accepted, NULL, 0);
+}
+
+static void turn_one(struct engine *e, struct agreement *a)
+{
+	if (a->phase == AGREE_VOTING && !a->outstanding) {
+		if (a->late && !a->status && !a->cancelled)
+			ask_later(e, a);
+		else if (!a->status && !a->cancelled)
+			accept(e, a);
+	}
+	if (a->phase <= AGREE_ACCEPTED && !a->outstanding && (a->status || a->cancelled))
+		decide(e, a, false);
+	if (a->phase == AGREE_ACCEPTED && a->arrived)
+		decide(e, a, true);
+	if (a->phase == AGREE_DECIDED && !a->outstanding)
+		finish(e, a);
+}
+
+/* ---- a writer asks ---- */
+
+static bool mark_holders(struct engine *e, struct agreement *a, uint32_t count, const uint8_t *ranks)
+{
+	uint32_t rank;
+
+	for (uint32_t i = 0; i < e->world; i++)
+		a->part[i] = e->peers[i].entry.present && e->peers[i].state != ENGINE_RANK_LOST;
+	for (uint32_t i = 0; i < count; i++) {
+		memcpy(&rank, ranks + i * sizeof(rank), sizeof(rank));
+		if (rank >= e->world)
+			return false;
+		if (!a->part[rank])
+			a->status = -EIO;
+		a->part[rank] = 2;
+	}
+	return true;
+}
+
+static struct agreement *agreement_new(struct engine *e)
+{
+	struct agreement *a = calloc(1, sizeof(*a));
+
+	if (a && !(a->part = calloc(e->world, 1))) {
+		free(a);
+		return NULL;
+	}
+	return a;
+}
+
+void agree_commit(struct engine *e, uint32_t peer, uint64_t request, const struct wire_commit *commit,
+		  const void *ranks, size_t size)
+{
+	struct agreement *a = agreement_new(e);
+	struct wire_ack ack = { .status = -EINVAL };
+
+	if (!a || commit->count > e->world || size != commit->count * sizeof(uint32_t) ||
+	    find(e, commit->transaction) || !mark_holders(e, a, commit->count, ranks)) {
+		node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
+		free_agreement(a);
+		return;
+	}
+	memcpy(a->transaction, commit->transaction, sizeof(a->transaction));
+	a->grads = commit->grads;
+	a->peer = peer;
+	a->request = request;
+	a->boundary = atomic_load(&e->registry.control->boundary) + 1;
+	a->next = e->agreements;
+	e->agreements = a;
+	if (!a->status)
+		ask_all(e, a);
+}
+
+void agree_cancel(struct engine *e, const uint64_t transaction[2])
+{
+	struct agreement *a = find(e, transaction);
+
+	if (a)
+		a->cancelled = true;
+}
+
+void agree_arrived(struct engine *e, const uint64_t transaction[2])
+{
+	struct agreement *a = find(e, transaction);
+
+	if (a)
+		a->arrived = true;
+}
+
+/* ---- a coordinator died ---- */
+
+/* One question to all live ranks about one edit. */
+struct inquiry {
+	struct inquiry *next;
+	uint64_t transaction[2];
+	unsigned outstanding;
+	enum wire_outcome outcome;
+};
+
+static bool on_known(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct inquiry *q = owner;
+	struct wire_known known;
+
+	q->outstanding--;
+	if (answer->status == -ETIMEDOUT)
+		peers_lose(e, (uint32_t)rank, "no answer");
+	if (answer->status || answer->type != WIRE_KNOWN)
+		return false;
+	memcpy(&known, answer->body, sizeof(known));
+	if (known.outcome == WIRE_COMMITTED || known.outcome == WIRE_ABORTED)
+		q->outcome = known.outcome;
+	return false;
+}
+
+static bool is_asked(const struct engine *e, const uint64_t transaction[2])
+{
+	for (const struct inquiry *q = e->inquiries; q; q = q->next)
+		if (!memcmp(q->transaction, transaction, sizeof(q->transaction)))
+			return true;
+	return false;
+}
+
+static void inquire(struct engine *e, const uint64_t transaction[2])
+{
+	struct wire_transaction body = { { transaction[0], transaction[1] } };
+	struct inquiry *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return;
+	memcpy(q->transaction, transaction, sizeof(q->transaction));
+	q->next = e->inquiries;
+	e->inquiries = q;
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (!peers_call(e, rank, WIRE_OUTCOME, &body, NULL, 0, on_known, q, rank))
+			q->outstanding++;
+}
+
+static void turn_inquiries(struct engine *e)
+{
+	for (struct inquiry **at = &e->inquiries; *at;) {
+		struct inquiry *q = *at;
+
+		if (q->outstanding) {
+			at = &q->next;
+			continue;
+		}
+		log_warn("an edit whose coordinator died is %s",
+			 q->outcome == WIRE_COMMITTED ? "committed: another rank knew" : "aborted");
+		edits_resolve(&e->edits, q->transaction, q->outcome == WIRE_COMMITTED);
+		*at = q->next;
+		free(q);
+	}
+}
+
+/* ---- what the trainer's thread waits for ---- */
+
+struct orphans {
+	struct engine *e;
+	uint64_t found[8][2];
+	unsigned n;
+	struct {
+		uint64_t transaction[2];
+		uint32_t coordinator;
+	} arrived[8];
+	unsigned narrived;
+};
+
+static bool see_prepared(void *arg, struct edit *edit)
+{
+	struct orphans *o = arg;
+	const struct peer *p = &o->e->peers[edit->coordinator];
+
+	if (p->state == ENGINE_RANK_LOST && o->n < ARRAY_SIZE(o->found))
+		memcpy(o->found[o->n++], edit->transaction, sizeof(edit->transaction));
+	if (edit->arrived && !edit->told && o->narrived < ARRAY_SIZE(o->arrived)) {
+		edit->told = true;
+		memcpy(o->arrived[o->narrived].transaction, edit->transaction, sizeof(edit->transaction));
+		o->arrived[o->narrived++].coordinator = edit->coordinator;
+	}
+	return false;
+}
+
+static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	if (answer->status == -ETIMEDOUT)
+		peers_lose(e, (uint32_t)rank, "no answer");
+	return false;
+}
+
+static void turn_prepared(struct engine *e)
+{
+	struct orphans o = { .e = e };
+
+	edits_each_prepared(&e->edits, see_prepared, &o);
+	for (unsigned i = 0; i < o.narrived; i++) {
+		struct wire_transaction body;
+
+		memcpy(body.transaction, o.arrived[i].transaction, sizeof(body.transaction));
+		peers_call(e, o.arrived[i].coordinator, WIRE_ARRIVED, &body, NULL, 0, on_arrival_heard, NULL,
+			   o.arrived[i].coordinator);
+	}
+	for (unsigned i = 0; i < o.n; i++)
+		if (!is_asked(e, o.found[i]))
+			inquire(e, o.found[i]);
+}
+
+void agree_turn(struct engine *e, uint64_t now)
+{
+	turn_prepared(e);
+	turn_inquiries(e);
+	for (struct agreement **at = &e->agreements; *at;) {
+		struct agreement *a = *at;
+
+		turn_one(e, a);
+		if (a->phase != AGREE_OVER) {
+			at = &a->next;
+			continue;
+		}
+		*at = a->next;
+		rpc_forget(e, a);
+		free_agreement(a);
+	}
+}
+
+void agree_free(struct engine *e)
+{
+	while (e->agreements) {
+		struct agreement *a = e->agreements;
+
+		e->agreements = a->next;
+		free_agreement(a);
+	}
+	while (e->inquiries) {
+		struct inquiry *q = e->inquiries;
+
+		e->inquiries = q->next;
+		free(q);
+	}
+}

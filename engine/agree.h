@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_AGREE_H
+#define ENGINE_AGREE_H
+
+/* One boundary for an edit.  The coordinator, the lowest live rank, asks all ranks for the promise not to
+ * pass boundary N without the decision; when all have promised, the edit is accepted; when the first rank
+ * arrives at N, it is decided and all are told; until then its writer may cancel it.
+ *
+ * A coordinator that dies: whoever waits asks all live ranks.  One that knows the decision settles it; when
+ * none does, all of them having promised to take no more from the dead one, it is aborted.
+ *
+ * Engine thread of a rank, with the lock.
+ */
+
+#include "engine/node.h"
+
+void agree_commit(struct engine *e, uint32_t peer, uint64_t request, const struct wire_commit *commit,
+		  const void *ranks, size_t size);
+void agree_cancel(struct engine *e, const uint64_t transaction[2]);
+void agree_arrived(struct engine *e, const uint64_t transaction[2]);
+void agree_turn(struct engine *e, uint64_t now);
+void agree_free(struct engine *e);
+
+#endif
