@@ -24,6 +24,7 @@ struct agreement {
 	uint32_t peer; /* the writer's, and its request */
 	uint64_t request;
 	uint64_t boundary; /* N */
+	uint64_t order;
 	uint64_t passed;   /* highest that a voter said it had passed */
 	unsigned attempts;
 	unsigned outstanding;
@@ -131,10 +132,11 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 static void ask_all(struct engine *e, struct agreement *a)
 {
 	struct wire_prepare prepare = { .transaction = { a->transaction[0], a->transaction[1] },
-					.boundary = a->boundary, .grads = a->grads,
-					.coordinator = e->rank };
+					.boundary = a->boundary, .order = a->order,
+					.grads = a->grads, .coordinator = e->rank };
 
 	a->late = false;
+	e->agreed_boundary = u64_max(e->agreed_boundary, a->boundary);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
 			continue;
@@ -154,7 +156,7 @@ static void ask_later(struct engine *e, struct agreement *a)
 		a->status = -EBUSY;
 		return;
 	}
-	a->boundary = u64_max(a->passed, a->boundary) + ((uint64_t)1 << u64_min(a->attempts, 10));
+	a->boundary = u64_max(u64_max(a->passed, a->boundary), e->agreed_boundary) + ((uint64_t)1 << u64_min(a->attempts, 10));
 	ask_all(e, a);
 }
 
@@ -228,7 +230,8 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request, const struc
 	a->grads = commit->grads;
 	a->peer = peer;
 	a->request = request;
-	a->boundary = atomic_load(&e->registry.control->boundary) + 1;
+	a->boundary = u64_max(atomic_load(&e->registry.control->boundary) + 1, e->agreed_boundary);
+	a->order = ++e->agreed_order;
 	a->next = e->agreements;
 	e->agreements = a;
 	if (!a->status)

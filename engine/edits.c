@@ -192,6 +192,7 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 	e->holder = p->holder;
 	e->has_grad |= p->has_grad;
 	e->coordinator = p->coordinator;
+	e->order = p->order;
 	e->touched_ms = now;
 	return promise_boundary(s, r, e, p->boundary);
 }
@@ -326,10 +327,12 @@ static bool before(const struct edit *a, const struct edit *b)
 {
 	if (a->boundary != b->boundary)
 		return a->boundary < b->boundary;
+	if (a->order != b->order)
+		return a->order < b->order;
 	return memcmp(a->transaction, b->transaction, sizeof(a->transaction)) < 0;
 }
 
-/* The next in the order that all ranks apply in: by boundary, then by number. */
+/* The next in the order that all ranks apply in: by boundary, then as they came to the coordinator. */
 static struct edit *next_decided(struct edits *s, uint64_t b)
 {
 	struct edit *next = NULL;

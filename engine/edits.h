@@ -33,6 +33,7 @@ struct edit {
 	uint64_t transaction[2];
 	enum edit_state state;
 	uint64_t boundary;    /* N */
+	uint64_t order;	      /* the coordinator's, among those of one boundary */
 	uint32_t coordinator; /* rank that will decide */
 	bool holder;
 	bool has_grad;
@@ -73,6 +74,7 @@ int edits_stage(struct edits *s, const uint64_t transaction[2], uint64_t now, ui
 struct edit_promise {
 	uint64_t transaction[2];
 	uint64_t boundary;
+	uint64_t order;
 	bool holder;
 	bool has_grad;
 	uint32_t coordinator;

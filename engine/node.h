@@ -110,6 +110,8 @@ struct engine {
 	struct transfer *transfers; /* reads that wait */
 	struct commit *commits;
 	struct agreement *agreements; /* of which this rank is the coordinator */
+	uint64_t agreed_boundary;     /* the highest N asked for: later edits come no earlier */
+	uint64_t agreed_order;
 	struct inquiry *inquiries;    /* about edits whose coordinator died */
 	uint64_t writer_id;   /* random: first half of our transactions' numbers */
 	uint64_t transaction; /* second half of the newest */

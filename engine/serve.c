@@ -158,7 +158,7 @@ static void serve_prepare(struct engine *e, uint32_t peer, uint64_t request, con
 
 	memcpy(&prepare, body, sizeof(prepare));
 	promise = (struct edit_promise){ { prepare.transaction[0], prepare.transaction[1] },
-					 prepare.boundary, prepare.holder, prepare.grads,
+					 prepare.boundary, prepare.order, prepare.holder, prepare.grads,
 					 prepare.coordinator };
 	vote.status = prepare.coordinator < e->world ?
 			      edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms()) : -EINVAL;

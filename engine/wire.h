@@ -245,12 +245,13 @@ struct wire_accepted {
 struct wire_prepare {
 	uint64_t transaction[2];
 	uint64_t boundary; /* N: not to be passed without the decision */
+	uint64_t order;	   /* among those of one boundary */
 	uint32_t holder;   /* 1: bytes were staged with this rank */
 	uint32_t grads;
 	uint32_t coordinator; /* rank */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_prepare) == 40, "wire");
+static_assert(sizeof(struct wire_prepare) == 48, "wire");
 
 struct wire_vote {
 	int32_t status;	   /* 0: yes; -EAGAIN: N is passed already; else no */

@@ -50,7 +50,7 @@ static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
 
 static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder)
 {
-	struct edit_promise p = { { transaction[0], transaction[1] }, boundary, holder, false, 3 };
+	struct edit_promise p = { { transaction[0], transaction[1] }, boundary, transaction[1], holder, false, 3 };
 
 	return edits_prepare(&s, &r, &p, 1500);
 }
@@ -169,7 +169,7 @@ START_TEST(a_rank_without_bytes_promises_and_counts_it_too)
 }
 END_TEST
 
-START_TEST(edits_of_one_boundary_are_applied_in_the_order_of_their_numbers)
+START_TEST(edits_of_one_boundary_are_applied_in_the_coordinators_order)
 {
 	stage(two, 3, 2);
 	stage(one, 3, 1);
@@ -221,14 +221,16 @@ END_TEST
 START_TEST(an_edit_of_memory_registered_anew_is_not_applied_at_all)
 {
 	stage(one, 3, 7);
+	stage_row(one, 1, 4, 8);
 	ck_assert_int_eq(promise(one, 1, true), 0);
-	registry_drop(&r, STATE_PARTITION, 0, 0, "grad"); /* another epoch */
+	registry_drop(&r, STATE_PARTITION, 0, 0, "grad");
+	registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad);
 	ck_assert_int_eq(promise(one, 1, true), -ESTALE);
 	ck_assert_int_eq(decide(one, true), 0);
 	ck_assert_int_eq(pass(true), 1);
 	ck_assert_int_eq(applied(one), -ESTALE);
 	ck_assert_uint_eq(master[3], 0);
-	ck_assert_uint_eq(master[4], 0);
+	ck_assert_uint_eq(grad[4], 0);
 }
 END_TEST
 
@@ -347,7 +349,7 @@ int main(void)
 	tcase_add_test(t, an_abort_lets_the_trainer_go_on);
 	tcase_add_test(t, a_boundary_that_is_passed_is_not_promised);
 	tcase_add_test(t, a_rank_without_bytes_promises_and_counts_it_too);
-	tcase_add_test(t, edits_of_one_boundary_are_applied_in_the_order_of_their_numbers);
+	tcase_add_test(t, edits_of_one_boundary_are_applied_in_the_coordinators_order);
 	tcase_add_test(t, an_edit_whose_coordinator_died_is_settled_by_what_others_know);
 	tcase_add_test(t, one_never_heard_of_is_undecided_and_then_never_taken);
 	tcase_add_test(t, staging_is_bounded_in_bytes);
