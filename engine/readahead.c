@@ -12,7 +12,7 @@ enum {
 	SIZE_MIN = 64 << 10,
 	FRESH_MS = 20,
 	STREAK_MIN = 2,
-	PATIENCE_US = 300,
+	PATIENCE_US = 1000,
 	SLOW_STREAK = -32, /* requests without read-ahead for a reader that came too late for one */
 };
 

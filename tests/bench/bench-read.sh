@@ -106,8 +106,8 @@ mount_trivial "$work/trivial" "$bytes"
 mount_frag "$work/frag"
 state=$work/frag/params/state
 cp "$state/fp32" "$shm/state"
-engine="engine's memory, $(engine_pages)"
-trainer="trainer's memory"
+engine="engine's $(engine_pages)"
+trainer="trainer's"
 
 for does in idle train; do
 	job_does $does
@@ -115,16 +115,16 @@ for does in idle train; do
 	dd_rows "$engine" 0.95 1.0
 	random_rows "$engine" 2
 	file=$state/exp_avg
-	dd_rows "$trainer, $(trainer_pages)" null null
+	dd_rows "$trainer $(trainer_pages)" null null
 	file=$state/exp_avg_sq
-	dd_rows "$trainer, 4 KiB pages" null null
+	dd_rows "$trainer 4 KiB pages" null null
 done
 job_does idle
 file=$state/fp32
 cat_rows "$engine"
 touched_row "$engine"
 file=$state/exp_avg
-touched_row "$trainer"
+touched_row "$trainer $(trainer_pages)"
 unmount "$work/frag"
 
 # ---- writing ----

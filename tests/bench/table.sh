@@ -31,7 +31,7 @@ table() {
 	}
 	function number(v) { return v == "" ? "-" : sprintf(v + 0 < 100 ? "%.3g" : "%.0f", v) }
 	BEGIN {
-		row = "%-46s %9s %-7s %-30s %9s %6s %5s %s\n"
+		row = "%-70s %9s %-5s %-16s %9s %6s %5s %s\n"
 		if (head) printf row, "what", "value", "unit", "measured against", "value", "ratio", "goal", "met"
 	}
 	{
