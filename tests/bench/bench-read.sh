@@ -85,11 +85,15 @@ owner_bytes() {
 		"$work/frag/.frag/metrics"
 }
 
-touched_row() {
+touched() {
 	before=$(owner_bytes)
 	dd_frag >/dev/null
-	row "bytes touched at the owners, $1" "$(($(owner_bytes) - before))" B "bytes read" "$bytes" \
-		1.01 lower
+	echo $(($(owner_bytes) - before))
+}
+
+touched_row() {
+	interleave touched
+	row "bytes touched at the owners, $1" "$(median touched)" B "bytes read" "$bytes" 1.01 lower
 }
 
 write_rows() {

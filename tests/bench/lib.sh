@@ -109,7 +109,7 @@ interleave() {
 # median FUNCTION [COLUMN]
 median() {
 	awk -v c="${2:-1}" '{ print $c }' "$work/times.$1" | sort -g | awk '{ v[NR] = $1 }
-		END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+		END { printf "%.10g\n", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }
 
 # rate BYTES SECONDS: GB/s
