@@ -5,6 +5,7 @@
 #include "engine/readahead.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -133,12 +134,16 @@ static void init_locks(struct readahead_pool *p)
 int readahead_new(struct engine *e)
 {
 	struct readahead_pool *p = calloc(1, sizeof(*p));
+	sigset_t all, old;
 	int rc;
 
 	if (!p)
 		return -ENOMEM;
 	init_locks(p);
+	sigfillset(&all); /* the process's own threads are there for its signals */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(&p->thread, NULL, work, p);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc) {
 		free(p);
 		return -rc;
