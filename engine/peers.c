@@ -278,6 +278,26 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 		 on_pong, NULL, rank);
 }
 
+/* On this host the kernel tells at once that a process is gone: no need to wait for its silence. */
+static void watch(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
+{
+	struct control_page page;
+	struct wire_control control;
+	int rc;
+
+	if (p->way != PEER_WAY_MEMORY || p->state != ENGINE_RANK_ALIVE ||
+	    now < p->watched_ms + NODE_PING_MS)
+		return;
+	p->watched_ms = now;
+	rc = e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page));
+	if (rc == -ESRCH || rc == -ESTALE) {
+		peers_lose(e, rank, rc == -ESRCH ? "its process is gone" : "it has left the job");
+	} else if (!rc) {
+		wire_control_from_page(&control, &page);
+		peers_saw(e, rank, &control);
+	}
+}
+
 void peers_turn(struct engine *e, uint64_t now)
 {
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {
@@ -288,8 +308,9 @@ void peers_turn(struct engine *e, uint64_t now)
 		p->failing = false;
 		if (!p->entry.present)
 			continue;
-		if (p->way == PEER_WAY_UNKNOWN && !e->is_rank && e->memory && same_host(e, p))
+		if (p->way == PEER_WAY_UNKNOWN && e->memory && same_host(e, p))
 			attach(e, p, rank);
+		watch(e, p, rank, now);
 		if (p->wanted && !p->linked && p->way != PEER_WAY_MEMORY)
 			peers_reach(e, rank);
 		ping(e, p, rank, now);
