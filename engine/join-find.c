@@ -32,6 +32,8 @@ static int own_key(struct engine *e)
 	char why[256];
 	int rc;
 
+	if (e->failure)
+		return e->failure; /* said already */
 	if (e->launch.plain || e->has_key)
 		return 0;
 	if (!e->launch.key_file[0])

@@ -60,16 +60,37 @@ static struct contribution *find(struct join *j, uint64_t hash)
 	return NULL;
 }
 
-static struct contribution *add(struct join *j, uint64_t hash, uint64_t total)
+/* One that no rank refers to any more, emptied; NULL: there is none. */
+static struct contribution *unused(struct join *j, uint32_t world)
 {
-	struct contribution *grown =
-		realloc(j->contributions, (j->ncontributions + 1) * sizeof(*grown));
+	CLEANUP(free) bool *used = calloc(j->ncontributions + 1, sizeof(*used));
+	uint32_t i = 0;
 
-	if (!grown)
+	for (uint32_t rank = 0; used && rank < world; rank++)
+		used[j->contribution_of[rank]] = true;
+	while (used && i < j->ncontributions && used[i + 1])
+		i++;
+	if (!used || i == j->ncontributions)
 		return NULL;
-	j->contributions = grown;
-	grown[j->ncontributions] = (struct contribution){ .hash = hash, .total = total };
-	return &grown[j->ncontributions++];
+	catalog_free(j->contributions[i].catalog);
+	free(j->contributions[i].bytes.data);
+	return &j->contributions[i];
+}
+
+/* There are never more than one of each rank, whatever ranks say how often. */
+static struct contribution *add(struct join *j, uint32_t world, uint64_t hash, uint64_t total)
+{
+	struct contribution *c = unused(j, world);
+
+	if (!c) {
+		c = realloc(j->contributions, (j->ncontributions + 1) * sizeof(*c));
+		if (!c)
+			return NULL;
+		j->contributions = c;
+		c += j->ncontributions++;
+	}
+	*c = (struct contribution){ .hash = hash, .total = total };
+	return c;
 }
 
 /* Why a JOIN cannot be, or NULL. */
@@ -111,7 +132,9 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 		return;
 	}
 	c = find(j, join->catalog_hash);
-	if (!c && !(c = add(j, join->catalog_hash, join->catalog_bytes)))
+	if (!c)
+		j->contribution_of[join->entry.rank] = 0; /* what it described before, it does no more */
+	if (!c && !(c = add(j, e->world, join->catalog_hash, join->catalog_bytes)))
 		return;
 	joined.need_catalog = !c->catalog;
 	j->contribution_of[join->entry.rank] = (uint32_t)(c - j->contributions) + 1;
@@ -150,9 +173,17 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 			rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
 					    sizeof(e->why));
 	}
-	if (rc) {
+	if (c->catalog && c->catalog->hash != part->hash) {
+		catalog_free(c->catalog);
+		c->catalog = NULL;
+		snprintf(e->why, sizeof(e->why), "it is another than was announced");
+		rc = -EBADMSG;
+	}
+	if (rc)
 		log_warn("rank %u sent a catalog that cannot be read: %s", header->rank, e->why);
-		c->bytes.size = 0;
+	if (rc || c->catalog) {
+		free(c->bytes.data);
+		c->bytes = (struct wire_writer){ 0 };
 	}
 	send_ack(e, peer, header->request, rc);
 	join_merge_when_complete(e);
@@ -227,7 +258,7 @@ void join_described(struct engine *e)
 		return;
 	}
 	c = find(j, e->own->hash);
-	if (!c && !(c = add(j, e->own->hash, 0)))
+	if (!c && !(c = add(j, e->world, e->own->hash, 0)))
 		return;
 	c->bytes.size = 0;
 	if (!c->catalog && !catalog_encode(e->own, &c->bytes) &&

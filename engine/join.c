@@ -115,6 +115,8 @@ static void ask(struct engine *e, enum wire_type type, const void *body, const v
 		j->retry_ms = monotonic_ms() + RETRY_MS;
 	if (rc == -ENOTCONN)
 		shut_out(e);
+	else if (!j->linked) /* no address at all */
+		next_seed(e);
 }
 
 /* ---- a rank enters ---- */
@@ -223,6 +225,16 @@ static int take_table(struct engine *e, const struct answer *answer)
 	return 0;
 }
 
+/* Takes the catalog. */
+static int complete(struct engine *e, struct catalog *catalog)
+{
+	int rc = join_complete(e, catalog);
+
+	if (rc)
+		catalog_free(catalog);
+	return rc;
+}
+
 /* A rank whose own description is the whole job's need not fetch it. */
 static int take_own_catalog(struct engine *e)
 {
@@ -233,7 +245,7 @@ static int take_own_catalog(struct engine *e)
 	if (!rc)
 		rc = catalog_decode(&copy, w.data, w.size, e->world, e->why, sizeof(e->why));
 	free(w.data);
-	return rc ? rc : join_complete(e, copy);
+	return rc ? rc : complete(e, copy);
 }
 
 static int after_table(struct engine *e)
@@ -268,7 +280,11 @@ static int take_catalog(struct engine *e, const struct answer *answer)
 	if (j->catalog.size < part.total)
 		return 0;
 	rc = catalog_decode(&catalog, j->catalog.data, j->catalog.size, e->world, e->why, sizeof(e->why));
-	return rc ? rc : join_complete(e, catalog);
+	if (!rc && catalog->hash != j->welcome.catalog_hash) {
+		catalog_free(catalog);
+		return -EPROTO;
+	}
+	return rc ? rc : complete(e, catalog);
 }
 
 static int take_joined(struct engine *e, const struct answer *answer)
@@ -352,6 +368,15 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	else
 		after_take(e, phase);
 	return false;
+}
+
+void join_other_version(struct engine *e, uint32_t peer, unsigned version)
+{
+	struct join *j = e->join;
+
+	if (!e->ready && !e->failure && j->linked && j->link == peer)
+		join_fail(e, -EPROTO, "%s speaks protocol version %u, not %d", e->address, version,
+			  WIRE_VERSION);
 }
 
 int join_complete(struct engine *e, struct catalog *catalog)

@@ -63,6 +63,8 @@ bool join_find(struct engine *e);
 
 /* A rank has described all it has: own is finished. */
 void join_described(struct engine *e);
+/* An answer of another protocol version came from peer: there is no talking to it. */
+void join_other_version(struct engine *e, uint32_t peer, unsigned version);
 /* A message said that a newer table of ranks exists. */
 void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership);
 void join_fill_entry(struct engine *e, struct wire_entry *entry);

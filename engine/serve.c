@@ -248,7 +248,9 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 
 	memcpy(&barrier, body, sizeof(barrier));
 	if (e->rank || header->rank >= e->world || barrier.count != e->barrier.count + 1) {
-		send_ack(e, peer, header->request, -EINVAL);
+		bool over = !e->rank && barrier.count <= e->barrier.count; /* a rank was lost before it came */
+
+		send_ack(e, peer, header->request, over ? -EIO : -EINVAL);
 		return;
 	}
 	if (!e->barrier.arrivals)
@@ -273,13 +275,17 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count, const stru
 static void turn_barrier(struct engine *e)
 {
 	struct wire_barrier barrier = { .count = e->barrier.wanted };
+	int rc;
 
 	if (e->barrier.arrived && any_rank_lost(e))
 		release_barrier(e, -EIO);
 	if (!e->ready || e->barrier.asked == e->barrier.wanted)
 		return;
-	if (!peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, NULL, barrier.count))
+	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, NULL, barrier.count);
+	if (!rc || rc == -EIO)
 		e->barrier.asked = e->barrier.wanted;
+	if (rc == -EIO)
+		on_barrier(e, NULL, barrier.count, &(struct answer){ .status = rc });
 }
 
 /* ---- edits ---- */

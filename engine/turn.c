@@ -144,7 +144,9 @@ static void receive(void *owner, uint32_t peer, const void *data, size_t size)
 	body = wire_open(data, size, &header, &tail, &tail_size, &status);
 	if (!body) {
 		atomic_fetch_add_explicit(&e->counters.messages_bad, 1, memory_order_relaxed);
-		if (status == -EPROTO && !is_answer(header.type))
+		if (status == -EPROTO && is_answer(header.type))
+			join_other_version(e, peer, header.version);
+		else if (status == -EPROTO)
 			refuse_version(e, peer, &header);
 		return;
 	}

@@ -55,11 +55,16 @@ static void merge(const struct catalog *c)
 	char why[200];
 
 	catalog_add_param(into, "a", "", FRAG_BF16, 1, (uint64_t[]){ 7 }, 0, 0);
-	catalog_add_group(into, &(struct catalog_group){ .stage = 2, .replicas = 1, .nranks = 2,
-							 .ranks = (uint32_t[]){ 0, 1 }, .nparams = 1,
-							 .params = (uint32_t[]){ 0 } },
+	catalog_add_group(into,
+			  &(struct catalog_group){ .stage = 2,
+						   .replicas = 1,
+						   .nranks = 2,
+						   .ranks = (uint32_t[]){ 0, 1 },
+						   .nparams = 1,
+						   .params = (uint32_t[]){ 0 } },
 			  why, sizeof(why));
-	if (!catalog_merge(into, c, 1, params, groups, why, sizeof(why)) && !catalog_finish(into))
+	if (!catalog_merge(into, c, 1, params, groups, why, sizeof(why)) &&
+	    !catalog_finish(into))
 		ask(into);
 	catalog_free(into);
 	free(params);

@@ -14,7 +14,8 @@ static void resolve(const struct state_row *row)
 	struct iovec parts[8];
 	int n = states_resolve(row, 0, bytes, parts, 8);
 
-	assert(bytes / (frag_dtype_size(row->dtype) ? frag_dtype_size(row->dtype) : 1) == row->numel ||
+	assert(bytes / (frag_dtype_size(row->dtype) ? frag_dtype_size(row->dtype) : 1) ==
+		       row->numel ||
 	       row->kind == STATE_NONE);
 	for (int i = 0; i < n; i++)
 		sum += parts[i].iov_len;

@@ -11,6 +11,7 @@
 #include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/log.h"
+#include "engine/plan.h"
 #include "engine/turn.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/scripted.h"
@@ -59,10 +60,14 @@ static struct catalog *described(void)
 	char why[200];
 
 	catalog_add_param(c, "w", "", FRAG_BF16, 2, shape, 0, 0);
-	catalog_add_group(c, &(struct catalog_group){ .stage = 2, .replicas = 1, .nranks = WORLD,
-						      .ranks = (uint32_t[]){ 0, 1 }, .nparams = 1,
-						      .params = (uint32_t[]){ 0 },
-						      .sub_group_size = 1000000000 },
+	catalog_add_group(c,
+			  &(struct catalog_group){ .stage = 2,
+						   .replicas = 1,
+						   .nranks = WORLD,
+						   .ranks = (uint32_t[]){ 0, 1 },
+						   .nparams = 1,
+						   .params = (uint32_t[]){ 0 },
+						   .sub_group_size = 1000000000 },
 			  why, sizeof(why));
 	assert(!catalog_finish(c));
 	return c;
@@ -70,9 +75,11 @@ static struct catalog *described(void)
 
 static void describe(struct frag *f)
 {
-	int param = frag_param(f, &(struct frag_tensor){ sizeof(struct frag_tensor), .name = "w",
-							  .dtype = FRAG_BF16, .ndim = 2, .shape = shape });
-	int group = frag_group(f, &param, 1, &(struct frag_zero){ sizeof(struct frag_zero), .stage = 2 });
+	int param = frag_param(f, &(struct frag_tensor){ sizeof(struct frag_tensor),
+							 .name = "w", .dtype = FRAG_BF16,
+							 .ndim = 2, .shape = shape });
+	int group = frag_group(f, &param, 1,
+			       &(struct frag_zero){ sizeof(struct frag_zero), .stage = 2 });
 
 	assert(!frag_state_keep(f, group, 0, "fp32", FRAG_F32, it.memory[0] + GUARD));
 	assert(!frag_state_keep(f, group, 0, "grad", FRAG_F32, it.memory[1] + GUARD));
@@ -83,8 +90,8 @@ static void open_rank(uint32_t rank, const struct transport_ops *memory)
 {
 	struct launch launch = { .rank = rank, .world = WORLD, .job = "fuzz", .host = "here" };
 
-	assert(!frag_open_over(&it.f, &launch, &transport_scripted, memory, rank ? "scripted:zero" : NULL,
-			       false));
+	assert(!frag_open_over(&it.f, &launch, &transport_scripted, memory,
+			       rank ? "scripted:zero" : NULL, false));
 	it.e = it.f->engine;
 	if (rank)
 		assert(!node_open_messages(it.e, NULL));
@@ -105,14 +112,18 @@ static void open_observer(const struct transport_ops *memory)
 
 static struct wire_header header_of(uint16_t type, uint32_t rank, uint64_t request)
 {
-	return (struct wire_header){ .magic = WIRE_MAGIC, .version = WIRE_VERSION, .type = type,
-				     .request = request, .job = it.e->job_hash,
-				     .incarnation = it.e->incarnation, .membership = it.e->membership,
+	return (struct wire_header){ .magic = WIRE_MAGIC,
+				     .version = WIRE_VERSION,
+				     .type = type,
+				     .request = request,
+				     .job = it.e->job_hash,
+				     .incarnation = it.e->incarnation,
+				     .membership = it.e->membership,
 				     .rank = rank };
 }
 
-static void feed(uint32_t peer, const struct wire_header *header, const void *body, const void *tail,
-		 size_t tail_size)
+static void feed(uint32_t peer, const struct wire_header *header, const void *body,
+		 const void *tail, size_t tail_size)
 {
 	size_t body_size = wire_body_size(header->type);
 	uint8_t *message = malloc(sizeof(*header) + body_size + tail_size);
@@ -130,8 +141,12 @@ static void feed(uint32_t peer, const struct wire_header *header, const void *bo
 
 static struct wire_entry entry_of(uint32_t rank)
 {
-	struct wire_entry entry = { .rank = rank, .pid = getpid(), .cookie = { rank + 1, 9 }, .present = 1,
-				    .host = "here", .address = "scripted:other" };
+	struct wire_entry entry = { .rank = rank,
+				    .pid = getpid(),
+				    .cookie = { rank + 1, 9 },
+				    .present = 1,
+				    .host = "here",
+				    .address = "scripted:other" };
 
 	if (it.e->is_rank && rank == it.e->rank)
 		join_fill_entry(it.e, &entry);
@@ -156,11 +171,17 @@ static struct wire_writer table_of(void)
 
 /* ---- the honest way in ---- */
 
-static void answer_welcome(const struct scripted_sent *asked, const struct catalog *c, size_t bytes)
+static void answer_welcome(const struct scripted_sent *asked, const struct catalog *c,
+			   size_t bytes)
 {
 	struct wire_header h = header_of(WIRE_WELCOME, 0, asked->header.request);
-	struct wire_welcome w = { .job = "fuzz", .world = WORLD, .joined = WORLD, .incarnation = 5,
-				  .membership = 1, .catalog_hash = c->hash, .catalog_bytes = bytes };
+	struct wire_welcome w = { .job = "fuzz",
+				  .world = WORLD,
+				  .joined = WORLD,
+				  .incarnation = 5,
+				  .membership = 1,
+				  .catalog_hash = c->hash,
+				  .catalog_bytes = bytes };
 
 	feed(asked->peer, &h, &w, NULL, 0);
 }
@@ -201,7 +222,9 @@ static void answer_honestly(const struct scripted_sent *asked, const struct cata
 
 static void join_zero(const struct catalog *c, const struct wire_writer *w)
 {
-	struct wire_join join = { .entry = entry_of(1), .world = WORLD, .catalog_hash = c->hash,
+	struct wire_join join = { .entry = entry_of(1),
+				  .world = WORLD,
+				  .catalog_hash = c->hash,
 				  .catalog_bytes = w->size };
 	struct wire_header h = header_of(WIRE_JOIN, 1, 1);
 
@@ -243,8 +266,15 @@ static void step_raw(struct input *in)
 	scripted_feed(peer, message, size);
 }
 
-enum { OF_REQUEST = 1, OTHER_JOB = 2, OTHER_LIFE = 4, HONEST_TABLE = 8, HONEST_CATALOG = 16, OTHER_VERSION = 32,
-       LONG_TAIL = 64 };
+enum {
+	OF_REQUEST = 1,
+	OTHER_JOB = 2,
+	OTHER_LIFE = 4,
+	HONEST_TABLE = 8,
+	HONEST_CATALOG = 16,
+	OTHER_VERSION = 32,
+	LONG_TAIL = 64
+};
 
 static size_t take_tail(struct input *in, unsigned how, uint8_t **tail)
 {
@@ -349,25 +379,43 @@ static void on_write(struct engine_write *write, int result)
 	free(write->owner);
 }
 
+/* engine_file_open, but that it does not wait for a table of states. */
+static bool open_file(const struct engine_address *a)
+{
+	struct engine_state state;
+
+	if (it.file || plan_describe(it.e, a, &state))
+		return it.file != NULL;
+	it.file = calloc(1, sizeof(*it.file));
+	it.file->engine = it.e;
+	it.file->address = *a;
+	it.file->bytes = state.bytes;
+	it.file->dtype = state.dtype;
+	it.file->is_grad = !strcmp(a->key, "grad");
+	return true;
+}
+
 /* A file, read or written: what it asks for is answered by later steps, or never. */
 static void step_user(struct input *in)
 {
 	static const char *const keys[] = { "fp32", "lp", "grad" };
 	struct engine_address a = { .kind = take(in) % 5, .rank = take(in) % 3 };
 	struct request *r;
-	uint64_t bytes;
 
 	strcpy(a.key, keys[take(in) % 3]);
 	if (!it.e->ready || it.pending > 16)
 		return;
-	if (!it.file && engine_file_open(it.e, &a, &it.file, &bytes))
+	if (!open_file(&a))
 		return;
 	r = calloc(1, sizeof(*r));
 	it.pending++;
 	if (take(in) & 1) {
 		r->extent = (struct engine_extent){ take(in), take(in), r->data };
-		r->write = (struct engine_write){ .file = it.file, .extents = &r->extent, .nextents = 1,
-						  .done = on_write, .owner = r };
+		r->write = (struct engine_write){ .file = it.file,
+						  .extents = &r->extent,
+						  .nextents = 1,
+						  .done = on_write,
+						  .owner = r };
 		it.staged = it.decided = true; /* to ourselves, perhaps */
 		if (it.file->bytes <= 300 && !strcmp(it.file->address.key, "grad"))
 			engine_write(it.e, &r->write);
@@ -375,8 +423,12 @@ static void step_user(struct input *in)
 			on_write(&r->write, 0);
 		return;
 	}
-	r->read = (struct engine_read){ .file = it.file, .offset = take(in), .size = take(in),
-					.nowait = take(in) & 1, .done = on_read, .owner = r };
+	r->read = (struct engine_read){ .file = it.file,
+					.offset = take(in),
+					.size = take(in),
+					.nowait = take(in) & 1,
+					.done = on_read,
+					.owner = r };
 	engine_read(it.e, &r->read);
 }
 

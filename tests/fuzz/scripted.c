@@ -97,17 +97,20 @@ static void scripted_disconnect(struct transport *t, uint32_t peer)
 {
 }
 
-static void gather(uint8_t *to, size_t room, size_t skip, const struct iovec *parts, unsigned nparts)
+static void gather(uint8_t *to, size_t room, size_t skip, const struct iovec *parts,
+		   unsigned nparts)
 {
 	size_t at = 0;
 
-	for (unsigned i = 0; i < nparts; i++) /* every byte is read, so that a sanitizer sees it */
+	for (unsigned i = 0; i < nparts;
+	     i++) /* every byte is read, so that a sanitizer sees it */
 		for (size_t k = 0; k < parts[i].iov_len; k++, at++)
 			if (at >= skip && at - skip < room)
 				to[at - skip] = ((const uint8_t *)parts[i].iov_base)[k];
 }
 
-static int scripted_send(struct transport *t, uint32_t peer, const struct iovec *parts, unsigned nparts)
+static int scripted_send(struct transport *t, uint32_t peer, const struct iovec *parts,
+			 unsigned nparts)
 {
 	struct scripted_sent *sent = &scripted.sent[scripted.nsent % SCRIPTED_KEPT];
 

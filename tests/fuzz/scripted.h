@@ -15,15 +15,16 @@ struct scripted_sent {
 	uint32_t peer;
 	struct wire_header header;
 	uint8_t body[512]; /* its beginning, zeros behind it */
-	size_t size;	   /* of all, the header too */
+	size_t size;       /* of all, the header too */
 };
 
 struct scripted {
-	struct scripted_sent sent[SCRIPTED_KEPT]; /* the newest; number n at n % SCRIPTED_KEPT */
+	struct scripted_sent
+		sent[SCRIPTED_KEPT]; /* the newest; number n at n % SCRIPTED_KEPT */
 	uint64_t nsent;
 	uint64_t asked[SCRIPTED_PEERS]; /* number of the newest request to each peer */
-	uint32_t connected;		/* peers 0 to connected - 1 are those the engine connected to */
-	bool full;			/* send says -EAGAIN */
+	uint32_t connected; /* peers 0 to connected - 1 are those the engine connected to */
+	bool full;          /* send says -EAGAIN */
 };
 
 extern struct scripted scripted;

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/frag-internal.h"
+#include "engine/join.h"
+#include "engine/log.h"
+#include "engine/turn.h"
+#include "tests/fuzz/scripted.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+/* What an engine answers to messages that are old, foreign or untrue. */
+
+enum { WORLD = 3, NUMEL = 64 };
+
+static struct frag *f;
+static struct engine *e;
+static float memory[NUMEL];
+static const uint64_t shape[] = { 9, 7 };
+
+static void setup_rank(uint32_t rank)
+{
+	struct launch launch = { .rank = rank, .world = WORLD, .job = "job", .host = "here" };
+	struct frag_tensor tensor = { sizeof(tensor), .name = "w", .dtype = FRAG_BF16,
+				      .ndim = 2, .shape = shape };
+	int param, group;
+
+	log_set_level(LOG_ERROR);
+	scripted_reset();
+	ck_assert_int_eq(
+		frag_open_over(&f, &launch, &transport_scripted, NULL, "scripted:zero", false),
+		0);
+	e = f->engine;
+	param = frag_param(f, &tensor);
+	group = frag_group(f, &param, 1,
+			   &(struct frag_zero){ sizeof(struct frag_zero), .stage = 2 });
+	ck_assert_int_eq(frag_state_keep(f, group, 0, "fp32", FRAG_F32, memory), 0);
+	ck_assert_int_eq(frag_ready(f), 0);
+}
+
+static void setup_zero(void)
+{
+	setup_rank(0);
+}
+
+static void teardown(void)
+{
+	frag_close(f);
+}
+
+static struct wire_header header_of(enum wire_type type, uint32_t rank, uint64_t request)
+{
+	return (struct wire_header){ .magic = WIRE_MAGIC,
+				     .version = WIRE_VERSION,
+				     .type = (uint16_t)type,
+				     .request = request,
+				     .job = e->job_hash,
+				     .incarnation = e->incarnation,
+				     .rank = rank };
+}
+
+static void say_as(const struct wire_header *header, uint32_t peer, const void *body,
+		   const void *tail, size_t tail_size)
+{
+	uint8_t message[4096];
+	size_t size = wire_body_size(header->type);
+
+	memcpy(message, header, sizeof(*header));
+	if (size)
+		memcpy(message + sizeof(*header), body, size);
+	if (tail_size)
+		memcpy(message + sizeof(*header) + size, tail, tail_size);
+	scripted_feed(peer, message, sizeof(*header) + size + tail_size);
+	engine_turn(e, 0);
+	engine_turn(e, 0); /* what it told itself */
+}
+
+static void say(enum wire_type type, uint32_t rank, const void *body)
+{
+	struct wire_header header = header_of(type, rank, 100 + rank);
+
+	say_as(&header, rank, body, NULL, 0);
+}
+
+static int ack_status(uint64_t request)
+{
+	const struct scripted_sent *sent = scripted_last(WIRE_ACK);
+	struct wire_ack ack;
+
+	ck_assert_ptr_nonnull(sent);
+	ck_assert_uint_eq(sent->header.request, request);
+	memcpy(&ack, sent->body, sizeof(ack));
+	return ack.status;
+}
+
+static struct wire_join join_of(uint32_t rank, uint64_t hash)
+{
+	struct wire_join join = { .entry = { .rank = rank,
+					     .pid = 1,
+					     .cookie = { rank, 2 },
+					     .present = 1,
+					     .host = "there",
+					     .address = "scripted:other" },
+				  .world = WORLD,
+				  .catalog_hash = hash,
+				  .catalog_bytes = 100 };
+
+	return join;
+}
+
+static void join(uint32_t rank)
+{
+	struct wire_join message = join_of(rank, e->own->hash);
+
+	say(WIRE_JOIN, rank, &message);
+	ck_assert_ptr_nonnull(scripted_last(WIRE_JOINED));
+}
+
+static void join_all(void)
+{
+	for (uint32_t rank = 1; rank < WORLD; rank++)
+		join(rank);
+	ck_assert(e->ready);
+}
+
+/* ---- rank 0 takes others in ---- */
+
+START_TEST(a_job_is_ready_when_the_last_rank_has_joined)
+{
+	join(1);
+	ck_assert(!e->ready);
+	join(2);
+	ck_assert(e->ready);
+	ck_assert_uint_eq(e->catalog->nparams, 1);
+}
+END_TEST
+
+START_TEST(who_does_not_belong_is_refused_with_a_line)
+{
+	static const struct {
+		uint32_t rank, world;
+		uint64_t job;
+		int status;
+		const char *why;
+	} bad[] = {
+		{ 1, WORLD + 1, 0, -EINVAL, "another world size" },
+		{ 0, WORLD, 0, -EINVAL, "malformed" },
+		{ WORLD, WORLD, 0, -EINVAL, "malformed" },
+		{ 1, WORLD, 1, -ENOENT, "another job" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct wire_join message = join_of(bad[i].rank, 5);
+		struct wire_header header = header_of(WIRE_JOIN, bad[i].rank, i);
+		struct wire_refuse refuse;
+
+		message.world = bad[i].world;
+		header.job += bad[i].job;
+		say_as(&header, 1, &message, NULL, 0);
+		ck_assert_ptr_nonnull(scripted_last(WIRE_REFUSE));
+		memcpy(&refuse, scripted_last(WIRE_REFUSE)->body, sizeof(refuse));
+		ck_assert_int_eq(refuse.status, bad[i].status);
+		ck_assert_msg(strstr(refuse.why, bad[i].why) != NULL, "%s", refuse.why);
+	}
+	ck_assert_uint_eq(e->join->ncontributions, 1);
+}
+END_TEST
+
+START_TEST(a_rank_that_keeps_changing_its_description_takes_one_place)
+{
+	for (uint64_t hash = 1; hash < 1000; hash++) {
+		struct wire_join message = join_of(1, hash);
+
+		say(WIRE_JOIN, 1, &message);
+	}
+	ck_assert_uint_le(e->join->ncontributions, WORLD + 1);
+	join_all(); /* and does no harm */
+}
+END_TEST
+
+START_TEST(a_catalog_that_is_not_the_announced_one_is_refused)
+{
+	struct wire_join message = join_of(1, 12345);
+	struct wire_header header = header_of(WIRE_CATALOG_PUT, 1, 7);
+	struct wire_writer w = { 0 };
+	struct wire_catalog part = { .hash = 12345 };
+
+	ck_assert_int_eq(catalog_encode(e->own, &w), 0);
+	message.catalog_bytes = part.total = part.size = w.size;
+	say(WIRE_JOIN, 1, &message);
+	say_as(&header, 1, &part, w.data, w.size);
+	ck_assert_int_eq(ack_status(7), -EBADMSG);
+	free(w.data);
+	ck_assert(!e->ready);
+}
+END_TEST
+
+/* ---- requests ---- */
+
+START_TEST(another_jobs_and_an_earlier_lifes_requests_are_stale)
+{
+	struct wire_header header = header_of(WIRE_PING, 1, 7);
+
+	join_all();
+	header.job++;
+	say_as(&header, 1, NULL, NULL, 0);
+	ck_assert_int_eq(ack_status(7), -ESTALE);
+	header = header_of(WIRE_PING, 1, 8);
+	header.incarnation++;
+	say_as(&header, 1, NULL, NULL, 0);
+	ck_assert_int_eq(ack_status(8), -ESTALE);
+	say(WIRE_PING, 1, NULL);
+	ck_assert_ptr_nonnull(scripted_last(WIRE_PONG));
+}
+END_TEST
+
+START_TEST(another_version_is_refused_by_name)
+{
+	struct wire_header header = header_of(WIRE_HELLO, WIRE_OBSERVER, 9);
+	struct wire_refuse refuse;
+
+	header.version++;
+	say_as(&header, 1, NULL, NULL, 0);
+	ck_assert_ptr_nonnull(scripted_last(WIRE_REFUSE));
+	ck_assert_uint_eq(scripted_last(WIRE_REFUSE)->header.request, 9);
+	memcpy(&refuse, scripted_last(WIRE_REFUSE)->body, sizeof(refuse));
+	ck_assert_int_eq(refuse.status, -EPROTO);
+	ck_assert_ptr_nonnull(strstr(refuse.why, "version"));
+}
+END_TEST
+
+START_TEST(an_answer_of_another_version_is_not_answered)
+{
+	struct wire_header header = header_of(WIRE_REFUSE, 0, 9);
+	struct wire_refuse refuse = { .status = -EPROTO };
+	uint64_t sent = scripted.nsent;
+
+	header.version++;
+	say_as(&header, 1, &refuse, NULL,
+	       0); /* or two versions would refuse each other for ever */
+	ck_assert_uint_eq(scripted.nsent, sent);
+}
+END_TEST
+
+static int read_status(const struct wire_read *read)
+{
+	struct wire_data data;
+
+	say(WIRE_READ, 1, read);
+	ck_assert_ptr_nonnull(scripted_last(WIRE_DATA));
+	memcpy(&data, scripted_last(WIRE_DATA)->body, sizeof(data));
+	ck_assert_uint_eq(scripted_last(WIRE_DATA)->size,
+			  sizeof(struct wire_header) + sizeof(data) + data.size);
+	return data.status;
+}
+
+START_TEST(reads_beyond_a_row_or_of_none_are_errors)
+{
+	uint64_t epoch = e->registry.states.epoch, bytes = e->registry.states.rows[0].numel * 4;
+
+	join_all();
+	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, 8, 0 }), 0);
+	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, 8, bytes - 7 }), -EINVAL);
+	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, 8, UINT64_MAX - 3 }),
+			 -EINVAL);
+	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, UINT32_MAX, 0 }), -EINVAL);
+	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 1, 8, 0 }), -ESTALE);
+	ck_assert_int_eq(read_status(&(struct wire_read){ epoch + 1, 0, 8, 0 }), -ESTALE);
+}
+END_TEST
+
+START_TEST(a_stage_whose_size_is_untrue_is_refused)
+{
+	struct wire_header header = header_of(WIRE_STAGE, 1, 11);
+	struct wire_stage stage = { .transaction = { 1, 1 },
+				    .epoch = e->registry.states.epoch,
+				    .size = 8 };
+
+	join_all();
+	say_as(&header, 1, &stage, "1234567", 7);
+	ck_assert_int_eq(ack_status(11), -EINVAL);
+	stage.size = 0;
+	say_as(&header, 1, &stage, NULL, 0);
+	ck_assert_int_eq(ack_status(11), -EINVAL);
+	ck_assert_uint_eq(e->edits.count, 0);
+}
+END_TEST
+
+/* ---- barriers ---- */
+
+static void arrive(uint32_t rank, uint64_t count)
+{
+	struct wire_barrier barrier = { count };
+
+	say(WIRE_BARRIER, rank, &barrier);
+}
+
+START_TEST(a_barrier_opens_when_the_last_has_come)
+{
+	join_all();
+	e->barrier.wanted = 1;
+	arrive(1, 1);
+	arrive(1, 1); /* twice is once */
+	ck_assert_ptr_null(scripted_last(WIRE_ACK));
+	arrive(2, 1);
+	ck_assert_uint_eq(e->barrier.passed, 1);
+	ck_assert_int_eq(e->barrier.status, 0);
+	ck_assert_int_eq(ack_status(102), 0);
+}
+END_TEST
+
+START_TEST(all_learn_that_a_rank_was_lost_also_who_comes_late)
+{
+	join_all();
+	arrive(1, 1);
+	say(WIRE_LEAVE, 2, NULL);
+	ck_assert_int_eq(ack_status(101), -EIO);
+	e->barrier.wanted = 1; /* ourselves, later: to itself, and back */
+	for (int i = 0; i < 3; i++)
+		engine_turn(e, 0);
+	ck_assert_uint_eq(e->barrier.passed, 1);
+	ck_assert_int_eq(e->barrier.status, -EIO);
+}
+END_TEST
+
+START_TEST(a_barrier_of_another_count_is_an_error)
+{
+	join_all();
+	arrive(1, 2);
+	ck_assert_int_eq(ack_status(101), -EINVAL);
+	arrive(1, UINT64_MAX);
+	ck_assert_int_eq(ack_status(101), -EINVAL);
+}
+END_TEST
+
+/* ---- a rank that joins ---- */
+
+static const struct scripted_sent *asked(enum wire_type type)
+{
+	for (int i = 0; i < 10 && !scripted_last(type); i++) {
+		e->join->retry_ms = 0;
+		engine_turn(e, 0);
+	}
+	ck_assert_ptr_nonnull(scripted_last(type));
+	return scripted_last(type);
+}
+
+START_TEST(a_rank_whose_rank_0_speaks_another_version_says_so_and_stops_asking)
+{
+	struct wire_refuse refuse = { .status = -EPROTO };
+	struct wire_header header;
+
+	setup_rank(1);
+	header = header_of(WIRE_REFUSE, 0, asked(WIRE_JOIN)->header.request);
+	header.version++;
+	say_as(&header, asked(WIRE_JOIN)->peer, &refuse, NULL, 0);
+	ck_assert_int_eq(e->failure, -EPROTO);
+	ck_assert_ptr_nonnull(strstr(e->why, "version 2"));
+	ck_assert_int_eq(frag_barrier(f, 1000), -EPROTO);
+	teardown();
+}
+END_TEST
+
+START_TEST(a_rank_refused_for_good_says_why)
+{
+	struct wire_refuse refuse = { .status = -EINVAL, .why = "has another world size" };
+	struct wire_header header;
+
+	setup_rank(1);
+	header = header_of(WIRE_REFUSE, 0, asked(WIRE_JOIN)->header.request);
+	say_as(&header, asked(WIRE_JOIN)->peer, &refuse, NULL, 0);
+	ck_assert_int_eq(e->failure, -EINVAL);
+	ck_assert_ptr_nonnull(strstr(e->why, "has another world size"));
+	teardown();
+}
+END_TEST
+
+START_TEST(an_address_that_is_none_is_passed_over)
+{
+	setup_rank(1);
+	strcpy(e->join->seeds, "nonsense,scripted:zero");
+	asked(WIRE_JOIN);
+	ck_assert_str_eq(e->address, "scripted:zero");
+	teardown();
+}
+END_TEST
+
+static TCase *zero(void)
+{
+	TCase *t = tcase_create("zero");
+
+	tcase_add_checked_fixture(t, setup_zero, teardown);
+	tcase_add_test(t, a_job_is_ready_when_the_last_rank_has_joined);
+	tcase_add_test(t, who_does_not_belong_is_refused_with_a_line);
+	tcase_add_test(t, a_rank_that_keeps_changing_its_description_takes_one_place);
+	tcase_add_test(t, a_catalog_that_is_not_the_announced_one_is_refused);
+	tcase_add_test(t, another_jobs_and_an_earlier_lifes_requests_are_stale);
+	tcase_add_test(t, another_version_is_refused_by_name);
+	tcase_add_test(t, an_answer_of_another_version_is_not_answered);
+	tcase_add_test(t, reads_beyond_a_row_or_of_none_are_errors);
+	tcase_add_test(t, a_stage_whose_size_is_untrue_is_refused);
+	tcase_add_test(t, a_barrier_opens_when_the_last_has_come);
+	tcase_add_test(t, all_learn_that_a_rank_was_lost_also_who_comes_late);
+	tcase_add_test(t, a_barrier_of_another_count_is_an_error);
+	return t;
+}
+
+static TCase *other(void)
+{
+	TCase *t = tcase_create("other");
+
+	tcase_add_test(t, a_rank_whose_rank_0_speaks_another_version_says_so_and_stops_asking);
+	tcase_add_test(t, a_rank_refused_for_good_says_why);
+	tcase_add_test(t, an_address_that_is_none_is_passed_over);
+	return t;
+}
+
+int main(void)
+{
+	Suite *s = suite_create("protocol");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	suite_add_tcase(s, zero());
+	suite_add_tcase(s, other());
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
