@@ -203,9 +203,18 @@ static bool mark_holders(struct engine *e, struct agreement *a, uint32_t count, 
 	return true;
 }
 
+static bool too_many(const struct engine *e)
+{
+	unsigned n = 0;
+
+	for (const struct agreement *a = e->agreements; a && n < EDITS_MAX; a = a->next)
+		n++;
+	return n == EDITS_MAX;
+}
+
 static struct agreement *agreement_new(struct engine *e)
 {
-	struct agreement *a = calloc(1, sizeof(*a));
+	struct agreement *a = too_many(e) ? NULL : calloc(1, sizeof(*a));
 
 	if (a && !(a->part = calloc(e->world, 1))) {
 		free(a);
@@ -218,7 +227,7 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request, const struc
 		  const void *ranks, size_t size)
 {
 	struct agreement *a = agreement_new(e);
-	struct wire_ack ack = { .status = -EINVAL };
+	struct wire_ack ack = { .status = a ? -EINVAL : -ENOSPC };
 
 	if (!a || commit->count > e->world || size != commit->count * sizeof(uint32_t) ||
 	    find(e, commit->transaction) || !mark_holders(e, a, commit->count, ranks)) {

@@ -134,7 +134,8 @@ static void feed(uint32_t peer, const struct wire_header *header, const void *bo
 	if (tail_size)
 		memcpy(message + sizeof(*header) + body_size, tail, tail_size);
 	it.staged |= header->type == WIRE_STAGE;
-	it.decided |= header->type == WIRE_DECIDE;
+	it.decided |= header->type == WIRE_DECIDE || header->type == WIRE_COMMIT ||
+		      header->type == WIRE_KNOWN;
 	scripted_feed(peer, message, sizeof(*header) + body_size + tail_size);
 	free(message);
 }
@@ -333,9 +334,30 @@ static void step_states(struct input *in)
 	free(w.data);
 }
 
+static bool see_prepared(void *arg, struct edit *edit)
+{
+	uint64_t *lowest = arg;
+
+	*lowest = u64_min(*lowest, edit->boundary);
+	return false;
+}
+
+/* The next boundary has to wait for a decision, which may never come here. */
+static bool trainer_would_wait(void)
+{
+	uint64_t lowest = UINT64_MAX;
+
+	edits_each_prepared(&it.e->edits, see_prepared, &lowest);
+	return lowest <= atomic_load(&it.e->registry.control->boundary) + 1;
+}
+
 static void step_trainer(struct input *in)
 {
-	switch (it.f ? take(in) % 5 : 5) {
+	unsigned what = it.f ? take(in) % 5 : 5;
+
+	if (it.f && what < 2 && trainer_would_wait())
+		return;
+	switch (what) {
 	case 0:
 		frag_step_begin(it.f);
 		break;
@@ -471,7 +493,7 @@ static void check(void)
 
 			assert(it.memory[i][k] == 0x5a || (!guard && it.staged && it.decided));
 		}
-		assert(it.e->edits.bytes <= STAGE_ROOM);
+		assert(it.e->edits.bytes <= STAGE_ROOM && it.e->edits.count <= EDITS_MAX);
 	}
 	assert(j->ncontributions <= it.e->world + 1);
 	assert(it.e->world <= FRAG_WORLD_MAX);
@@ -514,7 +536,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (in.at < in.end)
 		step(&in);
 	for (int i = 0; i < 3; i++) {
-		if (it.f)
+		if (it.f && !trainer_would_wait())
 			frag_safe_point(it.f);
 		engine_turn(it.e, 0);
 	}
