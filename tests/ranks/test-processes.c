@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/processes.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Ranks in processes of their own read each other's states, bit for bit. */
+
+static const int worlds[] = { 1, 2, 3, 4, 8 };
+
+static void check_all(int n, int stage, const char *const *more)
+{
+	struct process p[PROCESSES_MAX];
+
+	processes_start(p, n, stage, more);
+	processes_say(p, n, "check");
+	processes_expect(p, n, 0);
+	processes_end(p, n);
+}
+
+START_TEST(every_rank_reads_all_states_as_their_owners_have_them)
+{
+	check_all(worlds[_i % 5], _i / 5, NULL);
+}
+END_TEST
+
+START_TEST(the_same_by_messages)
+{
+	static const char *const zmq[] = { "FRAG_TRANSPORT=zmq", NULL };
+
+	check_all(_i % 2 ? 4 : 2, _i, zmq);
+}
+END_TEST
+
+START_TEST(the_same_without_a_key)
+{
+	static const char *const plain[] = { "FRAG_PLAIN=1", "FRAG_TRANSPORT=zmq", NULL };
+
+	check_all(3, 2, plain);
+	check_all(2, 3, plain);
+}
+END_TEST
+
+/* ---- what trainers do ---- */
+
+START_TEST(a_forked_childs_calls_are_refused_and_hold_nothing)
+{
+	struct process p[2];
+	long child;
+
+	processes_start(p, 2, 1, NULL);
+	child = process_ask(&p[1], "fork");
+	ck_assert_int_gt(child, 0);
+	ck_assert_int_eq(process_ask(&p[0], "check"), 0);
+	ck_assert_int_eq(process_ask(&p[1], "check"), 0);
+	process_kill(&p[1]); /* the child outlives it, and does not pass for it */
+	ck_assert_int_eq(kill((pid_t)child, 0), 0);
+	ck_assert_int_eq(process_ask(&p[0], "check fp32"), -EIO);
+	kill((pid_t)child, SIGKILL);
+	process_end(&p[0]);
+}
+END_TEST
+
+START_TEST(a_port_is_free_again_though_a_child_lives)
+{
+	static const char *const settings[] = { "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=port",
+						"FRAG_PORT=21916", NULL };
+	struct process p, again;
+	long child;
+
+	process_start(&p, settings);
+	ck_assert_int_eq(process_ask(&p, "open"), 0);
+	ck_assert_int_eq(process_ask(&p, "ready"), 0);
+	child = process_ask(&p, "fork");
+	ck_assert_int_gt(child, 0);
+	process_kill(&p);
+	process_start(&again, settings);
+	ck_assert_int_eq(process_ask(&again, "open"), 0);
+	process_end(&again);
+	kill((pid_t)child, SIGKILL);
+}
+END_TEST
+
+START_TEST(a_freed_buffer_is_an_error_at_the_reader_and_nothing_crashes)
+{
+	static const char *const zmq[] = { "FRAG_TRANSPORT=zmq", NULL };
+	struct process p[2];
+
+	processes_start(p, 2, 1, _i ? zmq : NULL);
+	ck_assert_int_eq(process_ask(&p[1], "free"), 0);
+	ck_assert_int_eq(process_ask(&p[0], "check exp_avg"), -EFAULT);
+	ck_assert_int_eq(process_ask(&p[1], "check exp_avg"), -EFAULT);
+	processes_say(p, 2, "check fp32");
+	processes_expect(p, 2, 0);
+	processes_say(p, 2, "step");
+	processes_expect(p, 2, 0);
+	processes_end(p, 2);
+}
+END_TEST
+
+START_TEST(a_dropped_state_is_not_there_any_more)
+{
+	struct process p[2];
+
+	processes_start(p, 2, 1, NULL);
+	ck_assert_int_eq(process_ask(&p[0], "check"), 0);
+	processes_say(p, 2, "drop fp32");
+	processes_expect(p, 2, 0);
+	ck_assert_int_eq(process_ask(&p[0], "check fp32"), -ENOENT);
+	ck_assert_int_eq(process_ask(&p[1], "check grad"), 0);
+	processes_end(p, 2);
+}
+END_TEST
+
+START_TEST(gradients_are_there_while_they_are_valid)
+{
+	struct process p[2];
+
+	processes_start(p, 2, 2, NULL);
+	ck_assert_int_eq(process_ask(&p[1], "gone"), 0);
+	ck_assert_int_eq(process_ask(&p[0], "check grad"), -ENODATA);
+	ck_assert_int_eq(process_ask(&p[0], "check fp32"), 0);
+	ck_assert_int_eq(process_ask(&p[1], "valid"), 0);
+	ck_assert_int_eq(process_ask(&p[0], "check grad"), 0);
+	processes_end(p, 2);
+}
+END_TEST
+
+START_TEST(the_trainers_own_handler_runs_in_the_trainers_thread)
+{
+	struct process p[2];
+
+	processes_start(p, 2, 1, NULL);
+	ck_assert_int_eq(process_ask(&p[0], "check"), 0); /* all its threads are there */
+	ck_assert_int_gt(process_ask(&p[0], "mask"), 0);
+	ck_assert_int_eq(process_ask(&p[0], "term"), 0);
+	ck_assert_int_eq(kill(p[0].pid, SIGTERM), 0);
+	ck_assert_int_eq(process_ask(&p[0], "handled"), 1);
+	ck_assert_int_eq(process_ask(&p[1], "check"), 0);
+	processes_end(p, 2);
+}
+END_TEST
+
+/* ---- a rank that dies ---- */
+
+START_TEST(a_killed_rank_is_eio_soon_and_the_others_go_on)
+{
+	struct process p[3];
+	uint64_t before;
+
+	processes_start(p, 3, 1, NULL);
+	processes_say(p, 3, "check");
+	processes_expect(p, 3, 0);
+	process_kill(&p[2]);
+	before = monotonic_ms();
+	ck_assert_int_eq(process_ask(&p[0], "check fp32"), -EIO);
+	ck_assert_uint_lt(monotonic_ms() - before, 5000);
+	processes_say(p, 2, "barrier 20000");
+	processes_expect(p, 2, -EIO);
+	ck_assert_uint_lt(monotonic_ms() - before, 10000);
+	processes_say(p, 2, "check lp"); /* which all have, in this stage */
+	processes_expect(p, 2, 0);
+	processes_say(p, 2, "step");
+	processes_expect(p, 2, 0);
+	processes_end(p, 2);
+}
+END_TEST
+
+START_TEST(by_messages_a_killed_rank_is_eio_after_its_silence)
+{
+	static const char *const zmq[] = { "FRAG_TRANSPORT=zmq", NULL };
+	struct process p[3];
+	uint64_t before;
+
+	processes_start(p, 3, 1, zmq);
+	process_kill(&p[2]);
+	before = monotonic_ms();
+	processes_say(p, 2, "barrier 30000");
+	processes_say(p, 2, "check fp32");
+	processes_expect(p, 2, -EIO);
+	for (int i = 0; i < 2; i++) { /* whose silence it is, rank 1 may have to find out itself */
+		long got = process_answer(&p[i]);
+
+		ck_assert(got == -EIO || got == -ETIMEDOUT);
+	}
+	ck_assert_uint_lt(monotonic_ms() - before, 35000);
+	processes_end(p, 2);
+}
+END_TEST
+
+START_TEST(nobody_waits_for_a_dead_rank_0)
+{
+	struct process p[3];
+
+	processes_start(p, 3, 1, NULL);
+	process_kill(&p[0]);
+	processes_say(p + 1, 2, "barrier 20000");
+	processes_expect(p + 1, 2, -EIO);
+	processes_end(p + 1, 2);
+}
+END_TEST
+
+/* ---- attaching fails, training does not ---- */
+
+/* open answers rc, one line is said that has the words, and the process goes on. */
+static void expect_failure(const char *const *settings, long rc, const char *words)
+{
+	struct process p;
+	char text[1024];
+
+	process_start(&p, settings);
+	ck_assert_int_eq(process_ask(&p, "open"), rc);
+	ck_assert_int_eq(process_ask(&p, "step"), -1);
+	ck_assert_int_eq(process_ask(&p, "rank"), -EINVAL);
+	ck_assert_int_eq(process_ask(&p, "barrier 1000"), -EINVAL);
+	process_errors(&p, text, sizeof(text));
+	ck_assert_msg(strstr(text, words) != NULL, "%s", text);
+	ck_assert_ptr_nonnull(strstr(text, "not attached"));
+	ck_assert_int_eq(process_end(&p), 0);
+}
+
+START_TEST(a_bad_environment_is_a_warning)
+{
+	expect_failure((const char *[]){ "RANK=x", "WORLD_SIZE=2", NULL }, -EINVAL, "RANK");
+	expect_failure((const char *[]){ "RANK=2", "WORLD_SIZE=2", NULL }, -EINVAL, "RANK");
+	expect_failure((const char *[]){ "RANK=0", NULL }, -EINVAL, "not attached");
+	expect_failure((const char *[]){ NULL }, -EINVAL, "not attached");
+}
+END_TEST
+
+START_TEST(a_taken_port_is_a_warning)
+{
+	struct process p;
+
+	process_start(&p, (const char *[]){ "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=first",
+					    "FRAG_PORT=21917", NULL });
+	ck_assert_int_eq(process_ask(&p, "open"), 0);
+	expect_failure((const char *[]){ "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=second",
+					 "FRAG_PORT=21917", NULL },
+		       -EADDRINUSE, "in use");
+	process_end(&p);
+}
+END_TEST
+
+static void make_key(char setting[512], const char *name, mode_t mode, char fill)
+{
+	const char *folder = getenv("TMPDIR");
+	char key[65];
+	FILE *file;
+
+	snprintf(setting, 512, "FRAG_KEY_FILE=%.400s/%s", folder ? folder : "/tmp", name);
+	file = fopen(strchr(setting, '=') + 1, "we");
+	ck_assert_ptr_nonnull(file);
+	memset(key, fill, 64);
+	key[64] = '\0';
+	fprintf(file, "%s\n", key);
+	ck_assert_int_eq(fchmod(fileno(file), mode), 0);
+	fclose(file);
+}
+
+START_TEST(a_key_file_that_others_can_read_is_a_warning)
+{
+	char key[512];
+
+	make_key(key, "open.key", 0644, 'a');
+	expect_failure(
+		(const char *[]){ "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=open", key, NULL },
+		-EACCES, "open.key");
+}
+END_TEST
+
+START_TEST(another_rank_with_such_a_key_file_says_so_once)
+{
+	char key[512], text[1024];
+	struct process p;
+
+	make_key(key, "open.key", 0644, 'a');
+	process_start(&p, (const char *[]){ "RANK=1", "WORLD_SIZE=2", "FRAG_JOB_ID=open",
+					    "MASTER_ADDR=127.0.0.1", key, NULL });
+	ck_assert_int_eq(process_ask(&p, "open"), 0);
+	ck_assert_int_eq(process_ask(&p, "ready"), 0);
+	ck_assert_int_eq(process_ask(&p, "barrier 20000"), -EACCES);
+	ck_assert_int_eq(process_errors(&p, text, sizeof(text)), 1);
+	ck_assert_ptr_nonnull(strstr(text, "open.key"));
+	process_end(&p);
+}
+END_TEST
+
+/* Rank 1 does not get in: it and rank 0 give up when told to, and go on. */
+static void expect_apart(const char *zero, const char *one)
+{
+	struct process p[2];
+	const char *settings[] = { "RANK=0",
+				   "WORLD_SIZE=2",
+				   "FRAG_JOB_ID=apart",
+				   "MASTER_ADDR=127.0.0.1",
+				   "FRAG_PORT=21918",
+				   zero,
+				   NULL };
+	uint64_t before = monotonic_ms();
+
+	process_start(&p[0], settings);
+	ck_assert_int_eq(process_ask(&p[0], "open"), 0);
+	settings[0] = "RANK=1";
+	settings[5] = one;
+	process_start(&p[1], settings);
+	ck_assert_int_eq(process_ask(&p[1], "open"), 0);
+	processes_say(p, 2, "ready");
+	processes_expect(p, 2, 0);
+	processes_say(p, 2, "barrier 1500");
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_lt(process_answer(&p[i]), 0);
+	processes_say(p, 2, "step");
+	processes_expect(p, 2, 0);
+	ck_assert_uint_lt(monotonic_ms() - before, 20000);
+	processes_end(p, 2);
+}
+
+START_TEST(ranks_of_different_keys_do_not_meet)
+{
+	char a[512], b[512];
+
+	make_key(a, "a.key", 0600, 'a');
+	make_key(b, "b.key", 0600, 'b');
+	expect_apart(a, b);
+	expect_apart(a, "FRAG_PLAIN=1");
+	expect_apart("FRAG_PLAIN=1", b);
+}
+END_TEST
+
+/* ---- launchers ---- */
+
+static void expect_job(const char *const *zero, const char *const *one)
+{
+	struct process p[2];
+
+	process_start(&p[0], zero);
+	process_start(&p[1], one);
+	processes_say(p, 2, "open");
+	processes_say(p, 2, "ready");
+	processes_say(p, 2, "barrier 30000");
+	processes_say(p, 2, "check");
+	for (int i = 0; i < 4; i++)
+		processes_expect(p, 2, 0);
+	ck_assert_int_eq(process_ask(&p[0], "rank"), 0);
+	ck_assert_int_eq(process_ask(&p[1], "rank"), 1);
+	processes_end(p, 2);
+}
+
+START_TEST(torchrun_mpirun_and_srun_are_understood)
+{
+	expect_job((const char *[]){ "RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0",
+				     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
+				     "TORCHELASTIC_RUN_ID=none", NULL },
+		   (const char *[]){ "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1",
+				     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
+				     "TORCHELASTIC_RUN_ID=none", NULL });
+	expect_job((const char *[]){ "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
+				     "PMIX_NAMESPACE=prterun-host-1234@1", NULL },
+		   (const char *[]){ "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2",
+				     "PMIX_NAMESPACE=prterun-host-1234@1", NULL });
+	expect_job((const char *[]){ "SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=77",
+				     "SLURM_STEP_ID=0", "SLURM_LAUNCH_NODE_IPADDR=127.0.0.1",
+				     NULL },
+		   (const char *[]){ "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOB_ID=77",
+				     "SLURM_STEP_ID=0", "SLURM_LAUNCH_NODE_IPADDR=127.0.0.1",
+				     NULL });
+}
+END_TEST
+
+static TCase *reading(void)
+{
+	TCase *t = tcase_create("reading");
+
+	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, every_rank_reads_all_states_as_their_owners_have_them, 0,
+			    4 * (int)ARRAY_SIZE(worlds));
+	tcase_add_loop_test(t, the_same_by_messages, 0, 4);
+	tcase_add_test(t, the_same_without_a_key);
+	return t;
+}
+
+static TCase *training(void)
+{
+	TCase *t = tcase_create("training");
+
+	tcase_set_timeout(t, 120);
+	tcase_add_test(t, a_forked_childs_calls_are_refused_and_hold_nothing);
+	tcase_add_test(t, a_port_is_free_again_though_a_child_lives);
+	tcase_add_loop_test(t, a_freed_buffer_is_an_error_at_the_reader_and_nothing_crashes, 0,
+			    2);
+	tcase_add_test(t, a_dropped_state_is_not_there_any_more);
+	tcase_add_test(t, gradients_are_there_while_they_are_valid);
+	tcase_add_test(t, the_trainers_own_handler_runs_in_the_trainers_thread);
+	return t;
+}
+
+static TCase *dying(void)
+{
+	TCase *t = tcase_create("dying");
+
+	tcase_set_timeout(t, 120);
+	tcase_add_test(t, a_killed_rank_is_eio_soon_and_the_others_go_on);
+	tcase_add_test(t, by_messages_a_killed_rank_is_eio_after_its_silence);
+	tcase_add_test(t, nobody_waits_for_a_dead_rank_0);
+	return t;
+}
+
+static TCase *attaching(void)
+{
+	TCase *t = tcase_create("attaching");
+
+	tcase_set_timeout(t, 120);
+	tcase_add_test(t, a_bad_environment_is_a_warning);
+	tcase_add_test(t, a_taken_port_is_a_warning);
+	tcase_add_test(t, a_key_file_that_others_can_read_is_a_warning);
+	tcase_add_test(t, another_rank_with_such_a_key_file_says_so_once);
+	tcase_add_test(t, ranks_of_different_keys_do_not_meet);
+	tcase_add_test(t, torchrun_mpirun_and_srun_are_understood);
+	return t;
+}
+
+int main(void)
+{
+	Suite *s = suite_create("processes");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	signal(SIGPIPE, SIG_IGN);
+	suite_add_tcase(s, reading());
+	suite_add_tcase(s, training());
+	suite_add_tcase(s, dying());
+	suite_add_tcase(s, attaching());
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}

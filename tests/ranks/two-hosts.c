@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* Run by test-two-hosts.sh: four ranks on two hosts, which are the network namespaces HOST_A (10.77.0.1)
+ * and HOST_B (10.77.0.2).  Their memory is out of each other's reach as FRAG_HOST says.
+ */
+
+#include "tests/ranks/processes.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 4 };
+
+static void start(struct process *p, int rank, int stage, const char *key)
+{
+	const char *host = getenv(rank < RANKS / 2 ? "HOST_A" : "HOST_B");
+	char number[32], text[32], name[64];
+	const char *settings[] = { "ip",
+				   "netns",
+				   "exec",
+				   host,
+				   number,
+				   text,
+				   name,
+				   key,
+				   "WORLD_SIZE=4",
+				   "FRAG_JOB_ID=two-hosts",
+				   "MASTER_ADDR=10.77.0.1",
+				   NULL };
+
+	snprintf(number, sizeof(number), "RANK=%d", rank);
+	snprintf(text, sizeof(text), "TEST_STAGE=%d", stage);
+	snprintf(name, sizeof(name), "FRAG_HOST=%s", host);
+	process_start(p, settings);
+}
+
+static void start_all(struct process *p, int stage)
+{
+	char key[600];
+
+	snprintf(key, sizeof(key), "FRAG_KEY_FILE=%s/job.key", getenv("TMPDIR"));
+	for (int rank = 0; rank < RANKS; rank++)
+		start(&p[rank], rank, stage, key);
+	processes_say(p, RANKS, "open");
+	processes_say(p, RANKS, "ready");
+	processes_say(p, RANKS, "barrier 30000");
+	for (int i = 0; i < 3; i++)
+		processes_expect(p, RANKS, 0);
+}
+
+START_TEST(every_rank_reads_the_other_hosts_states)
+{
+	struct process p[RANKS];
+
+	start_all(p, _i);
+	processes_say(p, RANKS, "check");
+	processes_expect(p, RANKS, 0);
+	ck_assert_int_eq(process_ask(&p[3], "barrier 1"), -ETIMEDOUT);
+	process_say(&p[3], "address");
+	process_answer(&p[3]);
+	ck_assert_msg(!strncmp(p[3].line, "10.77.0.1:", 10), "%s", p[3].line);
+	processes_end(p, RANKS);
+}
+END_TEST
+
+START_TEST(a_host_that_is_gone_is_eio_and_the_other_goes_on)
+{
+	struct process p[RANKS];
+
+	start_all(p, 1);
+	process_kill(&p[2]);
+	process_kill(&p[3]);
+	processes_say(p, 2, "check fp32");
+	for (int i = 0; i < 2; i++) { /* it must first be silent for long enough */
+		long got = process_answer(&p[i]);
+
+		ck_assert(got == -EIO || got == -ETIMEDOUT);
+	}
+	processes_say(p, 2, "check fp32");
+	processes_expect(p, 2, -EIO);
+	processes_say(p, 2, "check lp");
+	processes_expect(p, 2, 0);
+	processes_end(p, 2);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("two-hosts");
+	TCase *t = tcase_create("two-hosts");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	signal(SIGPIPE, SIG_IGN);
+	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, every_rank_reads_the_other_hosts_states, 0, 4);
+	tcase_add_test(t, a_host_that_is_gone_is_eio_and_the_other_goes_on);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
