@@ -35,4 +35,17 @@ struct control_page {
 };
 static_assert(sizeof(struct control_page) == 128, "control page");
 
+/* What a view calls a generation: of state, the page's, counted from 1; of gradients, their window and it.
+ * 0: being changed, or gradients that are not valid.
+ */
+static inline uint64_t control_content(const struct control_page *page, bool is_grad)
+{
+	uint64_t grads = atomic_load_explicit(&page->grads, memory_order_seq_cst);
+
+	if ((atomic_load_explicit(&page->sequence, memory_order_seq_cst) & 1) || (is_grad && !(grads & 1)))
+		return 0;
+	return (is_grad ? grads << 40 : 0) +
+	       atomic_load_explicit(&page->generation, memory_order_seq_cst) + 1;
+}
+
 #endif

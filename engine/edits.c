@@ -343,16 +343,18 @@ static struct edit *next_decided(struct edits *s, uint64_t b)
 	return next;
 }
 
-static bool any_undecided(struct edits *s, uint64_t b)
+bool edits_undecided(struct edits *s, uint64_t b)
 {
 	bool any = false;
 
+	pthread_mutex_lock(&s->lock);
 	for (struct edit *e = s->list; e; e = e->next) {
 		if (e->state != EDIT_PREPARED || e->boundary > b)
 			continue;
 		e->arrived = true;
 		any = true;
 	}
+	pthread_mutex_unlock(&s->lock);
 	return any;
 }
 
@@ -362,9 +364,7 @@ int edits_pass(struct edits *s, struct registry *r, uint64_t b, bool grads)
 	int applied = 0;
 
 	pthread_mutex_lock(&s->lock);
-	if (any_undecided(s, b))
-		applied = EDITS_WAIT;
-	while (applied >= 0 && (e = next_decided(s, b))) {
+	while ((e = next_decided(s, b))) {
 		if (e->has_grad && !grads) {
 			e->boundary = b + 1; /* on every rank alike */
 			continue;

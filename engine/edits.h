@@ -98,13 +98,13 @@ void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit);
 /* Drops what was staged before `before` and never prepared; returns how many. */
 unsigned edits_expire(struct edits *s, uint64_t before);
 
-/* Trainer's thread, at boundary b.  EDITS_WAIT: one that must be decided first is not: edits_wait, and
- * again.  Else how many were applied (holder or not).  grads: gradients are valid; edits of gradients wait
- * for a boundary where they are.
- */
-enum { EDITS_WAIT = -1 };
-int edits_pass(struct edits *s, struct registry *r, uint64_t b, bool grads);
+/* Trainer's thread, at boundary b: whether one that must be decided first is not; edits_wait, and again. */
+bool edits_undecided(struct edits *s, uint64_t b);
 void edits_wait(struct edits *s, unsigned ms);
+/* Then: how many were applied (holder or not).  grads: gradients are valid; edits of gradients wait for a
+ * boundary where they are.
+ */
+int edits_pass(struct edits *s, struct registry *r, uint64_t b, bool grads);
 
 static inline bool edits_pending(struct edits *s, uint64_t b)
 {

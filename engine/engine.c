@@ -7,6 +7,7 @@
 #include "engine/readahead.h"
 #include "engine/source.h"
 #include "engine/turn.h"
+#include "engine/viewing.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -224,7 +225,12 @@ int engine_file_open(struct engine *e, const struct engine_address *address, str
 
 void engine_file_close(struct engine_file *f)
 {
-	if (f)
-		readahead_drop(f);
+	if (!f)
+		return;
+	readahead_drop(f);
+	pthread_mutex_lock(&f->engine->lock);
+	viewing_close(f->engine, f);
+	pthread_mutex_unlock(&f->engine->lock);
+	free(f->whole);
 	free(f);
 }

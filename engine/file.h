@@ -19,13 +19,45 @@ struct ahead { /* one request read ahead; under the read-ahead pool's lock */
 	void *buffer;
 };
 
+enum viewing_state { VIEWING_NONE, VIEWING_OPENING, VIEWING_READY, VIEWING_FAILED };
+
+struct viewing_piece { /* of a view, on one rank */
+	uint32_t rank, row;
+	uint64_t epoch;
+	uint64_t offset; /* in the row */
+	uint64_t at;	 /* in the file */
+	uint64_t size;
+	uint64_t generation;
+	uint64_t room; /* kept there; 0: live, for all we know */
+	int status;
+	uint8_t state; /* enum view_state */
+	bool opened;
+	bool lost; /* its rank is: these bytes are -EIO */
+};
+
+struct viewing { /* what generation an open file shows; under the engine's lock */
+	enum viewing_state state;
+	uint64_t id[2];
+	uint64_t generation;
+	uint64_t retry_ms;
+	unsigned outstanding;
+	unsigned restarts;
+	int status; /* FAILED: why */
+	struct viewing_piece *pieces;
+	uint32_t n;
+};
+
 struct engine_file {
 	struct engine *engine;
 	struct engine_address address;
 	uint64_t bytes;
 	enum frag_dtype dtype;
 	bool is_grad;
+	bool live; /* no view: what there is when it is read */
 	_Atomic bool fast; /* the last read was served at once */
+	_Atomic bool viewed; /* viewing is READY */
+	struct viewing viewing;
+	_Atomic(uint8_t *) whole; /* all of a small file, read at once: it needs no view */
 	/* under the pool's lock */
 	uint64_t next_offset;
 	int streak; /* requests in sequence; below 0: of one too slow to read ahead for */

@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 
 static const uint64_t STAGE_MEM = (uint64_t)4 << 30;
+static const uint64_t VIEW_MEM = (uint64_t)2 << 30;
 
 static atomic_flag opened = ATOMIC_FLAG_INIT;
 
@@ -86,6 +87,24 @@ static int open_zero(struct engine *e)
 
 /* ---- opening ---- */
 
+/* FRAG_VIEW_MEM: bytes, with K, M or G. */
+static uint64_t view_mem(void)
+{
+	const char *text = getenv("FRAG_VIEW_MEM");
+	uint64_t bytes;
+	char *end;
+
+	if (!text || !*text)
+		return VIEW_MEM;
+	bytes = strtoull(text, &end, 10);
+	bytes <<= *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+	if (end == text || (*end && end[1])) {
+		log_warn("FRAG_VIEW_MEM=%s is no number of bytes (K, M, G)", text);
+		return VIEW_MEM;
+	}
+	return bytes;
+}
+
 static void become_rank(struct engine *e, const struct launch *launch)
 {
 	char prefix[32];
@@ -109,6 +128,7 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 		return rc;
 	become_rank(e, launch);
 	edits_init(&e->edits, STAGE_MEM);
+	views_init(&e->views, view_mem());
 	e->own = catalog_new();
 	rc = e->own ? join_start_rank(e) : -ENOMEM;
 	if (!rc && seed)

@@ -4,6 +4,7 @@
 #include "engine/grab.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
+#include "engine/viewing.h"
 
 #include <errno.h>
 
@@ -13,7 +14,7 @@ enum { PARTS_MAX = 1024 };
 struct grab {
 	uint32_t attached;
 	uint32_t rank;
-	uint64_t epoch;
+	uint64_t epoch; /* 0: kept bytes, that cannot change */
 	uint64_t at;
 	uint64_t size;
 	unsigned first, n; /* of the parts */
@@ -34,7 +35,25 @@ static int grab_piece(struct engine *e, struct grabs *g, const struct piece *pie
 	struct grab *grab = &g->grabs[g->n];
 	int n;
 
+	if (piece->lost)
+		return -EIO;
 	if (p->way != PEER_WAY_MEMORY)
+		return -EAGAIN;
+	if (piece->room) {
+		if (p->state == ENGINE_RANK_LOST)
+			return -EIO;
+		if (g->nparts == PARTS_MAX)
+			return -EAGAIN;
+		g->parts[g->nparts] = (struct iovec){ (void *)(uintptr_t)piece->room, piece->size };
+		*grab = (struct grab){ p->attached, piece->rank, 0, piece->at, piece->size, g->nparts, 1 };
+		g->nparts++;
+		g->n++;
+		return 0;
+	}
+	n = peers_want_states(e, piece->rank);
+	if (n)
+		return n;
+	if (piece->row >= p->states->nrows)
 		return -EAGAIN;
 	n = states_resolve(&p->states->rows[piece->row], piece->offset, piece->size,
 			   g->parts + g->nparts, (int)(PARTS_MAX - g->nparts));
@@ -47,14 +66,17 @@ static int grab_piece(struct engine *e, struct grabs *g, const struct piece *pie
 	return 0;
 }
 
-static int plan_grabs(struct engine *e, const struct engine_address *address, uint64_t offset, size_t size,
+static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t offset, size_t size,
 		      struct grabs *g)
 {
 	int rc;
 
 	g->n = g->nparts = 0;
 	pthread_mutex_lock(&e->lock);
-	rc = plan_read(e, address, offset, size, &g->plan);
+	if (f->viewing.state == VIEWING_READY)
+		rc = viewing_plan(f, offset, size, &g->plan);
+	else
+		rc = plan_read(e, &f->address, offset, size, &g->plan);
 	for (unsigned i = 0; i < g->plan.n && !rc; i++)
 		rc = grab_piece(e, g, &g->plan.pieces[i]);
 	pthread_mutex_unlock(&e->lock);
@@ -76,22 +98,30 @@ static void mark_stale(struct engine *e, uint32_t rank)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* What the owner's control page said after the copy. */
-static int witness(struct engine *e, const struct grab *grab, bool is_grad,
-		   const struct control_page *control)
+/* Whether what was copied is what *generation says; 0: any one will do, and is put there. */
+static int witness(struct engine *e, const struct engine_file *f, const struct grab *grab,
+		   const struct control_page *control, uint64_t *generation)
 {
-	uint64_t epoch = atomic_load_explicit(&control->registry_epoch, memory_order_relaxed);
-	uint64_t grads = atomic_load_explicit(&control->grads, memory_order_relaxed);
+	uint64_t epoch = atomic_load_explicit(&control->registry_epoch, memory_order_relaxed), now;
 
+	if (!grab->epoch)
+		return 0;
 	if (epoch != grab->epoch) {
 		mark_stale(e, grab->rank);
 		return -EAGAIN;
 	}
-	return is_grad && !(grads & 1) ? -EAGAIN : 0;
+	if (!viewing_wanted(f) && !f->is_grad)
+		return 0;
+	if (!viewing_wanted(f))
+		return atomic_load_explicit(&control->grads, memory_order_relaxed) & 1 ? 0 : -EAGAIN;
+	now = control_content(control, f->is_grad);
+	if (!*generation)
+		*generation = now;
+	return now && now == *generation ? 0 : -EAGAIN;
 }
 
-static int copy_grab(struct engine *e, const struct grabs *g, const struct grab *grab, bool is_grad,
-		     uint8_t *out)
+static int copy_grab(struct engine *e, const struct engine_file *f, const struct grabs *g,
+		     const struct grab *grab, uint8_t *out, uint64_t *generation)
 {
 	struct iovec local = { out + grab->at, grab->size };
 	struct control_page control;
@@ -100,7 +130,7 @@ static int copy_grab(struct engine *e, const struct grabs *g, const struct grab 
 
 	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size, memory_order_relaxed);
 	if (!rc)
-		return witness(e, grab, is_grad, &control);
+		return witness(e, f, grab, &control, generation);
 	if (rc == -ESRCH || rc == -ESTALE)
 		lose(e, grab->rank, rc == -ESRCH ? "its process is gone" :
 						   "another process has its number");
@@ -111,17 +141,17 @@ static int copy_grab(struct engine *e, const struct grabs *g, const struct grab 
 	return rc == -EPERM ? -EACCES : -EIO;
 }
 
-int grab_now(struct engine *e, const struct engine_address *address, bool is_grad, uint64_t offset,
-	      void *out, size_t size)
+int grab_now(struct engine *e, const struct engine_file *f, uint64_t offset, void *out, size_t size)
 {
-	static _Thread_local struct grabs g;
+	static _Thread_local struct grabs g; /* plan.keep_lost stays false */
+	uint64_t generation = atomic_load(&f->viewed) ? f->viewing.generation : 0;
 	size_t done = 0;
 	int rc = 0;
 
 	while (done < size && !rc) {
-		rc = plan_grabs(e, address, offset + done, size - done, &g);
+		rc = plan_grabs(e, f, offset + done, size - done, &g);
 		for (unsigned i = 0; i < g.n && !rc; i++)
-			rc = copy_grab(e, &g, &g.grabs[i], is_grad, (uint8_t *)out + done);
+			rc = copy_grab(e, f, &g, &g.grabs[i], (uint8_t *)out + done, &generation);
 		done += g.plan.covered;
 	}
 	return rc;

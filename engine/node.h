@@ -20,6 +20,7 @@
 #include "engine/peer.h"
 #include "engine/registry.h"
 #include "engine/transport.h"
+#include "engine/views.h"
 #include "engine/wire.h"
 
 #include <pthread.h>
@@ -37,6 +38,7 @@ enum {
 
 struct rpc;
 struct transfer;
+struct closing;
 struct commit;
 struct agreement;
 struct inquiry;
@@ -92,6 +94,7 @@ struct engine {
 
 	struct registry registry;  /* a rank's; its own lock */
 	struct edits edits;	   /* a rank's; its own lock */
+	struct views views;	   /* a rank's; its own lock */
 	struct catalog *own;	   /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params;	   /* own's numbers to catalog's */
 	uint32_t *map_groups;
@@ -108,6 +111,8 @@ struct engine {
 	struct message *local_first, *local_last; /* to ourselves */
 
 	struct transfer *transfers; /* reads that wait */
+	struct closing *closings;   /* views of closed files, to be told */
+	uint64_t view_number;
 	struct commit *commits;
 	struct agreement *agreements; /* of which this rank is the coordinator */
 	uint64_t agreed_boundary;     /* the highest N asked for: later edits come no earlier */

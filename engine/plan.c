@@ -288,7 +288,8 @@ static int choose_holder(struct engine *e, const struct place *p, const struct r
 
 static int add_piece(struct plan *plan, uint32_t rank, uint32_t row, uint64_t offset, uint64_t size)
 {
-	plan->pieces[plan->n++] = (struct piece){ rank, row, offset, plan->covered, size };
+	plan->pieces[plan->n++] = (struct piece){ .rank = rank, .row = row, .offset = offset,
+						  .at = plan->covered, .size = size };
 	plan->covered += size;
 	return 0;
 }
@@ -307,10 +308,11 @@ static int plan_param(struct engine *e, const struct place *p, uint64_t offset, 
 		if (!run_at(e, p, at / element, &run))
 			return -EINVAL;
 		row = choose_holder(e, p, &run, &rank);
-		if (row < 0)
+		if (row < 0 && !(row == -EIO && plan->keep_lost))
 			return row;
 		bytes = u64_min(run.numel * element - inside, size - plan->covered);
 		add_piece(plan, rank, (uint32_t)row, run.row_offset * element + inside, bytes);
+		plan->pieces[plan->n - 1].lost = row < 0;
 	}
 	return 0;
 }
@@ -389,7 +391,9 @@ static int see_holders(struct engine *e, const struct place *p, const struct run
 	for (uint32_t i = 0; i < run->count && !rc; i++) {
 		uint32_t rank = member(p, run->first + i * run->stride);
 		int row = row_on(e, rank, run->kind, run->index, run->sub, run->key);
-		struct piece piece = { rank, (uint32_t)row, run->row_offset * element + inside, at, bytes };
+		struct piece piece = { .rank = rank, .row = (uint32_t)row,
+				       .offset = run->row_offset * element + inside, .at = at,
+				       .size = bytes };
 
 		if (row == -ENOENT && run->kind == STATE_LP)
 			continue; /* it keeps no copy */
@@ -407,7 +411,8 @@ static int see_hyper(struct engine *e, const struct place *p, uint64_t offset, u
 	for (uint32_t i = 0; i < p->group->nranks && !rc; i++) {
 		uint32_t rank = p->group->ranks[i];
 		int row = row_on(e, rank, STATE_HYPER, p->group_number, 0, p->key);
-		struct piece piece = { rank, (uint32_t)row, offset, 0, size };
+		struct piece piece = { .rank = rank, .row = (uint32_t)row, .offset = offset,
+				       .size = size };
 
 		rc = row < 0 ? row : see(arg, &piece);
 	}

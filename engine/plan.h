@@ -13,12 +13,17 @@ struct piece {
 	uint64_t offset; /* bytes in the row */
 	uint64_t at;	 /* bytes in what was asked */
 	uint64_t size;
+	bool lost;	 /* its holder is: only where keep_lost asks for such */
+	uint32_t view;	 /* number in the file's view + 1; 0: none */
+	uint64_t inside; /* bytes in the view's piece */
+	uint64_t room;	 /* the view's piece is kept there, in the rank; 0: not that we know */
 };
 
 struct plan {
 	struct piece pieces[NODE_PIECES_MAX];
 	unsigned n;
 	uint64_t covered; /* bytes from the start that the pieces give */
+	bool keep_lost;	  /* set by the caller: a lost rank's runs are pieces too */
 };
 
 /* Pieces of [offset, offset + size) of what address names, from one live holder each.

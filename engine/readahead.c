@@ -84,7 +84,7 @@ static void fill(struct readahead_pool *p, struct ahead *s)
 	s->state = AHEAD_FILLING;
 	s->edits = atomic_load(&f->engine->edit_count);
 	pthread_mutex_unlock(&p->lock);
-	rc = grab_now(f->engine, &f->address, f->is_grad, s->offset, s->buffer, s->size);
+	rc = grab_now(f->engine, f, s->offset, s->buffer, s->size);
 	pthread_mutex_lock(&p->lock);
 	s->filled_ms = monotonic_ms();
 	if (rc)
@@ -199,9 +199,11 @@ static struct ahead *find(struct engine_file *f, uint64_t offset, size_t size)
 	return NULL;
 }
 
-/* The job trains on, and we may have written. */
+/* What a view shows does not change; else the job trains on, and we may have written. */
 static bool is_fresh(struct engine_file *f, const struct ahead *s)
 {
+	if (atomic_load(&f->viewed))
+		return true;
 	if (monotonic_ms() > s->filled_ms + FRESH_MS)
 		f->streak = SLOW_STREAK;
 	return f->streak >= 0 && s->edits == atomic_load(&f->engine->edit_count);

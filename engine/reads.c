@@ -5,6 +5,7 @@
 #include "engine/readahead.h"
 #include "engine/reads.h"
 #include "engine/transfers.h"
+#include "engine/viewing.h"
 
 #include <errno.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static void count_read(struct engine *e, int64_t result)
 static void read_in_this_thread(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
-	int rc = hot ? grab_now(e, &f->address, f->is_grad, read->offset, hot, read->size) : -ENOMEM;
+	int rc = hot ? grab_now(e, f, read->offset, hot, read->size) : -ENOMEM;
 
 	atomic_store_explicit(&f->fast, !rc, memory_order_relaxed);
 	if (rc == -EAGAIN || rc == -EFAULT) { /* the owner itself will say what is true */
@@ -51,6 +52,34 @@ static void read_in_this_thread(struct engine *e, struct engine_read *read)
 	}
 	count_read(e, rc ? rc : (int64_t)read->size);
 	read->done(read, rc ? NULL : hot, rc ? rc : (int64_t)read->size);
+}
+
+/* The first request covers all of a small file: all of one generation, it stays with the file. */
+static bool keep_whole(struct engine *e, struct engine_read *read)
+{
+	struct engine_file *f = read->file;
+	uint8_t *whole = NULL, *none = NULL;
+
+	if (read->offset || read->size != f->bytes || !viewing_wanted(f) || !hot ||
+	    grab_now(e, f, 0, hot, read->size) || !(whole = malloc(read->size)))
+		return false;
+	memcpy(whole, hot, read->size);
+	if (!atomic_compare_exchange_strong(&f->whole, &none, whole))
+		free(whole); /* another thread was first: its bytes are the file's */
+	return true;
+}
+
+static bool read_whole(struct engine *e, struct engine_read *read)
+{
+	struct engine_file *f = read->file;
+	const uint8_t *whole;
+
+	if (atomic_load(&f->viewed) || (!atomic_load(&f->whole) && !keep_whole(e, read)))
+		return false;
+	whole = atomic_load(&f->whole);
+	count_read(e, (int64_t)read->size);
+	read->done(read, whole + read->offset, (int64_t)read->size);
+	return true;
 }
 
 void engine_read(struct engine *e, struct engine_read *read)
@@ -66,6 +95,12 @@ void engine_read(struct engine *e, struct engine_read *read)
 	}
 	read->size = u64_min(read->size, f->bytes - read->offset);
 	need_hot();
+	if (read_whole(e, read))
+		return;
+	if (viewing_wanted(f) && !atomic_load(&f->viewed)) {
+		transfers_start(e, read); /* opens the view */
+		return;
+	}
 	if (readahead_take(f, read->offset, read->size, &hot)) {
 		count_read(e, (int64_t)read->size);
 		read->done(read, hot, (int64_t)read->size);
@@ -131,14 +166,14 @@ static int get_by_transfer(struct engine *e, struct engine_file *f, uint64_t off
 int engine_get(struct engine *e, const struct engine_address *address, uint64_t offset, void *out,
 	       uint64_t size)
 {
-	struct engine_file f = { .engine = e, .address = *address,
+	struct engine_file f = { .engine = e, .address = *address, .live = true,
 				 .is_grad = !strcmp(address->key, "grad") };
 	int rc = 0;
 
 	for (uint64_t done = 0; done < size && !rc; done += ENGINE_READ_MAX) {
 		size_t chunk = u64_min(ENGINE_READ_MAX, size - done);
 
-		rc = grab_now(e, address, f.is_grad, offset + done, (uint8_t *)out + done, chunk);
+		rc = grab_now(e, &f, offset + done, (uint8_t *)out + done, chunk);
 		if (rc == -EAGAIN || rc == -EFAULT)
 			rc = get_by_transfer(e, &f, offset + done, (uint8_t *)out + done, chunk);
 	}

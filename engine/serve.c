@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STAGED_SILENT_MS = 60000 };
+enum { STAGED_SILENT_MS = 60000, VIEW_SILENT_MS = 30000 };
 
 struct barrier_arrival {
 	uint64_t count; /* 0: not there */
@@ -95,6 +95,46 @@ static void serve_states(struct engine *e, uint32_t peer, uint64_t request, cons
 	free(w.data);
 }
 
+static void send_data(struct engine *e, uint32_t peer, uint64_t request, struct wire_data *data,
+		      const void *bytes, uint32_t size)
+{
+	data->size = data->status ? 0 : size;
+	wire_control_from_page(&data->control, e->registry.control);
+	atomic_fetch_add_explicit(&e->counters.served_reads, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->counters.served_bytes, data->size, memory_order_relaxed);
+	node_send(e, peer, WIRE_DATA, request, data, bytes, data->size);
+}
+
+static void serve_view_read(struct engine *e, uint32_t peer, uint64_t request, const struct wire_read *read)
+{
+	CLEANUP(free) void *bytes = malloc(read->size + 1);
+	struct wire_data data = { .status = -ENOMEM };
+
+	if (bytes)
+		data.status = views_read(&e->views, &e->registry, read->view, read->offset, bytes, read->size,
+					 &data.room);
+	send_data(e, peer, request, &data, bytes, read->size);
+}
+
+static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+{
+	struct wire_view_open open;
+	struct wire_view reply = { 0 };
+	struct view_request q;
+	struct view view;
+
+	memcpy(&open, body, sizeof(open));
+	q = (struct view_request){ { open.view[0], open.view[1] }, peer, open.epoch, open.state,
+				   registry_is_grad(&e->registry, open.state), open.offset, open.size,
+				   open.want };
+	reply.status = views_open(&e->views, &e->registry, &q, monotonic_ms(), &view);
+	if (!reply.status) {
+		reply.state = view.state;
+		reply.generation = view.generation;
+	}
+	node_send(e, peer, WIRE_VIEW, request, &reply, NULL, 0);
+}
+
 static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
 	struct wire_read read;
@@ -102,6 +142,10 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	CLEANUP(free) void *bytes = NULL;
 
 	memcpy(&read, body, sizeof(read));
+	if (read.view[0] && read.size <= WIRE_CHUNK) {
+		serve_view_read(e, peer, request, &read);
+		return;
+	}
 	if (read.size > WIRE_CHUNK)
 		data.status = -EINVAL;
 	else if (!(bytes = malloc(read.size + 1)))
@@ -109,11 +153,7 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	else
 		data.status = registry_read(&e->registry, read.epoch, read.state, read.offset, bytes,
 					    read.size);
-	data.size = data.status ? 0 : read.size;
-	wire_control_from_page(&data.control, e->registry.control);
-	atomic_fetch_add_explicit(&e->counters.served_reads, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->counters.served_bytes, data.size, memory_order_relaxed);
-	node_send(e, peer, WIRE_DATA, request, &data, bytes, data.size);
+	send_data(e, peer, request, &data, bytes, read.size);
 }
 
 static int check_stage(struct engine *e, const struct wire_stage *stage, size_t tail_size)
@@ -175,7 +215,7 @@ static void serve_commit(struct engine *e, uint32_t peer, uint64_t request, cons
 	agree_commit(e, peer, request, &commit, tail, tail_size);
 }
 
-/* CANCEL, ARRIVED, OUTCOME. */
+/* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE. */
 static void serve_transaction(struct engine *e, uint32_t peer, const struct wire_header *header,
 			      const void *body)
 {
@@ -188,7 +228,9 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 		node_send(e, peer, WIRE_KNOWN, header->request, &known, NULL, 0);
 		return;
 	}
-	if (header->type == WIRE_CANCEL)
+	if (header->type == WIRE_VIEW_CLOSE)
+		views_close(&e->views, t.transaction);
+	else if (header->type == WIRE_CANCEL)
 		agree_cancel(e, t.transaction);
 	else
 		agree_arrived(e, t.transaction);
@@ -199,6 +241,8 @@ static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)
 {
 	struct wire_control control;
 
+	if (views_any(&e->views))
+		views_touch(&e->views, peer, monotonic_ms());
 	wire_control_from_page(&control, e->registry.control);
 	node_send(e, peer, WIRE_PONG, request, &control, NULL, 0);
 }
@@ -394,6 +438,9 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 	case WIRE_DECIDE:
 		serve_decide(e, peer, request, body);
 		break;
+	case WIRE_VIEW_OPEN:
+		serve_view_open(e, peer, request, body);
+		break;
 	case WIRE_PREPARE:
 		serve_prepare(e, peer, request, body);
 		break;
@@ -403,6 +450,7 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 	case WIRE_CANCEL:
 	case WIRE_ARRIVED:
 	case WIRE_OUTCOME:
+	case WIRE_VIEW_CLOSE:
 		serve_transaction(e, peer, header, body);
 		break;
 	case WIRE_PING:

@@ -4,6 +4,7 @@
 #include "engine/peers.h"
 #include "engine/plan.h"
 #include "engine/transfers.h"
+#include "engine/viewing.h"
 
 #include <errno.h>
 #include <string.h>
@@ -32,7 +33,7 @@ struct transfer {
 
 static void piece_failed(struct engine *e, struct transfer *t, uint32_t rank, int status)
 {
-	if (status == -ESTALE || status == -EAGAIN) {
+	if ((status == -ESTALE && !t->read->file->viewed) || status == -EAGAIN) {
 		if (status == -ESTALE)
 			e->peers[rank].states_stale = true;
 		t->again = true;
@@ -52,10 +53,12 @@ static void take_data(struct engine *e, struct transfer *t, const struct piece *
 		piece_failed(e, t, piece->rank, data.status > 0 || data.status < -4095 ? -EIO : data.status);
 	else if (data.size != piece->size || answer->tail_size != piece->size)
 		piece_failed(e, t, piece->rank, -EIO);
-	else if (t->is_grad && !(data.control.grads & 1))
+	else if (t->is_grad && !piece->view && !(data.control.grads & 1))
 		t->grads_gone = true;
 	else
 		memcpy(t->buffer + t->done + piece->at, answer->tail, piece->size);
+	if (piece->view && data.room)
+		t->read->file->viewing.pieces[piece->view - 1].room = data.room;
 	atomic_fetch_add_explicit(&e->counters.owner_bytes_messages, piece->size, memory_order_relaxed);
 }
 
@@ -80,8 +83,16 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 {
 	const struct piece *piece = &t->plan.pieces[i];
 	const struct peer *p = &e->peers[piece->rank];
-	struct wire_read read = { p->states->epoch, piece->row, (uint32_t)piece->size, piece->offset };
-	int rc = peers_call(e, piece->rank, WIRE_READ, &read, NULL, 0, on_data, t, i);
+	const struct viewing *v = &t->read->file->viewing;
+	struct wire_read read = { p->states ? p->states->epoch : 0, piece->row, (uint32_t)piece->size,
+				  piece->offset, { 0, 0 } };
+	int rc;
+
+	if (piece->view) {
+		memcpy(read.view, v->id, sizeof(read.view));
+		read.offset = piece->inside;
+	}
+	rc = peers_call(e, piece->rank, WIRE_READ, &read, NULL, 0, on_data, t, i);
 
 	if (rc)
 		piece_failed(e, t, piece->rank, rc);
@@ -93,7 +104,7 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 static void ask(struct engine *e, struct transfer *t)
 {
 	for (unsigned i = 0; i < t->plan.n; i++) {
-		int rc = peers_reach(e, t->plan.pieces[i].rank);
+		int rc = t->plan.pieces[i].lost ? -EIO : peers_reach(e, t->plan.pieces[i].rank);
 
 		if (rc)
 			piece_failed(e, t, t->plan.pieces[i].rank, rc);
@@ -102,9 +113,26 @@ static void ask(struct engine *e, struct transfer *t)
 	}
 }
 
+/* -EAGAIN: not yet. */
+static int plan(struct engine *e, struct transfer *t, uint64_t now)
+{
+	struct engine_file *f = t->read->file;
+	uint64_t offset = t->offset + t->done, size = t->size - t->done;
+	int rc;
+
+	if (!viewing_wanted(f))
+		return plan_read(e, &t->address, offset, size, &t->plan);
+	rc = viewing_turn(e, f, now);
+	if (rc == -EAGAIN) {
+		t->progress_ms = now; /* it ends by its own requests; and a slow step is not silence */
+		return t->nowait && viewing_waits(f) ? -ENODATA : rc;
+	}
+	return rc ? rc : viewing_plan(f, offset, size, &t->plan);
+}
+
 static void plan_and_ask(struct engine *e, struct transfer *t, uint64_t now)
 {
-	int rc = plan_read(e, &t->address, t->offset + t->done, t->size - t->done, &t->plan);
+	int rc = plan(e, t, now);
 
 	if (rc == -EAGAIN) {
 		t->plan.n = 0;

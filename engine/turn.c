@@ -9,6 +9,7 @@
 #include "engine/serve.h"
 #include "engine/transfers.h"
 #include "engine/turn.h"
+#include "engine/viewing.h"
 #include "engine/writes.h"
 
 #include <errno.h>
@@ -92,6 +93,7 @@ static bool is_answer(enum wire_type type)
 	case WIRE_ACCEPTED:
 	case WIRE_VOTE:
 	case WIRE_KNOWN:
+	case WIRE_VIEW:
 		return true;
 	default:
 		return false;
@@ -173,7 +175,8 @@ static int wait_time(struct engine *e, int wait_ms)
 {
 	if (e->local_first)
 		return 0;
-	if (e->transfers || e->commits || e->agreements || e->inquiries || !e->ready)
+	if (e->transfers || e->commits || e->agreements || e->inquiries || !e->ready ||
+	    (e->is_rank && views_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -213,8 +216,10 @@ void engine_turn(struct engine *e, int wait_ms)
 	rpc_expire(e, now);
 	if (e->is_rank) {
 		agree_turn(e, now);
+		views_copy_ahead(&e->views, &e->registry, now);
 		serve_turn(e, now);
 	}
+	viewing_tell_closed(e);
 	transfers_turn(e, now, &transfers);
 	writes_turn(e, now, &commits);
 	pthread_mutex_unlock(&e->lock);
@@ -246,6 +251,7 @@ void turn_free(struct engine *e)
 	writes_abandon(e);
 	rpc_free(e);
 	agree_free(e);
+	viewing_free(e);
 	free_local(e);
 	peers_free(e);
 	join_free(e);
@@ -255,6 +261,7 @@ void turn_free(struct engine *e)
 		e->memory_ops->close(e->memory);
 	if (e->is_rank) {
 		edits_fini(&e->edits);
+		views_fini(&e->views);
 		registry_fini(&e->registry);
 	}
 	if (e->catalog != e->own)

@@ -34,6 +34,9 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_ARRIVED] = sizeof(struct wire_transaction),
 	[WIRE_OUTCOME] = sizeof(struct wire_transaction),
 	[WIRE_KNOWN] = sizeof(struct wire_known),
+	[WIRE_VIEW_OPEN] = sizeof(struct wire_view_open),
+	[WIRE_VIEW] = sizeof(struct wire_view),
+	[WIRE_VIEW_CLOSE] = sizeof(struct wire_transaction),
 };
 
 size_t wire_body_size(enum wire_type type)

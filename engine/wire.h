@@ -13,7 +13,8 @@
  *
  *  reading                                     writing (one transaction, any number of ranks)
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
- *    x -> r  READ -> DATA                        x -> c  COMMIT            c: the lowest live rank
+ *    x -> r  VIEW_OPEN -> VIEW, VIEW_CLOSE       x -> c  COMMIT            c: the lowest live rank
+ *    x -> r  READ -> DATA
  *                                                c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
  *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED           r waits at N
@@ -73,6 +74,9 @@ enum wire_type {
 	WIRE_ARRIVED,
 	WIRE_OUTCOME,
 	WIRE_KNOWN,
+	WIRE_VIEW_OPEN,
+	WIRE_VIEW,
+	WIRE_VIEW_CLOSE,
 	WIRE_TYPES,
 };
 
@@ -178,8 +182,27 @@ struct wire_read {
 	uint32_t state;
 	uint32_t size; /* at most WIRE_CHUNK */
 	uint64_t offset;
+	uint64_t view[2]; /* offset is in this view; 0: in the state, as it is now */
 };
-static_assert(sizeof(struct wire_read) == 24, "wire");
+static_assert(sizeof(struct wire_read) == 40, "wire");
+
+struct wire_view_open {
+	uint64_t view[2]; /* the observer's number for it; again: how is it, or move it to want */
+	uint64_t epoch;
+	uint64_t offset;
+	uint64_t size;
+	uint64_t want; /* generation it is to show; 0: what there is, or comes next */
+	uint32_t state;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_view_open) == 56, "wire");
+
+struct wire_view {
+	int32_t status;
+	uint32_t state; /* enum view_state */
+	uint64_t generation;
+};
+static_assert(sizeof(struct wire_view) == 16, "wire");
 
 /* The control page as numbers. */
 struct wire_control {
@@ -201,8 +224,9 @@ struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
 	struct wire_control control; /* read after the bytes */
+	uint64_t room; /* of a view whose bytes are kept: their address in the rank; else 0 */
 };
-static_assert(sizeof(struct wire_data) == 96, "wire");
+static_assert(sizeof(struct wire_data) == 104, "wire");
 
 struct wire_stage { /* then size bytes */
 	uint64_t transaction[2];
@@ -227,7 +251,7 @@ struct wire_applied {
 };
 static_assert(sizeof(struct wire_applied) == 16, "wire");
 
-struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME */
+struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE */
 	uint64_t transaction[2];
 };
 

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/peers.h"
+#include "engine/viewing.h"
+#include "engine/views.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { TICK_MS = 2, RESTARTS_MAX = 1000 };
+
+struct closing {
+	struct closing *next;
+	uint64_t id[2];
+	uint32_t n;
+	uint32_t ranks[];
+};
+
+bool viewing_wanted(const struct engine_file *f)
+{
+	return f->address.kind == ENGINE_PARAM && !f->live;
+}
+
+/* ---- closing ---- */
+
+static void close_at_owners(struct engine *e, const struct viewing *v)
+{
+	struct closing *c = malloc(sizeof(*c) + v->n * sizeof(c->ranks[0]));
+
+	if (!c)
+		return; /* they expire */
+	*c = (struct closing){ .next = e->closings, .id = { v->id[0], v->id[1] } };
+	for (uint32_t i = 0; i < v->n; i++)
+		if (v->pieces[i].opened)
+			c->ranks[c->n++] = v->pieces[i].rank;
+	e->closings = c;
+}
+
+static void forget(struct engine *e, struct engine_file *f)
+{
+	struct viewing *v = &f->viewing;
+
+	atomic_store(&f->viewed, false);
+	if (v->n)
+		close_at_owners(e, v);
+	free(v->pieces);
+	v->pieces = NULL;
+	v->n = 0;
+	v->state = VIEWING_NONE;
+}
+
+void viewing_close(struct engine *e, struct engine_file *f)
+{
+	rpc_forget(e, f);
+	forget(e, f);
+}
+
+static bool on_closed(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	return false;
+}
+
+void viewing_tell_closed(struct engine *e)
+{
+	while (e->closings) {
+		struct closing *c = e->closings;
+		struct wire_transaction body = { { c->id[0], c->id[1] } };
+
+		e->closings = c->next;
+		for (uint32_t i = 0; i < c->n; i++)
+			peers_call(e, c->ranks[i], WIRE_VIEW_CLOSE, &body, NULL, 0, on_closed, NULL, 0);
+		free(c);
+	}
+}
+
+void viewing_free(struct engine *e)
+{
+	while (e->closings) {
+		struct closing *c = e->closings;
+
+		e->closings = c->next;
+		free(c);
+	}
+}
+
+/* ---- opening ---- */
+
+static int add_pieces(struct engine *e, struct viewing *v, const struct plan *plan, uint64_t at)
+{
+	struct viewing_piece *pieces = realloc(v->pieces, (v->n + plan->n) * sizeof(*pieces));
+
+	if (!pieces)
+		return -ENOMEM;
+	v->pieces = pieces;
+	for (unsigned i = 0; i < plan->n; i++) {
+		const struct piece *p = &plan->pieces[i];
+
+		pieces[v->n++] = (struct viewing_piece){ .rank = p->rank, .row = p->row,
+							 .epoch = p->lost ? 0 : e->peers[p->rank].states->epoch,
+							 .offset = p->offset, .at = at + p->at,
+							 .size = p->size, .lost = p->lost };
+	}
+	return 0;
+}
+
+/* Several runs on one rank would be several views of one number: the layouts have one. */
+static int plan_pieces(struct engine *e, struct engine_file *f)
+{
+	struct viewing *v = &f->viewing;
+	struct plan plan = { .keep_lost = true };
+	uint64_t at = 0;
+	int rc = 0;
+
+	while (at < f->bytes && !rc) {
+		rc = plan_read(e, &f->address, at, f->bytes - at, &plan);
+		if (!rc)
+			rc = add_pieces(e, v, &plan, at);
+		at += plan.covered;
+	}
+	return rc;
+}
+
+static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answer *answer)
+{
+	struct engine_file *f = owner;
+	struct viewing_piece *p = &f->viewing.pieces[i];
+	struct wire_view view;
+
+	f->viewing.outstanding--;
+	if (answer->status == -ETIMEDOUT)
+		peers_lose(e, p->rank, "no answer");
+	p->status = answer->status ? answer->status : -EIO;
+	p->lost = p->status == -EIO || p->status == -ETIMEDOUT; /* costs its own bytes alone */
+	if (answer->status || answer->type != WIRE_VIEW)
+		return false;
+	memcpy(&view, answer->body, sizeof(view));
+	p->status = view.status > 0 || view.status < -4095 ? -EIO : view.status;
+	p->lost = false;
+	p->state = (uint8_t)view.state;
+	p->generation = view.generation;
+	return false;
+}
+
+static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t want)
+{
+	struct viewing *v = &f->viewing;
+	struct viewing_piece *p = &v->pieces[i];
+	struct wire_view_open body = { { v->id[0], v->id[1] }, p->epoch, p->offset, p->size, want, p->row, 0 };
+	int rc = peers_call(e, p->rank, WIRE_VIEW_OPEN, &body, NULL, 0, on_view, f, i);
+
+	p->status = rc ? rc : -EINPROGRESS;
+	p->lost = rc == -EIO;
+	p->opened |= !rc;
+	v->outstanding += !rc;
+}
+
+static int begin(struct engine *e, struct engine_file *f)
+{
+	struct viewing *v = &f->viewing;
+	int rc;
+
+	v->id[0] = e->writer_id;
+	v->id[1] = ++e->view_number;
+	v->generation = 0;
+	rc = plan_pieces(e, f);
+	if (rc) {
+		free(v->pieces);
+		v->pieces = NULL;
+		v->n = 0;
+		return rc;
+	}
+	v->state = VIEWING_OPENING;
+	for (uint32_t i = 0; i < v->n; i++)
+		if (!v->pieces[i].lost)
+			ask(e, f, i, 0);
+	return -EAGAIN;
+}
+
+static uint64_t greatest(const struct viewing *v)
+{
+	uint64_t generation = 0;
+
+	for (uint32_t i = 0; i < v->n; i++)
+		if (!v->pieces[i].lost && !v->pieces[i].status && v->pieces[i].state != VIEW_NEXT)
+			generation = u64_max(generation, v->pieces[i].generation);
+	return generation;
+}
+
+static bool settled(const struct viewing_piece *p, uint64_t generation)
+{
+	return p->lost || (!p->status && p->state != VIEW_NEXT && p->generation == generation);
+}
+
+/* The worst that a piece says; -ESTALE: begin anew. */
+static int worst(const struct viewing *v)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < v->n; i++) {
+		int status = v->pieces[i].lost ? 0 : v->pieces[i].status;
+
+		if (status == -ESTALE || (status && status != -EAGAIN && rc != -ESTALE))
+			rc = status;
+	}
+	return rc;
+}
+
+static int again(struct engine *e, struct engine_file *f)
+{
+	for (uint32_t i = 0; i < f->viewing.n; i++)
+		e->peers[f->viewing.pieces[i].rank].states_stale = true;
+	forget(e, f);
+	return ++f->viewing.restarts > RESTARTS_MAX ? -EIO : -EAGAIN;
+}
+
+static int judge(struct engine *e, struct engine_file *f, uint64_t now)
+{
+	struct viewing *v = &f->viewing;
+	uint64_t generation = greatest(v);
+	int rc = worst(v);
+	bool all = true;
+
+	if (rc)
+		return rc == -ESTALE ? again(e, f) : rc;
+	for (uint32_t i = 0; i < v->n; i++) {
+		if (settled(&v->pieces[i], generation))
+			continue;
+		all = false;
+		ask(e, f, i, v->pieces[i].status || v->pieces[i].state == VIEW_NEXT ? 0 : generation);
+	}
+	v->retry_ms = now + TICK_MS;
+	if (!all)
+		return -EAGAIN;
+	v->generation = generation;
+	v->state = VIEWING_READY;
+	atomic_store(&f->viewed, true);
+	return 0;
+}
+
+int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now)
+{
+	struct viewing *v = &f->viewing;
+	int rc = -EAGAIN;
+
+	if (v->state == VIEWING_READY)
+		return 0;
+	if (v->state == VIEWING_FAILED)
+		return v->status;
+	if (v->outstanding || now < v->retry_ms)
+		return -EAGAIN;
+	rc = v->state == VIEWING_NONE ? begin(e, f) : judge(e, f, now);
+	if (rc && rc != -EAGAIN) {
+		forget(e, f);
+		v->state = VIEWING_FAILED;
+		v->status = rc;
+	}
+	return rc;
+}
+
+bool viewing_waits(const struct engine_file *f)
+{
+	for (uint32_t i = 0; i < f->viewing.n && !f->viewing.outstanding; i++)
+		if (!f->viewing.pieces[i].status && f->viewing.pieces[i].state == VIEW_NEXT)
+			return true;
+	return false;
+}
+
+/* ---- reading ---- */
+
+/* The piece that has byte at. */
+static uint32_t piece_at(const struct viewing *v, uint64_t at)
+{
+	uint32_t low = 0, high = v->n - 1;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low + 1) / 2;
+
+		if (v->pieces[middle].at <= at)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return low;
+}
+
+int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size, struct plan *plan)
+{
+	const struct viewing *v = &f->viewing;
+
+	plan->n = 0;
+	plan->covered = 0;
+	for (uint32_t i = piece_at(v, offset); plan->covered < size && plan->n < NODE_PIECES_MAX; i++) {
+		const struct viewing_piece *p = &v->pieces[i];
+		uint64_t inside = offset + plan->covered - p->at;
+		uint64_t bytes = u64_min(p->size - inside, size - plan->covered);
+
+		plan->pieces[plan->n++] = (struct piece){ .rank = p->rank, .row = p->row,
+							  .offset = p->offset + inside,
+							  .at = plan->covered, .size = bytes, .view = i + 1,
+							  .inside = inside, .lost = p->lost,
+							  .room = p->room ? p->room + inside : 0 };
+		plan->covered += bytes;
+	}
+	return 0;
+}

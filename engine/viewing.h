@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_VIEWING_H
+#define ENGINE_VIEWING_H
+
+/* A file's view, the reader's side: one generation, the greatest that its owners have when it is opened, on
+ * all of them to the file's end.  With the engine's lock.
+ */
+
+#include "engine/file.h"
+#include "engine/plan.h"
+
+/* Whether reads of the file show one generation: those of a parameter's state. */
+bool viewing_wanted(const struct engine_file *f);
+
+/* Engine thread: one step towards READY.  0: it is; -EAGAIN: not yet, progress or a wait for the trainer;
+ * else why it never will be.
+ */
+int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now);
+
+/* Whether that waits for a trainer: to end a step, to have gradients. */
+bool viewing_waits(const struct engine_file *f);
+
+/* plan_read, of a file whose view is READY. */
+int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size, struct plan *plan);
+
+/* Any thread: the file is closed; its owners are told by the engine thread. */
+void viewing_close(struct engine *e, struct engine_file *f);
+/* Engine thread. */
+void viewing_tell_closed(struct engine *e);
+void viewing_free(struct engine *e);
+
+#endif

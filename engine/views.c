@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+#include "engine/views.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { COPY_CHUNK = 1 << 20, COPY_AFTER_MS = 5 };
+
+void views_init(struct views *v, uint64_t bytes_max)
+{
+	memset(v, 0, sizeof(*v));
+	pthread_mutex_init(&v->lock, NULL);
+	v->bytes_max = bytes_max;
+}
+
+static void drop(struct views *v, struct view **at)
+{
+	struct view *view = *at;
+
+	*at = view->next;
+	v->bytes -= view->size;
+	if (view->room)
+		munmap(view->room, view->size);
+	free(view);
+	atomic_fetch_sub(&v->count, 1);
+}
+
+void views_fini(struct views *v)
+{
+	while (v->list)
+		drop(v, &v->list);
+	pthread_mutex_destroy(&v->lock);
+}
+
+static struct view **find(struct views *v, const uint64_t id[2])
+{
+	struct view **at = &v->list;
+
+	while (*at && memcmp((*at)->id, id, sizeof((*at)->id)))
+		at = &(*at)->next;
+	return at;
+}
+
+static void place(struct view *view, const struct registry *r, uint64_t want)
+{
+	uint64_t now = control_content(r->control, view->is_grad);
+
+	view->generation = now ? now : want;
+	view->state = now ? VIEW_LIVE : want ? VIEW_FUTURE : VIEW_NEXT;
+	if (want > view->generation) {
+		view->generation = want;
+		view->state = VIEW_FUTURE;
+	}
+	view->copied = 0;
+}
+
+static int add(struct views *v, struct registry *r, const struct view_request *q, uint64_t now)
+{
+	struct view *view;
+	int rc = registry_check(r, q->epoch, q->row, q->offset, q->size);
+
+	if (rc)
+		return rc;
+	if (q->size > v->bytes_max)
+		return -ENOMEM;
+	if (v->bytes + q->size > v->bytes_max)
+		return -EAGAIN;
+	view = calloc(1, sizeof(*view));
+	if (!view)
+		return -ENOMEM;
+	*view = (struct view){ .next = v->list, .id = { q->id[0], q->id[1] }, .peer = q->peer,
+			       .epoch = q->epoch, .row = q->row, .is_grad = q->is_grad,
+			       .offset = q->offset, .size = q->size, .opened_ms = now };
+	view->room = mmap(NULL, q->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (view->room == MAP_FAILED) {
+		free(view);
+		return -ENOMEM;
+	}
+	madvise(view->room, q->size, MADV_HUGEPAGE);
+	v->list = view;
+	v->bytes += q->size;
+	atomic_fetch_add(&v->count, 1); /* from here on the trainer looks: place after it */
+	place(view, r, q->want);
+	return 0;
+}
+
+static int open_or_move(struct views *v, struct registry *r, const struct view_request *q, uint64_t now)
+{
+	struct view *view = *find(v, q->id);
+
+	if (!view)
+		return add(v, r, q, now);
+	if (q->want && q->want < view->generation && view->state != VIEW_NEXT)
+		return -ESTALE;
+	if (q->want > view->generation)
+		place(view, r, q->want);
+	return view->generation > q->want && q->want ? -ESTALE : 0;
+}
+
+int views_open(struct views *v, struct registry *r, const struct view_request *q, uint64_t now,
+	       struct view *out)
+{
+	int rc;
+
+	pthread_mutex_lock(&v->lock);
+	rc = open_or_move(v, r, q, now);
+	if (!rc) {
+		struct view *view = *find(v, q->id);
+
+		view->heard_ms = now;
+		*out = *view;
+	}
+	pthread_mutex_unlock(&v->lock);
+	return rc;
+}
+
+void views_close(struct views *v, const uint64_t id[2])
+{
+	struct view **at;
+
+	pthread_mutex_lock(&v->lock);
+	at = find(v, id);
+	if (*at)
+		drop(v, at);
+	pthread_mutex_unlock(&v->lock);
+}
+
+unsigned views_expire(struct views *v, uint64_t before)
+{
+	unsigned dropped = 0;
+
+	pthread_mutex_lock(&v->lock);
+	for (struct view **at = &v->list; *at;) {
+		if ((*at)->heard_ms < before) {
+			drop(v, at);
+			dropped++;
+		} else {
+			at = &(*at)->next;
+		}
+	}
+	pthread_mutex_unlock(&v->lock);
+	return dropped;
+}
+
+void views_touch(struct views *v, uint32_t peer, uint64_t now)
+{
+	pthread_mutex_lock(&v->lock);
+	for (struct view *view = v->list; view; view = view->next)
+		if (view->peer == peer)
+			view->heard_ms = now;
+	pthread_mutex_unlock(&v->lock);
+}
+
+/* Under the lock: up to limit more bytes into the room. */
+static void copy_some(struct view *view, struct registry *r, uint64_t limit)
+{
+	while (view->copied < view->size && limit && !view->status) {
+		uint64_t n = u64_min(u64_min(COPY_CHUNK, limit), view->size - view->copied);
+
+		view->status = registry_read(r, 0, view->row, view->offset + view->copied,
+					     view->room + view->copied, n);
+		view->copied += n;
+		limit -= n;
+	}
+}
+
+static void keep(struct views *v, struct view *view, struct registry *r)
+{
+	copy_some(view, r, UINT64_MAX);
+	view->state = VIEW_KEPT;
+	atomic_fetch_add_explicit(&v->kept_bytes, view->size, memory_order_relaxed);
+}
+
+void views_keep(struct views *v, struct registry *r, bool states)
+{
+	pthread_mutex_lock(&v->lock);
+	for (struct view *view = v->list; view; view = view->next)
+		if (view->state == VIEW_LIVE && (states || view->is_grad))
+			keep(v, view, r);
+	pthread_mutex_unlock(&v->lock);
+}
+
+void views_keep_row(struct views *v, struct registry *r, uint32_t row)
+{
+	pthread_mutex_lock(&v->lock);
+	for (struct view *view = v->list; view; view = view->next)
+		if (view->state == VIEW_LIVE && view->row == row)
+			keep(v, view, r);
+	pthread_mutex_unlock(&v->lock);
+}
+
+void views_arrive(struct views *v, const struct registry *r)
+{
+	pthread_mutex_lock(&v->lock);
+	for (struct view *view = v->list; view; view = view->next) {
+		uint64_t now = control_content(r->control, view->is_grad);
+
+		if (!now || view->state > VIEW_FUTURE ||
+		    (view->state == VIEW_FUTURE && now < view->generation))
+			continue;
+		view->generation = now;
+		view->state = VIEW_LIVE;
+	}
+	pthread_mutex_unlock(&v->lock);
+}
+
+bool views_copy_ahead(struct views *v, struct registry *r, uint64_t now)
+{
+	bool more = false;
+
+	if (!views_any(v))
+		return false;
+	pthread_mutex_lock(&v->lock);
+	for (struct view *view = v->list; view && !more; view = view->next) {
+		if (view->state != VIEW_LIVE || view->copied == view->size ||
+		    now < view->opened_ms + COPY_AFTER_MS)
+			continue;
+		copy_some(view, r, COPY_CHUNK);
+		more = true;
+	}
+	pthread_mutex_unlock(&v->lock);
+	return more;
+}
+
+static int take_kept(const struct view *view, uint64_t offset, void *out, size_t size, uint64_t *room)
+{
+	if (view->status)
+		return view->status;
+	memcpy(out, view->room + offset, size);
+	*room = (uintptr_t)view->room;
+	return 0;
+}
+
+/* Live bytes are copied without the lock, so that the trainer does not wait for it, and looked at again. */
+static int read_live(struct views *v, struct registry *r, const struct view *seen, uint64_t offset,
+		     void *out, size_t size, uint64_t *room)
+{
+	int rc = registry_read(r, 0, seen->row, seen->offset + offset, out, size);
+	struct view *view;
+
+	pthread_mutex_lock(&v->lock);
+	view = *find(v, seen->id);
+	if (!view)
+		rc = -ESTALE;
+	else
+		rc = view->state == VIEW_KEPT ? take_kept(view, offset, out, size, room) : rc;
+	pthread_mutex_unlock(&v->lock);
+	return rc;
+}
+
+int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset, void *out,
+	       size_t size, uint64_t *room)
+{
+	struct view seen, *view;
+	int rc = 0;
+
+	pthread_mutex_lock(&v->lock);
+	view = *find(v, id);
+	if (!view)
+		rc = -ESTALE;
+	else if (offset > view->size || size > view->size - offset)
+		rc = -EINVAL;
+	else if (view->state < VIEW_LIVE)
+		rc = -EAGAIN;
+	else if (view->state == VIEW_KEPT)
+		rc = take_kept(view, offset, out, size, room);
+	if (!rc)
+		seen = *view;
+	pthread_mutex_unlock(&v->lock);
+	return rc || seen.state == VIEW_KEPT ? rc : read_live(v, r, &seen, offset, out, size, room);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_VIEWS_H
+#define ENGINE_VIEWS_H
+
+/* What open files of observers still need of this rank's state, when the trainer is about to change it.
+ *
+ *   NEXT --new content--> LIVE(generation) --content about to change--> KEPT
+ *                           ^                                             copied into room that was
+ *   FUTURE(generation) -----'  when this rank comes to that generation   reserved when it was opened
+ *
+ * A view is one run of bytes of one row at one generation (control_content).  The room of all views is bounded; the trainer never waits for a reader, it copies what is
+ * not copied yet.  Any thread: one lock.
+ */
+
+#include "engine/registry.h"
+
+enum view_state { VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
+
+struct view {
+	struct view *next;
+	uint64_t id[2];
+	uint32_t peer; /* message peer it was opened by */
+	enum view_state state;
+	uint64_t generation;
+	uint64_t epoch;
+	uint32_t row;
+	bool is_grad;
+	uint64_t offset;
+	uint64_t size;
+	uint64_t heard_ms;
+	uint64_t opened_ms;
+	uint64_t copied; /* LIVE: bytes of room that are there already */
+	int status;	 /* KEPT: 0, or why it could not be copied */
+	uint8_t *room;
+};
+
+struct views {
+	pthread_mutex_t lock;
+	struct view *list;
+	uint64_t bytes, bytes_max;
+	_Atomic unsigned count; /* the trainer looks at this alone when nobody looks */
+	_Atomic uint64_t kept_bytes; /* ever */
+};
+
+void views_init(struct views *v, uint64_t bytes_max);
+void views_fini(struct views *v);
+
+struct view_request {
+	uint64_t id[2];
+	uint32_t peer;
+	uint64_t epoch;
+	uint32_t row;
+	bool is_grad;
+	uint64_t offset;
+	uint64_t size;
+	uint64_t want; /* generation it must show; 0: the one there is, or the next */
+};
+
+/* Opens it, or looks how it is, or, where want is newer than what it shows, moves it there.  *out: a copy.
+ * -ENOMEM: larger than all room; -EAGAIN: no room now; -ESTALE: want has gone by; registry_check's errors.
+ */
+int views_open(struct views *v, struct registry *r, const struct view_request *q, uint64_t now,
+	       struct view *out);
+void views_close(struct views *v, const uint64_t id[2]);
+/* Drops those whose observers were silent since before. */
+unsigned views_expire(struct views *v, uint64_t before);
+void views_touch(struct views *v, uint32_t peer, uint64_t now);
+
+/* size bytes from offset of the view.  *room: its address where it is kept, else 0.  -ESTALE: no such view;
+ * -EAGAIN: not there yet.
+ */
+int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset, void *out,
+	       size_t size, uint64_t *room);
+
+/* Trainer's thread.  Content is about to change, and the control page says so already: of states and
+ * gradients, or of gradients alone.
+ */
+void views_keep(struct views *v, struct registry *r, bool states);
+/* It has changed, and the control page says so: views that wait for the new generation are live. */
+void views_arrive(struct views *v, const struct registry *r);
+/* A row is about to be dropped. */
+void views_keep_row(struct views *v, struct registry *r, uint32_t row);
+
+/* Engine thread: copies some bytes ahead for views that have been open for a while; false: nothing to do. */
+bool views_copy_ahead(struct views *v, struct registry *r, uint64_t now);
+
+static inline bool views_any(struct views *v)
+{
+	return atomic_load_explicit(&v->count, memory_order_seq_cst) != 0;
+}
+
+#endif
