@@ -117,6 +117,7 @@ struct engine {
 	struct agreement *agreements; /* of which this rank is the coordinator */
 	uint64_t agreed_boundary;     /* the highest N asked for: later edits come no earlier */
 	uint64_t agreed_order;
+	uint64_t step_seen, step_seen_ms; /* a rank's own, as its engine thread saw it */
 	struct inquiry *inquiries;    /* about edits whose coordinator died */
 	uint64_t writer_id;   /* random: first half of our transactions' numbers */
 	uint64_t transaction; /* second half of the newest */

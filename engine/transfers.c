@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/grab.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
 #include "engine/transfers.h"
@@ -18,6 +19,8 @@ struct transfer {
 	bool is_grad;
 	bool nowait;
 	bool cancelled;
+	bool try_grab;	 /* the view is there now: memory may do, outside the lock */
+	bool tried;
 	bool again;	 /* something moved: plan anew */
 	bool grads_gone; /* gradients were not valid: wait for them */
 	unsigned outstanding;
@@ -127,6 +130,10 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 		t->progress_ms = now; /* it ends by its own requests; and a slow step is not silence */
 		return t->nowait && viewing_waits(f) ? -ENODATA : rc;
 	}
+	if (!rc && !t->tried && e->memory) {
+		t->tried = t->try_grab = true;
+		return -EAGAIN;
+	}
 	return rc ? rc : viewing_plan(f, offset, size, &t->plan);
 }
 
@@ -175,7 +182,7 @@ static bool is_finished(struct engine *e, struct transfer *t)
 		return true;
 	}
 	if (t->done < t->size)
-		return false;
+		return t->try_grab;
 	t->result = (int64_t)t->size;
 	return true;
 }
@@ -210,12 +217,36 @@ void transfers_turn(struct engine *e, uint64_t now, struct transfer **finished)
 	}
 }
 
+static void put_back(struct engine *e, struct transfer *t)
+{
+	pthread_mutex_lock(&e->lock);
+	t->next = e->transfers;
+	e->transfers = t;
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* 0: its bytes were in reach of memory, once it had its view. */
+static int grab_all(struct transfer *t)
+{
+	struct engine_file *f = t->read->file;
+	int rc = grab_now(f->engine, f, t->offset, t->buffer, t->size);
+
+	t->try_grab = false;
+	atomic_store_explicit(&f->fast, !rc, memory_order_relaxed);
+	t->result = rc ? t->result : (int64_t)t->size;
+	return rc;
+}
+
 void transfers_finish(struct transfer *finished)
 {
 	struct transfer *next;
 
 	for (struct transfer *t = finished; t; t = next) {
 		next = t->next;
+		if (t->try_grab && !t->result && grab_all(t)) {
+			put_back(t->read->file->engine, t);
+			continue;
+		}
 		t->read->done(t->read, t->result < 0 ? NULL : t->buffer, t->result);
 		free(t->buffer);
 		free(t);
@@ -277,10 +308,12 @@ void transfers_start(struct engine *e, struct engine_read *read)
 
 void transfers_cancel(struct engine *e, struct engine_read *read)
 {
+	struct transfer *t;
+
 	pthread_mutex_lock(&e->lock);
-	for (struct transfer *t = e->transfers; t; t = t->next)
-		if (t->read == read)
-			t->cancelled = true;
+	t = read->private;
+	if (t) /* listed or not, it lives until done has returned */
+		t->cancelled = true;
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
 }

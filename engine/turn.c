@@ -20,7 +20,10 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 
-enum { MESSAGES_PER_TURN = 64 };
+enum {
+	MESSAGES_PER_TURN = 64,
+	STEPPING_MS = 10000, /* a job that has not stepped for so long is at rest: nothing is copied ahead */
+};
 
 int turn_new(struct engine **out, const struct transport_ops *messages,
 	     const struct transport_ops *memory)
@@ -216,7 +219,8 @@ void engine_turn(struct engine *e, int wait_ms)
 	rpc_expire(e, now);
 	if (e->is_rank) {
 		agree_turn(e, now);
-		views_copy_ahead(&e->views, &e->registry, now);
+		if (now < e->step_seen_ms + STEPPING_MS)
+			views_copy_ahead(&e->views, &e->registry, now);
 		serve_turn(e, now);
 	}
 	viewing_tell_closed(e);
