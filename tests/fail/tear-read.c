@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* tear-read MOUNT SECONDS SEED: opens states of tear-job's parameters at random, reads them whole or by random
+ * ranges, slowly at times, and wants one number in each open file.  Prints what it saw.
+ */
+
+enum { BUFFER = 1 << 20, LONG_MS = 20 };
+
+static const char *const keys[] = { "fp32", "exp_avg", "grad" };
+static float buffer[BUFFER / sizeof(float)];
+
+static struct {
+	unsigned long files, torn, errors, lived; /* lived: open for longer than a step takes */
+	int error;
+} seen;
+
+struct file {
+	int fd;
+	off_t size;
+	float first;
+	bool any, torn;
+};
+
+static double now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void look(struct file *f, ssize_t bytes)
+{
+	for (size_t i = 0; i < (size_t)bytes / sizeof(float); i++) {
+		if (!f->any)
+			f->first = buffer[i];
+		f->any = true;
+		f->torn |= buffer[i] != f->first;
+	}
+}
+
+static ssize_t read_at(struct file *f, size_t size, off_t at)
+{
+	ssize_t n = pread(f->fd, buffer, size, at);
+
+	if (n < 0) {
+		seen.errors++;
+		seen.error = errno;
+	} else {
+		look(f, n);
+	}
+	if (rand() % 50 == 0)
+		nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+	return n;
+}
+
+static void read_whole(struct file *f)
+{
+	size_t size = rand() % 2 ? BUFFER : BUFFER / 8;
+	ssize_t n = 1;
+
+	for (off_t at = 0; n > 0; at += n)
+		n = read_at(f, size, at);
+}
+
+static void read_ranges(struct file *f)
+{
+	ssize_t n = 1;
+
+	for (int i = 0; i < 20 && n >= 0; i++)
+		n = read_at(f, sizeof(float) * (size_t)(1 + rand() % 5000),
+			    (off_t)sizeof(float) * (rand() % (f->size / (off_t)sizeof(float))));
+}
+
+static void read_one(const char *mount)
+{
+	struct file f = { 0 };
+	double begin = now_ms();
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/params/p%d/%s", mount, rand() % 5, keys[rand() % 3]);
+	f.fd = open(path, O_RDONLY);
+	if (f.fd < 0) {
+		seen.errors++;
+		seen.error = errno;
+		return;
+	}
+	f.size = lseek(f.fd, 0, SEEK_END);
+	if (rand() % 2)
+		read_whole(&f);
+	else
+		read_ranges(&f);
+	close(f.fd);
+	seen.files++;
+	seen.torn += f.torn;
+	seen.lived += now_ms() - begin > LONG_MS;
+}
+
+int main(int argc, char **argv)
+{
+	double end;
+
+	if (argc != 4)
+		return 2;
+	srand((unsigned)atoi(argv[3]));
+	for (end = now_ms() + atof(argv[2]) * 1e3; now_ms() < end;)
+		read_one(argv[1]);
+	printf("files %lu torn %lu errors %lu (%s) lived %lu\n", seen.files, seen.torn, seen.errors,
+	       seen.errors ? strerror(seen.error) : "none", seen.lived);
+	return seen.torn || seen.errors;
+}

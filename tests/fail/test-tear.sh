@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The trainer writes the step's number into every element of every state; readers loop over all files of a
+# mount, whole and by random ranges: each open file shows one number, at stages 1 and 3, four ranks.
+# FRAG_TEAR_SECONDS (4) for each stage, FRAG_TEAR_READERS (4).
+set -eu
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+seconds=${FRAG_TEAR_SECONDS:-4}
+readers=${FRAG_TEAR_READERS:-4}
+tools=$top_builddir/tests/fail
+seed=${TEST_SEED:-$$}
+echo "TEST_SEED=$seed"
+cd "$T"
+
+start_job() {
+	FRAG_JOB_ID=tear-$$-$1 WORLD_SIZE=4
+	export FRAG_JOB_ID WORLD_SIZE
+	: >job.log
+	ranks=
+	for r in 0 1 2 3; do
+		RANK=$r "$tools/tear-job" "$1" 6000 >>job.log 2>&1 &
+		ranks="$ranks $!"
+		started $!
+	done
+	wait_until 20 grep -q '^127' job.log || { cat job.log; fail "no job"; }
+	address=$(grep -m 1 '^127' job.log)
+}
+
+read_all() {
+	pids='' n=0 status=0
+	while [ $n -lt "$readers" ]; do
+		"$tools/tear-read" "$M" "$seconds" $((seed + n)) >read.$n &
+		pids="$pids $!" n=$((n + 1))
+		started $!
+	done
+	for pid in $pids; do
+		wait "$pid" || status=1
+	done
+	cat read.*
+	[ $status = 0 ]
+}
+
+total=0
+for stage in 1 3; do
+	start_job $stage
+	"$top_builddir/fragfs" "$address" "$M"
+	read_all || { cat job.log; fail "stage $stage: torn, or errors"; }
+	total=$((total + $(awk '{ n += $NF } END { print n }' read.*)))
+	fusermount3 -u "$M"
+	kill $ranks
+	wait $ranks || :
+done
+echo "$total files were open through a step"
+[ "$total" -ge "${FRAG_TEAR_LIVED:-20}" ] || fail "too few to say anything"
