@@ -226,6 +226,13 @@ static int merge_all(struct engine *e, struct catalog *into)
 	return catalog_finish(into);
 }
 
+/* Who waits for the others to come only says HELLO: its silence counts from here. */
+static void count_silence(struct engine *e)
+{
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		peers_heard(e, rank, NULL);
+}
+
 void join_merge_when_complete(struct engine *e)
 {
 	struct catalog *catalog;
@@ -237,7 +244,9 @@ void join_merge_when_complete(struct engine *e)
 	rc = catalog ? merge_all(e, catalog) : -ENOMEM;
 	if (!rc)
 		rc = join_complete(e, catalog);
-	if (rc) {
+	if (!rc) {
+		count_silence(e);
+	} else {
 		char why[sizeof(e->why)];
 
 		memcpy(why, e->why, sizeof(why));

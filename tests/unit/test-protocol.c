@@ -137,6 +137,16 @@ START_TEST(a_job_is_ready_when_the_last_rank_has_joined)
 }
 END_TEST
 
+START_TEST(a_rank_that_waited_long_for_the_others_is_not_silent)
+{
+	join(1);
+	e->peers[1].heard_ms = 0;
+	join(2);
+	engine_turn(e, 0);
+	ck_assert_int_eq(e->peers[1].state, ENGINE_RANK_ALIVE);
+}
+END_TEST
+
 START_TEST(who_does_not_belong_is_refused_with_a_line)
 {
 	static const struct {
@@ -393,6 +403,7 @@ static TCase *zero(void)
 
 	tcase_add_checked_fixture(t, setup_zero, teardown);
 	tcase_add_test(t, a_job_is_ready_when_the_last_rank_has_joined);
+	tcase_add_test(t, a_rank_that_waited_long_for_the_others_is_not_silent);
 	tcase_add_test(t, who_does_not_belong_is_refused_with_a_line);
 	tcase_add_test(t, a_rank_that_keeps_changing_its_description_takes_one_place);
 	tcase_add_test(t, a_catalog_that_is_not_the_announced_one_is_refused);
