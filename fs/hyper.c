@@ -73,7 +73,7 @@ int hyper_parse(const char *text, size_t length, double *value)
 	memcpy(copy, text, length);
 	copy[length] = '\0';
 	number = strtod(copy, &end);
-	if (end == copy)
+	if (end == copy || (isinf(number) && isdigit((unsigned char)end[-1]))) /* 1e999 */
 		return -EINVAL;
 	while (isspace((unsigned char)*end))
 		end++;
