@@ -15,6 +15,7 @@ struct fs {
 	struct requests requests;
 	struct staging_pool pool;
 	bool writable;
+	unsigned max_read;        /* of one request; 0: the kernel's */
 	pthread_mutex_t lock;     /* of handles */
 	struct handle *handles;   /* all that are open */
 	void (*ready)(void *arg); /* called once, when the kernel has said hello */

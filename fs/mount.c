@@ -249,6 +249,7 @@ static int serve_tree(struct mount *m)
 	int rc;
 
 	fs->writable = m->options->writable;
+	fs->max_read = m->options->max_read;
 	fs->ready = ready;
 	fs->ready_arg = m;
 	rc = tree_init(&fs->tree, fs->engine, fs->writable);

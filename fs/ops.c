@@ -29,6 +29,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	conn->want |= conn->capable & (FUSE_CAP_READDIRPLUS | FUSE_CAP_EXPLICIT_INVAL_DATA |
 				       FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO |
 				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ATOMIC_O_TRUNC);
+	if (fs->max_read) /* libfuse wants to hear what it was told */
+		conn->max_read = fs->max_read;
 	fs->ready(fs->ready_arg);
 }
 

@@ -20,6 +20,7 @@ enum option_id {
 	OPTION_ALLOW_OTHER,
 	OPTION_AUTO_UNMOUNT,
 	OPTION_FSNAME,
+	OPTION_MAX_READ,
 	OPTION_PASSED,
 	OPTION_IGNORED,
 };
@@ -46,7 +47,7 @@ static const struct option_row {
 	{ "default_permissions", NULL, "let the kernel check permissions", OPTION_PASSED },
 	{ "auto_unmount", NULL, "unmount even when fragfs is killed", OPTION_AUTO_UNMOUNT },
 	{ "fsname", "NAME", "first column of mount(8), if not SOURCE", OPTION_FSNAME },
-	{ "max_read", "BYTES", "largest read", OPTION_PASSED },
+	{ "max_read", "SIZE", "largest read; at least 4K", OPTION_MAX_READ },
 	{ "context", "TEXT", "SELinux context", OPTION_PASSED },
 	{ "nosuid", NULL, "as mount(8), like the rest", OPTION_PASSED },
 	{ "suid", NULL, NULL, OPTION_PASSED },
@@ -136,6 +137,19 @@ static int parse_size(const char *text, uint64_t *size)
 	return 0;
 }
 
+/* A page is the least that the kernel takes. */
+static int parse_max_read(struct options *o, const char *text)
+{
+	char option[32];
+	uint64_t size;
+
+	if (parse_size(text, &size) || size < 4096 || size > UINT_MAX)
+		return -EINVAL;
+	o->max_read = (unsigned)size;
+	snprintf(option, sizeof(option), "max_read=%u", o->max_read);
+	return pass(o, option);
+}
+
 static bool is_transport(const char *name)
 {
 	return !strcmp(name, "auto") || !strcmp(name, "host") || !strcmp(name, "zmq");
@@ -171,6 +185,8 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 		return pass(o, whole);
 	case OPTION_FSNAME:
 		return replace(&o->fsname, value);
+	case OPTION_MAX_READ:
+		return parse_max_read(o, value);
 	case OPTION_PASSED:
 		return pass(o, whole);
 	case OPTION_IGNORED:

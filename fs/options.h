@@ -16,6 +16,7 @@ struct options {
 	bool plain, readahead_off;
 	bool allow_other, auto_unmount;
 	unsigned timeout_ms;
+	unsigned max_read;  /* bytes; 0: not given */
 	uint64_t stage_mem; /* bytes */
 	char *key;          /* owned, as all below; NULL: not given */
 	char *transport;

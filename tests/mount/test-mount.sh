@@ -50,6 +50,12 @@ says "already mounted by fragfs" fragfs-fake fake "$M"
 unmount
 serving=
 
+within 10 fragfs-fake fake "$M" -o max_read=4096 || fail "max_read"
+serving=yes
+[ "$(within 10 cat "$M/step")" = 41 ] || fail "max_read: not ready"
+unmount
+serving=
+
 # A device of another kind is in the way.
 if mount -t tmpfs none "$M" 2>/dev/null; then
 	says "busy, a tmpfs file system is mounted there" fragfs-fake fake "$M"

@@ -104,6 +104,18 @@ START_TEST(sizes_have_units)
 }
 END_TEST
 
+START_TEST(the_largest_read_is_at_least_a_page)
+{
+	ck_assert_int_eq(parse("a /m -o max_read=64K"), 0);
+	ck_assert_uint_eq(parsed.max_read, 65536);
+	ck_assert_str_eq(parsed.passed, "max_read=65536");
+	options_fini(&parsed);
+	check_refused("a /m -o max_read=4095", "max_read");
+	check_refused("a /m -o max_read=4G", "max_read");
+	check_refused("a /m -o max_read=all", "max_read");
+}
+END_TEST
+
 START_TEST(what_is_wrong_is_named)
 {
 	check_refused("", "source and a mountpoint");
@@ -145,6 +157,7 @@ int main(void)
 	tcase_add_test(t, the_last_of_rw_and_ro_counts);
 	tcase_add_test(t, allow_other_brings_permissions);
 	tcase_add_test(t, sizes_have_units);
+	tcase_add_test(t, the_largest_read_is_at_least_a_page);
 	tcase_add_test(t, what_is_wrong_is_named);
 	tcase_add_test(t, help_needs_nothing_else);
 	suite_add_tcase(s, t);
