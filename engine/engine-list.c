@@ -59,7 +59,7 @@ static void list_key(struct listing *l, const struct engine_address *a, unsigned
 	for (int i = 0; i < l->n && i < l->max; i++)
 		if (!strcmp(l->out[i].key, a->key))
 			return;
-	if (plan_describe(l->e, a, &state))
+	if (plan_describe(l->e, a, 0, &state))
 		return;
 	state.flags = flags;
 	if (l->n < l->max)

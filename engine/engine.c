@@ -189,11 +189,11 @@ uint64_t engine_epoch(struct engine *e)
 /* Waits for tables of states. */
 static int describe(struct engine *e, const struct engine_address *a, struct engine_state *state)
 {
-	uint64_t deadline = monotonic_ms() + e->timeout_ms;
+	uint64_t deadline = monotonic_ms() + e->timeout_ms, since = monotonic_ns();
 	int rc, waited = 0;
 
 	pthread_mutex_lock(&e->lock);
-	while ((rc = plan_describe(e, a, state)) == -EAGAIN && !waited) {
+	while ((rc = plan_describe(e, a, since, state)) == -EAGAIN && !waited) {
 		node_wake(e);
 		waited = node_wait(e, deadline);
 	}
@@ -216,6 +216,7 @@ int engine_file_open(struct engine *e, const struct engine_address *address, str
 	f->engine = e;
 	f->address = *address;
 	f->bytes = state.bytes;
+	f->opened_ns = monotonic_ns();
 	f->dtype = state.dtype;
 	f->is_grad = !strcmp(address->key, "grad");
 	*file = f;

@@ -51,6 +51,7 @@ struct engine_file {
 	struct engine *engine;
 	struct engine_address address;
 	uint64_t bytes;
+	uint64_t opened_ns;
 	enum frag_dtype dtype;
 	bool is_grad;
 	bool live; /* no view: what there is when it is read */

@@ -29,30 +29,6 @@ int frag_address_of(struct frag *f, int param, const char *key, struct engine_ad
 	return 0;
 }
 
-/* A table of states fetched before a holder registered something cannot say that it is not there. */
-static void fetch_anew(struct engine *e, const struct engine_address *a)
-{
-	const struct catalog_param *p = &e->catalog->params[a->param];
-	const struct catalog_group *g = p->group == CATALOG_NONE ? NULL : &e->catalog->groups[p->group];
-
-	pthread_mutex_lock(&e->lock);
-	for (uint32_t i = 0; g && i < g->nranks; i++)
-		e->peers[g->ranks[i]].states_stale = true;
-	pthread_mutex_unlock(&e->lock);
-	node_wake(e);
-}
-
-int frag_file_open(struct engine *e, const struct engine_address *a, struct engine_file **file,
-		   uint64_t *bytes)
-{
-	int rc = engine_file_open(e, a, file, bytes);
-
-	if (rc != -ENOENT)
-		return rc;
-	fetch_anew(e, a);
-	return engine_file_open(e, a, file, bytes);
-}
-
 int64_t frag_get_bytes(struct frag *f, int param, const char *key)
 {
 	struct engine_address a;
@@ -61,7 +37,7 @@ int64_t frag_get_bytes(struct frag *f, int param, const char *key)
 	int rc = frag_address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = frag_file_open(f->engine, &a, &file, &bytes);
+		rc = engine_file_open(f->engine, &a, &file, &bytes);
 	if (rc)
 		return rc;
 	engine_file_close(file);
@@ -76,7 +52,7 @@ int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, 
 	int rc = frag_address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = frag_file_open(f->engine, &a, &file, &size);
+		rc = engine_file_open(f->engine, &a, &file, &size);
 	if (rc)
 		return rc;
 	engine_file_close(file);
@@ -142,7 +118,7 @@ int frag_set(struct frag *f, int param, const char *key, const void *value, uint
 	int rc = frag_address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = frag_file_open(f->engine, &a, &write.file, &size);
+		rc = engine_file_open(f->engine, &a, &write.file, &size);
 	if (rc)
 		return rc;
 	rc = bytes == size ? frag_write(f, &write, 1) : -EINVAL;

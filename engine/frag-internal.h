@@ -34,10 +34,6 @@ int frag_locate(const struct engine *e, int param, struct layout_fragment *fragm
 /* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a);
 
-/* engine_file_open that does not say -ENOENT of what a holder has registered by now. */
-int frag_file_open(struct engine *e, const struct engine_address *a, struct engine_file **file,
-		   uint64_t *bytes);
-
 /* One transaction of n > 0 writes, done and owner filled in here; when all holders have it, this rank
  * applies its part.
  */

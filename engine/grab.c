@@ -75,8 +75,8 @@ static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t of
 	pthread_mutex_lock(&e->lock);
 	if (f->viewing.state == VIEWING_READY)
 		rc = viewing_plan(f, offset, size, &g->plan);
-	else
-		rc = plan_read(e, &f->address, offset, size, &g->plan);
+	else /* what is not there is for a transfer to find out */
+		rc = plan_read(e, &f->address, UINT64_MAX, offset, size, &g->plan);
 	for (unsigned i = 0; i < g->plan.n && !rc; i++)
 		rc = grab_piece(e, g, &g->plan.pieces[i]);
 	pthread_mutex_unlock(&e->lock);

@@ -57,7 +57,7 @@ static int load(struct frag *f, struct grads *s, int param)
 	int rc = frag_address_of(f, param, "grad", &a);
 
 	if (!rc)
-		rc = frag_file_open(f->engine, &a, &w->file, &bytes);
+		rc = engine_file_open(f->engine, &a, &w->file, &bytes);
 	if (rc)
 		return rc;
 	s->opened++;

@@ -24,6 +24,8 @@ struct peer {
 	uint64_t watched_ms; /* when its memory was last looked at */
 	struct wire_control control; /* newest seen */
 	struct states *states;	     /* NULL: not fetched */
+	uint64_t states_ns;	     /* when they were asked for */
+	uint64_t asked_ns;	     /* the same of those being fetched */
 	uint32_t nshared;	     /* of states' shares, given to the memory transport */
 	bool states_stale;
 	bool fetching;

@@ -186,6 +186,7 @@ static void take_states(struct engine *e, struct peer *p, uint32_t rank)
 	}
 	drop_states(e, p);
 	p->states = states;
+	p->states_ns = p->asked_ns;
 	p->states_stale = p->control.registry_epoch > states->epoch;
 	share(e, p);
 	atomic_fetch_add(&e->epoch, 1);
@@ -199,8 +200,10 @@ static void fetch(struct engine *e, uint32_t rank, uint64_t first)
 	struct peer *p = &e->peers[rank];
 	struct wire_page page = { .first = first };
 
-	if (!first)
+	if (!first) {
 		p->incoming.size = 0;
+		p->asked_ns = monotonic_ns();
+	}
 	p->fetching = !peers_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, NULL, rank);
 	if (!p->fetching)
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;

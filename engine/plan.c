@@ -23,6 +23,7 @@ struct place {
 	uint64_t bytes;
 	uint32_t rank; /* IN_ROW */
 	uint32_t row;
+	uint64_t since_ns;
 };
 
 static bool is_lost(const struct engine *e, uint32_t rank)
@@ -30,13 +31,19 @@ static bool is_lost(const struct engine *e, uint32_t rank)
 	return e->peers[rank].state == ENGINE_RANK_LOST || !e->peers[rank].entry.present;
 }
 
-/* The row on that rank; -EAGAIN: its table is not here yet; -EIO: lost. */
-static int row_on(struct engine *e, uint32_t rank, enum state_kind kind, uint32_t index, uint32_t sub,
-		  const char *key)
+/* The row on that rank; -EAGAIN: its table is not here yet, or too old to deny; -EIO: lost. */
+static int row_on(struct engine *e, uint64_t since_ns, uint32_t rank, enum state_kind kind, uint32_t index,
+		  uint32_t sub, const char *key)
 {
 	int rc = rank < e->world ? peers_want_states(e, rank) : -EIO;
 
-	return rc ? rc : states_find(e->peers[rank].states, kind, index, sub, key);
+	if (!rc)
+		rc = states_find(e->peers[rank].states, kind, index, sub, key);
+	if (rc == -ENOENT && e->peers[rank].states_ns < since_ns) {
+		e->peers[rank].states_stale = true;
+		return -EAGAIN;
+	}
+	return rc;
 }
 
 static const struct state_row *row_of(const struct engine *e, uint32_t rank, uint32_t row)
@@ -62,7 +69,7 @@ static int some_member_has(struct engine *e, struct place *p, enum state_kind ki
 
 	for (uint32_t i = 0; i < members(p); i++) {
 		uint32_t rank = member(p, i);
-		int row = is_lost(e, rank) ? -EIO : row_on(e, rank, kind, index, sub, p->key);
+		int row = is_lost(e, rank) ? -EIO : row_on(e, p->since_ns, rank, kind, index, sub, p->key);
 
 		if (row >= 0) {
 			p->dtype = row_of(e, rank, (uint32_t)row)->dtype;
@@ -120,8 +127,9 @@ static int locate_param(struct engine *e, const struct engine_address *a, struct
 
 	if (a->param >= e->catalog->nparams)
 		return -ENOENT;
-	*p = (struct place){ .param = &e->catalog->params[a->param], .param_number = a->param,
-			     .key = a->key };
+	p->param = &e->catalog->params[a->param];
+	p->param_number = a->param;
+	p->key = a->key;
 	if (p->param->group != CATALOG_NONE) {
 		p->group_number = p->param->group;
 		p->group = &e->catalog->groups[p->group_number];
@@ -135,12 +143,15 @@ static int locate_param(struct engine *e, const struct engine_address *a, struct
 static int locate_row(struct engine *e, struct place *p, uint32_t rank, enum state_kind kind,
 		      uint32_t index, uint32_t sub, const char *key)
 {
-	int row = row_on(e, rank, kind, index, sub, key);
+	int row = row_on(e, p->since_ns, rank, kind, index, sub, key);
 
 	if (row < 0)
 		return row;
-	*p = (struct place){ .kind = IN_ROW, .key = key, .rank = rank, .row = (uint32_t)row,
-			     .dtype = row_of(e, rank, (uint32_t)row)->dtype };
+	p->kind = IN_ROW;
+	p->key = key;
+	p->rank = rank;
+	p->row = (uint32_t)row;
+	p->dtype = row_of(e, rank, (uint32_t)row)->dtype;
 	p->bytes = row_of(e, rank, (uint32_t)row)->numel * frag_dtype_size(p->dtype);
 	return 0;
 }
@@ -160,8 +171,9 @@ static int locate_hyper(struct engine *e, const struct engine_address *a, struct
 	return rc;
 }
 
-static int locate(struct engine *e, const struct engine_address *a, struct place *p)
+static int locate(struct engine *e, const struct engine_address *a, uint64_t since_ns, struct place *p)
 {
+	*p = (struct place){ .since_ns = since_ns };
 	switch (a->kind) {
 	case ENGINE_PARAM:
 	case ENGINE_RANK_PARAM:
@@ -275,7 +287,7 @@ static int choose_holder(struct engine *e, const struct place *p, const struct r
 
 		if (best >= 0 && !same_memory(e, candidate))
 			continue;
-		row = row_on(e, candidate, run->kind, run->index, run->sub, run->key);
+		row = row_on(e, p->since_ns, candidate, run->kind, run->index, run->sub, run->key);
 		if (row >= 0 || best == -EIO) {
 			best = row;
 			*rank = candidate;
@@ -350,16 +362,16 @@ static int held_by(struct engine *e, const struct place *p, uint32_t rank, struc
 {
 	int rc = run_on_rank(e, p, rank, run);
 
-	return rc ? rc : row_on(e, rank, run->kind, run->index, run->sub, run->key);
+	return rc ? rc : row_on(e, p->since_ns, rank, run->kind, run->index, run->sub, run->key);
 }
 
-int plan_read(struct engine *e, const struct engine_address *a, uint64_t offset, uint64_t size,
-	      struct plan *plan)
+int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_ns, uint64_t offset,
+	      uint64_t size, struct plan *plan)
 {
 	struct place p;
 	struct run run;
 	uint64_t element;
-	int rc = locate(e, a, &p);
+	int rc = locate(e, a, since_ns, &p);
 
 	plan->n = 0;
 	plan->covered = 0;
@@ -390,7 +402,7 @@ static int see_holders(struct engine *e, const struct place *p, const struct run
 
 	for (uint32_t i = 0; i < run->count && !rc; i++) {
 		uint32_t rank = member(p, run->first + i * run->stride);
-		int row = row_on(e, rank, run->kind, run->index, run->sub, run->key);
+		int row = row_on(e, p->since_ns, rank, run->kind, run->index, run->sub, run->key);
 		struct piece piece = { .rank = rank, .row = (uint32_t)row,
 				       .offset = run->row_offset * element + inside, .at = at,
 				       .size = bytes };
@@ -410,7 +422,7 @@ static int see_hyper(struct engine *e, const struct place *p, uint64_t offset, u
 
 	for (uint32_t i = 0; i < p->group->nranks && !rc; i++) {
 		uint32_t rank = p->group->ranks[i];
-		int row = row_on(e, rank, STATE_HYPER, p->group_number, 0, p->key);
+		int row = row_on(e, p->since_ns, rank, STATE_HYPER, p->group_number, 0, p->key);
 		struct piece piece = { .rank = rank, .row = (uint32_t)row, .offset = offset,
 				       .size = size };
 
@@ -438,18 +450,18 @@ static int see_param(struct engine *e, const struct place *p, uint64_t offset, u
 	return rc;
 }
 
-int plan_write(struct engine *e, const struct engine_address *a, uint64_t offset, uint64_t size,
-	       plan_see see, void *arg)
+int plan_write(struct engine *e, const struct engine_address *a, uint64_t since_ns, uint64_t offset,
+	       uint64_t size, plan_see see, void *arg)
 {
 	struct place p;
 	struct plan plan;
 	int rc;
 
 	if (a->kind != ENGINE_PARAM && a->kind != ENGINE_HYPER) {
-		rc = plan_read(e, a, offset, size, &plan);
+		rc = plan_read(e, a, since_ns, offset, size, &plan);
 		return rc ? rc : see(arg, &plan.pieces[0]);
 	}
-	rc = locate(e, a, &p);
+	rc = locate(e, a, since_ns, &p);
 	if (rc)
 		return rc;
 	if (offset > p.bytes || size > p.bytes - offset)
@@ -465,11 +477,12 @@ int plan_write(struct engine *e, const struct engine_address *a, uint64_t offset
 	return rc;
 }
 
-int plan_describe(struct engine *e, const struct engine_address *a, struct engine_state *out)
+int plan_describe(struct engine *e, const struct engine_address *a, uint64_t since_ns,
+		  struct engine_state *out)
 {
 	struct place p;
 	struct run run;
-	int rc = locate(e, a, &p);
+	int rc = locate(e, a, since_ns, &p);
 
 	if (rc)
 		return rc;

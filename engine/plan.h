@@ -26,16 +26,21 @@ struct plan {
 	bool keep_lost;	  /* set by the caller: a lost rank's runs are pieces too */
 };
 
+/* since_ns: when the request began, monotonic_ns: a table of states that was asked for earlier cannot say
+ * that something is not there, and is fetched anew (-EAGAIN); 0: what is here will do.
+ */
+
 /* Pieces of [offset, offset + size) of what address names, from one live holder each.
  * -EAGAIN: a table of states is being fetched; -EIO: lost; -ENOENT; -EINVAL: past the end.
  */
-int plan_read(struct engine *e, const struct engine_address *address, uint64_t offset, uint64_t size,
-	      struct plan *plan);
+int plan_read(struct engine *e, const struct engine_address *address, uint64_t since_ns, uint64_t offset,
+	      uint64_t size, struct plan *plan);
 /* The same, from every holder: replicas too.  Calls see for each piece. */
 typedef int (*plan_see)(void *arg, const struct piece *piece);
-int plan_write(struct engine *e, const struct engine_address *address, uint64_t offset, uint64_t size,
-	       plan_see see, void *arg);
+int plan_write(struct engine *e, const struct engine_address *address, uint64_t since_ns, uint64_t offset,
+	       uint64_t size, plan_see see, void *arg);
 /* dtype, bytes of the whole; -ENOENT, -EAGAIN. */
-int plan_describe(struct engine *e, const struct engine_address *address, struct engine_state *out);
+int plan_describe(struct engine *e, const struct engine_address *address, uint64_t since_ns,
+		  struct engine_state *out);
 
 #endif

@@ -29,6 +29,7 @@ struct transfer {
 	uint64_t size;
 	uint64_t done;
 	uint64_t progress_ms;
+	uint64_t start_ns;
 	int64_t result;
 	struct plan plan;
 	uint8_t *buffer;
@@ -124,7 +125,7 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 	int rc;
 
 	if (!viewing_wanted(f))
-		return plan_read(e, &t->address, offset, size, &t->plan);
+		return plan_read(e, &t->address, t->start_ns, offset, size, &t->plan);
 	rc = viewing_turn(e, f, now);
 	if (rc == -EAGAIN) {
 		t->progress_ms = now; /* it ends by its own requests; and a slow step is not silence */
@@ -298,6 +299,7 @@ void transfers_start(struct engine *e, struct engine_read *read)
 	t->offset = read->offset;
 	t->size = read->size;
 	t->progress_ms = monotonic_ms();
+	t->start_ns = monotonic_ns();
 	pthread_mutex_lock(&e->lock);
 	t->next = e->transfers;
 	e->transfers = t;

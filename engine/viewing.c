@@ -113,7 +113,7 @@ static int plan_pieces(struct engine *e, struct engine_file *f)
 	int rc = 0;
 
 	while (at < f->bytes && !rc) {
-		rc = plan_read(e, &f->address, at, f->bytes - at, &plan);
+		rc = plan_read(e, &f->address, f->opened_ns, at, f->bytes - at, &plan);
 		if (!rc)
 			rc = add_pieces(e, v, &plan, at);
 		at += plan.covered;

@@ -47,6 +47,7 @@ struct commit {
 	unsigned restarts;
 	uint64_t transaction[2];
 	uint64_t progress_ms;
+	uint64_t start_ns;
 	uint64_t bytes;
 	struct source *sources;
 	size_t nsources;
@@ -216,7 +217,7 @@ static int plan_source(struct engine *e, struct commit *c, const struct source *
 
 	if (source->lp)
 		strcpy(address.key, "lp");
-	rc = plan_write(e, &address, source->offset, source->size, see_piece, &see);
+	rc = plan_write(e, &address, c->start_ns, source->offset, source->size, see_piece, &see);
 	return source->lp && rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
 }
 
@@ -482,6 +483,7 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n, b
 		c->grads |= writes[i].file->is_grad;
 	c->transaction[0] = e->writer_id;
 	c->progress_ms = monotonic_ms();
+	c->start_ns = monotonic_ns();
 	*out = c;
 	return 0;
 }

@@ -406,7 +406,7 @@ static bool open_file(const struct engine_address *a)
 {
 	struct engine_state state;
 
-	if (it.file || plan_describe(it.e, a, &state))
+	if (it.file || plan_describe(it.e, a, 0, &state))
 		return it.file != NULL;
 	it.file = calloc(1, sizeof(*it.file));
 	it.file->engine = it.e;

@@ -194,6 +194,41 @@ START_TEST(coordinates_pipelines_and_experts_keep_apart)
 }
 END_TEST
 
+/* Ranks register alike, but not at one time: a reader's tables are of different ages. */
+START_TEST(a_state_that_a_rank_registered_later_is_found)
+{
+	static const struct job_group group = { .stage = 2, .nparams = 2, .params = { 1, 3 } };
+	uint64_t numel[3], bytes;
+	uint8_t *mine[3];
+	struct job job;
+
+	job_open(&job, &(struct job_spec){ .world = 3, .hosts = 1 + 2 * (uint32_t)_i, JOB_PARAMS(usual),
+					   .groups = &group, .ngroups = 1 });
+	check_get(&job, 2, 1, "fp32"); /* now it has all tables */
+	bytes = job_bytes(&job, 1, "fp32");
+	CLEANUP(free) uint8_t *got = malloc(bytes), *value = calloc(1, bytes);
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		numel[rank] = frag_partition_numel(job_frag(&job, rank), job.ranks[rank].group[0], 0);
+		mine[rank] = malloc(numel[rank] * 4);
+		memset(mine[rank], 0x11, numel[rank] * 4);
+		ck_assert_int_eq(frag_state_keep(job_frag(&job, rank), job.ranks[rank].group[0], 0, "late",
+						 FRAG_F32, mine[rank]), 0);
+		ck_assert_int_eq(frag_get_bytes(job_frag(&job, 2), job_number(&job, 2, 1), "late"), (int64_t)bytes);
+	}
+	ck_assert_int_eq(frag_get(job_frag(&job, 2), job_number(&job, 2, 1), "late", got, bytes), 0);
+	for (uint64_t i = 0; i < bytes; i++)
+		ck_assert_uint_eq(got[i], 0x11);
+	ck_assert_int_eq(frag_set(job_frag(&job, 1), job_number(&job, 1, 1), "late", value, bytes), 0);
+	job_boundary(&job);
+	ck_assert_int_eq(frag_get(job_frag(&job, 2), job_number(&job, 2, 1), "late", got, bytes), 0);
+	ck_assert_mem_eq(got, value, bytes);
+	ck_assert_int_eq(frag_get_bytes(job_frag(&job, 2), job_number(&job, 2, 1), "never"), -ENOENT);
+	job_close(&job);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		free(mine[rank]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("access");
@@ -206,6 +241,7 @@ int main(void)
 	tcase_add_loop_test(t, one_rank_sets_and_every_holder_has_it, 0, ALL);
 	tcase_add_test(t, a_value_of_another_size_is_refused);
 	tcase_add_test(t, a_range_is_got_alone);
+	tcase_add_loop_test(t, a_state_that_a_rank_registered_later_is_found, 0, 2);
 	tcase_add_loop_test(t, coordinates_pipelines_and_experts_keep_apart, 0, 3);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
