@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ATTEMPTS_MAX = 16 };
+enum { TELL_MS = 200, ATTEMPTS_MAX = 16 };
 
 enum agree_phase { AGREE_VOTING, AGREE_ACCEPTED, AGREE_DECIDED, AGREE_OVER };
 
@@ -17,7 +17,7 @@ struct agreement {
 	struct agreement *next;
 	uint64_t transaction[2];
 	enum agree_phase phase;
-	bool grads;
+	uint64_t window; /* of gradients; 0: none */
 	bool commit;
 	bool arrived; /* somebody waits at N */
 	bool cancelled;
@@ -25,6 +25,7 @@ struct agreement {
 	uint64_t request;
 	uint64_t boundary; /* N */
 	uint64_t order;
+	uint64_t decided_ms;
 	uint64_t passed;   /* highest that a voter said it had passed */
 	unsigned attempts;
 	unsigned outstanding;
@@ -63,8 +64,11 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank, const struc
 	struct agreement *a = owner;
 	struct wire_applied applied = { .status = 0 };
 
+	if (!a->part[rank])
+		return false; /* it was told in another way */
 	if (answer->type == WIRE_ACK && !answer->status && a->commit)
 		return true; /* it has the decision; APPLIED follows */
+	a->part[rank] = 0;
 	a->outstanding--;
 	if (answer->type == WIRE_APPLIED && !answer->status)
 		memcpy(&applied, answer->body, sizeof(applied));
@@ -81,11 +85,17 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 
 	rpc_forget(e, a);
 	a->phase = AGREE_DECIDED;
+	a->decided_ms = monotonic_ms();
 	a->commit = commit;
 	a->outstanding = 0;
-	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (a->part[rank] && !peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied, a, rank))
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		if (!a->part[rank])
+			continue;
+		if (!peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied, a, rank))
 			a->outstanding++;
+		else
+			a->part[rank] = 0; /* it asks again: agree_arrived */
+	}
 	if (!commit)
 		reply_ack(e, a, a->status ? a->status : -ECANCELED);
 }
@@ -133,7 +143,8 @@ static void ask_all(struct engine *e, struct agreement *a)
 {
 	struct wire_prepare prepare = { .transaction = { a->transaction[0], a->transaction[1] },
 					.boundary = a->boundary, .order = a->order,
-					.grads = a->grads, .coordinator = e->rank };
+					.window = a->window, .coordinator = e->rank };
+	int rc;
 
 	a->late = false;
 	e->agreed_boundary = u64_max(e->agreed_boundary, a->boundary);
@@ -141,8 +152,11 @@ static void ask_all(struct engine *e, struct agreement *a)
 		if (!a->part[rank])
 			continue;
 		prepare.holder = a->part[rank] == 2;
-		if (!peers_call(e, rank, WIRE_PREPARE, &prepare, NULL, 0, on_vote, a, rank))
+		rc = peers_call(e, rank, WIRE_PREPARE, &prepare, NULL, 0, on_vote, a, rank);
+		if (!rc)
 			a->outstanding++;
+		else if (rc == -EAGAIN)
+			a->late = true;
 		else if (a->part[rank] == 2)
 			a->status = -EIO;
 		else
@@ -168,8 +182,18 @@ static void accept(struct engine *e, struct agreement *a)
 	node_send(e, a->peer, WIRE_ACCEPTED, a->request, &accepted, NULL, 0);
 }
 
+static bool a_holder_is_lost(const struct engine *e, const struct agreement *a)
+{
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (a->part[rank] == 2 && e->peers[rank].state == ENGINE_RANK_LOST)
+			return true;
+	return false;
+}
+
 static void turn_one(struct engine *e, struct agreement *a)
 {
+	if (a->phase <= AGREE_ACCEPTED && !a->status && a_holder_is_lost(e, a))
+		a->status = -EIO;
 	if (a->phase == AGREE_VOTING && !a->outstanding) {
 		if (a->late && !a->status && !a->cancelled)
 			ask_later(e, a);
@@ -212,6 +236,14 @@ static bool too_many(const struct engine *e)
 	return n == EDITS_MAX;
 }
 
+/* An edit of gradients is for those of one window: the writer's, or those that are here, or come next. */
+static uint64_t window_of(const struct engine *e, const struct wire_commit *commit)
+{
+	if (!commit->grads)
+		return 0;
+	return (commit->window ? commit->window : atomic_load(&e->registry.control->grads)) | 1;
+}
+
 static struct agreement *agreement_new(struct engine *e)
 {
 	struct agreement *a = too_many(e) ? NULL : calloc(1, sizeof(*a));
@@ -236,7 +268,7 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request, const struc
 		return;
 	}
 	memcpy(a->transaction, commit->transaction, sizeof(a->transaction));
-	a->grads = commit->grads;
+	a->window = window_of(e, commit);
 	a->peer = peer;
 	a->request = request;
 	a->boundary = u64_max(atomic_load(&e->registry.control->boundary) + 1, e->agreed_boundary);
@@ -255,21 +287,45 @@ void agree_cancel(struct engine *e, const uint64_t transaction[2])
 		a->cancelled = true;
 }
 
-void agree_arrived(struct engine *e, const uint64_t transaction[2])
+enum wire_outcome agree_arrived(struct engine *e, uint32_t rank, const uint64_t transaction[2])
 {
 	struct agreement *a = find(e, transaction);
+	enum wire_outcome outcome;
 
-	if (a)
-		a->arrived = true;
+	if (!a) { /* decided without that rank, when it was held for lost */
+		outcome = edits_recall(&e->edits, transaction);
+		return outcome ? outcome : WIRE_ABORTED;
+	}
+	a->arrived = true;
+	if (a->phase != AGREE_DECIDED || rank >= e->world)
+		return WIRE_UNDECIDED;
+	if (a->part[rank] && monotonic_ms() < a->decided_ms + TELL_MS)
+		return WIRE_UNDECIDED;
+	if (a->part[rank]) { /* DECIDE got lost */
+		a->part[rank] = 0;
+		a->outstanding--;
+	}
+	return a->commit ? WIRE_COMMITTED : WIRE_ABORTED;
 }
 
 /* ---- a coordinator died ---- */
+
+enum wire_outcome agree_outcome(struct engine *e, const uint64_t transaction[2])
+{
+	uint32_t coordinator = edits_coordinator(&e->edits, transaction);
+
+	if (coordinator < e->world && !peers_reach(e, coordinator)) /* from now on it is pinged */
+		return WIRE_COORDINATED;
+	return edits_outcome(&e->edits, transaction);
+}
 
 /* One question to all live ranks about one edit. */
 struct inquiry {
 	struct inquiry *next;
 	uint64_t transaction[2];
 	unsigned outstanding;
+	bool again; /* one could not be asked, or waits for the coordinator yet */
+	uint64_t asked_ms;
 	enum wire_outcome outcome;
 };
 
@@ -284,8 +340,9 @@ static bool on_known(struct engine *e, void *owner, uint64_t rank, const struct 
 	if (answer->status || answer->type != WIRE_KNOWN)
 		return false;
 	memcpy(&known, answer->body, sizeof(known));
-	if (known.outcome == WIRE_COMMITTED || known.outcome == WIRE_ABORTED)
-		q->outcome = known.outcome;
+	q->again |= known.outcome == WIRE_COORDINATED;
+	if (known.outcome == WIRE_COMMITTED) /* over an ABORTED of one that was not asked to promise */
+		q->outcome = WIRE_COMMITTED;
 	return false;
 }
 
@@ -305,25 +362,35 @@ static void inquire(struct engine *e, const uint64_t transaction[2])
 	if (!q)
 		return;
 	memcpy(q->transaction, transaction, sizeof(q->transaction));
+	q->asked_ms = monotonic_ms();
 	q->next = e->inquiries;
 	e->inquiries = q;
-	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (!peers_call(e, rank, WIRE_OUTCOME, &body, NULL, 0, on_known, q, rank))
-			q->outstanding++;
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		int rc = peers_call(e, rank, WIRE_OUTCOME, &body, NULL, 0, on_known, q, rank);
+
+		q->outstanding += !rc;
+		q->again |= rc == -EAGAIN;
+	}
 }
 
-static void turn_inquiries(struct engine *e)
+static void resolve(struct engine *e, const struct inquiry *q)
+{
+	log_warn("an edit whose coordinator died is %s",
+		 q->outcome == WIRE_COMMITTED ? "committed: another rank knew" : "aborted");
+	edits_resolve(&e->edits, q->transaction, q->outcome == WIRE_COMMITTED);
+}
+
+static void turn_inquiries(struct engine *e, uint64_t now)
 {
 	for (struct inquiry **at = &e->inquiries; *at;) {
 		struct inquiry *q = *at;
 
-		if (q->outstanding) {
+		if (q->outstanding || (q->again && now < q->asked_ms + TELL_MS)) {
 			at = &q->next;
 			continue;
 		}
-		log_warn("an edit whose coordinator died is %s",
-			 q->outcome == WIRE_COMMITTED ? "committed: another rank knew" : "aborted");
-		edits_resolve(&e->edits, q->transaction, q->outcome == WIRE_COMMITTED);
+		if (!q->again || q->outcome == WIRE_COMMITTED)
+			resolve(e, q);
 		*at = q->next;
 		free(q);
 	}
@@ -333,6 +400,7 @@ static void turn_inquiries(struct engine *e)
 
 struct orphans {
 	struct engine *e;
+	uint64_t now;
 	uint64_t found[8][2];
 	unsigned n;
 	struct {
@@ -347,10 +415,10 @@ static bool see_prepared(void *arg, struct edit *edit)
 	struct orphans *o = arg;
 	const struct peer *p = &o->e->peers[edit->coordinator];
 
-	if (p->state == ENGINE_RANK_LOST && o->n < ARRAY_SIZE(o->found))
+	if ((p->state == ENGINE_RANK_LOST || edit->fenced) && o->n < ARRAY_SIZE(o->found))
 		memcpy(o->found[o->n++], edit->transaction, sizeof(edit->transaction));
-	if (edit->arrived && !edit->told && o->narrived < ARRAY_SIZE(o->arrived)) {
-		edit->told = true;
+	if (edit->arrived && o->now >= edit->told_ms + TELL_MS && o->narrived < ARRAY_SIZE(o->arrived)) {
+		edit->told_ms = o->now;
 		memcpy(o->arrived[o->narrived].transaction, edit->transaction, sizeof(edit->transaction));
 		o->arrived[o->narrived++].coordinator = edit->coordinator;
 	}
@@ -359,14 +427,20 @@ static bool see_prepared(void *arg, struct edit *edit)
 
 static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
 {
+	struct wire_known known;
+
 	if (answer->status == -ETIMEDOUT)
 		peers_lose(e, (uint32_t)rank, "no answer");
+	if (!answer->status && answer->type == WIRE_KNOWN) {
+		memcpy(&known, answer->body, sizeof(known));
+		edits_resolve(&e->edits, known.transaction, known.outcome == WIRE_COMMITTED);
+	}
 	return false;
 }
 
-static void turn_prepared(struct engine *e)
+static void turn_prepared(struct engine *e, uint64_t now)
 {
-	struct orphans o = { .e = e };
+	struct orphans o = { .e = e, .now = now };
 
 	edits_each_prepared(&e->edits, see_prepared, &o);
 	for (unsigned i = 0; i < o.narrived; i++) {
@@ -383,8 +457,8 @@ static void turn_prepared(struct engine *e)
 
 void agree_turn(struct engine *e, uint64_t now)
 {
-	turn_prepared(e);
-	turn_inquiries(e);
+	turn_prepared(e, now);
+	turn_inquiries(e, now);
 	for (struct agreement **at = &e->agreements; *at;) {
 		struct agreement *a = *at;
 

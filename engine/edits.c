@@ -172,6 +172,14 @@ static enum wire_outcome recall(const struct edits *s, const uint64_t transactio
 	return WIRE_UNDECIDED;
 }
 
+/* Whether a boundary to come can be in that window of gradients. */
+static int check_window(const struct edit *e, struct registry *r, uint64_t window)
+{
+	if (e->has_grad ? !(window & 1) : window && !(window & 1))
+		return -EINVAL;
+	return window && atomic_load(&r->control->grads) > window ? -ENODATA : 0;
+}
+
 static int prepare(struct edits *s, struct registry *r, const struct edit_promise *p, uint64_t now)
 {
 	struct edit *e = *find(s, p->transaction);
@@ -187,10 +195,12 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 	if (e->state > EDIT_PREPARED)
 		return -EBUSY;
 	rc = check_pieces(e, r);
+	if (!rc)
+		rc = check_window(e, r, p->window);
 	if (rc)
 		return rc;
 	e->holder = p->holder;
-	e->has_grad |= p->has_grad;
+	e->window = p->window;
 	e->coordinator = p->coordinator;
 	e->order = p->order;
 	e->touched_ms = now;
@@ -245,6 +255,16 @@ int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, ui
 	return rc;
 }
 
+enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2])
+{
+	enum wire_outcome outcome;
+
+	pthread_mutex_lock(&s->lock);
+	outcome = recall(s, transaction);
+	pthread_mutex_unlock(&s->lock);
+	return outcome;
+}
+
 enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2])
 {
 	enum wire_outcome outcome;
@@ -259,6 +279,18 @@ enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2])
 		remember(s, transaction, false); /* never prepared here, and never will be */
 	pthread_mutex_unlock(&s->lock);
 	return outcome;
+}
+
+uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2])
+{
+	uint32_t coordinator;
+	struct edit *e;
+
+	pthread_mutex_lock(&s->lock);
+	e = *find(s, transaction);
+	coordinator = e && e->state == EDIT_PREPARED && !e->fenced ? e->coordinator : UINT32_MAX;
+	pthread_mutex_unlock(&s->lock);
+	return coordinator;
 }
 
 void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit)
@@ -312,9 +344,9 @@ static int write_pieces(const struct edit *e, struct registry *r)
 	return rc;
 }
 
-static void apply(struct edit *e, struct registry *r)
+static void apply(struct edit *e, struct registry *r, uint64_t grads)
 {
-	e->status = check_pieces(e, r);
+	e->status = e->window && grads != e->window ? -ENODATA : check_pieces(e, r);
 	if (!e->status)
 		e->status = write_pieces(e, r);
 	if (e->status)
@@ -358,18 +390,18 @@ bool edits_undecided(struct edits *s, uint64_t b)
 	return any;
 }
 
-int edits_pass(struct edits *s, struct registry *r, uint64_t b, bool grads)
+int edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads)
 {
 	struct edit *e;
 	int applied = 0;
 
 	pthread_mutex_lock(&s->lock);
 	while ((e = next_decided(s, b))) {
-		if (e->has_grad && !grads) {
+		if (e->window && grads < e->window) {
 			e->boundary = b + 1; /* on every rank alike */
 			continue;
 		}
-		apply(e, r);
+		apply(e, r, grads);
 		applied++;
 	}
 	set_lowest(s);

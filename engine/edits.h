@@ -37,8 +37,9 @@ struct edit {
 	uint32_t coordinator; /* rank that will decide */
 	bool holder;
 	bool has_grad;
+	uint64_t window; /* of gradients that it is for: odd; 0: without */
 	bool arrived; /* the trainer waits at N */
-	bool told;    /* the coordinator knows that it does */
+	uint64_t told_ms; /* when the coordinator was last told that it does */
 	bool fenced;  /* its coordinator is held for dead: takes no more decisions of it */
 	uint32_t peer; /* who decided, and its request: gets the report */
 	uint64_t request;
@@ -76,13 +77,14 @@ struct edit_promise {
 	uint64_t boundary;
 	uint64_t order;
 	bool holder;
-	bool has_grad;
+	uint64_t window; /* of gradients; 0: none */
 	uint32_t coordinator;
 };
 
 /* Promises not to pass the boundary undecided; again with a later one moves it.  *passed is the control
  * page's count of boundaries.  -EAGAIN: it is passed; -ENOENT: a holder without bytes; -EBUSY: decided;
- * -ENOSPC; -ESTALE: it was decided before; errors of registry_check: the bytes' place is gone.
+ * -ENOSPC; -ESTALE: it was decided before; -ENODATA: its gradients are gone; -EINVAL: gradients without
+ * a window; errors of registry_check: the bytes' place is gone.
  */
 int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise, uint64_t now);
 
@@ -90,8 +92,11 @@ int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise
 int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, uint32_t peer,
 		 uint64_t request);
 
-/* What is known of a transaction; undecided ones are fenced by the question. */
+/* What is known of a transaction; of the second, undecided ones are fenced by the question. */
+enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2]);
 enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2]);
+/* Its coordinator, while it is promised and undecided; UINT32_MAX: it is not. */
+uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2]);
 /* The edit's own coordinator is gone, the others know this outcome. */
 void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit);
 
@@ -101,10 +106,11 @@ unsigned edits_expire(struct edits *s, uint64_t before);
 /* Trainer's thread, at boundary b: whether one that must be decided first is not; edits_wait, and again. */
 bool edits_undecided(struct edits *s, uint64_t b);
 void edits_wait(struct edits *s, unsigned ms);
-/* Then: how many were applied (holder or not).  grads: gradients are valid; edits of gradients wait for a
- * boundary where they are.
+/* Then: how many were applied (holder or not).  grads: the control page's word; edits of gradients wait for
+ * a boundary in their window, and end with -ENODATA at the first after it: all ranks pass the same
+ * boundaries in the same windows.
  */
-int edits_pass(struct edits *s, struct registry *r, uint64_t b, bool grads);
+int edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads);
 
 static inline bool edits_pending(struct edits *s, uint64_t b)
 {

@@ -16,9 +16,14 @@ static void grow(_Atomic uint64_t *word)
 			      memory_order_release);
 }
 
+static uint64_t grads_word(const struct control_page *c)
+{
+	return atomic_load_explicit(&c->grads, memory_order_relaxed);
+}
+
 static bool grads_are_valid(const struct control_page *c)
 {
-	return atomic_load_explicit(&c->grads, memory_order_relaxed) & 1;
+	return grads_word(c) & 1;
 }
 
 enum { WAIT_MS = 20 };
@@ -65,7 +70,7 @@ static void pass_edits(struct engine *e, uint64_t b)
 	while (edits_undecided(&e->edits, b))
 		wait_for_decision(e);
 	change_begin(e);
-	applied = edits_pass(&e->edits, &e->registry, b, grads_are_valid(c));
+	applied = edits_pass(&e->edits, &e->registry, b, grads_word(c));
 	change_end(e, applied ? b : generation);
 	node_wake(e);
 }

@@ -235,6 +235,7 @@ FRAG_API int frag_get_range(struct frag *f, int param, const char *key, uint64_t
 /* Scatters value to every holder; "fp32" refreshes the low-precision copies too.  One rank calls.
  * Returns when every holder has it staged and all ranks have agreed on a boundary to come, at which all
  * of them, this one too, apply it.  On error nobody keeps it.
+ * Gradients: for those that are valid now; where all pass no boundary before frag_grads_gone, nobody applies it.
  */
 FRAG_API int frag_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes);
 

@@ -198,7 +198,7 @@ static void serve_prepare(struct engine *e, uint32_t peer, uint64_t request, con
 
 	memcpy(&prepare, body, sizeof(prepare));
 	promise = (struct edit_promise){ { prepare.transaction[0], prepare.transaction[1] },
-					 prepare.boundary, prepare.order, prepare.holder, prepare.grads,
+					 prepare.boundary, prepare.order, prepare.holder, prepare.window,
 					 prepare.coordinator };
 	vote.status = prepare.coordinator < e->world ?
 			      edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms()) : -EINVAL;
@@ -223,18 +223,19 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 	struct wire_known known = { 0 };
 
 	memcpy(&t, body, sizeof(t));
-	if (header->type == WIRE_OUTCOME) {
-		known.outcome = edits_outcome(&e->edits, t.transaction);
-		node_send(e, peer, WIRE_KNOWN, header->request, &known, NULL, 0);
-		return;
-	}
+	memcpy(known.transaction, t.transaction, sizeof(t.transaction));
 	if (header->type == WIRE_VIEW_CLOSE)
 		views_close(&e->views, t.transaction);
 	else if (header->type == WIRE_CANCEL)
 		agree_cancel(e, t.transaction);
+	else if (header->type == WIRE_OUTCOME)
+		known.outcome = agree_outcome(e, t.transaction);
 	else
-		agree_arrived(e, t.transaction);
-	send_ack(e, peer, header->request, 0);
+		known.outcome = agree_arrived(e, header->rank, t.transaction);
+	if (header->type == WIRE_OUTCOME || known.outcome)
+		node_send(e, peer, WIRE_KNOWN, header->request, &known, NULL, 0);
+	else
+		send_ack(e, peer, header->request, 0);
 }
 
 static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)

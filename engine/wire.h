@@ -17,7 +17,7 @@
  *    x -> r  READ -> DATA
  *                                                c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
- *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED           r waits at N
+ *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED -> ACK, KNOWN   r waits at N
  *    r -> 0  LEAVE                               c -> all DECIDE{commit or not} -> ACK,
  *                                                c <- all  APPLIED, when N is passed
  *  between ranks                                 x <- c  APPLIED
@@ -258,9 +258,10 @@ struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE */
 struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, rising */
 	uint64_t transaction[2];
 	uint32_t count;
-	uint32_t grads; /* 1: gradients: applies where they are valid */
+	uint32_t grads;	 /* 1: some are gradients */
+	uint64_t window; /* in which, control_page.grads; 0: the coordinator's, now or next */
 };
-static_assert(sizeof(struct wire_commit) == 24, "wire");
+static_assert(sizeof(struct wire_commit) == 32, "wire");
 
 struct wire_accepted {
 	uint64_t boundary;
@@ -270,10 +271,9 @@ struct wire_prepare {
 	uint64_t transaction[2];
 	uint64_t boundary; /* N: not to be passed without the decision */
 	uint64_t order;	   /* among those of one boundary */
+	uint64_t window;   /* of gradients, control_page.grads; 0: none */
 	uint32_t holder;   /* 1: bytes were staged with this rank */
-	uint32_t grads;
 	uint32_t coordinator; /* rank */
-	uint32_t reserved;
 };
 static_assert(sizeof(struct wire_prepare) == 48, "wire");
 
@@ -284,12 +284,15 @@ struct wire_vote {
 };
 static_assert(sizeof(struct wire_vote) == 16, "wire");
 
-enum wire_outcome { WIRE_UNDECIDED, WIRE_COMMITTED, WIRE_ABORTED };
+enum wire_outcome { WIRE_UNDECIDED, WIRE_COMMITTED, WIRE_ABORTED, WIRE_COORDINATED };
 
 struct wire_known {
-	uint32_t outcome; /* UNDECIDED is a promise to take no more decisions of that coordinator */
+	uint64_t transaction[2];
+	uint32_t outcome; /* UNDECIDED is a promise to take no more decisions of that coordinator;
+			   * COORDINATED: it lives for all that rank knows, ask again */
 	uint32_t reserved;
 };
+static_assert(sizeof(struct wire_known) == 24, "wire");
 
 struct wire_barrier {
 	uint64_t count; /* which barrier: 1, 2, ... */

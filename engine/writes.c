@@ -56,6 +56,7 @@ struct commit {
 	uint8_t *involved; /* [world] */
 	uint32_t nranks, coordinator;
 	bool grads;
+	uint64_t window; /* of gradients, a rank's; 0: not said */
 	bool cancel_sent;
 	unsigned outstanding;
 };
@@ -331,7 +332,8 @@ static uint32_t coordinator_of(const struct engine *e)
 /* Every holder has its bytes: now they are asked for one boundary. */
 static void ask_commit(struct engine *e, struct commit *c)
 {
-	struct wire_commit body = { { c->transaction[0], c->transaction[1] }, c->nranks, c->grads };
+	struct wire_commit body = { { c->transaction[0], c->transaction[1] }, c->nranks, c->grads,
+				    c->window };
 	CLEANUP(free) uint32_t *ranks = malloc((c->nranks + 1) * sizeof(*ranks));
 	uint32_t n = 0;
 	int rc;
@@ -464,6 +466,17 @@ void writes_abandon(struct engine *e)
 
 /* ---- the door ---- */
 
+/* A rank's edit of gradients is for those that it sees. */
+static int take_window(struct engine *e, struct commit *c, const struct engine_write *writes, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		c->grads |= writes[i].file->is_grad;
+	if (!c->grads || !e->is_rank)
+		return 0;
+	c->window = atomic_load(&e->registry.control->grads);
+	return c->window & 1 ? 0 : -ENODATA;
+}
+
 static int commit_new(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied,
 		      struct commit **out)
 {
@@ -472,15 +485,15 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n, b
 
 	if (!c)
 		return -ENOMEM;
-	rc = add_sources(e, c, writes, n);
+	rc = take_window(e, c, writes, n);
+	if (!rc)
+		rc = add_sources(e, c, writes, n);
 	if (rc) {
 		commit_free(c);
 		return rc;
 	}
 	c->write = writes;
 	c->wait_applied = wait_applied;
-	for (size_t i = 0; i < n; i++)
-		c->grads |= writes[i].file->is_grad;
 	c->transaction[0] = e->writer_id;
 	c->progress_ms = monotonic_ms();
 	c->start_ns = monotonic_ns();

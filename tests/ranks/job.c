@@ -531,7 +531,8 @@ static void open_rank(struct job *job, uint32_t rank)
 
 	snprintf(launch.host, sizeof(launch.host), "host %u",
 		 job->spec.hosts ? rank % job->spec.hosts : 0);
-	ck_assert_int_eq(frag_open_over(f, &launch, &transport_loop, &transport_loop, seed, false), 0);
+	ck_assert_int_eq(frag_open_over(f, &launch, job->spec.messages ? job->spec.messages : &transport_loop,
+					&transport_loop, seed, false), 0);
 	(*f)->engine->yield = turn_all;
 	(*f)->engine->yield_arg = job;
 }

@@ -74,6 +74,7 @@ struct job_spec {
 	uint32_t ngroups;
 	const struct job_key *keys; /* NULL: fp32, grad, exp_avg, exp_avg_sq, all float32, JOB_KEEP */
 	uint32_t nkeys;
+	const struct transport_ops *messages; /* NULL: transport_loop */
 	enum job_lp lp; /* FITTING: pieces in stage 3 and FSDP2, else whole */
 };
 

@@ -50,7 +50,16 @@ static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
 
 static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder)
 {
-	struct edit_promise p = { { transaction[0], transaction[1] }, boundary, transaction[1], holder, false, 3 };
+	struct edit_promise p = { { transaction[0], transaction[1] }, boundary, transaction[1], holder, 0, 3 };
+
+	return edits_prepare(&s, &r, &p, 1500);
+}
+
+/* Of gradients of that window. */
+static int promise_grads(const uint64_t transaction[2], uint64_t boundary, bool holder, uint64_t window)
+{
+	struct edit_promise p = { { transaction[0], transaction[1] }, boundary, transaction[1], holder, window,
+				  3 };
 
 	return edits_prepare(&s, &r, &p, 1500);
 }
@@ -74,9 +83,10 @@ static bool waits(void)
 	return edits_undecided(&s, b);
 }
 
-/* The trainer comes to its next boundary. */
-static int pass(bool grads)
+/* The trainer comes to its next boundary; grads: the control page's word. */
+static int pass(uint64_t grads)
 {
+	atomic_store(&r.control->grads, grads);
 	atomic_store(&r.control->boundary, ++b);
 	return edits_pass(&s, &r, b, grads);
 }
@@ -100,18 +110,18 @@ START_TEST(nothing_is_applied_before_it_is_decided)
 {
 	ck_assert_int_eq(stage(one, 3, 7), 0);
 	ck_assert_int_eq(decide(one, true), -ENOENT); /* nothing was promised */
-	ck_assert_int_eq(pass(true), 0);
+	ck_assert_int_eq(pass(1), 0);
 	ck_assert_int_eq(promise(one, b + 2, true), 0);
-	ck_assert_int_eq(pass(true), 0);
+	ck_assert_int_eq(pass(1), 0);
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_ptr_null(edits_take_applied(&s));
 	ck_assert(waits());
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_int_eq(decide(one, true), 0);
 	ck_assert_uint_eq(master[3], 0);
-	ck_assert_int_eq(edits_pass(&s, &r, b, true), 1);
+	ck_assert_int_eq(edits_pass(&s, &r, b, 1), 1);
 	ck_assert_uint_eq(master[3], 7);
-	ck_assert_int_eq(pass(true), 0);
+	ck_assert_int_eq(pass(1), 0);
 	ck_assert_int_eq(applied(one), 0);
 	ck_assert_ptr_null(edits_take_applied(&s));
 	ck_assert_uint_eq(s.bytes, 0);
@@ -124,7 +134,7 @@ START_TEST(pieces_are_applied_in_the_order_they_came)
 	for (uint32_t i = 1; i <= 5; i++)
 		ck_assert_int_eq(stage(one, 3, i), 0);
 	commit(one);
-	ck_assert_int_eq(pass(true), 1);
+	ck_assert_int_eq(pass(1), 1);
 	ck_assert_uint_eq(master[3], 5);
 }
 END_TEST
@@ -135,7 +145,7 @@ START_TEST(an_aborted_edit_is_forgotten)
 	ck_assert_int_eq(decide(one, false), 0);
 	ck_assert_int_eq(decide(one, false), -ENOENT);
 	ck_assert_int_eq(decide(one, true), -ENOENT);
-	ck_assert_int_eq(pass(true), 0);
+	ck_assert_int_eq(pass(1), 0);
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_uint_eq(s.bytes, 0);
 }
@@ -147,7 +157,7 @@ START_TEST(an_abort_lets_the_trainer_go_on)
 	promise(one, 1, true);
 	ck_assert(waits());
 	ck_assert_int_eq(decide(one, false), 0);
-	ck_assert_int_eq(edits_pass(&s, &r, b, true), 0);
+	ck_assert_int_eq(edits_pass(&s, &r, b, 1), 0);
 	ck_assert_uint_eq(master[3], 0);
 }
 END_TEST
@@ -155,8 +165,8 @@ END_TEST
 START_TEST(a_boundary_that_is_passed_is_not_promised)
 {
 	stage(one, 3, 7);
-	pass(true);
-	pass(true);
+	pass(1);
+	pass(1);
 	ck_assert_int_eq(promise(one, 2, true), -EAGAIN);
 	ck_assert(!edits_pending(&s, UINT64_MAX - 1));
 	ck_assert_int_eq(promise(one, 3, true), 0);
@@ -171,7 +181,7 @@ START_TEST(a_rank_without_bytes_promises_and_counts_it_too)
 	ck_assert_int_eq(promise(one, 1, true), -ENOENT); /* said to hold, and does not */
 	ck_assert_int_eq(promise(one, 1, false), 0);
 	ck_assert_int_eq(decide(one, true), 0);
-	ck_assert_int_eq(pass(true), 1);
+	ck_assert_int_eq(pass(1), 1);
 	ck_assert_int_eq(applied(one), 0);
 }
 END_TEST
@@ -182,7 +192,7 @@ START_TEST(edits_of_one_boundary_are_applied_in_the_coordinators_order)
 	stage(one, 3, 1);
 	commit(two);
 	commit(one);
-	ck_assert_int_eq(pass(true), 2);
+	ck_assert_int_eq(pass(1), 2);
 	ck_assert_uint_eq(master[3], 2);
 }
 END_TEST
@@ -197,7 +207,7 @@ START_TEST(an_edit_whose_coordinator_died_is_settled_by_what_others_know)
 	ck_assert_int_eq(decide(one, true), -ESTALE); /* the dead one must not come back */
 	edits_resolve(&s, one, true);
 	edits_resolve(&s, two, false);
-	ck_assert_int_eq(pass(true), 1);
+	ck_assert_int_eq(pass(1), 1);
 	ck_assert_uint_eq(master[3], 7);
 	ck_assert_uint_eq(master[4], 0);
 	ck_assert_int_eq(edits_outcome(&s, one), WIRE_COMMITTED);
@@ -219,7 +229,7 @@ START_TEST(what_is_decided_takes_no_more_pieces_and_no_other_decision)
 	commit(one);
 	ck_assert_int_eq(stage(one, 4, 8), -EBUSY);
 	ck_assert_int_eq(decide(one, false), -ENOENT);
-	ck_assert_int_eq(pass(true), 1);
+	ck_assert_int_eq(pass(1), 1);
 	ck_assert_uint_eq(master[3], 7);
 	ck_assert_uint_eq(master[4], 0);
 }
@@ -229,12 +239,12 @@ START_TEST(an_edit_of_memory_registered_anew_is_not_applied_at_all)
 {
 	stage(one, 3, 7);
 	stage_row(one, 1, 4, 8);
-	ck_assert_int_eq(promise(one, 1, true), 0);
+	ck_assert_int_eq(promise_grads(one, 1, true, 1), 0);
 	registry_drop(&r, STATE_PARTITION, 0, 0, "grad");
 	registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad);
-	ck_assert_int_eq(promise(one, 1, true), -ESTALE);
+	ck_assert_int_eq(promise_grads(one, 1, true, 1), -ESTALE);
 	ck_assert_int_eq(decide(one, true), 0);
-	ck_assert_int_eq(pass(true), 1);
+	ck_assert_int_eq(pass(1), 1);
 	ck_assert_int_eq(applied(one), -ESTALE);
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_uint_eq(grad[4], 0);
@@ -252,7 +262,7 @@ START_TEST(an_edit_of_which_some_memory_was_freed_is_not_applied_at_all)
 	stage(one, 4, 9);
 	commit(one);
 	munmap(gone, 4096);
-	ck_assert_int_eq(pass(true), 1);
+	ck_assert_int_eq(pass(1), 1);
 	ck_assert_int_eq(applied(one), -EFAULT);
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_uint_eq(master[4], 0);
@@ -264,16 +274,44 @@ START_TEST(edits_of_gradients_wait_until_they_are_valid)
 	stage(one, 3, 7);
 	stage_row(one, 1, 3, 8);
 	stage(two, 5, 9);
-	commit(one);
+	ck_assert_int_eq(promise_grads(one, 1, true, 1), 0);
+	ck_assert_int_eq(decide(one, true), 0);
 	commit(two);
-	ck_assert_int_eq(pass(false), 1);
+	ck_assert_int_eq(pass(0), 1);
 	ck_assert_uint_eq(master[3], 0); /* not half of it either */
 	ck_assert_uint_eq(master[5], 9);
 	ck_assert_int_eq(applied(two), 0);
-	ck_assert_int_eq(pass(true), 1);
+	ck_assert_int_eq(pass(1), 1);
 	ck_assert_uint_eq(master[3], 7);
 	ck_assert_uint_eq(grad[3], 8);
 	ck_assert_int_eq(applied(one), 0);
+}
+END_TEST
+
+START_TEST(edits_of_gradients_end_with_their_window)
+{
+	stage_row(one, 1, 3, 8);
+	ck_assert_int_eq(promise_grads(one, 1, true, 1), 0);
+	ck_assert_int_eq(promise_grads(two, 1, false, 1), 0); /* without bytes alike */
+	ck_assert_int_eq(decide(one, true), 0);
+	ck_assert_int_eq(decide(two, true), 0);
+	ck_assert_int_eq(pass(0), 0);
+	ck_assert_int_eq(pass(3), 2); /* no boundary while they were 1 */
+	ck_assert_uint_eq(grad[3], 0);
+	ck_assert_int_eq(applied(one), -ENODATA);
+	ck_assert_int_eq(applied(two), -ENODATA);
+	ck_assert(!edits_pending(&s, UINT64_MAX - 1));
+}
+END_TEST
+
+START_TEST(gradients_that_are_gone_are_not_promised)
+{
+	stage_row(one, 1, 3, 8);
+	pass(2);
+	ck_assert_int_eq(promise_grads(one, 2, true, 1), -ENODATA);
+	ck_assert_int_eq(promise_grads(one, 2, true, 2), -EINVAL); /* no window */
+	ck_assert_int_eq(promise(one, 2, true), -EINVAL);
+	ck_assert_int_eq(promise_grads(one, 2, true, 3), 0);
 }
 END_TEST
 
@@ -333,7 +371,7 @@ START_TEST(a_silent_writers_edit_expires_unless_it_is_decided)
 	ck_assert_int_eq(decide(one, true), -ENOENT);
 	commit(two);
 	ck_assert_uint_eq(edits_expire(&s, UINT64_MAX), 0);
-	ck_assert_int_eq(pass(true), 1);
+	ck_assert_int_eq(pass(1), 1);
 	ck_assert_uint_eq(master[4], 8);
 }
 END_TEST
@@ -353,6 +391,8 @@ int main(void)
 	tcase_add_test(t, an_edit_of_memory_registered_anew_is_not_applied_at_all);
 	tcase_add_test(t, an_edit_of_which_some_memory_was_freed_is_not_applied_at_all);
 	tcase_add_test(t, edits_of_gradients_wait_until_they_are_valid);
+	tcase_add_test(t, edits_of_gradients_end_with_their_window);
+	tcase_add_test(t, gradients_that_are_gone_are_not_promised);
 	tcase_add_test(t, an_abort_lets_the_trainer_go_on);
 	tcase_add_test(t, a_boundary_that_is_passed_is_not_promised);
 	tcase_add_test(t, a_rank_without_bytes_promises_and_counts_it_too);
