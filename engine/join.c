@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETRY_MS = 50, WARN_MS = 30000, HELLOS_BEFORE_JOIN = 40 };
+enum { RETRY_MS = 50, WARN_MS = 30000, AGAIN_MS = 2000, HELLOS_BEFORE_JOIN = 40 };
 
 static struct join *join_new(struct engine *e)
 {
@@ -30,7 +30,8 @@ void join_fail(struct engine *e, int status, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(e->why, sizeof(e->why), fmt, ap);
 	va_end(ap);
-	log_error("%s", e->why);
+	if (e->is_rank) /* an observer's opener says it */
+		log_error("%s", e->why);
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -55,15 +56,21 @@ static void seed_address(const struct join *j, char *address, size_t size)
 	snprintf(address, size, "%.*s", (int)(comma ? comma - at : (long)strlen(at)), at);
 }
 
-static void next_seed(struct engine *e)
+static unsigned seed_count(const struct join *j)
 {
-	struct join *j = e->join;
 	unsigned n = 1;
 
 	for (const char *p = j->seeds; *p; p++)
 		n += *p == ',';
+	return n;
+}
+
+static void next_seed(struct engine *e)
+{
+	struct join *j = e->join;
+
 	unlink_seed(e);
-	j->seed = (j->seed + 1) % n;
+	j->seed = (j->seed + 1) % seed_count(j);
 	j->retry_ms = monotonic_ms() + RETRY_MS;
 }
 
@@ -111,6 +118,7 @@ static void ask(struct engine *e, enum wire_type type, const void *body, const v
 	if (!rc)
 		rc = rpc_call(e, WIRE_OBSERVER, j->link, type, body, tail, size, on_answer, j, j->phase);
 	j->waiting = !rc;
+	j->asked_ms = monotonic_ms();
 	if (rc)
 		j->retry_ms = monotonic_ms() + RETRY_MS;
 	if (rc == -ENOTCONN)
@@ -355,9 +363,9 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	enum join_phase phase = j->phase;
 	int rc;
 
-	j->waiting = false;
 	if (phase != tag || phase == JOIN_DONE || phase == JOIN_FIND)
-		return false;
+		return false; /* of a HELLO that was asked twice */
+	j->waiting = false;
 	if (answer->status || (phase != JOIN_UPLOAD && answer->type != takes[phase].want)) {
 		refused(e, answer);
 		return false;
@@ -467,11 +475,27 @@ static void turn_find(struct engine *e, uint64_t now)
 		e->join->phase = JOIN_ENTER;
 }
 
+/* An observer's first question: the next seed may answer it, and one that refuses us does so when asked
+ * again.
+ */
+static void ask_again(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	if (e->is_rank || !j->waiting || j->phase != JOIN_HELLO || now < j->asked_ms + AGAIN_MS)
+		return;
+	if (seed_count(j) > 1)
+		next_seed(e);
+	j->waiting = false;
+}
+
 void join_turn(struct engine *e, uint64_t now)
 {
 	struct join *j = e->join;
 	struct wire_page page = { 0 };
 
+	if (j && !e->failure)
+		ask_again(e, now);
 	if (!j || e->failure || j->waiting || now < j->retry_ms)
 		return;
 	if (j->phase != JOIN_DONE)

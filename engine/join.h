@@ -31,6 +31,7 @@ struct join {
 	bool waiting;	   /* for an answer */
 	bool described;	   /* a rank: frag_ready was called */
 	uint64_t retry_ms; /* nothing before this */
+	uint64_t asked_ms; /* the question that waits */
 	uint64_t warn_ms;  /* when to say that it takes long */
 	char seeds[1024];  /* "tcp://a:1,tcp://b:2"; "" : FIND looks */
 	unsigned seed;	   /* which is tried */

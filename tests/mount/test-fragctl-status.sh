@@ -53,9 +53,14 @@ expect() { # expect FILE: all ranks are alive, in the order of their numbers, an
 fragctl status "$address" >asked
 expect asked
 grep -q "^$address, job fragctl\$" asked
+# One of several addresses is enough.
+fragctl status "127.0.0.1:1,$address" >asked
+expect asked
 
 dd if=/dev/fuse count=0 status=none 2>/dev/null ||
 	{ echo "asked the job; /dev/fuse may not be opened, so no mount"; exit 77; }
+! fragfs "$address" m -o plain 2>why
+tail -n 1 why | grep -q "^fragfs: $address does not take our key" || { cat why; exit 1; }
 fragfs "$address" m
 # Of all mounts; those of other tests may come and go meanwhile.
 fragctl status >mounted 2>/dev/null || true
