@@ -9,9 +9,14 @@
 
 void edits_init(struct edits *s, uint64_t bytes_max)
 {
+	pthread_condattr_t monotonic;
+
 	memset(s, 0, sizeof(*s));
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->changed, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
 	s->bytes_max = bytes_max;
 	atomic_store(&s->lowest, UINT64_MAX);
 }
@@ -413,7 +418,7 @@ void edits_wait(struct edits *s, unsigned ms)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_REALTIME, &t);
+	clock_gettime(CLOCK_MONOTONIC, &t);
 	t.tv_nsec += (long)ms * 1000000;
 	t.tv_sec += t.tv_nsec / 1000000000;
 	t.tv_nsec %= 1000000000;

@@ -50,16 +50,20 @@ struct listing {
 	struct engine *e;
 	struct engine_state *out;
 	int n, max;
+	bool again; /* a table is being fetched: wait, and begin anew */
 };
 
 static void list_key(struct listing *l, const struct engine_address *a, unsigned flags)
 {
 	struct engine_state state;
+	int rc;
 
 	for (int i = 0; i < l->n && i < l->max; i++)
 		if (!strcmp(l->out[i].key, a->key))
 			return;
-	if (plan_describe(l->e, a, 0, &state))
+	rc = plan_describe(l->e, a, 0, &state);
+	l->again |= rc == -EAGAIN;
+	if (rc)
 		return;
 	state.flags = flags;
 	if (l->n < l->max)
@@ -99,17 +103,26 @@ static int finish_listing(struct listing *l)
 static int list_states(struct engine *e, struct engine_address a, uint32_t rank, struct engine_state *out,
 		       int max)
 {
-	struct listing l = { e, out, 0, max };
-	int rc;
+	struct listing l = { .e = e, .out = out, .max = max, .again = true };
+	uint64_t deadline = monotonic_ms() + e->timeout_ms;
+	int rc = 0;
 
 	if (a.param >= e->catalog->nparams)
 		return -ENOENT;
 	pthread_mutex_lock(&e->lock);
-	if (a.kind == ENGINE_PARAM)
-		rank = speaker(e, &e->catalog->params[a.param]);
-	rc = wait_states(e, rank);
-	if (!rc)
-		list_param(&l, a, e->peers[rank].states);
+	while (!rc && l.again) {
+		if (a.kind == ENGINE_PARAM)
+			rank = speaker(e, &e->catalog->params[a.param]);
+		rc = wait_states(e, rank);
+		l.n = 0;
+		l.again = false;
+		if (!rc)
+			list_param(&l, a, e->peers[rank].states);
+		if (!rc && l.again) {
+			node_wake(e);
+			rc = node_wait(e, deadline);
+		}
+	}
 	pthread_mutex_unlock(&e->lock);
 	return rc ? rc : finish_listing(&l);
 }
@@ -130,7 +143,7 @@ int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct e
 static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint32_t group, uint32_t sub,
 		     struct engine_state *out, int max)
 {
-	struct listing l = { e, out, 0, max };
+	struct listing l = { .e = e, .out = out, .max = max };
 	int rc;
 
 	pthread_mutex_lock(&e->lock);

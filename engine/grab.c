@@ -18,6 +18,7 @@ struct grab {
 	uint64_t at;
 	uint64_t size;
 	unsigned first, n; /* of the parts */
+	bool look_before;  /* the generation may not be there yet */
 };
 
 struct grabs {
@@ -45,7 +46,8 @@ static int grab_piece(struct engine *e, struct grabs *g, const struct piece *pie
 		if (g->nparts == PARTS_MAX)
 			return -EAGAIN;
 		g->parts[g->nparts] = (struct iovec){ (void *)(uintptr_t)piece->room, piece->size };
-		*grab = (struct grab){ p->attached, piece->rank, 0, piece->at, piece->size, g->nparts, 1 };
+		*grab = (struct grab){ p->attached, piece->rank, 0, piece->at, piece->size, g->nparts, 1,
+				       false };
 		g->nparts++;
 		g->n++;
 		return 0;
@@ -60,7 +62,7 @@ static int grab_piece(struct engine *e, struct grabs *g, const struct piece *pie
 	if (n < 0)
 		return n == -E2BIG ? -EAGAIN : n;
 	*grab = (struct grab){ p->attached, piece->rank, p->states->epoch, piece->at, piece->size,
-			       g->nparts, (unsigned)n };
+			       g->nparts, (unsigned)n, !piece->view || piece->coming };
 	g->nparts += (unsigned)n;
 	g->n++;
 	return 0;
@@ -120,25 +122,43 @@ static int witness(struct engine *e, const struct engine_file *f, const struct g
 	return now && now == *generation ? 0 : -EAGAIN;
 }
 
+/* What a failed get of the rank's memory means. */
+static int get_failed(struct engine *e, uint32_t rank, int rc)
+{
+	if (rc == -ESRCH || rc == -ESTALE)
+		lose(e, rank, rc == -ESRCH ? "its process is gone" : "another process has its number");
+	if (rc == -EFAULT) { /* freed, or dropped while we read: ask again what it has */
+		mark_stale(e, rank);
+		return -EFAULT;
+	}
+	return rc == -EPERM ? -EACCES : -EIO;
+}
+
+/* The parts, then the control page, and whether that bears them out; no parts: the page alone. */
+static int copy_parts(struct engine *e, const struct engine_file *f, const struct grabs *g,
+		      const struct grab *grab, const struct iovec *local, uint64_t *generation)
+{
+	struct control_page control;
+	int rc = e->memory_ops->get(e->memory, grab->attached, local, local ? 1 : 0,
+				    local ? g->parts + grab->first : NULL, local ? grab->n : 0, &control,
+				    sizeof(control));
+
+	return rc ? get_failed(e, grab->rank, rc) : witness(e, f, grab, &control, generation);
+}
+
 static int copy_grab(struct engine *e, const struct engine_file *f, const struct grabs *g,
 		     const struct grab *grab, uint8_t *out, uint64_t *generation)
 {
 	struct iovec local = { out + grab->at, grab->size };
-	struct control_page control;
-	int rc = e->memory_ops->get(e->memory, grab->attached, &local, 1, g->parts + grab->first, grab->n,
-				    &control, sizeof(control));
+	int rc = 0;
 
+	/* a copy begun while the generation was being made would be borne out by its end */
+	if (grab->look_before && viewing_wanted(f))
+		rc = copy_parts(e, f, g, grab, NULL, generation);
+	if (rc)
+		return rc;
 	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size, memory_order_relaxed);
-	if (!rc)
-		return witness(e, f, grab, &control, generation);
-	if (rc == -ESRCH || rc == -ESTALE)
-		lose(e, grab->rank, rc == -ESRCH ? "its process is gone" :
-						   "another process has its number");
-	if (rc == -EFAULT) { /* freed, or dropped while we read: ask again what it has */
-		mark_stale(e, grab->rank);
-		return -EFAULT;
-	}
-	return rc == -EPERM ? -EACCES : -EIO;
+	return copy_parts(e, f, g, grab, &local, generation);
 }
 
 int grab_now(struct engine *e, const struct engine_file *f, uint64_t offset, void *out, size_t size)

@@ -14,6 +14,7 @@ struct piece {
 	uint64_t at;	 /* bytes in what was asked */
 	uint64_t size;
 	bool lost;	 /* its holder is: only where keep_lost asks for such */
+	bool coming;	 /* the view's generation was still to come there when it was opened */
 	uint32_t view;	 /* number in the file's view + 1; 0: none */
 	uint64_t inside; /* bytes in the view's piece */
 	uint64_t room;	 /* the view's piece is kept there, in the rank; 0: not that we know */

@@ -241,6 +241,13 @@ static void free_local(struct engine *e)
 	}
 }
 
+/* Rank 0 takes us out of its table: mounts need not wait for our silence. */
+static void say_goodbye(struct engine *e)
+{
+	if (e->is_rank && e->rank && e->ready && e->peers[0].linked)
+		node_send(e, e->peers[0].link, WIRE_LEAVE, 0, NULL, NULL, 0);
+}
+
 void turn_free(struct engine *e)
 {
 	if (!e)
@@ -250,6 +257,7 @@ void turn_free(struct engine *e)
 		node_wake(e);
 		pthread_join(e->thread, NULL);
 	}
+	say_goodbye(e);
 	readahead_free(e);
 	transfers_abandon(e);
 	writes_abandon(e);

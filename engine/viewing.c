@@ -192,7 +192,13 @@ static bool settled(const struct viewing_piece *p, uint64_t generation)
 	return p->lost || (!p->status && p->state != VIEW_NEXT && p->generation == generation);
 }
 
-/* The worst that a piece says; -ESTALE: begin anew. */
+/* Memory was registered anew, or the generation has gone by. */
+static bool is_moved(int status)
+{
+	return status == -ESTALE || status == -EEXIST;
+}
+
+/* The worst that a piece says; -ESTALE, -EEXIST: begin anew. */
 static int worst(const struct viewing *v)
 {
 	int rc = 0;
@@ -200,7 +206,7 @@ static int worst(const struct viewing *v)
 	for (uint32_t i = 0; i < v->n; i++) {
 		int status = v->pieces[i].lost ? 0 : v->pieces[i].status;
 
-		if (status == -ESTALE || (status && status != -EAGAIN && rc != -ESTALE))
+		if (is_moved(status) || (status && status != -EAGAIN && !is_moved(rc)))
 			rc = status;
 	}
 	return rc;
@@ -209,7 +215,8 @@ static int worst(const struct viewing *v)
 static int again(struct engine *e, struct engine_file *f)
 {
 	for (uint32_t i = 0; i < f->viewing.n; i++)
-		e->peers[f->viewing.pieces[i].rank].states_stale = true;
+		if (f->viewing.pieces[i].status == -ESTALE)
+			e->peers[f->viewing.pieces[i].rank].states_stale = true;
 	forget(e, f);
 	return ++f->viewing.restarts > RESTARTS_MAX ? -EIO : -EAGAIN;
 }
@@ -222,7 +229,7 @@ static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 	bool all = true;
 
 	if (rc)
-		return rc == -ESTALE ? again(e, f) : rc;
+		return is_moved(rc) ? again(e, f) : rc;
 	for (uint32_t i = 0; i < v->n; i++) {
 		if (settled(&v->pieces[i], generation))
 			continue;
@@ -299,6 +306,7 @@ int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size, st
 							  .offset = p->offset + inside,
 							  .at = plan->covered, .size = bytes, .view = i + 1,
 							  .inside = inside, .lost = p->lost,
+							  .coming = p->state == VIEW_FUTURE,
 							  .room = p->room ? p->room + inside : 0 };
 		plan->covered += bytes;
 	}

@@ -94,11 +94,9 @@ static int open_or_move(struct views *v, struct registry *r, const struct view_r
 
 	if (!view)
 		return add(v, r, q, now);
-	if (q->want && q->want < view->generation && view->state != VIEW_NEXT)
-		return -ESTALE;
 	if (q->want > view->generation)
 		place(view, r, q->want);
-	return view->generation > q->want && q->want ? -ESTALE : 0;
+	return q->want && view->state != VIEW_NEXT && view->generation > q->want ? -EEXIST : 0;
 }
 
 int views_open(struct views *v, struct registry *r, const struct view_request *q, uint64_t now,

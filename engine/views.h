@@ -57,7 +57,7 @@ struct view_request {
 };
 
 /* Opens it, or looks how it is, or, where want is newer than what it shows, moves it there.  *out: a copy.
- * -ENOMEM: larger than all room; -EAGAIN: no room now; -ESTALE: want has gone by; registry_check's errors.
+ * -ENOMEM: larger than all room; -EAGAIN: no room now; -EEXIST: want has gone by; registry_check's errors.
  */
 int views_open(struct views *v, struct registry *r, const struct view_request *q, uint64_t now,
 	       struct view *out);
