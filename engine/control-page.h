@@ -48,4 +48,15 @@ static inline uint64_t control_content(const struct control_page *page, bool is_
 	       atomic_load_explicit(&page->generation, memory_order_seq_cst) + 1;
 }
 
+/* The newest that there is or was: while nothing is there, what is being changed. */
+static inline uint64_t control_newest(const struct control_page *page, bool is_grad)
+{
+	uint64_t grads = atomic_load_explicit(&page->grads, memory_order_seq_cst);
+
+	if (is_grad && !grads)
+		return 0;
+	return (is_grad ? (grads - !(grads & 1)) << 40 : 0) +
+	       atomic_load_explicit(&page->generation, memory_order_seq_cst) + 1;
+}
+
 #endif

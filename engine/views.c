@@ -45,17 +45,20 @@ static struct view **find(struct views *v, const uint64_t id[2])
 	return at;
 }
 
-static void place(struct view *view, const struct registry *r, uint64_t want)
+/* -EEXIST: want has gone by, or is just being changed. */
+static int place(struct view *view, const struct registry *r, uint64_t want)
 {
 	uint64_t now = control_content(r->control, view->is_grad);
 
-	view->generation = now ? now : want;
-	view->state = now ? VIEW_LIVE : want ? VIEW_FUTURE : VIEW_NEXT;
-	if (want > view->generation) {
-		view->generation = want;
-		view->state = VIEW_FUTURE;
-	}
 	view->copied = 0;
+	view->status = 0;
+	view->generation = want > now ? want : now;
+	if (now >= want && now) {
+		view->state = VIEW_LIVE;
+		return want && now > want ? -EEXIST : 0;
+	}
+	view->state = want ? VIEW_FUTURE : VIEW_NEXT;
+	return want && want <= control_newest(r->control, view->is_grad) ? -EEXIST : 0;
 }
 
 static int add(struct views *v, struct registry *r, const struct view_request *q, uint64_t now)
@@ -84,8 +87,7 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 	v->list = view;
 	v->bytes += q->size;
 	atomic_fetch_add(&v->count, 1); /* from here on the trainer looks: place after it */
-	place(view, r, q->want);
-	return 0;
+	return place(view, r, q->want);
 }
 
 static int open_or_move(struct views *v, struct registry *r, const struct view_request *q, uint64_t now)
@@ -95,7 +97,7 @@ static int open_or_move(struct views *v, struct registry *r, const struct view_r
 	if (!view)
 		return add(v, r, q, now);
 	if (q->want > view->generation)
-		place(view, r, q->want);
+		return place(view, r, q->want);
 	return q->want && view->state != VIEW_NEXT && view->generation > q->want ? -EEXIST : 0;
 }
 
@@ -200,8 +202,10 @@ void views_arrive(struct views *v, const struct registry *r)
 		if (!now || view->state > VIEW_FUTURE ||
 		    (view->state == VIEW_FUTURE && now < view->generation))
 			continue;
+		/* never past one that somebody waits for: all ranks have the same ones */
+		view->status = view->state == VIEW_FUTURE && now > view->generation ? -ESTALE : 0;
+		view->state = view->status ? VIEW_KEPT : VIEW_LIVE;
 		view->generation = now;
-		view->state = VIEW_LIVE;
 	}
 	pthread_mutex_unlock(&v->lock);
 }

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/views.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+enum { N = 1024, BYTES = N * 4 };
+
+static struct registry r;
+static struct views v;
+static uint32_t master[N], grad[N];
+static const uint64_t one[2] = { 1, 1 }, two[2] = { 1, 2 };
+
+static void fill(uint32_t *state, uint32_t value)
+{
+	for (int i = 0; i < N; i++)
+		state[i] = value;
+}
+
+static void setup(void)
+{
+	ck_assert_int_eq(registry_init(&r), 0);
+	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "fp32", FRAG_F32, N, master), 0);
+	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad), 0);
+	views_init(&v, 2 * BYTES);
+	fill(master, 1);
+	fill(grad, 1);
+}
+
+static void teardown(void)
+{
+	views_fini(&v);
+	registry_fini(&r);
+}
+
+/* The trainer's hooks, as engine/frag-step.c has them. */
+static void step_begin(void)
+{
+	atomic_fetch_add(&r.control->sequence, 1);
+	views_keep(&v, &r, true);
+}
+
+static void step_end(uint32_t value)
+{
+	fill(master, value);
+	atomic_fetch_add(&r.control->generation, 2);
+	atomic_fetch_add(&r.control->sequence, 1);
+	views_arrive(&v, &r);
+}
+
+static void grads_gone(void)
+{
+	atomic_fetch_add(&r.control->grads, 1);
+	views_keep(&v, &r, false);
+}
+
+static void grads_valid(uint32_t value)
+{
+	fill(grad, value);
+	atomic_fetch_add(&r.control->grads, 1);
+	views_arrive(&v, &r);
+}
+
+static int open_row(const uint64_t id[2], uint32_t row, uint64_t want, struct view *out)
+{
+	struct view_request q = { { id[0], id[1] }, 7, r.states.epoch, row, row == 1, 0, BYTES, want };
+
+	return views_open(&v, &r, &q, 1000, out);
+}
+
+static int open_view(const uint64_t id[2], uint64_t want, struct view *out)
+{
+	return open_row(id, 0, want, out);
+}
+
+/* The one value all of the view has. */
+static uint32_t shows(const uint64_t id[2])
+{
+	static uint32_t out[N];
+	uint64_t room;
+
+	memset(out, 0xff, sizeof(out));
+	ck_assert_int_eq(views_read(&v, &r, id, 0, out, BYTES, &room), 0);
+	for (int i = 1; i < N; i++)
+		ck_assert_uint_eq(out[i], out[0]);
+	return out[0];
+}
+
+START_TEST(a_view_shows_its_generation_through_any_number_of_steps)
+{
+	struct view view;
+
+	ck_assert_int_eq(open_view(one, 0, &view), 0);
+	ck_assert_int_eq(view.state, VIEW_LIVE);
+	ck_assert_uint_eq(shows(one), 1);
+	for (uint32_t step = 2; step < 5; step++) {
+		step_begin();
+		ck_assert_uint_eq(shows(one), 1);
+		step_end(step);
+		ck_assert_uint_eq(shows(one), 1);
+	}
+	views_close(&v, one);
+	ck_assert_uint_eq(v.bytes, 0);
+	ck_assert(!views_any(&v));
+}
+END_TEST
+
+START_TEST(one_opened_inside_a_step_shows_what_it_makes)
+{
+	struct view view;
+	uint8_t byte;
+	uint64_t room;
+
+	step_begin();
+	ck_assert_int_eq(open_view(one, 0, &view), 0);
+	ck_assert_int_eq(view.state, VIEW_NEXT);
+	ck_assert_int_eq(views_read(&v, &r, one, 0, &byte, 1, &room), -EAGAIN);
+	step_end(2);
+	ck_assert_int_eq(open_view(one, 0, &view), 0);
+	ck_assert_int_eq(view.state, VIEW_LIVE);
+	ck_assert_uint_eq(view.generation, 3);
+	step_begin();
+	step_end(3);
+	ck_assert_uint_eq(shows(one), 2);
+}
+END_TEST
+
+START_TEST(a_view_moves_to_a_generation_to_come)
+{
+	struct view view;
+
+	ck_assert_int_eq(open_view(one, 0, &view), 0);
+	ck_assert_uint_eq(view.generation, 1);
+	ck_assert_int_eq(open_view(one, 3, &view), 0);
+	ck_assert_int_eq(view.state, VIEW_FUTURE);
+	step_begin();
+	step_end(2);
+	step_begin();
+	step_end(3);
+	ck_assert_uint_eq(shows(one), 2);
+}
+END_TEST
+
+START_TEST(a_generation_that_has_gone_by_or_is_being_changed_is_not_waited_for)
+{
+	struct view view;
+
+	step_begin();
+	step_end(2); /* generation 3 */
+	step_begin();
+	ck_assert_int_eq(open_view(one, 0, &view), 0);
+	ck_assert_int_eq(open_view(one, 3, &view), -EEXIST); /* it is just being overwritten */
+	step_end(3);
+	ck_assert_int_eq(open_view(two, 3, &view), -EEXIST);
+}
+END_TEST
+
+START_TEST(gradients_are_kept_when_they_go)
+{
+	struct view view;
+
+	ck_assert_int_eq(open_row(one, 1, 0, &view), 0);
+	ck_assert_int_eq(view.state, VIEW_NEXT); /* not valid yet */
+	grads_valid(5);
+	ck_assert_uint_eq(shows(one), 5);
+	grads_gone();
+	fill(grad, 6);
+	ck_assert_uint_eq(shows(one), 5);
+	ck_assert_int_eq(open_row(two, 1, 0, &view), 0);
+	ck_assert_int_eq(view.state, VIEW_NEXT);
+	grads_valid(7);
+	ck_assert_uint_eq(shows(two), 7);
+}
+END_TEST
+
+START_TEST(what_was_copied_ahead_is_right_too)
+{
+	struct view view;
+
+	open_view(one, 0, &view);
+	ck_assert(!views_copy_ahead(&v, &r, 1001)); /* too young */
+	ck_assert(views_copy_ahead(&v, &r, 2000));
+	ck_assert(!views_copy_ahead(&v, &r, 2000));
+	step_begin();
+	step_end(2);
+	ck_assert_uint_eq(shows(one), 1);
+}
+END_TEST
+
+START_TEST(room_is_bounded_and_given_back)
+{
+	static const uint64_t three[2] = { 1, 3 };
+	struct view view;
+
+	ck_assert_int_eq(open_view(one, 0, &view), 0);
+	ck_assert_int_eq(open_view(two, 0, &view), 0);
+	ck_assert_int_eq(open_view(three, 0, &view), -EAGAIN);
+	views_close(&v, one);
+	ck_assert_int_eq(open_view(three, 0, &view), 0);
+	views_fini(&v);
+	views_init(&v, BYTES - 1);
+	ck_assert_int_eq(open_view(one, 0, &view), -ENOMEM);
+}
+END_TEST
+
+START_TEST(a_silent_observers_views_are_dropped)
+{
+	struct view view;
+	uint64_t room;
+	uint8_t byte;
+
+	open_view(one, 0, &view);
+	views_touch(&v, 7, 5000);
+	views_touch(&v, 8, 9000);
+	ck_assert_uint_eq(views_expire(&v, 5000), 0);
+	ck_assert_uint_eq(views_expire(&v, 5001), 1);
+	ck_assert_int_eq(views_read(&v, &r, one, 0, &byte, 1, &room), -ESTALE);
+}
+END_TEST
+
+START_TEST(ranges_outside_are_refused)
+{
+	struct view_request q = { { 1, 1 }, 7, r.states.epoch, 0, false, 8, BYTES, 0 };
+	struct view view;
+	uint8_t byte;
+	uint64_t room;
+
+	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), -EINVAL);
+	open_view(one, 0, &view);
+	ck_assert_int_eq(views_read(&v, &r, one, BYTES, &byte, 1, &room), -EINVAL);
+	ck_assert_int_eq(views_read(&v, &r, one, UINT64_MAX, &byte, 1, &room), -EINVAL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("views");
+	TCase *t = tcase_create("views");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, a_view_shows_its_generation_through_any_number_of_steps);
+	tcase_add_test(t, one_opened_inside_a_step_shows_what_it_makes);
+	tcase_add_test(t, a_view_moves_to_a_generation_to_come);
+	tcase_add_test(t, a_generation_that_has_gone_by_or_is_being_changed_is_not_waited_for);
+	tcase_add_test(t, gradients_are_kept_when_they_go);
+	tcase_add_test(t, what_was_copied_ahead_is_right_too);
+	tcase_add_test(t, room_is_bounded_and_given_back);
+	tcase_add_test(t, a_silent_observers_views_are_dropped);
+	tcase_add_test(t, ranges_outside_are_refused);
+	suite_add_tcase(suite, t);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
