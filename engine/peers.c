@@ -83,7 +83,7 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 	struct peer *p = &e->peers[rank];
 
 	p->heard_ms = monotonic_ms();
-	if (p->state == ENGINE_RANK_LOST && p->entry.present && control) {
+	if (p->state == ENGINE_RANK_LOST && p->entry.present) {
 		log_info("rank %u answers again", rank);
 		set_state(e, p, ENGINE_RANK_ALIVE, "");
 	}

@@ -36,10 +36,11 @@ static int make_keys(struct transport_curve *c, const uint8_t *secret)
 }
 
 int transport_curve_open(struct transport_curve *c, void *context,
-			 const uint8_t secret[TRANSPORT_CURVE_KEY])
+			 const uint8_t *secret)
 {
-	int rc = make_keys(c, secret);
+	int rc = secret ? make_keys(c, secret) : 0;
 
+	c->plain = !secret;
 	if (rc)
 		return rc;
 	c->questions = zmq_socket(context, ZMQ_REP);
@@ -58,17 +59,26 @@ void transport_curve_close(struct transport_curve *c)
 	explicit_bzero(c, sizeof(*c));
 }
 
+static int set_domain(void *socket)
+{
+	return zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "fragfs", strlen("fragfs")) ?
+		       transport_socket_error() : 0;
+}
+
 int transport_curve_serve(const struct transport_curve *c, void *socket)
 {
+	if (c->plain)
+		return set_domain(socket);
 	if (zmq_setsockopt(socket, ZMQ_CURVE_SERVER, &(int){ 1 }, sizeof(int)) ||
-	    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, c->secret_text, TRANSPORT_CURVE_TEXT) ||
-	    zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "fragfs", strlen("fragfs")))
+	    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, c->secret_text, TRANSPORT_CURVE_TEXT))
 		return transport_socket_error();
-	return 0;
+	return set_domain(socket);
 }
 
 int transport_curve_join(const struct transport_curve *c, void *socket)
 {
+	if (c->plain)
+		return set_domain(socket);
 	if (zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, c->public_text, TRANSPORT_CURVE_TEXT) ||
 	    zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, c->public_text, TRANSPORT_CURVE_TEXT) ||
 	    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, c->secret_text, TRANSPORT_CURVE_TEXT))
@@ -99,6 +109,9 @@ static bool take_question(void *socket, struct question *q)
 
 static bool is_one_of_us(const struct transport_curve *c, const struct question *q)
 {
+	if (c->plain)
+		return q->nparts > MECHANISM && q->size[MECHANISM] == strlen("NULL") &&
+		       !memcmp(q->part[MECHANISM], "NULL", strlen("NULL"));
 	return q->nparts == PARTS && q->size[MECHANISM] == strlen("CURVE") &&
 	       !memcmp(q->part[MECHANISM], "CURVE", strlen("CURVE")) &&
 	       q->size[CREDENTIALS] == TRANSPORT_CURVE_KEY &&

@@ -5,6 +5,9 @@
 /* Who may speak with transport zmq.  All engines of a job have one curve25519 key pair, made from
  * the job's secret, as servers and as clients; whoever has another key is refused.  libzmq asks for
  * each connection (its ZAP protocol) and is answered from turn, without a thread.
+ *
+ * Without a key it is asked too, and answers yes: then libzmq refuses peers of before ZMTP 3, on whose
+ * greeting libzmq 4.3.4 can abort the process (an assertion in zmtp_engine.cpp when they leave early).
  */
 
 #include "engine/base.h"
@@ -13,16 +16,17 @@ enum { TRANSPORT_CURVE_KEY = 32, TRANSPORT_CURVE_TEXT = 41 };
 
 struct transport_curve {
 	void *questions; /* the socket on which libzmq asks */
+	bool plain;	 /* no key: all are taken */
 	uint8_t public_key[TRANSPORT_CURVE_KEY];
 	char public_text[TRANSPORT_CURVE_TEXT];
 	char secret_text[TRANSPORT_CURVE_TEXT];
 };
 
-/* context: of libzmq.  -ENOTSUP: a libzmq without CURVE; -EMFILE, -ENOMEM.  On error nothing stays
+/* context: of libzmq; secret NULL: plain.  -ENOTSUP: a libzmq without CURVE; -EMFILE, -ENOMEM.  On error nothing stays
  * open.
  */
 int transport_curve_open(struct transport_curve *c, void *context,
-			 const uint8_t secret[TRANSPORT_CURVE_KEY]);
+			 const uint8_t *secret);
 void transport_curve_close(struct transport_curve *c);
 
 /* Sets a socket's options before it is bound; before it connects. */

@@ -40,7 +40,7 @@ struct transport {
 	void *context;
 	void *in; /* NULL: only connects out */
 	void *out;
-	struct transport_curve curve; /* questions NULL: plain */
+	struct transport_curve curve;
 	struct transport_watch watch_in, watch_out;
 	struct transport_peers peers;
 	int epoll;
@@ -91,8 +91,6 @@ static int open_context(struct transport *t, const struct transport_config *conf
 	    zmq_ctx_set(t->context, ZMQ_MAX_SOCKETS, 16) ||
 	    zmq_ctx_set(t->context, ZMQ_IPV6, 0))
 		return transport_socket_error();
-	if (!config->key)
-		return 0;
 	return transport_curve_open(&t->curve, t->context, config->key);
 }
 
@@ -103,7 +101,7 @@ static int open_socket(struct transport *t, const struct transport_config *confi
 	int rc;
 
 	rc = transport_socket_open(t->context, config, socket);
-	if (!rc && config->key)
+	if (!rc)
 		rc = listening ? transport_curve_serve(&t->curve, *socket)
 			       : transport_curve_join(&t->curve, *socket);
 	if (!rc)
@@ -122,7 +120,7 @@ static int open_all(struct transport *t, const struct transport_config *config)
 		rc = open_events(t);
 	if (!rc)
 		rc = open_context(t, config);
-	if (!rc && config->key)
+	if (!rc)
 		rc = watch_socket(t, t->curve.questions);
 	if (!rc)
 		rc = open_socket(t, config, &t->out, &t->watch_out);
@@ -493,8 +491,7 @@ static int transport_zmq_turn(struct transport *t, transport_receive receive, vo
 	bool some;
 
 	sleep_again(t);
-	if (t->curve.questions)
-		transport_curve_turn(&t->curve);
+	transport_curve_turn(&t->curve);
 	transport_watch_turn(&t->watch_out);
 	if (t->in)
 		transport_watch_turn(&t->watch_in);
