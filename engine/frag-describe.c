@@ -278,6 +278,19 @@ int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dty
 							     (uintptr_t)memory });
 }
 
+/* What open files still need of it is kept first. */
+static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub, const char *key)
+{
+	enum frag_dtype dtype;
+	int row = registry_find(&e->registry, kind, group, sub, key, &dtype);
+
+	if (row < 0)
+		return row;
+	if (views_any(&e->views))
+		views_keep_row(&e->views, &e->registry, (uint32_t)row);
+	return registry_drop(&e->registry, kind, group, sub, key);
+}
+
 int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)
 {
 	struct engine *e = frag_engine(f);
@@ -285,8 +298,8 @@ int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)
 
 	if (!e || !key_ok(key) || group < 0)
 		return -EINVAL;
-	rc = registry_drop(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key);
-	return rc == -ENOENT ? registry_drop(&e->registry, STATE_WHOLE, (uint32_t)group, sub, key) : rc;
+	rc = drop_state(e, STATE_PARTITION, (uint32_t)group, sub, key);
+	return rc == -ENOENT ? drop_state(e, STATE_WHOLE, (uint32_t)group, sub, key) : rc;
 }
 
 int frag_hyper(struct frag *f, int group, const char *name, double *value)

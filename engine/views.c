@@ -161,7 +161,7 @@ static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 	while (view->copied < view->size && limit && !view->status) {
 		uint64_t n = u64_min(u64_min(COPY_CHUNK, limit), view->size - view->copied);
 
-		view->status = registry_read(r, 0, view->row, view->offset + view->copied,
+		view->status = registry_read(r, view->epoch, view->row, view->offset + view->copied,
 					     view->room + view->copied, n);
 		view->copied += n;
 		limit -= n;
@@ -241,7 +241,7 @@ static int take_kept(const struct view *view, uint64_t offset, void *out, size_t
 static int read_live(struct views *v, struct registry *r, const struct view *seen, uint64_t offset,
 		     void *out, size_t size, uint64_t *room)
 {
-	int rc = registry_read(r, 0, seen->row, seen->offset + offset, out, size);
+	int rc = registry_read(r, seen->epoch, seen->row, seen->offset + offset, out, size);
 	struct view *view;
 
 	pthread_mutex_lock(&v->lock);

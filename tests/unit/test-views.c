@@ -190,6 +190,25 @@ START_TEST(what_was_copied_ahead_is_right_too)
 }
 END_TEST
 
+START_TEST(a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it)
+{
+	static uint32_t other[N];
+	uint8_t byte;
+	uint64_t room;
+	struct view view;
+
+	open_view(one, 0, &view);
+	views_keep_row(&v, &r, 0);
+	open_view(two, 0, &view); /* too late for that */
+	registry_drop(&r, STATE_PARTITION, 0, 0, "fp32");
+	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "other", FRAG_F32, N, other), 0);
+	ck_assert_uint_eq(shows(one), 1);
+	ck_assert_int_eq(views_read(&v, &r, two, 0, &byte, 1, &room), -ESTALE);
+	step_begin();
+	ck_assert_int_eq(views_read(&v, &r, two, 0, &byte, 1, &room), -ESTALE);
+}
+END_TEST
+
 START_TEST(room_is_bounded_and_given_back)
 {
 	static const uint64_t three[2] = { 1, 3 };
@@ -249,6 +268,7 @@ int main(void)
 	tcase_add_test(t, a_generation_that_has_gone_by_or_is_being_changed_is_not_waited_for);
 	tcase_add_test(t, gradients_are_kept_when_they_go);
 	tcase_add_test(t, what_was_copied_ahead_is_right_too);
+	tcase_add_test(t, a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it);
 	tcase_add_test(t, room_is_bounded_and_given_back);
 	tcase_add_test(t, a_silent_observers_views_are_dropped);
 	tcase_add_test(t, ranges_outside_are_refused);
