@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-enum { RESTARTS_MAX = 50 };
-
 struct transfer {
 	struct transfer *next;
 	struct engine_read *read;
@@ -22,9 +20,8 @@ struct transfer {
 	bool try_grab;	 /* the view is there now: memory may do, outside the lock */
 	bool tried;
 	bool again;	 /* something moved: plan anew */
-	bool grads_gone; /* gradients were not valid: wait for them */
+	bool awaits;	 /* a trainer: to have gradients, to come to the view's generation */
 	unsigned outstanding;
-	unsigned restarts;
 	uint64_t offset;
 	uint64_t size;
 	uint64_t done;
@@ -53,12 +50,14 @@ static void take_data(struct engine *e, struct transfer *t, const struct piece *
 
 	memcpy(&data, answer->body, sizeof(data));
 	peers_heard(e, piece->rank, &data.control);
-	if (data.status)
+	if (data.status == -EAGAIN && piece->view)
+		t->awaits = true;
+	else if (data.status)
 		piece_failed(e, t, piece->rank, data.status > 0 || data.status < -4095 ? -EIO : data.status);
 	else if (data.size != piece->size || answer->tail_size != piece->size)
 		piece_failed(e, t, piece->rank, -EIO);
 	else if (t->is_grad && !piece->view && !(data.control.grads & 1))
-		t->grads_gone = true;
+		t->awaits = true;
 	else
 		memcpy(t->buffer + t->done + piece->at, answer->tail, piece->size);
 	if (piece->view && data.room)
@@ -129,7 +128,7 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 	rc = viewing_turn(e, f, now);
 	if (rc == -EAGAIN) {
 		t->progress_ms = now; /* it ends by its own requests; and a slow step is not silence */
-		return t->nowait && viewing_waits(f) ? -ENODATA : rc;
+		return t->nowait && t->is_grad && viewing_waits(f) ? -ENODATA : rc;
 	}
 	if (!rc && !t->tried && e->memory) {
 		t->tried = t->try_grab = true;
@@ -155,23 +154,22 @@ static void plan_and_ask(struct engine *e, struct transfer *t, uint64_t now)
 }
 
 /* All pieces of the plan have been answered. */
-static void settle(struct transfer *t, uint64_t now)
+static void settle(const struct engine *e, struct transfer *t, uint64_t now)
 {
 	if (t->result)
 		return;
-	if (t->grads_gone) {
-		t->result = t->nowait ? -ENODATA : 0;
+	if (t->awaits) {
+		t->result = t->nowait && t->is_grad ? -ENODATA : 0;
 		t->progress_ms = now; /* a slow step is not silence */
 	} else if (t->again) {
-		t->result = ++t->restarts > RESTARTS_MAX ? -EIO : 0;
+		t->result = now > t->progress_ms + e->timeout_ms ? -ETIMEDOUT : 0;
 	} else {
 		t->done += t->plan.covered;
 		t->progress_ms = now;
-		t->restarts = 0;
 	}
 	t->plan.n = 0;
 	t->plan.covered = 0;
-	t->again = t->grads_gone = false;
+	t->again = t->awaits = false;
 }
 
 static bool is_finished(struct engine *e, struct transfer *t)
@@ -190,14 +188,14 @@ static bool is_finished(struct engine *e, struct transfer *t)
 
 static bool turn_transfer(struct engine *e, struct transfer *t, uint64_t now)
 {
-	bool paused = t->again || t->grads_gone; /* until the next tick */
+	bool paused = t->again || t->awaits; /* until the next tick */
 
 	if (t->cancelled)
 		return is_finished(e, t);
 	if (t->outstanding)
 		return is_finished(e, t);
 	if (t->plan.n)
-		settle(t, now);
+		settle(e, t, now);
 	if (!is_finished(e, t) && !paused)
 		plan_and_ask(e, t, now);
 	return is_finished(e, t);
