@@ -46,10 +46,12 @@ static bool is_lost(struct transport *t, uint32_t peer, const struct iovec *part
 		return false;
 	from = engine_of(loss.from);
 	memcpy(&header, parts[0].iov_base, sizeof(header));
-	return from->messages == t && header.type == loss.type && from->peers[loss.to].link == peer;
+	return from->messages == t && header.type == loss.type &&
+	       from->peers[loss.to].link == peer;
 }
 
-static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *parts, unsigned n)
+static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *parts,
+			unsigned n)
 {
 	if (!is_lost(t, peer, parts))
 		return transport_loop.send(t, peer, parts, n);
@@ -77,8 +79,12 @@ static void open_job(uint32_t world, const struct job_group *group)
 	memset(&loss, 0, sizeof(loss));
 	memset(asleep, 0, sizeof(asleep));
 	deadline = monotonic_ms() + WAIT_MS;
-	job_open(&job, &(struct job_spec){ .world = world, .hosts = world, JOB_PARAMS(params), .groups = group,
-					   .ngroups = 1, .messages = &lossy });
+	job_open(&job, &(struct job_spec){ .world = world,
+					   .hosts = world,
+					   JOB_PARAMS(params),
+					   .groups = group,
+					   .ngroups = 1,
+					   .messages = &lossy });
 	for (uint32_t rank = 0; rank < world; rank++) {
 		engine_of(rank)->yield = turn;
 		engine_of(rank)->timeout_ms = SILENCE_MS;
@@ -139,8 +145,11 @@ static void start(struct writer *w, uint32_t rank, const char *key, float value)
 	for (unsigned i = 0; i < NUMEL; i++)
 		w->value[i] = value;
 	w->extent = (struct engine_extent){ 0, BYTES, w->value };
-	w->write = (struct engine_write){ .extents = &w->extent, .nextents = 1, .done = on_done, .owner = w };
-	ck_assert_int_eq(frag_address_of(job_frag(&job, rank), job_number(&job, rank, 0), key, &a), 0);
+	w->write = (struct engine_write){
+		.extents = &w->extent, .nextents = 1, .done = on_done, .owner = w
+	};
+	ck_assert_int_eq(
+		frag_address_of(job_frag(&job, rank), job_number(&job, rank, 0), key, &a), 0);
 	ck_assert_int_eq(engine_file_open(w->e, &a, &w->write.file, &bytes), 0);
 	ck_assert_uint_eq(bytes, BYTES);
 	engine_write(w->e, &w->write);
@@ -435,8 +444,12 @@ START_TEST(gradients_that_one_rank_has_left_behind_are_refused_at_once)
 	open_job(3, &sharded);
 	job_grads_valid(&job);
 	ck_assert_int_eq(frag_grads_gone(job_frag(&job, 2)), 0);
-	ck_assert_int_eq(frag_set(job_frag(&job, 1), job_number(&job, 1, 0), "grad", value, BYTES), -ENODATA);
-	ck_assert_int_eq(frag_set(job_frag(&job, 2), job_number(&job, 2, 0), "grad", value, BYTES), -ENODATA);
+	ck_assert_int_eq(
+		frag_set(job_frag(&job, 1), job_number(&job, 1, 0), "grad", value, BYTES),
+		-ENODATA);
+	ck_assert_int_eq(
+		frag_set(job_frag(&job, 2), job_number(&job, 2, 0), "grad", value, BYTES),
+		-ENODATA);
 	all_pass(3);
 	job_check(&job);
 	job_close(&job);
@@ -449,11 +462,14 @@ static void add_tests(TCase *t)
 	tcase_add_test(t, a_rank_that_is_ahead_makes_the_boundary_a_later_one);
 	tcase_add_loop_test(t, what_is_cancelled_before_it_is_decided_changes_nothing, 0, 30);
 	tcase_add_test(t, a_cancel_after_the_decision_comes_too_late);
-	tcase_add_loop_test(t, a_holder_that_dies_before_the_decision_takes_the_edit_with_it, 0, 3);
-	tcase_add_loop_test(t, a_coordinator_that_dies_before_the_decision_takes_the_edit_with_it, 0, 2);
+	tcase_add_loop_test(t, a_holder_that_dies_before_the_decision_takes_the_edit_with_it, 0,
+			    3);
+	tcase_add_loop_test(
+		t, a_coordinator_that_dies_before_the_decision_takes_the_edit_with_it, 0, 2);
 	tcase_add_loop_test(t, a_decision_that_reached_one_rank_reaches_all_that_live, 0, 3);
 	tcase_add_loop_test(t, a_rank_held_for_lost_learns_what_was_decided_without_it, 0, 2);
-	tcase_add_loop_test(t, a_coordinator_held_for_lost_by_one_rank_still_decides_for_all, 0, 3);
+	tcase_add_loop_test(t, a_coordinator_held_for_lost_by_one_rank_still_decides_for_all, 0,
+			    3);
 	tcase_add_test(t, an_edit_of_gradients_is_applied_in_its_own_window);
 	tcase_add_loop_test(t, an_edit_of_gradients_does_not_reach_the_next_ones, 0, 2);
 	tcase_add_test(t, gradients_that_one_rank_has_left_behind_are_refused_at_once);

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/mount/bits.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A buffer of the rank: a partition of a group's key, a fragment of one parameter (param >= 0), or its
+ * low-precision parameter or piece.
+ */
+struct buffer {
+	uint32_t key;
+	uint32_t sub;
+	int param;
+	uint64_t numel;
+	uint64_t first; /* lp: element of the parameter that it begins with */
+	uint8_t *at;
+};
+
+enum { BUFFERS_MAX = 64 };
+
+struct rank {
+	struct bits_job *job;
+	uint32_t rank;
+	struct frag *f;
+	int number[BITS_PARAMS_MAX], group;
+	struct buffer buffers[BUFFERS_MAX];
+	uint32_t n;
+	uint64_t steps;
+	bool idle; /* passes boundaries, so that edits go in */
+};
+
+static void need(int rc, const char *what)
+{
+	if (rc >= 0)
+		return;
+	fprintf(stderr, "bits-job: %s: %s\n", what, strerror(-rc));
+	exit(1);
+}
+
+static struct buffer *add(struct rank *r, struct buffer b, bool library)
+{
+	if (r->n == BUFFERS_MAX)
+		bits_fail("too many buffers");
+	if (!library && !(b.at = malloc(b.numel * bits_element(b.key) + 1)))
+		bits_fail("no memory");
+	r->buffers[r->n] = b;
+	return &r->buffers[r->n++];
+}
+
+/* ---- describing ---- */
+
+static bool is_cut(const struct rank *r)
+{
+	return r->job->stage >= 3;
+}
+
+/* Elements of one rank's piece of the low-precision parameter. */
+static uint64_t lp_piece(const struct rank *r, uint32_t param)
+{
+	const struct bits_param *p = &r->job->params[param];
+	uint64_t numel = bits_numel(p);
+
+	if (r->job->stage == 3)
+		return u64_div_ceil(numel, r->job->world);
+	return p->ndim ? u64_div_ceil(p->shape[0], r->job->world) * (numel / p->shape[0])
+		       : numel;
+}
+
+static void add_param(struct rank *r, uint32_t param)
+{
+	const struct bits_param *p = &r->job->params[param];
+	struct frag_tensor t = { sizeof(t), .name = p->name, .dtype = FRAG_BF16,
+				 .ndim = p->ndim, .shape = p->shape };
+	struct buffer b = { BITS_LP, .param = (int)param, .numel = bits_numel(p) };
+
+	if (is_cut(r)) {
+		b.numel = lp_piece(r, param);
+		b.first = b.numel * r->rank;
+		t.lp_shard = add(r, b, false)->at;
+	} else {
+		t.lp = add(r, b, false)->at;
+	}
+	r->number[param] = frag_param(r->f, &t);
+	need(r->number[param], "frag_param");
+}
+
+static void add_group(struct rank *r)
+{
+	struct frag_zero zero = { sizeof(zero), .stage = r->job->stage,
+				  .sub_group_size = 3000 };
+
+	if (r->job->stage == 4)
+		zero = (struct frag_zero){ sizeof(zero), .sharding = FRAG_FSDP2 };
+	if (bits_numel(&r->job->params[0]) > 1000000)
+		zero.sub_group_size = 0;
+	r->group = frag_group(r->f, r->number, r->job->nparams, &zero);
+	need(r->group, "frag_group");
+}
+
+/* Each key in another kind of memory. */
+static void add_partition(struct rank *r, uint32_t key, uint32_t sub)
+{
+	struct buffer b = { key, sub, -1, frag_partition_numel(r->f, r->group, sub), 0, NULL };
+	void *memory;
+
+	if (key) {
+		need(frag_state_keep(r->f, r->group, sub, bits_keys[key], FRAG_F32,
+				     add(r, b, false)->at),
+		     "keep");
+		return;
+	}
+	need(frag_state_alloc(r->f, r->group, sub, bits_keys[key], FRAG_F32, &memory), "alloc");
+	b.at = memory;
+	add(r, b, true);
+}
+
+static void add_fragments(struct rank *r, uint32_t key)
+{
+	struct frag_fragment at;
+
+	for (uint32_t p = 0; p < r->job->nparams; p++) {
+		struct buffer b = { key, 0, (int)p, 0, 0, NULL };
+
+		if (frag_fragment(r->f, r->number[p], &at))
+			continue;
+		b.sub = at.sub;
+		b.numel = at.numel;
+		need(frag_fragment_keep(r->f, r->number[p], bits_keys[key], FRAG_F32,
+					add(r, b, false)->at),
+		     "frag_fragment_keep");
+	}
+}
+
+/* ---- what a buffer ought to hold ---- */
+
+static void lay(const struct rank *r, const struct buffer *b, uint8_t *to, uint32_t param,
+		uint64_t at, uint64_t first, uint64_t n)
+{
+	uint64_t element = bits_element(b->key);
+
+	memcpy(to + at * element, r->job->truth[param][b->key] + first * element, n * element);
+}
+
+static void draw(const struct rank *r, const struct buffer *b, uint8_t *to)
+{
+	struct frag_fragment at;
+	uint64_t numel;
+
+	memset(to, BITS_PADDING, b->numel * bits_element(b->key));
+	if (b->key == BITS_LP) {
+		numel = bits_numel(&r->job->params[b->param]);
+		if (b->first < numel)
+			lay(r, b, to, (uint32_t)b->param, 0, b->first,
+			    u64_min(b->numel, numel - b->first));
+		return;
+	}
+	for (uint32_t p = 0; p < r->job->nparams; p++) {
+		if ((b->param >= 0 && b->param != (int)p) ||
+		    frag_fragment(r->f, r->number[p], &at) || at.sub != b->sub)
+			continue;
+		lay(r, b, to, p, b->param >= 0 ? 0 : at.partition_offset, at.param_offset,
+		    at.numel);
+	}
+}
+
+static void attach(struct rank *r)
+{
+	struct frag_config config = { sizeof(config), .world = r->job->world };
+	char rank[16], name[64];
+
+	snprintf(rank, sizeof(rank), "%u", r->rank);
+	snprintf(name, sizeof(name), "bits-%d", (int)getppid());
+	config.rank = rank;
+	config.job = name;
+	need(frag_open(&r->f, &config), "frag_open");
+	for (uint32_t p = 0; p < r->job->nparams; p++)
+		add_param(r, p);
+	add_group(r);
+	for (uint32_t k = 0; k < r->job->nkeys; k++) {
+		if (r->job->stage == 4 && k == 2) {
+			add_fragments(r, k);
+			continue;
+		}
+		for (uint32_t sub = 0; sub < frag_sub_groups(r->f, r->group); sub++)
+			add_partition(r, k, sub);
+	}
+	for (uint32_t i = 0; i < r->n; i++)
+		draw(r, &r->buffers[i], r->buffers[i].at);
+	need(frag_ready(r->f), "frag_ready");
+	need(frag_barrier(r->f, BITS_WAIT_MS), "frag_barrier");
+	need(frag_grads_valid(r->f, 1), "frag_grads_valid");
+}
+
+static void say(struct rank *r, const struct buffer *b, const char *what, uint64_t at,
+		char *answer)
+{
+	snprintf(answer, BITS_LINE, "rank %u: %s of %s, sub-group %u, byte %llu: %s", r->rank,
+		 bits_keys[b->key],
+		 b->param >= 0 ? r->job->params[b->param].name : "its partition", b->sub,
+		 (unsigned long long)at, what);
+}
+
+static uint64_t difference(const uint8_t *a, const uint8_t *b, uint64_t bytes)
+{
+	uint64_t at = 0;
+
+	while (at < bytes && a[at] == b[at])
+		at++;
+	return at;
+}
+
+static void check(struct rank *r, char *answer)
+{
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct buffer *b = &r->buffers[i];
+		uint64_t bytes = b->numel * bits_element(b->key);
+		CLEANUP(free) uint8_t *want = malloc(bytes + 1);
+
+		draw(r, b, want);
+		if (memcmp(want, b->at, bytes))
+			say(r, b, "not what it ought to be", difference(want, b->at, bytes),
+			    answer);
+	}
+}
+
+/* ---- what the mount says of it ---- */
+
+/* The file has just these bytes. */
+static void compare_file(struct rank *r, const struct buffer *b, const char *path,
+			 const uint8_t *bytes, uint64_t size, char *answer)
+{
+	CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	CLEANUP(free) uint8_t *got = malloc(size + 1);
+	uint64_t n = 0;
+	ssize_t rc = 1;
+
+	if (fd < 0 && errno == ENOENT && !size)
+		return;
+	while (fd >= 0 && n < size + 1 && (rc = read(fd, got + n, size + 1 - n)) > 0)
+		n += (uint64_t)rc;
+	if (fd < 0 || rc < 0)
+		say(r, b, strerror(errno), n, answer);
+	else if (n != size || memcmp(got, bytes, size))
+		say(r, b, path, difference(got, bytes, u64_min(n, size)), answer);
+}
+
+/* "/" in a name, as the tree writes it. */
+static const char *file_name(const char *name, char *out, size_t size)
+{
+	size_t n = 0;
+
+	for (; *name && n + 4 < size; name++)
+		if (*name == '/')
+			n += (size_t)snprintf(out + n, size - n, "%%2F");
+		else
+			out[n++] = *name;
+	out[n] = '\0';
+	return out;
+}
+
+static void view_partition(struct rank *r, const struct buffer *b, const char *mount,
+			   char *answer)
+{
+	char path[512], name[64];
+	struct frag_fragment at;
+
+	snprintf(path, sizeof(path), "%.200s/ranks/%u/partitions/%d.%u/%s", mount, r->rank,
+		 r->group, b->sub, bits_keys[b->key]);
+	compare_file(r, b, path, b->at, b->numel * 4, answer);
+	for (uint32_t p = 0; p < r->job->nparams; p++) {
+		if (frag_fragment(r->f, r->number[p], &at) || at.sub != b->sub)
+			continue;
+		snprintf(path, sizeof(path), "%.200s/ranks/%u/params/%s/%s", mount, r->rank,
+			 file_name(r->job->params[p].name, name, sizeof(name)),
+			 bits_keys[b->key]);
+		compare_file(r, b, path, b->at + at.partition_offset * 4, at.numel * 4, answer);
+	}
+}
+
+static void view_param(struct rank *r, const struct buffer *b, const char *mount, char *answer)
+{
+	uint64_t numel = bits_numel(&r->job->params[b->param]), n = b->numel;
+	char path[512], name[64];
+
+	if (b->key == BITS_LP)
+		n = b->first < numel ? u64_min(b->numel, numel - b->first) : 0;
+	snprintf(path, sizeof(path), "%.200s/ranks/%u/params/%s/%s", mount, r->rank,
+		 file_name(r->job->params[b->param].name, name, sizeof(name)),
+		 bits_keys[b->key]);
+	compare_file(r, b, path, b->at, n * bits_element(b->key), answer);
+}
+
+static void views(struct rank *r, const char *mount, char *answer)
+{
+	for (uint32_t i = 0; i < r->n; i++) {
+		if (r->buffers[i].param >= 0)
+			view_param(r, &r->buffers[i], mount, answer);
+		else
+			view_partition(r, &r->buffers[i], mount, answer);
+	}
+}
+
+/* ---- training: adds 1 to everything; stage 0, where each rank has all ---- */
+
+static void add_one(struct rank *r)
+{
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct buffer *b = &r->buffers[i];
+
+		for (uint64_t at = 0; b->key < BITS_LP && at < b->numel; at++)
+			((float *)b->at)[at] += 1;
+	}
+}
+
+/* Its pieces of a parameter's lp are what fp32 rounds to. */
+static const struct buffer *master(const struct rank *r, uint32_t *at, const struct buffer *lp)
+{
+	struct frag_fragment where;
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		if (r->buffers[i].key || frag_fragment(r->f, r->number[lp->param], &where))
+			continue;
+		*at = (uint32_t)where.partition_offset;
+		return &r->buffers[i];
+	}
+	return NULL;
+}
+
+static void round_lp(struct rank *r)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct buffer *b = &r->buffers[i];
+		const struct buffer *m = b->key == BITS_LP ? master(r, &at, b) : NULL;
+
+		for (uint64_t e = 0; m && e < b->numel; e++)
+			((uint16_t *)b->at)[e] = bits_bf16(((const uint32_t *)m->at)[at + e]);
+	}
+}
+
+/* As gradients summed over all keep ranks together: none is two steps ahead of another. */
+static bool may_step(const struct rank *r)
+{
+	struct bits_shared *s = r->job->shared;
+
+	for (uint32_t i = 0; i < r->job->world; i++)
+		if (!s->dead[i] && s->steps[i] < s->steps[r->rank])
+			return false;
+	return true;
+}
+
+static void step(struct rank *r)
+{
+	need(frag_step_begin(r->f), "frag_step_begin");
+	add_one(r);
+	round_lp(r);
+	need(frag_step_end(r->f), "frag_step_end");
+	r->steps--;
+	r->job->shared->steps[r->rank]++;
+}
+
+static void check_uniform(struct rank *r, char *answer)
+{
+	struct frag_fragment at;
+
+	for (uint32_t i = 0; i < r->n; i++)
+		for (uint32_t p = 0; p < r->job->nparams && r->buffers[i].key < BITS_LP; p++) {
+			const uint32_t *bits = (const uint32_t *)r->buffers[i].at;
+
+			if (frag_fragment(r->f, r->number[p], &at))
+				continue;
+			for (uint64_t e = 1; e < at.numel; e++)
+				if (bits[at.partition_offset + e] != bits[at.partition_offset])
+					say(r, &r->buffers[i], "half of a value", e * 4,
+					    answer);
+		}
+}
+
+static void check_lp(struct rank *r, char *answer)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct buffer *b = &r->buffers[i];
+		const struct buffer *m = b->key == BITS_LP ? master(r, &at, b) : NULL;
+
+		for (uint64_t e = 0; m && e < b->numel; e++)
+			if (((const uint16_t *)b->at)[e] !=
+			    bits_bf16(((const uint32_t *)m->at)[at + e]))
+				say(r, b, "not what fp32 rounds to", e * 2, answer);
+	}
+}
+
+static void digest(struct rank *r)
+{
+	uint64_t sum = 1;
+
+	for (uint32_t i = 0; i < r->n; i++)
+		for (uint64_t e = 0; e < r->buffers[i].numel * bits_element(r->buffers[i].key);
+		     e += 2)
+			sum = bits_mix(sum ^ *(const uint16_t *)(r->buffers[i].at + e));
+	r->job->shared->digest[r->rank] = sum;
+}
+
+/* ---- its orders ---- */
+
+static void obey(struct rank *r, char *line, char *answer)
+{
+	strcpy(answer, "ok");
+	if (!strncmp(line, "check", 5)) {
+		check(r, answer);
+	} else if (!strncmp(line, "views ", 6)) {
+		views(r, line + 6, answer);
+	} else { /* agree */
+		while (r->steps)
+			if (may_step(r))
+				step(r);
+			else
+				usleep(100);
+		check_uniform(r, answer);
+		check_lp(r, answer);
+		digest(r);
+		r->idle = true;
+	}
+}
+
+static bool get_line(int fd, char *line)
+{
+	size_t n = 0;
+
+	while (n < BITS_LINE - 1 && read(fd, line + n, 1) == 1) {
+		if (line[n++] != '\n')
+			continue;
+		line[n - 1] = '\0';
+		return true;
+	}
+	return false;
+}
+
+/* Idle it passes a boundary each millisecond, and as many as it is told to when it trains. */
+int bits_be_rank(struct bits_job *job, uint32_t rank, int in, int out)
+{
+	struct rank r = { .job = job, .rank = rank, .idle = !job->even };
+	struct pollfd p = { .fd = in, .events = POLLIN };
+	char line[BITS_LINE], answer[BITS_LINE];
+
+	attach(&r);
+	dprintf(out, "%s\n", frag_address(r.f));
+	for (;;) {
+		if (poll(&p, 1, 1) <= 0) {
+			if (r.steps && may_step(&r))
+				step(&r);
+			else if (!r.steps && r.idle)
+				frag_safe_point(r.f);
+			continue;
+		}
+		if (!get_line(in, line))
+			break;
+		if (!strncmp(line, "train ", 6)) {
+			r.steps = strtoull(line + 6, NULL, 10);
+			continue;
+		}
+		obey(&r, line, answer);
+		dprintf(out, "%s\n", answer);
+	}
+	frag_close(r.f);
+	for (uint32_t i = 0; i < r.n; i++)
+		if (r.buffers[i].key)
+			free(r.buffers[i].at);
+	return 0;
+}

@@ -1,0 +1,69 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What is written through a mount is in the memory of every holder, replicas and low-precision copies too,
+# and nothing else is: whole by cp, parts by dd, bytes that cut elements.  The ranks themselves say so.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+. "$top_srcdir/tests/mount/bits.sh"
+worlds='1 2 3 8'
+[ "${sanitizer:-no}" = no ] || worlds='1 3'
+
+# write_whole PARAM NAME KEY
+write_whole() {
+	file=$M/params/$2/$3
+	head -c "$(stat -c %s "$file")" /dev/urandom >new
+	within 20 cp new "$file" || fail "$what: cp to $file"
+	ask change "$1" "$3" 0 "$T/new"
+	ask check
+	cmp "$file" new || fail "$what: $file reads otherwise"
+}
+
+# write_part PARAM NAME KEY OFFSET SIZE
+write_part() {
+	file=$M/params/$2/$3
+	head -c "$5" /dev/urandom >new
+	dd if=new of="$file" bs=4096 oflag=seek_bytes seek="$4" conv=notrunc status=none || fail "$what: dd to $file"
+	ask change "$1" "$3" "$4" "$T/new"
+	ask check
+}
+
+write_some() {
+	write_whole one one fp32
+	write_whole a/b a%2Fb fp32
+	write_whole odd.w odd.w exp_avg
+	write_whole cube cube grad
+	write_part embed.weight embed.weight fp32 4096 8192
+	write_part embed.weight embed.weight fp32 30001 7
+	write_part odd.w odd.w fp32 $((61 * 37 * 4 - 3)) 3
+	write_part odd.w odd.w fp32 "$(chance 4000)" "$((1 + $(chance 5000)))"
+	write_part scalar scalar fp32 1 2
+	write_part a/b a%2Fb grad "$(chance 6000)" "$((1 + $(chance 6000)))"
+	write_part two two exp_avg 3 2
+}
+
+for layout in 0 1 2 3 fsdp2; do
+	for world in $worlds; do
+		start_job $layout "$world" small
+		ask check
+		mount_job rw
+		write_some
+		unmount_job
+		end_job
+	done
+done
+
+start_job 3 4 some
+mount_job rw,transport=zmq
+write_whole w w fp32
+write_part v v fp32 1000001 700001
+unmount_job
+end_job
+FRAG_PLAIN=1
+export FRAG_PLAIN
+start_job 0 3 some
+mount_job rw,plain
+write_whole v v fp32
+write_part w w fp32 99999 1000003
+write_part w w exp_avg 4093 4097
+unmount_job
+end_job
