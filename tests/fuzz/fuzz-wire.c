@@ -522,7 +522,11 @@ static void close_it(void)
 	else
 		turn_free(it.e);
 	assert(!it.pending);
-	free(it.file); /* its engine, with the read-ahead, is gone */
+	if (it.file) { /* its engine, with the read-ahead, is gone */
+		free(it.file->viewing.pieces);
+		free(it.file->whole);
+	}
+	free(it.file);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
