@@ -128,6 +128,8 @@ static int open_all(struct transport *t, const struct transport_config *config)
 		rc = open_socket(t, config, &t->in, &t->watch_in);
 	if (!rc && config->bind)
 		rc = transport_socket_bind(t->in, config->bind, t->address);
+	if (!rc && config->bind)
+		transport_watch_turn(&t->watch_in); /* which descriptor listens: a fork may come before a turn */
 	return rc;
 }
 
