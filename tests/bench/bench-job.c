@@ -60,6 +60,7 @@ struct trainer {
 	uint64_t numel; /* of its partition */
 	uint64_t at;    /* where the next step begins */
 	float *fp32;
+	uint64_t passed; /* boundaries; published */
 };
 
 static void describe(struct trainer *t)
@@ -122,6 +123,7 @@ static void attach(struct trainer *t, unsigned rank)
 		keep(t, "exp_avg", MADV_HUGEPAGE);
 		keep(t, "exp_avg_sq", MADV_NOHUGEPAGE);
 	}
+	need(frag_publish(t->frag, "passed", &t->passed, sizeof(t->passed)), "frag_publish");
 	need(frag_ready(t->frag), "frag_ready");
 	need(frag_barrier(t->frag, WAIT_MS), "frag_barrier");
 }
@@ -150,6 +152,31 @@ static int next(int fd, int wait_ms, char mode)
 	return read(fd, &command, 1) == 1 ? command : -1;
 }
 
+/* One turn of a mode: 't' trains a step, 'c' only passes a boundary. */
+static void advance(struct trainer *t, int mode)
+{
+	if (mode == 't')
+		step(t);
+	else
+		frag_safe_point(t->frag);
+	t->passed += mode == 't' ? 2 : 1;
+}
+
+/* Ranks that leave a mode have passed more or fewer boundaries: all go to the most, as the ranks of a job do. */
+static void catch_up(struct trainer *t, int mode)
+{
+	uint64_t most = 0, theirs;
+
+	need(frag_barrier(t->frag, WAIT_MS), "frag_barrier");
+	for (int rank = 0; rank < frag_world(t->frag); rank++) {
+		need(frag_peer_read(t->frag, rank, "passed", 0, &theirs, sizeof(theirs)), "frag_peer_read");
+		most = theirs > most ? theirs : most;
+	}
+	need(frag_barrier(t->frag, WAIT_MS), "frag_barrier");
+	while (t->passed < most)
+		advance(t, mode);
+}
+
 static void train(struct trainer *t, int commands, int answers)
 {
 	int mode = 'i', then;
@@ -162,10 +189,10 @@ static void train(struct trainer *t, int commands, int answers)
 			    (char)mode);
 		if (then < 0)
 			return;
-		if (mode == 'c')
-			frag_safe_point(t->frag);
-		if (mode == 't')
-			step(t);
+		if (mode != 'i')
+			advance(t, mode);
+		if (then != mode && mode != 'i')
+			catch_up(t, mode);
 		if (then != mode && write(answers, "k", 1) != 1)
 			return;
 		mode = then;
