@@ -26,12 +26,12 @@ struct agreement {
 	uint64_t boundary; /* N */
 	uint64_t order;
 	uint64_t decided_ms;
-	uint64_t passed;   /* highest that a voter said it had passed */
+	uint64_t passed; /* highest that a voter said it had passed */
 	unsigned attempts;
 	unsigned outstanding;
 	bool late;
-	int status;	  /* why it is aborted; after the decision: what a holder said */
-	uint8_t *part;	  /* [world] 0: not asked, lost; 1: promised; 2: holder */
+	int status;    /* why it is aborted; after the decision: what a holder said */
+	uint8_t *part; /* [world] 0: not asked, lost; 1: promised; 2: holder */
 };
 
 static void reply_ack(struct engine *e, const struct agreement *a, int status)
@@ -59,7 +59,8 @@ static void free_agreement(struct agreement *a)
 
 /* ---- deciding ---- */
 
-static bool on_applied(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+static bool on_applied(struct engine *e, void *owner, uint64_t rank,
+		       const struct answer *answer)
 {
 	struct agreement *a = owner;
 	struct wire_applied applied = { .status = 0 };
@@ -128,7 +129,8 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 	a->outstanding--;
 	if (answer->status == -ETIMEDOUT)
 		peers_lose(e, (uint32_t)rank, "no answer");
-	if (answer->status || answer->type != WIRE_VOTE) { /* lost: the edit can do without, unless it holds */
+	if (answer->status ||
+	    answer->type != WIRE_VOTE) { /* lost: the edit can do without, unless it holds */
 		if (a->part[rank] == 2 && !a->status)
 			a->status = -EIO;
 		a->part[rank] = 0;
@@ -142,8 +144,10 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 static void ask_all(struct engine *e, struct agreement *a)
 {
 	struct wire_prepare prepare = { .transaction = { a->transaction[0], a->transaction[1] },
-					.boundary = a->boundary, .order = a->order,
-					.window = a->window, .coordinator = e->rank };
+					.boundary = a->boundary,
+					.order = a->order,
+					.window = a->window,
+					.coordinator = e->rank };
 	int rc;
 
 	a->late = false;
@@ -170,7 +174,8 @@ static void ask_later(struct engine *e, struct agreement *a)
 		a->status = -EBUSY;
 		return;
 	}
-	a->boundary = u64_max(u64_max(a->passed, a->boundary), e->agreed_boundary) + ((uint64_t)1 << u64_min(a->attempts, 10));
+	a->boundary = u64_max(u64_max(a->passed, a->boundary), e->agreed_boundary) +
+		      ((uint64_t)1 << u64_min(a->attempts, 10));
 	ask_all(e, a);
 }
 
@@ -210,7 +215,8 @@ static void turn_one(struct engine *e, struct agreement *a)
 
 /* ---- a writer asks ---- */
 
-static bool mark_holders(struct engine *e, struct agreement *a, uint32_t count, const uint8_t *ranks)
+static bool mark_holders(struct engine *e, struct agreement *a, uint32_t count,
+			 const uint8_t *ranks)
 {
 	uint32_t rank;
 
@@ -255,8 +261,8 @@ static struct agreement *agreement_new(struct engine *e)
 	return a;
 }
 
-void agree_commit(struct engine *e, uint32_t peer, uint64_t request, const struct wire_commit *commit,
-		  const void *ranks, size_t size)
+void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
+		  const struct wire_commit *commit, const void *ranks, size_t size)
 {
 	struct agreement *a = agreement_new(e);
 	struct wire_ack ack = { .status = a ? -EINVAL : -ENOSPC };
@@ -271,7 +277,8 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request, const struc
 	a->window = window_of(e, commit);
 	a->peer = peer;
 	a->request = request;
-	a->boundary = u64_max(atomic_load(&e->registry.control->boundary) + 1, e->agreed_boundary);
+	a->boundary =
+		u64_max(atomic_load(&e->registry.control->boundary) + 1, e->agreed_boundary);
 	a->order = ++e->agreed_order;
 	a->next = e->agreements;
 	e->agreements = a;
@@ -314,7 +321,8 @@ enum wire_outcome agree_outcome(struct engine *e, const uint64_t transaction[2])
 {
 	uint32_t coordinator = edits_coordinator(&e->edits, transaction);
 
-	if (coordinator < e->world && !peers_reach(e, coordinator)) /* from now on it is pinged */
+	if (coordinator < e->world &&
+	    !peers_reach(e, coordinator)) /* from now on it is pinged */
 		return WIRE_COORDINATED;
 	return edits_outcome(&e->edits, transaction);
 }
@@ -341,7 +349,8 @@ static bool on_known(struct engine *e, void *owner, uint64_t rank, const struct 
 		return false;
 	memcpy(&known, answer->body, sizeof(known));
 	q->again |= known.outcome == WIRE_COORDINATED;
-	if (known.outcome == WIRE_COMMITTED) /* over an ABORTED of one that was not asked to promise */
+	if (known.outcome ==
+	    WIRE_COMMITTED) /* over an ABORTED of one that was not asked to promise */
 		q->outcome = WIRE_COMMITTED;
 	return false;
 }
@@ -417,15 +426,18 @@ static bool see_prepared(void *arg, struct edit *edit)
 
 	if ((p->state == ENGINE_RANK_LOST || edit->fenced) && o->n < ARRAY_SIZE(o->found))
 		memcpy(o->found[o->n++], edit->transaction, sizeof(edit->transaction));
-	if (edit->arrived && o->now >= edit->told_ms + TELL_MS && o->narrived < ARRAY_SIZE(o->arrived)) {
+	if (edit->arrived && o->now >= edit->told_ms + TELL_MS &&
+	    o->narrived < ARRAY_SIZE(o->arrived)) {
 		edit->told_ms = o->now;
-		memcpy(o->arrived[o->narrived].transaction, edit->transaction, sizeof(edit->transaction));
+		memcpy(o->arrived[o->narrived].transaction, edit->transaction,
+		       sizeof(edit->transaction));
 		o->arrived[o->narrived++].coordinator = edit->coordinator;
 	}
 	return false;
 }
 
-static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank,
+			     const struct answer *answer)
 {
 	struct wire_known known;
 
@@ -447,8 +459,8 @@ static void turn_prepared(struct engine *e, uint64_t now)
 		struct wire_transaction body;
 
 		memcpy(body.transaction, o.arrived[i].transaction, sizeof(body.transaction));
-		peers_call(e, o.arrived[i].coordinator, WIRE_ARRIVED, &body, NULL, 0, on_arrival_heard, NULL,
-			   o.arrived[i].coordinator);
+		peers_call(e, o.arrived[i].coordinator, WIRE_ARRIVED, &body, NULL, 0,
+			   on_arrival_heard, NULL, o.arrived[i].coordinator);
 	}
 	for (unsigned i = 0; i < o.n; i++)
 		if (!is_asked(e, o.found[i]))

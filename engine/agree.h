@@ -14,8 +14,8 @@
 
 #include "engine/node.h"
 
-void agree_commit(struct engine *e, uint32_t peer, uint64_t request, const struct wire_commit *commit,
-		  const void *ranks, size_t size);
+void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
+		  const struct wire_commit *commit, const void *ranks, size_t size);
 void agree_cancel(struct engine *e, const uint64_t transaction[2]);
 /* A rank holds the edit's coordinator for dead. */
 enum wire_outcome agree_outcome(struct engine *e, const uint64_t transaction[2]);

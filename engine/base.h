@@ -15,7 +15,7 @@
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define CLEANUP(f) __attribute__((cleanup(base_##f)))
 #define PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 static inline void base_free(void *p)
 {

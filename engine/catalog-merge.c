@@ -15,8 +15,8 @@ static bool same_param(const struct catalog *a, uint32_t i, const struct catalog
 	       !memcmp(catalog_shape(a, i), catalog_shape(b, j), p->ndim * sizeof(uint64_t));
 }
 
-static int merge_param(struct catalog *into, const struct catalog *from, uint32_t i, uint32_t rank,
-		       uint32_t *number, char *why, size_t size)
+static int merge_param(struct catalog *into, const struct catalog *from, uint32_t i,
+		       uint32_t rank, uint32_t *number, char *why, size_t size)
 {
 	const struct catalog_param *p = &from->params[i];
 	uint32_t known = catalog_find(into, catalog_name(from, i), catalog_coordinate(from, i));
@@ -28,12 +28,14 @@ static int merge_param(struct catalog *into, const struct catalog *from, uint32_
 			into->params[known].owner = rank;
 		if (same_param(into, known, from, i))
 			return 0;
-		snprintf(why, size, "parameter %s has another dtype, shape or flag on rank %u than on rank %u",
+		snprintf(why, size,
+			 "parameter %s has another dtype, shape or flag on rank %u than on "
+			 "rank %u",
 			 catalog_name(from, i), rank, into->params[known].owner);
 		return -EINVAL;
 	}
-	rc = catalog_add_param(into, catalog_name(from, i), catalog_coordinate(from, i), p->dtype, p->ndim,
-			       catalog_shape(from, i), p->flags, rank);
+	rc = catalog_add_param(into, catalog_name(from, i), catalog_coordinate(from, i),
+			       p->dtype, p->ndim, catalog_shape(from, i), p->flags, rank);
 	if (rc < 0)
 		return rc;
 	*number = (uint32_t)rc;
@@ -42,7 +44,8 @@ static int merge_param(struct catalog *into, const struct catalog *from, uint32_
 
 static bool same_ranks(const struct catalog_group *a, const struct catalog_group *b)
 {
-	return a->nranks == b->nranks && !memcmp(a->ranks, b->ranks, a->nranks * sizeof(*a->ranks));
+	return a->nranks == b->nranks &&
+	       !memcmp(a->ranks, b->ranks, a->nranks * sizeof(*a->ranks));
 }
 
 /* How many groups before g in c have its rank list. */
@@ -55,7 +58,8 @@ static uint32_t ordinal(const struct catalog *c, uint32_t g)
 	return n;
 }
 
-static uint32_t find_group(const struct catalog *into, const struct catalog_group *g, uint32_t nth)
+static uint32_t find_group(const struct catalog *into, const struct catalog_group *g,
+			   uint32_t nth)
 {
 	for (uint32_t i = 0; i < into->ngroups; i++)
 		if (same_ranks(&into->groups[i], g) && !nth--)
@@ -90,7 +94,8 @@ static int merge_group(struct catalog *into, const struct catalog *from, uint32_
 			return rc;
 		known = (uint32_t)rc;
 	} else if (!same_group(&into->groups[known], &g)) {
-		snprintf(why, size, "group %u is described differently by ranks that share it", i);
+		snprintf(why, size, "group %u is described differently by ranks that share it",
+			 i);
 		return -EINVAL;
 	}
 	*number = known;

@@ -130,7 +130,8 @@ static bool all_below(const uint32_t *list, uint32_t n, uint32_t limit)
 	return true;
 }
 
-static int get_group(struct wire_reader *r, struct catalog *c, uint32_t world, char *why, size_t size)
+static int get_group(struct wire_reader *r, struct catalog *c, uint32_t world, char *why,
+		     size_t size)
 {
 	struct catalog_group g = {
 		.stage = wire_get_u8(r),
@@ -149,7 +150,8 @@ static int get_group(struct wire_reader *r, struct catalog *c, uint32_t world, c
 	return catalog_add_group(c, &g, why, size);
 }
 
-static int decode_into(struct catalog *c, struct wire_reader *r, uint32_t world, char *why, size_t size)
+static int decode_into(struct catalog *c, struct wire_reader *r, uint32_t world, char *why,
+		       size_t size)
 {
 	uint32_t nparams = wire_get_u32(r), ngroups = wire_get_u32(r);
 	int rc;
@@ -163,8 +165,8 @@ static int decode_into(struct catalog *c, struct wire_reader *r, uint32_t world,
 	return r->bad || r->at != r->end ? -EBADMSG : catalog_finish(c);
 }
 
-int catalog_decode(struct catalog **out, const void *bytes, size_t size, uint32_t world, char *why,
-		   size_t whysize)
+int catalog_decode(struct catalog **out, const void *bytes, size_t size, uint32_t world,
+		   char *why, size_t whysize)
 {
 	struct wire_reader r = { .at = bytes, .end = (const uint8_t *)bytes + size };
 	struct catalog *c = catalog_new();

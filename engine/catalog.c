@@ -139,15 +139,19 @@ static int shape_numel(const uint64_t *shape, uint32_t ndim, size_t element, uin
 }
 
 int catalog_add_param(struct catalog *c, const char *name, const char *coordinate,
-		      enum frag_dtype dtype, uint32_t ndim, const uint64_t *shape, unsigned flags,
-		      uint32_t owner)
+		      enum frag_dtype dtype, uint32_t ndim, const uint64_t *shape,
+		      unsigned flags, uint32_t owner)
 {
-	struct catalog_param p = { .dtype = (uint8_t)dtype, .ndim = (uint8_t)ndim,
-				   .flags = (uint8_t)flags, .group = CATALOG_NONE, .owner = owner };
+	struct catalog_param p = { .dtype = (uint8_t)dtype,
+				   .ndim = (uint8_t)ndim,
+				   .flags = (uint8_t)flags,
+				   .group = CATALOG_NONE,
+				   .owner = owner };
 	int rc;
 
-	if (!name || !*name || strlen(name) > FRAG_NAME_MAX || strlen(coordinate) > FRAG_KEY_MAX ||
-	    !frag_dtype_size(dtype) || ndim > FRAG_DIMS_MAX || (ndim && !shape))
+	if (!name || !*name || strlen(name) > FRAG_NAME_MAX ||
+	    strlen(coordinate) > FRAG_KEY_MAX || !frag_dtype_size(dtype) ||
+	    ndim > FRAG_DIMS_MAX || (ndim && !shape))
 		return -EINVAL;
 	if (c->nparams == FRAG_PARAMS_MAX)
 		return -ENOSPC;
@@ -201,19 +205,22 @@ static int has_twice(const uint32_t *values, uint32_t n)
 	return 0;
 }
 
-static int check_group(const struct catalog *c, const struct catalog_group *g, char *why, size_t size)
+static int check_group(const struct catalog *c, const struct catalog_group *g, char *why,
+		       size_t size)
 {
 	int twice = has_twice(g->ranks, g->nranks);
 
 	if (twice < 0)
 		return twice;
 	if (!g->nranks || twice)
-		snprintf(why, size, "group %u: a rank stands twice in its list, or none", c->ngroups);
+		snprintf(why, size, "group %u: a rank stands twice in its list, or none",
+			 c->ngroups);
 	else if (!g->replicas || g->nranks % g->replicas)
-		snprintf(why, size, "group %u: %u ranks cannot be %u replicas", c->ngroups, g->nranks,
-			 g->replicas);
+		snprintf(why, size, "group %u: %u ranks cannot be %u replicas", c->ngroups,
+			 g->nranks, g->replicas);
 	else if (g->stage > 3 || g->sharding > FRAG_FSDP2)
-		snprintf(why, size, "group %u: stage %u is none of 0 to 3", c->ngroups, g->stage);
+		snprintf(why, size, "group %u: stage %u is none of 0 to 3", c->ngroups,
+			 g->stage);
 	else if ((twice = has_twice(g->params, g->nparams)) < 0)
 		return twice;
 	else if (twice)
@@ -223,14 +230,17 @@ static int check_group(const struct catalog *c, const struct catalog_group *g, c
 	return -EINVAL;
 }
 
-static int check_members(const struct catalog *c, const struct catalog_group *g, char *why, size_t size)
+static int check_members(const struct catalog *c, const struct catalog_group *g, char *why,
+			 size_t size)
 {
 	for (uint32_t i = 0; i < g->nparams; i++) {
 		if (g->params[i] >= c->nparams)
-			snprintf(why, size, "group %u: there is no parameter %u", c->ngroups, g->params[i]);
+			snprintf(why, size, "group %u: there is no parameter %u", c->ngroups,
+				 g->params[i]);
 		else if (c->params[g->params[i]].group != CATALOG_NONE)
-			snprintf(why, size, "group %u: parameter %s is in group %u already", c->ngroups,
-				 catalog_name(c, g->params[i]), c->params[g->params[i]].group);
+			snprintf(why, size, "group %u: parameter %s is in group %u already",
+				 c->ngroups, catalog_name(c, g->params[i]),
+				 c->params[g->params[i]].group);
 		else
 			continue;
 		return -EINVAL;
@@ -247,14 +257,16 @@ static uint32_t *copy_u32(const uint32_t *from, uint32_t n)
 	return to;
 }
 
-int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why, size_t whysize)
+int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why,
+		      size_t whysize)
 {
 	struct catalog_group copy = *g;
 	int rc;
 
 	if (c->ngroups == FRAG_GROUPS_MAX)
 		return -ENOSPC;
-	if ((rc = check_group(c, g, why, whysize)) || (rc = check_members(c, g, why, whysize)) ||
+	if ((rc = check_group(c, g, why, whysize)) ||
+	    (rc = check_members(c, g, why, whysize)) ||
 	    (rc = grow32(&c->groups, sizeof(copy), c->ngroups, &c->groups_room)))
 		return rc;
 	memset(&copy.layout, 0, sizeof(copy.layout));
@@ -286,7 +298,9 @@ static struct layout_spec layout_spec_of(const struct catalog_group *g)
 		};
 	if (!g->stage)
 		return (struct layout_spec){ .kind = LAYOUT_FLAT, .shards = 1, .alignment = 1 };
-	return (struct layout_spec){ .kind = LAYOUT_FLAT, .shards = shards, .alignment = 2,
+	return (struct layout_spec){ .kind = LAYOUT_FLAT,
+				     .shards = shards,
+				     .alignment = 2,
 				     .round_robin = g->flags & FRAG_ROUND_ROBIN };
 }
 
@@ -313,7 +327,8 @@ static bool bytes_fit(const struct layout *l)
 int catalog_finish_group(struct catalog *c, uint32_t group)
 {
 	struct catalog_group *g = &c->groups[group];
-	CLEANUP(free) struct layout_param *params = calloc(g->nparams ? g->nparams : 1, sizeof(*params));
+	CLEANUP(free)
+	struct layout_param *params = calloc(g->nparams ? g->nparams : 1, sizeof(*params));
 	struct layout_spec spec = layout_spec_of(g);
 	int rc;
 
@@ -322,7 +337,8 @@ int catalog_finish_group(struct catalog *c, uint32_t group)
 	for (uint32_t i = 0; i < g->nparams; i++) {
 		const struct catalog_param *p = &c->params[g->params[i]];
 
-		params[i] = (struct layout_param){ .numel = p->numel, .row = row_numel(c, p),
+		params[i] = (struct layout_param){ .numel = p->numel,
+						   .row = row_numel(c, p),
 						   .frozen = p->flags & FRAG_FROZEN };
 	}
 	layout_fini(&g->layout);

@@ -18,12 +18,12 @@
 
 struct catalog_param {
 	uint64_t numel;
-	uint32_t name;	     /* offsets in strings */
+	uint32_t name;       /* offsets in strings */
 	uint32_t coordinate; /* "" : none */
-	uint32_t shape;	     /* offset in shapes */
-	uint32_t group;	     /* CATALOG_NONE */
+	uint32_t shape;      /* offset in shapes */
+	uint32_t group;      /* CATALOG_NONE */
 	uint32_t position;   /* in the group */
-	uint32_t owner;	     /* merged: lowest rank that registered it; else 0 */
+	uint32_t owner;      /* merged: lowest rank that registered it; else 0 */
 	uint8_t dtype;
 	uint8_t ndim;
 	uint8_t flags; /* FRAG_FROZEN */
@@ -62,13 +62,14 @@ void catalog_free(struct catalog *c);
 
 /* Returns the number, or -EINVAL (name, dtype, ndim), -EEXIST, -EOVERFLOW, -ENOMEM, -ENOSPC. */
 int catalog_add_param(struct catalog *c, const char *name, const char *coordinate,
-		      enum frag_dtype dtype, uint32_t ndim, const uint64_t *shape, unsigned flags,
-		      uint32_t owner);
+		      enum frag_dtype dtype, uint32_t ndim, const uint64_t *shape,
+		      unsigned flags, uint32_t owner);
 
 /* Copies what *g points to.  -EINVAL: a parameter unknown, twice, or in a group already; ranks twice;
  * nranks no multiple of replicas; -ENOMEM, -ENOSPC.  why: one line for -EINVAL.
  */
-int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why, size_t whysize);
+int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why,
+		      size_t whysize);
 
 /* Layout of one group; again when called again.  -EOVERFLOW: its bytes do not fit 63 bits. */
 int catalog_finish_group(struct catalog *c, uint32_t group);
@@ -110,8 +111,8 @@ bool catalog_lp_is_sharded(const struct catalog_group *g);
  * ranks; -EBADMSG, -ENOMEM; the result is finished.
  */
 int catalog_encode(const struct catalog *c, struct wire_writer *w);
-int catalog_decode(struct catalog **c, const void *bytes, size_t size, uint32_t world, char *why,
-		   size_t whysize);
+int catalog_decode(struct catalog **c, const void *bytes, size_t size, uint32_t world,
+		   char *why, size_t whysize);
 
 /* Adds what rank described in from to into.  map_params[from's param] and map_groups get the numbers
  * in into.  -EINVAL with why: the same parameter or group described differently.

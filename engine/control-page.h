@@ -13,24 +13,24 @@
 
 enum control_phase {
 	CONTROL_ATTACHED, /* before frag_ready */
-	CONTROL_STABLE,	  /* from step_end to step_begin */
-	CONTROL_STEP,	  /* inside step_begin .. step_end */
-	CONTROL_FROZEN,	  /* held at a boundary */
-	CONTROL_CLOSED,	  /* frag_close was called, or the engine detached itself */
+	CONTROL_STABLE,   /* from step_end to step_begin */
+	CONTROL_STEP,     /* inside step_begin .. step_end */
+	CONTROL_FROZEN,   /* held at a boundary */
+	CONTROL_CLOSED,   /* frag_close was called, or the engine detached itself */
 };
 
 struct control_page {
-	uint64_t cookie[2];		   /* random; says that this is this process */
-	_Atomic uint64_t sequence;	   /* odd while state changes */
-	_Atomic uint64_t registry_epoch;   /* grows when memory is registered or dropped */
-	_Atomic uint64_t step;		   /* steps ended */
-	_Atomic uint64_t boundary;	   /* boundaries passed */
-	_Atomic uint64_t generation;	   /* the newest this rank has */
-	_Atomic uint64_t grads;		   /* odd while gradients are valid; grows at valid and at gone */
-	_Atomic uint32_t phase;		   /* enum control_phase */
+	uint64_t cookie[2];              /* random; says that this is this process */
+	_Atomic uint64_t sequence;       /* odd while state changes */
+	_Atomic uint64_t registry_epoch; /* grows when memory is registered or dropped */
+	_Atomic uint64_t step;           /* steps ended */
+	_Atomic uint64_t boundary;       /* boundaries passed */
+	_Atomic uint64_t generation;     /* the newest this rank has */
+	_Atomic uint64_t grads; /* odd while gradients are valid; grows at valid and at gone */
+	_Atomic uint32_t phase; /* enum control_phase */
 	uint32_t reserved;
-	_Atomic double loss_scale;	   /* of the valid gradients */
-	_Atomic uint64_t bytes_host;	   /* registered, in host memory */
+	_Atomic double loss_scale;   /* of the valid gradients */
+	_Atomic uint64_t bytes_host; /* registered, in host memory */
 	uint8_t spare[40];
 };
 static_assert(sizeof(struct control_page) == 128, "control page");
@@ -42,7 +42,8 @@ static inline uint64_t control_content(const struct control_page *page, bool is_
 {
 	uint64_t grads = atomic_load_explicit(&page->grads, memory_order_seq_cst);
 
-	if ((atomic_load_explicit(&page->sequence, memory_order_seq_cst) & 1) || (is_grad && !(grads & 1)))
+	if ((atomic_load_explicit(&page->sequence, memory_order_seq_cst) & 1) ||
+	    (is_grad && !(grads & 1)))
 		return 0;
 	return (is_grad ? grads << 40 : 0) +
 	       atomic_load_explicit(&page->generation, memory_order_seq_cst) + 1;

@@ -12,13 +12,18 @@ static const struct {
 	const char *name;
 	const char *key;
 } dtypes[] = {
-	[FRAG_F32] = { 4, "float32", "lp" },	 [FRAG_F64] = { 8, "float64", "fp64" },
-	[FRAG_F16] = { 2, "float16", "fp16" },	 [FRAG_BF16] = { 2, "bfloat16", "bf16" },
+	[FRAG_F32] = { 4, "float32", "lp" },
+	[FRAG_F64] = { 8, "float64", "fp64" },
+	[FRAG_F16] = { 2, "float16", "fp16" },
+	[FRAG_BF16] = { 2, "bfloat16", "bf16" },
 	[FRAG_F8_E4M3] = { 1, "float8_e4m3fn", "fp8_e4m3" },
 	[FRAG_F8_E5M2] = { 1, "float8_e5m2", "fp8_e5m2" },
-	[FRAG_I8] = { 1, "int8", "int8" },	 [FRAG_I16] = { 2, "int16", "int16" },
-	[FRAG_I32] = { 4, "int32", "int32" },	 [FRAG_I64] = { 8, "int64", "int64" },
-	[FRAG_U8] = { 1, "uint8", "uint8" },	 [FRAG_BOOL] = { 1, "bool", "bool" },
+	[FRAG_I8] = { 1, "int8", "int8" },
+	[FRAG_I16] = { 2, "int16", "int16" },
+	[FRAG_I32] = { 4, "int32", "int32" },
+	[FRAG_I64] = { 8, "int64", "int64" },
+	[FRAG_U8] = { 1, "uint8", "uint8" },
+	[FRAG_BOOL] = { 1, "bool", "bool" },
 };
 
 static bool known(enum frag_dtype dtype)
@@ -41,8 +46,8 @@ const char *dtype_lp_key(enum frag_dtype dtype)
 	return known(dtype) ? dtypes[dtype].key : "?";
 }
 
-int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype, const void *from,
-		  uint64_t n)
+int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
+		  const void *from, uint64_t n)
 {
 	if (to_dtype == from_dtype && n)
 		memcpy(to, from, n * frag_dtype_size(to_dtype));

@@ -110,8 +110,9 @@ int edits_stage(struct edits *s, const uint64_t transaction[2], uint64_t now, ui
 
 	if (!piece)
 		return -ENOMEM;
-	*piece = (struct edit_piece){ .epoch = epoch, .row = row, .is_grad = is_grad,
-				      .offset = offset, .size = size };
+	*piece = (struct edit_piece){
+		.epoch = epoch, .row = row, .is_grad = is_grad, .offset = offset, .size = size
+	};
 	memcpy(piece->data, data, size);
 	pthread_mutex_lock(&s->lock);
 	rc = stage(s, transaction, now, piece);
@@ -141,7 +142,8 @@ static void remember(struct edits *s, const uint64_t transaction[2], bool commit
 {
 	uint64_t at = s->decisions++ % EDITS_REMEMBERED;
 
-	memcpy(s->remembered[at].transaction, transaction, sizeof(s->remembered[at].transaction));
+	memcpy(s->remembered[at].transaction, transaction,
+	       sizeof(s->remembered[at].transaction));
 	s->remembered[at].committed = committed;
 }
 
@@ -157,12 +159,14 @@ static int check_pieces(const struct edit *e, struct registry *r)
 /* The trainer stores the boundary it enters, then looks at lowest; we store lowest, then look at the
  * boundary: one of the two sees the other.
  */
-static int promise_boundary(struct edits *s, struct registry *r, struct edit *e, uint64_t boundary)
+static int promise_boundary(struct edits *s, struct registry *r, struct edit *e,
+			    uint64_t boundary)
 {
 	e->state = EDIT_PREPARED;
 	e->boundary = boundary;
 	set_lowest(s);
-	if (e->arrived || atomic_load_explicit(&r->control->boundary, memory_order_seq_cst) < boundary)
+	if (e->arrived ||
+	    atomic_load_explicit(&r->control->boundary, memory_order_seq_cst) < boundary)
 		return 0;
 	e->state = EDIT_STAGED;
 	set_lowest(s);
@@ -172,7 +176,8 @@ static int promise_boundary(struct edits *s, struct registry *r, struct edit *e,
 static enum wire_outcome recall(const struct edits *s, const uint64_t transaction[2])
 {
 	for (uint64_t i = 0; i < EDITS_REMEMBERED && i < s->decisions; i++)
-		if (!memcmp(s->remembered[i].transaction, transaction, sizeof(s->remembered[i].transaction)))
+		if (!memcmp(s->remembered[i].transaction, transaction,
+			    sizeof(s->remembered[i].transaction)))
 			return s->remembered[i].committed ? WIRE_COMMITTED : WIRE_ABORTED;
 	return WIRE_UNDECIDED;
 }
@@ -185,7 +190,8 @@ static int check_window(const struct edit *e, struct registry *r, uint64_t windo
 	return window && atomic_load(&r->control->grads) > window ? -ENODATA : 0;
 }
 
-static int prepare(struct edits *s, struct registry *r, const struct edit_promise *p, uint64_t now)
+static int prepare(struct edits *s, struct registry *r, const struct edit_promise *p,
+		   uint64_t now)
 {
 	struct edit *e = *find(s, p->transaction);
 	int rc;
@@ -212,7 +218,8 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 	return promise_boundary(s, r, e, p->boundary);
 }
 
-int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise, uint64_t now)
+int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise,
+		  uint64_t now)
 {
 	int rc;
 
@@ -293,7 +300,8 @@ uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2])
 
 	pthread_mutex_lock(&s->lock);
 	e = *find(s, transaction);
-	coordinator = e && e->state == EDIT_PREPARED && !e->fenced ? e->coordinator : UINT32_MAX;
+	coordinator =
+		e && e->state == EDIT_PREPARED && !e->fenced ? e->coordinator : UINT32_MAX;
 	pthread_mutex_unlock(&s->lock);
 	return coordinator;
 }
@@ -355,8 +363,8 @@ static void apply(struct edit *e, struct registry *r, uint64_t grads)
 	if (!e->status)
 		e->status = write_pieces(e, r);
 	if (e->status)
-		log_warn("an edit of %llu bytes was not applied: %s", (unsigned long long)e->bytes,
-			 strerror(-e->status));
+		log_warn("an edit of %llu bytes was not applied: %s",
+			 (unsigned long long)e->bytes, strerror(-e->status));
 	e->state = EDIT_APPLIED;
 }
 

@@ -33,27 +33,27 @@ struct edit {
 	uint64_t transaction[2];
 	enum edit_state state;
 	uint64_t boundary;    /* N */
-	uint64_t order;	      /* the coordinator's, among those of one boundary */
+	uint64_t order;       /* the coordinator's, among those of one boundary */
 	uint32_t coordinator; /* rank that will decide */
 	bool holder;
 	bool has_grad;
-	uint64_t window; /* of gradients that it is for: odd; 0: without */
-	bool arrived; /* the trainer waits at N */
+	uint64_t window;  /* of gradients that it is for: odd; 0: without */
+	bool arrived;     /* the trainer waits at N */
 	uint64_t told_ms; /* when the coordinator was last told that it does */
-	bool fenced;  /* its coordinator is held for dead: takes no more decisions of it */
-	uint32_t peer; /* who decided, and its request: gets the report */
+	bool fenced;      /* its coordinator is held for dead: takes no more decisions of it */
+	uint32_t peer;    /* who decided, and its request: gets the report */
 	uint64_t request;
 	uint64_t touched_ms;
 	uint64_t bytes; /* of state */
-	uint64_t cost;	/* of memory here */
-	int status;	/* of applying */
+	uint64_t cost;  /* of memory here */
+	int status;     /* of applying */
 	struct edit_piece *first, *last;
 };
 
 struct edits {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* one was decided */
-	struct edit *list;	/* oldest first */
+	struct edit *list;      /* oldest first */
 	unsigned count;
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
@@ -86,7 +86,8 @@ struct edit_promise {
  * -ENOSPC; -ESTALE: it was decided before; -ENODATA: its gradients are gone; -EINVAL: gradients without
  * a window; errors of registry_check: the bytes' place is gone.
  */
-int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise, uint64_t now);
+int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise,
+		  uint64_t now);
 
 /* peer, request: who is to hear that it was applied.  -ENOENT: no such transaction, -ESTALE: fenced. */
 int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, uint32_t peer,

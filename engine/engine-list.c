@@ -43,7 +43,8 @@ static uint32_t speaker(const struct engine *e, const struct catalog_param *p)
 
 static int compare_states(const void *a, const void *b)
 {
-	return strcmp(((const struct engine_state *)a)->key, ((const struct engine_state *)b)->key);
+	return strcmp(((const struct engine_state *)a)->key,
+		      ((const struct engine_state *)b)->key);
 }
 
 struct listing {
@@ -87,7 +88,8 @@ static void list_param(struct listing *l, struct engine_address a, const struct 
 	for (uint32_t i = 0; i < states->ngroup_rows && p->group != CATALOG_NONE; i++) {
 		const struct state_row *row = &states->rows[states->group_rows[i]];
 
-		if ((row->kind != STATE_PARTITION && row->kind != STATE_WHOLE) || row->index != p->group)
+		if ((row->kind != STATE_PARTITION && row->kind != STATE_WHOLE) ||
+		    row->index != p->group)
 			continue;
 		memcpy(a.key, row->key, sizeof(a.key));
 		list_key(l, &a, flags);
@@ -100,8 +102,8 @@ static int finish_listing(struct listing *l)
 	return l->n;
 }
 
-static int list_states(struct engine *e, struct engine_address a, uint32_t rank, struct engine_state *out,
-		       int max)
+static int list_states(struct engine *e, struct engine_address a, uint32_t rank,
+		       struct engine_state *out, int max)
 {
 	struct listing l = { .e = e, .out = out, .max = max, .again = true };
 	uint64_t deadline = monotonic_ms() + e->timeout_ms;
@@ -129,10 +131,12 @@ static int list_states(struct engine *e, struct engine_address a, uint32_t rank,
 
 int engine_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
 {
-	return list_states(e, (struct engine_address){ .kind = ENGINE_PARAM, .param = param }, 0, out, max);
+	return list_states(e, (struct engine_address){ .kind = ENGINE_PARAM, .param = param },
+			   0, out, max);
 }
 
-int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct engine_state *out, int max)
+int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param,
+		       struct engine_state *out, int max)
 {
 	struct engine_address a = { .kind = ENGINE_RANK_PARAM, .rank = rank, .param = param };
 
@@ -140,8 +144,8 @@ int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct e
 }
 
 /* Rows of one kind, group and sub-group on one rank. */
-static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint32_t group, uint32_t sub,
-		     struct engine_state *out, int max)
+static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint32_t group,
+		     uint32_t sub, struct engine_state *out, int max)
 {
 	struct listing l = { .e = e, .out = out, .max = max };
 	int rc;
@@ -155,9 +159,11 @@ static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint
 		if (row->kind != kind || row->index != group || row->sub != sub)
 			continue;
 		if (l.n < max) {
-			out[l.n] = (struct engine_state){ .dtype = row->dtype,
+			out[l.n] = (struct engine_state){
+				.dtype = row->dtype,
 				.bytes = row->numel * frag_dtype_size(row->dtype),
-				.flags = e->writable ? ENGINE_STATE_WRITABLE : 0 };
+				.flags = e->writable ? ENGINE_STATE_WRITABLE : 0
+			};
 			memcpy(out[l.n].key, row->key, sizeof(row->key));
 		}
 		l.n++;
@@ -178,5 +184,6 @@ int engine_hypers(struct engine *e, uint32_t group, struct engine_state *out, in
 {
 	if (group >= e->catalog->ngroups)
 		return -ENOENT;
-	return list_rows(e, e->catalog->groups[group].ranks[0], STATE_HYPER, group, 0, out, max);
+	return list_rows(e, e->catalog->groups[group].ranks[0], STATE_HYPER, group, 0, out,
+			 max);
 }

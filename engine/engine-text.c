@@ -15,8 +15,10 @@
 
 static const char *phase_name(uint32_t phase)
 {
-	static const char *const names[] = { [CONTROL_ATTACHED] = "ready", [CONTROL_STABLE] = "stable",
-					     [CONTROL_STEP] = "step", [CONTROL_FROZEN] = "frozen",
+	static const char *const names[] = { [CONTROL_ATTACHED] = "ready",
+					     [CONTROL_STABLE] = "stable",
+					     [CONTROL_STEP] = "step",
+					     [CONTROL_FROZEN] = "frozen",
 					     [CONTROL_CLOSED] = "closed" };
 
 	return phase < ARRAY_SIZE(names) ? names[phase] : "?";
@@ -122,9 +124,12 @@ static char *config_text(struct engine *e)
 	struct engine_job job;
 
 	engine_job(e, &job);
-	if (asprintf(&text, "job %s\naddress %s\nworld %u\ntimeout_ms %u\nwritable %s\nauthenticated %s\n"
-		     "readahead %s\nmemory %s\n", job.id, job.address, e->world, e->timeout_ms,
-		     e->writable ? "yes" : "no", e->has_key ? "yes" : "no", e->readahead ? "yes" : "no",
+	if (asprintf(&text,
+		     "job %s\naddress %s\nworld %u\ntimeout_ms %u\nwritable %s\nauthenticated "
+		     "%s\n"
+		     "readahead %s\nmemory %s\n",
+		     job.id, job.address, e->world, e->timeout_ms, e->writable ? "yes" : "no",
+		     e->has_key ? "yes" : "no", e->readahead ? "yes" : "no",
 		     e->memory_ops ? e->memory_ops->name : "never") < 0)
 		return NULL;
 	return text;
@@ -154,8 +159,9 @@ static char *health(struct engine *e)
 
 static void put_counter(FILE *out, const char *name, const char *help, _Atomic uint64_t *value)
 {
-	fprintf(out, "# HELP fragfs_%s %s\n# TYPE fragfs_%s counter\nfragfs_%s %llu\n", name, help, name,
-		name, (unsigned long long)atomic_load_explicit(value, memory_order_relaxed));
+	fprintf(out, "# HELP fragfs_%s %s\n# TYPE fragfs_%s counter\nfragfs_%s %llu\n", name,
+		help, name, name,
+		(unsigned long long)atomic_load_explicit(value, memory_order_relaxed));
 }
 
 static void put_counters(FILE *out, struct engine_counters *c)
@@ -167,7 +173,8 @@ static void put_counters(FILE *out, struct engine_counters *c)
 		    &c->owner_bytes_memory);
 	put_counter(out, "owner_message_bytes_total", "bytes owners sent as messages",
 		    &c->owner_bytes_messages);
-	put_counter(out, "readahead_hits_total", "reads found copied ahead", &c->readahead_hits);
+	put_counter(out, "readahead_hits_total", "reads found copied ahead",
+		    &c->readahead_hits);
 	put_counter(out, "readahead_misses_total", "large reads not found copied ahead",
 		    &c->readahead_misses);
 	put_counter(out, "commits_total", "edits that every holder took", &c->writes);
@@ -175,7 +182,8 @@ static void put_counters(FILE *out, struct engine_counters *c)
 	put_counter(out, "commit_errors_total", "edits that failed", &c->write_errors);
 	put_counter(out, "messages_in_total", "messages received", &c->messages_in);
 	put_counter(out, "messages_out_total", "messages sent", &c->messages_out);
-	put_counter(out, "messages_bad_total", "messages that were none of this protocol", &c->messages_bad);
+	put_counter(out, "messages_bad_total", "messages that were none of this protocol",
+		    &c->messages_bad);
 }
 
 static void put_ranks(FILE *out, struct engine *e)
@@ -184,12 +192,16 @@ static void put_ranks(FILE *out, struct engine *e)
 
 	fputs("# HELP fragfs_rank_up whether a rank lives\n# TYPE fragfs_rank_up gauge\n", out);
 	for (uint32_t i = 0; engine_rank(e, i, &rank); i++)
-		fprintf(out, "fragfs_rank_up{rank=\"%u\"} %d\n", i, rank.state == ENGINE_RANK_ALIVE);
-	fputs("# HELP fragfs_rank_step steps a rank has ended\n# TYPE fragfs_rank_step gauge\n", out);
+		fprintf(out, "fragfs_rank_up{rank=\"%u\"} %d\n", i,
+			rank.state == ENGINE_RANK_ALIVE);
+	fputs("# HELP fragfs_rank_step steps a rank has ended\n# TYPE fragfs_rank_step gauge\n",
+	      out);
 	for (uint32_t i = 0; engine_rank(e, i, &rank); i++)
-		fprintf(out, "fragfs_rank_step{rank=\"%u\"} %llu\n", i, (unsigned long long)rank.step);
+		fprintf(out, "fragfs_rank_step{rank=\"%u\"} %llu\n", i,
+			(unsigned long long)rank.step);
 	fputs("# HELP fragfs_rank_state_bytes registered bytes by tier\n"
-	      "# TYPE fragfs_rank_state_bytes gauge\n", out);
+	      "# TYPE fragfs_rank_state_bytes gauge\n",
+	      out);
 	for (uint32_t i = 0; engine_rank(e, i, &rank); i++)
 		fprintf(out, "fragfs_rank_state_bytes{rank=\"%u\",tier=\"host\"} %llu\n", i,
 			(unsigned long long)rank.bytes_host);
@@ -259,9 +271,10 @@ static void put_state_fragments(struct engine *e, FILE *out, const struct catalo
 		uint32_t shard = g->layout.shards == 1 ? 0 : i % g->layout.shards;
 
 		if (layout_on_shard(&g->layout, p->position, shard, &f))
-			fprintf(out, "%u\t%s\thost\t%u.%u\t%llu\t%llu\t%llu\n", g->ranks[i], key, p->group,
-				f.sub, (unsigned long long)f.partition_offset,
-				(unsigned long long)f.param_offset, (unsigned long long)f.numel);
+			fprintf(out, "%u\t%s\thost\t%u.%u\t%llu\t%llu\t%llu\n", g->ranks[i],
+				key, p->group, f.sub, (unsigned long long)f.partition_offset,
+				(unsigned long long)f.param_offset,
+				(unsigned long long)f.numel);
 	}
 }
 
@@ -280,7 +293,8 @@ char *engine_fragments(struct engine *e, uint32_t param)
 	fputs("rank\tstate\ttier\tpartition\toffset\tparam_offset\tnumel\n", out);
 	for (int i = 0; i < n && i < (int)ARRAY_SIZE(states) && p->group != CATALOG_NONE; i++)
 		if (!(states[i].flags & ENGINE_STATE_LP))
-			put_state_fragments(e, out, p, &e->catalog->groups[p->group], states[i].key);
+			put_state_fragments(e, out, p, &e->catalog->groups[p->group],
+					    states[i].key);
 	fclose(out);
 	return text;
 }

@@ -30,8 +30,10 @@ static int wait_ready(struct engine *e, char *why, size_t whysize)
 	else
 		rc = e->why[0] ? -EAGAIN : -ETIMEDOUT;
 	if (rc)
-		snprintf(why, whysize, "%s", e->why[0] ? e->why :
-			 "no answer: no fragfs job is there, or it has another key (-o key=FILE, -o plain)");
+		snprintf(why, whysize, "%s",
+			 e->why[0] ? e->why
+				   : "no answer: no fragfs job is there, or it has another key "
+				     "(-o key=FILE, -o plain)");
 	pthread_mutex_unlock(&e->lock);
 	return rc;
 }
@@ -169,7 +171,8 @@ bool engine_group(struct engine *e, uint32_t group, struct engine_group *out)
 	return true;
 }
 
-int engine_find_param(struct engine *e, const char *name, const char *coordinate, uint32_t *param)
+int engine_find_param(struct engine *e, const char *name, const char *coordinate,
+		      uint32_t *param)
 {
 	uint32_t found = catalog_find(e->catalog, name, coordinate);
 
@@ -187,7 +190,8 @@ uint64_t engine_epoch(struct engine *e)
 /* ---- files ---- */
 
 /* Waits for tables of states. */
-static int describe(struct engine *e, const struct engine_address *a, struct engine_state *state)
+static int describe(struct engine *e, const struct engine_address *a,
+		    struct engine_state *state)
 {
 	uint64_t deadline = monotonic_ms() + e->timeout_ms, since = monotonic_ns();
 	int rc, waited = 0;
@@ -201,8 +205,8 @@ static int describe(struct engine *e, const struct engine_address *a, struct eng
 	return rc == -EAGAIN ? waited : rc;
 }
 
-int engine_file_open(struct engine *e, const struct engine_address *address, struct engine_file **file,
-		     uint64_t *bytes)
+int engine_file_open(struct engine *e, const struct engine_address *address,
+		     struct engine_file **file, uint64_t *bytes)
 {
 	struct engine_state state;
 	struct engine_file *f;

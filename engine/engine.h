@@ -14,12 +14,13 @@
 struct engine;
 
 struct engine_options {
-	const char *source;	/* "HOST:PORT[,HOST:PORT]" */
-	const char *key_file;	/* NULL: FRAG_KEY_FILE, else the key the job left under the user's
+	const char *source;   /* "HOST:PORT[,HOST:PORT]" */
+	const char *key_file; /* NULL: FRAG_KEY_FILE, else the key the job left under the user's
 				 * runtime directory */
-	const char *transport;	/* "auto" (NULL), "host": refuse other ways, "zmq": never memory */
-	unsigned timeout_ms;	/* silence after which a request fails; 0: 10000 */
-	bool plain;		/* speak to a job that has no key */
+	const char
+		*transport;  /* "auto" (NULL), "host": refuse other ways, "zmq": never memory */
+	unsigned timeout_ms; /* silence after which a request fails; 0: 10000 */
+	bool plain;          /* speak to a job that has no key */
 	bool readahead_off;
 	bool writable;
 };
@@ -29,7 +30,8 @@ struct engine_options {
  * -EINVAL, -ENOENT, -ECONNREFUSED (nobody there), -EAGAIN (not ready), -EACCES, -ENOKEY (key), -EPROTO
  * (version), -ETIMEDOUT.
  */
-int engine_open(struct engine **e, const struct engine_options *options, char *why, size_t whysize);
+int engine_open(struct engine **e, const struct engine_options *options, char *why,
+		size_t whysize);
 void engine_close(struct engine *e);
 
 /* ---- what there is; the params and groups of a job do not change while it is mounted ---- */
@@ -37,7 +39,7 @@ void engine_close(struct engine *e);
 struct engine_param {
 	const char *name;
 	const char *coordinate; /* "" : none */
-	enum frag_dtype dtype;	/* of the low-precision parameter */
+	enum frag_dtype dtype;  /* of the low-precision parameter */
 	uint32_t ndim;
 	const uint64_t *shape;
 	uint64_t numel;
@@ -52,8 +54,8 @@ struct engine_group {
 	uint32_t sub_groups;
 	uint32_t nparams;
 	const uint32_t *params; /* in the optimizer's order */
-	uint32_t nranks;	/* shards * replicas */
-	const uint32_t *ranks;	/* ranks[replica * shards + shard] */
+	uint32_t nranks;        /* shards * replicas */
+	const uint32_t *ranks;  /* ranks[replica * shards + shard] */
 };
 
 uint32_t engine_nparams(struct engine *e);
@@ -65,7 +67,8 @@ bool engine_param(struct engine *e, uint32_t param, struct engine_param *out);
 bool engine_group(struct engine *e, uint32_t group, struct engine_group *out);
 
 /* The parameter of that name and coordinate ("" : none).  -ENOENT. */
-int engine_find_param(struct engine *e, const char *name, const char *coordinate, uint32_t *param);
+int engine_find_param(struct engine *e, const char *name, const char *coordinate,
+		      uint32_t *param);
 
 /* ---- states: they come and go; engine_epoch grows when any did, or a rank came or went ---- */
 
@@ -75,7 +78,8 @@ enum {
 };
 
 struct engine_state {
-	char key[FRAG_KEY_MAX + 1]; /* also the file's name: "fp32", "grad", "exp_avg", "bf16" ... */
+	char key[FRAG_KEY_MAX +
+		 1]; /* also the file's name: "fp32", "grad", "exp_avg", "bf16" ... */
 	enum frag_dtype dtype;
 	uint64_t bytes; /* of the whole parameter; in a rank's view: of what the rank has */
 	unsigned flags;
@@ -87,8 +91,8 @@ uint64_t engine_epoch(struct engine *e);
  * The second: what that rank holds of it.
  */
 int engine_states(struct engine *e, uint32_t param, struct engine_state *out, int max);
-int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct engine_state *out,
-		       int max);
+int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param,
+		       struct engine_state *out, int max);
 
 /* States of a rank's whole flat partition, padding included, and a group's hyper-parameters (dtype
  * FRAG_F64).
@@ -104,13 +108,13 @@ struct engine_rank {
 	char address[128];
 	int64_t pid;
 	enum engine_rank_state state;
-	char why[128];	      /* lost: why */
-	uint64_t since_ms;    /* how long it has been in this state */
-	const char *way;      /* "host", "zmq": how its bytes are read */
+	char why[128];     /* lost: why */
+	uint64_t since_ms; /* how long it has been in this state */
+	const char *way;   /* "host", "zmq": how its bytes are read */
 	uint64_t step;
 	uint64_t boundary;
 	uint64_t generation;
-	const char *phase; /* "ready", "stable", "step", "frozen", "closed" */
+	const char *phase;   /* "ready", "stable", "step", "frozen", "closed" */
 	uint64_t bytes_host; /* registered, by tier */
 };
 
@@ -141,11 +145,11 @@ char *engine_fragments(struct engine *e, uint32_t param);
 /* ---- reading and writing ---- */
 
 enum engine_address_kind {
-	ENGINE_PARAM,		/* param, key */
-	ENGINE_RANK_PARAM,	/* rank, param, key: what the rank holds of it */
-	ENGINE_RANK_PARTITION,	/* rank, group, sub, key: the flat partition */
-	ENGINE_HYPER,		/* group, key: one float64 */
-	ENGINE_RANK_PUBLISHED,	/* rank, key: bytes for other ranks */
+	ENGINE_PARAM,          /* param, key */
+	ENGINE_RANK_PARAM,     /* rank, param, key: what the rank holds of it */
+	ENGINE_RANK_PARTITION, /* rank, group, sub, key: the flat partition */
+	ENGINE_HYPER,          /* group, key: one float64 */
+	ENGINE_RANK_PUBLISHED, /* rank, key: bytes for other ranks */
 };
 
 struct engine_address {
@@ -173,8 +177,8 @@ void engine_file_close(struct engine_file *file);
 struct engine_read {
 	struct engine_file *file;
 	uint64_t offset; /* bytes */
-	size_t size;	 /* at most ENGINE_READ_MAX; cut at the end of the state */
-	bool nowait;	 /* gradients that are not valid now: -ENODATA instead of waiting */
+	size_t size;     /* at most ENGINE_READ_MAX; cut at the end of the state */
+	bool nowait;     /* gradients that are not valid now: -ENODATA instead of waiting */
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;
 	void *private; /* the engine's; NULL before engine_read */

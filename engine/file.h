@@ -25,7 +25,7 @@ struct viewing_piece { /* of a view, on one rank */
 	uint32_t rank, row;
 	uint64_t epoch;
 	uint64_t offset; /* in the row */
-	uint64_t at;	 /* in the file */
+	uint64_t at;     /* in the file */
 	uint64_t size;
 	uint64_t generation;
 	uint64_t room; /* kept there; 0: live, for all we know */
@@ -54,8 +54,8 @@ struct engine_file {
 	uint64_t opened_ns;
 	enum frag_dtype dtype;
 	bool is_grad;
-	bool live; /* no view: what there is when it is read */
-	_Atomic bool fast; /* the last read was served at once */
+	bool live;           /* no view: what there is when it is read */
+	_Atomic bool fast;   /* the last read was served at once */
 	_Atomic bool viewed; /* viewing is READY */
 	struct viewing viewing;
 	_Atomic(uint8_t *) whole; /* all of a small file, read at once: it needs no view */

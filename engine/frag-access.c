@@ -17,7 +17,8 @@ int frag_address_of(struct frag *f, int param, const char *key, struct engine_ad
 	struct engine *e = frag_engine(f);
 	bool ready;
 
-	if (!e || param < 0 || (uint32_t)param >= e->own->nparams || !key || strlen(key) > FRAG_KEY_MAX)
+	if (!e || param < 0 || (uint32_t)param >= e->own->nparams || !key ||
+	    strlen(key) > FRAG_KEY_MAX)
 		return -EINVAL;
 	pthread_mutex_lock(&e->lock);
 	ready = e->ready;
@@ -44,7 +45,8 @@ int64_t frag_get_bytes(struct frag *f, int param, const char *key)
 	return (int64_t)bytes;
 }
 
-int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, void *out, uint64_t bytes)
+int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, void *out,
+		   uint64_t bytes)
 {
 	struct engine_address a;
 	struct engine_file *file;
@@ -128,14 +130,16 @@ int frag_set(struct frag *f, int param, const char *key, const void *value, uint
 
 /* ---- between ranks ---- */
 
-int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, void *out, uint64_t bytes)
+int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, void *out,
+		   uint64_t bytes)
 {
 	struct engine *e = frag_engine(f);
 	struct engine_address a = { .kind = ENGINE_RANK_PUBLISHED, .rank = (uint32_t)rank };
 	bool ready;
 	int rc;
 
-	if (!e || rank < 0 || (uint32_t)rank >= e->world || !name || strlen(name) > FRAG_KEY_MAX)
+	if (!e || rank < 0 || (uint32_t)rank >= e->world || !name ||
+	    strlen(name) > FRAG_KEY_MAX)
 		return -EINVAL;
 	pthread_mutex_lock(&e->lock);
 	ready = e->ready;

@@ -33,8 +33,8 @@ static int copy_versioned(void *to, const void *from, size_t known)
 
 /* ---- parameters ---- */
 
-static uint64_t lp_shard_numel(const struct frag_tensor *t, const struct catalog_param *p, uint32_t shards,
-			       bool rows)
+static uint64_t lp_shard_numel(const struct frag_tensor *t, const struct catalog_param *p,
+			       uint32_t shards, bool rows)
 {
 	if (!rows)
 		return u64_div_ceil(p->numel, shards);
@@ -51,16 +51,16 @@ int frag_param(struct frag *f, const struct frag_tensor *tensor)
 
 	if (!e || f->ready || copy_versioned(&t, tensor, sizeof(t)))
 		return -EINVAL;
-	param = catalog_add_param(e->own, t.name, t.coordinate ? t.coordinate : "", t.dtype, t.ndim,
-				  t.shape, t.flags & FRAG_FROZEN, 0);
+	param = catalog_add_param(e->own, t.name, t.coordinate ? t.coordinate : "", t.dtype,
+				  t.ndim, t.shape, t.flags & FRAG_FROZEN, 0);
 	if (param < 0)
 		return param;
 	if (t.lp)
 		rc = registry_keep(&e->registry, STATE_LP, (uint32_t)param, 0, "", t.dtype,
 				   e->own->params[param].numel, t.lp);
 	if (!rc && t.lp_shard) /* its length is known with its group: frag_group */
-		rc = registry_keep(&e->registry, STATE_LP_SHARD, (uint32_t)param, 0, "", t.dtype, 0,
-				   t.lp_shard);
+		rc = registry_keep(&e->registry, STATE_LP_SHARD, (uint32_t)param, 0, "",
+				   t.dtype, 0, t.lp_shard);
 	return rc ? rc : param;
 }
 
@@ -75,8 +75,8 @@ static uint32_t *all_ranks(uint32_t world)
 	return ranks;
 }
 
-static int add_group(struct engine *e, const struct frag_zero *z, const uint32_t *ranks, uint32_t nranks,
-		     uint32_t *params, uint32_t nparams)
+static int add_group(struct engine *e, const struct frag_zero *z, const uint32_t *ranks,
+		     uint32_t nranks, uint32_t *params, uint32_t nparams)
 {
 	struct catalog_group g = {
 		.stage = (uint8_t)(z->stage < 0 || z->stage > 3 ? 255 : z->stage),
@@ -109,10 +109,12 @@ static void size_lp_shards(struct engine *e, uint32_t group)
 
 	for (uint32_t i = 0; i < g->nparams; i++) {
 		const struct catalog_param *p = &e->own->params[g->params[i]];
-		struct frag_tensor t = { .ndim = p->ndim, .shape = catalog_shape(e->own, g->params[i]) };
+		struct frag_tensor t = { .ndim = p->ndim,
+					 .shape = catalog_shape(e->own, g->params[i]) };
 
-		registry_resize(&e->registry, STATE_LP_SHARD, g->params[i], 0, "",
-				lp_shard_numel(&t, p, catalog_shards(g), g->sharding == FRAG_FSDP2));
+		registry_resize(
+			&e->registry, STATE_LP_SHARD, g->params[i], 0, "",
+			lp_shard_numel(&t, p, catalog_shards(g), g->sharding == FRAG_FSDP2));
 	}
 }
 
@@ -124,7 +126,8 @@ int frag_group(struct frag *f, const int *params, size_t n, const struct frag_ze
 	struct frag_zero z;
 	int group, rc;
 
-	if (!e || f->ready || n > FRAG_PARAMS_MAX || (n && !params) || copy_versioned(&z, zero, sizeof(z)))
+	if (!e || f->ready || n > FRAG_PARAMS_MAX || (n && !params) ||
+	    copy_versioned(&z, zero, sizeof(z)))
 		return -EINVAL;
 	members = malloc((n + 1) * sizeof(*members));
 	all = z.ranks ? NULL : all_ranks(e->world);
@@ -135,8 +138,8 @@ int frag_group(struct frag *f, const int *params, size_t n, const struct frag_ze
 	for (uint32_t i = 0; z.ranks && i < z.nranks; i++)
 		if (z.ranks[i] >= e->world)
 			return -EINVAL;
-	group = add_group(e, &z, z.ranks ? z.ranks : all, z.ranks ? z.nranks : e->world, members,
-			  (uint32_t)n);
+	group = add_group(e, &z, z.ranks ? z.ranks : all, z.ranks ? z.nranks : e->world,
+			  members, (uint32_t)n);
 	if (group < 0)
 		return group;
 	rc = catalog_finish_group(e->own, (uint32_t)group);
@@ -181,7 +184,8 @@ uint64_t frag_flat_numel(const struct frag *f, int group)
 	return g->layout.partition_numel[0] * g->layout.shards;
 }
 
-int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment, uint32_t *group)
+int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment,
+		uint32_t *group)
 {
 	const struct catalog_param *p;
 	const struct catalog_group *g;
@@ -224,19 +228,19 @@ static int check_state(const struct frag *f, int group, uint32_t sub, const char
 	return g && sub < g->layout.nsubs ? 0 : -ENOENT;
 }
 
-int frag_state_alloc(struct frag *f, int group, uint32_t sub, const char *key, enum frag_dtype dtype,
-		     void **memory)
+int frag_state_alloc(struct frag *f, int group, uint32_t sub, const char *key,
+		     enum frag_dtype dtype, void **memory)
 {
 	int rc = check_state(f, group, sub, key, dtype);
 
 	if (rc)
 		return rc;
-	return registry_alloc(&f->engine->registry, STATE_PARTITION, (uint32_t)group, sub, key, dtype,
-			      frag_partition_numel(f, group, sub), memory);
+	return registry_alloc(&f->engine->registry, STATE_PARTITION, (uint32_t)group, sub, key,
+			      dtype, frag_partition_numel(f, group, sub), memory);
 }
 
-int frag_state_keep(struct frag *f, int group, uint32_t sub, const char *key, enum frag_dtype dtype,
-		    void *memory)
+int frag_state_keep(struct frag *f, int group, uint32_t sub, const char *key,
+		    enum frag_dtype dtype, void *memory)
 {
 	int rc = check_state(f, group, sub, key, dtype);
 
@@ -244,11 +248,12 @@ int frag_state_keep(struct frag *f, int group, uint32_t sub, const char *key, en
 		rc = -EINVAL;
 	if (rc)
 		return rc;
-	return registry_keep(&f->engine->registry, STATE_PARTITION, (uint32_t)group, sub, key, dtype,
-			     frag_partition_numel(f, group, sub), memory);
+	return registry_keep(&f->engine->registry, STATE_PARTITION, (uint32_t)group, sub, key,
+			     dtype, frag_partition_numel(f, group, sub), memory);
 }
 
-int frag_state_keep_whole(struct frag *f, int group, const char *key, enum frag_dtype dtype, void *memory)
+int frag_state_keep_whole(struct frag *f, int group, const char *key, enum frag_dtype dtype,
+			  void *memory)
 {
 	uint64_t numel = frag_flat_numel(f, group);
 
@@ -256,11 +261,12 @@ int frag_state_keep_whole(struct frag *f, int group, const char *key, enum frag_
 		return -EINVAL;
 	if (!numel)
 		return -ENOENT;
-	return registry_keep(&f->engine->registry, STATE_WHOLE, (uint32_t)group, 0, key, dtype, numel,
-			     memory);
+	return registry_keep(&f->engine->registry, STATE_WHOLE, (uint32_t)group, 0, key, dtype,
+			     numel, memory);
 }
 
-int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dtype dtype, void *memory)
+int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dtype dtype,
+		       void *memory)
 {
 	struct engine *e = frag_engine(f);
 	struct layout_fragment found;
@@ -274,12 +280,13 @@ int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dty
 		return rc;
 	return registry_keep_segment(&e->registry, group, found.sub, key, dtype,
 				     e->own->groups[group].layout.partition_numel[found.sub],
-				     (struct state_segment){ found.partition_offset, found.numel,
-							     (uintptr_t)memory });
+				     (struct state_segment){ found.partition_offset,
+							     found.numel, (uintptr_t)memory });
 }
 
 /* What open files still need of it is kept first. */
-static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub, const char *key)
+static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
+		      const char *key)
 {
 	enum frag_dtype dtype;
 	int row = registry_find(&e->registry, kind, group, sub, key, &dtype);
@@ -306,7 +313,8 @@ int frag_hyper(struct frag *f, int group, const char *name, double *value)
 {
 	if (!group_of(f, group) || !key_ok(name) || !value)
 		return -EINVAL;
-	return registry_keep(&f->engine->registry, STATE_HYPER, (uint32_t)group, 0, name, FRAG_F64, 1, value);
+	return registry_keep(&f->engine->registry, STATE_HYPER, (uint32_t)group, 0, name,
+			     FRAG_F64, 1, value);
 }
 
 int frag_publish(struct frag *f, const char *name, void *memory, uint64_t bytes)
@@ -327,7 +335,8 @@ int frag_ready(struct frag *f)
 		return -EINVAL;
 	rc = catalog_finish(e->own);
 	if (rc) {
-		log_warn("the layouts of this rank's groups cannot be computed: %s", strerror(-rc));
+		log_warn("the layouts of this rank's groups cannot be computed: %s",
+			 strerror(-rc));
 		return rc;
 	}
 	f->ready = true;

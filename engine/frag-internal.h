@@ -25,11 +25,13 @@ static inline bool frag_grads_are_valid(const struct engine *e)
 }
 
 /* A rank over given ports.  Tests: no thread (engine_turn by hand), seed the address of rank 0. */
-int frag_open_over(struct frag **f, const struct launch *launch, const struct transport_ops *messages,
-		   const struct transport_ops *memory, const char *seed, bool thread);
+int frag_open_over(struct frag **f, const struct launch *launch,
+		   const struct transport_ops *messages, const struct transport_ops *memory,
+		   const char *seed, bool thread);
 
 /* Group, sub-group and position of a parameter that has a fragment on this rank.  -ENOENT, -EINVAL. */
-int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment, uint32_t *group);
+int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment,
+		uint32_t *group);
 
 /* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a);

@@ -41,7 +41,8 @@ static int zero_key(struct engine *e, char *path, size_t size)
 	} else {
 		rc = keyfile_create(e->job, NULL, path, size, e->key);
 		if (rc)
-			log_warn("cannot make a key file for job %s: %s", e->job, strerror(-rc));
+			log_warn("cannot make a key file for job %s: %s", e->job,
+				 strerror(-rc));
 	}
 	e->has_key = !rc;
 	return rc;
@@ -81,7 +82,8 @@ static int open_zero(struct engine *e)
 		return rc;
 	e->incarnation = e->registry.control->cookie[0];
 	address = e->message_ops->address(e->messages);
-	snprintf(e->address, sizeof(e->address), "%s", strncmp(address, "tcp://", 6) ? address : address + 6);
+	snprintf(e->address, sizeof(e->address), "%s",
+		 strncmp(address, "tcp://", 6) ? address : address + 6);
 	return publish(e, path);
 }
 
@@ -120,7 +122,8 @@ static void become_rank(struct engine *e, const struct launch *launch)
 	log_set_prefix(prefix);
 }
 
-static int start_rank(struct engine *e, const struct launch *launch, const char *seed, bool thread)
+static int start_rank(struct engine *e, const struct launch *launch, const char *seed,
+		      bool thread)
 {
 	int rc = registry_init(&e->registry);
 
@@ -138,8 +141,9 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 	return !rc && thread ? turn_start_thread(e) : rc;
 }
 
-int frag_open_over(struct frag **out, const struct launch *launch, const struct transport_ops *messages,
-		   const struct transport_ops *memory, const char *seed, bool thread)
+int frag_open_over(struct frag **out, const struct launch *launch,
+		   const struct transport_ops *messages, const struct transport_ops *memory,
+		   const char *seed, bool thread)
 {
 	struct frag *f = calloc(1, sizeof(*f));
 	int rc = f ? turn_new(&f->engine, messages, memory) : -ENOMEM;
@@ -175,9 +179,11 @@ int frag_open(struct frag **out, const struct frag_config *config)
 		log_warn("not attached: this process has called frag_open already");
 		return -EBUSY;
 	}
-	if (ptracer && !strcmp(ptracer, "any")) /* where Yama is: lets observers of this user read us */
+	if (ptracer &&
+	    !strcmp(ptracer, "any")) /* where Yama is: lets observers of this user read us */
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-	rc = frag_open_over(out, &launch, &transport_zmq, memory ? &transport_host : NULL, NULL, true);
+	rc = frag_open_over(out, &launch, &transport_zmq, memory ? &transport_host : NULL, NULL,
+			    true);
 	if (rc) {
 		atomic_flag_clear(&opened);
 		log_warn("not attached: %s; training goes on without fragfs", strerror(-rc));

@@ -108,7 +108,8 @@ int frag_grads_valid(struct frag *f, double loss_scale)
 
 	if (!e)
 		return -EINVAL;
-	atomic_store_explicit(&e->registry.control->loss_scale, loss_scale, memory_order_relaxed);
+	atomic_store_explicit(&e->registry.control->loss_scale, loss_scale,
+			      memory_order_relaxed);
 	if (grads_are_valid(e->registry.control))
 		return 0;
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);

@@ -67,8 +67,8 @@ enum frag_dtype {
 };
 
 enum {
-	FRAG_NAME_MAX = 1023,	   /* bytes of a parameter's name */
-	FRAG_KEY_MAX = 63,	   /* bytes of a state's key, a coordinate, a hyper-parameter's name */
+	FRAG_NAME_MAX = 1023, /* bytes of a parameter's name */
+	FRAG_KEY_MAX = 63, /* bytes of a state's key, a coordinate, a hyper-parameter's name */
 	FRAG_DIMS_MAX = 16,
 	FRAG_PARAMS_MAX = 4 << 20, /* of a job */
 	FRAG_GROUPS_MAX = 65536,
@@ -85,10 +85,10 @@ FRAG_API const char *frag_version(void);
 
 /* What is 0 or NULL comes from the environment (man frag(3) has the table). */
 struct frag_config {
-	size_t size;		 /* sizeof(struct frag_config) */
-	const char *rank;	 /* decimal text, so that 0 can be told from unset */
-	uint32_t world;		 /* ranks of the job */
-	const char *job;	 /* job id */
+	size_t size;             /* sizeof(struct frag_config) */
+	const char *rank;        /* decimal text, so that 0 can be told from unset */
+	uint32_t world;          /* ranks of the job */
+	const char *job;         /* job id */
 	const char *master_addr; /* where rank 0 listens */
 	uint16_t port;
 	const char *key_file;
@@ -111,14 +111,14 @@ enum {
 };
 
 struct frag_tensor {
-	size_t size;		/* sizeof(struct frag_tensor) */
-	const char *name;	/* "layers.17.mlp.up.weight"; unique together with coordinate */
+	size_t size;            /* sizeof(struct frag_tensor) */
+	const char *name;       /* "layers.17.mlp.up.weight"; unique together with coordinate */
 	const char *coordinate; /* "tp=1", "ep=3,tp=0"; NULL: none */
-	enum frag_dtype dtype;	/* of the low-precision parameter */
+	enum frag_dtype dtype;  /* of the low-precision parameter */
 	uint32_t ndim;
 	const uint64_t *shape; /* [ndim] of the whole parameter (of this coordinate) */
-	void *lp;	       /* the whole low-precision parameter on this rank, or NULL */
-	void *lp_shard;	       /* stage 3, FSDP2: this rank's piece of it, padded (ceil), or NULL */
+	void *lp;              /* the whole low-precision parameter on this rank, or NULL */
+	void *lp_shard; /* stage 3, FSDP2: this rank's piece of it, padded (ceil), or NULL */
 	unsigned flags;
 };
 
@@ -140,9 +140,10 @@ struct frag_zero {
 	size_t size; /* sizeof(struct frag_zero) */
 	int stage;   /* 0 to 3; BF16_Optimizer has the layout of stage 1 */
 	enum frag_sharding sharding;
-	const uint32_t *ranks; /* [nranks] that share the group, of replica 0 first; NULL: all */
+	const uint32_t
+		*ranks; /* [nranks] that share the group, of replica 0 first; NULL: all */
 	uint32_t nranks;
-	uint32_t replicas;	 /* HSDP: nranks / replicas shards; 0 and 1: no replicas */
+	uint32_t replicas;       /* HSDP: nranks / replicas shards; 0 and 1: no replicas */
 	uint64_t sub_group_size; /* stage 3, elements of a shard; 0: 1000000000 */
 	unsigned flags;
 };
@@ -152,7 +153,8 @@ struct frag_zero {
  * -EINVAL: a parameter twice or unknown, this rank not among ranks, nranks not a multiple of
  * replicas.
  */
-FRAG_API int frag_group(struct frag *f, const int *params, size_t n, const struct frag_zero *zero);
+FRAG_API int frag_group(struct frag *f, const int *params, size_t n,
+			const struct frag_zero *zero);
 
 /* How many sub-groups, and elements of this rank's flat partition of one, padding included.
  * 0: no such group.
@@ -192,8 +194,8 @@ FRAG_API uint64_t frag_flat_numel(const struct frag *f, int group);
 /* One parameter's fragment in memory of its own (FSDP2, lists of gradients): frag_fragment's numel
  * elements.  All parameters of the group that have a fragment here need one before they can be read.
  */
-FRAG_API int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dtype dtype,
-				void *memory);
+FRAG_API int frag_fragment_keep(struct frag *f, int param, const char *key,
+				enum frag_dtype dtype, void *memory);
 
 /* Forgets a state; memory of frag_state_alloc is freed.  -ENOENT. */
 FRAG_API int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key);
@@ -229,28 +231,30 @@ FRAG_API int frag_safe_point(struct frag *f);
  */
 FRAG_API int64_t frag_get_bytes(struct frag *f, int param, const char *key);
 FRAG_API int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes);
-FRAG_API int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, void *out,
-			    uint64_t bytes);
+FRAG_API int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset,
+			    void *out, uint64_t bytes);
 
 /* Scatters value to every holder; "fp32" refreshes the low-precision copies too.  One rank calls.
  * Returns when every holder has it staged and all ranks have agreed on a boundary to come, at which all
  * of them, this one too, apply it.  On error nobody keeps it.
  * Gradients: for those that are valid now; where all pass no boundary before frag_grads_gone, nobody applies it.
  */
-FRAG_API int frag_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes);
+FRAG_API int frag_set(struct frag *f, int param, const char *key, const void *value,
+		      uint64_t bytes);
 
 /* update(arg, param, grad, numel) for each full gradient as float32, then written back: one
  * transaction for all.  -ENODATA: they are not valid now; -EINVAL: a parameter unknown or twice.
  */
 typedef void (*frag_grad_update)(void *arg, int param, float *grad, uint64_t numel);
-FRAG_API int frag_update_grads(struct frag *f, const int *params, size_t n, frag_grad_update update,
-			       void *arg);
+FRAG_API int frag_update_grads(struct frag *f, const int *params, size_t n,
+			       frag_grad_update update, void *arg);
 
 /* This rank's own fragment, at once; bytes is the fragment's.  set of "fp32" leaves the
  * low-precision parameter: frag_update_lp.  -ENOENT: nothing of it on this rank, or no such key;
  * -ENODATA: gradients are not valid now; -EINVAL: bytes; -EFAULT: the memory is gone.
  */
-FRAG_API int frag_local_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes);
+FRAG_API int frag_local_get(struct frag *f, int param, const char *key, void *out,
+			    uint64_t bytes);
 FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const void *value,
 			    uint64_t bytes);
 
@@ -261,7 +265,8 @@ FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **
 /* Keys of the states a parameter has on this rank, NUL-terminated, sorted; returns how many there
  * are, at most max are written.
  */
-FRAG_API int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MAX + 1], int max);
+FRAG_API int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MAX + 1],
+			     int max);
 
 /* Copies this rank's fragment lp -> master (widening) or master -> lp (nearest even).  -ENOENT: it has
  * not both; -EOPNOTSUPP: lp is neither bfloat16, float16 nor of the master's dtype; -EFAULT.
@@ -275,13 +280,14 @@ FRAG_API int frag_update_lp(struct frag *f, int param);
  * -EINVAL: n is not the group's, or the state has another dtype; -EEXIST: it is a whole state.
  */
 FRAG_API int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, const char *key,
-				       enum frag_dtype dtype, const void *const *pieces, size_t n);
+				       enum frag_dtype dtype, const void *const *pieces,
+				       size_t n);
 
 /* ---- between ranks ---- */
 
 /* Reads what rank published.  -EAGAIN: it has not come yet, or has not published name. */
-FRAG_API int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, void *out,
-			    uint64_t bytes);
+FRAG_API int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset,
+			    void *out, uint64_t bytes);
 
 /* Returns 0 when all ranks have called it as often.  -ETIMEDOUT; -EIO: a rank is lost. */
 FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);

@@ -45,9 +45,10 @@ static int grab_piece(struct engine *e, struct grabs *g, const struct piece *pie
 			return -EIO;
 		if (g->nparts == PARTS_MAX)
 			return -EAGAIN;
-		g->parts[g->nparts] = (struct iovec){ (void *)(uintptr_t)piece->room, piece->size };
-		*grab = (struct grab){ p->attached, piece->rank, 0, piece->at, piece->size, g->nparts, 1,
-				       false };
+		g->parts[g->nparts] =
+			(struct iovec){ (void *)(uintptr_t)piece->room, piece->size };
+		*grab = (struct grab){ p->attached, piece->rank, 0, piece->at,
+				       piece->size, g->nparts,   1, false };
 		g->nparts++;
 		g->n++;
 		return 0;
@@ -61,15 +62,17 @@ static int grab_piece(struct engine *e, struct grabs *g, const struct piece *pie
 			   g->parts + g->nparts, (int)(PARTS_MAX - g->nparts));
 	if (n < 0)
 		return n == -E2BIG ? -EAGAIN : n;
-	*grab = (struct grab){ p->attached, piece->rank, p->states->epoch, piece->at, piece->size,
-			       g->nparts, (unsigned)n, !piece->view || piece->coming };
+	*grab = (struct grab){ p->attached,      piece->rank,
+			       p->states->epoch, piece->at,
+			       piece->size,      g->nparts,
+			       (unsigned)n,      !piece->view || piece->coming };
 	g->nparts += (unsigned)n;
 	g->n++;
 	return 0;
 }
 
-static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t offset, size_t size,
-		      struct grabs *g)
+static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t offset,
+		      size_t size, struct grabs *g)
 {
 	int rc;
 
@@ -104,7 +107,8 @@ static void mark_stale(struct engine *e, uint32_t rank)
 static int witness(struct engine *e, const struct engine_file *f, const struct grab *grab,
 		   const struct control_page *control, uint64_t *generation)
 {
-	uint64_t epoch = atomic_load_explicit(&control->registry_epoch, memory_order_relaxed), now;
+	uint64_t epoch = atomic_load_explicit(&control->registry_epoch, memory_order_relaxed),
+		 now;
 
 	if (!grab->epoch)
 		return 0;
@@ -115,7 +119,9 @@ static int witness(struct engine *e, const struct engine_file *f, const struct g
 	if (!viewing_wanted(f) && !f->is_grad)
 		return 0;
 	if (!viewing_wanted(f))
-		return atomic_load_explicit(&control->grads, memory_order_relaxed) & 1 ? 0 : -EAGAIN;
+		return atomic_load_explicit(&control->grads, memory_order_relaxed) & 1
+			       ? 0
+			       : -EAGAIN;
 	now = control_content(control, f->is_grad);
 	if (!*generation)
 		*generation = now;
@@ -126,7 +132,8 @@ static int witness(struct engine *e, const struct engine_file *f, const struct g
 static int get_failed(struct engine *e, uint32_t rank, int rc)
 {
 	if (rc == -ESRCH || rc == -ESTALE)
-		lose(e, rank, rc == -ESRCH ? "its process is gone" : "another process has its number");
+		lose(e, rank,
+		     rc == -ESRCH ? "its process is gone" : "another process has its number");
 	if (rc == -EFAULT) { /* freed, or dropped while we read: ask again what it has */
 		mark_stale(e, rank);
 		return -EFAULT;
@@ -140,8 +147,8 @@ static int copy_parts(struct engine *e, const struct engine_file *f, const struc
 {
 	struct control_page control;
 	int rc = e->memory_ops->get(e->memory, grab->attached, local, local ? 1 : 0,
-				    local ? g->parts + grab->first : NULL, local ? grab->n : 0, &control,
-				    sizeof(control));
+				    local ? g->parts + grab->first : NULL, local ? grab->n : 0,
+				    &control, sizeof(control));
 
 	return rc ? get_failed(e, grab->rank, rc) : witness(e, f, grab, &control, generation);
 }
@@ -157,11 +164,13 @@ static int copy_grab(struct engine *e, const struct engine_file *f, const struct
 		rc = copy_parts(e, f, g, grab, NULL, generation);
 	if (rc)
 		return rc;
-	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size,
+				  memory_order_relaxed);
 	return copy_parts(e, f, g, grab, &local, generation);
 }
 
-int grab_now(struct engine *e, const struct engine_file *f, uint64_t offset, void *out, size_t size)
+int grab_now(struct engine *e, const struct engine_file *f, uint64_t offset, void *out,
+	     size_t size)
 {
 	static _Thread_local struct grabs g; /* plan.keep_lost stays false */
 	uint64_t generation = atomic_load(&f->viewed) ? f->viewing.generation : 0;
@@ -171,7 +180,8 @@ int grab_now(struct engine *e, const struct engine_file *f, uint64_t offset, voi
 	while (done < size && !rc) {
 		rc = plan_grabs(e, f, offset + done, size - done, &g);
 		for (unsigned i = 0; i < g.n && !rc; i++)
-			rc = copy_grab(e, f, &g, &g.grabs[i], (uint8_t *)out + done, &generation);
+			rc = copy_grab(e, f, &g, &g.grabs[i], (uint8_t *)out + done,
+				       &generation);
 		done += g.plan.covered;
 	}
 	return rc;

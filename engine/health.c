@@ -79,7 +79,7 @@ char *health_text(const struct engine_rank *ranks, uint32_t nranks)
 
 static const char *known(const char *word)
 {
-	static const char *const words[] = { "host", "zmq",    "loop",   "ready",   "stable",
+	static const char *const words[] = { "host", "zmq",    "loop",   "ready", "stable",
 					     "step", "frozen", "closed", "lost" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {

@@ -15,7 +15,7 @@ enum { JOBFILE_KEY_BYTES = 32 };
 
 struct jobfile {
 	char job[128];
-	char address[160]; /* "HOST:PORT" of rank 0 */
+	char address[160];   /* "HOST:PORT" of rank 0 */
 	char key_file[1024]; /* "" : plain */
 	uint32_t world;
 	pid_t pid;

@@ -12,10 +12,11 @@
 
 /* Rank 0's part: it takes the others in, and merges what they describe. */
 
-static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt, ...)
-	PRINTF(5, 6);
+static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
+		   const char *fmt, ...) PRINTF(5, 6);
 
-static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt, ...)
+static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
+		   const char *fmt, ...)
 {
 	struct wire_refuse r = { .status = status };
 	va_list ap;
@@ -37,8 +38,10 @@ static uint32_t ranks_present(const struct engine *e)
 
 void join_serve_hello(struct engine *e, uint32_t peer, uint64_t request)
 {
-	struct wire_welcome w = { .world = e->world, .joined = ranks_present(e),
-				  .incarnation = e->incarnation, .membership = e->membership };
+	struct wire_welcome w = { .world = e->world,
+				  .joined = ranks_present(e),
+				  .incarnation = e->incarnation,
+				  .membership = e->membership };
 
 	if (e->failure) {
 		refuse(e, peer, request, -EINVAL, "%s", e->why);
@@ -128,12 +131,14 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	struct contribution *c;
 
 	if (why) {
-		refuse(e, peer, header->request, header->job == e->job_hash ? -EINVAL : -ENOENT, "%s", why);
+		refuse(e, peer, header->request, header->job == e->job_hash ? -EINVAL : -ENOENT,
+		       "%s", why);
 		return;
 	}
 	c = find(j, join->catalog_hash);
 	if (!c)
-		j->contribution_of[join->entry.rank] = 0; /* what it described before, it does no more */
+		j->contribution_of[join->entry.rank] =
+			0; /* what it described before, it does no more */
 	if (!c && !(c = add(j, e->world, join->catalog_hash, join->catalog_bytes)))
 		return;
 	joined.need_catalog = !c->catalog;
@@ -170,8 +175,8 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 	if (!c->catalog && part->offset == c->bytes.size) {
 		wire_put_bytes(&c->bytes, bytes, size);
 		if (c->bytes.size == c->total)
-			rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
-					    sizeof(e->why));
+			rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world,
+					    e->why, sizeof(e->why));
 	}
 	if (c->catalog && c->catalog->hash != part->hash) {
 		catalog_free(c->catalog);
@@ -180,7 +185,8 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 		rc = -EBADMSG;
 	}
 	if (rc)
-		log_warn("rank %u sent a catalog that cannot be read: %s", header->rank, e->why);
+		log_warn("rank %u sent a catalog that cannot be read: %s", header->rank,
+			 e->why);
 	if (rc || c->catalog) {
 		free(c->bytes.data);
 		c->bytes = (struct wire_writer){ 0 };
@@ -200,7 +206,8 @@ static bool all_described(const struct engine *e)
 	return true;
 }
 
-static int merge_one(struct engine *e, struct catalog *into, struct contribution *c, uint32_t rank)
+static int merge_one(struct engine *e, struct catalog *into, struct contribution *c,
+		     uint32_t rank)
 {
 	CLEANUP(free) uint32_t *params = calloc(c->catalog->nparams + 1, sizeof(*params));
 	CLEANUP(free) uint32_t *groups = calloc(c->catalog->ngroups + 1, sizeof(*groups));
@@ -271,7 +278,8 @@ void join_described(struct engine *e)
 		return;
 	c->bytes.size = 0;
 	if (!c->catalog && !catalog_encode(e->own, &c->bytes) &&
-	    catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why, sizeof(e->why)))
+	    catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
+			   sizeof(e->why)))
 		return;
 	c->total = c->bytes.size;
 	j->contribution_of[0] = (uint32_t)(c - j->contributions) + 1;

@@ -97,8 +97,10 @@ static void shut_out(struct engine *e)
 
 	j->linked = false;
 	if (!e->is_rank) {
-		join_fail(e, -EACCES, "%s does not take our key: it is another job's, or the job runs %s",
-			  e->address, e->has_key ? "plain (-o plain)" : "with one (-o key=FILE)");
+		join_fail(e, -EACCES,
+			  "%s does not take our key: it is another job's, or the job runs %s",
+			  e->address,
+			  e->has_key ? "plain (-o plain)" : "with one (-o key=FILE)");
 	} else if (!e->ready && !e->launch.key_file[0] && e->messages) {
 		e->message_ops->close(e->messages);
 		e->messages = NULL;
@@ -110,13 +112,15 @@ static void shut_out(struct engine *e)
 
 static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer);
 
-static void ask(struct engine *e, enum wire_type type, const void *body, const void *tail, size_t size)
+static void ask(struct engine *e, enum wire_type type, const void *body, const void *tail,
+		size_t size)
 {
 	struct join *j = e->join;
 	int rc = link_seed(e);
 
 	if (!rc)
-		rc = rpc_call(e, WIRE_OBSERVER, j->link, type, body, tail, size, on_answer, j, j->phase);
+		rc = rpc_call(e, WIRE_OBSERVER, j->link, type, body, tail, size, on_answer, j,
+			      j->phase);
 	j->waiting = !rc;
 	j->asked_ms = monotonic_ms();
 	if (rc)
@@ -141,7 +145,8 @@ void join_fill_entry(struct engine *e, struct wire_entry *entry)
 	};
 	snprintf(entry->host, sizeof(entry->host), "%s", e->launch.host);
 	gethostname(entry->hostname, sizeof(entry->hostname) - 1);
-	snprintf(entry->address, sizeof(entry->address), "%s", e->message_ops->address(e->messages));
+	snprintf(entry->address, sizeof(entry->address), "%s",
+		 e->message_ops->address(e->messages));
 }
 
 static void turn_enter(struct engine *e)
@@ -159,7 +164,9 @@ static void turn_enter(struct engine *e)
 static void turn_upload(struct engine *e)
 {
 	struct join *j = e->join;
-	struct wire_catalog part = { .hash = e->own->hash, .total = j->catalog.size, .offset = j->sent };
+	struct wire_catalog part = { .hash = e->own->hash,
+				     .total = j->catalog.size,
+				     .offset = j->sent };
 
 	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
 	ask(e, WIRE_CATALOG_PUT, &part, j->catalog.data + j->sent, part.size);
@@ -194,8 +201,8 @@ static void after_welcome(struct engine *e)
 	struct join *j = e->join;
 
 	if (!j->welcome.catalog_hash) {
-		snprintf(e->why, sizeof(e->why), "job %.100s: %u of %u ranks have joined", e->job,
-			 j->welcome.joined, j->welcome.world);
+		snprintf(e->why, sizeof(e->why), "job %.100s: %u of %u ranks have joined",
+			 e->job, j->welcome.joined, j->welcome.world);
 		j->retry_ms = monotonic_ms() + RETRY_MS;
 		if (e->is_rank && ++j->hellos % HELLOS_BEFORE_JOIN == 0)
 			j->phase = JOIN_ENTER; /* in case the catalog's sender died half way */
@@ -219,11 +226,13 @@ static int take_table(struct engine *e, const struct answer *answer)
 	struct wire_entry entry;
 
 	memcpy(&t, answer->body, sizeof(t));
-	if (t.total != e->world || t.first != j->rows || !t.count || t.count > WIRE_TABLE_ROWS ||
-	    t.count > t.total - t.first || answer->tail_size != t.count * sizeof(entry))
+	if (t.total != e->world || t.first != j->rows || !t.count ||
+	    t.count > WIRE_TABLE_ROWS || t.count > t.total - t.first ||
+	    answer->tail_size != t.count * sizeof(entry))
 		return -EPROTO;
 	for (uint32_t i = 0; i < t.count; i++) {
-		memcpy(&entry, (const uint8_t *)answer->tail + i * sizeof(entry), sizeof(entry));
+		memcpy(&entry, (const uint8_t *)answer->tail + i * sizeof(entry),
+		       sizeof(entry));
 		if (!entry_ok(&entry, e->world) || entry.rank != t.first + i)
 			return -EPROTO;
 		peers_set_entry(e, &entry);
@@ -287,7 +296,8 @@ static int take_catalog(struct engine *e, const struct answer *answer)
 		return -ENOMEM;
 	if (j->catalog.size < part.total)
 		return 0;
-	rc = catalog_decode(&catalog, j->catalog.data, j->catalog.size, e->world, e->why, sizeof(e->why));
+	rc = catalog_decode(&catalog, j->catalog.data, j->catalog.size, e->world, e->why,
+			    sizeof(e->why));
 	if (!rc && catalog->hash != j->welcome.catalog_hash) {
 		catalog_free(catalog);
 		return -EPROTO;
@@ -320,8 +330,10 @@ static const struct {
 	enum wire_type want;
 	int (*take)(struct engine *e, const struct answer *answer);
 } takes[] = {
-	[JOIN_ENTER] = { WIRE_JOINED, take_joined },   [JOIN_HELLO] = { WIRE_WELCOME, take_welcome },
-	[JOIN_TABLE] = { WIRE_TABLE, take_table },     [JOIN_CATALOG] = { WIRE_CATALOG, take_catalog },
+	[JOIN_ENTER] = { WIRE_JOINED, take_joined },
+	[JOIN_HELLO] = { WIRE_WELCOME, take_welcome },
+	[JOIN_TABLE] = { WIRE_TABLE, take_table },
+	[JOIN_CATALOG] = { WIRE_CATALOG, take_catalog },
 };
 
 static void after_take(struct engine *e, enum join_phase phase)
@@ -383,8 +395,8 @@ void join_other_version(struct engine *e, uint32_t peer, unsigned version)
 	struct join *j = e->join;
 
 	if (!e->ready && !e->failure && j->linked && j->link == peer)
-		join_fail(e, -EPROTO, "%s speaks protocol version %u, not %d", e->address, version,
-			  WIRE_VERSION);
+		join_fail(e, -EPROTO, "%s speaks protocol version %u, not %d", e->address,
+			  version, WIRE_VERSION);
 }
 
 int join_complete(struct engine *e, struct catalog *catalog)
@@ -415,8 +427,8 @@ int join_complete(struct engine *e, struct catalog *catalog)
 	e->why[0] = '\0';
 	atomic_fetch_add(&e->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
-	log_info("job %s: %u ranks, %u parameters, %u groups", e->job, e->world, catalog->nparams,
-		 catalog->ngroups);
+	log_info("job %s: %u ranks, %u parameters, %u groups", e->job, e->world,
+		 catalog->nparams, catalog->ngroups);
 	return 0;
 }
 
@@ -447,8 +459,8 @@ static void turn_refresh(struct engine *e)
 	if (j->rows >= e->world)
 		j->rows = 0;
 	page.first = j->rows;
-	j->waiting = !rpc_call(e, WIRE_OBSERVER, j->refresh_from, WIRE_TABLE_GET, &page, NULL, 0, on_refresh,
-			       j, 0);
+	j->waiting = !rpc_call(e, WIRE_OBSERVER, j->refresh_from, WIRE_TABLE_GET, &page, NULL,
+			       0, on_refresh, j, 0);
 	if (!j->waiting)
 		j->refresh = false;
 }
@@ -461,11 +473,13 @@ static void warn_when_long(struct engine *e, uint64_t now)
 		return;
 	j->warn_ms = UINT64_MAX;
 	if (j->phase == JOIN_FIND)
-		log_warn("job %s: rank 0 has not been found for %d s; on other hosts than its own give every rank "
-			 "MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)", e->launch.job, WARN_MS / 1000);
+		log_warn("job %s: rank 0 has not been found for %d s; on other hosts than its "
+			 "own give every rank "
+			 "MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)",
+			 e->launch.job, WARN_MS / 1000);
 	else
-		log_warn("job %s: not all %u ranks have come within %d s", e->launch.job, e->world,
-			 WARN_MS / 1000);
+		log_warn("job %s: not all %u ranks have come within %d s", e->launch.job,
+			 e->world, WARN_MS / 1000);
 }
 
 static void turn_find(struct engine *e, uint64_t now)

@@ -28,18 +28,18 @@ struct contribution { /* rank 0: one kind of catalog that ranks have sent */
 
 struct join {
 	enum join_phase phase;
-	bool waiting;	   /* for an answer */
-	bool described;	   /* a rank: frag_ready was called */
+	bool waiting;      /* for an answer */
+	bool described;    /* a rank: frag_ready was called */
 	uint64_t retry_ms; /* nothing before this */
 	uint64_t asked_ms; /* the question that waits */
 	uint64_t warn_ms;  /* when to say that it takes long */
 	char seeds[1024];  /* "tcp://a:1,tcp://b:2"; "" : FIND looks */
-	unsigned seed;	   /* which is tried */
+	unsigned seed;     /* which is tried */
 	uint32_t link;
 	bool linked;
 	struct wire_welcome welcome;
 	uint32_t hellos;
-	uint32_t rows;	       /* of the table so far */
+	uint32_t rows;              /* of the table so far */
 	struct wire_writer catalog; /* so far; in UPLOAD: own, to be sent */
 	uint64_t sent;
 	uint32_t refresh_from; /* ready: a peer that knows a newer table */

@@ -13,11 +13,11 @@ struct launch {
 	uint32_t world;
 	char job[128];
 	char master_addr[128]; /* "" : none known, one host assumed */
-	uint16_t port;	       /* 0: not given */
+	uint16_t port;         /* 0: not given */
 	char rendezvous[1024]; /* path of FRAG_RDZV=file:PATH, or "" */
 	char key_file[1024];   /* FRAG_KEY_FILE, or "" */
-	char host[64];	       /* FRAG_HOST, else boot id: what says that two processes share memory */
-	bool plain;	       /* FRAG_PLAIN=1: no authentication */
+	char host[64]; /* FRAG_HOST, else boot id: what says that two processes share memory */
+	bool plain;    /* FRAG_PLAIN=1: no authentication */
 };
 
 /* Order: *config, FRAG_*, torchrun, Open MPI, PMIx/PMI, Slurm.  On error why has one line naming

@@ -36,15 +36,16 @@ enum layout_kind { LAYOUT_FLAT, LAYOUT_PER_PARAM, LAYOUT_ROWS };
 
 struct layout_spec {
 	enum layout_kind kind;
-	uint32_t shards;	 /* > 0: processes that share the group (W) */
-	uint32_t alignment;	 /* FLAT: elements per shard the flat tensor is rounded to, > 0 */
-	bool round_robin;	 /* FLAT only */
+	uint32_t shards;    /* > 0: processes that share the group (W) */
+	uint32_t alignment; /* FLAT: elements per shard the flat tensor is rounded to, > 0 */
+	bool round_robin;   /* FLAT only */
 	uint64_t sub_group_size; /* PER_PARAM, ROWS: elements of a shard; 0: no limit */
 };
 
 struct layout_param {
 	uint64_t numel;
-	uint64_t row; /* elements of one index of dimension 0; ROWS only; 1 for a 0-dim parameter */
+	uint64_t
+		row; /* elements of one index of dimension 0; ROWS only; 1 for a 0-dim parameter */
 	bool frozen;
 };
 
@@ -52,13 +53,15 @@ struct layout {
 	enum layout_kind kind;
 	uint32_t shards;
 	uint32_t nparams;
-	uint32_t nsubs;		    /* sub-groups; FLAT: 1, or 0 when nothing is trainable */
-	uint64_t total;		    /* elements of all trainable parameters, without padding */
-	uint64_t *offset;	    /* [nparams] FLAT: in the flat tensor; else in the sub-group's partition */
-	uint64_t *numel;	    /* [nparams] 0 for frozen ones */
-	uint64_t *row;		    /* [nparams] ROWS, else NULL */
-	uint32_t *sub;		    /* [nparams] sub-group; never falls */
-	uint64_t *partition_numel;  /* [nsubs] elements of one shard's partition, padding included */
+	uint32_t nsubs; /* sub-groups; FLAT: 1, or 0 when nothing is trainable */
+	uint64_t total; /* elements of all trainable parameters, without padding */
+	uint64_t *
+		offset; /* [nparams] FLAT: in the flat tensor; else in the sub-group's partition */
+	uint64_t *numel; /* [nparams] 0 for frozen ones */
+	uint64_t *row;   /* [nparams] ROWS, else NULL */
+	uint32_t *sub;   /* [nparams] sub-group; never falls */
+	uint64_t *
+		partition_numel; /* [nsubs] elements of one shard's partition, padding included */
 };
 
 /* One run of one parameter in one shard's partition. */
@@ -74,15 +77,16 @@ struct layout_fragment {
  * that does not divide numel.  -EOVERFLOW: a sum, padding included, does not fit 64 bits.
  * -ENOMEM.
  */
-int layout_init(struct layout *l, const struct layout_spec *spec, const struct layout_param *params,
-		uint32_t nparams);
+int layout_init(struct layout *l, const struct layout_spec *spec,
+		const struct layout_param *params, uint32_t nparams);
 void layout_fini(struct layout *l);
 
 /* The fragment that holds element `at` of the parameter, cut to begin there: param_offset == at.
  * Walk a range [a, b): for (at = a; at < b && layout_find(l, p, at, &f); at += f.numel).
  * False: at is past the end, or the parameter has no fragments.
  */
-bool layout_find(const struct layout *l, uint32_t param, uint64_t at, struct layout_fragment *f);
+bool layout_find(const struct layout *l, uint32_t param, uint64_t at,
+		 struct layout_fragment *f);
 
 /* The whole fragment of the parameter on one shard.  False: it has none there. */
 bool layout_on_shard(const struct layout *l, uint32_t param, uint32_t shard,

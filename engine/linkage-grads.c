@@ -110,7 +110,8 @@ static int load_all(struct frag *f, struct grads *s, const int *params)
 	return rc;
 }
 
-int frag_update_grads(struct frag *f, const int *params, size_t n, frag_grad_update update, void *arg)
+int frag_update_grads(struct frag *f, const int *params, size_t n, frag_grad_update update,
+		      void *arg)
 {
 	struct engine *e = frag_engine(f);
 	struct grads s = { .n = n };

@@ -10,8 +10,8 @@
  */
 
 /* The row, zeroed; *made: it was not there. */
-static int prepare(struct frag *f, uint32_t group, uint32_t sub, const char *key, enum frag_dtype dtype,
-		   bool *made)
+static int prepare(struct frag *f, uint32_t group, uint32_t sub, const char *key,
+		   enum frag_dtype dtype, bool *made)
 {
 	struct registry *r = &f->engine->registry;
 	enum frag_dtype known;
@@ -32,8 +32,8 @@ static int prepare(struct frag *f, uint32_t group, uint32_t sub, const char *key
 	return *made ? registry_find(r, STATE_PARTITION, group, sub, key, &known) : row;
 }
 
-static int write_piece(struct engine *e, uint32_t row, uint32_t param, uint32_t sub, size_t element,
-		       const void *piece)
+static int write_piece(struct engine *e, uint32_t row, uint32_t param, uint32_t sub,
+		       size_t element, const void *piece)
 {
 	struct layout_fragment at;
 	uint32_t group;
@@ -41,7 +41,8 @@ static int write_piece(struct engine *e, uint32_t row, uint32_t param, uint32_t 
 
 	if (rc || at.sub != sub)
 		return rc == -ENOENT ? 0 : rc;
-	return registry_write(&e->registry, 0, row, at.partition_offset * element, piece, at.numel * element);
+	return registry_write(&e->registry, 0, row, at.partition_offset * element, piece,
+			      at.numel * element);
 }
 
 int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, const char *key,
@@ -63,7 +64,8 @@ int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, const cha
 	if (row < 0)
 		return row;
 	for (uint32_t i = 0; i < n && !rc; i++)
-		rc = write_piece(e, (uint32_t)row, g->params[i], sub, frag_dtype_size(dtype), pieces[i]);
+		rc = write_piece(e, (uint32_t)row, g->params[i], sub, frag_dtype_size(dtype),
+				 pieces[i]);
 	if (rc && made)
 		frag_state_drop(f, group, sub, key);
 	return rc;

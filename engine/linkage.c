@@ -33,10 +33,12 @@ static int find(struct engine *e, struct held *h)
 	return 0;
 }
 
-static int hold_lp(struct engine *e, int param, const struct layout_fragment *at, uint32_t group,
-		   struct held *h)
+static int hold_lp(struct engine *e, int param, const struct layout_fragment *at,
+		   uint32_t group, struct held *h)
 {
-	*h = (struct held){ .kind = STATE_LP_SHARD, .index = (uint32_t)param, .key = "", .numel = at->numel };
+	*h = (struct held){
+		.kind = STATE_LP_SHARD, .index = (uint32_t)param, .key = "", .numel = at->numel
+	};
 	if (catalog_lp_is_sharded(&e->own->groups[group]) && !find(e, h))
 		return 0;
 	h->kind = STATE_LP;
@@ -44,13 +46,17 @@ static int hold_lp(struct engine *e, int param, const struct layout_fragment *at
 	return find(e, h);
 }
 
-static int hold_state(struct engine *e, int param, const char *key, const struct layout_fragment *at,
-		      uint32_t group, struct held *h)
+static int hold_state(struct engine *e, int param, const char *key,
+		      const struct layout_fragment *at, uint32_t group, struct held *h)
 {
 	const struct layout *layout = &e->own->groups[group].layout;
 
-	*h = (struct held){ .kind = STATE_PARTITION, .index = group, .sub = at->sub, .key = key,
-			    .at = at->partition_offset, .numel = at->numel };
+	*h = (struct held){ .kind = STATE_PARTITION,
+			    .index = group,
+			    .sub = at->sub,
+			    .key = key,
+			    .at = at->partition_offset,
+			    .numel = at->numel };
 	if (!find(e, h))
 		return 0;
 	if (layout->kind != LAYOUT_FLAT)
@@ -77,14 +83,15 @@ static int hold(struct engine *e, int param, const char *key, struct held *h)
 	rc = frag_locate(e, param, &at, &group);
 	if (rc)
 		return rc;
-	return is_lp_key(e, param, key) ? hold_lp(e, param, &at, group, h) :
-					  hold_state(e, param, key, &at, group, h);
+	return is_lp_key(e, param, key) ? hold_lp(e, param, &at, group, h)
+					: hold_state(e, param, key, &at, group, h);
 }
 
 /* ---- the fragment's bytes ---- */
 
 /* What a get or a set may touch now. */
-static int hold_for(struct engine *e, int param, const char *key, uint64_t bytes, struct held *h)
+static int hold_for(struct engine *e, int param, const char *key, uint64_t bytes,
+		    struct held *h)
 {
 	int rc = hold(e, param, key, h);
 
@@ -101,26 +108,33 @@ int frag_local_get(struct frag *f, int param, const char *key, void *out, uint64
 	struct held h;
 	int rc = hold_for(e, param, key, bytes, &h);
 
-	return rc ? rc : registry_read(&e->registry, 0, h.row, h.at * frag_dtype_size(h.dtype), out, bytes);
+	return rc ? rc
+		  : registry_read(&e->registry, 0, h.row, h.at * frag_dtype_size(h.dtype), out,
+				  bytes);
 }
 
-int frag_local_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes)
+int frag_local_set(struct frag *f, int param, const char *key, const void *value,
+		   uint64_t bytes)
 {
 	struct engine *e = frag_engine(f);
 	struct held h;
 	int rc = hold_for(e, param, key, bytes, &h);
 
-	return rc ? rc : registry_write(&e->registry, 0, h.row, h.at * frag_dtype_size(h.dtype), value, bytes);
+	return rc ? rc
+		  : registry_write(&e->registry, 0, h.row, h.at * frag_dtype_size(h.dtype),
+				   value, bytes);
 }
 
-int frag_local_view(struct frag *f, int param, const char *key, void **memory, enum frag_dtype *dtype)
+int frag_local_view(struct frag *f, int param, const char *key, void **memory,
+		    enum frag_dtype *dtype)
 {
 	struct engine *e = frag_engine(f);
 	enum frag_dtype found;
 	struct held h;
 	int rc = hold(e, param, key, &h);
-	void *view = rc ? NULL : registry_memory(&e->registry, h.kind, h.index, h.sub, h.key, h.at, h.numel,
-						 &found);
+	void *view = rc ? NULL
+			: registry_memory(&e->registry, h.kind, h.index, h.sub, h.key, h.at,
+					  h.numel, &found);
 
 	if (!view)
 		return rc ? rc : -ENOENT;
@@ -182,7 +196,7 @@ static int collect_keys(struct registry *r, uint32_t group, const struct layout_
 int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MAX + 1], int max)
 {
 	struct engine *e = frag_engine(f);
-	char (*all)[FRAG_KEY_MAX + 1];
+	char(*all)[FRAG_KEY_MAX + 1];
 	struct layout_fragment at;
 	uint32_t group;
 	int n, rc = e && max >= 0 ? frag_locate(e, param, &at, &group) : -EINVAL;
@@ -203,26 +217,28 @@ static uint64_t aligned(uint64_t bytes)
 	return u64_div_ceil(bytes, 8) * 8;
 }
 
-static int copy_chunk(struct engine *e, const struct held *to, const struct held *from, uint64_t done,
-		      uint64_t n, void *buffers)
+static int copy_chunk(struct engine *e, const struct held *to, const struct held *from,
+		      uint64_t done, uint64_t n, void *buffers)
 {
 	size_t read = frag_dtype_size(from->dtype), written = frag_dtype_size(to->dtype);
 	uint8_t *converted = (uint8_t *)buffers + aligned(n * read);
-	int rc = registry_read(&e->registry, 0, from->row, (from->at + done) * read, buffers, n * read);
+	int rc = registry_read(&e->registry, 0, from->row, (from->at + done) * read, buffers,
+			       n * read);
 
 	if (!rc)
 		rc = dtype_convert(to->dtype, converted, from->dtype, buffers, n);
 	if (!rc)
-		rc = registry_write(&e->registry, 0, to->row, (to->at + done) * written, converted,
-				    n * written);
+		rc = registry_write(&e->registry, 0, to->row, (to->at + done) * written,
+				    converted, n * written);
 	return rc;
 }
 
 static int copy(struct engine *e, const struct held *to, const struct held *from)
 {
 	uint64_t n = u64_min(CHUNK, from->numel);
-	CLEANUP(free) void *buffers = malloc(aligned(n * frag_dtype_size(from->dtype)) +
-					     n * frag_dtype_size(to->dtype));
+	CLEANUP(free)
+	void *buffers = malloc(aligned(n * frag_dtype_size(from->dtype)) +
+			       n * frag_dtype_size(to->dtype));
 	int rc = buffers ? dtype_convert(to->dtype, NULL, from->dtype, NULL, 0) : -ENOMEM;
 
 	for (uint64_t done = 0; done < from->numel && !rc; done += CHUNK)
@@ -256,6 +272,8 @@ int frag_update_lp(struct frag *f, int param)
 	if (rc || lp.kind == STATE_LP || frag_locate(e, param, &at, &group))
 		return rc;
 	/* a small parameter may be kept whole beside its piece */
-	whole = (struct held){ .kind = STATE_LP, .index = (uint32_t)param, .key = "", .at = at.param_offset };
+	whole = (struct held){
+		.kind = STATE_LP, .index = (uint32_t)param, .key = "", .at = at.param_offset
+	};
 	return find(e, &whole) ? 0 : copy(e, &whole, &hp);
 }

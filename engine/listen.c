@@ -28,7 +28,9 @@ static int local_ip(const char *master, char *ip, size_t size)
 	}
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	rc = fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) ||
-	     getsockname(fd, (struct sockaddr *)&own, &length) ? -EADDRNOTAVAIL : 0;
+			     getsockname(fd, (struct sockaddr *)&own, &length)
+		     ? -EADDRNOTAVAIL
+		     : 0;
 	freeaddrinfo(found);
 	if (!rc)
 		inet_ntop(AF_INET, &own.sin_addr, ip, (socklen_t)size);
@@ -66,6 +68,7 @@ int listen_open(struct engine *e)
 	if (!rc)
 		rc = e->rank ? bind_port(e, ip, 0) : bind_zero(e, ip);
 	if (rc)
-		log_warn("cannot listen on this host's address towards %s: %s", master, strerror(-rc));
+		log_warn("cannot listen on this host's address towards %s: %s", master,
+			 strerror(-rc));
 	return rc;
 }

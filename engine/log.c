@@ -38,7 +38,9 @@ static int level_from_environment(void)
 	enum log_level level = LOG_WARN;
 
 	if (name && log_level_from_name(name, &level))
-		fprintf(stderr, "fragfs: warn: FRAG_LOG=%s is none of error, warn, info, debug, trace\n",
+		fprintf(stderr,
+			"fragfs: warn: FRAG_LOG=%s is none of error, warn, info, debug, "
+			"trace\n",
 			name);
 	return (int)level;
 }
@@ -71,8 +73,8 @@ void log_line(enum log_level level, const char *fmt, ...)
 		journal.level = level_from_environment();
 	if ((int)level <= journal.level) {
 		line = journal.lines[journal.count++ % LOG_KEPT];
-		snprintf(line, LOG_LINE, "fragfs: %s: %s%s%s\n", level_names[level], journal.prefix,
-			 journal.prefix[0] ? ": " : "", text);
+		snprintf(line, LOG_LINE, "fragfs: %s: %s%s%s\n", level_names[level],
+			 journal.prefix, journal.prefix[0] ? ": " : "", text);
 		fputs(line, stderr);
 	}
 	pthread_mutex_unlock(&journal.lock);

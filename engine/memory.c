@@ -39,8 +39,8 @@ static bool shared_memory_has_huge_pages(void)
 	char anonymous[32], shared[32];
 
 	memory_huge_pages(anonymous, shared, sizeof(shared));
-	return !strcmp(shared, "advise") || !strcmp(shared, "always") || !strcmp(shared, "force") ||
-	       !strcmp(shared, "within_size");
+	return !strcmp(shared, "advise") || !strcmp(shared, "always") ||
+	       !strcmp(shared, "force") || !strcmp(shared, "within_size");
 }
 
 static uint64_t rounded(uint64_t bytes)
@@ -51,8 +51,8 @@ static uint64_t rounded(uint64_t bytes)
 /* Address space for bytes, aligned; nothing behind it yet. */
 static void *reserve(uint64_t bytes)
 {
-	char *wide = mmap(NULL, bytes + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			  -1, 0);
+	char *wide = mmap(NULL, bytes + HUGE, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	uintptr_t skip;
 
 	if (wide == MAP_FAILED)
@@ -72,7 +72,8 @@ static int map_sealed_memfd(void *at, uint64_t bytes)
 	if (fd < 0)
 		return -1;
 	if (ftruncate(fd, (off_t)bytes) ||
-	    mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
+	    mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+		    MAP_FAILED ||
 	    fcntl(fd, F_ADD_SEALS,
 		  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)) {
 		close(fd);
@@ -110,8 +111,8 @@ void memory_free(void *memory, uint64_t bytes)
 static int copy_own(const struct iovec *local, const struct iovec *remote, unsigned nremote,
 		    size_t size, bool write)
 {
-	ssize_t n = write ? process_vm_writev(getpid(), local, 1, remote, nremote, 0) :
-			    process_vm_readv(getpid(), local, 1, remote, nremote, 0);
+	ssize_t n = write ? process_vm_writev(getpid(), local, 1, remote, nremote, 0)
+			  : process_vm_readv(getpid(), local, 1, remote, nremote, 0);
 
 	if (n < 0)
 		return -errno;

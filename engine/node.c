@@ -71,9 +71,13 @@ static int append_local(struct engine *e, const struct wire_header *header, cons
 int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 	      const void *body, const void *tail, size_t tail_size)
 {
-	struct wire_header header = { .magic = WIRE_MAGIC, .version = WIRE_VERSION,
-				      .type = (uint16_t)type, .request = request, .job = e->job_hash,
-				      .incarnation = e->incarnation, .membership = e->membership,
+	struct wire_header header = { .magic = WIRE_MAGIC,
+				      .version = WIRE_VERSION,
+				      .type = (uint16_t)type,
+				      .request = request,
+				      .job = e->job_hash,
+				      .incarnation = e->incarnation,
+				      .membership = e->membership,
 				      .rank = e->rank };
 	size_t body_size = wire_body_size(type);
 	struct iovec parts[3] = {

@@ -29,9 +29,9 @@
 #define NODE_LOCAL UINT32_MAX /* the peer number of ourselves */
 
 enum {
-	NODE_PIECES_MAX = 256,	 /* of one plan */
-	NODE_STAGE_WINDOW = 8,	 /* STAGE messages of a write under way */
-	NODE_TICK_MS = 5,	 /* while something waits for a condition */
+	NODE_PIECES_MAX = 256, /* of one plan */
+	NODE_STAGE_WINDOW = 8, /* STAGE messages of a write under way */
+	NODE_TICK_MS = 5,      /* while something waits for a condition */
 	NODE_IDLE_MS = 500,
 	NODE_PING_MS = 1000,
 };
@@ -92,16 +92,16 @@ struct engine {
 	uint32_t world;
 	char address[160]; /* rank 0's "HOST:PORT", or the one an observer reached */
 
-	struct registry registry;  /* a rank's; its own lock */
-	struct edits edits;	   /* a rank's; its own lock */
-	struct views views;	   /* a rank's; its own lock */
-	struct catalog *own;	   /* what this rank described; frozen by frag_ready */
-	uint32_t *map_params;	   /* own's numbers to catalog's */
+	struct registry registry; /* a rank's; its own lock */
+	struct edits edits;       /* a rank's; its own lock */
+	struct views views;       /* a rank's; its own lock */
+	struct catalog *own;      /* what this rank described; frozen by frag_ready */
+	uint32_t *map_params;     /* own's numbers to catalog's */
 	uint32_t *map_groups;
-	struct catalog *catalog;   /* the job's; once set it stays */
+	struct catalog *catalog;          /* the job's; once set it stays */
 	struct wire_writer catalog_bytes; /* its encoding, for others */
-	bool ready;		   /* catalog and the table of ranks are there */
-	int failure;		   /* why it never will be, -errno */
+	bool ready;                       /* catalog and the table of ranks are there */
+	int failure;                      /* why it never will be, -errno */
 	char why[200];
 
 	struct peer *peers; /* [world] */
@@ -118,10 +118,10 @@ struct engine {
 	uint64_t agreed_boundary;     /* the highest N asked for: later edits come no earlier */
 	uint64_t agreed_order;
 	uint64_t step_seen, step_seen_ms; /* a rank's own, as its engine thread saw it */
-	struct inquiry *inquiries;    /* about edits whose coordinator died */
-	uint64_t writer_id;   /* random: first half of our transactions' numbers */
-	uint64_t transaction; /* second half of the newest */
-	_Atomic uint64_t epoch;	     /* engine_epoch */
+	struct inquiry *inquiries;        /* about edits whose coordinator died */
+	uint64_t writer_id;               /* random: first half of our transactions' numbers */
+	uint64_t transaction;             /* second half of the newest */
+	_Atomic uint64_t epoch;           /* engine_epoch */
 	_Atomic uint64_t edit_count; /* commits of ours: what was read ahead before is old */
 
 	struct {

@@ -21,17 +21,17 @@ struct peer {
 	uint32_t attached; /* memory peer, when way is MEMORY */
 	uint64_t heard_ms;
 	uint64_t pinged_ms;
-	uint64_t watched_ms; /* when its memory was last looked at */
+	uint64_t watched_ms;         /* when its memory was last looked at */
 	struct wire_control control; /* newest seen */
-	struct states *states;	     /* NULL: not fetched */
-	uint64_t states_ns;	     /* when they were asked for */
-	uint64_t asked_ns;	     /* the same of those being fetched */
-	uint32_t nshared;	     /* of states' shares, given to the memory transport */
+	struct states *states;       /* NULL: not fetched */
+	uint64_t states_ns;          /* when they were asked for */
+	uint64_t asked_ns;           /* the same of those being fetched */
+	uint32_t nshared;            /* of states' shares, given to the memory transport */
 	bool states_stale;
 	bool fetching;
-	bool wanted; /* somebody asked how it is: keep in touch */
-	bool failing; /* lost: its requests are to be ended */
-	uint64_t retry_ms;	     /* no fetch before this */
+	bool wanted;                 /* somebody asked how it is: keep in touch */
+	bool failing;                /* lost: its requests are to be ended */
+	uint64_t retry_ms;           /* no fetch before this */
 	struct wire_writer incoming; /* of the table being fetched */
 };
 

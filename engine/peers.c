@@ -28,7 +28,8 @@ static void detach(struct engine *e, struct peer *p)
 	p->way = PEER_WAY_UNKNOWN;
 }
 
-static void set_state(struct engine *e, struct peer *p, enum engine_rank_state state, const char *why)
+static void set_state(struct engine *e, struct peer *p, enum engine_rank_state state,
+		      const char *why)
 {
 	if (p->state == state)
 		return;
@@ -54,7 +55,8 @@ static void replace(struct engine *e, struct peer *p, uint32_t rank)
 void peers_set_entry(struct engine *e, const struct wire_entry *entry)
 {
 	struct peer *p = &e->peers[entry->rank];
-	bool same = p->entry.present && !memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
+	bool same = p->entry.present &&
+		    !memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
 
 	if (!same && p->entry.present)
 		replace(e, p, entry->rank);
@@ -109,8 +111,10 @@ static bool same_host(const struct engine *e, const struct peer *p)
 
 static void attach(struct engine *e, struct peer *p, uint32_t rank)
 {
-	struct transport_target target = { .pid = (pid_t)p->entry.pid, .control = p->entry.control,
-					   .cookie = { p->entry.cookie[0], p->entry.cookie[1] } };
+	struct transport_target target = { .pid = (pid_t)p->entry.pid,
+					   .control = p->entry.control,
+					   .cookie = { p->entry.cookie[0],
+						       p->entry.cookie[1] } };
 	int rc;
 
 	p->way = PEER_WAY_MESSAGES;
@@ -120,8 +124,9 @@ static void attach(struct engine *e, struct peer *p, uint32_t rank)
 	if (!rc)
 		p->way = PEER_WAY_MEMORY;
 	else
-		log_info("rank %u is on this host, but its memory cannot be read (%s): by messages", rank,
-			 strerror(-rc));
+		log_info("rank %u is on this host, but its memory cannot be read (%s): by "
+			 "messages",
+			 rank, strerror(-rc));
 }
 
 int peers_reach(struct engine *e, uint32_t rank)
@@ -144,8 +149,8 @@ int peers_reach(struct engine *e, uint32_t rank)
 	return rc ? -EIO : 0;
 }
 
-int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body, const void *tail,
-	       size_t tail_size, rpc_done done, void *owner, uint64_t tag)
+int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,
+	       const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag)
 {
 	uint32_t link = NODE_LOCAL;
 	int rc = 0;
@@ -170,7 +175,8 @@ static void share(struct engine *e, struct peer *p)
 		const struct state_share *s = &p->states->shares[p->nshared];
 
 		if (e->memory_ops->share)
-			e->memory_ops->share(e->memory, p->attached, s->fd, s->address, s->size);
+			e->memory_ops->share(e->memory, p->attached, s->fd, s->address,
+					     s->size);
 	}
 }
 
@@ -193,7 +199,8 @@ static void take_states(struct engine *e, struct peer *p, uint32_t rank)
 	pthread_cond_broadcast(&e->changed);
 }
 
-static bool on_states(struct engine *e, void *owner, uint64_t rank, const struct answer *answer);
+static bool on_states(struct engine *e, void *owner, uint64_t rank,
+		      const struct answer *answer);
 
 static void fetch(struct engine *e, uint32_t rank, uint64_t first)
 {
@@ -204,7 +211,8 @@ static void fetch(struct engine *e, uint32_t rank, uint64_t first)
 		p->incoming.size = 0;
 		p->asked_ns = monotonic_ns();
 	}
-	p->fetching = !peers_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, NULL, rank);
+	p->fetching =
+		!peers_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, NULL, rank);
 	if (!p->fetching)
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
 }
@@ -277,8 +285,8 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 		return;
 	p->pinged_ms = now;
 	/* one that is lost is asked as a stranger: its silence loses nothing more */
-	rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank, p->link, WIRE_PING, NULL, NULL, 0,
-		 on_pong, NULL, rank);
+	rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank, p->link, WIRE_PING,
+		 NULL, NULL, 0, on_pong, NULL, rank);
 }
 
 /* On this host the kernel tells at once that a process is gone: no need to wait for its silence. */
@@ -294,7 +302,8 @@ static void watch(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 	p->watched_ms = now;
 	rc = e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page));
 	if (rc == -ESRCH || rc == -ESTALE) {
-		peers_lose(e, rank, rc == -ESRCH ? "its process is gone" : "it has left the job");
+		peers_lose(e, rank,
+			   rc == -ESRCH ? "its process is gone" : "it has left the job");
 	} else if (!rc) {
 		wire_control_from_page(&control, &page);
 		peers_saw(e, rank, &control);

@@ -15,8 +15,8 @@ void peers_lose(struct engine *e, uint32_t rank, const char *why);
 /* Links and attaches as needed; -EIO: it is lost or has not come.  Engine thread. */
 int peers_reach(struct engine *e, uint32_t rank);
 /* Reaches the rank and asks it: rpc_call.  Engine thread. */
-int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body, const void *tail,
-	       size_t tail_size, rpc_done done, void *owner, uint64_t tag);
+int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,
+	       const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
 /* Fetches a missing or stale table in the background.  0: it is there; -EAGAIN; -EIO. */
 int peers_want_states(struct engine *e, uint32_t rank);
 /* Pings, fetches.  Engine thread. */

@@ -32,8 +32,8 @@ static bool is_lost(const struct engine *e, uint32_t rank)
 }
 
 /* The row on that rank; -EAGAIN: its table is not here yet, or too old to deny; -EIO: lost. */
-static int row_on(struct engine *e, uint64_t since_ns, uint32_t rank, enum state_kind kind, uint32_t index,
-		  uint32_t sub, const char *key)
+static int row_on(struct engine *e, uint64_t since_ns, uint32_t rank, enum state_kind kind,
+		  uint32_t index, uint32_t sub, const char *key)
 {
 	int rc = rank < e->world ? peers_want_states(e, rank) : -EIO;
 
@@ -62,14 +62,16 @@ static uint32_t member(const struct place *p, uint32_t i)
 }
 
 /* Whether any live member has the row: 0 (its dtype in *p), -ENOENT, -EAGAIN, -EIO: none lives. */
-static int some_member_has(struct engine *e, struct place *p, enum state_kind kind, uint32_t index,
-			   uint32_t sub)
+static int some_member_has(struct engine *e, struct place *p, enum state_kind kind,
+			   uint32_t index, uint32_t sub)
 {
 	int rc = -EIO;
 
 	for (uint32_t i = 0; i < members(p); i++) {
 		uint32_t rank = member(p, i);
-		int row = is_lost(e, rank) ? -EIO : row_on(e, p->since_ns, rank, kind, index, sub, p->key);
+		int row = is_lost(e, rank)
+				  ? -EIO
+				  : row_on(e, p->since_ns, rank, kind, index, sub, p->key);
 
 		if (row >= 0) {
 			p->dtype = row_of(e, rank, (uint32_t)row)->dtype;
@@ -171,7 +173,8 @@ static int locate_hyper(struct engine *e, const struct engine_address *a, struct
 	return rc;
 }
 
-static int locate(struct engine *e, const struct engine_address *a, uint64_t since_ns, struct place *p)
+static int locate(struct engine *e, const struct engine_address *a, uint64_t since_ns,
+		  struct place *p)
 {
 	*p = (struct place){ .since_ns = since_ns };
 	switch (a->kind) {
@@ -194,7 +197,7 @@ struct run {
 	enum state_kind kind;
 	uint32_t index, sub;
 	const char *key;
-	uint64_t row_offset;	/* elements */
+	uint64_t row_offset; /* elements */
 	uint64_t numel;
 	uint32_t first, stride, count; /* which members hold it: first, first + stride ... */
 };
@@ -206,8 +209,11 @@ static bool partition_run(const struct place *p, uint64_t at, struct run *run)
 
 	if (!layout_find(layout, p->param->position, at, &f))
 		return false;
-	*run = (struct run){ STATE_PARTITION, p->group_number, f.sub, p->key, f.partition_offset, f.numel,
-			     f.shard, layout->shards, p->group->nranks / layout->shards };
+	*run = (struct run){
+		STATE_PARTITION, p->group_number,    f.sub,
+		p->key,          f.partition_offset, f.numel,
+		f.shard,         layout->shards,     p->group->nranks / layout->shards
+	};
 	return true;
 }
 
@@ -215,8 +221,14 @@ static bool whole_run(const struct place *p, uint64_t at, struct run *run)
 {
 	const struct layout *layout = &p->group->layout;
 
-	*run = (struct run){ STATE_WHOLE, p->group_number, 0, p->key,
-			     layout->offset[p->param->position] + at, p->param->numel - at, 0, 1,
+	*run = (struct run){ STATE_WHOLE,
+			     p->group_number,
+			     0,
+			     p->key,
+			     layout->offset[p->param->position] + at,
+			     p->param->numel - at,
+			     0,
+			     1,
 			     p->group->nranks };
 	return true;
 }
@@ -229,28 +241,36 @@ static uint64_t lp_shard_piece(const struct engine *e, const struct place *p)
 	uint64_t rows;
 
 	if (p->group->sharding != FRAG_FSDP2 || !p->param->ndim)
-		return u64_div_ceil(p->param->numel, p->group->sharding == FRAG_FSDP2 ? 1 : shards);
+		return u64_div_ceil(p->param->numel,
+				    p->group->sharding == FRAG_FSDP2 ? 1 : shards);
 	rows = shape[0] ? p->param->numel / shape[0] : 0;
 	return u64_div_ceil(shape[0], shards) * rows;
 }
 
-static bool lp_shard_run(const struct engine *e, const struct place *p, uint64_t at, struct run *run)
+static bool lp_shard_run(const struct engine *e, const struct place *p, uint64_t at,
+			 struct run *run)
 {
 	uint64_t piece = lp_shard_piece(e, p), shard;
 	uint32_t shards = catalog_shards(p->group);
 
 	if (!piece || (shard = at / piece) >= shards)
 		return false;
-	*run = (struct run){ STATE_LP_SHARD, p->param_number, 0, "", at - shard * piece,
-			     u64_min(piece * (shard + 1), p->param->numel) - at, (uint32_t)shard, shards,
+	*run = (struct run){ STATE_LP_SHARD,
+			     p->param_number,
+			     0,
+			     "",
+			     at - shard * piece,
+			     u64_min(piece * (shard + 1), p->param->numel) - at,
+			     (uint32_t)shard,
+			     shards,
 			     p->group->nranks / shards };
 	return true;
 }
 
 static bool lp_run(const struct place *p, uint64_t at, struct run *run)
 {
-	*run = (struct run){ STATE_LP, p->param_number, 0, "", at, p->param->numel - at, 0, 1,
-			     members(p) };
+	*run = (struct run){ STATE_LP, p->param_number, 0, "", at, p->param->numel - at, 0,
+			     1,        members(p) };
 	return true;
 }
 
@@ -277,7 +297,8 @@ static bool same_memory(const struct engine *e, uint32_t rank)
 }
 
 /* The live holder to read a run from: ourselves, one of this host, any.  Sets *row. */
-static int choose_holder(struct engine *e, const struct place *p, const struct run *run, uint32_t *rank)
+static int choose_holder(struct engine *e, const struct place *p, const struct run *run,
+			 uint32_t *rank)
 {
 	int best = -EIO;
 
@@ -287,7 +308,8 @@ static int choose_holder(struct engine *e, const struct place *p, const struct r
 
 		if (best >= 0 && !same_memory(e, candidate))
 			continue;
-		row = row_on(e, p->since_ns, candidate, run->kind, run->index, run->sub, run->key);
+		row = row_on(e, p->since_ns, candidate, run->kind, run->index, run->sub,
+			     run->key);
 		if (row >= 0 || best == -EIO) {
 			best = row;
 			*rank = candidate;
@@ -298,10 +320,12 @@ static int choose_holder(struct engine *e, const struct place *p, const struct r
 	return best;
 }
 
-static int add_piece(struct plan *plan, uint32_t rank, uint32_t row, uint64_t offset, uint64_t size)
+static int add_piece(struct plan *plan, uint32_t rank, uint32_t row, uint64_t offset,
+		     uint64_t size)
 {
-	plan->pieces[plan->n++] = (struct piece){ .rank = rank, .row = row, .offset = offset,
-						  .at = plan->covered, .size = size };
+	plan->pieces[plan->n++] = (struct piece){
+		.rank = rank, .row = row, .offset = offset, .at = plan->covered, .size = size
+	};
 	plan->covered += size;
 	return 0;
 }
@@ -347,13 +371,22 @@ static int run_on_rank(struct engine *e, const struct place *p, uint32_t rank, s
 		uint64_t at;
 
 		return u64_mul(place, lp_shard_piece(e, p), &at) && at < p->param->numel &&
-		       lp_shard_run(e, p, at, run) ? 0 : -ENOENT;
+				       lp_shard_run(e, p, at, run)
+			       ? 0
+			       : -ENOENT;
 	}
 	if (!layout_on_shard(&p->group->layout, p->param->position,
 			     p->group->layout.shards == 1 ? 0 : place, &f))
 		return -ENOENT;
-	*run = (struct run){ STATE_PARTITION, p->group_number, f.sub, p->key, f.partition_offset, f.numel,
-			     0, 0, 0 };
+	*run = (struct run){ STATE_PARTITION,
+			     p->group_number,
+			     f.sub,
+			     p->key,
+			     f.partition_offset,
+			     f.numel,
+			     0,
+			     0,
+			     0 };
 	return 0;
 }
 
@@ -362,11 +395,12 @@ static int held_by(struct engine *e, const struct place *p, uint32_t rank, struc
 {
 	int rc = run_on_rank(e, p, rank, run);
 
-	return rc ? rc : row_on(e, p->since_ns, rank, run->kind, run->index, run->sub, run->key);
+	return rc ? rc
+		  : row_on(e, p->since_ns, rank, run->kind, run->index, run->sub, run->key);
 }
 
-int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_ns, uint64_t offset,
-	      uint64_t size, struct plan *plan)
+int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_ns,
+	      uint64_t offset, uint64_t size, struct plan *plan)
 {
 	struct place p;
 	struct run run;
@@ -394,17 +428,20 @@ int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_n
 	return plan_param(e, &p, offset, size, plan);
 }
 
-static int see_holders(struct engine *e, const struct place *p, const struct run *run, uint64_t inside,
-		       uint64_t at, uint64_t bytes, plan_see see, void *arg)
+static int see_holders(struct engine *e, const struct place *p, const struct run *run,
+		       uint64_t inside, uint64_t at, uint64_t bytes, plan_see see, void *arg)
 {
 	uint64_t element = frag_dtype_size(p->dtype);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < run->count && !rc; i++) {
 		uint32_t rank = member(p, run->first + i * run->stride);
-		int row = row_on(e, p->since_ns, rank, run->kind, run->index, run->sub, run->key);
-		struct piece piece = { .rank = rank, .row = (uint32_t)row,
-				       .offset = run->row_offset * element + inside, .at = at,
+		int row =
+			row_on(e, p->since_ns, rank, run->kind, run->index, run->sub, run->key);
+		struct piece piece = { .rank = rank,
+				       .row = (uint32_t)row,
+				       .offset = run->row_offset * element + inside,
+				       .at = at,
 				       .size = bytes };
 
 		if (row == -ENOENT && run->kind == STATE_LP)
@@ -415,24 +452,25 @@ static int see_holders(struct engine *e, const struct place *p, const struct run
 }
 
 /* Every rank of a group has its own copy of a hyper-parameter. */
-static int see_hyper(struct engine *e, const struct place *p, uint64_t offset, uint64_t size, plan_see see,
-		     void *arg)
+static int see_hyper(struct engine *e, const struct place *p, uint64_t offset, uint64_t size,
+		     plan_see see, void *arg)
 {
 	int rc = 0;
 
 	for (uint32_t i = 0; i < p->group->nranks && !rc; i++) {
 		uint32_t rank = p->group->ranks[i];
 		int row = row_on(e, p->since_ns, rank, STATE_HYPER, p->group_number, 0, p->key);
-		struct piece piece = { .rank = rank, .row = (uint32_t)row, .offset = offset,
-				       .size = size };
+		struct piece piece = {
+			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
+		};
 
 		rc = row < 0 ? row : see(arg, &piece);
 	}
 	return rc;
 }
 
-static int see_param(struct engine *e, const struct place *p, uint64_t offset, uint64_t size, plan_see see,
-		     void *arg)
+static int see_param(struct engine *e, const struct place *p, uint64_t offset, uint64_t size,
+		     plan_see see, void *arg)
 {
 	uint64_t element = frag_dtype_size(p->dtype), at = 0;
 	struct run run;
@@ -450,8 +488,8 @@ static int see_param(struct engine *e, const struct place *p, uint64_t offset, u
 	return rc;
 }
 
-int plan_write(struct engine *e, const struct engine_address *a, uint64_t since_ns, uint64_t offset,
-	       uint64_t size, plan_see see, void *arg)
+int plan_write(struct engine *e, const struct engine_address *a, uint64_t since_ns,
+	       uint64_t offset, uint64_t size, plan_see see, void *arg)
 {
 	struct place p;
 	struct plan plan;

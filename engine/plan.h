@@ -11,20 +11,20 @@ struct piece {
 	uint32_t rank;
 	uint32_t row;
 	uint64_t offset; /* bytes in the row */
-	uint64_t at;	 /* bytes in what was asked */
+	uint64_t at;     /* bytes in what was asked */
 	uint64_t size;
-	bool lost;	 /* its holder is: only where keep_lost asks for such */
-	bool coming;	 /* the view's generation was still to come there when it was opened */
-	uint32_t view;	 /* number in the file's view + 1; 0: none */
+	bool lost;       /* its holder is: only where keep_lost asks for such */
+	bool coming;     /* the view's generation was still to come there when it was opened */
+	uint32_t view;   /* number in the file's view + 1; 0: none */
 	uint64_t inside; /* bytes in the view's piece */
-	uint64_t room;	 /* the view's piece is kept there, in the rank; 0: not that we know */
+	uint64_t room;   /* the view's piece is kept there, in the rank; 0: not that we know */
 };
 
 struct plan {
 	struct piece pieces[NODE_PIECES_MAX];
 	unsigned n;
 	uint64_t covered; /* bytes from the start that the pieces give */
-	bool keep_lost;	  /* set by the caller: a lost rank's runs are pieces too */
+	bool keep_lost;   /* set by the caller: a lost rank's runs are pieces too */
 };
 
 /* since_ns: when the request began, monotonic_ns: a table of states that was asked for earlier cannot say
@@ -34,12 +34,12 @@ struct plan {
 /* Pieces of [offset, offset + size) of what address names, from one live holder each.
  * -EAGAIN: a table of states is being fetched; -EIO: lost; -ENOENT; -EINVAL: past the end.
  */
-int plan_read(struct engine *e, const struct engine_address *address, uint64_t since_ns, uint64_t offset,
-	      uint64_t size, struct plan *plan);
+int plan_read(struct engine *e, const struct engine_address *address, uint64_t since_ns,
+	      uint64_t offset, uint64_t size, struct plan *plan);
 /* The same, from every holder: replicas too.  Calls see for each piece. */
 typedef int (*plan_see)(void *arg, const struct piece *piece);
-int plan_write(struct engine *e, const struct engine_address *address, uint64_t since_ns, uint64_t offset,
-	       uint64_t size, plan_see see, void *arg);
+int plan_write(struct engine *e, const struct engine_address *address, uint64_t since_ns,
+	       uint64_t offset, uint64_t size, plan_see see, void *arg);
 /* dtype, bytes of the whole; -ENOENT, -EAGAIN. */
 int plan_describe(struct engine *e, const struct engine_address *address, uint64_t since_ns,
 		  struct engine_state *out);

@@ -14,7 +14,8 @@ enum {
 	FRESH_MS = 20,
 	STREAK_MIN = 2,
 	PATIENCE_US = 1000,
-	SLOW_STREAK = -32, /* requests without read-ahead for a reader that came too late for one */
+	SLOW_STREAK =
+		-32, /* requests without read-ahead for a reader that came too late for one */
 };
 
 struct readahead_pool {
@@ -23,7 +24,7 @@ struct readahead_pool {
 	pthread_cond_t filled;
 	pthread_t thread;
 	bool stop;
-	bool asleep;	   /* the worker waits for work */
+	bool asleep;      /* the worker waits for work */
 	unsigned waiting; /* for filled */
 	struct ahead *first, *last;
 	void *spare[16]; /* buffers of ENGINE_READ_MAX */
@@ -232,7 +233,8 @@ static bool take(struct readahead_pool *p, struct engine_file *f, uint64_t offse
 	return taken;
 }
 
-static void queue_one(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
+static void queue_one(struct readahead_pool *p, struct engine_file *f, uint64_t offset,
+		      size_t size)
 {
 	struct ahead *s = NULL;
 
@@ -254,7 +256,8 @@ static void queue_one(struct readahead_pool *p, struct engine_file *f, uint64_t 
 }
 
 /* What an earlier place of this reader left behind.  Returns how many lie ahead. */
-static unsigned drop_behind(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
+static unsigned drop_behind(struct readahead_pool *p, struct engine_file *f, uint64_t offset,
+			    size_t size)
 {
 	unsigned ahead = 0;
 
@@ -270,7 +273,8 @@ static unsigned drop_behind(struct readahead_pool *p, struct engine_file *f, uin
 }
 
 /* Half of the slots at a time: to wake the worker costs about as much as to copy 100 KiB. */
-static void queue_next(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
+static void queue_next(struct readahead_pool *p, struct engine_file *f, uint64_t offset,
+		       size_t size)
 {
 	if (drop_behind(p, f, offset, size) > AHEAD_MAX / 2)
 		return;
@@ -310,8 +314,9 @@ bool readahead_take(struct engine_file *f, uint64_t offset, size_t size, void **
 	pthread_mutex_unlock(&p->lock);
 	if (wake)
 		pthread_cond_signal(&p->work);
-	atomic_fetch_add_explicit(taken ? &e->counters.readahead_hits : &e->counters.readahead_misses, 1,
-				  memory_order_relaxed);
+	atomic_fetch_add_explicit(taken ? &e->counters.readahead_hits
+					: &e->counters.readahead_misses,
+				  1, memory_order_relaxed);
 	return taken;
 }
 

@@ -37,7 +37,8 @@ static void count_read(struct engine *e, int64_t result)
 	if (result < 0)
 		atomic_fetch_add_explicit(&e->counters.read_errors, 1, memory_order_relaxed);
 	else
-		atomic_fetch_add_explicit(&e->counters.read_bytes, (uint64_t)result, memory_order_relaxed);
+		atomic_fetch_add_explicit(&e->counters.read_bytes, (uint64_t)result,
+					  memory_order_relaxed);
 }
 
 static void read_in_this_thread(struct engine *e, struct engine_read *read)
@@ -138,11 +139,16 @@ static void on_waited(struct engine_read *read, const void *data, int64_t result
 }
 
 /* A transfer ends by itself: its waits are bounded by the timeout of silence. */
-static int get_by_transfer(struct engine *e, struct engine_file *f, uint64_t offset, void *out, size_t size)
+static int get_by_transfer(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
+			   size_t size)
 {
 	struct waiter w = { .out = out };
-	struct engine_read read = { .file = f, .offset = offset, .size = size, .nowait = true,
-				    .done = on_waited, .owner = &w };
+	struct engine_read read = { .file = f,
+				    .offset = offset,
+				    .size = size,
+				    .nowait = true,
+				    .done = on_waited,
+				    .owner = &w };
 
 	pthread_mutex_init(&w.lock, NULL);
 	pthread_cond_init(&w.done, NULL);
@@ -163,10 +169,12 @@ static int get_by_transfer(struct engine *e, struct engine_file *f, uint64_t off
 	return w.result < 0 ? (int)w.result : 0;
 }
 
-int engine_get(struct engine *e, const struct engine_address *address, uint64_t offset, void *out,
-	       uint64_t size)
+int engine_get(struct engine *e, const struct engine_address *address, uint64_t offset,
+	       void *out, uint64_t size)
 {
-	struct engine_file f = { .engine = e, .address = *address, .live = true,
+	struct engine_file f = { .engine = e,
+				 .address = *address,
+				 .live = true,
 				 .is_grad = !strcmp(address->key, "grad") };
 	int rc = 0;
 
@@ -175,7 +183,8 @@ int engine_get(struct engine *e, const struct engine_address *address, uint64_t 
 
 		rc = grab_now(e, &f, offset + done, (uint8_t *)out + done, chunk);
 		if (rc == -EAGAIN || rc == -EFAULT)
-			rc = get_by_transfer(e, &f, offset + done, (uint8_t *)out + done, chunk);
+			rc = get_by_transfer(e, &f, offset + done, (uint8_t *)out + done,
+					     chunk);
 	}
 	return rc;
 }

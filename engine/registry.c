@@ -14,7 +14,8 @@ enum { REGISTRY_PARTS = 1024 };
 int registry_init(struct registry *r)
 {
 	memset(r, 0, sizeof(*r));
-	r->control = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	r->control =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (r->control == MAP_FAILED)
 		return -ENOMEM;
 	if (getrandom(r->control->cookie, sizeof(r->control->cookie), 0) !=
@@ -54,8 +55,10 @@ void registry_fini(struct registry *r)
 static void new_epoch(struct registry *r, int64_t bytes)
 {
 	r->states.epoch++;
-	atomic_fetch_add_explicit(&r->control->bytes_host, (uint64_t)bytes, memory_order_relaxed);
-	atomic_store_explicit(&r->control->registry_epoch, r->states.epoch, memory_order_release);
+	atomic_fetch_add_explicit(&r->control->bytes_host, (uint64_t)bytes,
+				  memory_order_relaxed);
+	atomic_store_explicit(&r->control->registry_epoch, r->states.epoch,
+			      memory_order_release);
 }
 
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
@@ -64,7 +67,8 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 	int row;
 
 	pthread_mutex_lock(&r->lock);
-	row = states_add(&r->states, kind, index, sub, key, dtype, numel, (struct state_segment){ 0 });
+	row = states_add(&r->states, kind, index, sub, key, dtype, numel,
+			 (struct state_segment){ 0 });
 	if (row >= 0 && memory)
 		row = states_add_segment(&r->states, (uint32_t)row,
 					 (struct state_segment){ 0, numel, (uintptr_t)memory });
@@ -132,8 +136,9 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 			 (struct state_segment){ 0, numel, (uintptr_t)allocated });
 	if (row >= 0) {
 		r->states.rows[row].owned = numel > 0;
-		if (fd >= 0 && !states_add_share(&r->states,
-						 (struct state_share){ fd, (uintptr_t)allocated, bytes }))
+		if (fd >= 0 &&
+		    !states_add_share(&r->states,
+				      (struct state_share){ fd, (uintptr_t)allocated, bytes }))
 			fd = -1;
 		*memory = allocated;
 		new_epoch(r, (int64_t)bytes);
@@ -223,12 +228,13 @@ void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, 
 }
 
 /* What else came or went since epoch does not matter: an edit, once decided, must not fail for that. */
-static int resolve(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset, size_t size,
-		   struct iovec *parts)
+static int resolve(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		   size_t size, struct iovec *parts)
 {
 	const struct state_row *row = number < r->states.nrows ? &r->states.rows[number] : NULL;
 
-	if (!row || row->kind == STATE_NONE || epoch > r->states.epoch || (epoch && row->since > epoch))
+	if (!row || row->kind == STATE_NONE || epoch > r->states.epoch ||
+	    (epoch && row->since > epoch))
 		return -ESTALE;
 	return states_resolve(row, offset, size, parts, REGISTRY_PARTS);
 }
@@ -239,14 +245,15 @@ static int copy(enum way way, const struct iovec *parts, unsigned n, uint8_t *da
 {
 	if (way == READ)
 		return memory_read_own(data, parts, n, size);
-	return way == WRITE ? memory_write_own(parts, n, data, size) : memory_probe_own(parts, n);
+	return way == WRITE ? memory_write_own(parts, n, data, size)
+			    : memory_probe_own(parts, n);
 }
 
 /* The lock is held over the copy, so that registry_drop cannot free what is being copied.  A row of very
  * many small segments goes in several calls.
  */
-static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			uint8_t *data, size_t size)
+static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32_t row,
+			uint64_t offset, uint8_t *data, size_t size)
 {
 	struct iovec parts[REGISTRY_PARTS];
 	size_t done = 0, chunk = size;
@@ -268,7 +275,8 @@ static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32
 	return n;
 }
 
-int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size)
+int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		   size_t size)
 {
 	return access_bytes(PROBE, r, epoch, row, offset, NULL, size);
 }

@@ -55,7 +55,8 @@ int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 /* All of the row's memory becomes 0.  -ESTALE, -EFAULT. */
 int registry_clear(struct registry *r, uint32_t row);
 /* Whether registry_write would succeed: its errors.  Not looked at: whether the memory is read-only. */
-int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, size_t size);
+int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		   size_t size);
 
 /* Is the row gradients, valid only now and then? */
 bool registry_is_grad(struct registry *r, uint32_t row);

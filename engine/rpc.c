@@ -17,16 +17,23 @@ struct rpc {
 	uint64_t tag;
 };
 
-int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type, const void *body,
-	     const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag)
+int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type,
+	     const void *body, const void *tail, size_t tail_size, rpc_done done, void *owner,
+	     uint64_t tag)
 {
 	struct rpc *rpc = malloc(sizeof(*rpc));
 	int rc;
 
 	if (!rpc)
 		return -ENOMEM;
-	*rpc = (struct rpc){ .next = e->rpcs, .number = ++e->rpc_number, .rank = rank, .peer = peer,
-			     .sent_ms = monotonic_ms(), .done = done, .owner = owner, .tag = tag };
+	*rpc = (struct rpc){ .next = e->rpcs,
+			     .number = ++e->rpc_number,
+			     .rank = rank,
+			     .peer = peer,
+			     .sent_ms = monotonic_ms(),
+			     .done = done,
+			     .owner = owner,
+			     .tag = tag };
 	rc = node_send(e, peer, type, rpc->number, body, tail, tail_size);
 	if (rc) {
 		free(rpc);

@@ -19,14 +19,17 @@ struct answer {
 };
 
 /* Returns true: more answers of this request will come, keep it. */
-typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag, const struct answer *answer);
+typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag,
+			 const struct answer *answer);
 
 /* Asks a message peer, known as rank (WIRE_OBSERVER: not yet known as any).  done is called exactly once
  * (or until it returns false), never from inside.  On error (-EAGAIN: queue full) it is not called.
  */
-int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type, const void *body,
-	     const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
-void rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer);
+int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type,
+	     const void *body, const void *tail, size_t tail_size, rpc_done done, void *owner,
+	     uint64_t tag);
+void rpc_answer(struct engine *e, const struct wire_header *header,
+		const struct answer *answer);
 void rpc_expire(struct engine *e, uint64_t now);
 /* Ends all requests to the rank with status. */
 void rpc_fail_rank(struct engine *e, uint32_t rank, int status);

@@ -28,7 +28,8 @@ static void send_ack(struct engine *e, uint32_t peer, uint64_t request, int stat
 
 static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
-	static struct wire_entry rows[WIRE_TABLE_ROWS]; /* engine threads of one process: tests turn by hand */
+	static struct wire_entry
+		rows[WIRE_TABLE_ROWS]; /* engine threads of one process: tests turn by hand */
 	struct wire_page page;
 	struct wire_table t = { .membership = e->membership, .total = e->world };
 
@@ -60,7 +61,8 @@ static void serve_catalog(struct engine *e, uint32_t peer, uint64_t request, con
 	part.total = e->catalog_bytes.size;
 	part.offset = page.first;
 	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
-	node_send(e, peer, WIRE_CATALOG, request, &part, e->catalog_bytes.data + part.offset, part.size);
+	node_send(e, peer, WIRE_CATALOG, request, &part, e->catalog_bytes.data + part.offset,
+		  part.size);
 }
 
 static int encode_states(struct engine *e, struct wire_writer *w)
@@ -90,7 +92,8 @@ static void serve_states(struct engine *e, uint32_t peer, uint64_t request, cons
 		part.total = w.size;
 		part.offset = page.first;
 		part.size = u64_min(WIRE_CHUNK, w.size - page.first);
-		node_send(e, peer, WIRE_STATES, request, &part, w.data + part.offset, part.size);
+		node_send(e, peer, WIRE_STATES, request, &part, w.data + part.offset,
+			  part.size);
 	}
 	free(w.data);
 }
@@ -105,14 +108,15 @@ static void send_data(struct engine *e, uint32_t peer, uint64_t request, struct 
 	node_send(e, peer, WIRE_DATA, request, data, bytes, data->size);
 }
 
-static void serve_view_read(struct engine *e, uint32_t peer, uint64_t request, const struct wire_read *read)
+static void serve_view_read(struct engine *e, uint32_t peer, uint64_t request,
+			    const struct wire_read *read)
 {
 	CLEANUP(free) void *bytes = malloc(read->size + 1);
 	struct wire_data data = { .status = -ENOMEM };
 
 	if (bytes)
-		data.status = views_read(&e->views, &e->registry, read->view, read->offset, bytes, read->size,
-					 &data.room);
+		data.status = views_read(&e->views, &e->registry, read->view, read->offset,
+					 bytes, read->size, &data.room);
 	send_data(e, peer, request, &data, bytes, read->size);
 }
 
@@ -124,8 +128,13 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 	struct view view;
 
 	memcpy(&open, body, sizeof(open));
-	q = (struct view_request){ { open.view[0], open.view[1] }, peer, open.epoch, open.state,
-				   registry_is_grad(&e->registry, open.state), open.offset, open.size,
+	q = (struct view_request){ { open.view[0], open.view[1] },
+				   peer,
+				   open.epoch,
+				   open.state,
+				   registry_is_grad(&e->registry, open.state),
+				   open.offset,
+				   open.size,
 				   open.want };
 	reply.status = views_open(&e->views, &e->registry, &q, monotonic_ms(), &view);
 	if (!reply.status) {
@@ -151,8 +160,8 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	else if (!(bytes = malloc(read.size + 1)))
 		data.status = -ENOMEM;
 	else
-		data.status = registry_read(&e->registry, read.epoch, read.state, read.offset, bytes,
-					    read.size);
+		data.status = registry_read(&e->registry, read.epoch, read.state, read.offset,
+					    bytes, read.size);
 	send_data(e, peer, request, &data, bytes, read.size);
 }
 
@@ -160,7 +169,8 @@ static int check_stage(struct engine *e, const struct wire_stage *stage, size_t 
 {
 	if (stage->size != tail_size || !stage->size || stage->size > WIRE_CHUNK)
 		return -EINVAL;
-	return registry_check(&e->registry, stage->epoch, stage->state, stage->offset, stage->size);
+	return registry_check(&e->registry, stage->epoch, stage->state, stage->offset,
+			      stage->size);
 }
 
 static void serve_stage(struct engine *e, uint32_t peer, uint64_t request, const void *body,
@@ -172,9 +182,9 @@ static void serve_stage(struct engine *e, uint32_t peer, uint64_t request, const
 	memcpy(&stage, body, sizeof(stage));
 	rc = check_stage(e, &stage, tail_size);
 	if (!rc)
-		rc = edits_stage(&e->edits, stage.transaction, monotonic_ms(), stage.epoch, stage.state,
-				 registry_is_grad(&e->registry, stage.state), stage.offset, tail,
-				 stage.size);
+		rc = edits_stage(&e->edits, stage.transaction, monotonic_ms(), stage.epoch,
+				 stage.state, registry_is_grad(&e->registry, stage.state),
+				 stage.offset, tail, stage.size);
 	send_ack(e, peer, request, rc);
 }
 
@@ -198,10 +208,14 @@ static void serve_prepare(struct engine *e, uint32_t peer, uint64_t request, con
 
 	memcpy(&prepare, body, sizeof(prepare));
 	promise = (struct edit_promise){ { prepare.transaction[0], prepare.transaction[1] },
-					 prepare.boundary, prepare.order, prepare.holder, prepare.window,
+					 prepare.boundary,
+					 prepare.order,
+					 prepare.holder,
+					 prepare.window,
 					 prepare.coordinator };
-	vote.status = prepare.coordinator < e->world ?
-			      edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms()) : -EINVAL;
+	vote.status = prepare.coordinator < e->world
+			      ? edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms())
+			      : -EINVAL;
 	vote.boundary = atomic_load(&e->registry.control->boundary);
 	node_send(e, peer, WIRE_VOTE, request, &vote, NULL, 0);
 }
@@ -293,7 +307,9 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 
 	memcpy(&barrier, body, sizeof(barrier));
 	if (e->rank || header->rank >= e->world || barrier.count != e->barrier.count + 1) {
-		bool over = !e->rank && barrier.count <= e->barrier.count; /* a rank was lost before it came */
+		bool over =
+			!e->rank &&
+			barrier.count <= e->barrier.count; /* a rank was lost before it came */
 
 		send_ack(e, peer, header->request, over ? -EIO : -EINVAL);
 		return;
@@ -309,7 +325,8 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 		release_barrier(e, 0);
 }
 
-static bool on_barrier(struct engine *e, void *owner, uint64_t count, const struct answer *answer)
+static bool on_barrier(struct engine *e, void *owner, uint64_t count,
+		       const struct answer *answer)
 {
 	e->barrier.passed = count;
 	e->barrier.status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
@@ -382,8 +399,9 @@ static bool of_this_job(struct engine *e, uint32_t peer, const struct wire_heade
 	return false;
 }
 
-static void serve_join_messages(struct engine *e, uint32_t peer, const struct wire_header *header,
-				const void *body, const void *tail, size_t tail_size)
+static void serve_join_messages(struct engine *e, uint32_t peer,
+				const struct wire_header *header, const void *body,
+				const void *tail, size_t tail_size)
 {
 	struct wire_catalog part;
 	struct wire_join join;

@@ -21,7 +21,8 @@ struct place {
 };
 
 /* Cuts the next HOST:PORT off *at.  0: there was none left. */
-static int next_place(const char **at, struct place *place, const char *source, char *why, size_t size)
+static int next_place(const char **at, struct place *place, const char *source, char *why,
+		      size_t size)
 {
 	size_t length = strcspn(*at, ","), host;
 	const char *colon;
@@ -33,7 +34,8 @@ static int next_place(const char **at, struct place *place, const char *source, 
 	colon = memrchr(*at, ':', length);
 	host = colon ? (size_t)(colon - *at) : 0;
 	port = colon ? strtol(colon + 1, &end, 10) : 0;
-	if (!host || host >= sizeof(place->host) || port < 1 || port > 65535 || end != *at + length) {
+	if (!host || host >= sizeof(place->host) || port < 1 || port > 65535 ||
+	    end != *at + length) {
 		snprintf(why, size, "%s is not HOST:PORT[,HOST:PORT]", source);
 		return -EINVAL;
 	}
@@ -43,7 +45,8 @@ static int next_place(const char **at, struct place *place, const char *source, 
 	return 1;
 }
 
-static int resolve(const struct place *place, struct sockaddr_in *address, char *why, size_t size)
+static int resolve(const struct place *place, struct sockaddr_in *address, char *why,
+		   size_t size)
 {
 	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
 	int rc = getaddrinfo(place->host, place->port, &hints, &found);
@@ -73,8 +76,8 @@ int source_parse(const char *source, char *seeds, size_t size, char *why, size_t
 		if (rc)
 			return rc;
 		inet_ntop(AF_INET, &address.sin_addr, ip, sizeof(ip));
-		used += (size_t)snprintf(seeds + used, size - used, "%stcp://%s:%s", used ? "," : "", ip,
-					 place.port);
+		used += (size_t)snprintf(seeds + used, size - used, "%stcp://%s:%s",
+					 used ? "," : "", ip, place.port);
 		if (used >= size)
 			return -ENAMETOOLONG;
 	}
@@ -93,7 +96,8 @@ static int load(const char *path, uint8_t key[32], bool *has_key, char *why, siz
 	return rc;
 }
 
-int source_key(const struct engine_options *o, uint8_t key[32], bool *has_key, char *why, size_t whysize)
+int source_key(const struct engine_options *o, uint8_t key[32], bool *has_key, char *why,
+	       size_t whysize)
 {
 	const char *environment = getenv("FRAG_KEY_FILE"), *at = o->source;
 	struct jobfile job;
@@ -111,8 +115,10 @@ int source_key(const struct engine_options *o, uint8_t key[32], bool *has_key, c
 			continue;
 		return job.key_file[0] ? load(job.key_file, key, has_key, why, whysize) : 0;
 	}
-	snprintf(why, whysize, "%s: no job of yours on this host has that port, so its key must be given: "
-		 "-o key=FILE or FRAG_KEY_FILE (or -o plain for a job without)", o->source);
+	snprintf(why, whysize,
+		 "%s: no job of yours on this host has that port, so its key must be given: "
+		 "-o key=FILE or FRAG_KEY_FILE (or -o plain for a job without)",
+		 o->source);
 	return -ENOKEY;
 }
 
@@ -148,8 +154,8 @@ int source_probe(const char *source, char *why, size_t whysize)
 		if (!result)
 			return 0;
 		if (!rc)
-			snprintf(why, whysize, "no job listens at %s:%s: %s", place.host, place.port,
-				 strerror(-result));
+			snprintf(why, whysize, "no job listens at %s:%s: %s", place.host,
+				 place.port, strerror(-result));
 	}
 	return result;
 }

@@ -12,7 +12,8 @@
  *         segments: u64 start, u64 numel, u64 address
  */
 
-static uint32_t mapped_index(const struct state_row *row, const uint32_t *params, const uint32_t *groups)
+static uint32_t mapped_index(const struct state_row *row, const uint32_t *params,
+			     const uint32_t *groups)
 {
 	switch (row->kind) {
 	case STATE_PARTITION:
@@ -37,12 +38,13 @@ static void put_row(struct wire_writer *w, const struct state_row *row, uint32_t
 	wire_put_u8(w, (uint8_t)strlen(row->key));
 	wire_put_bytes(w, row->key, strlen(row->key));
 	wire_put_u32(w, row->numel ? row->nsegments : 0);
-	wire_put_bytes(w, row->segments, row->numel ? row->nsegments * sizeof(*row->segments) : 0);
+	wire_put_bytes(w, row->segments,
+		       row->numel ? row->nsegments * sizeof(*row->segments) : 0);
 }
 static_assert(sizeof(struct state_segment) == 24, "wire");
 
-int states_encode(const struct states *s, const uint32_t *map_params, const uint32_t *map_groups,
-		  struct wire_writer *w)
+int states_encode(const struct states *s, const uint32_t *map_params,
+		  const uint32_t *map_groups, struct wire_writer *w)
 {
 	wire_put_u64(w, s->epoch);
 	wire_put_u32(w, s->nshares);
@@ -66,7 +68,8 @@ static bool segments_ok(const struct state_row *row, uint32_t n)
 
 		if (segment->start < at || !segment->numel ||
 		    !u64_add(segment->start, segment->numel, &at) || at > row->numel ||
-		    !u64_mul(segment->numel, element, &bytes) || !u64_add(segment->address, bytes, &end))
+		    !u64_mul(segment->numel, element, &bytes) ||
+		    !u64_add(segment->address, bytes, &end))
 			return false;
 	}
 	return true;
@@ -103,8 +106,8 @@ static int get_row(struct wire_reader *r, struct states *s, uint64_t *budget)
 	int row;
 
 	if (!text || memchr(text, '\0', length) || kind >= STATE_KINDS ||
-	    (kind != STATE_NONE && !frag_dtype_size(dtype)) ||
-	    !u64_mul(numel, 8, &bytes) || bytes > INT64_MAX)
+	    (kind != STATE_NONE && !frag_dtype_size(dtype)) || !u64_mul(numel, 8, &bytes) ||
+	    bytes > INT64_MAX)
 		return -EBADMSG;
 	memcpy(key, text, length);
 	if (kind == STATE_NONE) /* keeps the numbers of the others */

@@ -24,8 +24,8 @@ void states_free(struct states *s)
 	free(s);
 }
 
-static uint32_t *index_slot(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
-			    const char *key)
+static uint32_t *index_slot(const struct states *s, enum state_kind kind, uint32_t index,
+			    uint32_t sub, const char *key)
 {
 	uint64_t hash = wire_hash(key, strlen(key)) ^ (index * 0x9e3779b97f4a7c15u) ^
 			((uint64_t)sub << 32) ^ (uint64_t)kind;
@@ -129,8 +129,9 @@ static uint32_t unused_row(const struct states *s, enum state_kind kind)
 	return number;
 }
 
-int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub, const char *key,
-	       enum frag_dtype dtype, uint64_t numel, struct state_segment segment)
+int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
+	       const char *key, enum frag_dtype dtype, uint64_t numel,
+	       struct state_segment segment)
 {
 	uint32_t number = unused_row(s, kind);
 	struct state_row *row;
@@ -142,8 +143,12 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 	if ((number == s->nrows && room_for_row(s)) || note_group_row(s, kind, number))
 		return -ENOMEM;
 	row = &s->rows[number];
-	*row = (struct state_row){ .kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .index = index,
-				   .sub = sub, .numel = numel, .since = s->epoch + 1 };
+	*row = (struct state_row){ .kind = (uint8_t)kind,
+				   .dtype = (uint8_t)dtype,
+				   .index = index,
+				   .sub = sub,
+				   .numel = numel,
+				   .since = s->epoch + 1 };
 	strncpy(row->key, key, FRAG_KEY_MAX);
 	if (number == s->nrows)
 		s->nrows++;
@@ -189,7 +194,8 @@ int states_add_segment(struct states *s, uint32_t number, struct state_segment s
 		return -EEXIST;
 	segments = row->segments;
 	if (!(row->nsegments & (row->nsegments - 1))) { /* 0, 1, 2, 4 ...: full */
-		segments = realloc(segments, (row->nsegments ? row->nsegments * 2 : 1) * sizeof(*segments));
+		segments = realloc(segments, (row->nsegments ? row->nsegments * 2 : 1) *
+						     sizeof(*segments));
 		if (!segments)
 			return -ENOMEM;
 	}
@@ -226,8 +232,8 @@ uint64_t states_row_bytes(const struct state_row *row)
 	return numel * frag_dtype_size(row->dtype);
 }
 
-int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size, struct iovec *parts,
-		   int max)
+int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
+		   struct iovec *parts, int max)
 {
 	uint64_t element = frag_dtype_size(row->dtype), end;
 	int n = 0;
@@ -244,7 +250,8 @@ int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size, 
 			return -E2BIG;
 		count = u64_min(end, (segment->start + segment->numel) * element) - offset;
 		parts[n++] = (struct iovec){
-			.iov_base = (void *)(uintptr_t)(segment->address + offset - segment->start * element),
+			.iov_base = (void *)(uintptr_t)(segment->address + offset -
+							segment->start * element),
 			.iov_len = count,
 		};
 		offset += count;

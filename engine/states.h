@@ -18,12 +18,12 @@
 #include <sys/uio.h>
 
 enum state_kind {
-	STATE_NONE,	 /* dropped */
+	STATE_NONE,      /* dropped */
 	STATE_PARTITION, /* index: group; sub; this rank's flat partition */
-	STATE_WHOLE,	 /* index: group; the group's unsharded flat tensor */
-	STATE_LP,	 /* index: parameter; the whole low-precision parameter */
-	STATE_LP_SHARD,	 /* index: parameter; this rank's piece of it */
-	STATE_HYPER,	 /* index: group; one float64 */
+	STATE_WHOLE,     /* index: group; the group's unsharded flat tensor */
+	STATE_LP,        /* index: parameter; the whole low-precision parameter */
+	STATE_LP_SHARD,  /* index: parameter; this rank's piece of it */
+	STATE_HYPER,     /* index: group; one float64 */
 	STATE_PUBLISHED, /* bytes for other ranks */
 	STATE_KINDS,
 };
@@ -43,7 +43,7 @@ struct state_row {
 	uint32_t sub;
 	uint32_t nsegments;
 	uint64_t numel;
-	uint64_t since; /* the table's epoch that it came with; not sent */
+	uint64_t since;                 /* the table's epoch that it came with; not sent */
 	struct state_segment *segments; /* sorted, not overlapping */
 	char key[FRAG_KEY_MAX + 1];
 };
@@ -58,7 +58,7 @@ struct states {
 	uint64_t epoch;
 	struct state_row *rows;
 	uint32_t nrows, rows_room;
-	uint32_t nfree; /* of those that were dropped: used again */
+	uint32_t nfree;       /* of those that were dropped: used again */
 	uint32_t *group_rows; /* numbers of those that belong to groups: few */
 	uint32_t ngroup_rows;
 	struct state_share *shares;
@@ -72,8 +72,9 @@ enum { STATES_ROWS_MAX = 1 << 24, STATES_SEGMENTS_MAX = 1 << 24, STATES_SHARES_M
 void states_fini(struct states *s);
 
 /* Adds a row; segment.numel 0: none yet.  Returns its number, -EEXIST, -ENOMEM, -ENOSPC. */
-int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub, const char *key,
-	       enum frag_dtype dtype, uint64_t numel, struct state_segment segment);
+int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
+	       const char *key, enum frag_dtype dtype, uint64_t numel,
+	       struct state_segment segment);
 /* -EEXIST: overlaps one that is there. */
 int states_add_segment(struct states *s, uint32_t row, struct state_segment segment);
 int states_add_share(struct states *s, struct state_share share);
@@ -89,12 +90,12 @@ uint64_t states_row_bytes(const struct state_row *row);
 /* The memory of bytes [offset, offset + size) of a row, at most max parts.  Returns how many, or
  * -EINVAL: past the end; -ENODATA: a gap in it; -E2BIG: more than max.
  */
-int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size, struct iovec *parts,
-		   int max);
+int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
+		   struct iovec *parts, int max);
 
 /* Numbers of groups and parameters are mapped (the job's for this rank's) on the way. */
-int states_encode(const struct states *s, const uint32_t *map_params, const uint32_t *map_groups,
-		  struct wire_writer *w);
+int states_encode(const struct states *s, const uint32_t *map_params,
+		  const uint32_t *map_groups, struct wire_writer *w);
 /* Everything checked, against the limits above; segments inside their row.  -EBADMSG, -ENOMEM. */
 int states_decode(struct states **s, const void *bytes, size_t size);
 void states_free(struct states *s);

@@ -17,10 +17,10 @@ struct transfer {
 	bool is_grad;
 	bool nowait;
 	bool cancelled;
-	bool try_grab;	 /* the view is there now: memory may do, outside the lock */
+	bool try_grab; /* the view is there now: memory may do, outside the lock */
 	bool tried;
-	bool again;	 /* something moved: plan anew */
-	bool awaits;	 /* a trainer: to have gradients, to come to the view's generation */
+	bool again;  /* something moved: plan anew */
+	bool awaits; /* a trainer: to have gradients, to come to the view's generation */
 	unsigned outstanding;
 	uint64_t offset;
 	uint64_t size;
@@ -53,7 +53,8 @@ static void take_data(struct engine *e, struct transfer *t, const struct piece *
 	if (data.status == -EAGAIN && piece->view)
 		t->awaits = true;
 	else if (data.status)
-		piece_failed(e, t, piece->rank, data.status > 0 || data.status < -4095 ? -EIO : data.status);
+		piece_failed(e, t, piece->rank,
+			     data.status > 0 || data.status < -4095 ? -EIO : data.status);
 	else if (data.size != piece->size || answer->tail_size != piece->size)
 		piece_failed(e, t, piece->rank, -EIO);
 	else if (t->is_grad && !piece->view && !(data.control.grads & 1))
@@ -62,7 +63,8 @@ static void take_data(struct engine *e, struct transfer *t, const struct piece *
 		memcpy(t->buffer + t->done + piece->at, answer->tail, piece->size);
 	if (piece->view && data.room)
 		t->read->file->viewing.pieces[piece->view - 1].room = data.room;
-	atomic_fetch_add_explicit(&e->counters.owner_bytes_messages, piece->size, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->counters.owner_bytes_messages, piece->size,
+				  memory_order_relaxed);
 }
 
 static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
@@ -87,8 +89,11 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 	const struct piece *piece = &t->plan.pieces[i];
 	const struct peer *p = &e->peers[piece->rank];
 	const struct viewing *v = &t->read->file->viewing;
-	struct wire_read read = { p->states ? p->states->epoch : 0, piece->row, (uint32_t)piece->size,
-				  piece->offset, { 0, 0 } };
+	struct wire_read read = { p->states ? p->states->epoch : 0,
+				  piece->row,
+				  (uint32_t)piece->size,
+				  piece->offset,
+				  { 0, 0 } };
 	int rc;
 
 	if (piece->view) {
@@ -127,7 +132,8 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 		return plan_read(e, &t->address, t->start_ns, offset, size, &t->plan);
 	rc = viewing_turn(e, f, now);
 	if (rc == -EAGAIN) {
-		t->progress_ms = now; /* it ends by its own requests; and a slow step is not silence */
+		t->progress_ms =
+			now; /* it ends by its own requests; and a slow step is not silence */
 		return t->nowait && t->is_grad && viewing_waits(f) ? -ENODATA : rc;
 	}
 	if (!rc && !t->tried && e->memory) {
@@ -257,10 +263,15 @@ void transfers_describe(struct engine *e, FILE *out)
 	uint64_t now = monotonic_ms();
 
 	for (const struct transfer *t = e->transfers; t; t = t->next)
-		fprintf(out, "read %s %s bytes %llu of %llu, %u ranks asked, no progress for %llu ms\n",
-			t->address.kind == ENGINE_PARAM ? catalog_name(e->catalog, t->address.param) : "-",
-			t->address.key, (unsigned long long)t->done, (unsigned long long)t->size,
-			t->outstanding, (unsigned long long)(now - t->progress_ms));
+		fprintf(out,
+			"read %s %s bytes %llu of %llu, %u ranks asked, no progress for %llu "
+			"ms\n",
+			t->address.kind == ENGINE_PARAM
+				? catalog_name(e->catalog, t->address.param)
+				: "-",
+			t->address.key, (unsigned long long)t->done,
+			(unsigned long long)t->size, t->outstanding,
+			(unsigned long long)(now - t->progress_ms));
 }
 
 void transfers_abandon(struct engine *e)

@@ -35,8 +35,7 @@ static int make_keys(struct transport_curve *c, const uint8_t *secret)
 	return 0;
 }
 
-int transport_curve_open(struct transport_curve *c, void *context,
-			 const uint8_t *secret)
+int transport_curve_open(struct transport_curve *c, void *context, const uint8_t *secret)
 {
 	int rc = secret ? make_keys(c, secret) : 0;
 
@@ -61,8 +60,9 @@ void transport_curve_close(struct transport_curve *c)
 
 static int set_domain(void *socket)
 {
-	return zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "fragfs", strlen("fragfs")) ?
-		       transport_socket_error() : 0;
+	return zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "fragfs", strlen("fragfs"))
+		       ? transport_socket_error()
+		       : 0;
 }
 
 int transport_curve_serve(const struct transport_curve *c, void *socket)

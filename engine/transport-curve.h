@@ -16,7 +16,7 @@ enum { TRANSPORT_CURVE_KEY = 32, TRANSPORT_CURVE_TEXT = 41 };
 
 struct transport_curve {
 	void *questions; /* the socket on which libzmq asks */
-	bool plain;	 /* no key: all are taken */
+	bool plain;      /* no key: all are taken */
 	uint8_t public_key[TRANSPORT_CURVE_KEY];
 	char public_text[TRANSPORT_CURVE_TEXT];
 	char secret_text[TRANSPORT_CURVE_TEXT];
@@ -25,8 +25,7 @@ struct transport_curve {
 /* context: of libzmq; secret NULL: plain.  -ENOTSUP: a libzmq without CURVE; -EMFILE, -ENOMEM.  On error nothing stays
  * open.
  */
-int transport_curve_open(struct transport_curve *c, void *context,
-			 const uint8_t *secret);
+int transport_curve_open(struct transport_curve *c, void *context, const uint8_t *secret);
 void transport_curve_close(struct transport_curve *c);
 
 /* Sets a socket's options before it is bound; before it connects. */

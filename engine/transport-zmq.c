@@ -129,7 +129,8 @@ static int open_all(struct transport *t, const struct transport_config *config)
 	if (!rc && config->bind)
 		rc = transport_socket_bind(t->in, config->bind, t->address);
 	if (!rc && config->bind)
-		transport_watch_turn(&t->watch_in); /* which descriptor listens: a fork may come before a turn */
+		transport_watch_turn(
+			&t->watch_in); /* which descriptor listens: a fork may come before a turn */
 	return rc;
 }
 

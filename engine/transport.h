@@ -21,16 +21,18 @@
 #include <sys/uio.h>
 
 enum {
-	TRANSPORT_MESSAGE_MAX = 2 << 20, /* bytes; larger ones are never sent, and dropped if received */
+	TRANSPORT_MESSAGE_MAX =
+		2 << 20, /* bytes; larger ones are never sent, and dropped if received */
 	TRANSPORT_PEERS_MAX = 65536,
 };
 
 struct transport_config {
-	const char *bind;	  /* zmq: "tcp://10.0.0.1:21017", port 0 or absent: any free one below
+	const char *bind; /* zmq: "tcp://10.0.0.1:21017", port 0 or absent: any free one below
 				   * 32768; NULL: only connects out.  loop: ignored */
-	const uint8_t *key;	  /* 32 bytes, the job's secret: CURVE; NULL: plain, unauthenticated */
-	uint32_t queue_max;	  /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
-	uint32_t peers_max;	  /* numbers at a time; 0: TRANSPORT_PEERS_MAX */
+	const uint8_t
+		*key; /* 32 bytes, the job's secret: CURVE; NULL: plain, unauthenticated */
+	uint32_t queue_max; /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
+	uint32_t peers_max; /* numbers at a time; 0: TRANSPORT_PEERS_MAX */
 };
 
 /* Takes one received message; data lasts until it returns.  May call send, not turn or close. */
@@ -78,7 +80,8 @@ struct transport_ops {
 	 * it left, or it refused our key or speaks another protocol: its number is void now,
 	 * connect anew.
 	 */
-	int (*send)(struct transport *t, uint32_t peer, const struct iovec *parts, unsigned nparts);
+	int (*send)(struct transport *t, uint32_t peer, const struct iovec *parts,
+		    unsigned nparts);
 
 	/* Delivers what has come, at most max messages.  Returns how many. */
 	int (*turn)(struct transport *t, transport_receive receive, void *owner, int max);
@@ -89,7 +92,8 @@ struct transport_ops {
 	 * -ESRCH (no such process), -ESTALE (the cookie differs: another process has its pid).
 	 * On success *peer is the number for get.
 	 */
-	int (*attach)(struct transport *t, const struct transport_target *target, uint32_t *peer);
+	int (*attach)(struct transport *t, const struct transport_target *target,
+		      uint32_t *peer);
 	void (*detach)(struct transport *t, uint32_t peer);
 
 	/* Copies remote ranges (addresses of the target, base and length) to local ones of the same
@@ -99,8 +103,9 @@ struct transport_ops {
 	 * -ESTALE: the cookie differs; -ENOTCONN: no such peer; -EINVAL: the totals differ, or
 	 * control_size is less than the cookie.  Nothing is promised of local's content on error.
 	 */
-	int (*get)(struct transport *t, uint32_t peer, const struct iovec *local, unsigned nlocal,
-		   const struct iovec *remote, unsigned nremote, void *control, size_t control_size);
+	int (*get)(struct transport *t, uint32_t peer, const struct iovec *local,
+		   unsigned nlocal, const struct iovec *remote, unsigned nremote, void *control,
+		   size_t control_size);
 
 	/* host only, else NULL.  From now on [address, address + size) of the target is read by a
 	 * mapping of the first size bytes of its descriptor fd (a memfd sealed against shrink,
@@ -108,7 +113,8 @@ struct transport_ops {
 	 * An error means only that get goes on as before: -EPERM: not sealed so; -EINVAL: not a
 	 * memfd, or shorter than size.
 	 */
-	int (*share)(struct transport *t, uint32_t peer, int fd, uint64_t address, uint64_t size);
+	int (*share)(struct transport *t, uint32_t peer, int fd, uint64_t address,
+		     uint64_t size);
 };
 
 extern const struct transport_ops transport_loop;

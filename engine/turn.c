@@ -22,7 +22,8 @@
 
 enum {
 	MESSAGES_PER_TURN = 64,
-	STEPPING_MS = 10000, /* a job that has not stepped for so long is at rest: nothing is copied ahead */
+	STEPPING_MS =
+		10000, /* a job that has not stepped for so long is at rest: nothing is copied ahead */
 };
 
 int turn_new(struct engine **out, const struct transport_ops *messages,
@@ -118,8 +119,12 @@ static int answer_status(enum wire_type type, const void *body)
 static void take_answer(struct engine *e, uint32_t peer, const struct wire_header *header,
 			const void *body, const void *tail, size_t tail_size)
 {
-	struct answer answer = { .status = answer_status(header->type, body), .type = header->type,
-				 .body = body, .tail = tail, .tail_size = tail_size, .peer = peer };
+	struct answer answer = { .status = answer_status(header->type, body),
+				 .type = header->type,
+				 .body = body,
+				 .tail = tail,
+				 .tail_size = tail_size,
+				 .peer = peer };
 
 	if (header->rank < e->world && e->peers[header->rank].linked &&
 	    e->peers[header->rank].link == peer)
@@ -132,8 +137,8 @@ static void refuse_version(struct engine *e, uint32_t peer, const struct wire_he
 {
 	struct wire_refuse refuse = { .status = -EPROTO };
 
-	snprintf(refuse.why, sizeof(refuse.why), "speaks protocol version %d, not %u", WIRE_VERSION,
-		 header->version);
+	snprintf(refuse.why, sizeof(refuse.why), "speaks protocol version %d, not %u",
+		 WIRE_VERSION, header->version);
 	node_send(e, peer, WIRE_REFUSE, header->request, &refuse, NULL, 0);
 }
 
@@ -191,9 +196,11 @@ static void wait_for_work(struct engine *e, int wait_ms)
 	uint64_t count;
 
 	if (e->messages)
-		fds[n++] = (struct pollfd){ .fd = e->message_ops->fd(e->messages), .events = POLLIN };
+		fds[n++] = (struct pollfd){ .fd = e->message_ops->fd(e->messages),
+					    .events = POLLIN };
 	poll(fds, n, wait_ms);
-	if (fds[0].revents & POLLIN && read(e->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+	if (fds[0].revents & POLLIN && read(e->wake_fd, &count, sizeof(count)) < 0 &&
+	    errno != EAGAIN)
 		log_error("eventfd: %s", strerror(errno));
 }
 

@@ -69,7 +69,8 @@ void viewing_tell_closed(struct engine *e)
 
 		e->closings = c->next;
 		for (uint32_t i = 0; i < c->n; i++)
-			peers_call(e, c->ranks[i], WIRE_VIEW_CLOSE, &body, NULL, 0, on_closed, NULL, 0);
+			peers_call(e, c->ranks[i], WIRE_VIEW_CLOSE, &body, NULL, 0, on_closed,
+				   NULL, 0);
 		free(c);
 	}
 }
@@ -96,10 +97,15 @@ static int add_pieces(struct engine *e, struct viewing *v, const struct plan *pl
 	for (unsigned i = 0; i < plan->n; i++) {
 		const struct piece *p = &plan->pieces[i];
 
-		pieces[v->n++] = (struct viewing_piece){ .rank = p->rank, .row = p->row,
-							 .epoch = p->lost ? 0 : e->peers[p->rank].states->epoch,
-							 .offset = p->offset, .at = at + p->at,
-							 .size = p->size, .lost = p->lost };
+		pieces[v->n++] = (struct viewing_piece){
+			.rank = p->rank,
+			.row = p->row,
+			.epoch = p->lost ? 0 : e->peers[p->rank].states->epoch,
+			.offset = p->offset,
+			.at = at + p->at,
+			.size = p->size,
+			.lost = p->lost
+		};
 	}
 	return 0;
 }
@@ -146,7 +152,9 @@ static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t wa
 {
 	struct viewing *v = &f->viewing;
 	struct viewing_piece *p = &v->pieces[i];
-	struct wire_view_open body = { { v->id[0], v->id[1] }, p->epoch, p->offset, p->size, want, p->row, 0 };
+	struct wire_view_open body = {
+		{ v->id[0], v->id[1] }, p->epoch, p->offset, p->size, want, p->row, 0
+	};
 	int rc = peers_call(e, p->rank, WIRE_VIEW_OPEN, &body, NULL, 0, on_view, f, i);
 
 	p->status = rc ? rc : -EINPROGRESS;
@@ -182,7 +190,8 @@ static uint64_t greatest(const struct viewing *v)
 	uint64_t generation = 0;
 
 	for (uint32_t i = 0; i < v->n; i++)
-		if (!v->pieces[i].lost && !v->pieces[i].status && v->pieces[i].state != VIEW_NEXT)
+		if (!v->pieces[i].lost && !v->pieces[i].status &&
+		    v->pieces[i].state != VIEW_NEXT)
 			generation = u64_max(generation, v->pieces[i].generation);
 	return generation;
 }
@@ -234,7 +243,8 @@ static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 		if (settled(&v->pieces[i], generation))
 			continue;
 		all = false;
-		ask(e, f, i, v->pieces[i].status || v->pieces[i].state == VIEW_NEXT ? 0 : generation);
+		ask(e, f, i,
+		    v->pieces[i].status || v->pieces[i].state == VIEW_NEXT ? 0 : generation);
 	}
 	v->retry_ms = now + TICK_MS;
 	if (!all)
@@ -297,17 +307,23 @@ int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size, st
 
 	plan->n = 0;
 	plan->covered = 0;
-	for (uint32_t i = piece_at(v, offset); plan->covered < size && plan->n < NODE_PIECES_MAX; i++) {
+	for (uint32_t i = piece_at(v, offset);
+	     plan->covered < size && plan->n < NODE_PIECES_MAX; i++) {
 		const struct viewing_piece *p = &v->pieces[i];
 		uint64_t inside = offset + plan->covered - p->at;
 		uint64_t bytes = u64_min(p->size - inside, size - plan->covered);
 
-		plan->pieces[plan->n++] = (struct piece){ .rank = p->rank, .row = p->row,
-							  .offset = p->offset + inside,
-							  .at = plan->covered, .size = bytes, .view = i + 1,
-							  .inside = inside, .lost = p->lost,
-							  .coming = p->state == VIEW_FUTURE,
-							  .room = p->room ? p->room + inside : 0 };
+		plan->pieces[plan->n++] =
+			(struct piece){ .rank = p->rank,
+					.row = p->row,
+					.offset = p->offset + inside,
+					.at = plan->covered,
+					.size = bytes,
+					.view = i + 1,
+					.inside = inside,
+					.lost = p->lost,
+					.coming = p->state == VIEW_FUTURE,
+					.room = p->room ? p->room + inside : 0 };
 		plan->covered += bytes;
 	}
 	return 0;

@@ -21,7 +21,8 @@ int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now);
 bool viewing_waits(const struct engine_file *f);
 
 /* plan_read, of a file whose view is READY. */
-int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size, struct plan *plan);
+int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size,
+		 struct plan *plan);
 
 /* Any thread: the file is closed; its owners are told by the engine thread. */
 void viewing_close(struct engine *e, struct engine_file *f);

@@ -75,10 +75,17 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 	view = calloc(1, sizeof(*view));
 	if (!view)
 		return -ENOMEM;
-	*view = (struct view){ .next = v->list, .id = { q->id[0], q->id[1] }, .peer = q->peer,
-			       .epoch = q->epoch, .row = q->row, .is_grad = q->is_grad,
-			       .offset = q->offset, .size = q->size, .opened_ms = now };
-	view->room = mmap(NULL, q->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	*view = (struct view){ .next = v->list,
+			       .id = { q->id[0], q->id[1] },
+			       .peer = q->peer,
+			       .epoch = q->epoch,
+			       .row = q->row,
+			       .is_grad = q->is_grad,
+			       .offset = q->offset,
+			       .size = q->size,
+			       .opened_ms = now };
+	view->room =
+		mmap(NULL, q->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (view->room == MAP_FAILED) {
 		free(view);
 		return -ENOMEM;
@@ -90,7 +97,8 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 	return place(view, r, q->want);
 }
 
-static int open_or_move(struct views *v, struct registry *r, const struct view_request *q, uint64_t now)
+static int open_or_move(struct views *v, struct registry *r, const struct view_request *q,
+			uint64_t now)
 {
 	struct view *view = *find(v, q->id);
 
@@ -161,8 +169,9 @@ static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 	while (view->copied < view->size && limit && !view->status) {
 		uint64_t n = u64_min(u64_min(COPY_CHUNK, limit), view->size - view->copied);
 
-		view->status = registry_read(r, view->epoch, view->row, view->offset + view->copied,
-					     view->room + view->copied, n);
+		view->status =
+			registry_read(r, view->epoch, view->row, view->offset + view->copied,
+				      view->room + view->copied, n);
 		view->copied += n;
 		limit -= n;
 	}
@@ -203,7 +212,8 @@ void views_arrive(struct views *v, const struct registry *r)
 		    (view->state == VIEW_FUTURE && now < view->generation))
 			continue;
 		/* never past one that somebody waits for: all ranks have the same ones */
-		view->status = view->state == VIEW_FUTURE && now > view->generation ? -ESTALE : 0;
+		view->status =
+			view->state == VIEW_FUTURE && now > view->generation ? -ESTALE : 0;
 		view->state = view->status ? VIEW_KEPT : VIEW_LIVE;
 		view->generation = now;
 	}
@@ -228,7 +238,8 @@ bool views_copy_ahead(struct views *v, struct registry *r, uint64_t now)
 	return more;
 }
 
-static int take_kept(const struct view *view, uint64_t offset, void *out, size_t size, uint64_t *room)
+static int take_kept(const struct view *view, uint64_t offset, void *out, size_t size,
+		     uint64_t *room)
 {
 	if (view->status)
 		return view->status;
@@ -238,8 +249,8 @@ static int take_kept(const struct view *view, uint64_t offset, void *out, size_t
 }
 
 /* Live bytes are copied without the lock, so that the trainer does not wait for it, and looked at again. */
-static int read_live(struct views *v, struct registry *r, const struct view *seen, uint64_t offset,
-		     void *out, size_t size, uint64_t *room)
+static int read_live(struct views *v, struct registry *r, const struct view *seen,
+		     uint64_t offset, void *out, size_t size, uint64_t *room)
 {
 	int rc = registry_read(r, seen->epoch, seen->row, seen->offset + offset, out, size);
 	struct view *view;
@@ -254,8 +265,8 @@ static int read_live(struct views *v, struct registry *r, const struct view *see
 	return rc;
 }
 
-int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset, void *out,
-	       size_t size, uint64_t *room)
+int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
+	       void *out, size_t size, uint64_t *room)
 {
 	struct view seen, *view;
 	int rc = 0;
@@ -273,5 +284,6 @@ int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64
 	if (!rc)
 		seen = *view;
 	pthread_mutex_unlock(&v->lock);
-	return rc || seen.state == VIEW_KEPT ? rc : read_live(v, r, &seen, offset, out, size, room);
+	return rc || seen.state == VIEW_KEPT ? rc
+					     : read_live(v, r, &seen, offset, out, size, room);
 }

@@ -30,7 +30,7 @@ struct view {
 	uint64_t heard_ms;
 	uint64_t opened_ms;
 	uint64_t copied; /* LIVE: bytes of room that are there already */
-	int status;	 /* KEPT: 0, or why it could not be copied */
+	int status;      /* KEPT: 0, or why it could not be copied */
 	uint8_t *room;
 };
 
@@ -38,7 +38,7 @@ struct views {
 	pthread_mutex_t lock;
 	struct view *list;
 	uint64_t bytes, bytes_max;
-	_Atomic unsigned count; /* the trainer looks at this alone when nobody looks */
+	_Atomic unsigned count;      /* the trainer looks at this alone when nobody looks */
 	_Atomic uint64_t kept_bytes; /* ever */
 };
 
@@ -69,8 +69,8 @@ void views_touch(struct views *v, uint32_t peer, uint64_t now);
 /* size bytes from offset of the view.  *room: its address where it is kept, else 0.  -ESTALE: no such view;
  * -EAGAIN: not there yet.
  */
-int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset, void *out,
-	       size_t size, uint64_t *room);
+int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
+	       void *out, size_t size, uint64_t *room);
 
 /* Trainer's thread.  Content is about to change, and the control page says so already: of states and
  * gradients, or of gradients alone.

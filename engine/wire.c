@@ -81,7 +81,8 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 	*to = (struct wire_control){
 		.cookie = { page->cookie[0], page->cookie[1] },
 		.sequence = atomic_load_explicit(&page->sequence, memory_order_acquire),
-		.registry_epoch = atomic_load_explicit(&page->registry_epoch, memory_order_acquire),
+		.registry_epoch =
+			atomic_load_explicit(&page->registry_epoch, memory_order_acquire),
 		.step = atomic_load_explicit(&page->step, memory_order_relaxed),
 		.boundary = atomic_load_explicit(&page->boundary, memory_order_relaxed),
 		.generation = atomic_load_explicit(&page->generation, memory_order_relaxed),

@@ -38,8 +38,8 @@ enum {
 	WIRE_MAGIC = 0x47415246, /* "FRAG" */
 	WIRE_VERSION = 1,
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
-	WIRE_CHUNK = 1 << 20,	    /* bytes of state or catalog in one message */
-	WIRE_TABLE_ROWS = 1024,	    /* rank entries in one TABLE */
+	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
+	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
 	WIRE_CATALOG_MAX = 1 << 30,
 };
 
@@ -86,7 +86,7 @@ struct wire_header {
 	uint16_t version;
 	uint16_t type;
 	uint64_t request;
-	uint64_t job;	      /* hash of the job id; 0 from an observer that does not know it yet */
+	uint64_t job; /* hash of the job id; 0 from an observer that does not know it yet */
 	uint64_t incarnation; /* of the job: rank 0's cookie; 0: not known yet */
 	uint64_t membership;  /* epoch of the sender's rank table */
 	uint32_t rank;
@@ -113,7 +113,7 @@ struct wire_entry {
 	int64_t pid;
 	uint64_t control; /* address of its control page */
 	uint64_t cookie[2];
-	char host[64];	   /* equal: the same memory can be reached */
+	char host[64];     /* equal: the same memory can be reached */
 	char hostname[64]; /* for people */
 	char address[128]; /* where it takes messages */
 	uint32_t present;  /* 0: has not come, or left */
@@ -187,7 +187,8 @@ struct wire_read {
 static_assert(sizeof(struct wire_read) == 40, "wire");
 
 struct wire_view_open {
-	uint64_t view[2]; /* the observer's number for it; again: how is it, or move it to want */
+	uint64_t view
+		[2]; /* the observer's number for it; again: how is it, or move it to want */
 	uint64_t epoch;
 	uint64_t offset;
 	uint64_t size;
@@ -258,7 +259,7 @@ struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE */
 struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, rising */
 	uint64_t transaction[2];
 	uint32_t count;
-	uint32_t grads;	 /* 1: some are gradients */
+	uint32_t grads;  /* 1: some are gradients */
 	uint64_t window; /* in which, control_page.grads; 0: the coordinator's, now or next */
 };
 static_assert(sizeof(struct wire_commit) == 32, "wire");
@@ -269,16 +270,16 @@ struct wire_accepted {
 
 struct wire_prepare {
 	uint64_t transaction[2];
-	uint64_t boundary; /* N: not to be passed without the decision */
-	uint64_t order;	   /* among those of one boundary */
-	uint64_t window;   /* of gradients, control_page.grads; 0: none */
-	uint32_t holder;   /* 1: bytes were staged with this rank */
+	uint64_t boundary;    /* N: not to be passed without the decision */
+	uint64_t order;       /* among those of one boundary */
+	uint64_t window;      /* of gradients, control_page.grads; 0: none */
+	uint32_t holder;      /* 1: bytes were staged with this rank */
 	uint32_t coordinator; /* rank */
 };
 static_assert(sizeof(struct wire_prepare) == 48, "wire");
 
 struct wire_vote {
-	int32_t status;	   /* 0: yes; -EAGAIN: N is passed already; else no */
+	int32_t status; /* 0: yes; -EAGAIN: N is passed already; else no */
 	uint32_t reserved;
 	uint64_t boundary; /* passed by this rank */
 };
@@ -288,7 +289,8 @@ enum wire_outcome { WIRE_UNDECIDED, WIRE_COMMITTED, WIRE_ABORTED, WIRE_COORDINAT
 
 struct wire_known {
 	uint64_t transaction[2];
-	uint32_t outcome; /* UNDECIDED is a promise to take no more decisions of that coordinator;
+	uint32_t
+		outcome; /* UNDECIDED is a promise to take no more decisions of that coordinator;
 			   * COORDINATED: it lives for all that rank knows, ask again */
 	uint32_t reserved;
 };

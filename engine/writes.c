@@ -64,8 +64,9 @@ struct commit {
 /* ---- sources: in the caller's thread ---- */
 
 /* The extent widened to whole elements: what the edges lack is read. */
-static int whole_elements(struct engine *e, const struct engine_file *f, const struct engine_extent *x,
-			  uint64_t element, uint64_t first, uint64_t bytes, uint8_t **out)
+static int whole_elements(struct engine *e, const struct engine_file *f,
+			  const struct engine_extent *x, uint64_t element, uint64_t first,
+			  uint64_t bytes, uint8_t **out)
 {
 	uint8_t *whole = malloc(bytes ? bytes : 1);
 	uint64_t before = x->offset - first * element;
@@ -102,8 +103,10 @@ static int add_lp_source(struct engine *e, struct commit *c, const struct engine
 	if (!converted)
 		return -ENOMEM;
 	dtype_convert(lp, converted, hp, whole, n);
-	c->sources[c->nsources++] = (struct source){ f, true, first * frag_dtype_size(lp),
-						     n * frag_dtype_size(lp), converted, converted };
+	c->sources[c->nsources++] = (struct source){
+		f,         true,     first * frag_dtype_size(lp), n * frag_dtype_size(lp),
+		converted, converted
+	};
 	return 0;
 }
 
@@ -133,8 +136,8 @@ static int add_write(struct engine *e, struct commit *c, const struct engine_wri
 			return -EFBIG;
 		if (!x->size)
 			continue;
-		c->sources[c->nsources++] = (struct source){ w->file, false, x->offset, x->size, x->data,
-							     NULL };
+		c->sources[c->nsources++] =
+			(struct source){ w->file, false, x->offset, x->size, x->data, NULL };
 		c->bytes += x->size;
 		if (follows)
 			rc = add_lp_source(e, c, w->file, x, w->file->dtype, lp);
@@ -142,7 +145,8 @@ static int add_write(struct engine *e, struct commit *c, const struct engine_wri
 	return rc;
 }
 
-static int add_sources(struct engine *e, struct commit *c, const struct engine_write *writes, size_t n)
+static int add_sources(struct engine *e, struct commit *c, const struct engine_write *writes,
+		       size_t n)
 {
 	size_t room = 1;
 	int rc = 0;
@@ -200,13 +204,14 @@ static int see_piece(void *arg, const struct piece *piece)
 		s->c->nranks++;
 	}
 	for (uint64_t done = 0; done < piece->size && !rc; done += WIRE_CHUNK)
-		rc = add_item(s->c, (struct item){
-			.rank = piece->rank,
-			.row = piece->row,
-			.size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done),
-			.offset = piece->offset + done,
-			.data = s->source->data + piece->at + done,
-		});
+		rc = add_item(s->c,
+			      (struct item){
+				      .rank = piece->rank,
+				      .row = piece->row,
+				      .size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done),
+				      .offset = piece->offset + done,
+				      .data = s->source->data + piece->at + done,
+			      });
 	return rc;
 }
 
@@ -218,7 +223,8 @@ static int plan_source(struct engine *e, struct commit *c, const struct source *
 
 	if (source->lp)
 		strcpy(address.key, "lp");
-	rc = plan_write(e, &address, c->start_ns, source->offset, source->size, see_piece, &see);
+	rc = plan_write(e, &address, c->start_ns, source->offset, source->size, see_piece,
+			&see);
 	return source->lp && rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
 }
 
@@ -274,14 +280,18 @@ static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct
 
 static void send_items(struct engine *e, struct commit *c)
 {
-	while (c->sent < c->nitems && c->outstanding < NODE_STAGE_WINDOW && !c->result && !c->stale) {
+	while (c->sent < c->nitems && c->outstanding < NODE_STAGE_WINDOW && !c->result &&
+	       !c->stale) {
 		const struct item *item = &c->items[c->sent];
 		const struct states *states = e->peers[item->rank].states;
 		struct wire_stage stage = { { c->transaction[0], c->transaction[1] },
-					    states ? states->epoch : 0, item->row, item->size,
+					    states ? states->epoch : 0,
+					    item->row,
+					    item->size,
 					    item->offset };
-		int rc = states ? peers_call(e, item->rank, WIRE_STAGE, &stage, item->data, item->size,
-					   on_staged, c, item->rank) : -EIO;
+		int rc = states ? peers_call(e, item->rank, WIRE_STAGE, &stage, item->data,
+					     item->size, on_staged, c, item->rank)
+				: -EIO;
 
 		if (rc == -EAGAIN)
 			return;
@@ -302,10 +312,12 @@ static void take_verdict(struct commit *c, const struct answer *answer)
 		memcpy(&applied, answer->body, sizeof(applied));
 	c->phase = COMMIT_OVER;
 	if (applied.status && !c->result)
-		c->result = applied.status > 0 || applied.status < -4095 ? -EIO : applied.status;
+		c->result =
+			applied.status > 0 || applied.status < -4095 ? -EIO : applied.status;
 }
 
-static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator, const struct answer *answer)
+static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
+		       const struct answer *answer)
 {
 	struct commit *c = owner;
 
@@ -332,8 +344,9 @@ static uint32_t coordinator_of(const struct engine *e)
 /* Every holder has its bytes: now they are asked for one boundary. */
 static void ask_commit(struct engine *e, struct commit *c)
 {
-	struct wire_commit body = { { c->transaction[0], c->transaction[1] }, c->nranks, c->grads,
-				    c->window };
+	struct wire_commit body = {
+		{ c->transaction[0], c->transaction[1] }, c->nranks, c->grads, c->window
+	};
 	CLEANUP(free) uint32_t *ranks = malloc((c->nranks + 1) * sizeof(*ranks));
 	uint32_t n = 0;
 	int rc;
@@ -342,9 +355,11 @@ static void ask_commit(struct engine *e, struct commit *c)
 		if (c->involved[rank])
 			ranks[n++] = rank;
 	c->coordinator = coordinator_of(e);
-	rc = !ranks ? -ENOMEM : c->coordinator == WIRE_OBSERVER ? -EIO :
-	     peers_call(e, c->coordinator, WIRE_COMMIT, &body, ranks, n * sizeof(*ranks), on_verdict, c,
-			c->coordinator);
+	rc = !ranks ? -ENOMEM
+	     : c->coordinator == WIRE_OBSERVER
+		     ? -EIO
+		     : peers_call(e, c->coordinator, WIRE_COMMIT, &body, ranks,
+				  n * sizeof(*ranks), on_verdict, c, c->coordinator);
 	if (rc && rc != -EAGAIN)
 		c->result = rc;
 	else if (!rc)
@@ -424,8 +439,9 @@ void writes_turn(struct engine *e, uint64_t now, struct commit **finished)
 		c->next = *finished;
 		*finished = c;
 		atomic_fetch_add(&e->edit_count, 1);
-		atomic_fetch_add_explicit(c->result ? &e->counters.write_errors : &e->counters.writes, 1,
-					  memory_order_relaxed);
+		atomic_fetch_add_explicit(c->result ? &e->counters.write_errors
+						    : &e->counters.writes,
+					  1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&e->counters.write_bytes, c->result ? 0 : c->bytes,
 					  memory_order_relaxed);
 	}
@@ -444,15 +460,16 @@ void writes_finish(struct commit *finished)
 
 void writes_describe(struct engine *e, FILE *out)
 {
-	static const char *const phases[] = { "finding holders", "staging", "asking for a boundary",
+	static const char *const phases[] = { "finding holders", "staging",
+					      "asking for a boundary",
 					      "waiting for its boundary", "over" };
 
 	for (const struct commit *c = e->commits; c; c = c->next) {
 		const struct engine_address *a = &c->write->file->address;
 
 		fprintf(out, "commit %s %s bytes %llu, %u ranks: %s\n",
-			a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-", a->key,
-			(unsigned long long)c->bytes, c->nranks, phases[c->phase]);
+			a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-",
+			a->key, (unsigned long long)c->bytes, c->nranks, phases[c->phase]);
 	}
 }
 
@@ -467,7 +484,8 @@ void writes_abandon(struct engine *e)
 /* ---- the door ---- */
 
 /* A rank's edit of gradients is for those that it sees. */
-static int take_window(struct engine *e, struct commit *c, const struct engine_write *writes, size_t n)
+static int take_window(struct engine *e, struct commit *c, const struct engine_write *writes,
+		       size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		c->grads |= writes[i].file->is_grad;
@@ -477,8 +495,8 @@ static int take_window(struct engine *e, struct commit *c, const struct engine_w
 	return c->window & 1 ? 0 : -ENODATA;
 }
 
-static int commit_new(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied,
-		      struct commit **out)
+static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
+		      bool wait_applied, struct commit **out)
 {
 	struct commit *c = calloc(1, sizeof(*c));
 	int rc;

@@ -33,8 +33,8 @@ struct requests {
 	void (*release)(struct handle *h); /* when a request has no more use for it */
 	pthread_t thread;                  /* the canceller */
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* for the canceller, and for who waits for it */
-	pthread_cond_t drained; /* nothing is in flight */
+	pthread_cond_t changed;   /* for the canceller, and for who waits for it */
+	pthread_cond_t drained;   /* nothing is in flight */
 	struct request *inflight; /* under lock, as all below */
 	struct request *free;
 	struct request *cancelling; /* by the canceller, right now */

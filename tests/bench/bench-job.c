@@ -169,7 +169,8 @@ static void catch_up(struct trainer *t, int mode)
 
 	need(frag_barrier(t->frag, WAIT_MS), "frag_barrier");
 	for (int rank = 0; rank < frag_world(t->frag); rank++) {
-		need(frag_peer_read(t->frag, rank, "passed", 0, &theirs, sizeof(theirs)), "frag_peer_read");
+		need(frag_peer_read(t->frag, rank, "passed", 0, &theirs, sizeof(theirs)),
+		     "frag_peer_read");
 		most = theirs > most ? theirs : most;
 	}
 	need(frag_barrier(t->frag, WAIT_MS), "frag_barrier");

@@ -45,12 +45,14 @@ static int describe(struct frag *f, int stage)
 	char name[8];
 
 	for (int i = 0; i < PARAMS; i++) {
-		struct frag_tensor t = { sizeof(t), name, NULL, FRAG_BF16, 2, shapes[i], NULL, NULL, 0 };
+		struct frag_tensor t = { sizeof(t), name, NULL, FRAG_BF16, 2,
+					 shapes[i], NULL, NULL, 0 };
 
 		snprintf(name, sizeof(name), "p%d", i);
 		params[i] = frag_param(f, &t);
 	}
-	return frag_group(f, params, PARAMS, &(struct frag_zero){ sizeof(struct frag_zero), .stage = stage });
+	return frag_group(f, params, PARAMS,
+			  &(struct frag_zero){ sizeof(struct frag_zero), .stage = stage });
 }
 
 static void train(struct frag *f, float *const *states, uint64_t numel, long pause_us)

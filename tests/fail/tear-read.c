@@ -117,7 +117,7 @@ int main(int argc, char **argv)
 	srand((unsigned)atoi(argv[3]));
 	for (end = now_ms() + atof(argv[2]) * 1e3; now_ms() < end;)
 		read_one(argv[1]);
-	printf("files %lu torn %lu errors %lu (%s) lived %lu\n", seen.files, seen.torn, seen.errors,
-	       seen.errors ? strerror(seen.error) : "none", seen.lived);
+	printf("files %lu torn %lu errors %lu (%s) lived %lu\n", seen.files, seen.torn,
+	       seen.errors, seen.errors ? strerror(seen.error) : "none", seen.lived);
 	return seen.torn || seen.errors;
 }

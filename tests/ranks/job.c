@@ -234,22 +234,26 @@ static void lay(struct job *job, struct image *image, uint64_t at, uint32_t para
 		uint64_t from, uint64_t n)
 {
 	ck_assert_uint_le(at + n, image->numel);
-	memcpy(image->bytes + at * image->element, job->truth[param][key] + from * image->element,
-	       n * image->element);
+	memcpy(image->bytes + at * image->element,
+	       job->truth[param][key] + from * image->element, n * image->element);
 }
 
-static void lay_partition(struct job *job, uint32_t rank, const struct job_memory *m, struct image *image)
+static void lay_partition(struct job *job, uint32_t rank, const struct job_memory *m,
+			  struct image *image)
 {
 	const struct job_group *g = &job->spec.groups[m->group];
 	struct frag_fragment at;
 
 	for (uint32_t i = 0; i < g->nparams; i++)
-		if (!frag_fragment(job_frag(job, rank), job_number(job, rank, g->params[i]), &at) &&
+		if (!frag_fragment(job_frag(job, rank), job_number(job, rank, g->params[i]),
+				   &at) &&
 		    at.sub == m->sub)
-			lay(job, image, at.partition_offset, g->params[i], m->key, at.param_offset, at.numel);
+			lay(job, image, at.partition_offset, g->params[i], m->key,
+			    at.param_offset, at.numel);
 }
 
-static void lay_whole(struct job *job, uint32_t rank, const struct job_memory *m, struct image *image)
+static void lay_whole(struct job *job, uint32_t rank, const struct job_memory *m,
+		      struct image *image)
 {
 	const struct job_group *g = &job->spec.groups[m->group];
 	const struct catalog *own = job_frag(job, rank)->engine->own;
@@ -259,11 +263,13 @@ static void lay_whole(struct job *job, uint32_t rank, const struct job_memory *m
 		lay(job, image, layout->offset[i], g->params[i], m->key, 0, layout->numel[i]);
 }
 
-static void lay_fragment(struct job *job, uint32_t rank, const struct job_memory *m, struct image *image)
+static void lay_fragment(struct job *job, uint32_t rank, const struct job_memory *m,
+			 struct image *image)
 {
 	struct frag_fragment at;
 
-	ck_assert_int_eq(frag_fragment(job_frag(job, rank), job_number(job, rank, (uint32_t)m->param), &at),
+	ck_assert_int_eq(frag_fragment(job_frag(job, rank),
+				       job_number(job, rank, (uint32_t)m->param), &at),
 			 0);
 	lay(job, image, 0, (uint32_t)m->param, m->key, at.param_offset, at.numel);
 }
@@ -277,10 +283,12 @@ static uint64_t lp_piece(struct job *job, const struct job_group *g, uint32_t pa
 
 	if (g->sharding != FRAG_FSDP2)
 		return u64_div_ceil(numel, shards);
-	return p->ndim && numel ? u64_div_ceil(p->shape[0], shards) * (numel / p->shape[0]) : numel;
+	return p->ndim && numel ? u64_div_ceil(p->shape[0], shards) * (numel / p->shape[0])
+				: numel;
 }
 
-static void lay_lp_shard(struct job *job, uint32_t rank, const struct job_memory *m, struct image *image)
+static void lay_lp_shard(struct job *job, uint32_t rank, const struct job_memory *m,
+			 struct image *image)
 {
 	uint32_t param = (uint32_t)m->param;
 	const struct job_group *g = &job->spec.groups[m->group];
@@ -289,14 +297,16 @@ static void lay_lp_shard(struct job *job, uint32_t rank, const struct job_memory
 	uint64_t numel = job_numel(job, param);
 
 	if (start < numel)
-		lay(job, image, 0, param, JOB_STATES_MAX, start, u64_min(image->numel, numel - start));
+		lay(job, image, 0, param, JOB_STATES_MAX, start,
+		    u64_min(image->numel, numel - start));
 }
 
 static void draw(struct job *job, uint32_t rank, const struct job_memory *m, uint8_t *bytes)
 {
-	enum frag_dtype dtype = m->key == JOB_STATES_MAX ? lp_dtype(job, (uint32_t)m->param) :
-							   job->spec.keys[m->key].dtype;
-	struct image image = { bytes, m->bytes / frag_dtype_size(dtype), frag_dtype_size(dtype) };
+	enum frag_dtype dtype = m->key == JOB_STATES_MAX ? lp_dtype(job, (uint32_t)m->param)
+							 : job->spec.keys[m->key].dtype;
+	struct image image = { bytes, m->bytes / frag_dtype_size(dtype),
+			       frag_dtype_size(dtype) };
 
 	memset(bytes, JOB_PADDING, m->bytes);
 	if (m->kind == STATE_LP)
@@ -318,10 +328,12 @@ static void check_memory(struct job *job, uint32_t rank, const struct job_memory
 	draw(job, rank, m, expected);
 	for (uint64_t i = 0; i < m->bytes; i++)
 		if (m->bytes_at[i] != expected[i])
-			ck_abort_msg("rank %u kind %u group %u sub %u key %u param %d: byte %llu of %llu is "
-				     "%02x, not %02x", rank, m->kind, m->group, m->sub, m->key, m->param,
-				     (unsigned long long)i, (unsigned long long)m->bytes, m->bytes_at[i],
-				     expected[i]);
+			ck_abort_msg("rank %u kind %u group %u sub %u key %u param %d: byte "
+				     "%llu of %llu is "
+				     "%02x, not %02x",
+				     rank, m->kind, m->group, m->sub, m->key, m->param,
+				     (unsigned long long)i, (unsigned long long)m->bytes,
+				     m->bytes_at[i], expected[i]);
 }
 
 void job_check(struct job *job)
@@ -364,8 +376,10 @@ static enum job_lp lp_of(struct job *job, int group)
 		return job->spec.lp;
 	if (group < 0)
 		return JOB_LP_WHOLE;
-	return job->spec.groups[group].stage == 3 || job->spec.groups[group].sharding == FRAG_FSDP2 ?
-	       JOB_LP_SHARD : JOB_LP_WHOLE;
+	return job->spec.groups[group].stage == 3 ||
+			       job->spec.groups[group].sharding == FRAG_FSDP2
+		       ? JOB_LP_SHARD
+		       : JOB_LP_WHOLE;
 }
 
 static void describe_param(struct job *job, uint32_t rank, uint32_t param)
@@ -375,10 +389,15 @@ static void describe_param(struct job *job, uint32_t rank, uint32_t param)
 	int group = job_group_of(job, param);
 	enum job_lp lp = lp_of(job, group);
 	size_t element = frag_dtype_size(lp_dtype(job, param));
-	struct frag_tensor t = { .size = sizeof(t), .name = p->name, .coordinate = p->coordinate,
-				 .dtype = lp_dtype(job, param), .ndim = p->ndim, .shape = p->shape,
+	struct frag_tensor t = { .size = sizeof(t),
+				 .name = p->name,
+				 .coordinate = p->coordinate,
+				 .dtype = lp_dtype(job, param),
+				 .ndim = p->ndim,
+				 .shape = p->shape,
 				 .flags = p->flags };
-	struct job_memory m = { .key = JOB_STATES_MAX, .param = (int)param,
+	struct job_memory m = { .key = JOB_STATES_MAX,
+				.param = (int)param,
 				.group = group < 0 ? 0 : (uint32_t)group };
 
 	if (lp == JOB_LP_WHOLE || lp == JOB_LP_BOTH) {
@@ -399,9 +418,13 @@ static void describe_group(struct job *job, uint32_t rank, uint32_t group)
 {
 	struct job_rank *r = &job->ranks[rank];
 	const struct job_group *g = &job->spec.groups[group];
-	struct frag_zero z = { .size = sizeof(z), .stage = g->stage, .sharding = g->sharding,
-			       .ranks = g->nranks ? g->ranks : NULL, .nranks = g->nranks,
-			       .replicas = g->replicas, .sub_group_size = g->sub_group_size,
+	struct frag_zero z = { .size = sizeof(z),
+			       .stage = g->stage,
+			       .sharding = g->sharding,
+			       .ranks = g->nranks ? g->ranks : NULL,
+			       .nranks = g->nranks,
+			       .replicas = g->replicas,
+			       .sub_group_size = g->sub_group_size,
 			       .flags = g->flags };
 	int params[JOB_PARAMS_MAX];
 
@@ -426,7 +449,8 @@ static void keep_partition(struct job *job, uint32_t rank, struct job_memory m)
 		m.bytes_at = memory;
 		add_memory(r, m);
 	} else {
-		rc = frag_state_keep(r->f, group, m.sub, key->key, key->dtype, add_memory(r, m)->bytes_at);
+		rc = frag_state_keep(r->f, group, m.sub, key->key, key->dtype,
+				     add_memory(r, m)->bytes_at);
 		ck_assert_int_eq(rc, 0);
 	}
 }
@@ -440,7 +464,8 @@ static void keep_whole(struct job *job, uint32_t rank, struct job_memory m)
 	m.kind = STATE_WHOLE;
 	m.bytes = frag_flat_numel(r->f, group) * frag_dtype_size(key->dtype);
 	ck_assert_int_eq(frag_state_keep_whole(r->f, group, key->key, key->dtype,
-					       add_memory(r, m)->bytes_at), 0);
+					       add_memory(r, m)->bytes_at),
+			 0);
 }
 
 static void keep_fragments(struct job *job, uint32_t rank, struct job_memory m)
@@ -459,13 +484,16 @@ static void keep_fragments(struct job *job, uint32_t rank, struct job_memory m)
 		m.sub = at.sub;
 		m.bytes = at.numel * frag_dtype_size(key->dtype);
 		ck_assert_int_eq(frag_fragment_keep(r->f, param, key->key, key->dtype,
-						    add_memory(r, m)->bytes_at), 0);
+						    add_memory(r, m)->bytes_at),
+				 0);
 	}
 }
 
 static void describe_key(struct job *job, uint32_t rank, uint32_t group, uint32_t key)
 {
-	struct job_memory m = { .kind = STATE_PARTITION, .group = group, .key = key, .param = -1 };
+	struct job_memory m = {
+		.kind = STATE_PARTITION, .group = group, .key = key, .param = -1
+	};
 	struct job_rank *r = &job->ranks[rank];
 	enum job_how how = job->spec.keys[key].how;
 
@@ -525,14 +553,19 @@ void job_turn(struct job *job)
 
 static void open_rank(struct job *job, uint32_t rank)
 {
-	struct launch launch = { .rank = rank, .world = job->spec.world, .job = "made-up", .plain = true };
+	struct launch launch = {
+		.rank = rank, .world = job->spec.world, .job = "made-up", .plain = true
+	};
 	const char *seed = rank ? job->ranks[0].f->engine->address : NULL;
 	struct frag **f = &job->ranks[rank].f;
 
 	snprintf(launch.host, sizeof(launch.host), "host %u",
 		 job->spec.hosts ? rank % job->spec.hosts : 0);
-	ck_assert_int_eq(frag_open_over(f, &launch, job->spec.messages ? job->spec.messages : &transport_loop,
-					&transport_loop, seed, false), 0);
+	ck_assert_int_eq(
+		frag_open_over(f, &launch,
+			       job->spec.messages ? job->spec.messages : &transport_loop,
+			       &transport_loop, seed, false),
+		0);
 	(*f)->engine->yield = turn_all;
 	(*f)->engine->yield_arg = job;
 }

@@ -34,7 +34,7 @@ struct job_param {
 	const char *coordinate;
 	uint32_t ndim;
 	uint64_t shape[4];
-	unsigned flags;	       /* FRAG_FROZEN */
+	unsigned flags;        /* FRAG_FROZEN */
 	enum frag_dtype dtype; /* 0: FRAG_BF16 */
 };
 
@@ -72,7 +72,8 @@ struct job_spec {
 	uint32_t nparams;
 	const struct job_group *groups;
 	uint32_t ngroups;
-	const struct job_key *keys; /* NULL: fp32, grad, exp_avg, exp_avg_sq, all float32, JOB_KEEP */
+	const struct job_key
+		*keys; /* NULL: fp32, grad, exp_avg, exp_avg_sq, all float32, JOB_KEEP */
 	uint32_t nkeys;
 	const struct transport_ops *messages; /* NULL: transport_loop */
 	enum job_lp lp; /* FITTING: pieces in stage 3 and FSDP2, else whole */

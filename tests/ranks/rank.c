@@ -327,8 +327,10 @@ static int do_one(const char *word, const char *argument)
 	if (!strcmp(word, "fork"))
 		return do_fork();
 	if (!strcmp(word, "term"))
-		return sigaction(SIGTERM, &(struct sigaction){ .sa_handler = on_term, .sa_flags = SA_RESTART },
-				 NULL);
+		return sigaction(
+			SIGTERM,
+			&(struct sigaction){ .sa_handler = on_term, .sa_flags = SA_RESTART },
+			NULL);
 	if (!strcmp(word, "mask"))
 		return do_mask();
 	if (!strcmp(word, "handled"))

@@ -33,7 +33,10 @@ static const struct layout_case {
 	{ "stage 0", { .stage = 0 }, JOB_KEEP, JOB_LP_FITTING },
 	{ "stage 1", { .stage = 1 }, JOB_KEEP, JOB_LP_FITTING },
 	{ "stage 2", { .stage = 2 }, JOB_ALLOC, JOB_LP_FITTING },
-	{ "stage 2, round robin", { .stage = 2, .flags = FRAG_ROUND_ROBIN }, JOB_KEEP, JOB_LP_FITTING },
+	{ "stage 2, round robin",
+	  { .stage = 2, .flags = FRAG_ROUND_ROBIN },
+	  JOB_KEEP,
+	  JOB_LP_FITTING },
 	{ "stage 1, lists of fragments", { .stage = 1 }, JOB_FRAGMENTS, JOB_LP_FITTING },
 	{ "stage 1, whole states", { .stage = 1 }, JOB_WHOLE, JOB_LP_FITTING },
 	{ "stage 3", { .stage = 3 }, JOB_KEEP, JOB_LP_FITTING },
@@ -52,8 +55,10 @@ static bool open_case(struct job *job, int n)
 	const struct layout_case *c = &cases[n / (int)ARRAY_SIZE(worlds)];
 	uint32_t world = worlds[n % (int)ARRAY_SIZE(worlds)];
 	struct job_group groups[2] = { c->group, c->group };
-	struct job_key keys[] = { { "fp32", FRAG_F32, c->how },	   { "grad", FRAG_F32, c->how },
-				  { "exp_avg", FRAG_BF16, c->how }, { "exp_avg_sq", FRAG_F64, c->how } };
+	struct job_key keys[] = { { "fp32", FRAG_F32, c->how },
+				  { "grad", FRAG_F32, c->how },
+				  { "exp_avg", FRAG_BF16, c->how },
+				  { "exp_avg_sq", FRAG_F64, c->how } };
 
 	groups[0].nparams = 5;
 	memcpy(groups[0].params, (uint32_t[]){ 1, 3, 5, 6, 0 }, 5 * sizeof(uint32_t));
@@ -62,8 +67,12 @@ static bool open_case(struct job *job, int n)
 	if (c->group.replicas && world % c->group.replicas)
 		return false;
 	printf("%s, %u ranks\n", c->name, world);
-	job_open(job, &(struct job_spec){ .world = world, .hosts = (uint32_t)n % 3, JOB_PARAMS(usual),
-					  JOB_GROUPS(groups), JOB_KEYS(keys), .lp = c->lp });
+	job_open(job, &(struct job_spec){ .world = world,
+					  .hosts = (uint32_t)n % 3,
+					  JOB_PARAMS(usual),
+					  JOB_GROUPS(groups),
+					  JOB_KEYS(keys),
+					  .lp = c->lp });
 	return true;
 }
 
@@ -87,7 +96,8 @@ START_TEST(every_rank_gets_every_state_bit_for_bit)
 	job_grads_valid(&job);
 	for (uint32_t rank = 0; rank < job.spec.world; rank++)
 		for (uint32_t p = 0; p < job.spec.nparams; p++) {
-			for (uint32_t k = 0; k < job.spec.nkeys && !(usual[p].flags & FRAG_FROZEN); k++)
+			for (uint32_t k = 0;
+			     k < job.spec.nkeys && !(usual[p].flags & FRAG_FROZEN); k++)
 				check_get(&job, rank, p, job.spec.keys[k].key);
 			check_get(&job, rank, p, "lp");
 		}
@@ -103,7 +113,9 @@ static void check_set(struct job *job, uint32_t rank, uint32_t param, const char
 	CLEANUP(free) uint8_t *value = malloc(bytes + 1);
 
 	job_fill(value, job_dtype(job, param, key), job_numel(job, param), 1000 + param);
-	ck_assert_int_eq(frag_set(job_frag(job, rank), job_number(job, rank, param), key, value, bytes), 0);
+	ck_assert_int_eq(
+		frag_set(job_frag(job, rank), job_number(job, rank, param), key, value, bytes),
+		0);
 	job_expect(job, param, key, value);
 	if (!strcmp(key, "fp32"))
 		job_expect_lp_of(job, param, value);
@@ -120,7 +132,8 @@ START_TEST(one_rank_sets_and_every_holder_has_it)
 	job_grads_valid(&job);
 	for (uint32_t p = 0; p < job.spec.nparams; p++)
 		for (uint32_t k = 0; k < job.spec.nkeys && !(usual[p].flags & FRAG_FROZEN); k++)
-			check_set(&job, job_random(&job, job.spec.world), p, job.spec.keys[k].key);
+			check_set(&job, job_random(&job, job.spec.world), p,
+				  job.spec.keys[k].key);
 	job_close(&job);
 }
 END_TEST
@@ -147,8 +160,10 @@ START_TEST(a_range_is_got_alone)
 
 	open_case(&job, 13);
 	for (uint64_t at = 0; at + sizeof(out) <= job_bytes(&job, 5, "fp32"); at += 61) {
-		ck_assert_int_eq(frag_get_range(job_frag(&job, 2), 5, "fp32", at, out, sizeof(out)), 0);
-		ck_assert_mem_eq(out, (const uint8_t *)job_truth(&job, 5, "fp32") + at, sizeof(out));
+		ck_assert_int_eq(
+			frag_get_range(job_frag(&job, 2), 5, "fp32", at, out, sizeof(out)), 0);
+		ck_assert_mem_eq(out, (const uint8_t *)job_truth(&job, 5, "fp32") + at,
+				 sizeof(out));
 	}
 	job_close(&job);
 }
@@ -160,9 +175,12 @@ END_TEST
  * groups of two.
  */
 static const struct job_param axes[] = {
-	{ "first.w", "tp=0", .ndim = 2, .shape = { 7, 3 } }, { "first.w", "tp=1", .ndim = 2, .shape = { 7, 3 } },
-	{ "last.w", "tp=0", .ndim = 1, .shape = { 19 } },    { "last.w", "tp=1", .ndim = 1, .shape = { 18 } },
-	{ "expert.w", "ep=0", .ndim = 1, .shape = { 33 } },  { "expert.w", "ep=1", .ndim = 1, .shape = { 33 } },
+	{ "first.w", "tp=0", .ndim = 2, .shape = { 7, 3 } },
+	{ "first.w", "tp=1", .ndim = 2, .shape = { 7, 3 } },
+	{ "last.w", "tp=0", .ndim = 1, .shape = { 19 } },
+	{ "last.w", "tp=1", .ndim = 1, .shape = { 18 } },
+	{ "expert.w", "ep=0", .ndim = 1, .shape = { 33 } },
+	{ "expert.w", "ep=1", .ndim = 1, .shape = { 33 } },
 };
 
 static const struct job_group axes_groups[] = {
@@ -179,12 +197,15 @@ START_TEST(coordinates_pipelines_and_experts_keep_apart)
 	static const char *const keys[] = { "fp32", "grad", "exp_avg", "exp_avg_sq", "lp" };
 	struct job job;
 
-	job_open(&job, &(struct job_spec){ .world = 8, .hosts = 1 + (uint32_t)_i, JOB_PARAMS(axes),
+	job_open(&job, &(struct job_spec){ .world = 8,
+					   .hosts = 1 + (uint32_t)_i,
+					   JOB_PARAMS(axes),
 					   JOB_GROUPS(axes_groups) });
 	job_grads_valid(&job);
 	for (uint32_t rank = 0; rank < 8; rank++)
 		for (uint32_t p = 0; p < ARRAY_SIZE(axes); p++)
-			for (unsigned k = 0; k < ARRAY_SIZE(keys) && job_number(&job, rank, p) >= 0; k++)
+			for (unsigned k = 0;
+			     k < ARRAY_SIZE(keys) && job_number(&job, rank, p) >= 0; k++)
 				check_get(&job, rank, p, keys[k]);
 	for (uint32_t rank = 0; rank < 8; rank++)
 		for (uint32_t p = 0; p < ARRAY_SIZE(axes); p++)
@@ -202,27 +223,38 @@ START_TEST(a_state_that_a_rank_registered_later_is_found)
 	uint8_t *mine[3];
 	struct job job;
 
-	job_open(&job, &(struct job_spec){ .world = 3, .hosts = 1 + 2 * (uint32_t)_i, JOB_PARAMS(usual),
-					   .groups = &group, .ngroups = 1 });
+	job_open(&job, &(struct job_spec){ .world = 3,
+					   .hosts = 1 + 2 * (uint32_t)_i,
+					   JOB_PARAMS(usual),
+					   .groups = &group,
+					   .ngroups = 1 });
 	check_get(&job, 2, 1, "fp32"); /* now it has all tables */
 	bytes = job_bytes(&job, 1, "fp32");
 	CLEANUP(free) uint8_t *got = malloc(bytes), *value = calloc(1, bytes);
 	for (uint32_t rank = 0; rank < 3; rank++) {
-		numel[rank] = frag_partition_numel(job_frag(&job, rank), job.ranks[rank].group[0], 0);
+		numel[rank] =
+			frag_partition_numel(job_frag(&job, rank), job.ranks[rank].group[0], 0);
 		mine[rank] = malloc(numel[rank] * 4);
 		memset(mine[rank], 0x11, numel[rank] * 4);
-		ck_assert_int_eq(frag_state_keep(job_frag(&job, rank), job.ranks[rank].group[0], 0, "late",
-						 FRAG_F32, mine[rank]), 0);
-		ck_assert_int_eq(frag_get_bytes(job_frag(&job, 2), job_number(&job, 2, 1), "late"), (int64_t)bytes);
+		ck_assert_int_eq(frag_state_keep(job_frag(&job, rank), job.ranks[rank].group[0],
+						 0, "late", FRAG_F32, mine[rank]),
+				 0);
+		ck_assert_int_eq(
+			frag_get_bytes(job_frag(&job, 2), job_number(&job, 2, 1), "late"),
+			(int64_t)bytes);
 	}
-	ck_assert_int_eq(frag_get(job_frag(&job, 2), job_number(&job, 2, 1), "late", got, bytes), 0);
+	ck_assert_int_eq(
+		frag_get(job_frag(&job, 2), job_number(&job, 2, 1), "late", got, bytes), 0);
 	for (uint64_t i = 0; i < bytes; i++)
 		ck_assert_uint_eq(got[i], 0x11);
-	ck_assert_int_eq(frag_set(job_frag(&job, 1), job_number(&job, 1, 1), "late", value, bytes), 0);
+	ck_assert_int_eq(
+		frag_set(job_frag(&job, 1), job_number(&job, 1, 1), "late", value, bytes), 0);
 	job_boundary(&job);
-	ck_assert_int_eq(frag_get(job_frag(&job, 2), job_number(&job, 2, 1), "late", got, bytes), 0);
+	ck_assert_int_eq(
+		frag_get(job_frag(&job, 2), job_number(&job, 2, 1), "late", got, bytes), 0);
 	ck_assert_mem_eq(got, value, bytes);
-	ck_assert_int_eq(frag_get_bytes(job_frag(&job, 2), job_number(&job, 2, 1), "never"), -ENOENT);
+	ck_assert_int_eq(frag_get_bytes(job_frag(&job, 2), job_number(&job, 2, 1), "never"),
+			 -ENOENT);
 	job_close(&job);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		free(mine[rank]);

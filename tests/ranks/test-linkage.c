@@ -25,7 +25,8 @@ static const struct job_param params[] = {
 
 static struct job job;
 
-static void open_with(uint32_t world, struct job_group group, const struct job_key *keys, uint32_t nkeys)
+static void open_with(uint32_t world, struct job_group group, const struct job_key *keys,
+		      uint32_t nkeys)
 {
 	struct job_group groups[2] = { group, group };
 
@@ -33,8 +34,11 @@ static void open_with(uint32_t world, struct job_group group, const struct job_k
 	memcpy(groups[0].params, (uint32_t[]){ 0, 1, 2 }, 3 * sizeof(uint32_t));
 	groups[1].nparams = 2;
 	memcpy(groups[1].params, (uint32_t[]){ 4, 3 }, 2 * sizeof(uint32_t));
-	job_open(&job, &(struct job_spec){ .world = world, JOB_PARAMS(params), JOB_GROUPS(groups),
-					   .keys = keys, .nkeys = nkeys });
+	job_open(&job, &(struct job_spec){ .world = world,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups),
+					   .keys = keys,
+					   .nkeys = nkeys });
 }
 
 static void open_stage(int stage, uint32_t world)
@@ -47,7 +51,9 @@ static void get_is(uint32_t rank, uint32_t param, const char *key)
 	uint8_t out[4096];
 	uint64_t bytes = job_bytes(&job, param, key);
 
-	ck_assert_int_eq(frag_get(job_frag(&job, rank), job_number(&job, rank, param), key, out, bytes), 0);
+	ck_assert_int_eq(
+		frag_get(job_frag(&job, rank), job_number(&job, rank, param), key, out, bytes),
+		0);
 	ck_assert_mem_eq(out, job_truth(&job, param, key), bytes);
 }
 
@@ -102,8 +108,10 @@ static void pieces_of(uint32_t rank, const char *key, const void *pieces[3])
 	struct frag_fragment at;
 
 	for (uint32_t p = 0; p < 3; p++)
-		pieces[p] = frag_fragment(job_frag(&job, rank), job_number(&job, rank, p), &at) ? NULL :
-			    (const uint8_t *)job_truth(&job, p, key) + at.param_offset * sizeof(float);
+		pieces[p] = frag_fragment(job_frag(&job, rank), job_number(&job, rank, p), &at)
+				    ? NULL
+				    : (const uint8_t *)job_truth(&job, p, key) +
+					      at.param_offset * sizeof(float);
 }
 
 START_TEST(b3_state_from_fragments_leaves_the_master)
@@ -113,15 +121,18 @@ START_TEST(b3_state_from_fragments_leaves_the_master)
 	open_stage(1, 2);
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		pieces_of(rank, "exp_avg", pieces);
-		ck_assert_int_eq(frag_state_from_fragments(job_frag(&job, rank), 0, 0, "momentum", FRAG_F32,
-							   pieces, 3), 0);
+		ck_assert_int_eq(frag_state_from_fragments(job_frag(&job, rank), 0, 0,
+							   "momentum", FRAG_F32, pieces, 3),
+				 0);
 	}
 	for (uint32_t p = 0; p < 3; p++) {
 		uint8_t out[256];
 
 		ck_assert_int_eq(frag_get(job_frag(&job, 1), (int)p, "momentum", out,
-					  job_bytes(&job, p, "exp_avg")), 0);
-		ck_assert_mem_eq(out, job_truth(&job, p, "exp_avg"), job_bytes(&job, p, "exp_avg"));
+					  job_bytes(&job, p, "exp_avg")),
+				 0);
+		ck_assert_mem_eq(out, job_truth(&job, p, "exp_avg"),
+				 job_bytes(&job, p, "exp_avg"));
 		get_is(0, p, "fp32");
 	}
 	job_check(&job);
@@ -131,7 +142,8 @@ END_TEST
 
 START_TEST(b4_round_robin)
 {
-	open_with(2 + (uint32_t)_i, (struct job_group){ .stage = 2, .flags = FRAG_ROUND_ROBIN }, NULL, 0);
+	open_with(2 + (uint32_t)_i, (struct job_group){ .stage = 2, .flags = FRAG_ROUND_ROBIN },
+		  NULL, 0);
 	job_grads_valid(&job);
 	for (uint32_t p = 0; p < ARRAY_SIZE(params); p++) {
 		get_is(1, p, "fp32");
@@ -161,9 +173,12 @@ START_TEST(b6_gradients_of_bf16_optimizer)
 		get_is(1, p, "grad");
 		if (frag_fragment(job_frag(&job, 1), (int)p, &at))
 			continue;
-		ck_assert_int_eq(frag_local_get(job_frag(&job, 1), (int)p, "grad", out, at.numel * 4), 0);
-		ck_assert_mem_eq(out, (const uint8_t *)job_truth(&job, p, "grad") + at.param_offset * 4,
-				 at.numel * 4);
+		ck_assert_int_eq(
+			frag_local_get(job_frag(&job, 1), (int)p, "grad", out, at.numel * 4),
+			0);
+		ck_assert_mem_eq(
+			out, (const uint8_t *)job_truth(&job, p, "grad") + at.param_offset * 4,
+			at.numel * 4);
 	}
 	ck_assert_int_eq(set_new(1, 2, "grad"), 0);
 	job_boundary(&job);
@@ -189,7 +204,8 @@ START_TEST(b7_states_registered_anew_are_found)
 		memset(m->bytes_at, 0, m->bytes);
 		free(m->bytes_at);
 		m->bytes_at = elsewhere;
-		ck_assert_int_eq(frag_state_keep(job_frag(&job, rank), 0, 0, "exp_avg", FRAG_F32, elsewhere),
+		ck_assert_int_eq(frag_state_keep(job_frag(&job, rank), 0, 0, "exp_avg",
+						 FRAG_F32, elsewhere),
 				 0);
 	}
 	for (uint32_t rank = 0; rank < 3; rank++)
@@ -204,14 +220,17 @@ END_TEST
 START_TEST(b8_zero_size_parameter)
 {
 	static const struct job_param with_empty[] = {
-		{ "first", .ndim = 2, .shape = { 0, 3 } }, { "a", .ndim = 1, .shape = { 5 } },
-		{ "inside", .ndim = 1, .shape = { 0 } },   { "b", .ndim = 1, .shape = { 6 } },
+		{ "first", .ndim = 2, .shape = { 0, 3 } },
+		{ "a", .ndim = 1, .shape = { 5 } },
+		{ "inside", .ndim = 1, .shape = { 0 } },
+		{ "b", .ndim = 1, .shape = { 6 } },
 	};
 	const struct job_group group = { .stage = _i, .nparams = 4, .params = { 0, 1, 2, 3 } };
 	struct frag_fragment at;
 
-	job_open(&job, &(struct job_spec){ .world = 2, JOB_PARAMS(with_empty), .groups = &group,
-					   .ngroups = 1 });
+	job_open(&job,
+		 &(struct job_spec){
+			 .world = 2, JOB_PARAMS(with_empty), .groups = &group, .ngroups = 1 });
 	job_grads_valid(&job);
 	for (uint32_t rank = 0; rank < 2; rank++)
 		for (uint32_t p = 0; p < 4; p++)
@@ -236,10 +255,12 @@ START_TEST(b9_before_the_first_step_is_enoent_not_a_hang)
 	open_with(3, (struct job_group){ .stage = 1 }, before_step, 1);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		for (int p = 0; p < 3; p++)
-			ck_assert_int_eq(frag_get(job_frag(&job, rank), p, "exp_avg", out, 60), -ENOENT);
+			ck_assert_int_eq(frag_get(job_frag(&job, rank), p, "exp_avg", out, 60),
+					 -ENOENT);
 	for (uint32_t rank = 0; rank < 3; rank++)
-		ck_assert_int_eq(frag_state_alloc(job_frag(&job, rank), 0, 0, "exp_avg", FRAG_F32,
-						  &memory[rank]), 0);
+		ck_assert_int_eq(frag_state_alloc(job_frag(&job, rank), 0, 0, "exp_avg",
+						  FRAG_F32, &memory[rank]),
+				 0);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		ck_assert_int_eq(frag_get(job_frag(&job, rank), 0, "exp_avg", out, 60), 0);
 	job_close(&job);
@@ -268,7 +289,8 @@ START_TEST(b13_minus_zero_and_snan_survive)
 	ck_assert_int_eq(frag_set(job_frag(&job, 0), 1, "fp32", bits, sizeof(bits)), 0);
 	job_boundary(&job);
 	for (uint32_t rank = 0; rank < 2; rank++) {
-		ck_assert_int_eq(frag_get(job_frag(&job, rank), 1, "fp32", out, sizeof(out)), 0);
+		ck_assert_int_eq(frag_get(job_frag(&job, rank), 1, "fp32", out, sizeof(out)),
+				 0);
 		ck_assert_mem_eq(out, bits, sizeof(bits));
 	}
 	job_close(&job);
@@ -308,19 +330,26 @@ START_TEST(own_fragments_are_got_set_and_viewed_at_every_stage)
 			const uint8_t *truth = job_truth(&job, p, "exp_avg");
 
 			if (frag_fragment(f, number, &at)) {
-				ck_assert_int_eq(frag_local_get(f, number, "exp_avg", out, 0), -ENOENT);
+				ck_assert_int_eq(frag_local_get(f, number, "exp_avg", out, 0),
+						 -ENOENT);
 				continue;
 			}
-			ck_assert_int_eq(frag_local_get(f, number, "exp_avg", out, at.numel * 4), 0);
+			ck_assert_int_eq(
+				frag_local_get(f, number, "exp_avg", out, at.numel * 4), 0);
 			ck_assert_mem_eq(out, truth + at.param_offset * 4, at.numel * 4);
-			ck_assert_int_eq(frag_local_get(f, number, "exp_avg", out, at.numel * 4 - 1), -EINVAL);
-			ck_assert_int_eq(frag_local_view(f, number, "exp_avg", &view, &dtype), 0);
+			ck_assert_int_eq(
+				frag_local_get(f, number, "exp_avg", out, at.numel * 4 - 1),
+				-EINVAL);
+			ck_assert_int_eq(frag_local_view(f, number, "exp_avg", &view, &dtype),
+					 0);
 			ck_assert_mem_eq(view, out, at.numel * 4);
 			ck_assert_int_eq(dtype, FRAG_F32);
 			job_fill(value, FRAG_F32, at.numel, 5);
-			ck_assert_int_eq(frag_local_set(f, number, "exp_avg", value, at.numel * 4), 0);
+			ck_assert_int_eq(
+				frag_local_set(f, number, "exp_avg", value, at.numel * 4), 0);
 			ck_assert_mem_eq(view, value, at.numel * 4);
-			ck_assert_int_eq(frag_local_set(f, number, "exp_avg", out, at.numel * 4), 0);
+			ck_assert_int_eq(
+				frag_local_set(f, number, "exp_avg", out, at.numel * 4), 0);
 		}
 	job_check(&job);
 	job_close(&job);
@@ -388,16 +417,20 @@ START_TEST(state_from_fragments_clears_gaps_and_padding)
 	open_stage(1, 2);
 	m = job_memory(&job, 1, 0, 0, "exp_avg");
 	pieces_of(1, "fp32", pieces);
-	ck_assert_int_eq(frag_state_from_fragments(job_frag(&job, 1), 0, 0, "exp_avg", FRAG_BF16, pieces, 3),
+	ck_assert_int_eq(frag_state_from_fragments(job_frag(&job, 1), 0, 0, "exp_avg",
+						   FRAG_BF16, pieces, 3),
 			 -EINVAL);
-	ck_assert_int_eq(frag_state_from_fragments(job_frag(&job, 1), 0, 0, "exp_avg", FRAG_F32, pieces, 2),
+	ck_assert_int_eq(frag_state_from_fragments(job_frag(&job, 1), 0, 0, "exp_avg", FRAG_F32,
+						   pieces, 2),
 			 -EINVAL);
 	job_check(&job);
-	ck_assert_int_eq(frag_state_from_fragments(job_frag(&job, 1), 0, 0, "exp_avg", FRAG_F32, pieces, 3),
+	ck_assert_int_eq(frag_state_from_fragments(job_frag(&job, 1), 0, 0, "exp_avg", FRAG_F32,
+						   pieces, 3),
 			 0);
 	ck_assert_int_eq(frag_fragment(job_frag(&job, 1), 2, &at), 0);
 	ck_assert_mem_eq(m->bytes_at + at.partition_offset * 4,
-			 (const uint8_t *)job_truth(&job, 2, "fp32") + at.param_offset * 4, at.numel * 4);
+			 (const uint8_t *)job_truth(&job, 2, "fp32") + at.param_offset * 4,
+			 at.numel * 4);
 	for (uint64_t i = (at.partition_offset + at.numel) * 4; i < m->bytes; i++)
 		ck_assert_uint_eq(m->bytes_at[i], 0);
 	job_close(&job);
@@ -483,7 +516,8 @@ START_TEST(registering_something_else_does_not_tear_an_edit)
 	open_stage(2, 3);
 	ck_assert_int_eq(set_new(0, 2, "fp32"), 0);
 	for (uint32_t rank = 0; rank < 3; rank++)
-		ck_assert_int_eq(frag_publish(job_frag(&job, rank), "later", bytes, sizeof(bytes)), 0);
+		ck_assert_int_eq(
+			frag_publish(job_frag(&job, rank), "later", bytes, sizeof(bytes)), 0);
 	job_boundary(&job);
 	job_check(&job);
 	job_close(&job);
@@ -532,7 +566,8 @@ START_TEST(freed_memory_is_efault_and_an_edit_of_it_is_nowhere)
 {
 	const size_t size = 4096;
 	float value[21] = { 0 };
-	uint8_t *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *pages =
+		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct job_memory *m;
 	uint8_t out[84];
 	struct frag *f;
@@ -546,11 +581,14 @@ START_TEST(freed_memory_is_efault_and_an_edit_of_it_is_nowhere)
 	get_is(0, 2, "exp_avg");
 	munmap(pages, size);
 	for (uint32_t rank = 0; rank < 2; rank++) {
-		ck_assert_int_eq(frag_get(job_frag(&job, rank), 2, "exp_avg", out, 84), -EFAULT);
-		ck_assert_int_eq(frag_set(job_frag(&job, rank), 2, "exp_avg", value, 84), -EFAULT);
+		ck_assert_int_eq(frag_get(job_frag(&job, rank), 2, "exp_avg", out, 84),
+				 -EFAULT);
+		ck_assert_int_eq(frag_set(job_frag(&job, rank), 2, "exp_avg", value, 84),
+				 -EFAULT);
 	}
 	ck_assert_int_eq(frag_local_get(f, 2, "exp_avg", out, 0), -EINVAL);
-	ck_assert_int_eq(frag_state_from_fragments(f, 0, 0, "exp_avg", FRAG_F32, (const void *[3]){ 0 }, 3),
+	ck_assert_int_eq(frag_state_from_fragments(f, 0, 0, "exp_avg", FRAG_F32,
+						   (const void *[3]){ 0 }, 3),
 			 -EFAULT);
 	job_boundary(&job);
 	job_check(&job);
@@ -571,7 +609,8 @@ START_TEST(a_lost_rank_costs_its_own_fragments_alone)
 	for (uint32_t p = 0; p < 3; p++) {
 		bool there = !frag_fragment(job_frag(&job, 0), (int)p, &at) &&
 			     at.numel == job_numel(&job, p);
-		int rc = frag_get(job_frag(&job, 0), (int)p, "fp32", out, job_bytes(&job, p, "fp32"));
+		int rc = frag_get(job_frag(&job, 0), (int)p, "fp32", out,
+				  job_bytes(&job, p, "fp32"));
 
 		if (there)
 			ck_assert_int_eq(rc, 0);

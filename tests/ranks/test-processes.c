@@ -184,7 +184,8 @@ START_TEST(by_messages_a_killed_rank_is_eio_after_its_silence)
 	processes_say(p, 2, "barrier 30000");
 	processes_say(p, 2, "check fp32");
 	processes_expect(p, 2, -EIO);
-	for (int i = 0; i < 2; i++) { /* whose silence it is, rank 1 may have to find out itself */
+	for (int i = 0; i < 2;
+	     i++) { /* whose silence it is, rank 1 may have to find out itself */
 		long got = process_answer(&p[i]);
 
 		ck_assert(got == -EIO || got == -ETIMEDOUT);

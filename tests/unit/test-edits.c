@@ -50,16 +50,20 @@ static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
 
 static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder)
 {
-	struct edit_promise p = { { transaction[0], transaction[1] }, boundary, transaction[1], holder, 0, 3 };
+	struct edit_promise p = {
+		{ transaction[0], transaction[1] }, boundary, transaction[1], holder, 0, 3
+	};
 
 	return edits_prepare(&s, &r, &p, 1500);
 }
 
 /* Of gradients of that window. */
-static int promise_grads(const uint64_t transaction[2], uint64_t boundary, bool holder, uint64_t window)
+static int promise_grads(const uint64_t transaction[2], uint64_t boundary, bool holder,
+			 uint64_t window)
 {
-	struct edit_promise p = { { transaction[0], transaction[1] }, boundary, transaction[1], holder, window,
-				  3 };
+	struct edit_promise p = {
+		{ transaction[0], transaction[1] }, boundary, transaction[1], holder, window, 3
+	};
 
 	return edits_prepare(&s, &r, &p, 1500);
 }
@@ -171,7 +175,8 @@ START_TEST(a_boundary_that_is_passed_is_not_promised)
 	ck_assert(!edits_pending(&s, UINT64_MAX - 1));
 	ck_assert_int_eq(promise(one, 3, true), 0);
 	ck_assert(edits_pending(&s, 3) && !edits_pending(&s, 2));
-	ck_assert_int_eq(promise(one, 4, true), 0); /* the coordinator asks again, for a later one */
+	ck_assert_int_eq(promise(one, 4, true),
+			 0); /* the coordinator asks again, for a later one */
 	ck_assert(!edits_pending(&s, 3));
 }
 END_TEST

@@ -57,7 +57,8 @@ END_TEST
 
 START_TEST(other_texts_are_refused)
 {
-	static const char *const bad[] = { "", "\n", "fast\n", "0.1x", "0.1 0.2", "1,5", "-", "1e999\n" };
+	static const char *const bad[] = { "",        "\n",  "fast\n", "0.1x",
+					   "0.1 0.2", "1,5", "-",      "1e999\n" };
 	char zeros[8] = "1", longer[HYPER_TEXT_MAX + 1];
 	double value = 7;
 

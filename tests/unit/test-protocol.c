@@ -272,12 +272,16 @@ START_TEST(reads_beyond_a_row_or_of_none_are_errors)
 
 	join_all();
 	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, 8, 0, { 0, 0 } }), 0);
-	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, 8, bytes - 7, { 0, 0 } }), -EINVAL);
-	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, 8, UINT64_MAX - 3, { 0, 0 } }),
+	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, 8, bytes - 7, { 0, 0 } }),
 			 -EINVAL);
-	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, UINT32_MAX, 0, { 0, 0 } }), -EINVAL);
+	ck_assert_int_eq(
+		read_status(&(struct wire_read){ epoch, 0, 8, UINT64_MAX - 3, { 0, 0 } }),
+		-EINVAL);
+	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 0, UINT32_MAX, 0, { 0, 0 } }),
+			 -EINVAL);
 	ck_assert_int_eq(read_status(&(struct wire_read){ epoch, 1, 8, 0, { 0, 0 } }), -ESTALE);
-	ck_assert_int_eq(read_status(&(struct wire_read){ epoch + 1, 0, 8, 0, { 0, 0 } }), -ESTALE);
+	ck_assert_int_eq(read_status(&(struct wire_read){ epoch + 1, 0, 8, 0, { 0, 0 } }),
+			 -ESTALE);
 }
 END_TEST
 

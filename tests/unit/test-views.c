@@ -23,8 +23,10 @@ static void fill(uint32_t *state, uint32_t value)
 static void setup(void)
 {
 	ck_assert_int_eq(registry_init(&r), 0);
-	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "fp32", FRAG_F32, N, master), 0);
-	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad), 0);
+	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "fp32", FRAG_F32, N, master),
+			 0);
+	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad),
+			 0);
 	views_init(&v, 2 * BYTES);
 	fill(master, 1);
 	fill(grad, 1);
@@ -66,7 +68,8 @@ static void grads_valid(uint32_t value)
 
 static int open_row(const uint64_t id[2], uint32_t row, uint64_t want, struct view *out)
 {
-	struct view_request q = { { id[0], id[1] }, 7, r.states.epoch, row, row == 1, 0, BYTES, want };
+	struct view_request q = { { id[0], id[1] }, 7, r.states.epoch, row,
+				  row == 1,         0, BYTES,          want };
 
 	return views_open(&v, &r, &q, 1000, out);
 }
@@ -201,7 +204,8 @@ START_TEST(a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it)
 	views_keep_row(&v, &r, 0);
 	open_view(two, 0, &view); /* too late for that */
 	registry_drop(&r, STATE_PARTITION, 0, 0, "fp32");
-	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "other", FRAG_F32, N, other), 0);
+	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "other", FRAG_F32, N, other),
+			 0);
 	ck_assert_uint_eq(shows(one), 1);
 	ck_assert_int_eq(views_read(&v, &r, two, 0, &byte, 1, &room), -ESTALE);
 	step_begin();
