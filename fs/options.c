@@ -3,6 +3,7 @@
 
 #include "fs/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -127,7 +128,7 @@ static int parse_size(const char *text, uint64_t *size)
 		return -EINVAL;
 	errno = 0;
 	n = strtoull(text, &end, 10);
-	unit = *end ? strchr(units, *end & ~0x20) : NULL;
+	unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
 	if (unit) {
 		factor = (uint64_t)1 << 10 * (unit - units + 1);
 		end++;

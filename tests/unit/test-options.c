@@ -31,6 +31,17 @@ static void check_refused(const char *line, const char *text)
 	options_fini(&parsed);
 }
 
+/* One -o whose word may have spaces. */
+static void check_refused_word(const char *option, const char *text)
+{
+	char *argv[] = { (char *)"fragfs", (char *)"a",    (char *)"/m",
+			 (char *)"-o",     (char *)option, NULL };
+
+	ck_assert_int_eq(options_parse(&parsed, 5, argv, why, sizeof(why)), -EINVAL);
+	ck_assert_msg(strstr(why, text), "%s: %s", option, why);
+	options_fini(&parsed);
+}
+
 START_TEST(what_is_not_given_has_a_default)
 {
 	ck_assert_int_eq(parse("node0:21017 /frag"), 0);
@@ -101,6 +112,7 @@ START_TEST(sizes_have_units)
 	check_refused("a /m -o stage_mem=99999999999999999999", "stage_mem");
 	check_refused("a /m -o stage_mem=17179869184G", "stage_mem");
 	check_refused("a /m -o stage_mem=1KB", "stage_mem");
+	check_refused_word("stage_mem=1 ", "stage_mem");
 }
 END_TEST
 
