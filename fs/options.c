@@ -19,7 +19,6 @@ enum option_id {
 	OPTION_TRANSPORT,
 	OPTION_NOREADAHEAD,
 	OPTION_ALLOW_OTHER,
-	OPTION_AUTO_UNMOUNT,
 	OPTION_FSNAME,
 	OPTION_MAX_READ,
 	OPTION_PASSED,
@@ -46,7 +45,7 @@ static const struct option_row {
 	  OPTION_ALLOW_OTHER },
 	{ "allow_root", NULL, "let root in", OPTION_PASSED },
 	{ "default_permissions", NULL, "let the kernel check permissions", OPTION_PASSED },
-	{ "auto_unmount", NULL, "unmount even when fragfs is killed", OPTION_AUTO_UNMOUNT },
+	{ "auto_unmount", NULL, "unmount even when fragfs is killed", OPTION_PASSED },
 	{ "fsname", "NAME", "first column of mount(8), if not SOURCE", OPTION_FSNAME },
 	{ "max_read", "SIZE", "largest read; at least 4K", OPTION_MAX_READ },
 	{ "context", "TEXT", "SELinux context", OPTION_PASSED },
@@ -179,11 +178,7 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 		o->readahead_off = true;
 		return 0;
 	case OPTION_ALLOW_OTHER:
-		o->allow_other = true;
 		return pass(o, "allow_other,default_permissions");
-	case OPTION_AUTO_UNMOUNT:
-		o->auto_unmount = true;
-		return pass(o, whole);
 	case OPTION_FSNAME:
 		return replace(&o->fsname, value);
 	case OPTION_MAX_READ:

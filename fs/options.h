@@ -14,7 +14,6 @@ struct options {
 	bool help, version, foreground, debug;
 	bool writable;
 	bool plain, readahead_off;
-	bool allow_other, auto_unmount;
 	unsigned timeout_ms;
 	unsigned max_read;  /* bytes; 0: not given */
 	uint64_t stage_mem; /* bytes */
