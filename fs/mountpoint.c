@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <mntent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,45 +42,22 @@ static char *absolute(const char *given)
 	return whole;
 }
 
-/* mountinfo writes space, tab, newline and backslash as \ooo. */
-static void unescape(char *text)
-{
-	char *out = text;
-
-	for (; *text; text++) {
-		unsigned value;
-
-		if (*text == '\\' && sscanf(text + 1, "%3o", &value) == 1) {
-			*out++ = (char)value;
-			text += 3;
-		} else {
-			*out++ = *text;
-		}
-	}
-	*out = '\0';
-}
-
 /* The type of what is mounted last on path; false: nothing is. */
 static bool mounted_type(const char *path, char *type, size_t size)
 {
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL, where[PATH_MAX], what[128], *dash;
-	size_t room = 0;
+	FILE *table = setmntent("/proc/self/mounts", "re");
+	char line[4 * PATH_MAX];
+	struct mntent m;
 	bool found = false;
 
-	while (f && getline(&line, &room, f) > 0) {
-		if (sscanf(line, "%*s %*s %*s %*s %4095s", where) != 1)
+	while (table && getmntent_r(table, &m, line, sizeof(line))) {
+		if (strcmp(m.mnt_dir, path) != 0)
 			continue;
-		unescape(where);
-		dash = strstr(line, " - ");
-		if (strcmp(where, path) != 0 || !dash || sscanf(dash, " - %127s", what) != 1)
-			continue;
-		snprintf(type, size, "%s", what);
+		snprintf(type, size, "%s", m.mnt_type);
 		found = true;
 	}
-	free(line);
-	if (f)
-		fclose(f);
+	if (table)
+		endmntent(table);
 	return found;
 }
 

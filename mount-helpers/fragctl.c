@@ -13,6 +13,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <mntent.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -99,11 +100,11 @@ static void show_job(struct report *report, const char *address)
 
 static int read_mounts(struct mount_entry **mounts)
 {
-	FILE *table = fopen("/proc/self/mountinfo", "re");
+	FILE *table = setmntent("/proc/self/mounts", "re");
 	int n = table ? mounts_read(table, mounts) : -errno;
 
 	if (table)
-		fclose(table);
+		endmntent(table);
 	return n;
 }
 
@@ -174,7 +175,7 @@ static int status(char **names, bool json)
 	int n = read_mounts(&mounts);
 
 	if (n < 0) {
-		fprintf(stderr, "fragctl: /proc/self/mountinfo: %s\n", strerror(-n));
+		fprintf(stderr, "fragctl: /proc/self/mounts: %s\n", strerror(-n));
 		return FRAGCTL_FAILURE;
 	}
 	for (int i = 0; !*names && i < n; i++)

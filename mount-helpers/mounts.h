@@ -2,7 +2,7 @@
 #ifndef MOUNT_HELPERS_MOUNTS_H
 #define MOUNT_HELPERS_MOUNTS_H
 
-/* The fragfs mounts of a table like /proc/self/mountinfo. */
+/* The fragfs mounts of a table like /proc/self/mounts. */
 
 #include "engine/base.h"
 
@@ -11,7 +11,6 @@
 struct mount_entry {
 	char *mountpoint;
 	char *source;
-	bool read_only;
 };
 
 /* Sets *entries, the caller's to mounts_free.  Returns how many; -ENOMEM. */
