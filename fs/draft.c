@@ -5,7 +5,6 @@
 
 #include "engine/log.h"
 #include "fs/hyper.h"
-#include "fs/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -207,7 +206,7 @@ static void committed(struct engine_write *write, int result)
 	struct request *r = write->owner;
 	struct handle *h = r->handle;
 	struct draft *d = h->draft;
-	int error = state_error(result);
+	int error = request_error(result);
 	struct waiter *waiters;
 
 	request_done(r);
@@ -270,7 +269,7 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 		d->extents = NULL;
 		return -ENOMEM;
 	}
-	state_ref(h);
+	handle_ref(h);
 	r->is_write = true;
 	r->write = (struct engine_write){ .file = h->file,
 					  .extents = d->extents,

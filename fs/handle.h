@@ -9,6 +9,8 @@
 #include "fs/staging.h"
 #include "fs/tree.h"
 
+#include <stdatomic.h>
+
 struct fs {
 	struct engine *engine;
 	struct tree tree;
@@ -35,6 +37,14 @@ struct handle {
 	_Atomic unsigned refs;    /* RELEASE's, and one of each request */
 	struct draft *draft;      /* NULL: opened for reading */
 };
+
+/* The reply lets the reader go on: its close, and the release after it, may come before the call that
+ * made the reply has returned.  state_close gives the reference back.
+ */
+static inline void handle_ref(struct handle *h)
+{
+	atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
+}
 
 static inline struct handle *handle_of(const struct fuse_file_info *fi)
 {

@@ -237,3 +237,10 @@ void request_put(struct request *r)
 	unref(r);
 	pthread_mutex_unlock(&all->lock);
 }
+
+int request_error(int64_t result)
+{
+	if (result == -ECANCELED)
+		return EINTR;
+	return result >= 0 ? 0 : result > -4096 ? (int)-result : EIO;
+}

@@ -88,4 +88,7 @@ void request_done(struct request *r);
 /* Last thing in done, after the reply. */
 void request_put(struct request *r);
 
+/* errno for the caller of what the engine said. */
+int request_error(int64_t result);
+
 #endif

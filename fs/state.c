@@ -9,15 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <string.h>
-
-int state_error(int64_t result)
-{
-	if (result == -ECANCELED)
-		return EINTR;
-	return result >= 0 ? 0 : result > -4096 ? (int)-result : EIO;
-}
 
 /* ---- opening ---- */
 
@@ -148,14 +140,6 @@ void state_close(struct handle *h)
 	free(h);
 }
 
-/* The reply lets the reader go on: its close, and the release after it, may come before the call that
- * made the reply has returned.
- */
-void state_ref(struct handle *h)
-{
-	atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
-}
-
 void state_close_all(struct fs *fs)
 {
 	while (fs->handles)
@@ -208,7 +192,7 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 
 	request_done(r);
 	if (result < 0)
-		fuse_reply_err(r->req, state_error(result));
+		fuse_reply_err(r->req, request_error(result));
 	else if (r->head)
 		reply_with_header(r, data, (size_t)result);
 	else if (h->draft && draft_is_dirty(h))
@@ -228,7 +212,7 @@ static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t si
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	state_ref(h);
+	handle_ref(h);
 	r->head = head;
 	r->read = (struct engine_read){ .file = h->file,
 					.offset = offset,
@@ -270,7 +254,7 @@ void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, 
 		read_engine(h, req, head, size - head, offset + head - h->length, flags);
 		return;
 	}
-	state_ref(h);
+	handle_ref(h);
 	fuse_reply_buf(req, h->text + (head ? offset : 0), size);
 	state_close(h);
 }

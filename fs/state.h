@@ -9,7 +9,6 @@
 /* flags are open(2)'s.  -ENOENT, -EACCES, -EROFS, -ENOMEM, -EIO. */
 int state_open(struct fs *fs, struct node n, int flags, struct handle **handle);
 void state_close(struct handle *h);
-void state_ref(struct handle *h); /* one state_close more */
 /* At the end of a mount: what the kernel has not released.  No request may be under way. */
 void state_close_all(struct fs *fs);
 
@@ -18,8 +17,5 @@ void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, 
 
 /* Length of what a text or hyper holds now; -errno. */
 int64_t state_text_size(struct fs *fs, struct node n);
-
-/* errno for the caller of what the engine said. */
-int state_error(int64_t result);
 
 #endif
