@@ -109,17 +109,10 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 {
 	struct engine_state state;
-	int rc;
+	int rc = state_writable(fs, n, &state);
 
-	if (!fs->writable)
-		return -EROFS;
-	if (!node_is_state(n) || n.kind == NODE_NPY)
-		return -EACCES;
-	rc = tree_state(&fs->tree, n, &state);
 	if (rc)
 		return rc;
-	if (!(state.flags & ENGINE_STATE_WRITABLE))
-		return -EACCES;
 	return !size || (n.kind != NODE_HYPER && size == state.bytes) ? 0 : -EINVAL;
 }
 
@@ -203,7 +196,6 @@ struct listing {
 	struct fs *fs;
 	char *buf;
 	size_t size, used;
-	bool plus;
 };
 
 /* False: it does not fit. */
@@ -247,7 +239,7 @@ static bool list_plus(struct listing *l, const struct tree_entry *entry, uint64_
 
 static void list(fuse_req_t req, fuse_ino_t ino, size_t size, uint64_t offset, bool plus)
 {
-	struct listing l = { .req = req, .fs = fs_of(req), .size = size, .plus = plus };
+	struct listing l = { .req = req, .fs = fs_of(req), .size = size };
 	struct tree_entry entry;
 	struct tree_dir dir;
 	struct node n;

@@ -65,22 +65,27 @@ static int open_text(struct handle *h)
 	return 0;
 }
 
-/* May a file be opened so? */
+int state_writable(struct fs *fs, struct node n, struct engine_state *state)
+{
+	int rc;
+
+	if (!fs->writable)
+		return -EROFS;
+	if (!node_is_state(n) || n.kind == NODE_NPY)
+		return -EACCES;
+	rc = tree_state(&fs->tree, n, state);
+	if (rc)
+		return rc;
+	return state->flags & ENGINE_STATE_WRITABLE ? 0 : -EACCES;
+}
+
 static int check_access(struct fs *fs, struct node n, int flags)
 {
 	struct engine_state state;
-	int rc;
 
 	if ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC))
 		return 0;
-	if (!fs->writable)
-		return -EROFS;
-	if (n.kind == NODE_TEXT || n.kind == NODE_NPY)
-		return -EACCES;
-	rc = tree_state(&fs->tree, n, &state);
-	if (rc)
-		return rc;
-	return state.flags & ENGINE_STATE_WRITABLE ? 0 : -EACCES;
+	return state_writable(fs, n, &state);
 }
 
 static void list(struct fs *fs, struct handle *h)

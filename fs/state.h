@@ -12,6 +12,9 @@ void state_close(struct handle *h);
 /* At the end of a mount: what the kernel has not released.  No request may be under way. */
 void state_close_all(struct fs *fs);
 
+/* The state of a file that may be written to.  -EROFS, -EACCES; as tree_state. */
+int state_writable(struct fs *fs, struct node n, struct engine_state *state);
+
 /* Replies, now or when the engine has it. */
 void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags);
 
