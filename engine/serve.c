@@ -372,6 +372,16 @@ static void report_applied(struct engine *e, uint64_t now)
 		log_warn("dropped an edit whose writer went silent before deciding it");
 }
 
+static void drop_silent_views(struct engine *e, uint64_t now)
+{
+	unsigned dropped = 0;
+
+	if (views_any(&e->views) && now > VIEW_SILENT_MS)
+		dropped = views_expire(&e->views, now - VIEW_SILENT_MS);
+	if (dropped)
+		log_info("dropped %u views whose observers went silent", dropped);
+}
+
 /* Rank 0 hears from every rank once a second. */
 static void find_silent(struct engine *e, uint64_t now)
 {
@@ -383,6 +393,7 @@ static void find_silent(struct engine *e, uint64_t now)
 void serve_turn(struct engine *e, uint64_t now)
 {
 	report_applied(e, now);
+	drop_silent_views(e, now);
 	find_silent(e, now);
 	turn_barrier(e);
 	if (e->rank && e->ready) /* a link to rank 0, over which we ping it */

@@ -10,7 +10,7 @@
 
 void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body, const void *tail, size_t tail_size);
-/* Tells writers that their edits were applied; asks for and ends barriers. */
+/* Tells writers that their edits were applied; drops what silent ones left; asks for and ends barriers. */
 void serve_turn(struct engine *e, uint64_t now);
 
 #endif

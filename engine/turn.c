@@ -204,6 +204,17 @@ static void wait_for_work(struct engine *e, int wait_ms)
 		log_error("eventfd: %s", strerror(errno));
 }
 
+static bool is_stepping(struct engine *e, uint64_t now)
+{
+	uint64_t step = atomic_load_explicit(&e->registry.control->step, memory_order_relaxed);
+
+	if (step != e->step_seen) {
+		e->step_seen = step;
+		e->step_seen_ms = now;
+	}
+	return step && now < e->step_seen_ms + STEPPING_MS;
+}
+
 void engine_turn(struct engine *e, int wait_ms)
 {
 	struct transfer *transfers = NULL;
@@ -226,7 +237,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	rpc_expire(e, now);
 	if (e->is_rank) {
 		agree_turn(e, now);
-		if (now < e->step_seen_ms + STEPPING_MS)
+		if (is_stepping(e, now))
 			views_copy_ahead(&e->views, &e->registry, now);
 		serve_turn(e, now);
 	}

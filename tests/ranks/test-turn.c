@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/job.h"
+
+#include <check.h>
+#include <errno.h>
+
+/* What an engine's rounds do by themselves. */
+
+static const struct job_param params[] = { { "w", .ndim = 1, .shape = { 64 } } };
+static const struct job_group groups[] = { { .stage = 1, .nparams = 1, .params = { 0 } } };
+
+static struct job job;
+static struct engine *e; /* rank 0's */
+
+enum { LONG_AGO_MS = 1, TURNS = 16 };
+
+static void setup(void)
+{
+	job_open(&job,
+		 &(struct job_spec){ .world = 2, JOB_PARAMS(params), JOB_GROUPS(groups) });
+	e = job_frag(&job, 0)->engine;
+}
+
+static void teardown(void)
+{
+	job_close(&job);
+}
+
+static void turn(void)
+{
+	for (int i = 0; i < TURNS; i++)
+		job_turn(&job);
+}
+
+static const struct view *open_view(uint64_t now_ms)
+{
+	enum frag_dtype dtype;
+	int row = registry_find(&e->registry, STATE_PARTITION, (uint32_t)job.ranks[0].group[0],
+				0, "fp32", &dtype);
+	struct view_request q = { .id = { 1, 2 }, .row = (uint32_t)row, .size = 128 };
+	struct view view;
+
+	ck_assert_int_eq(views_open(&e->views, &e->registry, &q, now_ms, &view), 0);
+	return e->views.list;
+}
+
+START_TEST(views_of_an_observer_that_went_silent_are_dropped)
+{
+	open_view(monotonic_ms());
+	turn();
+	ck_assert_uint_eq(e->views.bytes, 128);
+	views_touch(&e->views, 0, LONG_AGO_MS);
+	turn();
+	ck_assert_uint_eq(e->views.bytes, 0);
+	ck_assert_ptr_null(e->views.list);
+}
+END_TEST
+
+static const struct view *aged_view(void)
+{
+	const struct view *view = open_view(LONG_AGO_MS);
+
+	views_touch(&e->views, 0, monotonic_ms());
+	return view;
+}
+
+START_TEST(a_job_that_steps_copies_ahead_for_its_views)
+{
+	const struct view *view;
+
+	frag_step_begin(job_frag(&job, 0));
+	frag_step_end(job_frag(&job, 0));
+	view = aged_view();
+	turn();
+	ck_assert_int_eq(view->state, VIEW_LIVE);
+	ck_assert_uint_eq(view->copied, 128);
+}
+END_TEST
+
+START_TEST(a_job_at_rest_copies_nothing)
+{
+	const struct view *view = aged_view();
+
+	turn();
+	ck_assert_uint_eq(view->copied, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("turn");
+	TCase *t = tcase_create("turn");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, views_of_an_observer_that_went_silent_are_dropped);
+	tcase_add_test(t, a_job_that_steps_copies_ahead_for_its_views);
+	tcase_add_test(t, a_job_at_rest_copies_nothing);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
