@@ -9,7 +9,10 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-enum { REGISTRY_PARTS = 1024 };
+enum {
+	REGISTRY_PARTS = 1024,
+	ONCE = 1 << 30, /* bytes; process_vm_readv copies less than 2 GiB in a call */
+};
 
 int registry_init(struct registry *r)
 {
@@ -249,14 +252,14 @@ static int copy(enum way way, const struct iovec *parts, unsigned n, uint8_t *da
 			    : memory_probe_own(parts, n);
 }
 
-/* The lock is held over the copy, so that registry_drop cannot free what is being copied.  A row of very
- * many small segments goes in several calls.
+/* The lock is held over the copy, so that registry_drop cannot free what is being copied.  What is large, or
+ * in very many small segments, goes in several calls.
  */
 static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32_t row,
 			uint64_t offset, uint8_t *data, size_t size)
 {
 	struct iovec parts[REGISTRY_PARTS];
-	size_t done = 0, chunk = size;
+	size_t done = 0, chunk = ONCE;
 	int n = 0;
 
 	pthread_mutex_lock(&r->lock);

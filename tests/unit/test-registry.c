@@ -313,6 +313,42 @@ START_TEST(a_forked_child_finds_an_empty_control_page)
 }
 END_TEST
 
+/* Address space over the same few bytes again and again, but for a last page of its own. */
+static uint8_t *map_over_and_over(uint64_t bytes)
+{
+	enum { FEW = 64 << 20 };
+	uint8_t *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			   -1, 0);
+	int fd = memfd_create("few", MFD_CLOEXEC);
+
+	ck_assert_ptr_ne(at, MAP_FAILED);
+	ck_assert_int_eq(ftruncate(fd, FEW), 0);
+	for (uint64_t done = 0; done < bytes - PAGE; done += FEW)
+		ck_assert_ptr_ne(mmap(at + done, u64_min(FEW, bytes - PAGE - done),
+				      PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0),
+				 MAP_FAILED);
+	ck_assert_int_eq(mprotect(at + bytes - PAGE, PAGE, PROT_READ | PROT_WRITE), 0);
+	close(fd);
+	return at;
+}
+
+START_TEST(a_fragment_larger_than_one_system_call_takes_is_copied_whole)
+{
+	const uint64_t bytes = ((uint64_t)2 << 30) + PAGE;
+	uint8_t *memory = map_over_and_over(bytes), *copy = map_over_and_over(bytes);
+
+	ck_assert_int_eq(keep("fp32", bytes / 4, memory), 0);
+	memory[bytes - 1] = 7;
+	ck_assert_int_eq(registry_read(&r, epoch(), 0, 0, copy, bytes), 0);
+	ck_assert_uint_eq(copy[bytes - 1], 7);
+	copy[bytes - 1] = 8;
+	ck_assert_int_eq(registry_write(&r, epoch(), 0, 0, copy, bytes), 0);
+	ck_assert_uint_eq(memory[bytes - 1], 8);
+	munmap(memory, bytes);
+	munmap(copy, bytes);
+}
+END_TEST
+
 static TCase *kept(void)
 {
 	TCase *t = tcase_create("kept");
@@ -325,6 +361,7 @@ static TCase *kept(void)
 	tcase_add_test(t, read_only_memory_is_efault_to_a_writer);
 	tcase_add_test(t, fragments_in_memory_of_their_own_are_one_row);
 	tcase_add_test(t, more_fragments_than_one_system_call_takes);
+	tcase_add_test(t, a_fragment_larger_than_one_system_call_takes_is_copied_whole);
 	return t;
 }
 
