@@ -218,6 +218,7 @@ static void committed(struct engine_write *write, int result)
 	if (!result) {
 		forget(h);
 		d->truncated = false;
+		atomic_store(&h->behind, true);
 	}
 	waiters = d->waiters;
 	d->waiters = NULL;

@@ -19,7 +19,7 @@ struct fs {
 	bool writable;
 	unsigned max_read;        /* of one request; 0: the kernel's */
 	pthread_mutex_t lock;     /* of handles */
-	struct handle *handles;   /* all that are open */
+	struct handle *handles;   /* all that the kernel has open */
 	void (*ready)(void *arg); /* called once, when the kernel has said hello */
 	void *ready_arg;
 };
@@ -28,7 +28,7 @@ struct draft; /* draft.h: what was written through one open file */
 
 struct handle {
 	struct fs *fs;
-	struct handle *next, **link; /* of fs->handles, under its lock */
+	struct handle *next, **link; /* of fs->handles, under its lock; link NULL: not in it */
 	struct node node;
 	struct engine_file *file; /* states; NULL: text has all */
 	uint64_t bytes;           /* of the engine's file */
@@ -36,6 +36,9 @@ struct handle {
 	uint64_t length;          /* of text */
 	_Atomic unsigned refs;    /* RELEASE's, and one of each request */
 	struct draft *draft;      /* NULL: opened for reading */
+	pthread_mutex_t lock;     /* of newer */
+	struct handle *newer;     /* read in its stead, since a commit; else NULL */
+	_Atomic bool behind;      /* a commit was made: the next read opens newer anew */
 };
 
 /* The reply lets the reader go on: its close, and the release after it, may come before the call that

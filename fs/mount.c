@@ -257,7 +257,7 @@ static int serve_tree(struct mount *m)
 		return rc;
 	pthread_mutex_init(&fs->lock, NULL);
 	staging_pool_init(&fs->pool, m->options->stage_mem);
-	rc = requests_init(&fs->requests, fs->engine, state_close);
+	rc = requests_init(&fs->requests, fs->engine, state_release);
 	if (!rc) {
 		rc = open_session(m);
 		if (!rc) {

@@ -82,7 +82,7 @@ static int start(struct requests *all)
 }
 
 int requests_init(struct requests *all, struct engine *engine,
-		  void (*release)(struct handle *h))
+		  void (*release)(struct request *r))
 {
 	pthread_condattr_t monotonic;
 
@@ -182,7 +182,7 @@ static void unref(struct request *r)
 	if (--r->refs)
 		return;
 	pthread_mutex_unlock(&all->lock);
-	all->release(r->handle);
+	all->release(r);
 	pthread_mutex_lock(&all->lock);
 	recycle(r);
 }

@@ -30,8 +30,8 @@ struct request;
 
 struct requests {
 	struct engine *engine;
-	void (*release)(struct handle *h); /* when a request has no more use for it */
-	pthread_t thread;                  /* the canceller */
+	void (*release)(struct request *r); /* its handles: it has no more use for them */
+	pthread_t thread;                   /* the canceller */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;   /* for the canceller, and for who waits for it */
 	pthread_cond_t drained;   /* nothing is in flight */
@@ -47,6 +47,7 @@ struct request {
 	struct requests *all;
 	fuse_req_t req;
 	struct handle *handle;
+	struct handle *through; /* whose engine file is read; a write: NULL */
 	union {
 		struct engine_read read;
 		struct engine_write write;
@@ -63,7 +64,7 @@ struct request {
 
 /* Starts the canceller.  -errno of pthread_create. */
 int requests_init(struct requests *all, struct engine *engine,
-		  void (*release)(struct handle *h));
+		  void (*release)(struct request *r));
 
 /* Cancels what is in flight and waits for it.  -ETIMEDOUT: something is still there, so that
  * neither engine nor session may be closed.
@@ -71,7 +72,7 @@ int requests_init(struct requests *all, struct engine *engine,
 int requests_drain(struct requests *all, unsigned timeout_ms);
 void requests_fini(struct requests *all);
 
-/* The caller has a reference to handle for it, which release gets.  NULL: no memory. */
+/* The caller has a reference to handle for it, which release gives back.  NULL: no memory. */
 struct request *request_get(struct requests *all, fuse_req_t req, struct handle *handle);
 
 /* False: the caller has been interrupted already.  Then, as when it is not given to the engine for

@@ -90,7 +90,6 @@ static int check_access(struct fs *fs, struct node n, int flags)
 
 static void list(struct fs *fs, struct handle *h)
 {
-	h->fs = fs;
 	pthread_mutex_lock(&fs->lock);
 	h->next = fs->handles;
 	h->link = &fs->handles;
@@ -102,6 +101,8 @@ static void list(struct fs *fs, struct handle *h)
 
 static void unlist(struct handle *h)
 {
+	if (!h->link)
+		return;
 	pthread_mutex_lock(&h->fs->lock);
 	*h->link = h->next;
 	if (h->next)
@@ -109,7 +110,7 @@ static void unlist(struct handle *h)
 	pthread_mutex_unlock(&h->fs->lock);
 }
 
-int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
+static int open_handle(struct fs *fs, struct node n, int flags, struct handle **handle)
 {
 	struct handle *h;
 	int rc = check_access(fs, n, flags);
@@ -120,7 +121,8 @@ int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
 	if (!h)
 		return -ENOMEM;
 	h->refs = 1;
-	list(fs, h);
+	pthread_mutex_init(&h->lock, NULL);
+	h->fs = fs;
 	h->node = n;
 	rc = n.kind == NODE_TEXT ? open_text(h) : open_file(h);
 	if (!rc && (flags & O_ACCMODE) != O_RDONLY)
@@ -133,16 +135,35 @@ int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
 	return 0;
 }
 
+int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
+{
+	int rc = open_handle(fs, n, flags, handle);
+
+	if (!rc)
+		list(fs, *handle);
+	return rc;
+}
+
 void state_close(struct handle *h)
 {
 	if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) > 1)
 		return;
 	unlist(h);
+	if (h->newer)
+		state_close(h->newer);
 	draft_free(h);
 	if (h->file)
 		engine_file_close(h->file);
 	free(h->text);
+	pthread_mutex_destroy(&h->lock);
 	free(h);
+}
+
+void state_release(struct request *r)
+{
+	if (r->through)
+		state_close(r->through);
+	state_close(r->handle);
 }
 
 void state_close_all(struct fs *fs)
@@ -154,7 +175,7 @@ void state_close_all(struct fs *fs)
 int64_t state_text_size(struct fs *fs, struct node n)
 {
 	struct handle *h;
-	int rc = state_open(fs, n, O_RDONLY, &h);
+	int rc = open_handle(fs, n, O_RDONLY, &h);
 	uint64_t length;
 
 	if (rc)
@@ -207,19 +228,63 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 	request_put(r);
 }
 
+static int open_newer(struct handle *h)
+{
+	struct handle *newer;
+	int rc = open_handle(h->fs, h->node, O_RDONLY, &newer);
+
+	if (!rc && newer->bytes != h->bytes) {
+		state_close(newer);
+		rc = -ESTALE;
+	}
+	if (rc)
+		return rc;
+	if (h->newer)
+		state_close(h->newer);
+	h->newer = newer;
+	return 0;
+}
+
+/* An engine's file shows one generation to its end: what was committed through h is read through
+ * another one.  *through has a reference.
+ */
+static int read_through(struct handle *h, struct handle **through)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&h->lock);
+	if (atomic_exchange(&h->behind, false))
+		rc = open_newer(h);
+	if (rc)
+		atomic_store(&h->behind, true);
+	else
+		handle_ref(*through = h->newer ? h->newer : h);
+	pthread_mutex_unlock(&h->lock);
+	return rc;
+}
+
 /* size > 0 bytes of the engine's file, behind head bytes of the header. */
 static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size,
 			uint64_t offset, int flags)
 {
-	struct request *r = request_get(&h->fs->requests, req, h);
+	struct handle *through;
+	struct request *r;
+	int rc = read_through(h, &through);
 
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	r = request_get(&h->fs->requests, req, h);
 	if (!r) {
+		state_close(through);
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
 	handle_ref(h);
+	r->through = through;
 	r->head = head;
-	r->read = (struct engine_read){ .file = h->file,
+	r->read = (struct engine_read){ .file = through->file,
 					.offset = offset,
 					.size = size,
 					.nowait = flags & O_NONBLOCK,

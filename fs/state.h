@@ -9,6 +9,8 @@
 /* flags are open(2)'s.  -ENOENT, -EACCES, -EROFS, -ENOMEM, -EIO. */
 int state_open(struct fs *fs, struct node n, int flags, struct handle **handle);
 void state_close(struct handle *h);
+/* For requests_init. */
+void state_release(struct request *r);
 /* At the end of a mount: what the kernel has not released.  No request may be under way. */
 void state_close_all(struct fs *fs);
 
