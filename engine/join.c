@@ -238,7 +238,8 @@ static int take_table(struct engine *e, const struct answer *answer)
 		peers_set_entry(e, &entry);
 	}
 	j->rows += t.count;
-	e->membership = t.membership;
+	if (!t.first) /* who came while the rest was fetched is told of again */
+		e->membership = t.membership;
 	return 0;
 }
 
@@ -440,14 +441,16 @@ void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership)
 	e->join->refresh_from = peer;
 }
 
+/* After a failure the next answer that tells of a newer table begins anew. */
 static bool on_refresh(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
 	struct join *j = e->join;
+	bool taken = !answer->status && answer->type == WIRE_TABLE && !take_table(e, answer);
 
 	j->waiting = false;
-	if (answer->status || answer->type != WIRE_TABLE || take_table(e, answer))
-		return false;
-	j->refresh = j->rows < e->world;
+	j->refresh = taken && j->rows < e->world;
+	if (!taken)
+		j->rows = 0;
 	return false;
 }
 

@@ -88,6 +88,30 @@ START_TEST(a_job_at_rest_copies_nothing)
 }
 END_TEST
 
+static uint64_t messages_out(struct engine *of)
+{
+	return atomic_load(&of->counters.messages_out);
+}
+
+/* As after a restart: who answers at that address is of another life of the job, with a newer table. */
+START_TEST(a_table_that_is_refused_is_not_asked_for_again_and_again)
+{
+	struct engine *other = job_frag(&job, 1)->engine;
+	uint64_t before;
+
+	other->incarnation++;
+	other->membership = 0;
+	other->peers[0].pinged_ms = 0;
+	before = messages_out(other);
+	turn();
+	ck_assert_uint_gt(messages_out(other), before); /* the ping, whose answer tells of it */
+	before = messages_out(other);
+	turn();
+	ck_assert_uint_eq(messages_out(other), before);
+	other->incarnation--;
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("turn");
@@ -99,6 +123,7 @@ int main(void)
 	tcase_add_test(t, views_of_an_observer_that_went_silent_are_dropped);
 	tcase_add_test(t, a_job_that_steps_copies_ahead_for_its_views);
 	tcase_add_test(t, a_job_at_rest_copies_nothing);
+	tcase_add_test(t, a_table_that_is_refused_is_not_asked_for_again_and_again);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
