@@ -1,3 +1,4 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Makes ./configure from a clone.  Run from anywhere.
 exec autoreconf --install "$(dirname "$0")"

@@ -41,6 +41,13 @@ help_settings fragfs >"$TMPDIR/a"
 page_settings docs/fragfs.1 >"$TMPDIR/b"
 differ "-o settings: fragfs --help, docs/fragfs.1" "$TMPDIR/a" "$TMPDIR/b"
 
+# What the pages link to is there, in a release too.
+for page in README.md HACKING.md docs/*.md; do
+	for to in $(grep -o '](\([^)#:]*\))' "$page" | tr -d '()]'); do
+		[ -e "$(dirname "$page")/$to" ] || { echo "$page links to $to"; bad=1; }
+	done
+done
+
 # frag.h, frag(3), libfrag.so.
 sed -n 's/^FRAG_API .*[ *]\(frag_[a-z0-9_]*\)(.*/\1/p' engine/frag.h | sort -u >"$TMPDIR/header"
 sed -n 's/^\.Fn \(frag_[a-z0-9_]*\).*/\1/p; s/^\.Fo \(frag_[a-z0-9_]*\).*/\1/p' docs/frag.3 |
