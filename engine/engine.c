@@ -62,13 +62,25 @@ static void want_first_tables(struct engine *e)
 	node_wake(e);
 }
 
+static int take_key(struct engine *e, const struct engine_options *o, char *why, size_t size)
+{
+	struct source_key key;
+	int rc = source_key(o, &key, why, size);
+
+	memcpy(e->key, key.bytes, sizeof(e->key));
+	e->has_key = key.is_there;
+	e->key_reads_only = key.reads_only;
+	explicit_bzero(&key, sizeof(key));
+	return rc;
+}
+
 static int open_source(struct engine *e, const struct engine_options *o, char *why, size_t size)
 {
 	char seeds[1024];
 	int rc = source_parse(o->source, seeds, sizeof(seeds), why, size);
 
 	if (!rc)
-		rc = source_key(o, e->key, &e->has_key, why, size);
+		rc = take_key(e, o, why, size);
 	if (!rc)
 		rc = source_probe(o->source, why, size);
 	if (!rc)

@@ -35,7 +35,7 @@ static int zero_key(struct engine *e, char *path, size_t size)
 		return 0;
 	if (e->launch.key_file[0]) {
 		snprintf(path, size, "%s", e->launch.key_file);
-		rc = keyfile_load(path, e->key, why, sizeof(why));
+		rc = keyfile_load(path, e->key, NULL, why, sizeof(why));
 		if (rc)
 			log_warn("%s", why);
 	} else {

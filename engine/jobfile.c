@@ -484,16 +484,26 @@ static bool decode_key(const char *text, size_t size, uint8_t key[JOBFILE_KEY_BY
 	return true;
 }
 
-int keyfile_load(const char *path, uint8_t key[JOBFILE_KEY_BYTES], char *why, size_t whysize)
+int keyfile_load(const char *path, uint8_t key[JOBFILE_KEY_BYTES], bool *readers, char *why,
+		 size_t whysize)
 {
+	static const char mark[] = "readers ";
 	char text[256];
 	ssize_t n = read_mine(path, 077, text, sizeof(text));
+	bool marked = n > 0 && !strncmp(text, mark, strlen(mark));
+	size_t skip = marked ? strlen(mark) : 0;
 	int rc = n < 0 ? (int)n : 0;
 
-	if (!rc && !decode_key(text, (size_t)n, key))
+	if (!rc && marked && !readers)
+		rc = -EPERM;
+	if (!rc && !decode_key(text + skip, (size_t)n - skip, key))
 		rc = -EINVAL;
+	if (!rc && readers)
+		*readers = marked;
 	explicit_bzero(text, sizeof(text));
-	if (rc == -EACCES)
+	if (rc == -EPERM)
+		snprintf(why, whysize, "key file %s : it is for readers only", path);
+	else if (rc == -EACCES)
 		snprintf(why, whysize,
 			 "key file %s : others may read it, or it is another user's", path);
 	else if (rc == -EINVAL)
@@ -501,5 +511,5 @@ int keyfile_load(const char *path, uint8_t key[JOBFILE_KEY_BYTES], char *why, si
 			 path);
 	else if (rc)
 		snprintf(why, whysize, "key file %s : %s", path, strerror(-rc));
-	return rc;
+	return rc == -EPERM ? -EACCES : rc;
 }

@@ -38,7 +38,10 @@ int jobfile_list(void (*see)(void *arg, const struct jobfile *j), void *arg);
  */
 int keyfile_create(const char *job, const char *path, char *path_out, size_t size,
 		   uint8_t key[JOBFILE_KEY_BYTES]);
-/* -EACCES: mode allows others, or another owner; -EINVAL: not 32 bytes (hex or raw).  why: a line. */
-int keyfile_load(const char *path, uint8_t key[JOBFILE_KEY_BYTES], char *why, size_t whysize);
+/* *readers: it is the key for readers ("readers HEX"), -EACCES where readers is NULL.  -EACCES: mode allows others,
+ * or another owner; -EINVAL: not 32 bytes (hex or raw).  why: a line.
+ */
+int keyfile_load(const char *path, uint8_t key[JOBFILE_KEY_BYTES], bool *readers, char *why,
+		 size_t whysize);
 
 #endif

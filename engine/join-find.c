@@ -38,7 +38,7 @@ static int own_key(struct engine *e)
 		return 0;
 	if (!e->launch.key_file[0])
 		return -ENOKEY;
-	rc = keyfile_load(e->launch.key_file, e->key, why, sizeof(why));
+	rc = keyfile_load(e->launch.key_file, e->key, NULL, why, sizeof(why));
 	if (rc)
 		join_fail(e, rc, "%s", why);
 	e->has_key = !rc;
@@ -54,7 +54,7 @@ static int key_of(struct engine *e, const struct jobfile *job)
 		return rc;
 	if (!job->key_file[0])
 		return 0; /* the job runs plain, and says so under our own user's folder */
-	rc = keyfile_load(job->key_file, e->key, why, sizeof(why));
+	rc = keyfile_load(job->key_file, e->key, NULL, why, sizeof(why));
 	e->has_key = !rc;
 	return rc;
 }

@@ -82,9 +82,11 @@ struct engine {
 
 	/* engine thread */
 	struct transport *messages; /* NULL: not open yet */
+	bool warned_of_rights;
 
 	uint8_t key[32];
 	bool has_key;
+	bool key_reads_only; /* an observer's */
 	char job[128];
 	uint64_t job_hash;
 	uint64_t incarnation;

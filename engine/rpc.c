@@ -66,15 +66,17 @@ static void end(struct engine *e, struct rpc *rpc, const struct answer *answer)
 		rpc->ended = false;
 }
 
-void rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer)
+bool rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer)
 {
-	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next) {
-		if (rpc->number != header->request || rpc->peer != answer->peer)
-			continue;
-		end(e, rpc, answer);
-		break;
-	}
+	struct rpc *rpc = e->rpcs;
+
+	while (rpc && (rpc->number != header->request || rpc->peer != answer->peer))
+		rpc = rpc->next;
+	if (!rpc)
+		return false;
+	end(e, rpc, answer);
 	sweep(e);
+	return true;
 }
 
 static uint64_t last_sign(const struct engine *e, const struct rpc *rpc)

@@ -28,7 +28,8 @@ typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag,
 int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type,
 	     const void *body, const void *tail, size_t tail_size, rpc_done done, void *owner,
 	     uint64_t tag);
-void rpc_answer(struct engine *e, const struct wire_header *header,
+/* False: that peer was not asked that. */
+bool rpc_answer(struct engine *e, const struct wire_header *header,
 		const struct answer *answer);
 void rpc_expire(struct engine *e, uint64_t now);
 /* Ends all requests to the rank with status. */

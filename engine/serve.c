@@ -188,19 +188,26 @@ static void serve_stage(struct engine *e, uint32_t peer, uint64_t request, const
 	send_ack(e, peer, request, rc);
 }
 
-static void serve_decide(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+/* What was promised is the coordinator's to decide; before, its writer takes it back. */
+static void serve_decide(struct engine *e, uint32_t peer, const struct wire_header *header,
+			 const void *body)
 {
 	struct wire_decide decide;
-	int rc;
+	uint32_t coordinator;
+	int rc = -EACCES;
 
 	memcpy(&decide, body, sizeof(decide));
-	rc = edits_decide(&e->edits, decide.transaction, decide.commit, peer, request);
+	coordinator = edits_coordinator(&e->edits, decide.transaction);
+	if (coordinator == UINT32_MAX || coordinator == header->rank)
+		rc = edits_decide(&e->edits, decide.transaction, decide.commit, peer,
+				  header->request);
 	if (!decide.commit && rc == -ENOENT)
 		rc = 0;
-	send_ack(e, peer, request, rc);
+	send_ack(e, peer, header->request, rc);
 }
 
-static void serve_prepare(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_header *header,
+			  const void *body)
 {
 	struct wire_prepare prepare;
 	struct wire_vote vote = { 0 };
@@ -213,11 +220,11 @@ static void serve_prepare(struct engine *e, uint32_t peer, uint64_t request, con
 					 prepare.holder,
 					 prepare.window,
 					 prepare.coordinator };
-	vote.status = prepare.coordinator < e->world
+	vote.status = prepare.coordinator == header->rank
 			      ? edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms())
 			      : -EINVAL;
 	vote.boundary = atomic_load(&e->registry.control->boundary);
-	node_send(e, peer, WIRE_VOTE, request, &vote, NULL, 0);
+	node_send(e, peer, WIRE_VOTE, header->request, &vote, NULL, 0);
 }
 
 static void serve_commit(struct engine *e, uint32_t peer, uint64_t request, const void *body,
@@ -466,13 +473,13 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		serve_stage(e, peer, request, body, tail, tail_size);
 		break;
 	case WIRE_DECIDE:
-		serve_decide(e, peer, request, body);
+		serve_decide(e, peer, header, body);
 		break;
 	case WIRE_VIEW_OPEN:
 		serve_view_open(e, peer, request, body);
 		break;
 	case WIRE_PREPARE:
-		serve_prepare(e, peer, request, body);
+		serve_prepare(e, peer, header, body);
 		break;
 	case WIRE_COMMIT:
 		serve_commit(e, peer, request, body, tail, tail_size);

@@ -88,32 +88,42 @@ int source_parse(const char *source, char *seeds, size_t size, char *why, size_t
 	return rc;
 }
 
-static int load(const char *path, uint8_t key[32], bool *has_key, char *why, size_t size)
+static int load(const char *path, bool writable, struct source_key *key, char *why, size_t size)
 {
-	int rc = keyfile_load(path, key, why, size);
+	int rc = keyfile_load(path, key->bytes, &key->reads_only, why, size);
 
-	*has_key = !rc;
+	key->is_there = !rc;
+	if (!rc && key->reads_only && writable) {
+		snprintf(why, size, "key file %s : it is for readers only (-o ro)", path);
+		return -EACCES;
+	}
+	if (rc || key->reads_only || writable)
+		return rc;
+	key->reads_only = true;
+	rc = key_for_readers(key->bytes, key->bytes);
+	if (rc)
+		snprintf(why, size, "this libzmq has no CURVE");
 	return rc;
 }
 
-int source_key(const struct engine_options *o, uint8_t key[32], bool *has_key, char *why,
+int source_key(const struct engine_options *o, struct source_key *key, char *why,
 	       size_t whysize)
 {
 	const char *environment = getenv("FRAG_KEY_FILE"), *at = o->source;
 	struct jobfile job;
 	struct place place;
 
-	*has_key = false;
+	*key = (struct source_key){ .is_there = false };
 	if (o->plain)
 		return 0;
 	if (o->key_file)
-		return load(o->key_file, key, has_key, why, whysize);
+		return load(o->key_file, o->writable, key, why, whysize);
 	if (environment && *environment)
-		return load(environment, key, has_key, why, whysize);
+		return load(environment, o->writable, key, why, whysize);
 	while (next_place(&at, &place, o->source, why, whysize) > 0) {
 		if (jobfile_find_port((uint16_t)atoi(place.port), &job))
 			continue;
-		return job.key_file[0] ? load(job.key_file, key, has_key, why, whysize) : 0;
+		return job.key_file[0] ? load(job.key_file, o->writable, key, why, whysize) : 0;
 	}
 	snprintf(why, whysize,
 		 "%s: no job of yours on this host has that port, so its key must be given: "

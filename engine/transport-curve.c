@@ -22,24 +22,36 @@ struct question {
 	uint8_t part[PARTS][PART_MAX];
 };
 
-static int make_keys(struct transport_curve *c, const uint8_t *secret)
+/* Of everyone: job is the public key, and for readers the secret one, of which readers is the public. */
+static int make_keys(struct transport_curve *c, const uint8_t *key)
 {
-	if (!zmq_has("curve")) {
+	const uint8_t *own = c->reads_only ? c->readers_public : c->job_public;
+	int rc = 0;
+
+	if (c->reads_only)
+		memcpy(c->job_public, key, KEY_BYTES);
+	else
+		rc = key_for_readers(key, c->job_public);
+	if (!rc)
+		rc = key_for_readers(c->job_public, c->readers_public);
+	if (rc) {
 		log_error("this libzmq has no CURVE: FRAG_PLAIN=1 goes without authentication");
-		return -ENOTSUP;
+		return rc;
 	}
-	zmq_z85_encode(c->secret_text, secret, TRANSPORT_CURVE_KEY);
-	if (zmq_curve_public(c->public_text, c->secret_text))
-		return -ENOTSUP;
-	zmq_z85_decode(c->public_key, c->public_text);
+	zmq_z85_encode(c->secret_text, key, KEY_BYTES);
+	zmq_z85_encode(c->public_text, own, KEY_BYTES);
+	zmq_z85_encode(c->server_text, c->job_public, KEY_BYTES);
 	return 0;
 }
 
-int transport_curve_open(struct transport_curve *c, void *context, const uint8_t *secret)
+int transport_curve_open(struct transport_curve *c, void *context, const uint8_t *key,
+			 bool reads_only)
 {
-	int rc = secret ? make_keys(c, secret) : 0;
+	int rc;
 
-	c->plain = !secret;
+	c->plain = !key;
+	c->reads_only = key && reads_only;
+	rc = key ? make_keys(c, key) : 0;
 	if (rc)
 		return rc;
 	c->questions = zmq_socket(context, ZMQ_REP);
@@ -69,6 +81,8 @@ int transport_curve_serve(const struct transport_curve *c, void *socket)
 {
 	if (c->plain)
 		return set_domain(socket);
+	if (c->reads_only)
+		return -EACCES;
 	if (zmq_setsockopt(socket, ZMQ_CURVE_SERVER, &(int){ 1 }, sizeof(int)) ||
 	    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, c->secret_text, TRANSPORT_CURVE_TEXT))
 		return transport_socket_error();
@@ -79,7 +93,7 @@ int transport_curve_join(const struct transport_curve *c, void *socket)
 {
 	if (c->plain)
 		return set_domain(socket);
-	if (zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, c->public_text, TRANSPORT_CURVE_TEXT) ||
+	if (zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, c->server_text, TRANSPORT_CURVE_TEXT) ||
 	    zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, c->public_text, TRANSPORT_CURVE_TEXT) ||
 	    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, c->secret_text, TRANSPORT_CURVE_TEXT))
 		return transport_socket_error();
@@ -107,27 +121,36 @@ static bool take_question(void *socket, struct question *q)
 	return true;
 }
 
-static bool is_one_of_us(const struct transport_curve *c, const struct question *q)
+/* What is answered, and comes back with the messages ("User-Id"). */
+static const char writes[] = "writes", reads[] = "reads";
+
+static bool part_is(const struct question *q, unsigned part, const void *bytes, size_t size)
 {
-	if (c->plain)
-		return q->nparts > MECHANISM && q->size[MECHANISM] == strlen("NULL") &&
-		       !memcmp(q->part[MECHANISM], "NULL", strlen("NULL"));
-	return q->nparts == PARTS && q->size[MECHANISM] == strlen("CURVE") &&
-	       !memcmp(q->part[MECHANISM], "CURVE", strlen("CURVE")) &&
-	       q->size[CREDENTIALS] == TRANSPORT_CURVE_KEY &&
-	       !memcmp(q->part[CREDENTIALS], c->public_key, TRANSPORT_CURVE_KEY);
+	return q->nparts > part && q->size[part] == size && !memcmp(q->part[part], bytes, size);
 }
 
-static void answer(void *socket, const struct question *q, bool yes)
+/* NULL: none of us. */
+static const char *who_is(const struct transport_curve *c, const struct question *q)
 {
-	const char *status = yes ? "200" : "400", *text = yes ? "" : "another key";
+	if (c->plain)
+		return part_is(q, MECHANISM, "NULL", strlen("NULL")) ? writes : NULL;
+	if (q->nparts != PARTS || !part_is(q, MECHANISM, "CURVE", strlen("CURVE")))
+		return NULL;
+	if (part_is(q, CREDENTIALS, c->job_public, KEY_BYTES))
+		return writes;
+	return part_is(q, CREDENTIALS, c->readers_public, KEY_BYTES) ? reads : NULL;
+}
+
+static void answer(void *socket, const struct question *q, const char *who)
+{
+	const char *status = who ? "200" : "400", *text = who ? "" : "another key";
 	size_t id_size = q->nparts > REQUEST ? u64_min(q->size[REQUEST], PART_MAX) : 0;
 
 	zmq_send(socket, "1.0", 3, ZMQ_SNDMORE | ZMQ_DONTWAIT);
 	zmq_send(socket, q->part[REQUEST], id_size, ZMQ_SNDMORE | ZMQ_DONTWAIT);
 	zmq_send(socket, status, 3, ZMQ_SNDMORE | ZMQ_DONTWAIT);
 	zmq_send(socket, text, strlen(text), ZMQ_SNDMORE | ZMQ_DONTWAIT);
-	zmq_send(socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+	zmq_send(socket, who, who ? strlen(who) : 0, ZMQ_SNDMORE | ZMQ_DONTWAIT);
 	zmq_send(socket, "", 0, ZMQ_DONTWAIT);
 }
 
@@ -136,5 +159,13 @@ void transport_curve_turn(struct transport_curve *c)
 	struct question q;
 
 	while (take_question(c->questions, &q))
-		answer(c->questions, &q, is_one_of_us(c, &q));
+		answer(c->questions, &q, who_is(c, &q));
+}
+
+/* A message without a word on it is not trusted. */
+bool transport_curve_reads_only(const struct transport_curve *c, void *message)
+{
+	const char *who = c->plain ? writes : zmq_msg_gets(message, "User-Id");
+
+	return !who || strcmp(who, writes);
 }

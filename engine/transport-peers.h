@@ -18,6 +18,7 @@ struct transport_peer {
 	char *address;               /* outbound */
 	uint64_t serial;             /* outbound: never used twice */
 	uint32_t router;             /* inbound: libzmq's number */
+	bool reads_only;             /* inbound: it came with the key for readers */
 	struct transport_peer *next; /* of the bucket; inbound by router, outbound by address */
 	struct transport_peer *older, *younger; /* inbound, by when they were heard */
 };

@@ -91,7 +91,7 @@ static int open_context(struct transport *t, const struct transport_config *conf
 	    zmq_ctx_set(t->context, ZMQ_MAX_SOCKETS, 16) ||
 	    zmq_ctx_set(t->context, ZMQ_IPV6, 0))
 		return transport_socket_error();
-	return transport_curve_open(&t->curve, t->context, config->key);
+	return transport_curve_open(&t->curve, t->context, config->key, config->reads_only);
 }
 
 static int open_socket(struct transport *t, const struct transport_config *config,
@@ -383,6 +383,13 @@ static int transport_zmq_send(struct transport *t, uint32_t number, const struct
 	return rc;
 }
 
+static bool transport_zmq_reads_only(struct transport *t, uint32_t number)
+{
+	const struct transport_peer *peer = transport_peers_get(&t->peers, number);
+
+	return peer && peer->reads_only;
+}
+
 /* ---- receive ---- */
 
 struct received {
@@ -450,7 +457,7 @@ static struct transport_peer *sender_out(struct transport *t, const struct recei
 }
 
 /* Who chose a name of its own is none of us. */
-static struct transport_peer *sender_in(struct transport *t, const struct received *r)
+static struct transport_peer *sender_in(struct transport *t, struct received *r)
 {
 	struct transport_peer *peer;
 	uint32_t router;
@@ -458,7 +465,10 @@ static struct transport_peer *sender_in(struct transport *t, const struct receiv
 	if (r->id_size != ROUTER_ID || r->id[0])
 		return NULL;
 	memcpy(&router, r->id + 1, sizeof(router));
-	return transport_peers_heard(&t->peers, router, &peer) ? NULL : peer;
+	if (transport_peers_heard(&t->peers, router, &peer))
+		return NULL;
+	peer->reads_only = transport_curve_reads_only(&t->curve, &r->body);
+	return peer;
 }
 
 struct delivery {
@@ -516,5 +526,6 @@ const struct transport_ops transport_zmq = {
 	.connect = transport_zmq_connect,
 	.disconnect = transport_zmq_disconnect,
 	.send = transport_zmq_send,
+	.reads_only = transport_zmq_reads_only,
 	.turn = transport_zmq_turn,
 };

@@ -30,7 +30,8 @@ struct transport_config {
 	const char *bind; /* zmq: "tcp://10.0.0.1:21017", port 0 or absent: any free one below
 				   * 32768; NULL: only connects out.  loop: ignored */
 	const uint8_t
-		*key; /* 32 bytes, the job's secret: CURVE; NULL: plain, unauthenticated */
+		*key;    /* 32 bytes, the job's secret: CURVE; NULL: plain, unauthenticated */
+	bool reads_only; /* key is the one for readers (engine/key.h): connects out only */
 	uint32_t queue_max; /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
 	uint32_t peers_max; /* numbers at a time; 0: TRANSPORT_PEERS_MAX */
 };
@@ -82,6 +83,11 @@ struct transport_ops {
 	 */
 	int (*send)(struct transport *t, uint32_t peer, const struct iovec *parts,
 		    unsigned nparts);
+
+	/* Whether the peer, one that connected to us, has but the key for readers.  NULL: there is no
+	 * such key here.
+	 */
+	bool (*reads_only)(struct transport *t, uint32_t peer);
 
 	/* Delivers what has come, at most max messages.  Returns how many. */
 	int (*turn)(struct transport *t, transport_receive receive, void *owner, int max);

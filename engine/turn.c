@@ -6,6 +6,7 @@
 #include "engine/log.h"
 #include "engine/peers.h"
 #include "engine/readahead.h"
+#include "engine/rights.h"
 #include "engine/serve.h"
 #include "engine/transfers.h"
 #include "engine/turn.h"
@@ -81,29 +82,6 @@ int turn_start_thread(struct engine *e)
 	return -rc;
 }
 
-static bool is_answer(enum wire_type type)
-{
-	switch (type) {
-	case WIRE_REFUSE:
-	case WIRE_ACK:
-	case WIRE_WELCOME:
-	case WIRE_JOINED:
-	case WIRE_TABLE:
-	case WIRE_CATALOG:
-	case WIRE_STATES:
-	case WIRE_DATA:
-	case WIRE_APPLIED:
-	case WIRE_PONG:
-	case WIRE_ACCEPTED:
-	case WIRE_VOTE:
-	case WIRE_KNOWN:
-	case WIRE_VIEW:
-		return true;
-	default:
-		return false;
-	}
-}
-
 static int answer_status(enum wire_type type, const void *body)
 {
 	struct wire_ack ack; /* refuse begins alike */
@@ -129,8 +107,8 @@ static void take_answer(struct engine *e, uint32_t peer, const struct wire_heade
 	if (header->rank < e->world && e->peers[header->rank].linked &&
 	    e->peers[header->rank].link == peer)
 		peers_heard(e, header->rank, NULL);
-	join_newer_membership(e, peer, header->membership);
-	rpc_answer(e, header, &answer);
+	if (rpc_answer(e, header, &answer))
+		join_newer_membership(e, peer, header->membership);
 }
 
 static void refuse_version(struct engine *e, uint32_t peer, const struct wire_header *header)
@@ -140,6 +118,15 @@ static void refuse_version(struct engine *e, uint32_t peer, const struct wire_he
 	snprintf(refuse.why, sizeof(refuse.why), "speaks protocol version %d, not %u",
 		 WIRE_VERSION, header->version);
 	node_send(e, peer, WIRE_REFUSE, header->request, &refuse, NULL, 0);
+}
+
+static void refuse_right(struct engine *e, uint32_t peer, const struct wire_header *header)
+{
+	struct wire_ack ack = { .status = -EACCES };
+
+	atomic_fetch_add_explicit(&e->counters.messages_bad, 1, memory_order_relaxed);
+	if (!rights_is_answer(header->type)) /* or two would refuse each other for ever */
+		node_send(e, peer, WIRE_ACK, header->request, &ack, NULL, 0);
 }
 
 static void receive(void *owner, uint32_t peer, const void *data, size_t size)
@@ -154,13 +141,17 @@ static void receive(void *owner, uint32_t peer, const void *data, size_t size)
 	body = wire_open(data, size, &header, &tail, &tail_size, &status);
 	if (!body) {
 		atomic_fetch_add_explicit(&e->counters.messages_bad, 1, memory_order_relaxed);
-		if (status == -EPROTO && is_answer(header.type))
+		if (status == -EPROTO && rights_is_answer(header.type))
 			join_other_version(e, peer, header.version);
 		else if (status == -EPROTO)
 			refuse_version(e, peer, &header);
 		return;
 	}
-	if (is_answer(header.type))
+	if (rights_check(e, peer, &header)) {
+		refuse_right(e, peer, &header);
+		return;
+	}
+	if (rights_is_answer(header.type))
 		take_answer(e, peer, &header, body, tail, tail_size);
 	else
 		serve_request(e, peer, &header, body, tail, tail_size);
@@ -305,5 +296,6 @@ void turn_free(struct engine *e)
 		close(e->wake_fd);
 	pthread_cond_destroy(&e->changed);
 	pthread_mutex_destroy(&e->lock);
+	explicit_bzero(e->key, sizeof(e->key));
 	free(e);
 }

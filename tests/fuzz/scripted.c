@@ -129,6 +129,11 @@ static int scripted_send(struct transport *t, uint32_t peer, const struct iovec 
 	return 0;
 }
 
+static bool scripted_reads_only(struct transport *t, uint32_t peer)
+{
+	return scripted.reads_only[peer % SCRIPTED_PEERS];
+}
+
 static int scripted_turn(struct transport *t, transport_receive receive, void *owner, int max)
 {
 	int n = 0;
@@ -155,5 +160,6 @@ const struct transport_ops transport_scripted = {
 	.connect = scripted_connect,
 	.disconnect = scripted_disconnect,
 	.send = scripted_send,
+	.reads_only = scripted_reads_only,
 	.turn = scripted_turn,
 };

@@ -25,6 +25,7 @@ struct scripted {
 	uint64_t asked[SCRIPTED_PEERS]; /* number of the newest request to each peer */
 	uint32_t connected; /* peers 0 to connected - 1 are those the engine connected to */
 	bool full;          /* send says -EAGAIN */
+	bool reads_only[SCRIPTED_PEERS]; /* it has but the key for readers */
 };
 
 extern struct scripted scripted;

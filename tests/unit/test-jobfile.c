@@ -215,7 +215,7 @@ START_TEST(a_file_of_another_user_is_not_trusted)
 	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
 	ck_assert_int_eq(keyfile_create("theirs", NULL, path, sizeof(path), key), 0);
 	ck_assert_int_eq(chown(path, 65534, 65534), 0);
-	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), -EACCES);
+	ck_assert_int_eq(keyfile_load(path, key, NULL, why, sizeof(why)), -EACCES);
 	ck_assert_int_eq(chown(path_of("theirs.job"), 65534, 65534), 0);
 	ck_assert_int_eq(jobfile_find("theirs", &found), -EACCES);
 	ck_assert_int_eq(chown(folder, 65534, 65534), 0);
@@ -291,7 +291,7 @@ START_TEST(a_key_that_was_made_is_loaded)
 	ck_assert_str_eq(path, path_of("j.key"));
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 0777, 0600);
-	ck_assert_int_eq(keyfile_load(path, loaded, why, sizeof(why)), 0);
+	ck_assert_int_eq(keyfile_load(path, loaded, NULL, why, sizeof(why)), 0);
 	ck_assert_mem_eq(key, loaded, sizeof(key));
 	ck_assert_int_eq(keyfile_create("k", NULL, path, sizeof(path), other), 0);
 	ck_assert_mem_ne(key, other, sizeof(key));
@@ -321,26 +321,49 @@ START_TEST(keys_are_raw_or_hexadecimal)
 
 	snprintf(path, sizeof(path), "%s/key", scratch);
 	put_text(path, "01234567890123456789012345678901", 32, 0400);
-	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), 0);
+	ck_assert_int_eq(keyfile_load(path, key, NULL, why, sizeof(why)), 0);
 	ck_assert_mem_eq(key, "01234567890123456789012345678901", 32);
 	memset(hex, 'A', 64);
 	memcpy(hex + 62, "0f\nx", 4);
 	chmod(path, 0600);
 	put_text(path, hex, 64, 0600);
-	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), 0);
+	ck_assert_int_eq(keyfile_load(path, key, NULL, why, sizeof(why)), 0);
 	ck_assert_uint_eq(key[0], 0xaa);
 	ck_assert_uint_eq(key[31], 0x0f);
 	put_text(path, hex, 65, 0600);
-	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), 0);
+	ck_assert_int_eq(keyfile_load(path, key, NULL, why, sizeof(why)), 0);
 	for (size_t size = 0; size < 67; size++) {
 		put_text(path, hex, size, 0600);
 		if (size != 32 && size != 64 && size != 65)
-			ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), -EINVAL);
+			ck_assert_int_eq(keyfile_load(path, key, NULL, why, sizeof(why)),
+					 -EINVAL);
 	}
 	ck_assert_ptr_nonnull(strstr(why, path));
 	hex[5] = 'g';
 	put_text(path, hex, 64, 0600);
-	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(keyfile_load(path, key, NULL, why, sizeof(why)), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_key_for_readers_is_told_from_the_jobs)
+{
+	uint8_t key[JOBFILE_KEY_BYTES], loaded[JOBFILE_KEY_BYTES];
+	char path[PATH_MAX], why[256], text[80];
+	bool readers = false;
+
+	snprintf(path, sizeof(path), "%s/key", scratch);
+	snprintf(text, sizeof(text), "readers %064x\n", 0xabc);
+	put_text(path, text, strlen(text), 0600);
+	ck_assert_int_eq(keyfile_load(path, loaded, &readers, why, sizeof(why)), 0);
+	ck_assert(readers);
+	ck_assert_uint_eq(loaded[31], 0xbc);
+	ck_assert_int_eq(keyfile_load(path, key, NULL, why, sizeof(why)), -EACCES);
+	ck_assert_ptr_nonnull(strstr(why, "for readers only"));
+	put_text(path, text, strlen(text) - 2, 0600);
+	ck_assert_int_eq(keyfile_load(path, loaded, &readers, why, sizeof(why)), -EINVAL);
+	put_text(path, text + 8, strlen(text + 8), 0600);
+	ck_assert_int_eq(keyfile_load(path, loaded, &readers, why, sizeof(why)), 0);
+	ck_assert(!readers);
 }
 END_TEST
 
@@ -351,9 +374,9 @@ START_TEST(a_key_that_others_may_read_is_refused)
 
 	ck_assert_int_eq(keyfile_create("j", NULL, path, sizeof(path), key), 0);
 	ck_assert_int_eq(chmod(path, 0640), 0);
-	ck_assert_int_eq(keyfile_load(path, key, why, sizeof(why)), -EACCES);
+	ck_assert_int_eq(keyfile_load(path, key, NULL, why, sizeof(why)), -EACCES);
 	ck_assert_ptr_nonnull(strstr(why, path));
-	ck_assert_int_eq(keyfile_load("/nonexistent", key, why, sizeof(why)), -ENOENT);
+	ck_assert_int_eq(keyfile_load("/nonexistent", key, NULL, why, sizeof(why)), -ENOENT);
 }
 END_TEST
 
@@ -383,6 +406,7 @@ int main(void)
 	tcase_add_test(t, a_key_that_was_made_is_loaded);
 	tcase_add_test(t, a_key_of_a_dead_job_is_replaced_and_of_a_living_one_not);
 	tcase_add_test(t, keys_are_raw_or_hexadecimal);
+	tcase_add_test(t, a_key_for_readers_is_told_from_the_jobs);
 	tcase_add_test(t, a_key_that_others_may_read_is_refused);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -27,7 +27,7 @@ static void setup_rank(uint32_t rank)
 				      .ndim = 2, .shape = shape };
 	int param, group;
 
-	log_set_level(LOG_ERROR);
+	log_set_level(LOG_WARN);
 	scripted_reset();
 	ck_assert_int_eq(
 		frag_open_over(&f, &launch, &transport_scripted, NULL, "scripted:zero", false),
@@ -302,6 +302,180 @@ START_TEST(a_stage_whose_size_is_untrue_is_refused)
 }
 END_TEST
 
+/* ---- who may do what ---- */
+
+enum { READER = 4 }; /* message peer */
+
+static void say_reading(enum wire_type type, uint32_t rank, const void *body, const void *tail,
+			size_t tail_size)
+{
+	struct wire_header header = header_of(type, rank, 200 + type);
+
+	header.membership = 1000;
+	scripted.reads_only[READER] = true;
+	say_as(&header, READER, body, tail, tail_size);
+}
+
+/* Any body, and one that would do something if it were believed. */
+static void lie(enum wire_type type, uint32_t rank)
+{
+	uint8_t body[512] = { 0 };
+	struct wire_join as_rank = join_of(rank, 77);
+	struct wire_stage stage = { { 1, 1 }, e->registry.states.epoch, 0, 8, 0 };
+	struct wire_prepare prepare = { { 1, 1 }, 1000, 1, 0, 0, rank };
+	struct wire_decide decide = { { 1, 1 }, 1, 0 };
+
+	if (type == WIRE_JOIN)
+		memcpy(body, &as_rank, sizeof(as_rank));
+	else if (type == WIRE_STAGE)
+		memcpy(body, &stage, sizeof(stage));
+	else if (type == WIRE_PREPARE)
+		memcpy(body, &prepare, sizeof(prepare));
+	else if (type == WIRE_DECIDE)
+		memcpy(body, &decide, sizeof(decide));
+	say_reading(type, rank, body, "12345678", type == WIRE_STAGE ? 8 : 0);
+}
+
+static bool a_reader_sends(enum wire_type type)
+{
+	return type == WIRE_HELLO || type == WIRE_TABLE_GET || type == WIRE_CATALOG_GET ||
+	       type == WIRE_STATES_GET || type == WIRE_READ || type == WIRE_VIEW_OPEN ||
+	       type == WIRE_VIEW_CLOSE || type == WIRE_PING;
+}
+
+/* Answers to nobody's question are passed over in silence. */
+static void expect_refusal(enum wire_type type, uint64_t sent)
+{
+	if (scripted.nsent > sent)
+		ck_assert_int_eq(ack_status(200 + type), -EACCES);
+}
+
+static unsigned count_text(const char *text, const char *what)
+{
+	unsigned n = 0;
+
+	while ((text = strstr(text, what))) {
+		text++;
+		n++;
+	}
+	return n;
+}
+
+START_TEST(whatever_a_reader_sends_nothing_changes)
+{
+	static char log[1 << 16];
+	struct peer before;
+	uint64_t membership;
+
+	join_all();
+	membership = e->membership;
+	before = e->peers[1];
+	for (unsigned round = 0; round < 3; round++) {
+		for (int type = 1; type < WIRE_TYPES; type++) {
+			uint64_t sent = scripted.nsent;
+
+			lie((enum wire_type)type, round % WORLD);
+			if (!a_reader_sends((enum wire_type)type))
+				expect_refusal((enum wire_type)type, sent);
+		}
+	}
+	ck_assert_uint_eq(e->edits.count, 0);
+	ck_assert_uint_eq(e->edits.decisions, 0);
+	ck_assert_ptr_null(e->agreements);
+	ck_assert_uint_eq(e->membership, membership);
+	ck_assert(!e->join->refresh);
+	ck_assert_uint_eq(e->barrier.arrived, 0);
+	ck_assert_mem_eq(&e->peers[1].entry, &before.entry, sizeof(before.entry));
+	ck_assert_uint_eq(e->peers[1].heard_ms, before.heard_ms);
+	for (size_t i = 0; i < NUMEL; i++)
+		ck_assert(memory[i] == 0);
+	ck_assert_int_eq(frag_safe_point(f), 0);
+	log_tail(log, sizeof(log));
+	ck_assert_uint_eq(count_text(log, "may only read"), 1);
+}
+END_TEST
+
+START_TEST(a_reader_is_answered)
+{
+	uint64_t epoch = e->registry.states.epoch;
+
+	join_all();
+	say_reading(WIRE_HELLO, WIRE_OBSERVER, NULL, NULL, 0);
+	ck_assert_ptr_nonnull(scripted_last(WIRE_WELCOME));
+	say_reading(WIRE_READ, 1, &(struct wire_read){ epoch, 0, 8, 0, { 0, 0 } }, NULL, 0);
+	ck_assert_uint_eq(scripted_last(WIRE_DATA)->header.request, 200 + WIRE_READ);
+	ck_assert_uint_eq(scripted_last(WIRE_DATA)->peer, READER);
+	say_reading(WIRE_PING, 1, NULL, NULL, 0);
+	ck_assert_ptr_nonnull(scripted_last(WIRE_PONG));
+}
+END_TEST
+
+START_TEST(what_ranks_agree_on_does_not_come_from_others)
+{
+	static const enum wire_type of_ranks[] = {
+		WIRE_LEAVE,   WIRE_BARRIER, WIRE_PREPARE,
+		WIRE_ARRIVED, WIRE_OUTCOME, WIRE_CATALOG_PUT
+	};
+	uint8_t body[512] = { 0 };
+
+	join_all();
+	for (size_t i = 0; i < ARRAY_SIZE(of_ranks); i++) {
+		struct wire_header header = header_of(of_ranks[i], WIRE_OBSERVER, 300 + i);
+
+		say_as(&header, 5, body, NULL, 0);
+		ck_assert_int_eq(ack_status(300 + i), -EACCES);
+	}
+	ck_assert_uint_eq(e->edits.count, 0);
+}
+END_TEST
+
+static int vote_of(uint32_t rank, uint32_t coordinator)
+{
+	struct wire_prepare prepare = { { 7, 7 }, 100, 1, 0, 0, coordinator };
+	struct wire_vote vote;
+
+	say(WIRE_PREPARE, rank, &prepare);
+	memcpy(&vote, scripted_last(WIRE_VOTE)->body, sizeof(vote));
+	return vote.status;
+}
+
+static int decide_as(uint32_t rank, uint32_t commit)
+{
+	struct wire_decide decide = { { 7, 7 }, commit, 0 };
+
+	say(WIRE_DECIDE, rank, &decide);
+	return ack_status(100 + rank);
+}
+
+START_TEST(only_its_coordinator_decides_an_edit)
+{
+	join_all();
+	ck_assert_int_eq(vote_of(1, 2), -EINVAL);
+	ck_assert_int_eq(vote_of(1, WIRE_OBSERVER), -EINVAL);
+	ck_assert_uint_eq(e->edits.count, 0);
+	ck_assert_int_eq(vote_of(1, 1), 0);
+	ck_assert_int_eq(decide_as(2, 1), -EACCES);
+	ck_assert_int_eq(decide_as(2, 0), -EACCES);
+	ck_assert_uint_eq(edits_coordinator(&e->edits, (uint64_t[]){ 7, 7 }), 1);
+	ck_assert_int_eq(decide_as(1, 0), 0);
+	ck_assert_uint_eq(e->edits.count, 0);
+}
+END_TEST
+
+START_TEST(an_answer_to_no_question_tells_nothing)
+{
+	struct wire_header header = header_of(WIRE_PONG, 1, 12345);
+	struct wire_control control = { .step = 5 };
+
+	join_all();
+	header.membership = 1000;
+	e->rank = 2; /* rank 0's own table is the newest */
+	say_as(&header, 1, &control, NULL, 0);
+	e->rank = 0;
+	ck_assert(!e->join->refresh);
+}
+END_TEST
+
 /* ---- barriers ---- */
 
 static void arrive(uint32_t rank, uint64_t count)
@@ -416,6 +590,11 @@ static TCase *zero(void)
 	tcase_add_test(t, an_answer_of_another_version_is_not_answered);
 	tcase_add_test(t, reads_beyond_a_row_or_of_none_are_errors);
 	tcase_add_test(t, a_stage_whose_size_is_untrue_is_refused);
+	tcase_add_test(t, whatever_a_reader_sends_nothing_changes);
+	tcase_add_test(t, a_reader_is_answered);
+	tcase_add_test(t, what_ranks_agree_on_does_not_come_from_others);
+	tcase_add_test(t, only_its_coordinator_decides_an_edit);
+	tcase_add_test(t, an_answer_to_no_question_tells_nothing);
 	tcase_add_test(t, a_barrier_opens_when_the_last_has_come);
 	tcase_add_test(t, all_learn_that_a_rank_was_lost_also_who_comes_late);
 	tcase_add_test(t, a_barrier_of_another_count_is_an_error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/key.h"
 #include "engine/log.h"
 #include "tests/unit/transports.h"
 
@@ -263,16 +264,21 @@ START_TEST(who_has_another_key_does_not_get_in)
 }
 END_TEST
 
-START_TEST(who_knows_the_public_key_only_does_not_get_in)
+static void job_keys(char public[41], char secret[41])
 {
-	char public[41], secret[41], job_public[41], job_secret[41];
+	zmq_z85_encode(secret, job_key, 32);
+	ck_assert_int_eq(zmq_curve_public(public, secret), 0);
+}
+
+/* Someone with that pair of keys, who knows whom it speaks to. */
+static void expect_refusal_of(const char *public, const char *secret)
+{
+	char job_public[41], job_secret[41];
 	void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
 
 	log_set_level(LOG_INFO);
+	job_keys(job_public, job_secret);
 	side_open(&sides[0], &variants[CURVE]);
-	zmq_z85_encode(job_secret, job_key, 32);
-	ck_assert_int_eq(zmq_curve_public(job_public, job_secret), 0);
-	ck_assert_int_eq(zmq_curve_keypair(public, secret), 0);
 	zmq_setsockopt(socket, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
 	zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, job_public, 41);
 	zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, public, 41);
@@ -287,6 +293,73 @@ START_TEST(who_knows_the_public_key_only_does_not_get_in)
 	zmq_ctx_term(context);
 	side_close(&sides[0]);
 	side_close(&sides[1]);
+}
+
+START_TEST(who_knows_the_public_key_and_has_another_pair_does_not_get_in)
+{
+	char public[41], secret[41];
+
+	ck_assert_int_eq(zmq_curve_keypair(public, secret), 0);
+	expect_refusal_of(public, secret);
+}
+END_TEST
+
+START_TEST(a_reader_that_says_it_has_the_jobs_key_does_not_get_in)
+{
+	char job_public[41], job_secret[41], readers[41];
+	uint8_t key[32];
+
+	job_keys(job_public, job_secret);
+	ck_assert_int_eq(key_for_readers(job_key, key), 0);
+	zmq_z85_encode(readers, key, 32);
+	expect_refusal_of(job_public, readers);
+}
+END_TEST
+
+START_TEST(a_reader_is_known_as_one)
+{
+	struct variant reader = variants[CURVE];
+	uint8_t key[32];
+
+	ck_assert_int_eq(key_for_readers(job_key, key), 0);
+	reader.key = key;
+	side_open(&sides[0], &variants[CURVE]);
+	side_open_with(&sides[1], &reader, (struct transport_config){ .reads_only = true });
+	side_open(&sides[2], &variants[CURVE]);
+	for (int again = 0; again < 2; again++) {
+		exchange(1, 0, 3);
+		ck_assert(transport_zmq.reads_only(sides[0].t, sides[0].from));
+		ck_assert_int_eq(side_send(&sides[0], sides[0].from, "answer", 6), 0);
+		sides_wait(sides, 3, 1, again + 1);
+		ck_assert(!transport_zmq.reads_only(sides[1].t, sides[1].from));
+		exchange(2, 0, 3);
+		ck_assert(!transport_zmq.reads_only(sides[0].t, sides[0].from));
+	}
+	for (int i = 0; i < 3; i++)
+		side_close(&sides[i]);
+}
+END_TEST
+
+START_TEST(without_keys_nobody_is_a_reader)
+{
+	side_open(&sides[0], &variants[PLAIN]);
+	side_open(&sides[1], &variants[PLAIN]);
+	exchange(1, 0, 2);
+	ck_assert(!transport_zmq.reads_only(sides[0].t, sides[0].from));
+	side_close(&sides[0]);
+	side_close(&sides[1]);
+}
+END_TEST
+
+START_TEST(a_reader_serves_nobody)
+{
+	struct transport_config config = { .bind = "tcp://127.0.0.1", .reads_only = true };
+	uint8_t key[32];
+	struct transport *t;
+
+	ck_assert_int_eq(key_for_readers(job_key, key), 0);
+	config.key = key;
+	ck_assert_int_eq(transport_zmq.open(&t, &config), -EACCES);
 }
 END_TEST
 
@@ -569,7 +642,11 @@ int main(void)
 	tcase_add_test(t, who_has_no_key_does_not_get_in);
 	tcase_add_test(t, who_has_a_key_does_not_get_into_a_plain_one);
 	tcase_add_test(t, who_has_another_key_does_not_get_in);
-	tcase_add_test(t, who_knows_the_public_key_only_does_not_get_in);
+	tcase_add_test(t, who_knows_the_public_key_and_has_another_pair_does_not_get_in);
+	tcase_add_test(t, a_reader_that_says_it_has_the_jobs_key_does_not_get_in);
+	tcase_add_test(t, a_reader_is_known_as_one);
+	tcase_add_test(t, without_keys_nobody_is_a_reader);
+	tcase_add_test(t, a_reader_serves_nobody);
 	tcase_add_test(t, who_answers_garbage_can_be_connected_anew);
 	tcase_add_test(t, messages_of_another_shape_are_dropped);
 	tcase_add_test(t, its_threads_take_no_signals);

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/rights.h"
+#include "engine/log.h"
+
+#include <errno.h>
+
+enum right { WRITES, LOOKS, IS_RANK, ANSWERS }; /* a type that is not named here writes */
+
+static const uint8_t needs[WIRE_TYPES] = {
+	[WIRE_REFUSE] = ANSWERS,
+	[WIRE_ACK] = ANSWERS,
+	[WIRE_HELLO] = LOOKS,
+	[WIRE_WELCOME] = ANSWERS,
+	[WIRE_JOIN] = WRITES, /* who is no rank is told so in words */
+	[WIRE_JOINED] = ANSWERS,
+	[WIRE_LEAVE] = IS_RANK,
+	[WIRE_TABLE_GET] = LOOKS,
+	[WIRE_TABLE] = ANSWERS,
+	[WIRE_CATALOG_PUT] = IS_RANK,
+	[WIRE_CATALOG_GET] = LOOKS,
+	[WIRE_CATALOG] = ANSWERS,
+	[WIRE_STATES_GET] = LOOKS,
+	[WIRE_STATES] = ANSWERS,
+	[WIRE_READ] = LOOKS,
+	[WIRE_DATA] = ANSWERS,
+	[WIRE_APPLIED] = ANSWERS,
+	[WIRE_PING] = LOOKS,
+	[WIRE_PONG] = ANSWERS,
+	[WIRE_BARRIER] = IS_RANK,
+	[WIRE_ACCEPTED] = ANSWERS,
+	[WIRE_PREPARE] = IS_RANK,
+	[WIRE_VOTE] = ANSWERS,
+	[WIRE_ARRIVED] = IS_RANK,
+	[WIRE_OUTCOME] = IS_RANK,
+	[WIRE_KNOWN] = ANSWERS,
+	[WIRE_VIEW_OPEN] = LOOKS,
+	[WIRE_VIEW] = ANSWERS,
+	[WIRE_VIEW_CLOSE] = LOOKS,
+};
+
+bool rights_is_answer(enum wire_type type)
+{
+	return type < WIRE_TYPES && needs[type] == ANSWERS;
+}
+
+static bool reads_only(const struct engine *e, uint32_t peer)
+{
+	return peer != NODE_LOCAL && e->message_ops->reads_only &&
+	       e->message_ops->reads_only(e->messages, peer);
+}
+
+static void log_once(struct engine *e, const struct wire_header *header)
+{
+	if (!e->warned_of_rights)
+		log_warn("refused a message of kind %u from one who may only read",
+			 header->type);
+	e->warned_of_rights = true;
+}
+
+int rights_check(struct engine *e, uint32_t peer, struct wire_header *header)
+{
+	enum right need = needs[header->type];
+
+	if (reads_only(e, peer)) {
+		header->rank = WIRE_OBSERVER;
+		if (need != LOOKS) {
+			log_once(e, header);
+			return -EACCES;
+		}
+	}
+	return need == IS_RANK && header->rank >= e->world ? -EACCES : 0;
+}

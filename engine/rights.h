@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_RIGHTS_H
+#define ENGINE_RIGHTS_H
+
+/* Who may send what.  A peer with the key for readers looks, and is no rank, whatever it says; one with
+ * the job's key writes; what ranks agree on among each other comes from ranks.
+ */
+
+#include "engine/node.h"
+
+/* Whether it answers what was asked. */
+bool rights_is_answer(enum wire_type type);
+
+/* 0; -EACCES: it may not send that.  Corrects the header's rank.  Engine thread, with the lock. */
+int rights_check(struct engine *e, uint32_t peer, struct wire_header *header);
+
+#endif
