@@ -25,13 +25,22 @@ static bool is_mine(const struct stat *st)
 	return st->st_uid == geteuid();
 }
 
+/* Whatever the umask is. */
+static int make_folder(const char *path)
+{
+	if (mkdir(path, 0700))
+		return errno == EEXIST ? 0 : -errno;
+	return chmod(path, 0700) ? -errno : 0;
+}
+
 /* A folder of ours alone, made where it is missing. */
 static int own_folder(const char *path)
 {
 	struct stat st;
+	int rc = make_folder(path);
 
-	if (mkdir(path, 0700) && errno != EEXIST)
-		return -errno;
+	if (rc)
+		return rc;
 	if (lstat(path, &st))
 		return -errno;
 	return S_ISDIR(st.st_mode) && is_mine(&st) && !(st.st_mode & 022) ? 0 : -EACCES;
@@ -74,8 +83,9 @@ static int find_folder(char folder[PATH_SIZE])
 	if (rc)
 		return rc;
 	snprintf(folder, PATH_SIZE, "%.1024s/.cache", home);
-	if (mkdir(folder, 0700) && errno != EEXIST)
-		return -errno;
+	rc = make_folder(folder);
+	if (rc)
+		return rc;
 	snprintf(folder, PATH_SIZE, "%.1024s/.cache/fragfs", home);
 	return own_folder(folder);
 }
@@ -148,7 +158,7 @@ static int write_by_rename(const char *path, const char *text, size_t size)
 	fd = mkostemp(draft, O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	rc = write_all(fd, text, size);
+	rc = fchmod(fd, 0600) ? -errno : write_all(fd, text, size);
 	if (close(fd) && !rc)
 		rc = -errno;
 	if (!rc && rename(draft, path))
@@ -407,7 +417,7 @@ static int write_key(const char *path, const uint8_t key[JOBFILE_KEY_BYTES])
 	for (int i = 0; i < JOBFILE_KEY_BYTES; i++)
 		snprintf(text + 2 * i, 3, "%02x", key[i]);
 	text[2 * JOBFILE_KEY_BYTES] = '\n';
-	rc = write_all(fd, text, 2 * JOBFILE_KEY_BYTES + 1);
+	rc = fchmod(fd, 0600) ? -errno : write_all(fd, text, 2 * JOBFILE_KEY_BYTES + 1);
 	if (close(fd) && !rc)
 		rc = -errno;
 	if (rc)

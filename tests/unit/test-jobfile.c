@@ -298,6 +298,72 @@ START_TEST(a_key_that_was_made_is_loaded)
 }
 END_TEST
 
+START_TEST(no_umask_shuts_us_out_or_lets_others_in)
+{
+	static const mode_t masks[] = { 0, 022, 0777 };
+	uint8_t key[JOBFILE_KEY_BYTES];
+	char path[PATH_MAX], name[32];
+	struct jobfile found;
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_SIZE(masks); i++) {
+		mode_t before = umask(masks[i]);
+		struct jobfile j = job_of("j", getpid());
+
+		snprintf(name, sizeof(name), "j%zu", i);
+		strcpy(j.job, name);
+		snprintf(path, sizeof(path), "%s/%zu", scratch, i);
+		mkdir(path, 0700);
+		chmod(path, 0700);
+		setenv("XDG_RUNTIME_DIR", path, 1);
+		ck_assert_int_eq(keyfile_create(name, NULL, path, sizeof(path), key), 0);
+		ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+		umask(before);
+		ck_assert_int_eq(stat(path, &st), 0);
+		ck_assert_uint_eq(st.st_mode & 07777, 0600);
+		ck_assert_int_eq(jobfile_find(name, &found), 0);
+		*strrchr(path, '/') = '\0';
+		ck_assert_int_eq(stat(path, &st), 0);
+		ck_assert_uint_eq(st.st_mode & 07777, 0700);
+	}
+}
+END_TEST
+
+START_TEST(a_symbolic_link_in_the_place_of_a_key_is_not_followed)
+{
+	uint8_t key[JOBFILE_KEY_BYTES];
+	char path[PATH_MAX], target[PATH_MAX];
+	struct stat st;
+
+	ck_assert_int_eq(keyfile_create("other", NULL, path, sizeof(path), key), 0);
+	snprintf(target, sizeof(target), "%s/target", scratch);
+	ck_assert_int_eq(symlink(target, path_of("j.key")), 0);
+	ck_assert_int_eq(keyfile_create("j", NULL, path, sizeof(path), key), 0);
+	ck_assert_int_eq(lstat(path, &st), 0);
+	ck_assert(S_ISREG(st.st_mode));
+	ck_assert_int_eq(access(target, F_OK), -1);
+	ck_assert_int_eq(symlink(target, path_of("own")), 0);
+	ck_assert_int_eq(keyfile_create("j", path_of("own"), path, sizeof(path), key), -EEXIST);
+	ck_assert_int_eq(access(target, F_OK), -1);
+}
+END_TEST
+
+START_TEST(a_symbolic_link_in_the_place_of_the_folder_is_refused)
+{
+	uint8_t key[JOBFILE_KEY_BYTES];
+	char path[PATH_MAX], elsewhere[PATH_MAX];
+	struct jobfile found;
+
+	snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", scratch);
+	ck_assert_int_eq(mkdir(elsewhere, 0700), 0);
+	ck_assert_int_eq(symlink(elsewhere, folder), 0);
+	ck_assert_int_eq(keyfile_create("j", NULL, path, sizeof(path), key), -EACCES);
+	ck_assert_int_eq(jobfile_find("j", &found), -EACCES);
+	strcat(elsewhere, "/j.key");
+	ck_assert_int_eq(access(elsewhere, F_OK), -1);
+}
+END_TEST
+
 START_TEST(a_key_of_a_dead_job_is_replaced_and_of_a_living_one_not)
 {
 	uint8_t first[JOBFILE_KEY_BYTES], second[JOBFILE_KEY_BYTES];
@@ -404,6 +470,9 @@ int main(void)
 	tcase_add_test(t, a_name_that_leaves_the_folder_is_refused);
 	tcase_add_test(t, home_serves_where_there_is_no_runtime_directory);
 	tcase_add_test(t, a_key_that_was_made_is_loaded);
+	tcase_add_test(t, no_umask_shuts_us_out_or_lets_others_in);
+	tcase_add_test(t, a_symbolic_link_in_the_place_of_a_key_is_not_followed);
+	tcase_add_test(t, a_symbolic_link_in_the_place_of_the_folder_is_refused);
 	tcase_add_test(t, a_key_of_a_dead_job_is_replaced_and_of_a_living_one_not);
 	tcase_add_test(t, keys_are_raw_or_hexadecimal);
 	tcase_add_test(t, a_key_for_readers_is_told_from_the_jobs);
