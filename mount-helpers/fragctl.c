@@ -5,6 +5,7 @@
 
 #include "engine/base.h"
 #include "engine/jobfile.h"
+#include "mount-helpers/keys.h"
 #include "mount-helpers/machine.h"
 #include "mount-helpers/mounts.h"
 #include "mount-helpers/status.h"
@@ -20,17 +21,22 @@
 enum { FRAGCTL_FAILURE = 1, FRAGCTL_USAGE = 2 };
 enum { FRAGCTL_JSON_MAJOR = 1, FRAGCTL_JSON_MINOR = 0 };
 
-static const char help[] = "usage: fragctl status [--json] [MOUNTPOINT | HOST:PORT]...\n"
-			   "       fragctl jobs [--json]\n"
-			   "\n"
-			   "  status   ranks, step, generation and bytes of mounted jobs, and "
-			   "what this machine gives\n"
-			   "           (all mounts of fragfs when none is named)\n"
-			   "  jobs     the jobs of this user on this host\n"
-			   "\n"
-			   "  -j, --json     one JSON object\n"
-			   "  -h, --help     this text\n"
-			   "  -V, --version  the version\n";
+static const char help[] =
+	"usage: fragctl status [--json] [MOUNTPOINT | HOST:PORT]...\n"
+	"       fragctl jobs [--json]\n"
+	"       fragctl key [--readers] FILE\n"
+	"\n"
+	"  status   ranks, step, generation and bytes of mounted jobs, and "
+	"what this machine gives\n"
+	"           (all mounts of fragfs when none is named)\n"
+	"  jobs     the jobs of this user on this host\n"
+	"  key      a new key file for a job (FRAG_KEY_FILE)\n"
+	"\n"
+	"  -j, --json     one JSON object\n"
+	"  -r, --readers  print the key for readers of the job with that key "
+	"file\n"
+	"  -h, --help     this text\n"
+	"  -V, --version  the version\n";
 
 static json_t *output_version(const char *command)
 {
@@ -218,33 +224,57 @@ static int jobs(bool json)
 				    output_version("fragctl jobs"), "jobs", list));
 }
 
+/* ---- key ---- */
+
+static int key(const char *path, bool readers)
+{
+	char why[PATH_MAX + 100];
+	int rc = readers ? keys_print_readers(path, why, sizeof(why))
+			 : keys_make(path, why, sizeof(why));
+
+	if (rc)
+		fprintf(stderr, "fragctl: %s\n", why);
+	return rc ? FRAGCTL_FAILURE : 0;
+}
+
 static int usage(void)
 {
-	fputs("fragctl: expected: fragctl status|jobs (fragctl --help)\n", stderr);
+	fputs("fragctl: expected: fragctl status|jobs|key (fragctl --help)\n", stderr);
 	return FRAGCTL_USAGE;
 }
 
-static int run(int nwords, char **words, bool json)
+struct flags {
+	bool json, readers;
+};
+
+static int run(int nwords, char **words, const struct flags *flags)
 {
+	bool is_key = nwords >= 1 && !strcmp(words[0], "key");
+
+	if (is_key ? flags->json : flags->readers)
+		return usage();
 	if (nwords >= 1 && !strcmp(words[0], "status"))
-		return status(words + 1, json);
+		return status(words + 1, flags->json);
 	if (nwords == 1 && !strcmp(words[0], "jobs"))
-		return jobs(json);
-	return usage();
+		return jobs(flags->json);
+	return is_key && nwords == 2 ? key(words[1], flags->readers) : usage();
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "json", no_argument, NULL, 'j' },
+						 { "readers", no_argument, NULL, 'r' },
 						 { "help", no_argument, NULL, 'h' },
 						 { "version", no_argument, NULL, 'V' },
 						 { 0 } };
-	bool json = false;
+	struct flags flags = { false, false };
 	int c;
 
-	while ((c = getopt_long(argc, argv, "jhV", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "jrhV", options, NULL)) != -1) {
 		if (c == 'j')
-			json = true;
+			flags.json = true;
+		else if (c == 'r')
+			flags.readers = true;
 		else if (c == 'h')
 			return fputs(help, stdout) < 0;
 		else if (c == 'V')
@@ -252,5 +282,5 @@ int main(int argc, char **argv)
 		else
 			return FRAGCTL_USAGE;
 	}
-	return run(argc - optind, argv + optind, json);
+	return run(argc - optind, argv + optind, &flags);
 }

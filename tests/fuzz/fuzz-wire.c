@@ -133,9 +133,11 @@ static void feed(uint32_t peer, const struct wire_header *header, const void *bo
 		memcpy(message + sizeof(*header), body, body_size);
 	if (tail_size)
 		memcpy(message + sizeof(*header) + body_size, tail, tail_size);
-	it.staged |= header->type == WIRE_STAGE;
-	it.decided |= header->type == WIRE_DECIDE || header->type == WIRE_COMMIT ||
-		      header->type == WIRE_KNOWN;
+	if (!scripted.reads_only[peer]) { /* who may only read changes nothing */
+		it.staged |= header->type == WIRE_STAGE;
+		it.decided |= header->type == WIRE_DECIDE || header->type == WIRE_COMMIT ||
+			      header->type == WIRE_KNOWN;
+	}
 	scripted_feed(peer, message, sizeof(*header) + body_size + tail_size);
 	free(message);
 }
@@ -263,7 +265,8 @@ static void step_raw(struct input *in)
 	size_t size = take(in) * 2u;
 
 	take_bytes(in, message, size);
-	it.staged = it.decided = true; /* it may be anything */
+	if (!scripted.reads_only[peer])
+		it.staged = it.decided = true; /* it may be anything */
 	scripted_feed(peer, message, size);
 }
 
@@ -454,6 +457,16 @@ static void step_user(struct input *in)
 	engine_read(it.e, &r->read);
 }
 
+/* Queues are full or not; a peer that we did not connect to has but the key for readers. */
+static void step_world(uint8_t what)
+{
+	uint32_t peer = (what >> 2) % SCRIPTED_PEERS;
+
+	scripted.full = what & 1;
+	if (what & 2 && peer >= scripted.connected)
+		scripted.reads_only[peer] = true;
+}
+
 static void step(struct input *in)
 {
 	switch (take(in) % 8) {
@@ -475,7 +488,7 @@ static void step(struct input *in)
 		step_user(in);
 		break;
 	case 7:
-		scripted.full = take(in) & 1;
+		step_world(take(in));
 		break;
 	}
 	engine_turn(it.e, 0);

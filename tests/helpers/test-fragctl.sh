@@ -62,3 +62,18 @@ fragctl jobs >out
 line '^JOB  *ADDRESS  *WORLD  *PID  *KEY$'
 fragctl --json jobs >out
 line '"jobs": \[\]'
+
+fragctl key job.key
+[ "$(stat -c '%a %s' job.key)" = '600 65' ] || { ls -l job.key; exit 1; }
+fragctl key --readers job.key >readers
+grep -qx 'readers [0-9a-f]\{64\}' readers || { cat readers; exit 1; }
+grep -q "$(cat job.key)" readers && { echo "the job's key is in the one for readers"; exit 1; }
+chmod 600 readers
+fragctl key --readers readers | cmp - readers
+fails 1 'job.key: File exists' key job.key
+fails 1 'nowhere/key: No such file' key nowhere/key
+chmod 644 job.key
+fails 1 'others may read it' key --readers job.key
+fails 2 'fragctl --help' key
+fails 2 'fragctl --help' key --json job.key
+fails 2 'fragctl --help' jobs --readers

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/keys.h"
+
+#include "engine/jobfile.h"
+#include "engine/key.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+int keys_make(const char *path, char *why, size_t whysize)
+{
+	uint8_t key[KEY_BYTES];
+	char used[PATH_MAX];
+	int rc = keyfile_create("", path, used, sizeof(used), key);
+
+	explicit_bzero(key, sizeof(key));
+	if (rc)
+		snprintf(why, whysize, "%s: %s", path, strerror(-rc));
+	return rc;
+}
+
+static void print(const uint8_t key[KEY_BYTES])
+{
+	fputs("readers ", stdout);
+	for (int i = 0; i < KEY_BYTES; i++)
+		printf("%02x", key[i]);
+	putchar('\n');
+}
+
+int keys_print_readers(const char *path, char *why, size_t whysize)
+{
+	uint8_t key[KEY_BYTES];
+	bool readers;
+	int rc = keyfile_load(path, key, &readers, why, whysize);
+
+	if (rc)
+		return rc;
+	if (!readers && (rc = key_for_readers(key, key)))
+		snprintf(why, whysize, "this libzmq has no CURVE");
+	else
+		print(key);
+	explicit_bzero(key, sizeof(key));
+	return rc;
+}
