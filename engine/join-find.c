@@ -12,18 +12,27 @@
 
 /* How a rank finds rank 0 and the job's key. */
 
-enum { PORTS_TRIED = 16, PORT_FIRST = 21017 };
+enum { PORTS_TRIED = 16 };
 
+/* The addresses at which it may listen, as many as there is room for. */
 static void seeds_from_master(struct engine *e)
 {
-	const char *host = e->launch.master_addr;
+	char *seeds = e->join->seeds;
+	unsigned port = e->launch.port ? e->launch.port : LISTEN_PORT_FIRST;
+	unsigned end = e->launch.port ? port + 1 : port + PORTS_TRIED;
 	size_t used = 0;
-	int n = e->launch.port ? 1 : PORTS_TRIED;
 
-	for (int i = 0; i < n && used < sizeof(e->join->seeds); i++)
-		used += (size_t)snprintf(e->join->seeds + used, sizeof(e->join->seeds) - used,
-					 "%stcp://%s:%d", i ? "," : "", host,
-					 e->launch.port ? e->launch.port : PORT_FIRST + i);
+	for (; port < end; port++) {
+		size_t room = sizeof(e->join->seeds) - used;
+		size_t size = (size_t)snprintf(seeds + used, room, "%stcp://%s:%u",
+					       used ? "," : "", e->launch.master_addr, port);
+
+		if (size >= room) {
+			seeds[used] = '\0';
+			return;
+		}
+		used += size;
+	}
 }
 
 /* The key of a job whose file does not say it. */

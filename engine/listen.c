@@ -11,8 +11,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { PORT_FIRST = 21017, PORT_LAST = 21117 };
-
 /* The address of this host by which the master is reached. */
 static int local_ip(const char *master, char *ip, size_t size)
 {
@@ -47,8 +45,8 @@ static int bind_port(struct engine *e, const char *ip, unsigned port)
 
 static int bind_zero(struct engine *e, const char *ip)
 {
-	unsigned port = e->launch.port ? e->launch.port : PORT_FIRST;
-	unsigned last = e->launch.port ? e->launch.port : PORT_LAST;
+	unsigned port = e->launch.port ? e->launch.port : LISTEN_PORT_FIRST;
+	unsigned last = e->launch.port ? e->launch.port : LISTEN_PORT_LAST;
 	int rc = -EADDRINUSE;
 
 	for (; port <= last && rc == -EADDRINUSE; port++)

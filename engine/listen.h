@@ -4,8 +4,10 @@
 
 #include "engine/node.h"
 
+enum { LISTEN_PORT_FIRST = 21017, LISTEN_PORT_LAST = 21117 };
+
 /* Opens a rank's message transport, at this host's address towards the master: rank 0 at FRAG_PORT or the
- * first free port from 21017 on, the others anywhere.  -errno, with a line in the log.
+ * first free port of that range, the others anywhere.  -errno, with a line in the log.
  */
 int listen_open(struct engine *e);
 

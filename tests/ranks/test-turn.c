@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/join.h"
+#include "engine/turn.h"
 #include "tests/ranks/job.h"
 
 #include <check.h>
-#include <errno.h>
+#include <string.h>
 
 /* What an engine's rounds do by themselves. */
 
@@ -112,6 +114,23 @@ START_TEST(a_table_that_is_refused_is_not_asked_for_again_and_again)
 }
 END_TEST
 
+START_TEST(a_long_master_address_is_tried_at_whole_ports_only)
+{
+	struct launch launch = { .rank = 1, .world = 2, .job = "none", .plain = true };
+	struct frag *f;
+	const char *seeds, *last;
+
+	memset(launch.master_addr, 'a', sizeof(launch.master_addr) - 1);
+	ck_assert_int_eq(frag_open_over(&f, &launch, &transport_loop, NULL, NULL, false), 0);
+	engine_turn(f->engine, 0);
+	seeds = f->engine->join->seeds;
+	last = strrchr(seeds, ':');
+	ck_assert_ptr_nonnull(last);
+	ck_assert_uint_eq(strlen(last), strlen(":21017"));
+	frag_close(f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("turn");
@@ -124,6 +143,7 @@ int main(void)
 	tcase_add_test(t, a_job_that_steps_copies_ahead_for_its_views);
 	tcase_add_test(t, a_job_at_rest_copies_nothing);
 	tcase_add_test(t, a_table_that_is_refused_is_not_asked_for_again_and_again);
+	tcase_add_test(t, a_long_master_address_is_tried_at_whole_ports_only);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
