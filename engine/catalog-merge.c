@@ -23,16 +23,17 @@ static int merge_param(struct catalog *into, const struct catalog *from, uint32_
 	int rc;
 
 	if (known != CATALOG_NONE) {
-		*number = known;
+		if (!same_param(into, known, from, i)) {
+			snprintf(why, size,
+				 "parameter %s has another dtype, shape or flag on rank %u "
+				 "than on rank %u",
+				 catalog_name(from, i), rank, into->params[known].owner);
+			return -EINVAL;
+		}
 		if (rank < into->params[known].owner)
 			into->params[known].owner = rank;
-		if (same_param(into, known, from, i))
-			return 0;
-		snprintf(why, size,
-			 "parameter %s has another dtype, shape or flag on rank %u than on "
-			 "rank %u",
-			 catalog_name(from, i), rank, into->params[known].owner);
-		return -EINVAL;
+		*number = known;
+		return 0;
 	}
 	rc = catalog_add_param(into, catalog_name(from, i), catalog_coordinate(from, i),
 			       p->dtype, p->ndim, catalog_shape(from, i), p->flags, rank);
