@@ -35,6 +35,17 @@ struct control_page {
 };
 static_assert(sizeof(struct control_page) == 128, "control page");
 
+static inline const char *control_phase_name(uint32_t phase)
+{
+	static const char *const names[] = { [CONTROL_ATTACHED] = "ready",
+					     [CONTROL_STABLE] = "stable",
+					     [CONTROL_STEP] = "step",
+					     [CONTROL_FROZEN] = "frozen",
+					     [CONTROL_CLOSED] = "closed" };
+
+	return phase < ARRAY_SIZE(names) ? names[phase] : "?";
+}
+
 /* What a view calls a generation: of state, the page's, counted from 1; of gradients, their window and it.
  * 0: being changed, or gradients that are not valid.
  */

@@ -5,6 +5,7 @@
 #include "engine/log.h"
 #include "engine/peers.h"
 #include "engine/transfers.h"
+#include "engine/watch.h"
 #include "engine/writes.h"
 
 #include <errno.h>
@@ -12,37 +13,6 @@
 #include <string.h>
 
 /* What an observer says about its job: numbers for fs/, texts for people and scrapers. */
-
-static const char *phase_name(uint32_t phase)
-{
-	static const char *const names[] = { [CONTROL_ATTACHED] = "ready",
-					     [CONTROL_STABLE] = "stable",
-					     [CONTROL_STEP] = "step",
-					     [CONTROL_FROZEN] = "frozen",
-					     [CONTROL_CLOSED] = "closed" };
-
-	return phase < ARRAY_SIZE(names) ? names[phase] : "?";
-}
-
-/* With the lock: the newest control page, read now where that costs no message. */
-static void refresh_control(struct engine *e, uint32_t rank)
-{
-	struct peer *p = &e->peers[rank];
-	struct control_page page;
-	struct wire_control control;
-	int rc;
-
-	p->wanted = true;
-	if (p->way != PEER_WAY_MEMORY || p->state != ENGINE_RANK_ALIVE)
-		return;
-	rc = e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page));
-	if (rc == -ESRCH || rc == -ESTALE)
-		peers_lose(e, rank, "its process is gone");
-	if (rc)
-		return;
-	wire_control_from_page(&control, &page);
-	peers_saw(e, rank, &control);
-}
 
 static const char *way_name(const struct peer *p)
 {
@@ -55,7 +25,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 {
 	const struct peer *p = &e->peers[rank];
 
-	refresh_control(e, rank);
+	peers_look(e, rank);
 	*out = (struct engine_rank){
 		.pid = p->entry.pid,
 		.state = p->state,
@@ -64,7 +34,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.step = p->control.step,
 		.boundary = p->control.boundary,
 		.generation = p->control.generation,
-		.phase = p->control.cookie[0] ? phase_name(p->control.phase) : "-",
+		.phase = p->control.cookie[0] ? control_phase_name(p->control.phase) : "-",
 		.bytes_host = p->control.bytes_host,
 	};
 	memcpy(out->host, p->entry.hostname, sizeof(out->host));
@@ -82,38 +52,18 @@ bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 	return true;
 }
 
-/* The lowest live rank that has told its numbers speaks for the job. */
-static const struct peer *spokesman(struct engine *e, uint32_t *alive)
-{
-	const struct peer *found = NULL;
-
-	*alive = 0;
-	for (uint32_t i = 0; i < e->world; i++) {
-		const struct peer *p = &e->peers[i];
-
-		if (!found)
-			refresh_control(e, i);
-		if (p->state != ENGINE_RANK_ALIVE)
-			continue;
-		++*alive;
-		if (!found && p->control.cookie[0])
-			found = p;
-	}
-	return found;
-}
-
 void engine_job(struct engine *e, struct engine_job *out)
 {
-	const struct peer *p;
-
 	memset(out, 0, sizeof(*out));
 	pthread_mutex_lock(&e->lock);
-	p = spokesman(e, &out->alive);
+	watch_look(e);
+	for (uint32_t i = 0; i < e->world; i++)
+		out->alive += e->peers[i].state == ENGINE_RANK_ALIVE;
 	snprintf(out->id, sizeof(out->id), "%s", e->job);
 	snprintf(out->address, sizeof(out->address), "%.127s", e->address);
-	out->phase = p ? phase_name(p->control.phase) : "lost";
-	out->step = p ? p->control.step : 0;
-	out->generation = p ? p->control.generation : 0;
+	out->phase = e->watch.phase;
+	out->step = e->watch.step;
+	out->generation = e->watch.generation;
 	out->authenticated = e->has_key;
 	pthread_mutex_unlock(&e->lock);
 }

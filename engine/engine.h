@@ -125,12 +125,30 @@ struct engine_job {
 	char address[128]; /* that it was reached by */
 	uint64_t step;
 	uint64_t generation;
-	const char *phase;
-	uint32_t alive; /* ranks */
+	const char *phase; /* as a rank's, or "lost"; each is one constant */
+	uint32_t alive;    /* ranks */
 	bool authenticated;
 };
 
 void engine_job(struct engine *e, struct engine_job *out);
+
+/* Waits until the job's step, generation or phase may be another than it was when engine_changes said
+ * `seen`; ask that first, then look, then wait.  The caller's memory until done is called: exactly once,
+ * from another thread, with 0 or -ECANCELED.  done may wait again with the same struct: a cancel that came
+ * meanwhile holds.
+ */
+struct engine_wait {
+	uint64_t seen;
+	void (*done)(struct engine_wait *wait, int result);
+	void *owner;
+	struct engine_wait *next; /* the engine's; the same of what follows; 0 at first */
+	bool cancelled;
+};
+
+uint64_t engine_changes(struct engine *e);
+void engine_wait(struct engine *e, struct engine_wait *wait);
+/* Idempotent; not after the last done has returned. */
+void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
 /* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such.
  * what: "config", "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log".

@@ -43,11 +43,21 @@ struct commit;
 struct agreement;
 struct inquiry;
 struct join;
+struct waiter;
 
 struct message { /* to ourselves */
 	struct message *next;
 	size_t size;
 	uint8_t data[];
+};
+
+struct watch { /* an observer's: watch.c */
+	struct engine_wait *waits;
+	uint64_t changes;
+	uint64_t step, generation; /* the job's, as last seen */
+	const char *phase;
+	bool asked; /* a WAIT is under way */
+	uint64_t retry_ms;
 };
 
 struct engine_counters { /* any thread, atomic, relaxed */
@@ -112,6 +122,8 @@ struct engine {
 	uint64_t rpc_number;
 	struct message *local_first, *local_last; /* to ourselves */
 
+	struct watch watch;
+	struct waiter *waiters;     /* a rank's: WAITs to be answered */
 	struct transfer *transfers; /* reads that wait */
 	struct closing *closings;   /* views of closed files, to be told */
 	uint64_t view_number;

@@ -290,16 +290,14 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 }
 
 /* On this host the kernel tells at once that a process is gone: no need to wait for its silence. */
-static void watch(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
+static void look(struct engine *e, struct peer *p, uint32_t rank)
 {
 	struct control_page page;
 	struct wire_control control;
 	int rc;
 
-	if (p->way != PEER_WAY_MEMORY || p->state != ENGINE_RANK_ALIVE ||
-	    now < p->watched_ms + NODE_PING_MS)
+	if (p->way != PEER_WAY_MEMORY || p->state != ENGINE_RANK_ALIVE)
 		return;
-	p->watched_ms = now;
 	rc = e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page));
 	if (rc == -ESRCH || rc == -ESTALE) {
 		peers_lose(e, rank,
@@ -308,6 +306,28 @@ static void watch(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 		wire_control_from_page(&control, &page);
 		peers_saw(e, rank, &control);
 	}
+}
+
+static void watch(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
+{
+	if (now < p->watched_ms + NODE_PING_MS)
+		return;
+	p->watched_ms = now;
+	look(e, p, rank);
+}
+
+void peers_look(struct engine *e, uint32_t rank)
+{
+	e->peers[rank].wanted = true;
+	look(e, &e->peers[rank], rank);
+}
+
+uint32_t peers_first_live(const struct engine *e)
+{
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (e->peers[rank].state != ENGINE_RANK_LOST && e->peers[rank].entry.present)
+			return rank;
+	return WIRE_OBSERVER;
 }
 
 void peers_turn(struct engine *e, uint64_t now)

@@ -12,6 +12,10 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 /* Its control page, however it was seen. */
 void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *control);
 void peers_lose(struct engine *e, uint32_t rank, const char *why);
+/* Its control page as it is now, where that costs no message; else it is kept in touch with. */
+void peers_look(struct engine *e, uint32_t rank);
+/* WIRE_OBSERVER: none lives. */
+uint32_t peers_first_live(const struct engine *e);
 /* Links and attaches as needed; -EIO: it is lost or has not come.  Engine thread. */
 int peers_reach(struct engine *e, uint32_t rank);
 /* Reaches the rank and asks it: rpc_call.  Engine thread. */

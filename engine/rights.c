@@ -25,6 +25,7 @@ static const uint8_t
 		[WIRE_ARRIVED] = IS_RANK,     [WIRE_OUTCOME] = IS_RANK,
 		[WIRE_KNOWN] = ANSWERS,       [WIRE_VIEW_OPEN] = LOOKS,
 		[WIRE_VIEW] = ANSWERS,        [WIRE_VIEW_CLOSE] = LOOKS,
+		[WIRE_WAIT] = LOOKS,          [WIRE_CHANGED] = ANSWERS,
 	};
 
 bool rights_is_answer(enum wire_type type)

@@ -6,6 +6,7 @@
 #include "engine/log.h"
 #include "engine/peers.h"
 #include "engine/serve.h"
+#include "engine/waiters.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -437,6 +438,7 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		   const void *body, const void *tail, size_t tail_size)
 {
 	uint64_t request = header->request;
+	struct wire_wait wait;
 
 	if (!e->is_rank) {
 		send_ack(e, peer, request, -EOPNOTSUPP);
@@ -495,6 +497,10 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		break;
 	case WIRE_BARRIER:
 		serve_barrier(e, peer, header, body);
+		break;
+	case WIRE_WAIT:
+		memcpy(&wait, body, sizeof(wait));
+		waiters_add(e, peer, request, &wait);
 		break;
 	}
 }

@@ -11,6 +11,8 @@
 #include "engine/transfers.h"
 #include "engine/turn.h"
 #include "engine/viewing.h"
+#include "engine/waiters.h"
+#include "engine/watch.h"
 #include "engine/writes.h"
 
 #include <errno.h>
@@ -175,7 +177,7 @@ static int wait_time(struct engine *e, int wait_ms)
 	if (e->local_first)
 		return 0;
 	if (e->transfers || e->commits || e->agreements || e->inquiries || !e->ready ||
-	    (e->is_rank && views_any(&e->views)))
+	    e->waiters || watch_ticks(e) || (e->is_rank && views_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -210,6 +212,7 @@ void engine_turn(struct engine *e, int wait_ms)
 {
 	struct transfer *transfers = NULL;
 	struct commit *commits = NULL;
+	struct engine_wait *waits = NULL;
 	uint64_t now;
 
 	pthread_mutex_lock(&e->lock);
@@ -231,13 +234,16 @@ void engine_turn(struct engine *e, int wait_ms)
 		if (is_stepping(e, now))
 			views_copy_ahead(&e->views, &e->registry, now);
 		serve_turn(e, now);
+		waiters_turn(e, now);
 	}
 	viewing_tell_closed(e);
 	transfers_turn(e, now, &transfers);
 	writes_turn(e, now, &commits);
+	watch_turn(e, now, &waits);
 	pthread_mutex_unlock(&e->lock);
 	transfers_finish(transfers);
 	writes_finish(commits);
+	watch_finish(waits);
 }
 
 static void free_local(struct engine *e)
@@ -270,6 +276,8 @@ void turn_free(struct engine *e)
 	readahead_free(e);
 	transfers_abandon(e);
 	writes_abandon(e);
+	watch_abandon(e);
+	waiters_free(e);
 	rpc_free(e);
 	agree_free(e);
 	viewing_free(e);

@@ -37,6 +37,8 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_VIEW_OPEN] = sizeof(struct wire_view_open),
 	[WIRE_VIEW] = sizeof(struct wire_view),
 	[WIRE_VIEW_CLOSE] = sizeof(struct wire_transaction),
+	[WIRE_WAIT] = sizeof(struct wire_wait),
+	[WIRE_CHANGED] = sizeof(struct wire_changed),
 };
 
 size_t wire_body_size(enum wire_type type)

@@ -18,11 +18,11 @@
  *                                                c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
  *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED -> ACK, KNOWN   r waits at N
- *    r -> 0  LEAVE                               c -> all DECIDE{commit or not} -> ACK,
+ *    x -> r  WAIT -> CHANGED {control page}      c -> all DECIDE{commit or not} -> ACK,
  *                                                c <- all  APPLIED, when N is passed
- *  between ranks                                 x <- c  APPLIED
- *    r -> 0  BARRIER{n} -> 0 answers all         x -> c  CANCEL            before it is decided
- *                                                r -> r  OUTCOME -> KNOWN  when c is gone
+ *    r -> 0  LEAVE                               x <- c  APPLIED
+ *  between ranks                                 x -> c  CANCEL            before it is decided
+ *    r -> 0  BARRIER{n} -> 0 answers all         r -> r  OUTCOME -> KNOWN  when c is gone
  *
  * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
  * be done is answered by ACK with -errno, or REFUSE with a line for people.
@@ -41,6 +41,8 @@ enum {
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
 	WIRE_CATALOG_MAX = 1 << 30,
+	WIRE_WAITS_MAX = 256, /* WAIT that one rank keeps: one of each peer */
+	WIRE_WAIT_MS = 2000,  /* after which it answers that nothing has changed */
 };
 
 enum wire_type {
@@ -77,6 +79,8 @@ enum wire_type {
 	WIRE_VIEW_OPEN,
 	WIRE_VIEW,
 	WIRE_VIEW_CLOSE,
+	WIRE_WAIT,
+	WIRE_CHANGED,
 	WIRE_TYPES,
 };
 
@@ -220,6 +224,18 @@ struct wire_control {
 	uint64_t bytes_host;
 };
 static_assert(sizeof(struct wire_control) == 88, "wire");
+
+struct wire_wait { /* until the control page has other numbers */
+	uint64_t step;
+	uint64_t generation;
+	uint32_t phase;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_wait) == 24, "wire");
+
+struct wire_changed {
+	struct wire_control control;
+};
 
 struct wire_data { /* then size bytes */
 	int32_t status;

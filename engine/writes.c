@@ -332,15 +332,6 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 	return false;
 }
 
-/* The lowest live rank, never a mount. */
-static uint32_t coordinator_of(const struct engine *e)
-{
-	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (e->peers[rank].state != ENGINE_RANK_LOST && e->peers[rank].entry.present)
-			return rank;
-	return WIRE_OBSERVER;
-}
-
 /* Every holder has its bytes: now they are asked for one boundary. */
 static void ask_commit(struct engine *e, struct commit *c)
 {
@@ -354,7 +345,7 @@ static void ask_commit(struct engine *e, struct commit *c)
 	for (uint32_t rank = 0; ranks && rank < e->world; rank++)
 		if (c->involved[rank])
 			ranks[n++] = rank;
-	c->coordinator = coordinator_of(e);
+	c->coordinator = peers_first_live(e); /* never a mount */
 	rc = !ranks ? -ENOMEM
 	     : c->coordinator == WIRE_OBSERVER
 		     ? -EIO

@@ -5,6 +5,7 @@
 /* What fi->fh points to, and what a mount is. */
 
 #include "fs/npy.h"
+#include "fs/poll.h"
 #include "fs/request.h"
 #include "fs/staging.h"
 #include "fs/tree.h"
@@ -15,6 +16,7 @@ struct fs {
 	struct engine *engine;
 	struct tree tree;
 	struct requests requests;
+	struct polls polls;
 	struct staging_pool pool;
 	bool writable;
 	unsigned max_read;        /* of one request; 0: the kernel's */
@@ -39,6 +41,7 @@ struct handle {
 	pthread_mutex_t lock;     /* of newer */
 	struct handle *newer;     /* read in its stead, since a commit; else NULL */
 	_Atomic bool behind;      /* a commit was made: the next read opens newer anew */
+	struct poll poll;         /* where poll_can(node) */
 };
 
 /* The reply lets the reader go on: its close, and the release after it, may come before the call that

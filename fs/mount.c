@@ -231,6 +231,7 @@ static int serve_session(struct mount *m)
 		if (m->ready_fd >= 0 && chdir("/"))
 			log_warn("chdir /: %s", strerror(errno));
 		rc = serve(m);
+		polls_stop(&m->fs.polls);
 		/* Handlers have ended; replies that the engine still owes must find the session. */
 		if (requests_drain(&m->fs.requests, DRAIN_MS)) {
 			fuse_session_unmount(m->session);
@@ -257,6 +258,7 @@ static int serve_tree(struct mount *m)
 		return rc;
 	pthread_mutex_init(&fs->lock, NULL);
 	staging_pool_init(&fs->pool, m->options->stage_mem);
+	polls_init(&fs->polls, fs->engine);
 	rc = requests_init(&fs->requests, fs->engine, state_release);
 	if (!rc) {
 		rc = open_session(m);
@@ -267,6 +269,7 @@ static int serve_tree(struct mount *m)
 		requests_fini(&fs->requests);
 	}
 	state_close_all(fs);
+	polls_fini(&fs->polls);
 	staging_pool_fini(&fs->pool);
 	tree_fini(&fs->tree);
 	return rc;

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -335,6 +336,20 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 		fuse_reply_err(req, 0);
 }
 
+static void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
+		    struct fuse_pollhandle *ph)
+{
+	struct handle *h = handle_of(fi);
+
+	if (poll_can(h->node)) {
+		fuse_reply_poll(req, poll_ask(&h->fs->polls, &h->poll, ph));
+		return;
+	}
+	if (ph)
+		fuse_pollhandle_destroy(ph);
+	fuse_reply_poll(req, POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM);
+}
+
 /* ---- the rest ---- */
 
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
@@ -456,6 +471,7 @@ const struct fuse_lowlevel_ops ops = {
 	.readdirplus = op_readdirplus,
 	.open = op_open,
 	.release = op_release,
+	.poll = op_poll,
 	.read = op_read,
 	.write = op_write,
 	.flush = op_flush,

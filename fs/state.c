@@ -124,6 +124,7 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	pthread_mutex_init(&h->lock, NULL);
 	h->fs = fs;
 	h->node = n;
+	h->poll.text = n.slot;
 	rc = n.kind == NODE_TEXT ? open_text(h) : open_file(h);
 	if (!rc && (flags & O_ACCMODE) != O_RDONLY)
 		rc = draft_new(h, flags);
@@ -151,6 +152,7 @@ void state_close(struct handle *h)
 	unlist(h);
 	if (h->newer)
 		state_close(h->newer);
+	poll_close(&h->fs->polls, &h->poll);
 	draft_free(h);
 	if (h->file)
 		engine_file_close(h->file);
@@ -299,6 +301,14 @@ static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t si
 	request_submitted(r);
 }
 
+static void read_changing(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
+{
+	char text[TEXT_JOB_MAX];
+
+	size = poll_read(&h->fs->polls, &h->poll, offset, size, text);
+	fuse_reply_buf(req, text, size);
+}
+
 static void read_hyper_draft(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
 {
 	char text[HYPER_TEXT_MAX];
@@ -313,6 +323,10 @@ void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, 
 	uint64_t data = h->node.kind == NODE_HYPER ? 0 : h->bytes, total = h->length + data;
 	size_t head;
 
+	if (poll_can(h->node)) {
+		read_changing(h, req, size, offset);
+		return;
+	}
 	if (h->draft && h->node.kind == NODE_HYPER) {
 		read_hyper_draft(h, req, size, offset);
 		return;

@@ -23,14 +23,22 @@ static char *format(const char *fmt, ...)
 	return text;
 }
 
+size_t text_of_job(const struct engine_job *job, uint32_t id, char out[TEXT_JOB_MAX])
+{
+	if (id == TEXT_PHASE)
+		return (size_t)snprintf(out, TEXT_JOB_MAX, "%s\n", job->phase);
+	return (size_t)snprintf(out, TEXT_JOB_MAX, "%" PRIu64 "\n",
+				id == TEXT_STEP ? job->step : job->generation);
+}
+
 static char *job_text(struct tree *t, uint32_t id)
 {
 	struct engine_job job;
+	char text[TEXT_JOB_MAX];
 
 	engine_job(t->engine, &job);
-	if (id == TEXT_PHASE)
-		return format("%s\n", job.phase);
-	return format("%" PRIu64 "\n", id == TEXT_STEP ? job.step : job.generation);
+	text_of_job(&job, id, text);
+	return strdup(text);
 }
 
 static char *shape_text(const struct engine_param *p)

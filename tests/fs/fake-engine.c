@@ -88,6 +88,7 @@ struct engine {
 	unsigned char *(*data)[KEYS_MAX]; /* [nparams] */
 	double hypers[HYPERS];
 	uint64_t epoch, generation;
+	struct engine_wait *waits;
 	struct op *ops;
 	bool stop;
 };
@@ -171,7 +172,7 @@ int engine_open(struct engine **out, const struct engine_options *options, char 
 void engine_close(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
-	assert(!e->ops);
+	assert(!e->ops && !e->waits);
 	e->stop = true;
 	pthread_cond_broadcast(&e->changed);
 	pthread_mutex_unlock(&e->lock);
@@ -363,6 +364,47 @@ void engine_job(struct engine *e, struct engine_job *out)
 				    .phase = "stable",
 				    .alive = 2 };
 	pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- waiting: the generation is what changes ---- */
+
+uint64_t engine_changes(struct engine *e)
+{
+	struct engine_job job;
+
+	engine_job(e, &job);
+	return job.generation;
+}
+
+void engine_wait(struct engine *e, struct engine_wait *wait)
+{
+	pthread_mutex_lock(&e->lock);
+	wait->next = e->waits;
+	e->waits = wait;
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void engine_wait_cancel(struct engine *e, struct engine_wait *wait)
+{
+	pthread_mutex_lock(&e->lock);
+	wait->cancelled = true;
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* The lock is held. */
+static struct engine_wait *take_over(struct engine *e)
+{
+	for (struct engine_wait **at = &e->waits; *at; at = &(*at)->next) {
+		struct engine_wait *wait = *at;
+
+		if (wait->cancelled || wait->seen != e->generation) {
+			*at = wait->next;
+			return wait;
+		}
+	}
+	return NULL;
 }
 
 static unsigned count_ops(struct engine *e)
@@ -573,9 +615,16 @@ static void *worker(void *arg)
 
 	pthread_mutex_lock(&e->lock);
 	while (!e->stop) {
-		struct op *op = take_due(e);
+		struct engine_wait *wait = take_over(e);
+		struct op *op = wait ? NULL : take_due(e);
 		struct timespec soon;
 
+		if (wait) {
+			pthread_mutex_unlock(&e->lock);
+			wait->done(wait, wait->cancelled ? -ECANCELED : 0);
+			pthread_mutex_lock(&e->lock);
+			continue;
+		}
 		if (op) {
 			pthread_mutex_unlock(&e->lock);
 			finish(e, op);

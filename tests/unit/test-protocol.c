@@ -340,7 +340,7 @@ static bool a_reader_sends(enum wire_type type)
 {
 	return type == WIRE_HELLO || type == WIRE_TABLE_GET || type == WIRE_CATALOG_GET ||
 	       type == WIRE_STATES_GET || type == WIRE_READ || type == WIRE_VIEW_OPEN ||
-	       type == WIRE_VIEW_CLOSE || type == WIRE_PING;
+	       type == WIRE_VIEW_CLOSE || type == WIRE_PING || type == WIRE_WAIT;
 }
 
 /* Answers to nobody's question are passed over in silence. */
@@ -513,6 +513,34 @@ START_TEST(all_learn_that_a_rank_was_lost_also_who_comes_late)
 }
 END_TEST
 
+static void wait_as(uint32_t peer, uint64_t request)
+{
+	struct wire_header header = header_of(WIRE_WAIT, WIRE_OBSERVER, request);
+	struct wire_wait wait = { .step = e->registry.control->step,
+				  .generation = e->registry.control->generation,
+				  .phase = e->registry.control->phase };
+
+	say_as(&header, peer, &wait, NULL, 0);
+}
+
+START_TEST(waits_are_kept_one_of_each_peer_and_not_too_many)
+{
+	join_all();
+	wait_as(10, 500);
+	wait_as(10, 501);
+	for (uint32_t i = 1; i < WIRE_WAITS_MAX; i++)
+		wait_as(10 + i, 502);
+	ck_assert_ptr_null(scripted_last(WIRE_CHANGED));
+	wait_as(9, 503);
+	ck_assert_int_eq(ack_status(503), -EAGAIN);
+	ck_assert_int_eq(frag_step_begin(f), 0);
+	engine_turn(e, 0);
+	ck_assert_ptr_null(e->waiters);
+	ck_assert_uint_eq(scripted_last(WIRE_CHANGED)->header.request, 501);
+	ck_assert_uint_eq(scripted_last(WIRE_CHANGED)->peer, 10);
+}
+END_TEST
+
 START_TEST(a_barrier_of_another_count_is_an_error)
 {
 	join_all();
@@ -598,6 +626,7 @@ static TCase *zero(void)
 	tcase_add_test(t, a_barrier_opens_when_the_last_has_come);
 	tcase_add_test(t, all_learn_that_a_rank_was_lost_also_who_comes_late);
 	tcase_add_test(t, a_barrier_of_another_count_is_an_error);
+	tcase_add_test(t, waits_are_kept_one_of_each_peer_and_not_too_many);
 	return t;
 }
 
