@@ -441,7 +441,6 @@ void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership)
 	e->join->refresh_from = peer;
 }
 
-/* After a failure the next answer that tells of a newer table begins anew. */
 static bool on_refresh(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
 	struct join *j = e->join;
@@ -449,8 +448,10 @@ static bool on_refresh(struct engine *e, void *owner, uint64_t tag, const struct
 
 	j->waiting = false;
 	j->refresh = taken && j->rows < e->world;
-	if (!taken)
+	if (!taken) { /* the next answer that tells of a newer one begins anew */
 		j->rows = 0;
+		j->retry_ms = monotonic_ms() + AGAIN_MS;
+	}
 	return false;
 }
 
