@@ -13,11 +13,14 @@ STEPS=400
 mkdir "$T/mnt2"
 W_BYTES=$((300 * 1001 * 4)) V_BYTES=$((701 * 4))
 
-unmount_second() {
-	fusermount3 -u -z "$T/mnt2" 2>/dev/null || umount -l "$T/mnt2" 2>/dev/null || :
-	fusermount3 -u -z "$M" 2>/dev/null || umount -l "$M" 2>/dev/null || :
+drop_mounts() {
+	drop_mount "$T/mnt2"
+	drop_mount "$M"
 }
-trap 'unmount_second; clean_up' EXIT
+
+at_end() {
+	drop_mounts || :
+}
 
 # value N BYTES: so many bytes of the float32 2^N.
 value() {
@@ -80,10 +83,10 @@ while [ $round -lt "$rounds" ]; do
 	ask agree
 	: >enough
 	wait $first && wait $second || fail "a writer ended with $?"
-	[ ! -e first.failed ] && [ ! -e second.failed ] || { cat ./*.errors; fail "writes failed though no rank had"; }
-	unmount_second
+	[ ! -e first.failed ] && [ ! -e second.failed ] || fail "writes failed though no rank had: $(cat ./*.errors)"
+	drop_mounts
 	exec 3>&- 4<&-
-	wait $job || { cat job.log; fail "$what: the job ended with $?"; }
+	wait $job || fail "$what: the job ended with $?"
 	echo "round $round: $(cat first.count) and $(cat second.count) parameters written"
 	[ $round != 0 ] || [ "$(cat first.count)" -gt 2 ] || fail "too few to say anything"
 	round=$((round + 1))

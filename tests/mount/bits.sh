@@ -3,7 +3,6 @@
 
 seed=${TEST_SEED:-$$}
 echo "TEST_SEED=$seed"
-cd "$T"
 
 # start_job LAYOUT WORLD SET
 start_job() {
@@ -14,28 +13,24 @@ start_job() {
 	job=$!
 	started $job
 	exec 3>orders 4<answers
-	read -r address <&4 || { cat job.log; fail "$what: no job"; }
+	read -r address <&4 || fail "$what: no job"
 }
 
 # ask WORDS...: the job's answer is "ok".
 ask() {
 	echo "$*" >&3
 	read -r answer <&4 || answer='no answer'
-	[ "$answer" = ok ] || { cat job.log; fail "$what: $*: $answer"; }
+	[ "$answer" = ok ] || fail "$what: $*: $answer"
 }
 
 end_job() {
 	exec 3>&- 4<&-
-	wait $job || { cat job.log; fail "$what: the job ended with $?"; }
+	wait $job || fail "$what: the job ended with $?"
 }
 
 # mount_job [OPTIONS]
 mount_job() {
 	within 20 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$what: fragfs: $?"
-}
-
-unmount_job() {
-	within 10 fusermount3 -u "$M" 2>/dev/null || within 10 umount "$M" || fail "cannot unmount"
 }
 
 # A number below $1, of the seed.

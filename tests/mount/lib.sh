@@ -1,70 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-# For tests of a real mount: . "$top_srcdir/tests/mount/lib.sh".  Everything is below $T; what was
-# mounted or started there is gone when the script ends.
-set -eu
+# For tests of a real mount, at $M: . "$top_srcdir/tests/mount/lib.sh".
+. "$top_srcdir/tests/lib.sh"
 
-T=$(mktemp -d)
 M=$T/mnt
 mkdir "$M"
-started=
 
-skip() {
-	echo "skipped: $*"
-	exit 77
+drop_mount() {
+	! mounted "$1" || fusermount3 -u -z "$1" 2>/dev/null || umount -l "$1"
 }
 
-fail() {
-	echo "FAILED: $*" >&2
-	exit 1
-}
-
-clean_up() {
-	status=$?
-	for pid in $started; do
-		kill -9 "$pid" 2>/dev/null || :
-	done
-	if mounted "$M"; then
-		fusermount3 -u -z "$M" 2>/dev/null || umount -l "$M" || :
-	fi
+at_end() {
+	drop_mount "$M" || :
 	wait_until_gone 2>/dev/null || :
-	rm -rf --one-file-system "$T"
-	exit $status
-}
-trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
-
-# Kills what it is given, by process id, when the script ends.
-started() {
-	started="$started $1"
 }
 
-# wait_until SECONDS COMMAND...: until it succeeds.
-wait_until() {
-	tries=$(($1 * 50))
-	shift
-	until "$@"; do
-		tries=$((tries - 1))
-		[ $tries -gt 0 ] || return 1
-		sleep 0.02
-	done
-}
-
-# within SECONDS COMMAND...: 124 if it takes longer.
-within() {
-	timeout -k 5 "$@"
-}
-
-mounted() {
-	grep -q " $1 " /proc/self/mountinfo
-}
-
-# The processes that serve $M: their command line has the end of its path.
+# The processes that serve $M: the end of its path is one of their arguments.
 servers() {
-	for p in /proc/[0-9]*; do
-		case $({ tr '\0' ' ' <"$p/cmdline"; } 2>/dev/null) in
-		fragfs-fake\ *"${T##*/}/mnt"* | */fragfs-fake\ *"${T##*/}/mnt"*) echo "${p#/proc/}" ;;
-		esac
+	grep -lzx ".*${T##*/}/mnt" /proc/[0-9]*/cmdline 2>/dev/null | while IFS=/ read -r _ _ pid _; do
+		case $(cat "/proc/$pid/comm" 2>/dev/null) in fragfs*) echo "$pid" ;; esac
 	done
 }
 
@@ -77,8 +30,7 @@ wait_until_gone() {
 }
 
 need_fuse() {
-	[ -e /dev/fuse ] || skip "/dev/fuse is not there"
-	[ -r /dev/fuse ] && [ -w /dev/fuse ] || skip "/dev/fuse may not be opened by $(id -un)"
+	need_dev_fuse
 	if ! fragfs-fake fake "$M" 2>"$T/why"; then
 		grep -q 'not permitted\|denied' "$T/why" && skip "$(cat "$T/why")"
 		cat "$T/why" >&2
@@ -94,7 +46,7 @@ mount_fake() {
 
 unmount() {
 	within 10 fusermount3 -u "$M" 2>/dev/null || within 10 umount "$M" || fail "cannot unmount"
-	wait_until_gone || fail "fragfs-fake goes on after the unmount"
+	wait_until_gone || fail "fragfs goes on after the unmount"
 }
 
 # refused TEXT COMMAND...: it fails, and its last line has TEXT.

@@ -10,7 +10,7 @@ ways() {
 	mount_job "$4"
 	shift 4
 	read_all "$@"
-	unmount_job
+	unmount
 	end_job
 }
 

@@ -47,7 +47,7 @@ for layout in 0 1 2 3 fsdp2; do
 		ask check
 		mount_job rw
 		write_some
-		unmount_job
+		unmount
 		end_job
 	done
 done
@@ -56,7 +56,7 @@ start_job 3 4 some
 mount_job rw,transport=zmq
 write_whole w w fp32
 write_part v v fp32 1000001 700001
-unmount_job
+unmount
 end_job
 FRAG_PLAIN=1
 export FRAG_PLAIN
@@ -65,5 +65,5 @@ mount_job rw,plain
 write_whole v v fp32
 write_part w w fp32 99999 1000003
 write_part w w exp_avg 4093 4097
-unmount_job
+unmount
 end_job

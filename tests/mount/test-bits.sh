@@ -19,7 +19,7 @@ for layout in 0 1 2 3 fsdp2; do
 			read_all "one=one odd.w=odd.w embed.weight=embed.weight" fp32 exp_avg
 			read_all "scalar=scalar a/b=a%2Fb" grad bf16
 		fi
-		unmount_job
+		unmount
 		end_job
 	done
 done
@@ -31,6 +31,6 @@ for layout in 1 3; do
 	cmp "$M/params/w/fp32" want || fail "$what: w"
 	ask ranges "$M/params/w/fp32" w fp32 60 "$(chance 1000000)"
 	range "$M/params/w/fp32" want 1000003 3000001
-	unmount_job
+	unmount
 	end_job
 done

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # The demo, interrupted at several moments by Ctrl-C (INT to all of its processes) or by TERM to the
 # script alone, leaves no process and no mount, and exits as interrupted.
-set -u
-(: <>/dev/fuse) 2>/dev/null || { echo "needs /dev/fuse"; exit 77; }
-cd "$TMPDIR" || exit 99
+. "$top_srcdir/tests/lib.sh"
+need_dev_fuse
 mark=DEMO_MARK=$$.$(od -A n -N 8 -t x8 /dev/urandom | tr -d ' ')
 
 left() {
-	grep -lz "^$mark\$" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
+	{ grep -lz "^$mark\$" /proc/[0-9]*/environ 2>/dev/null || :; } | cut -d/ -f3
 }
 
 names() {
@@ -17,28 +16,9 @@ names() {
 	done
 }
 
-finish() {
+at_end() {
 	for pid in $(left); do
-		kill -KILL "$pid" 2>/dev/null
-	done
-}
-trap finish EXIT
-trap 'exit 143' TERM INT
-
-fail() {
-	echo "$*"
-	cat output
-	exit 1
-}
-
-# wait_for SECONDS COMMAND...
-wait_for() {
-	tenths=$(($1 * 10))
-	shift
-	until "$@"; do
-		[ $tenths -gt 0 ] || return 1
-		tenths=$((tenths - 1))
-		sleep 0.1
+		kill -KILL "$pid" 2>/dev/null || :
 	done
 }
 
@@ -47,7 +27,7 @@ gone() {
 }
 
 said_or_gone() {
-	grep -q -e "$1" output || gone
+	grep -q -e "$1" output.log || gone
 }
 
 nothing_left() {
@@ -56,22 +36,22 @@ nothing_left() {
 
 interrupt() { # interrupt SIGNAL TEXT: when the output has TEXT
 	setsid env --default-signal=INT,TERM "$mark" \
-		sh "$top_srcdir/docs/examples/demo.sh" "$top_builddir" >output 2>&1 &
+		sh "$top_srcdir/docs/examples/demo.sh" "$top_builddir" >output.log 2>&1 &
 	demo=$!
-	wait_for 90 said_or_gone "$2" && ! gone || fail "before '$2': it did not get there"
+	wait_until 90 said_or_gone "$2" && ! gone || fail "before '$2': it did not get there"
 	case $1 in
 	INT) kill -INT "-$demo" ;;
 	TERM) kill -TERM "$demo" ;;
 	esac
-	wait_for 60 gone || fail "$1 at '$2': it goes on"
-	wait "$demo"
-	status=$?
-	case $1.$status in
+	wait_until 60 gone || fail "$1 at '$2': it goes on"
+	result=0
+	wait "$demo" || result=$?
+	case $1.$result in
 	INT.130 | TERM.143) ;;
-	*) fail "$1 at '$2': exit $status" ;;
+	*) fail "$1 at '$2': exit $result" ;;
 	esac
-	wait_for 10 nothing_left || fail "$1 at '$2': left behind: $(names)"
-	! grep -q " $TMPDIR/" /proc/self/mountinfo || fail "$1 at '$2': a mount is left"
+	wait_until 10 nothing_left || fail "$1 at '$2': left behind: $(names)"
+	! grep -q " $T/" /proc/self/mountinfo || fail "$1 at '$2': a mount is left"
 	[ -z "$(ls -d frag-demo.* 2>/dev/null)" ] || fail "$1 at '$2': a folder is left"
 }
 

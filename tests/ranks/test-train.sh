@@ -3,28 +3,17 @@
 # Four processes of docs/examples/train: the loss falls, and all stages compute the same losses; a
 # signal to one rank stops all; alone it trains too, also when the engine cannot be had.
 # shellcheck disable=SC2086 # lists of process ids are split where they are used
-set -u
-cd "$TMPDIR" || exit 99
+. "$top_srcdir/tests/lib.sh"
 train=$top_builddir/docs/examples/train
-ranks=
-trap 'kill -KILL $ranks 2>/dev/null' EXIT
-trap 'exit 143' TERM INT
-
-fail() {
-	echo "$*"
-	for log in *.log; do
-		echo "$log: $(tail -n 2 "$log")"
-	done
-	exit 1
-}
 
 start() { # start WORLD NAME OPTION...
 	world=$1 name=$2 rank=0 ranks=
 	shift 2
 	while [ $rank -lt "$world" ]; do
-		RANK=$rank WORLD_SIZE=$world FRAG_RDZV=file:$TMPDIR/$name.rendezvous \
+		RANK=$rank WORLD_SIZE=$world FRAG_RDZV=file:$T/$name.rendezvous \
 			"$train" --hidden 53 "$@" >"$name.$rank.log" 2>&1 &
 		ranks="$ranks $!"
+		started $!
 		rank=$((rank + 1))
 	done
 }
@@ -53,12 +42,7 @@ start 3 three --stage 3 --steps 20
 finish
 
 start 4 forever --stage 2 --forever
-tenths=600
-until grep -q '^step ' forever.0.log; do
-	[ $tenths -gt 0 ] || fail "forever: no steps"
-	tenths=$((tenths - 1))
-	sleep 0.1
-done
+wait_until 60 grep -q '^step ' forever.0.log || fail "forever: no steps"
 kill "${ranks##* }"
 finish
 

@@ -1,29 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Ranks on two hosts that share no memory: two network namespaces and a wire between them.
-set -u
+. "$top_srcdir/tests/lib.sh"
 a=frag-$$-a b=frag-$$-b
 
-skip() {
-	echo "skipped: $*"
-	exit 77
-}
-
-finish() {
-	ip netns del "$a" 2>/dev/null
-	ip netns del "$b" 2>/dev/null
+at_end() {
+	ip netns del "$a" 2>/dev/null || :
+	ip netns del "$b" 2>/dev/null || :
 }
 
 [ "$(id -u)" = 0 ] || skip "network namespaces are for root"
 command -v ip >/dev/null || skip "no ip(8)"
-trap finish EXIT
-trap 'exit 143' TERM INT
 why=$(ip netns add "$a" 2>&1 && ip netns add "$b" 2>&1) || skip "no network namespaces: $why"
 why=$(ip link add frag-a netns "$a" type veth peer name frag-b netns "$b" 2>&1) || skip "no veth: $why"
-ip -n "$a" addr add 10.77.0.1/24 dev frag-a && ip -n "$b" addr add 10.77.0.2/24 dev frag-b || exit 1
+ip -n "$a" addr add 10.77.0.1/24 dev frag-a && ip -n "$b" addr add 10.77.0.2/24 dev frag-b
 for side in a b; do
 	eval "name=\$$side"
-	ip -n "$name" link set lo up && ip -n "$name" link set "frag-$side" up || exit 1
+	ip -n "$name" link set lo up && ip -n "$name" link set "frag-$side" up
 done
-(umask 077 && od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >"$TMPDIR/job.key" && echo >>"$TMPDIR/job.key")
+(umask 077 && od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >job.key && echo >>job.key)
 HOST_A=$a HOST_B=$b "$top_builddir/tests/ranks/two-hosts"

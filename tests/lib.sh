@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# For test scripts: . "$top_srcdir/tests/lib.sh".  They are then in a folder of their own, $T, that
+# tests/run-test.sh removes; what they have named to started() is gone when they end.
+set -eu
+
+T=$TMPDIR
+cd "$T"
+started=
+
+skip() {
+	echo "skipped: $*"
+	exit 77
+}
+
+# The ends of all logs of the test go with it.
+fail() {
+	for log in "$T"/*.log; do
+		[ ! -s "$log" ] || { echo "${log##*/}:"; tail -n 20 "$log"; }
+	done >&2
+	echo "FAILED: $*" >&2
+	exit 1
+}
+
+# What a test must undo itself.
+at_end() {
+	:
+}
+
+clean_up() {
+	status=$?
+	trap - EXIT
+	for pid in $started; do
+		kill -9 "$pid" 2>/dev/null || :
+	done
+	at_end
+	exit $status
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# Kills what it is given, by process id, when the script ends.
+started() {
+	started="$started $1"
+}
+
+# wait_until SECONDS COMMAND...: until it succeeds.
+wait_until() {
+	tries=$(($1 * 50))
+	shift
+	until "$@"; do
+		tries=$((tries - 1))
+		[ $tries -gt 0 ] || return 1
+		sleep 0.02
+	done
+}
+
+# within SECONDS COMMAND...: 124 if it takes longer.
+within() {
+	timeout -k 5 "$@"
+}
+
+mounted() {
+	grep -q " $1 " /proc/self/mountinfo
+}
+
+need_dev_fuse() {
+	[ -e /dev/fuse ] || skip "/dev/fuse is not there"
+	(: <>/dev/fuse) 2>/dev/null || skip "/dev/fuse may not be opened by $(id -un)"
+}
