@@ -209,6 +209,7 @@ static void fetch(struct engine *e, uint32_t rank, uint64_t first)
 
 	if (!first) {
 		p->incoming.size = 0;
+		p->incoming.bad = false;
 		p->asked_ns = monotonic_ns();
 	}
 	p->fetching =
@@ -217,16 +218,19 @@ static void fetch(struct engine *e, uint32_t rank, uint64_t first)
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
 }
 
-/* An answer's part of the table; false: the fetch must begin again. */
-static bool take_part(struct peer *p, const struct answer *answer)
+/* Takes an answer's part of the table; false: the fetch must begin again, as when the table changed since the
+ * first part, which begins with its epoch.
+ */
+static bool take_part(struct peer *p, const struct answer *answer, struct wire_states *part)
 {
-	struct wire_states part;
-
 	if (answer->status || answer->type != WIRE_STATES)
 		return false;
-	memcpy(&part, answer->body, sizeof(part));
-	if (part.offset != p->incoming.size || part.size != answer->tail_size ||
-	    part.total > WIRE_CATALOG_MAX || part.offset + part.size > part.total || !part.size)
+	memcpy(part, answer->body, sizeof(*part));
+	if (part->offset != p->incoming.size || part->size != answer->tail_size ||
+	    part->total > WIRE_CATALOG_MAX || part->offset + part->size > part->total ||
+	    !part->size)
+		return false;
+	if (part->offset && memcmp(p->incoming.data, &part->epoch, sizeof(part->epoch)))
 		return false;
 	wire_put_bytes(&p->incoming, answer->tail, answer->tail_size);
 	return !p->incoming.bad;
@@ -238,18 +242,15 @@ static bool on_states(struct engine *e, void *owner, uint64_t rank, const struct
 	struct wire_states part;
 
 	p->fetching = false;
-	if (!take_part(p, answer)) {
-		p->incoming.size = 0;
+	if (!take_part(p, answer, &part)) {
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
 		if (answer->status == -ETIMEDOUT)
 			peers_lose(e, (uint32_t)rank, "no answer");
-		return false;
-	}
-	memcpy(&part, answer->body, sizeof(part));
-	if (p->incoming.size < part.total)
+	} else if (p->incoming.size < part.total) {
 		fetch(e, (uint32_t)rank, p->incoming.size);
-	else
+	} else {
 		take_states(e, p, (uint32_t)rank);
+	}
 	return false;
 }
 

@@ -2,10 +2,12 @@
 #include <config.h>
 
 #include "engine/join.h"
+#include "engine/log.h"
 #include "engine/turn.h"
 #include "tests/ranks/job.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What an engine's rounds do by themselves. */
@@ -131,6 +133,41 @@ START_TEST(a_long_master_address_is_tried_at_whole_ports_only)
 }
 END_TEST
 
+static void publish_more(struct frag *f, uint32_t from, uint32_t to)
+{
+	static uint8_t byte;
+	char name[FRAG_KEY_MAX + 1];
+
+	for (; from < to; from++) {
+		snprintf(name, sizeof(name), "%0*u", FRAG_KEY_MAX, from);
+		ck_assert_int_eq(frag_publish(f, name, &byte, 1), 0);
+	}
+}
+
+START_TEST(a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew)
+{
+	enum { MANY = 12000 }; /* two parts */
+	struct frag *f = job_frag(&job, 1);
+	const struct peer *p = &e->peers[1];
+	uint64_t deadline = monotonic_ms() + JOB_WAIT_MS;
+	static char log[1 << 17];
+
+	publish_more(f, 0, MANY);
+	e->peers[1].states_stale = true;
+	while (p->incoming.size < WIRE_CHUNK && monotonic_ms() < deadline)
+		job_turn(&job);
+	publish_more(f, MANY, MANY + 1);
+	while ((!p->states || p->states->epoch != f->engine->registry.states.epoch) &&
+	       monotonic_ms() < deadline) {
+		e->peers[1].states_stale = true;
+		job_turn(&job);
+	}
+	ck_assert_uint_eq(p->states->epoch, f->engine->registry.states.epoch);
+	log_tail(log, sizeof(log));
+	ck_assert_ptr_null(strstr(log, "damaged"));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("turn");
@@ -144,6 +181,7 @@ int main(void)
 	tcase_add_test(t, a_job_at_rest_copies_nothing);
 	tcase_add_test(t, a_table_that_is_refused_is_not_asked_for_again_and_again);
 	tcase_add_test(t, a_long_master_address_is_tried_at_whole_ports_only);
+	tcase_add_test(t, a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
