@@ -47,7 +47,7 @@ for transport in host zmq; do
 	wait_until 20 ends_with phase.seen lost || fail "$transport: the job's end: $(tail -n 1 phase.seen)"
 	kill $poller
 	wait $poller || :
-	unmount_job
+	unmount
 	exec 3>&- 4<&-
 	wait $job || :
 done
