@@ -11,7 +11,8 @@ int node_open_messages(struct engine *e, const char *bind)
 {
 	struct transport_config config = { .bind = bind,
 					   .key = e->has_key ? e->key : NULL,
-					   .reads_only = e->key_reads_only };
+					   .reads_only = e->key_reads_only,
+					   .expected = e->world };
 
 	return e->message_ops->open(&e->messages, &config);
 }

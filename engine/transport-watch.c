@@ -3,11 +3,11 @@
 
 #include "engine/transport-watch.h"
 
-#include "engine/fork.h"
 #include "engine/log.h"
 #include "engine/transport-socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,23 +17,26 @@
 enum {
 	OPENED = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED,
 	REFUSED = ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
+	FOLLOWED = OPENED | REFUSED | ZMQ_EVENT_DISCONNECTED,
 };
 
 struct event {
 	uint16_t what;
-	uint32_t value;    /* OPENED: the descriptor */
+	uint32_t value;    /* OPENED, DISCONNECTED: the descriptor */
 	char address[256]; /* of the listening side */
 };
 
 int transport_watch_open(struct transport_watch *w, void *context, void *socket,
-			 const char *name, bool listening)
+			 const char *name, unsigned accepted_max)
 {
 	char endpoint[64];
 	int rc = 0;
 
 	snprintf(endpoint, sizeof(endpoint), "inproc://watch-%s", name);
-	*w = (struct transport_watch){ .listening = listening };
-	if (zmq_socket_monitor(socket, endpoint, OPENED | REFUSED))
+	memset(w, 0, sizeof(*w));
+	w->listening = accepted_max != 0;
+	w->accepted_max = accepted_max;
+	if (zmq_socket_monitor(socket, endpoint, FOLLOWED))
 		return transport_socket_error();
 	w->events = zmq_socket(context, ZMQ_PAIR);
 	if (!w->events || zmq_connect(w->events, endpoint)) {
@@ -93,6 +96,50 @@ static void opened(const struct transport_watch *w, int fd, const char *address)
 		fork_forget(fd);
 }
 
+/* ---- not too many of those that connect to us ---- */
+
+static bool mark(struct transport_watch *w, int fd, bool is)
+{
+	uint8_t *byte, bit;
+	bool was;
+
+	if (fd < 0 || fd >= FORK_FD_MAX)
+		return is;
+	byte = &w->is_accepted[fd / 8];
+	bit = (uint8_t)(1u << fd % 8);
+	was = *byte & bit;
+	*byte = is ? *byte | bit : *byte & (uint8_t)~bit;
+	return was;
+}
+
+/* The descriptor is libzmq's, and perhaps not any more: what is looked at and ended is a copy. */
+static void hang_up(const struct transport_watch *w, int fd, const char *address)
+{
+	CLEANUP(close) int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+	if (copy >= 0 && is_still_ours(w, copy, address))
+		shutdown(copy, SHUT_RDWR);
+}
+
+static void accepted(struct transport_watch *w, int fd, const char *address)
+{
+	if (!mark(w, fd, true))
+		w->accepted++;
+	if (w->accepted <= w->accepted_max)
+		return;
+	hang_up(w, fd, address);
+	if (!w->logged_full)
+		log_warn("more than %u connections at %s : the newest are closed",
+			 w->accepted_max, address);
+	w->logged_full = true;
+}
+
+static void disconnected(struct transport_watch *w, int fd)
+{
+	if (mark(w, fd, false))
+		w->accepted--;
+}
+
 static void refused(struct transport_watch *w, const char *address)
 {
 	if (w->logged)
@@ -111,7 +158,11 @@ void transport_watch_turn(struct transport_watch *w)
 	while (take_event(w, &event)) {
 		if (event.what & OPENED)
 			opened(w, (int)event.value, event.address);
-		else
+		if (event.what & ZMQ_EVENT_ACCEPTED)
+			accepted(w, (int)event.value, event.address);
+		else if (event.what & ZMQ_EVENT_DISCONNECTED)
+			disconnected(w, (int)event.value);
+		else if (event.what & REFUSED)
 			refused(w, event.address);
 	}
 }

@@ -3,20 +3,23 @@
 #define ENGINE_TRANSPORT_WATCH_H
 
 /* Follows what libzmq does with one of its sockets: the descriptors it listens and speaks on are
- * closed in forked children (fork.h), and who is refused is logged once.
+ * closed in forked children (fork.h), who is refused is logged once, and connections beyond accepted_max
+ * are closed: strangers are to leave descriptors to the trainer.
  */
 
-#include "engine/base.h"
+#include "engine/fork.h"
 
 struct transport_watch {
 	void *events;   /* the socket on which libzmq tells */
 	bool listening; /* else connecting */
-	bool logged;
+	bool logged, logged_full;
+	unsigned accepted, accepted_max;      /* connections that are open; listening */
+	uint8_t is_accepted[FORK_FD_MAX / 8]; /* by descriptor */
 };
 
-/* name: unique in the context.  -errno. */
+/* name: unique in the context.  accepted_max 0: connecting.  -errno. */
 int transport_watch_open(struct transport_watch *w, void *context, void *socket,
-			 const char *name, bool listening);
+			 const char *name, unsigned accepted_max);
 void transport_watch_close(struct transport_watch *w);
 
 /* Takes in all that has happened. */

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <zmq.h>
 
 /* Two ROUTER sockets: `in` is bound, and libzmq numbers who connects to it; `out` connects, and we
@@ -24,6 +25,7 @@
  */
 enum {
 	ROUTER_ID = 5, /* bytes: 0 and libzmq's number */
+	STRANGERS_MAX = 4096,
 };
 
 /* What we call a connection of `out`. */
@@ -94,6 +96,15 @@ static int open_context(struct transport *t, const struct transport_config *conf
 	return transport_curve_open(&t->curve, t->context, config->key, config->reads_only);
 }
 
+/* Those that are expected, and a quarter of what the process may open for others and strangers. */
+static unsigned accepted_max(const struct transport_config *config)
+{
+	struct rlimit limit = { .rlim_cur = 0 };
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	return config->expected + (unsigned)u64_min(limit.rlim_cur / 4, STRANGERS_MAX);
+}
+
 static int open_socket(struct transport *t, const struct transport_config *config,
 		       void **socket, struct transport_watch *watch)
 {
@@ -106,7 +117,7 @@ static int open_socket(struct transport *t, const struct transport_config *confi
 			       : transport_curve_join(&t->curve, *socket);
 	if (!rc)
 		rc = transport_watch_open(watch, t->context, *socket, listening ? "in" : "out",
-					  listening);
+					  listening ? accepted_max(config) : 0);
 	if (!rc)
 		rc = watch_socket(t, *socket);
 	return rc ? rc : watch_socket(t, watch->events);

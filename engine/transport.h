@@ -34,6 +34,8 @@ struct transport_config {
 	bool reads_only; /* key is the one for readers (engine/key.h): connects out only */
 	uint32_t queue_max; /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
 	uint32_t peers_max; /* numbers at a time; 0: TRANSPORT_PEERS_MAX */
+	uint32_t expected;  /* zmq: so many will connect to us; of others no more at a time
+				   * than a quarter of RLIMIT_NOFILE */
 };
 
 /* Takes one received message; data lasts until it returns.  May call send, not turn or close. */

@@ -406,6 +406,59 @@ START_TEST(who_answers_garbage_can_be_connected_anew)
 }
 END_TEST
 
+static int count_sockets(void);
+
+/* Half of what the process may open is its own. */
+START_TEST(strangers_that_stay_leave_descriptors_to_others)
+{
+	enum { LIMIT = 256, COME = 600 };
+	struct rlimit limit;
+	int hold[2], in[2];
+	char byte;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(hold), 0);
+	ck_assert_int_eq(pipe(in), 0);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = LIMIT;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	log_set_level(LOG_WARN);
+	side_open_with(&sides[0], &variants[_i],
+		       (struct transport_config){ .bind = "tcp://127.0.0.1", .expected = 2 });
+	side_open(&sides[1], &variants[_i]);
+	exchange(1, 0, 2);
+	pid = fork();
+	if (!pid) {
+		limit.rlim_cur = limit.rlim_max < 4 * COME ? limit.rlim_max : 4 * COME;
+		setrlimit(RLIMIT_NOFILE, &limit);
+		for (int i = 0; i < COME; i++)
+			stranger(port_of(&sides[0]));
+		_exit(write(hold[1], "x", 1) != 1 || read(in[0], &byte, 1) < 0);
+	}
+	ck_assert_int_eq(fcntl(hold[0], F_SETFL, O_NONBLOCK), 0);
+	for (uint64_t end = monotonic_ms() + WAIT_MS; read(hold[0], &byte, 1) != 1;) {
+		ck_assert_uint_lt(monotonic_ms(), end);
+		sides_poll(sides, 2, 5);
+	}
+	wait_for_log(2, "the newest are closed");
+	exchange(1, 0, 2);
+	for (uint64_t end = monotonic_ms() + WAIT_MS;
+	     count_sockets() > LIMIT / 4 + 2 + 8;) { /* of ours */
+		ck_assert_uint_lt(monotonic_ms(), end);
+		sides_poll(sides, 2, 5);
+	}
+	close(in[1]);
+	kill(pid, SIGKILL);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	limit.rlim_cur = limit.rlim_max; /* nobody turns the others while this one is opened */
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	side_open(&sides[2], &variants[_i]); /* there is room again */
+	exchange(2, 0, 3);
+	for (int i = 0; i < 3; i++)
+		side_close(&sides[i]);
+}
+END_TEST
+
 /* A plain peer that speaks ZMTP well, and yet is none of us. */
 START_TEST(messages_of_another_shape_are_dropped)
 {
@@ -648,6 +701,8 @@ int main(void)
 	tcase_add_test(t, without_keys_nobody_is_a_reader);
 	tcase_add_test(t, a_reader_serves_nobody);
 	tcase_add_test(t, who_answers_garbage_can_be_connected_anew);
+	tcase_add_loop_test(t, strangers_that_stay_leave_descriptors_to_others, PLAIN,
+			    CURVE + 1);
 	tcase_add_test(t, messages_of_another_shape_are_dropped);
 	tcase_add_test(t, its_threads_take_no_signals);
 	tcase_add_test(t, too_few_descriptors_are_an_error);
