@@ -73,8 +73,6 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 	a->outstanding--;
 	if (answer->type == WIRE_APPLIED && !answer->status)
 		memcpy(&applied, answer->body, sizeof(applied));
-	else if (answer->status == -ETIMEDOUT)
-		peers_lose(e, (uint32_t)rank, "no answer");
 	if (applied.status < 0 && !a->status)
 		a->status = applied.status;
 	return false;
@@ -127,8 +125,6 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 	struct wire_vote vote;
 
 	a->outstanding--;
-	if (answer->status == -ETIMEDOUT)
-		peers_lose(e, (uint32_t)rank, "no answer");
 	if (answer->status ||
 	    answer->type != WIRE_VOTE) { /* lost: the edit can do without, unless it holds */
 		if (a->part[rank] == 2 && !a->status)
@@ -343,8 +339,6 @@ static bool on_known(struct engine *e, void *owner, uint64_t rank, const struct 
 	struct wire_known known;
 
 	q->outstanding--;
-	if (answer->status == -ETIMEDOUT)
-		peers_lose(e, (uint32_t)rank, "no answer");
 	if (answer->status || answer->type != WIRE_KNOWN)
 		return false;
 	memcpy(&known, answer->body, sizeof(known));
@@ -441,8 +435,6 @@ static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank,
 {
 	struct wire_known known;
 
-	if (answer->status == -ETIMEDOUT)
-		peers_lose(e, (uint32_t)rank, "no answer");
 	if (!answer->status && answer->type == WIRE_KNOWN) {
 		memcpy(&known, answer->body, sizeof(known));
 		edits_resolve(&e->edits, known.transaction, known.outcome == WIRE_COMMITTED);

@@ -30,6 +30,7 @@ struct peer {
 	bool states_stale;
 	bool fetching;
 	bool wanted;                 /* somebody asked how it is: keep in touch */
+	bool silent;                 /* a request was not answered: it is to be lost */
 	bool failing;                /* lost: its requests are to be ended */
 	uint64_t retry_ms;           /* no fetch before this */
 	struct wire_writer incoming; /* of the table being fetched */

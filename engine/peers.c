@@ -244,8 +244,6 @@ static bool on_states(struct engine *e, void *owner, uint64_t rank, const struct
 	p->fetching = false;
 	if (!take_part(p, answer, &part)) {
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
-		if (answer->status == -ETIMEDOUT)
-			peers_lose(e, (uint32_t)rank, "no answer");
 	} else if (p->incoming.size < part.total) {
 		fetch(e, (uint32_t)rank, p->incoming.size);
 	} else {
@@ -271,8 +269,6 @@ static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct a
 {
 	struct wire_control control;
 
-	if (answer->status == -ETIMEDOUT)
-		peers_lose(e, (uint32_t)rank, "no answer");
 	if (answer->status || answer->type != WIRE_PONG)
 		return false;
 	memcpy(&control, answer->body, sizeof(control));
@@ -336,6 +332,9 @@ void peers_turn(struct engine *e, uint64_t now)
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {
 		struct peer *p = &e->peers[rank];
 
+		if (p->silent)
+			peers_lose(e, rank, "no answer");
+		p->silent = false;
 		if (p->failing)
 			rpc_fail_rank(e, rank, -EIO);
 		p->failing = false;

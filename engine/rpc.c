@@ -91,6 +91,8 @@ void rpc_expire(struct engine *e, uint64_t now)
 	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next) {
 		if (rpc->ended || now < last_sign(e, rpc) + e->timeout_ms)
 			continue;
+		if (rpc->rank < e->world)
+			e->peers[rpc->rank].silent = true;
 		end(e, rpc, &(struct answer){ .status = -ETIMEDOUT });
 	}
 	sweep(e);

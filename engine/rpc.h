@@ -31,6 +31,7 @@ int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type
 /* False: that peer was not asked that. */
 bool rpc_answer(struct engine *e, const struct wire_header *header,
 		const struct answer *answer);
+/* Ends with -ETIMEDOUT what nobody answers; the ranks are peers_turn's to lose. */
 void rpc_expire(struct engine *e, uint64_t now);
 /* Ends all requests to the rank with status. */
 void rpc_fail_rank(struct engine *e, uint32_t rank, int status);

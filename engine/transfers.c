@@ -73,8 +73,6 @@ static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct an
 	const struct piece *piece = &t->plan.pieces[tag];
 
 	t->outstanding--;
-	if (answer->status == -ETIMEDOUT)
-		peers_lose(e, piece->rank, "no answer");
 	if (answer->status)
 		piece_failed(e, t, piece->rank, answer->status);
 	else if (answer->type != WIRE_DATA)

@@ -227,8 +227,8 @@ void engine_turn(struct engine *e, int wait_ms)
 		e->message_ops->turn(e->messages, receive, e, MESSAGES_PER_TURN);
 	turn_local(e);
 	join_turn(e, now);
-	peers_turn(e, now);
 	rpc_expire(e, now);
+	peers_turn(e, now);
 	if (e->is_rank) {
 		agree_turn(e, now);
 		if (is_stepping(e, now))

@@ -267,8 +267,6 @@ static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct
 
 	c->outstanding--;
 	c->progress_ms = monotonic_ms();
-	if (answer->status == -ETIMEDOUT)
-		peers_lose(e, (uint32_t)rank, "no answer");
 	if (answer->status == -ESTALE) {
 		e->peers[rank].states_stale = true;
 		c->stale = true;
@@ -326,8 +324,6 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 		c->phase = c->wait_applied ? COMMIT_ACCEPTED : COMMIT_OVER;
 		return c->wait_applied;
 	}
-	if (answer->status == -ETIMEDOUT)
-		peers_lose(e, (uint32_t)coordinator, "no answer");
 	take_verdict(c, answer);
 	return false;
 }
