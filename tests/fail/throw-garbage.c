@@ -66,7 +66,8 @@ static void see_line(const char *line, char **pids)
 		return;
 	for (; *pids; pids++)
 		if (owns_socket(*pids, inode)) {
-			ports[nports++] = (struct port){ { host }, htons((uint16_t)port), inode };
+			ports[nports++] =
+				(struct port){ { host }, htons((uint16_t)port), inode };
 			return;
 		}
 }
