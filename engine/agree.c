@@ -217,7 +217,7 @@ static bool mark_holders(struct engine *e, struct agreement *a, uint32_t count,
 	uint32_t rank;
 
 	for (uint32_t i = 0; i < e->world; i++)
-		a->part[i] = e->peers[i].entry.present && e->peers[i].state != ENGINE_RANK_LOST;
+		a->part[i] = peer_is_live(&e->peers[i]);
 	for (uint32_t i = 0; i < count; i++) {
 		memcpy(&rank, ranks + i * sizeof(rank), sizeof(rank));
 		if (rank >= e->world)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* u32 nparams, u32 ngroups,
- * params: u16-less text name, text coordinate (u32 length, bytes), u8 dtype, u8 ndim, u8 flags,
+ * params: text name, text coordinate (u32 length, bytes), u8 dtype, u8 ndim, u8 flags,
  *         u32 owner, u64 shape[ndim]
  * groups: u8 stage, u8 sharding, u8 flags, u32 replicas, u64 sub_group_size,
  *         u32 nranks, u32 ranks[], u32 nparams, u32 params[]

@@ -183,6 +183,27 @@ bool catalog_lp_is_sharded(const struct catalog_group *g)
 	return g->sharding == FRAG_FSDP2 || g->stage == 3;
 }
 
+static uint64_t row_numel(const struct catalog *c, const struct catalog_param *p)
+{
+	uint64_t row = 1;
+
+	for (uint32_t i = 1; i < p->ndim; i++)
+		row *= c->shapes[p->shape + i];
+	return row;
+}
+
+uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param)
+{
+	const struct catalog_param *p = &c->params[param];
+	const struct catalog_group *g = &c->groups[p->group];
+
+	if (g->sharding != FRAG_FSDP2)
+		return u64_div_ceil(p->numel, catalog_shards(g));
+	if (!p->ndim)
+		return p->numel;
+	return u64_div_ceil(catalog_shape(c, param)[0], catalog_shards(g)) * row_numel(c, p);
+}
+
 static int compare_u32(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -304,15 +325,6 @@ static struct layout_spec layout_spec_of(const struct catalog_group *g)
 				     .round_robin = g->flags & FRAG_ROUND_ROBIN };
 }
 
-static uint64_t row_numel(const struct catalog *c, const struct catalog_param *p)
-{
-	uint64_t row = 1;
-
-	for (uint32_t i = 1; i < p->ndim; i++)
-		row *= c->shapes[p->shape + i];
-	return row;
-}
-
 /* All partitions together, padding included, at 8 bytes an element. */
 static bool bytes_fit(const struct layout *l)
 {
@@ -342,7 +354,6 @@ int catalog_finish_group(struct catalog *c, uint32_t group)
 						   .frozen = p->flags & FRAG_FROZEN };
 	}
 	layout_fini(&g->layout);
-	memset(&g->layout, 0, sizeof(g->layout));
 	rc = layout_init(&g->layout, &spec, params, g->nparams);
 	return rc || bytes_fit(&g->layout) ? rc : -EOVERFLOW;
 }

@@ -106,6 +106,10 @@ uint32_t catalog_place(const struct catalog_group *g, uint32_t rank);
 
 /* Whether lp pieces of the group's parameters are cut per parameter (stage 3, FSDP2). */
 bool catalog_lp_is_sharded(const struct catalog_group *g);
+/* Elements of each shard's piece of a low-precision parameter, which is in a group that is cut so; padding
+ * included.  Frozen ones are cut like the others, though they have no fragment.
+ */
+uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param);
 
 /* A finished catalog to bytes and back.  decode: every count and length is checked; world bounds the
  * ranks; -EBADMSG, -ENOMEM; the result is finished.

@@ -33,16 +33,6 @@ static int copy_versioned(void *to, const void *from, size_t known)
 
 /* ---- parameters ---- */
 
-static uint64_t lp_shard_numel(const struct frag_tensor *t, const struct catalog_param *p,
-			       uint32_t shards, bool rows)
-{
-	if (!rows)
-		return u64_div_ceil(p->numel, shards);
-	if (!t->ndim || !t->shape[0])
-		return p->numel;
-	return u64_div_ceil(t->shape[0], shards) * (p->numel / t->shape[0]);
-}
-
 int frag_param(struct frag *f, const struct frag_tensor *tensor)
 {
 	struct engine *e = frag_engine(f);
@@ -107,15 +97,9 @@ static void size_lp_shards(struct engine *e, uint32_t group)
 {
 	const struct catalog_group *g = &e->own->groups[group];
 
-	for (uint32_t i = 0; i < g->nparams; i++) {
-		const struct catalog_param *p = &e->own->params[g->params[i]];
-		struct frag_tensor t = { .ndim = p->ndim,
-					 .shape = catalog_shape(e->own, g->params[i]) };
-
-		registry_resize(
-			&e->registry, STATE_LP_SHARD, g->params[i], 0, "",
-			lp_shard_numel(&t, p, catalog_shards(g), g->sharding == FRAG_FSDP2));
-	}
+	for (uint32_t i = 0; i < g->nparams; i++)
+		registry_resize(&e->registry, STATE_LP_SHARD, g->params[i], 0, "",
+				catalog_lp_piece(e->own, g->params[i]));
 }
 
 int frag_group(struct frag *f, const int *params, size_t n, const struct frag_zero *zero)

@@ -36,4 +36,9 @@ struct peer {
 	struct wire_writer incoming; /* of the table being fetched */
 };
 
+static inline bool peer_is_live(const struct peer *p)
+{
+	return p->entry.present && p->state != ENGINE_RANK_LOST;
+}
+
 #endif

@@ -104,9 +104,11 @@ void peers_lose(struct engine *e, uint32_t rank, const char *why)
 	p->failing = true; /* by the engine thread: any thread may be here */
 }
 
-static bool same_host(const struct engine *e, const struct peer *p)
+bool peers_same_host(const struct engine *e, uint32_t rank)
 {
-	return !strncmp(p->entry.host, e->launch.host, sizeof(p->entry.host));
+	const struct wire_entry *entry = &e->peers[rank].entry;
+
+	return !strncmp(entry->host, e->launch.host, sizeof(entry->host));
 }
 
 static void attach(struct engine *e, struct peer *p, uint32_t rank)
@@ -118,7 +120,7 @@ static void attach(struct engine *e, struct peer *p, uint32_t rank)
 	int rc;
 
 	p->way = PEER_WAY_MESSAGES;
-	if (!e->memory || !same_host(e, p))
+	if (!e->memory || !peers_same_host(e, rank))
 		return;
 	rc = e->memory_ops->attach(e->memory, &target, &p->attached);
 	if (!rc)
@@ -134,8 +136,7 @@ int peers_reach(struct engine *e, uint32_t rank)
 	struct peer *p;
 	int rc;
 
-	if (rank >= e->world || !e->peers[rank].entry.present ||
-	    e->peers[rank].state == ENGINE_RANK_LOST)
+	if (rank >= e->world || !peer_is_live(&e->peers[rank]))
 		return -EIO;
 	p = &e->peers[rank];
 	if (p->way == PEER_WAY_UNKNOWN)
@@ -157,7 +158,7 @@ int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void 
 
 	if (!e->is_rank || rank != e->rank) {
 		rc = peers_reach(e, rank);
-		link = e->peers[rank].link;
+		link = rc ? link : e->peers[rank].link;
 	}
 	if (!rc)
 		rc = rpc_call(e, rank, link, type, body, tail, tail_size, done, owner, tag);
@@ -257,7 +258,7 @@ int peers_want_states(struct engine *e, uint32_t rank)
 {
 	struct peer *p = &e->peers[rank];
 
-	if (rank >= e->world || !p->entry.present || p->state == ENGINE_RANK_LOST)
+	if (rank >= e->world || !peer_is_live(p))
 		return -EIO;
 	if (p->states && !p->states_stale)
 		return 0;
@@ -322,7 +323,7 @@ void peers_look(struct engine *e, uint32_t rank)
 uint32_t peers_first_live(const struct engine *e)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (e->peers[rank].state != ENGINE_RANK_LOST && e->peers[rank].entry.present)
+		if (peer_is_live(&e->peers[rank]))
 			return rank;
 	return WIRE_OBSERVER;
 }
@@ -340,7 +341,7 @@ void peers_turn(struct engine *e, uint64_t now)
 		p->failing = false;
 		if (!p->entry.present)
 			continue;
-		if (p->way == PEER_WAY_UNKNOWN && e->memory && same_host(e, p))
+		if (p->way == PEER_WAY_UNKNOWN && e->memory && peers_same_host(e, rank))
 			attach(e, p, rank);
 		watch(e, p, rank, now);
 		if (p->wanted && !p->linked && p->way != PEER_WAY_MEMORY)

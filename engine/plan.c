@@ -26,11 +26,6 @@ struct place {
 	uint64_t since_ns;
 };
 
-static bool is_lost(const struct engine *e, uint32_t rank)
-{
-	return e->peers[rank].state == ENGINE_RANK_LOST || !e->peers[rank].entry.present;
-}
-
 /* The row on that rank; -EAGAIN: its table is not here yet, or too old to deny; -EIO: lost. */
 static int row_on(struct engine *e, uint64_t since_ns, uint32_t rank, enum state_kind kind,
 		  uint32_t index, uint32_t sub, const char *key)
@@ -69,9 +64,7 @@ static int some_member_has(struct engine *e, struct place *p, enum state_kind ki
 
 	for (uint32_t i = 0; i < members(p); i++) {
 		uint32_t rank = member(p, i);
-		int row = is_lost(e, rank)
-				  ? -EIO
-				  : row_on(e, p->since_ns, rank, kind, index, sub, p->key);
+		int row = row_on(e, p->since_ns, rank, kind, index, sub, p->key);
 
 		if (row >= 0) {
 			p->dtype = row_of(e, rank, (uint32_t)row)->dtype;
@@ -233,24 +226,10 @@ static bool whole_run(const struct place *p, uint64_t at, struct run *run)
 	return true;
 }
 
-/* Frozen parameters are cut like the others, though they have no fragment. */
-static uint64_t lp_shard_piece(const struct engine *e, const struct place *p)
-{
-	uint32_t shards = catalog_shards(p->group);
-	const uint64_t *shape = catalog_shape(e->catalog, p->param_number);
-	uint64_t rows;
-
-	if (p->group->sharding != FRAG_FSDP2 || !p->param->ndim)
-		return u64_div_ceil(p->param->numel,
-				    p->group->sharding == FRAG_FSDP2 ? 1 : shards);
-	rows = shape[0] ? p->param->numel / shape[0] : 0;
-	return u64_div_ceil(shape[0], shards) * rows;
-}
-
 static bool lp_shard_run(const struct engine *e, const struct place *p, uint64_t at,
 			 struct run *run)
 {
-	uint64_t piece = lp_shard_piece(e, p), shard;
+	uint64_t piece = catalog_lp_piece(e->catalog, p->param_number), shard;
 	uint32_t shards = catalog_shards(p->group);
 
 	if (!piece || (shard = at / piece) >= shards)
@@ -291,11 +270,6 @@ static bool run_at(const struct engine *e, const struct place *p, uint64_t at, s
 	return false;
 }
 
-static bool same_memory(const struct engine *e, uint32_t rank)
-{
-	return !strncmp(e->peers[rank].entry.host, e->launch.host, sizeof(e->launch.host));
-}
-
 /* The live holder to read a run from: ourselves, one of this host, any.  Sets *row. */
 static int choose_holder(struct engine *e, const struct place *p, const struct run *run,
 			 uint32_t *rank)
@@ -306,7 +280,7 @@ static int choose_holder(struct engine *e, const struct place *p, const struct r
 		uint32_t candidate = member(p, run->first + i * run->stride);
 		int row;
 
-		if (best >= 0 && !same_memory(e, candidate))
+		if (best >= 0 && !peers_same_host(e, candidate))
 			continue;
 		row = row_on(e, p->since_ns, candidate, run->kind, run->index, run->sub,
 			     run->key);
@@ -314,7 +288,7 @@ static int choose_holder(struct engine *e, const struct place *p, const struct r
 			best = row;
 			*rank = candidate;
 		}
-		if (row >= 0 && same_memory(e, candidate))
+		if (row >= 0 && peers_same_host(e, candidate))
 			break;
 	}
 	return best;
@@ -369,11 +343,11 @@ static int run_on_rank(struct engine *e, const struct place *p, uint32_t rank, s
 	place %= catalog_shards(p->group);
 	if (p->kind == IN_LP_SHARDS) {
 		uint64_t at;
+		bool inside =
+			u64_mul(place, catalog_lp_piece(e->catalog, p->param_number), &at) &&
+			at < p->param->numel;
 
-		return u64_mul(place, lp_shard_piece(e, p), &at) && at < p->param->numel &&
-				       lp_shard_run(e, p, at, run)
-			       ? 0
-			       : -ENOENT;
+		return inside && lp_shard_run(e, p, at, run) ? 0 : -ENOENT;
 	}
 	if (!layout_on_shard(&p->group->layout, p->param->position,
 			     p->group->layout.shards == 1 ? 0 : place, &f))
