@@ -512,14 +512,14 @@ int keyfile_load(const char *path, uint8_t key[JOBFILE_KEY_BYTES], bool *readers
 		*readers = marked;
 	explicit_bzero(text, sizeof(text));
 	if (rc == -EPERM)
-		snprintf(why, whysize, "key file %s : it is for readers only", path);
+		snprintf(why, whysize, "key file %s: it is for readers only", path);
 	else if (rc == -EACCES)
 		snprintf(why, whysize,
-			 "key file %s : others may read it, or it is another user's", path);
+			 "key file %s: others may read it, or it is another user's", path);
 	else if (rc == -EINVAL)
-		snprintf(why, whysize, "key file %s : not 32 bytes, nor 64 hexadecimal digits",
+		snprintf(why, whysize, "key file %s: not 32 bytes, nor 64 hexadecimal digits",
 			 path);
 	else if (rc)
-		snprintf(why, whysize, "key file %s : %s", path, strerror(-rc));
+		snprintf(why, whysize, "key file %s: %s", path, strerror(-rc));
 	return rc == -EPERM ? -EACCES : rc;
 }
