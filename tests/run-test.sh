@@ -32,6 +32,10 @@ export TMPDIR XDG_RUNTIME_DIR HOME PATH LC_ALL PYTHONDONTWRITEBYTECODE MALLOC_PE
 	CK_DEFAULT_TIMEOUT ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 
 # A launcher around us must not make every test a rank of its job.
+launchers='FRAG\|OMPI\|PMIX\|PMI\|SLURM\|TORCHELASTIC'
+for name in $(env | sed -n "s/^\(\($launchers\)_[A-Za-z0-9_]*\)=.*/\1/p"); do
+	unset "$name"
+done
 unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 timeout -k 10 "$seconds" "$@"

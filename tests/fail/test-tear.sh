@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # The trainer writes the step's number into every element of every state; readers loop over all files of a
 # mount, whole and by random ranges: each open file shows one number, at stages 1 and 3, four ranks.
-# FRAG_TEAR_SECONDS (4) for each stage, FRAG_TEAR_READERS (4).
+# TEST_SECONDS (4) for each stage, TEST_READERS (4).
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
-seconds=${FRAG_TEAR_SECONDS:-4}
-readers=${FRAG_TEAR_READERS:-4}
+seconds=${TEST_SECONDS:-4}
+readers=${TEST_READERS:-4}
 tools=$top_builddir/tests/fail
 seed=${TEST_SEED:-$$}
 echo "TEST_SEED=$seed"
@@ -50,4 +50,4 @@ for stage in 1 3; do
 	wait $ranks || :
 done
 echo "$total files were open through a step"
-[ "$total" -ge "${FRAG_TEAR_LIVED:-20}" ] || fail "too few to say anything"
+[ "$total" -ge "${TEST_LIVED:-20}" ] || fail "too few to say anything"

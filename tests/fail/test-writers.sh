@@ -3,11 +3,11 @@
 # Two writers on two mounts set whole parameters while four ranks train (each step adds 1 to everything):
 # no parameter is ever half of one value, fp32 and its low-precision copy agree, and so do all ranks.  In
 # most rounds a rank is killed at a moment by chance, rank 0, which coordinates, in every second: those
-# that live agree all the same, whole old or whole new, and none waits for ever.  FRAG_ROUNDS (5).
+# that live agree all the same, whole old or whole new, and none waits for ever.  TEST_ROUNDS (5).
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
-rounds=${FRAG_ROUNDS:-5}
+rounds=${TEST_ROUNDS:-5}
 STEPS=400
 [ "${sanitizer:-no}" = no ] || STEPS=150
 mkdir "$T/mnt2"

@@ -194,7 +194,7 @@ END_TEST
 /* Bigger dumps, with values, that are not in the repository; see tests/oracle/README.md. */
 START_TEST(layouts_and_values_are_those_of_the_dumps)
 {
-	const char *folder = getenv("FRAG_ORACLE_LAYOUTS");
+	const char *folder = getenv("TEST_LAYOUTS");
 	const struct dirent *entry;
 	int dumps = 0;
 	DIR *d;
@@ -221,7 +221,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(t, layouts_are_those_of_running_engines);
-	if (getenv("FRAG_ORACLE_LAYOUTS"))
+	if (getenv("TEST_LAYOUTS"))
 		tcase_add_test(t, layouts_and_values_are_those_of_the_dumps);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
