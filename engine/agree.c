@@ -34,13 +34,6 @@ struct agreement {
 	uint8_t *part; /* [world] 0: not asked, lost; 1: promised; 2: holder */
 };
 
-static void reply_ack(struct engine *e, const struct agreement *a, int status)
-{
-	struct wire_ack ack = { .status = status };
-
-	node_send(e, a->peer, WIRE_ACK, a->request, &ack, NULL, 0);
-}
-
 static struct agreement *find(struct engine *e, const uint64_t transaction[2])
 {
 	struct agreement *a = e->agreements;
@@ -73,8 +66,8 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 	a->outstanding--;
 	if (answer->type == WIRE_APPLIED && !answer->status)
 		memcpy(&applied, answer->body, sizeof(applied));
-	if (applied.status < 0 && !a->status)
-		a->status = applied.status;
+	if (!a->status)
+		a->status = wire_status(applied.status);
 	return false;
 }
 
@@ -96,7 +89,7 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 			a->part[rank] = 0; /* it asks again: agree_arrived */
 	}
 	if (!commit)
-		reply_ack(e, a, a->status ? a->status : -ECANCELED);
+		node_ack(e, a->peer, a->request, a->status ? a->status : -ECANCELED);
 }
 
 static void finish(struct engine *e, struct agreement *a)
@@ -116,7 +109,7 @@ static void take_vote(struct agreement *a, const struct wire_vote *vote)
 	if (vote->status == -EAGAIN)
 		a->late = true;
 	else if (vote->status && !a->status)
-		a->status = vote->status > 0 || vote->status < -4095 ? -EIO : vote->status;
+		a->status = wire_status(vote->status);
 }
 
 static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
@@ -261,11 +254,10 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 		  const struct wire_commit *commit, const void *ranks, size_t size)
 {
 	struct agreement *a = agreement_new(e);
-	struct wire_ack ack = { .status = a ? -EINVAL : -ENOSPC };
 
 	if (!a || commit->count > e->world || size != commit->count * sizeof(uint32_t) ||
 	    find(e, commit->transaction) || !mark_holders(e, a, commit->count, ranks)) {
-		node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
+		node_ack(e, peer, request, a ? -EINVAL : -ENOSPC);
 		free_agreement(a);
 		return;
 	}

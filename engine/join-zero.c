@@ -149,13 +149,6 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	join_merge_when_complete(e);
 }
 
-static void send_ack(struct engine *e, uint32_t peer, uint64_t request, int status)
-{
-	struct wire_ack ack = { .status = status };
-
-	node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
-}
-
 /* Several ranks may send the same one at once: each that begins at 0 begins it anew, and what does not
  * fit the newest is acknowledged and dropped.  One whose sender died is asked for again at the next JOIN.
  */
@@ -167,7 +160,7 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 
 	if (!c || part->total != c->total || part->size != size || size > c->total ||
 	    part->offset > c->total - size) {
-		send_ack(e, peer, header->request, -EINVAL);
+		node_ack(e, peer, header->request, -EINVAL);
 		return;
 	}
 	if (!c->catalog && !part->offset)
@@ -191,7 +184,7 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 		free(c->bytes.data);
 		c->bytes = (struct wire_writer){ 0 };
 	}
-	send_ack(e, peer, header->request, rc);
+	node_ack(e, peer, header->request, rc);
 	join_merge_when_complete(e);
 }
 

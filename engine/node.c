@@ -94,3 +94,10 @@ int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t req
 	atomic_fetch_add_explicit(&e->counters.messages_out, 1, memory_order_relaxed);
 	return e->message_ops->send(e->messages, peer, parts, 3);
 }
+
+void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status)
+{
+	struct wire_ack ack = { .status = status };
+
+	node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
+}

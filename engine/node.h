@@ -164,6 +164,8 @@ int node_wait(struct engine *e, uint64_t deadline_ms);
  */
 int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 	      const void *body, const void *tail, size_t tail_size);
+/* The same of an ACK; what cannot be sent is lost. */
+void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status);
 int node_open_messages(struct engine *e, const char *bind);
 
 #endif

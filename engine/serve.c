@@ -20,13 +20,6 @@ struct barrier_arrival {
 	uint64_t request;
 };
 
-static void send_ack(struct engine *e, uint32_t peer, uint64_t request, int status)
-{
-	struct wire_ack ack = { .status = status };
-
-	node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
-}
-
 static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
 	static struct wire_entry
@@ -36,7 +29,7 @@ static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const
 
 	memcpy(&page, body, sizeof(page));
 	if (page.first >= e->world) {
-		send_ack(e, peer, request, -EINVAL);
+		node_ack(e, peer, request, -EINVAL);
 		return;
 	}
 	t.first = (uint32_t)page.first;
@@ -55,7 +48,7 @@ static void serve_catalog(struct engine *e, uint32_t peer, uint64_t request, con
 
 	memcpy(&page, body, sizeof(page));
 	if (!e->ready || page.first >= e->catalog_bytes.size) {
-		send_ack(e, peer, request, e->ready ? -EINVAL : -EAGAIN);
+		node_ack(e, peer, request, e->ready ? -EINVAL : -EAGAIN);
 		return;
 	}
 	part.hash = e->catalog->hash;
@@ -87,7 +80,7 @@ static void serve_states(struct engine *e, uint32_t peer, uint64_t request, cons
 	if (!rc && page.first >= w.size)
 		rc = -EINVAL;
 	if (rc) {
-		send_ack(e, peer, request, rc);
+		node_ack(e, peer, request, rc);
 	} else {
 		memcpy(&part.epoch, w.data, sizeof(part.epoch));
 		part.total = w.size;
@@ -186,7 +179,7 @@ static void serve_stage(struct engine *e, uint32_t peer, uint64_t request, const
 		rc = edits_stage(&e->edits, stage.transaction, monotonic_ms(), stage.epoch,
 				 stage.state, registry_is_grad(&e->registry, stage.state),
 				 stage.offset, tail, stage.size);
-	send_ack(e, peer, request, rc);
+	node_ack(e, peer, request, rc);
 }
 
 /* What was promised is the coordinator's to decide; before, its writer takes it back. */
@@ -204,7 +197,7 @@ static void serve_decide(struct engine *e, uint32_t peer, const struct wire_head
 				  header->request);
 	if (!decide.commit && rc == -ENOENT)
 		rc = 0;
-	send_ack(e, peer, header->request, rc);
+	node_ack(e, peer, header->request, rc);
 }
 
 static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -257,7 +250,7 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 	if (header->type == WIRE_OUTCOME || known.outcome)
 		node_send(e, peer, WIRE_KNOWN, header->request, &known, NULL, 0);
 	else
-		send_ack(e, peer, header->request, 0);
+		node_ack(e, peer, header->request, 0);
 }
 
 static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)
@@ -292,7 +285,7 @@ static void release_barrier(struct engine *e, int status)
 		struct barrier_arrival *a = &e->barrier.arrivals[i];
 
 		if (a->count)
-			send_ack(e, a->peer, a->request, status);
+			node_ack(e, a->peer, a->request, status);
 		a->count = 0;
 	}
 	e->barrier.arrived = 0;
@@ -319,7 +312,7 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 			!e->rank &&
 			barrier.count <= e->barrier.count; /* a rank was lost before it came */
 
-		send_ack(e, peer, header->request, over ? -EIO : -EINVAL);
+		node_ack(e, peer, header->request, over ? -EIO : -EINVAL);
 		return;
 	}
 	if (!e->barrier.arrivals)
@@ -414,7 +407,7 @@ static bool of_this_job(struct engine *e, uint32_t peer, const struct wire_heade
 		return true;
 	if (header->job == e->job_hash && header->incarnation == e->incarnation)
 		return true;
-	send_ack(e, peer, header->request, -ESTALE);
+	node_ack(e, peer, header->request, -ESTALE);
 	return false;
 }
 
@@ -441,7 +434,7 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 	struct wire_wait wait;
 
 	if (!e->is_rank) {
-		send_ack(e, peer, request, -EOPNOTSUPP);
+		node_ack(e, peer, request, -EOPNOTSUPP);
 		return;
 	}
 	if (!of_this_job(e, peer, header))

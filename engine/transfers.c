@@ -53,8 +53,7 @@ static void take_data(struct engine *e, struct transfer *t, const struct piece *
 	if (data.status == -EAGAIN && piece->view)
 		t->awaits = true;
 	else if (data.status)
-		piece_failed(e, t, piece->rank,
-			     data.status > 0 || data.status < -4095 ? -EIO : data.status);
+		piece_failed(e, t, piece->rank, wire_status(data.status));
 	else if (data.size != piece->size || answer->tail_size != piece->size)
 		piece_failed(e, t, piece->rank, -EIO);
 	else if (t->is_grad && !piece->view && !(data.control.grads & 1))

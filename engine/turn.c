@@ -91,9 +91,7 @@ static int answer_status(enum wire_type type, const void *body)
 	if (type != WIRE_ACK && type != WIRE_REFUSE)
 		return 0;
 	memcpy(&ack, body, sizeof(ack));
-	if (ack.status > 0 || ack.status < -4095 || (type == WIRE_REFUSE && !ack.status))
-		return -EPROTO;
-	return ack.status;
+	return type == WIRE_REFUSE && !ack.status ? -EPROTO : wire_status(ack.status);
 }
 
 static void take_answer(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -124,11 +122,9 @@ static void refuse_version(struct engine *e, uint32_t peer, const struct wire_he
 
 static void refuse_right(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
-	struct wire_ack ack = { .status = -EACCES };
-
 	atomic_fetch_add_explicit(&e->counters.messages_bad, 1, memory_order_relaxed);
 	if (!rights_is_answer(header->type)) /* or two would refuse each other for ever */
-		node_send(e, peer, WIRE_ACK, header->request, &ack, NULL, 0);
+		node_ack(e, peer, header->request, -EACCES);
 }
 
 static void receive(void *owner, uint32_t peer, const void *data, size_t size)

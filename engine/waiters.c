@@ -31,10 +31,9 @@ void waiters_add(struct engine *e, uint32_t peer, uint64_t request,
 		 const struct wire_wait *wait)
 {
 	struct waiter *w = find_or_add(e, peer);
-	struct wire_ack ack = { .status = -EAGAIN };
 
 	if (!w) {
-		node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
+		node_ack(e, peer, request, -EAGAIN);
 		return;
 	}
 	w->peer = peer;

@@ -71,6 +71,11 @@ const void *wire_open(const void *message, size_t size, struct wire_header *head
 	return (const uint8_t *)message + sizeof(*header);
 }
 
+int wire_status(int32_t sent)
+{
+	return sent > 0 || sent < -4095 ? -EIO : sent;
+}
+
 bool wire_text_ok(const char *text, size_t size)
 {
 	return memchr(text, '\0', size) != NULL;

@@ -322,6 +322,9 @@ struct wire_barrier {
 const void *wire_open(const void *message, size_t size, struct wire_header *header,
 		      const void **tail, size_t *tail_size, int *status);
 
+/* A status that another engine sent: 0 or -errno; -EIO: it is neither. */
+int wire_status(int32_t sent);
+
 /* Bytes of the fixed body of a type; 0 for those without. */
 size_t wire_body_size(enum wire_type type);
 

@@ -309,9 +309,8 @@ static void take_verdict(struct commit *c, const struct answer *answer)
 	if (answer->type == WIRE_APPLIED && !answer->status)
 		memcpy(&applied, answer->body, sizeof(applied));
 	c->phase = COMMIT_OVER;
-	if (applied.status && !c->result)
-		c->result =
-			applied.status > 0 || applied.status < -4095 ? -EIO : applied.status;
+	if (!c->result)
+		c->result = wire_status(applied.status);
 }
 
 static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,

@@ -156,6 +156,16 @@ START_TEST(the_control_page_as_numbers)
 }
 END_TEST
 
+START_TEST(a_status_is_zero_or_an_errno)
+{
+	ck_assert_int_eq(wire_status(0), 0);
+	ck_assert_int_eq(wire_status(-ENOENT), -ENOENT);
+	ck_assert_int_eq(wire_status(1), -EIO);
+	ck_assert_int_eq(wire_status(-4096), -EIO);
+	ck_assert_int_eq(wire_status(INT32_MIN), -EIO);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("wire");
@@ -170,6 +180,7 @@ int main(void)
 	tcase_add_test(t, a_text_must_end_in_its_field);
 	tcase_add_test(t, a_hash_differs_by_one_bit_and_is_never_0);
 	tcase_add_test(t, the_control_page_as_numbers);
+	tcase_add_test(t, a_status_is_zero_or_an_errno);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
