@@ -222,13 +222,15 @@ static bool mark_holders(struct engine *e, struct agreement *a, uint32_t count,
 	return true;
 }
 
-static bool too_many(const struct engine *e)
+static bool too_many(const struct engine *e, uint32_t writer)
 {
-	unsigned n = 0;
+	unsigned own = 0, all = 0;
 
-	for (const struct agreement *a = e->agreements; a && n < EDITS_MAX; a = a->next)
-		n++;
-	return n == EDITS_MAX;
+	for (const struct agreement *a = e->agreements; a; a = a->next) {
+		own += a->peer == writer;
+		all++;
+	}
+	return all >= EDITS_MAX || own >= EDITS_OF_WRITER_MAX;
 }
 
 /* An edit of gradients is for those of one window: the writer's, or those that are here, or come next. */
@@ -239,9 +241,9 @@ static uint64_t window_of(const struct engine *e, const struct wire_commit *comm
 	return (commit->window ? commit->window : atomic_load(&e->registry.control->grads)) | 1;
 }
 
-static struct agreement *agreement_new(struct engine *e)
+static struct agreement *agreement_new(struct engine *e, uint32_t writer)
 {
-	struct agreement *a = too_many(e) ? NULL : calloc(1, sizeof(*a));
+	struct agreement *a = too_many(e, writer) ? NULL : calloc(1, sizeof(*a));
 
 	if (a && !(a->part = calloc(e->world, 1))) {
 		free(a);
@@ -253,7 +255,7 @@ static struct agreement *agreement_new(struct engine *e)
 void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 		  const struct wire_commit *commit, const void *ranks, size_t size)
 {
-	struct agreement *a = agreement_new(e);
+	struct agreement *a = agreement_new(e, peer);
 
 	if (!a || commit->count > e->world || size != commit->count * sizeof(uint32_t) ||
 	    find(e, commit->transaction) || !mark_holders(e, a, commit->count, ranks)) {

@@ -80,12 +80,30 @@ static struct edit *find_or_add(struct edits *s, const uint64_t transaction[2])
 	return *at;
 }
 
-static int stage(struct edits *s, const uint64_t transaction[2], uint64_t now,
+/* One writer leaves some to others. */
+static bool has_room(const struct edits *s, const uint64_t transaction[2], uint32_t writer,
+		     uint64_t bytes)
+{
+	uint64_t own = bytes;
+	unsigned others = 0;
+
+	for (const struct edit *e = s->list; e; e = e->next) {
+		if (!e->first || e->writer != writer)
+			continue;
+		own += e->cost;
+		others += memcmp(e->transaction, transaction, sizeof(e->transaction)) != 0;
+	}
+	return s->bytes + bytes <= s->bytes_max && own <= s->bytes_max / 4 * 3 &&
+	       others < EDITS_OF_WRITER_MAX;
+}
+
+static int stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
 		 struct edit_piece *piece)
 {
 	struct edit *e;
 
-	if (s->bytes + cost(piece) > s->bytes_max || !(e = find_or_add(s, transaction)))
+	if (!has_room(s, transaction, writer, cost(piece)) ||
+	    !(e = find_or_add(s, transaction)))
 		return -ENOSPC;
 	if (e->state != EDIT_STAGED)
 		return -EBUSY;
@@ -94,6 +112,7 @@ static int stage(struct edits *s, const uint64_t transaction[2], uint64_t now,
 	else
 		e->first = piece;
 	e->last = piece;
+	e->writer = writer;
 	e->touched_ms = now;
 	e->has_grad |= piece->is_grad;
 	e->bytes += piece->size;
@@ -102,8 +121,9 @@ static int stage(struct edits *s, const uint64_t transaction[2], uint64_t now,
 	return 0;
 }
 
-int edits_stage(struct edits *s, const uint64_t transaction[2], uint64_t now, uint64_t epoch,
-		uint32_t row, bool is_grad, uint64_t offset, const void *data, uint32_t size)
+int edits_stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
+		uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset, const void *data,
+		uint32_t size)
 {
 	struct edit_piece *piece = malloc(sizeof(*piece) + size);
 	int rc;
@@ -115,7 +135,7 @@ int edits_stage(struct edits *s, const uint64_t transaction[2], uint64_t now, ui
 	};
 	memcpy(piece->data, data, size);
 	pthread_mutex_lock(&s->lock);
-	rc = stage(s, transaction, now, piece);
+	rc = stage(s, transaction, writer, now, piece);
 	pthread_mutex_unlock(&s->lock);
 	if (rc)
 		free(piece);

@@ -14,7 +14,7 @@
 
 #include "engine/registry.h"
 
-enum { EDITS_MAX = 1024, EDITS_REMEMBERED = 512 };
+enum { EDITS_MAX = 1024, EDITS_OF_WRITER_MAX = EDITS_MAX / 4 * 3, EDITS_REMEMBERED = 512 };
 
 enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED };
 
@@ -41,6 +41,7 @@ struct edit {
 	bool arrived;     /* the trainer waits at N */
 	uint64_t told_ms; /* when the coordinator was last told that it does */
 	bool fenced;      /* its coordinator is held for dead: takes no more decisions of it */
+	uint32_t writer;  /* peer that staged it */
 	uint32_t peer;    /* who decided, and its request: gets the report */
 	uint64_t request;
 	uint64_t touched_ms;
@@ -67,9 +68,12 @@ struct edits {
 void edits_init(struct edits *s, uint64_t bytes_max);
 void edits_fini(struct edits *s);
 
-/* -ENOSPC: too many or too much; -EBUSY: it is prepared already; -ENOMEM. */
-int edits_stage(struct edits *s, const uint64_t transaction[2], uint64_t now, uint64_t epoch,
-		uint32_t row, bool is_grad, uint64_t offset, const void *data, uint32_t size);
+/* -ENOSPC: too many or too much, of which one writer (a peer) has at most three quarters; -EBUSY: it is prepared
+ * already; -ENOMEM.
+ */
+int edits_stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
+		uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset, const void *data,
+		uint32_t size);
 
 /* What a coordinator asks. */
 struct edit_promise {

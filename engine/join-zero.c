@@ -112,9 +112,10 @@ static const char *objection(const struct engine *e, const struct wire_header *h
 	if (!entry->rank || entry->rank >= e->world || !entry->present ||
 	    !wire_text_ok(entry->host, sizeof(entry->host)) ||
 	    !wire_text_ok(entry->hostname, sizeof(entry->hostname)) ||
-	    !wire_text_ok(entry->address, sizeof(entry->address)) ||
-	    join->catalog_bytes > WIRE_CATALOG_MAX)
+	    !wire_text_ok(entry->address, sizeof(entry->address)))
 		return "got a malformed JOIN";
+	if (join->catalog_bytes > WIRE_CATALOG_MAX)
+		return "takes no description of more than 256 MiB";
 	p = &e->peers[entry->rank];
 	if (p->entry.present && p->state == ENGINE_RANK_ALIVE &&
 	    memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie)))

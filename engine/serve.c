@@ -176,9 +176,10 @@ static void serve_stage(struct engine *e, uint32_t peer, uint64_t request, const
 	memcpy(&stage, body, sizeof(stage));
 	rc = check_stage(e, &stage, tail_size);
 	if (!rc)
-		rc = edits_stage(&e->edits, stage.transaction, monotonic_ms(), stage.epoch,
-				 stage.state, registry_is_grad(&e->registry, stage.state),
-				 stage.offset, tail, stage.size);
+		rc = edits_stage(&e->edits, stage.transaction, peer, monotonic_ms(),
+				 stage.epoch, stage.state,
+				 registry_is_grad(&e->registry, stage.state), stage.offset,
+				 tail, stage.size);
 	node_ack(e, peer, request, rc);
 }
 

@@ -94,7 +94,7 @@ static int load(const char *path, bool writable, struct source_key *key, char *w
 
 	key->is_there = !rc;
 	if (!rc && key->reads_only && writable) {
-		snprintf(why, size, "key file %s : it is for readers only (-o ro)", path);
+		snprintf(why, size, "key file %s: it is for readers only (-o ro)", path);
 		return -EACCES;
 	}
 	if (rc || key->reads_only || writable)

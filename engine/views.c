@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { COPY_CHUNK = 1 << 20, COPY_AFTER_MS = 5 };
+enum { COPY_CHUNK = 1 << 20, COPY_AFTER_MS = 5, PAGE = 4096 };
 
 void views_init(struct views *v, uint64_t bytes_max)
 {
@@ -17,12 +17,18 @@ void views_init(struct views *v, uint64_t bytes_max)
 	v->bytes_max = bytes_max;
 }
 
+/* What room costs us, so that very many tiny ones are bounded too. */
+static uint64_t cost(uint64_t size)
+{
+	return (size + PAGE - 1) / PAGE * PAGE;
+}
+
 static void drop(struct views *v, struct view **at)
 {
 	struct view *view = *at;
 
 	*at = view->next;
-	v->bytes -= view->size;
+	v->bytes -= cost(view->size);
 	if (view->room)
 		munmap(view->room, view->size);
 	free(view);
@@ -61,6 +67,18 @@ static int place(struct view *view, const struct registry *r, uint64_t want)
 	return want && want <= control_newest(r->control, view->is_grad) ? -EEXIST : 0;
 }
 
+/* Each is a mapping, of which the trainer needs some too; one observer leaves some to others. */
+static bool too_many(const struct views *v, uint32_t peer)
+{
+	unsigned own = 0, all = 0;
+
+	for (const struct view *view = v->list; view; view = view->next) {
+		own += view->peer == peer;
+		all++;
+	}
+	return all >= VIEWS_MAX || own >= VIEWS_OF_PEER_MAX;
+}
+
 static int add(struct views *v, struct registry *r, const struct view_request *q, uint64_t now)
 {
 	struct view *view;
@@ -68,9 +86,9 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 
 	if (rc)
 		return rc;
-	if (q->size > v->bytes_max)
+	if (cost(q->size) > v->bytes_max)
 		return -ENOMEM;
-	if (v->bytes + q->size > v->bytes_max)
+	if (v->bytes + cost(q->size) > v->bytes_max || too_many(v, q->peer))
 		return -EAGAIN;
 	view = calloc(1, sizeof(*view));
 	if (!view)
@@ -92,7 +110,7 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 	}
 	madvise(view->room, q->size, MADV_HUGEPAGE);
 	v->list = view;
-	v->bytes += q->size;
+	v->bytes += cost(q->size);
 	atomic_fetch_add(&v->count, 1); /* from here on the trainer looks: place after it */
 	return place(view, r, q->want);
 }

@@ -14,6 +14,8 @@
 
 #include "engine/registry.h"
 
+enum { VIEWS_MAX = 16384, VIEWS_OF_PEER_MAX = VIEWS_MAX / 4 * 3 };
+
 enum view_state { VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
 
 struct view {

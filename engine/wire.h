@@ -40,9 +40,9 @@ enum {
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
-	WIRE_CATALOG_MAX = 1 << 30,
-	WIRE_WAITS_MAX = 256, /* WAIT that one rank keeps: one of each peer */
-	WIRE_WAIT_MS = 2000,  /* after which it answers that nothing has changed */
+	WIRE_CATALOG_MAX = 1 << 28, /* bytes of a catalog, of a table of states */
+	WIRE_WAITS_MAX = 256,       /* WAIT that one rank keeps: one of each peer */
+	WIRE_WAIT_MS = 2000,        /* after which it answers that nothing has changed */
 };
 
 enum wire_type {

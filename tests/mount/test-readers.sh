@@ -30,7 +30,7 @@ mount_with rw,key=job.key || fail "rw: $?"
 within 10 head -c $((53 * 19 * 4)) /dev/zero >"$M/params/p0/fp32" || fail "rw: write"
 unmount
 
-refused 'readers.key : it is for readers only (-o ro)' \
+refused 'readers.key: it is for readers only (-o ro)' \
 	"$top_builddir/fragfs" "$address" "$M" -o rw,key=readers.key
 refused 'key' "$top_builddir/fragfs" "$address" "$M" -o key=others.key,timeout=3
 ! grep -q 'may only read' job.log || fail "an honest reader was refused"

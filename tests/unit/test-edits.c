@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { N = 64, ROOM = 1 << 16 };
+enum { N = 64, ROOM = 1 << 16, WRITER = 3, OTHER = 4 };
 
 static struct registry r;
 static struct edits s;
@@ -39,8 +39,8 @@ static void teardown(void)
 
 static int stage_row(const uint64_t transaction[2], uint32_t row, uint64_t at, uint32_t value)
 {
-	return edits_stage(&s, transaction, 1000, r.states.epoch, row, row == 1, at * 4, &value,
-			   4);
+	return edits_stage(&s, transaction, WRITER, 1000, r.states.epoch, row, row == 1, at * 4,
+			   &value, 4);
 }
 
 static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
@@ -325,13 +325,35 @@ START_TEST(staging_is_bounded_in_bytes)
 	static uint8_t bytes[ROOM];
 	uint64_t epoch = r.states.epoch;
 
-	ck_assert_int_eq(edits_stage(&s, one, 1000, epoch, 0, false, 0, bytes, ROOM / 2), 0);
-	ck_assert_int_eq(edits_stage(&s, one, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
+	ck_assert_int_eq(
+		edits_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2), 0);
+	ck_assert_int_eq(
+		edits_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
+		-ENOSPC);
+	ck_assert_int_eq(edits_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM),
 			 -ENOSPC);
-	ck_assert_int_eq(edits_stage(&s, two, 1000, epoch, 0, false, 0, bytes, ROOM), -ENOSPC);
 	ck_assert_int_eq(promise(two, 1, true), -ENOENT); /* a refused one leaves nothing */
 	decide(one, false);
-	ck_assert_int_eq(edits_stage(&s, two, 1000, epoch, 0, false, 0, bytes, ROOM / 2), 0);
+	ck_assert_int_eq(
+		edits_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2), 0);
+}
+END_TEST
+
+START_TEST(one_writer_leaves_room_to_others)
+{
+	static uint8_t bytes[ROOM];
+	uint64_t epoch = r.states.epoch;
+
+	ck_assert_int_eq(
+		edits_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 4 * 3),
+		-ENOSPC); /* with what it costs besides */
+	ck_assert_int_eq(
+		edits_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 8 * 5), 0);
+	ck_assert_int_eq(
+		edits_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 8),
+		-ENOSPC);
+	ck_assert_int_eq(edits_stage(&s, two, OTHER, 1000, epoch, 0, false, 0, bytes, ROOM / 8),
+			 0);
 }
 END_TEST
 
@@ -339,7 +361,8 @@ START_TEST(staging_is_bounded_however_small_its_pieces_are)
 {
 	unsigned n = 0;
 
-	while (n < ROOM && !edits_stage(&s, one, 1000, r.states.epoch, 0, false, 0, "", 1))
+	while (n < ROOM &&
+	       !edits_stage(&s, one, WRITER, 1000, r.states.epoch, 0, false, 0, "", 1))
 		n++;
 	ck_assert_uint_gt(n, 100);
 	ck_assert_uint_le(n * sizeof(struct edit_piece), ROOM);
@@ -357,6 +380,11 @@ START_TEST(staging_is_bounded_in_transactions)
 		transaction[1]++;
 		n++;
 	}
+	ck_assert_uint_eq(n, EDITS_OF_WRITER_MAX);
+	for (;
+	     !edits_stage(&s, transaction, OTHER, 1000, r.states.epoch, 0, false, 0, "1234", 4);
+	     n++)
+		transaction[1]++;
 	ck_assert_uint_eq(n, EDITS_MAX);
 	ck_assert_int_eq(stage(transaction, 0, 1), -ENOSPC);
 	transaction[1] = 0;
@@ -370,7 +398,8 @@ START_TEST(a_silent_writers_edit_expires_unless_it_is_decided)
 
 	stage(one, 3, 7);
 	stage(two, 4, 8);
-	edits_stage(&s, two, 2000, r.states.epoch, 0, false, 0, &value, 4); /* it goes on */
+	edits_stage(&s, two, WRITER, 2000, r.states.epoch, 0, false, 0, &value,
+		    4); /* it goes on */
 	ck_assert_uint_eq(edits_expire(&s, 1000), 0);
 	ck_assert_uint_eq(edits_expire(&s, 1001), 1);
 	ck_assert_int_eq(decide(one, true), -ENOENT);
@@ -406,6 +435,7 @@ int main(void)
 	tcase_add_test(t, one_never_heard_of_is_undecided_and_then_never_taken);
 	tcase_add_test(t, staging_is_bounded_in_bytes);
 	tcase_add_test(t, staging_is_bounded_however_small_its_pieces_are);
+	tcase_add_test(t, one_writer_leaves_room_to_others);
 	tcase_add_test(t, staging_is_bounded_in_transactions);
 	tcase_add_test(t, a_silent_writers_edit_expires_unless_it_is_decided);
 	suite_add_tcase(suite, t);

@@ -178,6 +178,20 @@ START_TEST(who_does_not_belong_is_refused_with_a_line)
 }
 END_TEST
 
+START_TEST(a_description_without_end_is_refused_with_a_line)
+{
+	struct wire_join message = join_of(1, 5);
+	struct wire_refuse refuse;
+
+	message.catalog_bytes = WIRE_CATALOG_MAX + (uint64_t)1;
+	say(WIRE_JOIN, 1, &message);
+	ck_assert_ptr_nonnull(scripted_last(WIRE_REFUSE));
+	memcpy(&refuse, scripted_last(WIRE_REFUSE)->body, sizeof(refuse));
+	ck_assert_ptr_nonnull(strstr(refuse.why, "more than 256 MiB"));
+	ck_assert_uint_eq(e->join->ncontributions, 1);
+}
+END_TEST
+
 START_TEST(a_rank_that_keeps_changing_its_description_takes_one_place)
 {
 	for (uint64_t hash = 1; hash < 1000; hash++) {
@@ -462,6 +476,32 @@ START_TEST(only_its_coordinator_decides_an_edit)
 }
 END_TEST
 
+static int commit_status(uint32_t peer, uint64_t n)
+{
+	struct wire_header header = header_of(WIRE_COMMIT, WIRE_OBSERVER, n);
+	struct wire_commit commit = { { 5, n }, 0, 0, 0 };
+	uint64_t sent = scripted.nsent;
+
+	say_as(&header, peer, &commit, NULL, 0);
+	return scripted.nsent > sent && scripted_last(WIRE_ACK) &&
+			       scripted_last(WIRE_ACK)->header.request == n
+		       ? ack_status(n)
+		       : 0;
+}
+
+START_TEST(one_writer_leaves_agreements_to_others)
+{
+	uint64_t n = 1;
+
+	join_all();
+	while (n < 2 * EDITS_MAX && !commit_status(5, n))
+		n++;
+	ck_assert_uint_eq(n, EDITS_OF_WRITER_MAX + 1);
+	ck_assert_int_eq(commit_status(5, n), -ENOSPC);
+	ck_assert_int_eq(commit_status(6, n + 1), 0);
+}
+END_TEST
+
 START_TEST(an_answer_to_no_question_tells_nothing)
 {
 	struct wire_header header = header_of(WIRE_PONG, 1, 12345);
@@ -611,6 +651,7 @@ static TCase *zero(void)
 	tcase_add_test(t, a_job_is_ready_when_the_last_rank_has_joined);
 	tcase_add_test(t, a_rank_that_waited_long_for_the_others_is_not_silent);
 	tcase_add_test(t, who_does_not_belong_is_refused_with_a_line);
+	tcase_add_test(t, a_description_without_end_is_refused_with_a_line);
 	tcase_add_test(t, a_rank_that_keeps_changing_its_description_takes_one_place);
 	tcase_add_test(t, a_catalog_that_is_not_the_announced_one_is_refused);
 	tcase_add_test(t, another_jobs_and_an_earlier_lifes_requests_are_stale);
@@ -622,6 +663,7 @@ static TCase *zero(void)
 	tcase_add_test(t, a_reader_is_answered);
 	tcase_add_test(t, what_ranks_agree_on_does_not_come_from_others);
 	tcase_add_test(t, only_its_coordinator_decides_an_edit);
+	tcase_add_test(t, one_writer_leaves_agreements_to_others);
 	tcase_add_test(t, an_answer_to_no_question_tells_nothing);
 	tcase_add_test(t, a_barrier_opens_when_the_last_has_come);
 	tcase_add_test(t, all_learn_that_a_rank_was_lost_also_who_comes_late);

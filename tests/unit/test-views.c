@@ -258,6 +258,29 @@ START_TEST(ranges_outside_are_refused)
 }
 END_TEST
 
+START_TEST(many_tiny_ones_are_bounded_for_all_and_for_each_observer)
+{
+	struct view_request q = { { 9, 0 }, 7, r.states.epoch, 0, false, 0, 1, 0 };
+	struct view view;
+	uint64_t n = 0;
+
+	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), 0);
+	q.id[1]++; /* room for two pages */
+	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), 0);
+	q.id[1]++;
+	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), -EAGAIN);
+	v.bytes_max = UINT64_MAX / 2;
+	for (n = 2; !views_open(&v, &r, &q, 1000, &view); q.id[1]++)
+		n++;
+	ck_assert_uint_eq(n, VIEWS_OF_PEER_MAX);
+	for (q.peer = 8; !views_open(&v, &r, &q, 1000, &view); q.id[1]++)
+		n++;
+	ck_assert_uint_eq(n, VIEWS_MAX);
+	views_close(&v, (uint64_t[]){ 9, 0 });
+	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("views");
@@ -276,6 +299,7 @@ int main(void)
 	tcase_add_test(t, room_is_bounded_and_given_back);
 	tcase_add_test(t, a_silent_observers_views_are_dropped);
 	tcase_add_test(t, ranges_outside_are_refused);
+	tcase_add_test(t, many_tiny_ones_are_bounded_for_all_and_for_each_observer);
 	suite_add_tcase(suite, t);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);
