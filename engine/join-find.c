@@ -6,16 +6,32 @@
 #include "engine/listen.h"
 #include "engine/log.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* How a rank finds rank 0 and the job's key. */
 
 enum { PORTS_TRIED = 16 };
 
+static int resolve(const char *host, char ip[INET_ADDRSTRLEN])
+{
+	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
+	struct sockaddr_in address;
+
+	if (getaddrinfo(host, NULL, &hints, &found))
+		return -ENOENT;
+	memcpy(&address, found->ai_addr, sizeof(address));
+	freeaddrinfo(found);
+	inet_ntop(AF_INET, &address.sin_addr, ip, INET_ADDRSTRLEN);
+	return 0;
+}
+
 /* The addresses at which it may listen, as many as there is room for. */
-static void seeds_from_master(struct engine *e)
+static void seeds_from_master(struct engine *e, const char *host)
 {
 	char *seeds = e->join->seeds;
 	unsigned port = e->launch.port ? e->launch.port : LISTEN_PORT_FIRST;
@@ -25,7 +41,7 @@ static void seeds_from_master(struct engine *e)
 	for (; port < end; port++) {
 		size_t room = sizeof(e->join->seeds) - used;
 		size_t size = (size_t)snprintf(seeds + used, room, "%stcp://%s:%u",
-					       used ? "," : "", e->launch.master_addr, port);
+					       used ? "," : "", host, port);
 
 		if (size >= room) {
 			seeds[used] = '\0';
@@ -85,9 +101,12 @@ static bool found_job_file(struct engine *e)
 
 static bool found_master(struct engine *e)
 {
-	if (!e->launch.master_addr[0] || e->launch.rendezvous[0] || own_key(e))
+	char ip[INET_ADDRSTRLEN];
+
+	if (!e->launch.master_addr[0] || e->launch.rendezvous[0] || own_key(e) ||
+	    resolve(e->launch.master_addr, ip))
 		return false;
-	seeds_from_master(e);
+	seeds_from_master(e, ip);
 	return true;
 }
 

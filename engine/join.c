@@ -10,7 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETRY_MS = 50, WARN_MS = 30000, AGAIN_MS = 2000, HELLOS_BEFORE_JOIN = 40 };
+enum {
+	RETRY_MS = 50,
+	REFUSED_RETRY_MS = 1000,
+	WARN_MS = 30000,
+	AGAIN_MS = 2000,
+	HELLOS_BEFORE_JOIN = 40
+};
 
 static struct join *join_new(struct engine *e)
 {
@@ -41,6 +47,7 @@ static void unlink_seed(struct engine *e)
 
 	if (j->linked)
 		e->message_ops->disconnect(e->messages, j->link);
+	rpc_forget(e, j);
 	j->linked = j->waiting = false;
 }
 
@@ -65,6 +72,22 @@ static unsigned seed_count(const struct join *j)
 	return n;
 }
 
+/* All seeds have been tried, and some have hung up on us. */
+static void all_tried(struct engine *e)
+{
+	struct join *j = e->join;
+
+	if (!e->is_rank && j->refusals >= seed_count(j)) {
+		e->failure = -EACCES; /* its opener says why */
+		pthread_cond_broadcast(&e->changed);
+	}
+	if (e->is_rank && !j->said_refused)
+		log_warn("%s; trying on", e->why);
+	j->said_refused = true;
+	j->refusals = 0;
+	j->retry_ms = monotonic_ms() + REFUSED_RETRY_MS;
+}
+
 static void next_seed(struct engine *e)
 {
 	struct join *j = e->join;
@@ -72,6 +95,8 @@ static void next_seed(struct engine *e)
 	unlink_seed(e);
 	j->seed = (j->seed + 1) % seed_count(j);
 	j->retry_ms = monotonic_ms() + RETRY_MS;
+	if (!j->seed && j->refusals)
+		all_tried(e);
 }
 
 static int link_seed(struct engine *e)
@@ -90,24 +115,39 @@ static int link_seed(struct engine *e)
 	return rc;
 }
 
-/* The other side does not take our key.  A rank may have read the key file of a dead job of this id. */
-static void shut_out(struct engine *e)
+/* The key in the file of a job that has ended meanwhile, perhaps: another may be there by now. */
+static void find_anew(struct engine *e)
 {
 	struct join *j = e->join;
 
-	j->linked = false;
-	if (!e->is_rank) {
-		join_fail(e, -EACCES,
-			  "%s does not take our key: it is another job's, or the job runs %s",
-			  e->address,
-			  e->has_key ? "plain (-o plain)" : "with one (-o key=FILE)");
-	} else if (!e->ready && !e->launch.key_file[0] && e->messages) {
-		e->message_ops->close(e->messages);
-		e->messages = NULL;
-		e->has_key = false;
-		j->seeds[0] = '\0';
-		j->phase = JOIN_FIND;
+	unlink_seed(e);
+	e->message_ops->close(e->messages);
+	e->messages = NULL;
+	e->has_key = false;
+	j->seeds[0] = '\0';
+	j->phase = JOIN_FIND;
+	j->retry_ms = monotonic_ms() + REFUSED_RETRY_MS;
+}
+
+static const char *other_way(const struct engine *e)
+{
+	if (e->is_rank)
+		return e->has_key ? "plain (FRAG_PLAIN=1)" : "with one (FRAG_KEY_FILE)";
+	return e->has_key ? "plain (-o plain)" : "with one (-o key=FILE)";
+}
+
+/* The other side does not take our key. */
+static void shut_out(struct engine *e)
+{
+	snprintf(e->why, sizeof(e->why),
+		 "%.80s does not take our key: it is another job's, or the job runs %s",
+		 e->address, other_way(e));
+	if (e->is_rank && !e->launch.key_file[0] && !e->launch.plain) {
+		find_anew(e);
+		return;
 	}
+	e->join->refusals++;
+	next_seed(e);
 }
 
 static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer);
@@ -493,18 +533,18 @@ static void turn_find(struct engine *e, uint64_t now)
 		e->join->phase = JOIN_ENTER;
 }
 
-/* An observer's first question: the next seed may answer it, and one that refuses us does so when asked
- * again.
- */
-static void ask_again(struct engine *e, uint64_t now)
+/* A seed that hangs up on us is not waited for, nor, by an observer's first question, one of several. */
+static void look_at_seed(struct engine *e, uint64_t now)
 {
 	struct join *j = e->join;
 
-	if (e->is_rank || !j->waiting || j->phase != JOIN_HELLO || now < j->asked_ms + AGAIN_MS)
+	if (!j->linked || e->ready)
 		return;
-	if (seed_count(j) > 1)
+	if (e->message_ops->refused && e->message_ops->refused(e->messages, j->link))
+		shut_out(e);
+	else if (!e->is_rank && j->waiting && j->phase == JOIN_HELLO &&
+		 now >= j->asked_ms + AGAIN_MS && seed_count(j) > 1)
 		next_seed(e);
-	j->waiting = false;
 }
 
 void join_turn(struct engine *e, uint64_t now)
@@ -513,7 +553,7 @@ void join_turn(struct engine *e, uint64_t now)
 	struct wire_page page = { 0 };
 
 	if (j && !e->failure)
-		ask_again(e, now);
+		look_at_seed(e, now);
 	if (!j || e->failure || j->waiting || now < j->retry_ms)
 		return;
 	if (j->phase != JOIN_DONE)

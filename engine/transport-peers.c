@@ -118,7 +118,7 @@ void transport_peers_remove(struct transport_peers *p, struct transport_peer *pe
 	peer_free(peer);
 }
 
-static struct transport_peer *find_address(struct transport_peers *p, const char *address)
+struct transport_peer *transport_peers_find(struct transport_peers *p, const char *address)
 {
 	struct transport_peer *peer = *bucket(p, hash_address(address));
 
@@ -159,7 +159,7 @@ static int add_outbound(struct transport_peers *p, const char *address,
 int transport_peers_connect(struct transport_peers *p, const char *address,
 			    struct transport_peer **out, bool *fresh)
 {
-	struct transport_peer *peer = find_address(p, address);
+	struct transport_peer *peer = transport_peers_find(p, address);
 	int rc = 0;
 
 	*fresh = !peer;

@@ -16,6 +16,7 @@ struct transport_peer {
 	bool outbound;
 	uint32_t refs;               /* outbound: connects of this address */
 	char *address;               /* outbound */
+	unsigned hangups;            /* outbound: before a message came, in a row */
 	uint64_t serial;             /* outbound: never used twice */
 	uint32_t router;             /* inbound: libzmq's number */
 	bool reads_only;             /* inbound: it came with the key for readers */
@@ -39,6 +40,8 @@ struct transport_peer *transport_peers_get(struct transport_peers *p, uint32_t n
 /* The one to that address, one more time connected; *fresh: it is new.  -ENFILE, -ENOMEM. */
 int transport_peers_connect(struct transport_peers *p, const char *address,
 			    struct transport_peer **peer, bool *fresh);
+/* The outbound one of that address; NULL: none. */
+struct transport_peer *transport_peers_find(struct transport_peers *p, const char *address);
 /* The one of that connection, heard now.  -ENFILE: all numbers are of outbound ones; -ENOMEM. */
 int transport_peers_heard(struct transport_peers *p, uint32_t router,
 			  struct transport_peer **peer);

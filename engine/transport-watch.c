@@ -17,12 +17,13 @@
 enum {
 	OPENED = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED,
 	REFUSED = ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
-	FOLLOWED = OPENED | REFUSED | ZMQ_EVENT_DISCONNECTED,
+	HUNG_UP = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+	FOLLOWED = OPENED | REFUSED | HUNG_UP | ZMQ_EVENT_DISCONNECTED,
 };
 
 struct event {
 	uint16_t what;
-	uint32_t value;    /* OPENED, DISCONNECTED: the descriptor */
+	uint32_t value;    /* OPENED, DISCONNECTED: the descriptor; HUNG_UP: errno */
 	char address[256]; /* of the listening side */
 };
 
@@ -129,7 +130,7 @@ static void accepted(struct transport_watch *w, int fd, const char *address)
 		return;
 	hang_up(w, fd, address);
 	if (!w->logged_full)
-		log_warn("more than %u connections at %s : the newest are closed",
+		log_warn("more than %u connections at %s: the newest are closed",
 			 w->accepted_max, address);
 	w->logged_full = true;
 }
@@ -140,18 +141,21 @@ static void disconnected(struct transport_watch *w, int fd)
 		w->accepted--;
 }
 
-static void refused(struct transport_watch *w, const char *address)
+static void log_refused(struct transport_watch *w, const char *address)
 {
-	if (w->logged)
-		return;
-	w->logged = true;
-	if (w->listening)
+	if (!w->logged)
 		log_info("someone without the job's key was refused at %s", address);
-	else
-		log_warn("refused by %s : its key or protocol is another", address);
+	w->logged = true;
 }
 
-void transport_watch_turn(struct transport_watch *w)
+/* Neither a handshake that takes too long, nor libzmq's closing of it. */
+static bool is_hang_up(const struct event *event)
+{
+	return event->what & HUNG_UP && (event->value == EPIPE || event->value == ECONNRESET);
+}
+
+void transport_watch_turn(struct transport_watch *w, transport_watch_refused refused,
+			  void *owner)
 {
 	struct event event;
 
@@ -162,7 +166,9 @@ void transport_watch_turn(struct transport_watch *w)
 			accepted(w, (int)event.value, event.address);
 		else if (event.what & ZMQ_EVENT_DISCONNECTED)
 			disconnected(w, (int)event.value);
-		else if (event.what & REFUSED)
-			refused(w, event.address);
+		else if (w->listening && event.what & REFUSED)
+			log_refused(w, event.address);
+		else if (!w->listening && (event.what & REFUSED || is_hang_up(&event)))
+			refused(owner, event.address, event.what & REFUSED);
 	}
 }

@@ -3,8 +3,8 @@
 #define ENGINE_TRANSPORT_WATCH_H
 
 /* Follows what libzmq does with one of its sockets: the descriptors it listens and speaks on are
- * closed in forked children (fork.h), who is refused is logged once, and connections beyond accepted_max
- * are closed: strangers are to leave descriptors to the trainer.
+ * closed in forked children (fork.h), who is refused is logged once, who refuses us is said, and connections
+ * beyond accepted_max are closed: strangers are to leave descriptors to the trainer.
  */
 
 #include "engine/fork.h"
@@ -22,7 +22,11 @@ int transport_watch_open(struct transport_watch *w, void *context, void *socket,
 			 const char *name, unsigned accepted_max);
 void transport_watch_close(struct transport_watch *w);
 
-/* Takes in all that has happened. */
-void transport_watch_turn(struct transport_watch *w);
+/* Whoever listens at address hung up on us in the handshake; for_good: libzmq does not try again. */
+typedef void (*transport_watch_refused)(void *owner, const char *address, bool for_good);
+
+/* Takes in all that has happened.  refused: of a connecting socket. */
+void transport_watch_turn(struct transport_watch *w, transport_watch_refused refused,
+			  void *owner);
 
 #endif

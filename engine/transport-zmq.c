@@ -26,6 +26,7 @@
 enum {
 	ROUTER_ID = 5, /* bytes: 0 and libzmq's number */
 	STRANGERS_MAX = 4096,
+	HANGUPS = 2, /* once may be the end of a process that would have taken us */
 };
 
 /* What we call a connection of `out`. */
@@ -141,7 +142,8 @@ static int open_all(struct transport *t, const struct transport_config *config)
 		rc = transport_socket_bind(t->in, config->bind, t->address);
 	if (!rc && config->bind)
 		transport_watch_turn(
-			&t->watch_in); /* which descriptor listens: a fork may come before a turn */
+			&t->watch_in, NULL,
+			NULL); /* which descriptor listens: a fork may come before a turn */
 	return rc;
 }
 
@@ -315,6 +317,22 @@ static void transport_zmq_disconnect(struct transport *t, uint32_t number)
 	forget(t, peer);
 }
 
+static void on_refused(void *owner, const char *address, bool for_good)
+{
+	struct transport *t = owner;
+	struct transport_peer *peer = transport_peers_find(&t->peers, address);
+
+	if (peer)
+		peer->hangups += for_good ? HANGUPS : 1;
+}
+
+static bool transport_zmq_refused(struct transport *t, uint32_t number)
+{
+	struct transport_peer *peer = transport_peers_get(&t->peers, number);
+
+	return peer && peer->hangups >= HANGUPS;
+}
+
 /* ---- send ---- */
 
 static int message_size(const struct iovec *parts, unsigned nparts, uint64_t *size)
@@ -464,7 +482,10 @@ static struct transport_peer *sender_out(struct transport *t, const struct recei
 	memcpy(&number, id.number, sizeof(number));
 	memcpy(&serial, id.serial, sizeof(serial));
 	peer = transport_peers_get(&t->peers, number);
-	return peer && peer->outbound && peer->serial == serial ? peer : NULL;
+	if (!peer || !peer->outbound || peer->serial != serial)
+		return NULL;
+	peer->hangups = 0;
+	return peer;
 }
 
 /* Who chose a name of its own is none of us. */
@@ -516,9 +537,9 @@ static int transport_zmq_turn(struct transport *t, transport_receive receive, vo
 
 	sleep_again(t);
 	transport_curve_turn(&t->curve);
-	transport_watch_turn(&t->watch_out);
+	transport_watch_turn(&t->watch_out, on_refused, t);
 	if (t->in)
-		transport_watch_turn(&t->watch_in);
+		transport_watch_turn(&t->watch_in, NULL, NULL);
 	do {
 		some = deliver_one(t, t->in, &d);
 		some |= deliver_one(t, t->out, &d);
@@ -538,5 +559,6 @@ const struct transport_ops transport_zmq = {
 	.disconnect = transport_zmq_disconnect,
 	.send = transport_zmq_send,
 	.reads_only = transport_zmq_reads_only,
+	.refused = transport_zmq_refused,
 	.turn = transport_zmq_turn,
 };

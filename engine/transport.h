@@ -91,6 +91,12 @@ struct transport_ops {
 	 */
 	bool (*reads_only)(struct transport *t, uint32_t peer);
 
+	/* Whether the peer, one that we connected to, hangs up on us before a first message: it has
+	 * another key or speaks another protocol.  Its number stays until disconnect.  NULL: all
+	 * are taken.
+	 */
+	bool (*refused)(struct transport *t, uint32_t peer);
+
 	/* Delivers what has come, at most max messages.  Returns how many. */
 	int (*turn)(struct transport *t, transport_receive receive, void *owner, int max);
 

@@ -36,7 +36,14 @@ fragctl status "127.0.0.1:1,$address" >asked
 expect asked
 
 need_dev_fuse
-refused "^fragfs: $address does not take our key" fragfs "$address" "$M" -o plain
+shut_out() { # shut_out OPTION: soon, in one line
+	! timeout 5 fragfs "$address" "$M" -o "$1" 2>why || fail "$1: taken"
+	[ "$(wc -l <why)" = 1 ] && grep -q "^fragfs: $address does not take our key" why ||
+		fail "$1: $(cat why)"
+}
+shut_out plain
+(umask 077 && printf %064d 0 >other.key)
+shut_out key=other.key
 within 20 fragfs "$address" mnt || fail "fragfs: $?"
 # Of all mounts; those of other tests may come and go meanwhile.
 fragctl status >mounted 2>/dev/null || true

@@ -305,6 +305,7 @@ static void expect_apart(const char *zero, const char *one)
 				   zero,
 				   NULL };
 	uint64_t before = monotonic_ms();
+	char text[1024];
 
 	process_start(&p[0], settings);
 	ck_assert_int_eq(process_ask(&p[0], "open"), 0);
@@ -317,6 +318,8 @@ static void expect_apart(const char *zero, const char *one)
 	processes_say(p, 2, "barrier 1500");
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_lt(process_answer(&p[i]), 0);
+	ck_assert_int_eq(process_errors(&p[1], text, sizeof(text)), 1);
+	ck_assert_msg(strstr(text, "does not take our key") != NULL, "%s", text);
 	processes_say(p, 2, "step");
 	processes_expect(p, 2, 0);
 	ck_assert_uint_lt(monotonic_ms() - before, 20000);

@@ -224,6 +224,16 @@ static void wait_for_log(int n, const char *text)
 	} while (!strstr(lines, text));
 }
 
+static void wait_until_refused(int n, struct side *side, uint32_t peer)
+{
+	uint64_t deadline = monotonic_ms() + WAIT_MS;
+
+	while (!transport_zmq.refused(side->t, peer)) {
+		ck_assert_uint_lt(monotonic_ms(), deadline);
+		sides_poll(sides, n, 50);
+	}
+}
+
 /* 1 is refused by 0, and 2, opened like 0, is not. */
 static void expect_refusal(const struct variant *own, const struct variant *other)
 {
@@ -233,8 +243,9 @@ static void expect_refusal(const struct variant *own, const struct variant *othe
 	side_open(&sides[0], own);
 	side_open(&sides[1], other);
 	peer = side_connect(&sides[1], &sides[0]);
+	ck_assert(!transport_zmq.refused(sides[1].t, peer));
 	ck_assert_int_eq(side_send(&sides[1], peer, "bad", 3), 0);
-	wait_for_log(2, "refused");
+	wait_until_refused(2, &sides[1], peer);
 	side_open(&sides[2], own);
 	exchange(2, 0, 3);
 	ck_assert_int_eq(sides[0].count, 1);
