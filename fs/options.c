@@ -305,10 +305,10 @@ void options_help(FILE *out, const char *program)
 		"any of "
 		"its ranks.\n"
 		"\n"
-		"  -f         stay in the foreground\n"
-		"  -d         the same, and print every request\n"
-		"  --help     this text\n"
-		"  --version  versions of fragfs and of libfuse\n"
+		"  -f             stay in the foreground\n"
+		"  -d             the same, and print every request\n"
+		"  -h, --help     this text\n"
+		"  -V, --version  versions of fragfs and of libfuse\n"
 		"\n",
 		program);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

@@ -44,7 +44,7 @@ struct staging {
 };
 
 void staging_init(struct staging *s, struct staging_pool *pool, uint64_t bytes);
-/* Also staging_clear: forgets all that was written. */
+/* Forgets all that was written: then it is as after staging_init. */
 void staging_fini(struct staging *s);
 
 /* offset + size <= s->bytes.  -ENOSPC: over the pool's limit, or no memory: nothing was written
