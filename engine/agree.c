@@ -53,6 +53,16 @@ static void free_agreement(struct agreement *a)
 /* ---- deciding ---- */
 
 static bool on_applied(struct engine *e, void *owner, uint64_t rank,
+		       const struct answer *answer);
+
+static int tell(struct engine *e, struct agreement *a, uint32_t rank)
+{
+	struct wire_decide decide = { { a->transaction[0], a->transaction[1] }, a->commit, 0 };
+
+	return peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied, a, rank);
+}
+
+static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer)
 {
 	struct agreement *a = owner;
@@ -62,6 +72,8 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		return false; /* it was told in another way */
 	if (answer->type == WIRE_ACK && !answer->status && a->commit)
 		return true; /* it has the decision; APPLIED follows */
+	if (answer->status == -EAGAIN && !tell(e, a, (uint32_t)rank))
+		return false;
 	a->part[rank] = 0;
 	a->outstanding--;
 	if (answer->type == WIRE_APPLIED && !answer->status)
@@ -73,8 +85,6 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 
 static void decide(struct engine *e, struct agreement *a, bool commit)
 {
-	struct wire_decide decide = { { a->transaction[0], a->transaction[1] }, commit, 0 };
-
 	rpc_forget(e, a);
 	a->phase = AGREE_DECIDED;
 	a->decided_ms = monotonic_ms();
@@ -83,7 +93,7 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
 			continue;
-		if (!peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied, a, rank))
+		if (!tell(e, a, rank))
 			a->outstanding++;
 		else
 			a->part[rank] = 0; /* it asks again: agree_arrived */
@@ -98,6 +108,7 @@ static void finish(struct engine *e, struct agreement *a)
 
 	if (a->commit)
 		node_send(e, a->peer, WIRE_APPLIED, a->request, &applied, NULL, 0);
+	edits_note(&e->edits, a->transaction, a->status);
 	a->phase = AGREE_OVER;
 }
 
@@ -118,6 +129,10 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 	struct wire_vote vote;
 
 	a->outstanding--;
+	if (answer->status == -EAGAIN) {
+		a->late = true;
+		return false;
+	}
 	if (answer->status ||
 	    answer->type != WIRE_VOTE) { /* lost: the edit can do without, unless it holds */
 		if (a->part[rank] == 2 && !a->status)
@@ -168,11 +183,10 @@ static void ask_later(struct engine *e, struct agreement *a)
 	ask_all(e, a);
 }
 
-static void accept(struct engine *e, struct agreement *a)
+static void say_accepted(struct engine *e, const struct agreement *a)
 {
 	struct wire_accepted accepted = { .boundary = a->boundary };
 
-	a->phase = AGREE_ACCEPTED;
 	node_send(e, a->peer, WIRE_ACCEPTED, a->request, &accepted, NULL, 0);
 }
 
@@ -188,11 +202,13 @@ static void turn_one(struct engine *e, struct agreement *a)
 {
 	if (a->phase <= AGREE_ACCEPTED && !a->status && a_holder_is_lost(e, a))
 		a->status = -EIO;
-	if (a->phase == AGREE_VOTING && !a->outstanding) {
-		if (a->late && !a->status && !a->cancelled)
+	if (a->phase == AGREE_VOTING && !a->outstanding && !a->status && !a->cancelled) {
+		if (a->late) {
 			ask_later(e, a);
-		else if (!a->status && !a->cancelled)
-			accept(e, a);
+		} else {
+			a->phase = AGREE_ACCEPTED;
+			say_accepted(e, a);
+		}
 	}
 	if (a->phase <= AGREE_ACCEPTED && !a->outstanding && (a->status || a->cancelled))
 		decide(e, a, false);
@@ -252,13 +268,42 @@ static struct agreement *agreement_new(struct engine *e, uint32_t writer)
 	return a;
 }
 
+/* The writer asks again.  False: it is new. */
+static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
+			const uint64_t transaction[2])
+{
+	struct agreement *a = find(e, transaction);
+	struct wire_applied applied = { 0 };
+	enum wire_outcome outcome;
+
+	if (a) {
+		a->peer = peer;
+		a->request = request;
+		if (a->phase == AGREE_DECIDED && !a->commit)
+			node_ack(e, peer, request, a->status ? a->status : -ECANCELED);
+		else if (a->phase != AGREE_VOTING)
+			say_accepted(e, a);
+		return true;
+	}
+	outcome = edits_recall(&e->edits, transaction, &applied.status);
+	if (outcome == WIRE_UNDECIDED)
+		return false;
+	if (outcome == WIRE_ABORTED && !applied.status)
+		applied.status = -ECANCELED;
+	node_send(e, peer, WIRE_APPLIED, request, &applied, NULL, 0);
+	return true;
+}
+
 void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 		  const struct wire_commit *commit, const void *ranks, size_t size)
 {
-	struct agreement *a = agreement_new(e, peer);
+	struct agreement *a;
 
+	if (is_repeated(e, peer, request, commit->transaction))
+		return;
+	a = agreement_new(e, peer);
 	if (!a || commit->count > e->world || size != commit->count * sizeof(uint32_t) ||
-	    find(e, commit->transaction) || !mark_holders(e, a, commit->count, ranks)) {
+	    !mark_holders(e, a, commit->count, ranks)) {
 		node_ack(e, peer, request, a ? -EINVAL : -ENOSPC);
 		free_agreement(a);
 		return;
@@ -290,7 +335,7 @@ enum wire_outcome agree_arrived(struct engine *e, uint32_t rank, const uint64_t 
 	enum wire_outcome outcome;
 
 	if (!a) { /* decided without that rank, when it was held for lost */
-		outcome = edits_recall(&e->edits, transaction);
+		outcome = edits_recall(&e->edits, transaction, NULL);
 		return outcome ? outcome : WIRE_ABORTED;
 	}
 	a->arrived = true;
@@ -333,6 +378,7 @@ static bool on_known(struct engine *e, void *owner, uint64_t rank, const struct 
 	struct wire_known known;
 
 	q->outstanding--;
+	q->again |= answer->status == -EAGAIN;
 	if (answer->status || answer->type != WIRE_KNOWN)
 		return false;
 	memcpy(&known, answer->body, sizeof(known));

@@ -165,6 +165,7 @@ static void remember(struct edits *s, const uint64_t transaction[2], bool commit
 	memcpy(s->remembered[at].transaction, transaction,
 	       sizeof(s->remembered[at].transaction));
 	s->remembered[at].committed = committed;
+	s->remembered[at].status = 0;
 }
 
 static int check_pieces(const struct edit *e, struct registry *r)
@@ -193,13 +194,41 @@ static int promise_boundary(struct edits *s, struct registry *r, struct edit *e,
 	return -EAGAIN;
 }
 
-static enum wire_outcome recall(const struct edits *s, const uint64_t transaction[2])
+/* Its place among the remembered; EDITS_REMEMBERED: none. */
+static uint64_t remembered_at(const struct edits *s, const uint64_t transaction[2])
 {
-	for (uint64_t i = 0; i < EDITS_REMEMBERED && i < s->decisions; i++)
+	uint64_t n = u64_min(s->decisions, EDITS_REMEMBERED);
+
+	for (uint64_t i = 0; i < n; i++)
 		if (!memcmp(s->remembered[i].transaction, transaction,
 			    sizeof(s->remembered[i].transaction)))
-			return s->remembered[i].committed ? WIRE_COMMITTED : WIRE_ABORTED;
-	return WIRE_UNDECIDED;
+			return i;
+	return EDITS_REMEMBERED;
+}
+
+static enum wire_outcome recall(const struct edits *s, const uint64_t transaction[2])
+{
+	uint64_t at = remembered_at(s, transaction);
+
+	if (at == EDITS_REMEMBERED)
+		return WIRE_UNDECIDED;
+	return s->remembered[at].committed ? WIRE_COMMITTED : WIRE_ABORTED;
+}
+
+/* Under the lock. */
+static void note(struct edits *s, const uint64_t transaction[2], int status)
+{
+	uint64_t at = remembered_at(s, transaction);
+
+	if (at < EDITS_REMEMBERED && !s->remembered[at].status)
+		s->remembered[at].status = status;
+}
+
+void edits_note(struct edits *s, const uint64_t transaction[2], int status)
+{
+	pthread_mutex_lock(&s->lock);
+	note(s, transaction, status);
+	pthread_mutex_unlock(&s->lock);
 }
 
 /* Whether a boundary to come can be in that window of gradients. */
@@ -265,8 +294,18 @@ static int decide(struct edits *s, const uint64_t transaction[2], bool commit, u
 		  uint64_t request)
 {
 	struct edit **at = find(s, transaction);
+	enum wire_outcome known = recall(s, transaction);
 
-	if (!*at || (*at)->state > EDIT_PREPARED || (commit && (*at)->state != EDIT_PREPARED))
+	if (known) { /* told again */
+		if (commit != (known == WIRE_COMMITTED))
+			return -ENOENT;
+		if (!*at)
+			return -EALREADY;
+		(*at)->peer = peer;
+		(*at)->request = request;
+		return 0;
+	}
+	if (!*at || (commit && (*at)->state != EDIT_PREPARED))
 		return -ENOENT;
 	if ((*at)->fenced)
 		return -ESTALE;
@@ -287,12 +326,16 @@ int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, ui
 	return rc;
 }
 
-enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2])
+enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], int *status)
 {
 	enum wire_outcome outcome;
+	uint64_t at;
 
 	pthread_mutex_lock(&s->lock);
 	outcome = recall(s, transaction);
+	at = remembered_at(s, transaction);
+	if (status && at < EDITS_REMEMBERED)
+		*status = s->remembered[at].status;
 	pthread_mutex_unlock(&s->lock);
 	return outcome;
 }
@@ -464,6 +507,7 @@ struct edit *edits_take_applied(struct edits *s)
 		if ((*at)->state != EDIT_APPLIED)
 			continue;
 		taken = *at;
+		note(s, taken->transaction, taken->status);
 		*at = taken->next;
 		s->count--;
 		s->bytes -= taken->cost;

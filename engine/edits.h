@@ -61,6 +61,7 @@ struct edits {
 	struct {
 		uint64_t transaction[2];
 		bool committed;
+		int status;             /* of applying it; a coordinator's: on all ranks */
 	} remembered[EDITS_REMEMBERED]; /* newest decisions, a ring */
 	uint64_t decisions;
 };
@@ -93,13 +94,17 @@ struct edit_promise {
 int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise,
 		  uint64_t now);
 
-/* peer, request: who is to hear that it was applied.  -ENOENT: no such transaction, -ESTALE: fenced. */
+/* peer, request: who is to hear that it was applied.  -ENOENT: no such transaction; -ESTALE: fenced;
+ * -EALREADY: it is over.
+ */
 int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, uint32_t peer,
 		 uint64_t request);
 
-/* What is known of a transaction; of the second, undecided ones are fenced by the question. */
-enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2]);
+/* What is known of a transaction (status, or NULL: what applying it ended with); of the second, undecided ones are fenced by the question. */
+enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], int *status);
 enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2]);
+/* What applying a remembered one ended with. */
+void edits_note(struct edits *s, const uint64_t transaction[2], int status);
 /* Its coordinator, while it is promised and undecided; UINT32_MAX: it is not. */
 uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2]);
 /* The edit's own coordinator is gone, the others know this outcome. */

@@ -141,7 +141,8 @@ struct engine {
 	struct {
 		uint64_t wanted, asked, passed; /* this rank's */
 		int status;
-		uint64_t count; /* rank 0: passed by all */
+		uint64_t count; /* rank 0: released */
+		int released;   /* its status */
 		uint32_t arrived;
 		struct barrier_arrival *arrivals; /* [world] */
 	} barrier;

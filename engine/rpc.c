@@ -66,6 +66,16 @@ static void end(struct engine *e, struct rpc *rpc, const struct answer *answer)
 		rpc->ended = false;
 }
 
+/* A rank takes what we say in order, and answers a PING at once: what was asked before it and is not answered
+ * is lost, or waits for a boundary.
+ */
+static void ask_again(struct engine *e, const struct rpc *pinged)
+{
+	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next)
+		if (rpc->rank == pinged->rank && rpc->number < pinged->number)
+			end(e, rpc, &(struct answer){ .status = -EAGAIN });
+}
+
 bool rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer)
 {
 	struct rpc *rpc = e->rpcs;
@@ -75,6 +85,8 @@ bool rpc_answer(struct engine *e, const struct wire_header *header, const struct
 	if (!rpc)
 		return false;
 	end(e, rpc, answer);
+	if (answer->type == WIRE_PONG && rpc->rank < e->world)
+		ask_again(e, rpc);
 	sweep(e);
 	return true;
 }

@@ -2,15 +2,17 @@
 #ifndef ENGINE_RPC_H
 #define ENGINE_RPC_H
 
-/* Requests that wait for an answer.  A request ends by the answer, by the rank's loss, or by silence:
- * nothing heard from the rank for the timeout, however slow it is otherwise.  Engine thread, with the lock.
+/* Requests that wait for an answer.  A request ends by the answer; by the rank's loss; by silence, nothing
+ * heard from the rank for the timeout, however slow it is otherwise; or with -EAGAIN, when the rank answers a
+ * PING sent after it: the request or its answer got lost, or it waits.  Whoever asked asks again then, so every
+ * request may come twice.  Engine thread, with the lock.
  */
 
 #include "engine/node.h"
 
 /* The outcome of an answer: its type and parts, or a status < 0 and nothing else. */
 struct answer {
-	int status; /* 0, -errno of an ACK or REFUSE, -ETIMEDOUT, -EIO: the rank is lost */
+	int status; /* 0, -errno of an ACK or REFUSE, -ETIMEDOUT, -EAGAIN, -EIO: the rank is lost */
 	enum wire_type type;
 	const void *body;
 	const void *tail;

@@ -183,6 +183,15 @@ static void serve_stage(struct engine *e, uint32_t peer, uint64_t request, const
 	node_ack(e, peer, request, rc);
 }
 
+static void tell_applied_again(struct engine *e, uint32_t peer, uint64_t request,
+			       const uint64_t transaction[2])
+{
+	struct wire_applied applied = { 0 };
+
+	edits_recall(&e->edits, transaction, &applied.status);
+	node_send(e, peer, WIRE_APPLIED, request, &applied, NULL, 0);
+}
+
 /* What was promised is the coordinator's to decide; before, its writer takes it back. */
 static void serve_decide(struct engine *e, uint32_t peer, const struct wire_header *header,
 			 const void *body)
@@ -196,9 +205,12 @@ static void serve_decide(struct engine *e, uint32_t peer, const struct wire_head
 	if (coordinator == UINT32_MAX || coordinator == header->rank)
 		rc = edits_decide(&e->edits, decide.transaction, decide.commit, peer,
 				  header->request);
-	if (!decide.commit && rc == -ENOENT)
+	if (!decide.commit && (rc == -ENOENT || rc == -EALREADY))
 		rc = 0;
-	node_ack(e, peer, header->request, rc);
+	if (rc == -EALREADY)
+		tell_applied_again(e, peer, header->request, decide.transaction);
+	else
+		node_ack(e, peer, header->request, rc);
 }
 
 static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -291,6 +303,7 @@ static void release_barrier(struct engine *e, int status)
 	}
 	e->barrier.arrived = 0;
 	e->barrier.count++;
+	e->barrier.released = status;
 }
 
 static bool any_rank_lost(const struct engine *e)
@@ -308,12 +321,14 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 	struct wire_barrier barrier;
 
 	memcpy(&barrier, body, sizeof(barrier));
-	if (e->rank || header->rank >= e->world || barrier.count != e->barrier.count + 1) {
-		bool over =
-			!e->rank &&
-			barrier.count <= e->barrier.count; /* a rank was lost before it came */
-
-		node_ack(e, peer, header->request, over ? -EIO : -EINVAL);
+	if (e->rank || header->rank >= e->world || barrier.count > e->barrier.count + 1) {
+		node_ack(e, peer, header->request, -EINVAL);
+		return;
+	}
+	if (barrier.count <=
+	    e->barrier.count) { /* asked again, or a rank was lost before it came */
+		node_ack(e, peer, header->request,
+			 barrier.count == e->barrier.count ? e->barrier.released : -EIO);
 		return;
 	}
 	if (!e->barrier.arrivals)
@@ -330,6 +345,10 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 		       const struct answer *answer)
 {
+	if (answer->status == -EAGAIN) {
+		e->barrier.asked = count - 1;
+		return false;
+	}
 	e->barrier.passed = count;
 	e->barrier.status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
 	pthread_cond_broadcast(&e->changed);

@@ -41,6 +41,8 @@ static bool on_changed(struct engine *e, void *owner, uint64_t rank,
 	struct wire_changed changed;
 
 	e->watch.asked = false;
+	if (answer->status == -EAGAIN)
+		return false;
 	if (answer->status || answer->type != WIRE_CHANGED) {
 		e->watch.retry_ms = monotonic_ms() + NODE_PING_MS;
 		return false;

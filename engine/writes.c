@@ -58,6 +58,7 @@ struct commit {
 	bool grads;
 	uint64_t window; /* of gradients, a rank's; 0: not said */
 	bool cancel_sent;
+	bool repeat; /* COMMIT, or its answer, may have been lost */
 	unsigned outstanding;
 };
 
@@ -267,8 +268,8 @@ static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct
 
 	c->outstanding--;
 	c->progress_ms = monotonic_ms();
-	if (answer->status == -ESTALE) {
-		e->peers[rank].states_stale = true;
+	if (answer->status == -ESTALE || answer->status == -EAGAIN) {
+		e->peers[rank].states_stale |= answer->status == -ESTALE;
 		c->stale = true;
 	} else if (answer->status && !c->result) {
 		c->result = answer->status;
@@ -323,33 +324,53 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 		c->phase = c->wait_applied ? COMMIT_ACCEPTED : COMMIT_OVER;
 		return c->wait_applied;
 	}
+	if (answer->status == -EAGAIN) {
+		c->repeat = true;
+		return false;
+	}
 	take_verdict(c, answer);
 	return false;
 }
 
-/* Every holder has its bytes: now they are asked for one boundary. */
-static void ask_commit(struct engine *e, struct commit *c)
+static int send_commit(struct engine *e, struct commit *c)
 {
 	struct wire_commit body = {
 		{ c->transaction[0], c->transaction[1] }, c->nranks, c->grads, c->window
 	};
 	CLEANUP(free) uint32_t *ranks = malloc((c->nranks + 1) * sizeof(*ranks));
 	uint32_t n = 0;
-	int rc;
 
 	for (uint32_t rank = 0; ranks && rank < e->world; rank++)
 		if (c->involved[rank])
 			ranks[n++] = rank;
+	if (!ranks)
+		return -ENOMEM;
+	return peers_call(e, c->coordinator, WIRE_COMMIT, &body, ranks, n * sizeof(*ranks),
+			  on_verdict, c, c->coordinator);
+}
+
+/* Every holder has its bytes: now they are asked for one boundary. */
+static void ask_commit(struct engine *e, struct commit *c)
+{
+	int rc;
+
 	c->coordinator = peers_first_live(e); /* never a mount */
-	rc = !ranks ? -ENOMEM
-	     : c->coordinator == WIRE_OBSERVER
-		     ? -EIO
-		     : peers_call(e, c->coordinator, WIRE_COMMIT, &body, ranks,
-				  n * sizeof(*ranks), on_verdict, c, c->coordinator);
+	rc = c->coordinator == WIRE_OBSERVER ? -EIO : send_commit(e, c);
 	if (rc && rc != -EAGAIN)
 		c->result = rc;
 	else if (!rc)
 		c->phase = COMMIT_ASKED;
+}
+
+/* The same coordinator: another one would decide the same edit once more. */
+static void ask_commit_again(struct engine *e, struct commit *c)
+{
+	int rc = send_commit(e, c);
+
+	c->repeat = rc == -EAGAIN || rc == -ENOMEM;
+	c->cancel_sent &= c->repeat;
+	if (rc && !c->repeat)
+		take_verdict(c, &(struct answer){ .status = rc });
 }
 
 static void ask_cancel(struct engine *e, struct commit *c)
@@ -407,6 +428,8 @@ static bool turn_commit(struct engine *e, struct commit *c, uint64_t now)
 		c->result = c->result ? c->result : -ECANCELED;
 		return true;
 	}
+	if (c->phase < COMMIT_OVER && c->repeat)
+		ask_commit_again(e, c);
 	if (c->phase > COMMIT_STAGE && c->phase < COMMIT_OVER && c->cancelled)
 		ask_cancel(e, c);
 	return c->phase == COMMIT_OVER;

@@ -147,7 +147,7 @@ START_TEST(an_aborted_edit_is_forgotten)
 {
 	stage(one, 3, 7);
 	ck_assert_int_eq(decide(one, false), 0);
-	ck_assert_int_eq(decide(one, false), -ENOENT);
+	ck_assert_int_eq(decide(one, false), -EALREADY);
 	ck_assert_int_eq(decide(one, true), -ENOENT);
 	ck_assert_int_eq(pass(1), 0);
 	ck_assert_uint_eq(master[3], 0);

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/job.h"
+
+#include "engine/turn.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+/* A network that loses one message while both ends live: whatever it was, what was asked for comes to its end,
+ * and as if nothing had been lost.
+ */
+
+enum { WAIT_MS = 20000, NUMEL = 37, BYTES = NUMEL * 4, TURNS_BETWEEN = 12 };
+
+static struct job job;
+static uint64_t deadline, turns;
+static struct transport_ops lossy;
+static struct {
+	enum wire_type type; /* 0: none */
+	unsigned before;     /* so many of them go through first */
+	bool lost;
+} loss;
+
+static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } } };
+static const struct job_group groups[] = { { .stage = 1, .nparams = 1, .params = { 0 } } };
+
+static const enum wire_type of_a_read[] = { WIRE_STATES_GET, WIRE_STATES, WIRE_VIEW_OPEN,
+					    WIRE_VIEW,       WIRE_READ,   WIRE_DATA };
+static const enum wire_type of_an_edit[] = { WIRE_STAGE, WIRE_COMMIT,  WIRE_ACCEPTED,
+					     WIRE_VOTE,  WIRE_PREPARE, WIRE_DECIDE,
+					     WIRE_ACK,   WIRE_APPLIED };
+
+static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *parts,
+			unsigned n)
+{
+	struct wire_header header;
+
+	memcpy(&header, parts[0].iov_base, sizeof(header));
+	if (header.type != loss.type || loss.lost || loss.before--)
+		return transport_loop.send(t, peer, parts, n);
+	loss.lost = true;
+	return 0;
+}
+
+/* The engines' seconds are long: they ping more often here. */
+static void ping_soon(struct engine *e)
+{
+	for (uint32_t rank = 0; rank < job.spec.world; rank++)
+		e->peers[rank].pinged_ms = 0;
+}
+
+static void turn(void *arg)
+{
+	ck_assert_msg(monotonic_ms() < deadline, "a rank waits for ever");
+	turns++;
+	for (uint32_t rank = 0; rank < job.spec.world; rank++) {
+		struct engine *e = job_frag(&job, rank)->engine;
+
+		if (turns % TURNS_BETWEEN == rank)
+			ping_soon(e);
+		engine_turn(e, 0);
+	}
+}
+
+static void open_job(enum wire_type type, unsigned before)
+{
+	lossy = transport_loop;
+	lossy.send = send_or_lose;
+	memset(&loss, 0, sizeof(loss));
+	deadline = monotonic_ms() + WAIT_MS;
+	job_open(&job, &(struct job_spec){ .world = 3,
+					   .hosts = 3,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups),
+					   .messages = &lossy });
+	for (uint32_t rank = 0; rank < 3; rank++)
+		job_frag(&job, rank)->engine->yield = turn;
+	loss.type = type;
+	loss.before = before;
+}
+
+struct reader {
+	bool ended;
+	int64_t result;
+	float got[NUMEL];
+};
+
+static void on_read(struct engine_read *read, const void *data, int64_t result)
+{
+	struct reader *r = read->owner;
+
+	r->ended = true;
+	r->result = result;
+	if (result > 0)
+		memcpy(r->got, data, (size_t)result);
+}
+
+START_TEST(a_read_is_whole_whatever_was_lost_of_it)
+{
+	struct reader r = { .ended = false };
+	struct engine_read read = { .size = BYTES, .done = on_read, .owner = &r };
+	struct engine_address a;
+	struct engine *e;
+	uint64_t bytes;
+
+	open_job(of_a_read[_i / 2], (unsigned)_i % 2);
+	e = job_frag(&job, 1)->engine;
+	ck_assert_int_eq(
+		frag_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", &a), 0);
+	ck_assert_int_eq(engine_file_open(e, &a, &read.file, &bytes), 0);
+	engine_read(e, &read);
+	while (!r.ended)
+		turn(NULL);
+	ck_assert_int_eq(r.result, BYTES);
+	ck_assert_mem_eq(r.got, job_truth(&job, 0, "exp_avg"), BYTES);
+	ck_assert(loss.lost);
+	engine_file_close(read.file);
+	job_close(&job);
+}
+END_TEST
+
+static void on_done(struct engine_write *write, int result)
+{
+	*(int *)write->owner = result;
+}
+
+static void pass_boundaries(void)
+{
+	for (int i = 0; i < 20; i++)
+		turn(NULL);
+	job_boundary(&job);
+}
+
+START_TEST(an_edit_is_everywhere_whatever_was_lost_of_it)
+{
+	enum { BUSY = 1 };
+	float value[NUMEL];
+	struct engine_extent extent = { 0, BYTES, value };
+	int result = BUSY;
+	struct engine_write write = {
+		.extents = &extent, .nextents = 1, .done = on_done, .owner = &result
+	};
+	struct engine_address a;
+	uint64_t bytes;
+
+	open_job(of_an_edit[_i / 3], (unsigned)_i % 3);
+	for (int i = 0; i < NUMEL; i++)
+		value[i] = (float)i;
+	ck_assert_int_eq(frag_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "fp32", &a),
+			 0);
+	ck_assert_int_eq(engine_file_open(job_frag(&job, 1)->engine, &a, &write.file, &bytes),
+			 0);
+	engine_write(job_frag(&job, 1)->engine, &write);
+	while (result == BUSY)
+		pass_boundaries();
+	ck_assert_int_eq(result, 0);
+	engine_file_close(write.file);
+	ck_assert(loss.lost || _i % 3);
+	job_expect(&job, 0, "fp32", value);
+	job_expect_lp_of(&job, 0, value);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+/* Its caller is the trainer's thread, which passes no boundary meanwhile. */
+START_TEST(a_rank_that_sets_hears_of_the_promise_though_it_was_lost)
+{
+	float value[NUMEL] = { 0 };
+
+	open_job(of_an_edit[_i], 0);
+	ck_assert_int_eq(
+		frag_set(job_frag(&job, 1), job_number(&job, 1, 0), "fp32", value, BYTES), 0);
+	pass_boundaries();
+	pass_boundaries();
+	pass_boundaries();
+	job_expect(&job, 0, "fp32", value);
+	job_expect_lp_of(&job, 0, value);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("lossy");
+	TCase *t = tcase_create("lossy");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_loop_test(t, a_read_is_whole_whatever_was_lost_of_it, 0,
+			    2 * ARRAY_SIZE(of_a_read));
+	tcase_add_loop_test(t, an_edit_is_everywhere_whatever_was_lost_of_it, 0,
+			    3 * ARRAY_SIZE(of_an_edit));
+	tcase_add_loop_test(t, a_rank_that_sets_hears_of_the_promise_though_it_was_lost, 0,
+			    ARRAY_SIZE(of_an_edit));
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
