@@ -5,7 +5,6 @@
 
 #include "fs/text.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 
 #define PREFIX "user.frag."
 
-enum column { COLUMN_RANK, COLUMN_STATE, COLUMN_TIER };
+enum column { COLUMN_RANK, COLUMN_STATE, COLUMN_TIER, COLUMNS };
 
 static bool of_param(struct node n)
 {
@@ -97,12 +96,13 @@ static char *column(struct tree *t, struct node n, enum column which)
 	size_t size = 0;
 	FILE *out = open_memstream(&list, &size);
 
-	while (table && out && (line = strsep(&rest, "\n"))) {
-		char words[3][128];
+	strsep(&rest, "\n"); /* what the columns are called */
+	while (out && (line = strsep(&rest, "\n"))) {
+		char *words[COLUMNS];
 
-		if (sscanf(line, "%127s %127s %127s", words[0], words[1], words[2]) == 3 &&
-		    isdigit((unsigned char)*words[COLUMN_RANK]) &&
-		    !strcmp(words[COLUMN_STATE], tree_key(t, n)))
+		for (int i = 0; i < COLUMNS; i++)
+			words[i] = strsep(&line, "\t");
+		if (words[COLUMNS - 1] && !strcmp(words[COLUMN_STATE], tree_key(t, n)))
 			join(out, &list, &size, words[which]);
 	}
 	if (out)

@@ -49,7 +49,7 @@ static const struct fake_param params[] = {
 	{ "faulty", "", 1, { 4096 }, 0, { "fails", "never", "never_async", "slow" } },
 	{ "frozen", "", 1, { 5 }, -1, { "bf16" } },
 	{ "tail", "", 1, { 786432 + 250 }, 0, USUAL },
-	{ "keys", "", 1, { 2 }, 0, { ".", "a.npy", "shape", "x/y" } },
+	{ "keys", "", 1, { 2 }, 0, { ".", "a.npy", "x/y z", "shape" } },
 };
 
 enum { NAMED = ARRAY_SIZE(params), HYPERS = 5 };
@@ -434,15 +434,17 @@ char *engine_text(struct engine *e, const char *what)
 	return asprintf(&text, "%s of %s\n", what, e->source) < 0 ? NULL : text;
 }
 
+/* Of one state. */
 char *engine_fragments(struct engine *e, uint32_t param)
 {
+	const char *key = param_of(param)->keys[2] ? param_of(param)->keys[2] : "fp32";
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 
 	fprintf(out, "rank\tstate\ttier\tpartition\toffset\tparam_offset\tnumel\n");
 	for (uint32_t rank = 0; rank < 2; rank++) {
-		fprintf(out, "%u\tfp32\t%s\t0.0\t0\t%" PRIu64 "\t%" PRIu64 "\n", rank,
+		fprintf(out, "%u\t%s\t%s\t0.0\t0\t%" PRIu64 "\t%" PRIu64 "\n", rank, key,
 			rank ? "swap" : "host", rank * numel(param) / 2, numel(param) / 2);
 	}
 	fclose(out);

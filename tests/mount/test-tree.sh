@@ -27,7 +27,7 @@ P=$M/params/layers.0.weight
 
 # Keys that look like files of ours or cannot be file names.
 [ "$(ls -A "$M/params/keys" | grep -v '\.npy$' | LC_ALL=C sort | tr '\n' ' ')" = \
-	"%2E %73hape a%2Enpy dtype fragments group numel shape x%2Fy " ] || fail "odd keys"
+	"%2E %73hape a%2Enpy dtype fragments group numel shape x%2Fy z " ] || fail "odd keys"
 cat "$M/groups/0/%6Bind" >"$T/out" || fail "a hyper named as a file of ours"
 
 # st_size is right for everything that is a file, also where tools trust it.

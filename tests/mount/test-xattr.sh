@@ -17,6 +17,8 @@ assert a == {"name": "layers.0.weight", "shape": "512 1024", "dtype": "float32",
              "tier": "host,swap", "owners": "0,1"}, a
 a = attrs("params/odd%2Fname%2541%40x")
 assert a == {"name": "odd/name%41@x", "shape": "3", "dtype": "bfloat16", "generation": "0"}, a
+a = attrs("params/keys/x%2Fy z")
+assert a["tier"] == "host,swap" and a["owners"] == "0,1", a
 assert attrs("params/shard@tp=1")["name"] == "shard@tp=1"
 long = [n for n in os.listdir(top + "params") if "~" in n]
 names = {attrs("params/" + n)["name"] for n in long}
