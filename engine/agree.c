@@ -4,6 +4,7 @@
 #include "engine/agree.h"
 #include "engine/log.h"
 #include "engine/peers.h"
+#include "engine/tell.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@ struct agreement {
 	unsigned attempts;
 	unsigned outstanding;
 	bool late;
+	struct wire_origin origin;
 	int status;    /* why it is aborted; after the decision: what a holder said */
 	uint8_t *part; /* [world] 0: not asked, lost; 1: promised; 2: holder */
 };
@@ -98,16 +100,21 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 		else
 			a->part[rank] = 0; /* it asks again: agree_arrived */
 	}
-	if (!commit)
-		node_ack(e, a->peer, a->request, a->status ? a->status : -ECANCELED);
+	if (commit)
+		return;
+	a->status = a->status ? a->status : -ECANCELED;
+	tell_edit(e, &a->origin, 0, a->status, NULL);
+	node_ack(e, a->peer, a->request, a->status);
 }
 
 static void finish(struct engine *e, struct agreement *a)
 {
 	struct wire_applied applied = { .status = a->status, .generation = a->boundary };
 
-	if (a->commit)
+	if (a->commit) {
 		node_send(e, a->peer, WIRE_APPLIED, a->request, &applied, NULL, 0);
+		tell_edit(e, &a->origin, a->boundary, a->status, NULL);
+	}
 	edits_note(&e->edits, a->transaction, a->status);
 	a->phase = AGREE_OVER;
 }
@@ -309,6 +316,7 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 		return;
 	}
 	memcpy(a->transaction, commit->transaction, sizeof(a->transaction));
+	a->origin = commit->origin;
 	a->window = window_of(e, commit);
 	a->peer = peer;
 	a->request = request;
@@ -418,9 +426,12 @@ static void inquire(struct engine *e, const uint64_t transaction[2])
 
 static void resolve(struct engine *e, const struct inquiry *q)
 {
+	bool committed = q->outcome == WIRE_COMMITTED;
+
 	log_warn("an edit whose coordinator died is %s",
-		 q->outcome == WIRE_COMMITTED ? "committed: another rank knew" : "aborted");
-	edits_resolve(&e->edits, q->transaction, q->outcome == WIRE_COMMITTED);
+		 committed ? "committed: another rank knew" : "aborted");
+	tell_edit(e, NULL, 0, committed ? 0 : -EIO, "its coordinator died");
+	edits_resolve(&e->edits, q->transaction, committed);
 }
 
 static void turn_inquiries(struct engine *e, uint64_t now)

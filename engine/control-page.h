@@ -31,7 +31,8 @@ struct control_page {
 	uint32_t reserved;
 	_Atomic double loss_scale;   /* of the valid gradients */
 	_Atomic uint64_t bytes_host; /* registered, in host memory */
-	uint8_t spare[40];
+	_Atomic uint64_t events;     /* told by its engine thread: engine/tell.h */
+	uint8_t spare[32];
 };
 static_assert(sizeof(struct control_page) == 128, "control page");
 

@@ -160,6 +160,17 @@ char *engine_text(struct engine *e, const char *what);
  */
 char *engine_fragments(struct engine *e, uint32_t param);
 
+/* What happens to the job, lines of JSON (fragfs(1)), from open on; a slow reader gets one line about those
+ * that he missed.  Steps are seen while a stream is open.
+ */
+struct engine_events;
+
+int engine_events_open(struct engine *e, struct engine_events **events);
+void engine_events_close(struct engine_events *events);
+/* Bytes, at most size: a line's rest comes next time.  0: nothing now; engine_wait also ends by an event. */
+size_t engine_events_read(struct engine_events *events, char *out, size_t size);
+bool engine_events_ready(struct engine_events *events);
+
 /* ---- reading and writing ---- */
 
 enum engine_address_kind {

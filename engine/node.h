@@ -16,6 +16,7 @@
 #include "engine/control-page.h"
 #include "engine/edits.h"
 #include "engine/engine.h"
+#include "engine/events.h"
 #include "engine/launch.h"
 #include "engine/peer.h"
 #include "engine/registry.h"
@@ -56,7 +57,10 @@ struct watch { /* an observer's: watch.c */
 	uint64_t changes;
 	uint64_t step, generation; /* the job's, as last seen */
 	const char *phase;
-	bool asked; /* a WAIT is under way */
+	unsigned streams; /* of events that are open */
+	bool beginning;   /* the first of them waits for the number to begin from */
+	bool asked;       /* a WAIT is under way */
+	bool ask_anew;    /* it asks for too little */
 	uint64_t retry_ms;
 };
 
@@ -123,6 +127,7 @@ struct engine {
 	struct message *local_first, *local_last; /* to ourselves */
 
 	struct watch watch;
+	struct events events;
 	struct waiter *waiters;     /* a rank's: WAITs to be answered */
 	struct transfer *transfers; /* reads that wait */
 	struct closing *closings;   /* views of closed files, to be told */

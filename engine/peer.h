@@ -21,6 +21,7 @@ struct peer {
 	uint32_t attached; /* memory peer, when way is MEMORY */
 	uint64_t heard_ms;
 	uint64_t pinged_ms;
+	uint64_t events;             /* number of the last that was fetched */
 	uint64_t watched_ms;         /* when its memory was last looked at */
 	struct wire_control control; /* newest seen */
 	struct states *states;       /* NULL: not fetched */

@@ -3,6 +3,7 @@
 
 #include "engine/log.h"
 #include "engine/peers.h"
+#include "engine/tell.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,11 +32,15 @@ static void detach(struct engine *e, struct peer *p)
 static void set_state(struct engine *e, struct peer *p, enum engine_rank_state state,
 		      const char *why)
 {
+	bool was_known = p->state != ENGINE_RANK_UNKNOWN;
+
 	if (p->state == state)
 		return;
 	p->state = state;
 	p->since_ms = monotonic_ms();
 	snprintf(p->why, sizeof(p->why), "%s", why);
+	if (was_known && !e->is_rank)
+		tell_rank(e, (uint32_t)(p - e->peers));
 	atomic_fetch_add(&e->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }

@@ -234,13 +234,14 @@ static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_hea
 	node_send(e, peer, WIRE_VOTE, header->request, &vote, NULL, 0);
 }
 
-static void serve_commit(struct engine *e, uint32_t peer, uint64_t request, const void *body,
-			 const void *tail, size_t tail_size)
+static void serve_commit(struct engine *e, uint32_t peer, const struct wire_header *header,
+			 const void *body, const void *tail, size_t tail_size)
 {
 	struct wire_commit commit;
 
 	memcpy(&commit, body, sizeof(commit));
-	agree_commit(e, peer, request, &commit, tail, tail_size);
+	commit.origin.writer = header->rank;
+	agree_commit(e, peer, header->request, &commit, tail, tail_size);
 }
 
 /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE. */
@@ -497,7 +498,7 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		serve_prepare(e, peer, header, body);
 		break;
 	case WIRE_COMMIT:
-		serve_commit(e, peer, request, body, tail, tail_size);
+		serve_commit(e, peer, header, body, tail, tail_size);
 		break;
 	case WIRE_CANCEL:
 	case WIRE_ARRIVED:

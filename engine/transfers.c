@@ -4,6 +4,7 @@
 #include "engine/grab.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
+#include "engine/tell.h"
 #include "engine/transfers.h"
 #include "engine/viewing.h"
 
@@ -40,6 +41,8 @@ static void piece_failed(struct engine *e, struct transfer *t, uint32_t rank, in
 		t->again = true;
 	} else if (!t->result) {
 		t->result = status;
+		if (status == -ESTALE)
+			tell_evicted(e, t->read->file);
 	}
 }
 

@@ -274,6 +274,7 @@ void turn_free(struct engine *e)
 	writes_abandon(e);
 	watch_abandon(e);
 	waiters_free(e);
+	events_fini(&e->events);
 	rpc_free(e);
 	agree_free(e);
 	viewing_free(e);

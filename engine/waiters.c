@@ -33,7 +33,7 @@ void waiters_add(struct engine *e, uint32_t peer, uint64_t request,
 	struct waiter *w = find_or_add(e, peer);
 
 	if (!w) {
-		node_ack(e, peer, request, -EAGAIN);
+		node_ack(e, peer, request, -ENOSPC);
 		return;
 	}
 	w->peer = peer;
@@ -42,26 +42,42 @@ void waiters_add(struct engine *e, uint32_t peer, uint64_t request,
 	w->until_ms = monotonic_ms() + WIRE_WAIT_MS;
 }
 
-static bool is_new(const struct wire_control *control, const struct wire_wait *seen)
+static bool is_new(const struct engine *e, const struct wire_control *control,
+		   const struct wire_wait *seen)
 {
 	return control->step != seen->step || control->generation != seen->generation ||
-	       control->phase != seen->phase;
+	       control->phase != seen->phase || seen->how == WIRE_WAIT_NOT ||
+	       (seen->how == WIRE_WAIT_EVENTS && seen->events != e->events.count);
+}
+
+/* A number that we have not come to is of another process of this rank. */
+static void answer(struct engine *e, const struct waiter *w, const struct wire_control *control)
+{
+	CLEANUP(free) char *lines = malloc(WIRE_EVENTS_MAX);
+	struct wire_changed changed = { .control = *control, .events = e->events.count };
+
+	if (lines && w->seen.how == WIRE_WAIT_EVENTS) {
+		changed.events = w->seen.events > e->events.count ? 0 : w->seen.events;
+		changed.size = (uint32_t)events_read(&e->events, &changed.events, lines,
+						     WIRE_EVENTS_MAX);
+	}
+	node_send(e, w->peer, WIRE_CHANGED, w->request, &changed, lines, changed.size);
 }
 
 void waiters_turn(struct engine *e, uint64_t now)
 {
-	struct wire_changed changed;
+	struct wire_control control;
 
 	if (e->waiters)
-		wire_control_from_page(&changed.control, e->registry.control);
+		wire_control_from_page(&control, e->registry.control);
 	for (struct waiter **at = &e->waiters; *at;) {
 		struct waiter *w = *at;
 
-		if (!is_new(&changed.control, &w->seen) && now < w->until_ms) {
+		if (!is_new(e, &control, &w->seen) && now < w->until_ms) {
 			at = &w->next;
 			continue;
 		}
-		node_send(e, w->peer, WIRE_CHANGED, w->request, &changed, NULL, 0);
+		answer(e, w, &control);
 		*at = w->next;
 		free(w);
 	}

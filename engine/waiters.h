@@ -3,13 +3,13 @@
 #define ENGINE_WAITERS_H
 
 /* WAITs of observers that cannot read this rank's memory: each is answered when the control page has other
- * numbers, and after WIRE_WAIT_MS in any case.  The trainer does nothing for it: the engine thread looks,
+ * numbers or something was told, and after WIRE_WAIT_MS in any case.  The trainer does nothing for it: the engine thread looks,
  * while there are any.  Engine thread, with the lock.
  */
 
 #include "engine/node.h"
 
-/* A newer one of the same peer takes the place of its older one.  Too many: answered by -EAGAIN. */
+/* A newer one of the same peer takes the place of its older one.  Too many: answered by -ENOSPC. */
 void waiters_add(struct engine *e, uint32_t peer, uint64_t request,
 		 const struct wire_wait *wait);
 void waiters_turn(struct engine *e, uint64_t now);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/peers.h"
+#include "engine/tell.h"
 #include "engine/watch.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@ void watch_look(struct engine *e)
 	const struct peer *p = spokesman(e);
 	const char *phase = p ? control_phase_name(p->control.phase) : "lost";
 	uint64_t step = p ? p->control.step : 0, generation = p ? p->control.generation : 0;
-	struct watch *w = &e->watch;
+	struct watch *w = &e->watch, before = *w;
 
 	if (w->step == step && w->generation == generation && w->phase == phase)
 		return;
@@ -31,24 +32,39 @@ void watch_look(struct engine *e)
 	w->generation = generation;
 	w->phase = phase;
 	w->changes++;
+	if (w->streams)
+		tell_job(e, before.step, before.phase);
 }
 
 /* ---- by message ---- */
 
+static void take_events(struct engine *e, struct peer *p, const struct wire_changed *changed,
+			const void *lines)
+{
+	p->events = changed->events;
+	if (e->watch.streams && !e->watch.beginning)
+		tell_lines(e, lines, changed->size);
+}
+
 static bool on_changed(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer)
 {
+	struct watch *w = owner;
 	struct wire_changed changed;
 
-	e->watch.asked = false;
-	if (answer->status == -EAGAIN)
+	w->asked = false;
+	if (answer->status == -EAGAIN) /* it got lost, or waits: again */
 		return false;
 	if (answer->status || answer->type != WIRE_CHANGED) {
-		e->watch.retry_ms = monotonic_ms() + NODE_PING_MS;
-		return false;
+		w->retry_ms = monotonic_ms() + NODE_PING_MS;
+	} else {
+		memcpy(&changed, answer->body, sizeof(changed));
+		peers_heard(e, (uint32_t)rank, &changed.control);
+		if (changed.size == answer->tail_size && changed.size <= WIRE_EVENTS_MAX)
+			take_events(e, &e->peers[rank], &changed, answer->tail);
 	}
-	memcpy(&changed, answer->body, sizeof(changed));
-	peers_heard(e, (uint32_t)rank, &changed.control);
+	w->beginning = false;
+	pthread_cond_broadcast(&e->changed);
 	return false;
 }
 
@@ -57,28 +73,71 @@ static bool by_message(const struct engine *e, uint32_t rank)
 	return rank < e->world && e->peers[rank].way == PEER_WAY_MESSAGES;
 }
 
+static uint32_t how(const struct watch *w)
+{
+	if (w->beginning)
+		return WIRE_WAIT_NOT;
+	return w->streams ? WIRE_WAIT_EVENTS : WIRE_WAIT_NUMBERS;
+}
+
+/* Numbers that memory does not show, or events. */
+static bool has_to_ask(const struct engine *e, uint32_t rank)
+{
+	const struct peer *p = &e->peers[rank];
+
+	return by_message(e, rank) || (e->watch.streams && p->control.events != p->events);
+}
+
 static void ask(struct engine *e, uint64_t now)
 {
 	uint32_t rank = peers_first_live(e);
-	const struct wire_control *seen;
+	struct watch *w = &e->watch;
+	const struct peer *p;
 	struct wire_wait wait;
 
-	if (e->watch.asked || now < e->watch.retry_ms || rank >= e->world)
+	if (w->ask_anew)
+		rpc_forget(e, w);
+	w->asked = w->asked && !w->ask_anew;
+	w->ask_anew = false;
+	w->beginning = w->beginning && rank < e->world;
+	if (w->asked || now < w->retry_ms || rank >= e->world)
 		return;
 	peers_reach(e, rank);
-	if (!by_message(e, rank))
+	p = &e->peers[rank];
+	if (!has_to_ask(e, rank))
 		return;
-	seen = &e->peers[rank].control;
-	wait = (struct wire_wait){ seen->step, seen->generation, seen->phase, 0 };
-	e->watch.asked =
-		!peers_call(e, rank, WIRE_WAIT, &wait, NULL, 0, on_changed, NULL, rank);
+	wait = (struct wire_wait){ p->control.step, p->control.generation, p->events,
+				   p->control.phase, how(w) };
+	w->asked = !peers_call(e, rank, WIRE_WAIT, &wait, NULL, 0, on_changed, w, rank);
+}
+
+void watch_begin_events(struct engine *e)
+{
+	uint32_t rank;
+
+	if (!e->watch.streams)
+		watch_look(e);
+	if (e->watch.streams++)
+		return;
+	for (rank = 0; rank < e->world; rank++) {
+		e->peers[rank].wanted = true; /* so that its loss is noticed */
+		e->peers[rank].events = e->peers[rank].control.events;
+	}
+	rank = peers_first_live(e);
+	e->watch.beginning = rank < e->world && e->peers[rank].way != PEER_WAY_MEMORY;
+	e->watch.ask_anew = true;
+}
+
+bool watch_is_beginning(const struct engine *e)
+{
+	return e->watch.beginning;
 }
 
 /* ---- who waits ---- */
 
 bool watch_ticks(const struct engine *e)
 {
-	return e->watch.waits && !by_message(e, peers_first_live(e));
+	return (e->watch.waits || e->watch.streams) && !by_message(e, peers_first_live(e));
 }
 
 static void take_finished(struct watch *w, struct engine_wait **finished)
@@ -98,7 +157,7 @@ static void take_finished(struct watch *w, struct engine_wait **finished)
 
 void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished)
 {
-	if (!e->watch.waits)
+	if (!e->watch.waits && !e->watch.streams)
 		return;
 	watch_look(e);
 	ask(e, now);

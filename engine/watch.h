@@ -12,6 +12,12 @@
 /* Any thread: e->watch is the job as it is now, and its changes are counted. */
 void watch_look(struct engine *e);
 
+/* A stream of events is opened: those from now on are fetched.  While it is beginning the number of the
+ * newest is asked for by message; e->changed.
+ */
+void watch_begin_events(struct engine *e);
+bool watch_is_beginning(const struct engine *e);
+
 /* Whether the engine thread must go round every few ms. */
 bool watch_ticks(const struct engine *e);
 

@@ -96,6 +96,7 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 		.grads = atomic_load_explicit(&page->grads, memory_order_acquire),
 		.phase = atomic_load_explicit(&page->phase, memory_order_relaxed),
 		.bytes_host = atomic_load_explicit(&page->bytes_host, memory_order_relaxed),
+		.events = atomic_load_explicit(&page->events, memory_order_acquire),
 	};
 	memcpy(&to->loss_scale, &scale, sizeof(scale));
 }

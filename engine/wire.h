@@ -42,7 +42,8 @@ enum {
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
 	WIRE_CATALOG_MAX = 1 << 28, /* bytes of a catalog, of a table of states */
 	WIRE_WAITS_MAX = 256,       /* WAIT that one rank keeps: one of each peer */
-	WIRE_WAIT_MS = 2000,        /* after which it answers that nothing has changed */
+	WIRE_WAIT_MS = 500,         /* after which it answers that nothing has changed */
+	WIRE_EVENTS_MAX = 1 << 16,  /* bytes of events in one CHANGED */
 };
 
 enum wire_type {
@@ -222,20 +223,32 @@ struct wire_control {
 	uint32_t reserved;
 	uint64_t loss_scale; /* bits of a double */
 	uint64_t bytes_host;
+	uint64_t events;
 };
-static_assert(sizeof(struct wire_control) == 88, "wire");
+static_assert(sizeof(struct wire_control) == 96, "wire");
 
-struct wire_wait { /* until the control page has other numbers */
+enum wire_wait_how {
+	WIRE_WAIT_NUMBERS, /* until the control page has other numbers */
+	WIRE_WAIT_EVENTS,  /* or there are events after number `events` */
+	WIRE_WAIT_NOT,     /* not at all: what is the newest event's number? */
+};
+
+struct wire_wait {
 	uint64_t step;
 	uint64_t generation;
+	uint64_t events;
 	uint32_t phase;
+	uint32_t how; /* enum wire_wait_how */
+};
+static_assert(sizeof(struct wire_wait) == 32, "wire");
+
+struct wire_changed { /* then size bytes of events, a line of JSON each */
+	struct wire_control control;
+	uint64_t events; /* number of the last of them, or, without any, the one asked from */
+	uint32_t size;   /* at most WIRE_EVENTS_MAX */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_wait) == 24, "wire");
-
-struct wire_changed {
-	struct wire_control control;
-};
+static_assert(sizeof(struct wire_changed) == 112, "wire");
 
 struct wire_data { /* then size bytes */
 	int32_t status;
@@ -243,7 +256,7 @@ struct wire_data { /* then size bytes */
 	struct wire_control control; /* read after the bytes */
 	uint64_t room; /* of a view whose bytes are kept: their address in the rank; else 0 */
 };
-static_assert(sizeof(struct wire_data) == 104, "wire");
+static_assert(sizeof(struct wire_data) == 112, "wire");
 
 struct wire_stage { /* then size bytes */
 	uint64_t transaction[2];
@@ -272,13 +285,29 @@ struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE */
 	uint64_t transaction[2];
 };
 
+/* Who writes what: for the events, as the writer says, but for its rank. */
+struct wire_origin {
+	uint32_t writer; /* rank; WIRE_OBSERVER: a mount */
+	uint32_t uid;
+	int64_t pid;
+	uint64_t bytes;
+	uint32_t kind; /* enum engine_address_kind, of the first file */
+	uint32_t param;
+	uint32_t group;
+	uint32_t files;
+	char host[64];
+	char key[FRAG_KEY_MAX + 1];
+};
+static_assert(sizeof(struct wire_origin) == 168, "wire");
+
 struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, rising */
 	uint64_t transaction[2];
 	uint32_t count;
 	uint32_t grads;  /* 1: some are gradients */
 	uint64_t window; /* in which, control_page.grads; 0: the coordinator's, now or next */
+	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_commit) == 32, "wire");
+static_assert(sizeof(struct wire_commit) == 200, "wire");
 
 struct wire_accepted {
 	uint64_t boundary;

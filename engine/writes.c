@@ -7,6 +7,7 @@
 #include "engine/peers.h"
 #include "engine/plan.h"
 #include "engine/reads.h"
+#include "engine/tell.h"
 #include "engine/writes.h"
 
 #include <errno.h>
@@ -57,6 +58,7 @@ struct commit {
 	uint32_t nranks, coordinator;
 	bool grads;
 	uint64_t window; /* of gradients, a rank's; 0: not said */
+	struct wire_origin origin;
 	bool cancel_sent;
 	bool repeat; /* COMMIT, or its answer, may have been lost */
 	unsigned outstanding;
@@ -334,9 +336,11 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 
 static int send_commit(struct engine *e, struct commit *c)
 {
-	struct wire_commit body = {
-		{ c->transaction[0], c->transaction[1] }, c->nranks, c->grads, c->window
-	};
+	struct wire_commit body = { { c->transaction[0], c->transaction[1] },
+				    c->nranks,
+				    c->grads,
+				    c->window,
+				    c->origin };
 	CLEANUP(free) uint32_t *ranks = malloc((c->nranks + 1) * sizeof(*ranks));
 	uint32_t n = 0;
 
@@ -426,6 +430,8 @@ static bool turn_commit(struct engine *e, struct commit *c, uint64_t now)
 	if (c->phase <= COMMIT_STAGE && (c->cancelled || c->result)) {
 		forget_everywhere(e, c);
 		c->result = c->result ? c->result : -ECANCELED;
+		if (!e->is_rank) /* else its coordinator tells */
+			tell_edit(e, &c->origin, 0, c->result, NULL);
 		return true;
 	}
 	if (c->phase < COMMIT_OVER && c->repeat)
@@ -504,6 +510,23 @@ static int take_window(struct engine *e, struct commit *c, const struct engine_w
 	return c->window & 1 ? 0 : -ENODATA;
 }
 
+static void fill_origin(struct engine *e, struct commit *c, const struct engine_write *writes,
+			size_t n)
+{
+	const struct engine_address *a = &writes->file->address;
+
+	c->origin = (struct wire_origin){ .writer = e->rank,
+					  .uid = getuid(),
+					  .pid = e->pid,
+					  .bytes = c->bytes,
+					  .kind = a->kind,
+					  .param = a->param,
+					  .group = a->group,
+					  .files = (uint32_t)n };
+	gethostname(c->origin.host, sizeof(c->origin.host) - 1);
+	memcpy(c->origin.key, a->key, sizeof(c->origin.key));
+}
+
 static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 		      bool wait_applied, struct commit **out)
 {
@@ -519,6 +542,7 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 		commit_free(c);
 		return rc;
 	}
+	fill_origin(e, c, writes, n);
 	c->write = writes;
 	c->wait_applied = wait_applied;
 	c->transaction[0] = e->writer_id;

@@ -4,6 +4,7 @@
 #include "tests/ranks/job.h"
 
 #include "engine/join.h"
+#include "engine/tell.h"
 #include "engine/turn.h"
 #include "engine/watch.h"
 
@@ -206,6 +207,225 @@ START_TEST(the_engines_end_ends_waits)
 }
 END_TEST
 
+/* ---- events ---- */
+
+static struct engine_events *stream;
+
+/* The next line, turning all until there is one. */
+static json_t *next_event(void)
+{
+	static char line[EVENTS_LINE_MAX];
+	uint64_t deadline = monotonic_ms() + JOB_WAIT_MS;
+	json_t *event;
+	size_t n = 0;
+
+	do {
+		while (!engine_events_read(stream, line + n, 1)) {
+			ck_assert_uint_lt(monotonic_ms(), deadline);
+			turn(NULL);
+		}
+	} while (line[n++] != '\n');
+	event = json_loadb(line, n, 0, NULL);
+	ck_assert_msg(json_is_object(event), "%.*s", (int)n, line);
+	return event;
+}
+
+static const char *text_of(json_t *event, const char *key)
+{
+	const char *text = json_string_value(json_object_get(event, key));
+
+	return text ? text : "";
+}
+
+static json_int_t number_of(json_t *event, const char *key)
+{
+	return json_integer_value(json_object_get(event, key));
+}
+
+/* The next of that name; steps before it are passed over. */
+static json_t *next_called(const char *name)
+{
+	json_t *event = next_event();
+
+	while (strcmp(text_of(event, "event"), name)) {
+		ck_assert_str_eq(text_of(event, "event"), "step");
+		json_decref(event);
+		event = next_event();
+	}
+	ck_assert_double_gt(json_real_value(json_object_get(event, "time")), 1e9);
+	return event;
+}
+
+static void open_stream(int host)
+{
+	open_job(host);
+	ck_assert_int_eq(engine_events_open(observer, &stream), 0);
+}
+
+static void close_stream(void)
+{
+	engine_events_close(stream);
+	close_job();
+}
+
+static float value[63];
+
+static void set_by_rank(uint32_t rank)
+{
+	ck_assert_int_eq(frag_set(job_frag(&job, rank), job_number(&job, rank, 0), "fp32",
+				  value, sizeof(value)),
+			 0);
+	job_boundary(&job);
+}
+
+static void expect_edit_by(uint32_t rank)
+{
+	json_t *event = next_called("edit"), *by = json_object_get(event, "by");
+
+	ck_assert_int_eq(number_of(by, "rank"), rank);
+	ck_assert_int_eq(number_of(by, "pid"), getpid());
+	ck_assert_int_eq(number_of(by, "uid"), getuid());
+	ck_assert_str_ne(text_of(by, "host"), "");
+	ck_assert_str_eq(text_of(event, "param"), "w");
+	ck_assert_str_eq(text_of(event, "state"), "fp32");
+	ck_assert_int_eq(number_of(event, "bytes"), sizeof(value));
+	ck_assert_int_gt(number_of(event, "boundary"), 0);
+	ck_assert_str_eq(text_of(event, "outcome"), "committed");
+	json_decref(event);
+}
+
+START_TEST(steps_and_edits_are_told_in_order)
+{
+	json_t *event;
+
+	open_stream(_i);
+	for (uint32_t i = 1; i <= 3; i++) {
+		step();
+		event = next_called("step");
+		ck_assert_int_eq(number_of(event, "step"), i);
+		ck_assert_str_eq(text_of(event, "phase"), "stable");
+		json_decref(event);
+		set_by_rank(i % WORLD);
+		expect_edit_by(i % WORLD);
+	}
+	close_stream();
+}
+END_TEST
+
+START_TEST(what_was_before_it_was_opened_is_not_told)
+{
+	open_job(_i);
+	set_by_rank(1);
+	step();
+	for (int i = 0; i < 10; i++)
+		turn(NULL);
+	ck_assert_int_eq(engine_events_open(observer, &stream), 0);
+	set_by_rank(0);
+	expect_edit_by(0);
+	engine_events_close(stream);
+	set_by_rank(0);
+	for (int i = 0; i < 30; i++)
+		turn(NULL);
+	ck_assert_int_eq(engine_events_open(observer, &stream), 0);
+	set_by_rank(1);
+	expect_edit_by(1);
+	close_stream();
+}
+END_TEST
+
+static int written;
+
+static void on_written(struct engine_write *write, int result)
+{
+	done++;
+	written = result;
+}
+
+START_TEST(an_edit_that_is_taken_back_is_told_with_why)
+{
+	struct engine_address address = { .kind = ENGINE_PARAM, .key = "fp32" };
+	struct engine_extent extent = { 4, 8, value };
+	struct engine_write write = { .extents = &extent, .nextents = 1, .done = on_written };
+	uint64_t bytes;
+	json_t *event;
+
+	open_stream(_i);
+	ck_assert_int_eq(engine_file_open(observer, &address, &write.file, &bytes), 0);
+	done = 0;
+	engine_write(observer, &write);
+	for (int i = 0; i < 30; i++) /* nobody comes to its boundary */
+		turn(NULL);
+	engine_write_cancel(observer, &write);
+	turn_until(&done, 1);
+	ck_assert_int_eq(written, -ECANCELED);
+	event = next_called("edit");
+	ck_assert_str_eq(text_of(event, "outcome"), "aborted");
+	ck_assert_str_eq(text_of(event, "why"), strerror(ECANCELED));
+	ck_assert_int_eq(number_of(event, "bytes"), 8);
+	ck_assert_ptr_null(json_object_get(json_object_get(event, "by"), "rank"));
+	json_decref(event);
+	engine_file_close(write.file);
+	close_stream();
+}
+END_TEST
+
+START_TEST(a_rank_that_is_lost_is_told)
+{
+	json_t *event;
+
+	open_stream(_i);
+	for (int i = 0; i < 10; i++)
+		turn(NULL);
+	observer->timeout_ms = 1500;
+	job_close_rank(&job, 1);
+	event = next_called("rank-lost");
+	ck_assert_int_eq(number_of(event, "rank"), 1);
+	ck_assert_str_ne(text_of(event, "why"), "");
+	json_decref(event);
+	close_stream();
+}
+END_TEST
+
+START_TEST(a_slow_reader_hears_how_many_he_missed)
+{
+	json_t *event;
+
+	open_stream(_i);
+	for (int i = 0; i < EVENTS_KEPT + 5; i++)
+		tell_edit(observer, NULL, 1 + (uint64_t)i, 0, NULL);
+	event = next_event();
+	ck_assert_str_eq(text_of(event, "event"), "lost");
+	ck_assert_int_eq(number_of(event, "count"), 5);
+	json_decref(event);
+	for (int i = 5; i < EVENTS_KEPT + 5; i++) {
+		event = next_event();
+		ck_assert_int_eq(number_of(event, "boundary"), 1 + i);
+		json_decref(event);
+	}
+	ck_assert(!engine_events_ready(stream));
+	close_stream();
+}
+END_TEST
+
+START_TEST(events_of_a_rank_that_are_none_are_left_out)
+{
+	static const char lines[] =
+		"{\"event\":\"a\"}\nnonsense\n[1]\n\xff\n{\"event\":\"b\"}\n{\"ev";
+	json_t *event;
+
+	open_stream(_i);
+	tell_lines(observer, lines, sizeof(lines) - 1);
+	event = next_event();
+	ck_assert_str_eq(text_of(event, "event"), "a");
+	json_decref(event);
+	event = next_event();
+	ck_assert_str_eq(text_of(event, "event"), "b");
+	json_decref(event);
+	ck_assert(!engine_events_ready(stream));
+	close_stream();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("watch");
@@ -219,6 +439,12 @@ int main(void)
 	tcase_add_loop_test(t, nobody_waits_and_nothing_is_asked, 0, 2);
 	tcase_add_loop_test(t, the_end_of_the_job_is_a_change, 0, 2);
 	tcase_add_loop_test(t, the_engines_end_ends_waits, 0, 2);
+	tcase_add_loop_test(t, steps_and_edits_are_told_in_order, 0, 2);
+	tcase_add_loop_test(t, what_was_before_it_was_opened_is_not_told, 0, 2);
+	tcase_add_loop_test(t, an_edit_that_is_taken_back_is_told_with_why, 0, 2);
+	tcase_add_loop_test(t, a_rank_that_is_lost_is_told, 0, 2);
+	tcase_add_loop_test(t, a_slow_reader_hears_how_many_he_missed, 0, 1);
+	tcase_add_loop_test(t, events_of_a_rank_that_are_none_are_left_out, 0, 1);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

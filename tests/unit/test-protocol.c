@@ -479,7 +479,7 @@ END_TEST
 static int commit_status(uint32_t peer, uint64_t n)
 {
 	struct wire_header header = header_of(WIRE_COMMIT, WIRE_OBSERVER, n);
-	struct wire_commit commit = { { 5, n }, 0, 0, 0 };
+	struct wire_commit commit = { .transaction = { 5, n } };
 	uint64_t sent = scripted.nsent;
 
 	say_as(&header, peer, &commit, NULL, 0);
@@ -572,7 +572,7 @@ START_TEST(waits_are_kept_one_of_each_peer_and_not_too_many)
 		wait_as(10 + i, 502);
 	ck_assert_ptr_null(scripted_last(WIRE_CHANGED));
 	wait_as(9, 503);
-	ck_assert_int_eq(ack_status(503), -EAGAIN);
+	ck_assert_int_eq(ack_status(503), -ENOSPC);
 	ck_assert_int_eq(frag_step_begin(f), 0);
 	engine_turn(e, 0);
 	ck_assert_ptr_null(e->waiters);

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/events.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void events_add(struct events *s, json_t *event)
+{
+	char *line = event ? json_dumps(event, JSON_COMPACT) : NULL;
+	char **at = &s->lines[(s->count + 1) % EVENTS_KEPT];
+
+	json_decref(event);
+	if (!line || strlen(line) + 1 > EVENTS_LINE_MAX) {
+		free(line);
+		return;
+	}
+	free(*at);
+	*at = line;
+	s->count++;
+}
+
+static size_t put_lost(const struct events *s, uint64_t *after, char *out, size_t size)
+{
+	uint64_t oldest = s->count > EVENTS_KEPT ? s->count - EVENTS_KEPT : 0;
+	uint64_t lost = oldest - *after;
+
+	*after = oldest;
+	return (size_t)snprintf(out, size, "{\"event\":\"lost\",\"count\":%llu}\n",
+				(unsigned long long)lost);
+}
+
+size_t events_read(const struct events *s, uint64_t *after, char *out, size_t size)
+{
+	size_t used = 0;
+
+	if (s->count > *after + EVENTS_KEPT)
+		used = put_lost(s, after, out, size);
+	while (*after < s->count) {
+		const char *line = s->lines[(*after + 1) % EVENTS_KEPT];
+		size_t length = strlen(line);
+
+		if (length + 1 > size - used)
+			break;
+		memcpy(out + used, line, length);
+		out[used + length] = '\n';
+		used += length + 1;
+		++*after;
+	}
+	return used;
+}
+
+void events_fini(struct events *s)
+{
+	for (unsigned i = 0; i < EVENTS_KEPT; i++)
+		free(s->lines[i]);
+}

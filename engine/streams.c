@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/watch.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* The door's streams of events: each is a place in the engine's events, and the rest of what was taken from
+ * there and not read yet.
+ */
+
+enum { ROOM = 2 * EVENTS_LINE_MAX };
+
+struct engine_events {
+	struct engine *engine;
+	uint64_t after; /* number of the last line taken */
+	size_t at, length;
+	char text[ROOM];
+};
+
+int engine_events_open(struct engine *e, struct engine_events **out)
+{
+	uint64_t deadline = monotonic_ms() + e->timeout_ms;
+	struct engine_events *s = malloc(sizeof(*s));
+	int waited = 0;
+
+	if (!s)
+		return -ENOMEM;
+	pthread_mutex_lock(&e->lock);
+	watch_begin_events(e);
+	while (watch_is_beginning(e) && !waited) {
+		node_wake(e);
+		waited = node_wait(e, deadline);
+	}
+	s->engine = e;
+	s->after = e->events.count;
+	s->at = s->length = 0;
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+	*out = s;
+	return 0;
+}
+
+void engine_events_close(struct engine_events *s)
+{
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->engine->lock);
+	s->engine->watch.streams--;
+	pthread_mutex_unlock(&s->engine->lock);
+	free(s);
+}
+
+static size_t take(struct engine_events *s, char *out, size_t size)
+{
+	size_t n;
+
+	if (s->at == s->length) {
+		s->length = events_read(&s->engine->events, &s->after, s->text, ROOM);
+		s->at = 0;
+	}
+	n = u64_min(size, s->length - s->at);
+	memcpy(out, s->text + s->at, n);
+	s->at += n;
+	return n;
+}
+
+size_t engine_events_read(struct engine_events *s, char *out, size_t size)
+{
+	size_t n, used = 0;
+
+	pthread_mutex_lock(&s->engine->lock);
+	while (used < size && (n = take(s, out + used, size - used)))
+		used += n;
+	pthread_mutex_unlock(&s->engine->lock);
+	return used;
+}
+
+bool engine_events_ready(struct engine_events *s)
+{
+	bool ready;
+
+	pthread_mutex_lock(&s->engine->lock);
+	ready = s->at < s->length || s->after != s->engine->events.count;
+	pthread_mutex_unlock(&s->engine->lock);
+	return ready;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/tell.h"
+
+#include <string.h>
+
+static void add(struct engine *e, json_t *event)
+{
+	events_add(&e->events, event);
+	e->watch.changes++;
+	if (e->is_rank)
+		atomic_store_explicit(&e->registry.control->events, e->events.count,
+				      memory_order_release);
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (double)t.tv_sec + (double)(t.tv_nsec / 1000000) / 1000;
+}
+
+static json_t *event_new(const char *name)
+{
+	return json_pack("{s:s, s:f}", "event", name, "time", now());
+}
+
+/* Names are the trainer's: any bytes. */
+static void put_text(json_t *to, const char *key, const char *text)
+{
+	json_t *value = json_string(text);
+
+	json_object_set_new(to, key, value ? value : json_string("?"));
+}
+
+static void put_number(json_t *to, const char *key, uint64_t n)
+{
+	json_object_set_new(to, key, json_integer((json_int_t)n));
+}
+
+/* ---- the job, its ranks ---- */
+
+static bool trains(const char *phase)
+{
+	return !strcmp(phase, "stable") || !strcmp(phase, "step");
+}
+
+void tell_job(struct engine *e, uint64_t step, const char *phase)
+{
+	const struct watch *w = &e->watch;
+	json_t *event;
+
+	if (w->step == step && trains(w->phase) && trains(phase))
+		return;
+	event = event_new(w->step != step ? "step" : "phase");
+	put_number(event, "step", w->step);
+	put_number(event, "generation", w->generation);
+	put_text(event, "phase", w->phase);
+	add(e, event);
+}
+
+void tell_rank(struct engine *e, uint32_t rank)
+{
+	const struct peer *p = &e->peers[rank];
+	bool lost = p->state == ENGINE_RANK_LOST;
+	json_t *event = event_new(lost ? "rank-lost" : "rank-back");
+
+	put_number(event, "rank", rank);
+	if (lost)
+		put_text(event, "why", p->why);
+	add(e, event);
+}
+
+/* ---- edits, views ---- */
+
+static void put_param(const struct engine *e, json_t *event, uint32_t param)
+{
+	if (param >= e->catalog->nparams)
+		return;
+	put_text(event, "param", catalog_name(e->catalog, param));
+	if (*catalog_coordinate(e->catalog, param))
+		put_text(event, "coordinate", catalog_coordinate(e->catalog, param));
+}
+
+static void put_writer(json_t *event, const struct wire_origin *o)
+{
+	json_t *by = json_object();
+
+	if (o->writer != WIRE_OBSERVER)
+		put_number(by, "rank", o->writer);
+	put_number(by, "uid", o->uid);
+	put_number(by, "pid", (uint64_t)o->pid);
+	put_text(by, "host", wire_text_ok(o->host, sizeof(o->host)) ? o->host : "?");
+	json_object_set_new(event, "by", by);
+}
+
+static void put_origin(const struct engine *e, json_t *event, const struct wire_origin *o)
+{
+	put_writer(event, o);
+	if (o->kind == ENGINE_PARAM || o->kind == ENGINE_RANK_PARAM)
+		put_param(e, event, o->param);
+	else
+		put_number(event, "group", o->group);
+	put_text(event, "state", wire_text_ok(o->key, sizeof(o->key)) ? o->key : "?");
+	if (o->files > 1)
+		put_number(event, "files", o->files);
+	put_number(event, "bytes", o->bytes);
+}
+
+void tell_edit(struct engine *e, const struct wire_origin *origin, uint64_t boundary,
+	       int status, const char *why)
+{
+	json_t *event = event_new("edit");
+
+	if (origin)
+		put_origin(e, event, origin);
+	if (boundary)
+		put_number(event, "boundary", boundary);
+	put_text(event, "outcome", status ? "aborted" : "committed");
+	if (status || why)
+		put_text(event, "why", why ? why : strerror(-status));
+	add(e, event);
+}
+
+void tell_evicted(struct engine *e, const struct engine_file *f)
+{
+	json_t *event = event_new("view-evicted");
+
+	put_param(e, event, f->address.param);
+	put_text(event, "state", f->address.key);
+	put_number(event, "generation", f->viewing.generation);
+	add(e, event);
+}
+
+/* ---- of a rank ---- */
+
+void tell_lines(struct engine *e, const char *text, size_t size)
+{
+	const char *end = text + size, *line, *behind;
+
+	for (line = text; line < end && (behind = memchr(line, '\n', (size_t)(end - line)));
+	     line = behind + 1) {
+		json_t *event = json_loadb(line, (size_t)(behind - line), 0, NULL);
+
+		if (json_is_object(event))
+			add(e, event);
+		else
+			json_decref(event);
+	}
+}
