@@ -376,7 +376,7 @@ void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit)
 	pthread_mutex_lock(&s->lock);
 	at = find(s, transaction);
 	if (*at && (*at)->state == EDIT_PREPARED) {
-		(*at)->peer = UINT32_MAX - 1;
+		(*at)->peer = EDIT_PEER_NONE;
 		settle(s, at, commit);
 	}
 	pthread_mutex_unlock(&s->lock);

@@ -14,6 +14,8 @@
 
 #include "engine/registry.h"
 
+#define EDIT_PEER_NONE (UINT32_MAX - 1) /* decided without its coordinator */
+
 enum { EDITS_MAX = 1024, EDITS_OF_WRITER_MAX = EDITS_MAX / 4 * 3, EDITS_REMEMBERED = 512 };
 
 enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED };
@@ -42,7 +44,7 @@ struct edit {
 	uint64_t told_ms; /* when the coordinator was last told that it does */
 	bool fenced;      /* its coordinator is held for dead: takes no more decisions of it */
 	uint32_t writer;  /* peer that staged it */
-	uint32_t peer;    /* who decided, and its request: gets the report */
+	uint32_t peer;    /* who decided, and its request: gets the report; EDIT_PEER_NONE */
 	uint64_t request;
 	uint64_t touched_ms;
 	uint64_t bytes; /* of state */

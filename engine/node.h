@@ -68,7 +68,6 @@ struct engine_counters { /* any thread, atomic, relaxed */
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t owner_bytes_memory, owner_bytes_messages;
 	_Atomic uint64_t writes, write_bytes, write_errors;
-	_Atomic uint64_t served_reads, served_bytes, edits_applied;
 	_Atomic uint64_t messages_in, messages_out, messages_bad;
 	_Atomic uint64_t readahead_hits, readahead_misses;
 };

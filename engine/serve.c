@@ -22,8 +22,7 @@ struct barrier_arrival {
 
 static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
-	static struct wire_entry
-		rows[WIRE_TABLE_ROWS]; /* engine threads of one process: tests turn by hand */
+	CLEANUP(free) struct wire_entry *rows = NULL;
 	struct wire_page page;
 	struct wire_table t = { .membership = e->membership, .total = e->world };
 
@@ -34,6 +33,11 @@ static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const
 	}
 	t.first = (uint32_t)page.first;
 	t.count = (uint32_t)u64_min(WIRE_TABLE_ROWS, e->world - page.first);
+	rows = malloc(t.count * sizeof(*rows));
+	if (!rows) {
+		node_ack(e, peer, request, -ENOMEM);
+		return;
+	}
 	for (uint32_t i = 0; i < t.count; i++) {
 		rows[i] = e->peers[t.first + i].entry;
 		rows[i].rank = t.first + i;
@@ -97,21 +101,7 @@ static void send_data(struct engine *e, uint32_t peer, uint64_t request, struct 
 {
 	data->size = data->status ? 0 : size;
 	wire_control_from_page(&data->control, e->registry.control);
-	atomic_fetch_add_explicit(&e->counters.served_reads, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->counters.served_bytes, data->size, memory_order_relaxed);
 	node_send(e, peer, WIRE_DATA, request, data, bytes, data->size);
-}
-
-static void serve_view_read(struct engine *e, uint32_t peer, uint64_t request,
-			    const struct wire_read *read)
-{
-	CLEANUP(free) void *bytes = malloc(read->size + 1);
-	struct wire_data data = { .status = -ENOMEM };
-
-	if (bytes)
-		data.status = views_read(&e->views, &e->registry, read->view, read->offset,
-					 bytes, read->size, &data.room);
-	send_data(e, peer, request, &data, bytes, read->size);
 }
 
 static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, const void *body)
@@ -138,24 +128,27 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 	node_send(e, peer, WIRE_VIEW, request, &reply, NULL, 0);
 }
 
+static int read_bytes(struct engine *e, const struct wire_read *read, void *bytes,
+		      uint64_t *room)
+{
+	if (read->view[0])
+		return views_read(&e->views, &e->registry, read->view, read->offset, bytes,
+				  read->size, room);
+	return registry_read(&e->registry, read->epoch, read->state, read->offset, bytes,
+			     read->size);
+}
+
 static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
 	struct wire_read read;
-	struct wire_data data = { 0 };
+	struct wire_data data = { .status = -EINVAL };
 	CLEANUP(free) void *bytes = NULL;
 
 	memcpy(&read, body, sizeof(read));
-	if (read.view[0] && read.size <= WIRE_CHUNK) {
-		serve_view_read(e, peer, request, &read);
-		return;
+	if (read.size <= WIRE_CHUNK) {
+		bytes = malloc(read.size + 1);
+		data.status = bytes ? read_bytes(e, &read, bytes, &data.room) : -ENOMEM;
 	}
-	if (read.size > WIRE_CHUNK)
-		data.status = -EINVAL;
-	else if (!(bytes = malloc(read.size + 1)))
-		data.status = -ENOMEM;
-	else
-		data.status = registry_read(&e->registry, read.epoch, read.state, read.offset,
-					    bytes, read.size);
 	send_data(e, peer, request, &data, bytes, read.size);
 }
 
@@ -334,8 +327,10 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 	}
 	if (!e->barrier.arrivals)
 		e->barrier.arrivals = calloc(e->world, sizeof(*e->barrier.arrivals));
-	if (!e->barrier.arrivals)
+	if (!e->barrier.arrivals) {
+		node_ack(e, peer, header->request, -ENOMEM);
 		return;
+	}
 	a = &e->barrier.arrivals[header->rank];
 	e->barrier.arrived += !a->count;
 	*a = (struct barrier_arrival){ barrier.count, peer, header->request };
@@ -384,10 +379,12 @@ static void report_applied(struct engine *e, uint64_t now)
 			.generation = edit->boundary,
 		};
 
-		node_send(e, edit->peer, WIRE_APPLIED, edit->request, &applied, NULL, 0);
-		atomic_fetch_add_explicit(&e->counters.edits_applied, 1, memory_order_relaxed);
-		log_info("applied an edit of %llu bytes%s%s", (unsigned long long)edit->bytes,
-			 edit->status ? ": " : "", edit->status ? strerror(-edit->status) : "");
+		if (edit->peer != EDIT_PEER_NONE)
+			node_send(e, edit->peer, WIRE_APPLIED, edit->request, &applied, NULL,
+				  0);
+		if (!edit->status) /* else edits_pass has said why */
+			log_info("applied an edit of %llu bytes",
+				 (unsigned long long)edit->bytes);
 		edit_free(edit);
 	}
 	if (now > STAGED_SILENT_MS && edits_expire(&e->edits, now - STAGED_SILENT_MS))
