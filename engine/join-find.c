@@ -30,25 +30,19 @@ static int resolve(const char *host, char ip[INET_ADDRSTRLEN])
 	return 0;
 }
 
-/* The addresses at which it may listen, as many as there is room for. */
-static void seeds_from_master(struct engine *e, const char *host)
+/* The addresses at which it may listen. */
+static void seeds_from_master(struct engine *e, const char ip[INET_ADDRSTRLEN])
 {
-	char *seeds = e->join->seeds;
 	unsigned port = e->launch.port ? e->launch.port : LISTEN_PORT_FIRST;
 	unsigned end = e->launch.port ? port + 1 : port + PORTS_TRIED;
-	size_t used = 0;
+	size_t used = 0, room = sizeof(e->join->seeds);
 
-	for (; port < end; port++) {
-		size_t room = sizeof(e->join->seeds) - used;
-		size_t size = (size_t)snprintf(seeds + used, room, "%stcp://%s:%u",
-					       used ? "," : "", host, port);
-
-		if (size >= room) {
-			seeds[used] = '\0';
-			return;
-		}
-		used += size;
-	}
+	static_assert(PORTS_TRIED * sizeof("tcp://255.255.255.255:65535,") <
+			      sizeof(e->join->seeds),
+		      "seeds");
+	for (; port < end; port++)
+		used += (size_t)snprintf(e->join->seeds + used, room - used, "%stcp://%s:%u",
+					 used ? "," : "", ip, port);
 }
 
 /* The key of a job whose file does not say it. */
