@@ -101,7 +101,11 @@ static void send_data(struct engine *e, uint32_t peer, uint64_t request, struct 
 {
 	data->size = data->status ? 0 : size;
 	wire_control_from_page(&data->control, e->registry.control);
-	node_send(e, peer, WIRE_DATA, request, data, bytes, data->size);
+	if (node_send(e, peer, WIRE_DATA, request, data, bytes, data->size) != -EAGAIN)
+		return;
+	data->status = -EAGAIN; /* more than it takes waits for it already: it asks again */
+	data->size = 0;
+	node_send(e, peer, WIRE_DATA, request, data, NULL, 0);
 }
 
 static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, const void *body)

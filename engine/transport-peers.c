@@ -28,6 +28,7 @@ static struct transport_peer **bucket_of(struct transport_peers *p,
 
 static void peer_free(struct transport_peer *peer)
 {
+	transport_queue_free(peer->queue);
 	free(peer->address);
 	free(peer);
 }

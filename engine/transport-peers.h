@@ -8,18 +8,20 @@
  */
 
 #include "engine/slots.h"
+#include "engine/transport-queue.h"
 
 enum { TRANSPORT_PEERS_BUCKETS = 4096 };
 
 struct transport_peer {
 	uint32_t number;
 	bool outbound;
-	uint32_t refs;               /* outbound: connects of this address */
-	char *address;               /* outbound */
-	unsigned hangups;            /* outbound: before a message came, in a row */
-	uint64_t serial;             /* outbound: never used twice */
-	uint32_t router;             /* inbound: libzmq's number */
-	bool reads_only;             /* inbound: it came with the key for readers */
+	uint32_t refs;                 /* outbound: connects of this address */
+	char *address;                 /* outbound */
+	unsigned hangups;              /* outbound: before a message came, in a row */
+	uint64_t serial;               /* outbound: never used twice */
+	struct transport_queue *queue; /* NULL: nothing was sent to it */
+	uint32_t router;               /* inbound: libzmq's number */
+	bool reads_only;               /* inbound: it came with the key for readers */
 	struct transport_peer *next; /* of the bucket; inbound by router, outbound by address */
 	struct transport_peer *older, *younger; /* inbound, by when they were heard */
 };

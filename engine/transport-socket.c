@@ -24,6 +24,7 @@ enum {
 	HEARTBEAT_MS = 5000, /* finds cut lines; the engine's own find dead peers */
 	HEARTBEAT_TIMEOUT_MS = 20000,
 	BACKLOG = 4096,
+	RECEIVED_MAX = 64,   /* messages of a peer that we have not taken */
 	CURVE_OVERHEAD = 64, /* bytes of an encrypted message, at most */
 };
 
@@ -56,7 +57,7 @@ static int set_options(void *socket, const struct transport_config *config)
 	} options[] = {
 		{ ZMQ_LINGER, LINGER_MS },
 		{ ZMQ_SNDHWM, queue },
-		{ ZMQ_RCVHWM, queue },
+		{ ZMQ_RCVHWM, queue < RECEIVED_MAX ? queue : RECEIVED_MAX },
 		{ ZMQ_IPV6, 0 },
 		{ ZMQ_ROUTER_MANDATORY, 1 },
 		{ ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS },

@@ -48,7 +48,8 @@ struct transport {
 	struct transport_peers peers;
 	int epoll;
 	int event;
-	bool awake; /* event is set */
+	bool awake;               /* event is set */
+	_Atomic uint64_t waiting; /* bytes to be sent */
 	char address[TRANSPORT_ADDRESS];
 };
 
@@ -378,8 +379,11 @@ static int send_message(struct transport *t, struct transport_peer *peer,
 	zmq_msg_t message;
 	int rc;
 
-	if (zmq_msg_init_size(&message, size))
+	if (!peer->queue && !(peer->queue = transport_queue_new(&t->waiting)))
 		return -ENOMEM;
+	rc = transport_queue_message(peer->queue, &message, size);
+	if (rc)
+		return rc;
 	rc = send_id(t, peer);
 	if (!rc) {
 		fill(&message, parts, nparts);

@@ -79,7 +79,7 @@ struct transport_ops {
 	void (*disconnect)(struct transport *t, uint32_t peer);
 
 	/* Sends the parts, copied, as one message of at most TRANSPORT_MESSAGE_MAX bytes.
-	 * -EAGAIN: the peer's queue is full; -EMSGSIZE; -ENOMEM; -ENOTCONN: no such peer, or
+	 * -EAGAIN: the peer's queue is full, of messages or (zmq) of bytes; -EMSGSIZE; -ENOMEM; -ENOTCONN: no such peer, or
 	 * it left, or it refused our key or speaks another protocol: its number is void now,
 	 * connect anew.
 	 */

@@ -3,6 +3,7 @@
 
 #include "engine/key.h"
 #include "engine/log.h"
+#include "engine/transport-queue.h"
 #include "tests/unit/transports.h"
 
 #include <arpa/inet.h>
@@ -417,6 +418,42 @@ START_TEST(who_answers_garbage_can_be_connected_anew)
 }
 END_TEST
 
+START_TEST(who_asks_and_does_not_take_has_a_bounded_number_of_bytes_kept)
+{
+	static const uint8_t block[1 << 20];
+	uint64_t deadline = monotonic_ms() + WAIT_MS;
+	int sent = 0, full = 0, before;
+
+	side_open(&sides[0], &variants[_i]);
+	side_open(&sides[1], &variants[_i]);
+	exchange(1, 0, 2);
+	while (full < 20 && sent < 1000) { /* 20 times in a row: what can flow has flown */
+		int rc = side_send(&sides[0], sides[0].from, block, sizeof(block));
+
+		ck_assert(!rc || rc == -EAGAIN);
+		ck_assert_uint_lt(monotonic_ms(), deadline);
+		sent += !rc;
+		full = rc ? full + 1 : 0;
+		if (rc)
+			sides_poll(sides, 1, 10);
+	}
+	/* here, there, and in the kernel */
+	ck_assert_int_lt(sent, TRANSPORT_QUEUE_PEER / (int)sizeof(block) + 64 + 32);
+	ck_assert_int_eq(side_send(&sides[0], sides[0].from, "small", 5), 0);
+	before = sides[0].count;
+	side_open(&sides[2], &variants[_i]);
+	exchange(2, 0, 3); /* others are answered */
+	ck_assert_int_eq(side_send(&sides[0], sides[0].from, block, sizeof(block)), 0);
+	ck_assert_int_eq(sides[0].count, before + 1);
+	sides_wait(sides, 3, 1, sent + 1);
+	ck_assert_int_eq(
+		side_send(&sides[0], side_connect(&sides[0], &sides[1]), block, sizeof(block)),
+		0); /* and again there is room */
+	for (int i = 0; i < 3; i++)
+		side_close(&sides[i]);
+}
+END_TEST
+
 static int count_sockets(void);
 
 /* Half of what the process may open is its own. */
@@ -712,6 +749,8 @@ int main(void)
 	tcase_add_test(t, without_keys_nobody_is_a_reader);
 	tcase_add_test(t, a_reader_serves_nobody);
 	tcase_add_test(t, who_answers_garbage_can_be_connected_anew);
+	tcase_add_loop_test(t, who_asks_and_does_not_take_has_a_bounded_number_of_bytes_kept,
+			    PLAIN, CURVE + 1);
 	tcase_add_loop_test(t, strangers_that_stay_leave_descriptors_to_others, PLAIN,
 			    CURVE + 1);
 	tcase_add_test(t, messages_of_another_shape_are_dropped);
