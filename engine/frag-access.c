@@ -12,52 +12,62 @@
 
 /* A rank reads and writes whole parameters as a mount does: by its own engine, from the others'. */
 
+/* 0; -EAGAIN: not all ranks have come yet. */
+static int check_ready(struct engine *e)
+{
+	bool ready;
+
+	pthread_mutex_lock(&e->lock);
+	ready = e->ready;
+	pthread_mutex_unlock(&e->lock);
+	return ready ? 0 : -EAGAIN;
+}
+
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a)
 {
 	struct engine *e = frag_engine(f);
-	bool ready;
 
 	if (!e || param < 0 || (uint32_t)param >= e->own->nparams || !key ||
 	    strlen(key) > FRAG_KEY_MAX)
 		return -EINVAL;
-	pthread_mutex_lock(&e->lock);
-	ready = e->ready;
-	pthread_mutex_unlock(&e->lock);
-	if (!ready)
+	if (check_ready(e))
 		return -EAGAIN;
 	*a = (struct engine_address){ .kind = ENGINE_PARAM, .param = e->map_params[param] };
 	strcpy(a->key, key);
 	return 0;
 }
 
+static int find_state(struct frag *f, int param, const char *key, struct engine_address *a,
+		      uint64_t *bytes)
+{
+	struct engine_file *file;
+	int rc = frag_address_of(f, param, key, a);
+
+	if (!rc)
+		rc = engine_file_open(f->engine, a, &file, bytes);
+	if (!rc)
+		engine_file_close(file);
+	return rc;
+}
+
 int64_t frag_get_bytes(struct frag *f, int param, const char *key)
 {
 	struct engine_address a;
-	struct engine_file *file;
-	uint64_t bytes = 0;
-	int rc = frag_address_of(f, param, key, &a);
+	uint64_t bytes;
+	int rc = find_state(f, param, key, &a, &bytes);
 
-	if (!rc)
-		rc = engine_file_open(f->engine, &a, &file, &bytes);
-	if (rc)
-		return rc;
-	engine_file_close(file);
-	return (int64_t)bytes;
+	return rc ? rc : (int64_t)bytes;
 }
 
 int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, void *out,
 		   uint64_t bytes)
 {
 	struct engine_address a;
-	struct engine_file *file;
 	uint64_t size;
-	int rc = frag_address_of(f, param, key, &a);
+	int rc = find_state(f, param, key, &a, &size);
 
-	if (!rc)
-		rc = engine_file_open(f->engine, &a, &file, &size);
 	if (rc)
 		return rc;
-	engine_file_close(file);
 	if (offset > size || bytes > size - offset)
 		return -EINVAL;
 	return engine_get(f->engine, &a, offset, out, bytes);
@@ -65,11 +75,13 @@ int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, 
 
 int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes)
 {
-	int64_t size = frag_get_bytes(f, param, key);
+	struct engine_address a;
+	uint64_t size;
+	int rc = find_state(f, param, key, &a, &size);
 
-	if (size < 0)
-		return (int)size;
-	return (uint64_t)size == bytes ? frag_get_range(f, param, key, 0, out, bytes) : -EINVAL;
+	if (rc)
+		return rc;
+	return size == bytes ? engine_get(f->engine, &a, 0, out, bytes) : -EINVAL;
 }
 
 /* ---- writing ---- */
@@ -135,16 +147,12 @@ int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, 
 {
 	struct engine *e = frag_engine(f);
 	struct engine_address a = { .kind = ENGINE_RANK_PUBLISHED, .rank = (uint32_t)rank };
-	bool ready;
 	int rc;
 
 	if (!e || rank < 0 || (uint32_t)rank >= e->world || !name ||
 	    strlen(name) > FRAG_KEY_MAX)
 		return -EINVAL;
-	pthread_mutex_lock(&e->lock);
-	ready = e->ready;
-	pthread_mutex_unlock(&e->lock);
-	if (!ready)
+	if (check_ready(e))
 		return -EAGAIN;
 	strcpy(a.key, name);
 	rc = engine_get(e, &a, offset, out, bytes);

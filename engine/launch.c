@@ -296,7 +296,6 @@ int launch_host(char host[MACHINE_ID])
 
 static int read_host(struct reader *r)
 {
-	static_assert(sizeof(r->l->host) == MACHINE_ID, "host");
 	return launch_host(r->l->host)
 		       ? bad(r, "FRAG_HOST is longer than %d characters", MACHINE_ID - 1)
 		       : 0;

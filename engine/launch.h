@@ -16,8 +16,8 @@ struct launch {
 	uint16_t port;         /* 0: not given */
 	char rendezvous[1024]; /* path of FRAG_RDZV=file:PATH, or "" */
 	char key_file[1024];   /* FRAG_KEY_FILE, or "" */
-	char host[64]; /* FRAG_HOST, else boot id: what says that two processes share memory */
-	bool plain;    /* FRAG_PLAIN=1: no authentication */
+	char host[MACHINE_ID]; /* launch_host's */
+	bool plain;            /* FRAG_PLAIN=1: no authentication */
 };
 
 /* Order: *config, FRAG_*, torchrun, Open MPI, PMIx/PMI, Slurm.  On error why has one line naming
