@@ -20,6 +20,14 @@ struct barrier_arrival {
 	uint64_t request;
 };
 
+/* Where more waits for the peer already than it takes, it is told to ask again. */
+static void answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
+		   const void *body, const void *tail, size_t size)
+{
+	if (node_send(e, peer, type, request, body, tail, size) == -EAGAIN)
+		node_ack(e, peer, request, -EAGAIN);
+}
+
 static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
 	CLEANUP(free) struct wire_entry *rows = NULL;
@@ -42,7 +50,7 @@ static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const
 		rows[i] = e->peers[t.first + i].entry;
 		rows[i].rank = t.first + i;
 	}
-	node_send(e, peer, WIRE_TABLE, request, &t, rows, t.count * sizeof(rows[0]));
+	answer(e, peer, WIRE_TABLE, request, &t, rows, t.count * sizeof(rows[0]));
 }
 
 static void serve_catalog(struct engine *e, uint32_t peer, uint64_t request, const void *body)
@@ -59,8 +67,8 @@ static void serve_catalog(struct engine *e, uint32_t peer, uint64_t request, con
 	part.total = e->catalog_bytes.size;
 	part.offset = page.first;
 	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
-	node_send(e, peer, WIRE_CATALOG, request, &part, e->catalog_bytes.data + part.offset,
-		  part.size);
+	answer(e, peer, WIRE_CATALOG, request, &part, e->catalog_bytes.data + part.offset,
+	       part.size);
 }
 
 static int encode_states(struct engine *e, struct wire_writer *w)
@@ -90,8 +98,7 @@ static void serve_states(struct engine *e, uint32_t peer, uint64_t request, cons
 		part.total = w.size;
 		part.offset = page.first;
 		part.size = u64_min(WIRE_CHUNK, w.size - page.first);
-		node_send(e, peer, WIRE_STATES, request, &part, w.data + part.offset,
-			  part.size);
+		answer(e, peer, WIRE_STATES, request, &part, w.data + part.offset, part.size);
 	}
 	free(w.data);
 }
@@ -101,11 +108,7 @@ static void send_data(struct engine *e, uint32_t peer, uint64_t request, struct 
 {
 	data->size = data->status ? 0 : size;
 	wire_control_from_page(&data->control, e->registry.control);
-	if (node_send(e, peer, WIRE_DATA, request, data, bytes, data->size) != -EAGAIN)
-		return;
-	data->status = -EAGAIN; /* more than it takes waits for it already: it asks again */
-	data->size = 0;
-	node_send(e, peer, WIRE_DATA, request, data, NULL, 0);
+	answer(e, peer, WIRE_DATA, request, data, bytes, data->size);
 }
 
 static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, const void *body)

@@ -109,17 +109,25 @@ static void gather(uint8_t *to, size_t room, size_t skip, const struct iovec *pa
 				to[at - skip] = ((const uint8_t *)parts[i].iov_base)[k];
 }
 
+static size_t size_of(const struct iovec *parts, unsigned nparts)
+{
+	size_t size = 0;
+
+	for (unsigned i = 0; i < nparts; i++)
+		size += parts[i].iov_len;
+	return size;
+}
+
 static int scripted_send(struct transport *t, uint32_t peer, const struct iovec *parts,
 			 unsigned nparts)
 {
 	struct scripted_sent *sent = &scripted.sent[scripted.nsent % SCRIPTED_KEPT];
 
-	if (scripted.full)
+	if (scripted.full || (scripted.large && size_of(parts, nparts) >= scripted.large))
 		return -EAGAIN;
 	memset(sent, 0, sizeof(*sent));
 	sent->peer = peer;
-	for (unsigned i = 0; i < nparts; i++)
-		sent->size += parts[i].iov_len;
+	sent->size = size_of(parts, nparts);
 	if (sent->size > TRANSPORT_MESSAGE_MAX)
 		return -EMSGSIZE;
 	gather((uint8_t *)&sent->header, sizeof(sent->header), 0, parts, nparts);

@@ -24,7 +24,8 @@ struct scripted {
 	uint64_t nsent;
 	uint64_t asked[SCRIPTED_PEERS]; /* number of the newest request to each peer */
 	uint32_t connected; /* peers 0 to connected - 1 are those the engine connected to */
-	bool full;          /* send says -EAGAIN */
+	size_t large; /* messages of so many bytes or more find the queue full; 0: none do */
+	bool full;    /* send says -EAGAIN */
 	bool reads_only[SCRIPTED_PEERS]; /* it has but the key for readers */
 };
 

@@ -299,6 +299,24 @@ START_TEST(reads_beyond_a_row_or_of_none_are_errors)
 }
 END_TEST
 
+START_TEST(whom_too_much_waits_for_is_told_to_ask_again)
+{
+	struct wire_read read = { e->registry.states.epoch, 0, 32, 0, { 0, 0 } };
+	struct wire_page page = { 0 };
+
+	join_all();
+	scripted.large = 64;
+	say(WIRE_READ, 1, &read);
+	ck_assert_int_eq(ack_status(101), -EAGAIN);
+	say(WIRE_STATES_GET, 2, &page);
+	ck_assert_int_eq(ack_status(102), -EAGAIN);
+	say(WIRE_CATALOG_GET, 1, &page);
+	ck_assert_int_eq(ack_status(101), -EAGAIN);
+	scripted.large = 0;
+	ck_assert_int_eq(read_status(&read), 0);
+}
+END_TEST
+
 START_TEST(a_stage_whose_size_is_untrue_is_refused)
 {
 	struct wire_header header = header_of(WIRE_STAGE, 1, 11);
@@ -658,6 +676,7 @@ static TCase *zero(void)
 	tcase_add_test(t, another_version_is_refused_by_name);
 	tcase_add_test(t, an_answer_of_another_version_is_not_answered);
 	tcase_add_test(t, reads_beyond_a_row_or_of_none_are_errors);
+	tcase_add_test(t, whom_too_much_waits_for_is_told_to_ask_again);
 	tcase_add_test(t, a_stage_whose_size_is_untrue_is_refused);
 	tcase_add_test(t, whatever_a_reader_sends_nothing_changes);
 	tcase_add_test(t, a_reader_is_answered);
