@@ -73,34 +73,6 @@ size_t names_escape_first(const char *name, char *out, size_t size)
 	return finish(&o);
 }
 
-static int digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-int names_unescape(const char *file, char *out)
-{
-	if (!strcmp(file, "%"))
-		file++;
-	for (; *file; file++, out++) {
-		int high, low;
-
-		*out = *file;
-		if (*file != '%')
-			continue;
-		high = digit(file[1]);
-		low = high < 0 ? -1 : digit(file[2]);
-		if (low < 0 || !(high | low))
-			return -EINVAL;
-		*out = (char)(high << 4 | low);
-		file += 2;
-	}
-	*out = '\0';
-	return 0;
-}
-
 static uint64_t hash(const char *text, uint64_t seed)
 {
 	uint64_t h = 0xcbf29ce484222325 ^ seed;

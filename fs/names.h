@@ -24,9 +24,6 @@ size_t names_escape(const char *name, char *out, size_t size);
 /* As names_escape, the first byte escaped whatever it is: for a name that a file of ours has. */
 size_t names_escape_first(const char *name, char *out, size_t size);
 
-/* The reverse; out has room for strlen(file) + 1.  -EINVAL: no such escape. */
-int names_unescape(const char *file, char *out);
-
 struct names {
 	uint32_t count;
 	uint32_t mask;      /* of slots, a power of two - 1 */

@@ -68,6 +68,23 @@ START_TEST(names_that_are_no_file_names_are_escaped)
 }
 END_TEST
 
+/* Of file, which is well formed. */
+static void unescape(const char *file, char *out)
+{
+	if (!strcmp(file, "%"))
+		file++;
+	for (; *file; file++) {
+		unsigned value = (unsigned char)*file;
+
+		if (*file == '%') {
+			ck_assert_int_eq(sscanf(file, "%%%2X", &value), 1);
+			file += 2;
+		}
+		*out++ = (char)value;
+	}
+	*out = '\0';
+}
+
 START_TEST(escapes_are_reversible)
 {
 	char file[64], back[64], name[3] = "";
@@ -77,17 +94,13 @@ START_TEST(escapes_are_reversible)
 			name[0] = (char)a;
 			name[1] = (char)b;
 			ck_assert_uint_eq(names_escape(name, file, sizeof(file)), strlen(file));
-			ck_assert_int_eq(names_unescape(file, back), 0);
+			unescape(file, back);
 			ck_assert_str_eq(back, name);
 			names_escape_first(name, file, sizeof(file));
-			ck_assert_int_eq(names_unescape(file, back), 0);
+			unescape(file, back);
 			ck_assert_str_eq(back, name);
 		}
 	}
-	ck_assert_int_eq(names_unescape("%2", back), -EINVAL);
-	ck_assert_int_eq(names_unescape("a%", back), -EINVAL);
-	ck_assert_int_eq(names_unescape("%zz", back), -EINVAL);
-	ck_assert_int_eq(names_unescape("%00", back), -EINVAL);
 }
 END_TEST
 
