@@ -323,11 +323,11 @@ int frag_ready(struct frag *f)
 			 strerror(-rc));
 		return rc;
 	}
-	f->ready = true;
 	atomic_store(&e->registry.control->phase, CONTROL_STABLE);
 	pthread_mutex_lock(&e->lock);
-	join_described(e);
+	rc = join_described(e);
 	pthread_mutex_unlock(&e->lock);
+	f->ready = !rc;
 	node_wake(e);
-	return 0;
+	return rc;
 }

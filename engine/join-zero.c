@@ -256,29 +256,37 @@ void join_merge_when_complete(struct engine *e)
 	}
 }
 
-void join_described(struct engine *e)
+static int describe_zero(struct engine *e)
 {
 	struct join *j = e->join;
+	struct contribution *c = find(j, e->own->hash);
 	struct wire_entry entry;
-	struct contribution *c;
+	int rc = 0;
 
-	j->described = true;
-	if (e->rank) {
-		catalog_encode(e->own, &j->catalog);
-		return;
-	}
-	c = find(j, e->own->hash);
 	if (!c && !(c = add(j, e->world, e->own->hash, 0)))
-		return;
-	c->bytes.size = 0;
-	if (!c->catalog && !catalog_encode(e->own, &c->bytes) &&
-	    catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
-			   sizeof(e->why)))
-		return;
-	c->total = c->bytes.size;
+		return -ENOMEM;
+	if (!c->catalog) { /* else others have sent the same, or do yet */
+		c->bytes.size = 0;
+		rc = catalog_encode(e->own, &c->bytes);
+		c->total = c->bytes.size;
+	}
+	if (!rc && !c->catalog)
+		rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
+				    sizeof(e->why));
+	if (rc)
+		return rc;
 	j->contribution_of[0] = (uint32_t)(c - j->contributions) + 1;
 	join_fill_entry(e, &entry);
 	peers_set_entry(e, &entry);
 	e->membership++;
 	join_merge_when_complete(e);
+	return 0;
+}
+
+int join_described(struct engine *e)
+{
+	int rc = e->rank ? catalog_encode(e->own, &e->join->own) : describe_zero(e);
+
+	e->join->described = !rc;
+	return rc;
 }

@@ -197,7 +197,7 @@ static void turn_enter(struct engine *e)
 		return;
 	join_fill_entry(e, &join.entry);
 	join.catalog_hash = e->own->hash;
-	join.catalog_bytes = e->join->catalog.size;
+	join.catalog_bytes = e->join->own.size;
 	ask(e, WIRE_JOIN, &join, NULL, 0);
 }
 
@@ -205,11 +205,11 @@ static void turn_upload(struct engine *e)
 {
 	struct join *j = e->join;
 	struct wire_catalog part = { .hash = e->own->hash,
-				     .total = j->catalog.size,
+				     .total = j->own.size,
 				     .offset = j->sent };
 
 	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
-	ask(e, WIRE_CATALOG_PUT, &part, j->catalog.data + j->sent, part.size);
+	ask(e, WIRE_CATALOG_PUT, &part, j->own.data + j->sent, part.size);
 }
 
 /* ---- everybody learns the job ---- */
@@ -361,8 +361,8 @@ static int take_upload_ack(struct engine *e)
 {
 	struct join *j = e->join;
 
-	j->sent += u64_min(WIRE_CHUNK, j->catalog.size - j->sent);
-	if (j->sent == j->catalog.size)
+	j->sent += u64_min(WIRE_CHUNK, j->own.size - j->sent);
+	if (j->sent == j->own.size)
 		j->phase = JOIN_HELLO;
 	return 0;
 }
@@ -440,28 +440,35 @@ void join_other_version(struct engine *e, uint32_t peer, unsigned version)
 			  version, WIRE_VERSION);
 }
 
+static void forget_bytes(struct join *j)
+{
+	free(j->catalog.data);
+	free(j->own.data);
+	j->catalog = j->own = (struct wire_writer){ 0 };
+}
+
 int join_complete(struct engine *e, struct catalog *catalog)
 {
-	CLEANUP(free) char *why = malloc(sizeof(e->why));
 	uint32_t nparams = catalog->nparams, ngroups = catalog->ngroups;
 	int rc;
 
 	if (e->is_rank) {
 		e->map_params = calloc(e->own->nparams + 1, sizeof(*e->map_params));
 		e->map_groups = calloc(e->own->ngroups + 1, sizeof(*e->map_groups));
-		if (!why || !e->map_params || !e->map_groups)
+		if (!e->map_params || !e->map_groups)
 			return -ENOMEM;
 		/* merging what is there already only finds the numbers */
-		rc = catalog_merge(catalog, e->own, e->rank, e->map_params, e->map_groups, why,
-				   sizeof(e->why));
+		rc = catalog_merge(catalog, e->own, e->rank, e->map_params, e->map_groups,
+				   e->why, sizeof(e->why));
 		if (rc)
 			return rc;
 		if (catalog->nparams != nparams || catalog->ngroups != ngroups)
 			return -EPROTO; /* it lacks what we described */
 	}
-	rc = catalog_encode(catalog, &e->catalog_bytes);
+	rc = e->is_rank ? catalog_encode(catalog, &e->catalog_bytes) : 0;
 	if (rc)
 		return rc;
+	forget_bytes(e->join);
 	e->catalog = catalog;
 	e->ready = true;
 	e->join->phase = JOIN_DONE;
@@ -625,7 +632,7 @@ void join_free(struct engine *e)
 	}
 	free(j->contributions);
 	free(j->contribution_of);
-	free(j->catalog.data);
+	forget_bytes(j);
 	free(j);
 	e->join = NULL;
 }

@@ -42,7 +42,8 @@ struct join {
 	struct wire_welcome welcome;
 	uint32_t hellos;
 	uint32_t rows;              /* of the table so far */
-	struct wire_writer catalog; /* so far; in UPLOAD: own, to be sent */
+	struct wire_writer catalog; /* so far */
+	struct wire_writer own;     /* a rank's, to be sent */
 	uint64_t sent;
 	uint32_t refresh_from; /* ready: a peer that knows a newer table */
 	bool refresh;
@@ -64,8 +65,8 @@ void join_free(struct engine *e);
  */
 bool join_find(struct engine *e);
 
-/* A rank has described all it has: own is finished. */
-void join_described(struct engine *e);
+/* A rank has described all it has: own is finished.  -ENOMEM, -EOVERFLOW: it cannot be sent. */
+int join_described(struct engine *e);
 /* An answer of another protocol version came from peer: there is no talking to it. */
 void join_other_version(struct engine *e, uint32_t peer, unsigned version);
 /* A message said that a newer table of ranks exists. */

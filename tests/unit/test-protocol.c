@@ -20,7 +20,7 @@ static struct engine *e;
 static float memory[NUMEL];
 static const uint64_t shape[] = { 9, 7 };
 
-static void setup_rank(uint32_t rank)
+static void describe_rank(uint32_t rank)
 {
 	struct launch launch = { .rank = rank, .world = WORLD, .job = "job", .host = "here" };
 	struct frag_tensor tensor = { sizeof(tensor), .name = "w", .dtype = FRAG_BF16,
@@ -37,6 +37,11 @@ static void setup_rank(uint32_t rank)
 	group = frag_group(f, &param, 1,
 			   &(struct frag_zero){ sizeof(struct frag_zero), .stage = 2 });
 	ck_assert_int_eq(frag_state_keep(f, group, 0, "fp32", FRAG_F32, memory), 0);
+}
+
+static void setup_rank(uint32_t rank)
+{
+	describe_rank(rank);
 	ck_assert_int_eq(frag_ready(f), 0);
 }
 
@@ -222,6 +227,39 @@ START_TEST(a_catalog_that_is_not_the_announced_one_is_refused)
 END_TEST
 
 /* ---- requests ---- */
+
+static void put_own(uint32_t rank, const struct wire_writer *own)
+{
+	struct wire_header header = header_of(WIRE_CATALOG_PUT, rank, 100 + rank);
+	struct wire_catalog part = { .hash = e->own->hash,
+				     .total = own->size,
+				     .size = own->size };
+
+	say_as(&header, rank, &part, own->data, own->size);
+	ck_assert_int_eq(ack_status(100 + rank), 0);
+}
+
+START_TEST(a_rank_still_sending_what_rank_0_has_by_now_is_heard_out)
+{
+	struct wire_writer own = { 0 };
+
+	teardown();
+	describe_rank(0);
+	ck_assert_int_eq(catalog_finish(e->own), 0);
+	ck_assert_int_eq(catalog_encode(e->own, &own), 0);
+	for (uint32_t rank = 1; rank < WORLD; rank++) {
+		struct wire_join message = join_of(rank, e->own->hash);
+
+		message.catalog_bytes = own.size;
+		say(WIRE_JOIN, rank, &message);
+	}
+	put_own(1, &own);
+	ck_assert_int_eq(frag_ready(f), 0);
+	put_own(2, &own);
+	ck_assert(e->ready);
+	free(own.data);
+}
+END_TEST
 
 START_TEST(another_jobs_and_an_earlier_lifes_requests_are_stale)
 {
@@ -672,6 +710,7 @@ static TCase *zero(void)
 	tcase_add_test(t, a_description_without_end_is_refused_with_a_line);
 	tcase_add_test(t, a_rank_that_keeps_changing_its_description_takes_one_place);
 	tcase_add_test(t, a_catalog_that_is_not_the_announced_one_is_refused);
+	tcase_add_test(t, a_rank_still_sending_what_rank_0_has_by_now_is_heard_out);
 	tcase_add_test(t, another_jobs_and_an_earlier_lifes_requests_are_stale);
 	tcase_add_test(t, another_version_is_refused_by_name);
 	tcase_add_test(t, an_answer_of_another_version_is_not_answered);
