@@ -19,6 +19,7 @@ struct agreement {
 	uint64_t transaction[2];
 	enum agree_phase phase;
 	uint64_t window; /* of gradients; 0: none */
+	uint32_t freeze_ms;
 	bool commit;
 	bool arrived; /* somebody waits at N */
 	bool cancelled;
@@ -57,7 +58,7 @@ static void free_agreement(struct agreement *a)
 static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer);
 
-static int tell(struct engine *e, struct agreement *a, uint32_t rank)
+static int tell_decision(struct engine *e, struct agreement *a, uint32_t rank)
 {
 	struct wire_decide decide = { { a->transaction[0], a->transaction[1] }, a->commit, 0 };
 
@@ -74,7 +75,7 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		return false; /* it was told in another way */
 	if (answer->type == WIRE_ACK && !answer->status && a->commit)
 		return true; /* it has the decision; APPLIED follows */
-	if (answer->status == -EAGAIN && !tell(e, a, (uint32_t)rank))
+	if (answer->status == -EAGAIN && !tell_decision(e, a, (uint32_t)rank))
 		return false;
 	a->part[rank] = 0;
 	a->outstanding--;
@@ -83,6 +84,14 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 	if (!a->status)
 		a->status = wire_status(applied.status);
 	return false;
+}
+
+static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
+{
+	if (a->freeze_ms)
+		tell_freeze(e, &a->origin, boundary, a->status);
+	else
+		tell_edit(e, &a->origin, boundary, a->status, NULL);
 }
 
 static void decide(struct engine *e, struct agreement *a, bool commit)
@@ -95,7 +104,7 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
 			continue;
-		if (!tell(e, a, rank))
+		if (!tell_decision(e, a, rank))
 			a->outstanding++;
 		else
 			a->part[rank] = 0; /* it asks again: agree_arrived */
@@ -103,7 +112,7 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 	if (commit)
 		return;
 	a->status = a->status ? a->status : -ECANCELED;
-	tell_edit(e, &a->origin, 0, a->status, NULL);
+	tell(e, a, 0);
 	node_ack(e, a->peer, a->request, a->status);
 }
 
@@ -113,7 +122,7 @@ static void finish(struct engine *e, struct agreement *a)
 
 	if (a->commit) {
 		node_send(e, a->peer, WIRE_APPLIED, a->request, &applied, NULL, 0);
-		tell_edit(e, &a->origin, a->boundary, a->status, NULL);
+		tell(e, a, a->boundary);
 	}
 	edits_note(&e->edits, a->transaction, a->status);
 	a->phase = AGREE_OVER;
@@ -156,12 +165,15 @@ static void ask_all(struct engine *e, struct agreement *a)
 {
 	struct wire_prepare prepare = { .transaction = { a->transaction[0], a->transaction[1] },
 					.boundary = a->boundary,
-					.order = a->order,
 					.window = a->window,
-					.coordinator = e->rank };
+					.coordinator = e->rank,
+					.freeze_ms = a->freeze_ms };
 	int rc;
 
 	a->late = false;
+	a->order =
+		++e->agreed_order; /* at one boundary all ranks hear of edits in this order */
+	prepare.order = a->order;
 	e->agreed_boundary = u64_max(e->agreed_boundary, a->boundary);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
@@ -179,14 +191,36 @@ static void ask_all(struct engine *e, struct agreement *a)
 	}
 }
 
+/* Where the ranks stand, or will: agreed on here, or by one that coordinated before.  0: nowhere. */
+static uint64_t freeze_boundary(struct engine *e)
+{
+	uint64_t entered = atomic_load(&e->registry.control->boundary);
+
+	for (const struct agreement *a = e->agreements; a; a = a->next)
+		if (a->freeze_ms && !a->status && !a->cancelled)
+			return a->boundary;
+	return edits_frozen_at(&e->edits, entered) ? entered : 0;
+}
+
+/* Not before least, nor before what was asked for earlier; edits do not wait for the end of a freeze. */
+static uint64_t next_boundary(struct engine *e, const struct agreement *a, uint64_t least)
+{
+	uint64_t freeze = a->freeze_ms ? 0 : freeze_boundary(e);
+
+	if (freeze > a->boundary && freeze >= a->passed)
+		least = freeze;
+	return u64_max(least, e->agreed_boundary);
+}
+
 static void ask_later(struct engine *e, struct agreement *a)
 {
 	if (++a->attempts > ATTEMPTS_MAX) {
 		a->status = -EBUSY;
 		return;
 	}
-	a->boundary = u64_max(u64_max(a->passed, a->boundary), e->agreed_boundary) +
-		      ((uint64_t)1 << u64_min(a->attempts, 10));
+	a->boundary = next_boundary(e, a,
+				    u64_max(a->passed, a->boundary) +
+					    ((uint64_t)1 << u64_min(a->attempts, 10)));
 	ask_all(e, a);
 }
 
@@ -309,7 +343,8 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 	if (is_repeated(e, peer, request, commit->transaction))
 		return;
 	a = agreement_new(e, peer);
-	if (!a || commit->count > e->world || size != commit->count * sizeof(uint32_t) ||
+	if (!a || commit->count > (commit->freeze_ms ? 0 : e->world) ||
+	    size != commit->count * sizeof(uint32_t) ||
 	    !mark_holders(e, a, commit->count, ranks)) {
 		node_ack(e, peer, request, a ? -EINVAL : -ENOSPC);
 		free_agreement(a);
@@ -320,9 +355,8 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 	a->window = window_of(e, commit);
 	a->peer = peer;
 	a->request = request;
-	a->boundary =
-		u64_max(atomic_load(&e->registry.control->boundary) + 1, e->agreed_boundary);
-	a->order = ++e->agreed_order;
+	a->freeze_ms = commit->freeze_ms;
+	a->boundary = next_boundary(e, a, atomic_load(&e->registry.control->boundary) + 1);
 	a->next = e->agreements;
 	e->agreements = a;
 	if (!a->status)
@@ -428,7 +462,7 @@ static void resolve(struct engine *e, const struct inquiry *q)
 {
 	bool committed = q->outcome == WIRE_COMMITTED;
 
-	log_warn("an edit whose coordinator died is %s",
+	log_warn("an edit or freeze whose coordinator died is %s",
 		 committed ? "committed: another rank knew" : "aborted");
 	tell_edit(e, NULL, 0, committed ? 0 : -EIO, "its coordinator died");
 	edits_resolve(&e->edits, q->transaction, committed);

@@ -2,9 +2,10 @@
 #ifndef ENGINE_AGREE_H
 #define ENGINE_AGREE_H
 
-/* One boundary for an edit.  The coordinator, the lowest live rank, asks all ranks for the promise not to
+/* One boundary for an edit or a freeze.  The coordinator, the lowest live rank, asks all ranks for the promise not to
  * pass boundary N without the decision; when all have promised, the edit is accepted; when the first rank
- * arrives at N, it is decided and all are told; until then its writer may cancel it.
+ * arrives at N, it is decided and all are told; until then its writer may cancel it.  A freeze is an edit without bytes, at which
+ * the trainers stand; edits that come meanwhile name the same boundary.
  *
  * A coordinator that dies: whoever waits asks all live ranks.  One that knows the decision settles it; when
  * none does, all of them having promised to take no more from the dead one, it is aborted.

@@ -47,6 +47,14 @@ static inline const char *control_phase_name(uint32_t phase)
 	return phase < ARRAY_SIZE(names) ? names[phase] : "?";
 }
 
+enum { CONTROL_GENERATIONS = 1000000 };
+
+/* The generation that a step makes which ends at that boundary; edits at it make those that follow. */
+static inline uint64_t control_generation(uint64_t boundary)
+{
+	return boundary * CONTROL_GENERATIONS;
+}
+
 /* What a view calls a generation: of state, the page's, counted from 1; of gradients, their window and it.
  * 0: being changed, or gradients that are not valid.
  */

@@ -177,17 +177,29 @@ static int check_pieces(const struct edit *e, struct registry *r)
 	return rc;
 }
 
+/* From the promise to freeze at b, or before, on the trainer does not leave b but by edits_look. */
+static bool frozen_at(struct edits *s, uint64_t b)
+{
+	const struct edit *freeze = *find(s, s->hold.transaction);
+
+	return hold_lasts(&s->hold, monotonic_ms()) &&
+	       (s->hold.standing || (freeze && bars(freeze) && freeze->boundary <= b));
+}
+
 /* The trainer stores the boundary it enters, then looks at lowest; we store lowest, then look at the
  * boundary: one of the two sees the other.
  */
 static int promise_boundary(struct edits *s, struct registry *r, struct edit *e,
 			    uint64_t boundary)
 {
+	uint64_t entered;
+
 	e->state = EDIT_PREPARED;
 	e->boundary = boundary;
 	set_lowest(s);
-	if (e->arrived ||
-	    atomic_load_explicit(&r->control->boundary, memory_order_seq_cst) < boundary)
+	entered = atomic_load_explicit(&r->control->boundary, memory_order_seq_cst);
+	if (e->arrived || entered < boundary ||
+	    (entered == boundary && !e->freeze_ms && frozen_at(s, boundary)))
 		return 0;
 	e->state = EDIT_STAGED;
 	set_lowest(s);
@@ -239,6 +251,11 @@ static int check_window(const struct edit *e, struct registry *r, uint64_t windo
 	return window && atomic_load(&r->control->grads) > window ? -ENODATA : 0;
 }
 
+static bool freezes_twice(const struct edits *s, const struct edit_promise *p, uint64_t now)
+{
+	return p->freeze_ms && hold_lasts(&s->hold, now) && !hold_is(&s->hold, p->transaction);
+}
+
 static int prepare(struct edits *s, struct registry *r, const struct edit_promise *p,
 		   uint64_t now)
 {
@@ -252,13 +269,16 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 		return -ENOENT;
 	if (!e && !(e = find_or_add(s, p->transaction)))
 		return -ENOSPC;
-	if (e->state > EDIT_PREPARED)
+	if (e->state > EDIT_PREPARED || freezes_twice(s, p, now))
 		return -EBUSY;
 	rc = check_pieces(e, r);
 	if (!rc)
 		rc = check_window(e, r, p->window);
 	if (rc)
 		return rc;
+	if (p->freeze_ms)
+		hold_promise(&s->hold, p->transaction, now);
+	e->freeze_ms = p->freeze_ms;
 	e->holder = p->holder;
 	e->window = p->window;
 	e->coordinator = p->coordinator;
@@ -278,10 +298,21 @@ int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise
 	return rc;
 }
 
+static void settle_hold(struct edits *s, const struct edit *e, bool commit)
+{
+	if (!e->freeze_ms || !hold_is(&s->hold, e->transaction))
+		return;
+	if (commit)
+		s->hold.until_ms = monotonic_ms() + u64_min(e->freeze_ms, HOLD_MAX_MS);
+	else
+		hold_end(&s->hold);
+}
+
 /* Under the lock. */
 static void settle(struct edits *s, struct edit **at, bool commit)
 {
 	remember(s, (*at)->transaction, commit);
+	settle_hold(s, *at, commit);
 	if (commit)
 		(*at)->state = EDIT_DECIDED;
 	else
@@ -446,40 +477,133 @@ static struct edit *next_decided(struct edits *s, uint64_t b)
 	struct edit *next = NULL;
 
 	for (struct edit *e = s->list; e; e = e->next)
-		if (e->state == EDIT_DECIDED && e->boundary <= b && (!next || before(e, next)))
+		if (e->state == EDIT_DECIDED && !e->freeze_ms && e->boundary <= b &&
+		    (!next || before(e, next)))
 			next = e;
 	return next;
 }
 
-bool edits_undecided(struct edits *s, uint64_t b)
+static bool arrive(struct edits *s, uint64_t b)
 {
 	bool any = false;
 
-	pthread_mutex_lock(&s->lock);
 	for (struct edit *e = s->list; e; e = e->next) {
 		if (e->state != EDIT_PREPARED || e->boundary > b)
 			continue;
 		e->arrived = true;
 		any = true;
 	}
-	pthread_mutex_unlock(&s->lock);
 	return any;
 }
 
-int edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads)
+/* Freezes that are decided: the trainer stands here from now on, or, inside a step, at the next boundary, on
+ * every rank alike.
+ */
+static void stand(struct edits *s, uint64_t b, bool whole)
 {
-	struct edit *e;
-	int applied = 0;
-
-	pthread_mutex_lock(&s->lock);
-	while ((e = next_decided(s, b))) {
-		if (e->window && grads < e->window) {
-			e->boundary = b + 1; /* on every rank alike */
+	for (struct edit *e = s->list; e; e = e->next) {
+		if (e->state != EDIT_DECIDED || !e->freeze_ms || e->boundary > b)
+			continue;
+		if (!whole) {
+			e->boundary = b + 1;
 			continue;
 		}
-		apply(e, r, grads);
-		applied++;
+		e->state = EDIT_APPLIED;
+		if (hold_is(&s->hold, e->transaction) && hold_lasts(&s->hold, monotonic_ms()))
+			s->hold.standing = true;
+		else
+			e->status = -ETIMEDOUT; /* over before the trainer came here */
 	}
+	set_lowest(s);
+}
+
+static bool stands(struct edits *s)
+{
+	if (!s->hold.standing)
+		return false;
+	if (hold_lasts(&s->hold, monotonic_ms()))
+		return true;
+	s->hold = (struct hold){ 0 };
+	return false;
+}
+
+static enum edits_next look(struct edits *s, uint64_t b, bool whole)
+{
+	if (arrive(s, b))
+		return EDITS_UNDECIDED;
+	if (next_decided(s, b))
+		return EDITS_DECIDED;
+	stand(s, b, whole);
+	return stands(s) ? EDITS_FROZEN : EDITS_GO;
+}
+
+enum edits_next edits_look(struct edits *s, uint64_t b, bool whole)
+{
+	enum edits_next next;
+
+	pthread_mutex_lock(&s->lock);
+	next = look(s, b, whole);
+	pthread_mutex_unlock(&s->lock);
+	return next;
+}
+
+bool edits_frozen_at(struct edits *s, uint64_t b)
+{
+	bool frozen;
+
+	pthread_mutex_lock(&s->lock);
+	frozen = frozen_at(s, b);
+	pthread_mutex_unlock(&s->lock);
+	return frozen;
+}
+
+/* Under the lock. */
+static bool lasts(const struct edits *s, const uint64_t transaction[2])
+{
+	bool any = !transaction[0] && !transaction[1];
+
+	return hold_lasts(&s->hold, monotonic_ms()) && (any || hold_is(&s->hold, transaction));
+}
+
+int edits_keep(struct edits *s, const uint64_t transaction[2])
+{
+	int rc = -ENOENT;
+
+	pthread_mutex_lock(&s->lock);
+	if (lasts(s, transaction)) {
+		s->hold.heard_ms = monotonic_ms();
+		rc = 0;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+int edits_thaw(struct edits *s, const uint64_t transaction[2])
+{
+	int rc = -ENOENT;
+
+	pthread_mutex_lock(&s->lock);
+	if (lasts(s, transaction)) {
+		hold_end(&s->hold);
+		pthread_cond_broadcast(&s->changed);
+		rc = 0;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads)
+{
+	struct edit *e;
+	bool applied;
+
+	pthread_mutex_lock(&s->lock);
+	e = next_decided(s, b);
+	applied = e && !(e->window && grads < e->window);
+	if (applied)
+		apply(e, r, grads);
+	else if (e)
+		e->boundary = b + 1; /* on every rank alike */
 	set_lowest(s);
 	pthread_mutex_unlock(&s->lock);
 	return applied;

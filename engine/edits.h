@@ -6,12 +6,16 @@
  * to pass a boundary N without the decision, the decision, applied by the trainer's thread at N, reported.
  * Ranks without bytes of an edit promise too, so that all count it as the same generation.
  *
+ * A freeze is agreed on as an edit is and has no bytes: applied, it holds the trainer's thread at N, and edits
+ * that come meanwhile may name N too.
+ *
  *   STAGED --prepare--> PREPARED --decide--> DECIDED --boundary N--> APPLIED --> taken
  *      \--------- expire, abort: dropped ---------/
  *
  * Any thread: one lock, never held over anything slow but the copy itself.
  */
 
+#include "engine/hold.h"
 #include "engine/registry.h"
 
 #define EDIT_PEER_NONE (UINT32_MAX - 1) /* decided without its coordinator */
@@ -39,12 +43,13 @@ struct edit {
 	uint32_t coordinator; /* rank that will decide */
 	bool holder;
 	bool has_grad;
-	uint64_t window;  /* of gradients that it is for: odd; 0: without */
-	bool arrived;     /* the trainer waits at N */
-	uint64_t told_ms; /* when the coordinator was last told that it does */
-	bool fenced;      /* its coordinator is held for dead: takes no more decisions of it */
-	uint32_t writer;  /* peer that staged it */
-	uint32_t peer;    /* who decided, and its request: gets the report; EDIT_PEER_NONE */
+	uint64_t window;    /* of gradients that it is for: odd; 0: without */
+	uint32_t freeze_ms; /* a freeze, for so long at most; 0: an edit */
+	bool arrived;       /* the trainer waits at N */
+	uint64_t told_ms;   /* when the coordinator was last told that it does */
+	bool fenced;     /* its coordinator is held for dead: takes no more decisions of it */
+	uint32_t writer; /* peer that staged it */
+	uint32_t peer;   /* who decided, and its request: gets the report; EDIT_PEER_NONE */
 	uint64_t request;
 	uint64_t touched_ms;
 	uint64_t bytes; /* of state */
@@ -60,6 +65,7 @@ struct edits {
 	unsigned count;
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
+	struct hold hold;
 	struct {
 		uint64_t transaction[2];
 		bool committed;
@@ -86,12 +92,13 @@ struct edit_promise {
 	bool holder;
 	uint64_t window; /* of gradients; 0: none */
 	uint32_t coordinator;
+	uint32_t freeze_ms; /* 0: an edit */
 };
 
 /* Promises not to pass the boundary undecided; again with a later one moves it.  *passed is the control
- * page's count of boundaries.  -EAGAIN: it is passed; -ENOENT: a holder without bytes; -EBUSY: decided;
- * -ENOSPC; -ESTALE: it was decided before; -ENODATA: its gradients are gone; -EINVAL: gradients without
- * a window; errors of registry_check: the bytes' place is gone.
+ * page's count of boundaries.  -EAGAIN: it is passed; -ENOENT: a holder without bytes; -EBUSY: decided, or a
+ * freeze while another lasts; -ENOSPC; -ESTALE: it was decided before; -ENODATA: its gradients are gone;
+ * -EINVAL: gradients without a window; errors of registry_check: the bytes' place is gone.
  */
 int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise,
 		  uint64_t now);
@@ -115,14 +122,29 @@ void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit);
 /* Drops what was staged before `before` and never prepared; returns how many. */
 unsigned edits_expire(struct edits *s, uint64_t before);
 
-/* Trainer's thread, at boundary b: whether one that must be decided first is not; edits_wait, and again. */
-bool edits_undecided(struct edits *s, uint64_t b);
-void edits_wait(struct edits *s, unsigned ms);
-/* Then: how many were applied (holder or not).  grads: the control page's word; edits of gradients wait for
- * a boundary in their window, and end with -ENODATA at the first after it: all ranks pass the same
- * boundaries in the same windows.
+enum edits_next {
+	EDITS_GO,
+	EDITS_UNDECIDED, /* one must be decided first: edits_wait */
+	EDITS_DECIDED,   /* edits_pass */
+	EDITS_FROZEN,    /* edits_wait */
+};
+
+/* Trainer's thread, at boundary b, again until it may go.  whole: not inside a step, where a freeze waits for
+ * the next boundary.
  */
-int edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads);
+enum edits_next edits_look(struct edits *s, uint64_t b, bool whole);
+void edits_wait(struct edits *s, unsigned ms);
+/* The next decided one; whether it was applied (holder or not), which makes one generation.  grads: the control
+ * page's word; edits of gradients wait for a boundary in their window, and end with -ENODATA at the first after
+ * it: all ranks pass the same boundaries in the same windows.
+ */
+bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads);
+
+/* Whether edits may still name boundary b, which the trainer has entered: it is, or will be, frozen there. */
+bool edits_frozen_at(struct edits *s, uint64_t b);
+/* The freeze of that number, 0: any, is still wanted; is to end.  -ENOENT: it has ended, or is not known. */
+int edits_keep(struct edits *s, const uint64_t transaction[2]);
+int edits_thaw(struct edits *s, const uint64_t transaction[2]);
 
 static inline bool edits_pending(struct edits *s, uint64_t b)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/freezes.h"
 #include "engine/health.h"
 #include "engine/log.h"
 #include "engine/peers.h"
@@ -182,7 +183,28 @@ static char *inflight(struct engine *e)
 	pthread_mutex_lock(&e->lock);
 	transfers_describe(e, out);
 	writes_describe(e, out);
+	freezes_describe(e, out);
 	pthread_mutex_unlock(&e->lock);
+	fclose(out);
+	return text;
+}
+
+/* Another mount's freeze is seen by the job's phase alone. */
+static char *freeze_text(struct engine *e)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+	struct engine_job job;
+
+	if (!out)
+		return NULL;
+	engine_job(e, &job);
+	pthread_mutex_lock(&e->lock);
+	freezes_tell(e, out);
+	pthread_mutex_unlock(&e->lock);
+	if (!ftell(out))
+		fprintf(out, "%s\n", strcmp(job.phase, "frozen") ? "thawed" : "frozen");
 	fclose(out);
 	return text;
 }
@@ -207,6 +229,8 @@ char *engine_text(struct engine *e, const char *what)
 		return metrics(e);
 	if (!strcmp(what, "inflight"))
 		return inflight(e);
+	if (!strcmp(what, "freeze"))
+		return freeze_text(e);
 	return strcmp(what, "log") ? NULL : log_text();
 }
 

@@ -151,7 +151,7 @@ void engine_wait(struct engine *e, struct engine_wait *wait);
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
 /* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such.
- * what: "config", "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log".
+ * what: "config", "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log", "freeze".
  */
 char *engine_text(struct engine *e, const char *what);
 
@@ -240,5 +240,25 @@ struct engine_write {
 
 void engine_write(struct engine *e, struct engine_write *write);
 void engine_write_cancel(struct engine *e, struct engine_write *write);
+
+/* Stops the trainers of all live ranks at one boundary, done comes when they stand there, or lets them go on.
+ * They go on too ms after the first came there, and soon when this engine is gone.  Meanwhile reads and writes
+ * go on; writes are applied at that boundary.
+ *
+ * done's result: 0; of a freeze, and then nothing is stopped: -EBUSY (another one lasts), -ETIMEDOUT (not all
+ * came there in ms), -ECANCELED, -EROFS, -EIO; of a thaw by number: -ETIMEDOUT (it was over before).
+ */
+struct engine_freeze {
+	uint64_t
+		id; /* out: the freeze's number; of a thaw, in: which, 0: any, whoever asked for it */
+	uint32_t ms; /* 0: a thaw */
+	void (*done)(struct engine_freeze *freeze, int result);
+	void *owner;
+	int result; /* the engine's, as the next */
+	struct engine_freeze *next;
+};
+
+void engine_freeze(struct engine *e, struct engine_freeze *freeze);
+void engine_freeze_cancel(struct engine *e, struct engine_freeze *freeze);
 
 #endif

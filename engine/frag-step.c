@@ -28,8 +28,8 @@ static bool grads_are_valid(const struct control_page *c)
 
 enum { WAIT_MS = 20 };
 
-/* An edit for this boundary is not decided yet: it will be, by its coordinator or without it. */
-static void wait_for_decision(struct engine *e)
+/* For a decision, by its coordinator or without it, or for the end of a freeze. */
+static void wait_here(struct engine *e)
 {
 	node_wake(e);
 	if (e->threaded)
@@ -61,23 +61,52 @@ static void change_end(struct engine *e, uint64_t generation)
 		views_arrive(&e->views, &e->registry);
 }
 
-static void pass_edits(struct engine *e, uint64_t b)
+/* Each edit at a boundary is a generation of its own: all ranks apply the same ones in the same order. */
+static uint64_t generation_after(const struct control_page *c, uint64_t b, bool edited)
+{
+	uint64_t now = atomic_load_explicit(&c->generation, memory_order_relaxed);
+
+	return edited ? u64_max(now, control_generation(b)) + 1 : now;
+}
+
+/* Inside a step the generation is being made already, and comes with its end. */
+static void apply_edits(struct engine *e, uint64_t b)
 {
 	struct control_page *c = e->registry.control;
-	uint64_t generation = atomic_load_explicit(&c->generation, memory_order_relaxed);
-	int applied;
+	bool whole = !is_changing(c), applied;
 
-	while (edits_undecided(&e->edits, b))
-		wait_for_decision(e);
-	change_begin(e);
+	if (whole)
+		change_begin(e);
 	applied = edits_pass(&e->edits, &e->registry, b, grads_word(c));
-	change_end(e, applied ? b : generation);
+	if (whole)
+		change_end(e, generation_after(c, b, applied));
 	node_wake(e);
 }
 
-/* The trainer neither reads nor writes state here: decided edits go in.  The boundary is entered before
- * edits are looked for: see edits_prepare.
- */
+static void show_phase(struct control_page *c, uint32_t phase)
+{
+	atomic_store_explicit(&c->phase, phase, memory_order_release);
+}
+
+/* The trainer neither reads nor writes state here: decided edits go in, and a freeze holds it. */
+static void look_at_edits(struct engine *e, uint64_t b)
+{
+	struct control_page *c = e->registry.control;
+	uint32_t phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
+	enum edits_next next;
+
+	while ((next = edits_look(&e->edits, b, !is_changing(c))) != EDITS_GO) {
+		if (next == EDITS_FROZEN)
+			show_phase(c, CONTROL_FROZEN);
+		if (next == EDITS_DECIDED)
+			apply_edits(e, b);
+		else
+			wait_here(e);
+	}
+	show_phase(c, phase);
+}
+
+/* The boundary is entered before edits are looked for: see edits_prepare. */
 static void boundary(struct engine *e)
 {
 	struct control_page *c = e->registry.control;
@@ -85,7 +114,7 @@ static void boundary(struct engine *e)
 
 	atomic_store_explicit(&c->boundary, b, memory_order_seq_cst);
 	if (edits_pending(&e->edits, b))
-		pass_edits(e, b);
+		look_at_edits(e, b);
 }
 
 int frag_grads_gone(struct frag *f)
@@ -127,7 +156,7 @@ int frag_step_begin(struct frag *f)
 	boundary(e);
 	if (!is_changing(e->registry.control))
 		change_begin(e);
-	atomic_store_explicit(&e->registry.control->phase, CONTROL_STEP, memory_order_release);
+	show_phase(e->registry.control, CONTROL_STEP);
 	return 0;
 }
 
@@ -140,9 +169,11 @@ int frag_step_end(struct frag *f)
 		return -EINVAL;
 	c = e->registry.control;
 	grow(&c->step);
-	atomic_store_explicit(&c->phase, CONTROL_STABLE, memory_order_release);
+	show_phase(c, CONTROL_STABLE);
 	if (is_changing(c))
-		change_end(e, atomic_load_explicit(&c->boundary, memory_order_relaxed) + 1);
+		change_end(e, control_generation(
+				      atomic_load_explicit(&c->boundary, memory_order_relaxed) +
+				      1));
 	boundary(e);
 	return 0;
 }

@@ -101,3 +101,9 @@ void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status)
 
 	node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
 }
+
+void node_origin(const struct engine *e, struct wire_origin *origin)
+{
+	*origin = (struct wire_origin){ .writer = e->rank, .uid = getuid(), .pid = e->pid };
+	gethostname(origin->host, sizeof(origin->host) - 1);
+}

@@ -41,6 +41,7 @@ struct rpc;
 struct transfer;
 struct closing;
 struct commit;
+struct freeze;
 struct agreement;
 struct inquiry;
 struct join;
@@ -132,6 +133,7 @@ struct engine {
 	struct closing *closings;   /* views of closed files, to be told */
 	uint64_t view_number;
 	struct commit *commits;
+	struct freeze *freezes;       /* that this engine asked for */
 	struct agreement *agreements; /* of which this rank is the coordinator */
 	uint64_t agreed_boundary;     /* the highest N asked for: later edits come no earlier */
 	uint64_t agreed_order;
@@ -172,5 +174,8 @@ int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t req
 /* The same of an ACK; what cannot be sent is lost. */
 void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status);
 int node_open_messages(struct engine *e, const char *bind);
+
+/* Who writes, or freezes: this process. */
+void node_origin(const struct engine *e, struct wire_origin *origin);
 
 #endif

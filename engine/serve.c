@@ -226,7 +226,8 @@ static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_hea
 					 prepare.order,
 					 prepare.holder,
 					 prepare.window,
-					 prepare.coordinator };
+					 prepare.coordinator,
+					 prepare.freeze_ms };
 	vote.status = prepare.coordinator == header->rank
 			      ? edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms())
 			      : -EINVAL;
@@ -242,6 +243,17 @@ static void serve_commit(struct engine *e, uint32_t peer, const struct wire_head
 	memcpy(&commit, body, sizeof(commit));
 	commit.origin.writer = header->rank;
 	agree_commit(e, peer, header->request, &commit, tail, tail_size);
+}
+
+static void serve_hold(struct engine *e, uint32_t peer, const struct wire_header *header,
+		       const void *body)
+{
+	struct wire_transaction t;
+
+	memcpy(&t, body, sizeof(t));
+	node_ack(e, peer, header->request,
+		 header->type == WIRE_KEEP ? edits_keep(&e->edits, t.transaction)
+					   : edits_thaw(&e->edits, t.transaction));
 }
 
 /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE. */
@@ -376,6 +388,17 @@ static void turn_barrier(struct engine *e)
 
 /* ---- edits ---- */
 
+static void log_applied(const struct edit *edit)
+{
+	if (edit->status) /* edits_pass has said why; a freeze was over before it came here */
+		return;
+	if (edit->freeze_ms)
+		log_info("frozen at boundary %llu, for %u ms at most",
+			 (unsigned long long)edit->boundary, edit->freeze_ms);
+	else
+		log_info("applied an edit of %llu bytes", (unsigned long long)edit->bytes);
+}
+
 static void report_applied(struct engine *e, uint64_t now)
 {
 	struct edit *edit;
@@ -389,9 +412,7 @@ static void report_applied(struct engine *e, uint64_t now)
 		if (edit->peer != EDIT_PEER_NONE)
 			node_send(e, edit->peer, WIRE_APPLIED, edit->request, &applied, NULL,
 				  0);
-		if (!edit->status) /* else edits_pass has said why */
-			log_info("applied an edit of %llu bytes",
-				 (unsigned long long)edit->bytes);
+		log_applied(edit);
 		edit_free(edit);
 	}
 	if (now > STAGED_SILENT_MS && edits_expire(&e->edits, now - STAGED_SILENT_MS))
@@ -509,6 +530,10 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 	case WIRE_OUTCOME:
 	case WIRE_VIEW_CLOSE:
 		serve_transaction(e, peer, header, body);
+		break;
+	case WIRE_KEEP:
+	case WIRE_THAW:
+		serve_hold(e, peer, header, body);
 		break;
 	case WIRE_PING:
 		serve_ping(e, peer, request);

@@ -124,6 +124,18 @@ void tell_edit(struct engine *e, const struct wire_origin *origin, uint64_t boun
 	add(e, event);
 }
 
+void tell_freeze(struct engine *e, const struct wire_origin *origin, uint64_t boundary,
+		 int status)
+{
+	json_t *event = event_new("freeze");
+
+	put_writer(event, origin);
+	put_number(event, "boundary", boundary);
+	if (status)
+		put_text(event, "why", strerror(-status));
+	add(e, event);
+}
+
 void tell_evicted(struct engine *e, const struct engine_file *f)
 {
 	json_t *event = event_new("view-evicted");

@@ -15,6 +15,9 @@ void tell_rank(struct engine *e, uint32_t rank);
 /* status: 0, committed at the boundary; why not; of an origin not known: NULL. */
 void tell_edit(struct engine *e, const struct wire_origin *origin, uint64_t boundary,
 	       int status, const char *why);
+/* status: 0, the ranks stood at the boundary; why not. */
+void tell_freeze(struct engine *e, const struct wire_origin *origin, uint64_t boundary,
+		 int status);
 /* An observer's: the view of one of its open files was dropped by an owner. */
 void tell_evicted(struct engine *e, const struct engine_file *f);
 /* An observer's: lines of a rank; what is no JSON is left out. */

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/agree.h"
+#include "engine/freezes.h"
 #include "engine/join.h"
 #include "engine/log.h"
 #include "engine/peers.h"
@@ -209,6 +210,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	struct transfer *transfers = NULL;
 	struct commit *commits = NULL;
 	struct engine_wait *waits = NULL;
+	struct engine_freeze *freezes = NULL;
 	uint64_t now;
 
 	pthread_mutex_lock(&e->lock);
@@ -236,10 +238,12 @@ void engine_turn(struct engine *e, int wait_ms)
 	transfers_turn(e, now, &transfers);
 	writes_turn(e, now, &commits);
 	watch_turn(e, now, &waits);
+	freezes_turn(e, now, &freezes);
 	pthread_mutex_unlock(&e->lock);
 	transfers_finish(transfers);
 	writes_finish(commits);
 	watch_finish(waits);
+	freezes_finish(freezes);
 }
 
 static void free_local(struct engine *e)
@@ -272,6 +276,7 @@ void turn_free(struct engine *e)
 	readahead_free(e);
 	transfers_abandon(e);
 	writes_abandon(e);
+	freezes_abandon(e);
 	watch_abandon(e);
 	waiters_free(e);
 	events_fini(&e->events);

@@ -39,6 +39,8 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_VIEW_CLOSE] = sizeof(struct wire_transaction),
 	[WIRE_WAIT] = sizeof(struct wire_wait),
 	[WIRE_CHANGED] = sizeof(struct wire_changed),
+	[WIRE_KEEP] = sizeof(struct wire_transaction),
+	[WIRE_THAW] = sizeof(struct wire_transaction),
 };
 
 size_t wire_body_size(enum wire_type type)

@@ -24,6 +24,9 @@
  *  between ranks                                 x -> c  CANCEL            before it is decided
  *    r -> 0  BARRIER{n} -> 0 answers all         r -> r  OUTCOME -> KNOWN  when c is gone
  *
+ * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says that the trainers
+ * stand at N.  x -> all KEEP every second, or it ends; x, or anybody with transaction 0, -> all THAW.
+ *
  * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
  * be done is answered by ACK with -errno, or REFUSE with a line for people.
  */
@@ -82,6 +85,8 @@ enum wire_type {
 	WIRE_VIEW_CLOSE,
 	WIRE_WAIT,
 	WIRE_CHANGED,
+	WIRE_KEEP,
+	WIRE_THAW,
 	WIRE_TYPES,
 };
 
@@ -281,7 +286,7 @@ struct wire_applied {
 };
 static_assert(sizeof(struct wire_applied) == 16, "wire");
 
-struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE */
+struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE, KEEP, THAW */
 	uint64_t transaction[2];
 };
 
@@ -305,9 +310,11 @@ struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, r
 	uint32_t count;
 	uint32_t grads;  /* 1: some are gradients */
 	uint64_t window; /* in which, control_page.grads; 0: the coordinator's, now or next */
+	uint32_t freeze_ms; /* a freeze, for so long at most, count is 0; 0: an edit */
+	uint32_t reserved;
 	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_commit) == 200, "wire");
+static_assert(sizeof(struct wire_commit) == 208, "wire");
 
 struct wire_accepted {
 	uint64_t boundary;
@@ -320,8 +327,10 @@ struct wire_prepare {
 	uint64_t window;      /* of gradients, control_page.grads; 0: none */
 	uint32_t holder;      /* 1: bytes were staged with this rank */
 	uint32_t coordinator; /* rank */
+	uint32_t freeze_ms;   /* as wire_commit's */
+	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_prepare) == 48, "wire");
+static_assert(sizeof(struct wire_prepare) == 56, "wire");
 
 struct wire_vote {
 	int32_t status; /* 0: yes; -EAGAIN: N is passed already; else no */

@@ -336,11 +336,11 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 
 static int send_commit(struct engine *e, struct commit *c)
 {
-	struct wire_commit body = { { c->transaction[0], c->transaction[1] },
-				    c->nranks,
-				    c->grads,
-				    c->window,
-				    c->origin };
+	struct wire_commit body = { .transaction = { c->transaction[0], c->transaction[1] },
+				    .count = c->nranks,
+				    .grads = c->grads,
+				    .window = c->window,
+				    .origin = c->origin };
 	CLEANUP(free) uint32_t *ranks = malloc((c->nranks + 1) * sizeof(*ranks));
 	uint32_t n = 0;
 
@@ -515,15 +515,12 @@ static void fill_origin(struct engine *e, struct commit *c, const struct engine_
 {
 	const struct engine_address *a = &writes->file->address;
 
-	c->origin = (struct wire_origin){ .writer = e->rank,
-					  .uid = getuid(),
-					  .pid = e->pid,
-					  .bytes = c->bytes,
-					  .kind = a->kind,
-					  .param = a->param,
-					  .group = a->group,
-					  .files = (uint32_t)n };
-	gethostname(c->origin.host, sizeof(c->origin.host) - 1);
+	node_origin(e, &c->origin);
+	c->origin.bytes = c->bytes;
+	c->origin.kind = a->kind;
+	c->origin.param = a->param;
+	c->origin.group = a->group;
+	c->origin.files = (uint32_t)n;
 	memcpy(c->origin.key, a->key, sizeof(c->origin.key));
 }
 

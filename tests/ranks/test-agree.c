@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "tests/ranks/job.h"
+#include "tests/ranks/boundaries.h"
 
 #include "engine/peers.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>
@@ -12,181 +11,8 @@
 
 /* One boundary for every edit: what ranks agree on, whoever dies, and that none waits for ever. */
 
-enum { SILENCE_MS = 1500, WAIT_MS = 20000, NUMEL = 37, BYTES = NUMEL * 4 };
-
-static struct job job;
-static bool asleep[JOB_WORLD_MAX]; /* ranks whose engines are not turned */
-static uint64_t deadline;
-
-static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } },
-					   { "v", .ndim = 1, .shape = { 1 } } };
 static const struct job_group everywhere = { .stage = 0, .nparams = 2, .params = { 0, 1 } };
 static const struct job_group sharded = { .stage = 1, .nparams = 2, .params = { 0, 1 } };
-
-/* ---- a network that loses messages ---- */
-
-static struct transport_ops lossy;
-static struct {
-	uint32_t from, to;
-	enum wire_type type;
-	unsigned dropped;
-} loss;
-
-static struct engine *engine_of(uint32_t rank)
-{
-	return job_frag(&job, rank)->engine;
-}
-
-static bool is_lost(struct transport *t, uint32_t peer, const struct iovec *parts)
-{
-	struct wire_header header;
-	struct engine *from;
-
-	if (!loss.type || !job_frag(&job, loss.from))
-		return false;
-	from = engine_of(loss.from);
-	memcpy(&header, parts[0].iov_base, sizeof(header));
-	return from->messages == t && header.type == loss.type &&
-	       from->peers[loss.to].link == peer;
-}
-
-static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *parts,
-			unsigned n)
-{
-	if (!is_lost(t, peer, parts))
-		return transport_loop.send(t, peer, parts, n);
-	loss.dropped++;
-	return 0;
-}
-
-/* ---- turning ---- */
-
-static void turn(void *arg)
-{
-	ck_assert_msg(monotonic_ms() < deadline, "a rank waits for ever");
-	for (uint32_t i = 0; i < job.spec.world; i++) {
-		uint32_t rank = job_random(&job, job.spec.world);
-
-		if (job_frag(&job, rank) && !asleep[rank])
-			engine_turn(engine_of(rank), 0);
-	}
-}
-
-static void open_job(uint32_t world, const struct job_group *group)
-{
-	lossy = transport_loop;
-	lossy.send = send_or_lose;
-	memset(&loss, 0, sizeof(loss));
-	memset(asleep, 0, sizeof(asleep));
-	deadline = monotonic_ms() + WAIT_MS;
-	job_open(&job, &(struct job_spec){ .world = world,
-					   .hosts = world,
-					   JOB_PARAMS(params),
-					   .groups = group,
-					   .ngroups = 1,
-					   .messages = &lossy });
-	for (uint32_t rank = 0; rank < world; rank++) {
-		engine_of(rank)->yield = turn;
-		engine_of(rank)->timeout_ms = SILENCE_MS;
-	}
-}
-
-static void boundary(uint32_t rank)
-{
-	ck_assert_int_eq(frag_safe_point(job_frag(&job, rank)), 0);
-}
-
-static uint64_t generation(uint32_t rank)
-{
-	return atomic_load(&engine_of(rank)->registry.control->generation);
-}
-
-static uint64_t passed(uint32_t rank)
-{
-	return atomic_load(&engine_of(rank)->registry.control->boundary);
-}
-
-/* Every living rank passes boundary n. */
-static void all_pass(uint64_t n)
-{
-	for (uint32_t rank = 0; rank < job.spec.world; rank++)
-		while (job_frag(&job, rank) && passed(rank) < n)
-			boundary(rank);
-}
-
-/* ---- writers ---- */
-
-struct writer {
-	struct engine *e;
-	struct engine_write write;
-	struct engine_extent extent;
-	float value[NUMEL];
-	bool ended;
-	int result;
-};
-
-static void on_done(struct engine_write *write, int result)
-{
-	struct writer *w = write->owner;
-
-	ck_assert(!w->ended);
-	w->ended = true;
-	w->result = result;
-}
-
-/* Rank starts to set parameter w's state to value everywhere; it does not wait. */
-static void start(struct writer *w, uint32_t rank, const char *key, float value)
-{
-	struct engine_address a;
-	uint64_t bytes;
-
-	memset(w, 0, sizeof(*w));
-	w->e = engine_of(rank);
-	for (unsigned i = 0; i < NUMEL; i++)
-		w->value[i] = value;
-	w->extent = (struct engine_extent){ 0, BYTES, w->value };
-	w->write = (struct engine_write){
-		.extents = &w->extent, .nextents = 1, .done = on_done, .owner = w
-	};
-	ck_assert_int_eq(
-		frag_address_of(job_frag(&job, rank), job_number(&job, rank, 0), key, &a), 0);
-	ck_assert_int_eq(engine_file_open(w->e, &a, &w->write.file, &bytes), 0);
-	ck_assert_uint_eq(bytes, BYTES);
-	engine_write(w->e, &w->write);
-}
-
-static bool is_in(struct engine *e, const char *phase)
-{
-	char *text = engine_text(e, "inflight");
-	bool found = text && strstr(text, phase);
-
-	free(text);
-	return found;
-}
-
-/* All ranks have promised: the writer waits for its boundary. */
-static void until_accepted(struct writer *w)
-{
-	while (!is_in(w->e, "waiting for its boundary")) {
-		ck_assert(!w->ended);
-		turn(NULL);
-	}
-}
-
-static int result(struct writer *w)
-{
-	while (!w->ended)
-		turn(NULL);
-	engine_file_close(w->write.file);
-	return w->result;
-}
-
-static void expect(const char *key, const struct writer *w)
-{
-	job_expect(&job, 0, key, w->value);
-	if (!strcmp(key, "fp32"))
-		job_expect_lp_of(&job, 0, w->value);
-}
 
 /* ---- nobody dies ---- */
 
@@ -196,7 +22,7 @@ START_TEST(edits_of_several_writers_end_in_one_order_on_every_rank)
 	unsigned ended = 0, last;
 	uint64_t n;
 
-	open_job(4, &everywhere);
+	boundaries_open(4, &everywhere);
 	for (unsigned i = 0; i < 4; i++)
 		start(&w[i], i, "fp32", (float)(i + 1));
 	while (ended < 4) {
@@ -229,7 +55,7 @@ START_TEST(a_rank_that_is_ahead_makes_the_boundary_a_later_one)
 {
 	struct writer w;
 
-	open_job(3, &everywhere);
+	boundaries_open(3, &everywhere);
 	for (unsigned i = 0; i < 5; i++)
 		boundary(2);
 	start(&w, 1, "fp32", 7);
@@ -244,7 +70,7 @@ START_TEST(a_rank_that_is_ahead_makes_the_boundary_a_later_one)
 	ck_assert_int_eq(result(&w), 0);
 	expect("fp32", &w);
 	job_check(&job);
-	ck_assert_uint_gt(generation(0), 5);
+	ck_assert_uint_gt(generation(0), control_generation(5));
 	ck_assert_uint_eq(generation(0), generation(1));
 	ck_assert_uint_eq(generation(0), generation(2));
 	job_close(&job);
@@ -255,7 +81,7 @@ START_TEST(what_is_cancelled_before_it_is_decided_changes_nothing)
 {
 	struct writer w;
 
-	open_job(3, &everywhere);
+	boundaries_open(3, &everywhere);
 	start(&w, 2, "fp32", 7);
 	for (int i = 0; i < _i; i++)
 		turn(NULL);
@@ -273,7 +99,7 @@ START_TEST(a_cancel_after_the_decision_comes_too_late)
 {
 	struct writer w;
 
-	open_job(2, &everywhere);
+	boundaries_open(2, &everywhere);
 	start(&w, 1, "fp32", 7);
 	until_accepted(&w);
 	boundary(0); /* decides */
@@ -288,20 +114,11 @@ END_TEST
 
 /* ---- somebody dies ---- */
 
-/* The others see it at once, as on one host, or find it silent. */
-static void die(uint32_t rank, bool at_once)
-{
-	job_close_rank(&job, rank);
-	for (uint32_t i = 0; i < job.spec.world && at_once; i++)
-		if (job_frag(&job, i))
-			peers_lose(engine_of(i), rank, "gone");
-}
-
 START_TEST(a_holder_that_dies_before_the_decision_takes_the_edit_with_it)
 {
 	struct writer w;
 
-	open_job(4, &everywhere);
+	boundaries_open(4, &everywhere);
 	start(&w, 1, "fp32", 7);
 	if (_i)
 		until_accepted(&w);
@@ -317,7 +134,7 @@ START_TEST(a_coordinator_that_dies_before_the_decision_takes_the_edit_with_it)
 {
 	struct writer w;
 
-	open_job(3, &everywhere);
+	boundaries_open(3, &everywhere);
 	start(&w, 2, "fp32", 7);
 	until_accepted(&w);
 	die(0, _i);
@@ -334,7 +151,7 @@ START_TEST(a_decision_that_reached_one_rank_reaches_all_that_live)
 {
 	struct writer w;
 
-	open_job(4, &everywhere);
+	boundaries_open(4, &everywhere);
 	start(&w, 1, "fp32", 7);
 	until_accepted(&w);
 	loss.from = 0;
@@ -350,7 +167,7 @@ START_TEST(a_decision_that_reached_one_rank_reaches_all_that_live)
 	job_check(&job);
 	result(&w); /* its coordinator died: it cannot know */
 	for (uint32_t rank = 1; rank < 4; rank++)
-		ck_assert_uint_eq(generation(rank), 1);
+		ck_assert_uint_eq(generation(rank), control_generation(1) + 1);
 	job_close(&job);
 }
 END_TEST
@@ -361,7 +178,7 @@ START_TEST(a_rank_held_for_lost_learns_what_was_decided_without_it)
 {
 	struct writer w;
 
-	open_job(3, &sharded);
+	boundaries_open(3, &sharded);
 	start(&w, 1, "exp_avg", 7);
 	until_accepted(&w);
 	loss.from = 0;
@@ -384,7 +201,7 @@ START_TEST(a_coordinator_held_for_lost_by_one_rank_still_decides_for_all)
 {
 	struct writer w;
 
-	open_job(3, &everywhere);
+	boundaries_open(3, &everywhere);
 	start(&w, 2, "fp32", 7);
 	until_accepted(&w);
 	peers_lose(engine_of(1), 0, "held for lost by the test");
@@ -395,7 +212,7 @@ START_TEST(a_coordinator_held_for_lost_by_one_rank_still_decides_for_all)
 	expect("fp32", &w);
 	job_check(&job);
 	for (uint32_t rank = 0; rank < 3; rank++)
-		ck_assert_uint_eq(generation(rank), 1);
+		ck_assert_uint_eq(generation(rank), control_generation(1) + 1);
 	job_close(&job);
 }
 END_TEST
@@ -406,7 +223,7 @@ START_TEST(an_edit_of_gradients_is_applied_in_its_own_window)
 {
 	struct writer w;
 
-	open_job(3, &sharded);
+	boundaries_open(3, &sharded);
 	job_grads_valid(&job);
 	start(&w, 1, "grad", 7);
 	until_accepted(&w);
@@ -422,7 +239,7 @@ START_TEST(an_edit_of_gradients_does_not_reach_the_next_ones)
 {
 	struct writer w;
 
-	open_job(3, &sharded);
+	boundaries_open(3, &sharded);
 	job_grads_valid(&job);
 	start(&w, 1, "grad", 7);
 	until_accepted(&w);
@@ -441,7 +258,7 @@ START_TEST(gradients_that_one_rank_has_left_behind_are_refused_at_once)
 {
 	float value[NUMEL] = { 0 };
 
-	open_job(3, &sharded);
+	boundaries_open(3, &sharded);
 	job_grads_valid(&job);
 	ck_assert_int_eq(frag_grads_gone(job_frag(&job, 2)), 0);
 	ck_assert_int_eq(

@@ -51,7 +51,7 @@ static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
 static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder)
 {
 	struct edit_promise p = {
-		{ transaction[0], transaction[1] }, boundary, transaction[1], holder, 0, 3
+		{ transaction[0], transaction[1] }, boundary, transaction[1], holder, 0, 3, 0
 	};
 
 	return edits_prepare(&s, &r, &p, 1500);
@@ -61,9 +61,13 @@ static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder
 static int promise_grads(const uint64_t transaction[2], uint64_t boundary, bool holder,
 			 uint64_t window)
 {
-	struct edit_promise p = {
-		{ transaction[0], transaction[1] }, boundary, transaction[1], holder, window, 3
-	};
+	struct edit_promise p = { { transaction[0], transaction[1] },
+				  boundary,
+				  transaction[1],
+				  holder,
+				  window,
+				  3,
+				  0 };
 
 	return edits_prepare(&s, &r, &p, 1500);
 }
@@ -84,7 +88,16 @@ static void commit(const uint64_t transaction[2])
 static bool waits(void)
 {
 	atomic_store(&r.control->boundary, ++b);
-	return edits_undecided(&s, b);
+	return edits_look(&s, b, true) == EDITS_UNDECIDED;
+}
+
+static int pass_here(uint64_t grads)
+{
+	int applied = 0;
+
+	while (edits_look(&s, b, true) == EDITS_DECIDED)
+		applied += edits_pass(&s, &r, b, grads);
+	return applied;
 }
 
 /* The trainer comes to its next boundary; grads: the control page's word. */
@@ -92,7 +105,7 @@ static int pass(uint64_t grads)
 {
 	atomic_store(&r.control->grads, grads);
 	atomic_store(&r.control->boundary, ++b);
-	return edits_pass(&s, &r, b, grads);
+	return pass_here(grads);
 }
 
 /* The status of the oldest applied edit. */
@@ -123,7 +136,7 @@ START_TEST(nothing_is_applied_before_it_is_decided)
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_int_eq(decide(one, true), 0);
 	ck_assert_uint_eq(master[3], 0);
-	ck_assert_int_eq(edits_pass(&s, &r, b, 1), 1);
+	ck_assert_int_eq(pass_here(1), 1);
 	ck_assert_uint_eq(master[3], 7);
 	ck_assert_int_eq(pass(1), 0);
 	ck_assert_int_eq(applied(one), 0);
@@ -161,7 +174,7 @@ START_TEST(an_abort_lets_the_trainer_go_on)
 	promise(one, 1, true);
 	ck_assert(waits());
 	ck_assert_int_eq(decide(one, false), 0);
-	ck_assert_int_eq(edits_pass(&s, &r, b, 1), 0);
+	ck_assert_int_eq(pass_here(1), 0);
 	ck_assert_uint_eq(master[3], 0);
 }
 END_TEST
@@ -410,6 +423,130 @@ START_TEST(a_silent_writers_edit_expires_unless_it_is_decided)
 }
 END_TEST
 
+/* ---- freezes ---- */
+
+static void freeze(const uint64_t transaction[2], uint64_t at, uint32_t ms, uint64_t heard)
+{
+	struct edit_promise p = { { transaction[0], transaction[1] }, at, 1, false, 0, 3, ms };
+
+	ck_assert_int_eq(edits_prepare(&s, &r, &p, heard), 0);
+	ck_assert_int_eq(decide(transaction, true), 0);
+}
+
+/* What the trainer is to do at its next boundary. */
+static enum edits_next arrive(bool whole)
+{
+	atomic_store(&r.control->boundary, ++b);
+	return edits_pending(&s, b) ? edits_look(&s, b, whole) : EDITS_GO;
+}
+
+static enum edits_next look(void)
+{
+	return edits_look(&s, b, true);
+}
+
+enum { HOUR_MS = 3600000 };
+
+START_TEST(a_frozen_trainer_stands_until_it_is_thawed)
+{
+	freeze(one, b + 2, HOUR_MS, monotonic_ms());
+	ck_assert_int_eq(arrive(true), EDITS_GO);
+	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
+	ck_assert_int_eq(look(), EDITS_FROZEN);
+	ck_assert_int_eq(applied(one), 0); /* reported while it stands */
+	ck_assert_int_eq(edits_thaw(&s, two), -ENOENT);
+	ck_assert_int_eq(look(), EDITS_FROZEN);
+	ck_assert_int_eq(edits_thaw(&s, one), 0);
+	ck_assert_int_eq(look(), EDITS_GO);
+	ck_assert_int_eq(edits_thaw(&s, one), -ENOENT);
+	ck_assert_int_eq(arrive(true), EDITS_GO);
+}
+END_TEST
+
+START_TEST(a_freeze_that_is_thawed_before_the_trainer_comes_does_not_hold_it)
+{
+	static const uint64_t any[2];
+
+	freeze(one, b + 1, HOUR_MS, monotonic_ms());
+	ck_assert_int_eq(edits_thaw(&s, any), 0);
+	ck_assert_int_eq(arrive(true), EDITS_GO);
+	ck_assert_int_eq(applied(one), -ETIMEDOUT);
+}
+END_TEST
+
+START_TEST(who_is_silent_holds_nobody)
+{
+	uint64_t long_ago = monotonic_ms() - HOLD_SILENT_MS;
+
+	freeze(one, b + 1, HOUR_MS, long_ago);
+	ck_assert_int_eq(arrive(true), EDITS_GO);
+	ck_assert_int_eq(applied(one), -ETIMEDOUT);
+	freeze(two, b + 1, HOUR_MS, monotonic_ms());
+	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
+	s.hold.heard_ms = long_ago + 100;
+	ck_assert_int_eq(edits_keep(&s, two), 0);
+	edits_wait(&s, 150);
+	ck_assert_int_eq(look(), EDITS_FROZEN); /* it was heard of */
+	s.hold.heard_ms = long_ago;
+	ck_assert_int_eq(edits_keep(&s, two), -ENOENT);
+	ck_assert_int_eq(look(), EDITS_GO);
+}
+END_TEST
+
+START_TEST(the_bound_of_a_freeze_counts_from_its_decision)
+{
+	freeze(one, b + 1, 100, monotonic_ms());
+	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
+	while (look() == EDITS_FROZEN)
+		edits_wait(&s, 10);
+	ck_assert_int_eq(look(), EDITS_GO);
+	ck_assert_int_eq(edits_thaw(&s, one), -ENOENT);
+}
+END_TEST
+
+START_TEST(a_freeze_waits_for_the_end_of_a_step)
+{
+	freeze(one, b + 1, HOUR_MS, monotonic_ms());
+	ck_assert_int_eq(arrive(false), EDITS_GO);
+	ck_assert_int_eq(arrive(false), EDITS_GO);
+	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
+}
+END_TEST
+
+START_TEST(one_freeze_at_a_time)
+{
+	struct edit_promise p = { { two[0], two[1] }, b + 3, 1, false, 0, 3, HOUR_MS };
+
+	freeze(one, b + 1, HOUR_MS, monotonic_ms());
+	ck_assert_int_eq(edits_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
+	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
+	ck_assert_int_eq(edits_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
+	ck_assert_int_eq(edits_thaw(&s, one), 0);
+	ck_assert_int_eq(edits_prepare(&s, &r, &p, monotonic_ms()), 0);
+	ck_assert_int_eq(look(), EDITS_GO);
+}
+END_TEST
+
+START_TEST(edits_may_name_the_boundary_that_the_trainer_stands_at)
+{
+	stage(two, 3, 7);
+	ck_assert(!edits_frozen_at(&s, b));
+	freeze(one, b + 1, HOUR_MS, monotonic_ms());
+	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
+	ck_assert(edits_frozen_at(&s, b));
+	ck_assert_int_eq(promise(two, b - 1, true), -EAGAIN);
+	ck_assert_int_eq(promise(two, b, true), 0);
+	ck_assert_int_eq(look(), EDITS_UNDECIDED);
+	ck_assert_int_eq(edits_thaw(&s, one), 0);
+	ck_assert_int_eq(look(), EDITS_UNDECIDED); /* it promised not to go */
+	ck_assert_int_eq(decide(two, true), 0);
+	ck_assert_int_eq(pass_here(1), 1);
+	ck_assert_uint_eq(master[3], 7);
+	ck_assert_int_eq(look(), EDITS_GO);
+	ck_assert_int_eq(promise((uint64_t[2]){ 1, 3 }, b, false), -EAGAIN);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("edits");
@@ -438,6 +575,13 @@ int main(void)
 	tcase_add_test(t, one_writer_leaves_room_to_others);
 	tcase_add_test(t, staging_is_bounded_in_transactions);
 	tcase_add_test(t, a_silent_writers_edit_expires_unless_it_is_decided);
+	tcase_add_test(t, a_frozen_trainer_stands_until_it_is_thawed);
+	tcase_add_test(t, a_freeze_that_is_thawed_before_the_trainer_comes_does_not_hold_it);
+	tcase_add_test(t, who_is_silent_holds_nobody);
+	tcase_add_test(t, the_bound_of_a_freeze_counts_from_its_decision);
+	tcase_add_test(t, a_freeze_waits_for_the_end_of_a_step);
+	tcase_add_test(t, one_freeze_at_a_time);
+	tcase_add_test(t, edits_may_name_the_boundary_that_the_trainer_stands_at);
 	suite_add_tcase(suite, t);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

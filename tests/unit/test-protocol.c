@@ -392,7 +392,9 @@ static void lie(enum wire_type type, uint32_t rank)
 	uint8_t body[512] = { 0 };
 	struct wire_join as_rank = join_of(rank, 77);
 	struct wire_stage stage = { { 1, 1 }, e->registry.states.epoch, 0, 8, 0 };
-	struct wire_prepare prepare = { { 1, 1 }, 1000, 1, 0, 0, rank };
+	struct wire_prepare prepare = {
+		.transaction = { 1, 1 }, .boundary = 1000, .order = 1, .coordinator = rank
+	};
 	struct wire_decide decide = { { 1, 1 }, 1, 0 };
 
 	if (type == WIRE_JOIN)
@@ -501,7 +503,9 @@ END_TEST
 
 static int vote_of(uint32_t rank, uint32_t coordinator)
 {
-	struct wire_prepare prepare = { { 7, 7 }, 100, 1, 0, 0, coordinator };
+	struct wire_prepare prepare = {
+		.transaction = { 7, 7 }, .boundary = 100, .order = 1, .coordinator = coordinator
+	};
 	struct wire_vote vote;
 
 	say(WIRE_PREPARE, rank, &prepare);

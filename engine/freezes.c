@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/freezes.h"
+#include "engine/hold.h"
+#include "engine/peers.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { KEEP_MS = 1000 };
+
+/* NEW -> ASKED -> HELD -> OVER, or a thaw: NEW -> THAWING -> OVER. */
+enum freeze_phase { FREEZE_NEW, FREEZE_ASKED, FREEZE_HELD, FREEZE_THAWING, FREEZE_OVER };
+
+struct freeze {
+	struct freeze *next;
+	struct engine_freeze *asked; /* NULL: it has been told */
+	uint64_t transaction[2];
+	enum freeze_phase phase;
+	uint32_t ms;
+	uint32_t coordinator; /* WIRE_OBSERVER: not asked yet */
+	bool cancelled;
+	uint64_t deadline_ms; /* for the boundary to come; HELD: of the bound */
+	uint64_t kept_ms;
+	unsigned outstanding; /* answers to THAW */
+	bool held, ended;     /* what ranks said to the last KEEP; to THAW */
+	int result;
+};
+
+static void tell(struct freeze *f, int result, struct engine_freeze **finished)
+{
+	if (!f->asked)
+		return;
+	f->asked->id = f->transaction[1];
+	f->asked->result = result;
+	f->asked->next = *finished;
+	*finished = f->asked;
+	f->asked = NULL;
+}
+
+static bool on_ignored(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	return false;
+}
+
+static bool say(struct engine *e, struct freeze *f, uint32_t rank, enum wire_type type,
+		rpc_done done)
+{
+	struct wire_transaction body = { { f->transaction[0], f->transaction[1] } };
+
+	return !peers_call(e, rank, type, &body, NULL, 0, done, done == on_ignored ? NULL : f,
+			   rank);
+}
+
+/* How many were asked. */
+static unsigned say_to_all(struct engine *e, struct freeze *f, enum wire_type type,
+			   rpc_done done)
+{
+	unsigned n = 0;
+
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		n += say(e, f, rank, type, done);
+	return n;
+}
+
+static bool on_thawed(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct freeze *f = owner;
+
+	f->outstanding--;
+	f->ended |= answer->status == -ENOENT;
+	if (answer->status == -EAGAIN)
+		f->outstanding += say(e, f, (uint32_t)rank, WIRE_THAW, on_thawed);
+	return false;
+}
+
+static bool on_kept(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct freeze *f = owner;
+
+	f->held |= !answer->status;
+	f->ended |= answer->status == -ENOENT;
+	return false;
+}
+
+/* ---- asking ---- */
+
+static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
+		       const struct answer *answer)
+{
+	struct freeze *f = owner;
+	struct wire_applied applied = { .status = answer->status };
+
+	if (answer->type == WIRE_ACCEPTED && !answer->status)
+		return true;
+	f->phase = FREEZE_NEW;
+	if (answer->status == -EAGAIN)
+		return false; /* asked again: of the same one */
+	if (answer->type == WIRE_APPLIED && !answer->status)
+		memcpy(&applied, answer->body, sizeof(applied));
+	f->result = wire_status(applied.status);
+	if (!f->result)
+		f->phase = FREEZE_HELD;
+	return false;
+}
+
+static void ask(struct engine *e, struct freeze *f)
+{
+	struct wire_commit body = { .transaction = { f->transaction[0], f->transaction[1] },
+				    .freeze_ms = f->ms };
+	int rc = -EIO;
+
+	node_origin(e, &body.origin);
+	if (f->coordinator == WIRE_OBSERVER)
+		f->coordinator = peers_first_live(e);
+	if (f->coordinator != WIRE_OBSERVER)
+		rc = peers_call(e, f->coordinator, WIRE_COMMIT, &body, NULL, 0, on_verdict, f,
+				f->coordinator);
+	if (!rc)
+		f->phase = FREEZE_ASKED;
+	else if (rc != -EAGAIN)
+		f->result = rc;
+}
+
+/* Whatever the ranks agree on: from now on, or as soon as this is not heard of any more, it holds nobody. */
+static void give_up(struct engine *e, struct freeze *f)
+{
+	rpc_forget(e, f);
+	if (f->coordinator != WIRE_OBSERVER) {
+		say(e, f, f->coordinator, WIRE_CANCEL, on_ignored);
+		say_to_all(e, f, WIRE_THAW, on_ignored);
+	}
+	f->phase = FREEZE_OVER;
+}
+
+static void turn_asking(struct engine *e, struct freeze *f, uint64_t now,
+			struct engine_freeze **finished)
+{
+	if (f->phase == FREEZE_NEW && !f->cancelled && !f->result)
+		ask(e, f);
+	if (f->cancelled && !f->result)
+		f->result = -ECANCELED;
+	if (f->phase < FREEZE_HELD && now >= f->deadline_ms && !f->result)
+		f->result = -ETIMEDOUT;
+	if (f->result)
+		give_up(e, f);
+	else if (f->phase == FREEZE_HELD)
+		f->deadline_ms = now + f->ms;
+	if (f->phase >= FREEZE_HELD)
+		tell(f, f->result, finished);
+}
+
+/* ---- holding ---- */
+
+static void keep(struct engine *e, struct freeze *f, uint64_t now)
+{
+	if (now < f->kept_ms + KEEP_MS)
+		return;
+	if (f->phase == FREEZE_HELD && f->ended && !f->held)
+		f->phase = FREEZE_OVER; /* somebody else has thawed it */
+	f->kept_ms = now;
+	f->held = f->ended = false;
+	say_to_all(e, f, WIRE_KEEP, on_kept);
+}
+
+/* ---- thawing ---- */
+
+static void forget_held(struct engine *e, const uint64_t transaction[2])
+{
+	for (struct freeze *f = e->freezes; f; f = f->next)
+		if (f->phase == FREEZE_HELD &&
+		    !memcmp(f->transaction, transaction, sizeof(f->transaction)))
+			f->phase = FREEZE_OVER;
+}
+
+static void turn_thaw(struct engine *e, struct freeze *f, struct engine_freeze **finished)
+{
+	if (f->phase == FREEZE_NEW) {
+		forget_held(e, f->transaction);
+		f->outstanding = say_to_all(e, f, WIRE_THAW, on_thawed);
+		f->phase = FREEZE_THAWING;
+	}
+	if (f->outstanding && !f->cancelled)
+		return;
+	f->phase = FREEZE_OVER;
+	if (f->outstanding)
+		f->result = -ECANCELED;
+	else if (f->ended && f->transaction[1])
+		f->result = -ETIMEDOUT;
+	tell(f, f->result, finished);
+}
+
+static void turn_freeze(struct engine *e, struct freeze *f, uint64_t now,
+			struct engine_freeze **finished)
+{
+	if (f->phase < FREEZE_HELD || f->asked)
+		turn_asking(e, f, now, finished);
+	if (f->phase == FREEZE_ASKED || f->phase == FREEZE_HELD)
+		keep(e, f, now);
+	if (f->phase == FREEZE_HELD && now >= f->deadline_ms)
+		f->phase = FREEZE_OVER;
+}
+
+void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finished)
+{
+	for (struct freeze **at = &e->freezes; *at;) {
+		struct freeze *f = *at;
+
+		if (f->ms)
+			turn_freeze(e, f, now, finished);
+		else
+			turn_thaw(e, f, finished);
+		if (f->phase != FREEZE_OVER) {
+			at = &f->next;
+			continue;
+		}
+		*at = f->next;
+		rpc_forget(e, f);
+		free(f);
+	}
+}
+
+void freezes_finish(struct engine_freeze *finished)
+{
+	struct engine_freeze *next;
+
+	for (struct engine_freeze *f = finished; f; f = next) {
+		next = f->next;
+		f->done(f, f->result);
+	}
+}
+
+void freezes_abandon(struct engine *e)
+{
+	struct engine_freeze *finished = NULL;
+
+	for (struct freeze *f = e->freezes; f; f = f->next) {
+		if (f->ms)
+			give_up(e, f);
+		tell(f, -ECANCELED, &finished);
+	}
+	while (e->freezes) {
+		struct freeze *f = e->freezes;
+
+		e->freezes = f->next;
+		rpc_forget(e, f);
+		free(f);
+	}
+	freezes_finish(finished);
+}
+
+/* ---- what there is ---- */
+
+void freezes_describe(struct engine *e, FILE *out)
+{
+	for (const struct freeze *f = e->freezes; f; f = f->next)
+		if (f->ms && f->phase < FREEZE_HELD)
+			fprintf(out, "freeze of %u s: waiting for its boundary\n",
+				f->ms / 1000);
+}
+
+void freezes_tell(struct engine *e, FILE *out)
+{
+	uint64_t now = monotonic_ms();
+
+	for (const struct freeze *f = e->freezes; f; f = f->next)
+		if (f->phase == FREEZE_HELD && f->deadline_ms > now)
+			fprintf(out, "frozen, for %llu s at most\n",
+				(unsigned long long)u64_div_ceil(f->deadline_ms - now, 1000));
+}
+
+/* ---- the door ---- */
+
+static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked)
+{
+	struct freeze *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->asked = asked;
+	f->ms = asked->ms;
+	f->coordinator = WIRE_OBSERVER;
+	if (asked->ms) {
+		f->transaction[0] = e->writer_id;
+		f->transaction[1] = ++e->transaction;
+		f->deadline_ms = monotonic_ms() + asked->ms;
+	} else if (asked->id) {
+		f->transaction[0] = e->writer_id;
+		f->transaction[1] = asked->id;
+	}
+	return f;
+}
+
+void engine_freeze(struct engine *e, struct engine_freeze *asked)
+{
+	struct freeze *f = NULL;
+
+	pthread_mutex_lock(&e->lock);
+	if (e->writable && asked->ms <= HOLD_MAX_MS)
+		f = freeze_new(e, asked);
+	if (f) {
+		f->next = e->freezes;
+		e->freezes = f;
+	}
+	pthread_mutex_unlock(&e->lock);
+	if (f)
+		node_wake(e);
+	else
+		asked->done(asked, !e->writable              ? -EROFS
+				   : asked->ms > HOLD_MAX_MS ? -EINVAL
+							     : -ENOMEM);
+}
+
+void engine_freeze_cancel(struct engine *e, struct engine_freeze *asked)
+{
+	pthread_mutex_lock(&e->lock);
+	for (struct freeze *f = e->freezes; f; f = f->next)
+		if (f->asked == asked)
+			f->cancelled = true;
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}

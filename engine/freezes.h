@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_FREEZES_H
+#define ENGINE_FREEZES_H
+
+#include "engine/node.h"
+
+#include <stdio.h>
+
+/* engine_freeze, of an observer: asks the coordinator for a boundary, and says every second to all ranks that
+ * the freeze is wanted.  Engine thread, with the lock; what is done goes to *finished, to be told without it.
+ */
+void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finished);
+void freezes_finish(struct engine_freeze *finished);
+
+/* A line for each that waits; a line that says whether, and for how long yet.  With the lock. */
+void freezes_describe(struct engine *e, FILE *out);
+void freezes_tell(struct engine *e, FILE *out);
+
+/* Thaws what we froze, ends every wait with -ECANCELED; the engine thread is gone. */
+void freezes_abandon(struct engine *e);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_RANKS_BOUNDARIES_H
+#define TESTS_RANKS_BOUNDARIES_H
+
+/* A job of two parameters, "w" and "v", in one process, whose ranks pass boundaries one by one while engines
+ * are turned in a seeded order and messages get lost.
+ */
+
+#include "tests/ranks/job.h"
+
+#include "engine/node.h"
+
+enum { NUMEL = 37, BYTES = NUMEL * 4 };
+
+extern struct job job;
+extern bool asleep[JOB_WORLD_MAX]; /* ranks whose engines are not turned */
+extern struct loss {               /* what is lost on its way; type 0: nothing */
+	uint32_t from, to;
+	enum wire_type type;
+	unsigned dropped;
+} loss;
+
+void boundaries_open(uint32_t world, const struct job_group *group);
+struct engine *engine_of(uint32_t rank);
+/* All engines that are awake; aborts when that has gone on for too long. */
+void turn(void *arg);
+
+/* From now on its trainer passes boundaries up to that one, one in each turn, or waits in one. */
+void go_to(uint32_t rank, uint64_t goal);
+/* None may wait any more. */
+void boundaries_close(void);
+
+void boundary(uint32_t rank);
+uint64_t passed(uint32_t rank); /* or entered */
+uint64_t generation(uint32_t rank);
+/* Every living rank passes boundary n. */
+void all_pass(uint64_t n);
+/* The others see it at once, as on one host, or find it silent. */
+void die(uint32_t rank, bool at_once);
+
+struct writer {
+	struct engine *e;
+	struct engine_write write;
+	struct engine_extent extent;
+	float value[NUMEL];
+	bool ended;
+	int result;
+};
+
+/* Rank starts to set parameter w's state to value everywhere; it does not wait. */
+void start(struct writer *w, uint32_t rank, const char *key, float value);
+/* All ranks have promised: the writer waits for its boundary. */
+void until_accepted(struct writer *w);
+int result(struct writer *w);
+void expect(const char *key, const struct writer *w);
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/boundaries.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+/* All trainers stand at one boundary, edits go in there, and nothing holds them for ever. */
+
+enum { WORLD = 4, LONG_MS = 15000, GOAL = 60, STAY_TURNS = 40 };
+
+static const struct job_group everywhere = { .stage = 0, .nparams = 2, .params = { 0, 1 } };
+
+struct asked {
+	struct engine_freeze freeze;
+	bool ended;
+	int result;
+};
+
+static struct asked first, second, thaw;
+
+static void on_done(struct engine_freeze *freeze, int result)
+{
+	struct asked *a = freeze->owner;
+
+	ck_assert(!a->ended);
+	a->ended = true;
+	a->result = result;
+}
+
+static void ask(struct asked *a, uint32_t rank, uint32_t ms, uint64_t id)
+{
+	*a = (struct asked){ .freeze = { .id = id, .ms = ms, .done = on_done, .owner = a } };
+	engine_freeze(engine_of(rank), &a->freeze);
+}
+
+static int result_of(struct asked *a)
+{
+	while (!a->ended)
+		turn(NULL);
+	return a->result;
+}
+
+static uint32_t phase(uint32_t rank)
+{
+	return atomic_load(&engine_of(rank)->registry.control->phase);
+}
+
+static void all_go_to(uint32_t ranks, uint64_t goal)
+{
+	for (uint32_t rank = 0; rank < ranks; rank++)
+		go_to(rank, goal);
+}
+
+/* Trainers here and there in the job, all on their way. */
+static void open_training(void)
+{
+	boundaries_open(WORLD, &everywhere);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		for (uint32_t n = job_random(&job, 6); n; n--)
+			boundary(rank);
+	all_go_to(WORLD, GOAL);
+}
+
+static void until_all_have_come(uint32_t ranks)
+{
+	for (uint32_t rank = 0; rank < ranks; rank++)
+		while (passed(rank) < GOAL || phase(rank) == CONTROL_FROZEN)
+			turn(NULL);
+	for (uint32_t rank = 0; rank < ranks; rank++)
+		ck_assert_uint_ne(phase(rank), CONTROL_FROZEN);
+}
+
+static void expect_frozen(uint32_t ranks)
+{
+	uint64_t b = passed(0);
+
+	for (int i = 0; i < STAY_TURNS; i++) {
+		turn(NULL);
+		for (uint32_t rank = 0; rank < ranks; rank++) {
+			ck_assert_uint_eq(passed(rank), b);
+			ck_assert_uint_eq(phase(rank), CONTROL_FROZEN);
+		}
+	}
+	ck_assert_uint_lt(b, GOAL);
+}
+
+START_TEST(all_ranks_stand_at_one_boundary_until_they_are_thawed)
+{
+	open_training();
+	ask(&first, 1, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	expect_frozen(WORLD);
+	ask(&thaw, 1, 0, first.freeze.id);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	until_all_have_come(WORLD);
+	job_check(&job);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(anybody_may_thaw_and_who_froze_can_tell)
+{
+	open_training();
+	ask(&first, 1, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	ask(&thaw, 3, 0, 0);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	until_all_have_come(WORLD);
+	ask(&thaw, 1, 0, first.freeze.id);
+	ck_assert_int_eq(result_of(&thaw), -ETIMEDOUT);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(a_second_freeze_is_refused_while_the_first_lasts)
+{
+	open_training();
+	ask(&first, 1, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	ask(&second, 2, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&second), -EBUSY);
+	expect_frozen(WORLD);
+	ask(&thaw, 1, 0, first.freeze.id);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	ask(&second, 2, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&second), 0);
+	expect_frozen(WORLD);
+	ask(&thaw, 0, 0, 0);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	until_all_have_come(WORLD);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(edits_go_in_where_the_trainers_stand_each_a_generation)
+{
+	struct writer w;
+	uint64_t b;
+
+	open_training();
+	ask(&first, 1, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	b = passed(0);
+	for (uint32_t i = 1; i <= 3; i++) {
+		start(&w, job_random(&job, WORLD), "fp32", (float)i);
+		ck_assert_int_eq(result(&w), 0);
+		expect("fp32", &w);
+		job_check(&job);
+		for (uint32_t rank = 0; rank < WORLD; rank++)
+			ck_assert_uint_eq(generation(rank), control_generation(b) + i);
+	}
+	expect_frozen(WORLD);
+	ask(&thaw, 1, 0, first.freeze.id);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	until_all_have_come(WORLD);
+	job_check(&job);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(edits_and_a_freeze_at_once_end)
+{
+	struct writer w[3];
+
+	open_training();
+	for (uint32_t i = 0; i < 3; i++)
+		start(&w[i], i, "fp32", (float)i);
+	ask(&first, 1, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	expect_frozen(WORLD);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_int_eq(result(&w[i]), 0);
+	ask(&thaw, 1, 0, first.freeze.id);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	until_all_have_come(WORLD);
+	for (uint32_t rank = 1; rank < WORLD; rank++)
+		ck_assert_uint_eq(generation(rank), generation(0));
+	boundaries_close();
+}
+END_TEST
+
+/* ---- it ends by itself ---- */
+
+START_TEST(the_bound_ends_it_on_the_ranks_themselves)
+{
+	open_training();
+	ask(&first, 2, 300, 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	expect_frozen(WORLD);
+	until_all_have_come(WORLD);
+	ask(&thaw, 2, 0, first.freeze.id);
+	ck_assert_int_eq(result_of(&thaw), -ETIMEDOUT);
+	boundaries_close();
+}
+END_TEST
+
+static bool is_waiting(uint32_t rank)
+{
+	char *text = engine_text(engine_of(rank), "inflight");
+	bool found = text && strstr(text, "waiting for its boundary");
+
+	free(text);
+	return found;
+}
+
+START_TEST(a_job_that_does_not_come_to_the_boundary_is_not_stopped)
+{
+	boundaries_open(WORLD, &everywhere);
+	ask(&first, 2, _i ? LONG_MS : 200, 0);
+	turn(NULL);
+	ck_assert(is_waiting(2));
+	for (uint32_t n = job_random(&job, 20); n; n--)
+		turn(NULL);
+	if (_i)
+		engine_freeze_cancel(engine_of(2), &first.freeze);
+	ck_assert_int_eq(result_of(&first), _i ? -ECANCELED : -ETIMEDOUT);
+	all_go_to(WORLD, GOAL);
+	until_all_have_come(WORLD);
+	boundaries_close();
+}
+END_TEST
+
+/* ---- somebody dies ---- */
+
+static void until_promised(void)
+{
+	for (bool all = false; !all;) {
+		turn(NULL);
+		all = true;
+		for (uint32_t rank = 0; rank < WORLD; rank++)
+			all &= edits_pending(&engine_of(rank)->edits, 1);
+	}
+}
+
+START_TEST(a_rank_that_dies_on_its_way_does_not_keep_the_others_from_standing)
+{
+	boundaries_open(WORLD, &everywhere);
+	ask(&first, 1, LONG_MS, 0);
+	until_promised();
+	die(3, _i);
+	all_go_to(WORLD - 1, GOAL);
+	ck_assert_int_eq(result_of(&first), 0);
+	expect_frozen(WORLD - 1);
+	ask(&thaw, 1, 0, first.freeze.id);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	until_all_have_come(WORLD - 1);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(a_coordinator_that_dies_undecided_stops_nobody)
+{
+	boundaries_open(WORLD, &everywhere);
+	ask(&first, 2, LONG_MS, 0);
+	until_promised();
+	die(0, _i);
+	for (uint32_t rank = 1; rank < WORLD; rank++)
+		go_to(rank, GOAL);
+	for (uint32_t rank = 1; rank < WORLD; rank++)
+		while (passed(rank) < GOAL)
+			turn(NULL);
+	ck_assert_int_ne(result_of(&first), 0);
+	boundaries_close();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("freeze");
+	TCase *t = tcase_create("freeze");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_loop_test(t, all_ranks_stand_at_one_boundary_until_they_are_thawed, 0, 8);
+	tcase_add_test(t, anybody_may_thaw_and_who_froze_can_tell);
+	tcase_add_test(t, a_second_freeze_is_refused_while_the_first_lasts);
+	tcase_add_loop_test(t, edits_go_in_where_the_trainers_stand_each_a_generation, 0, 4);
+	tcase_add_loop_test(t, edits_and_a_freeze_at_once_end, 0, 8);
+	tcase_add_test(t, the_bound_ends_it_on_the_ranks_themselves);
+	tcase_add_loop_test(t, a_job_that_does_not_come_to_the_boundary_is_not_stopped, 0, 2);
+	tcase_add_loop_test(
+		t, a_rank_that_dies_on_its_way_does_not_keep_the_others_from_standing, 0, 2);
+	tcase_add_loop_test(t, a_coordinator_that_dies_undecided_stops_nobody, 0, 2);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
