@@ -256,7 +256,10 @@ static void list(fuse_req_t req, fuse_ino_t ino, size_t size, uint64_t offset, b
 		if (!(plus ? list_plus : list_plain)(&l, &entry, offset))
 			break;
 	}
-	fuse_reply_buf(req, l.buf, l.used);
+	if (dir.error && !l.used)
+		fuse_reply_err(req, -dir.error);
+	else
+		fuse_reply_buf(req, l.buf, l.used);
 	free(l.buf);
 }
 

@@ -16,6 +16,7 @@ void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node)
 	d->tree = t;
 	d->node = node;
 	d->nstates = -1;
+	d->error = 0;
 }
 
 /* The next at or after *i; *i becomes its number. */
@@ -54,6 +55,7 @@ static bool next_state(struct tree_dir *d, uint64_t *i, struct tree_entry *entry
 
 	if (d->nstates < 0) {
 		d->nstates = tree_states(d->tree, d->node, d->states, TREE_STATES_MAX);
+		d->error = d->nstates < 0 && d->nstates != -ENOENT ? d->nstates : 0;
 		d->nstates = d->nstates < 0 ? 0 : d->nstates;
 	}
 	for (; *i < (uint64_t)d->nstates * (unsigned)forms; ++*i) {

@@ -139,11 +139,12 @@ struct tree_dir {
 	struct tree *tree;
 	struct node node;
 	int nstates; /* -1: not asked for yet */
+	int error;   /* why there are none: as tree_state; 0 */
 	struct engine_state states[TREE_STATES_MAX];
 };
 
 void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node);
-/* False: the end. */
+/* False: the end, or d->error. */
 bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 		  uint64_t *next);
 

@@ -320,6 +320,8 @@ int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uin
 
 	if (rank >= NRANKS || group > 1 || sub)
 		return -ENOENT;
+	if (rank == 2) /* it is lost */
+		return -EIO;
 	add(out, max, &n, state_of(0, "fp32"));
 	return n;
 }

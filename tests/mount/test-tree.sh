@@ -57,6 +57,9 @@ mount_fake "" fake:3000
 [ "$(ls -A "$M/ranks/2/params" | wc -l)" = 0 ] || fail "parameters of a rank without any"
 [ "$(ls "$M/ranks/2/partitions")" = 0.0 ] || fail "partitions of rank 2"
 [ "$(ls "$M/ranks/0/partitions/1.0")" = fp32 ] || fail "states of a partition"
+refused "Input/output error" ls "$M/ranks/2/partitions/0.0"
+refused "Input/output error" cp -r "$M/ranks/2" "$T/copy"
+rm -r "$T/copy"
 [ ! -e "$M/ranks/3" ] && [ ! -e "$M/ranks/00" ] && [ ! -e "$M/ranks/0/partitions/1.1" ] ||
 	fail "ranks that are not there"
 
