@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { WHY_MAX = 1024, DRAIN_MS = 5000 };
+enum { WHY_MAX = 1024, DRAIN_SECONDS = 5 };
 
 struct mount {
 	const struct options *options;
@@ -233,7 +233,7 @@ static int serve_session(struct mount *m)
 		rc = serve(m);
 		polls_stop(&m->fs.polls);
 		/* Handlers have ended; replies that the engine still owes must find the session. */
-		if (requests_drain(&m->fs.requests, DRAIN_MS)) {
+		if (requests_drain(&m->fs.requests, DRAIN_SECONDS)) {
 			fuse_session_unmount(m->session);
 			log_error("requests are still under way: exiting without closing");
 			_exit(1);

@@ -96,13 +96,13 @@ int requests_init(struct requests *all, struct engine *engine,
 	return start(all);
 }
 
-int requests_drain(struct requests *all, unsigned timeout_ms)
+int requests_drain(struct requests *all, unsigned seconds)
 {
 	struct timespec until;
 	int rc = 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += timeout_ms / 1000;
+	until.tv_sec += seconds;
 	pthread_mutex_lock(&all->lock);
 	for (struct request *r = all->inflight; r; r = r->next)
 		r->interrupted = true;

@@ -69,7 +69,7 @@ int requests_init(struct requests *all, struct engine *engine,
 /* Cancels what is in flight and waits for it.  -ETIMEDOUT: something is still there, so that
  * neither engine nor session may be closed.
  */
-int requests_drain(struct requests *all, unsigned timeout_ms);
+int requests_drain(struct requests *all, unsigned seconds);
 void requests_fini(struct requests *all);
 
 /* The caller has a reference to handle for it, which release gives back.  NULL: no memory. */
