@@ -48,6 +48,16 @@ int node_wait(struct engine *e, uint64_t deadline_ms)
 	return 0;
 }
 
+void node_count_read(struct engine *e, int64_t result)
+{
+	atomic_fetch_add_explicit(&e->counters.reads, 1, memory_order_relaxed);
+	if (result < 0)
+		atomic_fetch_add_explicit(&e->counters.read_errors, 1, memory_order_relaxed);
+	else
+		atomic_fetch_add_explicit(&e->counters.read_bytes, (uint64_t)result,
+					  memory_order_relaxed);
+}
+
 static int append_local(struct engine *e, const struct wire_header *header, const void *body,
 			size_t body_size, const void *tail, size_t tail_size)
 {

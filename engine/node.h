@@ -166,6 +166,9 @@ void node_yield(struct engine *e);
  */
 int node_wait(struct engine *e, uint64_t deadline_ms);
 
+/* A read has ended: its bytes, or -errno.  Any thread, without the lock. */
+void node_count_read(struct engine *e, int64_t result);
+
 /* Sends header, body and tail to a message peer (NODE_LOCAL: to ourselves).  Engine thread, with the
  * lock.  Errors of transport's send.
  */

@@ -31,16 +31,6 @@ static void need_hot(void)
 		pthread_setspecific(hot_key, &hot);
 }
 
-static void count_read(struct engine *e, int64_t result)
-{
-	atomic_fetch_add_explicit(&e->counters.reads, 1, memory_order_relaxed);
-	if (result < 0)
-		atomic_fetch_add_explicit(&e->counters.read_errors, 1, memory_order_relaxed);
-	else
-		atomic_fetch_add_explicit(&e->counters.read_bytes, (uint64_t)result,
-					  memory_order_relaxed);
-}
-
 static void read_in_this_thread(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
@@ -51,7 +41,7 @@ static void read_in_this_thread(struct engine *e, struct engine_read *read)
 		transfers_start(e, read);
 		return;
 	}
-	count_read(e, rc ? rc : (int64_t)read->size);
+	node_count_read(e, rc ? rc : (int64_t)read->size);
 	read->done(read, rc ? NULL : hot, rc ? rc : (int64_t)read->size);
 }
 
@@ -78,7 +68,7 @@ static bool read_whole(struct engine *e, struct engine_read *read)
 	if (atomic_load(&f->viewed) || (!atomic_load(&f->whole) && !keep_whole(e, read)))
 		return false;
 	whole = atomic_load(&f->whole);
-	count_read(e, (int64_t)read->size);
+	node_count_read(e, (int64_t)read->size);
 	read->done(read, whole + read->offset, (int64_t)read->size);
 	return true;
 }
@@ -103,7 +93,7 @@ void engine_read(struct engine *e, struct engine_read *read)
 		return;
 	}
 	if (readahead_take(f, read->offset, read->size, &hot)) {
-		count_read(e, (int64_t)read->size);
+		node_count_read(e, (int64_t)read->size);
 		read->done(read, hot, (int64_t)read->size);
 		return;
 	}

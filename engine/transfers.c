@@ -101,7 +101,6 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 		read.offset = piece->inside;
 	}
 	rc = peers_call(e, piece->rank, WIRE_READ, &read, NULL, 0, on_data, t, i);
-
 	if (rc)
 		piece_failed(e, t, piece->rank, rc);
 	else
@@ -112,10 +111,8 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 static void ask(struct engine *e, struct transfer *t)
 {
 	for (unsigned i = 0; i < t->plan.n; i++) {
-		int rc = t->plan.pieces[i].lost ? -EIO : peers_reach(e, t->plan.pieces[i].rank);
-
-		if (rc)
-			piece_failed(e, t, t->plan.pieces[i].rank, rc);
+		if (t->plan.pieces[i].lost)
+			piece_failed(e, t, t->plan.pieces[i].rank, -EIO);
 		else
 			ask_piece(e, t, i);
 	}
@@ -196,9 +193,7 @@ static bool turn_transfer(struct engine *e, struct transfer *t, uint64_t now)
 {
 	bool paused = t->again || t->awaits; /* until the next tick */
 
-	if (t->cancelled)
-		return is_finished(e, t);
-	if (t->outstanding)
+	if (t->cancelled || t->outstanding)
 		return is_finished(e, t);
 	if (t->plan.n)
 		settle(e, t, now);
@@ -252,6 +247,7 @@ void transfers_finish(struct transfer *finished)
 			put_back(t->read->file->engine, t);
 			continue;
 		}
+		node_count_read(t->read->file->engine, t->result);
 		t->read->done(t->read, t->result < 0 ? NULL : t->buffer, t->result);
 		free(t->buffer);
 		free(t);

@@ -149,6 +149,24 @@ START_TEST(a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew)
 }
 END_TEST
 
+START_TEST(reads_by_message_are_counted)
+{
+	uint64_t bytes;
+
+	job_close(&job);
+	job_open(&job,
+		 &(struct job_spec){
+			 .world = 2, .hosts = 2, JOB_PARAMS(params), JOB_GROUPS(groups) });
+	e = job_frag(&job, 0)->engine;
+	bytes = job_bytes(&job, 0, "fp32");
+	CLEANUP(free) uint8_t *got = malloc(bytes);
+	ck_assert_int_eq(
+		frag_get(job_frag(&job, 0), job_number(&job, 0, 0), "fp32", got, bytes), 0);
+	ck_assert_uint_eq(atomic_load(&e->counters.reads), 1);
+	ck_assert_uint_eq(atomic_load(&e->counters.read_bytes), bytes);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("turn");
@@ -162,6 +180,7 @@ int main(void)
 	tcase_add_test(t, a_job_at_rest_copies_nothing);
 	tcase_add_test(t, a_table_that_is_refused_is_not_asked_for_again_and_again);
 	tcase_add_test(t, a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew);
+	tcase_add_test(t, reads_by_message_are_counted);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
