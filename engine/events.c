@@ -8,7 +8,7 @@
 
 void events_add(struct events *s, json_t *event)
 {
-	char *line = event ? json_dumps(event, JSON_COMPACT) : NULL;
+	char *line = event ? json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(13)) : NULL;
 	char **at = &s->lines[(s->count + 1) % EVENTS_KEPT];
 
 	json_decref(event);

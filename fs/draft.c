@@ -271,7 +271,7 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 		return -ENOMEM;
 	}
 	handle_ref(h);
-	r->is_write = true;
+	r->kind = REQUEST_WRITE;
 	r->write = (struct engine_write){ .file = h->file,
 					  .extents = d->extents,
 					  .nextents = (size_t)n,

@@ -32,16 +32,17 @@ struct handle {
 	struct fs *fs;
 	struct handle *next, **link; /* of fs->handles, under its lock; link NULL: not in it */
 	struct node node;
-	struct engine_file *file; /* states; NULL: text has all */
-	uint64_t bytes;           /* of the engine's file */
-	char *text;               /* texts, hypers; .npy: the header; else NULL */
-	uint64_t length;          /* of text */
-	_Atomic unsigned refs;    /* RELEASE's, and one of each request */
-	struct draft *draft;      /* NULL: opened for reading */
-	pthread_mutex_t lock;     /* of newer */
-	struct handle *newer;     /* read in its stead, since a commit; else NULL */
-	_Atomic bool behind;      /* a commit was made: the next read opens newer anew */
-	struct poll poll;         /* where poll_can(node) */
+	struct engine_file *file;     /* states; NULL: text has all */
+	uint64_t bytes;               /* of the engine's file */
+	char *text;                   /* texts, hypers; .npy: the header; else NULL */
+	uint64_t length;              /* of text */
+	_Atomic unsigned refs;        /* RELEASE's, and one of each request */
+	struct draft *draft;          /* NULL: opened for reading */
+	pthread_mutex_t lock;         /* of newer */
+	struct handle *newer;         /* read in its stead, since a commit; else NULL */
+	_Atomic bool behind;          /* a commit was made: the next read opens newer anew */
+	struct engine_events *events; /* NODE_EVENTS, else NULL */
+	struct poll poll;             /* where poll_can(node) */
 };
 
 /* The reply lets the reader go on: its close, and the release after it, may come before the call that

@@ -293,6 +293,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fi->fh = (uintptr_t)h;
 	fi->direct_io = 1;
 	fi->noflush = !h->draft;
+	fi->nonseekable = h->events != NULL;
 	/* The caller has gone: there will be no release. */
 	if (fuse_reply_open(req, fi) == -ENOENT)
 		state_close(h);

@@ -23,9 +23,10 @@ void polls_fini(struct polls *all)
 
 bool poll_can(struct node n)
 {
-	return n.kind == NODE_TEXT && n.slot <= TEXT_GENERATION;
+	return n.kind == NODE_EVENTS || (n.kind == NODE_TEXT && n.slot <= TEXT_GENERATION);
 }
 
+/* Of a text. */
 static uint64_t stamp(const struct engine_job *job, uint32_t text)
 {
 	if (text == TEXT_PHASE)
@@ -57,6 +58,11 @@ static void list(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 	all->list = p;
 }
 
+static bool is_news(const struct poll *p, const struct engine_job *job)
+{
+	return p->events ? engine_events_ready(p->events) : stamp(job, p->text) != p->told;
+}
+
 static void tell_changed(struct polls *all)
 {
 	struct engine_job job;
@@ -65,7 +71,7 @@ static void tell_changed(struct polls *all)
 	engine_job(all->engine, &job);
 	for (struct poll *p = all->list; p; p = next) {
 		next = p->next;
-		if (stamp(&job, p->text) == p->told)
+		if (!is_news(p, &job))
 			continue;
 		fuse_lowlevel_notify_poll(p->ph);
 		forget(p);
@@ -132,7 +138,7 @@ unsigned poll_ask(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 	seen = engine_changes(all->engine);
 	engine_job(all->engine, &job);
 	p->told = stamp(&job, p->text);
-	ready = !p->length || p->read != p->told;
+	ready = p->events ? engine_events_ready(p->events) : !p->length || p->read != p->told;
 	if (ph && all->stop)
 		fuse_pollhandle_destroy(ph);
 	else if (ph)

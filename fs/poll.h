@@ -2,8 +2,9 @@
 #ifndef FS_POLL_H
 #define FS_POLL_H
 
-/* poll(2) on files whose content changes by itself: step, phase, generation.  What a file has is a stamp,
- * a number that is another when the content is.  A file is ready while its stamp is not that of its last
+/* poll(2) on files whose content changes by itself: step, phase, generation; events, ready while there are
+ * some.  What a text has is a stamp,
+ * a number that is another when the content is.  It is ready while its stamp is not that of its last
  * read at offset 0; the kernel is told, and asks again, when it is not what it was when the kernel asked.
  * However many poll, the engine has one wait.  Any thread.
  */
@@ -17,9 +18,10 @@
 struct poll {                      /* of an open file */
 	struct poll *next, **link; /* of polls; link NULL: the kernel does not wait */
 	struct fuse_pollhandle *ph;
-	uint32_t text; /* enum text_id */
-	uint64_t told; /* stamp when the kernel asked */
-	uint64_t read; /* stamp of what was read last */
+	struct engine_events *events; /* or, if NULL: */
+	uint32_t text;                /* enum text_id */
+	uint64_t told;                /* stamp when the kernel asked */
+	uint64_t read;                /* stamp of what was read last */
 	char content[TEXT_JOB_MAX];
 	size_t length; /* of content; 0: nothing was read */
 };
@@ -39,7 +41,7 @@ void polls_init(struct polls *all, struct engine *engine);
 void polls_stop(struct polls *all);
 void polls_fini(struct polls *all);
 
-/* Whether a text changes by itself. */
+/* Whether a file's content changes by itself. */
 bool poll_can(struct node n);
 
 /* What read(2) gives: from offset 0 on the text as it is now, then the rest of that. */

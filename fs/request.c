@@ -40,8 +40,10 @@ static void cancel(struct requests *all, struct request *r)
 	r->cancelled = true;
 	all->cancelling = r;
 	pthread_mutex_unlock(&all->lock);
-	if (r->is_write)
+	if (r->kind == REQUEST_WRITE)
 		engine_write_cancel(all->engine, &r->write);
+	else if (r->kind == REQUEST_WAIT)
+		engine_wait_cancel(all->engine, &r->wait);
 	else
 		engine_read_cancel(all->engine, &r->read);
 	pthread_mutex_lock(&all->lock);

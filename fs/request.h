@@ -42,6 +42,8 @@ struct requests {
 	bool stop;
 };
 
+enum request_kind { REQUEST_READ, REQUEST_WRITE, REQUEST_WAIT };
+
 struct request {
 	struct request *next, **link; /* of inflight or free */
 	struct requests *all;
@@ -51,8 +53,10 @@ struct request {
 	union {
 		struct engine_read read;
 		struct engine_write write;
+		struct engine_wait wait;
 	};
-	bool is_write;
+	enum request_kind kind;
+	size_t size; /* of a wait: that the reader has room for */
 	size_t head; /* bytes of a .npy header that go before the engine's */
 	unsigned
 		refs; /* the handler's until request_submitted, done's; under lock, as all below */
@@ -81,7 +85,7 @@ struct request *request_get(struct requests *all, fuse_req_t req, struct handle 
 bool request_arm(struct request *r);
 void request_drop(struct request *r);
 
-/* After engine_read or engine_write. */
+/* After engine_read, engine_write or engine_wait. */
 void request_submitted(struct request *r);
 
 /* First thing in done. */

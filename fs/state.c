@@ -6,6 +6,7 @@
 #include "fs/hyper.h"
 #include "fs/text.h"
 #include "fs/draft.h"
+#include "fs/follow.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +64,21 @@ static int open_text(struct handle *h)
 		return (int)length;
 	h->length = (uint64_t)length;
 	return 0;
+}
+
+static int open_events(struct handle *h)
+{
+	int rc = engine_events_open(h->fs->engine, &h->events);
+
+	h->poll.events = h->events;
+	return rc;
+}
+
+static int open_content(struct handle *h)
+{
+	if (h->node.kind == NODE_EVENTS)
+		return open_events(h);
+	return h->node.kind == NODE_TEXT ? open_text(h) : open_file(h);
 }
 
 int state_writable(struct fs *fs, struct node n, struct engine_state *state)
@@ -125,7 +141,7 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	h->fs = fs;
 	h->node = n;
 	h->poll.text = n.slot;
-	rc = n.kind == NODE_TEXT ? open_text(h) : open_file(h);
+	rc = open_content(h);
 	if (!rc && (flags & O_ACCMODE) != O_RDONLY)
 		rc = draft_new(h, flags);
 	if (rc) {
@@ -153,6 +169,7 @@ void state_close(struct handle *h)
 	if (h->newer)
 		state_close(h->newer);
 	poll_close(&h->fs->polls, &h->poll);
+	engine_events_close(h->events);
 	draft_free(h);
 	if (h->file)
 		engine_file_close(h->file);
@@ -323,6 +340,10 @@ void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, 
 	uint64_t data = h->node.kind == NODE_HYPER ? 0 : h->bytes, total = h->length + data;
 	size_t head;
 
+	if (h->events) {
+		follow_read(h, req, size, flags);
+		return;
+	}
 	if (poll_can(h->node)) {
 		read_changing(h, req, size, offset);
 		return;

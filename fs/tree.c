@@ -20,6 +20,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_ROOT, "step", NODE_TEXT, TEXT_STEP },
 	{ NODE_ROOT, "phase", NODE_TEXT, TEXT_PHASE },
 	{ NODE_ROOT, "generation", NODE_TEXT, TEXT_GENERATION },
+	{ NODE_ROOT, "events", NODE_EVENTS, 0 },
 	{ NODE_PARAM, "shape", NODE_TEXT, TEXT_SHAPE },
 	{ NODE_PARAM, "dtype", NODE_TEXT, TEXT_DTYPE },
 	{ NODE_PARAM, "numel", NODE_TEXT, TEXT_NUMEL },

@@ -40,6 +40,7 @@ enum node_kind {
 	NODE_PARTITION_STATE, /* rank, item, slot */
 	NODE_HYPER,           /* item, slot */
 	NODE_GROUP_LINK,      /* rank holds the group; item the parameter */
+	NODE_EVENTS,          /* events */
 	NODE_KINDS,
 };
 

@@ -409,6 +409,42 @@ static struct engine_wait *take_over(struct engine *e)
 	return NULL;
 }
 
+/* Each commit is one event. */
+struct engine_events {
+	struct engine *engine;
+	uint64_t after;
+};
+
+int engine_events_open(struct engine *e, struct engine_events **events)
+{
+	*events = malloc(sizeof(**events));
+	**events = (struct engine_events){ e, engine_changes(e) };
+	return 0;
+}
+
+void engine_events_close(struct engine_events *events)
+{
+	free(events);
+}
+
+bool engine_events_ready(struct engine_events *events)
+{
+	return events->after != engine_changes(events->engine);
+}
+
+size_t engine_events_read(struct engine_events *events, char *out, size_t size)
+{
+	char line[64];
+
+	if (!engine_events_ready(events))
+		return 0;
+	snprintf(line, sizeof(line), "{\"event\":\"edit\",\"generation\":%" PRIu64 "}\n",
+		 ++events->after);
+	assert(strlen(line) <= size);
+	memcpy(out, line, strlen(line));
+	return strlen(line);
+}
+
 static unsigned count_ops(struct engine *e)
 {
 	unsigned n = 0;

@@ -2,8 +2,10 @@
 #define _GNU_SOURCE
 
 /* poll-file HOW FILE MILLISECONDS CHANGES: HOW is poll, pri, select, epoll (edge-triggered), or flips: poll, of
- * what may have changed back before it is read, which does not count.  The file is ready at once; it is read, and then so many times waited for and read again, each time another content, which is
- * printed.  Exit status: 0; 3: nothing changed in time; 4: the mount has gone; 1: anything else.
+ * what may have changed back before it is read, which does not count.  The file is ready at once; it is read, and then
+ * so many times waited for and read again, each time another content, which is printed.  HOW lines: the file is a
+ * stream, not ready at first, and waited for so many times.  Exit status: 0; 3: nothing changed in time; 4: the
+ * mount has gone; 1: anything else.
  */
 
 #include <errno.h>
@@ -72,6 +74,34 @@ static void read_file(char out[64])
 	out[n] = '\0';
 }
 
+static void read_stream(char out[64])
+{
+	ssize_t n = read(fd, out, 63);
+
+	if (n < 0)
+		fail(strerror(errno));
+	out[n] = '\0';
+}
+
+static int follow(int times)
+{
+	char line[64];
+	int limit = timeout_ms;
+
+	timeout_ms = 0;
+	if (ready())
+		fail("ready, and nothing has happened");
+	timeout_ms = limit;
+	while (times--) {
+		if (!ready())
+			return 3;
+		read_stream(line);
+		printf("%s", line);
+		fflush(stdout);
+	}
+	return 0;
+}
+
 static void open_file(const char *name)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
@@ -93,6 +123,8 @@ int main(int argc, char **argv)
 	how = argv[1];
 	timeout_ms = atoi(argv[3]);
 	open_file(argv[2]);
+	if (!strcmp(how, "lines"))
+		return follow(atoi(argv[4]));
 	if (!ready())
 		fail("not ready at once");
 	read_file(last);

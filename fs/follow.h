@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_FOLLOW_H
+#define FS_FOLLOW_H
+
+/* Reading /events: what there is, or, when there is nothing, a wait that a signal ends. */
+
+#include "fs/handle.h"
+
+void follow_read(struct handle *h, fuse_req_t req, size_t size, int flags);
+
+#endif

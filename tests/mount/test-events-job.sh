@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# /events of the example trainer: its steps in order, an edit with who made it, through another mount too, a rank
+# that is lost, and the end of the job, with somebody who waits.  Both ways of looking at it.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+mkdir "$T/mnt2" "$T/job"
+export FRAG_JOB_ID=events-$$ WORLD_SIZE=2
+
+unmount_all() {
+	for m in "$M" "$T/mnt2"; do
+		fusermount3 -u -z "$m" 2>/dev/null || umount -l "$m" 2>/dev/null || :
+	done
+}
+trap 'unmount_all; clean_up' EXIT
+
+address() {
+	fragctl jobs 2>/dev/null | grep -o '127\.0\.0\.1:[0-9]*' | head -n 1 >"$T/address"
+	[ -s "$T/address" ]
+}
+
+start_trainer() {
+	ranks=
+	for rank in 0 1; do
+		RANK=$rank "$top_builddir/docs/examples/train" --stage 2 --forever --every 50 --pause-ms 10 \
+			>"$T/job/$rank" 2>&1 &
+		ranks="$ranks $!"
+		started $!
+	done
+	wait_until 20 address || fail "no job: $(cat "$T"/job/*)"
+}
+
+# mount_job MOUNT OPTIONS
+mount_job() {
+	within 30 fragfs "$(cat "$T/address")" "$1" -o "$2" || fail "fragfs: $?"
+}
+
+# told FILE PATTERN: a line says so.
+told() {
+	grep -q -e "$2" "$1"
+}
+
+open_by() {
+	ls -l "/proc/$1/fd" 2>/dev/null | grep -q "$M/events"
+}
+
+ended() {
+	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
+}
+
+steps() {
+	[ "$(grep -c '"event":"step"' "$1")" -ge "$2" ]
+}
+
+steps_rise() {
+	sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*/\1/p' "$1" | sort -n -u -c || fail "steps go back in $1"
+}
+
+for transport in host zmq; do
+	start_trainer
+	mount_job "$M" rw,timeout=3,transport=$transport
+	mount_job "$T/mnt2" rw,timeout=3
+	events=$T/events.$transport
+	cat "$M/events" >"$events" &
+	reader=$!
+	started $reader
+	wait_until 10 open_by $reader || fail "$transport: the reader has not opened"
+	wait_until 20 steps "$events" 5 || fail "$transport: no steps: $(cat "$events")"
+	steps_rise "$events"
+	for m in "$M" "$T/mnt2"; do
+		echo 0.001 >"$m/groups/0/lr" || fail "$transport: an edit"
+		head -c 4 "$m/params/head.scale/fp32" >"$T/value" || fail "$transport: a read"
+		within 20 cp "$T/value" "$m/params/head.scale/fp32" || fail "$transport: an edit"
+	done
+	for pattern in '"group":0,"state":"lr","bytes":8,"boundary":[0-9]*,"outcome":"committed"' \
+		'"param":"head.scale","state":"fp32","bytes":4,"boundary":[0-9]*,"outcome":"committed"'; do
+		wait_until 10 told "$events" "$pattern" || fail "$transport: $pattern: $(grep edit "$events")"
+		[ "$(grep -c "$pattern" "$events")" = 2 ] || fail "$transport: not two edits: $(grep edit "$events")"
+	done
+	[ "$(sed -n 's/.*"by":{"uid":'"$(id -u)"',"pid":\([0-9]*\),"host":"[^"]*"}.*/\1/p' "$events" | sort -u |
+		wc -l)" = 2 ] || fail "$transport: not two writers: $(grep edit "$events")"
+	kill -9 ${ranks##* }
+	wait_until 20 told "$events" '"event":"rank-lost".*"rank":1,"why":"..*"' ||
+		fail "$transport: no lost rank: $(tail -n 3 "$events")"
+	kill -9 $ranks 2>/dev/null || :
+	wait_until 20 told "$events" '"event":"rank-lost".*"rank":0,"why":"..*"' || fail "$transport: no lost rank 0"
+	wait_until 20 told "$events" '"phase":"lost"' || fail "$transport: the job's end: $(tail -n 3 "$events")"
+	ended $reader && fail "$transport: the reader ended by itself"
+	kill $reader
+	wait_until 5 ended $reader || fail "$transport: a signal does not end the reader"
+	unmount_all
+	for pid in $ranks; do
+		wait "$pid" || :
+	done
+	rm -f "$T/address"
+done
