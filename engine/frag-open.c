@@ -93,18 +93,20 @@ static int open_zero(struct engine *e)
 static uint64_t view_mem(void)
 {
 	const char *text = getenv("FRAG_VIEW_MEM");
-	uint64_t bytes;
+	unsigned long long number;
+	uint64_t bytes, unit;
 	char *end;
 
 	if (!text || !*text)
 		return VIEW_MEM;
-	bytes = strtoull(text, &end, 10);
-	bytes <<= *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
-	if (end == text || (*end && end[1])) {
-		log_warn("FRAG_VIEW_MEM=%s is no number of bytes (K, M, G)", text);
-		return VIEW_MEM;
-	}
-	return bytes;
+	errno = 0;
+	number = strtoull(text, &end, 10);
+	unit = *end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : 1;
+	end += unit > 1;
+	if (*text >= '0' && *text <= '9' && !*end && !errno && u64_mul(number, unit, &bytes))
+		return bytes;
+	log_warn("FRAG_VIEW_MEM=%s is no number of bytes (K, M, G)", text);
+	return VIEW_MEM;
 }
 
 static void become_rank(struct engine *e, const struct launch *launch)

@@ -261,6 +261,29 @@ START_TEST(a_rank_still_sending_what_rank_0_has_by_now_is_heard_out)
 }
 END_TEST
 
+static uint64_t views_max(const char *text)
+{
+	teardown();
+	setenv("FRAG_VIEW_MEM", text, 1);
+	setup_zero();
+	unsetenv("FRAG_VIEW_MEM");
+	return e->views.bytes_max;
+}
+
+START_TEST(room_for_views_is_a_number_that_fits)
+{
+	uint64_t usual = views_max("");
+
+	ck_assert_uint_eq(views_max("12"), 12);
+	ck_assert_uint_eq(views_max("3M"), 3 << 20);
+	ck_assert_uint_eq(views_max("-1"), usual);
+	ck_assert_uint_eq(views_max("99999999999G"), usual);
+	ck_assert_uint_eq(views_max("99999999999999999999"), usual);
+	ck_assert_uint_eq(views_max("3MB"), usual);
+	ck_assert_uint_eq(views_max("M"), usual);
+}
+END_TEST
+
 START_TEST(another_jobs_and_an_earlier_lifes_requests_are_stale)
 {
 	struct wire_header header = header_of(WIRE_PING, 1, 7);
@@ -715,6 +738,7 @@ static TCase *zero(void)
 	tcase_add_test(t, a_rank_that_keeps_changing_its_description_takes_one_place);
 	tcase_add_test(t, a_catalog_that_is_not_the_announced_one_is_refused);
 	tcase_add_test(t, a_rank_still_sending_what_rank_0_has_by_now_is_heard_out);
+	tcase_add_test(t, room_for_views_is_a_number_that_fits);
 	tcase_add_test(t, another_jobs_and_an_earlier_lifes_requests_are_stale);
 	tcase_add_test(t, another_version_is_refused_by_name);
 	tcase_add_test(t, an_answer_of_another_version_is_not_answered);
