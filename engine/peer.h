@@ -15,6 +15,7 @@ struct peer {
 	enum engine_rank_state state;
 	uint64_t since_ms;
 	char why[128];
+	int lost; /* when it is: -EIO, its end is known; -ETIMEDOUT, it is silent */
 	bool linked;
 	uint32_t link; /* message peer */
 	enum peer_way way;

@@ -101,12 +101,22 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 void peers_lose(struct engine *e, uint32_t rank, const char *why)
 {
 	struct peer *p = &e->peers[rank];
+	int status = p->silent ? -ETIMEDOUT : -EIO;
 
-	if (p->state == ENGINE_RANK_LOST)
+	if (p->state == ENGINE_RANK_LOST && (p->lost == -EIO || p->lost == status))
 		return;
 	log_warn("rank %u is lost: %s", rank, why);
 	set_state(e, p, ENGINE_RANK_LOST, why);
+	snprintf(p->why, sizeof(p->why), "%s", why);
+	p->lost = status;
 	p->failing = true; /* by the engine thread: any thread may be here */
+}
+
+int peers_lost_status(const struct engine *e, uint32_t rank)
+{
+	const struct peer *p = &e->peers[rank];
+
+	return p->entry.present && p->state == ENGINE_RANK_LOST && p->lost ? p->lost : -EIO;
 }
 
 bool peers_same_host(const struct engine *e, uint32_t rank)
@@ -263,8 +273,10 @@ int peers_want_states(struct engine *e, uint32_t rank)
 {
 	struct peer *p = &e->peers[rank];
 
-	if (rank >= e->world || !peer_is_live(p))
+	if (rank >= e->world)
 		return -EIO;
+	if (!peer_is_live(p))
+		return peers_lost_status(e, rank);
 	if (p->states && !p->states_stale)
 		return 0;
 	p->states_stale = true;
@@ -299,7 +311,7 @@ static void look(struct engine *e, struct peer *p, uint32_t rank)
 	struct wire_control control;
 	int rc;
 
-	if (p->way != PEER_WAY_MEMORY || p->state != ENGINE_RANK_ALIVE)
+	if (p->way != PEER_WAY_MEMORY || (p->state == ENGINE_RANK_LOST && p->lost == -EIO))
 		return;
 	rc = e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page));
 	if (rc == -ESRCH || rc == -ESTALE) {
@@ -342,7 +354,7 @@ void peers_turn(struct engine *e, uint64_t now)
 			peers_lose(e, rank, "no answer");
 		p->silent = false;
 		if (p->failing)
-			rpc_fail_rank(e, rank, -EIO);
+			rpc_fail_rank(e, rank, peers_lost_status(e, rank));
 		p->failing = false;
 		if (!p->entry.present)
 			continue;

@@ -12,6 +12,8 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 /* Its control page, however it was seen. */
 void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *control);
 void peers_lose(struct engine *e, uint32_t rank, const char *why);
+/* What a request for a lost rank ends with: -EIO, or -ETIMEDOUT while it is but silent. */
+int peers_lost_status(const struct engine *e, uint32_t rank);
 /* Its control page as it is now, where that costs no message; else it is kept in touch with. */
 void peers_look(struct engine *e, uint32_t rank);
 /* WIRE_OBSERVER: none lives. */
@@ -23,7 +25,7 @@ int peers_reach(struct engine *e, uint32_t rank);
 /* Reaches the rank and asks it: rpc_call.  Engine thread. */
 int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,
 	       const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
-/* Fetches a missing or stale table in the background.  0: it is there; -EAGAIN; -EIO. */
+/* Fetches a missing or stale table in the background.  0: it is there; -EAGAIN; peers_lost_status. */
 int peers_want_states(struct engine *e, uint32_t rank);
 /* Pings, fetches.  Engine thread. */
 void peers_turn(struct engine *e, uint64_t now);

@@ -26,7 +26,13 @@ struct place {
 	uint64_t since_ns;
 };
 
-/* The row on that rank; -EAGAIN: its table is not here yet, or too old to deny; -EIO: lost. */
+/* -ETIMEDOUT: it is but silent. */
+static bool is_lost(int status)
+{
+	return status == -EIO || status == -ETIMEDOUT;
+}
+
+/* The row on that rank; -EAGAIN: its table is not here yet, or too old to deny; is_lost. */
 static int row_on(struct engine *e, uint64_t since_ns, uint32_t rank, enum state_kind kind,
 		  uint32_t index, uint32_t sub, const char *key)
 {
@@ -56,7 +62,7 @@ static uint32_t member(const struct place *p, uint32_t i)
 	return p->group ? p->group->ranks[i] : p->param->owner;
 }
 
-/* Whether any live member has the row: 0 (its dtype in *p), -ENOENT, -EAGAIN, -EIO: none lives. */
+/* Whether any live member has the row: 0 (its dtype in *p), -ENOENT, -EAGAIN, is_lost: none lives. */
 static int some_member_has(struct engine *e, struct place *p, enum state_kind kind,
 			   uint32_t index, uint32_t sub)
 {
@@ -74,6 +80,7 @@ static int some_member_has(struct engine *e, struct place *p, enum state_kind ki
 			return row;
 		if (row == -ENOENT) /* states are registered alike: one answer will do */
 			return row;
+		rc = rc == -ETIMEDOUT ? rc : row;
 	}
 	return rc;
 }
@@ -159,7 +166,7 @@ static int locate_hyper(struct engine *e, const struct engine_address *a, struct
 	if (a->group >= e->catalog->ngroups)
 		return -ENOENT;
 	g = &e->catalog->groups[a->group];
-	for (uint32_t i = 0; i < g->nranks && rc == -EIO; i++)
+	for (uint32_t i = 0; i < g->nranks && is_lost(rc); i++)
 		rc = locate_row(e, p, g->ranks[i], STATE_HYPER, a->group, 0, a->key);
 	p->group = g;
 	p->group_number = a->group;
@@ -284,7 +291,7 @@ static int choose_holder(struct engine *e, const struct place *p, const struct r
 			continue;
 		row = row_on(e, p->since_ns, candidate, run->kind, run->index, run->sub,
 			     run->key);
-		if (row >= 0 || best == -EIO) {
+		if (row >= 0 || is_lost(best)) {
 			best = row;
 			*rank = candidate;
 		}
@@ -318,7 +325,7 @@ static int plan_param(struct engine *e, const struct place *p, uint64_t offset, 
 		if (!run_at(e, p, at / element, &run))
 			return -EINVAL;
 		row = choose_holder(e, p, &run, &rank);
-		if (row < 0 && !(row == -EIO && plan->keep_lost))
+		if (row < 0 && !(is_lost(row) && plan->keep_lost))
 			return row;
 		bytes = u64_min(run.numel * element - inside, size - plan->covered);
 		add_piece(plan, rank, (uint32_t)row, run.row_offset * element + inside, bytes);

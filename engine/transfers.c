@@ -102,7 +102,8 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 	}
 	rc = peers_call(e, piece->rank, WIRE_READ, &read, NULL, 0, on_data, t, i);
 	if (rc)
-		piece_failed(e, t, piece->rank, rc);
+		piece_failed(e, t, piece->rank,
+			     rc == -EIO ? peers_lost_status(e, piece->rank) : rc);
 	else
 		t->outstanding++;
 }
@@ -111,8 +112,10 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 static void ask(struct engine *e, struct transfer *t)
 {
 	for (unsigned i = 0; i < t->plan.n; i++) {
+		uint32_t rank = t->plan.pieces[i].rank;
+
 		if (t->plan.pieces[i].lost)
-			piece_failed(e, t, t->plan.pieces[i].rank, -EIO);
+			piece_failed(e, t, rank, peers_lost_status(e, rank));
 		else
 			ask_piece(e, t, i);
 	}

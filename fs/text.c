@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* NULL: no memory. */
 static char *format(const char *fmt, ...) PRINTF(1, 2);
@@ -73,10 +74,15 @@ static char *param_text(struct tree *t, struct node n)
 static char *rank_state_text(const struct engine_rank *r)
 {
 	static const char *const names[] = { "unknown", "alive", "lost" };
+	char since[32];
+	time_t then = time(NULL) - (time_t)(r->since_ms / 1000);
+	struct tm utc;
 
-	if (r->state == ENGINE_RANK_LOST && r->why[0])
-		return format("lost %s\n", r->why);
-	return format("%s\n", names[r->state]);
+	if (r->state == ENGINE_RANK_UNKNOWN || !gmtime_r(&then, &utc))
+		return format("%s\n", names[r->state]);
+	strftime(since, sizeof(since), "%F %T UTC", &utc);
+	return format("%s since %s%s%s\n", names[r->state], since, r->why[0] ? ": " : "",
+		      r->why);
 }
 
 static char *rank_text(struct tree *t, struct node n)

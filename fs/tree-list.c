@@ -20,11 +20,15 @@ void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node)
 }
 
 /* The next at or after *i; *i becomes its number. */
-static bool next_held(struct tree *t, uint32_t rank, uint64_t *i)
+static bool next_held(struct tree_dir *d, uint64_t *i)
 {
-	while (*i < t->nparams && !tree_rank_holds(t, rank, (uint32_t)*i))
-		++*i;
-	return *i < t->nparams;
+	int states = 0;
+
+	for (; *i < d->tree->nparams && !states; ++*i)
+		states = tree_rank_holds(d->tree, d->node.rank, (uint32_t)*i);
+	d->error = states < 0 ? states : 0;
+	*i -= states > 0;
+	return states > 0;
 }
 
 static bool next_partition(struct tree *t, uint32_t rank, uint64_t *i)
@@ -85,7 +89,7 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 		name_param(t, entry, (uint32_t)*i);
 		return true;
 	case NODE_RANK_PARAMS:
-		if (!next_held(t, d->node.rank, i))
+		if (!next_held(d, i))
 			return false;
 		name_param(t, entry, (uint32_t)*i);
 		return true;

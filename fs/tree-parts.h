@@ -32,7 +32,8 @@ int tree_state_entry(struct tree *t, struct node dir, const struct engine_state 
 void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out);
 
 struct node tree_fixed_node(const struct tree_fixed *f, struct node dir);
-bool tree_rank_holds(struct tree *t, uint32_t rank, uint32_t param);
+/* How many states of it; -EIO, -ETIMEDOUT. */
+int tree_rank_holds(struct tree *t, uint32_t rank, uint32_t param);
 bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct engine_group *g);
 
 bool node_has_param(enum node_kind kind);

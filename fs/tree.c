@@ -360,11 +360,11 @@ static int lookup_state(struct tree *t, struct node dir, const char *name,
 	return n < 0 ? n : -ENOENT;
 }
 
-bool tree_rank_holds(struct tree *t, uint32_t rank, uint32_t param)
+int tree_rank_holds(struct tree *t, uint32_t rank, uint32_t param)
 {
 	struct engine_state state;
 
-	return engine_rank_states(t->engine, rank, param, &state, 1) > 0;
+	return engine_rank_states(t->engine, rank, param, &state, 1);
 }
 
 bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct engine_group *g)
@@ -424,9 +424,7 @@ static bool lookup_param(struct tree *t, struct node dir, const char *name, stru
 	if (param < 0)
 		return false;
 	n->item = (uint32_t)param;
-	if (dir.kind == NODE_RANK_PARAMS)
-		return tree_rank_holds(t, dir.rank, n->item);
-	if (dir.kind == NODE_PARAMS)
+	if (dir.kind != NODE_GROUP_PARAMS)
 		return true;
 	n->rank = node_group(dir);
 	return engine_param(t->engine, n->item, &p) && p.group == (int)n->rank;
@@ -458,6 +456,13 @@ struct node tree_fixed_node(const struct tree_fixed *f, struct node dir)
 	return (struct node){ f->kind, dir.rank, dir.item, f->kind == NODE_TEXT ? f->text : 0 };
 }
 
+static int check_held(struct tree *t, struct node n)
+{
+	int states = tree_rank_holds(t, n.rank, n.item);
+
+	return states > 0 ? 0 : states ? states : -ENOENT;
+}
+
 int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry)
 {
 	const struct tree_fixed *f = find_fixed(dir.kind, name);
@@ -474,6 +479,6 @@ int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_e
 		return 0;
 	}
 	if (lookup_numbered(t, dir, name, &entry->node))
-		return 0;
+		return dir.kind == NODE_RANK_PARAMS ? check_held(t, entry->node) : 0;
 	return lookup_state(t, dir, name, entry);
 }

@@ -140,7 +140,7 @@ struct tree_dir {
 	struct tree *tree;
 	struct node node;
 	int nstates; /* -1: not asked for yet */
-	int error;   /* why there are none: as tree_state; 0 */
+	int error;   /* why there are no more: as tree_state; 0: it is the end */
 	struct engine_state states[TREE_STATES_MAX];
 };
 

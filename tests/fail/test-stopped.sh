@@ -1,0 +1,88 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A rank that is stopped is silent, not dead: ETIMEDOUT, until it goes on or its end is known (EIO).
+. "$top_srcdir/tests/lib.sh"
+need_dev_fuse
+M=$T/mnt
+mkdir mnt
+rank1=
+at_end() {
+	[ -z "$rank1" ] || kill -9 "$rank1" 2>/dev/null || :
+	! mounted "$M" || fusermount3 -u -z mnt 2>/dev/null || umount -l mnt || :
+}
+
+for rank in 0 1; do
+	RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=stopped "$top_builddir/docs/examples/train" --stage 1 \
+		--forever --every 1 --pause-ms 20 >rank$rank.log 2>&1 &
+	started $!
+done
+rank1=$!
+trains() {
+	fragctl jobs >jobs && [ "$(wc -l <jobs)" = 2 ] && grep -q '^step' rank0.log
+}
+wait_until 60 trains || fail "no job"
+address=$(awk 'NR == 2 { print $2 }' jobs)
+
+# mount_at TIMEOUT: and then the rank is stopped, of which nothing is known yet.
+mount_at() {
+	kill -CONT $rank1
+	within 20 fragfs "$address" mnt -o timeout="$1" || fail "fragfs: $?"
+	wait_until 10 grep -q ^alive mnt/ranks/1/state || fail "rank 1: $(cat mnt/ranks/1/state)"
+	kill -STOP $rank1
+}
+unmount() {
+	kill -CONT $rank1
+	within 20 fusermount3 -u mnt 2>/dev/null || within 10 umount mnt || fail "cannot unmount"
+}
+reads() {
+	for param in $held; do
+		within 20 cat "mnt/ranks/1/params/$param" || :
+	done >got 2>why
+}
+says() {
+	reads
+	[ -s why ] || fail "read all the same, not: $1"
+	! grep -v "$1" why || fail "not: $1"
+}
+
+within 20 fragfs "$address" mnt || fail "fragfs: $?"
+held=$(cd mnt/ranks/1/params && ls -d */fp32)
+unmount
+
+mount_at 2
+says 'timed out'
+grep -q '^lost since .* UTC: no answer$' mnt/ranks/1/state || fail "$(cat mnt/ranks/1/state)"
+says 'timed out'
+! ls mnt/ranks/1/params >got 2>why || fail "listed: $(cat got)"
+grep -q 'timed out' why || fail "$(cat why)"
+kill -CONT $rank1
+wait_until 10 grep -q '^alive since' mnt/ranks/1/state || fail "$(cat mnt/ranks/1/state)"
+reads
+[ ! -s why ] || fail "$(cat why)"
+unmount
+
+mount_at 8
+waiting=
+for param in $(ls mnt/params); do
+	for key in fp32 exp_avg; do
+		cat "mnt/ranks/1/params/$param/$key" >/dev/null 2>&1 &
+		waiting="$waiting $!"
+	done
+done
+are_under_way() {
+	# shellcheck disable=SC2086
+	[ "$(ps -o stat= -p "$(echo $waiting | tr ' ' ,)" | grep -c '^[DS]')" = 16 ]
+}
+wait_until 5 are_under_way || fail "nobody waits"
+for file in mnt/step mnt/ranks/0/params/*/fp32 mnt/ranks/0/params/*/exp_avg; do
+	within 1 cat "$file" >/dev/null || fail "$file: $?, while others wait for rank 1"
+done
+# shellcheck disable=SC2086
+kill -0 $waiting || fail "they did not wait"
+kill -9 $rank1
+for pid in $waiting; do
+	wait "$pid" && fail "read from the dead"
+done
+says 'Input/output error'
+wait_until 10 grep -q '^lost since .* UTC: its process is gone$' mnt/ranks/1/state ||
+	fail "$(cat mnt/ranks/1/state)"
