@@ -91,7 +91,10 @@ int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t req
 				      .job = e->job_hash,
 				      .incarnation = e->incarnation,
 				      .membership = e->membership,
-				      .rank = e->rank };
+				      .rank = e->rank,
+				      .life = e->is_rank
+						      ? node_life(e->registry.control->cookie)
+						      : 0 };
 	size_t body_size = wire_body_size(type);
 	struct iovec parts[3] = {
 		{ &header, sizeof(header) },

@@ -156,6 +156,12 @@ struct engine {
 	struct readahead_pool *readahead;
 };
 
+/* What tells a rank's process from the next one of that rank, in every message. */
+static inline uint32_t node_life(const uint64_t cookie[2])
+{
+	return (uint32_t)(cookie[0] ^ cookie[1]);
+}
+
 /* Any thread, without the lock: makes the engine thread go round. */
 void node_wake(struct engine *e);
 /* Where a call waits and no thread turns this engine: tests turn all theirs.  Without the lock. */

@@ -31,10 +31,11 @@ struct peer {
 	uint32_t nshared;            /* of states' shares, given to the memory transport */
 	bool states_stale;
 	bool fetching;
-	bool wanted;                 /* somebody asked how it is: keep in touch */
-	bool silent;                 /* a request was not answered: it is to be lost */
-	bool failing;                /* lost: its requests are to be ended */
-	uint64_t retry_ms;           /* no fetch before this */
+	bool wanted;       /* somebody asked how it is: keep in touch */
+	bool replaced;     /* another process answers at its address: for peers_turn */
+	bool silent;       /* a request was not answered: it is to be lost */
+	bool failing;      /* lost: its requests are to be ended */
+	uint64_t retry_ms; /* no fetch before this */
 	struct wire_writer incoming; /* of the table being fetched */
 };
 

@@ -89,6 +89,8 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 {
 	struct peer *p = &e->peers[rank];
 
+	if (control && memcmp(control->cookie, p->entry.cookie, sizeof(control->cookie)))
+		return; /* another process by now */
 	p->heard_ms = monotonic_ms();
 	if (p->state == ENGINE_RANK_LOST && p->entry.present) {
 		log_info("rank %u answers again", rank);
@@ -117,6 +119,13 @@ int peers_lost_status(const struct engine *e, uint32_t rank)
 	const struct peer *p = &e->peers[rank];
 
 	return p->entry.present && p->state == ENGINE_RANK_LOST && p->lost ? p->lost : -EIO;
+}
+
+void peers_gone(struct engine *e, uint32_t link)
+{
+	for (uint32_t rank = 0; rank < e->world && e->peers; rank++)
+		if (e->peers[rank].linked && e->peers[rank].link == link)
+			peers_lose(e, rank, "nobody listens at its address any more");
 }
 
 bool peers_same_host(const struct engine *e, uint32_t rank)
@@ -353,6 +362,9 @@ void peers_turn(struct engine *e, uint64_t now)
 		if (p->silent)
 			peers_lose(e, rank, "no answer");
 		p->silent = false;
+		if (p->replaced)
+			peers_lose(e, rank, "another process answers at its address");
+		p->replaced = false;
 		if (p->failing)
 			rpc_fail_rank(e, rank, peers_lost_status(e, rank));
 		p->failing = false;

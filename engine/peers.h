@@ -14,6 +14,8 @@ void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *contr
 void peers_lose(struct engine *e, uint32_t rank, const char *why);
 /* What a request for a lost rank ends with: -EIO, or -ETIMEDOUT while it is but silent. */
 int peers_lost_status(const struct engine *e, uint32_t rank);
+/* Nobody listens any more where that message peer was. */
+void peers_gone(struct engine *e, uint32_t link);
 /* Its control page as it is now, where that costs no message; else it is kept in touch with. */
 void peers_look(struct engine *e, uint32_t rank);
 /* WIRE_OBSERVER: none lives. */

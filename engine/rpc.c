@@ -76,6 +76,11 @@ static void ask_again(struct engine *e, const struct rpc *pinged)
 			end(e, rpc, &(struct answer){ .status = -EAGAIN });
 }
 
+static bool is_of(const struct engine *e, uint32_t rank, const struct wire_header *header)
+{
+	return header->rank == rank && header->life == node_life(e->peers[rank].entry.cookie);
+}
+
 bool rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer)
 {
 	struct rpc *rpc = e->rpcs;
@@ -84,6 +89,12 @@ bool rpc_answer(struct engine *e, const struct wire_header *header, const struct
 		rpc = rpc->next;
 	if (!rpc)
 		return false;
+	if (rpc->rank < e->world && !is_of(e, rpc->rank, header)) {
+		e->peers[rpc->rank].replaced = true;
+		end(e, rpc, &(struct answer){ .status = -EIO });
+		sweep(e);
+		return true;
+	}
 	end(e, rpc, answer);
 	if (answer->type == WIRE_PONG && rpc->rank < e->world)
 		ask_again(e, rpc);

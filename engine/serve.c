@@ -370,11 +370,21 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 	return false;
 }
 
+/* A link to each for whom others wait: it tells when the rank is gone. */
+static void reach_missing(struct engine *e)
+{
+	for (uint32_t i = 0; i < e->world; i++)
+		if (!e->barrier.arrivals[i].count)
+			peers_reach(e, i);
+}
+
 static void turn_barrier(struct engine *e)
 {
 	struct wire_barrier barrier = { .count = e->barrier.wanted };
 	int rc;
 
+	if (e->barrier.arrived)
+		reach_missing(e);
 	if (e->barrier.arrived && any_rank_lost(e))
 		release_barrier(e, -EIO);
 	if (!e->ready || e->barrier.asked == e->barrier.wanted)
@@ -485,7 +495,8 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 	}
 	if (!of_this_job(e, peer, header))
 		return;
-	if (header->rank < e->world && !e->rank && header->type == WIRE_PING)
+	if (header->rank < e->world && !e->rank && header->type == WIRE_PING &&
+	    header->life == node_life(e->peers[header->rank].entry.cookie))
 		peers_heard(e, header->rank, NULL);
 	switch (header->type) {
 	case WIRE_HELLO:

@@ -18,7 +18,8 @@ enum {
 	OPENED = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED,
 	REFUSED = ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
 	HUNG_UP = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL,
-	FOLLOWED = OPENED | REFUSED | HUNG_UP | ZMQ_EVENT_DISCONNECTED,
+	BROKEN = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED,
+	FOLLOWED = OPENED | REFUSED | HUNG_UP | BROKEN,
 };
 
 struct event {
@@ -154,21 +155,36 @@ static bool is_hang_up(const struct event *event)
 	return event->what & HUNG_UP && (event->value == EPIPE || event->value == ECONNRESET);
 }
 
-void transport_watch_turn(struct transport_watch *w, transport_watch_refused refused,
-			  void *owner)
+static void of_listening(struct transport_watch *w, const struct event *event)
+{
+	if (event->what & ZMQ_EVENT_ACCEPTED)
+		accepted(w, (int)event->value, event->address);
+	else if (event->what & ZMQ_EVENT_DISCONNECTED)
+		disconnected(w, (int)event->value);
+	else if (event->what & REFUSED)
+		log_refused(w, event->address);
+}
+
+static void of_connecting(const struct event *event, transport_watch_tell tell, void *owner)
+{
+	if (event->what & REFUSED)
+		tell(owner, event->address, TRANSPORT_REFUSED);
+	else if (is_hang_up(event))
+		tell(owner, event->address, TRANSPORT_HUNG_UP);
+	else if (event->what & BROKEN)
+		tell(owner, event->address, TRANSPORT_BROKEN);
+}
+
+void transport_watch_turn(struct transport_watch *w, transport_watch_tell tell, void *owner)
 {
 	struct event event;
 
 	while (take_event(w, &event)) {
 		if (event.what & OPENED)
 			opened(w, (int)event.value, event.address);
-		if (event.what & ZMQ_EVENT_ACCEPTED)
-			accepted(w, (int)event.value, event.address);
-		else if (event.what & ZMQ_EVENT_DISCONNECTED)
-			disconnected(w, (int)event.value);
-		else if (w->listening && event.what & REFUSED)
-			log_refused(w, event.address);
-		else if (!w->listening && (event.what & REFUSED || is_hang_up(&event)))
-			refused(owner, event.address, event.what & REFUSED);
+		if (w->listening)
+			of_listening(w, &event);
+		else
+			of_connecting(&event, tell, owner);
 	}
 }

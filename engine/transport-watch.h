@@ -22,11 +22,17 @@ int transport_watch_open(struct transport_watch *w, void *context, void *socket,
 			 const char *name, unsigned accepted_max);
 void transport_watch_close(struct transport_watch *w);
 
-/* Whoever listens at address hung up on us in the handshake; for_good: libzmq does not try again. */
-typedef void (*transport_watch_refused)(void *owner, const char *address, bool for_good);
+enum transport_watch_news {
+	TRANSPORT_BROKEN,  /* the connection, or the try to make one */
+	TRANSPORT_HUNG_UP, /* on us in the handshake */
+	TRANSPORT_REFUSED, /* libzmq does not try again */
+};
 
-/* Takes in all that has happened.  refused: of a connecting socket. */
-void transport_watch_turn(struct transport_watch *w, transport_watch_refused refused,
-			  void *owner);
+/* What happened to the connection to address. */
+typedef void (*transport_watch_tell)(void *owner, const char *address,
+				     enum transport_watch_news news);
+
+/* Takes in all that has happened.  tell: of a connecting socket. */
+void transport_watch_turn(struct transport_watch *w, transport_watch_tell tell, void *owner);
 
 #endif

@@ -6,6 +6,7 @@
 #include "engine/fork.h"
 #include "engine/transport-curve.h"
 #include "engine/transport-peers.h"
+#include "engine/transport-probe.h"
 #include "engine/transport-socket.h"
 #include "engine/transport-watch.h"
 
@@ -46,6 +47,7 @@ struct transport {
 	struct transport_curve curve;
 	struct transport_watch watch_in, watch_out;
 	struct transport_peers peers;
+	struct transport_probes probes;
 	int epoll;
 	int event;
 	bool awake;               /* event is set */
@@ -185,6 +187,7 @@ static void close_socket(void *socket, struct transport_watch *watch)
 
 static void close_context(struct transport *t)
 {
+	transport_probe_close(&t->probes);
 	close_socket(t->in, &t->watch_in);
 	close_socket(t->out, &t->watch_out);
 	transport_curve_close(&t->curve);
@@ -318,13 +321,29 @@ static void transport_zmq_disconnect(struct transport *t, uint32_t number)
 	forget(t, peer);
 }
 
-static void on_refused(void *owner, const char *address, bool for_good)
+static void probe(struct transport *t, const struct transport_peer *peer)
+{
+	int fd = transport_probe_start(&t->probes, peer->number, peer->address);
+	struct epoll_event event = { .events = EPOLLOUT };
+
+	if (fd >= 0 && epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &event))
+		wake(t);
+}
+
+static void on_news(void *owner, const char *address, enum transport_watch_news news)
 {
 	struct transport *t = owner;
 	struct transport_peer *peer = transport_peers_find(&t->peers, address);
 
-	if (peer)
-		peer->hangups += for_good ? HANGUPS : 1;
+	if (peer && news == TRANSPORT_BROKEN)
+		probe(t, peer);
+	else if (peer)
+		peer->hangups += news == TRANSPORT_REFUSED ? HANGUPS : 1;
+}
+
+static bool transport_zmq_gone(struct transport *t, uint32_t *number)
+{
+	return transport_probe_refused(&t->probes, number);
 }
 
 static bool transport_zmq_refused(struct transport *t, uint32_t number)
@@ -541,7 +560,8 @@ static int transport_zmq_turn(struct transport *t, transport_receive receive, vo
 
 	sleep_again(t);
 	transport_curve_turn(&t->curve);
-	transport_watch_turn(&t->watch_out, on_refused, t);
+	transport_watch_turn(&t->watch_out, on_news, t);
+	transport_probe_turn(&t->probes);
 	if (t->in)
 		transport_watch_turn(&t->watch_in, NULL, NULL);
 	do {
@@ -564,5 +584,6 @@ const struct transport_ops transport_zmq = {
 	.send = transport_zmq_send,
 	.reads_only = transport_zmq_reads_only,
 	.refused = transport_zmq_refused,
+	.gone = transport_zmq_gone,
 	.turn = transport_zmq_turn,
 };

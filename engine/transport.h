@@ -6,7 +6,7 @@
  * never chooses.  Two kinds of service, and an implementation has one or both:
  *
  *   messages   connect, send, turn: whole messages, in order per peer, each delivered once or
- *              never.  A lost peer is not reported here: the engine's own heartbeats find it.
+ *              never.  A lost peer may be seen (gone); else the engine's own heartbeats find it.
  *   memory     attach, get: reads another process's memory without its help.
  *
  *   loop   messages and memory inside one process, for tests: N engines, stepped
@@ -96,6 +96,11 @@ struct transport_ops {
 	 * are taken.
 	 */
 	bool (*refused)(struct transport *t, uint32_t peer);
+
+	/* Takes one peer, of those we connected to, at whose address nobody listens any more: it broke the
+	 * connection, and a new one is refused.  NULL: that is not known here.
+	 */
+	bool (*gone)(struct transport *t, uint32_t *peer);
 
 	/* Delivers what has come, at most max messages.  Returns how many. */
 	int (*turn)(struct transport *t, transport_receive receive, void *owner, int max);

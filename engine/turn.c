@@ -106,10 +106,19 @@ static void take_answer(struct engine *e, uint32_t peer, const struct wire_heade
 				 .peer = peer };
 
 	if (header->rank < e->world && e->peers[header->rank].linked &&
-	    e->peers[header->rank].link == peer)
+	    e->peers[header->rank].link == peer &&
+	    header->life == node_life(e->peers[header->rank].entry.cookie))
 		peers_heard(e, header->rank, NULL);
 	if (rpc_answer(e, header, &answer))
 		join_newer_membership(e, peer, header->membership);
+}
+
+static void lose_gone(struct engine *e)
+{
+	uint32_t peer;
+
+	while (e->message_ops->gone && e->message_ops->gone(e->messages, &peer))
+		peers_gone(e, peer);
 }
 
 static void refuse_version(struct engine *e, uint32_t peer, const struct wire_header *header)
@@ -221,8 +230,10 @@ void engine_turn(struct engine *e, int wait_ms)
 
 	pthread_mutex_lock(&e->lock);
 	now = monotonic_ms();
-	if (e->messages)
+	if (e->messages) {
 		e->message_ops->turn(e->messages, receive, e, MESSAGES_PER_TURN);
+		lose_gone(e);
+	}
 	turn_local(e);
 	join_turn(e, now);
 	rpc_expire(e, now);

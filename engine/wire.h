@@ -100,7 +100,7 @@ struct wire_header {
 	uint64_t incarnation; /* of the job: rank 0's cookie; 0: not known yet */
 	uint64_t membership;  /* epoch of the sender's rank table */
 	uint32_t rank;
-	uint32_t reserved;
+	uint32_t life; /* of a rank: of its process's cookie */
 };
 static_assert(sizeof(struct wire_header) == 48, "wire");
 

@@ -110,6 +110,12 @@ static void open_observer(const struct transport_ops *memory)
 
 /* ---- messages ---- */
 
+static uint32_t life_of(uint32_t rank)
+{
+	return it.e->peers && rank < it.e->world ? node_life(it.e->peers[rank].entry.cookie)
+						 : 0;
+}
+
 static struct wire_header header_of(uint16_t type, uint32_t rank, uint64_t request)
 {
 	return (struct wire_header){ .magic = WIRE_MAGIC,
@@ -119,7 +125,8 @@ static struct wire_header header_of(uint16_t type, uint32_t rank, uint64_t reque
 				     .job = it.e->job_hash,
 				     .incarnation = it.e->incarnation,
 				     .membership = it.e->membership,
-				     .rank = rank };
+				     .rank = rank,
+				     .life = life_of(rank) };
 }
 
 static void feed(uint32_t peer, const struct wire_header *header, const void *body,

@@ -13,6 +13,7 @@
  *	ranges FILE PARAM KEY N SEED   N ranges of FILE by chance
  *	train N                        every rank steps N times: adds 1 to all it has; returns at once
  *	kill RANK                      SIGKILL
+ *	fork RANK                      the rank has a child, which outlives it
  *	agree                          waits for train's end: the living have the same, uniform, lp as fp32
  */
 
@@ -72,11 +73,17 @@ static bool hear(uint32_t rank, char *line)
 	return false;
 }
 
+static void tell(uint32_t rank, const char *line)
+{
+	if (write(ranks[rank].in, line, strlen(line)) < 0)
+		fprintf(stderr, "rank %u does not listen\n", rank);
+}
+
 static void tell_all(const char *line)
 {
 	for (uint32_t i = 0; i < job.world; i++)
-		if (ranks[i].pid && write(ranks[i].in, line, strlen(line)) < 0)
-			fprintf(stderr, "rank %u does not listen\n", i);
+		if (ranks[i].pid)
+			tell(i, line);
 }
 
 /* What the first that has something to say says; else ok. */
@@ -121,6 +128,9 @@ static void obey(const char *line, char *answer)
 		strcpy(answer, "ok");
 	} else if (sscanf(line, "kill %llu", &n) == 1 && n < job.world && ranks[n].pid) {
 		kill_rank((uint32_t)n, answer);
+	} else if (sscanf(line, "fork %llu", &n) == 1 && n < job.world && ranks[n].pid) {
+		tell((uint32_t)n, line);
+		hear((uint32_t)n, answer);
 	} else if (sscanf(line, "expect %255s %31s %255s", a, b, c) == 3) {
 		bits_expect(&job, a, b, c, answer);
 	} else if (sscanf(line, "change %255s %31s %llu %255s", a, b, &n, c) == 4) {

@@ -411,6 +411,20 @@ static void digest(struct rank *r)
 
 /* ---- its orders ---- */
 
+/* As a data loader's: it has what its parent had, and outlives it. */
+static void have_child(char *answer)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		alarm(60);
+		for (;;)
+			pause();
+	}
+	if (pid < 0)
+		strcpy(answer, "no child");
+}
+
 static void obey(struct rank *r, char *line, char *answer)
 {
 	strcpy(answer, "ok");
@@ -418,6 +432,8 @@ static void obey(struct rank *r, char *line, char *answer)
 		check(r, answer);
 	} else if (!strncmp(line, "views ", 6)) {
 		views(r, line + 6, answer);
+	} else if (!strncmp(line, "fork", 4)) {
+		have_child(answer);
 	} else { /* agree */
 		while (r->steps)
 			if (may_step(r))

@@ -63,7 +63,10 @@ static struct wire_header header_of(enum wire_type type, uint32_t rank, uint64_t
 				     .request = request,
 				     .job = e->job_hash,
 				     .incarnation = e->incarnation,
-				     .rank = rank };
+				     .rank = rank,
+				     .life = rank < WORLD
+						     ? node_life(e->peers[rank].entry.cookie)
+						     : 0 };
 }
 
 static void say_as(const struct wire_header *header, uint32_t peer, const void *body,

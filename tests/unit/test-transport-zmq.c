@@ -111,6 +111,28 @@ START_TEST(without_an_address_it_connects_out)
 }
 END_TEST
 
+START_TEST(that_nobody_listens_any_more_is_told)
+{
+	char address[64];
+	uint32_t peer, gone;
+
+	side_open(&sides[0], &variants[PLAIN]);
+	side_open(&sides[1], &variants[PLAIN]);
+	snprintf(address, sizeof(address), "%s", transport_zmq.address(sides[1].t));
+	ck_assert_int_eq(transport_zmq.connect(sides[0].t, address, &peer), 0);
+	ck_assert_int_eq(side_send(&sides[0], peer, "here", 4), 0);
+	sides_wait(sides, 2, 1, 1);
+	ck_assert(!transport_zmq.gone(sides[0].t, &gone));
+	side_close(&sides[1]);
+	for (int i = 0; !transport_zmq.gone(sides[0].t, &gone); i++) {
+		ck_assert_int_lt(i, 1000);
+		sides_poll(sides, 1, 20);
+	}
+	ck_assert_uint_eq(gone, peer);
+	side_close(&sides[0]);
+}
+END_TEST
+
 START_TEST(who_comes_later_at_the_address_gets_what_was_sent)
 {
 	char address[64];
@@ -737,6 +759,7 @@ int main(void)
 	tcase_add_test(t, an_exact_port_is_taken_and_free_again_after_close);
 	tcase_add_test(t, what_cannot_be_bound_is_refused);
 	tcase_add_test(t, without_an_address_it_connects_out);
+	tcase_add_test(t, that_nobody_listens_any_more_is_told);
 	tcase_add_test(t, who_comes_later_at_the_address_gets_what_was_sent);
 	tcase_add_test(t, what_was_sent_just_before_close_arrives);
 	tcase_add_loop_test(t, garbage_is_not_delivered_and_changes_nothing, PLAIN, CURVE + 1);
