@@ -235,7 +235,6 @@ struct engine_write {
 	size_t nextents;
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
-	void *private;
 };
 
 void engine_write(struct engine *e, struct engine_write *write);

@@ -39,18 +39,12 @@ static void tell(struct freeze *f, int result, struct engine_freeze **finished)
 	f->asked = NULL;
 }
 
-static bool on_ignored(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
-{
-	return false;
-}
-
 static bool say(struct engine *e, struct freeze *f, uint32_t rank, enum wire_type type,
 		rpc_done done)
 {
 	struct wire_transaction body = { { f->transaction[0], f->transaction[1] } };
 
-	return !peers_call(e, rank, type, &body, NULL, 0, done, done == on_ignored ? NULL : f,
-			   rank);
+	return !peers_call(e, rank, type, &body, NULL, 0, done, done == NULL ? NULL : f, rank);
 }
 
 /* How many were asked. */
@@ -128,8 +122,8 @@ static void give_up(struct engine *e, struct freeze *f)
 {
 	rpc_forget(e, f);
 	if (f->coordinator != WIRE_OBSERVER) {
-		say(e, f, f->coordinator, WIRE_CANCEL, on_ignored);
-		say_to_all(e, f, WIRE_THAW, on_ignored);
+		say(e, f, f->coordinator, WIRE_CANCEL, NULL);
+		say_to_all(e, f, WIRE_THAW, NULL);
 	}
 	f->phase = FREEZE_OVER;
 }

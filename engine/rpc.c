@@ -62,7 +62,7 @@ static void end(struct engine *e, struct rpc *rpc, const struct answer *answer)
 	if (rpc->ended)
 		return;
 	rpc->ended = true; /* before done, which may start and forget others */
-	if (rpc->done(e, rpc->owner, rpc->tag, answer) && answer->status >= 0)
+	if (rpc->done && rpc->done(e, rpc->owner, rpc->tag, answer) && answer->status >= 0)
 		rpc->ended = false;
 }
 

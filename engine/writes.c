@@ -248,11 +248,6 @@ static int plan_items(struct engine *e, struct commit *c)
 
 /* ---- the protocol: engine thread ---- */
 
-static bool on_ignored(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
-{
-	return false;
-}
-
 static void forget_everywhere(struct engine *e, struct commit *c)
 {
 	struct wire_decide decide = { { c->transaction[0], c->transaction[1] }, 0, 0 };
@@ -261,7 +256,7 @@ static void forget_everywhere(struct engine *e, struct commit *c)
 	c->outstanding = 0;
 	for (uint32_t rank = 0; rank < e->world && c->involved; rank++)
 		if (c->involved[rank] && c->sent)
-			peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_ignored, NULL, 0);
+			peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, NULL, NULL, 0);
 }
 
 static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
@@ -382,7 +377,7 @@ static void ask_cancel(struct engine *e, struct commit *c)
 	struct wire_transaction body = { { c->transaction[0], c->transaction[1] } };
 
 	if (!c->cancel_sent)
-		peers_call(e, c->coordinator, WIRE_CANCEL, &body, NULL, 0, on_ignored, NULL, 0);
+		peers_call(e, c->coordinator, WIRE_CANCEL, &body, NULL, 0, NULL, NULL, 0);
 	c->cancel_sent = true;
 }
 
