@@ -44,7 +44,7 @@ static bool say(struct engine *e, struct freeze *f, uint32_t rank, enum wire_typ
 {
 	struct wire_transaction body = { { f->transaction[0], f->transaction[1] } };
 
-	return !peers_call(e, rank, type, &body, NULL, 0, done, done == NULL ? NULL : f, rank);
+	return !peers_call(e, rank, type, &body, NULL, 0, done, done ? f : NULL, rank);
 }
 
 /* How many were asked. */

@@ -25,7 +25,8 @@ typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag,
 			 const struct answer *answer);
 
 /* Asks a message peer, known as rank (WIRE_OBSERVER: not yet known as any).  done is called exactly once
- * (or until it returns false), never from inside; NULL: nobody cares for the answer.  On error (-EAGAIN: queue full) it is not called.
+ * (or until it returns false), never from inside; NULL: nobody cares for the answer.  On error (-EAGAIN:
+ * queue full) it is not called.
  */
 int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type,
 	     const void *body, const void *tail, size_t tail_size, rpc_done done, void *owner,
