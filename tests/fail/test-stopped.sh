@@ -84,5 +84,5 @@ for pid in $waiting; do
 	wait "$pid" && fail "read from the dead"
 done
 says 'Input/output error'
-wait_until 10 grep -q '^lost since .* UTC: its process is gone$' mnt/ranks/1/state ||
+wait_until 10 grep -q '^lost since .* UTC: \(its process is gone\|nobody listens at its address any more\)$' mnt/ranks/1/state ||
 	fail "$(cat mnt/ranks/1/state)"
