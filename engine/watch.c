@@ -23,8 +23,10 @@ void watch_look(struct engine *e)
 {
 	const struct peer *p = spokesman(e);
 	const char *phase = p ? control_phase_name(p->control.phase) : "lost";
-	uint64_t step = p ? p->control.step : 0, generation = p ? p->control.generation : 0;
 	struct watch *w = &e->watch, before = *w;
+	uint64_t step =
+		p ? p->control.step : w->step; /* of a dead job: the last that was seen */
+	uint64_t generation = p ? p->control.generation : w->generation;
 
 	if (w->step == step && w->generation == generation && w->phase == phase)
 		return;

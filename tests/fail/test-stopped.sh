@@ -15,6 +15,7 @@ for rank in 0 1; do
 	RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=stopped "$top_builddir/docs/examples/train" --stage 1 \
 		--forever --every 1 --pause-ms 20 >rank$rank.log 2>&1 &
 	started $!
+	[ $rank = 1 ] || rank0=$!
 done
 rank1=$!
 trains() {
@@ -79,6 +80,7 @@ for file in mnt/step mnt/ranks/0/params/*/fp32 mnt/ranks/0/params/*/exp_avg; do
 done
 # shellcheck disable=SC2086
 kill -0 $waiting || fail "they did not wait"
+step=$(cat mnt/step)
 kill -9 $rank1
 for pid in $waiting; do
 	wait "$pid" && fail "read from the dead"
@@ -86,3 +88,11 @@ done
 says 'Input/output error'
 wait_until 10 grep -q '^lost since .* UTC: \(its process is gone\|nobody listens at its address any more\)$' mnt/ranks/1/state ||
 	fail "$(cat mnt/ranks/1/state)"
+
+# A dead job's numbers are the last that were seen.
+kill -9 $rank0 2>/dev/null || : # it may have ended, alone
+is_lost() {
+	[ "$(cat mnt/phase)" = lost ]
+}
+wait_until 10 is_lost || fail "phase: $(cat mnt/phase)"
+[ "$step" -gt 0 ] && [ "$(cat mnt/step)" -ge "$step" ] || fail "step: $step, then $(cat mnt/step)"
