@@ -369,6 +369,49 @@ START_TEST(an_edit_that_is_taken_back_is_told_with_why)
 }
 END_TEST
 
+static int64_t got;
+
+static void on_read(struct engine_read *read, const void *data, int64_t result)
+{
+	done++;
+	got = result;
+}
+
+static int64_t read_some(struct engine_file *file, uint64_t offset)
+{
+	struct engine_read read = {
+		.file = file, .offset = offset, .size = 8, .done = on_read
+	};
+
+	done = 0;
+	engine_read(observer, &read);
+	turn_until(&done, 1);
+	return got;
+}
+
+START_TEST(a_view_that_an_owner_dropped_is_told)
+{
+	struct engine_address address = { .kind = ENGINE_PARAM, .key = "fp32" };
+	struct engine_file *file;
+	uint64_t bytes;
+	json_t *event;
+
+	open_stream(1); /* nobody on this host needs the owner to find the bytes */
+	ck_assert_int_eq(engine_file_open(observer, &address, &file, &bytes), 0);
+	ck_assert_int_eq(read_some(file, 0), 8);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		views_expire(&job_frag(&job, rank)->engine->views, UINT64_MAX);
+	ck_assert_int_eq(read_some(file, 8), -ESTALE);
+	event = next_called("view-evicted");
+	ck_assert_str_eq(text_of(event, "param"), "w");
+	ck_assert_str_eq(text_of(event, "state"), "fp32");
+	ck_assert_ptr_nonnull(json_object_get(event, "generation"));
+	json_decref(event);
+	engine_file_close(file);
+	close_stream();
+}
+END_TEST
+
 START_TEST(a_rank_that_is_lost_is_told)
 {
 	json_t *event;
@@ -442,6 +485,7 @@ int main(void)
 	tcase_add_loop_test(t, steps_and_edits_are_told_in_order, 0, 2);
 	tcase_add_loop_test(t, what_was_before_it_was_opened_is_not_told, 0, 2);
 	tcase_add_loop_test(t, an_edit_that_is_taken_back_is_told_with_why, 0, 2);
+	tcase_add_test(t, a_view_that_an_owner_dropped_is_told);
 	tcase_add_loop_test(t, a_rank_that_is_lost_is_told, 0, 2);
 	tcase_add_loop_test(t, a_slow_reader_hears_how_many_he_missed, 0, 1);
 	tcase_add_loop_test(t, events_of_a_rank_that_are_none_are_left_out, 0, 1);
