@@ -101,7 +101,6 @@ static const char *objection(const struct engine *e, const struct wire_header *h
 			     const struct wire_join *join)
 {
 	const struct wire_entry *entry = &join->entry;
-	const struct peer *p;
 
 	if (e->rank || !e->join->contribution_of)
 		return "is not rank 0";
@@ -116,11 +115,16 @@ static const char *objection(const struct engine *e, const struct wire_header *h
 		return "got a malformed JOIN";
 	if (join->catalog_bytes > WIRE_CATALOG_MAX)
 		return "takes no description of more than 256 MiB";
-	p = &e->peers[entry->rank];
-	if (p->entry.present && p->state == ENGINE_RANK_ALIVE &&
-	    memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie)))
-		return "has a live process of this rank already";
 	return NULL;
+}
+
+/* Another process that was heard lately: one that waits for the others says HELLO. */
+static bool is_taken(const struct engine *e, const struct wire_entry *entry)
+{
+	const struct peer *p = &e->peers[entry->rank];
+
+	return peer_is_live(p) && monotonic_ms() < p->heard_ms + e->timeout_ms &&
+	       memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
 }
 
 void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -134,6 +138,11 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	if (why) {
 		refuse(e, peer, header->request, header->job == e->job_hash ? -EINVAL : -ENOENT,
 		       "%s", why);
+		return;
+	}
+	if (is_taken(e, &join->entry)) {
+		refuse(e, peer, header->request, -EBUSY,
+		       "has a live process of rank %u already", join->entry.rank);
 		return;
 	}
 	c = find(j, join->catalog_hash);

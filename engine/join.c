@@ -401,6 +401,10 @@ static void refused(struct engine *e, const struct answer *answer)
 			  refuse.why[0] ? refuse.why : strerror(-answer->status));
 	else if (refuse.why[0])
 		snprintf(e->why, sizeof(e->why), "%s", refuse.why);
+	if (answer->status == -EBUSY && !e->join->said_refused) {
+		log_warn("rank 0 %s; trying on, until that is silent", refuse.why);
+		e->join->said_refused = true;
+	}
 	if (!e->failure && e->join->phase != JOIN_DONE && !e->ready) {
 		next_seed(e);
 		if (e->join->phase > JOIN_HELLO || !e->is_rank)

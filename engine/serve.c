@@ -495,7 +495,8 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 	}
 	if (!of_this_job(e, peer, header))
 		return;
-	if (header->rank < e->world && !e->rank && header->type == WIRE_PING &&
+	if (header->rank < e->world && !e->rank &&
+	    (header->type == WIRE_PING || header->type == WIRE_HELLO) &&
 	    header->life == node_life(e->peers[header->rank].entry.cookie))
 		peers_heard(e, header->rank, NULL);
 	switch (header->type) {

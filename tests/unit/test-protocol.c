@@ -155,6 +155,28 @@ START_TEST(a_rank_that_waited_long_for_the_others_is_not_silent)
 }
 END_TEST
 
+START_TEST(a_silent_ranks_place_is_its_replacements)
+{
+	struct wire_join message = join_of(1, e->own->hash);
+	struct wire_refuse refuse;
+
+	join(1);
+	message.entry.cookie[0] = 77;
+	say(WIRE_JOIN, 1, &message);
+	ck_assert_ptr_nonnull(scripted_last(WIRE_REFUSE));
+	memcpy(&refuse, scripted_last(WIRE_REFUSE)->body, sizeof(refuse));
+	ck_assert_int_eq(refuse.status, -EBUSY); /* may be asked again */
+	e->peers[1].heard_ms = 0;
+	say(WIRE_JOIN, 1, &message);
+	ck_assert_uint_eq(e->peers[1].entry.cookie[0], 77);
+	e->peers[1].heard_ms = 0;
+	say(WIRE_HELLO, 1, NULL); /* which it says while it waits for the others */
+	message.entry.cookie[0] = 78;
+	say(WIRE_JOIN, 1, &message);
+	ck_assert_uint_eq(e->peers[1].entry.cookie[0], 77);
+}
+END_TEST
+
 START_TEST(who_does_not_belong_is_refused_with_a_line)
 {
 	static const struct {
@@ -736,6 +758,7 @@ static TCase *zero(void)
 	tcase_add_checked_fixture(t, setup_zero, teardown);
 	tcase_add_test(t, a_job_is_ready_when_the_last_rank_has_joined);
 	tcase_add_test(t, a_rank_that_waited_long_for_the_others_is_not_silent);
+	tcase_add_test(t, a_silent_ranks_place_is_its_replacements);
 	tcase_add_test(t, who_does_not_belong_is_refused_with_a_line);
 	tcase_add_test(t, a_description_without_end_is_refused_with_a_line);
 	tcase_add_test(t, a_rank_that_keeps_changing_its_description_takes_one_place);
