@@ -429,6 +429,28 @@ START_TEST(a_rank_that_is_lost_is_told)
 }
 END_TEST
 
+START_TEST(a_rank_that_was_silent_and_answers_again_is_told)
+{
+	struct frag *f;
+	json_t *event;
+
+	open_stream(1);
+	for (int i = 0; i < 10; i++)
+		turn(NULL);
+	observer->timeout_ms = 1500;
+	f = job.ranks[1].f;
+	job.ranks[1].f = NULL; /* it is not turned */
+	event = next_called("rank-lost");
+	ck_assert_int_eq(number_of(event, "rank"), 1);
+	json_decref(event);
+	job.ranks[1].f = f;
+	event = next_called("rank-back");
+	ck_assert_int_eq(number_of(event, "rank"), 1);
+	json_decref(event);
+	close_stream();
+}
+END_TEST
+
 START_TEST(a_slow_reader_hears_how_many_he_missed)
 {
 	json_t *event;
@@ -487,6 +509,7 @@ int main(void)
 	tcase_add_loop_test(t, an_edit_that_is_taken_back_is_told_with_why, 0, 2);
 	tcase_add_test(t, a_view_that_an_owner_dropped_is_told);
 	tcase_add_loop_test(t, a_rank_that_is_lost_is_told, 0, 2);
+	tcase_add_test(t, a_rank_that_was_silent_and_answers_again_is_told);
 	tcase_add_loop_test(t, a_slow_reader_hears_how_many_he_missed, 0, 1);
 	tcase_add_loop_test(t, events_of_a_rank_that_are_none_are_left_out, 0, 1);
 	suite_add_tcase(s, t);
