@@ -15,6 +15,7 @@ enum {
 	REFUSED_RETRY_MS = 1000,
 	WARN_MS = 30000,
 	AGAIN_MS = 2000,
+	SEED_MS = 500, /* in the first round of several; twice that in the next */
 	HELLOS_BEFORE_JOIN = 40
 };
 
@@ -48,7 +49,7 @@ static void unlink_seed(struct engine *e)
 	if (j->linked)
 		e->message_ops->disconnect(e->messages, j->link);
 	rpc_forget(e, j);
-	j->linked = j->waiting = false;
+	j->linked = j->waiting = j->answered = false;
 }
 
 /* Seed number n of the list, or of none left: the first. */
@@ -95,6 +96,7 @@ static void next_seed(struct engine *e)
 	unlink_seed(e);
 	j->seed = (j->seed + 1) % seed_count(j);
 	j->retry_ms = monotonic_ms() + RETRY_MS;
+	j->rounds += !j->seed;
 	if (!j->seed && j->refusals)
 		all_tried(e);
 }
@@ -423,6 +425,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	if (phase != tag || phase == JOIN_DONE || phase == JOIN_FIND)
 		return false; /* of a HELLO that was asked twice */
 	j->waiting = false;
+	j->answered = answer->status != -ETIMEDOUT;
 	if (answer->status || (phase != JOIN_UPLOAD && answer->type != takes[phase].want)) {
 		refused(e, answer);
 		return false;
@@ -544,7 +547,17 @@ static void turn_find(struct engine *e, uint64_t now)
 		e->join->phase = JOIN_ENTER;
 }
 
-/* A seed that hangs up on us is not waited for, nor, by an observer's first question, one of several. */
+/* One of several seeds that has not answered yet is soon left for the next. */
+static bool is_long(const struct engine *e, uint64_t now)
+{
+	const struct join *j = e->join;
+	uint64_t patience = (uint64_t)SEED_MS << u64_min(j->rounds, 16);
+
+	return j->waiting && !j->answered && seed_count(j) > 1 &&
+	       now >= j->asked_ms + u64_min(patience, e->timeout_ms);
+}
+
+/* A seed that hangs up on us is not waited for. */
 static void look_at_seed(struct engine *e, uint64_t now)
 {
 	struct join *j = e->join;
@@ -553,8 +566,7 @@ static void look_at_seed(struct engine *e, uint64_t now)
 		return;
 	if (e->message_ops->refused && e->message_ops->refused(e->messages, j->link))
 		shut_out(e);
-	else if (!e->is_rank && j->waiting && j->phase == JOIN_HELLO &&
-		 now >= j->asked_ms + AGAIN_MS && seed_count(j) > 1)
+	else if (is_long(e, now))
 		next_seed(e);
 }
 

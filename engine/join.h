@@ -35,6 +35,8 @@ struct join {
 	uint64_t warn_ms;  /* when to say that it takes long */
 	char seeds[1024];  /* "tcp://a:1,tcp://b:2"; "" : FIND looks */
 	unsigned seed;     /* which is tried */
+	unsigned rounds;   /* of all seeds */
+	bool answered;     /* the seed has */
 	unsigned refusals; /* seeds that have hung up on us, in this round of all */
 	bool said_refused;
 	uint32_t link;

@@ -4,10 +4,12 @@
 #include "tests/ranks/processes.h"
 
 #include <check.h>
+#include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 /* Ranks in processes of their own read each other's states, bit for bit. */
@@ -411,6 +413,46 @@ static TCase *dying(void)
 	return t;
 }
 
+/* Something that listens and says nothing has the first ports of the range. */
+START_TEST(silent_ports_before_rank_0s_cost_little)
+{
+	const char *settings[] = { "RANK=0",
+				   "WORLD_SIZE=2",
+				   "FRAG_JOB_ID=behind",
+				   "MASTER_ADDR=127.0.0.1",
+				   "FRAG_PLAIN=1",
+				   NULL,
+				   NULL };
+	int mute[3];
+	struct process p[2];
+	uint64_t before;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(mute); i++) {
+		struct sockaddr_in name = { .sin_family = AF_INET,
+					    .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+					    .sin_port = htons((uint16_t)(21017 + i)) };
+
+		mute[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (!bind(mute[i], (struct sockaddr *)&name, sizeof(name)))
+			listen(mute[i], 8);
+	}
+	process_start(&p[0], settings);
+	settings[0] = "RANK=1";
+	settings[5] = "XDG_RUNTIME_DIR=/nowhere"; /* as on another host */
+	process_start(&p[1], settings);
+	before = monotonic_ms();
+	processes_say(p, 2, "open");
+	processes_say(p, 2, "ready");
+	processes_say(p, 2, "barrier 30000");
+	for (int i = 0; i < 3; i++)
+		processes_expect(p, 2, 0);
+	ck_assert_uint_lt(monotonic_ms() - before, 9000);
+	processes_end(p, 2);
+	for (unsigned i = 0; i < ARRAY_SIZE(mute); i++)
+		close(mute[i]);
+}
+END_TEST
+
 static TCase *attaching(void)
 {
 	TCase *t = tcase_create("attaching");
@@ -421,6 +463,7 @@ static TCase *attaching(void)
 	tcase_add_test(t, a_key_file_that_others_can_read_is_a_warning);
 	tcase_add_test(t, another_rank_with_such_a_key_file_says_so_once);
 	tcase_add_test(t, ranks_of_different_keys_do_not_meet);
+	tcase_add_test(t, silent_ports_before_rank_0s_cost_little);
 	tcase_add_test(t, torchrun_mpirun_and_srun_are_understood);
 	return t;
 }
