@@ -265,11 +265,13 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 	if (recall(s, p->transaction) != WIRE_UNDECIDED)
 		return -ESTALE;
 
+	if (freezes_twice(s, p, now))
+		return -EBUSY;
 	if (p->holder && !e)
 		return -ENOENT;
 	if (!e && !(e = find_or_add(s, p->transaction)))
 		return -ENOSPC;
-	if (e->state > EDIT_PREPARED || freezes_twice(s, p, now))
+	if (e->state > EDIT_PREPARED)
 		return -EBUSY;
 	rc = check_pieces(e, r);
 	if (!rc)

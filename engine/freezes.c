@@ -164,7 +164,7 @@ static void forget_held(struct engine *e, const uint64_t transaction[2])
 {
 	for (struct freeze *f = e->freezes; f; f = f->next)
 		if (f->phase == FREEZE_HELD &&
-		    !memcmp(f->transaction, transaction, sizeof(f->transaction)))
+		    (!transaction[1] || f->transaction[1] == transaction[1]))
 			f->phase = FREEZE_OVER;
 }
 

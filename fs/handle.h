@@ -42,6 +42,7 @@ struct handle {
 	struct handle *newer;         /* read in its stead, since a commit; else NULL */
 	_Atomic bool behind;          /* a commit was made: the next read opens newer anew */
 	struct engine_events *events; /* NODE_EVENTS, else NULL */
+	_Atomic uint64_t held;        /* the freeze that ends with it; 0: none */
 	struct poll poll;             /* where poll_can(node) */
 };
 

@@ -6,6 +6,7 @@
 #include "fs/state.h"
 #include "fs/text.h"
 #include "fs/draft.h"
+#include "fs/freeze.h"
 #include "fs/xattr.h"
 
 #include <errno.h>
@@ -314,10 +315,14 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
 		     struct fuse_file_info *fi)
 {
+	struct handle *h = handle_of(fi);
 	int64_t n;
 
-	n = handle_of(fi)->draft ? draft_write(handle_of(fi), buf, size, (uint64_t)offset)
-				 : -EBADF;
+	if (node_is_freeze(h->node)) {
+		freeze_write(h, req, buf, size);
+		return;
+	}
+	n = h->draft ? draft_write(h, buf, size, (uint64_t)offset) : -EBADF;
 	if (n < 0)
 		fuse_reply_err(req, (int)-n);
 	else

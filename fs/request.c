@@ -42,6 +42,8 @@ static void cancel(struct requests *all, struct request *r)
 	pthread_mutex_unlock(&all->lock);
 	if (r->kind == REQUEST_WRITE)
 		engine_write_cancel(all->engine, &r->write);
+	else if (r->kind == REQUEST_FREEZE)
+		engine_freeze_cancel(all->engine, &r->freeze);
 	else if (r->kind == REQUEST_WAIT)
 		engine_wait_cancel(all->engine, &r->wait);
 	else

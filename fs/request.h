@@ -42,7 +42,7 @@ struct requests {
 	bool stop;
 };
 
-enum request_kind { REQUEST_READ, REQUEST_WRITE, REQUEST_WAIT };
+enum request_kind { REQUEST_READ, REQUEST_WRITE, REQUEST_WAIT, REQUEST_FREEZE };
 
 struct request {
 	struct request *next, **link; /* of inflight or free */
@@ -54,9 +54,11 @@ struct request {
 		struct engine_read read;
 		struct engine_write write;
 		struct engine_wait wait;
+		struct engine_freeze freeze;
 	};
 	enum request_kind kind;
-	size_t size; /* of a wait: that the reader has room for */
+	size_t size; /* of a wait: that the reader has room for; of a freeze: of its line */
+	bool held;   /* the freeze, by its open file */
 	size_t head; /* bytes of a .npy header that go before the engine's */
 	unsigned
 		refs; /* the handler's until request_submitted, done's; under lock, as all below */

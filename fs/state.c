@@ -7,6 +7,7 @@
 #include "fs/text.h"
 #include "fs/draft.h"
 #include "fs/follow.h"
+#include "fs/freeze.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -101,6 +102,8 @@ static int check_access(struct fs *fs, struct node n, int flags)
 
 	if ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC))
 		return 0;
+	if (node_is_freeze(n))
+		return fs->writable ? 0 : -EROFS;
 	return state_writable(fs, n, &state);
 }
 
@@ -142,7 +145,7 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	h->node = n;
 	h->poll.text = n.slot;
 	rc = open_content(h);
-	if (!rc && (flags & O_ACCMODE) != O_RDONLY)
+	if (!rc && (flags & O_ACCMODE) != O_RDONLY && !node_is_freeze(n))
 		rc = draft_new(h, flags);
 	if (rc) {
 		state_close(h);
@@ -171,6 +174,7 @@ void state_close(struct handle *h)
 	poll_close(&h->fs->polls, &h->poll);
 	engine_events_close(h->events);
 	draft_free(h);
+	freeze_close(h);
 	if (h->file)
 		engine_file_close(h->file);
 	free(h->text);

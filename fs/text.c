@@ -126,7 +126,7 @@ static char *engine_own_text(struct tree *t, uint32_t id)
 	static const char *const what[TEXTS] = {
 		[TEXT_CONFIG] = "config",   [TEXT_HEALTH] = "health",
 		[TEXT_METRICS] = "metrics", [TEXT_INFLIGHT] = "inflight",
-		[TEXT_LOG] = "log",
+		[TEXT_LOG] = "log",         [TEXT_FREEZE] = "freeze",
 	};
 
 	if (id == TEXT_VERSION)

@@ -252,6 +252,8 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 	} else if (node_is_state(n)) {
 		rc = state_attr(t, n, state, st);
 	}
+	if (node_is_freeze(n) && t->writable)
+		st->st_mode |= 0200;
 	st->st_blocks = (blkcnt_t)u64_div_ceil((uint64_t)st->st_size, 512);
 	return rc;
 }

@@ -43,6 +43,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_CONTROL, "metrics", NODE_TEXT, TEXT_METRICS },
 	{ NODE_CONTROL, "inflight", NODE_TEXT, TEXT_INFLIGHT },
 	{ NODE_CONTROL, "log", NODE_TEXT, TEXT_LOG },
+	{ NODE_CONTROL, "freeze", NODE_TEXT, TEXT_FREEZE },
 };
 
 /* What the other entries of a directory are. */

@@ -67,6 +67,7 @@ enum text_id {
 	TEXT_METRICS,
 	TEXT_INFLIGHT,
 	TEXT_LOG,
+	TEXT_FREEZE,
 	TEXTS,
 };
 
@@ -80,6 +81,11 @@ struct node {
 static inline uint32_t node_group(struct node n)
 {
 	return n.kind == NODE_GROUP_LINK ? n.rank : n.item >> 16;
+}
+
+static inline bool node_is_freeze(struct node n)
+{
+	return n.kind == NODE_TEXT && n.slot == TEXT_FREEZE;
 }
 
 static inline uint32_t node_sub(struct node n)

@@ -5,6 +5,7 @@
 
 #include "engine/base.h"
 #include "engine/jobfile.h"
+#include "mount-helpers/freeze.h"
 #include "mount-helpers/keys.h"
 #include "mount-helpers/machine.h"
 #include "mount-helpers/mounts.h"
@@ -19,22 +20,29 @@
 #include <sys/stat.h>
 
 enum { FRAGCTL_FAILURE = 1, FRAGCTL_USAGE = 2 };
+enum { FREEZE_SECONDS = 60 };
 enum { FRAGCTL_JSON_MAJOR = 1, FRAGCTL_JSON_MINOR = 0 };
 
 static const char help[] =
 	"usage: fragctl status [--json] [MOUNTPOINT | HOST:PORT]...\n"
 	"       fragctl jobs [--json]\n"
 	"       fragctl key [--readers] FILE\n"
+	"       fragctl freeze [-t SECONDS] [MOUNTPOINT] [-- COMMAND [ARGUMENT]...]\n"
+	"       fragctl thaw [MOUNTPOINT]\n"
 	"\n"
 	"  status   ranks, step, generation and bytes of mounted jobs, and "
 	"what this machine gives\n"
 	"           (all mounts of fragfs when none is named)\n"
 	"  jobs     the jobs of this user on this host\n"
 	"  key      a new key file for a job (FRAG_KEY_FILE)\n"
+	"  freeze   stop all ranks at one boundary: while COMMAND runs, or until "
+	"thaw\n"
+	"  thaw     let them go on\n"
 	"\n"
 	"  -j, --json     one JSON object\n"
 	"  -r, --readers  print the key for readers of the job with that key "
 	"file\n"
+	"  -t, --time     seconds after which a freeze ends by itself, if not 60\n"
 	"  -h, --help     this text\n"
 	"  -V, --version  the version\n";
 
@@ -237,50 +245,159 @@ static int key(const char *path, bool readers)
 	return rc ? FRAGCTL_FAILURE : 0;
 }
 
+/* ---- freeze, thaw ---- */
+
+/* The one that is named; else the only one there is. */
+static int find_mount(const char *named, char *out, size_t size)
+{
+	struct mount_entry *mounts = NULL;
+	int n = named ? 1 : read_mounts(&mounts);
+
+	if (named || n == 1)
+		snprintf(out, size, "%s", named ? named : mounts[0].mountpoint);
+	else
+		fprintf(stderr, "fragctl: %s\n",
+			n > 1 ? "more than one job is mounted by fragfs here: name one"
+			      : "nothing is mounted by fragfs here");
+	if (mounts)
+		mounts_free(mounts, n);
+	return n == 1 ? 0 : -ENOENT;
+}
+
+/* ---- the command line ---- */
+
+struct flags {
+	char given[8]; /* letters of options; '-': a COMMAND */
+	unsigned seconds;
+	char **command;
+};
+
+static bool has(const struct flags *flags, char letter)
+{
+	return strchr(flags->given, letter) != NULL;
+}
+
+static int run_status(char **words, const struct flags *flags)
+{
+	return status(words, has(flags, 'j'));
+}
+
+static int run_jobs(char **words, const struct flags *flags)
+{
+	return jobs(has(flags, 'j'));
+}
+
+static int run_key(char **words, const struct flags *flags)
+{
+	return key(words[0], has(flags, 'r'));
+}
+
+static int run_freeze(char **words, const struct flags *flags)
+{
+	char mountpoint[PATH_MAX];
+
+	if (find_mount(words[0], mountpoint, sizeof(mountpoint)))
+		return FRAGCTL_FAILURE;
+	return freeze(mountpoint, flags->seconds, flags->command);
+}
+
+static int run_thaw(char **words, const struct flags *flags)
+{
+	char mountpoint[PATH_MAX];
+
+	if (find_mount(words[0], mountpoint, sizeof(mountpoint)))
+		return FRAGCTL_FAILURE;
+	return thaw(mountpoint);
+}
+
+static const struct command {
+	const char *name, *options;
+	int least, most; /* words */
+	int (*run)(char **words, const struct flags *flags);
+} commands[] = {
+	{ "status", "j", 0, INT_MAX, run_status },
+	{ "jobs", "j", 0, 0, run_jobs },
+	{ "key", "r", 1, 1, run_key },
+	{ "freeze", "t-", 0, 1, run_freeze },
+	{ "thaw", "", 0, 1, run_thaw },
+};
+
 static int usage(void)
 {
-	fputs("fragctl: expected: fragctl status|jobs|key (fragctl --help)\n", stderr);
+	fputs("fragctl: expected: fragctl status|jobs|key|freeze|thaw (fragctl --help)\n",
+	      stderr);
 	return FRAGCTL_USAGE;
 }
 
-struct flags {
-	bool json, readers;
-};
-
 static int run(int nwords, char **words, const struct flags *flags)
 {
-	bool is_key = nwords >= 1 && !strcmp(words[0], "key");
+	for (size_t i = 0; nwords && i < ARRAY_SIZE(commands); i++) {
+		const struct command *c = &commands[i];
 
-	if (is_key ? flags->json : flags->readers)
-		return usage();
-	if (nwords >= 1 && !strcmp(words[0], "status"))
-		return status(words + 1, flags->json);
-	if (nwords == 1 && !strcmp(words[0], "jobs"))
-		return jobs(flags->json);
-	return is_key && nwords == 2 ? key(words[1], flags->readers) : usage();
+		if (strcmp(words[0], c->name) != 0)
+			continue;
+		if (nwords - 1 < c->least || nwords - 1 > c->most ||
+		    flags->given[strspn(flags->given, c->options)])
+			break;
+		return c->run(words + 1, flags);
+	}
+	return usage();
+}
+
+/* Everything behind the first "--" is a COMMAND's. */
+static int split(int argc, char **argv, struct flags *flags)
+{
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--") != 0)
+			continue;
+		argv[i] = NULL;
+		strcpy(flags->given, "-");
+		flags->command = argv + i + 1;
+		return i;
+	}
+	return argc;
+}
+
+static bool parse_seconds(const char *text, unsigned *seconds)
+{
+	char rest;
+
+	return *text >= '0' && *text <= '9' && sscanf(text, "%6u%c", seconds, &rest) == 1 &&
+	       *seconds > 0;
+}
+
+/* 0; -1: usage. */
+static int take_option(struct flags *flags, int letter, const char *value)
+{
+	size_t n = strlen(flags->given);
+
+	if (letter == '?' || (letter == 't' && !parse_seconds(value, &flags->seconds)))
+		return -1;
+	if (!has(flags, (char)letter))
+		flags->given[n] = (char)letter;
+	return 0;
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "json", no_argument, NULL, 'j' },
-						 { "readers", no_argument, NULL, 'r' },
-						 { "help", no_argument, NULL, 'h' },
-						 { "version", no_argument, NULL, 'V' },
-						 { 0 } };
-	struct flags flags = { false, false };
+	static const struct option options[] = {
+		{ "json", no_argument, NULL, 'j' },       { "readers", no_argument, NULL, 'r' },
+		{ "time", required_argument, NULL, 't' }, { "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'V' },    { 0 }
+	};
+	struct flags flags = { .seconds = FREEZE_SECONDS };
 	int c;
 
-	while ((c = getopt_long(argc, argv, "jrhV", options, NULL)) != -1) {
-		if (c == 'j')
-			flags.json = true;
-		else if (c == 'r')
-			flags.readers = true;
-		else if (c == 'h')
+	argc = split(argc, argv, &flags);
+	while ((c = getopt_long(argc, argv, "jrt:hV", options, NULL)) != -1) {
+		if (c == 'h')
 			return fputs(help, stdout) < 0;
-		else if (c == 'V')
+		if (c == 'V')
 			return printf("fragctl %s\n", PACKAGE_VERSION) < 0;
-		else
-			return FRAGCTL_USAGE;
+		if (take_option(&flags, c, optarg))
+			return c == '?' ? FRAGCTL_USAGE : usage();
 	}
+	if (flags.command && !*flags.command)
+		return usage();
 	return run(argc - optind, argv + optind, &flags);
 }

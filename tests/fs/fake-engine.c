@@ -89,6 +89,7 @@ struct engine {
 	double hypers[HYPERS];
 	uint64_t epoch, generation;
 	struct engine_wait *waits;
+	uint64_t frozen, freezes; /* number of the one that lasts, 0: none; of the newest */
 	struct op *ops;
 	bool stop;
 };
@@ -363,7 +364,7 @@ void engine_job(struct engine *e, struct engine_job *out)
 	*out = (struct engine_job){ .id = "fake",
 				    .step = 41,
 				    .generation = e->generation,
-				    .phase = "stable",
+				    .phase = e->frozen ? "frozen" : "stable",
 				    .alive = 2 };
 	pthread_mutex_unlock(&e->lock);
 }
@@ -756,4 +757,30 @@ void engine_read_cancel(struct engine *e, struct engine_read *read)
 void engine_write_cancel(struct engine *e, struct engine_write *write)
 {
 	cancel(e, write);
+}
+
+/* ---- freezes: at once ---- */
+
+static int freeze(struct engine *e, struct engine_freeze *f)
+{
+	if (f->ms && e->frozen)
+		return -EBUSY;
+	if (f->id && f->id != e->frozen)
+		return -ETIMEDOUT;
+	e->frozen = f->ms ? f->id = ++e->freezes : 0;
+	return 0;
+}
+
+void engine_freeze(struct engine *e, struct engine_freeze *f)
+{
+	int rc;
+
+	pthread_mutex_lock(&e->lock);
+	rc = freeze(e, f);
+	pthread_mutex_unlock(&e->lock);
+	f->done(f, rc);
+}
+
+void engine_freeze_cancel(struct engine *e, struct engine_freeze *f)
+{
 }

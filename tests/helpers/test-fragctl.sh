@@ -56,6 +56,13 @@ fails 1 'm/.frag/health: not the file of a fragfs mount' status m
 fails 2 'fragctl --help' stats
 fails 2 'fragctl --help'
 fails 2 'unrecognized option' --jsn status
+for wrong in 'freeze a b' 'thaw a b' 'thaw -t 5' 'freeze -t' 'freeze -t 0' 'freeze -t x' 'freeze -t 5s' 'freeze -j' \
+	'status -t 5' 'freeze --' 'thaw m -- true' 'status -- true'; do
+	# shellcheck disable=SC2086 # words
+	fails 2 'fragctl' $wrong
+done
+fails 1 'm: no mount of fragfs is there' freeze m
+fails 1 'm: no mount of fragfs is there' thaw m
 
 mkdir -p "$XDG_RUNTIME_DIR"
 fragctl jobs >out

@@ -13,6 +13,7 @@ for options in "" ro rw,ro; do
 	refused "Read-only file system" mkdir "$M/new"
 	refused "Read-only file system" rm -f "$M/step"
 	refused "Read-only file system" cp "$T/new" "$M/groups/0/lr"
+	refused "Read-only file system" cp "$T/new" "$M/.frag/freeze"
 	fake-bytes layers.0.bias "" fp32 | cmp - "$M/params/layers.0.bias/fp32" || fail "bytes"
 	[ -z "$(find "$M" -perm /222 -not -type l)" ] || fail "something is writable"
 	unmount

@@ -519,6 +519,7 @@ START_TEST(one_freeze_at_a_time)
 
 	freeze(one, b + 1, HOUR_MS, monotonic_ms());
 	ck_assert_int_eq(edits_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
+	ck_assert_uint_eq(s.count, 1);
 	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
 	ck_assert_int_eq(edits_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
 	ck_assert_int_eq(edits_thaw(&s, one), 0);

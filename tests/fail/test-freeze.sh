@@ -1,0 +1,181 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A frozen job: four ranks that write the number of the step into every element of every state stand at one
+# boundary, so that files copied one after the other have one number; edits made meanwhile are seen at once; and
+# whoever dies, the job goes on.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+tools=$top_builddir/tests/fail
+mkdir "$T/mnt2"
+cd "$T"
+
+phase() {
+	cat "$M/phase"
+}
+
+is() {
+	[ "$(phase)" = "$1" ]
+}
+
+steps_on() {
+	before=$(cat "$M/step")
+	wait_until 20 later
+}
+
+later() {
+	[ "$(cat "$M/step")" -gt "$before" ]
+}
+
+# goes_on WHAT: it is no longer frozen, and trains.
+goes_on() {
+	wait_until 15 trains || fail "$1: the job stays $(phase)"
+	steps_on || fail "$1: no step after $before"
+}
+
+trains() {
+	! is frozen
+}
+
+stands() {
+	is frozen || fail "$1: the phase is $(phase)"
+	before=$(cat "$M/step")
+	sleep 0.3
+	[ "$(cat "$M/step")" = "$before" ] || fail "$1: a frozen job has made a step"
+}
+
+start_job() {
+	FRAG_JOB_ID=freeze-$$-$1 WORLD_SIZE=4
+	export FRAG_JOB_ID WORLD_SIZE
+	: >job.log
+	ranks=
+	for r in 0 1 2 3; do
+		RANK=$r "$tools/tear-job" 2 4000 >>job.log 2>&1 &
+		ranks="$ranks $!"
+		started $!
+	done
+	wait_until 20 grep -q '^127' job.log || { cat job.log; fail "no job"; }
+	address=$(grep -m 1 '^127' job.log)
+	within 20 "$top_builddir/fragfs" "$address" "$M" -o rw,timeout=3
+}
+
+end_job() {
+	fusermount3 -u "$M"
+	kill $ranks 2>/dev/null || :
+	wait $ranks 2>/dev/null || :
+}
+
+# The pid of rank $1.
+rank() {
+	# shellcheck disable=SC2086 # a list
+	echo $ranks | cut -d' ' -f$(($1 + 1))
+}
+
+gone() {
+	case $(cat "/proc/$1/stat" 2>/dev/null) in
+	"" | *") Z "*) ;;
+	*) return 1 ;;
+	esac
+}
+
+values() {
+	for file in "$1"/*/"$2"; do
+		od -An -tf4 -w4 "$file" | grep -v '\*'
+	done | sort -u
+}
+
+# ---- while a command runs ----
+
+start_job whole
+within 30 fragctl freeze "$M" -- sh -c "cat '$M/phase' >during; cp -r '$M/params' copy" || fail "freeze: $?"
+[ "$(cat during)" = frozen ] || fail "phase during a freeze: $(cat during)"
+for key in fp32 exp_avg grad; do
+	[ "$(values copy $key | wc -l)" = 1 ] || fail "$key: steps" $(values copy $key)
+done
+[ "$(values copy fp32)" = "$(values copy exp_avg)" ] || fail "two states of two steps"
+goes_on "a command has ended"
+
+got=0
+fragctl freeze "$M" -- sh -c 'exit 7' || got=$?
+[ $got = 7 ] || fail "exit status of the command: $got"
+got=0
+fragctl freeze "$M" -- sh -c 'kill -TERM $$' || got=$?
+[ $got = 143 ] || fail "a command that a signal ended: $got"
+goes_on "commands"
+
+# ---- until it is thawed, by anybody ----
+
+fragctl freeze "$M"
+stands "freeze"
+refused "frozen already" fragctl freeze "$M"
+within 20 "$top_builddir/fragfs" "$address" "$T/mnt2" -o rw
+refused "frozen already" fragctl freeze "$T/mnt2" -- true
+stands "a second freeze"
+[ "$(cat "$T/mnt2/.frag/freeze")" = frozen ] || fail "another mount says $(cat "$T/mnt2/.frag/freeze")"
+grep -q '^frozen, for [0-9]* s at most$' "$M/.frag/freeze" || fail "it says $(cat "$M/.frag/freeze")"
+fragctl thaw "$T/mnt2"
+goes_on "thawed by another mount"
+[ "$(cat "$T/mnt2/.frag/freeze")" = thawed ] || fail "not thawed: $(cat "$T/mnt2/.frag/freeze")"
+fusermount3 -u "$T/mnt2"
+within 20 "$top_builddir/fragfs" "$address" "$T/mnt2"
+refused "not mounted with -o rw" fragctl freeze "$T/mnt2"
+refused "not mounted with -o rw" fragctl thaw "$T/mnt2"
+fusermount3 -u "$T/mnt2"
+
+# ---- edits meanwhile: at once, each a generation ----
+
+fragctl freeze "$M"
+generation=$(cat "$M/generation")
+for p in 0 1 2 4; do
+	head -c "$(stat -c %s "$M/params/p$p/fp32")" /dev/zero >zeros
+	within 10 cp zeros "$M/params/p$p/fp32" || fail "an edit of a frozen job: $?"
+	cmp zeros "$M/params/p$p/fp32" || fail "an edit is not seen"
+done
+[ "$(cat "$M/generation")" -gt "$generation" ] && [ $(($(cat "$M/generation") % 1000000)) = 4 ] ||
+	fail "four edits after generation $generation: $(cat "$M/generation")"
+stands "edits"
+fragctl thaw "$M"
+goes_on "edited"
+
+# ---- the bound ----
+
+fragctl freeze -t 1 "$M"
+goes_on "the bound has run out"
+refused "over before the command was" fragctl freeze -t 1 "$M" -- sh -c "until [ \"\$(cat '$M/phase')\" != frozen ]; do sleep 0.05; done"
+
+# ---- who asked is killed ----
+
+fragctl freeze "$M" -- sleep 100 &
+holder=$!
+started $holder
+wait_until 10 is frozen || fail "not frozen"
+kill -9 $holder
+wait $holder 2>/dev/null || :
+goes_on "fragctl was killed"
+
+fragctl freeze "$M" -- sleep 100 &
+started $!
+wait_until 10 is frozen || fail "not frozen"
+within 20 "$top_builddir/fragfs" "$address" "$T/mnt2"
+kill -9 $(pgrep -f "^$top_builddir/fragfs $address $M ")
+fusermount3 -u -z "$M"
+M=$T/mnt2
+goes_on "the mount was killed"
+
+# ---- ranks die ----
+
+end_job
+M=$T/mnt
+for victim in 2 0; do
+	start_job victim-$victim
+	fragctl freeze "$M"
+	kill -9 "$(rank $victim)"
+	sleep 0.2
+	stands "rank $victim was killed"
+	within 10 fragctl thaw "$M" || fail "thaw: $?"
+	wait_until 15 trains || fail "rank $victim was killed: the others stay frozen"
+	fusermount3 -u "$M"
+	# the others see at their next barrier that a rank is gone, and end
+	for r in $ranks; do
+		wait_until 20 gone "$r" || fail "a rank hangs"
+	done
+done

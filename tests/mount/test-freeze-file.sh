@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# .frag/freeze: what may be written to it, and that a freeze which is held ends with the open file.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+mount_fake rw
+F=$M/.frag/freeze
+
+is() {
+	[ "$(cat "$M/phase")" = "$1" ]
+}
+
+line() {
+	printf %b "$1" >"$T/line"
+	cp "$T/line" "$F"
+}
+
+[ "$(stat -c %A "$F")" = -rw-r--r-- ] || fail "mode"
+for bad in '\n' 'now\n' '-1\n' '1 2\n' '60 held now\n' '60 hold\n' '86401\n' '99999999999\n' \
+	'60                                    held\n'; do
+	printf %b "$bad" >"$T/bad"
+	refused "Invalid argument" cp "$T/bad" "$F"
+	is stable || fail "frozen by '$bad'"
+done
+for good in 60 '60\n' 86400; do
+	line "$good"
+	is frozen || fail "not frozen by '$good'"
+	refused "busy" cp "$T/line" "$F"
+	line '0\n'
+	is stable || fail "not thawed after '$good'"
+done
+line '0\n' || fail "nothing to thaw is no error"
+
+exec 3>"$F"
+echo 60 held >&3
+is frozen || fail "not held"
+exec 3>&-
+wait_until 10 is stable || fail "held after close"
+
+exec 3>"$F"
+echo 60 held >&3
+line '0\n'
+refused "timed out" sh -c 'echo 0 | cat >&3'
+echo 60 held >&3
+is frozen || fail "not held a second time"
+echo 0 >&3
+is stable || fail "not thawed through the file that holds it"
+line 60
+exec 3>&-
+is frozen || fail "a close has thawed what it did not hold"
+unmount
