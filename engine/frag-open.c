@@ -74,7 +74,11 @@ static int open_zero(struct engine *e)
 {
 	char path[1024];
 	const char *address;
-	int rc = zero_key(e, path, sizeof(path));
+	int rc;
+
+	if (e->message_ops == &transport_zmq)
+		jobfile_sweep();
+	rc = zero_key(e, path, sizeof(path));
 
 	if (!rc)
 		rc = listen_open(e);

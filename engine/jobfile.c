@@ -13,10 +13,11 @@
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
-enum { FILE_MAX = 8192, PATH_SIZE = 1200 };
+enum { FILE_MAX = 8192, PATH_SIZE = 1200, LOCK_TRIES = 100, LOCK_RETRY_US = 10000 };
 
 /* ---- the place ---- */
 
@@ -101,6 +102,22 @@ static int find_path(const char *job, const char *suffix, char path[PATH_SIZE + 
 	if (!rc)
 		snprintf(path, PATH_SIZE + 160, "%s/%s%s", folder, job, suffix);
 	return rc;
+}
+
+/* Who adds or sweeps excludes the others until it is closed.  -1: somebody has it for long. */
+static int lock_folder(void)
+{
+	char folder[PATH_SIZE];
+	int fd = find_folder(folder) ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	for (int i = 0; fd >= 0 && i < LOCK_TRIES; i++) {
+		if (!flock(fd, LOCK_EX | LOCK_NB))
+			return fd;
+		usleep(LOCK_RETRY_US);
+	}
+	if (fd >= 0)
+		close(fd);
+	return -1;
 }
 
 /* ---- reading and writing files that nobody else may have touched ---- */
@@ -201,6 +218,8 @@ int jobfile_publish(const struct jobfile *j, const char *path)
 		     j->job, j->address, j->key_file, j->world, (int)j->pid,
 		     (unsigned long long)j->start_time, machine);
 	assert(n > 0 && n < (int)sizeof(text));
+	CLEANUP(close) int lock = path ? -1 : lock_folder();
+	(void)lock;
 	return write_by_rename(path ? path : place, text, (size_t)n);
 }
 
@@ -298,13 +317,19 @@ int jobfile_read(const char *path, struct jobfile *out)
 
 /* ---- those that live ---- */
 
-static bool is_alive(const struct record *r)
+static bool is_of_here(const struct record *r)
 {
 	char machine[MACHINE_ID];
-	uint64_t start_time;
 
 	machine_id(machine);
-	return !strcmp(machine, r->machine) && !machine_start_time(r->j.pid, &start_time) &&
+	return !strcmp(machine, r->machine);
+}
+
+static bool is_alive(const struct record *r)
+{
+	uint64_t start_time;
+
+	return is_of_here(r) && !machine_start_time(r->j.pid, &start_time) &&
 	       start_time == r->j.start_time;
 }
 
@@ -405,6 +430,35 @@ void jobfile_remove(const char *job)
 		unlink(path);
 }
 
+/* With the folder locked: what is published in it stays what was read. */
+static void sweep_one(const char *folder, const char *name)
+{
+	char path[PATH_SIZE + 300];
+	struct record r;
+	size_t n;
+
+	n = (size_t)snprintf(path, sizeof(path), "%s/%s", folder, name);
+	if (!has_suffix(name, ".job") || read_record(path, &r) || !is_of_here(&r) ||
+	    is_alive(&r))
+		return;
+	unlink(path);
+	memcpy(path + n - strlen(".job"), ".key", strlen(".key"));
+	unlink(path);
+}
+
+void jobfile_sweep(void)
+{
+	CLEANUP(close) int lock = lock_folder();
+	char folder[PATH_SIZE];
+	DIR *dir = lock < 0 || find_folder(folder) ? NULL : opendir(folder);
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		sweep_one(folder, entry->d_name);
+	if (dir)
+		closedir(dir);
+}
+
 /* ---- keys ---- */
 
 static int write_key(const char *path, const uint8_t key[JOBFILE_KEY_BYTES])
@@ -424,6 +478,17 @@ static int write_key(const char *path, const uint8_t key[JOBFILE_KEY_BYTES])
 		unlink(path);
 	explicit_bzero(text, sizeof(text));
 	return rc;
+}
+
+/* Before the new key is there, which would be swept with it. */
+static void drop_dead_job(const char *job)
+{
+	char path[PATH_SIZE + 160];
+	struct record r;
+
+	if (!find_path(job, ".job", path) && !read_record(path, &r) && is_of_here(&r) &&
+	    !is_alive(&r))
+		unlink(path);
 }
 
 static int replace_key_of_dead(const char *job, const char *path,
@@ -450,6 +515,10 @@ int keyfile_create(const char *job, const char *path, char *path_out, size_t siz
 		return -ENAMETOOLONG;
 	if (getrandom(key, JOBFILE_KEY_BYTES, 0) != JOBFILE_KEY_BYTES)
 		return -errno;
+	CLEANUP(close) int lock = path ? -1 : lock_folder();
+	(void)lock;
+	if (!path)
+		drop_dead_job(job);
 	rc = write_key(path ? path : place, key);
 	if (rc == -EEXIST && !path)
 		rc = replace_key_of_dead(job, place, key);

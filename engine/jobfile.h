@@ -25,6 +25,8 @@ struct jobfile {
 /* Writes path (or, NULL: the place above) by rename.  -errno. */
 int jobfile_publish(const struct jobfile *j, const char *path);
 void jobfile_remove(const char *job);
+/* Removes what dead processes of this host have left there; never what may be another host's. */
+void jobfile_sweep(void);
 
 int jobfile_read(const char *path, struct jobfile *out);
 /* -ENOENT: no live job of that id; of that port on an address of this host. */

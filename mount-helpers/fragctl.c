@@ -221,6 +221,7 @@ static int jobs(bool json)
 {
 	json_t *list;
 
+	jobfile_sweep();
 	if (!json) {
 		printf("%-24s %-24s %6s %8s  %s\n", "JOB", "ADDRESS", "WORLD", "PID", "KEY");
 		jobfile_list(print_job, NULL);

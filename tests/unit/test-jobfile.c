@@ -153,6 +153,38 @@ START_TEST(a_dead_job_is_as_good_as_absent)
 }
 END_TEST
 
+static bool is_there(const char *name)
+{
+	return !access(path_of(name), F_OK);
+}
+
+START_TEST(what_dead_processes_left_is_swept_and_no_more)
+{
+	pid_t child = start_child();
+	struct jobfile j = job_of("dead", child), again = job_of("again", child),
+		       alive = job_of("alive", getpid());
+	uint8_t key[JOBFILE_KEY_BYTES];
+	char path[PATH_MAX], far[] = "job=far\naddress=a:1\nworld=4\npid=1\nstart_time=1\n"
+				     "machine=other\n";
+
+	ck_assert_int_eq(keyfile_create("dead", NULL, path, sizeof(path), key), 0);
+	ck_assert_int_eq(keyfile_create("alive", NULL, path, sizeof(path), key), 0);
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	ck_assert_int_eq(jobfile_publish(&again, NULL), 0);
+	ck_assert_int_eq(jobfile_publish(&alive, NULL), 0);
+	put_text(path_of("far.job"), far, strlen(far), 0600);
+	jobfile_sweep();
+	ck_assert(is_there("dead.job") && is_there("dead.key"));
+	end_child(child);
+	/* one that starts anew has its key already, and is not published yet */
+	ck_assert_int_eq(keyfile_create("again", NULL, path, sizeof(path), key), 0);
+	jobfile_sweep();
+	ck_assert(!is_there("dead.job") && !is_there("dead.key"));
+	ck_assert(is_there("alive.job") && is_there("alive.key"));
+	ck_assert(is_there("again.key") && is_there("far.job"));
+}
+END_TEST
+
 START_TEST(a_pid_used_again_is_another_process)
 {
 	struct jobfile j = job_of("old", getpid()), found;
@@ -458,6 +490,7 @@ int main(void)
 	tcase_add_test(t, publishing_again_replaces);
 	tcase_add_test(t, a_path_of_ones_own_is_used);
 	tcase_add_test(t, a_dead_job_is_as_good_as_absent);
+	tcase_add_test(t, what_dead_processes_left_is_swept_and_no_more);
 	tcase_add_test(t, a_pid_used_again_is_another_process);
 	tcase_add_test(t, a_job_of_another_machine_does_not_live_here);
 	tcase_add_test(t, anothers_files_are_left);
