@@ -130,7 +130,8 @@ void tell_freeze(struct engine *e, const struct wire_origin *origin, uint64_t bo
 	json_t *event = event_new("freeze");
 
 	put_writer(event, origin);
-	put_number(event, "boundary", boundary);
+	if (boundary)
+		put_number(event, "boundary", boundary);
 	if (status)
 		put_text(event, "why", strerror(-status));
 	add(e, event);
@@ -142,7 +143,8 @@ void tell_evicted(struct engine *e, const struct engine_file *f)
 
 	put_param(e, event, f->address.param);
 	put_text(event, "state", f->address.key);
-	put_number(event, "generation", f->viewing.generation);
+	if (!f->is_grad) /* theirs is their window's: control_content */
+		put_number(event, "generation", f->viewing.generation - 1);
 	add(e, event);
 }
 

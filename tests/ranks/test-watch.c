@@ -405,7 +405,9 @@ START_TEST(a_view_that_an_owner_dropped_is_told)
 	event = next_called("view-evicted");
 	ck_assert_str_eq(text_of(event, "param"), "w");
 	ck_assert_str_eq(text_of(event, "state"), "fp32");
-	ck_assert_ptr_nonnull(json_object_get(event, "generation"));
+	ck_assert(json_is_integer(json_object_get(event, "generation")));
+	ck_assert_int_eq(number_of(event, "generation"),
+			 job_frag(&job, 0)->engine->registry.control->generation);
 	json_decref(event);
 	engine_file_close(file);
 	close_stream();
