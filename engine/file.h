@@ -28,7 +28,8 @@ struct viewing_piece { /* of a view, on one rank */
 	uint64_t at;     /* in the file */
 	uint64_t size;
 	uint64_t generation;
-	uint64_t room; /* kept there; 0: live, for all we know */
+	uint64_t room; /* address in the rank of the bytes once they are kept */
+	bool kept;     /* they are: seen there */
 	int status;
 	uint8_t state; /* enum view_state */
 	bool opened;

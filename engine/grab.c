@@ -4,9 +4,12 @@
 #include "engine/grab.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
+#include "engine/rooms.h"
 #include "engine/viewing.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
 
 enum { PARTS_MAX = 1024 };
 
@@ -14,11 +17,15 @@ enum { PARTS_MAX = 1024 };
 struct grab {
 	uint32_t attached;
 	uint32_t rank;
-	uint64_t epoch; /* 0: kept bytes, that cannot change */
+	uint64_t epoch;
 	uint64_t at;
 	uint64_t size;
 	unsigned first, n; /* of the parts */
 	bool look_before;  /* the generation may not be there yet */
+	bool kept;         /* the view's bytes are in its room, not in the state any more */
+	uint32_t view;     /* as the piece's */
+	uint64_t inside;
+	uint64_t room;
 };
 
 struct grabs {
@@ -29,31 +36,13 @@ struct grabs {
 	struct plan plan;
 };
 
-/* With the lock.  -EAGAIN: the piece's rank is not reached by memory. */
-static int grab_piece(struct engine *e, struct grabs *g, const struct piece *piece)
+/* Where the state's bytes are. */
+static int find_parts(struct engine *e, struct grabs *g, const struct piece *piece,
+		      struct grab *grab)
 {
 	struct peer *p = &e->peers[piece->rank];
-	struct grab *grab = &g->grabs[g->n];
-	int n;
+	int n = peers_want_states(e, piece->rank);
 
-	if (piece->lost)
-		return -EIO;
-	if (p->way != PEER_WAY_MEMORY)
-		return -EAGAIN;
-	if (piece->room) {
-		if (p->state == ENGINE_RANK_LOST)
-			return -EIO;
-		if (g->nparts == PARTS_MAX)
-			return -EAGAIN;
-		g->parts[g->nparts] =
-			(struct iovec){ (void *)(uintptr_t)piece->room, piece->size };
-		*grab = (struct grab){ p->attached, piece->rank, 0, piece->at,
-				       piece->size, g->nparts,   1, false };
-		g->nparts++;
-		g->n++;
-		return 0;
-	}
-	n = peers_want_states(e, piece->rank);
 	if (n)
 		return n;
 	if (piece->row >= p->states->nrows)
@@ -62,12 +51,36 @@ static int grab_piece(struct engine *e, struct grabs *g, const struct piece *pie
 			   g->parts + g->nparts, (int)(PARTS_MAX - g->nparts));
 	if (n < 0)
 		return n == -E2BIG ? -EAGAIN : n;
-	*grab = (struct grab){ p->attached,      piece->rank,
-			       p->states->epoch, piece->at,
-			       piece->size,      g->nparts,
-			       (unsigned)n,      !piece->view || piece->coming };
-	g->nparts += (unsigned)n;
-	g->n++;
+	grab->epoch = p->states->epoch;
+	grab->n = (unsigned)n;
+	return 0;
+}
+
+/* With the lock.  -EAGAIN: the piece's rank is not reached by memory. */
+static int grab_piece(struct engine *e, struct grabs *g, const struct piece *piece)
+{
+	struct peer *p = &e->peers[piece->rank];
+	struct grab grab = { .attached = p->attached,
+			     .rank = piece->rank,
+			     .at = piece->at,
+			     .size = piece->size,
+			     .first = g->nparts,
+			     .look_before = !piece->view || piece->coming,
+			     .kept = piece->kept,
+			     .view = piece->view,
+			     .inside = piece->inside,
+			     .room = piece->room };
+	int rc;
+
+	if (piece->lost || (piece->kept && p->state == ENGINE_RANK_LOST))
+		return -EIO;
+	if (p->way != PEER_WAY_MEMORY)
+		return -EAGAIN;
+	rc = piece->kept ? 0 : find_parts(e, g, piece, &grab);
+	if (rc)
+		return rc;
+	g->nparts += grab.n;
+	g->grabs[g->n++] = grab;
 	return 0;
 }
 
@@ -110,8 +123,6 @@ static int witness(struct engine *e, const struct engine_file *f, const struct g
 	uint64_t epoch = atomic_load_explicit(&control->registry_epoch, memory_order_relaxed),
 		 now;
 
-	if (!grab->epoch)
-		return 0;
 	if (epoch != grab->epoch) {
 		mark_stale(e, grab->rank);
 		return -EAGAIN;
@@ -153,7 +164,7 @@ static int copy_parts(struct engine *e, const struct engine_file *f, const struc
 	return rc ? get_failed(e, grab->rank, rc) : witness(e, f, grab, &control, generation);
 }
 
-static int copy_grab(struct engine *e, const struct engine_file *f, const struct grabs *g,
+static int copy_live(struct engine *e, const struct engine_file *f, const struct grabs *g,
 		     const struct grab *grab, uint8_t *out, uint64_t *generation)
 {
 	struct iovec local = { out + grab->at, grab->size };
@@ -169,8 +180,59 @@ static int copy_grab(struct engine *e, const struct engine_file *f, const struct
 	return copy_parts(e, f, g, grab, &local, generation);
 }
 
-int grab_now(struct engine *e, const struct engine_file *f, uint64_t offset, void *out,
-	     size_t size)
+static void note_kept(struct engine *e, struct engine_file *f, uint32_t view)
+{
+	pthread_mutex_lock(&e->lock);
+	f->viewing.pieces[view - 1].kept = true;
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* The room's bytes, or none, then its label: it may be another view's by now.  -EAGAIN: they are not all there. */
+static int copy_room(struct engine *e, const struct engine_file *f, const struct grab *grab,
+		     uint8_t *out)
+{
+	struct room_label label;
+	struct control_page control;
+	uint64_t at = grab->room + grab->inside, label_at = grab->room - sizeof(label);
+	struct iovec local[] = { { out, grab->size }, { &label, sizeof(label) } };
+	struct iovec remote[] = { { (void *)(uintptr_t)at, grab->size },
+				  { (void *)(uintptr_t)label_at, sizeof(label) } };
+	unsigned first = out ? 0 : 1;
+	int rc = e->memory_ops->get(e->memory, grab->attached, local + first, 2 - first,
+				    remote + first, 2 - first, &control, sizeof(control));
+
+	if (rc)
+		return rc == -EFAULT ? -EAGAIN : get_failed(e, grab->rank, rc);
+	return !memcmp(label.view, f->viewing.id, sizeof(label.view)) &&
+			       atomic_load(&label.complete)
+		       ? 0
+		       : -EAGAIN;
+}
+
+/* Bytes copied while they were being kept would be borne out by a label of after that. */
+static int copy_kept(struct engine *e, struct engine_file *f, const struct grab *grab,
+		     uint8_t *out)
+{
+	int rc = grab->kept ? 0 : copy_room(e, f, grab, NULL);
+
+	if (rc)
+		return rc;
+	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size,
+				  memory_order_relaxed);
+	if (!grab->kept)
+		note_kept(e, f, grab->view);
+	return copy_room(e, f, grab, out + grab->at);
+}
+
+static int copy_grab(struct engine *e, struct engine_file *f, const struct grabs *g,
+		     const struct grab *grab, uint8_t *out, uint64_t *generation)
+{
+	int rc = grab->kept ? -EAGAIN : copy_live(e, f, g, grab, out, generation);
+
+	return rc == -EAGAIN && grab->room ? copy_kept(e, f, grab, out) : rc;
+}
+
+int grab_now(struct engine *e, struct engine_file *f, uint64_t offset, void *out, size_t size)
 {
 	static _Thread_local struct grabs g; /* plan.keep_lost stays false */
 	uint64_t generation = atomic_load(&f->viewed) ? f->viewing.generation : 0;

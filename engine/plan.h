@@ -17,7 +17,8 @@ struct piece {
 	bool coming;     /* the view's generation was still to come there when it was opened */
 	uint32_t view;   /* number in the file's view + 1; 0: none */
 	uint64_t inside; /* bytes in the view's piece */
-	uint64_t room;   /* the view's piece is kept there, in the rank; 0: not that we know */
+	uint64_t room;   /* address in the rank of the view's piece once it is kept; 0: none */
+	bool kept;       /* it is */
 };
 
 struct plan {

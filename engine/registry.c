@@ -242,14 +242,35 @@ static int resolve(struct registry *r, uint64_t epoch, uint32_t number, uint64_t
 	return states_resolve(row, offset, size, parts, REGISTRY_PARTS);
 }
 
-enum way { READ, WRITE, PROBE };
+enum way { READ, COPY, WRITE, PROBE, FIND };
 
-static int copy(enum way way, const struct iovec *parts, unsigned n, uint8_t *data, size_t size)
+static void copy_plainly(const struct iovec *parts, unsigned n, uint8_t *out)
 {
-	if (way == READ)
+	for (unsigned i = 0; i < n; i++) {
+		memcpy(out, parts[i].iov_base, parts[i].iov_len);
+		out += parts[i].iov_len;
+	}
+}
+
+static int copy(enum way way, const struct state_row *row, const struct iovec *parts,
+		unsigned n, uint8_t *data, size_t size)
+{
+	if (way == COPY && row->owned) {
+		copy_plainly(parts, n, data);
+		return 0;
+	}
+	switch (way) {
+	case READ:
+	case COPY:
 		return memory_read_own(data, parts, n, size);
-	return way == WRITE ? memory_write_own(parts, n, data, size)
-			    : memory_probe_own(parts, n);
+	case WRITE:
+		return memory_write_own(parts, n, data, size);
+	case PROBE:
+		return memory_probe_own(parts, n);
+	case FIND:
+		return 0;
+	}
+	return -EINVAL;
 }
 
 /* The lock is held over the copy, so that registry_drop cannot free what is being copied.  What is large, or
@@ -271,7 +292,8 @@ static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32
 			continue;
 		}
 		if (n > 0)
-			n = copy(way, parts, (unsigned)n, data ? data + done : NULL, chunk);
+			n = copy(way, &r->states.rows[row], parts, (unsigned)n,
+				 data ? data + done : NULL, chunk);
 		done += chunk;
 	} while (done < size && (!n || n == -E2BIG));
 	pthread_mutex_unlock(&r->lock);
@@ -284,10 +306,22 @@ int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 	return access_bytes(PROBE, r, epoch, row, offset, NULL, size);
 }
 
+int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		    uint64_t size)
+{
+	return access_bytes(FIND, r, epoch, row, offset, NULL, size);
+}
+
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size)
 {
 	return access_bytes(READ, r, epoch, row, offset, out, size);
+}
+
+int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
+		  size_t size)
+{
+	return access_bytes(COPY, r, epoch, row, offset, out, size);
 }
 
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,

@@ -50,10 +50,16 @@ void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, 
  */
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
+/* The same, by the trainer's thread or while it cannot change the row: quicker where the memory is ours. */
+int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
+		  size_t size);
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size);
 /* All of the row's memory becomes 0.  -ESTALE, -EFAULT. */
 int registry_clear(struct registry *r, uint32_t row);
+/* Whether registry_read would find the row and the range in it; not looked at: the memory. */
+int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		    uint64_t size);
 /* Whether registry_write would succeed: its errors.  Not looked at: whether the memory is read-only. */
 int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   size_t size);

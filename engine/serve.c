@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STAGED_SILENT_MS = 60000, VIEW_SILENT_MS = 30000 };
+enum { STAGED_SILENT_MS = 60000, VIEW_SILENT_MS = 30000, ROOM_IDLE_MS = 10000 };
 
 struct barrier_arrival {
 	uint64_t count; /* 0: not there */
@@ -131,16 +131,16 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 	if (!reply.status) {
 		reply.state = view.state;
 		reply.generation = view.generation;
+		reply.room = (uintptr_t)view.room->bytes;
 	}
 	node_send(e, peer, WIRE_VIEW, request, &reply, NULL, 0);
 }
 
-static int read_bytes(struct engine *e, const struct wire_read *read, void *bytes,
-		      uint64_t *room)
+static int read_bytes(struct engine *e, const struct wire_read *read, void *bytes)
 {
 	if (read->view[0])
 		return views_read(&e->views, &e->registry, read->view, read->offset, bytes,
-				  read->size, room);
+				  read->size);
 	return registry_read(&e->registry, read->epoch, read->state, read->offset, bytes,
 			     read->size);
 }
@@ -154,7 +154,7 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	memcpy(&read, body, sizeof(read));
 	if (read.size <= WIRE_CHUNK) {
 		bytes = malloc(read.size + 1);
-		data.status = bytes ? read_bytes(e, &read, bytes, &data.room) : -ENOMEM;
+		data.status = bytes ? read_bytes(e, &read, bytes) : -ENOMEM;
 	}
 	send_data(e, peer, request, &data, bytes, read.size);
 }
@@ -437,6 +437,8 @@ static void drop_silent_views(struct engine *e, uint64_t now)
 		dropped = views_expire(&e->views, now - VIEW_SILENT_MS);
 	if (dropped)
 		log_info("dropped %u views whose observers went silent", dropped);
+	if (now > ROOM_IDLE_MS)
+		views_trim(&e->views, now - ROOM_IDLE_MS);
 }
 
 /* Rank 0 hears from every rank once a second. */

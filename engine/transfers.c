@@ -63,8 +63,6 @@ static void take_data(struct engine *e, struct transfer *t, const struct piece *
 		t->awaits = true;
 	else
 		memcpy(t->buffer + t->done + piece->at, answer->tail, piece->size);
-	if (piece->view && data.room)
-		t->read->file->viewing.pieces[piece->view - 1].room = data.room;
 	atomic_fetch_add_explicit(&e->counters.owner_bytes_messages, piece->size,
 				  memory_order_relaxed);
 }

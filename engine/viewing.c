@@ -145,6 +145,7 @@ static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answ
 	p->lost = false;
 	p->state = (uint8_t)view.state;
 	p->generation = view.generation;
+	p->room = view.room;
 	return false;
 }
 
@@ -313,17 +314,17 @@ int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size, st
 		uint64_t inside = offset + plan->covered - p->at;
 		uint64_t bytes = u64_min(p->size - inside, size - plan->covered);
 
-		plan->pieces[plan->n++] =
-			(struct piece){ .rank = p->rank,
-					.row = p->row,
-					.offset = p->offset + inside,
-					.at = plan->covered,
-					.size = bytes,
-					.view = i + 1,
-					.inside = inside,
-					.lost = p->lost,
-					.coming = p->state == VIEW_FUTURE,
-					.room = p->room ? p->room + inside : 0 };
+		plan->pieces[plan->n++] = (struct piece){ .rank = p->rank,
+							  .row = p->row,
+							  .offset = p->offset + inside,
+							  .at = plan->covered,
+							  .size = bytes,
+							  .view = i + 1,
+							  .inside = inside,
+							  .lost = p->lost,
+							  .coming = p->state == VIEW_FUTURE,
+							  .room = p->room,
+							  .kept = p->kept };
 		plan->covered += bytes;
 	}
 	return 0;

@@ -6,21 +6,14 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
-enum { COPY_CHUNK = 1 << 20, COPY_AFTER_MS = 5, PAGE = 4096 };
+enum { COPY_CHUNK = 1 << 20, COPY_AFTER_MS = 5 };
 
 void views_init(struct views *v, uint64_t bytes_max)
 {
 	memset(v, 0, sizeof(*v));
 	pthread_mutex_init(&v->lock, NULL);
-	v->bytes_max = bytes_max;
-}
-
-/* What room costs us, so that very many tiny ones are bounded too. */
-static uint64_t cost(uint64_t size)
-{
-	return (size + PAGE - 1) / PAGE * PAGE;
+	rooms_init(&v->rooms, bytes_max);
 }
 
 static void drop(struct views *v, struct view **at)
@@ -28,9 +21,7 @@ static void drop(struct views *v, struct view **at)
 	struct view *view = *at;
 
 	*at = view->next;
-	v->bytes -= cost(view->size);
-	if (view->room)
-		munmap(view->room, view->size);
+	rooms_take_back(&v->rooms, view->room, monotonic_ms());
 	free(view);
 	atomic_fetch_sub(&v->count, 1);
 }
@@ -39,6 +30,7 @@ void views_fini(struct views *v)
 {
 	while (v->list)
 		drop(v, &v->list);
+	rooms_fini(&v->rooms);
 	pthread_mutex_destroy(&v->lock);
 }
 
@@ -58,6 +50,7 @@ static int place(struct view *view, const struct registry *r, uint64_t want)
 
 	view->copied = 0;
 	view->status = 0;
+	atomic_store(&room_label(view->room)->complete, 0);
 	view->generation = want > now ? want : now;
 	if (now >= want && now) {
 		view->state = VIEW_LIVE;
@@ -82,13 +75,11 @@ static bool too_many(const struct views *v, uint32_t peer)
 static int add(struct views *v, struct registry *r, const struct view_request *q, uint64_t now)
 {
 	struct view *view;
-	int rc = registry_check(r, q->epoch, q->row, q->offset, q->size);
+	int rc = registry_covers(r, q->epoch, q->row, q->offset, q->size);
 
 	if (rc)
 		return rc;
-	if (cost(q->size) > v->bytes_max)
-		return -ENOMEM;
-	if (v->bytes + cost(q->size) > v->bytes_max || too_many(v, q->peer))
+	if (too_many(v, q->peer))
 		return -EAGAIN;
 	view = calloc(1, sizeof(*view));
 	if (!view)
@@ -102,15 +93,12 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 			       .offset = q->offset,
 			       .size = q->size,
 			       .opened_ms = now };
-	view->room =
-		mmap(NULL, q->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (view->room == MAP_FAILED) {
+	rc = rooms_lend(&v->rooms, q->size, q->id, &view->room);
+	if (rc) {
 		free(view);
-		return -ENOMEM;
+		return rc;
 	}
-	madvise(view->room, q->size, MADV_HUGEPAGE);
 	v->list = view;
-	v->bytes += cost(q->size);
 	atomic_fetch_add(&v->count, 1); /* from here on the trainer looks: place after it */
 	return place(view, r, q->want);
 }
@@ -172,6 +160,13 @@ unsigned views_expire(struct views *v, uint64_t before)
 	return dropped;
 }
 
+void views_trim(struct views *v, uint64_t before)
+{
+	pthread_mutex_lock(&v->lock);
+	rooms_trim(&v->rooms, before);
+	pthread_mutex_unlock(&v->lock);
+}
+
 void views_touch(struct views *v, uint32_t peer, uint64_t now)
 {
 	pthread_mutex_lock(&v->lock);
@@ -188,8 +183,8 @@ static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 		uint64_t n = u64_min(u64_min(COPY_CHUNK, limit), view->size - view->copied);
 
 		view->status =
-			registry_read(r, view->epoch, view->row, view->offset + view->copied,
-				      view->room + view->copied, n);
+			registry_copy(r, view->epoch, view->row, view->offset + view->copied,
+				      view->room->bytes + view->copied, n);
 		view->copied += n;
 		limit -= n;
 	}
@@ -199,6 +194,7 @@ static void keep(struct views *v, struct view *view, struct registry *r)
 {
 	copy_some(view, r, UINT64_MAX);
 	view->state = VIEW_KEPT;
+	atomic_store(&room_label(view->room)->complete, !view->status);
 	atomic_fetch_add_explicit(&v->kept_bytes, view->size, memory_order_relaxed);
 }
 
@@ -256,19 +252,16 @@ bool views_copy_ahead(struct views *v, struct registry *r, uint64_t now)
 	return more;
 }
 
-static int take_kept(const struct view *view, uint64_t offset, void *out, size_t size,
-		     uint64_t *room)
+static int take_kept(const struct view *view, uint64_t offset, void *out, size_t size)
 {
-	if (view->status)
-		return view->status;
-	memcpy(out, view->room + offset, size);
-	*room = (uintptr_t)view->room;
-	return 0;
+	if (!view->status)
+		memcpy(out, view->room->bytes + offset, size);
+	return view->status;
 }
 
 /* Live bytes are copied without the lock, so that the trainer does not wait for it, and looked at again. */
 static int read_live(struct views *v, struct registry *r, const struct view *seen,
-		     uint64_t offset, void *out, size_t size, uint64_t *room)
+		     uint64_t offset, void *out, size_t size)
 {
 	int rc = registry_read(r, seen->epoch, seen->row, seen->offset + offset, out, size);
 	struct view *view;
@@ -278,13 +271,13 @@ static int read_live(struct views *v, struct registry *r, const struct view *see
 	if (!view)
 		rc = -ESTALE;
 	else
-		rc = view->state == VIEW_KEPT ? take_kept(view, offset, out, size, room) : rc;
+		rc = view->state == VIEW_KEPT ? take_kept(view, offset, out, size) : rc;
 	pthread_mutex_unlock(&v->lock);
 	return rc;
 }
 
 int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
-	       void *out, size_t size, uint64_t *room)
+	       void *out, size_t size)
 {
 	struct view seen, *view;
 	int rc = 0;
@@ -298,10 +291,9 @@ int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64
 	else if (view->state < VIEW_LIVE)
 		rc = -EAGAIN;
 	else if (view->state == VIEW_KEPT)
-		rc = take_kept(view, offset, out, size, room);
+		rc = take_kept(view, offset, out, size);
 	if (!rc)
 		seen = *view;
 	pthread_mutex_unlock(&v->lock);
-	return rc || seen.state == VIEW_KEPT ? rc
-					     : read_live(v, r, &seen, offset, out, size, room);
+	return rc || seen.state == VIEW_KEPT ? rc : read_live(v, r, &seen, offset, out, size);
 }

@@ -13,6 +13,7 @@
  */
 
 #include "engine/registry.h"
+#include "engine/rooms.h"
 
 enum { VIEWS_MAX = 16384, VIEWS_OF_PEER_MAX = VIEWS_MAX / 4 * 3 };
 
@@ -33,13 +34,13 @@ struct view {
 	uint64_t opened_ms;
 	uint64_t copied; /* LIVE: bytes of room that are there already */
 	int status;      /* KEPT: 0, or why it could not be copied */
-	uint8_t *room;
+	struct room *room;
 };
 
 struct views {
 	pthread_mutex_t lock;
 	struct view *list;
-	uint64_t bytes, bytes_max;
+	struct rooms rooms;
 	_Atomic unsigned count;      /* the trainer looks at this alone when nobody looks */
 	_Atomic uint64_t kept_bytes; /* ever */
 };
@@ -66,13 +67,13 @@ int views_open(struct views *v, struct registry *r, const struct view_request *q
 void views_close(struct views *v, const uint64_t id[2]);
 /* Drops those whose observers were silent since before. */
 unsigned views_expire(struct views *v, uint64_t before);
+/* Gives the machine back what no view has had since before. */
+void views_trim(struct views *v, uint64_t before);
 void views_touch(struct views *v, uint32_t peer, uint64_t now);
 
-/* size bytes from offset of the view.  *room: its address where it is kept, else 0.  -ESTALE: no such view;
- * -EAGAIN: not there yet.
- */
+/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet. */
 int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
-	       void *out, size_t size, uint64_t *room);
+	       void *out, size_t size);
 
 /* Trainer's thread.  Content is about to change, and the control page says so already: of states and
  * gradients, or of gradients alone.

@@ -212,8 +212,10 @@ struct wire_view {
 	int32_t status;
 	uint32_t state; /* enum view_state */
 	uint64_t generation;
+	uint64_t
+		room; /* address in the rank of its bytes once they are kept, labelled (engine/rooms.h) */
 };
-static_assert(sizeof(struct wire_view) == 16, "wire");
+static_assert(sizeof(struct wire_view) == 24, "wire");
 
 /* The control page as numbers. */
 struct wire_control {
@@ -259,9 +261,8 @@ struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
 	struct wire_control control; /* read after the bytes */
-	uint64_t room; /* of a view whose bytes are kept: their address in the rank; else 0 */
 };
-static_assert(sizeof(struct wire_data) == 112, "wire");
+static_assert(sizeof(struct wire_data) == 104, "wire");
 
 struct wire_stage { /* then size bytes */
 	uint64_t transaction[2];

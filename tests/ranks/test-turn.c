@@ -52,10 +52,10 @@ START_TEST(views_of_an_observer_that_went_silent_are_dropped)
 {
 	open_view(monotonic_ms());
 	turn();
-	ck_assert_uint_gt(e->views.bytes, 0);
+	ck_assert_uint_gt(e->views.rooms.lent, 0);
 	views_touch(&e->views, 0, LONG_AGO_MS);
 	turn();
-	ck_assert_uint_eq(e->views.bytes, 0);
+	ck_assert_uint_eq(e->views.rooms.lent, 0);
 	ck_assert_ptr_null(e->views.list);
 }
 END_TEST

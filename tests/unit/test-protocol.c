@@ -292,7 +292,7 @@ static uint64_t views_max(const char *text)
 	setenv("FRAG_VIEW_MEM", text, 1);
 	setup_zero();
 	unsetenv("FRAG_VIEW_MEM");
-	return e->views.bytes_max;
+	return e->views.rooms.max;
 }
 
 START_TEST(room_for_views_is_a_number_that_fits)

@@ -83,10 +83,9 @@ static int open_view(const uint64_t id[2], uint64_t want, struct view *out)
 static uint32_t shows(const uint64_t id[2])
 {
 	static uint32_t out[N];
-	uint64_t room;
 
 	memset(out, 0xff, sizeof(out));
-	ck_assert_int_eq(views_read(&v, &r, id, 0, out, BYTES, &room), 0);
+	ck_assert_int_eq(views_read(&v, &r, id, 0, out, BYTES), 0);
 	for (int i = 1; i < N; i++)
 		ck_assert_uint_eq(out[i], out[0]);
 	return out[0];
@@ -106,7 +105,7 @@ START_TEST(a_view_shows_its_generation_through_any_number_of_steps)
 		ck_assert_uint_eq(shows(one), 1);
 	}
 	views_close(&v, one);
-	ck_assert_uint_eq(v.bytes, 0);
+	ck_assert_uint_eq(v.rooms.lent, 0);
 	ck_assert(!views_any(&v));
 }
 END_TEST
@@ -115,12 +114,11 @@ START_TEST(one_opened_inside_a_step_shows_what_it_makes)
 {
 	struct view view;
 	uint8_t byte;
-	uint64_t room;
 
 	step_begin();
 	ck_assert_int_eq(open_view(one, 0, &view), 0);
 	ck_assert_int_eq(view.state, VIEW_NEXT);
-	ck_assert_int_eq(views_read(&v, &r, one, 0, &byte, 1, &room), -EAGAIN);
+	ck_assert_int_eq(views_read(&v, &r, one, 0, &byte, 1), -EAGAIN);
 	step_end(2);
 	ck_assert_int_eq(open_view(one, 0, &view), 0);
 	ck_assert_int_eq(view.state, VIEW_LIVE);
@@ -197,7 +195,6 @@ START_TEST(a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it)
 {
 	static uint32_t other[N];
 	uint8_t byte;
-	uint64_t room;
 	struct view view;
 
 	open_view(one, 0, &view);
@@ -207,9 +204,9 @@ START_TEST(a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it)
 	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "other", FRAG_F32, N, other),
 			 0);
 	ck_assert_uint_eq(shows(one), 1);
-	ck_assert_int_eq(views_read(&v, &r, two, 0, &byte, 1, &room), -ESTALE);
+	ck_assert_int_eq(views_read(&v, &r, two, 0, &byte, 1), -ESTALE);
 	step_begin();
-	ck_assert_int_eq(views_read(&v, &r, two, 0, &byte, 1, &room), -ESTALE);
+	ck_assert_int_eq(views_read(&v, &r, two, 0, &byte, 1), -ESTALE);
 }
 END_TEST
 
@@ -232,7 +229,6 @@ END_TEST
 START_TEST(a_silent_observers_views_are_dropped)
 {
 	struct view view;
-	uint64_t room;
 	uint8_t byte;
 
 	open_view(one, 0, &view);
@@ -240,7 +236,7 @@ START_TEST(a_silent_observers_views_are_dropped)
 	views_touch(&v, 8, 9000);
 	ck_assert_uint_eq(views_expire(&v, 5000), 0);
 	ck_assert_uint_eq(views_expire(&v, 5001), 1);
-	ck_assert_int_eq(views_read(&v, &r, one, 0, &byte, 1, &room), -ESTALE);
+	ck_assert_int_eq(views_read(&v, &r, one, 0, &byte, 1), -ESTALE);
 }
 END_TEST
 
@@ -249,12 +245,11 @@ START_TEST(ranges_outside_are_refused)
 	struct view_request q = { { 1, 1 }, 7, r.states.epoch, 0, false, 8, BYTES, 0 };
 	struct view view;
 	uint8_t byte;
-	uint64_t room;
 
 	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), -EINVAL);
 	open_view(one, 0, &view);
-	ck_assert_int_eq(views_read(&v, &r, one, BYTES, &byte, 1, &room), -EINVAL);
-	ck_assert_int_eq(views_read(&v, &r, one, UINT64_MAX, &byte, 1, &room), -EINVAL);
+	ck_assert_int_eq(views_read(&v, &r, one, BYTES, &byte, 1), -EINVAL);
+	ck_assert_int_eq(views_read(&v, &r, one, UINT64_MAX, &byte, 1), -EINVAL);
 }
 END_TEST
 
@@ -269,7 +264,7 @@ START_TEST(many_tiny_ones_are_bounded_for_all_and_for_each_observer)
 	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), 0);
 	q.id[1]++;
 	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), -EAGAIN);
-	v.bytes_max = UINT64_MAX / 2;
+	v.rooms.max = UINT64_MAX / 2;
 	for (n = 2; !views_open(&v, &r, &q, 1000, &view); q.id[1]++)
 		n++;
 	ck_assert_uint_eq(n, VIEWS_OF_PEER_MAX);
