@@ -21,6 +21,22 @@ static struct {
 	char lines[LOG_KEPT][LOG_LINE];
 } journal = { .lock = PTHREAD_MUTEX_INITIALIZER, .level = -1 };
 
+/* A forked child has none of our threads to let go of it. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&journal.lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&journal.lock);
+}
+
+static __attribute__((constructor)) void keep_over_fork(void)
+{
+	pthread_atfork(before_fork, after_fork, after_fork);
+}
+
 int log_level_from_name(const char *name, enum log_level *level)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(level_names); i++) {

@@ -4,8 +4,11 @@
 #include "engine/log.h"
 
 #include <check.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/wait.h>
 
 START_TEST(level_names_are_known)
 {
@@ -33,6 +36,43 @@ START_TEST(tail_keeps_lines_above_the_level_in_order)
 }
 END_TEST
 
+static _Atomic bool stop;
+
+static void *log_on(void *arg)
+{
+	while (!stop)
+		log_info("on and on");
+	return NULL;
+}
+
+static int log_in_child(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		alarm(10);
+		log_info("in the child");
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+START_TEST(a_child_forked_while_another_thread_logs_can_log)
+{
+	pthread_t thread;
+
+	ck_assert_int_ge(dup2(open("/dev/null", O_WRONLY), STDERR_FILENO), 0);
+	log_set_level(LOG_INFO);
+	ck_assert_int_eq(pthread_create(&thread, NULL, log_on, NULL), 0);
+	for (int i = 0; i < 200; i++)
+		ck_assert_int_eq(log_in_child(), 0);
+	stop = true;
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 START_TEST(tail_of_a_small_buffer_is_whole_lines_of_the_newest)
 {
 	char text[64];
@@ -57,6 +97,7 @@ int main(void)
 
 	tcase_add_test(t, level_names_are_known);
 	tcase_add_test(t, tail_keeps_lines_above_the_level_in_order);
+	tcase_add_test(t, a_child_forked_while_another_thread_logs_can_log);
 	tcase_add_test(t, tail_of_a_small_buffer_is_whole_lines_of_the_newest);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
