@@ -30,6 +30,8 @@ static void on_term(int signal)
 
 static void nap(long us)
 {
+	if (stop)
+		return;
 	nanosleep(&(struct timespec){ us / 1000000, us % 1000000 * 1000 }, NULL);
 }
 

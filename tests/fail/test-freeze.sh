@@ -43,13 +43,14 @@ stands() {
 	[ "$(cat "$M/step")" = "$before" ] || fail "$1: a frozen job has made a step"
 }
 
+# start_job NAME PAUSE_US
 start_job() {
 	FRAG_JOB_ID=freeze-$$-$1 WORLD_SIZE=4
 	export FRAG_JOB_ID WORLD_SIZE
 	: >job.log
 	ranks=
 	for r in 0 1 2 3; do
-		RANK=$r "$tools/tear-job" 2 4000 >>job.log 2>&1 &
+		RANK=$r "$tools/tear-job" 2 "$2" >>job.log 2>&1 &
 		ranks="$ranks $!"
 		started $!
 	done
@@ -85,7 +86,7 @@ values() {
 
 # ---- while a command runs ----
 
-start_job whole
+start_job whole 4000
 within 30 fragctl freeze "$M" -- sh -c "cat '$M/phase' >during; cp -r '$M/params' copy" || fail "freeze: $?"
 [ "$(cat during)" = frozen ] || fail "phase during a freeze: $(cat during)"
 for key in fp32 exp_avg grad; do
@@ -136,6 +137,27 @@ stands "edits"
 fragctl thaw "$M"
 goes_on "edited"
 
+# ---- again and again, while somebody writes ----
+
+write_on() {
+	until [ -e enough ]; do
+		within 20 cp zeros "$M/params/p4/fp32" || : >failed
+	done
+}
+
+write_on &
+writer=$!
+started $writer
+n=0
+while [ $n -lt 40 ]; do
+	within 20 fragctl freeze "$M" -- true || fail "freeze $n of a job that is edited: $?"
+	n=$((n + 1))
+done
+: >enough
+wait $writer
+[ ! -e failed ] || fail "a write failed while the job was frozen and thawed"
+goes_on "frozen often"
+
 # ---- the bound ----
 
 fragctl freeze -t 1 "$M"
@@ -144,7 +166,7 @@ refused "over before the command was" fragctl freeze -t 1 "$M" -- sh -c "until [
 
 # ---- who asked is killed ----
 
-fragctl freeze "$M" -- sleep 100 &
+fragctl freeze "$M" -- sleep 30 &
 holder=$!
 started $holder
 wait_until 10 is frozen || fail "not frozen"
@@ -152,7 +174,7 @@ kill -9 $holder
 wait $holder 2>/dev/null || :
 goes_on "fragctl was killed"
 
-fragctl freeze "$M" -- sleep 100 &
+fragctl freeze "$M" -- sleep 30 &
 started $!
 wait_until 10 is frozen || fail "not frozen"
 within 20 "$top_builddir/fragfs" "$address" "$T/mnt2"
@@ -161,12 +183,26 @@ fusermount3 -u -z "$M"
 M=$T/mnt2
 goes_on "the mount was killed"
 
-# ---- ranks die ----
+# ---- a job that comes to no boundary ----
 
 end_job
 M=$T/mnt
+start_job idle 120000000
+refused "not all ranks came to one boundary" fragctl freeze -t 1 "$M"
+fragctl freeze "$M" &
+waiting=$!
+started $waiting
+wait_until 10 grep -q '^freeze of 60 s: waiting for its boundary$' "$M/.frag/inflight" || fail "not in flight"
+kill -TERM $waiting
+within 5 tail --pid=$waiting -f /dev/null || fail "fragctl waits on"
+wait_until 5 [ ! -s "$M/.frag/inflight" ] || fail "in flight: $(cat "$M/.frag/inflight")"
+trains || fail "frozen"
+
+# ---- ranks die ----
+
+end_job
 for victim in 2 0; do
-	start_job victim-$victim
+	start_job victim-$victim 4000
 	fragctl freeze "$M"
 	kill -9 "$(rank $victim)"
 	sleep 0.2

@@ -112,6 +112,28 @@ START_TEST(a_cancel_after_the_decision_comes_too_late)
 }
 END_TEST
 
+START_TEST(an_edit_inside_a_step_does_not_show_the_step_half_done)
+{
+	struct writer w;
+
+	boundaries_open(2, &everywhere);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		ck_assert_int_eq(frag_step_begin(job_frag(&job, rank)), 0);
+	start(&w, 1, "fp32", 7);
+	until_accepted(&w);
+	all_pass(2);
+	ck_assert_int_eq(result(&w), 0);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		ck_assert_uint_eq(control_content(engine_of(rank)->registry.control, false), 0);
+		ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
+		ck_assert_uint_eq(generation(rank), control_generation(3));
+	}
+	expect("fp32", &w);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
 /* ---- somebody dies ---- */
 
 START_TEST(a_holder_that_dies_before_the_decision_takes_the_edit_with_it)
@@ -279,6 +301,7 @@ static void add_tests(TCase *t)
 	tcase_add_test(t, a_rank_that_is_ahead_makes_the_boundary_a_later_one);
 	tcase_add_loop_test(t, what_is_cancelled_before_it_is_decided_changes_nothing, 0, 30);
 	tcase_add_test(t, a_cancel_after_the_decision_comes_too_late);
+	tcase_add_test(t, an_edit_inside_a_step_does_not_show_the_step_half_done);
 	tcase_add_loop_test(t, a_holder_that_dies_before_the_decision_takes_the_edit_with_it, 0,
 			    3);
 	tcase_add_loop_test(
