@@ -45,9 +45,9 @@ static const struct transport_ops *memory_for(const char *transport)
 
 static int check_transport(const char *name, char *why, size_t size)
 {
-	if (!name || !strcmp(name, "auto") || !strcmp(name, "host") || !strcmp(name, "zmq"))
+	if (!name || !strcmp(name, "auto") || !strcmp(name, "zmq"))
 		return 0;
-	snprintf(why, size, "transport=%s is none of auto, host, zmq", name);
+	snprintf(why, size, "transport=%s is neither auto nor zmq", name);
 	return -EINVAL;
 }
 

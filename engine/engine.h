@@ -17,10 +17,9 @@ struct engine_options {
 	const char *source;   /* "HOST:PORT[,HOST:PORT]" */
 	const char *key_file; /* NULL: FRAG_KEY_FILE, else the key the job left under the user's
 				 * runtime directory */
-	const char
-		*transport;  /* "auto" (NULL), "host": refuse other ways, "zmq": never memory */
-	unsigned timeout_ms; /* silence after which a request fails; 0: 10000 */
-	bool plain;          /* speak to a job that has no key */
+	const char *transport; /* "auto" (NULL): memory of this host's ranks; "zmq": never */
+	unsigned timeout_ms;   /* silence after which a request fails; 0: 10000 */
+	bool plain;            /* speak to a job that has no key */
 	bool readahead_off;
 	bool writable;
 };

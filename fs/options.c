@@ -38,8 +38,7 @@ static const struct option_row {
 	  OPTION_STAGE_MEM },
 	{ "key", "FILE", "the job's key, if not the one it left for you", OPTION_KEY },
 	{ "plain", NULL, "speak to a job that has no key", OPTION_PLAIN },
-	{ "transport", "NAME", "auto, host (memory of this machine alone) or zmq",
-	  OPTION_TRANSPORT },
+	{ "transport", "NAME", "auto or zmq", OPTION_TRANSPORT },
 	{ "noreadahead", NULL, "fetch nothing before it is asked for", OPTION_NOREADAHEAD },
 	{ "allow_other", NULL, "let other users in; permissions are checked",
 	  OPTION_ALLOW_OTHER },
@@ -152,7 +151,7 @@ static int parse_max_read(struct options *o, const char *text)
 
 static bool is_transport(const char *name)
 {
-	return !strcmp(name, "auto") || !strcmp(name, "host") || !strcmp(name, "zmq");
+	return !strcmp(name, "auto") || !strcmp(name, "zmq");
 }
 
 static int apply(struct options *o, const struct option_row *row, const char *whole,
