@@ -24,6 +24,7 @@ enum viewing_state { VIEWING_NONE, VIEWING_OPENING, VIEWING_READY, VIEWING_FAILE
 struct viewing_piece { /* of a view, on one rank */
 	uint32_t rank, row;
 	uint64_t epoch;
+	uint64_t cookie; /* of the rank's process: another one knows nothing of this view */
 	uint64_t offset; /* in the row */
 	uint64_t at;     /* in the file */
 	uint64_t size;

@@ -25,7 +25,8 @@ const char *frag_version(void)
 
 /* ---- rank 0 publishes the job ---- */
 
-static int zero_key(struct engine *e, char *path, size_t size)
+/* left: by a killed process of this job's rank 0; the other ranks may live, and have its key.  NULL: none. */
+static int zero_key(struct engine *e, const struct jobfile *left, char *path, size_t size)
 {
 	char why[256];
 	int rc;
@@ -38,6 +39,10 @@ static int zero_key(struct engine *e, char *path, size_t size)
 		rc = keyfile_load(path, e->key, NULL, why, sizeof(why));
 		if (rc)
 			log_warn("%s", why);
+	} else if (left && *left->key_file &&
+		   !keyfile_load(left->key_file, e->key, NULL, why, sizeof(why))) {
+		snprintf(path, size, "%s", left->key_file);
+		rc = 0;
 	} else {
 		rc = keyfile_create(e->job, NULL, path, size, e->key);
 		if (rc)
@@ -74,21 +79,23 @@ static int open_zero(struct engine *e)
 {
 	char path[1024];
 	const char *address;
-	int rc;
-
-	if (e->message_ops == &transport_zmq)
-		jobfile_sweep();
-	rc = zero_key(e, path, sizeof(path));
+	struct jobfile left;
+	bool is_left = e->message_ops == &transport_zmq && !jobfile_left(e->job, &left) &&
+		       left.world == e->world;
+	int rc = zero_key(e, is_left ? &left : NULL, path, sizeof(path));
 
 	if (!rc)
-		rc = listen_open(e);
+		rc = listen_open(e, is_left ? left.address : "");
 	if (rc)
 		return rc;
 	e->incarnation = e->registry.control->cookie[0];
 	address = e->message_ops->address(e->messages);
 	snprintf(e->address, sizeof(e->address), "%s",
 		 strncmp(address, "tcp://", 6) ? address : address + 6);
-	return publish(e, path);
+	rc = publish(e, path);
+	if (e->message_ops == &transport_zmq)
+		jobfile_sweep(); /* not what we took over: that is ours now */
+	return rc;
 }
 
 /* ---- opening ---- */

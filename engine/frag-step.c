@@ -6,14 +6,14 @@
 #include <errno.h>
 #include <string.h>
 
-/* The hooks of a step.  Only the trainer's thread writes these words of the control page, so plain
- * loads and stores suffice; readers see them in order by the release on the sequence.
+/* The hooks of a step.  The trainer's thread writes these words of the control page; where it counts, it adds:
+ * in a rank that comes back the engine thread adds what the others have counted (join-back.c).  Readers see
+ * them in order by the release on the sequence.
  */
 
 static void grow(_Atomic uint64_t *word)
 {
-	atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + 1,
-			      memory_order_release);
+	atomic_fetch_add_explicit(word, 1, memory_order_release);
 }
 
 static uint64_t grads_word(const struct control_page *c)
@@ -110,9 +110,8 @@ static void look_at_edits(struct engine *e, uint64_t b)
 static void boundary(struct engine *e)
 {
 	struct control_page *c = e->registry.control;
-	uint64_t b = atomic_load_explicit(&c->boundary, memory_order_relaxed) + 1;
+	uint64_t b = atomic_fetch_add_explicit(&c->boundary, 1, memory_order_seq_cst) + 1;
 
-	atomic_store_explicit(&c->boundary, b, memory_order_seq_cst);
 	if (edits_pending(&e->edits, b))
 		look_at_edits(e, b);
 }

@@ -289,7 +289,9 @@ FRAG_API int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, 
 FRAG_API int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset,
 			    void *out, uint64_t bytes);
 
-/* Returns 0 when all ranks have called it as often.  -ETIMEDOUT; -EIO: a rank is lost. */
+/* Returns 0 when all ranks have called it as often.  -ETIMEDOUT; -EIO: a rank is lost.  A rank whose process
+ * was started again counts from there on; it is to call this with the others before the next boundary.
+ */
 FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);
 
 /* "HOST:PORT" to mount; NULL until it is known.  The library's. */

@@ -17,7 +17,13 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-enum { FILE_MAX = 8192, PATH_SIZE = 1200, LOCK_TRIES = 100, LOCK_RETRY_US = 10000 };
+enum {
+	FILE_MAX = 8192,
+	PATH_SIZE = 1200,
+	LOCK_TRIES = 100,
+	LOCK_RETRY_US = 10000,
+	SWEEP_AFTER_S = 86400,
+};
 
 /* ---- the place ---- */
 
@@ -355,6 +361,21 @@ int jobfile_find(const char *job, struct jobfile *out)
 	return rc;
 }
 
+int jobfile_left(const char *job, struct jobfile *out)
+{
+	char path[PATH_SIZE + 160];
+	struct record r;
+	int rc = find_path(job, ".job", path);
+
+	if (!rc)
+		rc = read_record(path, &r);
+	if (!rc && (is_alive(&r) || strcmp(r.j.job, job) != 0))
+		rc = -ENOENT;
+	if (!rc)
+		*out = r.j;
+	return rc;
+}
+
 static bool has_suffix(const char *name, const char *suffix)
 {
 	size_t n = strlen(name), m = strlen(suffix);
@@ -430,6 +451,14 @@ void jobfile_remove(const char *job)
 		unlink(path);
 }
 
+/* Its rank 0 may be started again, and take it over. */
+static bool is_recent(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && time(NULL) < st.st_mtime + SWEEP_AFTER_S;
+}
+
 /* With the folder locked: what is published in it stays what was read. */
 static void sweep_one(const char *folder, const char *name)
 {
@@ -439,7 +468,7 @@ static void sweep_one(const char *folder, const char *name)
 
 	n = (size_t)snprintf(path, sizeof(path), "%s/%s", folder, name);
 	if (!has_suffix(name, ".job") || read_record(path, &r) || !is_of_here(&r) ||
-	    is_alive(&r))
+	    is_alive(&r) || is_recent(path))
 		return;
 	unlink(path);
 	memcpy(path + n - strlen(".job"), ".key", strlen(".key"));

@@ -25,12 +25,14 @@ struct jobfile {
 /* Writes path (or, NULL: the place above) by rename.  -errno. */
 int jobfile_publish(const struct jobfile *j, const char *path);
 void jobfile_remove(const char *job);
-/* Removes what dead processes of this host have left there; never what may be another host's. */
+/* Removes what dead processes of this host have left there a day ago; never what may be another host's. */
 void jobfile_sweep(void);
 
 int jobfile_read(const char *path, struct jobfile *out);
 /* -ENOENT: no live job of that id; of that port on an address of this host. */
 int jobfile_find(const char *job, struct jobfile *out);
+/* What the killed process of a job's rank 0 has left.  -ENOENT. */
+int jobfile_left(const char *job, struct jobfile *out);
 int jobfile_find_port(uint16_t port, struct jobfile *out);
 /* Calls see for each live job; returns how many. */
 int jobfile_list(void (*see)(void *arg, const struct jobfile *j), void *arg);

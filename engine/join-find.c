@@ -108,5 +108,5 @@ bool join_find(struct engine *e)
 {
 	if (!e->join->seeds[0] && !found_job_file(e) && !found_master(e))
 		return false;
-	return e->messages || !listen_open(e);
+	return e->messages || !listen_open(e, "");
 }

@@ -127,11 +127,20 @@ static bool is_taken(const struct engine *e, const struct wire_entry *entry)
 	       memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
 }
 
+/* The job went on without its rank 0: it has an incarnation, and is somewhere. */
+static void take_over(struct engine *e, const struct wire_header *header,
+		      const struct wire_join *join)
+{
+	e->incarnation = header->incarnation;
+	e->membership = u64_max(e->membership, header->membership);
+	join_catch_up(e, &join->control, join->barrier);
+}
+
 void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *header,
 		     const struct wire_join *join)
 {
 	const char *why = objection(e, header, join);
-	struct wire_joined joined = { .incarnation = e->incarnation };
+	struct wire_joined joined = { .complete = e->ready };
 	struct join *j = e->join;
 	struct contribution *c;
 
@@ -141,10 +150,14 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 		return;
 	}
 	if (is_taken(e, &join->entry)) {
+		peers_look(e, join->entry.rank); /* it may be gone, which is soon seen */
+		peers_reach(e, join->entry.rank);
 		refuse(e, peer, header->request, -EBUSY,
 		       "has a live process of rank %u already", join->entry.rank);
 		return;
 	}
+	if (!e->ready && header->incarnation && header->incarnation != e->incarnation)
+		take_over(e, header, join);
 	c = find(j, join->catalog_hash);
 	if (!c)
 		j->contribution_of[join->entry.rank] =
@@ -152,6 +165,9 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	if (!c && !(c = add(j, e->world, join->catalog_hash, join->catalog_bytes)))
 		return;
 	joined.need_catalog = !c->catalog;
+	joined.incarnation = e->incarnation;
+	joined.barrier = u64_max(e->barrier.count, e->barrier.before);
+	wire_control_from_page(&joined.control, e->registry.control);
 	j->contribution_of[join->entry.rank] = (uint32_t)(c - j->contributions) + 1;
 	peers_set_entry(e, &join->entry);
 	e->membership++;

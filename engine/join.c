@@ -16,6 +16,7 @@ enum {
 	WARN_MS = 30000,
 	AGAIN_MS = 2000,
 	SEED_MS = 500, /* in the first round of several; twice that in the next */
+	LOOK_MS = 500,
 	HELLOS_BEFORE_JOIN = 40
 };
 
@@ -193,13 +194,15 @@ void join_fill_entry(struct engine *e, struct wire_entry *entry)
 
 static void turn_enter(struct engine *e)
 {
-	struct wire_join join = { .world = e->world };
+	struct wire_join join = { .world = e->world,
+				  .barrier = e->barrier.before + e->barrier.passed };
 
 	if (!e->join->described)
 		return;
 	join_fill_entry(e, &join.entry);
 	join.catalog_hash = e->own->hash;
 	join.catalog_bytes = e->join->own.size;
+	wire_control_from_page(&join.control, e->registry.control);
 	ask(e, WIRE_JOIN, &join, NULL, 0);
 }
 
@@ -223,6 +226,8 @@ static int take_welcome(struct engine *e, const struct answer *answer)
 	memcpy(&w, answer->body, sizeof(w));
 	if (!wire_text_ok(w.job, sizeof(w.job)) || !w.world || w.world > FRAG_WORLD_MAX ||
 	    w.catalog_bytes > WIRE_CATALOG_MAX || (e->is_rank && w.world != e->world))
+		return -EPROTO;
+	if (e->ready && w.catalog_hash && w.catalog_hash != e->catalog->hash)
 		return -EPROTO;
 	e->join->welcome = w;
 	e->incarnation = w.incarnation;
@@ -354,6 +359,8 @@ static int take_joined(struct engine *e, const struct answer *answer)
 
 	memcpy(&joined, answer->body, sizeof(joined));
 	e->incarnation = joined.incarnation;
+	if (joined.complete && !e->ready)
+		join_catch_up(e, &joined.control, joined.barrier);
 	e->join->sent = 0;
 	e->join->phase = joined.need_catalog ? JOIN_UPLOAD : JOIN_HELLO;
 	return 0;
@@ -391,7 +398,7 @@ static void after_take(struct engine *e, enum join_phase phase)
 		join_fail(e, rc, "cannot take the job's catalog: %s", strerror(-rc));
 }
 
-static void refused(struct engine *e, const struct answer *answer)
+static void refused_to_enter(struct engine *e, const struct answer *answer)
 {
 	struct wire_refuse refuse = { .status = answer->status };
 
@@ -407,13 +414,28 @@ static void refused(struct engine *e, const struct answer *answer)
 		log_warn("rank 0 %s; trying on, until that is silent", refuse.why);
 		e->join->said_refused = true;
 	}
-	if (!e->failure && e->join->phase != JOIN_DONE && !e->ready) {
+	if (!e->failure && e->join->phase != JOIN_DONE) {
 		next_seed(e);
 		if (e->join->phase > JOIN_HELLO || !e->is_rank)
 			e->join->phase = JOIN_HELLO;
 		else
 			e->join->phase = JOIN_ENTER;
 	}
+}
+
+/* The job goes on without rank 0, which is looked for again. */
+static void give_up(struct engine *e)
+{
+	next_seed(e);
+	e->join->phase = JOIN_DONE;
+}
+
+static void refused(struct engine *e, const struct answer *answer)
+{
+	if (e->ready)
+		give_up(e);
+	else
+		refused_to_enter(e, answer);
 }
 
 static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
@@ -431,7 +453,9 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 		return false;
 	}
 	rc = phase == JOIN_UPLOAD ? take_upload_ack(e) : takes[phase].take(e, answer);
-	if (rc)
+	if (rc && e->ready)
+		give_up(e);
+	else if (rc)
 		join_fail(e, rc, "%s answers what is none of this protocol", e->address);
 	else
 		after_take(e, phase);
@@ -547,6 +571,30 @@ static void turn_find(struct engine *e, uint64_t now)
 		e->join->phase = JOIN_ENTER;
 }
 
+/* A rank whose rank 0 is lost. */
+static void look_for_zero(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	j->retry_ms = now + LOOK_MS;
+	unlink_seed(e);
+	if (e->message_ops == &transport_zmq)
+		j->seeds[0] = '\0';
+	if (!join_find(e))
+		return;
+	j->seed %= seed_count(j);
+	if (j->own.size || !catalog_encode(e->own, &j->own))
+		j->phase = JOIN_ENTER;
+}
+
+static void turn_done(struct engine *e, uint64_t now)
+{
+	if (e->join->refresh)
+		turn_refresh(e);
+	else if (e->is_rank && e->rank && !peer_is_live(&e->peers[0]))
+		look_for_zero(e, now);
+}
+
 /* One of several seeds that has not answered yet is soon left for the next. */
 static bool is_long(const struct engine *e, uint64_t now)
 {
@@ -603,8 +651,7 @@ void join_turn(struct engine *e, uint64_t now)
 		ask(e, WIRE_CATALOG_GET, &page, NULL, 0);
 		break;
 	case JOIN_DONE:
-		if (j->refresh)
-			turn_refresh(e);
+		turn_done(e, now);
 		break;
 	}
 }

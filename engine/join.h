@@ -3,7 +3,8 @@
 #define ENGINE_JOIN_H
 
 /* How an engine comes to know its job.  A rank: find rank 0, JOIN with what it describes, then, as an
- * observer does: HELLO until all have come, the table of ranks, the catalog.  Rank 0 merges.
+ * observer does: HELLO until all have come, the table of ranks, the catalog.  Rank 0 merges.  When rank 0 is
+ * lost, the others look for its next process, and join that as they joined the first.
  */
 
 #include "engine/node.h"
@@ -74,6 +75,8 @@ void join_other_version(struct engine *e, uint32_t peer, unsigned version);
 /* A message said that a newer table of ranks exists. */
 void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership);
 void join_fill_entry(struct engine *e, struct wire_entry *entry);
+/* A rank that comes back counts on from where another is. */
+void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t barrier);
 void join_fail(struct engine *e, int status, const char *fmt, ...) PRINTF(3, 4);
 /* The job is known: maps own's numbers and wakes who waits.  -errno. */
 int join_complete(struct engine *e, struct catalog *catalog);

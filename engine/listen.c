@@ -43,18 +43,21 @@ static int bind_port(struct engine *e, const char *ip, unsigned port)
 	return node_open_messages(e, address);
 }
 
-static int bind_zero(struct engine *e, const char *ip)
+static int bind_zero(struct engine *e, const char *ip, const char *before)
 {
 	unsigned port = e->launch.port ? e->launch.port : LISTEN_PORT_FIRST;
 	unsigned last = e->launch.port ? e->launch.port : LISTEN_PORT_LAST;
+	const char *colon = strrchr(before, ':');
 	int rc = -EADDRINUSE;
 
+	if (!e->launch.port && colon)
+		rc = bind_port(e, ip, (unsigned)atoi(colon + 1));
 	for (; port <= last && rc == -EADDRINUSE; port++)
 		rc = bind_port(e, ip, port);
 	return rc;
 }
 
-int listen_open(struct engine *e)
+int listen_open(struct engine *e, const char *before)
 {
 	const char *master = e->launch.master_addr[0] ? e->launch.master_addr : "127.0.0.1";
 	char ip[INET_ADDRSTRLEN];
@@ -64,7 +67,7 @@ int listen_open(struct engine *e)
 		return node_open_messages(e, NULL);
 	rc = local_ip(master, ip, sizeof(ip));
 	if (!rc)
-		rc = e->rank ? bind_port(e, ip, 0) : bind_zero(e, ip);
+		rc = e->rank ? bind_port(e, ip, 0) : bind_zero(e, ip, before);
 	if (rc)
 		log_warn("cannot listen on this host's address towards %s: %s", master,
 			 strerror(-rc));

@@ -7,8 +7,8 @@
 enum { LISTEN_PORT_FIRST = 21017, LISTEN_PORT_LAST = 21117 };
 
 /* Opens a rank's message transport, at this host's address towards the master: rank 0 at FRAG_PORT or the
- * first free port of that range, the others anywhere.  -errno, with a line in the log.
+ * first free port of that range (before, "HOST:PORT", if that is free: where this job's was), the others anywhere.  -errno, with a line in the log.
  */
-int listen_open(struct engine *e);
+int listen_open(struct engine *e, const char *before);
 
 #endif

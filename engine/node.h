@@ -147,8 +147,9 @@ struct engine {
 	struct {
 		uint64_t wanted, asked, passed; /* this rank's */
 		int status;
-		uint64_t count; /* rank 0: released */
-		int released;   /* its status */
+		uint64_t count;  /* rank 0: released */
+		int released;    /* its status */
+		uint64_t before; /* that the job had passed when this process came back */
 		uint32_t arrived;
 		struct barrier_arrival *arrivals; /* [world] */
 	} barrier;

@@ -354,8 +354,19 @@ uint32_t peers_first_live(const struct engine *e)
 	return WIRE_OBSERVER;
 }
 
+/* Who comes back is told of by any live rank's answer. */
+static void keep_in_touch(struct engine *e)
+{
+	uint32_t rank = peers_first_live(e);
+
+	if (rank < e->world && !e->peers[rank].linked)
+		peers_reach(e, rank);
+}
+
 void peers_turn(struct engine *e, uint64_t now)
 {
+	if (e->ready && !e->is_rank)
+		keep_in_touch(e);
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {
 		struct peer *p = &e->peers[rank];
 

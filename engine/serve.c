@@ -35,6 +35,10 @@ static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const
 	struct wire_table t = { .membership = e->membership, .total = e->world };
 
 	memcpy(&page, body, sizeof(page));
+	if (!e->ready) { /* a rank 0 that has come back does not know all of them yet */
+		node_ack(e, peer, request, -EAGAIN);
+		return;
+	}
 	if (page.first >= e->world) {
 		node_ack(e, peer, request, -EINVAL);
 		return;
@@ -334,6 +338,7 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 	struct wire_barrier barrier;
 
 	memcpy(&barrier, body, sizeof(barrier));
+	e->barrier.count = u64_max(e->barrier.count, e->barrier.before);
 	if (e->rank || header->rank >= e->world || barrier.count > e->barrier.count + 1) {
 		node_ack(e, peer, header->request, -EINVAL);
 		return;
@@ -361,10 +366,10 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 		       const struct answer *answer)
 {
 	if (answer->status == -EAGAIN) {
-		e->barrier.asked = count - 1;
+		e->barrier.asked = count - e->barrier.before - 1;
 		return false;
 	}
-	e->barrier.passed = count;
+	e->barrier.passed = count - e->barrier.before;
 	e->barrier.status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
 	pthread_cond_broadcast(&e->changed);
 	return false;
@@ -380,7 +385,7 @@ static void reach_missing(struct engine *e)
 
 static void turn_barrier(struct engine *e)
 {
-	struct wire_barrier barrier = { .count = e->barrier.wanted };
+	struct wire_barrier barrier = { .count = e->barrier.before + e->barrier.wanted };
 	int rc;
 
 	if (e->barrier.arrived)

@@ -101,6 +101,7 @@ static int add_pieces(struct engine *e, struct viewing *v, const struct plan *pl
 			.rank = p->rank,
 			.row = p->row,
 			.epoch = p->lost ? 0 : e->peers[p->rank].states->epoch,
+			.cookie = e->peers[p->rank].entry.cookie[0],
 			.offset = p->offset,
 			.at = at + p->at,
 			.size = p->size,
@@ -314,6 +315,8 @@ int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size, st
 		uint64_t inside = offset + plan->covered - p->at;
 		uint64_t bytes = u64_min(p->size - inside, size - plan->covered);
 
+		if (p->cookie != f->engine->peers[p->rank].entry.cookie[0])
+			return -ESTALE;
 		plan->pieces[plan->n++] = (struct piece){ .rank = p->rank,
 							  .row = p->row,
 							  .offset = p->offset + inside,

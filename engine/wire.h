@@ -10,6 +10,8 @@
  *    0 -> r  JOINED {need}                       o <- any  WELCOME {ranks, catalog size, ready}
  *    r -> 0  CATALOG_PUT* (if needed) -> ACK     o -> any  TABLE_GET -> TABLE*, CATALOG_GET -> CATALOG*
  *    r -> 0  HELLO ... as an observer does, until ready
+ *  A rank that comes back does the same, and goes on counting where rank 0 is.  When rank 0 comes back, the
+ *  others join it anew, and it takes the job's incarnation from them, and goes on where they are.
  *
  *  reading                                     writing (one transaction, any number of ranks)
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
@@ -97,7 +99,7 @@ struct wire_header {
 	uint16_t type;
 	uint64_t request;
 	uint64_t job; /* hash of the job id; 0 from an observer that does not know it yet */
-	uint64_t incarnation; /* of the job: rank 0's cookie; 0: not known yet */
+	uint64_t incarnation; /* of the job: its first rank 0's cookie; 0: not known yet */
 	uint64_t membership;  /* epoch of the sender's rank table */
 	uint32_t rank;
 	uint32_t life; /* of a rank: of its process's cookie */
@@ -131,21 +133,42 @@ struct wire_entry {
 };
 static_assert(sizeof(struct wire_entry) == 304, "wire");
 
+/* The control page as numbers. */
+struct wire_control {
+	uint64_t cookie[2];
+	uint64_t sequence;
+	uint64_t registry_epoch;
+	uint64_t step;
+	uint64_t boundary;
+	uint64_t generation;
+	uint64_t grads;
+	uint32_t phase;
+	uint32_t reserved;
+	uint64_t loss_scale; /* bits of a double */
+	uint64_t bytes_host;
+	uint64_t events;
+};
+static_assert(sizeof(struct wire_control) == 96, "wire");
+
 struct wire_join {
 	struct wire_entry entry;
 	uint32_t world;
 	uint32_t reserved;
 	uint64_t catalog_hash;
 	uint64_t catalog_bytes;
+	uint64_t barrier; /* the newest that it has passed */
+	struct wire_control control;
 };
-static_assert(sizeof(struct wire_join) == 328, "wire");
+static_assert(sizeof(struct wire_join) == 432, "wire");
 
 struct wire_joined {
 	uint32_t need_catalog;
-	uint32_t reserved;
+	uint32_t complete; /* 1: all had come before, this rank comes back */
 	uint64_t incarnation;
+	uint64_t barrier; /* rank 0's, and its page */
+	struct wire_control control;
 };
-static_assert(sizeof(struct wire_joined) == 16, "wire");
+static_assert(sizeof(struct wire_joined) == 120, "wire");
 
 struct wire_welcome {
 	char job[128];
@@ -216,23 +239,6 @@ struct wire_view {
 		room; /* address in the rank of its bytes once they are kept, labelled (engine/rooms.h) */
 };
 static_assert(sizeof(struct wire_view) == 24, "wire");
-
-/* The control page as numbers. */
-struct wire_control {
-	uint64_t cookie[2];
-	uint64_t sequence;
-	uint64_t registry_epoch;
-	uint64_t step;
-	uint64_t boundary;
-	uint64_t generation;
-	uint64_t grads;
-	uint32_t phase;
-	uint32_t reserved;
-	uint64_t loss_scale; /* bits of a double */
-	uint64_t bytes_host;
-	uint64_t events;
-};
-static_assert(sizeof(struct wire_control) == 96, "wire");
 
 enum wire_wait_how {
 	WIRE_WAIT_NUMBERS, /* until the control page has other numbers */

@@ -13,6 +13,7 @@
  *	ranges FILE PARAM KEY N SEED   N ranges of FILE by chance
  *	train N                        every rank steps N times: adds 1 to all it has; returns at once
  *	kill RANK                      SIGKILL
+ *	restart RANK                   a new process of one that was killed, all its memory as it ought to be
  *	fork RANK                      the rank has a child, which outlives it
  *	agree                          waits for train's end: the living have the same, uniform, lp as fp32
  */
@@ -44,7 +45,9 @@ static void launch(uint32_t rank)
 	if (ranks[rank].pid < 0)
 		bits_fail("fork");
 	if (!ranks[rank].pid) {
-		for (uint32_t i = 0; i <= rank; i++) {
+		for (uint32_t i = 0; i < job.world; i++) {
+			if (!ranks[i].pid && i != rank)
+				continue;
 			close(ranks[i].in);
 			close(ranks[i].out);
 		}
@@ -107,7 +110,17 @@ static void kill_rank(uint32_t rank, char *answer)
 	kill(ranks[rank].pid, SIGKILL);
 	waitpid(ranks[rank].pid, NULL, 0);
 	ranks[rank].pid = 0;
+	close(ranks[rank].in);
+	close(ranks[rank].out);
 	job.shared->dead[rank] = true;
+}
+
+static void restart(uint32_t rank, char *answer)
+{
+	launch(rank);
+	if (hear(rank, answer))
+		strcpy(answer, "ok");
+	job.shared->dead[rank] = false;
 }
 
 static void obey(const char *line, char *answer)
@@ -128,6 +141,8 @@ static void obey(const char *line, char *answer)
 		strcpy(answer, "ok");
 	} else if (sscanf(line, "kill %llu", &n) == 1 && n < job.world && ranks[n].pid) {
 		kill_rank((uint32_t)n, answer);
+	} else if (sscanf(line, "restart %llu", &n) == 1 && n < job.world && !ranks[n].pid) {
+		restart((uint32_t)n, answer);
 	} else if (sscanf(line, "fork %llu", &n) == 1 && n < job.world && ranks[n].pid) {
 		tell((uint32_t)n, line);
 		hear((uint32_t)n, answer);
@@ -148,7 +163,8 @@ static int finish(void)
 
 	alarm(30);
 	for (uint32_t i = 0; i < job.world; i++)
-		close(ranks[i].in);
+		if (ranks[i].pid)
+			close(ranks[i].in);
 	for (uint32_t i = 0; i < job.world; i++)
 		if (ranks[i].pid && (waitpid(ranks[i].pid, &status, 0) < 0 || status))
 			result = 1;

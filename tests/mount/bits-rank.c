@@ -169,6 +169,16 @@ static void draw(const struct rank *r, const struct buffer *b, uint8_t *to)
 	}
 }
 
+/* The others do not wait for it at a barrier. */
+static void wait_until_back(struct rank *r)
+{
+	for (int i = 0; frag_get_bytes(r->f, r->number[0], "fp32") == -EAGAIN; i++) {
+		if (i == BITS_WAIT_MS / 5)
+			bits_fail("a rank does not come back");
+		usleep(5000);
+	}
+}
+
 static void attach(struct rank *r)
 {
 	struct frag_config config = { sizeof(config), .world = r->job->world };
@@ -193,7 +203,10 @@ static void attach(struct rank *r)
 	for (uint32_t i = 0; i < r->n; i++)
 		draw(r, &r->buffers[i], r->buffers[i].at);
 	need(frag_ready(r->f), "frag_ready");
-	need(frag_barrier(r->f, BITS_WAIT_MS), "frag_barrier");
+	if (r->job->shared->dead[r->rank])
+		wait_until_back(r);
+	else
+		need(frag_barrier(r->f, BITS_WAIT_MS), "frag_barrier");
 	need(frag_grads_valid(r->f, 1), "frag_grads_valid");
 }
 

@@ -192,6 +192,60 @@ START_TEST(by_messages_a_killed_rank_is_eio_soon_too)
 }
 END_TEST
 
+static void say_others(struct process *p, int n, int but, const char *line, long result)
+{
+	for (int i = 0; i < n; i++)
+		if (i != but)
+			process_say(&p[i], "%s", line);
+	for (int i = 0; i < n; i++)
+		if (i != but)
+			ck_assert_int_eq(process_answer(&p[i]), result);
+}
+
+static void until_all_is_there(struct process *p)
+{
+	uint64_t deadline = monotonic_ms() + ANSWER_MS;
+
+	while (process_ask(p, "check fp32") != 0)
+		ck_assert_uint_lt(monotonic_ms(), deadline);
+}
+
+START_TEST(a_rank_that_comes_back_is_taken_back)
+{
+	int victim = _i & 2 ? 0 : 2;
+	struct process p[3];
+	char rank[16], job[32];
+	const char *settings[] = {
+		rank, "WORLD_SIZE=3", "TEST_STAGE=1", job, _i & 1 ? "FRAG_TRANSPORT=zmq" : NULL,
+		NULL
+	};
+	const char *const *more = settings + 3;
+
+	snprintf(job, sizeof(job), "FRAG_JOB_ID=back-%d-%d", _i, (int)getpid());
+	processes_start(p, 3, 1, more);
+	processes_say(p, 3, "step");
+	processes_expect(p, 3, 0);
+	process_kill(&p[victim]);
+	say_others(p, 3, victim, "barrier 20000", -EIO);
+	snprintf(rank, sizeof(rank), "RANK=%d", victim);
+	process_start(&p[victim], settings);
+	ck_assert_int_eq(process_ask(&p[victim], "open"), 0);
+	ck_assert_int_eq(process_ask(&p[victim], "ready"), 0);
+	for (int i = 0; i < 3; i++)
+		until_all_is_there(&p[i]);
+	processes_say(p, 3, "barrier 20000");
+	processes_expect(p, 3, 0);
+	processes_say(p, 3, "check");
+	processes_expect(p, 3, 0);
+	ck_assert_int_eq(process_ask(&p[1], "set fp32"), 0);
+	processes_say(p, 3, "step");
+	processes_expect(p, 3, 0);
+	processes_say(p, 3, "check exp_avg");
+	processes_expect(p, 3, 0);
+	processes_end(p, 3);
+}
+END_TEST
+
 START_TEST(nobody_waits_for_a_dead_rank_0)
 {
 	struct process p[3];
@@ -409,6 +463,7 @@ static TCase *dying(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_test(t, a_killed_rank_is_eio_soon_and_the_others_go_on);
 	tcase_add_test(t, by_messages_a_killed_rank_is_eio_soon_too);
+	tcase_add_loop_test(t, a_rank_that_comes_back_is_taken_back, 0, 4);
 	tcase_add_test(t, nobody_waits_for_a_dead_rank_0);
 	return t;
 }

@@ -158,6 +158,13 @@ static bool is_there(const char *name)
 	return !access(path_of(name), F_OK);
 }
 
+static void make_old(const char *name)
+{
+	struct timespec times[2] = { { time(NULL) - 100000, 0 }, { time(NULL) - 100000, 0 } };
+
+	ck_assert_int_eq(utimensat(AT_FDCWD, path_of(name), times, 0), 0);
+}
+
 START_TEST(what_dead_processes_left_is_swept_and_no_more)
 {
 	pid_t child = start_child();
@@ -178,6 +185,13 @@ START_TEST(what_dead_processes_left_is_swept_and_no_more)
 	end_child(child);
 	/* one that starts anew has its key already, and is not published yet */
 	ck_assert_int_eq(keyfile_create("again", NULL, path, sizeof(path), key), 0);
+	jobfile_sweep();
+	ck_assert(is_there("dead.job") && is_there("dead.key")); /* it may be started again */
+	ck_assert_int_eq(jobfile_left("dead", &j), 0);
+	ck_assert_int_eq(jobfile_left("alive", &j), -ENOENT);
+	make_old("dead.job");
+	make_old("far.job");
+	make_old("alive.job");
 	jobfile_sweep();
 	ck_assert(!is_there("dead.job") && !is_there("dead.key"));
 	ck_assert(is_there("alive.job") && is_there("alive.key"));

@@ -145,6 +145,35 @@ START_TEST(a_job_is_ready_when_the_last_rank_has_joined)
 }
 END_TEST
 
+START_TEST(a_rank_0_that_came_back_goes_on_where_the_others_are)
+{
+	struct wire_join message = join_of(1, e->own->hash);
+	struct wire_header header = header_of(WIRE_JOIN, 1, 7);
+	struct wire_page page = { 0 };
+	struct wire_joined joined;
+
+	header.incarnation = 4711;
+	header.membership = 30;
+	message.barrier = 5;
+	message.control = (struct wire_control){
+		.step = 10, .boundary = 20, .generation = 19, .grads = 7
+	};
+	say_as(&header, 1, &message, NULL, 0);
+	ck_assert_uint_eq(e->incarnation, 4711);
+	ck_assert_uint_gt(e->membership, 30);
+	ck_assert_uint_eq(atomic_load(&e->registry.control->boundary), 20);
+	ck_assert_uint_eq(atomic_load(&e->registry.control->grads), 6);
+	memcpy(&joined, scripted_last(WIRE_JOINED)->body, sizeof(joined));
+	ck_assert_uint_eq(joined.incarnation, 4711);
+	say(WIRE_TABLE_GET, 2, &page); /* not told before all are known */
+	ck_assert_int_eq(ack_status(102), -EAGAIN);
+	ck_assert_int_eq(frag_safe_point(f), 0);
+	ck_assert_uint_eq(atomic_load(&e->registry.control->boundary), 21);
+	join(2);
+	ck_assert(e->ready);
+}
+END_TEST
+
 START_TEST(a_rank_that_waited_long_for_the_others_is_not_silent)
 {
 	join(1);
@@ -757,6 +786,7 @@ static TCase *zero(void)
 
 	tcase_add_checked_fixture(t, setup_zero, teardown);
 	tcase_add_test(t, a_job_is_ready_when_the_last_rank_has_joined);
+	tcase_add_test(t, a_rank_0_that_came_back_goes_on_where_the_others_are);
 	tcase_add_test(t, a_rank_that_waited_long_for_the_others_is_not_silent);
 	tcase_add_test(t, a_silent_ranks_place_is_its_replacements);
 	tcase_add_test(t, who_does_not_belong_is_refused_with_a_line);
