@@ -155,7 +155,8 @@ static void keep(struct engine *e, struct freeze *f, uint64_t now)
 		f->phase = FREEZE_OVER; /* somebody else has thawed it */
 	f->kept_ms = now;
 	f->held = f->ended = false;
-	say_to_all(e, f, WIRE_KEEP, on_kept);
+	/* before, a rank that has not been asked to promise says that there is none */
+	say_to_all(e, f, WIRE_KEEP, f->phase == FREEZE_HELD ? on_kept : NULL);
 }
 
 /* ---- thawing ---- */

@@ -17,7 +17,7 @@ root=$work/root
 leave() {
 	status=$?
 	trap - EXIT
-	for dir in dev/fuse dev/shm dev proc; do
+	for dir in dev/fuse dev/shm dev proc .; do
 		! mountpoint -q "$root/$dir" || umount -l "$root/$dir"
 	done
 	if grep -q " $root" /proc/self/mountinfo; then
@@ -30,8 +30,9 @@ leave() {
 trap leave EXIT
 trap 'exit 130' INT TERM
 
+mkdir "$root"
+mount --bind "$root" "$root" # ip-netns(8) wants the root to be a mountpoint
 if [ -n "${CHROOT_CACHE:-}" ] && [ -f "$CHROOT_CACHE" ]; then
-	mkdir "$root"
 	tar -C "$root" -xf "$CHROOT_CACHE"
 else
 	debootstrap --variant=minbase bookworm "$root" "$mirror"

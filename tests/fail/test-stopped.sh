@@ -71,8 +71,9 @@ for param in $(ls mnt/params); do
 	done
 done
 are_under_way() {
-	# shellcheck disable=SC2086
-	[ "$(ps -o stat= -p "$(echo $waiting | tr ' ' ,)" | grep -c '^[DS]')" = 16 ]
+	for pid in $waiting; do
+		grep -q '^cat$' "/proc/$pid/comm" && grep -q ' [DS] ' "/proc/$pid/stat" || return 1
+	done
 }
 wait_until 5 are_under_way || fail "nobody waits"
 for file in mnt/step mnt/ranks/0/params/*/fp32 mnt/ranks/0/params/*/exp_avg; do

@@ -12,6 +12,7 @@ at_end() {
 [ "$(id -u)" = 0 ] || skip "network namespaces are for root"
 command -v ip >/dev/null || skip "no ip(8)"
 why=$(ip netns add "$a" 2>&1 && ip netns add "$b" 2>&1) || skip "no network namespaces: $why"
+why=$(ip netns exec "$a" true 2>&1) || skip "no command runs in a network namespace: $why"
 why=$(ip link add frag-a netns "$a" type veth peer name frag-b netns "$b" 2>&1) || skip "no veth: $why"
 ip -n "$a" addr add 10.77.0.1/24 dev frag-a && ip -n "$b" addr add 10.77.0.2/24 dev frag-b
 for side in a b; do
