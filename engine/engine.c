@@ -1,253 +1,201 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/join.h"
-#include "engine/peers.h"
-#include "engine/plan.h"
-#include "engine/readahead.h"
-#include "engine/source.h"
-#include "engine/turn.h"
-#include "engine/viewing.h"
+#include "engine/door.h"
+#include "engine/live.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+/* The door: to each question the answer of what stands behind it. */
 
-/* ---- opening ---- */
-
-static int wait_ready(struct engine *e, char *why, size_t whysize)
+static const struct door_ops *ops(const struct engine *e)
 {
-	uint64_t deadline = monotonic_ms() + e->timeout_ms;
-	int rc = 0;
-
-	pthread_mutex_lock(&e->lock);
-	while (!e->ready && !e->failure && !rc)
-		rc = node_wait(e, deadline);
-	if (e->ready)
-		rc = 0;
-	else if (e->failure)
-		rc = e->failure;
-	else
-		rc = e->why[0] ? -EAGAIN : -ETIMEDOUT;
-	if (rc)
-		snprintf(why, whysize, "%s",
-			 e->why[0] ? e->why
-				   : "no answer: no fragfs job is there, or it has another key "
-				     "(-o key=FILE, -o plain)");
-	pthread_mutex_unlock(&e->lock);
-	return rc;
+	return ((const struct door *)e)->ops;
 }
 
-static const struct transport_ops *memory_for(const char *transport)
+static const struct door_ops *file_ops(const struct engine_file *file)
 {
-	return transport && !strcmp(transport, "zmq") ? NULL : &transport_host;
+	return ops(((const struct door_part *)file)->engine);
 }
 
-static int check_transport(const char *name, char *why, size_t size)
+static const struct door_ops *events_ops(const struct engine_events *events)
 {
-	if (!name || !strcmp(name, "auto") || !strcmp(name, "zmq"))
-		return 0;
-	snprintf(why, size, "transport=%s is neither auto nor zmq", name);
-	return -EINVAL;
+	return ops(((const struct door_part *)events)->engine);
 }
 
-/* Tables of the ranks that the tree's listings ask for first. */
-static void want_first_tables(struct engine *e)
+int engine_open(struct engine **e, const struct engine_options *options, char *why,
+		size_t whysize)
 {
-	pthread_mutex_lock(&e->lock);
-	for (uint32_t i = 0; i < e->catalog->ngroups; i++)
-		peers_want_states(e, e->catalog->groups[i].ranks[0]);
-	peers_want_states(e, 0);
-	pthread_mutex_unlock(&e->lock);
-	node_wake(e);
-}
-
-static int take_key(struct engine *e, const struct engine_options *o, char *why, size_t size)
-{
-	struct source_key key;
-	int rc = source_key(o, &key, why, size);
-
-	memcpy(e->key, key.bytes, sizeof(e->key));
-	e->has_key = key.is_there;
-	e->key_reads_only = key.reads_only;
-	explicit_bzero(&key, sizeof(key));
-	return rc;
-}
-
-static int open_source(struct engine *e, const struct engine_options *o, char *why, size_t size)
-{
-	char seeds[1024];
-	int rc = source_parse(o->source, seeds, sizeof(seeds), why, size);
-
-	if (!rc)
-		rc = take_key(e, o, why, size);
-	if (!rc)
-		rc = source_probe(o->source, why, size);
-	if (!rc)
-		rc = launch_host(e->launch.host);
-	if (!rc && (rc = node_open_messages(e, NULL)))
-		snprintf(why, size, "cannot open a message transport: %s", strerror(-rc));
-	if (!rc)
-		rc = join_start_observer(e, seeds);
-	if (!rc)
-		rc = turn_start_thread(e);
-	return rc ? rc : wait_ready(e, why, size);
-}
-
-int engine_open(struct engine **out, const struct engine_options *o, char *why, size_t whysize)
-{
-	struct engine *e;
-	int rc = check_transport(o->transport, why, whysize);
-
-	if (rc)
-		return rc;
-	snprintf(why, whysize, "cannot start an engine");
-	rc = turn_new(&e, &transport_zmq, memory_for(o->transport));
-	if (rc)
-		return rc;
-	if (o->timeout_ms)
-		e->timeout_ms = o->timeout_ms;
-	e->writable = o->writable;
-	rc = open_source(e, o, why, whysize);
-	if (!rc && !o->readahead_off)
-		rc = readahead_new(e);
-	if (rc) {
-		turn_free(e);
-		return rc;
-	}
-	want_first_tables(e);
-	*out = e;
-	return 0;
+	return live_open(e, options, why, whysize);
 }
 
 void engine_close(struct engine *e)
 {
-	turn_free(e);
+	if (e)
+		ops(e)->close(e);
+}
+
+bool engine_is_live(struct engine *e)
+{
+	return ops(e)->live;
 }
 
 /* ---- what there is ---- */
 
 uint32_t engine_nparams(struct engine *e)
 {
-	return e->catalog->nparams;
+	return ops(e)->nparams(e);
 }
 
 uint32_t engine_ngroups(struct engine *e)
 {
-	return e->catalog->ngroups;
+	return ops(e)->ngroups(e);
 }
 
 uint32_t engine_nranks(struct engine *e)
 {
-	return e->world;
+	return ops(e)->nranks(e);
 }
 
 bool engine_param(struct engine *e, uint32_t param, struct engine_param *out)
 {
-	const struct catalog_param *p;
-
-	if (param >= e->catalog->nparams)
-		return false;
-	p = &e->catalog->params[param];
-	*out = (struct engine_param){
-		.name = catalog_name(e->catalog, param),
-		.coordinate = catalog_coordinate(e->catalog, param),
-		.dtype = p->dtype,
-		.ndim = p->ndim,
-		.shape = catalog_shape(e->catalog, param),
-		.numel = p->numel,
-		.group = p->group == CATALOG_NONE ? -1 : (int)p->group,
-		.frozen = p->flags & FRAG_FROZEN,
-	};
-	return true;
+	return ops(e)->param(e, param, out);
 }
 
 bool engine_group(struct engine *e, uint32_t group, struct engine_group *out)
 {
-	static const char *const kinds[] = { "zero0", "zero1", "zero2", "zero3" };
-	const struct catalog_group *g;
-
-	if (group >= e->catalog->ngroups)
-		return false;
-	g = &e->catalog->groups[group];
-	*out = (struct engine_group){
-		.kind = g->sharding == FRAG_FSDP2 ? "fsdp2" : kinds[g->stage],
-		.shards = catalog_shards(g),
-		.replicas = g->replicas,
-		.sub_groups = g->layout.nsubs,
-		.nparams = g->nparams,
-		.params = g->params,
-		.nranks = g->nranks,
-		.ranks = g->ranks,
-	};
-	return true;
+	return ops(e)->group(e, group, out);
 }
 
 int engine_find_param(struct engine *e, const char *name, const char *coordinate,
 		      uint32_t *param)
 {
-	uint32_t found = catalog_find(e->catalog, name, coordinate);
-
-	if (found == CATALOG_NONE)
-		return -ENOENT;
-	*param = found;
-	return 0;
+	return ops(e)->find_param(e, name, coordinate, param);
 }
 
 uint64_t engine_epoch(struct engine *e)
 {
-	return atomic_load(&e->epoch);
+	return ops(e)->epoch(e);
 }
 
-/* ---- files ---- */
-
-/* Waits for tables of states. */
-static int describe(struct engine *e, const struct engine_address *a,
-		    struct engine_state *state)
+int engine_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
 {
-	uint64_t deadline = monotonic_ms() + e->timeout_ms, since = monotonic_ns();
-	int rc, waited = 0;
-
-	pthread_mutex_lock(&e->lock);
-	while ((rc = plan_describe(e, a, since, state)) == -EAGAIN && !waited) {
-		node_wake(e);
-		waited = node_wait(e, deadline);
-	}
-	pthread_mutex_unlock(&e->lock);
-	return rc == -EAGAIN ? waited : rc;
+	return ops(e)->states(e, param, out, max);
 }
+
+int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param,
+		       struct engine_state *out, int max)
+{
+	return ops(e)->rank_states(e, rank, param, out, max);
+}
+
+int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
+			    struct engine_state *out, int max)
+{
+	return ops(e)->partition_states(e, rank, group, sub, out, max);
+}
+
+int engine_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max)
+{
+	return ops(e)->hypers(e, group, out, max);
+}
+
+bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
+{
+	return ops(e)->rank(e, rank, out);
+}
+
+void engine_job(struct engine *e, struct engine_job *out)
+{
+	ops(e)->job(e, out);
+}
+
+char *engine_text(struct engine *e, const char *what)
+{
+	return ops(e)->text(e, what);
+}
+
+char *engine_fragments(struct engine *e, uint32_t param)
+{
+	return ops(e)->fragments(e, param);
+}
+
+/* ---- waiting ---- */
+
+uint64_t engine_changes(struct engine *e)
+{
+	return ops(e)->changes(e);
+}
+
+void engine_wait(struct engine *e, struct engine_wait *wait)
+{
+	ops(e)->wait(e, wait);
+}
+
+void engine_wait_cancel(struct engine *e, struct engine_wait *wait)
+{
+	ops(e)->wait_cancel(e, wait);
+}
+
+int engine_events_open(struct engine *e, struct engine_events **events)
+{
+	return ops(e)->events_open(e, events);
+}
+
+void engine_events_close(struct engine_events *events)
+{
+	if (events)
+		events_ops(events)->events_close(events);
+}
+
+size_t engine_events_read(struct engine_events *events, char *out, size_t size)
+{
+	return events_ops(events)->events_read(events, out, size);
+}
+
+bool engine_events_ready(struct engine_events *events)
+{
+	return events_ops(events)->events_ready(events);
+}
+
+/* ---- reading and writing ---- */
 
 int engine_file_open(struct engine *e, const struct engine_address *address,
 		     struct engine_file **file, uint64_t *bytes)
 {
-	struct engine_state state;
-	struct engine_file *f;
-	int rc = describe(e, address, &state);
-
-	if (rc)
-		return rc;
-	f = calloc(1, sizeof(*f));
-	if (!f)
-		return -ENOMEM;
-	f->engine = e;
-	f->address = *address;
-	f->bytes = state.bytes;
-	f->opened_ns = monotonic_ns();
-	f->dtype = state.dtype;
-	f->is_grad = !strcmp(address->key, "grad");
-	*file = f;
-	*bytes = state.bytes;
-	return 0;
+	return ops(e)->file_open(e, address, file, bytes);
 }
 
-void engine_file_close(struct engine_file *f)
+void engine_file_close(struct engine_file *file)
 {
-	if (!f)
-		return;
-	readahead_drop(f);
-	pthread_mutex_lock(&f->engine->lock);
-	viewing_close(f->engine, f);
-	pthread_mutex_unlock(&f->engine->lock);
-	free(f->whole);
-	free(f);
+	if (file)
+		file_ops(file)->file_close(file);
+}
+
+void engine_read(struct engine *e, struct engine_read *read)
+{
+	ops(e)->read(e, read);
+}
+
+void engine_read_cancel(struct engine *e, struct engine_read *read)
+{
+	ops(e)->read_cancel(e, read);
+}
+
+void engine_write(struct engine *e, struct engine_write *write)
+{
+	ops(e)->write(e, write);
+}
+
+void engine_write_cancel(struct engine *e, struct engine_write *write)
+{
+	ops(e)->write_cancel(e, write);
+}
+
+void engine_freeze(struct engine *e, struct engine_freeze *freeze)
+{
+	ops(e)->freeze(e, freeze);
+}
+
+void engine_freeze_cancel(struct engine *e, struct engine_freeze *freeze)
+{
+	ops(e)->freeze_cancel(e, freeze);
 }

@@ -2,7 +2,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
-/* The door of the engine for fs/ and the helpers: an observer of a job (later: of a checkpoint).
+/* The door of the engine for fs/ and the helpers: an observer of a job.
  *
  * Any thread may call any function here.  What a function copies out is the caller's; the names and
  * arrays an engine_param or engine_group points to live until engine_close.
@@ -32,6 +32,9 @@ struct engine_options {
 int engine_open(struct engine **e, const struct engine_options *options, char *why,
 		size_t whysize);
 void engine_close(struct engine *e);
+
+/* A job: what is there changes.  False: a checkpoint. */
+bool engine_is_live(struct engine *e);
 
 /* ---- what there is; the params and groups of a job do not change while it is mounted ---- */
 

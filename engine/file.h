@@ -50,7 +50,7 @@ struct viewing { /* what generation an open file shows; under the engine's lock 
 };
 
 struct engine_file {
-	struct engine *engine;
+	struct engine *engine; /* first, as door.h wants it */
 	struct engine_address address;
 	uint64_t bytes;
 	uint64_t opened_ns;

@@ -4,6 +4,7 @@
 #include "engine/dtype.h"
 #include "engine/frag-internal.h"
 #include "engine/file.h"
+#include "engine/live.h"
 #include "engine/reads.h"
 #include "engine/writes.h"
 
@@ -44,9 +45,9 @@ static int find_state(struct frag *f, int param, const char *key, struct engine_
 	int rc = frag_address_of(f, param, key, a);
 
 	if (!rc)
-		rc = engine_file_open(f->engine, a, &file, bytes);
+		rc = live_file_open(f->engine, a, &file, bytes);
 	if (!rc)
-		engine_file_close(file);
+		live_file_close(file);
 	return rc;
 }
 
@@ -70,7 +71,7 @@ int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, 
 		return rc;
 	if (offset > size || bytes > size - offset)
 		return -EINVAL;
-	return engine_get(f->engine, &a, offset, out, bytes);
+	return reads_get(f->engine, &a, offset, out, bytes);
 }
 
 int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes)
@@ -81,7 +82,7 @@ int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t byt
 
 	if (rc)
 		return rc;
-	return size == bytes ? engine_get(f->engine, &a, 0, out, bytes) : -EINVAL;
+	return size == bytes ? reads_get(f->engine, &a, 0, out, bytes) : -EINVAL;
 }
 
 /* ---- writing ---- */
@@ -132,11 +133,11 @@ int frag_set(struct frag *f, int param, const char *key, const void *value, uint
 	int rc = frag_address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = engine_file_open(f->engine, &a, &write.file, &size);
+		rc = live_file_open(f->engine, &a, &write.file, &size);
 	if (rc)
 		return rc;
 	rc = bytes == size ? frag_write(f, &write, 1) : -EINVAL;
-	engine_file_close(write.file);
+	live_file_close(write.file);
 	return rc;
 }
 
@@ -155,7 +156,7 @@ int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, 
 	if (check_ready(e))
 		return -EAGAIN;
 	strcpy(a.key, name);
-	rc = engine_get(e, &a, offset, out, bytes);
+	rc = reads_get(e, &a, offset, out, bytes);
 	return rc == -ENOENT ? -EAGAIN : rc;
 }
 

@@ -287,7 +287,7 @@ static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked)
 	return f;
 }
 
-void engine_freeze(struct engine *e, struct engine_freeze *asked)
+void freezes_start(struct engine *e, struct engine_freeze *asked)
 {
 	struct freeze *f = NULL;
 
@@ -307,7 +307,7 @@ void engine_freeze(struct engine *e, struct engine_freeze *asked)
 							     : -ENOMEM);
 }
 
-void engine_freeze_cancel(struct engine *e, struct engine_freeze *asked)
+void freezes_cancel(struct engine *e, struct engine_freeze *asked)
 {
 	pthread_mutex_lock(&e->lock);
 	for (struct freeze *f = e->freezes; f; f = f->next)

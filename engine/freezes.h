@@ -6,7 +6,11 @@
 
 #include <stdio.h>
 
-/* engine_freeze, of an observer: asks the coordinator for a boundary, and says every second to all ranks that
+/* As engine_freeze, engine_freeze_cancel. */
+void freezes_start(struct engine *e, struct engine_freeze *freeze);
+void freezes_cancel(struct engine *e, struct engine_freeze *freeze);
+
+/* A freeze of an observer: asks the coordinator for a boundary, and says every second to all ranks that
  * the freeze is wanted.  Engine thread, with the lock; what is done goes to *finished, to be told without it.
  */
 void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finished);

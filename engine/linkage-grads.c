@@ -4,6 +4,7 @@
 #include "engine/dtype.h"
 #include "engine/file.h"
 #include "engine/frag-internal.h"
+#include "engine/live.h"
 #include "engine/reads.h"
 
 #include <errno.h>
@@ -57,7 +58,7 @@ static int load(struct frag *f, struct grads *s, int param)
 	int rc = frag_address_of(f, param, "grad", &a);
 
 	if (!rc)
-		rc = engine_file_open(f->engine, &a, &w->file, &bytes);
+		rc = live_file_open(f->engine, &a, &w->file, &bytes);
 	if (rc)
 		return rc;
 	s->opened++;
@@ -69,7 +70,7 @@ static int load(struct frag *f, struct grads *s, int param)
 	g->extent = (struct engine_extent){ 0, bytes, g->raw };
 	w->extents = &g->extent;
 	w->nextents = 1;
-	rc = engine_get(f->engine, &a, 0, g->raw, bytes);
+	rc = reads_get(f->engine, &a, 0, g->raw, bytes);
 	return rc ? rc : widen(g, w->file->dtype);
 }
 
@@ -79,7 +80,7 @@ static void unload(struct grads *s)
 		if (s->grads[i].value != s->grads[i].raw)
 			free(s->grads[i].value);
 		free(s->grads[i].raw);
-		engine_file_close(s->writes[i].file);
+		live_file_close(s->writes[i].file);
 	}
 	free(s->grads);
 	free(s->writes);

@@ -14,6 +14,7 @@
 
 #include "engine/catalog.h"
 #include "engine/control-page.h"
+#include "engine/door.h"
 #include "engine/edits.h"
 #include "engine/engine.h"
 #include "engine/events.h"
@@ -74,6 +75,7 @@ struct engine_counters { /* any thread, atomic, relaxed */
 };
 
 struct engine {
+	struct door door; /* first */
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* catalog ready, a states table came, a rank's state changed */
 

@@ -73,7 +73,7 @@ static bool read_whole(struct engine *e, struct engine_read *read)
 	return true;
 }
 
-void engine_read(struct engine *e, struct engine_read *read)
+void reads_start(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
 
@@ -100,7 +100,7 @@ void engine_read(struct engine *e, struct engine_read *read)
 	read_in_this_thread(e, read);
 }
 
-void engine_read_cancel(struct engine *e, struct engine_read *read)
+void reads_cancel(struct engine *e, struct engine_read *read)
 {
 	transfers_cancel(e, read);
 }
@@ -159,8 +159,8 @@ static int get_by_transfer(struct engine *e, struct engine_file *f, uint64_t off
 	return w.result < 0 ? (int)w.result : 0;
 }
 
-int engine_get(struct engine *e, const struct engine_address *address, uint64_t offset,
-	       void *out, uint64_t size)
+int reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
+	      void *out, uint64_t size)
 {
 	struct engine_file f = { .engine = e,
 				 .address = *address,

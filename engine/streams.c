@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/streams.h"
 #include "engine/watch.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* The door's streams of events: each is a place in the engine's events, and the rest of what was taken from
- * there and not read yet.
- */
-
 enum { ROOM = 2 * EVENTS_LINE_MAX };
 
 struct engine_events {
-	struct engine *engine;
-	uint64_t after; /* number of the last line taken */
+	struct engine *engine; /* first, as door.h wants it */
+	uint64_t after;        /* number of the last line taken */
 	size_t at, length;
 	char text[ROOM];
 };
 
-int engine_events_open(struct engine *e, struct engine_events **out)
+int streams_open(struct engine *e, struct engine_events **out)
 {
 	uint64_t deadline = monotonic_ms() + e->timeout_ms;
 	struct engine_events *s = malloc(sizeof(*s));
@@ -42,10 +39,8 @@ int engine_events_open(struct engine *e, struct engine_events **out)
 	return 0;
 }
 
-void engine_events_close(struct engine_events *s)
+void streams_close(struct engine_events *s)
 {
-	if (!s)
-		return;
 	pthread_mutex_lock(&s->engine->lock);
 	s->engine->watch.streams--;
 	pthread_mutex_unlock(&s->engine->lock);
@@ -66,7 +61,7 @@ static size_t take(struct engine_events *s, char *out, size_t size)
 	return n;
 }
 
-size_t engine_events_read(struct engine_events *s, char *out, size_t size)
+size_t streams_read(struct engine_events *s, char *out, size_t size)
 {
 	size_t n, used = 0;
 
@@ -77,7 +72,7 @@ size_t engine_events_read(struct engine_events *s, char *out, size_t size)
 	return used;
 }
 
-bool engine_events_ready(struct engine_events *s)
+bool streams_ready(struct engine_events *s)
 {
 	bool ready;
 

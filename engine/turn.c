@@ -38,6 +38,7 @@ int turn_new(struct engine **out, const struct transport_ops *messages,
 
 	if (!e)
 		return -ENOMEM;
+	e->door.ops = &live_ops;
 	pthread_mutex_init(&e->lock, NULL);
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);

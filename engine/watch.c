@@ -188,7 +188,7 @@ void watch_abandon(struct engine *e)
 
 /* ---- the door ---- */
 
-uint64_t engine_changes(struct engine *e)
+uint64_t watch_changes(struct engine *e)
 {
 	uint64_t changes;
 
@@ -198,7 +198,7 @@ uint64_t engine_changes(struct engine *e)
 	return changes;
 }
 
-void engine_wait(struct engine *e, struct engine_wait *wait)
+void watch_wait(struct engine *e, struct engine_wait *wait)
 {
 	pthread_mutex_lock(&e->lock);
 	wait->next = e->watch.waits;
@@ -207,7 +207,7 @@ void engine_wait(struct engine *e, struct engine_wait *wait)
 	node_wake(e);
 }
 
-void engine_wait_cancel(struct engine *e, struct engine_wait *wait)
+void watch_cancel(struct engine *e, struct engine_wait *wait)
 {
 	pthread_mutex_lock(&e->lock);
 	wait->cancelled = true;

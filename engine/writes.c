@@ -78,10 +78,10 @@ static int whole_elements(struct engine *e, const struct engine_file *f,
 	if (!whole)
 		return -ENOMEM;
 	if (before)
-		rc = engine_get(e, &f->address, first * element, whole, element);
+		rc = reads_get(e, &f->address, first * element, whole, element);
 	if (!rc && (before + x->size) % element)
-		rc = engine_get(e, &f->address, first * element + bytes - element,
-				whole + bytes - element, element);
+		rc = reads_get(e, &f->address, first * element + bytes - element,
+			       whole + bytes - element, element);
 	if (rc) {
 		free(whole);
 		return rc;
@@ -560,7 +560,7 @@ void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool 
 	node_wake(e);
 }
 
-void engine_write(struct engine *e, struct engine_write *write)
+void writes_ask(struct engine *e, struct engine_write *write)
 {
 	if (!e->writable)
 		write->done(write, -EROFS);
@@ -568,7 +568,7 @@ void engine_write(struct engine *e, struct engine_write *write)
 		writes_start(e, write, 1, true);
 }
 
-void engine_write_cancel(struct engine *e, struct engine_write *write)
+void writes_cancel(struct engine *e, struct engine_write *write)
 {
 	pthread_mutex_lock(&e->lock);
 	for (struct commit *c = e->commits; c; c = c->next)

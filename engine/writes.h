@@ -12,6 +12,10 @@
  */
 void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied);
 
+/* As engine_write, engine_write_cancel. */
+void writes_ask(struct engine *e, struct engine_write *write);
+void writes_cancel(struct engine *e, struct engine_write *write);
+
 /* Engine thread, with the lock; what is over goes to *finished, to be ended without it. */
 void writes_turn(struct engine *e, uint64_t now, struct commit **finished);
 void writes_finish(struct commit *finished);

@@ -189,6 +189,11 @@ void engine_close(struct engine *e)
 	free(e);
 }
 
+bool engine_is_live(struct engine *e)
+{
+	return true;
+}
+
 /* ---- what there is ---- */
 
 uint32_t engine_nparams(struct engine *e)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/live.h"
 #include "engine/freezes.h"
 #include "engine/health.h"
 #include "engine/log.h"
@@ -43,7 +44,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 	memcpy(out->why, p->why, sizeof(out->why));
 }
 
-bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
+bool live_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 {
 	if (rank >= e->world)
 		return false;
@@ -53,7 +54,7 @@ bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 	return true;
 }
 
-void engine_job(struct engine *e, struct engine_job *out)
+void live_tell(struct engine *e, struct engine_job *out)
 {
 	memset(out, 0, sizeof(*out));
 	pthread_mutex_lock(&e->lock);
@@ -74,7 +75,7 @@ static char *config_text(struct engine *e)
 	char *text;
 	struct engine_job job;
 
-	engine_job(e, &job);
+	live_tell(e, &job);
 	if (asprintf(&text,
 		     "job %s\naddress %s\nworld %u\ntimeout_ms %u\nwritable %s\nauthenticated "
 		     "%s\n"
@@ -104,7 +105,7 @@ static char *health(struct engine *e)
 		return NULL;
 	ask_all(e);
 	for (uint32_t i = 0; i < e->world; i++)
-		engine_rank(e, i, &ranks[i]);
+		live_rank(e, i, &ranks[i]);
 	return health_text(ranks, e->world);
 }
 
@@ -142,18 +143,18 @@ static void put_ranks(FILE *out, struct engine *e)
 	struct engine_rank rank;
 
 	fputs("# HELP fragfs_rank_up whether a rank lives\n# TYPE fragfs_rank_up gauge\n", out);
-	for (uint32_t i = 0; engine_rank(e, i, &rank); i++)
+	for (uint32_t i = 0; live_rank(e, i, &rank); i++)
 		fprintf(out, "fragfs_rank_up{rank=\"%u\"} %d\n", i,
 			rank.state == ENGINE_RANK_ALIVE);
 	fputs("# HELP fragfs_rank_step steps a rank has ended\n# TYPE fragfs_rank_step gauge\n",
 	      out);
-	for (uint32_t i = 0; engine_rank(e, i, &rank); i++)
+	for (uint32_t i = 0; live_rank(e, i, &rank); i++)
 		fprintf(out, "fragfs_rank_step{rank=\"%u\"} %llu\n", i,
 			(unsigned long long)rank.step);
 	fputs("# HELP fragfs_rank_state_bytes registered bytes by tier\n"
 	      "# TYPE fragfs_rank_state_bytes gauge\n",
 	      out);
-	for (uint32_t i = 0; engine_rank(e, i, &rank); i++)
+	for (uint32_t i = 0; live_rank(e, i, &rank); i++)
 		fprintf(out, "fragfs_rank_state_bytes{rank=\"%u\",tier=\"host\"} %llu\n", i,
 			(unsigned long long)rank.bytes_host);
 }
@@ -199,7 +200,7 @@ static char *freeze_text(struct engine *e)
 
 	if (!out)
 		return NULL;
-	engine_job(e, &job);
+	live_tell(e, &job);
 	pthread_mutex_lock(&e->lock);
 	freezes_tell(e, out);
 	pthread_mutex_unlock(&e->lock);
@@ -219,7 +220,7 @@ static char *log_text(void)
 	return text;
 }
 
-char *engine_text(struct engine *e, const char *what)
+char *live_text(struct engine *e, const char *what)
 {
 	if (!strcmp(what, "config"))
 		return config_text(e);
@@ -252,10 +253,10 @@ static void put_state_fragments(struct engine *e, FILE *out, const struct catalo
 	}
 }
 
-char *engine_fragments(struct engine *e, uint32_t param)
+char *live_fragments(struct engine *e, uint32_t param)
 {
 	struct engine_state states[64];
-	int n = engine_states(e, param, states, ARRAY_SIZE(states));
+	int n = live_states(e, param, states, ARRAY_SIZE(states));
 	const struct catalog_param *p;
 	char *text = NULL;
 	size_t size;

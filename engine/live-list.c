@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/live.h"
 #include "engine/dtype.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
@@ -129,14 +130,14 @@ static int list_states(struct engine *e, struct engine_address a, uint32_t rank,
 	return rc ? rc : finish_listing(&l);
 }
 
-int engine_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
+int live_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
 {
 	return list_states(e, (struct engine_address){ .kind = ENGINE_PARAM, .param = param },
 			   0, out, max);
 }
 
-int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param,
-		       struct engine_state *out, int max)
+int live_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct engine_state *out,
+		     int max)
 {
 	struct engine_address a = { .kind = ENGINE_RANK_PARAM, .rank = rank, .param = param };
 
@@ -172,15 +173,15 @@ static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint
 	return rc ? rc : finish_listing(&l);
 }
 
-int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
-			    struct engine_state *out, int max)
+int live_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
+			  struct engine_state *out, int max)
 {
 	if (group >= e->catalog->ngroups || sub >= e->catalog->groups[group].layout.nsubs)
 		return -ENOENT;
 	return list_rows(e, rank, STATE_PARTITION, group, sub, out, max);
 }
 
-int engine_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max)
+int live_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max)
 {
 	if (group >= e->catalog->ngroups)
 		return -ENOENT;

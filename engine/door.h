@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_DOOR_H
+#define ENGINE_DOOR_H
+
+/* What stands behind engine.h: a job, or a checkpoint.  Each function of the door is the one of that name
+ * here, with the same promises.  What a struct engine *, engine_file * or engine_events * points to begins
+ * with the structs below.
+ */
+
+#include "engine/engine.h"
+
+struct door_ops {
+	bool live; /* engine_is_live */
+	void (*close)(struct engine *e);
+	uint32_t (*nparams)(struct engine *e);
+	uint32_t (*ngroups)(struct engine *e);
+	uint32_t (*nranks)(struct engine *e);
+	bool (*param)(struct engine *e, uint32_t param, struct engine_param *out);
+	bool (*group)(struct engine *e, uint32_t group, struct engine_group *out);
+	int (*find_param)(struct engine *e, const char *name, const char *coordinate,
+			  uint32_t *param);
+	uint64_t (*epoch)(struct engine *e);
+	int (*states)(struct engine *e, uint32_t param, struct engine_state *out, int max);
+	int (*rank_states)(struct engine *e, uint32_t rank, uint32_t param,
+			   struct engine_state *out, int max);
+	int (*partition_states)(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
+				struct engine_state *out, int max);
+	int (*hypers)(struct engine *e, uint32_t group, struct engine_state *out, int max);
+	bool (*rank)(struct engine *e, uint32_t rank, struct engine_rank *out);
+	void (*job)(struct engine *e, struct engine_job *out);
+	uint64_t (*changes)(struct engine *e);
+	void (*wait)(struct engine *e, struct engine_wait *wait);
+	void (*wait_cancel)(struct engine *e, struct engine_wait *wait);
+	char *(*text)(struct engine *e, const char *what);
+	char *(*fragments)(struct engine *e, uint32_t param);
+	int (*events_open)(struct engine *e, struct engine_events **events);
+	void (*events_close)(struct engine_events *events);
+	size_t (*events_read)(struct engine_events *events, char *out, size_t size);
+	bool (*events_ready)(struct engine_events *events);
+	int (*file_open)(struct engine *e, const struct engine_address *address,
+			 struct engine_file **file, uint64_t *bytes);
+	void (*file_close)(struct engine_file *file);
+	void (*read)(struct engine *e, struct engine_read *read);
+	void (*read_cancel)(struct engine *e, struct engine_read *read);
+	void (*write)(struct engine *e, struct engine_write *write);
+	void (*write_cancel)(struct engine *e, struct engine_write *write);
+	void (*freeze)(struct engine *e, struct engine_freeze *freeze);
+	void (*freeze_cancel)(struct engine *e, struct engine_freeze *freeze);
+};
+
+extern const struct door_ops live_ops;
+
+struct door {
+	const struct door_ops *ops;
+};
+
+struct door_part { /* of an engine: a file, a stream of events */
+	struct engine *engine;
+};
+
+#endif

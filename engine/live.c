@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/live.h"
+#include "engine/freezes.h"
+#include "engine/join.h"
+#include "engine/peers.h"
+#include "engine/plan.h"
+#include "engine/readahead.h"
+#include "engine/reads.h"
+#include "engine/source.h"
+#include "engine/streams.h"
+#include "engine/turn.h"
+#include "engine/viewing.h"
+#include "engine/watch.h"
+#include "engine/writes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- opening ---- */
+
+static int wait_ready(struct engine *e, char *why, size_t whysize)
+{
+	uint64_t deadline = monotonic_ms() + e->timeout_ms;
+	int rc = 0;
+
+	pthread_mutex_lock(&e->lock);
+	while (!e->ready && !e->failure && !rc)
+		rc = node_wait(e, deadline);
+	if (e->ready)
+		rc = 0;
+	else if (e->failure)
+		rc = e->failure;
+	else
+		rc = e->why[0] ? -EAGAIN : -ETIMEDOUT;
+	if (rc)
+		snprintf(why, whysize, "%s",
+			 e->why[0] ? e->why
+				   : "no answer: no fragfs job is there, or it has another key "
+				     "(-o key=FILE, -o plain)");
+	pthread_mutex_unlock(&e->lock);
+	return rc;
+}
+
+static const struct transport_ops *memory_for(const char *transport)
+{
+	return transport && !strcmp(transport, "zmq") ? NULL : &transport_host;
+}
+
+static int check_transport(const char *name, char *why, size_t size)
+{
+	if (!name || !strcmp(name, "auto") || !strcmp(name, "zmq"))
+		return 0;
+	snprintf(why, size, "transport=%s is neither auto nor zmq", name);
+	return -EINVAL;
+}
+
+/* Tables of the ranks that the tree's listings ask for first. */
+static void want_first_tables(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	for (uint32_t i = 0; i < e->catalog->ngroups; i++)
+		peers_want_states(e, e->catalog->groups[i].ranks[0]);
+	peers_want_states(e, 0);
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
+
+static int take_key(struct engine *e, const struct engine_options *o, char *why, size_t size)
+{
+	struct source_key key;
+	int rc = source_key(o, &key, why, size);
+
+	memcpy(e->key, key.bytes, sizeof(e->key));
+	e->has_key = key.is_there;
+	e->key_reads_only = key.reads_only;
+	explicit_bzero(&key, sizeof(key));
+	return rc;
+}
+
+static int open_source(struct engine *e, const struct engine_options *o, char *why, size_t size)
+{
+	char seeds[1024];
+	int rc = source_parse(o->source, seeds, sizeof(seeds), why, size);
+
+	if (!rc)
+		rc = take_key(e, o, why, size);
+	if (!rc)
+		rc = source_probe(o->source, why, size);
+	if (!rc)
+		rc = launch_host(e->launch.host);
+	if (!rc && (rc = node_open_messages(e, NULL)))
+		snprintf(why, size, "cannot open a message transport: %s", strerror(-rc));
+	if (!rc)
+		rc = join_start_observer(e, seeds);
+	if (!rc)
+		rc = turn_start_thread(e);
+	return rc ? rc : wait_ready(e, why, size);
+}
+
+int live_open(struct engine **out, const struct engine_options *o, char *why, size_t whysize)
+{
+	struct engine *e;
+	int rc = check_transport(o->transport, why, whysize);
+
+	if (rc)
+		return rc;
+	snprintf(why, whysize, "cannot start an engine");
+	rc = turn_new(&e, &transport_zmq, memory_for(o->transport));
+	if (rc)
+		return rc;
+	if (o->timeout_ms)
+		e->timeout_ms = o->timeout_ms;
+	e->writable = o->writable;
+	rc = open_source(e, o, why, whysize);
+	if (!rc && !o->readahead_off)
+		rc = readahead_new(e);
+	if (rc) {
+		turn_free(e);
+		return rc;
+	}
+	want_first_tables(e);
+	*out = e;
+	return 0;
+}
+
+/* ---- what there is ---- */
+
+static uint32_t nparams(struct engine *e)
+{
+	return e->catalog->nparams;
+}
+
+static uint32_t ngroups(struct engine *e)
+{
+	return e->catalog->ngroups;
+}
+
+static uint32_t nranks(struct engine *e)
+{
+	return e->world;
+}
+
+static bool param(struct engine *e, uint32_t param, struct engine_param *out)
+{
+	const struct catalog_param *p;
+
+	if (param >= e->catalog->nparams)
+		return false;
+	p = &e->catalog->params[param];
+	*out = (struct engine_param){
+		.name = catalog_name(e->catalog, param),
+		.coordinate = catalog_coordinate(e->catalog, param),
+		.dtype = p->dtype,
+		.ndim = p->ndim,
+		.shape = catalog_shape(e->catalog, param),
+		.numel = p->numel,
+		.group = p->group == CATALOG_NONE ? -1 : (int)p->group,
+		.frozen = p->flags & FRAG_FROZEN,
+	};
+	return true;
+}
+
+static bool group(struct engine *e, uint32_t group, struct engine_group *out)
+{
+	static const char *const kinds[] = { "zero0", "zero1", "zero2", "zero3" };
+	const struct catalog_group *g;
+
+	if (group >= e->catalog->ngroups)
+		return false;
+	g = &e->catalog->groups[group];
+	*out = (struct engine_group){
+		.kind = g->sharding == FRAG_FSDP2 ? "fsdp2" : kinds[g->stage],
+		.shards = catalog_shards(g),
+		.replicas = g->replicas,
+		.sub_groups = g->layout.nsubs,
+		.nparams = g->nparams,
+		.params = g->params,
+		.nranks = g->nranks,
+		.ranks = g->ranks,
+	};
+	return true;
+}
+
+static int find_param(struct engine *e, const char *name, const char *coordinate,
+		      uint32_t *param)
+{
+	uint32_t found = catalog_find(e->catalog, name, coordinate);
+
+	if (found == CATALOG_NONE)
+		return -ENOENT;
+	*param = found;
+	return 0;
+}
+
+static uint64_t epoch(struct engine *e)
+{
+	return atomic_load(&e->epoch);
+}
+
+/* ---- files ---- */
+
+/* Waits for tables of states. */
+static int describe(struct engine *e, const struct engine_address *a,
+		    struct engine_state *state)
+{
+	uint64_t deadline = monotonic_ms() + e->timeout_ms, since = monotonic_ns();
+	int rc, waited = 0;
+
+	pthread_mutex_lock(&e->lock);
+	while ((rc = plan_describe(e, a, since, state)) == -EAGAIN && !waited) {
+		node_wake(e);
+		waited = node_wait(e, deadline);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return rc == -EAGAIN ? waited : rc;
+}
+
+int live_file_open(struct engine *e, const struct engine_address *address,
+		   struct engine_file **file, uint64_t *bytes)
+{
+	struct engine_state state;
+	struct engine_file *f;
+	int rc = describe(e, address, &state);
+
+	if (rc)
+		return rc;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->engine = e;
+	f->address = *address;
+	f->bytes = state.bytes;
+	f->opened_ns = monotonic_ns();
+	f->dtype = state.dtype;
+	f->is_grad = !strcmp(address->key, "grad");
+	*file = f;
+	*bytes = state.bytes;
+	return 0;
+}
+
+void live_file_close(struct engine_file *f)
+{
+	if (!f)
+		return;
+	readahead_drop(f);
+	pthread_mutex_lock(&f->engine->lock);
+	viewing_close(f->engine, f);
+	pthread_mutex_unlock(&f->engine->lock);
+	free(f->whole);
+	free(f);
+}
+
+/* ---- behind the door ---- */
+
+const struct door_ops live_ops = {
+	.live = true,
+	.close = turn_free,
+	.nparams = nparams,
+	.ngroups = ngroups,
+	.nranks = nranks,
+	.param = param,
+	.group = group,
+	.find_param = find_param,
+	.epoch = epoch,
+	.states = live_states,
+	.rank_states = live_rank_states,
+	.partition_states = live_partition_states,
+	.hypers = live_hypers,
+	.rank = live_rank,
+	.job = live_tell,
+	.changes = watch_changes,
+	.wait = watch_wait,
+	.wait_cancel = watch_cancel,
+	.text = live_text,
+	.fragments = live_fragments,
+	.events_open = streams_open,
+	.events_close = streams_close,
+	.events_read = streams_read,
+	.events_ready = streams_ready,
+	.file_open = live_file_open,
+	.file_close = live_file_close,
+	.read = reads_start,
+	.read_cancel = reads_cancel,
+	.write = writes_ask,
+	.write_cancel = writes_cancel,
+	.freeze = freezes_start,
+	.freeze_cancel = freezes_cancel,
+};

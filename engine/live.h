@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_LIVE_H
+#define ENGINE_LIVE_H
+
+/* A job behind the door (engine/door.h): what an observer sees of it.  Ranks open files by it, too. */
+
+#include "engine/node.h"
+
+int live_open(struct engine **e, const struct engine_options *options, char *why,
+	      size_t whysize);
+
+int live_file_open(struct engine *e, const struct engine_address *address,
+		   struct engine_file **file, uint64_t *bytes);
+void live_file_close(struct engine_file *file);
+
+int live_states(struct engine *e, uint32_t param, struct engine_state *out, int max);
+int live_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct engine_state *out,
+		     int max);
+int live_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
+			  struct engine_state *out, int max);
+int live_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max);
+
+bool live_rank(struct engine *e, uint32_t rank, struct engine_rank *out);
+void live_tell(struct engine *e, struct engine_job *out);
+char *live_text(struct engine *e, const char *what);
+char *live_fragments(struct engine *e, uint32_t param);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_STREAMS_H
+#define ENGINE_STREAMS_H
+
+/* The door's streams of events: each is a place in the engine's events, and the rest of what was taken from
+ * there and not read yet.  As engine_events_...
+ */
+
+#include "engine/node.h"
+
+int streams_open(struct engine *e, struct engine_events **events);
+void streams_close(struct engine_events *events);
+size_t streams_read(struct engine_events *events, char *out, size_t size);
+bool streams_ready(struct engine_events *events);
+
+#endif
