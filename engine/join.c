@@ -589,10 +589,11 @@ static void look_for_zero(struct engine *e, uint64_t now)
 
 static void turn_done(struct engine *e, uint64_t now)
 {
-	if (e->join->refresh)
-		turn_refresh(e);
-	else if (e->is_rank && e->rank && !peer_is_live(&e->peers[0]))
+	/* first: one that has come back tells of a newer table, but not the table before all have joined it */
+	if (e->is_rank && e->rank && !peer_is_live(&e->peers[0]))
 		look_for_zero(e, now);
+	else if (e->join->refresh)
+		turn_refresh(e);
 }
 
 /* One of several seeds that has not answered yet is soon left for the next. */

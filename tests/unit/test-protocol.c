@@ -4,6 +4,7 @@
 #include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/log.h"
+#include "engine/peers.h"
 #include "engine/turn.h"
 #include "tests/fuzz/scripted.h"
 
@@ -740,6 +741,57 @@ static const struct scripted_sent *asked(enum wire_type type)
 	return scripted_last(type);
 }
 
+static void answer(enum wire_type question, enum wire_type type, const void *body,
+		   const void *tail, size_t size)
+{
+	const struct scripted_sent *sent = asked(question);
+	struct wire_header header = header_of(type, 0, sent->header.request);
+
+	say_as(&header, sent->peer, body, tail, size);
+}
+
+/* Rank 1 joins a rank 0 that knows all. */
+static void join_scripted_zero(void)
+{
+	struct wire_joined joined = { .incarnation = 11 };
+	struct wire_welcome welcome = { .job = "job",
+					.world = WORLD,
+					.joined = WORLD,
+					.incarnation = 11,
+					.membership = 3,
+					.catalog_hash = e->own->hash,
+					.catalog_bytes = 100 };
+	struct wire_table table = { .membership = 3, .total = WORLD, .count = WORLD };
+	struct wire_entry rows[WORLD];
+
+	for (uint32_t i = 0; i < WORLD; i++)
+		rows[i] = join_of(i, 0).entry;
+	answer(WIRE_JOIN, WIRE_JOINED, &joined, NULL, 0);
+	answer(WIRE_HELLO, WIRE_WELCOME, &welcome, NULL, 0);
+	answer(WIRE_TABLE_GET, WIRE_TABLE, &table, rows, sizeof(rows));
+	ck_assert(e->ready);
+}
+
+START_TEST(a_lost_rank_0_is_looked_for_whatever_tells_of_newer_tables)
+{
+	uint64_t before;
+
+	setup_rank(1);
+	join_scripted_zero();
+	before = scripted_last(WIRE_JOIN)->header.request;
+	peers_lose(e, 0, "gone");
+	for (int i = 0; i < 5; i++) {
+		e->join->refresh =
+			true; /* the next process of rank 0 tells so with each PONG */
+		e->join->retry_ms = 0;
+		engine_turn(e, 0);
+	}
+	ck_assert_uint_gt(scripted_last(WIRE_JOIN)->header.request, before);
+	ck_assert_uint_eq(scripted_last(WIRE_JOIN)->header.incarnation, 11);
+	teardown();
+}
+END_TEST
+
 START_TEST(a_rank_whose_rank_0_speaks_another_version_says_so_and_stops_asking)
 {
 	struct wire_refuse refuse = { .status = -EPROTO };
@@ -818,6 +870,7 @@ static TCase *other(void)
 {
 	TCase *t = tcase_create("other");
 
+	tcase_add_test(t, a_lost_rank_0_is_looked_for_whatever_tells_of_newer_tables);
 	tcase_add_test(t, a_rank_whose_rank_0_speaks_another_version_says_so_and_stops_asking);
 	tcase_add_test(t, a_rank_refused_for_good_says_why);
 	tcase_add_test(t, an_address_that_is_none_is_passed_over);
