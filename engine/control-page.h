@@ -32,7 +32,10 @@ struct control_page {
 	_Atomic double loss_scale;   /* of the valid gradients */
 	_Atomic uint64_t bytes_host; /* registered, in host memory */
 	_Atomic uint64_t events;     /* told by its engine thread: engine/tell.h */
-	uint8_t spare[32];
+	_Atomic uint64_t kept_bytes; /* copied for views before they changed, ever */
+	_Atomic uint64_t
+		held_ns; /* the trainer's thread, for readers, edits and freezes, ever */
+	uint8_t spare[16];
 };
 static_assert(sizeof(struct control_page) == 128, "control page");
 

@@ -118,6 +118,8 @@ struct engine_rank {
 	uint64_t generation;
 	const char *phase;   /* "ready", "stable", "step", "frozen", "closed" */
 	uint64_t bytes_host; /* registered, by tier */
+	uint64_t kept_bytes; /* copied for readers before they changed, ever */
+	uint64_t held_ns;    /* of its trainer's thread, for readers, edits and freezes, ever */
 };
 
 bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out);

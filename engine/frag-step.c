@@ -43,12 +43,45 @@ static bool is_changing(const struct control_page *c)
 	return atomic_load_explicit(&c->sequence, memory_order_relaxed) & 1;
 }
 
+/* What the trainer's thread does for others is counted: a clock is read only when there is something. */
+static void count_held(struct engine *e, uint64_t before, uint64_t begin_ns)
+{
+	atomic_store_explicit(&e->registry.control->held_ns, before + monotonic_ns() - begin_ns,
+			      memory_order_relaxed);
+}
+
+static uint64_t held(const struct engine *e)
+{
+	return atomic_load_explicit(&e->registry.control->held_ns, memory_order_relaxed);
+}
+
+static void keep_for_views(struct engine *e, bool states)
+{
+	uint64_t begin;
+
+	if (!views_any(&e->views))
+		return;
+	begin = monotonic_ns();
+	views_keep(&e->views, &e->registry, states);
+	count_held(e, held(e), begin);
+}
+
+static void tell_views(struct engine *e)
+{
+	uint64_t begin;
+
+	if (!views_any(&e->views))
+		return;
+	begin = monotonic_ns();
+	views_arrive(&e->views, &e->registry);
+	count_held(e, held(e), begin);
+}
+
 /* State is about to change: first the page says so, then what views still need is copied. */
 static void change_begin(struct engine *e)
 {
 	atomic_fetch_add_explicit(&e->registry.control->sequence, 1, memory_order_seq_cst);
-	if (views_any(&e->views))
-		views_keep(&e->views, &e->registry, true);
+	keep_for_views(e, true);
 }
 
 static void change_end(struct engine *e, uint64_t generation)
@@ -57,8 +90,7 @@ static void change_end(struct engine *e, uint64_t generation)
 
 	atomic_store_explicit(&c->generation, generation, memory_order_release);
 	atomic_fetch_add_explicit(&c->sequence, 1, memory_order_seq_cst);
-	if (views_any(&e->views))
-		views_arrive(&e->views, &e->registry);
+	tell_views(e);
 }
 
 /* Each edit at a boundary is a generation of its own: all ranks apply the same ones in the same order. */
@@ -93,6 +125,7 @@ static void look_at_edits(struct engine *e, uint64_t b)
 {
 	struct control_page *c = e->registry.control;
 	uint32_t phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
+	uint64_t before = held(e), begin = monotonic_ns();
 	enum edits_next next;
 
 	while ((next = edits_look(&e->edits, b, !is_changing(c))) != EDITS_GO) {
@@ -104,6 +137,7 @@ static void look_at_edits(struct engine *e, uint64_t b)
 			wait_here(e);
 	}
 	show_phase(c, phase);
+	count_held(e, before, begin);
 }
 
 /* The boundary is entered before edits are looked for: see edits_prepare. */
@@ -125,8 +159,7 @@ int frag_grads_gone(struct frag *f)
 	if (!grads_are_valid(e->registry.control))
 		return 0;
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);
-	if (views_any(&e->views))
-		views_keep(&e->views, &e->registry, false);
+	keep_for_views(e, false);
 	return 0;
 }
 
@@ -141,8 +174,7 @@ int frag_grads_valid(struct frag *f, double loss_scale)
 	if (grads_are_valid(e->registry.control))
 		return 0;
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);
-	if (views_any(&e->views))
-		views_arrive(&e->views, &e->registry);
+	tell_views(e);
 	return 0;
 }
 

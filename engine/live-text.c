@@ -38,6 +38,8 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.generation = p->control.generation,
 		.phase = p->control.cookie[0] ? control_phase_name(p->control.phase) : "-",
 		.bytes_host = p->control.bytes_host,
+		.kept_bytes = p->control.kept_bytes,
+		.held_ns = p->control.held_ns,
 	};
 	memcpy(out->host, p->entry.hostname, sizeof(out->host));
 	memcpy(out->address, p->entry.address, sizeof(out->address));
@@ -138,25 +140,57 @@ static void put_counters(FILE *out, struct engine_counters *c)
 		    &c->messages_bad);
 }
 
+static double up(const struct engine_rank *r)
+{
+	return r->state == ENGINE_RANK_ALIVE;
+}
+
+static double step(const struct engine_rank *r)
+{
+	return (double)r->step;
+}
+
+static double bytes_host(const struct engine_rank *r)
+{
+	return (double)r->bytes_host;
+}
+
+static double kept_bytes(const struct engine_rank *r)
+{
+	return (double)r->kept_bytes;
+}
+
+static double held_seconds(const struct engine_rank *r)
+{
+	return (double)r->held_ns / 1e9;
+}
+
+static const struct {
+	const char *name, *type, *help, *label;
+	double (*of)(const struct engine_rank *r);
+} rank_numbers[] = {
+	{ "up", "gauge", "whether a rank lives", "", up },
+	{ "step", "gauge", "steps a rank has ended", "", step },
+	{ "state_bytes", "gauge", "registered bytes by tier", ",tier=\"host\"", bytes_host },
+	{ "kept_bytes_total", "counter", "copied for readers before they changed", "",
+	  kept_bytes },
+	{ "held_seconds_total", "counter",
+	  "of the trainer's thread, for readers, edits and freezes", "", held_seconds },
+};
+
 static void put_ranks(FILE *out, struct engine *e)
 {
 	struct engine_rank rank;
 
-	fputs("# HELP fragfs_rank_up whether a rank lives\n# TYPE fragfs_rank_up gauge\n", out);
-	for (uint32_t i = 0; live_rank(e, i, &rank); i++)
-		fprintf(out, "fragfs_rank_up{rank=\"%u\"} %d\n", i,
-			rank.state == ENGINE_RANK_ALIVE);
-	fputs("# HELP fragfs_rank_step steps a rank has ended\n# TYPE fragfs_rank_step gauge\n",
-	      out);
-	for (uint32_t i = 0; live_rank(e, i, &rank); i++)
-		fprintf(out, "fragfs_rank_step{rank=\"%u\"} %llu\n", i,
-			(unsigned long long)rank.step);
-	fputs("# HELP fragfs_rank_state_bytes registered bytes by tier\n"
-	      "# TYPE fragfs_rank_state_bytes gauge\n",
-	      out);
-	for (uint32_t i = 0; live_rank(e, i, &rank); i++)
-		fprintf(out, "fragfs_rank_state_bytes{rank=\"%u\",tier=\"host\"} %llu\n", i,
-			(unsigned long long)rank.bytes_host);
+	for (unsigned n = 0; n < ARRAY_SIZE(rank_numbers); n++) {
+		const char *name = rank_numbers[n].name;
+
+		fprintf(out, "# HELP fragfs_rank_%s %s\n# TYPE fragfs_rank_%s %s\n", name,
+			rank_numbers[n].help, name, rank_numbers[n].type);
+		for (uint32_t i = 0; live_rank(e, i, &rank); i++)
+			fprintf(out, "fragfs_rank_%s{rank=\"%u\"%s} %.16g\n", name, i,
+				rank_numbers[n].label, rank_numbers[n].of(&rank));
+	}
 }
 
 static char *metrics(struct engine *e)

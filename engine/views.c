@@ -190,12 +190,12 @@ static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 	}
 }
 
-static void keep(struct views *v, struct view *view, struct registry *r)
+static void keep(struct view *view, struct registry *r)
 {
 	copy_some(view, r, UINT64_MAX);
 	view->state = VIEW_KEPT;
 	atomic_store(&room_label(view->room)->complete, !view->status);
-	atomic_fetch_add_explicit(&v->kept_bytes, view->size, memory_order_relaxed);
+	atomic_fetch_add_explicit(&r->control->kept_bytes, view->size, memory_order_relaxed);
 }
 
 void views_keep(struct views *v, struct registry *r, bool states)
@@ -203,7 +203,7 @@ void views_keep(struct views *v, struct registry *r, bool states)
 	pthread_mutex_lock(&v->lock);
 	for (struct view *view = v->list; view; view = view->next)
 		if (view->state == VIEW_LIVE && (states || view->is_grad))
-			keep(v, view, r);
+			keep(view, r);
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -212,7 +212,7 @@ void views_keep_row(struct views *v, struct registry *r, uint32_t row)
 	pthread_mutex_lock(&v->lock);
 	for (struct view *view = v->list; view; view = view->next)
 		if (view->state == VIEW_LIVE && view->row == row)
-			keep(v, view, r);
+			keep(view, r);
 	pthread_mutex_unlock(&v->lock);
 }
 

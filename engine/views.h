@@ -41,8 +41,7 @@ struct views {
 	pthread_mutex_t lock;
 	struct view *list;
 	struct rooms rooms;
-	_Atomic unsigned count;      /* the trainer looks at this alone when nobody looks */
-	_Atomic uint64_t kept_bytes; /* ever */
+	_Atomic unsigned count; /* the trainer looks at this alone when nobody looks */
 };
 
 void views_init(struct views *v, uint64_t bytes_max);

@@ -99,6 +99,8 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 		.phase = atomic_load_explicit(&page->phase, memory_order_relaxed),
 		.bytes_host = atomic_load_explicit(&page->bytes_host, memory_order_relaxed),
 		.events = atomic_load_explicit(&page->events, memory_order_acquire),
+		.kept_bytes = atomic_load_explicit(&page->kept_bytes, memory_order_relaxed),
+		.held_ns = atomic_load_explicit(&page->held_ns, memory_order_relaxed),
 	};
 	memcpy(&to->loss_scale, &scale, sizeof(scale));
 }

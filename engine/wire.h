@@ -147,8 +147,10 @@ struct wire_control {
 	uint64_t loss_scale; /* bits of a double */
 	uint64_t bytes_host;
 	uint64_t events;
+	uint64_t kept_bytes;
+	uint64_t held_ns;
 };
-static_assert(sizeof(struct wire_control) == 96, "wire");
+static_assert(sizeof(struct wire_control) == 112, "wire");
 
 struct wire_join {
 	struct wire_entry entry;
@@ -159,7 +161,7 @@ struct wire_join {
 	uint64_t barrier; /* the newest that it has passed */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_join) == 432, "wire");
+static_assert(sizeof(struct wire_join) == 448, "wire");
 
 struct wire_joined {
 	uint32_t need_catalog;
@@ -168,7 +170,7 @@ struct wire_joined {
 	uint64_t barrier; /* rank 0's, and its page */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_joined) == 120, "wire");
+static_assert(sizeof(struct wire_joined) == 136, "wire");
 
 struct wire_welcome {
 	char job[128];
@@ -261,14 +263,14 @@ struct wire_changed { /* then size bytes of events, a line of JSON each */
 	uint32_t size;   /* at most WIRE_EVENTS_MAX */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_changed) == 112, "wire");
+static_assert(sizeof(struct wire_changed) == 128, "wire");
 
 struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
 	struct wire_control control; /* read after the bytes */
 };
-static_assert(sizeof(struct wire_data) == 104, "wire");
+static_assert(sizeof(struct wire_data) == 120, "wire");
 
 struct wire_stage { /* then size bytes */
 	uint64_t transaction[2];

@@ -81,6 +81,31 @@ START_TEST(a_job_that_steps_copies_ahead_for_its_views)
 }
 END_TEST
 
+static const struct control_page *one_step(void)
+{
+	frag_step_begin(job_frag(&job, 0));
+	frag_step_end(job_frag(&job, 0));
+	return e->registry.control;
+}
+
+START_TEST(what_the_trainer_does_for_readers_is_counted_and_nothing_else)
+{
+	const struct control_page *page = one_step();
+	uint64_t held;
+
+	ck_assert_uint_eq(atomic_load(&page->held_ns), 0);
+	ck_assert_uint_eq(atomic_load(&page->kept_bytes), 0);
+	open_view(monotonic_ms());
+	one_step();
+	held = atomic_load(&page->held_ns);
+	ck_assert_uint_gt(held, 0);
+	ck_assert_uint_eq(atomic_load(&page->kept_bytes), 128);
+	views_close(&e->views, (uint64_t[]){ 1, 2 });
+	one_step();
+	ck_assert_uint_eq(atomic_load(&page->held_ns), held);
+}
+END_TEST
+
 START_TEST(a_job_at_rest_copies_nothing)
 {
 	const struct view *view = aged_view();
@@ -178,6 +203,7 @@ int main(void)
 	tcase_add_test(t, views_of_an_observer_that_went_silent_are_dropped);
 	tcase_add_test(t, a_job_that_steps_copies_ahead_for_its_views);
 	tcase_add_test(t, a_job_at_rest_copies_nothing);
+	tcase_add_test(t, what_the_trainer_does_for_readers_is_counted_and_nothing_else);
 	tcase_add_test(t, a_table_that_is_refused_is_not_asked_for_again_and_again);
 	tcase_add_test(t, a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew);
 	tcase_add_test(t, reads_by_message_are_counted);
