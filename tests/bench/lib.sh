@@ -8,7 +8,7 @@ unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT FRAG_RANK FRAG_PORT FRAG_PLAIN FRA
 builddir=${top_builddir:-$PWD}
 tools=$builddir/tests/bench
 rounds=${FRAG_BENCH_ROUNDS:-7}
-job='' mounts=''
+job='' readers='' mounts=''
 
 skip() {
 	echo "skipped: $*" >&2
@@ -24,7 +24,7 @@ export XDG_RUNTIME_DIR HOME
 clean_up() {
 	trap - EXIT
 	for mnt in $mounts; do unmount "$mnt" || :; done
-	[ -z "$job" ] || kill "$job" 2>/dev/null || :
+	[ -z "$job$readers" ] || kill $job $readers 2>/dev/null || :
 	rm -rf --one-file-system "$work" "$shm"
 }
 trap clean_up EXIT

@@ -8,12 +8,14 @@
  *   measure write FILE		writes the whole file by 1 MiB, in place, and closes it: seconds of
  *				the writes, seconds of the close
  *   measure time COMMAND...	runs it, its output thrown away: seconds
+ *   measure loop FILE...	reads one after the other, again and again, until SIGTERM: bytes
  */
 
 #include "engine/base.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -129,6 +131,44 @@ static int time_command(char **argv)
 	return 0;
 }
 
+static volatile sig_atomic_t stopped;
+
+static void on_term(int signal)
+{
+	stopped = 1;
+}
+
+static uint64_t read_whole(const char *path, char *block)
+{
+	int fd = open(path, O_RDONLY);
+	uint64_t bytes = 0;
+	ssize_t n;
+
+	if (fd < 0 && stopped)
+		return 0;
+	if (fd < 0)
+		fail(path);
+	while (!stopped && (n = read(fd, block, BLOCK)))
+		if (n > 0)
+			bytes += (uint64_t)n;
+		else if (errno != EINTR)
+			fail(path);
+	close(fd);
+	return bytes;
+}
+
+static int loop(char **files, int n)
+{
+	char *block = aligned(BLOCK);
+	uint64_t bytes = 0;
+
+	sigaction(SIGTERM, &(struct sigaction){ .sa_handler = on_term }, NULL);
+	for (int i = 0; !stopped; i = (i + 1) % n)
+		bytes += read_whole(files[i], block);
+	printf("%llu\n", (unsigned long long)bytes);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 4 && !strcmp(argv[1], "random"))
@@ -137,6 +177,9 @@ int main(int argc, char **argv)
 		return write_whole(argv[2]);
 	if (argc > 2 && !strcmp(argv[1], "time"))
 		return time_command(argv + 2);
-	fprintf(stderr, "usage: measure random FILE COUNT | write FILE | time COMMAND...\n");
+	if (argc > 2 && !strcmp(argv[1], "loop"))
+		return loop(argv + 2, argc - 2);
+	fprintf(stderr, "usage: measure random FILE COUNT | write FILE | time COMMAND... |\n"
+			"       measure loop FILE...\n");
 	return 2;
 }
