@@ -34,6 +34,7 @@ enum {
 	NODE_PIECES_MAX = 256, /* of one plan */
 	NODE_STAGE_WINDOW = 8, /* STAGE messages of a write under way */
 	NODE_TICK_MS = 5,      /* while something waits for a condition */
+	NODE_READ_TICK_MS = 2, /* while a read does */
 	NODE_IDLE_MS = 500,
 	NODE_PING_MS = 1000,
 };

@@ -49,15 +49,9 @@ static void read_in_this_thread(struct engine *e, struct engine_read *read)
 static bool keep_whole(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
-	uint8_t *whole = NULL, *none = NULL;
 
-	if (read->offset || read->size != f->bytes || !viewing_wanted(f) || !hot ||
-	    grab_now(e, f, 0, hot, read->size) || !(whole = malloc(read->size)))
-		return false;
-	memcpy(whole, hot, read->size);
-	if (!atomic_compare_exchange_strong(&f->whole, &none, whole))
-		free(whole); /* another thread was first: its bytes are the file's */
-	return true;
+	return !read->offset && read->size == f->bytes && viewing_wanted(f) && hot &&
+	       !grab_now(e, f, 0, hot, read->size) && !viewing_keep_whole(f, hot);
 }
 
 static bool read_whole(struct engine *e, struct engine_read *read)

@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <string.h>
 
+enum { WHOLE_MS = 20 };
+
 struct transfer {
 	struct transfer *next;
 	struct engine_read *read;
@@ -119,6 +121,41 @@ static void ask(struct engine *e, struct transfer *t)
 	}
 }
 
+static bool take_whole(struct transfer *t)
+{
+	const uint8_t *whole = atomic_load(&t->read->file->whole);
+
+	if (whole) {
+		memcpy(t->buffer, whole + t->offset, t->size);
+		t->done = t->size;
+	}
+	return whole;
+}
+
+static bool is_in_reach(struct engine *e, struct transfer *t)
+{
+	if (!e->memory || plan_read(e, &t->address, UINT64_MAX, t->offset, t->size, &t->plan) ||
+	    t->plan.covered < t->size)
+		return false;
+	for (unsigned i = 0; i < t->plan.n; i++)
+		if (t->plan.pieces[i].lost ||
+		    e->peers[t->plan.pieces[i].rank].way != PEER_WAY_MEMORY)
+			return false;
+	return true;
+}
+
+/* A small file's bytes are tried for some time first, between steps: then it needs no view, for which its
+ * owners would have to answer and to keep them.
+ */
+static bool tries_whole(struct engine *e, struct transfer *t, uint64_t now)
+{
+	const struct engine_file *f = t->read->file;
+
+	return t->size == f->bytes && f->viewing.state == VIEWING_NONE &&
+	       !(t->is_grad && t->nowait) && now < t->start_ns / 1000000 + WHOLE_MS &&
+	       is_in_reach(e, t);
+}
+
 /* -EAGAIN: not yet. */
 static int plan(struct engine *e, struct transfer *t, uint64_t now)
 {
@@ -128,6 +165,12 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 
 	if (!viewing_wanted(f))
 		return plan_read(e, &t->address, t->start_ns, offset, size, &t->plan);
+	if (take_whole(t))
+		return -EAGAIN;
+	if (tries_whole(e, t, now)) {
+		t->try_grab = true;
+		return -EAGAIN;
+	}
 	rc = viewing_turn(e, f, now);
 	if (rc == -EAGAIN) {
 		t->progress_ms =
@@ -226,11 +269,15 @@ static void put_back(struct engine *e, struct transfer *t)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* 0: its bytes were in reach of memory, once it had its view. */
+/* 0: its bytes were in reach of memory, once it had its view, or it needs none. */
 static int grab_all(struct transfer *t)
 {
 	struct engine_file *f = t->read->file;
+	bool viewed = atomic_load(&f->viewed);
 	int rc = grab_now(f->engine, f, t->offset, t->buffer, t->size);
+
+	if (!rc && !viewed && !(rc = viewing_keep_whole(f, t->buffer)))
+		take_whole(t);
 
 	t->try_grab = false;
 	atomic_store_explicit(&f->fast, !rc, memory_order_relaxed);

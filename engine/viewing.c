@@ -285,6 +285,26 @@ bool viewing_waits(const struct engine_file *f)
 	return false;
 }
 
+/* ---- without a view ---- */
+
+int viewing_keep_whole(struct engine_file *f, const void *bytes)
+{
+	uint8_t *whole = malloc(f->bytes);
+	int rc = whole ? 0 : -ENOMEM;
+
+	pthread_mutex_lock(&f->engine->lock);
+	if (f->viewing.state != VIEWING_NONE)
+		rc = -EAGAIN;
+	if (!rc && !atomic_load(&f->whole)) {
+		memcpy(whole, bytes, f->bytes);
+		atomic_store(&f->whole, whole);
+		whole = NULL;
+	}
+	pthread_mutex_unlock(&f->engine->lock);
+	free(whole);
+	return rc;
+}
+
 /* ---- reading ---- */
 
 /* The piece that has byte at. */

@@ -24,6 +24,11 @@ bool viewing_waits(const struct engine_file *f);
 int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size,
 		 struct plan *plan);
 
+/* Any thread, without the lock: all bytes of a file, of one generation, stay with it, if it has none yet; it needs
+ * no view then.  -EAGAIN: it has a view, or is to have one; -ENOMEM.
+ */
+int viewing_keep_whole(struct engine_file *f, const void *bytes);
+
 /* Any thread: the file is closed; its owners are told by the engine thread. */
 void viewing_close(struct engine *e, struct engine_file *f);
 /* Engine thread. */

@@ -192,6 +192,76 @@ START_TEST(reads_by_message_are_counted)
 }
 END_TEST
 
+/* ---- a small file, all of it at once ---- */
+
+static int64_t result;
+
+static void on_read(struct engine_read *read, const void *data, int64_t n)
+{
+	if (n > 0)
+		ck_assert_mem_eq(data, job_truth(&job, 0, "fp32"), (size_t)n);
+	result = n;
+}
+
+static void begin_read(struct engine_read *read)
+{
+	struct engine_address address;
+	uint64_t bytes;
+
+	*read = (struct engine_read){ .size = ENGINE_READ_MAX, .done = on_read };
+	ck_assert_int_eq(
+		frag_address_of(job_frag(&job, 0), job_number(&job, 0, 0), "fp32", &address),
+		0);
+	ck_assert_int_eq(engine_file_open(e, &address, &read->file, &bytes), 0);
+	result = 0;
+	engine_read(e, read);
+}
+
+static void end_read(struct engine_read *read)
+{
+	while (!result)
+		job_turn(&job);
+	ck_assert_int_eq(result, (int64_t)job_bytes(&job, 0, "fp32"));
+	engine_file_close(read->file);
+}
+
+static void all_step(int (*hook)(struct frag *f))
+{
+	for (uint32_t rank = 0; rank < 2; rank++)
+		ck_assert_int_eq(hook(job_frag(&job, rank)), 0);
+}
+
+START_TEST(a_small_file_read_within_a_step_waits_for_its_end_without_a_view)
+{
+	struct engine_read read;
+	uint64_t views;
+
+	begin_read(&read);
+	end_read(&read); /* all links are there now */
+	views = e->view_number;
+	all_step(frag_step_begin);
+	begin_read(&read);
+	ck_assert_int_eq(result, 0);
+	all_step(frag_step_end);
+	end_read(&read);
+	ck_assert_uint_eq(e->view_number, views);
+}
+END_TEST
+
+START_TEST(one_that_waits_long_gets_a_view)
+{
+	struct engine_read read;
+	uint64_t views = e->view_number;
+
+	all_step(frag_step_begin);
+	begin_read(&read);
+	while (e->view_number == views)
+		job_turn(&job);
+	all_step(frag_step_end);
+	end_read(&read);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("turn");
@@ -207,6 +277,8 @@ int main(void)
 	tcase_add_test(t, a_table_that_is_refused_is_not_asked_for_again_and_again);
 	tcase_add_test(t, a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew);
 	tcase_add_test(t, reads_by_message_are_counted);
+	tcase_add_test(t, a_small_file_read_within_a_step_waits_for_its_end_without_a_view);
+	tcase_add_test(t, one_that_waits_long_gets_a_view);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
