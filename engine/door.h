@@ -30,6 +30,7 @@ struct door_ops {
 	void (*job)(struct engine *e, struct engine_job *out);
 	uint64_t (*changes)(struct engine *e);
 	void (*wait)(struct engine *e, struct engine_wait *wait);
+	void (*wait_epoch)(struct engine *e, struct engine_wait *wait);
 	void (*wait_cancel)(struct engine *e, struct engine_wait *wait);
 	char *(*text)(struct engine *e, const char *what);
 	char *(*fragments)(struct engine *e, uint32_t param);

@@ -130,6 +130,11 @@ void engine_wait(struct engine *e, struct engine_wait *wait)
 	ops(e)->wait(e, wait);
 }
 
+void engine_wait_epoch(struct engine *e, struct engine_wait *wait)
+{
+	ops(e)->wait_epoch(e, wait);
+}
+
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait)
 {
 	ops(e)->wait_cancel(e, wait);

@@ -89,6 +89,17 @@ struct engine_state {
 
 uint64_t engine_epoch(struct engine *e);
 
+/* What there is now is asked of the ranks, and who needs an answer that is not here waits for it, at most
+ * timeout_ms: in engine_states and all down to engine_hypers, in engine_fragments and engine_file_open.  A
+ * thread in a hurry is told -EAGAIN instead, and that engine_epoch will have grown when it may try again.
+ */
+struct engine_hurry {
+	uint64_t since_ns; /* the engine's, kept from one try to the next; 0 at first */
+};
+
+/* Of what this thread calls from now on; NULL: it is in no hurry, as all are at first. */
+void engine_hurry(struct engine_hurry *hurry);
+
 /* Both return how many there are, sorted by key, and write at most max; -ENOENT: no such param, rank.
  * The second: what that rank holds of it.
  */
@@ -151,6 +162,8 @@ struct engine_wait {
 
 uint64_t engine_changes(struct engine *e);
 void engine_wait(struct engine *e, struct engine_wait *wait);
+/* The same for engine_epoch: until it is not `seen`. */
+void engine_wait_epoch(struct engine *e, struct engine_wait *wait);
 /* Idempotent; not after the last done has returned. */
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 

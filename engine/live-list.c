@@ -22,8 +22,7 @@ static int wait_states(struct engine *e, uint32_t rank)
 	while ((rc = peers_want_states(e, rank)) == -EAGAIN && !waited) {
 		if (e->peers[rank].states) /* stale: good enough for a listing */
 			return 0;
-		node_wake(e);
-		waited = node_wait(e, deadline);
+		waited = node_wait_answer(e, deadline);
 	}
 	return rc == -EAGAIN ? waited : rc;
 }
@@ -121,10 +120,8 @@ static int list_states(struct engine *e, struct engine_address a, uint32_t rank,
 		l.again = false;
 		if (!rc)
 			list_param(&l, a, e->peers[rank].states);
-		if (!rc && l.again) {
-			node_wake(e);
-			rc = node_wait(e, deadline);
-		}
+		if (!rc && l.again)
+			rc = node_wait_answer(e, deadline);
 	}
 	pthread_mutex_unlock(&e->lock);
 	return rc ? rc : finish_listing(&l);

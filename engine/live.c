@@ -206,14 +206,12 @@ static uint64_t epoch(struct engine *e)
 static int describe(struct engine *e, const struct engine_address *a,
 		    struct engine_state *state)
 {
-	uint64_t deadline = monotonic_ms() + e->timeout_ms, since = monotonic_ns();
+	uint64_t deadline = monotonic_ms() + e->timeout_ms, since = node_asked_since();
 	int rc, waited = 0;
 
 	pthread_mutex_lock(&e->lock);
-	while ((rc = plan_describe(e, a, since, state)) == -EAGAIN && !waited) {
-		node_wake(e);
-		waited = node_wait(e, deadline);
-	}
+	while ((rc = plan_describe(e, a, since, state)) == -EAGAIN && !waited)
+		waited = node_wait_answer(e, deadline);
 	pthread_mutex_unlock(&e->lock);
 	return rc == -EAGAIN ? waited : rc;
 }
@@ -273,6 +271,7 @@ const struct door_ops live_ops = {
 	.job = live_tell,
 	.changes = watch_changes,
 	.wait = watch_wait,
+	.wait_epoch = watch_wait_epoch,
 	.wait_cancel = watch_cancel,
 	.text = live_text,
 	.fragments = live_fragments,

@@ -48,6 +48,28 @@ int node_wait(struct engine *e, uint64_t deadline_ms)
 	return 0;
 }
 
+static _Thread_local struct engine_hurry *hurried;
+
+void engine_hurry(struct engine_hurry *hurry)
+{
+	hurried = hurry;
+}
+
+int node_wait_answer(struct engine *e, uint64_t deadline_ms)
+{
+	node_wake(e);
+	return hurried ? -EAGAIN : node_wait(e, deadline_ms);
+}
+
+uint64_t node_asked_since(void)
+{
+	if (!hurried)
+		return monotonic_ns();
+	if (!hurried->since_ns)
+		hurried->since_ns = monotonic_ns();
+	return hurried->since_ns;
+}
+
 void node_count_read(struct engine *e, int64_t result)
 {
 	atomic_fetch_add_explicit(&e->counters.reads, 1, memory_order_relaxed);

@@ -57,6 +57,7 @@ struct message { /* to ourselves */
 
 struct watch { /* an observer's: watch.c */
 	struct engine_wait *waits;
+	struct engine_wait *epoch_waits;
 	uint64_t changes;
 	uint64_t step, generation; /* the job's, as last seen */
 	const char *phase;
@@ -175,6 +176,11 @@ void node_yield(struct engine *e);
  * 0 or -ETIMEDOUT; whether what is waited for is there is for the caller to see.
  */
 int node_wait(struct engine *e, uint64_t deadline_ms);
+
+/* node_wait for an answer that the engine thread is about to ask for; -EAGAIN: this thread is in a hurry. */
+int node_wait_answer(struct engine *e, uint64_t deadline_ms);
+/* Since when it must have been asked for, to say that there is no such thing. */
+uint64_t node_asked_since(void);
 
 /* A read has ended: its bytes, or -errno.  Any thread, without the lock. */
 void node_count_read(struct engine *e, int64_t result);

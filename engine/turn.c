@@ -186,7 +186,7 @@ static int wait_time(struct engine *e, int wait_ms)
 	if (e->transfers)
 		return wait_ms < NODE_READ_TICK_MS ? wait_ms : NODE_READ_TICK_MS;
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
-	    watch_ticks(e) || (e->is_rank && views_any(&e->views)))
+	    e->watch.epoch_waits || watch_ticks(e) || (e->is_rank && views_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }

@@ -142,12 +142,13 @@ bool watch_ticks(const struct engine *e)
 	return (e->watch.waits || e->watch.streams) && !by_message(e, peers_first_live(e));
 }
 
-static void take_finished(struct watch *w, struct engine_wait **finished)
+static void take_finished(struct engine_wait **waits, uint64_t changes,
+			  struct engine_wait **finished)
 {
-	for (struct engine_wait **at = &w->waits; *at;) {
+	for (struct engine_wait **at = waits; *at;) {
 		struct engine_wait *wait = *at;
 
-		if (!wait->cancelled && wait->seen == w->changes) {
+		if (!wait->cancelled && wait->seen == changes) {
 			at = &wait->next;
 			continue;
 		}
@@ -159,11 +160,12 @@ static void take_finished(struct watch *w, struct engine_wait **finished)
 
 void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished)
 {
+	take_finished(&e->watch.epoch_waits, atomic_load(&e->epoch), finished);
 	if (!e->watch.waits && !e->watch.streams)
 		return;
 	watch_look(e);
 	ask(e, now);
-	take_finished(&e->watch, finished);
+	take_finished(&e->watch.waits, e->watch.changes, finished);
 }
 
 void watch_finish(struct engine_wait *finished)
@@ -176,14 +178,20 @@ void watch_finish(struct engine_wait *finished)
 	}
 }
 
-void watch_abandon(struct engine *e)
+static void abandon(struct engine_wait **list)
 {
-	struct engine_wait *waits = e->watch.waits;
+	struct engine_wait *waits = *list;
 
-	e->watch.waits = NULL;
+	*list = NULL;
 	for (struct engine_wait *wait = waits; wait; wait = wait->next)
 		wait->cancelled = true;
 	watch_finish(waits);
+}
+
+void watch_abandon(struct engine *e)
+{
+	abandon(&e->watch.waits);
+	abandon(&e->watch.epoch_waits);
 }
 
 /* ---- the door ---- */
@@ -198,13 +206,23 @@ uint64_t watch_changes(struct engine *e)
 	return changes;
 }
 
-void watch_wait(struct engine *e, struct engine_wait *wait)
+static void wait_in(struct engine *e, struct engine_wait **list, struct engine_wait *wait)
 {
 	pthread_mutex_lock(&e->lock);
-	wait->next = e->watch.waits;
-	e->watch.waits = wait;
+	wait->next = *list;
+	*list = wait;
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
+}
+
+void watch_wait(struct engine *e, struct engine_wait *wait)
+{
+	wait_in(e, &e->watch.waits, wait);
+}
+
+void watch_wait_epoch(struct engine *e, struct engine_wait *wait)
+{
+	wait_in(e, &e->watch.epoch_waits, wait);
 }
 
 void watch_cancel(struct engine *e, struct engine_wait *wait)

@@ -26,9 +26,10 @@ void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished);
 void watch_finish(struct engine_wait *finished);
 void watch_abandon(struct engine *e);
 
-/* As engine_changes, engine_wait, engine_wait_cancel. */
+/* As engine_changes, engine_wait, engine_wait_epoch, engine_wait_cancel. */
 uint64_t watch_changes(struct engine *e);
 void watch_wait(struct engine *e, struct engine_wait *wait);
+void watch_wait_epoch(struct engine *e, struct engine_wait *wait);
 void watch_cancel(struct engine *e, struct engine_wait *wait);
 
 #endif

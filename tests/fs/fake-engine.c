@@ -264,6 +264,10 @@ uint64_t engine_epoch(struct engine *e)
 	return e->epoch;
 }
 
+void engine_hurry(struct engine_hurry *hurry)
+{
+}
+
 static struct engine_state state_of(uint32_t param, const char *key)
 {
 	bool lp = !strcmp(key, "bf16");
@@ -391,6 +395,12 @@ void engine_wait(struct engine *e, struct engine_wait *wait)
 	e->waits = wait;
 	pthread_cond_broadcast(&e->changed);
 	pthread_mutex_unlock(&e->lock);
+}
+
+/* Nobody is ever told to come again. */
+void engine_wait_epoch(struct engine *e, struct engine_wait *wait)
+{
+	abort();
 }
 
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait)
