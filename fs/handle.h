@@ -5,6 +5,7 @@
 /* What fi->fh points to, and what a mount is. */
 
 #include "fs/npy.h"
+#include "fs/patient.h"
 #include "fs/poll.h"
 #include "fs/request.h"
 #include "fs/staging.h"
@@ -16,6 +17,7 @@ struct fs {
 	struct engine *engine;
 	struct tree tree;
 	struct requests requests;
+	struct patient patient;
 	struct polls polls;
 	struct staging_pool pool;
 	bool writable;

@@ -196,7 +196,11 @@ static int serve(struct mount *m)
 		return -ENOMEM;
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	fuse_loop_cfg_set_max_threads(config, cpus > 2 ? (unsigned)cpus : 2);
-	rc = fuse_session_loop_mt(m->session, config);
+	rc = patient_init(&m->fs.patient, m->fs.engine, m->options->timeout_ms);
+	if (!rc) {
+		rc = fuse_session_loop_mt(m->session, config);
+		patient_fini(&m->fs.patient);
+	}
 	fuse_loop_cfg_destroy(config);
 	/* A signal that ended the loop is its number. */
 	return rc < 0 ? rc : 0;

@@ -20,6 +20,11 @@ static struct fs *fs_of(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
+static void call(fuse_req_t req, struct call c)
+{
+	patient_call(&fs_of(req)->patient, req, &c);
+}
+
 /* Settings as measured. */
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
@@ -66,29 +71,36 @@ static int fill(struct fs *fs, const struct tree_entry *entry, struct fuse_entry
 	return attr(fs, entry->node, entry->has_state ? &entry->state : NULL, &e->attr);
 }
 
-static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+static int lookup(fuse_req_t req, const struct call *c)
 {
 	struct fs *fs = fs_of(req);
 	struct fuse_entry_param e;
 	struct tree_entry entry;
 	struct node dir;
-	int rc = tree_node(&fs->tree, parent, &dir);
+	int rc = tree_node(&fs->tree, c->ino, &dir);
 
 	if (!rc)
-		rc = tree_lookup(&fs->tree, dir, name, &entry);
+		rc = tree_lookup(&fs->tree, dir, c->name, &entry);
 	if (!rc)
 		rc = fill(fs, &entry, &e);
-	if (rc)
-		fuse_reply_err(req, -rc);
-	else
+	if (!rc)
 		fuse_reply_entry(req, &e);
+	return rc;
 }
 
-static int reply_attr(fuse_req_t req, struct node n)
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	call(req, (struct call){ .run = lookup, .ino = parent, .name = name });
+}
+
+static int getattr(fuse_req_t req, const struct call *c)
 {
 	struct stat st;
-	int rc = attr(fs_of(req), n, NULL, &st);
+	struct node n;
+	int rc = tree_node(&fs_of(req)->tree, c->ino, &n);
 
+	if (!rc)
+		rc = attr(fs_of(req), n, NULL, &st);
 	if (!rc)
 		fuse_reply_attr(req, &st, tree_timeout(n));
 	return rc;
@@ -96,13 +108,7 @@ static int reply_attr(fuse_req_t req, struct node n)
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct node n;
-	int rc = tree_node(&fs_of(req)->tree, ino, &n);
-
-	if (!rc)
-		rc = reply_attr(req, n);
-	if (rc)
-		fuse_reply_err(req, -rc);
+	call(req, (struct call){ .run = getattr, .ino = ino });
 }
 
 /* Without an open file there is nothing that could be written after it: `truncate(path, 0)` changes
@@ -134,24 +140,31 @@ static bool changes_owner_or_mode(const struct stat *to, int to_set, const struc
 	       ((to_set & FUSE_SET_ATTR_GID) && to->st_gid != now->st_gid);
 }
 
-static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set,
-		       struct fuse_file_info *fi)
+/* Whatever is set, the attributes stay what they are. */
+static int setattr(fuse_req_t req, const struct call *c)
 {
 	struct fs *fs = fs_of(req);
 	struct stat now;
 	struct node n;
-	int rc = tree_node(&fs->tree, ino, &n);
+	int rc = tree_node(&fs->tree, c->ino, &n);
 
 	if (!rc)
-		rc = tree_attr(&fs->tree, n, NULL, &now);
-	if (!rc && changes_owner_or_mode(st, to_set, &now))
+		rc = attr(fs, n, NULL, &now);
+	if (!rc && changes_owner_or_mode(c->attr, c->to_set, &now))
 		rc = -EPERM;
-	if (!rc && (to_set & FUSE_SET_ATTR_SIZE))
-		rc = set_size(fs, n, (uint64_t)st->st_size, fi);
+	if (!rc && (c->to_set & FUSE_SET_ATTR_SIZE))
+		rc = set_size(fs, n, (uint64_t)c->attr->st_size, c->file);
 	if (!rc)
-		rc = reply_attr(req, n);
-	if (rc)
-		fuse_reply_err(req, -rc);
+		fuse_reply_attr(req, &now, tree_timeout(n));
+	return rc;
+}
+
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set,
+		       struct fuse_file_info *fi)
+{
+	call(req,
+	     (struct call){
+		     .run = setattr, .ino = ino, .attr = st, .to_set = to_set, .file = fi });
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
@@ -239,58 +252,71 @@ static bool list_plus(struct listing *l, const struct tree_entry *entry, uint64_
 	return true;
 }
 
-static void list(fuse_req_t req, fuse_ino_t ino, size_t size, uint64_t offset, bool plus)
+/* An error is said where there is nothing else to say: what comes before it is listed. */
+static int list(fuse_req_t req, const struct call *c,
+		bool (*put)(struct listing *l, const struct tree_entry *entry, uint64_t next))
 {
-	struct listing l = { .req = req, .fs = fs_of(req), .size = size };
+	struct listing l = { .req = req, .fs = fs_of(req), .size = c->size };
+	uint64_t offset = (uint64_t)c->offset;
 	struct tree_entry entry;
 	struct tree_dir dir;
 	struct node n;
-	int rc = tree_node(&l.fs->tree, ino, &n);
+	int rc = tree_node(&l.fs->tree, c->ino, &n);
 
-	l.buf = rc ? NULL : malloc(size);
-	if (!l.buf) {
-		fuse_reply_err(req, rc ? -rc : ENOMEM);
-		return;
-	}
+	if (rc)
+		return rc;
+	l.buf = malloc(l.size);
+	if (!l.buf)
+		return -ENOMEM;
 	tree_dir_init(&dir, &l.fs->tree, n);
 	while (tree_dir_get(&dir, offset, &entry, &offset)) {
-		if (!(plus ? list_plus : list_plain)(&l, &entry, offset))
+		if (!put(&l, &entry, offset))
 			break;
 	}
-	if (dir.error && !l.used)
-		fuse_reply_err(req, -dir.error);
-	else
+	rc = l.used ? 0 : dir.error;
+	if (!rc)
 		fuse_reply_buf(req, l.buf, l.used);
 	free(l.buf);
+	return rc;
+}
+
+static int readdir(fuse_req_t req, const struct call *c)
+{
+	return list(req, c, list_plain);
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 		       struct fuse_file_info *fi)
 {
-	list(req, ino, size, (uint64_t)offset, false);
+	call(req, (struct call){ .run = readdir, .ino = ino, .size = size, .offset = offset });
+}
+
+static int readdirplus(fuse_req_t req, const struct call *c)
+{
+	return list(req, c, list_plus);
 }
 
 static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 			   struct fuse_file_info *fi)
 {
-	list(req, ino, size, (uint64_t)offset, true);
+	call(req,
+	     (struct call){ .run = readdirplus, .ino = ino, .size = size, .offset = offset });
 }
 
 /* ---- files ---- */
 
-static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static int open_file(fuse_req_t req, const struct call *c)
 {
+	struct fuse_file_info *fi = c->file;
 	struct fs *fs = fs_of(req);
 	struct handle *h = NULL;
 	struct node n;
-	int rc = tree_node(&fs->tree, ino, &n);
+	int rc = tree_node(&fs->tree, c->ino, &n);
 
 	if (!rc)
 		rc = state_open(fs, n, fi->flags, &h);
-	if (rc) {
-		fuse_reply_err(req, -rc);
-		return;
-	}
+	if (rc)
+		return rc;
 	fi->fh = (uintptr_t)h;
 	fi->direct_io = 1;
 	fi->noflush = !h->draft;
@@ -298,6 +324,12 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	/* The caller has gone: there will be no release. */
 	if (fuse_reply_open(req, fi) == -ENOENT)
 		state_close(h);
+	return 0;
+}
+
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	call(req, (struct call){ .run = open_file, .ino = ino, .file = fi });
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -306,10 +338,17 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_err(req, 0);
 }
 
+static int read_file(fuse_req_t req, const struct call *c)
+{
+	return state_read(handle_of(c->file), req, c->size, (uint64_t)c->offset,
+			  c->file->flags);
+}
+
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 		    struct fuse_file_info *fi)
 {
-	state_read(handle_of(fi), req, size, (uint64_t)offset, fi->flags);
+	call(req,
+	     (struct call){ .run = read_file, .size = size, .offset = offset, .file = fi });
 }
 
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
@@ -377,41 +416,51 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	fuse_reply_statfs(req, &s);
 }
 
-static void reply_value(fuse_req_t req, char *value, int64_t length, size_t size)
+static int reply_value(fuse_req_t req, const char *value, int64_t length, size_t size)
 {
 	if (length < 0)
-		fuse_reply_err(req, (int)-length);
-	else if (!size)
-		fuse_reply_xattr(req, (size_t)length);
-	else if ((uint64_t)length > size)
-		fuse_reply_err(req, ERANGE);
-	else
+		return (int)length;
+	if (size && (uint64_t)length > size)
+		return -ERANGE;
+	if (size)
 		fuse_reply_buf(req, value, (size_t)length);
-	free(value);
+	else
+		fuse_reply_xattr(req, (size_t)length);
+	return 0;
+}
+
+static int getxattr(fuse_req_t req, const struct call *c)
+{
+	struct tree *t = &fs_of(req)->tree;
+	CLEANUP(free) char *value = NULL;
+	struct node n;
+	int64_t length = tree_node(t, c->ino, &n);
+
+	if (!length)
+		length = xattr_get(t, n, c->name, &value);
+	return reply_value(req, value, length, c->size);
 }
 
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
+	call(req, (struct call){ .run = getxattr, .ino = ino, .name = name, .size = size });
+}
+
+static int listxattr(fuse_req_t req, const struct call *c)
+{
 	struct tree *t = &fs_of(req)->tree;
-	char *value = NULL;
+	CLEANUP(free) char *names = NULL;
 	struct node n;
-	int64_t length = tree_node(t, ino, &n);
+	int64_t length = tree_node(t, c->ino, &n);
 
 	if (!length)
-		length = xattr_get(t, n, name, &value);
-	reply_value(req, value, length, size);
+		length = xattr_list(t, n, &names);
+	return reply_value(req, names, length, c->size);
 }
 
 static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	struct tree *t = &fs_of(req)->tree;
-	char *list_of_names = NULL;
-	struct node n;
-	int64_t length = tree_node(t, ino, &n);
-
-	if (!length)
-		length = xattr_list(t, n, &list_of_names);
-	reply_value(req, list_of_names, length, size);
+	call(req, (struct call){ .run = listxattr, .ino = ino, .size = size });
 }
 
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,

@@ -287,22 +287,19 @@ static int read_through(struct handle *h, struct handle **through)
 }
 
 /* size > 0 bytes of the engine's file, behind head bytes of the header. */
-static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size,
-			uint64_t offset, int flags)
+static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size,
+		       uint64_t offset, int flags)
 {
 	struct handle *through;
 	struct request *r;
 	int rc = read_through(h, &through);
 
-	if (rc) {
-		fuse_reply_err(req, -rc);
-		return;
-	}
+	if (rc)
+		return rc;
 	r = request_get(&h->fs->requests, req, h);
 	if (!r) {
 		state_close(through);
-		fuse_reply_err(req, ENOMEM);
-		return;
+		return -ENOMEM;
 	}
 	handle_ref(h);
 	r->through = through;
@@ -315,11 +312,11 @@ static void read_engine(struct handle *h, fuse_req_t req, size_t head, size_t si
 					.owner = r };
 	if (!request_arm(r)) {
 		request_drop(r);
-		fuse_reply_err(req, EINTR);
-		return;
+		return -EINTR;
 	}
 	engine_read(h->fs->engine, &r->read);
 	request_submitted(r);
+	return 0;
 }
 
 static void read_changing(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
@@ -339,31 +336,30 @@ static void read_hyper_draft(struct handle *h, fuse_req_t req, size_t size, uint
 	fuse_reply_buf(req, text + offset, u64_min(size, length - offset));
 }
 
-void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
+int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
 {
 	uint64_t data = h->node.kind == NODE_HYPER ? 0 : h->bytes, total = h->length + data;
 	size_t head;
 
 	if (h->events) {
 		follow_read(h, req, size, flags);
-		return;
+		return 0;
 	}
 	if (poll_can(h->node)) {
 		read_changing(h, req, size, offset);
-		return;
+		return 0;
 	}
 	if (h->draft && h->node.kind == NODE_HYPER) {
 		read_hyper_draft(h, req, size, offset);
-		return;
+		return 0;
 	}
 	offset = u64_min(offset, total);
 	size = u64_min(u64_min(size, ENGINE_READ_MAX), total - offset);
 	head = offset < h->length ? u64_min(size, h->length - offset) : 0;
-	if (head < size) {
-		read_engine(h, req, head, size - head, offset + head - h->length, flags);
-		return;
-	}
+	if (head < size)
+		return read_engine(h, req, head, size - head, offset + head - h->length, flags);
 	handle_ref(h);
 	fuse_reply_buf(req, h->text + (head ? offset : 0), size);
 	state_close(h);
+	return 0;
 }

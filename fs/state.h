@@ -17,8 +17,8 @@ void state_close_all(struct fs *fs);
 /* The state of a file that may be written to.  -EROFS, -EACCES; as tree_state. */
 int state_writable(struct fs *fs, struct node n, struct engine_state *state);
 
-/* Replies, now or when the engine has it. */
-void state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags);
+/* Replies, now or when the engine has it; or -errno. */
+int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags);
 
 /* Length of what a text or hyper holds now; -errno. */
 int64_t state_text_size(struct fs *fs, struct node n);

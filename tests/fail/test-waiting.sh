@@ -1,0 +1,121 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Who asks for names and attributes of a stopped rank, of which nothing is known yet, waits; nobody else does.
+# A mount has few threads, and in each folder somebody may wait.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+rank1=
+at_end() {
+	[ -z "$rank1" ] || kill -9 "$rank1" 2>/dev/null || :
+	drop_mount "$M"
+}
+
+for rank in 0 1; do
+	RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=waiting-$$ "$top_builddir/docs/examples/train" --stage 1 \
+		--forever --every 1 --pause-ms 20 >rank$rank.log 2>&1 &
+	started $!
+done
+rank1=$!
+trains() {
+	fragctl jobs >jobs && [ "$(wc -l <jobs)" = 2 ] && grep -q '^step' rank0.log
+}
+wait_until 60 trains || fail "no job"
+address=$(awk 'NR == 2 { print $2 }' jobs)
+
+mount_with() {
+	kill -CONT "$rank1"
+	within 20 fragfs "$address" "$M" -o "$1" || fail "fragfs: $?"
+	wait_until 10 grep -q ^alive "$M/ranks/1/state" || fail "rank 1: $(cat "$M/ranks/1/state")"
+}
+
+# One in each folder: the kernel asks for one name of a folder at a time.
+ask() {
+	mount_with "$1"
+	kill -STOP "$rank1"
+	waiting=
+	n=0
+	in_background stat -c %F "$M/ranks/1/params/$param"
+	in_background cat "$M/ranks/1/partitions/0.0/exp_avg"
+	in_background ls "$M/ranks/1/partitions/1.0"
+	wait_until 5 all_wait || fail "nobody waits"
+}
+in_background() {
+	n=$((n + 1))
+	# A background process of a script ignores SIGINT; env gives it back.
+	env --default-signal=INT "$@" >out.$n 2>err.$n &
+	waiting="$waiting $!"
+	started $!
+}
+all_wait() {
+	# shellcheck disable=SC2086
+	[ "$(ps -o comm=,stat= -p "$(echo $waiting | tr ' ' ,)" | grep -c '^\(stat\|cat\|ls\) *[DS]')" = 3 ]
+}
+others_are_served() {
+	for file in step "ranks/0/params/$param/fp32" "params/$param/fragments" groups/1/lr; do
+		within 1 cat "$M/$file" >file || fail "$file: $?, while others wait for rank 1"
+		[ -s file ] || fail "$file: empty"
+	done
+	within 1 ls -l "$M/params/$param" "$M/ranks/0/partitions/0.0" >file || fail "ls: $?"
+	all_wait || fail "they did not wait"
+}
+is_over() {
+	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
+}
+all_end() { # all_end SECONDS
+	for pid in $waiting; do
+		wait_until "$1" is_over "$pid" || fail "one waits on"
+	done
+}
+
+mount_with timeout=10
+param=$(cd "$M/ranks/0/params" && ls -d */fp32 | head -n 1)
+param=${param%/fp32}
+size=$(stat -c %s "$M/ranks/1/partitions/0.0/exp_avg")
+ls "$M/ranks/1/partitions/1.0" >names
+unmount
+
+# It goes on: they have what they asked for.
+ask timeout=20
+others_are_served
+kill -CONT "$rank1"
+all_end 10
+[ "$(cat out.1)" = directory ] || fail "a name: $(cat out.1 err.1)"
+[ "$(wc -c <out.2)" = "$size" ] || fail "a file: $(wc -c <out.2) bytes; $(cat err.2)"
+cmp names out.3 || fail "a folder: $(cat out.3 err.3)"
+unmount
+
+# It does not: they are told so.
+ask timeout=2
+others_are_served
+all_end 10
+for i in 1 2 3; do
+	grep -q 'timed out' err.$i || fail "of a silent rank: $(cat out.$i err.$i)"
+done
+kill -CONT "$rank1"
+unmount
+
+# They are interrupted, one by one.
+ask timeout=20
+for pid in $waiting; do
+	kill -INT "$pid"
+	wait_until 2 is_over "$pid" || fail "not interrupted"
+done
+within 1 cat "$M/step" >file || fail "step: $?, after an interrupt"
+kill -CONT "$rank1"
+unmount
+
+# The mount ends.
+ask timeout=20
+kill -TERM $(servers)
+wait_until_gone || fail "fragfs goes on while somebody waits"
+all_end 5
+drop_mount "$M"
+
+# It dies.
+ask timeout=20
+others_are_served
+kill -9 "$rank1"
+all_end 5
+for i in 1 2 3; do
+	grep -q 'Input/output error' err.$i || fail "of a dead rank: $(cat out.$i err.$i)"
+done
