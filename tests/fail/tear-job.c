@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* tear-job STAGE PAUSE_US: one rank (torchrun's environment) of a job that writes the number of the step into
- * every element of every state, until SIGTERM.  Rank 0 prints the address to mount.
+/* tear-job STAGE PAUSE_US [STEP_US]: one rank (torchrun's environment) of a job that writes the number of the step into
+ * every element of every state, until SIGTERM; a step lasts STEP_US.  Rank 0 prints the address to mount.
  */
 
 enum { STATES = 3, PARAMS = 5, WAIT_MS = 20000 };
@@ -57,7 +57,8 @@ static int describe(struct frag *f, int stage)
 			  &(struct frag_zero){ sizeof(struct frag_zero), .stage = stage });
 }
 
-static void train(struct frag *f, float *const *states, uint64_t numel, long pause_us)
+static void train(struct frag *f, float *const *states, uint64_t numel, long pause_us,
+		  long step_us)
 {
 	for (unsigned step = 1; !stop; step++) {
 		frag_grads_gone(f);
@@ -67,6 +68,7 @@ static void train(struct frag *f, float *const *states, uint64_t numel, long pau
 		frag_step_begin(f);
 		fill(states[0], numel, (float)step);
 		fill(states[1], numel, (float)step);
+		nap(step_us);
 		frag_step_end(f);
 		nap(pause_us / 2);
 		if (frag_barrier(f, WAIT_MS))
@@ -80,7 +82,7 @@ int main(int argc, char **argv)
 	struct frag *f;
 	int group;
 
-	if (argc != 3 || frag_open(&f, NULL))
+	if (argc < 3 || argc > 4 || frag_open(&f, NULL))
 		return 2;
 	signal(SIGTERM, on_term);
 	group = describe(f, atoi(argv[1]));
@@ -92,7 +94,8 @@ int main(int argc, char **argv)
 	if (!frag_rank(f))
 		printf("%s\n", frag_address(f));
 	fflush(stdout);
-	train(f, (float *const *)states, frag_partition_numel(f, group, 0), atol(argv[2]));
+	train(f, (float *const *)states, frag_partition_numel(f, group, 0), atol(argv[2]),
+	      argc > 3 ? atol(argv[3]) : 0);
 	frag_close(f);
 	return 0;
 }
