@@ -48,6 +48,8 @@ static void put_group(struct wire_writer *w, const struct catalog_group *g)
 
 int catalog_encode(const struct catalog *c, struct wire_writer *w)
 {
+	int rc = 0;
+
 	wire_put_u32(w, c->nparams);
 	wire_put_u32(w, c->ngroups);
 	for (uint32_t i = 0; i < c->nparams; i++)
@@ -55,8 +57,14 @@ int catalog_encode(const struct catalog *c, struct wire_writer *w)
 	for (uint32_t i = 0; i < c->ngroups; i++)
 		put_group(w, &c->groups[i]);
 	if (w->bad)
-		return -ENOMEM;
-	return w->size > WIRE_CATALOG_MAX ? -EOVERFLOW : 0;
+		rc = -ENOMEM;
+	else if (w->size > WIRE_CATALOG_MAX)
+		rc = -EOVERFLOW;
+	if (rc) {
+		free(w->data);
+		*w = (struct wire_writer){ 0 };
+	}
+	return rc;
 }
 
 int catalog_finish(struct catalog *c)
@@ -110,16 +118,19 @@ static int get_param(struct wire_reader *r, struct catalog *c, uint32_t world)
 	return catalog_add_param(c, name, coordinate, dtype, ndim, shape, flags, owner);
 }
 
-static uint32_t *get_list(struct wire_reader *r, uint32_t *n)
+static int get_list(struct wire_reader *r, uint32_t **list, uint32_t *n)
 {
-	uint32_t count = wire_get_u32(r), *list;
-	const void *bytes = wire_get_bytes(r, (uint64_t)count * sizeof(*list));
+	uint32_t count = wire_get_u32(r);
+	const void *bytes = wire_get_bytes(r, (uint64_t)count * sizeof(**list));
 
-	if (!bytes || !(list = malloc(count ? count * sizeof(*list) : 1)))
-		return NULL;
-	memcpy(list, bytes, count * sizeof(*list));
+	if (!bytes)
+		return -EBADMSG;
+	*list = malloc(count ? count * sizeof(**list) : 1);
+	if (!*list)
+		return -ENOMEM;
+	memcpy(*list, bytes, count * sizeof(**list));
 	*n = count;
-	return list;
+	return 0;
 }
 
 static bool all_below(const uint32_t *list, uint32_t n, uint32_t limit)
@@ -140,14 +151,18 @@ static int get_group(struct wire_reader *r, struct catalog *c, uint32_t world, c
 		.replicas = wire_get_u32(r),
 		.sub_group_size = wire_get_u64(r),
 	};
-	CLEANUP(free) uint32_t *ranks = get_list(r, &g.nranks);
-	CLEANUP(free) uint32_t *params = get_list(r, &g.nparams);
+	CLEANUP(free) uint32_t *ranks = NULL;
+	CLEANUP(free) uint32_t *params = NULL;
+	int rc = get_list(r, &ranks, &g.nranks);
 
+	if (!rc)
+		rc = get_list(r, &params, &g.nparams);
+	if (rc)
+		return rc;
 	g.ranks = ranks;
 	g.params = params;
-	if (!ranks || !params || !all_below(ranks, g.nranks, world))
-		return -EBADMSG;
-	return catalog_add_group(c, &g, why, size);
+	return all_below(ranks, g.nranks, world) ? catalog_add_group(c, &g, why, size)
+						 : -EBADMSG;
 }
 
 static int decode_into(struct catalog *c, struct wire_reader *r, uint32_t world, char *why,
@@ -172,10 +187,10 @@ int catalog_decode(struct catalog **out, const void *bytes, size_t size, uint32_
 	struct catalog *c = catalog_new();
 	int rc;
 
-	if (!c)
-		return -ENOMEM;
 	snprintf(why, whysize, "the catalog is damaged");
-	rc = decode_into(c, &r, world, why, whysize);
+	rc = c ? decode_into(c, &r, world, why, whysize) : -ENOMEM;
+	if (rc == -ENOMEM)
+		snprintf(why, whysize, "%s", strerror(ENOMEM));
 	if (rc) {
 		catalog_free(c);
 		return rc == -ENOMEM ? rc : -EBADMSG;

@@ -106,15 +106,16 @@ static uint32_t *index_slot(const struct catalog *c, const char *name, const cha
 
 static int index_grow(struct catalog *c)
 {
-	uint32_t room = c->index_room ? c->index_room * 2 : 128;
+	uint32_t room = c->index_room ? c->index_room * 2 : 128, *index;
 
 	if (c->index && c->nparams < c->index_room / 2)
 		return 0;
-	free(c->index);
-	c->index = calloc(room, sizeof(*c->index));
-	c->index_room = c->index ? room : 0;
-	if (!c->index)
+	index = calloc(room, sizeof(*index));
+	if (!index)
 		return -ENOMEM;
+	free(c->index);
+	c->index = index;
+	c->index_room = room;
 	for (uint32_t i = 0; i < c->nparams; i++)
 		*index_slot(c, catalog_name(c, i), catalog_coordinate(c, i)) = i + 1;
 	return 0;

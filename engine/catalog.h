@@ -111,7 +111,7 @@ bool catalog_lp_is_sharded(const struct catalog_group *g);
  */
 uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param);
 
-/* A finished catalog to bytes and back.  decode: every count and length is checked; world bounds the
+/* A finished catalog to bytes and back.  encode: -ENOMEM, -EOVERFLOW; w is then empty.  decode: every count and length is checked; world bounds the
  * ranks; -EBADMSG, -ENOMEM; the result is finished.
  */
 int catalog_encode(const struct catalog *c, struct wire_writer *w);

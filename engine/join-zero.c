@@ -162,8 +162,10 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	if (!c)
 		j->contribution_of[join->entry.rank] =
 			0; /* what it described before, it does no more */
-	if (!c && !(c = add(j, e->world, join->catalog_hash, join->catalog_bytes)))
+	if (!c && !(c = add(j, e->world, join->catalog_hash, join->catalog_bytes))) {
+		node_ack(e, peer, header->request, -ENOMEM);
 		return;
+	}
 	joined.need_catalog = !c->catalog;
 	joined.incarnation = e->incarnation;
 	joined.barrier = u64_max(e->barrier.count, e->barrier.before);
@@ -173,6 +175,40 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	e->membership++;
 	node_send(e, peer, WIRE_JOINED, header->request, &joined, NULL, 0);
 	join_merge_when_complete(e);
+}
+
+static void forget_bytes(struct contribution *c)
+{
+	free(c->bytes.data);
+	c->bytes = (struct wire_writer){ 0 };
+}
+
+static int take_part(struct engine *e, struct contribution *c, const struct wire_catalog *part,
+		     const void *bytes)
+{
+	int rc = 0;
+
+	if (!part->offset)
+		c->bytes.size = 0;
+	if (part->offset != c->bytes.size)
+		return 0;
+	wire_put_bytes(&c->bytes, bytes, part->size);
+	if (c->bytes.bad) {
+		snprintf(e->why, sizeof(e->why), "%s", strerror(ENOMEM));
+		rc = -ENOMEM;
+	} else if (c->bytes.size == c->total) {
+		rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
+				    sizeof(e->why));
+	}
+	if (c->catalog && c->catalog->hash != c->hash) {
+		catalog_free(c->catalog);
+		c->catalog = NULL;
+		snprintf(e->why, sizeof(e->why), "it is another than was announced");
+		rc = -EBADMSG;
+	}
+	if (rc || c->catalog)
+		forget_bytes(c);
+	return rc;
 }
 
 /* Several ranks may send the same one at once: each that begins at 0 begins it anew, and what does not
@@ -189,27 +225,11 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 		node_ack(e, peer, header->request, -EINVAL);
 		return;
 	}
-	if (!c->catalog && !part->offset)
-		c->bytes.size = 0;
-	if (!c->catalog && part->offset == c->bytes.size) {
-		wire_put_bytes(&c->bytes, bytes, size);
-		if (c->bytes.size == c->total)
-			rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world,
-					    e->why, sizeof(e->why));
-	}
-	if (c->catalog && c->catalog->hash != part->hash) {
-		catalog_free(c->catalog);
-		c->catalog = NULL;
-		snprintf(e->why, sizeof(e->why), "it is another than was announced");
-		rc = -EBADMSG;
-	}
+	if (!c->catalog)
+		rc = take_part(e, c, part, bytes);
 	if (rc)
 		log_warn("rank %u sent a catalog that cannot be read: %s", header->rank,
 			 e->why);
-	if (rc || c->catalog) {
-		free(c->bytes.data);
-		c->bytes = (struct wire_writer){ 0 };
-	}
 	node_ack(e, peer, header->request, rc);
 	join_merge_when_complete(e);
 }
@@ -276,7 +296,8 @@ void join_merge_when_complete(struct engine *e)
 		char why[sizeof(e->why)];
 
 		memcpy(why, e->why, sizeof(why));
-		join_fail(e, rc, "job %.60s: %.120s", e->job, why);
+		join_fail(e, rc, "job %.60s: %.120s", e->job,
+			  rc == -ENOMEM ? strerror(ENOMEM) : why);
 		catalog_free(catalog);
 	}
 }

@@ -456,7 +456,9 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	if (rc && e->ready)
 		give_up(e);
 	else if (rc)
-		join_fail(e, rc, "%s answers what is none of this protocol", e->address);
+		join_fail(e, rc, "%s: %s", e->address,
+			  rc == -ENOMEM ? strerror(ENOMEM)
+					: "its answer is none of this protocol");
 	else
 		after_take(e, phase);
 	return false;

@@ -303,14 +303,17 @@ static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct a
 	return false;
 }
 
+/* Ourselves too while a question waits: of us to us, too, memory may lack for an answer. */
 static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 {
-	if (!p->linked || now < p->pinged_ms + NODE_PING_MS)
+	bool self = e->is_rank && rank == e->rank;
+
+	if (!(self ? e->rpcs != NULL : p->linked) || now < p->pinged_ms + NODE_PING_MS)
 		return;
 	p->pinged_ms = now;
 	/* one that is lost is asked as a stranger: its silence loses nothing more */
-	rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank, p->link, WIRE_PING,
-		 NULL, NULL, 0, on_pong, NULL, rank);
+	rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank,
+		 self ? NODE_LOCAL : p->link, WIRE_PING, NULL, NULL, 0, on_pong, NULL, rank);
 }
 
 /* On this host the kernel tells at once that a process is gone: no need to wait for its silence. */

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/scarce.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+
+static _Thread_local struct {
+	bool on;
+	unsigned calls, first, count, failed;
+} scarce;
+
+static _Atomic uint64_t ahead_ms;
+
+void scarce_begin(unsigned n, unsigned count)
+{
+	scarce.calls = scarce.failed = 0;
+	scarce.first = n;
+	scarce.count = count;
+	scarce.on = true;
+}
+
+unsigned scarce_end(void)
+{
+	scarce.on = false;
+	return scarce.failed;
+}
+
+void scarce_skip_ms(uint64_t ms)
+{
+	ahead_ms += ms;
+}
+
+static bool refuse(int error)
+{
+	if (!scarce.on || ++scarce.calls < scarce.first ||
+	    scarce.calls - scarce.first >= scarce.count)
+		return false;
+	scarce.failed++;
+	errno = error;
+	return true;
+}
+
+/* WRAP(result, name, what it returns in need, errno, (parameters), (arguments)) */
+#define WRAP(result, name, none, error, parameters, arguments)                                 \
+	result __real_##name parameters;                                                       \
+	result __wrap_##name parameters;                                                       \
+	result __wrap_##name parameters                                                        \
+	{                                                                                      \
+		return refuse(error) ? none : __real_##name arguments;                         \
+	}
+
+WRAP(void *, malloc, NULL, ENOMEM, (size_t size), (size))
+WRAP(void *, calloc, NULL, ENOMEM, (size_t n, size_t size), (n, size))
+WRAP(void *, realloc, NULL, ENOMEM, (void *old, size_t size), (old, size))
+WRAP(void *, aligned_alloc, NULL, ENOMEM, (size_t align, size_t size), (align, size))
+WRAP(char *, strdup, NULL, ENOMEM, (const char *text), (text))
+WRAP(FILE *, open_memstream, NULL, ENOMEM, (char **data, size_t *size), (data, size))
+WRAP(void *, mmap, MAP_FAILED, ENOMEM,
+     (void *at, size_t size, int prot, int flags, int fd, off_t offset),
+     (at, size, prot, flags, fd, offset))
+WRAP(int, memfd_create, -1, EMFILE, (const char *name, unsigned flags), (name, flags))
+WRAP(int, eventfd, -1, EMFILE, (unsigned count, int flags), (count, flags))
+WRAP(int, epoll_create1, -1, EMFILE, (int flags), (flags))
+
+int __wrap_asprintf(char **text, const char *format, ...);
+int __wrap_asprintf(char **text, const char *format, ...)
+{
+	va_list ap;
+	int n;
+
+	if (refuse(ENOMEM))
+		return -1;
+	va_start(ap, format);
+	n = vasprintf(text, format, ap);
+	va_end(ap);
+	return n;
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+	int rc = __real_clock_gettime(clock, t);
+
+	t->tv_nsec += (long)(ahead_ms % 1000) * 1000000;
+	t->tv_sec += (time_t)(ahead_ms / 1000) + t->tv_nsec / 1000000000;
+	t->tv_nsec %= 1000000000;
+	return rc;
+}

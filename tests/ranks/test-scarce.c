@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/job.h"
+#include "tests/ranks/scarce.h"
+
+#include "engine/turn.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The machine has no memory, or no descriptor, at the n-th call, for each n: what was asked for fails with an error, or
+ * comes about all the same; nothing is half done, and the next time all is well.
+ */
+
+enum { WORLD = 2, TURN_MS = 10, TURNS_MAX = 3000, IN_A_ROW = 7 };
+
+static const unsigned counts[] = { 1, IN_A_ROW };
+
+static unsigned turns;
+
+/* Check, too, needs memory: nothing is asserted until scarce_end. */
+static void begin(unsigned n, unsigned count)
+{
+	turns = 0;
+	scarce_begin(n, count);
+}
+
+static bool in_time(void)
+{
+	return turns++ < TURNS_MAX;
+}
+
+/* ---- a job opens ---- */
+
+static struct frag *ranks[WORLD];
+static float lp[WORLD][64], master[WORLD][64];
+
+static void turn_ranks(void *arg)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (ranks[rank])
+			engine_turn(ranks[rank]->engine, 0);
+	scarce_skip_ms(TURN_MS);
+}
+
+static int open_rank(uint32_t rank)
+{
+	struct launch launch = { .rank = rank, .world = WORLD, .job = "scarce", .plain = true };
+	const char *seed = rank ? ranks[0]->engine->address : NULL;
+	int rc;
+
+	snprintf(launch.host, sizeof(launch.host), "host %u", rank);
+	rc = frag_open_over(&ranks[rank], &launch, &transport_loop, &transport_loop, seed,
+			    false);
+	if (!rc)
+		ranks[rank]->engine->yield = turn_ranks;
+	return rc;
+}
+
+static int describe_states(struct frag *f, uint32_t rank, int group)
+{
+	static double lr = 1;
+	void *memory;
+	int rc = frag_state_keep(f, group, 0, "fp32", FRAG_F32, master[rank]);
+
+	if (!rc)
+		rc = frag_state_alloc(f, group, 0, "exp_avg", FRAG_F32, &memory);
+	if (!rc)
+		rc = frag_hyper(f, group, "lr", &lr);
+	if (!rc)
+		rc = frag_publish(f, "mine", master[rank], 8);
+	return rc;
+}
+
+/* Rank 1 has a parameter more: its description has to be sent. */
+static int describe_rank(uint32_t rank)
+{
+	static const uint64_t shape[] = { 5, 3 };
+	struct frag_tensor tensors[] = {
+		{ sizeof(tensors[0]), .name = "w", .dtype = FRAG_BF16, .ndim = 2,
+		  .shape = shape, .lp = lp[rank] },
+		{ sizeof(tensors[0]), .name = "v", .coordinate = "pp=1", .dtype = FRAG_F32,
+		  .ndim = 1, .shape = shape },
+	};
+	struct frag *f = ranks[rank];
+	int param, group, rc = rank ? frag_param(f, &tensors[1]) : 0;
+
+	if (rc < 0)
+		return rc;
+	param = frag_param(f, &tensors[0]);
+	if (param < 0)
+		return param;
+	group = frag_group(f, &param, 1,
+			   &(struct frag_zero){ sizeof(struct frag_zero), .stage = 1 });
+	if (group < 0)
+		return group;
+	rc = describe_states(f, rank, group);
+	return rc ? rc : frag_ready(f);
+}
+
+static int open_and_describe(void)
+{
+	int rc = 0;
+
+	for (uint32_t rank = 0; rank < WORLD && !rc; rank++) {
+		rc = open_rank(rank);
+		if (!rc)
+			rc = describe_rank(rank);
+	}
+	return rc;
+}
+
+static bool is_settled(void)
+{
+	bool all = true;
+
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		if (ranks[rank]->engine->failure)
+			return true;
+		all &= ranks[rank]->engine->ready;
+	}
+	return all;
+}
+
+START_TEST(a_job_opens_or_says_why_not)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	do {
+		begin(++n, counts[_i]);
+		rc = open_and_describe();
+		while (!rc && !is_settled() && in_time())
+			turn_ranks(NULL);
+		failed = scarce_end();
+		ck_assert_uint_le(turns, TURNS_MAX);
+		if (rc)
+			ck_assert_msg(failed && (rc == -ENOMEM || rc == -EMFILE), "%d", rc);
+		for (uint32_t rank = 0; rank < WORLD; rank++) {
+			frag_close(ranks[rank]);
+			ranks[rank] = NULL;
+		}
+	} while (failed);
+	printf("%u calls\n", n - 1);
+}
+END_TEST
+
+START_TEST(a_catalog_that_could_not_grow_knows_what_it_has)
+{
+	unsigned n = 0, failed;
+	char name[16];
+
+	do {
+		struct catalog *c = catalog_new();
+		int rc = 0;
+
+		begin(++n, 1);
+		for (unsigned i = 0; i < 100 && rc >= 0; i++) {
+			snprintf(name, sizeof(name), "p%u", i);
+			rc = catalog_add_param(c, name, "", FRAG_F32, 0, NULL, 0, 0);
+		}
+		failed = scarce_end();
+		for (unsigned i = 0; i < c->nparams; i++) {
+			snprintf(name, sizeof(name), "p%u", i);
+			ck_assert_uint_eq(catalog_find(c, name, ""), i);
+		}
+		catalog_free(c);
+	} while (failed);
+	ck_assert_uint_gt(n, 3);
+}
+END_TEST
+
+/* ---- a job that is there ---- */
+
+enum { NUMEL = 37, BYTES = NUMEL * 4 };
+
+static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } } };
+static const struct job_group groups[] = { { .stage = 1, .nparams = 1, .params = { 0 } } };
+
+static struct job job;
+static struct engine *observer;
+
+static void turn_job(void *arg)
+{
+	scarce_skip_ms(TURN_MS);
+	job_turn(&job);
+	if (observer)
+		engine_turn(observer, 0);
+}
+
+static void open_job(uint32_t hosts)
+{
+	job_open(&job,
+		 &(struct job_spec){
+			 .world = 3, .hosts = hosts, JOB_PARAMS(params), JOB_GROUPS(groups) });
+	for (uint32_t rank = 0; rank < 3; rank++)
+		job_frag(&job, rank)->engine->yield = turn_job;
+}
+
+static void close_job(void)
+{
+	turn_free(observer);
+	observer = NULL;
+	job_close(&job);
+}
+
+/* What may come of it: also an answer that could not be sent, from a rank that is held for lost until it is heard of
+ * again.
+ */
+static bool is_need(int rc)
+{
+	return rc == -ENOMEM || rc == -EMFILE || rc == -ENOSPC || rc == -ETIMEDOUT ||
+	       rc == -EIO;
+}
+
+static bool all_live(void)
+{
+	for (uint32_t rank = 0; rank < 3; rank++)
+		for (uint32_t of = 0; of < 3; of++)
+			if (!peer_is_live(&job_frag(&job, rank)->engine->peers[of]))
+				return false;
+	return true;
+}
+
+static void recover(void)
+{
+	turns = 0;
+	while (!all_live() && in_time())
+		turn_job(NULL);
+	ck_assert_uint_lt(turns, TURNS_MAX);
+}
+
+static void expect_read(int rc, const float *got)
+{
+	ck_assert_int_eq(rc, 0);
+	ck_assert_mem_eq(got, job_truth(&job, 0, "exp_avg"), BYTES);
+}
+
+static int get(float *out)
+{
+	return frag_get(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", out, BYTES);
+}
+
+START_TEST(a_rank_gets_what_is_there_or_an_error)
+{
+	unsigned n = 0, failed;
+	float got[NUMEL];
+	int rc;
+
+	open_job(_i % 2 ? 3 : 1);
+	do {
+		begin(++n, counts[_i / 2]);
+		rc = get(got);
+		failed = scarce_end();
+		if (!is_need(rc) || !failed)
+			expect_read(rc, got);
+		recover();
+		expect_read(get(got), got);
+	} while (failed);
+	close_job();
+}
+END_TEST
+
+static void pass_boundaries(void)
+{
+	for (int i = 0; i < 20; i++)
+		turn_job(NULL);
+	job_boundary(&job);
+}
+
+static int set(float value, float *all)
+{
+	for (int i = 0; i < NUMEL; i++)
+		all[i] = value;
+	return frag_set(job_frag(&job, 1), job_number(&job, 1, 0), "fp32", all, BYTES);
+}
+
+static bool agrees(void)
+{
+	for (uint32_t rank = 0; rank < 3; rank++)
+		if (job_frag(&job, rank)->engine->agreements)
+			return true;
+	return false;
+}
+
+static void expect_set(const float *value)
+{
+	for (turns = 0; agrees(); pass_boundaries())
+		ck_assert(in_time());
+	job_expect(&job, 0, "fp32", value);
+	job_expect_lp_of(&job, 0, value);
+	job_check(&job);
+}
+
+static bool holds_edits(void)
+{
+	for (uint32_t rank = 0; rank < 3; rank++)
+		if (job_frag(&job, rank)->engine->edits.count)
+			return true;
+	return false;
+}
+
+/* Of what was sent and given up. */
+static void expect_nothing_left(void)
+{
+	for (turns = 0; holds_edits(); turn_job(NULL)) {
+		ck_assert(in_time());
+		scarce_skip_ms(100);
+	}
+}
+
+START_TEST(a_rank_sets_a_parameter_everywhere_or_nowhere)
+{
+	unsigned n = 0, failed;
+	float value[NUMEL];
+	int rc;
+
+	open_job(_i % 2 ? 3 : 1);
+	do {
+		begin(++n, counts[_i / 2]);
+		rc = set((float)n, value);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && is_need(rc)), "%d", rc);
+		if (!rc)
+			expect_set(value);
+		else
+			job_check(&job);
+		recover();
+		ck_assert_int_eq(set(-(float)n, value), 0);
+		expect_set(value);
+	} while (failed);
+	expect_nothing_left();
+	close_job();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("scarce");
+	TCase *t = tcase_create("scarce");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, a_job_opens_or_says_why_not, 0, ARRAY_SIZE(counts));
+	tcase_add_test(t, a_catalog_that_could_not_grow_knows_what_it_has);
+	tcase_add_loop_test(t, a_rank_gets_what_is_there_or_an_error, 0,
+			    2 * ARRAY_SIZE(counts));
+	tcase_add_loop_test(t, a_rank_sets_a_parameter_everywhere_or_nowhere, 0,
+			    2 * ARRAY_SIZE(counts));
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
