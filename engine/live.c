@@ -21,7 +21,7 @@
 
 /* ---- opening ---- */
 
-static int wait_ready(struct engine *e, char *why, size_t whysize)
+static int wait_ready(struct engine *e, const char *source, char *why, size_t whysize)
 {
 	uint64_t deadline = monotonic_ms() + e->timeout_ms;
 	int rc = 0;
@@ -35,11 +35,13 @@ static int wait_ready(struct engine *e, char *why, size_t whysize)
 		rc = e->failure;
 	else
 		rc = e->why[0] ? -EAGAIN : -ETIMEDOUT;
-	if (rc)
-		snprintf(why, whysize, "%s",
-			 e->why[0] ? e->why
-				   : "no answer: no fragfs job is there, or it has another key "
-				     "(-o key=FILE, -o plain)");
+	if (rc && e->why[0])
+		snprintf(why, whysize, "%s", e->why);
+	else if (rc)
+		snprintf(why, whysize,
+			 "%s: no answer: no fragfs job is there, or it has another key (-o "
+			 "key=FILE, -o plain)",
+			 source);
 	pthread_mutex_unlock(&e->lock);
 	return rc;
 }
@@ -97,7 +99,7 @@ static int open_source(struct engine *e, const struct engine_options *o, char *w
 		rc = join_start_observer(e, seeds);
 	if (!rc)
 		rc = turn_start_thread(e);
-	return rc ? rc : wait_ready(e, why, size);
+	return rc ? rc : wait_ready(e, o->source, why, size);
 }
 
 int live_open(struct engine **out, const struct engine_options *o, char *why, size_t whysize)

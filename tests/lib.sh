@@ -60,13 +60,6 @@ within() {
 	timeout -k 5 "$@"
 }
 
-# The process of the fragfs that serves mountpoint $1.
-server_of() {
-	grep -lzxF "$1" /proc/[0-9]*/cmdline 2>/dev/null | while IFS=/ read -r _ _ pid _; do
-		[ "$(cat "/proc/$pid/comm" 2>/dev/null)" != fragfs ] || echo "$pid"
-	done
-}
-
 mounted() {
 	grep -q " $1 " /proc/self/mountinfo
 }

@@ -178,7 +178,7 @@ fragctl freeze "$M" -- sleep 30 &
 started $!
 wait_until 10 is frozen || fail "not frozen"
 within 20 "$top_builddir/fragfs" "$address" "$T/mnt2"
-kill -9 $(server_of "$M")
+kill -9 $(servers)
 fusermount3 -u -z "$M"
 M=$T/mnt2
 goes_on "the mount was killed"
