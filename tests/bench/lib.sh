@@ -64,11 +64,14 @@ mount_frag() {
 	mounts="$1 $mounts"
 }
 
+# mount_trivial MOUNTPOINT BYTES [FILES]
 mount_trivial() {
 	mkdir -p "$1"
-	"$tools/trivial-server" "$1" "$2" 3>&- 4<&-
+	"$tools/trivial-server" "$@" 3>&- 4<&-
 	mounts="$1 $mounts"
-	cmp -n 4096 "$1/state" /dev/zero >/dev/null 2>&1 || : # it has its memory when it answers
+	first=state
+	[ $# = 2 ] || first=0
+	cmp -n 4096 "$1/$first" /dev/zero >/dev/null 2>&1 || : # it has its memory when it answers
 }
 
 unmount() {

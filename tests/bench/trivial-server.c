@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* trivial-server MOUNTPOINT BYTES: what fragfs is measured against.  One file, `state`, in memory of
- * its own in huge pages, answered straight from there; session, loop and open flags as fragfs has them.
+/* trivial-server MOUNTPOINT BYTES [FILES]: what fragfs is measured against.  One file, `state`, or equal
+ * ones, `0`, `1` and so on, in memory of its own in huge pages, answered straight from there; session,
+ * loop and open flags as fragfs has them.
  * Returns when it is mounted; ends when it is unmounted.
  */
 
@@ -20,7 +21,7 @@ enum { INO_ROOT = 1, INO_STATE = 2, BLOCK = 1 << 20, HUGE = 2 << 20 };
 static const double forever = 1e9;
 
 static char *memory;
-static uint64_t bytes;
+static uint64_t bytes, files = 1;
 
 static bool attr(fuse_ino_t ino, struct stat *st)
 {
@@ -30,9 +31,9 @@ static bool attr(fuse_ino_t ino, struct stat *st)
 		return true;
 	}
 	st->st_mode = S_IFREG | 0644;
-	st->st_size = (off_t)bytes;
-	st->st_blocks = (blkcnt_t)(bytes / 512);
-	return ino == INO_STATE;
+	st->st_size = (off_t)(bytes / files);
+	st->st_blocks = (blkcnt_t)(bytes / files / 512);
+	return ino >= INO_STATE && ino < INO_STATE + files;
 }
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
@@ -47,15 +48,15 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct fuse_entry_param e = { .ino = INO_STATE,
-				      .attr_timeout = forever,
-				      .entry_timeout = forever };
+	struct fuse_entry_param e = { .attr_timeout = forever, .entry_timeout = forever };
+	char none[] = "", *end = none;
 
-	if (parent != INO_ROOT || strcmp(name, "state")) {
+	e.ino = INO_STATE + (files > 1 ? strtoull(name, &end, 10) : 0);
+	if (parent != INO_ROOT || *end || (files == 1 && strcmp(name, "state")) ||
+	    !attr(e.ino, &e.attr)) {
 		fuse_reply_err(req, ENOENT);
 		return;
 	}
-	attr(INO_STATE, &e.attr);
 	fuse_reply_entry(req, &e);
 }
 
@@ -79,9 +80,10 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 		    struct fuse_file_info *fi)
 {
-	uint64_t at = u64_min((uint64_t)offset, bytes);
+	uint64_t at = u64_min((uint64_t)offset, bytes / files);
 
-	fuse_reply_buf(req, memory + at, u64_min(size, bytes - at));
+	fuse_reply_buf(req, memory + (ino - INO_STATE) * (bytes / files) + at,
+		       u64_min(size, bytes / files - at));
 }
 
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
@@ -138,8 +140,9 @@ int main(int argc, char **argv)
 	struct fuse_session *session;
 	int rc;
 
-	if (argc != 3 || !(bytes = strtoull(argv[2], NULL, 10))) {
-		fprintf(stderr, "usage: %s MOUNTPOINT BYTES\n", argv[0]);
+	if (argc < 3 || argc > 4 || !(bytes = strtoull(argv[2], NULL, 10)) ||
+	    (argc == 4 && !(files = strtoull(argv[3], NULL, 10)))) {
+		fprintf(stderr, "usage: %s MOUNTPOINT BYTES [FILES]\n", argv[0]);
 		return 2;
 	}
 	fuse_opt_add_arg(&args, argv[0]);
