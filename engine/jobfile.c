@@ -421,6 +421,8 @@ static void match_port(void *arg, const struct jobfile *j)
 
 	if (!colon || !take_number(colon + 1, 65535, &port) || port != s->port)
 		return;
+	if (s->found && s->j.start_time > j->start_time)
+		return; /* a job that is ending has lost its port to this one */
 	s->found = true;
 	s->j = *j;
 }

@@ -106,6 +106,40 @@ START_TEST(what_is_published_is_found)
 }
 END_TEST
 
+static pid_t start_later_child(void)
+{
+	uint64_t ours, start_time;
+	pid_t pid = start_child();
+
+	machine_start_time(getpid(), &ours);
+	while (!machine_start_time(pid, &start_time) && start_time == ours) {
+		end_child(pid);
+		pid = start_child();
+	}
+	return pid;
+}
+
+/* A process that is ending is there for a while yet, when another has its port already. */
+START_TEST(of_two_jobs_at_one_port_the_later_is_meant)
+{
+	pid_t later = start_later_child();
+	struct jobfile found;
+
+	for (int swap = 0; swap < 2; swap++) {
+		struct jobfile a = job_of(swap ? "a" : "b", getpid()),
+			       b = job_of(swap ? "b" : "a", later);
+
+		ck_assert_int_eq(jobfile_publish(&a, NULL), 0);
+		ck_assert_int_eq(jobfile_publish(&b, NULL), 0);
+		ck_assert_int_eq(jobfile_find_port(21017, &found), 0);
+		ck_assert_str_eq(found.job, b.job);
+	}
+	jobfile_remove("a");
+	jobfile_remove("b");
+	end_child(later);
+}
+END_TEST
+
 START_TEST(publishing_again_replaces)
 {
 	struct jobfile j = job_of("j", getpid()), found;
@@ -501,6 +535,7 @@ int main(void)
 
 	tcase_add_checked_fixture(t, make_scratch, remove_scratch);
 	tcase_add_test(t, what_is_published_is_found);
+	tcase_add_test(t, of_two_jobs_at_one_port_the_later_is_meant);
 	tcase_add_test(t, publishing_again_replaces);
 	tcase_add_test(t, a_path_of_ones_own_is_used);
 	tcase_add_test(t, a_dead_job_is_as_good_as_absent);
