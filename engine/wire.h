@@ -24,7 +24,7 @@
  *                                                c <- all  APPLIED, when N is passed
  *    r -> 0  LEAVE                               x <- c  APPLIED
  *  between ranks                                 x -> c  CANCEL            before it is decided
- *    r -> 0  BARRIER{n} -> 0 answers all         r -> r  OUTCOME -> KNOWN  when c is gone
+ *    r -> 0  BARRIER{n} -> 0 answers all         x -> r  OUTCOME -> KNOWN  when c is gone
  *
  * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says that the trainers
  * stand at N.  x -> all KEEP every second, or it ends; x, or anybody with transaction 0, -> all THAW.

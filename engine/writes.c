@@ -4,6 +4,7 @@
 #include "engine/dtype.h"
 #include "engine/file.h"
 #include "engine/log.h"
+#include "engine/outcome.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
 #include "engine/reads.h"
@@ -35,7 +36,14 @@ struct item { /* one STAGE message */
 	const uint8_t *data;
 };
 
-enum commit_phase { COMMIT_PLAN, COMMIT_STAGE, COMMIT_ASKED, COMMIT_ACCEPTED, COMMIT_OVER };
+enum commit_phase {
+	COMMIT_PLAN,
+	COMMIT_STAGE,
+	COMMIT_ASKED,
+	COMMIT_ACCEPTED,
+	COMMIT_LOST, /* its coordinator is */
+	COMMIT_OVER
+};
 
 struct commit {
 	struct commit *next;
@@ -61,6 +69,8 @@ struct commit {
 	struct wire_origin origin;
 	bool cancel_sent;
 	bool repeat; /* COMMIT, or its answer, may have been lost */
+	int lost;    /* why nothing is heard from the coordinator */
+	struct outcome outcome;
 	unsigned outstanding;
 };
 
@@ -311,6 +321,34 @@ static void take_verdict(struct commit *c, const struct answer *answer)
 		c->result = wire_status(applied.status);
 }
 
+static bool is_lost(const struct answer *answer)
+{
+	return !answer->type && (answer->status == -EIO || answer->status == -ETIMEDOUT);
+}
+
+/* A rank's own trainer may be waited for: it gets the error. */
+static void ask_others(struct commit *c, int why)
+{
+	if (!c->wait_applied) {
+		take_verdict(c, &(struct answer){ .status = why });
+		return;
+	}
+	c->phase = COMMIT_LOST;
+	c->lost = why;
+	c->outcome = (struct outcome){ .transaction = { c->transaction[0], c->transaction[1] },
+				       .holders = c->involved };
+}
+
+static void turn_lost(struct engine *e, struct commit *c, uint64_t now)
+{
+	int rc = outcome_turn(e, &c->outcome, now);
+
+	if (rc == -EAGAIN)
+		return;
+	c->phase = COMMIT_OVER;
+	c->result = rc ? c->lost : 0;
+}
+
 static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 		       const struct answer *answer)
 {
@@ -325,7 +363,10 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 		c->repeat = true;
 		return false;
 	}
-	take_verdict(c, answer);
+	if (is_lost(answer))
+		ask_others(c, answer->status);
+	else
+		take_verdict(c, answer);
 	return false;
 }
 
@@ -369,7 +410,7 @@ static void ask_commit_again(struct engine *e, struct commit *c)
 	c->repeat = rc == -EAGAIN || rc == -ENOMEM;
 	c->cancel_sent &= c->repeat;
 	if (rc && !c->repeat)
-		take_verdict(c, &(struct answer){ .status = rc });
+		ask_others(c, rc);
 }
 
 static void ask_cancel(struct engine *e, struct commit *c)
@@ -429,10 +470,12 @@ static bool turn_commit(struct engine *e, struct commit *c, uint64_t now)
 			tell_edit(e, &c->origin, 0, c->result, NULL);
 		return true;
 	}
-	if (c->phase < COMMIT_OVER && c->repeat)
+	if (c->phase < COMMIT_LOST && c->repeat)
 		ask_commit_again(e, c);
-	if (c->phase > COMMIT_STAGE && c->phase < COMMIT_OVER && c->cancelled)
+	if (c->phase > COMMIT_STAGE && c->phase < COMMIT_LOST && c->cancelled)
 		ask_cancel(e, c);
+	if (c->phase == COMMIT_LOST)
+		turn_lost(e, c, now);
 	return c->phase == COMMIT_OVER;
 }
 
@@ -470,9 +513,12 @@ void writes_finish(struct commit *finished)
 
 void writes_describe(struct engine *e, FILE *out)
 {
-	static const char *const phases[] = { "finding holders", "staging",
+	static const char *const phases[] = { "finding holders",
+					      "staging",
 					      "asking for a boundary",
-					      "waiting for its boundary", "over" };
+					      "waiting for its boundary",
+					      "asking what its coordinator decided",
+					      "over" };
 
 	for (const struct commit *c = e->commits; c; c = c->next) {
 		const struct engine_address *a = &c->write->file->address;
