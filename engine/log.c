@@ -87,11 +87,12 @@ void log_line(enum log_level level, const char *fmt, ...)
 	pthread_mutex_lock(&journal.lock);
 	if (journal.level < 0)
 		journal.level = level_from_environment();
-	if ((int)level <= journal.level) {
+	if ((int)level <= journal.level || level <= LOG_INFO) {
 		line = journal.lines[journal.count++ % LOG_KEPT];
 		snprintf(line, LOG_LINE, "fragfs: %s: %s%s%s\n", level_names[level],
 			 journal.prefix, journal.prefix[0] ? ": " : "", text);
-		fputs(line, stderr);
+		if ((int)level <= journal.level)
+			fputs(line, stderr);
 	}
 	pthread_mutex_unlock(&journal.lock);
 }

@@ -3,8 +3,8 @@
 #define ENGINE_LOG_H
 
 /* One line per event, "fragfs: warn: rank 3: ..." on stderr; the newest lines are kept
- * for .frag/log.  Any thread.  Level from FRAG_LOG (error, warn, info, debug, trace);
- * default warn.
+ * for .frag/log, those of info too that stderr does not get.  Any thread.  Level from FRAG_LOG (error,
+ * warn, info, debug, trace); default warn.
  */
 
 #include "engine/base.h"

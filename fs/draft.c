@@ -58,13 +58,26 @@ static bool dirty(const struct handle *h)
 	return is_hyper(h) ? h->draft->touched : h->draft->staging.covered;
 }
 
+static uint64_t staged(const struct handle *h)
+{
+	return is_hyper(h) ? h->draft->length : h->draft->staging.covered;
+}
+
 static void log_dropped(struct handle *h)
 {
 	char path[512];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
 	log_warn("%s: closed without a commit, %" PRIu64 " staged bytes dropped", path,
-		 is_hyper(h) ? h->draft->length : h->draft->staging.covered);
+		 staged(h));
+}
+
+static void log_committed(struct handle *h)
+{
+	char path[512];
+
+	tree_path(&h->fs->tree, h->node, path, sizeof(path));
+	log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
 }
 
 void draft_free(struct handle *h)
@@ -216,6 +229,7 @@ static void committed(struct engine_write *write, int result)
 	free(d->extents);
 	d->extents = NULL;
 	if (!result) {
+		log_committed(h);
 		forget(h);
 		d->truncated = false;
 		atomic_store(&h->behind, true);

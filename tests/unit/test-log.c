@@ -33,6 +33,9 @@ START_TEST(tail_keeps_lines_above_the_level_in_order)
 	ck_assert_ptr_nonnull(strstr(text, "rank 3: first 1"));
 	ck_assert_ptr_null(strstr(text, "unseen"));
 	ck_assert(strstr(text, "first 1") < strstr(text, "second"));
+	log_info("kept all the same");
+	log_tail(text, sizeof(text));
+	ck_assert_ptr_nonnull(strstr(text, "info: rank 3: kept all the same"));
 }
 END_TEST
 
