@@ -33,10 +33,12 @@ mount_job() {
 	within 20 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$what: fragfs: $?"
 }
 
-# A number below $1, of the seed.
+# A number below $1, of the seed; another one each time, in $(chance N) too.
+echo "$seed" >"$T/chance"
 chance() {
-	seed=$(((seed * 1103515245 + 12345) % 2147483648))
-	echo $((seed / 7 % $1))
+	next=$((($(cat "$T/chance") * 1103515245 + 12345) % 2147483648))
+	echo $next >"$T/chance"
+	echo $((next / 65536 % $1))
 }
 
 # Ranges of odd sizes at odd places: range FILE EXPECTED SIZE OFFSET
