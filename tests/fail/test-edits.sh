@@ -1,0 +1,217 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Four writers on two mounts set whole parameters while four ranks train (each step adds 1 to everything), two
+# readers look on, and in all rounds but the first a writer, a mount or a rank is killed at a moment by chance,
+# rank 0, which coordinates, as often as the others together, a child of it living on in every second.  Every
+# parameter always has one value on all ranks, hp and lp; the ranks that live end with the same; and there is
+# an order of all that was done that explains all that was seen (history.h).
+# TEST_ROUNDS (20; 5 with sanitizers), TEST_COMMITS and TEST_ABORTS (4; 0): so many edits at least that were under way at
+# a kill are to have been committed, and aborted.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+. "$top_srcdir/tests/mount/bits.sh"
+rounds=20 commits=4 aborts=4
+[ "${sanitizer:-no}" = no ] || rounds=5 commits=0 aborts=0
+rounds=${TEST_ROUNDS:-$rounds}
+tools=$top_builddir/tests/fail
+mkdir "$T/mnt2"
+W=4
+
+drop_mounts() {
+	drop_mount "$T/mnt2"
+	drop_mount "$M"
+}
+
+at_end() {
+	drop_mounts || :
+}
+
+# All that was said goes with it.
+give_up() {
+	for file in job.err check.out; do
+		[ ! -s $file ] || cp $file ${file%.*}.log
+	done
+	fail "$what: $*"
+}
+
+begin_job() {
+	stage=$1
+	what="round $round, stage $stage, $victim"
+	rm -f orders answers rank.* kill.* client.* job.err check.out ./*.log
+	mkfifo orders answers
+	pause=$((1000 + $(chance 5000)))
+	"$tools/edit-job" "$stage" $W $pause <orders >answers 2>job.err &
+	job=$!
+	started $job
+	exec 3>orders 4<answers
+	read -r address <&4 || give_up "no job"
+}
+
+order() {
+	echo "$*" >&3
+	read -r answer <&4 || answer='no answer'
+	case $answer in ok*) ;; *) give_up "$*: $answer" ;; esac
+}
+
+# mount_at FOLDER: its server is $server.
+mount_at() {
+	"$top_builddir/fragfs" "$address" "$1" -f -o rw,timeout=3 2>>"$1.log" &
+	server=$!
+	started $server
+	wait_until 20 mounted "$1" || give_up "no mount at $1"
+}
+
+# client HOW MOUNT ID: its pid is added to $clients.
+client() {
+	luck=$(chance 1000000)
+	"$tools/edit-client" "$1" "$2" "$3" "$luck" "client.$3" &
+	started $!
+	clients="$clients $!"
+}
+
+begin_clients() {
+	clients='' writes=write
+	[ "$victim" != 'writer with a child' ] || writes=fork
+	client $writes "$M" 0
+	client write "$M" 1
+	client write "$T/mnt2" 2
+	client write "$T/mnt2" 3
+	client read "$M" 4
+	client read "$T/mnt2" 5
+}
+
+choose_victim() {
+	victim=nobody
+	[ "$round" != 0 ] || return 0
+	case $(chance 6) in
+	0) victim='mount' ;;
+	1) victim='writer' ;;
+	2) victim="rank $((1 + $(chance 3)))" ;;
+	*) victim='rank 0' ;;
+	esac
+	[ "$victim" = mount ] || [ $((round % 2)) = 0 ] || victim="$victim with a child"
+}
+
+kill_victim() {
+	case $victim in
+	'rank '*child) order fork "$(echo "$victim" | cut -c6)" ;;
+	esac
+	sleep "0.$((30 + $(chance 60)))"
+	case $victim in
+	mount) "$tools/edit-client" kill $second mount kill.mount ;;
+	writer*) "$tools/edit-client" kill "$(echo "$clients" | cut -d' ' -f2)" writer kill.writer ;;
+	rank*) order kill "$(echo "$victim" | cut -c6)" ;;
+	esac
+	[ "$victim" = nobody ] || sleep "0.$((10 + $(chance 50)))"
+}
+
+all_gone() {
+	for pid in "$@"; do
+		! grep -q '^State:[^Z]*$' "/proc/$pid/status" 2>/dev/null || return 1
+	done
+}
+
+# Each ends its last edit or read first.
+end_clients() {
+	# shellcheck disable=SC2086 # a list
+	{
+		kill -TERM $clients 2>/dev/null || :
+		wait_until 30 all_gone $clients || give_up "somebody waits for ever: $(cat "$M/.frag/inflight")"
+		wait $clients 2>/dev/null || :
+	}
+}
+
+lives() {
+	case $victim in "rank $1"*) return 1 ;; esac
+}
+
+# values FILE TYPE WIDTH: the different ones that it has.
+values() {
+	od -An -t"$2" -w"$3" "$1" | grep -v '\*' | sort -u
+}
+
+# agree WHAT FILES...: those that there are have one value, all the same.
+agree() {
+	kept=$1 found=
+	shift
+	for file in "$@"; do
+		case $file in *bf16) type=x2 width=2 ;; *) type=f4 width=4 ;; esac
+		[ ! -s "$file" ] || found="$found$(values "$file" $type $width | tr -d ' ')
+"
+	done
+	[ "$(echo "$found" | grep -c .)" = 0 ] || [ "$(echo "$found" | grep . | sort -u | wc -l)" = 1 ] ||
+		give_up "$kept: $(echo "$found" | sort | uniq -c | tr '\n' ' ')"
+}
+
+# What each rank that lives holds at the end.
+compare_ranks() {
+	for p in p0 p1 p2 p3; do
+		for key in fp32 lp bf16; do
+			files=
+			for r in 0 1 2 3; do
+				! lives $r || files="$files $M/ranks/$r/params/$p/$key"
+			done
+			# shellcheck disable=SC2086 # a list
+			agree "$p, $key" $files
+		done
+	done
+}
+
+# What became of the edits of a writer that was killed .frag/log says, in which each edit that was committed has a
+# line: as many as close(2) returned 0, and one for each that the ranks have.  An edit that another one replaced at
+# once has not been seen, and may have been committed.
+log_says_which() {
+	grep -h ': committed,' "$M/.frag/log" | sed 's|.*params/p\([0-9]\)/.*|L \1|' >logged || :
+	grep -h '^S' rank.* | cat - client.0 client.1 logged | awk '
+	$1 == "S" { for (p = 0; p < 4; p++) seen[p, int($(p + 4) / 4096)] = 1 }
+	$1 == "W" { begun[$3] = $2; time[$3] = $4 }
+	$1 == "D" { if (!$5) { sure[$2]++; returned[$2] = $4 > returned[$2] ? $4 : returned[$2] } delete begun[$3] }
+	$1 == "L" { logged[$2]++ }
+	END {
+		for (n in begun) {
+			p = begun[n]
+			if (seen[p, n])
+				sure[p]++
+			else if (returned[p] > time[n])
+				maybe[p]++
+		}
+		for (p = 0; p < 4; p++)
+			if (logged[p] + 0 < sure[p] + 0 || logged[p] + 0 > sure[p] + maybe[p]) {
+				printf "p%d: %d edits in the log, not %d\n", p, logged[p], sure[p]
+				bad = 1
+			}
+		exit bad
+	}' >log.out
+}
+
+end_round() {
+	order end
+	compare_ranks
+	wait_until 5 log_says_which || give_up ".frag/log: $(cat log.out)"
+	drop_mounts
+	exec 3>&- 4<&-
+	wait $job || give_up "the job ended with $?"
+	"$tools/check-history" "$stage" rank.* client.* $(ls kill.* 2>/dev/null) >check.out || give_up "its history"
+	[ ! -s job.err ] || ! grep -q 'edit-job:' job.err || give_up "a rank died"
+	echo "$what: $(tail -n 1 check.out)"
+	tail -n 1 check.out >>counts
+}
+
+round=0
+while [ $round -lt "$rounds" ]; do
+	choose_victim
+	case $(chance 3) in 0) begin_job 0 ;; 1) begin_job 1 ;; *) begin_job 3 ;; esac
+	mount_at "$M"
+	mount_at "$T/mnt2"
+	second=$server
+	begin_clients
+	kill_victim
+	end_clients
+	end_round
+	round=$((round + 1))
+done
+awk '{ gsub("[;,]", ""); for (i = 1; i < NF; i++) n[$i] += $(i + 1) }
+	END { print n["edits"], n["reads"], n["committed"], n["aborted"] }' counts >sums
+read -r edits reads committed aborted <sums
+echo "$edits edits, $reads reads; under way at a kill: $committed committed, $aborted aborted"
+[ "$committed" -ge "${TEST_COMMITS:-$commits}" ] && [ "$aborted" -ge "${TEST_ABORTS:-$aborts}" ] || fail "too few to say anything"
