@@ -69,13 +69,28 @@ START_TEST(a_forked_childs_calls_are_refused_and_hold_nothing)
 }
 END_TEST
 
+/* A port that nobody has. */
+static void find_port(char setting[32])
+{
+	struct sockaddr_in name = { .sin_family = AF_INET };
+	socklen_t size = sizeof(name);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&name, size), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&name, &size), 0);
+	close(fd);
+	snprintf(setting, 32, "FRAG_PORT=%u", ntohs(name.sin_port));
+}
+
 START_TEST(a_port_is_free_again_though_a_child_lives)
 {
-	static const char *const settings[] = { "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=port",
-						"FRAG_PORT=21916", NULL };
+	char port[32];
+	const char *const settings[] = { "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=port", port,
+					 NULL };
 	struct process p, again;
 	long child;
 
+	find_port(port);
 	process_start(&p, settings);
 	ck_assert_int_eq(process_ask(&p, "open"), 0);
 	ck_assert_int_eq(process_ask(&p, "ready"), 0);
@@ -288,14 +303,16 @@ END_TEST
 
 START_TEST(a_taken_port_is_a_warning)
 {
+	char port[32];
 	struct process p;
 
-	process_start(&p, (const char *[]){ "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=first",
-					    "FRAG_PORT=21917", NULL });
+	find_port(port);
+	process_start(&p, (const char *[]){ "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=first", port,
+					    NULL });
 	ck_assert_int_eq(process_ask(&p, "open"), 0);
-	expect_failure((const char *[]){ "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=second",
-					 "FRAG_PORT=21917", NULL },
-		       -EADDRINUSE, "in use");
+	expect_failure(
+		(const char *[]){ "RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=second", port, NULL },
+		-EADDRINUSE, "in use");
 	process_end(&p);
 }
 END_TEST
@@ -348,16 +365,18 @@ END_TEST
 static void expect_apart(const char *zero, const char *one)
 {
 	struct process p[2];
+	char port[32];
 	const char *settings[] = { "RANK=0",
 				   "WORLD_SIZE=2",
 				   "FRAG_JOB_ID=apart",
 				   "MASTER_ADDR=127.0.0.1",
-				   "FRAG_PORT=21918",
+				   port,
 				   zero,
 				   NULL };
 	uint64_t before = monotonic_ms();
 	char text[1024];
 
+	find_port(port);
 	process_start(&p[0], settings);
 	ck_assert_int_eq(process_ask(&p[0], "open"), 0);
 	settings[0] = "RANK=1";
