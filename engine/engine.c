@@ -113,9 +113,10 @@ char *engine_text(struct engine *e, const char *what)
 	return ops(e)->text(e, what);
 }
 
-char *engine_fragments(struct engine *e, uint32_t param)
+bool engine_fragment(struct engine *e, uint32_t param, uint32_t *next,
+		     struct engine_fragment *out)
 {
-	return ops(e)->fragments(e, param);
+	return ops(e)->fragment(e, param, next, out);
 }
 
 /* ---- waiting ---- */

@@ -90,7 +90,7 @@ struct engine_state {
 uint64_t engine_epoch(struct engine *e);
 
 /* What there is now is asked of the ranks, and who needs an answer that is not here waits for it, at most
- * timeout_ms: in engine_states and all down to engine_hypers, in engine_fragments and engine_file_open.  A
+ * timeout_ms: in engine_states and all down to engine_hypers, and in engine_file_open.  A
  * thread in a hurry is told -EAGAIN instead, and that engine_epoch will have grown when it may try again.
  */
 struct engine_hurry {
@@ -172,10 +172,17 @@ void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
  */
 char *engine_text(struct engine *e, const char *what);
 
-/* The table of a parameter's fragments, over all ranks and states, tabs between the columns: rank, state,
- * tier, partition (group.sub), offset in the partition, offset in the parameter, numel.
- */
-char *engine_fragments(struct engine *e, uint32_t param);
+/* Where a parameter's elements lie, in each of its states but the low-precision one. */
+struct engine_fragment {
+	uint32_t rank;
+	const char *tier; /* "host" */
+	uint32_t group, sub;
+	uint64_t partition_offset, param_offset, numel; /* elements */
+};
+
+/* Goes through them: *next is 0 at first.  False: there are no more. */
+bool engine_fragment(struct engine *e, uint32_t param, uint32_t *next,
+		     struct engine_fragment *out);
 
 /* What happens to the job, lines of JSON (fragfs(1)), from open on; a slow reader gets one line about those
  * that he missed.  Steps are seen while a stream is open.

@@ -23,6 +23,5 @@ int live_hypers(struct engine *e, uint32_t group, struct engine_state *out, int 
 bool live_rank(struct engine *e, uint32_t rank, struct engine_rank *out);
 void live_tell(struct engine *e, struct engine_job *out);
 char *live_text(struct engine *e, const char *what);
-char *live_fragments(struct engine *e, uint32_t param);
 
 #endif

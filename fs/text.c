@@ -64,11 +64,40 @@ static char *param_text(struct tree *t, struct node n)
 		return format("%s\n", frag_dtype_name(p.dtype));
 	case TEXT_NUMEL:
 		return format("%" PRIu64 "\n", p.numel);
-	case TEXT_GROUP:
-		return p.group < 0 ? format("none\n") : format("%d\n", p.group);
 	default:
-		return engine_fragments(t->engine, n.item);
+		return p.group < 0 ? format("none\n") : format("%d\n", p.group);
 	}
+}
+
+static void put_fragments(FILE *out, struct tree *t, uint32_t param, const char *key)
+{
+	struct engine_fragment f;
+	uint32_t next = 0;
+
+	while (engine_fragment(t->engine, param, &next, &f))
+		fprintf(out,
+			"%u\t%s\t%s\t%u.%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n", f.rank,
+			key, f.tier, f.group, f.sub, f.partition_offset, f.param_offset,
+			f.numel);
+}
+
+static int fragments_text(struct tree *t, struct node n, char **text)
+{
+	struct engine_state states[TREE_STATES_MAX];
+	int count = engine_states(t->engine, n.item, states, TREE_STATES_MAX);
+	size_t size;
+	FILE *out;
+
+	if (count < 0)
+		return count;
+	out = open_memstream(text, &size);
+	if (!out)
+		return -ENOMEM;
+	fputs("rank\tstate\ttier\tpartition\toffset\tparam_offset\tnumel\n", out);
+	for (int i = 0; i < count && i < TREE_STATES_MAX; i++)
+		if (!(states[i].flags & ENGINE_STATE_LP))
+			put_fragments(out, t, n.item, states[i].key);
+	return fclose(out) ? -ENOMEM : 0;
 }
 
 static char *rank_state_text(const struct engine_rank *r)
@@ -134,22 +163,30 @@ static char *engine_own_text(struct tree *t, uint32_t id)
 	return engine_text(t->engine, what[id]);
 }
 
+static char *plain_text(struct tree *t, struct node n)
+{
+	if (n.slot <= TEXT_GENERATION)
+		return job_text(t, n.slot);
+	if (n.slot < TEXT_FRAGMENTS)
+		return param_text(t, n);
+	if (n.slot <= TEXT_RANK_HOST)
+		return rank_text(t, n);
+	if (n.slot <= TEXT_GROUP_SUB_GROUPS)
+		return group_text(t, n);
+	return engine_own_text(t, n.slot);
+}
+
 int64_t text_build(struct tree *t, struct node n, char **text)
 {
-	char *made;
+	char *made = NULL;
+	int rc = 0;
 
-	if (n.slot <= TEXT_GENERATION)
-		made = job_text(t, n.slot);
-	else if (n.slot <= TEXT_FRAGMENTS)
-		made = param_text(t, n);
-	else if (n.slot <= TEXT_RANK_HOST)
-		made = rank_text(t, n);
-	else if (n.slot <= TEXT_GROUP_SUB_GROUPS)
-		made = group_text(t, n);
+	if (n.slot == TEXT_FRAGMENTS)
+		rc = fragments_text(t, n, &made);
 	else
-		made = engine_own_text(t, n.slot);
-	if (!made)
-		return -ENOMEM;
+		made = plain_text(t, n);
+	if (rc || !made)
+		return rc ? rc : -ENOMEM;
 	*text = made;
 	return (int64_t)strlen(made);
 }

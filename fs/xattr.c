@@ -6,13 +6,12 @@
 #include "fs/text.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define PREFIX "user.frag."
 
-enum column { COLUMN_RANK, COLUMN_STATE, COLUMN_TIER, COLUMNS };
+enum { WORD_MAX = 16 };
 
 static bool of_param(struct node n)
 {
@@ -25,48 +24,47 @@ static bool of_state(struct node n)
 	return n.kind == NODE_STATE || n.kind == NODE_NPY;
 }
 
-static char *get_name(struct tree *t, struct node n)
+static int get_name(struct tree *t, struct node n, char **value)
 {
 	struct engine_param p;
-	char *text;
 
 	if (!engine_param(t->engine, n.item, &p))
-		return NULL;
-	if (asprintf(&text, *p.coordinate ? "%s@%s" : "%s", p.name, p.coordinate) < 0)
-		return NULL;
-	return text;
+		return -ENODATA;
+	return asprintf(value, *p.coordinate ? "%s@%s" : "%s", p.name, p.coordinate) < 0
+		       ? -ENOMEM
+		       : 0;
 }
 
-static char *get_text(struct tree *t, struct node n, enum text_id id)
+static int get_text(struct tree *t, struct node n, enum text_id id, char **value)
 {
 	struct node text = { NODE_TEXT, 0, n.item, id };
-	char *value;
-	int64_t length = text_build(t, text, &value);
+	int64_t length = text_build(t, text, value);
 
-	if (length < 0)
-		return NULL;
-	if (length)
-		value[length - 1] = '\0';
-	return value;
+	if (length > 0)
+		(*value)[length - 1] = '\0';
+	return length < 0 ? (int)length : 0;
 }
 
-static char *get_shape(struct tree *t, struct node n)
+static int get_shape(struct tree *t, struct node n, char **value)
 {
-	return get_text(t, n, TEXT_SHAPE);
+	return get_text(t, n, TEXT_SHAPE, value);
 }
 
-static char *get_dtype(struct tree *t, struct node n)
+static int get_dtype(struct tree *t, struct node n, char **value)
 {
 	struct engine_state state;
+	int rc;
 
 	if (!node_is_state(n))
-		return get_text(t, n, TEXT_DTYPE);
-	return tree_state(t, n, &state) ? NULL : strdup(frag_dtype_name(state.dtype));
+		return get_text(t, n, TEXT_DTYPE, value);
+	rc = tree_state(t, n, &state);
+	*value = rc ? NULL : strdup(frag_dtype_name(state.dtype));
+	return rc || *value ? rc : -ENOMEM;
 }
 
-static char *get_generation(struct tree *t, struct node n)
+static int get_generation(struct tree *t, struct node n, char **value)
 {
-	return get_text(t, n, TEXT_GENERATION);
+	return get_text(t, n, TEXT_GENERATION, value);
 }
 
 /* Is word in list, whose words have commas between them? */
@@ -89,42 +87,56 @@ static void join(FILE *out, char **list, size_t *size, const char *word)
 	fprintf(out, *size ? ",%s" : "%s", word);
 }
 
-/* The different words that a column of the fragments' table has for n's state. */
-static char *column(struct tree *t, struct node n, enum column which)
+/* The different words that word_of says of the state's fragments. */
+static int list_words(struct tree *t, struct node n, char **list,
+		      void (*word_of)(const struct engine_fragment *f, char word[WORD_MAX]))
 {
-	char *table = engine_fragments(t->engine, n.item), *rest = table, *line, *list = NULL;
+	char word[WORD_MAX];
+	struct engine_fragment f;
+	struct engine_state state;
+	uint32_t next = 0;
 	size_t size = 0;
-	FILE *out = open_memstream(&list, &size);
+	FILE *out;
+	int rc = tree_state(t, n, &state);
 
-	strsep(&rest, "\n"); /* what the columns are called */
-	while (out && (line = strsep(&rest, "\n"))) {
-		char *words[COLUMNS];
-
-		for (int i = 0; i < COLUMNS; i++)
-			words[i] = strsep(&line, "\t");
-		if (words[COLUMNS - 1] && !strcmp(words[COLUMN_STATE], tree_key(t, n)))
-			join(out, &list, &size, words[which]);
+	if (rc)
+		return rc;
+	out = open_memstream(list, &size);
+	if (!out)
+		return -ENOMEM;
+	fflush(out);
+	while (!(state.flags & ENGINE_STATE_LP) &&
+	       engine_fragment(t->engine, n.item, &next, &f)) {
+		word_of(&f, word);
+		join(out, list, &size, word);
 	}
-	if (out)
-		fclose(out);
-	free(table);
-	return list;
+	return fclose(out) ? -ENOMEM : 0;
 }
 
-static char *get_tier(struct tree *t, struct node n)
+static void tier_of(const struct engine_fragment *f, char word[WORD_MAX])
 {
-	return column(t, n, COLUMN_TIER);
+	snprintf(word, WORD_MAX, "%s", f->tier);
 }
 
-static char *get_owners(struct tree *t, struct node n)
+static int get_tier(struct tree *t, struct node n, char **value)
 {
-	return column(t, n, COLUMN_RANK);
+	return list_words(t, n, value, tier_of);
+}
+
+static void rank_of(const struct engine_fragment *f, char word[WORD_MAX])
+{
+	snprintf(word, WORD_MAX, "%u", f->rank);
+}
+
+static int get_owners(struct tree *t, struct node n, char **value)
+{
+	return list_words(t, n, value, rank_of);
 }
 
 static const struct {
 	const char *name;
 	bool (*has)(struct node n);
-	char *(*get)(struct tree *t, struct node n);
+	int (*get)(struct tree *t, struct node n, char **value);
 } table[] = {
 	{ PREFIX "name", of_param, get_name },
 	{ PREFIX "shape", of_param, get_shape },
@@ -152,13 +164,17 @@ int64_t xattr_list(struct tree *t, struct node n, char **list)
 
 int64_t xattr_get(struct tree *t, struct node n, const char *name, char **value)
 {
+	int rc;
+
 	if (strncmp(name, "user.", 5) != 0)
 		return -EOPNOTSUPP;
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
 		if (strcmp(table[i].name, name) != 0 || !table[i].has(n))
 			continue;
-		*value = table[i].get(t, n);
-		return *value ? (int64_t)strlen(*value) : -ENODATA;
+		rc = table[i].get(t, n, value);
+		if (rc)
+			return rc == -ENOENT ? -ENODATA : rc;
+		return (int64_t)strlen(*value);
 	}
 	return -ENODATA;
 }

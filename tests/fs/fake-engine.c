@@ -488,21 +488,19 @@ char *engine_text(struct engine *e, const char *what)
 	return asprintf(&text, "%s of %s\n", what, e->source) < 0 ? NULL : text;
 }
 
-/* Of one state. */
-char *engine_fragments(struct engine *e, uint32_t param)
+bool engine_fragment(struct engine *e, uint32_t param, uint32_t *next,
+		     struct engine_fragment *out)
 {
-	const char *key = param_of(param)->keys[2] ? param_of(param)->keys[2] : "fp32";
-	char *text = NULL;
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
+	uint32_t rank = *next;
 
-	fprintf(out, "rank\tstate\ttier\tpartition\toffset\tparam_offset\tnumel\n");
-	for (uint32_t rank = 0; rank < 2; rank++) {
-		fprintf(out, "%u\t%s\t%s\t0.0\t0\t%" PRIu64 "\t%" PRIu64 "\n", rank, key,
-			rank ? "swap" : "host", rank * numel(param) / 2, numel(param) / 2);
-	}
-	fclose(out);
-	return text;
+	if (rank >= 2)
+		return false;
+	++*next;
+	*out = (struct engine_fragment){ .rank = rank,
+					 .tier = rank ? "swap" : "host",
+					 .param_offset = rank * numel(param) / 2,
+					 .numel = numel(param) / 2 };
+	return true;
 }
 
 /* ---- files ---- */

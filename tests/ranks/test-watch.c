@@ -107,6 +107,63 @@ static void start(struct engine_wait *waits, unsigned n)
 	ck_assert_uint_eq(done, 0);
 }
 
+/* Until the engine has heard something that may be what a thread in a hurry was told to come again for. */
+static void wait_for_epoch(uint64_t seen)
+{
+	struct engine_wait wait = { .seen = seen, .done = came };
+
+	done = 0;
+	engine_wait_epoch(observer, &wait);
+	turn_until(&done, 1);
+}
+
+START_TEST(who_is_in_a_hurry_is_told_to_come_again)
+{
+	struct engine_address nothing = { .kind = ENGINE_RANK_PARAM, .rank = 1, .key = "none" };
+	struct engine_hurry hurry = { 0 };
+	struct engine_state states[8];
+	struct engine_file *file;
+	uint64_t bytes, seen;
+	int rc;
+
+	open_job(_i);
+	engine_hurry(&hurry);
+	seen = engine_epoch(observer);
+	ck_assert_int_eq(engine_rank_states(observer, 1, 0, states, 8), -EAGAIN);
+	while ((rc = engine_rank_states(observer, 1, 0, states, 8)) == -EAGAIN) {
+		wait_for_epoch(seen);
+		seen = engine_epoch(observer);
+	}
+	ck_assert_int_gt(rc, 0);
+
+	/* That there is no such state must have been said since it was asked for. */
+	seen = engine_epoch(observer);
+	ck_assert_int_eq(engine_file_open(observer, &nothing, &file, &bytes), -EAGAIN);
+	wait_for_epoch(seen);
+	ck_assert_int_eq(engine_file_open(observer, &nothing, &file, &bytes), -ENOENT);
+	engine_hurry(NULL);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_wait_for_the_epoch_is_cancelled)
+{
+	struct engine_wait wait = { .done = came };
+
+	open_job(_i);
+	done = cancelled = 0;
+	wait.seen = engine_epoch(observer);
+	engine_wait_epoch(observer, &wait);
+	for (int i = 0; i < 20; i++)
+		turn(NULL);
+	ck_assert_uint_eq(done, 0);
+	engine_wait_cancel(observer, &wait);
+	turn_until(&done, 1);
+	ck_assert_uint_eq(cancelled, 1);
+	close_job();
+}
+END_TEST
+
 static void step(void)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
@@ -501,6 +558,8 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, who_is_in_a_hurry_is_told_to_come_again, 0, 2);
+	tcase_add_loop_test(t, a_wait_for_the_epoch_is_cancelled, 0, 2);
 	tcase_add_loop_test(t, a_step_ends_all_waits, 0, 2);
 	tcase_add_loop_test(t, a_cancelled_wait_ends_and_the_others_go_on, 0, 2);
 	tcase_add_loop_test(t, nobody_waits_and_nothing_is_asked, 0, 2);
