@@ -213,9 +213,10 @@ static bool fragment(struct engine *e, uint32_t param, uint32_t *next,
 
 		if (!layout_on_shard(&g->layout, p->position, member % g->layout.shards, &f))
 			continue;
-		*out = (struct engine_fragment){ g->ranks[member],   "host",         p->group,
-						 f.sub,              f.partition_offset,
-						 f.param_offset, f.numel };
+		*out = (struct engine_fragment){
+			g->ranks[member],   "host",         p->group, f.sub,
+			f.partition_offset, f.param_offset, f.numel
+		};
 		return true;
 	}
 	return false;

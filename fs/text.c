@@ -75,9 +75,8 @@ static void put_fragments(FILE *out, struct tree *t, uint32_t param, const char 
 	uint32_t next = 0;
 
 	while (engine_fragment(t->engine, param, &next, &f))
-		fprintf(out,
-			"%u\t%s\t%s\t%u.%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n", f.rank,
-			key, f.tier, f.group, f.sub, f.partition_offset, f.param_offset,
+		fprintf(out, "%u\t%s\t%s\t%u.%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
+			f.rank, key, f.tier, f.group, f.sub, f.partition_offset, f.param_offset,
 			f.numel);
 }
 
