@@ -13,6 +13,7 @@ struct door_ops {
 	bool live; /* engine_is_live */
 	void (*close)(struct engine *e);
 	uint32_t (*nparams)(struct engine *e);
+	uint32_t (*nbuffers)(struct engine *e);
 	uint32_t (*ngroups)(struct engine *e);
 	uint32_t (*nranks)(struct engine *e);
 	bool (*param)(struct engine *e, uint32_t param, struct engine_param *out);
@@ -28,6 +29,7 @@ struct door_ops {
 	int (*hypers)(struct engine *e, uint32_t group, struct engine_state *out, int max);
 	bool (*rank)(struct engine *e, uint32_t rank, struct engine_rank *out);
 	void (*job)(struct engine *e, struct engine_job *out);
+	/* The next four, and events, of a live one alone. */
 	uint64_t (*changes)(struct engine *e);
 	void (*wait)(struct engine *e, struct engine_wait *wait);
 	void (*wait_epoch)(struct engine *e, struct engine_wait *wait);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/door.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/live.h"
+#include "engine/source.h"
+
+#include <errno.h>
+#include <stdio.h>
 
 /* The door: to each question the answer of what stands behind it. */
 
@@ -24,7 +28,12 @@ static const struct door_ops *events_ops(const struct engine_events *events)
 int engine_open(struct engine **e, const struct engine_options *options, char *why,
 		size_t whysize)
 {
-	return live_open(e, options, why, whysize);
+	if (!options->format && !source_is_path(options->source))
+		return live_open(e, options, why, whysize);
+	if (!options->writable)
+		return checkpoint_open(e, options->source, options->format, why, whysize);
+	snprintf(why, whysize, "%s: a checkpoint is mounted read-only", options->source);
+	return -EROFS;
 }
 
 void engine_close(struct engine *e)
@@ -43,6 +52,11 @@ bool engine_is_live(struct engine *e)
 uint32_t engine_nparams(struct engine *e)
 {
 	return ops(e)->nparams(e);
+}
+
+uint32_t engine_nbuffers(struct engine *e)
+{
+	return ops(e)->nbuffers(e);
 }
 
 uint32_t engine_ngroups(struct engine *e)

@@ -2,7 +2,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
-/* The door of the engine for fs/ and the helpers: an observer of a job.
+/* The door of the engine for fs/ and the helpers: an observer of a job, or a checkpoint.
  *
  * Any thread may call any function here.  What a function copies out is the caller's; the names and
  * arrays an engine_param or engine_group points to live until engine_close.
@@ -14,7 +14,8 @@
 struct engine;
 
 struct engine_options {
-	const char *source;   /* "HOST:PORT[,HOST:PORT]" */
+	const char *source;   /* "HOST:PORT[,HOST:PORT]", or the path of a checkpoint */
+	const char *format;   /* of a checkpoint; NULL: "auto" */
 	const char *key_file; /* NULL: FRAG_KEY_FILE, else the key the job left under the user's
 				 * runtime directory */
 	const char *transport; /* "auto" (NULL): memory of this host's ranks; "zmq": never */
@@ -33,7 +34,7 @@ int engine_open(struct engine **e, const struct engine_options *options, char *w
 		size_t whysize);
 void engine_close(struct engine *e);
 
-/* A job: what is there changes.  False: a checkpoint. */
+/* A job: what is there changes.  False: a checkpoint, of which there are no changes to wait for, and no events. */
 bool engine_is_live(struct engine *e);
 
 /* ---- what there is; the params and groups of a job do not change while it is mounted ---- */
@@ -61,6 +62,8 @@ struct engine_group {
 };
 
 uint32_t engine_nparams(struct engine *e);
+/* A checkpoint's buffers are numbered behind the parameters, and asked about in the same way. */
+uint32_t engine_nbuffers(struct engine *e);
 uint32_t engine_ngroups(struct engine *e);
 uint32_t engine_nranks(struct engine *e);
 
@@ -138,6 +141,7 @@ bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out);
 struct engine_job {
 	char id[128];
 	char address[128]; /* that it was reached by */
+	bool has_step;
 	uint64_t step;
 	uint64_t generation;
 	const char *phase; /* as a rank's, or "lost"; each is one constant */
@@ -168,7 +172,7 @@ void engine_wait_epoch(struct engine *e, struct engine_wait *wait);
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
 /* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such.
- * what: "config", "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log", "freeze".
+ * what: "config", "source" (a checkpoint's), "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log", "freeze".
  */
 char *engine_text(struct engine *e, const char *what);
 

@@ -65,6 +65,7 @@ void live_tell(struct engine *e, struct engine_job *out)
 		out->alive += e->peers[i].state == ENGINE_RANK_ALIVE;
 	snprintf(out->id, sizeof(out->id), "%s", e->job);
 	snprintf(out->address, sizeof(out->address), "%.127s", e->address);
+	out->has_step = true;
 	out->phase = e->watch.phase;
 	out->step = e->watch.step;
 	out->generation = e->watch.generation;

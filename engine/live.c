@@ -135,6 +135,11 @@ static uint32_t nparams(struct engine *e)
 	return e->catalog->nparams;
 }
 
+static uint32_t nbuffers(struct engine *e)
+{
+	return 0;
+}
+
 static uint32_t ngroups(struct engine *e)
 {
 	return e->catalog->ngroups;
@@ -284,6 +289,7 @@ const struct door_ops live_ops = {
 	.live = true,
 	.close = turn_free,
 	.nparams = nparams,
+	.nbuffers = nbuffers,
 	.ngroups = ngroups,
 	.nranks = nranks,
 	.param = param,

@@ -12,6 +12,9 @@
  */
 int source_parse(const char *source, char *seeds, size_t size, char *why, size_t whysize);
 
+/* Whether it names a checkpoint: has a slash, or is no HOST:PORT and is there. */
+bool source_is_path(const char *source);
+
 struct source_key {
 	uint8_t bytes[KEY_BYTES];
 	bool is_there;   /* false: options say plain, or the job does */

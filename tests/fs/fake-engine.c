@@ -201,6 +201,11 @@ uint32_t engine_nparams(struct engine *e)
 	return e->nparams;
 }
 
+uint32_t engine_nbuffers(struct engine *e)
+{
+	return 0;
+}
+
 uint32_t engine_ngroups(struct engine *e)
 {
 	return 2;
@@ -371,6 +376,7 @@ void engine_job(struct engine *e, struct engine_job *out)
 {
 	pthread_mutex_lock(&e->lock);
 	*out = (struct engine_job){ .id = "fake",
+				    .has_step = true,
 				    .step = 41,
 				    .generation = e->generation,
 				    .phase = e->frozen ? "frozen" : "stable",

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CHECKPOINT_BOX_H
+#define ENGINE_CHECKPOINT_BOX_H
+
+/* A box of a tensor: offsets and sizes in each dimension, its elements in C order.  The order of a box's
+ * elements is that of the tensor's: any range of the tensor's elements holds one range of the box's.
+ * Arithmetic only.
+ */
+
+#include "engine/base.h"
+
+struct box {
+	uint32_t ndim;
+	const uint64_t *shape; /* of the tensor; its product fits 63 bits */
+	const uint64_t *offsets;
+	const uint64_t *sizes; /* at least 1 */
+};
+
+bool box_is_inside(const struct box *b);
+uint64_t box_count(const struct box *b);
+bool box_overlaps(const struct box *a, const struct box *b);
+
+/* How many of the box's elements come before the tensor's element number `element`. */
+uint64_t box_below(const struct box *b, uint64_t element);
+
+/* The tensor's number of the box's element `index`; *run: how many from there on are neighbours in both. */
+uint64_t box_element(const struct box *b, uint64_t index, uint64_t *run);
+
+/* Whether all of it are neighbours in the tensor. */
+bool box_is_interval(const struct box *b);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/fetch.h"
+#include "engine/log.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* What a checkpoint says about itself. */
+
+static void put_config(struct checkpoint *c, FILE *out)
+{
+	const struct table *t = c->table;
+
+	fprintf(out, "checkpoint %s\nformat %s\nfiles %u\nranks %u\nwritable no\ndisk %s\n",
+		c->path, c->format, t->nfiles, t->nranks, c->disk_ops->name);
+}
+
+static void put_counter(FILE *out, const char *name, const char *help, _Atomic uint64_t *value)
+{
+	fprintf(out, "# HELP fragfs_%s %s\n# TYPE fragfs_%s counter\nfragfs_%s %" PRIu64 "\n",
+		name, help, name, name, atomic_load_explicit(value, memory_order_relaxed));
+}
+
+static void put_metrics(struct checkpoint *c, FILE *out)
+{
+	put_counter(out, "reads_total", "read requests served", &c->reads);
+	put_counter(out, "read_bytes_total", "bytes given to readers", &c->read_bytes);
+	put_counter(out, "read_errors_total", "read requests that failed", &c->read_errors);
+	put_counter(out, "reads_cached_total", "read requests that waited for no disk",
+		    &c->from_cache);
+	put_counter(out, "reads_disk_total", "read requests that waited for the disk",
+		    &c->from_disk);
+}
+
+static void put_source(struct checkpoint *c, FILE *out)
+{
+	const struct table *t = c->table;
+
+	fwrite(t->source, 1, t->source_size, out);
+	fprintf(out, "params %u\nbuffers %u\nranks %u\nfiles %u\n", t->nparams,
+		t->ntensors - t->nparams, t->nranks, t->nfiles);
+}
+
+static void put_log(struct checkpoint *c, FILE *out)
+{
+	enum { ROOM = 128 << 10 };
+	CLEANUP(free) char *text = malloc(ROOM);
+
+	if (!text)
+		return;
+	log_tail(text, ROOM);
+	fputs(text, out);
+}
+
+static const struct {
+	const char *name;
+	void (*put)(struct checkpoint *c, FILE *out);
+} texts[] = {
+	{ "config", put_config },       { "metrics", put_metrics }, { "source", put_source },
+	{ "inflight", fetch_describe }, { "log", put_log },
+};
+
+char *checkpoint_text(struct engine *e, const char *what)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		char *text = NULL;
+		size_t size;
+		FILE *out;
+
+		if (strcmp(texts[i].name, what) != 0)
+			continue;
+		out = open_memstream(&text, &size);
+		if (!out)
+			return NULL;
+		texts[i].put(checkpoint_of(e), out);
+		fclose(out);
+		return text;
+	}
+	return NULL;
+}
+
+/* ---- the table of fragments ---- */
+
+struct printing {
+	const struct table *table;
+	const struct table_state *state;
+	FILE *out;
+};
+
+/* A box as slices: 0:4,8:16 */
+static void put_box(FILE *out, const uint64_t *box, uint32_t ndim)
+{
+	for (uint32_t d = 0; d < ndim; d++)
+		fprintf(out, "%s%" PRIu64 ":%" PRIu64, d ? "," : "", box[d],
+			box[d] + box[ndim + d]);
+}
+
+static int put_fragment(void *arg, const struct table_run *run)
+{
+	const struct printing *p = arg;
+	const struct table *t = p->table;
+
+	fprintf(p->out, "%u\t%s\tfile\t%s\t%" PRIu64 "\t", run->rank, t->keys[p->state->key],
+		t->files[run->file].name, run->base);
+	if (run->box)
+		put_box(p->out, run->box, t->tensors[p->state->tensor].ndim);
+	else
+		fprintf(p->out, "%" PRIu64, run->first);
+	fprintf(p->out, "\t%" PRIu64 "\n", run->count);
+	return 0;
+}
+
+char *checkpoint_fragments(struct engine *e, uint32_t param)
+{
+	const struct table *t = checkpoint_of(e)->table;
+	const struct table_state *s;
+	char *text = NULL;
+	size_t size;
+	uint32_t n;
+	FILE *out;
+
+	if (param >= t->ntensors || !(out = open_memstream(&text, &size)))
+		return NULL;
+	fputs("rank\tstate\ttier\tfile\toffset\tparam_offset\tnumel\n", out);
+	s = table_states(t, t->shown[param], &n);
+	for (; n; n--, s++) {
+		struct printing p = { t, s, out };
+
+		if (s->shown == s->stored)
+			table_walk(t, s, 0, t->tensors[s->tensor].numel, put_fragment, &p);
+	}
+	fclose(out);
+	return text;
+}

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/fetch.h"
+#include "engine/checkpoint/format.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { DRAIN_SECONDS = 5 };
+
+/* ---- opening ---- */
+
+/* Every file stays open. */
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		log_debug("RLIMIT_NOFILE stays: %s", strerror(errno));
+}
+
+/* The folder itself, or the one in it that `latest` names. */
+static int open_folder(struct folder **out, const char *path, char *why, size_t whysize)
+{
+	char tag[FOLDER_TEXT_MAX];
+	struct folder *f;
+	int rc = folder_open(&f, path, why, whysize);
+
+	if (rc || f->only || !folder_has(f, "latest")) {
+		*out = f;
+		return rc;
+	}
+	rc = folder_read_text(f, "latest", tag);
+	if (rc)
+		folder_failed(f, "latest", rc, why, whysize);
+	else
+		rc = folder_open_below(out, f, tag, why, whysize);
+	folder_close(f);
+	return rc;
+}
+
+static int fill(const struct folder *f, const struct format *format, struct table *t, char *why,
+		size_t whysize)
+{
+	int rc;
+
+	table_note(t, "format %s", format->name);
+	rc = format->fill(f, t);
+	if (!rc)
+		rc = table_finish(t);
+	if (rc)
+		snprintf(why, whysize, "%s: %s", f->path, *t->why ? t->why : strerror(-rc));
+	return rc;
+}
+
+int checkpoint_open(struct engine **e, const char *path, const char *source, char *why,
+		    size_t whysize)
+{
+	const struct format *format;
+	struct table *t = NULL;
+	struct folder *f;
+	int rc;
+
+	raise_file_limit();
+	rc = open_folder(&f, path, why, whysize);
+	if (rc)
+		return rc;
+	rc = format_find(&format, f, source, why, whysize);
+	if (!rc && !(t = table_new()))
+		rc = -ENOMEM;
+	if (!rc)
+		rc = fill(f, format, t, why, whysize);
+	if (!rc)
+		rc = checkpoint_new(e, f->path, format->name, t, NULL);
+	else
+		table_free(t);
+	folder_close(f);
+	return rc;
+}
+
+static void checkpoint_free(struct checkpoint *c)
+{
+	fetch_free_all(c);
+	table_free(c->table);
+	free(c->path);
+	pthread_cond_destroy(&c->idle);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+static int open_disk(struct checkpoint *c, const struct disk_ops *disk)
+{
+	int rc;
+
+	c->disk_ops = disk ? disk : &disk_uring;
+	rc = c->disk_ops->open(&c->disk);
+	if (!rc || disk)
+		return rc;
+	log_info("no io_uring here: %s", strerror(-rc));
+	c->disk_ops = &disk_pread;
+	return c->disk_ops->open(&c->disk);
+}
+
+static const struct door_ops checkpoint_ops;
+
+int checkpoint_new(struct engine **e, const char *path, const char *format, struct table *table,
+		   const struct disk_ops *disk)
+{
+	struct checkpoint *c = calloc(1, sizeof(*c));
+	pthread_condattr_t monotonic;
+	int rc;
+
+	if (!c) {
+		table_free(table);
+		return -ENOMEM;
+	}
+	assert(table->finished);
+	c->door.ops = &checkpoint_ops;
+	c->table = table;
+	c->format = format;
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->idle, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	c->path = strdup(path);
+	rc = c->path ? open_disk(c, disk) : -ENOMEM;
+	if (rc) {
+		checkpoint_free(c);
+		return rc;
+	}
+	*e = (struct engine *)c;
+	return 0;
+}
+
+static void close_checkpoint(struct engine *e)
+{
+	struct checkpoint *c = checkpoint_of(e);
+
+	if (fetch_drain(c, DRAIN_SECONDS)) { /* the disk still writes to its memory */
+		log_error("%s: reads are still under way: left as it is", c->path);
+		return;
+	}
+	c->disk_ops->close(c->disk);
+	checkpoint_free(c);
+}
+
+/* ---- what there is ---- */
+
+static uint32_t nparams(struct engine *e)
+{
+	return checkpoint_of(e)->table->nparams;
+}
+
+static uint32_t nbuffers(struct engine *e)
+{
+	const struct table *t = checkpoint_of(e)->table;
+
+	return t->ntensors - t->nparams;
+}
+
+static uint32_t ngroups(struct engine *e)
+{
+	return checkpoint_of(e)->table->ngroups;
+}
+
+static uint32_t nranks(struct engine *e)
+{
+	return checkpoint_of(e)->table->nranks;
+}
+
+static bool get_param(struct engine *e, uint32_t param, struct engine_param *out)
+{
+	const struct table *t = checkpoint_of(e)->table;
+	const struct table_tensor *x;
+
+	if (param >= t->ntensors)
+		return false;
+	x = &t->tensors[t->shown[param]];
+	*out = (struct engine_param){
+		.name = table_string(t, x->name),
+		.coordinate = table_string(t, x->coordinate),
+		.dtype = x->dtype,
+		.ndim = x->ndim,
+		.shape = table_shape(t, x),
+		.numel = x->numel,
+		.group = x->group == TABLE_NONE ? -1 : (int)x->group,
+		.frozen = x->frozen,
+	};
+	return true;
+}
+
+static bool get_group(struct engine *e, uint32_t group, struct engine_group *out)
+{
+	const struct table *t = checkpoint_of(e)->table;
+	const struct table_group *g;
+
+	if (group >= t->ngroups)
+		return false;
+	g = &t->groups[group];
+	*out = (struct engine_group){
+		.kind = g->kind,
+		.shards = g->shards,
+		.replicas = g->replicas,
+		.sub_groups = g->sub_groups,
+		.nparams = g->nparams,
+		.params = g->params,
+		.nranks = g->nranks,
+		.ranks = g->ranks,
+	};
+	return true;
+}
+
+static int find_param(struct engine *e, const char *name, const char *coordinate,
+		      uint32_t *param)
+{
+	const struct table *t = checkpoint_of(e)->table;
+	uint32_t tensor = table_find(t, name, coordinate);
+
+	if (tensor == TABLE_NONE)
+		return -ENOENT;
+	*param = t->tensors[tensor].shown;
+	return 0;
+}
+
+static uint64_t epoch(struct engine *e)
+{
+	return 1;
+}
+
+/* ---- states ---- */
+
+static void put_state(const struct table *t, const struct table_state *s, uint64_t count,
+		      struct engine_state *out)
+{
+	*out = (struct engine_state){ .dtype = s->shown,
+				      .bytes = count * frag_dtype_size(s->shown) };
+	strcpy(out->key, t->keys[s->key]);
+}
+
+static int list_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
+{
+	const struct table *t = checkpoint_of(e)->table;
+	const struct table_state *s;
+	uint32_t n;
+
+	if (param >= t->ntensors)
+		return -ENOENT;
+	s = table_states(t, t->shown[param], &n);
+	for (uint32_t i = 0; i < n && i < (uint32_t)max; i++)
+		put_state(t, &s[i], t->tensors[s[i].tensor].numel, &out[i]);
+	return (int)n;
+}
+
+/* What is stored there: no widened copies. */
+static int list_rank_states(struct engine *e, uint32_t rank, uint32_t param,
+			    struct engine_state *out, int max)
+{
+	const struct table *t = checkpoint_of(e)->table;
+	const struct table_state *s;
+	uint32_t n;
+	int found = 0;
+
+	if (param >= t->ntensors || rank >= t->nranks)
+		return -ENOENT;
+	s = table_states(t, t->shown[param], &n);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t count =
+			s[i].shown == s[i].stored ? table_rank_count(t, &s[i], rank) : 0;
+
+		if (count && found < max)
+			put_state(t, &s[i], count, &out[found]);
+		found += count > 0;
+	}
+	return found;
+}
+
+static int list_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
+				 struct engine_state *out, int max)
+{
+	return -ENOENT;
+}
+
+static int list_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max)
+{
+	const struct table *t = checkpoint_of(e)->table;
+	const struct table_group *g;
+
+	if (group >= t->ngroups)
+		return -ENOENT;
+	g = &t->groups[group];
+	for (uint32_t i = 0; i < g->nhypers && i < (uint32_t)max; i++) {
+		out[i] = (struct engine_state){ .dtype = FRAG_F64, .bytes = sizeof(double) };
+		strcpy(out[i].key, g->hypers[i].name);
+	}
+	return (int)g->nhypers;
+}
+
+static bool get_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
+{
+	if (rank >= nranks(e))
+		return false;
+	*out = (struct engine_rank){ .state = ENGINE_RANK_UNKNOWN,
+				     .way = "file",
+				     .phase = "-" };
+	return true;
+}
+
+static void tell_job(struct engine *e, struct engine_job *out)
+{
+	const struct checkpoint *c = checkpoint_of(e);
+
+	*out = (struct engine_job){ .has_step = c->table->has_step,
+				    .step = c->table->step,
+				    .phase = "-" };
+	snprintf(out->id, sizeof(out->id), "%s", c->format);
+	snprintf(out->address, sizeof(out->address), "%s", c->path);
+}
+
+/* ---- files ---- */
+
+static int find_hyper(const struct table *t, const struct engine_address *a,
+		      struct engine_file *f)
+{
+	const struct table_group *g;
+
+	if (a->group >= t->ngroups)
+		return -ENOENT;
+	g = &t->groups[a->group];
+	for (uint32_t i = 0; i < g->nhypers; i++) {
+		if (!strcmp(g->hypers[i].name, a->key)) {
+			f->hyper = g->hypers[i].value;
+			f->is_hyper = true;
+			f->bytes = sizeof(f->hyper);
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+static int find_state(const struct table *t, const struct engine_address *a,
+		      struct engine_file *f)
+{
+	uint64_t count;
+
+	if (a->param >= t->ntensors ||
+	    !(f->state = table_find_state(t, t->shown[a->param], a->key)))
+		return -ENOENT;
+	f->of_rank = a->kind == ENGINE_RANK_PARAM;
+	f->rank = a->rank;
+	count = f->of_rank ? table_rank_count(t, f->state, a->rank)
+			   : t->tensors[f->state->tensor].numel;
+	if (f->of_rank && (!count || f->state->shown != f->state->stored))
+		return -ENOENT;
+	f->bytes = count * frag_dtype_size(f->state->shown);
+	return 0;
+}
+
+static int open_file(struct engine *e, const struct engine_address *a,
+		     struct engine_file **file, uint64_t *bytes)
+{
+	const struct table *t = checkpoint_of(e)->table;
+	struct engine_file *f = calloc(1, sizeof(*f));
+	int rc = -ENOENT;
+
+	if (!f)
+		return -ENOMEM;
+	f->engine = e;
+	if (a->kind == ENGINE_HYPER)
+		rc = find_hyper(t, a, f);
+	else if (a->kind == ENGINE_PARAM || a->kind == ENGINE_RANK_PARAM)
+		rc = find_state(t, a, f);
+	if (rc) {
+		free(f);
+		return rc;
+	}
+	*file = f;
+	*bytes = f->bytes;
+	return 0;
+}
+
+static void close_file(struct engine_file *f)
+{
+	free(f);
+}
+
+static void refuse_write(struct engine *e, struct engine_write *write)
+{
+	write->done(write, -EROFS);
+}
+
+static void cancel_write(struct engine *e, struct engine_write *write)
+{
+}
+
+static void refuse_freeze(struct engine *e, struct engine_freeze *freeze)
+{
+	freeze->done(freeze, -EROFS);
+}
+
+static void cancel_freeze(struct engine *e, struct engine_freeze *freeze)
+{
+}
+
+static const struct door_ops checkpoint_ops = {
+	.live = false,
+	.close = close_checkpoint,
+	.nparams = nparams,
+	.nbuffers = nbuffers,
+	.ngroups = ngroups,
+	.nranks = nranks,
+	.param = get_param,
+	.group = get_group,
+	.find_param = find_param,
+	.epoch = epoch,
+	.states = list_states,
+	.rank_states = list_rank_states,
+	.partition_states = list_partition_states,
+	.hypers = list_hypers,
+	.rank = get_rank,
+	.job = tell_job,
+	.text = checkpoint_text,
+	.fragments = checkpoint_fragments,
+	.file_open = open_file,
+	.file_close = close_file,
+	.read = fetch_start,
+	.read_cancel = fetch_cancel,
+	.write = refuse_write,
+	.write_cancel = cancel_write,
+	.freeze = refuse_freeze,
+	.freeze_cancel = cancel_freeze,
+};

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/box.h"
+#include "engine/checkpoint/fetch.h"
+#include "engine/dtype.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum {
+	WINDOW = 32, /* parts of one request that are under way at once */
+	FEW = 8,     /* parts that need no memory of their own */
+	MANY = 2048,
+	POOL_MAX = 16, /* with at most MANY parts, kept for later */
+	MARGIN = 64,   /* bytes of the elements that a request cuts through */
+	ROOM = ENGINE_READ_MAX + MARGIN,
+};
+
+struct part { /* neighbours in one file */
+	struct disk_read disk;
+	struct fetch *fetch;
+	uint32_t file;
+	uint32_t done;
+	uint32_t size; /* bytes */
+	uint64_t base;
+	uint8_t *to;
+	const uint64_t *box; /* of an element that is not an interval's: NULL */
+	uint64_t first, count;
+};
+
+struct fetch {
+	struct fetch *next, **link; /* of underway or free */
+	struct checkpoint *checkpoint;
+	struct engine_read *read; /* NULL: cancelled */
+	const struct table_state *state;
+	bool of_rank; /* as the file has it, as the next ones; the file may be closed after a cancel */
+	uint32_t rank;
+	uint64_t offset, bytes; /* asked for */
+	struct part few[FEW];
+	struct part *parts; /* few, or more */
+	uint32_t nparts, room;
+	uint64_t first, count; /* elements of what the file shows */
+	uint64_t position;     /* while planning: elements of the rank's before this run */
+	uint64_t size;         /* bytes of a stored element */
+	uint8_t *answer;       /* [ROOM], as shown */
+	uint8_t *raw;    /* [ROOM], as stored, where that is not the same; NULL: never needed */
+	uint8_t *boxes;  /* [ROOM], of boxes, one after the other; NULL: never needed */
+	uint8_t *stored; /* raw or answer */
+	uint64_t boxed;  /* bytes used of boxes */
+	pthread_mutex_t lock; /* of all below */
+	uint32_t next_part;
+	uint32_t underway;
+	int status;
+	bool answered;
+};
+
+/* ---- lending ---- */
+
+static void fetch_free(struct fetch *f)
+{
+	if (!f)
+		return;
+	if (f->parts != f->few)
+		free(f->parts);
+	free(f->answer);
+	free(f->raw);
+	free(f->boxes);
+	pthread_mutex_destroy(&f->lock);
+	free(f);
+}
+
+static int need(uint8_t **buffer)
+{
+	if (!*buffer)
+		*buffer = aligned_alloc(64, (ROOM + 63) / 64 * 64);
+	return *buffer ? 0 : -ENOMEM;
+}
+
+static struct fetch *fetch_new(struct checkpoint *c)
+{
+	struct fetch *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	pthread_mutex_init(&f->lock, NULL);
+	f->checkpoint = c;
+	f->parts = f->few;
+	f->room = FEW;
+	if (need(&f->answer)) {
+		fetch_free(f);
+		return NULL;
+	}
+	return f;
+}
+
+static struct fetch *lend(struct checkpoint *c)
+{
+	struct fetch *f;
+
+	pthread_mutex_lock(&c->lock);
+	f = c->free;
+	if (f) {
+		c->free = f->next;
+		c->nfree--;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return f ? f : fetch_new(c);
+}
+
+static void give_back(struct fetch *f)
+{
+	struct checkpoint *c = f->checkpoint;
+
+	pthread_mutex_lock(&c->lock);
+	if (f->link) {
+		*f->link = f->next;
+		if (f->next)
+			f->next->link = f->link;
+		f->link = NULL;
+	}
+	if (!c->underway)
+		pthread_cond_broadcast(&c->idle);
+	if (c->nfree < POOL_MAX && f->room <= MANY) {
+		f->next = c->free;
+		c->free = f;
+		c->nfree++;
+		f = NULL;
+	}
+	pthread_mutex_unlock(&c->lock);
+	fetch_free(f);
+}
+
+static void list(struct fetch *f)
+{
+	struct checkpoint *c = f->checkpoint;
+
+	pthread_mutex_lock(&c->lock);
+	f->next = c->underway;
+	f->link = &c->underway;
+	if (f->next)
+		f->next->link = &f->next;
+	c->underway = f;
+	pthread_mutex_unlock(&c->lock);
+}
+
+int fetch_drain(struct checkpoint *c, unsigned seconds)
+{
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += seconds;
+	pthread_mutex_lock(&c->lock);
+	while (c->underway && !rc)
+		rc = pthread_cond_timedwait(&c->idle, &c->lock, &until);
+	pthread_mutex_unlock(&c->lock);
+	return -rc;
+}
+
+void fetch_free_all(struct checkpoint *c)
+{
+	while (c->free) {
+		struct fetch *next = c->free->next;
+
+		fetch_free(c->free);
+		c->free = next;
+	}
+}
+
+/* ---- planning ---- */
+
+static int more_parts(struct fetch *f)
+{
+	uint32_t room = f->room * 4;
+	struct part *parts =
+		reallocarray(f->parts == f->few ? NULL : f->parts, room, sizeof(*parts));
+
+	if (!parts)
+		return -ENOMEM;
+	if (f->parts == f->few)
+		memcpy(parts, f->few, sizeof(f->few));
+	f->parts = parts;
+	f->room = room;
+	return 0;
+}
+
+/* `at`: elements behind the request's first. */
+static int add_part(struct fetch *f, const struct table_run *run, uint64_t at)
+{
+	struct part p = { .fetch = f,
+			  .file = run->file,
+			  .size = (uint32_t)(run->count * f->size),
+			  .base = run->base,
+			  .to = f->stored + at * f->size,
+			  .box = run->box,
+			  .first = run->first,
+			  .count = run->count };
+
+	if (f->nparts == f->room && more_parts(f))
+		return -ENOMEM;
+	if (p.box) {
+		if (need(&f->boxes))
+			return -ENOMEM;
+		p.to = f->boxes + f->boxed;
+		f->boxed += p.size;
+	}
+	f->parts[f->nparts++] = p;
+	return 0;
+}
+
+static int see_run(void *arg, const struct table_run *run)
+{
+	struct fetch *f = arg;
+
+	return add_part(f, run, run->first - f->first);
+}
+
+/* A rank's pieces stand one after the other. */
+static int see_held(void *arg, const struct table_run *whole)
+{
+	struct fetch *f = arg;
+	struct table_run run = *whole;
+	uint64_t begin = f->position, skip = f->first > begin ? f->first - begin : 0;
+
+	f->position += run.count;
+	if (skip >= run.count)
+		return 0;
+	run.base += skip * f->size;
+	run.count = u64_min(run.count - skip, f->first + f->count - (begin + skip));
+	run.box = NULL;
+	if (run.count && add_part(f, &run, begin + skip - f->first))
+		return -ENOMEM;
+	return f->position >= f->first + f->count; /* enough */
+}
+
+static int plan(struct fetch *f)
+{
+	const struct table *t = f->checkpoint->table;
+	const struct table_state *s = f->state;
+	size_t shown = frag_dtype_size(s->shown);
+	uint64_t end = u64_div_ceil(f->offset + f->bytes, shown);
+	int rc;
+
+	f->first = f->offset / shown;
+	f->count = end - f->first;
+	f->size = frag_dtype_size(s->stored);
+	f->nparts = 0;
+	f->boxed = f->position = 0;
+	if (s->shown != s->stored && need(&f->raw))
+		return -ENOMEM;
+	f->stored = s->shown == s->stored ? f->answer : f->raw;
+	if (!f->of_rank)
+		return table_walk(t, s, f->first, f->count, see_run, f);
+	rc = table_walk_rank(t, s, f->rank, see_held, f);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- the end ---- */
+
+static int check_file(const struct table_file *file)
+{
+	struct stat st;
+
+	if (fstat(file->fd, &st))
+		return -errno;
+	if (!st.st_nlink || (uint64_t)st.st_size != file->size ||
+	    st.st_mtim.tv_sec != file->mtime.tv_sec ||
+	    st.st_mtim.tv_nsec != file->mtime.tv_nsec)
+		return -ESTALE;
+	return 0;
+}
+
+/* Whether the files are those that were mounted: asked after they were read. */
+static int check_files(const struct fetch *f)
+{
+	const struct table *t = f->checkpoint->table;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < f->nparts && !rc; i++)
+		if (!i || f->parts[i].file != f->parts[i - 1].file)
+			rc = check_file(&t->files[f->parts[i].file]);
+	return rc;
+}
+
+static void scatter_box(const struct fetch *f, const struct part *p)
+{
+	const struct table *t = f->checkpoint->table;
+	const struct table_tensor *x = &t->tensors[f->state->tensor];
+	struct box b = { x->ndim, table_shape(t, x), p->box, p->box + x->ndim };
+	uint64_t run;
+
+	for (uint64_t i = 0; i < p->count; i += run) {
+		uint64_t element = box_element(&b, p->first + i, &run);
+
+		run = u64_min(run, p->count - i);
+		memcpy(f->stored + (element - f->first) * f->size, p->to + i * f->size,
+		       run * f->size);
+	}
+}
+
+static int arrange(struct fetch *f)
+{
+	const struct table_state *s = f->state;
+
+	for (uint32_t i = 0; i < f->nparts; i++)
+		if (f->parts[i].box)
+			scatter_box(f, &f->parts[i]);
+	if (s->shown == s->stored)
+		return 0;
+	return dtype_convert(s->shown, f->answer, s->stored, f->raw, f->count);
+}
+
+static void count_read(struct checkpoint *c, int64_t result)
+{
+	atomic_fetch_add_explicit(&c->reads, 1, memory_order_relaxed);
+	if (result < 0)
+		atomic_fetch_add_explicit(&c->read_errors, 1, memory_order_relaxed);
+	else
+		atomic_fetch_add_explicit(&c->read_bytes, (uint64_t)result,
+					  memory_order_relaxed);
+}
+
+static void answer(struct fetch *f, int64_t result)
+{
+	struct engine_read *read = f->read;
+	uint64_t skip = f->offset - f->first * frag_dtype_size(f->state->shown);
+
+	count_read(f->checkpoint, result);
+	read->done(read, result < 0 ? NULL : f->answer + skip, result);
+}
+
+/* A replaced file is the reason of whatever else went wrong. */
+static int64_t conclude(struct fetch *f, int status)
+{
+	int changed = check_files(f);
+
+	if (changed)
+		return changed;
+	if (!status)
+		status = arrange(f);
+	return status ? status : (int64_t)f->bytes;
+}
+
+/* ---- by the disk ---- */
+
+/* The lock is held.  The list is to be submitted without it. */
+static struct disk_read *next_parts(struct fetch *f)
+{
+	struct disk_read *list = NULL;
+
+	while (f->underway < WINDOW && f->next_part < f->nparts && !f->status && !f->answered) {
+		struct part *p = &f->parts[f->next_part++];
+
+		if (p->done == p->size)
+			continue;
+		p->disk.next = list;
+		list = &p->disk;
+		f->underway++;
+	}
+	return list;
+}
+
+static void part_done(struct disk_read *disk, int result);
+
+static void submit(struct part *p)
+{
+	struct checkpoint *c = p->fetch->checkpoint;
+
+	p->disk.fd = c->table->files[p->file].fd;
+	p->disk.size = p->size - p->done;
+	p->disk.offset = p->base + p->done;
+	p->disk.to = p->to + p->done;
+	p->disk.done = part_done;
+	c->disk_ops->submit(c->disk, &p->disk);
+}
+
+static void submit_list(struct disk_read *list)
+{
+	while (list) {
+		struct part *p = container_of(list, struct part, disk);
+
+		list = list->next;
+		submit(p);
+	}
+}
+
+/* The last one to be under way has ended. */
+static void finish(struct fetch *f)
+{
+	bool answered;
+	int64_t result = conclude(f, f->status);
+
+	pthread_mutex_lock(&f->lock);
+	answered = f->answered;
+	f->answered = true;
+	pthread_mutex_unlock(&f->lock);
+	if (!answered)
+		answer(f, result);
+	give_back(f);
+}
+
+static bool goes_on(struct part *p, int result)
+{
+	if (result == -EINTR || result == -EAGAIN)
+		return true;
+	if (result > 0)
+		p->done += (uint32_t)result;
+	return result > 0 && p->done < p->size;
+}
+
+static void part_done(struct disk_read *disk, int result)
+{
+	struct part *p = container_of(disk, struct part, disk);
+	struct fetch *f = p->fetch;
+	struct disk_read *list;
+	bool last;
+
+	if (goes_on(p, result)) {
+		submit(p);
+		return;
+	}
+	pthread_mutex_lock(&f->lock);
+	if (result <= 0 && !f->status)
+		f->status = result ? result : -EIO; /* 0: the file ends here */
+	f->underway--;
+	list = next_parts(f);
+	last = !f->underway;
+	pthread_mutex_unlock(&f->lock);
+	submit_list(list);
+	if (last)
+		finish(f);
+}
+
+static void start_disk(struct fetch *f)
+{
+	struct disk_read *first;
+
+	f->read->private = f;
+	f->next_part = f->underway = 0;
+	f->status = 0;
+	f->answered = false;
+	list(f);
+	pthread_mutex_lock(&f->lock);
+	first = next_parts(f);
+	pthread_mutex_unlock(&f->lock);
+	atomic_fetch_add_explicit(&f->checkpoint->from_disk, 1, memory_order_relaxed);
+	submit_list(first);
+}
+
+void fetch_cancel(struct engine *e, struct engine_read *read)
+{
+	struct checkpoint *c = checkpoint_of(e);
+	struct fetch *f;
+	bool answered = true;
+
+	pthread_mutex_lock(&c->lock);
+	for (f = c->underway; f && f->read != read; f = f->next)
+		;
+	if (f) {
+		pthread_mutex_lock(&f->lock);
+		answered = f->answered;
+		f->answered = true;
+		pthread_mutex_unlock(&f->lock);
+	}
+	if (!answered)
+		f->read = NULL;
+	pthread_mutex_unlock(&c->lock);
+	if (answered)
+		return;
+	count_read(c, -ECANCELED);
+	read->done(read, NULL, -ECANCELED);
+}
+
+/* ---- at once ---- */
+
+/* True: all of it was in the page cache. */
+static bool read_cached(struct fetch *f)
+{
+	for (uint32_t i = 0; i < f->nparts; i++) {
+		struct part *p = &f->parts[i];
+		struct iovec to = { p->to, p->size };
+		ssize_t n = preadv2(f->checkpoint->table->files[p->file].fd, &to, 1,
+				    (off_t)p->base, RWF_NOWAIT);
+
+		p->done = n > 0 ? (uint32_t)n : 0;
+		if (p->done < p->size)
+			return false;
+	}
+	return true;
+}
+
+static void take_request(struct fetch *f, struct engine_read *read)
+{
+	const struct engine_file *file = read->file;
+
+	f->read = read;
+	f->state = file->state;
+	f->of_rank = file->of_rank;
+	f->rank = file->rank;
+	f->offset = read->offset;
+	f->bytes = read->size;
+}
+
+static void read_state(struct checkpoint *c, struct engine_read *read)
+{
+	struct fetch *f = lend(c);
+	int rc = f ? 0 : -ENOMEM;
+
+	if (!rc) {
+		take_request(f, read);
+		rc = plan(f);
+	}
+	if (!rc && !read_cached(f)) {
+		start_disk(f);
+		return;
+	}
+	if (rc) {
+		count_read(c, rc);
+		read->done(read, NULL, rc);
+	} else {
+		atomic_fetch_add_explicit(&c->from_cache, 1, memory_order_relaxed);
+		answer(f, conclude(f, 0));
+	}
+	if (f)
+		give_back(f);
+}
+
+void fetch_start(struct engine *e, struct engine_read *read)
+{
+	const struct engine_file *file = read->file;
+
+	read->private = NULL;
+	if (read->size > ENGINE_READ_MAX)
+		read->size = ENGINE_READ_MAX;
+	if (read->offset >= file->bytes || !read->size) {
+		read->done(read, "", 0);
+		return;
+	}
+	read->size = u64_min(read->size, file->bytes - read->offset);
+	if (file->is_hyper)
+		read->done(read, (const uint8_t *)&file->hyper + read->offset,
+			   (int64_t)read->size);
+	else
+		read_state(checkpoint_of(e), read);
+}
+
+void fetch_describe(struct checkpoint *c, FILE *out)
+{
+	pthread_mutex_lock(&c->lock);
+	for (const struct fetch *f = c->underway; f; f = f->next)
+		fprintf(out, "read %u parts\n", f->nparts);
+	pthread_mutex_unlock(&c->lock);
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/folder.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+bool folder_is_plain(const char *name)
+{
+	return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..") &&
+	       strlen(name) <= NAME_MAX;
+}
+
+/* ---- order ---- */
+
+static size_t digits(const char *text)
+{
+	return strspn(text, "0123456789");
+}
+
+static int compare_numbers(const char **a, const char **b)
+{
+	size_t na, nb;
+	int order;
+
+	*a += strspn(*a, "0");
+	*b += strspn(*b, "0");
+	na = digits(*a);
+	nb = digits(*b);
+	if (na != nb)
+		return na < nb ? -1 : 1;
+	order = memcmp(*a, *b, na);
+	*a += na;
+	*b += nb;
+	return order;
+}
+
+int folder_compare(const char *a, const char *b)
+{
+	const char *x = a, *y = b;
+
+	while (*x && *y) {
+		int order;
+
+		if (isdigit((unsigned char)*x) && isdigit((unsigned char)*y)) {
+			order = compare_numbers(&x, &y);
+		} else {
+			order = (unsigned char)*x - (unsigned char)*y;
+			x++, y++;
+		}
+		if (order)
+			return order;
+	}
+	return *x != *y ? (unsigned char)*x - (unsigned char)*y : strcmp(a, b);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+	return folder_compare(*(char *const *)a, *(char *const *)b);
+}
+
+/* ---- opening ---- */
+
+static int add_name(struct folder *f, const char *name)
+{
+	char **bigger;
+
+	if (f->count == FOLDER_ENTRIES_MAX)
+		return -E2BIG;
+	if (!(f->count & (f->count - 1))) {
+		bigger = reallocarray(f->names, f->count ? f->count * 2 : 1, sizeof(*bigger));
+		if (!bigger)
+			return -ENOMEM;
+		f->names = bigger;
+	}
+	f->names[f->count] = strdup(name);
+	if (!f->names[f->count])
+		return -ENOMEM;
+	f->count++;
+	return 0;
+}
+
+static int list(struct folder *f)
+{
+	int fd = openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+
+	if (!dir)
+		return -errno;
+	while (!rc && (entry = readdir(dir))) {
+		if (folder_is_plain(entry->d_name))
+			rc = add_name(f, entry->d_name);
+	}
+	closedir(dir);
+	if (f->count)
+		qsort(f->names, f->count, sizeof(*f->names), compare_entries);
+	return rc;
+}
+
+/* The folder that the file is in is not looked at. */
+static int open_one_file(struct folder *f, const char *path, int fd)
+{
+	const char *slash = strrchr(path, '/');
+
+	f->only = strdup(slash ? slash + 1 : path);
+	f->only_fd = fd;
+	return f->only ? add_name(f, f->only) : -ENOMEM;
+}
+
+/* Takes fd. */
+static int open_fd(struct folder **out, const char *path, int fd)
+{
+	struct folder *f = calloc(1, sizeof(*f));
+	struct stat st;
+	int rc;
+
+	if (!f || fstat(fd, &st)) {
+		rc = f ? -errno : -ENOMEM;
+		close(fd);
+		free(f);
+		return rc;
+	}
+	f->fd = f->only_fd = -1;
+	f->path = strdup(path);
+	if (!f->path) {
+		close(fd);
+		rc = -ENOMEM;
+	} else if (S_ISDIR(st.st_mode)) {
+		f->fd = fd;
+		rc = list(f);
+	} else {
+		rc = open_one_file(f, path, fd);
+		rc = S_ISREG(st.st_mode) ? rc : -EINVAL;
+	}
+	if (rc) {
+		folder_close(f);
+		return rc;
+	}
+	*out = f;
+	return 0;
+}
+
+static int tell(const char *path, int error, char *why, size_t whysize)
+{
+	if (error == -E2BIG)
+		snprintf(why, whysize, "%s has more than %d entries", path, FOLDER_ENTRIES_MAX);
+	else if (error == -EINVAL)
+		snprintf(why, whysize, "%s is neither a folder nor a regular file", path);
+	else
+		snprintf(why, whysize, "%s: %s", path, strerror(-error));
+	return error;
+}
+
+int folder_open(struct folder **f, const char *path, char *why, size_t whysize)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int rc = fd < 0 ? -errno : open_fd(f, path, fd);
+
+	return rc ? tell(path, rc, why, whysize) : 0;
+}
+
+int folder_open_below(struct folder **below, const struct folder *f, const char *name,
+		      char *why, size_t whysize)
+{
+	CLEANUP(free) char *path = NULL;
+	int fd, rc;
+
+	if (asprintf(&path, "%s/%s", f->path, name) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	if (f->only || !folder_is_plain(name)) {
+		snprintf(why, whysize, "%s: %s is no name of a folder in it", f->path, name);
+		return -EINVAL;
+	}
+	fd = openat(f->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	rc = fd < 0 ? -errno : open_fd(below, path, fd);
+	return rc ? tell(path, rc, why, whysize) : 0;
+}
+
+void folder_close(struct folder *f)
+{
+	if (!f)
+		return;
+	for (size_t i = 0; i < f->count; i++)
+		free(f->names[i]);
+	free(f->names);
+	if (f->fd >= 0)
+		close(f->fd);
+	if (f->only_fd >= 0)
+		close(f->only_fd);
+	free(f->only);
+	free(f->path);
+	free(f);
+}
+
+/* ---- files ---- */
+
+bool folder_has(const struct folder *f, const char *name)
+{
+	return f->count &&
+	       bsearch(&name, f->names, f->count, sizeof(*f->names), compare_entries);
+}
+
+static int open_name(const struct folder *f, const char *name)
+{
+	int fd;
+
+	if (!folder_is_plain(name))
+		return -EINVAL;
+	if (f->only && strcmp(name, f->only) != 0)
+		return -ENOENT;
+	if (f->only)
+		fd = fcntl(f->only_fd, F_DUPFD_CLOEXEC, 3);
+	else
+		fd = openat(f->fd, name,
+			    O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	return fd < 0 ? -errno : fd;
+}
+
+int folder_open_file(const struct folder *f, const char *name, struct stat *st)
+{
+	int fd = open_name(f, name), rc = 0;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, st))
+		rc = -errno;
+	else if (!S_ISREG(st->st_mode))
+		rc = -EINVAL;
+	if (!rc)
+		return fd;
+	close(fd);
+	return rc;
+}
+
+int folder_failed(const struct folder *f, const char *name, int error, char *why,
+		  size_t whysize)
+{
+	if (error == -ELOOP)
+		snprintf(why, whysize, "%s: %s is a symbolic link, which is not followed",
+			 f->path, name);
+	else if (error == -EINVAL)
+		snprintf(why, whysize, "%s: %s is no name of a regular file in it", f->path,
+			 name);
+	else
+		snprintf(why, whysize, "%s: %s: %s", f->path, name, strerror(-error));
+	return error;
+}
+
+int folder_read_text(const struct folder *f, const char *name, char text[FOLDER_TEXT_MAX])
+{
+	struct stat st;
+	CLEANUP(close) int fd = folder_open_file(f, name, &st);
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	n = pread(fd, text, FOLDER_TEXT_MAX, 0);
+	if (n < 0)
+		return -errno;
+	if (n == FOLDER_TEXT_MAX)
+		return -EFBIG;
+	while (n && isspace((unsigned char)text[n - 1]))
+		n--;
+	text[n] = '\0';
+	return strlen(text) == (size_t)n ? 0 : -EINVAL;
+}

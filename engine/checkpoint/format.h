@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CHECKPOINT_FORMAT_H
+#define ENGINE_CHECKPOINT_FORMAT_H
+
+/* The kinds of checkpoints that there are.  A new one is a const struct in a file of its own, and a line in
+ * format.c.
+ */
+
+#include "engine/checkpoint/folder.h"
+#include "engine/checkpoint/table.h"
+
+struct format {
+	const char *name;  /* for -o source=NAME */
+	const char *looks; /* by what it is known, for people: "*.safetensors" */
+	/* By names, or a few bytes at the beginning of a file. */
+	bool (*knows)(const struct folder *f);
+	/* Fills the table, which is finished later.  After -EINVAL and -ENOTSUP t->why has a line; other
+	 * errors are of system calls, and t->why has a line or is "".
+	 */
+	int (*fill)(const struct folder *f, struct table *t);
+};
+
+/* In the order in which they are tried; NULL at the end. */
+extern const struct format *const formats[];
+
+/* By name, or the first that knows it (name "auto" or NULL).  -EINVAL: none, with a line. */
+int format_find(const struct format **out, const struct folder *f, const char *name, char *why,
+		size_t whysize);
+
+#endif

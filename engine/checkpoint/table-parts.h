@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CHECKPOINT_TABLE_PARTS_H
+#define ENGINE_CHECKPOINT_TABLE_PARTS_H
+
+/* What the files of table share. */
+
+#include "engine/checkpoint/box.h"
+#include "engine/checkpoint/table.h"
+
+/* -EINVAL, with a line. */
+int table_refuse(struct table *t, const char *fmt, ...) PRINTF(2, 3);
+
+/* The state fp32, of the same elements as another. */
+int table_widen(struct table *t, const struct table_state *of);
+
+/* As strcmp. */
+int table_compare_names(const struct table *t, const struct table_tensor *x, const char *name,
+			const char *coordinate);
+
+static inline struct box table_box(const struct table *t, const struct table_state *s,
+				   const uint64_t *offsets)
+{
+	const struct table_tensor *x = &t->tensors[s->tensor];
+
+	return (struct box){ x->ndim, table_shape(t, x), offsets, offsets + x->ndim };
+}
+
+static inline struct box table_piece_box(const struct table *t, const struct table_state *s,
+					 const struct table_piece *p)
+{
+	return table_box(t, s, t->numbers + p->first);
+}
+
+/* Of an equal state: what every rank has room for. */
+static inline uint64_t table_share(const struct table *t, const struct table_state *s)
+{
+	return u64_div_ceil(t->tensors[s->tensor].numel, s->n);
+}
+
+#endif

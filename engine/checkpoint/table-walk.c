@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/table-parts.h"
+
+#include <string.h>
+
+/* ---- finding ---- */
+
+uint32_t table_find(const struct table *t, const char *name, const char *coordinate)
+{
+	uint32_t low = 0, high = t->ntensors;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		int order = table_compare_names(t, &t->tensors[t->by_name[middle]], name,
+						coordinate);
+
+		if (!order)
+			return t->by_name[middle];
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return TABLE_NONE;
+}
+
+const struct table_state *table_states(const struct table *t, uint32_t tensor, uint32_t *n)
+{
+	const struct table_tensor *x = &t->tensors[tensor];
+
+	if (x->alias != TABLE_NONE)
+		x = &t->tensors[x->alias];
+	*n = x->nstates;
+	return t->states + x->states;
+}
+
+const struct table_state *table_find_state(const struct table *t, uint32_t tensor,
+					   const char *key)
+{
+	uint32_t n;
+	const struct table_state *s = table_states(t, tensor, &n);
+
+	for (; n; n--, s++)
+		if (!strcmp(t->keys[s->key], key))
+			return s;
+	return NULL;
+}
+
+/* ---- walking ---- */
+
+struct walk {
+	const struct table *table;
+	const struct table_state *state;
+	uint64_t first, end; /* elements of the state */
+	size_t size;         /* of one */
+	table_see see;
+	void *arg;
+};
+
+/* The part of a piece, `count` elements from `first` on, that is walked. */
+static int see_part(const struct walk *w, struct table_run run)
+{
+	uint64_t skip = w->first > run.first ? w->first - run.first : 0;
+
+	if (skip >= run.count || run.first >= w->end)
+		return 0;
+	run.base += skip * w->size;
+	run.first += skip;
+	run.count = u64_min(run.count - skip, w->end - run.first);
+	return w->see(w->arg, &run);
+}
+
+static int walk_intervals(const struct walk *w)
+{
+	const struct table_piece *p = w->table->pieces + w->state->first;
+	uint32_t low = 0, high = w->state->n;
+	int rc = 0;
+
+	while (low < high) { /* the first that ends behind w->first */
+		uint32_t middle = low + (high - low) / 2;
+
+		if (p[middle].first + p[middle].count <= w->first)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < w->state->n && p[low].first < w->end && !rc; low++)
+		rc = see_part(w, (struct table_run){ p[low].file, p[low].rank, p[low].base,
+						     p[low].first, p[low].count, NULL });
+	return rc;
+}
+
+static int see_box(const struct walk *w, const struct table_piece *p)
+{
+	struct box b = table_piece_box(w->table, w->state, p);
+	uint64_t from = box_below(&b, w->first), to = box_below(&b, w->end);
+	struct table_run run = { p->file, p->rank,   p->base + from * w->size,
+				 from,    to - from, b.offsets };
+
+	return from < to ? w->see(w->arg, &run) : 0;
+}
+
+static int walk_boxes(const struct walk *w)
+{
+	const struct table_piece *p = w->table->pieces + w->state->first;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < w->state->n && !rc; i++)
+		rc = see_box(w, &p[i]);
+	return rc;
+}
+
+/* Elements [from, to) of a vector, which are those from `first` on of the state. */
+static int walk_flat(const struct walk *w, uint32_t flat, uint64_t from, uint64_t to,
+		     uint64_t first)
+{
+	const struct table_flat *f = &w->table->flats[flat];
+	const struct table_segment *s = w->table->segments + f->first;
+	uint32_t low = 0, high = f->n;
+	int rc = 0;
+
+	while (low < high) { /* the first that ends behind from */
+		uint32_t middle = low + (high - low) / 2;
+
+		if (s[middle].start + s[middle].count <= from)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < f->n && s[low].start < to && !rc; low++) {
+		uint64_t begin = u64_max(from, s[low].start);
+		uint64_t end = u64_min(to, s[low].start + s[low].count);
+		uint64_t base = s[low].base + (begin - s[low].start) * w->size;
+
+		rc = see_part(w, (struct table_run){ s[low].file, s[low].rank, base,
+						     first + begin - from, end - begin, NULL });
+	}
+	return rc;
+}
+
+static int walk_shard(const struct walk *w, uint32_t shard)
+{
+	const struct table_state *s = w->state;
+	uint64_t share = table_share(w->table, s), first = shard * share;
+	uint64_t numel = w->table->tensors[s->tensor].numel;
+
+	if (first >= numel)
+		return 0;
+	return walk_flat(w, s->first + shard, s->start,
+			 s->start + u64_min(share, numel - first), first);
+}
+
+static int walk_equal(const struct walk *w)
+{
+	uint64_t share = table_share(w->table, w->state);
+	int rc = 0;
+
+	for (uint64_t i = w->first / share; i * share < w->end && !rc; i++)
+		rc = walk_shard(w, (uint32_t)i);
+	return rc;
+}
+
+int table_walk(const struct table *t, const struct table_state *s, uint64_t first,
+	       uint64_t count, table_see see, void *arg)
+{
+	struct walk w = { t, s, first, first + count, frag_dtype_size(s->stored), see, arg };
+
+	assert(w.end <= t->tensors[s->tensor].numel);
+	if (!count)
+		return 0;
+	switch ((enum table_kind)s->kind) {
+	case TABLE_INTERVALS:
+		return walk_intervals(&w);
+	case TABLE_BOXES:
+		return walk_boxes(&w);
+	case TABLE_FLAT:
+		return walk_flat(&w, s->first, s->start + first, s->start + w.end, first);
+	default:
+		return walk_equal(&w);
+	}
+}
+
+/* ---- what a rank holds ---- */
+
+struct filter {
+	uint32_t rank;
+	table_see see;
+	void *arg;
+};
+
+static int see_rank(void *arg, const struct table_run *run)
+{
+	const struct filter *f = arg;
+
+	return run->rank == f->rank ? f->see(f->arg, run) : 0;
+}
+
+static int walk_equal_rank(const struct walk *w, uint32_t rank)
+{
+	const struct table_flat *f = &w->table->flats[w->state->first];
+	uint32_t first = f->n ? w->table->segments[f->first].rank : 0;
+
+	return rank < first || rank - first >= w->state->n ? 0 : walk_shard(w, rank - first);
+}
+
+int table_walk_rank(const struct table *t, const struct table_state *s, uint32_t rank,
+		    table_see see, void *arg)
+{
+	uint64_t numel = t->tensors[s->tensor].numel;
+	struct walk w = { t, s, 0, numel, frag_dtype_size(s->stored), see, arg };
+	struct filter f = { rank, see, arg };
+
+	if (s->kind == TABLE_EQUAL)
+		return numel ? walk_equal_rank(&w, rank) : 0;
+	return table_walk(t, s, 0, numel, see_rank, &f);
+}
+
+static int add_count(void *arg, const struct table_run *run)
+{
+	*(uint64_t *)arg += run->count;
+	return 0;
+}
+
+uint64_t table_rank_count(const struct table *t, const struct table_state *s, uint32_t rank)
+{
+	uint64_t count = 0;
+
+	table_walk_rank(t, s, rank, add_count, &count);
+	return count;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/disk.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+/* One thread owns the ring: requests of a thread that ends are cancelled by the kernel, and threads of FUSE
+ * come and go.  Others queue, and wake it by an eventfd that the ring reads.
+ */
+
+enum { ENTRIES = 256, DEPTH = 128 };
+
+struct disk {
+	struct io_uring ring;
+	pthread_t thread;
+	int wake_fd;
+	uint64_t woken; /* where the ring reads wake_fd to */
+	unsigned inflight;
+	bool listening;       /* a read of wake_fd is under way */
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t started;
+	struct disk_read *first, *last;
+	bool stop;
+	bool ready;
+	int status; /* of the ring, once ready */
+};
+
+static void wake(struct disk *d)
+{
+	uint64_t one = 1;
+
+	if (write(d->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		log_error("eventfd: %s", strerror(errno));
+}
+
+/* ---- the thread ---- */
+
+/* Newer kernels do the work of completions only when we ask, on our thread. */
+static int make_ring(struct io_uring *ring)
+{
+	static const unsigned flags[] = { IORING_SETUP_SINGLE_ISSUER |
+						  IORING_SETUP_DEFER_TASKRUN,
+					  IORING_SETUP_COOP_TASKRUN, 0 };
+	int rc = -EINVAL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(flags) && rc == -EINVAL; i++)
+		rc = io_uring_queue_init(ENTRIES, ring, flags[i]);
+	return rc;
+}
+
+static struct disk_read *take(struct disk *d)
+{
+	struct disk_read *read;
+
+	pthread_mutex_lock(&d->lock);
+	read = d->first;
+	if (read)
+		d->first = read->next;
+	pthread_mutex_unlock(&d->lock);
+	return read;
+}
+
+static void listen_to_others(struct disk *d)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
+
+	io_uring_prep_read(sqe, d->wake_fd, &d->woken, sizeof(d->woken), 0);
+	io_uring_sqe_set_data(sqe, NULL);
+	d->listening = true;
+}
+
+/* DEPTH and the read of wake_fd are fewer than the ring has entries. */
+static void start_queued(struct disk *d)
+{
+	struct disk_read *read;
+
+	while (d->inflight < DEPTH && (read = take(d))) {
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
+
+		io_uring_prep_read(sqe, read->fd, read->to, read->size, read->offset);
+		io_uring_sqe_set_data(sqe, read);
+		d->inflight++;
+	}
+}
+
+static void reap(struct disk *d)
+{
+	struct io_uring_cqe *cqe;
+
+	while (!io_uring_peek_cqe(&d->ring, &cqe)) {
+		struct disk_read *read = io_uring_cqe_get_data(cqe);
+		int result = cqe->res;
+
+		io_uring_cqe_seen(&d->ring, cqe);
+		if (!read) {
+			d->listening = false;
+			continue;
+		}
+		d->inflight--;
+		read->done(read, result);
+	}
+}
+
+static bool stopped(struct disk *d)
+{
+	bool stop;
+
+	pthread_mutex_lock(&d->lock);
+	stop = d->stop;
+	pthread_mutex_unlock(&d->lock);
+	return stop;
+}
+
+static void tell_ready(struct disk *d, int status)
+{
+	pthread_mutex_lock(&d->lock);
+	d->status = status;
+	d->ready = true;
+	pthread_cond_signal(&d->started);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void *run(void *arg)
+{
+	struct disk *d = arg;
+	int rc = make_ring(&d->ring);
+
+	tell_ready(d, rc);
+	if (rc)
+		return NULL;
+	while (!stopped(d)) {
+		if (!d->listening)
+			listen_to_others(d);
+		start_queued(d);
+		/* -EAGAIN, -EINTR: what was not submitted stays in the ring. */
+		io_uring_submit_and_wait(&d->ring, 1);
+		reap(d);
+	}
+	io_uring_queue_exit(&d->ring);
+	return NULL;
+}
+
+/* ---- others ---- */
+
+static int start_thread(struct disk *d)
+{
+	sigset_t every, before;
+	int rc;
+
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &before);
+	rc = pthread_create(&d->thread, NULL, run, d);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc)
+		return -rc;
+	pthread_mutex_lock(&d->lock);
+	while (!d->ready)
+		pthread_cond_wait(&d->started, &d->lock);
+	pthread_mutex_unlock(&d->lock);
+	if (d->status)
+		pthread_join(d->thread, NULL);
+	return d->status;
+}
+
+static void disk_free(struct disk *d)
+{
+	close(d->wake_fd);
+	pthread_cond_destroy(&d->started);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+static int uring_open(struct disk **out)
+{
+	struct disk *d = calloc(1, sizeof(*d));
+	int rc;
+
+	if (!d)
+		return -ENOMEM;
+	d->wake_fd = eventfd(0, EFD_CLOEXEC);
+	if (d->wake_fd < 0) {
+		free(d);
+		return -errno;
+	}
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->started, NULL);
+	rc = start_thread(d);
+	if (rc) {
+		disk_free(d);
+		return rc;
+	}
+	*out = d;
+	return 0;
+}
+
+static void uring_close(struct disk *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->stop = true;
+	pthread_mutex_unlock(&d->lock);
+	wake(d);
+	pthread_join(d->thread, NULL);
+	assert(!d->first && !d->inflight);
+	disk_free(d);
+}
+
+static void uring_submit(struct disk *d, struct disk_read *read)
+{
+	bool first;
+
+	read->next = NULL;
+	pthread_mutex_lock(&d->lock);
+	first = !d->first;
+	if (first)
+		d->first = read;
+	else
+		d->last->next = read;
+	d->last = read;
+	pthread_mutex_unlock(&d->lock);
+	if (first && !pthread_equal(pthread_self(), d->thread))
+		wake(d);
+}
+
+const struct disk_ops disk_uring = {
+	.name = "uring",
+	.open = uring_open,
+	.close = uring_close,
+	.submit = uring_submit,
+};
