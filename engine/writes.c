@@ -32,6 +32,7 @@ struct source { /* bytes for one range of a parameter, or of its low-precision c
 struct item { /* one STAGE message */
 	uint32_t rank, row;
 	uint32_t size;
+	uint32_t turn; /* among its rank's */
 	uint64_t offset;
 	const uint8_t *data;
 };
@@ -62,7 +63,7 @@ struct commit {
 	size_t nsources;
 	struct item *items;
 	size_t nitems, items_room, sent;
-	uint8_t *involved; /* [world] */
+	uint32_t *involved; /* [world] messages for it */
 	uint32_t nranks, coordinator;
 	bool grads;
 	uint64_t window; /* of gradients, a rank's; 0: not said */
@@ -101,6 +102,13 @@ static int whole_elements(struct engine *e, const struct engine_file *f,
 	return 0;
 }
 
+/* Whether x begins and ends with an element, and lies as a pointer to them may. */
+static bool is_whole(const struct engine_extent *x, uint64_t element)
+{
+	return !(x->offset % element) && !(x->size % element) &&
+	       !((uintptr_t)x->data % element);
+}
+
 static int add_lp_source(struct engine *e, struct commit *c, const struct engine_file *f,
 			 const struct engine_extent *x, enum frag_dtype hp, enum frag_dtype lp)
 {
@@ -108,14 +116,21 @@ static int add_lp_source(struct engine *e, struct commit *c, const struct engine
 	uint64_t n = u64_div_ceil(x->offset + x->size, element) - first;
 	CLEANUP(free) uint8_t *whole = NULL;
 	uint8_t *converted;
-	int rc = whole_elements(e, f, x, element, first, n * element, &whole);
+	int rc = 0;
 
+	if (is_whole(x, element) && lp == hp) {
+		c->sources[c->nsources++] =
+			(struct source){ f, true, x->offset, x->size, x->data, NULL };
+		return 0;
+	}
+	if (!is_whole(x, element))
+		rc = whole_elements(e, f, x, element, first, n * element, &whole);
 	if (rc)
 		return rc;
 	converted = malloc(n * frag_dtype_size(lp));
 	if (!converted)
 		return -ENOMEM;
-	dtype_convert(lp, converted, hp, whole, n);
+	dtype_convert(lp, converted, hp, whole ? whole : x->data, n);
 	c->sources[c->nsources++] = (struct source){
 		f,         true,     first * frag_dtype_size(lp), n * frag_dtype_size(lp),
 		converted, converted
@@ -212,16 +227,15 @@ static int see_piece(void *arg, const struct piece *piece)
 	struct see *s = arg;
 	int rc = 0;
 
-	if (!s->c->involved[piece->rank]) {
-		s->c->involved[piece->rank] = 1;
+	if (!s->c->involved[piece->rank] && piece->size)
 		s->c->nranks++;
-	}
 	for (uint64_t done = 0; done < piece->size && !rc; done += WIRE_CHUNK)
 		rc = add_item(s->c,
 			      (struct item){
 				      .rank = piece->rank,
 				      .row = piece->row,
 				      .size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done),
+				      .turn = s->c->involved[piece->rank]++,
 				      .offset = piece->offset + done,
 				      .data = s->source->data + piece->at + done,
 			      });
@@ -241,17 +255,29 @@ static int plan_source(struct engine *e, struct commit *c, const struct source *
 	return source->lp && rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
 }
 
+/* Ranks take theirs in turn: they unpack and check at the same time. */
+static int by_turn(const void *a, const void *b)
+{
+	const struct item *x = a, *y = b;
+
+	if (x->turn != y->turn)
+		return x->turn < y->turn ? -1 : 1;
+	return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
 static int plan_items(struct engine *e, struct commit *c)
 {
 	int rc = 0;
 
 	c->nitems = c->sent = 0;
 	c->nranks = 0;
-	if (!c->involved && !(c->involved = calloc(e->world, 1)))
+	if (!c->involved && !(c->involved = calloc(e->world, sizeof(*c->involved))))
 		return -ENOMEM;
-	memset(c->involved, 0, e->world);
+	memset(c->involved, 0, e->world * sizeof(*c->involved));
 	for (size_t i = 0; i < c->nsources && !rc; i++)
 		rc = plan_source(e, c, &c->sources[i]);
+	if (!rc && c->nitems)
+		qsort(c->items, c->nitems, sizeof(*c->items), by_turn);
 	c->transaction[1] = ++e->transaction;
 	return rc;
 }
