@@ -259,6 +259,8 @@ static int copy(enum way way, const struct state_row *row, const struct iovec *p
 		copy_plainly(parts, n, data);
 		return 0;
 	}
+	if (way == PROBE && row->owned) /* mapped until it is dropped, which takes the lock */
+		return 0;
 	switch (way) {
 	case READ:
 	case COPY:
