@@ -13,7 +13,7 @@
 
 struct outcome {
 	uint64_t transaction[2];
-	uint8_t *holders; /* [world], its writer's: 1, until that rank has applied it */
+	uint32_t *holders; /* [world], its writer's: not 0, until that rank has applied it */
 	unsigned outstanding;
 	uint64_t retry_ms; /* 0: nobody was asked yet */
 	bool again;        /* somebody is to be asked once more */
