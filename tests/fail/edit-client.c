@@ -19,6 +19,7 @@
  * whole parameters, and writes what it did and saw into LOG (history.h).  fork: as write, and while it commits a
  * child has the file too.  ID, 0 to 3, tells the writers' values apart.
  * edit-client kill PID WHAT LOG: SIGKILL, and its line in LOG.
+ * edit-client agree SIZE FILE...: those files that there are have one value, of SIZE bytes, all the same.
  */
 
 enum { BUFFER = 1 << 20, WRITERS = 4, KEYS = 2 };
@@ -264,8 +265,57 @@ static int kill_one(char **argv)
 	return kill(atoi(argv[2]), SIGKILL) != 0;
 }
 
+struct common {
+	size_t size;
+	int files;
+	char value[4];
+};
+
+static bool has_value(struct common *c, const char *path, ssize_t bytes)
+{
+	if (!c->files)
+		memcpy(c->value, buffer, c->size);
+	for (char *at = buffer; at < buffer + bytes; at += c->size) {
+		if (!memcmp(c->value, at, c->size))
+			continue;
+		printf("%s has %.0f, where another has %.0f\n", path, value_at(at, c->size),
+		       value_at(c->value, c->size));
+		return false;
+	}
+	c->files++;
+	return true;
+}
+
+/* A rank may hold nothing of a parameter. */
+static bool agrees(struct common *c, const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, buffer, BUFFER);
+
+	if (n < 0 || (fd < 0 && errno != ENOENT)) {
+		printf("%s: %s\n", path, strerror(errno));
+		return false;
+	}
+	if (fd >= 0)
+		close(fd);
+	return !n || has_value(c, path, n);
+}
+
+static int agree(size_t size, char **files)
+{
+	struct common c = { .size = size };
+
+	for (; *files; files++)
+		if (!agrees(&c, *files))
+			return 1;
+	printf("%d\n", c.files);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 3 && !strcmp(argv[1], "agree"))
+		return agree(atoi(argv[2]) == 2 ? 2 : 4, argv + 3);
 	if (argc == 5 && !strcmp(argv[1], "kill"))
 		return kill_one(argv);
 	if (argc != 6)

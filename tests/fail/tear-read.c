@@ -13,16 +13,17 @@
 #include <unistd.h>
 
 /* tear-read MOUNT SECONDS SEED: opens states of tear-job's parameters at random, reads them whole or by random
- * ranges, slowly at times, and wants one number in each open file.  Prints what it saw.
+ * ranges, with pauses, and wants one number in each open file.  Prints what it saw; the last number is of files that
+ * showed a step yet when the job was at a later one.
  */
 
-enum { BUFFER = 1 << 20, LONG_MS = 20 };
+enum { BUFFER = 1 << 20 };
 
 static const char *const keys[] = { "fp32", "exp_avg", "grad" };
 static float buffer[BUFFER / sizeof(float)];
 
 static struct {
-	unsigned long files, torn, errors, lived; /* lived: open for longer than a step takes */
+	unsigned long files, torn, errors, lived;
 	int error;
 } seen;
 
@@ -51,18 +52,27 @@ static void look(struct file *f, ssize_t bytes)
 	}
 }
 
+static void fail(int error)
+{
+	seen.errors++;
+	seen.error = error;
+}
+
+static void pause_at_times(void)
+{
+	if (rand() % 8 == 0)
+		nanosleep(&(struct timespec){ 0, rand() % 10000000 }, NULL);
+}
+
 static ssize_t read_at(struct file *f, size_t size, off_t at)
 {
 	ssize_t n = pread(f->fd, buffer, size, at);
 
-	if (n < 0) {
-		seen.errors++;
-		seen.error = errno;
-	} else {
+	if (n < 0)
+		fail(errno);
+	else
 		look(f, n);
-	}
-	if (rand() % 50 == 0)
-		nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+	pause_at_times();
 	return n;
 }
 
@@ -75,26 +85,47 @@ static void read_whole(struct file *f)
 		n = read_at(f, size, at);
 }
 
+static ssize_t read_range(struct file *f)
+{
+	return read_at(f, sizeof(float) * (size_t)(1 + rand() % 5000),
+		       (off_t)sizeof(float) * (rand() % (f->size / (off_t)sizeof(float))));
+}
+
 static void read_ranges(struct file *f)
 {
-	ssize_t n = 1;
+	for (int i = 0; i < 20 && read_range(f) >= 0; i++)
+		;
+}
 
-	for (int i = 0; i < 20 && n >= 0; i++)
-		n = read_at(f, sizeof(float) * (size_t)(1 + rand() % 5000),
-			    (off_t)sizeof(float) * (rand() % (f->size / (off_t)sizeof(float))));
+static double step_now(const char *mount)
+{
+	char path[512], text[32] = "";
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/step", mount);
+	fd = open(path, O_RDONLY);
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
+		fail(errno);
+	close(fd);
+	return atof(text);
+}
+
+/* Does it show its old step yet? */
+static void read_late(const char *mount, struct file *f)
+{
+	if (f->any && step_now(mount) > (double)f->first)
+		seen.lived += read_range(f) > 0;
 }
 
 static void read_one(const char *mount)
 {
 	struct file f = { 0 };
-	double begin = now_ms();
 	char path[512];
 
 	snprintf(path, sizeof(path), "%s/params/p%d/%s", mount, rand() % 5, keys[rand() % 3]);
 	f.fd = open(path, O_RDONLY);
 	if (f.fd < 0) {
-		seen.errors++;
-		seen.error = errno;
+		fail(errno);
 		return;
 	}
 	f.size = lseek(f.fd, 0, SEEK_END);
@@ -102,10 +133,10 @@ static void read_one(const char *mount)
 		read_whole(&f);
 	else
 		read_ranges(&f);
+	read_late(mount, &f);
 	close(f.fd);
 	seen.files++;
 	seen.torn += f.torn;
-	seen.lived += now_ms() - begin > LONG_MS;
 }
 
 int main(int argc, char **argv)
