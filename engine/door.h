@@ -35,8 +35,8 @@ struct door_ops {
 	void (*wait_epoch)(struct engine *e, struct engine_wait *wait);
 	void (*wait_cancel)(struct engine *e, struct engine_wait *wait);
 	char *(*text)(struct engine *e, const char *what);
-	bool (*fragment)(struct engine *e, uint32_t param, uint32_t *next,
-			 struct engine_fragment *out);
+	void (*fragments)(struct engine *e, uint32_t param, const char *key,
+			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);
 	int (*events_open)(struct engine *e, struct engine_events **events);
 	void (*events_close)(struct engine_events *events);
 	size_t (*events_read)(struct engine_events *events, char *out, size_t size);

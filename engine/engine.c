@@ -127,10 +127,10 @@ char *engine_text(struct engine *e, const char *what)
 	return ops(e)->text(e, what);
 }
 
-bool engine_fragment(struct engine *e, uint32_t param, uint32_t *next,
-		     struct engine_fragment *out)
+void engine_fragments(struct engine *e, uint32_t param, const char *key,
+		      void (*see)(void *arg, const struct engine_fragment *f), void *arg)
 {
-	return ops(e)->fragment(e, param, next, out);
+	ops(e)->fragments(e, param, key, see, arg);
 }
 
 /* ---- waiting ---- */

@@ -172,21 +172,25 @@ void engine_wait_epoch(struct engine *e, struct engine_wait *wait);
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
 /* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such.
- * what: "config", "source" (a checkpoint's), "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log", "freeze".
+ * what: "config", "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", a
+ * checkpoint's "source".
  */
 char *engine_text(struct engine *e, const char *what);
 
-/* Where a parameter's elements lie, in each of its states but the low-precision one. */
+/* Where elements of a state lie. */
 struct engine_fragment {
 	uint32_t rank;
-	const char *tier; /* "host" */
+	const char *tier; /* "host", "file" */
+	const char *file; /* of a checkpoint; NULL: in a rank's partition */
+	uint64_t base;    /* bytes in the file */
 	uint32_t group, sub;
 	uint64_t partition_offset, param_offset, numel; /* elements */
+	const uint64_t *box; /* offsets, then sizes; NULL: neighbours from param_offset on */
 };
 
-/* Goes through them: *next is 0 at first.  False: there are no more. */
-bool engine_fragment(struct engine *e, uint32_t param, uint32_t *next,
-		     struct engine_fragment *out);
+/* Calls see for each, before it returns.  Of a job: those of each state but the low-precision one. */
+void engine_fragments(struct engine *e, uint32_t param, const char *key,
+		      void (*see)(void *arg, const struct engine_fragment *f), void *arg);
 
 /* What happens to the job, lines of JSON (fragfs(1)), from open on; a slow reader gets one line about those
  * that he missed.  Steps are seen while a stream is open.

@@ -202,29 +202,28 @@ static int find_param(struct engine *e, const char *name, const char *coordinate
 	return 0;
 }
 
-static bool fragment(struct engine *e, uint32_t param, uint32_t *next,
-		     struct engine_fragment *out)
+static void fragments(struct engine *e, uint32_t param, const char *key,
+		      void (*see)(void *arg, const struct engine_fragment *f), void *arg)
 {
 	const struct catalog_param *p;
 	const struct catalog_group *g;
 	struct layout_fragment f;
 
 	if (param >= e->catalog->nparams || e->catalog->params[param].group == CATALOG_NONE)
-		return false;
+		return;
 	p = &e->catalog->params[param];
 	g = &e->catalog->groups[p->group];
-	while (*next < g->nranks) {
-		uint32_t member = (*next)++;
-
-		if (!layout_on_shard(&g->layout, p->position, member % g->layout.shards, &f))
+	for (uint32_t i = 0; i < g->nranks; i++) {
+		if (!layout_on_shard(&g->layout, p->position, i % g->layout.shards, &f))
 			continue;
-		*out = (struct engine_fragment){
-			g->ranks[member],   "host",         p->group, f.sub,
-			f.partition_offset, f.param_offset, f.numel
-		};
-		return true;
+		see(arg, &(struct engine_fragment){ .rank = g->ranks[i],
+						    .tier = "host",
+						    .group = p->group,
+						    .sub = f.sub,
+						    .partition_offset = f.partition_offset,
+						    .param_offset = f.param_offset,
+						    .numel = f.numel });
 	}
-	return false;
 }
 
 static uint64_t epoch(struct engine *e)
@@ -307,7 +306,7 @@ const struct door_ops live_ops = {
 	.wait_epoch = watch_wait_epoch,
 	.wait_cancel = watch_cancel,
 	.text = live_text,
-	.fragment = fragment,
+	.fragments = fragments,
 	.events_open = streams_open,
 	.events_close = streams_close,
 	.events_read = streams_read,

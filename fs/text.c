@@ -69,34 +69,60 @@ static char *param_text(struct tree *t, struct node n)
 	}
 }
 
-static void put_fragments(FILE *out, struct tree *t, uint32_t param, const char *key)
-{
-	struct engine_fragment f;
-	uint32_t next = 0;
+struct printing {
+	FILE *out;
+	const char *key;
+	uint32_t ndim;
+};
 
-	while (engine_fragment(t->engine, param, &next, &f))
-		fprintf(out, "%u\t%s\t%s\t%u.%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
-			f.rank, key, f.tier, f.group, f.sub, f.partition_offset, f.param_offset,
-			f.numel);
+/* A box as slices: 0:4,8:16 */
+static void put_box(FILE *out, const uint64_t *box, uint32_t ndim)
+{
+	for (uint32_t d = 0; d < ndim; d++)
+		fprintf(out, "%s%" PRIu64 ":%" PRIu64, d ? "," : "", box[d],
+			box[d] + box[ndim + d]);
+}
+
+static void put_fragment(void *arg, const struct engine_fragment *f)
+{
+	const struct printing *p = arg;
+
+	fprintf(p->out, "%u\t%s\t%s\t", f->rank, p->key, f->tier);
+	if (f->file)
+		fprintf(p->out, "%s\t%" PRIu64 "\t", f->file, f->base);
+	else
+		fprintf(p->out, "%u.%u\t%" PRIu64 "\t", f->group, f->sub, f->partition_offset);
+	if (f->box)
+		put_box(p->out, f->box, p->ndim);
+	else
+		fprintf(p->out, "%" PRIu64, f->param_offset);
+	fprintf(p->out, "\t%" PRIu64 "\n", f->numel);
 }
 
 static int fragments_text(struct tree *t, struct node n, char **text)
 {
 	struct engine_state states[TREE_STATES_MAX];
 	int count = engine_states(t->engine, n.item, states, TREE_STATES_MAX);
+	struct engine_param param;
+	struct printing p;
 	size_t size;
-	FILE *out;
 
 	if (count < 0)
 		return count;
-	out = open_memstream(text, &size);
-	if (!out)
+	if (!engine_param(t->engine, n.item, &param))
+		return -ENOENT;
+	p.ndim = param.ndim;
+	p.out = open_memstream(text, &size);
+	if (!p.out)
 		return -ENOMEM;
-	fputs("rank\tstate\ttier\tpartition\toffset\tparam_offset\tnumel\n", out);
-	for (int i = 0; i < count && i < TREE_STATES_MAX; i++)
+	fprintf(p.out, "rank\tstate\ttier\t%s\toffset\tparam_offset\tnumel\n",
+		engine_is_live(t->engine) ? "partition" : "file");
+	for (int i = 0; i < count && i < TREE_STATES_MAX; i++) {
+		p.key = states[i].key;
 		if (!(states[i].flags & ENGINE_STATE_LP))
-			put_fragments(out, t, n.item, states[i].key);
-	return fclose(out) ? -ENOMEM : 0;
+			engine_fragments(t->engine, n.item, p.key, put_fragment, &p);
+	}
+	return fclose(p.out) ? -ENOMEM : 0;
 }
 
 static char *rank_state_text(const struct engine_rank *r)

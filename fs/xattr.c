@@ -87,30 +87,41 @@ static void join(FILE *out, char **list, size_t *size, const char *word)
 	fprintf(out, *size ? ",%s" : "%s", word);
 }
 
+struct listing {
+	FILE *out;
+	char *list;
+	size_t size;
+	void (*word_of)(const struct engine_fragment *f, char word[WORD_MAX]);
+};
+
+static void list_word(void *arg, const struct engine_fragment *f)
+{
+	struct listing *l = arg;
+	char word[WORD_MAX];
+
+	l->word_of(f, word);
+	join(l->out, &l->list, &l->size, word);
+}
+
 /* The different words that word_of says of the state's fragments. */
 static int list_words(struct tree *t, struct node n, char **list,
 		      void (*word_of)(const struct engine_fragment *f, char word[WORD_MAX]))
 {
-	char word[WORD_MAX];
-	struct engine_fragment f;
+	struct listing l = { .word_of = word_of };
 	struct engine_state state;
-	uint32_t next = 0;
-	size_t size = 0;
-	FILE *out;
 	int rc = tree_state(t, n, &state);
 
 	if (rc)
 		return rc;
-	out = open_memstream(list, &size);
-	if (!out)
+	l.out = open_memstream(&l.list, &l.size);
+	if (!l.out)
 		return -ENOMEM;
-	fflush(out);
-	while (!(state.flags & ENGINE_STATE_LP) &&
-	       engine_fragment(t->engine, n.item, &next, &f)) {
-		word_of(&f, word);
-		join(out, list, &size, word);
-	}
-	return fclose(out) ? -ENOMEM : 0;
+	fflush(l.out);
+	if (!(state.flags & ENGINE_STATE_LP))
+		engine_fragments(t->engine, n.item, state.key, list_word, &l);
+	rc = fclose(l.out) ? -ENOMEM : 0;
+	*list = l.list;
+	return rc;
 }
 
 static void tier_of(const struct engine_fragment *f, char word[WORD_MAX])

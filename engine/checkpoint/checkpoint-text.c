@@ -82,56 +82,36 @@ char *checkpoint_text(struct engine *e, const char *what)
 	return NULL;
 }
 
-/* ---- the table of fragments ---- */
+/* ---- fragments ---- */
 
-struct printing {
+struct telling {
 	const struct table *table;
-	const struct table_state *state;
-	FILE *out;
+	void (*see)(void *arg, const struct engine_fragment *f);
+	void *arg;
 };
 
-/* A box as slices: 0:4,8:16 */
-static void put_box(FILE *out, const uint64_t *box, uint32_t ndim)
+static int tell_run(void *arg, const struct table_run *run)
 {
-	for (uint32_t d = 0; d < ndim; d++)
-		fprintf(out, "%s%" PRIu64 ":%" PRIu64, d ? "," : "", box[d],
-			box[d] + box[ndim + d]);
-}
+	const struct telling *l = arg;
 
-static int put_fragment(void *arg, const struct table_run *run)
-{
-	const struct printing *p = arg;
-	const struct table *t = p->table;
-
-	fprintf(p->out, "%u\t%s\tfile\t%s\t%" PRIu64 "\t", run->rank, t->keys[p->state->key],
-		t->files[run->file].name, run->base);
-	if (run->box)
-		put_box(p->out, run->box, t->tensors[p->state->tensor].ndim);
-	else
-		fprintf(p->out, "%" PRIu64, run->first);
-	fprintf(p->out, "\t%" PRIu64 "\n", run->count);
+	l->see(l->arg, &(struct engine_fragment){ .rank = run->rank,
+						  .tier = "file",
+						  .file = l->table->files[run->file].name,
+						  .base = run->base,
+						  .param_offset = run->first,
+						  .numel = run->count,
+						  .box = run->box });
 	return 0;
 }
 
-char *checkpoint_fragments(struct engine *e, uint32_t param)
+void checkpoint_fragments(struct engine *e, uint32_t param, const char *key,
+			  void (*see)(void *arg, const struct engine_fragment *f), void *arg)
 {
 	const struct table *t = checkpoint_of(e)->table;
-	const struct table_state *s;
-	char *text = NULL;
-	size_t size;
-	uint32_t n;
-	FILE *out;
+	struct telling l = { t, see, arg };
+	const struct table_state *s =
+		param < t->ntensors ? table_find_state(t, t->shown[param], key) : NULL;
 
-	if (param >= t->ntensors || !(out = open_memstream(&text, &size)))
-		return NULL;
-	fputs("rank\tstate\ttier\tfile\toffset\tparam_offset\tnumel\n", out);
-	s = table_states(t, t->shown[param], &n);
-	for (; n; n--, s++) {
-		struct printing p = { t, s, out };
-
-		if (s->shown == s->stored)
-			table_walk(t, s, 0, t->tensors[s->tensor].numel, put_fragment, &p);
-	}
-	fclose(out);
-	return text;
+	if (s)
+		table_walk(t, s, 0, t->tensors[s->tensor].numel, tell_run, &l);
 }

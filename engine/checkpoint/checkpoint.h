@@ -57,6 +57,7 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 		   const struct disk_ops *disk);
 
 char *checkpoint_text(struct engine *e, const char *what);
-char *checkpoint_fragments(struct engine *e, uint32_t param);
+void checkpoint_fragments(struct engine *e, uint32_t param, const char *key,
+			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);
 
 #endif

@@ -494,19 +494,14 @@ char *engine_text(struct engine *e, const char *what)
 	return asprintf(&text, "%s of %s\n", what, e->source) < 0 ? NULL : text;
 }
 
-bool engine_fragment(struct engine *e, uint32_t param, uint32_t *next,
-		     struct engine_fragment *out)
+void engine_fragments(struct engine *e, uint32_t param, const char *key,
+		      void (*see)(void *arg, const struct engine_fragment *f), void *arg)
 {
-	uint32_t rank = *next;
-
-	if (rank >= 2)
-		return false;
-	++*next;
-	*out = (struct engine_fragment){ .rank = rank,
-					 .tier = rank ? "swap" : "host",
-					 .param_offset = rank * numel(param) / 2,
-					 .numel = numel(param) / 2 };
-	return true;
+	for (uint32_t rank = 0; rank < 2; rank++)
+		see(arg, &(struct engine_fragment){ .rank = rank,
+						    .tier = rank ? "swap" : "host",
+						    .param_offset = rank * numel(param) / 2,
+						    .numel = numel(param) / 2 });
 }
 
 /* ---- files ---- */
