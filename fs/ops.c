@@ -66,8 +66,8 @@ static int attr(struct fs *fs, struct node n, const struct engine_state *state, 
 static int fill(struct fs *fs, const struct tree_entry *entry, struct fuse_entry_param *e)
 {
 	*e = (struct fuse_entry_param){ .ino = tree_inode(entry->node),
-					.attr_timeout = tree_timeout(entry->node),
-					.entry_timeout = tree_timeout(entry->node) };
+					.attr_timeout = tree_timeout(&fs->tree, entry->node),
+					.entry_timeout = tree_timeout(&fs->tree, entry->node) };
 	return attr(fs, entry->node, entry->has_state ? &entry->state : NULL, &e->attr);
 }
 
@@ -102,7 +102,7 @@ static int getattr(fuse_req_t req, const struct call *c)
 	if (!rc)
 		rc = attr(fs_of(req), n, NULL, &st);
 	if (!rc)
-		fuse_reply_attr(req, &st, tree_timeout(n));
+		fuse_reply_attr(req, &st, tree_timeout(&fs_of(req)->tree, n));
 	return rc;
 }
 
@@ -155,7 +155,7 @@ static int setattr(fuse_req_t req, const struct call *c)
 	if (!rc && (c->to_set & FUSE_SET_ATTR_SIZE))
 		rc = set_size(fs, n, (uint64_t)c->attr->st_size, c->file);
 	if (!rc)
-		fuse_reply_attr(req, &now, tree_timeout(n));
+		fuse_reply_attr(req, &now, tree_timeout(&fs_of(req)->tree, n));
 	return rc;
 }
 
@@ -185,11 +185,12 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- directories ---- */
 
-/* Their entries are the same as long as the job is mounted. */
-static bool is_constant(struct node n)
+/* Their entries are the same as long as it is mounted. */
+static bool is_constant(const struct tree *t, struct node n)
 {
-	return n.kind == NODE_PARAMS || n.kind == NODE_GROUP_PARAMS || n.kind == NODE_RANKS ||
-	       n.kind == NODE_GROUPS || n.kind == NODE_CONTROL || n.kind == NODE_ROOT;
+	return tree_is_still(t, n) || n.kind == NODE_PARAMS || n.kind == NODE_GROUP_PARAMS ||
+	       n.kind == NODE_RANKS || n.kind == NODE_GROUPS || n.kind == NODE_CONTROL ||
+	       n.kind == NODE_ROOT;
 }
 
 static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -201,8 +202,8 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	fi->cache_readdir = is_constant(n);
-	fi->keep_cache = is_constant(n);
+	fi->cache_readdir = is_constant(&fs_of(req)->tree, n);
+	fi->keep_cache = fi->cache_readdir;
 	fuse_reply_open(req, fi);
 }
 
@@ -318,7 +319,9 @@ static int open_file(fuse_req_t req, const struct call *c)
 	if (rc)
 		return rc;
 	fi->fh = (uintptr_t)h;
-	fi->direct_io = 1;
+	/* What does not change goes through the page cache, and can be mapped. */
+	fi->keep_cache = h->file && h->node.kind != NODE_HYPER && tree_is_still(&fs->tree, n);
+	fi->direct_io = !fi->keep_cache;
 	fi->noflush = !h->draft;
 	fi->nonseekable = h->events != NULL;
 	/* The caller has gone: there will be no release. */
@@ -389,7 +392,7 @@ static void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
 {
 	struct handle *h = handle_of(fi);
 
-	if (poll_can(h->node)) {
+	if (engine_is_live(h->fs->engine) && poll_can(h->node)) {
 		fuse_reply_poll(req, poll_ask(&h->fs->polls, &h->poll, ph));
 		return;
 	}
@@ -412,7 +415,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 		if (engine_rank(fs->engine, i, &r))
 			s.f_blocks += u64_div_ceil(r.bytes_host, s.f_frsize);
 	}
-	s.f_files = (fsfilcnt_t)fs->tree.nparams + fs->tree.nranks + fs->tree.ngroups;
+	s.f_files = (fsfilcnt_t)fs->tree.ntensors + fs->tree.nranks + fs->tree.ngroups;
 	fuse_reply_statfs(req, &s);
 }
 

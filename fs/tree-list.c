@@ -88,6 +88,11 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 			return false;
 		name_param(t, entry, (uint32_t)*i);
 		return true;
+	case NODE_BUFFERS:
+		if (*i >= t->ntensors - t->nparams)
+			return false;
+		name_param(t, entry, t->nparams + (uint32_t)*i);
+		return true;
 	case NODE_RANK_PARAMS:
 		if (!next_held(d, i))
 			return false;
@@ -120,7 +125,7 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 
 static void dots(struct tree_dir *d, bool up, struct tree_entry *entry)
 {
-	entry->node = up ? tree_parent(d->node) : d->node;
+	entry->node = up ? tree_parent(d->tree, d->node) : d->node;
 	strcpy(entry->name, up ? ".." : ".");
 }
 
@@ -143,7 +148,8 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 		return true;
 	}
 	for (size_t i = 0; i < TREE_FIXED; i++) {
-		if (tree_fixed[i].dir == d->node.kind && behind++ == offset) {
+		if (tree_fixed[i].dir == d->node.kind &&
+		    tree_has_fixed(d->tree, &tree_fixed[i]) && behind++ == offset) {
 			name_fixed(d, &tree_fixed[i], entry);
 			return true;
 		}
@@ -180,6 +186,8 @@ static nlink_t dir_links(struct tree *t, struct node n)
 	switch (n.kind) {
 	case NODE_PARAMS:
 		return 2 + t->nparams;
+	case NODE_BUFFERS:
+		return 2 + t->ntensors - t->nparams;
 	case NODE_RANKS:
 		return 2 + t->nranks;
 	case NODE_GROUPS:
@@ -191,7 +199,8 @@ static nlink_t dir_links(struct tree *t, struct node n)
 	default:
 		for (size_t i = 0; i < TREE_FIXED; i++)
 			links += tree_fixed[i].dir == n.kind &&
-				 tree_fixed[i].kind <= NODE_CONTROL;
+				 tree_fixed[i].kind <= NODE_CONTROL &&
+				 tree_has_fixed(t, &tree_fixed[i]);
 		return links;
 	}
 }
@@ -258,8 +267,16 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 	return rc;
 }
 
-double tree_timeout(struct node n)
+/* Of a job everything may be another the next time; of a checkpoint, what fragfs says about itself. */
+bool tree_is_still(const struct tree *t, struct node n)
 {
+	return (t->has & TREE_STILL) && (n.kind != NODE_TEXT || n.slot < TEXT_CONFIG);
+}
+
+double tree_timeout(const struct tree *t, struct node n)
+{
+	if (tree_is_still(t, n))
+		return 1e9;
 	if (n.kind == NODE_TEXT || n.kind == NODE_HYPER)
 		return 0;
 	/* A state may be dropped: its open would fail at once, its name may be seen for so long.
@@ -275,7 +292,7 @@ int tree_link(const struct tree *t, struct node n, char *out, size_t size)
 
 static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_MAX + 1])
 {
-	struct node up = tree_parent(n);
+	struct node up = tree_parent(t, n);
 
 	*out = '\0';
 	if (n.kind == NODE_RANK)
@@ -301,8 +318,8 @@ int tree_path(const struct tree *t, struct node n, char *out, size_t size)
 	int length = 0;
 
 	node_name(t, n, name);
-	if (n.kind != NODE_ROOT && tree_parent(n).kind != NODE_ROOT) {
-		length = tree_path(t, tree_parent(n), out, size);
+	if (n.kind != NODE_ROOT && tree_parent(t, n).kind != NODE_ROOT) {
+		length = tree_path(t, tree_parent(t, n), out, size);
 		length += snprintf(out + u64_min((size_t)length, size),
 				   size - u64_min((size_t)length, size), "/");
 	}

@@ -6,7 +6,7 @@
 
 #include "fs/tree.h"
 
-enum { TREE_FIXED = 31, TREE_SUBS_MAX = 1 << 16 };
+enum { TREE_FIXED = 33, TREE_SUBS_MAX = 1 << 16 };
 
 /* Entries that a directory always has. */
 struct tree_fixed {
@@ -14,9 +14,12 @@ struct tree_fixed {
 	const char *name;
 	enum node_kind kind;
 	enum text_id text;
+	unsigned needs; /* TREE_...; 0: always there */
 };
 
 extern const struct tree_fixed tree_fixed[TREE_FIXED];
+
+bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f);
 
 /* What the other entries of a directory are. */
 extern const enum node_kind tree_content[NODE_KINDS];

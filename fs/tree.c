@@ -13,42 +13,45 @@ enum { ROOT_INODE = 1, GROUPS_SHOWN = 1 << 16 };
 
 /* Entries that a directory always has. */
 const struct tree_fixed tree_fixed[TREE_FIXED] = {
-	{ NODE_ROOT, "params", NODE_PARAMS, 0 },
-	{ NODE_ROOT, "ranks", NODE_RANKS, 0 },
-	{ NODE_ROOT, "groups", NODE_GROUPS, 0 },
-	{ NODE_ROOT, ".frag", NODE_CONTROL, 0 },
-	{ NODE_ROOT, "step", NODE_TEXT, TEXT_STEP },
-	{ NODE_ROOT, "phase", NODE_TEXT, TEXT_PHASE },
-	{ NODE_ROOT, "generation", NODE_TEXT, TEXT_GENERATION },
-	{ NODE_ROOT, "events", NODE_EVENTS, 0 },
-	{ NODE_PARAM, "shape", NODE_TEXT, TEXT_SHAPE },
-	{ NODE_PARAM, "dtype", NODE_TEXT, TEXT_DTYPE },
-	{ NODE_PARAM, "numel", NODE_TEXT, TEXT_NUMEL },
-	{ NODE_PARAM, "group", NODE_TEXT, TEXT_GROUP },
-	{ NODE_PARAM, "fragments", NODE_TEXT, TEXT_FRAGMENTS },
-	{ NODE_RANK, "params", NODE_RANK_PARAMS, 0 },
-	{ NODE_RANK, "partitions", NODE_PARTITIONS, 0 },
-	{ NODE_RANK, "state", NODE_TEXT, TEXT_RANK_STATE },
-	{ NODE_RANK, "address", NODE_TEXT, TEXT_RANK_ADDRESS },
-	{ NODE_RANK, "pid", NODE_TEXT, TEXT_RANK_PID },
-	{ NODE_RANK, "host", NODE_TEXT, TEXT_RANK_HOST },
-	{ NODE_GROUP, "params", NODE_GROUP_PARAMS, 0 },
-	{ NODE_GROUP, "kind", NODE_TEXT, TEXT_GROUP_KIND },
-	{ NODE_GROUP, "shards", NODE_TEXT, TEXT_GROUP_SHARDS },
-	{ NODE_GROUP, "replicas", NODE_TEXT, TEXT_GROUP_REPLICAS },
-	{ NODE_GROUP, "sub_groups", NODE_TEXT, TEXT_GROUP_SUB_GROUPS },
-	{ NODE_CONTROL, "version", NODE_TEXT, TEXT_VERSION },
-	{ NODE_CONTROL, "config", NODE_TEXT, TEXT_CONFIG },
-	{ NODE_CONTROL, "health", NODE_TEXT, TEXT_HEALTH },
-	{ NODE_CONTROL, "metrics", NODE_TEXT, TEXT_METRICS },
-	{ NODE_CONTROL, "inflight", NODE_TEXT, TEXT_INFLIGHT },
-	{ NODE_CONTROL, "log", NODE_TEXT, TEXT_LOG },
-	{ NODE_CONTROL, "freeze", NODE_TEXT, TEXT_FREEZE },
+	{ NODE_ROOT, "params", NODE_PARAMS, 0, 0 },
+	{ NODE_ROOT, "ranks", NODE_RANKS, 0, 0 },
+	{ NODE_ROOT, "buffers", NODE_BUFFERS, 0, TREE_BUFFERS },
+	{ NODE_ROOT, "groups", NODE_GROUPS, 0, TREE_GROUPS },
+	{ NODE_ROOT, ".frag", NODE_CONTROL, 0, 0 },
+	{ NODE_ROOT, "step", NODE_TEXT, TEXT_STEP, TREE_STEP },
+	{ NODE_ROOT, "phase", NODE_TEXT, TEXT_PHASE, TREE_LIVE },
+	{ NODE_ROOT, "generation", NODE_TEXT, TEXT_GENERATION, TREE_LIVE },
+	{ NODE_ROOT, "events", NODE_EVENTS, 0, TREE_LIVE },
+	{ NODE_PARAM, "shape", NODE_TEXT, TEXT_SHAPE, 0 },
+	{ NODE_PARAM, "dtype", NODE_TEXT, TEXT_DTYPE, 0 },
+	{ NODE_PARAM, "numel", NODE_TEXT, TEXT_NUMEL, 0 },
+	{ NODE_PARAM, "group", NODE_TEXT, TEXT_GROUP, 0 },
+	{ NODE_PARAM, "fragments", NODE_TEXT, TEXT_FRAGMENTS, 0 },
+	{ NODE_RANK, "params", NODE_RANK_PARAMS, 0, 0 },
+	{ NODE_RANK, "partitions", NODE_PARTITIONS, 0, TREE_LIVE },
+	{ NODE_RANK, "state", NODE_TEXT, TEXT_RANK_STATE, TREE_LIVE },
+	{ NODE_RANK, "address", NODE_TEXT, TEXT_RANK_ADDRESS, TREE_LIVE },
+	{ NODE_RANK, "pid", NODE_TEXT, TEXT_RANK_PID, TREE_LIVE },
+	{ NODE_RANK, "host", NODE_TEXT, TEXT_RANK_HOST, TREE_LIVE },
+	{ NODE_GROUP, "params", NODE_GROUP_PARAMS, 0, 0 },
+	{ NODE_GROUP, "kind", NODE_TEXT, TEXT_GROUP_KIND, 0 },
+	{ NODE_GROUP, "shards", NODE_TEXT, TEXT_GROUP_SHARDS, 0 },
+	{ NODE_GROUP, "replicas", NODE_TEXT, TEXT_GROUP_REPLICAS, 0 },
+	{ NODE_GROUP, "sub_groups", NODE_TEXT, TEXT_GROUP_SUB_GROUPS, 0 },
+	{ NODE_CONTROL, "version", NODE_TEXT, TEXT_VERSION, 0 },
+	{ NODE_CONTROL, "config", NODE_TEXT, TEXT_CONFIG, 0 },
+	{ NODE_CONTROL, "health", NODE_TEXT, TEXT_HEALTH, TREE_LIVE },
+	{ NODE_CONTROL, "metrics", NODE_TEXT, TEXT_METRICS, 0 },
+	{ NODE_CONTROL, "inflight", NODE_TEXT, TEXT_INFLIGHT, 0 },
+	{ NODE_CONTROL, "log", NODE_TEXT, TEXT_LOG, 0 },
+	{ NODE_CONTROL, "freeze", NODE_TEXT, TEXT_FREEZE, TREE_LIVE },
+	{ NODE_CONTROL, "source", NODE_TEXT, TEXT_SOURCE, TREE_STILL },
 };
 
 /* What the other entries of a directory are. */
 const enum node_kind tree_content[NODE_KINDS] = {
 	[NODE_PARAMS] = NODE_PARAM,
+	[NODE_BUFFERS] = NODE_PARAM,
 	[NODE_PARAM] = NODE_STATE,
 	[NODE_RANKS] = NODE_RANK,
 	[NODE_RANK_PARAMS] = NODE_RANK_PARAM,
@@ -70,10 +73,24 @@ static void source(void *arg, uint32_t number, const char **name, const char **c
 	*coordinate = p.coordinate;
 }
 
+static unsigned what_has(struct engine *engine)
+{
+	struct engine_job job;
+
+	if (engine_is_live(engine))
+		return TREE_LIVE | TREE_STEP | TREE_GROUPS;
+	engine_job(engine, &job);
+	return TREE_STILL | (job.has_step ? TREE_STEP : 0u) |
+	       (engine_nbuffers(engine) ? TREE_BUFFERS : 0u) |
+	       (engine_ngroups(engine) ? TREE_GROUPS : 0u);
+}
+
 int tree_init(struct tree *t, struct engine *engine, bool writable)
 {
 	*t = (struct tree){ .engine = engine,
 			    .nparams = engine_nparams(engine),
+			    .ntensors = engine_nparams(engine) + engine_nbuffers(engine),
+			    .has = what_has(engine),
 			    .nranks = engine_nranks(engine),
 			    .ngroups = (uint32_t)u64_min(engine_ngroups(engine), GROUPS_SHOWN),
 			    .writable = writable,
@@ -82,7 +99,7 @@ int tree_init(struct tree *t, struct engine *engine, bool writable)
 	clock_gettime(CLOCK_REALTIME, &t->time);
 	pthread_mutex_init(&t->lock, NULL);
 	t->keys = calloc(TREE_KEYS_MAX, sizeof(*t->keys));
-	if (!t->keys || names_init(&t->names, t->nparams, source, engine)) {
+	if (!t->keys || names_init(&t->names, t->ntensors, source, engine)) {
 		tree_fini(t);
 		return -ENOMEM;
 	}
@@ -169,23 +186,46 @@ bool node_is_state(struct node n)
 	return n.kind >= NODE_STATE && n.kind <= NODE_HYPER;
 }
 
+bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f)
+{
+	return !f->needs || (f->needs & t->has);
+}
+
 /* The directory kind of a text. */
-static enum node_kind text_dir(uint32_t text)
+static enum node_kind text_dir(const struct tree *t, uint32_t text)
 {
 	for (size_t i = 0; i < TREE_FIXED; i++) {
 		if (tree_fixed[i].kind == NODE_TEXT && tree_fixed[i].text == text)
-			return tree_fixed[i].dir;
+			return tree_has_fixed(t, &tree_fixed[i]) ? tree_fixed[i].dir
+								 : NODE_KINDS;
 	}
 	return NODE_KINDS;
 }
 
+/* Of an entry that a directory has in other sources. */
+static bool is_missing(const struct tree *t, enum node_kind kind)
+{
+	for (size_t i = 0; i < TREE_FIXED; i++) {
+		if (tree_fixed[i].kind == kind && kind != NODE_TEXT)
+			return !tree_has_fixed(t, &tree_fixed[i]);
+	}
+	return false;
+}
+
+static bool may_be_buffer(enum node_kind kind)
+{
+	return kind == NODE_PARAM || kind == NODE_STATE || kind == NODE_NPY;
+}
+
 static bool node_exists(const struct tree *t, struct node n)
 {
-	enum node_kind kind = n.kind == NODE_TEXT ? text_dir(n.slot) : n.kind;
+	enum node_kind kind = n.kind == NODE_TEXT ? text_dir(t, n.slot) : n.kind;
+	uint32_t tensors = may_be_buffer(kind) ? t->ntensors : t->nparams;
 
-	if (kind >= NODE_KINDS || (has_rank(kind) && n.rank >= t->nranks))
+	if (kind >= NODE_KINDS || is_missing(t, kind) ||
+	    (has_rank(kind) && n.rank >= t->nranks))
 		return false;
-	if ((node_has_param(kind) && n.item >= t->nparams) ||
+	if ((node_has_param(kind) && n.item >= tensors) ||
 	    (has_group(kind) && node_group(n) >= t->ngroups))
 		return false;
 	return !node_is_state(n) || slot_is_taken(t, n.slot);
@@ -204,7 +244,7 @@ int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 	return 0;
 }
 
-struct node tree_parent(struct node n)
+struct node tree_parent(const struct tree *t, struct node n)
 {
 	static const enum node_kind parent[NODE_KINDS] = {
 		[NODE_PARAM] = NODE_PARAMS,          [NODE_RANK] = NODE_RANKS,
@@ -218,7 +258,9 @@ struct node tree_parent(struct node n)
 	struct node up = { parent[n.kind], n.rank, n.item, 0 };
 
 	if (n.kind == NODE_TEXT)
-		up.kind = text_dir(n.slot);
+		up.kind = text_dir(t, n.slot);
+	if (n.kind == NODE_PARAM && n.item >= t->nparams)
+		up.kind = NODE_BUFFERS;
 	if (n.kind == NODE_GROUP_LINK)
 		up = (struct node){ NODE_GROUP_PARAMS, 0, n.rank << 16, 0 };
 	if (!has_rank(up.kind))
@@ -284,7 +326,7 @@ int tree_states(struct tree *t, struct node dir, struct engine_state *out, int m
 int tree_state(struct tree *t, struct node n, struct engine_state *state)
 {
 	struct engine_state states[TREE_STATES_MAX];
-	int count = tree_states(t, tree_parent(n), states, TREE_STATES_MAX);
+	int count = tree_states(t, tree_parent(t, n), states, TREE_STATES_MAX);
 
 	for (int i = 0; i < count; i++) {
 		if (!strcmp(states[i].key, tree_key(t, n))) {
@@ -422,7 +464,7 @@ static bool lookup_param(struct tree *t, struct node dir, const char *name, stru
 	int64_t param = names_find(&t->names, name);
 	struct engine_param p;
 
-	if (param < 0)
+	if (param < 0 || (param >= t->nparams) != (dir.kind == NODE_BUFFERS))
 		return false;
 	n->item = (uint32_t)param;
 	if (dir.kind != NODE_GROUP_PARAMS)
@@ -435,6 +477,7 @@ static bool lookup_numbered(struct tree *t, struct node dir, const char *name, s
 {
 	switch (dir.kind) {
 	case NODE_PARAMS:
+	case NODE_BUFFERS:
 	case NODE_RANK_PARAMS:
 	case NODE_GROUP_PARAMS:
 		return lookup_param(t, dir, name, n);
@@ -475,7 +518,7 @@ int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_e
 	*entry = (struct tree_entry){ .node = { tree_content[dir.kind], dir.rank, dir.item,
 						0 } };
 	strcpy(entry->name, name);
-	if (f) {
+	if (f && tree_has_fixed(t, f)) {
 		entry->node = tree_fixed_node(f, dir);
 		return 0;
 	}

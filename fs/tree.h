@@ -32,6 +32,7 @@ enum node_kind {
 	NODE_GROUPS,       /* groups/ */
 	NODE_GROUP,        /* groups/<i>/: item */
 	NODE_GROUP_PARAMS, /* groups/<i>/params/ */
+	NODE_BUFFERS,      /* buffers/, of a checkpoint: NODE_PARAMs behind the parameters */
 	NODE_CONTROL,      /* .frag/ */
 	NODE_TEXT,         /* slot is an enum text_id; rank, item as its directory has them */
 	NODE_STATE,        /* item, slot */
@@ -68,6 +69,7 @@ enum text_id {
 	TEXT_INFLIGHT,
 	TEXT_LOG,
 	TEXT_FREEZE,
+	TEXT_SOURCE,
 	TEXTS,
 };
 
@@ -93,6 +95,15 @@ static inline uint32_t node_sub(struct node n)
 	return n.item & 0xffff;
 }
 
+/* What only some sources have. */
+enum {
+	TREE_LIVE = 1 << 0,  /* a job */
+	TREE_STILL = 1 << 1, /* a checkpoint */
+	TREE_STEP = 1 << 2,
+	TREE_BUFFERS = 1 << 3,
+	TREE_GROUPS = 1 << 4,
+};
+
 struct tree_key {
 	_Atomic bool taken; /* from then on text does not change */
 	char text[FRAG_KEY_MAX + 1];
@@ -100,8 +111,9 @@ struct tree_key {
 
 struct tree {
 	struct engine *engine;
-	struct names names; /* of the parameters */
-	uint32_t nparams, nranks, ngroups;
+	struct names names;                          /* of the parameters */
+	uint32_t nparams, ntensors, nranks, ngroups; /* tensors: parameters, then buffers */
+	unsigned has;                                /* TREE_... */
 	bool writable;
 	uid_t uid;
 	gid_t gid;
@@ -118,7 +130,7 @@ void tree_fini(struct tree *t);
 uint64_t tree_inode(struct node n);
 /* -ESTALE: no number of ours, or of a parameter, rank, group that is not there. */
 int tree_node(const struct tree *t, uint64_t inode, struct node *n);
-struct node tree_parent(struct node n);
+struct node tree_parent(const struct tree *t, struct node n);
 
 /* The key of a node's slot; the tree's. */
 const char *tree_key(const struct tree *t, struct node n);
@@ -161,7 +173,10 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 int tree_attr(struct tree *t, struct node n, const struct engine_state *state, struct stat *st);
 
 /* For how long attributes and name may be kept, seconds. */
-double tree_timeout(struct node n);
+double tree_timeout(const struct tree *t, struct node n);
+
+/* Whether its bytes stay the same as long as it is mounted, so that the kernel may keep them. */
+bool tree_is_still(const struct tree *t, struct node n);
 
 bool node_is_dir(struct node n);
 bool node_is_state(struct node n); /* has a struct engine_state; NODE_NPY too */

@@ -13,13 +13,18 @@
 
 enum { WORD_MAX = 16 };
 
-static bool of_param(struct node n)
+static bool of_param(const struct tree *t, struct node n)
 {
 	return n.kind == NODE_PARAM || n.kind == NODE_RANK_PARAM || n.kind == NODE_STATE ||
 	       n.kind == NODE_NPY || n.kind == NODE_RANK_STATE;
 }
 
-static bool of_state(struct node n)
+static bool of_live_param(const struct tree *t, struct node n)
+{
+	return of_param(t, n) && (t->has & TREE_LIVE);
+}
+
+static bool of_state(const struct tree *t, struct node n)
 {
 	return n.kind == NODE_STATE || n.kind == NODE_NPY;
 }
@@ -146,13 +151,13 @@ static int get_owners(struct tree *t, struct node n, char **value)
 
 static const struct {
 	const char *name;
-	bool (*has)(struct node n);
+	bool (*has)(const struct tree *t, struct node n);
 	int (*get)(struct tree *t, struct node n, char **value);
 } table[] = {
 	{ PREFIX "name", of_param, get_name },
 	{ PREFIX "shape", of_param, get_shape },
 	{ PREFIX "dtype", of_param, get_dtype },
-	{ PREFIX "generation", of_param, get_generation },
+	{ PREFIX "generation", of_live_param, get_generation },
 	{ PREFIX "tier", of_state, get_tier },
 	{ PREFIX "owners", of_state, get_owners },
 };
@@ -165,7 +170,7 @@ int64_t xattr_list(struct tree *t, struct node n, char **list)
 	if (!*list)
 		return -ENOMEM;
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
-		if (table[i].has(n)) {
+		if (table[i].has(t, n)) {
 			strcpy(*list + size, table[i].name);
 			size += strlen(table[i].name) + 1;
 		}
@@ -180,7 +185,7 @@ int64_t xattr_get(struct tree *t, struct node n, const char *name, char **value)
 	if (strncmp(name, "user.", 5) != 0)
 		return -EOPNOTSUPP;
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
-		if (strcmp(table[i].name, name) != 0 || !table[i].has(n))
+		if (strcmp(table[i].name, name) != 0 || !table[i].has(t, n))
 			continue;
 		rc = table[i].get(t, n, value);
 		if (rc)

@@ -64,7 +64,7 @@ static void visit(struct node dir, const char *path)
 		ck_assert_uint_eq(tree_inode(again.node), tree_inode(e.node));
 		ck_assert_int_eq(tree_node(&tree, tree_inode(e.node), &n), 0);
 		ck_assert_uint_eq(tree_inode(n), tree_inode(e.node));
-		ck_assert_uint_eq(tree_inode(tree_parent(n)), tree_inode(dir));
+		ck_assert_uint_eq(tree_inode(tree_parent(&tree, n)), tree_inode(dir));
 		ck_assert_int_eq(tree_path(&tree, n, said, sizeof(said)), (int)strlen(below));
 		ck_assert_str_eq(said, below);
 		ck_assert_int_eq(tree_attr(&tree, n, NULL, &st), 0);
