@@ -268,13 +268,15 @@ static int kill_one(char **argv)
 struct common {
 	size_t size;
 	int files;
+	bool any;
 	char value[4];
 };
 
 static bool has_value(struct common *c, const char *path, ssize_t bytes)
 {
-	if (!c->files)
+	if (!c->any)
 		memcpy(c->value, buffer, c->size);
+	c->any = true;
 	for (char *at = buffer; at < buffer + bytes; at += c->size) {
 		if (!memcmp(c->value, at, c->size))
 			continue;
@@ -282,7 +284,6 @@ static bool has_value(struct common *c, const char *path, ssize_t bytes)
 		       value_at(c->value, c->size));
 		return false;
 	}
-	c->files++;
 	return true;
 }
 
@@ -290,15 +291,20 @@ static bool has_value(struct common *c, const char *path, ssize_t bytes)
 static bool agrees(struct common *c, const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? 0 : read(fd, buffer, BUFFER);
+	ssize_t n = fd < 0 ? -1 : 1;
+	bool same = true;
 
-	if (n < 0 || (fd < 0 && errno != ENOENT)) {
+	while (same && n > 0)
+		if ((n = read(fd, buffer, BUFFER)) > 0)
+			same = has_value(c, path, n);
+	if (n < 0 && (fd >= 0 || errno != ENOENT)) {
 		printf("%s: %s\n", path, strerror(errno));
-		return false;
+		same = false;
 	}
+	c->files += fd >= 0;
 	if (fd >= 0)
 		close(fd);
-	return !n || has_value(c, path, n);
+	return same;
 }
 
 static int agree(size_t size, char **files)

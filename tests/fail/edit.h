@@ -24,7 +24,7 @@ struct edit_param {
 static const struct edit_param edit_params[EDIT_PARAMS] = {
 	{ { 61, 37 }, "lp" },
 	{ { 1, 1 }, "bf16" },
-	{ { 200, 501 }, "bf16" },
+	{ { 300, 1001 }, "bf16" }, /* more than one message of it */
 	{ { 3, 101 }, "lp" },
 };
 

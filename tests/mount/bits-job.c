@@ -15,7 +15,6 @@
  *	kill RANK                      SIGKILL
  *	restart RANK                   a new process of one that was killed, all its memory as it ought to be
  *	fork RANK                      the rank has a child, which outlives it
- *	agree                          waits for train's end: the living have the same, uniform, lp as fp32
  */
 
 #include "tests/mount/bits.h"
@@ -131,11 +130,9 @@ static void obey(const char *line, char *answer)
 	a[0] = b[0] = c[0] = '\0';
 	if (sscanf(line, "%15s", word) != 1)
 		strcpy(word, "?");
-	if (!strcmp(word, "check") || !strcmp(word, "views") || !strcmp(word, "agree")) {
+	if (!strcmp(word, "check") || !strcmp(word, "views")) {
 		tell_all(line);
 		hear_all(answer);
-		if (!strcmp(word, "agree") && !strcmp(answer, "ok"))
-			bits_compare(&job, answer);
 	} else if (!strcmp(word, "train")) {
 		tell_all(line);
 		strcpy(answer, "ok");

@@ -379,49 +379,6 @@ static void step(struct rank *r)
 	r->job->shared->steps[r->rank]++;
 }
 
-static void check_uniform(struct rank *r, char *answer)
-{
-	struct frag_fragment at;
-
-	for (uint32_t i = 0; i < r->n; i++)
-		for (uint32_t p = 0; p < r->job->nparams && r->buffers[i].key < BITS_LP; p++) {
-			const uint32_t *bits = (const uint32_t *)r->buffers[i].at;
-
-			if (frag_fragment(r->f, r->number[p], &at))
-				continue;
-			for (uint64_t e = 1; e < at.numel; e++)
-				if (bits[at.partition_offset + e] != bits[at.partition_offset])
-					say(r, &r->buffers[i], "half of a value", e * 4,
-					    answer);
-		}
-}
-
-static void check_lp(struct rank *r, char *answer)
-{
-	uint32_t at = 0;
-
-	for (uint32_t i = 0; i < r->n; i++) {
-		const struct buffer *b = &r->buffers[i];
-		const struct buffer *m = b->key == BITS_LP ? master(r, &at, b) : NULL;
-
-		for (uint64_t e = 0; m && e < b->numel; e++)
-			if (((const uint16_t *)b->at)[e] !=
-			    bits_bf16(((const uint32_t *)m->at)[at + e]))
-				say(r, b, "not what fp32 rounds to", e * 2, answer);
-	}
-}
-
-static void digest(struct rank *r)
-{
-	uint64_t sum = 1;
-
-	for (uint32_t i = 0; i < r->n; i++)
-		for (uint64_t e = 0; e < r->buffers[i].numel * bits_element(r->buffers[i].key);
-		     e += 2)
-			sum = bits_mix(sum ^ *(const uint16_t *)(r->buffers[i].at + e));
-	r->job->shared->digest[r->rank] = sum;
-}
-
 /* ---- its orders ---- */
 
 /* As a data loader's: it has what its parent had, and outlives it. */
@@ -445,18 +402,8 @@ static void obey(struct rank *r, char *line, char *answer)
 		check(r, answer);
 	} else if (!strncmp(line, "views ", 6)) {
 		views(r, line + 6, answer);
-	} else if (!strncmp(line, "fork", 4)) {
+	} else { /* fork */
 		have_child(answer);
-	} else { /* agree */
-		while (r->steps)
-			if (may_step(r))
-				step(r);
-			else
-				usleep(100);
-		check_uniform(r, answer);
-		check_lp(r, answer);
-		digest(r);
-		r->idle = true;
 	}
 }
 

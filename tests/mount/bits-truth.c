@@ -231,17 +231,3 @@ void bits_ranges(struct bits_job *job, const char *file, const char *param, cons
 		return;
 	}
 }
-
-void bits_compare(struct bits_job *job, char *answer)
-{
-	uint64_t digest = 0;
-
-	for (uint32_t i = 0; i < job->world; i++) {
-		if (job->shared->dead[i])
-			continue;
-		if (digest && digest != job->shared->digest[i])
-			snprintf(answer, BITS_LINE,
-				 "rank %u has other bytes than those before it", i);
-		digest = job->shared->digest[i];
-	}
-}

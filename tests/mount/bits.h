@@ -30,7 +30,6 @@ struct bits_param {
 struct bits_shared {
 	_Atomic bool dead[BITS_WORLD_MAX];
 	_Atomic uint64_t steps[BITS_WORLD_MAX]; /* that a rank has trained */
-	uint64_t digest[BITS_WORLD_MAX];        /* of all of the rank's memory */
 };
 
 struct bits_job {
@@ -63,7 +62,6 @@ void bits_change(struct bits_job *job, const char *param, const char *key, uint6
 		 const char *file, char *answer);
 void bits_ranges(struct bits_job *job, const char *file, const char *param, const char *key,
 		 uint64_t n, uint64_t seed, char *answer);
-void bits_compare(struct bits_job *job, char *answer);
 
 /* A rank, until its input ends. */
 int bits_be_rank(struct bits_job *job, uint32_t rank, int in, int out);
