@@ -22,6 +22,7 @@ struct transfer {
 	bool cancelled;
 	bool try_grab; /* the view is there now: memory may do, outside the lock */
 	bool tried;
+	bool asked;  /* the owners for the view, since this read began */
 	bool again;  /* something moved: plan anew */
 	bool awaits; /* a trainer: to have gradients, to come to the view's generation */
 	unsigned outstanding;
@@ -156,6 +157,12 @@ static bool tries_whole(struct engine *e, struct transfer *t, uint64_t now)
 	       is_in_reach(e, t);
 }
 
+/* For gradients that are not there now, and is not to. */
+static bool must_wait(const struct transfer *t)
+{
+	return t->nowait && t->is_grad && viewing_waits(t->read->file);
+}
+
 /* -EAGAIN: not yet. */
 static int plan(struct engine *e, struct transfer *t, uint64_t now)
 {
@@ -171,11 +178,14 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 		t->try_grab = true;
 		return -EAGAIN;
 	}
+	if (t->asked && must_wait(t)) /* before it asks again */
+		return -ENODATA;
 	rc = viewing_turn(e, f, now);
+	t->asked = true;
 	if (rc == -EAGAIN) {
 		t->progress_ms =
 			now; /* it ends by its own requests; and a slow step is not silence */
-		return t->nowait && t->is_grad && viewing_waits(f) ? -ENODATA : rc;
+		return must_wait(t) ? -ENODATA : rc;
 	}
 	if (!rc && !t->tried && e->memory) {
 		t->tried = t->try_grab = true;

@@ -4,6 +4,8 @@
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
+#include "engine/join.h"
+#include "engine/peers.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -337,6 +339,194 @@ START_TEST(a_rank_sets_a_parameter_everywhere_or_nowhere)
 }
 END_TEST
 
+/* ---- an observer ---- */
+
+static struct engine_events *events;
+
+static int open_observer(const char *host)
+{
+	int rc = turn_new(&observer, &transport_loop, &transport_loop);
+
+	if (rc)
+		return rc;
+	observer->yield = turn_job;
+	observer->writable = true;
+	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
+	rc = node_open_messages(observer, NULL);
+	if (!rc)
+		rc = join_start_observer(observer, job_frag(&job, 0)->engine->address);
+	while (!rc && !observer->ready && in_time()) {
+		turn_job(NULL);
+		rc = observer->failure;
+	}
+	return rc;
+}
+
+static void close_observer(void)
+{
+	turn_free(observer);
+	observer = NULL;
+}
+
+static bool has_ended;
+static int64_t ended;
+static float came[NUMEL];
+
+static void on_read(struct engine_read *read, const void *data, int64_t result)
+{
+	has_ended = true;
+	ended = result;
+	if (result > 0)
+		memcpy(came, data, (size_t)result);
+}
+
+static void on_write(struct engine_write *write, int result)
+{
+	has_ended = true;
+	ended = result;
+}
+
+static void until_ended(bool boundaries)
+{
+	while (!has_ended && in_time()) {
+		turn_job(NULL);
+		for (uint32_t rank = 0; rank < 3 && boundaries && turns % 20 == 0; rank++)
+			frag_safe_point(job_frag(&job, rank));
+	}
+}
+
+static struct engine_address address_of(const char *key)
+{
+	struct engine_address a = { .kind = ENGINE_PARAM };
+
+	snprintf(a.key, sizeof(a.key), "%s", key);
+	return a;
+}
+
+/* By a view. */
+static int read_half(void)
+{
+	struct engine_address a = address_of("exp_avg");
+	struct engine_read read = { .size = BYTES / 2, .done = on_read };
+	uint64_t bytes;
+	int rc = engine_file_open(observer, &a, &read.file, &bytes);
+
+	if (rc)
+		return rc;
+	has_ended = false;
+	engine_read(observer, &read);
+	until_ended(false);
+	engine_file_close(read.file);
+	return ended < 0 ? (int)ended : 0;
+}
+
+/* From within an element on: the edges are read. */
+static int write_bytes(void)
+{
+	static const uint8_t byte;
+	struct engine_address a = address_of("fp32");
+	struct engine_extent extent = { 5, 1, &byte };
+	struct engine_write write = { .extents = &extent, .nextents = 1, .done = on_write };
+	uint64_t bytes;
+	int rc = engine_file_open(observer, &a, &write.file, &bytes);
+
+	if (rc)
+		return rc;
+	has_ended = false;
+	engine_write(observer, &write);
+	until_ended(true);
+	engine_file_close(write.file);
+	return (int)ended;
+}
+
+static int look(void)
+{
+	static const char *const texts[] = { "config",   "health", "metrics",
+					     "inflight", "log",    "freeze" };
+	struct engine_state out[8];
+	int rc = engine_states(observer, 0, out, 8);
+
+	if (rc >= 0)
+		rc = engine_rank_states(observer, 1, 0, out, 8);
+	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++)
+		free(engine_text(observer, texts[i]));
+	free(engine_fragments(observer, 0));
+	return rc < 0 ? rc : 0;
+}
+
+static int listen_to(void)
+{
+	char line[256];
+	int rc = engine_events_open(observer, &events);
+
+	if (rc)
+		return rc;
+	for (int i = 0; i < 100; i++)
+		turn_job(NULL);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		frag_safe_point(job_frag(&job, rank));
+	engine_events_read(events, line, sizeof(line));
+	engine_events_close(events);
+	return 0;
+}
+
+static const struct looking {
+	const char *name;
+	int (*what)(void);
+} looking[] = {
+	{ "read", read_half },
+	{ "write", write_bytes },
+	{ "texts", look },
+	{ "events", listen_to },
+};
+
+START_TEST(an_observer_gets_in_or_says_why_not)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	open_job(3);
+	do {
+		begin(++n, counts[_i]);
+		rc = open_observer("elsewhere");
+		failed = scarce_end();
+		ck_assert_uint_le(turns, TURNS_MAX);
+		ck_assert_msg(!rc || failed, "%d", rc);
+		if (rc && !observer)
+			continue;
+		close_observer();
+	} while (failed);
+	close_job();
+}
+END_TEST
+
+START_TEST(what_an_observer_asks_is_answered_or_an_error)
+{
+	const struct looking *l = &looking[_i / 4];
+	unsigned n = 0, failed;
+	int rc;
+
+	open_job(_i % 2 ? 3 : 1);
+	ck_assert_int_eq(open_observer("host 0"), 0);
+	do {
+		begin(++n, counts[_i / 2 % 2]);
+		rc = l->what();
+		failed = scarce_end();
+		ck_assert_uint_le(turns, TURNS_MAX);
+		/* cancelled: an edit, of which the ranks remember but that it is not */
+		ck_assert_msg(!rc || (failed && (is_need(rc) || rc == -ECANCELED)), "%s %d",
+			      l->name, rc);
+		recover();
+		while (peers_first_live(observer) && in_time())
+			turn_job(NULL);
+		turns = 0;
+		rc = l->what();
+		ck_assert_msg(!rc, "%s %u: %d", l->name, n, rc);
+	} while (failed);
+	close_job();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("scarce");
@@ -351,6 +541,9 @@ int main(void)
 			    2 * ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, a_rank_sets_a_parameter_everywhere_or_nowhere, 0,
 			    2 * ARRAY_SIZE(counts));
+	tcase_add_loop_test(t, an_observer_gets_in_or_says_why_not, 0, ARRAY_SIZE(counts));
+	tcase_add_loop_test(t, what_an_observer_asks_is_answered_or_an_error, 0,
+			    4 * ARRAY_SIZE(looking));
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/faults.h"
+#include "tests/ranks/job.h"
+#include "tests/ranks/scarce.h"
+
+#include "engine/join.h"
+#include "engine/peers.h"
+#include "engine/turn.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What is asked for wrongly, and what fails below, ends with the error it should, and harms nothing else. */
+
+enum { WORLD = 3, NUMEL = 37, BYTES = NUMEL * 4, TURNS = 4000, TURN_MS = 5 };
+
+static const struct job_param params[] = {
+	{ "w", .ndim = 1, .shape = { NUMEL } },
+	{ "frozen", .ndim = 1, .shape = { 3 }, .flags = FRAG_FROZEN },
+	{ "short", .ndim = 1, .shape = { 1 } },
+};
+static const struct job_group groups[] = { { .stage = 1, .nparams = 2, .params = { 0, 2 } } };
+
+static struct job job;
+static struct engine *observer;
+static struct frag *f;
+
+static void turn(void *arg)
+{
+	scarce_skip_ms(TURN_MS);
+	job_turn(&job);
+	if (observer)
+		engine_turn(observer, 0);
+}
+
+static void open_over(uint32_t hosts, const char *host)
+{
+	char seed[160];
+
+	faults_clear();
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   .hosts = hosts,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups) });
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		job_frag(&job, rank)->engine->yield = turn;
+	f = job_frag(&job, 1);
+	ck_assert_int_eq(
+		turn_new(&observer, faults_over(&transport_loop), faults_over(&transport_loop)),
+		0);
+	observer->yield = turn;
+	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
+	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
+	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->address);
+	ck_assert_int_eq(join_start_observer(observer, seed), 0);
+	while (!observer->ready)
+		turn(NULL);
+}
+
+static void open_near(void)
+{
+	open_over(1, "host 0");
+}
+
+static void open_far(void)
+{
+	open_over(WORLD, "elsewhere");
+}
+
+static void close_job(void)
+{
+	turn_free(observer);
+	observer = NULL;
+	job_close(&job);
+}
+
+#define REFUSED(error, call) ck_assert_int_eq(call, -(error))
+
+/* ---- frag.h ---- */
+
+START_TEST(a_rank_that_describes_wrongly_is_told)
+{
+	struct launch launch = { .world = 2, .job = "alone", .host = "host", .plain = true };
+	static const uint64_t shape[] = { 4 };
+	struct frag_tensor t = { sizeof(t), .name = "w", .dtype = FRAG_F32, .ndim = 1,
+				 .shape = shape };
+	struct frag_zero z = { sizeof(z), .stage = 1 };
+	uint32_t ranks[] = { 1, 7 };
+	int param, group;
+	struct frag *g;
+
+	ck_assert_int_eq(
+		frag_open_over(&g, &launch, &transport_loop, &transport_loop, NULL, false), 0);
+	REFUSED(EINVAL, frag_param(g, NULL));
+	t.size = 1;
+	REFUSED(EINVAL, frag_param(g, &t));
+	t.size = sizeof(t);
+	param = frag_param(g, &t);
+	z.ranks = ranks;
+	z.nranks = 2;
+	REFUSED(EINVAL, frag_group(g, &param, 1, &z)); /* there is no rank 7 */
+	z.nranks = 1;
+	REFUSED(EINVAL, frag_group(g, &param, 1, &z)); /* we are not in it */
+	z.ranks = NULL;
+	group = frag_group(g, &param, 1, &z);
+	ck_assert_int_eq(group, 0);
+	REFUSED(EAGAIN, frag_get_bytes(g, param, "fp32"));
+	REFUSED(EAGAIN, frag_peer_read(g, 0, "mine", 0, &z, 8));
+	REFUSED(EINVAL, frag_param(NULL, &t));
+	ck_assert_int_eq(frag_ready(g), 0);
+	REFUSED(EINVAL, frag_ready(g));
+	frag_close(g);
+}
+END_TEST
+
+START_TEST(a_call_without_sense_is_refused)
+{
+	float value[NUMEL] = { 0 };
+	const void *pieces[] = { value, value };
+	char longer[FRAG_KEY_MAX + 2];
+	enum frag_dtype dtype;
+	void *memory;
+
+	memset(longer, 'a', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = '\0';
+	open_near();
+	REFUSED(EINVAL, frag_world(NULL));
+	REFUSED(EINVAL, frag_rank(NULL));
+	REFUSED(EINVAL, frag_safe_point(NULL));
+	REFUSED(EINVAL, frag_barrier(NULL, 0));
+	REFUSED(EINVAL, frag_get_bytes(f, 99, "fp32"));
+	REFUSED(EINVAL, frag_get_bytes(f, 0, longer));
+	REFUSED(EINVAL, frag_peer_read(f, WORLD, "mine", 0, value, 4));
+	REFUSED(EINVAL, frag_peer_read(f, -1, "mine", 0, value, 4));
+	REFUSED(EINVAL, frag_peer_read(f, 0, longer, 0, value, 4));
+	REFUSED(EAGAIN, frag_peer_read(f, 0, "not there", 0, value, 4));
+	REFUSED(EINVAL, frag_state_keep(f, 0, 0, "new", FRAG_F32, NULL));
+	REFUSED(EINVAL, frag_state_keep(f, 0, 0, "a/b", FRAG_F32, value));
+	REFUSED(ENOENT, frag_state_keep(f, 0, 9, "new", FRAG_F32, value));
+	REFUSED(ENOENT, frag_state_keep(f, 9, 0, "new", FRAG_F32, value));
+	REFUSED(EINVAL, frag_state_keep_whole(f, 0, "new", FRAG_F32, NULL));
+	REFUSED(ENOENT, frag_state_keep_whole(f, 9, "new", FRAG_F32, value));
+	REFUSED(EINVAL, frag_fragment_keep(f, 0, "new", FRAG_F32, NULL));
+	REFUSED(EINVAL, frag_state_drop(f, -1, 0, "fp32"));
+	REFUSED(ENOENT, frag_state_drop(f, 0, 0, "none"));
+	REFUSED(EINVAL, frag_hyper(f, 0, "lr", NULL));
+	REFUSED(EINVAL, frag_publish(f, "mine", NULL, 4));
+	REFUSED(EINVAL, frag_local_get(f, 0, NULL, value, 4));
+	REFUSED(EINVAL, frag_local_get(f, 99, "fp32", value, 4));
+	REFUSED(ENOENT, frag_local_get(f, 1, "fp32", value, 4)); /* in no group */
+	REFUSED(ENOENT, frag_local_view(f, 0, "none", &memory, &dtype));
+	REFUSED(EINVAL, frag_state_keys(f, 0, NULL, -1));
+	REFUSED(EINVAL, frag_state_keys(NULL, 0, NULL, 0));
+	REFUSED(EINVAL, frag_update_grads(f, NULL, 1, NULL, NULL));
+	REFUSED(EINVAL, frag_state_from_fragments(f, 0, 0, NULL, FRAG_F32, pieces, 2));
+	REFUSED(EINVAL, frag_state_from_fragments(f, 0, 0, "new", FRAG_F32, pieces, 1));
+	REFUSED(ENOENT, frag_state_from_fragments(f, 9, 0, "new", FRAG_F32, pieces, 1));
+	REFUSED(EINVAL, frag_state_from_fragments(f, 0, 0, "fp32", FRAG_BF16, pieces, 2));
+	ck_assert_int_eq(frag_state_keep_whole(f, 0, "whole", FRAG_F32, value), 0);
+	REFUSED(EEXIST, frag_state_from_fragments(f, 0, 0, "whole", FRAG_F32, pieces, 2));
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
+/* ---- the door ---- */
+
+static int open_address(struct engine_address a)
+{
+	struct engine_file *file;
+	uint64_t bytes;
+	int rc = engine_file_open(observer, &a, &file, &bytes);
+
+	if (!rc)
+		engine_file_close(file);
+	return rc;
+}
+
+START_TEST(what_is_not_there_is_enoent)
+{
+	struct engine_state out[8];
+	uint32_t number;
+
+	open_near();
+	REFUSED(ENOENT, engine_find_param(observer, "none", "", &number));
+	ck_assert_int_eq(engine_find_param(observer, "w", "", &number), 0);
+	REFUSED(ENOENT, engine_states(observer, 99, out, 8));
+	REFUSED(ENOENT, engine_rank_states(observer, 99, 0, out, 8));
+	REFUSED(ENOENT, engine_partition_states(observer, 0, 99, 0, out, 8));
+	REFUSED(ENOENT, engine_partition_states(observer, 0, 0, 99, out, 8));
+	REFUSED(ENOENT, engine_hypers(observer, 99, out, 8));
+	REFUSED(ENOENT, open_address((struct engine_address){ .kind = 99 }));
+	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_PARAM, .param = 99 }));
+	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_PARAM, .param = 1,
+							      .key = "fp32" }));
+	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_HYPER, .group = 99 }));
+	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_RANK_PARAM, .rank = 1,
+							      .param = 1, .key = "bf16" }));
+	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_RANK_PARAM, .rank = 9,
+							      .key = "fp32" }));
+	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_RANK_PARAM, .rank = 0,
+							      .param = 2, .key = "fp32" }));
+	close_job();
+}
+END_TEST
+
+static int64_t ended;
+static bool has_ended;
+
+static void on_read(struct engine_read *read, const void *data, int64_t result)
+{
+	ended = result;
+	has_ended = true;
+}
+
+static int64_t read_at(uint64_t offset, uint32_t size, const char *key, bool nowait,
+		       bool cancel)
+{
+	struct engine_address a = { ENGINE_PARAM, .param = 0 };
+	struct engine_read read = {
+		.offset = offset, .size = size, .done = on_read, .nowait = nowait
+	};
+	uint64_t bytes;
+
+	snprintf(a.key, sizeof(a.key), "%s", key);
+	ck_assert_int_eq(engine_file_open(observer, &a, &read.file, &bytes), 0);
+	has_ended = false;
+	engine_read(observer, &read);
+	if (cancel && !has_ended)
+		engine_read_cancel(observer, &read);
+	for (int i = 0; i < TURNS && !has_ended; i++)
+		turn(NULL);
+	ck_assert(has_ended);
+	engine_file_close(read.file);
+	return ended;
+}
+
+static void on_write(struct engine_write *write, int result)
+{
+	ended = result;
+	has_ended = true;
+}
+
+static int64_t write_of(const char *key, bool cancel)
+{
+	static const float value[NUMEL];
+	struct engine_extent extent = { 0, BYTES, value };
+	struct engine_write write = { .extents = &extent, .nextents = 1, .done = on_write };
+	struct engine_address a = { ENGINE_PARAM, .param = 0 };
+	uint64_t bytes;
+
+	snprintf(a.key, sizeof(a.key), "%s", key);
+	ck_assert_int_eq(engine_file_open(observer, &a, &write.file, &bytes), 0);
+	has_ended = false;
+	engine_write(observer, &write);
+	if (cancel && !has_ended)
+		engine_write_cancel(observer, &write);
+	for (int i = 0; i < TURNS && !has_ended; i++) {
+		turn(NULL);
+		if (i % 20 == 19)
+			job_boundary(&job);
+	}
+	ck_assert(has_ended);
+	engine_file_close(write.file);
+	return ended;
+}
+
+START_TEST(a_read_is_ended_by_its_reader)
+{
+	open_far();
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, true), -ECANCELED);
+	ck_assert_int_eq(read_at(0, BYTES, "grad", true, false), -ENODATA);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	close_job();
+}
+END_TEST
+
+START_TEST(who_may_not_write_changes_nothing)
+{
+	open_far();
+	observer->writable = false;
+	ck_assert_int_eq(write_of("fp32", false), -EROFS);
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
+/* ---- below ---- */
+
+static const struct below {
+	struct fault fault;
+	int64_t result; /* of a read; BYTES: it found another way */
+} reading[] = {
+	{ { FAULT_GET, .result = -EFAULT }, BYTES },
+	{ { FAULT_GET, .result = -EFAULT, .count = 5 }, BYTES },
+	{ { FAULT_GET, .result = -EPERM, .count = 1000 }, BYTES },
+	{ { FAULT_GET, .result = -ESRCH }, -EIO },
+	{ { FAULT_GET, .result = -ESTALE, .nth = 2 }, -EIO },
+	{ { FAULT_GET, .result = -EIO, .count = 1000 }, BYTES },
+	{ { FAULT_ATTACH, .result = -EPERM, .count = 10 }, BYTES },
+};
+
+START_TEST(a_get_that_fails_is_what_it_means)
+{
+	const struct fault *fault;
+
+	open_near();
+	if (reading[_i].fault.call == FAULT_ATTACH)
+		for (uint32_t rank = 0; rank < WORLD; rank++)
+			observer->peers[rank].way = PEER_WAY_UNKNOWN;
+	fault = faults_add(&reading[_i].fault);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), reading[_i].result);
+	ck_assert_uint_gt(fault->fired, 0);
+	close_job();
+}
+END_TEST
+
+static const struct below sending[] = {
+	{ { FAULT_SEND, .type = WIRE_READ, .result = -EAGAIN, .count = 3 }, BYTES },
+	{ { FAULT_SEND, .type = WIRE_READ, .result = -ENOTCONN }, BYTES },
+	{ { FAULT_SEND, .type = WIRE_READ, .result = -EMSGSIZE }, -EMSGSIZE },
+	{ { FAULT_SEND, .type = WIRE_READ, .delay = 40 }, BYTES },
+	{ { FAULT_SEND, .type = WIRE_VIEW_OPEN, .result = -EAGAIN, .count = 3 }, BYTES },
+	{ { FAULT_SEND, .type = WIRE_VIEW_OPEN, .result = -ENOTCONN }, BYTES },
+	{ { FAULT_SEND, .type = WIRE_VIEW_OPEN, .delay = 40 }, BYTES },
+	{ { FAULT_SEND, .type = WIRE_STATES_GET, .result = -ENOTCONN }, BYTES },
+	{ { FAULT_CONNECT, .result = -ENFILE }, BYTES },
+};
+
+START_TEST(a_message_that_cannot_be_sent_is_sent_anew_or_an_error)
+{
+	const struct fault *fault;
+
+	open_far();
+	fault = faults_add(&sending[_i].fault);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), sending[_i].result);
+	ck_assert_uint_gt(fault->fired, 0);
+	faults_clear();
+	ck_assert_int_eq(read_at(0, BYTES, "exp_avg", false, false), BYTES);
+	close_job();
+}
+END_TEST
+
+static const struct below writing[] = {
+	{ { FAULT_SEND, .type = WIRE_STAGE, .result = -EAGAIN, .count = 3 }, 0 },
+	{ { FAULT_SEND, .type = WIRE_STAGE, .result = -ENOTCONN }, 0 },
+	{ { FAULT_SEND, .type = WIRE_STAGE, .result = -EMSGSIZE, .nth = 2 }, -EMSGSIZE },
+	{ { FAULT_SEND, .type = WIRE_COMMIT, .result = -EAGAIN, .count = 3 }, 0 },
+	{ { FAULT_SEND, .type = WIRE_COMMIT, .result = -ENOTCONN }, 0 },
+	{ { FAULT_SEND, .type = WIRE_COMMIT, .result = -EMSGSIZE }, -EMSGSIZE },
+	{ { FAULT_SEND, .type = WIRE_COMMIT, .delay = 100 }, 0 },
+};
+
+START_TEST(an_edit_whose_messages_fail_is_everywhere_or_nowhere)
+{
+	static const float value[NUMEL];
+	const struct fault *fault;
+
+	open_far();
+	observer->writable = true;
+	fault = faults_add(&writing[_i].fault);
+	ck_assert_int_eq(write_of("fp32", false), writing[_i].result);
+	ck_assert_uint_gt(fault->fired, 0);
+	if (!writing[_i].result) {
+		job_expect(&job, 0, "fp32", value);
+		job_expect_lp_of(&job, 0, value);
+	}
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("errors");
+	TCase *t = tcase_create("errors");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, a_rank_that_describes_wrongly_is_told);
+	tcase_add_test(t, a_call_without_sense_is_refused);
+	tcase_add_test(t, what_is_not_there_is_enoent);
+	tcase_add_test(t, a_read_is_ended_by_its_reader);
+	tcase_add_test(t, who_may_not_write_changes_nothing);
+	tcase_add_loop_test(t, a_get_that_fails_is_what_it_means, 0, ARRAY_SIZE(reading));
+	tcase_add_loop_test(t, a_message_that_cannot_be_sent_is_sent_anew_or_an_error, 0,
+			    ARRAY_SIZE(sending));
+	tcase_add_loop_test(t, an_edit_whose_messages_fail_is_everywhere_or_nowhere, 0,
+			    ARRAY_SIZE(writing));
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
