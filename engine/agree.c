@@ -23,7 +23,10 @@ struct agreement {
 	bool commit;
 	bool arrived; /* somebody waits at N */
 	bool cancelled;
-	uint32_t peer; /* the writer's, and its request */
+	bool taken;        /* another rank has taken the decision to commit */
+	bool refused;      /* one would not */
+	bool decided_here; /* this rank has been told, last of all */
+	uint32_t peer;     /* the writer's, and its request */
 	uint64_t request;
 	uint64_t boundary; /* N */
 	uint64_t order;
@@ -65,14 +68,21 @@ static int tell_decision(struct engine *e, struct agreement *a, uint32_t rank)
 	return peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied, a, rank);
 }
 
+static void hear_decided(struct agreement *a, const struct answer *answer)
+{
+	bool is_answer = answer->type == WIRE_ACK || answer->type == WIRE_APPLIED;
+
+	a->taken |= is_answer && !answer->status;
+	a->refused |= is_answer && answer->status && answer->status != -EAGAIN;
+}
+
 static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer)
 {
 	struct agreement *a = owner;
 	struct wire_applied applied = { .status = 0 };
 
-	if (!a->part[rank])
-		return false; /* it was told in another way */
+	hear_decided(a, answer);
 	if (answer->type == WIRE_ACK && !answer->status && a->commit)
 		return true; /* it has the decision; APPLIED follows */
 	if (answer->status == -EAGAIN && !tell_decision(e, a, (uint32_t)rank))
@@ -94,6 +104,15 @@ static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 		tell_edit(e, &a->origin, boundary, a->status, NULL);
 }
 
+static void decide_at(struct engine *e, struct agreement *a, uint32_t rank)
+{
+	if (a->part[rank] && !tell_decision(e, a, rank))
+		a->outstanding++;
+	else
+		a->part[rank] = 0; /* it asks again: agree_arrived */
+	a->decided_here |= rank == e->rank;
+}
+
 static void decide(struct engine *e, struct agreement *a, bool commit)
 {
 	rpc_forget(e, a);
@@ -101,19 +120,27 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 	a->decided_ms = monotonic_ms();
 	a->commit = commit;
 	a->outstanding = 0;
-	for (uint32_t rank = 0; rank < e->world; rank++) {
-		if (!a->part[rank])
-			continue;
-		if (!tell_decision(e, a, rank))
-			a->outstanding++;
-		else
-			a->part[rank] = 0; /* it asks again: agree_arrived */
-	}
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (rank != e->rank || !commit)
+			decide_at(e, a, rank);
 	if (commit)
 		return;
 	a->status = a->status ? a->status : -ECANCELED;
 	tell(e, a, 0);
 	node_ack(e, a->peer, a->request, a->status);
+}
+
+/* Others that held us for dead may have aborted, and refuse: nothing is committed here before one has taken it, or
+ * none is left.
+ */
+static void decide_here(struct engine *e, struct agreement *a)
+{
+	if (a->taken || (!a->outstanding && !a->refused)) {
+		decide_at(e, a, e->rank);
+	} else if (!a->outstanding) {
+		a->status = -EIO;
+		decide(e, a, false);
+	}
 }
 
 static void finish(struct engine *e, struct agreement *a)
@@ -255,7 +282,9 @@ static void turn_one(struct engine *e, struct agreement *a)
 		decide(e, a, false);
 	if (a->phase == AGREE_ACCEPTED && a->arrived)
 		decide(e, a, true);
-	if (a->phase == AGREE_DECIDED && !a->outstanding)
+	if (a->phase == AGREE_DECIDED && !a->decided_here)
+		decide_here(e, a);
+	if (a->phase == AGREE_DECIDED && a->decided_here && !a->outstanding)
 		finish(e, a);
 }
 
@@ -381,14 +410,10 @@ enum wire_outcome agree_arrived(struct engine *e, uint32_t rank, const uint64_t 
 		return outcome ? outcome : WIRE_ABORTED;
 	}
 	a->arrived = true;
-	if (a->phase != AGREE_DECIDED || rank >= e->world)
+	if (a->phase != AGREE_DECIDED || !a->decided_here || rank >= e->world)
 		return WIRE_UNDECIDED;
 	if (a->part[rank] && monotonic_ms() < a->decided_ms + TELL_MS)
-		return WIRE_UNDECIDED;
-	if (a->part[rank]) { /* DECIDE got lost */
-		a->part[rank] = 0;
-		a->outstanding--;
-	}
+		return WIRE_UNDECIDED; /* DECIDE is on its way */
 	return a->commit ? WIRE_COMMITTED : WIRE_ABORTED;
 }
 
@@ -522,7 +547,7 @@ static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank,
 
 	if (!answer->status && answer->type == WIRE_KNOWN) {
 		memcpy(&known, answer->body, sizeof(known));
-		edits_resolve(&e->edits, known.transaction, known.outcome == WIRE_COMMITTED);
+		edits_hear(&e->edits, known.transaction, known.outcome == WIRE_COMMITTED);
 	}
 	return false;
 }

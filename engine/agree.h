@@ -8,7 +8,8 @@
  * the trainers stand; edits that come meanwhile name the same boundary.
  *
  * A coordinator that dies: whoever waits asks all live ranks.  One that knows the decision settles it; when
- * none does, all of them having promised to take no more from the dead one, it is aborted.
+ * none does, all of them having promised to take no more from the dead one, it is aborted.  It may live, though: it
+ * commits its own part last, when another has taken the decision, and aborts when all refuse.
  *
  * Engine thread of a rank, with the lock.
  */

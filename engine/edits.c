@@ -262,9 +262,8 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 	struct edit *e = *find(s, p->transaction);
 	int rc;
 
-	if (recall(s, p->transaction) != WIRE_UNDECIDED)
+	if (recall(s, p->transaction) != WIRE_UNDECIDED || (e && e->fenced))
 		return -ESTALE;
-
 	if (freezes_twice(s, p, now))
 		return -EBUSY;
 	if (p->holder && !e)
@@ -402,17 +401,27 @@ uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2])
 	return coordinator;
 }
 
-void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit)
+static void resolve(struct edits *s, const uint64_t transaction[2], bool commit, bool fenced)
 {
 	struct edit **at;
 
 	pthread_mutex_lock(&s->lock);
 	at = find(s, transaction);
-	if (*at && (*at)->state == EDIT_PREPARED) {
+	if (*at && (*at)->state == EDIT_PREPARED && (fenced || !(*at)->fenced)) {
 		(*at)->peer = EDIT_PEER_NONE;
 		settle(s, at, commit);
 	}
 	pthread_mutex_unlock(&s->lock);
+}
+
+void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit)
+{
+	resolve(s, transaction, commit, true);
+}
+
+void edits_hear(struct edits *s, const uint64_t transaction[2], bool commit)
+{
+	resolve(s, transaction, commit, false);
 }
 
 void edits_each_prepared(struct edits *s, edits_see see, void *arg)

@@ -97,7 +97,7 @@ struct edit_promise {
 
 /* Promises not to pass the boundary undecided; again with a later one moves it.  *passed is the control
  * page's count of boundaries.  -EAGAIN: it is passed; -ENOENT: a holder without bytes; -EBUSY: decided, or a
- * freeze while another lasts; -ENOSPC; -ESTALE: it was decided before; -ENODATA: its gradients are gone;
+ * freeze while another lasts; -ENOSPC; -ESTALE: it was decided before, or fenced; -ENODATA: its gradients are gone;
  * -EINVAL: gradients without a window; errors of registry_check: the bytes' place is gone.
  */
 int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise,
@@ -118,6 +118,8 @@ void edits_note(struct edits *s, const uint64_t transaction[2], int status);
 uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2]);
 /* The edit's own coordinator is gone, the others know this outcome. */
 void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit);
+/* The coordinator said so, asked by who waits at N: nothing, when it is fenced. */
+void edits_hear(struct edits *s, const uint64_t transaction[2], bool commit);
 
 /* Drops what was staged before `before` and never prepared; returns how many. */
 unsigned edits_expire(struct edits *s, uint64_t before);

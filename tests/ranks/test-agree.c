@@ -3,6 +3,7 @@
 
 #include "tests/ranks/boundaries.h"
 
+#include "engine/agree.h"
 #include "engine/peers.h"
 
 #include <check.h>
@@ -219,6 +220,68 @@ START_TEST(a_rank_held_for_lost_learns_what_was_decided_without_it)
 }
 END_TEST
 
+static bool has_aborted(uint32_t rank, const uint64_t transaction[2])
+{
+	return edits_recall(&engine_of(rank)->edits, transaction, NULL) == WIRE_ABORTED;
+}
+
+static void lose_everywhere(uint32_t lost)
+{
+	for (uint32_t rank = 0; rank < job.spec.world; rank++)
+		if (rank != lost)
+			peers_lose(engine_of(rank), lost, "held for lost by the test");
+}
+
+START_TEST(a_coordinator_that_slept_while_the_others_aborted_aborts_too)
+{
+	struct writer w;
+	uint64_t transaction[2];
+
+	boundaries_open(3, &everywhere);
+	start(&w, 1, "fp32", 7);
+	until_accepted(&w);
+	memcpy(transaction, engine_of(1)->edits.list->transaction, sizeof(transaction));
+	asleep[0] = true;
+	lose_everywhere(0);
+	while (!has_aborted(1, transaction) || !has_aborted(2, transaction))
+		turn(NULL);
+	asleep[0] = false;
+	all_pass(2);
+	ck_assert_int_eq(result(&w), -EIO);
+	ck_assert(has_aborted(0, transaction));
+	for (uint32_t rank = 0; rank < 3; rank++)
+		ck_assert_uint_eq(generation(rank), 0);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(the_writer_waits_for_a_rank_that_is_told_late)
+{
+	struct writer w;
+	uint64_t transaction[2];
+
+	boundaries_open(3, &everywhere);
+	start(&w, 1, "fp32", 7);
+	until_accepted(&w);
+	memcpy(transaction, engine_of(2)->edits.list->transaction, sizeof(transaction));
+	asleep[2] = true;
+	boundary(0);
+	boundary(1);
+	while (agree_arrived(engine_of(0), 2, transaction) != WIRE_COMMITTED)
+		turn(NULL);
+	for (int i = 0; i < 10; i++)
+		turn(NULL);
+	ck_assert(!w.ended);
+	asleep[2] = false;
+	boundary(2);
+	ck_assert_int_eq(result(&w), 0);
+	expect("fp32", &w);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(a_coordinator_held_for_lost_by_one_rank_still_decides_for_all)
 {
 	struct writer w;
@@ -307,6 +370,8 @@ static void add_tests(TCase *t)
 	tcase_add_loop_test(
 		t, a_coordinator_that_dies_before_the_decision_takes_the_edit_with_it, 0, 2);
 	tcase_add_loop_test(t, a_decision_that_reached_one_rank_reaches_all_that_live, 0, 3);
+	tcase_add_test(t, a_coordinator_that_slept_while_the_others_aborted_aborts_too);
+	tcase_add_test(t, the_writer_waits_for_a_rank_that_is_told_late);
 	tcase_add_loop_test(t, a_rank_held_for_lost_learns_what_was_decided_without_it, 0, 2);
 	tcase_add_loop_test(t, a_coordinator_held_for_lost_by_one_rank_still_decides_for_all, 0,
 			    3);

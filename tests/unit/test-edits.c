@@ -241,6 +241,34 @@ START_TEST(one_never_heard_of_is_undecided_and_then_never_taken)
 }
 END_TEST
 
+START_TEST(one_that_is_fenced_is_not_promised)
+{
+	stage(one, 0, 7);
+	ck_assert_int_eq(edits_outcome(&s, one), WIRE_UNDECIDED);
+	ck_assert_int_eq(promise(one, b + 1, true), -ESTALE);
+	stage(two, 0, 7);
+	ck_assert_int_eq(promise(two, b + 1, true), 0);
+	ck_assert_int_eq(edits_outcome(&s, two), WIRE_UNDECIDED);
+	ck_assert_int_eq(promise(two, b + 2, true), -ESTALE);
+}
+END_TEST
+
+START_TEST(one_that_is_fenced_does_not_hear_its_coordinator)
+{
+	stage(one, 0, 7);
+	ck_assert_int_eq(promise(one, b + 1, true), 0);
+	edits_outcome(&s, one);
+	edits_hear(&s, one, true);
+	ck_assert_int_eq(edits_recall(&s, one, NULL), WIRE_UNDECIDED);
+	edits_resolve(&s, one, false);
+	ck_assert_int_eq(edits_recall(&s, one, NULL), WIRE_ABORTED);
+	stage(two, 0, 7);
+	ck_assert_int_eq(promise(two, b + 1, true), 0);
+	edits_hear(&s, two, true);
+	ck_assert_int_eq(edits_recall(&s, two, NULL), WIRE_COMMITTED);
+}
+END_TEST
+
 START_TEST(what_is_decided_takes_no_more_pieces_and_no_other_decision)
 {
 	stage(one, 3, 7);
@@ -571,6 +599,8 @@ int main(void)
 	tcase_add_test(t, edits_of_one_boundary_are_applied_in_the_coordinators_order);
 	tcase_add_test(t, an_edit_whose_coordinator_died_is_settled_by_what_others_know);
 	tcase_add_test(t, one_never_heard_of_is_undecided_and_then_never_taken);
+	tcase_add_test(t, one_that_is_fenced_is_not_promised);
+	tcase_add_test(t, one_that_is_fenced_does_not_hear_its_coordinator);
 	tcase_add_test(t, staging_is_bounded_in_bytes);
 	tcase_add_test(t, staging_is_bounded_however_small_its_pieces_are);
 	tcase_add_test(t, one_writer_leaves_room_to_others);
