@@ -43,6 +43,7 @@ static void open_over(uint32_t hosts, const char *host)
 
 	faults_clear();
 	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   .messages = faults_over(&transport_loop),
 					   .hosts = hosts,
 					   JOB_PARAMS(params),
 					   JOB_GROUPS(groups) });
@@ -106,8 +107,10 @@ START_TEST(a_rank_that_describes_wrongly_is_told)
 	z.nranks = 1;
 	REFUSED(EINVAL, frag_group(g, &param, 1, &z)); /* we are not in it */
 	z.ranks = NULL;
+	z.stage = 3;
 	group = frag_group(g, &param, 1, &z);
 	ck_assert_int_eq(group, 0);
+	REFUSED(ENOENT, frag_local_get(g, param, "none", &z, 4));
 	REFUSED(EAGAIN, frag_get_bytes(g, param, "fp32"));
 	REFUSED(EAGAIN, frag_peer_read(g, 0, "mine", 0, &z, 8));
 	REFUSED(EINVAL, frag_param(NULL, &t));
@@ -269,6 +272,19 @@ static int64_t write_of(const char *key, bool cancel)
 	return ended;
 }
 
+static void on_freeze(struct engine_freeze *freeze, int result)
+{
+	ended = result;
+}
+
+static int64_t freeze_of(uint32_t ms)
+{
+	struct engine_freeze freeze = { .ms = ms, .done = on_freeze };
+
+	engine_freeze(observer, &freeze);
+	return ended;
+}
+
 START_TEST(a_read_is_ended_by_its_reader)
 {
 	open_far();
@@ -284,8 +300,24 @@ START_TEST(who_may_not_write_changes_nothing)
 	open_far();
 	observer->writable = false;
 	ck_assert_int_eq(write_of("fp32", false), -EROFS);
+	ck_assert_int_eq(freeze_of(1000), -EROFS);
+	observer->writable = true;
+	ck_assert_int_eq(freeze_of(UINT32_MAX), -EINVAL);
 	job_check(&job);
 	close_job();
+}
+END_TEST
+
+START_TEST(an_unknown_transport_is_refused)
+{
+	struct engine *e;
+	char why[200];
+
+	REFUSED(EINVAL, engine_open(&e,
+				    &(struct engine_options){ .source = "127.0.0.1:1",
+							      .transport = "pigeon" },
+				    why, sizeof(why)));
+	ck_assert_ptr_nonnull(strstr(why, "pigeon"));
 }
 END_TEST
 
@@ -329,6 +361,8 @@ static const struct below sending[] = {
 	{ { FAULT_SEND, .type = WIRE_VIEW_OPEN, .delay = 40 }, BYTES },
 	{ { FAULT_SEND, .type = WIRE_STATES_GET, .result = -ENOTCONN }, BYTES },
 	{ { FAULT_CONNECT, .result = -ENFILE }, BYTES },
+	{ { FAULT_SEND, .type = WIRE_DATA, .cut = 4 }, -EIO },
+	{ { FAULT_SEND, .type = WIRE_STATES, .cut = 4 }, BYTES },
 };
 
 START_TEST(a_message_that_cannot_be_sent_is_sent_anew_or_an_error)
@@ -387,6 +421,7 @@ int main(void)
 	tcase_add_test(t, what_is_not_there_is_enoent);
 	tcase_add_test(t, a_read_is_ended_by_its_reader);
 	tcase_add_test(t, who_may_not_write_changes_nothing);
+	tcase_add_test(t, an_unknown_transport_is_refused);
 	tcase_add_loop_test(t, a_get_that_fails_is_what_it_means, 0, ARRAY_SIZE(reading));
 	tcase_add_loop_test(t, a_message_that_cannot_be_sent_is_sent_anew_or_an_error, 0,
 			    ARRAY_SIZE(sending));

@@ -4,6 +4,7 @@
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
+#include "engine/health.h"
 #include "engine/join.h"
 #include "engine/peers.h"
 #include "engine/turn.h"
@@ -96,7 +97,8 @@ static int describe_rank(uint32_t rank)
 	if (param < 0)
 		return param;
 	group = frag_group(f, &param, 1,
-			   &(struct frag_zero){ sizeof(struct frag_zero), .stage = 1 });
+			   &(struct frag_zero){ sizeof(struct frag_zero), .stage = 1,
+						.flags = FRAG_ROUND_ROBIN });
 	if (group < 0)
 		return group;
 	rc = describe_states(f, rank, group);
@@ -439,6 +441,10 @@ static int write_bytes(void)
 	return (int)ended;
 }
 
+static void see_fragment(void *arg, const struct engine_fragment *fragment)
+{
+}
+
 static int look(void)
 {
 	static const char *const texts[] = { "config",   "health", "metrics",
@@ -450,7 +456,7 @@ static int look(void)
 		rc = engine_rank_states(observer, 1, 0, out, 8);
 	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++)
 		free(engine_text(observer, texts[i]));
-	free(engine_fragments(observer, 0));
+	engine_fragments(observer, 0, "fp32", see_fragment, NULL);
 	return rc < 0 ? rc : 0;
 }
 
@@ -470,14 +476,24 @@ static int listen_to(void)
 	return 0;
 }
 
+static int parse_health(void)
+{
+	struct engine_rank *parsed;
+	uint32_t n;
+	CLEANUP(free) char *text = engine_text(observer, "health");
+	int rc = text ? health_parse(text, &parsed, &n) : -ENOMEM;
+
+	if (!rc)
+		free(parsed);
+	return rc;
+}
+
 static const struct looking {
 	const char *name;
 	int (*what)(void);
 } looking[] = {
-	{ "read", read_half },
-	{ "write", write_bytes },
-	{ "texts", look },
-	{ "events", listen_to },
+	{ "read", read_half },   { "write", write_bytes },   { "texts", look },
+	{ "events", listen_to }, { "health", parse_health },
 };
 
 START_TEST(an_observer_gets_in_or_says_why_not)
@@ -507,6 +523,7 @@ START_TEST(what_an_observer_asks_is_answered_or_an_error)
 	int rc;
 
 	open_job(_i % 2 ? 3 : 1);
+	job_grads_valid(&job);
 	ck_assert_int_eq(open_observer("host 0"), 0);
 	do {
 		begin(++n, counts[_i / 2 % 2]);

@@ -652,6 +652,44 @@ START_TEST(an_answer_to_no_question_tells_nothing)
 }
 END_TEST
 
+static int agree_status(uint32_t count, uint32_t holder)
+{
+	struct wire_header header = header_of(WIRE_COMMIT, WIRE_OBSERVER, 900);
+	struct wire_commit commit = { .transaction = { 6, count }, .count = count };
+
+	say_as(&header, 5, &commit, &holder, sizeof(holder));
+	for (int i = 0; i < 3; i++)
+		engine_turn(e, 0);
+	return ack_status(900);
+}
+
+START_TEST(an_edit_of_holders_that_are_not_there_is_refused)
+{
+	join_all();
+	ck_assert_int_eq(agree_status(2, 0), -EINVAL);
+	ck_assert_int_eq(agree_status(1, WORLD), -EINVAL);
+	say(WIRE_LEAVE, 2, NULL);
+	ck_assert_int_eq(agree_status(1, 2), -EIO);
+	ck_assert_uint_eq(e->edits.count, 0);
+}
+END_TEST
+
+START_TEST(pages_and_parts_that_are_not_there_are_refused)
+{
+	struct wire_page page = { .first = WORLD };
+	struct wire_catalog part = { .hash = 99, .total = 8, .size = 8 };
+	struct wire_header header = header_of(WIRE_CATALOG_PUT, 1, 7);
+
+	say_as(&header, 1, &part, "12345678", 8);
+	ck_assert_int_eq(ack_status(7), -EINVAL);
+	say(WIRE_STATES_GET, 1, &page);
+	ck_assert_int_eq(ack_status(101), -EAGAIN); /* not all have come */
+	join_all();
+	say(WIRE_TABLE_GET, 1, &page);
+	ck_assert_int_eq(ack_status(101), -EINVAL);
+}
+END_TEST
+
 /* ---- barriers ---- */
 
 static void arrive(uint32_t rank, uint64_t count)
@@ -820,6 +858,75 @@ START_TEST(a_rank_refused_for_good_says_why)
 }
 END_TEST
 
+static void reply(enum wire_type asked_by, enum wire_type type, const void *body,
+		  const void *tail, size_t tail_size)
+{
+	struct wire_header header = header_of(type, 0, asked(asked_by)->header.request);
+
+	header.life = 0;
+	say_as(&header, asked(asked_by)->peer, body, tail, tail_size);
+}
+
+enum lie {
+	LIE_WORLD,
+	LIE_WELCOME_BYTES,
+	LIE_TABLE_COUNT,
+	LIE_ENTRY,
+	LIE_CATALOG_OFFSET,
+	LIE_CATALOG_HASH,
+	LIES
+};
+
+static void say_welcome(enum lie lie)
+{
+	struct wire_welcome w = {
+		.job = "job", .world = WORLD, .catalog_hash = 77, .catalog_bytes = 8
+	};
+
+	w.world += lie == LIE_WORLD;
+	if (lie == LIE_WELCOME_BYTES)
+		w.catalog_bytes = WIRE_CATALOG_MAX + (uint64_t)1;
+	reply(WIRE_HELLO, WIRE_WELCOME, &w, NULL, 0);
+}
+
+static void say_table(enum lie lie)
+{
+	struct wire_table t = { .total = WORLD, .count = WORLD };
+	struct wire_entry entries[WORLD] = { 0 };
+
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		entries[rank] = (struct wire_entry){ .rank = rank, .present = 1 };
+	t.count -= lie == LIE_TABLE_COUNT;
+	entries[1].rank += lie == LIE_ENTRY;
+	reply(WIRE_TABLE_GET, WIRE_TABLE, &t, entries, sizeof(entries));
+}
+
+static void say_catalog(enum lie lie)
+{
+	struct wire_catalog part = { .total = 8, .size = 8 };
+	const uint32_t none[2] = { 0, 0 }; /* parameters, groups: not what hash 77 is of */
+
+	part.offset = lie == LIE_CATALOG_OFFSET;
+	reply(WIRE_CATALOG_GET, WIRE_CATALOG, &part, none, sizeof(none));
+}
+
+START_TEST(what_rank_0_says_of_the_job_must_fit)
+{
+	struct wire_joined joined = { 0 };
+
+	setup_rank(1);
+	reply(WIRE_JOIN, WIRE_JOINED, &joined, NULL, 0);
+	say_welcome((enum lie)_i);
+	if (_i >= LIE_TABLE_COUNT)
+		say_table((enum lie)_i);
+	if (_i >= LIE_CATALOG_OFFSET)
+		say_catalog((enum lie)_i);
+	ck_assert_int_eq(e->failure, -EPROTO);
+	ck_assert(!e->ready);
+	teardown();
+}
+END_TEST
+
 START_TEST(an_address_that_is_none_is_passed_over)
 {
 	setup_rank(1);
@@ -857,6 +964,8 @@ static TCase *zero(void)
 	tcase_add_test(t, only_its_coordinator_decides_an_edit);
 	tcase_add_test(t, one_writer_leaves_agreements_to_others);
 	tcase_add_test(t, an_answer_to_no_question_tells_nothing);
+	tcase_add_test(t, an_edit_of_holders_that_are_not_there_is_refused);
+	tcase_add_test(t, pages_and_parts_that_are_not_there_are_refused);
 	tcase_add_test(t, a_barrier_opens_when_the_last_has_come);
 	tcase_add_test(t, all_learn_that_a_rank_was_lost_also_who_comes_late);
 	tcase_add_test(t, a_barrier_of_another_count_is_an_error);
@@ -871,6 +980,7 @@ static TCase *other(void)
 	tcase_add_test(t, a_lost_rank_0_is_looked_for_whatever_tells_of_newer_tables);
 	tcase_add_test(t, a_rank_whose_rank_0_speaks_another_version_says_so_and_stops_asking);
 	tcase_add_test(t, a_rank_refused_for_good_says_why);
+	tcase_add_loop_test(t, what_rank_0_says_of_the_job_must_fit, 0, LIES);
 	tcase_add_test(t, an_address_that_is_none_is_passed_over);
 	return t;
 }
