@@ -56,7 +56,7 @@ steps_rise() {
 	sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*/\1/p' "$1" | sort -n -u -c || fail "steps go back in $1"
 }
 
-for transport in host zmq; do
+for transport in auto zmq; do
 	start_trainer
 	mount_job "$M" rw,timeout=3,transport=$transport
 	mount_job "$T/mnt2" rw,timeout=3

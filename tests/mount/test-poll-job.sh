@@ -19,7 +19,7 @@ rising() {
 	sort -n -c "$1" && [ "$(sort -u "$1" | wc -l)" = "$(wc -l <"$1")" ]
 }
 
-for transport in host zmq; do
+for transport in auto zmq; do
 	start_job 2 3 even
 	rm -f ./*.seen
 	mount_job rw,timeout=3,transport=$transport
