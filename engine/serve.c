@@ -352,7 +352,8 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 	if (!e->barrier.arrivals)
 		e->barrier.arrivals = calloc(e->world, sizeof(*e->barrier.arrivals));
 	if (!e->barrier.arrivals) {
-		node_ack(e, peer, header->request, -ENOMEM);
+		node_ack(e, peer, header->request,
+			 -EAGAIN); /* or the others would wait for it */
 		return;
 	}
 	a = &e->barrier.arrivals[header->rank];

@@ -476,6 +476,36 @@ static int listen_to(void)
 	return 0;
 }
 
+static bool all_passed(void)
+{
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		struct engine *e = job_frag(&job, rank)->engine;
+
+		if (e->barrier.passed < e->barrier.wanted)
+			return false;
+	}
+	return true;
+}
+
+static int barrier(void)
+{
+	struct engine *zero = job_frag(&job, 0)->engine;
+	int rc;
+
+	free(zero->barrier.arrivals); /* as before the first one */
+	zero->barrier.arrivals = NULL;
+
+	for (uint32_t rank = 1; rank < 3; rank++) {
+		struct engine *e = job_frag(&job, rank)->engine;
+
+		e->barrier.wanted = e->barrier.passed + 1;
+	}
+	rc = frag_barrier(job_frag(&job, 0), 60000);
+	while (!all_passed() && in_time())
+		turn_job(NULL);
+	return rc;
+}
+
 static int parse_health(void)
 {
 	struct engine_rank *parsed;
@@ -492,8 +522,8 @@ static const struct looking {
 	const char *name;
 	int (*what)(void);
 } looking[] = {
-	{ "read", read_half },   { "write", write_bytes },   { "texts", look },
-	{ "events", listen_to }, { "health", parse_health },
+	{ "read", read_half },   { "write", write_bytes }, { "texts", look },
+	{ "events", listen_to }, { "barrier", barrier },   { "health", parse_health },
 };
 
 START_TEST(an_observer_gets_in_or_says_why_not)
