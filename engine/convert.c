@@ -106,3 +106,30 @@ void convert_f16_to_f32(uint32_t *to, const uint16_t *from, size_t n)
 	for (size_t i = 0; i < n; i++)
 		to[i] = f16_to(from[i]);
 }
+
+/* Without infinity: the largest pattern is NaN, the others of its exponent are numbers. */
+static inline uint32_t e4m3_to(uint32_t b)
+{
+	uint32_t magnitude = b & 0x7f;
+	float units = (float)(int32_t)magnitude; /* of 2^-9, below 8 */
+	uint32_t least, bits = (magnitude << 20) + (120u << 23);
+
+	memcpy(&least, &units, sizeof(least));
+	least = (least - (9u << 23)) & mask(magnitude != 0);
+	bits = choose(mask(magnitude < 8), least, bits);
+	bits = choose(mask(magnitude == 0x7f), F32_INFINITY | 1u << 22, bits);
+	return (b & 0x80) << 24 | bits;
+}
+
+void convert_e4m3_to_f32(uint32_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = e4m3_to(from[i]);
+}
+
+/* The upper half of a float16. */
+void convert_e5m2_to_f32(uint32_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = f16_to((uint32_t)from[i] << 8);
+}

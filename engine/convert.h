@@ -2,7 +2,7 @@
 #ifndef ENGINE_CONVERT_H
 #define ENGINE_CONVERT_H
 
-/* Between float32 and the 16-bit formats: round to nearest even, overflow to infinity,
+/* Between float32 and the 16-bit formats, and from the 8-bit ones: round to nearest even, overflow to infinity,
  * subnormals kept; NaN stays NaN (quieted, sign and the upper payload bits kept).
  * Widening is exact.  Bits, not values: no floating-point exception is raised.  Any thread.
  */
@@ -13,5 +13,9 @@ void convert_f32_to_bf16(uint16_t *to, const uint32_t *from, size_t n);
 void convert_bf16_to_f32(uint32_t *to, const uint16_t *from, size_t n);
 void convert_f32_to_f16(uint16_t *to, const uint32_t *from, size_t n);
 void convert_f16_to_f32(uint32_t *to, const uint16_t *from, size_t n);
+
+/* float8, as torch.float8_e4m3fn and float8_e5m2. */
+void convert_e4m3_to_f32(uint32_t *to, const uint8_t *from, size_t n);
+void convert_e5m2_to_f32(uint32_t *to, const uint8_t *from, size_t n);
 
 #endif

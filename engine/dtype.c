@@ -61,6 +61,10 @@ int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype
 		convert_bf16_to_f32(to, from, n);
 	else if (to_dtype == FRAG_F32 && from_dtype == FRAG_F16)
 		convert_f16_to_f32(to, from, n);
+	else if (to_dtype == FRAG_F32 && from_dtype == FRAG_F8_E4M3)
+		convert_e4m3_to_f32(to, from, n);
+	else if (to_dtype == FRAG_F32 && from_dtype == FRAG_F8_E5M2)
+		convert_e5m2_to_f32(to, from, n);
 	else
 		return -EOPNOTSUPP;
 	return 0;

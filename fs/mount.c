@@ -212,6 +212,7 @@ static int open_engine(struct mount *m)
 {
 	const struct options *o = m->options;
 	struct engine_options options = { .source = o->source,
+					  .format = o->format,
 					  .key_file = o->key,
 					  .transport = o->transport,
 					  .timeout_ms = o->timeout_ms,

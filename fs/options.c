@@ -17,6 +17,7 @@ enum option_id {
 	OPTION_KEY,
 	OPTION_PLAIN,
 	OPTION_TRANSPORT,
+	OPTION_SOURCE,
 	OPTION_NOREADAHEAD,
 	OPTION_ALLOW_OTHER,
 	OPTION_FSNAME,
@@ -39,6 +40,7 @@ static const struct option_row {
 	{ "key", "FILE", "the job's key, if not the one it left for you", OPTION_KEY },
 	{ "plain", NULL, "speak to a job that has no key", OPTION_PLAIN },
 	{ "transport", "NAME", "auto or zmq", OPTION_TRANSPORT },
+	{ "source", "FORMAT", "what kind of checkpoint SOURCE is (auto)", OPTION_SOURCE },
 	{ "noreadahead", NULL, "fetch nothing before it is asked for", OPTION_NOREADAHEAD },
 	{ "allow_other", NULL, "let other users in; permissions are checked",
 	  OPTION_ALLOW_OTHER },
@@ -173,6 +175,8 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 		return 0;
 	case OPTION_TRANSPORT:
 		return is_transport(value) ? replace(&o->transport, value) : -EINVAL;
+	case OPTION_SOURCE:
+		return replace(&o->format, value);
 	case OPTION_NOREADAHEAD:
 		o->readahead_off = true;
 		return 0;
@@ -283,7 +287,7 @@ int options_parse(struct options *o, int argc, char **argv, char *why, size_t wh
 		rc = refuse(why, whysize, "no memory%s%s", "", "");
 	if (!rc && !o->help && !o->version && !o->mountpoint)
 		rc = refuse(why, whysize, "a source and a mountpoint are needed: %s%s",
-			    "fragfs HOST:PORT MOUNTPOINT [-o OPTIONS]", "");
+			    "fragfs HOST:PORT|CHECKPOINT MOUNTPOINT [-o OPTIONS]", "");
 	return rc;
 }
 
@@ -291,6 +295,7 @@ void options_fini(struct options *o)
 {
 	free(o->key);
 	free(o->transport);
+	free(o->format);
 	free(o->fsname);
 	free(o->passed);
 }
@@ -300,9 +305,9 @@ void options_help(FILE *out, const char *program)
 	fprintf(out,
 		"usage: %s SOURCE MOUNTPOINT [-f] [-d] [-o OPTION[,OPTION...]]\n"
 		"\n"
-		"Mounts the state of a training job.  SOURCE is HOST:PORT[,HOST:PORT...] of "
-		"any of "
-		"its ranks.\n"
+		"Mounts the state of a training job, or a checkpoint.  SOURCE is "
+		"HOST:PORT[,HOST:PORT...] of any of\n"
+		"the job's ranks, or the path of a folder or file.\n"
 		"\n"
 		"  -f             stay in the foreground\n"
 		"  -d             the same, and print every request\n"

@@ -19,6 +19,7 @@ struct options {
 	uint64_t stage_mem; /* bytes */
 	char *key;          /* owned, as all below; NULL: not given */
 	char *transport;
+	char *format; /* of a checkpoint */
 	char *fsname;
 	char *passed; /* to libfuse: "allow_other,noatime"; "" : nothing */
 };

@@ -29,7 +29,7 @@ static void raise_file_limit(void)
 /* The folder itself, or the one in it that `latest` names. */
 static int open_folder(struct folder **out, const char *path, char *why, size_t whysize)
 {
-	char tag[FOLDER_TEXT_MAX];
+	char tag[FOLDER_TEXT_MAX], line[256];
 	struct folder *f;
 	int rc = folder_open(&f, path, why, whysize);
 
@@ -38,10 +38,12 @@ static int open_folder(struct folder **out, const char *path, char *why, size_t 
 		return rc;
 	}
 	rc = folder_read_text(f, "latest", tag);
-	if (rc)
-		folder_failed(f, "latest", rc, why, whysize);
-	else
+	if (!rc) {
 		rc = folder_open_below(out, f, tag, why, whysize);
+	} else {
+		folder_failed("latest", rc, line, sizeof(line));
+		snprintf(why, whysize, "%s: %s", f->path, line);
+	}
 	folder_close(f);
 	return rc;
 }

@@ -240,17 +240,14 @@ int folder_open_file(const struct folder *f, const char *name, struct stat *st)
 	return rc;
 }
 
-int folder_failed(const struct folder *f, const char *name, int error, char *why,
-		  size_t whysize)
+int folder_failed(const char *name, int error, char *why, size_t whysize)
 {
 	if (error == -ELOOP)
-		snprintf(why, whysize, "%s: %s is a symbolic link, which is not followed",
-			 f->path, name);
+		snprintf(why, whysize, "%s is a symbolic link, which is not followed", name);
 	else if (error == -EINVAL)
-		snprintf(why, whysize, "%s: %s is no name of a regular file in it", f->path,
-			 name);
+		snprintf(why, whysize, "%s is no name of a regular file there", name);
 	else
-		snprintf(why, whysize, "%s: %s: %s", f->path, name, strerror(-error));
+		snprintf(why, whysize, "%s: %s", name, strerror(-error));
 	return error;
 }
 

@@ -35,9 +35,8 @@ bool folder_has(const struct folder *f, const char *name);
 
 /* An fd for reading.  -EINVAL: no plain name, no regular file; -ELOOP: a link; -ENOENT and so on. */
 int folder_open_file(const struct folder *f, const char *name, struct stat *st);
-/* What went wrong, as a line. */
-int folder_failed(const struct folder *f, const char *name, int error, char *why,
-		  size_t whysize);
+/* What went wrong with a file, as a line, and error again. */
+int folder_failed(const char *name, int error, char *why, size_t whysize);
 
 /* All of a small text, such as `latest`, NUL-terminated, white space at its end cut off.  -EFBIG. */
 int folder_read_text(const struct folder *f, const char *name, char text[FOLDER_TEXT_MAX]);

@@ -14,8 +14,8 @@ struct format {
 	const char *looks; /* by what it is known, for people: "*.safetensors" */
 	/* By names, or a few bytes at the beginning of a file. */
 	bool (*knows)(const struct folder *f);
-	/* Fills the table, which is finished later.  After -EINVAL and -ENOTSUP t->why has a line; other
-	 * errors are of system calls, and t->why has a line or is "".
+	/* Fills the table, which is finished later.  -errno: t->why has a line, or is "" where errno says
+	 * all.
 	 */
 	int (*fill)(const struct folder *f, struct table *t);
 };

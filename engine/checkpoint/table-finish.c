@@ -17,7 +17,7 @@ static const char *name_of(const struct table *t, const struct table_state *s)
 
 static int refuse_state(struct table *t, const struct table_state *s, const char *what)
 {
-	return table_refuse(t, "%.150s: %s %s", name_of(t, s), t->keys[s->key], what);
+	return table_refuse(t, -EINVAL, "%.150s: %s %s", name_of(t, s), t->keys[s->key], what);
 }
 
 /* ---- every element once ---- */
@@ -263,7 +263,7 @@ static int sort_names(struct table *t)
 	qsort_r(by, t->ntensors, sizeof(*by), compare_tensors, t);
 	for (uint32_t i = 1; i < t->ntensors; i++) {
 		if (!compare_tensors(&by[i - 1], &by[i], t))
-			return table_refuse(t, "two tensors have the name %.150s",
+			return table_refuse(t, -EINVAL, "two tensors have the name %.150s",
 					    table_string(t, t->tensors[by[i]].name));
 	}
 	return 0;
@@ -303,7 +303,8 @@ static int finish_groups(struct table *t)
 
 		for (uint32_t j = 0; j < g->nparams; j++) {
 			if (t->tensors[g->params[j]].buffer)
-				return table_refuse(t, "group %u has a buffer in it", i);
+				return table_refuse(t, -EINVAL, "group %u has a buffer in it",
+						    i);
 			g->params[j] = t->tensors[g->params[j]].shown;
 		}
 		if (g->nhypers)

@@ -7,9 +7,6 @@
 #include "engine/checkpoint/box.h"
 #include "engine/checkpoint/table.h"
 
-/* -EINVAL, with a line. */
-int table_refuse(struct table *t, const char *fmt, ...) PRINTF(2, 3);
-
 /* The state fp32, of the same elements as another. */
 int table_widen(struct table *t, const struct table_state *of);
 

@@ -64,14 +64,14 @@ void table_free(struct table *t)
 	free(t);
 }
 
-int table_refuse(struct table *t, const char *fmt, ...)
+int table_refuse(struct table *t, int rc, const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(t->why, sizeof(t->why), fmt, ap);
 	va_end(ap);
-	return -EINVAL;
+	return rc;
 }
 
 /* ---- room ---- */
@@ -161,7 +161,7 @@ int table_add_file(struct table *t, const char *name, int fd, const struct stat 
 int table_need_ranks(struct table *t, uint32_t nranks)
 {
 	if (nranks > TABLE_RANKS_MAX)
-		return table_refuse(t, "%u ranks are too many", nranks);
+		return table_refuse(t, -EINVAL, "%u ranks are too many", nranks);
 	t->nranks = nranks > t->nranks ? nranks : t->nranks;
 	return 0;
 }
@@ -174,10 +174,11 @@ static int check_place(struct table *t, uint32_t file, uint32_t rank, uint64_t b
 
 	assert(file < t->nfiles);
 	if (rank >= TABLE_RANKS_MAX)
-		return table_refuse(t, "rank %u is too high", rank);
+		return table_refuse(t, -EINVAL, "rank %u is too high", rank);
 	if (!u64_mul(count, frag_dtype_size(dtype), &bytes) || !u64_add(bytes, base, &bytes) ||
 	    bytes > t->files[file].size)
-		return table_refuse(t, "%s ends before its data do", t->files[file].name);
+		return table_refuse(t, -EINVAL, "%s ends before its data do",
+				    t->files[file].name);
 	return table_need_ranks(t, rank + 1);
 }
 
@@ -238,9 +239,9 @@ int table_add_tensor(struct table *t, const struct table_spec *s)
 
 	if (strlen(s->name) > FRAG_NAME_MAX ||
 	    (s->coordinate && strlen(s->coordinate) > FRAG_KEY_MAX))
-		return table_refuse(t, "the name %.60s... is too long", s->name);
+		return table_refuse(t, -EINVAL, "the name %.60s... is too long", s->name);
 	if (count_elements(s, &x.numel))
-		return table_refuse(t, "%.150s: no tensor has such a shape", s->name);
+		return table_refuse(t, -EINVAL, "%.150s: no tensor has such a shape", s->name);
 	rc = add_names(t, &x, s->name, s->coordinate);
 	if (!rc)
 		rc = add_numbers(t, s->shape, s->ndim);
@@ -261,7 +262,7 @@ int table_add_alias(struct table *t, const char *name, uint32_t of)
 		x.alias = of;
 	x.group = TABLE_NONE;
 	if (strlen(name) > FRAG_NAME_MAX)
-		return table_refuse(t, "the name %.60s... is too long", name);
+		return table_refuse(t, -EINVAL, "the name %.60s... is too long", name);
 	rc = add_names(t, &x, name, NULL);
 	return rc < 0 ? (int)rc : append_tensor(t, &x);
 }
@@ -271,12 +272,12 @@ int table_add_alias(struct table *t, const char *name, uint32_t of)
 static int key_number(struct table *t, const char *key)
 {
 	if (strlen(key) > FRAG_KEY_MAX)
-		return table_refuse(t, "the key %.40s... is too long", key);
+		return table_refuse(t, -EINVAL, "the key %.40s... is too long", key);
 	for (uint32_t i = t->nkeys; i-- > 0;)
 		if (!strcmp(t->keys[i], key))
 			return (int)i;
 	if (t->nkeys == TABLE_KEYS_MAX)
-		return table_refuse(t, "there are more than %d kinds of states",
+		return table_refuse(t, -EINVAL, "there are more than %d kinds of states",
 				    TABLE_KEYS_MAX);
 	if (room(&t->keys, t->nkeys, sizeof(*t->keys)))
 		return -ENOMEM;
@@ -317,7 +318,7 @@ int table_widen(struct table *t, const struct table_state *of)
 int table_add_state(struct table *t, const char *key, enum frag_dtype dtype)
 {
 	if (!frag_dtype_size(dtype))
-		return table_refuse(t, "the state %s has no dtype", key);
+		return table_refuse(t, -EINVAL, "the state %s has no dtype", key);
 	return append_state(t, key,
 			    (struct table_state){ .kind = TABLE_INTERVALS,
 						  .first = t->npieces,
@@ -368,7 +369,7 @@ int table_add_box(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 	if (is_empty(sizes, x->ndim))
 		return 0;
 	if (!box_is_inside(&b))
-		return table_refuse(t, "%.150s: a piece is outside of its shape",
+		return table_refuse(t, -EINVAL, "%.150s: a piece is outside of its shape",
 				    table_string(t, x->name));
 	p.count = box_count(&b);
 	at = add_numbers(t, offsets, x->ndim);
@@ -447,8 +448,9 @@ int table_add_group(struct table *t, const char *kind, uint32_t shards, uint32_t
 
 	assert(shards && replicas && shards <= TABLE_RANKS_MAX / replicas);
 	for (uint32_t i = 0; i < g.nranks && !rc; i++)
-		rc = ranks[i] >= TABLE_RANKS_MAX ? table_refuse(t, "a rank is too high")
-						 : table_need_ranks(t, ranks[i] + 1);
+		rc = ranks[i] >= TABLE_RANKS_MAX
+			     ? table_refuse(t, -EINVAL, "a rank is too high")
+			     : table_need_ranks(t, ranks[i] + 1);
 	if (rc)
 		return rc;
 	g.ranks = calloc(g.nranks, sizeof(*ranks));
@@ -469,7 +471,7 @@ int table_add_member(struct table *t, uint32_t group, uint32_t tensor)
 	if (rc)
 		return rc;
 	if (t->tensors[tensor].group != TABLE_NONE)
-		return table_refuse(t, "%.150s is in two groups",
+		return table_refuse(t, -EINVAL, "%.150s is in two groups",
 				    table_string(t, t->tensors[tensor].name));
 	t->tensors[tensor].group = group;
 	g->params[g->nparams++] = tensor;
@@ -485,11 +487,12 @@ int table_add_hyper(struct table *t, uint32_t group, const char *name, double va
 	if (rc)
 		return rc;
 	if (!*name || strlen(name) > FRAG_KEY_MAX)
-		return table_refuse(t, "the hyper-parameter %.40s... is too long", name);
+		return table_refuse(t, -EINVAL, "the hyper-parameter %.40s... is too long",
+				    name);
 	for (uint32_t i = 0; i < g->nhypers; i++)
 		if (!strcmp(g->hypers[i].name, name))
-			return table_refuse(t, "group %u has two hyper-parameters %s", group,
-					    name);
+			return table_refuse(t, -EINVAL, "group %u has two hyper-parameters %s",
+					    group, name);
 	strcpy(g->hypers[g->nhypers].name, name);
 	g->hypers[g->nhypers++].value = value;
 	return 0;
@@ -503,34 +506,42 @@ void table_set_step(struct table *t, uint64_t step)
 	t->step = step;
 }
 
+/* What would end a line is '?'. */
+static void put_line(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		fputc((unsigned char)*text < ' ' || *text == 127 ? '?' : *text, out);
+	fputc('\n', out);
+}
+
+static void put_formatted(FILE *out, const char *fmt, va_list ap)
+{
+	CLEANUP(free) char *line = NULL;
+
+	if (vasprintf(&line, fmt, ap) < 0)
+		line = NULL;
+	put_line(out, line ? line : "?");
+}
+
 void table_note(struct table *t, const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	vfprintf(t->notes, fmt, ap);
+	put_formatted(t->notes, fmt, ap);
 	va_end(ap);
-	fputc('\n', t->notes);
-}
-
-/* A name in a line: without what would end it. */
-static void put_name(FILE *out, const char *name)
-{
-	for (; *name; name++)
-		fputc((unsigned char)*name < ' ' || *name == 127 ? '?' : *name, out);
 }
 
 void table_skip(struct table *t, const char *name, const char *fmt, ...)
 {
+	CLEANUP(free) char *why = NULL;
 	va_list ap;
 
 	if (t->nskipped++ >= TABLE_NOTES_MAX)
 		return;
-	fputs("skipped ", t->notes);
-	put_name(t->notes, name);
-	fputs(": ", t->notes);
 	va_start(ap, fmt);
-	vfprintf(t->notes, fmt, ap);
+	if (vasprintf(&why, fmt, ap) < 0)
+		why = NULL;
 	va_end(ap);
-	fputc('\n', t->notes);
+	table_note(t, "skipped %s: %s", name, why ? why : "?");
 }

@@ -25,8 +25,8 @@
  *	equal	stage 3: a vector for each rank, of its segments; of a parameter, rank i has
  *		ceil(numel / ranks) elements from start on: those from i * that on
  *
- * Functions that return int: a number, 0 or -errno; after -EINVAL (what the file says cannot be) and
- * -ENOTSUP why has one line.  Counts are elements, bases bytes.  No I/O but closing files.
+ * Functions that return int: a number, 0 or -errno; after -EINVAL (what the file says cannot be) why has one
+ * line.  Counts are elements, bases bytes.  No I/O but closing files.
  */
 
 #include "engine/base.h"
@@ -204,6 +204,9 @@ void table_set_step(struct table *t, uint64_t step);
 void table_note(struct table *t, const char *fmt, ...) PRINTF(2, 3);
 /* "skipped NAME: ...". */
 void table_skip(struct table *t, const char *name, const char *fmt, ...) PRINTF(3, 4);
+
+/* Sets why and returns rc: for a source, too. */
+int table_refuse(struct table *t, int rc, const char *fmt, ...) PRINTF(3, 4);
 
 /* Sorts, checks, and adds `fp32` to tensors of a float type that widens to it and that have none.
  * -EINVAL: a state is not covered exactly once; two tensors, or states of one, have the same name.

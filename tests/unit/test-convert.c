@@ -297,6 +297,38 @@ START_TEST(rounding_mode_of_the_trainer_does_not_matter)
 }
 END_TEST
 
+/* mantissa: bits; bias: of the exponent; fn: the formats without infinity, one NaN */
+static void check_float8(void (*widen)(uint32_t *to, const uint8_t *from, size_t n),
+			 int mantissa, int bias, bool fn)
+{
+	for (int b = 0; b < 256; b++) {
+		uint8_t byte = (uint8_t)b;
+		int exponent = (b & 0x7f) >> mantissa, fraction = b & ((1 << mantissa) - 1);
+		int top = 0x7f >> mantissa;
+		double value =
+			exponent ? ldexp(fraction + (1 << mantissa), exponent - bias - mantissa)
+				 : ldexp(fraction, 1 - bias - mantissa);
+		uint32_t got;
+
+		widen(&got, &byte, 1);
+		ck_assert_int_eq(got >> 31, b >> 7);
+		if (exponent == top && (fn ? (b & 0x7f) == 0x7f : fraction != 0))
+			ck_assert_msg(isnan(float_of(got)), "%02x", b);
+		else if (exponent == top && !fn)
+			ck_assert_msg(isinf(float_of(got)), "%02x", b);
+		else
+			ck_assert_msg(fabsf(float_of(got)) == (float)value, "%02x: %a, not %a",
+				      b, (double)float_of(got), value);
+	}
+}
+
+START_TEST(float8_widens_exactly)
+{
+	check_float8(convert_e4m3_to_f32, 3, 7, true);
+	check_float8(convert_e5m2_to_f32, 2, 15, false);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("convert");
@@ -308,6 +340,7 @@ int main(void)
 	tcase_add_loop_test(t, every_value_comes_back_from_its_widening, 0, n);
 	tcase_add_loop_test(t, narrowing_rounds_to_even_around_every_boundary, 0, n);
 	tcase_add_loop_test(t, narrowing_of_random_bits_is_the_reference, 0, n);
+	tcase_add_test(t, float8_widens_exactly);
 	tcase_add_test(t, known_values);
 	tcase_add_test(t, nan_stays_nan_however_small_its_payload);
 	tcase_add_loop_test(t, every_length_writes_its_elements_and_no_more, 0, n);
