@@ -1,0 +1,33 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A rank that is stopped a step behind the others cannot show their generation: its part of a large file is ETIMEDOUT
+# also to a file that is open already, and not EIO, which is for the dead.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+
+FRAG_JOB_ID=behind-$$ WORLD_SIZE=2
+export FRAG_JOB_ID WORLD_SIZE
+for rank in 0 1; do
+	RANK=$rank "$top_builddir/tests/fail/tear-job" 1 40000 >>job.log 2>&1 &
+	started $!
+done
+rank1=$!
+wait_until 20 grep -q '^127' job.log || fail "no job"
+"$top_builddir/fragfs" "$(grep '^127' job.log)" "$M" -o timeout=2
+
+# Where it was stopped at the others' step its memory serves.
+tries=0
+until [ -s why ]; do
+	tries=$((tries + 1))
+	[ $tries -le 40 ] || fail "read all the same"
+	kill -CONT $rank1
+	sleep 0.05
+	kill -STOP $rank1
+	sleep 0.1
+	for file in "$M"/params/*/fp32; do
+		within 10 cat "$file" >/dev/null || :
+	done 2>why
+done
+! grep -v 'timed out' why || fail "not: timed out"
+kill -CONT $rank1
+unmount
