@@ -19,20 +19,31 @@ static const struct peer *spokesman(struct engine *e)
 	return NULL;
 }
 
+/* The numbers of a dead job are the last that were seen, of any rank. */
+static void last_seen(const struct engine *e, struct watch *w)
+{
+	for (uint32_t i = 0; i < e->world; i++) {
+		w->step = u64_max(w->step, e->peers[i].control.step);
+		w->generation = u64_max(w->generation, e->peers[i].control.generation);
+	}
+	w->phase = "lost";
+}
+
 void watch_look(struct engine *e)
 {
 	const struct peer *p = spokesman(e);
-	const char *phase = p ? control_phase_name(p->control.phase) : "lost";
 	struct watch *w = &e->watch, before = *w;
-	uint64_t step =
-		p ? p->control.step : w->step; /* of a dead job: the last that was seen */
-	uint64_t generation = p ? p->control.generation : w->generation;
 
-	if (w->step == step && w->generation == generation && w->phase == phase)
+	if (p) {
+		w->step = p->control.step;
+		w->generation = p->control.generation;
+		w->phase = control_phase_name(p->control.phase);
+	} else {
+		last_seen(e, w);
+	}
+	if (w->step == before.step && w->generation == before.generation &&
+	    w->phase == before.phase)
 		return;
-	w->step = step;
-	w->generation = generation;
-	w->phase = phase;
 	w->changes++;
 	if (w->streams)
 		tell_job(e, before.step, before.phase);

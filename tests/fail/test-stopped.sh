@@ -96,4 +96,6 @@ is_lost() {
 	[ "$(cat mnt/phase)" = lost ]
 }
 wait_until 10 is_lost || fail "phase: $(cat mnt/phase)"
+last=$(awk 'NR > 1 && $3 > last { last = $3 } END { print last }' mnt/.frag/health)
+[ "$(cat mnt/step)" = "$last" ] || fail "step: $(cat mnt/step), and its ranks were at $last"
 [ "$step" -gt 0 ] && [ "$(cat mnt/step)" -ge "$step" ] || fail "step: $step, then $(cat mnt/step)"
