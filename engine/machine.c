@@ -42,7 +42,9 @@ int machine_start_time(pid_t pid, uint64_t *start_time)
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	if (pid <= 0 || read_text(path, text, sizeof(text)) <= 0)
 		return -ESRCH;
-	field = strrchr(text, ')'); /* ends field 2, which may hold anything */
+	field = strrchr(text, ')');             /* ends field 2, which may hold anything */
+	if (field && !strncmp(field, ") Z", 3)) /* killed, and its parent has not looked */
+		return -ESRCH;
 	for (int i = 2; field && i < 22; i++)
 		field = strchr(field + 1, ' ');
 	if (!field)

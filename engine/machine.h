@@ -15,7 +15,7 @@ enum { MACHINE_ID = 64 };
  */
 void machine_id(char id[MACHINE_ID]);
 
-/* /proc/PID/stat's field 22, ticks since boot.  -ESRCH: no such process. */
+/* /proc/PID/stat's field 22, ticks since boot.  -ESRCH: no such process, or it has ended. */
 int machine_start_time(pid_t pid, uint64_t *start_time);
 
 #endif

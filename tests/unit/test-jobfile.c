@@ -233,6 +233,21 @@ START_TEST(what_dead_processes_left_is_swept_and_no_more)
 }
 END_TEST
 
+START_TEST(a_killed_process_whose_parent_has_not_looked_is_dead)
+{
+	pid_t child = start_child();
+	struct jobfile j = job_of("killed", child), found;
+	siginfo_t info;
+
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	kill(child, SIGKILL);
+	ck_assert_int_eq(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+	ck_assert_int_eq(jobfile_find("killed", &found), -ENOENT);
+	ck_assert_int_eq(jobfile_left("killed", &found), 0);
+	end_child(child);
+}
+END_TEST
+
 START_TEST(a_pid_used_again_is_another_process)
 {
 	struct jobfile j = job_of("old", getpid()), found;
@@ -540,6 +555,7 @@ int main(void)
 	tcase_add_test(t, a_path_of_ones_own_is_used);
 	tcase_add_test(t, a_dead_job_is_as_good_as_absent);
 	tcase_add_test(t, what_dead_processes_left_is_swept_and_no_more);
+	tcase_add_test(t, a_killed_process_whose_parent_has_not_looked_is_dead);
 	tcase_add_test(t, a_pid_used_again_is_another_process);
 	tcase_add_test(t, a_job_of_another_machine_does_not_live_here);
 	tcase_add_test(t, anothers_files_are_left);
