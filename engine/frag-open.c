@@ -75,6 +75,20 @@ static int publish(struct engine *e, const char *key_path)
 	return rc;
 }
 
+/* Its files would become ours, and its ranks and mounts come to us. */
+static int check_name_free(const struct engine *e)
+{
+	struct jobfile other;
+
+	if (e->message_ops != &transport_zmq || jobfile_find(e->job, &other) ||
+	    other.pid == getpid())
+		return 0;
+	log_warn("job %s runs already, with process %d at %s: give each a FRAG_JOB_ID of its "
+		 "own",
+		 e->job, (int)other.pid, other.address);
+	return -EEXIST;
+}
+
 static int open_zero(struct engine *e)
 {
 	char path[1024];
@@ -82,8 +96,10 @@ static int open_zero(struct engine *e)
 	struct jobfile left;
 	bool is_left = e->message_ops == &transport_zmq && !jobfile_left(e->job, &left) &&
 		       left.world == e->world;
-	int rc = zero_key(e, is_left ? &left : NULL, path, sizeof(path));
+	int rc = check_name_free(e);
 
+	if (!rc)
+		rc = zero_key(e, is_left ? &left : NULL, path, sizeof(path));
 	if (!rc)
 		rc = listen_open(e, is_left ? left.address : "");
 	if (rc)

@@ -95,7 +95,7 @@ struct frag_config {
 };
 
 /* -EINVAL: no rank or world to be found, or they contradict; -EBUSY: a second frag_open;
- * -EADDRINUSE; -EACCES: key file readable by others; others of socket(2), mmap(2).
+ * -EADDRINUSE; -EEXIST: a job of that name of this user has its rank 0 here; -EACCES: key file readable by others; others of socket(2), mmap(2).
  * Waits for nobody: finding the other ranks goes on in the engine's thread.
  */
 FRAG_API int frag_open(struct frag **f, const struct frag_config *config);

@@ -53,3 +53,15 @@ FRAG_RANK=1 WORLD_SIZE=1 "$train" --steps 20 >refused.log 2>&1 ||
 grep -q 'nobody will see' refused.log || fail "without an engine: it did not say so"
 [ "$(losses refused.log)" = "$(losses alone.log)" ] ||
 	fail "without an engine: other losses than with one"
+
+# Two jobs of one name: the first keeps it, and what it has published.
+for name in first second; do
+	RANK=0 WORLD_SIZE=1 FRAG_PLAIN=1 FRAG_JOB_ID=twice "$train" --forever --every 1 \
+		--pause-ms 20 >$name.log 2>&1 &
+	started $!
+	wait_until 60 grep -q '^step ' $name.log || fail "$name: no steps"
+	fragctl jobs >$name.jobs
+done
+grep -q 'job twice runs already, with process [0-9]* at ' second.log || fail "it did not say so"
+grep -q '^twice ' first.jobs || fail "no job twice: $(cat first.jobs)"
+cmp first.jobs second.jobs || fail "the second job took the first's name"
