@@ -40,8 +40,8 @@
 #include <sys/uio.h>
 
 enum {
-	WIRE_MAGIC = 0x47415246, /* "FRAG" */
-	WIRE_VERSION = 1,
+	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
+	WIRE_VERSION = 2,           /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
