@@ -24,6 +24,15 @@ static const struct {
 	[FRAG_I64] = { 8, "int64", "int64" },
 	[FRAG_U8] = { 1, "uint8", "uint8" },
 	[FRAG_BOOL] = { 1, "bool", "bool" },
+	[FRAG_U16] = { 2, "uint16", "uint16" },
+	[FRAG_U32] = { 4, "uint32", "uint32" },
+	[FRAG_U64] = { 8, "uint64", "uint64" },
+	[FRAG_C32] = { 4, "complex32", "complex32" },
+	[FRAG_C64] = { 8, "complex64", "complex64" },
+	[FRAG_C128] = { 16, "complex128", "complex128" },
+	[FRAG_F8_E4M3FNUZ] = { 1, "float8_e4m3fnuz", "fp8_e4m3fnuz" },
+	[FRAG_F8_E5M2FNUZ] = { 1, "float8_e5m2fnuz", "fp8_e5m2fnuz" },
+	[FRAG_F8_E8M0] = { 1, "float8_e8m0fnu", "fp8_e8m0" },
 };
 
 static bool known(enum frag_dtype dtype)

@@ -11,9 +11,13 @@
 enum { PREAMBLE = 10 /* magic, version, length */, ALIGN = 64 };
 
 static const char *const descr[] = {
-	[FRAG_F32] = "<f4",     [FRAG_F64] = "<f8",     [FRAG_F16] = "<f2", [FRAG_BF16] = "<u2",
-	[FRAG_F8_E4M3] = "|u1", [FRAG_F8_E5M2] = "|u1", [FRAG_I8] = "|i1",  [FRAG_I16] = "<i2",
-	[FRAG_I32] = "<i4",     [FRAG_I64] = "<i8",     [FRAG_U8] = "|u1",  [FRAG_BOOL] = "|b1",
+	[FRAG_F32] = "<f4",         [FRAG_F64] = "<f8",         [FRAG_F16] = "<f2",
+	[FRAG_BF16] = "<u2",        [FRAG_F8_E4M3] = "|u1",     [FRAG_F8_E5M2] = "|u1",
+	[FRAG_I8] = "|i1",          [FRAG_I16] = "<i2",         [FRAG_I32] = "<i4",
+	[FRAG_I64] = "<i8",         [FRAG_U8] = "|u1",          [FRAG_BOOL] = "|b1",
+	[FRAG_U16] = "<u2",         [FRAG_U32] = "<u4",         [FRAG_U64] = "<u8",
+	[FRAG_C32] = "<u4",         [FRAG_C64] = "<c8",         [FRAG_C128] = "<c16",
+	[FRAG_F8_E4M3FNUZ] = "|u1", [FRAG_F8_E5M2FNUZ] = "|u1", [FRAG_F8_E8M0] = "|u1",
 };
 
 static void shape_text(const uint64_t *shape, uint32_t ndim, char *out)
