@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CHECKPOINT_LIST_H
+#define CHECKPOINT_LIST_H
+
+/* An array that grows; the caller frees items. */
+
+#include "engine/base.h"
+
+struct list {
+	void *items;
+	uint32_t count, room;
+};
+
+/* A new last item of `size` bytes, the same for all of a list; NULL: no memory. */
+static inline void *list_add(struct list *l, size_t size)
+{
+	uint32_t room = l->room ? 2 * l->room : 16;
+
+	if (l->count == l->room) {
+		void *items = room > l->room ? reallocarray(l->items, room, size) : NULL;
+
+		if (!items)
+			return NULL;
+		l->items = items;
+		l->room = room;
+	}
+	return (char *)l->items + l->count++ * size;
+}
+
+#endif
