@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes small files of torch.save, and what is in them, to tests/data/checkpoint.
+
+Run by hand, see README.md.  For each NAME.pt there is a NAME.expect of lines of words:
+    # ...                                            a comment
+    tensor PATH DTYPE SHAPE STRIDE CONTIGUOUS HEX    SHAPE and STRIDE a,b or -; HEX of the elements in order
+    int PATH VALUE | real PATH VALUE | text PATH VALUE | object PATH NAME
+PATH is of keys and indices with '/' between; '.' is the root.
+"""
+
+import argparse
+import collections
+import io
+import os
+
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OUT = os.path.join(HERE, "..", "data", "checkpoint")
+
+
+def plain_dtypes():
+    names = """float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool uint16 uint32 uint64
+        complex32 complex64 complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz
+        float8_e8m0fnu"""
+    return [getattr(torch, n) for n in names.split() if hasattr(torch, n)]
+
+
+def of_dtype(dtype, n, seed):
+    size = torch.empty(0, dtype=dtype).element_size()
+    raw = bytes((seed * 31 + i * 7) % (2 if dtype == torch.bool else 251) for i in range(n * size))
+    return torch.frombuffer(bytearray(raw), dtype=dtype).clone()
+
+
+def mixed():
+    base = of_dtype(torch.float32, 24, 3)
+    attributed = of_dtype(torch.float32, 3, 5)
+    attributed.note = "kept by torch"
+    parameter = torch.nn.Parameter(of_dtype(torch.float32, 4, 8))
+    parameter.ds_id = 7
+    complex_one = of_dtype(torch.complex64, 2, 1)
+    return collections.OrderedDict(
+        dtypes={str(d).split(".")[1]: of_dtype(d, 3, i) for i, d in enumerate(plain_dtypes())},
+        views=[base.view(4, 6), base[5:11], base.view(4, 6).t(), base.view(2, 3, 4)[:, 1:2, :],
+               base[::3], base[2:3].expand(2, 4), base[7]],
+        few=(torch.zeros(()), torch.zeros(0, 3), torch.zeros(1, 0), torch.ones(1, 1, 2)),
+        parameters={"plain": torch.nn.Parameter(of_dtype(torch.bfloat16, 5, 2)),
+                    "frozen": torch.nn.Parameter(of_dtype(torch.float16, 5, 2), requires_grad=False),
+                    "with_state": parameter, "attributed": attributed},
+        conj=complex_one.conj(),
+        numbers={"int": -7, "big": 2**80, "real": 0.1, "text": "plain", "size": torch.Size([4, 5]),
+                 0: "zero"},
+        others=argparse.Namespace(a=1, function=len, dtype=torch.float16),
+    )
+
+
+def module():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+
+
+def many():
+    return {"layers.%d.weight" % i: torch.full((2,), float(i)) for i in range(40)}
+
+
+# ---- what is expected ----
+
+
+def numbers(values):
+    return ",".join(str(v) for v in values) or "-"
+
+
+def raw_bytes(t):
+    flat = t.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
+    return bytes(flat.view(torch.uint8).tolist()) if flat.numel() else b""
+
+
+def describe(path, x, lines):
+    if isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg()):
+        lines.append(f"object {path} _rebuild_tensor_v2")
+    elif isinstance(x, torch.Tensor):
+        lines.append(f"tensor {path} {str(x.dtype).split('.')[1]} {numbers(x.shape)} {numbers(x.stride())} "
+                     f"{int(x.is_contiguous())} {raw_bytes(x).hex() or '-'}")
+    elif isinstance(x, dict):
+        for k, v in x.items():
+            describe(f"{path}/{k}" if path != "." else str(k), v, lines)
+    elif isinstance(x, (list, tuple)):
+        for i, v in enumerate(x):
+            describe(f"{path}/{i}" if path != "." else str(i), v, lines)
+    elif isinstance(x, bool) or x is None:
+        pass
+    elif isinstance(x, int) and -(2**63) <= x < 2**63:
+        lines.append(f"int {path} {x}")
+    elif isinstance(x, float):
+        lines.append(f"real {path} {x!r}")
+    elif isinstance(x, str):
+        lines.append(f"text {path} {x}")
+    elif not isinstance(x, int):
+        lines.append(f"object {path} {type(x).__name__}")
+
+
+def write(name, x, as_object=False, crc=True, **how):
+    path = os.path.join(OUT, name + ".pt")
+    torch.serialization.set_crc32_options(crc)
+    if as_object:
+        buffer = io.BytesIO()
+        torch.save(x, buffer, **how)
+        with open(path, "wb") as f:
+            f.write(buffer.getvalue())
+    else:
+        torch.save(x, path, **how)
+    torch.serialization.set_crc32_options(True)
+    lines = [f"# torch {torch.__version__}"]
+    describe(".", x, lines)
+    with open(path[:-3] + ".expect", "w", encoding="ascii") as f:
+        f.write("\n".join(lines) + "\n")
+
+
+def main():
+    os.makedirs(OUT, exist_ok=True)
+    write("mixed", mixed())
+    write("mixed-legacy", mixed(), _use_new_zipfile_serialization=False)
+    write("mixed-protocol5", mixed(), as_object=True, pickle_protocol=5)
+    write("many", many(), crc=False)
+    write("module", module())
+    write("tensor", torch.arange(6.0).view(2, 3))
+    write("nothing", {"step": 3, "names": ["a", "b"]})
+    write("state-dict", module().state_dict())
+
+
+if __name__ == "__main__":
+    main()
