@@ -7,6 +7,7 @@
 #include <string.h>
 
 const struct format *const formats[] = {
+	&format_safetensors,
 	NULL,
 };
 

@@ -20,6 +20,8 @@ struct format {
 	int (*fill)(const struct folder *f, struct table *t);
 };
 
+extern const struct format format_safetensors;
+
 /* In the order in which they are tried; NULL at the end. */
 extern const struct format *const formats[];
 

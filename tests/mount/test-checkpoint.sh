@@ -1,0 +1,160 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A safetensors file and a Hugging Face folder, mounted.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+export LC_ALL=C
+PATH=$top_builddir/tests/mount:$PATH
+
+# put_u64 NUMBER: little-endian.
+put_u64() {
+	n=$1
+	for _ in 1 2 3 4 5 6 7 8; do
+		printf "\\$(printf %03o $((n % 256)))"
+		n=$((n / 256))
+	done
+}
+
+# make_safetensors FILE HEADER DATA
+make_safetensors() {
+	{
+		put_u64 ${#2}
+		printf %s "$2"
+		cat "$3"
+	} >"$1"
+}
+
+# part FILE OFFSET SIZE
+part() {
+	tail -c +$(($2 + 1)) "$1" | head -c "$3"
+}
+
+mount_checkpoint() {
+	within 20 fragfs "$1" "$M" ${2:+-o "$2"} || fail "fragfs: status $?"
+}
+
+# bf16 to fp32, as hexadecimal digits
+widened() {
+	od -An -v -tx1 -w2 "$1" | sed 's/^/ 00 00/'
+}
+
+# 2 MiB of bf16, then fp32, int64, float32 without dimensions, an empty one
+head -c 2097152 /dev/urandom >"$T/w"
+head -c 4000 /dev/urandom >"$T/b"
+head -c 24 /dev/urandom >"$T/i"
+head -c 4 /dev/urandom >"$T/s"
+cat "$T/w" "$T/b" "$T/i" "$T/s" >"$T/data"
+header='{"__metadata__":{"format":"pt"},
+"layer.w":{"dtype":"BF16","shape":[1024,1024],"data_offsets":[0,2097152]},
+"layer.b":{"dtype":"F32","shape":[1000],"data_offsets":[2097152,2101152]},
+"a/index":{"dtype":"I64","shape":[3],"data_offsets":[2101152,2101176]},
+"scale":{"dtype":"F32","shape":[],"data_offsets":[2101176,2101180]},
+"none":{"dtype":"BF16","shape":[0,7],"data_offsets":[2101180,2101180]}}'
+mkdir "$T/one"
+make_safetensors "$T/one/x.safetensors" "$header" "$T/data"
+
+check_tree() {
+	[ "$(echo $(ls -A "$M"))" = ".frag params ranks" ] || fail "root: $(ls -A "$M")"
+	[ "$(echo $(ls "$M/params"))" = "a%2Findex layer.b layer.w none scale" ] || fail "params"
+	[ "$(echo $(ls "$M/params/layer.w"))" = \
+		"bf16 bf16.npy dtype fp32 fp32.npy fragments group numel shape" ] || fail "files"
+	[ "$(echo $(ls "$M/params/a%2Findex"))" = \
+		"dtype fragments group int64 int64.npy numel shape" ] || fail "files of integers"
+	[ "$(cat "$M/params/layer.w/shape")" = "1024 1024" ] || fail "shape"
+	[ "$(cat "$M/params/layer.w/dtype")" = bfloat16 ] || fail "dtype"
+	[ "$(cat "$M/params/none/numel")" = 0 ] || fail "numel"
+	[ "$(stat -c %s "$M/params/layer.w/fp32")" = 4194304 ] || fail "size of fp32"
+	grep -qx "format safetensors" "$M/.frag/source" || fail "source"
+	grep -qx "params 5" "$M/.frag/source" || fail "source: params"
+	grep -qx "metadata format pt" "$M/.frag/source" || fail "source: metadata"
+	[ -z "$(find "$M" -perm /222 -not -type l)" ] || fail "something is writable"
+}
+
+check_bytes() {
+	same "$M/params/layer.w/bf16" "$T/w"
+	same "$M/params/layer.b/fp32" "$T/b"
+	same "$M/params/a%2Findex/int64" "$T/i"
+	same "$M/params/scale/fp32" "$T/s"
+	same "$M/params/none/bf16" /dev/null
+	same "$M/params/none/fp32" /dev/null
+	widened "$T/w" | cksum >"$T/expected"
+	od -An -v -tx1 -w4 "$M/params/layer.w/fp32" | cksum >"$T/got"
+	same "$T/got" "$T/expected"
+	tail -c 4194304 "$M/params/layer.w/fp32.npy" | cmp - "$M/params/layer.w/fp32" || fail npy
+}
+
+check_ranges() {
+	for range in "0 1" "1 3" "4095 2" "1048575 4097" "2097151 1" "2097151 9" "3000000 5"; do
+		set -- $range
+		part "$T/w" $1 $2 >"$T/expected"
+		dd if="$M/params/layer.w/bf16" bs=1 skip=$1 count=$2 of="$T/got" 2>/dev/null
+		same "$T/got" "$T/expected"
+	done
+}
+
+check_mapped() {
+	map-file "$M/params/layer.w/fp32" >"$T/mapped" || fail "cannot map"
+	same "$T/mapped" "$M/params/layer.w/fp32"
+}
+
+# The first round is from the disk as far as may be, the next from the page cache, mapped first.
+mount_checkpoint "$T/one/x.safetensors"
+check_tree
+check_mapped
+check_ranges
+check_bytes
+refused "Read-only file system" cp "$T/b" "$M/params/layer.b/fp32"
+refused "No such file" cat "$M/phase"
+refused "No such file" cat "$M/.frag/freeze"
+unmount
+mount_checkpoint "$T/one" source=safetensors
+check_ranges
+check_bytes
+check_tree
+
+# Another file in its place: what is read is never a mixture of the two.
+sed 's/"none"/"NONE"/' "$T/one/x.safetensors" >"$T/one/new"
+mv "$T/one/new" "$T/one/x.safetensors"
+unmount
+mount_checkpoint "$T/one"
+mv "$T/one/x.safetensors" "$T/one/y"
+cp "$T/one/y" "$T/one/x.safetensors"
+rm "$T/one/y"
+refused "Stale file handle" cat "$M/params/layer.b/fp32"
+unmount
+
+# A Hugging Face folder: what the index does not name is skipped.
+mkdir "$T/hf"
+cat "$T/b" "$T/b" >"$T/bb"
+make_safetensors "$T/hf/model-00001-of-00002.safetensors" \
+	'{"b":{"dtype":"F32","shape":[10,100],"data_offsets":[0,4000]},
+	"extra":{"dtype":"F32","shape":[1000],"data_offsets":[4000,8000]}}' "$T/bb"
+make_safetensors "$T/hf/model-00002-of-00002.safetensors" \
+	'{"w":{"dtype":"F16","shape":[2000],"data_offsets":[0,4000]}}' "$T/b"
+cat >"$T/hf/model.safetensors.index.json" <<-END
+	{"metadata": {"total_size": 8000}, "weight_map":
+	 {"b": "model-00001-of-00002.safetensors", "w": "model-00002-of-00002.safetensors"}}
+END
+mount_checkpoint "$T/hf"
+[ "$(echo $(ls "$M/params"))" = "b w" ] || fail "params of the folder"
+same "$M/params/b/fp32" "$T/b"
+same "$M/params/w/fp16" "$T/b"
+[ "$(stat -c %s "$M/params/w/fp32")" = 8000 ] || fail "size of the widened"
+grep -q "^skipped extra: " "$M/.frag/source" || fail "what was skipped is not said"
+unmount
+
+# Refused, with one line: a folder of nothing, a damaged file, a link, a tensor that is not there, rw.
+mkdir "$T/empty"
+refused "is no checkpoint that is known: looked for safetensors" fragfs "$T/empty" "$M"
+refused "No such file" fragfs "$T/gone" "$M"
+refused "source=zarr is none of auto, safetensors" fragfs "$T/one" "$M" -o source=zarr
+refused "mounted read-only" fragfs "$T/one" "$M" -o rw
+head -c 2000 "$T/hf/model-00002-of-00002.safetensors" >"$T/hf/cut"
+mv "$T/hf/cut" "$T/hf/model-00002-of-00002.safetensors"
+refused "model-00002-of-00002.safetensors: " fragfs "$T/hf" "$M"
+[ "$(wc -l <"$T/out")" = 1 ] || fail "more than one line"
+ln -sf ../one/x.safetensors "$T/hf/model-00002-of-00002.safetensors"
+refused "symbolic link" fragfs "$T/hf" "$M"
+rm "$T/hf/model-00002-of-00002.safetensors"
+cp "$T/one/x.safetensors" "$T/hf/model-00002-of-00002.safetensors"
+refused "names 1 tensors that are not in their files" fragfs "$T/hf" "$M"
