@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/model/commit.h"
+
+/* engine/writes.c: cancelled is 2 when CANCEL was sent. */
+
+static void say(struct state *s, enum type type, unsigned edit, unsigned to)
+{
+	send(s, WRITER, to, (struct message){ .type = type & 15, .edit = edit & 3 });
+}
+
+static void stage(struct state *s, unsigned edit)
+{
+	struct write *w = &s->writes[edit];
+
+	w->sent = 1;
+	for (unsigned r = 0; r < RANKS; r++) {
+		if (!(bounds.holders >> r & 1))
+			continue;
+		w->failed |= holds_for_lost(s, WRITER, r);
+		w->outstanding |= (uint8_t)(1u << r);
+		say(s, STAGE, edit, r);
+	}
+}
+
+static void over(struct write *w, enum result result)
+{
+	*w = (struct write){ .phase = WRITE_OVER, .result = (uint8_t)result };
+}
+
+static void forget_everywhere(struct state *s, unsigned edit)
+{
+	for (unsigned r = 0; r < RANKS; r++)
+		if (bounds.holders >> r & 1 && s->writes[edit].sent)
+			say(s, DECIDE, edit, r);
+	over(&s->writes[edit], RESULT_FAILED);
+}
+
+static void ask_commit(struct state *s, unsigned edit)
+{
+	struct write *w = &s->writes[edit];
+	unsigned r = 0;
+
+	while (r < RANKS && holds_for_lost(s, WRITER, r))
+		r++;
+	if (r == RANKS) {
+		w->failed = 1;
+		return;
+	}
+	w->phase = WRITE_ASKED;
+	w->coordinator = (uint8_t)r;
+	w->outstanding = 1;
+	say(s, COMMIT, edit, r);
+}
+
+/* What it does by itself. */
+void write_turn(struct state *s)
+{
+	for (unsigned edit = 0; edit < bounds.edits; edit++) {
+		const struct write *w = &s->writes[edit];
+
+		if (w->phase == WRITE_STAGE && !w->sent)
+			stage(s, edit);
+		if (w->phase == WRITE_STAGE && !w->outstanding && !w->failed && !w->cancelled)
+			ask_commit(s, edit);
+		if (w->phase == WRITE_STAGE && (w->failed || w->cancelled))
+			forget_everywhere(s, edit);
+	}
+}
+
+/* What it asked is neither answered nor under way. */
+static void ask_again(struct explore *x, struct state *s, unsigned edit)
+{
+	struct write *w = &s->writes[edit];
+	unsigned r = w->coordinator;
+
+	if (w->phase == WRITE_STAGE) {
+		for (r = 0; r < RANKS; r++)
+			if (w->outstanding >> r & 1 && is_up(s, r) &&
+			    !is_under_way(s, WRITER, r, STAGE, edit) &&
+			    !is_under_way(s, r, WRITER, STAGED, edit))
+				w->failed = 1; /* it begins anew with another edit */
+	} else if (is_up(s, r) && !is_under_way(s, WRITER, r, COMMIT, edit) &&
+		   !is_under_way(s, r, WRITER, ACCEPTED, edit) &&
+		   !is_under_way(s, r, WRITER, VERDICT, edit)) {
+		w->cancelled = w->cancelled != 0;
+		say(s, COMMIT, edit, r);
+	}
+	then(x, s, "the writer asks again for edit %d", (int)edit, 0);
+}
+
+void write_step(struct explore *x, const struct state *s, unsigned edit)
+{
+	const struct write *w = &s->writes[edit];
+	struct state next = *s;
+
+	if (w->phase == WRITE_OVER)
+		return;
+	if (w->outstanding && bounds.losses)
+		ask_again(x, &next, edit);
+	next = *s;
+	if (s->cancels && !w->cancelled) {
+		next.cancels--;
+		next.writes[edit].cancelled = 1;
+		then(x, &next, "the writer is interrupted in edit %d", (int)edit, 0);
+	}
+	next = *s;
+	if (w->phase > WRITE_STAGE && w->cancelled == 1) {
+		say(&next, CANCEL, edit, w->coordinator);
+		next.writes[edit].cancelled = 2;
+		then(x, &next, "the writer cancels edit %d", (int)edit, 0);
+	}
+}
+
+void write_on(struct state *s, unsigned from, struct message m)
+{
+	struct write *w = &s->writes[m.edit];
+
+	if (m.type == STAGED && w->phase == WRITE_STAGE) {
+		w->outstanding &= (uint8_t) ~(1u << from);
+		w->failed |= !m.value;
+	} else if (m.type == ACCEPTED && w->phase == WRITE_ASKED) {
+		w->phase = WRITE_ACCEPTED;
+	} else if (m.type == VERDICT && w->phase > WRITE_STAGE && w->phase < WRITE_OVER) {
+		over(w, m.value ? RESULT_APPLIED : RESULT_FAILED);
+	}
+}
+
+void write_lost(struct state *s, unsigned rank)
+{
+	for (unsigned edit = 0; edit < bounds.edits; edit++) {
+		struct write *w = &s->writes[edit];
+
+		if (w->phase == WRITE_STAGE && w->outstanding >> rank & 1)
+			w->failed = 1;
+		else if ((w->phase == WRITE_ASKED || w->phase == WRITE_ACCEPTED) &&
+			 w->coordinator == rank)
+			over(w, RESULT_UNKNOWN);
+	}
+}

@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/model/commit.h"
+#include "tests/model/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bounds bounds;
+enum mutation mutation;
+
+/* ---- messages ---- */
+
+static bool is_request(unsigned type)
+{
+	return type == STAGE || type == COMMIT || type == CANCEL || type == PREPARE ||
+	       type == DECIDE || type == ARRIVED || type == OUTCOME;
+}
+
+int send(struct state *s, unsigned from, unsigned to, struct message m)
+{
+	struct message *queue = s->queue[from][to];
+	unsigned n = 0;
+
+	if (from != to && to != WRITER && is_request(m.type) && holds_for_lost(s, from, to))
+		return -EIO;
+	if (s->dead >> to & 1)
+		return 0;
+	while (n < QUEUE && queue[n].type)
+		n++;
+	if (n == QUEUE) {
+		fprintf(stderr, "more messages than the model has room for\n");
+		exit(2);
+	}
+	queue[n] = m;
+	return 0;
+}
+
+static struct message take(struct state *s, unsigned from, unsigned to)
+{
+	struct message *queue = s->queue[from][to], first = queue[0];
+
+	memmove(queue, queue + 1, (QUEUE - 1) * sizeof(*queue));
+	memset(queue + QUEUE - 1, 0, sizeof(*queue));
+	return first;
+}
+
+bool is_under_way(const struct state *s, unsigned from, unsigned to, enum type type,
+		  unsigned edit)
+{
+	for (unsigned i = 0; i < QUEUE; i++)
+		if (s->queue[from][to][i].type == type && s->queue[from][to][i].edit == edit)
+			return true;
+	return false;
+}
+
+static void hear(struct state *s, unsigned node, unsigned rank)
+{
+	uint8_t *lost = node == WRITER ? &s->lost : &s->ranks[node].lost;
+
+	*lost &= (uint8_t) ~(1u << rank);
+}
+
+static void take_rank_message(struct explore *x, struct state *s, unsigned from, unsigned r,
+			      struct message m)
+{
+	switch (m.type) {
+	case STAGE:
+		edits_stage(s, r, from, m.edit);
+		break;
+	case COMMIT:
+		agree_commit(s, r, m.edit);
+		break;
+	case CANCEL:
+		agree_cancel(s, r, m.edit);
+		break;
+	case PREPARE:
+		edits_prepare(s, r, from, m);
+		break;
+	case VOTE:
+		agree_on_vote(s, r, from, m);
+		break;
+	case DECIDE:
+		edits_decide(s, r, from, m);
+		break;
+	case DECIDED:
+	case APPLIED:
+		agree_on_decided(s, r, from, m);
+		break;
+	case ARRIVED:
+		agree_arrived(x, s, r, from, m.edit);
+		break;
+	case ARRIVED_KNOWN:
+		edits_hear(s, r, m.edit, m.value == COMMITTED);
+		break;
+	case OUTCOME:
+		agree_outcome(s, r, from, m.edit);
+		break;
+	case OUTCOME_KNOWN:
+		agree_on_known(s, r, from, m);
+		break;
+	}
+}
+
+static bool is_busy(const struct state *s, unsigned r)
+{
+	return s->ranks[r].promising;
+}
+
+/* What an engine does in the same turn: with what it said to itself, and with what that led to. */
+static bool turn(struct explore *x, struct state *s, unsigned r)
+{
+	bool any = false;
+
+	if (is_busy(s, r) || !is_up(s, r))
+		return false;
+	for (; s->queue[r][r][0].type && !is_busy(s, r); any = true)
+		take_rank_message(x, s, r, r, take(s, r, r));
+	for (unsigned edit = 0; edit < bounds.edits && !is_busy(s, r); edit++) {
+		any |= edits_report(s, r, edit);
+		any |= agree_turn(s, r, edit);
+		any |= agree_end_inquiry(s, r, edit);
+	}
+	return any;
+}
+
+/* Without delay: what the writer then says has one. */
+static bool hear_answers(struct state *s)
+{
+	bool any = false;
+
+	for (unsigned r = 0; r < RANKS; r++)
+		for (; s->queue[r][WRITER][0].type; any = true) {
+			hear(s, WRITER, r);
+			write_on(s, r, take(s, r, WRITER));
+		}
+	return any;
+}
+
+void then(struct explore *x, struct state *s, const char *what, int a, int b)
+{
+	for (unsigned r = 0; r < RANKS; r++)
+		while (turn(x, s, r))
+			;
+	if (is_up(s, WRITER))
+		do
+			write_turn(s);
+		while (hear_answers(s));
+	explore_next(x, s, what, a, b);
+}
+
+static void deliver(struct explore *x, const struct state *s, unsigned from, unsigned to)
+{
+	struct state next = *s;
+	struct message m;
+
+	if (from == to || !s->queue[from][to][0].type)
+		return;
+	if (s->dead >> from & 1) {
+		memset(next.queue[from][to], 0, sizeof(next.queue[from][to]));
+		then(x, &next, "what %d has sent to %d and is not there yet is lost", (int)from,
+		     (int)to);
+	} else if (s->losses) {
+		next.losses--;
+		take(&next, from, to);
+		then(x, &next, "a message of %d to %d is lost", (int)from, (int)to);
+	}
+	if (!is_up(s, to) || (to < RANKS && is_busy(s, to)))
+		return;
+	next = *s;
+	m = take(&next, from, to);
+	if (from < RANKS && !is_request(m.type))
+		hear(&next, to, from);
+	if (to == WRITER)
+		write_on(&next, from, m);
+	else
+		take_rank_message(x, &next, from, to, m);
+	then(x, &next, "%d takes a message of %d", (int)to, (int)from);
+}
+
+/* ---- what happens by itself ---- */
+
+static bool may_enter(const struct state *s, unsigned r)
+{
+	for (unsigned other = 0; other < RANKS; other++)
+		if (!(s->dead >> other & 1) && s->ranks[other].boundary < s->ranks[r].boundary)
+			return false;
+	return s->ranks[r].place == RUNNING && s->ranks[r].boundary < bounds.boundaries;
+}
+
+static void step_trainer(struct explore *x, const struct state *s, unsigned r)
+{
+	struct state next = *s;
+	struct rank *rank = &next.ranks[r];
+
+	if (may_enter(s, r)) {
+		rank->boundary++;
+		rank->place = ENTERED;
+		then(x, &next, "%d enters boundary %d", (int)r, rank->boundary);
+	} else if (rank->place == ENTERED) {
+		rank->place = edits_pending(s, r) ? WAITING : RUNNING;
+		if (rank->place == WAITING && !is_busy(s, r) && !edits_look(&next, r))
+			rank->place = RUNNING;
+		then(x, &next, "%d looks for edits at boundary %d", (int)r, rank->boundary);
+	} else if (rank->place == WAITING && !is_busy(s, r)) { /* the same lock */
+		if (!edits_look(&next, r))
+			rank->place = RUNNING;
+		then(x, &next, "%d looks again at boundary %d", (int)r, rank->boundary);
+	}
+}
+
+static void say_arrived(struct explore *x, const struct state *s, unsigned r, unsigned edit)
+{
+	const struct edit *e = &s->ranks[r].edits[edit];
+	struct state next = *s;
+
+	if (e->state != EDIT_PREPARED || !e->arrived ||
+	    is_under_way(s, r, e->coordinator, ARRIVED, edit) ||
+	    is_under_way(s, e->coordinator, r, ARRIVED_KNOWN, edit))
+		return;
+	if (!send(&next, r, e->coordinator, (struct message){ ARRIVED, edit & 3, 0, 0 }))
+		next.ranks[r].edits[edit].awaits = 1;
+	then(x, &next, "%d says that it has arrived, edit %d", (int)r, (int)edit);
+}
+
+static void step_edit(struct explore *x, const struct state *s, unsigned r, unsigned edit)
+{
+	struct state next = *s;
+
+	if (agree_inquire(&next, r, edit))
+		then(x, &next, "%d asks what became of edit %d", (int)r, (int)edit);
+	for (unsigned rank = 0; rank < RANKS; rank++) {
+		next = *s;
+		if (bounds.losses && is_up(s, rank) && agree_ask_again(&next, r, rank, edit))
+			then(x, &next, "%d asks %d again", (int)r, (int)rank);
+	}
+	say_arrived(x, s, r, edit);
+}
+
+static void step_engine(struct explore *x, const struct state *s, unsigned r)
+{
+	struct state next = *s;
+
+	if (s->ranks[r].promising) {
+		edits_promise(&next, r);
+		then(x, &next, "%d looks where its trainer is", (int)r, 0);
+		return;
+	}
+	for (unsigned edit = 0; edit < bounds.edits; edit++)
+		step_edit(x, s, r, edit);
+}
+
+/* ---- what goes wrong ---- */
+
+static void crash(struct explore *x, const struct state *s, unsigned node)
+{
+	struct state next = *s;
+
+	if (!s->crashes)
+		return;
+	next.crashes--;
+	next.dead |= (uint8_t)(1u << node);
+	for (unsigned from = 0; from < NODES; from++)
+		memset(next.queue[from][node], 0, sizeof(next.queue[from][node]));
+	if (node == WRITER)
+		memset(next.writes, 0, sizeof(next.writes));
+	else
+		memset(&next.ranks[node], 0, sizeof(next.ranks[node]));
+	then(x, &next, "%d dies", (int)node, 0);
+}
+
+static void stop(struct explore *x, const struct state *s, unsigned r)
+{
+	struct state next = *s;
+
+	if (s->stopped >> r & 1) {
+		next.stopped = 0;
+		then(x, &next, "%d goes on", (int)r, 0);
+	} else if (s->stops && is_up(s, r) && !r) { /* who coordinates */
+		next.stops--;
+		next.stopped = (uint8_t)(1u << r);
+		then(x, &next, "%d is stopped", (int)r, 0);
+	}
+}
+
+static void notice(struct explore *x, const struct state *s, unsigned node, unsigned rank)
+{
+	struct state next = *s;
+
+	if (node == rank || !is_up(s, node) || (node == WRITER && s->stopped >> rank & 1))
+		return;
+	if (holds_for_lost(s, node, rank) && is_up(s, rank)) {
+		hear(&next, node, rank);
+		then(x, &next, "%d hears %d again", (int)node, (int)rank);
+	} else if (!holds_for_lost(s, node, rank) && !is_up(s, rank)) {
+		if (node == WRITER) {
+			next.lost |= (uint8_t)(1u << rank);
+			write_lost(&next, rank);
+		} else {
+			next.ranks[node].lost |= (uint8_t)(1u << rank);
+			agree_lost(&next, node, rank);
+		}
+		then(x, &next, "%d holds %d for lost", (int)node, (int)rank);
+	}
+}
+
+static void step(struct explore *x, const void *state)
+{
+	const struct state *s = state;
+
+	for (unsigned node = 0; node < NODES; node++) {
+		for (unsigned from = 0; from < NODES; from++)
+			deliver(x, s, from, node);
+		for (unsigned rank = 0; rank < RANKS; rank++)
+			notice(x, s, node, rank);
+		if (!(s->dead >> node & 1))
+			crash(x, s, node);
+		if (node == WRITER || s->dead >> node & 1)
+			continue;
+		stop(x, s, node);
+		if (!is_up(s, node))
+			continue;
+		step_trainer(x, s, node);
+		step_engine(x, s, node);
+	}
+	for (unsigned edit = 0; edit < bounds.edits && is_up(s, WRITER); edit++)
+		write_step(x, s, edit);
+}
+
+static void start(void *state)
+{
+	struct state *s = state;
+
+	for (unsigned r = bounds.ranks; r < RANKS; r++)
+		s->dead |= (uint8_t)(1u << r);
+	s->lost = s->dead;
+	for (unsigned r = 0; r < bounds.ranks; r++)
+		s->ranks[r].lost = s->dead;
+	s->crashes = bounds.crashes;
+	s->stops = bounds.stops;
+	s->losses = bounds.losses;
+	s->cancels = bounds.cancels;
+	for (unsigned edit = bounds.edits; edit < EDITS; edit++)
+		s->writes[edit].phase = WRITE_OVER;
+	write_turn(s);
+}
+
+/* ---- what must hold ---- */
+
+static const struct edit *edit_of(const struct state *s, unsigned r, unsigned edit)
+{
+	return s->dead >> r & 1 ? NULL : &s->ranks[r].edits[edit];
+}
+
+/* Rank r is beyond the boundary, counted from 0. */
+static bool is_beyond(const struct state *s, unsigned r, unsigned boundary)
+{
+	return s->ranks[r].boundary > boundary ||
+	       (s->ranks[r].boundary == boundary && s->ranks[r].place == RUNNING);
+}
+
+/* One that was held for lost although it lives, and has no bytes of the edit, is done without. */
+static bool may_miss(unsigned r)
+{
+	return bounds.stops && !(bounds.holders >> r & 1);
+}
+
+static const char *compare(const struct state *s, unsigned edit, unsigned r, unsigned other)
+{
+	const struct edit *a = edit_of(s, r, edit), *b = edit_of(s, other, edit);
+
+	if (!a || !b || !a->applied_at || may_miss(r) || may_miss(other))
+		return NULL;
+	if (b->remembered == ABORTED)
+		return "one rank has applied what another has aborted";
+	if (b->applied_at && (a->applied_at != b->applied_at))
+		return "two ranks have applied an edit at different boundaries";
+	if (b->applied_at && (a->applied_as != b->applied_as))
+		return "two ranks have applied edits in different orders";
+	if (!b->applied_at && is_beyond(s, other, a->applied_at - 1u))
+		return "a rank has passed the boundary at which another has applied";
+	return NULL;
+}
+
+static const char *check_result(const struct state *s, unsigned edit, unsigned r)
+{
+	const struct edit *e = edit_of(s, r, edit);
+	unsigned result = s->writes[edit].result;
+
+	if (e && result == RESULT_APPLIED && !e->applied_at && !bounds.stops)
+		return "the writer was told of success, and a rank has not applied it";
+	if (e && result == RESULT_FAILED && e->remembered == COMMITTED)
+		return "the writer was told of failure, and a rank has committed it";
+	return NULL;
+}
+
+static const char *broken(const void *state)
+{
+	const struct state *s = state;
+	const char *why = NULL;
+
+	for (unsigned edit = 0; edit < bounds.edits; edit++)
+		for (unsigned r = 0; r < RANKS && !why; r++) {
+			why = check_result(s, edit, r);
+			for (unsigned other = 0; other < RANKS && !why; other++)
+				why = compare(s, edit, r, other);
+		}
+	return why;
+}
+
+/* Its boundary is one that the job does not come to. */
+static bool waits_for_ever(const struct state *s, unsigned edit)
+{
+	const struct write *w = &s->writes[edit];
+
+	return w->phase == WRITE_ACCEPTED && !(s->dead >> w->coordinator & 1) &&
+	       s->ranks[w->coordinator].agreements[edit].n > bounds.boundaries;
+}
+
+static bool is_end(const void *state)
+{
+	const struct state *s = state;
+
+	for (unsigned r = 0; r < RANKS; r++)
+		if (!(s->dead >> r & 1) &&
+		    (s->ranks[r].boundary < bounds.boundaries || s->ranks[r].place != RUNNING))
+			return false;
+	for (unsigned edit = 0; edit < bounds.edits && !(s->dead >> WRITER & 1); edit++)
+		if (s->writes[edit].phase != WRITE_OVER && !waits_for_ever(s, edit))
+			return false;
+	return true;
+}
+
+static void print(const void *state)
+{
+	const struct state *s = state;
+
+	for (unsigned r = 0; r < RANKS; r++)
+		for (unsigned edit = 0; edit < bounds.edits; edit++) {
+			const struct edit *e = &s->ranks[r].edits[edit];
+
+			printf("rank %u%s boundary %d place %d, edit %u: state %d n %d "
+			       "remembered %d applied at %d\n",
+			       r, s->dead >> r & 1 ? " (dead)" : "", s->ranks[r].boundary,
+			       s->ranks[r].place, edit, e->state, e->n, e->remembered,
+			       e->applied_at - 1);
+		}
+}
+
+/* ---- */
+
+/* edits, holders, ranks, boundaries, crashes, stops, losses, cancels */
+static const struct bounds bounds_of[] = {
+	{ 1, 3, 3, 2, 1, 0, 0, 0 }, { 1, 3, 3, 1, 0, 0, 0, 1 }, { 1, 3, 3, 1, 0, 0, 1, 0 },
+	{ 1, 3, 2, 2, 0, 1, 0, 0 }, { 2, 3, 2, 2, 0, 0, 0, 0 }, { 1, 3, 3, 1, 0, 1, 0, 0 },
+	{ 2, 3, 3, 1, 0, 0, 0, 0 }, { 1, 3, 3, 2, 0, 0, 1, 0 }, { 1, 3, 2, 2, 1, 0, 0, 0 },
+};
+
+static const struct run_case cases[] = {
+	{ "one dies", &bounds_of[0], false },
+	{ "one of two dies", &bounds_of[8], false },
+	{ "the writer cancels", &bounds_of[1], false },
+	{ "a message is lost", &bounds_of[2], false },
+	{ "the coordinator of two is stopped", &bounds_of[3], false },
+	{ "two edits on two ranks", &bounds_of[4], false },
+	{ "the coordinator is stopped", &bounds_of[5], true },
+	{ "two edits", &bounds_of[6], true },
+	{ "a message is lost, two boundaries", &bounds_of[7], true },
+};
+
+static const struct run_mutation mutations[] = {
+	[MUTATION_NONE] = { "", "" },
+	[MUTATION_DECIDES_BEFORE_VOTES] = { "decides before the votes", "one dies" },
+	[MUTATION_FENCED_DECIDES] = { "fenced, takes the decision", "one dies" },
+	[MUTATION_LOOKS_BEFORE_PROMISE] = { "looks where the trainer is, then promises",
+					    "one dies" },
+	[MUTATION_LATE_IS_YES] = { "votes yes although it is late", "one dies" },
+	[MUTATION_ABORTS_UNASKED] = { "aborts before all have answered", "one dies" },
+	[MUTATION_NOBODY_ASKS] = { "asks nobody when the coordinator died", "one of two dies" },
+	[MUTATION_DECIDES_ALONE] = { "the coordinator commits alone",
+				     "the coordinator of two is stopped" },
+	[MUTATION_TOLD_IS_APPLIED] = { "who is told is counted as who has applied",
+				       "a message is lost" },
+	[MUTATION_SUCCESS_WHEN_ACCEPTED] = { "success when it is accepted", "one dies" },
+	[MUTATION_ORDER_OF_ARRIVAL] = { "applied in the order of arrival",
+					"two edits on two ranks" },
+};
+static_assert(ARRAY_SIZE(mutations) == MUTATIONS, "mutations");
+
+static void choose(const void *chosen, unsigned number)
+{
+	memcpy(&bounds, chosen, sizeof(bounds));
+	mutation = (enum mutation)number;
+}
+
+static void print_bounds(void)
+{
+	printf("%u ranks, %u boundaries, %u edits, %u crashes, %u stops, %u losses, %u "
+	       "cancels: ",
+	       bounds.ranks, bounds.boundaries, bounds.edits, bounds.crashes, bounds.stops,
+	       bounds.losses, bounds.cancels);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct explore_model model = {
+		sizeof(struct state), start, step, broken, is_end, print
+	};
+	static const struct run run = {
+		&model, cases,       mutations, ARRAY_SIZE(cases), ARRAY_SIZE(mutations),
+		choose, print_bounds
+	};
+
+	return run_main(&run, argc, argv);
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/model/explore.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+struct explore {
+	const struct explore_model *model;
+	uint8_t *packed; /* states, one after the other: most of their bytes are 0 */
+	uint64_t packed_room;
+	uint64_t *first_byte; /* [n + 1] */
+	uint8_t *scratch;     /* one, packed */
+	uint8_t *here;        /* one whose steps are looked for */
+	uint32_t *parents;
+	uint64_t *first_step; /* [n + 1] of each state in steps */
+	uint32_t n, max;
+	uint32_t *table; /* hashed: indices of states */
+	uint32_t mask;
+	uint32_t *steps; /* the states that they lead to */
+	uint64_t nsteps, steps_room;
+	uint32_t at;    /* whose steps are looked for */
+	uint8_t *named; /* when a way is printed: the state whose step is looked for, or NULL */
+	bool was_named;
+	int rc;
+	const char *wrong;
+};
+
+/* Of eight bytes each: which are not 0, and these. */
+static size_t pack(const uint8_t *bytes, size_t size, uint8_t *out)
+{
+	uint8_t *to = out;
+
+	for (size_t i = 0; i < size; i += 8) {
+		uint8_t *which = to++;
+
+		*which = 0;
+		for (size_t j = i; j < i + 8 && j < size; j++) {
+			if (!bytes[j])
+				continue;
+			*which |= (uint8_t)(1u << (j - i));
+			*to++ = bytes[j];
+		}
+	}
+	return (size_t)(to - out);
+}
+
+static void unpack(const uint8_t *packed, size_t size, uint8_t *out)
+{
+	memset(out, 0, size);
+	for (size_t i = 0; i < size; i += 8) {
+		unsigned which = *packed++;
+
+		for (size_t j = i; which; j++, which >>= 1)
+			if (which & 1)
+				out[j] = *packed++;
+	}
+}
+
+static const uint8_t *state(const struct explore *x, uint32_t i)
+{
+	unpack(x->packed + x->first_byte[i], x->model->size, x->here);
+	return x->here;
+}
+
+static uint64_t hash(const uint8_t *bytes, size_t size)
+{
+	uint64_t h = size, word;
+
+	for (; size >= sizeof(word); size -= sizeof(word), bytes += sizeof(word)) {
+		memcpy(&word, bytes, sizeof(word));
+		h = (h ^ word) * 0x9e3779b97f4a7c15u;
+		h ^= h >> 32;
+	}
+	for (; size; size--)
+		h = (h ^ *bytes++) * 0x100000001b3u;
+	return h ^ h >> 29;
+}
+
+static bool is_same(const struct explore *x, uint32_t i, size_t size)
+{
+	return x->first_byte[i + 1] - x->first_byte[i] == size &&
+	       !memcmp(x->packed + x->first_byte[i], x->scratch, size);
+}
+
+/* Where the packed one is in the table, or would be. */
+static uint32_t *slot(const struct explore *x, size_t size)
+{
+	uint32_t at = (uint32_t)hash(x->scratch, size) & x->mask;
+
+	while (x->table[at] != NONE && !is_same(x, x->table[at], size))
+		at = (at + 1) & x->mask;
+	return &x->table[at];
+}
+
+static bool has_room(struct explore *x, size_t size)
+{
+	uint64_t room = x->packed_room * 2 + 4096;
+	uint8_t *packed;
+
+	if (x->n == x->max)
+		x->rc = -E2BIG;
+	if (x->rc || x->first_byte[x->n] + size <= x->packed_room)
+		return !x->rc;
+	packed = realloc(x->packed, room);
+	if (!packed) {
+		x->rc = -ENOMEM;
+		return false;
+	}
+	x->packed = packed;
+	x->packed_room = room;
+	return true;
+}
+
+static uint32_t add(struct explore *x, const void *s)
+{
+	size_t size = pack(s, x->model->size, x->scratch);
+	uint32_t *found = slot(x, size);
+
+	if (*found != NONE || !has_room(x, size))
+		return *found;
+	memcpy(x->packed + x->first_byte[x->n], x->scratch, size);
+	x->first_byte[x->n + 1] = x->first_byte[x->n] + size;
+	x->parents[x->n] = x->at;
+	return *found = x->n++;
+}
+
+static void add_step(struct explore *x, uint32_t to)
+{
+	if (x->nsteps == x->steps_room) {
+		uint64_t room = x->steps_room * 2 + 1024;
+		uint32_t *steps = realloc(x->steps, room * sizeof(*steps));
+
+		if (!steps) {
+			x->rc = -ENOMEM;
+			return;
+		}
+		x->steps = steps;
+		x->steps_room = room;
+	}
+	x->steps[x->nsteps++] = to;
+}
+
+static void name_step(struct explore *x, const void *s, const char *what, int a, int b)
+{
+	if (x->was_named || memcmp(s, x->named, x->model->size))
+		return;
+	printf("  ");
+	printf(what, a, b);
+	putchar('\n');
+	x->was_named = true;
+}
+
+void explore_next(struct explore *x, const void *s, const char *what, int a, int b)
+{
+	if (x->named)
+		name_step(x, s, what, a, b);
+	else if (!x->rc && memcmp(s, x->here, x->model->size))
+		add_step(x, add(x, s));
+}
+
+static void print_step(struct explore *x, uint32_t from, uint32_t to)
+{
+	x->named = malloc(x->model->size);
+	x->was_named = !x->named;
+	if (x->named)
+		memcpy(x->named, state(x, to), x->model->size);
+	x->model->step(x, state(x, from));
+	free(x->named);
+	x->named = NULL;
+}
+
+static void print_way(struct explore *x, uint32_t to)
+{
+	if (x->parents[to] == NONE)
+		return;
+	print_way(x, x->parents[to]);
+	print_step(x, x->parents[to], to);
+}
+
+static void complain(struct explore *x, uint32_t at, const char *why, bool quiet)
+{
+	x->wrong = why;
+	if (quiet)
+		return;
+	putchar('\n');
+	print_way(x, at);
+	x->model->print(state(x, at));
+}
+
+static void visit_all(struct explore *x, bool quiet)
+{
+	for (x->at = 0; x->at < x->n && !x->rc && !x->wrong; x->at++) {
+		const char *why = x->model->broken(state(x, x->at));
+
+		x->first_step[x->at] = x->nsteps;
+		if (why)
+			complain(x, x->at, why, quiet);
+		else
+			x->model->step(x, x->here);
+	}
+	x->first_step[x->n] = x->nsteps;
+}
+
+/* ---- from where can it end? ---- */
+
+struct backwards {
+	uint64_t *first; /* [n + 1] of each state in from */
+	uint32_t *from;  /* the states whose steps lead to it */
+	uint32_t *queue;
+	uint8_t *ends;
+	uint32_t n;
+};
+
+static void count_steps_to(const struct explore *x, struct backwards *b)
+{
+	for (uint64_t i = 0; i < x->nsteps; i++)
+		b->first[x->steps[i] + 1]++;
+	for (uint32_t i = 0; i < x->n; i++)
+		b->first[i + 1] += b->first[i];
+}
+
+/* Uses up first: each is then where the next one's begin. */
+static void turn_round(const struct explore *x, struct backwards *b)
+{
+	for (uint32_t i = 0; i < x->n; i++)
+		for (uint64_t at = x->first_step[i]; at < x->first_step[i + 1]; at++)
+			b->from[b->first[x->steps[at]]++] = i;
+}
+
+static void reach(struct backwards *b, uint32_t i)
+{
+	if (b->ends[i])
+		return;
+	b->ends[i] = 1;
+	b->queue[b->n++] = i;
+}
+
+static uint32_t spread(const struct explore *x, struct backwards *b)
+{
+	uint32_t ends;
+
+	for (uint32_t i = 0; i < x->n; i++)
+		if (x->model->is_end(state(x, i)))
+			reach(b, i);
+	ends = b->n;
+	for (uint32_t done = 0; done < b->n; done++) {
+		uint32_t i = b->queue[done];
+
+		for (uint64_t at = i ? b->first[i - 1] : 0; at < b->first[i]; at++)
+			reach(b, b->from[at]);
+	}
+	return ends;
+}
+
+static void look_for_ends(struct explore *x, bool quiet, uint32_t *ends)
+{
+	struct backwards b = { .first = calloc((size_t)x->n + 1, sizeof(*b.first)),
+			       .from = calloc(x->nsteps + 1, sizeof(*b.from)),
+			       .queue = calloc(x->n, sizeof(*b.queue)),
+			       .ends = calloc(x->n, 1) };
+	uint32_t i = 0;
+
+	if (b.first && b.from && b.queue && b.ends) {
+		count_steps_to(x, &b);
+		turn_round(x, &b);
+		*ends = spread(x, &b);
+		while (i < x->n && b.ends[i])
+			i++;
+	} else {
+		x->rc = -ENOMEM;
+	}
+	free(b.first);
+	free(b.from);
+	free(b.queue);
+	free(b.ends);
+	if (!x->rc && i < x->n)
+		complain(x, i, "it can never come to an end from here", quiet);
+}
+
+/* ---- */
+
+static int open_explore(struct explore *x, const struct explore_model *model, uint32_t max)
+{
+	*x = (struct explore){ .model = model, .max = max, .mask = 1, .at = NONE };
+	while (x->mask < max * 2)
+		x->mask = x->mask * 2 + 1;
+	x->first_byte = calloc((size_t)max + 1, sizeof(*x->first_byte));
+	x->scratch = malloc(model->size * 2);
+	x->here = malloc(model->size);
+	x->parents = malloc(max * sizeof(*x->parents));
+	x->first_step = malloc(((size_t)max + 1) * sizeof(*x->first_step));
+	x->table = malloc(((size_t)x->mask + 1) * sizeof(*x->table));
+	if (!x->first_byte || !x->scratch || !x->here || !x->parents || !x->first_step ||
+	    !x->table)
+		return -ENOMEM;
+	memset(x->table, 0xff, ((size_t)x->mask + 1) * sizeof(*x->table));
+	return 0;
+}
+
+static void close_explore(struct explore *x)
+{
+	free(x->packed);
+	free(x->first_byte);
+	free(x->scratch);
+	free(x->here);
+	free(x->parents);
+	free(x->first_step);
+	free(x->table);
+	free(x->steps);
+}
+
+int explore(const struct explore_model *model, uint32_t states_max, bool quiet,
+	    struct explore_result *result)
+{
+	struct explore x;
+	int rc = open_explore(&x, model, states_max);
+	CLEANUP(free) void *start = calloc(1, model->size);
+
+	*result = (struct explore_result){ 0 };
+	if (!rc && start) {
+		model->start(start);
+		add(&x, start);
+		visit_all(&x, quiet);
+		if (!x.rc && !x.wrong)
+			look_for_ends(&x, quiet, &result->ends);
+		result->wrong = x.wrong;
+		result->states = x.n;
+		result->steps = x.nsteps;
+		rc = x.rc;
+	}
+	close_explore(&x);
+	return start ? rc : -ENOMEM;
+}

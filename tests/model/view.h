@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_MODEL_VIEW_H
+#define TESTS_MODEL_VIEW_H
+
+/* An open file's view, as engine/views.c, viewing.c, grab.c and frag-step.c make it: three ranks with a piece each
+ * that go through generations (that all go through the same ones is commit.c's to show: a step's end or an
+ * edit, it is one here), a reader that takes the pieces by memory or by message, twice, and a rank that dies.
+ * A piece has two halves: a copy takes them one after the other.
+ */
+
+#include "tests/model/explore.h"
+
+enum { RANKS = 3, TORN = 15 };
+
+/* The trainer's thread. */
+enum place { STABLE, SAID, KEPT_FOR_VIEWS, WRITING, WRITTEN, NEW, STABLE_AGAIN };
+
+enum view_state { VIEW_NONE, VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
+
+struct rank {
+	uint8_t place;
+	uint8_t odd;        /* the control page's sequence */
+	uint8_t generation; /* its, from 1 */
+	uint8_t bytes[2];
+	uint8_t any_view; /* what the trainer looks at */
+	uint8_t locked;   /* a view is being opened */
+	uint8_t state;
+	uint8_t shows; /* the view's generation */
+	uint8_t copied;
+	uint8_t room[2];
+	uint8_t complete; /* the room's label */
+	uint8_t stale;
+	uint8_t reading; /* 1 + halves that the engine thread has copied for a READ */
+	uint8_t read[2];
+};
+
+enum asked { ASKED_NOTHING, ASKED_OPEN, OPEN_ANSWERED, ASKED_READ, READ_ANSWERED };
+enum status { STATUS_OK, STATUS_AGAIN, STATUS_GONE_BY, STATUS_STALE };
+
+struct piece {
+	uint8_t asked;
+	uint8_t fresh; /* the view is a new one */
+	uint8_t want;
+	uint8_t status;
+	uint8_t state;
+	uint8_t generation;
+	uint8_t lost;
+	uint8_t kept;
+	uint8_t read[2]; /* what a READ brought */
+};
+
+/* The reader's thread, at one piece after the other. */
+enum reading {
+	BEGIN,
+	LOOK,
+	COPY_FIRST,
+	COPY_SECOND,
+	WITNESS,
+	LABEL,
+	ROOM_FIRST,
+	ROOM_SECOND,
+	ROOM_WITNESS,
+	BY_MESSAGE
+};
+enum phase { WHOLE, OPENING, READY, DONE };
+
+struct state {
+	uint8_t dead, crashes;
+	uint8_t phase;
+	uint8_t generation; /* the view's; WHOLE: the first piece's, or 0 */
+	uint8_t at;         /* the piece, counted on in the second pass */
+	uint8_t reading;
+	uint8_t got[2];
+	uint8_t mixed;
+	uint8_t evicted;
+	struct rank ranks[RANKS];
+	struct piece pieces[RANKS];
+};
+
+struct bounds {
+	uint8_t ranks, generations, crashes;
+	uint8_t by_message; /* pieces, a bit each */
+	uint8_t whole;      /* the reader tries to do without a view */
+};
+
+enum mutation {
+	MUTATION_NONE,
+	MUTATION_NO_LOOK,
+	MUTATION_NO_LOOK_WHOLE,
+	MUTATION_NO_WITNESS,
+	MUTATION_KEEPS_BEFORE_SAYING,
+	MUTATION_PLACED_BEFORE_COUNTED,
+	MUTATION_ANY_GENERATION,
+	MUTATION_NO_LABEL,
+	MUTATION_NO_SECOND_LOOK,
+	MUTATION_COPIES_AHEAD_UNLOCKED,
+	MUTATIONS
+};
+
+extern struct bounds bounds;
+extern enum mutation mutation;
+
+/* What it shows, 0: it is being changed. */
+static inline uint8_t content(const struct rank *rank)
+{
+	return rank->odd ? 0 : rank->generation;
+}
+
+void trainer_step(struct explore *x, const struct state *s, unsigned r);
+/* Its engine thread. */
+void rank_step(struct explore *x, const struct state *s, unsigned r);
+
+void reader_begin(struct state *s); /* to open its view */
+void reader_step(struct explore *x, const struct state *s);
+
+#endif
