@@ -81,7 +81,7 @@ bool json_next(struct json *j)
 
 void json_key(struct json *j, struct json_text *key)
 {
-	json_string(j, key);
+	json_take_string(j, key);
 	expect(j, ':', "a key without a value");
 }
 
@@ -159,7 +159,7 @@ static size_t decode(struct json *j, uint8_t *out)
 	return (size_t)(end - out);
 }
 
-void json_string(struct json *j, struct json_text *text)
+void json_take_string(struct json *j, struct json_text *text)
 {
 	uint8_t *start;
 
@@ -175,7 +175,7 @@ void json_string(struct json *j, struct json_text *text)
 
 /* ---- numbers ---- */
 
-void json_integer(struct json *j, uint64_t *out)
+void json_take_integer(struct json *j, uint64_t *out)
 {
 	uint64_t value = 0;
 	uint8_t c = peek_token(j);
@@ -242,7 +242,7 @@ static void skip_scalar(struct json *j)
 	struct json_text text;
 
 	if (peek(j) == '"')
-		json_string(j, &text);
+		json_take_string(j, &text);
 	else if (!j->rc && !skip_word(j, "true") && !skip_word(j, "false") &&
 		 !skip_word(j, "null"))
 		skip_number(j);

@@ -45,9 +45,9 @@ void json_enter(struct json *j, char open);
 /* Whether a member or an item follows; false at the end of the container, which is then left. */
 bool json_next(struct json *j);
 void json_key(struct json *j, struct json_text *key);
-void json_string(struct json *j, struct json_text *text);
+void json_take_string(struct json *j, struct json_text *text);
 /* Digits alone, below 2^64. */
-void json_integer(struct json *j, uint64_t *out);
+void json_take_integer(struct json *j, uint64_t *out);
 /* Any value. */
 void json_skip(struct json *j);
 /* Nothing but white space may be left.  Returns rc. */

@@ -36,7 +36,7 @@ static void take_map(struct json *j, struct list *entries)
 	json_enter(j, '{');
 	while (json_next(j)) {
 		json_key(j, &e.name);
-		json_string(j, &e.file);
+		json_take_string(j, &e.file);
 		if (!is_plain(&e.file))
 			json_fail(j, -EBADMSG, "not the name of a file in the same folder");
 		kept = j->rc ? NULL : list_add(entries, sizeof(e));

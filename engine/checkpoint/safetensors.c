@@ -77,7 +77,7 @@ static void take_type(struct json *j, struct draft *d)
 {
 	struct json_text name;
 
-	json_string(j, &name);
+	json_take_string(j, &name);
 	if (d->type)
 		json_fail(j, -EBADMSG, "two dtypes");
 	for (size_t i = 0; i < ARRAY_SIZE(types); i++)
@@ -99,7 +99,7 @@ static void take_shape(struct reading *r, struct draft *d)
 	while (json_next(&r->json)) {
 		size = list_add(&r->sizes, sizeof(*size));
 		if (size)
-			json_integer(&r->json, size);
+			json_take_integer(&r->json, size);
 		else
 			json_fail(&r->json, -ENOMEM, "no memory");
 	}
@@ -119,7 +119,7 @@ static void take_offsets(struct json *j, struct draft *d)
 	json_enter(j, '[');
 	for (; json_next(j); n++) {
 		if (n < 2)
-			json_integer(j, out[n]);
+			json_take_integer(j, out[n]);
 		else
 			json_fail(j, -EBADMSG, "not two data_offsets");
 	}
@@ -200,7 +200,7 @@ static void take_facts(struct reading *r)
 	json_enter(&r->json, '{');
 	while (json_next(&r->json)) {
 		json_key(&r->json, &key);
-		json_string(&r->json, &value);
+		json_take_string(&r->json, &value);
 		fact = r->json.rc ? NULL : list_add(&r->facts, sizeof(*fact));
 		if (fact)
 			*fact = (struct safetensors_fact){ key.bytes, value.bytes,
