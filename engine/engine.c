@@ -25,10 +25,15 @@ static const struct door_ops *events_ops(const struct engine_events *events)
 	return ops(((const struct door_part *)events)->engine);
 }
 
+bool engine_is_checkpoint(const struct engine_options *options)
+{
+	return options->format || source_is_path(options->source);
+}
+
 int engine_open(struct engine **e, const struct engine_options *options, char *why,
 		size_t whysize)
 {
-	if (!options->format && !source_is_path(options->source))
+	if (!engine_is_checkpoint(options))
 		return live_open(e, options, why, whysize);
 	if (!options->writable)
 		return checkpoint_open(e, options->source, options->format, why, whysize);

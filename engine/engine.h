@@ -34,6 +34,9 @@ int engine_open(struct engine **e, const struct engine_options *options, char *w
 		size_t whysize);
 void engine_close(struct engine *e);
 
+/* Do they name a checkpoint, not a job?  By their form alone. */
+bool engine_is_checkpoint(const struct engine_options *options);
+
 /* A job: what is there changes.  False: a checkpoint, of which there are no changes to wait for, and no events. */
 bool engine_is_live(struct engine *e);
 

@@ -4,15 +4,19 @@
 #include "fs/mount.h"
 
 #include "engine/log.h"
+#include "fs/keeper.h"
 #include "fs/mountpoint.h"
 #include "fs/ops.h"
+#include "fs/sandbox.h"
 #include "fs/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -21,7 +25,8 @@ enum { WHY_MAX = 1024, DRAIN_SECONDS = 5 };
 struct mount {
 	const struct options *options;
 	char *path;
-	int ready_fd; /* the parent waits at its other end; -1: foreground */
+	int ready_fd;  /* the parent waits at its other end; -1: foreground */
+	int keeper_fd; /* to the process that mounts for us; -1: none does */
 	struct fs fs;
 	struct fuse_session *session;
 	char why[WHY_MAX];
@@ -147,7 +152,7 @@ static int add_arguments(struct mount *m, struct fuse_args *args)
 }
 
 /* fusermount3 speaks to stderr by itself: what it says becomes part of our one line. */
-static int mount_quietly(struct mount *m)
+static int mount_here(struct mount *m)
 {
 	int said = memfd_create("said", MFD_CLOEXEC), before = dup(STDERR_FILENO), rc;
 	char text[WHY_MAX / 2] = "";
@@ -186,6 +191,18 @@ static int open_session(struct mount *m)
 	return rc;
 }
 
+/* libfuse takes a descriptor for a mountpoint. */
+static int mount_by_keeper(struct mount *m)
+{
+	char path[32];
+	int fd = keeper_mount(m->keeper_fd, m->why, sizeof(m->why));
+
+	if (fd < 0)
+		return fd;
+	snprintf(path, sizeof(path), "/dev/fd/%d", fd);
+	return fuse_session_mount(m->session, path) ? -EIO : 0;
+}
+
 static int serve(struct mount *m)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
@@ -208,17 +225,22 @@ static int serve(struct mount *m)
 
 /* ---- one mount ---- */
 
+static struct engine_options engine_options(const struct options *o)
+{
+	return (struct engine_options){ .source = o->source,
+					.format = o->format,
+					.key_file = o->key,
+					.transport = o->transport,
+					.timeout_ms = o->timeout_ms,
+					.plain = o->plain,
+					.writable = o->writable,
+					.readahead_off = o->readahead_off };
+}
+
 static int open_engine(struct mount *m)
 {
 	const struct options *o = m->options;
-	struct engine_options options = { .source = o->source,
-					  .format = o->format,
-					  .key_file = o->key,
-					  .transport = o->transport,
-					  .timeout_ms = o->timeout_ms,
-					  .plain = o->plain,
-					  .writable = o->writable,
-					  .readahead_off = o->readahead_off };
+	struct engine_options options = engine_options(o);
 	int rc = engine_open(&m->fs.engine, &options, m->why, sizeof(m->why));
 
 	if (rc && !*m->why)
@@ -231,7 +253,7 @@ static int serve_session(struct mount *m)
 	int rc = fuse_set_signal_handlers(m->session);
 
 	if (!rc)
-		rc = mount_quietly(m);
+		rc = m->keeper_fd < 0 ? mount_here(m) : mount_by_keeper(m);
 	if (!rc) {
 		if (m->ready_fd >= 0 && chdir("/"))
 			log_warn("chdir /: %s", strerror(errno));
@@ -286,15 +308,68 @@ static int serve_job(struct mount *m)
 
 	if (rc)
 		return rc;
-	survive_memory_shortage();
 	rc = serve_tree(m);
 	engine_close(m->fs.engine);
 	return rc;
 }
 
+/* ---- a checkpoint, which anybody may have made: a process of few rights serves it ---- */
+
+static int keep_mount(void *arg, char *why, size_t whysize)
+{
+	struct mount *m = arg;
+	int rc = open_session(m);
+
+	if (!rc)
+		rc = mount_here(m);
+	if (rc) {
+		snprintf(why, whysize, "%s", m->why);
+		return rc;
+	}
+	if (m->ready_fd >= 0) {
+		to_null();
+		if (chdir("/"))
+			log_debug("chdir /: %s", strerror(errno));
+	}
+	return fuse_session_fd(m->session);
+}
+
+static void keep_unmount(void *arg)
+{
+	struct mount *m = arg;
+
+	fuse_session_unmount(m->session);
+}
+
+/* Edits of a file have their journal beside it. */
+static int enter_sandbox(const struct options *o)
+{
+	CLEANUP(free) char *path = strdup(o->source);
+	struct sandbox_folder folder = { path, o->writable };
+	struct stat st;
+
+	if (!path)
+		return -ENOMEM;
+	if (o->writable && !stat(path, &st) && !S_ISDIR(st.st_mode))
+		folder.path = dirname(path);
+	return sandbox_enter(&folder, 1);
+}
+
+static int to_sandbox(struct mount *m)
+{
+	const struct keeper keeper = { keep_mount, keep_unmount, m };
+	int rc;
+
+	if (access(m->options->source, F_OK)) /* who opens it says so */
+		return 0;
+	rc = keeper_split(&keeper, &m->keeper_fd);
+	return rc ? rc : enter_sandbox(m->options);
+}
+
 int mount_run(const struct options *o)
 {
-	struct mount m = { .options = o, .ready_fd = -1 };
+	const struct engine_options options = engine_options(o);
+	struct mount m = { .options = o, .ready_fd = -1, .keeper_fd = -1 };
 	int rc;
 
 	mounting = &m;
@@ -304,6 +379,10 @@ int mount_run(const struct options *o)
 		rc = mountpoint_prepare(o->mountpoint, &m.path, m.why, sizeof(m.why));
 	if (!rc && !o->foreground)
 		rc = to_background(&m);
+	if (!rc)
+		survive_memory_shortage();
+	if (!rc && engine_is_checkpoint(&options))
+		rc = to_sandbox(&m);
 	if (!rc)
 		rc = serve_job(&m);
 	if (rc)

@@ -138,6 +138,11 @@ static void make_members(struct engine *e)
 
 static void *worker(void *arg);
 
+bool engine_is_checkpoint(const struct engine_options *options)
+{
+	return false;
+}
+
 int engine_open(struct engine **out, const struct engine_options *options, char *why,
 		size_t whysize)
 {

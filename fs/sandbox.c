@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/sandbox.h"
+
+#include "engine/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/landlock.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Sanitizers look into their own process. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+/* ---- landlock: names that Debian 12's headers do not have yet ---- */
+
+#define FS_TRUNCATE (1ULL << 14)  /* since version 3 */
+#define FS_IOCTL_DEV (1ULL << 15) /* 5 */
+#define FS_FIRST ((1ULL << 13) - 1)
+#define FS_REFER (1ULL << 13) /* 2 */
+#define NET_ALL 3ULL          /* 4: bind and connect of TCP */
+#define SCOPE_ALL 3ULL        /* 6: abstract sockets, signals */
+
+#define FS_OF_FILES                                                                            \
+	(LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE |          \
+	 FS_IOCTL_DEV)
+#define FS_READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define FS_EDIT                                                                                \
+	(FS_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |               \
+	 LANDLOCK_ACCESS_FS_REMOVE_FILE | FS_TRUNCATE)
+#define FS_DEVICE (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | FS_IOCTL_DEV)
+
+struct ruleset {
+	uint64_t fs, net, scoped;
+};
+
+static struct ruleset everything(int version)
+{
+	return (struct ruleset){
+		.fs = FS_FIRST | (version >= 2 ? FS_REFER : 0) |
+		      (version >= 3 ? FS_TRUNCATE : 0) | (version >= 5 ? FS_IOCTL_DEV : 0),
+		.net = version >= 4 ? NET_ALL : 0,
+		.scoped = version >= 6 ? SCOPE_ALL : 0,
+	};
+}
+
+static size_t ruleset_size(int version)
+{
+	return version >= 6   ? sizeof(struct ruleset)
+	       : version >= 4 ? offsetof(struct ruleset, scoped)
+			      : offsetof(struct ruleset, net);
+}
+
+static int allow(int ruleset, uint64_t handled, const char *path, uint64_t access)
+{
+	CLEANUP(close) int fd = open(path, O_PATH | O_CLOEXEC);
+	struct landlock_path_beneath_attr rule = { .parent_fd = fd };
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st))
+		return -errno;
+	rule.allowed_access = access & handled & (S_ISDIR(st.st_mode) ? ~0ULL : FS_OF_FILES);
+	if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0))
+		return -errno;
+	return 0;
+}
+
+/* What the C library and libfuse open themselves. */
+static void allow_machine(int ruleset, uint64_t handled)
+{
+	static const struct {
+		const char *path;
+		uint64_t access;
+	} rows[] = {
+		{ "/dev/fuse", FS_DEVICE },
+		{ "/dev/null", FS_DEVICE },
+		{ "/sys/devices/system/cpu", FS_READ },
+		{ SANITIZED ? "/proc" : "/proc/self/status", FS_READ },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		int rc = allow(ruleset, handled, rows[i].path, rows[i].access);
+
+		if (rc)
+			log_debug("sandbox: %s: %s", rows[i].path, strerror(-rc));
+	}
+}
+
+static int restrict_files(const struct sandbox_folder *folders, size_t count)
+{
+	int version = (int)syscall(SYS_landlock_create_ruleset, NULL, 0,
+				   LANDLOCK_CREATE_RULESET_VERSION);
+	struct ruleset all = everything(version);
+	CLEANUP(close) int ruleset = -1;
+	int rc = 0;
+
+	if (version < 1) {
+		log_info("sandbox: no landlock here: %s", strerror(errno));
+		return 0;
+	}
+	ruleset = (int)syscall(SYS_landlock_create_ruleset, &all, ruleset_size(version), 0);
+	if (ruleset < 0)
+		return -errno;
+	allow_machine(ruleset, all.fs);
+	for (size_t i = 0; i < count && !rc; i++)
+		if (folders[i].path)
+			rc = allow(ruleset, all.fs, folders[i].path,
+				   folders[i].writable ? FS_EDIT : FS_READ);
+	if (!rc && syscall(SYS_landlock_restrict_self, ruleset, 0))
+		rc = -errno;
+	if (!rc)
+		log_info("sandbox: landlock version %d", version);
+	return rc;
+}
+
+/* ---- seccomp ---- */
+
+#if defined(__x86_64__)
+#define AUDIT_ARCH_HERE AUDIT_ARCH_X86_64
+#define NUMBERS_END 0x40000000 /* of x32 from here on */
+#elif defined(__aarch64__)
+#define AUDIT_ARCH_HERE AUDIT_ARCH_AARCH64
+#define NUMBERS_END 0x7fffffff
+#else
+#define AUDIT_ARCH_HERE 0
+#define NUMBERS_END 0
+#endif
+
+/* Files are landlock's, memory and threads the libraries'. */
+static const int refused[] = {
+	SYS_execve,
+	SYS_execveat,
+	SYS_process_vm_readv,
+	SYS_process_vm_writev,
+	SYS_pidfd_getfd,
+	SYS_kcmp,
+	SYS_socket,
+	SYS_socketpair,
+	SYS_connect,
+	SYS_bind,
+	SYS_listen,
+	SYS_accept,
+	SYS_accept4,
+	SYS_mount,
+	SYS_umount2,
+	SYS_move_mount,
+	SYS_open_tree,
+	SYS_fsopen,
+	SYS_fsmount,
+	SYS_fspick,
+	SYS_fsconfig,
+	SYS_mount_setattr,
+	SYS_pivot_root,
+	SYS_chroot,
+	SYS_unshare,
+	SYS_setns,
+	SYS_bpf,
+	SYS_perf_event_open,
+	SYS_userfaultfd,
+	SYS_keyctl,
+	SYS_add_key,
+	SYS_request_key,
+	SYS_init_module,
+	SYS_finit_module,
+	SYS_delete_module,
+	SYS_kexec_load,
+	SYS_reboot,
+	SYS_swapon,
+	SYS_swapoff,
+	SYS_sethostname,
+	SYS_setdomainname,
+	SYS_syslog,
+	SYS_acct,
+	SYS_quotactl,
+	SYS_settimeofday,
+	SYS_clock_settime,
+	SYS_adjtimex,
+	SYS_clock_adjtime,
+	SYS_open_by_handle_at,
+	SYS_name_to_handle_at,
+	SYS_shmget,
+	SYS_msgget,
+	SYS_fanotify_init,
+	SYS_personality,
+#if !SANITIZED
+	SYS_ptrace,
+#endif
+};
+
+enum { REFUSED = ARRAY_SIZE(refused), HEAD = 5, LENGTH = HEAD + 2 * REFUSED + 1 };
+
+static void write_filter(struct sock_filter f[LENGTH])
+{
+	const struct sock_filter head[HEAD] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_HERE, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		/* Lands on the first refusal. */
+		BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, NUMBERS_END, 1, 0),
+	};
+	const struct sock_filter refuse = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+
+	memcpy(f, head, sizeof(head));
+	for (size_t i = 0; i < REFUSED; i++) {
+		f[HEAD + 2 * i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+							       (uint32_t)refused[i], 0, 1);
+		f[HEAD + 2 * i + 1] = refuse;
+	}
+	f[LENGTH - 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+}
+
+static void restrict_calls(void)
+{
+	struct sock_filter filter[LENGTH];
+	struct sock_fprog program = { .len = LENGTH, .filter = filter };
+
+	write_filter(filter);
+	if (!AUDIT_ARCH_HERE || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		log_info("sandbox: no seccomp here: %s", strerror(errno));
+	else
+		log_info("sandbox: seccomp");
+}
+
+/* ---- capabilities ---- */
+
+/* The files may be readable for root alone. */
+static void drop_capabilities(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+	const uint32_t keep = 1U << CAP_DAC_OVERRIDE | 1U << CAP_DAC_READ_SEARCH;
+
+	if (syscall(SYS_capget, &head, data))
+		return;
+	data[0].effective &= keep;
+	data[0].permitted &= keep;
+	data[1].effective = data[1].permitted = 0;
+	data[0].inheritable = data[1].inheritable = 0;
+	if (syscall(SYS_capset, &head, data))
+		log_info("sandbox: capabilities stay: %s", strerror(errno));
+}
+
+int sandbox_enter(const struct sandbox_folder *folders, size_t count)
+{
+	int rc;
+
+	tzset(); /* reads its file now */
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return -errno;
+	rc = restrict_files(folders, count);
+	if (rc)
+		return rc;
+	drop_capabilities();
+	restrict_calls();
+	return 0;
+}

@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A checkpoint is served by a process that may do almost nothing, and mounted by another that outlives it.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+[ "$(uname -m)" = x86_64 ] || [ "$(uname -m)" = aarch64 ] || skip "no seccomp filter for $(uname -m)"
+
+head -c 4000 /dev/urandom >"$T/data"
+header='{"w":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}}    '
+{
+	printf '\100\0\0\0\0\0\0\0%s' "$header" # 64 bytes of header
+	cat "$T/data"
+} >"$T/x.safetensors"
+[ ${#header} -eq 64 ] || fail "the header has ${#header} bytes"
+
+start() {
+	within 20 fragfs "$T/x.safetensors" "$M" || fail "fragfs: status $?"
+	same "$M/params/w/fp32" "$T/data"
+	keeper= server=
+	for pid in $(servers); do
+		parent=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status")
+		case " $(echo $(servers)) " in *" $parent "*) server=$pid ;; *) keeper=$pid ;; esac
+	done
+	[ -n "$keeper" ] && [ -n "$server" ] || fail "processes: $(servers)"
+}
+
+ended() {
+	wait_until_gone || fail "$1: processes stay"
+	! mounted "$M" || fail "$1: it is still mounted"
+}
+
+start
+grep -q '^Seccomp:.*2' "/proc/$server/status" || fail "no seccomp"
+grep -q '^NoNewPrivs:.*1' "/proc/$server/status" || fail "programs of other rights can be started"
+[ $((0x$(sed -n 's/^CapEff:[[:space:]]*//p' "/proc/$server/status") & ~6)) -eq 0 ] ||
+	fail "capabilities stay"
+unmount
+ended umount
+
+for signal in TERM INT HUP; do
+	start
+	kill -$signal "$keeper"
+	ended "SIG$signal to the keeper"
+	start
+	kill -$signal "$server"
+	ended "SIG$signal to the server"
+done
+start
+kill -KILL "$server"
+ended "SIGKILL of the server"
+
+# Without a keeper it can still be unmounted by hand.
+start
+kill -KILL "$keeper"
+same "$M/params/w/fp32" "$T/data"
+unmount
+ended "SIGKILL of the keeper"
+
+# One line, and nothing is left, when it is no checkpoint or cannot be mounted.
+echo nonsense >"$T/bad.safetensors"
+refused 'bad.safetensors' fragfs "$T/bad.safetensors" "$M"
+ended "a refused checkpoint"
+refused 'bad.safetensors' fragfs "$T/bad.safetensors" "$M" -f
+refused 'cannot mount on .*: ' fragfs "$T/x.safetensors" "$M" -o context=nonsense
+ended "a refused mount"
