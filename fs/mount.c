@@ -135,11 +135,14 @@ static void fuse_said(enum fuse_log_level level, const char *fmt, va_list ap)
 static int add_arguments(struct mount *m, struct fuse_args *args)
 {
 	const struct options *o = m->options;
-	CLEANUP(free) char *fsname = NULL;
+	CLEANUP(free) char *fsname = NULL, *path = realpath(o->source, NULL);
 	char *list = NULL;
 	int rc;
 
-	if (asprintf(&fsname, "fsname=%s", o->fsname ? o->fsname : o->source) < 0 ||
+	if (asprintf(&fsname, "fsname=%s",
+		     o->fsname ? o->fsname
+		     : path    ? path
+			       : o->source) < 0 ||
 	    fuse_opt_add_opt_escaped(&list, fsname) ||
 	    fuse_opt_add_opt(&list, "subtype=fragfs") ||
 	    (!o->writable && fuse_opt_add_opt(&list, "ro")) ||

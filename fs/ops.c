@@ -410,7 +410,10 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 			     .f_frsize = 4096,
 			     .f_namemax = NAMES_FILE_MAX };
 	struct engine_rank r;
+	struct engine_job job;
 
+	engine_job(fs->engine, &job);
+	s.f_blocks = u64_div_ceil(job.bytes, s.f_frsize);
 	for (uint32_t i = 0; i < fs->tree.nranks; i++) {
 		if (engine_rank(fs->engine, i, &r))
 			s.f_blocks += u64_div_ceil(r.bytes_host, s.f_frsize);

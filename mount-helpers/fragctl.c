@@ -5,6 +5,7 @@
 
 #include "engine/base.h"
 #include "engine/jobfile.h"
+#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/freeze.h"
 #include "mount-helpers/keys.h"
 #include "mount-helpers/machine.h"
@@ -90,12 +91,32 @@ static void fail(struct report *report, const char *why)
 	report->failed++;
 }
 
+static void show_checkpoint(struct report *report, const char *mountpoint)
+{
+	json_t *object = NULL;
+	char why[512];
+	int rc;
+
+	if (report->mounts) {
+		object = checkpoint_status_json(mountpoint, why, sizeof(why));
+		rc = json_array_append_new(report->mounts, object);
+	} else {
+		rc = checkpoint_status_print(mountpoint, stdout, why, sizeof(why));
+	}
+	if (rc)
+		fail(report, why);
+	else
+		report->shown++;
+}
+
 static void show_mount(struct report *report, const char *mountpoint, const char *source)
 {
 	struct status s;
 	char why[512];
 
-	if (status_of_mount(&s, mountpoint, source, why, sizeof(why)))
+	if (checkpoint_status_is(mountpoint))
+		show_checkpoint(report, mountpoint);
+	else if (status_of_mount(&s, mountpoint, source, why, sizeof(why)))
 		fail(report, why);
 	else
 		show(report, &s);

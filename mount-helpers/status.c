@@ -4,71 +4,19 @@
 #include "mount-helpers/status.h"
 
 #include "engine/health.h"
+#include "mount-helpers/mount-file.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 
-enum {
-	STATUS_TEXT_MAX = 64 << 20, /* bytes of a file we read; 65536 ranks fit */
-	STATUS_WAIT_MS = 2000,
-};
-
-/* Reads a file of the mount to its end.  -EFBIG: past STATUS_TEXT_MAX. */
-static int read_file(const char *mountpoint, const char *name, char **text)
-{
-	char path[PATH_MAX];
-	size_t size = 0, room = 4096;
-	char *buffer = malloc(room + 1), *grown;
-	int fd CLEANUP(close) = -1;
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "%s/%s", mountpoint, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || !buffer)
-		goto fail;
-	while ((n = read(fd, buffer + size, room - size)) > 0) {
-		size += (size_t)n;
-		if (size < room)
-			continue;
-		room *= 2;
-		errno = EFBIG;
-		grown = room <= STATUS_TEXT_MAX ? realloc(buffer, room + 1) : NULL;
-		if (!grown)
-			goto fail;
-		buffer = grown;
-	}
-	if (n < 0)
-		goto fail;
-	buffer[size] = '\0';
-	*text = buffer;
-	return 0;
-fail:
-	n = -errno;
-	free(buffer);
-	return (int)n;
-}
-
-/* One value a file, a newline at its end. */
-static int read_value(const char *mountpoint, const char *name, char *value, size_t size)
-{
-	char *text;
-	int e = read_file(mountpoint, name, &text);
-
-	if (e)
-		return e;
-	text[strcspn(text, "\n")] = '\0';
-	snprintf(value, size, "%s", text);
-	free(text);
-	return 0;
-}
+enum { STATUS_WAIT_MS = 2000 };
 
 static int read_number(const char *mountpoint, const char *name, uint64_t *value)
 {
 	char text[32];
-	int e = read_value(mountpoint, name, text, sizeof(text));
+	int e = mount_file_value(mountpoint, name, text, sizeof(text));
 
 	if (!e)
 		*value = strtoull(text, NULL, 10);
@@ -97,7 +45,7 @@ static void read_job_name(const char *mountpoint, char *job, size_t size)
 	char *text, *line;
 
 	*job = '\0';
-	if (read_file(mountpoint, ".frag/config", &text))
+	if (mount_file_read(mountpoint, ".frag/config", &text))
 		return;
 	line = strncmp(text, "job ", 4) ? strstr(text, "\njob ") : text - 1;
 	if (line)
@@ -119,7 +67,7 @@ static bool all_known(const struct status *s)
 static int read_ranks_once(struct status *s, const char *mountpoint)
 {
 	char *text;
-	int e = read_file(mountpoint, ".frag/health", &text);
+	int e = mount_file_read(mountpoint, ".frag/health", &text);
 
 	if (e)
 		return e;
@@ -155,7 +103,7 @@ int status_of_mount(struct status *s, const char *mountpoint, const char *source
 	*s = (struct status){ .mountpoint = strdup(mountpoint), .source = strdup(source) };
 	e = s->mountpoint && s->source ? read_ranks(s, mountpoint) : -ENOMEM;
 	if (!e && ++at)
-		e = read_value(mountpoint, "phase", s->phase, sizeof(s->phase));
+		e = mount_file_value(mountpoint, "phase", s->phase, sizeof(s->phase));
 	if (!e && ++at)
 		e = read_number(mountpoint, "step", &s->step);
 	if (!e && ++at)

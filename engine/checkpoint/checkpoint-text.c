@@ -12,10 +12,7 @@
 
 static void put_config(struct checkpoint *c, FILE *out)
 {
-	const struct table *t = c->table;
-
-	fprintf(out, "checkpoint %s\nformat %s\nfiles %u\nranks %u\nwritable no\ndisk %s\n",
-		c->path, c->format, t->nfiles, t->nranks, c->disk_ops->name);
+	fprintf(out, "checkpoint %s\nwritable no\ndisk %s\n", c->path, c->disk_ops->name);
 }
 
 static void put_counter(FILE *out, const char *name, const char *help, _Atomic uint64_t *value)
@@ -40,8 +37,8 @@ static void put_source(struct checkpoint *c, FILE *out)
 	const struct table *t = c->table;
 
 	fwrite(t->source, 1, t->source_size, out);
-	fprintf(out, "params %u\nbuffers %u\nranks %u\nfiles %u\n", t->nparams,
-		t->ntensors - t->nparams, t->nranks, t->nfiles);
+	fprintf(out, "params %u\nbuffers %u\nranks %u\nfiles %u\nbytes %" PRIu64 "\n",
+		t->nparams, t->ntensors - t->nparams, t->nranks, t->nfiles, table_bytes(t));
 }
 
 static void put_log(struct checkpoint *c, FILE *out)

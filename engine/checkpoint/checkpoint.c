@@ -132,7 +132,9 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&c->idle, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	c->path = strdup(path);
+	c->path = realpath(path, NULL); /* the caller may chdir */
+	if (!c->path)
+		c->path = strdup(path);
 	rc = c->path ? open_disk(c, disk) : -ENOMEM;
 	if (rc) {
 		checkpoint_free(c);
@@ -321,6 +323,7 @@ static void tell_job(struct engine *e, struct engine_job *out)
 
 	*out = (struct engine_job){ .has_step = c->table->has_step,
 				    .step = c->table->step,
+				    .bytes = table_bytes(c->table),
 				    .phase = "-" };
 	snprintf(out->id, sizeof(out->id), "%s", c->format);
 	snprintf(out->address, sizeof(out->address), "%s", c->path);

@@ -243,7 +243,10 @@ int folder_open_file(const struct folder *f, const char *name, struct stat *st)
 int folder_failed(const char *name, int error, char *why, size_t whysize)
 {
 	if (error == -ELOOP)
-		snprintf(why, whysize, "%s is a symbolic link, which is not followed", name);
+		snprintf(why, whysize,
+			 "%s is a symbolic link, which is not followed (cp -rlL makes a folder "
+			 "of hard links)",
+			 name);
 	else if (error == -EINVAL)
 		snprintf(why, whysize, "%s is no name of a regular file there", name);
 	else

@@ -230,3 +230,36 @@ uint64_t table_rank_count(const struct table *t, const struct table_state *s, ui
 	table_walk_rank(t, s, rank, add_count, &count);
 	return count;
 }
+
+/* ---- all ---- */
+
+static uint64_t bytes_of_segments(const struct table *t)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < t->nflats; i++)
+		for (uint32_t k = 0; k < t->flats[i].n; k++)
+			bytes += t->segments[t->flats[i].first + k].count *
+				 frag_dtype_size(t->flats[i].dtype);
+	return bytes;
+}
+
+/* Copies that are shown widened have their pieces from the stored one. */
+static uint64_t bytes_of_states(const struct table *t)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < t->nstates; i++) {
+		const struct table_state *s = &t->states[i];
+
+		if ((s->kind == TABLE_INTERVALS || s->kind == TABLE_BOXES) &&
+		    s->shown == s->stored)
+			bytes += t->tensors[s->tensor].numel * frag_dtype_size(s->stored);
+	}
+	return bytes;
+}
+
+uint64_t table_bytes(const struct table *t)
+{
+	return bytes_of_segments(t) + bytes_of_states(t);
+}

@@ -252,5 +252,7 @@ int table_walk(const struct table *t, const struct table_state *s, uint64_t firs
 int table_walk_rank(const struct table *t, const struct table_state *s, uint32_t rank,
 		    table_see see, void *arg);
 uint64_t table_rank_count(const struct table *t, const struct table_state *s, uint32_t rank);
+/* Of all pieces and segments, padding too. */
+uint64_t table_bytes(const struct table *t);
 
 #endif

@@ -158,3 +158,15 @@ refused "symbolic link" fragfs "$T/hf" "$M"
 rm "$T/hf/model-00002-of-00002.safetensors"
 cp "$T/one/x.safetensors" "$T/hf/model-00002-of-00002.safetensors"
 refused "names 1 tensors that are not in their files" fragfs "$T/hf" "$M"
+
+# df and fragctl know it.
+mount_checkpoint "$T/one"
+[ "$(df --output=used -B1 "$M" | tail -n 1)" -ge 2101180 ] || fail "df: $(df "$M")"
+df --output=source "$M" | grep -qx "$T/one" || fail "df: $(df "$M")"
+fragctl status "$M" >"$T/status" || fail "fragctl status: status $?"
+for line in "  checkpoint $T/one" '  format     safetensors' '  params     5' '  bytes      2101180'; do
+	grep -qx "$line" "$T/status" || fail "no '$line' in: $(cat "$T/status")"
+done
+fragctl status --json "$M" >"$T/status" || fail "fragctl status --json: status $?"
+tr -d ' \n' <"$T/status" | grep -q '"source":\[\["format","safetensors"\]' || fail "$(cat "$T/status")"
+unmount

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_CHECKPOINT_STATUS_H
+#define MOUNT_HELPERS_CHECKPOINT_STATUS_H
+
+/* What fragctl status shows of a mounted checkpoint: its .frag/config and .frag/source. */
+
+#include "engine/base.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+bool checkpoint_status_is(const char *mountpoint);
+/* -errno: why has one line. */
+int checkpoint_status_print(const char *mountpoint, FILE *to, char *why, size_t whysize);
+/* NULL: as above. */
+json_t *checkpoint_status_json(const char *mountpoint, char *why, size_t whysize);
+
+#endif
