@@ -64,6 +64,16 @@ static void new_epoch(struct registry *r, int64_t bytes)
 			      memory_order_release);
 }
 
+/* Under the lock.  Row number, which goes again when it is left without memory. */
+static int add_segment(struct registry *r, int number, struct state_segment segment)
+{
+	int rc = states_add_segment(&r->states, (uint32_t)number, segment);
+
+	if (rc && !r->states.rows[number].nsegments)
+		states_drop(&r->states, (uint32_t)number);
+	return rc;
+}
+
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory)
 {
@@ -73,8 +83,8 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 	row = states_add(&r->states, kind, index, sub, key, dtype, numel,
 			 (struct state_segment){ 0 });
 	if (row >= 0 && memory)
-		row = states_add_segment(&r->states, (uint32_t)row,
-					 (struct state_segment){ 0, numel, (uintptr_t)memory });
+		row = add_segment(r, row,
+				  (struct state_segment){ 0, numel, (uintptr_t)memory });
 	if (row >= 0)
 		new_epoch(r, (int64_t)(numel * frag_dtype_size(dtype)));
 	pthread_mutex_unlock(&r->lock);
@@ -115,7 +125,7 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 	pthread_mutex_lock(&r->lock);
 	row = row_for_segments(r, index, sub, key, dtype, numel);
 	if (row >= 0)
-		row = states_add_segment(&r->states, (uint32_t)row, segment);
+		row = add_segment(r, row, segment);
 	if (row >= 0)
 		new_epoch(r, (int64_t)(segment.numel * frag_dtype_size(dtype)));
 	pthread_mutex_unlock(&r->lock);

@@ -42,23 +42,30 @@ static uint32_t *index_slot(const struct states *s, enum state_kind kind, uint32
 	return &s->index[at];
 }
 
-static int reindex(struct states *s)
+static void fill_index(struct states *s)
 {
-	uint32_t room = 64;
-
-	while (room < s->nrows * 4)
-		room *= 2;
-	free(s->index);
-	s->index = calloc(room, sizeof(*s->index));
-	s->index_room = s->index ? room : 0;
-	if (!s->index)
-		return -ENOMEM;
 	for (uint32_t i = 0; i < s->nrows; i++) {
 		struct state_row *row = &s->rows[i];
 
 		if (row->kind != STATE_NONE)
 			*index_slot(s, row->kind, row->index, row->sub, row->key) = i + 1;
 	}
+}
+
+/* On failure the old one stays. */
+static int grow_index(struct states *s)
+{
+	uint32_t room = 64, *index;
+
+	while (room < s->nrows * 4)
+		room *= 2;
+	index = calloc(room, sizeof(*index));
+	if (!index)
+		return -ENOMEM;
+	free(s->index);
+	s->index = index;
+	s->index_room = room;
+	fill_index(s);
 	return 0;
 }
 
@@ -156,7 +163,7 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 		s->nfree--;
 	if (s->nrows * 2 <= s->index_room) {
 		*index_slot(s, kind, index, sub, key) = number + 1;
-	} else if (reindex(s)) {
+	} else if (grow_index(s)) {
 		free_row(s, number);
 		return -ENOMEM;
 	}
@@ -220,7 +227,8 @@ int states_add_share(struct states *s, struct state_share share)
 void states_drop(struct states *s, uint32_t number)
 {
 	free_row(s, number);
-	reindex(s);
+	memset(s->index, 0, s->index_room * sizeof(*s->index));
+	fill_index(s);
 }
 
 uint64_t states_row_bytes(const struct state_row *row)

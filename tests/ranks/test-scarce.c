@@ -181,8 +181,10 @@ END_TEST
 
 enum { NUMEL = 37, BYTES = NUMEL * 4 };
 
-static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } } };
-static const struct job_group groups[] = { { .stage = 1, .nparams = 1, .params = { 0 } } };
+static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } },
+					   { "v", .ndim = 1, .shape = { NUMEL } } };
+static const struct job_group groups[] = { { .stage = 1, .nparams = 1, .params = { 0 } },
+					   { .stage = 1, .nparams = 1, .params = { 1 } } };
 
 static struct job job;
 static struct engine *observer;
@@ -518,6 +520,81 @@ static int parse_health(void)
 	return rc;
 }
 
+/* ---- a trainer's own calls ---- */
+
+static void keep_grad(void *arg, int param, float *grad, uint64_t numel)
+{
+}
+
+static bool has_key(struct frag *f, int param, const char *key)
+{
+	char keys[8][FRAG_KEY_MAX + 1];
+	int n = frag_state_keys(f, param, keys, 8);
+
+	for (int i = 0; i < n; i++)
+		if (!strcmp(keys[i], key))
+			return true;
+	return false;
+}
+
+static int call_all(void)
+{
+	static const float piece[NUMEL];
+	static float whole[NUMEL];
+	const void *pieces[] = { piece };
+	struct frag *f = job_frag(&job, 0);
+	int param = job_number(&job, 0, 0);
+	char keys[8][FRAG_KEY_MAX + 1];
+	int rc = frag_state_keys(f, param, keys, 8);
+
+	if (rc >= 0)
+		rc = frag_update_grads(f, &param, 1, keep_grad, NULL);
+	if (!rc)
+		rc = frag_update_hp(f, param);
+	if (!rc)
+		rc = frag_update_lp(f, param);
+	if (!rc)
+		rc = frag_state_from_fragments(f, 0, 0, "new", FRAG_F32, pieces, 1);
+	if (!rc)
+		rc = frag_state_drop(f, 0, 0, "new");
+	if (!rc)
+		rc = frag_fragment_keep(f, job_number(&job, 0, 1), "mine", FRAG_F32, whole);
+	if (!rc)
+		rc = frag_state_drop(f, 1, 0, "mine");
+	return rc < 0 ? rc : 0;
+}
+
+static void settle(void)
+{
+	recover();
+	for (turns = 0; agrees(); pass_boundaries())
+		ck_assert(in_time());
+}
+
+START_TEST(a_trainers_calls_do_all_or_say_why_not)
+{
+	struct frag *f;
+	unsigned n = 0, failed;
+	int rc;
+
+	open_job(_i % 2 ? 3 : 1);
+	f = job_frag(&job, 0);
+	job_grads_valid(&job);
+	do {
+		begin(++n, counts[_i / 2]);
+		rc = call_all();
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && is_need(rc)), "%d", rc);
+		settle();
+		ck_assert(!has_key(f, job_number(&job, 0, 0), "new"));
+		ck_assert(!has_key(f, job_number(&job, 0, 1), "mine"));
+		ck_assert_int_eq(call_all(), 0);
+		settle();
+	} while (failed);
+	close_job();
+}
+END_TEST
+
 static const struct looking {
 	const char *name;
 	int (*what)(void);
@@ -587,6 +664,8 @@ int main(void)
 	tcase_add_loop_test(t, a_rank_gets_what_is_there_or_an_error, 0,
 			    2 * ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, a_rank_sets_a_parameter_everywhere_or_nowhere, 0,
+			    2 * ARRAY_SIZE(counts));
+	tcase_add_loop_test(t, a_trainers_calls_do_all_or_say_why_not, 0,
 			    2 * ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, an_observer_gets_in_or_says_why_not, 0, ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, what_an_observer_asks_is_answered_or_an_error, 0,
