@@ -263,8 +263,11 @@ int table_add_alias(struct table *t, const char *name, uint32_t of)
 	x.group = TABLE_NONE;
 	if (strlen(name) > FRAG_NAME_MAX)
 		return table_refuse(t, -EINVAL, "the name %.60s... is too long", name);
-	rc = add_names(t, &x, name, NULL);
-	return rc < 0 ? (int)rc : append_tensor(t, &x);
+	rc = add_string(t, name);
+	if (rc < 0)
+		return (int)rc;
+	x.name = (uint32_t)rc;
+	return append_tensor(t, &x);
 }
 
 /* ---- states ---- */
