@@ -215,6 +215,8 @@ static int compare_states(const void *a, const void *b, void *arg)
 
 	if (s->tensor != o->tensor)
 		return s->tensor < o->tensor ? -1 : 1;
+	if (s->copy != o->copy)
+		return s->copy ? 1 : -1;
 	return strcmp(t->keys[s->key], t->keys[o->key]);
 }
 
@@ -226,10 +228,15 @@ static int sort_states(struct table *t)
 		const struct table_state *s = &t->states[i];
 		struct table_tensor *x = &t->tensors[s->tensor];
 
+		if (!x->nstates && !x->ncopies)
+			x->states = i;
+		if (s->copy) {
+			x->ncopies++;
+			continue;
+		}
 		if (i && s[-1].tensor == s->tensor && s[-1].key == s->key)
 			return refuse_state(t, s, "is there twice");
-		if (!x->nstates++)
-			x->states = i;
+		x->nstates++;
 	}
 	return 0;
 }
@@ -333,6 +340,8 @@ int table_finish(struct table *t)
 		rc = widen_states(t);
 	if (!rc)
 		rc = sort_states(t);
+	if (!rc)
+		rc = table_finish_entries(t);
 	if (!rc)
 		rc = sort_names(t);
 	if (!rc)

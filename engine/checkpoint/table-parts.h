@@ -7,6 +7,15 @@
 #include "engine/checkpoint/box.h"
 #include "engine/checkpoint/table.h"
 
+/* No state that is shown has such a name. */
+#define TABLE_COPY_KEY "(copy)"
+
+/* Makes room for one more in an array of n. */
+int table_room(void *array, uint32_t n, size_t size);
+
+/* Sorts the entries, drops what is there twice.  -EINVAL: some overlap. */
+int table_finish_entries(struct table *t);
+
 /* The state fp32, of the same elements as another. */
 int table_widen(struct table *t, const struct table_state *of);
 

@@ -48,6 +48,16 @@ const struct table_state *table_find_state(const struct table *t, uint32_t tenso
 	return NULL;
 }
 
+const struct table_state *table_copies(const struct table *t, uint32_t tensor, uint32_t *n)
+{
+	const struct table_tensor *x = &t->tensors[tensor];
+
+	if (x->alias != TABLE_NONE)
+		x = &t->tensors[x->alias];
+	*n = x->ncopies;
+	return t->states + x->states + x->nstates;
+}
+
 /* ---- walking ---- */
 
 struct walk {

@@ -55,6 +55,7 @@ void table_free(struct table *t)
 	free(t->pieces);
 	free(t->flats);
 	free(t->segments);
+	free(t->entries);
 	free(t->numbers);
 	free(t->strings);
 	free(t->keys);
@@ -77,7 +78,7 @@ int table_refuse(struct table *t, int rc, const char *fmt, ...)
 /* ---- room ---- */
 
 /* For one more in an array of n. */
-static int room(void *array, uint32_t n, size_t size)
+int table_room(void *array, uint32_t n, size_t size)
 {
 	void **at = array, *bigger;
 
@@ -141,8 +142,9 @@ static int64_t add_numbers(struct table *t, const uint64_t *numbers, uint32_t n)
 
 int table_add_file(struct table *t, const char *name, int fd, const struct stat *st)
 {
-	int rc = t->nfiles == TABLE_FILES_MAX ? -ENOSPC
-					      : room(&t->files, t->nfiles, sizeof(*t->files));
+	int rc = t->nfiles == TABLE_FILES_MAX
+			 ? -ENOSPC
+			 : table_room(&t->files, t->nfiles, sizeof(*t->files));
 	char *copy = rc ? NULL : strdup(name);
 
 	if (!copy) {
@@ -219,7 +221,7 @@ static int append_tensor(struct table *t, const struct table_tensor *x)
 {
 	int rc = t->ntensors >= FRAG_PARAMS_MAX
 			 ? -ENOSPC
-			 : room(&t->tensors, t->ntensors, sizeof(*t->tensors));
+			 : table_room(&t->tensors, t->ntensors, sizeof(*t->tensors));
 
 	if (rc)
 		return rc;
@@ -282,7 +284,7 @@ static int key_number(struct table *t, const char *key)
 	if (t->nkeys == TABLE_KEYS_MAX)
 		return table_refuse(t, -EINVAL, "there are more than %d kinds of states",
 				    TABLE_KEYS_MAX);
-	if (room(&t->keys, t->nkeys, sizeof(*t->keys)))
+	if (table_room(&t->keys, t->nkeys, sizeof(*t->keys)))
 		return -ENOMEM;
 	strcpy(t->keys[t->nkeys], key);
 	return (int)t->nkeys++;
@@ -295,7 +297,7 @@ static int append_row(struct table *t, const char *key, struct table_state s)
 	if (rc < 0)
 		return rc;
 	s.key = (uint16_t)rc;
-	rc = room(&t->states, t->nstates, sizeof(*t->states));
+	rc = table_room(&t->states, t->nstates, sizeof(*t->states));
 	if (rc)
 		return rc;
 	t->states[t->nstates] = s;
@@ -328,13 +330,22 @@ int table_add_state(struct table *t, const char *key, enum frag_dtype dtype)
 						  .stored = (uint8_t)dtype });
 }
 
+int table_add_copy(struct table *t, enum frag_dtype dtype)
+{
+	int rc = table_add_state(t, TABLE_COPY_KEY, dtype);
+
+	if (rc >= 0)
+		t->states[rc].copy = true;
+	return rc;
+}
+
 static int append_piece(struct table *t, const struct table_piece *p)
 {
 	struct table_state *s = &t->states[t->nstates - 1];
 	int rc = check_place(t, p->file, p->rank, p->base, p->count, s->stored);
 
 	if (!rc)
-		rc = room(&t->pieces, t->npieces, sizeof(*t->pieces));
+		rc = table_room(&t->pieces, t->npieces, sizeof(*t->pieces));
 	if (rc)
 		return rc;
 	t->pieces[t->npieces++] = *p;
@@ -388,7 +399,7 @@ int table_add_box(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 
 int table_add_flat(struct table *t, enum frag_dtype dtype)
 {
-	int rc = room(&t->flats, t->nflats, sizeof(*t->flats));
+	int rc = table_room(&t->flats, t->nflats, sizeof(*t->flats));
 
 	if (rc)
 		return rc;
@@ -406,7 +417,7 @@ int table_add_segment(struct table *t, uint32_t file, uint32_t rank, uint64_t ba
 
 	if (!count || rc)
 		return rc;
-	rc = room(&t->segments, t->nsegments, sizeof(*t->segments));
+	rc = table_room(&t->segments, t->nsegments, sizeof(*t->segments));
 	if (rc)
 		return rc;
 	t->segments[t->nsegments++] =
@@ -447,7 +458,7 @@ int table_add_group(struct table *t, const char *kind, uint32_t shards, uint32_t
 				 .sub_groups = sub_groups,
 				 .nranks = shards * replicas };
 	int rc = t->ngroups == FRAG_GROUPS_MAX ? -ENOSPC
-					       : room(&t->groups, t->ngroups, sizeof(g));
+					       : table_room(&t->groups, t->ngroups, sizeof(g));
 
 	assert(shards && replicas && shards <= TABLE_RANKS_MAX / replicas);
 	for (uint32_t i = 0; i < g.nranks && !rc; i++)
@@ -468,7 +479,7 @@ int table_add_group(struct table *t, const char *kind, uint32_t shards, uint32_t
 int table_add_member(struct table *t, uint32_t group, uint32_t tensor)
 {
 	struct table_group *g = &t->groups[group];
-	int rc = room(&g->params, g->nparams, sizeof(*g->params));
+	int rc = table_room(&g->params, g->nparams, sizeof(*g->params));
 
 	assert(group < t->ngroups && tensor < t->ntensors);
 	if (rc)
@@ -484,7 +495,7 @@ int table_add_member(struct table *t, uint32_t group, uint32_t tensor)
 int table_add_hyper(struct table *t, uint32_t group, const char *name, double value)
 {
 	struct table_group *g = &t->groups[group];
-	int rc = room(&g->hypers, g->nhypers, sizeof(*g->hypers));
+	int rc = table_room(&g->hypers, g->nhypers, sizeof(*g->hypers));
 
 	assert(group < t->ngroups);
 	if (rc)

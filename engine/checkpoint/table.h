@@ -7,11 +7,13 @@
  *
  *	table_new
  *	  table_add_file ...			the files that pieces name
+ *	  table_add_entry ...			zip entries whose CRC an edit keeps right
  *	  table_add_flat, table_add_segment ...	tensors that parameters are cut out of
  *	  table_add_tensor ...			a parameter or buffer, then what belongs to it:
  *	    table_add_state			a state of the newest tensor, then its pieces, in any order:
  *	      table_add_interval | table_add_box ...
  *	    table_add_flat_state, table_add_equal_state
+ *	    table_add_copy			more bytes that an edit of the tensor's values also writes
  *	  table_add_group, table_add_hyper ...
  *	  table_note, table_skip ...		what .frag/source says
  *	table_finish				checks that each state is covered once, everywhere
@@ -60,11 +62,20 @@ struct table_tensor {
 	uint32_t alias;            /* the tensor whose states it has; TABLE_NONE: its own */
 	uint32_t group;            /* TABLE_NONE: none */
 	uint32_t states, nstates;  /* after finish */
+	uint32_t ncopies;          /* after finish: behind the states */
 	uint32_t shown;            /* after finish: its number at the door */
 	uint8_t dtype;
 	uint8_t ndim;
 	bool buffer;
 	bool frozen;
+};
+
+/* Data of a stored zip entry, and where its CRC stands, 32 bits little-endian each. */
+struct table_entry {
+	uint32_t file;
+	uint64_t at, size; /* bytes in the file */
+	uint64_t crc_in_directory;
+	uint64_t crc_in_descriptor; /* or in the local header; 0: none */
 };
 
 enum table_kind { TABLE_INTERVALS, TABLE_BOXES, TABLE_FLAT, TABLE_EQUAL };
@@ -78,6 +89,7 @@ struct table_state {
 	uint8_t stored; /* enum frag_dtype, in the file */
 	uint8_t shown;  /* FRAG_F32 where stored widens to it exactly; else stored */
 	uint8_t kind;   /* enum table_kind */
+	bool copy;      /* of the model's own values; not shown */
 };
 
 struct table_piece {
@@ -131,11 +143,13 @@ struct table {
 	struct table_piece *pieces;
 	struct table_flat *flats;
 	struct table_segment *segments;
+	struct table_entry *entries; /* after finish: by file and place */
 	struct table_group *groups;
 	uint64_t *numbers; /* shapes and boxes */
 	char *strings;
 	char (*keys)[FRAG_KEY_MAX + 1];
-	uint32_t nfiles, ntensors, nstates, npieces, nflats, nsegments, ngroups, nkeys;
+	uint32_t nfiles, ntensors, nstates, npieces, nflats, nsegments, nentries, ngroups,
+		nkeys;
 	uint64_t nnumbers, numbers_room, strings_size, strings_room;
 	uint32_t
 		nparams; /* after finish: at the door they come first, the buffers behind them */
@@ -158,6 +172,9 @@ void table_free(struct table *t);
 /* Takes fd, also on error. */
 int table_add_file(struct table *t, const char *name, int fd, const struct stat *st);
 
+/* Once per storage that pieces are in; finish drops what was said twice.  -EINVAL: not all in the file. */
+int table_add_entry(struct table *t, const struct table_entry *entry);
+
 struct table_spec {
 	const char *name;
 	const char *coordinate; /* NULL: none */
@@ -175,6 +192,10 @@ int table_add_alias(struct table *t, const char *name, uint32_t of);
 
 /* A state of the newest tensor; the key "bf16", "fp16" ... (dtype_lp_key) is the model's own copy. */
 int table_add_state(struct table *t, const char *key, enum frag_dtype dtype);
+/* A state of the newest tensor that is not shown: the model's own values a second time, which an edit of
+ * them must write too.  Where fp32 has a master beside it, the model's own shown state is such a copy anyway.
+ */
+int table_add_copy(struct table *t, enum frag_dtype dtype);
 /* A piece of the newest state.  An empty one is no piece. */
 int table_add_interval(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 		       uint64_t first, uint64_t count);
@@ -232,6 +253,14 @@ const struct table_state *table_find_state(const struct table *t, uint32_t tenso
 					   const char *key);
 /* A tensor's states, an alias's too: n of them, sorted by key. */
 const struct table_state *table_states(const struct table *t, uint32_t tensor, uint32_t *n);
+
+/* What table_add_copy made of it, an alias's too; n of them. */
+const struct table_state *table_copies(const struct table *t, uint32_t tensor, uint32_t *n);
+
+/* The first entry of a file that ends behind byte `at`; the following ones stand behind it, up to
+ * t->entries + t->nentries.
+ */
+const struct table_entry *table_find_entry(const struct table *t, uint32_t file, uint64_t at);
 
 /* Elements of one piece, neighbours in the file. */
 struct table_run {

@@ -371,6 +371,102 @@ START_TEST(nothing_outside_is_opened)
 }
 END_TEST
 
+/* ---- what an edit also writes ---- */
+
+static int add_entry(uint32_t file, uint64_t at, uint64_t size, uint64_t crc)
+{
+	return table_add_entry(table, &(struct table_entry){ file, at, size, crc, crc + 8 });
+}
+
+START_TEST(entries_are_found_by_place)
+{
+	const struct table_entry *e;
+
+	add_file(1000);
+	add_file(1000);
+	ck_assert(!add_entry(1, 0, 10, 900));
+	ck_assert(!add_entry(0, 300, 50, 920));
+	ck_assert(!add_entry(0, 100, 50, 900));
+	ck_assert(!add_entry(0, 300, 50, 920)); /* again */
+	ck_assert(!add_entry(0, 200, 0, 960));
+	ck_assert_int_eq(table_finish(table), 0);
+	ck_assert_uint_eq(table->nentries, 3);
+	e = table_find_entry(table, 0, 0);
+	ck_assert_ptr_eq(e, table->entries);
+	ck_assert_uint_eq(e->at, 100);
+	ck_assert_ptr_eq(table_find_entry(table, 0, 149), e);
+	ck_assert_ptr_eq(table_find_entry(table, 0, 150), e + 1);
+	ck_assert_ptr_eq(table_find_entry(table, 0, 349), e + 1);
+	ck_assert_ptr_eq(table_find_entry(table, 0, 350), e + 2);
+	ck_assert_uint_eq(table_find_entry(table, 1, 9)->file, 1);
+	ck_assert_ptr_null(table_find_entry(table, 1, 10));
+}
+END_TEST
+
+START_TEST(entries_past_the_file_are_refused)
+{
+	add_file(1000);
+	ck_assert_int_eq(add_entry(0, 990, 11, 0), -EINVAL);
+	ck_assert_int_eq(add_entry(0, 100, UINT64_MAX, 0), -EINVAL);
+	ck_assert_int_eq(add_entry(0, 100, 10, 989), -EINVAL);
+	ck_assert_str_eq(table->why, "file ends before its entries do");
+}
+END_TEST
+
+START_TEST(entries_that_overlap_are_refused)
+{
+	add_file(1000);
+	ck_assert(!add_entry(0, 100, 50, 900));
+	ck_assert(!add_entry(0, 149, 50, 920));
+	check_refused("file: two entries overlap");
+}
+END_TEST
+
+START_TEST(a_crc_among_data_is_refused)
+{
+	add_file(1000);
+	ck_assert(!add_entry(0, 100, 50, 900));
+	ck_assert(!add_entry(0, 200, 50, 89));
+	check_refused("file: an entry has its CRC among data");
+}
+END_TEST
+
+START_TEST(copies_are_not_shown)
+{
+	const struct table_state *s;
+	uint32_t n;
+
+	add_file(1000);
+	ck_assert_int_eq(add_tensor("w", 4, 6), 0);
+	ck_assert_int_ge(table_add_copy(table, FRAG_F16), 0);
+	ck_assert(!table_add_interval(table, 0, 0, 100, 0, 24));
+	ck_assert_int_ge(table_add_state(table, "bf16", FRAG_BF16), 0);
+	ck_assert(!table_add_interval(table, 0, 0, 0, 0, 24));
+	ck_assert_int_ge(table_add_copy(table, FRAG_BF16), 0);
+	ck_assert(!table_add_interval(table, 0, 0, 200, 0, 24));
+	ck_assert_int_eq(table_add_alias(table, "v", 0), 1);
+	ck_assert_int_eq(table_finish(table), 0);
+	s = table_states(table, 1, &n);
+	ck_assert_uint_eq(n, 2);
+	ck_assert_str_eq(table->keys[s[0].key], "bf16");
+	ck_assert_str_eq(table->keys[s[1].key], "fp32");
+	s = table_copies(table, 1, &n);
+	ck_assert_uint_eq(n, 2);
+	ck_assert(s[0].copy && s[1].copy);
+	ck_assert_uint_eq(s[0].stored + s[1].stored, FRAG_F16 + FRAG_BF16);
+}
+END_TEST
+
+START_TEST(a_copy_with_a_hole_is_refused)
+{
+	add_file(1000);
+	add_tensor("w", 4, 6);
+	ck_assert_int_ge(table_add_copy(table, FRAG_F16), 0);
+	ck_assert(!table_add_interval(table, 0, 0, 100, 0, 23));
+	check_refused("w: (copy) has fewer elements than its shape");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("table");
@@ -400,6 +496,12 @@ int main(void)
 	tcase_add_test(tables, a_short_shard_is_refused);
 	tcase_add_test(tables, equal_shards_are_arithmetic);
 	tcase_add_test(tables, fp32_is_there_for_all_floats);
+	tcase_add_test(tables, entries_are_found_by_place);
+	tcase_add_test(tables, entries_past_the_file_are_refused);
+	tcase_add_test(tables, entries_that_overlap_are_refused);
+	tcase_add_test(tables, a_crc_among_data_is_refused);
+	tcase_add_test(tables, copies_are_not_shown);
+	tcase_add_test(tables, a_copy_with_a_hole_is_refused);
 	suite_add_tcase(s, tables);
 	runner = srunner_create(s);
 	srunner_run_all(runner, CK_NORMAL);
