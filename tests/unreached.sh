@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# unreached.sh FOLDER: lists each line of engine/*.c that makes an error (-E...) and that no test in one process or of
+# unreached.sh FOLDER: lists each line of engine/ that makes an error (-E...) and that no test in one process or of
 # several engines reaches, but for those in tests/unreached, each with its reason.  Exit 1 when one is listed, or
 # when a reason is for a line that is reached, or gone.  By hand: `make unreached`, 3 minutes.
 #
@@ -19,8 +19,8 @@ if [ -z "${UNREACHED_KEEP:-}" ]; then
 fi
 
 # FILE FUNCTION | LINE | TEXT of the lines that no test reaches
-for data in engine/.libs/*.gcda; do
-	gcov -b -c -t -o engine/.libs "$data" 2>/dev/null
+for data in engine/.libs/*.gcda engine/checkpoint/.libs/*.gcda; do
+	gcov -b -c -t -o "${data%/*}" "$data" 2>/dev/null
 done | awk '
 function flush() {
 	if (makes && (count ~ /#|=/ || (bare ~ /\?/ && one_sided)))
@@ -37,9 +37,9 @@ function flush() {
 	text = $0
 	sub(/^[^:]*:[^:]*:[ \t]*/, "", text)
 	if (!line && sub(/^Source:/, "", text)) {
-		ours = text ~ /engine\/[^\/]*[.]c$/
+		ours = text ~ /engine\/(checkpoint\/)?[^\/]*[.]c$/
 		file = text
-		sub(/.*\//, "", file)
+		sub(/.*engine\//, "", file)
 	}
 	bare = text
 	gsub(/[!=]= -E[A-Z0-9]+|case -E[A-Z0-9]+:|\/[*].*/, "", bare)

@@ -91,8 +91,12 @@ static int list(struct folder *f)
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *entry;
 
-	if (!dir)
-		return -errno;
+	if (!dir) {
+		rc = -errno;
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
 	while (!rc && (entry = readdir(dir))) {
 		if (folder_is_plain(entry->d_name))
 			rc = add_name(f, entry->d_name);

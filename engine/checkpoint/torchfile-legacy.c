@@ -55,7 +55,7 @@ static int read_headers(const struct blob *b, uint64_t *at, struct parse_error *
 		int rc = read_one(b, at, &p, error);
 
 		if (rc)
-			return i ? rc : bad(error);
+			return i || rc == -ENOMEM ? rc : bad(error);
 		rc = !is_header(p, i) ? bad(error) : i == 2 ? check_machine(p, error) : 0;
 		pickle_free(p);
 		if (rc)

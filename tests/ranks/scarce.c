@@ -3,6 +3,7 @@
 
 #include "tests/ranks/scarce.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -59,8 +60,13 @@ static bool refuse(int error)
 WRAP(void *, malloc, NULL, ENOMEM, (size_t size), (size))
 WRAP(void *, calloc, NULL, ENOMEM, (size_t n, size_t size), (n, size))
 WRAP(void *, realloc, NULL, ENOMEM, (void *old, size_t size), (old, size))
+WRAP(void *, reallocarray, NULL, ENOMEM, (void *old, size_t n, size_t size), (old, n, size))
 WRAP(void *, aligned_alloc, NULL, ENOMEM, (size_t align, size_t size), (align, size))
 WRAP(char *, strdup, NULL, ENOMEM, (const char *text), (text))
+WRAP(char *, strndup, NULL, ENOMEM, (const char *text, size_t n), (text, n))
+WRAP(FILE *, fmemopen, NULL, ENOMEM, (void *at, size_t size, const char *mode),
+     (at, size, mode))
+WRAP(DIR *, fdopendir, NULL, ENOMEM, (int fd), (fd))
 WRAP(FILE *, open_memstream, NULL, ENOMEM, (char **data, size_t *size), (data, size))
 WRAP(void *, mmap, MAP_FAILED, ENOMEM,
      (void *at, size_t size, int prot, int flags, int fd, off_t offset),
@@ -68,6 +74,9 @@ WRAP(void *, mmap, MAP_FAILED, ENOMEM,
 WRAP(int, memfd_create, -1, EMFILE, (const char *name, unsigned flags), (name, flags))
 WRAP(int, eventfd, -1, EMFILE, (unsigned count, int flags), (count, flags))
 WRAP(int, epoll_create1, -1, EMFILE, (int flags), (flags))
+WRAP(int, pthread_create, EAGAIN, EAGAIN,
+     (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
+     (thread, attributes, run, arg))
 
 int __wrap_asprintf(char **text, const char *format, ...);
 int __wrap_asprintf(char **text, const char *format, ...)

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* The machine has no memory at the n-th call, for each n: a checkpoint opens or says so, what is asked of it is
+ * answered or says so, and nothing is left open.
+ */
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/torchfile.h"
+#include "tests/ranks/scarce.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TENSORS = 40, BYTES = 16, IN_A_ROW = 7 };
+
+static const unsigned counts[] = { 1, IN_A_ROW };
+
+static char dir[1024];
+
+static void setup(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(dir, sizeof(dir), "%s/scarce-XXXXXX", tmp ? tmp : "/tmp");
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+}
+
+static unsigned open_files(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* ---- safetensors ---- */
+
+static FILE *create(const char *name)
+{
+	char path[2048];
+	FILE *out;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	out = fopen(path, "w");
+	ck_assert_ptr_nonnull(out);
+	return out;
+}
+
+static const char *shard(int i)
+{
+	return i % 2 ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors";
+}
+
+/* Every second of the tensors. */
+static void make_shard(int first)
+{
+	CLEANUP(free) char *header = NULL;
+	size_t size;
+	FILE *text = open_memstream(&header, &size), *out = create(shard(first));
+	static const uint8_t value[BYTES] = { 1, 2, 3 };
+	uint64_t length;
+
+	fprintf(text, "{\"__metadata__\":{\"format\":\"pt\",\"made by\":\"us\"}");
+	for (int i = first, at = 0; i < TENSORS; i += 2, at += BYTES)
+		fprintf(text,
+			",\"t%d\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[%d,%d]}", i,
+			i % 3 ? "BF16" : "F32", i % 3 ? BYTES / 2 : BYTES / 4, at, at + BYTES);
+	fprintf(text, "}");
+	fclose(text);
+	length = size;
+	fwrite(&length, sizeof(length), 1, out);
+	fwrite(header, size, 1, out);
+	for (int i = first; i < TENSORS; i += 2)
+		fwrite(value, sizeof(value), 1, out);
+	fclose(out);
+}
+
+static void make_index(void)
+{
+	FILE *out = create("model.safetensors.index.json");
+
+	make_shard(0);
+	make_shard(1);
+	fprintf(out, "{\"metadata\":{},\"weight_map\":{");
+	for (int i = 0; i < TENSORS; i++)
+		fprintf(out, "%s\"t%d\":\"%s\"", i ? "," : "", i, shard(i));
+	fprintf(out, "}}");
+	fclose(out);
+}
+
+static void make_file(void)
+{
+	make_shard(0);
+	strcat(dir, "/");
+	strcat(dir, shard(0));
+}
+
+static const struct kind {
+	const char *name;
+	void (*make)(void);
+} kinds[] = {
+	{ "safetensors with an index", make_index },
+	{ "one safetensors file", make_file },
+};
+
+/* ---- what is asked of one ---- */
+
+static struct engine *engine;
+static int64_t result;
+static _Atomic bool has_ended;
+
+static void on_read(struct engine_read *read, const void *data, int64_t n)
+{
+	result = n;
+	atomic_store(&has_ended, true);
+}
+
+static int read_all_of(struct engine_file *file, uint32_t size)
+{
+	struct engine_read read = { .file = file, .size = size, .done = on_read };
+
+	atomic_store(&has_ended, false);
+	engine_read(engine, &read);
+	while (!atomic_load(&has_ended)) /* the disk answers, whatever it answers */
+		sched_yield();
+	return result < 0 ? (int)result : 0;
+}
+
+static int read_state(uint32_t param, const char *key)
+{
+	struct engine_address a = { .kind = ENGINE_PARAM, .param = param };
+	struct engine_file *file;
+	uint64_t bytes;
+	int rc;
+
+	snprintf(a.key, sizeof(a.key), "%.*s", FRAG_KEY_MAX, key);
+	rc = engine_file_open(engine, &a, &file, &bytes);
+	if (rc)
+		return rc;
+	rc = read_all_of(file, (uint32_t)bytes);
+	engine_file_close(file);
+	return rc;
+}
+
+static void see_fragment(void *arg, const struct engine_fragment *fragment)
+{
+}
+
+static int ask_all(void)
+{
+	static const char *const texts[] = { "config", "health", "metrics", "inflight", "log" };
+	struct engine_state states[8];
+	int n, rc = 0;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++)
+		free(engine_text(engine, texts[i]));
+	for (uint32_t param = 0; param < engine_nparams(engine) && !rc; param++) {
+		n = engine_states(engine, param, states, ARRAY_SIZE(states));
+		for (int i = 0; i < n && i < (int)ARRAY_SIZE(states) && !rc; i++) {
+			rc = read_state(param, states[i].key);
+			engine_fragments(engine, param, states[i].key, see_fragment, NULL);
+		}
+	}
+	return rc;
+}
+
+START_TEST(a_checkpoint_opens_or_says_why_not)
+{
+	unsigned n = 0, failed, before;
+	char why[400];
+	int rc;
+
+	kinds[_i / 2].make();
+	before = open_files();
+	do {
+		engine = NULL;
+		scarce_begin(++n, counts[_i % 2]);
+		rc = checkpoint_open(&engine, dir, NULL, why, sizeof(why));
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && (rc == -ENOMEM || rc == -EMFILE || rc == -EAGAIN)),
+			      "%s %u: %d %s", kinds[_i / 2].name, n, rc, why);
+		if (!rc) {
+			ck_assert_int_eq(ask_all(), 0);
+			engine_close(engine);
+		}
+		ck_assert_uint_eq(open_files(), before);
+	} while (failed);
+	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
+START_TEST(what_is_asked_of_a_checkpoint_is_answered_or_enomem)
+{
+	unsigned n = 0, failed;
+	char why[400];
+	int rc;
+
+	kinds[_i / 2].make();
+	do {
+		ck_assert_int_eq(checkpoint_open(&engine, dir, NULL, why, sizeof(why)), 0);
+		scarce_begin(++n, counts[_i % 2]);
+		rc = ask_all();
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%s %u: %d",
+			      kinds[_i / 2].name, n, rc);
+		ck_assert_int_eq(ask_all(), 0);
+		engine_close(engine);
+	} while (failed);
+	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
+/* ---- files of torch.save ---- */
+
+static const char *const torch_files[] = { "mixed.pt", "mixed-legacy.pt", "many.pt",
+					   "state-dict.pt" };
+
+static int open_torch(const char *name)
+{
+	const char *top = getenv("top_srcdir");
+	struct parse_error why = { 0 };
+	struct torchfile f;
+	char path[4096];
+	struct blob b;
+	int rc, fd;
+
+	snprintf(path, sizeof(path), "%s/tests/data/checkpoint/%s", top ? top : ".", name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	rc = blob_of_file(fd, &b, &why);
+	if (!rc)
+		rc = torchfile_open(&f, &b, &why);
+	if (!rc)
+		torchfile_close(&f);
+	close(fd);
+	return rc;
+}
+
+START_TEST(a_file_of_torch_opens_or_is_enomem)
+{
+	const char *name = torch_files[_i / 2];
+	unsigned n = 0, failed;
+	int rc;
+
+	do {
+		scarce_begin(++n, counts[_i % 2]);
+		rc = open_torch(name);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%s %u: %d", name, n, rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 5);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("scarce-checkpoint");
+	TCase *t = tcase_create("scarce-checkpoint");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 120);
+	tcase_add_checked_fixture(t, setup, NULL);
+	tcase_add_loop_test(t, a_checkpoint_opens_or_says_why_not, 0, 2 * ARRAY_SIZE(kinds));
+	tcase_add_loop_test(t, what_is_asked_of_a_checkpoint_is_answered_or_enomem, 0,
+			    2 * ARRAY_SIZE(kinds));
+	tcase_add_loop_test(t, a_file_of_torch_opens_or_is_enomem, 0,
+			    2 * ARRAY_SIZE(torch_files));
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
