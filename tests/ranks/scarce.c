@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <zmq.h>
 
 static _Thread_local struct {
 	bool on;
@@ -77,6 +78,11 @@ WRAP(int, epoll_create1, -1, EMFILE, (int flags), (flags))
 WRAP(int, pthread_create, EAGAIN, EAGAIN,
      (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
      (thread, attributes, run, arg))
+WRAP(void *, zmq_ctx_new, NULL, EMFILE, (void), ())
+WRAP(int, zmq_msg_init_size, -1, ENOMEM, (zmq_msg_t * message, size_t size), (message, size))
+WRAP(int, zmq_msg_init_data, -1, ENOMEM,
+     (zmq_msg_t * message, void *data, size_t size, zmq_free_fn *done, void *hint),
+     (message, data, size, done, hint))
 
 int __wrap_asprintf(char **text, const char *format, ...);
 int __wrap_asprintf(char **text, const char *format, ...)

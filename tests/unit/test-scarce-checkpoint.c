@@ -71,8 +71,9 @@ static void make_shard(int first)
 	fprintf(text, "{\"__metadata__\":{\"format\":\"pt\",\"made by\":\"us\"}");
 	for (int i = first, at = 0; i < TENSORS; i += 2, at += BYTES)
 		fprintf(text,
-			",\"t%d\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[%d,%d]}", i,
-			i % 3 ? "BF16" : "F32", i % 3 ? BYTES / 2 : BYTES / 4, at, at + BYTES);
+			",\"t%d\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[%d,%d]}",
+			i, i % 3 ? "BF16" : "F32", i % 3 ? BYTES / 2 : BYTES / 4, at,
+			at + BYTES);
 	fprintf(text, "}");
 	fclose(text);
 	length = size;
@@ -185,8 +186,9 @@ START_TEST(a_checkpoint_opens_or_says_why_not)
 		scarce_begin(++n, counts[_i % 2]);
 		rc = checkpoint_open(&engine, dir, NULL, why, sizeof(why));
 		failed = scarce_end();
-		ck_assert_msg(!rc || (failed && (rc == -ENOMEM || rc == -EMFILE || rc == -EAGAIN)),
-			      "%s %u: %d %s", kinds[_i / 2].name, n, rc, why);
+		ck_assert_msg(
+			!rc || (failed && (rc == -ENOMEM || rc == -EMFILE || rc == -EAGAIN)),
+			"%s %u: %d %s", kinds[_i / 2].name, n, rc, why);
 		if (!rc) {
 			ck_assert_int_eq(ask_all(), 0);
 			engine_close(engine);
@@ -209,8 +211,8 @@ START_TEST(what_is_asked_of_a_checkpoint_is_answered_or_enomem)
 		scarce_begin(++n, counts[_i % 2]);
 		rc = ask_all();
 		failed = scarce_end();
-		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%s %u: %d",
-			      kinds[_i / 2].name, n, rc);
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%s %u: %d", kinds[_i / 2].name,
+			      n, rc);
 		ck_assert_int_eq(ask_all(), 0);
 		engine_close(engine);
 	} while (failed);
