@@ -1,117 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-# What readers cost a job: the step time of docs/examples/train while nobody, one or eight read all its
-# state, against the same readers of the same bytes in tmpfs.
+# What a mount and its readers cost a job: the step time of docs/examples/train, while nobody, one or eight read all
+# its state, against the same readers of the same bytes in tmpfs, in windows of some steps in turn.  The
+# ranks, fragfs and the readers share two cores.
 . "$(dirname "$0")/lib.sh"
 
-seconds=1 # of a period
+shape="--hidden 1024 --batch 16 --stage 1" # 23 MB of state in files of up to 4 MiB, steps of some 50 ms
+seconds=1                                  # in which a reader reads it all
+pairs=$((6 * rounds))
+
+command -v taskset >/dev/null || skip "taskset is not there"
+cores=$(taskset -pc $$ | sed 's/.*: //; s/-/,/' | cut -d, -f1,2)
+taskset -pc "$cores" $$ >/dev/null
 
 # ---- the job ----
 
 start_trainer() {
 	FRAG_JOB_ID=bench-steps-$$ WORLD_SIZE=2
 	export FRAG_JOB_ID WORLD_SIZE
+	mkfifo "$work/lines"
 	for rank in 0 1; do
-		RANK=$rank "$builddir/docs/examples/train" --forever --every 1 --hidden 200 \
-			--stage 1 >"$work/train.$rank" 2>&1 &
+		quiet=--quiet out=/dev/null
+		[ $rank = 1 ] || quiet='' out="$work/lines"
+		RANK=$rank taskset -c "$(echo "$cores" | cut -d, -f$((rank + 1)))" \
+			"$builddir/docs/examples/train" --forever --every 1 $shape $quiet \
+			>"$out" 2>"$work/train.$rank" &
 		job="$job $!"
 	done
-	tries=0
-	until [ "$(grep -c '^step' "$work/train.0")" -gt 20 ]; do
-		[ $((tries += 1)) -lt 300 ] || { echo "the trainer does not step" >&2; exit 1; }
-		sleep 0.1
+	exec 5<"$work/lines"
+	while read -r line <&5; do
+		address=${line#train: address }
+		[ "$address" = "$line" ] || return 0
 	done
-	address=$(sed -n 's/^train: address //p' "$work/train.0")
+	echo "the trainer has no address" >&2
+	exit 1
 }
 
-steps() { grep -c '^step' "$work/train.0"; }
+pids() { echo $job | tr ' ' ,; }
 
-# Milliseconds of a step, of those that end within a period.
-step_time() {
-	from=$(steps)
-	sleep "$seconds"
-	to=$(steps)
-	sed -n "/^step/p" "$work/train.0" | awk -v from="$from" -v to="$to" \
-		'NR > from && NR <= to { sum += $5; n++ } END { printf "%.6f", sum / n }'
+# steps NAME READERS RATE A... -- B...: its lines are kept for part.
+steps() {
+	name=$1
+	shift
+	"$tools/steps" "$pairs" "$(pids)" "$@" <&5 >"$work/steps.$name" || {
+		cat "$work"/train.? >&2
+		exit 1
+	}
+}
+
+# part NAME METRIC COLUMN
+part() { awk -v m="$2" -v c="$3" '$1 == m { print $(c + 1) }' "$work/steps.$1"; }
+
+# cost_row NAME METRIC TITLE UNIT REFERENCE GOAL
+cost_row() {
+	row "$3" "$(part "$1" "$2" 1)" "$4" "$5" "$(part "$1" "$2" 2)" "$6" lower \
+		"$(part "$1" "$2" 3)" "$(part "$1" "$2" 4)"
 }
 
 # ---- what is there beside it ----
 
-# start_readers COUNT FOLDER: each loops over all states below it.
-start_readers() {
-	rm -f "$work"/read.*
-	n=0
-	while [ $n -lt "$1" ]; do
-		"$tools/measure" loop "$2"/*/fp32 "$2"/*/exp_avg "$2"/*/exp_avg_sq "$2"/*/grad \
-			"$2"/*/bf16 >"$work/read.$n" &
-		readers="$readers $!" n=$((n + 1))
-	done
-}
-
-stop_readers() {
-	kill $readers
-	wait $readers || :
-	readers=
-}
-
-bytes_read() { cat "$work"/read.* | awk '{ sum += $1 } END { printf "%.0f", sum }'; }
+states() { find "$1" -name fp32 -o -name exp_avg -o -name exp_avg_sq -o -name grad -o -name bf16 | sort; }
 
 # fragfs_rank_NUMBER, summed over the ranks.
 rank_number() {
 	awk -v name="^fragfs_rank_$1[{]" '$0 ~ name { sum += $2 } END { printf "%.9f", sum }' \
-		"$work/frag/.frag/metrics"
+		"$mnt/.frag/metrics"
 }
 
-# with_readers COUNT FOLDER: step time, bytes read, seconds held and bytes kept of a rank's step.
-with_readers() {
-	first=$(steps) held=$(rank_number held_seconds_total) kept=$(rank_number kept_bytes_total)
-	start_readers "$@"
-	time=$(step_time)
-	stop_readers
-	last=$(steps)
-	echo "$time $(bytes_read) $held $(rank_number held_seconds_total)" \
-		"$kept $(rank_number kept_bytes_total) $((last - first))" |
-		awk '{ print $1, $2, ($4 - $3) / $7 / 2 * 1e6, ($6 - $5) / $7 / 2 }'
+# grown READERS NAME BEFORE SCALE: of a rank, in one of the steps with readers of fragfs.
+grown() {
+	rank_number "$2" | awk -v before="$3" -v scale="$4" -v steps="$(part "$1" steps 1)" \
+		'{ printf "%.4g", ($1 - before) * scale / steps / 2 }'
 }
-
-no_mount() {
-	unmount "$work/frag"
-	step_time
-	mount_frag "$work/frag"
-}
-
-idle_mount() { step_time; }
-one_frag() { with_readers 1 "$work/frag/params"; }
-one_tmpfs() { with_readers 1 "$shm/params"; }
-eight_frag() { with_readers 8 "$work/frag/params"; }
-eight_tmpfs() { with_readers 8 "$shm/params"; }
 
 # ---- rows ----
 
-# reader_rows NAME FUNCTION-PART GOAL
+idle_rows() {
+	on="mountpoint -q '$mnt' || '$builddir/fragfs' '$address' '$mnt' 5<&-"
+	off="! mountpoint -q '$mnt' || fusermount3 -u '$mnt' || umount '$mnt'"
+	steps idle 0 0 "$on" -- "$off"
+	sh -c "$on"
+	cost_row idle step "step of the example trainer, mount idle" ms "no mount" 1.001
+	cost_row idle cpu "trainer's thread on a core in a step, mount idle" ms "no mount" 1.001
+}
+
+# reader_rows COUNT TITLE RATE GOAL
 reader_rows() {
-	interleave "$2_frag" "$2_tmpfs"
-	row "step of the example trainer, $1" "$(median "$2_frag")" ms "same of tmpfs" \
-		"$(median "$2_tmpfs")" "$3" lower
-	row "bytes read a second, $1" "$(rate "$(median "$2_frag" 2)" $seconds)" GB/s "same of tmpfs" \
-		"$(rate "$(median "$2_tmpfs" 2)" $seconds)" null higher
-	row "trainer's thread in frag_ calls for them, of a step, $1" "$(median "$2_frag" 3)" us \
+	held=$(rank_number held_seconds_total) kept=$(rank_number kept_bytes_total)
+	steps "$1" "$1" "$3" $(states "$mnt/params") -- $(states "$shm/params")
+	cost_row "$1" step "step of the example trainer, $2" ms "same of tmpfs" "$4"
+	cost_row "$1" cpu "trainer's thread on a core in a step, $2" ms "same of tmpfs" "$4"
+	cost_row "$1" other "engine's threads on a core in a step, $2" ms "same of tmpfs" null
+	row "bytes read a second, $2" "$(rate "$(part "$1" read 1)" 1)" GB/s "same of tmpfs" \
+		"$(rate "$(part "$1" read 2)" 1)" null higher
+	row "trainer's thread in frag_ calls, a step, $2" \
+		"$(grown "$1" held_seconds_total "$held" 1e6)" us null null null lower
+	row "bytes preserved by a rank in a step, $2" "$(grown "$1" kept_bytes_total "$kept" 1)" B \
 		null null null lower
-	row "bytes preserved by a rank in a step, $1" "$(median "$2_frag" 4)" B null null null lower
 }
 
 start_trainer
-mount_frag "$work/frag"
-for state in fp32 exp_avg exp_avg_sq grad bf16; do
-	for param in "$work"/frag/params/*; do
-		mkdir -p "$shm/params/${param##*/}"
-		cp "$param/$state" "$shm/params/${param##*/}/"
-	done
+mnt=$work/frag mounts=$work/frag
+mkdir "$mnt"
+idle_rows
+for file in $(cd "$mnt/params" && states .); do
+	mkdir -p "$shm/params/${file%/*}"
+	cp "$mnt/params/$file" "$shm/params/$file"
 done
-usual=$rounds
-rounds=$((4 * usual)) # a thousandth is looked for
-interleave no_mount idle_mount
-row "step of the example trainer, mount idle" "$(median idle_mount)" ms "no mount" \
-	"$(median no_mount)" 1.001 lower
-rounds=$((2 * usual))
-reader_rows "1 reader" one 1.02
-reader_rows "8 readers" eight 1.05
+all=$(cat $(states "$shm/params") | wc -c)
+reader_rows 1 "1 reader of $((all / seconds / 1000000)) MB/s" $((all / seconds)) 1.02
+reader_rows 8 "8 readers of $((all / seconds / 1000000)) MB/s" $((all / seconds)) 1.05

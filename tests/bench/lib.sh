@@ -120,14 +120,15 @@ rate() {
 	awk -v b="$1" -v s="$2" 'BEGIN { printf "%.4g", b / s / 1e9 }'
 }
 
-# row NAME VALUE UNIT REFERENCE REFERENCE_VALUE GOAL BETTER; the last but one may be null, and the
-# two of the reference together.
+# row NAME VALUE UNIT REFERENCE REFERENCE_VALUE GOAL BETTER [RATIO SPREAD]; GOAL may be null, the two of the
+# reference together, and so RATIO, which is that of the values where it is not given.
 row() {
 	awk -v name="$1" -v value="$2" -v unit="$3" -v reference="$4" -v of="$5" -v goal="$6" \
-		-v better="$7" 'BEGIN {
-		ratio = of == "null" ? "null" : sprintf("%.4g", value / of)
+		-v better="$7" -v ratio="${8:-}" -v spread="${9:-null}" 'BEGIN {
+		if (ratio == "") ratio = of == "null" ? "null" : sprintf("%.4g", value / of)
 		if (of != "null") reference = "\"" reference "\""
 		printf "{\"name\": \"%s\", \"value\": %s, \"unit\": \"%s\", \"reference\": %s, ", name, value, unit, reference
-		printf "\"reference_value\": %s, \"ratio\": %s, \"goal\": %s, \"better\": \"%s\"}\n", of, ratio, goal, better
+		printf "\"reference_value\": %s, \"ratio\": %s, \"spread\": %s, ", of, ratio, spread
+		printf "\"goal\": %s, \"better\": \"%s\"}\n", goal, better
 	}'
 }

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # table.sh OUT PROGRAM...: runs each in turn, gathers the JSON lines of their stdout in OUT and
 # prints them as a table.  One object a line: name, value, unit, reference, reference_value, ratio,
-# goal, better ("higher" or "lower").  reference, reference_value and ratio are null when there is
-# nothing to compare with, goal is null when there is none; it is the ratio's, or the value's where
-# there is no ratio.  Fails when a program did or printed nothing, not when a goal is missed; a program
+# spread (how far from the ratio the true one may be, null or missing where that is not known), goal, better
+# ("higher" or "lower").  reference, reference_value and ratio are null when there is nothing to compare with,
+# goal is null when there is none; it is the ratio's, or the value's where there is no ratio.  A goal within the
+# spread is neither met nor missed: "?".  Fails when a program did or printed nothing, not when a goal is missed; a program
 # that cannot run here exits 77.
 set -u
 out=$1
@@ -31,15 +32,16 @@ table() {
 	}
 	function number(v) { return v == "" ? "-" : sprintf(v + 0 < 100 ? "%.3g" : "%.0f", v) }
 	BEGIN {
-		row = "%-70s %9s %-5s %-16s %9s %6s %5s %s\n"
-		if (head) printf row, "what", "value", "unit", "measured against", "value", "ratio", "goal", "met"
+		row = "%-70s %9s %-5s %-16s %9s %6s %6s %5s %s\n"
+		if (head) printf row, "what", "value", "unit", "measured against", "value", "ratio", "+-", "goal", "met"
 	}
 	{
 		goal = field("goal"); ratio = field("ratio"); of = ratio == "" ? field("value") : ratio
-		met = field("better") == "lower" ? of + 0 <= goal + 0 : of + 0 >= goal + 0
+		beyond = field("better") == "lower" ? of - goal : goal - of; spread = field("spread") + 0
+		met = beyond <= -spread ? "yes" : (beyond > spread) ? "NO" : "?"
 		printf row, field("name"), number(field("value")), field("unit"), field("reference"),
-			number(field("reference_value")), number(ratio), goal == "" ? "-" : goal,
-			goal == "" ? "" : met ? "yes" : "NO"
+			number(field("reference_value")), number(ratio), spread ? number(spread) : "",
+			goal == "" ? "-" : goal, goal == "" ? "" : met
 	}'
 }
 
