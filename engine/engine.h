@@ -105,6 +105,8 @@ struct engine_hurry {
 
 /* Of what this thread calls from now on; NULL: it is in no hurry, as all are at first. */
 void engine_hurry(struct engine_hurry *hurry);
+/* Since when (monotonic) an answer must have been asked for to be one: since the first try, or now. */
+uint64_t engine_asked_since(void);
 
 /* Both return how many there are, sorted by key, and write at most max; -ENOENT: no such param, rank.
  * The second: what that rank holds of it.

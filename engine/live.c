@@ -237,7 +237,7 @@ static uint64_t epoch(struct engine *e)
 static int describe(struct engine *e, const struct engine_address *a,
 		    struct engine_state *state)
 {
-	uint64_t deadline = monotonic_ms() + e->timeout_ms, since = node_asked_since();
+	uint64_t deadline = monotonic_ms() + e->timeout_ms, since = engine_asked_since();
 	int rc, waited = 0;
 
 	pthread_mutex_lock(&e->lock);

@@ -61,7 +61,7 @@ int node_wait_answer(struct engine *e, uint64_t deadline_ms)
 	return hurried ? -EAGAIN : node_wait(e, deadline_ms);
 }
 
-uint64_t node_asked_since(void)
+uint64_t engine_asked_since(void)
 {
 	if (!hurried)
 		return monotonic_ns();

@@ -61,10 +61,11 @@ struct watch { /* an observer's: watch.c */
 	uint64_t changes;
 	uint64_t step, generation; /* the job's, as last seen */
 	const char *phase;
-	unsigned streams; /* of events that are open */
-	bool beginning;   /* the first of them waits for the number to begin from */
-	bool asked;       /* a WAIT is under way */
-	bool ask_anew;    /* it asks for too little */
+	unsigned streams;   /* of events that are open */
+	uint64_t linger_ms; /* until then it is as if one were open */
+	bool beginning;     /* the first of them waits for the number to begin from */
+	bool asked;         /* a WAIT is under way */
+	bool ask_anew;      /* it asks for too little */
 	uint64_t retry_ms;
 };
 
@@ -179,8 +180,6 @@ int node_wait(struct engine *e, uint64_t deadline_ms);
 
 /* node_wait for an answer that the engine thread is about to ask for; -EAGAIN: this thread is in a hurry. */
 int node_wait_answer(struct engine *e, uint64_t deadline_ms);
-/* Since when it must have been asked for, to say that there is no such thing. */
-uint64_t node_asked_since(void);
 
 /* A read has ended: its bytes, or -errno.  Any thread, without the lock. */
 void node_count_read(struct engine *e, int64_t result);

@@ -16,33 +16,45 @@ struct engine_events {
 	char text[ROOM];
 };
 
+/* With the lock.  Whoever speaks for the job is not waited for longer than for any answer.  -EAGAIN: in a hurry. */
+static int begin(struct engine *e)
+{
+	uint64_t deadline = engine_asked_since() / 1000000 + e->timeout_ms;
+	int rc = 0;
+
+	watch_begin_events(e);
+	while (watch_is_beginning(e) && !rc && monotonic_ms() < deadline)
+		rc = node_wait_answer(e, deadline);
+	if (rc == -EAGAIN)
+		watch_end_events(e);
+	return rc == -EAGAIN ? rc : 0;
+}
+
 int streams_open(struct engine *e, struct engine_events **out)
 {
-	uint64_t deadline = monotonic_ms() + e->timeout_ms;
 	struct engine_events *s = malloc(sizeof(*s));
-	int waited = 0;
+	int rc;
 
 	if (!s)
 		return -ENOMEM;
 	pthread_mutex_lock(&e->lock);
-	watch_begin_events(e);
-	while (watch_is_beginning(e) && !waited) {
-		node_wake(e);
-		waited = node_wait(e, deadline);
-	}
+	rc = begin(e);
 	s->engine = e;
 	s->after = e->events.count;
 	s->at = s->length = 0;
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
-	*out = s;
-	return 0;
+	if (rc)
+		free(s);
+	else
+		*out = s;
+	return rc;
 }
 
 void streams_close(struct engine_events *s)
 {
 	pthread_mutex_lock(&s->engine->lock);
-	s->engine->watch.streams--;
+	watch_end_events(s->engine);
 	pthread_mutex_unlock(&s->engine->lock);
 	free(s);
 }

@@ -8,6 +8,12 @@
 #include <errno.h>
 #include <string.h>
 
+/* Whether events are fetched. */
+static bool follows(const struct watch *w)
+{
+	return w->streams || monotonic_ms() < w->linger_ms;
+}
+
 /* One that has told its numbers. */
 static const struct peer *spokesman(struct engine *e)
 {
@@ -45,7 +51,7 @@ void watch_look(struct engine *e)
 	    w->phase == before.phase)
 		return;
 	w->changes++;
-	if (w->streams)
+	if (follows(w))
 		tell_job(e, before.step, before.phase);
 }
 
@@ -55,8 +61,17 @@ static void take_events(struct engine *e, struct peer *p, const struct wire_chan
 			const void *lines)
 {
 	p->events = changed->events;
-	if (e->watch.streams && !e->watch.beginning)
+	if (follows(&e->watch) && !e->watch.beginning)
 		tell_lines(e, lines, changed->size);
+}
+
+static void has_begun(struct engine *e)
+{
+	if (!e->watch.beginning)
+		return;
+	e->watch.beginning = false;
+	atomic_fetch_add(&e->epoch, 1);
+	pthread_cond_broadcast(&e->changed);
 }
 
 static bool on_changed(struct engine *e, void *owner, uint64_t rank,
@@ -76,8 +91,7 @@ static bool on_changed(struct engine *e, void *owner, uint64_t rank,
 		if (changed.size == answer->tail_size && changed.size <= WIRE_EVENTS_MAX)
 			take_events(e, &e->peers[rank], &changed, answer->tail);
 	}
-	w->beginning = false;
-	pthread_cond_broadcast(&e->changed);
+	has_begun(e);
 	return false;
 }
 
@@ -90,7 +104,7 @@ static uint32_t how(const struct watch *w)
 {
 	if (w->beginning)
 		return WIRE_WAIT_NOT;
-	return w->streams ? WIRE_WAIT_EVENTS : WIRE_WAIT_NUMBERS;
+	return follows(w) ? WIRE_WAIT_EVENTS : WIRE_WAIT_NUMBERS;
 }
 
 /* Numbers that memory does not show, or events. */
@@ -98,7 +112,7 @@ static bool has_to_ask(const struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
 
-	return by_message(e, rank) || (e->watch.streams && p->control.events != p->events);
+	return by_message(e, rank) || (follows(&e->watch) && p->control.events != p->events);
 }
 
 static void ask(struct engine *e, uint64_t now)
@@ -112,7 +126,8 @@ static void ask(struct engine *e, uint64_t now)
 		rpc_forget(e, w);
 	w->asked = w->asked && !w->ask_anew;
 	w->ask_anew = false;
-	w->beginning = w->beginning && rank < e->world;
+	if (rank >= e->world)
+		has_begun(e);
 	if (w->asked || now < w->retry_ms || rank >= e->world)
 		return;
 	peers_reach(e, rank);
@@ -126,11 +141,13 @@ static void ask(struct engine *e, uint64_t now)
 
 void watch_begin_events(struct engine *e)
 {
+	bool followed = follows(&e->watch);
 	uint32_t rank;
 
-	if (!e->watch.streams)
+	if (!followed)
 		watch_look(e);
-	if (e->watch.streams++)
+	e->watch.streams++;
+	if (followed)
 		return;
 	for (rank = 0; rank < e->world; rank++) {
 		e->peers[rank].wanted = true; /* so that its loss is noticed */
@@ -146,11 +163,18 @@ bool watch_is_beginning(const struct engine *e)
 	return e->watch.beginning;
 }
 
+void watch_end_events(struct engine *e)
+{
+	e->watch.streams--;
+	if (e->watch.beginning)
+		e->watch.linger_ms = monotonic_ms() + e->timeout_ms;
+}
+
 /* ---- who waits ---- */
 
 bool watch_ticks(const struct engine *e)
 {
-	return (e->watch.waits || e->watch.streams) && !by_message(e, peers_first_live(e));
+	return (e->watch.waits || follows(&e->watch)) && !by_message(e, peers_first_live(e));
 }
 
 static void take_finished(struct engine_wait **waits, uint64_t changes,
@@ -172,7 +196,7 @@ static void take_finished(struct engine_wait **waits, uint64_t changes,
 void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished)
 {
 	take_finished(&e->watch.epoch_waits, atomic_load(&e->epoch), finished);
-	if (!e->watch.waits && !e->watch.streams)
+	if (!e->watch.waits && !follows(&e->watch))
 		return;
 	watch_look(e);
 	ask(e, now);

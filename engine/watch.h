@@ -13,10 +13,12 @@
 void watch_look(struct engine *e);
 
 /* A stream of events is opened: those from now on are fetched.  While it is beginning the number of the
- * newest is asked for by message; e->changed.
+ * newest is asked for by message; e->changed, e->epoch.  One that is closed while it is beginning may be opened again:
+ * events go on to be fetched for some time.
  */
 void watch_begin_events(struct engine *e);
 bool watch_is_beginning(const struct engine *e);
+void watch_end_events(struct engine *e);
 
 /* Whether the engine thread must go round every few ms. */
 bool watch_ticks(const struct engine *e);

@@ -4,6 +4,7 @@
 
 /* What fi->fh points to, and what a mount is. */
 
+#include "fs/hypers.h"
 #include "fs/npy.h"
 #include "fs/patient.h"
 #include "fs/poll.h"
@@ -18,6 +19,7 @@ struct fs {
 	struct tree tree;
 	struct requests requests;
 	struct patient patient;
+	struct hypers hypers;
 	struct polls polls;
 	struct staging_pool pool;
 	bool writable;

@@ -2,14 +2,11 @@
 #ifndef FS_HYPER_H
 #define FS_HYPER_H
 
-/* A hyper-parameter: a float64 of the engine, a line of text for people. */
+/* A hyper-parameter's value: a float64 of the engine, a line of text for people. */
 
-#include "engine/engine.h"
+#include "engine/base.h"
 
 enum { HYPER_TEXT_MAX = 64 };
-
-/* Waits for the engine, which has its values at hand, so that this is called by a handler. */
-int hyper_get(struct engine *e, struct engine_file *file, double *value);
 
 /* The shortest text that reads as the same number, with a newline.  Returns its length. */
 int hyper_format(double value, char out[HYPER_TEXT_MAX]);

@@ -218,8 +218,11 @@ static int serve(struct mount *m)
 	fuse_loop_cfg_set_max_threads(config, cpus > 2 ? (unsigned)cpus : 2);
 	rc = patient_init(&m->fs.patient, m->fs.engine, m->options->timeout_ms);
 	if (!rc) {
+		hypers_init(&m->fs.hypers, &m->fs.patient);
 		rc = fuse_session_loop_mt(m->session, config);
+		hypers_stop(&m->fs.hypers);
 		patient_fini(&m->fs.patient);
+		hypers_fini(&m->fs.hypers);
 	}
 	fuse_loop_cfg_destroy(config);
 	/* A signal that ended the loop is its number. */

@@ -37,14 +37,17 @@ static void wake(struct patient *p)
 	pthread_cond_signal(&p->changed);
 }
 
-/* libfuse holds the request's lock. */
-static void interrupted(fuse_req_t req, void *data)
+void patient_wake(struct patient *p)
 {
-	struct patient *p = data;
-
 	pthread_mutex_lock(&p->lock);
 	wake(p);
 	pthread_mutex_unlock(&p->lock);
+}
+
+/* libfuse holds the request's lock. */
+static void interrupted(fuse_req_t req, void *data)
+{
+	patient_wake(data);
 }
 
 static void came(struct engine_wait *wait, int result)

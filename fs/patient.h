@@ -19,7 +19,7 @@
  * Locks of fs/, in the order in which they are taken:
  *	libfuse's of a request, while its interrupt function runs
  *	handle->lock, while a newer handle is opened or closed
- *	draft->lock; polls->lock
+ *	draft->lock; polls->lock; that of hypers
  *	those of requests, patient, fs, staging_pool and tree, none with another
  *	the engine's, at any call of it
  * None is held where a request is replied to, nor where the engine calls a done.
@@ -67,5 +67,8 @@ void patient_fini(struct patient *p);
 
 /* Replies, or c->run does: now, or later in another thread. */
 void patient_call(struct patient *p, fuse_req_t req, const struct call *c);
+
+/* Any thread: something has come that some may wait for, and the engine does not tell. */
+void patient_wake(struct patient *p);
 
 #endif

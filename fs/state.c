@@ -15,10 +15,10 @@
 
 /* ---- opening ---- */
 
-static int open_hyper_text(struct handle *h)
+static int open_hyper_text(struct handle *h, const struct engine_address *address)
 {
 	double value;
-	int rc = hyper_get(h->fs->engine, h->file, &value);
+	int rc = hypers_get(&h->fs->hypers, address, &value);
 
 	if (rc)
 		return rc;
@@ -51,7 +51,7 @@ static int open_file(struct handle *h)
 	int rc = engine_file_open(h->fs->engine, &address, &h->file, &h->bytes);
 
 	if (!rc && h->node.kind == NODE_HYPER)
-		rc = open_hyper_text(h);
+		rc = open_hyper_text(h, &address);
 	if (!rc && h->node.kind == NODE_NPY)
 		rc = open_npy_header(h);
 	return rc;

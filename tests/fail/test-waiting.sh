@@ -14,6 +14,7 @@ for rank in 0 1; do
 	RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=waiting-$$ "$top_builddir/docs/examples/train" --stage 1 \
 		--forever --every 1 --pause-ms 20 >rank$rank.log 2>&1 &
 	started $!
+	[ $rank = 1 ] || rank0=$!
 done
 rank1=$!
 trains() {
@@ -32,6 +33,7 @@ mount_with() {
 ask() {
 	mount_with "$1"
 	kill -STOP "$rank1"
+	asked='stat cat ls'
 	waiting=
 	n=0
 	in_background stat -c %F "$M/ranks/1/params/$param"
@@ -48,7 +50,7 @@ in_background() {
 }
 all_wait() {
 	# shellcheck disable=SC2086
-	[ "$(ps -o comm=,stat= -p "$(echo $waiting | tr ' ' ,)" | grep -c '^\(stat\|cat\|ls\) *[DS]')" = 3 ]
+	[ "$(ps -o comm=,stat= -p "$(echo $waiting | tr ' ' ,)" | grep -c "^\($(echo $asked | sed 's/ /\\|/g')\) *[DS]")" = $n ]
 }
 others_are_served() {
 	for file in step "ranks/0/params/$param/fp32" "params/$param/fragments" groups/1/lr; do
@@ -110,6 +112,46 @@ kill -TERM $(servers)
 wait_until_gone || fail "fragfs goes on while somebody waits"
 all_end 5
 drop_mount "$M"
+
+# Hyper-parameters and the stream of events are asked of rank 0, and by messages an answer is waited for.
+ask_rank0() {
+	mount_with transport=zmq,"$1"
+	head -c 1 "$M/groups/0/lr" "$M/ranks/1/partitions/0.0/fp32" >/dev/null || fail "nothing to be read"
+	kill -STOP "$rank0"
+	asked='cat head'
+	waiting=
+	n=0
+	in_background cat "$M/groups/0/lr"
+	in_background cat "$M/groups/1/lr"
+	in_background head -n 1 "$M/events"
+	wait_until 5 all_wait || fail "nobody waits for rank 0"
+	for file in step ranks/1/partitions/0.0/fp32; do
+		within 2 cat "$M/$file" >file || fail "$file: $?, while others wait for rank 0"
+	done
+	all_wait || fail "they did not wait for rank 0"
+}
+ask_rank0 timeout=20
+kill -CONT "$rank0"
+all_end 10
+for i in 1 2; do
+	grep -qx '0\.[0-9]*' out.$i || fail "a hyper-parameter: $(cat out.$i err.$i)"
+done
+grep -q '^{"event":' out.3 || fail "events: $(cat out.3 err.3)"
+unmount
+
+ask_rank0 timeout=2
+wait_until 10 grep -q 'timed out' err.1 || fail "a hyper-parameter of a silent rank: $(cat out.1 err.1)"
+wait_until 10 grep -q 'timed out' err.2 || fail "a hyper-parameter of a silent rank: $(cat out.2 err.2)"
+kill -CONT "$rank0"
+all_end 10
+unmount
+
+ask_rank0 timeout=20
+kill -TERM $(servers)
+wait_until_gone || fail "fragfs goes on while somebody waits for rank 0"
+all_end 5
+drop_mount "$M"
+kill -CONT "$rank0"
 
 # It dies.
 ask timeout=20

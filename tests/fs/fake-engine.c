@@ -278,6 +278,11 @@ void engine_hurry(struct engine_hurry *hurry)
 {
 }
 
+uint64_t engine_asked_since(void)
+{
+	return 0;
+}
+
 static struct engine_state state_of(uint32_t param, const char *key)
 {
 	bool lp = !strcmp(key, "bf16");

@@ -390,6 +390,31 @@ START_TEST(what_was_before_it_was_opened_is_not_told)
 }
 END_TEST
 
+/* Whoever tells the number of the newest is not waited for; and nothing is missed meanwhile. */
+START_TEST(a_stream_is_opened_in_a_hurry)
+{
+	struct engine_hurry hurry = { 0 };
+	uint64_t seen;
+	int rc;
+
+	open_job(_i);
+	set_by_rank(1);
+	for (int i = 0; i < 10; i++)
+		turn(NULL);
+	engine_hurry(&hurry);
+	seen = engine_epoch(observer);
+	while ((rc = engine_events_open(observer, &stream)) == -EAGAIN) {
+		wait_for_epoch(seen);
+		seen = engine_epoch(observer);
+	}
+	engine_hurry(NULL);
+	ck_assert_int_eq(rc, 0);
+	set_by_rank(0);
+	expect_edit_by(0);
+	close_stream();
+}
+END_TEST
+
 static int written;
 
 static void on_written(struct engine_write *write, int result)
@@ -567,6 +592,7 @@ int main(void)
 	tcase_add_loop_test(t, the_engines_end_ends_waits, 0, 2);
 	tcase_add_loop_test(t, steps_and_edits_are_told_in_order, 0, 2);
 	tcase_add_loop_test(t, what_was_before_it_was_opened_is_not_told, 0, 2);
+	tcase_add_loop_test(t, a_stream_is_opened_in_a_hurry, 0, 2);
 	tcase_add_loop_test(t, an_edit_that_is_taken_back_is_told_with_why, 0, 2);
 	tcase_add_test(t, a_view_that_an_owner_dropped_is_told);
 	tcase_add_loop_test(t, a_rank_that_is_lost_is_told, 0, 2);

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/hypers.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct hyper_read {
+	struct hyper_read *next;
+	struct hypers *all;
+	struct engine_address address;
+	struct engine_file *file;
+	struct engine_read read;
+	uint64_t began_ns;
+	bool over; /* under the lock, as what follows */
+	int64_t result;
+	double value;
+};
+
+void hypers_init(struct hypers *all, struct patient *patient)
+{
+	*all = (struct hypers){ .patient = patient };
+	pthread_mutex_init(&all->lock, NULL);
+	pthread_cond_init(&all->changed, NULL);
+}
+
+static void free_read(struct hyper_read *r)
+{
+	engine_file_close(r->file);
+	free(r);
+}
+
+static void take_out(struct hypers *all, struct hyper_read *r)
+{
+	struct hyper_read **at = &all->reads;
+
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
+}
+
+/* What it is cancelled with must live until then. */
+static void came(struct engine_read *read, const void *data, int64_t result)
+{
+	struct hyper_read *r = read->owner;
+	struct hypers *all = r->all;
+
+	pthread_mutex_lock(&all->lock);
+	while (all->cancelling == r)
+		pthread_cond_wait(&all->changed, &all->lock);
+	r->result = result;
+	if (result == sizeof(r->value))
+		memcpy(&r->value, data, sizeof(r->value));
+	r->over = true;
+	if (!all->stop)
+		patient_wake(all->patient);
+	pthread_cond_broadcast(&all->changed);
+	pthread_mutex_unlock(&all->lock);
+}
+
+/* ---- asking ---- */
+
+static struct hyper_read *find(struct hypers *all, const struct engine_address *a)
+{
+	struct hyper_read *r = all->reads;
+
+	while (r && (r->address.group != a->group || strcmp(r->address.key, a->key)))
+		r = r->next;
+	return r;
+}
+
+/* With the lock, which is let go meanwhile. */
+static int begin(struct hypers *all, const struct engine_address *address)
+{
+	struct engine *e = all->patient->engine;
+	struct hyper_read *r = calloc(1, sizeof(*r));
+	uint64_t bytes;
+	int rc = r ? engine_file_open(e, address, &r->file, &bytes) : -ENOMEM;
+
+	if (rc) {
+		free(r);
+		return rc;
+	}
+	r->all = all;
+	r->address = *address;
+	r->began_ns = monotonic_ns();
+	r->read = (struct engine_read){ .file = r->file,
+					.size = sizeof(r->value),
+					.nowait = true,
+					.done = came,
+					.owner = r };
+	r->next = all->reads;
+	all->reads = r;
+	pthread_mutex_unlock(&all->lock);
+	engine_read(e, &r->read);
+	pthread_mutex_lock(&all->lock);
+	return 0;
+}
+
+/* One that nobody took says what was before. */
+static void drop_old(struct hypers *all, const struct engine_address *address, uint64_t since)
+{
+	struct hyper_read *r = find(all, address);
+
+	if (!r || !r->over || r->began_ns >= since)
+		return;
+	take_out(all, r);
+	free_read(r);
+}
+
+static int take(struct hypers *all, struct hyper_read *r, double *value)
+{
+	int64_t result = r->result;
+
+	*value = r->value;
+	take_out(all, r);
+	free_read(r);
+	if (result < 0)
+		return (int)result;
+	return result == sizeof(*value) ? 0 : -EIO;
+}
+
+int hypers_get(struct hypers *all, const struct engine_address *address, double *value)
+{
+	uint64_t since = engine_asked_since();
+	struct hyper_read *r;
+	int rc = 0;
+
+	pthread_mutex_lock(&all->lock);
+	drop_old(all, address, since);
+	if (all->stop)
+		rc = -EINTR;
+	else if (!find(all, address))
+		rc = begin(all, address);
+	r = rc ? NULL : find(all, address);
+	if (!rc)
+		rc = r && r->over ? take(all, r, value) : -EAGAIN;
+	pthread_mutex_unlock(&all->lock);
+	return rc;
+}
+
+/* ---- the end ---- */
+
+void hypers_stop(struct hypers *all)
+{
+	pthread_mutex_lock(&all->lock);
+	all->stop = true;
+	pthread_mutex_unlock(&all->lock);
+}
+
+static void cancel(struct hypers *all, struct hyper_read *r)
+{
+	all->cancelling = r;
+	pthread_mutex_unlock(&all->lock);
+	engine_read_cancel(all->patient->engine, &r->read);
+	pthread_mutex_lock(&all->lock);
+	all->cancelling = NULL;
+	pthread_cond_broadcast(&all->changed);
+	while (!r->over)
+		pthread_cond_wait(&all->changed, &all->lock);
+}
+
+void hypers_fini(struct hypers *all)
+{
+	pthread_mutex_lock(&all->lock);
+	while (all->reads) {
+		struct hyper_read *r = all->reads;
+
+		if (!r->over)
+			cancel(all, r);
+		take_out(all, r);
+		free_read(r);
+	}
+	pthread_mutex_unlock(&all->lock);
+	pthread_cond_destroy(&all->changed);
+	pthread_mutex_destroy(&all->lock);
+}
