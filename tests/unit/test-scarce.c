@@ -134,7 +134,8 @@ static int talk_secretly(void)
 static int read_memory(void)
 {
 	static uint64_t control[512] = { 7, 8 };
-	struct transport_target target = { .pid = getpid(), .control = (uintptr_t)control,
+	struct transport_target target = { .pid = getpid(),
+					   .control = (uintptr_t)control,
 					   .cookie = { 7, 8 } };
 	struct transport *t;
 	uint32_t peer;
@@ -162,8 +163,9 @@ static int read_file(const struct disk_ops *ops)
 {
 	char bytes[64];
 	CLEANUP(close) int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	struct disk_read read = { .fd = fd, .size = sizeof(bytes), .to = bytes,
-				  .done = on_read };
+	struct disk_read read = {
+		.fd = fd, .size = sizeof(bytes), .to = bytes, .done = on_read
+	};
 	struct disk *d;
 	int rc = ops->open(&d);
 
@@ -200,8 +202,11 @@ static int lay_out(void)
 	int rc = 0;
 
 	for (int kind = LAYOUT_FLAT; kind <= LAYOUT_ROWS && !rc; kind++) {
-		struct layout_spec spec = { .kind = kind, .shards = 2, .alignment = 2,
-					    .round_robin = true, .sub_group_size = 16 };
+		struct layout_spec spec = { .kind = kind,
+					    .shards = 2,
+					    .alignment = 2,
+					    .round_robin = true,
+					    .sub_group_size = 16 };
 
 		rc = layout_init(&l, &spec, params, 2);
 		if (!rc)
