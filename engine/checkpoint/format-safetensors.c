@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/checkpoint/format-files.h"
 #include "engine/checkpoint/format.h"
 #include "engine/checkpoint/safetensors-index.h"
 #include "engine/checkpoint/safetensors.h"
-#include "engine/dtype.h"
 
 #include <errno.h>
 #include <string.h>
@@ -53,11 +53,6 @@ struct filling {
 	uint32_t indexed;                      /* the file's number in the index */
 	uint32_t placed;                       /* tensors of the index that were found */
 };
-
-static int refuse(struct filling *l, const char *file, int rc, const struct parse_error *error)
-{
-	return table_refuse(l->table, rc, "%.100s: %s", file, error->why);
-}
 
 /* Of text that is not terminated, cut. */
 static char *copy_text(const char *bytes, size_t size, size_t most)
@@ -135,23 +130,19 @@ static int add_tensor(struct filling *l, const struct safetensor *x, uint32_t fi
 	}
 	rc = table_add_tensor(l->table, &spec);
 	if (rc >= 0)
-		rc = table_add_state(l->table,
-				     x->dtype == FRAG_F32 ? "fp32" : dtype_lp_key(x->dtype),
-				     x->dtype);
+		rc = table_add_state(l->table, format_own_key(x->dtype), x->dtype);
 	return rc < 0 ? rc : table_add_interval(l->table, file, 0, x->at, 0, x->numel);
 }
 
-static int add_tensors(struct filling *l, const char *name, int fd, uint32_t file)
+static int add_tensors(struct filling *l, const char *name, const struct blob *blob,
+		       uint32_t file)
 {
 	struct parse_error error = { "" };
 	struct safetensors s;
-	struct blob blob;
-	int rc = blob_of_file(fd, &blob, &error);
+	int rc = safetensors_open(&s, blob, &error);
 
-	if (!rc)
-		rc = safetensors_open(&s, &blob, &error);
 	if (rc)
-		return refuse(l, name, rc, &error);
+		return format_refuse(l->table, name, rc, &error);
 	note_facts(l, &s);
 	for (uint32_t i = 0; i < s.ntensors && !rc; i++)
 		rc = add_tensor(l, &s.tensors[i], file);
@@ -159,24 +150,12 @@ static int add_tensors(struct filling *l, const char *name, int fd, uint32_t fil
 	return rc;
 }
 
-static int open_file(struct filling *l, const char *name, struct stat *st)
-{
-	int fd = folder_open_file(l->folder, name, st);
-
-	if (fd < 0)
-		folder_failed(name, fd, l->table->why, sizeof(l->table->why));
-	return fd;
-}
-
 static int add_file(struct filling *l, const char *name)
 {
-	struct stat st;
-	int fd = open_file(l, name, &st), file;
+	struct blob blob;
+	int file = format_open(l->folder, l->table, name, &blob);
 
-	if (fd < 0)
-		return fd;
-	file = table_add_file(l->table, name, fd, &st);
-	return file < 0 ? file : add_tensors(l, name, fd, (uint32_t)file);
+	return file < 0 ? file : add_tensors(l, name, &blob, (uint32_t)file);
 }
 
 /* ---- folders ---- */
@@ -211,15 +190,16 @@ static int fill_by_index(struct filling *l, const char *name)
 	struct safetensors_index index;
 	struct blob blob;
 	struct stat st;
-	CLEANUP(close) int fd = open_file(l, name, &st);
-	int rc = fd < 0 ? fd : blob_of_file(fd, &blob, &error);
+	CLEANUP(close) int fd = folder_open_file(l->folder, name, &st);
+	int rc;
 
 	if (fd < 0)
-		return fd;
+		return folder_failed(name, fd, l->table->why, sizeof(l->table->why));
+	rc = blob_of_file(fd, &blob, &error);
 	if (!rc)
 		rc = safetensors_index_open(&index, &blob, &error);
 	if (rc)
-		return refuse(l, name, rc, &error);
+		return format_refuse(l->table, name, rc, &error);
 	table_note(l->table, "index %s", name);
 	l->index = &index;
 	rc = add_indexed(l, name);

@@ -7,6 +7,7 @@ Run by hand, see README.md.  For each NAME.pt there is a NAME.expect of lines of
     tensor PATH DTYPE SHAPE STRIDE CONTIGUOUS HEX    SHAPE and STRIDE a,b or -; HEX of the elements in order
     int PATH VALUE | real PATH VALUE | text PATH VALUE | object PATH NAME
 PATH is of keys and indices with '/' between; '.' is the root.
+NAME.tree is the same file mounted, in the words of tests/unit/mounted.h.
 """
 
 import argparse
@@ -60,6 +61,21 @@ def module():
     return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
 
 
+def names():
+    """Keys and shapes of graph that a state_dict has not."""
+    x, tied = of_dtype(torch.float32, 3, 1), of_dtype(torch.bfloat16, 4, 2)
+    shared = {"w": of_dtype(torch.int64, 2, 3)}
+    ring = [of_dtype(torch.float32, 2, 9)]
+    ring.append(ring)
+    return {
+        "a.b": x, "a": {"b": of_dtype(torch.float32, 5, 2), "c": x},
+        0: {-1: x[:2]}, (1, "t"): x[1:], True: x[2:3], None: x[2], 1.5: x[:1], torch.float16: x[:0],
+        "tied": tied, "tied_too": tied.view(4), "square": tied.view(2, 2),
+        "once": shared, "twice": shared, "ring": ring, "x" * 1100: x, "x" * 1023: x, "nul\0": x,
+        "empty": {}, "step": 17, "far": of_dtype(torch.int8, 1, 5).expand(70000),
+    }
+
+
 def many():
     return {"layers.%d.weight" % i: torch.full((2,), float(i)) for i in range(40)}
 
@@ -100,6 +116,60 @@ def describe(path, x, lines):
         lines.append(f"object {path} {type(x).__name__}")
 
 
+# ---- what is expected of a mount ----
+
+KEYS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64",
+        "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2", "float8_e4m3fnuz": "fp8_e4m3fnuz",
+        "float8_e5m2fnuz": "fp8_e5m2fnuz", "float8_e8m0fnu": "fp8_e8m0"}
+WIDER = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+RUNS_MAX = 1 << 16
+
+
+def key_text(k):
+    if isinstance(k, tuple):
+        return ".".join(map(key_text, k))
+    return str(k).split(".")[-1] if isinstance(k, torch.dtype) else str(k)
+
+
+def members(x):
+    """(component of the name or None, whether a module's buffers, value)"""
+    if isinstance(x, torch.nn.Module):
+        for layer in ("_parameters", "_modules", "_buffers"):
+            yield from ((k, layer == "_buffers", v) for k, v in vars(x)[layer].items())
+    elif isinstance(x, dict):
+        yield from ((key_text(k), False, v) for k, v in x.items())
+    elif isinstance(x, (list, tuple)):
+        yield from ((str(i), False, v) for i, v in enumerate(x))
+
+
+def named(x, path, buffer, above, out):
+    if isinstance(x, torch.Tensor) and not x.is_conj():
+        out.append((".".join(path), buffer, x))
+    elif id(x) not in above:
+        for k, b, v in members(x):
+            if len(".".join(path + [k])) <= 1023 and "\0" not in k:
+                named(v, path + [k], buffer or b, above | {id(x)}, out)
+
+
+def tree(name, x):
+    found, lines, seen = [], [f"# torch {torch.__version__}", "source format torch"], set()
+    named(x, [], False, frozenset(), found)
+    for n, buffer, t in found:
+        kind = str(t.dtype).split(".")[1]
+        n = n or name
+        scattered = not t.is_contiguous() and t.numel() > RUNS_MAX
+        if n in seen or scattered:
+            lines.append(f"skipped {n}: " + ("its elements are scattered over the file" if scattered else
+                                             "another tensor has that name"))
+            continue
+        seen.add(n)
+        lines.append(f"{'buffer' if buffer else 'param'} {n} {numbers(t.shape)} {1 + (t.dtype in WIDER)}")
+        lines.append(f"state {n} {KEYS.get(kind, kind)} {raw_bytes(t).hex() or '-'}")
+        if t.dtype in WIDER and not t.float().isnan().any():  # of those torch loses the bits
+            lines.append(f"state {n} fp32 {raw_bytes(t.float()).hex() or '-'}")
+    return lines
+
+
 def write(name, x, as_object=False, crc=True, **how):
     path = os.path.join(OUT, name + ".pt")
     torch.serialization.set_crc32_options(crc)
@@ -112,9 +182,12 @@ def write(name, x, as_object=False, crc=True, **how):
         torch.save(x, path, **how)
     torch.serialization.set_crc32_options(True)
     lines = [f"# torch {torch.__version__}"]
-    describe(".", x, lines)
-    with open(path[:-3] + ".expect", "w", encoding="ascii") as f:
-        f.write("\n".join(lines) + "\n")
+    if name != "names":  # which is in itself
+        describe(".", x, lines)
+        with open(path[:-3] + ".expect", "w", encoding="ascii") as f:
+            f.write("\n".join(lines) + "\n")
+    with open(path[:-3] + ".tree", "w", encoding="ascii") as f:
+        f.write("\n".join(tree(name, x)) + "\n")
 
 
 def main():
@@ -124,6 +197,7 @@ def main():
     write("mixed-protocol5", mixed(), as_object=True, pickle_protocol=5)
     write("many", many(), crc=False)
     write("module", module())
+    write("names", names())
     write("tensor", torch.arange(6.0).view(2, 3))
     write("nothing", {"step": 3, "names": ["a", "b"]})
     write("state-dict", module().state_dict())
