@@ -21,12 +21,14 @@ struct disk {
 	struct io_uring ring;
 	pthread_t thread;
 	int wake_fd;
-	uint64_t woken; /* where the ring reads wake_fd to */
+	uint64_t woken;           /* where the ring reads wake_fd to */
+	struct disk_slabs *slabs; /* while it opens */
 	unsigned inflight;
+	bool registered;
 	bool listening;       /* a read of wake_fd is under way */
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t started;
-	struct disk_read *first, *last;
+	struct disk_io *first, *last;
 	bool stop;
 	bool ready;
 	int status; /* of the ring, once ready */
@@ -55,16 +57,26 @@ static int make_ring(struct io_uring *ring)
 	return rc;
 }
 
-static struct disk_read *take(struct disk *d)
+/* In the thread that owns the ring. */
+static void register_slabs(struct disk *d)
 {
-	struct disk_read *read;
+	int rc = io_uring_register_buffers(&d->ring, d->slabs->slabs, d->slabs->n);
+
+	d->registered = d->slabs->registered = !rc;
+	if (rc)
+		log_info("buffers are not registered with io_uring: %s", strerror(-rc));
+}
+
+static struct disk_io *take(struct disk *d)
+{
+	struct disk_io *io;
 
 	pthread_mutex_lock(&d->lock);
-	read = d->first;
-	if (read)
-		d->first = read->next;
+	io = d->first;
+	if (io)
+		d->first = io->next;
 	pthread_mutex_unlock(&d->lock);
-	return read;
+	return io;
 }
 
 static void listen_to_others(struct disk *d)
@@ -76,16 +88,38 @@ static void listen_to_others(struct disk *d)
 	d->listening = true;
 }
 
+static void prepare_slab(struct io_uring_sqe *sqe, struct disk_io *io)
+{
+	if (io->what == DISK_WRITE)
+		io_uring_prep_write_fixed(sqe, io->fd, io->memory, io->size, io->offset,
+					  io->slab);
+	else
+		io_uring_prep_read_fixed(sqe, io->fd, io->memory, io->size, io->offset,
+					 io->slab);
+}
+
+static void prepare(struct disk *d, struct io_uring_sqe *sqe, struct disk_io *io)
+{
+	if (io->what == DISK_SYNC)
+		io_uring_prep_fsync(sqe, io->fd, IORING_FSYNC_DATASYNC);
+	else if (d->registered && io->slab != DISK_NO_SLAB)
+		prepare_slab(sqe, io);
+	else if (io->what == DISK_WRITE)
+		io_uring_prep_write(sqe, io->fd, io->memory, io->size, io->offset);
+	else
+		io_uring_prep_read(sqe, io->fd, io->memory, io->size, io->offset);
+}
+
 /* DEPTH and the read of wake_fd are fewer than the ring has entries. */
 static void start_queued(struct disk *d)
 {
-	struct disk_read *read;
+	struct disk_io *io;
 
-	while (d->inflight < DEPTH && (read = take(d))) {
+	while (d->inflight < DEPTH && (io = take(d))) {
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
 
-		io_uring_prep_read(sqe, read->fd, read->to, read->size, read->offset);
-		io_uring_sqe_set_data(sqe, read);
+		prepare(d, sqe, io);
+		io_uring_sqe_set_data(sqe, io);
 		d->inflight++;
 	}
 }
@@ -95,16 +129,16 @@ static void reap(struct disk *d)
 	struct io_uring_cqe *cqe;
 
 	while (!io_uring_peek_cqe(&d->ring, &cqe)) {
-		struct disk_read *read = io_uring_cqe_get_data(cqe);
+		struct disk_io *io = io_uring_cqe_get_data(cqe);
 		int result = cqe->res;
 
 		io_uring_cqe_seen(&d->ring, cqe);
-		if (!read) {
+		if (!io) {
 			d->listening = false;
 			continue;
 		}
 		d->inflight--;
-		read->done(read, result);
+		io->done(io, result);
 	}
 }
 
@@ -132,6 +166,8 @@ static void *run(void *arg)
 	struct disk *d = arg;
 	int rc = make_ring(&d->ring);
 
+	if (!rc && d->slabs)
+		register_slabs(d);
 	tell_ready(d, rc);
 	if (rc)
 		return NULL;
@@ -177,7 +213,7 @@ static void disk_free(struct disk *d)
 	free(d);
 }
 
-static int uring_open(struct disk **out)
+static int uring_open(struct disk **out, struct disk_slabs *slabs)
 {
 	struct disk *d = calloc(1, sizeof(*d));
 	int rc;
@@ -191,6 +227,7 @@ static int uring_open(struct disk **out)
 	}
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->started, NULL);
+	d->slabs = slabs;
 	rc = start_thread(d);
 	if (rc) {
 		disk_free(d);
@@ -211,18 +248,18 @@ static void uring_close(struct disk *d)
 	disk_free(d);
 }
 
-static void uring_submit(struct disk *d, struct disk_read *read)
+static void uring_submit(struct disk *d, struct disk_io *io)
 {
 	bool first;
 
-	read->next = NULL;
+	io->next = NULL;
 	pthread_mutex_lock(&d->lock);
 	first = !d->first;
 	if (first)
-		d->first = read;
+		d->first = io;
 	else
-		d->last->next = read;
-	d->last = read;
+		d->last->next = io;
+	d->last = io;
 	pthread_mutex_unlock(&d->lock);
 	if (first && !pthread_equal(pthread_self(), d->thread))
 		wake(d);

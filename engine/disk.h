@@ -2,35 +2,54 @@
 #ifndef ENGINE_DISK_H
 #define ENGINE_DISK_H
 
-/* Reading ranges of files without waiting for them.  One thread of its own, or some, where reads end.  A
- * port: it never retries and never chooses; a short read is the caller's to go on with.
+/* Ranges of files, without waiting for them.  One thread of its own, or some, where requests end.  A port: it
+ * never retries and never chooses; what was read or written short is the caller's to go on with.
  */
 
 #include "engine/base.h"
 
+#include <sys/uio.h>
+
 struct disk;
 
-struct disk_read { /* the caller's memory until done is called */
+enum disk_what {
+	DISK_READ,
+	DISK_WRITE,
+	DISK_SYNC /* fdatasync; size and memory are nothing */
+};
+
+#define DISK_NO_SLAB UINT16_MAX
+
+struct disk_io { /* the caller's memory until done is called */
+	enum disk_what what;
 	int fd;
 	uint32_t size;
+	uint16_t slab; /* of those given to open, in which memory lies; or DISK_NO_SLAB */
 	uint64_t offset;
-	void *to;
-	/* Bytes, 0 at the end of the file; or -errno.  From a thread of the disk's. */
-	void (*done)(struct disk_read *read, int result);
-	struct disk_read *next; /* the disk's */
+	void *memory;
+	/* Bytes, 0 at the end of a file that is read; or -errno.  From a thread of the disk's. */
+	void (*done)(struct disk_io *io, int result);
+	struct disk_io *next; /* the disk's */
+};
+
+/* Memory that is registered once, not for each request; at most 1 GiB each; the caller's until close. */
+struct disk_slabs {
+	const struct iovec *slabs;
+	unsigned n;
+	bool registered; /* out: the machine lets us; requests name their slab all the same */
 };
 
 struct disk_ops {
 	const char *name;
-	/* -ENOSYS, -EPERM and others: the machine does not let us. */
-	int (*open)(struct disk **d);
-	/* No read may be under way. */
+	/* slabs: NULL: none.  -ENOSYS, -EPERM and others: the machine does not let us. */
+	int (*open)(struct disk **d, struct disk_slabs *slabs);
+	/* Nothing may be under way. */
 	void (*close)(struct disk *d);
 	/* Any thread, also from done. */
-	void (*submit)(struct disk *d, struct disk_read *read);
+	void (*submit)(struct disk *d, struct disk_io *io);
 };
 
-extern const struct disk_ops disk_uring; /* io_uring */
-extern const struct disk_ops disk_pread; /* threads */
+extern const struct disk_ops disk_uring;   /* io_uring */
+extern const struct disk_ops disk_threads; /* pread, pwrite */
 
 #endif

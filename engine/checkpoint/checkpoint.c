@@ -102,12 +102,12 @@ static int open_disk(struct checkpoint *c, const struct disk_ops *disk)
 	int rc;
 
 	c->disk_ops = disk ? disk : &disk_uring;
-	rc = c->disk_ops->open(&c->disk);
+	rc = c->disk_ops->open(&c->disk, NULL);
 	if (!rc || disk)
 		return rc;
 	log_info("no io_uring here: %s", strerror(-rc));
-	c->disk_ops = &disk_pread;
-	return c->disk_ops->open(&c->disk);
+	c->disk_ops = &disk_threads;
+	return c->disk_ops->open(&c->disk, NULL);
 }
 
 static const struct door_ops checkpoint_ops;

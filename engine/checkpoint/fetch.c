@@ -19,7 +19,7 @@ enum {
 };
 
 struct part { /* neighbours in one file */
-	struct disk_read disk;
+	struct disk_io disk;
 	struct fetch *fetch;
 	uint32_t file;
 	uint32_t done;
@@ -346,9 +346,9 @@ static int64_t conclude(struct fetch *f, int status)
 /* ---- by the disk ---- */
 
 /* The lock is held.  The list is to be submitted without it. */
-static struct disk_read *next_parts(struct fetch *f)
+static struct disk_io *next_parts(struct fetch *f)
 {
-	struct disk_read *list = NULL;
+	struct disk_io *list = NULL;
 
 	while (f->underway < WINDOW && f->next_part < f->nparts && !f->status && !f->answered) {
 		struct part *p = &f->parts[f->next_part++];
@@ -362,21 +362,23 @@ static struct disk_read *next_parts(struct fetch *f)
 	return list;
 }
 
-static void part_done(struct disk_read *disk, int result);
+static void part_done(struct disk_io *disk, int result);
 
 static void submit(struct part *p)
 {
 	struct checkpoint *c = p->fetch->checkpoint;
 
+	p->disk.what = DISK_READ;
+	p->disk.slab = DISK_NO_SLAB;
 	p->disk.fd = c->table->files[p->file].fd;
 	p->disk.size = p->size - p->done;
 	p->disk.offset = p->base + p->done;
-	p->disk.to = p->to + p->done;
+	p->disk.memory = p->to + p->done;
 	p->disk.done = part_done;
 	c->disk_ops->submit(c->disk, &p->disk);
 }
 
-static void submit_list(struct disk_read *list)
+static void submit_list(struct disk_io *list)
 {
 	while (list) {
 		struct part *p = container_of(list, struct part, disk);
@@ -410,11 +412,11 @@ static bool goes_on(struct part *p, int result)
 	return result > 0 && p->done < p->size;
 }
 
-static void part_done(struct disk_read *disk, int result)
+static void part_done(struct disk_io *disk, int result)
 {
 	struct part *p = container_of(disk, struct part, disk);
 	struct fetch *f = p->fetch;
-	struct disk_read *list;
+	struct disk_io *list;
 	bool last;
 
 	if (goes_on(p, result)) {
@@ -435,7 +437,7 @@ static void part_done(struct disk_read *disk, int result)
 
 static void start_disk(struct fetch *f)
 {
-	struct disk_read *first;
+	struct disk_io *first;
 
 	f->read->private = f;
 	f->next_part = f->underway = 0;

@@ -446,10 +446,10 @@ END_TEST
 
 /* ---- a disk that takes its time ---- */
 
-static struct disk_read *held;
+static struct disk_io *held;
 static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int hold_open(struct disk **d)
+static int hold_open(struct disk **d, struct disk_slabs *slabs)
 {
 	*d = NULL;
 	return 0;
@@ -459,7 +459,7 @@ static void hold_close(struct disk *d)
 {
 }
 
-static void hold_submit(struct disk *d, struct disk_read *read)
+static void hold_submit(struct disk *d, struct disk_io *read)
 {
 	pthread_mutex_lock(&held_lock);
 	read->next = held;
@@ -477,32 +477,32 @@ static bool is_cached(int fd, uint64_t offset)
 	return preadv2(fd, &to, 1, (off_t)offset, RWF_NOWAIT) == 1;
 }
 
-static void end_held(int (*how)(struct disk_read *read))
+static void end_held(int (*how)(struct disk_io *read))
 {
 	while (held) {
-		struct disk_read *read = held;
+		struct disk_io *read = held;
 
 		held = read->next;
 		read->done(read, how(read));
 	}
 }
 
-static int read_all(struct disk_read *r)
+static int read_all(struct disk_io *r)
 {
-	return (int)pread(r->fd, r->to, r->size, (off_t)r->offset);
+	return (int)pread(r->fd, r->memory, r->size, (off_t)r->offset);
 }
 
-static int read_some(struct disk_read *r)
+static int read_some(struct disk_io *r)
 {
-	return (int)pread(r->fd, r->to, r->size / 2 + 1, (off_t)r->offset);
+	return (int)pread(r->fd, r->memory, r->size / 2 + 1, (off_t)r->offset);
 }
 
-static int fail_all(struct disk_read *r)
+static int fail_all(struct disk_io *r)
 {
 	return -EIO;
 }
 
-static int end_early(struct disk_read *r)
+static int end_early(struct disk_io *r)
 {
 	return 0;
 }
@@ -654,7 +654,7 @@ static void choose_best(void)
 
 static void choose_pread(void)
 {
-	disk = &disk_pread;
+	disk = &disk_threads;
 }
 
 static void choose_hold(void)

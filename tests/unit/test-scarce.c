@@ -154,7 +154,7 @@ static int read_memory(void)
 
 static _Atomic int came;
 
-static void on_read(struct disk_read *read, int result)
+static void on_read(struct disk_io *read, int result)
 {
 	atomic_store(&came, result);
 }
@@ -163,11 +163,13 @@ static int read_file(const struct disk_ops *ops)
 {
 	char bytes[64];
 	CLEANUP(close) int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	struct disk_read read = {
-		.fd = fd, .size = sizeof(bytes), .to = bytes, .done = on_read
-	};
+	struct disk_io read = { .fd = fd,
+				.size = sizeof(bytes),
+				.memory = bytes,
+				.slab = DISK_NO_SLAB,
+				.done = on_read };
 	struct disk *d;
-	int rc = ops->open(&d);
+	int rc = ops->open(&d, NULL);
 
 	if (rc)
 		return rc;
@@ -182,7 +184,7 @@ static int read_file(const struct disk_ops *ops)
 
 static int read_by_threads(void)
 {
-	return read_file(&disk_pread);
+	return read_file(&disk_threads);
 }
 
 /* Where the machine lets us. */

@@ -16,38 +16,50 @@ struct disk {
 	unsigned nthreads;
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t queued;
-	struct disk_read *first, *last;
+	struct disk_io *first, *last;
 	bool stop;
 };
 
-static struct disk_read *wait_for_one(struct disk *d)
+static struct disk_io *wait_for_one(struct disk *d)
 {
-	struct disk_read *read;
+	struct disk_io *io;
 
 	pthread_mutex_lock(&d->lock);
 	while (!d->first && !d->stop)
 		pthread_cond_wait(&d->queued, &d->lock);
-	read = d->first;
-	if (read)
-		d->first = read->next;
+	io = d->first;
+	if (io)
+		d->first = io->next;
 	pthread_mutex_unlock(&d->lock);
-	return read;
+	return io;
+}
+
+static ssize_t work(struct disk_io *io)
+{
+	switch (io->what) {
+	case DISK_READ:
+		return pread(io->fd, io->memory, io->size, (off_t)io->offset);
+	case DISK_WRITE:
+		return pwrite(io->fd, io->memory, io->size, (off_t)io->offset);
+	default:
+		return fdatasync(io->fd);
+	}
 }
 
 static void *run(void *arg)
 {
 	struct disk *d = arg;
-	struct disk_read *read;
+	struct disk_io *io;
 
-	while ((read = wait_for_one(d))) {
-		ssize_t n = pread(read->fd, read->to, read->size, (off_t)read->offset);
+	while ((io = wait_for_one(d))) {
+		ssize_t n = work(io);
 
-		read->done(read, n < 0 ? -errno : (int)n);
+		io->done(io, n < 0 ? -errno : (int)n);
 	}
 	return NULL;
 }
 
-static void pread_close(struct disk *d)
+static void threads_close(struct disk *d)
 {
 	pthread_mutex_lock(&d->lock);
 	d->stop = true;
@@ -61,7 +73,7 @@ static void pread_close(struct disk *d)
 	free(d);
 }
 
-static int pread_open(struct disk **out)
+static int threads_open(struct disk **out, struct disk_slabs *slabs)
 {
 	struct disk *d = calloc(1, sizeof(*d));
 	sigset_t every, before;
@@ -79,29 +91,31 @@ static int pread_open(struct disk **out)
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!d->nthreads) {
-		pread_close(d);
+		threads_close(d);
 		return -rc;
 	}
+	if (slabs)
+		slabs->registered = false;
 	*out = d;
 	return 0;
 }
 
-static void pread_submit(struct disk *d, struct disk_read *read)
+static void threads_submit(struct disk *d, struct disk_io *io)
 {
-	read->next = NULL;
+	io->next = NULL;
 	pthread_mutex_lock(&d->lock);
 	if (d->first)
-		d->last->next = read;
+		d->last->next = io;
 	else
-		d->first = read;
-	d->last = read;
+		d->first = io;
+	d->last = io;
 	pthread_cond_signal(&d->queued);
 	pthread_mutex_unlock(&d->lock);
 }
 
-const struct disk_ops disk_pread = {
-	.name = "pread",
-	.open = pread_open,
-	.close = pread_close,
-	.submit = pread_submit,
+const struct disk_ops disk_threads = {
+	.name = "threads",
+	.open = threads_open,
+	.close = threads_close,
+	.submit = threads_submit,
 };

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/disk.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+/* Each case on both implementations.  TEST_SEED: of the ranges. */
+
+enum { BLOCK = 4096, BLOCKS = 256, UNDERWAY = 64, ROUNDS = 2000, SLABS = 2 };
+
+static const struct disk_ops *const all[] = { &disk_uring, &disk_threads };
+static struct disk *disk;
+static const struct disk_ops *ops;
+static int fd;
+static uint8_t *slab[SLABS]; /* [UNDERWAY / SLABS * BLOCK] each */
+static struct disk_slabs slabs;
+static struct iovec iov[SLABS];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+
+struct job {
+	struct disk_io io;
+	int result;
+	bool over;
+};
+
+static void on_done(struct disk_io *io, int result)
+{
+	struct job *j = container_of(io, struct job, io);
+
+	pthread_mutex_lock(&lock);
+	j->result = result;
+	j->over = true;
+	pthread_cond_broadcast(&ended);
+	pthread_mutex_unlock(&lock);
+}
+
+static void submit(struct job *j)
+{
+	j->over = false;
+	j->io.done = on_done;
+	ops->submit(disk, &j->io);
+}
+
+static int wait_for(struct job *j)
+{
+	struct timespec end;
+
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += 20;
+	pthread_mutex_lock(&lock);
+	while (!j->over)
+		ck_assert_int_eq(pthread_cond_timedwait(&ended, &lock, &end), 0);
+	pthread_mutex_unlock(&lock);
+	return j->result;
+}
+
+static int run(struct disk_io io)
+{
+	struct job j = { .io = io };
+
+	submit(&j);
+	return wait_for(&j);
+}
+
+static bool open_disk(int which, bool with_slabs)
+{
+	char name[] = "/tmp/test-disk-XXXXXX";
+	int rc;
+
+	ops = all[which];
+	fd = mkostemp(name, O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	unlink(name);
+	for (int i = 0; i < SLABS; i++) {
+		slab[i] = mmap(NULL, UNDERWAY / SLABS * BLOCK, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		iov[i] = (struct iovec){ slab[i], UNDERWAY / SLABS * BLOCK };
+	}
+	slabs = (struct disk_slabs){ iov, SLABS, false };
+	rc = ops->open(&disk, with_slabs ? &slabs : NULL);
+	if (rc)
+		printf("%s: %s: not here\n", ops->name, strerror(-rc));
+	return !rc;
+}
+
+static void close_disk(void)
+{
+	ops->close(disk);
+	for (int i = 0; i < SLABS; i++)
+		munmap(slab[i], UNDERWAY / SLABS * BLOCK);
+	close(fd);
+}
+
+START_TEST(what_was_written_is_read)
+{
+	char in[] = "fragments", out[sizeof(in)] = "";
+	struct disk_io io = { .size = sizeof(in), .slab = DISK_NO_SLAB, .offset = 12345 };
+
+	if (!open_disk(_i, false))
+		return;
+	io.fd = fd;
+	io.what = DISK_WRITE;
+	io.memory = in;
+	ck_assert_int_eq(run(io), sizeof(in));
+	io.what = DISK_SYNC;
+	ck_assert_int_eq(run(io), 0);
+	io.what = DISK_READ;
+	io.memory = out;
+	ck_assert_int_eq(run(io), sizeof(in));
+	ck_assert_str_eq(in, out);
+	io.offset = 12345 + 5;
+	ck_assert_int_eq(run(io), sizeof(in) - 5); /* short: the end of the file */
+	io.offset = 1 << 20;
+	ck_assert_int_eq(run(io), 0);
+	close_disk();
+}
+END_TEST
+
+/* DeepSpeed's B11: it says that all is well. */
+START_TEST(b11_an_error_is_its_own)
+{
+	char byte = 1;
+	struct disk_io io = {
+		.what = DISK_WRITE, .size = 1, .slab = DISK_NO_SLAB, .memory = &byte
+	};
+	const struct rlimit small = { 8192, 8192 };
+	char two[8192] = "";
+
+	if (!open_disk(_i, false))
+		return;
+	io.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	ck_assert_int_eq(run(io), -EBADF);
+	io.what = DISK_SYNC;
+	ck_assert_int_eq(run(io), -EINVAL);
+	close(io.fd);
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &small);
+	io = (struct disk_io){ .what = DISK_WRITE,
+			       .fd = fd,
+			       .size = sizeof(two),
+			       .offset = 4096,
+			       .slab = DISK_NO_SLAB,
+			       .memory = two };
+	ck_assert_int_eq(run(io), 4096); /* short: the limit */
+	io.offset = 8192;
+	ck_assert_int_eq(run(io), -EFBIG);
+	close_disk();
+}
+END_TEST
+
+static uint64_t seed;
+
+static uint32_t next_random(uint32_t below)
+{
+	seed = seed * 6364136223846793005 + 1442695040888963407;
+	return (uint32_t)(seed >> 33) % below;
+}
+
+static uint8_t truth[BLOCKS * BLOCK];
+
+static void check_job(struct job *j)
+{
+	ck_assert_int_eq(wait_for(j), (int)j->io.size);
+	if (j->io.what == DISK_READ)
+		ck_assert_mem_eq(j->io.memory, truth + j->io.offset, j->io.size);
+}
+
+/* No two that overlap are under way: job i has blocks of its own, i, i + UNDERWAY ... */
+static void start_job(struct job *j, uint32_t i)
+{
+	uint8_t *memory = slab[i % SLABS] + i / SLABS * BLOCK;
+	uint64_t offset = ((uint64_t)next_random(BLOCKS / UNDERWAY) * UNDERWAY + i) * BLOCK;
+	uint32_t size = 1 + next_random(BLOCK);
+
+	j->io = (struct disk_io){ .what = next_random(2) ? DISK_READ : DISK_WRITE,
+				  .fd = fd,
+				  .size = size,
+				  .slab = (uint16_t)(i % SLABS),
+				  .offset = offset,
+				  .memory = memory };
+	for (uint32_t k = 0; j->io.what == DISK_WRITE && k < size; k++)
+		memory[k] = truth[offset + k] = (uint8_t)next_random(256);
+	submit(j);
+}
+
+START_TEST(many_at_once_by_slabs)
+{
+	static struct job jobs[UNDERWAY];
+
+	if (!open_disk(_i, true))
+		return;
+	memset(truth, 0, sizeof(truth));
+	ck_assert_int_eq(ftruncate(fd, sizeof(truth)), 0);
+	for (uint32_t i = 0; i < UNDERWAY; i++)
+		start_job(&jobs[i], i);
+	for (int round = 0; round < ROUNDS; round++) {
+		uint32_t i = next_random(UNDERWAY);
+
+		check_job(&jobs[i]);
+		start_job(&jobs[i], i);
+	}
+	for (uint32_t i = 0; i < UNDERWAY; i++)
+		check_job(&jobs[i]);
+	printf("%s: slabs are %sregistered\n", ops->name, slabs.registered ? "" : "not ");
+	close_disk();
+}
+END_TEST
+
+int main(void)
+{
+	const char *given = getenv("TEST_SEED");
+	Suite *suite = suite_create("disk");
+	TCase *c = tcase_create("all");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	seed = given ? strtoull(given, NULL, 10) : monotonic_ms();
+	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+	tcase_add_loop_test(c, what_was_written_is_read, 0, ARRAY_SIZE(all));
+	tcase_add_loop_test(c, b11_an_error_is_its_own, 0, ARRAY_SIZE(all));
+	tcase_add_loop_test(c, many_at_once_by_slabs, 0, ARRAY_SIZE(all));
+	suite_add_tcase(suite, c);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
