@@ -4,6 +4,7 @@
 #include "engine/checkpoint/format-files.h"
 #include "engine/checkpoint/format.h"
 #include "engine/checkpoint/torch-names.h"
+#include "engine/checkpoint/torch-source.h"
 
 #include <errno.h>
 #include <string.h>
@@ -62,9 +63,8 @@ static bool knows(const struct folder *f)
 
 struct filling {
 	struct table *table;
-	const struct torchfile *file;
-	uint32_t number; /* of the file */
-	uint32_t runs;   /* of tensors that are not contiguous, so far */
+	struct torch_source source;
+	uint64_t runs; /* of tensors that are not contiguous, so far */
 	struct torch_names names;
 };
 
@@ -74,15 +74,13 @@ enum { ALL_RUNS_MAX = 1 << 20 };
 static const char *unfit(struct filling *l, const struct torch_name *n,
 			 const struct torchfile_tensor *x)
 {
-	uint64_t runs = format_runs(&x->tensor);
-
 	if (n->twice)
 		return "another tensor has that name";
 	if (x->tensor.contiguous)
 		return NULL;
-	if (runs > FORMAT_RUNS_MAX || l->runs + runs > ALL_RUNS_MAX)
+	if (!torch_source_fits(x) || l->runs > ALL_RUNS_MAX)
 		return "its elements are scattered over the file";
-	l->runs += (uint32_t)runs;
+	l->runs += torch_source_runs(x);
 	return NULL;
 }
 
@@ -98,7 +96,9 @@ static int add_tensor(struct filling *l, const struct torch_name *n,
 
 	if (number < 0)
 		return number;
-	rc = format_add_state(l->table, format_own_key(x->tensor.dtype), l->number, 0, x);
+	rc = table_add_state(l->table, format_own_key(x->tensor.dtype), x->tensor.dtype);
+	if (rc >= 0)
+		rc = torch_source_add_pieces(&l->source, x, 0);
 	return rc < 0 ? rc : number;
 }
 
@@ -107,10 +107,10 @@ static int add(struct filling *l, struct torch_name *n)
 	struct torchfile_tensor x;
 	struct parse_error error = { "" };
 	const char *why;
-	int rc = torchfile_tensor(l->file, n->node, &x, &error);
+	int rc = torchfile_tensor(&l->source.torch, n->node, &x, &error);
 
 	if (rc && rc != -EOPNOTSUPP)
-		return format_refuse(l->table, l->table->files[l->number].name, rc, &error);
+		return format_refuse(l->table, l->source.name, rc, &error);
 	if (!rc && !n->twice && n->same != n && n->same->added) {
 		rc = table_add_alias(l->table, n->name, n->same->tensor);
 		return rc < 0 ? rc : 0;
@@ -132,11 +132,11 @@ static void take_step(struct filling *l)
 {
 	static const char *const keys[] = { "global_steps", "global_step", "step",
 					    "iteration" };
-	const struct pickle *p = l->file->pickle;
+	const struct pickle *p = l->source.torch.pickle;
 	int64_t step = -1;
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys) && step < 0; i++)
-		pickle_int(p, pickle_get(p, pickle_root(p), keys[i]), &step);
+		pickle_int(p, pickle_get(p, l->source.root, keys[i]), &step);
 	if (step >= 0)
 		table_set_step(l->table, (uint64_t)step);
 }
@@ -149,10 +149,11 @@ static char *stem(const char *name)
 	return strndup(name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
 }
 
-static int add_all(struct filling *l, const char *name)
+static int add_all(struct filling *l)
 {
-	CLEANUP(free) char *alone = stem(name);
-	int rc = alone ? torch_names_find(&l->names, l->file, alone, l->table) : -ENOMEM;
+	CLEANUP(free) char *alone = stem(l->source.name);
+	int rc = alone ? torch_names_find(&l->names, &l->source.torch, alone, l->table)
+		       : -ENOMEM;
 
 	for (uint32_t i = 0; i < l->names.count && !rc; i++)
 		rc = add(l, &l->names.items[i]);
@@ -164,20 +165,17 @@ static int fill(const struct folder *f, struct table *t)
 {
 	struct filling l = { .table = t };
 	const char *name = find_only(f);
-	struct torchfile file;
-	int number, rc;
+	int rc;
 
 	if (!name)
 		return table_refuse(t, -EINVAL, "there is not one file of torch.save");
-	number = format_open_torch(f, t, name, &file);
-	if (number < 0)
-		return number;
-	l.file = &file;
-	l.number = (uint32_t)number;
-	table_note(t, "container %s", file.legacy ? "legacy" : "zip");
+	rc = torch_source_open(&l.source, t, f, name, 0);
+	if (rc)
+		return rc;
+	table_note(t, "container %s", l.source.torch.legacy ? "legacy" : "zip");
 	take_step(&l);
-	rc = add_all(&l, name);
-	torchfile_close(&file);
+	rc = add_all(&l);
+	torch_source_close(&l.source);
 	return rc;
 }
 

@@ -81,6 +81,13 @@ static bool is_container(const struct pickle *p, uint32_t node)
 
 /* ---- names ---- */
 
+/* A byte of value 0 is C0 80, as in torch_source_text. */
+static void put_text(const char *text, size_t size, FILE *out)
+{
+	for (size_t i = 0; i < size && i <= FRAG_NAME_MAX; i++)
+		fputs(text[i] ? (char[]){ text[i], '\0' } : "\xc0\x80", out);
+}
+
 static void put_key(const struct pickle *p, uint32_t key, FILE *out)
 {
 	size_t size = 0;
@@ -89,9 +96,8 @@ static void put_key(const struct pickle *p, uint32_t key, FILE *out)
 	double real;
 	bool truth = false;
 
-	size = u64_min(size, FRAG_NAME_MAX + 1); /* which is too long already */
 	if (text && pickle_kind(p, key) != PICKLE_BIG)
-		fwrite(text, 1, size, out);
+		put_text(text, size, out);
 	else if (pickle_bool(p, key, &truth))
 		fputs(truth ? "True" : "False", out);
 	else if (pickle_int(p, key, &integer))
@@ -99,7 +105,7 @@ static void put_key(const struct pickle *p, uint32_t key, FILE *out)
 	else if (pickle_number(p, key, &real))
 		fprintf(out, "%.17g", real);
 	else if ((text = pickle_text(p, pickle_name(p, key), &size)))
-		fwrite(text, 1, u64_min(size, FRAG_NAME_MAX + 1), out);
+		put_text(text, size, out);
 	else
 		fputs(pickle_kind(p, key) == PICKLE_NONE ? "None" : "?", out);
 }
@@ -118,43 +124,36 @@ static void put_keys(const struct pickle *p, uint32_t key, FILE *out)
 	}
 }
 
-/* The name of the child is w->name; false: it cannot have one, which is said. */
-static bool append(struct walk *w, struct step *to, const char *text, size_t size)
+/* The name of the child is w->name; false: it is too long, which is said. */
+static bool append(struct walk *w, struct step *to, const char *text)
 {
-	size_t dot = !to->top;
-	bool fits = to->named + dot + size <= FRAG_NAME_MAX;
+	size_t dot = !to->top, size = strlen(text);
 
-	if (!fits || memchr(text, '\0', size)) {
+	if (to->named + dot + size > FRAG_NAME_MAX) {
 		w->name[to->named] = '\0';
-		table_skip(w->table, w->name, "the name of what is in it %s",
-			   fits ? "has a NUL byte" : "is too long");
+		table_skip(w->table, w->name, "the name of what is in it is too long");
 		return false;
 	}
 	if (dot)
 		w->name[to->named] = '.';
-	memcpy(w->name + to->named + dot, text, size);
+	memcpy(w->name + to->named + dot, text, size + 1);
 	to->named = (uint16_t)(to->named + dot + size);
-	w->name[to->named] = '\0';
 	to->top = false;
 	return true;
 }
 
 static bool append_key(struct walk *w, struct step *to, uint32_t key)
 {
-	size_t size = 0;
-	const char *text = pickle_text(w->p, key, &size);
 	CLEANUP(free) char *made = NULL;
-	FILE *out;
+	size_t size = 0;
+	FILE *out = open_memstream(&made, &size);
 
-	if (pickle_kind(w->p, key) == PICKLE_TEXT)
-		return append(w, to, text, size);
-	out = open_memstream(&made, &size);
 	if (!out)
 		return false;
 	put_keys(w->p, key, out);
 	fclose(out);
 	w->cost += size;
-	return made && append(w, to, made, size);
+	return made && append(w, to, made);
 }
 
 /* Of a module, what its state_dict has no keys for. */
@@ -181,8 +180,8 @@ static bool name_child(struct walk *w, const struct step *from, uint32_t i, stru
 		key = pickle_key(w->p, from->node, i);
 		return (from->of_object && is_layer(w, to, key)) || append_key(w, to, key);
 	default:
-		return append(w, to, digits,
-			      (size_t)snprintf(digits, sizeof(digits), "%" PRIu32, i));
+		snprintf(digits, sizeof(digits), "%" PRIu32, i);
+		return append(w, to, digits);
 	}
 }
 
@@ -267,7 +266,7 @@ static int find(struct walk *w, const char *alone)
 	struct step root = { .node = pickle_root(w->p), .top = true };
 
 	if (pickle_kind(w->p, root.node) == PICKLE_TENSOR)
-		return append(w, &root, alone, strlen(alone)) ? add_found(w, &root) : 0;
+		return append(w, &root, alone) ? add_found(w, &root) : 0;
 	enter(w, &root);
 	return walk(w);
 }

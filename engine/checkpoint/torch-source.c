@@ -2,7 +2,8 @@
 #include <config.h>
 
 #include "engine/checkpoint/torch-source.h"
-#include "engine/dtype.h"
+#include "engine/checkpoint/format-files.h"
+#include "engine/checkpoint/table-torch.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -19,14 +20,11 @@ int torch_source_refuse(struct torch_source *s, const char *fmt, ...)
 	return table_refuse(s->table, -EINVAL, "%.100s: %s", s->name, why);
 }
 
-static int parse(struct torch_source *s, int fd)
+static int parse(struct torch_source *s, const struct blob *b)
 {
 	struct parse_error error = { "" };
-	struct blob blob;
-	int rc = blob_of_file(fd, &blob, &error);
+	int rc = torchfile_open(&s->torch, b, &error);
 
-	if (!rc)
-		rc = torchfile_open(&s->torch, &blob, &error);
 	if (rc)
 		return table_refuse(s->table, rc, "%.100s: %s", s->name, error.why);
 	s->root = pickle_root(s->torch.pickle);
@@ -36,17 +34,23 @@ static int parse(struct torch_source *s, int fd)
 int torch_source_open(struct torch_source *s, struct table *t, const struct folder *f,
 		      const char *name, uint32_t rank)
 {
-	struct stat st;
-	int fd = folder_open_file(f, name, &st), file;
+	struct blob blob;
+	int file = format_open(f, t, name, &blob);
 
 	*s = (struct torch_source){ .table = t, .name = name, .rank = rank };
-	if (fd < 0)
-		return folder_failed(name, fd, t->why, sizeof(t->why));
-	file = table_add_file(t, name, fd, &st);
 	if (file < 0)
 		return file;
 	s->file = (uint32_t)file;
-	return parse(s, fd);
+	return parse(s, &blob);
+}
+
+int torch_source_open_part(struct torch_source *s, struct table *t, uint32_t file,
+			   const struct blob *part, uint32_t rank)
+{
+	*s = (struct torch_source){
+		.table = t, .name = t->files[file].name, .file = file, .rank = rank
+	};
+	return parse(s, part);
 }
 
 void torch_source_close(struct torch_source *s)
@@ -76,12 +80,16 @@ static uint64_t run_of(const struct tensor *x, uint32_t *outer)
 	return run;
 }
 
-bool torch_source_fits(const struct torchfile_tensor *x)
+uint64_t torch_source_runs(const struct torchfile_tensor *x)
 {
 	uint32_t outer;
 
-	return x->tensor.contiguous ||
-	       x->tensor.numel / run_of(&x->tensor, &outer) <= TORCH_SOURCE_RUNS_MAX;
+	return x->tensor.contiguous ? 1 : x->tensor.numel / run_of(&x->tensor, &outer);
+}
+
+bool torch_source_fits(const struct torchfile_tensor *x)
+{
+	return torch_source_runs(x) <= TORCH_SOURCE_RUNS_MAX;
 }
 
 /* The place of the run that begins with that element, relative to the first, in elements. */
@@ -107,19 +115,62 @@ static int add_runs(struct torch_source *s, const struct torchfile_tensor *x, ui
 	return rc;
 }
 
+static int add_entry(struct torch_source *s, const struct torchfile_tensor *x)
+{
+	return table_add_torch_entry(s->table, s->file, &s->torch, x);
+}
+
 int torch_source_add_pieces(struct torch_source *s, const struct torchfile_tensor *x,
 			    uint64_t first)
 {
+	int rc = add_entry(s, x);
+
 	assert(torch_source_fits(x));
+	if (rc)
+		return rc;
 	if (!x->tensor.contiguous)
 		return add_runs(s, x, first);
 	return table_add_interval(s->table, s->file, s->rank, x->at, first, x->tensor.numel);
 }
 
+/* The i-th run: in the outer dimensions one, in the others all. */
+static int add_run_box(struct torch_source *s, const struct torchfile_tensor *x,
+		       const uint64_t *offsets, uint32_t outer, uint64_t i)
+{
+	uint64_t at[FRAG_DIMS_MAX] = { 0 }, sizes[FRAG_DIMS_MAX] = { 0 }, place = 0;
+
+	for (uint32_t d = x->tensor.ndim; d-- > 0;) {
+		uint64_t digit = d < outer ? i % x->tensor.shape[d] : 0;
+
+		at[d] = offsets[d] + digit;
+		sizes[d] = d < outer ? 1 : x->tensor.shape[d];
+		place += digit * x->tensor.stride[d];
+		i = d < outer ? i / x->tensor.shape[d] : i;
+	}
+	return table_add_box(s->table, s->file, s->rank,
+			     x->at + place * frag_dtype_size(x->tensor.dtype), at, sizes);
+}
+
+int torch_source_add_box(struct torch_source *s, const struct torchfile_tensor *x,
+			 const uint64_t *offsets)
+{
+	uint32_t outer = 0;
+	int rc = add_entry(s, x);
+
+	assert(torch_source_fits(x));
+	if (!x->tensor.contiguous)
+		run_of(&x->tensor, &outer);
+	for (uint64_t i = 0; i < torch_source_runs(x) && !rc; i++)
+		rc = add_run_box(s, x, offsets, outer, i);
+	return rc;
+}
+
 int torch_source_add_segment(struct torch_source *s, const struct torchfile_tensor *x)
 {
+	int rc = add_entry(s, x);
+
 	assert(x->tensor.contiguous);
-	return table_add_segment(s->table, s->file, s->rank, x->at, x->tensor.numel);
+	return rc ? rc : table_add_segment(s->table, s->file, s->rank, x->at, x->tensor.numel);
 }
 
 /* ---- texts ---- */

@@ -24,6 +24,9 @@ struct torch_source {
 /* Results as table.h has them, with a line that names the file. */
 int torch_source_open(struct torch_source *s, struct table *t, const struct folder *f,
 		      const char *name, uint32_t rank);
+/* The same of an archive that is a part of one of the table's files. */
+int torch_source_open_part(struct torch_source *s, struct table *t, uint32_t file,
+			   const struct blob *part, uint32_t rank);
 void torch_source_close(struct torch_source *s);
 
 /* Sets the table's line to "FILE: ..." and returns -EINVAL. */
@@ -34,9 +37,14 @@ bool torch_source_tensor(const struct torch_source *s, uint32_t node,
 			 struct torchfile_tensor *out);
 /* Whether it can be pieces: contiguous, or cut into few runs. */
 bool torch_source_fits(const struct torchfile_tensor *x);
+/* How many pieces it is. */
+uint64_t torch_source_runs(const struct torchfile_tensor *x);
 /* The newest state's elements from `first` on are those of a tensor that fits. */
 int torch_source_add_pieces(struct torch_source *s, const struct torchfile_tensor *x,
 			    uint64_t first);
+/* The newest state's box at offsets is a tensor that fits, of as many dimensions as the state has. */
+int torch_source_add_box(struct torch_source *s, const struct torchfile_tensor *x,
+			 const uint64_t *offsets);
 /* The newest vector goes on with a contiguous tensor's elements. */
 int torch_source_add_segment(struct torch_source *s, const struct torchfile_tensor *x);
 
