@@ -179,7 +179,7 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 	if (answer->status ||
 	    answer->type != WIRE_VOTE) { /* lost: the edit can do without, unless it holds */
 		if (a->part[rank] == 2 && !a->status)
-			a->status = -EIO;
+			a->status = answer->status ? answer->status : -EIO;
 		a->part[rank] = 0;
 		return false;
 	}
@@ -212,7 +212,7 @@ static void ask_all(struct engine *e, struct agreement *a)
 		else if (rc == -EAGAIN)
 			a->late = true;
 		else if (a->part[rank] == 2)
-			a->status = -EIO;
+			a->status = rc;
 		else
 			a->part[rank] = 0;
 	}
@@ -258,18 +258,19 @@ static void say_accepted(struct engine *e, const struct agreement *a)
 	node_send(e, a->peer, WIRE_ACCEPTED, a->request, &accepted, NULL, 0);
 }
 
-static bool a_holder_is_lost(const struct engine *e, const struct agreement *a)
+/* 0: no holder is lost. */
+static int lost_holder(const struct engine *e, const struct agreement *a)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (a->part[rank] == 2 && e->peers[rank].state == ENGINE_RANK_LOST)
-			return true;
-	return false;
+			return peers_lost_status(e, rank);
+	return 0;
 }
 
 static void turn_one(struct engine *e, struct agreement *a)
 {
-	if (a->phase <= AGREE_ACCEPTED && !a->status && a_holder_is_lost(e, a))
-		a->status = -EIO;
+	if (a->phase <= AGREE_ACCEPTED && !a->status)
+		a->status = lost_holder(e, a);
 	if (a->phase == AGREE_VOTING && !a->outstanding && !a->status && !a->cancelled) {
 		if (a->late) {
 			ask_later(e, a);
@@ -302,7 +303,7 @@ static bool mark_holders(struct engine *e, struct agreement *a, uint32_t count,
 		if (rank >= e->world)
 			return false;
 		if (!a->part[rank])
-			a->status = -EIO;
+			a->status = peers_lost_status(e, rank);
 		a->part[rank] = 2;
 	}
 	return true;

@@ -34,7 +34,7 @@ struct viewing_piece { /* of a view, on one rank */
 	int status;
 	uint8_t state; /* enum view_state */
 	bool opened;
-	bool lost; /* its rank is: these bytes are -EIO */
+	int lost; /* its rank is, and why: as piece.lost */
 };
 
 struct viewing { /* what generation an open file shows; under the engine's lock */

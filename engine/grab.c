@@ -73,7 +73,7 @@ static int grab_piece(struct engine *e, struct grabs *g, const struct piece *pie
 	int rc;
 
 	if (piece->lost || (piece->kept && p->state == ENGINE_RANK_LOST))
-		return peers_lost_status(e, piece->rank);
+		return plan_lost_status(e, piece);
 	if (p->way != PEER_WAY_MEMORY)
 		return -EAGAIN;
 	rc = piece->kept ? 0 : find_parts(e, g, piece, &grab);

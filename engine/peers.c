@@ -160,9 +160,11 @@ int peers_reach(struct engine *e, uint32_t rank)
 	struct peer *p;
 	int rc;
 
-	if (rank >= e->world || !peer_is_live(&e->peers[rank]))
+	if (rank >= e->world)
 		return -EIO;
 	p = &e->peers[rank];
+	if (!peer_is_live(p))
+		return peers_lost_status(e, rank);
 	if (p->way == PEER_WAY_UNKNOWN)
 		attach(e, p, rank);
 	if (p->linked || (e->is_rank && rank == e->rank))

@@ -22,7 +22,7 @@ void peers_look(struct engine *e, uint32_t rank);
 uint32_t peers_first_live(const struct engine *e);
 /* Whether it is a process of this host: its memory may be in reach. */
 bool peers_same_host(const struct engine *e, uint32_t rank);
-/* Links and attaches as needed; -EIO: it is lost or has not come.  Engine thread. */
+/* Links and attaches as needed; peers_lost_status: it is lost or has not come.  Engine thread. */
 int peers_reach(struct engine *e, uint32_t rank);
 /* Reaches the rank and asks it: rpc_call.  Engine thread. */
 int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,

@@ -329,7 +329,7 @@ static int plan_param(struct engine *e, const struct place *p, uint64_t offset, 
 			return row;
 		bytes = u64_min(run.numel * element - inside, size - plan->covered);
 		add_piece(plan, rank, (uint32_t)row, run.row_offset * element + inside, bytes);
-		plan->pieces[plan->n - 1].lost = row < 0;
+		plan->pieces[plan->n - 1].lost = row < 0 ? row : 0;
 	}
 	return 0;
 }
@@ -514,4 +514,12 @@ int plan_describe(struct engine *e, const struct engine_address *a, uint64_t sin
 	*out = (struct engine_state){ .dtype = p.dtype, .bytes = p.bytes };
 	memcpy(out->key, a->key, sizeof(out->key));
 	return 0;
+}
+
+/* It may have died since, or answer again. */
+int plan_lost_status(const struct engine *e, const struct piece *piece)
+{
+	if (!piece->lost || e->peers[piece->rank].state == ENGINE_RANK_LOST)
+		return peers_lost_status(e, piece->rank);
+	return piece->lost;
 }

@@ -13,7 +13,7 @@ struct piece {
 	uint64_t offset; /* bytes in the row */
 	uint64_t at;     /* bytes in what was asked */
 	uint64_t size;
-	bool lost;       /* its holder is: only where keep_lost asks for such */
+	int lost; /* its holder is: -EIO, -ETIMEDOUT; else 0: only where keep_lost asks for such */
 	bool coming;     /* the view's generation was still to come there when it was opened */
 	uint32_t view;   /* number in the file's view + 1; 0: none */
 	uint64_t inside; /* bytes in the view's piece */
@@ -41,6 +41,8 @@ int plan_read(struct engine *e, const struct engine_address *address, uint64_t s
 typedef int (*plan_see)(void *arg, const struct piece *piece);
 int plan_write(struct engine *e, const struct engine_address *address, uint64_t since_ns,
 	       uint64_t offset, uint64_t size, plan_see see, void *arg);
+/* What the bytes of a piece whose holder is, or was, lost are: -EIO, -ETIMEDOUT. */
+int plan_lost_status(const struct engine *e, const struct piece *piece);
 /* dtype, bytes of the whole; -ENOENT, -EAGAIN. */
 int plan_describe(struct engine *e, const struct engine_address *address, uint64_t since_ns,
 		  struct engine_state *out);

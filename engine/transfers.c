@@ -103,8 +103,7 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 	}
 	rc = peers_call(e, piece->rank, WIRE_READ, &read, NULL, 0, on_data, t, i);
 	if (rc)
-		piece_failed(e, t, piece->rank,
-			     rc == -EIO ? peers_lost_status(e, piece->rank) : rc);
+		piece_failed(e, t, piece->rank, rc);
 	else
 		t->outstanding++;
 }
@@ -116,7 +115,7 @@ static void ask(struct engine *e, struct transfer *t)
 		uint32_t rank = t->plan.pieces[i].rank;
 
 		if (t->plan.pieces[i].lost)
-			piece_failed(e, t, rank, peers_lost_status(e, rank));
+			piece_failed(e, t, rank, plan_lost_status(e, &t->plan.pieces[i]));
 		else
 			ask_piece(e, t, i);
 	}

@@ -138,12 +138,13 @@ static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answ
 	if (answer->status == -ETIMEDOUT)
 		peers_lose(e, p->rank, "no answer");
 	p->status = answer->status ? answer->status : -EIO;
-	p->lost = p->status == -EIO || p->status == -ETIMEDOUT; /* costs its own bytes alone */
+	if (p->status == -EIO || p->status == -ETIMEDOUT)
+		p->lost = p->status; /* costs its own bytes alone */
 	if (answer->status || answer->type != WIRE_VIEW)
 		return false;
 	memcpy(&view, answer->body, sizeof(view));
 	p->status = view.status > 0 || view.status < -4095 ? -EIO : view.status;
-	p->lost = false;
+	p->lost = 0;
 	p->state = (uint8_t)view.state;
 	p->generation = view.generation;
 	p->room = view.room;
@@ -160,7 +161,7 @@ static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t wa
 	int rc = peers_call(e, p->rank, WIRE_VIEW_OPEN, &body, NULL, 0, on_view, f, i);
 
 	p->status = rc ? rc : -EINPROGRESS;
-	p->lost = rc == -EIO;
+	p->lost = rc == -EIO || rc == -ETIMEDOUT ? rc : 0;
 	p->opened |= !rc;
 	v->outstanding += !rc;
 }

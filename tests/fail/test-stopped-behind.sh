@@ -25,9 +25,23 @@ until [ -s why ]; do
 	kill -STOP $rank1
 	sleep 0.1
 	for file in "$M"/params/*/fp32; do
-		within 10 cat "$file" >/dev/null || :
+		exec 4<"$file"
+		within 10 cat <&4 >/dev/null || exec 3<&4
 	done 2>why
 done
 ! grep -v 'timed out' why || fail "not: timed out"
+
+# What that file shows it does not have, also when it goes on; once more silent, or dead, is another matter.
 kill -CONT $rank1
+wait_until 10 grep -q '^alive' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
+! within 10 cat <&3 >/dev/null 2>why || fail "read, of a generation that has gone by"
+grep -q 'timed out' why || fail "of one that goes on: $(cat why)"
+kill -STOP $rank1
+! within 10 cat <&3 >/dev/null 2>why || fail "read, once more silent"
+grep -q 'timed out' why || fail "of one that was stopped again: $(cat why)"
+kill -9 $rank1
+wait_until 10 grep -q '^lost.*\(gone\|any more\)$' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
+! within 10 cat <&3 >/dev/null 2>why || fail "read, of a dead one"
+grep -q 'Input/output error' why || fail "of a dead one: $(cat why)"
+exec 3<&- 4<&-
 unmount
