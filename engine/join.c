@@ -10,15 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-	RETRY_MS = 50,
-	REFUSED_RETRY_MS = 1000,
-	WARN_MS = 30000,
-	AGAIN_MS = 2000,
-	SEED_MS = 500, /* in the first round of several; twice that in the next */
-	LOOK_MS = 500,
-	HELLOS_BEFORE_JOIN = 40
-};
+enum { WARN_MS = 30000, AGAIN_MS = 2000, HELLOS_BEFORE_JOIN = 40 };
 
 static struct join *join_new(struct engine *e)
 {
@@ -43,123 +35,13 @@ void join_fail(struct engine *e, int status, const char *fmt, ...)
 	pthread_cond_broadcast(&e->changed);
 }
 
-static void unlink_seed(struct engine *e)
-{
-	struct join *j = e->join;
-
-	if (j->linked)
-		e->message_ops->disconnect(e->messages, j->link);
-	rpc_forget(e, j);
-	j->linked = j->waiting = j->answered = false;
-}
-
-/* Seed number n of the list, or of none left: the first. */
-static void seed_address(const struct join *j, char *address, size_t size)
-{
-	const char *at = j->seeds, *comma;
-	unsigned n = 0;
-
-	for (const char *p = at; n < j->seed && (comma = strchr(p, ',')); n++)
-		at = p = comma + 1;
-	comma = strchr(at, ',');
-	snprintf(address, size, "%.*s", (int)(comma ? comma - at : (long)strlen(at)), at);
-}
-
-static unsigned seed_count(const struct join *j)
-{
-	unsigned n = 1;
-
-	for (const char *p = j->seeds; *p; p++)
-		n += *p == ',';
-	return n;
-}
-
-/* All seeds have been tried, and some have hung up on us. */
-static void all_tried(struct engine *e)
-{
-	struct join *j = e->join;
-
-	if (!e->is_rank && j->refusals >= seed_count(j)) {
-		e->failure = -EACCES; /* its opener says why */
-		pthread_cond_broadcast(&e->changed);
-	}
-	if (e->is_rank && !j->said_refused)
-		log_warn("%s; trying on", e->why);
-	j->said_refused = true;
-	j->refusals = 0;
-	j->retry_ms = monotonic_ms() + REFUSED_RETRY_MS;
-}
-
-static void next_seed(struct engine *e)
-{
-	struct join *j = e->join;
-
-	unlink_seed(e);
-	j->seed = (j->seed + 1) % seed_count(j);
-	j->retry_ms = monotonic_ms() + RETRY_MS;
-	j->rounds += !j->seed;
-	if (!j->seed && j->refusals)
-		all_tried(e);
-}
-
-static int link_seed(struct engine *e)
-{
-	char address[256];
-	int rc;
-
-	if (e->join->linked)
-		return 0;
-	seed_address(e->join, address, sizeof(address));
-	rc = e->message_ops->connect(e->messages, address, &e->join->link);
-	e->join->linked = !rc;
-	if (!rc)
-		snprintf(e->address, sizeof(e->address), "%.159s",
-			 strncmp(address, "tcp://", 6) ? address : address + 6);
-	return rc;
-}
-
-/* The key in the file of a job that has ended meanwhile, perhaps: another may be there by now. */
-static void find_anew(struct engine *e)
-{
-	struct join *j = e->join;
-
-	unlink_seed(e);
-	e->message_ops->close(e->messages);
-	e->messages = NULL;
-	e->has_key = false;
-	j->seeds[0] = '\0';
-	j->phase = JOIN_FIND;
-	j->retry_ms = monotonic_ms() + REFUSED_RETRY_MS;
-}
-
-static const char *other_way(const struct engine *e)
-{
-	if (e->is_rank)
-		return e->has_key ? "plain (FRAG_PLAIN=1)" : "with one (FRAG_KEY_FILE)";
-	return e->has_key ? "plain (-o plain)" : "with one (-o key=FILE)";
-}
-
-/* The other side does not take our key. */
-static void shut_out(struct engine *e)
-{
-	snprintf(e->why, sizeof(e->why),
-		 "%.80s does not take our key: it is another job's, or the job runs %s",
-		 e->address, other_way(e));
-	if (e->is_rank && !e->launch.key_file[0] && !e->launch.plain) {
-		find_anew(e);
-		return;
-	}
-	e->join->refusals++;
-	next_seed(e);
-}
-
 static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer);
 
 static void ask(struct engine *e, enum wire_type type, const void *body, const void *tail,
 		size_t size)
 {
 	struct join *j = e->join;
-	int rc = link_seed(e);
+	int rc = join_link_seed(e);
 
 	if (!rc)
 		rc = rpc_call(e, WIRE_OBSERVER, j->link, type, body, tail, size, on_answer, j,
@@ -167,11 +49,11 @@ static void ask(struct engine *e, enum wire_type type, const void *body, const v
 	j->waiting = !rc;
 	j->asked_ms = monotonic_ms();
 	if (rc)
-		j->retry_ms = monotonic_ms() + RETRY_MS;
+		j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
 	if (rc == -ENOTCONN)
-		shut_out(e);
+		join_shut_out(e);
 	else if (!j->linked) /* no address at all */
-		next_seed(e);
+		join_next_seed(e);
 }
 
 /* ---- a rank enters ---- */
@@ -250,7 +132,7 @@ static void after_welcome(struct engine *e)
 	if (!j->welcome.catalog_hash) {
 		snprintf(e->why, sizeof(e->why), "job %.100s: %u of %u ranks have joined",
 			 e->job, j->welcome.joined, j->welcome.world);
-		j->retry_ms = monotonic_ms() + RETRY_MS;
+		j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
 		if (e->is_rank && ++j->hellos % HELLOS_BEFORE_JOIN == 0)
 			j->phase = JOIN_ENTER; /* in case the catalog's sender died half way */
 		return;
@@ -415,7 +297,7 @@ static void refused_to_enter(struct engine *e, const struct answer *answer)
 		e->join->said_refused = true;
 	}
 	if (!e->failure && e->join->phase != JOIN_DONE) {
-		next_seed(e);
+		join_next_seed(e);
 		if (e->join->phase > JOIN_HELLO || !e->is_rank)
 			e->join->phase = JOIN_HELLO;
 		else
@@ -426,7 +308,7 @@ static void refused_to_enter(struct engine *e, const struct answer *answer)
 /* The job goes on without rank 0, which is looked for again. */
 static void give_up(struct engine *e)
 {
-	next_seed(e);
+	join_next_seed(e);
 	e->join->phase = JOIN_DONE;
 }
 
@@ -568,57 +450,18 @@ static void warn_when_long(struct engine *e, uint64_t now)
 
 static void turn_find(struct engine *e, uint64_t now)
 {
-	e->join->retry_ms = now + RETRY_MS;
+	e->join->retry_ms = now + JOIN_RETRY_MS;
 	if (join_find(e))
 		e->join->phase = JOIN_ENTER;
-}
-
-/* A rank whose rank 0 is lost. */
-static void look_for_zero(struct engine *e, uint64_t now)
-{
-	struct join *j = e->join;
-
-	j->retry_ms = now + LOOK_MS;
-	unlink_seed(e);
-	if (e->message_ops == &transport_zmq)
-		j->seeds[0] = '\0';
-	if (!join_find(e))
-		return;
-	j->seed %= seed_count(j);
-	if (j->own.size || !catalog_encode(e->own, &j->own))
-		j->phase = JOIN_ENTER;
 }
 
 static void turn_done(struct engine *e, uint64_t now)
 {
 	/* first: one that has come back tells of a newer table, but not the table before all have joined it */
 	if (e->is_rank && e->rank && !peer_is_live(&e->peers[0]))
-		look_for_zero(e, now);
+		join_look_for_zero(e, now);
 	else if (e->join->refresh)
 		turn_refresh(e);
-}
-
-/* One of several seeds that has not answered yet is soon left for the next. */
-static bool is_long(const struct engine *e, uint64_t now)
-{
-	const struct join *j = e->join;
-	uint64_t patience = (uint64_t)SEED_MS << u64_min(j->rounds, 16);
-
-	return j->waiting && !j->answered && seed_count(j) > 1 &&
-	       now >= j->asked_ms + u64_min(patience, e->timeout_ms);
-}
-
-/* A seed that hangs up on us is not waited for. */
-static void look_at_seed(struct engine *e, uint64_t now)
-{
-	struct join *j = e->join;
-
-	if (!j->linked || e->ready)
-		return;
-	if (e->message_ops->refused && e->message_ops->refused(e->messages, j->link))
-		shut_out(e);
-	else if (is_long(e, now))
-		next_seed(e);
 }
 
 void join_turn(struct engine *e, uint64_t now)
@@ -627,7 +470,7 @@ void join_turn(struct engine *e, uint64_t now)
 	struct wire_page page = { 0 };
 
 	if (j && !e->failure)
-		look_at_seed(e, now);
+		join_look_at_seed(e, now);
 	if (!j || e->failure || j->waiting || now < j->retry_ms)
 		return;
 	if (j->phase != JOIN_DONE)

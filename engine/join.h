@@ -57,6 +57,8 @@ struct join {
 	uint32_t *contribution_of; /* [world] index + 1 */
 };
 
+enum { JOIN_RETRY_MS = 50 };
+
 int join_start_rank(struct engine *e);
 /* seeds: message addresses, "tcp://a:1,tcp://b:2". */
 int join_start_observer(struct engine *e, const char *seeds);
@@ -67,6 +69,17 @@ void join_free(struct engine *e);
  * not found yet.
  */
 bool join_find(struct engine *e);
+
+/* Of the seeds, the one that is tried: link_seed connects to it, if need be; next_seed leaves it for the next. */
+int join_link_seed(struct engine *e);
+void join_unlink_seed(struct engine *e);
+void join_next_seed(struct engine *e);
+/* It does not take our key. */
+void join_shut_out(struct engine *e);
+/* One that hangs up on us, or is silent, is not waited for. */
+void join_look_at_seed(struct engine *e, uint64_t now);
+/* A rank whose rank 0 is lost: where its next process is. */
+void join_look_for_zero(struct engine *e, uint64_t now);
 
 /* A rank has described all it has: own is finished.  -ENOMEM, -EOVERFLOW: it cannot be sent. */
 int join_described(struct engine *e);

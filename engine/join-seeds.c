@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/join.h"
+#include "engine/log.h"
+#include "engine/peers.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The addresses at which the job may be: which is tried, for how long, and what becomes of those that hang up. */
+
+enum {
+	REFUSED_RETRY_MS = 1000,
+	SEED_MS = 500, /* in the first round of several; twice that in the next */
+	LOOK_MS = 500,
+};
+
+void join_unlink_seed(struct engine *e)
+{
+	struct join *j = e->join;
+
+	if (j->linked)
+		e->message_ops->disconnect(e->messages, j->link);
+	rpc_forget(e, j);
+	j->linked = j->waiting = j->answered = false;
+}
+
+/* Seed number n of the list, or of none left: the first. */
+static void seed_address(const struct join *j, char *address, size_t size)
+{
+	const char *at = j->seeds, *comma;
+	unsigned n = 0;
+
+	for (const char *p = at; n < j->seed && (comma = strchr(p, ',')); n++)
+		at = p = comma + 1;
+	comma = strchr(at, ',');
+	snprintf(address, size, "%.*s", (int)(comma ? comma - at : (long)strlen(at)), at);
+}
+
+static unsigned seed_count(const struct join *j)
+{
+	unsigned n = 1;
+
+	for (const char *p = j->seeds; *p; p++)
+		n += *p == ',';
+	return n;
+}
+
+/* All seeds have been tried, and some have hung up on us. */
+static void all_tried(struct engine *e)
+{
+	struct join *j = e->join;
+
+	if (!e->is_rank && j->refusals >= seed_count(j)) {
+		e->failure = -EACCES; /* its opener says why */
+		pthread_cond_broadcast(&e->changed);
+	}
+	if (e->is_rank && !j->said_refused)
+		log_warn("%s; trying on", e->why);
+	j->said_refused = true;
+	j->refusals = 0;
+	j->retry_ms = monotonic_ms() + REFUSED_RETRY_MS;
+}
+
+void join_next_seed(struct engine *e)
+{
+	struct join *j = e->join;
+
+	join_unlink_seed(e);
+	j->seed = (j->seed + 1) % seed_count(j);
+	j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
+	j->rounds += !j->seed;
+	if (!j->seed && j->refusals)
+		all_tried(e);
+}
+
+int join_link_seed(struct engine *e)
+{
+	char address[256];
+	int rc;
+
+	if (e->join->linked)
+		return 0;
+	seed_address(e->join, address, sizeof(address));
+	rc = e->message_ops->connect(e->messages, address, &e->join->link);
+	e->join->linked = !rc;
+	if (!rc)
+		snprintf(e->address, sizeof(e->address), "%.159s",
+			 strncmp(address, "tcp://", 6) ? address : address + 6);
+	return rc;
+}
+
+/* The key in the file of a job that has ended meanwhile, perhaps: another may be there by now. */
+static void find_anew(struct engine *e)
+{
+	struct join *j = e->join;
+
+	join_unlink_seed(e);
+	e->message_ops->close(e->messages);
+	e->messages = NULL;
+	e->has_key = false;
+	j->seeds[0] = '\0';
+	j->phase = JOIN_FIND;
+	j->retry_ms = monotonic_ms() + REFUSED_RETRY_MS;
+}
+
+static const char *other_way(const struct engine *e)
+{
+	if (e->is_rank)
+		return e->has_key ? "plain (FRAG_PLAIN=1)" : "with one (FRAG_KEY_FILE)";
+	return e->has_key ? "plain (-o plain)" : "with one (-o key=FILE)";
+}
+
+/* The other side does not take our key. */
+void join_shut_out(struct engine *e)
+{
+	snprintf(e->why, sizeof(e->why),
+		 "%.80s does not take our key: it is another job's, or the job runs %s",
+		 e->address, other_way(e));
+	if (e->is_rank && !e->launch.key_file[0] && !e->launch.plain) {
+		find_anew(e);
+		return;
+	}
+	e->join->refusals++;
+	join_next_seed(e);
+}
+
+/* A rank whose rank 0 is lost. */
+void join_look_for_zero(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	j->retry_ms = now + LOOK_MS;
+	join_unlink_seed(e);
+	if (e->message_ops == &transport_zmq)
+		j->seeds[0] = '\0';
+	if (!join_find(e))
+		return;
+	j->seed %= seed_count(j);
+	if (j->own.size || !catalog_encode(e->own, &j->own))
+		j->phase = JOIN_ENTER;
+}
+
+/* One of several seeds that has not answered yet is soon left for the next. */
+static bool is_long(const struct engine *e, uint64_t now)
+{
+	const struct join *j = e->join;
+	uint64_t patience = (uint64_t)SEED_MS << u64_min(j->rounds, 16);
+
+	return j->waiting && !j->answered && seed_count(j) > 1 &&
+	       now >= j->asked_ms + u64_min(patience, e->timeout_ms);
+}
+
+/* A seed that hangs up on us is not waited for. */
+void join_look_at_seed(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	if (!j->linked || e->ready)
+		return;
+	if (e->message_ops->refused && e->message_ops->refused(e->messages, j->link))
+		join_shut_out(e);
+	else if (is_long(e, now))
+		join_next_seed(e);
+}
