@@ -89,6 +89,20 @@ static int check_name_free(const struct engine *e)
 	return -EEXIST;
 }
 
+static int listen_as_zero(struct engine *e, const char *before)
+{
+	char ip[RESOLVER_IP] = "";
+	int rc = e->message_ops == &transport_zmq ? resolver_wait(listen_master(e), ip) : 0;
+
+	if (!rc)
+		rc = listen_open(e, ip, before);
+	if (rc)
+		log_warn("cannot listen on this host's address towards %s: %s",
+			 listen_master(e),
+			 rc == -ENOENT ? "no such host is known" : strerror(-rc));
+	return rc;
+}
+
 static int open_zero(struct engine *e)
 {
 	char path[1024];
@@ -101,7 +115,7 @@ static int open_zero(struct engine *e)
 	if (!rc)
 		rc = zero_key(e, is_left ? &left : NULL, path, sizeof(path));
 	if (!rc)
-		rc = listen_open(e, is_left ? left.address : "");
+		rc = listen_as_zero(e, is_left ? left.address : "");
 	if (rc)
 		return rc;
 	e->incarnation = e->registry.control->cookie[0];

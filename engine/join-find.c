@@ -6,43 +6,57 @@
 #include "engine/listen.h"
 #include "engine/log.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* How a rank finds rank 0 and the job's key. */
 
-enum { PORTS_TRIED = 16 };
+enum { PORTS = LISTEN_PORT_LAST - LISTEN_PORT_FIRST + 1, BEFORE_FIRST_AGAIN = 15 };
 
-static int resolve(const char *host, char ip[INET_ADDRSTRLEN])
+/* Into master_ip, by a resolver that is asked again the next time. */
+static int find_master(struct engine *e)
 {
-	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
-	struct sockaddr_in address;
+	struct join *j = e->join;
+	const char *master = listen_master(e);
+	int rc = j->master_ip[0] ? 0 : resolver_ask(&j->resolver, master, j->master_ip);
 
-	if (getaddrinfo(host, NULL, &hints, &found))
-		return -ENOENT;
-	memcpy(&address, found->ai_addr, sizeof(address));
-	freeaddrinfo(found);
-	inet_ntop(AF_INET, &address.sin_addr, ip, INET_ADDRSTRLEN);
-	return 0;
+	if (rc && rc != -EAGAIN && !j->said_unknown) {
+		log_warn("%s: %s; trying on", master,
+			 rc == -ENOENT ? "no such host is known" : strerror(-rc));
+		j->said_unknown = true;
+	}
+	return rc;
 }
 
-/* The addresses at which it may listen. */
-static void seeds_from_master(struct engine *e, const char ip[INET_ADDRSTRLEN])
+static void add_seed(struct join *j, unsigned port)
 {
-	unsigned port = e->launch.port ? e->launch.port : LISTEN_PORT_FIRST;
-	unsigned end = e->launch.port ? port + 1 : port + PORTS_TRIED;
-	size_t used = 0, room = sizeof(e->join->seeds);
+	size_t used = strlen(j->seeds);
 
-	static_assert(PORTS_TRIED * sizeof("tcp://255.255.255.255:65535,") <
-			      sizeof(e->join->seeds),
+	snprintf(j->seeds + used, sizeof(j->seeds) - used, "%stcp://%s:%u", used ? "," : "",
+		 j->master_ip, port);
+}
+
+/* The addresses at which it may listen.  The first one, where it nearly always is, comes again and again: rank 0 may
+ * begin to listen while the others are tried.
+ */
+static void seeds_from_master(struct engine *e)
+{
+	struct join *j = e->join;
+
+	static_assert((PORTS + PORTS / BEFORE_FIRST_AGAIN) *
+				      sizeof("tcp://255.255.255.255:65535,") <
+			      sizeof(j->seeds),
 		      "seeds");
-	for (; port < end; port++)
-		used += (size_t)snprintf(e->join->seeds + used, room - used, "%stcp://%s:%u",
-					 used ? "," : "", ip, port);
+	if (e->launch.port) {
+		add_seed(j, e->launch.port);
+		return;
+	}
+	for (unsigned i = 0; i < PORTS; i++) {
+		if (i && i % BEFORE_FIRST_AGAIN == 0)
+			add_seed(j, LISTEN_PORT_FIRST);
+		add_seed(j, LISTEN_PORT_FIRST + i);
+	}
 }
 
 /* The key of a job whose file does not say it. */
@@ -95,18 +109,31 @@ static bool found_job_file(struct engine *e)
 
 static bool found_master(struct engine *e)
 {
-	char ip[INET_ADDRSTRLEN];
-
 	if (!e->launch.master_addr[0] || e->launch.rendezvous[0] || own_key(e) ||
-	    resolve(e->launch.master_addr, ip))
+	    find_master(e))
 		return false;
-	seeds_from_master(e, ip);
+	seeds_from_master(e);
 	return true;
+}
+
+static bool open_messages(struct engine *e)
+{
+	struct join *j = e->join;
+	int rc;
+
+	if (e->message_ops == &transport_zmq && find_master(e))
+		return false;
+	rc = listen_open(e, j->master_ip, "");
+	if (rc && rc != j->listen_failed)
+		log_warn("cannot listen on this host's address towards %s: %s; trying on",
+			 listen_master(e), strerror(-rc));
+	j->listen_failed = rc;
+	return !rc;
 }
 
 bool join_find(struct engine *e)
 {
 	if (!e->join->seeds[0] && !found_job_file(e) && !found_master(e))
 		return false;
-	return e->messages || !listen_open(e, "");
+	return e->messages || open_messages(e);
 }

@@ -92,6 +92,12 @@ int join_link_seed(struct engine *e)
 	return rc;
 }
 
+/* A name may mean another address by now. */
+static void forget_place(struct join *j)
+{
+	j->seeds[0] = j->master_ip[0] = '\0';
+}
+
 /* The key in the file of a job that has ended meanwhile, perhaps: another may be there by now. */
 static void find_anew(struct engine *e)
 {
@@ -101,7 +107,7 @@ static void find_anew(struct engine *e)
 	e->message_ops->close(e->messages);
 	e->messages = NULL;
 	e->has_key = false;
-	j->seeds[0] = '\0';
+	forget_place(j);
 	j->phase = JOIN_FIND;
 	j->retry_ms = monotonic_ms() + REFUSED_RETRY_MS;
 }
@@ -135,7 +141,7 @@ void join_look_for_zero(struct engine *e, uint64_t now)
 	j->retry_ms = now + LOOK_MS;
 	join_unlink_seed(e);
 	if (e->message_ops == &transport_zmq)
-		j->seeds[0] = '\0';
+		forget_place(j);
 	if (!join_find(e))
 		return;
 	j->seed %= seed_count(j);
@@ -164,4 +170,16 @@ void join_look_at_seed(struct engine *e, uint64_t now)
 		join_shut_out(e);
 	else if (is_long(e, now))
 		join_next_seed(e);
+}
+
+void join_gone(struct engine *e, uint32_t link)
+{
+	struct join *j = e->join;
+
+	if (!j || !j->linked || j->link != link || !j->waiting || j->phase == JOIN_DONE ||
+	    seed_count(j) == 1)
+		return;
+	join_next_seed(e);
+	if (e->ready)
+		j->phase = JOIN_DONE; /* it looks again */
 }

@@ -542,6 +542,7 @@ void join_free(struct engine *e)
 	free(j->contributions);
 	free(j->contribution_of);
 	forget_bytes(j);
+	resolver_forget(j->resolver);
 	free(j);
 	e->join = NULL;
 }

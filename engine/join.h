@@ -8,6 +8,7 @@
  */
 
 #include "engine/node.h"
+#include "engine/resolver.h"
 
 enum join_phase {
 	JOIN_FIND,    /* a rank: looks for the address and key of rank 0 */
@@ -29,12 +30,16 @@ struct contribution { /* rank 0: one kind of catalog that ranks have sent */
 
 struct join {
 	enum join_phase phase;
-	bool waiting;      /* for an answer */
-	bool described;    /* a rank: frag_ready was called */
-	uint64_t retry_ms; /* nothing before this */
-	uint64_t asked_ms; /* the question that waits */
-	uint64_t warn_ms;  /* when to say that it takes long */
-	char seeds[1024];  /* "tcp://a:1,tcp://b:2"; "" : FIND looks */
+	bool waiting;                /* for an answer */
+	bool described;              /* a rank: frag_ready was called */
+	uint64_t retry_ms;           /* nothing before this */
+	uint64_t asked_ms;           /* the question that waits */
+	uint64_t warn_ms;            /* when to say that it takes long */
+	char seeds[4096];            /* "tcp://a:1,tcp://b:2"; "" : FIND looks */
+	char master_ip[RESOLVER_IP]; /* "": to be resolved, by */
+	struct resolver *resolver;
+	bool said_unknown;
+	int listen_failed; /* the last error, said */
 	unsigned seed;     /* which is tried */
 	unsigned rounds;   /* of all seeds */
 	bool answered;     /* the seed has */
@@ -78,6 +83,8 @@ void join_next_seed(struct engine *e);
 void join_shut_out(struct engine *e);
 /* One that hangs up on us, or is silent, is not waited for. */
 void join_look_at_seed(struct engine *e, uint64_t now);
+/* Nobody listens at that message peer's address: nor is it waited for, where there are others. */
+void join_gone(struct engine *e, uint32_t link);
 /* A rank whose rank 0 is lost: where its next process is. */
 void join_look_for_zero(struct engine *e, uint64_t now);
 

@@ -2,37 +2,29 @@
 #include <config.h>
 
 #include "engine/listen.h"
-#include "engine/log.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
 /* The address of this host by which the master is reached. */
-static int local_ip(const char *master, char *ip, size_t size)
+static int local_ip(const char *master_ip, char *ip, size_t size)
 {
-	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_DGRAM }, *found;
-	struct sockaddr_in own;
+	struct sockaddr_in master = { .sin_family = AF_INET,
+				      .sin_port = htons(LISTEN_PORT_FIRST) },
+			   own;
 	socklen_t length = sizeof(own);
-	CLEANUP(close) int fd = -1;
-	int rc = getaddrinfo(master, "21017", &hints, &found);
+	CLEANUP(close) int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	if (rc) {
-		log_warn("%s: %s", master, gai_strerror(rc));
+	if (inet_pton(AF_INET, master_ip, &master.sin_addr) != 1)
+		return -EINVAL;
+	if (fd < 0 || connect(fd, (struct sockaddr *)&master, sizeof(master)) ||
+	    getsockname(fd, (struct sockaddr *)&own, &length))
 		return -EADDRNOTAVAIL;
-	}
-	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	rc = fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) ||
-			     getsockname(fd, (struct sockaddr *)&own, &length)
-		     ? -EADDRNOTAVAIL
-		     : 0;
-	freeaddrinfo(found);
-	if (!rc)
-		inet_ntop(AF_INET, &own.sin_addr, ip, (socklen_t)size);
-	return rc;
+	inet_ntop(AF_INET, &own.sin_addr, ip, (socklen_t)size);
+	return 0;
 }
 
 static int bind_port(struct engine *e, const char *ip, unsigned port)
@@ -57,19 +49,15 @@ static int bind_zero(struct engine *e, const char *ip, const char *before)
 	return rc;
 }
 
-int listen_open(struct engine *e, const char *before)
+int listen_open(struct engine *e, const char *master_ip, const char *before)
 {
-	const char *master = e->launch.master_addr[0] ? e->launch.master_addr : "127.0.0.1";
 	char ip[INET_ADDRSTRLEN];
 	int rc;
 
 	if (e->message_ops != &transport_zmq)
 		return node_open_messages(e, NULL);
-	rc = local_ip(master, ip, sizeof(ip));
-	if (!rc)
-		rc = e->rank ? bind_port(e, ip, 0) : bind_zero(e, ip, before);
+	rc = local_ip(master_ip, ip, sizeof(ip));
 	if (rc)
-		log_warn("cannot listen on this host's address towards %s: %s", master,
-			 strerror(-rc));
-	return rc;
+		return rc;
+	return e->rank ? bind_port(e, ip, 0) : bind_zero(e, ip, before);
 }

@@ -118,8 +118,10 @@ static void lose_gone(struct engine *e)
 {
 	uint32_t peer;
 
-	while (e->message_ops->gone && e->message_ops->gone(e->messages, &peer))
+	while (e->message_ops->gone && e->message_ops->gone(e->messages, &peer)) {
 		peers_gone(e, peer);
+		join_gone(e, peer);
+	}
 }
 
 static void refuse_version(struct engine *e, uint32_t peer, const struct wire_header *header)

@@ -487,9 +487,15 @@ static TCase *dying(void)
 	return t;
 }
 
-/* Something that listens and says nothing has the first ports of the range. */
-START_TEST(silent_ports_before_rank_0s_cost_little)
+/* Somebody has the first ports of the range. */
+static const struct others {
+	unsigned ports;
+	bool listen; /* and say nothing; else connections are refused */
+} others[] = { { 3, true }, { 20, false } };
+
+START_TEST(others_ports_before_rank_0s_cost_little)
 {
+	const struct others *o = &others[_i];
 	const char *settings[] = { "RANK=0",
 				   "WORLD_SIZE=2",
 				   "FRAG_JOB_ID=behind",
@@ -497,18 +503,18 @@ START_TEST(silent_ports_before_rank_0s_cost_little)
 				   "FRAG_PLAIN=1",
 				   NULL,
 				   NULL };
-	int mute[3];
 	struct process p[2];
 	uint64_t before;
+	int held[20];
 
-	for (unsigned i = 0; i < ARRAY_SIZE(mute); i++) {
+	for (unsigned i = 0; i < o->ports; i++) {
 		struct sockaddr_in name = { .sin_family = AF_INET,
 					    .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 					    .sin_port = htons((uint16_t)(21017 + i)) };
 
-		mute[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (!bind(mute[i], (struct sockaddr *)&name, sizeof(name)))
-			listen(mute[i], 8);
+		held[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (!bind(held[i], (struct sockaddr *)&name, sizeof(name)) && o->listen)
+			listen(held[i], 8);
 	}
 	process_start(&p[0], settings);
 	settings[0] = "RANK=1";
@@ -522,8 +528,8 @@ START_TEST(silent_ports_before_rank_0s_cost_little)
 		processes_expect(p, 2, 0);
 	ck_assert_uint_lt(monotonic_ms() - before, 9000);
 	processes_end(p, 2);
-	for (unsigned i = 0; i < ARRAY_SIZE(mute); i++)
-		close(mute[i]);
+	for (unsigned i = 0; i < o->ports; i++)
+		close(held[i]);
 }
 END_TEST
 
@@ -537,7 +543,7 @@ static TCase *attaching(void)
 	tcase_add_test(t, a_key_file_that_others_can_read_is_a_warning);
 	tcase_add_test(t, another_rank_with_such_a_key_file_says_so_once);
 	tcase_add_test(t, ranks_of_different_keys_do_not_meet);
-	tcase_add_test(t, silent_ports_before_rank_0s_cost_little);
+	tcase_add_loop_test(t, others_ports_before_rank_0s_cost_little, 0, ARRAY_SIZE(others));
 	tcase_add_test(t, torchrun_mpirun_and_srun_are_understood);
 	return t;
 }
