@@ -289,7 +289,16 @@ static int list_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 static int list_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
 				 struct engine_state *out, int max)
 {
-	return -ENOENT;
+	const struct table *t = checkpoint_of(e)->table;
+	const struct table_partition *p;
+	uint32_t n;
+
+	if (rank >= t->nranks || group >= t->ngroups)
+		return -ENOENT;
+	p = table_partitions(t, rank, group, sub, &n);
+	for (uint32_t i = 0; i < n && i < (uint32_t)max; i++)
+		put_state(t, &p[i].state, table_numel(t, &p[i].state), &out[i]);
+	return (int)n;
 }
 
 static int list_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max)
@@ -368,6 +377,21 @@ static int find_state(const struct table *t, const struct engine_address *a,
 	return 0;
 }
 
+static int find_partition(const struct table *t, const struct engine_address *a,
+			  struct engine_file *f)
+{
+	uint32_t n;
+	const struct table_partition *p = table_partitions(t, a->rank, a->group, a->sub, &n);
+
+	for (; n && strcmp(t->keys[p->state.key], a->key); n--)
+		p++;
+	if (!n)
+		return -ENOENT;
+	f->state = &p->state;
+	f->bytes = table_numel(t, f->state) * frag_dtype_size(f->state->shown);
+	return 0;
+}
+
 static int open_file(struct engine *e, const struct engine_address *a,
 		     struct engine_file **file, uint64_t *bytes)
 {
@@ -382,6 +406,8 @@ static int open_file(struct engine *e, const struct engine_address *a,
 		rc = find_hyper(t, a, f);
 	else if (a->kind == ENGINE_PARAM || a->kind == ENGINE_RANK_PARAM)
 		rc = find_state(t, a, f);
+	else if (a->kind == ENGINE_RANK_PARTITION)
+		rc = find_partition(t, a, f);
 	if (rc) {
 		free(f);
 		return rc;

@@ -8,6 +8,7 @@
 
 const struct format *const formats[] = {
 	&format_safetensors,
+	&format_zero,
 	&format_torch,
 	NULL,
 };

@@ -22,6 +22,7 @@ struct format {
 
 extern const struct format format_safetensors;
 extern const struct format format_torch;
+extern const struct format format_zero;
 
 /* In the order in which they are tried; NULL at the end. */
 extern const struct format *const formats[];

@@ -194,26 +194,24 @@ int model_states_add_tensor(struct model_states *m, const struct model_shape *s,
 	return add_param(m, s->name, dtype_of(m, s->key), s->ndim, s->shape, frozen);
 }
 
-static int add_state(struct model_states *m, const char *key, const struct torchfile_tensor *x)
+bool model_states_find(const struct model_states *m, const struct model_shape *s,
+		       struct torchfile_tensor *out)
 {
-	int rc = table_add_state(m->source.table, key, x->tensor.dtype);
+	uint32_t node = find_value(pickle_of(m), m->module, s->key);
 
-	return rc < 0 ? rc : torch_source_add_pieces(&m->source, x, 0);
+	return torch_source_tensor(&m->source, node, out) && out->tensor.numel == s->numel;
 }
 
 int model_states_add_copy(struct model_states *m, const struct model_shape *s)
 {
 	struct torchfile_tensor x;
 
-	if (!torch_source_tensor(&m->source, find_value(pickle_of(m), m->module, s->key), &x) ||
-	    x.tensor.numel != s->numel || !torch_source_fits(&x))
+	if (!model_states_find(m, s, &x) || !torch_source_fits(&x))
 		return 0;
-	return add_state(m, dtype_lp_key(x.tensor.dtype), &x);
+	return torch_source_add_state(&m->source, dtype_lp_key(x.tensor.dtype), &x);
 }
 
 int model_states_add_value(struct model_states *m, const struct torchfile_tensor *x)
 {
-	bool is_fp32 = x->tensor.dtype == FRAG_F32;
-
-	return add_state(m, is_fp32 ? "fp32" : dtype_lp_key(x->tensor.dtype), x);
+	return torch_source_add_state(&m->source, NULL, x);
 }

@@ -56,6 +56,9 @@ int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 int model_states_add_tensor(struct model_states *m, const struct model_shape *s, bool frozen);
 /* The newest tensor's low-precision state, where module holds all of it. */
 int model_states_add_copy(struct model_states *m, const struct model_shape *s);
+/* module's tensor of that name, if it has all elements. */
+bool model_states_find(const struct model_states *m, const struct model_shape *s,
+		       struct torchfile_tensor *out);
 /* A tensor of the file as the newest tensor's own values: "bf16", "fp16", "fp32". */
 int model_states_add_value(struct model_states *m, const struct torchfile_tensor *x);
 

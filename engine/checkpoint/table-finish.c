@@ -320,6 +320,28 @@ static int finish_groups(struct table *t)
 	return 0;
 }
 
+static int compare_partitions(const void *a, const void *b, void *arg)
+{
+	const struct table_partition *p = a, *q = b;
+	const struct table *t = arg;
+	int order = table_compare_partition(p, q->rank, q->group, q->sub);
+
+	return order ? order : strcmp(t->keys[p->state.key], t->keys[q->state.key]);
+}
+
+static int sort_partitions(struct table *t)
+{
+	if (t->npartitions)
+		qsort_r(t->partitions, t->npartitions, sizeof(*t->partitions),
+			compare_partitions, t);
+	for (uint32_t i = 1; i < t->npartitions; i++)
+		if (!compare_partitions(&t->partitions[i - 1], &t->partitions[i], t))
+			return table_refuse(t, -EINVAL, "a partition of rank %u has %s twice",
+					    t->partitions[i].rank,
+					    t->keys[t->partitions[i].state.key]);
+	return 0;
+}
+
 static int finish_notes(struct table *t)
 {
 	bool failed;
@@ -348,6 +370,8 @@ int table_finish(struct table *t)
 		rc = number(t);
 	if (!rc)
 		rc = finish_groups(t);
+	if (!rc)
+		rc = sort_partitions(t);
 	if (!rc)
 		rc = finish_notes(t);
 	t->finished = !rc;

@@ -23,6 +23,16 @@ int table_widen(struct table *t, const struct table_state *of);
 int table_compare_names(const struct table *t, const struct table_tensor *x, const char *name,
 			const char *coordinate);
 
+static inline int table_compare_partition(const struct table_partition *p, uint32_t rank,
+					  uint32_t group, uint32_t sub)
+{
+	if (p->rank != rank)
+		return p->rank < rank ? -1 : 1;
+	if (p->group != group)
+		return p->group < group ? -1 : 1;
+	return (p->sub > sub) - (p->sub < sub);
+}
+
 static inline struct box table_box(const struct table *t, const struct table_state *s,
 				   const uint64_t *offsets)
 {

@@ -58,6 +58,30 @@ const struct table_state *table_copies(const struct table *t, uint32_t tensor, u
 	return t->states + x->states + x->nstates;
 }
 
+const struct table_partition *table_partitions(const struct table *t, uint32_t rank,
+					       uint32_t group, uint32_t sub, uint32_t *n)
+{
+	uint32_t low = 0, high = t->npartitions;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (table_compare_partition(&t->partitions[middle], rank, group, sub) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (*n = 0; low + *n < t->npartitions; ++*n)
+		if (table_compare_partition(&t->partitions[low + *n], rank, group, sub))
+			break;
+	return t->partitions + low;
+}
+
+uint64_t table_numel(const struct table *t, const struct table_state *s)
+{
+	return s->tensor == TABLE_NONE ? t->flats[s->first].count : t->tensors[s->tensor].numel;
+}
+
 /* ---- walking ---- */
 
 struct walk {
@@ -177,7 +201,7 @@ int table_walk(const struct table *t, const struct table_state *s, uint64_t firs
 {
 	struct walk w = { t, s, first, first + count, frag_dtype_size(s->stored), see, arg };
 
-	assert(w.end <= t->tensors[s->tensor].numel);
+	assert(w.end <= table_numel(t, s));
 	if (!count)
 		return 0;
 	switch ((enum table_kind)s->kind) {

@@ -54,6 +54,7 @@ void table_free(struct table *t)
 	free(t->states);
 	free(t->pieces);
 	free(t->flats);
+	free(t->partitions);
 	free(t->segments);
 	free(t->entries);
 	free(t->numbers);
@@ -320,6 +321,13 @@ int table_widen(struct table *t, const struct table_state *of)
 	return append_row(t, "fp32", s);
 }
 
+int table_add_widened(struct table *t)
+{
+	struct table_state newest = t->states[t->nstates - 1];
+
+	return table_widen(t, &newest);
+}
+
 int table_add_state(struct table *t, const char *key, enum frag_dtype dtype)
 {
 	if (!frag_dtype_size(dtype))
@@ -510,6 +518,39 @@ int table_add_hyper(struct table *t, uint32_t group, const char *name, double va
 	strcpy(g->hypers[g->nhypers].name, name);
 	g->hypers[g->nhypers++].value = value;
 	return 0;
+}
+
+static int append_partition(struct table *t, const char *key, const struct table_partition *of,
+			    uint32_t flat)
+{
+	struct table_partition p = *of;
+	int number = key_number(t, key), rc;
+
+	if (number < 0)
+		return number;
+	rc = table_room(&t->partitions, t->npartitions, sizeof(p));
+	if (rc)
+		return rc;
+	p.state = (struct table_state){ .kind = TABLE_FLAT,
+					.tensor = TABLE_NONE,
+					.first = flat,
+					.key = (uint16_t)number,
+					.stored = t->flats[flat].dtype,
+					.shown = t->flats[flat].dtype };
+	t->partitions[t->npartitions++] = p;
+	return 0;
+}
+
+int table_add_partition(struct table *t, const char *key, enum frag_dtype dtype,
+			const struct table_partition *of, uint32_t file, uint64_t base,
+			uint64_t count)
+{
+	int flat = table_add_flat(t, dtype), rc;
+
+	if (flat < 0)
+		return flat;
+	rc = table_add_segment(t, file, of->rank, base, count);
+	return rc ? rc : append_partition(t, key, of, (uint32_t)flat);
 }
 
 /* ---- what .frag/source says ---- */

@@ -14,7 +14,7 @@
  *	      table_add_interval | table_add_box ...
  *	    table_add_flat_state, table_add_equal_state
  *	    table_add_copy			more bytes that an edit of the tensor's values also writes
- *	  table_add_group, table_add_hyper ...
+ *	  table_add_group, table_add_hyper, table_add_partition ...
  *	  table_note, table_skip ...		what .frag/source says
  *	table_finish				checks that each state is covered once, everywhere
  *
@@ -118,6 +118,12 @@ struct table_flat {
 	uint8_t dtype;
 };
 
+/* A state of a rank's whole flat partition. */
+struct table_partition {
+	uint32_t rank, group, sub;
+	struct table_state state; /* flat, of no tensor */
+};
+
 struct table_hyper {
 	char name[FRAG_KEY_MAX + 1];
 	double value;
@@ -145,11 +151,12 @@ struct table {
 	struct table_segment *segments;
 	struct table_entry *entries; /* after finish: by file and place */
 	struct table_group *groups;
-	uint64_t *numbers; /* shapes and boxes */
+	struct table_partition *partitions; /* after finish: by rank, group, sub, key */
+	uint64_t *numbers;                  /* shapes and boxes */
 	char *strings;
 	char (*keys)[FRAG_KEY_MAX + 1];
 	uint32_t nfiles, ntensors, nstates, npieces, nflats, nsegments, nentries, ngroups,
-		nkeys;
+		npartitions, nkeys;
 	uint64_t nnumbers, numbers_room, strings_size, strings_room;
 	uint32_t
 		nparams; /* after finish: at the door they come first, the buffers behind them */
@@ -213,11 +220,18 @@ int table_add_flat_state(struct table *t, const char *key, uint32_t flat, uint64
 int table_add_equal_state(struct table *t, const char *key, uint32_t first, uint32_t nranks,
 			  uint64_t start);
 
+/* The newest state's elements as fp32 too: a master that is stored in low precision. */
+int table_add_widened(struct table *t);
+
 /* ranks are shards * replicas.  A tensor may be in one. */
 int table_add_group(struct table *t, const char *kind, uint32_t shards, uint32_t replicas,
 		    uint32_t sub_groups, const uint32_t *ranks);
 int table_add_member(struct table *t, uint32_t group, uint32_t tensor);
 int table_add_hyper(struct table *t, uint32_t group, const char *name, double value);
+/* of: rank, group and sub; count elements from base on. */
+int table_add_partition(struct table *t, const char *key, enum frag_dtype dtype,
+			const struct table_partition *of, uint32_t file, uint64_t base,
+			uint64_t count);
 
 /* Ranks there are even where they hold nothing. */
 int table_need_ranks(struct table *t, uint32_t nranks);
@@ -251,6 +265,11 @@ uint32_t table_find(const struct table *t, const char *name, const char *coordin
 /* NULL. */
 const struct table_state *table_find_state(const struct table *t, uint32_t tensor,
 					   const char *key);
+/* The states of a rank's partition, n of them, sorted by key. */
+const struct table_partition *table_partitions(const struct table *t, uint32_t rank,
+					       uint32_t group, uint32_t sub, uint32_t *n);
+/* Elements of a state. */
+uint64_t table_numel(const struct table *t, const struct table_state *s);
 /* A tensor's states, an alias's too: n of them, sorted by key. */
 const struct table_state *table_states(const struct table *t, uint32_t tensor, uint32_t *n);
 

@@ -115,7 +115,7 @@ static int add_runs(struct torch_source *s, const struct torchfile_tensor *x, ui
 	return rc;
 }
 
-static int add_entry(struct torch_source *s, const struct torchfile_tensor *x)
+int torch_source_use(const struct torch_source *s, const struct torchfile_tensor *x)
 {
 	return table_add_torch_entry(s->table, s->file, &s->torch, x);
 }
@@ -123,7 +123,7 @@ static int add_entry(struct torch_source *s, const struct torchfile_tensor *x)
 int torch_source_add_pieces(struct torch_source *s, const struct torchfile_tensor *x,
 			    uint64_t first)
 {
-	int rc = add_entry(s, x);
+	int rc = torch_source_use(s, x);
 
 	assert(torch_source_fits(x));
 	if (rc)
@@ -155,7 +155,7 @@ int torch_source_add_box(struct torch_source *s, const struct torchfile_tensor *
 			 const uint64_t *offsets)
 {
 	uint32_t outer = 0;
-	int rc = add_entry(s, x);
+	int rc = torch_source_use(s, x);
 
 	assert(torch_source_fits(x));
 	if (!x->tensor.contiguous)
@@ -165,12 +165,13 @@ int torch_source_add_box(struct torch_source *s, const struct torchfile_tensor *
 	return rc;
 }
 
-int torch_source_add_segment(struct torch_source *s, const struct torchfile_tensor *x)
+int torch_source_add_state(struct torch_source *s, const char *key,
+			   const struct torchfile_tensor *x)
 {
-	int rc = add_entry(s, x);
+	int rc = table_add_state(s->table, key ? key : format_own_key(x->tensor.dtype),
+				 x->tensor.dtype);
 
-	assert(x->tensor.contiguous);
-	return rc ? rc : table_add_segment(s->table, s->file, s->rank, x->at, x->tensor.numel);
+	return rc < 0 ? rc : torch_source_add_pieces(s, x, 0);
 }
 
 /* ---- texts ---- */

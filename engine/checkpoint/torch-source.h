@@ -45,8 +45,11 @@ int torch_source_add_pieces(struct torch_source *s, const struct torchfile_tenso
 /* The newest state's box at offsets is a tensor that fits, of as many dimensions as the state has. */
 int torch_source_add_box(struct torch_source *s, const struct torchfile_tensor *x,
 			 const uint64_t *offsets);
-/* The newest vector goes on with a contiguous tensor's elements. */
-int torch_source_add_segment(struct torch_source *s, const struct torchfile_tensor *x);
+/* A state of the newest tensor that is all of one that fits; key NULL: format_own_key. */
+int torch_source_add_state(struct torch_source *s, const char *key,
+			   const struct torchfile_tensor *x);
+/* Its bytes become pieces of the table in another way: edits keep the CRC over them right. */
+int torch_source_use(const struct torch_source *s, const struct torchfile_tensor *x);
 
 /* The text of a pickle as a name or a key, in which a byte of value 0 is C0 80, as no UTF-8 text has it.
  * false: no text, or longer than size - 1.

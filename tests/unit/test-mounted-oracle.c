@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* With TEST_ORACLE=FOLDER, of a folder like that of tests/unit/torch-expect.h: every file of
- * bad/manifest.json, mounted, gets its verdict.
+/* With TEST_ORACLE=FOLDER, of a folder like that of tests/unit/torch-expect.h: every file and folder of
+ * bad/manifest.json, mounted, gets its verdict; each CASE in ds*, a checkpoint of DeepSpeed's, has the
+ * values of CASE/oracle/NAME.STATE.npy.
  */
 
 #include "tests/unit/mounted.h"
 
 #include <check.h>
+#include <glob.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@ enum { EACH_MS = 5000 };
 
 static const char *oracle;
 static int wrong;
+static unsigned compared;
 
 static void judge(const char *name, bool accept, const char *reason)
 {
@@ -27,6 +30,8 @@ static void judge(const char *name, bool accept, const char *reason)
 
 	snprintf(path, sizeof(path), "%s/bad/%s", oracle, name);
 	rc = mounted_open(&m, path, NULL);
+	if (rc)
+		printf("%s: %s\n", name, m.why);
 	if (accept != !rc || monotonic_ms() - from > EACH_MS) {
 		wrong++;
 		printf("%s: %s (%s), but %s: %s\n", path, accept ? "good" : "bad", reason,
@@ -48,15 +53,123 @@ START_TEST(bad_files_get_their_verdicts)
 	ck_assert_uint_gt(json_array_size(all), 0);
 	json_array_foreach(all, i, entry)
 	{
-		const char *level = json_string_value(json_object_get(entry, "level"));
-
-		if (strcmp(level, "ckpt"))
-			judge(json_string_value(json_object_get(entry, "path")),
-			      !strcmp(json_string_value(json_object_get(entry, "expect")),
-				      "accept"),
-			      json_string_value(json_object_get(entry, "why")));
+		judge(json_string_value(json_object_get(entry, "path")),
+		      !strcmp(json_string_value(json_object_get(entry, "expect")), "accept"),
+		      json_string_value(json_object_get(entry, "why")));
 	}
 	json_decref(all);
+	ck_assert_int_eq(wrong, 0);
+}
+END_TEST
+
+/* ---- values ---- */
+
+struct npy {
+	uint8_t bytes[1 << 16];
+	const uint8_t *data;
+	size_t size;  /* of data */
+	char type[4]; /* "<f4" */
+};
+
+static void read_npy(const char *path, struct npy *out)
+{
+	FILE *f = fopen(path, "r");
+	size_t n, header;
+
+	ck_assert_ptr_nonnull(f);
+	n = fread(out->bytes, 1, sizeof(out->bytes), f);
+	ck_assert(n > 10 && n < sizeof(out->bytes) && out->bytes[6] == 1);
+	fclose(f);
+	header = 10 + out->bytes[8] + 256 * (size_t)out->bytes[9];
+	ck_assert_uint_le(header, n);
+	memcpy(out->type, strstr((char *)out->bytes + 10, "'descr': '") + 10, 3);
+	out->data = out->bytes + header;
+	out->size = n - header;
+}
+
+/* zero_to_fp32 made floats of integers and truth values. */
+static bool is_number(struct mounted *m, const char *name, const struct npy *want)
+{
+	static const char *const keys[] = { "int64", "bool" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		uint64_t size, each = i ? 1 : sizeof(int64_t), n = want->size / sizeof(float);
+		CLEANUP(free) uint8_t *got = mounted_read(m, name, keys[i], -1, &size);
+		bool same = got && size == n * each;
+
+		for (uint64_t e = 0; same && e < n; e++) {
+			float value;
+
+			memcpy(&value, want->data + e * sizeof(value), sizeof(value));
+			same = i ? got[e] == value
+				 : ((int64_t *)(void *)got)[e] == (int64_t)value;
+		}
+		if (same)
+			return true;
+	}
+	return false;
+}
+
+static void compare_file(struct mounted *m, const char *path, const char *file)
+{
+	struct npy want = { .size = 0 };
+	char name[256], *state;
+	const char *key;
+	uint64_t size = 0;
+	bool same;
+
+	snprintf(name, sizeof(name), "%s", file);
+	*strstr(name, ".npy") = '\0';
+	state = strrchr(name, '.');
+	*state++ = '\0';
+	read_npy(path, &want);
+	key = strcmp(state, "zero_to_fp32") ? state
+	      : !strcmp(want.type, "<i2")   ? "bf16"
+	      : !strcmp(want.type, "<f2")   ? "fp16"
+					    : "fp32";
+	CLEANUP(free) uint8_t *got = mounted_read(m, name, key, -1, &size);
+	same = got ? size == want.size && !memcmp(got, want.data, size)
+		   : is_number(m, name, &want);
+	if (!same)
+		printf("%s: %s %s is another\n", path, name, key);
+	wrong += !same;
+	compared++;
+}
+
+static void compare_case(const char *folder)
+{
+	char pattern[PATH_MAX];
+	struct mounted m;
+	glob_t files;
+
+	snprintf(pattern, sizeof(pattern), "%s/oracle/*.npy", folder);
+	if (glob(pattern, 0, NULL, &files))
+		return;
+	if (mounted_open(&m, folder, NULL)) {
+		printf("%s\n", m.why);
+		wrong++;
+	} else {
+		for (size_t i = 0; i < files.gl_pathc; i++)
+			compare_file(&m, files.gl_pathv[i],
+				     strrchr(files.gl_pathv[i], '/') + 1);
+	}
+	mounted_close(&m);
+	globfree(&files);
+}
+
+START_TEST(cases_have_the_values_of_their_engines)
+{
+	char pattern[PATH_MAX];
+	glob_t cases;
+
+	wrong = 0;
+	snprintf(pattern, sizeof(pattern), "%s/ds*/*", oracle);
+	ck_assert_int_eq(glob(pattern, 0, NULL, &cases), 0);
+	for (size_t i = 0; i < cases.gl_pathc; i++)
+		compare_case(cases.gl_pathv[i]);
+	printf("%zu cases, %u values\n", cases.gl_pathc, compared);
+	globfree(&cases);
+	ck_assert_uint_gt(compared, 0);
 	ck_assert_int_eq(wrong, 0);
 }
 END_TEST
@@ -74,6 +187,8 @@ int main(void)
 		return 77;
 	}
 	tcase_add_test(t, bad_files_get_their_verdicts);
+	tcase_add_test(t, cases_have_the_values_of_their_engines);
+	tcase_set_timeout(t, 60);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CHECKPOINT_ZERO_FROZEN_H
+#define ENGINE_CHECKPOINT_ZERO_FROZEN_H
+
+/* Parameters that are not trained, of frozen_param_shapes: in stage 2 whole in the model's file, in stage 3 a
+ * share in each rank's.
+ */
+
+#include "engine/checkpoint/model-states.h"
+#include "engine/checkpoint/zero-optim.h"
+
+int zero_frozen_add(struct model_states *m, const struct folder *f,
+		    const struct zero_files *files, uint32_t mp, const struct zero_optim *o);
+
+#endif
