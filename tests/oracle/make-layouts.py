@@ -16,13 +16,11 @@ A file is lines of words.  '#' begins a comment.
 
 import argparse
 import os
-import socket
-import subprocess
-import sys
+
+import processes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "..", "data", "layouts")
-WORKER_SECONDS = 900
 
 # One list of shapes a param group; a shape in braces, {shape}, is frozen.
 MODELS = {
@@ -310,21 +308,7 @@ def fsdp2_case(args, world, model, replicas):
 # ---- processes ----
 
 
-def skip_broadcasts():
-    """Ranks are filled alike, and 0.19.8 cannot broadcast a 0-dim parameter as bytes."""
-    import deepspeed
-    from deepspeed.runtime.zero.partition_parameters import Init
-
-    def convert(init, param):
-        init._convert_to_deepspeed_param(param)
-        param.partition()
-
-    deepspeed.DeepSpeedEngine._broadcast_model = lambda engine: None
-    Init._zero_init_param = convert
-
-
 def work(args):
-    import deepspeed
     import torch
     import torch.distributed as dist
 
@@ -332,38 +316,12 @@ def work(args):
     # torch.empty, which is the padding of stage 3, then gives NaN: no old values are found in it.
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
-    torch.set_num_threads(1)
-    skip_broadcasts()
-    deepspeed.init_distributed("gloo")
+    processes.start_deepspeed()
     for model, replicas in FSDP2[world]:
         fsdp2_case(args, world, model, replicas)
     for engine, stage, model, more in DEEPSPEED[world]:
         deepspeed_case(args, world, engine, stage, model, dict(more))
     dist.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def launch(args, world):
-    port = str(free_port())
-    ranks = []
-    for rank in range(world):
-        env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
-        env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, DS_ACCELERATOR="cpu")
-        env.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        command = [sys.executable, os.path.abspath(__file__), "--worker", "--out", args.out]
-        ranks.append(subprocess.Popen(command, env=env))
-    try:
-        failed = [r for r, p in enumerate(ranks) if p.wait(WORKER_SECONDS)]
-    finally:
-        for p in ranks:
-            p.kill()
-    if failed:
-        sys.exit(f"world {world}: rank {failed[0]} failed")
 
 
 def main():
@@ -376,7 +334,7 @@ def main():
         return work(args)
     os.makedirs(args.out, exist_ok=True)
     for world in args.world or sorted(DEEPSPEED):
-        launch(args, world)
+        processes.run(world, __file__, "--worker", "--out", args.out)
 
 
 if __name__ == "__main__":
