@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_ARENA_INTERNAL_H
+#define ENGINE_ARENA_INTERNAL_H
+
+#include "engine/arena.h"
+
+static inline uint64_t handle_of(const struct arena *a, uint32_t block)
+{
+	return (uint64_t)a->blocks[block].generation << 32 | block;
+}
+
+/* ARENA_NONE: no such block (any more). */
+static inline uint32_t block_of(const struct arena *a, uint64_t handle)
+{
+	uint32_t block = (uint32_t)handle;
+
+	if (block >= a->top || a->blocks[block].kind != ARENA_USED ||
+	    a->blocks[block].generation != handle >> 32)
+		return ARENA_NONE;
+	return block;
+}
+
+static inline uint64_t end_of(const struct arena_block *b)
+{
+	return b->start + b->size;
+}
+
+/* The block that lies half here, half there; ARENA_NONE. */
+static inline uint32_t half_moved(const struct arena *a)
+{
+	return a->plan.moving ? block_of(a, a->plan.moves[a->plan.done].block) : ARENA_NONE;
+}
+
+/* ---- arena-holes.c: the holes by size ---- */
+
+void arena_holes_init(struct arena *a);
+void arena_holes_add(struct arena *a, uint32_t hole);
+void arena_holes_remove(struct arena *a, uint32_t hole);
+/* The smallest of at least size; ARENA_NONE. */
+uint32_t arena_holes_best(const struct arena *a, uint64_t size);
+uint32_t arena_holes_largest(const struct arena *a);
+bool arena_holes_check(const struct arena *a);
+
+/* ---- arena.c: the records, in order of start ---- */
+
+/* The first size units of a hole, less than it has, become a record of that kind.  -ENOMEM. */
+int arena_cut(struct arena *a, uint32_t hole, uint64_t size, enum arena_kind kind,
+	      uint32_t *front);
+/* A hole becomes one of another kind, apart from its neighbours. */
+void arena_turn(struct arena *a, uint32_t hole, enum arena_kind kind);
+/* What is counted nowhere becomes a hole of a kind, together with neighbours of that kind; returns the record. */
+uint32_t arena_free_as(struct arena *a, uint32_t block, enum arena_kind kind);
+/* A hole that the plan had reserved becomes one for all. */
+uint32_t arena_give_up(struct arena *a, uint32_t hole);
+/* Exchanges a block and a hole that is right before or after it, or anywhere and as large. */
+void arena_swap(struct arena *a, uint32_t block, uint32_t hole);
+
+/* ---- arena-move.c ---- */
+
+/* What the plan reserved is for all again. */
+void arena_plan_forget(struct arena *a);
+
+/* ---- arena-params.c ---- */
+
+void arena_params_fini(struct arena *a);
+void arena_params_forget(struct arena *a, uint32_t block);
+
+#endif

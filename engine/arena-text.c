@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/arena-internal.h"
+
+#include <errno.h>
+
+bool arena_next_part(const struct arena *a, uint32_t *cursor, struct arena_part *part)
+{
+	uint32_t at = *cursor ? a->blocks[*cursor - 1].next : a->first;
+	const struct arena_block *b;
+
+	if (at == ARENA_NONE)
+		return false;
+	b = &a->blocks[at];
+	*part = (struct arena_part){ .start = b->start,
+				     .size = b->size,
+				     .kind = (enum arena_kind)b->kind,
+				     .block = b->kind == ARENA_USED ? handle_of(a, at) : 0,
+				     .pins = b->pins };
+	*cursor = at + 1;
+	return true;
+}
+
+enum { FREE = 1, TAKEN = 2, PINNED = 4 };
+
+static unsigned shade(const struct arena_block *b)
+{
+	if (b->kind != ARENA_USED)
+		return FREE;
+	return b->pins ? TAKEN | PINNED : TAKEN;
+}
+
+static char letter(unsigned shades)
+{
+	if (shades & PINNED)
+		return '#';
+	return shades == FREE ? '.' : shades == TAKEN ? '|' : ':';
+}
+
+int arena_print(const struct arena *a, unsigned resolution, FILE *to)
+{
+	uint32_t at = a->first;
+
+	for (unsigned i = 0; i < resolution; i++) {
+		uint64_t begin = (uint64_t)((unsigned __int128)a->size * i / resolution);
+		uint64_t end = (uint64_t)((unsigned __int128)a->size * (i + 1) / resolution);
+		unsigned shades = 0;
+
+		while (end_of(&a->blocks[at]) <= begin)
+			at = a->blocks[at].next;
+		shades = shade(&a->blocks[at]);
+		while (end_of(&a->blocks[at]) < end) {
+			at = a->blocks[at].next;
+			shades |= shade(&a->blocks[at]);
+		}
+		putc(letter(shades), to);
+	}
+	putc('\n', to);
+	return ferror(to) ? -EIO : 0;
+}
+
+static bool params_are_right(const struct arena *a, uint32_t block, uint32_t *count)
+{
+	for (uint32_t i = a->blocks[block].params; i != ARENA_NONE;
+	     i = a->params.all[i].sibling) {
+		const struct arena_param *p = &a->params.all[i];
+
+		if (p->block != block || p->offset + p->size > a->blocks[block].size)
+			return false;
+		++*count;
+	}
+	return true;
+}
+
+static bool is_right(const struct arena *a, uint32_t at)
+{
+	const struct arena_block *b = &a->blocks[at];
+	const struct arena_block *next = b->next == ARENA_NONE ? NULL : &a->blocks[b->next];
+
+	if (!b->size || b->start % a->align || b->size % a->align || b->kind == ARENA_UNUSED)
+		return false;
+	if (b->kind != ARENA_USED && (b->pins || b->planned || b->params != ARENA_NONE))
+		return false;
+	if (b->kind >= ARENA_CLEARED && !a->plan.active)
+		return false;
+	if (b->target != ARENA_NONE &&
+	    (a->blocks[b->target].kind != ARENA_TARGET || a->blocks[b->target].size != b->size))
+		return false;
+	return end_of(b) == (next ? next->start : a->size) &&
+	       (!next || next->kind != b->kind || b->kind == ARENA_USED ||
+		b->kind == ARENA_TARGET) &&
+	       (!next || next->prev == at);
+}
+
+bool arena_check(const struct arena *a)
+{
+	uint64_t used = 0, reserved = 0;
+	uint32_t params = 0;
+
+	if (a->first == ARENA_NONE || a->blocks[a->first].start)
+		return false;
+	for (uint32_t at = a->first; at != ARENA_NONE; at = a->blocks[at].next) {
+		const struct arena_block *b = &a->blocks[at];
+
+		if (!is_right(a, at) || !params_are_right(a, at, &params))
+			return false;
+		used += b->kind == ARENA_USED ? b->size : 0;
+		reserved += b->kind >= ARENA_CLEARED ? b->size : 0;
+	}
+	return used == a->used && reserved == a->reserved && params == a->params.count &&
+	       used + reserved + a->holes == a->size && used <= a->used_max &&
+	       arena_holes_check(a);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_ARENA_H
+#define ENGINE_ARENA_H
+
+/* Who has which part of one contiguous range.  Arithmetic only: it deals in units (elements or bytes, the
+ * caller's choice), knows no memory and copies nothing.
+ *
+ *	0       start                                                                 size
+ *	|  used  |....hole....|  used  |  used, pinned  |..hole..|  used  |.....hole......|
+ *
+ * A block takes the front of the smallest hole that holds it.  Every call takes O(log blocks), but for those
+ * that say O(blocks).  A call that fails has changed nothing.  No locking.
+ *
+ * Compaction is planned, then stepped: a plan is a list of moves, made in copies of bounded size
+ * between which everything else goes on.  The room it clears and the places it moves to are reserved as
+ * long as it runs, so that no block allocated meanwhile can spoil it.
+ *
+ *	rc = arena_plan(&a, want);
+ *	while (arena_next_copy(&a, most, &copy) == 1) {
+ *		memmove(base + copy.to, base + copy.from, copy.size);
+ *		arena_copied(&a);
+ *	}
+ */
+
+#include "engine/base.h"
+
+#include <stdio.h>
+
+enum arena_tie {
+	ARENA_LOWEST, /* of equal holes the one at the lowest start */
+	ARENA_OLDEST, /* the one that is a hole of this size for longest, as in DeepSpeed's dict */
+};
+
+enum arena_kind {
+	ARENA_UNUSED, /* record of nothing */
+	ARENA_HOLE,
+	ARENA_USED,
+	ARENA_CLEARED, /* a hole that the plan clears */
+	ARENA_TARGET,  /* a hole that a block of the plan will move to */
+};
+
+enum { ARENA_NONE = UINT32_MAX, ARENA_BINS = 256 };
+
+struct arena_block {
+	uint64_t start, size;
+	uint64_t tie;         /* of a hole: its place among those of equal size */
+	uint32_t prev, next;  /* in the order of start; next also: of the records of nothing */
+	uint32_t left, right; /* of a hole: in its bin's tree */
+	uint32_t generation;
+	uint32_t pins;
+	uint32_t params; /* first parameter assigned to it */
+	uint32_t target; /* where the plan moves it */
+	uint8_t kind;
+	bool planned; /* the plan moves it */
+};
+
+/* Parameters by number; a chain for each hash. */
+struct arena_param {
+	uint64_t param;
+	uint64_t offset, size; /* in the block */
+	uint32_t block;
+	uint32_t chain, sibling; /* of equal hash; in the same block */
+};
+
+struct arena_params {
+	struct arena_param *all;
+	uint32_t *heads;
+	uint32_t count, allocated, top, unused, nheads;
+};
+
+struct arena_move {
+	uint64_t block; /* its handle */
+	uint64_t from, to, size;
+};
+
+struct arena_plan {
+	struct arena_move *moves; /* [0, done) have been made; kept until the next plan */
+	uint32_t nmoves, allocated, done;
+	uint64_t units;   /* of all moves */
+	uint64_t minimum; /* no plan for the same can move less */
+	uint64_t copied;  /* of moves[done], units at their new place */
+	uint64_t copying; /* handed out by arena_next_copy */
+	bool active, moving;
+};
+
+struct arena_options {
+	uint64_t size;
+	uint64_t align;      /* > 0; of starts and sizes; divides size */
+	uint32_t blocks_max; /* records: blocks and holes; 0: no bound but 2^32 */
+	enum arena_tie tie;
+};
+
+struct arena {
+	uint64_t size, align;
+	uint64_t used, used_max; /* units in blocks now; most ever */
+	uint64_t holes,
+		reserved; /* units in holes, with the plan; used + holes + reserved = size */
+	uint64_t nblocks, nholes;   /* how many */
+	uint64_t age;               /* next tie of ARENA_OLDEST */
+	struct arena_block *blocks; /* records */
+	uint32_t top, allocated, blocks_max, unused, first;
+	enum arena_tie tie;
+	uint32_t bins[ARENA_BINS]; /* roots */
+	uint64_t bin_is_used[ARENA_BINS / 64];
+	struct arena_params params;
+	struct arena_plan plan;
+};
+
+/* -EINVAL: no size, no align, or align does not divide size.  -ENOMEM. */
+int arena_init(struct arena *a, const struct arena_options *options);
+void arena_fini(struct arena *a);
+
+/* size is rounded up to align.  A handle is never 0 and never means another block later.
+ * -EINVAL: size is 0.  -ENOSPC: less is free.  -EAGAIN: enough is free, but not in one piece; a plan may help.
+ * -ENOMEM: no record.
+ */
+int arena_alloc(struct arena *a, uint64_t size, uint64_t *block);
+/* The parameters assigned to it are then assigned to nothing.  -ENOENT: no such block (any more).  -EBUSY:
+ * pinned.
+ */
+int arena_release(struct arena *a, uint64_t block);
+/* Releases the block that param is assigned to.  -ENOENT, -EBUSY. */
+int arena_release_param(struct arena *a, uint64_t param);
+
+/* A pinned block neither moves nor goes; as often as it is pinned it must be unpinned.  -ENOENT.
+ * -EAGAIN: it is half moved; to be asked again after its last copy.
+ */
+int arena_pin(struct arena *a, uint64_t block);
+void arena_unpin(struct arena *a, uint64_t block);
+
+/* Where unit offset of a block is, and how many lie from there on in one piece: all up to the block's end,
+ * except while it is being moved.  -ENOENT; -EINVAL: offset is not in it.
+ */
+int arena_find(const struct arena *a, uint64_t block, uint64_t offset, uint64_t *at,
+	       uint64_t *run);
+/* Its size, rounded up.  -ENOENT. */
+int arena_size(const struct arena *a, uint64_t block, uint64_t *size);
+
+/* param, any number, has units [offset, offset + size) of the block.  -EEXIST: it is assigned already.  -ENOENT: no
+ * such block.  -EINVAL: outside it.  -ENOMEM.
+ */
+int arena_assign(struct arena *a, uint64_t param, uint64_t block, uint64_t offset,
+		 uint64_t size);
+/* -ENOENT: it is not assigned. */
+int arena_unassign(struct arena *a, uint64_t param);
+/* -ENOENT: it is not assigned.  arena_find(block, offset) says where it is now. */
+int arena_param(const struct arena *a, uint64_t param, uint64_t *block, uint64_t *offset,
+		uint64_t *size);
+/* The first parameter of a block, then the next.  False: no more. */
+bool arena_param_of(const struct arena *a, uint64_t block, uint32_t *cursor, uint64_t *param);
+
+uint64_t arena_total_free(const struct arena *a);
+uint64_t arena_max_allocated(const struct arena *a);
+/* The largest that arena_alloc can give now. */
+uint64_t arena_largest_contiguous(const struct arena *a);
+/* The largest that could be after moving what is not pinned, without jumping over what is.  O(blocks). */
+uint64_t arena_attainable(const struct arena *a);
+
+/* Plans to make one hole of at least want units by moving the fewest it can; none where there is such a hole.
+ * What lies in a window [x, x + want) must move in every plan for it, so that the cheapest window is the least that
+ * can be: plan.minimum.  Windows are tried in that order (ARENA_WINDOWS of them), their blocks going to
+ * holes elsewhere, largest first, each to the best; the first for which there is room is taken.  At worst
+ * neighbours slide together, and there it takes the run with the least in it: no plan that keeps the order of blocks
+ * moves less.  O(blocks log blocks).
+ * -EINVAL: want is 0.  -ENOSPC: less is free.  -EBUSY: another plan runs, or pinned blocks are in the way.
+ * -ENOMEM.
+ */
+enum { ARENA_WINDOWS = 32 };
+int arena_plan(struct arena *a, uint64_t want);
+/* Plans to slide every block down, in order, as DeepSpeed does; what is pinned stays, and what is above it above
+ * it.  -EBUSY: another plan runs.  -ENOMEM.
+ */
+int arena_plan_pack(struct arena *a);
+
+struct arena_copy {
+	uint64_t from, to, size; /* the two may overlap: as memmove */
+};
+
+/* The next copy to make, of at most most units (> 0); then arena_copied() before anything else is called.  1: there is
+ * one; 0: the plan is done, or there is none; -EBUSY: its next block has been pinned since; the plan is dropped.
+ */
+int arena_next_copy(struct arena *a, uint64_t most, struct arena_copy *copy);
+void arena_copied(struct arena *a);
+/* Forgets what has not been moved.  -EAGAIN: a block lies half here, half there: to be asked again after its last
+ * copy.
+ */
+int arena_plan_drop(struct arena *a);
+
+/* The range as a line of resolution characters: '.' free, '|' used, ':' both, '#' pinned, at least in part.
+ * O(blocks).  -EIO.
+ */
+int arena_print(const struct arena *a, unsigned resolution, FILE *to);
+
+struct arena_part {
+	uint64_t start, size;
+	enum arena_kind kind;
+	uint64_t block; /* its handle; 0: of no block */
+	uint32_t pins;
+};
+
+/* The parts of the range, in order of start; *cursor is 0 at first.  False: no more.  No other call between. */
+bool arena_next_part(const struct arena *a, uint32_t *cursor, struct arena_part *part);
+
+/* Whether all of it is as it must be.  O(blocks log blocks), for tests. */
+bool arena_check(const struct arena *a);
+
+#endif
