@@ -95,13 +95,35 @@ static struct held *copy_of(struct transport *t, uint32_t peer, const struct iov
 
 	for (unsigned i = 0; i < nparts; i++)
 		size += parts[i].iov_len;
-	h = malloc(sizeof(*h) + size);
+	h = malloc(sizeof(*h) + size + sizeof(struct wire_ack));
 	ck_assert_ptr_nonnull(h);
 	*h = (struct held){ .from = t, .peer = peer, .size = size };
 	for (unsigned i = 0; i < nparts; at += parts[i++].iov_len)
 		if (parts[i].iov_len)
 			memcpy(h->data + at, parts[i].iov_base, parts[i].iov_len);
 	return h;
+}
+
+static void turn_into_ack(struct held *h, int status)
+{
+	struct wire_header header;
+	struct wire_ack ack = { .status = status };
+
+	memcpy(&header, h->data, sizeof(header));
+	header.type = WIRE_ACK;
+	memcpy(h->data, &header, sizeof(header));
+	memcpy(h->data + sizeof(header), &ack, sizeof(ack));
+	h->size = sizeof(header) + sizeof(ack);
+}
+
+static void change(struct held *h, const struct fault *f)
+{
+	h->size -= f->cut < h->size ? f->cut : h->size;
+	if (f->acked)
+		turn_into_ack(h, f->result);
+	if (f->poked)
+		memcpy(h->data + sizeof(struct wire_header) + f->poke_at, &f->poke,
+		       sizeof(f->poke));
 }
 
 static int faulty_send(struct transport *t, uint32_t peer, const struct iovec *parts,
@@ -114,14 +136,14 @@ static int faulty_send(struct transport *t, uint32_t peer, const struct iovec *p
 
 	memcpy(&header, parts[0].iov_base, sizeof(header));
 	f = fault_of(FAULT_SEND, t, header.type);
-	if (f && !f->delay && !f->cut)
+	if (f && !f->delay && !f->cut && !f->acked && !f->poked)
 		return f->result;
 	if (!f && !turns)
 		return inner->send(t, peer, parts, nparts);
 	h = copy_of(t, peer, parts, nparts);
 	h->turns = f && f->delay > turns ? f->delay : turns;
 	if (f)
-		h->size -= f->cut < h->size ? f->cut : h->size;
+		change(h, f);
 	append_held(h);
 	return 0;
 }

@@ -3,7 +3,7 @@
 #define TESTS_RANKS_FAULTS_H
 
 /* A transport that fails by rule, around another one: its calls are counted, and the n-th of a kind fails, is
- * lost, comes late or is cut short.
+ * lost, comes late, is cut short or is another one.
  *
  *	job_open(&job, &(struct job_spec){ ..., .messages = faults_over(&transport_loop) });
  *	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_DECIDE, .nth = 2 });		 the second one is lost
@@ -27,6 +27,9 @@ struct fault {
 	int result;                 /* -errno; send: 0, it is lost */
 	unsigned delay;             /* send: delivered so many turns of the sender later */
 	unsigned cut;               /* send: without so many bytes of its end */
+	bool acked;                 /* send: an ACK of result comes instead */
+	bool poked;                 /* send: with poke in a word of its body */
+	uint32_t poke, poke_at;
 
 	unsigned calls, fired; /* how often it fitted, and was applied */
 };

@@ -7,6 +7,7 @@
 
 #include "engine/join.h"
 #include "engine/peers.h"
+#include "engine/plan.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -16,7 +17,7 @@
 
 /* What is asked for wrongly, and what fails below, ends with the error it should, and harms nothing else. */
 
-enum { WORLD = 3, NUMEL = 37, BYTES = NUMEL * 4, TURNS = 4000, TURN_MS = 5 };
+enum { WORLD = 3, NUMEL = 37, BYTES = NUMEL * 4, TURNS = 6000, TURN_MS = 5, MANY = 1000000 };
 
 static const struct job_param params[] = {
 	{ "w", .ndim = 1, .shape = { NUMEL } },
@@ -363,6 +364,14 @@ static const struct below sending[] = {
 	{ { FAULT_CONNECT, .result = -ENFILE }, BYTES },
 	{ { FAULT_SEND, .type = WIRE_DATA, .cut = 4 }, -EIO },
 	{ { FAULT_SEND, .type = WIRE_STATES, .cut = 4 }, BYTES },
+	{ { FAULT_SEND, .type = WIRE_DATA, .acked = true }, -EIO },
+	{ { FAULT_SEND, .type = WIRE_DATA, .acked = true, .result = -ESTALE, .count = MANY },
+	  -ESTALE },
+	{ { FAULT_SEND, .type = WIRE_VIEW, .acked = true }, -EIO },
+	{ { FAULT_SEND, .type = WIRE_VIEW, .acked = true, .result = -ESTALE, .count = MANY },
+	  -EIO },
+	{ { FAULT_SEND, .type = WIRE_VIEW, .poked = true, .poke = 7 }, -EIO },
+	{ { FAULT_SEND, .type = WIRE_VIEW, .poked = true, .poke = (uint32_t)-5000 }, -EIO },
 };
 
 START_TEST(a_message_that_cannot_be_sent_is_sent_anew_or_an_error)
@@ -387,6 +396,12 @@ static const struct below writing[] = {
 	{ { FAULT_SEND, .type = WIRE_COMMIT, .result = -ENOTCONN }, 0 },
 	{ { FAULT_SEND, .type = WIRE_COMMIT, .result = -EMSGSIZE }, -EMSGSIZE },
 	{ { FAULT_SEND, .type = WIRE_COMMIT, .delay = 100 }, 0 },
+	{ { FAULT_SEND, .type = WIRE_VOTE, .acked = true }, 0 },
+	{ { FAULT_SEND, .type = WIRE_VOTE, .acked = true, .count = MANY }, -EIO },
+	{ { FAULT_SEND, .type = WIRE_VOTE, .acked = true, .result = -EAGAIN, .count = MANY },
+	  -EBUSY },
+	{ { FAULT_SEND, .type = WIRE_ACK, .acked = true, .result = -ESTALE, .count = MANY },
+	  -EIO },
 };
 
 START_TEST(an_edit_whose_messages_fail_is_everywhere_or_nowhere)
@@ -404,6 +419,177 @@ START_TEST(an_edit_whose_messages_fail_is_everywhere_or_nowhere)
 		job_expect_lp_of(&job, 0, value);
 	}
 	job_check(&job);
+	close_job();
+}
+END_TEST
+
+/* Everything else comes: the rank is not silent. */
+static void lose_states(void)
+{
+	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_STATES_GET, .count = MANY });
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		observer->peers[rank].states_stale = true;
+}
+
+START_TEST(who_is_never_told_where_the_bytes_are_gives_up)
+{
+	static const float value[NUMEL];
+	struct engine_extent extent = { 0, BYTES, value };
+	struct engine_write write = { .extents = &extent, .nextents = 1, .done = on_write };
+	struct engine_read read = { .size = 8, .done = on_read };
+	struct engine_address a = { _i ? ENGINE_PARAM : ENGINE_RANK_PARAM, .key = "fp32" };
+	struct engine_file *file;
+	uint64_t bytes;
+
+	open_far();
+	observer->writable = true;
+	ck_assert_int_eq(engine_file_open(observer, &a, &file, &bytes), 0);
+	read.file = write.file = file;
+	lose_states();
+	has_ended = false;
+	if (_i)
+		engine_write(observer, &write);
+	else
+		engine_read(observer, &read);
+	for (int i = 0; i < TURNS && !has_ended; i++)
+		turn(NULL);
+	ck_assert_int_eq(ended, -ETIMEDOUT);
+	engine_file_close(file);
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_view_of_a_process_that_was_replaced_is_estale)
+{
+	struct engine_read read = { .size = 8, .done = on_read };
+	struct engine_address a = { ENGINE_PARAM, .param = 0, .key = "fp32" };
+	uint64_t bytes;
+
+	open_far();
+	ck_assert_int_eq(engine_file_open(observer, &a, &read.file, &bytes), 0);
+	for (int again = 0; again < 2; again++) {
+		has_ended = false;
+		engine_read(observer, &read);
+		for (int i = 0; i < TURNS && !has_ended; i++)
+			turn(NULL);
+		ck_assert_int_eq(ended, again ? -ESTALE : 8);
+		observer->peers[0].entry.cookie[0]++;
+	}
+	engine_file_close(read.file);
+	close_job();
+}
+END_TEST
+
+static int pass_barrier(void)
+{
+	struct engine *e;
+
+	for (uint32_t rank = 0; rank < WORLD; rank += 2) {
+		e = job_frag(&job, rank)->engine;
+		e->barrier.wanted = e->barrier.passed + 1;
+	}
+	return frag_barrier(f, 60000);
+}
+
+START_TEST(a_barrier_whose_answers_are_lost_is_passed_all_the_same)
+{
+	open_far();
+	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_ACK, .count = 2,
+				    .of = job_frag(&job, 0)->engine->messages });
+	ck_assert_int_eq(pass_barrier(), 0);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_barrier_with_a_rank_0_that_says_nothing_is_an_error)
+{
+	open_far();
+	faults_add(&(struct fault){ FAULT_SEND, .count = MANY,
+				    .of = job_frag(&job, 0)->engine->messages });
+	REFUSED(EIO, pass_barrier());
+	close_job();
+}
+END_TEST
+
+START_TEST(a_thaw_that_is_not_waited_for_is_cancelled)
+{
+	struct engine_freeze thaw = { .done = on_freeze };
+
+	open_far();
+	observer->writable = true;
+	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_THAW, .count = MANY });
+	ended = 1;
+	engine_freeze(observer, &thaw);
+	for (int i = 0; i < 10; i++)
+		turn(NULL);
+	ck_assert_int_eq(ended, 1);
+	engine_freeze_cancel(observer, &thaw);
+	for (int i = 0; i < TURNS && ended == 1; i++)
+		turn(NULL);
+	ck_assert_int_eq(ended, -ECANCELED);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_range_or_a_rank_that_is_not_there_is_refused_below_too)
+{
+	struct engine_address a = { ENGINE_PARAM, .param = 0, .key = "fp32" };
+	char seeds[2 * sizeof(observer->join->seeds)];
+	struct engine *other;
+	struct plan plan;
+
+	open_near();
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	REFUSED(EINVAL, plan_read(observer, &a, 0, BYTES + 1, 0, &plan));
+	REFUSED(EINVAL, plan_read(observer, &a, 0, 1, BYTES, &plan));
+	REFUSED(EINVAL, plan_write(observer, &a, 0, 1, BYTES, NULL, NULL));
+	REFUSED(EIO, peers_want_states(observer, WORLD));
+	REFUSED(EIO, peers_lost_status(observer, 0)); /* not lost, and was asked for it */
+	memset(seeds, '1', sizeof(seeds) - 1);
+	seeds[sizeof(seeds) - 1] = '\0';
+	ck_assert_int_eq(turn_new(&other, &transport_loop, NULL), 0);
+	REFUSED(EINVAL, join_start_observer(other, seeds));
+	turn_free(other);
+	close_job();
+}
+END_TEST
+
+/* An observer that comes when the job is there.  Its failure. */
+static int failure_of_one_more(void)
+{
+	struct engine *other;
+	int rc;
+
+	ck_assert_int_eq(
+		turn_new(&other, faults_over(&transport_loop), faults_over(&transport_loop)),
+		0);
+	ck_assert_int_eq(node_open_messages(other, NULL), 0);
+	ck_assert_int_eq(join_start_observer(other, job_frag(&job, 0)->engine->address), 0);
+	for (int i = 0; i < TURNS && !other->ready && !other->failure; i++) {
+		turn(NULL);
+		engine_turn(other, 0);
+	}
+	rc = other->failure;
+	turn_free(other);
+	return rc;
+}
+
+START_TEST(a_job_that_has_failed_or_describes_itself_wrongly_is_not_entered)
+{
+	struct engine *zero;
+
+	open_near();
+	zero = job_frag(&job, 0)->engine;
+	faults_add(&(struct fault){
+		FAULT_SEND, .type = WIRE_WELCOME, .poked = true, .poke = UINT32_MAX,
+		.poke_at = offsetof(struct wire_welcome, world), .count = MANY });
+	REFUSED(EPROTO, failure_of_one_more());
+	faults_clear();
+	zero->failure = -ENOMEM;
+	REFUSED(EINVAL, failure_of_one_more());
+	zero->failure = 0;
+	ck_assert_int_eq(failure_of_one_more(), 0);
 	close_job();
 }
 END_TEST
@@ -427,6 +613,13 @@ int main(void)
 			    ARRAY_SIZE(sending));
 	tcase_add_loop_test(t, an_edit_whose_messages_fail_is_everywhere_or_nowhere, 0,
 			    ARRAY_SIZE(writing));
+	tcase_add_loop_test(t, who_is_never_told_where_the_bytes_are_gives_up, 0, 2);
+	tcase_add_test(t, a_view_of_a_process_that_was_replaced_is_estale);
+	tcase_add_test(t, a_barrier_whose_answers_are_lost_is_passed_all_the_same);
+	tcase_add_test(t, a_barrier_with_a_rank_0_that_says_nothing_is_an_error);
+	tcase_add_test(t, a_thaw_that_is_not_waited_for_is_cancelled);
+	tcase_add_test(t, a_range_or_a_rank_that_is_not_there_is_refused_below_too);
+	tcase_add_test(t, a_job_that_has_failed_or_describes_itself_wrongly_is_not_entered);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
