@@ -424,6 +424,38 @@ static int read_half(void)
 	return ended < 0 ? (int)ended : 0;
 }
 
+/* Without one, in a thread that has read nothing yet. */
+static int read_whole(void)
+{
+	struct engine_address a = address_of("fp32");
+	struct engine_read read = { .size = BYTES, .done = on_read };
+	uint64_t bytes;
+	int rc = engine_file_open(observer, &a, &read.file, &bytes);
+
+	if (rc)
+		return rc;
+	has_ended = false;
+	engine_read(observer, &read);
+	until_ended(false);
+	engine_file_close(read.file);
+	return ended < 0 ? (int)ended : 0;
+}
+
+struct round { /* of a thread */
+	unsigned n, count, failed;
+	int rc;
+};
+
+static void *read_in_thread(void *arg)
+{
+	struct round *r = arg;
+
+	begin(r->n, r->count);
+	r->rc = read_whole();
+	r->failed = scarce_end();
+	return NULL;
+}
+
 /* From within an element on: the edges are read. */
 static int write_bytes(void)
 {
@@ -623,6 +655,25 @@ START_TEST(an_observer_gets_in_or_says_why_not)
 }
 END_TEST
 
+START_TEST(a_threads_first_read_is_answered_or_an_error)
+{
+	struct round r = { .count = counts[_i] };
+	pthread_t thread;
+
+	open_job(1);
+	ck_assert_int_eq(open_observer("host 0"), 0);
+	do {
+		r.n++;
+		ck_assert_int_eq(pthread_create(&thread, NULL, read_in_thread, &r), 0);
+		pthread_join(thread, NULL);
+		ck_assert_msg(!r.rc || (r.failed && is_need(r.rc)), "%u: %d", r.n, r.rc);
+		recover();
+		ck_assert_int_eq(read_whole(), 0);
+	} while (r.failed);
+	close_job();
+}
+END_TEST
+
 START_TEST(what_an_observer_asks_is_answered_or_an_error)
 {
 	const struct looking *l = &looking[_i / 4];
@@ -668,6 +719,8 @@ int main(void)
 	tcase_add_loop_test(t, a_trainers_calls_do_all_or_say_why_not, 0,
 			    2 * ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, an_observer_gets_in_or_says_why_not, 0, ARRAY_SIZE(counts));
+	tcase_add_loop_test(t, a_threads_first_read_is_answered_or_an_error, 0,
+			    ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, what_an_observer_asks_is_answered_or_an_error, 0,
 			    4 * ARRAY_SIZE(looking));
 	suite_add_tcase(s, t);

@@ -269,11 +269,27 @@ START_TEST(one_that_is_fenced_does_not_hear_its_coordinator)
 }
 END_TEST
 
+START_TEST(what_is_decided_long_ago_and_not_applied_is_not_promised_anew)
+{
+	stage(one, 3, 7);
+	commit(one);
+	for (uint64_t i = 0; i < EDITS_REMEMBERED; i++) {
+		uint64_t other[2] = { 7, i };
+
+		stage(other, 0, 1);
+		ck_assert_int_eq(promise(other, b + 1, true), 0);
+		ck_assert_int_eq(decide(other, false), 0);
+	}
+	ck_assert_int_eq(promise(one, b + 2, true), -EBUSY);
+}
+END_TEST
+
 START_TEST(what_is_decided_takes_no_more_pieces_and_no_other_decision)
 {
 	stage(one, 3, 7);
 	commit(one);
 	ck_assert_int_eq(stage(one, 4, 8), -EBUSY);
+	ck_assert_int_eq(promise(one, b + 2, true), -ESTALE);
 	ck_assert_int_eq(decide(one, false), -ENOENT);
 	ck_assert_int_eq(pass(1), 1);
 	ck_assert_uint_eq(master[3], 7);
@@ -428,6 +444,7 @@ START_TEST(staging_is_bounded_in_transactions)
 		transaction[1]++;
 	ck_assert_uint_eq(n, EDITS_MAX);
 	ck_assert_int_eq(stage(transaction, 0, 1), -ENOSPC);
+	ck_assert_int_eq(promise(transaction, b + 1, false), -ENOSPC);
 	transaction[1] = 0;
 	ck_assert_int_eq(stage(transaction, 1, 1), 0); /* those that are there go on */
 }
@@ -587,6 +604,7 @@ int main(void)
 	tcase_add_test(t, nothing_is_applied_before_it_is_decided);
 	tcase_add_test(t, pieces_are_applied_in_the_order_they_came);
 	tcase_add_test(t, an_aborted_edit_is_forgotten);
+	tcase_add_test(t, what_is_decided_long_ago_and_not_applied_is_not_promised_anew);
 	tcase_add_test(t, what_is_decided_takes_no_more_pieces_and_no_other_decision);
 	tcase_add_test(t, an_edit_of_memory_registered_anew_is_not_applied_at_all);
 	tcase_add_test(t, an_edit_of_which_some_memory_was_freed_is_not_applied_at_all);

@@ -345,6 +345,8 @@ START_TEST(what_is_no_job_file_is_refused)
 	memcpy(large, "job=", 4);
 	put_text(path, large, 301, 0600);
 	ck_assert_int_eq(jobfile_read(path, &found), -EINVAL);
+	put_text(path, "job=x\0address=a:1\n", 19, 0600);
+	ck_assert_int_eq(jobfile_read(path, &found), -EINVAL);
 	ck_assert_int_eq(jobfile_read(scratch, &found), -EINVAL);
 	put_text(path, "job=x\naddress=a:1\nworld=4\npid=1\nstart_time=1\nlater=y\n", 53, 0600);
 	ck_assert_int_eq(jobfile_read(path, &found), 0);
@@ -373,6 +375,61 @@ START_TEST(home_serves_where_there_is_no_runtime_directory)
 	ck_assert_int_eq(jobfile_find("home", &found), 0);
 	snprintf(path, sizeof(path), "%s/.cache/fragfs/home.job", scratch);
 	ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
+START_TEST(a_home_that_is_none_is_no_place)
+{
+	struct jobfile found;
+	char home[1300];
+	size_t at = (size_t)snprintf(home, sizeof(home), "%s", scratch);
+	pid_t pid;
+	int status;
+
+	unsetenv("XDG_RUNTIME_DIR");
+	while (at < 1100) {
+		at += (size_t)snprintf(home + at, sizeof(home) - at, "/%0100d", 0);
+		ck_assert_int_eq(mkdir(home, 0700), 0);
+	}
+	setenv("HOME", home, 1);
+	ck_assert_int_eq(jobfile_find("far", &found), -ENAMETOOLONG);
+	if (geteuid())
+		return; /* only root may be somebody else */
+	for (uid_t uid = 65534; uid < 65536;
+	     uid++) { /* nobody, whose home is none; not a user */
+		pid = fork();
+		if (!pid) {
+			setenv("HOME", "/", 1);
+			_exit(seteuid(uid) || jobfile_find("none", &found) != -ENOENT);
+		}
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert_int_eq(status, 0);
+	}
+}
+END_TEST
+
+START_TEST(a_record_under_anothers_name_is_not_that_job)
+{
+	struct jobfile j = job_of("one", getpid()), found;
+	char from[PATH_MAX];
+
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	snprintf(from, sizeof(from), "%s", path_of("one.job"));
+	ck_assert_int_eq(rename(from, path_of("other.job")), 0);
+	ck_assert_int_eq(jobfile_find("other", &found), -ENOENT);
+}
+END_TEST
+
+START_TEST(paths_that_are_too_long_are_refused)
+{
+	struct jobfile j = job_of("long", getpid());
+	static char path[PATH_MAX];
+	uint8_t key[JOBFILE_KEY_BYTES];
+	char used[8];
+
+	memset(path, 'a', sizeof(path) - 1);
+	ck_assert_int_eq(jobfile_publish(&j, path), -ENAMETOOLONG);
+	ck_assert_int_eq(keyfile_create("long", NULL, used, sizeof(used), key), -ENAMETOOLONG);
 }
 END_TEST
 
@@ -567,6 +624,9 @@ int main(void)
 	tcase_add_test(t, what_is_no_job_file_is_refused);
 	tcase_add_test(t, a_name_that_leaves_the_folder_is_refused);
 	tcase_add_test(t, home_serves_where_there_is_no_runtime_directory);
+	tcase_add_test(t, a_home_that_is_none_is_no_place);
+	tcase_add_test(t, a_record_under_anothers_name_is_not_that_job);
+	tcase_add_test(t, paths_that_are_too_long_are_refused);
 	tcase_add_test(t, a_key_that_was_made_is_loaded);
 	tcase_add_test(t, no_umask_shuts_us_out_or_lets_others_in);
 	tcase_add_test(t, a_symbolic_link_in_the_place_of_a_key_is_not_followed);

@@ -58,6 +58,7 @@ START_TEST(every_change_begins_an_epoch_and_old_ones_are_stale)
 	ck_assert(out[0] == 2 && out[1] == 3);
 	ck_assert_int_eq(registry_read(&r, before, row_of("fp32"), 4, out, 8), -ESTALE);
 	ck_assert_int_eq(registry_read(&r, epoch(), 99, 0, out, 8), -ESTALE);
+	ck_assert_int_eq(registry_clear(&r, 99), -ESTALE);
 	ck_assert_int_eq(registry_read(&r, epoch(), row_of("fp32"), 60, out, 8), -EINVAL);
 	before = epoch();
 	ck_assert_int_eq(registry_drop(&r, STATE_PARTITION, 0, 0, "fp32"), 0);

@@ -130,6 +130,35 @@ START_TEST(the_jobs_key_is_not_told_by_the_one_for_readers)
 }
 END_TEST
 
+static int parse(const char *source, size_t room)
+{
+	char seeds[256];
+
+	return source_parse(source, seeds, room, why, sizeof(why));
+}
+
+START_TEST(what_is_no_place_is_refused)
+{
+	struct engine_options o = { .source = "127.0.0.1:1" };
+	struct source_key key;
+
+	ck_assert_int_eq(parse("127.0.0.1:1,127.0.0.1:65535", 256), 0);
+	ck_assert_int_eq(parse("", 256), -EINVAL);
+	ck_assert_int_eq(parse("127.0.0.1", 256), -EINVAL);
+	ck_assert_int_eq(parse("127.0.0.1:0", 256), -EINVAL);
+	ck_assert_int_eq(parse("127.0.0.1:65536", 256), -EINVAL);
+	ck_assert_int_eq(parse("127.0.0.1:1x", 256), -EINVAL);
+	ck_assert_int_eq(parse(":1", 256), -EINVAL);
+	ck_assert_int_eq(parse("no.such.host.invalid:1", 256), -ENOENT);
+	ck_assert_int_eq(parse("127.0.0.1:1,127.0.0.1:2", 30), -ENAMETOOLONG);
+	ck_assert_int_eq(source_probe("", why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(source_probe("no.such.host.invalid:1", why, sizeof(why)), -ENOENT);
+	ck_assert_int_eq(source_probe("127.0.0.1:1", why, sizeof(why)), -ECONNREFUSED);
+	ck_assert_int_eq(source_key(&o, &key, why, sizeof(why)), -ENOKEY);
+	ck_assert_ptr_nonnull(strstr(why, "-o key=FILE"));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("source");
@@ -145,6 +174,7 @@ int main(void)
 	tcase_add_test(t, plain_takes_none);
 	tcase_add_test(t, a_key_file_that_is_none_is_an_error);
 	tcase_add_test(t, the_jobs_key_is_not_told_by_the_one_for_readers);
+	tcase_add_test(t, what_is_no_place_is_refused);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

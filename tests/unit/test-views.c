@@ -156,6 +156,9 @@ START_TEST(a_generation_that_has_gone_by_or_is_being_changed_is_not_waited_for)
 	ck_assert_int_eq(open_view(one, 3, &view), -EEXIST); /* it is just being overwritten */
 	step_end(3);
 	ck_assert_int_eq(open_view(two, 3, &view), -EEXIST);
+	ck_assert_int_eq(open_view(two, 7, &view), 0);
+	ck_assert_int_eq(open_view(two, 5, &view), -EEXIST); /* back: it is at a later one */
+	ck_assert_int_eq(open_view(two, 7, &view), 0);
 }
 END_TEST
 

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* Coming in by the front doors: frag_open, engine_open. */
+
+#include "engine/frag-internal.h"
+#include "engine/jobfile.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { TIMEOUT_MS = 300 };
+
+static char why[400];
+
+static void be_rank_0_of(const char *world, const char *job)
+{
+	setenv("RANK", "0", 1);
+	setenv("WORLD_SIZE", world, 1);
+	setenv("FRAG_JOB_ID", job, 1);
+	setenv("FRAG_PLAIN", "1", 1);
+}
+
+static int look_at(const char *source, const char *key_file)
+{
+	struct engine_options o = { .source = source,
+				    .timeout_ms = TIMEOUT_MS,
+				    .plain = !key_file,
+				    .key_file = key_file };
+	struct engine *e;
+	int rc = engine_open(&e, &o, why, sizeof(why));
+
+	if (!rc)
+		engine_close(e);
+	return rc;
+}
+
+START_TEST(a_process_is_one_rank)
+{
+	struct frag *f, *more;
+
+	be_rank_0_of("1", "one");
+	ck_assert_int_eq(frag_open(&f, NULL), 0);
+	ck_assert_int_eq(frag_open(&more, NULL), -EBUSY);
+	ck_assert_ptr_null(more);
+	frag_close(f);
+	ck_assert_int_eq(frag_open(&f, NULL), 0);
+	frag_close(f);
+}
+END_TEST
+
+/* The job's rank 0 is another process, until that is told to end. */
+static pid_t start_job(int end[2])
+{
+	pid_t pid;
+	int up[2];
+	struct frag *f;
+	char c;
+
+	ck_assert(!pipe(up) && !pipe(end));
+	pid = fork();
+	if (!pid) {
+		close(end[1]);
+		c = frag_open(&f, NULL) ? 'n' : 'y';
+		if (write(up[1], &c, 1) == 1 && read(end[0], &c, 1) == 0)
+			frag_close(f);
+		_exit(0);
+	}
+	close(end[0]);
+	ck_assert_int_eq(read(up[0], &c, 1), 1);
+	ck_assert_int_eq(c, 'y');
+	close(up[0]);
+	close(up[1]);
+	return pid;
+}
+
+static void end_job(pid_t pid, int end[2])
+{
+	close(end[1]);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+START_TEST(two_jobs_of_one_name_are_refused)
+{
+	struct frag *f;
+	int end[2];
+	pid_t pid;
+
+	be_rank_0_of("1", "twice");
+	pid = start_job(end);
+	ck_assert_int_eq(frag_open(&f, NULL), -EEXIST);
+	end_job(pid, end);
+	ck_assert_int_eq(frag_open(&f, NULL), 0);
+	frag_close(f);
+}
+END_TEST
+
+START_TEST(a_job_that_is_not_complete_is_eagain)
+{
+	struct jobfile job;
+	int end[2];
+	pid_t pid;
+
+	be_rank_0_of("2", "half");
+	pid = start_job(end);
+	ck_assert_int_eq(jobfile_find("half", &job), 0);
+	ck_assert_int_eq(look_at(job.address, NULL), -EAGAIN);
+	ck_assert_msg(strstr(why, "ranks have joined"), "%s", why);
+	end_job(pid, end);
+}
+END_TEST
+
+START_TEST(who_listens_and_says_nothing_is_etimedout)
+{
+	struct sockaddr_in name = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	CLEANUP(close) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	socklen_t size = sizeof(name);
+	char source[64];
+
+	ck_assert(!bind(fd, (struct sockaddr *)&name, sizeof(name)) && !listen(fd, 8) &&
+		  !getsockname(fd, (struct sockaddr *)&name, &size));
+	snprintf(source, sizeof(source), "127.0.0.1:%d", ntohs(name.sin_port));
+	ck_assert_int_eq(look_at(source, NULL), -ETIMEDOUT);
+}
+END_TEST
+
+START_TEST(another_key_is_eacces)
+{
+	uint8_t key[JOBFILE_KEY_BYTES];
+	char path[400], used[500];
+	struct jobfile job;
+	int end[2];
+	pid_t pid;
+
+	be_rank_0_of("1", "locked");
+	unsetenv("FRAG_PLAIN");
+	snprintf(path, sizeof(path), "%s/another.key", getenv("XDG_RUNTIME_DIR"));
+	ck_assert_int_eq(keyfile_create("", path, used, sizeof(used), key), 0);
+	pid = start_job(end);
+	ck_assert_int_eq(jobfile_find("locked", &job), 0);
+	ck_assert_int_eq(look_at(job.address, path), -EACCES);
+	end_job(pid, end);
+}
+END_TEST
+
+START_TEST(a_checkpoint_is_not_written)
+{
+	struct engine_options o = { .source = "/", .writable = true };
+	struct engine *e;
+
+	ck_assert_int_eq(engine_open(&e, &o, why, sizeof(why)), -EROFS);
+	ck_assert_ptr_nonnull(strstr(why, "read-only"));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("open");
+	TCase *t = tcase_create("open");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, a_process_is_one_rank);
+	tcase_add_test(t, two_jobs_of_one_name_are_refused);
+	tcase_add_test(t, a_job_that_is_not_complete_is_eagain);
+	tcase_add_test(t, who_listens_and_says_nothing_is_etimedout);
+	tcase_add_test(t, another_key_is_eacces);
+	tcase_add_test(t, a_checkpoint_is_not_written);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}

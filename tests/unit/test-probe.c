@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* Whether anybody listens at an address, and what errors of sockets are called. */
+
+#include "engine/dtype.h"
+#include "engine/fork.h"
+#include "engine/transport-probe.h"
+#include "engine/transport-socket.h"
+#include "tests/ranks/scarce.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <zmq.h>
+
+static struct transport_probes probes;
+static bool tells_at_once; /* the machine: connect itself says that it was refused */
+
+int __real_connect(int fd, const struct sockaddr *to, socklen_t size);
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t size);
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t size)
+{
+	int flags = fcntl(fd, F_GETFL), rc;
+
+	if (!tells_at_once)
+		return __real_connect(fd, to, size);
+	fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+	rc = __real_connect(fd, to, size);
+	fcntl(fd, F_SETFL, flags);
+	return rc;
+}
+
+/* A port that is ours. */
+static int hold_port(char address[64])
+{
+	struct sockaddr_in name = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t size = sizeof(name);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	ck_assert(!bind(fd, (struct sockaddr *)&name, sizeof(name)) &&
+		  !getsockname(fd, (struct sockaddr *)&name, &size));
+	snprintf(address, 64, "tcp://127.0.0.1:%d", ntohs(name.sin_port));
+	return fd;
+}
+
+START_TEST(nobody_there_is_refused)
+{
+	uint32_t peer = 0;
+	char address[64];
+	CLEANUP(close) int fd = hold_port(address);
+
+	tells_at_once = _i;
+	ck_assert_int_ge(transport_probe_start(&probes, 7, address), 0);
+	ck_assert_int_eq(transport_probe_start(&probes, 7, address), -EALREADY);
+	for (uint64_t end = monotonic_ms() + 10000; !peer && monotonic_ms() < end;) {
+		transport_probe_turn(&probes);
+		transport_probe_refused(&probes, &peer);
+	}
+	ck_assert_uint_eq(peer, 7);
+	ck_assert_uint_eq(probes.n, 0);
+}
+END_TEST
+
+START_TEST(somebody_there_is_not)
+{
+	uint32_t peer;
+	char address[64];
+	CLEANUP(close) int fd = hold_port(address);
+
+	ck_assert_int_eq(listen(fd, 0), 0);
+	ck_assert_int_ge(transport_probe_start(&probes, 1, address), 0);
+	for (uint64_t end = monotonic_ms() + 10000; probes.n && monotonic_ms() < end;)
+		transport_probe_turn(&probes);
+	ck_assert_uint_eq(probes.n, 0);
+	ck_assert(!transport_probe_refused(&probes, &peer));
+}
+END_TEST
+
+START_TEST(a_probe_ends_when_nothing_comes)
+{
+	/* an address of documentation: packets to it go nowhere, where they go at all */
+	int fd = transport_probe_start(&probes, 1, "tcp://192.0.2.1:9");
+	uint32_t peer;
+
+	if (fd < 0)
+		return; /* no way there */
+	transport_probe_turn(&probes);
+	scarce_skip_ms(60000);
+	transport_probe_turn(&probes);
+	ck_assert_uint_eq(probes.n, 0);
+	ck_assert(!transport_probe_refused(&probes, &peer));
+}
+END_TEST
+
+START_TEST(what_is_no_address_is_einval)
+{
+	ck_assert_int_eq(transport_probe_start(&probes, 1, "loop:3"), -EINVAL);
+	ck_assert_int_eq(transport_probe_start(&probes, 1, "tcp://host:3"), -EINVAL);
+}
+END_TEST
+
+START_TEST(errors_of_libzmq_have_names_here)
+{
+	static const struct {
+		int is, means;
+	} errors[] = { { ENODEV, -EADDRNOTAVAIL },  { EPROTONOSUPPORT, -EINVAL },
+		       { ENOCOMPATPROTO, -EINVAL }, { EHOSTUNREACH, -ENOTCONN },
+		       { EADDRINUSE, -EADDRINUSE }, { ETERM, -EIO } };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(errors); i++) {
+		errno = errors[i].is;
+		ck_assert_int_eq(transport_socket_error(), errors[i].means);
+	}
+}
+END_TEST
+
+START_TEST(other_limits)
+{
+	ck_assert_int_eq(fork_close(FORK_FD_MAX), -ENFILE);
+	ck_assert_int_eq(dtype_convert(FRAG_U8, NULL, FRAG_F32, NULL, 0), -EOPNOTSUPP);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("probe");
+	TCase *t = tcase_create("probe");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_loop_test(t, nobody_there_is_refused, 0, 2);
+	tcase_add_test(t, somebody_there_is_not);
+	tcase_add_test(t, a_probe_ends_when_nothing_comes);
+	tcase_add_test(t, what_is_no_address_is_einval);
+	tcase_add_test(t, errors_of_libzmq_have_names_here);
+	tcase_add_test(t, other_limits);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
