@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+#include "engine/swap-file-internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* A request is cut into chunks, SWAP_CHUNKS of which are under way at once: whole blocks straight from or to memory
+ * where that is aligned, else by a bounce buffer; a block that the request has only a part of by itself.
+ */
+
+enum { BOUNCE = 256 << 10 };
+
+/* ---- what is known of blocks ---- */
+
+static uint32_t *sums_of(struct swap_chunk *c)
+{
+	return c->io->extent->sums + c->at / SWAP_BLOCK;
+}
+
+static uint8_t *bytes_of(struct swap_chunk *c)
+{
+	return c->bounce ? c->bounce : c->memory;
+}
+
+static void set_sums(struct swap_chunk *c, bool good)
+{
+	uint32_t *sums = sums_of(c);
+
+	for (uint32_t i = 0; i < c->size / SWAP_BLOCK; i++)
+		sums[i] = good ? swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK) : SWAP_DAMAGED;
+}
+
+static int check_sums(struct swap_chunk *c)
+{
+	struct swap_file *f = c->io->file;
+	uint32_t *sums = sums_of(c), bad = 0;
+
+	for (uint32_t i = 0; i < c->size / SWAP_BLOCK; i++)
+		bad += sums[i] != swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK);
+	if (!bad)
+		return 0;
+	pthread_mutex_lock(&f->lock);
+	f->counters.damaged_blocks += bad;
+	c->io->damaged = u64_min(c->io->damaged, c->at);
+	pthread_mutex_unlock(&f->lock);
+	log_error("%s: %" PRIu32 " damaged blocks in bytes %" PRIu64 " to %" PRIu64
+		  " of state %" PRIu64,
+		  f->path, bad, c->at, c->at + c->size, c->io->extent->id);
+	return -EIO;
+}
+
+/* ---- counting ---- */
+
+static void count_request(struct swap_chunk *c)
+{
+	struct swap_counters *n = &c->io->file->counters;
+	bool write = c->disk.what == DISK_WRITE;
+
+	pthread_mutex_lock(&c->io->file->lock);
+	*(write ? &n->writes : &n->reads) += 1;
+	*(write ? &n->written_bytes : &n->read_bytes) += c->disk.size;
+	pthread_mutex_unlock(&c->io->file->lock);
+}
+
+static void count_result(struct swap_chunk *c, int result)
+{
+	pthread_mutex_lock(&c->io->file->lock);
+	c->io->file->counters.errors += result < 0;
+	c->io->file->counters.short_requests +=
+		result > 0 && c->gone + (uint32_t)result < c->size;
+	pthread_mutex_unlock(&c->io->file->lock);
+}
+
+/* ---- one chunk ---- */
+
+static void on_done(struct disk_io *disk, int result);
+
+static void submit(struct swap_chunk *c, enum disk_what what)
+{
+	struct swap_file *f = c->io->file;
+
+	c->disk = (struct disk_io){
+		.what = what,
+		.fd = f->fd,
+		.size = c->size - c->gone,
+		.slab = c->bounce ? DISK_NO_SLAB : c->io->slab,
+		.offset = c->io->extent->offset + c->at + c->gone,
+		.memory = bytes_of(c) + c->gone,
+		.done = on_done,
+	};
+	count_request(c);
+	f->disk_ops->submit(f->disk, &c->disk);
+}
+
+static void submit_write(struct swap_chunk *c)
+{
+	if (c->bounce)
+		memcpy(c->bounce + c->lead, c->memory, c->count);
+	c->completing = false;
+	c->gone = 0;
+	set_sums(c, false); /* until all of it is there */
+	submit(c, DISK_WRITE);
+}
+
+/* 1: goes on; 0: over; -errno. */
+static int take_result(struct swap_chunk *c, int result)
+{
+	uint32_t gone = c->gone + (result > 0 ? (uint32_t)result : 0);
+
+	count_result(c, result);
+	if (result == -EAGAIN || result == -EINTR)
+		return 1;
+	if (result < 0)
+		return result;
+	if (gone >= c->size)
+		return 0;
+	gone -= gone % SWAP_BLOCK;
+	if (gone <= c->gone) /* the file ends here, or it never will be a block */
+		return -EIO;
+	c->gone = gone;
+	return 1;
+}
+
+/* 1: goes on; 0: over; -errno. */
+static int finish_chunk(struct swap_chunk *c)
+{
+	if (c->disk.what == DISK_WRITE) {
+		set_sums(c, true);
+		return 0;
+	}
+	if (check_sums(c))
+		return -EIO;
+	if (c->completing) {
+		submit_write(c);
+		return 1;
+	}
+	if (c->bounce)
+		memcpy(c->memory, c->bounce + c->lead, c->count);
+	return 0;
+}
+
+/* ---- cutting a request ---- */
+
+static bool is_aligned(const void *p)
+{
+	return (uintptr_t)p % SWAP_BLOCK == 0;
+}
+
+/* How many of `most` whole blocks from there on are there, or are not. */
+static uint32_t run_of(const struct swap_extent *x, uint64_t at, uint32_t most, bool *written)
+{
+	const uint32_t *sums = x->sums + at / SWAP_BLOCK;
+	uint32_t n = 1;
+
+	*written = sums[0] != SWAP_UNWRITTEN;
+	while (n < most && (sums[n] != SWAP_UNWRITTEN) == *written)
+		n++;
+	return n;
+}
+
+/* The next part: its place in the extent, and how much of the request is in it. */
+static void cut_blocks(struct swap_io *io, struct swap_chunk *c)
+{
+	uint64_t from = io->offset + io->started, left = io->bytes - io->started, most;
+
+	c->memory = (uint8_t *)io->memory + io->started;
+	c->lead = (uint32_t)(from % SWAP_BLOCK);
+	c->at = from - c->lead;
+	c->gone = 0;
+	c->completing = false;
+	most = is_aligned(c->memory) ? SWAP_CHUNK : BOUNCE;
+	if (c->lead || left < SWAP_BLOCK) {
+		c->count = (uint32_t)u64_min(left, SWAP_BLOCK - c->lead);
+		c->size = SWAP_BLOCK;
+	} else {
+		c->count = c->size = (uint32_t)(u64_min(left, most) / SWAP_BLOCK * SWAP_BLOCK);
+	}
+}
+
+/* Of a read: what is there, or what is not. */
+static void cut(struct swap_io *io, struct swap_chunk *c)
+{
+	cut_blocks(io, c);
+	if (io->what == DISK_READ) {
+		c->size = run_of(io->extent, c->at, c->size / SWAP_BLOCK, &c->written) *
+			  SWAP_BLOCK;
+		c->count = (uint32_t)u64_min(c->count, c->size);
+	}
+}
+
+/* Does the block have bytes of the extent that the request does not bring? */
+static bool is_part(const struct swap_chunk *c)
+{
+	return c->lead || (c->count < SWAP_BLOCK && c->at + c->count < c->io->extent->bytes);
+}
+
+static int need_bounce(struct swap_chunk *c)
+{
+	if (c->count == c->size && is_aligned(c->memory))
+		return 0;
+	c->bounce = aligned_alloc(SWAP_BLOCK, c->size);
+	if (!c->bounce)
+		return -ENOMEM;
+	memset(c->bounce, 0, c->size);
+	return 0;
+}
+
+/* 0: under way; 1: it needed no disk; -errno. */
+static int start_read(struct swap_chunk *c)
+{
+	if (!c->written) {
+		memset(c->memory, 0, c->count);
+		return 1;
+	}
+	if (need_bounce(c))
+		return -ENOMEM;
+	submit(c, DISK_READ);
+	return 0;
+}
+
+static int start_write(struct swap_chunk *c)
+{
+	if (need_bounce(c))
+		return -ENOMEM;
+	c->completing = is_part(c) && *sums_of(c) != SWAP_UNWRITTEN;
+	if (c->completing)
+		submit(c, DISK_READ);
+	else
+		submit_write(c);
+	return 0;
+}
+
+static struct swap_chunk *free_chunk(struct swap_io *io)
+{
+	for (size_t i = 0; i < SWAP_CHUNKS; i++)
+		if (!io->chunks[i].used)
+			return &io->chunks[i];
+	return NULL;
+}
+
+/* The next chunk that is to be started; under io->lock. */
+static struct swap_chunk *next_chunk(struct swap_io *io)
+{
+	struct swap_chunk *c = io->rc || io->started == io->bytes ? NULL : free_chunk(io);
+
+	if (!c)
+		return NULL;
+	c->used = true;
+	c->bounce = NULL;
+	c->io = io;
+	cut(io, c);
+	io->started += c->count;
+	io->underway++;
+	return c;
+}
+
+/* ---- a request ---- */
+
+static void end_chunk(struct swap_chunk *c, int rc)
+{
+	struct swap_io *io = c->io;
+
+	free(c->bounce);
+	c->bounce = NULL;
+	pthread_mutex_lock(&io->lock);
+	c->used = false;
+	if (rc && !io->rc)
+		io->rc = rc;
+	io->underway--;
+	pthread_mutex_unlock(&io->lock);
+}
+
+static void end(struct swap_io *io)
+{
+	pthread_mutex_destroy(&io->lock);
+	io->done(io, io->rc);
+}
+
+static struct swap_chunk *take_chunk(struct swap_io *io)
+{
+	struct swap_chunk *c;
+
+	pthread_mutex_lock(&io->lock);
+	c = next_chunk(io);
+	pthread_mutex_unlock(&io->lock);
+	return c;
+}
+
+static void start_chunks(struct swap_io *io)
+{
+	struct swap_chunk *c;
+
+	while ((c = take_chunk(io))) {
+		int rc = io->what == DISK_READ ? start_read(c) : start_write(c);
+
+		if (rc)
+			end_chunk(c, rc < 0 ? rc : 0);
+	}
+}
+
+/* The caller has one of underway, which keeps the request from ending meanwhile. */
+static void go_on(struct swap_io *io)
+{
+	bool last;
+
+	start_chunks(io);
+	pthread_mutex_lock(&io->lock);
+	last = --io->underway == 0;
+	pthread_mutex_unlock(&io->lock);
+	if (last)
+		end(io);
+}
+
+static void on_done(struct disk_io *disk, int result)
+{
+	struct swap_chunk *c = container_of(disk, struct swap_chunk, disk);
+	struct swap_io *io = c->io;
+	int rc = take_result(c, result);
+
+	if (rc == 1) {
+		submit(c, c->disk.what);
+		return;
+	}
+	if (!rc)
+		rc = finish_chunk(c);
+	if (rc == 1)
+		return;
+	pthread_mutex_lock(&io->lock);
+	io->underway++; /* ours, for go_on */
+	pthread_mutex_unlock(&io->lock);
+	end_chunk(c, rc);
+	go_on(io);
+}
+
+static bool is_in(const struct swap_io *io)
+{
+	uint64_t end_of;
+
+	return u64_add(io->offset, io->bytes, &end_of) && end_of <= io->extent->bytes &&
+	       (io->what == DISK_READ || io->what == DISK_WRITE);
+}
+
+void swap_submit(struct swap_file *f, struct swap_io *io)
+{
+	if (!is_in(io) || !io->bytes) {
+		io->done(io, is_in(io) ? 0 : -EINVAL);
+		return;
+	}
+	pthread_mutex_lock(&f->lock);
+	*(io->what == DISK_WRITE ? &f->counters.asked_write_bytes
+				 : &f->counters.asked_read_bytes) += io->bytes;
+	pthread_mutex_unlock(&f->lock);
+	io->file = f;
+	pthread_mutex_init(&io->lock, NULL);
+	io->started = 0;
+	io->underway = 1;
+	io->rc = 0;
+	io->damaged = UINT64_MAX;
+	memset(io->chunks, 0, sizeof(io->chunks));
+	go_on(io);
+}
+
+/* ---- waiting ---- */
+
+struct waiter {
+	pthread_mutex_t lock;
+	pthread_cond_t over;
+	bool is_over;
+	int rc;
+};
+
+static void wake(struct swap_io *io, int rc)
+{
+	struct waiter *w = io->owner;
+
+	pthread_mutex_lock(&w->lock);
+	w->rc = rc;
+	w->is_over = true;
+	pthread_cond_signal(&w->over);
+	pthread_mutex_unlock(&w->lock);
+}
+
+int swap_run(struct swap_file *f, struct swap_io *io)
+{
+	struct waiter w = { .lock = PTHREAD_MUTEX_INITIALIZER,
+			    .over = PTHREAD_COND_INITIALIZER };
+
+	io->done = wake;
+	io->owner = &w;
+	swap_submit(f, io);
+	pthread_mutex_lock(&w.lock);
+	while (!w.is_over)
+		pthread_cond_wait(&w.over, &w.lock);
+	pthread_mutex_unlock(&w.lock);
+	return w.rc;
+}
+
+/* ---- at once ---- */
+
+int swap_write_now(struct swap_file *f, const void *bytes, size_t size, uint64_t offset)
+{
+	for (size_t gone = 0; gone < size;) {
+		ssize_t n = pwrite(f->fd, (const char *)bytes + gone, size - gone,
+				   (off_t)(offset + gone));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		gone += (size_t)n;
+	}
+	return 0;
+}
+
+int swap_read_now(struct swap_file *f, void *bytes, size_t size, uint64_t offset)
+{
+	for (size_t gone = 0; gone < size;) {
+		ssize_t n =
+			pread(f->fd, (char *)bytes + gone, size - gone, (off_t)(offset + gone));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		gone += (size_t)n;
+	}
+	return 0;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_SWAP_FILE_H
+#define ENGINE_SWAP_FILE_H
+
+/* A rank's container of swapped states: one file of extents, with a checksum for each 4 KiB, kept in memory.
+ *
+ *	0         4096     8192     2 MiB                                       end
+ *	| head    | slot 0 | slot 1 |   | extent | extent | ...hole... | extent |
+ *
+ * Extents are the caller's: it says what each holds by a number of its own.  Nothing on disk says where they are
+ * until swap_file_commit writes that down (a manifest, in an extent of its own, found by the newest of the two
+ * slots); from then on swap_file_recover finds that commit, whatever happens to the process, as long as no extent of
+ * it is written to: after a commit the caller writes to new ones, and drops the old.
+ *
+ * Requests on one extent that overlap, one of them a write, must not be under way together.
+ */
+
+#include "engine/disk.h"
+
+#include <pthread.h>
+
+enum { SWAP_BLOCK = 4096, SWAP_NAME_MAX = 200 };
+
+struct swap_file;
+
+struct swap_file_config {
+	const char *dir;
+	const char *name;  /* plain; at most SWAP_NAME_MAX */
+	uint8_t job[16];   /* whose it is */
+	uint64_t capacity; /* bytes of all extents; 0: what the file system has room for */
+	const struct disk_ops *disk_ops;
+	struct disk *disk; /* the caller's, until close */
+	bool no_direct;    /* through the page cache */
+};
+
+/* A new one, in the place of what is left there of an ended process.  -EBUSY: another process has it;
+ * -ENOENT, -EACCES, -ENOSPC and so on; -ELOOP: a link is there.  why has one line.
+ */
+int swap_file_create(struct swap_file **f, const struct swap_file_config *config, char *why,
+		     size_t whysize);
+/* What was last committed to the one that is there.  -ESTALE: another job's, or nothing was committed;
+ * -EBADMSG: damaged.
+ */
+int swap_file_recover(struct swap_file **f, const struct swap_file_config *config, char *why,
+		      size_t whysize);
+/* Nothing may be under way.  remove: the file goes. */
+void swap_file_close(struct swap_file *f, bool remove);
+
+struct swap_extent {
+	uint64_t id;         /* the caller's */
+	uint64_t generation; /* the caller's */
+	uint64_t bytes;
+	uint64_t offset; /* in the file */
+	uint64_t block;  /* of the arena */
+	uint32_t *sums;  /* of each SWAP_BLOCK */
+	struct swap_extent *next;
+};
+
+/* What it holds is not there yet: read as zeros, without the disk.  -ENOSPC; -ENOMEM. */
+int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swap_extent **x);
+/* Of a commit, it stays in the file until the next one. */
+void swap_extent_drop(struct swap_file *f, struct swap_extent *x);
+/* NULL: none.  Of several, the newest generation. */
+struct swap_extent *swap_extent_find(struct swap_file *f, uint64_t id);
+
+enum { SWAP_CHUNKS = 8, SWAP_CHUNK = 2 << 20 };
+
+struct swap_chunk { /* the file's */
+	struct disk_io disk;
+	struct swap_io *io;
+	uint8_t *bounce; /* NULL: it goes to memory itself */
+	uint64_t at;     /* in the extent; whole blocks */
+	uint32_t size, gone;
+	uint32_t lead, count; /* bytes of the request in it, from lead on */
+	uint8_t *memory;      /* of those */
+	bool completing;      /* a write first reads the rest of its block */
+	bool written;         /* a read: it is there */
+	bool used;
+};
+
+/* Any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no byte is copied; elsewhere what is
+ * at the edges is.  A block that is not what was written is -EIO, with a line in the log, and so is what is
+ * read of a write that failed.
+ */
+struct swap_io { /* the caller's memory until done is called */
+	struct swap_extent *extent;
+	enum disk_what what; /* DISK_READ, DISK_WRITE */
+	uint16_t slab;       /* as struct disk_io's */
+	uint64_t offset, bytes;
+	void *memory;
+	/* 0 or -errno: -EINVAL: not in the extent; -ENOSPC, -EFBIG, -EIO and so on.  From a thread of the
+	 * disk's, or in swap_submit.
+	 */
+	void (*done)(struct swap_io *io, int rc);
+	void *owner;
+	uint64_t
+		damaged; /* out: the first byte of a damaged block; UINT64_MAX: there was none */
+	/* the file's: */
+	struct swap_file *file;
+	pthread_mutex_t lock;
+	uint64_t started; /* bytes */
+	unsigned underway;
+	int rc;
+	struct swap_chunk chunks[SWAP_CHUNKS];
+};
+
+void swap_submit(struct swap_file *f, struct swap_io *io);
+/* The same, waited for. */
+int swap_run(struct swap_file *f, struct swap_io *io);
+
+/* All extents as they are now; nothing may be under way.  What was committed before is valid until this
+ * returns 0.  -ENOSPC, -EIO, -ENOMEM.
+ */
+int swap_file_commit(struct swap_file *f);
+
+struct swap_counters {                                /* since it was opened */
+	uint64_t reads, writes;                       /* requests to the disk */
+	uint64_t read_bytes, written_bytes;           /* of the disk */
+	uint64_t asked_read_bytes, asked_write_bytes; /* by callers */
+	uint64_t short_requests, errors, damaged_blocks, commits;
+	uint64_t extents, extent_bytes, extent_bytes_max, file_bytes;
+	bool direct;
+};
+
+void swap_file_counters(struct swap_file *f, struct swap_counters *out);
+
+#endif

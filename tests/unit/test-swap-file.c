@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/swap-file.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+/* TEST_SEED: of the ranges.  TEST_DIR: where the files are (/tmp). */
+
+enum { EXTENT = (5 << 20) + 1234, ROUNDS = 400, SIDE = 1 << 16 };
+
+static const struct disk_ops *const all[] = { &disk_uring, &disk_threads };
+static char dir[200];
+static struct swap_file_config config;
+static struct disk *disk;
+static struct swap_file *file;
+static char why[512];
+static uint64_t seed;
+static uint8_t *truth, *memory; /* [EXTENT + SIDE] */
+
+static uint64_t next_random(uint64_t below)
+{
+	seed = seed * 6364136223846793005 + 1442695040888963407;
+	return (seed >> 20) % below;
+}
+
+static void fill(uint8_t *to, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		to[i] = (uint8_t)next_random(256);
+}
+
+/* ---- files ---- */
+
+static void make_dir(void)
+{
+	const char *given = getenv("TEST_DIR");
+
+	snprintf(dir, sizeof(dir), "%s/test-swap-file-XXXXXX", given ? given : "/tmp");
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	truth = calloc(1, EXTENT + SIDE);
+	memory = aligned_alloc(SWAP_BLOCK, (EXTENT + 2 * SIDE) / SWAP_BLOCK * SWAP_BLOCK);
+	ck_assert(truth && memory);
+}
+
+static void path_of(char path[300])
+{
+	snprintf(path, 300, "%s/rank0.swap", dir);
+}
+
+static void remove_dir(void)
+{
+	char path[300];
+
+	path_of(path);
+	unlink(path);
+	rmdir(dir);
+	free(truth);
+	free(memory);
+}
+
+static bool open_disk(int which)
+{
+	config = (struct swap_file_config){ .dir = dir,
+					    .name = "rank0.swap",
+					    .job = "the job of today",
+					    .disk_ops = all[which] };
+	if (all[which]->open(&disk, NULL))
+		return false;
+	config.disk = disk;
+	return true;
+}
+
+static bool start(int which)
+{
+	if (!open_disk(which))
+		return false;
+	ck_assert_msg(!swap_file_create(&file, &config, why, sizeof(why)), "%s", why);
+	return true;
+}
+
+static void stop(void)
+{
+	swap_file_close(file, false);
+	config.disk_ops->close(disk);
+}
+
+static int run(struct swap_extent *x, enum disk_what what, uint64_t offset, uint64_t bytes,
+	       void *at)
+{
+	struct swap_io io = { .extent = x,
+			      .what = what,
+			      .slab = DISK_NO_SLAB,
+			      .offset = offset,
+			      .bytes = bytes,
+			      .memory = at };
+
+	return swap_run(file, &io);
+}
+
+static void write_all(struct swap_extent *x)
+{
+	fill(truth, x->bytes);
+	memcpy(memory, truth, x->bytes);
+	ck_assert_int_eq(run(x, DISK_WRITE, 0, x->bytes, memory), 0);
+}
+
+static void expect_all(struct swap_extent *x)
+{
+	memset(memory, 1, x->bytes);
+	ck_assert_int_eq(run(x, DISK_READ, 0, x->bytes, memory), 0);
+	ck_assert_mem_eq(memory, truth, x->bytes);
+}
+
+/* ---- ranges ---- */
+
+START_TEST(any_range_at_any_address)
+{
+	struct swap_extent *x;
+
+	if (!start(_i))
+		return;
+	ck_assert_int_eq(swap_extent_new(file, 7, EXTENT, &x), 0);
+	memset(truth, 0, EXTENT);
+	expect_all(x); /* zeros, of which nothing was ever written */
+	for (int round = 0; round < ROUNDS; round++) {
+		uint64_t most = next_random(4) ? 3 * SWAP_BLOCK : EXTENT;
+		uint64_t offset = next_random(EXTENT), bytes = 1 + next_random(most);
+		uint8_t *at = memory + next_random(2) * next_random(SWAP_BLOCK);
+
+		if (next_random(3) == 0)
+			offset -= offset % SWAP_BLOCK;
+		bytes = u64_min(bytes, EXTENT - offset);
+		if (next_random(2)) {
+			fill(truth + offset, u64_min(bytes, 5000));
+			memcpy(at, truth + offset, bytes);
+			ck_assert_int_eq(run(x, DISK_WRITE, offset, bytes, at), 0);
+		} else {
+			memset(at, 0xee, bytes);
+			ck_assert_int_eq(run(x, DISK_READ, offset, bytes, at), 0);
+			ck_assert_mem_eq(at, truth + offset, bytes);
+		}
+	}
+	expect_all(x);
+	stop();
+}
+END_TEST
+
+START_TEST(a_small_read_reads_little)
+{
+	struct swap_counters before, after;
+	struct swap_extent *x;
+
+	if (!start(_i))
+		return;
+	swap_extent_new(file, 7, EXTENT, &x);
+	write_all(x);
+	swap_file_counters(file, &before);
+	ck_assert_int_eq(run(x, DISK_READ, 5 * SWAP_BLOCK + 100, SWAP_BLOCK, memory), 0);
+	swap_file_counters(file, &after);
+	ck_assert_mem_eq(memory, truth + 5 * SWAP_BLOCK + 100, SWAP_BLOCK);
+	ck_assert_uint_le(after.read_bytes - before.read_bytes, 2 * SWAP_BLOCK);
+	ck_assert_int_eq(run(x, DISK_READ, EXTENT - 3, 3, memory), 0);
+	ck_assert_mem_eq(memory, truth + EXTENT - 3, 3);
+	ck_assert_int_eq(run(x, DISK_READ, EXTENT - 3, 4, memory), -EINVAL);
+	ck_assert_int_eq(run(x, DISK_WRITE, UINT64_MAX, 4, memory), -EINVAL);
+	ck_assert_int_eq(run(x, DISK_READ, EXTENT, 0, memory), 0);
+	stop();
+}
+END_TEST
+
+/* ---- what goes wrong ---- */
+
+static void flip(uint64_t offset)
+{
+	char path[300];
+	uint8_t byte;
+	int fd;
+
+	path_of(path);
+	fd = open(path, O_RDWR);
+	ck_assert_int_eq(pread(fd, &byte, 1, (off_t)offset), 1);
+	byte ^= 4;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)offset), 1);
+	close(fd);
+}
+
+START_TEST(a_flipped_bit_is_eio_there_and_nowhere_else)
+{
+	struct swap_extent *x;
+	struct swap_counters n;
+	struct swap_io io;
+
+	if (!start(_i))
+		return;
+	swap_extent_new(file, 7, EXTENT, &x);
+	write_all(x);
+	flip(x->offset + 10 * SWAP_BLOCK + 17);
+	io = (struct swap_io){ .extent = x,
+			       .what = DISK_READ,
+			       .slab = DISK_NO_SLAB,
+			       .offset = 10 * SWAP_BLOCK,
+			       .bytes = 8,
+			       .memory = memory };
+	ck_assert_int_eq(swap_run(file, &io), -EIO);
+	ck_assert_uint_eq(io.damaged, 10 * SWAP_BLOCK);
+	ck_assert_int_eq(run(x, DISK_READ, 0, EXTENT, memory), -EIO);
+	ck_assert_int_eq(run(x, DISK_READ, 0, 10 * SWAP_BLOCK, memory), 0);
+	ck_assert_int_eq(run(x, DISK_READ, 11 * SWAP_BLOCK, SWAP_BLOCK, memory), 0);
+	/* A part of the block cannot be written: the rest of it is not known. */
+	ck_assert_int_eq(run(x, DISK_WRITE, 10 * SWAP_BLOCK + 5, 5, memory), -EIO);
+	ck_assert_int_eq(run(x, DISK_WRITE, 10 * SWAP_BLOCK, SWAP_BLOCK, memory), 0);
+	ck_assert_int_eq(run(x, DISK_READ, 0, EXTENT, memory), 0);
+	swap_file_counters(file, &n);
+	ck_assert_uint_ge(n.damaged_blocks, 3);
+	stop();
+}
+END_TEST
+
+START_TEST(a_file_cut_off_is_eio)
+{
+	struct swap_extent *x;
+	char path[300];
+
+	if (!start(_i))
+		return;
+	path_of(path);
+	swap_extent_new(file, 7, EXTENT, &x);
+	write_all(x);
+	ck_assert_int_eq(truncate(path, (off_t)x->offset + (1 << 20)), 0);
+	ck_assert_int_eq(run(x, DISK_READ, 0, EXTENT, memory), -EIO);
+	ck_assert_int_eq(run(x, DISK_READ, 0, 1 << 20, memory), 0);
+	ck_assert_mem_eq(memory, truth, 1 << 20);
+	stop();
+}
+END_TEST
+
+/* DeepSpeed's B11: 2 of 4 MiB written, and told that it was all. */
+START_TEST(b11_a_write_over_the_limit_is_efbig)
+{
+	struct rlimit limit = { SWAP_BLOCK, SWAP_BLOCK };
+	struct swap_extent *x, *y;
+	int rc;
+
+	if (!start(_i))
+		return;
+	swap_extent_new(file, 7, EXTENT, &x);
+	write_all(x);
+	signal(SIGXFSZ, SIG_IGN);
+	limit.rlim_cur = limit.rlim_max = x->offset + (2 << 20);
+	setrlimit(RLIMIT_FSIZE, &limit);
+	rc = run(x, DISK_WRITE, 0, EXTENT, memory);
+	ck_assert_int_eq(rc, -EFBIG);
+	/* What it may have half overwritten is not served as anything. */
+	ck_assert_int_eq(run(x, DISK_READ, 4 << 20, SWAP_BLOCK, memory), -EIO);
+	ck_assert_int_eq(run(x, DISK_READ, 0, SWAP_BLOCK, memory), 0);
+	rc = swap_extent_new(file, 8, EXTENT, &y);
+	ck_assert_int_eq(rc, -EFBIG);
+	stop();
+}
+END_TEST
+
+START_TEST(no_room_is_said_when_it_is_asked_for)
+{
+	struct swap_extent *x, *y;
+
+	if (!open_disk(_i))
+		return;
+	config.capacity = 3 << 20;
+	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
+	ck_assert_int_eq(swap_extent_new(file, 1, 2 << 20, &x), 0);
+	ck_assert_int_eq(swap_extent_new(file, 2, 2 << 20, &y), -ENOSPC);
+	swap_extent_drop(file, x);
+	ck_assert_int_eq(swap_extent_new(file, 2, 2 << 20, &y), 0);
+	ck_assert_ptr_eq(swap_extent_find(file, 2), y);
+	ck_assert_ptr_null(swap_extent_find(file, 1));
+	ck_assert_int_eq(swap_extent_new(file, 3, 0, &x), -EINVAL);
+	stop();
+}
+END_TEST
+
+START_TEST(it_is_refused_in_one_line)
+{
+	struct swap_file *other;
+
+	if (!start(_i))
+		return;
+	ck_assert_int_eq(swap_file_create(&other, &config, why, sizeof(why)), -EBUSY);
+	ck_assert_ptr_nonnull(strstr(why, "another process swaps to it"));
+	config.name = "../x";
+	ck_assert_int_eq(swap_file_create(&other, &config, why, sizeof(why)), -EINVAL);
+	config.name = "rank0.swap";
+	config.dir = "/nowhere";
+	ck_assert_int_eq(swap_file_create(&other, &config, why, sizeof(why)), -ENOENT);
+	ck_assert_str_eq(why, "/nowhere/rank0.swap: No such file or directory");
+	config.dir = dir;
+	stop();
+}
+END_TEST
+
+START_TEST(a_link_in_its_place_is_not_followed)
+{
+	char path[300];
+	struct stat st;
+
+	if (!open_disk(_i))
+		return;
+	path_of(path);
+	unlink(path);
+	ck_assert_int_eq(symlink("/dev/null", path), 0);
+	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), -ELOOP);
+	unlink(path);
+	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_eq(st.st_mode & 07777, 0600);
+	stop();
+}
+END_TEST
+
+/* ---- commits ---- */
+
+START_TEST(nothing_committed_is_stale)
+{
+	struct swap_extent *x;
+
+	if (!start(_i))
+		return;
+	swap_extent_new(file, 7, EXTENT, &x);
+	write_all(x);
+	swap_file_close(file, false);
+	ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), -ESTALE);
+	ck_assert_ptr_nonnull(strstr(why, "nothing was committed"));
+	/* Nor is an older commit found in a new container of the same name. */
+	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
+	ck_assert_int_eq(swap_file_commit(file), 0);
+	swap_file_close(file, false);
+	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
+	swap_file_close(file, false);
+	ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), -ESTALE);
+	config.disk_ops->close(disk);
+}
+END_TEST
+
+START_TEST(another_jobs_is_stale)
+{
+	if (!start(_i))
+		return;
+	ck_assert_int_eq(swap_file_commit(file), 0);
+	swap_file_close(file, false);
+	config.job[3] ^= 1;
+	ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), -ESTALE);
+	ck_assert_ptr_nonnull(strstr(why, "another job's"));
+	config.job[3] ^= 1;
+	ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), 0);
+	stop();
+}
+END_TEST
+
+/* Each step's value goes to new extents; then they are committed and the old dropped. */
+enum { STATES = 5, STEPS = 1000000 };
+static const uint64_t sizes[STATES] = { 4096, 100000, 1, 1 << 20, 8192 };
+
+static int write_step(uint64_t step, struct swap_extent *now[STATES])
+{
+	for (uint64_t i = 0; i < STATES; i++) {
+		struct swap_extent *old = now[i];
+		int rc = swap_extent_new(file, i, sizes[i], &now[i]);
+
+		if (rc)
+			return rc;
+		now[i]->generation = step;
+		memset(memory, (int)(step + i) & 255, sizes[i]);
+		rc = run(now[i], DISK_WRITE, 0, sizes[i], memory);
+		if (rc)
+			return rc;
+		if (old)
+			swap_extent_drop(file, old);
+	}
+	return swap_file_commit(file);
+}
+
+static void train(int ready)
+{
+	struct swap_extent *now[STATES] = { NULL };
+
+	for (uint64_t step = 1; step < STEPS; step++) {
+		if (write_step(step, now))
+			_exit(1);
+		if (write(ready, "s", 1) != 1)
+			_exit(2);
+	}
+	_exit(3);
+}
+
+static uint64_t expect_one_step(void)
+{
+	struct swap_extent *x = swap_extent_find(file, 0);
+	uint64_t step = x ? x->generation : 0;
+
+	for (uint64_t i = 0; i < STATES; i++) {
+		x = swap_extent_find(file, i);
+		ck_assert_ptr_nonnull(x);
+		ck_assert_uint_eq(x->generation, step);
+		ck_assert_uint_eq(x->bytes, sizes[i]);
+		ck_assert_int_eq(run(x, DISK_READ, 0, sizes[i], memory), 0);
+		for (uint64_t k = 0; k < sizes[i]; k++)
+			ck_assert_int_eq(memory[k], (uint8_t)(step + i));
+	}
+	return step;
+}
+
+/* SIGKILL anywhere: what is found is one step, the last that was said to be committed or a later one. */
+START_TEST(killed_anywhere_it_has_one_whole_step)
+{
+	for (int round = 0; round < 10; round++) {
+		uint64_t said = 0, step;
+		int ready[2], status;
+		struct timespec pause = { .tv_nsec = (long)next_random(3000000) };
+		pid_t pid;
+		char byte;
+
+		ck_assert_int_eq(pipe(ready), 0);
+		pid = fork();
+		if (!pid) {
+			if (!start(_i))
+				_exit(77);
+			train(ready[1]);
+		}
+		close(ready[1]);
+		for (uint64_t n = 2 + next_random(4);
+		     said < n && read(ready[0], &byte, 1) == 1;)
+			said++;
+		nanosleep(&pause, NULL);
+		kill(pid, SIGKILL);
+		while (read(ready[0], &byte, 1) == 1)
+			said++;
+		close(ready[0]);
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+			return;
+		ck_assert(WIFSIGNALED(status));
+		ck_assert(open_disk(_i));
+		ck_assert_msg(!swap_file_recover(&file, &config, why, sizeof(why)), "%s", why);
+		step = expect_one_step();
+		ck_assert_uint_ge(step, said);
+		ck_assert_uint_le(step, said + 1);
+		/* It goes on from there. */
+		struct swap_extent *now[STATES];
+
+		for (uint64_t i = 0; i < STATES; i++)
+			now[i] = swap_extent_find(file, i);
+		ck_assert_int_eq(write_step(step + 1, now), 0);
+		swap_file_close(file, false);
+		ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), 0);
+		ck_assert_uint_eq(expect_one_step(), step + 1);
+		stop();
+	}
+}
+END_TEST
+
+/* Whatever one damaged byte says, it is an errno, or the commit before. */
+START_TEST(a_damaged_manifest_is_refused_or_the_one_before)
+{
+	struct swap_extent *now[STATES] = { NULL };
+	struct stat st;
+	char path[300];
+
+	if (!start(_i))
+		return;
+	path_of(path);
+	ck_assert_int_eq(write_step(1, now), 0);
+	ck_assert_int_eq(write_step(2, now), 0);
+	swap_file_close(file, false);
+	stat(path, &st);
+	for (int round = 0; round < 200; round++) {
+		uint64_t at = round < 100 ? SWAP_BLOCK + next_random(2 * SWAP_BLOCK / 16)
+					  : next_random((uint64_t)st.st_size);
+		int rc;
+
+		flip(at);
+		rc = swap_file_recover(&file, &config, why, sizeof(why));
+		if (!rc) {
+			for (uint64_t i = 0; i < STATES; i++)
+				ck_assert_ptr_nonnull(swap_extent_find(file, i));
+			swap_file_close(file, false);
+		} else {
+			ck_assert(rc == -ESTALE || rc == -EBADMSG);
+		}
+		flip(at);
+	}
+	ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), 0);
+	ck_assert_uint_eq(expect_one_step(), 2);
+	stop();
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *const tests[] = {
+		any_range_at_any_address,
+		a_small_read_reads_little,
+		a_flipped_bit_is_eio_there_and_nowhere_else,
+		a_file_cut_off_is_eio,
+		b11_a_write_over_the_limit_is_efbig,
+		no_room_is_said_when_it_is_asked_for,
+		it_is_refused_in_one_line,
+		a_link_in_its_place_is_not_followed,
+		nothing_committed_is_stale,
+		another_jobs_is_stale,
+		killed_anywhere_it_has_one_whole_step,
+		a_damaged_manifest_is_refused_or_the_one_before,
+	};
+	const char *given = getenv("TEST_SEED");
+	Suite *suite = suite_create("swap-file");
+	TCase *c = tcase_create("all");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	seed = given ? strtoull(given, NULL, 10) : monotonic_ms();
+	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+	tcase_add_checked_fixture(c, make_dir, remove_dir);
+	tcase_set_timeout(c, 60);
+	for (size_t i = 0; i < ARRAY_SIZE(tests); i++)
+		tcase_add_loop_test(c, tests[i], 0, ARRAY_SIZE(all));
+	suite_add_tcase(suite, c);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
