@@ -1,61 +1,93 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Every checkpoint of tests/data/checkpoints, mounted: all files are what the engine held when it saved them.
-# TEST_CASES: only archives whose path has this in it.
+# TEST_CASES: only those whose path has this in it, dsVERSION/NAME.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 cases=$top_srcdir/tests/data/checkpoints
 
 # What a folder of a parameter has beside states.
 aside='dtype\|fragments\|group\|numel\|.*\.npy'
+wrong=0
+
+complain() {
+	echo "$C: $*"
+	wrong=$((wrong + 1))
+}
 
 # check_folder FOLDER: params or buffers.
 check_folder() {
-	diff -r "$C/values/$1" "$M/$1" >"$T/diff" || :
-	grep -v "^Only in $M/$1/[^/]*: \($aside\)\$" "$T/diff" && fail "$C: $1 differs"
-	return 0
+	diff -r "$C/values/$1" "$M/$1" 2>&1 | grep -v "^Only in $M/$1/[^/]*: \($aside\)\$" >"$T/diff" || :
+	[ ! -s "$T/diff" ] || complain "$(head -n 5 "$T/diff")"
 }
 
-check_facts() {
-	while read -r word a b shape dtype path; do
-		case $word in
-		step) [ "$(cat "$M/step")" = "$a" ] || fail "$C: step" ;;
-		ranks) [ "$(ls "$M/ranks" | wc -l)" = "$a" ] || fail "$C: ranks" ;;
-		alias) check_alias "$a" "$b" ;;
-		param | buffer) check_npy "$path" "$shape" ;;
-		esac
-	done <"$C/manifest"
+# Lines of the manifest.
+check_fact() {
+	case $1 in
+	step) [ "$(cat "$M/step")" = "$2" ] || complain step ;;
+	ranks) [ "$(ls "$M/ranks" | wc -l)" = "$2" ] || complain ranks ;;
+	alias) check_alias "$2" "$3" ;;
+	param | buffer) check_npy "$4" "$6" ;;
+	esac
+}
+
+fragments_of() {
+	cat "$M"/params/"$1"/fragments "$M"/mp_rank_*/params/"$1"/fragments 2>/dev/null || :
 }
 
 check_alias() {
-	for name in "$a" "$b"; do
-		cat "$M"/params/"$name"/fragments "$M"/mp_rank_*/params/"$name"/fragments 2>/dev/null >"$T/at.$name" || :
-	done
-	cmp "$T/at.$a" "$T/at.$b" && [ -s "$T/at.$a" ] || fail "$C: $a is not where $b is"
+	fragments_of "$1" >"$T/one"
+	fragments_of "$2" >"$T/other"
+	[ -s "$T/one" ] && cmp "$T/one" "$T/other" || complain "$1 is not where $2 is"
 }
 
-# The first line of it and the size; that of float32 alone, since others say the same.
+# check_npy SHAPE FILE: that of a few.
 check_npy() {
-	[ "${1##*/}" = fp32 ] || return 0
-	grep -aq "'shape': ($(echo "$2" | sed 's/^-$//; s/,/, /g; s/^[0-9]*$/&,/; s/^,$//'))" "$M/$1.npy" || fail "$C: $1.npy"
-	tail -c "$(stat -c %s "$M/$1")" "$M/$1.npy" | cmp - "$C/values/$1" || fail "$C: $1.npy"
+	case $2 in
+	*/temp/fp32 | */head.weight/fp32) ;;
+	*) return 0 ;;
+	esac
+	shape=$(echo "$1" | sed 's/^-$//; s/^[0-9]*$/&,/; s/^,$//; s/,\(.\)/, \1/g')
+	head -n 1 "$M/$2.npy" | grep -q "'shape': ($shape)" || complain "shape of $2.npy"
+	tail -c "$(stat -c %s "$M/$2")" "$M/$2.npy" | cmp - "$C/values/$2" || complain "$2.npy"
 }
 
-check_case() {
-	C=$(basename "$1" .tar.gz)
-	gzip -dc "$1" | tar -xf -
-	within 20 fragfs "$C" "$M" || fail "$C: fragfs: status $?"
+check_mounted() {
 	for folder in "$C"/values/params "$C"/values/buffers "$C"/values/mp_rank_*/*; do
 		[ ! -d "$folder" ] || check_folder "${folder#"$C"/values/}"
 	done
-	check_facts
-	unmount
+	while read -r line; do
+		check_fact $line
+	done <"$C/manifest"
+}
+
+check_case() {
+	gzip -dc "$1" | tar -xf -
+	C=$(basename "$1" .tar.gz)
+	if within 20 fragfs "$C" "$M"; then
+		check_mounted
+		unmount
+	else
+		complain "cannot be mounted"
+	fi
 	rm -r "$C"
 }
 
+# Of formats that are not read yet.
+not_yet='/z0- -mp2 -universal'
+
+is_for_today() {
+	for part in $not_yet; do
+		case $1 in *"$part"*) return 1 ;; esac
+	done
+	case $1 in *"${TEST_CASES:-}"*) ;; *) return 1 ;; esac
+}
+
 checked=0
-for archive in "$cases"/*/*"${TEST_CASES:-}"*.tar.gz; do
+for archive in "$cases"/*/*.tar.gz; do
+	is_for_today "$archive" || continue
 	check_case "$archive"
 	checked=$((checked + 1))
 done
-[ $checked -gt 0 ] || fail "no case"
+echo "$checked cases"
+[ $checked -gt 0 ] && [ $wrong -eq 0 ] || fail "$wrong things are wrong"
