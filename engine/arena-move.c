@@ -19,7 +19,7 @@ void arena_plan_forget(struct arena *a)
 		a->blocks[block].planned = false;
 		a->blocks[block].target = ARENA_NONE;
 	}
-	for (uint32_t at = a->first; at != ARENA_NONE; at = a->blocks[at].next)
+	for (uint32_t at = a->first; a->reserved; at = a->blocks[at].next)
 		if (a->blocks[at].kind >= ARENA_CLEARED)
 			at = arena_give_up(a, at);
 	p->nmoves = p->done;
