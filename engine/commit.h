@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_COMMIT_H
+#define ENGINE_COMMIT_H
+
+/* One transaction of writes (writes.h), and which bytes of it go where: extents -> sources, whole elements of what the
+ * user writes and of its low-precision copy -> items, one STAGE message each.
+ */
+
+#include "engine/outcome.h"
+
+struct commit_source { /* bytes for one range of a parameter, or of its low-precision copy */
+	const struct engine_file *file;
+	bool lp;
+	uint64_t offset;
+	uint64_t size;
+	const uint8_t *data;
+	uint8_t *owned; /* to be freed, or NULL */
+};
+
+struct commit_item { /* one STAGE message */
+	uint32_t rank, row;
+	uint32_t size;
+	uint32_t turn; /* among its rank's */
+	uint64_t offset;
+	const uint8_t *data;
+};
+
+enum commit_phase {
+	COMMIT_PLAN,
+	COMMIT_STAGE,
+	COMMIT_ASKED,
+	COMMIT_ACCEPTED,
+	COMMIT_LOST, /* its coordinator is */
+	COMMIT_OVER
+};
+
+struct commit {
+	struct commit *next;
+	struct engine_write *write; /* the first of them: its file names the commit */
+	bool wait_applied;
+	bool cancelled;
+	bool stale; /* a holder's memory was registered anew: plan again */
+	enum commit_phase phase;
+	int result;
+	unsigned restarts;
+	uint64_t transaction[2];
+	uint64_t progress_ms;
+	uint64_t start_ns;
+	uint64_t bytes;
+	struct commit_source *sources;
+	size_t nsources;
+	struct commit_item *items;
+	size_t nitems, items_room, sent;
+	uint32_t *involved; /* [world] messages for it */
+	uint32_t nranks, coordinator;
+	bool grads;
+	uint64_t window; /* of gradients, a rank's; 0: not said */
+	struct wire_origin origin;
+	bool cancel_sent;
+	bool repeat; /* COMMIT, or its answer, may have been lost */
+	int lost;    /* why nothing is heard from the coordinator */
+	struct outcome outcome;
+	unsigned outstanding;
+};
+
+/* Takes in what the writes say: in the caller's thread, without the lock, since what the edges lack is read. */
+int commit_add_writes(struct engine *e, struct commit *c, const struct engine_write *writes,
+		      size_t n);
+/* With the lock: items for every holder, under a new transaction.  -EAGAIN: a rank's table of states is awaited. */
+int commit_plan(struct engine *e, struct commit *c);
+void commit_free(struct commit *c);
+
+#endif
