@@ -104,12 +104,51 @@ static void make_file(void)
 	strcat(dir, shard(0));
 }
 
+/* ---- those of tests/data ---- */
+
+static void data_path(char *path, size_t size, const char *name)
+{
+	const char *top = getenv("top_srcdir");
+
+	snprintf(path, size, "%s/tests/data/%s", top ? top : ".", name);
+}
+
+static void find_file(const char *name)
+{
+	data_path(dir, sizeof(dir), name);
+}
+
+static void unpack(const char *name)
+{
+	char path[900], command[2200];
+
+	data_path(path, sizeof(path), name);
+	snprintf(command, sizeof(command), "tar -xzf '%s' -C '%s' --strip-components=1", path,
+		 dir);
+	ck_assert_int_eq(system(command), 0);
+}
+
+static void make_index_of(const char *name)
+{
+	make_index();
+}
+
+static void make_file_of(const char *name)
+{
+	make_file();
+}
+
 static const struct kind {
 	const char *name;
-	void (*make)(void);
+	void (*make)(const char *name);
 } kinds[] = {
-	{ "safetensors with an index", make_index },
-	{ "one safetensors file", make_file },
+	{ "safetensors with an index", make_index_of },
+	{ "one safetensors file", make_file_of },
+	{ "checkpoint/mixed.pt", find_file },
+	{ "checkpoint/mixed-legacy.pt", find_file },
+	{ "checkpoint/state-dict.pt", find_file },
+	{ "checkpoints/ds0.19.8/z1-bf16-w2.tar.gz", unpack },
+	{ "checkpoints/ds0.19.8/z3-bf16-w2.tar.gz", unpack },
 };
 
 /* ---- what is asked of one ---- */
@@ -179,7 +218,7 @@ START_TEST(a_checkpoint_opens_or_says_why_not)
 	char why[400];
 	int rc;
 
-	kinds[_i / 2].make();
+	kinds[_i / 2].make(kinds[_i / 2].name);
 	before = open_files();
 	do {
 		engine = NULL;
@@ -205,7 +244,7 @@ START_TEST(what_is_asked_of_a_checkpoint_is_answered_or_enomem)
 	char why[400];
 	int rc;
 
-	kinds[_i / 2].make();
+	kinds[_i / 2].make(kinds[_i / 2].name);
 	do {
 		ck_assert_int_eq(checkpoint_open(&engine, dir, NULL, why, sizeof(why)), 0);
 		scarce_begin(++n, counts[_i % 2]);
