@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_BLOB_H
-#define CHECKPOINT_BLOB_H
+#ifndef ENGINE_CHECKPOINT_BLOB_H
+#define ENGINE_CHECKPOINT_BLOB_H
 
 /* A run of bytes of an open file: a whole file, or an archive inside one.  Borrows the descriptor,
  * holds nothing itself.  Any thread.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_JSON_H
-#define CHECKPOINT_JSON_H
+#ifndef ENGINE_CHECKPOINT_JSON_H
+#define ENGINE_CHECKPOINT_JSON_H
 
 /* A strict reader of JSON, one value after the other, without a tree: where jansson refuses a key with
  * a NUL and takes 1.0 for an integer, this does neither.  Texts are decoded in place: the buffer is

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_LIST_H
-#define CHECKPOINT_LIST_H
+#ifndef ENGINE_CHECKPOINT_LIST_H
+#define ENGINE_CHECKPOINT_LIST_H
 
 /* An array that grows; the caller frees items. */
 

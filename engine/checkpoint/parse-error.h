@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_PARSE_ERROR_H
-#define CHECKPOINT_PARSE_ERROR_H
+#ifndef ENGINE_CHECKPOINT_PARSE_ERROR_H
+#define ENGINE_CHECKPOINT_PARSE_ERROR_H
 
 /* Why a file was refused: a result, one of
  *   -EBADMSG     it is not what it says it is

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_PICKLE_MACHINE_H
-#define CHECKPOINT_PICKLE_MACHINE_H
+#ifndef ENGINE_CHECKPOINT_PICKLE_MACHINE_H
+#define ENGINE_CHECKPOINT_PICKLE_MACHINE_H
 
 /* What the files pickle-*.c share. */
 

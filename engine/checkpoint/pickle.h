@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_PICKLE_H
-#define CHECKPOINT_PICKLE_H
+#ifndef ENGINE_CHECKPOINT_PICKLE_H
+#define ENGINE_CHECKPOINT_PICKLE_H
 
 /* A pickle, protocols 0 to 5, read into nodes.  Nothing in it is ever called or imported: the few
  * callees that torch and DeepSpeed need are a table (pickle-calls.c), everything else is an inert

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_SAFETENSORS_INDEX_H
-#define CHECKPOINT_SAFETENSORS_INDEX_H
+#ifndef ENGINE_CHECKPOINT_SAFETENSORS_INDEX_H
+#define ENGINE_CHECKPOINT_SAFETENSORS_INDEX_H
 
 /* model.safetensors.index.json of a Hugging Face folder: which file has which tensor. */
 

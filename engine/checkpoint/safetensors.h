@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_SAFETENSORS_H
-#define CHECKPOINT_SAFETENSORS_H
+#ifndef ENGINE_CHECKPOINT_SAFETENSORS_H
+#define ENGINE_CHECKPOINT_SAFETENSORS_H
 
 /* A safetensors file: the size of a header, the header in JSON, then the data, which the tensors fill
  * without gaps or overlaps.  All tensors are contiguous.  Any thread.

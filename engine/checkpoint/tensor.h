@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_TENSOR_H
-#define CHECKPOINT_TENSOR_H
+#ifndef ENGINE_CHECKPOINT_TENSOR_H
+#define ENGINE_CHECKPOINT_TENSOR_H
 
 /* Where the elements of a tensor lie among the bytes of its storage.  Arithmetic only. */
 

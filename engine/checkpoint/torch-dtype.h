@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_TORCH_DTYPE_H
-#define CHECKPOINT_TORCH_DTYPE_H
+#ifndef ENGINE_CHECKPOINT_TORCH_DTYPE_H
+#define ENGINE_CHECKPOINT_TORCH_DTYPE_H
 
 /* The names under which torch writes types of elements.  false: none that we know. */
 

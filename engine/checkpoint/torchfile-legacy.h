@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_TORCHFILE_LEGACY_H
-#define CHECKPOINT_TORCHFILE_LEGACY_H
+#ifndef ENGINE_CHECKPOINT_TORCHFILE_LEGACY_H
+#define ENGINE_CHECKPOINT_TORCHFILE_LEGACY_H
 
 /* The container of torch.save before 1.6: a magic number, a version, facts about the machine, the
  * object, the list of storage keys, each a pickle; then for each key, in the order of the list, the

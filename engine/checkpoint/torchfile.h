@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_TORCHFILE_H
-#define CHECKPOINT_TORCHFILE_H
+#ifndef ENGINE_CHECKPOINT_TORCHFILE_H
+#define ENGINE_CHECKPOINT_TORCHFILE_H
 
 /* A file of torch.save, in its zip container or in the one before (five pickles, then storages), or
  * such an archive inside another file.  Opening reads the pickle and where things are, no data.  Every

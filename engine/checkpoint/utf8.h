@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_UTF8_H
-#define CHECKPOINT_UTF8_H
+#ifndef ENGINE_CHECKPOINT_UTF8_H
+#define ENGINE_CHECKPOINT_UTF8_H
 
 #include "engine/base.h"
 

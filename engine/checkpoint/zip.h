@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CHECKPOINT_ZIP_H
-#define CHECKPOINT_ZIP_H
+#ifndef ENGINE_CHECKPOINT_ZIP_H
+#define ENGINE_CHECKPOINT_ZIP_H
 
 /* The container of torch.save: a zip archive whose entries are all stored, below one top folder.
  *
