@@ -172,6 +172,14 @@ static void add_key(struct zero_optim *o, const struct pickle *p, uint32_t node)
 		strcpy(o->keys[o->nkeys++], key);
 }
 
+/* A tensor of none is a number, such as step. */
+static bool has_dimensions(const struct pickle *p, uint32_t node)
+{
+	struct pickle_tensor x;
+
+	return pickle_tensor(p, node, &x) && pickle_count(p, x.shape);
+}
+
 /* Of rank 0's states, the ones that are as long as the partition, once its masters are known. */
 static void find_keys(struct reading *r)
 {
@@ -179,7 +187,7 @@ static void find_keys(struct reading *r)
 		uint32_t states = states_of(r, unit);
 
 		for (uint32_t i = 0; i < pickle_count(r->p, states); i++)
-			if (pickle_kind(r->p, pickle_value(r->p, states, i)) == PICKLE_TENSOR)
+			if (has_dimensions(r->p, pickle_value(r->p, states, i)))
 				add_key(r->o, r->p, pickle_key(r->p, states, i));
 	}
 }
