@@ -16,6 +16,8 @@ struct door_ops {
 	uint32_t (*nbuffers)(struct engine *e);
 	uint32_t (*ngroups)(struct engine *e);
 	uint32_t (*nranks)(struct engine *e);
+	uint32_t (*nparts)(struct engine *e);
+	bool (*part)(struct engine *e, uint32_t part, struct engine_part *out);
 	bool (*param)(struct engine *e, uint32_t param, struct engine_param *out);
 	bool (*group)(struct engine *e, uint32_t group, struct engine_group *out);
 	int (*find_param)(struct engine *e, const char *name, const char *coordinate,

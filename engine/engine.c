@@ -64,6 +64,16 @@ uint32_t engine_nbuffers(struct engine *e)
 	return ops(e)->nbuffers(e);
 }
 
+uint32_t engine_nparts(struct engine *e)
+{
+	return ops(e)->nparts(e);
+}
+
+bool engine_part(struct engine *e, uint32_t part, struct engine_part *out)
+{
+	return ops(e)->part(e, part, out);
+}
+
 uint32_t engine_ngroups(struct engine *e)
 {
 	return ops(e)->ngroups(e);

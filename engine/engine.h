@@ -70,6 +70,21 @@ uint32_t engine_nbuffers(struct engine *e);
 uint32_t engine_ngroups(struct engine *e);
 uint32_t engine_nranks(struct engine *e);
 
+/* A checkpoint of several model-parallel ranks is one tree each: parts, whose parameters, buffers, groups and
+ * ranks are neighbours, and whose name is their parameters' coordinate.
+ */
+struct engine_part {
+	const char *name; /* "mp_rank_00" */
+	uint32_t params, nparams;
+	uint32_t buffers, nbuffers; /* numbers, as parameters have */
+	uint32_t groups, ngroups;
+	uint32_t ranks, nranks;
+};
+
+/* 0: all is one. */
+uint32_t engine_nparts(struct engine *e);
+bool engine_part(struct engine *e, uint32_t part, struct engine_part *out);
+
 /* False: no such number. */
 bool engine_param(struct engine *e, uint32_t param, struct engine_param *out);
 bool engine_group(struct engine *e, uint32_t group, struct engine_group *out);

@@ -135,6 +135,16 @@ static uint32_t nparams(struct engine *e)
 	return e->catalog->nparams;
 }
 
+static uint32_t nparts(struct engine *e)
+{
+	return 0;
+}
+
+static bool get_part(struct engine *e, uint32_t part, struct engine_part *out)
+{
+	return false;
+}
+
 static uint32_t nbuffers(struct engine *e)
 {
 	return 0;
@@ -289,6 +299,8 @@ const struct door_ops live_ops = {
 	.close = turn_free,
 	.nparams = nparams,
 	.nbuffers = nbuffers,
+	.nparts = nparts,
+	.part = get_part,
 	.ngroups = ngroups,
 	.nranks = nranks,
 	.param = param,

@@ -65,7 +65,8 @@ static char *param_text(struct tree *t, struct node n)
 	case TEXT_NUMEL:
 		return format("%" PRIu64 "\n", p.numel);
 	default:
-		return p.group < 0 ? format("none\n") : format("%d\n", p.group);
+		return p.group < 0 ? format("none\n")
+				   : format("%u\n", tree_group_shown(t, (uint32_t)p.group));
 	}
 }
 

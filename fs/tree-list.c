@@ -24,7 +24,11 @@ static bool next_held(struct tree_dir *d, uint64_t *i)
 {
 	int states = 0;
 
-	for (; *i < d->tree->nparams && !states; ++*i)
+	const struct engine_part *p =
+		&d->tree->parts[tree_part_of_rank(d->tree, d->node.rank)].is;
+
+	*i = u64_max(*i, p->params);
+	for (; *i < p->params + p->nparams && !states; ++*i)
 		states = tree_rank_holds(d->tree, d->node.rank, (uint32_t)*i);
 	d->error = states < 0 ? states : 0;
 	*i -= states > 0;
@@ -73,7 +77,12 @@ static bool next_state(struct tree_dir *d, uint64_t *i, struct tree_entry *entry
 static void name_param(struct tree *t, struct tree_entry *entry, uint32_t param)
 {
 	entry->node.item = param;
-	strcpy(entry->name, names_get(&t->names, param));
+	strcpy(entry->name, tree_name(t, param));
+}
+
+static const struct engine_part *part_of(const struct tree_dir *d)
+{
+	return &d->tree->parts[d->node.item].is;
 }
 
 /* The entry with number *i, counted behind the fixed ones, or the next that there is. */
@@ -83,15 +92,21 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 	uint32_t param;
 
 	switch (d->node.kind) {
-	case NODE_PARAMS:
-		if (*i >= t->nparams)
+	case NODE_ROOT:
+		entry->node.item = (uint32_t)*i;
+		if (*i >= t->nparts || !t->parts[*i].is.name)
 			return false;
-		name_param(t, entry, (uint32_t)*i);
+		strcpy(entry->name, t->parts[*i].is.name);
+		return true;
+	case NODE_PARAMS:
+		if (*i >= part_of(d)->nparams)
+			return false;
+		name_param(t, entry, part_of(d)->params + (uint32_t)*i);
 		return true;
 	case NODE_BUFFERS:
-		if (*i >= t->ntensors - t->nparams)
+		if (*i >= part_of(d)->nbuffers)
 			return false;
-		name_param(t, entry, t->nparams + (uint32_t)*i);
+		name_param(t, entry, part_of(d)->buffers + (uint32_t)*i);
 		return true;
 	case NODE_RANK_PARAMS:
 		if (!next_held(d, i))
@@ -109,14 +124,15 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 		sprintf(entry->name, "%u", (unsigned)*i);
 		return *i < t->nranks;
 	case NODE_GROUPS:
-		entry->node.item = (uint32_t)*i << 16;
+		entry->node.item = (part_of(d)->groups + (uint32_t)*i) << 16;
 		sprintf(entry->name, "%u", (unsigned)*i);
-		return *i < t->ngroups;
+		return *i < tree_part_groups(t, d->node.item);
 	case NODE_PARTITIONS:
 		if (!next_partition(t, d->node.rank, i))
 			return false;
 		entry->node.item = (uint32_t)*i;
-		sprintf(entry->name, "%u.%u", node_group(entry->node), node_sub(entry->node));
+		sprintf(entry->name, "%u.%u", tree_group_shown(t, node_group(entry->node)),
+			node_sub(entry->node));
 		return true;
 	default:
 		return next_state(d, i, entry);
@@ -181,17 +197,17 @@ static uint64_t count_partitions(struct tree *t, uint32_t rank)
  */
 static nlink_t dir_links(struct tree *t, struct node n)
 {
-	nlink_t links = 2;
+	nlink_t links = 2 + (n.kind == NODE_ROOT && (t->has & TREE_PARTS) ? t->nparts : 0);
 
 	switch (n.kind) {
 	case NODE_PARAMS:
-		return 2 + t->nparams;
+		return 2 + t->parts[n.item].is.nparams;
 	case NODE_BUFFERS:
-		return 2 + t->ntensors - t->nparams;
+		return 2 + t->parts[n.item].is.nbuffers;
 	case NODE_RANKS:
 		return 2 + t->nranks;
 	case NODE_GROUPS:
-		return 2 + t->ngroups;
+		return 2 + tree_part_groups(t, n.item);
 	case NODE_RANK_PARAMS:
 		return 1;
 	case NODE_PARTITIONS:
@@ -287,7 +303,7 @@ double tree_timeout(const struct tree *t, struct node n)
 
 int tree_link(const struct tree *t, struct node n, char *out, size_t size)
 {
-	return snprintf(out, size, "../../../params/%s", names_get(&t->names, n.item));
+	return snprintf(out, size, "../../../params/%s", tree_name(t, n.item));
 }
 
 static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_MAX + 1])
@@ -298,13 +314,15 @@ static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_M
 	if (n.kind == NODE_RANK)
 		sprintf(out, "%u", n.rank);
 	else if (n.kind == NODE_GROUP)
-		sprintf(out, "%u", node_group(n));
+		sprintf(out, "%u", tree_group_shown(t, node_group(n)));
 	else if (n.kind == NODE_PARTITION)
-		sprintf(out, "%u.%u", node_group(n), node_sub(n));
+		sprintf(out, "%u.%u", tree_group_shown(t, node_group(n)), node_sub(n));
+	else if (n.kind == NODE_PART)
+		strcpy(out, t->parts[n.item].is.name);
 	else if (node_is_state(n))
 		tree_state_file(up.kind, tree_key(t, n), n.kind == NODE_NPY, out);
 	else if (node_has_param(n.kind))
-		strcpy(out, names_get(&t->names, n.item));
+		strcpy(out, tree_name(t, n.item));
 	for (size_t i = 0; !*out && i < TREE_FIXED; i++) {
 		if (tree_fixed[i].dir == up.kind && tree_fixed[i].kind == n.kind &&
 		    (n.kind != NODE_TEXT || tree_fixed[i].text == n.slot))

@@ -2,11 +2,11 @@
 #ifndef FS_TREE_PARTS_H
 #define FS_TREE_PARTS_H
 
-/* What tree.c and tree-list.c share. */
+/* What tree.c, tree-list.c and tree-part.c share. */
 
 #include "fs/tree.h"
 
-enum { TREE_FIXED = 33, TREE_SUBS_MAX = 1 << 16 };
+enum { TREE_FIXED = 36, TREE_SUBS_MAX = 1 << 16 };
 
 /* Entries that a directory always has. */
 struct tree_fixed {
@@ -38,6 +38,18 @@ struct node tree_fixed_node(const struct tree_fixed *f, struct node dir);
 /* How many states of it; -EIO, -ETIMEDOUT. */
 int tree_rank_holds(struct tree *t, uint32_t rank, uint32_t param);
 bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct engine_group *g);
+
+/* -ENOMEM. */
+int tree_init_parts(struct tree *t);
+void tree_fini_parts(struct tree *t);
+uint32_t tree_part_of_param(const struct tree *t, uint32_t param);
+uint32_t tree_part_of_group(const struct tree *t, uint32_t group);
+uint32_t tree_part_of_rank(const struct tree *t, uint32_t rank);
+/* Of its groups, those that are shown. */
+uint32_t tree_part_groups(const struct tree *t, uint32_t part);
+/* A parameter's file name, and the parameter that has it.  -ENOENT. */
+const char *tree_name(const struct tree *t, uint32_t param);
+int64_t tree_find(const struct tree *t, uint32_t part, const char *file);
 
 bool node_has_param(enum node_kind kind);
 

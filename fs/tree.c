@@ -13,7 +13,7 @@ enum { ROOT_INODE = 1, GROUPS_SHOWN = 1 << 16 };
 
 /* Entries that a directory always has. */
 const struct tree_fixed tree_fixed[TREE_FIXED] = {
-	{ NODE_ROOT, "params", NODE_PARAMS, 0, 0 },
+	{ NODE_ROOT, "params", NODE_PARAMS, 0, TREE_WHOLE },
 	{ NODE_ROOT, "ranks", NODE_RANKS, 0, 0 },
 	{ NODE_ROOT, "buffers", NODE_BUFFERS, 0, TREE_BUFFERS },
 	{ NODE_ROOT, "groups", NODE_GROUPS, 0, TREE_GROUPS },
@@ -22,13 +22,16 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_ROOT, "phase", NODE_TEXT, TEXT_PHASE, TREE_LIVE },
 	{ NODE_ROOT, "generation", NODE_TEXT, TEXT_GENERATION, TREE_LIVE },
 	{ NODE_ROOT, "events", NODE_EVENTS, 0, TREE_LIVE },
+	{ NODE_PART, "params", NODE_PARAMS, 0, TREE_PARTS },
+	{ NODE_PART, "buffers", NODE_BUFFERS, 0, TREE_PART_BUFFERS },
+	{ NODE_PART, "groups", NODE_GROUPS, 0, TREE_PART_GROUPS },
 	{ NODE_PARAM, "shape", NODE_TEXT, TEXT_SHAPE, 0 },
 	{ NODE_PARAM, "dtype", NODE_TEXT, TEXT_DTYPE, 0 },
 	{ NODE_PARAM, "numel", NODE_TEXT, TEXT_NUMEL, 0 },
 	{ NODE_PARAM, "group", NODE_TEXT, TEXT_GROUP, 0 },
 	{ NODE_PARAM, "fragments", NODE_TEXT, TEXT_FRAGMENTS, 0 },
 	{ NODE_RANK, "params", NODE_RANK_PARAMS, 0, 0 },
-	{ NODE_RANK, "partitions", NODE_PARTITIONS, 0, TREE_LIVE },
+	{ NODE_RANK, "partitions", NODE_PARTITIONS, 0, TREE_PARTITIONS },
 	{ NODE_RANK, "state", NODE_TEXT, TEXT_RANK_STATE, TREE_LIVE },
 	{ NODE_RANK, "address", NODE_TEXT, TEXT_RANK_ADDRESS, TREE_LIVE },
 	{ NODE_RANK, "pid", NODE_TEXT, TEXT_RANK_PID, TREE_LIVE },
@@ -50,6 +53,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 
 /* What the other entries of a directory are. */
 const enum node_kind tree_content[NODE_KINDS] = {
+	[NODE_ROOT] = NODE_PART,
 	[NODE_PARAMS] = NODE_PARAM,
 	[NODE_BUFFERS] = NODE_PARAM,
 	[NODE_PARAM] = NODE_STATE,
@@ -63,26 +67,31 @@ const enum node_kind tree_content[NODE_KINDS] = {
 	[NODE_GROUP_PARAMS] = NODE_GROUP_LINK,
 };
 
-static void source(void *arg, uint32_t number, const char **name, const char **coordinate)
+static bool has_partitions(struct engine *engine)
 {
-	struct engine_param p;
+	struct engine_group g;
+	struct engine_state state;
 
-	if (!engine_param(arg, number, &p))
-		p = (struct engine_param){ .name = "", .coordinate = "" };
-	*name = p.name;
-	*coordinate = p.coordinate;
+	return engine_is_live(engine) ||
+	       (engine_group(engine, 0, &g) && g.nranks &&
+		engine_partition_states(engine, g.ranks[0], 0, 0, &state, 1) > 0);
 }
 
 static unsigned what_has(struct engine *engine)
 {
+	bool parts = engine_nparts(engine);
+	unsigned has = (parts ? TREE_PARTS : TREE_WHOLE) |
+		       (has_partitions(engine) ? TREE_PARTITIONS : 0u);
 	struct engine_job job;
 
 	if (engine_is_live(engine))
-		return TREE_LIVE | TREE_STEP | TREE_GROUPS;
+		return TREE_LIVE | TREE_STEP | TREE_GROUPS | has;
 	engine_job(engine, &job);
-	return TREE_STILL | (job.has_step ? TREE_STEP : 0u) |
-	       (engine_nbuffers(engine) ? TREE_BUFFERS : 0u) |
-	       (engine_ngroups(engine) ? TREE_GROUPS : 0u);
+	if (engine_nbuffers(engine))
+		has |= parts ? TREE_PART_BUFFERS : TREE_BUFFERS;
+	if (engine_ngroups(engine))
+		has |= parts ? TREE_PART_GROUPS : TREE_GROUPS;
+	return has | TREE_STILL | (job.has_step ? TREE_STEP : 0u);
 }
 
 int tree_init(struct tree *t, struct engine *engine, bool writable)
@@ -99,7 +108,7 @@ int tree_init(struct tree *t, struct engine *engine, bool writable)
 	clock_gettime(CLOCK_REALTIME, &t->time);
 	pthread_mutex_init(&t->lock, NULL);
 	t->keys = calloc(TREE_KEYS_MAX, sizeof(*t->keys));
-	if (!t->keys || names_init(&t->names, t->ntensors, source, engine)) {
+	if (!t->keys || tree_init_parts(t)) {
 		tree_fini(t);
 		return -ENOMEM;
 	}
@@ -108,7 +117,7 @@ int tree_init(struct tree *t, struct engine *engine, bool writable)
 
 void tree_fini(struct tree *t)
 {
-	names_fini(&t->names);
+	tree_fini_parts(t);
 	free(t->keys);
 	pthread_mutex_destroy(&t->lock);
 }
@@ -205,11 +214,23 @@ static enum node_kind text_dir(const struct tree *t, uint32_t text)
 /* Of an entry that a directory has in other sources. */
 static bool is_missing(const struct tree *t, enum node_kind kind)
 {
+	bool missing = false;
+
 	for (size_t i = 0; i < TREE_FIXED; i++) {
-		if (tree_fixed[i].kind == kind && kind != NODE_TEXT)
-			return !tree_has_fixed(t, &tree_fixed[i]);
+		if (tree_fixed[i].kind != kind || kind == NODE_TEXT)
+			continue;
+		if (tree_has_fixed(t, &tree_fixed[i]))
+			return false;
+		missing = true;
 	}
-	return false;
+	return missing;
+}
+
+/* Of a part: itself, or what it has. */
+static bool has_part(enum node_kind kind)
+{
+	return kind == NODE_PART || kind == NODE_PARAMS || kind == NODE_BUFFERS ||
+	       kind == NODE_GROUPS;
 }
 
 static bool may_be_buffer(enum node_kind kind)
@@ -223,7 +244,9 @@ static bool node_exists(const struct tree *t, struct node n)
 	uint32_t tensors = may_be_buffer(kind) ? t->ntensors : t->nparams;
 
 	if (kind >= NODE_KINDS || is_missing(t, kind) ||
-	    (has_rank(kind) && n.rank >= t->nranks))
+	    (has_rank(kind) && n.rank >= t->nranks) ||
+	    (has_part(kind) && n.item >= t->nparts) ||
+	    (kind == NODE_PART && !(t->has & TREE_PARTS)))
 		return false;
 	if ((node_has_param(kind) && n.item >= tensors) ||
 	    (has_group(kind) && node_group(n) >= t->ngroups))
@@ -242,6 +265,14 @@ int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 		return -ESTALE;
 	*n = got;
 	return 0;
+}
+
+/* The folder of a part that a node in it is in. */
+static uint32_t part_above(const struct tree *t, struct node n)
+{
+	if (n.kind == NODE_PARAM)
+		return tree_part_of_param(t, n.item);
+	return n.kind == NODE_GROUP ? tree_part_of_group(t, node_group(n)) : n.item;
 }
 
 struct node tree_parent(const struct tree *t, struct node n)
@@ -265,7 +296,11 @@ struct node tree_parent(const struct tree *t, struct node n)
 		up = (struct node){ NODE_GROUP_PARAMS, 0, n.rank << 16, 0 };
 	if (!has_rank(up.kind))
 		up.rank = 0;
-	if (!node_has_param(up.kind) && !has_group(up.kind))
+	if (has_part(n.kind) && n.kind != NODE_PART && (t->has & TREE_PARTS))
+		up.kind = NODE_PART;
+	if (has_part(up.kind))
+		up.item = part_above(t, n);
+	else if (!node_has_param(up.kind) && !has_group(up.kind))
 		up.item = 0;
 	return up;
 }
@@ -443,6 +478,27 @@ static bool lookup_number(const char *name, uint32_t count, uint32_t *number)
 	return decimal(name, number, &end) && !*end && *number < count;
 }
 
+static bool lookup_group(struct tree *t, struct node dir, const char *name, struct node *n)
+{
+	const struct engine_part *p = &t->parts[dir.item].is;
+	uint32_t group;
+
+	if (!lookup_number(name, tree_part_groups(t, dir.item), &group))
+		return false;
+	n->item = (p->groups + group) << 16;
+	return true;
+}
+
+static bool lookup_part(struct tree *t, const char *name, struct node *n)
+{
+	for (uint32_t i = 0; i < t->nparts; i++) {
+		n->item = i;
+		if (t->parts[i].is.name && !strcmp(t->parts[i].is.name, name))
+			return true;
+	}
+	return false;
+}
+
 static bool lookup_partition(struct tree *t, struct node dir, const char *name, struct node *n)
 {
 	struct engine_group g;
@@ -452,6 +508,7 @@ static bool lookup_partition(struct tree *t, struct node dir, const char *name, 
 	if (!decimal(name, &group, &end) || *end != '.' || !decimal(end + 1, &sub, &end) ||
 	    *end)
 		return false;
+	group += t->parts[tree_part_of_rank(t, dir.rank)].is.groups;
 	if (group >= t->ngroups || !tree_group_has_rank(t, group, dir.rank, &g) ||
 	    sub >= g.sub_groups || sub >= TREE_SUBS_MAX)
 		return false;
@@ -459,9 +516,18 @@ static bool lookup_partition(struct tree *t, struct node dir, const char *name, 
 	return true;
 }
 
+/* The part whose names a directory has. */
+static uint32_t part_below(const struct tree *t, struct node dir)
+{
+	if (dir.kind == NODE_RANK_PARAMS)
+		return tree_part_of_rank(t, dir.rank);
+	return dir.kind == NODE_GROUP_PARAMS ? tree_part_of_group(t, node_group(dir))
+					     : dir.item;
+}
+
 static bool lookup_param(struct tree *t, struct node dir, const char *name, struct node *n)
 {
-	int64_t param = names_find(&t->names, name);
+	int64_t param = tree_find(t, part_below(t, dir), name);
 	struct engine_param p;
 
 	if (param < 0 || (param >= t->nparams) != (dir.kind == NODE_BUFFERS))
@@ -476,6 +542,8 @@ static bool lookup_param(struct tree *t, struct node dir, const char *name, stru
 static bool lookup_numbered(struct tree *t, struct node dir, const char *name, struct node *n)
 {
 	switch (dir.kind) {
+	case NODE_ROOT:
+		return lookup_part(t, name, n);
 	case NODE_PARAMS:
 	case NODE_BUFFERS:
 	case NODE_RANK_PARAMS:
@@ -484,10 +552,7 @@ static bool lookup_numbered(struct tree *t, struct node dir, const char *name, s
 	case NODE_RANKS:
 		return lookup_number(name, t->nranks, &n->rank);
 	case NODE_GROUPS:
-		if (!lookup_number(name, t->ngroups, &n->item))
-			return false;
-		n->item <<= 16;
-		return true;
+		return lookup_group(t, dir, name, n);
 	case NODE_PARTITIONS:
 		return lookup_partition(t, dir, name, n);
 	default:

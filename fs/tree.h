@@ -7,7 +7,7 @@
  *	63	58 57	   42 41		    10 9     0
  *	|  kind	  |   rank   |	      item	      |  slot  |
  *
- * item is a parameter, or group << 16 | sub-group; slot a key's number in the table of keys, or the
+ * item is a parameter, or group << 16 | sub-group, or a part; slot a key's number in the table of keys, or the
  * text.  Inode 1 is the root.  Any thread.
  */
 
@@ -21,16 +21,17 @@ enum { TREE_KEYS_MAX = 1024, TREE_STATES_MAX = 128, TREE_BLOCK = 1 << 20 };
 
 enum node_kind {
 	NODE_ROOT,
-	NODE_PARAMS,       /* params/ */
-	NODE_PARAM,        /* params/<name>/: item */
-	NODE_RANKS,        /* ranks/ */
-	NODE_RANK,         /* ranks/<r>/: rank */
-	NODE_RANK_PARAMS,  /* ranks/<r>/params/ */
-	NODE_RANK_PARAM,   /* ranks/<r>/params/<name>/: rank, item */
-	NODE_PARTITIONS,   /* ranks/<r>/partitions/ */
-	NODE_PARTITION,    /* ranks/<r>/partitions/<group>.<sub>/: rank, item */
-	NODE_GROUPS,       /* groups/ */
-	NODE_GROUP,        /* groups/<i>/: item */
+	NODE_PART,        /* mp_rank_NN/: item */
+	NODE_PARAMS,      /* params/: item, a part, as those of the part's other folders have */
+	NODE_PARAM,       /* params/<name>/: item */
+	NODE_RANKS,       /* ranks/ */
+	NODE_RANK,        /* ranks/<r>/: rank */
+	NODE_RANK_PARAMS, /* ranks/<r>/params/ */
+	NODE_RANK_PARAM,  /* ranks/<r>/params/<name>/: rank, item */
+	NODE_PARTITIONS,  /* ranks/<r>/partitions/ */
+	NODE_PARTITION,   /* ranks/<r>/partitions/<group>.<sub>/: rank, item */
+	NODE_GROUPS,      /* groups/ */
+	NODE_GROUP,       /* groups/<i>/: item */
 	NODE_GROUP_PARAMS, /* groups/<i>/params/ */
 	NODE_BUFFERS,      /* buffers/, of a checkpoint: NODE_PARAMs behind the parameters */
 	NODE_CONTROL,      /* .frag/ */
@@ -102,6 +103,11 @@ enum {
 	TREE_STEP = 1 << 2,
 	TREE_BUFFERS = 1 << 3,
 	TREE_GROUPS = 1 << 4,
+	TREE_WHOLE = 1 << 5, /* one part, that is the root */
+	TREE_PARTS = 1 << 6,
+	TREE_PART_BUFFERS = 1 << 7, /* as TREE_BUFFERS, where there are parts */
+	TREE_PART_GROUPS = 1 << 8,
+	TREE_PARTITIONS = 1 << 9,
 };
 
 struct tree_key {
@@ -109,9 +115,15 @@ struct tree_key {
 	char text[FRAG_KEY_MAX + 1];
 };
 
+struct tree_part {
+	struct engine_part is; /* its name NULL: it is all */
+	struct names names;    /* of its parameters, then of its buffers */
+};
+
 struct tree {
 	struct engine *engine;
-	struct names names;                          /* of the parameters */
+	struct tree_part *parts;
+	uint32_t nparts;                             /* at least one */
 	uint32_t nparams, ntensors, nranks, ngroups; /* tensors: parameters, then buffers */
 	unsigned has;                                /* TREE_... */
 	bool writable;
@@ -134,6 +146,9 @@ struct node tree_parent(const struct tree *t, struct node n);
 
 /* The key of a node's slot; the tree's. */
 const char *tree_key(const struct tree *t, struct node n);
+
+/* As the number of its directory says it. */
+uint32_t tree_group_shown(const struct tree *t, uint32_t group);
 
 /* How the engine is asked for a state's node. */
 struct engine_address tree_address(const struct tree *t, struct node n);

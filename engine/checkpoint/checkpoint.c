@@ -180,6 +180,23 @@ static uint32_t nranks(struct engine *e)
 	return checkpoint_of(e)->table->nranks;
 }
 
+static uint32_t nparts(struct engine *e)
+{
+	return checkpoint_of(e)->table->nparts;
+}
+
+static bool get_part(struct engine *e, uint32_t part, struct engine_part *out)
+{
+	const struct table *t = checkpoint_of(e)->table;
+	const struct table_part *p = part < t->nparts ? &t->parts[part] : NULL;
+
+	if (!p)
+		return false;
+	*out = (struct engine_part){ p->name,   p->params,  p->nparams, p->buffers, p->nbuffers,
+				     p->groups, p->ngroups, p->ranks,   p->nranks };
+	return true;
+}
+
 static bool get_param(struct engine *e, uint32_t param, struct engine_param *out)
 {
 	const struct table *t = checkpoint_of(e)->table;
@@ -445,6 +462,8 @@ static const struct door_ops checkpoint_ops = {
 	.close = close_checkpoint,
 	.nparams = nparams,
 	.nbuffers = nbuffers,
+	.nparts = nparts,
+	.part = get_part,
 	.ngroups = ngroups,
 	.nranks = nranks,
 	.param = get_param,

@@ -291,7 +291,15 @@ static int fill_rank(const struct folder *f, struct table *t, const struct zero_
 		return table_refuse(
 			t, -EINVAL,
 			"there is no optim_states of zero_pp_rank_0 for mp_rank_%02u", mp);
-	return zero_plain_fill(t, f, model->name, mp);
+	return zero_plain_fill(t, f, model->name, t->nranks);
+}
+
+static int begin_part(struct table *t, uint32_t mp)
+{
+	char name[24];
+
+	snprintf(name, sizeof(name), "mp_rank_%02u", mp);
+	return table_begin_part(t, name);
 }
 
 static int fill(const struct folder *f, struct table *t)
@@ -302,7 +310,10 @@ static int fill(const struct folder *f, struct table *t)
 	if (rc)
 		return rc;
 	for (uint32_t mp = 0; mp < files.nmp && !rc; mp++) {
-		rc = fill_rank(f, t, &files, mp);
+		if (files.nmp > 1)
+			rc = begin_part(t, mp);
+		if (!rc)
+			rc = fill_rank(f, t, &files, mp);
 	}
 	zero_files_free(&files);
 	return rc;

@@ -4,6 +4,7 @@
 #include "engine/checkpoint/model-states.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What a model_states.pt has beside the parameters of param_shapes. */
@@ -268,6 +269,36 @@ static int add_shared_params(struct rest *r)
 	return rc;
 }
 
+/* The run's first rank alone wrote shared_params: a model-parallel rank's own slices are tied as those of
+ * rank 0 are.
+ */
+static int add_shared_elsewhere(struct rest *r, uint32_t tensor)
+{
+	const struct table_tensor *x = &r->t->tensors[tensor];
+	char name[FRAG_NAME_MAX + 1];
+	struct torchfile_tensor own;
+	uint32_t of;
+
+	if (x->alias == TABLE_NONE || find_name(r, name_of(r->t, tensor)) != TABLE_NONE)
+		return 0;
+	snprintf(name, sizeof(name), "%s", name_of(r->t, tensor));
+	of = find_name(r, name_of(r->t, x->alias));
+	if (of == TABLE_NONE ||
+	    !torch_source_tensor(&r->m->source, pickle_get(r->p, r->m->module, name), &own) ||
+	    !is_placeholder(&own.tensor))
+		return 0;
+	return add_alias(r, name, of);
+}
+
+static int add_all_shared_elsewhere(struct rest *r)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < r->m->first && !rc; i++)
+		rc = add_shared_elsewhere(r, i);
+	return rc ? rc : index_names(r);
+}
+
 int model_states_add_rest(struct model_states *m)
 {
 	struct rest r = { .m = m, .p = m->source.torch.pickle, .t = m->source.table };
@@ -279,6 +310,8 @@ int model_states_add_rest(struct model_states *m)
 		rc = index_names(&r);
 	if (!rc)
 		rc = index_places(&r);
+	if (!rc)
+		rc = add_all_shared_elsewhere(&r);
 	if (!rc)
 		rc = add_leftovers(&r);
 	if (!rc)

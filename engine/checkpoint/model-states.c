@@ -66,7 +66,6 @@ void model_states_note(const struct model_states *m)
 	if (pickle_int(pickle_of(m), model_states_get(m, "global_steps"), &step) && step >= 0)
 		table_set_step(m->source.table, (uint64_t)step);
 	note_number(m, "global_steps");
-	note_number(m, "skipped_steps");
 	note_number(m, "global_samples");
 	note_number(m, "dp_world_size");
 	note_number(m, "mp_world_size");

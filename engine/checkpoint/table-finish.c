@@ -297,6 +297,28 @@ static int number(struct table *t)
 	return 0;
 }
 
+/* Tensors were added part by part, so that each part's numbers are neighbours. */
+static void finish_parts(struct table *t)
+{
+	uint32_t params = 0, buffers = t->nparams;
+
+	for (uint32_t i = 0; i < t->ntensors && t->nparts; i++) {
+		struct table_part *p = &t->parts[t->tensors[i].part];
+
+		t->tensors[i].buffer ? p->nbuffers++ : p->nparams++;
+	}
+	for (uint32_t i = 0; i < t->nparts; i++) {
+		struct table_part *p = &t->parts[i], *next = i + 1 < t->nparts ? p + 1 : NULL;
+
+		p->params = params;
+		p->buffers = buffers;
+		params += p->nparams;
+		buffers += p->nbuffers;
+		p->ngroups = (next ? next->groups : t->ngroups) - p->groups;
+		p->nranks = (next ? next->ranks : t->nranks) - p->ranks;
+	}
+}
+
 static int compare_hypers(const void *a, const void *b)
 {
 	return strcmp(((const struct table_hyper *)a)->name,
@@ -368,6 +390,8 @@ int table_finish(struct table *t)
 		rc = sort_names(t);
 	if (!rc)
 		rc = number(t);
+	if (!rc)
+		finish_parts(t);
 	if (!rc)
 		rc = finish_groups(t);
 	if (!rc)

@@ -55,6 +55,7 @@ void table_free(struct table *t)
 	free(t->pieces);
 	free(t->flats);
 	free(t->partitions);
+	free(t->parts);
 	free(t->segments);
 	free(t->entries);
 	free(t->numbers);
@@ -205,6 +206,23 @@ static int count_elements(const struct table_spec *s, uint64_t *numel)
 	return n >> (BYTES_MAX_SHIFT - 3) ? -EINVAL : 0;
 }
 
+int table_begin_part(struct table *t, const char *name)
+{
+	struct table_part part = { .groups = t->ngroups, .ranks = t->nranks };
+	int64_t at = add_string(t, name);
+	int rc = t->nparts == TABLE_PARTS_MAX
+			 ? table_refuse(t, -EINVAL, "there are more than %d parts",
+					TABLE_PARTS_MAX)
+			 : table_room(&t->parts, t->nparts, sizeof(part));
+
+	if (rc || at < 0)
+		return rc ? rc : (int)at;
+	part.coordinate = (uint32_t)at;
+	snprintf(part.name, sizeof(part.name), "%s", name);
+	t->parts[t->nparts++] = part;
+	return 0;
+}
+
 static int64_t add_names(struct table *t, struct table_tensor *x, const char *name,
 			 const char *coordinate)
 {
@@ -212,6 +230,13 @@ static int64_t add_names(struct table *t, struct table_tensor *x, const char *na
 
 	if (first < 0)
 		return first;
+	if (t->nparts)
+		x->part = (uint16_t)(t->nparts - 1);
+	if (t->nparts && !coordinate) {
+		x->name = (uint32_t)first;
+		x->coordinate = t->parts[x->part].coordinate;
+		return 0;
+	}
 	second = add_string(t, coordinate ? coordinate : "");
 	x->name = (uint32_t)first;
 	x->coordinate = (uint32_t)second;

@@ -9,6 +9,7 @@
  *	  table_add_file ...			the files that pieces name
  *	  table_add_entry ...			zip entries whose CRC an edit keeps right
  *	  table_add_flat, table_add_segment ...	tensors that parameters are cut out of
+ *	  table_begin_part			where there are several model-parallel ranks
  *	  table_add_tensor ...			a parameter or buffer, then what belongs to it:
  *	    table_add_state			a state of the newest tensor, then its pieces, in any order:
  *	      table_add_interval | table_add_box ...
@@ -43,6 +44,7 @@ enum {
 	TABLE_FILES_MAX = 1 << 17,
 	TABLE_RANKS_MAX = 1 << 16,
 	TABLE_KEYS_MAX = 512,
+	TABLE_PARTS_MAX = 1 << 15,
 	TABLE_NOTES_MAX = 1000, /* skipped things that are named; the others are counted */
 };
 
@@ -64,10 +66,20 @@ struct table_tensor {
 	uint32_t states, nstates;  /* after finish */
 	uint32_t ncopies;          /* after finish: behind the states */
 	uint32_t shown;            /* after finish: its number at the door */
+	uint16_t part;             /* of parts */
 	uint8_t dtype;
 	uint8_t ndim;
 	bool buffer;
 	bool frozen;
+};
+
+/* A part of the checkpoint that has a tree of its own; without any, all is one. */
+struct table_part {
+	char name[24];
+	uint32_t coordinate; /* in strings: its name, of its tensors */
+	uint32_t groups, ranks;
+	uint32_t params, nparams, buffers, nbuffers; /* after finish: at the door */
+	uint32_t ngroups, nranks;                    /* after finish */
 };
 
 /* Data of a stored zip entry, and where its CRC stands, 32 bits little-endian each. */
@@ -151,12 +163,13 @@ struct table {
 	struct table_segment *segments;
 	struct table_entry *entries; /* after finish: by file and place */
 	struct table_group *groups;
+	struct table_part *parts;
 	struct table_partition *partitions; /* after finish: by rank, group, sub, key */
 	uint64_t *numbers;                  /* shapes and boxes */
 	char *strings;
 	char (*keys)[FRAG_KEY_MAX + 1];
 	uint32_t nfiles, ntensors, nstates, npieces, nflats, nsegments, nentries, ngroups,
-		npartitions, nkeys;
+		npartitions, nparts, nkeys;
 	uint64_t nnumbers, numbers_room, strings_size, strings_room;
 	uint32_t
 		nparams; /* after finish: at the door they come first, the buffers behind them */
@@ -182,9 +195,12 @@ int table_add_file(struct table *t, const char *name, int fd, const struct stat 
 /* Once per storage that pieces are in; finish drops what was said twice.  -EINVAL: not all in the file. */
 int table_add_entry(struct table *t, const struct table_entry *entry);
 
+/* What is added from now on, tensors, groups and ranks, is of it. */
+int table_begin_part(struct table *t, const char *name);
+
 struct table_spec {
 	const char *name;
-	const char *coordinate; /* NULL: none */
+	const char *coordinate; /* NULL: none, or its part's name */
 	enum frag_dtype dtype;  /* of the parameter in the model */
 	uint32_t ndim;
 	const uint64_t *shape;

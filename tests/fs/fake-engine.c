@@ -255,6 +255,16 @@ bool engine_group(struct engine *e, uint32_t group, struct engine_group *out)
 	return true;
 }
 
+uint32_t engine_nparts(struct engine *e)
+{
+	return 0;
+}
+
+bool engine_part(struct engine *e, uint32_t part, struct engine_part *out)
+{
+	return false;
+}
+
 int engine_find_param(struct engine *e, const char *name, const char *coordinate,
 		      uint32_t *param)
 {
