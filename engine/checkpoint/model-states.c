@@ -204,14 +204,10 @@ bool model_states_find(const struct model_states *m, const struct model_shape *s
 int model_states_add_copy(struct model_states *m, const struct model_shape *s)
 {
 	struct torchfile_tensor x;
-	int rc;
 
 	if (!model_states_find(m, s, &x) || !torch_source_fits(&x))
 		return 0;
-	if (x.tensor.dtype != FRAG_F32)
-		return torch_source_add_state(&m->source, NULL, &x);
-	rc = table_add_copy(m->source.table, x.tensor.dtype);
-	return rc < 0 ? rc : torch_source_add_pieces(&m->source, &x, 0);
+	return torch_source_add_state(&m->source, dtype_lp_key(x.tensor.dtype), &x);
 }
 
 int model_states_add_value(struct model_states *m, const struct torchfile_tensor *x)

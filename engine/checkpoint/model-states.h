@@ -54,7 +54,7 @@ int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 
 /* A parameter of the table, its dtype that of module; its number. */
 int model_states_add_tensor(struct model_states *m, const struct model_shape *s, bool frozen);
-/* The newest tensor's low-precision state, where module holds all of it; float32 is the master's copy. */
+/* The newest tensor's low-precision state, where module holds all of it; `lp` where that is float32. */
 int model_states_add_copy(struct model_states *m, const struct model_shape *s);
 /* module's tensor of that name, if it has all elements. */
 bool model_states_find(const struct model_states *m, const struct model_shape *s,
