@@ -400,7 +400,7 @@ START_TEST(a_home_that_is_none_is_no_place)
 		pid = fork();
 		if (!pid) {
 			setenv("HOME", "/", 1);
-			_exit(seteuid(uid) || jobfile_find("none", &found) != -ENOENT);
+			exit(seteuid(uid) || jobfile_find("none", &found) != -ENOENT);
 		}
 		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 		ck_assert_int_eq(status, 0);

@@ -259,6 +259,42 @@ START_TEST(what_is_asked_of_a_checkpoint_is_answered_or_enomem)
 }
 END_TEST
 
+static void on_freeze(struct engine_freeze *freeze, int rc)
+{
+	result = rc;
+}
+
+START_TEST(what_is_not_in_a_checkpoint_is_enoent)
+{
+	struct engine_freeze freeze = { .ms = 1000, .done = on_freeze };
+	struct engine_address hyper = { .kind = ENGINE_HYPER, .group = 99, .key = "lr" };
+	struct engine_file *file;
+	struct engine_state out;
+	uint32_t number;
+	uint64_t bytes;
+	char why[400];
+
+	unpack("checkpoints/ds0.19.8/z1-bf16-w2.tar.gz");
+	ck_assert_int_eq(checkpoint_open(&engine, dir, "none", why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(checkpoint_open(&engine, "/dev/null", NULL, why, sizeof(why)),
+			 -EINVAL);
+	ck_assert_int_eq(checkpoint_open(&engine, "/dev", NULL, why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(checkpoint_open(&engine, dir, NULL, why, sizeof(why)), 0);
+	ck_assert_int_eq(engine_find_param(engine, "none", "", &number), -ENOENT);
+	ck_assert_int_eq(engine_states(engine, 9999, &out, 1), -ENOENT);
+	ck_assert_int_eq(engine_rank_states(engine, 99, 0, &out, 1), -ENOENT);
+	ck_assert_int_eq(engine_partition_states(engine, 99, 0, 0, &out, 1), -ENOENT);
+	ck_assert_int_eq(engine_hypers(engine, 99, &out, 1), -ENOENT);
+	ck_assert_int_eq(engine_file_open(engine, &hyper, &file, &bytes), -ENOENT);
+	hyper.group = 0;
+	strcpy(hyper.key, "none");
+	ck_assert_int_eq(engine_file_open(engine, &hyper, &file, &bytes), -ENOENT);
+	engine_freeze(engine, &freeze);
+	ck_assert_int_eq(result, -EROFS);
+	engine_close(engine);
+}
+END_TEST
+
 /* ---- files of torch.save ---- */
 
 static const char *const torch_files[] = { "mixed.pt", "mixed-legacy.pt", "many.pt",
@@ -312,6 +348,7 @@ int main(void)
 	tcase_add_loop_test(t, a_checkpoint_opens_or_says_why_not, 0, 2 * ARRAY_SIZE(kinds));
 	tcase_add_loop_test(t, what_is_asked_of_a_checkpoint_is_answered_or_enomem, 0,
 			    2 * ARRAY_SIZE(kinds));
+	tcase_add_test(t, what_is_not_in_a_checkpoint_is_enoent);
 	tcase_add_loop_test(t, a_file_of_torch_opens_or_is_enomem, 0,
 			    2 * ARRAY_SIZE(torch_files));
 	suite_add_tcase(s, t);

@@ -467,6 +467,49 @@ START_TEST(a_copy_with_a_hole_is_refused)
 }
 END_TEST
 
+/* ---- what does not fit ---- */
+
+START_TEST(what_is_too_much_for_a_table_is_refused)
+{
+	char name[FRAG_NAME_MAX + 2], key[FRAG_KEY_MAX + 2], k[16];
+	uint64_t shape[FRAG_DIMS_MAX + 1] = { 2, 2 };
+	struct table_spec spec = { .name = name, .dtype = FRAG_F32, .ndim = 1, .shape = shape };
+	uint32_t ranks[] = { TABLE_RANKS_MAX };
+	struct table *t = table_new();
+	int rc = 0;
+
+	memset(name, 'n', sizeof(name) - 1);
+	memset(key, 'k', sizeof(key) - 1);
+	name[sizeof(name) - 1] = key[sizeof(key) - 1] = '\0';
+	ck_assert_int_eq(table_add_tensor(t, &spec), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(t->why, "too long"));
+	spec.name = "w";
+	spec.ndim = FRAG_DIMS_MAX + 1;
+	ck_assert_int_eq(table_add_tensor(t, &spec), -EINVAL);
+	spec.ndim = 1;
+	ck_assert_int_eq(table_add_tensor(t, &spec), 0);
+	ck_assert_int_eq(table_add_alias(t, name, 0), -EINVAL);
+	ck_assert_int_eq(table_add_state(t, key, FRAG_F32), -EINVAL);
+	ck_assert_int_eq(table_add_state(t, "raw", 0), -EINVAL);
+	ck_assert_int_eq(table_need_ranks(t, TABLE_RANKS_MAX + 1), -EINVAL);
+	ck_assert_int_eq(table_add_group(t, "zero1", 1, 1, 1, ranks), -EINVAL);
+	ranks[0] = 0;
+	ck_assert_int_eq(table_add_group(t, "zero1", 1, 1, 1, ranks), 0);
+	ck_assert_int_eq(table_add_hyper(t, 0, key, 1), -EINVAL);
+	ck_assert_int_eq(table_add_hyper(t, 0, "lr", 1), 0);
+	ck_assert_int_eq(table_add_hyper(t, 0, "lr", 1), -EINVAL);
+	ck_assert_int_eq(table_add_member(t, 0, 0), 0);
+	ck_assert_int_eq(table_add_member(t, 0, 0), -EINVAL);
+	for (int i = 0; i <= TABLE_KEYS_MAX && rc >= 0; i++) {
+		snprintf(k, sizeof(k), "k%d", i);
+		rc = table_add_state(t, k, FRAG_F32);
+	}
+	ck_assert_int_eq(rc, -EINVAL);
+	ck_assert_ptr_nonnull(strstr(t->why, "kinds of states"));
+	table_free(t);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("table");
@@ -501,6 +544,7 @@ int main(void)
 	tcase_add_test(tables, entries_that_overlap_are_refused);
 	tcase_add_test(tables, a_crc_among_data_is_refused);
 	tcase_add_test(tables, copies_are_not_shown);
+	tcase_add_test(tables, what_is_too_much_for_a_table_is_refused);
 	tcase_add_test(tables, a_copy_with_a_hole_is_refused);
 	suite_add_tcase(s, tables);
 	runner = srunner_create(s);
