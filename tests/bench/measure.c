@@ -8,22 +8,22 @@
  *   measure write FILE		writes the whole file by 1 MiB, in place, and closes it: seconds of
  *				the writes, seconds of the close
  *   measure time COMMAND...	runs it, its output thrown away: seconds
- *   measure loop FILE...	reads one after the other, again and again, until SIGTERM: bytes
+ *   measure load FILE...	reads them all into its memory: MiB it then had at most
  */
 
 #include "engine/base.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { PAGE = 4096, BLOCK = 1 << 20, WARM_UP = 200 };
 
-static void fail(const char *what)
+static _Noreturn void fail(const char *what)
 {
 	fprintf(stderr, "measure: %s: %s\n", what, strerror(errno));
 	exit(1);
@@ -131,41 +131,32 @@ static int time_command(char **argv)
 	return 0;
 }
 
-static volatile sig_atomic_t stopped;
-
-static void on_term(int signal)
+static void load_file(const char *path)
 {
-	stopped = 1;
-}
+	int fd;
+	uint64_t size = open_sized(path, O_RDONLY, &fd);
+	char *memory = malloc(size ? size : 1);
 
-static uint64_t read_whole(const char *path, char *block)
-{
-	int fd = open(path, O_RDONLY);
-	uint64_t bytes = 0;
-	ssize_t n;
+	if (!memory)
+		fail("memory");
+	for (uint64_t at = 0; at < size;) {
+		ssize_t n = read(fd, memory + at, size - at);
 
-	if (fd < 0 && stopped)
-		return 0;
-	if (fd < 0)
-		fail(path);
-	while (!stopped && (n = read(fd, block, BLOCK)))
-		if (n > 0)
-			bytes += (uint64_t)n;
-		else if (errno != EINTR)
+		if (n <= 0)
 			fail(path);
+		at += (uint64_t)n;
+	}
 	close(fd);
-	return bytes;
 }
 
-static int loop(char **files, int n)
+static int load(char **files, int n)
 {
-	char *block = aligned(BLOCK);
-	uint64_t bytes = 0;
+	struct rusage usage;
 
-	sigaction(SIGTERM, &(struct sigaction){ .sa_handler = on_term }, NULL);
-	for (int i = 0; !stopped; i = (i + 1) % n)
-		bytes += read_whole(files[i], block);
-	printf("%llu\n", (unsigned long long)bytes);
+	for (int i = 0; i < n; i++)
+		load_file(files[i]);
+	getrusage(RUSAGE_SELF, &usage);
+	printf("%.1f\n", (double)usage.ru_maxrss / 1024);
 	return 0;
 }
 
@@ -177,9 +168,9 @@ int main(int argc, char **argv)
 		return write_whole(argv[2]);
 	if (argc > 2 && !strcmp(argv[1], "time"))
 		return time_command(argv + 2);
-	if (argc > 2 && !strcmp(argv[1], "loop"))
-		return loop(argv + 2, argc - 2);
+	if (argc > 2 && !strcmp(argv[1], "load"))
+		return load(argv + 2, argc - 2);
 	fprintf(stderr, "usage: measure random FILE COUNT | write FILE | time COMMAND... |\n"
-			"       measure loop FILE...\n");
+			"       measure load FILE...\n");
 	return 2;
 }
