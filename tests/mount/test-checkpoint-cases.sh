@@ -27,8 +27,23 @@ check_fact() {
 	step) [ "$(cat "$M/step")" = "$2" ] || complain step ;;
 	ranks) [ "$(ls "$M/ranks" | wc -l)" = "$2" ] || complain ranks ;;
 	alias) check_alias "$2" "$3" ;;
-	param | buffer) check_npy "$4" "$6" ;;
+	param) check_npy "$4" "$6" && check_group "$4" "$6" ;;
+	buffer) check_npy "$4" "$6" ;;
 	esac
+}
+
+# check_group SHAPE FILE: what the optimizer has is in group 0, or in 1 when it is a vector or a scalar.
+check_group() {
+	case $2 in */head.weight/*) return 0 ;; */exp_avg | */momentum_buffer | */sum) ;; *) return 0 ;; esac
+	case $C,$1 in
+	*universal,*) return 0 ;;
+	*adagrad,* | *,*,*) group=0 ;;
+	*) group=1 ;;
+	esac
+	folder=${2%/*}
+	case $folder in params/*) groups=groups ;; *) groups=${folder%%/*}/groups ;; esac
+	[ "$(cat "$M/$folder/group")" = $group ] || complain "group of $folder"
+	[ "$M/$groups/$group/params/${folder##*/}" -ef "$M/$folder" ] || complain "$groups/$group has no $folder"
 }
 
 fragments_of() {

@@ -32,6 +32,10 @@ CASES = {
     "z2-fp32-w3-amsgrad": dict(stage=2, lp="fp32", world=3, optimizer="amsgrad"),
     "z2-bf16-w2-no-frozen": dict(stage=2, no_frozen=True),
     "z2-bf16-w4-mp2": dict(stage=2, world=4, mp=2),
+    "z2-bf16-w3-cpu-adam": dict(stage=2, world=3, offload=True, optimizer="cpu-adam"),
+    "z3-fp16-w2-cpu-adam-half": dict(stage=3, lp="fp16", offload=True, optimizer="cpu-adam-half", low_master=True),
+    "z1-bf16-w3-low-master": dict(stage=1, world=3, low_master=True),
+    "z3-bf16-w2-low-master": dict(stage=3, low_master=True),
     "z2-bf16-w3-universal": dict(stage=2, world=3, scalar=False, universal=True),
     "z3-bf16-w1": dict(stage=3, world=1),
     "z3-bf16-w2": dict(stage=3),
@@ -103,6 +107,10 @@ def config(case):
         result["bf16"] = {"enabled": True}
     if case["lp"] == "fp16":
         result["fp16"] = {"enabled": True, "initial_scale_power": 6}
+    if case.get("low_master"):
+        result[case["lp"]][case["lp"] + "_master_weights_and_grads"] = True
+    if case.get("low_master") and case["lp"] == "bf16":
+        result["bf16"]["bf16_optimizer_states"] = True
     if case["accumulate"]:
         result["data_types"] = {"grad_accum_dtype": case["accumulate"]}
     if case.get("legacy"):
@@ -117,6 +125,10 @@ def optimizer_of(case, groups):
         return torch.optim.SGD(groups, lr=0.01, momentum=0.9)
     if case["optimizer"] == "adagrad":
         return torch.optim.Adagrad(groups, lr=0.01)
+    if case["optimizer"].startswith("cpu-adam"):
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+        return DeepSpeedCPUAdam(groups, lr=0.01, fp32_optimizer_states="half" not in case["optimizer"])
     return torch.optim.Adam(groups, lr=0.01, amsgrad=case["optimizer"] == "amsgrad")
 
 

@@ -104,6 +104,8 @@ def states_of(engine, case, grid):
         mine = held.get(id(p), {}) if p.requires_grad else {}
         if "fp32" in mine:
             assert torch.equal(mine["fp32"].to(lp[name].dtype), lp[name]), name
+            if mine["fp32"].dtype != torch.float32:
+                mine.update(master=mine["fp32"], fp32=mine["fp32"].float())
         stored = not (case["stage"] == 3 and p.requires_grad)
         master = mine.get("fp32") if case["stage"] or case["lp"] != "fp32" else None
         if p.requires_grad or not case.get("no_frozen"):
