@@ -89,7 +89,7 @@ check_case() {
 }
 
 # Of formats that are not read yet.
-not_yet='/z0- -mp2 -universal'
+not_yet='/z0- -universal'
 
 is_for_today() {
 	for part in $not_yet; do
