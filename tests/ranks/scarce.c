@@ -72,6 +72,7 @@ WRAP(FILE *, open_memstream, NULL, ENOMEM, (char **data, size_t *size), (data, s
 WRAP(void *, mmap, MAP_FAILED, ENOMEM,
      (void *at, size_t size, int prot, int flags, int fd, off_t offset),
      (at, size, prot, flags, fd, offset))
+WRAP(int, mlock, -1, ENOMEM, (const void *at, size_t size), (at, size))
 WRAP(int, memfd_create, -1, EMFILE, (const char *name, unsigned flags), (name, flags))
 WRAP(int, eventfd, -1, EMFILE, (unsigned count, int flags), (count, flags))
 WRAP(int, epoll_create1, -1, EMFILE, (int flags), (flags))
