@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/torch-hypers.h"
+#include "engine/dtype.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { HYPERS_MAX = 128 };
+
+struct hypers {
+	const struct torch_source *s;
+	const struct pickle *p;
+	uint32_t group; /* of the table */
+};
+
+/* A tensor of one number. */
+static bool read_number(const struct torch_source *s, uint32_t node, double *out)
+{
+	union {
+		double f64;
+		int64_t i64;
+		int32_t i32;
+		uint8_t bytes[16];
+	} value;
+	struct torchfile_tensor x;
+	float f32;
+	ssize_t n;
+
+	if (!torch_source_tensor(s, node, &x) || x.tensor.numel != 1 || x.tensor.ndim)
+		return false;
+	n = pread(s->table->files[s->file].fd, value.bytes, x.tensor.bytes, (off_t)x.at);
+	if (n != (ssize_t)x.tensor.bytes)
+		return false;
+	if (x.tensor.dtype == FRAG_F64)
+		*out = value.f64;
+	else if (x.tensor.dtype == FRAG_I64)
+		*out = (double)value.i64;
+	else if (x.tensor.dtype == FRAG_I32)
+		*out = value.i32;
+	else if (!dtype_convert(FRAG_F32, &f32, x.tensor.dtype, value.bytes, 1))
+		*out = (double)f32;
+	else
+		return false;
+	return true;
+}
+
+static bool has_hyper(const struct hypers *h, const char *name)
+{
+	const struct table_group *g = &h->s->table->groups[h->group];
+
+	for (uint32_t i = 0; i < g->nhypers; i++)
+		if (!strcmp(g->hypers[i].name, name))
+			return true;
+	return false;
+}
+
+static int add_number(const struct hypers *h, const char *name, uint32_t node)
+{
+	double value;
+
+	if (!pickle_number(h->p, node, &value) && !read_number(h->s, node, &value))
+		return 0;
+	if (h->s->table->groups[h->group].nhypers == HYPERS_MAX || has_hyper(h, name))
+		return 0;
+	return table_add_hyper(h->s->table, h->group, name, value);
+}
+
+/* betas are beta1, beta2. */
+static int add_numbers(const struct hypers *h, const char *name, uint32_t tuple)
+{
+	char each[FRAG_KEY_MAX + 1];
+	size_t length = strlen(name);
+	int rc = 0;
+
+	length -= length > 1 && name[length - 1] == 's';
+	for (uint32_t i = 0; i < pickle_count(h->p, tuple) && i < 9 && !rc; i++) {
+		int n = snprintf(each, sizeof(each), "%.*s%u", (int)length, name, i + 1);
+
+		if (n < (int)sizeof(each))
+			rc = add_number(h, each, pickle_item(h->p, tuple, i));
+	}
+	return rc;
+}
+
+static int add_dict(const struct hypers *h, uint32_t dict)
+{
+	char name[FRAG_KEY_MAX + 1];
+	int rc = 0;
+
+	for (uint32_t i = 0; i < pickle_count(h->p, dict) && !rc; i++) {
+		uint32_t value = pickle_value(h->p, dict, i);
+
+		if (!torch_source_text(h->p, pickle_key(h->p, dict, i), name, sizeof(name)) ||
+		    !*name || !strcmp(name, "params") || !strcmp(name, "param_names"))
+			continue;
+		if (pickle_kind(h->p, value) == PICKLE_TUPLE ||
+		    pickle_kind(h->p, value) == PICKLE_LIST)
+			rc = add_numbers(h, name, value);
+		else
+			rc = add_number(h, name, value);
+	}
+	return rc;
+}
+
+int torch_hypers_add(const struct torch_source *s, uint32_t group, uint32_t dict)
+{
+	return add_dict(&(struct hypers){ s, s->torch.pickle, group }, dict);
+}
+
+int torch_hypers_add_one(const struct torch_source *s, uint32_t group, const char *name,
+			 uint32_t node)
+{
+	return add_number(&(struct hypers){ s, s->torch.pickle, group }, name, node);
+}
