@@ -32,15 +32,14 @@ static int open_hyper_text(struct handle *h, const struct engine_address *addres
 static int open_npy_header(struct handle *h)
 {
 	struct engine_state state;
-	struct engine_param p;
 	int rc = tree_state(&h->fs->tree, h->node, &state);
 
-	if (rc || !engine_param(h->fs->engine, h->node.item, &p))
-		return rc ? rc : -ENOENT;
+	if (rc)
+		return rc;
 	h->text = malloc(NPY_HEADER_MAX);
 	if (!h->text)
 		return -ENOMEM;
-	rc = npy_header(state.dtype, p.shape, p.ndim, (unsigned char *)h->text);
+	rc = tree_npy_header(&h->fs->tree, h->node, &state, (unsigned char *)h->text);
 	h->length = rc < 0 ? 0 : (uint64_t)rc;
 	return rc < 0 ? rc : 0;
 }

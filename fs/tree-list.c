@@ -221,19 +221,23 @@ static nlink_t dir_links(struct tree *t, struct node n)
 	}
 }
 
-static int npy_size(struct tree *t, struct node n, const struct engine_state *state)
+/* What has not the parameter's elements is one number. */
+int tree_npy_header(struct tree *t, struct node n, const struct engine_state *state,
+		    unsigned char out[])
 {
-	unsigned char header[NPY_HEADER_MAX];
 	struct engine_param p;
 
 	if (!engine_param(t->engine, n.item, &p))
 		return -ENOENT;
-	return npy_header(state->dtype, p.shape, p.ndim, header);
+	if (state->bytes != p.numel * frag_dtype_size(state->dtype))
+		p.ndim = 0;
+	return npy_header(state->dtype, p.shape, p.ndim, out);
 }
 
 static int state_attr(struct tree *t, struct node n, const struct engine_state *known,
 		      struct stat *st)
 {
+	unsigned char header[NPY_HEADER_MAX];
 	struct engine_state state;
 	int rc = 0;
 
@@ -248,7 +252,7 @@ static int state_attr(struct tree *t, struct node n, const struct engine_state *
 		st->st_mode |= 0200;
 	st->st_size = n.kind == NODE_HYPER ? 0 : (off_t)state.bytes;
 	if (n.kind == NODE_NPY) {
-		rc = npy_size(t, n, &state);
+		rc = tree_npy_header(t, n, &state, header);
 		st->st_size += rc < 0 ? 0 : rc;
 	}
 	st->st_blksize = n.kind == NODE_HYPER ? 4096 : TREE_BLOCK;

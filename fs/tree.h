@@ -157,6 +157,9 @@ struct engine_address tree_address(const struct tree *t, struct node n);
  * cannot be asked.
  */
 int tree_state(struct tree *t, struct node n, struct engine_state *state);
+/* What stands before the bytes of its .npy; as npy_header. */
+int tree_npy_header(struct tree *t, struct node n, const struct engine_state *state,
+		    unsigned char out[]);
 
 struct tree_entry {
 	struct node node;

@@ -110,5 +110,5 @@ void checkpoint_fragments(struct engine *e, uint32_t param, const char *key,
 		param < t->ntensors ? table_find_state(t, t->shown[param], key) : NULL;
 
 	if (s)
-		table_walk(t, s, 0, t->tensors[s->tensor].numel, tell_run, &l);
+		table_walk(t, s, 0, table_numel(t, s), tell_run, &l);
 }

@@ -276,7 +276,7 @@ static int list_states(struct engine *e, uint32_t param, struct engine_state *ou
 		return -ENOENT;
 	s = table_states(t, t->shown[param], &n);
 	for (uint32_t i = 0; i < n && i < (uint32_t)max; i++)
-		put_state(t, &s[i], t->tensors[s[i].tensor].numel, &out[i]);
+		put_state(t, &s[i], table_numel(t, &s[i]), &out[i]);
 	return (int)n;
 }
 
@@ -386,8 +386,7 @@ static int find_state(const struct table *t, const struct engine_address *a,
 		return -ENOENT;
 	f->of_rank = a->kind == ENGINE_RANK_PARAM;
 	f->rank = a->rank;
-	count = f->of_rank ? table_rank_count(t, f->state, a->rank)
-			   : t->tensors[f->state->tensor].numel;
+	count = f->of_rank ? table_rank_count(t, f->state, a->rank) : table_numel(t, f->state);
 	if (f->of_rank && (!count || f->state->shown != f->state->stored))
 		return -ENOENT;
 	f->bytes = count * frag_dtype_size(f->state->shown);

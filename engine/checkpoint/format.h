@@ -20,6 +20,7 @@ struct format {
 	int (*fill)(const struct folder *f, struct table *t);
 };
 
+extern const struct format format_dcp;
 extern const struct format format_safetensors;
 extern const struct format format_torch;
 extern const struct format format_zero;

@@ -32,7 +32,7 @@ static int compare_pieces(const void *a, const void *b)
 static int check_intervals(struct table *t, const struct table_state *s)
 {
 	struct table_piece *p = t->pieces + s->first;
-	uint64_t at = 0, numel = t->tensors[s->tensor].numel;
+	uint64_t at = 0, numel = table_numel(t, s);
 
 	if (s->n)
 		qsort(p, s->n, sizeof(*p), compare_pieces);

@@ -79,6 +79,8 @@ const struct table_partition *table_partitions(const struct table *t, uint32_t r
 
 uint64_t table_numel(const struct table *t, const struct table_state *s)
 {
+	if (s->scalar)
+		return 1;
 	return s->tensor == TABLE_NONE ? t->flats[s->first].count : t->tensors[s->tensor].numel;
 }
 
@@ -242,7 +244,7 @@ static int walk_equal_rank(const struct walk *w, uint32_t rank)
 int table_walk_rank(const struct table *t, const struct table_state *s, uint32_t rank,
 		    table_see see, void *arg)
 {
-	uint64_t numel = t->tensors[s->tensor].numel;
+	uint64_t numel = table_numel(t, s);
 	struct walk w = { t, s, 0, numel, frag_dtype_size(s->stored), see, arg };
 	struct filter f = { rank, see, arg };
 
@@ -288,7 +290,7 @@ static uint64_t bytes_of_states(const struct table *t)
 
 		if ((s->kind == TABLE_INTERVALS || s->kind == TABLE_BOXES) &&
 		    s->shown == s->stored)
-			bytes += t->tensors[s->tensor].numel * frag_dtype_size(s->stored);
+			bytes += table_numel(t, s) * frag_dtype_size(s->stored);
 	}
 	return bytes;
 }

@@ -372,6 +372,23 @@ int table_add_copy(struct table *t, enum frag_dtype dtype)
 	return rc;
 }
 
+int table_add_scalar(struct table *t, const char *key, enum frag_dtype dtype)
+{
+	int rc = table_add_state(t, key, dtype);
+
+	if (rc >= 0)
+		t->states[rc].scalar = true;
+	return rc;
+}
+
+void table_drop_state(struct table *t)
+{
+	const struct table_state *s = &t->states[--t->nstates];
+
+	assert(s->kind == TABLE_INTERVALS || s->kind == TABLE_BOXES);
+	t->npieces = s->first;
+}
+
 static int append_piece(struct table *t, const struct table_piece *p)
 {
 	struct table_state *s = &t->states[t->nstates - 1];

@@ -101,6 +101,7 @@ struct table_state {
 	uint8_t stored; /* enum frag_dtype, in the file */
 	uint8_t shown;  /* FRAG_F32 where stored widens to it exactly; else stored */
 	uint8_t kind;   /* enum table_kind */
+	bool scalar;    /* one element, whatever the tensor has */
 	bool copy;      /* of the model's own values; not shown */
 };
 
@@ -219,6 +220,10 @@ int table_add_state(struct table *t, const char *key, enum frag_dtype dtype);
  * them must write too.  Where fp32 has a master beside it, the model's own shown state is such a copy anyway.
  */
 int table_add_copy(struct table *t, enum frag_dtype dtype);
+/* Of one element: `step`. */
+int table_add_scalar(struct table *t, const char *key, enum frag_dtype dtype);
+/* As if it, the newest state, had not been added. */
+void table_drop_state(struct table *t);
 /* A piece of the newest state.  An empty one is no piece. */
 int table_add_interval(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 		       uint64_t first, uint64_t count);

@@ -46,6 +46,11 @@ static bool read_number(const struct torch_source *s, uint32_t node, double *out
 	return true;
 }
 
+bool torch_hypers_number(const struct torch_source *s, uint32_t node, double *out)
+{
+	return pickle_number(s->torch.pickle, node, out) || read_number(s, node, out);
+}
+
 static bool has_hyper(const struct hypers *h, const char *name)
 {
 	const struct table_group *g = &h->s->table->groups[h->group];
@@ -60,7 +65,7 @@ static int add_number(const struct hypers *h, const char *name, uint32_t node)
 {
 	double value;
 
-	if (!pickle_number(h->p, node, &value) && !read_number(h->s, node, &value))
+	if (!torch_hypers_number(h->s, node, &value))
 		return 0;
 	if (h->s->table->groups[h->group].nhypers == HYPERS_MAX || has_hyper(h, name))
 		return 0;
@@ -84,22 +89,24 @@ static int add_numbers(const struct hypers *h, const char *name, uint32_t tuple)
 	return rc;
 }
 
+static int add_value(const struct hypers *h, const char *name, uint32_t value)
+{
+	enum pickle_kind kind = pickle_kind(h->p, value);
+
+	return kind == PICKLE_TUPLE || kind == PICKLE_LIST ? add_numbers(h, name, value)
+							   : add_number(h, name, value);
+}
+
 static int add_dict(const struct hypers *h, uint32_t dict)
 {
 	char name[FRAG_KEY_MAX + 1];
 	int rc = 0;
 
 	for (uint32_t i = 0; i < pickle_count(h->p, dict) && !rc; i++) {
-		uint32_t value = pickle_value(h->p, dict, i);
-
 		if (!torch_source_text(h->p, pickle_key(h->p, dict, i), name, sizeof(name)) ||
 		    !*name || !strcmp(name, "params") || !strcmp(name, "param_names"))
 			continue;
-		if (pickle_kind(h->p, value) == PICKLE_TUPLE ||
-		    pickle_kind(h->p, value) == PICKLE_LIST)
-			rc = add_numbers(h, name, value);
-		else
-			rc = add_number(h, name, value);
+		rc = add_value(h, name, pickle_value(h->p, dict, i));
 	}
 	return rc;
 }
@@ -112,5 +119,5 @@ int torch_hypers_add(const struct torch_source *s, uint32_t group, uint32_t dict
 int torch_hypers_add_one(const struct torch_source *s, uint32_t group, const char *name,
 			 uint32_t node)
 {
-	return add_number(&(struct hypers){ s, s->torch.pickle, group }, name, node);
+	return add_value(&(struct hypers){ s, s->torch.pickle, group }, name, node);
 }

@@ -10,8 +10,10 @@
 
 /* All numbers of a dict. */
 int torch_hypers_add(const struct torch_source *s, uint32_t group, uint32_t dict);
-/* One of them, where node is a number. */
+/* One of them, where node is a number or a tuple of them. */
 int torch_hypers_add_one(const struct torch_source *s, uint32_t group, const char *name,
 			 uint32_t node);
+/* false: it is none. */
+bool torch_hypers_number(const struct torch_source *s, uint32_t node, double *out);
 
 #endif

@@ -151,6 +151,15 @@ static void check_source(struct checking *c, const char *start, const char *text
 		      line, c->source);
 }
 
+static void check_step(struct checking *c, const char *step)
+{
+	struct engine_job job;
+
+	engine_job(c->m->engine, &job);
+	ck_assert_msg(job.has_step && job.step == strtoull(step, NULL, 10), "step %" PRIu64,
+		      job.step);
+}
+
 static void check_line(struct checking *c, char *line)
 {
 	char *rest = line, *kind = strsep(&rest, " "), *word[4] = { 0 };
@@ -169,6 +178,8 @@ static void check_line(struct checking *c, char *line)
 		check_state(c, word[1], word[2], atoi(word[0]), word[3]);
 	else if (!strcmp(kind, "skipped"))
 		check_source(c, "skipped ", word[0]);
+	else if (!strcmp(kind, "step"))
+		check_step(c, word[0]);
 	else
 		ck_abort_msg("a line of %s", kind);
 }

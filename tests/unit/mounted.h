@@ -25,6 +25,7 @@ uint8_t *mounted_read(struct mounted *m, const char *name, const char *key, int 
  *     state NAME KEY HEX		HEX of all bytes, or -
  *     rank RANK NAME KEY HEX		of one rank's
  *     skipped NAME			.frag/source says so
+ *     step STEP
  *     source TEXT			a line of it
  * Nothing else may be there.  The number of lines.
  */

@@ -3,7 +3,7 @@
 
 /* With TEST_ORACLE=FOLDER, of a folder like that of tests/unit/torch-expect.h: every file and folder of
  * bad/manifest.json, mounted, gets its verdict; each CASE in ds*, a checkpoint of DeepSpeed's, has the
- * values of CASE/oracle/NAME.STATE.npy.
+ * values of CASE/oracle/NAME.STATE.npy, and each of dcp/ those of CASE/oracle/FQN.npy.
  */
 
 #include "tests/unit/mounted.h"
@@ -46,8 +46,6 @@ START_TEST(bad_files_get_their_verdicts)
 	json_t *all, *entry;
 	size_t i;
 
-	if (!oracle)
-		return;
 	snprintf(path, sizeof(path), "%s/bad/manifest.json", oracle);
 	all = json_load_file(path, 0, NULL);
 	ck_assert_uint_gt(json_array_size(all), 0);
@@ -136,7 +134,9 @@ static void compare_file(struct mounted *m, const char *path, const char *file)
 	compared++;
 }
 
-static void compare_case(const char *folder)
+typedef void compare(struct mounted *m, const char *path, const char *file);
+
+static void compare_case(const char *folder, compare *one)
 {
 	char pattern[PATH_MAX];
 	struct mounted m;
@@ -150,27 +150,63 @@ static void compare_case(const char *folder)
 		wrong++;
 	} else {
 		for (size_t i = 0; i < files.gl_pathc; i++)
-			compare_file(&m, files.gl_pathv[i],
-				     strrchr(files.gl_pathv[i], '/') + 1);
+			one(&m, files.gl_pathv[i], strrchr(files.gl_pathv[i], '/') + 1);
 	}
 	mounted_close(&m);
 	globfree(&files);
 }
 
-START_TEST(cases_have_the_values_of_their_engines)
+static void check_cases(const char *folders, compare *one)
 {
 	char pattern[PATH_MAX];
 	glob_t cases;
 
 	wrong = 0;
-	snprintf(pattern, sizeof(pattern), "%s/ds*/*", oracle);
+	compared = 0;
+	snprintf(pattern, sizeof(pattern), "%s/%s", oracle, folders);
 	ck_assert_int_eq(glob(pattern, 0, NULL, &cases), 0);
 	for (size_t i = 0; i < cases.gl_pathc; i++)
-		compare_case(cases.gl_pathv[i]);
+		compare_case(cases.gl_pathv[i], one);
 	printf("%zu cases, %u values\n", cases.gl_pathc, compared);
 	globfree(&cases);
 	ck_assert_uint_gt(compared, 0);
 	ck_assert_int_eq(wrong, 0);
+}
+
+START_TEST(cases_have_the_values_of_their_engines)
+{
+	check_cases("ds*/*", compare_file);
+}
+END_TEST
+
+/* "optim.state.NAME.KEY.npy", "model.NAME.npy". */
+static void compare_dcp(struct mounted *m, const char *path, const char *file)
+{
+	static const char state[] = "optim.state.", model[] = "model.";
+	struct npy want = { .size = 0 };
+	char copy[256];
+	const char *name = copy + strlen(model), *key = "fp32";
+	uint64_t size = 0;
+
+	snprintf(copy, sizeof(copy), "%s", file);
+	*strstr(copy, ".npy") = '\0';
+	read_npy(path, &want);
+	if (!strncmp(copy, state, strlen(state))) {
+		name = copy + strlen(state);
+		key = strrchr(copy, '.') + 1;
+		*strrchr(copy, '.') = '\0';
+	}
+	CLEANUP(free) uint8_t *got = mounted_read(m, name, key, -1, &size);
+	if (!got || size != want.size || memcmp(got, want.data, size)) {
+		printf("%s: %s %s is another\n", path, name, key);
+		wrong++;
+	}
+	compared++;
+}
+
+START_TEST(distributed_checkpoints_have_their_values)
+{
+	check_cases("dcp/*", compare_dcp);
 }
 END_TEST
 
@@ -187,6 +223,7 @@ int main(void)
 		return 77;
 	}
 	tcase_add_test(t, bad_files_get_their_verdicts);
+	tcase_add_test(t, distributed_checkpoints_have_their_values);
 	tcase_add_test(t, cases_have_the_values_of_their_engines);
 	tcase_set_timeout(t, 60);
 	suite_add_tcase(s, t);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CHECKPOINT_DCP_FILES_H
+#define ENGINE_CHECKPOINT_DCP_FILES_H
+
+/* The files that a .metadata names, opened as they are needed, and what is in parts of them.  Results as
+ * table.h has them.
+ */
+
+#include "engine/checkpoint/dcp-metadata.h"
+#include "engine/checkpoint/list.h"
+#include "engine/checkpoint/torch-source.h"
+
+struct dcp_files {
+	const struct folder *folder;
+	struct table *table;
+	struct list files; /* of the table, by name */
+	uint32_t newest;
+};
+
+void dcp_files_close(struct dcp_files *f);
+
+/* The archive at a place that is not transformed; torch_source_close what it gives. */
+int dcp_files_open(struct dcp_files *f, const struct dcp_place *place,
+		   struct torch_source *out);
+
+#endif
