@@ -7,29 +7,10 @@
  * are all computed and then selected.
  */
 
-/* All ones when the condition holds. */
-static inline uint32_t mask(bool condition)
-{
-	return -(uint32_t)condition;
-}
-
-static inline uint32_t choose(uint32_t which, uint32_t yes, uint32_t no)
-{
-	return (yes & which) | (no & ~which);
-}
-
-static inline uint16_t bf16_from(uint32_t f)
-{
-	uint32_t nan = mask((f & 0x7fffffff) > 0x7f800000);
-	uint32_t rounded = (f + 0x7fff + (f >> 16 & 1)) >> 16;
-
-	return (uint16_t)choose(nan, f >> 16 | 0x0040, rounded);
-}
-
 void convert_f32_to_bf16(uint16_t *to, const uint32_t *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		to[i] = bf16_from(from[i]);
+		to[i] = convert_one_f32_to_bf16(from[i]);
 }
 
 void convert_bf16_to_f32(uint32_t *to, const uint16_t *from, size_t n)
@@ -57,8 +38,8 @@ static inline uint32_t shift_to_even(uint32_t bits, uint32_t shift)
 static inline uint32_t f16_subnormal_from(uint32_t magnitude)
 {
 	uint32_t exponent = magnitude >> 23;
-	uint32_t seen = mask(exponent - 101 <= 112 - 101);
-	uint32_t away = choose(seen, 126 - exponent, 25);
+	uint32_t seen = convert_mask(exponent - 101 <= 112 - 101);
+	uint32_t away = convert_choose(seen, 126 - exponent, 25);
 
 	return shift_to_even((magnitude & 0x7fffff) | 0x800000, away);
 }
@@ -68,10 +49,11 @@ static inline uint16_t f16_from(uint32_t f)
 	uint32_t magnitude = f & 0x7fffffff;
 	uint32_t bits = shift_to_even(magnitude - F32_REBIAS, 13);
 
-	bits = choose(mask(magnitude < F32_LEAST_F16_NORMAL), f16_subnormal_from(magnitude),
-		      bits);
-	bits = choose(mask(magnitude >= F32_ABOVE_F16), F16_INFINITY, bits);
-	bits |= mask(magnitude > F32_INFINITY) & (F16_QUIET | (magnitude >> 13 & 0x3ff));
+	bits = convert_choose(convert_mask(magnitude < F32_LEAST_F16_NORMAL),
+			      f16_subnormal_from(magnitude), bits);
+	bits = convert_choose(convert_mask(magnitude >= F32_ABOVE_F16), F16_INFINITY, bits);
+	bits |= convert_mask(magnitude > F32_INFINITY) &
+		(F16_QUIET | (magnitude >> 13 & 0x3ff));
 	return (uint16_t)(f >> 16 & 0x8000) | (uint16_t)bits;
 }
 
@@ -88,7 +70,7 @@ static inline uint32_t f16_subnormal_to(uint32_t units)
 	uint32_t bits;
 
 	memcpy(&bits, &value, sizeof(bits));
-	return (bits - (24u << 23)) & mask(units != 0);
+	return (bits - (24u << 23)) & convert_mask(units != 0);
 }
 
 static inline uint32_t f16_to(uint32_t h)
@@ -96,8 +78,9 @@ static inline uint32_t f16_to(uint32_t h)
 	uint32_t magnitude = h & 0x7fff;
 	uint32_t bits = (magnitude << 13) + F32_REBIAS;
 
-	bits |= mask(magnitude >= F16_INFINITY) & F32_INFINITY;
-	bits = choose(mask(magnitude < 0x0400), f16_subnormal_to(h & 0x3ff), bits);
+	bits |= convert_mask(magnitude >= F16_INFINITY) & F32_INFINITY;
+	bits = convert_choose(convert_mask(magnitude < 0x0400), f16_subnormal_to(h & 0x3ff),
+			      bits);
 	return (h & 0x8000) << 16 | bits;
 }
 
@@ -115,9 +98,9 @@ static inline uint32_t e4m3_to(uint32_t b)
 	uint32_t least, bits = (magnitude << 20) + (120u << 23);
 
 	memcpy(&least, &units, sizeof(least));
-	least = (least - (9u << 23)) & mask(magnitude != 0);
-	bits = choose(mask(magnitude < 8), least, bits);
-	bits = choose(mask(magnitude == 0x7f), F32_INFINITY | 1u << 22, bits);
+	least = (least - (9u << 23)) & convert_mask(magnitude != 0);
+	bits = convert_choose(convert_mask(magnitude < 8), least, bits);
+	bits = convert_choose(convert_mask(magnitude == 0x7f), F32_INFINITY | 1u << 22, bits);
 	return (b & 0x80) << 24 | bits;
 }
 

@@ -18,4 +18,25 @@ void convert_f16_to_f32(uint32_t *to, const uint16_t *from, size_t n);
 void convert_e4m3_to_f32(uint32_t *to, const uint8_t *from, size_t n);
 void convert_e5m2_to_f32(uint32_t *to, const uint8_t *from, size_t n);
 
+/* ---- one value, for loops of others ---- */
+
+/* All ones when the condition holds. */
+static inline uint32_t convert_mask(bool condition)
+{
+	return -(uint32_t)condition;
+}
+
+static inline uint32_t convert_choose(uint32_t which, uint32_t yes, uint32_t no)
+{
+	return (yes & which) | (no & ~which);
+}
+
+static inline uint16_t convert_one_f32_to_bf16(uint32_t f)
+{
+	uint32_t nan = convert_mask((f & 0x7fffffff) > 0x7f800000);
+	uint32_t rounded = (f + 0x7fff + (f >> 16 & 1)) >> 16;
+
+	return (uint16_t)convert_choose(nan, f >> 16 | 0x0040, rounded);
+}
+
 #endif
