@@ -260,7 +260,7 @@ START_TEST(b11_a_write_over_the_limit_is_efbig)
 	rc = run(x, DISK_WRITE, 0, EXTENT, memory);
 	ck_assert_int_eq(rc, -EFBIG);
 	/* What it may have half overwritten is not served as anything. */
-	ck_assert_int_eq(run(x, DISK_READ, 4 << 20, SWAP_BLOCK, memory), -EIO);
+	ck_assert_int_eq(run(x, DISK_READ, 2 << 20, SWAP_BLOCK, memory), -EIO);
 	ck_assert_int_eq(run(x, DISK_READ, 0, SWAP_BLOCK, memory), 0);
 	rc = swap_extent_new(file, 8, EXTENT, &y);
 	ck_assert_int_eq(rc, -EFBIG);
@@ -420,7 +420,7 @@ static uint64_t expect_one_step(void)
 /* SIGKILL anywhere: what is found is one step, the last that was said to be committed or a later one. */
 START_TEST(killed_anywhere_it_has_one_whole_step)
 {
-	for (int round = 0; round < 10; round++) {
+	for (int round = 0; round < 5; round++) {
 		uint64_t said = 0, step;
 		int ready[2], status;
 		struct timespec pause = { .tv_nsec = (long)next_random(3000000) };
