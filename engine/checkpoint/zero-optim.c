@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "engine/checkpoint/zero-optim.h"
-#include "engine/dtype.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -146,10 +145,10 @@ static bool is_taken(const struct zero_optim *o, const char *key)
 /* Names that other files of a parameter have. */
 static bool is_ours(const char *key)
 {
-	static const enum frag_dtype dtypes[] = { FRAG_F32, FRAG_F16, FRAG_BF16 };
+	static const char *const keys[] = { "fp32", "master", "lp", "fp16", "bf16" };
 
-	for (size_t i = 0; i < ARRAY_SIZE(dtypes); i++)
-		if (!strcmp(dtype_lp_key(dtypes[i]), key))
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (!strcmp(keys[i], key))
 			return true;
 	return false;
 }
@@ -163,7 +162,7 @@ static void add_key(struct zero_optim *o, const struct pickle *p, uint32_t node)
 			   "its name is too long, or no text");
 		return;
 	}
-	if (is_taken(o, key))
+	if (!is_ours(key) && is_taken(o, key))
 		return;
 	if (is_ours(key) || o->nkeys == ZERO_KEYS_MAX)
 		table_skip(o->table, key, "an optimizer's state of %s",

@@ -191,38 +191,25 @@ static int match(struct plain_optim *o)
 
 /* ---- in the table ---- */
 
-static int add_group(struct plain_optim *o, uint32_t group, uint32_t world)
+/* Every rank had all of it; the file has it once. */
+static int add_group(struct plain_optim *o, uint32_t group)
 {
-	struct table *t = o->model->source.table;
-	uint32_t *ranks = calloc(world, sizeof(*ranks));
-	int number, rc;
+	const struct torch_source *s = &o->model->source;
+	int number = table_add_group(s->table, "zero0", 1, 1, 1, &s->rank), rc;
 
-	if (!ranks)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < world; i++)
-		ranks[i] = o->model->source.rank + i;
-	number = table_add_group(t, "zero0", 1, world, 1, ranks);
-	free(ranks);
 	if (number < 0)
 		return number;
-	rc = torch_hypers_add(&o->model->source, (uint32_t)number,
-			      pickle_item(o->p, o->param_groups, group));
-	return rc ? rc
-		  : torch_hypers_add(&o->model->source, (uint32_t)number,
-				     states_at(o, group, 0));
+	rc = torch_hypers_add(s, (uint32_t)number, pickle_item(o->p, o->param_groups, group));
+	return rc ? rc : torch_hypers_add(s, (uint32_t)number, states_at(o, group, 0));
 }
 
 static int add_groups(struct plain_optim *o)
 {
-	int64_t world = 1;
 	int rc = 0;
 
-	pickle_int(o->p, model_states_get(o->model, "dp_world_size"), &world);
-	if (world < 1 || world > TABLE_RANKS_MAX - (int64_t)o->model->source.rank)
-		world = 1;
 	o->first_group = o->model->source.table->ngroups;
 	for (uint32_t i = 0; i < o->ngroups && !rc; i++)
-		rc = add_group(o, i, (uint32_t)world);
+		rc = add_group(o, i);
 	return rc;
 }
 
