@@ -35,10 +35,12 @@ int engine_open(struct engine **e, const struct engine_options *options, char *w
 {
 	if (!engine_is_checkpoint(options))
 		return live_open(e, options, why, whysize);
-	if (!options->writable)
-		return checkpoint_open(e, options->source, options->format, why, whysize);
-	snprintf(why, whysize, "%s: a checkpoint is mounted read-only", options->source);
-	return -EROFS;
+	return checkpoint_open(e, options, why, whysize);
+}
+
+bool engine_is_unfinished(const struct engine_options *options)
+{
+	return engine_is_checkpoint(options) && checkpoint_is_unfinished(options->source);
 }
 
 void engine_close(struct engine *e)

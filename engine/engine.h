@@ -23,6 +23,7 @@ struct engine_options {
 	bool plain;            /* speak to a job that has no key */
 	bool readahead_off;
 	bool writable;
+	bool incoherent; /* edits of a checkpoint's fp32 leave the low-precision values as they are */
 };
 
 /* Connects and fetches the catalog; blocks at most timeout_ms.  On error why (whysize bytes) has one
@@ -36,6 +37,8 @@ void engine_close(struct engine *e);
 
 /* Do they name a checkpoint, not a job?  By their form alone. */
 bool engine_is_checkpoint(const struct engine_options *options);
+/* An edit of the checkpoint was interrupted: opening it undoes that, and must be able to write. */
+bool engine_is_unfinished(const struct engine_options *options);
 
 /* A job: what is there changes.  False: a checkpoint, of which there are no changes to wait for, and no events. */
 bool engine_is_live(struct engine *e);
@@ -288,6 +291,7 @@ struct engine_write {
 	size_t nextents;
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
+	struct engine_write *next; /* the engine's */
 };
 
 void engine_write(struct engine *e, struct engine_write *write);

@@ -240,6 +240,7 @@ static struct engine_options engine_options(const struct options *o)
 					.timeout_ms = o->timeout_ms,
 					.plain = o->plain,
 					.writable = o->writable,
+					.incoherent = !o->coherent,
 					.readahead_off = o->readahead_off };
 }
 
@@ -350,13 +351,15 @@ static void keep_unmount(void *arg)
 /* Edits of a file have their journal beside it. */
 static int enter_sandbox(const struct options *o)
 {
-	CLEANUP(free) char *path = strdup(o->source);
-	struct sandbox_folder folder = { path, o->writable };
+	const struct engine_options options = engine_options(o);
+	bool writable = o->writable || engine_is_unfinished(&options);
+	CLEANUP(free) char *path = realpath(o->source, NULL);
+	struct sandbox_folder folder = { path, writable };
 	struct stat st;
 
 	if (!path)
-		return -ENOMEM;
-	if (o->writable && !stat(path, &st) && !S_ISDIR(st.st_mode))
+		return -errno;
+	if (writable && !stat(path, &st) && !S_ISDIR(st.st_mode))
 		folder.path = dirname(path);
 	return sandbox_enter(&folder, 1);
 }

@@ -320,7 +320,8 @@ static int open_file(fuse_req_t req, const struct call *c)
 		return rc;
 	fi->fh = (uintptr_t)h;
 	/* What does not change goes through the page cache, and can be mapped. */
-	fi->keep_cache = h->file && h->node.kind != NODE_HYPER && tree_is_still(&fs->tree, n);
+	fi->keep_cache = !fs->writable && h->file && h->node.kind != NODE_HYPER &&
+			 tree_is_still(&fs->tree, n);
 	fi->direct_io = !fi->keep_cache;
 	fi->noflush = !h->draft;
 	fi->nonseekable = h->events != NULL;

@@ -19,6 +19,7 @@ enum option_id {
 	OPTION_TRANSPORT,
 	OPTION_SOURCE,
 	OPTION_NOREADAHEAD,
+	OPTION_COHERENT,
 	OPTION_ALLOW_OTHER,
 	OPTION_FSNAME,
 	OPTION_MAX_READ,
@@ -41,6 +42,8 @@ static const struct option_row {
 	{ "plain", NULL, "speak to a job that has no key", OPTION_PLAIN },
 	{ "transport", "NAME", "auto or zmq", OPTION_TRANSPORT },
 	{ "source", "FORMAT", "what kind of checkpoint SOURCE is (auto)", OPTION_SOURCE },
+	{ "coherent", "on|off", "edits of fp32 write a checkpoint's bf16 or fp16 too (on)",
+	  OPTION_COHERENT },
 	{ "noreadahead", NULL, "fetch nothing before it is asked for", OPTION_NOREADAHEAD },
 	{ "allow_other", NULL, "let other users in; permissions are checked",
 	  OPTION_ALLOW_OTHER },
@@ -151,6 +154,12 @@ static int parse_max_read(struct options *o, const char *text)
 	return pass(o, option);
 }
 
+static int parse_switch(const char *text, bool *on)
+{
+	*on = !strcmp(text, "on");
+	return *on || !strcmp(text, "off") ? 0 : -EINVAL;
+}
+
 static bool is_transport(const char *name)
 {
 	return !strcmp(name, "auto") || !strcmp(name, "zmq");
@@ -177,6 +186,8 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 		return is_transport(value) ? replace(&o->transport, value) : -EINVAL;
 	case OPTION_SOURCE:
 		return replace(&o->format, value);
+	case OPTION_COHERENT:
+		return parse_switch(value, &o->coherent);
 	case OPTION_NOREADAHEAD:
 		o->readahead_off = true;
 		return 0;
@@ -279,7 +290,8 @@ int options_parse(struct options *o, int argc, char **argv, char *why, size_t wh
 	int rc = 0;
 
 	*o = (struct options){ .timeout_ms = OPTIONS_TIMEOUT_MS,
-			       .stage_mem = OPTIONS_STAGE_MEM };
+			       .stage_mem = OPTIONS_STAGE_MEM,
+			       .coherent = true };
 	o->passed = strdup("");
 	for (int i = 1; o->passed && i < argc && argv[i] && !rc; i++)
 		rc = parse_arg(o, argv, &i, why, whysize);

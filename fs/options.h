@@ -13,7 +13,7 @@ struct options {
 	const char *mountpoint;
 	bool help, version, foreground, debug;
 	bool writable;
-	bool plain, readahead_off;
+	bool plain, readahead_off, coherent;
 	unsigned timeout_ms;
 	unsigned max_read;  /* bytes; 0: not given */
 	uint64_t stage_mem; /* bytes */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/editor.h"
 #include "engine/checkpoint/fetch.h"
 #include "engine/log.h"
 
@@ -12,7 +12,10 @@
 
 static void put_config(struct checkpoint *c, FILE *out)
 {
-	fprintf(out, "checkpoint %s\nwritable no\ndisk %s\n", c->path, c->disk_ops->name);
+	fprintf(out, "checkpoint %s\nwritable %s\ndisk %s\n", c->path, c->editor ? "yes" : "no",
+		c->disk_ops->name);
+	if (c->editor)
+		fprintf(out, "coherent %s\n", editor_coherence(c));
 }
 
 static void put_counter(FILE *out, const char *name, const char *help, _Atomic uint64_t *value)
@@ -30,6 +33,10 @@ static void put_metrics(struct checkpoint *c, FILE *out)
 		    &c->from_cache);
 	put_counter(out, "reads_disk_total", "read requests that waited for the disk",
 		    &c->from_disk);
+	put_counter(out, "edits_total", "edits committed to the files", &c->edits);
+	put_counter(out, "edit_bytes_total", "bytes of the files that edits replaced",
+		    &c->edit_bytes);
+	put_counter(out, "edit_errors_total", "edits that were not committed", &c->edit_errors);
 }
 
 static void put_source(struct checkpoint *c, FILE *out)
@@ -39,6 +46,8 @@ static void put_source(struct checkpoint *c, FILE *out)
 	fwrite(t->source, 1, t->source_size, out);
 	fprintf(out, "params %u\nbuffers %u\nranks %u\nfiles %u\nbytes %" PRIu64 "\n",
 		t->nparams, t->ntensors - t->nparams, t->nranks, t->nfiles, table_bytes(t));
+	if (c->editor)
+		fprintf(out, "edits %" PRIu64 "\n", atomic_load(&c->edits));
 }
 
 static void put_log(struct checkpoint *c, FILE *out)

@@ -2,94 +2,21 @@
 #include <config.h>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/editor.h"
 #include "engine/checkpoint/fetch.h"
-#include "engine/checkpoint/format.h"
 #include "engine/log.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/resource.h>
 
 enum { DRAIN_SECONDS = 5 };
 
 /* ---- opening ---- */
 
-/* Every file stays open. */
-static void raise_file_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= limit.rlim_max)
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &limit))
-		log_debug("RLIMIT_NOFILE stays: %s", strerror(errno));
-}
-
-/* The folder itself, or the one in it that `latest` names. */
-static int open_folder(struct folder **out, const char *path, char *why, size_t whysize)
-{
-	char tag[FOLDER_TEXT_MAX], line[256];
-	struct folder *f;
-	int rc = folder_open(&f, path, why, whysize);
-
-	if (rc || f->only || !folder_has(f, "latest")) {
-		*out = f;
-		return rc;
-	}
-	rc = folder_read_text(f, "latest", tag);
-	if (!rc) {
-		rc = folder_open_below(out, f, tag, why, whysize);
-	} else {
-		folder_failed("latest", rc, line, sizeof(line));
-		snprintf(why, whysize, "%s: %s", f->path, line);
-	}
-	folder_close(f);
-	return rc;
-}
-
-static int fill(const struct folder *f, const struct format *format, struct table *t, char *why,
-		size_t whysize)
-{
-	int rc;
-
-	table_note(t, "format %s", format->name);
-	rc = format->fill(f, t);
-	if (!rc)
-		rc = table_finish(t);
-	if (rc)
-		snprintf(why, whysize, "%s: %s", f->path, *t->why ? t->why : strerror(-rc));
-	return rc;
-}
-
-int checkpoint_open(struct engine **e, const char *path, const char *source, char *why,
-		    size_t whysize)
-{
-	const struct format *format;
-	struct table *t = NULL;
-	struct folder *f;
-	int rc;
-
-	raise_file_limit();
-	rc = open_folder(&f, path, why, whysize);
-	if (rc)
-		return rc;
-	rc = format_find(&format, f, source, why, whysize);
-	if (!rc && !(t = table_new()))
-		rc = -ENOMEM;
-	if (!rc)
-		rc = fill(f, format, t, why, whysize);
-	if (!rc)
-		rc = checkpoint_new(e, f->path, format->name, t, NULL);
-	else
-		table_free(t);
-	folder_close(f);
-	return rc;
-}
-
 static void checkpoint_free(struct checkpoint *c)
 {
 	fetch_free_all(c);
+	gate_fini(&c->gate);
 	table_free(c->table);
 	free(c->path);
 	pthread_cond_destroy(&c->idle);
@@ -127,6 +54,7 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 	c->door.ops = &checkpoint_ops;
 	c->table = table;
 	c->format = format;
+	gate_init(&c->gate);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -144,10 +72,18 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 	return 0;
 }
 
+int checkpoint_let_edit(struct engine *e, int dir, bool coherent)
+{
+	struct checkpoint *c = checkpoint_of(e);
+
+	return editor_new(&c->editor, c, dir, coherent);
+}
+
 static void close_checkpoint(struct engine *e)
 {
 	struct checkpoint *c = checkpoint_of(e);
 
+	editor_free(c->editor);
 	if (fetch_drain(c, DRAIN_SECONDS)) { /* the disk still writes to its memory */
 		log_error("%s: reads are still under way: left as it is", c->path);
 		return;
@@ -258,6 +194,11 @@ static uint64_t epoch(struct engine *e)
 
 /* ---- states ---- */
 
+static unsigned flags_of(const struct checkpoint *c, const struct table_state *s)
+{
+	return editor_lets(c, s) ? ENGINE_STATE_WRITABLE : 0;
+}
+
 static void put_state(const struct table *t, const struct table_state *s, uint64_t count,
 		      struct engine_state *out)
 {
@@ -275,8 +216,10 @@ static int list_states(struct engine *e, uint32_t param, struct engine_state *ou
 	if (param >= t->ntensors)
 		return -ENOENT;
 	s = table_states(t, t->shown[param], &n);
-	for (uint32_t i = 0; i < n && i < (uint32_t)max; i++)
+	for (uint32_t i = 0; i < n && i < (uint32_t)max; i++) {
 		put_state(t, &s[i], table_numel(t, &s[i]), &out[i]);
+		out[i].flags = flags_of(checkpoint_of(e), &s[i]);
+	}
 	return (int)n;
 }
 
@@ -345,7 +288,7 @@ static bool get_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 
 static void tell_job(struct engine *e, struct engine_job *out)
 {
-	const struct checkpoint *c = checkpoint_of(e);
+	struct checkpoint *c = checkpoint_of(e);
 
 	*out = (struct engine_job){ .has_step = c->table->has_step,
 				    .step = c->table->step,
@@ -408,6 +351,18 @@ static int find_partition(const struct table *t, const struct engine_address *a,
 	return 0;
 }
 
+static void list(struct checkpoint *c, struct engine_file *f)
+{
+	pthread_mutex_lock(&c->lock);
+	f->checkpoint = c;
+	f->link = &c->files;
+	f->next = c->files;
+	if (f->next)
+		f->next->link = &f->next;
+	c->files = f;
+	pthread_mutex_unlock(&c->lock);
+}
+
 static int open_file(struct engine *e, const struct engine_address *a,
 		     struct engine_file **file, uint64_t *bytes)
 {
@@ -428,6 +383,7 @@ static int open_file(struct engine *e, const struct engine_address *a,
 		free(f);
 		return rc;
 	}
+	list(checkpoint_of(e), f);
 	*file = f;
 	*bytes = f->bytes;
 	return 0;
@@ -435,16 +391,12 @@ static int open_file(struct engine *e, const struct engine_address *a,
 
 static void close_file(struct engine_file *f)
 {
+	pthread_mutex_lock(&f->checkpoint->lock);
+	*f->link = f->next;
+	if (f->next)
+		f->next->link = f->link;
+	pthread_mutex_unlock(&f->checkpoint->lock);
 	free(f);
-}
-
-static void refuse_write(struct engine *e, struct engine_write *write)
-{
-	write->done(write, -EROFS);
-}
-
-static void cancel_write(struct engine *e, struct engine_write *write)
-{
 }
 
 static void refuse_freeze(struct engine *e, struct engine_freeze *freeze)
@@ -481,8 +433,8 @@ static const struct door_ops checkpoint_ops = {
 	.file_close = close_file,
 	.read = fetch_start,
 	.read_cancel = fetch_cancel,
-	.write = refuse_write,
-	.write_cancel = cancel_write,
+	.write = editor_write,
+	.write_cancel = editor_cancel,
 	.freeze = refuse_freeze,
 	.freeze_cancel = cancel_freeze,
 };

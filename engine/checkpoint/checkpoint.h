@@ -2,10 +2,11 @@
 #ifndef ENGINE_CHECKPOINT_CHECKPOINT_H
 #define ENGINE_CHECKPOINT_CHECKPOINT_H
 
-/* A checkpoint behind the door (engine/door.h): a table of what its files hold, and reading them.  Nothing
- * of it changes while it is open; it is not written.
+/* A checkpoint behind the door (engine/door.h): a table of what its files hold, and reading them.  With an
+ * editor, edits change bytes in the files; nothing else of it changes while it is open.
  */
 
+#include "engine/checkpoint/gate.h"
 #include "engine/checkpoint/table.h"
 #include "engine/disk.h"
 #include "engine/door.h"
@@ -14,6 +15,7 @@
 #include <stdatomic.h>
 
 struct fetch;
+struct editor;
 
 struct checkpoint {
 	struct door door; /* first, as door.h wants it */
@@ -24,11 +26,16 @@ struct checkpoint {
 	struct disk *disk;
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t from_cache, from_disk; /* requests */
-	pthread_mutex_t lock;                   /* of all below */
-	pthread_cond_t idle;                    /* nothing is under way */
+	struct editor *editor;                  /* NULL: read-only */
+	struct gate gate;                       /* reads are inside where there is an editor */
+	bool broken; /* half of an edit is in the files; changes while the gate is shut */
+	_Atomic uint64_t edits, edit_bytes, edit_errors;
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t idle;  /* nothing is under way */
 	struct fetch *free;
 	unsigned nfree;
 	struct fetch *underway;
+	struct engine_file *files; /* open ones */
 };
 
 struct engine_file {
@@ -40,6 +47,8 @@ struct engine_file {
 	bool of_rank; /* what one rank holds of it */
 	uint32_t rank;
 	uint64_t bytes;
+	struct engine_file *next, **link;
+	bool stale; /* an edit changed it; changes while the gate is shut */
 };
 
 static inline struct checkpoint *checkpoint_of(struct engine *e)
@@ -47,14 +56,21 @@ static inline struct checkpoint *checkpoint_of(struct engine *e)
 	return (struct checkpoint *)e;
 }
 
-/* Opens a folder or a file.  source: the format, "auto" or NULL.  -EINVAL: it is none we know, or damaged;
- * -ENOENT and so on.
+/* options->source is a folder or a file.  An edit of it that was interrupted is undone first.  -EINVAL: it is
+ * none we know, or damaged; -EBUSY: others have it mounted, or edit it; -ENOENT and so on.
  */
-int checkpoint_open(struct engine **e, const char *path, const char *source, char *why,
+int checkpoint_open(struct engine **e, const struct engine_options *options, char *why,
 		    size_t whysize);
+/* The same with a finished table, which is taken, of files in the folder options->source. */
+int checkpoint_open_table(struct engine **e, const struct engine_options *options,
+			  struct table *table, char *why, size_t whysize);
+/* Whether an edit was interrupted, which opening undoes: that needs the right to write, in any case. */
+bool checkpoint_is_unfinished(const char *path);
 /* The same over a table, finished, that is taken.  disk: NULL: the best that the machine lets us. */
 int checkpoint_new(struct engine **e, const char *path, const char *format, struct table *table,
 		   const struct disk_ops *disk);
+/* From now on it can be edited; dir, where the files are, is taken. */
+int checkpoint_let_edit(struct engine *e, int dir, bool coherent);
 
 char *checkpoint_text(struct engine *e, const char *what);
 void checkpoint_fragments(struct engine *e, uint32_t param, const char *key,

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/checkpoint/box.h"
+#include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/fetch.h"
 #include "engine/dtype.h"
 
@@ -33,6 +34,8 @@ struct part { /* neighbours in one file */
 struct fetch {
 	struct fetch *next, **link; /* of underway or free */
 	struct checkpoint *checkpoint;
+	struct gate_pass pass;
+	bool inside;              /* the gate */
 	struct engine_read *read; /* NULL: cancelled */
 	const struct table_state *state;
 	bool of_rank; /* as the file has it, as the next ones; the file may be closed after a cancel */
@@ -113,6 +116,9 @@ static void give_back(struct fetch *f)
 {
 	struct checkpoint *c = f->checkpoint;
 
+	if (f->inside)
+		gate_leave(&c->gate);
+	f->inside = false;
 	pthread_mutex_lock(&c->lock);
 	if (f->link) {
 		*f->link = f->next;
@@ -259,19 +265,6 @@ static int plan(struct fetch *f)
 
 /* ---- the end ---- */
 
-static int check_file(const struct table_file *file)
-{
-	struct stat st;
-
-	if (fstat(file->fd, &st))
-		return -errno;
-	if (!st.st_nlink || (uint64_t)st.st_size != file->size ||
-	    st.st_mtim.tv_sec != file->mtime.tv_sec ||
-	    st.st_mtim.tv_nsec != file->mtime.tv_nsec)
-		return -ESTALE;
-	return 0;
-}
-
 /* Whether the files are those that were mounted: asked after they were read. */
 static int check_files(const struct fetch *f)
 {
@@ -280,7 +273,7 @@ static int check_files(const struct fetch *f)
 
 	for (uint32_t i = 0; i < f->nparts && !rc; i++)
 		if (!i || f->parts[i].file != f->parts[i - 1].file)
-			rc = check_file(&t->files[f->parts[i].file]);
+			rc = claim_check(&t->files[f->parts[i].file]);
 	return rc;
 }
 
@@ -435,20 +428,25 @@ static void part_done(struct disk_io *disk, int result)
 		finish(f);
 }
 
-static void start_disk(struct fetch *f)
+static void submit_first(struct fetch *f)
 {
 	struct disk_io *first;
 
-	f->read->private = f;
-	f->next_part = f->underway = 0;
-	f->status = 0;
-	f->answered = false;
-	list(f);
 	pthread_mutex_lock(&f->lock);
 	first = next_parts(f);
 	pthread_mutex_unlock(&f->lock);
 	atomic_fetch_add_explicit(&f->checkpoint->from_disk, 1, memory_order_relaxed);
 	submit_list(first);
+}
+
+/* From here on it may be cancelled. */
+static void begin(struct fetch *f)
+{
+	f->read->private = f;
+	f->next_part = f->underway = 0;
+	f->status = 0;
+	f->answered = false;
+	list(f);
 }
 
 void fetch_cancel(struct engine *e, struct engine_read *read)
@@ -505,6 +503,63 @@ static void take_request(struct fetch *f, struct engine_read *read)
 	f->bytes = read->size;
 }
 
+/* ---- beside edits ---- */
+
+/* Until it is answered the file is open.  1: it was cancelled while it waited. */
+static int check_moment(struct fetch *f)
+{
+	int rc = 1;
+
+	pthread_mutex_lock(&f->lock);
+	if (!f->answered && f->checkpoint->broken)
+		rc = -EIO;
+	else if (!f->answered)
+		rc = f->read->file->stale ? -ESTALE : 0;
+	pthread_mutex_unlock(&f->lock);
+	return rc;
+}
+
+/* What was cancelled meanwhile is read all the same: finish does not answer twice. */
+static void go(struct gate_pass *pass)
+{
+	struct fetch *f = container_of(pass, struct fetch, pass);
+	int rc = check_moment(f);
+
+	f->inside = true;
+	if (rc > 0) {
+		give_back(f);
+	} else if (rc) {
+		f->status = rc;
+		finish(f);
+	} else if (read_cached(f)) {
+		atomic_fetch_add_explicit(&f->checkpoint->from_cache, 1, memory_order_relaxed);
+		finish(f);
+	} else {
+		submit_first(f);
+	}
+}
+
+static void enter(struct fetch *f)
+{
+	begin(f);
+	f->pass.go = go;
+	gate_enter(&f->checkpoint->gate, &f->pass);
+}
+
+/* ---- reading ---- */
+
+static void read_still(struct fetch *f)
+{
+	if (!read_cached(f)) {
+		begin(f);
+		submit_first(f);
+		return;
+	}
+	atomic_fetch_add_explicit(&f->checkpoint->from_cache, 1, memory_order_relaxed);
+	answer(f, conclude(f, 0));
+	give_back(f);
+}
+
 static void read_state(struct checkpoint *c, struct engine_read *read)
 {
 	struct fetch *f = lend(c);
@@ -514,19 +569,16 @@ static void read_state(struct checkpoint *c, struct engine_read *read)
 		take_request(f, read);
 		rc = plan(f);
 	}
-	if (!rc && !read_cached(f)) {
-		start_disk(f);
-		return;
-	}
 	if (rc) {
 		count_read(c, rc);
 		read->done(read, NULL, rc);
+		if (f)
+			give_back(f);
+	} else if (c->editor) {
+		enter(f);
 	} else {
-		atomic_fetch_add_explicit(&c->from_cache, 1, memory_order_relaxed);
-		answer(f, conclude(f, 0));
+		read_still(f);
 	}
-	if (f)
-		give_back(f);
 }
 
 void fetch_start(struct engine *e, struct engine_read *read)

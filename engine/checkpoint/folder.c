@@ -244,6 +244,44 @@ int folder_open_file(const struct folder *f, const char *name, struct stat *st)
 	return rc;
 }
 
+/* The name up to a slash or the end; false: it is not plain. */
+static bool next_name(const char **path, char name[NAME_MAX + 1])
+{
+	size_t length = strcspn(*path, "/");
+
+	if (length > NAME_MAX)
+		return false;
+	memcpy(name, *path, length);
+	name[length] = '\0';
+	*path += length + ((*path)[length] == '/');
+	return folder_is_plain(name);
+}
+
+int folder_open_path(int dir, const char *path, int access, struct stat *st)
+{
+	const int common = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+	CLEANUP(close) int below = -1;
+	char name[NAME_MAX + 1];
+	int fd = dir;
+
+	do {
+		if (!next_name(&path, name))
+			return -EINVAL;
+		fd = openat(fd, name, common | (*path ? O_PATH | O_DIRECTORY : access));
+		if (fd < 0)
+			return -errno;
+		if (below >= 0)
+			close(below);
+		below = fd;
+	} while (*path);
+	if (fstat(fd, st))
+		return -errno;
+	if (!S_ISREG(st->st_mode))
+		return -EINVAL;
+	below = -1;
+	return fd;
+}
+
 int folder_failed(const char *name, int error, char *why, size_t whysize)
 {
 	if (error == -ELOOP)

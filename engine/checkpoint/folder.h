@@ -35,6 +35,10 @@ bool folder_has(const struct folder *f, const char *name);
 
 /* An fd for reading.  -EINVAL: no plain name, no regular file; -ELOOP: a link; -ENOENT and so on. */
 int folder_open_file(const struct folder *f, const char *name, struct stat *st);
+/* The same below an open folder, by a path like "zero/w/fp32.pt": plain names, none of them a link.
+ * access: O_RDONLY or O_RDWR.
+ */
+int folder_open_path(int dir, const char *path, int access, struct stat *st);
 /* What went wrong with a file, as a line, and error again. */
 int folder_failed(const char *name, int error, char *why, size_t whysize);
 

@@ -143,6 +143,11 @@ bool engine_is_checkpoint(const struct engine_options *options)
 	return false;
 }
 
+bool engine_is_unfinished(const struct engine_options *options)
+{
+	return false;
+}
+
 int engine_open(struct engine **out, const struct engine_options *options, char *why,
 		size_t whysize)
 {

@@ -14,10 +14,11 @@ enum { SECONDS = 20, STATES_MAX = 64 };
 
 int mounted_open(struct mounted *m, const char *path, const char *source)
 {
+	const struct engine_options options = { .source = path, .format = source };
 	int rc;
 
 	*m = (struct mounted){ 0 };
-	rc = checkpoint_open(&m->engine, path, source, m->why, sizeof(m->why));
+	rc = checkpoint_open(&m->engine, &options, m->why, sizeof(m->why));
 	ck_assert_msg(!rc == !*m->why && !strchr(m->why, '\n'), "%s: %s", path, m->why);
 	return rc;
 }

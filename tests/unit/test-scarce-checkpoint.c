@@ -212,6 +212,13 @@ static int ask_all(void)
 	return rc;
 }
 
+static int open_path(const char *path, const char *format, char *why, size_t whysize)
+{
+	const struct engine_options options = { .source = path, .format = format };
+
+	return checkpoint_open(&engine, &options, why, whysize);
+}
+
 START_TEST(a_checkpoint_opens_or_says_why_not)
 {
 	unsigned n = 0, failed, before;
@@ -223,7 +230,7 @@ START_TEST(a_checkpoint_opens_or_says_why_not)
 	do {
 		engine = NULL;
 		scarce_begin(++n, counts[_i % 2]);
-		rc = checkpoint_open(&engine, dir, NULL, why, sizeof(why));
+		rc = open_path(dir, NULL, why, sizeof(why));
 		failed = scarce_end();
 		ck_assert_msg(
 			!rc || (failed && (rc == -ENOMEM || rc == -EMFILE || rc == -EAGAIN)),
@@ -246,7 +253,10 @@ START_TEST(what_is_asked_of_a_checkpoint_is_answered_or_enomem)
 
 	kinds[_i / 2].make(kinds[_i / 2].name);
 	do {
-		ck_assert_int_eq(checkpoint_open(&engine, dir, NULL, why, sizeof(why)), 0);
+		ck_assert_int_eq(checkpoint_open(&engine,
+						 &(struct engine_options){ .source = dir }, why,
+						 sizeof(why)),
+				 0);
 		scarce_begin(++n, counts[_i % 2]);
 		rc = ask_all();
 		failed = scarce_end();
@@ -275,11 +285,10 @@ START_TEST(what_is_not_in_a_checkpoint_is_enoent)
 	char why[400];
 
 	unpack("checkpoints/ds0.19.8/z1-bf16-w2.tar.gz");
-	ck_assert_int_eq(checkpoint_open(&engine, dir, "none", why, sizeof(why)), -EINVAL);
-	ck_assert_int_eq(checkpoint_open(&engine, "/dev/null", NULL, why, sizeof(why)),
-			 -EINVAL);
-	ck_assert_int_eq(checkpoint_open(&engine, "/dev", NULL, why, sizeof(why)), -EINVAL);
-	ck_assert_int_eq(checkpoint_open(&engine, dir, NULL, why, sizeof(why)), 0);
+	ck_assert_int_eq(open_path(dir, "none", why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(open_path("/dev/null", NULL, why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(open_path("/dev", NULL, why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(open_path(dir, NULL, why, sizeof(why)), 0);
 	ck_assert_int_eq(engine_find_param(engine, "none", "", &number), -ENOENT);
 	ck_assert_int_eq(engine_states(engine, 9999, &out, 1), -ENOENT);
 	ck_assert_int_eq(engine_rank_states(engine, 99, 0, &out, 1), -ENOENT);

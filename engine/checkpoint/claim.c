@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/claim.h"
+
+#include "engine/checkpoint/folder.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+
+static bool is_same(const struct table_file *f, const struct stat *st)
+{
+	return st->st_dev == f->dev && st->st_ino == f->ino && (uint64_t)st->st_size == f->size;
+}
+
+int claim_check(const struct table_file *f)
+{
+	struct stat st;
+
+	if (fstat(f->fd, &st))
+		return -errno;
+	if (!st.st_nlink || (uint64_t)st.st_size != f->size ||
+	    st.st_mtim.tv_sec != f->mtime.tv_sec || st.st_mtim.tv_nsec != f->mtime.tv_nsec)
+		return -ESTALE;
+	return 0;
+}
+
+int claim_check_name(const struct table_file *f, int dir)
+{
+	struct stat st;
+	CLEANUP(close) int fd = folder_open_path(dir, f->name, O_RDONLY, &st);
+
+	if (fd < 0 || !is_same(f, &st) || st.st_nlink != 1)
+		return -ESTALE;
+	return claim_check(f);
+}
+
+int claim_renew(struct table_file *f)
+{
+	struct stat st;
+
+	if (fstat(f->fd, &st))
+		return -errno;
+	if (!is_same(f, &st))
+		return -ESTALE;
+	f->mtime = st.st_mtim;
+	return 0;
+}
+
+/* ---- locks ---- */
+
+static int refuse(const struct table_file *f, int rc, char *why, size_t whysize,
+		  const char *what)
+{
+	snprintf(why, whysize, "%s %s", f->name, what);
+	return rc;
+}
+
+int claim_to_read(struct table *t, char *why, size_t whysize)
+{
+	bool told = false;
+
+	for (uint32_t i = 0; i < t->nfiles; i++) {
+		struct table_file *f = &t->files[i];
+
+		if (flock(f->fd, LOCK_SH | LOCK_NB)) {
+			if (errno == EWOULDBLOCK)
+				return refuse(f, -EBUSY, why, whysize,
+					      "is mounted with -o rw by another process, which "
+					      "may change it");
+			if (!told)
+				log_info("%s cannot be locked: %s", f->name, strerror(errno));
+			told = true;
+		}
+		if (claim_renew(f))
+			return refuse(f, -ESTALE, why, whysize, "was replaced meanwhile");
+	}
+	return 0;
+}
+
+static int reopen(struct table_file *f, int dir, char *why, size_t whysize)
+{
+	struct stat st;
+	int fd = folder_open_path(dir, f->name, O_RDWR, &st);
+
+	if (fd < 0)
+		return folder_failed(f->name, fd, why, whysize);
+	if (!is_same(f, &st)) {
+		close(fd);
+		return refuse(f, -ESTALE, why, whysize, "was replaced meanwhile");
+	}
+	close(f->fd);
+	f->fd = fd;
+	if (st.st_nlink != 1)
+		return refuse(
+			f, -EMLINK, why, whysize,
+			"has hard links: an edit would change them too (cp makes a file of "
+			"its own)");
+	return 0;
+}
+
+static int lock(struct table_file *f, char *why, size_t whysize)
+{
+	int rc = flock(f->fd, LOCK_EX | LOCK_NB) ? -errno : 0;
+
+	if (rc == -EWOULDBLOCK)
+		return refuse(f, -EBUSY, why, whysize,
+			      "is mounted by another process, so that it cannot be edited");
+	if (rc)
+		snprintf(why, whysize, "%s cannot be locked, so that it cannot be edited: %s",
+			 f->name, strerror(-rc));
+	return rc;
+}
+
+int claim_to_write(struct table *t, int dir, char *why, size_t whysize)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {
+		struct table_file *f = &t->files[i];
+
+		rc = reopen(f, dir, why, whysize);
+		if (!rc)
+			rc = lock(f, why, whysize);
+		if (!rc && claim_renew(f))
+			rc = refuse(f, -ESTALE, why, whysize, "was replaced meanwhile");
+	}
+	return rc;
+}
+
+void claim_drop(struct table *t)
+{
+	for (uint32_t i = 0; i < t->nfiles; i++)
+		flock(t->files[i].fd, LOCK_UN);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CHECKPOINT_CLAIM_H
+#define ENGINE_CHECKPOINT_CLAIM_H
+
+/* A mount's right to a table's files: locks (flock) on each as long as it is open, shared by those who read,
+ * of one alone who writes; and whether they are still the files that were mounted.
+ */
+
+#include "engine/checkpoint/table.h"
+
+/* Where the machine has no such locks, the log says so.  -EBUSY: somebody edits them. */
+int claim_to_read(struct table *t, char *why, size_t whysize);
+/* Opens the files again, for writing too, by their names below dir.  -EBUSY: somebody has them mounted;
+ * -EMLINK: a file has hard links; -ESTALE: it is another one; -EACCES, -EROFS, -ENOTSUP and so on.
+ */
+int claim_to_write(struct table *t, int dir, char *why, size_t whysize);
+
+void claim_drop(struct table *t);
+
+/* -ESTALE: replaced, or changed by others than claim_renew knows of. */
+int claim_check(const struct table_file *f);
+/* The same, and whether its name still leads to it, and no other does. */
+int claim_check_name(const struct table_file *f, int dir);
+/* What is there now is what it is checked against. */
+int claim_renew(struct table_file *f);
+
+#endif

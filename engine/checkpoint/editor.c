@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/editor.h"
+
+#include "engine/checkpoint/claim.h"
+#include "engine/checkpoint/edit.h"
+#include "engine/checkpoint/journal.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LOCK_MS = 10000, SHUT_SECONDS = 60 };
+
+struct editor {
+	struct checkpoint *checkpoint;
+	int dir;
+	bool coherent;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t queued;
+	bool stop;
+	struct engine_write *first, **last; /* who wait */
+	struct engine_write *current;
+	_Atomic bool cancelled; /* the current one */
+};
+
+/* ---- one edit ---- */
+
+static int check_files(const struct editor *ed, const struct patches *p)
+{
+	const struct table *t = ed->checkpoint->table;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < patches_count(p) && !rc; i++) {
+		uint32_t file = patches_get(p, i)->file;
+
+		if (!i || file != patches_get(p, i - 1)->file)
+			rc = claim_check_name(&t->files[file], ed->dir);
+	}
+	return rc;
+}
+
+static void renew_files(const struct editor *ed, const struct patches *p)
+{
+	struct table *t = ed->checkpoint->table;
+
+	for (uint32_t i = 0; i < patches_count(p); i++)
+		claim_renew(&t->files[patches_get(p, i)->file]);
+}
+
+struct touching {
+	const struct patches *patches;
+	size_t size; /* of an element */
+};
+
+static int see_touched(void *arg, const struct table_run *run)
+{
+	const struct touching *x = arg;
+
+	return patches_touch(x->patches, run->file, run->base, run->count * x->size);
+}
+
+static bool is_touched(const struct patches *p, const struct engine_file *f)
+{
+	const struct table *t = p->table;
+	struct touching x = { p, f->state ? frag_dtype_size(f->state->stored) : 0 };
+
+	if (!f->state)
+		return false;
+	if (f->of_rank)
+		return table_walk_rank(t, f->state, f->rank, see_touched, &x);
+	return table_walk(t, f->state, 0, table_numel(t, f->state), see_touched, &x);
+}
+
+/* An open file shows one moment to its end. */
+static void mark_stale(struct checkpoint *c, const struct patches *p,
+		       const struct engine_file *except)
+{
+	pthread_mutex_lock(&c->lock);
+	for (struct engine_file *f = c->files; f; f = f->next)
+		if (f != except && is_touched(p, f))
+			f->stale = true;
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void roll_back(struct editor *ed)
+{
+	struct checkpoint *c = ed->checkpoint;
+	char why[512];
+	int rc = journal_undo(ed->dir, c->table, why, sizeof(why));
+
+	if (!rc)
+		return;
+	c->broken = true;
+	log_error("%s: %s: nothing is read any more; the next mount undoes it", c->path, why);
+}
+
+/* The journal is there. */
+static int apply(struct editor *ed, const struct patches *p, const struct engine_write *write)
+{
+	struct checkpoint *c = ed->checkpoint;
+	int rc = gate_shut(&c->gate, SHUT_SECONDS);
+
+	if (rc) {
+		journal_end(ed->dir);
+		return rc;
+	}
+	rc = patches_apply(p);
+	if (!rc)
+		rc = journal_end(ed->dir);
+	if (rc)
+		roll_back(ed);
+	renew_files(ed, p);
+	if (!rc) {
+		atomic_fetch_add(&c->edits, 1);
+		atomic_fetch_add(&c->edit_bytes, p->bytes);
+		mark_stale(c, p, write->file);
+	}
+	gate_open(&c->gate);
+	return rc;
+}
+
+/* Who died before it ended. */
+static int undo_others(const struct editor *ed)
+{
+	char why[512];
+	int rc = 0;
+
+	if (journal_is_there(ed->dir))
+		rc = journal_undo(ed->dir, NULL, why, sizeof(why));
+	if (rc)
+		log_error("%s: %s", ed->checkpoint->path, why);
+	return rc;
+}
+
+static int apply_locked(struct editor *ed, struct patches *p, const struct engine_write *write)
+{
+	int rc = journal_lock(ed->dir, LOCK_MS);
+
+	if (rc)
+		return rc;
+	rc = undo_others(ed);
+	if (!rc)
+		rc = journal_begin(ed->dir, p, &ed->cancelled);
+	if (!rc)
+		rc = apply(ed, p, write);
+	journal_unlock(ed->dir);
+	return rc;
+}
+
+static int commit(struct editor *ed, const struct engine_write *write)
+{
+	struct checkpoint *c = ed->checkpoint;
+	struct patches p;
+	int rc;
+
+	if (c->broken)
+		return -EIO;
+	patches_init(&p, c->table);
+	rc = edit_translate(&p, write->file->state, write->extents, write->nextents,
+			    ed->coherent);
+	if (!rc)
+		rc = patches_finish(&p);
+	if (!rc)
+		rc = check_files(ed, &p);
+	if (!rc && patches_count(&p))
+		rc = apply_locked(ed, &p, write);
+	patches_fini(&p);
+	return rc;
+}
+
+/* ---- the queue ---- */
+
+static struct engine_write *next_write(struct editor *ed)
+{
+	struct engine_write *w;
+
+	pthread_mutex_lock(&ed->lock);
+	while (!ed->first && !ed->stop)
+		pthread_cond_wait(&ed->queued, &ed->lock);
+	w = ed->stop ? NULL : ed->first;
+	if (w) {
+		ed->first = w->next;
+		if (!ed->first)
+			ed->last = &ed->first;
+		ed->current = w;
+		atomic_store(&ed->cancelled, false);
+	}
+	pthread_mutex_unlock(&ed->lock);
+	return w;
+}
+
+static void end_write(struct editor *ed, struct engine_write *w, int rc)
+{
+	pthread_mutex_lock(&ed->lock);
+	ed->current = NULL;
+	pthread_mutex_unlock(&ed->lock);
+	if (rc)
+		atomic_fetch_add(&ed->checkpoint->edit_errors, 1);
+	w->done(w, rc);
+}
+
+static void *run(void *arg)
+{
+	struct editor *ed = arg;
+	struct engine_write *w;
+
+	while ((w = next_write(ed)))
+		end_write(ed, w, commit(ed, w));
+	return NULL;
+}
+
+bool editor_lets(const struct checkpoint *c, const struct table_state *s)
+{
+	return c->editor && edit_is_possible(c->table, s, c->editor->coherent);
+}
+
+static bool is_writable(const struct checkpoint *c, const struct engine_file *f)
+{
+	return f->state && f->state->tensor != TABLE_NONE && !f->of_rank &&
+	       editor_lets(c, f->state);
+}
+
+void editor_write(struct engine *e, struct engine_write *write)
+{
+	struct checkpoint *c = checkpoint_of(e);
+	struct editor *ed = c->editor;
+
+	if (!ed || !is_writable(c, write->file)) {
+		write->done(write, ed ? -EACCES : -EROFS);
+		return;
+	}
+	write->next = NULL;
+	pthread_mutex_lock(&ed->lock);
+	*ed->last = write;
+	ed->last = &write->next;
+	pthread_cond_signal(&ed->queued);
+	pthread_mutex_unlock(&ed->lock);
+}
+
+/* Whether it was among those that wait.  The lock is held. */
+static bool take_out(struct editor *ed, struct engine_write *write)
+{
+	struct engine_write **at = &ed->first;
+
+	while (*at && *at != write)
+		at = &(*at)->next;
+	if (!*at)
+		return false;
+	*at = write->next;
+	if (!*at)
+		ed->last = at;
+	return true;
+}
+
+void editor_cancel(struct engine *e, struct engine_write *write)
+{
+	struct editor *ed = checkpoint_of(e)->editor;
+	bool waited;
+
+	if (!ed)
+		return;
+	pthread_mutex_lock(&ed->lock);
+	waited = take_out(ed, write);
+	if (ed->current == write)
+		atomic_store(&ed->cancelled, true);
+	pthread_mutex_unlock(&ed->lock);
+	if (waited)
+		write->done(write, -ECANCELED);
+}
+
+/* ---- the editor ---- */
+
+/* Signals are the mount's. */
+static int start_thread(struct editor *ed)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&ed->thread, NULL, run, ed);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -rc;
+}
+
+int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent)
+{
+	struct editor *ed = calloc(1, sizeof(*ed));
+	int rc;
+
+	if (!ed) {
+		close(dir);
+		return -ENOMEM;
+	}
+	ed->checkpoint = c;
+	ed->dir = dir;
+	ed->coherent = coherent;
+	ed->last = &ed->first;
+	pthread_mutex_init(&ed->lock, NULL);
+	pthread_cond_init(&ed->queued, NULL);
+	rc = start_thread(ed);
+	if (!rc) {
+		*out = ed;
+		return 0;
+	}
+	close(dir);
+	free(ed);
+	return rc;
+}
+
+void editor_free(struct editor *ed)
+{
+	struct engine_write *w;
+
+	if (!ed)
+		return;
+	pthread_mutex_lock(&ed->lock);
+	ed->stop = true;
+	pthread_cond_signal(&ed->queued);
+	pthread_mutex_unlock(&ed->lock);
+	pthread_join(ed->thread, NULL);
+	while ((w = ed->first)) {
+		ed->first = w->next;
+		w->done(w, -ECANCELED);
+	}
+	pthread_cond_destroy(&ed->queued);
+	pthread_mutex_destroy(&ed->lock);
+	close(ed->dir);
+	free(ed);
+}
+
+const char *editor_coherence(const struct checkpoint *c)
+{
+	return c->editor->coherent ? "on" : "off";
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/gate.h"
+
+void gate_init(struct gate *g)
+{
+	pthread_condattr_t monotonic;
+
+	*g = (struct gate){ .last = &g->first };
+	pthread_mutex_init(&g->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&g->empty, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
+void gate_fini(struct gate *g)
+{
+	assert(!g->inside && !g->first);
+	pthread_cond_destroy(&g->empty);
+	pthread_mutex_destroy(&g->lock);
+}
+
+void gate_enter(struct gate *g, struct gate_pass *pass)
+{
+	bool shut;
+
+	pthread_mutex_lock(&g->lock);
+	shut = g->shut;
+	if (shut) {
+		pass->next = NULL;
+		*g->last = pass;
+		g->last = &pass->next;
+	} else {
+		g->inside++;
+	}
+	pthread_mutex_unlock(&g->lock);
+	if (!shut)
+		pass->go(pass);
+}
+
+void gate_leave(struct gate *g)
+{
+	pthread_mutex_lock(&g->lock);
+	assert(g->inside);
+	if (!--g->inside)
+		pthread_cond_signal(&g->empty);
+	pthread_mutex_unlock(&g->lock);
+}
+
+/* From here on all who wait are inside. */
+static struct gate_pass *open_all(struct gate *g)
+{
+	struct gate_pass *waiting = g->first;
+
+	g->shut = false;
+	for (struct gate_pass *p = waiting; p; p = p->next)
+		g->inside++;
+	g->first = NULL;
+	g->last = &g->first;
+	return waiting;
+}
+
+static void let_go(struct gate_pass *waiting)
+{
+	while (waiting) {
+		struct gate_pass *next = waiting->next;
+
+		waiting->go(waiting);
+		waiting = next;
+	}
+}
+
+int gate_shut(struct gate *g, unsigned seconds)
+{
+	struct gate_pass *waiting = NULL;
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += seconds;
+	pthread_mutex_lock(&g->lock);
+	assert(!g->shut);
+	g->shut = true;
+	while (g->inside && !rc)
+		rc = pthread_cond_timedwait(&g->empty, &g->lock, &until);
+	if (rc)
+		waiting = open_all(g);
+	pthread_mutex_unlock(&g->lock);
+	let_go(waiting);
+	return -rc;
+}
+
+void gate_open(struct gate *g)
+{
+	struct gate_pass *waiting;
+
+	pthread_mutex_lock(&g->lock);
+	waiting = open_all(g);
+	pthread_mutex_unlock(&g->lock);
+	let_go(waiting);
+}

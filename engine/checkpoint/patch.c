@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/patch.h"
+
+#include <errno.h>
+#include <string.h>
+#include <zlib.h>
+
+enum { CRC_BYTES = 4, WRITE_MAX = 1 << 30 };
+
+void patches_init(struct patches *p, const struct table *table)
+{
+	*p = (struct patches){ .table = table };
+}
+
+void patches_fini(struct patches *p)
+{
+	void **owned = p->owned.items;
+
+	for (uint32_t i = 0; i < p->owned.count; i++)
+		free(owned[i]);
+	free(p->owned.items);
+	free(p->all.items);
+	free(p->crcs);
+}
+
+static struct patch *items(const struct patches *p)
+{
+	return p->all.items;
+}
+
+int patches_add(struct patches *p, uint32_t file, uint64_t offset, uint64_t size,
+		const void *bytes)
+{
+	struct patch *patch = size ? list_add(&p->all, sizeof(*patch)) : NULL;
+
+	if (patch)
+		*patch = (struct patch){ .file = file,
+					 .offset = offset,
+					 .size = size,
+					 .bytes = bytes,
+					 .number = p->all.count };
+	return patch || !size ? 0 : -ENOMEM;
+}
+
+void *patches_lend(struct patches *p, uint64_t size)
+{
+	void **slot = list_add(&p->owned, sizeof(*slot));
+
+	if (!slot)
+		return NULL;
+	return *slot = malloc(size ? size : 1);
+}
+
+/* ---- order ---- */
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct patch *x = a, *y = b;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	if (x->offset != y->offset)
+		return x->offset < y->offset ? -1 : 1;
+	return x->number < y->number ? -1 : 1;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+	const struct patch *x = a, *y = b;
+
+	return (x->number > y->number) - (x->number < y->number);
+}
+
+static void sort(struct patches *p)
+{
+	if (p->all.count)
+		qsort(p->all.items, p->all.count, sizeof(struct patch), compare_places);
+}
+
+/* How many from the i-th on hang together by overlaps; *end: of their bytes. */
+static uint32_t overlapping(const struct patches *p, uint32_t i, uint64_t *end)
+{
+	const struct patch *all = items(p);
+	uint32_t n = 1;
+
+	*end = all[i].offset + all[i].size;
+	for (; i + n < p->all.count; n++) {
+		const struct patch *next = &all[i + n];
+
+		if (next->file != all[i].file || next->offset >= *end)
+			break;
+		*end = u64_max(*end, next->offset + next->size);
+	}
+	return n;
+}
+
+/* One patch of n that overlap: each writes over those before it. */
+static int merge(struct patches *p, uint32_t i, uint32_t n, uint64_t end, struct patch *out)
+{
+	struct patch *some = items(p) + i;
+	struct patch whole = some[0];
+	uint8_t *bytes = patches_lend(p, end - whole.offset);
+
+	if (!bytes)
+		return -ENOMEM;
+	qsort(some, n, sizeof(*some), compare_numbers);
+	for (uint32_t j = 0; j < n; j++)
+		memcpy(bytes + (some[j].offset - whole.offset), some[j].bytes, some[j].size);
+	whole.size = end - whole.offset;
+	whole.bytes = bytes;
+	*out = whole;
+	return 0;
+}
+
+static int merge_overlaps(struct patches *p)
+{
+	uint32_t used = 0, n;
+	uint64_t end;
+
+	for (uint32_t i = 0; i < p->all.count; i += n) {
+		struct patch one = items(p)[i];
+
+		n = overlapping(p, i, &end);
+		if (n > 1 && merge(p, i, n, end, &one))
+			return -ENOMEM;
+		items(p)[used++] = one;
+	}
+	p->all.count = used;
+	return 0;
+}
+
+/* ---- CRCs ---- */
+
+/* Patches come in the order of entries. */
+static int note_entry(struct patches *p, const struct table_entry *e)
+{
+	struct patch_crc *more;
+
+	if (p->ncrcs && p->crcs[p->ncrcs - 1].entry == e)
+		return 0;
+	if (!(p->ncrcs & (p->ncrcs - 1))) {
+		more = reallocarray(p->crcs, p->ncrcs ? 2 * p->ncrcs : 1, sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		p->crcs = more;
+	}
+	p->crcs[p->ncrcs++] = (struct patch_crc){ .entry = e };
+	return 0;
+}
+
+static int add_crc(struct patches *p, uint32_t file, uint64_t at, uint8_t *bytes)
+{
+	int rc = at ? patches_add(p, file, at, CRC_BYTES, bytes) : 0;
+
+	if (at && !rc)
+		items(p)[p->all.count - 1].crc = bytes;
+	return rc;
+}
+
+static int note_entries(struct patches *p, const struct patch *x)
+{
+	const struct table *t = p->table;
+	const struct table_entry *e = table_find_entry(t, x->file, x->offset);
+	int rc = 0;
+
+	for (; e && e < t->entries + t->nentries && !rc; e++) {
+		if (e->file != x->file || e->at >= x->offset + x->size)
+			break;
+		rc = note_entry(p, e);
+	}
+	return rc;
+}
+
+static int add_crcs(struct patches *p)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < p->all.count && !rc; i++)
+		rc = note_entries(p, &items(p)[i]);
+	for (uint32_t i = 0; i < p->ncrcs && !rc; i++) {
+		struct patch_crc *c = &p->crcs[i];
+
+		rc = add_crc(p, c->entry->file, c->entry->crc_in_directory, c->places[0]);
+		if (!rc)
+			rc = add_crc(p, c->entry->file, c->entry->crc_in_descriptor,
+				     c->places[1]);
+	}
+	return rc;
+}
+
+static int check(struct patches *p)
+{
+	const struct table_file *files = p->table->files;
+
+	for (uint32_t i = 0; i < p->all.count; i++) {
+		const struct patch *x = &items(p)[i], *next = x + 1;
+		uint64_t end = x->offset + x->size;
+
+		if (end > files[x->file].size)
+			return -EINVAL;
+		if (i + 1 < p->all.count && next->file == x->file && next->offset < end)
+			return -EINVAL;
+		p->bytes += x->size;
+	}
+	return 0;
+}
+
+int patches_finish(struct patches *p)
+{
+	int rc;
+
+	sort(p);
+	rc = merge_overlaps(p);
+	if (!rc)
+		rc = add_crcs(p);
+	sort(p);
+	return rc ? rc : check(p);
+}
+
+bool patches_touch(const struct patches *p, uint32_t file, uint64_t offset, uint64_t size)
+{
+	const struct patch *all = items(p);
+	uint32_t low = 0, high = p->all.count;
+
+	while (low < high) { /* the first that ends behind offset */
+		uint32_t middle = low + (high - low) / 2;
+		const struct patch *x = &all[middle];
+
+		if (x->file < file || (x->file == file && x->offset + x->size <= offset))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < p->all.count && all[low].file == file && all[low].offset < offset + size;
+}
+
+static struct patch_crc *find_crc(const struct patches *p, const struct table_entry *e)
+{
+	uint32_t low = 0, high = p->ncrcs;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (p->crcs[middle].entry < e)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return &p->crcs[low];
+}
+
+/* The CRC is linear: what changes is the CRC of the difference, followed by zeros. */
+static uint32_t change_of(const uint8_t *old, const uint8_t *new, uint64_t size, uint64_t tail)
+{
+	uint32_t difference;
+
+	if (!memcmp(old, new, size))
+		return 0;
+	difference = (uint32_t)(crc32_z(0, old, size) ^ crc32_z(0, new, size));
+	return (uint32_t)crc32_combine(difference, 0, (z_off_t)tail);
+}
+
+static void saw_data(struct patches *p, uint32_t file, uint64_t offset, const uint8_t *old,
+		     const uint8_t *new, uint64_t size)
+{
+	const struct table *t = p->table;
+	const struct table_entry *e = table_find_entry(t, file, offset);
+
+	for (; e && e < t->entries + t->nentries; e++) {
+		uint64_t from = u64_max(offset, e->at);
+		uint64_t to = u64_min(offset + size, e->at + e->size);
+
+		if (e->file != file || e->at >= offset + size)
+			break;
+		find_crc(p, e)->change ^=
+			change_of(old + (from - offset), new + (from - offset), to - from,
+				  e->at + e->size - to);
+	}
+}
+
+void patches_saw(struct patches *p, const struct patch *patch, uint64_t at, const void *old,
+		 uint64_t size)
+{
+	assert(at + size <= patch->size);
+	if (patch->crc)
+		memcpy(patch->crc + at, old, size);
+	else
+		saw_data(p, patch->file, patch->offset + at, old, patch->bytes + at, size);
+}
+
+static void put_change(uint8_t place[CRC_BYTES], uint32_t change)
+{
+	for (int i = 0; i < CRC_BYTES; i++)
+		place[i] ^= (uint8_t)(change >> 8 * i);
+}
+
+void patches_seal(struct patches *p)
+{
+	for (uint32_t i = 0; i < p->ncrcs; i++) {
+		put_change(p->crcs[i].places[0], p->crcs[i].change);
+		put_change(p->crcs[i].places[1], p->crcs[i].change);
+	}
+}
+
+/* ---- writing ---- */
+
+static int write_patch(int fd, const struct patch *x)
+{
+	uint64_t done = 0;
+
+	while (done < x->size) {
+		ssize_t n = pwrite(fd, x->bytes + done, u64_min(x->size - done, WRITE_MAX),
+				   (off_t)(x->offset + done));
+
+		if (n <= 0 && (!n || errno != EINTR))
+			return n ? -errno : -EIO;
+		done += n > 0 ? (uint64_t)n : 0;
+	}
+	return 0;
+}
+
+int patches_apply(const struct patches *p)
+{
+	const struct table_file *files = p->table->files;
+	const struct patch *all = items(p);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < p->all.count && !rc; i++)
+		rc = write_patch(files[all[i].file].fd, &all[i]);
+	for (uint32_t i = 0; i < p->all.count && !rc; i++)
+		if (!i || all[i].file != all[i - 1].file)
+			rc = fdatasync(files[all[i].file].fd) ? -errno : 0;
+	return rc;
+}

@@ -1,0 +1,180 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints of DeepSpeed, edited in place through a mount.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+export LC_ALL=C
+cases=$top_srcdir/tests/data/checkpoints
+
+# unpack NAME: to $C.
+unpack() {
+	rm -rf "$T/case"
+	mkdir "$T/case"
+	gzip -dc "$cases"/*/"$1".tar.gz | tar -xf - -C "$T/case"
+	C=$T/case/$(ls "$T/case")
+}
+
+mount_case() {
+	within 20 fragfs "$C" "$M" ${1:+-o "$1"} || fail "fragfs $C -o $1: status $?"
+}
+
+check_zips() {
+	command -v python3 >/dev/null 2>&1 || return 0
+	for file in "$C"/*/*.pt; do
+		[ "$(head -c 2 "$file")" = PK ] || continue
+		python3 -m zipfile -t "$file" >"$T/out" 2>&1 || fail "$file: $(cat "$T/out")"
+		! grep -q corrupted "$T/out" || fail "$file: $(cat "$T/out")"
+	done
+}
+
+# Every fifth writable state gets bytes of a pattern; afterwards, in another mount, all states are those, or what they were.
+edit_all() {
+	mount_case rw
+	(cd "$M" && find params mp_rank_*/params -type f -perm -200 ! -size 0 2>/dev/null || :) |
+		sort | awk 'NR % 5 == 2' >"$T/names"
+	[ -s "$T/names" ] || fail "$C: nothing is writable"
+	: >"$T/edited"
+	while read -r name; do
+		size=$(stat -c %s "$M/$name")
+		mkdir -p "$T/new/$(dirname "$name")"
+		yes "$(basename "$name")" | head -c "$size" >"$T/new/$name"
+		cat "$T/new/$name" >"$M/$name" || fail "$C: cannot write $name"
+		echo "$name" >>"$T/edited"
+	done <"$T/names"
+	grep -qx "edits $(wc -l <"$T/edited")" "$M/.frag/source" || fail "$C: $(cat "$M/.frag/source")"
+	unmount
+}
+
+check_all() {
+	mount_case
+	while read -r name; do
+		same "$M/$name" "$T/new/$name"
+	done <"$T/edited"
+	(cd "$C/values" && find params buffers mp_rank_* -type f 2>/dev/null || :) >"$T/names"
+	while read -r name; do
+		check_untouched "$name"
+	done <"$T/names"
+	unmount
+}
+
+# What an edit of fp32 changes as well is looked at below.
+check_untouched() {
+	case $1 in */bf16 | */fp16 | */fp32 | */exp_avg* | */max_exp*) return 0 ;; esac
+	same "$M/$1" "$C/values/$1"
+}
+
+for case in z2-bf16-w4 z3-bf16-w3-sub z2-bf16-w2-legacy; do
+	unpack "$case"
+	rm -rf "$T/new"
+	edit_all
+	[ -z "$(find "$C" -name '.fragfs*')" ] || fail "$C: a journal is left"
+	check_all
+	check_zips
+done
+
+# ---- one parameter, byte by byte ----
+
+unpack z2-bf16-w4
+P=$M/params/emb.weight
+model=$C/global_step3/mp_rank_00_model_states.pt
+mount_case rw
+ls -l "$P/bf16" | grep -q '^-r--r--r--' || fail "bf16 beside fp32 is writable"
+refused "Permission denied" cp "$T/out" "$P/bf16"
+refused "Permission denied" cp "$T/out" "$P/fp32.npy"
+refused "Permission denied" cp "$T/out" "$P/shape"
+cp "$C/values/params/emb.weight/fp32" "$T/fp32"
+cp "$C/values/params/emb.weight/bf16" "$T/bf16"
+# 1.0, 1.00390625 (between two, to even: 1.0), 1.01171875 (to even: 1.015625), -infinity
+printf '\0\0\200\077\0\200\200\077\0\200\201\077\0\0\200\377' >"$T/values"
+printf '\200\077\200\077\202\077\200\377' >"$T/rounded"
+dd if="$T/values" of="$P/fp32" bs=4 seek=13 conv=notrunc 2>/dev/null || fail "cannot edit"
+dd if="$T/values" of="$T/fp32" bs=4 seek=13 conv=notrunc 2>/dev/null
+dd if="$T/rounded" of="$T/bf16" bs=2 seek=13 conv=notrunc 2>/dev/null
+same "$P/fp32" "$T/fp32"
+same "$P/bf16" "$T/bf16"
+
+# A handle of before sees no mixture, others what is there now.
+exec 3<"$P/fp32" 4<"$P/exp_avg"
+head -c 4 "$T/values" | dd of="$P/fp32" bs=1 conv=notrunc 2>/dev/null || fail "cannot edit again"
+refused "Stale file handle" cat <&3
+cat <&4 >"$T/avg" || fail "exp_avg was not edited"
+exec 3<&- 4<&-
+dd if="$T/values" of="$T/fp32" bs=4 count=1 conv=notrunc 2>/dev/null
+same "$P/fp32" "$T/fp32"
+
+# Sizes never change.
+refused "too large" sh -c 'cat "$1" "$1" >"$2"' sh "$T/fp32" "$P/fp32"
+refused "Invalid argument" sh -c 'head -c 8 "$1" >"$2"' sh "$T/fp32" "$P/fp32"
+refused "Operation not permitted" rm "$P/fp32"
+same "$P/fp32" "$T/fp32"
+
+# Nobody else has it mounted, neither so nor so.
+mkdir "$T/other"
+refused "is mounted by another process" fragfs "$C" "$T/other" -o rw
+refused "is mounted with -o rw by another process" fragfs "$C" "$T/other"
+refused "is mounted with -o rw by another process" fragfs "$model" "$T/other"
+unmount
+check_zips
+mount_case
+same "$P/fp32" "$T/fp32"
+refused "is mounted by another process" fragfs "$C" "$T/other" -o rw
+unmount
+
+# Without coherence the model's own copy stays, and is writable.
+cp "$P/bf16" "$T/before" 2>/dev/null || cp "$C/values/params/emb.weight/bf16" "$T/before"
+mount_case rw,coherent=off
+cp "$P/bf16" "$T/before"
+cat "$C/values/params/emb.weight/fp32" >"$P/fp32" || fail "cannot edit"
+same "$P/bf16" "$T/before"
+cat "$C/values/params/emb.weight/bf16" >"$P/bf16" || fail "cannot edit bf16"
+same "$P/bf16" "$C/values/params/emb.weight/bf16"
+unmount
+
+# Replaced meanwhile, hard links, files that may not be written.
+mount_case rw
+cp "$model" "$T/new-model"
+mv "$T/new-model" "$model"
+refused "Stale file handle" sh -c 'cat "$1" >"$2"' sh "$T/fp32" "$P/fp32"
+unmount
+ln "$model" "$T/snapshot"
+refused "has hard links" fragfs "$C" "$M" -o rw
+mount_case
+unmount
+rm "$T/snapshot"
+
+# ---- an edit that was interrupted: by hand, a journal of half of one ----
+
+# As fragfs leaves it: SIGKILL between the journal and its end.  test-commit-killed has every moment.
+unpack z3-fp32-w3
+find "$C" -name '*.pt' -exec cksum {} + | sort >"$T/sums"
+echo junk >"$(dirname "$(find "$C" -name '*.pt' | head -1)")/.fragfs-journal"
+refused "journal is damaged" fragfs "$C" "$M"
+[ "$(wc -l <"$T/out")" = 1 ] || fail "more than one line"
+find "$C" -name .fragfs-journal -exec rm {} +
+mount_case
+unmount
+find "$C" -name '*.pt' -exec cksum {} + | sort >"$T/sums-after"
+same "$T/sums" "$T/sums-after"
+
+# ---- safetensors, one file: the journal is beside it ----
+
+unpack z2-bf16-w4
+mkdir "$T/st"
+{
+	printf '\110\0\0\0\0\0\0\0'
+	printf '%-72s' '{"w":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}}'
+	head -c 4000 /dev/zero
+} >"$T/st/x.safetensors"
+head -c 4000 /dev/urandom >"$T/w"
+ln -s "$T/st/x.safetensors" "$T/link.safetensors"
+C=$T/link.safetensors
+mount_case rw
+cp "$T/w" "$M/params/w/fp32" || fail "cannot edit safetensors"
+same "$M/params/w/fp32" "$T/w"
+[ "$(tail -c 4000 "$M/params/w/fp32.npy" | cksum)" = "$(cksum <"$T/w")" ] || fail "npy"
+unmount
+tail -c 4000 "$T/st/x.safetensors" | cmp - "$T/w" || fail "the file has other bytes"
+if [ "$(id -u)" != 0 ]; then
+	chmod 444 "$T/st/x.safetensors"
+	refused "Permission denied" fragfs "$C" "$M" -o rw
+fi
