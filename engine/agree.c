@@ -31,7 +31,8 @@ struct agreement {
 	uint64_t boundary; /* N */
 	uint64_t order;
 	uint64_t decided_ms;
-	uint64_t passed; /* highest that a voter said it had passed */
+	uint64_t passed;     /* highest that a voter said it had passed */
+	uint64_t membership; /* of the table of ranks that were asked */
 	unsigned attempts;
 	unsigned outstanding;
 	bool late;
@@ -198,6 +199,7 @@ static void ask_all(struct engine *e, struct agreement *a)
 	int rc;
 
 	a->late = false;
+	a->membership = e->membership;
 	a->order =
 		++e->agreed_order; /* at one boundary all ranks hear of edits in this order */
 	prepare.order = a->order;
@@ -251,6 +253,21 @@ static void ask_later(struct engine *e, struct agreement *a)
 	ask_all(e, a);
 }
 
+/* A rank has come, or come back, since: it promises too, or counts other generations than the others. */
+static void ask_newcomers(struct engine *e, struct agreement *a)
+{
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (!a->part[rank])
+			a->part[rank] = peer_is_live(&e->peers[rank]);
+	a->phase = AGREE_VOTING;
+	ask_all(e, a);
+}
+
+static bool is_open(const struct agreement *a)
+{
+	return a->phase <= AGREE_ACCEPTED && !a->outstanding && !a->status && !a->cancelled;
+}
+
 static void say_accepted(struct engine *e, const struct agreement *a)
 {
 	struct wire_accepted accepted = { .boundary = a->boundary };
@@ -271,7 +288,9 @@ static void turn_one(struct engine *e, struct agreement *a)
 {
 	if (a->phase <= AGREE_ACCEPTED && !a->status)
 		a->status = lost_holder(e, a);
-	if (a->phase == AGREE_VOTING && !a->outstanding && !a->status && !a->cancelled) {
+	if (is_open(a) && a->membership != e->membership)
+		ask_newcomers(e, a);
+	if (a->phase == AGREE_VOTING && is_open(a)) {
 		if (a->late) {
 			ask_later(e, a);
 		} else {

@@ -50,6 +50,15 @@ static inline const char *control_phase_name(uint32_t phase)
 	return phase < ARRAY_SIZE(names) ? names[phase] : "?";
 }
 
+/* To at least `to`, by units, whatever is counted meanwhile. */
+static inline void control_raise(_Atomic uint64_t *word, uint64_t to, uint64_t unit)
+{
+	uint64_t now = atomic_load(word);
+
+	if (to > now)
+		atomic_fetch_add(word, (to - now + unit - 1) / unit * unit);
+}
+
 enum { CONTROL_GENERATIONS = 1000000 };
 
 /* The generation that a step makes which ends at that boundary; edits at it make those that follow. */

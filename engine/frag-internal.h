@@ -36,6 +36,9 @@ int frag_locate(const struct engine *e, int param, struct layout_fragment *fragm
 /* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a);
 
+/* Trainer's thread, which has met the others at a barrier: its counts are theirs. */
+void frag_count_on(struct engine *e, const struct wire_barrier *at);
+
 /* One transaction of n > 0 writes, done and owner filled in here; when all holders have it, this rank
  * applies its part.
  */

@@ -218,3 +218,16 @@ int frag_safe_point(struct frag *f)
 	boundary(e);
 	return 0;
 }
+
+void frag_count_on(struct engine *e, const struct wire_barrier *at)
+{
+	struct control_page *c = e->registry.control;
+
+	control_raise(&c->step, at->step, 1);
+	control_raise(&c->boundary, at->boundary, 1);
+	control_raise(&c->grads, at->grads & ~(uint64_t)1, 2); /* odd stays odd */
+	if (is_changing(c) || atomic_load(&c->generation) >= at->generation)
+		return;
+	change_begin(e);
+	change_end(e, at->generation);
+}

@@ -299,7 +299,7 @@ FRAG_API int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t
 			    void *out, uint64_t bytes);
 
 /* Returns 0 when all ranks have called it as often.  -ETIMEDOUT; -EIO: a rank is lost.  A rank whose process
- * was started again counts from there on; it is to call this with the others before the next boundary.
+ * was started again is to call this with the others before they train on: from then on its counts are theirs.
  */
 FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);
 

@@ -127,7 +127,9 @@ static bool is_taken(const struct engine *e, const struct wire_entry *entry)
 	       memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
 }
 
-/* The job went on without its rank 0: it has an incarnation, and is somewhere. */
+/* The job went on without its rank 0: it has an incarnation, and is somewhere.  One rank may know less of it than
+ * another does.
+ */
 static void take_over(struct engine *e, const struct wire_header *header,
 		      const struct wire_join *join)
 {
@@ -156,7 +158,7 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 		       "has a live process of rank %u already", join->entry.rank);
 		return;
 	}
-	if (!e->ready && header->incarnation && header->incarnation != e->incarnation)
+	if (!e->ready && header->incarnation)
 		take_over(e, header, join);
 	c = find(j, join->catalog_hash);
 	if (!c)

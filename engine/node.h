@@ -151,9 +151,11 @@ struct engine {
 
 	struct {
 		uint64_t wanted, asked, passed; /* this rank's */
+		bool failed;                    /* to ask rank 0 for the one that is wanted */
 		int status;
-		uint64_t count;  /* rank 0: released */
-		int released;    /* its status */
+		uint64_t count;         /* rank 0: released */
+		int released;           /* its status */
+		struct wire_barrier at; /* what all have counted who passed the newest */
 		uint64_t before; /* that the job had passed when this process came back */
 		uint32_t arrived;
 		struct barrier_arrival *arrivals; /* [world] */

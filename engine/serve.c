@@ -15,7 +15,7 @@
 enum { STAGED_SILENT_MS = 60000, VIEW_SILENT_MS = 30000, ROOM_IDLE_MS = 10000 };
 
 struct barrier_arrival {
-	uint64_t count; /* 0: not there */
+	struct wire_barrier at; /* count 0: not there */
 	uint32_t peer;
 	uint64_t request;
 };
@@ -309,18 +309,39 @@ static void serve_leave(struct engine *e, const struct wire_header *header)
 
 /* ---- barriers: rank 0 counts ---- */
 
+static void answer_barrier(struct engine *e, uint32_t peer, uint64_t request)
+{
+	if (e->barrier.released)
+		node_ack(e, peer, request, e->barrier.released);
+	else
+		node_send(e, peer, WIRE_PASSED, request, &e->barrier.at, NULL, 0);
+}
+
+static void raise_counts(struct wire_barrier *to, const struct wire_barrier *b)
+{
+	to->step = u64_max(to->step, b->step);
+	to->boundary = u64_max(to->boundary, b->boundary);
+	to->generation = u64_max(to->generation, b->generation);
+	to->grads = u64_max(to->grads, b->grads);
+}
+
+/* One that came back while the others went on has counted less, unless it waited where they stood. */
 static void release_barrier(struct engine *e, int status)
 {
+	e->barrier.count++;
+	e->barrier.released = status;
+	e->barrier.at = (struct wire_barrier){ e->barrier.count, 0, 0, 0, 0 };
+	for (uint32_t i = 0; i < e->world; i++)
+		if (e->barrier.arrivals[i].at.count)
+			raise_counts(&e->barrier.at, &e->barrier.arrivals[i].at);
 	for (uint32_t i = 0; i < e->world; i++) {
 		struct barrier_arrival *a = &e->barrier.arrivals[i];
 
-		if (a->count)
-			node_ack(e, a->peer, a->request, status);
-		a->count = 0;
+		if (a->at.count)
+			answer_barrier(e, a->peer, a->request);
+		a->at.count = 0;
 	}
 	e->barrier.arrived = 0;
-	e->barrier.count++;
-	e->barrier.released = status;
 }
 
 static bool any_rank_lost(const struct engine *e)
@@ -345,8 +366,10 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 	}
 	if (barrier.count <=
 	    e->barrier.count) { /* asked again, or a rank was lost before it came */
-		node_ack(e, peer, header->request,
-			 barrier.count == e->barrier.count ? e->barrier.released : -EIO);
+		if (barrier.count == e->barrier.count)
+			answer_barrier(e, peer, header->request);
+		else
+			node_ack(e, peer, header->request, -EIO);
 		return;
 	}
 	if (!e->barrier.arrivals)
@@ -357,8 +380,8 @@ static void serve_barrier(struct engine *e, uint32_t peer, const struct wire_hea
 		return;
 	}
 	a = &e->barrier.arrivals[header->rank];
-	e->barrier.arrived += !a->count;
-	*a = (struct barrier_arrival){ barrier.count, peer, header->request };
+	e->barrier.arrived += !a->at.count;
+	*a = (struct barrier_arrival){ barrier, peer, header->request };
 	if (e->barrier.arrived == e->world)
 		release_barrier(e, 0);
 }
@@ -370,8 +393,17 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 		e->barrier.asked = count - e->barrier.before - 1;
 		return false;
 	}
+	if (!answer->type) { /* rank 0 is not there: of the same one it is asked the next time */
+		e->barrier.failed = true;
+		pthread_cond_broadcast(&e->changed);
+		return false;
+	}
 	e->barrier.passed = count - e->barrier.before;
 	e->barrier.status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
+	if (answer->type == WIRE_PASSED && !answer->status)
+		memcpy(&e->barrier.at, answer->body, sizeof(e->barrier.at));
+	else if (!e->barrier.status)
+		e->barrier.status = -EIO;
 	pthread_cond_broadcast(&e->changed);
 	return false;
 }
@@ -380,13 +412,18 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 static void reach_missing(struct engine *e)
 {
 	for (uint32_t i = 0; i < e->world; i++)
-		if (!e->barrier.arrivals[i].count)
+		if (!e->barrier.arrivals[i].at.count)
 			peers_reach(e, i);
 }
 
 static void turn_barrier(struct engine *e)
 {
-	struct wire_barrier barrier = { .count = e->barrier.before + e->barrier.wanted };
+	const struct control_page *c = e->registry.control;
+	struct wire_barrier barrier = { .count = e->barrier.before + e->barrier.wanted,
+					.step = atomic_load(&c->step),
+					.boundary = atomic_load(&c->boundary),
+					.generation = atomic_load(&c->generation),
+					.grads = atomic_load(&c->grads) };
 	int rc;
 
 	if (e->barrier.arrived)
@@ -396,9 +433,9 @@ static void turn_barrier(struct engine *e)
 	if (!e->ready || e->barrier.asked == e->barrier.wanted)
 		return;
 	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, NULL, barrier.count);
-	if (!rc || rc == -EIO)
+	if (!rc || rc == -EIO || rc == -ETIMEDOUT)
 		e->barrier.asked = e->barrier.wanted;
-	if (rc == -EIO)
+	if (rc == -EIO || rc == -ETIMEDOUT)
 		on_barrier(e, NULL, barrier.count, &(struct answer){ .status = rc });
 }
 

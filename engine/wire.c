@@ -26,6 +26,7 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_APPLIED] = sizeof(struct wire_applied),
 	[WIRE_PONG] = sizeof(struct wire_control),
 	[WIRE_BARRIER] = sizeof(struct wire_barrier),
+	[WIRE_PASSED] = sizeof(struct wire_barrier),
 	[WIRE_COMMIT] = sizeof(struct wire_commit),
 	[WIRE_ACCEPTED] = sizeof(struct wire_accepted),
 	[WIRE_CANCEL] = sizeof(struct wire_transaction),

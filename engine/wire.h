@@ -24,7 +24,7 @@
  *                                                c <- all  APPLIED, when N is passed
  *    r -> 0  LEAVE                               x <- c  APPLIED
  *  between ranks                                 x -> c  CANCEL            before it is decided
- *    r -> 0  BARRIER{n} -> 0 answers all         x -> r  OUTCOME -> KNOWN  when c is gone
+ *    r -> 0  BARRIER{n} -> PASSED to all         x -> r  OUTCOME -> KNOWN  when c is gone
  *
  * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says that the trainers
  * stand at N.  x -> all KEEP every second, or it ends; x, or anybody with transaction 0, -> all THAW.
@@ -41,7 +41,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 2,           /* grows with every change of a struct below */
+	WIRE_VERSION = 3,           /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
@@ -89,6 +89,7 @@ enum wire_type {
 	WIRE_CHANGED,
 	WIRE_KEEP,
 	WIRE_THAW,
+	WIRE_PASSED,
 	WIRE_TYPES,
 };
 
@@ -359,9 +360,12 @@ struct wire_known {
 };
 static_assert(sizeof(struct wire_known) == 24, "wire");
 
+/* BARRIER: what the rank that comes has counted; PASSED: the most that any has, and all go on from. */
 struct wire_barrier {
 	uint64_t count; /* which barrier: 1, 2, ... */
+	uint64_t step, boundary, generation, grads;
 };
+static_assert(sizeof(struct wire_barrier) == 40, "wire");
 
 /* Checks magic, version, type and that the body is there.  Returns the body, *tail the bytes after
  * it; NULL: not one of ours (*status -EPROTO: another version).  Any thread.

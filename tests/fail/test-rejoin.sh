@@ -38,6 +38,97 @@ take_back() {
 	ask check
 }
 
+lose() {
+	ask kill "$1"
+	wait_until 5 is_in_state "$1" lost || fail "$how: $(cat "$M/ranks/$1/state")"
+}
+come_back() {
+	ask restart "$1"
+	wait_until 10 is_in_state "$1" alive || fail "$how: $(cat "$M/ranks/$1/state")"
+}
+is_over() {
+	! kill -0 "$1" 2>/dev/null
+}
+# begin_edit PARAM KEY: it waits for its boundary.
+begin_edit() {
+	head -c "$(stat -c %s "$M/params/$1/$2")" /dev/zero >nulls
+	cp nulls "$M/params/$1/$2" 2>why &
+	writer=$!
+	started $writer
+	edit="$1 $2"
+	wait_until 10 grep -q "^commit $1 $2 .*waiting for its boundary" "$M/.frag/inflight" ||
+		fail "$how: $(cat "$M/.frag/inflight" why)"
+}
+end_edit() {
+	wait_until 10 is_over "$writer" || fail "$how: an edit goes on: $(cat "$M/.frag/inflight" "$M/.frag/health")"
+	wait "$writer" || fail "$how: an edit: $(cat why)"
+	# shellcheck disable=SC2086
+	ask change $edit 0 "$T/nulls"
+	ask check
+}
+pass_all() {
+	for rank in 0 1 2; do
+		ask pass $rank "$1"
+	done
+}
+# of_all COLUMN: what each rank has there, each value once.
+of_all() {
+	cat "$M/.frag/health" >/dev/null
+	awk -v c="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == c) n = i } NR > 1 { print $n }' "$M/.frag/health" | sort -u
+}
+is_one() {
+	[ "$(of_all "$1" | wc -l)" = 1 ]
+}
+
+# It counts what the others have counted when they have met, wherever they were when it came: edits go in at one
+# boundary.
+meet_elsewhere() {
+	how="$what, $1, rank $2 elsewhere"
+	pass_all 3
+	lose "$2"
+	come_back "$2"
+	for rank in 0 1 2; do
+		[ $rank = "$2" ] || ask pass $rank 7
+	done
+	ask meet
+	for count in step boundary generation; do
+		wait_until 5 is_one $count || fail "$how: $count: $(cat "$M/.frag/health")"
+	done
+	begin_edit v fp32
+	pass_all 1
+	end_edit
+}
+
+# An edit that it does not hold, and for which the others wait already: all count the same generations.
+edited_meanwhile() {
+	how="$what, $1, edited while rank 1 is away"
+	begin_edit v exp_avg
+	lose 1
+	come_back 1
+	pass_all 2
+	end_edit
+	wait_until 5 is_one generation || fail "$how: $(cat "$M/.frag/health")"
+	ask expect w exp_avg "$T/want"
+	within 10 cat "$M/params/w/exp_avg" >got || fail "$how: not read"
+	same got want
+}
+
+# The others stand: it is taken back, they go on when they are thawed, and all is as ever.
+frozen_meanwhile() {
+	how="$what, $1, frozen while rank $2 is away"
+	within 20 fragctl freeze "$M" || fail "$how: freeze: $?"
+	lose "$2"
+	come_back "$2"
+	grep -q '^frozen, ' "$M/.frag/freeze" || fail "$how: $(cat "$M/.frag/freeze")"
+	ask expect v exp_avg "$T/want"
+	within 20 cat "$M/params/v/exp_avg" >got || fail "$how: not read"
+	same got want
+	within 20 fragctl thaw "$M" || fail "$how: thaw: $?"
+	within 20 cp zeros "$M/params/v/fp32" || fail "$how: not edited"
+	ask change v fp32 0 "$T/zeros"
+	ask check
+}
+
 round=0
 while [ $round -lt "$rounds" ]; do
 	for way in transport=auto transport=zmq; do
@@ -46,6 +137,15 @@ while [ $round -lt "$rounds" ]; do
 		take_back $way $((1 + $(chance 2)))
 		take_back $way 0
 		take_back $way $((1 + $(chance 2)))
+		frozen_meanwhile $way $((1 + $(chance 2)))
+		frozen_meanwhile $way 0
+		unmount
+		end_job
+		start_job 1 3 even
+		mount_job "rw,$way"
+		meet_elsewhere $way $((1 + $(chance 2)))
+		edited_meanwhile $way
+		meet_elsewhere $way 0
 		unmount
 		end_job
 	done

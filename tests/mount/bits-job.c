@@ -15,6 +15,8 @@
  *	kill RANK                      SIGKILL
  *	restart RANK                   a new process of one that was killed, all its memory as it ought to be
  *	fork RANK                      the rank has a child, which outlives it
+ *	pass RANK N                    the rank passes N boundaries
+ *	meet                           every rank waits at a barrier for the others
  */
 
 #include "tests/mount/bits.h"
@@ -130,7 +132,7 @@ static void obey(const char *line, char *answer)
 	a[0] = b[0] = c[0] = '\0';
 	if (sscanf(line, "%15s", word) != 1)
 		strcpy(word, "?");
-	if (!strcmp(word, "check") || !strcmp(word, "views")) {
+	if (!strcmp(word, "check") || !strcmp(word, "views") || !strcmp(word, "meet")) {
 		tell_all(line);
 		hear_all(answer);
 	} else if (!strcmp(word, "train")) {
@@ -140,7 +142,8 @@ static void obey(const char *line, char *answer)
 		kill_rank((uint32_t)n, answer);
 	} else if (sscanf(line, "restart %llu", &n) == 1 && n < job.world && !ranks[n].pid) {
 		restart((uint32_t)n, answer);
-	} else if (sscanf(line, "fork %llu", &n) == 1 && n < job.world && ranks[n].pid) {
+	} else if ((sscanf(line, "fork %llu", &n) == 1 || sscanf(line, "pass %llu", &n) == 1) &&
+		   n < job.world && ranks[n].pid) {
 		tell((uint32_t)n, line);
 		hear((uint32_t)n, answer);
 	} else if (sscanf(line, "expect %255s %31s %255s", a, b, c) == 3) {

@@ -395,13 +395,30 @@ static void have_child(char *answer)
 		strcpy(answer, "no child");
 }
 
+/* Those that do not know yet that rank 0 is back are told that it is lost. */
+static void meet(struct rank *r)
+{
+	int rc, tries = 0;
+
+	while ((rc = frag_barrier(r->f, BITS_WAIT_MS)) == -EIO && tries++ < BITS_WAIT_MS / 5)
+		usleep(5000);
+	need(rc, "frag_barrier");
+}
+
 static void obey(struct rank *r, char *line, char *answer)
 {
+	unsigned n;
+
 	strcpy(answer, "ok");
 	if (!strncmp(line, "check", 5)) {
 		check(r, answer);
 	} else if (!strncmp(line, "views ", 6)) {
 		views(r, line + 6, answer);
+	} else if (!strncmp(line, "meet", 4)) {
+		meet(r);
+	} else if (sscanf(line, "pass %*u %u", &n) == 1) {
+		while (n--)
+			need(frag_safe_point(r->f), "frag_safe_point");
 	} else { /* fork */
 		have_child(answer);
 	}

@@ -694,22 +694,27 @@ END_TEST
 
 static void arrive(uint32_t rank, uint64_t count)
 {
-	struct wire_barrier barrier = { count };
+	struct wire_barrier barrier = { .count = count, .boundary = 10 * count + rank };
 
 	say(WIRE_BARRIER, rank, &barrier);
 }
 
 START_TEST(a_barrier_opens_when_the_last_has_come)
 {
+	struct wire_barrier passed;
+
 	join_all();
 	e->barrier.wanted = 1;
 	arrive(1, 1);
 	arrive(1, 1); /* twice is once */
-	ck_assert_ptr_null(scripted_last(WIRE_ACK));
+	ck_assert_ptr_null(scripted_last(WIRE_PASSED));
 	arrive(2, 1);
 	ck_assert_uint_eq(e->barrier.passed, 1);
 	ck_assert_int_eq(e->barrier.status, 0);
-	ck_assert_int_eq(ack_status(102), 0);
+	memcpy(&passed, scripted_last(WIRE_PASSED)->body, sizeof(passed));
+	ck_assert_uint_eq(passed.boundary, 12);
+	arrive(1, 1); /* its answer got lost */
+	ck_assert_uint_eq(scripted_last(WIRE_PASSED)->header.request, 101);
 }
 END_TEST
 
