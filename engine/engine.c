@@ -40,7 +40,8 @@ int engine_open(struct engine **e, const struct engine_options *options, char *w
 
 bool engine_is_unfinished(const struct engine_options *options)
 {
-	return engine_is_checkpoint(options) && checkpoint_is_unfinished(options->source);
+	return engine_is_checkpoint(options) &&
+	       checkpoint_is_unfinished(options->source, options->format);
 }
 
 void engine_close(struct engine *e)

@@ -29,22 +29,35 @@ static void raise_file_limit(void)
 		log_debug("RLIMIT_NOFILE stays: %s", strerror(errno));
 }
 
-/* The folder itself, or the one in it that `latest` names. */
-static int open_folder(struct folder **out, const char *path, char *why, size_t whysize)
+/* The file that names a folder in it; NULL: none. */
+static const char *find_tag(const struct folder *f, const char *format)
 {
-	char tag[FOLDER_TEXT_MAX], line[256];
+	static const char universal[] = "latest_universal";
+	bool wanted = format && !strcmp(format, "universal");
+
+	if (f->only || (!wanted && folder_has(f, "latest")))
+		return f->only ? NULL : "latest";
+	return folder_has(f, universal) ? universal : folder_has(f, "latest") ? "latest" : NULL;
+}
+
+/* The folder itself, or the one in it that `latest` names. */
+static int open_folder(struct folder **out, const char *path, const char *format, char *why,
+		       size_t whysize)
+{
+	char text[FOLDER_TEXT_MAX], line[256];
 	struct folder *f;
 	int rc = folder_open(&f, path, why, whysize);
+	const char *tag = rc ? NULL : find_tag(f, format);
 
-	if (rc || f->only || !folder_has(f, "latest")) {
+	if (!tag) {
 		*out = f;
 		return rc;
 	}
-	rc = folder_read_text(f, "latest", tag);
+	rc = folder_read_text(f, tag, text);
 	if (!rc) {
-		rc = folder_open_below(out, f, tag, why, whysize);
+		rc = folder_open_below(out, f, text, why, whysize);
 	} else {
-		folder_failed("latest", rc, line, sizeof(line));
+		folder_failed(tag, rc, line, sizeof(line));
 		snprintf(why, whysize, "%s: %s", f->path, line);
 	}
 	folder_close(f);
@@ -92,13 +105,13 @@ static bool has_journal(const struct folder *f, int dir)
 	return !faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW);
 }
 
-bool checkpoint_is_unfinished(const char *path)
+bool checkpoint_is_unfinished(const char *path, const char *format)
 {
 	struct folder *f;
 	char why[256];
 	bool is = false;
 
-	if (open_folder(&f, path, why, sizeof(why)))
+	if (open_folder(&f, path, format, why, sizeof(why)))
 		return false;
 	CLEANUP(close) int dir = open_dir(f);
 	is = has_journal(f, dir);
@@ -260,7 +273,7 @@ int checkpoint_open(struct engine **e, const struct engine_options *o, char *why
 	int rc;
 
 	raise_file_limit();
-	rc = open_folder(&f, o->source, why, whysize);
+	rc = open_folder(&f, o->source, o->format, why, whysize);
 	if (rc)
 		return rc;
 	rc = read_table(&t, &format, f, o->format, why, whysize);

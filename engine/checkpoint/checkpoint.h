@@ -65,7 +65,7 @@ int checkpoint_open(struct engine **e, const struct engine_options *options, cha
 int checkpoint_open_table(struct engine **e, const struct engine_options *options,
 			  struct table *table, char *why, size_t whysize);
 /* Whether an edit was interrupted, which opening undoes: that needs the right to write, in any case. */
-bool checkpoint_is_unfinished(const char *path);
+bool checkpoint_is_unfinished(const char *path, const char *format);
 /* The same over a table, finished, that is taken.  disk: NULL: the best that the machine lets us. */
 int checkpoint_new(struct engine **e, const char *path, const char *format, struct table *table,
 		   const struct disk_ops *disk);

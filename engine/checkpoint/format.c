@@ -7,7 +7,7 @@
 #include <string.h>
 
 const struct format *const formats[] = {
-	&format_dcp, &format_safetensors, &format_zero, &format_torch, NULL,
+	&format_dcp, &format_safetensors, &format_universal, &format_zero, &format_torch, NULL,
 };
 
 /* "safetensors (*.safetensors), ..." */

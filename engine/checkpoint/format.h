@@ -23,6 +23,7 @@ struct format {
 extern const struct format format_dcp;
 extern const struct format format_safetensors;
 extern const struct format format_torch;
+extern const struct format format_universal;
 extern const struct format format_zero;
 
 /* In the order in which they are tried; NULL at the end. */

@@ -143,6 +143,21 @@ same "$M/params/w/fp16" "$T/b"
 grep -q "^skipped extra: " "$M/.frag/source" || fail "what was skipped is not said"
 unmount
 
+# A universal checkpoint beside the one that it was made of.
+gzip -dc "$top_srcdir/tests/data/checkpoints/ds0.19.8/z2-bf16-w3-universal.tar.gz" | (cd "$T" && tar -xf -)
+mv "$T/z2-bf16-w3-universal" "$T/both"
+mount_checkpoint "$T/both"
+grep -qx "format universal" "$M/.frag/source" || fail "latest_universal alone"
+unmount
+ln -s . "$T/both/gone"
+echo gone >"$T/both/latest"
+refused "gone" fragfs "$T/both" "$M"
+mount_checkpoint "$T/both" source=universal
+same "$M/params/conv/fp32" "$T/both/values/params/conv/fp32"
+[ "$(stat -c %s "$M/params/conv/step")" = 4 ] || fail "step is one number"
+head -n 1 "$M/params/conv/step.npy" | grep -q "'shape': ()" || fail "shape of step"
+unmount
+
 # Refused, with one line: a folder of nothing, a damaged file, a link, a tensor that is not there.
 mkdir "$T/empty"
 refused "is no checkpoint that is known: looked for dcp" fragfs "$T/empty" "$M"

@@ -125,11 +125,11 @@ static void begin_and_break(void)
 START_TEST(what_was_interrupted_is_undone)
 {
 	begin_and_break();
-	ck_assert(checkpoint_is_unfinished(x.dir));
+	ck_assert(checkpoint_is_unfinished(x.dir, NULL));
 	ck_assert_msg(!journal_undo(dir, NULL, why, sizeof(why)), "%s", why);
 	ck_assert(edited_is_as_expected(&x));
 	ck_assert(!journal_is_there(dir));
-	ck_assert(!checkpoint_is_unfinished(x.dir));
+	ck_assert(!checkpoint_is_unfinished(x.dir, NULL));
 }
 END_TEST
 
