@@ -148,13 +148,13 @@ START_TEST(another_key_is_eacces)
 }
 END_TEST
 
-START_TEST(a_checkpoint_is_not_written)
+START_TEST(a_folder_of_something_else_is_einval)
 {
 	struct engine_options o = { .source = "/", .writable = true };
 	struct engine *e;
 
-	ck_assert_int_eq(engine_open(&e, &o, why, sizeof(why)), -EROFS);
-	ck_assert_ptr_nonnull(strstr(why, "read-only"));
+	ck_assert_int_eq(engine_open(&e, &o, why, sizeof(why)), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(why, "no checkpoint that is known"));
 }
 END_TEST
 
@@ -171,7 +171,7 @@ int main(void)
 	tcase_add_test(t, a_job_that_is_not_complete_is_eagain);
 	tcase_add_test(t, who_listens_and_says_nothing_is_etimedout);
 	tcase_add_test(t, another_key_is_eacces);
-	tcase_add_test(t, a_checkpoint_is_not_written);
+	tcase_add_test(t, a_folder_of_something_else_is_einval);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
