@@ -195,7 +195,7 @@ void machine_seal(struct machine *m)
 			continue;
 		if (n->count / 2 >= LOOKUP_MIN)
 			seal_large(m, n);
-		else
+		else if (n->count)
 			seal_small(m->p, n);
 	}
 }

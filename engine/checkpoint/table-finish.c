@@ -31,7 +31,7 @@ static int compare_pieces(const void *a, const void *b)
 
 static int check_intervals(struct table *t, const struct table_state *s)
 {
-	struct table_piece *p = t->pieces + s->first;
+	struct table_piece *p = s->n ? t->pieces + s->first : NULL;
 	uint64_t at = 0, numel = table_numel(t, s);
 
 	if (s->n)

@@ -14,7 +14,7 @@
  * of them together no further than what the file's size lets us.
  */
 
-enum { DEPTH_MAX = 2000, COST_LEAST = 1 << 24, COST_PER_BYTE = 16, KEYS_MAX = 200 };
+enum { DEPTH_MAX = 2000, COST_LEAST = 1 << 20, COST_PER_BYTE = 16, KEYS_MAX = 200 };
 
 struct step {
 	uint32_t node;
