@@ -304,7 +304,7 @@ static int add_rest(struct filling *l)
 
 	if (zero_files_of(&l->files, 0, ZERO_MODEL_SHARD, &o.nranks))
 		o.stage = 3;
-	return zero_frozen_add(&l->models[0], l->folder, &l->files, 0, &o);
+	return zero_frozen_add_rest(&l->models[0], l->folder, &l->files, 0, &o);
 }
 
 static int fill_all(struct filling *l)
@@ -326,9 +326,7 @@ static int fill_all(struct filling *l)
 	rc = add_groups(l);
 	if (!rc)
 		rc = add_params(l);
-	if (!rc)
-		rc = add_rest(l);
-	return rc ? rc : model_states_add_rest(&l->models[0]);
+	return rc ? rc : add_rest(l);
 }
 
 static int fill(const struct folder *f, struct table *t)

@@ -255,11 +255,9 @@ static int fill_model(struct filling *l)
 		rc = zero_vectors_open(&l->vectors, &l->optim, l->groups, l->first_group);
 	if (!rc)
 		rc = l->optim.stage == 3 ? add_equal_groups(l) : add_flat_groups(l);
-	if (!rc)
-		rc = zero_frozen_add(&l->model, l->folder, l->files, l->mp, &l->optim);
 	zero_vectors_close(&l->vectors);
 	free(l->groups);
-	return rc ? rc : model_states_add_rest(&l->model);
+	return rc ? rc : zero_frozen_add_rest(&l->model, l->folder, l->files, l->mp, &l->optim);
 }
 
 static int fill_sharded(struct filling *l, const struct zero_file *optim, uint32_t nranks)

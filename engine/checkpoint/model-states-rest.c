@@ -23,6 +23,8 @@ struct rest {
 	uint32_t nnames;
 	struct place *places; /* of those whose values are in this file, at one place */
 	uint32_t nplaces;
+	int (*see_buffer)(const void *arg, uint32_t i);
+	const void *arg;
 };
 
 /* ---- what is there already ---- */
@@ -147,13 +149,16 @@ static int add(struct rest *r, const char *name, const struct torchfile_tensor *
 	return rc < 0 ? rc : model_states_add_value(r->m, x);
 }
 
-static int add_buffer(struct rest *r, uint32_t node)
+static int add_buffer(struct rest *r, uint32_t i)
 {
+	uint32_t node = pickle_item(r->p, model_states_get(r->m, "buffer_names"), i);
 	char name[FRAG_NAME_MAX + 1];
 	struct torchfile_tensor x;
 	size_t size;
 	const char *text = pickle_text(r->p, node, &size);
 	uint32_t value = text ? pickle_get_text(r->p, r->m->module, text, size) : 0;
+	uint32_t before = r->t->ntensors;
+	int rc;
 
 	if (!torch_source_text(r->p, node, name, sizeof(name))) {
 		table_skip(r->t, "a buffer", "its name is too long, or no text");
@@ -163,7 +168,10 @@ static int add_buffer(struct rest *r, uint32_t node)
 		table_skip(r->t, name, "a buffer that is no tensor in module");
 		return 0;
 	}
-	return add(r, name, &x, true);
+	rc = add(r, name, &x, true);
+	if (rc || !r->see_buffer || r->t->ntensors == before)
+		return rc;
+	return r->see_buffer(r->arg, i);
 }
 
 static int add_buffers(struct rest *r)
@@ -172,7 +180,7 @@ static int add_buffers(struct rest *r)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < pickle_count(r->p, names) && !rc; i++)
-		rc = add_buffer(r, pickle_item(r->p, names, i));
+		rc = add_buffer(r, i);
 	return rc;
 }
 
@@ -299,9 +307,14 @@ static int add_all_shared_elsewhere(struct rest *r)
 	return rc ? rc : index_names(r);
 }
 
-int model_states_add_rest(struct model_states *m)
+int model_states_add_rest(struct model_states *m,
+			  int (*see_buffer)(const void *arg, uint32_t i), const void *arg)
 {
-	struct rest r = { .m = m, .p = m->source.torch.pickle, .t = m->source.table };
+	struct rest r = { .m = m,
+			  .p = m->source.torch.pickle,
+			  .t = m->source.table,
+			  .see_buffer = see_buffer,
+			  .arg = arg };
 	int rc;
 
 	r.shared = model_states_get(m, "shared_params");

@@ -63,8 +63,10 @@ bool model_states_find(const struct model_states *m, const struct model_shape *s
 int model_states_add_value(struct model_states *m, const struct torchfile_tensor *x);
 
 /* Buffers; the names of shared_params; module's tensors that are none of these: a frozen parameter, or
- * another name of one that is there.
+ * another name of one that is there.  Calls see_buffer (NULL: nobody wants to know) when the newest tensor
+ * is the i-th of buffer_names.
  */
-int model_states_add_rest(struct model_states *m);
+int model_states_add_rest(struct model_states *m,
+			  int (*see_buffer)(const void *arg, uint32_t i), const void *arg);
 
 #endif

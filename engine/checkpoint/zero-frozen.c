@@ -8,83 +8,24 @@
 #include <inttypes.h>
 #include <string.h>
 
-struct frozen {
-	struct model_states *m;
-	const struct pickle *p;
-	uint32_t shapes;         /* node of frozen_param_shapes */
-	uint32_t n;              /* of them */
-	uint32_t nranks;         /* over which they are cut */
-	uint32_t *files;         /* [nranks], in the table */
-	struct zero_part *parts; /* [nranks][n]; dtype 0: not taken */
-};
-
-static struct zero_part *part_of(const struct frozen *z, uint32_t rank, uint32_t i)
-{
-	return &z->parts[(size_t)rank * z->n + i];
-}
-
-/* What a rank has of the i-th. */
-static int take_one(struct frozen *z, const struct torch_source *s, uint32_t fragments,
-		    uint32_t rank, uint32_t i)
-{
-	size_t size;
-	const char *name = pickle_text(z->p, pickle_key(z->p, z->shapes, i), &size);
-	uint32_t node = name ? pickle_get_text(s->torch.pickle, fragments, name, size) : 0;
-	struct torchfile_tensor x;
-
-	if (!torch_source_tensor(s, node, &x) || !x.tensor.contiguous)
-		return 0;
-	*part_of(z, rank, i) = (struct zero_part){ x.at, x.tensor.numel, x.tensor.dtype };
-	return torch_source_use(s, &x);
-}
-
-static int take(struct frozen *z, const struct torch_source *s, uint32_t rank)
-{
-	uint32_t fragments = pickle_get(s->torch.pickle, s->root, "frozen_param_fragments");
-	int rc = 0;
-
-	z->files[rank] = s->file;
-	for (uint32_t i = 0; i < z->n && !rc; i++)
-		rc = take_one(z, s, fragments, rank, i);
-	return rc;
-}
-
-static int take_all(struct frozen *z, const struct folder *f, const struct zero_file *shards)
-{
-	int rc = take(z, &z->m->source, 0);
-
-	for (uint32_t rank = 1; rank < z->nranks && !rc; rank++) {
-		struct torch_source s;
-
-		rc = torch_source_open(&s, z->m->source.table, f, shards[rank].name,
-				       z->m->source.rank + rank);
-		if (rc)
-			return rc;
-		rc = take(z, &s, rank);
-		torch_source_close(&s);
-	}
-	return rc;
-}
-
-/* ---- in the table ---- */
-
 /* Elements that a rank has, padding included. */
-static uint64_t share_of(const struct frozen *z, const struct model_shape *shape, uint32_t i)
+static uint64_t share_of(const struct zero_shards *z, const struct model_shape *shape,
+			 uint32_t i)
 {
 	uint64_t share = u64_div_ceil(shape->numel, z->nranks);
 
-	return part_of(z, 0, i)->count == shape->numel ? shape->numel : share;
+	return zero_shards_frozen(z, 0, i)->count == shape->numel ? shape->numel : share;
 }
 
-static int check_parts(struct frozen *z, const struct model_shape *shape, uint32_t i)
+static int check_parts(const struct zero_shards *z, const struct model_shape *shape, uint32_t i)
 {
-	struct table *t = z->m->source.table;
+	struct table *t = z->model->source.table;
 	uint64_t share = share_of(z, shape, i);
 
 	for (uint32_t rank = 0; rank < z->nranks && rank * share < shape->numel; rank++) {
-		const struct zero_part *part = part_of(z, rank, i);
+		const struct zero_part *part = zero_shards_frozen(z, rank, i);
 
-		if (part->dtype != part_of(z, 0, i)->dtype || part->count != share)
+		if (part->dtype != zero_shards_frozen(z, 0, i)->dtype || part->count != share)
 			return table_refuse(
 				t, -EINVAL,
 				"%.80s: %.80s has %" PRIu64 " elements of it, not %" PRIu64,
@@ -93,43 +34,43 @@ static int check_parts(struct frozen *z, const struct model_shape *shape, uint32
 	return 0;
 }
 
-static int add_pieces(struct frozen *z, const struct model_shape *shape, uint32_t i)
+static int add_pieces(const struct zero_shards *z, const struct model_shape *shape, uint32_t i)
 {
-	struct table *t = z->m->source.table;
+	struct table *t = z->model->source.table;
 	uint64_t share = share_of(z, shape, i);
 	int rc = 0;
 
 	for (uint32_t rank = 0; rank < z->nranks && rank * share < shape->numel && !rc; rank++)
-		rc = table_add_interval(t, z->files[rank], z->m->source.rank + rank,
-					part_of(z, rank, i)->at, rank * share,
+		rc = table_add_interval(t, z->files[rank], z->model->source.rank + rank,
+					zero_shards_frozen(z, rank, i)->at, rank * share,
 					u64_min(share, shape->numel - rank * share));
 	return rc;
 }
 
 /* On files of a run on GPUs module has it too: elsewhere in the file. */
-static int add_second(struct frozen *z, const struct model_shape *shape,
+static int add_second(const struct zero_shards *z, const struct model_shape *shape,
 		      const struct zero_part *first)
 {
 	struct torchfile_tensor x;
 	int rc;
 
-	if (!model_states_find(z->m, shape, &x) || x.at == first->at ||
+	if (!model_states_find(z->model, shape, &x) || x.at == first->at ||
 	    x.tensor.dtype != first->dtype || !x.tensor.contiguous)
 		return 0;
-	rc = table_add_copy(z->m->source.table, x.tensor.dtype);
+	rc = table_add_copy(z->model->source.table, x.tensor.dtype);
 	if (rc >= 0)
-		rc = table_add_interval(z->m->source.table, z->m->source.file,
-					z->m->source.rank, x.at, 0, x.tensor.numel);
-	return rc < 0 ? rc : torch_source_use(&z->m->source, &x);
+		rc = table_add_interval(z->model->source.table, z->model->source.file,
+					z->model->source.rank, x.at, 0, x.tensor.numel);
+	return rc < 0 ? rc : torch_source_use(&z->model->source, &x);
 }
 
-static int add_one(struct frozen *z, uint32_t i)
+static int add_one(const struct zero_shards *z, uint32_t i)
 {
-	struct table *t = z->m->source.table;
-	const struct zero_part *first = part_of(z, 0, i);
+	struct table *t = z->model->source.table;
+	const struct zero_part *first = zero_shards_frozen(z, 0, i);
 	struct model_shape shape;
 	struct table_spec spec;
-	int rc = model_states_shape(z->m, z->shapes, i, &shape);
+	int rc = model_states_shape(z->model, model_states_frozen(z->model), i, &shape);
 
 	if (rc)
 		return rc;
@@ -153,27 +94,32 @@ static int add_one(struct frozen *z, uint32_t i)
 	return rc ? rc : add_second(z, &shape, first);
 }
 
-int zero_frozen_add(struct model_states *m, const struct folder *f,
-		    const struct zero_files *files, uint32_t mp, const struct zero_optim *o)
+static int add_frozen(const struct zero_shards *z)
 {
-	struct frozen z = { .m = m,
-			    .p = m->source.torch.pickle,
-			    .shapes = model_states_frozen(m),
-			    .nranks = o->stage == 3 ? o->nranks : 1 };
-	uint32_t nshards;
-	const struct zero_file *shards = zero_files_of(files, mp, ZERO_MODEL_SHARD, &nshards);
-	int rc;
+	int rc = 0;
 
-	z.n = pickle_count(z.p, z.shapes);
-	if (!z.n)
-		return 0;
-	assert(z.nranks == 1 || z.nranks == nshards);
-	z.files = calloc(z.nranks, sizeof(*z.files));
-	z.parts = calloc((size_t)z.n * z.nranks, sizeof(*z.parts));
-	rc = z.files && z.parts ? take_all(&z, f, shards) : -ENOMEM;
-	for (uint32_t i = 0; i < z.n && !rc; i++)
-		rc = add_one(&z, i);
-	free(z.files);
-	free(z.parts);
+	for (uint32_t i = 0; i < z->nfrozen && !rc; i++)
+		rc = add_one(z, i);
+	return rc;
+}
+
+static int see_buffer(const void *shards, uint32_t i)
+{
+	return zero_shards_add_copies(shards, i);
+}
+
+int zero_frozen_add_rest(struct model_states *m, const struct folder *f,
+			 const struct zero_files *files, uint32_t mp,
+			 const struct zero_optim *o)
+{
+	struct zero_shards shards;
+	int rc = zero_shards_open(&shards, m, f, files, mp, o);
+
+	if (rc)
+		return rc;
+	rc = add_frozen(&shards);
+	if (!rc)
+		rc = model_states_add_rest(m, see_buffer, &shards);
+	zero_shards_close(&shards);
 	return rc;
 }

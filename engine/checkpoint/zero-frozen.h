@@ -6,10 +6,11 @@
  * share in each rank's.
  */
 
-#include "engine/checkpoint/model-states.h"
-#include "engine/checkpoint/zero-optim.h"
+#include "engine/checkpoint/zero-shards.h"
 
-int zero_frozen_add(struct model_states *m, const struct folder *f,
-		    const struct zero_files *files, uint32_t mp, const struct zero_optim *o);
+/* These, then model_states_add_rest, with the buffers of all ranks. */
+int zero_frozen_add_rest(struct model_states *m, const struct folder *f,
+			 const struct zero_files *files, uint32_t mp,
+			 const struct zero_optim *o);
 
 #endif

@@ -177,7 +177,7 @@ int zero_plain_fill(struct table *t, const struct folder *f, const char *name, u
 	if (!rc)
 		rc = add_params(&l);
 	if (!rc)
-		rc = model_states_add_rest(&l.model);
+		rc = model_states_add_rest(&l.model, NULL, NULL);
 	free(l.params);
 	model_states_close(&l.model);
 	return rc;

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import types
 
 SECONDS = 1800
@@ -28,12 +29,27 @@ def run(world, script, *arguments):
             env.update(LOCAL_SIZE=str(world), DS_ACCELERATOR="cpu")
             env.setdefault("GLOO_SOCKET_IFNAME", "lo")
             ranks.append(subprocess.Popen([sys.executable, os.path.abspath(script), *arguments], env=env))
-        failed = [r for r, p in enumerate(ranks) if p.wait(SECONDS)]
+        failed = first_failed(ranks)
     finally:
         for p in ranks:
             p.kill()
-    if failed:
-        sys.exit(f"{' '.join(arguments)}: rank {failed[0]} of {world} failed")
+            p.wait()
+    if failed is not None:
+        sys.exit(f"{' '.join(arguments)}: rank {failed} of {world} failed")
+
+
+def first_failed(ranks):
+    """Waits for all of them, or until one has failed: others may wait for it in vain."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        results = [p.poll() for p in ranks]
+        failed = [r for r, result in enumerate(results) if result]
+        if failed:
+            return failed[0]
+        if None not in results:
+            return None
+        time.sleep(0.1)
+    return 0
 
 
 def start_deepspeed():
