@@ -123,14 +123,15 @@ int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 		       struct model_shape *out)
 {
 	const struct pickle *p = pickle_of(m);
+	size_t size;
 
 	out->key = pickle_key(p, dict, i);
 	out->unfit = NULL;
 	if (pickle_kind(p, out->key) != PICKLE_TEXT)
 		return torch_source_refuse(&m->source, "a parameter whose name is no text");
 	if (!torch_source_text(p, out->key, out->name, sizeof(out->name))) {
-		memcpy(out->name, pickle_text(p, out->key, NULL), 60);
-		strcpy(out->name + 60, "...");
+		snprintf(out->name, sizeof(out->name), "%.60s...",
+			 pickle_text(p, out->key, &size));
 		out->unfit = "its name is too long";
 	}
 	if (!take_shape(p, pickle_value(p, dict, i), out))

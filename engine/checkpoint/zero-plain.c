@@ -19,48 +19,50 @@ struct filling {
 
 /* ---- the model's parameters ---- */
 
-static int compare_texts(const void *a, const void *b, void *arg)
-{
-	size_t n, m;
-	const char *x = pickle_text(arg, *(const uint32_t *)a, &n);
-	const char *y = pickle_text(arg, *(const uint32_t *)b, &m);
-	int order = memcmp(x, y, u64_min(n, m));
+struct text {
+	const char *at; /* NULL: none */
+	size_t size;
+};
 
-	return order ? order : (n > m) - (n < m);
+static struct text text_of(const struct filling *l, uint32_t node)
+{
+	struct text text = { NULL, 0 };
+
+	if (pickle_kind(l->p, node) == PICKLE_TEXT)
+		text.at = pickle_text(l->p, node, &text.size);
+	return text;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+	const struct text *x = a, *y = b;
+	size_t size = u64_min(x->size, y->size);
+	int order = size ? memcmp(x->at, y->at, size) : 0;
+
+	return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
 /* The names of buffers, in order. */
-static uint32_t *sort_buffers(const struct filling *l, uint32_t *n)
+static struct text *sort_buffers(const struct filling *l, uint32_t *n)
 {
 	uint32_t list = model_states_get(&l->model, "buffer_names");
-	uint32_t count = pickle_count(l->p, list), *names = calloc((size_t)count + 1, 4);
+	struct text *names;
 
-	*n = 0;
-	for (uint32_t i = 0; names && i < count; i++) {
-		names[*n] = pickle_item(l->p, list, i);
-		*n += pickle_kind(l->p, names[*n]) == PICKLE_TEXT;
-	}
-	if (*n)
-		qsort_r(names, *n, sizeof(*names), compare_texts, (void *)(uintptr_t)l->p);
+	*n = pickle_count(l->p, list);
+	names = calloc((size_t)*n + 1, sizeof(*names));
+	for (uint32_t i = 0; names && i < *n; i++)
+		names[i] = text_of(l, pickle_item(l->p, list, i));
+	if (names)
+		qsort(names, *n, sizeof(*names), compare_texts);
 	return names;
 }
 
-static bool is_buffer(const struct filling *l, uint32_t key, const uint32_t *names, uint32_t n)
+static bool is_buffer(const struct filling *l, uint32_t key, const struct text *names,
+		      uint32_t n)
 {
-	uint32_t low = 0, high = n;
+	struct text name = text_of(l, key);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		int order = compare_texts(&names[middle], &key, (void *)(uintptr_t)l->p);
-
-		if (!order)
-			return true;
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return false;
+	return bsearch(&name, names, n, sizeof(name), compare_texts);
 }
 
 static bool take_param(const struct filling *l, uint32_t i, struct plain_param *out)
@@ -114,7 +116,7 @@ static int drop_aliases(struct filling *l)
 static int find_params(struct filling *l)
 {
 	uint32_t count = pickle_count(l->p, l->model.module), nbuffers;
-	CLEANUP(free) uint32_t *buffers = sort_buffers(l, &nbuffers);
+	CLEANUP(free) struct text *buffers = sort_buffers(l, &nbuffers);
 
 	l->params = calloc((size_t)count + 1, sizeof(*l->params));
 	if (!l->params || !buffers)

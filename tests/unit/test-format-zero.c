@@ -22,7 +22,8 @@ static struct mounted m;
  * exp_avg the same and 500 more.
  */
 struct run {
-	int64_t stage; /* 0: BF16_Optimizer */
+	int64_t stage;      /* 0: BF16_Optimizer */
+	const char *weight; /* the name of w */
 	int nranks, partition_count;
 	int64_t rows, columns;
 	int64_t counts[2];    /* of masters */
@@ -36,6 +37,7 @@ struct run {
 };
 
 static const struct run plain = { .stage = 2,
+				  .weight = "w",
 				  .nranks = 2,
 				  .partition_count = 2,
 				  .rows = 3,
@@ -120,7 +122,7 @@ static void write_model(const struct run *r)
 	legacy_dict();
 	in_list("param_shapes");
 	legacy_dict();
-	legacy_key("w");
+	legacy_key(r->weight);
 	legacy_size(2, (int64_t[]){ r->rows, r->columns });
 	legacy_key("b");
 	legacy_size(1, (int64_t[]){ 2 });
@@ -338,6 +340,20 @@ START_TEST(module_says_what_else_there_is)
 }
 END_TEST
 
+START_TEST(a_name_that_is_too_long_is_skipped)
+{
+	char name[FRAG_NAME_MAX + 2] = "";
+	struct run r = plain;
+
+	memset(name, 'x', sizeof(name) - 1);
+	r.weight = name;
+	mount(&r);
+	check_values("b", "fp32", -1, "202 203");
+	check_source("x...: its name is too long");
+	mounted_close(&m);
+}
+END_TEST
+
 /* ---- without ZeRO ---- */
 
 static void group_of(int64_t first, int64_t n)
@@ -399,6 +415,32 @@ START_TEST(states_are_named_where_one_way_fits)
 	check_values("a", "fp32", -1, "1 2");
 	check_source(
 		"skipped the optimizer's states: which parameter each is of is not certain");
+	mounted_close(&m);
+}
+END_TEST
+
+START_TEST(only_texts_are_names)
+{
+	legacy_begin(dir, "mp_rank_00_model_states.pt");
+	legacy_dict();
+	in_dict("module");
+	legacy_key_int(7);
+	legacy_vector(FRAG_F32, 2, 1);
+	legacy_key("a");
+	legacy_vector(FRAG_F32, 2, 3);
+	legacy_key("running");
+	legacy_vector(FRAG_F32, 2, 5);
+	legacy_up();
+	in_list("buffer_names");
+	legacy_text("running");
+	legacy_int(7);
+	legacy_up();
+	legacy_up();
+	legacy_end();
+	ck_assert_msg(!mounted_open(&m, dir, NULL), "%s", m.why);
+	check_values("a", "fp32", -1, "3 4");
+	ck_assert_uint_eq(engine_nparams(m.engine), 1);
+	ck_assert_uint_eq(engine_nbuffers(m.engine), 1);
 	mounted_close(&m);
 }
 END_TEST
@@ -533,7 +575,9 @@ int main(void)
 	tcase_add_test(t, the_bf16_optimizer_keeps_its_padding);
 	tcase_add_test(t, a_state_that_not_all_ranks_have_is_none);
 	tcase_add_test(t, module_says_what_else_there_is);
+	tcase_add_test(t, a_name_that_is_too_long_is_skipped);
 	tcase_add_test(t, states_are_named_where_one_way_fits);
+	tcase_add_test(t, only_texts_are_names);
 	tcase_add_test(t, ranks_must_all_be_there);
 	tcase_add_test(t, names_must_be_there);
 	tcase_add_test(t, numbers_must_fit_each_other);
