@@ -26,12 +26,18 @@ uint32_t table_find(const struct table *t, const char *name, const char *coordin
 	return TABLE_NONE;
 }
 
-const struct table_state *table_states(const struct table *t, uint32_t tensor, uint32_t *n)
+/* The tensor whose states it has. */
+static const struct table_tensor *own(const struct table *t, uint32_t tensor)
 {
 	const struct table_tensor *x = &t->tensors[tensor];
 
-	if (x->alias != TABLE_NONE)
-		x = &t->tensors[x->alias];
+	return x->alias == TABLE_NONE ? x : &t->tensors[x->alias];
+}
+
+const struct table_state *table_states(const struct table *t, uint32_t tensor, uint32_t *n)
+{
+	const struct table_tensor *x = own(t, tensor);
+
 	*n = x->nstates;
 	return t->states + x->states;
 }
@@ -50,10 +56,8 @@ const struct table_state *table_find_state(const struct table *t, uint32_t tenso
 
 const struct table_state *table_copies(const struct table *t, uint32_t tensor, uint32_t *n)
 {
-	const struct table_tensor *x = &t->tensors[tensor];
+	const struct table_tensor *x = own(t, tensor);
 
-	if (x->alias != TABLE_NONE)
-		x = &t->tensors[x->alias];
 	*n = x->ncopies;
 	return t->states + x->states + x->nstates;
 }
@@ -108,23 +112,29 @@ static int see_part(const struct walk *w, struct table_run run)
 	return w->see(w->arg, &run);
 }
 
-static int walk_intervals(const struct walk *w)
+/* Elements [from, to) of n pieces in order, which are those from `first` on of the state. */
+static int walk_pieces(const struct walk *w, const struct table_piece *p, uint32_t n,
+		       uint64_t from, uint64_t to, uint64_t first)
 {
-	const struct table_piece *p = w->table->pieces + w->state->first;
-	uint32_t low = 0, high = w->state->n;
+	uint32_t low = 0, high = n;
 	int rc = 0;
 
-	while (low < high) { /* the first that ends behind w->first */
+	while (low < high) { /* the first that ends behind from */
 		uint32_t middle = low + (high - low) / 2;
 
-		if (p[middle].first + p[middle].count <= w->first)
+		if (p[middle].first + p[middle].count <= from)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	for (; low < w->state->n && p[low].first < w->end && !rc; low++)
-		rc = see_part(w, (struct table_run){ p[low].file, p[low].rank, p[low].base,
-						     p[low].first, p[low].count, NULL });
+	for (; low < n && p[low].first < to && !rc; low++) {
+		uint64_t begin = u64_max(from, p[low].first);
+		uint64_t end = u64_min(to, p[low].first + p[low].count);
+		uint64_t base = p[low].base + (begin - p[low].first) * w->size;
+
+		rc = see_part(w, (struct table_run){ p[low].file, p[low].rank, base,
+						     first + begin - from, end - begin, NULL });
+	}
 	return rc;
 }
 
@@ -153,27 +163,8 @@ static int walk_flat(const struct walk *w, uint32_t flat, uint64_t from, uint64_
 		     uint64_t first)
 {
 	const struct table_flat *f = &w->table->flats[flat];
-	const struct table_segment *s = w->table->segments + f->first;
-	uint32_t low = 0, high = f->n;
-	int rc = 0;
 
-	while (low < high) { /* the first that ends behind from */
-		uint32_t middle = low + (high - low) / 2;
-
-		if (s[middle].start + s[middle].count <= from)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	for (; low < f->n && s[low].start < to && !rc; low++) {
-		uint64_t begin = u64_max(from, s[low].start);
-		uint64_t end = u64_min(to, s[low].start + s[low].count);
-		uint64_t base = s[low].base + (begin - s[low].start) * w->size;
-
-		rc = see_part(w, (struct table_run){ s[low].file, s[low].rank, base,
-						     first + begin - from, end - begin, NULL });
-	}
-	return rc;
+	return walk_pieces(w, w->table->segments + f->first, f->n, from, to, first);
 }
 
 static int walk_shard(const struct walk *w, uint32_t shard)
@@ -208,7 +199,7 @@ int table_walk(const struct table *t, const struct table_state *s, uint64_t firs
 		return 0;
 	switch ((enum table_kind)s->kind) {
 	case TABLE_INTERVALS:
-		return walk_intervals(&w);
+		return walk_pieces(&w, t->pieces + s->first, s->n, first, w.end, first);
 	case TABLE_BOXES:
 		return walk_boxes(&w);
 	case TABLE_FLAT:

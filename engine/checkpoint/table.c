@@ -470,8 +470,7 @@ int table_add_segment(struct table *t, uint32_t file, uint32_t rank, uint64_t ba
 	rc = table_room(&t->segments, t->nsegments, sizeof(*t->segments));
 	if (rc)
 		return rc;
-	t->segments[t->nsegments++] =
-		(struct table_segment){ file, rank, base, f->count, count };
+	t->segments[t->nsegments++] = (struct table_piece){ file, rank, base, f->count, count };
 	f->n++;
 	return u64_add(f->count, count, &f->count) ? 0 : -EOVERFLOW;
 }

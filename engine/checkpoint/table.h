@@ -109,16 +109,8 @@ struct table_piece {
 	uint32_t file;
 	uint32_t rank;
 	uint64_t base; /* bytes in the file */
-	uint64_t
-		first; /* element of the state; a box: where in numbers are offsets, then sizes */
-	uint64_t count;
-};
-
-struct table_segment {
-	uint32_t file;
-	uint32_t rank;
-	uint64_t base;
-	uint64_t start; /* element of the vector */
+	/* Element of the state, or of the vector; a box: where in numbers are offsets, then sizes. */
+	uint64_t first;
 	uint64_t count;
 };
 
@@ -161,8 +153,8 @@ struct table {
 	struct table_state *states; /* after finish: by tensor, then key */
 	struct table_piece *pieces;
 	struct table_flat *flats;
-	struct table_segment *segments;
-	struct table_entry *entries; /* after finish: by file and place */
+	struct table_piece *segments; /* of flats */
+	struct table_entry *entries;  /* after finish: by file and place */
 	struct table_group *groups;
 	struct table_part *parts;
 	struct table_partition *partitions; /* after finish: by rank, group, sub, key */
