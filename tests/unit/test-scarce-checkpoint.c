@@ -149,6 +149,9 @@ static const struct kind {
 	{ "checkpoint/state-dict.pt", find_file },
 	{ "checkpoints/ds0.19.8/z1-bf16-w2.tar.gz", unpack },
 	{ "checkpoints/ds0.19.8/z3-bf16-w2.tar.gz", unpack },
+	{ "checkpoints/ds0.19.8/z0-bf16-w2.tar.gz", unpack },
+	{ "dcp/plain-1", find_file },
+	{ "dcp/boxes-4", find_file },
 };
 
 /* ---- what is asked of one ---- */
@@ -174,9 +177,9 @@ static int read_all_of(struct engine_file *file, uint32_t size)
 	return result < 0 ? (int)result : 0;
 }
 
-static int read_state(uint32_t param, const char *key)
+static int read_state(enum engine_address_kind kind, uint32_t param, const char *key)
 {
-	struct engine_address a = { .kind = ENGINE_PARAM, .param = param };
+	struct engine_address a = { .kind = kind, .param = param };
 	struct engine_file *file;
 	uint64_t bytes;
 	int rc;
@@ -198,14 +201,16 @@ static int ask_all(void)
 {
 	static const char *const texts[] = { "config", "health", "metrics", "inflight", "log" };
 	struct engine_state states[8];
-	int n, rc = 0;
+	int n, rc = 0, none;
 
 	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++)
 		free(engine_text(engine, texts[i]));
 	for (uint32_t param = 0; param < engine_nparams(engine) && !rc; param++) {
 		n = engine_states(engine, param, states, ARRAY_SIZE(states));
 		for (int i = 0; i < n && i < (int)ARRAY_SIZE(states) && !rc; i++) {
-			rc = read_state(param, states[i].key);
+			rc = read_state(ENGINE_PARAM, param, states[i].key);
+			none = rc ? rc : read_state(ENGINE_RANK_PARAM, param, states[i].key);
+			rc = none == -ENOENT ? rc : none; /* rank 0 holds none of it */
 			engine_fragments(engine, param, states[i].key, see_fragment, NULL);
 		}
 	}
@@ -242,6 +247,48 @@ START_TEST(a_checkpoint_opens_or_says_why_not)
 		ck_assert_uint_eq(open_files(), before);
 	} while (failed);
 	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
+START_TEST(a_file_opens_to_be_edited_or_says_why_not)
+{
+	struct engine_options options = { .source = dir, .writable = true };
+	char path[900], command[2200], why[400];
+	unsigned n = 0, failed, open_before;
+	int rc;
+
+	data_path(path, sizeof(path), "checkpoint/mixed.pt");
+	snprintf(command, sizeof(command), "cp '%s' '%s/mixed.pt'", path, dir);
+	ck_assert_int_eq(system(command), 0);
+	strcat(dir, "/mixed.pt");
+	open_before = open_files();
+	do {
+		scarce_begin(++n, counts[_i]);
+		rc = checkpoint_open(&engine, &options, why, sizeof(why));
+		failed = scarce_end();
+		ck_assert_msg(
+			!rc || (failed && (rc == -ENOMEM || rc == -EMFILE || rc == -EAGAIN)),
+			"%u: %d %s", n, rc, why);
+		if (!rc)
+			engine_close(engine);
+		ck_assert_uint_eq(open_files(), open_before);
+	} while (failed);
+	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
+START_TEST(what_is_no_checkpoint_is_told_so_or_enomem)
+{
+	unsigned n = 0, failed;
+	char why[400];
+	int rc;
+
+	do {
+		scarce_begin(++n, 1);
+		rc = open_path(dir, NULL, why, sizeof(why));
+		failed = scarce_end();
+		ck_assert_msg(rc == -EINVAL || (failed && rc == -ENOMEM), "%u: %d", n, rc);
+	} while (failed);
 }
 END_TEST
 
@@ -355,6 +402,9 @@ int main(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_checked_fixture(t, setup, NULL);
 	tcase_add_loop_test(t, a_checkpoint_opens_or_says_why_not, 0, 2 * ARRAY_SIZE(kinds));
+	tcase_add_loop_test(t, a_file_opens_to_be_edited_or_says_why_not, 0,
+			    ARRAY_SIZE(counts));
+	tcase_add_test(t, what_is_no_checkpoint_is_told_so_or_enomem);
 	tcase_add_loop_test(t, what_is_asked_of_a_checkpoint_is_answered_or_enomem, 0,
 			    2 * ARRAY_SIZE(kinds));
 	tcase_add_test(t, what_is_not_in_a_checkpoint_is_enoent);

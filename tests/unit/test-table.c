@@ -510,6 +510,59 @@ START_TEST(what_is_too_much_for_a_table_is_refused)
 }
 END_TEST
 
+START_TEST(vectors_do_not_overflow)
+{
+	const uint64_t half = 1ULL << 63;
+	uint32_t file = add_file(INT64_MAX);
+
+	ck_assert_int_ge(table_add_flat(table, FRAG_U8), 0);
+	ck_assert_int_eq(table_add_segment(table, file, 0, 0, half - 1), 0);
+	ck_assert_int_eq(table_add_segment(table, file, 0, 0, half - 1), 0);
+	ck_assert_int_eq(table_add_segment(table, file, 0, 0, half - 1), -EOVERFLOW);
+	ck_assert_int_eq(table_add_segment(table, file, TABLE_RANKS_MAX, 0, 1), -EINVAL);
+	ck_assert_str_eq(table->why, "rank 65536 is too high");
+}
+END_TEST
+
+START_TEST(there_are_not_more_parts_than_may_be)
+{
+	int rc = 0;
+
+	for (int i = 0; i <= TABLE_PARTS_MAX && !rc; i++)
+		rc = table_begin_part(table, "mp");
+	ck_assert_int_eq(rc, -EINVAL);
+	ck_assert_ptr_nonnull(strstr(table->why, "more than 32768 parts"));
+}
+END_TEST
+
+START_TEST(a_group_has_no_buffer)
+{
+	struct table_spec spec = { .name = "b", .dtype = FRAG_F32, .buffer = true };
+	uint32_t rank = 0;
+	int tensor = table_add_tensor(table, &spec);
+
+	ck_assert_int_ge(tensor, 0);
+	ck_assert_int_ge(table_add_state(table, "fp32", FRAG_F32), 0);
+	ck_assert_int_eq(table_add_interval(table, add_file(4), 0, 0, 0, 1), 0);
+	ck_assert_int_eq(table_add_group(table, "zero1", 1, 1, 1, &rank), 0);
+	ck_assert_int_eq(table_add_member(table, 0, (uint32_t)tensor), 0);
+	check_refused("group 0 has a buffer in it");
+}
+END_TEST
+
+START_TEST(a_partition_has_a_state_once)
+{
+	struct table_partition of = { .rank = 0 };
+	uint32_t file = add_file(16), rank = 0;
+
+	ck_assert_int_eq(table_add_group(table, "zero1", 1, 1, 1, &rank), 0);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_ge(table_add_partition(table, "fp32", FRAG_F32, &of, file, 0, 4),
+				 0);
+	check_refused("a partition of rank 0 has fp32 twice");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("table");
@@ -524,6 +577,10 @@ int main(void)
 	tcase_set_timeout(tables, 60);
 	tcase_add_checked_fixture(tables, setup, teardown);
 	tcase_add_test(tables, a_hole_is_refused);
+	tcase_add_test(tables, vectors_do_not_overflow);
+	tcase_add_test(tables, there_are_not_more_parts_than_may_be);
+	tcase_add_test(tables, a_group_has_no_buffer);
+	tcase_add_test(tables, a_partition_has_a_state_once);
 	tcase_add_test(tables, too_few_elements_are_refused);
 	tcase_add_test(tables, elements_twice_are_refused);
 	tcase_add_test(tables, too_many_elements_are_refused);

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* The machine has no memory at the n-th call, for each n: an edit of a checkpoint is in its files or not at all, one
+ * that was interrupted is undone or still there to be undone.
+ */
+
+#include "engine/checkpoint/claim.h"
+#include "engine/checkpoint/edit.h"
+#include "engine/checkpoint/journal-format.h"
+#include "engine/checkpoint/journal.h"
+#include "tests/ranks/scarce.h"
+#include "tests/unit/edited.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+static const unsigned counts[] = { 1, 7 };
+
+static struct edited before, x;
+static struct table *table;
+static int dir;
+static char why[400];
+static const _Atomic bool never;
+
+/* Parts of elements, and whole ones. */
+static const struct engine_extent extents[] = {
+	{ 1, 2, "ab" },
+	{ 4, 18, "0123456789abcdefgh" },
+};
+static const char over[] = "0123456789"; /* a place twice */
+
+static void setup(void)
+{
+	edited_make(&x);
+	before = x;
+	table = edited_table(&x);
+	dir = open(x.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_ge(dir, 0);
+	ck_assert_msg(!claim_to_write(table, dir, why, sizeof(why)), "%s", why);
+}
+
+static void drop_table(void)
+{
+	if (table)
+		table_free(table);
+	table = NULL;
+}
+
+static void teardown(void)
+{
+	drop_table();
+	close(dir);
+	edited_remove(&x);
+}
+
+static const struct table_state *find(enum edited_state state)
+{
+	const struct edited_truth *truth = &edited_truths[state];
+
+	return table_find_state(table, table_find(table, truth->param, ""), truth->key);
+}
+
+static int begin(struct patches *p)
+{
+	int rc = 0;
+
+	for (int state = 0; state < EDITED_STATES && !rc; state++)
+		rc = edit_translate(p, find(state), extents, ARRAY_SIZE(extents), true);
+	for (int i = 0; i < 2 && !rc; i++)
+		rc = patches_add(p, EDITED_FILES - 1, (uint64_t)i * 5, sizeof(over), over);
+	if (!rc)
+		rc = patches_finish(p);
+	return rc ? rc : journal_begin(dir, p, &never);
+}
+
+static int edit(bool end)
+{
+	struct patches p;
+	int rc;
+
+	patches_init(&p, table);
+	rc = begin(&p);
+	if (!rc)
+		rc = patches_apply(&p);
+	if (!rc && end)
+		rc = journal_end(dir);
+	patches_fini(&p);
+	return rc;
+}
+
+static void expect_edit(void)
+{
+	for (int state = 0; state < EDITED_STATES; state++)
+		for (size_t i = 0; i < ARRAY_SIZE(extents); i++)
+			edited_expect(&x, state, extents[i].offset, extents[i].data,
+				      extents[i].size, true);
+	for (int i = 0; i < 2; i++)
+		memcpy(x.files[EDITED_FILES - 1] + i * 5, over, sizeof(over));
+}
+
+START_TEST(an_edit_is_whole_or_enomem)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	do {
+		scarce_begin(++n, counts[_i]);
+		rc = edit(true);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
+		if (!rc)
+			expect_edit();
+		ck_assert(edited_is_as_expected(&x));
+		ck_assert(!journal_is_there(dir));
+		ck_assert(faccessat(dir, JOURNAL_NEW, F_OK, 0));
+	} while (failed);
+	ck_assert_uint_gt(n, 20);
+}
+END_TEST
+
+START_TEST(what_was_interrupted_is_undone_or_enomem)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	ck_assert_int_eq(edit(false), 0);
+	expect_edit();
+	drop_table();
+	do {
+		ck_assert(edited_is_as_expected(&x));
+		ck_assert(journal_is_there(dir));
+		scarce_begin(++n, counts[_i]);
+		rc = journal_undo(dir, NULL, why, sizeof(why));
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d %s", n, rc, why);
+	} while (rc);
+	ck_assert_uint_gt(n, 3);
+	ck_assert(edited_is_as_expected(&before));
+	ck_assert(!journal_is_there(dir));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("scarce-edit");
+	TCase *t = tcase_create("scarce-edit");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_loop_test(t, an_edit_is_whole_or_enomem, 0, ARRAY_SIZE(counts));
+	tcase_add_loop_test(t, what_was_interrupted_is_undone_or_enomem, 0, ARRAY_SIZE(counts));
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
