@@ -6,8 +6,13 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 /* TEST_SEED: of what is written.  TEST_ROUNDS: how many writes. */
@@ -282,6 +287,98 @@ START_TEST(a_folder_that_cannot_have_a_journal_is_not_edited)
 }
 END_TEST
 
+START_TEST(an_edit_that_can_neither_be_made_nor_undone_ends_all_reading)
+{
+	struct rlimit limit = { 600,
+				RLIM_INFINITY }; /* the journal is less, the files are more */
+	struct engine_file *file;
+	uint8_t got[8];
+
+	open_to_edit(true);
+	file = edited_open_state(engine, EDITED_W);
+	signal(SIGXFSZ, SIG_IGN);
+	ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
+	ck_assert_int_eq(write_four(EDITED_W), -EFBIG);
+	ck_assert_int_eq(write_four(EDITED_W), -EIO);
+	ck_assert_int_eq(edited_read(engine, file, 0, 8, got), -EIO);
+	engine_file_close(file);
+	limit.rlim_cur = RLIM_INFINITY;
+	ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
+	engine_close(engine);
+	open_to_edit(true); /* which undoes it */
+	ck_assert(edited_is_as_expected(&x));
+	ck_assert_int_eq(write_four(EDITED_W), 0);
+	ck_assert(edited_is_as_expected(&x));
+}
+END_TEST
+
+/* ---- writes that are not made ---- */
+
+static void was_written(struct engine_write *write, int result)
+{
+	atomic_store((_Atomic int *)write->owner, result);
+}
+
+static int until_written(_Atomic int *result)
+{
+	uint64_t end = monotonic_ms() + 20000;
+
+	while (atomic_load(result) == 1 && monotonic_ms() < end)
+		sched_yield();
+	return atomic_load(result);
+}
+
+START_TEST(one_that_waits_for_another_is_cancelled)
+{
+	struct engine_extent e = { 8, 4, "\1\2\3\4" };
+	_Atomic int results[2] = { 1, 1 };
+	struct engine_write writes[2];
+	int dir = open(x.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	open_to_edit(true);
+	ck_assert(!flock(dir, LOCK_EX)); /* the first waits for us */
+	for (int i = 0; i < 2; i++) {
+		writes[i] = (struct engine_write){ .file = edited_open_state(engine, EDITED_W),
+						   .extents = &e,
+						   .nextents = 1,
+						   .done = was_written,
+						   .owner = &results[i] };
+		engine_write(engine, &writes[i]);
+	}
+	engine_write_cancel(engine, &writes[1]);
+	ck_assert_int_eq(until_written(&results[1]), -ECANCELED);
+	ck_assert_int_eq(atomic_load(&results[0]), 1);
+	ck_assert(!flock(dir, LOCK_UN));
+	ck_assert_int_eq(until_written(&results[0]), 0);
+	for (int i = 0; i < 2; i++)
+		engine_file_close(writes[i].file);
+	close(dir);
+}
+END_TEST
+
+START_TEST(what_is_not_written_to_is_refused)
+{
+	struct engine_extent e = { 0, 4, "\1\2\3\4" };
+	struct engine_address a = { .kind = ENGINE_PARAM, .key = "fp32" };
+	_Atomic int result = 1;
+	struct engine_write write = {
+		.extents = &e, .nextents = 1, .done = was_written, .owner = &result
+	};
+	uint64_t bytes;
+
+	ck_assert(!edited_open(&x, &engine, false, true, why, sizeof(why)));
+	ck_assert_int_eq(write_four(EDITED_W), -EROFS);
+	engine_close(engine);
+	open_to_edit(true);
+	ck_assert(!engine_find_param(engine, "frozen", "", &a.param));
+	ck_assert(!engine_file_open(engine, &a, &write.file, &bytes));
+	engine_write(engine, &write);
+	ck_assert_int_eq(until_written(&result), -EACCES);
+	engine_file_close(write.file);
+	ck_assert(edited_is_as_expected(&x));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("edit");
@@ -301,6 +398,9 @@ int main(void)
 	tcase_add_test(t, changed_files_are_refused);
 	tcase_add_test(t, read_only_files_are_refused);
 	tcase_add_test(t, a_folder_that_cannot_have_a_journal_is_not_edited);
+	tcase_add_test(t, an_edit_that_can_neither_be_made_nor_undone_ends_all_reading);
+	tcase_add_test(t, one_that_waits_for_another_is_cancelled);
+	tcase_add_test(t, what_is_not_written_to_is_refused);
 	suite_add_tcase(s, t);
 	runner = srunner_create(s);
 	srunner_run_all(runner, CK_NORMAL);

@@ -407,6 +407,20 @@ START_TEST(types_must_be_as_said)
 }
 END_TEST
 
+START_TEST(what_is_too_long_or_too_large_is_refused)
+{
+	char long_name[300];
+
+	memset(long_name, 'x', sizeof(long_name) - 1);
+	long_name[sizeof(long_name) - 1] = '\0';
+	refused("... is no name of a file there", upper,
+		{ .size = { 2, 3 }, .offset = { 2, 0 }, .file = long_name, .length = length });
+	ck_assert_int_eq(truncate(in_folder(".metadata"), (1LL << 30) + 1), 0);
+	ck_assert_int_ne(mounted_open(&m, folder, NULL), 0);
+	ck_assert_msg(strstr(m.why, "it is larger than 1 GiB"), "%s", m.why);
+}
+END_TEST
+
 START_TEST(no_metadata_is_told_so)
 {
 	write_in_folder(".metadata", "\x80\4}.", 4);
@@ -432,6 +446,7 @@ int main(void)
 	tcase_add_test(t, boxes_must_tile_the_tensor);
 	tcase_add_test(t, places_must_be_there);
 	tcase_add_test(t, types_must_be_as_said);
+	tcase_add_test(t, what_is_too_long_or_too_large_is_refused);
 	tcase_add_test(t, no_metadata_is_told_so);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

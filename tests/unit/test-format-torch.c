@@ -98,6 +98,17 @@ START_TEST(a_tied_tensor_is_another_name_of_the_same_bytes)
 }
 END_TEST
 
+START_TEST(a_folder_has_one_file_of_torch)
+{
+	char dir[] = "/tmp/test-format-torch-XXXXXX";
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	ck_assert_int_eq(mounted_open(&m, dir, "torch"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(m.why, "there is not one file of torch.save"));
+	rmdir(dir);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("format-torch");
@@ -111,6 +122,7 @@ int main(void)
 	tcase_add_test(t, a_file_without_tensors_is_empty);
 	tcase_add_test(t, keys_that_are_no_texts_and_ways_that_meet);
 	tcase_add_test(t, a_tied_tensor_is_another_name_of_the_same_bytes);
+	tcase_add_test(t, a_folder_has_one_file_of_torch);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -368,6 +368,8 @@ static void group_of(int64_t first, int64_t n)
 	legacy_up();
 }
 
+static int64_t third = 3; /* elements of c's state */
+
 /* a and b of one shape, c of another; groups of the first `split` and of the others. */
 static void write_plain(int64_t split)
 {
@@ -387,7 +389,7 @@ static void write_plain(int64_t split)
 		legacy_key_int(i);
 		legacy_dict();
 		legacy_key("momentum_buffer");
-		legacy_vector(FRAG_F32, i == 2 ? 3 : 2, (float)(10 * (i + 1)));
+		legacy_vector(FRAG_F32, i == 2 ? third : 2, (float)(10 * (i + 1)));
 		legacy_up();
 	}
 	legacy_up();
@@ -442,6 +444,71 @@ START_TEST(only_texts_are_names)
 	ck_assert_uint_eq(engine_nparams(m.engine), 1);
 	ck_assert_uint_eq(engine_nbuffers(m.engine), 1);
 	mounted_close(&m);
+}
+END_TEST
+
+START_TEST(states_that_fit_nowhere_are_left_out)
+{
+	third = 4;
+	write_plain(2);
+	ck_assert_msg(!mounted_open(&m, dir, NULL), "%s", m.why);
+	check_none("a", "momentum_buffer");
+	check_source(
+		"skipped the optimizer's states: they do not fit the parameters of module");
+	mounted_close(&m);
+}
+END_TEST
+
+/* ---- stage 3 ---- */
+
+static void write_shard_optim(int rank, int64_t count)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "zero_pp_rank_%d_mp_rank_00_optim_states.pt", rank);
+	legacy_begin(dir, name);
+	legacy_dict();
+	in_dict("optimizer_state_dict");
+	legacy_key("zero_stage");
+	legacy_int(3);
+	list_of("partition_count", 2);
+	in_list("fp32_flat_groups");
+	legacy_vector(FRAG_F32, count, (float)(100 + 100 * rank));
+	legacy_up();
+	legacy_up();
+	legacy_up();
+	legacy_end();
+}
+
+static void write_shard_model(int rank)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "zero_pp_rank_%d_mp_rank_00_model_states.pt", rank);
+	legacy_begin(dir, name);
+	legacy_dict();
+	in_list("param_shapes");
+	legacy_dict();
+	legacy_key("w");
+	legacy_size(2, (int64_t[]){ 3, 2 });
+	legacy_up();
+	legacy_up();
+	legacy_up();
+	legacy_end();
+}
+
+START_TEST(shards_of_stage_3_are_equal_and_each_has_its_model)
+{
+	write_shard_optim(0, 3);
+	write_shard_optim(1, 3);
+	write_shard_model(0);
+	check_refused("there are optim_states of 2 ranks, but model_states of 1");
+	write_shard_model(1);
+	ck_assert_msg(!mounted_open(&m, dir, NULL), "%s", m.why);
+	check_values("w", "fp32", -1, "100 101 102 200 201 202");
+	mounted_close(&m);
+	write_shard_optim(1, 4);
+	check_refused("sub-group 0 has 4 elements, 3 on rank 0");
 }
 END_TEST
 
@@ -578,6 +645,8 @@ int main(void)
 	tcase_add_test(t, a_name_that_is_too_long_is_skipped);
 	tcase_add_test(t, states_are_named_where_one_way_fits);
 	tcase_add_test(t, only_texts_are_names);
+	tcase_add_test(t, states_that_fit_nowhere_are_left_out);
+	tcase_add_test(t, shards_of_stage_3_are_equal_and_each_has_its_model);
 	tcase_add_test(t, ranks_must_all_be_there);
 	tcase_add_test(t, names_must_be_there);
 	tcase_add_test(t, numbers_must_fit_each_other);

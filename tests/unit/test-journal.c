@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/journal-format.h"
 #include "engine/checkpoint/journal.h"
 #include "tests/unit/edited.h"
@@ -9,8 +10,10 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -328,6 +331,73 @@ START_TEST(other_files_than_those_are_not_written_to)
 }
 END_TEST
 
+/* ---- what the machine refuses ---- */
+
+START_TEST(a_lock_that_is_held_is_not_waited_for_for_ever)
+{
+	int other = open(x.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	ck_assert_int_eq(journal_lock(other, 0), 0);
+	ck_assert_int_eq(journal_lock(dir, 20), -EBUSY);
+	journal_unlock(other);
+	ck_assert_int_eq(journal_lock(dir, 0), 0);
+	close(other);
+}
+END_TEST
+
+static void limit_files(rlim_t size)
+{
+	struct rlimit limit = { size, RLIM_INFINITY };
+
+	signal(SIGXFSZ, SIG_IGN);
+	ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
+}
+
+START_TEST(what_cannot_be_undone_now_is_undone_later)
+{
+	begin_and_break();
+	limit_files(8);
+	ck_assert_int_eq(journal_undo(dir, NULL, why, sizeof(why)), -EFBIG);
+	ck_assert_ptr_nonnull(strstr(why, "cannot be undone"));
+	ck_assert(journal_is_there(dir));
+	limit_files(RLIM_INFINITY);
+	ck_assert_int_eq(journal_undo(dir, NULL, why, sizeof(why)), 0);
+	ck_assert(edited_is_as_expected(&x));
+}
+END_TEST
+
+START_TEST(a_file_that_was_cut_is_not_edited)
+{
+	char path[128];
+
+	add(3, x.sizes[3] - 4, 4);
+	ck_assert(!patches_finish(&patches));
+	snprintf(path, sizeof(path), "%s/%s", x.dir, edited_names[3]);
+	ck_assert(!truncate(path, (off_t)--x.sizes[3]));
+	ck_assert_int_eq(journal_begin(dir, &patches, &never), -EIO);
+	ck_assert(!journal_is_there(dir));
+	ck_assert_int_eq(claim_to_read(table, why, sizeof(why)), -ESTALE);
+	ck_assert_int_eq(claim_to_write(table, dir, why, sizeof(why)), -ESTALE);
+	ck_assert_ptr_nonnull(strstr(why, " was replaced meanwhile"));
+	ck_assert(edited_is_as_expected(&x));
+}
+END_TEST
+
+START_TEST(a_journal_of_somebody_else_or_none_is_refused)
+{
+	take_journal();
+	if (!geteuid()) {
+		ck_assert(!fchownat(dir, JOURNAL_NAME, 1, 1, 0));
+		ck_assert_int_eq(journal_undo(dir, NULL, why, sizeof(why)), -EPERM);
+		ck_assert_ptr_nonnull(strstr(why, "is neither yours nor that of"));
+	}
+	ck_assert(!unlinkat(dir, JOURNAL_NAME, 0));
+	ck_assert(!mkfifoat(dir, JOURNAL_NAME, 0600));
+	ck_assert_int_eq(journal_undo(dir, NULL, why, sizeof(why)), -EINVAL);
+	ck_assert(edited_is_as_expected(&x));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("journal");
@@ -349,6 +419,10 @@ int main(void)
 	tcase_add_test(t, damaged_ones_are_refused);
 	tcase_add_test(t, hostile_ones_are_refused);
 	tcase_add_test(t, other_files_than_those_are_not_written_to);
+	tcase_add_test(t, a_lock_that_is_held_is_not_waited_for_for_ever);
+	tcase_add_test(t, what_cannot_be_undone_now_is_undone_later);
+	tcase_add_test(t, a_file_that_was_cut_is_not_edited);
+	tcase_add_test(t, a_journal_of_somebody_else_or_none_is_refused);
 	suite_add_tcase(s, t);
 	runner = srunner_create(s);
 	srunner_run_all(runner, CK_NORMAL);

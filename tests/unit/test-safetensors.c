@@ -9,6 +9,8 @@
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <string.h>
 
 static struct safetensors s;
@@ -362,6 +364,27 @@ START_TEST(refuses_an_index_that_leaves_its_folder)
 }
 END_TEST
 
+START_TEST(files_are_files_of_a_size_that_they_keep)
+{
+	int fd = memfd_create("index", MFD_CLOEXEC),
+	    none = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	struct parse_error error = { "" };
+	struct safetensors_index index;
+	struct blob b;
+	char bytes[8];
+
+	ck_assert_int_eq(blob_of_file(none, &b, &error), -EOPNOTSUPP);
+	ck_assert_int_eq(ftruncate(fd, (256 << 20) + 1), 0);
+	ck_assert_int_eq(blob_of_file(fd, &b, &error), 0);
+	ck_assert_int_eq(safetensors_index_open(&index, &b, &error), -EFBIG);
+	ck_assert_int_eq(ftruncate(fd, 4), 0);
+	ck_assert_int_eq(blob_read(&b, 0, bytes, sizeof(bytes), &error), -EIO);
+	ck_assert_str_eq(error.why, "the file ends at byte 4, it has been cut meanwhile");
+	close(fd);
+	close(none);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("safetensors");
@@ -382,6 +405,7 @@ int main(void)
 	tcase_add_test(t, skips_any_value);
 	tcase_add_test(t, reads_an_index);
 	tcase_add_test(t, refuses_an_index_that_leaves_its_folder);
+	tcase_add_test(t, files_are_files_of_a_size_that_they_keep);
 	suite_add_tcase(suite, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -371,6 +371,29 @@ START_TEST(nothing_outside_is_opened)
 }
 END_TEST
 
+START_TEST(a_text_is_short_and_has_no_nul)
+{
+	char dir[] = "/tmp/test-table-XXXXXX", path[128], why[256], text[FOLDER_TEXT_MAX];
+	struct folder *f;
+	struct stat st;
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/latest", dir);
+	make_file(path, "tag");
+	ck_assert(!folder_open(&f, dir, why, sizeof(why)));
+	ck_assert(!truncate(path, 5)); /* tag and two NULs */
+	ck_assert_int_eq(folder_read_text(f, "latest", text), -EINVAL);
+	ck_assert(!truncate(path, FOLDER_TEXT_MAX));
+	ck_assert_int_eq(folder_read_text(f, "latest", text), -EFBIG);
+	folder_close(f);
+	ck_assert(!folder_open(&f, path, why, sizeof(why)));
+	ck_assert_int_eq(folder_open_file(f, "other", &st), -ENOENT);
+	folder_close(f);
+	ck_assert(!unlink(path));
+	ck_assert(!rmdir(dir));
+}
+END_TEST
+
 /* ---- what an edit also writes ---- */
 
 static int add_entry(uint32_t file, uint64_t at, uint64_t size, uint64_t crc)
@@ -576,6 +599,7 @@ int main(void)
 	suite_add_tcase(s, boxes);
 	tcase_set_timeout(tables, 60);
 	tcase_add_checked_fixture(tables, setup, teardown);
+	tcase_add_test(tables, a_text_is_short_and_has_no_nul);
 	tcase_add_test(tables, a_hole_is_refused);
 	tcase_add_test(tables, vectors_do_not_overflow);
 	tcase_add_test(tables, there_are_not_more_parts_than_may_be);
