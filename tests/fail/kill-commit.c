@@ -345,20 +345,28 @@ static int kill_at_all(const struct edit *x, const struct folders *f)
 	return is_whole(f->here, f->new) && old && new ? 0 : 1;
 }
 
+static int run(int argc, char **argv, const struct edit *x)
+{
+	if (!strcmp(argv[1], "write"))
+		return commit(x, false);
+	if (!strcmp(argv[1], "kill") && argc == 7)
+		return kill_at(x, (unsigned)atoi(argv[6]));
+	if (!strcmp(argv[1], "all") && argc == 9)
+		return kill_at_all(x, &(struct folders){ argv[6], argv[7], argv[8] });
+	return 2;
+}
+
 int main(int argc, char **argv)
 {
 	struct edit x;
+	int status;
 
 	if (argc < 6)
 		return 2;
 	alarm(SECONDS);
 	x = (struct edit){ .checkpoint = argv[2], .param = argv[3], .key = argv[4] };
 	x.bytes = read_file(argv[5], &x.size);
-	if (!strcmp(argv[1], "write"))
-		return commit(&x, false);
-	if (!strcmp(argv[1], "kill") && argc == 7)
-		return kill_at(&x, (unsigned)atoi(argv[6]));
-	if (!strcmp(argv[1], "all") && argc == 9)
-		return kill_at_all(&x, &(struct folders){ argv[6], argv[7], argv[8] });
-	return 2;
+	status = run(argc, argv, &x);
+	free(x.bytes);
+	return status;
 }
