@@ -96,9 +96,7 @@ static int add_tensor(struct filling *l, const struct torch_name *n,
 
 	if (number < 0)
 		return number;
-	rc = table_add_state(l->table, format_own_key(x->tensor.dtype), x->tensor.dtype);
-	if (rc >= 0)
-		rc = torch_source_add_pieces(&l->source, x, 0);
+	rc = torch_source_add_state(&l->source, NULL, x);
 	return rc < 0 ? rc : number;
 }
 

@@ -87,7 +87,7 @@ static bool take_tensor(const struct param *p, const struct torch_source *s,
 
 static int add_tensor(struct param *p)
 {
-	int tensor = model_states_add_tensor(p->model, p->shape, false), rc = 0;
+	int tensor = model_states_add_tensor(p->model, p->shape), rc = 0;
 
 	p->added = tensor >= 0;
 	if (tensor >= 0 && p->group < p->l->ngroups)

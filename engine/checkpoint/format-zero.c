@@ -70,7 +70,7 @@ static int add_param(struct filling *l, const struct model_shape *shape, uint32_
 		table_skip(l->table, shape->name, "%s", shape->unfit);
 		return 0;
 	}
-	tensor = model_states_add_tensor(&l->model, shape, false);
+	tensor = model_states_add_tensor(&l->model, shape);
 	if (tensor < 0)
 		return tensor;
 	return table_add_member(l->table, l->first_group + group, (uint32_t)tensor);

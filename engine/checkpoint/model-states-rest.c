@@ -146,7 +146,7 @@ static int add(struct rest *r, const char *name, const struct torchfile_tensor *
 		return 0;
 	}
 	rc = table_add_tensor(r->t, &spec);
-	return rc < 0 ? rc : model_states_add_value(r->m, x);
+	return rc < 0 ? rc : torch_source_add_state(&r->m->source, NULL, x);
 }
 
 static int add_buffer(struct rest *r, uint32_t i)

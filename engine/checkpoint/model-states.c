@@ -41,12 +41,6 @@ uint32_t model_states_get(const struct model_states *m, const char *key)
 	return pickle_get(pickle_of(m), m->source.root, key);
 }
 
-void model_states_version(const struct model_states *m, char *out, size_t size)
-{
-	if (!torch_source_text(pickle_of(m), model_states_get(m, "ds_version"), out, size))
-		*out = '\0';
-}
-
 static void note_number(const struct model_states *m, const char *key)
 {
 	int64_t value;
@@ -60,8 +54,9 @@ void model_states_note(const struct model_states *m)
 	char version[64];
 	int64_t step;
 
-	model_states_version(m, version, sizeof(version));
-	if (*version)
+	if (torch_source_text(pickle_of(m), model_states_get(m, "ds_version"), version,
+			      sizeof(version)) &&
+	    *version)
 		table_note(m->source.table, "deepspeed %s", version);
 	if (pickle_int(pickle_of(m), model_states_get(m, "global_steps"), &step) && step >= 0)
 		table_set_step(m->source.table, (uint64_t)step);
@@ -178,20 +173,14 @@ static enum frag_dtype dtype_of(const struct model_states *m, uint32_t key)
 	return dtype_of_run(m);
 }
 
-static int add_param(struct model_states *m, const char *name, enum frag_dtype dtype,
-		     uint32_t ndim, const uint64_t *shape, bool frozen)
-{
-	return table_add_tensor(m->source.table, &(struct table_spec){ .name = name,
-								       .dtype = dtype,
-								       .ndim = ndim,
-								       .shape = shape,
-								       .frozen = frozen });
-}
-
-int model_states_add_tensor(struct model_states *m, const struct model_shape *s, bool frozen)
+int model_states_add_tensor(struct model_states *m, const struct model_shape *s)
 {
 	assert(!s->unfit);
-	return add_param(m, s->name, dtype_of(m, s->key), s->ndim, s->shape, frozen);
+	return table_add_tensor(m->source.table,
+				&(struct table_spec){ .name = s->name,
+						      .dtype = dtype_of(m, s->key),
+						      .ndim = s->ndim,
+						      .shape = s->shape });
 }
 
 bool model_states_find(const struct model_states *m, const struct model_shape *s,
@@ -209,9 +198,4 @@ int model_states_add_copy(struct model_states *m, const struct model_shape *s)
 	if (!model_states_find(m, s, &x) || !torch_source_fits(&x))
 		return 0;
 	return torch_source_add_state(&m->source, dtype_lp_key(x.tensor.dtype), &x);
-}
-
-int model_states_add_value(struct model_states *m, const struct torchfile_tensor *x)
-{
-	return torch_source_add_state(&m->source, NULL, x);
 }

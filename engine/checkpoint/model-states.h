@@ -8,7 +8,7 @@
  *	model_states_open
  *	  for each group, for each of its shapes:
  *	    model_states_add_tensor, then its states (fp32, exp_avg ...), model_states_add_copy
- *	  the frozen ones of frozen_param_shapes, likewise
+ *	  the frozen ones (zero-frozen.h)
  *	  model_states_add_rest		buffers, aliases, and whatever else module has
  *	model_states_close
  */
@@ -27,8 +27,6 @@ void model_states_close(struct model_states *m);
 
 /* The value of a key of the file; PICKLE_NOTHING: it has none. */
 uint32_t model_states_get(const struct model_states *m, const char *key);
-/* "0.14.5", "" where it does not say. */
-void model_states_version(const struct model_states *m, char *out, size_t size);
 /* The table's step from global_steps, and what .frag/source says. */
 void model_states_note(const struct model_states *m);
 
@@ -53,14 +51,12 @@ int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 		       struct model_shape *out);
 
 /* A parameter of the table, its dtype that of module; its number. */
-int model_states_add_tensor(struct model_states *m, const struct model_shape *s, bool frozen);
+int model_states_add_tensor(struct model_states *m, const struct model_shape *s);
 /* The newest tensor's low-precision state, where module holds all of it; `lp` where that is float32. */
 int model_states_add_copy(struct model_states *m, const struct model_shape *s);
 /* module's tensor of that name, if it has all elements. */
 bool model_states_find(const struct model_states *m, const struct model_shape *s,
 		       struct torchfile_tensor *out);
-/* A tensor of the file as the newest tensor's own values: "bf16", "fp16", "fp32". */
-int model_states_add_value(struct model_states *m, const struct torchfile_tensor *x);
 
 /* Buffers; the names of shared_params; module's tensors that are none of these: a frozen parameter, or
  * another name of one that is there.  Calls see_buffer (NULL: nobody wants to know) when the newest tensor

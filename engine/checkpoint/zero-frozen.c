@@ -58,10 +58,7 @@ static int add_second(const struct zero_shards *z, const struct model_shape *sha
 	    x.tensor.dtype != first->dtype || !x.tensor.contiguous)
 		return 0;
 	rc = table_add_copy(z->model->source.table, x.tensor.dtype);
-	if (rc >= 0)
-		rc = table_add_interval(z->model->source.table, z->model->source.file,
-					z->model->source.rank, x.at, 0, x.tensor.numel);
-	return rc < 0 ? rc : torch_source_use(&z->model->source, &x);
+	return rc < 0 ? rc : torch_source_add_pieces(&z->model->source, &x, 0);
 }
 
 static int add_one(const struct zero_shards *z, uint32_t i)

@@ -135,9 +135,9 @@ static int add_values(struct filling *l, const struct plain_optim *o,
 {
 	bool has_master = plain_optim_has_master(o, param);
 
-	if (!has_master || param->x.tensor.dtype != FRAG_F32)
-		return model_states_add_value(&l->model, &param->x);
-	return torch_source_add_state(&l->model.source, dtype_lp_key(FRAG_F32), &param->x);
+	return torch_source_add_state(&l->model.source,
+				      has_master ? dtype_lp_key(param->x.tensor.dtype) : NULL,
+				      &param->x);
 }
 
 static int add_param(struct filling *l, const struct plain_optim *o,
