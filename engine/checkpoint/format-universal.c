@@ -204,13 +204,11 @@ static int add_param(struct filling *l, struct model_states *m, uint32_t group,
 static bool was_added(const struct filling *l, uint32_t mp, const struct model_states *m,
 		      uint32_t key)
 {
-	size_t size = 0;
-	const char *name = pickle_text(m->source.torch.pickle, key, &size);
-
 	for (uint32_t i = 0; i < mp; i++)
 		for (uint32_t g = 0; g < model_states_ngroups(&l->models[i]); g++)
-			if (pickle_get_text(l->models[i].source.torch.pickle,
-					    model_states_group(&l->models[i], g), name, size))
+			if (pickle_get_as(l->models[i].source.torch.pickle,
+					  model_states_group(&l->models[i], g),
+					  m->source.torch.pickle, key))
 				return true;
 	return false;
 }

@@ -154,9 +154,7 @@ static int add_buffer(struct rest *r, uint32_t i)
 	uint32_t node = pickle_item(r->p, model_states_get(r->m, "buffer_names"), i);
 	char name[FRAG_NAME_MAX + 1];
 	struct torchfile_tensor x;
-	size_t size;
-	const char *text = pickle_text(r->p, node, &size);
-	uint32_t value = text ? pickle_get_text(r->p, r->m->module, text, size) : 0;
+	uint32_t value = pickle_get_as(r->p, r->m->module, r->p, node);
 	uint32_t before = r->t->ntensors;
 	int rc;
 
@@ -184,14 +182,6 @@ static int add_buffers(struct rest *r)
 	return rc;
 }
 
-static bool is_shared(const struct rest *r, uint32_t key)
-{
-	size_t size;
-	const char *text = pickle_text(r->p, key, &size);
-
-	return text && pickle_get_text(r->p, r->shared, text, size) != PICKLE_NOTHING;
-}
-
 static int add_alias(struct rest *r, const char *name, uint32_t of)
 {
 	int rc = table_add_alias(r->t, name, of);
@@ -212,7 +202,7 @@ static int add_leftover(struct rest *r, uint32_t key, uint32_t value)
 	uint32_t of;
 
 	if (!torch_source_text(r->p, key, name, sizeof(name)) ||
-	    find_name(r, name) != TABLE_NONE || is_shared(r, key))
+	    find_name(r, name) != TABLE_NONE || pickle_get_as(r->p, r->shared, r->p, key))
 		return 0;
 	if (!torch_source_tensor(&r->m->source, value, &x) || is_placeholder(&x.tensor)) {
 		table_skip(r->t, name, "module has no values of it");
@@ -244,8 +234,6 @@ static int add_shared(struct rest *r, uint32_t i)
 {
 	char name[FRAG_NAME_MAX + 1], target[FRAG_NAME_MAX + 1];
 	uint32_t key = pickle_key(r->p, r->shared, i), of;
-	size_t size;
-	const char *text = pickle_text(r->p, key, &size);
 	struct torchfile_tensor own;
 	bool has_own;
 
@@ -259,7 +247,7 @@ static int add_shared(struct rest *r, uint32_t i)
 		return 0;
 	of = find_name(r, target);
 	has_own = torch_source_tensor(&r->m->source,
-				      pickle_get_text(r->p, r->m->module, text, size), &own);
+				      pickle_get_as(r->p, r->m->module, r->p, key), &own);
 	if (of != TABLE_NONE && (!has_own || is_true_alias(r, of, &own)))
 		return add_alias(r, name, of);
 	if (has_own && !is_placeholder(&own.tensor))

@@ -139,14 +139,6 @@ int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 
 /* ---- tensors ---- */
 
-static uint32_t find_value(const struct pickle *p, uint32_t dict, uint32_t key)
-{
-	size_t size;
-	const char *text = pickle_text(p, key, &size);
-
-	return text ? pickle_get_text(p, dict, text, size) : PICKLE_NOTHING;
-}
-
 static bool is_enabled(const struct model_states *m, const char *section)
 {
 	const struct pickle *p = pickle_of(m);
@@ -166,9 +158,10 @@ static enum frag_dtype dtype_of_run(const struct model_states *m)
 
 static enum frag_dtype dtype_of(const struct model_states *m, uint32_t key)
 {
+	const struct pickle *p = pickle_of(m);
 	struct pickle_tensor x;
 
-	if (pickle_tensor(pickle_of(m), find_value(pickle_of(m), m->module, key), &x))
+	if (pickle_tensor(p, pickle_get_as(p, m->module, p, key), &x))
 		return x.dtype;
 	return dtype_of_run(m);
 }
@@ -186,7 +179,8 @@ int model_states_add_tensor(struct model_states *m, const struct model_shape *s)
 bool model_states_find(const struct model_states *m, const struct model_shape *s,
 		       struct torchfile_tensor *out)
 {
-	uint32_t node = find_value(pickle_of(m), m->module, s->key);
+	const struct pickle *p = pickle_of(m);
+	uint32_t node = pickle_get_as(p, m->module, p, s->key);
 
 	return torch_source_tensor(&m->source, node, out) && out->tensor.numel == s->numel;
 }

@@ -267,6 +267,15 @@ uint32_t pickle_get(const struct pickle *p, uint32_t dict, const char *key)
 	return pickle_get_text(p, dict, key, strlen(key));
 }
 
+uint32_t pickle_get_as(const struct pickle *p, uint32_t dict, const struct pickle *other,
+		       uint32_t key)
+{
+	size_t size;
+	const char *text = pickle_text(other, key, &size);
+
+	return text ? pickle_get_text(p, dict, text, size) : PICKLE_NOTHING;
+}
+
 uint32_t pickle_get_int(const struct pickle *p, uint32_t dict, int64_t key)
 {
 	return find(p, dict, &(struct wanted){ .kind = PICKLE_INT, .integer = key });

@@ -60,6 +60,9 @@ uint32_t pickle_value(const struct pickle *p, uint32_t dict, uint32_t i);
 /* The value under a key of a dict.  O(log n). */
 uint32_t pickle_get(const struct pickle *p, uint32_t dict, const char *key);
 uint32_t pickle_get_text(const struct pickle *p, uint32_t dict, const char *key, size_t size);
+/* Under the text that a node of another pickle, or of this one, is. */
+uint32_t pickle_get_as(const struct pickle *p, uint32_t dict, const struct pickle *other,
+		       uint32_t key);
 uint32_t pickle_get_int(const struct pickle *p, uint32_t dict, int64_t key);
 
 /* false, and *out is left: of another kind. */

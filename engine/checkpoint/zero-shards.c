@@ -9,9 +9,8 @@
 static int take_one(const struct zero_shards *s, const struct torch_source *from, uint32_t dict,
 		    uint32_t name, struct zero_part *out)
 {
-	size_t size;
-	const char *text = pickle_text(s->model->source.torch.pickle, name, &size);
-	uint32_t node = text ? pickle_get_text(from->torch.pickle, dict, text, size) : 0;
+	uint32_t node =
+		pickle_get_as(from->torch.pickle, dict, s->model->source.torch.pickle, name);
 	struct torchfile_tensor x;
 
 	if (!torch_source_tensor(from, node, &x) || !x.tensor.contiguous)
