@@ -6,26 +6,20 @@
 
 /* The groups of the optimizer, and their numbers. */
 
-static uint32_t base_of(const struct zero_optim *o)
+static uint32_t groups_of(const struct zero_optim *o)
 {
-	const struct pickle *p = o->source.torch.pickle;
-	uint32_t optim = pickle_get(p, o->source.root, "optimizer_state_dict");
-
-	return pickle_get(p, optim,
-			  o->stage == 3 ? "optimizer_state_dict" : "base_optimizer_state");
+	return pickle_get(o->source.torch.pickle, zero_optim_base(o, &o->source),
+			  "param_groups");
 }
 
 static uint32_t group_of(const struct zero_optim *o, uint32_t group)
 {
-	const struct pickle *p = o->source.torch.pickle;
-
-	return pickle_item(p, pickle_get(p, base_of(o), "param_groups"), group);
+	return pickle_item(o->source.torch.pickle, groups_of(o), group);
 }
 
 uint32_t zero_optim_ngroups(const struct zero_optim *o)
 {
-	const struct pickle *p = o->source.torch.pickle;
-	uint32_t n = pickle_count(p, pickle_get(p, base_of(o), "param_groups"));
+	uint32_t n = pickle_count(o->source.torch.pickle, groups_of(o));
 
 	if (o->stage != 3)
 		return o->nunits;
@@ -65,26 +59,18 @@ uint32_t *zero_optim_groups(const struct zero_optim *o)
 	return groups;
 }
 
-/* The states of the first unit of a group; its numbers are those of all. */
-static uint32_t first_states(const struct zero_optim *o, uint32_t group)
-{
-	const struct pickle *p = o->source.torch.pickle;
-	uint32_t base = base_of(o), unit = unit_of(o, group, 0);
-
-	if (pickle_kind(p, base) == PICKLE_LIST)
-		return pickle_item(p, base, unit);
-	return pickle_get_int(p, pickle_get(p, base, "state"), unit);
-}
-
+/* The numbers of a group's first unit are those of all. */
 int zero_optim_add_hypers(const struct zero_optim *o, uint32_t group, uint32_t table_group)
 {
-	const struct pickle *p = o->source.torch.pickle;
-	uint32_t optim = pickle_get(p, o->source.root, "optimizer_state_dict");
-	int rc = torch_hypers_add(&o->source, table_group, group_of(o, group));
+	const struct torch_source *s = &o->source;
+	const struct pickle *p = s->torch.pickle;
+	uint32_t optim = pickle_get(p, s->root, "optimizer_state_dict");
+	int rc = torch_hypers_add(s, table_group, group_of(o, group));
 
 	if (!rc)
-		rc = torch_hypers_add(&o->source, table_group, first_states(o, group));
+		rc = torch_hypers_add(s, table_group,
+				      zero_optim_states(o, s, unit_of(o, group, 0)));
 	return rc ? rc
-		  : torch_hypers_add_one(&o->source, table_group, "step",
+		  : torch_hypers_add_one(s, table_group, "step",
 					 pickle_get(p, optim, "base_optimizer_state_step"));
 }

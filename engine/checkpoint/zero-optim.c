@@ -14,23 +14,30 @@ struct reading {
 	const struct pickle *p;
 	uint32_t rank;
 	uint32_t masters; /* list, of units */
-	uint32_t states;  /* list or dict, of units */
 	uint32_t paddings;
 };
 
-static uint32_t optim_of(const struct torch_source *s)
-{
-	return pickle_get(s->torch.pickle, s->root, "optimizer_state_dict");
-}
-
 static uint32_t get(const struct torch_source *s, const char *key)
 {
-	return pickle_get(s->torch.pickle, optim_of(s), key);
+	const struct pickle *p = s->torch.pickle;
+
+	return pickle_get(p, pickle_get(p, s->root, "optimizer_state_dict"), key);
 }
 
-static uint32_t base_of(const struct zero_optim *o, const struct torch_source *s)
+uint32_t zero_optim_base(const struct zero_optim *o, const struct torch_source *s)
 {
 	return get(s, o->stage == 3 ? "optimizer_state_dict" : "base_optimizer_state");
+}
+
+uint32_t zero_optim_states(const struct zero_optim *o, const struct torch_source *s,
+			   uint32_t unit)
+{
+	const struct pickle *p = s->torch.pickle;
+	uint32_t base = zero_optim_base(o, s);
+
+	if (pickle_kind(p, base) == PICKLE_LIST)
+		return pickle_item(p, base, unit);
+	return pickle_get_int(p, pickle_get(p, base, "state"), unit);
 }
 
 static const char *masters_key(const struct zero_optim *o)
@@ -40,30 +47,18 @@ static const char *masters_key(const struct zero_optim *o)
 
 static int begin(struct reading *r, struct zero_optim *o, struct torch_source *s, uint32_t rank)
 {
-	uint32_t base = base_of(o, s);
-
 	*r = (struct reading){ .o = o,
 			       .source = s,
 			       .p = s->torch.pickle,
 			       .rank = rank,
 			       .masters = get(s, masters_key(o)),
 			       .paddings = get(s, "group_paddings") };
-	r->states =
-		pickle_kind(r->p, base) == PICKLE_DICT ? pickle_get(r->p, base, "state") : base;
 	if (pickle_kind(r->p, r->masters) != PICKLE_LIST)
 		return torch_source_refuse(s, "has no %s", masters_key(o));
 	if (pickle_count(r->p, r->masters) != o->nunits)
 		return torch_source_refuse(s, "has %u groups, rank 0 has %u",
 					   pickle_count(r->p, r->masters), o->nunits);
 	return 0;
-}
-
-/* The dict of a unit's states. */
-static uint32_t states_of(const struct reading *r, uint32_t unit)
-{
-	if (pickle_kind(r->p, r->states) == PICKLE_LIST)
-		return pickle_item(r->p, r->states, unit);
-	return pickle_get_int(r->p, r->states, unit);
 }
 
 /* ---- parts ---- */
@@ -109,7 +104,7 @@ static int take_masters(struct reading *r, struct torch_source *s)
 
 static int take_states(struct reading *r, uint32_t unit)
 {
-	uint32_t states = states_of(r, unit);
+	uint32_t states = zero_optim_states(r->o, r->source, unit);
 	struct torchfile_tensor x;
 	int rc = 0;
 
@@ -183,7 +178,7 @@ static bool has_dimensions(const struct pickle *p, uint32_t node)
 static void find_keys(struct reading *r)
 {
 	for (uint32_t unit = 0; unit < r->o->nunits; unit++) {
-		uint32_t states = states_of(r, unit);
+		uint32_t states = zero_optim_states(r->o, r->source, unit);
 
 		for (uint32_t i = 0; i < pickle_count(r->p, states); i++)
 			if (has_dimensions(r->p, pickle_value(r->p, states, i)))

@@ -40,6 +40,12 @@ static inline struct zero_part *zero_optim_part(const struct zero_optim *o, uint
 	return &o->parts[((size_t)rank * o->nunits + unit) * o->nkeys + key];
 }
 
+/* The state of torch's own optimizer, in a rank's file. */
+uint32_t zero_optim_base(const struct zero_optim *o, const struct torch_source *s);
+/* The dict of a unit's states. */
+uint32_t zero_optim_states(const struct zero_optim *o, const struct torch_source *s,
+			   uint32_t unit);
+
 /* How many ranks a unit is cut over. */
 uint32_t zero_optim_partitions(const struct zero_optim *o, uint32_t unit);
 /* Elements behind each parameter of a group that are no one's: the list's node, or nothing. */
