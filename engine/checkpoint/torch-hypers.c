@@ -9,12 +9,6 @@
 
 enum { HYPERS_MAX = 128 };
 
-struct hypers {
-	const struct torch_source *s;
-	const struct pickle *p;
-	uint32_t group; /* of the table */
-};
-
 /* A tensor of one number. */
 static bool read_number(const struct torch_source *s, uint32_t node, double *out)
 {
@@ -51,73 +45,65 @@ bool torch_hypers_number(const struct torch_source *s, uint32_t node, double *ou
 	return pickle_number(s->torch.pickle, node, out) || read_number(s, node, out);
 }
 
-static bool has_hyper(const struct hypers *h, const char *name)
+static bool has_hyper(const struct table_group *g, const char *name)
 {
-	const struct table_group *g = &h->s->table->groups[h->group];
-
 	for (uint32_t i = 0; i < g->nhypers; i++)
 		if (!strcmp(g->hypers[i].name, name))
 			return true;
 	return false;
 }
 
-static int add_number(const struct hypers *h, const char *name, uint32_t node)
+static int add_number(const struct torch_source *s, uint32_t group, const char *name,
+		      uint32_t node)
 {
+	const struct table_group *g = &s->table->groups[group];
 	double value;
 
-	if (!torch_hypers_number(h->s, node, &value))
+	if (!torch_hypers_number(s, node, &value) || g->nhypers == HYPERS_MAX ||
+	    has_hyper(g, name))
 		return 0;
-	if (h->s->table->groups[h->group].nhypers == HYPERS_MAX || has_hyper(h, name))
-		return 0;
-	return table_add_hyper(h->s->table, h->group, name, value);
+	return table_add_hyper(s->table, group, name, value);
 }
 
 /* betas are beta1, beta2. */
-static int add_numbers(const struct hypers *h, const char *name, uint32_t tuple)
+static int add_numbers(const struct torch_source *s, uint32_t group, const char *name,
+		       uint32_t tuple)
 {
+	const struct pickle *p = s->torch.pickle;
 	char each[FRAG_KEY_MAX + 1];
 	size_t length = strlen(name);
 	int rc = 0;
 
 	length -= length > 1 && name[length - 1] == 's';
-	for (uint32_t i = 0; i < pickle_count(h->p, tuple) && i < 9 && !rc; i++) {
+	for (uint32_t i = 0; i < pickle_count(p, tuple) && i < 9 && !rc; i++) {
 		int n = snprintf(each, sizeof(each), "%.*s%u", (int)length, name, i + 1);
 
 		if (n < (int)sizeof(each))
-			rc = add_number(h, each, pickle_item(h->p, tuple, i));
+			rc = add_number(s, group, each, pickle_item(p, tuple, i));
 	}
 	return rc;
-}
-
-static int add_value(const struct hypers *h, const char *name, uint32_t value)
-{
-	enum pickle_kind kind = pickle_kind(h->p, value);
-
-	return kind == PICKLE_TUPLE || kind == PICKLE_LIST ? add_numbers(h, name, value)
-							   : add_number(h, name, value);
-}
-
-static int add_dict(const struct hypers *h, uint32_t dict)
-{
-	char name[FRAG_KEY_MAX + 1];
-	int rc = 0;
-
-	for (uint32_t i = 0; i < pickle_count(h->p, dict) && !rc; i++) {
-		if (!torch_source_text(h->p, pickle_key(h->p, dict, i), name, sizeof(name)) ||
-		    !*name || !strcmp(name, "params") || !strcmp(name, "param_names"))
-			continue;
-		rc = add_value(h, name, pickle_value(h->p, dict, i));
-	}
-	return rc;
-}
-
-int torch_hypers_add(const struct torch_source *s, uint32_t group, uint32_t dict)
-{
-	return add_dict(&(struct hypers){ s, s->torch.pickle, group }, dict);
 }
 
 int torch_hypers_add_one(const struct torch_source *s, uint32_t group, const char *name,
 			 uint32_t node)
 {
-	return add_value(&(struct hypers){ s, s->torch.pickle, group }, name, node);
+	enum pickle_kind kind = pickle_kind(s->torch.pickle, node);
+
+	return kind == PICKLE_TUPLE || kind == PICKLE_LIST ? add_numbers(s, group, name, node)
+							   : add_number(s, group, name, node);
+}
+
+int torch_hypers_add(const struct torch_source *s, uint32_t group, uint32_t dict)
+{
+	const struct pickle *p = s->torch.pickle;
+	char name[FRAG_KEY_MAX + 1];
+	int rc = 0;
+
+	for (uint32_t i = 0; i < pickle_count(p, dict) && !rc; i++) {
+		if (!torch_source_text(p, pickle_key(p, dict, i), name, sizeof(name)) ||
+		    !*name || !strcmp(name, "params") || !strcmp(name, "param_names"))
+			continue;
+		rc = torch_hypers_add_one(s, group, name, pickle_value(p, dict, i));
+	}
+	return rc;
 }
