@@ -16,6 +16,13 @@ bool folder_is_plain(const char *name)
 	       strlen(name) <= NAME_MAX;
 }
 
+bool folder_ends_in(const char *name, const char *suffix)
+{
+	size_t length = strlen(name), end = strlen(suffix);
+
+	return length > end && !strcmp(name + length - end, suffix);
+}
+
 /* ---- order ---- */
 
 static size_t digits(const char *text)

@@ -31,6 +31,8 @@ int folder_open_below(struct folder **below, const struct folder *f, const char 
 
 /* "model.safetensors", not "a/b", "", ".", "..". */
 bool folder_is_plain(const char *name);
+/* "model.safetensors" in ".safetensors"; not that alone. */
+bool folder_ends_in(const char *name, const char *suffix);
 bool folder_has(const struct folder *f, const char *name);
 
 /* An fd for reading.  -EINVAL: no plain name, no regular file; -ELOOP: a link; -ENOENT and so on. */

@@ -16,13 +16,6 @@
 
 enum { FACTS_MAX = 32, FACT_MAX = 200 };
 
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t length = strlen(name), end = strlen(suffix);
-
-	return length > end && !strcmp(name + length - end, suffix);
-}
-
 /* NULL: none. */
 static const char *find_index(const struct folder *f)
 {
@@ -31,7 +24,7 @@ static const char *find_index(const struct folder *f)
 	if (folder_has(f, "model" INDEX_SUFFIX))
 		return "model" INDEX_SUFFIX;
 	for (size_t i = 0; i < f->count; i++)
-		if (ends_in(f->names[i], INDEX_SUFFIX))
+		if (folder_ends_in(f->names[i], INDEX_SUFFIX))
 			return f->names[i];
 	return NULL;
 }
@@ -39,7 +32,8 @@ static const char *find_index(const struct folder *f)
 static bool knows(const struct folder *f)
 {
 	for (size_t i = 0; i < f->count; i++)
-		if (ends_in(f->names[i], SUFFIX) || ends_in(f->names[i], INDEX_SUFFIX))
+		if (folder_ends_in(f->names[i], SUFFIX) ||
+		    folder_ends_in(f->names[i], INDEX_SUFFIX))
 			return true;
 	return false;
 }
@@ -165,7 +159,7 @@ static int add_all(struct filling *l)
 	int rc = 0;
 
 	for (size_t i = 0; i < l->folder->count && !rc; i++)
-		if (ends_in(l->folder->names[i], SUFFIX))
+		if (folder_ends_in(l->folder->names[i], SUFFIX))
 			rc = add_file(l, l->folder->names[i]);
 	return rc;
 }

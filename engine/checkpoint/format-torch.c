@@ -15,14 +15,9 @@ static const char *const suffixes[] = { ".pt", ".pth", ".bin", ".ckpt" };
 
 static bool is_torch_name(const char *name)
 {
-	size_t length = strlen(name);
-
-	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
-		size_t end = strlen(suffixes[i]);
-
-		if (length > end && !strcmp(name + length - end, suffixes[i]))
+	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++)
+		if (folder_ends_in(name, suffixes[i]))
 			return true;
-	}
 	return false;
 }
 

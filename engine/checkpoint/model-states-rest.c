@@ -123,7 +123,7 @@ static uint32_t find_place(const struct rest *r, const struct torchfile_tensor *
 
 /* ---- adding ---- */
 
-static bool is_buffer_name(const char *name)
+bool model_states_is_extra(const char *name)
 {
 	static const char suffix[] = "_extra_state";
 	size_t length = strlen(name), end = sizeof(suffix) - 1;
@@ -210,7 +210,7 @@ static int add_leftover(struct rest *r, uint32_t key, uint32_t value)
 	}
 	of = find_place(r, &x);
 	return of != TABLE_NONE ? add_alias(r, name, of)
-				: add(r, name, &x, is_buffer_name(name));
+				: add(r, name, &x, model_states_is_extra(name));
 }
 
 static int add_leftovers(struct rest *r)

@@ -50,6 +50,9 @@ struct model_shape {
 int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 		       struct model_shape *out);
 
+/* Of a module's _extra_state, which is no parameter. */
+bool model_states_is_extra(const char *name);
+
 /* A parameter of the table, its dtype that of module; its number. */
 int model_states_add_tensor(struct model_states *m, const struct model_shape *s);
 /* The newest tensor's low-precision state, where module holds all of it; `lp` where that is float32. */

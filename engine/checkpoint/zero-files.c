@@ -69,26 +69,20 @@ static int compare(const void *a, const void *b)
 
 /* ---- what else there may be ---- */
 
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t length = strlen(name), end = strlen(suffix);
-
-	return length > end && !strcmp(name + length - end, suffix);
-}
-
 /* Why a file of DeepSpeed's is not read; NULL: it is none. */
 static const char *foreign(const char *name)
 {
 	if (!strcmp(name, "offloaded_tensors"))
 		return "optimizer states that were offloaded to NVMe";
-	if (!strncmp(name, "expp_rank_", 10) && ends_in(name, "_optim_states.pt"))
+	if (!strncmp(name, "expp_rank_", 10) && folder_ends_in(name, "_optim_states.pt"))
 		return "optimizer states of experts";
 	if ((!strncmp(name, "layer_", 6) || !strncmp(name, "expert_", 7)) &&
-	    strstr(name, "expert_") && ends_in(name, "_model_states.pt"))
+	    strstr(name, "expert_") && folder_ends_in(name, "_model_states.pt"))
 		return "an expert's low-precision weights";
-	if (!strncmp(name, "layer_", 6) && ends_in(name, "_states.pt"))
+	if (!strncmp(name, "layer_", 6) && folder_ends_in(name, "_states.pt"))
 		return "low-precision weights of a pipeline's layer";
-	return ends_in(name, "_optim_states.pt") || ends_in(name, "_model_states.pt")
+	return folder_ends_in(name, "_optim_states.pt") ||
+			       folder_ends_in(name, "_model_states.pt")
 		       ? "a name that DeepSpeed does not give"
 		       : NULL;
 }

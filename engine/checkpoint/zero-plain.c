@@ -67,18 +67,12 @@ static bool is_buffer(const struct filling *l, uint32_t key, const struct text *
 
 static bool take_param(const struct filling *l, uint32_t i, struct plain_param *out)
 {
-	static const char extra[] = "_extra_state";
 	uint32_t key = pickle_key(l->p, l->model.module, i);
-	size_t length;
 
-	if (!torch_source_text(l->p, key, out->name, sizeof(out->name)) ||
-	    !torch_source_tensor(&l->model.source, pickle_value(l->p, l->model.module, i),
-				 &out->x))
-		return false;
-	length = strlen(out->name);
-	return torch_source_fits(&out->x) &&
-	       (length < sizeof(extra) - 1 ||
-		strcmp(out->name + length - (sizeof(extra) - 1), extra) != 0);
+	return torch_source_text(l->p, key, out->name, sizeof(out->name)) &&
+	       torch_source_tensor(&l->model.source, pickle_value(l->p, l->model.module, i),
+				   &out->x) &&
+	       torch_source_fits(&out->x) && !model_states_is_extra(out->name);
 }
 
 static int compare_places(const void *a, const void *b)
