@@ -3,6 +3,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/claim.h"
+#include "engine/checkpoint/editor.h"
 #include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/format.h"
 #include "engine/checkpoint/journal.h"
@@ -244,7 +245,7 @@ static int open_claimed(struct engine **e, const struct engine_options *o,
 			close(dir);
 		return rc;
 	}
-	rc = checkpoint_let_edit(*e, dir, !o->incoherent);
+	rc = editor_new(&checkpoint_of(*e)->editor, checkpoint_of(*e), dir, !o->incoherent);
 	if (rc)
 		engine_close(*e);
 	return rc;

@@ -72,13 +72,6 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 	return 0;
 }
 
-int checkpoint_let_edit(struct engine *e, int dir, bool coherent)
-{
-	struct checkpoint *c = checkpoint_of(e);
-
-	return editor_new(&c->editor, c, dir, coherent);
-}
-
 static void close_checkpoint(struct engine *e)
 {
 	struct checkpoint *c = checkpoint_of(e);
@@ -128,8 +121,15 @@ static bool get_part(struct engine *e, uint32_t part, struct engine_part *out)
 
 	if (!p)
 		return false;
-	*out = (struct engine_part){ p->name,   p->params,  p->nparams, p->buffers, p->nbuffers,
-				     p->groups, p->ngroups, p->ranks,   p->nranks };
+	*out = (struct engine_part){ table_string(t, p->name),
+				     p->params,
+				     p->nparams,
+				     p->buffers,
+				     p->nbuffers,
+				     p->groups,
+				     p->ngroups,
+				     p->ranks,
+				     p->nranks };
 	return true;
 }
 
@@ -354,7 +354,6 @@ static int find_partition(const struct table *t, const struct engine_address *a,
 static void list(struct checkpoint *c, struct engine_file *f)
 {
 	pthread_mutex_lock(&c->lock);
-	f->checkpoint = c;
 	f->link = &c->files;
 	f->next = c->files;
 	if (f->next)
@@ -391,11 +390,13 @@ static int open_file(struct engine *e, const struct engine_address *a,
 
 static void close_file(struct engine_file *f)
 {
-	pthread_mutex_lock(&f->checkpoint->lock);
+	struct checkpoint *c = checkpoint_of(f->engine);
+
+	pthread_mutex_lock(&c->lock);
 	*f->link = f->next;
 	if (f->next)
 		f->next->link = f->link;
-	pthread_mutex_unlock(&f->checkpoint->lock);
+	pthread_mutex_unlock(&c->lock);
 	free(f);
 }
 

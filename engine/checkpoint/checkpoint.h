@@ -40,7 +40,6 @@ struct checkpoint {
 
 struct engine_file {
 	struct engine *engine; /* first, as door.h wants it */
-	struct checkpoint *checkpoint;
 	const struct table_state *state;
 	double hyper;
 	bool is_hyper;
@@ -69,8 +68,6 @@ bool checkpoint_is_unfinished(const char *path, const char *format);
 /* The same over a table, finished, that is taken.  disk: NULL: the best that the machine lets us. */
 int checkpoint_new(struct engine **e, const char *path, const char *format, struct table *table,
 		   const struct disk_ops *disk);
-/* From now on it can be edited; dir, where the files are, is taken. */
-int checkpoint_let_edit(struct engine *e, int dir, bool coherent);
 
 char *checkpoint_text(struct engine *e, const char *what);
 void checkpoint_fragments(struct engine *e, uint32_t param, const char *key,

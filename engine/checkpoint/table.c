@@ -217,8 +217,7 @@ int table_begin_part(struct table *t, const char *name)
 
 	if (rc || at < 0)
 		return rc ? rc : (int)at;
-	part.coordinate = (uint32_t)at;
-	snprintf(part.name, sizeof(part.name), "%s", name);
+	part.name = (uint32_t)at;
 	t->parts[t->nparts++] = part;
 	return 0;
 }
@@ -234,7 +233,7 @@ static int64_t add_names(struct table *t, struct table_tensor *x, const char *na
 		x->part = (uint16_t)(t->nparts - 1);
 	if (t->nparts && !coordinate) {
 		x->name = (uint32_t)first;
-		x->coordinate = t->parts[x->part].coordinate;
+		x->coordinate = t->parts[x->part].name;
 		return 0;
 	}
 	second = add_string(t, coordinate ? coordinate : "");

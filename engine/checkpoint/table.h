@@ -75,8 +75,7 @@ struct table_tensor {
 
 /* A part of the checkpoint that has a tree of its own; without any, all is one. */
 struct table_part {
-	char name[24];
-	uint32_t coordinate; /* in strings: its name, of its tensors */
+	uint32_t name; /* in strings: the coordinate of its tensors, too */
 	uint32_t groups, ranks;
 	uint32_t params, nparams, buffers, nbuffers; /* after finish: at the door */
 	uint32_t ngroups, nranks;                    /* after finish */
