@@ -195,7 +195,8 @@ void engine_wait_epoch(struct engine *e, struct engine_wait *wait);
 /* Idempotent; not after the last done has returned. */
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
-/* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such.
+/* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such, or, with errno
+ * EAGAIN, this thread is in a hurry.
  * what: "config", "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", a
  * checkpoint's "source".
  */

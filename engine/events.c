@@ -8,7 +8,7 @@
 
 void events_add(struct events *s, json_t *event)
 {
-	char *line = event ? json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(13)) : NULL;
+	char *line = event ? json_dumps(event, EVENTS_JSON) : NULL;
 	char **at = &s->lines[(s->count + 1) % EVENTS_KEPT];
 
 	json_decref(event);
@@ -49,6 +49,20 @@ size_t events_read(const struct events *s, uint64_t *after, char *out, size_t si
 		++*after;
 	}
 	return used;
+}
+
+void events_parse(const char *text, size_t size, events_see see, void *arg)
+{
+	const char *end = text + size, *line, *behind;
+
+	for (line = text; line < end && (behind = memchr(line, '\n', (size_t)(end - line)));
+	     line = behind + 1) {
+		json_t *event = json_loadb(line, (size_t)(behind - line), 0, NULL);
+
+		if (json_is_object(event))
+			see(arg, event);
+		json_decref(event);
+	}
 }
 
 void events_fini(struct events *s)

@@ -10,6 +10,8 @@
 
 #include <jansson.h>
 
+#define EVENTS_JSON (JSON_COMPACT | JSON_REAL_PRECISION(13))
+
 enum { EVENTS_KEPT = 1024, EVENTS_LINE_MAX = 8192 };
 
 struct events {
@@ -24,6 +26,11 @@ void events_add(struct events *s, json_t *event);
  * EVENTS_LINE_MAX.
  */
 size_t events_read(const struct events *s, uint64_t *after, char *out, size_t size);
+
+/* Lines that events_read made, of another process: what is no JSON object is left out. */
+typedef void (*events_see)(void *arg, json_t *event);
+void events_parse(const char *text, size_t size, events_see see, void *arg);
+
 void events_fini(struct events *s);
 
 #endif

@@ -5,6 +5,7 @@
 #include "engine/freezes.h"
 #include "engine/health.h"
 #include "engine/log.h"
+#include "engine/past.h"
 #include "engine/peers.h"
 #include "engine/transfers.h"
 #include "engine/watch.h"
@@ -245,14 +246,32 @@ static char *freeze_text(struct engine *e)
 	return text;
 }
 
-static char *log_text(void)
+static void put_log(FILE *out)
 {
 	enum { ROOM = 128 << 10 };
-	char *text = malloc(ROOM);
+	CLEANUP(free) char *text = malloc(ROOM);
 
-	if (text)
-		log_tail(text, ROOM);
-	return text;
+	if (text && log_tail(text, ROOM))
+		fputs(text, out);
+}
+
+static char *log_text(struct engine *e)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+	int rc;
+
+	if (!out)
+		return NULL;
+	put_log(out);
+	rc = past_tell(e, out);
+	fclose(out);
+	if (!rc)
+		return text;
+	free(text);
+	errno = -rc;
+	return NULL;
 }
 
 char *live_text(struct engine *e, const char *what)
@@ -267,5 +286,5 @@ char *live_text(struct engine *e, const char *what)
 		return inflight(e);
 	if (!strcmp(what, "freeze"))
 		return freeze_text(e);
-	return strcmp(what, "log") ? NULL : log_text();
+	return strcmp(what, "log") ? NULL : log_text(e);
 }

@@ -69,6 +69,17 @@ struct watch { /* an observer's: watch.c */
 	uint64_t retry_ms;
 };
 
+struct past { /* an observer's: past.c */
+	bool wanted, fetching, asked;
+	uint32_t rank; /* that tells it */
+	int status;    /* why it does not */
+	uint64_t began_ns;
+	uint64_t told_ns; /* when the fetch began that text is of */
+	uint64_t after;   /* number of the last line of text */
+	char *text;
+	size_t size;
+};
+
 struct engine_counters { /* any thread, atomic, relaxed */
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t owner_bytes_memory, owner_bytes_messages;
@@ -133,6 +144,7 @@ struct engine {
 
 	struct watch watch;
 	struct events events;
+	struct past past;
 	struct waiter *waiters;     /* a rank's: WAITs to be answered */
 	struct transfer *transfers; /* reads that wait */
 	struct closing *closings;   /* views of closed files, to be told */

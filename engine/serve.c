@@ -6,6 +6,7 @@
 #include "engine/log.h"
 #include "engine/peers.h"
 #include "engine/serve.h"
+#include "engine/tell.h"
 #include "engine/waiters.h"
 
 #include <errno.h>
@@ -452,6 +453,14 @@ static void log_applied(const struct edit *edit)
 		log_info("applied an edit of %llu bytes", (unsigned long long)edit->bytes);
 }
 
+static void tell_dropped(struct engine *e)
+{
+	static const char why[] = "its writer went silent before it asked for a boundary";
+
+	log_warn("dropped an edit: %s", why);
+	tell_edit(e, NULL, 0, -EIO, why);
+}
+
 static void report_applied(struct engine *e, uint64_t now)
 {
 	struct edit *edit;
@@ -469,7 +478,7 @@ static void report_applied(struct engine *e, uint64_t now)
 		edit_free(edit);
 	}
 	if (now > STAGED_SILENT_MS && edits_expire(&e->edits, now - STAGED_SILENT_MS))
-		log_warn("dropped an edit whose writer went silent before deciding it");
+		tell_dropped(e);
 }
 
 static void drop_silent_views(struct engine *e, uint64_t now)

@@ -150,17 +150,12 @@ void tell_evicted(struct engine *e, const struct engine_file *f)
 
 /* ---- of a rank ---- */
 
+static void see_line(void *e, json_t *event)
+{
+	add(e, json_incref(event));
+}
+
 void tell_lines(struct engine *e, const char *text, size_t size)
 {
-	const char *end = text + size, *line, *behind;
-
-	for (line = text; line < end && (behind = memchr(line, '\n', (size_t)(end - line)));
-	     line = behind + 1) {
-		json_t *event = json_loadb(line, (size_t)(behind - line), 0, NULL);
-
-		if (json_is_object(event))
-			add(e, event);
-		else
-			json_decref(event);
-	}
+	events_parse(text, size, see_line, e);
 }

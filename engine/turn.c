@@ -5,6 +5,7 @@
 #include "engine/freezes.h"
 #include "engine/join.h"
 #include "engine/log.h"
+#include "engine/past.h"
 #include "engine/peers.h"
 #include "engine/readahead.h"
 #include "engine/rights.h"
@@ -188,7 +189,8 @@ static int wait_time(struct engine *e, int wait_ms)
 	if (e->transfers)
 		return wait_ms < NODE_READ_TICK_MS ? wait_ms : NODE_READ_TICK_MS;
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
-	    e->watch.epoch_waits || watch_ticks(e) || (e->is_rank && views_any(&e->views)))
+	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
+	    (e->is_rank && views_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -254,6 +256,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	transfers_turn(e, now, &transfers);
 	writes_turn(e, now, &commits);
 	watch_turn(e, now, &waits);
+	past_turn(e, now);
 	freezes_turn(e, now, &freezes);
 	pthread_mutex_unlock(&e->lock);
 	transfers_finish(transfers);
@@ -296,6 +299,7 @@ void turn_free(struct engine *e)
 	watch_abandon(e);
 	waiters_free(e);
 	events_fini(&e->events);
+	past_free(e);
 	rpc_free(e);
 	agree_free(e);
 	viewing_free(e);

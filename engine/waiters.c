@@ -27,21 +27,6 @@ static struct waiter *find_or_add(struct engine *e, uint32_t peer)
 	return w;
 }
 
-void waiters_add(struct engine *e, uint32_t peer, uint64_t request,
-		 const struct wire_wait *wait)
-{
-	struct waiter *w = find_or_add(e, peer);
-
-	if (!w) {
-		node_ack(e, peer, request, -ENOSPC);
-		return;
-	}
-	w->peer = peer;
-	w->request = request;
-	w->seen = *wait;
-	w->until_ms = monotonic_ms() + WIRE_WAIT_MS;
-}
-
 static bool is_new(const struct engine *e, const struct wire_control *control,
 		   const struct wire_wait *seen)
 {
@@ -56,12 +41,41 @@ static void answer(struct engine *e, const struct waiter *w, const struct wire_c
 	CLEANUP(free) char *lines = malloc(WIRE_EVENTS_MAX);
 	struct wire_changed changed = { .control = *control, .events = e->events.count };
 
-	if (lines && w->seen.how == WIRE_WAIT_EVENTS) {
+	if (lines && (w->seen.how == WIRE_WAIT_EVENTS || w->seen.how == WIRE_WAIT_KEPT)) {
 		changed.events = w->seen.events > e->events.count ? 0 : w->seen.events;
 		changed.size = (uint32_t)events_read(&e->events, &changed.events, lines,
 						     WIRE_EVENTS_MAX);
 	}
 	node_send(e, w->peer, WIRE_CHANGED, w->request, &changed, lines, changed.size);
+}
+
+static void answer_now(struct engine *e, const struct waiter *w)
+{
+	struct wire_control control;
+
+	wire_control_from_page(&control, e->registry.control);
+	answer(e, w, &control);
+}
+
+void waiters_add(struct engine *e, uint32_t peer, uint64_t request,
+		 const struct wire_wait *wait)
+{
+	struct waiter *w;
+
+	if (wait->how == WIRE_WAIT_KEPT) {
+		answer_now(e,
+			   &(struct waiter){ .peer = peer, .request = request, .seen = *wait });
+		return;
+	}
+	w = find_or_add(e, peer);
+	if (!w) {
+		node_ack(e, peer, request, -ENOSPC);
+		return;
+	}
+	w->peer = peer;
+	w->request = request;
+	w->seen = *wait;
+	w->until_ms = monotonic_ms() + WIRE_WAIT_MS;
 }
 
 void waiters_turn(struct engine *e, uint64_t now)

@@ -247,6 +247,7 @@ enum wire_wait_how {
 	WIRE_WAIT_NUMBERS, /* until the control page has other numbers */
 	WIRE_WAIT_EVENTS,  /* or there are events after number `events` */
 	WIRE_WAIT_NOT,     /* not at all: what is the newest event's number? */
+	WIRE_WAIT_KEPT,    /* not at all: the events after number `events` that are kept */
 };
 
 struct wire_wait {

@@ -208,12 +208,15 @@ int64_t text_build(struct tree *t, struct node n, char **text)
 	char *made = NULL;
 	int rc = 0;
 
+	errno = 0;
 	if (n.slot == TEXT_FRAGMENTS)
 		rc = fragments_text(t, n, &made);
 	else
 		made = plain_text(t, n);
-	if (rc || !made)
-		return rc ? rc : -ENOMEM;
+	if (!rc && !made)
+		rc = errno == EAGAIN ? -EAGAIN : -ENOMEM;
+	if (rc)
+		return rc;
 	*text = made;
 	return (int64_t)strlen(made);
 }

@@ -390,6 +390,27 @@ START_TEST(what_was_before_it_was_opened_is_not_told)
 }
 END_TEST
 
+/* Also by an observer that was not there. */
+START_TEST(the_log_says_what_became_of_edits)
+{
+	CLEANUP(free) char *before = NULL, *after = NULL;
+
+	open_job(_i);
+	before = engine_text(observer, "log");
+	ck_assert_ptr_nonnull(before);
+	ck_assert_ptr_null(strstr(before, "job: "));
+	set_by_rank(1);
+	turn_free(observer);
+	open_observer(hosts[_i]);
+	after = engine_text(observer, "log");
+	ck_assert_ptr_nonnull(after);
+	ck_assert_ptr_nonnull(strstr(after, "fragfs: job: {\"event\":\"edit\""));
+	ck_assert_ptr_nonnull(strstr(after, "\"outcome\":\"committed\""));
+	ck_assert_ptr_nonnull(strstr(after, "\"by\":{\"rank\":1,"));
+	close_job();
+}
+END_TEST
+
 /* Whoever tells the number of the newest is not waited for; and nothing is missed meanwhile. */
 START_TEST(a_stream_is_opened_in_a_hurry)
 {
@@ -592,6 +613,7 @@ int main(void)
 	tcase_add_loop_test(t, the_engines_end_ends_waits, 0, 2);
 	tcase_add_loop_test(t, steps_and_edits_are_told_in_order, 0, 2);
 	tcase_add_loop_test(t, what_was_before_it_was_opened_is_not_told, 0, 2);
+	tcase_add_loop_test(t, the_log_says_what_became_of_edits, 0, 2);
 	tcase_add_loop_test(t, a_stream_is_opened_in_a_hurry, 0, 2);
 	tcase_add_loop_test(t, an_edit_that_is_taken_back_is_told_with_why, 0, 2);
 	tcase_add_test(t, a_view_that_an_owner_dropped_is_told);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_PAST_H
+#define ENGINE_PAST_H
+
+/* What became of the job's edits, also of those of mounts that are gone: the lines that the lowest live rank, which
+ * decides them, has kept.  Fetched when somebody asks; an observer's.
+ */
+
+#include "engine/node.h"
+
+#include <stdio.h>
+
+/* Puts it, as it was when this was called or later, or a line that it is not known.  -EAGAIN: this thread is in a
+ * hurry.
+ */
+int past_tell(struct engine *e, FILE *out);
+
+/* Engine thread, with the lock. */
+void past_turn(struct engine *e, uint64_t now);
+void past_free(struct engine *e);
+
+#endif
