@@ -182,8 +182,8 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 	rc = viewing_turn(e, f, now);
 	t->asked = true;
 	if (rc == -EAGAIN) {
-		t->progress_ms =
-			now; /* it ends by its own requests; and a slow step is not silence */
+		if (f->viewing.state == VIEWING_OPENING) /* a slow step is not silence */
+			t->progress_ms = now;
 		return must_wait(t) ? -ENODATA : rc;
 	}
 	if (!rc && !t->tried && e->memory) {

@@ -22,6 +22,7 @@ static struct {
 	enum wire_type type; /* 0: none */
 	unsigned before;     /* so many of them go through first */
 	bool lost;
+	bool always;
 } loss;
 
 static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } } };
@@ -39,9 +40,10 @@ static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *
 	struct wire_header header;
 
 	memcpy(&header, parts[0].iov_base, sizeof(header));
-	if (header.type != loss.type || loss.lost || loss.before--)
+	if (header.type != loss.type || (loss.lost && !loss.always) || loss.before--)
 		return transport_loop.send(t, peer, parts, n);
 	loss.lost = true;
+	loss.before = 0;
 	return 0;
 }
 
@@ -122,6 +124,34 @@ START_TEST(a_read_is_whole_whatever_was_lost_of_it)
 }
 END_TEST
 
+/* A rank that answers PINGs, and to which one kind of request never comes. */
+START_TEST(a_read_ends_when_the_tables_of_states_never_come)
+{
+	enum { TIMEOUT_MS = 500 };
+	struct reader r = { .ended = false };
+	struct engine_read read = { .size = BYTES, .done = on_read, .owner = &r };
+	struct engine_address a;
+	struct engine *e;
+	uint64_t bytes;
+
+	open_job(0, 0);
+	e = job_frag(&job, 1)->engine;
+	e->timeout_ms = TIMEOUT_MS;
+	ck_assert_int_eq(
+		frag_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", &a), 0);
+	ck_assert_int_eq(engine_file_open(e, &a, &read.file, &bytes), 0);
+	loss.type = WIRE_STATES_GET;
+	loss.always = true;
+	engine_read(e, &read);
+	while (!r.ended)
+		turn(NULL);
+	ck_assert_int_eq(r.result, -ETIMEDOUT);
+	ck_assert(loss.lost);
+	engine_file_close(read.file);
+	job_close(&job);
+}
+END_TEST
+
 static void on_done(struct engine_write *write, int result)
 {
 	*(int *)write->owner = result;
@@ -194,6 +224,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, a_read_is_whole_whatever_was_lost_of_it, 0,
 			    2 * ARRAY_SIZE(of_a_read));
+	tcase_add_test(t, a_read_ends_when_the_tables_of_states_never_come);
 	tcase_add_loop_test(t, an_edit_is_everywhere_whatever_was_lost_of_it, 0,
 			    3 * ARRAY_SIZE(of_an_edit));
 	tcase_add_loop_test(t, a_rank_that_sets_hears_of_the_promise_though_it_was_lost, 0,
