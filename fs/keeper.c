@@ -76,8 +76,11 @@ static int receive_reply(int from, struct reply *reply)
 	if (n != sizeof(*reply))
 		return -EIO;
 	head = CMSG_FIRSTHDR(&message);
-	if (reply->rc >= 0 && head && head->cmsg_type == SCM_RIGHTS)
-		memcpy(&reply->rc, CMSG_DATA(head), sizeof(int));
+	if (reply->rc < 0)
+		return 0;
+	if (!head || head->cmsg_type != SCM_RIGHTS) /* no room for a descriptor */
+		return -EMFILE;
+	memcpy(&reply->rc, CMSG_DATA(head), sizeof(int));
 	return 0;
 }
 
@@ -145,7 +148,9 @@ int keeper_mount(int fd, char *why, size_t whysize)
 	int rc = write(fd, "m", 1) == 1 ? receive_reply(fd, &reply) : -errno;
 
 	if (rc)
-		snprintf(why, whysize, "the process that mounts has gone");
+		snprintf(why, whysize,
+			 rc == -EMFILE ? "no descriptor is left for /dev/fuse"
+				       : "the process that mounts has gone");
 	else if (reply.rc < 0)
 		snprintf(why, whysize, "%.*s", (int)sizeof(reply.why), reply.why);
 	return rc ? rc : reply.rc;

@@ -231,7 +231,9 @@ static void restrict_calls(void)
 	struct sock_fprog program = { .len = LENGTH, .filter = filter };
 
 	write_filter(filter);
-	if (!AUDIT_ARCH_HERE || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+	if (!AUDIT_ARCH_HERE)
+		log_info("sandbox: no seccomp filter for this architecture");
+	else if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
 		log_info("sandbox: no seccomp here: %s", strerror(errno));
 	else
 		log_info("sandbox: seccomp");

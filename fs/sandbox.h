@@ -15,7 +15,7 @@ struct sandbox_folder {
 };
 
 /* Before there are threads; for good.  Says in the log what the kernel does not have.  -errno: a folder cannot
- * be opened; then nothing is given up.
+ * be opened.
  */
 int sandbox_enter(const struct sandbox_folder *folders, size_t count);
 
