@@ -163,9 +163,9 @@ int swap_file_commit(struct swap_file *f)
 
 static bool read_slot(struct swap_file *f, uint64_t number, struct slot *slot)
 {
-	CLEANUP(free) uint8_t *block = new_blocks(SWAP_BLOCK);
+	_Alignas(SWAP_BLOCK) uint8_t block[SWAP_BLOCK];
 
-	if (!block || swap_read_now(f, block, SWAP_BLOCK, slot_offset(number)))
+	if (swap_read_now(f, block, SWAP_BLOCK, slot_offset(number)))
 		return false;
 	memcpy(slot, block, sizeof(*slot));
 	return !memcmp(slot->magic, SWAP_MAGIC, sizeof(slot->magic)) &&
@@ -328,7 +328,7 @@ static void forget_extents(struct swap_file *f)
 	}
 }
 
-/* A slot whose manifest is not there is of a commit that failed. */
+/* A slot whose manifest is not there is of a commit that failed; one that we have no memory for is not. */
 static int recover(struct swap_file *f, const char **what)
 {
 	struct slot slots[SWAP_SLOTS];
@@ -336,7 +336,7 @@ static int recover(struct swap_file *f, const char **what)
 	int rc = -ESTALE;
 
 	*what = "nothing was committed to it";
-	for (size_t i = 0; i < n && rc; i++) {
+	for (size_t i = 0; i < n && rc && rc != -ENOMEM; i++) {
 		*what = "it is another job's";
 		if (memcmp(slots[i].job, f->job, sizeof(f->job)) != 0)
 			return -ESTALE;

@@ -130,6 +130,21 @@ static int talk_secretly(void)
 	return talk(&(struct transport_config){ .bind = "tcp://127.0.0.1", .key = job_key });
 }
 
+static int sealed; /* a memfd of a page */
+
+static void setup(void)
+{
+	sealed = memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_assert_int_eq(ftruncate(sealed, 4096), 0);
+	ck_assert_int_eq(fcntl(sealed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE),
+			 0);
+}
+
+static void teardown(void)
+{
+	close(sealed);
+}
+
 /* Our own memory, and a part of it by a mapping. */
 static int read_memory(void)
 {
@@ -145,7 +160,7 @@ static int read_memory(void)
 		return rc;
 	rc = transport_host.attach(t, &target, &peer);
 	if (!rc)
-		rc = transport_host.share(t, peer, -1, 4096, 4096);
+		rc = transport_host.share(t, peer, sealed, 4096, 4096);
 	transport_host.close(t);
 	return rc;
 }
@@ -314,6 +329,7 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 60);
+	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, a_part_works_or_says_what_is_wanting, 0, 2 * ARRAY_SIZE(parts));
 	tcase_add_test(t, a_stranger_for_whom_there_is_no_memory_is_heard_the_next_time);
 	suite_add_tcase(s, t);

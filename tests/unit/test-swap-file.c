@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/swap-file.h"
+#include "tests/ranks/scarce.h"
 
 #include <check.h>
 #include <errno.h>
@@ -12,6 +13,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 /* TEST_SEED: of the ranges.  TEST_DIR: where the files are (/tmp). */
 
@@ -502,6 +506,179 @@ START_TEST(a_damaged_manifest_is_refused_or_the_one_before)
 }
 END_TEST
 
+/* ---- manifests that lie, their sums being right ---- */
+
+enum {
+	SLOT_SEQUENCE = 24,
+	SLOT_OFFSET = 32,
+	SLOT_BYTES = 40,
+	SLOT_SUM = 48,
+	SLOT_OWN_SUM = 56
+};
+enum { ENTRY_BYTES = 16, ENTRY_OFFSET = 24 };
+
+static int swap_fd;
+static uint8_t slot[SLOT_OWN_SUM + 8], manifest[4 * SWAP_BLOCK];
+static uint64_t slot_at, manifest_at, manifest_size;
+
+static uint64_t word(const uint8_t *at)
+{
+	uint64_t value;
+
+	memcpy(&value, at, sizeof(value));
+	return value;
+}
+
+/* The one commit of two extents of a block each. */
+static void read_commit(void)
+{
+	for (slot_at = SWAP_BLOCK; slot_at <= 2 * SWAP_BLOCK; slot_at += SWAP_BLOCK) {
+		ck_assert_int_eq(pread(swap_fd, slot, sizeof(slot), (off_t)slot_at),
+				 sizeof(slot));
+		if (word(slot + SLOT_SEQUENCE))
+			break;
+	}
+	manifest_at = word(slot + SLOT_OFFSET);
+	manifest_size = word(slot + SLOT_BYTES);
+	ck_assert_uint_le(manifest_size, sizeof(manifest));
+	ck_assert_int_eq(pread(swap_fd, manifest, manifest_size, (off_t)manifest_at),
+			 (ssize_t)manifest_size);
+}
+
+static int recover_with(const uint8_t *s, const uint8_t *entries)
+{
+	uint8_t told[sizeof(slot)];
+	uint64_t sum = XXH3_64bits(entries, manifest_size);
+	int rc;
+
+	memcpy(told, s, sizeof(told));
+	memcpy(told + SLOT_SUM, &sum, sizeof(sum));
+	sum = XXH3_64bits(told, SLOT_OWN_SUM);
+	memcpy(told + SLOT_OWN_SUM, &sum, sizeof(sum));
+	ck_assert_int_eq(pwrite(swap_fd, told, sizeof(told), (off_t)slot_at), sizeof(told));
+	ck_assert_int_eq(pwrite(swap_fd, entries, manifest_size, (off_t)manifest_at),
+			 (ssize_t)manifest_size);
+	rc = swap_file_recover(&file, &config, why, sizeof(why));
+	if (!rc)
+		swap_file_close(file, false);
+	return rc;
+}
+
+static int recover_with_word(uint8_t *of, size_t at, uint64_t value)
+{
+	uint64_t kept = word(of + at);
+	int rc;
+
+	memcpy(of + at, &value, sizeof(value));
+	rc = recover_with(slot, manifest);
+	memcpy(of + at, &kept, sizeof(kept));
+	return rc;
+}
+
+START_TEST(a_manifest_that_lies_is_refused)
+{
+	static const uint64_t lies[] = { 0, SWAP_BLOCK, 1ULL << 40, UINT64_MAX, INT64_MAX };
+	const size_t places[] = { ENTRY_BYTES, ENTRY_OFFSET };
+	struct swap_extent *x;
+	char path[300];
+
+	if (!start(_i))
+		return;
+	for (uint64_t i = 0; i < 2; i++) {
+		ck_assert_int_eq(swap_extent_new(file, i, SWAP_BLOCK, &x), 0);
+		write_all(x);
+	}
+	ck_assert_int_eq(swap_file_commit(file), 0);
+	swap_file_close(file, false);
+	path_of(path);
+	swap_fd = open(path, O_RDWR | O_CLOEXEC);
+	read_commit();
+	ck_assert_int_eq(recover_with(slot, manifest), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(lies); i++) {
+		for (size_t j = 0; j < ARRAY_SIZE(places); j++)
+			if (lies[i] != word(manifest + places[j]))
+				ck_assert_int_eq(
+					recover_with_word(manifest, places[j], lies[i]),
+					-EBADMSG);
+		ck_assert_int_eq(recover_with_word(slot, SLOT_OFFSET, lies[i]), -EBADMSG);
+	}
+	/* the first where the second is, where the manifest is, as large as all */
+	ck_assert_int_eq(recover_with_word(manifest, ENTRY_OFFSET,
+					   word(manifest + manifest_size / 2 + ENTRY_OFFSET)),
+			 -EBADMSG);
+	ck_assert_int_eq(recover_with_word(manifest, ENTRY_OFFSET, manifest_at), -EBADMSG);
+	ck_assert_int_eq(recover_with_word(slot, SLOT_BYTES, 7), -EBADMSG);
+	ck_assert_int_eq(recover_with_word(slot, SLOT_BYTES, UINT64_MAX), -EBADMSG);
+	manifest_size -= 4;
+	ck_assert_int_eq(recover_with_word(slot, SLOT_BYTES, manifest_size), -EBADMSG);
+	manifest_size = manifest_size / 2 + 2 + 20; /* a second entry of 20 bytes */
+	ck_assert_int_eq(recover_with_word(slot, SLOT_BYTES, manifest_size), -EBADMSG);
+	close(swap_fd);
+	config.disk_ops->close(disk);
+}
+END_TEST
+
+/* ---- without memory ---- */
+
+/* -errno of the first that failed. */
+static int use_a_file(void)
+{
+	struct swap_extent *x;
+	int rc = swap_file_create(&file, &config, why, sizeof(why));
+
+	if (rc)
+		return rc;
+	rc = swap_extent_new(file, 1, 3 * SWAP_BLOCK, &x);
+	if (!rc)
+		rc = run(x, DISK_WRITE, 5, 2 * SWAP_BLOCK, memory);
+	if (!rc)
+		rc = run(x, DISK_READ, 5, 2 * SWAP_BLOCK, memory + 1);
+	for (uint64_t step = 1; step <= 2 && !rc; step++) {
+		x->generation = step;
+		rc = swap_file_commit(file);
+	}
+	swap_file_close(file, false);
+	if (rc)
+		return rc;
+	rc = swap_file_recover(&file, &config, why, sizeof(why));
+	if (rc)
+		return rc;
+	rc = swap_extent_find(file, 1)->generation == 2 ? 0 : -EIO;
+	swap_file_close(file, true);
+	return rc;
+}
+
+START_TEST(a_file_is_used_or_enomem)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	if (!open_disk(_i))
+		return;
+	do {
+		scarce_begin(++n, 1);
+		rc = use_a_file();
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 10);
+	config.disk_ops->close(disk);
+}
+END_TEST
+
+START_TEST(a_pipe_is_no_file_to_swap_to)
+{
+	char path[300];
+
+	if (!open_disk(_i))
+		return;
+	path_of(path);
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), -EINVAL);
+	config.disk_ops->close(disk);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -517,6 +694,9 @@ int main(void)
 		another_jobs_is_stale,
 		killed_anywhere_it_has_one_whole_step,
 		a_damaged_manifest_is_refused_or_the_one_before,
+		a_manifest_that_lies_is_refused,
+		a_file_is_used_or_enomem,
+		a_pipe_is_no_file_to_swap_to,
 	};
 	const char *given = getenv("TEST_SEED");
 	Suite *suite = suite_create("swap-file");

@@ -162,6 +162,21 @@ START_TEST(a_generation_that_has_gone_by_or_is_being_changed_is_not_waited_for)
 }
 END_TEST
 
+START_TEST(one_that_is_opened_anew_for_a_generation_before_is_too_late)
+{
+	struct view view;
+
+	step_begin();
+	step_end(2);
+	step_begin();
+	step_end(3); /* generation 5 */
+	ck_assert_int_eq(open_view(one, 3, &view), -EEXIST);
+	ck_assert_int_eq(open_view(two, 5, &view), 0);
+	ck_assert_int_eq(view.state, VIEW_LIVE);
+	ck_assert_int_eq(open_view(two, 3, &view), -EEXIST);
+}
+END_TEST
+
 START_TEST(gradients_are_kept_when_they_go)
 {
 	struct view view;
@@ -291,6 +306,7 @@ int main(void)
 	tcase_add_test(t, one_opened_inside_a_step_shows_what_it_makes);
 	tcase_add_test(t, a_view_moves_to_a_generation_to_come);
 	tcase_add_test(t, a_generation_that_has_gone_by_or_is_being_changed_is_not_waited_for);
+	tcase_add_test(t, one_that_is_opened_anew_for_a_generation_before_is_too_late);
 	tcase_add_test(t, gradients_are_kept_when_they_go);
 	tcase_add_test(t, what_was_copied_ahead_is_right_too);
 	tcase_add_test(t, a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it);
