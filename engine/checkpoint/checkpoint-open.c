@@ -9,6 +9,7 @@
 #include "engine/checkpoint/journal.h"
 #include "engine/log.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -265,8 +266,8 @@ static int open_table(struct engine **e, const struct engine_options *o, const s
 	return rc;
 }
 
-int checkpoint_open(struct engine **e, const struct engine_options *o, char *why,
-		    size_t whysize)
+static int open_path(struct engine **e, const struct engine_options *o, char *why,
+		     size_t whysize)
 {
 	const struct format *format;
 	struct folder *f;
@@ -281,6 +282,24 @@ int checkpoint_open(struct engine **e, const struct engine_options *o, char *why
 	if (!rc)
 		rc = open_table(e, o, f, format->name, t, why, whysize);
 	folder_close(f);
+	return rc;
+}
+
+/* A path, and what `latest` says, may have anything in it. */
+static void make_one_line(char *why)
+{
+	for (; *why; why++)
+		if (iscntrl((unsigned char)*why))
+			*why = '?';
+}
+
+int checkpoint_open(struct engine **e, const struct engine_options *o, char *why,
+		    size_t whysize)
+{
+	int rc = open_path(e, o, why, whysize);
+
+	if (rc)
+		make_one_line(why);
 	return rc;
 }
 

@@ -10,10 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool has_control(const char *name)
+{
+	while (*name && !iscntrl((unsigned char)*name))
+		name++;
+	return *name;
+}
+
 bool folder_is_plain(const char *name)
 {
 	return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..") &&
-	       strlen(name) <= NAME_MAX;
+	       strlen(name) <= NAME_MAX && !has_control(name);
 }
 
 bool folder_ends_in(const char *name, const char *suffix)

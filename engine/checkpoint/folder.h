@@ -29,7 +29,7 @@ void folder_close(struct folder *f);
 int folder_open_below(struct folder **below, const struct folder *f, const char *name,
 		      char *why, size_t whysize);
 
-/* "model.safetensors", not "a/b", "", ".", "..". */
+/* "model.safetensors", not "a/b", "", ".", "..", nor with control characters: names are in lines of text. */
 bool folder_is_plain(const char *name);
 /* "model.safetensors" in ".safetensors"; not that alone. */
 bool folder_ends_in(const char *name, const char *suffix);
