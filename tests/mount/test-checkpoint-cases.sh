@@ -5,6 +5,7 @@
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 cases=$top_srcdir/tests/data/checkpoints
+[ "$sanitizer" = no ] || : "${TEST_CASES:=-w3}" # a part: it is slow
 
 # What a folder of a parameter has beside states.
 aside='step\|dtype\|fragments\|group\|numel\|.*\.npy'
