@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/frag-internal.h"
+#include "engine/join.h"
 
 #include <errno.h>
 #include <string.h>
@@ -156,8 +157,10 @@ int frag_grads_gone(struct frag *f)
 
 	if (!e)
 		return -EINVAL;
-	if (!grads_are_valid(e->registry.control))
+	if (!grads_are_valid(e->registry.control)) {
+		control_raise(&e->registry.control->grads, atomic_load(&e->grads_elsewhere), 2);
 		return 0;
+	}
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);
 	keep_for_views(e, false);
 	return 0;
@@ -225,7 +228,7 @@ void frag_count_on(struct engine *e, const struct wire_barrier *at)
 
 	control_raise(&c->step, at->step, 1);
 	control_raise(&c->boundary, at->boundary, 1);
-	control_raise(&c->grads, at->grads & ~(uint64_t)1, 2); /* odd stays odd */
+	join_catch_up_grads(e, at->grads);
 	if (is_changing(c) || atomic_load(&c->generation) >= at->generation)
 		return;
 	change_begin(e);

@@ -9,6 +9,15 @@
  * until they meet it at a barrier it learns there (frag_count_on).
  */
 
+/* Where theirs are valid and ours are not, the trainer may be about to restore them, or to make the next ones:
+ * frag_grads_gone tells.
+ */
+void join_catch_up_grads(struct engine *e, uint64_t grads)
+{
+	control_raise(&e->registry.control->grads, grads & ~(uint64_t)1, 2); /* odd stays odd */
+	control_raise(&e->grads_elsewhere, grads, 1);
+}
+
 void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t barrier)
 {
 	struct control_page *page = e->registry.control;
@@ -16,7 +25,7 @@ void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t bar
 	control_raise(&page->step, at->step, 1);
 	control_raise(&page->boundary, at->boundary, 1);
 	control_raise(&page->generation, at->generation, 1);
-	control_raise(&page->grads, at->grads & ~(uint64_t)1, 2); /* odd stays odd */
+	join_catch_up_grads(e, at->grads);
 	e->barrier.before = u64_max(e->barrier.before, barrier);
 	log_info("back in the job, at step %llu, boundary %llu", (unsigned long long)at->step,
 		 (unsigned long long)at->boundary);

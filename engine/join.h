@@ -97,6 +97,7 @@ void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership)
 void join_fill_entry(struct engine *e, struct wire_entry *entry);
 /* A rank that comes back counts on from where another is. */
 void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t barrier);
+void join_catch_up_grads(struct engine *e, uint64_t grads);
 void join_fail(struct engine *e, int status, const char *fmt, ...) PRINTF(3, 4);
 /* The job is known: maps own's numbers and wakes who waits.  -errno. */
 int join_complete(struct engine *e, struct catalog *catalog);

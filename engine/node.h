@@ -172,6 +172,8 @@ struct engine {
 		uint32_t arrived;
 		struct barrier_arrival *arrivals; /* [world] */
 	} barrier;
+	_Atomic uint64_t
+		grads_elsewhere; /* the newest window that this process has been told of */
 	struct engine_counters counters;
 	struct readahead_pool *readahead;
 };

@@ -148,7 +148,7 @@ static void add_state(int g, uint32_t sub, uint64_t key)
 	fill_partition(g, sub, key, memory);
 }
 
-static int do_ready(void)
+static int do_ready(const char *grads)
 {
 	for (int i = 0; i < NPARAMS; i++)
 		add_param(i, (uint64_t)frag_world(f), (uint64_t)frag_rank(f));
@@ -158,7 +158,8 @@ static int do_ready(void)
 			for (uint64_t key = 0; key < KEYS; key++)
 				add_state(g, sub, key);
 	}
-	frag_grads_valid(f, 1.0);
+	if (strcmp(grads, "later"))
+		frag_grads_valid(f, 1.0);
 	return frag_ready(f);
 }
 
@@ -307,7 +308,7 @@ static int do_one(const char *word, const char *argument)
 	if (!strcmp(word, "open"))
 		return frag_open(&f, NULL);
 	if (!strcmp(word, "ready"))
-		return do_ready();
+		return do_ready(argument);
 	if (!strcmp(word, "barrier"))
 		return frag_barrier(f, (unsigned)atoi(argument));
 	if (!strcmp(word, "check"))

@@ -261,6 +261,46 @@ START_TEST(a_rank_that_comes_back_is_taken_back)
 }
 END_TEST
 
+/* It comes while the others' gradients are valid: it makes the next ones with them, or restores these. */
+START_TEST(a_rank_that_comes_back_counts_windows_of_gradients_as_the_others)
+{
+	int victim = _i & 2 ? 0 : 2;
+	bool restores = _i & 1;
+	struct process p[3];
+	char rank[16], job[32];
+	const char *settings[] = { rank, "WORLD_SIZE=3", "TEST_STAGE=1", job, NULL };
+
+	snprintf(job, sizeof(job), "FRAG_JOB_ID=window-%d-%d", _i, (int)getpid());
+	processes_start(p, 3, 1, settings + 3);
+	process_kill(&p[victim]);
+	say_others(p, 3, victim, "barrier 20000", -EIO);
+	snprintf(rank, sizeof(rank), "RANK=%d", victim);
+	process_start(&p[victim], settings);
+	ck_assert_int_eq(process_ask(&p[victim], "open"), 0);
+	ck_assert_int_eq(process_ask(&p[victim], "ready later"), 0);
+	for (int i = 0; i < 3; i++)
+		until_all_is_there(&p[i]);
+	processes_say(p, 3, "barrier 20000");
+	processes_expect(p, 3, 0);
+	if (restores) {
+		ck_assert_int_eq(process_ask(&p[victim], "valid"), 0);
+	} else {
+		processes_say(p, 3, "gone");
+		processes_expect(p, 3, 0);
+		processes_say(p, 3, "valid");
+		processes_expect(p, 3, 0);
+	}
+	processes_say(p, 3, "check grad");
+	processes_expect(p, 3, 0);
+	ck_assert_int_eq(process_ask(&p[1], "set grad"), 0);
+	processes_say(p, 3, "step");
+	processes_expect(p, 3, 0);
+	processes_say(p, 3, "check grad");
+	processes_expect(p, 3, 1); /* other bits */
+	processes_end(p, 3);
+}
+END_TEST
+
 START_TEST(nobody_waits_for_a_dead_rank_0)
 {
 	struct process p[3];
@@ -483,6 +523,8 @@ static TCase *dying(void)
 	tcase_add_test(t, a_killed_rank_is_eio_soon_and_the_others_go_on);
 	tcase_add_test(t, by_messages_a_killed_rank_is_eio_soon_too);
 	tcase_add_loop_test(t, a_rank_that_comes_back_is_taken_back, 0, 4);
+	tcase_add_loop_test(t, a_rank_that_comes_back_counts_windows_of_gradients_as_the_others,
+			    0, 4);
 	tcase_add_test(t, nobody_waits_for_a_dead_rank_0);
 	return t;
 }
