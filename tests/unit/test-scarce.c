@@ -136,8 +136,9 @@ static void setup(void)
 {
 	sealed = memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	ck_assert_int_eq(ftruncate(sealed, 4096), 0);
-	ck_assert_int_eq(fcntl(sealed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE),
-			 0);
+	ck_assert_int_eq(
+		fcntl(sealed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE),
+		0);
 }
 
 static void teardown(void)
