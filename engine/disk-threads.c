@@ -2,10 +2,10 @@
 #include <config.h>
 
 #include "engine/disk.h"
+#include "engine/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 
 /* Where io_uring is forbidden, as it is in many containers. */
 
@@ -76,23 +76,19 @@ static void threads_close(struct disk *d)
 static int threads_open(struct disk **out, struct disk_slabs *slabs)
 {
 	struct disk *d = calloc(1, sizeof(*d));
-	sigset_t every, before;
 	int rc = 0;
 
 	if (!d)
 		return -ENOMEM;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->queued, NULL);
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &before);
 	while (d->nthreads < THREADS && !rc) {
-		rc = pthread_create(&d->threads[d->nthreads], NULL, run, d);
+		rc = thread_start(&d->threads[d->nthreads], run, d);
 		d->nthreads += !rc;
 	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!d->nthreads) {
 		threads_close(d);
-		return -rc;
+		return rc;
 	}
 	if (slabs)
 		slabs->registered = false;

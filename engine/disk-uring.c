@@ -3,11 +3,11 @@
 
 #include "engine/disk.h"
 #include "engine/log.h"
+#include "engine/thread.h"
 
 #include <errno.h>
 #include <liburing.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
@@ -187,15 +187,10 @@ static void *run(void *arg)
 
 static int start_thread(struct disk *d)
 {
-	sigset_t every, before;
-	int rc;
+	int rc = thread_start(&d->thread, run, d);
 
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &before);
-	rc = pthread_create(&d->thread, NULL, run, d);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc)
-		return -rc;
+		return rc;
 	pthread_mutex_lock(&d->lock);
 	while (!d->ready)
 		pthread_cond_wait(&d->started, &d->lock);

@@ -5,6 +5,7 @@
 
 #include "engine/edits-internal.h"
 #include "engine/log.h"
+#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -182,12 +183,8 @@ bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads)
 
 void edits_wait(struct edits *s, unsigned ms)
 {
-	struct timespec t;
+	struct timespec t = thread_in_ms(ms);
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_nsec += (long)ms * 1000000;
-	t.tv_sec += t.tv_nsec / 1000000000;
-	t.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&s->lock);
 	pthread_cond_timedwait(&s->changed, &s->lock, &t);
 	pthread_mutex_unlock(&s->lock);

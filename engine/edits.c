@@ -3,20 +3,16 @@
 
 #include "engine/edits-internal.h"
 #include "engine/log.h"
+#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>
 
 void edits_init(struct edits *s, uint64_t bytes_max)
 {
-	pthread_condattr_t monotonic;
-
 	memset(s, 0, sizeof(*s));
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	thread_cond_init(&s->changed);
 	s->bytes_max = bytes_max;
 	atomic_store(&s->lowest, UINT64_MAX);
 }

@@ -4,6 +4,7 @@
 #include "engine/jobfile.h"
 
 #include "engine/machine.h"
+#include "engine/fd.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -156,21 +157,6 @@ static ssize_t read_mine(const char *path, mode_t forbidden, char *text, size_t 
 	return (ssize_t)n;
 }
 
-static int write_all(int fd, const char *text, size_t size)
-{
-	while (size) {
-		ssize_t n = write(fd, text, size);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		text += n;
-		size -= (size_t)n;
-	}
-	return 0;
-}
-
 static int write_by_rename(const char *path, const char *text, size_t size)
 {
 	char draft[PATH_SIZE + 200];
@@ -181,7 +167,7 @@ static int write_by_rename(const char *path, const char *text, size_t size)
 	fd = mkostemp(draft, O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	rc = fchmod(fd, 0600) ? -errno : write_all(fd, text, size);
+	rc = fchmod(fd, 0600) ? -errno : fd_write_all(fd, text, size, 0);
 	if (close(fd) && !rc)
 		rc = -errno;
 	if (!rc && rename(draft, path))
@@ -502,7 +488,7 @@ static int write_key(const char *path, const uint8_t key[JOBFILE_KEY_BYTES])
 	for (int i = 0; i < JOBFILE_KEY_BYTES; i++)
 		snprintf(text + 2 * i, 3, "%02x", key[i]);
 	text[2 * JOBFILE_KEY_BYTES] = '\n';
-	rc = fchmod(fd, 0600) ? -errno : write_all(fd, text, 2 * JOBFILE_KEY_BYTES + 1);
+	rc = fchmod(fd, 0600) ? -errno : fd_write_all(fd, text, 2 * JOBFILE_KEY_BYTES + 1, 0);
 	if (close(fd) && !rc)
 		rc = -errno;
 	if (rc)

@@ -3,6 +3,7 @@
 
 #include "engine/pinned.h"
 #include "engine/log.h"
+#include "engine/thread.h"
 
 #include <errno.h>
 #include <linux/mempolicy.h>
@@ -130,17 +131,6 @@ static int make_memory(struct pinned *p, const struct pinned_options *options)
 
 /* ---- the pool ---- */
 
-static void init_waiting(struct pinned *p)
-{
-	pthread_condattr_t attributes;
-
-	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->returned, &attributes);
-	pthread_condattr_destroy(&attributes);
-}
-
 static void free_pool(struct pinned *p)
 {
 	if (!p)
@@ -189,7 +179,8 @@ int pinned_open(const struct pinned_options *options, struct pinned **out)
 		free_pool(p);
 		return rc;
 	}
-	init_waiting(p);
+	pthread_mutex_init(&p->lock, NULL);
+	thread_cond_init(&p->returned);
 	*out = p;
 	return 0;
 }
@@ -208,18 +199,6 @@ void pinned_close(struct pinned *p)
 
 /* ---- lending ---- */
 
-static struct timespec in_ms(uint64_t ms)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += (time_t)(ms / 1000);
-	t.tv_nsec += (long)(ms % 1000) * 1000000;
-	t.tv_sec += t.tv_nsec / 1000000000;
-	t.tv_nsec %= 1000000000;
-	return t;
-}
-
 /* Under lock. */
 static int wait_for_one(struct pinned *p, uint64_t wait_ms)
 {
@@ -231,7 +210,7 @@ static int wait_for_one(struct pinned *p, uint64_t wait_ms)
 		return 0;
 	if (!wait_ms)
 		return -EAGAIN;
-	until = in_ms(wait_ms);
+	until = thread_in_ms(wait_ms);
 	while (f->lent == f->count && !rc)
 		rc = -pthread_cond_timedwait(&p->returned, &p->lock, &until);
 	if (f->lent == f->count)

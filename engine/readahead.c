@@ -3,9 +3,9 @@
 
 #include "engine/grab.h"
 #include "engine/readahead.h"
+#include "engine/thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -122,32 +122,23 @@ static void *work(void *arg)
 
 static void init_locks(struct readahead_pool *p)
 {
-	pthread_condattr_t monotonic;
-
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->filled, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	thread_cond_init(&p->filled);
 }
 
 int readahead_new(struct engine *e)
 {
 	struct readahead_pool *p = calloc(1, sizeof(*p));
-	sigset_t all, old;
 	int rc;
 
 	if (!p)
 		return -ENOMEM;
 	init_locks(p);
-	sigfillset(&all); /* the process's own threads are there for its signals */
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&p->thread, NULL, work, p);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = thread_start(&p->thread, work, p);
 	if (rc) {
 		free(p);
-		return -rc;
+		return rc;
 	}
 	e->readahead = p;
 	return 0;

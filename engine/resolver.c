@@ -2,12 +2,12 @@
 #include <config.h>
 
 #include "engine/resolver.h"
+#include "engine/thread.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -52,16 +52,12 @@ static void *run(void *arg)
 static int start_thread(struct resolver *r)
 {
 	pthread_attr_t detached;
-	sigset_t all, before;
 	pthread_t thread;
 	int rc;
 
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all); /* the process's own threads are there for its signals */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&thread, &detached, run, r);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	rc = thread_start_with(&thread, &detached, run, r);
 	pthread_attr_destroy(&detached);
 	return rc ? -ENOMEM : 0;
 }

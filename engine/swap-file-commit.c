@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/swap-file-internal.h"
+#include "engine/fd.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -82,7 +83,7 @@ static int write_slot(struct swap_file *f, const struct slot *slot)
 	if (!block)
 		return -ENOMEM;
 	memcpy(block, slot, sizeof(*slot));
-	return swap_write_now(f, block, SWAP_BLOCK, slot_offset(slot->sequence));
+	return fd_write_all(f->fd, block, SWAP_BLOCK, slot_offset(slot->sequence));
 }
 
 /* What the kernel could not write it has forgotten: to ask again would be to be told that all is well. */
@@ -103,8 +104,8 @@ static int write_manifest(struct swap_file *f, struct slot *slot)
 	write_entries(f, bytes);
 	slot->sum = XXH3_64bits(bytes, slot->bytes);
 	slot->own_sum = slot_sum(slot);
-	rc = swap_write_now(f, bytes, u64_max(swap_blocks(slot->bytes), 1) * SWAP_BLOCK,
-			    slot->offset);
+	rc = fd_write_all(f->fd, bytes, u64_max(swap_blocks(slot->bytes), 1) * SWAP_BLOCK,
+			  slot->offset);
 	if (!rc)
 		rc = sync_file(f);
 	if (!rc)
@@ -165,7 +166,7 @@ static bool read_slot(struct swap_file *f, uint64_t number, struct slot *slot)
 {
 	_Alignas(SWAP_BLOCK) uint8_t block[SWAP_BLOCK];
 
-	if (swap_read_now(f, block, SWAP_BLOCK, slot_offset(number)))
+	if (fd_read_all(f->fd, block, SWAP_BLOCK, slot_offset(number)))
 		return false;
 	memcpy(slot, block, sizeof(*slot));
 	return !memcmp(slot->magic, SWAP_MAGIC, sizeof(slot->magic)) &&
@@ -229,7 +230,7 @@ static int read_manifest(struct swap_file *f, const struct slot *slot)
 	bytes = new_blocks(slot->bytes);
 	if (!bytes)
 		return -ENOMEM;
-	rc = swap_read_now(f, bytes, swap_blocks(slot->bytes) * SWAP_BLOCK, slot->offset);
+	rc = fd_read_all(f->fd, bytes, swap_blocks(slot->bytes) * SWAP_BLOCK, slot->offset);
 	if (rc)
 		return rc;
 	if (XXH3_64bits(bytes, slot->bytes) != slot->sum)
@@ -318,16 +319,6 @@ static size_t find_slots(struct swap_file *f, struct slot found[SWAP_SLOTS])
 	return n;
 }
 
-static void forget_extents(struct swap_file *f)
-{
-	while (f->extents) {
-		struct swap_extent *x = f->extents;
-
-		f->extents = x->next;
-		swap_extent_free(x);
-	}
-}
-
 /* A slot whose manifest is not there is of a commit that failed; one that we have no memory for is not. */
 static int recover(struct swap_file *f, const char **what)
 {
@@ -342,9 +333,10 @@ static int recover(struct swap_file *f, const char **what)
 			return -ESTALE;
 		*what = NULL;
 		rc = read_manifest(f, &slots[i]);
-		if (rc)
-			forget_extents(f);
-		else
+		if (rc) {
+			swap_extents_free(f->extents);
+			f->extents = NULL;
+		} else
 			f->sequence = slots[i].sequence;
 		if (!rc)
 			return rebuild(f, &slots[i]);

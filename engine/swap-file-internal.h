@@ -47,10 +47,8 @@ int swap_refuse(const struct swap_file_config *config, int rc, const char *what,
 		size_t whysize);
 /* Room in the file: under f->lock. */
 int swap_reserve(struct swap_file *f, uint64_t bytes, uint64_t *block, uint64_t *offset);
-/* Whole blocks, at once. */
-int swap_write_now(struct swap_file *f, const void *bytes, size_t size, uint64_t offset);
-int swap_read_now(struct swap_file *f, void *bytes, size_t size, uint64_t offset);
 struct swap_extent *swap_extent_alloc(uint64_t id, uint64_t bytes);
 void swap_extent_free(struct swap_extent *x);
+void swap_extents_free(struct swap_extent *first);
 
 #endif

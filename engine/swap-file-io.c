@@ -398,35 +398,3 @@ int swap_run(struct swap_file *f, struct swap_io *io)
 	pthread_mutex_unlock(&w.lock);
 	return w.rc;
 }
-
-/* ---- at once ---- */
-
-int swap_write_now(struct swap_file *f, const void *bytes, size_t size, uint64_t offset)
-{
-	for (size_t gone = 0; gone < size;) {
-		ssize_t n = pwrite(f->fd, (const char *)bytes + gone, size - gone,
-				   (off_t)(offset + gone));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		gone += (size_t)n;
-	}
-	return 0;
-}
-
-int swap_read_now(struct swap_file *f, void *bytes, size_t size, uint64_t offset)
-{
-	for (size_t gone = 0; gone < size;) {
-		ssize_t n =
-			pread(f->fd, (char *)bytes + gone, size - gone, (off_t)(offset + gone));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		gone += (size_t)n;
-	}
-	return 0;
-}

@@ -3,19 +3,21 @@
 
 #include "engine/log.h"
 #include "engine/swap-file-internal.h"
+#include "engine/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { LOCK_MS = 2000 };
+enum {
+	LOCK_MS = 2000
+}; /* a killed process has it until the kernel has ended its last request */
 
 uint32_t swap_sum(const void *block)
 {
@@ -58,29 +60,13 @@ static int open_plain(const struct swap_file_config *config, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A killed process has it until the kernel has ended its last request. */
-static int lock(int fd)
-{
-	const struct timespec pause = { .tv_nsec = 10000000 };
-	uint64_t end = monotonic_ms() + LOCK_MS;
-
-	while (flock(fd, LOCK_EX | LOCK_NB)) {
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return -errno;
-		if (monotonic_ms() >= end)
-			return -EBUSY;
-		nanosleep(&pause, NULL);
-	}
-	return 0;
-}
-
 static int check_file(int fd)
 {
 	struct stat st;
 
 	if (fstat(fd, &st))
 		return -errno;
-	return S_ISREG(st.st_mode) ? lock(fd) : -EINVAL;
+	return S_ISREG(st.st_mode) ? fd_lock(fd, LOCK_MS) : -EINVAL;
 }
 
 static int fill_in(struct swap_file *f, const struct swap_file_config *config)
@@ -171,24 +157,14 @@ int swap_file_create(struct swap_file **f, const struct swap_file_config *config
 	return swap_refuse(config, rc, NULL, why, whysize);
 }
 
-static void free_all(struct swap_extent *x)
-{
-	while (x) {
-		struct swap_extent *next = x->next;
-
-		swap_extent_free(x);
-		x = next;
-	}
-}
-
 void swap_file_close(struct swap_file *f, bool remove)
 {
 	if (!f)
 		return;
 	if (remove && unlink(f->path))
 		log_warn("%s: %s", f->path, strerror(errno));
-	free_all(f->extents);
-	free_all(f->retired);
+	swap_extents_free(f->extents);
+	swap_extents_free(f->retired);
 	arena_fini(&f->arena);
 	file_free(f);
 }
@@ -215,6 +191,16 @@ void swap_extent_free(struct swap_extent *x)
 {
 	free(x->sums);
 	free(x);
+}
+
+void swap_extents_free(struct swap_extent *x)
+{
+	while (x) {
+		struct swap_extent *next = x->next;
+
+		swap_extent_free(x);
+		x = next;
+	}
 }
 
 /* What the file system has given cannot be missing later, when there is nowhere else to put it. */

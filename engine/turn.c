@@ -16,10 +16,10 @@
 #include "engine/waiters.h"
 #include "engine/watch.h"
 #include "engine/writes.h"
+#include "engine/thread.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -41,11 +41,7 @@ int turn_new(struct engine **out, const struct transport_ops *messages,
 		return -ENOMEM;
 	e->door.ops = &live_ops;
 	pthread_mutex_init(&e->lock, NULL);
-	pthread_condattr_t monotonic;
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&e->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	thread_cond_init(&e->changed);
 	e->rank = WIRE_OBSERVER;
 	e->pid = getpid();
 	e->timeout_ms = 10000;
@@ -76,15 +72,10 @@ static void *run(void *arg)
 
 int turn_start_thread(struct engine *e)
 {
-	sigset_t all, old;
-	int rc;
+	int rc = thread_start(&e->thread, run, e);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&e->thread, NULL, run, e);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	e->threaded = !rc;
-	return -rc;
+	return rc;
 }
 
 static int answer_status(enum wire_type type, const void *body)

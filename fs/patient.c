@@ -2,10 +2,10 @@
 #include <config.h>
 
 #include "fs/patient.h"
+#include "engine/thread.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -205,21 +205,10 @@ static void *patient(void *arg)
 
 int patient_init(struct patient *p, struct engine *engine, unsigned timeout_ms)
 {
-	pthread_condattr_t monotonic;
-	sigset_t every, before;
-	int rc;
-
 	*p = (struct patient){ .engine = engine, .timeout_ms = timeout_ms, .last = &p->first };
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &before);
-	rc = pthread_create(&p->thread, NULL, patient, p);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -rc;
+	thread_cond_init(&p->changed);
+	return thread_start(&p->thread, patient, p);
 }
 
 void patient_fini(struct patient *p)

@@ -2,10 +2,10 @@
 #include <config.h>
 
 #include "fs/request.h"
+#include "engine/thread.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 static void wake(struct requests *all)
@@ -73,40 +73,21 @@ static void *canceller(void *arg)
 	return NULL;
 }
 
-static int start(struct requests *all)
-{
-	sigset_t every, before;
-	int rc;
-
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &before);
-	rc = pthread_create(&all->thread, NULL, canceller, all);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -rc;
-}
-
 int requests_init(struct requests *all, struct engine *engine,
 		  void (*release)(struct request *r))
 {
-	pthread_condattr_t monotonic;
-
 	*all = (struct requests){ .engine = engine, .release = release };
 	pthread_mutex_init(&all->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&all->changed, NULL);
-	pthread_cond_init(&all->drained, &monotonic);
-	pthread_condattr_destroy(&monotonic);
-	return start(all);
+	thread_cond_init(&all->drained);
+	return thread_start(&all->thread, canceller, all);
 }
 
 int requests_drain(struct requests *all, unsigned seconds)
 {
-	struct timespec until;
+	struct timespec until = thread_in_ms(1000ULL * seconds);
 	int rc = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += seconds;
 	pthread_mutex_lock(&all->lock);
 	for (struct request *r = all->inflight; r; r = r->next)
 		r->interrupted = true;

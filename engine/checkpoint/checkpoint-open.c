@@ -8,6 +8,7 @@
 #include "engine/checkpoint/format.h"
 #include "engine/checkpoint/journal.h"
 #include "engine/log.h"
+#include "engine/fd.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -124,7 +125,7 @@ bool checkpoint_is_unfinished(const char *path, const char *format)
 static int undo(const struct folder *f, int dir, char *why, size_t whysize)
 {
 	char line[400] = "an edit was interrupted, and its folder cannot be opened to undo it";
-	int rc = dir < 0 ? -EACCES : journal_lock(dir, LOCK_MS);
+	int rc = dir < 0 ? -EACCES : fd_lock(dir, LOCK_MS);
 
 	if (rc == -EBUSY)
 		snprintf(line, sizeof(line), "somebody edits it");
@@ -134,7 +135,7 @@ static int undo(const struct folder *f, int dir, char *why, size_t whysize)
 		rc = there ? journal_undo(dir, NULL, line, sizeof(line)) : 0;
 		if (there && !rc)
 			log_warn("%s: an edit was interrupted: undone", f->path);
-		journal_unlock(dir);
+		fd_unlock(dir);
 	}
 	if (rc)
 		snprintf(why, whysize, "%s: %s", f->path, line);

@@ -5,6 +5,7 @@
 #include "engine/checkpoint/editor.h"
 #include "engine/checkpoint/fetch.h"
 #include "engine/log.h"
+#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -43,7 +44,6 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 		   const struct disk_ops *disk)
 {
 	struct checkpoint *c = calloc(1, sizeof(*c));
-	pthread_condattr_t monotonic;
 	int rc;
 
 	if (!c) {
@@ -56,10 +56,7 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 	c->format = format;
 	gate_init(&c->gate);
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->idle, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	thread_cond_init(&c->idle);
 	c->path = realpath(path, NULL); /* the caller may chdir */
 	if (!c->path)
 		c->path = strdup(path);

@@ -7,9 +7,10 @@
 #include "engine/checkpoint/edit.h"
 #include "engine/checkpoint/journal.h"
 #include "engine/log.h"
+#include "engine/thread.h"
+#include "engine/fd.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -139,7 +140,7 @@ static int undo_others(const struct editor *ed)
 
 static int apply_locked(struct editor *ed, struct patches *p, const struct engine_write *write)
 {
-	int rc = journal_lock(ed->dir, LOCK_MS);
+	int rc = fd_lock(ed->dir, LOCK_MS);
 
 	if (rc)
 		return rc;
@@ -148,7 +149,7 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 		rc = journal_begin(ed->dir, p, &ed->cancelled);
 	if (!rc)
 		rc = apply(ed, p, write);
-	journal_unlock(ed->dir);
+	fd_unlock(ed->dir);
 	return rc;
 }
 
@@ -275,19 +276,6 @@ void editor_cancel(struct engine *e, struct engine_write *write)
 
 /* ---- the editor ---- */
 
-/* Signals are the mount's. */
-static int start_thread(struct editor *ed)
-{
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&ed->thread, NULL, run, ed);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -rc;
-}
-
 int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent)
 {
 	struct editor *ed = calloc(1, sizeof(*ed));
@@ -303,7 +291,7 @@ int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent
 	ed->last = &ed->first;
 	pthread_mutex_init(&ed->lock, NULL);
 	pthread_cond_init(&ed->queued, NULL);
-	rc = start_thread(ed);
+	rc = thread_start(&ed->thread, run, ed);
 	if (!rc) {
 		*out = ed;
 		return 0;

@@ -5,6 +5,7 @@
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/fetch.h"
 #include "engine/dtype.h"
+#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -153,11 +154,9 @@ static void list(struct fetch *f)
 
 int fetch_drain(struct checkpoint *c, unsigned seconds)
 {
-	struct timespec until;
+	struct timespec until = thread_in_ms(1000ULL * seconds);
 	int rc = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += seconds;
 	pthread_mutex_lock(&c->lock);
 	while (c->underway && !rc)
 		rc = pthread_cond_timedwait(&c->idle, &c->lock, &until);

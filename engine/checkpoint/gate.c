@@ -2,17 +2,13 @@
 #include <config.h>
 
 #include "engine/checkpoint/gate.h"
+#include "engine/thread.h"
 
 void gate_init(struct gate *g)
 {
-	pthread_condattr_t monotonic;
-
 	*g = (struct gate){ .last = &g->first };
 	pthread_mutex_init(&g->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&g->empty, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	thread_cond_init(&g->empty);
 }
 
 void gate_fini(struct gate *g)
@@ -75,11 +71,9 @@ static void let_go(struct gate_pass *waiting)
 int gate_shut(struct gate *g, unsigned seconds)
 {
 	struct gate_pass *waiting = NULL;
-	struct timespec until;
+	struct timespec until = thread_in_ms(1000ULL * seconds);
 	int rc = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += seconds;
 	pthread_mutex_lock(&g->lock);
 	assert(!g->shut);
 	g->shut = true;

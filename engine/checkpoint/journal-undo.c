@@ -5,6 +5,7 @@
 
 #include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/journal-format.h"
+#include "engine/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -274,22 +275,6 @@ static int open_targets(struct undo *u)
 	return rc;
 }
 
-static int write_at(int fd, const uint8_t *from, size_t size, uint64_t at)
-{
-	while (size) {
-		ssize_t n = pwrite(fd, from, size, (off_t)at);
-
-		if (n <= 0 && (!n || errno != EINTR))
-			return n ? -errno : -EIO;
-		if (n < 0)
-			continue;
-		from += n;
-		at += (uint64_t)n;
-		size -= (size_t)n;
-	}
-	return 0;
-}
-
 static int undo_range(struct undo *u, const struct range *r, void *arg)
 {
 	const struct target *x = &u->targets[r->file];
@@ -302,7 +287,7 @@ static int undo_range(struct undo *u, const struct range *r, void *arg)
 		rc = read_at(u, *from + at, u->chunk, size);
 		if (rc)
 			return rc;
-		rc = write_at(x->fd, u->chunk, size, r->offset + at);
+		rc = fd_write_all(x->fd, u->chunk, size, r->offset + at);
 	}
 	*from += r->size;
 	return rc ? refuse(u, rc, "%s cannot be undone: %s", x->path, strerror(-rc)) : 0;

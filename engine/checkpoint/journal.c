@@ -4,35 +4,14 @@
 #include "engine/checkpoint/journal.h"
 
 #include "engine/checkpoint/journal-format.h"
+#include "engine/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <zlib.h>
 
 /* ---- the folder ---- */
-
-/* No kernel has a lock with a timeout. */
-int journal_lock(int dir, unsigned ms)
-{
-	const struct timespec pause = { 0, 10000000 };
-	uint64_t until = monotonic_ms() + ms;
-
-	while (flock(dir, LOCK_EX | LOCK_NB)) {
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return -errno;
-		if (monotonic_ms() >= until)
-			return -EBUSY;
-		nanosleep(&pause, NULL);
-	}
-	return 0;
-}
-
-void journal_unlock(int dir)
-{
-	flock(dir, LOCK_UN);
-}
 
 bool journal_is_there(int dir)
 {
@@ -135,20 +114,6 @@ static void put_ranges(struct out *o, const struct patches *p)
 	}
 }
 
-static int read_all(int fd, void *to, size_t size, uint64_t at)
-{
-	size_t done = 0;
-
-	while (done < size) {
-		ssize_t n = pread(fd, (char *)to + done, size - done, (off_t)(at + done));
-
-		if (n <= 0 && (!n || errno != EINTR))
-			return n ? -errno : -EIO;
-		done += n > 0 ? (size_t)n : 0;
-	}
-	return 0;
-}
-
 static int put_old(struct out *o, struct patches *p, const struct patch *x, uint8_t *chunk,
 		   const _Atomic bool *cancelled)
 {
@@ -159,7 +124,7 @@ static int put_old(struct out *o, struct patches *p, const struct patch *x, uint
 
 		rc = atomic_load_explicit(cancelled, memory_order_relaxed)
 			     ? -ECANCELED
-			     : read_all(fd, chunk, size, x->offset + at);
+			     : fd_read_all(fd, chunk, size, x->offset + at);
 		if (rc)
 			break;
 		patches_saw(p, x, at, chunk, size);

@@ -23,12 +23,7 @@
 #define JOURNAL_NAME ".fragfs-journal"
 #define JOURNAL_NEW ".fragfs-journal.new"
 
-/* One edit at a time in a folder.  -EBUSY: somebody else has had it for so long; -ENOTSUP and others: it
- * cannot be locked.
- */
-int journal_lock(int dir, unsigned ms);
-void journal_unlock(int dir);
-
+/* One edit at a time in a folder: all of these are called with fd_lock of it. */
 bool journal_is_there(int dir);
 
 /* Reads what the patches replace, seals them, and has all of it on disk.  On error nothing has changed.

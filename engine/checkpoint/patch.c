@@ -2,12 +2,13 @@
 #include <config.h>
 
 #include "engine/checkpoint/patch.h"
+#include "engine/fd.h"
 
 #include <errno.h>
 #include <string.h>
 #include <zlib.h>
 
-enum { CRC_BYTES = 4, WRITE_MAX = 1 << 30 };
+enum { CRC_BYTES = 4 };
 
 void patches_init(struct patches *p, const struct table *table)
 {
@@ -306,21 +307,6 @@ void patches_seal(struct patches *p)
 
 /* ---- writing ---- */
 
-static int write_patch(int fd, const struct patch *x)
-{
-	uint64_t done = 0;
-
-	while (done < x->size) {
-		ssize_t n = pwrite(fd, x->bytes + done, u64_min(x->size - done, WRITE_MAX),
-				   (off_t)(x->offset + done));
-
-		if (n <= 0 && (!n || errno != EINTR))
-			return n ? -errno : -EIO;
-		done += n > 0 ? (uint64_t)n : 0;
-	}
-	return 0;
-}
-
 int patches_apply(const struct patches *p)
 {
 	const struct table_file *files = p->table->files;
@@ -328,7 +314,8 @@ int patches_apply(const struct patches *p)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < p->all.count && !rc; i++)
-		rc = write_patch(files[all[i].file].fd, &all[i]);
+		rc = fd_write_all(files[all[i].file].fd, all[i].bytes, all[i].size,
+				  all[i].offset);
 	for (uint32_t i = 0; i < p->all.count && !rc; i++)
 		if (!i || all[i].file != all[i - 1].file)
 			rc = fdatasync(files[all[i].file].fd) ? -errno : 0;

@@ -5,6 +5,7 @@
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/journal-format.h"
 #include "engine/checkpoint/journal.h"
+#include "engine/fd.h"
 #include "tests/unit/edited.h"
 
 #include <check.h>
@@ -337,10 +338,10 @@ START_TEST(a_lock_that_is_held_is_not_waited_for_for_ever)
 {
 	int other = open(x.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	ck_assert_int_eq(journal_lock(other, 0), 0);
-	ck_assert_int_eq(journal_lock(dir, 20), -EBUSY);
-	journal_unlock(other);
-	ck_assert_int_eq(journal_lock(dir, 0), 0);
+	ck_assert_int_eq(fd_lock(other, 0), 0);
+	ck_assert_int_eq(fd_lock(dir, 20), -EBUSY);
+	fd_unlock(other);
+	ck_assert_int_eq(fd_lock(dir, 0), 0);
 	close(other);
 }
 END_TEST

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_THREAD_H
+#define ENGINE_THREAD_H
+
+/* Threads and waits as this house has them: signals are for the process's own threads, deadlines are of the clock
+ * that nobody sets.
+ */
+
+#include "engine/base.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+/* With all signals blocked.  -errno. */
+static inline int thread_start_with(pthread_t *thread, const pthread_attr_t *attributes,
+				    void *(*run)(void *), void *arg)
+{
+	sigset_t every, before;
+	int rc;
+
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &before);
+	rc = pthread_create(thread, attributes, run, arg);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -rc;
+}
+
+static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+	return thread_start_with(thread, NULL, run, arg);
+}
+
+/* For pthread_cond_timedwait with thread_in_ms. */
+static inline void thread_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
+static inline struct timespec thread_in_ms(uint64_t ms)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += (time_t)(ms / 1000);
+	t.tv_nsec += (long)(ms % 1000) * 1000000;
+	t.tv_sec += t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	return t;
+}
+
+#endif
