@@ -32,6 +32,16 @@ cold_plain() { can_drop && cat_all plain; }
 first_frag() { mount_anew && cat_all frag; }
 cached_frag() { cat_all frag; }
 cached_plain() { cat_all plain; }
+cached_trivial() { cat_all trivial; }
+first_trivial() {
+	mount_equal_files && cat_all trivial
+}
+
+# Of the same bytes in as many files, all of one length, by a server that has them in memory.
+mount_equal_files() {
+	case " $mounts " in *" $work/trivial "*) unmount "$work/trivial" ;; esac
+	mount_trivial "$work/trivial" "$all" "$(wc -l <"$work/list.frag")" keep
+}
 
 # MiB at most of the processes behind the mount.
 peak() {
@@ -56,10 +66,10 @@ their_all() { "$python" "$source/zero-to-fp32.py" "$address"; }
 
 # ---- rows ----
 
-# cat_row NAME MINE THEIRS
+# cat_row NAME MINE THEIRS [GOAL [REFERENCE]]
 cat_row() {
 	row "cat of all fp32 of a ZeRO-$stage checkpoint, $1" "$(rate "$all" "$(median "$2")")" GB/s \
-		"plain files" "$(rate "$all" "$(median "$3")")" 0.9 higher
+		"${5:-plain files}" "$(rate "$all" "$(median "$3")")" "${4:-0.9}" higher
 }
 
 cat_rows() {
@@ -70,12 +80,13 @@ cat_rows() {
 		echo "the page cache cannot be dropped by this user: no cold rows" >&2
 	fi
 	cat_all plain >/dev/null
-	interleave first_frag cached_plain
-	row "cat of all fp32 of a ZeRO-$stage checkpoint, cached, freshly mounted" \
-		"$(rate "$all" "$(median first_frag)")" GB/s \
-		"plain files" "$(rate "$all" "$(median cached_plain)")" null higher
-	interleave cached_frag cached_plain
+	interleave first_frag first_trivial cached_plain
+	cat_row "cached, freshly mounted" first_frag cached_plain null
+	cat_row "cached, freshly mounted" first_frag first_trivial null "trivial server"
+	interleave cached_frag cached_trivial cached_plain
 	cat_row cached cached_frag cached_plain
+	cat_row cached cached_frag cached_trivial null "trivial server"
+	unmount "$work/trivial"
 }
 
 # load_rows WHAT MINE THEIRS REFERENCE: theirs are two numbers
@@ -110,6 +121,7 @@ checkpoint_rows() {
 	make-zero -p "$work/plain" "$address/$tag" "$stage" 4 "$bytes"
 	mount_frag "$work/frag"
 	find "$work/frag/params" -name fp32 >"$work/list.frag"
+	seq -f "$work/trivial/%.0f" 0 $(($(wc -l <"$work/list.frag") - 1)) >"$work/list.trivial"
 	sed "s|.*/params/\(.*\)/fp32|$work/plain/\1|" "$work/list.frag" >"$work/list.plain"
 	all=$(cat "$work/plain"/* | wc -c)
 	cmp "$work/plain/$one" "$work/frag/params/$one/fp32"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* trivial-server MOUNTPOINT BYTES [FILES]: what fragfs is measured against.  One file, `state`, or equal
+/* trivial-server MOUNTPOINT BYTES [FILES [keep]]: what fragfs is measured against.  One file, `state`, or equal
  * ones, `0`, `1` and so on, in memory of its own in huge pages, answered straight from there; session,
- * loop and open flags as fragfs has them.
+ * loop and open flags as fragfs has them: of a job, or with `keep` those of a checkpoint, whose pages the kernel keeps.
  * Returns when it is mounted; ends when it is unmounted.
  */
 
@@ -22,6 +22,7 @@ static const double forever = 1e9;
 
 static char *memory;
 static uint64_t bytes, files = 1;
+static bool keep;
 
 static bool attr(fuse_ino_t ino, struct stat *st)
 {
@@ -72,7 +73,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	fi->direct_io = 1;
+	fi->direct_io = !keep;
+	fi->keep_cache = keep;
 	fi->noflush = 1;
 	fuse_reply_open(req, fi);
 }
@@ -140,11 +142,12 @@ int main(int argc, char **argv)
 	struct fuse_session *session;
 	int rc;
 
-	if (argc < 3 || argc > 4 || !(bytes = strtoull(argv[2], NULL, 10)) ||
-	    (argc == 4 && !(files = strtoull(argv[3], NULL, 10)))) {
-		fprintf(stderr, "usage: %s MOUNTPOINT BYTES [FILES]\n", argv[0]);
+	if (argc < 3 || argc > 5 || !(bytes = strtoull(argv[2], NULL, 10)) ||
+	    (argc > 3 && !(files = strtoull(argv[3], NULL, 10)))) {
+		fprintf(stderr, "usage: %s MOUNTPOINT BYTES [FILES [keep]]\n", argv[0]);
 		return 2;
 	}
+	keep = argc > 4;
 	fuse_opt_add_arg(&args, argv[0]);
 	fuse_opt_add_arg(&args, "-ofsname=trivial,subtype=trivial");
 	session = fuse_session_new(&args, &ops, sizeof(ops), NULL);
