@@ -6,6 +6,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/table-torch.h"
 #include "engine/dtype.h"
+#include "tests/unit/waiter.h"
 
 #include <check.h>
 #include <errno.h>
@@ -382,49 +383,9 @@ void edited_value(const struct edited *x, enum edited_state state, uint8_t *out)
 
 /* ---- through the door ---- */
 
-struct waiter {
-	pthread_mutex_t lock;
-	pthread_cond_t done;
-	bool ended;
-	int64_t result;
-	void *out;
-};
-
-static void end(struct waiter *w, int64_t result)
-{
-	pthread_mutex_lock(&w->lock);
-	ck_assert(!w->ended);
-	w->result = result;
-	w->ended = true;
-	pthread_cond_signal(&w->done);
-	pthread_mutex_unlock(&w->lock);
-}
-
-static int64_t wait_for(struct waiter *w)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += 20;
-	pthread_mutex_lock(&w->lock);
-	while (!w->ended)
-		ck_assert_int_eq(pthread_cond_timedwait(&w->done, &w->lock, &until), 0);
-	pthread_mutex_unlock(&w->lock);
-	return w->result;
-}
-
-static void was_read(struct engine_read *read, const void *data, int64_t result)
-{
-	struct waiter *w = read->owner;
-
-	if (result > 0)
-		memcpy(w->out, data, (size_t)result);
-	end(w, result);
-}
-
 static void was_written(struct engine_write *write, int result)
 {
-	end(write->owner, result);
+	waiter_end(write->owner, result);
 }
 
 struct engine_file *edited_open_state(struct engine *e, enum edited_state state)
@@ -443,21 +404,13 @@ struct engine_file *edited_open_state(struct engine *e, enum edited_state state)
 int64_t edited_read(struct engine *e, struct engine_file *file, uint64_t offset, size_t size,
 		    void *out)
 {
-	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0,
-			    out };
-	struct engine_read read = {
-		.file = file, .offset = offset, .size = size, .done = was_read, .owner = &w
-	};
-
-	engine_read(e, &read);
-	return wait_for(&w);
+	return waiter_read(e, file, offset, size, out);
 }
 
 int edited_write(struct engine *e, enum edited_state state, const struct engine_extent *extents,
 		 size_t n)
 {
-	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0,
-			    NULL };
+	struct waiter w;
 	struct engine_file *file = edited_open_state(e, state);
 	struct engine_write write = { .file = file,
 				      .extents = extents,
@@ -466,8 +419,9 @@ int edited_write(struct engine *e, enum edited_state state, const struct engine_
 				      .owner = &w };
 	int rc;
 
+	waiter_init(&w, NULL);
 	engine_write(e, &write);
-	rc = (int)wait_for(&w);
+	rc = (int)waiter_wait(&w);
 	engine_file_close(file);
 	return rc;
 }

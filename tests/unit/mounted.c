@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/checkpoint.h"
 #include "tests/unit/mounted.h"
+
+#include "engine/checkpoint/checkpoint.h"
+#include "tests/unit/waiter.h"
 
 #include <check.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SECONDS = 20, STATES_MAX = 64 };
+enum { STATES_MAX = 64 };
 
 int mounted_open(struct mounted *m, const char *path, const char *source)
 {
@@ -32,48 +33,6 @@ void mounted_close(struct mounted *m)
 
 /* ---- reading ---- */
 
-struct waiter {
-	pthread_mutex_t lock;
-	pthread_cond_t done;
-	bool ended;
-	int64_t result;
-	uint8_t *out;
-};
-
-static void came(struct engine_read *read, const void *data, int64_t result)
-{
-	struct waiter *w = read->owner;
-
-	pthread_mutex_lock(&w->lock);
-	if (result > 0)
-		memcpy(w->out, data, (size_t)result);
-	w->result = result;
-	w->ended = true;
-	pthread_cond_signal(&w->done);
-	pthread_mutex_unlock(&w->lock);
-}
-
-static int64_t read_some(struct mounted *m, struct engine_file *file, uint64_t offset,
-			 size_t size, uint8_t *out)
-{
-	struct waiter w = { .lock = PTHREAD_MUTEX_INITIALIZER,
-			    .done = PTHREAD_COND_INITIALIZER,
-			    .out = out };
-	struct engine_read read = {
-		.file = file, .offset = offset, .size = size, .done = came, .owner = &w
-	};
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += SECONDS;
-	engine_read(m->engine, &read);
-	pthread_mutex_lock(&w.lock);
-	while (!w.ended)
-		ck_assert_int_eq(pthread_cond_timedwait(&w.done, &w.lock, &until), 0);
-	pthread_mutex_unlock(&w.lock);
-	return w.result;
-}
-
 uint8_t *mounted_read(struct mounted *m, const char *name, const char *key, int rank,
 		      uint64_t *size)
 {
@@ -89,7 +48,7 @@ uint8_t *mounted_read(struct mounted *m, const char *name, const char *key, int 
 	out = malloc(*size + 1);
 	for (uint64_t at = 0, n; at < *size; at += n) {
 		n = u64_min(*size - at, ENGINE_READ_MAX);
-		ck_assert_int_eq(read_some(m, file, at, n, out + at), (int64_t)n);
+		ck_assert_int_eq(waiter_read(m->engine, file, at, n, out + at), (int64_t)n);
 	}
 	engine_file_close(file);
 	return out;

@@ -3,6 +3,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/convert.h"
+#include "tests/unit/waiter.h"
 
 #include <check.h>
 #include <errno.h>
@@ -233,54 +234,6 @@ static void teardown(void)
 
 /* ---- reading ---- */
 
-struct waiter {
-	pthread_mutex_t lock;
-	pthread_cond_t done;
-	bool ended;
-	int64_t result;
-	uint8_t *out;
-};
-
-static void came(struct engine_read *read, const void *data, int64_t result)
-{
-	struct waiter *w = read->owner;
-
-	pthread_mutex_lock(&w->lock);
-	if (result > 0)
-		memcpy(w->out, data, (size_t)result);
-	ck_assert(!w->ended);
-	w->result = result;
-	w->ended = true;
-	pthread_cond_signal(&w->done);
-	pthread_mutex_unlock(&w->lock);
-}
-
-static int64_t wait_for(struct waiter *w)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += 20;
-	pthread_mutex_lock(&w->lock);
-	while (!w->ended)
-		ck_assert_int_eq(pthread_cond_timedwait(&w->done, &w->lock, &until), 0);
-	pthread_mutex_unlock(&w->lock);
-	return w->result;
-}
-
-static int64_t read_file(struct engine_file *file, uint64_t offset, size_t size, void *out)
-{
-	struct waiter w = { .lock = PTHREAD_MUTEX_INITIALIZER,
-			    .done = PTHREAD_COND_INITIALIZER,
-			    .out = out };
-	struct engine_read read = {
-		.file = file, .offset = offset, .size = size, .done = came, .owner = &w
-	};
-
-	engine_read(engine, &read);
-	return wait_for(&w);
-}
-
 static struct engine_file *open_state(enum engine_address_kind kind, int which, const char *key,
 				      uint32_t rank, uint64_t *size)
 {
@@ -315,7 +268,7 @@ static void check_ranges(struct engine_file *file, const uint8_t *expected, uint
 
 		if (i % 50 == 0)
 			make_cold();
-		ck_assert_int_eq(read_file(file, offset, n, got), (int64_t)there);
+		ck_assert_int_eq(waiter_read(engine, file, offset, n, got), (int64_t)there);
 		ck_assert_msg(!memcmp(got, expected + offset, there), "%llu at %llu",
 			      (unsigned long long)n, (unsigned long long)offset);
 	}
@@ -403,7 +356,7 @@ static int64_t read_large(void)
 	uint64_t size;
 	struct engine_file *file = open_state(ENGINE_PARAM, LARGE, "bf16", 0, &size);
 	uint8_t *got = malloc(ENGINE_READ_MAX);
-	int64_t result = read_file(file, ENGINE_READ_MAX, ENGINE_READ_MAX, got);
+	int64_t result = waiter_read(engine, file, ENGINE_READ_MAX, ENGINE_READ_MAX, got);
 
 	free(got);
 	engine_file_close(file);
@@ -518,12 +471,11 @@ static bool start_slow(void)
 
 	make_cold();
 	slow_file = open_state(ENGINE_PARAM, LARGE, "bf16", 0, &size);
-	slow = (struct waiter){ .lock = PTHREAD_MUTEX_INITIALIZER,
-				.done = PTHREAD_COND_INITIALIZER,
-				.out = malloc(ENGINE_READ_MAX) };
-	slow_read = (struct engine_read){
-		.file = slow_file, .size = ENGINE_READ_MAX, .done = came, .owner = &slow
-	};
+	waiter_init(&slow, malloc(ENGINE_READ_MAX));
+	slow_read = (struct engine_read){ .file = slow_file,
+					  .size = ENGINE_READ_MAX,
+					  .done = waiter_was_read,
+					  .owner = &slow };
 	if (is_cached(table->files[2].fd, FILE_BYTES / 4))
 		return false;
 	engine_read(engine, &slow_read);
@@ -540,7 +492,7 @@ START_TEST(short_reads_go_on)
 {
 	if (start_slow()) {
 		end_held(read_some);
-		ck_assert_int_eq(wait_for(&slow), ENGINE_READ_MAX);
+		ck_assert_int_eq(waiter_wait(&slow), ENGINE_READ_MAX);
 		ck_assert(!memcmp(slow.out, truths[LARGE].value, ENGINE_READ_MAX));
 	}
 	end_slow();
@@ -553,7 +505,7 @@ START_TEST(a_read_can_be_cancelled)
 
 	if (started) {
 		engine_read_cancel(engine, &slow_read);
-		ck_assert_int_eq(wait_for(&slow), -ECANCELED);
+		ck_assert_int_eq(waiter_wait(&slow), -ECANCELED);
 	}
 	end_slow();
 	end_held(read_all);
@@ -564,12 +516,12 @@ START_TEST(errors_of_the_disk_are_told)
 {
 	if (start_slow()) {
 		end_held(fail_all);
-		ck_assert_int_eq(wait_for(&slow), -EIO);
+		ck_assert_int_eq(waiter_wait(&slow), -EIO);
 	}
 	end_slow();
 	if (start_slow()) {
 		end_held(end_early);
-		ck_assert_int_eq(wait_for(&slow), -EIO);
+		ck_assert_int_eq(waiter_wait(&slow), -EIO);
 	}
 	end_slow();
 }
