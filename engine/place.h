@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_PLACE_H
+#define ENGINE_PLACE_H
+
+/* Where a rank's swapped states are: on NVMe, visiting memory.
+ *
+ *	state    |  slice 0  |  slice 1  |  slice 2  |s 3|     equal runs of elements, each at most a pinned buffer
+ *	              |           |
+ *	           next        current                         versions: bytes that nobody changes any more, counted
+ *	              |           |
+ *	           a buffer,    an extent of the container,    and patches: edits that the disk never sees when the
+ *	         being written  written                        slice is sent back before there are many
+ *
+ * The trainer *brings in* a slice: its newest version is copied into a pinned buffer, which is the trainer's until it
+ * *sends* it back: as a new version, written behind.  Until place_publish readers see the versions before, all of one
+ * generation; then the new ones.  A reader that *holds* versions goes on seeing them; nothing it does changes or drops
+ * anything, or takes one of the trainer's buffers.  What was never sent is zeros, without a byte on the disk.
+ *
+ * There may be twice the bytes of all states on the disk: this generation's and the next.  Where there is no room for
+ * that, readers lose: held versions first, the oldest before, then this generation's slices of which there are newer.
+ *
+ * What cannot be written stays in memory, within `spare`, and is counted and said in a line.
+ *
+ * place_hold, _release, _read and _figures: any thread.  All else: the trainer's thread, one at a time.
+ */
+
+#include "engine/pinned.h"
+#include "engine/swap-file.h"
+
+struct place;
+struct place_state;
+
+/* ---- opening ---- */
+
+struct place_options {
+	const char *dir;   /* there already */
+	const char *name;  /* of the container: plain */
+	uint8_t job[16];   /* whose it is */
+	uint64_t capacity; /* bytes of the container; 0: what the file system has */
+	uint64_t budget;   /* bytes of pinned buffers */
+	/* Bytes of one buffer, a multiple of 4096.  0: 64 MiB, halved until there are PLACE_BUFFERS of them. */
+	uint64_t slice;
+	uint64_t
+		spare; /* bytes of ordinary memory for patches, and for what cannot be written */
+	uint64_t
+		least; /* states of fewer bytes never leave memory (not of `spare`); 0: PLACE_LEAST */
+	const struct disk_ops *disk_ops; /* NULL: io_uring, else threads */
+	bool no_direct;
+	bool on_node; /* as struct pinned_options' */
+	unsigned node;
+};
+
+enum { PLACE_BUFFERS = 12, PLACE_LEAST = 1 << 20, PLACE_SLICE = 64 << 20 };
+
+/* A new container: nothing of an earlier life is read.  why has one line.  -EINVAL: a budget of less than two
+ * buffers, ...; -ENOMEM; swap_file_create's.
+ */
+int place_open(struct place **p, const struct place_options *options, char *why,
+	       size_t whysize);
+/* No hold is left.  Waits for what is under way; the container goes. */
+void place_close(struct place *p);
+
+/* ---- states ---- */
+
+enum place_kind { PLACE_PARAM, PLACE_STATE, PLACE_GRADIENT, PLACE_KINDS };
+
+/* numel elements of 1, 2, 4 or 8 bytes, all 0.  name: what lines in the log call it.  -EINVAL; -EOVERFLOW; -ENOMEM. */
+int place_add(struct place *p, const char *name, enum place_kind kind, uint32_t element,
+	      uint64_t numel, struct place_state **s);
+/* Nothing of it is in.  Holds of it stay good. */
+void place_drop(struct place *p, struct place_state *s);
+
+uint64_t place_slices(const struct place_state *s);
+/* Elements of a slice but the last; equal for all states whose elements have at most 4 bytes. */
+uint64_t place_slice_numel(const struct place_state *s);
+
+/* ---- slices, by the trainer ---- */
+
+enum place_use {
+	PLACE_READ = 1,  /* its content is wanted: else the buffer has any */
+	PLACE_WRITE = 2, /* it will be sent back, changed */
+};
+
+struct place_lent;
+
+/* Starts to bring it in.  May wait for buffers that are being written.  -EBUSY: it is in; -EINVAL: no such slice;
+ * -ENOBUFS: all buffers are lent; -EAGAIN: only wait_ms 0: none right now; -ETIMEDOUT; -ENOMEM; or, where what could not
+ * be written has the buffers, why it could not.
+ */
+int place_bring(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
+		uint64_t wait_ms, struct place_lent **lent);
+/* Until it is there.  -EIO: damaged (a line says which state and where); -ETIMEDOUT; -ENOMEM.  It is lent all the same,
+ * and still to be returned.
+ */
+int place_wait(struct place *p, struct place_lent *lent, void **memory);
+/* What is in the buffer is the slice's next version; the buffer is not the trainer's any more, and will be written.
+ * Else an errno (-ENOSPC, -ENOMEM, ...): it is lent as before.
+ */
+int place_send(struct place *p, struct place_lent *lent);
+/* Back unchanged. */
+void place_return(struct place *p, struct place_lent *lent);
+/* Memory of elements [first, first + numel) when they lie in one slice that is in (and there), else NULL. */
+void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel);
+
+/* All that was sent, written, put or cleared since becomes current, together.  s: only of that state; NULL: of all. */
+void place_publish(struct place *p, struct place_state *s);
+
+/* ---- the slices of several states in turn: brought in ahead, written behind ---- */
+
+struct place_walk;
+
+struct place_walked {
+	struct place_state *state;
+	unsigned use;
+};
+
+/* States of as many elements, in as many slices each.  Slice number i of all of them is in at once, so there must be
+ * as many buffers as states; the next are being read meanwhile, and those before written, in three times as many.
+ * -EINVAL: states of different slices; -ENOBUFS: fewer buffers than states; -ENOMEM.
+ */
+int place_walk_begin(struct place *p, const struct place_walked *states, unsigned n,
+		     struct place_walk **w);
+/* Sends (PLACE_WRITE) or returns what is in, and brings in the next.  1: it is there, elements [*first, *first + *numel);
+ * 0: there are no more; -errno of place_send (they are in as before, to be tried again), place_bring or place_wait.
+ */
+int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel);
+/* Of states[i], what is in now. */
+void *place_walk_memory(const struct place_walk *w, unsigned i);
+/* What is in is returned unchanged, unless place_walk_next said 0. */
+void place_walk_end(struct place_walk *w);
+
+/* ---- edits and gradients, by the trainer ---- */
+
+/* New versions of the slices that bytes [offset, offset + size) are in: the same, patched.  Also in what is lent of
+ * them.  Not published.  -EINVAL: past the end; -ENOMEM; -EIO: what is there is damaged; where neither memory nor disk
+ * has room, why.
+ */
+int place_write(struct place *p, struct place_state *s, uint64_t offset, const void *data,
+		uint64_t size);
+/* Elements from first on are numel values, or, of float32, have them added.  They are collected in slices that are kept
+ * in, until another state or place_settle needs the buffer.  place_bring's and place_send's errors.
+ */
+int place_put(struct place *p, struct place_state *s, uint64_t first, const void *values,
+	      uint64_t numel);
+int place_accumulate(struct place *p, struct place_state *s, uint64_t first,
+		     const float *values, uint64_t numel);
+/* What was put is sent back, s: only of that state.  place_publish does so too, but has no result. */
+int place_settle(struct place *p, struct place_state *s);
+/* Zeros, once published.  Nothing of it is in, but for what was put, which is forgotten. */
+int place_clear(struct place *p, struct place_state *s);
+/* All states are zeros, at once.  -EBUSY: slices are in. */
+int place_purge(struct place *p);
+/* Until all that was sent is on the disk; what could not be written is tried once more.  The first errno of what still is
+ * not; -ETIMEDOUT.
+ */
+int place_flush(struct place *p, uint64_t wait_ms);
+
+/* ---- readers: any thread ---- */
+
+struct place_hold;
+
+/* The current versions of bytes [offset, offset + size), of one generation.  -EINVAL: past the end; -ENOMEM; -ESTALE:
+ * there was no room to keep them: there are some again after place_publish.
+ */
+int place_hold(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
+	       struct place_hold **hold);
+/* No read of it is under way. */
+void place_release(struct place *p, struct place_hold *hold);
+
+struct place_read { /* the caller's memory until done is called */
+	struct place_state *state;
+	struct place_hold *hold; /* NULL: what is current now */
+	uint64_t offset, size;   /* bytes of the state; in the hold */
+	void *memory;
+	/* 0; -EINVAL; -ESTALE: given up, for room; -EIO: damaged; -ENOMEM.  From a thread of the disk's, or in place_read
+	 * when no disk was needed.
+	 */
+	void (*done)(struct place_read *r, int rc);
+	void *owner;
+	/* place's: */
+	struct place *place;
+	struct place_hold *own;
+	struct place_body *body;
+	uint64_t gone, part;
+	struct swap_io io;
+};
+
+void place_read(struct place *p, struct place_read *r);
+/* The same, waited for. */
+int place_read_now(struct place *p, struct place_state *s, struct place_hold *hold,
+		   uint64_t offset, uint64_t size, void *memory);
+
+/* ---- figures: any thread ---- */
+
+struct place_timer {
+	uint64_t count, bytes, ns;
+};
+
+enum place_timed {
+	PLACE_IN,   /* slices, from asking the disk until they are there */
+	PLACE_OUT,  /* slices, from sending until they are on the disk */
+	PLACE_WAIT, /* times that the trainer waited for one of these */
+	PLACE_TIMED
+};
+
+/* DeepSpeed's: swap_in_state, swap_out_gradient, async_swap_gradient_wait, ... */
+const char *place_timer_name(enum place_kind kind, enum place_timed timed);
+
+struct place_state_figures {
+	uint64_t bytes;
+	uint64_t disk; /* of these, current on the disk; slices being written count as memory */
+	uint64_t memory;        /* current in memory: being written, not writable, or small */
+	uint64_t zeros;         /* never sent, or cleared */
+	uint64_t lent;          /* in, with the trainer */
+	uint64_t patches;       /* bytes of patches of the current versions */
+	uint64_t reads, writes; /* slices that came from the disk, that went there */
+	uint64_t errors;
+	int error; /* -errno of the last */
+};
+
+struct place_figures {
+	struct place_timer timers[PLACE_KINDS][PLACE_TIMED];
+	uint64_t states, bytes; /* of all states */
+	uint64_t slice;         /* bytes */
+	uint64_t small;         /* bytes of versions of small states, in memory for good */
+	uint64_t spare, spare_max, spare_limit; /* bytes */
+	uint64_t writing;                       /* slices, now */
+	uint64_t holds, given_up;   /* now; versions that readers lost, since it was opened */
+	uint64_t reads, read_bytes; /* of readers */
+	uint64_t edits, patches, puts, publishes;
+	uint64_t errors;
+	int error;        /* -errno of the last */
+	const char *disk; /* "uring", "threads" */
+	bool registered;
+	struct swap_counters file;
+	struct pinned_figures pinned;
+};
+
+void place_figures(struct place *p, struct place_figures *figures);
+void place_state_figures(struct place *p, struct place_state *s,
+			 struct place_state_figures *figures);
+
+#endif
