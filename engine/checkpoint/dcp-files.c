@@ -62,7 +62,7 @@ static uint32_t find(const struct dcp_files *f, const char *name, bool *found)
 static int add(struct dcp_files *f, const char *name, uint32_t i)
 {
 	struct blob blob;
-	int number = format_open(f->folder, f->table, name, &blob);
+	int number = format_open(f->folder, f->table, name, name, &blob);
 
 	if (number < 0)
 		return number;
@@ -74,7 +74,16 @@ static int add(struct dcp_files *f, const char *name, uint32_t i)
 	return 0;
 }
 
-int dcp_files_open(struct dcp_files *f, const struct dcp_place *place, struct torch_source *out)
+void dcp_files_skip(struct dcp_files *f, const struct dcp_name *x, const char *why)
+{
+	char name[DCP_NAME_MAX + 1];
+
+	*(char *)mempcpy(name, x->name, x->size) = '\0';
+	table_skip(f->table, name, "%s", why);
+}
+
+int dcp_files_open(struct dcp_files *f, const struct dcp_name *x, const struct dcp_place *place,
+		   struct torch_source *out)
 {
 	char name[NAME_MAX + 1];
 	struct parse_error error = { "" };
@@ -84,6 +93,10 @@ int dcp_files_open(struct dcp_files *f, const struct dcp_place *place, struct to
 	uint32_t i;
 	int rc = 0;
 
+	if (place->transformed) {
+		dcp_files_skip(f, x, "it is compressed, or otherwise transformed");
+		return 1;
+	}
 	if (place->file_size > NAME_MAX || memchr(place->file, '\0', place->file_size))
 		return table_refuse(f->table, -EINVAL, "%.*s... is no name of a file there",
 				    (int)u64_min(place->file_size, 100), place->file);

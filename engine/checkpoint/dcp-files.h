@@ -6,7 +6,7 @@
  * table.h has them.
  */
 
-#include "engine/checkpoint/dcp-metadata.h"
+#include "engine/checkpoint/dcp-names.h"
 #include "engine/checkpoint/list.h"
 #include "engine/checkpoint/torch-source.h"
 
@@ -19,8 +19,11 @@ struct dcp_files {
 
 void dcp_files_close(struct dcp_files *f);
 
-/* The archive at a place that is not transformed; torch_source_close what it gives. */
-int dcp_files_open(struct dcp_files *f, const struct dcp_place *place,
+/* Says in the table that it is not shown. */
+void dcp_files_skip(struct dcp_files *f, const struct dcp_name *x, const char *why);
+
+/* The archive of x at a place; torch_source_close what it gives.  1: it is not as it was, which is said. */
+int dcp_files_open(struct dcp_files *f, const struct dcp_name *x, const struct dcp_place *place,
 		   struct torch_source *out);
 
 #endif

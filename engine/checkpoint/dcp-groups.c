@@ -37,14 +37,6 @@ void dcp_groups_step(double *step, double value)
 		*step = value;
 }
 
-static void skip(struct adding *a, const struct dcp_name *x, const char *why)
-{
-	char name[DCP_NAME_MAX + 1];
-
-	*(char *)mempcpy(name, x->name, x->size) = '\0';
-	table_skip(a->table, name, "%s", why);
-}
-
 /* ---- names ---- */
 
 /* "3.lr" behind GROUPS. */
@@ -89,7 +81,7 @@ static int compare_parts(const void *a, const void *b)
 
 /* ---- one ---- */
 
-/* 1: it cannot be read as it is. */
+/* 1: it cannot be read as it is, which is said. */
 static int open_item(struct adding *a, uint32_t i, struct torch_source *out)
 {
 	struct parse_error error = { "" };
@@ -101,7 +93,7 @@ static int open_item(struct adding *a, uint32_t i, struct torch_source *out)
 		rc = dcp_bytes(a->names->metadata, &item, &place, &error);
 	if (rc)
 		return format_refuse(a->table, ".metadata", rc, &error);
-	return place.transformed ? 1 : dcp_files_open(a->files, &place, out);
+	return dcp_files_open(a->files, &a->names->items[i], &place, out);
 }
 
 static int add_members(struct adding *a, const struct part *p, uint32_t group,
@@ -132,8 +124,6 @@ static int add_part(struct adding *a, const struct part *p, uint32_t group)
 	struct torch_source s;
 	int rc = open_item(a, p->item, &s);
 
-	if (rc == 1)
-		skip(a, p->name, "it is compressed, or otherwise transformed");
 	if (rc)
 		return rc == 1 ? 0 : rc;
 	*(char *)mempcpy(key, p->key, p->key_size) = '\0';
@@ -183,18 +173,22 @@ static int add_other(struct adding *a, uint32_t i)
 	const struct dcp_name *x = &a->names->items[i];
 	struct torch_source s;
 	double value;
-	int rc = is_step(x) ? open_item(a, i, &s) : 1;
+	int rc;
 
-	if (rc < 0)
-		return rc;
-	if (!rc && torch_hypers_number(&s, s.root, &value)) {
+	if (!is_step(x)) {
+		dcp_files_skip(a->files, x, "it is no tensor");
+		return 0;
+	}
+	rc = open_item(a, i, &s);
+	if (rc)
+		return rc == 1 ? 0 : rc;
+	if (torch_hypers_number(&s, s.root, &value)) {
 		*a->step = -1;
 		dcp_groups_step(a->step, value);
 	} else {
-		skip(a, x, "it is no tensor");
+		dcp_files_skip(a->files, x, "it is no number");
 	}
-	if (!rc)
-		torch_source_close(&s);
+	torch_source_close(&s);
 	return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "engine/checkpoint/format-files.h"
 #include "engine/checkpoint/format.h"
 #include "engine/checkpoint/torch-hypers.h"
+#include "engine/checkpoint/torch-unfit.h"
 #include "engine/dtype.h"
 
 #include <errno.h>
@@ -38,14 +39,6 @@ static int refuse(struct filling *l, int rc, const struct parse_error *error)
 	return format_refuse(l->table, METADATA, rc, error);
 }
 
-static void skip_name(struct filling *l, const struct dcp_name *x, const char *why)
-{
-	char name[DCP_NAME_MAX + 1];
-
-	*(char *)mempcpy(name, x->name, x->size) = '\0';
-	table_skip(l->table, name, "%s", why);
-}
-
 static void see_untaken(void *arg, const struct dcp_item *item, const char *why)
 {
 	struct filling *l = arg;
@@ -60,9 +53,14 @@ static int check_chunk(struct filling *l, const struct dcp_name *x, const struct
 		       const struct dcp_chunk *chunk, const struct torch_source *s,
 		       struct torchfile_tensor *out)
 {
+	char why[TORCH_UNFIT_MAX];
 	struct parse_error error;
 	int rc = torchfile_tensor(&s->torch, s->root, out, &error);
 
+	if (rc && torch_unfit(s->torch.pickle, s->root, why)) {
+		dcp_files_skip(&l->files, x, why);
+		return 1;
+	}
 	if (rc)
 		return format_refuse(l->table, s->name, rc, &error);
 	if (out->tensor.dtype != item->dtype || out->tensor.ndim != item->ndim ||
@@ -72,7 +70,7 @@ static int check_chunk(struct filling *l, const struct dcp_name *x, const struct
 	l->runs += out->tensor.contiguous ? 0 : torch_source_runs(out);
 	if (torch_source_fits(out) && l->runs <= ALL_RUNS_MAX)
 		return 0;
-	skip_name(l, x, "its elements are scattered over the file");
+	dcp_files_skip(&l->files, x, "its elements are scattered over the file");
 	return 1;
 }
 
@@ -81,13 +79,8 @@ static int add_chunk(struct filling *l, const struct dcp_name *x, const struct d
 {
 	struct torchfile_tensor tensor;
 	struct torch_source s;
-	int rc;
+	int rc = dcp_files_open(&l->files, x, &chunk->place, &s);
 
-	if (chunk->place.transformed) {
-		skip_name(l, x, "it is compressed, or otherwise transformed");
-		return 1;
-	}
-	rc = dcp_files_open(&l->files, &chunk->place, &s);
 	if (rc)
 		return rc;
 	rc = check_chunk(l, x, item, chunk, &s, &tensor);
@@ -120,13 +113,7 @@ static int add_state(struct filling *l, const struct dcp_name *x, const struct d
 {
 	int rc = table_add_state(l->table, key, item->dtype);
 
-	if (rc >= 0)
-		rc = add_chunks(l, x, item);
-	if (rc == 1) {
-		table_drop_state(l->table);
-		return 0;
-	}
-	return rc < 0 ? rc : 0;
+	return rc < 0 ? rc : add_chunks(l, x, item);
 }
 
 /* The one element, which need not have the parameter's dimensions. */
@@ -136,7 +123,7 @@ static int add_element(struct filling *l, const struct dcp_name *x, const struct
 	struct torchfile_tensor tensor;
 	struct torch_source s;
 	double step;
-	int rc = dcp_files_open(&l->files, &chunk->place, &s);
+	int rc = dcp_files_open(&l->files, x, &chunk->place, &s);
 
 	if (rc)
 		return rc;
@@ -155,18 +142,17 @@ static int add_scalar(struct filling *l, const struct dcp_name *x, const struct 
 {
 	struct parse_error error = { "" };
 	struct dcp_chunk chunk = { .is_empty = true };
-	int rc = 0;
+	int rc = table_add_scalar(l->table, key, item->dtype);
 
-	if (item->nchunks == 1)
-		rc = dcp_chunk(&l->metadata, item, 0, &chunk, &error);
+	if (rc < 0)
+		return rc;
+	rc = item->nchunks == 1 ? dcp_chunk(&l->metadata, item, 0, &chunk, &error) : 0;
 	if (rc)
 		return refuse(l, rc, &error);
-	if (chunk.is_empty || chunk.place.transformed) {
-		skip_name(l, x, chunk.is_empty ? "it is not in one piece" : "it is compressed");
-		return 0;
-	}
-	rc = table_add_scalar(l->table, key, item->dtype);
-	return rc < 0 ? rc : add_element(l, x, item, &chunk);
+	if (!chunk.is_empty)
+		return add_element(l, x, item, &chunk);
+	dcp_files_skip(&l->files, x, "it is not in one piece");
+	return 1;
 }
 
 static int add_item(struct filling *l, uint32_t i, const char *key)
@@ -178,8 +164,11 @@ static int add_item(struct filling *l, uint32_t i, const char *key)
 
 	if (rc)
 		return refuse(l, rc, &error);
-	return x->key && x->is_scalar ? add_scalar(l, x, &item, key)
-				      : add_state(l, x, &item, key);
+	rc = x->key && x->is_scalar ? add_scalar(l, x, &item, key)
+				    : add_state(l, x, &item, key);
+	if (rc == 1) /* it is not taken */
+		table_drop_state(l->table);
+	return rc < 0 ? rc : 0;
 }
 
 static bool has_master(struct filling *l, const struct dcp_name *param)

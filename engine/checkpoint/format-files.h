@@ -8,8 +8,11 @@
 #include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/table.h"
 
-/* A file of the folder becomes one of the table: its number.  blob borrows the table's descriptor. */
-int format_open(const struct folder *f, struct table *t, const char *name, struct blob *blob);
+/* A file of the folder becomes one of the table, under the name shown: its number.  blob borrows the table's
+ * descriptor.
+ */
+int format_open(const struct folder *f, struct table *t, const char *name, const char *shown,
+		struct blob *blob);
 /* "NAME: what was wrong with it"; returns rc. */
 int format_refuse(struct table *t, const char *name, int rc, const struct parse_error *error);
 

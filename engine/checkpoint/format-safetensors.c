@@ -147,7 +147,7 @@ static int add_tensors(struct filling *l, const char *name, const struct blob *b
 static int add_file(struct filling *l, const char *name)
 {
 	struct blob blob;
-	int file = format_open(l->folder, l->table, name, &blob);
+	int file = format_open(l->folder, l->table, name, name, &blob);
 
 	return file < 0 ? file : add_tensors(l, name, &blob, (uint32_t)file);
 }

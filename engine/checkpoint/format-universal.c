@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/checkpoint/format-files.h"
 #include "engine/checkpoint/format.h"
 #include "engine/checkpoint/model-states.h"
 #include "engine/checkpoint/torch-hypers.h"
@@ -48,23 +49,15 @@ static int open_state(const struct param *p, const char *file, struct torch_sour
 {
 	struct table *t = p->l->table;
 	CLEANUP(free) char *path = NULL;
-	struct parse_error error = { "" };
 	struct blob blob;
-	struct stat st;
-	int fd = folder_open_file(p->folder, file, &st), number;
+	int number;
 
-	if (fd < 0)
-		return folder_failed(file, fd, t->why, sizeof(t->why));
 	if (asprintf(&path, ZERO "/%s%s%s", p->shape->name, *p->shape->name ? "/" : "", file) <
 	    0) {
 		path = NULL;
-		close(fd);
 		return -ENOMEM;
 	}
-	number = table_add_file(t, path, fd, &st);
-	if (number < 0)
-		return number;
-	number = blob_of_file(fd, &blob, &error) ? -EIO : number;
+	number = format_open(p->folder, t, file, path, &blob);
 	return number < 0 ? number : torch_source_open_part(out, t, (uint32_t)number, &blob, 0);
 }
 
@@ -73,10 +66,12 @@ static bool take_tensor(const struct param *p, const struct torch_source *s,
 			struct torchfile_tensor *out)
 {
 	uint32_t of_dict = pickle_get(s->torch.pickle, s->root, "param");
+	uint32_t node = of_dict ? of_dict : s->root;
 
-	if (!torch_source_tensor(s, of_dict ? of_dict : s->root, out) ||
-	    !torch_source_fits(out))
+	if (!torch_source_tensor(s, node, out) || !torch_source_fits(out)) {
+		torch_source_skip(s, s->name, node, "it is no tensor that can be shown");
 		return false;
+	}
 	if (of_dict && !p->added && out->tensor.numel) {
 		p->shape->ndim = out->tensor.ndim;
 		p->shape->numel = out->tensor.numel;
@@ -124,11 +119,22 @@ static bool take_key(const char *file, char key[FRAG_KEY_MAX + 1])
 	return *key != '.';
 }
 
+/* A plain number, such as the step of some optimizers, is one of the group. */
+static int add_number(struct param *p, struct torch_source *s, const char *key)
+{
+	if (p->group >= p->l->ngroups) {
+		table_skip(p->l->table, s->name, "a number of no group that is known");
+		return 0;
+	}
+	return torch_hypers_add_one(s, (uint32_t)p->l->group + p->group, key, s->root);
+}
+
 static int add_state(struct param *p, const char *file)
 {
 	char key[FRAG_KEY_MAX + 1];
 	struct torchfile_tensor x;
 	struct torch_source s;
+	double number;
 	int rc;
 
 	if (!take_key(file, key))
@@ -136,10 +142,10 @@ static int add_state(struct param *p, const char *file)
 	rc = open_state(p, file, &s);
 	if (rc)
 		return rc;
-	if (take_tensor(p, &s, &x))
+	if (pickle_number(s.torch.pickle, s.root, &number))
+		rc = add_number(p, &s, key);
+	else if (take_tensor(p, &s, &x))
 		rc = add_pieces(p, &s, &x, key);
-	else
-		table_skip(p->l->table, s.name, "it is no tensor that can be shown");
 	torch_source_close(&s);
 	return rc;
 }

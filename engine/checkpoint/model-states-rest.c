@@ -163,7 +163,8 @@ static int add_buffer(struct rest *r, uint32_t i)
 		return 0;
 	}
 	if (!torch_source_tensor(&r->m->source, value, &x)) {
-		table_skip(r->t, name, "a buffer that is no tensor in module");
+		torch_source_skip(&r->m->source, name, value,
+				  "a buffer that is no tensor in module");
 		return 0;
 	}
 	rc = add(r, name, &x, true);
@@ -189,23 +190,21 @@ static int add_alias(struct rest *r, const char *name, uint32_t of)
 	return rc < 0 ? rc : 0;
 }
 
-/* ZeRO-3 leaves tensors without elements of shape [0] where parameters were. */
-static bool is_placeholder(const struct tensor *x)
-{
-	return x->ndim == 1 && !x->shape[0];
-}
-
 static int add_leftover(struct rest *r, uint32_t key, uint32_t value)
 {
 	char name[FRAG_NAME_MAX + 1];
 	struct torchfile_tensor x;
 	uint32_t of;
 
-	if (!torch_source_text(r->p, key, name, sizeof(name)) ||
-	    find_name(r, name) != TABLE_NONE || pickle_get_as(r->p, r->shared, r->p, key))
+	if (!torch_source_text(r->p, key, name, sizeof(name))) {
+		table_skip(r->t, "a tensor of module", "its name is too long, or no text");
 		return 0;
-	if (!torch_source_tensor(&r->m->source, value, &x) || is_placeholder(&x.tensor)) {
-		table_skip(r->t, name, "module has no values of it");
+	}
+	if (find_name(r, name) != TABLE_NONE || pickle_get_as(r->p, r->shared, r->p, key))
+		return 0;
+	if (!torch_source_tensor(&r->m->source, value, &x) ||
+	    model_states_is_placeholder(&x.tensor)) {
+		torch_source_skip(&r->m->source, name, value, "module has no values of it");
 		return 0;
 	}
 	of = find_place(r, &x);
@@ -227,7 +226,7 @@ static int add_leftovers(struct rest *r)
 static bool is_true_alias(const struct rest *r, uint32_t of, const struct torchfile_tensor *own)
 {
 	return of != TABLE_NONE &&
-	       (is_placeholder(&own->tensor) || is_like(r->t, of, &own->tensor));
+	       (model_states_is_placeholder(&own->tensor) || is_like(r->t, of, &own->tensor));
 }
 
 static int add_shared(struct rest *r, uint32_t i)
@@ -250,7 +249,7 @@ static int add_shared(struct rest *r, uint32_t i)
 				      pickle_get_as(r->p, r->m->module, r->p, key), &own);
 	if (of != TABLE_NONE && (!has_own || is_true_alias(r, of, &own)))
 		return add_alias(r, name, of);
-	if (has_own && !is_placeholder(&own.tensor))
+	if (has_own && !model_states_is_placeholder(&own.tensor))
 		return add(r, name, &own, false);
 	table_skip(r->t, name, "it is shared with %.150s, which is not there", target);
 	return 0;
@@ -281,7 +280,7 @@ static int add_shared_elsewhere(struct rest *r, uint32_t tensor)
 	of = find_name(r, name_of(r->t, x->alias));
 	if (of == TABLE_NONE ||
 	    !torch_source_tensor(&r->m->source, pickle_get(r->p, r->m->module, name), &own) ||
-	    !is_placeholder(&own.tensor))
+	    !model_states_is_placeholder(&own.tensor))
 		return 0;
 	return add_alias(r, name, of);
 }

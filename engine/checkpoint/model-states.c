@@ -166,6 +166,11 @@ static enum frag_dtype dtype_of(const struct model_states *m, uint32_t key)
 	return dtype_of_run(m);
 }
 
+bool model_states_is_placeholder(const struct tensor *x)
+{
+	return x->ndim == 1 && !x->shape[0];
+}
+
 int model_states_add_tensor(struct model_states *m, const struct model_shape *s)
 {
 	assert(!s->unfit);
@@ -174,6 +179,13 @@ int model_states_add_tensor(struct model_states *m, const struct model_shape *s)
 						      .dtype = dtype_of(m, s->key),
 						      .ndim = s->ndim,
 						      .shape = s->shape });
+}
+
+bool model_states_has(const struct model_states *m, const struct model_shape *s)
+{
+	const struct pickle *p = pickle_of(m);
+
+	return pickle_get_as(p, m->module, p, s->key) != PICKLE_NOTHING;
 }
 
 bool model_states_find(const struct model_states *m, const struct model_shape *s,
@@ -187,9 +199,15 @@ bool model_states_find(const struct model_states *m, const struct model_shape *s
 
 int model_states_add_copy(struct model_states *m, const struct model_shape *s)
 {
+	const struct pickle *p = pickle_of(m);
+	uint32_t node = pickle_get_as(p, m->module, p, s->key);
 	struct torchfile_tensor x;
 
-	if (!model_states_find(m, s, &x) || !torch_source_fits(&x))
-		return 0;
-	return torch_source_add_state(&m->source, dtype_lp_key(x.tensor.dtype), &x);
+	if (model_states_find(m, s, &x) && torch_source_fits(&x))
+		return torch_source_add_state(&m->source, dtype_lp_key(x.tensor.dtype), &x);
+	if (node && !(torch_source_tensor(&m->source, node, &x) &&
+		      model_states_is_placeholder(&x.tensor)))
+		torch_source_skip(&m->source, s->name, node,
+				  "module's copy has another shape, or is scattered");
+	return 0;
 }

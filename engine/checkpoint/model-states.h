@@ -53,10 +53,15 @@ int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 /* Of a module's _extra_state, which is no parameter. */
 bool model_states_is_extra(const char *name);
 
+/* ZeRO-3 leaves tensors without elements of shape [0] where parameters were. */
+bool model_states_is_placeholder(const struct tensor *x);
+
 /* A parameter of the table, its dtype that of module; its number. */
 int model_states_add_tensor(struct model_states *m, const struct model_shape *s);
 /* The newest tensor's low-precision state, where module holds all of it; `lp` where that is float32. */
 int model_states_add_copy(struct model_states *m, const struct model_shape *s);
+/* Whether module has anything of that name. */
+bool model_states_has(const struct model_states *m, const struct model_shape *s);
 /* module's tensor of that name, if it has all elements. */
 bool model_states_find(const struct model_states *m, const struct model_shape *s,
 		       struct torchfile_tensor *out);

@@ -269,7 +269,7 @@ static uint32_t call_from_type(struct machine *m, uint32_t callee, uint32_t argu
 	if (!plain || pickle_kind(p, inner) != PICKLE_TUPLE ||
 	    (function != call_tensor && function != call_tensor_v3))
 		return machine_object(m, callee, arguments);
-	return function(m, callee, inner);
+	return function(m, pickle_item(p, arguments, 0), inner);
 }
 
 uint32_t machine_call(struct machine *m, uint32_t callee, uint32_t arguments)

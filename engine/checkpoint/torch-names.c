@@ -3,6 +3,7 @@
 
 #include "engine/checkpoint/list.h"
 #include "engine/checkpoint/torch-names.h"
+#include "engine/checkpoint/torch-unfit.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -224,6 +225,21 @@ static int add_found(struct walk *w, const struct step *s)
 	return n->name ? 0 : -ENOMEM;
 }
 
+/* Whether the object is a tensor that is not shown: then its attributes follow, if it has any. */
+static bool pass_unfit(struct walk *w, struct step *s)
+{
+	char why[TORCH_UNFIT_MAX];
+
+	if (!torch_unfit(w->p, s->node, why))
+		return false;
+	w->name[s->named] = '\0';
+	table_skip(w->table, w->name, "%s", why);
+	s->node = torch_unfit_attributes(w->p, s->node);
+	if (is_container(w->p, s->node))
+		enter(w, s);
+	return true;
+}
+
 static int visit(struct walk *w, struct step *from)
 {
 	uint32_t i = from->next++;
@@ -238,7 +254,8 @@ static int visit(struct walk *w, struct step *from)
 		return 0;
 	if (tensor)
 		return add_found(w, &to);
-	enter(w, &to);
+	if (!pass_unfit(w, &to))
+		enter(w, &to);
 	return 0;
 }
 
@@ -263,11 +280,15 @@ static int walk(struct walk *w)
 
 static int find(struct walk *w, const char *alone)
 {
-	struct step root = { .node = pickle_root(w->p), .top = true };
+	struct step root = { .node = pickle_root(w->p), .top = true }, named = root;
+	char why[TORCH_UNFIT_MAX];
 
 	if (pickle_kind(w->p, root.node) == PICKLE_TENSOR)
 		return append(w, &root, alone) ? add_found(w, &root) : 0;
-	enter(w, &root);
+	if (!torch_unfit(w->p, root.node, why))
+		enter(w, &root);
+	else if (append(w, &named, alone))
+		pass_unfit(w, &named);
 	return walk(w);
 }
 

@@ -4,6 +4,7 @@
 #include "engine/checkpoint/torch-source.h"
 #include "engine/checkpoint/format-files.h"
 #include "engine/checkpoint/table-torch.h"
+#include "engine/checkpoint/torch-unfit.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -35,7 +36,7 @@ int torch_source_open(struct torch_source *s, struct table *t, const struct fold
 		      const char *name, uint32_t rank)
 {
 	struct blob blob;
-	int file = format_open(f, t, name, &blob);
+	int file = format_open(f, t, name, name, &blob);
 
 	*s = (struct torch_source){ .table = t, .name = name, .rank = rank };
 	if (file < 0)
@@ -66,6 +67,21 @@ bool torch_source_tensor(const struct torch_source *s, uint32_t node,
 	struct parse_error error;
 
 	return !torchfile_tensor(&s->torch, node, out, &error);
+}
+
+void torch_source_skip(const struct torch_source *s, const char *name, uint32_t node,
+		       const char *other)
+{
+	struct parse_error error = { "" };
+	char why[TORCH_UNFIT_MAX];
+	struct torchfile_tensor x;
+
+	if (torch_unfit(s->torch.pickle, node, why))
+		table_skip(s->table, name, "%s", why);
+	else if (torchfile_tensor(&s->torch, node, &x, &error) == -EOPNOTSUPP)
+		table_skip(s->table, name, "%s", error.why);
+	else
+		table_skip(s->table, name, "%s", other);
 }
 
 /* Elements that are neighbours in the file: those of the dimensions from *outer on. */

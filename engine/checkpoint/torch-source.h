@@ -35,6 +35,9 @@ int torch_source_refuse(struct torch_source *s, const char *fmt, ...) PRINTF(2, 
 /* false: no tensor, or one of too many dimensions. */
 bool torch_source_tensor(const struct torch_source *s, uint32_t node,
 			 struct torchfile_tensor *out);
+/* Says in the table why a tensor that is there, at the node, is not shown; of what is none, `other`. */
+void torch_source_skip(const struct torch_source *s, const char *name, uint32_t node,
+		       const char *other);
 /* Whether it can be pieces: contiguous, or cut into few runs. */
 bool torch_source_fits(const struct torchfile_tensor *x);
 /* How many pieces it is. */

@@ -19,38 +19,31 @@ static int take_one(const struct zero_shards *s, const struct torch_source *from
 	return torch_source_use(from, &x);
 }
 
-static int take_frozen(struct zero_shards *s, const struct torch_source *from, uint32_t rank)
+/* Those that are named, by a list's items or a dict's keys. */
+static int take_named(const struct zero_shards *s, const struct torch_source *from,
+		      const char *dict, uint32_t names, struct zero_part *out)
 {
-	uint32_t dict = pickle_get(from->torch.pickle, from->root, "frozen_param_fragments");
-	uint32_t shapes = model_states_frozen(s->model);
+	const struct pickle *p = s->model->source.torch.pickle;
+	uint32_t tensors = pickle_get(from->torch.pickle, from->root, dict);
+	bool keys = pickle_kind(p, names) == PICKLE_DICT;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < s->nfrozen && !rc; i++)
-		rc = take_one(s, from, dict,
-			      pickle_key(s->model->source.torch.pickle, shapes, i),
-			      zero_shards_frozen(s, rank, i));
-	return rc;
-}
-
-static int take_buffers(struct zero_shards *s, const struct torch_source *from, uint32_t rank)
-{
-	uint32_t dict = pickle_get(from->torch.pickle, from->root, "module");
-	uint32_t names = model_states_get(s->model, "buffer_names");
-	int rc = 0;
-
-	for (uint32_t i = 0; i < s->nbuffers && !rc; i++)
-		rc = take_one(s, from, dict,
-			      pickle_item(s->model->source.torch.pickle, names, i),
-			      zero_shards_buffer(s, rank, i));
+	for (uint32_t i = 0; i < pickle_count(p, names) && !rc; i++)
+		rc = take_one(s, from, tensors,
+			      keys ? pickle_key(p, names, i) : pickle_item(p, names, i),
+			      &out[i]);
 	return rc;
 }
 
 static int take(struct zero_shards *s, const struct torch_source *from, uint32_t rank)
 {
-	int rc = take_frozen(s, from, rank);
+	int rc = take_named(s, from, "frozen_param_fragments", model_states_frozen(s->model),
+			    zero_shards_frozen(s, rank, 0));
 
 	s->files[rank] = from->file;
-	return rc ? rc : take_buffers(s, from, rank);
+	return rc ? rc
+		  : take_named(s, from, "module", model_states_get(s->model, "buffer_names"),
+			       zero_shards_buffer(s, rank, 0));
 }
 
 static int take_all(struct zero_shards *s, const struct folder *f,
