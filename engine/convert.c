@@ -25,6 +25,7 @@ enum {
 	F32_LEAST_F16_NORMAL = 0x38800000, /* 2^-14 */
 	F32_ABOVE_F16 = 0x47800000,        /* 2^16 */
 	F32_INFINITY = 0x7f800000,
+	F32_QUIET_NAN = 0x7fc00000,
 	F32_REBIAS = 112 << 23, /* between the exponents' biases, 127 and 15 */
 };
 
@@ -63,14 +64,19 @@ void convert_f32_to_f16(uint16_t *to, const uint32_t *from, size_t n)
 		to[i] = f16_from(from[i]);
 }
 
-/* Units of 2^-24, below 2^10: exact as a float, so scaling it is moving its exponent. */
-static inline uint32_t f16_subnormal_to(uint32_t units)
+static inline uint32_t bits_of_int(int32_t integer)
 {
-	float value = (float)(int32_t)units;
+	float value = (float)integer;
 	uint32_t bits;
 
 	memcpy(&bits, &value, sizeof(bits));
-	return (bits - (24u << 23)) & convert_mask(units != 0);
+	return bits;
+}
+
+/* Units of 2^-scale, below 2^10: exact as a float, so scaling it is moving its exponent. */
+static inline uint32_t scaled(uint32_t units, uint32_t scale)
+{
+	return (bits_of_int((int32_t)units) - (scale << 23)) & convert_mask(units != 0);
 }
 
 static inline uint32_t f16_to(uint32_t h)
@@ -79,8 +85,7 @@ static inline uint32_t f16_to(uint32_t h)
 	uint32_t bits = (magnitude << 13) + F32_REBIAS;
 
 	bits |= convert_mask(magnitude >= F16_INFINITY) & F32_INFINITY;
-	bits = convert_choose(convert_mask(magnitude < 0x0400), f16_subnormal_to(h & 0x3ff),
-			      bits);
+	bits = convert_choose(convert_mask(magnitude < 0x0400), scaled(h & 0x3ff, 24), bits);
 	return (h & 0x8000) << 16 | bits;
 }
 
@@ -94,12 +99,9 @@ void convert_f16_to_f32(uint32_t *to, const uint16_t *from, size_t n)
 static inline uint32_t e4m3_to(uint32_t b)
 {
 	uint32_t magnitude = b & 0x7f;
-	float units = (float)(int32_t)magnitude; /* of 2^-9, below 8 */
-	uint32_t least, bits = (magnitude << 20) + (120u << 23);
+	uint32_t bits = (magnitude << 20) + (120u << 23);
 
-	memcpy(&least, &units, sizeof(least));
-	least = (least - (9u << 23)) & convert_mask(magnitude != 0);
-	bits = convert_choose(convert_mask(magnitude < 8), least, bits);
+	bits = convert_choose(convert_mask(magnitude < 8), scaled(magnitude, 9), bits);
 	bits = convert_choose(convert_mask(magnitude == 0x7f), F32_INFINITY | 1u << 22, bits);
 	return (b & 0x80) << 24 | bits;
 }
@@ -115,4 +117,73 @@ void convert_e5m2_to_f32(uint32_t *to, const uint8_t *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		to[i] = f16_to((uint32_t)from[i] << 8);
+}
+
+/* Without infinity and -0, whose pattern is NaN. */
+static inline uint32_t fnuz_to(uint32_t b, uint32_t mantissa, uint32_t bias)
+{
+	uint32_t magnitude = b & 0x7f;
+	uint32_t bits = (magnitude << (23 - mantissa)) + ((127 - bias) << 23);
+
+	bits = convert_choose(convert_mask(magnitude < 1u << mantissa),
+			      scaled(magnitude, bias - 1 + mantissa), bits);
+	return convert_choose(convert_mask(b == 0x80), F32_QUIET_NAN, (b & 0x80) << 24 | bits);
+}
+
+void convert_e4m3fnuz_to_f32(uint32_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = fnuz_to(from[i], 3, 8);
+}
+
+void convert_e5m2fnuz_to_f32(uint32_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = fnuz_to(from[i], 2, 16);
+}
+
+/* An exponent alone, as that of a float32, whose lowest is that of subnormals; the highest is NaN. */
+static inline uint32_t e8m0_to(uint32_t b)
+{
+	uint32_t bits = convert_choose(convert_mask(b == 0), 1u << 22, b << 23);
+
+	return convert_choose(convert_mask(b == 0xff), F32_QUIET_NAN, bits);
+}
+
+void convert_e8m0_to_f32(uint32_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = e8m0_to(from[i]);
+}
+
+/* ---- integers of at most 16 bits ---- */
+
+void convert_i8_to_f32(uint32_t *to, const int8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = bits_of_int(from[i]);
+}
+
+void convert_u8_to_f32(uint32_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = bits_of_int(from[i]);
+}
+
+void convert_i16_to_f32(uint32_t *to, const int16_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = bits_of_int(from[i]);
+}
+
+void convert_u16_to_f32(uint32_t *to, const uint16_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = bits_of_int(from[i]);
+}
+
+void convert_bool_to_f32(uint32_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = bits_of_int(from[i] != 0);
 }

@@ -55,6 +55,37 @@ const char *dtype_lp_key(enum frag_dtype dtype)
 	return known(dtype) ? dtypes[dtype].key : "?";
 }
 
+bool dtype_is_float(enum frag_dtype dtype)
+{
+	return strstr(frag_dtype_name(dtype), "float");
+}
+
+/* What float32 holds exactly. */
+static int widen(uint32_t *to, enum frag_dtype dtype, const void *from, uint64_t n)
+{
+	switch (dtype) {
+#define WIDEN(dtype, convert)                                                                  \
+	case dtype:                                                                            \
+		convert(to, from, n);                                                          \
+		return 0;
+		WIDEN(FRAG_BF16, convert_bf16_to_f32)
+		WIDEN(FRAG_F16, convert_f16_to_f32)
+		WIDEN(FRAG_F8_E4M3, convert_e4m3_to_f32)
+		WIDEN(FRAG_F8_E5M2, convert_e5m2_to_f32)
+		WIDEN(FRAG_F8_E4M3FNUZ, convert_e4m3fnuz_to_f32)
+		WIDEN(FRAG_F8_E5M2FNUZ, convert_e5m2fnuz_to_f32)
+		WIDEN(FRAG_F8_E8M0, convert_e8m0_to_f32)
+		WIDEN(FRAG_I8, convert_i8_to_f32)
+		WIDEN(FRAG_U8, convert_u8_to_f32)
+		WIDEN(FRAG_I16, convert_i16_to_f32)
+		WIDEN(FRAG_U16, convert_u16_to_f32)
+		WIDEN(FRAG_BOOL, convert_bool_to_f32)
+#undef WIDEN
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
 int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
 		  const void *from, uint64_t n)
 {
@@ -66,14 +97,8 @@ int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype
 		convert_f32_to_bf16(to, from, n);
 	else if (to_dtype == FRAG_F16 && from_dtype == FRAG_F32)
 		convert_f32_to_f16(to, from, n);
-	else if (to_dtype == FRAG_F32 && from_dtype == FRAG_BF16)
-		convert_bf16_to_f32(to, from, n);
-	else if (to_dtype == FRAG_F32 && from_dtype == FRAG_F16)
-		convert_f16_to_f32(to, from, n);
-	else if (to_dtype == FRAG_F32 && from_dtype == FRAG_F8_E4M3)
-		convert_e4m3_to_f32(to, from, n);
-	else if (to_dtype == FRAG_F32 && from_dtype == FRAG_F8_E5M2)
-		convert_e5m2_to_f32(to, from, n);
+	else if (to_dtype == FRAG_F32)
+		return widen(to, from_dtype, from, n);
 	else
 		return -EOPNOTSUPP;
 	return 0;

@@ -10,8 +10,10 @@
  */
 const char *dtype_lp_key(enum frag_dtype dtype);
 
+bool dtype_is_float(enum frag_dtype dtype);
+
 /* n elements: copied between equal dtypes, converted between float32 and float16 or bfloat16, and
- * from float8 to float32, as engine/convert.h says.  -EOPNOTSUPP: no other pair; n 0 only asks.  Any thread.
+ * from float8 and integers of at most 16 bits to float32, as engine/convert.h says.  -EOPNOTSUPP: no other pair; n 0 only asks.  Any thread.
  */
 int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
 		  const void *from, uint64_t n);

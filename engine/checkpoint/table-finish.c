@@ -177,9 +177,11 @@ static int check_states(struct table *t)
 
 /* ---- fp32 where there is no master ---- */
 
-static bool widens(enum frag_dtype dtype)
+/* A buffer's integers count something: they have no use as float32. */
+static bool widens(const struct table_tensor *x, const struct table_state *own)
 {
-	return !dtype_convert(FRAG_F32, NULL, dtype, NULL, 0);
+	return !dtype_convert(FRAG_F32, NULL, own->stored, NULL, 0) &&
+	       (!x->buffer || dtype_is_float(own->stored));
 }
 
 /* The states of a tensor stand together, the model's own copy is what fp32 is made of. */
@@ -200,7 +202,7 @@ static int widen_states(struct table *t)
 			if (!strcmp(key, dtype_lp_key(x->dtype)))
 				own = &t->states[end];
 		}
-		if (!master && own && widens(own->stored))
+		if (!master && own && widens(x, own))
 			rc = table_widen(t, own);
 	}
 	return rc < 0 ? rc : 0;
@@ -325,8 +327,17 @@ static int compare_hypers(const void *a, const void *b)
 		      ((const struct table_hyper *)b)->name);
 }
 
+/* An alias has the group of the other name, which alone is a member. */
+static void group_aliases(struct table *t)
+{
+	for (uint32_t i = 0; i < t->ntensors; i++)
+		if (t->tensors[i].alias != TABLE_NONE)
+			t->tensors[i].group = t->tensors[t->tensors[i].alias].group;
+}
+
 static int finish_groups(struct table *t)
 {
+	group_aliases(t);
 	for (uint32_t i = 0; i < t->ngroups; i++) {
 		struct table_group *g = &t->groups[i];
 

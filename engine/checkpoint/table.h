@@ -255,7 +255,8 @@ void table_skip(struct table *t, const char *name, const char *fmt, ...) PRINTF(
 /* Sets why and returns rc: for a source, too. */
 int table_refuse(struct table *t, int rc, const char *fmt, ...) PRINTF(3, 4);
 
-/* Sorts, checks, and adds `fp32` to tensors of a float type that widens to it and that have none.
+/* Sorts, checks, and adds `fp32` to tensors of a type that widens to it and that have none; not to buffers of
+ * integers.
  * -EINVAL: a state is not covered exactly once; two tensors, or states of one, have the same name.
  */
 int table_finish(struct table *t);

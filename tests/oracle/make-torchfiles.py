@@ -76,6 +76,63 @@ def names():
     }
 
 
+class Odd(torch.Tensor):
+    pass
+
+
+def unshown():
+    """Tensors whose values are not bytes in the file, and what is beside them."""
+    x = of_dtype(torch.float32, 6, 1).view(2, 3)
+    c = of_dtype(torch.complex64, 2, 1)
+    odd = torch.Tensor._make_subclass(Odd, x)
+    odd.scale = of_dtype(torch.float32, 1, 2)
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.qint8)
+    noted = torch.ones(2).to_sparse()
+    noted.note = "kept by torch"
+    return {
+        "plain": x,
+        "conj": c.conj(),
+        "neg": torch._neg_view(x[0]),
+        "part": of_dtype(torch.complex64, 2, 4).conj().imag,
+        "parameter": torch.nn.Parameter(c.conj()),
+        "sparse": [torch.eye(2).to_sparse(), torch.eye(2).to_sparse_csr()],
+        "noted": noted,
+        "quantized": {"tensor": quantized, "channels": torch.quantize_per_channel(
+            torch.ones(2, 2), torch.tensor([0.5, 0.25]), torch.tensor([0, 1]), 0, torch.quint8)},
+        "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "meta": torch.empty(3, device="meta"),
+        "odd": odd,
+        "small": of_dtype(torch.uint8, 2, 1).view(torch.float4_e2m1fn_x2),
+    }
+
+
+# What is expected of those, in the file's order.
+LAZY = "its values are the conjugates, or negatives, of its bytes"
+UNSHOWN = f"""conj: {LAZY}
+neg: {LAZY}
+part: {LAZY}
+parameter: {LAZY}
+sparse.0: it is sparse
+sparse.1: it is sparse
+noted: it is sparse
+quantized.tensor: it is quantized
+quantized.channels: it is quantized
+nested: it is nested, of tensors of several shapes
+meta: it has no values, on the device meta
+odd: it is of class __main__.Odd
+small: its dtype is torch.float4_e2m1fn_x2""".splitlines()
+
+
+def float8():
+    """Every value but NaN, whose bits torch does not keep."""
+    every = {}
+    for dtype in plain_dtypes():
+        if str(dtype).startswith("torch.float8"):
+            x = torch.arange(256).to(torch.uint8).view(dtype)
+            every[str(dtype).split(".")[1]] = x.view(torch.uint8)[~x.float().isnan()].view(dtype)
+    return every
+
+
 def many():
     return {"layers.%d.weight" % i: torch.full((2,), float(i)) for i in range(40)}
 
@@ -121,7 +178,10 @@ def describe(path, x, lines):
 KEYS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64",
         "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2", "float8_e4m3fnuz": "fp8_e4m3fnuz",
         "float8_e5m2fnuz": "fp8_e5m2fnuz", "float8_e8m0fnu": "fp8_e8m0"}
-WIDER = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz,
+          torch.float8_e5m2fnuz, torch.float8_e8m0fnu)
+# Of parameters; integers that buffers have are not.
+WIDER = FLOATS + (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.bool)
 RUNS_MAX = 4096
 NUL = b"\xc0\x80".decode(errors="surrogateescape")
 
@@ -145,8 +205,16 @@ def members(x):
         yield from ((str(i), False, v) for i, v in enumerate(x))
 
 
+def is_shown(x):
+    return (type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout == torch.strided and x.device.type == "cpu"
+            and not (x.is_conj() or x.is_neg() or x.is_quantized or x.is_nested or "float4" in str(x.dtype)))
+
+
 def named(x, path, buffer, above, out):
-    if isinstance(x, torch.Tensor) and not x.is_conj():
+    if isinstance(x, torch.Tensor) and not is_shown(x):
+        if type(x) is Odd:
+            out.append((".".join(path + ["scale"]), buffer, x.scale))
+    elif isinstance(x, torch.Tensor):
         out.append((".".join(path), buffer, x))
     elif id(x) not in above:
         for k, b, v in members(x):
@@ -156,6 +224,10 @@ def named(x, path, buffer, above, out):
 
 def tree(name, x):
     found, lines, seen = [], [f"# torch {torch.__version__}", "source format torch"], set()
+    if name.startswith("unshown"):
+        lines += ["source skipped " + s for s in UNSHOWN]
+    if name.startswith("mixed"):
+        lines.append("source skipped conj: " + LAZY)
     named(x, [], False, frozenset(), found)
     for n, buffer, t in found:
         kind = str(t.dtype).split(".")[1]
@@ -166,9 +238,10 @@ def tree(name, x):
                                              "another tensor has that name"))
             continue
         seen.add(n)
-        lines.append(f"{'buffer' if buffer else 'param'} {n} {numbers(t.shape)} {1 + (t.dtype in WIDER)}")
+        wider = t.dtype in (FLOATS if buffer else WIDER)
+        lines.append(f"{'buffer' if buffer else 'param'} {n} {numbers(t.shape)} {1 + wider}")
         lines.append(f"state {n} {KEYS.get(kind, kind)} {raw_bytes(t).hex() or '-'}")
-        if t.dtype in WIDER and not t.float().isnan().any():  # of those torch loses the bits
+        if wider and not t.float().isnan().any():  # of those torch loses the bits
             lines.append(f"state {n} fp32 {raw_bytes(t.float()).hex() or '-'}")
     return lines
 
@@ -185,7 +258,7 @@ def write(name, x, as_object=False, crc=True, **how):
         torch.save(x, path, **how)
     torch.serialization.set_crc32_options(True)
     lines = [f"# torch {torch.__version__}"]
-    if name != "names":  # which is in itself
+    if name not in ("names", "unshown", "unshown-legacy"):  # which is in itself; which is no tensors
         describe(".", x, lines)
         with open(path[:-3] + ".expect", "w", encoding="ascii") as f:
             f.write("\n".join(lines) + "\n")
@@ -201,6 +274,9 @@ def main():
     write("many", many(), crc=False)
     write("module", module())
     write("names", names())
+    write("unshown", unshown())
+    write("unshown-legacy", unshown(), _use_new_zipfile_serialization=False)
+    write("float8", float8())
     write("tensor", torch.arange(6.0).view(2, 3))
     write("nothing", {"step": 3, "names": ["a", "b"]})
     write("state-dict", module().state_dict())

@@ -297,35 +297,90 @@ START_TEST(rounding_mode_of_the_trainer_does_not_matter)
 }
 END_TEST
 
-/* mantissa: bits; bias: of the exponent; fn: the formats without infinity, one NaN */
-static void check_float8(void (*widen)(uint32_t *to, const uint8_t *from, size_t n),
-			 int mantissa, int bias, bool fn)
-{
-	for (int b = 0; b < 256; b++) {
-		uint8_t byte = (uint8_t)b;
-		int exponent = (b & 0x7f) >> mantissa, fraction = b & ((1 << mantissa) - 1);
-		int top = 0x7f >> mantissa;
-		double value =
-			exponent ? ldexp(fraction + (1 << mantissa), exponent - bias - mantissa)
-				 : ldexp(fraction, 1 - bias - mantissa);
-		uint32_t got;
+/* What stands where other formats have the greatest exponent. */
+enum top { INFINITE, ONE_NAN, NUMBERS };
 
-		widen(&got, &byte, 1);
-		ck_assert_int_eq(got >> 31, b >> 7);
-		if (exponent == top && (fn ? (b & 0x7f) == 0x7f : fraction != 0))
-			ck_assert_msg(isnan(float_of(got)), "%02x", b);
-		else if (exponent == top && !fn)
-			ck_assert_msg(isinf(float_of(got)), "%02x", b);
-		else
-			ck_assert_msg(fabsf(float_of(got)) == (float)value, "%02x: %a, not %a",
-				      b, (double)float_of(got), value);
-	}
+struct float8 {
+	void (*widen)(uint32_t *to, const uint8_t *from, size_t n);
+	int mantissa; /* bits */
+	int bias;     /* of the exponent */
+	enum top top;
+};
+
+static const struct float8 float8s[] = {
+	{ convert_e4m3_to_f32, 3, 7, ONE_NAN },
+	{ convert_e5m2_to_f32, 2, 15, INFINITE },
+	{ convert_e4m3fnuz_to_f32, 3, 8, NUMBERS }, /* -0 is NaN */
+	{ convert_e5m2fnuz_to_f32, 2, 16, NUMBERS },
+};
+
+static double float8_value(const struct float8 *f, int b)
+{
+	int exponent = (b & 0x7f) >> f->mantissa, fraction = b & ((1 << f->mantissa) - 1);
+	double value = exponent ? ldexp(fraction + (1 << f->mantissa),
+					exponent - f->bias - f->mantissa)
+				: ldexp(fraction, 1 - f->bias - f->mantissa);
+	bool highest = exponent == 0x7f >> f->mantissa;
+
+	if ((f->top == ONE_NAN && (b & 0x7f) == 0x7f) || (f->top == NUMBERS && b == 0x80) ||
+	    (f->top == INFINITE && highest && fraction))
+		value = NAN;
+	else if (f->top == INFINITE && highest)
+		value = INFINITY;
+	return b & 0x80 ? -value : value;
 }
 
 START_TEST(float8_widens_exactly)
 {
-	check_float8(convert_e4m3_to_f32, 3, 7, true);
-	check_float8(convert_e5m2_to_f32, 2, 15, false);
+	const struct float8 *f = &float8s[_i];
+
+	for (int b = 0; b < 256; b++) {
+		uint8_t byte = (uint8_t)b;
+		double value = float8_value(f, b);
+		uint32_t got;
+
+		f->widen(&got, &byte, 1);
+		ck_assert_msg(isnan(value) ? isnan(float_of(got))
+					   : got == bits_of((float)value),
+			      "%02x: %a, not %a", b, (double)float_of(got), value);
+	}
+}
+END_TEST
+
+START_TEST(exponents_alone_widen_exactly)
+{
+	for (int b = 0; b < 256; b++) {
+		uint8_t byte = (uint8_t)b;
+		uint32_t got;
+
+		convert_e8m0_to_f32(&got, &byte, 1);
+		ck_assert_msg(b == 255 ? isnan(float_of(got))
+				       : (double)float_of(got) == ldexp(1, b - 127),
+			      "%02x: %a", b, (double)float_of(got));
+	}
+}
+END_TEST
+
+START_TEST(small_integers_widen_exactly)
+{
+	for (int i = 0; i < ALL; i++) {
+		int16_t i16 = (int16_t)i;
+		uint16_t u16 = (uint16_t)i;
+		int8_t i8 = (int8_t)i;
+		uint8_t u8 = (uint8_t)i;
+		uint32_t got[5];
+
+		convert_i16_to_f32(&got[0], &i16, 1);
+		convert_u16_to_f32(&got[1], &u16, 1);
+		convert_i8_to_f32(&got[2], &i8, 1);
+		convert_u8_to_f32(&got[3], &u8, 1);
+		convert_bool_to_f32(&got[4], &u8, 1);
+		ck_assert_uint_eq(got[0], bits_of(i16));
+		ck_assert_uint_eq(got[1], bits_of(u16));
+		ck_assert_uint_eq(got[2], bits_of(i8));
+		ck_assert_uint_eq(got[3], bits_of(u8));
+		ck_assert_uint_eq(got[4], bits_of(u8 ? 1 : 0));
+	}
 }
 END_TEST
 
@@ -340,7 +395,9 @@ int main(void)
 	tcase_add_loop_test(t, every_value_comes_back_from_its_widening, 0, n);
 	tcase_add_loop_test(t, narrowing_rounds_to_even_around_every_boundary, 0, n);
 	tcase_add_loop_test(t, narrowing_of_random_bits_is_the_reference, 0, n);
-	tcase_add_test(t, float8_widens_exactly);
+	tcase_add_loop_test(t, float8_widens_exactly, 0, ARRAY_SIZE(float8s));
+	tcase_add_test(t, exponents_alone_widen_exactly);
+	tcase_add_test(t, small_integers_widen_exactly);
 	tcase_add_test(t, known_values);
 	tcase_add_test(t, nan_stays_nan_however_small_its_payload);
 	tcase_add_loop_test(t, every_length_writes_its_elements_and_no_more, 0, n);

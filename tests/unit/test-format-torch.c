@@ -33,11 +33,24 @@ static void check(const char *name, int lines)
 
 START_TEST(every_tensor_has_the_name_that_leads_to_it)
 {
-	check("mixed", 79);
-	check("mixed-legacy", 79);
-	check("mixed-protocol5", 79);
+	check("mixed", 88);
+	check("mixed-legacy", 88);
+	check("mixed-protocol5", 88);
 	check("many", 82);
 	check("state-dict", 16);
+}
+END_TEST
+
+START_TEST(what_is_not_shown_is_said)
+{
+	check("unshown", 19);
+	check("unshown-legacy", 19);
+}
+END_TEST
+
+START_TEST(every_float8_widens_as_in_torch)
+{
+	check("float8", 17);
 }
 END_TEST
 
@@ -117,6 +130,8 @@ int main(void)
 	int failed;
 
 	tcase_add_test(t, every_tensor_has_the_name_that_leads_to_it);
+	tcase_add_test(t, what_is_not_shown_is_said);
+	tcase_add_test(t, every_float8_widens_as_in_torch);
 	tcase_add_test(t, a_module_has_the_names_of_its_state_dict);
 	tcase_add_test(t, a_tensor_alone_is_called_as_its_file);
 	tcase_add_test(t, a_file_without_tensors_is_empty);
