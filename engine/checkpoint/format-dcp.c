@@ -222,7 +222,13 @@ static int add_param(struct filling *l, uint32_t i)
 		rc = add_item(l, i,
 			      has_master(l, x) ? dtype_lp_key(item.dtype)
 					       : format_own_key(item.dtype));
-	return rc ? rc : add_states(l, x);
+	if (!rc)
+		rc = add_states(l, x);
+	if (!rc && !table_has_states(l->table)) {
+		table_drop_tensor(l->table);
+		x->is_added = false;
+	}
+	return rc;
 }
 
 /* ---- the checkpoint ---- */

@@ -388,6 +388,18 @@ void table_drop_state(struct table *t)
 	t->npieces = s->first;
 }
 
+bool table_has_states(const struct table *t)
+{
+	return t->nstates && t->states[t->nstates - 1].tensor == t->ntensors - 1;
+}
+
+void table_drop_tensor(struct table *t)
+{
+	assert(t->ntensors && !table_has_states(t) &&
+	       t->tensors[t->ntensors - 1].group == TABLE_NONE);
+	t->ntensors--;
+}
+
 static int append_piece(struct table *t, const struct table_piece *p)
 {
 	struct table_state *s = &t->states[t->nstates - 1];

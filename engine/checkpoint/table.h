@@ -215,6 +215,10 @@ int table_add_copy(struct table *t, enum frag_dtype dtype);
 int table_add_scalar(struct table *t, const char *key, enum frag_dtype dtype);
 /* As if it, the newest state, had not been added. */
 void table_drop_state(struct table *t);
+/* As if it, the newest tensor, had not been added; it has no states and is in no group. */
+void table_drop_tensor(struct table *t);
+/* Whether the newest tensor has any state. */
+bool table_has_states(const struct table *t);
 /* A piece of the newest state.  An empty one is no piece. */
 int table_add_interval(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 		       uint64_t first, uint64_t count);

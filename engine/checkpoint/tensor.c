@@ -4,6 +4,7 @@
 #include "engine/checkpoint/tensor.h"
 
 #include <errno.h>
+#include <string.h>
 
 static const uint64_t limit = (uint64_t)1 << 62;
 
@@ -61,4 +62,10 @@ int tensor_measure(struct tensor *t, struct parse_error *error)
 		return parse_fail(error, -EBADMSG, "a tensor of impossible size");
 	t->contiguous = is_contiguous(t);
 	return 0;
+}
+
+bool tensor_is_shaped_as(const struct tensor *t, const struct tensor *other)
+{
+	return t->ndim == other->ndim &&
+	       !memcmp(t->shape, other->shape, t->ndim * sizeof(*t->shape));
 }

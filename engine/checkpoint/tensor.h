@@ -23,4 +23,7 @@ struct tensor {
  */
 int tensor_measure(struct tensor *t, struct parse_error *error);
 
+/* The same number and sizes of dimensions. */
+bool tensor_is_shaped_as(const struct tensor *t, const struct tensor *other);
+
 #endif

@@ -22,7 +22,7 @@ static bool read_number(const struct torch_source *s, uint32_t node, double *out
 	float f32;
 	ssize_t n;
 
-	if (!torch_source_tensor(s, node, &x) || x.tensor.numel != 1 || x.tensor.ndim)
+	if (!torch_source_tensor(s, node, &x) || x.tensor.numel != 1)
 		return false;
 	n = pread(s->table->files[s->file].fd, value.bytes, x.tensor.bytes, (off_t)x.at);
 	if (n != (ssize_t)x.tensor.bytes)
@@ -93,17 +93,48 @@ int torch_hypers_add_one(const struct torch_source *s, uint32_t group, const cha
 							   : add_number(s, group, name, node);
 }
 
+/* false: none of a dict's keys, or one that is no hyper-parameter's name. */
+static bool take_name(const struct pickle *p, uint32_t key, char name[FRAG_KEY_MAX + 1])
+{
+	return torch_source_text(p, key, name, FRAG_KEY_MAX + 1) && *name &&
+	       strcmp(name, "params") != 0 && strcmp(name, "param_names") != 0;
+}
+
 int torch_hypers_add(const struct torch_source *s, uint32_t group, uint32_t dict)
 {
 	const struct pickle *p = s->torch.pickle;
 	char name[FRAG_KEY_MAX + 1];
 	int rc = 0;
 
+	for (uint32_t i = 0; i < pickle_count(p, dict) && !rc; i++)
+		if (take_name(p, pickle_key(p, dict, i), name))
+			rc = torch_hypers_add_one(s, group, name, pickle_value(p, dict, i));
+	return rc;
+}
+
+static bool is_of_elements(const struct torch_source *s, uint32_t node,
+			   const struct tensor *master)
+{
+	struct torchfile_tensor x;
+
+	return pickle_kind(s->torch.pickle, node) == PICKLE_TENSOR &&
+	       (!master || !torch_source_tensor(s, node, &x) ||
+		tensor_is_shaped_as(&x.tensor, master));
+}
+
+int torch_hypers_add_states(const struct torch_source *s, uint32_t group, uint32_t dict,
+			    const struct tensor *master)
+{
+	const struct pickle *p = s->torch.pickle;
+	char name[FRAG_KEY_MAX + 1];
+	int rc = 0;
+
 	for (uint32_t i = 0; i < pickle_count(p, dict) && !rc; i++) {
-		if (!torch_source_text(p, pickle_key(p, dict, i), name, sizeof(name)) ||
-		    !*name || !strcmp(name, "params") || !strcmp(name, "param_names"))
-			continue;
-		rc = torch_hypers_add_one(s, group, name, pickle_value(p, dict, i));
+		uint32_t value = pickle_value(p, dict, i);
+
+		if (take_name(p, pickle_key(p, dict, i), name) &&
+		    (!strcmp(name, "step") || !is_of_elements(s, value, master)))
+			rc = torch_hypers_add_one(s, group, name, value);
 	}
 	return rc;
 }

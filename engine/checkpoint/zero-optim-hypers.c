@@ -65,11 +65,15 @@ int zero_optim_add_hypers(const struct zero_optim *o, uint32_t group, uint32_t t
 	const struct torch_source *s = &o->source;
 	const struct pickle *p = s->torch.pickle;
 	uint32_t optim = pickle_get(p, s->root, "optimizer_state_dict");
+	uint32_t unit = unit_of(o, group, 0);
+	struct tensor master = { .ndim = 1 };
 	int rc = torch_hypers_add(s, table_group, group_of(o, group));
 
+	if (unit < o->nunits)
+		master.shape[0] = zero_optim_part(o, 0, unit, ZERO_MASTER)->count;
 	if (!rc)
-		rc = torch_hypers_add(s, table_group,
-				      zero_optim_states(o, s, unit_of(o, group, 0)));
+		rc = torch_hypers_add_states(s, table_group, zero_optim_states(o, s, unit),
+					     &master);
 	return rc ? rc
 		  : torch_hypers_add_one(s, table_group, "step",
 					 pickle_get(p, optim, "base_optimizer_state_step"));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/checkpoint/torch-unfit.h"
 #include "engine/checkpoint/zero-optim.h"
 
 #include <errno.h>
@@ -166,22 +167,28 @@ static void add_key(struct zero_optim *o, const struct pickle *p, uint32_t node)
 		strcpy(o->keys[o->nkeys++], key);
 }
 
-/* A tensor of none is a number, such as step. */
-static bool has_dimensions(const struct pickle *p, uint32_t node)
+/* A tensor without dimensions is a number, such as step, and so is one of one element beside a master of more. */
+static bool has_elements(const struct reading *r, uint32_t unit, uint32_t node)
 {
-	struct pickle_tensor x;
+	char why[TORCH_UNFIT_MAX];
+	struct torchfile_tensor x, master;
 
-	return pickle_tensor(p, node, &x) && pickle_count(p, x.shape);
+	if (!torch_source_tensor(r->source, node, &x))
+		return torch_unfit(r->p, node, why);
+	return x.tensor.ndim &&
+	       (x.tensor.numel != 1 ||
+		(torch_source_tensor(r->source, pickle_item(r->p, r->masters, unit), &master) &&
+		 master.tensor.numel == 1));
 }
 
-/* Of rank 0's states, the ones that are as long as the partition, once its masters are known. */
+/* Of rank 0's states the ones that may be as long as the partition. */
 static void find_keys(struct reading *r)
 {
 	for (uint32_t unit = 0; unit < r->o->nunits; unit++) {
 		uint32_t states = zero_optim_states(r->o, r->source, unit);
 
 		for (uint32_t i = 0; i < pickle_count(r->p, states); i++)
-			if (has_dimensions(r->p, pickle_value(r->p, states, i)))
+			if (has_elements(r, unit, pickle_value(r->p, states, i)))
 				add_key(r->o, r->p, pickle_key(r->p, states, i));
 	}
 }
@@ -311,17 +318,34 @@ static int read_first(struct zero_optim *o, const struct folder *f, const char *
 	return rc ? rc : take_rank(o, &o->source, 0);
 }
 
-/* A state that no rank has in a form that fits is none. */
+enum having { NONE_HAS, SOME_HAVE, ALL_HAVE };
+
+/* The ranks that hold anything of a unit. */
+static enum having who_has(const struct zero_optim *o, uint32_t unit, uint32_t key)
+{
+	uint32_t have = 0, want = 0;
+
+	for (uint32_t rank = 0; rank < o->nranks; rank++) {
+		if (!zero_optim_part(o, rank, unit, ZERO_MASTER)->count)
+			continue;
+		want++;
+		have += zero_optim_part(o, rank, unit, key)->dtype != 0;
+	}
+	return have == want ? ALL_HAVE : have ? SOME_HAVE : NONE_HAS;
+}
+
+/* A state that is not everywhere in a form that fits is none there. */
 static void note_unfit(struct zero_optim *o)
 {
 	for (uint32_t key = ZERO_MASTER + 1; key < o->nkeys; key++) {
-		bool any = false;
+		uint32_t n[ALL_HAVE + 1] = { 0 };
 
-		for (uint32_t unit = 0; unit < o->nunits && !any; unit++)
-			any = zero_optim_part(o, 0, unit, key)->dtype;
-		if (!any)
+		for (uint32_t unit = 0; unit < o->nunits; unit++)
+			n[who_has(o, unit, key)]++;
+		if (n[SOME_HAVE] || !n[ALL_HAVE])
 			table_skip(o->table, o->keys[key],
-				   "an optimizer's state that is not as long as the partition");
+				   "an optimizer's state that not all ranks have as long as "
+				   "their partitions");
 	}
 }
 

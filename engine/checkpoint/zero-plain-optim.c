@@ -7,6 +7,7 @@
 #include "engine/dtype.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SAMPLE = 64 /* values of a master that are compared */, ELEMENT_MAX = 16 };
@@ -70,11 +71,6 @@ static uint64_t end_of(const struct plain_optim *o, uint32_t group)
 
 /* ---- which is which ---- */
 
-static bool same_shape(const struct tensor *x, const struct tensor *y)
-{
-	return x->ndim == y->ndim && !memcmp(x->shape, y->shape, x->ndim * sizeof(*x->shape));
-}
-
 static bool read_values(const struct plain_optim *o, const struct torchfile_tensor *x,
 			uint64_t first, uint64_t n, float out[SAMPLE])
 {
@@ -110,7 +106,7 @@ static bool fits_master(const struct plain_optim *o, const struct plain_param *p
 
 	if (!torch_source_tensor(&o->model->source, master_at(o, group, position), &master))
 		return false;
-	if (!o->flat && !same_shape(&master.tensor, &param->x.tensor))
+	if (!o->flat && !tensor_is_shaped_as(&master.tensor, &param->x.tensor))
 		return false;
 	return same_values(o, param, &master, o->flat ? position : 0);
 }
@@ -124,7 +120,7 @@ static bool fits_states(const struct plain_optim *o, const struct plain_param *p
 
 	for (uint32_t i = 0; i < pickle_count(o->p, states); i++)
 		if (torch_source_tensor(&o->model->source, pickle_value(o->p, states, i), &x) &&
-		    x.tensor.ndim && !same_shape(&x.tensor, &param->x.tensor))
+		    x.tensor.ndim && !tensor_is_shaped_as(&x.tensor, &param->x.tensor))
 			return false;
 	return true;
 }
@@ -200,7 +196,8 @@ static int add_group(struct plain_optim *o, uint32_t group)
 	if (number < 0)
 		return number;
 	rc = torch_hypers_add(s, (uint32_t)number, pickle_item(o->p, o->param_groups, group));
-	return rc ? rc : torch_hypers_add(s, (uint32_t)number, states_at(o, group, 0));
+	return rc ? rc
+		  : torch_hypers_add_states(s, (uint32_t)number, states_at(o, group, 0), NULL);
 }
 
 static int add_groups(struct plain_optim *o)
@@ -266,6 +263,32 @@ bool plain_optim_is_frozen(const struct plain_optim *o, const struct plain_param
 	return o->known && !states_of(o, param) && pickle_count(o->p, o->states);
 }
 
+static int skip_state(const struct plain_optim *o, const struct plain_param *param,
+		      const char *key, uint32_t node)
+{
+	char name[FRAG_NAME_MAX + FRAG_KEY_MAX + 2];
+	enum pickle_kind kind = pickle_kind(o->p, node);
+
+	snprintf(name, sizeof(name), "%s/%s", param->name, key);
+	if (kind == PICKLE_TENSOR || kind == PICKLE_OBJECT)
+		torch_source_skip(&o->model->source, name, node, "it has another shape");
+	return 0;
+}
+
+static int add_whole(const struct plain_optim *o, const struct plain_param *param,
+		     const char *key, uint32_t node, const struct torchfile_tensor *x)
+{
+	struct torch_source *s = &o->model->source;
+	int rc;
+
+	if (tensor_is_shaped_as(&x->tensor, &param->x.tensor) && torch_source_fits(x))
+		return torch_source_add_state(s, key, x);
+	if (x->tensor.numel != 1)
+		return skip_state(o, param, key, node);
+	rc = table_add_scalar(s->table, key, x->tensor.dtype);
+	return rc < 0 ? rc : torch_source_add_pieces(s, x, 0);
+}
+
 /* All of a tensor of its shape, or of its place in a vector. */
 static int add_tensor(const struct plain_optim *o, const struct plain_param *param,
 		      const char *key, uint32_t node)
@@ -276,14 +299,14 @@ static int add_tensor(const struct plain_optim *o, const struct plain_param *par
 	int rc;
 
 	if (!torch_source_tensor(s, node, &x))
-		return 0;
+		return skip_state(o, param, key, node);
 	if (!o->flat)
-		return same_shape(&x.tensor, &param->x.tensor) && torch_source_fits(&x)
-			       ? torch_source_add_state(s, key, &x)
-			       : 0;
+		return add_whole(o, param, key, node, &x);
+	if (x.tensor.numel == 1 && !x.tensor.ndim) /* the group has it */
+		return 0;
 	if (!x.tensor.contiguous || x.tensor.ndim != 1 ||
 	    x.tensor.numel != o->ends[o->groups[number_of(o, param)]])
-		return 0;
+		return skip_state(o, param, key, node);
 	rc = table_add_state(s->table, key, x.tensor.dtype);
 	if (rc >= 0)
 		rc = table_add_interval(s->table, s->file, s->rank,

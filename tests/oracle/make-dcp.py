@@ -114,6 +114,14 @@ def plain(out):
     return tensors, [], 11
 
 
+def unshown(out):
+    """Tensors whose values are not their bytes."""
+    state = {"plain": torch.arange(3.0), "conj": torch.tensor([1 + 2j, 3]).conj(), "neg": torch._neg_view(torch.ones(2))}
+    dcp.save(state, checkpoint_id=out, no_dist=True)
+    why = "its values are the conjugates, or negatives, of its bytes"
+    return {"plain": {"own": state["plain"]}}, [f"source skipped {n}: {why}" for n in ("conj", "neg")], None
+
+
 CASES = {
     "fsdp-2": (2, lambda out: fsdp(out, groups=True)),
     "fsdp-3-bf16": (3, lambda out: fsdp(out, torch.bfloat16, flatten_optimizer_state_dict=True)),
@@ -121,6 +129,7 @@ CASES = {
     "tp-4": (4, tp),
     "boxes-4": (4, boxes),
     "plain-1": (1, plain),
+    "unshown-1": (1, unshown),
 }
 
 # ---- what is expected ----

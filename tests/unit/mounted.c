@@ -8,6 +8,7 @@
 
 #include <check.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,12 +39,31 @@ uint8_t *mounted_read(struct mounted *m, const char *name, const char *key, int 
 {
 	struct engine_address a = { .kind = rank < 0 ? ENGINE_PARAM : ENGINE_RANK_PARAM,
 				    .rank = rank < 0 ? 0 : (uint32_t)rank };
+
+	snprintf(a.key, sizeof(a.key), "%s", key);
+	return engine_find_param(m->engine, name, "", &a.param) ? NULL
+								: mounted_read_at(m, &a, size);
+}
+
+double mounted_hyper(struct mounted *m, uint32_t group, const char *key)
+{
+	struct engine_address a = { .kind = ENGINE_HYPER, .group = group };
+	uint64_t size;
+	double value = NAN;
+
+	snprintf(a.key, sizeof(a.key), "%s", key);
+	CLEANUP(free) uint8_t *bytes = mounted_read_at(m, &a, &size);
+	if (bytes && size == sizeof(value))
+		memcpy(&value, bytes, sizeof(value));
+	return value;
+}
+
+uint8_t *mounted_read_at(struct mounted *m, const struct engine_address *a, uint64_t *size)
+{
 	struct engine_file *file;
 	uint8_t *out;
 
-	snprintf(a.key, sizeof(a.key), "%s", key);
-	if (engine_find_param(m->engine, name, "", &a.param) ||
-	    engine_file_open(m->engine, &a, &file, size))
+	if (engine_file_open(m->engine, a, &file, size))
 		return NULL;
 	out = malloc(*size + 1);
 	for (uint64_t at = 0, n; at < *size; at += n) {

@@ -19,6 +19,10 @@ void mounted_close(struct mounted *m);
 uint8_t *mounted_read(struct mounted *m, const char *name, const char *key, int rank,
 		      uint64_t *size);
 
+uint8_t *mounted_read_at(struct mounted *m, const struct engine_address *a, uint64_t *size);
+/* A hyper-parameter of a group; NAN: there is none. */
+double mounted_hyper(struct mounted *m, uint32_t group, const char *key);
+
 /* All of it against a file of lines, words with a blank between:
  *     # ...
  *     param NAME SHAPE NSTATES, buffer NAME SHAPE NSTATES	SHAPE a,b or -

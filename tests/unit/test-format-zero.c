@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <ftw.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct run {
 	const char *weight; /* the name of w */
 	int nranks, partition_count;
 	int64_t rows, columns;
+	int64_t bias;         /* elements of b; -1: there is none */
 	int64_t counts[2];    /* of masters */
 	int64_t more;         /* elements of exp_avg */
 	int64_t padding;      /* as group_paddings has it, of the last rank */
@@ -42,6 +44,7 @@ static const struct run plain = { .stage = 2,
 				  .partition_count = 2,
 				  .rows = 3,
 				  .columns = 2,
+				  .bias = 2,
 				  .counts = { 4, 4 },
 				  .alignment = -1 };
 
@@ -124,8 +127,10 @@ static void write_model(const struct run *r)
 	legacy_dict();
 	legacy_key(r->weight);
 	legacy_size(2, (int64_t[]){ r->rows, r->columns });
-	legacy_key("b");
-	legacy_size(1, (int64_t[]){ 2 });
+	if (r->bias >= 0) {
+		legacy_key("b");
+		legacy_size(1, &r->bias);
+	}
 	legacy_up();
 	if (r->expert) {
 		legacy_dict();
@@ -169,6 +174,20 @@ static void check_values(const char *name, const char *key, int rank, const char
 	ck_assert_str_eq(got, expect);
 }
 
+static void check_partition(uint32_t rank, uint32_t sub, const char *key, const char *expect)
+{
+	struct engine_address a = { .kind = ENGINE_RANK_PARTITION, .rank = rank, .sub = sub };
+	char got[256] = "", *end = got;
+	uint64_t size;
+
+	snprintf(a.key, sizeof(a.key), "%s", key);
+	CLEANUP(free) float *values = (void *)mounted_read_at(&m, &a, &size);
+	ck_assert_ptr_nonnull(values);
+	for (uint64_t i = 0; i < size / sizeof(*values); i++)
+		end += sprintf(end, "%s%g", i ? " " : "", (double)values[i]);
+	ck_assert_str_eq(got, expect);
+}
+
 static void check_none(const char *name, const char *key)
 {
 	uint64_t size;
@@ -189,6 +208,13 @@ static void check_source(const char *line)
 	ck_assert_msg(strstr(text, line) != NULL, "no %s in:\n%s", line, text);
 }
 
+static void check_not_in_source(const char *text)
+{
+	CLEANUP(free) char *source = engine_text(m.engine, "source");
+
+	ck_assert_msg(!strstr(source, text), "%s in:\n%s", text, source);
+}
+
 static void check_refused(const char *why)
 {
 	int rc = mounted_open(&m, dir, NULL);
@@ -205,6 +231,9 @@ START_TEST(parameters_are_cut_out_of_the_ranks_vectors)
 	check_values("w", "exp_avg", -1, "600 601 602 603 700 701");
 	check_values("b", "fp32", -1, "202 203");
 	check_values("w", "fp32", 1, "200 201");
+	check_partition(0, 0, "fp32", "100 101 102 103");
+	check_partition(1, 0, "fp32", "200 201 202 203");
+	check_partition(1, 0, "exp_avg", "700 701 702 703");
 	mounted_close(&m);
 }
 END_TEST
@@ -218,6 +247,7 @@ START_TEST(padding_between_parameters_is_no_ones)
 	mount(&r);
 	check_values("w", "fp32", -1, "100 101 102 103 200 201");
 	check_values("b", "fp32", -1, "203 204");
+	check_partition(1, 0, "fp32", "200 201 202 203 204");
 	mounted_close(&m);
 }
 END_TEST
@@ -275,8 +305,51 @@ START_TEST(a_state_that_not_all_ranks_have_is_none)
 	check_none("w", "of one rank");
 	check_none("w", "rows");
 	check_values("w", "fp32", -1, "100 101 102 103 200 201");
+	check_source("skipped of one rank: ");
 	check_source("skipped rows: ");
 	check_source("skipped fp32: ");
+	ck_assert_double_eq(mounted_hyper(&m, 0, "step"), 12);
+	mounted_close(&m);
+}
+END_TEST
+
+static void one_number(void)
+{
+	legacy_key("step");
+	legacy_vector(FRAG_I64, 1, 12);
+	legacy_key("scale");
+	legacy_vector(FRAG_F32, 1, 3);
+}
+
+START_TEST(a_tensor_of_one_element_is_a_number_of_the_group)
+{
+	struct run r = plain;
+
+	r.states = one_number;
+	mount(&r);
+	check_none("w", "step");
+	ck_assert_double_eq(mounted_hyper(&m, 0, "step"), 12);
+	ck_assert_double_eq(mounted_hyper(&m, 0, "scale"), 3);
+	ck_assert(isnan(mounted_hyper(&m, 0, "exp_avg")));
+	check_not_in_source("skipped");
+	mounted_close(&m);
+}
+END_TEST
+
+/* All of the group is w, of one element, and nothing is on rank 1. */
+START_TEST(a_state_of_one_element_is_no_number)
+{
+	struct run r = plain;
+
+	r.rows = r.columns = 1;
+	r.bias = -1;
+	r.counts[0] = 1;
+	r.counts[1] = 0;
+	r.states = one_number;
+	mount(&r);
+	check_values("w", "exp_avg", -1, "600");
+	ck_assert(isnan(mounted_hyper(&m, 0, "exp_avg")));
+	ck_assert_double_eq(mounted_hyper(&m, 0, "step"), 12);
 	mounted_close(&m);
 }
 END_TEST
@@ -356,6 +429,32 @@ END_TEST
 
 /* ---- without ZeRO ---- */
 
+static void other_copies(void)
+{
+	in_dict("module");
+	legacy_key("w");
+	legacy_tensor(FRAG_BF16, 2, (int64_t[]){ 3, 1 }, 8);
+	legacy_key("b");
+	legacy_vector(FRAG_BF16, 2, 4);
+	legacy_key_int(3);
+	legacy_vector(FRAG_BF16, 2, 4);
+	legacy_up();
+}
+
+START_TEST(a_copy_of_another_shape_is_skipped)
+{
+	struct run r = plain;
+
+	r.model = other_copies;
+	mount(&r);
+	check_none("w", "bf16");
+	check_source("skipped w: module's copy has another shape");
+	check_source("skipped a tensor of module: its name is too long, or no text");
+	check_values("w", "fp32", -1, "100 101 102 103 200 201");
+	mounted_close(&m);
+}
+END_TEST
+
 static void group_of(int64_t first, int64_t n)
 {
 	legacy_dict();
@@ -390,6 +489,8 @@ static void write_plain(int64_t split)
 		legacy_dict();
 		legacy_key("momentum_buffer");
 		legacy_vector(FRAG_F32, i == 2 ? third : 2, (float)(10 * (i + 1)));
+		legacy_key("step");
+		legacy_tensor(FRAG_F32, 0, NULL, (float)(i + 3));
 		legacy_up();
 	}
 	legacy_up();
@@ -409,6 +510,9 @@ START_TEST(states_are_named_where_one_way_fits)
 	check_values("a", "momentum_buffer", -1, "10 11");
 	check_values("b", "momentum_buffer", -1, "20 21");
 	check_values("c", "momentum_buffer", -1, "30 31 32");
+	check_values("c", "step", -1, "5");
+	ck_assert_double_eq(mounted_hyper(&m, 0, "step"), 3);
+	check_not_in_source("skipped");
 	check_values("c", "fp32", -1, "5 6 7");
 	mounted_close(&m);
 	write_plain(1); /* whose group is whose? */
@@ -506,6 +610,7 @@ START_TEST(shards_of_stage_3_are_equal_and_each_has_its_model)
 	write_shard_model(1);
 	ck_assert_msg(!mounted_open(&m, dir, NULL), "%s", m.why);
 	check_values("w", "fp32", -1, "100 101 102 200 201 202");
+	check_partition(1, 0, "fp32", "200 201 202");
 	mounted_close(&m);
 	write_shard_optim(1, 4);
 	check_refused("sub-group 0 has 4 elements, 3 on rank 0");
@@ -641,8 +746,11 @@ int main(void)
 	tcase_add_test(t, states_have_the_padding_that_masters_lack);
 	tcase_add_test(t, the_bf16_optimizer_keeps_its_padding);
 	tcase_add_test(t, a_state_that_not_all_ranks_have_is_none);
+	tcase_add_test(t, a_tensor_of_one_element_is_a_number_of_the_group);
+	tcase_add_test(t, a_state_of_one_element_is_no_number);
 	tcase_add_test(t, module_says_what_else_there_is);
 	tcase_add_test(t, a_name_that_is_too_long_is_skipped);
+	tcase_add_test(t, a_copy_of_another_shape_is_skipped);
 	tcase_add_test(t, states_are_named_where_one_way_fits);
 	tcase_add_test(t, only_texts_are_names);
 	tcase_add_test(t, states_that_fit_nowhere_are_left_out);
