@@ -137,6 +137,11 @@ void place_walk_end(struct place_walk *w);
  */
 int place_write(struct place *p, struct place_state *s, uint64_t offset, const void *data,
 		uint64_t size);
+/* Bytes [offset, offset + size) as the trainer has them: of the newest version, of what was put, of what is lent.
+ * -EINVAL: past the end; -EIO; -ENOMEM; waits for the disk, for what is not in memory.
+ */
+int place_look(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
+	       void *memory);
 /* Elements from first on are numel values, or, of float32, have them added.  They are collected in slices that are kept
  * in, until another state or place_settle needs the buffer.  place_bring's and place_send's errors.
  */
