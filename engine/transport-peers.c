@@ -115,6 +115,7 @@ void transport_peers_remove(struct transport_peers *p, struct transport_peer *pe
 	*link = peer->next;
 	if (!peer->outbound)
 		unlink_heard(p, peer);
+	p->nleft -= peer->left;
 	slots_remove(&p->slots, peer->number);
 	peer_free(peer);
 }
@@ -181,6 +182,7 @@ static int add_inbound(struct transport_peers *p, uint32_t router, struct transp
 	if (!peer)
 		return -ENOMEM;
 	peer->router = router;
+	peer->fd = -1;
 	rc = add(p, peer);
 	if (rc)
 		peer_free(peer);
@@ -200,4 +202,24 @@ int transport_peers_heard(struct transport_peers *p, uint32_t router,
 	link_heard(p, peer);
 	*out = peer;
 	return 0;
+}
+
+void transport_peers_left(struct transport_peers *p, int fd, bool but_last)
+{
+	for (struct transport_peer *peer = p->youngest; peer; peer = peer->older) {
+		if (peer->fd != fd || peer->left)
+			continue;
+		peer->left = !but_last;
+		p->nleft += peer->left;
+		but_last = false;
+	}
+}
+
+struct transport_peer *transport_peers_next_left(struct transport_peers *p)
+{
+	struct transport_peer *peer = p->nleft ? p->oldest : NULL;
+
+	while (peer && !peer->left)
+		peer = peer->younger;
+	return peer;
 }

@@ -22,6 +22,8 @@ struct transport_peer {
 	struct transport_queue *queue; /* NULL: nothing was sent to it */
 	uint32_t router;               /* inbound: libzmq's number */
 	bool reads_only;               /* inbound: it came with the key for readers */
+	int fd;                        /* inbound: of its connection; -1: not known */
+	bool left;                     /* inbound: that is over */
 	struct transport_peer *next; /* of the bucket; inbound by router, outbound by address */
 	struct transport_peer *older, *younger; /* inbound, by when they were heard */
 };
@@ -31,6 +33,7 @@ struct transport_peers {
 	uint64_t serials;
 	struct transport_peer *buckets[TRANSPORT_PEERS_BUCKETS];
 	struct transport_peer *oldest, *youngest;
+	unsigned nleft;
 };
 
 void transport_peers_init(struct transport_peers *p, uint32_t max);
@@ -47,6 +50,10 @@ struct transport_peer *transport_peers_find(struct transport_peers *p, const cha
 /* The one of that connection, heard now.  -ENFILE: all numbers are of outbound ones; -ENOMEM. */
 int transport_peers_heard(struct transport_peers *p, uint32_t router,
 			  struct transport_peer **peer);
+/* The connection on that descriptor is over; but_last: of several the one heard last is a new one. */
+void transport_peers_left(struct transport_peers *p, int fd, bool but_last);
+/* One that has left, or NULL. */
+struct transport_peer *transport_peers_next_left(struct transport_peers *p);
 void transport_peers_remove(struct transport_peers *p, struct transport_peer *peer);
 
 #endif

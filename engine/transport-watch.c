@@ -155,12 +155,19 @@ static bool is_hang_up(const struct event *event)
 	return event->what & HUNG_UP && (event->value == EPIPE || event->value == ECONNRESET);
 }
 
-static void of_listening(struct transport_watch *w, const struct event *event)
+static void of_listening(struct transport_watch *w, const struct event *event,
+			 transport_watch_tell tell, void *owner)
 {
+	int fd = (int)event->value;
+
+	if (event->what & ZMQ_EVENT_DISCONNECTED)
+		tell(owner, event->address, fd,
+		     is_still_ours(w, fd, event->address) ? TRANSPORT_LEFT_OR_REUSED
+							  : TRANSPORT_LEFT);
 	if (event->what & ZMQ_EVENT_ACCEPTED)
-		accepted(w, (int)event->value, event->address);
+		accepted(w, fd, event->address);
 	else if (event->what & ZMQ_EVENT_DISCONNECTED)
-		disconnected(w, (int)event->value);
+		disconnected(w, fd);
 	else if (event->what & REFUSED)
 		log_refused(w, event->address);
 }
@@ -168,11 +175,11 @@ static void of_listening(struct transport_watch *w, const struct event *event)
 static void of_connecting(const struct event *event, transport_watch_tell tell, void *owner)
 {
 	if (event->what & REFUSED)
-		tell(owner, event->address, TRANSPORT_REFUSED);
+		tell(owner, event->address, -1, TRANSPORT_REFUSED);
 	else if (is_hang_up(event))
-		tell(owner, event->address, TRANSPORT_HUNG_UP);
+		tell(owner, event->address, -1, TRANSPORT_HUNG_UP);
 	else if (event->what & BROKEN)
-		tell(owner, event->address, TRANSPORT_BROKEN);
+		tell(owner, event->address, -1, TRANSPORT_BROKEN);
 }
 
 void transport_watch_turn(struct transport_watch *w, transport_watch_tell tell, void *owner)
@@ -183,7 +190,7 @@ void transport_watch_turn(struct transport_watch *w, transport_watch_tell tell, 
 		if (event.what & OPENED)
 			opened(w, (int)event.value, event.address);
 		if (w->listening)
-			of_listening(w, &event);
+			of_listening(w, &event, tell, owner);
 		else
 			of_connecting(&event, tell, owner);
 	}

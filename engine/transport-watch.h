@@ -23,16 +23,18 @@ int transport_watch_open(struct transport_watch *w, void *context, void *socket,
 void transport_watch_close(struct transport_watch *w);
 
 enum transport_watch_news {
-	TRANSPORT_BROKEN,  /* the connection, or the try to make one */
-	TRANSPORT_HUNG_UP, /* on us in the handshake */
-	TRANSPORT_REFUSED, /* libzmq does not try again */
+	TRANSPORT_BROKEN,         /* the connection, or the try to make one */
+	TRANSPORT_HUNG_UP,        /* on us in the handshake */
+	TRANSPORT_REFUSED,        /* libzmq does not try again */
+	TRANSPORT_LEFT,           /* who had connected to us, on descriptor fd */
+	TRANSPORT_LEFT_OR_REUSED, /* the same, but fd is of another of our connections already */
 };
 
-/* What happened to the connection to address. */
-typedef void (*transport_watch_tell)(void *owner, const char *address,
+/* What happened to the connection to address, our own when listening. */
+typedef void (*transport_watch_tell)(void *owner, const char *address, int fd,
 				     enum transport_watch_news news);
 
-/* Takes in all that has happened.  tell: of a connecting socket. */
+/* Takes in all that has happened. */
 void transport_watch_turn(struct transport_watch *w, transport_watch_tell tell, void *owner);
 
 #endif

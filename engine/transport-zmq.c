@@ -51,6 +51,7 @@ struct transport {
 	int epoll;
 	int event;
 	bool awake;               /* event is set */
+	bool drained;             /* the last turn took all messages that there were */
 	_Atomic uint64_t waiting; /* bytes to be sent */
 	char address[TRANSPORT_ADDRESS];
 };
@@ -127,6 +128,8 @@ static int open_socket(struct transport *t, const struct transport_config *confi
 	return rc ? rc : watch_socket(t, watch->events);
 }
 
+static void on_news(void *owner, const char *address, int fd, enum transport_watch_news news);
+
 static int open_all(struct transport *t, const struct transport_config *config)
 {
 	int rc = transport_socket_check_descriptors();
@@ -145,8 +148,8 @@ static int open_all(struct transport *t, const struct transport_config *config)
 		rc = transport_socket_bind(t->in, config->bind, t->address);
 	if (!rc && config->bind)
 		transport_watch_turn(
-			&t->watch_in, NULL,
-			NULL); /* which descriptor listens: a fork may come before a turn */
+			&t->watch_in, on_news,
+			t); /* which descriptor listens: a fork may come before a turn */
 	return rc;
 }
 
@@ -330,12 +333,14 @@ static void probe(struct transport *t, const struct transport_peer *peer)
 		wake(t);
 }
 
-static void on_news(void *owner, const char *address, enum transport_watch_news news)
+static void on_news(void *owner, const char *address, int fd, enum transport_watch_news news)
 {
 	struct transport *t = owner;
 	struct transport_peer *peer = transport_peers_find(&t->peers, address);
 
-	if (peer && news == TRANSPORT_BROKEN)
+	if (news >= TRANSPORT_LEFT)
+		transport_peers_left(&t->peers, fd, news == TRANSPORT_LEFT_OR_REUSED);
+	else if (peer && news == TRANSPORT_BROKEN)
 		probe(t, peer);
 	else if (peer)
 		peer->hangups += news == TRANSPORT_REFUSED ? HANGUPS : 1;
@@ -343,7 +348,16 @@ static void on_news(void *owner, const char *address, enum transport_watch_news 
 
 static bool transport_zmq_gone(struct transport *t, uint32_t *number)
 {
-	return transport_probe_refused(&t->probes, number);
+	struct transport_peer *peer;
+
+	if (transport_probe_refused(&t->probes, number))
+		return true;
+	peer = t->drained ? transport_peers_next_left(&t->peers) : NULL;
+	if (!peer)
+		return false;
+	*number = peer->number;
+	transport_peers_remove(&t->peers, peer);
+	return true;
 }
 
 static bool transport_zmq_refused(struct transport *t, uint32_t number)
@@ -523,6 +537,8 @@ static struct transport_peer *sender_in(struct transport *t, struct received *r)
 	if (transport_peers_heard(&t->peers, router, &peer))
 		return NULL;
 	peer->reads_only = transport_curve_reads_only(&t->curve, &r->body);
+	if (peer->fd < 0)
+		peer->fd = zmq_msg_get(&r->body, ZMQ_SRCFD);
 	return peer;
 }
 
@@ -563,11 +579,12 @@ static int transport_zmq_turn(struct transport *t, transport_receive receive, vo
 	transport_watch_turn(&t->watch_out, on_news, t);
 	transport_probe_turn(&t->probes);
 	if (t->in)
-		transport_watch_turn(&t->watch_in, NULL, NULL);
+		transport_watch_turn(&t->watch_in, on_news, t);
 	do {
 		some = deliver_one(t, t->in, &d);
 		some |= deliver_one(t, t->out, &d);
 	} while (some);
+	t->drained = d.left > 0;
 	wake_if_readable(t, t->in);
 	wake_if_readable(t, t->out);
 	return d.count;

@@ -97,8 +97,9 @@ struct transport_ops {
 	 */
 	bool (*refused)(struct transport *t, uint32_t peer);
 
-	/* Takes one peer, of those we connected to, at whose address nobody listens any more: it broke the
-	 * connection, and a new one is refused.  NULL: that is not known here.
+	/* Takes one peer that is gone.  Of those we connected to: nobody listens at its address any more, it broke
+	 * the connection, and a new one is refused.  Of those that connected to us: its connection is over, and what
+	 * came by it was delivered; who connects again has another number.  NULL: that is not known here.
 	 */
 	bool (*gone)(struct transport *t, uint32_t *peer);
 

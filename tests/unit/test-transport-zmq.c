@@ -133,6 +133,34 @@ START_TEST(that_nobody_listens_any_more_is_told)
 }
 END_TEST
 
+START_TEST(that_who_connected_to_us_has_gone_is_told)
+{
+	uint32_t peers[2], gone;
+
+	side_open(&sides[0], &variants[_i]);
+	for (int i = 0; i < 2; i++) {
+		side_open_with(&sides[1 + i], &variants[_i],
+			       (struct transport_config){ .bind = NULL });
+		exchange(1 + i, 0, 2 + i);
+		peers[i] = sides[0].from;
+	}
+	ck_assert(!transport_zmq.gone(sides[0].t, &gone));
+	side_close(&sides[1]);
+	for (int i = 0; !transport_zmq.gone(sides[0].t, &gone); i++) {
+		ck_assert_int_lt(i, 1000);
+		sides_poll(sides, 1, 20);
+	}
+	ck_assert_uint_eq(gone, peers[0]);
+	ck_assert(!transport_zmq.gone(sides[0].t, &gone));
+	ck_assert_int_eq(side_send(&sides[0], peers[0], "none", 4), -ENOTCONN);
+	ck_assert_int_eq(side_send(&sides[0], peers[1], "back", 4), 0);
+	sides[1] = sides[2];
+	sides_wait(sides, 2, 1, 1);
+	side_close(&sides[0]);
+	side_close(&sides[1]);
+}
+END_TEST
+
 START_TEST(who_comes_later_at_the_address_gets_what_was_sent)
 {
 	char address[64];
@@ -760,6 +788,7 @@ int main(void)
 	tcase_add_test(t, what_cannot_be_bound_is_refused);
 	tcase_add_test(t, without_an_address_it_connects_out);
 	tcase_add_test(t, that_nobody_listens_any_more_is_told);
+	tcase_add_loop_test(t, that_who_connected_to_us_has_gone_is_told, PLAIN, CURVE + 1);
 	tcase_add_test(t, who_comes_later_at_the_address_gets_what_was_sent);
 	tcase_add_test(t, what_was_sent_just_before_close_arrives);
 	tcase_add_loop_test(t, garbage_is_not_delivered_and_changes_nothing, PLAIN, CURVE + 1);
