@@ -72,12 +72,17 @@ static void log_dropped(struct handle *h)
 		 staged(h));
 }
 
-static void log_committed(struct handle *h)
+/* error: 0, or why nothing was changed. */
+static void log_ended(struct handle *h, int error)
 {
 	char path[512];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
-	log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
+	if (error)
+		log_warn("%s: not committed, %" PRIu64 " bytes: %s", path, staged(h),
+			 strerror(error));
+	else
+		log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
 }
 
 void draft_free(struct handle *h)
@@ -228,8 +233,8 @@ static void committed(struct engine_write *write, int result)
 	d->interrupted = error == EINTR;
 	free(d->extents);
 	d->extents = NULL;
+	log_ended(h, error);
 	if (!result) {
-		log_committed(h);
 		forget(h);
 		d->truncated = false;
 		atomic_store(&h->behind, true);
