@@ -64,7 +64,9 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 
 static int tell_decision(struct engine *e, struct agreement *a, uint32_t rank)
 {
-	struct wire_decide decide = { { a->transaction[0], a->transaction[1] }, a->commit, 0 };
+	struct wire_decide decide = { { a->transaction[0], a->transaction[1] },
+				      a->commit,
+				      a->commit ? 0 : a->status };
 
 	return peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied, a, rank);
 }
@@ -99,10 +101,15 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 
 static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 {
+	struct told told = { .id = { a->transaction[0], a->transaction[1] },
+			     .origin = a->origin,
+			     .boundary = boundary,
+			     .status = a->status };
+
 	if (a->freeze_ms)
-		tell_freeze(e, &a->origin, boundary, a->status);
+		tell_freeze(e, &told);
 	else
-		tell_edit(e, &a->origin, boundary, a->status, NULL);
+		tell_edit(e, &told);
 }
 
 static void decide_at(struct engine *e, struct agreement *a, uint32_t rank)
@@ -120,13 +127,14 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 	a->phase = AGREE_DECIDED;
 	a->decided_ms = monotonic_ms();
 	a->commit = commit;
+	if (!commit && !a->status)
+		a->status = -ECANCELED;
 	a->outstanding = 0;
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (rank != e->rank || !commit)
 			decide_at(e, a, rank);
 	if (commit)
 		return;
-	a->status = a->status ? a->status : -ECANCELED;
 	tell(e, a, 0);
 	node_ack(e, a->peer, a->request, a->status);
 }
@@ -195,7 +203,8 @@ static void ask_all(struct engine *e, struct agreement *a)
 					.boundary = a->boundary,
 					.window = a->window,
 					.coordinator = e->rank,
-					.freeze_ms = a->freeze_ms };
+					.freeze_ms = a->freeze_ms,
+					.origin = a->origin };
 	int rc;
 
 	a->late = false;
@@ -412,6 +421,11 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 		ask_all(e, a);
 }
 
+bool agree_coordinates(struct engine *e, const uint64_t transaction[2])
+{
+	return find(e, transaction) != NULL;
+}
+
 void agree_cancel(struct engine *e, const uint64_t transaction[2])
 {
 	struct agreement *a = find(e, transaction);
@@ -509,7 +523,6 @@ static void resolve(struct engine *e, const struct inquiry *q)
 
 	log_warn("an edit or freeze whose coordinator died is %s",
 		 committed ? "committed: another rank knew" : "aborted");
-	tell_edit(e, NULL, 0, committed ? 0 : -EIO, "its coordinator died");
 	edits_resolve(&e->edits, q->transaction, committed);
 }
 

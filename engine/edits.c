@@ -17,25 +17,38 @@ void edits_init(struct edits *s, uint64_t bytes_max)
 	atomic_store(&s->lowest, UINT64_MAX);
 }
 
-void edit_free(struct edit *e)
+static void free_pieces(struct edit *e)
 {
 	struct edit_piece *next;
 
-	for (struct edit_piece *p = e ? e->first : NULL; p; p = next) {
+	for (struct edit_piece *p = e->first; p; p = next) {
 		next = p->next;
 		free(p);
 	}
+	e->first = e->last = NULL;
+}
+
+void edit_free(struct edit *e)
+{
+	if (e)
+		free_pieces(e);
 	free(e);
+}
+
+static void free_list(struct edit *e)
+{
+	struct edit *next;
+
+	for (; e; e = next) {
+		next = e->next;
+		edit_free(e);
+	}
 }
 
 void edits_fini(struct edits *s)
 {
-	struct edit *next;
-
-	for (struct edit *e = s->list; e; e = next) {
-		next = e->next;
-		edit_free(e);
-	}
+	free_list(s->list);
+	free_list(s->aborted);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 }
@@ -55,14 +68,27 @@ static uint64_t cost(const struct edit_piece *piece)
 	return sizeof(*piece) + piece->size;
 }
 
-static void drop(struct edits *s, struct edit **at)
+/* The caller's. */
+static struct edit *take_out(struct edits *s, struct edit **at)
 {
 	struct edit *e = *at;
 
 	*at = e->next;
 	s->count--;
 	s->bytes -= e->cost;
-	edit_free(e);
+	return e;
+}
+
+static void abort_edit(struct edits *s, struct edit **at, int status, const char *why)
+{
+	struct edit *e = take_out(s, at);
+
+	free_pieces(e);
+	e->state = EDIT_ABORTED;
+	e->status = status;
+	e->why = why;
+	e->next = s->aborted;
+	s->aborted = e;
 }
 
 static struct edit *find_or_add(struct edits *s, const uint64_t transaction[2])
@@ -93,11 +119,34 @@ static bool has_room(const struct edits *s, const uint64_t transaction[2], uint3
 	       others < EDITS_OF_WRITER_MAX;
 }
 
+/* Its place among the remembered; EDITS_REMEMBERED: none. */
+static uint64_t remembered_at(const struct edits *s, const uint64_t transaction[2])
+{
+	uint64_t n = u64_min(s->decisions, EDITS_REMEMBERED);
+
+	for (uint64_t i = 0; i < n; i++)
+		if (!memcmp(s->remembered[i].transaction, transaction,
+			    sizeof(s->remembered[i].transaction)))
+			return i;
+	return EDITS_REMEMBERED;
+}
+
+static enum wire_outcome recall(const struct edits *s, const uint64_t transaction[2])
+{
+	uint64_t at = remembered_at(s, transaction);
+
+	if (at == EDITS_REMEMBERED)
+		return WIRE_UNDECIDED;
+	return s->remembered[at].committed ? WIRE_COMMITTED : WIRE_ABORTED;
+}
+
 static int stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
 		 struct edit_piece *piece)
 {
 	struct edit *e;
 
+	if (!*find(s, transaction) && recall(s, transaction) != WIRE_UNDECIDED)
+		return -ESTALE;
 	if (!has_room(s, transaction, writer, cost(piece)) ||
 	    !(e = find_or_add(s, transaction)))
 		return -ENOSPC;
@@ -136,6 +185,18 @@ int edits_stage(struct edits *s, const uint64_t transaction[2], uint32_t writer,
 	if (rc)
 		free(piece);
 	return rc;
+}
+
+void edits_name(struct edits *s, const uint64_t transaction[2],
+		const struct wire_origin *origin)
+{
+	struct edit *e;
+
+	pthread_mutex_lock(&s->lock);
+	e = *find(s, transaction);
+	if (e)
+		e->origin = *origin;
+	pthread_mutex_unlock(&s->lock);
 }
 
 static bool bars(const struct edit *e)
@@ -200,27 +261,6 @@ static int promise_boundary(struct edits *s, struct registry *r, struct edit *e,
 	e->state = EDIT_STAGED;
 	edits_set_lowest(s);
 	return -EAGAIN;
-}
-
-/* Its place among the remembered; EDITS_REMEMBERED: none. */
-static uint64_t remembered_at(const struct edits *s, const uint64_t transaction[2])
-{
-	uint64_t n = u64_min(s->decisions, EDITS_REMEMBERED);
-
-	for (uint64_t i = 0; i < n; i++)
-		if (!memcmp(s->remembered[i].transaction, transaction,
-			    sizeof(s->remembered[i].transaction)))
-			return i;
-	return EDITS_REMEMBERED;
-}
-
-static enum wire_outcome recall(const struct edits *s, const uint64_t transaction[2])
-{
-	uint64_t at = remembered_at(s, transaction);
-
-	if (at == EDITS_REMEMBERED)
-		return WIRE_UNDECIDED;
-	return s->remembered[at].committed ? WIRE_COMMITTED : WIRE_ABORTED;
 }
 
 /* Under the lock. */
@@ -305,21 +345,23 @@ static void settle_hold(struct edits *s, const struct edit *e, bool commit)
 		hold_end(&s->hold);
 }
 
-/* Under the lock. */
-static void settle(struct edits *s, struct edit **at, bool commit)
+/* Under the lock.  What its writer takes back before anybody promised is nobody's to know. */
+static void settle(struct edits *s, struct edit **at, bool commit, int why)
 {
 	remember(s, (*at)->transaction, commit);
 	settle_hold(s, *at, commit);
 	if (commit)
 		(*at)->state = EDIT_DECIDED;
+	else if ((*at)->state == EDIT_STAGED)
+		edit_free(take_out(s, at));
 	else
-		drop(s, at);
+		abort_edit(s, at, why, (*at)->why);
 	edits_set_lowest(s);
 	pthread_cond_broadcast(&s->changed);
 }
 
-static int decide(struct edits *s, const uint64_t transaction[2], bool commit, uint32_t peer,
-		  uint64_t request)
+static int decide(struct edits *s, const uint64_t transaction[2], bool commit, int why,
+		  uint32_t peer, uint64_t request)
 {
 	struct edit **at = find(s, transaction);
 	enum wire_outcome known = recall(s, transaction);
@@ -339,17 +381,17 @@ static int decide(struct edits *s, const uint64_t transaction[2], bool commit, u
 		return -ESTALE;
 	(*at)->peer = peer;
 	(*at)->request = request;
-	settle(s, at, commit);
+	settle(s, at, commit, why);
 	return 0;
 }
 
-int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, uint32_t peer,
-		 uint64_t request)
+int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, int why,
+		 uint32_t peer, uint64_t request)
 {
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
-	rc = decide(s, transaction, commit, peer, request);
+	rc = decide(s, transaction, commit, why, peer, request);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
@@ -368,20 +410,45 @@ enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], i
 	return outcome;
 }
 
+static const char orphaned[] = "its coordinator died";
+
+/* What is not promised here, and never will be: then nobody commits it. */
+static void forbid(struct edits *s, struct edit **at, const uint64_t transaction[2],
+		   const char *why)
+{
+	remember(s, transaction, false);
+	if (*at)
+		abort_edit(s, at, -EIO, why);
+}
+
 enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2])
 {
 	enum wire_outcome outcome;
-	struct edit *e;
+	struct edit **at;
 
 	pthread_mutex_lock(&s->lock);
 	outcome = recall(s, transaction);
-	e = *find(s, transaction);
-	if (e && outcome == WIRE_UNDECIDED)
-		e->fenced = true;
-	if (!e && outcome == WIRE_UNDECIDED)
-		remember(s, transaction, false); /* never prepared here, and never will be */
+	at = find(s, transaction);
+	if (*at && (*at)->state != EDIT_STAGED && outcome == WIRE_UNDECIDED)
+		(*at)->fenced = true;
+	else if (outcome == WIRE_UNDECIDED)
+		forbid(s, at, transaction, orphaned);
 	pthread_mutex_unlock(&s->lock);
 	return outcome;
+}
+
+bool edits_forbid(struct edits *s, const uint64_t transaction[2])
+{
+	struct edit **at;
+	bool may;
+
+	pthread_mutex_lock(&s->lock);
+	at = find(s, transaction);
+	may = !*at || (*at)->state == EDIT_STAGED;
+	if (may && recall(s, transaction) == WIRE_UNDECIDED)
+		forbid(s, at, transaction, NULL);
+	pthread_mutex_unlock(&s->lock);
+	return may;
 }
 
 uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2])
@@ -397,27 +464,29 @@ uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2])
 	return coordinator;
 }
 
-static void resolve(struct edits *s, const uint64_t transaction[2], bool commit, bool fenced)
+static void resolve(struct edits *s, const uint64_t transaction[2], bool commit,
+		    bool coordinated)
 {
 	struct edit **at;
 
 	pthread_mutex_lock(&s->lock);
 	at = find(s, transaction);
-	if (*at && (*at)->state == EDIT_PREPARED && (fenced || !(*at)->fenced)) {
+	if (*at && (*at)->state == EDIT_PREPARED && !(coordinated && (*at)->fenced)) {
 		(*at)->peer = EDIT_PEER_NONE;
-		settle(s, at, commit);
+		(*at)->why = coordinated ? NULL : orphaned;
+		settle(s, at, commit, coordinated ? -ECANCELED : -EIO);
 	}
 	pthread_mutex_unlock(&s->lock);
 }
 
 void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit)
 {
-	resolve(s, transaction, commit, true);
+	resolve(s, transaction, commit, false);
 }
 
 void edits_hear(struct edits *s, const uint64_t transaction[2], bool commit)
 {
-	resolve(s, transaction, commit, false);
+	resolve(s, transaction, commit, true);
 }
 
 void edits_each_prepared(struct edits *s, edits_see see, void *arg)
@@ -429,37 +498,67 @@ void edits_each_prepared(struct edits *s, edits_see see, void *arg)
 	pthread_mutex_unlock(&s->lock);
 }
 
-unsigned edits_expire(struct edits *s, uint64_t before)
+/* Under the lock.  What was asked for a boundary is its coordinator's to end. */
+static unsigned abort_staged(struct edits *s, uint32_t writer, uint64_t before, const char *why)
 {
-	unsigned dropped = 0;
+	unsigned n = 0;
 
-	pthread_mutex_lock(&s->lock);
 	for (struct edit **at = &s->list; *at;) {
-		if ((*at)->state == EDIT_STAGED && (*at)->touched_ms < before) {
-			drop(s, at);
-			dropped++;
-		} else {
+		const struct edit *e = *at;
+
+		bool lost = e->writer == writer && !e->order;
+
+		if (e->state != EDIT_STAGED || (!lost && e->touched_ms >= before)) {
 			at = &(*at)->next;
+			continue;
 		}
+		forbid(s, at, e->transaction, why);
+		n++;
 	}
-	pthread_mutex_unlock(&s->lock);
-	return dropped;
+	return n;
 }
 
-struct edit *edits_take_applied(struct edits *s)
+unsigned edits_expire(struct edits *s, uint64_t before)
 {
-	struct edit *taken = NULL;
+	unsigned n;
 
 	pthread_mutex_lock(&s->lock);
-	for (struct edit **at = &s->list; *at; at = &(*at)->next) {
-		if ((*at)->state != EDIT_APPLIED)
-			continue;
-		taken = *at;
+	n = abort_staged(s, EDIT_PEER_NONE, before,
+			 "its writer went silent before it asked for a boundary");
+	pthread_mutex_unlock(&s->lock);
+	return n;
+}
+
+unsigned edits_lose_writer(struct edits *s, uint32_t writer)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&s->lock);
+	n = abort_staged(s, writer, 0, "its writer was lost before it asked for a boundary");
+	pthread_mutex_unlock(&s->lock);
+	return n;
+}
+
+static struct edit **find_over(struct edits *s)
+{
+	struct edit **at = &s->list;
+
+	while (*at && (*at)->state != EDIT_APPLIED)
+		at = &(*at)->next;
+	return at;
+}
+
+struct edit *edits_take_over(struct edits *s)
+{
+	struct edit *taken, **at;
+
+	pthread_mutex_lock(&s->lock);
+	taken = s->aborted;
+	if (taken) {
+		s->aborted = taken->next;
+	} else if (*(at = find_over(s))) {
+		taken = take_out(s, at);
 		note(s, taken->transaction, taken->status);
-		*at = taken->next;
-		s->count--;
-		s->bytes -= taken->cost;
-		break;
 	}
 	pthread_mutex_unlock(&s->lock);
 	return taken;

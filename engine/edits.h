@@ -10,7 +10,9 @@
  * that come meanwhile may name N too.
  *
  *   STAGED --prepare--> PREPARED --decide--> DECIDED --boundary N--> APPLIED --> taken
- *      \--------- expire, abort: dropped ---------/
+ *      |  \                \------ abort, coordinator died -------> ABORTED ----'
+ *      |   \----- its writer or coordinator lost, silent -------------'
+ *      \--- its writer takes it back: dropped
  *
  * Any thread: one lock, never held over anything slow but the copy itself.
  */
@@ -22,7 +24,7 @@
 
 enum { EDITS_MAX = 1024, EDITS_OF_WRITER_MAX = EDITS_MAX / 4 * 3, EDITS_REMEMBERED = 512 };
 
-enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED };
+enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED, EDIT_ABORTED };
 
 struct edit_piece {
 	struct edit_piece *next;
@@ -52,9 +54,11 @@ struct edit {
 	uint32_t peer;   /* who decided, and its request: gets the report; EDIT_PEER_NONE */
 	uint64_t request;
 	uint64_t touched_ms;
-	uint64_t bytes; /* of state */
-	uint64_t cost;  /* of memory here */
-	int status;     /* of applying */
+	uint64_t bytes;  /* of state */
+	uint64_t cost;   /* of memory here */
+	int status;      /* of applying; why it is aborted */
+	const char *why; /* the same in words, or how it was decided; NULL: status says it */
+	struct wire_origin origin; /* whose it is, as said */
 	struct edit_piece *first, *last;
 };
 
@@ -62,6 +66,7 @@ struct edits {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* one was decided */
 	struct edit *list;      /* oldest first */
+	struct edit *aborted;   /* to be taken */
 	unsigned count;
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
@@ -78,11 +83,15 @@ void edits_init(struct edits *s, uint64_t bytes_max);
 void edits_fini(struct edits *s);
 
 /* -ENOSPC: too many or too much, of which one writer (a peer) has at most three quarters; -EBUSY: it is prepared
- * already; -ENOMEM.
+ * already; -ESTALE: it was decided before, or dropped; -ENOMEM.
  */
 int edits_stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
 		uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset, const void *data,
 		uint32_t size);
+
+/* Whose it is, as its writer or its coordinator says.  Nothing, when it is not there. */
+void edits_name(struct edits *s, const uint64_t transaction[2],
+		const struct wire_origin *origin);
 
 /* What a coordinator asks. */
 struct edit_promise {
@@ -103,11 +112,11 @@ struct edit_promise {
 int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise,
 		  uint64_t now);
 
-/* peer, request: who is to hear that it was applied.  -ENOENT: no such transaction; -ESTALE: fenced;
- * -EALREADY: it is over.
+/* why: it is aborted, -errno.  peer, request: who is to hear that it was applied.  -ENOENT: no such
+ * transaction; -ESTALE: fenced; -EALREADY: it is over.
  */
-int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, uint32_t peer,
-		 uint64_t request);
+int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, int why,
+		 uint32_t peer, uint64_t request);
 
 /* What is known of a transaction (status, or NULL: what applying it ended with); of the second, undecided ones are fenced by the question. */
 enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], int *status);
@@ -121,8 +130,11 @@ void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit);
 /* The coordinator said so, asked by who waits at N: nothing, when it is fenced. */
 void edits_hear(struct edits *s, const uint64_t transaction[2], bool commit);
 
-/* Drops what was staged before `before` and never prepared; returns how many. */
+/* Aborts what was staged and never prepared: before `before`; by that peer, which is lost.  Returns how many. */
 unsigned edits_expire(struct edits *s, uint64_t before);
+unsigned edits_lose_writer(struct edits *s, uint32_t writer);
+/* Nobody may commit it any more.  False: it is promised, or decided, here. */
+bool edits_forbid(struct edits *s, const uint64_t transaction[2]);
 
 enum edits_next {
 	EDITS_GO,
@@ -157,8 +169,8 @@ static inline bool edits_pending(struct edits *s, uint64_t b)
 typedef bool (*edits_see)(void *arg, struct edit *edit);
 void edits_each_prepared(struct edits *s, edits_see see, void *arg);
 
-/* Takes one applied edit out, the caller's to edit_free; NULL: none. */
-struct edit *edits_take_applied(struct edits *s);
+/* Takes one out that is applied or aborted, the caller's to edit_free; NULL: none. */
+struct edit *edits_take_over(struct edits *s);
 void edit_free(struct edit *e);
 
 #endif

@@ -69,15 +69,23 @@ struct watch { /* an observer's: watch.c */
 	uint64_t retry_ms;
 };
 
-struct past { /* an observer's: past.c */
-	bool wanted, fetching, asked;
-	uint32_t rank; /* that tells it */
-	int status;    /* why it does not */
-	uint64_t began_ns;
-	uint64_t told_ns; /* when the fetch began that text is of */
-	uint64_t after;   /* number of the last line of text */
+enum { PAST_RANKS = 8 };
+
+struct past_source { /* a rank that is asked what it has kept */
+	uint32_t rank;
+	bool asked, over;
+	int status;     /* why it does not tell */
+	uint64_t after; /* number of the last line of text */
 	char *text;
 	size_t size;
+};
+
+struct past { /* an observer's: past.c */
+	bool wanted, fetching;
+	uint64_t began_ns;
+	uint64_t told_ns; /* when the fetch began that sources have */
+	struct past_source sources[PAST_RANKS];
+	unsigned n;
 };
 
 struct engine_counters { /* any thread, atomic, relaxed */
@@ -144,6 +152,11 @@ struct engine {
 
 	struct watch watch;
 	struct events events;
+	struct {
+		uint64_t ids[EVENTS_KEPT]
+			    [2]; /* newest edits and freezes that were told, a ring */
+		uint64_t n;
+	} told;
 	struct past past;
 	struct waiter *waiters;     /* a rank's: WAITs to be answered */
 	struct transfer *transfers; /* reads that wait */

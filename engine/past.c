@@ -11,43 +11,51 @@ enum { PATIENCE_MS = 2000, BYTES_MAX = 1 << 20 };
 
 /* ---- fetching: engine thread, with the lock ---- */
 
+static void forget(struct past *p)
+{
+	for (unsigned i = 0; i < p->n; i++)
+		free(p->sources[i].text);
+	p->n = 0;
+}
+
 static void begin(struct engine *e)
 {
 	struct past *p = &e->past;
 
-	free(p->text);
-	*p = (struct past){ .fetching = true,
-			    .rank = peers_first_live(e),
-			    .began_ns = monotonic_ns(),
-			    .told_ns = p->told_ns };
+	forget(p);
+	p->wanted = false;
+	p->fetching = true;
+	p->began_ns = monotonic_ns();
+	for (uint32_t rank = 0; rank < e->world && p->n < PAST_RANKS; rank++)
+		if (peer_is_live(&e->peers[rank]))
+			p->sources[p->n++] = (struct past_source){ .rank = rank };
 }
 
-static void end(struct engine *e, int status)
+static void end(struct engine *e)
 {
 	struct past *p = &e->past;
 
 	rpc_forget(e, p);
-	p->fetching = p->asked = false;
-	p->status = status;
+	p->fetching = false;
 	p->told_ns = p->began_ns;
 	atomic_fetch_add(&e->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }
 
-static int append(struct past *p, const void *lines, size_t size)
+static int append(struct past_source *s, const void *lines, size_t size)
 {
-	char *text = realloc(p->text, p->size + size);
+	char *text = realloc(s->text, s->size + size);
 
 	if (!text)
 		return -ENOMEM;
-	memcpy(text + p->size, lines, size);
-	p->text = text;
-	p->size += size;
+	memcpy(text + s->size, lines, size);
+	s->text = text;
+	s->size += size;
 	return 0;
 }
 
 /* -EAGAIN: there may be more. */
-static int take(struct past *p, const struct answer *answer)
+static int take(struct past_source *s, const struct answer *answer)
 {
 	struct wire_changed changed;
 	int rc;
@@ -57,36 +65,60 @@ static int take(struct past *p, const struct answer *answer)
 	memcpy(&changed, answer->body, sizeof(changed));
 	if (!answer->tail_size)
 		return 0;
-	if (changed.size != answer->tail_size || changed.size > BYTES_MAX - p->size ||
-	    changed.events <= p->after)
+	if (changed.size != answer->tail_size || changed.size > BYTES_MAX - s->size ||
+	    changed.events <= s->after)
 		return -EPROTO;
-	p->after = changed.events;
-	rc = append(p, answer->tail, changed.size);
+	s->after = changed.events;
+	rc = append(s, answer->tail, changed.size);
 	return rc ? rc : -EAGAIN;
 }
 
-static bool on_kept(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+static void finish(struct past_source *s, int status)
+{
+	s->over = true;
+	s->status = status;
+}
+
+static bool on_kept(struct engine *e, void *owner, uint64_t i, const struct answer *answer)
 {
 	struct past *p = owner;
-	int rc = take(p, answer);
+	struct past_source *s = &p->sources[i];
+	int rc = take(s, answer);
 
-	p->asked = false;
+	s->asked = false;
 	if (rc != -EAGAIN)
-		end(e, rc);
+		finish(s, rc);
 	return false;
 }
 
-static void ask(struct engine *e)
+static void ask(struct engine *e, struct past_source *s)
 {
 	struct past *p = &e->past;
-	struct wire_wait wait = { .events = p->after, .how = WIRE_WAIT_KEPT };
-	int rc = p->rank == WIRE_OBSERVER
-			 ? -EIO
-			 : peers_call(e, p->rank, WIRE_WAIT, &wait, NULL, 0, on_kept, p, 0);
+	struct wire_wait wait = { .events = s->after, .how = WIRE_WAIT_KEPT };
+	int rc = peers_call(e, s->rank, WIRE_WAIT, &wait, NULL, 0, on_kept, p,
+			    (uint64_t)(s - p->sources));
 
-	p->asked = !rc;
+	s->asked = !rc;
 	if (rc && rc != -EAGAIN)
-		end(e, rc);
+		finish(s, rc);
+}
+
+/* Whether all are over. */
+static bool turn(struct engine *e, bool late)
+{
+	struct past *p = &e->past;
+	bool all = true;
+
+	for (unsigned i = 0; i < p->n; i++) {
+		struct past_source *s = &p->sources[i];
+
+		if (!s->over && late)
+			finish(s, -ETIMEDOUT);
+		else if (!s->over && !s->asked)
+			ask(e, s);
+		all &= s->over;
+	}
+	return all;
 }
 
 void past_turn(struct engine *e, uint64_t now)
@@ -95,15 +127,13 @@ void past_turn(struct engine *e, uint64_t now)
 
 	if (!p->fetching && p->wanted)
 		begin(e);
-	if (p->fetching && !p->asked)
-		ask(e);
-	if (p->fetching && now >= p->began_ns / 1000000 + PATIENCE_MS)
-		end(e, -ETIMEDOUT);
+	if (p->fetching && turn(e, now >= p->began_ns / 1000000 + PATIENCE_MS))
+		end(e);
 }
 
 void past_free(struct engine *e)
 {
-	free(e->past.text);
+	forget(&e->past);
 }
 
 /* ---- the door ---- */
@@ -122,7 +152,23 @@ static int await(struct engine *e)
 	return rc;
 }
 
-static void put_event(void *out, json_t *event)
+struct lines { /* of all ranks, each edit once */
+	json_t *list, *ids;
+};
+
+static void add_line(void *arg, json_t *event)
+{
+	const char *id = json_string_value(json_object_get(event, "id"));
+	struct lines *l = arg;
+
+	if (id && json_object_get(l->ids, id))
+		return;
+	if (id)
+		json_object_set_new(l->ids, id, json_true());
+	json_array_append(l->list, event);
+}
+
+static void put_event(FILE *out, const json_t *event)
 {
 	char *line = json_dumps(event, EVENTS_JSON);
 
@@ -131,12 +177,51 @@ static void put_event(void *out, json_t *event)
 	free(line);
 }
 
+static int by_time(const void *a, const void *b)
+{
+	double x = json_number_value(json_object_get(*(json_t *const *)a, "time"));
+	double y = json_number_value(json_object_get(*(json_t *const *)b, "time"));
+
+	return (x > y) - (x < y);
+}
+
+static void put_sorted(FILE *out, const json_t *list)
+{
+	size_t n = json_array_size(list);
+	CLEANUP(free) json_t **events = malloc((n + 1) * sizeof(json_t *));
+
+	for (size_t i = 0; events && i < n; i++)
+		events[i] = json_array_get(list, i);
+	if (events)
+		qsort(events, n, sizeof(json_t *), by_time);
+	for (size_t i = 0; events && i < n; i++)
+		put_event(out, events[i]);
+}
+
+/* 0: one of them has told; else why none has. */
+static int status_of(const struct past *p)
+{
+	int rc = p->n ? p->sources[0].status : -EIO;
+
+	for (unsigned i = 0; i < p->n && rc; i++)
+		rc = p->sources[i].status ? rc : 0;
+	return rc;
+}
+
 static void put(const struct past *p, FILE *out)
 {
-	if (p->status)
+	struct lines lines = { json_array(), json_object() };
+	int rc = status_of(p);
+
+	if (rc)
 		fprintf(out, "fragfs: warn: what became of the job's edits is not known: %s\n",
-			strerror(-p->status));
-	events_parse(p->text, p->size, put_event, out);
+			strerror(-rc));
+	for (unsigned i = 0; i < p->n; i++)
+		if (p->sources[i].text)
+			events_parse(p->sources[i].text, p->sources[i].size, add_line, &lines);
+	put_sorted(out, lines.list);
+	json_decref(lines.list);
+	json_decref(lines.ids);
 }
 
 int past_tell(struct engine *e, FILE *out)

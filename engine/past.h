@@ -2,8 +2,8 @@
 #ifndef ENGINE_PAST_H
 #define ENGINE_PAST_H
 
-/* What became of the job's edits, also of those of mounts that are gone: the lines that the lowest live rank, which
- * decides them, has kept.  Fetched when somebody asks; an observer's.
+/* What became of the job's edits, also of those of mounts and ranks that are gone: the lines that the lowest live ranks
+ * have kept, each edit's of the lowest that knows it.  Fetched when somebody asks; an observer's.
  */
 
 #include "engine/node.h"

@@ -26,7 +26,7 @@ static const uint8_t
 		[WIRE_KNOWN] = ANSWERS,       [WIRE_VIEW_OPEN] = LOOKS,
 		[WIRE_VIEW] = ANSWERS,        [WIRE_VIEW_CLOSE] = LOOKS,
 		[WIRE_WAIT] = LOOKS,          [WIRE_CHANGED] = ANSWERS,
-		[WIRE_PASSED] = ANSWERS,
+		[WIRE_PASSED] = ANSWERS,      [WIRE_DROPPED] = IS_RANK,
 	};
 
 bool rights_is_answer(enum wire_type type)

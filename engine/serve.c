@@ -7,14 +7,14 @@
 #include "engine/log.h"
 #include "engine/peers.h"
 #include "engine/serve.h"
-#include "engine/tell.h"
+#include "engine/settled.h"
 #include "engine/waiters.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { STAGED_SILENT_MS = 60000, VIEW_SILENT_MS = 30000, ROOM_IDLE_MS = 10000 };
+enum { VIEW_SILENT_MS = 30000, ROOM_IDLE_MS = 10000 };
 
 /* Where more waits for the peer already than it takes, it is told to ask again. */
 static void answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
@@ -167,20 +167,23 @@ static int check_stage(struct engine *e, const struct wire_stage *stage, size_t 
 			      stage->size);
 }
 
-static void serve_stage(struct engine *e, uint32_t peer, uint64_t request, const void *body,
-			const void *tail, size_t tail_size)
+static void serve_stage(struct engine *e, uint32_t peer, const struct wire_header *header,
+			const void *body, const void *tail, size_t tail_size)
 {
 	struct wire_stage stage;
 	int rc;
 
 	memcpy(&stage, body, sizeof(stage));
+	stage.origin.writer = header->rank;
 	rc = check_stage(e, &stage, tail_size);
 	if (!rc)
 		rc = edits_stage(&e->edits, stage.transaction, peer, monotonic_ms(),
 				 stage.epoch, stage.state,
 				 registry_is_grad(&e->registry, stage.state), stage.offset,
 				 tail, stage.size);
-	node_ack(e, peer, request, rc);
+	if (!rc)
+		edits_name(&e->edits, stage.transaction, &stage.origin);
+	node_ack(e, peer, header->request, rc);
 }
 
 static void tell_applied_again(struct engine *e, uint32_t peer, uint64_t request,
@@ -203,8 +206,8 @@ static void serve_decide(struct engine *e, uint32_t peer, const struct wire_head
 	memcpy(&decide, body, sizeof(decide));
 	coordinator = edits_coordinator(&e->edits, decide.transaction);
 	if (coordinator == UINT32_MAX || coordinator == header->rank)
-		rc = edits_decide(&e->edits, decide.transaction, decide.commit, peer,
-				  header->request);
+		rc = edits_decide(&e->edits, decide.transaction, decide.commit,
+				  wire_status(decide.status), peer, header->request);
 	if (!decide.commit && (rc == -ENOENT || rc == -EALREADY))
 		rc = 0;
 	if (rc == -EALREADY)
@@ -231,6 +234,8 @@ static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_hea
 	vote.status = prepare.coordinator == header->rank
 			      ? edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms())
 			      : -EINVAL;
+	if (!vote.status)
+		edits_name(&e->edits, prepare.transaction, &prepare.origin);
 	vote.boundary = atomic_load(&e->registry.control->boundary);
 	node_send(e, peer, WIRE_VOTE, header->request, &vote, NULL, 0);
 }
@@ -243,6 +248,14 @@ static void serve_commit(struct engine *e, uint32_t peer, const struct wire_head
 	memcpy(&commit, body, sizeof(commit));
 	commit.origin.writer = header->rank;
 	agree_commit(e, peer, header->request, &commit, tail, tail_size);
+}
+
+static void serve_dropped(struct engine *e, const void *body)
+{
+	struct wire_dropped dropped;
+
+	memcpy(&dropped, body, sizeof(dropped));
+	settled_dropped(e, &dropped);
 }
 
 static void serve_hold(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -303,46 +316,7 @@ static void serve_leave(struct engine *e, const struct wire_header *header)
 	e->membership++;
 }
 
-/* ---- edits ---- */
-
-static void log_applied(const struct edit *edit)
-{
-	if (edit->status) /* edits_pass has said why; a freeze was over before it came here */
-		return;
-	if (edit->freeze_ms)
-		log_info("frozen at boundary %llu, for %u ms at most",
-			 (unsigned long long)edit->boundary, edit->freeze_ms);
-	else
-		log_info("applied an edit of %llu bytes", (unsigned long long)edit->bytes);
-}
-
-static void tell_dropped(struct engine *e)
-{
-	static const char why[] = "its writer went silent before it asked for a boundary";
-
-	log_warn("dropped an edit: %s", why);
-	tell_edit(e, NULL, 0, -EIO, why);
-}
-
-static void report_applied(struct engine *e, uint64_t now)
-{
-	struct edit *edit;
-
-	while ((edit = edits_take_applied(&e->edits))) {
-		struct wire_applied applied = {
-			.status = edit->status,
-			.generation = edit->boundary,
-		};
-
-		if (edit->peer != EDIT_PEER_NONE)
-			node_send(e, edit->peer, WIRE_APPLIED, edit->request, &applied, NULL,
-				  0);
-		log_applied(edit);
-		edit_free(edit);
-	}
-	if (now > STAGED_SILENT_MS && edits_expire(&e->edits, now - STAGED_SILENT_MS))
-		tell_dropped(e);
-}
+/* ---- silence ---- */
 
 static void drop_silent_views(struct engine *e, uint64_t now)
 {
@@ -366,7 +340,7 @@ static void find_silent(struct engine *e, uint64_t now)
 
 void serve_turn(struct engine *e, uint64_t now)
 {
-	report_applied(e, now);
+	settled_turn(e, now);
 	drop_silent_views(e, now);
 	find_silent(e, now);
 	barrier_turn(e);
@@ -440,7 +414,7 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		serve_read(e, peer, request, body);
 		break;
 	case WIRE_STAGE:
-		serve_stage(e, peer, request, body, tail, tail_size);
+		serve_stage(e, peer, header, body, tail, tail_size);
 		break;
 	case WIRE_DECIDE:
 		serve_decide(e, peer, header, body);
@@ -450,6 +424,9 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		break;
 	case WIRE_PREPARE:
 		serve_prepare(e, peer, header, body);
+		break;
+	case WIRE_DROPPED:
+		serve_dropped(e, body);
 		break;
 	case WIRE_COMMIT:
 		serve_commit(e, peer, header, body, tail, tail_size);

@@ -3,6 +3,7 @@
 
 #include "engine/tell.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void add(struct engine *e, json_t *event)
@@ -109,31 +110,74 @@ static void put_origin(const struct engine *e, json_t *event, const struct wire_
 	put_number(event, "bytes", o->bytes);
 }
 
-void tell_edit(struct engine *e, const struct wire_origin *origin, uint64_t boundary,
-	       int status, const char *why)
+/* True, once, of each; those without a number are not known again. */
+static bool is_new(struct engine *e, const uint64_t id[2])
 {
-	json_t *event = event_new("edit");
+	uint64_t n = u64_min(e->told.n, EVENTS_KEPT);
 
-	if (origin)
-		put_origin(e, event, origin);
-	if (boundary)
-		put_number(event, "boundary", boundary);
-	put_text(event, "outcome", status ? "aborted" : "committed");
-	if (status || why)
-		put_text(event, "why", why ? why : strerror(-status));
+	if (!id[0] && !id[1])
+		return true;
+	for (uint64_t i = 0; i < n; i++)
+		if (!memcmp(e->told.ids[i], id, sizeof(e->told.ids[i])))
+			return false;
+	memcpy(e->told.ids[e->told.n++ % EVENTS_KEPT], id, sizeof(e->told.ids[0]));
+	return true;
+}
+
+static void put_id(json_t *event, const uint64_t id[2])
+{
+	char text[40];
+
+	if (!id[0] && !id[1])
+		return;
+	snprintf(text, sizeof(text), "%016llx-%llu", (unsigned long long)id[0],
+		 (unsigned long long)id[1]);
+	put_text(event, "id", text);
+}
+
+static void take_id(json_t *event, uint64_t id[2])
+{
+	const char *text = json_string_value(json_object_get(event, "id"));
+	unsigned long long first, second;
+
+	id[0] = id[1] = 0;
+	if (!text || sscanf(text, "%16llx-%llu", &first, &second) != 2)
+		return;
+	id[0] = first;
+	id[1] = second;
+}
+
+void tell_edit(struct engine *e, const struct told *told)
+{
+	json_t *event;
+
+	if (!is_new(e, told->id))
+		return;
+	event = event_new("edit");
+	if (told->origin.files)
+		put_origin(e, event, &told->origin);
+	if (told->boundary)
+		put_number(event, "boundary", told->boundary);
+	put_text(event, "outcome", told->status ? "aborted" : "committed");
+	if (told->status || told->why)
+		put_text(event, "why", told->why ? told->why : strerror(-told->status));
+	put_id(event, told->id);
 	add(e, event);
 }
 
-void tell_freeze(struct engine *e, const struct wire_origin *origin, uint64_t boundary,
-		 int status)
+void tell_freeze(struct engine *e, const struct told *told)
 {
-	json_t *event = event_new("freeze");
+	json_t *event;
 
-	put_writer(event, origin);
-	if (boundary)
-		put_number(event, "boundary", boundary);
-	if (status)
-		put_text(event, "why", strerror(-status));
+	if (!is_new(e, told->id))
+		return;
+	event = event_new("freeze");
+	put_writer(event, &told->origin);
+	if (told->boundary)
+		put_number(event, "boundary", told->boundary);
+	if (told->status)
+		put_text(event, "why", told->why ? told->why : strerror(-told->status));
+	put_id(event, told->id);
 	add(e, event);
 }
 
@@ -150,9 +194,14 @@ void tell_evicted(struct engine *e, const struct engine_file *f)
 
 /* ---- of a rank ---- */
 
-static void see_line(void *e, json_t *event)
+static void see_line(void *arg, json_t *event)
 {
-	add(e, json_incref(event));
+	struct engine *e = arg;
+	uint64_t id[2];
+
+	take_id(event, id);
+	if (is_new(e, id))
+		add(e, json_incref(event));
 }
 
 void tell_lines(struct engine *e, const char *text, size_t size)

@@ -2,7 +2,8 @@
 #ifndef ENGINE_TELL_H
 #define ENGINE_TELL_H
 
-/* What an engine adds to its events.  A rank: what it decided as a coordinator; observers fetch it (waiters.c).
+/* What an engine adds to its events.  A rank: the edits it settles (settled.c), as a coordinator what became of them on
+ * all ranks; observers fetch it (waiters.c).
  * An observer: what it sees itself, and what it fetched.  With the lock.
  */
 
@@ -12,15 +13,20 @@
 void tell_job(struct engine *e, uint64_t step, const char *phase);
 /* An observer's: a rank is lost, or back. */
 void tell_rank(struct engine *e, uint32_t rank);
-/* status: 0, committed at the boundary; why not; of an origin not known: NULL. */
-void tell_edit(struct engine *e, const struct wire_origin *origin, uint64_t boundary,
-	       int status, const char *why);
-/* status: 0, the ranks stood at the boundary; why not. */
-void tell_freeze(struct engine *e, const struct wire_origin *origin, uint64_t boundary,
-		 int status);
+
+struct told {                      /* an edit, or a freeze, that is over */
+	uint64_t id[2];            /* of its transaction: it is told once; 0: not known */
+	struct wire_origin origin; /* files 0: not known */
+	uint64_t boundary;         /* where it was made; 0: nowhere */
+	int status;                /* 0, committed, or the ranks stood there; why not */
+	const char *why;           /* the same in words; NULL */
+};
+
+void tell_edit(struct engine *e, const struct told *told);
+void tell_freeze(struct engine *e, const struct told *told);
 /* An observer's: the view of one of its open files was dropped by an owner. */
 void tell_evicted(struct engine *e, const struct engine_file *f);
-/* An observer's: lines of a rank; what is no JSON is left out. */
+/* An observer's: lines of a rank; what is no JSON, or was told, is left out. */
 void tell_lines(struct engine *e, const char *text, size_t size);
 
 #endif

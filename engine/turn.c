@@ -10,6 +10,7 @@
 #include "engine/readahead.h"
 #include "engine/rights.h"
 #include "engine/serve.h"
+#include "engine/settled.h"
 #include "engine/transfers.h"
 #include "engine/turn.h"
 #include "engine/viewing.h"
@@ -113,6 +114,8 @@ static void lose_gone(struct engine *e)
 	while (e->message_ops->gone && e->message_ops->gone(e->messages, &peer)) {
 		peers_gone(e, peer);
 		join_gone(e, peer);
+		if (e->is_rank)
+			settled_gone(e, peer);
 	}
 }
 

@@ -42,6 +42,7 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_CHANGED] = sizeof(struct wire_changed),
 	[WIRE_KEEP] = sizeof(struct wire_transaction),
 	[WIRE_THAW] = sizeof(struct wire_transaction),
+	[WIRE_DROPPED] = sizeof(struct wire_dropped),
 };
 
 size_t wire_body_size(enum wire_type type)

@@ -25,6 +25,7 @@
  *    r -> 0  LEAVE                               x <- c  APPLIED
  *  between ranks                                 x -> c  CANCEL            before it is decided
  *    r -> 0  BARRIER{n} -> PASSED to all         x -> r  OUTCOME -> KNOWN  when c is gone
+ *                                                r -> c  DROPPED           when x is, before its COMMIT
  *
  * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says that the trainers
  * stand at N.  x -> all KEEP every second, or it ends; x, or anybody with transaction 0, -> all THAW.
@@ -41,7 +42,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 3,           /* grows with every change of a struct below */
+	WIRE_VERSION = 4,           /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
@@ -90,6 +91,7 @@ enum wire_type {
 	WIRE_KEEP,
 	WIRE_THAW,
 	WIRE_PASSED,
+	WIRE_DROPPED,
 	WIRE_TYPES,
 };
 
@@ -274,33 +276,6 @@ struct wire_data { /* then size bytes */
 };
 static_assert(sizeof(struct wire_data) == 120, "wire");
 
-struct wire_stage { /* then size bytes */
-	uint64_t transaction[2];
-	uint64_t epoch;
-	uint32_t state;
-	uint32_t size;
-	uint64_t offset;
-};
-static_assert(sizeof(struct wire_stage) == 40, "wire");
-
-struct wire_decide {
-	uint64_t transaction[2];
-	uint32_t commit; /* 0: abort */
-	uint32_t reserved;
-};
-static_assert(sizeof(struct wire_decide) == 24, "wire");
-
-struct wire_applied {
-	int32_t status;
-	uint32_t reserved;
-	uint64_t generation;
-};
-static_assert(sizeof(struct wire_applied) == 16, "wire");
-
-struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE, KEEP, THAW */
-	uint64_t transaction[2];
-};
-
 /* Who writes what: for the events, as the writer says, but for its rank. */
 struct wire_origin {
 	uint32_t writer; /* rank; WIRE_OBSERVER: a mount */
@@ -315,6 +290,41 @@ struct wire_origin {
 	char key[FRAG_KEY_MAX + 1];
 };
 static_assert(sizeof(struct wire_origin) == 168, "wire");
+
+struct wire_stage { /* then size bytes */
+	uint64_t transaction[2];
+	uint64_t epoch;
+	uint32_t state;
+	uint32_t size;
+	uint64_t offset;
+	struct wire_origin origin;
+};
+static_assert(sizeof(struct wire_stage) == 208, "wire");
+
+struct wire_decide {
+	uint64_t transaction[2];
+	uint32_t commit; /* 0: abort */
+	int32_t status;  /* why not */
+};
+static_assert(sizeof(struct wire_decide) == 24, "wire");
+
+struct wire_applied {
+	int32_t status;
+	uint32_t reserved;
+	uint64_t generation;
+};
+static_assert(sizeof(struct wire_applied) == 16, "wire");
+
+struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE, KEEP, THAW */
+	uint64_t transaction[2];
+};
+
+struct wire_dropped { /* an edit that was staged, and will never be committed */
+	uint64_t transaction[2];
+	struct wire_origin origin;
+	char why[72];
+};
+static_assert(sizeof(struct wire_dropped) == 256, "wire");
 
 struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, rising */
 	uint64_t transaction[2];
@@ -340,8 +350,9 @@ struct wire_prepare {
 	uint32_t coordinator; /* rank */
 	uint32_t freeze_ms;   /* as wire_commit's */
 	uint32_t reserved;
+	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_prepare) == 56, "wire");
+static_assert(sizeof(struct wire_prepare) == 224, "wire");
 
 struct wire_vote {
 	int32_t status; /* 0: yes; -EAGAIN: N is passed already; else no */

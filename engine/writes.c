@@ -54,7 +54,8 @@ static void send_items(struct engine *e, struct commit *c)
 					    states ? states->epoch : 0,
 					    item->row,
 					    item->size,
-					    item->offset };
+					    item->offset,
+					    c->origin };
 		int rc = states ? peers_call(e, item->rank, WIRE_STAGE, &stage, item->data,
 					     item->size, on_staged, c, item->rank)
 				: -EIO;
@@ -214,6 +215,16 @@ static void turn_stage(struct engine *e, struct commit *c)
 		ask_commit(e, c);
 }
 
+/* The ranks know nothing of it. */
+static void tell_failed(struct engine *e, const struct commit *c)
+{
+	struct told told = { .id = { c->transaction[0], c->transaction[1] },
+			     .origin = c->origin,
+			     .status = c->result };
+
+	tell_edit(e, &told);
+}
+
 /* True: it is over.  Once asked for, only the coordinator's word ends it: it alone knows whether a cancel
  * came in time.
  */
@@ -226,8 +237,7 @@ static bool turn_commit(struct engine *e, struct commit *c, uint64_t now)
 	if (c->phase <= COMMIT_STAGE && (c->cancelled || c->result)) {
 		forget_everywhere(e, c);
 		c->result = c->result ? c->result : -ECANCELED;
-		if (!e->is_rank) /* else its coordinator tells */
-			tell_edit(e, &c->origin, 0, c->result, NULL);
+		tell_failed(e, c);
 		return true;
 	}
 	if (c->phase < COMMIT_LOST && c->repeat)

@@ -20,7 +20,7 @@ static void answer(struct state *s, unsigned r, unsigned to, enum type type, uns
 void edits_stage(struct state *s, unsigned r, unsigned from, unsigned edit)
 {
 	struct edit *e = &s->ranks[r].edits[edit];
-	bool taken = e->state <= EDIT_STAGED;
+	bool taken = e->state == EDIT_STAGED || (!e->state && !e->remembered);
 
 	if (taken)
 		e->state = EDIT_STAGED;
@@ -131,11 +131,21 @@ uint8_t edits_outcome(struct state *s, unsigned r, unsigned edit)
 	struct edit *e = &s->ranks[r].edits[edit];
 	uint8_t outcome = e->remembered;
 
-	if (!outcome && e->state)
+	if (!outcome && e->state > EDIT_STAGED)
 		e->fenced = 1;
 	else if (!outcome)
-		e->remembered = ABORTED;
+		settle(e, false, NODES);
 	return outcome;
+}
+
+bool edits_lose_writer(struct state *s, unsigned r, unsigned edit)
+{
+	struct edit *e = &s->ranks[r].edits[edit];
+
+	if (!(s->dead >> WRITER & 1) || e->state != EDIT_STAGED || e->order)
+		return false;
+	settle(e, false, NODES);
+	return true;
 }
 
 void edits_resolve(struct state *s, unsigned r, unsigned edit, bool commit)

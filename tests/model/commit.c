@@ -237,6 +237,9 @@ static void step_edit(struct explore *x, const struct state *s, unsigned r, unsi
 		if (bounds.losses && is_up(s, rank) && agree_ask_again(&next, r, rank, edit))
 			then(x, &next, "%d asks %d again", (int)r, (int)rank);
 	}
+	next = *s;
+	if (edits_lose_writer(&next, r, edit))
+		then(x, &next, "%d drops edit %d, whose writer is lost", (int)r, (int)edit);
 	say_arrived(x, s, r, edit);
 }
 

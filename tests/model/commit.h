@@ -176,6 +176,7 @@ void edits_prepare(struct state *s, unsigned r, unsigned from, struct message m)
 void edits_promise(struct state *s, unsigned r);
 void edits_decide(struct state *s, unsigned r, unsigned from, struct message m);
 uint8_t edits_outcome(struct state *s, unsigned r, unsigned edit);
+bool edits_lose_writer(struct state *s, unsigned r, unsigned edit);
 void edits_resolve(struct state *s, unsigned r, unsigned edit, bool commit);
 void edits_hear(struct state *s, unsigned r, unsigned edit, bool commit);
 bool edits_pending(const struct state *s, unsigned r);

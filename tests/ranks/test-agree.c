@@ -5,15 +5,141 @@
 
 #include "engine/agree.h"
 #include "engine/peers.h"
+#include "engine/settled.h"
 
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* One boundary for every edit: what ranks agree on, whoever dies, and that none waits for ever. */
 
 static const struct job_group everywhere = { .stage = 0, .nparams = 2, .params = { 0, 1 } };
 static const struct job_group sharded = { .stage = 1, .nparams = 2, .params = { 0, 1 } };
+
+/* ---- what each rank keeps of it ---- */
+
+/* How many lines of the rank have that text. */
+static unsigned lines(uint32_t rank, const char *text)
+{
+	static char kept[8 * EVENTS_LINE_MAX];
+	uint64_t after = 0;
+	unsigned n = 0;
+	size_t size = events_read(&engine_of(rank)->events, &after, kept, sizeof(kept) - 1);
+
+	kept[size] = '\0';
+	for (char *at = kept, *line; (line = strsep(&at, "\n"));)
+		n += strstr(line, text) != NULL;
+	return n;
+}
+
+static const char named[] = "\"rank\":%u,\"uid\":%u,\"pid\":%d,";
+
+/* One line of the edit, with whose it is and its end. */
+static void expect_line(uint32_t rank, uint32_t writer, const char *end)
+{
+	char by[64];
+
+	snprintf(by, sizeof(by), named, writer, getuid(), getpid());
+	while (!lines(rank, "\"edit\""))
+		turn(NULL);
+	ck_assert_uint_eq(lines(rank, "\"edit\""), 1);
+	ck_assert_uint_eq(lines(rank, by), 1);
+	ck_assert_uint_eq(lines(rank, "\"param\":\"w\",\"state\":"), 1);
+	ck_assert_uint_eq(lines(rank, end), 1);
+}
+
+static const char committed[] = "\"bytes\":148,\"boundary\":1,\"outcome\":\"committed\"";
+static const char aborted[] = "\"bytes\":148,\"outcome\":\"aborted\"";
+
+START_TEST(each_rank_keeps_a_line_of_each_edit)
+{
+	struct writer w;
+
+	boundaries_open(3, &everywhere);
+	start(&w, 1, "fp32", 7);
+	until_accepted(&w);
+	if (_i)
+		engine_write_cancel(w.e, &w.write);
+	else
+		all_pass(1);
+	ck_assert_int_eq(result(&w), _i ? -ECANCELED : 0);
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		expect_line(rank, 1, _i ? aborted : committed);
+		ck_assert_uint_eq(lines(rank, strerror(ECANCELED)), (unsigned)_i);
+	}
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(what_became_of_an_edit_is_kept_when_its_coordinator_dies)
+{
+	struct writer w;
+
+	boundaries_open(3, &everywhere);
+	start(&w, 2, "fp32", 7);
+	until_accepted(&w);
+	if (_i) {
+		loss.from = 0;
+		loss.to = 2;
+		loss.type = WIRE_DECIDE;
+		boundary(1); /* has the decision, and goes on */
+	}
+	die(0, true);
+	all_pass(2);
+	ck_assert_int_eq(result(&w), _i ? 0 : -EIO);
+	for (uint32_t rank = 1; rank < 3; rank++)
+		expect_line(rank, 2, _i ? committed : aborted);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(what_became_of_an_edit_whose_writer_dies_early_is_kept)
+{
+	struct writer w;
+
+	boundaries_open(3, &everywhere);
+	loss.from = 2;
+	loss.to = 1;
+	loss.type = WIRE_STAGE;
+	start(&w, 2, "fp32", 7);
+	while (!engine_of(0)->edits.count)
+		turn(NULL);
+	ck_assert_uint_eq(lines(0, "edit"), 0);
+	asleep[2] = true;
+	settled_gone(engine_of(0), engine_of(0)->edits.list->writer);
+	expect_line(0, 2, "\"why\":\"its writer was lost before it asked for a boundary\"");
+	asleep[2] = false;
+	engine_write_cancel(w.e, &w.write);
+	ck_assert_int_eq(result(&w), -ECANCELED);
+	all_pass(2);
+	job_check(&job);
+	ck_assert_uint_eq(lines(0, "\"edit\""), 1);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_rank_that_drops_an_edit_tells_the_first)
+{
+	static const uint64_t transaction[2] = { 5, 6 };
+	struct engine *e;
+
+	boundaries_open(3, &sharded);
+	e = engine_of(2);
+	ck_assert_int_eq(edits_stage(&e->edits, transaction, 77, 1, e->registry.states.epoch, 0,
+				     false, 0, "1234", 4),
+			 0);
+	edits_name(&e->edits, transaction,
+		   &(struct wire_origin){ .writer = 9, .files = 1, .bytes = 4 });
+	settled_gone(e, 77);
+	while (!lines(0, "edit"))
+		turn(NULL);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		ck_assert_uint_eq(lines(rank, "\"rank\":9,"), rank != 1);
+	ck_assert(agree_outcome(engine_of(0), transaction) == WIRE_ABORTED);
+	job_close(&job);
+}
+END_TEST
 
 /* ---- nobody dies ---- */
 
@@ -360,6 +486,10 @@ END_TEST
 
 static void add_tests(TCase *t)
 {
+	tcase_add_loop_test(t, each_rank_keeps_a_line_of_each_edit, 0, 2);
+	tcase_add_loop_test(t, what_became_of_an_edit_is_kept_when_its_coordinator_dies, 0, 2);
+	tcase_add_test(t, what_became_of_an_edit_whose_writer_dies_early_is_kept);
+	tcase_add_test(t, a_rank_that_drops_an_edit_tells_the_first);
 	tcase_add_loop_test(t, edits_of_several_writers_end_in_one_order_on_every_rank, 0, 8);
 	tcase_add_test(t, a_rank_that_is_ahead_makes_the_boundary_a_later_one);
 	tcase_add_loop_test(t, what_is_cancelled_before_it_is_decided_changes_nothing, 0, 30);

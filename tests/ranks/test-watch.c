@@ -10,6 +10,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -411,6 +412,49 @@ START_TEST(the_log_says_what_became_of_edits)
 }
 END_TEST
 
+static unsigned count(const char *text, const char *word)
+{
+	unsigned n = 0;
+
+	while ((text = strstr(text, word))) {
+		text++;
+		n++;
+	}
+	return n;
+}
+
+static void expect_one_edit_in_the_log(void)
+{
+	CLEANUP(free) char *log = engine_text(observer, "log");
+
+	ck_assert_ptr_nonnull(log);
+	ck_assert_uint_eq(count(log, "\"event\":\"edit\""), 1);
+	ck_assert_uint_eq(count(log, "\"param\":\"w\",\"state\":\"fp32\""), 1);
+}
+
+/* Two ranks know it, or one. */
+START_TEST(an_edit_has_one_line_whoever_is_lost)
+{
+	json_t *event;
+
+	open_stream(_i);
+	set_by_rank(1);
+	expect_edit_by(1);
+	expect_one_edit_in_the_log();
+	observer->timeout_ms = 1500;
+	job_close_rank(&job, 0);
+	event = next_called("rank-lost");
+	json_decref(event);
+	for (int i = 0; i < 50; i++) {
+		turn(NULL);
+		poll(NULL, 0, 1);
+	}
+	ck_assert(!engine_events_ready(stream)); /* rank 1 tells nothing that rank 0 has told */
+	expect_one_edit_in_the_log();
+	close_stream();
+}
+END_TEST
+
 /* Whoever tells the number of the newest is not waited for; and nothing is missed meanwhile. */
 START_TEST(a_stream_is_opened_in_a_hurry)
 {
@@ -562,7 +606,7 @@ START_TEST(a_slow_reader_hears_how_many_he_missed)
 
 	open_stream(_i);
 	for (int i = 0; i < EVENTS_KEPT + 5; i++)
-		tell_edit(observer, NULL, 1 + (uint64_t)i, 0, NULL);
+		tell_edit(observer, &(struct told){ .boundary = 1 + (uint64_t)i });
 	event = next_event();
 	ck_assert_str_eq(text_of(event, "event"), "lost");
 	ck_assert_int_eq(number_of(event, "count"), 5);
@@ -614,6 +658,7 @@ int main(void)
 	tcase_add_loop_test(t, steps_and_edits_are_told_in_order, 0, 2);
 	tcase_add_loop_test(t, what_was_before_it_was_opened_is_not_told, 0, 2);
 	tcase_add_loop_test(t, the_log_says_what_became_of_edits, 0, 2);
+	tcase_add_loop_test(t, an_edit_has_one_line_whoever_is_lost, 0, 2);
 	tcase_add_loop_test(t, a_stream_is_opened_in_a_hurry, 0, 2);
 	tcase_add_loop_test(t, an_edit_that_is_taken_back_is_told_with_why, 0, 2);
 	tcase_add_test(t, a_view_that_an_owner_dropped_is_told);

@@ -74,7 +74,7 @@ static int promise_grads(const uint64_t transaction[2], uint64_t boundary, bool 
 
 static int decide(const uint64_t transaction[2], bool commit)
 {
-	return edits_decide(&s, transaction, commit, 5, 77);
+	return edits_decide(&s, transaction, commit, -EIO, 5, 77);
 }
 
 /* Promises the next boundary and is told to go on. */
@@ -111,7 +111,7 @@ static int pass(uint64_t grads)
 /* The status of the oldest applied edit. */
 static int applied(const uint64_t transaction[2])
 {
-	struct edit *e = edits_take_applied(&s);
+	struct edit *e = edits_take_over(&s);
 	int status;
 
 	ck_assert_ptr_nonnull(e);
@@ -131,7 +131,7 @@ START_TEST(nothing_is_applied_before_it_is_decided)
 	ck_assert_int_eq(promise(one, b + 2, true), 0);
 	ck_assert_int_eq(pass(1), 0);
 	ck_assert_uint_eq(master[3], 0);
-	ck_assert_ptr_null(edits_take_applied(&s));
+	ck_assert_ptr_null(edits_take_over(&s));
 	ck_assert(waits());
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_int_eq(decide(one, true), 0);
@@ -140,7 +140,7 @@ START_TEST(nothing_is_applied_before_it_is_decided)
 	ck_assert_uint_eq(master[3], 7);
 	ck_assert_int_eq(pass(1), 0);
 	ck_assert_int_eq(applied(one), 0);
-	ck_assert_ptr_null(edits_take_applied(&s));
+	ck_assert_ptr_null(edits_take_over(&s));
 	ck_assert_uint_eq(s.bytes, 0);
 	ck_assert_uint_eq(s.count, 0);
 }
@@ -468,6 +468,85 @@ START_TEST(a_silent_writers_edit_expires_unless_it_is_decided)
 }
 END_TEST
 
+/* What is over and was not applied: why. */
+static const char *aborted(const uint64_t transaction[2])
+{
+	struct edit *e = edits_take_over(&s);
+	const char *why;
+
+	ck_assert_ptr_nonnull(e);
+	ck_assert_int_eq(memcmp(e->transaction, transaction, sizeof(e->transaction)), 0);
+	ck_assert_int_eq(e->state, EDIT_ABORTED);
+	ck_assert_uint_eq(e->origin.bytes, transaction[1]);
+	ck_assert_ptr_null(e->first);
+	why = e->why;
+	edit_free(e);
+	return why ? why : "";
+}
+
+static void name(const uint64_t transaction[2])
+{
+	edits_name(&s, transaction, &(struct wire_origin){ .bytes = transaction[1] });
+}
+
+START_TEST(what_a_lost_writer_staged_is_dropped_at_once_and_never_taken)
+{
+	static const uint64_t asked[2] = { 1, 3 };
+
+	stage(one, 3, 7);
+	name(one);
+	stage(asked, 5, 9); /* its coordinator ends it */
+	ck_assert_int_eq(promise(asked, b + 1, true), 0);
+	edits_stage(&s, two, OTHER, 1000, r.states.epoch, 0, false, 16, "here", 4);
+	ck_assert_uint_eq(edits_lose_writer(&s, WRITER), 1);
+	ck_assert_str_eq(aborted(one), "its writer was lost before it asked for a boundary");
+	ck_assert_ptr_null(edits_take_over(&s));
+	ck_assert_int_eq(stage(one, 4, 8), -ESTALE); /* or some of its bytes would be taken */
+	ck_assert_int_eq(promise(one, b + 2, false), -ESTALE);
+	ck_assert_int_eq(decide(asked, true), 0);
+	ck_assert_uint_eq(s.count, 2);
+	ck_assert_uint_eq(edits_lose_writer(&s, OTHER), 1);
+}
+END_TEST
+
+START_TEST(what_is_aborted_is_told_unless_its_writer_took_it_back)
+{
+	stage(one, 3, 7);
+	ck_assert_int_eq(decide(one, false), 0);
+	ck_assert_ptr_null(edits_take_over(&s));
+	stage(two, 3, 7);
+	name(two);
+	ck_assert_int_eq(promise(two, b + 1, true), 0);
+	ck_assert_int_eq(decide(two, false), 0);
+	ck_assert_str_eq(aborted(two), "");
+	ck_assert_uint_eq(s.bytes, 0);
+}
+END_TEST
+
+START_TEST(what_was_staged_is_over_when_its_coordinator_is)
+{
+	stage(one, 3, 7);
+	name(one);
+	ck_assert_int_eq(edits_outcome(&s, one), WIRE_UNDECIDED);
+	ck_assert_str_eq(aborted(one), "its coordinator died");
+	ck_assert_int_eq(edits_outcome(&s, one), WIRE_ABORTED);
+}
+END_TEST
+
+START_TEST(what_another_rank_has_dropped_is_not_promised)
+{
+	stage(one, 3, 7);
+	name(one);
+	stage(two, 3, 7);
+	ck_assert_int_eq(promise(two, b + 1, true), 0);
+	ck_assert(edits_forbid(&s, one));
+	ck_assert(!edits_forbid(&s, two));
+	ck_assert_str_eq(aborted(one), "");
+	ck_assert_int_eq(promise(one, b + 1, false), -ESTALE);
+	ck_assert_int_eq(decide(two, true), 0);
+}
+END_TEST
+
 /* ---- freezes ---- */
 
 static void freeze(const uint64_t transaction[2], uint64_t at, uint32_t ms, uint64_t heard)
@@ -624,6 +703,10 @@ int main(void)
 	tcase_add_test(t, one_writer_leaves_room_to_others);
 	tcase_add_test(t, staging_is_bounded_in_transactions);
 	tcase_add_test(t, a_silent_writers_edit_expires_unless_it_is_decided);
+	tcase_add_test(t, what_a_lost_writer_staged_is_dropped_at_once_and_never_taken);
+	tcase_add_test(t, what_is_aborted_is_told_unless_its_writer_took_it_back);
+	tcase_add_test(t, what_was_staged_is_over_when_its_coordinator_is);
+	tcase_add_test(t, what_another_rank_has_dropped_is_not_promised);
 	tcase_add_test(t, a_frozen_trainer_stands_until_it_is_thawed);
 	tcase_add_test(t, a_freeze_that_is_thawed_before_the_trainer_comes_does_not_hold_it);
 	tcase_add_test(t, who_is_silent_holds_nobody);

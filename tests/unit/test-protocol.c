@@ -469,7 +469,9 @@ static void lie(enum wire_type type, uint32_t rank)
 {
 	uint8_t body[512] = { 0 };
 	struct wire_join as_rank = join_of(rank, 77);
-	struct wire_stage stage = { { 1, 1 }, e->registry.states.epoch, 0, 8, 0 };
+	struct wire_stage stage = { .transaction = { 1, 1 },
+				    .epoch = e->registry.states.epoch,
+				    .size = 8 };
 	struct wire_prepare prepare = {
 		.transaction = { 1, 1 }, .boundary = 1000, .order = 1, .coordinator = rank
 	};
@@ -562,8 +564,10 @@ END_TEST
 
 START_TEST(what_ranks_agree_on_does_not_come_from_others)
 {
-	static const enum wire_type of_ranks[] = { WIRE_LEAVE, WIRE_BARRIER, WIRE_PREPARE,
-						   WIRE_ARRIVED, WIRE_CATALOG_PUT };
+	static const enum wire_type of_ranks[] = {
+		WIRE_LEAVE,   WIRE_BARRIER,     WIRE_PREPARE,
+		WIRE_ARRIVED, WIRE_CATALOG_PUT, WIRE_DROPPED
+	};
 	uint8_t body[512] = { 0 };
 
 	join_all();

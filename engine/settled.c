@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/settled.h"
+
+#include "engine/agree.h"
+#include "engine/log.h"
+#include "engine/peers.h"
+#include "engine/tell.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum { STAGED_SILENT_MS = 60000 };
+
+static void log_applied(const struct edit *edit)
+{
+	if (edit->status) /* edits_pass has said why; a freeze was over before it came here */
+		return;
+	if (edit->freeze_ms)
+		log_info("frozen at boundary %llu, for %u ms at most",
+			 (unsigned long long)edit->boundary, edit->freeze_ms);
+	else
+		log_info("applied an edit of %llu bytes", (unsigned long long)edit->bytes);
+}
+
+static void report_applied(struct engine *e, const struct edit *edit)
+{
+	struct wire_applied applied = {
+		.status = edit->status,
+		.generation = edit->boundary,
+	};
+
+	if (edit->peer != EDIT_PEER_NONE)
+		node_send(e, edit->peer, WIRE_APPLIED, edit->request, &applied, NULL, 0);
+	log_applied(edit);
+}
+
+/* Its coordinator tells what became of it on all ranks. */
+static void tell(struct engine *e, const struct edit *edit)
+{
+	struct told told = { .id = { edit->transaction[0], edit->transaction[1] },
+			     .origin = edit->origin,
+			     .boundary = edit->state == EDIT_APPLIED ? edit->boundary : 0,
+			     .status = edit->status,
+			     .why = edit->why };
+
+	if (agree_coordinates(e, edit->transaction))
+		return;
+	if (edit->freeze_ms)
+		tell_freeze(e, &told);
+	else
+		tell_edit(e, &told);
+}
+
+/* Who is asked what became of edits may not have had any bytes of it. */
+static void tell_first(struct engine *e, const struct edit *edit)
+{
+	struct wire_dropped dropped = { .transaction = { edit->transaction[0],
+							 edit->transaction[1] },
+					.origin = edit->origin };
+	uint32_t first = peers_first_live(e);
+
+	snprintf(dropped.why, sizeof(dropped.why), "%s", edit->why);
+	log_warn("an edit of %llu bytes was dropped: %s", (unsigned long long)edit->bytes,
+		 edit->why);
+	if (first != e->rank && first != WIRE_OBSERVER)
+		peers_call(e, first, WIRE_DROPPED, &dropped, NULL, 0, NULL, NULL, 0);
+}
+
+static void settle(struct engine *e, const struct edit *edit)
+{
+	if (edit->state == EDIT_APPLIED)
+		report_applied(e, edit);
+	else if (!edit->order && edit->why)
+		tell_first(e, edit);
+	tell(e, edit);
+}
+
+void settled_turn(struct engine *e, uint64_t now)
+{
+	struct edit *edit;
+
+	if (now > STAGED_SILENT_MS)
+		edits_expire(&e->edits, now - STAGED_SILENT_MS);
+	while ((edit = edits_take_over(&e->edits))) {
+		settle(e, edit);
+		edit_free(edit);
+	}
+}
+
+void settled_gone(struct engine *e, uint32_t peer)
+{
+	edits_lose_writer(&e->edits, peer);
+}
+
+void settled_dropped(struct engine *e, const struct wire_dropped *dropped)
+{
+	struct told told = { .id = { dropped->transaction[0], dropped->transaction[1] },
+			     .origin = dropped->origin,
+			     .status = -EIO,
+			     .why = dropped->why };
+
+	if (wire_text_ok(dropped->why, sizeof(dropped->why)) &&
+	    edits_forbid(&e->edits, dropped->transaction))
+		tell_edit(e, &told);
+}
