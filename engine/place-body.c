@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+#include "engine/place-internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+bool place_spare_take(struct place *p, uint64_t bytes)
+{
+	if (bytes > p->spare_limit || p->spare > p->spare_limit - bytes)
+		return false;
+	p->spare += bytes;
+	p->spare_max = u64_max(p->spare_max, p->spare);
+	return true;
+}
+
+void place_spare_give(struct place *p, uint64_t bytes)
+{
+	p->spare -= bytes;
+}
+
+static void stick(struct place_body *b, bool stuck)
+{
+	if (b->stuck == stuck)
+		return;
+	b->stuck = stuck;
+	b->place->stuck += stuck ? 1u : -1u;
+	b->place->returning += stuck ? -1u : 1u;
+}
+
+static void drop_pinned(struct place_body *b)
+{
+	stick(b, false);
+	pinned_put(b->place->pinned, b->memory);
+	b->place->returning--;
+	pthread_cond_broadcast(&b->place->changed);
+}
+
+static void drop_memory(struct place_body *b)
+{
+	if (b->kind == PLACE_PINNED) {
+		drop_pinned(b);
+	} else {
+		free(b->memory);
+		*(b->kind == PLACE_SMALL ? &b->place->small : &b->place->spare) -= b->bytes;
+	}
+	b->memory = NULL;
+}
+
+/* Others need the buffer sooner than the disk may take this. */
+static bool move_to_spare(struct place_body *b)
+{
+	struct place *p = b->place;
+	void *to;
+
+	if (!place_spare_take(p, b->bytes))
+		return false;
+	to = aligned_alloc(SWAP_BLOCK, place_whole(b->bytes));
+	if (!to) {
+		place_spare_give(p, b->bytes);
+		return false;
+	}
+	memcpy(to, b->memory, b->bytes);
+	drop_memory(b);
+	b->memory = to;
+	b->kind = PLACE_SPARE;
+	return true;
+}
+
+void place_body_settle(struct place_body *b)
+{
+	if (!b->memory || b->writing || b->copying)
+		return;
+	if (b->written)
+		drop_memory(b);
+	else if (b->unwritten && b->kind == PLACE_PINNED)
+		stick(b, !move_to_spare(b));
+}
+
+/* ---- bodies ---- */
+
+struct place_body *place_body_new(struct place_slice *slice, struct place *p, void *memory,
+				  enum place_memory kind)
+{
+	struct place_body *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->refs = 1;
+	b->place = p;
+	b->state = slice->state;
+	b->slice = (uint64_t)(slice - slice->state->slices);
+	b->bytes = place_slice_bytes(b->state, b->slice);
+	b->memory = memory;
+	b->kind = kind;
+	pthread_mutex_lock(&p->lock);
+	b->state->refs++;
+	if (kind == PLACE_PINNED)
+		p->returning++;
+	pthread_mutex_unlock(&p->lock);
+	return b;
+}
+
+static void unlink_unwritten(struct place_body *b)
+{
+	if (!b->unwritten)
+		return;
+	b->unwritten = false;
+	if (b->prev_unwritten)
+		b->prev_unwritten->next_unwritten = b->next_unwritten;
+	else
+		b->place->unwritten = b->next_unwritten;
+	if (b->next_unwritten)
+		b->next_unwritten->prev_unwritten = b->prev_unwritten;
+}
+
+static void link_unwritten(struct place_body *b)
+{
+	struct place *p = b->place;
+
+	if (b->unwritten)
+		return;
+	b->unwritten = true;
+	b->prev_unwritten = NULL;
+	b->next_unwritten = p->unwritten;
+	if (p->unwritten)
+		p->unwritten->prev_unwritten = b;
+	p->unwritten = b;
+}
+
+static void body_free(struct place_body *b)
+{
+	unlink_unwritten(b);
+	if (b->memory)
+		drop_memory(b);
+	if (b->extent)
+		swap_extent_drop(b->place->file, b->extent);
+	place_state_unref(b->state);
+	free(b);
+}
+
+void place_body_unref(struct place_body *b)
+{
+	if (--b->refs)
+		return;
+	if (!b->readers) {
+		body_free(b);
+		return;
+	}
+	b->place->dying++;
+}
+
+void place_body_forget(struct place_body *b)
+{
+	if (b->kind == PLACE_PINNED)
+		b->place->returning--;
+	b->memory = NULL;
+	place_body_unref(b);
+}
+
+bool place_body_read(struct place_body *b)
+{
+	bool from_memory = b->memory && !b->written;
+
+	b->readers++;
+	b->copying += from_memory;
+	return from_memory;
+}
+
+void place_body_read_end(struct place_body *b, bool from_memory)
+{
+	b->readers--;
+	b->copying -= from_memory;
+	place_body_settle(b);
+	if (b->refs || b->readers)
+		return;
+	b->place->dying--;
+	body_free(b);
+	pthread_cond_broadcast(&b->place->changed);
+}
+
+/* ---- what the disk said ---- */
+
+static void count_error(struct place *p, struct place_state *s, int rc)
+{
+	p->figures.errors++;
+	p->figures.error = s->error = rc;
+	s->errors++;
+}
+
+void place_not_read(struct place *p, struct place_state *s, uint64_t slice,
+		    const struct swap_io *io, int rc)
+{
+	uint64_t from = slice * s->slice_bytes + io->offset;
+
+	count_error(p, s, rc);
+	if (io->damaged != UINT64_MAX)
+		log_error("swap: %s: damaged at byte %" PRIu64, s->name,
+			  slice * s->slice_bytes + io->damaged);
+	else
+		log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": not read: %s", s->name,
+			  from, from + io->bytes, strerror(-rc));
+}
+
+void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc,
+		  const char *what)
+{
+	uint64_t from = slice * s->slice_bytes;
+
+	count_error(p, s, rc);
+	if (s->failing)
+		return;
+	s->failing = true;
+	log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": %s: %s", s->name, from,
+		  from + place_slice_bytes(s, slice), what, strerror(-rc));
+}
+
+void place_body_fail(struct place_body *b, int rc)
+{
+	place_failed(b->place, b->state, b->slice, rc, "not written, kept in memory");
+	if (b->extent)
+		swap_extent_drop(b->place->file, b->extent);
+	b->extent = NULL;
+	link_unwritten(b);
+	place_body_settle(b);
+}
+
+bool place_body_keep(struct place_body *b, int rc)
+{
+	bool kept;
+
+	pthread_mutex_lock(&b->place->lock);
+	kept = b->kind != PLACE_PINNED || move_to_spare(b);
+	place_failed(b->place, b->state, b->slice, rc,
+		     kept ? "not written, kept in memory" : "not written");
+	if (kept)
+		link_unwritten(b);
+	pthread_mutex_unlock(&b->place->lock);
+	return kept;
+}
+
+void place_body_wrote(struct place_body *b)
+{
+	struct place_timer *t = &b->place->figures.timers[b->state->kind][PLACE_OUT];
+
+	t->count++;
+	t->bytes += b->bytes;
+	t->ns += monotonic_ns() - b->since;
+	b->state->writes++;
+	b->state->failing = false;
+	b->written = true;
+	stick(b, false);
+	unlink_unwritten(b);
+	place_body_settle(b);
+}
+
+/* ---- versions ---- */
+
+struct place_version *place_version_new(struct place_body *body, unsigned npatches)
+{
+	struct place_version *v = calloc(1, sizeof(*v) + npatches * sizeof(v->patches[0]));
+
+	if (!v)
+		return NULL;
+	v->refs = 1;
+	v->body = body;
+	return v;
+}
+
+void place_version_ref(struct place_version *v)
+{
+	if (v)
+		v->refs++;
+}
+
+void place_patch_unref(struct place *p, struct place_patch *patch)
+{
+	if (--patch->refs)
+		return;
+	place_spare_give(p, patch->size);
+	free(patch);
+}
+
+void place_version_unref(struct place *p, struct place_version *v)
+{
+	if (!v || --v->refs)
+		return;
+	for (unsigned i = 0; i < v->npatches; i++)
+		place_patch_unref(p, v->patches[i]);
+	if (v->body)
+		place_body_unref(v->body);
+	free(v);
+}
+
+void place_version_patch(const struct place_version *v, uint64_t offset, uint64_t size,
+			 uint8_t *memory)
+{
+	for (unsigned i = 0; i < v->npatches; i++) {
+		const struct place_patch *patch = v->patches[i];
+		uint64_t from = u64_max(offset, patch->offset);
+		uint64_t to = u64_min(offset + size, patch->offset + patch->size);
+
+		if (from < to)
+			memcpy(memory + (from - offset), patch->bytes + (from - patch->offset),
+			       to - from);
+	}
+}
+
+bool place_version_covers(const struct place_version *v, uint64_t offset, uint64_t size)
+{
+	for (unsigned i = 0; i < v->npatches; i++)
+		if (v->patches[i]->offset <= offset &&
+		    offset + size <= v->patches[i]->offset + v->patches[i]->size)
+			return true;
+	return false;
+}
+
+/* ---- slots ---- */
+
+static void clear_slot(struct place *p, struct place_version **slot)
+{
+	struct place_version *v = *slot;
+
+	*slot = NULL;
+	if (!v)
+		return;
+	v->slots--;
+	place_version_unref(p, v);
+}
+
+void place_set_next(struct place *p, struct place_slice *slice, struct place_version *v)
+{
+	clear_slot(p, &slice->next);
+	slice->next = v;
+	if (v)
+		v->slots++;
+	if (slice->has_next)
+		return;
+	slice->has_next = true;
+	slice->changed = p->first_changed;
+	p->first_changed = slice;
+}
+
+static void publish(struct place *p, struct place_slice *slice)
+{
+	clear_slot(p, &slice->current);
+	slice->current = slice->next; /* with its reference */
+	slice->next = NULL;
+	slice->has_next = slice->lost = false;
+}
+
+void place_publish_changed(struct place *p, const struct place_state *s)
+{
+	struct place_slice **link = &p->first_changed;
+
+	while (*link) {
+		struct place_slice *slice = *link;
+
+		if (s && slice->state != s) {
+			link = &slice->changed;
+			continue;
+		}
+		*link = slice->changed;
+		publish(p, slice);
+	}
+}
+
+void place_forget_current(struct place *p, struct place_slice *slice)
+{
+	clear_slot(p, &slice->current);
+}
+
+void place_state_unref(struct place_state *s)
+{
+	if (--s->refs)
+		return;
+	free(s->name);
+	free(s);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/place-internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* An edit is a patch of the version that is there, in memory, as most slices are sent back before there are many.
+ * Where it is too large for that, or one too many, the slice is read, patched and written.
+ */
+
+struct edit { /* of one slice */
+	struct place *place;
+	struct place_slice *slice;
+	struct place_version *old, *new;
+	uint64_t offset, size; /* in the slice */
+	const uint8_t *data;
+};
+
+/* ---- as a patch ---- */
+
+static bool covers(const struct edit *e, const struct place_patch *patch)
+{
+	return e->offset <= patch->offset && patch->offset + patch->size <= e->offset + e->size;
+}
+
+static struct place_patch *patch_new(const struct edit *e)
+{
+	struct place_patch *patch = malloc(sizeof(*patch) + e->size);
+
+	if (!patch)
+		return NULL;
+	patch->refs = 1;
+	patch->offset = e->offset;
+	patch->size = e->size;
+	memcpy(patch->bytes, e->data, e->size);
+	return patch;
+}
+
+static void patch_over(struct edit *e, struct place_patch *patch)
+{
+	struct place_version *v = e->new;
+
+	for (unsigned i = 0; e->old && i < e->old->npatches; i++)
+		if (!covers(e, e->old->patches[i])) {
+			v->patches[v->npatches] = e->old->patches[i];
+			v->patches[v->npatches++]->refs++;
+		}
+	v->patches[v->npatches++] = patch;
+}
+
+/* Under the lock. */
+static int make_patched(struct edit *e)
+{
+	unsigned npatches = e->old ? e->old->npatches : 0;
+	struct place_patch *patch = patch_new(e);
+
+	e->new = patch ? place_version_new(e->old ? e->old->body : NULL, npatches + 1) : NULL;
+	if (!e->new) {
+		free(patch);
+		place_spare_give(e->place, e->size);
+		return -ENOMEM;
+	}
+	if (e->new->body)
+		e->new->body->refs++;
+	patch_over(e, patch);
+	e->place->figures.patches++;
+	return 0;
+}
+
+/* 1: it is too much for a patch. */
+static int try_patch(struct edit *e)
+{
+	struct place *p = e->place;
+	uint64_t bytes = e->slice->state->slice_bytes;
+	int rc = 1;
+
+	pthread_mutex_lock(&p->lock);
+	if (e->size <= bytes / 4 && (!e->old || e->old->npatches < PLACE_PATCHES) &&
+	    place_spare_take(p, e->size))
+		rc = make_patched(e);
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
+/* ---- as another slice ---- */
+
+static uint64_t bytes_of(const struct edit *e)
+{
+	return place_slice_bytes(e->slice->state,
+				 (uint64_t)(e->slice - e->slice->state->slices));
+}
+
+static void free_memory(struct edit *e, void *memory, enum place_memory kind)
+{
+	struct place *p = e->place;
+
+	pthread_mutex_lock(&p->lock);
+	if (kind == PLACE_PINNED)
+		pinned_put(p->pinned, memory);
+	else
+		*(kind == PLACE_SMALL ? &p->small : &p->spare) -= bytes_of(e);
+	pthread_mutex_unlock(&p->lock);
+	if (kind != PLACE_PINNED)
+		free(memory);
+}
+
+static void *ordinary(struct edit *e, enum place_memory kind)
+{
+	struct place *p = e->place;
+	void *memory = aligned_alloc(SWAP_BLOCK, place_whole(bytes_of(e)));
+	bool has_room = true;
+
+	pthread_mutex_lock(&p->lock);
+	if (memory && kind == PLACE_SMALL)
+		p->small += bytes_of(e);
+	else if (memory)
+		has_room = place_spare_take(p, bytes_of(e));
+	pthread_mutex_unlock(&p->lock);
+	if (has_room)
+		return memory;
+	free(memory);
+	return NULL;
+}
+
+static int take_memory(struct edit *e, void **memory, enum place_memory *kind)
+{
+	int rc = -ENOMEM;
+
+	*kind = e->slice->state->small ? PLACE_SMALL : PLACE_PINNED;
+	if (*kind == PLACE_PINNED) {
+		rc = place_buffer(e->place, e->slice->state->kind, PLACE_WAIT_MS, memory);
+		if (!rc)
+			return 0;
+		*kind = PLACE_SPARE;
+	}
+	*memory = ordinary(e, *kind);
+	return *memory ? 0 : rc;
+}
+
+static int make_whole(struct edit *e)
+{
+	struct place_state *s = e->slice->state;
+	uint64_t slice = (uint64_t)(e->slice - s->slices);
+	enum place_memory kind;
+	void *memory;
+	int rc = take_memory(e, &memory, &kind);
+
+	if (rc)
+		return rc;
+	if (e->size < bytes_of(e))
+		rc = place_read_newest(e->place, s, slice * s->slice_bytes, bytes_of(e),
+				       memory);
+	if (!rc) {
+		memcpy((uint8_t *)memory + e->offset, e->data, e->size);
+		rc = place_version_of(e->place, e->slice, memory, kind, &e->new);
+	}
+	if (rc)
+		free_memory(e, memory, kind);
+	return rc;
+}
+
+/* ---- all slices of it, or none ---- */
+
+static int make(struct edit *e)
+{
+	int rc = 1;
+
+	e->old = place_newest(e->slice);
+	if (e->size < bytes_of(e))
+		rc = try_patch(e);
+	return rc == 1 ? make_whole(e) : rc;
+}
+
+/* What the trainer has of it, too. */
+static void edit_lent(struct edit *e)
+{
+	struct place_lent *l = e->slice->lent;
+	void *memory;
+
+	if (l && !place_wait(e->place, l, &memory))
+		memcpy((uint8_t *)memory + e->offset, e->data, e->size);
+}
+
+static void install(struct edit *e)
+{
+	pthread_mutex_lock(&e->place->lock);
+	place_set_next(e->place, e->slice, e->new);
+	pthread_mutex_unlock(&e->place->lock);
+	edit_lent(e);
+}
+
+static void cut(struct edit *e, struct place *p, struct place_state *s, uint64_t offset,
+		const uint8_t *data, uint64_t size)
+{
+	uint64_t at = offset % s->slice_bytes;
+
+	*e = (struct edit){ .place = p,
+			    .slice = &s->slices[offset / s->slice_bytes],
+			    .offset = at,
+			    .size = u64_min(size, s->slice_bytes - at),
+			    .data = data };
+}
+
+static int make_all(struct edit *edits, uint64_t n)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; i < n && !rc; i++)
+		rc = make(&edits[i]);
+	return rc;
+}
+
+static void drop_all(struct edit *edits, uint64_t n)
+{
+	pthread_mutex_lock(&edits->place->lock);
+	for (uint64_t i = 0; i < n; i++)
+		place_version_unref(edits->place, edits[i].new);
+	pthread_mutex_unlock(&edits->place->lock);
+}
+
+static int write_range(struct place *p, struct place_state *s, uint64_t offset,
+		       const uint8_t *data, uint64_t size)
+{
+	uint64_t n = (offset + size - 1) / s->slice_bytes - offset / s->slice_bytes + 1;
+	CLEANUP(free) struct edit *edits = calloc(n, sizeof(*edits));
+	uint64_t gone = 0;
+	int rc;
+
+	if (!edits)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < n; i++, gone += edits[i - 1].size)
+		cut(&edits[i], p, s, offset + gone, data + gone, size - gone);
+	rc = make_all(edits, n);
+	for (uint64_t i = 0; i < n && !rc; i++)
+		install(&edits[i]);
+	if (rc)
+		drop_all(edits, n);
+	return rc;
+}
+
+int place_write(struct place *p, struct place_state *s, uint64_t offset, const void *data,
+		uint64_t size)
+{
+	uint64_t end;
+	int rc;
+
+	if (!u64_add(offset, size, &end) || end > s->bytes)
+		return -EINVAL;
+	rc = size ? place_settle(p, s) : 0;
+	if (!rc && size)
+		rc = write_range(p, s, offset, data, size);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&p->lock);
+	p->figures.edits++;
+	pthread_mutex_unlock(&p->lock);
+	return 0;
+}

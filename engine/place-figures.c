@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/place-internal.h"
+
+static const char *const names[PLACE_KINDS][PLACE_TIMED] = {
+	[PLACE_PARAM] = { "swap_in_param", "swap_out_param", "swap_wait_read_param" },
+	[PLACE_STATE] = { "swap_in_state", "swap_out_state", "optimizer_swap_in_state" },
+	[PLACE_GRADIENT] = { "swap_in_gradient", "swap_out_gradient",
+			     "async_swap_gradient_wait" },
+};
+
+const char *place_timer_name(enum place_kind kind, enum place_timed timed)
+{
+	return names[kind][timed];
+}
+
+/* Under the lock. */
+static void sum_up(struct place *p, struct place_figures *f)
+{
+	for (struct place_state *s = p->states; s; s = s->next) {
+		f->states++;
+		f->bytes += s->bytes;
+	}
+	f->slice = p->slice;
+	f->small = p->small;
+	f->spare = p->spare;
+	f->spare_max = p->spare_max;
+	f->spare_limit = p->spare_limit;
+	f->writing = p->writing;
+	f->disk = p->disk_ops->name;
+	f->registered = p->slabs.registered;
+}
+
+void place_figures(struct place *p, struct place_figures *f)
+{
+	pthread_mutex_lock(&p->lock);
+	*f = p->figures;
+	sum_up(p, f);
+	pthread_mutex_unlock(&p->lock);
+	swap_file_counters(p->file, &f->file);
+	pinned_figures(p->pinned, &f->pinned);
+}
+
+static void count_slice(const struct place_slice *slice, uint64_t bytes,
+			struct place_state_figures *f)
+{
+	const struct place_version *v = slice->current;
+
+	f->lent += slice->lent ? bytes : 0;
+	for (unsigned i = 0; v && i < v->npatches; i++)
+		f->patches += v->patches[i]->size;
+	if (!v || !v->body)
+		f->zeros += bytes;
+	else if (v->body->written)
+		f->disk += bytes;
+	else
+		f->memory += bytes;
+}
+
+void place_state_figures(struct place *p, struct place_state *s, struct place_state_figures *f)
+{
+	*f = (struct place_state_figures){ .bytes = s->bytes };
+	pthread_mutex_lock(&p->lock);
+	for (uint64_t i = 0; i < s->nslices; i++)
+		count_slice(&s->slices[i], place_slice_bytes(s, i), f);
+	f->reads = s->reads;
+	f->writes = s->writes;
+	f->errors = s->errors;
+	f->error = s->error;
+	pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/place-internal.h"
+#include "engine/thread.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- room in the container ---- */
+
+/* Readers lose it, for good. */
+static void give_up(struct place *p, struct place_version *v)
+{
+	struct place_body *b = v->body;
+
+	v->given_up = true;
+	v->body = NULL;
+	p->figures.given_up++;
+	place_body_unref(b);
+}
+
+static bool has_extent(const struct place_version *v)
+{
+	return v && v->body && v->body->written;
+}
+
+static bool give_up_held(struct place *p)
+{
+	for (struct place_hold *h = p->oldest; h; h = h->next)
+		for (uint64_t i = 0; i < h->n; i++)
+			if (has_extent(h->versions[i]) && !h->versions[i]->slots) {
+				give_up(p, h->versions[i]);
+				return true;
+			}
+	return false;
+}
+
+/* Of this generation, where the next is there: one that nobody needs for its own. */
+static bool give_up_current(struct place *p)
+{
+	for (struct place_slice *s = p->first_changed; s; s = s->changed)
+		if (has_extent(s->current) && (!s->next || s->next->body != s->current->body)) {
+			give_up(p, s->current);
+			s->lost = true;
+			return true;
+		}
+	return false;
+}
+
+/* Readers end soon. */
+static bool wait_for_dying(struct place *p)
+{
+	struct timespec end = thread_in_ms(PLACE_WAIT_MS);
+	unsigned dying = p->dying;
+
+	while (dying && p->dying >= dying)
+		if (place_wait_until(p, &end))
+			return false;
+	return dying;
+}
+
+/* It may be of what has been sent once more since. */
+static bool wait_for_writing(struct place *p)
+{
+	struct timespec end = thread_in_ms(PLACE_WAIT_MS);
+	unsigned writing = p->writing;
+
+	while (writing && p->writing >= writing)
+		if (place_wait_until(p, &end))
+			return false;
+	return writing;
+}
+
+static bool make_room(struct place *p)
+{
+	bool made;
+
+	pthread_mutex_lock(&p->lock);
+	made = give_up_held(p) || give_up_current(p) || wait_for_dying(p) ||
+	       wait_for_writing(p);
+	pthread_mutex_unlock(&p->lock);
+	return made;
+}
+
+static int new_extent(struct place_body *b)
+{
+	struct place *p = b->place;
+	int rc;
+
+	do
+		rc = swap_extent_new(p->file, b->slice, b->bytes, &b->extent);
+	while (rc == -ENOSPC && make_room(p));
+	return rc;
+}
+
+/* ---- writing ---- */
+
+static void on_written(struct swap_io *io, int rc)
+{
+	struct place_body *b = container_of(io, struct place_body, io);
+	struct place *p = b->place;
+
+	pthread_mutex_lock(&p->lock);
+	b->writing = false;
+	p->writing--;
+	if (rc)
+		place_body_fail(b, rc);
+	else
+		place_body_wrote(b);
+	place_body_unref(b);
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void submit(struct place_body *b)
+{
+	struct place *p = b->place;
+
+	pthread_mutex_lock(&p->lock);
+	b->refs++;
+	b->writing = true;
+	b->since = monotonic_ns();
+	p->writing++;
+	pthread_mutex_unlock(&p->lock);
+	b->io = (struct swap_io){ .extent = b->extent,
+				  .what = DISK_WRITE,
+				  .slab = b->kind == PLACE_PINNED ? place_slab_of(p, b->memory)
+								  : DISK_NO_SLAB,
+				  .bytes = b->bytes,
+				  .memory = b->memory,
+				  .done = on_written };
+	swap_submit(p->file, &b->io);
+}
+
+int place_body_write(struct place_body *b)
+{
+	int rc = new_extent(b);
+
+	if (!rc)
+		submit(b);
+	return rc;
+}
+
+int place_version_of(struct place *p, struct place_slice *slice, void *memory,
+		     enum place_memory kind, struct place_version **out)
+{
+	struct place_body *b = place_body_new(slice, p, memory, kind);
+	struct place_version *v = b ? place_version_new(b, 0) : NULL;
+	int rc = v ? 0 : -ENOMEM;
+
+	if (v && kind != PLACE_SMALL) {
+		rc = place_body_write(b);
+		rc = rc && place_body_keep(b, rc) ? 0 : rc;
+	}
+	if (!rc) {
+		*out = v;
+		return 0;
+	}
+	free(v);
+	if (b) {
+		pthread_mutex_lock(&p->lock);
+		place_body_forget(b);
+		pthread_mutex_unlock(&p->lock);
+	}
+	return rc;
+}
+
+/* ---- flushing ---- */
+
+/* The caller's reference, of one that this flush has not tried yet. */
+static struct place_body *next_to_try(struct place *p, uint64_t flush)
+{
+	struct place_body *b = p->unwritten;
+
+	while (b && (b->tried == flush || b->writing))
+		b = b->next_unwritten;
+	if (b) {
+		b->tried = flush;
+		b->refs++;
+	}
+	return b;
+}
+
+static void try_again(struct place *p)
+{
+	struct place_body *b;
+	uint64_t flush;
+
+	pthread_mutex_lock(&p->lock);
+	flush = ++p->flushes;
+	while ((b = next_to_try(p, flush))) {
+		int rc;
+
+		pthread_mutex_unlock(&p->lock);
+		rc = place_body_write(b);
+		pthread_mutex_lock(&p->lock);
+		if (rc)
+			place_failed(p, b->state, b->slice, rc, "not written");
+		place_body_unref(b);
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+int place_flush(struct place *p, uint64_t wait_ms)
+{
+	struct timespec end = thread_in_ms(wait_ms);
+	int rc = place_settle(p, NULL);
+
+	try_again(p);
+	pthread_mutex_lock(&p->lock);
+	while (p->writing && rc != -ETIMEDOUT)
+		rc = place_wait_until(p, &end) ? -ETIMEDOUT : rc;
+	if (!rc && p->unwritten)
+		rc = p->unwritten->state->error;
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/place-internal.h"
+#include "engine/thread.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- holds ---- */
+
+static void link_hold(struct place *p, struct place_hold *h)
+{
+	h->prev = p->newest;
+	if (p->newest)
+		p->newest->next = h;
+	else
+		p->oldest = h;
+	p->newest = h;
+	p->figures.holds++;
+}
+
+static void unlink_hold(struct place *p, struct place_hold *h)
+{
+	*(h->prev ? &h->prev->next : &p->oldest) = h->next;
+	*(h->next ? &h->next->prev : &p->newest) = h->prev;
+	p->figures.holds--;
+}
+
+static bool has_lost(const struct place_hold *h)
+{
+	for (uint64_t i = 0; i < h->n; i++)
+		if (h->state->slices[h->first + i].lost)
+			return true;
+	return false;
+}
+
+/* Under the lock. */
+static int hold_versions(struct place *p, struct place_hold *h)
+{
+	if (has_lost(h))
+		return -ESTALE;
+	for (uint64_t i = 0; i < h->n; i++) {
+		h->versions[i] = h->state->slices[h->first + i].current;
+		place_version_ref(h->versions[i]);
+	}
+	h->state->refs++;
+	link_hold(p, h);
+	return 0;
+}
+
+static struct place_hold *hold_new(struct place_state *s, uint64_t offset, uint64_t size)
+{
+	uint64_t first = offset / s->slice_bytes;
+	uint64_t n = u64_div_ceil(offset + size, s->slice_bytes) - first;
+	struct place_hold *h = calloc(1, sizeof(*h) + n * sizeof(h->versions[0]));
+
+	if (!h)
+		return NULL;
+	h->state = s;
+	h->offset = offset;
+	h->size = size;
+	h->first = first;
+	h->n = n;
+	return h;
+}
+
+int place_hold(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
+	       struct place_hold **hold)
+{
+	struct place_hold *h;
+	uint64_t end;
+	int rc;
+
+	if (!size || !u64_add(offset, size, &end) || end > s->bytes)
+		return -EINVAL;
+	h = hold_new(s, offset, size);
+	if (!h)
+		return -ENOMEM;
+	pthread_mutex_lock(&p->lock);
+	rc = hold_versions(p, h);
+	pthread_mutex_unlock(&p->lock);
+	if (rc)
+		free(h);
+	else
+		*hold = h;
+	return rc;
+}
+
+void place_release(struct place *p, struct place_hold *h)
+{
+	pthread_mutex_lock(&p->lock);
+	unlink_hold(p, h);
+	for (uint64_t i = 0; i < h->n; i++)
+		place_version_unref(p, h->versions[i]);
+	place_state_unref(h->state);
+	pthread_mutex_unlock(&p->lock);
+	free(h);
+}
+
+/* What the trainer would bring in. */
+static void hold_newest(struct place *p, struct place_hold *h)
+{
+	pthread_mutex_lock(&p->lock);
+	h->versions[0] = place_newest(&h->state->slices[h->first]);
+	place_version_ref(h->versions[0]);
+	h->state->refs++;
+	link_hold(p, h);
+	pthread_mutex_unlock(&p->lock);
+}
+
+int place_read_newest(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
+		      void *memory)
+{
+	struct place_hold *h = hold_new(s, offset, size);
+	int rc;
+
+	if (!h)
+		return -ENOMEM;
+	hold_newest(p, h);
+	rc = place_read_now(p, s, h, offset, size, memory);
+	place_release(p, h);
+	return rc;
+}
+
+/* In one slice. */
+static int look(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
+		void *memory)
+{
+	struct place_lent *l = s->slices[offset / s->slice_bytes].lent;
+	void *lent;
+	int rc;
+
+	if (!l || !(l->use & PLACE_READ)) /* else it may be any, another state's */
+		return place_read_newest(p, s, offset, size, memory);
+	rc = place_wait(p, l, &lent);
+	if (!rc)
+		memcpy(memory, (uint8_t *)lent + offset % s->slice_bytes, size);
+	return rc;
+}
+
+int place_look(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
+	       void *memory)
+{
+	uint64_t end;
+	int rc = 0;
+
+	if (!u64_add(offset, size, &end) || end > s->bytes)
+		return -EINVAL;
+	for (uint64_t n; offset < end && !rc; offset += n) {
+		n = u64_min(end - offset, s->slice_bytes - offset % s->slice_bytes);
+		rc = look(p, s, offset, n, memory);
+		memory = (uint8_t *)memory + n;
+	}
+	return rc;
+}
+
+/* ---- reading: one slice after the other ---- */
+
+static const struct place_hold *hold_of(const struct place_read *r)
+{
+	return r->hold ? r->hold : r->own;
+}
+
+static uint64_t slice_of(const struct place_read *r)
+{
+	return (r->offset + r->gone) / hold_of(r)->state->slice_bytes;
+}
+
+static struct place_version *version_of(const struct place_read *r)
+{
+	return hold_of(r)->versions[slice_of(r) - hold_of(r)->first];
+}
+
+static uint64_t offset_of(const struct place_read *r)
+{
+	return (r->offset + r->gone) % hold_of(r)->state->slice_bytes;
+}
+
+static uint8_t *memory_of(const struct place_read *r)
+{
+	return (uint8_t *)r->memory + r->gone;
+}
+
+static void end(struct place_read *r, int rc)
+{
+	struct place *p = r->place;
+
+	if (r->own)
+		place_release(p, r->own);
+	r->done(r, rc);
+}
+
+static void part_is_there(struct place_read *r)
+{
+	const struct place_version *v = version_of(r);
+
+	if (v)
+		place_version_patch(v, offset_of(r), r->part, memory_of(r));
+	r->gone += r->part;
+}
+
+static void go_on(struct place_read *r);
+
+static void on_read(struct swap_io *io, int rc)
+{
+	struct place_read *r = container_of(io, struct place_read, io);
+	struct place *p = r->place;
+
+	pthread_mutex_lock(&p->lock);
+	place_body_read_end(r->body, false);
+	if (rc)
+		place_not_read(p, hold_of(r)->state, slice_of(r), io, rc);
+	pthread_mutex_unlock(&p->lock);
+	if (rc) {
+		end(r, rc);
+		return;
+	}
+	part_is_there(r);
+	go_on(r);
+}
+
+enum from { FROM_NOTHING, FROM_MEMORY, FROM_DISK, FROM_NOWHERE };
+
+/* Under the lock. */
+static enum from choose(struct place_read *r)
+{
+	const struct place_version *v = version_of(r);
+
+	if (v && v->given_up)
+		return FROM_NOWHERE;
+	r->body = v ? v->body : NULL;
+	if (!r->body || place_version_covers(v, offset_of(r), r->part))
+		return FROM_NOTHING;
+	return place_body_read(r->body) ? FROM_MEMORY : FROM_DISK;
+}
+
+static void from_memory(struct place_read *r)
+{
+	memcpy(memory_of(r), r->body->memory + offset_of(r), r->part);
+	pthread_mutex_lock(&r->place->lock);
+	place_body_read_end(r->body, true);
+	pthread_mutex_unlock(&r->place->lock);
+	part_is_there(r);
+}
+
+static void from_disk(struct place_read *r)
+{
+	r->io = (struct swap_io){ .extent = r->body->extent,
+				  .what = DISK_READ,
+				  .slab = DISK_NO_SLAB,
+				  .offset = offset_of(r),
+				  .bytes = r->part,
+				  .memory = memory_of(r),
+				  .done = on_read };
+	swap_submit(r->place->file, &r->io);
+}
+
+/* 1: the disk will go on with it. */
+static int read_part(struct place_read *r)
+{
+	enum from from;
+
+	r->part = u64_min(r->size - r->gone,
+			  place_slice_bytes(hold_of(r)->state, slice_of(r)) - offset_of(r));
+	pthread_mutex_lock(&r->place->lock);
+	from = choose(r);
+	pthread_mutex_unlock(&r->place->lock);
+	if (from == FROM_NOWHERE)
+		return -ESTALE;
+	if (from == FROM_MEMORY)
+		from_memory(r);
+	if (from == FROM_DISK)
+		from_disk(r);
+	if (from != FROM_NOTHING)
+		return from == FROM_DISK;
+	memset(memory_of(r), 0, r->part);
+	part_is_there(r);
+	return 0;
+}
+
+static void go_on(struct place_read *r)
+{
+	int rc = 0;
+
+	while (!rc && r->gone < r->size)
+		rc = read_part(r);
+	if (rc != 1)
+		end(r, rc);
+}
+
+static bool is_in(const struct place_hold *h, const struct place_read *r)
+{
+	uint64_t last;
+
+	return r->state == h->state && r->offset >= h->offset &&
+	       u64_add(r->offset, r->size, &last) && last <= h->offset + h->size;
+}
+
+void place_read(struct place *p, struct place_read *r)
+{
+	int rc = 0;
+
+	r->place = p;
+	r->own = NULL;
+	r->gone = 0;
+	if (!r->hold)
+		rc = r->size ? place_hold(p, r->state, r->offset, r->size, &r->own) : -EINVAL;
+	else if (!is_in(r->hold, r))
+		rc = -EINVAL;
+	if (rc) {
+		r->done(r, rc);
+		return;
+	}
+	pthread_mutex_lock(&p->lock);
+	p->figures.reads++;
+	p->figures.read_bytes += r->size;
+	pthread_mutex_unlock(&p->lock);
+	go_on(r);
+}
+
+/* ---- waited for ---- */
+
+struct waiter {
+	pthread_mutex_t lock;
+	pthread_cond_t over;
+	bool is_over;
+	int rc;
+};
+
+static void wake(struct place_read *r, int rc)
+{
+	struct waiter *w = r->owner;
+
+	pthread_mutex_lock(&w->lock);
+	w->rc = rc;
+	w->is_over = true;
+	pthread_cond_signal(&w->over);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static int wait_for(struct waiter *w)
+{
+	pthread_mutex_lock(&w->lock);
+	while (!w->is_over)
+		pthread_cond_wait(&w->over, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	return w->rc;
+}
+
+int place_read_now(struct place *p, struct place_state *s, struct place_hold *hold,
+		   uint64_t offset, uint64_t size, void *memory)
+{
+	struct waiter w = { .lock = PTHREAD_MUTEX_INITIALIZER,
+			    .over = PTHREAD_COND_INITIALIZER };
+	struct place_read r = { .state = s,
+				.hold = hold,
+				.offset = offset,
+				.size = size,
+				.memory = memory,
+				.done = wake,
+				.owner = &w };
+
+	place_read(p, &r);
+	return wait_for(&w);
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+#include "engine/place-internal.h"
+#include "engine/thread.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- waiting ---- */
+
+int place_wait_until(struct place *p, const struct timespec *end)
+{
+	return -pthread_cond_timedwait(&p->changed, &p->lock, end);
+}
+
+void place_waited(struct place *p, enum place_kind kind, uint64_t since)
+{
+	struct place_timer *t = &p->figures.timers[kind][PLACE_WAIT];
+
+	t->count++;
+	t->ns += monotonic_ns() - since;
+}
+
+/* ---- buffers ---- */
+
+uint16_t place_slab_of(struct place *p, const void *buffer)
+{
+	return (uint16_t)pinned_slab_of(p->pinned, buffer);
+}
+
+/* Under the lock: one will be returned. */
+static int can_wait(struct place *p, uint64_t wait_ms)
+{
+	if (!p->returning)
+		return p->stuck ? p->figures.error : -ENOBUFS;
+	return wait_ms ? 0 : -EAGAIN;
+}
+
+int place_buffer(struct place *p, enum place_kind kind, uint64_t wait_ms, void **buffer)
+{
+	struct timespec end = thread_in_ms(wait_ms);
+	uint64_t since = monotonic_ns();
+	bool waited = false;
+	int rc;
+
+	pthread_mutex_lock(&p->lock);
+	while ((rc = pinned_get(p->pinned, 0, buffer)) == -EAGAIN) {
+		rc = can_wait(p, wait_ms);
+		if (rc)
+			break;
+		waited = true;
+		rc = place_wait_until(p, &end);
+		if (rc)
+			break;
+	}
+	if (waited)
+		place_waited(p, kind, since);
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
+static void give_back(struct place *p, void *buffer)
+{
+	pinned_put(p->pinned, buffer);
+	pthread_cond_broadcast(&p->changed);
+}
+
+/* ---- bringing in ---- */
+
+/* Under the lock. */
+static void forget(struct place_lent *l)
+{
+	if (l->buffer)
+		give_back(l->place, l->buffer);
+	place_version_unref(l->place, l->version);
+	free(l);
+}
+
+static void count_in(struct place_lent *l)
+{
+	struct place_timer *t = &l->place->figures.timers[l->slice->state->kind][PLACE_IN];
+
+	t->count++;
+	t->bytes += l->bytes;
+	t->ns += monotonic_ns() - l->since;
+	l->slice->state->reads++;
+}
+
+/* Under the lock. */
+static void is_there(struct place_lent *l, int rc)
+{
+	struct place *p = l->place;
+
+	l->there = true;
+	l->rc = rc;
+	if (!rc && l->version)
+		place_version_patch(l->version, 0, l->bytes, l->buffer);
+	place_version_unref(p, l->version);
+	l->version = NULL;
+	if (l->abandoned) {
+		p->returning--;
+		forget(l);
+	}
+	pthread_cond_broadcast(&p->changed);
+}
+
+static void on_read(struct swap_io *io, int rc)
+{
+	struct place_lent *l = container_of(io, struct place_lent, io);
+	struct place *p = l->place;
+
+	pthread_mutex_lock(&p->lock);
+	place_body_read_end(l->body, false);
+	if (rc)
+		place_not_read(p, l->slice->state, l->index, io, rc);
+	else
+		count_in(l);
+	is_there(l, rc);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void from_disk(struct place_lent *l)
+{
+	l->since = monotonic_ns();
+	l->io = (struct swap_io){ .extent = l->body->extent,
+				  .what = DISK_READ,
+				  .slab = place_slab_of(l->place, l->buffer),
+				  .bytes = l->bytes,
+				  .memory = l->buffer,
+				  .done = on_read };
+	swap_submit(l->place->file, &l->io);
+}
+
+static void from_memory(struct place_lent *l)
+{
+	memcpy(l->buffer, l->body->memory, l->bytes);
+	pthread_mutex_lock(&l->place->lock);
+	place_body_read_end(l->body, true);
+	is_there(l, 0);
+	pthread_mutex_unlock(&l->place->lock);
+}
+
+static void from_nothing(struct place_lent *l)
+{
+	if (l->use & PLACE_READ)
+		memset(l->buffer, 0, l->bytes);
+	pthread_mutex_lock(&l->place->lock);
+	is_there(l, 0);
+	pthread_mutex_unlock(&l->place->lock);
+}
+
+static void start(struct place_lent *l)
+{
+	bool is_in_memory = false;
+
+	pthread_mutex_lock(&l->place->lock);
+	l->body = l->version ? l->version->body : NULL;
+	if (l->body)
+		is_in_memory = place_body_read(l->body);
+	pthread_mutex_unlock(&l->place->lock);
+	if (!l->body)
+		from_nothing(l);
+	else if (is_in_memory)
+		from_memory(l);
+	else
+		from_disk(l);
+}
+
+/* Under the lock.  The trainer is here, and has it nowhere else. */
+static int lend(struct place_lent *l)
+{
+	struct place_slice *slice = l->slice;
+
+	if (slice->lent)
+		return -EBUSY;
+	slice->lent = l;
+	if (l->use & PLACE_READ) {
+		l->version = place_newest(slice);
+		place_version_ref(l->version);
+	}
+	return 0;
+}
+
+static int lent_new(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
+		    struct place_lent **out)
+{
+	struct place_lent *l = calloc(1, sizeof(*l));
+	int rc;
+
+	if (!l)
+		return -ENOMEM;
+	l->place = p;
+	l->slice = &s->slices[slice];
+	l->index = slice;
+	l->bytes = place_slice_bytes(s, slice);
+	l->use = use;
+	pthread_mutex_lock(&p->lock);
+	rc = lend(l);
+	pthread_mutex_unlock(&p->lock);
+	if (rc)
+		free(l);
+	else
+		*out = l;
+	return rc;
+}
+
+static void take_back(struct place *p, struct place_lent *l)
+{
+	pthread_mutex_lock(&p->lock);
+	l->slice->lent = NULL;
+	if (l->there || !l->buffer) {
+		forget(l);
+	} else {
+		l->abandoned = true;
+		p->returning++;
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+int place_bring_slice(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
+		      uint64_t wait_ms, struct place_lent **lent)
+{
+	struct place_lent *l;
+	void *buffer;
+	int rc = lent_new(p, s, slice, use, &l);
+
+	if (rc)
+		return rc;
+	rc = place_buffer(p, s->kind, wait_ms, &buffer);
+	if (rc) {
+		take_back(p, l);
+		return rc;
+	}
+	l->buffer = buffer;
+	start(l);
+	*lent = l;
+	return 0;
+}
+
+int place_bring(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
+		uint64_t wait_ms, struct place_lent **lent)
+{
+	int rc = slice < s->nslices ? place_settle(p, s) : -EINVAL;
+
+	if (rc)
+		return rc;
+	rc = place_bring_slice(p, s, slice, use, wait_ms, lent);
+	if (rc != -ENOBUFS)
+		return rc;
+	/* Those in which gradients are collected can be had. */
+	rc = place_settle(p, NULL);
+	return rc ? rc : place_bring_slice(p, s, slice, use, wait_ms, lent);
+}
+
+/* ---- in, and out again ---- */
+
+static int wait_for(struct place *p, struct place_lent *l, uint64_t wait_ms)
+{
+	struct timespec end = thread_in_ms(wait_ms);
+	uint64_t since = monotonic_ns();
+	bool waited = false;
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	while (!l->there && !rc) {
+		waited = true;
+		rc = place_wait_until(p, &end);
+	}
+	if (waited)
+		place_waited(p, l->slice->state->kind, since);
+	rc = rc ? rc : l->rc;
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
+int place_wait(struct place *p, struct place_lent *l, void **memory)
+{
+	int rc = wait_for(p, l, PLACE_WAIT_MS);
+
+	if (!rc)
+		*memory = l->buffer;
+	return rc;
+}
+
+/* What never leaves memory needs no buffer. */
+static int small_version(struct place *p, struct place_lent *l, struct place_version **v)
+{
+	void *memory = malloc(l->bytes);
+	int rc;
+
+	if (!memory)
+		return -ENOMEM;
+	memcpy(memory, l->buffer, l->bytes);
+	pthread_mutex_lock(&p->lock);
+	p->small += l->bytes;
+	pthread_mutex_unlock(&p->lock);
+	rc = place_version_of(p, l->slice, memory, PLACE_SMALL, v);
+	if (!rc)
+		return 0;
+	free(memory);
+	pthread_mutex_lock(&p->lock);
+	p->small -= l->bytes;
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
+int place_send(struct place *p, struct place_lent *l)
+{
+	struct place_slice *slice = l->slice;
+	bool small = slice->state->small;
+	struct place_version *v;
+	int rc = wait_for(p, l, PLACE_WAIT_MS);
+
+	if (rc)
+		return rc;
+	rc = small ? small_version(p, l, &v)
+		   : place_version_of(p, slice, l->buffer, PLACE_PINNED, &v);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&p->lock);
+	place_set_next(p, slice, v);
+	slice->lent = NULL;
+	if (!small)
+		l->buffer = NULL;
+	forget(l);
+	pthread_mutex_unlock(&p->lock);
+	return 0;
+}
+
+void place_return(struct place *p, struct place_lent *l)
+{
+	take_back(p, l);
+}
+
+void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel)
+{
+	uint64_t each = place_slice_numel(s), slice = first / each, at = first % each;
+	struct place_lent *l;
+	void *memory = NULL;
+
+	if (slice >= s->nslices || numel > each - at || (first + numel) * s->element > s->bytes)
+		return NULL;
+	pthread_mutex_lock(&p->lock);
+	l = s->slices[slice].lent;
+	if (l && l->there && !l->rc)
+		memory = l->buffer + at * s->element;
+	pthread_mutex_unlock(&p->lock);
+	return memory;
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/place-internal.h"
+
+#include <errno.h>
+
+/* Slices are brought in in one order, that of the walk, so that what is read ahead is what is needed next: whoever
+ * waits for a buffer waits for one that is being written.
+ */
+struct place_walk {
+	struct place *place;
+	unsigned n, depth;
+	uint64_t slices, numel, total;
+	uint64_t at; /* the slice that is in, or was last */
+	bool begun, in;
+	uint64_t ahead; /* the next slice to bring in, of state number ahead_state */
+	unsigned ahead_state;
+	struct place_lent **lent; /* [depth + 1][n] */
+	struct place_walked states[];
+};
+
+static struct place_lent **lent_of(const struct place_walk *w, uint64_t slice, unsigned i)
+{
+	return &w->lent[slice % (w->depth + 1) * w->n + i];
+}
+
+static int bring_one(struct place_walk *w, uint64_t wait_ms)
+{
+	const struct place_walked *s = &w->states[w->ahead_state];
+	int rc = place_bring(w->place, s->state, w->ahead, s->use, wait_ms,
+			     lent_of(w, w->ahead, w->ahead_state));
+
+	if (!rc && ++w->ahead_state == w->n) {
+		w->ahead_state = 0;
+		w->ahead++;
+	}
+	return rc;
+}
+
+/* As far as there are buffers. */
+static void bring_ahead(struct place_walk *w)
+{
+	uint64_t last = u64_min(w->at + w->depth, w->slices - 1);
+
+	while (w->ahead <= last)
+		if (bring_one(w, 0))
+			return;
+}
+
+static unsigned depth_of(struct place *p, unsigned n)
+{
+	struct pinned_figures f;
+
+	pinned_figures(p->pinned, &f);
+	return f.count / n < 4 ? 1 : (unsigned)u64_min(f.count / n - 2, PLACE_AHEAD);
+}
+
+static int check(struct place *p, const struct place_walked *states, unsigned n)
+{
+	const struct place_state *first = n ? states[0].state : NULL;
+	struct pinned_figures f;
+
+	for (unsigned i = 0; i < n; i++)
+		if (states[i].state->bytes / states[i].state->element !=
+			    first->bytes / first->element ||
+		    place_slice_numel(states[i].state) != place_slice_numel(first))
+			return -EINVAL;
+	pinned_figures(p->pinned, &f);
+	if (!n)
+		return -EINVAL;
+	return n > f.count ? -ENOBUFS : 0;
+}
+
+static struct place_walk *walk_new(struct place *p, const struct place_walked *states,
+				   unsigned n)
+{
+	struct place_walk *w = calloc(1, sizeof(*w) + n * sizeof(w->states[0]));
+
+	if (!w)
+		return NULL;
+	w->place = p;
+	w->n = n;
+	w->depth = depth_of(p, n);
+	w->slices = states[0].state->nslices;
+	w->numel = place_slice_numel(states[0].state);
+	w->total = states[0].state->bytes / states[0].state->element;
+	w->lent = calloc((size_t)(w->depth + 1) * n, sizeof(struct place_lent *));
+	if (!w->lent) {
+		free(w);
+		return NULL;
+	}
+	for (unsigned i = 0; i < n; i++)
+		w->states[i] = states[i];
+	return w;
+}
+
+int place_walk_begin(struct place *p, const struct place_walked *states, unsigned n,
+		     struct place_walk **out)
+{
+	int rc = check(p, states, n);
+	struct place_walk *w = rc ? NULL : walk_new(p, states, n);
+
+	if (!w)
+		return rc ? rc : -ENOMEM;
+	if (w->slices)
+		bring_ahead(w);
+	*out = w;
+	return 0;
+}
+
+/* One that has been sent is not sent again when another could not be. */
+static int send_back(struct place_walk *w)
+{
+	for (unsigned i = 0; i < w->n; i++) {
+		struct place_lent **l = lent_of(w, w->at, i);
+		int rc = 0;
+
+		if (!*l)
+			continue;
+		if (w->states[i].use & PLACE_WRITE)
+			rc = place_send(w->place, *l);
+		else
+			place_return(w->place, *l);
+		if (rc)
+			return rc;
+		*l = NULL;
+	}
+	return 0;
+}
+
+static int bring_in(struct place_walk *w)
+{
+	void *memory;
+
+	while (w->ahead <= w->at) {
+		int rc = bring_one(w, PLACE_WAIT_MS);
+
+		if (rc)
+			return rc;
+	}
+	bring_ahead(w);
+	for (unsigned i = 0; i < w->n; i++) {
+		int rc = place_wait(w->place, *lent_of(w, w->at, i), &memory);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel)
+{
+	int rc = w->in ? send_back(w) : 0;
+
+	if (rc)
+		return rc;
+	if (w->in || !w->begun)
+		w->at = w->begun ? w->at + 1 : 0;
+	w->begun = true;
+	w->in = false;
+	if (w->at >= w->slices)
+		return 0;
+	rc = bring_in(w);
+	if (rc)
+		return rc;
+	w->in = true;
+	*first = w->at * w->numel;
+	*numel = u64_min(w->numel, w->total - *first);
+	return 1;
+}
+
+void *place_walk_memory(const struct place_walk *w, unsigned i)
+{
+	return w->in ? (*lent_of(w, w->at, i))->buffer : NULL;
+}
+
+void place_walk_end(struct place_walk *w)
+{
+	for (unsigned i = 0; i < (w->depth + 1) * w->n; i++)
+		if (w->lent[i])
+			place_return(w->place, w->lent[i]);
+	free(w->lent);
+	free(w);
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+#include "engine/place-internal.h"
+#include "engine/thread.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- opening ---- */
+
+static int refuse(char *why, size_t whysize, int rc, const char *what)
+{
+	if (what)
+		snprintf(why, whysize, "%s: %s", what, strerror(-rc));
+	return rc;
+}
+
+static uint64_t choose_slice(const struct place_options *o)
+{
+	uint64_t slice = PLACE_SLICE;
+
+	if (o->slice)
+		return o->slice;
+	while (slice > SWAP_BLOCK && o->budget / slice < PLACE_BUFFERS)
+		slice /= 2;
+	return slice;
+}
+
+static int open_pinned(struct place *p, const struct place_options *o)
+{
+	uint64_t count = p->slice ? o->budget / p->slice : 0;
+
+	if (count < 2 || count > UINT32_MAX || p->slice % SWAP_BLOCK)
+		return -EINVAL;
+	return pinned_open(&(struct pinned_options){ .size = p->slice,
+						     .count = (unsigned)count,
+						     .on_node = o->on_node,
+						     .node = o->node },
+			   &p->pinned);
+}
+
+static int open_slabs(struct place *p)
+{
+	struct iovec *slabs;
+
+	p->slabs.n = pinned_slabs(p->pinned, NULL);
+	slabs = calloc(p->slabs.n, sizeof(*slabs));
+	if (!slabs)
+		return -ENOMEM;
+	pinned_slabs(p->pinned, slabs);
+	p->slabs.slabs = slabs;
+	return p->slabs.n < DISK_NO_SLAB ? 0 : -EINVAL;
+}
+
+static int open_disk(struct place *p, const struct disk_ops *ops)
+{
+	int rc;
+
+	p->disk_ops = ops ? ops : &disk_uring;
+	rc = p->disk_ops->open(&p->disk, &p->slabs);
+	if (!rc || ops)
+		return rc;
+	log_info("swap: no io_uring: %s: by threads", strerror(-rc));
+	p->disk_ops = &disk_threads;
+	return p->disk_ops->open(&p->disk, &p->slabs);
+}
+
+static int open_file(struct place *p, const struct place_options *o, char *why, size_t whysize)
+{
+	struct swap_file_config config = { .dir = o->dir,
+					   .name = o->name,
+					   .capacity = o->capacity,
+					   .disk_ops = p->disk_ops,
+					   .disk = p->disk,
+					   .no_direct = o->no_direct };
+
+	memcpy(config.job, o->job, sizeof(config.job));
+	return swap_file_create(&p->file, &config, why, whysize);
+}
+
+static int open_parts(struct place *p, const struct place_options *o, char *why, size_t whysize)
+{
+	int rc = open_pinned(p, o);
+
+	if (rc)
+		return refuse(why, whysize, rc, "pinned buffers");
+	rc = open_slabs(p);
+	if (rc)
+		return refuse(why, whysize, rc, "pinned buffers");
+	rc = open_disk(p, o->disk_ops);
+	if (rc)
+		return refuse(why, whysize, rc, "no thread for the disk");
+	return open_file(p, o, why, whysize);
+}
+
+static void place_free(struct place *p)
+{
+	swap_file_close(p->file, true);
+	if (p->disk)
+		p->disk_ops->close(p->disk);
+	free((void *)p->slabs.slabs);
+	pinned_close(p->pinned);
+	pthread_cond_destroy(&p->changed);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+int place_open(struct place **out, const struct place_options *o, char *why, size_t whysize)
+{
+	struct place *p = calloc(1, sizeof(*p));
+	int rc;
+
+	if (!p)
+		return refuse(why, whysize, -ENOMEM, "swap");
+	pthread_mutex_init(&p->lock, NULL);
+	thread_cond_init(&p->changed);
+	p->slice = choose_slice(o);
+	p->least = o->least ? o->least : PLACE_LEAST;
+	p->spare_limit = o->spare;
+	rc = open_parts(p, o, why, whysize);
+	if (rc) {
+		place_free(p);
+		return rc;
+	}
+	*out = p;
+	return 0;
+}
+
+void place_close(struct place *p)
+{
+	int rc;
+
+	if (!p)
+		return;
+	assert(!p->oldest);
+	while (p->states)
+		place_drop(p, p->states);
+	rc = place_flush(p, PLACE_WAIT_MS);
+	if (rc == -ETIMEDOUT) {
+		log_error("swap: the disk does not answer: what it has is left to it");
+		return;
+	}
+	place_free(p);
+}
+
+/* ---- states ---- */
+
+static uint64_t slice_bytes(const struct place *p, uint32_t element)
+{
+	return p->slice / u64_max(element, 4) * element;
+}
+
+static struct place_state *state_new(const char *name, uint64_t nslices)
+{
+	struct place_state *s;
+	uint64_t size;
+
+	if (!u64_mul(nslices, sizeof(s->slices[0]), &size) || !u64_add(size, sizeof(*s), &size))
+		return NULL;
+	s = calloc(1, size);
+	if (!s)
+		return NULL;
+	s->name = strdup(name);
+	if (s->name)
+		return s;
+	free(s);
+	return NULL;
+}
+
+static bool is_element(uint32_t element)
+{
+	return element == 1 || element == 2 || element == 4 || element == 8;
+}
+
+int place_add(struct place *p, const char *name, enum place_kind kind, uint32_t element,
+	      uint64_t numel, struct place_state **out)
+{
+	uint64_t bytes, slice;
+	struct place_state *s;
+
+	if (!is_element(element))
+		return -EINVAL;
+	if (!u64_mul(numel, element, &bytes))
+		return -EOVERFLOW;
+	slice = slice_bytes(p, element);
+	s = state_new(name, u64_div_ceil(bytes, slice));
+	if (!s)
+		return -ENOMEM;
+	s->refs = 1;
+	s->kind = kind;
+	s->element = element;
+	s->bytes = bytes;
+	s->slice_bytes = slice;
+	s->nslices = u64_div_ceil(bytes, slice);
+	s->small = bytes < p->least;
+	for (uint64_t i = 0; i < s->nslices; i++)
+		s->slices[i].state = s;
+	pthread_mutex_lock(&p->lock);
+	s->next = p->states;
+	p->states = s;
+	pthread_mutex_unlock(&p->lock);
+	*out = s;
+	return 0;
+}
+
+static void unlink_state(struct place *p, struct place_state *s)
+{
+	struct place_state **link = &p->states;
+
+	while (*link != s)
+		link = &(*link)->next;
+	*link = s->next;
+}
+
+void place_drop(struct place *p, struct place_state *s)
+{
+	place_forget_put(p, s);
+	pthread_mutex_lock(&p->lock);
+	unlink_state(p, s);
+	place_publish_changed(p, s);
+	for (uint64_t i = 0; i < s->nslices; i++) {
+		assert(!s->slices[i].lent);
+		place_forget_current(p, &s->slices[i]);
+	}
+	place_state_unref(s);
+	pthread_mutex_unlock(&p->lock);
+}
+
+uint64_t place_slices(const struct place_state *s)
+{
+	return s->nslices;
+}
+
+uint64_t place_slice_numel(const struct place_state *s)
+{
+	return s->slice_bytes / s->element;
+}
+
+/* ---- generations ---- */
+
+void place_publish(struct place *p, struct place_state *s)
+{
+	place_settle(p, s);
+	pthread_mutex_lock(&p->lock);
+	place_publish_changed(p, s);
+	p->figures.publishes++;
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* Under the lock. */
+static bool is_in(const struct place_state *s)
+{
+	for (uint64_t i = 0; i < s->nslices; i++)
+		if (s->slices[i].lent)
+			return true;
+	return false;
+}
+
+int place_clear(struct place *p, struct place_state *s)
+{
+	bool busy;
+
+	place_forget_put(p, s);
+	pthread_mutex_lock(&p->lock);
+	busy = is_in(s);
+	for (uint64_t i = 0; i < s->nslices && !busy; i++)
+		if (place_newest(&s->slices[i]))
+			place_set_next(p, &s->slices[i], NULL);
+	pthread_mutex_unlock(&p->lock);
+	return busy ? -EBUSY : 0;
+}
+
+int place_purge(struct place *p)
+{
+	bool busy = false;
+
+	place_forget_put(p, NULL);
+	pthread_mutex_lock(&p->lock);
+	for (struct place_state *s = p->states; s; s = s->next)
+		busy = busy || is_in(s);
+	pthread_mutex_unlock(&p->lock);
+	if (busy)
+		return -EBUSY;
+	for (struct place_state *s = p->states; s; s = s->next)
+		place_clear(p, s);
+	place_publish(p, NULL);
+	return 0;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+#include "tests/unit/placed.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct place *place;
+char placed_dir[200];
+struct place_options placed_options;
+
+static const struct disk_ops *const disks[PLACED_DISKS] = { &disk_uring, &disk_threads };
+static uint64_t seed;
+
+uint64_t placed_random(uint64_t below)
+{
+	seed = seed * 6364136223846793005 + 1442695040888963407;
+	return (seed >> 20) % below;
+}
+
+void placed_make_dir(void)
+{
+	const char *given = getenv("TEST_DIR");
+
+	snprintf(placed_dir, sizeof(placed_dir), "%s/test-place-XXXXXX",
+		 given ? given : "/tmp");
+	ck_assert_ptr_nonnull(mkdtemp(placed_dir));
+	placed_options = (struct place_options){ .dir = placed_dir,
+						 .name = "rank0.swap",
+						 .job = "the job of today",
+						 .budget = 8 * PLACED_SLICE,
+						 .slice = PLACED_SLICE,
+						 .least = 1,
+						 .disk_ops = &faulty_disk };
+}
+
+void placed_remove_dir(void)
+{
+	rmdir(placed_dir);
+}
+
+bool placed_open(int disk)
+{
+	char why[512];
+	struct disk *probe;
+
+	if (disks[disk]->open(&probe, NULL)) {
+		printf("%s: not here\n", disks[disk]->name);
+		return false;
+	}
+	disks[disk]->close(probe);
+	faulty_over(disks[disk]);
+	ck_assert_msg(!place_open(&place, &placed_options, why, sizeof(why)), "%s", why);
+	return true;
+}
+
+void placed_close(void)
+{
+	place_close(place);
+	place = NULL;
+}
+
+struct place_state *placed_add(const char *name, uint64_t floats)
+{
+	struct place_state *s;
+
+	ck_assert_int_eq(place_add(place, name, PLACE_STATE, 4, floats, &s), 0);
+	return s;
+}
+
+struct place_figures placed_figures(void)
+{
+	struct place_figures f;
+
+	place_figures(place, &f);
+	return f;
+}
+
+void placed_fill(struct place_state *s, uint32_t value)
+{
+	struct place_walk *w;
+	uint64_t first, numel;
+
+	ck_assert_int_eq(
+		place_walk_begin(place, &(struct place_walked){ s, PLACE_WRITE }, 1, &w), 0);
+	while (place_walk_next(w, &first, &numel) == 1)
+		for (uint64_t i = 0; i < numel; i++)
+			((uint32_t *)place_walk_memory(w, 0))[i] = value;
+	place_walk_end(w);
+	place_publish(place, s);
+}
+
+bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, uint64_t numel,
+	       uint32_t value)
+{
+	uint32_t *memory = malloc(numel * 4);
+	bool is;
+
+	ck_assert_int_eq(place_read_now(place, s, hold, first * 4, numel * 4, memory), 0);
+	is = memory[0] == value && !memcmp(memory, memory + 1, (numel - 1) * 4);
+	if (!is)
+		printf("%u, not %u\n", memory[0], value);
+	free(memory);
+	return is;
+}
+
+bool placed_was_said(const char *what)
+{
+	static char text[65536];
+
+	log_tail(text, sizeof(text));
+	return strstr(text, what);
+}
+
+int placed_main(const char *name, const void *const *tests, unsigned n)
+{
+	const char *given = getenv("TEST_SEED");
+	Suite *suite = suite_create(name);
+	TCase *c = tcase_create("all");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	seed = given ? strtoull(given, NULL, 10) : monotonic_ms();
+	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+	tcase_add_checked_fixture(c, placed_make_dir, placed_remove_dir);
+	tcase_set_timeout(c, 60);
+	for (unsigned i = 0; i < n; i++)
+		tcase_add_loop_test(c, (const TTest *)tests[i], 0, PLACED_DISKS);
+	suite_add_tcase(suite, c);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_UNIT_PLACED_H
+#define TESTS_UNIT_PLACED_H
+
+/* A place in a folder of its own, for tests: over each disk, which may fail.  TEST_SEED; TEST_DIR: where (/tmp). */
+
+#include "engine/place.h"
+#include "tests/unit/faulty-disk.h"
+
+enum { PLACED_DISKS = 2, PLACED_SLICE = 16384 };
+
+extern struct place *place;
+extern char placed_dir[200];
+extern struct place_options
+	placed_options; /* 8 buffers of PLACED_SLICE, no spare; to be changed before placed_open */
+
+/* Fixtures. */
+void placed_make_dir(void);
+void placed_remove_dir(void);
+
+/* False: the machine does not have that disk. */
+bool placed_open(int disk);
+void placed_close(void);
+struct place_state *placed_add(const char *name, uint64_t floats);
+struct place_figures placed_figures(void);
+/* All of it, as values of one kind; then published. */
+void placed_fill(struct place_state *s, uint32_t value);
+/* Whether elements [first, first + numel) are all that, read by range, of what is current or held. */
+bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, uint64_t numel,
+	       uint32_t value);
+bool placed_was_said(const char *what);
+uint64_t placed_random(uint64_t below);
+
+/* Runs all tests on each disk; their exit status. */
+int placed_main(const char *name, const void *const *tests, unsigned n);
+
+#endif
