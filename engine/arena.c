@@ -302,12 +302,16 @@ int arena_pin(struct arena *a, uint64_t handle)
 	return 0;
 }
 
-void arena_unpin(struct arena *a, uint64_t handle)
+int arena_unpin(struct arena *a, uint64_t handle)
 {
 	uint32_t block = block_of(a, handle);
 
-	assert(block != ARENA_NONE && a->blocks[block].pins);
+	if (block == ARENA_NONE)
+		return -ENOENT;
+	if (!a->blocks[block].pins)
+		return -EINVAL;
 	a->blocks[block].pins--;
+	return 0;
 }
 
 /* ---- what is where ---- */

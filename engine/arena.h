@@ -123,10 +123,10 @@ int arena_release(struct arena *a, uint64_t block);
 int arena_release_param(struct arena *a, uint64_t param);
 
 /* A pinned block neither moves nor goes; as often as it is pinned it must be unpinned.  -ENOENT.
- * -EAGAIN: it is half moved; to be asked again after its last copy.
+ * -EAGAIN: it is half moved; to be asked again after its last copy.  -EINVAL: it is not pinned.
  */
 int arena_pin(struct arena *a, uint64_t block);
-void arena_unpin(struct arena *a, uint64_t block);
+int arena_unpin(struct arena *a, uint64_t block);
 
 /* Where unit offset of a block is, and how many lie from there on in one piece: all up to the block's end,
  * except while it is being moved.  -ENOENT; -EINVAL: offset is not in it.

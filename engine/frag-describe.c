@@ -16,8 +16,7 @@ static bool key_ok(const char *key)
 	return key && *key && strlen(key) <= FRAG_KEY_MAX && !strchr(key, '/') && *key != '.';
 }
 
-/* -EINVAL when the struct is too small to be any version's. */
-static int copy_versioned(void *to, const void *from, size_t known)
+int frag_copy_versioned(void *to, const void *from, size_t known)
 {
 	size_t size;
 
@@ -39,7 +38,7 @@ int frag_param(struct frag *f, const struct frag_tensor *tensor)
 	struct frag_tensor t;
 	int param, rc = 0;
 
-	if (!e || f->ready || copy_versioned(&t, tensor, sizeof(t)))
+	if (!e || f->ready || frag_copy_versioned(&t, tensor, sizeof(t)))
 		return -EINVAL;
 	param = catalog_add_param(e->own, t.name, t.coordinate ? t.coordinate : "", t.dtype,
 				  t.ndim, t.shape, t.flags & FRAG_FROZEN, 0);
@@ -111,7 +110,7 @@ int frag_group(struct frag *f, const int *params, size_t n, const struct frag_ze
 	int group, rc;
 
 	if (!e || f->ready || n > FRAG_PARAMS_MAX || (n && !params) ||
-	    copy_versioned(&z, zero, sizeof(z)))
+	    frag_copy_versioned(&z, zero, sizeof(z)))
 		return -EINVAL;
 	members = malloc((n + 1) * sizeof(*members));
 	all = z.ranks ? NULL : all_ranks(e->world);

@@ -10,6 +10,7 @@ struct frag {
 	struct engine *engine;
 	bool ready; /* frag_ready was called */
 	bool only;  /* the process's one frag_open */
+	struct frag_arena arena;
 };
 
 /* The rank's engine, or NULL: f is NULL, or we are a forked child. */
@@ -17,6 +18,9 @@ static inline struct engine *frag_engine(const struct frag *f)
 {
 	return f && f->engine->registry.control->cookie[0] ? f->engine : NULL;
 }
+
+/* A struct that begins with its size, from a caller who may know more or fewer fields.  -EINVAL: too few for any version. */
+int frag_copy_versioned(void *to, const void *from, size_t known);
 
 /* Trainer's thread. */
 static inline bool frag_grads_are_valid(const struct engine *e)

@@ -292,6 +292,82 @@ FRAG_API int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, 
 				       enum frag_dtype dtype, const void *const *pieces,
 				       size_t n);
 
+/* ---- an arena: low-precision parameters in one run of memory, one arena a rank ----
+ *
+ * Blocks are got and released in any order; what is free becomes one run again by frag_arena_compact, which moves
+ * blocks, and with them the parameters that are assigned to them, in steps as small as the trainer likes.
+ * Readers see a parameter's values all the time, in files that are open too.
+ * -ENOENT: there is no arena, or no such block (any more).
+ */
+enum {
+	FRAG_SHARD =
+		1 << 0, /* this rank's piece of a parameter (lp_shard), not the whole (lp) */
+};
+
+struct frag_arena {
+	size_t size; /* sizeof(struct frag_arena) */
+	uint64_t
+		bytes; /* rounded up to a multiple of 256, as blocks are, where they begin too */
+	/* NULL, or called by frag_arena_compact, without which nothing moves, for each parameter (param, flags) that lies at
+	 * memory now.  It must not call frag_arena_ functions.
+	 */
+	void (*moved)(void *arg, int param, unsigned flags, void *memory);
+	void *arg;
+};
+
+/* Zeroed memory of the library until frag_arena_close.  -EEXIST: there is one; -EINVAL: no bytes; -ENOMEM. */
+FRAG_API int frag_arena_open(struct frag *f, const struct frag_arena *arena);
+/* Parameters in it have no low-precision values on this rank any more. */
+FRAG_API int frag_arena_close(struct frag *f);
+
+/* -ENOSPC: less is free; -EAGAIN: enough, but not in one run: frag_arena_compact; -EINVAL: 0 bytes; -ENOMEM. */
+FRAG_API int frag_arena_alloc(struct frag *f, uint64_t bytes, uint64_t *block);
+/* And what is assigned to it has no low-precision values on this rank any more.  -EBUSY: pinned. */
+FRAG_API int frag_arena_release(struct frag *f, uint64_t block);
+/* The same of the block that the parameter is assigned to. */
+FRAG_API int frag_arena_release_param(struct frag *f, int param, unsigned flags);
+
+/* Where the block is until frag_arena_compact is called next; while it is pinned, then too.  -EAGAIN: half of it has been
+ * moved, the next frag_arena_compact goes on with it.
+ */
+FRAG_API int frag_arena_memory(struct frag *f, uint64_t block, void **memory, uint64_t *bytes);
+/* A pinned block stays where it is, and is unpinned as often.  -EAGAIN: half of it has been moved; -EINVAL: it is not
+ * pinned.
+ */
+FRAG_API int frag_arena_pin(struct frag *f, uint64_t block);
+FRAG_API int frag_arena_unpin(struct frag *f, uint64_t block);
+
+/* The parameter's low-precision values come to lie at offset (bytes) of the block: those it has on this rank are
+ * copied there, and its lp or lp_shard is the caller's again; has it none, it gets what is there.  -EEXIST: it is assigned;
+ * -EINVAL: no such parameter, it does not fit there, or offset is no multiple of an element; -EAGAIN: as
+ * frag_arena_memory; -EFAULT: where it was is no memory; -ENOENT also: FRAG_SHARD of one without a group; -ENOMEM.
+ */
+FRAG_API int frag_arena_assign(struct frag *f, int param, unsigned flags, uint64_t block,
+			       uint64_t offset);
+/* It has no low-precision values on this rank any more.  -ENOENT: it is not assigned. */
+FRAG_API int frag_arena_unassign(struct frag *f, int param, unsigned flags);
+/* As frag_arena_memory; *block: which it is assigned to; may be NULL. */
+FRAG_API int frag_arena_find(struct frag *f, int param, unsigned flags, uint64_t *block,
+			     void **memory);
+
+/* Moves blocks until want bytes are free in one run, as few bytes as it can, or, want 0, until all are, but for what
+ * pinned ones keep apart; most bytes (at least 256) in this call.  Returns how many it has moved; 0: there is nothing to
+ * do.  A plan that is begun is carried out, whatever a later call wants.  -ENOSPC: less than want is free; -EBUSY: pinned
+ * blocks are in the way; -EINVAL; -ENOMEM.
+ */
+FRAG_API int64_t frag_arena_compact(struct frag *f, uint64_t want, uint64_t most);
+
+struct frag_arena_figures {
+	size_t size; /* sizeof(struct frag_arena_figures), set by the caller; bytes in what follows */
+	uint64_t bytes;
+	uint64_t used, used_max; /* in blocks, now and at most */
+	uint64_t free, largest;  /* in all, and in one run */
+	uint64_t blocks, holes;  /* how many */
+	uint64_t moved;          /* by frag_arena_compact, ever */
+};
+
+FRAG_API int frag_arena_figures(struct frag *f, struct frag_arena_figures *figures);
+
 /* ---- between ranks ---- */
 
 /* Reads what rank published.  -EAGAIN: it has not come yet, or has not published name. */

@@ -48,6 +48,7 @@ struct agreement;
 struct inquiry;
 struct join;
 struct waiter;
+struct arena_memory;
 
 struct message { /* to ourselves */
 	struct message *next;
@@ -135,8 +136,10 @@ struct engine {
 	struct registry registry; /* a rank's; its own lock */
 	struct edits edits;       /* a rank's; its own lock */
 	struct views views;       /* a rank's; its own lock */
-	struct catalog *own;      /* what this rank described; frozen by frag_ready */
-	uint32_t *map_params;     /* own's numbers to catalog's */
+	struct arena_memory
+		*arena;      /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
+	struct catalog *own; /* what this rank described; frozen by frag_ready */
+	uint32_t *map_params; /* own's numbers to catalog's */
 	uint32_t *map_groups;
 	struct catalog *catalog;          /* the job's; once set it stays */
 	struct wire_writer catalog_bytes; /* its encoding, for others */

@@ -182,7 +182,7 @@ static void drop_row(struct registry *r, uint32_t number)
 {
 	struct state_row old = r->states.rows[number];
 	uint64_t address = old.nsegments ? old.segments[0].address : 0;
-	int64_t bytes = (int64_t)states_row_bytes(&old);
+	int64_t bytes = old.in_arena ? 0 : (int64_t)states_row_bytes(&old);
 
 	states_drop(&r->states, number);
 	new_epoch(r, -bytes);
@@ -203,6 +203,74 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 		drop_row(r, (uint32_t)row);
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
+}
+
+/* Under the lock. */
+static int settle(struct registry *r, uint32_t number, void *to)
+{
+	struct state_row *row = &r->states.rows[number];
+	struct state_segment *segments = realloc(row->segments, 2 * sizeof(*segments));
+
+	if (!segments)
+		return -ENOMEM;
+	row->segments = segments;
+	new_epoch(r, row->in_arena ? 0 : -(int64_t)states_row_bytes(row));
+	segments[0] = (struct state_segment){ 0, row->numel, (uintptr_t)to };
+	row->nsegments = row->numel > 0;
+	row->in_arena = true;
+	return 0;
+}
+
+int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
+		    enum frag_dtype dtype, uint64_t numel, void *to)
+{
+	enum frag_dtype found;
+	int row = registry_find(r, kind, index, 0, "", &found), rc = 0;
+	bool is_new = row < 0;
+
+	if (!is_new)
+		rc = registry_read(r, 0, (uint32_t)row, 0, to, numel * frag_dtype_size(dtype));
+	pthread_mutex_lock(&r->lock);
+	if (is_new)
+		rc = row = states_add(&r->states, kind, index, 0, "", dtype, numel,
+				      (struct state_segment){ 0 });
+	if (rc >= 0)
+		rc = settle(r, (uint32_t)row, to);
+	if (rc && is_new && row >= 0)
+		states_drop(&r->states, (uint32_t)row);
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+void registry_move(struct registry *r, void *to, const void *from, size_t size,
+		   void (*repoint)(void *arg), void *arg)
+{
+	pthread_mutex_lock(&r->lock);
+	new_epoch(r, 0);
+	atomic_thread_fence(memory_order_seq_cst);
+	memmove(to, from, size);
+	repoint(arg);
+	pthread_mutex_unlock(&r->lock);
+}
+
+void registry_point(struct registry *r, enum state_kind kind, uint32_t index,
+		    const struct iovec *parts, uint32_t n)
+{
+	int number = states_find(&r->states, kind, index, 0, "");
+	struct state_row *row;
+	uint64_t at = 0;
+
+	assert(number >= 0 && n <= 2);
+	row = &r->states.rows[number];
+	assert(row->in_arena);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t numel = parts[i].iov_len / frag_dtype_size(row->dtype);
+
+		row->segments[i] =
+			(struct state_segment){ at, numel, (uintptr_t)parts[i].iov_base };
+		at += numel;
+	}
+	row->nsegments = n;
 }
 
 int registry_find(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,

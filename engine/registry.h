@@ -37,6 +37,20 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
 
+/* A low-precision parameter comes to lie at `to`, in an arena, with the values it has; where there is no row of
+ * it, one is made, of what is there.  -EFAULT: where it was is no memory; -ENOMEM, -ENOSPC.
+ */
+int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
+		    enum frag_dtype dtype, uint64_t numel, void *to);
+/* Moves memory of an arena, as memmove.  Whoever copied it meanwhile finds another epoch behind it; whoever asks us
+ * waits until repoint has said by registry_point where the rows lie now.
+ */
+void registry_move(struct registry *r, void *to, const void *from, size_t size,
+		   void (*repoint)(void *arg), void *arg);
+/* In repoint: a row of registry_assign's lies in n parts, at most two. */
+void registry_point(struct registry *r, enum state_kind kind, uint32_t index,
+		    const struct iovec *parts, uint32_t n);
+
 /* The row's number and dtype, or -ENOENT. */
 int registry_find(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype *dtype);

@@ -25,6 +25,7 @@ enum state_kind {
 	STATE_LP_SHARD,  /* index: parameter; this rank's piece of it */
 	STATE_HYPER,     /* index: group; one float64 */
 	STATE_PUBLISHED, /* bytes for other ranks */
+	STATE_ARENA, /* bytes in which low-precision parameters lie: engine/arena-memory.h */
 	STATE_KINDS,
 };
 
@@ -46,6 +47,7 @@ struct state_row {
 	uint64_t since;                 /* the table's epoch that it came with; not sent */
 	struct state_segment *segments; /* sorted, not overlapping */
 	char key[FRAG_KEY_MAX + 1];
+	bool in_arena; /* its bytes are counted with those of the arena; not sent */
 };
 
 struct state_share { /* a sealed memfd that holds [address, address + size) */

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/agree.h"
+#include "engine/arena-memory.h"
 #include "engine/freezes.h"
 #include "engine/join.h"
 #include "engine/log.h"
@@ -307,6 +308,7 @@ void turn_free(struct engine *e)
 	if (e->is_rank) {
 		edits_fini(&e->edits);
 		views_fini(&e->views);
+		arena_memory_close(e->arena);
 		registry_fini(&e->registry);
 	}
 	if (e->catalog != e->own)
