@@ -33,7 +33,13 @@ bool engine_is_checkpoint(const struct engine_options *options)
 int engine_open(struct engine **e, const struct engine_options *options, char *why,
 		size_t whysize)
 {
-	if (!engine_is_checkpoint(options))
+	bool is_checkpoint = engine_is_checkpoint(options);
+
+	if (!is_checkpoint && options->overlay) {
+		snprintf(why, whysize, "%s: only a checkpoint has an overlay", options->source);
+		return -EINVAL;
+	}
+	if (!is_checkpoint)
 		return live_open(e, options, why, whysize);
 	return checkpoint_open(e, options, why, whysize);
 }

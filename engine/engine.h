@@ -23,6 +23,8 @@ struct engine_options {
 	bool plain;            /* speak to a job that has no key */
 	bool readahead_off;
 	bool writable;
+	const char *
+		overlay; /* a folder that has edits of a checkpoint; NULL: they go to its files */
 	bool incoherent; /* edits of a checkpoint's fp32 leave the low-precision values as they are */
 };
 

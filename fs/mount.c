@@ -240,6 +240,7 @@ static struct engine_options engine_options(const struct options *o)
 					.timeout_ms = o->timeout_ms,
 					.plain = o->plain,
 					.writable = o->writable,
+					.overlay = o->overlay,
 					.incoherent = !o->coherent,
 					.readahead_off = o->readahead_off };
 }
@@ -352,16 +353,26 @@ static void keep_unmount(void *arg)
 static int enter_sandbox(const struct options *o)
 {
 	const struct engine_options options = engine_options(o);
-	bool writable = o->writable || engine_is_unfinished(&options);
+	bool writable = (o->writable && !o->overlay) || engine_is_unfinished(&options);
 	CLEANUP(free) char *path = realpath(o->source, NULL);
-	struct sandbox_folder folder = { path, writable };
+	struct sandbox_folder folders[] = { { path, writable }, { o->overlay, true } };
 	struct stat st;
 
 	if (!path)
 		return -errno;
 	if (writable && !stat(path, &st) && !S_ISDIR(st.st_mode))
-		folder.path = dirname(path);
-	return sandbox_enter(&folder, 1);
+		folders[0].path = dirname(path);
+	return sandbox_enter(folders, ARRAY_SIZE(folders));
+}
+
+static int make_overlay(struct mount *m)
+{
+	const char *path = m->options->overlay;
+	int rc = path && mkdir(path, 0700) && errno != EEXIST ? -errno : 0;
+
+	if (rc)
+		snprintf(m->why, sizeof(m->why), "%s: %s", path, strerror(-rc));
+	return rc;
 }
 
 static int to_sandbox(struct mount *m)
@@ -371,7 +382,9 @@ static int to_sandbox(struct mount *m)
 
 	if (access(m->options->source, F_OK)) /* who opens it says so */
 		return 0;
-	rc = keeper_split(&keeper, &m->keeper_fd);
+	rc = make_overlay(m);
+	if (!rc)
+		rc = keeper_split(&keeper, &m->keeper_fd);
 	return rc ? rc : enter_sandbox(m->options);
 }
 

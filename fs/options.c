@@ -20,6 +20,7 @@ enum option_id {
 	OPTION_SOURCE,
 	OPTION_NOREADAHEAD,
 	OPTION_COHERENT,
+	OPTION_OVERLAY,
 	OPTION_ALLOW_OTHER,
 	OPTION_FSNAME,
 	OPTION_MAX_READ,
@@ -44,6 +45,8 @@ static const struct option_row {
 	{ "source", "FORMAT", "what kind of checkpoint SOURCE is (auto)", OPTION_SOURCE },
 	{ "coherent", "on|off", "edits of fp32 write a checkpoint's bf16 or fp16 too (on)",
 	  OPTION_COHERENT },
+	{ "overlay", "DIR", "rw, with edits of a checkpoint in DIR, not in its files",
+	  OPTION_OVERLAY },
 	{ "noreadahead", NULL, "fetch nothing before it is asked for", OPTION_NOREADAHEAD },
 	{ "allow_other", NULL, "let other users in; permissions are checked",
 	  OPTION_ALLOW_OTHER },
@@ -188,6 +191,9 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 		return replace(&o->format, value);
 	case OPTION_COHERENT:
 		return parse_switch(value, &o->coherent);
+	case OPTION_OVERLAY:
+		o->writable = true;
+		return replace_path(&o->overlay, value);
 	case OPTION_NOREADAHEAD:
 		o->readahead_off = true;
 		return 0;
@@ -297,6 +303,9 @@ int options_parse(struct options *o, int argc, char **argv, char *why, size_t wh
 		rc = parse_arg(o, argv, &i, why, whysize);
 	if (!rc && !o->passed)
 		rc = refuse(why, whysize, "no memory%s%s", "", "");
+	if (!rc && o->overlay && !o->writable)
+		rc = refuse(why, whysize, "option overlay is for a mount that is not ro%s%s",
+			    "", "");
 	if (!rc && !o->help && !o->version && !o->mountpoint)
 		rc = refuse(why, whysize, "a source and a mountpoint are needed: %s%s",
 			    "fragfs HOST:PORT|CHECKPOINT MOUNTPOINT [-o OPTIONS]", "");
@@ -308,6 +317,7 @@ void options_fini(struct options *o)
 	free(o->key);
 	free(o->transport);
 	free(o->format);
+	free(o->overlay);
 	free(o->fsname);
 	free(o->passed);
 }

@@ -19,7 +19,8 @@ struct options {
 	uint64_t stage_mem; /* bytes */
 	char *key;          /* owned, as all below; NULL: not given */
 	char *transport;
-	char *format; /* of a checkpoint */
+	char *format;  /* of a checkpoint */
+	char *overlay; /* of a checkpoint: a folder */
 	char *fsname;
 	char *passed; /* to libfuse: "allow_other,noatime"; "" : nothing */
 };

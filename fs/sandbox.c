@@ -89,6 +89,7 @@ static void allow_machine(int ruleset, uint64_t handled)
 	} rows[] = {
 		{ "/dev/fuse", FS_DEVICE },
 		{ "/dev/null", FS_DEVICE },
+		{ "/proc/locks", FS_READ },
 		{ "/sys/devices/system/cpu", FS_READ },
 		{ SANITIZED ? "/proc" : "/proc/self/status", FS_READ },
 	};

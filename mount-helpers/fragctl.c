@@ -10,6 +10,7 @@
 #include "mount-helpers/keys.h"
 #include "mount-helpers/machine.h"
 #include "mount-helpers/mounts.h"
+#include "mount-helpers/overlays.h"
 #include "mount-helpers/status.h"
 
 #include <errno.h>
@@ -30,6 +31,9 @@ static const char help[] =
 	"       fragctl key [--readers] FILE\n"
 	"       fragctl freeze [-t SECONDS] [MOUNTPOINT] [-- COMMAND [ARGUMENT]...]\n"
 	"       fragctl thaw [MOUNTPOINT]\n"
+	"       fragctl overlay [--json] DIR\n"
+	"       fragctl commit DIR [CHECKPOINT]\n"
+	"       fragctl discard DIR\n"
 	"\n"
 	"  status   ranks, step, generation and bytes of mounted jobs, and "
 	"what this machine gives\n"
@@ -39,6 +43,10 @@ static const char help[] =
 	"  freeze   stop all ranks at one boundary: while COMMAND runs, or until "
 	"thaw\n"
 	"  thaw     let them go on\n"
+	"  overlay  what edits of a checkpoint a folder holds (fragfs -o "
+	"overlay=DIR)\n"
+	"  commit   write them into the checkpoint, all or nothing\n"
+	"  discard  forget them\n"
 	"\n"
 	"  -j, --json     one JSON object\n"
 	"  -r, --readers  print the key for readers of the job with that key "
@@ -286,6 +294,34 @@ static int find_mount(const char *named, char *out, size_t size)
 	return n == 1 ? 0 : -ENOENT;
 }
 
+/* ---- overlays ---- */
+
+static int overlay(const char *path, bool json)
+{
+	char why[PATH_MAX + 100];
+	json_t *object = json ? overlays_json(path, why, sizeof(why)) : NULL;
+
+	if (object)
+		return print_json(json_pack("{s:o s:o}", "output_version",
+					    output_version("fragctl overlay"), "overlay",
+					    object));
+	if (!json && !overlays_print(path, stdout, why, sizeof(why)))
+		return 0;
+	fprintf(stderr, "fragctl: %s\n", why);
+	return FRAGCTL_FAILURE;
+}
+
+static int end_overlay(const char *path, bool commit, const char *checkpoint)
+{
+	char why[PATH_MAX + 100];
+	int rc = commit ? overlays_commit(path, checkpoint, stdout, why, sizeof(why))
+			: overlays_discard(path, why, sizeof(why));
+
+	if (rc)
+		fprintf(stderr, "fragctl: %s\n", why);
+	return rc ? FRAGCTL_FAILURE : 0;
+}
+
 /* ---- the command line ---- */
 
 struct flags {
@@ -332,6 +368,21 @@ static int run_thaw(char **words, const struct flags *flags)
 	return thaw(mountpoint);
 }
 
+static int run_overlay(char **words, const struct flags *flags)
+{
+	return overlay(words[0], has(flags, 'j'));
+}
+
+static int run_commit(char **words, const struct flags *flags)
+{
+	return end_overlay(words[0], true, words[1]);
+}
+
+static int run_discard(char **words, const struct flags *flags)
+{
+	return end_overlay(words[0], false, NULL);
+}
+
 static const struct command {
 	const char *name, *options;
 	int least, most; /* words */
@@ -342,11 +393,15 @@ static const struct command {
 	{ "key", "r", 1, 1, run_key },
 	{ "freeze", "t-", 0, 1, run_freeze },
 	{ "thaw", "", 0, 1, run_thaw },
+	{ "overlay", "j", 1, 1, run_overlay },
+	{ "commit", "", 1, 2, run_commit },
+	{ "discard", "", 1, 1, run_discard },
 };
 
 static int usage(void)
 {
-	fputs("fragctl: expected: fragctl status|jobs|key|freeze|thaw (fragctl --help)\n",
+	fputs("fragctl: expected: fragctl "
+	      "status|jobs|key|freeze|thaw|overlay|commit|discard (fragctl --help)\n",
 	      stderr);
 	return FRAGCTL_USAGE;
 }

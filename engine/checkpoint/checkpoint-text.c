@@ -15,7 +15,7 @@ static void put_config(struct checkpoint *c, FILE *out)
 	fprintf(out, "checkpoint %s\nwritable %s\ndisk %s\n", c->path, c->editor ? "yes" : "no",
 		c->disk_ops->name);
 	if (c->editor)
-		fprintf(out, "coherent %s\n", editor_coherence(c));
+		editor_describe(c, out);
 }
 
 static void put_counter(FILE *out, const char *name, const char *help, _Atomic uint64_t *value)

@@ -73,12 +73,14 @@ static void close_checkpoint(struct engine *e)
 {
 	struct checkpoint *c = checkpoint_of(e);
 
-	editor_free(c->editor);
+	if (c->editor)
+		editor_stop(c->editor);
 	if (fetch_drain(c, DRAIN_SECONDS)) { /* the disk still writes to its memory */
 		log_error("%s: reads are still under way: left as it is", c->path);
 		return;
 	}
 	c->disk_ops->close(c->disk);
+	editor_free(c->editor);
 	checkpoint_free(c);
 }
 

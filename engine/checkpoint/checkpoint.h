@@ -14,8 +14,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct fetch;
 struct editor;
+struct fetch;
+struct layer;
 
 struct checkpoint {
 	struct door door; /* first, as door.h wants it */
@@ -27,8 +28,10 @@ struct checkpoint {
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t from_cache, from_disk; /* requests */
 	struct editor *editor;                  /* NULL: read-only */
-	struct gate gate;                       /* reads are inside where there is an editor */
-	bool broken; /* half of an edit is in the files; changes while the gate is shut */
+	const struct layer
+		*layer;   /* edits beside the files; changes while the gate is shut; NULL */
+	struct gate gate; /* reads are inside where there is an editor */
+	bool broken;      /* half of an edit is in the files; changes while the gate is shut */
 	_Atomic uint64_t edits, edit_bytes, edit_errors;
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t idle;  /* nothing is under way */

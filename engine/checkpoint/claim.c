@@ -4,6 +4,7 @@
 #include "engine/checkpoint/claim.h"
 
 #include "engine/checkpoint/folder.h"
+#include "engine/checkpoint/lock-holder.h"
 #include "engine/log.h"
 
 #include <errno.h>
@@ -59,6 +60,14 @@ static int refuse(const struct table_file *f, int rc, char *why, size_t whysize,
 	return rc;
 }
 
+static int refuse_holder(const struct table_file *f, char *why, size_t whysize, const char *how,
+			 const char *so)
+{
+	snprintf(why, whysize, "%s is mounted%s by %s, %s", f->name, how,
+		 lock_holder(f->fd).name, so);
+	return -EBUSY;
+}
+
 int claim_to_read(struct table *t, char *why, size_t whysize)
 {
 	bool told = false;
@@ -68,9 +77,8 @@ int claim_to_read(struct table *t, char *why, size_t whysize)
 
 		if (flock(f->fd, LOCK_SH | LOCK_NB)) {
 			if (errno == EWOULDBLOCK)
-				return refuse(f, -EBUSY, why, whysize,
-					      "is mounted with -o rw by another process, which "
-					      "may change it");
+				return refuse_holder(f, why, whysize, " with -o rw",
+						     "which may change it");
 			if (!told)
 				log_info("%s cannot be locked: %s", f->name, strerror(errno));
 			told = true;
@@ -107,8 +115,7 @@ static int lock(struct table_file *f, char *why, size_t whysize)
 	int rc = flock(f->fd, LOCK_EX | LOCK_NB) ? -errno : 0;
 
 	if (rc == -EWOULDBLOCK)
-		return refuse(f, -EBUSY, why, whysize,
-			      "is mounted by another process, so that it cannot be edited");
+		return refuse_holder(f, why, whysize, "", "so that it cannot be edited");
 	if (rc)
 		snprintf(why, whysize, "%s cannot be locked, so that it cannot be edited: %s",
 			 f->name, strerror(-rc));

@@ -141,7 +141,7 @@ static int add_span(const struct edit *e, uint64_t first, uint64_t count, const 
 }
 
 struct reading {
-	const struct table *table;
+	const struct patches *patches;
 	uint8_t *to;
 	size_t size;
 };
@@ -149,17 +149,17 @@ struct reading {
 static int read_run(void *arg, const struct table_run *run)
 {
 	const struct reading *r = arg;
-	ssize_t n = pread(r->table->files[run->file].fd, r->to, r->size, (off_t)run->base);
 
-	return n == (ssize_t)r->size ? 0 : n < 0 ? -errno : -EIO;
+	return patches_read_old(r->patches, run->file, run->base, r->to, r->size);
 }
 
 /* What is written to it over what it is now; the i-th extent is the first that touches it. */
 static int add_partial(const struct edit *e, size_t i, uint64_t element)
 {
 	uint64_t begin = element * e->size, end = begin + e->size;
-	struct reading r = { e->patches->table, patches_lend(e->patches, e->size), e->size };
-	int rc = r.to ? table_walk(r.table, e->state, element, 1, read_run, &r) : -ENOMEM;
+	struct reading r = { e->patches, patches_lend(e->patches, e->size), e->size };
+	int rc = r.to ? table_walk(e->patches->table, e->state, element, 1, read_run, &r)
+		      : -ENOMEM;
 
 	for (; i < e->n && e->extents[i].offset < end && !rc; i++) {
 		const struct engine_extent *x = &e->extents[i];

@@ -6,6 +6,7 @@
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/edit.h"
 #include "engine/checkpoint/journal.h"
+#include "engine/checkpoint/redo.h"
 #include "engine/log.h"
 #include "engine/thread.h"
 #include "engine/fd.h"
@@ -18,7 +19,8 @@ enum { LOCK_MS = 10000, SHUT_SECONDS = 60 };
 
 struct editor {
 	struct checkpoint *checkpoint;
-	int dir;
+	int dir;           /* of the journal; -1: */
+	struct redo *redo; /* beside the files; NULL: in them */
 	bool coherent;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
@@ -37,10 +39,10 @@ static int check_files(const struct editor *ed, const struct patches *p)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < patches_count(p) && !rc; i++) {
-		uint32_t file = patches_get(p, i)->file;
+		const struct table_file *f = &t->files[patches_get(p, i)->file];
 
-		if (!i || file != patches_get(p, i - 1)->file)
-			rc = claim_check_name(&t->files[file], ed->dir);
+		if (!i || patches_get(p, i)->file != patches_get(p, i - 1)->file)
+			rc = ed->redo ? claim_check(f) : claim_check_name(f, ed->dir);
 	}
 	return rc;
 }
@@ -88,6 +90,17 @@ static void mark_stale(struct checkpoint *c, const struct patches *p,
 	pthread_mutex_unlock(&c->lock);
 }
 
+/* The gate is shut. */
+static void show(struct checkpoint *c, const struct patches *p,
+		 const struct engine_write *write)
+{
+	atomic_fetch_add(&c->edits, 1);
+	atomic_fetch_add(&c->edit_bytes, p->bytes);
+	mark_stale(c, p, write->file);
+}
+
+/* ---- in the files ---- */
+
 static void roll_back(struct editor *ed)
 {
 	struct checkpoint *c = ed->checkpoint;
@@ -116,11 +129,8 @@ static int apply(struct editor *ed, const struct patches *p, const struct engine
 	if (rc)
 		roll_back(ed);
 	renew_files(ed, p);
-	if (!rc) {
-		atomic_fetch_add(&c->edits, 1);
-		atomic_fetch_add(&c->edit_bytes, p->bytes);
-		mark_stale(c, p, write->file);
-	}
+	if (!rc)
+		show(c, p, write);
 	gate_open(&c->gate);
 	return rc;
 }
@@ -153,6 +163,39 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 	return rc;
 }
 
+/* ---- beside the files ---- */
+
+/* The log has it, as no commit yet. */
+static int end_beside(struct editor *ed, const struct patches *p,
+		      const struct engine_write *write)
+{
+	struct checkpoint *c = ed->checkpoint;
+	int rc = gate_shut(&c->gate, SHUT_SECONDS);
+
+	if (rc) {
+		redo_drop(ed->redo);
+		return rc;
+	}
+	rc = redo_end(ed->redo);
+	if (!rc)
+		show(c, p, write);
+	if (rc && redo_drop(ed->redo)) {
+		c->broken = true;
+		log_error("%s: whether it has the last edit is not known: nothing is read any "
+			  "more",
+			  ed->redo->path);
+	}
+	gate_open(&c->gate);
+	return rc;
+}
+
+static int lay(struct editor *ed, struct patches *p, const struct engine_write *write)
+{
+	int rc = redo_begin(ed->redo, p, &ed->cancelled);
+
+	return rc ? rc : end_beside(ed, p, write);
+}
+
 static int commit(struct editor *ed, const struct engine_write *write)
 {
 	struct checkpoint *c = ed->checkpoint;
@@ -161,7 +204,7 @@ static int commit(struct editor *ed, const struct engine_write *write)
 
 	if (c->broken)
 		return -EIO;
-	patches_init(&p, c->table);
+	patches_init(&p, c->table, c->layer);
 	rc = edit_translate(&p, write->file->state, write->extents, write->nextents,
 			    ed->coherent);
 	if (!rc)
@@ -169,7 +212,7 @@ static int commit(struct editor *ed, const struct engine_write *write)
 	if (!rc)
 		rc = check_files(ed, &p);
 	if (!rc && patches_count(&p))
-		rc = apply_locked(ed, &p, write);
+		rc = ed->redo ? lay(ed, &p, write) : apply_locked(ed, &p, write);
 	patches_fini(&p);
 	return rc;
 }
@@ -276,37 +319,49 @@ void editor_cancel(struct engine *e, struct engine_write *write)
 
 /* ---- the editor ---- */
 
-int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent)
+/* Takes dir and redo. */
+static int start(struct editor **out, struct checkpoint *c, int dir, struct redo *redo,
+		 bool coherent)
 {
 	struct editor *ed = calloc(1, sizeof(*ed));
-	int rc;
+	int rc = -ENOMEM;
 
-	if (!ed) {
-		close(dir);
-		return -ENOMEM;
+	if (ed) {
+		*ed = (struct editor){
+			.checkpoint = c, .dir = dir, .redo = redo, .coherent = coherent
+		};
+		ed->last = &ed->first;
+		pthread_mutex_init(&ed->lock, NULL);
+		pthread_cond_init(&ed->queued, NULL);
+		c->layer = redo ? &redo->layer : NULL;
+		rc = thread_start(&ed->thread, run, ed);
 	}
-	ed->checkpoint = c;
-	ed->dir = dir;
-	ed->coherent = coherent;
-	ed->last = &ed->first;
-	pthread_mutex_init(&ed->lock, NULL);
-	pthread_cond_init(&ed->queued, NULL);
-	rc = thread_start(&ed->thread, run, ed);
 	if (!rc) {
 		*out = ed;
 		return 0;
 	}
-	close(dir);
+	c->layer = NULL;
+	base_close(&dir);
+	redo_close(redo);
 	free(ed);
 	return rc;
 }
 
-void editor_free(struct editor *ed)
+int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent)
+{
+	return start(out, c, dir, NULL, coherent);
+}
+
+int editor_new_beside(struct editor **out, struct checkpoint *c, struct redo *redo,
+		      bool coherent)
+{
+	return start(out, c, -1, redo, coherent);
+}
+
+void editor_stop(struct editor *ed)
 {
 	struct engine_write *w;
 
-	if (!ed)
-		return;
 	pthread_mutex_lock(&ed->lock);
 	ed->stop = true;
 	pthread_cond_signal(&ed->queued);
@@ -316,13 +371,22 @@ void editor_free(struct editor *ed)
 		ed->first = w->next;
 		w->done(w, -ECANCELED);
 	}
+}
+
+void editor_free(struct editor *ed)
+{
+	if (!ed)
+		return;
 	pthread_cond_destroy(&ed->queued);
 	pthread_mutex_destroy(&ed->lock);
-	close(ed->dir);
+	base_close(&ed->dir);
+	redo_close(ed->redo);
 	free(ed);
 }
 
-const char *editor_coherence(const struct checkpoint *c)
+void editor_describe(const struct checkpoint *c, FILE *out)
 {
-	return c->editor->coherent ? "on" : "off";
+	fprintf(out, "coherent %s\n", c->editor->coherent ? "on" : "off");
+	if (c->editor->redo)
+		fprintf(out, "overlay %s\n", c->editor->redo->path);
 }

@@ -4,10 +4,12 @@
 #include "engine/checkpoint/box.h"
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/fetch.h"
+#include "engine/checkpoint/layer.h"
 #include "engine/dtype.h"
 #include "engine/thread.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -20,16 +22,17 @@ enum {
 	ROOM = ENGINE_READ_MAX + MARGIN,
 };
 
-struct part { /* neighbours in one file */
+struct part { /* neighbours in one file, or in what lies over it */
 	struct disk_io disk;
 	struct fetch *fetch;
 	uint32_t file;
+	int fd;
 	uint32_t done;
 	uint32_t size; /* bytes */
-	uint64_t base;
+	uint64_t base; /* in fd */
 	uint8_t *to;
-	const uint64_t *box; /* of an element that is not an interval's: NULL */
-	uint64_t first, count;
+	const uint64_t *box;   /* NULL: an interval's, or not the first part of a box's run */
+	uint64_t first, count; /* of the whole run */
 };
 
 struct fetch {
@@ -191,35 +194,53 @@ static int more_parts(struct fetch *f)
 	return 0;
 }
 
-/* `at`: elements behind the request's first. */
-static int add_part(struct fetch *f, const struct table_run *run, uint64_t at)
+/* Where its bytes lie together, it is one part. */
+static int add_parts(struct fetch *f, struct part p, uint64_t size)
 {
+	const struct checkpoint *c = f->checkpoint;
+
+	for (uint64_t at = p.base; size; p.box = NULL) {
+		struct layer_run run = layer_find(c->layer, c->table, p.file, at, size);
+
+		if (f->nparts == f->room && more_parts(f))
+			return -ENOMEM;
+		p.fd = run.fd;
+		p.base = run.at;
+		p.size = (uint32_t)run.size;
+		f->parts[f->nparts++] = p;
+		p.to += run.size;
+		at += run.size;
+		size -= run.size;
+	}
+	return 0;
+}
+
+/* `at`: elements behind the request's first. */
+static int add_run(struct fetch *f, const struct table_run *run, uint64_t at)
+{
+	uint64_t size = run->count * f->size;
 	struct part p = { .fetch = f,
 			  .file = run->file,
-			  .size = (uint32_t)(run->count * f->size),
 			  .base = run->base,
 			  .to = f->stored + at * f->size,
 			  .box = run->box,
 			  .first = run->first,
 			  .count = run->count };
 
-	if (f->nparts == f->room && more_parts(f))
-		return -ENOMEM;
 	if (p.box) {
 		if (need(&f->boxes))
 			return -ENOMEM;
 		p.to = f->boxes + f->boxed;
-		f->boxed += p.size;
+		f->boxed += size;
 	}
-	f->parts[f->nparts++] = p;
-	return 0;
+	return add_parts(f, p, size);
 }
 
 static int see_run(void *arg, const struct table_run *run)
 {
 	struct fetch *f = arg;
 
-	return add_part(f, run, run->first - f->first);
+	return add_run(f, run, run->first - f->first);
 }
 
 /* A rank's pieces stand one after the other. */
@@ -235,7 +256,7 @@ static int see_held(void *arg, const struct table_run *whole)
 	run.base += skip * f->size;
 	run.count = u64_min(run.count - skip, f->first + f->count - (begin + skip));
 	run.box = NULL;
-	if (run.count && add_part(f, &run, begin + skip - f->first))
+	if (run.count && add_run(f, &run, begin + skip - f->first))
 		return -ENOMEM;
 	return f->position >= f->first + f->count; /* enough */
 }
@@ -251,7 +272,6 @@ static int plan(struct fetch *f)
 	f->first = f->offset / shown;
 	f->count = end - f->first;
 	f->size = frag_dtype_size(s->stored);
-	f->nparts = 0;
 	f->boxed = f->position = 0;
 	if (s->shown != s->stored && need(&f->raw))
 		return -ENOMEM;
@@ -362,7 +382,7 @@ static void submit(struct part *p)
 
 	p->disk.what = DISK_READ;
 	p->disk.slab = DISK_NO_SLAB;
-	p->disk.fd = c->table->files[p->file].fd;
+	p->disk.fd = p->fd;
 	p->disk.size = p->size - p->done;
 	p->disk.offset = p->base + p->done;
 	p->disk.memory = p->to + p->done;
@@ -480,8 +500,7 @@ static bool read_cached(struct fetch *f)
 	for (uint32_t i = 0; i < f->nparts; i++) {
 		struct part *p = &f->parts[i];
 		struct iovec to = { p->to, p->size };
-		ssize_t n = preadv2(f->checkpoint->table->files[p->file].fd, &to, 1,
-				    (off_t)p->base, RWF_NOWAIT);
+		ssize_t n = preadv2(p->fd, &to, 1, (off_t)p->base, RWF_NOWAIT);
 
 		p->done = n > 0 ? (uint32_t)n : 0;
 		if (p->done < p->size)
@@ -500,6 +519,7 @@ static void take_request(struct fetch *f, struct engine_read *read)
 	f->rank = file->rank;
 	f->offset = read->offset;
 	f->bytes = read->size;
+	f->nparts = 0;
 }
 
 /* ---- beside edits ---- */
@@ -525,6 +545,8 @@ static void go(struct gate_pass *pass)
 	int rc = check_moment(f);
 
 	f->inside = true;
+	if (!rc)
+		rc = plan(f);
 	if (rc > 0) {
 		give_back(f);
 	} else if (rc) {
@@ -564,20 +586,22 @@ static void read_state(struct checkpoint *c, struct engine_read *read)
 	struct fetch *f = lend(c);
 	int rc = f ? 0 : -ENOMEM;
 
-	if (!rc) {
+	if (!rc)
 		take_request(f, read);
-		rc = plan(f);
-	}
-	if (rc) {
-		count_read(c, rc);
-		read->done(read, NULL, rc);
-		if (f)
-			give_back(f);
-	} else if (c->editor) {
+	if (!rc && c->editor) {
 		enter(f);
-	} else {
-		read_still(f);
+		return;
 	}
+	if (!rc)
+		rc = plan(f);
+	if (!rc) {
+		read_still(f);
+		return;
+	}
+	count_read(c, rc);
+	read->done(read, NULL, rc);
+	if (f)
+		give_back(f);
 }
 
 void fetch_start(struct engine *e, struct engine_read *read)
@@ -603,6 +627,6 @@ void fetch_describe(struct checkpoint *c, FILE *out)
 {
 	pthread_mutex_lock(&c->lock);
 	for (const struct fetch *f = c->underway; f; f = f->next)
-		fprintf(out, "read %u parts\n", f->nparts);
+		fprintf(out, "read %" PRIu64 " bytes\n", f->bytes);
 	pthread_mutex_unlock(&c->lock);
 }

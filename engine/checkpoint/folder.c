@@ -3,12 +3,15 @@
 
 #include "engine/checkpoint/folder.h"
 
+#include "engine/log.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static bool has_control(const char *name)
 {
@@ -219,6 +222,17 @@ void folder_close(struct folder *f)
 }
 
 /* ---- files ---- */
+
+void folder_raise_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		log_debug("RLIMIT_NOFILE stays: %s", strerror(errno));
+}
 
 bool folder_has(const struct folder *f, const char *name)
 {

@@ -47,6 +47,9 @@ int folder_failed(const char *name, int error, char *why, size_t whysize);
 /* All of a small text, such as `latest`, NUL-terminated, white space at its end cut off.  -EFBIG. */
 int folder_read_text(const struct folder *f, const char *name, char text[FOLDER_TEXT_MAX]);
 
+/* Files stay open: as many as this process may have. */
+void folder_raise_limit(void);
+
 /* As strcmp, but numbers by their value: rank 9 before 10. */
 int folder_compare(const char *a, const char *b);
 

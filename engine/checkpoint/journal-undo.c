@@ -5,6 +5,8 @@
 
 #include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/journal-format.h"
+#include "engine/checkpoint/lock-holder.h"
+#include "engine/log.h"
 #include "engine/fd.h"
 
 #include <errno.h>
@@ -18,6 +20,7 @@
 
 struct target {
 	uint64_t inode, size;
+	struct timespec changed;
 	char *path;
 	int fd; /* -1: not open */
 	bool lent;
@@ -132,7 +135,9 @@ static int read_file(struct undo *u, struct target *x, uint64_t *at)
 		return rc;
 	x->inode = get_le64(row);
 	x->size = get_le64(row + 8);
-	length = get_le16(row + 16);
+	x->changed.tv_sec = (time_t)get_le64(row + 16);
+	x->changed.tv_nsec = get_le32(row + 24);
+	length = get_le16(row + 28);
 	x->path = calloc(1, length + 1);
 	if (!x->path)
 		return -ENOMEM;
@@ -262,7 +267,8 @@ static int open_target(struct undo *u, struct target *x)
 		return refuse(u, -EMLINK, "%s has hard links now, so that it cannot be undone",
 			      x->path);
 	if (flock(x->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-		return refuse(u, -EBUSY, "%s is mounted by somebody else meanwhile", x->path);
+		return refuse(u, -EBUSY, "%s is mounted by %s meanwhile", x->path,
+			      lock_holder(x->fd).name);
 	return 0;
 }
 
@@ -293,12 +299,23 @@ static int undo_range(struct undo *u, const struct range *r, void *arg)
 	return rc ? refuse(u, rc, "%s cannot be undone: %s", x->path, strerror(-rc)) : 0;
 }
 
+/* Their owner alone may set times; who else undoes it leaves the new ones. */
+static void set_time(const struct target *x)
+{
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, x->changed };
+
+	if (x->changed.tv_nsec < 1000000000 && futimens(x->fd, times))
+		log_debug("%s: its time stays: %s", x->path, strerror(errno));
+}
+
 static int sync_targets(struct undo *u)
 {
-	for (uint32_t i = 0; i < u->nfiles; i++)
-		if (fdatasync(u->targets[i].fd))
+	for (uint32_t i = 0; i < u->nfiles; i++) {
+		set_time(&u->targets[i]);
+		if (fsync(u->targets[i].fd))
 			return refuse(u, -errno, "%s cannot be undone: %s", u->targets[i].path,
 				      strerror(errno));
+	}
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/checkpoint/journal-format.h"
 #include "engine/fd.h"
+#include "engine/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,9 +26,16 @@ static int sync_folder(int dir)
 
 int journal_end(int dir)
 {
-	if (unlinkat(dir, JOURNAL_NAME, 0))
+	int rc;
+
+	if (renameat(dir, JOURNAL_NAME, dir, JOURNAL_NEW))
 		return -errno;
-	return sync_folder(dir);
+	rc = sync_folder(dir);
+	if (!rc)
+		unlinkat(dir, JOURNAL_NEW, 0);
+	else if (renameat(dir, JOURNAL_NEW, dir, JOURNAL_NAME))
+		log_error("%s cannot get its name back: %s", JOURNAL_NAME, strerror(errno));
+	return rc;
 }
 
 /* ---- writing ---- */
@@ -93,7 +101,9 @@ static void put_files(struct out *o, const struct patches *p)
 			continue;
 		put_le64(row, f->ino);
 		put_le64(row + 8, f->size);
-		put_le16(row + 16, (uint16_t)strlen(f->name));
+		put_le64(row + 16, (uint64_t)f->mtime.tv_sec);
+		put_le32(row + 24, (uint32_t)f->mtime.tv_nsec);
+		put_le16(row + 28, (uint16_t)strlen(f->name));
 		put(o, row, sizeof(row));
 		put(o, f->name, strlen(f->name));
 	}
@@ -117,14 +127,14 @@ static void put_ranges(struct out *o, const struct patches *p)
 static int put_old(struct out *o, struct patches *p, const struct patch *x, uint8_t *chunk,
 		   const _Atomic bool *cancelled)
 {
-	int fd = p->table->files[x->file].fd, rc = 0;
+	int rc = 0;
 
 	for (uint64_t at = 0; at < x->size && !rc && !o->rc; at += JOURNAL_CHUNK) {
 		size_t size = u64_min(JOURNAL_CHUNK, x->size - at);
 
 		rc = atomic_load_explicit(cancelled, memory_order_relaxed)
 			     ? -ECANCELED
-			     : fd_read_all(fd, chunk, size, x->offset + at);
+			     : patches_read_old(p, x->file, x->offset + at, chunk, size);
 		if (rc)
 			break;
 		patches_saw(p, x, at, chunk, size);

@@ -9,7 +9,8 @@
  *	header | files | ranges | old bytes | checksum
  *
  *	header		magic (8 bytes), version, files (32 bits each), ranges, old bytes (64 bits each)
- *	file		inode, size (64 bits each), length of its path (16 bits), path below the folder
+ *	file		inode, size, seconds (64 bits each) and nanoseconds (32 bits) of its last change, length of its
+ *			path (16 bits), path below the folder
  *	range		offset, size (64 bits each), file (32 bits); sorted, apart from each other
  *	checksum	the CRC-32 of all before it
  *
@@ -30,10 +31,10 @@ bool journal_is_there(int dir);
  * -ECANCELED: *cancelled became true.
  */
 int journal_begin(int dir, struct patches *p, const _Atomic bool *cancelled);
-/* The edit stays. */
+/* The edit stays; after an error the journal is still there. */
 int journal_end(int dir);
 
-/* Writes the old bytes back and removes the journal; the folder is locked.  With a table: through its open
+/* Writes the old bytes and times back and removes the journal; the folder is locked.  With a table: through its open
  * files; else through files that are opened by name, and locked meanwhile.  -errno, with a line: it can be
  * tried again.
  */

@@ -10,9 +10,9 @@
 
 enum { CRC_BYTES = 4 };
 
-void patches_init(struct patches *p, const struct table *table)
+void patches_init(struct patches *p, const struct table *table, const struct layer *layer)
 {
-	*p = (struct patches){ .table = table };
+	*p = (struct patches){ .table = table, .layer = layer };
 }
 
 void patches_fini(struct patches *p)

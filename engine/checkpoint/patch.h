@@ -11,6 +11,7 @@
  *	patches_apply
  */
 
+#include "engine/checkpoint/layer.h"
 #include "engine/checkpoint/list.h"
 #include "engine/checkpoint/table.h"
 
@@ -30,14 +31,15 @@ struct patch_crc {
 
 struct patches {
 	const struct table *table;
-	struct list all;   /* struct patch */
-	struct list owned; /* void * */
+	const struct layer *layer; /* over the table's files; NULL: none */
+	struct list all;           /* struct patch */
+	struct list owned;         /* void * */
 	struct patch_crc *crcs;
 	uint32_t ncrcs;
 	uint64_t bytes; /* after finish */
 };
 
-void patches_init(struct patches *p, const struct table *table);
+void patches_init(struct patches *p, const struct table *table, const struct layer *layer);
 void patches_fini(struct patches *p);
 
 /* bytes stay the caller's until patches_fini. */
@@ -57,6 +59,13 @@ static inline uint32_t patches_count(const struct patches *p)
 static inline const struct patch *patches_get(const struct patches *p, uint32_t i)
 {
 	return (const struct patch *)p->all.items + i;
+}
+
+/* What is there now.  As layer_read. */
+static inline int patches_read_old(const struct patches *p, uint32_t file, uint64_t offset,
+				   void *to, uint64_t size)
+{
+	return layer_read(p->layer, p->table, file, offset, to, size);
 }
 
 /* Whether some of the bytes are among them. */

@@ -276,6 +276,16 @@ int edited_open(const struct edited *x, struct engine **e, bool writable, bool c
 	return checkpoint_open_table(e, &options, edited_table(x), why, whysize);
 }
 
+int edited_open_beside(const struct edited *x, struct engine **e, const char *overlay,
+		       char *why, size_t whysize)
+{
+	struct engine_options options = {
+		.source = x->dir, .format = "test", .writable = true, .overlay = overlay
+	};
+
+	return checkpoint_open_table(e, &options, edited_table(x), why, whysize);
+}
+
 /* ---- what should be ---- */
 
 /* Where an element of the vectors lies. */

@@ -51,6 +51,10 @@ struct table *edited_table(const struct edited *x);
 int edited_open(const struct edited *x, struct engine **e, bool writable, bool coherent,
 		char *why, size_t whysize);
 
+/* The same, with edits in an overlay. */
+int edited_open_beside(const struct edited *x, struct engine **e, const char *overlay,
+		       char *why, size_t whysize);
+
 /* What a write should make of the files. */
 void edited_expect(struct edited *x, enum edited_state state, uint64_t offset, const void *data,
 		   size_t size, bool coherent);

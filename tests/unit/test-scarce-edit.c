@@ -81,7 +81,7 @@ static int edit(bool end)
 	struct patches p;
 	int rc;
 
-	patches_init(&p, table);
+	patches_init(&p, table, NULL);
 	rc = begin(&p);
 	if (!rc)
 		rc = patches_apply(&p);

@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/redo.h"
+
+#include "engine/checkpoint/folder.h"
+#include "engine/checkpoint/lock-holder.h"
+#include "engine/checkpoint/redo-format.h"
+#include "engine/fd.h"
+#include "engine/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { SAMPLE = 16 << 10 };
+
+/* ---- opening ---- */
+
+void redo_close(struct redo *r)
+{
+	if (!r)
+		return;
+	for (uint32_t i = 0; r->files && i < r->nfiles; i++)
+		free(r->files[i].name);
+	free(r->files);
+	free(r->next.items);
+	layer_fini(&r->layer);
+	free(r->over);
+	free(r->path);
+	if (r->fd >= 0)
+		close(r->fd);
+	if (r->dir >= 0)
+		close(r->dir);
+	free(r);
+}
+
+static int lock(struct redo *r, enum redo_use use, char *why, size_t whysize)
+{
+	int rc = flock(r->dir, (use == REDO_LOOK ? LOCK_SH : LOCK_EX) | LOCK_NB) ? -errno : 0;
+
+	r->busy = rc == -EWOULDBLOCK;
+	if (!rc || use == REDO_LOOK)
+		return 0;
+	if (r->busy)
+		snprintf(why, whysize,
+			 "%s is the overlay of a mount, or being committed, by %s", r->path,
+			 lock_holder(r->dir).name);
+	else
+		snprintf(why, whysize, "%s cannot be locked: %s", r->path, strerror(-rc));
+	return r->busy ? -EBUSY : rc;
+}
+
+static int open_log(struct redo *r, enum redo_use use, char *why, size_t whysize)
+{
+	struct stat st;
+	int fd = folder_open_path(r->dir, REDO_NAME, use == REDO_LOOK ? O_RDONLY : O_RDWR, &st);
+
+	if (fd == -ENOENT)
+		return 0;
+	if (fd < 0) {
+		char line[300];
+
+		folder_failed(REDO_NAME, fd, line, sizeof(line));
+		snprintf(why, whysize, "%s: %s", r->path, line);
+		return fd;
+	}
+	r->fd = fd;
+	return redo_read(r, why, whysize);
+}
+
+static int open_dir(struct redo *r, const char *path, char *why, size_t whysize)
+{
+	int rc;
+
+	r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rc = r->dir < 0 ? -errno : 0;
+	if (!rc)
+		r->path = realpath(path, NULL); /* the caller may chdir */
+	if (!rc && !r->path)
+		rc = -errno;
+	if (rc)
+		snprintf(why, whysize, "%s: %s", path, strerror(-rc));
+	return rc;
+}
+
+int redo_open(struct redo **out, const char *path, enum redo_use use, char *why, size_t whysize)
+{
+	struct redo *r = calloc(1, sizeof(*r));
+	int rc;
+
+	if (!r)
+		return -ENOMEM;
+	r->dir = r->fd = -1;
+	rc = open_dir(r, path, why, whysize);
+	if (!rc)
+		rc = lock(r, use, why, whysize);
+	if (!rc && use != REDO_REMOVE)
+		rc = open_log(r, use, why, whysize);
+	if (rc) {
+		redo_close(r);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}
+
+bool redo_is_in(const struct redo *r, int folder)
+{
+	CLEANUP(close) int at = openat(r->dir, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct stat wanted, here, before = { .st_ino = 0 };
+
+	if (fstat(folder, &wanted))
+		return false;
+	while (at >= 0 && !fstat(at, &here)) {
+		int up;
+
+		if (here.st_dev == wanted.st_dev && here.st_ino == wanted.st_ino)
+			return true;
+		if (here.st_dev == before.st_dev && here.st_ino == before.st_ino)
+			return false; /* the root */
+		before = here;
+		up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		close(at);
+		at = up;
+	}
+	return false;
+}
+
+/* ---- what files are ---- */
+
+static int identify(const struct table_file *f, uint8_t identity[REDO_IDENTITY])
+{
+	CLEANUP(free) uint8_t *bytes = malloc(2 * SAMPLE);
+	uint64_t size = u64_min(f->size, SAMPLE);
+	XXH128_canonical_t sum;
+	int rc = bytes ? fd_read_all(f->fd, bytes, size, 0) : -ENOMEM;
+
+	if (!rc)
+		rc = fd_read_all(f->fd, bytes + size, size, f->size - size);
+	if (rc)
+		return rc;
+	XXH128_canonicalFromHash(&sum, XXH3_128bits(bytes, 2 * size));
+	put_le64(identity, f->size);
+	put_le64(identity + 8, (uint64_t)f->mtime.tv_sec);
+	put_le32(identity + 16, (uint32_t)f->mtime.tv_nsec);
+	memcpy(identity + 20, &sum, sizeof(sum));
+	return 0;
+}
+
+static int other(const struct redo *r, const char *name, char *why, size_t whysize)
+{
+	snprintf(why, whysize,
+		 "%s has changed since the overlay %s was made: %s (fragctl discard drops its "
+		 "edits)",
+		 name, r->path, strerror(ESTALE));
+	return REDO_OTHER;
+}
+
+int redo_match(struct redo *r, const struct table *t, char *why, size_t whysize)
+{
+	bool same = true, written = r->written;
+	uint32_t last = 0;
+
+	if (t->nfiles != r->nfiles)
+		return other(r, "the list of files", why, whysize);
+	for (uint32_t i = 0; i < t->nfiles && (same || written); i++) {
+		const struct redo_file *f = &r->files[i];
+		uint8_t now[REDO_IDENTITY];
+		int rc = strcmp(f->name, t->files[i].name)
+				 ? other(r, t->files[i].name, why, whysize)
+				 : identify(&t->files[i], now);
+
+		if (rc)
+			return rc;
+		same = same && !memcmp(now, f->identity, sizeof(now));
+		written = written && !memcmp(now, f->written, sizeof(now));
+		last = i;
+	}
+	if (!same && !written)
+		return other(r, r->files[last].name, why, whysize);
+	return same ? REDO_SAME : REDO_SAME_AS_WRITTEN;
+}
+
+/* ---- a new log ---- */
+
+struct out {
+	int fd;
+	int rc; /* of the first write that failed */
+	uint64_t at;
+	size_t used;
+	uint8_t *buffer; /* [REDO_CHUNK] */
+	XXH3_state_t sum;
+};
+
+static void flush(struct out *o)
+{
+	XXH3_64bits_update(&o->sum, o->buffer, o->used);
+	if (!o->rc)
+		o->rc = fd_write_all(o->fd, o->buffer, o->used, o->at);
+	o->at += o->used;
+	o->used = 0;
+}
+
+static void put(struct out *o, const void *bytes, uint64_t size)
+{
+	const uint8_t *from = bytes;
+
+	while (size) {
+		size_t n = u64_min(size, REDO_CHUNK - o->used);
+
+		memcpy(o->buffer + o->used, from, n);
+		o->used += n;
+		from += n;
+		size -= n;
+		if (o->used == REDO_CHUNK)
+			flush(o);
+	}
+}
+
+static int begin_out(struct out *o, int fd, uint64_t at, uint64_t seed)
+{
+	*o = (struct out){ .fd = fd, .at = at, .buffer = malloc(REDO_CHUNK) };
+	XXH3_64bits_reset_withSeed(&o->sum, seed);
+	return o->buffer ? 0 : -ENOMEM;
+}
+
+static int end_out(struct out *o, uint64_t *sum)
+{
+	flush(o);
+	*sum = XXH3_64bits_digest(&o->sum);
+	free(o->buffer);
+	return o->rc;
+}
+
+static int put_files(struct out *o, const struct table *t)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {
+		const char *name = t->files[i].name;
+		uint8_t row[REDO_FILE];
+
+		rc = identify(&t->files[i], row);
+		put_le16(row + REDO_IDENTITY, (uint16_t)strlen(name));
+		put(o, row, sizeof(row));
+		put(o, name, strlen(name));
+	}
+	return rc;
+}
+
+static uint64_t head_size(const struct table *t, const char *over)
+{
+	uint64_t size = REDO_HEAD + strlen(over) + REDO_SUM;
+
+	for (uint32_t i = 0; i < t->nfiles; i++)
+		size += REDO_FILE + strlen(t->files[i].name);
+	return redo_align(size);
+}
+
+static int write_head(int fd, const struct table *t, const char *over)
+{
+	static const uint8_t zeros[REDO_ALIGN];
+	uint64_t size = head_size(t, over), sum;
+	uint8_t h[REDO_HEAD] = REDO_MAGIC;
+	struct out o;
+	int rc = size > REDO_HEAD_MAX ? -EFBIG : begin_out(&o, fd, 0, 0), end;
+
+	if (rc)
+		return rc;
+	put_le32(h + 8, REDO_VERSION);
+	put_le32(h + 12, t->nfiles);
+	put_le64(h + 16, size);
+	put_le16(h + 24, (uint16_t)strlen(over));
+	put(&o, h, sizeof(h));
+	put(&o, over, strlen(over));
+	rc = put_files(&o, t);
+	if (!rc)
+		put(&o, zeros, size - REDO_SUM - (o.at + o.used));
+	end = end_out(&o, &sum);
+	put_le64(h, sum);
+	rc = rc ? rc : end;
+	if (!rc)
+		rc = fd_write_all(fd, h, REDO_SUM, size - REDO_SUM);
+	return rc || !fsync(fd) ? rc : -errno;
+}
+
+static bool is_ours(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, REDO_NAME) ||
+	       !strcmp(name, REDO_NEW);
+}
+
+static int check_empty(const struct redo *r)
+{
+	int fd = openat(r->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+	int rc = 0;
+
+	if (!d) {
+		rc = -errno;
+		base_close(&fd);
+		return rc;
+	}
+	while (!rc && (entry = readdir(d)))
+		rc = is_ours(entry->d_name) ? 0 : -ENOTEMPTY;
+	closedir(d);
+	return rc;
+}
+
+static int sync_dir(const struct redo *r)
+{
+	return fsync(r->dir) ? -errno : 0;
+}
+
+static int create(struct redo *r, const struct table *t, const char *over)
+{
+	CLEANUP(close) int fd = -1;
+	int rc = check_empty(r);
+
+	if (!rc && unlinkat(r->dir, REDO_NEW, 0) && errno != ENOENT)
+		rc = -errno;
+	if (rc)
+		return rc;
+	fd = openat(r->dir, REDO_NEW, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	rc = fd < 0 ? -errno : write_head(fd, t, over);
+	if (!rc && renameat(r->dir, REDO_NEW, r->dir, REDO_NAME))
+		rc = -errno;
+	if (rc) {
+		unlinkat(r->dir, REDO_NEW, 0);
+		return rc;
+	}
+	return sync_dir(r);
+}
+
+/* ---- over a checkpoint ---- */
+
+static void forget(struct redo *r)
+{
+	for (uint32_t i = 0; i < r->nfiles; i++)
+		free(r->files[i].name);
+	free(r->files);
+	free(r->over);
+	layer_fini(&r->layer);
+	base_close(&r->fd);
+	*r = (struct redo){ .path = r->path, .dir = r->dir, .fd = -1 };
+}
+
+int redo_remove(struct redo *r)
+{
+	forget(r);
+	unlinkat(r->dir, REDO_NEW, 0);
+	if (unlinkat(r->dir, REDO_NAME, 0))
+		return -errno;
+	return sync_dir(r);
+}
+
+/* What is behind the edits is none. */
+static int cut(struct redo *r)
+{
+	r->written = r->torn = false;
+	if (ftruncate(r->fd, (off_t)r->end) || fdatasync(r->fd))
+		return -errno;
+	return 0;
+}
+
+static int bind_new(struct redo *r, const struct table *t, const char *over, char *why,
+		    size_t whysize)
+{
+	int rc = create(r, t, over);
+
+	if (rc)
+		snprintf(why, whysize, "%s: %s", r->path,
+			 rc == -ENOTEMPTY
+				 ? "there are other things in it: an overlay needs a folder of "
+				   "its own"
+				 : strerror(-rc));
+	return rc ? rc : open_log(r, REDO_CHANGE, why, whysize);
+}
+
+int redo_bind(struct redo *r, const struct table *t, const char *over, char *why,
+	      size_t whysize)
+{
+	int rc = r->fd < 0 ? REDO_SAME : redo_match(r, t, why, whysize);
+
+	if (rc == REDO_OTHER)
+		return -ESTALE;
+	if (rc == REDO_SAME_AS_WRITTEN) {
+		log_info("%s: its edits were written to the files: empty now", r->path);
+		rc = redo_remove(r);
+	}
+	if (!rc && r->fd < 0)
+		return bind_new(r, t, over, why, whysize);
+	if (!rc && r->torn)
+		log_warn("%s: an edit that was not whole is left out", r->path);
+	if (!rc)
+		rc = cut(r);
+	if (rc)
+		snprintf(why, whysize, "%s: %s", r->path, strerror(-rc));
+	return rc;
+}
+
+/* ---- a commit ---- */
+
+static int see_old_of(struct patches *p, const struct patch *x, uint8_t *chunk,
+		      const _Atomic bool *cancelled)
+{
+	int rc = 0;
+
+	for (uint64_t at = 0; at < x->size && !rc; at += REDO_CHUNK) {
+		uint64_t size = u64_min(REDO_CHUNK, x->size - at);
+
+		rc = atomic_load_explicit(cancelled, memory_order_relaxed)
+			     ? -ECANCELED
+			     : patches_read_old(p, x->file, x->offset + at, chunk, size);
+		if (!rc)
+			patches_saw(p, x, at, chunk, size);
+	}
+	return rc;
+}
+
+static int see_old(struct patches *p, const _Atomic bool *cancelled)
+{
+	CLEANUP(free) uint8_t *chunk = malloc(REDO_CHUNK);
+	int rc = chunk ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < patches_count(p) && !rc; i++)
+		rc = see_old_of(p, patches_get(p, i), chunk, cancelled);
+	patches_seal(p);
+	return rc;
+}
+
+/* Bytes come behind the ranges. */
+static int lay(struct redo *r, const struct patches *p)
+{
+	struct list own = { .items = NULL };
+	uint64_t at = r->end + REDO_COMMIT + (uint64_t)patches_count(p) * REDO_RANGE;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < patches_count(p) && !rc; i++) {
+		const struct patch *x = patches_get(p, i);
+		struct layer_range *range = list_add(&own, sizeof(*range));
+
+		if (range)
+			*range = (struct layer_range){ x->offset, x->size, at, x->file };
+		else
+			rc = -ENOMEM;
+		at += x->size;
+	}
+	r->next_end = redo_align(at);
+	if (!rc)
+		rc = layer_merge(&r->next, &r->layer.ranges, &own);
+	free(own.items);
+	return rc;
+}
+
+static void put_edit(struct out *o, const struct patches *p)
+{
+	for (uint32_t i = 0; i < patches_count(p); i++) {
+		const struct patch *x = patches_get(p, i);
+		uint8_t row[REDO_RANGE];
+
+		put_le64(row, x->offset);
+		put_le64(row + 8, x->size);
+		put_le32(row + 16, x->file);
+		put(o, row, sizeof(row));
+	}
+	for (uint32_t i = 0; i < patches_count(p); i++)
+		put(o, patches_get(p, i)->bytes, patches_get(p, i)->size);
+}
+
+/* The first 64 bytes; they are written last. */
+static void set_commit(struct redo *r, enum redo_kind kind, uint32_t nranges, uint64_t bytes,
+		       uint64_t sum)
+{
+	uint8_t *h = r->commit;
+
+	memset(h, 0, sizeof(r->commit));
+	put_le32(h, kind);
+	put_le32(h + 4, nranges);
+	put_le64(h + 8, bytes);
+	put_le64(h + 16, r->edits + 1);
+	put_le64(h + 24, sum);
+	put_le64(h + REDO_COMMIT_SUMMED, XXH3_64bits_withSeed(h, REDO_COMMIT_SUMMED, r->seed));
+}
+
+static int write_edit(struct redo *r, const struct patches *p)
+{
+	struct out o;
+	uint64_t sum;
+	int rc = begin_out(&o, r->fd, r->end + REDO_COMMIT, r->seed);
+
+	if (rc)
+		return rc;
+	put_edit(&o, p);
+	rc = end_out(&o, &sum);
+	set_commit(r, REDO_EDIT, patches_count(p), p->bytes, sum);
+	return rc || !fdatasync(r->fd) ? rc : -errno;
+}
+
+int redo_drop(struct redo *r)
+{
+	free(r->next.items);
+	r->next = (struct list){ .items = NULL };
+	return cut(r);
+}
+
+int redo_begin(struct redo *r, struct patches *p, const _Atomic bool *cancelled)
+{
+	int rc = see_old(p, cancelled);
+
+	if (!rc)
+		rc = lay(r, p);
+	if (!rc)
+		rc = write_edit(r, p);
+	if (rc)
+		redo_drop(r);
+	return rc;
+}
+
+static int write_commit(struct redo *r)
+{
+	int rc = fd_write_all(r->fd, r->commit, sizeof(r->commit), r->end);
+
+	return rc || !fdatasync(r->fd) ? rc : -errno;
+}
+
+int redo_end(struct redo *r)
+{
+	int rc = write_commit(r);
+
+	if (rc)
+		return rc;
+	free(r->layer.ranges.items);
+	r->layer.ranges = r->next;
+	r->next = (struct list){ .items = NULL };
+	r->end = r->next_end;
+	r->edits++;
+	return 0;
+}
+
+int redo_note_written(struct redo *r, const struct table *t)
+{
+	uint8_t identity[REDO_IDENTITY];
+	struct out o;
+	uint64_t sum;
+	int rc = begin_out(&o, r->fd, r->end + REDO_COMMIT, r->seed), end;
+
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {
+		rc = identify(&t->files[i], identity);
+		put(&o, identity, sizeof(identity));
+	}
+	end = end_out(&o, &sum);
+	set_commit(r, REDO_WRITTEN, 0, 0, sum);
+	if (!rc)
+		rc = end;
+	if (!rc && fdatasync(r->fd))
+		rc = -errno;
+	return rc ? rc : write_commit(r);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/overlay.h"
+
+#include "engine/checkpoint/claim.h"
+#include "engine/checkpoint/folder.h"
+#include "engine/checkpoint/journal.h"
+#include "engine/checkpoint/redo.h"
+#include "engine/checkpoint/take.h"
+#include "engine/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { LOCK_MS = 10000 };
+
+static int refuse(const char *path, int rc, char *why, size_t whysize)
+{
+	snprintf(why, whysize, "%s: %s", path,
+		 rc == -ENODATA ? "there are no edits in it" : strerror(-rc));
+	return rc;
+}
+
+/* ---- looking ---- */
+
+void overlay_fini(struct overlay *o)
+{
+	for (uint32_t i = 0; i < o->nfiles; i++)
+		free(o->files[i].name);
+	free(o->files);
+	free(o->checkpoint);
+	free(o->path);
+}
+
+static int add_range(struct overlay *o, const struct redo *r, const struct layer_range *range,
+		     bool is_new)
+{
+	struct overlay_file *f = &o->files[o->nfiles - !is_new];
+
+	if (is_new && !(f->name = strdup(r->files[range->file].name)))
+		return -ENOMEM;
+	o->nfiles += is_new;
+	f->bytes += range->size;
+	o->bytes += range->size;
+	return 0;
+}
+
+static int add_ranges(struct overlay *o, const struct redo *r)
+{
+	int rc = 0;
+
+	o->files = calloc(r->nfiles + 1, sizeof(*o->files));
+	if (!o->files)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < layer_count(&r->layer) && !rc; i++) {
+		const struct layer_range *range = layer_get(&r->layer, i);
+
+		rc = add_range(o, r, range,
+			       !i || layer_get(&r->layer, i - 1)->file != range->file);
+	}
+	return rc;
+}
+
+static int describe(struct overlay *o, const struct redo *r)
+{
+	int rc = 0;
+
+	*o = (struct overlay){ .mounted = r->busy, .edits = r->edits, .path = strdup(r->path) };
+	if (r->edits)
+		o->checkpoint = strdup(r->over);
+	if (!o->path || (r->edits && !o->checkpoint))
+		rc = -ENOMEM;
+	if (!rc)
+		rc = add_ranges(o, r);
+	if (rc)
+		overlay_fini(o);
+	return rc;
+}
+
+int overlay_look(struct overlay *o, const char *path, char *why, size_t whysize)
+{
+	struct redo *r;
+	int rc = redo_open(&r, path, REDO_LOOK, why, whysize);
+
+	if (rc)
+		return rc;
+	rc = describe(o, r);
+	redo_close(r);
+	return rc ? refuse(path, rc, why, whysize) : 0;
+}
+
+/* ---- committing ---- */
+
+static int add_file(struct table *t, const char *name, int dir, char *why, size_t whysize)
+{
+	struct stat st;
+	int fd = folder_open_path(dir, name, O_RDONLY, &st);
+
+	if (fd < 0)
+		return folder_failed(name, fd, why, whysize);
+	fd = table_add_file(t, name, fd, &st);
+	return fd < 0 ? fd : 0;
+}
+
+static int add_files(struct table *t, const struct redo *r, int dir, char *why, size_t whysize)
+{
+	int rc = dir < 0 ? -EACCES : 0;
+
+	for (uint32_t i = 0; i < r->nfiles && !rc; i++)
+		rc = add_file(t, r->files[i].name, dir, why, whysize);
+	return rc;
+}
+
+/* Who made the log has chosen the files and the bytes. */
+static int check_owner(const struct redo *r, const struct table *t, char *why, size_t whysize)
+{
+	struct stat log, st;
+
+	if (fstat(r->fd, &log))
+		return -errno;
+	for (uint32_t i = 0; i < t->nfiles && log.st_uid != geteuid(); i++) {
+		if (fstat(t->files[i].fd, &st))
+			return -errno;
+		if (st.st_uid == log.st_uid)
+			continue;
+		snprintf(why, whysize, "%s is neither yours nor that of %s's owner", r->path,
+			 t->files[i].name);
+		return -EPERM;
+	}
+	return 0;
+}
+
+static int replace(struct redo *r, struct table *t, int dir, const struct patches *p, char *why,
+		   size_t whysize)
+{
+	int rc = patches_apply(p);
+
+	for (uint32_t i = 0; i < t->nfiles && !rc; i++)
+		rc = claim_renew(&t->files[i]);
+	if (!rc)
+		rc = redo_note_written(r, t);
+	if (!rc)
+		rc = journal_end(dir);
+	if (rc && !journal_undo(dir, t, why, whysize))
+		refuse(r->path, rc, why, whysize);
+	return rc;
+}
+
+static int write_locked(struct redo *r, struct table *t, int dir, struct patches *p, char *why,
+			size_t whysize)
+{
+	static const _Atomic bool never;
+	int rc = fd_lock(dir, LOCK_MS);
+
+	if (rc)
+		return rc;
+	rc = journal_begin(dir, p, &never);
+	if (!rc)
+		rc = replace(r, t, dir, p, why, whysize);
+	fd_unlock(dir);
+	return rc;
+}
+
+static int write_files(struct redo *r, struct table *t, int dir, char *why, size_t whysize)
+{
+	uint8_t *log = mmap(NULL, r->end, PROT_READ, MAP_PRIVATE, r->fd, 0);
+	struct patches p;
+	int rc = log == MAP_FAILED ? -errno : 0;
+
+	if (rc)
+		return rc;
+	patches_init(&p, t, NULL);
+	for (uint32_t i = 0; i < layer_count(&r->layer) && !rc; i++) {
+		const struct layer_range *x = layer_get(&r->layer, i);
+
+		rc = patches_add(&p, x->file, x->offset, x->size, log + x->at);
+	}
+	if (!rc)
+		rc = patches_finish(&p);
+	if (!rc && patches_count(&p))
+		rc = write_locked(r, t, dir, &p, why, whysize);
+	patches_fini(&p);
+	munmap(log, r->end);
+	return rc;
+}
+
+/* The table has the log's files; what they hold does not matter. */
+static int commit_files(struct redo *r, struct table *t, const struct folder *f, char *why,
+			size_t whysize)
+{
+	CLEANUP(close) int dir = take_dir(f);
+	int rc = add_files(t, r, dir, why, whysize);
+
+	if (!rc)
+		rc = check_owner(r, t, why, whysize);
+	if (!rc)
+		rc = take_files(t, f, dir, true, why, whysize);
+	if (!rc)
+		rc = redo_match(r, t, why, whysize);
+	if (rc == REDO_OTHER)
+		return -ESTALE;
+	if (rc == REDO_SAME)
+		rc = write_files(r, t, dir, why, whysize);
+	return rc < 0 ? rc : redo_remove(r);
+}
+
+static int commit_to(struct redo *r, const char *checkpoint, char *why, size_t whysize)
+{
+	struct table *t = table_new();
+	struct folder *f;
+	int rc = -ENOMEM;
+
+	if (t && checkpoint)
+		rc = take_open(&f, checkpoint, NULL, why, whysize);
+	else if (t)
+		rc = folder_open(&f, r->over, why, whysize);
+	if (!rc) {
+		folder_raise_limit();
+		rc = commit_files(r, t, f, why, whysize);
+		folder_close(f);
+	}
+	table_free(t);
+	return rc;
+}
+
+int overlay_commit(struct overlay *o, const char *path, const char *checkpoint, char *why,
+		   size_t whysize)
+{
+	struct redo *r;
+	int rc = redo_open(&r, path, REDO_CHANGE, why, whysize);
+
+	if (rc)
+		return rc;
+	*why = '\0';
+	rc = r->edits ? describe(o, r) : -ENODATA;
+	if (!rc) {
+		rc = commit_to(r, checkpoint, why, whysize);
+		if (rc)
+			overlay_fini(o);
+	}
+	redo_close(r);
+	return rc && !*why ? refuse(path, rc, why, whysize) : rc;
+}
+
+/* ---- discarding ---- */
+
+int overlay_discard(const char *path, char *why, size_t whysize)
+{
+	struct redo *r;
+	int rc = redo_open(&r, path, REDO_REMOVE, why, whysize);
+
+	if (rc)
+		return rc;
+	rc = redo_remove(r);
+	redo_close(r);
+	if (rc == -ENOENT)
+		rc = -ENODATA;
+	return rc ? refuse(path, rc, why, whysize) : 0;
+}
