@@ -202,17 +202,29 @@ static void try_again(struct place *p)
 	pthread_mutex_unlock(&p->lock);
 }
 
+static int wait_for_all(struct place *p, const struct timespec *end)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	while (p->writing && !rc)
+		rc = place_wait_until(p, end);
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
 int place_flush(struct place *p, uint64_t wait_ms)
 {
 	struct timespec end = thread_in_ms(wait_ms);
-	int rc = place_settle(p, NULL);
+	int settled = place_settle(p, NULL), rc = wait_for_all(p, &end);
 
-	try_again(p);
+	if (!rc) {
+		try_again(p);
+		rc = wait_for_all(p, &end);
+	}
 	pthread_mutex_lock(&p->lock);
-	while (p->writing && rc != -ETIMEDOUT)
-		rc = place_wait_until(p, &end) ? -ETIMEDOUT : rc;
 	if (!rc && p->unwritten)
 		rc = p->unwritten->state->error;
 	pthread_mutex_unlock(&p->lock);
-	return rc;
+	return rc ? rc : settled;
 }
