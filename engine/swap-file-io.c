@@ -34,18 +34,30 @@ static void set_sums(struct swap_chunk *c, bool good)
 		sums[i] = good ? swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK) : SWAP_DAMAGED;
 }
 
+/* How many blocks are not what was written; the first of them. */
+static uint32_t count_bad(struct swap_chunk *c, uint32_t *first)
+{
+	const uint32_t *sums = sums_of(c);
+	uint32_t bad = 0;
+
+	for (uint32_t i = c->size / SWAP_BLOCK; i-- > 0;)
+		if (sums[i] != swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK)) {
+			bad++;
+			*first = i;
+		}
+	return bad;
+}
+
 static int check_sums(struct swap_chunk *c)
 {
 	struct swap_file *f = c->io->file;
-	uint32_t *sums = sums_of(c), bad = 0;
+	uint32_t first = 0, bad = count_bad(c, &first);
 
-	for (uint32_t i = 0; i < c->size / SWAP_BLOCK; i++)
-		bad += sums[i] != swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK);
 	if (!bad)
 		return 0;
 	pthread_mutex_lock(&f->lock);
 	f->counters.damaged_blocks += bad;
-	c->io->damaged = u64_min(c->io->damaged, c->at);
+	c->io->damaged = u64_min(c->io->damaged, c->at + (uint64_t)first * SWAP_BLOCK);
 	pthread_mutex_unlock(&f->lock);
 	log_error("%s: %" PRIu32 " damaged blocks in bytes %" PRIu64 " to %" PRIu64
 		  " of state %" PRIu64,

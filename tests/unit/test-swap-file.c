@@ -216,7 +216,10 @@ START_TEST(a_flipped_bit_is_eio_there_and_nowhere_else)
 			       .memory = memory };
 	ck_assert_int_eq(swap_run(file, &io), -EIO);
 	ck_assert_uint_eq(io.damaged, 10 * SWAP_BLOCK);
-	ck_assert_int_eq(run(x, DISK_READ, 0, EXTENT, memory), -EIO);
+	io.offset = 0; /* the same, found among others */
+	io.bytes = EXTENT;
+	ck_assert_int_eq(swap_run(file, &io), -EIO);
+	ck_assert_uint_eq(io.damaged, 10 * SWAP_BLOCK);
 	ck_assert_int_eq(run(x, DISK_READ, 0, 10 * SWAP_BLOCK, memory), 0);
 	ck_assert_int_eq(run(x, DISK_READ, 11 * SWAP_BLOCK, SWAP_BLOCK, memory), 0);
 	/* A part of the block cannot be written: the rest of it is not known. */

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/swap-file.h"
+#include "tests/ranks/scarce.h"
+#include "tests/unit/placed.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { SLICE_FLOATS = PLACED_SLICE / 4, FLOATS = 4 * SLICE_FLOATS };
+
+static struct place_state *filled(uint32_t value)
+{
+	struct place_state *s = placed_add("fp32", FLOATS);
+
+	placed_fill(s, value);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	return s;
+}
+
+static int read_some(struct place_state *s, struct place_hold *hold, uint64_t slice)
+{
+	uint8_t out[100];
+
+	return place_read_now(place, s, hold, slice * PLACED_SLICE, sizeof(out), out);
+}
+
+/* ---- no room in the container: readers lose ---- */
+
+START_TEST(without_room_the_oldest_reader_loses_first)
+{
+	struct place_hold *old, *young;
+	struct place_state *s;
+
+	placed_options.capacity = 3 * FLOATS * 4;
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	ck_assert_int_eq(place_hold(place, s, 0, FLOATS * 4, &old), 0);
+	placed_fill(s, 2);
+	ck_assert_int_eq(place_hold(place, s, 0, FLOATS * 4, &young), 0);
+	placed_fill(s, 3); /* all of it is used */
+	ck_assert_uint_eq(placed_figures().given_up, 0);
+	ck_assert(placed_is(s, old, 0, FLOATS, 1));
+	placed_fill(s, 4);
+	ck_assert_uint_eq(placed_figures().given_up, 4);
+	for (uint64_t i = 0; i < 4; i++)
+		ck_assert_int_eq(read_some(s, old, i), -ESTALE);
+	ck_assert(placed_is(s, young, 0, FLOATS, 2));
+	place_release(place, old);
+	ck_assert_int_eq(place_hold(place, s, 0, FLOATS * 4, &old), 0);
+	placed_fill(s, 5);
+	placed_fill(s, 6);
+	ck_assert_int_eq(read_some(s, young, 0), -ESTALE);
+	ck_assert(placed_is(s, old, 0, FLOATS, 4));
+	ck_assert(placed_is(s, NULL, 0, FLOATS, 6));
+	place_release(place, young);
+	place_release(place, old);
+	ck_assert_uint_eq(placed_figures().errors, 0);
+	placed_close();
+}
+END_TEST
+
+/* Half a slice more than one generation. */
+START_TEST(without_room_for_two_generations_the_trainer_goes_on)
+{
+	struct place_hold *h;
+	struct place_state *s;
+	struct place_lent *l;
+
+	placed_options.capacity = FLOATS * 4 + PLACED_SLICE;
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	for (uint32_t step = 2; step < 6; step++) {
+		placed_fill(s, step);
+		ck_assert(placed_is(s, NULL, 0, FLOATS, step));
+	}
+	/* Within a step what is gone is said to be; the rest is there. */
+	for (uint64_t i = 0; i < 2; i++) {
+		ck_assert_int_eq(place_bring(place, s, i, PLACE_READ | PLACE_WRITE, 20000, &l),
+				 0);
+		ck_assert_int_eq(place_send(place, l), 0);
+	}
+	ck_assert_int_eq(read_some(s, NULL, 0), -ESTALE);
+	ck_assert_int_eq(place_hold(place, s, 0, FLOATS * 4, &h), -ESTALE);
+	ck_assert_int_eq(read_some(s, NULL, 3), 0);
+	place_publish(place, NULL);
+	ck_assert(placed_is(s, NULL, 0, FLOATS, 5));
+	ck_assert_uint_eq(placed_figures().errors, 0);
+	placed_close();
+}
+END_TEST
+
+struct answer {
+	struct place_read read;
+	uint32_t out[64];
+	atomic_int rc; /* 1: not yet */
+};
+
+static void on_answer(struct place_read *r, int rc)
+{
+	container_of(r, struct answer, read)->rc = rc;
+}
+
+static void *let_go(void *arg)
+{
+	(void)arg;
+	faulty_end();
+	return NULL;
+}
+
+/* The reader began before: it ends, and then the trainer has the room. */
+START_TEST(what_is_being_read_is_not_taken_from_the_reader)
+{
+	struct answer a = { .rc = 1 };
+	struct place_state *s;
+	struct place_lent *l;
+	pthread_t thread;
+
+	placed_options.capacity = FLOATS * 4;
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	a.read = (struct place_read){
+		.state = s, .size = sizeof(a.out), .memory = a.out, .done = on_answer
+	};
+	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
+	place_read(place, &a.read);
+	faulty_wait_held(1);
+	ck_assert_int_eq(place_bring(place, s, 0, PLACE_WRITE, 20000, &l), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, let_go, NULL), 0);
+	/* Its own extent is the only one that could be had, and goes only when its next is there. */
+	ck_assert_int_eq(place_send(place, l), -ENOSPC);
+	place_return(place, l);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(place_clear(place, s), 0);
+	place_publish(place, NULL);
+	placed_fill(s, 2);
+	ck_assert(placed_is(s, NULL, 0, FLOATS, 2));
+	ck_assert_int_eq(a.rc, 0);
+	ck_assert_uint_eq(a.out[63], 1);
+	placed_close();
+}
+END_TEST
+
+/* ---- no room at all ---- */
+
+START_TEST(what_has_no_room_stays_in_memory_and_then_with_the_caller)
+{
+	struct place_state *a, *b;
+	struct place_lent *l;
+	uint32_t *memory;
+
+	placed_options.capacity = FLOATS * 4;
+	placed_options.spare = PLACED_SLICE;
+	if (!placed_open(_i))
+		return;
+	a = filled(1);
+	b = placed_add("exp_avg", FLOATS);
+	ck_assert_int_eq(place_bring(place, b, 0, PLACE_WRITE, 0, &l), 0);
+	ck_assert_int_eq(place_send(place, l), 0); /* to the spare memory */
+	ck_assert_uint_eq(placed_figures().spare, PLACED_SLICE);
+	ck_assert_int_eq(place_bring(place, b, 1, PLACE_READ | PLACE_WRITE, 0, &l), 0);
+	ck_assert_int_eq(place_wait(place, l, (void **)&memory), 0);
+	memory[5] = 55;
+	ck_assert_int_eq(place_send(place, l), -ENOSPC);
+	ck_assert(placed_was_said("swap: exp_avg, bytes 0 to 16384: not written, kept in "
+				  "memory: No space left on device"));
+	ck_assert_int_eq(place_write(place, b, 2 * PLACED_SLICE, "1234", 4), -ENOSPC);
+	ck_assert_uint_eq(memory[5], 55); /* it is lent as before */
+	ck_assert_int_eq(place_flush(place, 20000), -ENOSPC);
+	/* There is room again. */
+	ck_assert_int_eq(place_clear(place, a), 0);
+	place_publish(place, a);
+	ck_assert_int_eq(place_send(place, l), 0);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	place_publish(place, NULL);
+	ck_assert(placed_is(b, NULL, SLICE_FLOATS + 5, 1, 55));
+	ck_assert_uint_eq(placed_figures().spare, 0);
+	placed_close();
+}
+END_TEST
+
+/* ---- the disk fails ---- */
+
+START_TEST(a_disk_that_fails_for_a_while_costs_nothing)
+{
+	struct place_state *s;
+
+	placed_options.spare = FLOATS * 4;
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	faulty_begin((struct faulty){ FAULT_ERROR, DISK_WRITE, -EIO, 1, 1000 });
+	for (uint32_t step = 2; step < 6; step++) {
+		placed_fill(s, step);
+		ck_assert(placed_is(s, NULL, 0, FLOATS, step));
+	}
+	ck_assert_int_eq(place_flush(place, 20000), -EIO);
+	ck_assert_uint_eq(placed_figures().spare, FLOATS * 4);
+	ck_assert_uint_eq(placed_figures().pinned.lent, 0);
+	ck_assert_uint_gt(faulty_end(), 15);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_uint_eq(placed_figures().spare, 0);
+	ck_assert_uint_eq(placed_figures().file.extents, 4);
+	ck_assert(placed_is(s, NULL, 0, FLOATS, 5));
+	placed_close();
+}
+END_TEST
+
+/* What cannot go to ordinary memory keeps its buffer, as long as there are any. */
+START_TEST(without_spare_memory_buffers_are_kept_and_then_the_errno_is_told)
+{
+	struct place_state *s;
+	struct place_lent *l;
+	int rc = 0;
+	unsigned n;
+
+	if (!placed_open(_i))
+		return;
+	s = placed_add("fp32", 10 * SLICE_FLOATS);
+	faulty_begin((struct faulty){ FAULT_ERROR, DISK_WRITE, -EIO, 1, 1000 });
+	for (n = 0; n < 9; n++) {
+		rc = place_bring(place, s, n, PLACE_WRITE, 20000, &l);
+		if (rc)
+			break;
+		ck_assert_int_eq(place_send(place, l), 0);
+	}
+	ck_assert_uint_eq(n, 8);
+	ck_assert_int_eq(rc, -EIO);
+	faulty_end();
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_int_eq(place_bring(place, s, 9, PLACE_WRITE, 20000, &l), 0);
+	place_return(place, l);
+	ck_assert_uint_eq(placed_figures().pinned.lent, 0);
+	placed_close();
+}
+END_TEST
+
+START_TEST(an_edit_of_what_is_damaged_is_eio_and_changes_nothing)
+{
+	struct place_state *s;
+	uint8_t big[PLACED_SLICE + 100] = { 1 };
+
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	faulty_begin((struct faulty){ FAULT_FLIP, DISK_READ, 0, 1, 1000 });
+	/* all of slice 1, a part of slice 2 */
+	ck_assert_int_eq(place_write(place, s, PLACED_SLICE, big, sizeof(big)), -EIO);
+	ck_assert(placed_was_said("swap: fp32: damaged at byte 40960"));
+	faulty_end();
+	place_publish(place, NULL);
+	ck_assert(placed_is(s, NULL, 0, FLOATS, 1));
+	placed_close();
+}
+END_TEST
+
+/* ---- the container is damaged, or goes ---- */
+
+static void flip_byte(uint64_t at)
+{
+	char path[300];
+	uint8_t byte;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/rank0.swap", placed_dir);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	ck_assert_int_eq(pread(fd, &byte, 1, (off_t)at), 1);
+	byte ^= 0x10;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
+	close(fd);
+}
+
+START_TEST(a_flipped_bit_is_eio_there_and_nowhere_else)
+{
+	enum { HEAD = 2 << 20 };
+	struct place_walk *w;
+	struct place_state *s;
+	uint64_t first, numel;
+	int rc, n = 0;
+
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	flip_byte(HEAD + 2 * PLACED_SLICE + 4096 + 77);
+	ck_assert_int_eq(read_some(s, NULL, 2), 0);
+	ck_assert_int_eq(
+		place_read_now(place, s, NULL, 2 * PLACED_SLICE + 4000, 200, (char[200]){ 0 }),
+		-EIO);
+	ck_assert(placed_was_said("swap: fp32: damaged at byte 36864"));
+	ck_assert_int_eq(
+		place_walk_begin(place, &(struct place_walked){ s, PLACE_READ }, 1, &w), 0);
+	while ((rc = place_walk_next(w, &first, &numel)) == 1)
+		n++;
+	ck_assert_int_eq(rc, -EIO);
+	ck_assert_int_eq(n, 2);
+	place_walk_end(w);
+	ck_assert(placed_is(s, NULL, 3 * SLICE_FLOATS, SLICE_FLOATS, 1));
+	placed_fill(s, 2);
+	ck_assert(placed_is(s, NULL, 0, FLOATS, 2));
+	placed_close();
+}
+END_TEST
+
+START_TEST(a_directory_that_goes_takes_nothing_with_it)
+{
+	struct place_state *s;
+	char path[300];
+
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	snprintf(path, sizeof(path), "%s/rank0.swap", placed_dir);
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(rmdir(placed_dir), 0);
+	for (uint32_t step = 2; step < 5; step++) {
+		placed_fill(s, step);
+		ck_assert_int_eq(place_flush(place, 20000), 0);
+		ck_assert(placed_is(s, NULL, 0, FLOATS, step));
+	}
+	placed_close();
+	ck_assert(placed_was_said("rank0.swap: No such file or directory"));
+}
+END_TEST
+
+static void train_for_ever(int ready)
+{
+	struct place_state *s = placed_add("fp32", FLOATS);
+
+	for (uint32_t step = 1; step < UINT32_MAX; step++) {
+		placed_fill(s, step);
+		if (write(ready, "s", 1) != 1)
+			_exit(1);
+	}
+}
+
+/* What a killed process left is nobody's. */
+START_TEST(killed_while_it_swaps_it_leaves_nothing_that_is_read)
+{
+	struct swap_file_config config = { .dir = placed_dir,
+					   .name = "rank0.swap",
+					   .job = "the job of today",
+					   .disk_ops = &disk_threads };
+	struct swap_file *file;
+	char why[512], byte;
+	int ready[2];
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(ready), 0);
+	pid = fork();
+	if (!pid) {
+		if (!placed_open(_i))
+			_exit(77);
+		train_for_ever(ready[1]);
+	}
+	close(ready[1]);
+	for (int i = 0; i < 5 && read(ready[0], &byte, 1) == 1; i++)
+		;
+	kill(pid, SIGKILL);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	if (!placed_open(_i))
+		return;
+	ck_assert(placed_is(placed_add("fp32", FLOATS), NULL, 0, FLOATS, 0));
+	placed_close();
+	ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), -ENOENT);
+}
+END_TEST
+
+START_TEST(what_a_killed_process_left_is_stale)
+{
+	struct swap_file_config config = { .dir = placed_dir,
+					   .name = "rank0.swap",
+					   .job = "the job of today",
+					   .disk_ops = &disk_threads };
+	struct swap_file *file;
+	char why[512], byte, path[300];
+	int ready[2];
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(ready), 0);
+	pid = fork();
+	if (!pid) {
+		if (!placed_open(_i))
+			_exit(77);
+		train_for_ever(ready[1]);
+	}
+	close(ready[1]);
+	if (read(ready[0], &byte, 1) != 1)
+		return; /* no such disk here */
+	kill(pid, SIGKILL);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), -ESTALE);
+	ck_assert_ptr_nonnull(strstr(why, "nothing was committed to it"));
+	snprintf(path, sizeof(path), "%s/rank0.swap", placed_dir);
+	unlink(path);
+}
+END_TEST
+
+/* ---- without memory ---- */
+
+/* Whatever is missing, values are those of before or of after. */
+static int use_it(struct place_state *s, struct place_state *small)
+{
+	struct place_walk *w;
+	struct place_hold *h;
+	uint64_t first, numel;
+	uint8_t bytes[8192] = { 0 };
+	int rc = place_walk_begin(place, &(struct place_walked){ s, PLACE_READ | PLACE_WRITE },
+				  1, &w);
+
+	if (rc)
+		return rc;
+	while ((rc = place_walk_next(w, &first, &numel)) == 1)
+		;
+	place_walk_end(w);
+	rc = rc ? rc : place_write(place, s, 100, bytes, 4);
+	rc = rc ? rc : place_write(place, s, 0, bytes, sizeof(bytes));
+	rc = rc ? rc : place_write(place, small, 0, bytes, 4);
+	rc = rc ? rc : place_put(place, small, 0, bytes, 4);
+	rc = rc ? rc : place_settle(place, NULL);
+	rc = rc ? rc : place_hold(place, s, 0, 100, &h);
+	if (rc)
+		return rc;
+	rc = place_read_now(place, s, h, 0, 100, bytes);
+	rc = rc ? rc : place_read_now(place, s, NULL, 3, 100, bytes);
+	place_release(place, h);
+	return rc ? rc : place_look(place, s, 5, 100, bytes);
+}
+
+START_TEST(it_is_used_or_enomem)
+{
+	unsigned n = 0, failed;
+
+	placed_options.spare = 4096;
+	placed_options.least = PLACED_SLICE;
+	placed_options.disk_ops = NULL;
+	if (!placed_open(_i))
+		return;
+	do {
+		struct place_state *s = filled(0);
+		struct place_state *small = placed_add("bias", 100);
+		int rc;
+
+		scarce_begin(++n, 1);
+		rc = use_it(s, small);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
+		place_publish(place, NULL);
+		ck_assert(placed_is(s, NULL, 0, FLOATS, 0));
+		ck_assert_uint_eq(placed_figures().holds, 0);
+		place_drop(place, s);
+		place_drop(place, small);
+		ck_assert_int_eq(place_flush(place, 20000), 0);
+		ck_assert_uint_eq(placed_figures().pinned.lent, 0);
+		ck_assert_uint_eq(placed_figures().spare, 0);
+		ck_assert_uint_eq(placed_figures().small, 0);
+	} while (failed);
+	ck_assert_uint_gt(n, 20);
+	placed_close();
+}
+END_TEST
+
+static int open_and_add(void)
+{
+	char why[512];
+	struct place_state *s;
+	int rc = place_open(&place, &placed_options, why, sizeof(why));
+
+	if (rc)
+		return rc;
+	rc = place_add(place, "fp32", PLACE_STATE, 4, FLOATS, &s);
+	placed_close();
+	return rc;
+}
+
+START_TEST(it_is_opened_or_said_why_not)
+{
+	unsigned n = 0, failed;
+
+	placed_options.disk_ops = _i ? &disk_threads : NULL;
+	do {
+		int rc;
+
+		scarce_begin(++n, 1);
+		rc = open_and_add();
+		failed = scarce_end();
+		ck_assert_msg(!rc || failed, "%u: %d", n, rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
+int main(void)
+{
+	const void *const tests[] = {
+		without_room_the_oldest_reader_loses_first,
+		without_room_for_two_generations_the_trainer_goes_on,
+		what_is_being_read_is_not_taken_from_the_reader,
+		what_has_no_room_stays_in_memory_and_then_with_the_caller,
+		a_disk_that_fails_for_a_while_costs_nothing,
+		without_spare_memory_buffers_are_kept_and_then_the_errno_is_told,
+		an_edit_of_what_is_damaged_is_eio_and_changes_nothing,
+		a_flipped_bit_is_eio_there_and_nowhere_else,
+		a_directory_that_goes_takes_nothing_with_it,
+		killed_while_it_swaps_it_leaves_nothing_that_is_read,
+		what_a_killed_process_left_is_stale,
+		it_is_used_or_enomem,
+		it_is_opened_or_said_why_not,
+	};
+
+	return placed_main("place-faults", tests, ARRAY_SIZE(tests));
+}
