@@ -173,14 +173,16 @@ bool place_body_read(struct place_body *b)
 
 void place_body_read_end(struct place_body *b, bool from_memory)
 {
+	struct place *p = b->place;
+
 	b->readers--;
 	b->copying -= from_memory;
 	place_body_settle(b);
 	if (b->refs || b->readers)
 		return;
-	b->place->dying--;
+	p->dying--;
 	body_free(b);
-	pthread_cond_broadcast(&b->place->changed);
+	pthread_cond_broadcast(&p->changed);
 }
 
 /* ---- what the disk said ---- */
