@@ -25,9 +25,11 @@ fi
 
 # What was counted of a file before it was changed says nothing of it now.
 lines_of() {
-	gcov -b -c -t -o "${1%/*}" "$1" 2>/dev/null && return
-	rm -f "${1%.gcno}.gcda"
-	gcov -b -c -t -o "${1%/*}" "$1" 2>/dev/null
+	gcov -b -c -t -o "${1%/*}" "$1" >unreached.lines 2>/dev/null || {
+		rm -f "${1%.gcno}.gcda"
+		gcov -b -c -t -o "${1%/*}" "$1" >unreached.lines 2>/dev/null
+	}
+	cat unreached.lines
 }
 
 # FILE FUNCTION | LINE | TEXT of the lines that no test reaches
