@@ -379,7 +379,7 @@ static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 		a->peer = peer;
 		a->request = request;
 		if (a->phase == AGREE_DECIDED && !a->commit)
-			node_ack(e, peer, request, a->status ? a->status : -ECANCELED);
+			node_ack(e, peer, request, a->status);
 		else if (a->phase != AGREE_VOTING)
 			say_accepted(e, a);
 		return true;

@@ -96,10 +96,6 @@ static int reopen(struct table_file *f, int dir, char *why, size_t whysize)
 
 	if (fd < 0)
 		return folder_failed(f->name, fd, why, whysize);
-	if (!is_same(f, &st)) {
-		close(fd);
-		return refuse(f, -ESTALE, why, whysize, "was replaced meanwhile");
-	}
 	close(f->fd);
 	f->fd = fd;
 	if (st.st_nlink != 1)

@@ -173,8 +173,7 @@ static int add_equal_params(struct filling *l, uint32_t dict, uint64_t *start)
 			rc = add_states(l, &shape, unit, *start);
 		if (rc)
 			return rc;
-		if (!u64_add(*start, u64_div_ceil(shape.numel, l->optim.nranks), start))
-			return -EOVERFLOW;
+		*start += u64_div_ceil(shape.numel, l->optim.nranks); /* was found there */
 	}
 	return 0;
 }

@@ -259,10 +259,9 @@ static int check_ranks(struct zero_optim *o)
 
 static int make_room(struct zero_optim *o)
 {
-	uint64_t n;
+	uint64_t n = (uint64_t)o->nranks * o->nkeys * o->nunits;
 
-	if (!u64_mul((uint64_t)o->nranks * o->nkeys, o->nunits, &n))
-		return -ENOMEM;
+	static_assert((uint64_t)TABLE_RANKS_MAX * ZERO_KEYS_MAX < 1ULL << 32, "fits");
 	o->parts = calloc(n + 1, sizeof(*o->parts));
 	return o->parts ? 0 : -ENOMEM;
 }
