@@ -133,7 +133,7 @@ static int check_tensors(const struct torchfile *f, struct parse_error *error)
 		if (pickle_kind(f->pickle, i) == PICKLE_TENSOR)
 			rc = torchfile_tensor(f, i, &t, error);
 		if (rc == -EOPNOTSUPP)
-			rc = 0;
+			rc = *error->why = 0;
 	}
 	return rc;
 }

@@ -110,8 +110,8 @@ static size_t put_pair(uint8_t *at, const int32_t pair[2])
 	return n + 1;
 }
 
-/* The pickle of a tensor of two dimensions. */
-static size_t put_tensor(uint8_t *out, const struct claim *c)
+/* A tensor of two dimensions, pickled. */
+static size_t put_value(uint8_t *out, const struct claim *c)
 {
 	uint8_t *at = out;
 
@@ -125,8 +125,16 @@ static size_t put_tensor(uint8_t *out, const struct claim *c)
 	at += put_int(at, c->offset);
 	at += put_pair(at, c->size);
 	at += put_pair(at, c->stride);
-	at += sprintf((char *)at, "\x89)tR.");
+	at += sprintf((char *)at, "\x89)tR");
 	return (size_t)(at - out);
+}
+
+static size_t put_tensor(uint8_t *out, const struct claim *c)
+{
+	size_t n = put_value(out, c);
+
+	out[n] = '.';
+	return n + 1;
 }
 
 static const struct claim good = { .offset = 1,
@@ -230,6 +238,31 @@ START_TEST(refuses_tensors_beyond_their_storage)
 }
 END_TEST
 
+static int open_pickle(const void *pickle, size_t size)
+{
+	memset(&a, 0, sizeof(a));
+	archive_add(&a, "x/data.pkl", pickle, size);
+	archive_add(&a, "x/data/0", "0123", 4);
+	archive_end(&a, NULL);
+	return open_bytes(a.bytes, a.size);
+}
+
+START_TEST(a_tensor_of_many_dimensions_is_left_alone)
+{
+	char ones[] = "(K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1t", pickle[300];
+	int n = sprintf(pickle,
+			"ctorch._utils\n_rebuild_tensor_v2\n(("
+			"Vstorage\nctorch\nFloatStorage\nV0\nVcpu\nI1\ntQI0\n%s%s\x89)tR.",
+			ones, ones);
+	struct torchfile_tensor t;
+
+	ck_assert_int_eq(open_pickle(pickle, (size_t)n), 0);
+	refused(torchfile_tensor(&f, pickle_root(f.pickle), &t, &why), -EOPNOTSUPP,
+		"a tensor of 17 dimensions");
+	close_it();
+}
+END_TEST
+
 static int open_with(const char *name, const char *data)
 {
 	memset(&a, 0, sizeof(a));
@@ -260,6 +293,41 @@ START_TEST(knows_what_it_does_not_take)
 }
 END_TEST
 
+/* With so many more bytes behind data.pkl's. */
+static int open_stretched(uint32_t more)
+{
+	struct blob b = { memfd_create("stretched", MFD_CLOEXEC), 0, 0 };
+	size_t head, tail;
+	int rc;
+
+	memset(&a, 0, sizeof(a));
+	archive_add(&a, "x/data.pkl", "N.", 2);
+	archive_end(&a, NULL);
+	head = a.entries[0].data + 2;
+	tail = a.size - head;
+	put32(a.bytes + a.entries[0].central + 20, 2 + more);
+	put32(a.bytes + a.entries[0].central + 24, 2 + more);
+	put64(a.bytes + a.end64 + 48, a.directory + more);
+	put64(a.bytes + a.locator + 8, a.end64 + more);
+	put32(a.bytes + a.end + 16, (uint32_t)a.directory + more);
+	put32(a.bytes + head + 8, 2 + more);
+	put32(a.bytes + head + 12, 2 + more);
+	ck_assert_int_eq(pwrite(b.fd, a.bytes, head, 0), (ssize_t)head);
+	ck_assert_int_eq(pwrite(b.fd, a.bytes + head, tail, (off_t)(head + more)),
+			 (ssize_t)tail);
+	b.size = a.size + more;
+	rc = torchfile_open(&f, &b, &why);
+	if (rc)
+		close(b.fd);
+	return rc;
+}
+
+START_TEST(a_pickle_is_of_bounded_size)
+{
+	refused(open_stretched(1 << 30), -EFBIG, "data.pkl has 1073741826 bytes");
+}
+END_TEST
+
 /* ---- legacy ---- */
 
 static uint8_t legacy[4096];
@@ -276,14 +344,20 @@ static size_t put_bytes(size_t at, const void *bytes, size_t size)
 	return at + size;
 }
 
-static int open_legacy(struct claim c, const char *little, const char *keys, uint64_t numel,
-		       size_t data)
+static size_t begin_legacy(const char *little)
 {
 	size_t at = put_bytes(0, MAGIC PROTOCOL, sizeof(MAGIC PROTOCOL) - 1);
 
 	at = put_bytes(at, MACHINE, sizeof(MACHINE) - 1);
 	at = put_bytes(at, little, 1);
-	at = put_bytes(at, "s.", 2);
+	return put_bytes(at, "s.", 2);
+}
+
+static int open_legacy(struct claim c, const char *little, const char *keys, uint64_t numel,
+		       size_t data)
+{
+	size_t at = begin_legacy(little);
+
 	at += put_tensor(legacy + at, &c);
 	at = put_bytes(at, keys, strlen(keys));
 	put64(legacy + at, numel);
@@ -315,6 +389,26 @@ START_TEST(reads_and_refuses_legacy_files)
 }
 END_TEST
 
+START_TEST(who_share_a_storage_agree_on_it)
+{
+	static const struct {
+		int32_t numel;
+		const char *storage;
+	} second[] = { { 7, "FloatStorage" }, { 8, "DoubleStorage" } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(second); i++) {
+		struct claim other =
+			with(c.numel = second[i].numel, c.storage = second[i].storage);
+		size_t at = put_bytes(begin_legacy("\x88"), "](", 2);
+
+		at += put_value(legacy + at, &good);
+		at += put_value(legacy + at, &other);
+		at = put_bytes(at, "e.](V0\ne.", 9);
+		refused(open_bytes(legacy, at), -EBADMSG, "storage 0 has two sizes");
+	}
+}
+END_TEST
+
 START_TEST(a_legacy_file_cut_anywhere_is_refused)
 {
 	size_t size;
@@ -340,8 +434,11 @@ int main(void)
 	tcase_add_test(t, says_where_a_tensor_is);
 	tcase_add_test(t, tells_what_is_contiguous);
 	tcase_add_test(t, refuses_tensors_beyond_their_storage);
+	tcase_add_test(t, a_tensor_of_many_dimensions_is_left_alone);
 	tcase_add_test(t, knows_what_it_does_not_take);
+	tcase_add_test(t, a_pickle_is_of_bounded_size);
 	tcase_add_test(t, reads_and_refuses_legacy_files);
+	tcase_add_test(t, who_share_a_storage_agree_on_it);
 	tcase_add_test(t, a_legacy_file_cut_anywhere_is_refused);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
