@@ -193,9 +193,12 @@ struct built {
 	uint8_t units[MOST];
 };
 
-static void build(struct built *b, const struct small *s)
+/* records: at most so many; 0: as many as it takes */
+static void build_of(struct built *b, const struct small *s, uint32_t records)
 {
-	ck_assert_int_eq(arena_init(&b->a, &(struct arena_options){ s->size, .align = 1 }), 0);
+	struct arena_options options = { s->size, .align = 1, .blocks_max = records };
+
+	ck_assert_int_eq(arena_init(&b->a, &options), 0);
 	for (unsigned p = 0; p < s->nparts; p++)
 		ck_assert_int_eq(arena_alloc(&b->a, s->part[p].size, &b->block[p]), 0);
 	for (unsigned p = 0; p < s->nparts; p++) {
@@ -206,6 +209,11 @@ static void build(struct built *b, const struct small *s)
 		memset(b->units + s->part[p].start, s->part[p].used ? (int)p + 1 : 0,
 		       s->part[p].size);
 	}
+}
+
+static void build(struct built *b, const struct small *s)
+{
+	build_of(b, s, 0);
 }
 
 static void see_blocks(const struct built *b, const struct small *s)
@@ -323,6 +331,35 @@ START_TEST(every_small_arena_is_packed)
 	struct small s = { .size = 7 };
 
 	every_small(&s, 0, pack);
+}
+END_TEST
+
+static unsigned recordless;
+
+static void plan_without_records(const struct small *s)
+{
+	for (unsigned i = 0; i < 2 * s->size; i++) {
+		struct built b;
+		int rc;
+
+		build_of(&b, s, s->nparts + i % 2);
+		rc = arena_plan(&b.a, 1 + i / 2);
+		ck_assert(!rc || rc == -ENOSPC || rc == -EBUSY || rc == -ENOMEM);
+		ck_assert(!rc || !b.a.plan.active);
+		ck_assert(arena_check(&b.a));
+		recordless += rc == -ENOMEM;
+		if (!rc)
+			step_through(&b, s, 2);
+		arena_fini(&b.a);
+	}
+}
+
+START_TEST(a_plan_for_which_there_is_no_record_has_changed_nothing)
+{
+	struct small s = { .size = 7 };
+
+	every_small(&s, 0, plan_without_records);
+	ck_assert_uint_gt(recordless, 100);
 }
 END_TEST
 
@@ -508,6 +545,7 @@ int main(void)
 	tcase_set_timeout(t, 250);
 	tcase_add_test(t, every_small_arena_is_compacted_by_moving_little);
 	tcase_add_test(t, every_small_arena_is_packed);
+	tcase_add_test(t, a_plan_for_which_there_is_no_record_has_changed_nothing);
 	suite_add_tcase(s, t);
 	tcase_add_checked_fixture(running, setup, teardown);
 	tcase_add_test(running, nothing_moves_where_there_is_room);

@@ -262,6 +262,17 @@ START_TEST(records_are_bounded)
 }
 END_TEST
 
+START_TEST(what_cannot_be_printed_is_eio)
+{
+	FILE *full = fopen("/dev/full", "w");
+
+	ck_assert_ptr_nonnull(full);
+	setvbuf(full, NULL, _IONBF, 0);
+	ck_assert_int_eq(arena_print(&arena, 10, full), -EIO);
+	fclose(full);
+}
+END_TEST
+
 /* ---- any call may find the machine out of memory ---- */
 
 static int build_and_plan(struct arena *a)
@@ -521,6 +532,7 @@ int main(void)
 	tcase_add_test(t, wrong_arenas_are_refused);
 	tcase_add_test(t, the_largest_arena_is_one);
 	tcase_add_test(t, records_are_bounded);
+	tcase_add_test(t, what_cannot_be_printed_is_eio);
 	tcase_add_test(t, a_call_without_memory_has_changed_nothing);
 	tcase_add_test(t, random_use_keeps_every_unit);
 	suite_add_tcase(s, t);

@@ -413,6 +413,55 @@ START_TEST(types_must_be_as_said)
 }
 END_TEST
 
+/* Metadata of that one item. */
+static int mount_item(const char *key, size_t key_size, int ndim)
+{
+	static const int32_t ones[FRAG_DIMS_MAX + 1];
+	char *bytes = NULL;
+	size_t size;
+
+	pickle = open_memstream(&bytes, &size);
+	fputs("\x80\2", pickle);
+	put_object("Metadata");
+	put_text("state_dict_metadata");
+	fputs("}", pickle);
+	fwrite(key, 1, key_size, pickle);
+	put_object("TensorStorageMetadata");
+	put_text("size");
+	put_size(ones, ndim);
+	fputs("ubs", pickle);
+	put_text("storage_data");
+	fputs("}ub.", pickle);
+	fclose(pickle);
+	write_in_folder(".metadata", bytes, size);
+	free(bytes);
+	return mounted_open(&m, folder, NULL);
+}
+
+static void check_skipped(const char *line)
+{
+	CLEANUP(free) char *source = engine_text(m.engine, "source");
+
+	ck_assert_msg(strstr(source, line) != NULL, "%s", source);
+	mounted_close(&m);
+}
+
+START_TEST(items_have_names_and_some_dimensions)
+{
+	char key[5 + 2048] = "X\0\x08";
+
+	ck_assert_int_ne(mount_item("K\5", 2, 1), 0);
+	ck_assert_msg(strstr(m.why, "a name that is no text"), "%s", m.why);
+	ck_assert_int_eq(mount_item("X\3\0\0\0a\0b", 8, 1), 0);
+	check_skipped("skipped a is no name that can be shown");
+	memset(key + 5, 'x', 2048);
+	ck_assert_int_eq(mount_item(key, sizeof(key), 1), 0);
+	check_skipped("is no name that can be shown");
+	ck_assert_int_eq(mount_item("Vw\n", 3, FRAG_DIMS_MAX + 1), 0);
+	check_skipped("skipped w has too many dimensions");
+}
+END_TEST
+
 START_TEST(what_is_too_long_or_too_large_is_refused)
 {
 	char long_name[300];
@@ -453,6 +502,7 @@ int main(void)
 	tcase_add_test(t, boxes_must_tile_the_tensor);
 	tcase_add_test(t, places_must_be_there);
 	tcase_add_test(t, types_must_be_as_said);
+	tcase_add_test(t, items_have_names_and_some_dimensions);
 	tcase_add_test(t, what_is_too_long_or_too_large_is_refused);
 	tcase_add_test(t, no_metadata_is_told_so);
 	suite_add_tcase(s, t);
