@@ -118,7 +118,7 @@ int peers_lost_status(const struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
 
-	return p->entry.present && p->state == ENGINE_RANK_LOST && p->lost ? p->lost : -EIO;
+	return p->entry.present && p->state == ENGINE_RANK_LOST ? p->lost : -EIO;
 }
 
 void peers_gone(struct engine *e, uint32_t link)

@@ -161,19 +161,17 @@ static struct pinned *new_pool(uint64_t size, unsigned count)
 
 int pinned_open(const struct pinned_options *options, struct pinned **out)
 {
-	uint64_t size, bytes;
+	uint64_t size;
 	struct pinned *p;
 	int rc;
 
 	if (!options->size || options->size > SLAB || !options->count)
 		return -EINVAL;
 	size = u64_div_ceil(options->size, SMALL) * SMALL;
-	if (!u64_mul(size, options->count, &bytes) || !u64_add(bytes, HUGE, &bytes))
-		return -EOVERFLOW;
 	p = new_pool(size, options->count);
 	if (!p)
 		return -ENOMEM;
-	p->bytes = bytes / HUGE * HUGE;
+	p->bytes = (size * options->count + HUGE) / HUGE * HUGE; /* below 2^63 */
 	rc = make_memory(p, options);
 	if (rc) {
 		free_pool(p);

@@ -112,7 +112,7 @@ static int open_or_move(struct views *v, struct registry *r, const struct view_r
 		return add(v, r, q, now);
 	if (q->want > view->generation)
 		return place(view, r, q->want);
-	return q->want && view->state != VIEW_NEXT && view->generation > q->want ? -EEXIST : 0;
+	return q->want && view->generation > q->want ? -EEXIST : 0;
 }
 
 int views_open(struct views *v, struct registry *r, const struct view_request *q, uint64_t now,

@@ -34,15 +34,17 @@ static struct patch *items(const struct patches *p)
 int patches_add(struct patches *p, uint32_t file, uint64_t offset, uint64_t size,
 		const void *bytes)
 {
-	struct patch *patch = size ? list_add(&p->all, sizeof(*patch)) : NULL;
+	struct patch *patch = list_add(&p->all, sizeof(*patch));
 
-	if (patch)
-		*patch = (struct patch){ .file = file,
-					 .offset = offset,
-					 .size = size,
-					 .bytes = bytes,
-					 .number = p->all.count };
-	return patch || !size ? 0 : -ENOMEM;
+	assert(size);
+	if (!patch)
+		return -ENOMEM;
+	*patch = (struct patch){ .file = file,
+				 .offset = offset,
+				 .size = size,
+				 .bytes = bytes,
+				 .number = p->all.count };
+	return 0;
 }
 
 void *patches_lend(struct patches *p, uint64_t size)
