@@ -252,15 +252,17 @@ static int compare_offsets(const void *a, const void *b)
 static int take_part(struct swap_file *f, uint64_t *end, uint64_t offset, uint64_t bytes,
 		     uint64_t *block, uint64_t *hole)
 {
+	int rc = 0;
+
 	*hole = 0;
 	if (offset < *end)
 		return -EBADMSG; /* two overlap */
-	if (offset > *end && arena_alloc(&f->arena, offset - *end, hole))
-		return -EBADMSG;
-	if (arena_alloc(&f->arena, bytes, block))
-		return -EBADMSG;
+	if (offset > *end)
+		rc = arena_alloc(&f->arena, offset - *end, hole);
+	if (!rc)
+		rc = arena_alloc(&f->arena, bytes, block);
 	*end = offset + swap_blocks(bytes) * SWAP_BLOCK;
-	return 0;
+	return rc;
 }
 
 static int take_parts(struct swap_file *f, struct swap_extent **all, size_t n, uint64_t *holes)

@@ -68,11 +68,22 @@ static int refuse_holder(const struct table_file *f, char *why, size_t whysize, 
 	return -EBUSY;
 }
 
+/* Locked, it is still the one that was opened. */
+static int renew(struct table_file *f, char *why, size_t whysize)
+{
+	int rc = claim_renew(f);
+
+	return rc ? refuse(f, rc, why, whysize,
+			   rc == -ESTALE ? "was replaced meanwhile" : strerror(-rc))
+		  : 0;
+}
+
 int claim_to_read(struct table *t, char *why, size_t whysize)
 {
 	bool told = false;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < t->nfiles; i++) {
+	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {
 		struct table_file *f = &t->files[i];
 
 		if (flock(f->fd, LOCK_SH | LOCK_NB)) {
@@ -83,10 +94,9 @@ int claim_to_read(struct table *t, char *why, size_t whysize)
 				log_info("%s cannot be locked: %s", f->name, strerror(errno));
 			told = true;
 		}
-		if (claim_renew(f))
-			return refuse(f, -ESTALE, why, whysize, "was replaced meanwhile");
+		rc = renew(f, why, whysize);
 	}
-	return 0;
+	return rc;
 }
 
 static int reopen(struct table_file *f, int dir, char *why, size_t whysize)
@@ -128,8 +138,8 @@ int claim_to_write(struct table *t, int dir, char *why, size_t whysize)
 		rc = reopen(f, dir, why, whysize);
 		if (!rc)
 			rc = lock(f, why, whysize);
-		if (!rc && claim_renew(f))
-			rc = refuse(f, -ESTALE, why, whysize, "was replaced meanwhile");
+		if (!rc)
+			rc = renew(f, why, whysize);
 	}
 	return rc;
 }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <zmq.h>
 
@@ -73,6 +74,8 @@ WRAP(void *, mmap, MAP_FAILED, ENOMEM,
      (void *at, size_t size, int prot, int flags, int fd, off_t offset),
      (at, size, prot, flags, fd, offset))
 WRAP(int, mlock, -1, ENOMEM, (const void *at, size_t size), (at, size))
+WRAP(int, madvise, -1, ENOMEM, (void *at, size_t size, int advice), (at, size, advice))
+WRAP(int, fstat, -1, ENOMEM, (int fd, struct stat *st), (fd, st))
 WRAP(int, memfd_create, -1, EMFILE, (const char *name, unsigned flags), (name, flags))
 WRAP(int, eventfd, -1, EMFILE, (unsigned count, int flags), (count, flags))
 WRAP(int, epoll_create1, -1, EMFILE, (int flags), (flags))
@@ -84,6 +87,44 @@ WRAP(int, zmq_msg_init_size, -1, ENOMEM, (zmq_msg_t * message, size_t size), (me
 WRAP(int, zmq_msg_init_data, -1, ENOMEM,
      (zmq_msg_t * message, void *data, size_t size, zmq_free_fn *done, void *hint),
      (message, data, size, done, hint))
+
+static _Thread_local struct {
+	unsigned left;
+	ssize_t value;
+	int error;
+} io;
+
+void scarce_io(unsigned n, ssize_t result, int error)
+{
+	io.left = n;
+	io.value = result;
+	io.error = error;
+}
+
+bool scarce_io_came(void)
+{
+	return !io.left;
+}
+
+static bool is_bad(void)
+{
+	if (!io.left || --io.left)
+		return false;
+	errno = io.error;
+	return true;
+}
+
+/* WRAP_IO(name, (parameters), (arguments)) */
+#define WRAP_IO(name, parameters, arguments)                                                   \
+	ssize_t __real_##name parameters;                                                      \
+	ssize_t __wrap_##name parameters;                                                      \
+	ssize_t __wrap_##name parameters                                                       \
+	{                                                                                      \
+		return is_bad() ? io.value : __real_##name arguments;                          \
+	}
+
+WRAP_IO(pread, (int fd, void *to, size_t size, off_t at), (fd, to, size, at))
+WRAP_IO(pwrite, (int fd, const void *from, size_t size, off_t at), (fd, from, size, at))
 
 int __wrap_asprintf(char **text, const char *format, ...);
 int __wrap_asprintf(char **text, const char *format, ...)

@@ -13,12 +13,21 @@
  *	}
  */
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Of this thread's calls from now on, number n (1: the first) and those after it, count of them, fail. */
 void scarce_begin(unsigned n, unsigned count);
 /* None fails any more.  Returns how many did. */
 unsigned scarce_end(void);
+
+/* Of this thread's pread, pwrite and calls like them from now on, number n (1: the first) does nothing and returns
+ * result; -1: with that errno.  0: none.
+ */
+void scarce_io(unsigned n, ssize_t result, int error);
+/* Whether it was called so often. */
+bool scarce_io_came(void);
 
 /* Clocks of this process go ahead. */
 void scarce_skip_ms(uint64_t ms);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "tests/ranks/faults.h"
-#include "tests/ranks/job.h"
-#include "tests/ranks/scarce.h"
+#include "tests/ranks/observed.h"
 
 #include "engine/join.h"
 #include "engine/peers.h"
@@ -16,69 +14,6 @@
 #include <string.h>
 
 /* What is asked for wrongly, and what fails below, ends with the error it should, and harms nothing else. */
-
-enum { WORLD = 3, NUMEL = 37, BYTES = NUMEL * 4, TURNS = 6000, TURN_MS = 5, MANY = 1000000 };
-
-static const struct job_param params[] = {
-	{ "w", .ndim = 1, .shape = { NUMEL } },
-	{ "frozen", .ndim = 1, .shape = { 3 }, .flags = FRAG_FROZEN },
-	{ "short", .ndim = 1, .shape = { 1 } },
-};
-static const struct job_group groups[] = { { .stage = 1, .nparams = 2, .params = { 0, 2 } } };
-
-static struct job job;
-static struct engine *observer;
-static struct frag *f;
-
-static void turn(void *arg)
-{
-	scarce_skip_ms(TURN_MS);
-	job_turn(&job);
-	if (observer)
-		engine_turn(observer, 0);
-}
-
-static void open_over(uint32_t hosts, const char *host)
-{
-	char seed[160];
-
-	faults_clear();
-	job_open(&job, &(struct job_spec){ .world = WORLD,
-					   .messages = faults_over(&transport_loop),
-					   .hosts = hosts,
-					   JOB_PARAMS(params),
-					   JOB_GROUPS(groups) });
-	for (uint32_t rank = 0; rank < WORLD; rank++)
-		job_frag(&job, rank)->engine->yield = turn;
-	f = job_frag(&job, 1);
-	ck_assert_int_eq(
-		turn_new(&observer, faults_over(&transport_loop), faults_over(&transport_loop)),
-		0);
-	observer->yield = turn;
-	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
-	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
-	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->address);
-	ck_assert_int_eq(join_start_observer(observer, seed), 0);
-	while (!observer->ready)
-		turn(NULL);
-}
-
-static void open_near(void)
-{
-	open_over(1, "host 0");
-}
-
-static void open_far(void)
-{
-	open_over(WORLD, "elsewhere");
-}
-
-static void close_job(void)
-{
-	turn_free(observer);
-	observer = NULL;
-	job_close(&job);
-}
 
 #define REFUSED(error, call) ck_assert_int_eq(call, -(error))
 
@@ -127,14 +62,20 @@ START_TEST(a_call_without_sense_is_refused)
 	const void *pieces[] = { value, value };
 	char longer[FRAG_KEY_MAX + 2];
 	enum frag_dtype dtype;
+	struct frag *f;
 	void *memory;
 
 	memset(longer, 'a', sizeof(longer) - 1);
 	longer[sizeof(longer) - 1] = '\0';
 	open_near();
+	f = job_frag(&job, 1);
 	REFUSED(EINVAL, frag_world(NULL));
 	REFUSED(EINVAL, frag_rank(NULL));
 	REFUSED(EINVAL, frag_safe_point(NULL));
+	REFUSED(EINVAL, frag_step_begin(NULL));
+	REFUSED(EINVAL, frag_step_end(NULL));
+	REFUSED(EINVAL, frag_grads_valid(NULL, 1));
+	REFUSED(EINVAL, frag_grads_gone(NULL));
 	REFUSED(EINVAL, frag_barrier(NULL, 0));
 	REFUSED(EINVAL, frag_get_bytes(f, 99, "fp32"));
 	REFUSED(EINVAL, frag_get_bytes(f, 0, longer));
@@ -219,28 +160,6 @@ static void on_read(struct engine_read *read, const void *data, int64_t result)
 {
 	ended = result;
 	has_ended = true;
-}
-
-static int64_t read_at(uint64_t offset, uint32_t size, const char *key, bool nowait,
-		       bool cancel)
-{
-	struct engine_address a = { ENGINE_PARAM, .param = 0 };
-	struct engine_read read = {
-		.offset = offset, .size = size, .done = on_read, .nowait = nowait
-	};
-	uint64_t bytes;
-
-	snprintf(a.key, sizeof(a.key), "%s", key);
-	ck_assert_int_eq(engine_file_open(observer, &a, &read.file, &bytes), 0);
-	has_ended = false;
-	engine_read(observer, &read);
-	if (cancel && !has_ended)
-		engine_read_cancel(observer, &read);
-	for (int i = 0; i < TURNS && !has_ended; i++)
-		turn(NULL);
-	ck_assert(has_ended);
-	engine_file_close(read.file);
-	return ended;
 }
 
 static void on_write(struct engine_write *write, int result)
@@ -354,6 +273,7 @@ END_TEST
 
 static const struct below sending[] = {
 	{ { FAULT_SEND, .type = WIRE_READ, .result = -EAGAIN, .count = 3 }, BYTES },
+	{ { FAULT_SEND, .type = WIRE_READ, .result = -EAGAIN, .count = MANY }, -ETIMEDOUT },
 	{ { FAULT_SEND, .type = WIRE_READ, .result = -ENOTCONN }, BYTES },
 	{ { FAULT_SEND, .type = WIRE_READ, .result = -EMSGSIZE }, -EMSGSIZE },
 	{ { FAULT_SEND, .type = WIRE_READ, .delay = 40 }, BYTES },
@@ -398,6 +318,8 @@ static const struct below writing[] = {
 	{ { FAULT_SEND, .type = WIRE_COMMIT, .delay = 100 }, 0 },
 	{ { FAULT_SEND, .type = WIRE_VOTE, .acked = true }, 0 },
 	{ { FAULT_SEND, .type = WIRE_VOTE, .acked = true, .count = MANY }, -EIO },
+	{ { FAULT_SEND, .type = WIRE_VOTE, .acked = true, .result = -ENOMEM, .count = MANY },
+	  -ENOMEM },
 	{ { FAULT_SEND, .type = WIRE_VOTE, .acked = true, .result = -EAGAIN, .count = MANY },
 	  -EBUSY },
 	{ { FAULT_SEND, .type = WIRE_ACK, .acked = true, .result = -ESTALE, .count = MANY },
@@ -489,15 +411,32 @@ static int pass_barrier(void)
 		e = job_frag(&job, rank)->engine;
 		e->barrier.wanted = e->barrier.passed + 1;
 	}
-	return frag_barrier(f, 60000);
+	return frag_barrier(job_frag(&job, 1), 60000);
 }
 
 START_TEST(a_barrier_whose_answers_are_lost_is_passed_all_the_same)
 {
+	const struct fault *fault;
+
 	open_far();
-	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_ACK, .count = 2,
-				    .of = job_frag(&job, 0)->engine->messages });
+	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_PASSED, .count = 2,
+					    .of = job_frag(&job, 0)->engine->messages });
 	ck_assert_int_eq(pass_barrier(), 0);
+	ck_assert_uint_eq(fault->fired, 2);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_barrier_that_is_answered_by_nonsense_is_an_error)
+{
+	const struct fault *fault;
+
+	open_far();
+	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_PASSED, .acked = true,
+					    .result = _i ? -ETIMEDOUT : 0, .count = MANY,
+					    .of = job_frag(&job, 0)->engine->messages });
+	REFUSED(EIO, pass_barrier());
+	ck_assert_uint_gt(fault->fired, 0);
 	close_job();
 }
 END_TEST
@@ -545,6 +484,7 @@ START_TEST(a_range_or_a_rank_that_is_not_there_is_refused_below_too)
 	REFUSED(EINVAL, plan_read(observer, &a, 0, 1, BYTES, &plan));
 	REFUSED(EINVAL, plan_write(observer, &a, 0, 1, BYTES, NULL, NULL));
 	REFUSED(EIO, peers_want_states(observer, WORLD));
+	REFUSED(EIO, peers_reach(observer, WORLD));
 	REFUSED(EIO, peers_lost_status(observer, 0)); /* not lost, and was asked for it */
 	memset(seeds, '1', sizeof(seeds) - 1);
 	seeds[sizeof(seeds) - 1] = '\0';
@@ -616,6 +556,7 @@ int main(void)
 	tcase_add_loop_test(t, who_is_never_told_where_the_bytes_are_gives_up, 0, 2);
 	tcase_add_test(t, a_view_of_a_process_that_was_replaced_is_estale);
 	tcase_add_test(t, a_barrier_whose_answers_are_lost_is_passed_all_the_same);
+	tcase_add_loop_test(t, a_barrier_that_is_answered_by_nonsense_is_an_error, 0, 2);
 	tcase_add_test(t, a_barrier_with_a_rank_0_that_says_nothing_is_an_error);
 	tcase_add_test(t, a_thaw_that_is_not_waited_for_is_cancelled);
 	tcase_add_test(t, a_range_or_a_rank_that_is_not_there_is_refused_below_too);

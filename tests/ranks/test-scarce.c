@@ -197,13 +197,21 @@ static void turn_job(void *arg)
 		engine_turn(observer, 0);
 }
 
-static void open_job(uint32_t hosts)
+static void open_job_of(uint32_t hosts, const struct job_key *keys, uint32_t nkeys)
 {
-	job_open(&job,
-		 &(struct job_spec){
-			 .world = 3, .hosts = hosts, JOB_PARAMS(params), JOB_GROUPS(groups) });
+	job_open(&job, &(struct job_spec){ .world = 3,
+					   .hosts = hosts,
+					   .keys = keys,
+					   .nkeys = nkeys,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups) });
 	for (uint32_t rank = 0; rank < 3; rank++)
 		job_frag(&job, rank)->engine->yield = turn_job;
+}
+
+static void open_job(uint32_t hosts)
+{
+	open_job_of(hosts, NULL, 0);
 }
 
 static void close_job(void)
@@ -425,9 +433,9 @@ static int read_half(void)
 }
 
 /* Without one, in a thread that has read nothing yet. */
-static int read_whole(void)
+static int read_whole(enum engine_address_kind kind)
 {
-	struct engine_address a = address_of("fp32");
+	struct engine_address a = { .kind = kind, .key = "fp32" };
 	struct engine_read read = { .size = BYTES, .done = on_read };
 	uint64_t bytes;
 	int rc = engine_file_open(observer, &a, &read.file, &bytes);
@@ -442,6 +450,7 @@ static int read_whole(void)
 }
 
 struct round { /* of a thread */
+	enum engine_address_kind kind;
 	unsigned n, count, failed;
 	int rc;
 };
@@ -451,7 +460,7 @@ static void *read_in_thread(void *arg)
 	struct round *r = arg;
 
 	begin(r->n, r->count);
-	r->rc = read_whole();
+	r->rc = read_whole(r->kind);
 	r->failed = scarce_end();
 	return NULL;
 }
@@ -627,6 +636,55 @@ START_TEST(a_trainers_calls_do_all_or_say_why_not)
 }
 END_TEST
 
+static void set_grad(void *arg, int param, float *grad, uint64_t numel)
+{
+	for (uint64_t i = 0; i < numel; i++)
+		grad[i] = *(const float *)arg;
+}
+
+/* Of half the size: all are a power of 2, and those of one call the same. */
+static void expect_grad(float value)
+{
+	uint16_t got[NUMEL];
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	ck_assert_int_eq(
+		frag_get(job_frag(&job, 0), job_number(&job, 0, 0), "grad", got, sizeof(got)),
+		0);
+	for (int i = 0; i < NUMEL; i++)
+		ck_assert_uint_eq(got[i], bits >> 16);
+}
+
+START_TEST(half_gradients_change_everywhere_or_nowhere)
+{
+	static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_KEEP },
+					       { "grad", FRAG_BF16, JOB_KEEP } };
+	unsigned n = 0, failed;
+	float before = 1, value = 1;
+	struct frag *f;
+	int param, rc;
+
+	open_job_of(1, keys, ARRAY_SIZE(keys));
+	f = job_frag(&job, 0);
+	param = job_number(&job, 0, 0);
+	job_grads_valid(&job);
+	ck_assert_int_eq(frag_update_grads(f, &param, 1, set_grad, &before), 0);
+	do {
+		value *= n % 2 ? 0.5f : 2;
+		begin(++n, counts[_i]);
+		rc = frag_update_grads(f, &param, 1, set_grad, &value);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && is_need(rc)), "%d", rc);
+		settle();
+		expect_grad(rc ? before : value);
+		before = rc ? before : value;
+	} while (failed);
+	ck_assert_uint_gt(n, 4);
+	close_job();
+}
+END_TEST
+
 static const struct looking {
 	const char *name;
 	int (*what)(void);
@@ -657,7 +715,7 @@ END_TEST
 
 START_TEST(a_threads_first_read_is_answered_or_an_error)
 {
-	struct round r = { .count = counts[_i] };
+	struct round r = { _i % 2 ? ENGINE_RANK_PARAM : ENGINE_PARAM, .count = counts[_i / 2] };
 	pthread_t thread;
 
 	open_job(1);
@@ -668,7 +726,7 @@ START_TEST(a_threads_first_read_is_answered_or_an_error)
 		pthread_join(thread, NULL);
 		ck_assert_msg(!r.rc || (r.failed && is_need(r.rc)), "%u: %d", r.n, r.rc);
 		recover();
-		ck_assert_int_eq(read_whole(), 0);
+		ck_assert_int_eq(read_whole(r.kind), 0);
 	} while (r.failed);
 	close_job();
 }
@@ -718,9 +776,11 @@ int main(void)
 			    2 * ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, a_trainers_calls_do_all_or_say_why_not, 0,
 			    2 * ARRAY_SIZE(counts));
+	tcase_add_loop_test(t, half_gradients_change_everywhere_or_nowhere, 0,
+			    ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, an_observer_gets_in_or_says_why_not, 0, ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, a_threads_first_read_is_answered_or_an_error, 0,
-			    ARRAY_SIZE(counts));
+			    2 * ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, what_an_observer_asks_is_answered_or_an_error, 0,
 			    4 * ARRAY_SIZE(looking));
 	suite_add_tcase(s, t);

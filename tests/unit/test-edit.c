@@ -356,6 +356,40 @@ START_TEST(one_that_waits_for_another_is_cancelled)
 }
 END_TEST
 
+static void was_written_to_be_closed(struct engine_write *write, int result)
+{
+	engine_file_close(write->file);
+	was_written(write, result);
+}
+
+START_TEST(one_that_waits_when_all_ends_is_cancelled)
+{
+	struct engine_extent e = { 8, 4, "\1\2\3\4" };
+	_Atomic int results[3] = { 1, 1, 1 };
+	struct engine_write writes[3];
+	int dir = open(x.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	open_to_edit(true);
+	ck_assert(!flock(dir, LOCK_EX)); /* one of them waits for us */
+	for (int i = 0; i < 3; i++) {
+		writes[i] = (struct engine_write){ .file = edited_open_state(engine, EDITED_W),
+						   .extents = &e,
+						   .nextents = 1,
+						   .done = was_written_to_be_closed,
+						   .owner = &results[i] };
+		engine_write(engine, &writes[i]);
+	}
+	engine_write_cancel(engine, &writes[0]);
+	engine_close(engine);
+	engine = NULL;
+	ck_assert_int_eq(results[0], -ECANCELED);
+	ck_assert_int_ne(results[1], 0);
+	ck_assert_int_eq(results[2], -ECANCELED);
+	close(dir);
+	ck_assert(edited_is_as_expected(&x));
+}
+END_TEST
+
 START_TEST(what_is_not_written_to_is_refused)
 {
 	struct engine_extent e = { 0, 4, "\1\2\3\4" };
@@ -400,6 +434,7 @@ int main(void)
 	tcase_add_test(t, a_folder_that_cannot_have_a_journal_is_not_edited);
 	tcase_add_test(t, an_edit_that_can_neither_be_made_nor_undone_ends_all_reading);
 	tcase_add_test(t, one_that_waits_for_another_is_cancelled);
+	tcase_add_test(t, one_that_waits_when_all_ends_is_cancelled);
 	tcase_add_test(t, what_is_not_written_to_is_refused);
 	suite_add_tcase(s, t);
 	runner = srunner_create(s);

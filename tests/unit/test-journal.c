@@ -148,6 +148,18 @@ START_TEST(opening_undoes)
 }
 END_TEST
 
+START_TEST(files_that_are_not_open_are_not_undone)
+{
+	struct table *other = table_new();
+
+	begin_and_break();
+	ck_assert_int_eq(journal_undo(dir, other, why, sizeof(why)), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(why, "is not open"));
+	ck_assert(journal_is_there(dir));
+	table_free(other);
+}
+END_TEST
+
 START_TEST(who_edits_is_left_alone)
 {
 	struct engine *e;
@@ -415,6 +427,7 @@ int main(void)
 	tcase_add_test(t, bytes_of_a_crc_are_refused);
 	tcase_add_test(t, what_was_interrupted_is_undone);
 	tcase_add_test(t, opening_undoes);
+	tcase_add_test(t, files_that_are_not_open_are_not_undone);
 	tcase_add_test(t, who_edits_is_left_alone);
 	tcase_add_test(t, an_edit_that_is_whole_stays);
 	tcase_add_test(t, one_that_was_never_whole_means_nothing);

@@ -771,6 +771,9 @@ START_TEST(a_barrier_of_another_count_is_an_error)
 	ck_assert_int_eq(ack_status(101), -EINVAL);
 	arrive(1, UINT64_MAX);
 	ck_assert_int_eq(ack_status(101), -EINVAL);
+	e->barrier.count = 2;
+	arrive(1, 1); /* the others are past it */
+	ck_assert_int_eq(ack_status(101), -EIO);
 }
 END_TEST
 

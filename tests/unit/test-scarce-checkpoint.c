@@ -8,6 +8,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/torchfile.h"
 #include "tests/ranks/scarce.h"
+#include "tests/unit/memfile.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -128,6 +129,17 @@ static void unpack(const char *name)
 	ck_assert_int_eq(system(command), 0);
 }
 
+/* Some parameters are enough. */
+static void make_universal(const char *name)
+{
+	char command[2200];
+
+	unpack(name);
+	snprintf(command, sizeof(command), "cd '%s' && rm -r values manifest */zero/[efhlu]*",
+		 dir);
+	ck_assert_int_eq(system(command), 0);
+}
+
 static void make_index_of(const char *name)
 {
 	make_index();
@@ -150,6 +162,7 @@ static const struct kind {
 	{ "checkpoints/ds0.19.8/z1-bf16-w2.tar.gz", unpack },
 	{ "checkpoints/ds0.19.8/z3-bf16-w2.tar.gz", unpack },
 	{ "checkpoints/ds0.19.8/z0-bf16-w2.tar.gz", unpack },
+	{ "checkpoints/ds0.14.5/z2-bf16-w3-universal.tar.gz", make_universal },
 	{ "dcp/plain-1", find_file },
 	{ "dcp/boxes-4", find_file },
 };
@@ -216,6 +229,36 @@ static int ask_all(void)
 	}
 	return rc;
 }
+
+static int open_empty(void)
+{
+	struct table *t = table_new();
+	int rc = t ? table_finish(t) : -ENOMEM;
+
+	if (rc)
+		table_free(t);
+	else
+		rc = checkpoint_new(&engine, "moved away", "none", t, &disk_threads);
+	if (!rc)
+		engine_close(engine);
+	return rc;
+}
+
+START_TEST(a_checkpoint_that_was_moved_opens_or_says_why_not)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	do {
+		scarce_begin(++n, 1);
+		rc = open_empty();
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && (rc == -ENOMEM || rc == -EAGAIN)), "%u: %d", n,
+			      rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 4);
+}
+END_TEST
 
 static int open_path(const char *path, const char *format, char *why, size_t whysize)
 {
@@ -351,7 +394,75 @@ START_TEST(what_is_not_in_a_checkpoint_is_enoent)
 }
 END_TEST
 
+/* ---- a rank that has many pieces ---- */
+
+enum { PIECES = 10 };
+
+static struct table *new_table_of_pieces(void)
+{
+	uint64_t numel = PIECES;
+	struct table_spec spec = { .name = "w", .dtype = FRAG_U8, .ndim = 1, .shape = &numel };
+	struct table *t = table_new();
+	FILE *out = create("pieces");
+	struct stat st;
+	int fd;
+
+	fputs("0123456789", out);
+	fclose(out);
+	strcat(dir, "/pieces");
+	fd = open(dir, O_RDONLY | O_CLOEXEC);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_int_eq(table_add_file(t, "pieces", fd, &st), 0);
+	ck_assert_int_eq(table_add_tensor(t, &spec), 0);
+	ck_assert_int_eq(table_add_state(t, "fp32", FRAG_U8), 0);
+	for (uint64_t i = 0; i < PIECES; i++)
+		ck_assert_int_eq(table_add_interval(t, 0, 0, PIECES - 1 - i, i, 1), 0);
+	ck_assert_int_eq(table_finish(t), 0);
+	return t;
+}
+
+START_TEST(a_rank_of_many_pieces_is_read_or_enomem)
+{
+	enum engine_address_kind kind = _i ? ENGINE_RANK_PARAM : ENGINE_PARAM;
+	struct table *t = new_table_of_pieces();
+	unsigned n = 0, failed;
+	int rc;
+
+	ck_assert_int_eq(checkpoint_new(&engine, dir, "none", t, &disk_threads), 0);
+	do {
+		scarce_begin(++n, 1);
+		rc = read_state(kind, 0, "fp32");
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 3);
+	engine_close(engine);
+}
+END_TEST
+
 /* ---- files of torch.save ---- */
+
+START_TEST(a_text_is_decoded_or_enomem)
+{
+	static const char escaped[] = "Va\\u0062\n.";
+	struct blob b = memfile(escaped, sizeof(escaped) - 1);
+	struct parse_error why;
+	unsigned n = 0, failed;
+	struct pickle *p;
+	int rc;
+
+	do {
+		scarce_begin(++n, 1);
+		rc = pickle_read(&p, &b, 0, b.size, &why);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
+		if (!rc)
+			pickle_free(p);
+	} while (failed);
+	close(b.fd);
+	ck_assert_uint_gt(n, 4);
+}
+END_TEST
 
 static const char *const torch_files[] = { "mixed.pt", "mixed-legacy.pt", "many.pt",
 					   "state-dict.pt" };
@@ -402,12 +513,15 @@ int main(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_checked_fixture(t, setup, NULL);
 	tcase_add_loop_test(t, a_checkpoint_opens_or_says_why_not, 0, 2 * ARRAY_SIZE(kinds));
+	tcase_add_test(t, a_checkpoint_that_was_moved_opens_or_says_why_not);
 	tcase_add_loop_test(t, a_file_opens_to_be_edited_or_says_why_not, 0,
 			    ARRAY_SIZE(counts));
 	tcase_add_test(t, what_is_no_checkpoint_is_told_so_or_enomem);
 	tcase_add_loop_test(t, what_is_asked_of_a_checkpoint_is_answered_or_enomem, 0,
 			    2 * ARRAY_SIZE(kinds));
 	tcase_add_test(t, what_is_not_in_a_checkpoint_is_enoent);
+	tcase_add_loop_test(t, a_rank_of_many_pieces_is_read_or_enomem, 0, 2);
+	tcase_add_test(t, a_text_is_decoded_or_enomem);
 	tcase_add_loop_test(t, a_file_of_torch_opens_or_is_enomem, 0,
 			    2 * ARRAY_SIZE(torch_files));
 	suite_add_tcase(s, t);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* The machine has no memory at the n-th call, for each n: an edit of a checkpoint is in its files or not at all, one
- * that was interrupted is undone or still there to be undone.
+/* The machine has no memory, or its disk fails, at the n-th call, for each n: an edit of a checkpoint is in its files or
+ * not at all, one that was interrupted is undone or still there to be undone.
  */
 
 #include "engine/checkpoint/claim.h"
@@ -143,6 +143,56 @@ START_TEST(what_was_interrupted_is_undone_or_enomem)
 }
 END_TEST
 
+/* ---- a disk that fails, or on which nothing moves ---- */
+
+static const ssize_t results[] = { -1, 0 };
+
+START_TEST(an_edit_is_whole_or_undone_after_eio)
+{
+	unsigned n = 0, undone = 0;
+	bool came;
+	int rc;
+
+	do {
+		scarce_io(++n, results[_i], EIO);
+		rc = edit(true);
+		came = scarce_io_came();
+		scarce_io(0, 0, 0);
+		ck_assert_msg(rc == (came ? -EIO : 0), "%u: %d", n, rc);
+		if (!rc)
+			expect_edit();
+		if (journal_is_there(dir)) {
+			undone++;
+			ck_assert_int_eq(journal_undo(dir, table, why, sizeof(why)), 0);
+		}
+		ck_assert(edited_is_as_expected(&x));
+	} while (came);
+	ck_assert_uint_gt(undone, 3);
+	ck_assert_uint_gt(n, undone + 3);
+}
+END_TEST
+
+START_TEST(what_was_interrupted_is_undone_or_eio)
+{
+	unsigned n = 0;
+	int rc;
+
+	ck_assert_int_eq(edit(false), 0);
+	drop_table();
+	do {
+		ck_assert(journal_is_there(dir));
+		scarce_io(++n, results[_i], EIO);
+		rc = journal_undo(dir, NULL, why, sizeof(why));
+		ck_assert_int_eq(!rc, !scarce_io_came());
+		ck_assert(!rc || rc == -EIO || (!results[_i] && rc == -EBADMSG));
+		scarce_io(0, 0, 0);
+	} while (rc);
+	ck_assert_uint_gt(n, 6);
+	ck_assert(edited_is_as_expected(&before));
+	ck_assert(!journal_is_there(dir));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("scarce-edit");
@@ -154,6 +204,8 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, an_edit_is_whole_or_enomem, 0, ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, what_was_interrupted_is_undone_or_enomem, 0, ARRAY_SIZE(counts));
+	tcase_add_loop_test(t, an_edit_is_whole_or_undone_after_eio, 0, ARRAY_SIZE(results));
+	tcase_add_loop_test(t, what_was_interrupted_is_undone_or_eio, 0, ARRAY_SIZE(results));
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -10,6 +10,7 @@
 #include "engine/readahead.h"
 #include "engine/registry.h"
 #include "engine/rooms.h"
+#include "engine/transport-peers.h"
 #include "engine/turn.h"
 #include "tests/ranks/scarce.h"
 #include "tests/unit/transports.h"
@@ -166,6 +167,21 @@ static int read_memory(void)
 	return rc;
 }
 
+static int know_peers(void)
+{
+	struct transport_peers p;
+	struct transport_peer *peer;
+	bool fresh;
+	int rc;
+
+	transport_peers_init(&p, 4);
+	rc = transport_peers_heard(&p, 7, &peer);
+	if (!rc)
+		rc = transport_peers_connect(&p, "tcp://nowhere:1", &peer, &fresh);
+	transport_peers_fini(&p);
+	return rc;
+}
+
 /* ---- reading files ---- */
 
 static _Atomic int came;
@@ -268,6 +284,7 @@ static const struct part {
 	{ "registry", keep_states },
 	{ "messages", talk_plainly },
 	{ "messages with a key", talk_secretly },
+	{ "peers", know_peers },
 	{ "memory", read_memory },
 	{ "files by threads", read_by_threads },
 	{ "files by a ring", read_by_ring },

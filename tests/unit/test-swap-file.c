@@ -277,7 +277,7 @@ END_TEST
 
 START_TEST(no_room_is_said_when_it_is_asked_for)
 {
-	struct swap_extent *x, *y;
+	struct swap_extent *x, *y, *third[3];
 
 	if (!open_disk(_i))
 		return;
@@ -290,6 +290,13 @@ START_TEST(no_room_is_said_when_it_is_asked_for)
 	ck_assert_ptr_eq(swap_extent_find(file, 2), y);
 	ck_assert_ptr_null(swap_extent_find(file, 1));
 	ck_assert_int_eq(swap_extent_new(file, 3, 0, &x), -EINVAL);
+	ck_assert_int_eq(swap_extent_new(file, 3, 4 << 20, &x), -ENOSPC);
+	swap_extent_drop(file, y);
+	for (uint64_t i = 0; i < ARRAY_SIZE(third); i++)
+		ck_assert_int_eq(swap_extent_new(file, i, 1 << 20, &third[i]), 0);
+	swap_extent_drop(file, third[0]);
+	swap_extent_drop(file, third[2]);
+	ck_assert_int_eq(swap_extent_new(file, 3, 2 << 20, &x), -ENOSPC); /* in one piece */
 	stop();
 }
 END_TEST
@@ -610,6 +617,9 @@ START_TEST(a_manifest_that_lies_is_refused)
 					   word(manifest + manifest_size / 2 + ENTRY_OFFSET)),
 			 -EBADMSG);
 	ck_assert_int_eq(recover_with_word(manifest, ENTRY_OFFSET, manifest_at), -EBADMSG);
+	config.capacity = SWAP_BLOCK; /* less than there is */
+	ck_assert_int_eq(recover_with(slot, manifest), -ENOSPC);
+	config.capacity = 0;
 	ck_assert_int_eq(recover_with_word(slot, SLOT_BYTES, 7), -EBADMSG);
 	ck_assert_int_eq(recover_with_word(slot, SLOT_BYTES, UINT64_MAX), -EBADMSG);
 	manifest_size -= 4;
@@ -669,6 +679,39 @@ START_TEST(a_file_is_used_or_enomem)
 }
 END_TEST
 
+/* ---- a disk that fails, or on which nothing moves ---- */
+
+static void fail_and_go_on(ssize_t result)
+{
+	struct swap_extent *x;
+
+	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
+	ck_assert_int_eq(swap_extent_new(file, 1, SWAP_BLOCK, &x), 0);
+	write_all(x);
+	for (unsigned n = 1; n <= 2; n++) { /* the manifest, the slot */
+		scarce_io(n, result, EIO);
+		ck_assert_int_eq(swap_file_commit(file), -EIO);
+		ck_assert(scarce_io_came());
+	}
+	ck_assert_int_eq(swap_file_commit(file), 0);
+	swap_file_close(file, false);
+	scarce_io(3, result, EIO); /* after both slots */
+	ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), -EIO);
+	ck_assert(scarce_io_came());
+	ck_assert_int_eq(swap_file_recover(&file, &config, why, sizeof(why)), 0);
+	swap_file_close(file, false);
+}
+
+START_TEST(a_commit_or_a_recovery_that_fails_is_eio)
+{
+	if (!open_disk(_i))
+		return;
+	fail_and_go_on(-1);
+	fail_and_go_on(0);
+	config.disk_ops->close(disk);
+}
+END_TEST
+
 START_TEST(a_pipe_is_no_file_to_swap_to)
 {
 	char path[300];
@@ -699,6 +742,7 @@ int main(void)
 		a_damaged_manifest_is_refused_or_the_one_before,
 		a_manifest_that_lies_is_refused,
 		a_file_is_used_or_enomem,
+		a_commit_or_a_recovery_that_fails_is_eio,
 		a_pipe_is_no_file_to_swap_to,
 	};
 	const char *given = getenv("TEST_SEED");

@@ -547,6 +547,29 @@ START_TEST(vectors_do_not_overflow)
 }
 END_TEST
 
+START_TEST(elements_are_counted_without_overflow)
+{
+	const uint64_t most = INT64_MAX;
+	uint32_t file = add_file(most);
+
+	ck_assert_int_eq(add_tensor("w", 4, 6), 0);
+	ck_assert_int_eq(table_add_state(table, "fp32", FRAG_U8), 0);
+	for (uint64_t i = 0; i < 3; i++)
+		ck_assert_int_eq(table_add_interval(table, file, 0, 0, i * most, most), 0);
+	ck_assert_int_eq(table_finish(table), -EINVAL);
+}
+END_TEST
+
+START_TEST(what_cannot_be_noted_is_enomem)
+{
+	table_note(table, "a line");
+	fclose(table->notes);
+	table->notes = fopen("/dev/full", "w");
+	table_note(table, "another");
+	ck_assert_int_eq(table_finish(table), -ENOMEM);
+}
+END_TEST
+
 START_TEST(there_are_not_more_parts_than_may_be)
 {
 	int rc = 0;
@@ -602,6 +625,8 @@ int main(void)
 	tcase_add_test(tables, a_text_is_short_and_has_no_nul);
 	tcase_add_test(tables, a_hole_is_refused);
 	tcase_add_test(tables, vectors_do_not_overflow);
+	tcase_add_test(tables, elements_are_counted_without_overflow);
+	tcase_add_test(tables, what_cannot_be_noted_is_enomem);
 	tcase_add_test(tables, there_are_not_more_parts_than_may_be);
 	tcase_add_test(tables, a_group_has_no_buffer);
 	tcase_add_test(tables, a_partition_has_a_state_once);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/observed.h"
+
+#include "tests/ranks/scarce.h"
+
+#include "engine/join.h"
+#include "engine/turn.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TURN_MS = 5 };
+
+static const struct job_param params[] = {
+	{ "w", .ndim = 1, .shape = { NUMEL } },
+	{ "frozen", .ndim = 1, .shape = { 3 }, .flags = FRAG_FROZEN },
+	{ "short", .ndim = 1, .shape = { 1 } },
+};
+static const struct job_group groups[] = { { .stage = 1, .nparams = 2, .params = { 0, 2 } } };
+
+struct job job;
+struct engine *observer;
+
+void turn(void *arg)
+{
+	scarce_skip_ms(TURN_MS);
+	job_turn(&job);
+	if (observer)
+		engine_turn(observer, 0);
+}
+
+static void open_over(uint32_t hosts, const char *host)
+{
+	char seed[160];
+
+	faults_clear();
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   .messages = faults_over(&transport_loop),
+					   .hosts = hosts,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups) });
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		job_frag(&job, rank)->engine->yield = turn;
+	ck_assert_int_eq(
+		turn_new(&observer, faults_over(&transport_loop), faults_over(&transport_loop)),
+		0);
+	observer->yield = turn;
+	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
+	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
+	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->address);
+	ck_assert_int_eq(join_start_observer(observer, seed), 0);
+	while (!observer->ready)
+		turn(NULL);
+}
+
+void open_near(void)
+{
+	open_over(1, "host 0");
+}
+
+void open_far(void)
+{
+	open_over(WORLD, "elsewhere");
+}
+
+void close_job(void)
+{
+	turn_free(observer);
+	observer = NULL;
+	job_close(&job);
+}
+
+/* ---- reading ---- */
+
+uint8_t read_bytes[BYTES];
+static int64_t ended;
+static bool has_ended;
+
+static void on_read(struct engine_read *read, const void *data, int64_t result)
+{
+	if (result > 0)
+		memcpy(read_bytes, data, (size_t)result);
+	ended = result;
+	has_ended = true;
+}
+
+struct engine_file *open_state(enum engine_address_kind kind, const char *key)
+{
+	struct engine_address a = { kind, .param = 0 };
+	struct engine_file *file;
+	uint64_t bytes;
+
+	snprintf(a.key, sizeof(a.key), "%s", key);
+	ck_assert_int_eq(engine_file_open(observer, &a, &file, &bytes), 0);
+	return file;
+}
+
+int64_t read_file(struct engine_file *file, uint64_t offset, uint32_t size, bool nowait,
+		  bool cancel)
+{
+	struct engine_read read = {
+		.file = file, .offset = offset, .size = size, .done = on_read, .nowait = nowait
+	};
+
+	has_ended = false;
+	engine_read(observer, &read);
+	if (cancel && !has_ended)
+		engine_read_cancel(observer, &read);
+	for (int i = 0; i < TURNS && !has_ended; i++)
+		turn(NULL);
+	ck_assert(has_ended);
+	return ended;
+}
+
+int64_t read_at(uint64_t offset, uint32_t size, const char *key, bool nowait, bool cancel)
+{
+	struct engine_file *file = open_state(ENGINE_PARAM, key);
+	int64_t result = read_file(file, offset, size, nowait, cancel);
+
+	engine_file_close(file);
+	return result;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_RANKS_OBSERVED_H
+#define TESTS_RANKS_OBSERVED_H
+
+/* A job of three ranks and an observer of it in one process, over a transport that fails by rule (faults.h) and with
+ * a clock that runs ahead (scarce.h): parameters "w", cut over the ranks, "frozen", in no group, and "short".
+ */
+
+#include "tests/ranks/faults.h"
+#include "tests/ranks/job.h"
+
+enum { WORLD = 3, NUMEL = 37, BYTES = NUMEL * 4, TURNS = 6000, MANY = 1000000 };
+
+extern struct job job;
+extern struct engine *observer;
+
+/* All in reach of memory, or none. */
+void open_near(void);
+void open_far(void);
+void close_job(void);
+
+/* Everybody, once. */
+void turn(void *arg);
+
+struct engine_file *open_state(enum engine_address_kind kind, const char *key);
+/* Starts it, cancels it if asked to and not over, and turns until it is; its result, and what came. */
+extern uint8_t read_bytes[BYTES];
+int64_t read_file(struct engine_file *file, uint64_t offset, uint32_t size, bool nowait,
+		  bool cancel);
+/* Of parameter "w", opened for it. */
+int64_t read_at(uint64_t offset, uint32_t size, const char *key, bool nowait, bool cancel);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/observed.h"
+
+#include "engine/file.h"
+#include "engine/join.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+/* An observer's views while the job trains on, where memory or messages fail between two reads. */
+
+enum { PART = 8 }; /* of a file: such a read needs a view, one of the whole file does not */
+
+static struct engine_file *file;
+
+static void begin_step(void)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(frag_step_begin(job_frag(&job, rank)), 0);
+}
+
+static void end_step(void)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
+}
+
+/* A step that changes all of the state. */
+static void step(const char *key)
+{
+	begin_step();
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		struct job_memory *m = job_memory(&job, rank, 0, 0, key);
+
+		memset(m->bytes_at, 0x55, m->bytes);
+	}
+	end_step();
+}
+
+static bool reads_as_before(void)
+{
+	return read_file(file, 0, PART, false, false) == PART &&
+	       !memcmp(read_bytes, job_truth(&job, 0, "exp_avg"), PART);
+}
+
+/* What the view shows is kept in a room of its owner's by now, which the observer knows, or does not. */
+static void open_kept_view(bool known)
+{
+	open_near();
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	ck_assert(reads_as_before());
+	step("exp_avg");
+	if (known)
+		ck_assert(reads_as_before());
+}
+
+static void end(void)
+{
+	engine_file_close(file);
+	close_job();
+}
+
+START_TEST(a_view_goes_on_through_steps)
+{
+	open_kept_view(false);
+	for (int i = 0; i < 3; i++)
+		ck_assert(reads_as_before());
+	end();
+}
+END_TEST
+
+static const struct {
+	int result;
+	int64_t read;
+} gets[] = { { -EFAULT, PART }, { -EIO, -EIO }, { -EPERM, -EACCES }, { -ESRCH, -EIO } };
+
+START_TEST(a_room_that_cannot_be_read_is_asked_for_or_an_error)
+{
+	const struct fault *fault;
+
+	open_kept_view(true);
+	fault = faults_add(&(struct fault){ FAULT_GET, .result = gets[_i].result });
+	ck_assert_int_eq(read_file(file, 0, PART, false, false), gets[_i].read);
+	ck_assert_uint_eq(fault->fired, 1);
+	end();
+}
+END_TEST
+
+static struct view *view_of(uint32_t rank)
+{
+	return job_frag(&job, rank)->engine->views.list;
+}
+
+START_TEST(a_room_that_is_not_complete_is_asked_for)
+{
+	open_kept_view(_i);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (view_of(rank))
+			atomic_store(&room_label(view_of(rank)->room)->complete, 0);
+	ck_assert(reads_as_before());
+	end();
+}
+END_TEST
+
+START_TEST(a_table_that_has_shrunk_is_not_read_beyond_its_end)
+{
+	uint32_t nrows[WORLD];
+
+	open_near();
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	ck_assert(reads_as_before());
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		nrows[rank] = observer->peers[rank].states->nrows;
+		observer->peers[rank].states->nrows = 0;
+	}
+	ck_assert(reads_as_before());
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		observer->peers[rank].states->nrows = nrows[rank];
+	end();
+}
+END_TEST
+
+static unsigned whole;
+
+static void on_whole(struct engine_read *read, const void *data, int64_t result)
+{
+	ck_assert_int_eq(result, BYTES);
+	ck_assert_mem_eq(data, job_truth(&job, 0, "fp32"), BYTES);
+	whole++;
+}
+
+START_TEST(two_that_wait_for_the_end_of_a_step_get_one_and_the_same)
+{
+	struct engine_read reads[2];
+	const struct fault *fault;
+
+	open_near();
+	ck_assert_int_eq(read_at(0, PART, "exp_avg", false, false), PART); /* finds all */
+	file = open_state(ENGINE_PARAM, "fp32");
+	begin_step();
+	for (int i = 0; i < 2; i++) {
+		reads[i] =
+			(struct engine_read){ .file = file, .size = BYTES, .done = on_whole };
+		engine_read(observer, &reads[i]);
+	}
+	turn(NULL);
+	ck_assert_uint_eq(whole, 0);
+	end_step();
+	fault = faults_add(&(struct fault){ FAULT_GET, .result = -EIO }); /* to the first */
+	for (int i = 0; i < TURNS && whole < 2; i++)
+		turn(NULL);
+	ck_assert_uint_eq(whole, 2);
+	ck_assert_uint_eq(fault->fired, 1);
+	end();
+}
+END_TEST
+
+START_TEST(gradients_that_are_not_there_are_not_waited_for)
+{
+	open_far();
+	file = open_state(ENGINE_PARAM, "grad");
+	ck_assert_int_eq(read_file(file, 0, PART, true, false), -ENODATA);
+	file->viewing.retry_ms = UINT64_MAX; /* the next to ask comes before the owners' turn */
+	ck_assert_int_eq(read_file(file, 0, PART, true, false), -ENODATA);
+	file->viewing.retry_ms = 0;
+	job_grads_valid(&job);
+	ck_assert_int_eq(read_file(file, 0, PART, true, false), PART);
+	end();
+}
+END_TEST
+
+START_TEST(what_comes_with_the_next_generation_is_waited_for)
+{
+	const struct fault *fault;
+
+	open_far();
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_DATA, .poked = true,
+					    .poke = (uint32_t)-EAGAIN,
+					    .poke_at = offsetof(struct wire_data, status) });
+	ck_assert_int_eq(read_file(file, 0, PART, true, false), PART);
+	ck_assert_uint_eq(fault->fired, 1);
+	end();
+}
+END_TEST
+
+START_TEST(a_rank_0_that_tells_of_another_job_is_not_believed)
+{
+	const struct fault *fault;
+
+	open_far();
+	fault = faults_add(
+		&(struct fault){ FAULT_SEND, .type = WIRE_WELCOME, .poked = true, .poke = 7,
+				 .poke_at = offsetof(struct wire_welcome, catalog_hash) });
+	observer->join->phase = JOIN_HELLO;
+	for (int i = 0; i < TURNS && !fault->fired; i++)
+		turn(NULL);
+	ck_assert_uint_eq(fault->fired, 1);
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	ck_assert(reads_as_before());
+	ck_assert(observer->ready && !observer->failure);
+	end();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("reading");
+	TCase *t = tcase_create("reading");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, a_view_goes_on_through_steps);
+	tcase_add_loop_test(t, a_room_that_cannot_be_read_is_asked_for_or_an_error, 0,
+			    ARRAY_SIZE(gets));
+	tcase_add_loop_test(t, a_room_that_is_not_complete_is_asked_for, 0, 2);
+	tcase_add_test(t, a_table_that_has_shrunk_is_not_read_beyond_its_end);
+	tcase_add_test(t, two_that_wait_for_the_end_of_a_step_get_one_and_the_same);
+	tcase_add_test(t, gradients_that_are_not_there_are_not_waited_for);
+	tcase_add_test(t, what_comes_with_the_next_generation_is_waited_for);
+	tcase_add_test(t, a_rank_0_that_tells_of_another_job_is_not_believed);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
