@@ -314,8 +314,9 @@ int folder_failed(const char *name, int error, char *why, size_t whysize)
 {
 	if (error == -ELOOP)
 		snprintf(why, whysize,
-			 "%s is a symbolic link, which is not followed (cp -rlL makes a folder "
-			 "of hard links)",
+			 "%s is a symbolic link, which is not followed; cp -rlL FOLDER NEW "
+			 "makes "
+			 "one of hard links, also of a Hugging Face cache",
 			 name);
 	else if (error == -EINVAL)
 		snprintf(why, whysize, "%s is no name of a regular file there", name);

@@ -158,6 +158,31 @@ same "$M/params/conv/fp32" "$T/both/values/params/conv/fp32"
 head -n 1 "$M/params/conv/step.npy" | grep -q "'shape': ()" || fail "shape of step"
 unmount
 
+# The folder above several, without latest.
+mkdir "$T/run"
+for n in 2 9 10 11 100 1000; do
+	mkdir "$T/run/global_step$n"
+	ln "$T/one/x.safetensors" "$T/run/global_step$n"
+done
+mkdir "$T/run/logs"
+refused "/run is no checkpoint, and has no latest that names one of these in it:\
+ global_step1000, global_step100, global_step11, global_step10, global_step9 and 1 more\$" fragfs "$T/run" "$M"
+
+# Hugging Face's cache is of links.
+mkdir -p "$T/hub/blobs" "$T/hub/refs" "$T/hub/snapshots/5f0b"
+ln "$T/one/x.safetensors" "$T/hub/blobs/8f0a2c"
+ln -s ../../blobs/8f0a2c "$T/hub/snapshots/5f0b/model.safetensors"
+refused "in it: snapshots/5f0b\$" fragfs "$T/hub" "$M"
+refused "5f0b: model.safetensors is a symbolic link, which is not followed; cp -rlL FOLDER NEW" \
+	fragfs "$T/hub/snapshots/5f0b" "$M"
+cp -rlL "$T/hub/snapshots/5f0b" "$T/hub/linked"
+mount_checkpoint "$T/hub/linked"
+same "$M/params/layer.b/fp32" "$T/b"
+unmount
+mount_checkpoint "$T/hub/snapshots/5f0b/model.safetensors"
+same "$M/params/layer.b/fp32" "$T/b"
+unmount
+
 # Refused, with one line: a folder of nothing, a damaged file, a link, a tensor that is not there.
 mkdir "$T/empty"
 refused "is no checkpoint that is known: looked for dcp" fragfs "$T/empty" "$M"
