@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GROUPS "param_groups."
+#define WHOLE "param_groups"
+#define GROUPS WHOLE "."
 
 struct part {
 	const struct dcp_name *name;
@@ -96,15 +97,15 @@ static int open_item(struct adding *a, uint32_t i, struct torch_source *out)
 	return dcp_files_open(a->files, &a->names->items[i], &place, out);
 }
 
+/* list: of names. */
 static int add_members(struct adding *a, const struct part *p, uint32_t group,
-		       const struct torch_source *s)
+		       const struct pickle *pickle, uint32_t list)
 {
-	const struct pickle *pickle = s->torch.pickle;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < pickle_count(pickle, s->root) && !rc; i++) {
+	for (uint32_t i = 0; i < pickle_count(pickle, list) && !rc; i++) {
 		size_t size = 0;
-		const char *name = pickle_text(pickle, pickle_item(pickle, s->root, i), &size);
+		const char *name = pickle_text(pickle, pickle_item(pickle, list, i), &size);
 		const struct dcp_name *found;
 		uint32_t at = UINT32_MAX;
 
@@ -128,7 +129,7 @@ static int add_part(struct adding *a, const struct part *p, uint32_t group)
 		return rc == 1 ? 0 : rc;
 	*(char *)mempcpy(key, p->key, p->key_size) = '\0';
 	if (!strcmp(key, "params"))
-		rc = add_members(a, p, group, &s);
+		rc = add_members(a, p, group, s.torch.pickle, s.root);
 	else if (!memchr(key, '/', p->key_size) && *key != '.')
 		rc = torch_hypers_add_one(&s, group, key, s.root);
 	torch_source_close(&s);
@@ -151,6 +152,51 @@ static int add_groups(struct adding *a)
 			group = add_group(a);
 		rc = group < 0 ? group : add_part(a, &a->parts[i], (uint32_t)group);
 	}
+	return rc;
+}
+
+/* ---- all in one, as torch before 2.3 wrote them ---- */
+
+static bool take_whole(struct part *p, const struct dcp_name *x)
+{
+	size_t length = strlen(WHOLE);
+
+	if (x->size < length || memcmp(x->name + x->size - length, WHOLE, length) != 0)
+		return false;
+	p->name = x;
+	p->section = (uint32_t)(x->size - length);
+	return !p->section || x->name[p->section - 1] == '.';
+}
+
+static int add_dict(struct adding *a, const struct part *p, const struct torch_source *s,
+		    uint32_t dict)
+{
+	const struct pickle *pickle = s->torch.pickle;
+	int group, rc;
+
+	if (pickle_kind(pickle, dict) != PICKLE_DICT)
+		return 0;
+	group = add_group(a);
+	if (group < 0)
+		return group;
+	rc = torch_hypers_add(s, (uint32_t)group, dict);
+	return rc ? rc
+		  : add_members(a, p, (uint32_t)group, pickle,
+				pickle_get(pickle, dict, "params"));
+}
+
+static int add_whole(struct adding *a, const struct part *p)
+{
+	struct torch_source s;
+	int rc = open_item(a, p->item, &s);
+
+	if (rc)
+		return rc == 1 ? 0 : rc;
+	if (pickle_kind(s.torch.pickle, s.root) != PICKLE_LIST)
+		dcp_files_skip(a->files, p->name, "it is no list");
+	for (uint32_t i = 0; i < pickle_count(s.torch.pickle, s.root) && !rc; i++)
+		rc = add_dict(a, p, &s, pickle_item(s.torch.pickle, s.root, i));
+	torch_source_close(&s);
 	return rc;
 }
 
@@ -206,6 +252,8 @@ static int add_all(struct adding *a)
 		p->item = i;
 		if (take_part(p, &a->names->items[i]))
 			a->nparts++;
+		else if (take_whole(p, &a->names->items[i]))
+			rc = add_whole(a, p);
 		else
 			rc = add_other(a, i);
 	}

@@ -16,11 +16,16 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from torch import nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 3)
+if OLD:
+    from torch.distributed._tensor import DeviceMesh, DTensor, Replicate, Shard, distribute_tensor
+else:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "..", "data", "dcp")
@@ -122,6 +127,47 @@ def unshown(out):
     return {"plain": {"own": state["plain"]}}, [f"source skipped {n}: {why}" for n in ("conj", "neg")], None
 
 
+def in_rows(full, counts):
+    """What FSDP had before DTensors: some rows on each rank."""
+    from torch.distributed._shard import sharded_tensor
+    from torch.distributed._shard.metadata import ShardMetadata
+
+    rank = dist.get_rank()
+    first = sum(counts[:rank])
+    shard = full[first : first + counts[rank]].contiguous()
+    where = ShardMetadata([first] + [0] * (full.dim() - 1), list(shard.shape), f"rank:{rank}/cpu")
+    shards = [sharded_tensor.Shard(shard, where)] if counts[rank] else []
+    return sharded_tensor.init_from_local_shards(shards, *full.shape)
+
+
+def old(out):
+    """Of torch before 2.3: sharded tensors, DTensors in one dimension, replicas, bytes."""
+    full = {
+        "up.weight": torch.arange(15.0).view(5, 3),
+        "up.bias": torch.arange(5, dtype=torch.bfloat16) + 1,
+        "down": torch.arange(14.0).view(7, 2) + 0.5,
+        "columns": torch.arange(12.0).view(3, 4) - 3,
+        "scale": torch.tensor(3.25),
+    }
+    mesh = DeviceMesh("cpu", [0, 1])
+    model = {
+        "up.weight": in_rows(full["up.weight"], [3, 2]),
+        "up.bias": in_rows(full["up.bias"], [5, 0]),
+        "down": distribute_tensor(full["down"], mesh, [Shard(0)]),
+        "columns": distribute_tensor(full["columns"], mesh, [Shard(1)]),
+        "scale": full["scale"],
+    }
+    state = {"exp_avg": full["up.weight"] / 7, "step": torch.tensor(5.0)}
+    optim = {
+        "state": {"up.weight": {"exp_avg": in_rows(state["exp_avg"], [3, 2]), "step": state["step"]}},
+        "param_groups": [{"lr": 0.5, "betas": (0.8, 0.9), "params": ["up.weight"]}],
+    }
+    dcp.save_state_dict({"model": model, "optim": optim, "step": 11}, dcp.FileSystemWriter(out))
+    tensors = {k: {"own": t} for k, t in full.items()}
+    tensors["up.weight"].update(state)
+    return tensors, [], 11
+
+
 CASES = {
     "fsdp-2": (2, lambda out: fsdp(out, groups=True)),
     "fsdp-3-bf16": (3, lambda out: fsdp(out, torch.bfloat16, flatten_optimizer_state_dict=True)),
@@ -131,6 +177,8 @@ CASES = {
     "plain-1": (1, plain),
     "unshown-1": (1, unshown),
 }
+if OLD:
+    CASES = {"old-2": (2, old)}
 
 # ---- what is expected ----
 

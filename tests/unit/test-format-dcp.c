@@ -88,6 +88,21 @@ START_TEST(an_optimizer_that_does_not_know_the_names)
 }
 END_TEST
 
+START_TEST(what_torch_wrote_before_it_had_fsdp2)
+{
+	struct engine_param x;
+	uint32_t number;
+
+	check("old-2", 16);
+	ck_assert_uint_eq(engine_nranks(m.engine), 2);
+	ck_assert_double_eq(mounted_hyper(&m, 0, "lr"), 0.5);
+	ck_assert_double_eq(mounted_hyper(&m, 0, "beta2"), 0.9);
+	ck_assert_int_eq(engine_find_param(m.engine, "up.weight", "", &number), 0);
+	ck_assert(engine_param(m.engine, number, &x) && x.group == 0);
+	mounted_close(&m);
+}
+END_TEST
+
 START_TEST(what_is_not_shown_is_said)
 {
 	check("unshown-1", 6);
@@ -496,6 +511,7 @@ int main(void)
 	tcase_add_test(t, what_replicas_hold_is_there_once);
 	tcase_add_test(t, boxes_of_two_dimensions);
 	tcase_add_test(t, an_optimizer_that_does_not_know_the_names);
+	tcase_add_test(t, what_torch_wrote_before_it_had_fsdp2);
 	tcase_add_test(t, what_is_not_shown_is_said);
 	tcase_add_test(t, whatever_the_modules_are_called);
 	tcase_add_test(t, what_is_compressed_is_left_out);
