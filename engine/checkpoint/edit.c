@@ -21,12 +21,12 @@ static const char *own_key(const struct table *t, const struct table_state *s)
 	return dtype_lp_key(t->tensors[s->tensor].dtype);
 }
 
-/* The fp32 that is not made of something else. */
+/* The fp32 that is not made of something else, or what it is made of where that is a master too. */
 static const struct table_state *find_master(const struct table *t, uint32_t tensor)
 {
 	const struct table_state *s = table_find_state(t, tensor, "fp32");
 
-	return s && s->shown == s->stored ? s : NULL;
+	return s && s->shown == s->stored ? s : table_find_state(t, tensor, "master");
 }
 
 bool edit_is_possible(const struct table *t, const struct table_state *s, bool coherent)
@@ -113,7 +113,7 @@ static int add_copies(const struct values *v)
 	const struct table_state *copies = table_copies(t, v->state->tensor, &n);
 	int rc = 0;
 
-	if (v->state->scalar || (v->state != own && !has_key(t, v->state, "fp32")))
+	if (v->state->scalar || (v->state != own && v->state != find_master(t, v->state->tensor)))
 		return 0;
 	if (own && own != v->state)
 		rc = add_converted(v, own);

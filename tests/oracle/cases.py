@@ -79,7 +79,7 @@ def by_world(names):
     return [(world, names) for (world, _), names in sorted(kinds.items())]
 
 
-def config(case):
+def config(case, load=False):
     zero = {"stage": case["stage"]}
     if case.get("round_robin"):
         zero["round_robin_gradients"] = True
@@ -115,6 +115,8 @@ def config(case):
         result["data_types"] = {"grad_accum_dtype": case["accumulate"]}
     if case.get("legacy"):
         result["checkpoint"] = {"checkpoint_serialization": False}
+    if case.get("universal") and load:
+        result["checkpoint"] = {"load_universal": True}
     return result
 
 
@@ -171,7 +173,7 @@ class Grid:
     get_tensor_model_parallel_world_size = get_model_parallel_world_size
 
 
-def start(case, grid):
+def start(case, grid, load=False):
     import deepspeed
 
     import model
@@ -180,7 +182,7 @@ def start(case, grid):
     return deepspeed.initialize(
         model=module,
         optimizer=optimizer_of(case, model.groups(module, 1 if case["optimizer"] == "adagrad" else 2)),
-        config=config(case),
+        config=config(case, load),
         mpu=grid if case["mp"] > 1 else None,
     )[0]
 

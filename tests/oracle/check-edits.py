@@ -29,17 +29,30 @@ DATA = os.path.join(HERE, "..", "data", "checkpoints")
 # What DeepSpeed 0.19.8 can load again: not elastic ones, nor those without frozen parameters.
 EDITED = """z0-fp32-w2 z0-fp16-w1 z0-bf16-w2 z1-fp32-w1 z1-bf16-w2 z1-fp16-w4 z1-bf16-w4-mp2 bf16opt-w3 z2-bf16-w4-rr
     z2-bf16-w3-rr-aligned z2-fp32-w2 z2-bf16-w2-legacy z2-bf16-w3-sgd z2-bf16-w3-cpu-adam z3-bf16-w2-legacy
-    z3-bf16-w3-sub z3-fp16-w4 z3-fp32-w3 z3-bf16-w4-mp2""".split()
+    z3-bf16-w3-sub z3-fp16-w4 z3-fp32-w3 z3-bf16-w4-mp2 z1-bf16-w3-low-master z3-bf16-w2-low-master
+    z3-fp16-w2-cpu-adam-half z2-bf16-w3-universal z3-bf16-w3-universal""".split()
 
 
 # ---- what is written ----
 
 
-def floats(*values):
-    return struct.pack(f"<{len(values)}f", *values)
+def floats(dtype, *values):
+    import torch
+
+    return held.raw(torch.tensor(values).to(getattr(torch, dtype)))
 
 
-def edits(case, values):
+def dtypes_of(manifest):
+    """{path: name of its type}"""
+    with open(manifest) as f:
+        lines = [line.split() for line in f]
+    return {words[5]: words[4] for words in lines if words[0] in ("param", "buffer")}
+
+
+SIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def edits(case, values, dtypes):
     """[(path, offset, bytes)] of a checkpoint of which values are {path: bytes}."""
     every = []
 
@@ -51,21 +64,36 @@ def edits(case, values):
             assert offset + len(data) <= len(values[at])
             every.append((at, offset, data))
 
+    def edit_values(path, first, *numbers):
+        """Elements in their own type."""
+        dtype = next(dtypes[p] for p in sorted(dtypes) if p.endswith(path))
+        edit(path, first * SIZES[dtype], floats(dtype, *numbers))
+
+    def edit_cut(path, first, data):
+        """From the second byte of an element on."""
+        dtype = next(dtypes[p] for p in sorted(dtypes) if p.endswith(path))
+        edit(path, first * SIZES[dtype] + 1, data)
+
     second = {p.rpartition("/")[2] for p in values if "/emb.weight/" in "/" + p}
-    second = sorted(second - {"fp32", "bf16", "fp16", "lp"})
-    edit("params/head.weight/fp32", 4 * 7, floats(*(i / 3 for i in range(20))))  # by the other name
-    edit("params/layers.0.up.weight/fp32", 0, floats(*((-1) ** i * 2.0**i / 7 for i in range(-10, 25))))  # all of it
-    edit("params/layers.0.down.weight/fp32", 4 * 11 + 1, b"\x01\x02\x03\x3e\x7f\x80")  # cuts three elements
+    master = "master" if "master" in second else "fp32"
+    second = sorted(second - {"fp32", "bf16", "fp16", "lp", "master"})
+    edit_values(f"params/head.weight/{master}", 7, *(i / 3 for i in range(20)))  # by the other name
+    edit_values(f"params/layers.0.up.weight/{master}", 0, *((-1) ** i * 2.0**i / 7 for i in range(-10, 25)))  # all of it
+    edit_cut(f"params/layers.0.down.weight/{master}", 11, b"\x01\x02\x03\x3e\x7b\x80")  # cuts three elements, or two
     # To even, to even, the smallest, beyond float16, infinite, -0.
-    edit("params/unused/fp32", 4 * 3, floats(1.00390625, 1.01171875, 2.0**-149, 70000.0, float("inf"), -0.0))
-    edit("params/one/fp32", 0, floats(3.0e-8))
-    edit("params/temp/fp32", 0, floats(-17.3))
+    edit_values(f"params/unused/{master}", 3, 1.00390625, 1.01171875, 2.0**-149, 70000.0, float("inf"), -0.0)
+    edit_values(f"params/one/{master}", 0, 3.0e-8)
+    if case["scalar"]:
+        edit_values(f"params/temp/{master}", 0, -17.3)
     for i, key in enumerate(second):
-        edit(f"params/emb.weight/{key}", 4 * 30, floats(*(0.001 * (j + i) for j in range(21))))
-        edit(f"params/temp/{key}", 0, floats(0.25 + i))
-        edit(f"params/conv/{key}", 4 * 5 + 2, b"\x11\x3c\x22")
-        edit(f"params/layers.1.down.weight/{key}", 0, floats(*(0.5 + i + j / 64 for j in range(15))))
-    own = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}[case["lp"]]
+        edit_values(f"params/emb.weight/{key}", 30, *(0.001 * (j + i) for j in range(21)))
+        if case["scalar"]:
+            edit_values(f"params/temp/{key}", 0, 0.25 + i)
+        edit_cut(f"params/conv/{key}", 5, b"\x3c\x11\x3c\x22")
+        edit_values(f"params/layers.1.down.weight/{key}", 0, *(0.5 + i + j / 64 for j in range(15)))
+    if case.get("universal"):
+        return every  # of the rest DeepSpeed loads nothing
+    own = case["lp"]
     edit(f"params/frozen.weight/{own}", 8, b"\x81\x3f\x82\x3f\x83\x3f\x84\x40")
     # Not all versions convert buffers.
     edit("buffers/pos/" + (own if any(p.endswith("buffers/pos/" + own) for p in values) else "fp32"), 4, b"\x21\x3f\x22\x3f")
@@ -100,7 +128,7 @@ def places(path, others):
     return [path] + ([f"{parent}/{others[name]}/{key}"] if name in others else [])
 
 
-def expected(values, every, others):
+def expected(values, every, others, lp):
     """values, edited: by all names, and in the other types in which there is the same."""
     after = {p: bytearray(v) for p, v in values.items()}
     edited = set()
@@ -109,15 +137,19 @@ def expected(values, every, others):
             after[p][offset : offset + len(data)] = data
             edited.add(p)
     for path in edited:
-        follow(after, *path.rsplit("/", 1))
+        follow(after, *path.rsplit("/", 1), lp)
     return {p: bytes(v) for p, v in after.items()}
 
 
-def follow(after, folder, key):
+def follow(after, folder, key, lp):
     """fp32 is made of the model's own where there is no master; else it is the other way round."""
     import torch
 
     types = {"bf16": torch.bfloat16, "fp16": torch.float16, "lp": torch.float32}
+    if key == "master":  # of the model's own type
+        if f"{folder}/{lp}" in after:
+            after[f"{folder}/{lp}"] = bytearray(after[f"{folder}/master"])
+        types["master"] = types[lp]
     if key in types:
         after[f"{folder}/fp32"] = bytearray(held.raw(torch.frombuffer(after[f"{folder}/{key}"], dtype=types[key]).float()))
     for own, dtype in types.items() if key == "fp32" else ():
@@ -177,11 +209,13 @@ def load(name, args):
     case = cases.case_of(name)
     grid = cases.Grid(case["mp"])
     folder = os.path.join(args.scratch, name)
-    engine = cases.start(case, grid)
+    engine = cases.start(case, grid, load=True)
     path, _ = engine.load_checkpoint(folder)
     assert path and engine.global_steps == cases.STEPS
     wrong = []
-    for path, _, _, states, _ in held.shown(engine, case, grid):
+    for path, kind, _, states, _ in held.shown(engine, case, grid):
+        if case.get("universal") and (kind == "buffer" or "exp_avg" not in states):
+            continue  # of such a checkpoint DeepSpeed loads what was trained alone
         for key, x in states.items():
             with open(os.path.join(folder, "expected", path, key), "rb") as f:
                 if f.read() != held.raw(x):
@@ -218,8 +252,9 @@ def edit(name, args):
     with tarfile.open(os.path.join(DATA, "ds" + version("deepspeed"), name + ".tar.gz")) as tar:
         tar.extractall(args.scratch, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(args.scratch)
     values = values_of(folder)
-    every = [] if args.no_edits else edits(cases.case_of(name), values)
-    after = expected(values, every, other_names(os.path.join(folder, "manifest")))
+    case, manifest = cases.case_of(name), os.path.join(folder, "manifest")
+    every = [] if args.no_edits else edits(case, values, dtypes_of(manifest))
+    after = expected(values, every, other_names(manifest), case["lp"])
     for path, data in after.items():
         path = os.path.join(folder, "expected", path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
