@@ -113,7 +113,8 @@ static int add_copies(const struct values *v)
 	const struct table_state *copies = table_copies(t, v->state->tensor, &n);
 	int rc = 0;
 
-	if (v->state->scalar || (v->state != own && v->state != find_master(t, v->state->tensor)))
+	if (v->state->scalar ||
+	    (v->state != own && v->state != find_master(t, v->state->tensor)))
 		return 0;
 	if (own && own != v->state)
 		rc = add_converted(v, own);

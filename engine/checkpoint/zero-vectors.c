@@ -192,10 +192,11 @@ static int add_partition(struct zero_vectors *v, uint32_t rank, uint32_t unit, u
 
 	for (uint32_t key = 0; key < o->nkeys && rc >= 0; key++) {
 		const struct zero_part *part = zero_optim_part(o, rank, unit, key);
+		bool low = key == ZERO_MASTER && part->dtype != FRAG_F32;
 
 		if (part->dtype)
 			rc = table_add_partition(
-				o->table, o->keys[key], part->dtype,
+				o->table, low ? "master" : o->keys[key], part->dtype,
 				&(struct table_partition){ .rank = o->first_rank + rank,
 							   .group = group,
 							   .sub = sub },

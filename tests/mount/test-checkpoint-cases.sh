@@ -35,7 +35,7 @@ check_fact() {
 
 # check_group SHAPE FILE: what the optimizer has is in group 0, or in 1 when it is a vector or a scalar.
 check_group() {
-	case $2 in */head.weight/*) return 0 ;; */exp_avg | */momentum_buffer | */sum) ;; *) return 0 ;; esac
+	case $2 in */exp_avg | */momentum_buffer | */sum) ;; *) return 0 ;; esac
 	case $C,$1 in
 	*universal,*) return 0 ;;
 	*adagrad,* | *,*,*) group=0 ;;
@@ -44,6 +44,7 @@ check_group() {
 	folder=${2%/*}
 	case $folder in params/*) groups=groups ;; *) groups=${folder%%/*}/groups ;; esac
 	[ "$(cat "$M/$folder/group")" = $group ] || complain "group of $folder"
+	case $folder in */head.weight) return 0 ;; esac # another name of a member
 	[ "$M/$groups/$group/params/${folder##*/}" -ef "$M/$folder" ] || complain "$groups/$group has no $folder"
 }
 
@@ -68,6 +69,56 @@ check_npy() {
 	tail -c "$(stat -c %s "$M/$2")" "$M/$2.npy" | cmp - "$C/values/$2" || complain "$2.npy"
 }
 
+# The optimizer's step: of each group, or of each parameter; DeepSpeed's masters of stage 0, and its old
+# versions, make one more at the beginning.
+check_step() {
+	case $1 in */z0-bf16-* | */z0-fp16-* | */ds0.10.*) step=4 ;; *) step=3 ;; esac
+	cat "$M"/groups/*/step "$M"/mp_rank_*/groups/*/step >"$T/steps" 2>"$T/none" || :
+	for file in "$M"/params/*/step; do
+		[ ! -e "$file" ] || od -An -tf4 "$file"
+	done >>"$T/steps"
+	case $C in
+	*-sgd | z3-*-universal) [ ! -s "$T/steps" ] ;;
+	*) [ "$(sort -bu "$T/steps" | tr -d ' ')" = $step ] ;;
+	esac || complain "steps are" $(sort -u "$T/steps")
+	! grep skipped "$M/.frag/source" || complain "something is skipped"
+}
+
+# check_partitions TREE: ranks/R/partitions/G.0 has, where a group is in one piece, what its parameters have.
+check_partitions() {
+	for group in "$1"/groups/*; do
+		[ "$(cat "$group/sub_groups")" = 1 ] || continue
+		awk '$2 == "fp32" || $2 == "master" || $2 == "exp_avg" {
+			of = $1 " " $2
+			if (!(of in first) || $5 < first[of])
+				first[of] = $5
+			name = FILENAME
+			sub("/fragments$", "", name)
+			if (name ~ /\/(emb.weight|layers.1.up.weight|one)$/)
+				found[++n] = of " " $5 " " $6 " " $7 " " name
+		}
+		END {
+			for (i = 1; i <= n; i++) {
+				split(found[i], x, " ")
+				print x[1], x[2], x[3] - first[x[1] " " x[2]], x[4], x[5], x[6]
+			}
+		}' "$group"/params/*/fragments >"$T/pieces"
+		check_pieces "${group##*/}" <"$T/pieces"
+	done
+}
+
+# check_pieces GROUP <RANK STATE BYTE ELEMENT NUMEL FOLDER ...
+check_pieces() {
+	while read -r rank state byte element numel folder; do
+		there=$M/ranks/$rank/partitions/$1.0/$state
+		[ $state != fp32 ] || [ ! -e "$folder/master" ] || continue
+		size=$(($(stat -L -c %s "$folder/$state") / $(cat "$folder/numel")))
+		cmp -n $((numel * size)) -i "$byte:$((element * size))" "$there" "$folder/$state" ||
+			complain "$there at $byte is not $folder/$state at $element"
+		pieces=$((pieces + 1))
+	done
+}
+
 check_mounted() {
 	for folder in "$C"/values/params "$C"/values/buffers "$C"/values/mp_rank_*/*; do
 		[ ! -d "$folder" ] || check_folder "${folder#"$C"/values/}"
@@ -75,13 +126,19 @@ check_mounted() {
 	while read -r line; do
 		check_fact $line
 	done <"$C/manifest"
+	check_step "$1"
+	pieces=0
+	for tree in "$M" "$M"/mp_rank_*; do
+		[ ! -d "$tree/groups" ] || [ ! -d "$M/ranks/0/partitions" ] || check_partitions "$tree"
+	done
+	case $C in z0-* | *-universal | z3-*-sub*) ;; *) [ $pieces -ge 3 ] || complain "no partitions" ;; esac
 }
 
 check_case() {
 	gzip -dc "$1" | tar -xf -
 	C=$(basename "$1" .tar.gz)
 	if within 20 fragfs "$C" "$M"; then
-		check_mounted
+		check_mounted "$1"
 		unmount
 	else
 		complain "cannot be mounted"
