@@ -292,6 +292,31 @@ FRAG_API int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, 
 				       enum frag_dtype dtype, const void *const *pieces,
 				       size_t n);
 
+/* ---- the files of DeepSpeed's optimizer swapper (NVMe, ZeRO stage 3) ---- */
+
+struct frag_swp {
+	size_t size; /* sizeof(struct frag_swp) */
+	/* This rank's: NVME_PATH/zero_stage_3/optimizer/rank0 of a run, CHECKPOINT/TAG/offloaded_tensors/rank00 of what it has saved. */
+	const char *folder;
+	/* [frag_param calls] DeepSpeed's numbers of the parameters (ds_id), by which it calls sub-groups; NULL: as they
+	 * were given to frag_param, which is right where that was the order of model.parameters().
+	 */
+	const uint64_t *numbers;
+	uint64_t
+		smallest; /* bytes of a state that DeepSpeed swaps: its block_size, if above 1 MiB; 0: 1 MiB */
+	unsigned
+		threads; /* its intra_op_parallelism, by which it pads; 0: 1; import takes any */
+};
+
+/* Masters and optimizer states of this rank's sub-groups from the files there, which are left as they are; a state that is
+ * not there is allocated as by frag_state_alloc, float32.  To be called where the trainer may change states.  Returns
+ * how many files; -ENOENT, -EINVAL, -ELOOP ...: one is missing, or not what it must be, and nothing has changed; a line
+ * says which.  -EIO: what was read before is changed.
+ */
+FRAG_API int64_t frag_swp_import(struct frag *f, const struct frag_swp *swp);
+/* Writes them, so that DeepSpeed would take them: each file whole, or as it was.  Smaller ones it keeps elsewhere. */
+FRAG_API int64_t frag_swp_export(struct frag *f, const struct frag_swp *swp);
+
 /* ---- an arena: low-precision parameters in one run of memory, one arena a rank ----
  *
  * Blocks are got and released in any order; what is free becomes one run again by frag_arena_compact, which moves
