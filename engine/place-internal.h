@@ -113,6 +113,7 @@ struct place {
 	struct place_body *unwritten;
 	uint64_t flushes;
 	unsigned writing;   /* bodies */
+	unsigned bringing;  /* slices, by the disk */
 	unsigned dying;     /* bodies that only readers have */
 	unsigned returning; /* pinned buffers that come back by themselves */
 	unsigned stuck;     /* that do not */

@@ -113,6 +113,7 @@ static void on_read(struct swap_io *io, int rc)
 	struct place *p = l->place;
 
 	pthread_mutex_lock(&p->lock);
+	p->bringing--;
 	place_body_read_end(l->body, false);
 	if (rc)
 		place_not_read(p, l->slice->state, l->index, io, rc);
@@ -160,6 +161,7 @@ static void start(struct place_lent *l)
 	l->body = l->version ? l->version->body : NULL;
 	if (l->body)
 		is_in_memory = place_body_read(l->body);
+	l->place->bringing += l->body && !is_in_memory;
 	pthread_mutex_unlock(&l->place->lock);
 	if (!l->body)
 		from_nothing(l);

@@ -129,17 +129,27 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 	return 0;
 }
 
+/* What is read for slices that were returned meanwhile, too. */
+static int wait_for_disk(struct place *p)
+{
+	struct timespec end = thread_in_ms(PLACE_WAIT_MS);
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	while ((p->writing || p->bringing) && !rc)
+		rc = place_wait_until(p, &end);
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
 void place_close(struct place *p)
 {
-	int rc;
-
 	if (!p)
 		return;
 	assert(!p->oldest);
 	while (p->states)
 		place_drop(p, p->states);
-	rc = place_flush(p, PLACE_WAIT_MS);
-	if (rc == -ETIMEDOUT) {
+	if (wait_for_disk(p)) {
 		log_error("swap: the disk does not answer: what it has is left to it");
 		return;
 	}
