@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum { SAY_MS = 10000 };
+
 /* ---- memory ---- */
 
 bool place_spare_take(struct place *p, uint64_t bytes)
@@ -214,9 +216,10 @@ void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc
 	uint64_t from = slice * s->slice_bytes;
 
 	count_error(p, s, rc);
-	if (s->failing)
+	if (s->said == rc && monotonic_ms() - s->said_ms < SAY_MS)
 		return;
-	s->failing = true;
+	s->said = rc;
+	s->said_ms = monotonic_ms();
 	log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": %s: %s", s->name, from,
 		  from + place_slice_bytes(s, slice), what, strerror(-rc));
 }
@@ -253,7 +256,6 @@ void place_body_wrote(struct place_body *b)
 	t->bytes += b->bytes;
 	t->ns += monotonic_ns() - b->since;
 	b->state->writes++;
-	b->state->failing = false;
 	b->written = true;
 	stick(b, false);
 	unlink_unwritten(b);

@@ -66,7 +66,8 @@ struct place_state {
 	uint32_t element;
 	uint64_t bytes, slice_bytes, nslices;
 	bool small;
-	bool failing; /* a line has said so */
+	int said; /* the error of the last line about writing, and when */
+	uint64_t said_ms;
 	uint64_t reads, writes, errors;
 	int error;
 	struct place_lent
@@ -158,7 +159,7 @@ bool place_body_keep(struct place_body *b, int rc);
 /* After a request. */
 void place_body_fail(struct place_body *b, int rc);
 void place_body_wrote(struct place_body *b);
-/* Counts and, the first time in a row, says it. */
+/* Counts it; says it once in SAY_MS. */
 void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc,
 		  const char *what);
 /* Counts and says it. */

@@ -42,7 +42,9 @@ static uint64_t room_of(const struct swap_file_config *config, int fd)
 
 	if (config->capacity)
 		return u64_div_ceil(config->capacity, SWAP_BLOCK) * SWAP_BLOCK;
-	return fstatvfs(fd, &s) ? 1ULL << 40 : (uint64_t)s.f_blocks * s.f_frsize;
+	if (fstatvfs(fd, &s))
+		return 1ULL << 40;
+	return (uint64_t)s.f_blocks * s.f_frsize / SWAP_BLOCK * SWAP_BLOCK;
 }
 
 /* Relative to the folder, whose path may lead through links; the file itself is none. */

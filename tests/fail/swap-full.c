@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* swap-full DIR: trains two states, of 8 MiB each, on a file system that has room for little more than one, until there
+ * is room again.  What it has must be right all the time.
+ */
+
+#include "engine/log.h"
+#include "engine/place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STATES = 2, FLOATS = 2 << 20, BALLAST = 8 << 20, FLUSH_MS = 60000 };
+
+static struct place *place;
+static struct place_state *states[STATES];
+
+static void check(bool is, const char *what)
+{
+	if (is)
+		return;
+	fprintf(stderr, "swap-full: %s\n", what);
+	exit(1);
+}
+
+static void fill(struct place_state *s, uint32_t value)
+{
+	struct place_walk *w;
+	uint64_t first, numel;
+	int rc;
+
+	check(!place_walk_begin(place, &(struct place_walked){ s, PLACE_WRITE }, 1, &w),
+	      "no walk");
+	while ((rc = place_walk_next(w, &first, &numel)) == 1)
+		for (uint64_t i = 0; i < numel; i++)
+			((uint32_t *)place_walk_memory(w, 0))[i] = value;
+	check(!rc, "a walk failed");
+	place_walk_end(w);
+}
+
+static void expect(uint32_t value)
+{
+	static uint32_t out[FLOATS];
+
+	for (int i = 0; i < STATES; i++) {
+		check(!place_read_now(place, states[i], NULL, 0, sizeof(out), out), "not read");
+		check(out[0] == value && !memcmp(out, out + 1, sizeof(out) - 4), "other bytes");
+	}
+}
+
+static void train(uint32_t from, uint32_t to)
+{
+	for (uint32_t step = from; step < to; step++) {
+		for (int i = 0; i < STATES; i++)
+			fill(states[i], step);
+		place_publish(place, NULL);
+		expect(step);
+	}
+}
+
+static void open_all(const char *dir)
+{
+	const struct place_options options = { .dir = dir,
+					       .name = "rank0.swap",
+					       .budget = 8 << 20,
+					       .slice = 1 << 20,
+					       .spare = STATES * FLOATS * 4 };
+	char why[512];
+
+	if (place_open(&place, &options, why, sizeof(why)))
+		check(false, why);
+	for (int i = 0; i < STATES; i++)
+		check(!place_add(place, i ? "exp_avg" : "fp32", PLACE_STATE, 4, FLOATS,
+				 &states[i]),
+		      "no state");
+}
+
+static void make_ballast(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	check(fd >= 0 && !posix_fallocate(fd, 0, BALLAST), "no ballast");
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	struct place_figures f;
+	char path[4096];
+
+	if (argc != 2)
+		return 2;
+	snprintf(path, sizeof(path), "%s/ballast", argv[1]);
+	make_ballast(path);
+	open_all(argv[1]);
+	train(1, 4);
+	check(place_flush(place, FLUSH_MS) == -ENOSPC, "there was room");
+	place_figures(place, &f);
+	check(f.spare && f.error == -ENOSPC, "it is not in memory");
+	printf("%" PRIu64 " errors, %" PRIu64 " KiB in memory\n", f.errors, f.spare >> 10);
+	unlink(path);
+	check(!place_flush(place, FLUSH_MS), "there is no room yet");
+	expect(3);
+	train(4, 6);
+	check(!place_flush(place, FLUSH_MS), "there is no room any more");
+	place_figures(place, &f);
+	check(!f.spare && f.file.direct, "it stays in memory, or in the page cache");
+	place_close(place);
+	return 0;
+}
