@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 struct waiter {
@@ -98,9 +99,29 @@ void draft_free(struct handle *h)
 	free(d);
 }
 
-/* A line that is no number is refused at once: shells do not look at what close says. */
-static int take_text(struct draft *d, const void *data, size_t size, uint64_t offset)
+static void log_refused(struct handle *h, double value)
 {
+	char path[512];
+
+	tree_path(&h->fs->tree, h->node, path, sizeof(path));
+	log_warn("%s: %g is refused: no finite number", path, value);
+}
+
+/* One step with such a learning rate leaves nothing of a model. */
+static int parse(struct handle *h, double *value)
+{
+	int rc = hyper_parse(h->draft->text, h->draft->length, value);
+
+	if (rc || isfinite(*value))
+		return rc;
+	log_refused(h, *value);
+	return -EINVAL;
+}
+
+/* A line that is no number is refused at once: shells do not look at what close says. */
+static int take_text(struct handle *h, const void *data, size_t size, uint64_t offset)
+{
+	struct draft *d = h->draft;
 	double value;
 
 	if (offset > d->length)
@@ -108,7 +129,7 @@ static int take_text(struct draft *d, const void *data, size_t size, uint64_t of
 	memcpy(d->text + offset, data, size);
 	d->length = u64_max(d->length, offset + size);
 	d->touched = true;
-	return d->text[d->length - 1] == '\n' ? hyper_parse(d->text, d->length, &value) : 0;
+	return d->text[d->length - 1] == '\n' ? parse(h, &value) : 0;
 }
 
 static int64_t take(struct handle *h, const void *data, size_t size, uint64_t offset)
@@ -125,7 +146,7 @@ static int64_t take(struct handle *h, const void *data, size_t size, uint64_t of
 	n = size ? u64_min(size, end - offset) : 0;
 	if (!n)
 		return 0;
-	rc = is_hyper(h) ? take_text(d, data, n, offset)
+	rc = is_hyper(h) ? take_text(h, data, n, offset)
 			 : staging_write(&d->staging, offset, data, n);
 	/* The rest lies behind the end: the caller may not look, so that close says it too. */
 	if (!rc && n < size)
@@ -247,7 +268,7 @@ static void committed(struct engine_write *write, int result)
 	request_put(r);
 }
 
-/* What is to be sent; -EINVAL: the text is no number; -ENOMEM. */
+/* What is to be sent; -EINVAL: the text is no number that may be; -ENOMEM. */
 static int64_t extents(struct handle *h)
 {
 	struct draft *d = h->draft;
@@ -255,7 +276,7 @@ static int64_t extents(struct handle *h)
 
 	if (!is_hyper(h))
 		return staging_extents(&d->staging, &d->extents);
-	rc = hyper_parse(d->text, d->length, &d->value);
+	rc = parse(h, &d->value);
 	if (rc)
 		return rc;
 	d->extents = calloc(1, sizeof(*d->extents));

@@ -101,6 +101,12 @@ echo 5e-4 >"$M/groups/0/lr" || fail "echo to lr"
 printf 0.25 >"$M/groups/0/lr" || fail "printf to lr"
 [ "$(cat "$M/groups/0/lr")" = 0.25 ] || fail "lr is $(cat "$M/groups/0/lr")"
 if (echo fast >"$M/groups/0/lr") 2>/dev/null; then fail "lr took 'fast'"; fi
+for bad in nan -nan inf -Infinity 'nan(7)'; do
+	if (echo "$bad" >"$M/groups/0/lr") 2>/dev/null; then fail "lr took '$bad'"; fi
+	printf %s "$bad" >"$T/bad"
+	refused "Invalid argument" cp "$T/bad" "$M/groups/0/lr"
+done
+[ "$(grep -c 'groups/0/lr: .* is refused: no finite number' "$M/.frag/log")" = 10 ] || fail "$(cat "$M/.frag/log")"
 echo "0.1 0.2" >"$T/two"
 refused "Invalid argument" cp "$T/two" "$M/groups/0/lr"
 head -c 100 /dev/zero >"$T/two"
