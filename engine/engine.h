@@ -171,6 +171,7 @@ struct engine_job {
 	uint64_t generation;
 	const char *phase; /* as a rank's, or "lost"; each is one constant */
 	uint32_t alive;    /* ranks */
+	bool ended;        /* all ranks are lost, and not but silent */
 	uint64_t bytes;    /* of a checkpoint */
 	bool authenticated;
 };

@@ -111,7 +111,8 @@ void peers_lose(struct engine *e, uint32_t rank, const char *why)
 	set_state(e, p, ENGINE_RANK_LOST, why);
 	snprintf(p->why, sizeof(p->why), "%s", why);
 	p->lost = status;
-	p->failing = true; /* by the engine thread: any thread may be here */
+	e->watch.changes++; /* one that was but silent has ended */
+	p->failing = true;  /* by the engine thread: any thread may be here */
 }
 
 int peers_lost_status(const struct engine *e, uint32_t rank)

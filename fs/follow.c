@@ -16,22 +16,34 @@ static void reply(fuse_req_t req, const char *text, size_t size, int error)
 		fuse_reply_buf(req, text, size);
 }
 
+/* Bytes; -EAGAIN: there are none, but there may be.  The last line is told before the end is. */
+static ssize_t take(struct handle *h, char *text, size_t size)
+{
+	struct engine_job job;
+	size_t n;
+
+	engine_job(h->fs->engine, &job);
+	n = engine_events_read(h->events, text, size);
+	return n || !size || job.ended ? (ssize_t)n : -EAGAIN;
+}
+
 static void came(struct engine_wait *wait, int result)
 {
 	struct request *r = wait->owner;
 	struct engine *e = r->handle->fs->engine;
+	bool mount_ends = result && !fuse_req_interrupted(r->req);
 	char text[AT_ONCE_MAX];
-	size_t n = 0;
+	ssize_t n = 0;
 
 	wait->seen = engine_changes(e);
 	if (!result)
-		n = engine_events_read(r->handle->events, text, r->size);
-	if (!result && !n) {
+		n = take(r->handle, text, r->size);
+	if (n == -EAGAIN) {
 		engine_wait(e, wait);
 		return;
 	}
 	request_done(r);
-	reply(r->req, text, n, request_error(result));
+	reply(r->req, text, (size_t)n, mount_ends ? 0 : request_error(result));
 	request_put(r);
 }
 
@@ -60,12 +72,12 @@ void follow_read(struct handle *h, fuse_req_t req, size_t size, int flags)
 {
 	uint64_t seen = engine_changes(h->fs->engine);
 	char text[AT_ONCE_MAX];
-	size_t n;
+	ssize_t n;
 
 	size = u64_min(size, AT_ONCE_MAX);
-	n = engine_events_read(h->events, text, size);
-	if (n || !size)
-		reply(req, text, n, 0);
+	n = take(h, text, size);
+	if (n >= 0)
+		reply(req, text, (size_t)n, 0);
 	else if (flags & O_NONBLOCK)
 		reply(req, NULL, 0, EAGAIN);
 	else

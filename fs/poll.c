@@ -60,7 +60,9 @@ static void list(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 
 static bool is_news(const struct poll *p, const struct engine_job *job)
 {
-	return p->events ? engine_events_ready(p->events) : stamp(job, p->text) != p->told;
+	if (p->events)
+		return engine_events_ready(p->events) || job->ended;
+	return stamp(job, p->text) != p->told;
 }
 
 static void tell_changed(struct polls *all)
@@ -131,14 +133,16 @@ unsigned poll_ask(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 {
 	struct engine_job job;
 	uint64_t seen;
-	bool ready;
+	bool ready, ended;
 
 	pthread_mutex_lock(
 		&all->lock); /* a change after this is one after the wait began, too */
 	seen = engine_changes(all->engine);
 	engine_job(all->engine, &job);
 	p->told = stamp(&job, p->text);
-	ready = p->events ? engine_events_ready(p->events) : !p->length || p->read != p->told;
+	ended = p->events && job.ended;
+	ready = p->events ? ended || engine_events_ready(p->events)
+			  : !p->length || p->read != p->told;
 	if (ph && all->stop)
 		fuse_pollhandle_destroy(ph);
 	else if (ph)
@@ -149,7 +153,7 @@ unsigned poll_ask(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 		engine_wait(all->engine, &all->wait);
 	}
 	pthread_mutex_unlock(&all->lock);
-	return ready ? POLLIN | POLLRDNORM | POLLPRI : 0;
+	return (ready ? POLLIN | POLLRDNORM | POLLPRI : 0) | (ended ? POLLHUP : 0);
 }
 
 void poll_close(struct polls *all, struct poll *p)

@@ -4,7 +4,7 @@
 /* poll-file HOW FILE MILLISECONDS CHANGES: HOW is poll, pri, select, epoll (edge-triggered), or flips: poll, of
  * what may have changed back before it is read, which does not count.  The file is ready at once; it is read, and then
  * so many times waited for and read again, each time another content, which is printed.  HOW lines: the file is a
- * stream, not ready at first, and waited for so many times.  Exit status: 0; 3: nothing changed in time; 4: the
+ * stream, not ready at first, and waited for so many times; hup: it is read until poll says that it has ended.  Exit status: 0; 3: nothing changed in time; 4: the
  * mount has gone; 1: anything else.
  */
 
@@ -102,6 +102,22 @@ static int follow(int times)
 	return 0;
 }
 
+static int read_to_the_end(void)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char some[64];
+
+	while (poll(&p, 1, timeout_ms) == 1) {
+		if (!(p.revents & POLLIN))
+			fail("poll says what was not asked for");
+		read_stream(some);
+		if (!*some)
+			return p.revents & POLLHUP ? 0 : 1;
+		printf("%s", some);
+	}
+	return 3;
+}
+
 static void open_file(const char *name)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
@@ -125,6 +141,8 @@ int main(int argc, char **argv)
 	open_file(argv[2]);
 	if (!strcmp(how, "lines"))
 		return follow(atoi(argv[4]));
+	if (!strcmp(how, "hup"))
+		return read_to_the_end();
 	if (!ready())
 		fail("not ready at once");
 	read_file(last);

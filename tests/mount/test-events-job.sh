@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # /events of the example trainer: its steps in order, an edit with who made it, through another mount too, a rank
-# that is lost, and the end of the job, with somebody who waits.  Both ways of looking at it.
+# that is lost, and the end of the job, which is that of the file too, also for poll(2).  Both ways of looking at it.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mkdir "$T/mnt2" "$T/job"
@@ -65,6 +65,9 @@ for transport in auto zmq; do
 	reader=$!
 	started $reader
 	wait_until 10 open_by $reader || fail "$transport: the reader has not opened"
+	"$top_builddir/tests/mount/poll-file" hup "$M/events" 60000 1 >"$T/polled" &
+	poller=$!
+	started $poller
 	wait_until 20 steps "$events" 5 || fail "$transport: no steps: $(cat "$events")"
 	steps_rise "$events"
 	for m in "$M" "$T/mnt2"; do
@@ -84,10 +87,13 @@ for transport in auto zmq; do
 		fail "$transport: no lost rank: $(tail -n 3 "$events")"
 	kill -9 $ranks 2>/dev/null || :
 	wait_until 20 told "$events" '"event":"rank-lost".*"rank":0,"why":"..*"' || fail "$transport: no lost rank 0"
-	wait_until 20 told "$events" '"phase":"lost"' || fail "$transport: the job's end: $(tail -n 3 "$events")"
-	ended $reader && fail "$transport: the reader ended by itself"
-	kill $reader
-	wait_until 5 ended $reader || fail "$transport: a signal does not end the reader"
+	wait_until 20 ended $reader || fail "$transport: the job has ended, its events have not"
+	wait $reader || fail "$transport: the reader ended with $?"
+	tail -n 1 "$events" | grep -q '"phase":"lost"' || fail "$transport: the job's end: $(tail -n 3 "$events")"
+	wait $poller || fail "$transport: poll: $?: $(tail -n 3 "$T/polled")"
+	tail -n 1 "$T/polled" >"$T/polled.last"
+	tail -n 1 "$events" | cmp - "$T/polled.last" || fail "$transport: poll: $(cat "$T/polled.last")"
+	[ -z "$(within 5 cat "$M/events")" ] || fail "$transport: events of a job that has ended"
 	unmount_all
 	for pid in $ranks; do
 		wait "$pid" || :

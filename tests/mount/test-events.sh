@@ -70,10 +70,11 @@ for signal in INT KILL TERM; do
 	wait_until 5 ended "$pid" || fail "SIG$signal does not end a reader"
 done
 
-# The server's end ends them.
+# The server's end is the end of the file.
 kill -TERM "$(servers)"
 for pid in $pids; do
 	wait_until 10 ended "$pid" || fail "a reader outlives the mount"
+	wait "$pid" || fail "a reader ended with $?"
 done
 wait_until_gone || fail "SIGTERM does not end the server"
 mounted "$M" && fail "SIGTERM leaves the mount"
