@@ -32,6 +32,9 @@ struct viewing_piece { /* of a view, on one rank */
 	uint64_t room; /* address in the rank of the bytes once they are kept */
 	bool kept;     /* they are: seen there */
 	int status;
+	uint64_t
+		refused_ms; /* since when its rank has no room, or what it is asked gets lost; 0: not so */
+	bool no_room;
 	uint8_t state; /* enum view_state */
 	bool opened;
 	int lost; /* its rank is, and why: as piece.lost */
@@ -44,7 +47,7 @@ struct viewing { /* what generation an open file shows; under the engine's lock 
 	uint64_t retry_ms;
 	unsigned outstanding;
 	unsigned restarts;
-	int status; /* FAILED: why */
+	int status; /* FAILED: why; -ENOMEM, -ETIMEDOUT: until retry_ms */
 	struct viewing_piece *pieces;
 	uint32_t n;
 };

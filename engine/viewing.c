@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/log.h"
 #include "engine/peers.h"
 #include "engine/viewing.h"
 #include "engine/views.h"
@@ -8,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { TICK_MS = 2, RESTARTS_MAX = 1000 };
+enum { TICK_MS = 2, RESTARTS_MAX = 1000, FAILED_MS = 1000 };
 
 struct closing {
 	struct closing *next;
@@ -128,6 +129,16 @@ static int plan_pieces(struct engine *e, struct engine_file *f)
 	return rc;
 }
 
+static void set_status(struct viewing_piece *p, int status, bool no_room)
+{
+	p->status = status;
+	p->no_room = no_room;
+	if (status != -EAGAIN)
+		p->refused_ms = 0;
+	else if (!p->refused_ms)
+		p->refused_ms = monotonic_ms();
+}
+
 static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answer *answer)
 {
 	struct engine_file *f = owner;
@@ -137,13 +148,14 @@ static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answ
 	f->viewing.outstanding--;
 	if (answer->status == -ETIMEDOUT)
 		peers_lose(e, p->rank, "no answer");
-	p->status = answer->status ? answer->status : -EIO;
-	if (p->status == -EIO || p->status == -ETIMEDOUT)
-		p->lost = p->status; /* costs its own bytes alone */
-	if (answer->status || answer->type != WIRE_VIEW)
+	if (answer->status || answer->type != WIRE_VIEW) {
+		set_status(p, answer->status ? answer->status : -EIO, false);
+		if (p->status == -EIO || p->status == -ETIMEDOUT)
+			p->lost = p->status; /* costs its own bytes alone */
 		return false;
+	}
 	memcpy(&view, answer->body, sizeof(view));
-	p->status = view.status > 0 || view.status < -4095 ? -EIO : view.status;
+	set_status(p, wire_status(view.status), true);
 	p->lost = 0;
 	p->state = (uint8_t)view.state;
 	p->generation = view.generation;
@@ -160,7 +172,9 @@ static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t wa
 	};
 	int rc = peers_call(e, p->rank, WIRE_VIEW_OPEN, &body, NULL, 0, on_view, f, i);
 
-	p->status = rc ? rc : -EINPROGRESS;
+	p->status = -EINPROGRESS;
+	if (rc)
+		set_status(p, rc, false);
 	p->lost = rc == -EIO || rc == -ETIMEDOUT ? rc : 0;
 	p->opened |= !rc;
 	v->outstanding += !rc;
@@ -204,6 +218,26 @@ static bool settled(const struct viewing_piece *p, uint64_t generation)
 	return p->lost || (!p->status && p->state != VIEW_NEXT && p->generation == generation);
 }
 
+/* Nothing there waits for a trainer, which may take its time: it is bounded.  0; -ENOMEM; -ETIMEDOUT. */
+static int waited_enough(struct engine *e, const struct engine_file *f, uint64_t now)
+{
+	const struct engine_address *a = &f->address;
+
+	for (uint32_t i = 0; i < f->viewing.n; i++) {
+		const struct viewing_piece *p = &f->viewing.pieces[i];
+
+		if (p->lost || !p->refused_ms || now < p->refused_ms + e->timeout_ms)
+			continue;
+		log_warn("%s/%s cannot be read: %s for %u ms",
+			 catalog_name(e->catalog, a->param), a->key,
+			 p->no_room ? "a rank has had no room to keep it (FRAG_VIEW_MEM)"
+				    : "what a rank was asked got lost",
+			 e->timeout_ms);
+		return p->no_room ? -ENOMEM : -ETIMEDOUT;
+	}
+	return 0;
+}
+
 /* Memory was registered anew, or the generation has gone by. */
 static bool is_moved(int status)
 {
@@ -242,6 +276,9 @@ static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 
 	if (rc)
 		return is_moved(rc) ? again(e, f) : rc;
+	rc = waited_enough(e, f, now);
+	if (rc)
+		return rc;
 	for (uint32_t i = 0; i < v->n; i++) {
 		if (settled(&v->pieces[i], generation))
 			continue;
@@ -265,6 +302,8 @@ int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now)
 
 	if (v->state == VIEWING_READY)
 		return 0;
+	if (v->state == VIEWING_FAILED && now >= v->retry_ms)
+		v->state = VIEWING_NONE;
 	if (v->state == VIEWING_FAILED)
 		return v->status;
 	if (v->outstanding || now < v->retry_ms)
@@ -274,6 +313,7 @@ int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now)
 		forget(e, f);
 		v->state = VIEWING_FAILED;
 		v->status = rc;
+		v->retry_ms = rc == -ENOMEM || rc == -ETIMEDOUT ? now + FAILED_MS : UINT64_MAX;
 	}
 	return rc;
 }

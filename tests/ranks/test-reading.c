@@ -206,6 +206,39 @@ START_TEST(a_rank_0_that_tells_of_another_job_is_not_believed)
 }
 END_TEST
 
+START_TEST(who_waits_for_room_that_nobody_gives_back_is_told)
+{
+	struct engine_file *first, *second;
+
+	open_far();
+	job_frag(&job, 0)->engine->views.rooms.max = 4096; /* of one view */
+	first = open_state(ENGINE_PARAM, "exp_avg");
+	second = open_state(ENGINE_PARAM, "exp_avg_sq");
+	ck_assert_int_eq(read_file(first, 0, 8, false, false), 8);
+	ck_assert_int_eq(read_file(second, 0, 8, false, false), -ENOMEM);
+	ck_assert_int_eq(read_file(second, 0, 8, false, false),
+			 -ENOMEM); /* at once, for some time */
+	engine_file_close(first);
+	for (uint64_t until = monotonic_ms() + 1000; monotonic_ms() < until;)
+		turn(NULL);
+	ck_assert_int_eq(read_file(second, 0, 8, false, false), 8);
+	engine_file_close(second);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_read_whose_view_is_never_heard_of_ends)
+{
+	open_far();
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_VIEW_OPEN, .count = MANY });
+	ck_assert_int_eq(read_file(file, 0, 8, false, false), -ETIMEDOUT);
+	faults_clear();
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("reading");
@@ -214,6 +247,8 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 60);
+	tcase_add_test(t, who_waits_for_room_that_nobody_gives_back_is_told);
+	tcase_add_test(t, a_read_whose_view_is_never_heard_of_ends);
 	tcase_add_test(t, a_view_goes_on_through_steps);
 	tcase_add_loop_test(t, a_room_that_cannot_be_read_is_asked_for_or_an_error, 0,
 			    ARRAY_SIZE(gets));
