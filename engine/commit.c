@@ -3,40 +3,15 @@
 
 #include "engine/commit.h"
 #include "engine/dtype.h"
-#include "engine/file.h"
+#include "engine/grab.h"
 #include "engine/log.h"
 #include "engine/plan.h"
-#include "engine/reads.h"
+#include "engine/transfers.h"
 
 #include <errno.h>
 #include <string.h>
 
 /* ---- sources: in the caller's thread ---- */
-
-/* The extent widened to whole elements: what the edges lack is read. */
-static int whole_elements(struct engine *e, const struct engine_file *f,
-			  const struct engine_extent *x, uint64_t element, uint64_t first,
-			  uint64_t bytes, uint8_t **out)
-{
-	uint8_t *whole = malloc(bytes ? bytes : 1);
-	uint64_t before = x->offset - first * element;
-	int rc = 0;
-
-	if (!whole)
-		return -ENOMEM;
-	if (before)
-		rc = reads_get(e, &f->address, first * element, whole, element);
-	if (!rc && (before + x->size) % element)
-		rc = reads_get(e, &f->address, first * element + bytes - element,
-			       whole + bytes - element, element);
-	if (rc) {
-		free(whole);
-		return rc;
-	}
-	memcpy(whole + before, x->data, x->size);
-	*out = whole;
-	return 0;
-}
 
 /* Whether x begins and ends with an element, and lies as a pointer to them may. */
 static bool is_whole(const struct engine_extent *x, uint64_t element)
@@ -45,33 +20,173 @@ static bool is_whole(const struct engine_extent *x, uint64_t element)
 	       !((uintptr_t)x->data % element);
 }
 
+static void take_edge(struct commit_edge *edge, const uint8_t *element)
+{
+	for (uint32_t i = 0; i < edge->read.size; i++)
+		if (i < edge->from || i >= edge->to)
+			edge->bytes[i] = element[i];
+	dtype_convert(edge->lp, edge->converted, edge->hp, edge->bytes, 1);
+}
+
+static void on_edge(struct engine_read *read, const void *data, int64_t result)
+{
+	struct commit_edge *edge = read->owner;
+	struct commit *c = edge->commit;
+
+	if (result == (int64_t)read->size)
+		take_edge(edge, data);
+	pthread_mutex_lock(&edge->file.engine->lock);
+	edge->over = true;
+	c->edges_waiting--;
+	if (result != (int64_t)read->size && !c->result)
+		c->result = result < 0 ? (int)result : -EIO;
+	pthread_mutex_unlock(&edge->file.engine->lock);
+}
+
+static struct commit_edge *edge_new(struct commit *c, const struct commit_edge *like,
+				    const struct engine_file *f, uint64_t offset)
+{
+	struct commit_edge *edge = calloc(1, sizeof(*edge));
+
+	if (!edge)
+		return NULL;
+	*edge = *like;
+	edge->commit = c;
+	edge->file = (struct engine_file){ .engine = f->engine,
+					   .address = f->address,
+					   .live = true };
+	edge->read = (struct engine_read){ .file = &edge->file,
+					   .offset = offset,
+					   .size = frag_dtype_size(like->hp),
+					   .nowait = true,
+					   .done = on_edge,
+					   .owner = edge };
+	return edge;
+}
+
+/* At once where it is in reach; else it is kept for commit_read_edges. */
+static int add_edge(struct engine *e, struct commit *c, const struct commit_edge *like,
+		    const struct engine_file *f, uint64_t offset)
+{
+	struct commit_edge *edge = edge_new(c, like, f, offset);
+	uint8_t element[sizeof(edge->bytes)];
+	int rc = edge ? grab_now(e, &edge->file, offset, element, edge->read.size) : -ENOMEM;
+
+	if (!rc)
+		take_edge(edge, element);
+	if (rc == -EAGAIN || rc == -EFAULT) { /* the owner itself will say what is true */
+		edge->next = c->edges;
+		c->edges = edge;
+		c->edges_waiting++;
+		return 0;
+	}
+	free(edge);
+	return rc;
+}
+
+struct widened { /* an extent, to whole elements */
+	const struct engine_file *file;
+	uint64_t first, n;    /* elements */
+	uint64_t before, end; /* bytes in them */
+	uint8_t *bytes, *converted;
+	enum frag_dtype hp, lp;
+};
+
+/* Of its element i, which it cuts, from and to are the user's. */
+static int add_cut(struct engine *e, struct commit *c, const struct widened *w, uint64_t i,
+		   uint64_t from, uint64_t to)
+{
+	uint64_t element = frag_dtype_size(w->hp);
+	struct commit_edge like = { .from = (uint32_t)from,
+				    .to = (uint32_t)to,
+				    .converted = w->converted + i * frag_dtype_size(w->lp),
+				    .hp = w->hp,
+				    .lp = w->lp };
+
+	memcpy(like.bytes, w->bytes + i * element, element);
+	return add_edge(e, c, &like, w->file, (w->first + i) * element);
+}
+
+static int add_cuts(struct engine *e, struct commit *c, const struct widened *w)
+{
+	uint64_t element = frag_dtype_size(w->hp), rest = w->end % element;
+	bool one = w->n == 1;
+	int rc = 0;
+
+	if (w->before || (one && rest))
+		rc = add_cut(e, c, w, 0, w->before, u64_min(element, w->end));
+	if (!rc && !one && rest)
+		rc = add_cut(e, c, w, w->n - 1, 0, rest);
+	return rc;
+}
+
+/* The converted bytes are the caller's to free. */
+static int convert(struct engine *e, struct commit *c, const struct engine_extent *x,
+		   struct widened *w)
+{
+	uint64_t element = frag_dtype_size(w->hp);
+	CLEANUP(free) uint8_t *bytes = calloc(w->n, element);
+
+	w->converted = malloc(w->n * frag_dtype_size(w->lp));
+	if (!bytes || !w->converted)
+		return -ENOMEM;
+	w->bytes = bytes;
+	memcpy(bytes + w->before, x->data, x->size);
+	dtype_convert(w->lp, w->converted, w->hp, bytes, w->n);
+	return add_cuts(e, c, w);
+}
+
 static int add_lp_source(struct engine *e, struct commit *c, const struct engine_file *f,
 			 const struct engine_extent *x, enum frag_dtype hp, enum frag_dtype lp)
 {
 	uint64_t element = frag_dtype_size(hp), first = x->offset / element;
-	uint64_t n = u64_div_ceil(x->offset + x->size, element) - first;
-	CLEANUP(free) uint8_t *whole = NULL;
-	uint8_t *converted;
-	int rc = 0;
+	struct widened w = { .file = f,
+			     .first = first,
+			     .n = u64_div_ceil(x->offset + x->size, element) - first,
+			     .before = x->offset % element,
+			     .end = x->offset % element + x->size,
+			     .hp = hp,
+			     .lp = lp };
+	int rc;
 
 	if (is_whole(x, element) && lp == hp) {
 		c->sources[c->nsources++] =
 			(struct commit_source){ f, true, x->offset, x->size, x->data, NULL };
 		return 0;
 	}
-	if (!is_whole(x, element))
-		rc = whole_elements(e, f, x, element, first, n * element, &whole);
-	if (rc)
-		return rc;
-	converted = malloc(n * frag_dtype_size(lp));
-	if (!converted)
-		return -ENOMEM;
-	dtype_convert(lp, converted, hp, whole ? whole : x->data, n);
+	rc = convert(e, c, x, &w);
 	c->sources[c->nsources++] = (struct commit_source){
-		f,         true,     first * frag_dtype_size(lp), n * frag_dtype_size(lp),
-		converted, converted
+		f,           true,       first * frag_dtype_size(lp), w.n * frag_dtype_size(lp),
+		w.converted, w.converted
 	};
-	return 0;
+	return rc;
+}
+
+void commit_read_edges(struct engine *e, struct commit_edge *edges)
+{
+	struct commit_edge *next;
+
+	for (struct commit_edge *edge = edges; edge; edge = next) {
+		next = edge->next; /* with the last one all may be gone */
+		transfers_start(e, &edge->read);
+	}
+}
+
+void commit_cancel_edges(struct commit *c)
+{
+	for (struct commit_edge *edge = c->edges; edge; edge = edge->next)
+		if (!edge->over)
+			transfers_end(&edge->read);
+}
+
+static void free_edges(struct commit_edge *edge)
+{
+	struct commit_edge *next;
+
+	for (; edge; edge = next) {
+		next = edge->next;
+		free(edge);
+	}
 }
 
 /* Whether, and in what dtype, the low-precision copies follow. */
@@ -130,6 +245,7 @@ void commit_free(struct commit *c)
 	for (size_t i = 0; i < c->nsources; i++)
 		free(c->sources[i].owned);
 	free(c->sources);
+	free_edges(c->edges);
 	free(c->items);
 	free(c->involved);
 	free(c);

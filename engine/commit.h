@@ -3,9 +3,11 @@
 #define ENGINE_COMMIT_H
 
 /* One transaction of writes (writes.h), and which bytes of it go where: extents -> sources, whole elements of what the
- * user writes and of its low-precision copy -> items, one STAGE message each.
+ * user writes and of its low-precision copy -> items, one STAGE message each.  What an extent's edges lack is read, here
+ * or, when it is not in reach of memory, as an edge.
  */
 
+#include "engine/file.h"
 #include "engine/outcome.h"
 
 struct commit_source { /* bytes for one range of a parameter, or of its low-precision copy */
@@ -25,7 +27,21 @@ struct commit_item { /* one STAGE message */
 	const uint8_t *data;
 };
 
+/* An element of fp32 that an extent cuts, out of this thread's reach: the copy of low precision is of the whole. */
+struct commit_edge {
+	struct commit_edge *next;
+	struct commit *commit;
+	struct engine_file file;
+	struct engine_read read;
+	bool over;
+	uint32_t from, to;  /* what the user has written of it */
+	uint8_t bytes[8];   /* that, and then the rest */
+	uint8_t *converted; /* to lp, from hp */
+	enum frag_dtype hp, lp;
+};
+
 enum commit_phase {
+	COMMIT_EDGES,
 	COMMIT_PLAN,
 	COMMIT_STAGE,
 	COMMIT_ASKED,
@@ -49,6 +65,8 @@ struct commit {
 	uint64_t bytes;
 	struct commit_source *sources;
 	size_t nsources;
+	struct commit_edge *edges;
+	unsigned edges_waiting; /* under the lock */
 	struct commit_item *items;
 	size_t nitems, items_room, sent;
 	uint32_t *involved; /* [world] messages for it */
@@ -63,9 +81,14 @@ struct commit {
 	unsigned outstanding;
 };
 
-/* Takes in what the writes say: in the caller's thread, without the lock, since what the edges lack is read. */
+/* Takes in what the writes say: in the caller's thread, without the lock. */
 int commit_add_writes(struct engine *e, struct commit *c, const struct engine_write *writes,
 		      size_t n);
+/* Without the lock: the edges are asked for, and the commit ends when all have come; with it: they need not come
+ * any more.
+ */
+void commit_read_edges(struct engine *e, struct commit_edge *edges);
+void commit_cancel_edges(struct commit *c);
 /* With the lock: items for every holder, under a new transaction.  -EAGAIN: a rank's table of states is awaited. */
 int commit_plan(struct engine *e, struct commit *c);
 void commit_free(struct commit *c);

@@ -370,14 +370,18 @@ void transfers_start(struct engine *e, struct engine_read *read)
 	node_wake(e);
 }
 
-void transfers_cancel(struct engine *e, struct engine_read *read)
+void transfers_end(struct engine_read *read)
 {
-	struct transfer *t;
+	struct transfer *t = read->private;
 
-	pthread_mutex_lock(&e->lock);
-	t = read->private;
 	if (t) /* listed or not, it lives until done has returned */
 		t->cancelled = true;
+}
+
+void transfers_cancel(struct engine *e, struct engine_read *read)
+{
+	pthread_mutex_lock(&e->lock);
+	transfers_end(read);
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
 }

@@ -11,6 +11,8 @@
 /* Any thread, without the lock; read->done will be called. */
 void transfers_start(struct engine *e, struct engine_read *read);
 void transfers_cancel(struct engine *e, struct engine_read *read);
+/* With the lock: the same, in the engine thread. */
+void transfers_end(struct engine_read *read);
 
 /* Engine thread, with the lock; what is over goes to *finished. */
 void transfers_turn(struct engine *e, uint64_t now, struct transfer **finished);

@@ -183,6 +183,18 @@ static void ask_cancel(struct engine *e, struct commit *c)
 	c->cancel_sent = true;
 }
 
+/* Whether none is under way. */
+static bool turn_edges(struct commit *c, uint64_t now)
+{
+	if (c->edges_waiting && (c->cancelled || c->result))
+		commit_cancel_edges(c);
+	if (c->edges_waiting)
+		return false;
+	c->phase = COMMIT_PLAN;
+	c->progress_ms = now;
+	return true;
+}
+
 static void turn_plan(struct engine *e, struct commit *c, uint64_t now)
 {
 	int rc = commit_plan(e, c);
@@ -230,6 +242,8 @@ static void tell_failed(struct engine *e, const struct commit *c)
  */
 static bool turn_commit(struct engine *e, struct commit *c, uint64_t now)
 {
+	if (c->phase == COMMIT_EDGES && !turn_edges(c, now))
+		return false;
 	if (c->phase == COMMIT_PLAN && !c->cancelled && !c->result)
 		turn_plan(e, c, now);
 	if (c->phase == COMMIT_STAGE && !c->cancelled && !c->result)
@@ -283,7 +297,8 @@ void writes_finish(struct commit *finished)
 
 void writes_describe(struct engine *e, FILE *out)
 {
-	static const char *const phases[] = { "finding holders",
+	static const char *const phases[] = { "reading what its edges lack",
+					      "finding holders",
 					      "staging",
 					      "asking for a boundary",
 					      "waiting for its boundary",
@@ -362,6 +377,7 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 
 void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied)
 {
+	struct commit_edge *edges;
 	struct commit *c;
 	int rc = commit_new(e, writes, n, wait_applied, &c);
 
@@ -369,10 +385,12 @@ void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool 
 		writes->done(writes, rc);
 		return;
 	}
+	edges = c->edges;
 	pthread_mutex_lock(&e->lock);
 	c->next = e->commits;
 	e->commits = c;
 	pthread_mutex_unlock(&e->lock);
+	commit_read_edges(e, edges);
 	node_wake(e);
 }
 

@@ -215,6 +215,79 @@ START_TEST(a_read_is_ended_by_its_reader)
 }
 END_TEST
 
+static void must_not_wait(void *arg)
+{
+	ck_abort_msg("a thread waits for a rank");
+}
+
+/* An edit of fp32 that cuts elements: of its copy of low precision the whole ones are needed. */
+static int64_t write_cut(uint64_t offset, uint64_t size, bool cancel, float *value)
+{
+	struct engine_extent extent = { offset, size, (uint8_t *)value + offset };
+	struct engine_write write = { .file = open_state(ENGINE_PARAM, "fp32"),
+				      .extents = &extent,
+				      .nextents = 1,
+				      .done = on_write };
+
+	has_ended = false;
+	observer->yield = must_not_wait;
+	engine_write(observer, &write);
+	observer->yield = turn;
+	if (cancel)
+		engine_write_cancel(observer, &write);
+	for (int i = 0; i < TURNS && !has_ended; i++) {
+		turn(NULL);
+		if (i % 20 == 19)
+			job_boundary(&job);
+	}
+	ck_assert(has_ended);
+	engine_file_close(write.file);
+	return ended;
+}
+
+START_TEST(an_edit_that_cuts_elements_elsewhere_waits_in_no_thread)
+{
+	static const struct {
+		uint64_t offset, size;
+	} cuts[] = { { 0, BYTES }, { 5, 1 },  { 4, 3 },        { 7, 1 },
+		     { 2, 11 },    { 3, 13 }, { 1, BYTES - 2 } };
+	float value[NUMEL], *now = malloc(BYTES);
+
+	open_far();
+	observer->writable = true;
+	memset(value, 0x3e, BYTES);
+	memcpy(now, job_truth(&job, 0, "fp32"), BYTES);
+	for (size_t i = 0; i < ARRAY_SIZE(cuts); i++) {
+		ck_assert_int_eq(write_cut(cuts[i].offset, cuts[i].size, false, value), 0);
+		memcpy((uint8_t *)now + cuts[i].offset, (uint8_t *)value + cuts[i].offset,
+		       cuts[i].size);
+		memset(value, 0x30 + (int)i, BYTES);
+		job_expect(&job, 0, "fp32", now);
+		job_expect_lp_of(&job, 0, now);
+		job_check(&job);
+	}
+	memset(value, 0x3c, BYTES);
+	ck_assert_int_eq(write_cut(2, 11, true, value), -ECANCELED);
+	job_check(&job);
+	free(now);
+	close_job();
+}
+END_TEST
+
+START_TEST(who_is_waited_for_by_cut_elements_may_be_lost)
+{
+	float value[NUMEL] = { 0 };
+
+	open_far();
+	observer->writable = true;
+	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_READ, .count = MANY });
+	ck_assert_int_eq(write_cut(2, 11, _i, value), _i ? -ECANCELED : -ETIMEDOUT);
+	faults_clear();
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
 START_TEST(who_may_not_write_changes_nothing)
 {
 	open_far();
@@ -546,6 +619,8 @@ int main(void)
 	tcase_add_test(t, a_call_without_sense_is_refused);
 	tcase_add_test(t, what_is_not_there_is_enoent);
 	tcase_add_test(t, a_read_is_ended_by_its_reader);
+	tcase_add_test(t, an_edit_that_cuts_elements_elsewhere_waits_in_no_thread);
+	tcase_add_loop_test(t, who_is_waited_for_by_cut_elements_may_be_lost, 0, 2);
 	tcase_add_test(t, who_may_not_write_changes_nothing);
 	tcase_add_test(t, an_unknown_transport_is_refused);
 	tcase_add_loop_test(t, a_get_that_fails_is_what_it_means, 0, ARRAY_SIZE(reading));
