@@ -31,7 +31,6 @@ static void apply(struct edit *e, struct registry *r, uint64_t grads)
 	if (e->status)
 		log_warn("an edit of %llu bytes was not applied: %s",
 			 (unsigned long long)e->bytes, strerror(-e->status));
-	e->state = EDIT_APPLIED;
 }
 
 static bool before(const struct edit *a, const struct edit *b)
@@ -172,10 +171,14 @@ bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads)
 	pthread_mutex_lock(&s->lock);
 	e = next_decided(s, b);
 	applied = e && !(e->window && grads < e->window);
-	if (applied)
-		apply(e, r, grads);
-	else if (e)
+	if (e && !applied)
 		e->boundary = b + 1; /* on every rank alike */
+	pthread_mutex_unlock(&s->lock);
+	if (applied) /* without the lock: it may take a disk, and what is decided nobody else touches */
+		apply(e, r, grads);
+	pthread_mutex_lock(&s->lock);
+	if (applied)
+		e->state = EDIT_APPLIED;
 	edits_set_lowest(s);
 	pthread_mutex_unlock(&s->lock);
 	return applied;
