@@ -18,6 +18,7 @@ struct pinned_options {
 	unsigned count; /* > 0 */
 	bool on_node; /* on that NUMA node; where there is none such, a line says so and any will do */
 	unsigned node;
+	bool locked_by_user; /* who registers it with a device locks it thereby */
 };
 
 enum pinned_pages { PINNED_SMALL, PINNED_HUGE, PINNED_HUGETLB };

@@ -41,16 +41,26 @@ static inline void thread_cond_init(pthread_cond_t *cond)
 	pthread_condattr_destroy(&monotonic);
 }
 
-static inline struct timespec thread_in_ms(uint64_t ms)
+static inline struct timespec thread_in(uint64_t seconds, uint64_t ns)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += (time_t)(ms / 1000);
-	t.tv_nsec += (long)(ms % 1000) * 1000000;
+	t.tv_sec += (time_t)seconds;
+	t.tv_nsec += (long)ns;
 	t.tv_sec += t.tv_nsec / 1000000000;
 	t.tv_nsec %= 1000000000;
 	return t;
+}
+
+static inline struct timespec thread_in_ms(uint64_t ms)
+{
+	return thread_in(ms / 1000, ms % 1000 * 1000000);
+}
+
+static inline struct timespec thread_in_us(uint64_t us)
+{
+	return thread_in(us / 1000000, us % 1000000 * 1000);
 }
 
 #endif

@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/device-host.h"
+#include "engine/convert.h"
+#include "engine/device-queue.h"
+#include "engine/device-sums.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* The specification of the port: what it says, with ordinary memory. */
+
+enum { UNKNOWN = DEVICE_NONE - 1 }; /* the number of memory that nobody told of */
+
+struct range {
+	struct range *next;
+	uint8_t *start;
+	uint64_t size;
+	int number; /* DEVICE_NONE: pinned */
+};
+
+struct device {
+	struct device_queue queue;
+	struct device_options options;
+	pthread_mutex_t lock; /* of ranges and kept */
+	struct range *ranges;
+	uint64_t kept[DEVICE_HOST_DEVICES];
+	atomic_bool used[DEVICE_HOST_DEVICES];
+};
+
+struct device_event {
+	atomic_bool passed;
+	atomic_uint users; /* the caller, the stream */
+};
+
+/* ---- streams ---- */
+
+struct work {
+	struct work *next;
+	void (*work)(void *arg);
+	void *arg;
+};
+
+struct device_host_stream {
+	pthread_mutex_t lock;
+	bool held;
+	struct work *first, **end;
+};
+
+struct device_host_stream *device_host_stream_new(void)
+{
+	struct device_host_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	pthread_mutex_init(&s->lock, NULL);
+	s->end = &s->first;
+	return s;
+}
+
+void device_host_stream_free(struct device_host_stream *s)
+{
+	assert(!s->first);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+void device_host_hold(struct device_host_stream *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->held = true;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Returns whether it is to wait. */
+static bool append_if_held(struct device_host_stream *s, struct work *w)
+{
+	bool held;
+
+	pthread_mutex_lock(&s->lock);
+	held = s->held;
+	if (held) {
+		*s->end = w;
+		s->end = &w->next;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return held;
+}
+
+int device_host_enqueue(struct device_host_stream *s, void (*function)(void *arg), void *arg)
+{
+	struct work *w = malloc(sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	*w = (struct work){ .work = function, .arg = arg };
+	if (s && append_if_held(s, w))
+		return 0;
+	free(w);
+	function(arg);
+	return 0;
+}
+
+static struct work *take_work(struct device_host_stream *s)
+{
+	struct work *w;
+
+	pthread_mutex_lock(&s->lock);
+	w = s->first;
+	if (w)
+		s->first = w->next;
+	if (!s->first)
+		s->end = &s->first;
+	s->held = w;
+	pthread_mutex_unlock(&s->lock);
+	return w;
+}
+
+void device_host_go(struct device_host_stream *s)
+{
+	struct work *w;
+
+	while ((w = take_work(s))) {
+		w->work(w->arg);
+		free(w);
+	}
+}
+
+/* ---- memory ---- */
+
+/* Under lock.  The range in which all of this lies. */
+static struct range *find_range(struct device *d, const void *memory, uint64_t size)
+{
+	uintptr_t at = (uintptr_t)memory;
+
+	for (struct range *r = d->ranges; r; r = r->next) {
+		uintptr_t start = (uintptr_t)r->start;
+
+		if (at >= start && at - start < r->size && size <= r->size - (at - start))
+			return r;
+	}
+	return NULL;
+}
+
+static int number_of(struct device *d, const void *memory, uint64_t size)
+{
+	struct range *r;
+	int number;
+
+	pthread_mutex_lock(&d->lock);
+	r = find_range(d, memory, size);
+	number = r ? r->number : UNKNOWN;
+	pthread_mutex_unlock(&d->lock);
+	return number;
+}
+
+static int add_range(struct device *d, void *start, uint64_t size, int number)
+{
+	struct range *r = malloc(sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	pthread_mutex_lock(&d->lock);
+	*r = (struct range){ d->ranges, start, size, number };
+	d->ranges = r;
+	pthread_mutex_unlock(&d->lock);
+	return 0;
+}
+
+static void drop_range(struct device *d, void *start)
+{
+	struct range **at, *found;
+
+	pthread_mutex_lock(&d->lock);
+	for (at = &d->ranges; (*at)->start != start;)
+		at = &(*at)->next;
+	found = *at;
+	*at = found->next;
+	pthread_mutex_unlock(&d->lock);
+	free(found);
+}
+
+static bool is_number(int number)
+{
+	return number >= 0 && number < DEVICE_HOST_DEVICES;
+}
+
+static bool in_use(struct device *d, int number)
+{
+	return is_number(number) && atomic_load(&d->used[number]);
+}
+
+int device_host_give(struct device *d, int number, void *memory, uint64_t size)
+{
+	return is_number(number) ? add_range(d, memory, size, number) : -EINVAL;
+}
+
+void device_host_take(struct device *d, void *memory)
+{
+	drop_range(d, memory);
+}
+
+static int host_where(struct device *d, const void *memory, struct device_where *where)
+{
+	int number = number_of(d, memory, 1);
+
+	*where = (struct device_where){ number == UNKNOWN ? DEVICE_NONE : number,
+					number == DEVICE_NONE };
+	return 0;
+}
+
+static int host_pin(struct device *d, void *memory, uint64_t size)
+{
+	return number_of(d, memory, 1) == UNKNOWN ? add_range(d, memory, size, DEVICE_NONE)
+						  : -EINVAL;
+}
+
+/* ---- requests ---- */
+
+static void convert(const struct device_io *io)
+{
+	switch (io->what) {
+	case DEVICE_F32_TO_BF16:
+		convert_f32_to_bf16(io->to, io->from, io->size);
+		break;
+	case DEVICE_BF16_TO_F32:
+		convert_bf16_to_f32(io->to, io->from, io->size);
+		break;
+	case DEVICE_F32_TO_F16:
+		convert_f32_to_f16(io->to, io->from, io->size);
+		break;
+	default:
+		convert_f16_to_f32(io->to, io->from, io->size);
+	}
+}
+
+static uint32_t element(const struct device_io *io, uint64_t i)
+{
+	const uint32_t *f32 = io->from;
+	const uint16_t *half = io->from;
+
+	if (io->what == DEVICE_SUMS_F32)
+		return f32[i];
+	return io->what == DEVICE_SUMS_BF16 ? convert_one_bf16_to_f32(half[i])
+					    : convert_one_f16_to_f32(half[i]);
+}
+
+static void sum(const struct device_io *io)
+{
+	struct device_sums sums = { 0 };
+
+	for (uint64_t i = 0; i < io->size; i++)
+		device_sums_add(&sums, element(io, i));
+	memcpy(io->to, &sums, sizeof(sums));
+}
+
+static bool on_device(struct device *d, const struct device_io *io, const void *memory,
+		      uint64_t size)
+{
+	return number_of(d, memory, size) == io->number;
+}
+
+/* -EFAULT: no side is on the device, or one is on it only in part. */
+static int check_copy(struct device *d, const struct device_io *io)
+{
+	bool from = on_device(d, io, io->from, io->size);
+	bool to = on_device(d, io, io->to, io->size);
+
+	if (!from && !to)
+		return -EFAULT;
+	if (!from && number_of(d, io->from, 1) >= 0)
+		return -EFAULT;
+	return !to && number_of(d, io->to, 1) >= 0 ? -EFAULT : 0;
+}
+
+static int check(struct device *d, const struct device_io *io)
+{
+	uint64_t from, to;
+
+	if (!in_use(d, io->number))
+		return -EINVAL;
+	if (!io->size && io->what == DEVICE_COPY)
+		return 0;
+	if (io->what == DEVICE_COPY)
+		return check_copy(d, io);
+	device_io_sizes(io, &from, &to);
+	if (from && !on_device(d, io, io->from, from))
+		return -EFAULT;
+	return to && !on_device(d, io, io->to, to) ? -EFAULT : 0;
+}
+
+static void work(const struct device_io *io)
+{
+	if (io->what == DEVICE_COPY)
+		memcpy(io->to, io->from, io->size);
+	else if (io->what < DEVICE_SUMS_F32)
+		convert(io);
+	else
+		sum(io);
+}
+
+static void host_begin(struct device *d, struct device_io *io)
+{
+	int rc = 0;
+
+	if (io->what != DEVICE_RELEASE) {
+		rc = check(d, io);
+		if (!rc && (io->size || io->what != DEVICE_COPY))
+			work(io);
+	}
+	io->done(io, rc);
+}
+
+static bool host_turn(struct device *d)
+{
+	return false;
+}
+
+/* ---- events ---- */
+
+static void event_put(struct device_event *e)
+{
+	if (atomic_fetch_sub(&e->users, 1) == 1)
+		free(e);
+}
+
+static void event_pass(void *arg)
+{
+	struct device_event *e = arg;
+
+	atomic_store(&e->passed, true);
+	event_put(e);
+}
+
+static int host_passed(struct device *d, struct device_event *event)
+{
+	return atomic_load(&event->passed) ? 0 : -EAGAIN;
+}
+
+static int host_mark(struct device *d, int number, void *stream, struct device_event **event)
+{
+	struct device_event *e;
+
+	if (!in_use(d, number))
+		return -EINVAL;
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	atomic_store(&e->users, 2);
+	if (device_host_enqueue(stream, event_pass, e)) {
+		free(e);
+		return -ENOMEM;
+	}
+	*event = e;
+	return 0;
+}
+
+static void host_unmark(struct device *d, struct device_event *event)
+{
+	event_put(event);
+}
+
+/* ---- what is preserved ---- */
+
+struct keeping {
+	struct device_kept kept;
+	struct device_io release;
+	struct device *device;
+	const void *from;
+	void *own;         /* its memory, where it is the port's */
+	atomic_uint users; /* the caller, the stream */
+};
+
+static void keeping_put(struct keeping *k)
+{
+	if (atomic_fetch_sub(&k->users, 1) != 1)
+		return;
+	free(k->own);
+	free(k);
+}
+
+static int reserve(struct device *d, int number, uint64_t size)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (size > d->options.keep - d->kept[number])
+		rc = -ENOSPC;
+	else
+		d->kept[number] += size;
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+static void give_back(struct device *d, int number, uint64_t size)
+{
+	pthread_mutex_lock(&d->lock);
+	d->kept[number] -= size;
+	pthread_mutex_unlock(&d->lock);
+}
+
+static int make_own(struct device *d, int number, struct keeping *k)
+{
+	int rc = reserve(d, number, k->kept.size);
+
+	if (rc)
+		return rc;
+	k->own = malloc(k->kept.size);
+	rc = k->own ? add_range(d, k->own, k->kept.size, number) : -ENOMEM;
+	if (rc) {
+		give_back(d, number, k->kept.size);
+		return rc;
+	}
+	k->kept.number = number;
+	k->kept.memory = k->own;
+	return 0;
+}
+
+static void drop_own(struct device *d, struct keeping *k)
+{
+	if (!k->own)
+		return;
+	drop_range(d, k->own);
+	give_back(d, k->kept.number, k->kept.size);
+}
+
+static void keep(void *arg)
+{
+	struct keeping *k = arg;
+
+	memcpy(k->kept.memory, k->from, k->kept.size);
+	event_pass(k->kept.written);
+	keeping_put(k);
+}
+
+static int enqueue_keep(void *stream, struct keeping *k)
+{
+	struct device_event *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return -ENOMEM;
+	atomic_store(&e->users, 2);
+	atomic_store(&k->users, 2);
+	k->kept.written = e;
+	if (device_host_enqueue(stream, keep, k)) {
+		free(e);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static int make_keeping(int number, void *stream, struct keeping *k)
+{
+	int rc = k->kept.memory ? 0 : make_own(k->device, number, k);
+
+	if (rc)
+		return rc;
+	rc = enqueue_keep(stream, k);
+	if (rc)
+		drop_own(k->device, k);
+	return rc;
+}
+
+static int host_preserve(struct device *d, int number, void *stream, const void *from,
+			 uint64_t size, void *to, struct device_kept **kept)
+{
+	struct keeping *k;
+	int rc;
+
+	if (!in_use(d, number) || !size || (to && number_of(d, to, size) != DEVICE_NONE))
+		return -EINVAL;
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		return -ENOMEM;
+	k->kept = (struct device_kept){ .number = DEVICE_NONE, .memory = to, .size = size };
+	k->device = d;
+	k->from = from;
+	rc = make_keeping(number, stream, k);
+	if (rc) {
+		free(k->own);
+		free(k);
+		return rc;
+	}
+	*kept = &k->kept;
+	return 0;
+}
+
+static void released(struct device_io *io, int result)
+{
+	struct keeping *k = container_of(io, struct keeping, release);
+
+	drop_own(k->device, k);
+	event_put(k->kept.written);
+	keeping_put(k);
+}
+
+static void host_release(struct device *d, struct device_kept *kept)
+{
+	struct keeping *k = container_of(kept, struct keeping, kept);
+
+	k->release = (struct device_io){ .what = DEVICE_RELEASE,
+					 .after = kept->written,
+					 .wait_ms = UINT64_MAX,
+					 .done = released };
+	device_queue_submit(&d->queue, &k->release);
+}
+
+/* ---- the port ---- */
+
+static const struct device_queue_ops queue_ops = {
+	.passed = host_passed,
+	.begin = host_begin,
+	.turn = host_turn,
+};
+
+static int host_open(struct device **out, const struct device_options *options)
+{
+	struct device_options checked = *options;
+	struct device *d;
+	int rc = device_options_check(&checked);
+
+	if (rc)
+		return rc;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return -ENOMEM;
+	d->options = checked;
+	pthread_mutex_init(&d->lock, NULL);
+	rc = device_queue_start(&d->queue, &queue_ops, d, checked.wait_ms);
+	if (rc) {
+		pthread_mutex_destroy(&d->lock);
+		free(d);
+		return rc;
+	}
+	*out = d;
+	return 0;
+}
+
+static void host_close(struct device *d)
+{
+	device_queue_stop(&d->queue);
+	while (d->ranges) {
+		struct range *r = d->ranges;
+
+		d->ranges = r->next;
+		free(r);
+	}
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+static int host_use(struct device *d, int number)
+{
+	if (!is_number(number))
+		return -EINVAL;
+	atomic_store(&d->used[number], true);
+	return 0;
+}
+
+static void host_submit(struct device *d, struct device_io *io)
+{
+	device_queue_submit(&d->queue, io);
+}
+
+const struct device_ops device_host = {
+	.name = "host",
+	.open = host_open,
+	.close = host_close,
+	.use = host_use,
+	.where = host_where,
+	.pin = host_pin,
+	.unpin = drop_range,
+	.mark = host_mark,
+	.unmark = host_unmark,
+	.preserve = host_preserve,
+	.release = host_release,
+	.submit = host_submit,
+};
