@@ -58,6 +58,7 @@ END_TEST
 
 START_TEST(a_call_without_sense_is_refused)
 {
+	struct frag_arena arena = { sizeof(arena), 1 << 16, NULL, NULL };
 	float value[NUMEL] = { 0 };
 	const void *pieces[] = { value, value };
 	char longer[FRAG_KEY_MAX + 2];
@@ -83,6 +84,12 @@ START_TEST(a_call_without_sense_is_refused)
 	REFUSED(EINVAL, frag_peer_read(f, -1, "mine", 0, value, 4));
 	REFUSED(EINVAL, frag_peer_read(f, 0, longer, 0, value, 4));
 	REFUSED(EAGAIN, frag_peer_read(f, 0, "not there", 0, value, 4));
+	ck_assert_int_eq(frag_publish(f, "there", value, 4), 0);
+	ck_assert_int_eq(frag_peer_read(f, 1, "there", 0, value, 4), 0);
+	REFUSED(EINVAL, frag_group(f, NULL, 0, NULL));
+	REFUSED(EINVAL, frag_fragment(NULL, 0, NULL));
+	ck_assert_int_eq(frag_arena_open(f, &arena), 0);
+	REFUSED(ENOENT, frag_arena_assign(f, job_number(&job, 1, 1), FRAG_SHARD, 1, 0));
 	REFUSED(EINVAL, frag_state_keep(f, 0, 0, "new", FRAG_F32, NULL));
 	REFUSED(EINVAL, frag_state_keep(f, 0, 0, "a/b", FRAG_F32, value));
 	REFUSED(ENOENT, frag_state_keep(f, 0, 9, "new", FRAG_F32, value));
