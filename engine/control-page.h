@@ -35,9 +35,13 @@ struct control_page {
 	_Atomic uint64_t kept_bytes; /* copied for views before they changed, ever */
 	_Atomic uint64_t
 		held_ns; /* the trainer's thread, for readers, edits and freezes, ever */
-	uint8_t spare[16];
+	/* states on NVMe; all 0 where there are none */
+	_Atomic uint64_t swap_bytes;                                 /* registered */
+	_Atomic uint64_t swap_in_bytes, swap_out_bytes, swap_errors; /* ever */
+	_Atomic uint64_t pinned_bytes, pinned_lent;
+	uint8_t spare[32];
 };
-static_assert(sizeof(struct control_page) == 128, "control page");
+static_assert(sizeof(struct control_page) == 192, "control page");
 
 static inline const char *control_phase_name(uint32_t phase)
 {

@@ -157,6 +157,11 @@ void engine_fragments(struct engine *e, uint32_t param, const char *key,
 	ops(e)->fragments(e, param, key, see, arg);
 }
 
+char *engine_rank_text(struct engine *e, uint32_t rank, const char *what)
+{
+	return ops(e)->rank_text(e, rank, what);
+}
+
 /* ---- waiting ---- */
 
 uint64_t engine_changes(struct engine *e)

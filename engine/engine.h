@@ -155,10 +155,12 @@ struct engine_rank {
 	uint64_t step;
 	uint64_t boundary;
 	uint64_t generation;
-	const char *phase;   /* "ready", "stable", "step", "frozen", "closed" */
-	uint64_t bytes_host; /* registered, by tier */
-	uint64_t kept_bytes; /* copied for readers before they changed, ever */
-	uint64_t held_ns;    /* of its trainer's thread, for readers, edits and freezes, ever */
+	const char *phase;               /* "ready", "stable", "step", "frozen", "closed" */
+	uint64_t bytes_host, bytes_swap; /* registered, by tier */
+	uint64_t kept_bytes;             /* copied for readers before they changed, ever */
+	uint64_t held_ns; /* of its trainer's thread, for readers, edits and freezes, ever */
+	uint64_t swap_in_bytes, swap_out_bytes, swap_errors; /* ever */
+	uint64_t pinned_bytes, pinned_lent;                  /* now */
 };
 
 bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out);
@@ -205,10 +207,13 @@ void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
  */
 char *engine_text(struct engine *e, const char *what);
 
+/* The same of one rank of a job: "swap", "pinned". */
+char *engine_rank_text(struct engine *e, uint32_t rank, const char *what);
+
 /* Where elements of a state lie. */
 struct engine_fragment {
 	uint32_t rank;
-	const char *tier; /* "host", "file" */
+	const char *tier; /* "host", "swap", "file" */
 	const char *file; /* of a checkpoint; NULL: in a rank's partition */
 	uint64_t base;    /* bytes in the file */
 	uint32_t group, sub;

@@ -201,8 +201,8 @@ int frag_fragment(const struct frag *f, int param, struct frag_fragment *fragmen
 
 /* ---- states ---- */
 
-static int check_state(const struct frag *f, int group, uint32_t sub, const char *key,
-		       enum frag_dtype dtype)
+int frag_check_state(const struct frag *f, int group, uint32_t sub, const char *key,
+		     enum frag_dtype dtype)
 {
 	const struct catalog_group *g = group_of(f, group);
 
@@ -214,7 +214,7 @@ static int check_state(const struct frag *f, int group, uint32_t sub, const char
 int frag_state_alloc(struct frag *f, int group, uint32_t sub, const char *key,
 		     enum frag_dtype dtype, void **memory)
 {
-	int rc = check_state(f, group, sub, key, dtype);
+	int rc = frag_check_state(f, group, sub, key, dtype);
 
 	if (rc)
 		return rc;
@@ -225,7 +225,7 @@ int frag_state_alloc(struct frag *f, int group, uint32_t sub, const char *key,
 int frag_state_keep(struct frag *f, int group, uint32_t sub, const char *key,
 		    enum frag_dtype dtype, void *memory)
 {
-	int rc = check_state(f, group, sub, key, dtype);
+	int rc = frag_check_state(f, group, sub, key, dtype);
 
 	if (!rc && !memory)
 		rc = -EINVAL;
@@ -288,6 +288,8 @@ int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)
 
 	if (!e || !key_ok(key) || group < 0)
 		return -EINVAL;
+	if (f->sweep)
+		return -EBUSY;
 	rc = drop_state(e, STATE_PARTITION, (uint32_t)group, sub, key);
 	return rc == -ENOENT ? drop_state(e, STATE_WHOLE, (uint32_t)group, sub, key) : rc;
 }

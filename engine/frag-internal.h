@@ -11,6 +11,7 @@ struct frag {
 	bool ready; /* frag_ready was called */
 	bool only;  /* the process's one frag_open */
 	struct frag_arena arena;
+	struct frag_sweep *sweep; /* NULL: none */
 };
 
 /* The rank's engine, or NULL: f is NULL, or we are a forked child. */
@@ -36,6 +37,10 @@ int frag_open_over(struct frag **f, const struct launch *launch,
 /* Group, sub-group and position of a parameter that has a fragment on this rank.  -ENOENT, -EINVAL. */
 int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment,
 		uint32_t *group);
+
+/* Whether a partition state can be registered so.  -EINVAL; -ENOENT: no such group or sub-group. */
+int frag_check_state(const struct frag *f, int group, uint32_t sub, const char *key,
+		     enum frag_dtype dtype);
 
 /* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/bytes.h"
 #include "engine/frag-internal.h"
 #include "engine/jobfile.h"
 #include "engine/join.h"
 #include "engine/listen.h"
 #include "engine/log.h"
+#include "engine/place.h"
+#include "engine/serve-swap.h"
 #include "engine/turn.h"
 
 #include <errno.h>
@@ -130,21 +133,14 @@ static int open_zero(struct engine *e)
 
 /* ---- opening ---- */
 
-/* FRAG_VIEW_MEM: bytes, with K, M or G. */
 static uint64_t view_mem(void)
 {
 	const char *text = getenv("FRAG_VIEW_MEM");
-	unsigned long long number;
-	uint64_t bytes, unit;
-	char *end;
+	uint64_t bytes;
 
 	if (!text || !*text)
 		return VIEW_MEM;
-	errno = 0;
-	number = strtoull(text, &end, 10);
-	unit = *end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : 1;
-	end += unit > 1;
-	if (*text >= '0' && *text <= '9' && !*end && !errno && u64_mul(number, unit, &bytes))
+	if (bytes_parse(text, &bytes))
 		return bytes;
 	log_warn("FRAG_VIEW_MEM=%s is no number of bytes (K, M, G)", text);
 	return VIEW_MEM;
@@ -165,6 +161,31 @@ static void become_rank(struct engine *e, const struct launch *launch)
 	log_set_prefix(prefix);
 }
 
+/* ---- states on NVMe ---- */
+
+static int open_place(struct engine *e)
+{
+	const struct swap_config *c = &e->launch.swap;
+	char name[SWAP_NAME_MAX + 1], why[1400];
+	struct place_options options = { .dir = c->dir,
+					 .name = name,
+					 .budget = c->pinned,
+					 .slice = c->slice,
+					 .spare = c->pinned,
+					 .least = c->least };
+	int rc;
+
+	if (!c->dir[0])
+		return 0;
+	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job, e->rank);
+	memcpy(options.job, &e->job_hash, sizeof(e->job_hash));
+	memcpy(options.job + sizeof(e->job_hash), &e->rank, sizeof(e->rank));
+	rc = place_open(&e->registry.place, &options, why, sizeof(why));
+	if (rc)
+		log_warn("no states on NVMe: %s", why);
+	return rc ? rc : serve_swap_init(e);
+}
+
 static int start_rank(struct engine *e, const struct launch *launch, const char *seed,
 		      bool thread)
 {
@@ -176,7 +197,9 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 	edits_init(&e->edits, STAGE_MEM);
 	views_init(&e->views, view_mem());
 	e->own = catalog_new();
-	rc = e->own ? join_start_rank(e) : -ENOMEM;
+	rc = e->own ? open_place(e) : -ENOMEM;
+	if (!rc)
+		rc = join_start_rank(e);
 	if (!rc && seed)
 		snprintf(e->join->seeds, sizeof(e->join->seeds), "%s", seed);
 	if (!rc && !e->rank)
@@ -249,6 +272,7 @@ void frag_close(struct frag *f)
 
 	if (!e)
 		return; /* a forked child's copy stays as it is: nothing of it may be touched */
+	frag_sweep_end(f->sweep);
 	leave(e);
 	turn_free(e);
 	if (f->only)

@@ -3,6 +3,7 @@
 
 #include "engine/frag-internal.h"
 #include "engine/join.h"
+#include "engine/place.h"
 
 #include <errno.h>
 #include <string.h>
@@ -85,10 +86,18 @@ static void change_begin(struct engine *e)
 	keep_for_views(e, true);
 }
 
+/* What slices and ranges of states on NVMe were given since becomes what readers see, all of it together. */
+static void publish(struct engine *e)
+{
+	if (e->registry.place)
+		place_publish(e->registry.place, NULL);
+}
+
 static void change_end(struct engine *e, uint64_t generation)
 {
 	struct control_page *c = e->registry.control;
 
+	publish(e);
 	atomic_store_explicit(&c->generation, generation, memory_order_release);
 	atomic_fetch_add_explicit(&c->sequence, 1, memory_order_seq_cst);
 	tell_views(e);
@@ -147,6 +156,8 @@ static void boundary(struct engine *e)
 	struct control_page *c = e->registry.control;
 	uint64_t b = atomic_fetch_add_explicit(&c->boundary, 1, memory_order_seq_cst) + 1;
 
+	if (!is_changing(c))
+		publish(e);
 	if (edits_pending(&e->edits, b))
 		look_at_edits(e, b);
 }
@@ -174,6 +185,8 @@ int frag_grads_valid(struct frag *f, double loss_scale)
 		return -EINVAL;
 	atomic_store_explicit(&e->registry.control->loss_scale, loss_scale,
 			      memory_order_relaxed);
+	if (!is_changing(e->registry.control))
+		publish(e);
 	if (grads_are_valid(e->registry.control))
 		return 0;
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);

@@ -32,6 +32,9 @@
  * the caller's and must stay mapped until it is dropped; if it is freed early, readers get EFAULT,
  * nothing crashes.  Memory from frag_state_alloc is the library's until frag_close.
  *
+ * States on NVMe (frag_state_swap) are nobody's memory: they visit it in slices (frag_sweep_begin).  The calls that
+ * copy find them like others: frag_get, frag_set, frag_local_get and so on.
+ *
  * Units.  numel, offsets in partitions and in parameters are elements; bytes are named so.
  * Structs begin with their size, set by the caller, so that later versions can append to them.
  */
@@ -101,6 +104,9 @@ struct frag_config {
 	const char *master_addr; /* where rank 0 listens */
 	uint16_t port;
 	const char *key_file;
+	const char *swap_dir;    /* where states may live on NVMe; none: nowhere */
+	uint64_t pinned_mem;     /* bytes of memory that they visit in */
+	const char *swap_config; /* path of a file of DeepSpeed's sections */
 };
 
 /* -EINVAL: no rank or world to be found, or they contradict; -EBUSY: a second frag_open;
@@ -206,7 +212,7 @@ FRAG_API uint64_t frag_flat_numel(const struct frag *f, int group);
 FRAG_API int frag_fragment_keep(struct frag *f, int param, const char *key,
 				enum frag_dtype dtype, void *memory);
 
-/* Forgets a state; memory of frag_state_alloc is freed.  -ENOENT. */
+/* Forgets a state; memory of frag_state_alloc is freed.  -ENOENT; -EBUSY: inside a sweep. */
 FRAG_API int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key);
 
 /* A hyper-parameter of a group, shown as groups/<g>/<name>; an edit writes *value at a boundary. */
@@ -267,7 +273,7 @@ FRAG_API int frag_local_get(struct frag *f, int param, const char *key, void *ou
 FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const void *value,
 			    uint64_t bytes);
 
-/* The fragment's own memory in the flat state: numel of frag_fragment. */
+/* The fragment's own memory in the flat state: numel of frag_fragment.  -EOPNOTSUPP: it is on NVMe, and not in. */
 FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **memory,
 			     enum frag_dtype *dtype);
 
@@ -392,6 +398,80 @@ struct frag_arena_figures {
 };
 
 FRAG_API int frag_arena_figures(struct frag *f, struct frag_arena_figures *figures);
+
+/* ---- states on NVMe: where FRAG_SWAP_DIR or the config says that there are ----
+ *
+ *	frag_state_swap(f, group, 0, "fp32", FRAG_F32);	 and so on
+ *	frag_step_begin(f);
+ *	frag_sweep_begin(f, group, 0, (struct frag_swept[]){ { "fp32" }, { "exp_avg" }, { "exp_avg_sq" },
+ *							     { "grad", FRAG_READ_ONLY } }, 4, &sweep);
+ *	while (frag_sweep_next(sweep, &first, &numel, memory) == 1)
+ *		adam(memory[0], memory[1], memory[2], memory[3], numel);
+ *	frag_sweep_end(sweep);
+ *	frag_step_end(f);
+ *
+ * Readers see what was changed in a step from frag_step_end on, all of it together, and until then what was there
+ * before; what was changed outside of one from the next frag_grads_valid or boundary on.  What cannot be written to
+ * the disk stays in memory, as much as FRAG_PINNED_MEM again, and the job goes on; then calls end with the disk's errno.
+ */
+
+/* As frag_state_alloc, of a state that lives in a file in the swap directory.  It is all 0.  Elements have at most 8 bytes.
+ * -EOPNOTSUPP: this rank has no swap directory.
+ */
+FRAG_API int frag_state_swap(struct frag *f, int group, uint32_t sub, const char *key,
+			     enum frag_dtype dtype);
+
+enum {
+	FRAG_SWEEP_MAX = 16,
+	/* flags of struct frag_swept */
+	FRAG_READ_ONLY = 1 << 0,  /* what is changed in memory is forgotten */
+	FRAG_WRITE_ONLY = 1 << 1, /* memory has any content, and becomes the state's */
+};
+
+struct frag_swept {
+	const char *key;
+	unsigned flags;
+};
+
+struct frag_sweep;
+
+/* Goes through states of one partition, slice by slice, all of them at the same elements; the next slices are read, and
+ * those before written, meanwhile.  States in memory may be among them: they are visited where they are.  One
+ * sweep at a time.
+ * -EINVAL: n is 0 or above FRAG_SWEEP_MAX, a key twice, or in pieces, or states on NVMe whose elements have 8 bytes with
+ * others; -ENOENT: no such state; -EBUSY: there is a sweep; -ENOBUFS: less pinned memory than a slice of each; -ENOMEM.
+ */
+FRAG_API int frag_sweep_begin(struct frag *f, int group, uint32_t sub,
+			      const struct frag_swept *states, size_t n,
+			      struct frag_sweep **sweep);
+/* Takes the last slice back, and gives the next: elements [*first, *first + *numel) of states[i] at memory[i], the
+ * caller's until the next call.  1; 0: that was all.
+ * -ENOSPC, -EIO and others: the last slice could not be taken back, and is still the caller's: may be called again.
+ * -EIO: the next is damaged on the disk; -ENOMEM; -ETIMEDOUT.
+ */
+FRAG_API int frag_sweep_next(struct frag_sweep *sweep, uint64_t *first, uint64_t *numel,
+			     void **memory);
+/* What is in when frag_sweep_next has not returned 0 is forgotten.  NULL is allowed. */
+FRAG_API void frag_sweep_end(struct frag_sweep *sweep);
+
+enum {
+	FRAG_ADD = 1 << 0, /* flag of frag_state_put: added to what is there, of float32 */
+};
+
+/* Elements [first, first + numel) of this rank's partition state become values, or have them added: gradients, range by
+ * range, as they come.  Of the state's dtype.  The state may be in memory.
+ * -EINVAL: not inside; -ENOENT; -EOPNOTSUPP: FRAG_ADD, and it is not float32; -EBUSY: a sweep has it in; -EFAULT; of
+ * a state on NVMe also errors of frag_sweep_next.
+ */
+FRAG_API int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key,
+			    uint64_t first, const void *values, uint64_t numel, unsigned flags);
+/* All of it becomes 0.  -ENOENT; -EBUSY: a sweep has it in; -EFAULT. */
+FRAG_API int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key);
+
+/* Returns when all that was changed is on the disk; what could not be written is tried again: 0, or the errno of what
+ * still cannot.  -ETIMEDOUT.
+ */
+FRAG_API int frag_swap_flush(struct frag *f, unsigned timeout_ms);
 
 /* ---- between ranks ---- */
 

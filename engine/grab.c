@@ -50,7 +50,7 @@ static int find_parts(struct engine *e, struct grabs *g, const struct piece *pie
 	n = states_resolve(&p->states->rows[piece->row], piece->offset, piece->size,
 			   g->parts + g->nparts, (int)(PARTS_MAX - g->nparts));
 	if (n < 0)
-		return n == -E2BIG ? -EAGAIN : n;
+		return n == -E2BIG || n == -EREMOTE ? -EAGAIN : n;
 	grab->epoch = p->states->epoch;
 	grab->n = (unsigned)n;
 	return 0;

@@ -7,6 +7,7 @@
 #include "engine/base.h"
 #include "engine/frag.h"
 #include "engine/machine.h"
+#include "engine/swap-config.h"
 
 struct launch {
 	uint32_t rank;
@@ -18,6 +19,7 @@ struct launch {
 	char key_file[1024];   /* FRAG_KEY_FILE, or "" */
 	char host[MACHINE_ID]; /* launch_host's */
 	bool plain;            /* FRAG_PLAIN=1: no authentication */
+	struct swap_config swap;
 };
 
 /* Order: *config, FRAG_*, torchrun, Open MPI, PMIx/PMI, Slurm.  On error why has one line naming

@@ -3,6 +3,7 @@
 
 #include "engine/dtype.h"
 #include "engine/frag-internal.h"
+#include "engine/place.h"
 
 #include <errno.h>
 #include <string.h>
@@ -125,22 +126,35 @@ int frag_local_set(struct frag *f, int param, const char *key, const void *value
 				   value, bytes);
 }
 
+/* -EOPNOTSUPP: it is on NVMe, and not in. */
+static int find_memory(struct registry *r, const struct held *h, void **memory)
+{
+	enum frag_dtype dtype;
+	struct place_state *s = h->kind == STATE_PARTITION
+					? registry_place(r, h->index, h->sub, h->key, &dtype)
+					: NULL;
+
+	*memory = s ? place_memory(r->place, s, h->at, h->numel)
+		    : registry_memory(r, h->kind, h->index, h->sub, h->key, h->at, h->numel,
+				      &dtype);
+	return *memory ? 0 : s ? -EOPNOTSUPP : -ENOENT;
+}
+
 int frag_local_view(struct frag *f, int param, const char *key, void **memory,
 		    enum frag_dtype *dtype)
 {
 	struct engine *e = frag_engine(f);
-	enum frag_dtype found;
 	struct held h;
+	void *view;
 	int rc = hold(e, param, key, &h);
-	void *view = rc ? NULL
-			: registry_memory(&e->registry, h.kind, h.index, h.sub, h.key, h.at,
-					  h.numel, &found);
 
-	if (!view)
-		return rc ? rc : -ENOENT;
+	if (!rc)
+		rc = find_memory(&e->registry, &h, &view);
+	if (rc)
+		return rc;
 	*memory = view;
 	if (dtype)
-		*dtype = found;
+		*dtype = h.dtype;
 	return 0;
 }
 
@@ -156,7 +170,8 @@ static bool shows(const struct state_row *row, uint32_t group, const struct layo
 	if (row->kind == STATE_WHOLE)
 		return true;
 	return row->kind == STATE_PARTITION && row->sub == at->sub &&
-	       states_resolve(row, at->partition_offset * element, element, &part, 1) == 1;
+	       (row->tier == STATE_SWAP ||
+		states_resolve(row, at->partition_offset * element, element, &part, 1) == 1);
 }
 
 static int compare_keys(const void *a, const void *b)

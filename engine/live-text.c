@@ -39,8 +39,14 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.generation = p->control.generation,
 		.phase = p->control.cookie[0] ? control_phase_name(p->control.phase) : "-",
 		.bytes_host = p->control.bytes_host,
+		.bytes_swap = p->control.swap_bytes,
 		.kept_bytes = p->control.kept_bytes,
 		.held_ns = p->control.held_ns,
+		.swap_in_bytes = p->control.swap_in_bytes,
+		.swap_out_bytes = p->control.swap_out_bytes,
+		.swap_errors = p->control.swap_errors,
+		.pinned_bytes = p->control.pinned_bytes,
+		.pinned_lent = p->control.pinned_lent,
 	};
 	memcpy(out->host, p->entry.hostname, sizeof(out->host));
 	memcpy(out->address, p->entry.address, sizeof(out->address));
@@ -151,57 +157,77 @@ static void put_counters(FILE *out, struct engine_counters *c)
 		    &c->messages_bad);
 }
 
-static double up(const struct engine_rank *r)
-{
-	return r->state == ENGINE_RANK_ALIVE;
-}
-
-static double step(const struct engine_rank *r)
-{
-	return (double)r->step;
-}
-
-static double bytes_host(const struct engine_rank *r)
-{
-	return (double)r->bytes_host;
-}
-
-static double kept_bytes(const struct engine_rank *r)
-{
-	return (double)r->kept_bytes;
-}
-
-static double held_seconds(const struct engine_rank *r)
-{
-	return (double)r->held_ns / 1e9;
-}
-
-static const struct {
+static const struct rank_number {
 	const char *name, *type, *help, *label;
-	double (*of)(const struct engine_rank *r);
+	size_t field; /* of struct engine_rank */
+	double unit;
+	bool tier; /* only of ranks that have states on NVMe */
 } rank_numbers[] = {
-	{ "up", "gauge", "whether a rank lives", "", up },
-	{ "step", "gauge", "steps a rank has ended", "", step },
-	{ "state_bytes", "gauge", "registered bytes by tier", ",tier=\"host\"", bytes_host },
-	{ "kept_bytes_total", "counter", "copied for readers before they changed", "",
-	  kept_bytes },
-	{ "held_seconds_total", "counter",
-	  "of the trainer's thread, for readers, edits and freezes", "", held_seconds },
+#define NUMBER(name, type, help, label, field, unit, tier)                                     \
+	{                                                                                      \
+		name, type, help, label, offsetof(struct engine_rank, field), unit, tier       \
+	}
+	NUMBER("step", "gauge", "steps a rank has ended", "", step, 1, false),
+	NUMBER("state_bytes", "gauge", "registered bytes by tier", ",tier=\"host\"", bytes_host,
+	       1, false),
+	NUMBER("state_bytes", NULL, NULL, ",tier=\"swap\"", bytes_swap, 1, true),
+	NUMBER("kept_bytes_total", "counter", "copied for readers before they changed", "",
+	       kept_bytes, 1, false),
+	NUMBER("held_seconds_total", "counter",
+	       "of the trainer's thread, for readers, edits and freezes", "", held_ns, 1e9,
+	       false),
+	NUMBER("swap_in_bytes_total", "counter", "read from NVMe for the trainer", "",
+	       swap_in_bytes, 1, true),
+	NUMBER("swap_out_bytes_total", "counter", "written to NVMe", "", swap_out_bytes, 1,
+	       true),
+	NUMBER("swap_errors_total", "counter", "requests to NVMe that failed", "", swap_errors,
+	       1, true),
+	NUMBER("pinned_bytes", "gauge", "memory that states on NVMe visit", "", pinned_bytes, 1,
+	       true),
+	NUMBER("pinned_lent_bytes", "gauge", "of that, in use", "", pinned_lent, 1, true),
+#undef NUMBER
 };
 
-static void put_ranks(FILE *out, struct engine *e)
+static void put_head(FILE *out, const char *name, const char *type, const char *help)
+{
+	fprintf(out, "# HELP fragfs_rank_%s %s\n# TYPE fragfs_rank_%s %s\n", name, help, name,
+		type);
+}
+
+static void put_up(FILE *out, struct engine *e)
 {
 	struct engine_rank rank;
 
-	for (unsigned n = 0; n < ARRAY_SIZE(rank_numbers); n++) {
-		const char *name = rank_numbers[n].name;
+	put_head(out, "up", "gauge", "whether a rank lives");
+	for (uint32_t i = 0; live_rank(e, i, &rank); i++)
+		fprintf(out, "fragfs_rank_up{rank=\"%u\"} %d\n", i,
+			rank.state == ENGINE_RANK_ALIVE);
+}
 
-		fprintf(out, "# HELP fragfs_rank_%s %s\n# TYPE fragfs_rank_%s %s\n", name,
-			rank_numbers[n].help, name, rank_numbers[n].type);
-		for (uint32_t i = 0; live_rank(e, i, &rank); i++)
-			fprintf(out, "fragfs_rank_%s{rank=\"%u\"%s} %.16g\n", name, i,
-				rank_numbers[n].label, rank_numbers[n].of(&rank));
+static void put_rank_number(FILE *out, struct engine *e, const struct rank_number *n)
+{
+	struct engine_rank rank;
+	bool headed = !n->help;
+
+	for (uint32_t i = 0; live_rank(e, i, &rank); i++) {
+		uint64_t value;
+
+		if (n->tier && !rank.pinned_bytes)
+			continue;
+		if (!headed)
+			put_head(out, n->name, n->type, n->help);
+		headed = true;
+		memcpy(&value, (const char *)&rank + n->field, sizeof(value));
+		fprintf(out, "fragfs_rank_%s{rank=\"%u\"%s} %.16g\n", n->name, i, n->label,
+			(double)value / n->unit);
 	}
+}
+
+static void put_ranks(FILE *out, struct engine *e)
+{
+	put_up(out, e);
+	for (unsigned n = 0; n < ARRAY_SIZE(rank_numbers); n++)
+		put_rank_number(out, e, &rank_numbers[n]);
 }
 
 static char *metrics(struct engine *e)

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/live.h"
+#include "engine/about.h"
 #include "engine/freezes.h"
 #include "engine/join.h"
 #include "engine/peers.h"
@@ -212,12 +213,26 @@ static int find_param(struct engine *e, const char *name, const char *coordinate
 	return 0;
 }
 
+/* Where a state is, as the rank's table says, or that of another rank: they are registered alike. */
+static const char *tier_of(struct engine *e, const struct catalog_group *g, uint32_t rank,
+			   uint32_t group, uint32_t sub, const char *key)
+{
+	const struct states *states = e->peers[rank].states;
+	int row;
+
+	for (uint32_t i = 0; i < g->nranks && !states; i++)
+		states = e->peers[g->ranks[i]].states;
+	row = states ? states_find(states, STATE_PARTITION, group, sub, key) : -ENOENT;
+	return row >= 0 && states->rows[row].tier == STATE_SWAP ? "swap" : "host";
+}
+
 static void fragments(struct engine *e, uint32_t param, const char *key,
 		      void (*see)(void *arg, const struct engine_fragment *f), void *arg)
 {
 	const struct catalog_param *p;
 	const struct catalog_group *g;
 	struct layout_fragment f;
+	const char *tier;
 
 	if (param >= e->catalog->nparams || e->catalog->params[param].group == CATALOG_NONE)
 		return;
@@ -226,8 +241,11 @@ static void fragments(struct engine *e, uint32_t param, const char *key,
 	for (uint32_t i = 0; i < g->nranks; i++) {
 		if (!layout_on_shard(&g->layout, p->position, i % g->layout.shards, &f))
 			continue;
+		pthread_mutex_lock(&e->lock);
+		tier = tier_of(e, g, g->ranks[i], p->group, f.sub, key);
+		pthread_mutex_unlock(&e->lock);
 		see(arg, &(struct engine_fragment){ .rank = g->ranks[i],
-						    .tier = "host",
+						    .tier = tier,
 						    .group = p->group,
 						    .sub = f.sub,
 						    .partition_offset = f.partition_offset,
@@ -318,6 +336,7 @@ const struct door_ops live_ops = {
 	.wait_epoch = watch_wait_epoch,
 	.wait_cancel = watch_cancel,
 	.text = live_text,
+	.rank_text = about_rank,
 	.fragments = fragments,
 	.events_open = streams_open,
 	.events_close = streams_close,

@@ -49,6 +49,8 @@ struct inquiry;
 struct join;
 struct waiter;
 struct arena_memory;
+struct about;
+struct swapped;
 
 struct message { /* to ourselves */
 	struct message *next;
@@ -137,9 +139,10 @@ struct engine {
 	struct edits edits;       /* a rank's; its own lock */
 	struct views views;       /* a rank's; its own lock */
 	struct arena_memory
-		*arena;      /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
-	struct catalog *own; /* what this rank described; frozen by frag_ready */
-	uint32_t *map_params; /* own's numbers to catalog's */
+		*arena; /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
+	struct swapped *swapped; /* a rank's: reads of what is on NVMe; NULL: nothing is */
+	struct catalog *own;     /* what this rank described; frozen by frag_ready */
+	uint32_t *map_params;    /* own's numbers to catalog's */
 	uint32_t *map_groups;
 	struct catalog *catalog;          /* the job's; once set it stays */
 	struct wire_writer catalog_bytes; /* its encoding, for others */
@@ -161,6 +164,7 @@ struct engine {
 		uint64_t n;
 	} told;
 	struct past past;
+	struct about *abouts;       /* what observers' threads ask of ranks */
 	struct waiter *waiters;     /* a rank's: WAITs to be answered */
 	struct transfer *transfers; /* reads that wait */
 	struct closing *closings;   /* views of closed files, to be told */

@@ -3,8 +3,10 @@
 
 #include "engine/registry.h"
 #include "engine/memory.h"
+#include "engine/place.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -49,6 +51,8 @@ void registry_fini(struct registry *r)
 	for (uint32_t i = 0; i < r->states.nshares; i++)
 		close(r->states.shares[i].fd);
 	states_fini(&r->states);
+	if (r->place)
+		place_close(r->place);
 	pthread_mutex_destroy(&r->lock);
 	munmap(r->control, 4096);
 	r->control = NULL;
@@ -164,6 +168,54 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 	return row < 0 ? row : 0;
 }
 
+static uint64_t row_bytes(const struct state_row *row)
+{
+	return row->numel * frag_dtype_size(row->dtype);
+}
+
+static void count_swapped(struct registry *r, uint64_t bytes)
+{
+	atomic_fetch_add_explicit(&r->control->swap_bytes, bytes, memory_order_relaxed);
+}
+
+static int add_place(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+		     enum frag_dtype dtype, uint64_t numel, struct place_state **s)
+{
+	enum place_kind kind = strcmp(key, "grad") ? PLACE_STATE : PLACE_GRADIENT;
+	char name[FRAG_KEY_MAX + 40];
+
+	snprintf(name, sizeof(name), "group %u sub %u %s", index, sub, key);
+	return place_add(r->place, name, kind, (uint32_t)frag_dtype_size(dtype), numel, s);
+}
+
+/* Without elements it is in no tier. */
+int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+		  enum frag_dtype dtype, uint64_t numel)
+{
+	struct place_state *s;
+	int row, rc = r->place ? 0 : -EOPNOTSUPP;
+
+	if (!rc && !numel)
+		return registry_keep(r, STATE_PARTITION, index, sub, key, dtype, 0, NULL);
+	if (!rc)
+		rc = add_place(r, index, sub, key, dtype, numel, &s);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&r->lock);
+	row = states_add(&r->states, STATE_PARTITION, index, sub, key, dtype, numel,
+			 (struct state_segment){ 0 });
+	if (row >= 0) {
+		r->states.rows[row].tier = STATE_SWAP;
+		r->states.rows[row].place = s;
+		count_swapped(r, row_bytes(&r->states.rows[row]));
+		new_epoch(r, 0);
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (row < 0)
+		place_drop(r->place, s);
+	return row < 0 ? row : 0;
+}
+
 static void drop_share(struct states *s, uint64_t address)
 {
 	for (uint32_t i = 0; i < s->nshares; i++) {
@@ -176,9 +228,9 @@ static void drop_share(struct states *s, uint64_t address)
 }
 
 /* The epoch first: who reads the memory after it was freed, and perhaps used for something else, finds
- * the new one in the control page behind it.
+ * the new one in the control page behind it.  Returns what it had on NVMe.
  */
-static void drop_row(struct registry *r, uint32_t number)
+static struct place_state *drop_row(struct registry *r, uint32_t number)
 {
 	struct state_row old = r->states.rows[number];
 	uint64_t address = old.nsegments ? old.segments[0].address : 0;
@@ -186,22 +238,28 @@ static void drop_row(struct registry *r, uint32_t number)
 
 	states_drop(&r->states, number);
 	new_epoch(r, -bytes);
-	if (!old.owned)
-		return;
-	drop_share(&r->states, address);
-	memory_free((void *)(uintptr_t)address, old.numel * frag_dtype_size(old.dtype));
+	if (old.place)
+		count_swapped(r, -row_bytes(&old));
+	if (old.owned) {
+		drop_share(&r->states, address);
+		memory_free((void *)(uintptr_t)address, row_bytes(&old));
+	}
+	return old.place;
 }
 
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key)
 {
+	struct place_state *swapped = NULL;
 	int row;
 
 	pthread_mutex_lock(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
 	if (row >= 0)
-		drop_row(r, (uint32_t)row);
+		swapped = drop_row(r, (uint32_t)row);
 	pthread_mutex_unlock(&r->lock);
+	if (swapped)
+		place_drop(r->place, swapped);
 	return row < 0 ? row : 0;
 }
 
@@ -308,16 +366,54 @@ void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, 
 	return memory;
 }
 
-/* What else came or went since epoch does not matter: an edit, once decided, must not fail for that. */
-static int resolve(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-		   size_t size, struct iovec *parts)
+struct place_state *registry_place(struct registry *r, uint32_t index, uint32_t sub,
+				   const char *key, enum frag_dtype *dtype)
+{
+	struct place_state *s = NULL;
+	int row;
+
+	pthread_mutex_lock(&r->lock);
+	row = states_find(&r->states, STATE_PARTITION, index, sub, key);
+	if (row >= 0) {
+		s = r->states.rows[row].place;
+		*dtype = r->states.rows[row].dtype;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return s;
+}
+
+/* What else came or went since epoch does not matter: an edit, once decided, must not fail for that.  NULL: it is not
+ * what it was.
+ */
+static const struct state_row *row_at(const struct registry *r, uint64_t epoch, uint32_t number)
 {
 	const struct state_row *row = number < r->states.nrows ? &r->states.rows[number] : NULL;
 
 	if (!row || row->kind == STATE_NONE || epoch > r->states.epoch ||
 	    (epoch && row->since > epoch))
-		return -ESTALE;
-	return states_resolve(row, offset, size, parts, REGISTRY_PARTS);
+		return NULL;
+	return row;
+}
+
+static int resolve(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		   size_t size, struct iovec *parts)
+{
+	const struct state_row *row = row_at(r, epoch, number);
+
+	return row ? states_resolve(row, offset, size, parts, REGISTRY_PARTS) : -ESTALE;
+}
+
+/* Trainer's thread: NULL: not on NVMe. */
+static struct place_state *swapped(struct registry *r, uint64_t epoch, uint32_t number)
+{
+	const struct state_row *row;
+	struct place_state *s;
+
+	pthread_mutex_lock(&r->lock);
+	row = row_at(r, epoch, number);
+	s = row ? row->place : NULL;
+	pthread_mutex_unlock(&r->lock);
+	return s;
 }
 
 enum way { READ, COPY, WRITE, PROBE, FIND };
@@ -371,6 +467,8 @@ static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32
 			chunk /= 2;
 			continue;
 		}
+		if (n == -EREMOTE && (way == PROBE || way == FIND))
+			n = 0;
 		if (n > 0)
 			n = copy(way, &r->states.rows[row], parts, (unsigned)n,
 				 data ? data + done : NULL, chunk);
@@ -395,7 +493,10 @@ int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t o
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size)
 {
-	return access_bytes(READ, r, epoch, row, offset, out, size);
+	struct place_state *s = swapped(r, epoch, row);
+
+	return s ? place_look(r->place, s, offset, size, out)
+		 : access_bytes(READ, r, epoch, row, offset, out, size);
 }
 
 int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
@@ -407,7 +508,10 @@ int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t off
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size)
 {
-	return access_bytes(WRITE, r, epoch, row, offset, (uint8_t *)(uintptr_t)data, size);
+	struct place_state *s = swapped(r, epoch, row);
+
+	return s ? place_write(r->place, s, offset, data, size)
+		 : access_bytes(WRITE, r, epoch, row, offset, (uint8_t *)(uintptr_t)data, size);
 }
 
 static int clear_segment(const struct state_segment *segment, size_t element)
@@ -427,9 +531,12 @@ static int clear_segment(const struct state_segment *segment, size_t element)
 
 int registry_clear(struct registry *r, uint32_t number)
 {
+	struct place_state *s = swapped(r, 0, number);
 	const struct state_row *row;
 	int rc = 0;
 
+	if (s)
+		return place_clear(r->place, s);
 	pthread_mutex_lock(&r->lock);
 	row = number < r->states.nrows ? &r->states.rows[number] : NULL;
 	if (!row || row->kind == STATE_NONE)
@@ -440,6 +547,56 @@ int registry_clear(struct registry *r, uint32_t number)
 	return rc;
 }
 
+/* ---- for readers of what is on NVMe ---- */
+
+static int hold_row(struct registry *r, const struct state_row *row, uint64_t offset,
+		    uint64_t size, struct registry_hold **out)
+{
+	struct registry_hold *h = malloc(sizeof(*h));
+	int rc;
+
+	if (!h)
+		return -ENOMEM;
+	*h = (struct registry_hold){ .place = r->place, .state = row->place, .users = 1 };
+	rc = place_hold(r->place, row->place, offset, size, &h->hold);
+	if (rc)
+		free(h);
+	else
+		*out = h;
+	return rc == -ESTALE ? -EAGAIN : rc;
+}
+
+int registry_hold(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		  uint64_t size, struct registry_hold **hold)
+{
+	const struct state_row *row;
+	int rc = 0;
+
+	*hold = NULL;
+	pthread_mutex_lock(&r->lock);
+	row = row_at(r, epoch, number);
+	if (!row)
+		rc = -ESTALE;
+	else if (row->place)
+		rc = hold_row(r, row, offset, size, hold);
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+struct registry_hold *registry_hold_get(struct registry_hold *h)
+{
+	atomic_fetch_add_explicit(&h->users, 1, memory_order_relaxed);
+	return h;
+}
+
+void registry_hold_put(struct registry_hold *h)
+{
+	if (!h || atomic_fetch_sub_explicit(&h->users, 1, memory_order_acq_rel) > 1)
+		return;
+	place_release(h->place, h->hold);
+	free(h);
+}
+
 bool registry_is_grad(struct registry *r, uint32_t row)
 {
 	bool grad;
@@ -448,4 +605,14 @@ bool registry_is_grad(struct registry *r, uint32_t row)
 	grad = row < r->states.nrows && !strcmp(r->states.rows[row].key, "grad");
 	pthread_mutex_unlock(&r->lock);
 	return grad;
+}
+
+bool registry_is_swapped(struct registry *r, uint32_t row)
+{
+	bool swapped;
+
+	pthread_mutex_lock(&r->lock);
+	swapped = row < r->states.nrows && r->states.rows[row].tier == STATE_SWAP;
+	pthread_mutex_unlock(&r->lock);
+	return swapped;
 }

@@ -3,7 +3,9 @@
 #define ENGINE_REGISTRY_H
 
 /* This rank's own memory: what is registered, and copying in and out of it so that memory freed
- * behind our back is -EFAULT and not a crash.  Any thread: one lock.
+ * behind our back is -EFAULT and not a crash.  Any thread: one lock.  Of states on NVMe (engine/place.h)
+ * registry_read, _write and _clear are the trainer's thread's, and wait for the disk without the lock; other threads
+ * hold them.
  */
 
 #include "engine/control-page.h"
@@ -15,10 +17,12 @@ struct registry {
 	pthread_mutex_t lock;
 	struct states states; /* under lock */
 	struct control_page *control;
+	struct place *place; /* NULL: nothing is on NVMe; set before any row is */
 };
 
 /* Allocates the control page with a new cookie, excluded from forked children's sight.  -ENOMEM. */
 int registry_init(struct registry *r);
+/* No hold is left.  Closes place. */
 void registry_fini(struct registry *r);
 
 /* As states_add and so on, and the epoch grows.  memory NULL: no segment yet. */
@@ -34,6 +38,9 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
  */
 int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		   const char *key, enum frag_dtype dtype, uint64_t numel, void **memory);
+/* A partition on NVMe.  -EOPNOTSUPP: there is no place for it. */
+int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+		  enum frag_dtype dtype, uint64_t numel);
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
 
@@ -78,6 +85,28 @@ int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t o
 int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   size_t size);
 
+/* The state of a partition on NVMe; NULL: it is none such.  Trainer's thread: it lives until registry_drop. */
+struct place_state *registry_place(struct registry *r, uint32_t index, uint32_t sub,
+				   const char *key, enum frag_dtype *dtype);
+
+/* What a row on NVMe has now, as it is now, until the last _put. */
+struct registry_hold {
+	struct place *place;
+	struct place_state *state;
+	struct place_hold *hold;
+	_Atomic unsigned users;
+};
+
+/* Bytes of a row, as registry_read's.  *hold NULL: the row is in memory.  -ENOMEM; -EAGAIN: the disk has no room for
+ * what readers hold, until the next generation.
+ */
+int registry_hold(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		  uint64_t size, struct registry_hold **hold);
+struct registry_hold *registry_hold_get(struct registry_hold *h);
+void registry_hold_put(struct registry_hold *h);
+
+/* Is it a row on NVMe? */
+bool registry_is_swapped(struct registry *r, uint32_t row);
 /* Is the row gradients, valid only now and then? */
 bool registry_is_grad(struct registry *r, uint32_t row);
 

@@ -27,6 +27,7 @@ static const uint8_t
 		[WIRE_VIEW] = ANSWERS,        [WIRE_VIEW_CLOSE] = LOOKS,
 		[WIRE_WAIT] = LOOKS,          [WIRE_CHANGED] = ANSWERS,
 		[WIRE_PASSED] = ANSWERS,      [WIRE_DROPPED] = IS_RANK,
+		[WIRE_ABOUT] = LOOKS,         [WIRE_TOLD] = ANSWERS,
 	};
 
 bool rights_is_answer(enum wire_type type)

@@ -8,6 +8,7 @@
 #include "engine/peers.h"
 #include "engine/serve.h"
 #include "engine/settled.h"
+#include "engine/serve-swap.h"
 #include "engine/waiters.h"
 
 #include <errno.h>
@@ -103,12 +104,13 @@ static void serve_states(struct engine *e, uint32_t peer, uint64_t request, cons
 	free(w.data);
 }
 
-static void send_data(struct engine *e, uint32_t peer, uint64_t request, struct wire_data *data,
-		      const void *bytes, uint32_t size)
+void serve_data(struct engine *e, uint32_t peer, uint64_t request, int status,
+		const void *bytes, uint32_t size)
 {
-	data->size = data->status ? 0 : size;
-	wire_control_from_page(&data->control, e->registry.control);
-	answer(e, peer, WIRE_DATA, request, data, bytes, data->size);
+	struct wire_data data = { .status = status, .size = status ? 0 : size };
+
+	wire_control_from_page(&data.control, e->registry.control);
+	answer(e, peer, WIRE_DATA, request, &data, bytes, data.size);
 }
 
 static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, const void *body)
@@ -131,7 +133,7 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 	if (!reply.status) {
 		reply.state = view.state;
 		reply.generation = view.generation;
-		reply.room = (uintptr_t)view.room->bytes;
+		reply.room = view.room ? (uintptr_t)view.room->bytes : 0;
 	}
 	node_send(e, peer, WIRE_VIEW, request, &reply, NULL, 0);
 }
@@ -148,15 +150,17 @@ static int read_bytes(struct engine *e, const struct wire_read *read, void *byte
 static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
 	struct wire_read read;
-	struct wire_data data = { .status = -EINVAL };
+	int status = -EINVAL;
 	CLEANUP(free) void *bytes = NULL;
 
 	memcpy(&read, body, sizeof(read));
+	if (serve_swap_read(e, peer, request, &read))
+		return;
 	if (read.size <= WIRE_CHUNK) {
 		bytes = malloc(read.size + 1);
-		data.status = bytes ? read_bytes(e, &read, bytes) : -ENOMEM;
+		status = bytes ? read_bytes(e, &read, bytes) : -ENOMEM;
 	}
-	send_data(e, peer, request, &data, bytes, read.size);
+	serve_data(e, peer, request, status, bytes, read.size);
 }
 
 static int check_stage(struct engine *e, const struct wire_stage *stage, size_t tail_size)
@@ -341,6 +345,7 @@ static void find_silent(struct engine *e, uint64_t now)
 void serve_turn(struct engine *e, uint64_t now)
 {
 	settled_turn(e, now);
+	serve_swap_turn(e, now);
 	drop_silent_views(e, now);
 	find_silent(e, now);
 	barrier_turn(e);
@@ -412,6 +417,9 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		break;
 	case WIRE_READ:
 		serve_read(e, peer, request, body);
+		break;
+	case WIRE_ABOUT:
+		serve_about(e, peer, request, body);
 		break;
 	case WIRE_STAGE:
 		serve_stage(e, peer, header, body, tail, tail_size);

@@ -8,7 +8,7 @@
 
 /* u64 epoch, u32 nshares, u32 nrows,
  * shares: u32 fd, u64 address, u64 size
- * rows:   u8 kind, u8 dtype, u32 index, u32 sub, u64 numel, u8 key length, key, u32 nsegments,
+ * rows:   u8 kind, u8 dtype, u8 tier, u32 index, u32 sub, u64 numel, u8 key length, key, u32 nsegments,
  *         segments: u64 start, u64 numel, u64 address
  */
 
@@ -32,6 +32,7 @@ static void put_row(struct wire_writer *w, const struct state_row *row, uint32_t
 {
 	wire_put_u8(w, row->kind);
 	wire_put_u8(w, row->dtype);
+	wire_put_u8(w, row->tier);
 	wire_put_u32(w, index);
 	wire_put_u32(w, row->sub);
 	wire_put_u64(w, row->numel);
@@ -98,6 +99,7 @@ static int get_row(struct wire_reader *r, struct states *s, uint64_t *budget)
 {
 	enum state_kind kind = wire_get_u8(r);
 	enum frag_dtype dtype = wire_get_u8(r);
+	enum state_tier tier = wire_get_u8(r);
 	uint32_t index = wire_get_u32(r), sub = wire_get_u32(r);
 	uint64_t numel = wire_get_u64(r), bytes;
 	uint8_t length = wire_get_u8(r);
@@ -107,7 +109,8 @@ static int get_row(struct wire_reader *r, struct states *s, uint64_t *budget)
 
 	if (!text || memchr(text, '\0', length) || kind >= STATE_KINDS ||
 	    (kind != STATE_NONE && !frag_dtype_size(dtype)) || !u64_mul(numel, 8, &bytes) ||
-	    bytes > INT64_MAX)
+	    bytes > INT64_MAX || tier >= STATE_TIERS ||
+	    (tier == STATE_SWAP && kind != STATE_PARTITION))
 		return -EBADMSG;
 	memcpy(key, text, length);
 	if (kind == STATE_NONE) /* keeps the numbers of the others */
@@ -115,7 +118,8 @@ static int get_row(struct wire_reader *r, struct states *s, uint64_t *budget)
 	row = states_add(s, kind, index, sub, key, dtype, numel, (struct state_segment){ 0 });
 	if (row < 0)
 		return row == -ENOMEM ? row : -EBADMSG;
-	if (kind == STATE_NONE)
+	s->rows[row].tier = (uint8_t)tier;
+	if (kind == STATE_NONE || tier == STATE_SWAP)
 		return wire_get_u32(r) ? -EBADMSG : 0;
 	return get_segments(r, &s->rows[row], budget);
 }

@@ -248,6 +248,8 @@ int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
 
 	if (!u64_add(offset, size, &end) || end > row->numel * element)
 		return -EINVAL;
+	if (row->tier != STATE_HOST)
+		return -EREMOTE;
 	for (uint32_t i = segment_at(row, offset / element); offset < end; i++) {
 		const struct state_segment *segment = &row->segments[i];
 		uint64_t count;

@@ -9,6 +9,7 @@
  *            segment [0, 4096) at 0x7f..
  *   row 4: PARTITION group 0 sub 1 "grad", fragments in memory of their own
  *            segment [0, 15) at 0x7f..   segment [15, 18) at 0x7f..    (gaps: nothing there)
+ *   row 5: PARTITION group 1 sub 0 "exp_avg" float32, on NVMe: all of it is there, at no address
  */
 
 #include "engine/base.h"
@@ -29,6 +30,14 @@ enum state_kind {
 	STATE_KINDS,
 };
 
+enum state_tier {
+	STATE_HOST, /* memory, at the segments' addresses */
+	STATE_SWAP, /* a partition of which slices visit memory; no segments: it is all there */
+	STATE_TIERS,
+};
+
+struct place_state;
+
 struct state_segment {
 	uint64_t start; /* elements of the row */
 	uint64_t numel;
@@ -39,13 +48,14 @@ struct state_row {
 	uint8_t kind;
 	uint8_t dtype;
 	uint8_t owned; /* memory of the library; not sent */
-	uint8_t reserved;
+	uint8_t tier;  /* enum state_tier */
 	uint32_t index;
 	uint32_t sub;
 	uint32_t nsegments;
 	uint64_t numel;
 	uint64_t since;                 /* the table's epoch that it came with; not sent */
 	struct state_segment *segments; /* sorted, not overlapping */
+	struct place_state *place;      /* STATE_SWAP: a rank's own; not sent */
 	char key[FRAG_KEY_MAX + 1];
 	bool in_arena; /* its bytes are counted with those of the arena; not sent */
 };
@@ -90,7 +100,7 @@ int states_find(const struct states *s, enum state_kind kind, uint32_t index, ui
 uint64_t states_row_bytes(const struct state_row *row);
 
 /* The memory of bytes [offset, offset + size) of a row, at most max parts.  Returns how many, or
- * -EINVAL: past the end; -ENODATA: a gap in it; -E2BIG: more than max.
+ * -EINVAL: past the end; -EREMOTE: in another tier than memory; -ENODATA: a gap in it; -E2BIG: more than max.
  */
 int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
 		   struct iovec *parts, int max);

@@ -137,10 +137,14 @@ static bool is_in_reach(struct engine *e, struct transfer *t)
 	if (!e->memory || plan_read(e, &t->address, UINT64_MAX, t->offset, t->size, &t->plan) ||
 	    t->plan.covered < t->size)
 		return false;
-	for (unsigned i = 0; i < t->plan.n; i++)
-		if (t->plan.pieces[i].lost ||
-		    e->peers[t->plan.pieces[i].rank].way != PEER_WAY_MEMORY)
+	for (unsigned i = 0; i < t->plan.n; i++) {
+		const struct piece *piece = &t->plan.pieces[i];
+		const struct peer *p = &e->peers[piece->rank];
+
+		if (piece->lost || p->way != PEER_WAY_MEMORY ||
+		    p->states->rows[piece->row].tier != STATE_HOST)
 			return false;
+	}
 	return true;
 }
 

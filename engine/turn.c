@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/about.h"
 #include "engine/agree.h"
 #include "engine/arena-memory.h"
 #include "engine/freezes.h"
@@ -12,6 +13,7 @@
 #include "engine/rights.h"
 #include "engine/serve.h"
 #include "engine/settled.h"
+#include "engine/serve-swap.h"
 #include "engine/transfers.h"
 #include "engine/turn.h"
 #include "engine/viewing.h"
@@ -252,6 +254,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	writes_turn(e, now, &commits);
 	watch_turn(e, now, &waits);
 	past_turn(e, now);
+	about_turn(e, now);
 	freezes_turn(e, now, &freezes);
 	pthread_mutex_unlock(&e->lock);
 	transfers_finish(transfers);
@@ -295,6 +298,7 @@ void turn_free(struct engine *e)
 	waiters_free(e);
 	events_fini(&e->events);
 	past_free(e);
+	about_free(e);
 	rpc_free(e);
 	agree_free(e);
 	viewing_free(e);
@@ -306,6 +310,7 @@ void turn_free(struct engine *e)
 	if (e->memory)
 		e->memory_ops->close(e->memory);
 	if (e->is_rank) {
+		serve_swap_free(e);
 		edits_fini(&e->edits);
 		views_fini(&e->views);
 		arena_memory_close(e->arena);

@@ -21,7 +21,9 @@ static void drop(struct views *v, struct view **at)
 	struct view *view = *at;
 
 	*at = view->next;
-	rooms_take_back(&v->rooms, view->room, monotonic_ms());
+	if (view->room)
+		rooms_take_back(&v->rooms, view->room, monotonic_ms());
+	registry_hold_put(view->hold);
 	free(view);
 	atomic_fetch_sub(&v->count, 1);
 }
@@ -43,20 +45,43 @@ static struct view **find(struct views *v, const uint64_t id[2])
 	return at;
 }
 
-/* -EEXIST: want has gone by, or is just being changed. */
-static int place(struct view *view, const struct registry *r, uint64_t want)
+static void set_complete(struct view *view, bool complete)
+{
+	if (view->room)
+		atomic_store(&room_label(view->room)->complete, complete);
+}
+
+/* It shows what there is.  Of a row on NVMe that is held from now on: the trainer publishes no other before it has
+ * been here, under the lock.
+ */
+static int go_live(struct view *view, struct registry *r)
+{
+	int rc = view->room ? 0
+			    : registry_hold(r, view->epoch, view->row, view->offset, view->size,
+					    &view->hold);
+
+	if (!rc)
+		view->state = VIEW_LIVE;
+	return rc;
+}
+
+/* -EEXIST: want has gone by, or is just being changed; go_live's. */
+static int place(struct view *view, struct registry *r, uint64_t want)
 {
 	uint64_t now = control_content(r->control, view->is_grad);
+	int rc;
 
 	view->copied = 0;
 	view->status = 0;
-	atomic_store(&room_label(view->room)->complete, 0);
+	set_complete(view, false);
+	registry_hold_put(view->hold);
+	view->hold = NULL;
 	view->generation = want > now ? want : now;
-	if (now >= want && now) {
-		view->state = VIEW_LIVE;
-		return want && now > want ? -EEXIST : 0;
-	}
 	view->state = want ? VIEW_FUTURE : VIEW_NEXT;
+	if (now >= want && now) {
+		rc = go_live(view, r);
+		return rc ? rc : want && now > want ? -EEXIST : 0;
+	}
 	return want && want <= control_newest(r->control, view->is_grad) ? -EEXIST : 0;
 }
 
@@ -76,6 +101,7 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 {
 	struct view *view;
 	int rc = registry_covers(r, q->epoch, q->row, q->offset, q->size);
+	bool swapped = !rc && registry_is_swapped(r, q->row);
 
 	if (rc)
 		return rc;
@@ -93,7 +119,8 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 			       .offset = q->offset,
 			       .size = q->size,
 			       .opened_ms = now };
-	rc = rooms_lend(&v->rooms, q->size, q->id, &view->room);
+	if (!swapped)
+		rc = rooms_lend(&v->rooms, q->size, q->id, &view->room);
 	if (rc) {
 		free(view);
 		return rc;
@@ -192,9 +219,11 @@ static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 
 static void keep(struct view *view, struct registry *r)
 {
-	copy_some(view, r, UINT64_MAX);
 	view->state = VIEW_KEPT;
-	atomic_store(&room_label(view->room)->complete, !view->status);
+	if (!view->room)
+		return;
+	copy_some(view, r, UINT64_MAX);
+	set_complete(view, !view->status);
 	atomic_fetch_add_explicit(&r->control->kept_bytes, view->size, memory_order_relaxed);
 }
 
@@ -216,7 +245,7 @@ void views_keep_row(struct views *v, struct registry *r, uint32_t row)
 	pthread_mutex_unlock(&v->lock);
 }
 
-void views_arrive(struct views *v, const struct registry *r)
+void views_arrive(struct views *v, struct registry *r)
 {
 	pthread_mutex_lock(&v->lock);
 	for (struct view *view = v->list; view; view = view->next) {
@@ -226,9 +255,11 @@ void views_arrive(struct views *v, const struct registry *r)
 		    (view->state == VIEW_FUTURE && now < view->generation))
 			continue;
 		/* never past one that somebody waits for: all ranks have the same ones */
-		view->status =
-			view->state == VIEW_FUTURE && now > view->generation ? -ESTALE : 0;
-		view->state = view->status ? VIEW_KEPT : VIEW_LIVE;
+		view->status = view->state == VIEW_FUTURE && now > view->generation
+				       ? -ESTALE
+				       : go_live(view, r);
+		if (view->status)
+			view->state = VIEW_KEPT;
 		view->generation = now;
 	}
 	pthread_mutex_unlock(&v->lock);
@@ -242,7 +273,7 @@ bool views_copy_ahead(struct views *v, struct registry *r, uint64_t now)
 		return false;
 	pthread_mutex_lock(&v->lock);
 	for (struct view *view = v->list; view && !more; view = view->next) {
-		if (view->state != VIEW_LIVE || view->copied == view->size ||
+		if (!view->room || view->state != VIEW_LIVE || view->copied == view->size ||
 		    now < view->opened_ms + COPY_AFTER_MS)
 			continue;
 		copy_some(view, r, COPY_CHUNK);
@@ -276,24 +307,48 @@ static int read_live(struct views *v, struct registry *r, const struct view *see
 	return rc;
 }
 
+/* Under the lock: how a view can be read. */
+static int check_read(const struct view *view, uint64_t offset, size_t size)
+{
+	if (!view)
+		return -ESTALE;
+	if (offset > view->size || size > view->size - offset)
+		return -EINVAL;
+	if (view->state < VIEW_LIVE)
+		return -EAGAIN;
+	return view->room ? 0 : -EREMOTE;
+}
+
 int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
 	       void *out, size_t size)
 {
 	struct view seen, *view;
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&v->lock);
 	view = *find(v, id);
-	if (!view)
-		rc = -ESTALE;
-	else if (offset > view->size || size > view->size - offset)
-		rc = -EINVAL;
-	else if (view->state < VIEW_LIVE)
-		rc = -EAGAIN;
-	else if (view->state == VIEW_KEPT)
+	rc = check_read(view, offset, size);
+	if (!rc && view->state == VIEW_KEPT)
 		rc = take_kept(view, offset, out, size);
 	if (!rc)
 		seen = *view;
 	pthread_mutex_unlock(&v->lock);
 	return rc || seen.state == VIEW_KEPT ? rc : read_live(v, r, &seen, offset, out, size);
+}
+
+int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
+	       struct registry_hold **hold, uint64_t *at)
+{
+	struct view *view;
+	int rc;
+
+	pthread_mutex_lock(&v->lock);
+	view = *find(v, id);
+	rc = check_read(view, offset, size);
+	if (rc == -EREMOTE && !(rc = view->status)) {
+		*hold = registry_hold_get(view->hold);
+		*at = view->offset + offset;
+	}
+	pthread_mutex_unlock(&v->lock);
+	return rc;
 }

@@ -8,6 +8,8 @@
  *                           ^                                             copied into room that was
  *   FUTURE(generation) -----'  when this rank comes to that generation   reserved when it was opened
  *
+ * A view of a row on NVMe has no room: it holds what there is when it becomes LIVE, and nothing is copied.
+ *
  * A view is one run of bytes of one row at one generation (control_content).  The room of all views is bounded; the trainer never waits for a reader, it copies what is
  * not copied yet.  Any thread: one lock.
  */
@@ -32,9 +34,10 @@ struct view {
 	uint64_t size;
 	uint64_t heard_ms;
 	uint64_t opened_ms;
-	uint64_t copied; /* LIVE: bytes of room that are there already */
-	int status;      /* KEPT: 0, or why it could not be copied */
-	struct room *room;
+	uint64_t copied;            /* LIVE: bytes of room that are there already */
+	int status;                 /* KEPT: 0, or why it could not be copied */
+	struct room *room;          /* NULL: of a row on NVMe */
+	struct registry_hold *hold; /* of such a row, from LIVE on */
 };
 
 struct views {
@@ -70,16 +73,19 @@ unsigned views_expire(struct views *v, uint64_t before);
 void views_trim(struct views *v, uint64_t before);
 void views_touch(struct views *v, uint32_t peer, uint64_t now);
 
-/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet. */
+/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet; -EREMOTE: views_hold. */
 int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
 	       void *out, size_t size);
+/* The same of a view of a row on NVMe: what it holds, the caller's to put, and where in the row that is. */
+int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
+	       struct registry_hold **hold, uint64_t *at);
 
 /* Trainer's thread.  Content is about to change, and the control page says so already: of states and
  * gradients, or of gradients alone.
  */
 void views_keep(struct views *v, struct registry *r, bool states);
 /* It has changed, and the control page says so: views that wait for the new generation are live. */
-void views_arrive(struct views *v, const struct registry *r);
+void views_arrive(struct views *v, struct registry *r);
 /* A row is about to be dropped. */
 void views_keep_row(struct views *v, struct registry *r, uint32_t row);
 

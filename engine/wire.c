@@ -43,6 +43,8 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_KEEP] = sizeof(struct wire_transaction),
 	[WIRE_THAW] = sizeof(struct wire_transaction),
 	[WIRE_DROPPED] = sizeof(struct wire_dropped),
+	[WIRE_ABOUT] = sizeof(struct wire_about),
+	[WIRE_TOLD] = sizeof(struct wire_told),
 };
 
 size_t wire_body_size(enum wire_type type)
@@ -103,6 +105,14 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 		.events = atomic_load_explicit(&page->events, memory_order_acquire),
 		.kept_bytes = atomic_load_explicit(&page->kept_bytes, memory_order_relaxed),
 		.held_ns = atomic_load_explicit(&page->held_ns, memory_order_relaxed),
+		.swap_bytes = atomic_load_explicit(&page->swap_bytes, memory_order_relaxed),
+		.swap_in_bytes =
+			atomic_load_explicit(&page->swap_in_bytes, memory_order_relaxed),
+		.swap_out_bytes =
+			atomic_load_explicit(&page->swap_out_bytes, memory_order_relaxed),
+		.swap_errors = atomic_load_explicit(&page->swap_errors, memory_order_relaxed),
+		.pinned_bytes = atomic_load_explicit(&page->pinned_bytes, memory_order_relaxed),
+		.pinned_lent = atomic_load_explicit(&page->pinned_lent, memory_order_relaxed),
 	};
 	memcpy(&to->loss_scale, &scale, sizeof(scale));
 }

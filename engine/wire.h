@@ -17,7 +17,7 @@
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
  *    x -> r  VIEW_OPEN -> VIEW, VIEW_CLOSE       x -> c  COMMIT            c: the lowest live rank
  *    x -> r  READ -> DATA
- *                                                c -> all PREPARE{boundary N} -> VOTE
+ *    x -> r  ABOUT -> TOLD   words for people    c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
  *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED -> ACK, KNOWN   r waits at N
  *    x -> r  WAIT -> CHANGED {control page}      c -> all DECIDE{commit or not} -> ACK,
@@ -42,7 +42,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 4,           /* grows with every change of a struct below */
+	WIRE_VERSION = 5,           /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
@@ -92,6 +92,8 @@ enum wire_type {
 	WIRE_THAW,
 	WIRE_PASSED,
 	WIRE_DROPPED,
+	WIRE_ABOUT,
+	WIRE_TOLD,
 	WIRE_TYPES,
 };
 
@@ -152,8 +154,11 @@ struct wire_control {
 	uint64_t events;
 	uint64_t kept_bytes;
 	uint64_t held_ns;
+	uint64_t swap_bytes;
+	uint64_t swap_in_bytes, swap_out_bytes, swap_errors;
+	uint64_t pinned_bytes, pinned_lent;
 };
-static_assert(sizeof(struct wire_control) == 112, "wire");
+static_assert(sizeof(struct wire_control) == 160, "wire");
 
 struct wire_join {
 	struct wire_entry entry;
@@ -164,7 +169,7 @@ struct wire_join {
 	uint64_t barrier; /* the newest that it has passed */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_join) == 448, "wire");
+static_assert(sizeof(struct wire_join) == 496, "wire");
 
 struct wire_joined {
 	uint32_t need_catalog;
@@ -173,7 +178,7 @@ struct wire_joined {
 	uint64_t barrier; /* rank 0's, and its page */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_joined) == 136, "wire");
+static_assert(sizeof(struct wire_joined) == 184, "wire");
 
 struct wire_welcome {
 	char job[128];
@@ -267,14 +272,14 @@ struct wire_changed { /* then size bytes of events, a line of JSON each */
 	uint32_t size;   /* at most WIRE_EVENTS_MAX */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_changed) == 128, "wire");
+static_assert(sizeof(struct wire_changed) == 176, "wire");
 
 struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
 	struct wire_control control; /* read after the bytes */
 };
-static_assert(sizeof(struct wire_data) == 120, "wire");
+static_assert(sizeof(struct wire_data) == 168, "wire");
 
 /* Who writes what: for the events, as the writer says, but for its rank. */
 struct wire_origin {
@@ -371,6 +376,16 @@ struct wire_known {
 	uint32_t reserved;
 };
 static_assert(sizeof(struct wire_known) == 24, "wire");
+
+struct wire_about {
+	char what[16]; /* "swap", "pinned" */
+};
+
+struct wire_told {     /* then size bytes of text */
+	uint32_t size; /* at most WIRE_CHUNK */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_told) == 8, "wire");
 
 /* BARRIER: what the rank that comes has counted; PASSED: the most that any has, and all go on from. */
 struct wire_barrier {

@@ -153,6 +153,10 @@ static char *rank_text(struct tree *t, struct node n)
 		return format("%s\n", r.address);
 	case TEXT_RANK_PID:
 		return format("%" PRId64 "\n", r.pid);
+	case TEXT_RANK_SWAP:
+		return engine_rank_text(t->engine, n.rank, "swap");
+	case TEXT_RANK_PINNED:
+		return engine_rank_text(t->engine, n.rank, "pinned");
 	default:
 		return format("%s\n", r.host);
 	}
@@ -196,7 +200,7 @@ static char *plain_text(struct tree *t, struct node n)
 		return job_text(t, n.slot);
 	if (n.slot < TEXT_FRAGMENTS)
 		return param_text(t, n);
-	if (n.slot <= TEXT_RANK_HOST)
+	if (n.slot <= TEXT_RANK_PINNED)
 		return rank_text(t, n);
 	if (n.slot <= TEXT_GROUP_SUB_GROUPS)
 		return group_text(t, n);
@@ -224,5 +228,6 @@ int64_t text_build(struct tree *t, struct node n, char **text)
 bool text_is_costly(struct node n)
 {
 	return n.kind == NODE_HYPER ||
-	       (n.kind == NODE_TEXT && (n.slot == TEXT_FRAGMENTS || n.slot >= TEXT_CONFIG));
+	       (n.kind == NODE_TEXT && (n.slot == TEXT_FRAGMENTS || n.slot == TEXT_RANK_SWAP ||
+					n.slot == TEXT_RANK_PINNED || n.slot >= TEXT_CONFIG));
 }

@@ -503,6 +503,11 @@ static unsigned count_ops(struct engine *e)
 	return n;
 }
 
+char *engine_rank_text(struct engine *e, uint32_t rank, const char *what)
+{
+	return rank < NRANKS ? strdup("none\n") : NULL;
+}
+
 char *engine_text(struct engine *e, const char *what)
 {
 	char *text;

@@ -321,10 +321,31 @@ static void draw(struct job *job, uint32_t rank, const struct job_memory *m, uin
 		lay_partition(job, rank, m, &image);
 }
 
+static struct registry *registry_of(struct job *job, uint32_t rank)
+{
+	return &job_frag(job, rank)->engine->registry;
+}
+
+void job_look(struct job *job, uint32_t rank, const struct job_memory *m)
+{
+	enum frag_dtype dtype;
+	int group = job->ranks[rank].group[m->group],
+	    row = registry_find(registry_of(job, rank), m->kind, (uint32_t)group, m->sub,
+				job->spec.keys[m->key].key, &dtype);
+
+	ck_assert_int_ge(row, 0);
+	if (m->bytes)
+		ck_assert_int_eq(registry_read(registry_of(job, rank), 0, (uint32_t)row, 0,
+					       m->bytes_at, m->bytes),
+				 0);
+}
+
 static void check_memory(struct job *job, uint32_t rank, const struct job_memory *m)
 {
 	CLEANUP(free) uint8_t *expected = malloc(m->bytes + 1);
 
+	if (m->swapped)
+		job_look(job, rank, m);
 	draw(job, rank, m, expected);
 	for (uint64_t i = 0; i < m->bytes; i++)
 		if (m->bytes_at[i] != expected[i])
@@ -448,6 +469,11 @@ static void keep_partition(struct job *job, uint32_t rank, struct job_memory m)
 		m.library = true;
 		m.bytes_at = memory;
 		add_memory(r, m);
+	} else if (key->how == JOB_SWAP) {
+		rc = frag_state_swap(r->f, group, m.sub, key->key, key->dtype);
+		ck_assert_int_eq(rc, 0);
+		m.swapped = true;
+		add_memory(r, m);
 	} else {
 		rc = frag_state_keep(r->f, group, m.sub, key->key, key->dtype,
 				     add_memory(r, m)->bytes_at);
@@ -507,6 +533,16 @@ static void describe_key(struct job *job, uint32_t rank, uint32_t group, uint32_
 	}
 }
 
+static void fill_swapped(struct job *job, uint32_t rank, const struct job_memory *m)
+{
+	const struct job_key *key = &job->spec.keys[m->key];
+	uint64_t numel = m->bytes / frag_dtype_size(key->dtype);
+
+	ck_assert_int_eq(frag_state_put(job_frag(job, rank), job->ranks[rank].group[m->group],
+					m->sub, key->key, 0, m->bytes_at, numel, 0),
+			 0);
+}
+
 static void describe(struct job *job, uint32_t rank)
 {
 	struct job_rank *r = &job->ranks[rank];
@@ -524,8 +560,11 @@ static void describe(struct job *job, uint32_t rank)
 		for (uint32_t k = 0; k < job->spec.nkeys; k++)
 			describe_key(job, rank, g, k);
 	}
-	for (uint32_t i = 0; i < r->nmemory; i++)
+	for (uint32_t i = 0; i < r->nmemory; i++) {
 		draw(job, rank, &r->memory[i], r->memory[i].bytes_at);
+		if (r->memory[i].swapped)
+			fill_swapped(job, rank, &r->memory[i]);
+	}
 	ck_assert_int_eq(frag_ready(r->f), 0);
 }
 
@@ -551,6 +590,14 @@ void job_turn(struct job *job)
 			engine_turn(job->ranks[order[i]].f->engine, 0);
 }
 
+static bool has_swapped(const struct job *job)
+{
+	for (uint32_t k = 0; k < job->spec.nkeys; k++)
+		if (job->spec.keys[k].how == JOB_SWAP)
+			return true;
+	return false;
+}
+
 static void open_rank(struct job *job, uint32_t rank)
 {
 	struct launch launch = {
@@ -559,6 +606,13 @@ static void open_rank(struct job *job, uint32_t rank)
 	const char *seed = rank ? job->ranks[0].f->engine->address : NULL;
 	struct frag **f = &job->ranks[rank].f;
 
+	if (has_swapped(job))
+		launch.swap = (struct swap_config){
+			.pinned = 12 * 4096, .buffers = 12, .slice = 4096, .least = 1
+		};
+	if (has_swapped(job))
+		snprintf(launch.swap.dir, sizeof(launch.swap.dir), "%s",
+			 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	snprintf(launch.host, sizeof(launch.host), "host %u",
 		 job->spec.hosts ? rank % job->spec.hosts : 0);
 	ck_assert_int_eq(

@@ -53,6 +53,7 @@ struct job_group {
 enum job_how {
 	JOB_KEEP,      /* frag_state_keep */
 	JOB_ALLOC,     /* frag_state_alloc */
+	JOB_SWAP,      /* frag_state_swap, in a folder of the test's; slices of 4096 bytes */
 	JOB_WHOLE,     /* frag_state_keep_whole */
 	JOB_FRAGMENTS, /* frag_fragment_keep */
 };
@@ -88,6 +89,7 @@ struct job_memory { /* one buffer of one rank */
 	uint32_t group, sub, key;
 	int param; /* of the job: STATE_LP, STATE_LP_SHARD, JOB_FRAGMENTS; else -1 */
 	bool library;
+	bool swapped; /* bytes_at: a copy, as it was when it was last looked at */
 	uint64_t bytes;
 	uint8_t *bytes_at;
 };
@@ -138,6 +140,9 @@ void job_expect_lp_of(struct job *job, uint32_t param, const void *master);
 /* A buffer of the rank, for partitions and whole states; NULL: none. */
 struct job_memory *job_memory(struct job *job, uint32_t rank, uint32_t group, uint32_t sub,
 			      const char *key);
+
+/* A buffer of JOB_SWAP: what it is now, into bytes_at. */
+void job_look(struct job *job, uint32_t rank, const struct job_memory *m);
 
 /* All ranks pass one: edits are applied. */
 void job_boundary(struct job *job);

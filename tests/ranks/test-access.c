@@ -44,6 +44,11 @@ static const struct layout_case {
 	{ "FSDP2", { .sharding = FRAG_FSDP2 }, JOB_FRAGMENTS, JOB_LP_FITTING },
 	{ "HSDP", { .sharding = FRAG_FSDP2, .replicas = 2 }, JOB_KEEP, JOB_LP_FITTING },
 	{ "stage 3 in replicas", { .stage = 3, .replicas = 2 }, JOB_KEEP, JOB_LP_BOTH },
+	{ "stage 2, on NVMe", { .stage = 2 }, JOB_SWAP, JOB_LP_FITTING },
+	{ "stage 3, sub-groups, on NVMe",
+	  { .stage = 3, .sub_group_size = 40 },
+	  JOB_SWAP,
+	  JOB_LP_BOTH },
 	{ "stage 1 in replicas", { .stage = 1, .replicas = 2 }, JOB_KEEP, JOB_LP_FITTING },
 };
 

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/about.h"
+#include "engine/peers.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One question of one rank, kept with its last answer. */
+struct about {
+	struct about *next;
+	uint32_t rank;
+	struct wire_about question;
+	bool wanted, fetching, asked;
+	uint64_t began_ns; /* of the fetch */
+	uint64_t told_ns;  /* when the one began that text is of */
+	char *text;        /* NULL: none came */
+	int status;        /* why */
+};
+
+/* ---- engine thread, with the lock ---- */
+
+static void end(struct engine *e, struct about *a, char *text, int status)
+{
+	free(a->text);
+	a->text = text;
+	a->status = text ? 0 : status;
+	a->fetching = a->asked = false;
+	a->told_ns = a->began_ns;
+	atomic_fetch_add(&e->epoch, 1);
+	pthread_cond_broadcast(&e->changed);
+}
+
+static bool on_told(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	struct about *a = owner;
+	bool told = !answer->status && answer->type == WIRE_TOLD;
+	int status = answer->status ? answer->status : told ? -ENOMEM : -EPROTO;
+
+	a->asked = false;
+	if (status != -EAGAIN)
+		end(e, a, told ? strndup(answer->tail, answer->tail_size) : NULL, status);
+	return false;
+}
+
+static void ask(struct engine *e, struct about *a)
+{
+	int rc = peers_call(e, a->rank, WIRE_ABOUT, &a->question, NULL, 0, on_told, a, 0);
+
+	a->asked = !rc;
+	if (rc && rc != -EAGAIN)
+		end(e, a, NULL, rc);
+}
+
+static void turn(struct engine *e, struct about *a, uint64_t now)
+{
+	if (a->wanted && !a->fetching) {
+		a->wanted = false;
+		a->fetching = true;
+		a->began_ns = monotonic_ns();
+	}
+	if (a->fetching && !a->asked)
+		ask(e, a);
+	if (a->fetching && now >= a->began_ns / 1000000 + e->timeout_ms) {
+		rpc_forget(e, a);
+		end(e, a, NULL, -ETIMEDOUT);
+	}
+}
+
+void about_turn(struct engine *e, uint64_t now)
+{
+	for (struct about *a = e->abouts; a; a = a->next)
+		turn(e, a, now);
+}
+
+void about_free(struct engine *e)
+{
+	while (e->abouts) {
+		struct about *a = e->abouts;
+
+		e->abouts = a->next;
+		free(a->text);
+		free(a);
+	}
+}
+
+/* ---- any thread ---- */
+
+static struct about *find_or_add(struct engine *e, uint32_t rank, const char *what)
+{
+	struct about *a = e->abouts;
+
+	while (a && (a->rank != rank || strcmp(a->question.what, what)))
+		a = a->next;
+	if (a || !(a = calloc(1, sizeof(*a))))
+		return a;
+	a->rank = rank;
+	snprintf(a->question.what, sizeof(a->question.what), "%s", what);
+	a->next = e->abouts;
+	e->abouts = a;
+	return a;
+}
+
+/* -EAGAIN: in a hurry. */
+static int await(struct engine *e, struct about *a)
+{
+	uint64_t since = engine_asked_since();
+	uint64_t deadline = since / 1000000 + e->timeout_ms + NODE_PING_MS;
+	int rc = 0;
+
+	while ((a->told_ns < since || a->fetching) && !rc && monotonic_ms() < deadline) {
+		a->wanted |= !a->fetching;
+		rc = node_wait_answer(e, deadline);
+	}
+	return rc == -EAGAIN ? rc : 0;
+}
+
+static char *copy(const struct about *a)
+{
+	char *text;
+
+	if (a->text)
+		return strdup(a->text);
+	return asprintf(&text, "not known: %s\n", strerror(-a->status)) < 0 ? NULL : text;
+}
+
+char *about_rank(struct engine *e, uint32_t rank, const char *what)
+{
+	struct about *a;
+	char *text = NULL;
+	int rc = -ENOMEM;
+
+	if (rank >= e->world)
+		return NULL;
+	pthread_mutex_lock(&e->lock);
+	a = find_or_add(e, rank, what);
+	if (a)
+		rc = await(e, a);
+	if (!rc)
+		text = copy(a);
+	pthread_mutex_unlock(&e->lock);
+	errno = -rc;
+	return text;
+}

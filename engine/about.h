@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_ABOUT_H
+#define ENGINE_ABOUT_H
+
+/* What a rank says about itself in words, asked for by observers: of its states on NVMe ("swap") and of the memory that
+ * they visit ("pinned").
+ */
+
+#include "engine/node.h"
+
+/* Any thread; waits for the rank's answer, as node_wait_answer does.  The caller's to free; NULL: no such rank; with errno
+ * EAGAIN: this thread is in a hurry.
+ */
+char *about_rank(struct engine *e, uint32_t rank, const char *what);
+
+/* Engine thread, with the lock. */
+void about_turn(struct engine *e, uint64_t now);
+void about_free(struct engine *e);
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/frag-internal.h"
+#include "engine/place.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* States on NVMe, by the trainer's thread. */
+
+enum { ADD_CHUNK = 1 << 12 };
+
+/* ---- sweeps ---- */
+
+struct swept {
+	uint8_t *base; /* in memory; NULL: on NVMe */
+	size_t element;
+	unsigned walked; /* its number in the walk */
+};
+
+struct frag_sweep {
+	struct frag *f;
+	struct place_walk *walk; /* NULL: all are in memory */
+	uint64_t numel;
+	bool visited; /* without a walk: all at once */
+	size_t n;
+	struct swept states[FRAG_SWEEP_MAX];
+};
+
+static unsigned use_of(unsigned flags)
+{
+	if (flags == FRAG_READ_ONLY)
+		return PLACE_READ;
+	return flags == FRAG_WRITE_ONLY ? PLACE_WRITE : PLACE_READ | PLACE_WRITE;
+}
+
+/* Of one state: its memory, or its place among those of the walk. */
+static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
+		     const struct frag_swept *state, struct place_walked *walked, unsigned *n)
+{
+	struct registry *r = &s->f->engine->registry;
+	struct swept *swept = &s->states[s->n++];
+	enum frag_dtype dtype;
+	struct place_state *place = registry_place(r, group, sub, state->key, &dtype);
+
+	if (state->flags & ~(unsigned)(FRAG_READ_ONLY | FRAG_WRITE_ONLY) ||
+	    state->flags == (FRAG_READ_ONLY | FRAG_WRITE_ONLY))
+		return -EINVAL;
+	if (place) {
+		swept->walked = *n;
+		walked[(*n)++] = (struct place_walked){ place, use_of(state->flags) };
+		return 0;
+	}
+	if (registry_find(r, STATE_PARTITION, group, sub, state->key, &dtype) < 0)
+		return -ENOENT;
+	swept->element = frag_dtype_size(dtype);
+	swept->base = registry_memory(r, STATE_PARTITION, group, sub, state->key, 0, s->numel,
+				      &dtype);
+	return swept->base || !s->numel ? 0 : -EINVAL;
+}
+
+static bool is_twice(const struct frag_swept *states, size_t i)
+{
+	for (size_t k = 0; k < i; k++)
+		if (!strcmp(states[k].key, states[i].key))
+			return true;
+	return false;
+}
+
+static int fill_sweep(struct frag_sweep *s, uint32_t group, uint32_t sub,
+		      const struct frag_swept *states, size_t n)
+{
+	struct place_walked walked[FRAG_SWEEP_MAX];
+	unsigned nwalked = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < n && !rc; i++) {
+		if (!states[i].key || is_twice(states, i))
+			return -EINVAL;
+		rc = add_swept(s, group, sub, &states[i], walked, &nwalked);
+	}
+	if (!rc && nwalked)
+		rc = place_walk_begin(s->f->engine->registry.place, walked, nwalked, &s->walk);
+	return rc;
+}
+
+int frag_sweep_begin(struct frag *f, int group, uint32_t sub, const struct frag_swept *states,
+		     size_t n, struct frag_sweep **sweep)
+{
+	struct frag_sweep *s;
+	int rc;
+
+	if (!frag_engine(f) || group < 0 || !states || !n || n > FRAG_SWEEP_MAX)
+		return -EINVAL;
+	if (f->sweep)
+		return -EBUSY;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->f = f;
+	s->numel = frag_partition_numel(f, group, sub);
+	rc = fill_sweep(s, (uint32_t)group, sub, states, n);
+	if (rc) {
+		free(s);
+		return rc;
+	}
+	*sweep = f->sweep = s;
+	return 0;
+}
+
+static int next_in_memory(struct frag_sweep *s, uint64_t *first, uint64_t *numel)
+{
+	if (s->visited || !s->numel)
+		return 0;
+	s->visited = true;
+	*first = 0;
+	*numel = s->numel;
+	return 1;
+}
+
+int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void **memory)
+{
+	int rc;
+
+	if (!s || !frag_engine(s->f))
+		return -EINVAL;
+	rc = s->walk ? place_walk_next(s->walk, first, numel) : next_in_memory(s, first, numel);
+	if (rc != 1)
+		return rc;
+	for (size_t i = 0; i < s->n; i++) {
+		const struct swept *swept = &s->states[i];
+
+		memory[i] = swept->base ? swept->base + *first * swept->element
+					: place_walk_memory(s->walk, swept->walked);
+	}
+	return 1;
+}
+
+void frag_sweep_end(struct frag_sweep *s)
+{
+	if (!s || !frag_engine(s->f))
+		return;
+	if (s->walk)
+		place_walk_end(s->walk);
+	s->f->sweep = NULL;
+	free(s);
+}
+
+/* ---- states ---- */
+
+int frag_state_swap(struct frag *f, int group, uint32_t sub, const char *key,
+		    enum frag_dtype dtype)
+{
+	int rc = frag_check_state(f, group, sub, key, dtype);
+
+	if (!rc && frag_dtype_size(dtype) > 8)
+		rc = -EINVAL;
+	return rc ? rc
+		  : registry_swap(&f->engine->registry, (uint32_t)group, sub, key, dtype,
+				  frag_partition_numel(f, group, sub));
+}
+
+/* Of a state in memory: read, added to, written. */
+static int add_in_memory(struct registry *r, uint32_t row, uint64_t first, const float *values,
+			 uint64_t numel)
+{
+	float sum[ADD_CHUNK];
+	int rc = 0;
+
+	for (uint64_t done = 0; done < numel && !rc; done += ADD_CHUNK) {
+		uint64_t n = u64_min(ADD_CHUNK, numel - done);
+		uint64_t at = (first + done) * sizeof(*sum);
+
+		rc = registry_read(r, 0, row, at, sum, n * sizeof(*sum));
+		for (uint64_t i = 0; i < n && !rc; i++)
+			sum[i] += values[done + i];
+		if (!rc)
+			rc = registry_write(r, 0, row, at, sum, n * sizeof(*sum));
+	}
+	return rc;
+}
+
+static int put(struct registry *r, uint32_t row, struct place_state *s, enum frag_dtype dtype,
+	       uint64_t first, const void *values, uint64_t numel, bool add)
+{
+	size_t element = frag_dtype_size(dtype);
+
+	if (s && add)
+		return place_accumulate(r->place, s, first, values, numel);
+	if (s)
+		return place_put(r->place, s, first, values, numel);
+	if (add)
+		return add_in_memory(r, row, first, values, numel);
+	return registry_write(r, 0, row, first * element, values, numel * element);
+}
+
+int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uint64_t first,
+		   const void *values, uint64_t numel, unsigned flags)
+{
+	struct engine *e = frag_engine(f);
+	uint64_t all = frag_partition_numel(f, group, sub);
+	enum frag_dtype dtype;
+	int row;
+
+	if (!e || group < 0 || !key || (numel && !values) || flags & ~(unsigned)FRAG_ADD ||
+	    first > all || numel > all - first)
+		return -EINVAL;
+	row = registry_find(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key, &dtype);
+	if (row < 0)
+		return row;
+	if (flags & FRAG_ADD && dtype != FRAG_F32)
+		return -EOPNOTSUPP;
+	if (!numel)
+		return 0;
+	return put(&e->registry, (uint32_t)row,
+		   registry_place(&e->registry, (uint32_t)group, sub, key, &dtype), dtype,
+		   first, values, numel, flags & FRAG_ADD);
+}
+
+int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
+{
+	struct engine *e = frag_engine(f);
+	enum frag_dtype dtype;
+	int row;
+
+	if (!e || group < 0 || !key)
+		return -EINVAL;
+	row = registry_find(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key, &dtype);
+	if (row < 0)
+		return row;
+	if (f->sweep && registry_is_swapped(&e->registry, (uint32_t)row))
+		return -EBUSY;
+	return registry_clear(&e->registry, (uint32_t)row);
+}
+
+int frag_swap_flush(struct frag *f, unsigned timeout_ms)
+{
+	struct engine *e = frag_engine(f);
+
+	if (!e)
+		return -EINVAL;
+	return e->registry.place ? place_flush(e->registry.place, timeout_ms) : 0;
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/swap-config.h"
+
+#include "engine/bytes.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PAGE = 4096, SLICE_MAX = 64 << 20, LEAST = 1 << 20, BUFFERS = 16, BUFFERS_MAX = 65536 };
+
+/* DeepSpeed's keys, each with its default.  What has no effect here is checked all the same. */
+struct sections {
+	uint64_t block_size, queue_depth, intra_op_parallelism;
+	bool single_submit, overlap_events, use_gds;
+	struct offload {
+		const char *device, *nvme_path;
+		uint64_t buffer_count, buffer_size, max_in_cpu;
+		bool pin_memory, pipeline_read, pipeline_write, fast_init;
+		double ratio;
+	} optimizer, param;
+};
+
+enum type { NUMBER, FLAG, TEXT, REAL };
+
+static const struct key {
+	const char *section, *name;
+	enum type type;
+	uint64_t min, max;
+	size_t field;
+} keys[] = {
+#define KEY(section, name, type, min, max, field)                                              \
+	{                                                                                      \
+		section, name, type, min, max, offsetof(struct sections, field)                \
+	}
+	KEY("aio", "block_size", NUMBER, PAGE, 1 << 30, block_size),
+	KEY("aio", "queue_depth", NUMBER, 1, 65536, queue_depth),
+	KEY("aio", "intra_op_parallelism", NUMBER, 1, 1024, intra_op_parallelism),
+	KEY("aio", "single_submit", FLAG, 0, 1, single_submit),
+	KEY("aio", "overlap_events", FLAG, 0, 1, overlap_events),
+	KEY("aio", "use_gds", FLAG, 0, 0, use_gds),
+	KEY("offload_optimizer", "device", TEXT, 0, 0, optimizer.device),
+	KEY("offload_optimizer", "nvme_path", TEXT, 0, 0, optimizer.nvme_path),
+	KEY("offload_optimizer", "buffer_count", NUMBER, 1, BUFFERS_MAX,
+	    optimizer.buffer_count),
+	KEY("offload_optimizer", "pin_memory", FLAG, 0, 1, optimizer.pin_memory),
+	KEY("offload_optimizer", "pipeline_read", FLAG, 0, 1, optimizer.pipeline_read),
+	KEY("offload_optimizer", "pipeline_write", FLAG, 0, 1, optimizer.pipeline_write),
+	KEY("offload_optimizer", "fast_init", FLAG, 0, 1, optimizer.fast_init),
+	KEY("offload_optimizer", "ratio", REAL, 1, 1, optimizer.ratio),
+	KEY("offload_param", "device", TEXT, 0, 0, param.device),
+	KEY("offload_param", "nvme_path", TEXT, 0, 0, param.nvme_path),
+	KEY("offload_param", "buffer_count", NUMBER, 1, BUFFERS_MAX, param.buffer_count),
+	KEY("offload_param", "buffer_size", NUMBER, 1, (uint64_t)1 << 40, param.buffer_size),
+	KEY("offload_param", "max_in_cpu", NUMBER, 0, (uint64_t)1 << 40, param.max_in_cpu),
+	KEY("offload_param", "pin_memory", FLAG, 0, 1, param.pin_memory),
+#undef KEY
+};
+
+static const struct sections defaults = {
+	.block_size = 1 << 20,
+	.queue_depth = 8,
+	.intra_op_parallelism = 1,
+	.overlap_events = true,
+	.optimizer = { .device = "none", .buffer_count = 4, .ratio = 1.0 },
+	.param = { .device = "none",
+		   .buffer_count = 5,
+		   .buffer_size = 100000000,
+		   .max_in_cpu = 1000000000 },
+};
+
+struct reader {
+	const char *path; /* of the file */
+	char *why;
+	size_t whysize;
+	bool counted; /* the file says how many buffers */
+};
+
+static int bad(const struct reader *r, const char *fmt, ...) PRINTF(2, 3);
+
+static int bad(const struct reader *r, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r->why, r->whysize, fmt, ap);
+	va_end(ap);
+	return -EINVAL;
+}
+
+/* ---- the file ---- */
+
+static int bad_value(const struct reader *r, const struct key *k, const char *what)
+{
+	return bad(r, "%s: %s.%s: %s", r->path, k->section, k->name, what);
+}
+
+/* DeepSpeed's own examples write 1e8 for a number of elements. */
+static int take_number(const struct reader *r, const struct key *k, const json_t *value,
+		       uint64_t *out)
+{
+	double real = json_number_value(value);
+	char what[80];
+
+	snprintf(what, sizeof(what), "is not a whole number from %llu to %llu",
+		 (unsigned long long)k->min, (unsigned long long)k->max);
+	if (!json_is_number(value) || real < (double)k->min || real > (double)k->max ||
+	    real != (double)(uint64_t)real)
+		return bad_value(r, k, what);
+	*out = (uint64_t)real;
+	return 0;
+}
+
+static int take_flag(const struct reader *r, const struct key *k, const json_t *value,
+		     bool *out)
+{
+	if (!json_is_boolean(value))
+		return bad_value(r, k, "is neither true nor false");
+	if (json_is_true(value) && !k->max)
+		return bad_value(r, k, "there is no such way to the disk here");
+	*out = json_is_true(value);
+	return 0;
+}
+
+static int take_text(const struct reader *r, const struct key *k, const json_t *value,
+		     const char **out)
+{
+	bool device = !strcmp(k->name, "device");
+
+	if (json_is_null(value))
+		return 0;
+	if (!json_is_string(value) || !*json_string_value(value))
+		return bad_value(r, k, "is not a text");
+	*out = json_string_value(value);
+	if (device && strcmp(*out, "none") && strcmp(*out, "cpu") && strcmp(*out, "nvme"))
+		return bad_value(r, k, "is none of none, cpu and nvme");
+	return 0;
+}
+
+static int take_real(const struct reader *r, const struct key *k, const json_t *value,
+		     double *out)
+{
+	if (!json_is_number(value) || json_number_value(value) != (double)k->max)
+		return bad_value(r, k,
+				 "can only be 1: the job says of each state where it lives");
+	*out = json_number_value(value);
+	return 0;
+}
+
+static int take_value(struct reader *r, const struct key *k, const json_t *value,
+		      struct sections *s)
+{
+	void *field = (char *)s + k->field;
+
+	r->counted |= field == &s->optimizer.buffer_count;
+	switch (k->type) {
+	case NUMBER:
+		return take_number(r, k, value, field);
+	case FLAG:
+		return take_flag(r, k, value, field);
+	case TEXT:
+		return take_text(r, k, value, field);
+	case REAL:
+		return take_real(r, k, value, field);
+	}
+	return -EINVAL;
+}
+
+static const struct key *find_key(const char *section, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (!strcmp(keys[i].section, section) && (!name || !strcmp(keys[i].name, name)))
+			return &keys[i];
+	return NULL;
+}
+
+static int take_section(struct reader *r, const char *section, json_t *values,
+			struct sections *s)
+{
+	const char *name;
+	json_t *value;
+	int rc = 0;
+
+	if (!find_key(section, NULL))
+		return bad(r,
+			   "%s: %.60s: no such section; there are aio, offload_optimizer and "
+			   "offload_param",
+			   r->path, section);
+	if (!json_is_object(values))
+		return bad(r, "%s: %s: is not an object", r->path, section);
+	json_object_foreach(values, name, value)
+	{
+		const struct key *k = find_key(section, name);
+
+		if (!rc)
+			rc = k ? take_value(r, k, value, s)
+			       : bad(r, "%s: %s.%.60s: no such key", r->path, section, name);
+	}
+	return rc;
+}
+
+static int take_sections(struct reader *r, json_t *root, struct sections *s)
+{
+	const char *section;
+	json_t *values;
+	int rc = 0;
+
+	if (!json_is_object(root))
+		return bad(r, "%s: is not an object", r->path);
+	json_object_foreach(root, section, values)
+	{
+		if (!rc)
+			rc = take_section(r, section, values, s);
+	}
+	return rc;
+}
+
+/* "" : it sends nothing to NVMe. */
+static int path_of(const struct reader *r, const struct offload *o, const char *section,
+		   const char **path)
+{
+	*path = "";
+	if (strcmp(o->device, "nvme"))
+		return 0;
+	if (!o->nvme_path)
+		return bad(r, "%s: %s.nvme_path: is missing", r->path, section);
+	*path = o->nvme_path;
+	return 0;
+}
+
+static int take_paths(const struct reader *r, const struct sections *s, struct swap_config *c)
+{
+	const char *optimizer, *param, *path;
+	int rc = path_of(r, &s->optimizer, "offload_optimizer", &optimizer);
+
+	if (!rc)
+		rc = path_of(r, &s->param, "offload_param", &param);
+	if (rc)
+		return rc;
+	if (*optimizer && *param && strcmp(optimizer, param))
+		return bad(r, "%s: offload_param.nvme_path: is not offload_optimizer's",
+			   r->path);
+	path = *optimizer ? optimizer : param;
+	if (strlen(path) >= sizeof(c->dir))
+		return bad(r, "%s: nvme_path: is too long", r->path);
+	strcpy(c->dir, path);
+	return 0;
+}
+
+static json_t *load(const struct reader *r, int *rc)
+{
+	FILE *file = fopen(r->path, "re");
+	json_error_t error;
+	json_t *root;
+
+	if (!file) {
+		*rc = -errno;
+		snprintf(r->why, r->whysize, "%s: %s", r->path, strerror(errno));
+		return NULL;
+	}
+	root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+	fclose(file);
+	*rc = root ? 0 : bad(r, "%s: line %d: %.100s", r->path, error.line, error.text);
+	return root;
+}
+
+static int read_file(struct reader *r, struct swap_config *c)
+{
+	struct sections s = defaults;
+	int rc;
+	json_t *root = load(r, &rc);
+
+	if (!root)
+		return rc;
+	rc = take_sections(r, root, &s);
+	if (!rc)
+		rc = take_paths(r, &s, c);
+	if (r->counted)
+		c->buffers = (unsigned)s.optimizer.buffer_count;
+	json_decref(root);
+	return rc;
+}
+
+/* ---- all of it ---- */
+
+static const char *setting(const char *given, const char *name)
+{
+	const char *text = given ? given : getenv(name);
+
+	return text && *text ? text : NULL;
+}
+
+static int take_dir(const struct reader *r, const char *dir, struct swap_config *c)
+{
+	if (strlen(dir) >= sizeof(c->dir))
+		return bad(r, "FRAG_SWAP_DIR is longer than %zu bytes", sizeof(c->dir) - 1);
+	strcpy(c->dir, dir);
+	return 0;
+}
+
+static int take_pinned(const struct reader *r, uint64_t given, struct swap_config *c)
+{
+	const char *text = getenv("FRAG_PINNED_MEM");
+
+	c->pinned = given;
+	if (!given && text && *text && !bytes_parse(text, &c->pinned))
+		return bad(r, "FRAG_PINNED_MEM=%.40s is no number of bytes (K, M, G)", text);
+	return 0;
+}
+
+/* Equal buffers of whole pages. */
+static int cut(const struct reader *r, struct swap_config *c)
+{
+	uint64_t count = c->buffers ? c->buffers : BUFFERS;
+
+	if (!c->pinned)
+		c->pinned = count * SLICE_MAX;
+	c->slice = u64_min(c->pinned / count, SLICE_MAX) / PAGE * PAGE;
+	if (!c->slice)
+		return bad(r, "FRAG_PINNED_MEM: %llu bytes are less than %llu buffers of %d",
+			   (unsigned long long)c->pinned, (unsigned long long)count, PAGE);
+	c->buffers = (unsigned)u64_min(c->pinned / c->slice, BUFFERS_MAX);
+	c->least = u64_min(c->slice, LEAST);
+	return 0;
+}
+
+int swap_config_read(struct swap_config *out, const struct frag_config *given, char *why,
+		     size_t whysize)
+{
+	struct frag_config config = { 0 };
+	struct swap_config c = { .dir = "" };
+	struct reader r = { .why = why, .whysize = whysize };
+	const char *dir;
+	int rc = 0;
+
+	if (given)
+		memcpy(&config, given, u64_min(given->size, sizeof(config)));
+	r.path = setting(config.swap_config, "FRAG_SWAP_CONFIG");
+	dir = setting(config.swap_dir, "FRAG_SWAP_DIR");
+	if (r.path)
+		rc = read_file(&r, &c);
+	if (!rc && dir)
+		rc = take_dir(&r, dir, &c);
+	if (!rc)
+		rc = take_pinned(&r, config.pinned_mem, &c);
+	if (!rc && c.dir[0])
+		rc = cut(&r, &c);
+	if (!rc)
+		*out = c;
+	return rc;
+}

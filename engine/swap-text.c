@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/swap-text.h"
+
+#include "engine/place.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *yes(bool it_is)
+{
+	return it_is ? "yes" : "no";
+}
+
+static void put(FILE *out, const char *name, uint64_t value)
+{
+	fprintf(out, "%s %" PRIu64 "\n", name, value);
+}
+
+static void put_error(FILE *out, int error)
+{
+	fprintf(out, "last_error %s\n", error ? strerror(-error) : "none");
+}
+
+static void put_totals(FILE *out, const struct place_figures *f)
+{
+	fprintf(out, "disk %s\nregistered %s\ndirect %s\n", f->disk, yes(f->registered),
+		yes(f->file.direct));
+	put(out, "states", f->states);
+	put(out, "state_bytes", f->bytes);
+	put(out, "slice_bytes", f->slice);
+	put(out, "small_bytes", f->small);
+	put(out, "file_bytes", f->file.file_bytes);
+	put(out, "extent_bytes", f->file.extent_bytes);
+	put(out, "extent_bytes_max", f->file.extent_bytes_max);
+	put(out, "slices_being_written", f->writing);
+	put(out, "spare_bytes", f->spare);
+	put(out, "spare_bytes_max", f->spare_max);
+	put(out, "spare_bytes_limit", f->spare_limit);
+	put(out, "holds", f->holds);
+	put(out, "holds_given_up", f->given_up);
+	put(out, "reads", f->reads);
+	put(out, "read_bytes", f->read_bytes);
+	put(out, "edits", f->edits);
+	put(out, "patches", f->patches);
+	put(out, "puts", f->puts);
+	put(out, "publishes", f->publishes);
+}
+
+/* Of the disk itself. */
+static void put_disk(FILE *out, const struct swap_counters *c)
+{
+	put(out, "disk_reads", c->reads);
+	put(out, "disk_read_bytes", c->read_bytes);
+	put(out, "disk_writes", c->writes);
+	put(out, "disk_written_bytes", c->written_bytes);
+	put(out, "disk_short_requests", c->short_requests);
+	put(out, "disk_errors", c->errors);
+	put(out, "damaged_blocks", c->damaged_blocks);
+}
+
+static uint64_t rate(const struct place_timer *t)
+{
+	return t->ns ? (uint64_t)((double)t->bytes * 1e9 / (double)t->ns) : 0;
+}
+
+static void put_timers(FILE *out, const struct place_figures *f)
+{
+	fprintf(out, "\ntimer\tcount\tbytes\tseconds\tbytes_per_second\n");
+	for (int kind = 0; kind < PLACE_KINDS; kind++) {
+		for (int timed = 0; timed < PLACE_TIMED; timed++) {
+			const struct place_timer *t = &f->timers[kind][timed];
+
+			if (t->count)
+				fprintf(out,
+					"%s\t%" PRIu64 "\t%" PRIu64 "\t%.6f\t%" PRIu64 "\n",
+					place_timer_name((enum place_kind)kind,
+							 (enum place_timed)timed),
+					t->count, t->bytes, (double)t->ns / 1e9, rate(t));
+		}
+	}
+}
+
+static void put_state(FILE *out, struct place *p, const struct state_row *row)
+{
+	struct place_state_figures f;
+
+	place_state_figures(p, row->place, &f);
+	fprintf(out,
+		"%u.%u\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
+		"\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%s\n",
+		row->index, row->sub, row->key, f.bytes, f.disk, f.memory, f.zeros, f.lent,
+		f.reads, f.writes, f.errors, f.error ? strerror(-f.error) : "none");
+}
+
+static void put_states(FILE *out, struct registry *r)
+{
+	fprintf(out, "\npartition\tstate\tbytes\tdisk\tmemory\tzeros\tlent\treads\twrites\t"
+		     "errors\tlast_error\n");
+	pthread_mutex_lock(&r->lock);
+	for (uint32_t i = 0; i < r->states.nrows; i++)
+		if (r->states.rows[i].place)
+			put_state(out, r->place, &r->states.rows[i]);
+	pthread_mutex_unlock(&r->lock);
+}
+
+char *swap_text_states(struct registry *r)
+{
+	struct place_figures f;
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	place_figures(r->place, &f);
+	put_totals(out, &f);
+	put_disk(out, &f.file);
+	put(out, "errors", f.errors);
+	put_error(out, f.error);
+	put_timers(out, &f);
+	put_states(out, r);
+	fclose(out);
+	return text;
+}
+
+char *swap_text_pinned(struct registry *r)
+{
+	static const char *const pages[] = { "4096", "huge", "hugetlb" };
+	struct place_figures f;
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	place_figures(r->place, &f);
+	put(out, "buffer_bytes", f.pinned.size);
+	put(out, "buffers", f.pinned.count);
+	put(out, "lent", f.pinned.lent);
+	put(out, "lent_max", f.pinned.lent_max);
+	put(out, "gets", f.pinned.gets);
+	put(out, "waits", f.pinned.waits);
+	put(out, "refusals", f.pinned.refusals);
+	fprintf(out, "pages %s\nlocked %s\n", pages[f.pinned.pages], yes(f.pinned.locked));
+	fclose(out);
+	return text;
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/job.h"
+
+#include "engine/convert.h"
+#include "engine/turn.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* States on NVMe, through the calls of frag.h: sweeps, ranges, and what readers see of them meanwhile.  test-access has
+ * whole parameters of all layouts.
+ */
+
+enum { NUMEL = 5000, SLICE = 1024, WORLD = 2 };
+
+static const struct job_param params[] = {
+	{ "a", .ndim = 1, .shape = { 7000 } },
+	{ "b", .ndim = 2, .shape = { 60, 50 } },
+};
+
+static struct job job;
+
+static void open_job(enum job_how grad)
+{
+	static const struct job_group group = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
+	struct job_key keys[] = { { "fp32", FRAG_F32, JOB_SWAP },
+				  { "exp_avg", FRAG_F32, JOB_SWAP },
+				  { "grad", FRAG_F32, grad } };
+
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   JOB_PARAMS(params),
+					   .groups = &group,
+					   .ngroups = 1,
+					   JOB_KEYS(keys) });
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_uint_eq(frag_partition_numel(job_frag(&job, rank), 0, 0), NUMEL);
+	job_boundary(&job);
+}
+
+static struct frag *rank0(void)
+{
+	return job_frag(&job, 0);
+}
+
+static void fill_state(uint32_t rank, const char *key, float value)
+{
+	float values[NUMEL];
+
+	for (int i = 0; i < NUMEL; i++)
+		values[i] = value;
+	ck_assert_int_eq(frag_state_put(job_frag(&job, rank), 0, 0, key, 0, values, NUMEL, 0),
+			 0);
+}
+
+/* The trainer's own, of rank 0. */
+static float mine(const char *key, uint64_t at)
+{
+	struct frag_fragment own;
+	float values[NUMEL];
+
+	ck_assert_int_eq(frag_fragment(rank0(), 0, &own), 0);
+	ck_assert_int_eq(frag_local_get(rank0(), 0, key, values, own.numel * sizeof(*values)),
+			 0);
+	return values[at];
+}
+
+/* What others see of it. */
+static float seen(const char *key, uint64_t at)
+{
+	float value;
+
+	ck_assert_int_eq(frag_get_range(job_frag(&job, 1), 0, key, at * sizeof(value), &value,
+					sizeof(value)),
+			 0);
+	return value;
+}
+
+static const struct frag_swept adam[] = {
+	{ "fp32", 0 },
+	{ "exp_avg", FRAG_WRITE_ONLY },
+	{ "grad", FRAG_READ_ONLY },
+};
+
+/* fp32 += grad, exp_avg = its place. */
+static uint64_t sweep_once(void)
+{
+	struct frag_sweep *sweep;
+	uint64_t first, numel, all = 0;
+	void *memory[3];
+	int rc;
+
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 3, &sweep), 0);
+	while ((rc = frag_sweep_next(sweep, &first, &numel, memory)) == 1) {
+		ck_assert_uint_eq(first, all);
+		for (uint64_t i = 0; i < numel; i++) {
+			((float *)memory[0])[i] += ((float *)memory[2])[i];
+			((float *)memory[1])[i] = (float)(first + i);
+			((float *)memory[2])[i] = -1; /* forgotten, on NVMe */
+		}
+		all += numel;
+	}
+	ck_assert_int_eq(rc, 0);
+	frag_sweep_end(sweep);
+	return all;
+}
+
+START_TEST(a_sweep_visits_all_of_a_partition)
+{
+	open_job(JOB_SWAP);
+	fill_state(0, "fp32", 10);
+	fill_state(0, "grad", 2);
+	frag_grads_valid(rank0(), 1);
+	frag_step_begin(rank0());
+	ck_assert_uint_eq(sweep_once(), NUMEL);
+	frag_step_end(rank0());
+	for (uint64_t at = 0; at < NUMEL; at += 501) {
+		ck_assert_float_eq(mine("fp32", at), 12);
+		ck_assert_float_eq(mine("exp_avg", at), (float)at);
+		ck_assert_float_eq(mine("grad", at), 2);
+	}
+	ck_assert_int_eq(frag_swap_flush(rank0(), 10000), 0);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_sweep_visits_states_in_memory_where_they_are)
+{
+	void *grad;
+
+	open_job(JOB_ALLOC);
+	fill_state(0, "fp32", 10);
+	fill_state(0, "grad", 2);
+	grad = job_memory(&job, 0, 0, 0, "grad")->bytes_at;
+	ck_assert_uint_eq(sweep_once(), NUMEL);
+	ck_assert_float_eq(mine("fp32", 3000), 12);
+	ck_assert_float_eq(((float *)grad)[NUMEL - 1], -1);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(readers_see_a_step_when_it_has_ended)
+{
+	open_job(JOB_SWAP);
+	fill_state(0, "fp32", 10);
+	frag_safe_point(rank0());
+	ck_assert_float_eq(seen("fp32", 0), 10);
+	frag_step_begin(rank0());
+	fill_state(0, "grad", 1);
+	sweep_once();
+	ck_assert_float_eq(mine("fp32", 0), 11);
+	ck_assert_float_eq(seen("fp32", 0), 10);
+	ck_assert_float_eq(seen("fp32", 4999), 10);
+	frag_step_end(rank0());
+	ck_assert_float_eq(seen("fp32", 0), 11);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(what_is_set_and_got_is_the_newest_in_a_step_too)
+{
+	float value[NUMEL] = { [0 ... NUMEL - 1] = 3 };
+	uint16_t lp[7000];
+	struct job_memory *m;
+
+	open_job(JOB_SWAP);
+	frag_step_begin(rank0());
+	ck_assert_int_eq(frag_local_set(rank0(), 0, "fp32", value, sizeof(value)), 0);
+	ck_assert_float_eq(mine("fp32", 77), 3);
+	ck_assert_int_eq(frag_update_lp(rank0(), 0), 0);
+	frag_step_end(rank0());
+	m = &job.ranks[0].memory[0];
+	ck_assert_int_eq(m->kind, STATE_LP);
+	memcpy(lp, m->bytes_at, sizeof(lp));
+	ck_assert_uint_eq(lp[77], 0x4040); /* 3 as bfloat16 */
+	ck_assert_float_eq(seen("fp32", 77), 3);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(gradients_are_accumulated_by_ranges)
+{
+	float ones[NUMEL] = { [0 ... NUMEL - 1] = 1 };
+
+	open_job(_i ? JOB_KEEP : JOB_SWAP);
+	ck_assert_int_eq(frag_state_clear(rank0(), 0, 0, "grad"), 0);
+	for (uint64_t first = 0; first < NUMEL; first += 700)
+		ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "grad", first, ones,
+						u64_min(700, NUMEL - first), FRAG_ADD),
+				 0);
+	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "grad", 1000, ones, 2000, FRAG_ADD), 0);
+	frag_grads_valid(rank0(), 1);
+	ck_assert_float_eq(mine("grad", 999), 1);
+	ck_assert_float_eq(mine("grad", 1000), 2);
+	ck_assert_float_eq(mine("grad", 2999), 2);
+	ck_assert_float_eq(mine("grad", 3000), 1);
+	ck_assert_float_eq(mine("grad", NUMEL - 1), 1);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(wrong_calls_are_refused)
+{
+	struct frag_sweep *sweep, *second;
+	float value[2] = { 0 };
+	uint64_t first, numel;
+	void *memory[FRAG_SWEEP_MAX], *view;
+	struct frag_swept twice[] = { { "fp32", 0 }, { "fp32", 0 } };
+	struct frag_swept both[] = { { "fp32", FRAG_READ_ONLY | FRAG_WRITE_ONLY } };
+	struct frag_swept missing[] = { { "fp32", 0 }, { "momentum", 0 } };
+
+	open_job(JOB_SWAP);
+	ck_assert_int_eq(frag_state_swap(rank0(), 0, 0, "fp32", FRAG_F32), -EEXIST);
+	ck_assert_int_eq(frag_state_swap(rank0(), 0, 0, "wide", FRAG_C128), -EINVAL);
+	ck_assert_int_eq(frag_state_swap(rank0(), 0, 1, "momentum", FRAG_F32), -ENOENT);
+	ck_assert_int_eq(frag_local_view(rank0(), 0, "fp32", &view, NULL), -EOPNOTSUPP);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, twice, 2, &sweep), -EINVAL);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, both, 1, &sweep), -EINVAL);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, missing, 2, &sweep), -ENOENT);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 0, &sweep), -EINVAL);
+	ck_assert_int_eq(frag_sweep_next(NULL, &first, &numel, memory), -EINVAL);
+	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "fp32", NUMEL - 1, value, 2, 0),
+			 -EINVAL);
+	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "none", 0, value, 2, 0), -ENOENT);
+	ck_assert_int_eq(frag_state_clear(rank0(), 0, 0, "none"), -ENOENT);
+
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 3, &sweep), 0);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 3, &second), -EBUSY);
+	ck_assert_int_eq(frag_state_drop(rank0(), 0, 0, "fp32"), -EBUSY);
+	ck_assert_int_eq(frag_state_clear(rank0(), 0, 0, "fp32"), -EBUSY);
+	frag_sweep_end(sweep);
+	ck_assert_int_eq(frag_state_drop(rank0(), 0, 0, "fp32"), 0);
+	ck_assert_int_eq(frag_local_get(rank0(), 0, "fp32", value, sizeof(value)), -ENOENT);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_job_without_a_directory_has_no_tier)
+{
+	static const struct job_group group = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
+
+	job_open(&job,
+		 &(struct job_spec){
+			 .world = 1, JOB_PARAMS(params), .groups = &group, .ngroups = 1 });
+	ck_assert_int_eq(frag_state_swap(rank0(), 0, 0, "momentum", FRAG_F32), -EOPNOTSUPP);
+	ck_assert_int_eq(frag_swap_flush(rank0(), 0), 0);
+	ck_assert_ptr_null(rank0()->engine->registry.place);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_directory_that_cannot_be_used_is_said)
+{
+	struct launch launch = { .world = 1, .job = "nowhere", .host = "host", .plain = true };
+	struct frag *f;
+
+	launch.swap = (struct swap_config){ .dir = "/nonexistent/swap",
+					    .pinned = 12 * 4096,
+					    .buffers = 12,
+					    .slice = 4096,
+					    .least = 1 };
+	ck_assert_int_eq(
+		frag_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false),
+		-ENOENT);
+}
+END_TEST
+
+/* What an edit of another rank has changed is there at the boundary, in whole slices and in parts of them. */
+START_TEST(edits_reach_states_on_nvme)
+{
+	float value[7000];
+	uint64_t bytes = sizeof(value);
+
+	open_job(JOB_SWAP);
+	for (unsigned round = 0; round < 3; round++) {
+		for (int i = 0; i < 7000; i++)
+			value[i] = (float)(round * 10000 + (unsigned)i);
+		ck_assert_int_eq(frag_set(job_frag(&job, 1), job_number(&job, 1, 0), "fp32",
+					  value, bytes),
+				 0);
+		job_expect(&job, 0, "fp32", value);
+		job_expect_lp_of(&job, 0, value);
+		job_boundary(&job);
+		ck_assert_float_eq(seen("fp32", 4321), value[4321]);
+		job_check(&job);
+	}
+	job_close(&job);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("swap");
+	TCase *t = tcase_create("swap");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_test(t, a_sweep_visits_all_of_a_partition);
+	tcase_add_test(t, a_sweep_visits_states_in_memory_where_they_are);
+	tcase_add_test(t, readers_see_a_step_when_it_has_ended);
+	tcase_add_test(t, what_is_set_and_got_is_the_newest_in_a_step_too);
+	tcase_add_loop_test(t, gradients_are_accumulated_by_ranges, 0, 2);
+	tcase_add_test(t, wrong_calls_are_refused);
+	tcase_add_test(t, a_job_without_a_directory_has_no_tier);
+	tcase_add_test(t, a_directory_that_cannot_be_used_is_said);
+	tcase_add_test(t, edits_reach_states_on_nvme);
+	tcase_set_timeout(t, 60);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}

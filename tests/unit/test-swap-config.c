@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/swap-config.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char FILE_NAME[] = "swap.json";
+static struct swap_config c;
+static char why[256];
+
+/* file: NULL: none. */
+static int read_with(const char *file, const char *dir, const char *pinned)
+{
+	clearenv();
+	if (file) {
+		FILE *f = fopen(FILE_NAME, "w");
+
+		ck_assert_ptr_nonnull(f);
+		ck_assert_int_ge(fputs(file, f), 0);
+		ck_assert_int_eq(fclose(f), 0);
+		setenv("FRAG_SWAP_CONFIG", FILE_NAME, 1);
+	}
+	if (dir)
+		setenv("FRAG_SWAP_DIR", dir, 1);
+	if (pinned)
+		setenv("FRAG_PINNED_MEM", pinned, 1);
+	why[0] = '\0';
+	memset(&c, 0x55, sizeof(c));
+	return swap_config_read(&c, NULL, why, sizeof(why));
+}
+
+START_TEST(without_a_directory_there_is_no_tier)
+{
+	ck_assert_int_eq(read_with(NULL, NULL, NULL), 0);
+	ck_assert_str_eq(c.dir, "");
+	ck_assert_int_eq(read_with(NULL, "", "1G"), 0);
+	ck_assert_str_eq(c.dir, "");
+	ck_assert_int_eq(read_with("{}", NULL, NULL), 0);
+	ck_assert_str_eq(c.dir, "");
+	ck_assert_int_eq(read_with("{\"offload_optimizer\": {\"device\": \"cpu\", "
+				   "\"nvme_path\": \"/x\"}}",
+				   NULL, NULL),
+			 0);
+	ck_assert_str_eq(c.dir, "");
+}
+END_TEST
+
+START_TEST(the_budget_is_cut_into_equal_buffers)
+{
+	ck_assert_int_eq(read_with(NULL, "/nvme", NULL), 0);
+	ck_assert_str_eq(c.dir, "/nvme");
+	ck_assert_uint_eq(c.slice, 64 << 20);
+	ck_assert_uint_eq(c.buffers, 16);
+	ck_assert_int_eq(read_with(NULL, "/nvme", "200K"), 0);
+	ck_assert_uint_eq(c.slice, 12288);
+	ck_assert_uint_eq(c.buffers, 16);
+	ck_assert_int_eq(read_with(NULL, "/nvme", "4G"), 0);
+	ck_assert_uint_eq(c.slice, 64 << 20);
+	ck_assert_uint_eq(c.buffers, 64);
+	ck_assert_int_eq(read_with(NULL, "/nvme", "60K"), -EINVAL);
+	ck_assert_msg(strstr(why, "FRAG_PINNED_MEM") != NULL, "%s", why);
+}
+END_TEST
+
+START_TEST(sections_of_deepspeed_are_read)
+{
+	ck_assert_int_eq(
+		read_with("{ \"aio\": { \"block_size\": 1048576, \"queue_depth\": 32,\n"
+			  "  \"intra_op_parallelism\": 2, \"single_submit\": false,\n"
+			  "  \"overlap_events\": true, \"use_gds\": false },\n"
+			  " \"offload_optimizer\": { \"device\": \"nvme\", \"nvme_path\": "
+			  "\"/local_nvme\",\n"
+			  "  \"buffer_count\": 8, \"pin_memory\": true, \"pipeline_read\": "
+			  "true,\n"
+			  "  \"pipeline_write\": true, \"fast_init\": false, \"ratio\": 1.0 "
+			  "},\n"
+			  " \"offload_param\": { \"device\": \"nvme\", \"nvme_path\": "
+			  "\"/local_nvme\",\n"
+			  "  \"buffer_count\": 5, \"buffer_size\": 1e8, \"max_in_cpu\": 1e9,\n"
+			  "  \"pin_memory\": false } }",
+			  NULL, NULL),
+		0);
+	ck_assert_str_eq(c.dir, "/local_nvme");
+	ck_assert_uint_eq(c.buffers, 8);
+	ck_assert_uint_eq(c.slice, 64 << 20);
+	ck_assert_uint_eq(c.pinned, 8 << 26);
+}
+END_TEST
+
+START_TEST(variables_win_over_the_file)
+{
+	static const char file[] = "{\"offload_optimizer\": {\"device\": \"nvme\", "
+				   "\"nvme_path\": \"/a\", \"buffer_count\": 4}}";
+
+	ck_assert_int_eq(read_with(file, "/b", "64M"), 0);
+	ck_assert_str_eq(c.dir, "/b");
+	ck_assert_uint_eq(c.buffers, 4);
+	ck_assert_uint_eq(c.slice, 16 << 20);
+}
+END_TEST
+
+START_TEST(the_config_wins_over_variables)
+{
+	struct frag_config config = { .size = sizeof(config),
+				      .swap_dir = "/c",
+				      .pinned_mem = 1 << 20,
+				      .swap_config = FILE_NAME };
+
+	ck_assert_int_eq(read_with("{\"aio\": {}}", "/b", "64M"), 0);
+	setenv("FRAG_SWAP_CONFIG", "/nowhere", 1);
+	ck_assert_int_eq(swap_config_read(&c, &config, why, sizeof(why)), 0);
+	ck_assert_str_eq(c.dir, "/c");
+	ck_assert_uint_eq(c.pinned, 1 << 20);
+	config.size = offsetof(struct frag_config, swap_dir);
+	unsetenv("FRAG_SWAP_CONFIG");
+	ck_assert_int_eq(swap_config_read(&c, &config, why, sizeof(why)), 0);
+	ck_assert_str_eq(c.dir, "/b");
+}
+END_TEST
+
+static const struct {
+	const char *file, *why;
+} bad[] = {
+	{ "{\"aio\": {\"block_sise\": 1}}", "aio.block_sise: no such key" },
+	{ "{\"aio\": {\"nvme_path\": 1}}", "aio.nvme_path: no such key" },
+	{ "{\"ai\": {}}", "ai: no such section" },
+	{ "{\"aio\": 3}", "aio: is not an object" },
+	{ "[]", "is not an object" },
+	{ "{\n\"aio\": {,}}", "line 2" },
+	{ "{\"aio\": {}, \"aio\": {}}", "duplicate" },
+	{ "{\"aio\": {\"queue_depth\": 0}}", "aio.queue_depth: is not a whole number from 1" },
+	{ "{\"aio\": {\"queue_depth\": 1.5}}", "aio.queue_depth" },
+	{ "{\"aio\": {\"queue_depth\": -1}}", "aio.queue_depth" },
+	{ "{\"aio\": {\"queue_depth\": \"8\"}}", "aio.queue_depth" },
+	{ "{\"aio\": {\"block_size\": 1e99}}", "aio.block_size" },
+	{ "{\"aio\": {\"single_submit\": 1}}", "aio.single_submit: is neither true nor false" },
+	{ "{\"aio\": {\"use_gds\": true}}", "aio.use_gds: there is no such way" },
+	{ "{\"offload_param\": {\"device\": \"disk\"}}", "offload_param.device: is none of" },
+	{ "{\"offload_param\": {\"device\": 1}}", "offload_param.device: is not a text" },
+	{ "{\"offload_optimizer\": {\"ratio\": 0.5}}", "offload_optimizer.ratio: can only" },
+	{ "{\"offload_optimizer\": {\"device\": \"nvme\"}}",
+	  "offload_optimizer.nvme_path: is missing" },
+	{ "{\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": null}}",
+	  "offload_param.nvme_path: is missing" },
+	{ "{\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a\"},"
+	  " \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/b\"}}",
+	  "offload_param.nvme_path: is not offload_optimizer's" },
+};
+
+START_TEST(what_is_wrong_in_the_file_is_named)
+{
+	ck_assert_int_eq(read_with(bad[_i].file, NULL, NULL), -EINVAL);
+	ck_assert_msg(strstr(why, FILE_NAME) != NULL, "%s", why);
+	ck_assert_msg(strstr(why, bad[_i].why) != NULL, "%s", why);
+	ck_assert_uint_eq(c.buffers, 0x55555555); /* untouched */
+}
+END_TEST
+
+START_TEST(what_is_wrong_elsewhere_is_named)
+{
+	char path[2000];
+
+	ck_assert_int_eq(read_with(NULL, "/nvme", "1T"), -EINVAL);
+	ck_assert_msg(strstr(why, "FRAG_PINNED_MEM=1T") != NULL, "%s", why);
+	memset(path, 'a', sizeof(path));
+	path[sizeof(path) - 1] = '\0';
+	ck_assert_int_eq(read_with(NULL, path, NULL), -EINVAL);
+	ck_assert_msg(strstr(why, "FRAG_SWAP_DIR") != NULL, "%s", why);
+	clearenv();
+	setenv("FRAG_SWAP_CONFIG", "/nowhere/x", 1);
+	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), -ENOENT);
+	ck_assert_msg(strstr(why, "/nowhere/x") != NULL, "%s", why);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("swap-config");
+	TCase *t = tcase_create("swap-config");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	if (chdir(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp"))
+		return 1;
+	tcase_add_test(t, without_a_directory_there_is_no_tier);
+	tcase_add_test(t, the_budget_is_cut_into_equal_buffers);
+	tcase_add_test(t, sections_of_deepspeed_are_read);
+	tcase_add_test(t, variables_win_over_the_file);
+	tcase_add_test(t, the_config_wins_over_variables);
+	tcase_add_loop_test(t, what_is_wrong_in_the_file_is_named, 0, (int)ARRAY_SIZE(bad));
+	tcase_add_test(t, what_is_wrong_elsewhere_is_named);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
