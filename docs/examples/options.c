@@ -30,7 +30,14 @@ static const struct number {
 };
 
 enum { NNUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
-enum { OPTION_TEXT = NNUMBERS, OPTION_FOREVER, OPTION_QUIET, OPTION_HELP, NOPTIONS };
+enum {
+	OPTION_TEXT = NNUMBERS,
+	OPTION_SWAP,
+	OPTION_FOREVER,
+	OPTION_QUIET,
+	OPTION_HELP,
+	NOPTIONS
+};
 
 static uint64_t *field(struct options *o, const struct number *n)
 {
@@ -61,6 +68,8 @@ static void usage(FILE *to)
 			(unsigned long long)numbers[i].usual);
 	fprintf(to,
 		"  --text FILE    what to learn (%s)\n"
+		"  --swap DIR     the optimizer's states live in a file there "
+		"(FRAG_PINNED_MEM)\n"
 		"  --forever      train until SIGTERM or SIGINT\n"
 		"  --quiet        no lines of steps\n"
 		"Rank and world are the launcher's (RANK, WORLD_SIZE); without one, alone.\n",
@@ -80,6 +89,8 @@ static void take(struct options *o, int which)
 		*field(o, &numbers[which]) = number_read(&numbers[which], optarg);
 	} else if (which == OPTION_TEXT) {
 		o->text = optarg;
+	} else if (which == OPTION_SWAP) {
+		o->swap = optarg;
 	} else if (which == OPTION_FOREVER) {
 		o->forever = true;
 	} else if (which == OPTION_QUIET) {
@@ -94,6 +105,7 @@ void options_read(struct options *o, int argc, char **argv)
 {
 	struct option options[NOPTIONS + 1] = {
 		[OPTION_TEXT] = { "text", required_argument, NULL, OPTION_TEXT },
+		[OPTION_SWAP] = { "swap", required_argument, NULL, OPTION_SWAP },
 		[OPTION_FOREVER] = { "forever", no_argument, NULL, OPTION_FOREVER },
 		[OPTION_QUIET] = { "quiet", no_argument, NULL, OPTION_QUIET },
 		[OPTION_HELP] = { "help", no_argument, NULL, OPTION_HELP },

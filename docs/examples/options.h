@@ -14,6 +14,7 @@ struct options {
 	uint64_t every; /* steps between two lines */
 	uint64_t pause_ms;
 	const char *text;
+	const char *swap; /* NULL: states are in memory */
 	bool forever;
 	bool quiet;
 };

@@ -9,7 +9,8 @@
  *
  *	backward           all gradients, of this rank's samples, published
  *	reduce             own partition: the sum over the ranks
- *	adam               own partition: masters and moments, then the bf16 parameters
+ *	adam               own partition: masters and moments, then the bf16 parameters; with --swap slice by
+ *	                   slice, of states that live on NVMe
  *	pull_parameters    stages 1 and 2: the other ranks' bf16 parameters
  *	load_weights       widens them; stage 3, where each rank keeps its shards only, gathers first
  *
@@ -46,7 +47,13 @@ struct group {
 	double lr, beta1, beta2, eps, weight_decay;
 	uint64_t flat; /* its first element, as above; its number of elements */
 	uint64_t total;
-	uint64_t numel; /* of the partition, padding included */
+	uint64_t numel;                              /* of the partition, padding included */
+	float *master, *grad, *exp_avg, *exp_avg_sq; /* NULL: on NVMe */
+};
+
+/* A run of elements of a partition, in memory. */
+struct slice {
+	uint64_t first, numel;
 	float *master, *grad, *exp_avg, *exp_avg_sq;
 };
 
@@ -65,11 +72,12 @@ struct trainer {
 	struct param param[MODEL_NPARAMS];
 	struct group group[NGROUPS];
 	uint64_t total; /* elements of the model */
-	float *weight, *gradient, *scratch;
+	float *weight, *gradient, *scratch, *sum;
 	uint16_t *lp; /* stages 0 to 2: all bf16 parameters; stage 3: this rank's shards */
 	uint64_t lp_numel;
 	struct word word;
-	uint64_t step; /* steps done */
+	uint64_t step;   /* steps done */
+	uint64_t losses; /* a digest of the bits of all losses */
 };
 
 static volatile sig_atomic_t asked_to_stop;
@@ -134,19 +142,15 @@ static int group_of(const struct trainer *t, int p)
 	return t->model.param[p].decay ? 0 : 1;
 }
 
-/* Own part of the bf16 parameters from the masters. */
-static void narrow(struct trainer *t)
+/* Own part of p's bf16, from its element at on, from n masters. */
+static void narrow(struct trainer *t, int p, uint64_t at, const float *master, uint64_t n)
 {
-	for (int p = 0; p < MODEL_NPARAMS; p++) {
-		const struct param *param = &t->param[p];
-		const struct frag_fragment *own = &param->own;
-		const float *master = t->group[group_of(t, p)].master + own->partition_offset;
-		uint16_t *lp = t->options.stage == 3 ? t->lp + param->shard
-						     : t->lp + param->flat + own->param_offset;
+	const struct param *param = &t->param[p];
+	uint16_t *lp = t->options.stage == 3 ? t->lp + param->shard
+					     : t->lp + param->flat + param->own.param_offset;
 
-		for (uint64_t i = 0; i < own->numel; i++)
-			lp[i] = bf16_of(master[i]);
-	}
+	for (uint64_t i = 0; i < n; i++)
+		lp[at + i] = bf16_of(master[i]);
 }
 
 /* ---- attaching ---- */
@@ -177,6 +181,7 @@ static void place(struct trainer *t)
 	t->weight = zeroed(t->total, sizeof(*t->weight));
 	t->scratch = zeroed(t->total, sizeof(*t->scratch));
 	t->gradient = zeroed(t->total, sizeof(*t->gradient));
+	t->sum = zeroed(t->total, sizeof(*t->sum));
 }
 
 static void add_param(struct trainer *t, int p)
@@ -196,11 +201,15 @@ static void add_param(struct trainer *t, int p)
 	t->param[p].id = need(t, m->name, frag_param(t->frag, &tensor));
 }
 
-/* A state of the partition in the library's memory; alone, in ours. */
+/* A state of the partition on NVMe, or in the library's memory; alone, in ours. */
 static float *add_state(struct trainer *t, struct group *g, const char *key)
 {
 	void *memory;
 
+	if (t->options.swap) {
+		need(t, key, frag_state_swap(t->frag, g->id, 0, key, FRAG_F32));
+		return NULL;
+	}
 	if (need(t, key, frag_state_alloc(t->frag, g->id, 0, key, FRAG_F32, &memory)) < 0)
 		memory = zeroed(g->numel, sizeof(float));
 	return memory;
@@ -248,15 +257,27 @@ static void add_hypers(struct trainer *t, struct group *g)
 	need(t, "weight_decay", frag_hyper(t->frag, g->id, "weight_decay", &g->weight_decay));
 }
 
+/* Elements of the partition's state, wherever that is; memory: its own. */
+static void put(struct trainer *t, const struct group *g, const char *key, float *memory,
+		uint64_t first, const float *values, uint64_t n)
+{
+	if (memory)
+		memcpy(memory + first, values, n * sizeof(*values));
+	else
+		need(t, key, frag_state_put(t->frag, g->id, 0, key, first, values, n, 0));
+}
+
 static void first_masters(struct trainer *t)
 {
 	for (int p = 0; p < MODEL_NPARAMS; p++) {
 		const struct frag_fragment *own = &t->param[p].own;
-		float *master = t->group[group_of(t, p)].master + own->partition_offset;
+		const struct group *g = &t->group[group_of(t, p)];
 
 		for (uint64_t i = 0; i < own->numel; i++)
-			master[i] = model_initial(&t->model, p, own->param_offset + i,
+			t->sum[i] = model_initial(&t->model, p, own->param_offset + i,
 						  t->options.seed);
+		put(t, g, "fp32", g->master, own->partition_offset, t->sum, own->numel);
+		narrow(t, p, 0, t->sum, own->numel);
 	}
 }
 
@@ -288,12 +309,19 @@ static bool launched(void)
 /* Who we are: as the launcher says, or alone.  One rank trains without the library too. */
 static void open_frag(struct trainer *t)
 {
-	struct frag_config alone = { .size = sizeof(alone), .rank = "0", .world = 1 };
+	struct frag_config config = { .size = sizeof(config), .swap_dir = t->options.swap };
 	const char *world = getenv("WORLD_SIZE");
-	int rc = frag_open(&t->frag, launched() ? NULL : &alone);
+	int rc;
 
+	if (!launched()) {
+		config.rank = "0";
+		config.world = 1;
+	}
+	rc = frag_open(&t->frag, &config);
 	if (rc < 0 && launched() && !(world && atoi(world) == 1))
 		die("cannot meet the other ranks: %s", strerror(-rc));
+	if (rc < 0 && t->options.swap)
+		die("cannot swap to %s: %s", t->options.swap, strerror(-rc));
 	if (rc < 0)
 		fprintf(stderr, "train: nobody will see this training: %s\n", strerror(-rc));
 	t->rank = t->frag ? frag_rank(t->frag) : 0;
@@ -313,7 +341,6 @@ static void attach(struct trainer *t)
 	for (int p = 0; p < MODEL_NPARAMS; p++)
 		find_fragment(t, p);
 	first_masters(t);
-	narrow(t);
 	publish(t);
 	need(t, "ready", frag_ready(t->frag));
 }
@@ -390,10 +417,10 @@ static void reduce(struct trainer *t)
 
 	for (int p = 0; p < MODEL_NPARAMS; p++) {
 		const struct frag_fragment *own = &t->param[p].own;
-		float *grad = t->group[group_of(t, p)].grad + own->partition_offset;
+		const struct group *g = &t->group[group_of(t, p)];
 		uint64_t first = t->param[p].flat + own->param_offset;
 
-		memset(grad, 0, own->numel * sizeof(*grad));
+		memset(t->sum, 0, own->numel * sizeof(*t->sum));
 		for (int r = 0; r < t->world; r++) {
 			const float *from = t->gradient + first;
 
@@ -403,10 +430,11 @@ static void reduce(struct trainer *t)
 				from = t->scratch;
 			}
 			for (uint64_t i = 0; i < own->numel; i++)
-				grad[i] += from[i];
+				t->sum[i] += from[i];
 		}
 		for (uint64_t i = 0; i < own->numel; i++)
-			grad[i] *= share;
+			t->sum[i] *= share;
+		put(t, g, "grad", g->grad, own->partition_offset, t->sum, own->numel);
 	}
 }
 
@@ -426,21 +454,79 @@ static struct word hear(struct trainer *t)
 	return all;
 }
 
-static void adam(struct trainer *t, struct group *g)
+static void adam_slice(const struct trainer *t, const struct group *g, const struct slice *s)
 {
 	double steps = (double)(t->step + 1);
 	double correct1 = 1 - pow(g->beta1, steps), correct2 = 1 - pow(g->beta2, steps);
 
-	for (uint64_t i = 0; i < g->numel; i++) {
-		double grad = g->grad[i], m, v;
+	for (uint64_t i = 0; i < s->numel; i++) {
+		double grad = s->grad[i], m, v;
 
-		m = g->beta1 * g->exp_avg[i] + (1 - g->beta1) * grad;
-		v = g->beta2 * g->exp_avg_sq[i] + (1 - g->beta2) * grad * grad;
-		g->exp_avg[i] = (float)m;
-		g->exp_avg_sq[i] = (float)v;
-		g->master[i] -= (float)(g->lr * (m / correct1 / (sqrt(v / correct2) + g->eps) +
-						 g->weight_decay * g->master[i]));
+		m = g->beta1 * s->exp_avg[i] + (1 - g->beta1) * grad;
+		v = g->beta2 * s->exp_avg_sq[i] + (1 - g->beta2) * grad * grad;
+		s->exp_avg[i] = (float)m;
+		s->exp_avg_sq[i] = (float)v;
+		s->master[i] -= (float)(g->lr * (m / correct1 / (sqrt(v / correct2) + g->eps) +
+						 g->weight_decay * s->master[i]));
 	}
+}
+
+/* The parameters that have elements in the slice. */
+static void narrow_slice(struct trainer *t, int number, const struct slice *s)
+{
+	for (int p = 0; p < MODEL_NPARAMS; p++) {
+		uint64_t start = t->param[p].own.partition_offset;
+		uint64_t end = start + t->param[p].own.numel, from, to;
+
+		from = start > s->first ? start : s->first;
+		to = end < s->first + s->numel ? end : s->first + s->numel;
+		if (group_of(t, p) == number && from < to)
+			narrow(t, p, from - start, s->master + (from - s->first), to - from);
+	}
+}
+
+/* The next slice of a partition on NVMe, of which the one before goes back; false: there is none. */
+static bool next_slice(const struct trainer *t, struct frag_sweep *sweep, struct slice *s)
+{
+	void *memory[4];
+
+	if (!need(t, "sweep", frag_sweep_next(sweep, &s->first, &s->numel, memory)))
+		return false;
+	s->master = memory[0];
+	s->exp_avg = memory[1];
+	s->exp_avg_sq = memory[2];
+	s->grad = memory[3];
+	return true;
+}
+
+static void adam_on_disk(struct trainer *t, int number)
+{
+	static const struct frag_swept states[] = {
+		{ "fp32", 0 }, { "exp_avg", 0 }, { "exp_avg_sq", 0 }, { "grad", FRAG_READ_ONLY }
+	};
+	const struct group *g = &t->group[number];
+	struct frag_sweep *sweep;
+	struct slice s;
+
+	need(t, "sweep", frag_sweep_begin(t->frag, g->id, 0, states, 4, &sweep));
+	while (next_slice(t, sweep, &s)) {
+		adam_slice(t, g, &s);
+		narrow_slice(t, number, &s);
+	}
+	frag_sweep_end(sweep);
+}
+
+static void adam(struct trainer *t, int number)
+{
+	const struct group *g = &t->group[number];
+	struct slice all = { 0, g->numel, g->master, g->grad, g->exp_avg, g->exp_avg_sq };
+
+	if (t->options.swap) {
+		adam_on_disk(t, number);
+		return;
+	}
+	adam_slice(t, g, &all);
+	narrow_slice(t, number, &all);
 }
 
 /* Stages 1 and 2: rank r's partition is elements [r * numel, (r + 1) * numel) of the group. */
@@ -476,8 +562,7 @@ static struct word train_step(struct trainer *t)
 	all = hear(t);
 	frag_step_begin(t->frag);
 	for (int g = 0; g < NGROUPS; g++)
-		adam(t, &t->group[g]);
-	narrow(t);
+		adam(t, g);
 	barrier(t); /* everyone has the gradients it needed, and its new parameters */
 	pull_parameters(t);
 	t->step++;
@@ -511,6 +596,14 @@ static void report(const struct trainer *t, double loss, double ms)
 		       loss, ms);
 }
 
+static void digest(struct trainer *t, double loss)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &loss, sizeof(bits));
+	t->losses = (t->losses ^ bits) * 0x100000001b3;
+}
+
 static void run(struct trainer *t)
 {
 	const struct options *o = &t->options;
@@ -523,6 +616,7 @@ static void run(struct trainer *t)
 
 		busy_ms += now_ms() - start_ms;
 		losses += all.loss;
+		digest(t, all.loss);
 		stop = all.stop > 0;
 		if (t->step % o->every == 0) {
 			report(t, losses / (double)o->every, busy_ms / (double)o->every);
@@ -573,6 +667,8 @@ int main(int argc, char **argv)
 	pull_parameters(&t);
 	greet(&t);
 	run(&t);
+	if (t.rank == 0)
+		printf("train: losses %016llx\n", (unsigned long long)t.losses);
 	barrier(&t); /* nobody leaves while another still reads from it */
 	frag_close(t.frag);
 	return 0;

@@ -1,0 +1,142 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# docs/examples/train --swap: states many times their pinned memory, the same losses bit for bit while a mount reads them
+# all; then an edit of what is on NVMe, ranks/R/swap and pinned, the tier in xattrs, and the metrics.
+# shellcheck disable=SC2086 # lists of process ids are split where they are used
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+mkdir "$T/swap"
+train=$top_builddir/docs/examples/train
+export WORLD_SIZE=2 FRAG_PINNED_MEM=64K
+
+# start NAME OPTION...: two ranks.
+start() {
+	name=$1 ranks=
+	shift
+	for rank in 0 1; do
+		RANK=$rank FRAG_JOB_ID=$name-$$ "$train" --stage 2 --every 1 --batch 4 "$@" \
+			>"$name.$rank.log" 2>&1 &
+		ranks="$ranks $!"
+		started $!
+	done
+}
+
+finish() {
+	for pid in $ranks; do
+		wait $pid || fail "$name: a rank exited with $?"
+	done
+}
+
+# Rank 0 has said it when the job is there.
+mount_it() {
+	wait_until 20 grep -q '^train: address' "$name.0.log" || fail "$name: no job"
+	address=$(sed -n 's/^train: address //p' "$name.0.log")
+	within 20 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$name: fragfs: $?"
+}
+
+losses() {
+	sed -n 's/^step *\([0-9]*\) *loss \([0-9.]*\) .*/\1 \2/p; s/^train: losses //p' "$1.0.log"
+}
+
+job_lives() {
+	kill -0 ${ranks##* } 2>/dev/null
+}
+
+number() { # number FILE NAME
+	sed -n "s/^$2 //p" "$1"
+}
+
+# ---- without, and with
+
+start memory --steps 60
+finish
+losses memory >memory.losses
+[ "$(wc -l <memory.losses)" = 61 ] || fail "not a line for each step"
+
+start swapped --steps 60 --pause-ms 10 --swap "$T/swap"
+mount_it
+for r in 0 1; do
+	[ "$(stat -c %a "$T/swap/swapped-$$.rank$r.swap")" = 600 ] || fail "no file of rank $r, or not its own"
+done
+ended() {
+	! job_lives
+}
+
+reads=0
+while job_lives; do
+	for file in "$M"/params/*/fp32 "$M"/params/*/exp_avg* "$M"/ranks/*/params/*/exp_avg; do
+		cat "$file" >"$T/read" 2>cat.err || break
+		reads=$((reads + 1))
+	done
+	[ ! -s cat.err ] || wait_until 5 ended || fail "a read failed: $(cat cat.err)"
+done
+finish
+unmount
+losses swapped | cmp - memory.losses || fail "other losses on NVMe than in memory"
+[ "$reads" -ge 10 ] || fail "only $reads reads while it trained"
+[ -z "$(ls "$T/swap")" ] || fail "a file stays: $(ls "$T/swap")"
+
+# ---- what a mount shows, and an edit
+
+start edited --forever --pause-ms 5 --swap "$T/swap"
+mount_it rw
+name=$(ls "$M/params" | head -n 1)
+P=$M/params/$name
+wait_until 20 sh -c "[ \$(cat '$M/step') -ge 3 ]" || fail "it does not train"
+
+cat "$M/ranks/1/swap" >swap.text
+cat "$M/ranks/1/pinned" >pinned.text
+for line in 'states 8' 'errors 0' 'last_error none' 'damaged_blocks 0'; do
+	grep -qx "$line" swap.text || fail "ranks/1/swap has not '$line': $(cat swap.text)"
+done
+grep -q '^0\.0	exp_avg_sq	' swap.text || fail "no line of a state: $(cat swap.text)"
+grep -q '^swap_out_state	' swap.text || fail "no timer: $(cat swap.text)"
+budget=$(($(number pinned.text buffer_bytes) * $(number pinned.text buffers)))
+[ "$budget" -le 65536 ] || fail "$budget bytes of buffers"
+[ "$(number swap.text state_bytes)" -ge $((4 * budget)) ] || fail "no more states than buffers"
+grep -q 'swap' "$P/fragments" || fail "fragments: $(cat "$P/fragments")"
+
+value() { # value METRIC
+	sed -n "s/^fragfs_rank_$1 //p" metrics
+}
+cat "$M/.frag/metrics" >metrics
+[ "$(value 'state_bytes{rank="1",tier="swap"}')" = "$(number swap.text state_bytes)" ] || fail "metrics: state_bytes"
+[ "$(value 'swap_errors_total{rank="1"}')" = 0 ] || fail "metrics: errors"
+for counter in swap_in_bytes_total swap_out_bytes_total pinned_bytes; do
+	[ "$(value "$counter{rank=\"1\"}")" -gt 0 ] || fail "metrics: $counter"
+done
+
+if command -v python3 >/dev/null; then
+	tier=$(python3 -c 'import os, sys; print(os.getxattr(sys.argv[1], "user.frag.tier").decode())' "$P/exp_avg")
+	[ "$tier" = swap ] || fail "tier $tier"
+fi
+
+# Frozen, so that nothing else changes it; the low-precision copy follows.
+echo 60 >"$T/line"
+cp "$T/line" "$M/.frag/freeze"
+cat "$P/fp32" "$P/exp_avg_sq" >before
+head -c "$(stat -c %s "$P/fp32")" /dev/zero >zeros
+cp zeros "$P/fp32" || fail "the edit"
+cmp zeros "$P/fp32" || fail "the edit is not there"
+cmp -n "$(stat -c %s "$P/bf16")" zeros "$P/bf16" || fail "the low-precision copy is another"
+dd if="$P/exp_avg_sq" bs=100 skip=3 count=7 status=none >part
+tail -c +$(($(stat -c %s zeros) + 301)) before | head -c 700 | cmp - part || fail "a range is another than the whole"
+echo 0 >"$T/line"
+cp "$T/line" "$M/.frag/freeze"
+step=$(cat "$M/step")
+wait_until 20 sh -c "[ \$(cat '$M/step') -gt $((step + 2)) ]" || fail "it does not go on"
+! cmp -s zeros "$P/fp32" || fail "the masters do not change any more"
+kill -TERM $ranks
+finish
+unmount
+
+# ---- a job without
+
+start none --forever --pause-ms 5
+mount_it
+[ "$(cat "$M/ranks/0/swap" "$M/ranks/0/pinned")" = "none
+none" ] || fail "a job without swap: $(cat "$M/ranks/0/swap")"
+! grep -q 'swap\|pinned' "$M/.frag/metrics" || fail "metrics of what is not there"
+[ -z "$(ls "$T/swap")" ] || fail "a file: $(ls "$T/swap")"
+kill -TERM $ranks
+finish
