@@ -161,7 +161,8 @@ static int add_all(struct filling *l)
 	for (size_t i = 0; i < l->folder->count && !rc; i++)
 		if (folder_ends_in(l->folder->names[i], SUFFIX))
 			rc = add_file(l, l->folder->names[i]);
-	return rc;
+	return rc || l->table->nfiles ? rc
+				      : table_refuse(l->table, -EINVAL, "there is no *" SUFFIX);
 }
 
 static int add_indexed(struct filling *l, const char *name)

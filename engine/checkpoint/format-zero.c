@@ -306,6 +306,8 @@ static int fill(const struct folder *f, struct table *t)
 
 	if (rc)
 		return rc;
+	if (!files.nmp)
+		rc = table_refuse(t, -EINVAL, "there is no *_model_states.pt");
 	for (uint32_t mp = 0; mp < files.nmp && !rc; mp++) {
 		if (files.nmp > 1)
 			rc = begin_part(t, mp);
