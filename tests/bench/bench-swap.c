@@ -1,0 +1,645 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* Swapping to the disk under the build folder (BENCH_DIR: elsewhere), checksums on, beside fio's best, beside DeepNVMe's
+ * strategy (swap-reference.h), and an optimizer's step beside its bound.  Every way once in each round, in another order in
+ * each; a ratio is the median of those of the rounds.
+ *
+ * Buffers in huge pages are worth twice those in small ones on some disks, so that fio gets huge ones too.
+ */
+
+#include "engine/adam.h"
+#include "engine/log.h"
+#include "engine/place.h"
+#include "tests/bench/swap-reference.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+enum {
+	ROUNDS = 5,
+	STATES = 16,
+	SMALL = 64 << 10,
+	SMALL_MIB = 128,
+	GROUPS = 4, /* slices of a step */
+	SLOTS = 12, /* buffers: three slices of four states */
+	ROOM_GIB = 10
+};
+#define MIB ((uint64_t)1 << 20)
+#define STATE (64 * MIB)
+#define TOTAL (STATES * STATE)
+#define NUMEL (STATE / sizeof(float))
+#define SMALLS (SMALL_MIB * MIB / SMALL)
+
+static char dir[4096];
+static struct place *place;
+static const char *pages;
+
+static _Noreturn void fail(const char *what, int rc)
+{
+	fprintf(stderr, "bench-swap: %s: %s\n", what, strerror(-rc));
+	exit(1);
+}
+
+static void must(const char *what, int rc)
+{
+	if (rc < 0)
+		fail(what, rc);
+}
+
+/* ---- a way to do it, and its rounds ---- */
+
+struct way {
+	const char *name;
+	double (*run)(const struct way *w); /* seconds; 0: not here */
+	uint64_t bytes;
+	bool write;
+	const void *how;
+	double seconds[ROUNDS], cpu[ROUNDS];
+};
+
+static double now(void)
+{
+	return (double)monotonic_ns() / 1e9;
+}
+
+static double cpu_now(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static void run_round(struct way *ways, unsigned n, int round)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct way *w = &ways[(i + (unsigned)(round + 1)) % n];
+		double cpu = cpu_now(), seconds = w->run(w);
+
+		if (round < 0) /* to warm up: what was never written is slower */
+			continue;
+		w->seconds[round] = seconds;
+		w->cpu[round] = cpu_now() - cpu;
+	}
+}
+
+static void run_rounds(struct way *ways, unsigned n)
+{
+	for (int round = -2; round < ROUNDS; round++)
+		run_round(ways, n, round);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+static double median(const double values[ROUNDS])
+{
+	double sorted[ROUNDS];
+
+	memcpy(sorted, values, sizeof(sorted));
+	qsort(sorted, ROUNDS, sizeof(sorted[0]), by_value);
+	return sorted[ROUNDS / 2];
+}
+
+static double spread_of(const double values[ROUNDS])
+{
+	double least = values[0], most = values[0];
+
+	for (int i = 1; i < ROUNDS; i++) {
+		least = values[i] < least ? values[i] : least;
+		most = values[i] > most ? values[i] : most;
+	}
+	return (most - least) / 2;
+}
+
+/* ---- rows ---- */
+
+struct row {
+	const char *name, *unit, *better;
+	double goal; /* 0: none */
+};
+
+static void print(const struct row *r, double value, const char *reference, double of,
+		  const double ratios[ROUNDS])
+{
+	printf("{\"name\": \"swap, %s\", \"value\": %.6g, \"unit\": \"%s\", ", r->name, value,
+	       r->unit);
+	if (reference)
+		printf("\"reference\": \"%s\", \"reference_value\": %.6g, \"ratio\": %.6g, "
+		       "\"spread\": %.3g, ",
+		       reference, of, median(ratios), spread_of(ratios));
+	else
+		printf("\"reference\": null, \"reference_value\": null, \"ratio\": null, ");
+	if (r->goal > 0)
+		printf("\"goal\": %g, ", r->goal);
+	else
+		printf("\"goal\": null, ");
+	printf("\"better\": \"%s\"}\n", r->better);
+}
+
+static double gb_per_second(const struct way *w)
+{
+	return (double)w->bytes / median(w->seconds) / 1e9;
+}
+
+/* Rates: more is better. */
+static void compare_rates(const char *what, const struct way *ours, const struct way *other,
+			  double goal)
+{
+	const struct row r = { what, "GB/s", "higher", goal };
+	double ratios[ROUNDS];
+
+	if (other->seconds[0] <= 0)
+		return;
+	for (int i = 0; i < ROUNDS; i++)
+		ratios[i] = other->seconds[i] / ours->seconds[i];
+	print(&r, gb_per_second(ours), other->name, gb_per_second(other), ratios);
+}
+
+static void compare_times(const char *what, const struct way *ours, const char *other,
+			  const double of[ROUNDS], bool inverse, double goal)
+{
+	const struct row r = { what, inverse ? "s" : "s", inverse ? "higher" : "lower", goal };
+	double ratios[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++)
+		ratios[i] = inverse ? of[i] / ours->seconds[i] : ours->seconds[i] / of[i];
+	print(&r, median(ours->seconds), other, median(of), ratios);
+}
+
+static void compare_cpu(const char *what, const struct way *ours, const struct way *other)
+{
+	const struct row r = { what, "s/GB", "lower", 0 };
+	double ratios[ROUNDS], gb = (double)ours->bytes / 1e9;
+
+	for (int i = 0; i < ROUNDS; i++)
+		ratios[i] = ours->cpu[i] / other->cpu[i];
+	print(&r, median(ours->cpu) / gb, other->name, median(other->cpu) / gb, ratios);
+}
+
+/* ---- files and memory ---- */
+
+static void path_of(char *path, size_t size, const char *kind, unsigned i)
+{
+	snprintf(path, size, "%s/%s-%u", dir, kind, i);
+}
+
+static void *memory_of(bool huge)
+{
+	uint8_t *map = mmap(NULL, STATE + (2 << 20), PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t state = 1;
+
+	if (map == MAP_FAILED)
+		fail("memory", -errno);
+	map += (2 << 20) - (uintptr_t)map % (2 << 20);
+	madvise(map, STATE, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	for (uint64_t i = 0; i < STATE / 8; i++) {
+		state = state * 6364136223846793005u + 1442695040888963407u;
+		((uint64_t *)map)[i] = state;
+	}
+	mlock(map, STATE);
+	return map;
+}
+
+static void *small_pages, *huge_pages;
+
+static void remove_all(void)
+{
+	char command[4200];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+	if (*dir && system(command))
+		fprintf(stderr, "bench-swap: %s is left\n", dir);
+}
+
+/* ---- ours ---- */
+
+static struct place_state *states[STATES];
+
+static double swap_out(const struct way *way)
+{
+	double begin = now();
+
+	(void)way;
+	for (unsigned i = 0; i < STATES; i++) {
+		struct place_lent *l;
+
+		must("bring", place_bring(place, states[i], 0, PLACE_WRITE, 60000, &l));
+		must("send", place_send(place, l));
+	}
+	must("flush", place_flush(place, 60000));
+	begin = now() - begin;
+	place_publish(place, NULL);
+	return begin;
+}
+
+enum { AHEAD = 3 };
+
+static double swap_in(const struct way *way)
+{
+	struct place_lent *l[STATES];
+	double begin = now();
+	void *memory;
+
+	(void)way;
+	for (unsigned i = 0; i < STATES + AHEAD; i++) {
+		if (i < STATES)
+			must("bring",
+			     place_bring(place, states[i], 0, PLACE_READ, 60000, &l[i]));
+		if (i < AHEAD)
+			continue;
+		must("wait", place_wait(place, l[i - AHEAD], &memory));
+		place_return(place, l[i - AHEAD]);
+	}
+	return now() - begin;
+}
+
+static struct place_state *packed;
+
+static double walk_packed(const struct way *way)
+{
+	const struct place_walked walked = { packed, way->write ? PLACE_WRITE : PLACE_READ };
+	struct place_walk *w;
+	uint64_t first, numel;
+	double begin = now();
+	int rc;
+
+	must("walk", place_walk_begin(place, &walked, 1, &w));
+	while ((rc = place_walk_next(w, &first, &numel)) == 1)
+		;
+	must("walk", rc);
+	place_walk_end(w);
+	if (way->write)
+		must("flush", place_flush(place, 60000));
+	begin = now() - begin;
+	place_publish(place, NULL);
+	return begin;
+}
+
+/* ---- DeepNVMe's strategy ---- */
+
+struct how {
+	struct reference r;
+	void *const *memory;
+};
+
+static double by_reference(const struct way *way)
+{
+	const struct how *how = way->how;
+	double begin = now();
+	char path[4200];
+
+	for (unsigned i = 0; i < STATES; i++) {
+		path_of(path, sizeof(path), "tensor", i);
+		reference_run(&how->r, path, way->write, *how->memory, STATE);
+	}
+	return now() - begin;
+}
+
+static double file_per_tensor(const struct way *way)
+{
+	const struct how *how = way->how;
+	double begin = now();
+	char path[4200];
+
+	for (unsigned i = 0; i < SMALLS; i++) {
+		path_of(path, sizeof(path), "small", i);
+		reference_run(&how->r, path, way->write,
+			      (uint8_t *)*how->memory + i % 1024 * SMALL, SMALL);
+	}
+	return now() - begin;
+}
+
+/* ---- fio ---- */
+
+/* Field number n, from 1, of its terse line: KiB/s. */
+static double field(const char *line, unsigned n)
+{
+	while (--n && line)
+		line = (line = strchr(line, ';')) ? line + 1 : NULL;
+	return line ? atof(line) : 0;
+}
+
+static double fio_rate(const char *block, unsigned depth, bool write)
+{
+	char command[8192], line[16384] = "";
+	FILE *out;
+
+	snprintf(command, sizeof(command),
+		 "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=x --filename='%s/fio' "
+		 "--rw=%s "
+		 "--bs=%s --iodepth=%u --size=%" PRIu64
+		 " --ioengine=io_uring --direct=1 --fixedbufs --registerfiles "
+		 "--overwrite=1 --mem=malloc --refill_buffers=0 --output-format=terse "
+		 "2>/dev/null",
+		 dir, write ? "write" : "read", block, depth, TOTAL);
+	out = popen(command, "r");
+	if (!out)
+		return 0;
+	while (fgets(line, sizeof(line), out) && line[0] != '3')
+		line[0] = '\0';
+	pclose(out);
+	return field(line, write ? 48 : 7) * 1024;
+}
+
+static double fio_best(const struct way *way)
+{
+	static const struct {
+		const char *block;
+		unsigned depth;
+	} settings[] = { { "1m", 16 }, { "4m", 8 }, { "1m", 32 } };
+	double best = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+		double rate = fio_rate(settings[i].block, settings[i].depth, way->write);
+
+		best = rate > best ? rate : best;
+	}
+	return best > 0 ? (double)TOTAL / best : 0;
+}
+
+/* ---- an optimizer's step ---- */
+
+static const struct adam adam = { 1e-3, 0.9, 0.999, 1e-8, 0.01, true };
+static struct place_state *step_states[4]; /* param, exp_avg, exp_avg_sq, grad */
+static uint16_t *bf16;
+static float *array[4]; /* ordinary memory of one slice */
+
+static void compute(float *const a[4], uint64_t n)
+{
+	adam_step(&adam, 10,
+		  &(struct adam_states){ .param = a[0],
+					 .exp_avg = a[1],
+					 .exp_avg_sq = a[2],
+					 .grad = a[3],
+					 .bf16_param = bf16,
+					 .n = n });
+}
+
+static double step(const struct way *way)
+{
+	struct place_walked walked[4];
+	struct place_walk *w;
+	uint64_t first, numel;
+	double begin = now();
+	int rc;
+
+	for (unsigned i = 0; i < 4; i++)
+		walked[i] =
+			(struct place_walked){ step_states[i],
+					       i < 3 ? PLACE_READ | PLACE_WRITE : PLACE_READ };
+	must("walk", place_walk_begin(place, walked, 4, &w));
+	while ((rc = place_walk_next(w, &first, &numel)) == 1) {
+		float *a[4];
+
+		for (unsigned i = 0; i < 4; i++)
+			a[i] = place_walk_memory(w, i);
+		if (way->how)
+			compute(a, numel);
+	}
+	must("walk", rc);
+	place_walk_end(w);
+	must("flush", place_flush(place, 60000));
+	begin = now() - begin;
+	place_publish(place, NULL);
+	return begin;
+}
+
+static double compute_only(const struct way *way)
+{
+	double begin = now();
+
+	(void)way;
+	for (unsigned i = 0; i < GROUPS; i++)
+		compute(array, NUMEL);
+	return now() - begin;
+}
+
+/* Reads, computes, writes, one sub-group after the other: its default. */
+static double serial(const struct way *way)
+{
+	const struct how *how = way->how;
+	double begin = now();
+	char path[4200];
+
+	for (unsigned i = 0; i < GROUPS; i++) {
+		for (unsigned k = 0; k < 4; k++) {
+			path_of(path, sizeof(path), "group", 4 * i + k);
+			reference_run(&how->r, path, false, array[k], STATE);
+		}
+		compute(array, NUMEL);
+		for (unsigned k = 0; k < 3; k++) {
+			path_of(path, sizeof(path), "group", 4 * i + k);
+			reference_run(&how->r, path, true, array[k], STATE);
+		}
+	}
+	return now() - begin;
+}
+
+/* Zeros that are there: what was never written would not be read. */
+static void write_step_states(void)
+{
+	struct place_walked walked = { NULL, PLACE_WRITE };
+	struct place_walk *w;
+	uint64_t first, numel;
+	char path[4200];
+
+	for (unsigned i = 0; i < 4; i++) {
+		walked.state = step_states[i];
+		must("walk", place_walk_begin(place, &walked, 1, &w));
+		while (place_walk_next(w, &first, &numel) == 1)
+			memset(place_walk_memory(w, 0), 0, numel * sizeof(float));
+		place_walk_end(w);
+	}
+	place_publish(place, NULL);
+	for (unsigned i = 0; i < 4 * GROUPS; i++) {
+		path_of(path, sizeof(path), "group", i);
+		reference_run(&(struct reference){ MIB, 8, 1 }, path, true, array[0], STATE);
+	}
+}
+
+/* ---- all of it ---- */
+
+static void open_place(void)
+{
+	struct place_options options = {
+		.dir = dir, .name = "rank0.swap", .budget = SLOTS * STATE, .slice = STATE
+	};
+	struct place_figures f;
+	char why[512];
+
+	if (place_open(&place, &options, why, sizeof(why))) {
+		fprintf(stderr, "bench-swap: %s\n", why);
+		exit(1);
+	}
+	place_figures(place, &f);
+	pages = f.pinned.pages == PINNED_SMALL ? "4 KiB pages" : "huge pages";
+	fprintf(stderr, "bench-swap: %s, %s, buffers in %s, %slocked, %sregistered\n", f.disk,
+		f.file.direct ? "O_DIRECT" : "page cache", pages, f.pinned.locked ? "" : "not ",
+		f.registered ? "" : "not ");
+}
+
+static struct place_state *add(const char *name, uint64_t numel)
+{
+	struct place_state *s;
+
+	must("state", place_add(place, name, PLACE_STATE, 4, numel, &s));
+	return s;
+}
+
+static const struct how defaults = { { MIB, 8, 1 }, &small_pages };
+static const struct how tuned = { { MIB, 32, 2 }, &small_pages };
+static const struct how our_buffers = { { MIB, 8, 1 }, &huge_pages };
+
+static void large_states(bool write)
+{
+	struct way w[] = {
+		{ "ours", write ? swap_out : swap_in, TOTAL, write, NULL, { 0 }, { 0 } },
+		{ "fio's best, huge pages", fio_best, TOTAL, write, NULL, { 0 }, { 0 } },
+		{ "DeepNVMe's way, 4 KiB pages",
+		  by_reference,
+		  TOTAL,
+		  write,
+		  &defaults,
+		  { 0 },
+		  { 0 } },
+		{ "its best, 4 KiB pages", by_reference, TOTAL, write, &tuned, { 0 }, { 0 } },
+		{ "its way, huge pages",
+		  by_reference,
+		  TOTAL,
+		  write,
+		  &our_buffers,
+		  { 0 },
+		  { 0 } },
+	};
+	const double goals[] = { 0, 0.95, 1.8, 1.4, 1.0 };
+	char what[100];
+
+	snprintf(what, sizeof(what), "64 MiB states %s, %s", write ? "out" : "in", pages);
+	run_rounds(w, ARRAY_SIZE(w));
+	for (size_t i = 1; i < ARRAY_SIZE(w); i++)
+		compare_rates(what, &w[0], &w[i], goals[i]);
+	snprintf(what, sizeof(what), "64 MiB states %s, CPU", write ? "out" : "in");
+	compare_cpu(what, &w[0], &w[2]);
+	if (w[1].seconds[0] <= 0 && write)
+		fprintf(stderr, "bench-swap: beside fio: skipped: no fio with io_uring\n");
+}
+
+static void small_tensors(bool write)
+{
+	struct way w[] = {
+		{ "ours", walk_packed, SMALL_MIB * MIB, write, NULL, { 0 }, { 0 } },
+		{ "a file each, libaio",
+		  file_per_tensor,
+		  SMALL_MIB * MIB,
+		  write,
+		  &defaults,
+		  { 0 },
+		  { 0 } },
+	};
+	char what[100];
+
+	snprintf(what, sizeof(what), "64 KiB tensors packed, %s, %s", write ? "out" : "in",
+		 pages);
+	run_rounds(w, ARRAY_SIZE(w));
+	compare_rates(what, &w[0], &w[1], write ? 8 : 5);
+}
+
+static void optimizer_step(void)
+{
+	struct way w[] = {
+		{ "ours", step, 7 * GROUPS * STATE, true, &adam, { 0 }, { 0 } },
+		{ "its I/O", step, 7 * GROUPS * STATE, true, NULL, { 0 }, { 0 } },
+		{ "its compute", compute_only, 0, false, NULL, { 0 }, { 0 } },
+		{ "DeepSpeed's order",
+		  serial,
+		  7 * GROUPS * STATE,
+		  true,
+		  &defaults,
+		  { 0 },
+		  { 0 } },
+	};
+	double bound[ROUNDS];
+
+	write_step_states();
+	run_rounds(w, ARRAY_SIZE(w));
+	for (int i = 0; i < ROUNDS; i++)
+		bound[i] =
+			w[1].seconds[i] > w[2].seconds[i] ? w[1].seconds[i] : w[2].seconds[i];
+	compare_times("a step, pipelined", &w[0], "its I/O or compute", bound, false, 1.05);
+	compare_times("a step, pipelined, times faster", &w[0], "DeepSpeed's order, libaio",
+		      w[3].seconds, true, 1.8);
+}
+
+static void small_read(void)
+{
+	const struct row r = { "device bytes for a read of 4 KiB", "B", "lower", 8192 };
+	struct place_figures before, after;
+	uint8_t block[4096];
+
+	place_figures(place, &before);
+	for (uint64_t i = 0; i < 100; i++)
+		must("read",
+		     place_read_now(place, states[i % STATES], NULL,
+				    i * 1234567 % (STATE - 4096), sizeof(block), block));
+	place_figures(place, &after);
+	print(&r, (double)(after.file.read_bytes - before.file.read_bytes) / 100, NULL, 0,
+	      NULL);
+}
+
+static void make_dir(void)
+{
+	const char *given = getenv("BENCH_DIR");
+	struct statvfs s;
+
+	snprintf(dir, sizeof(dir), "%s/bench-swap-XXXXXX", given ? given : ".");
+	if (!mkdtemp(dir))
+		fail(dir, -errno);
+	atexit(remove_all);
+	if (!statvfs(dir, &s) && s.f_bavail * s.f_frsize >= (uint64_t)ROOM_GIB << 30)
+		return;
+	fprintf(stderr, "bench-swap: skipped: needs %d GiB of disk\n", ROOM_GIB);
+	exit(77);
+}
+
+int main(void)
+{
+	log_set_level(LOG_ERROR);
+	make_dir();
+	small_pages = memory_of(false);
+	huge_pages = memory_of(true);
+	open_place();
+	for (unsigned i = 0; i < STATES; i++)
+		states[i] = add("state", NUMEL);
+	large_states(true);
+	large_states(false);
+	small_read();
+	for (unsigned i = 0; i < 4; i++) {
+		step_states[i] = add("step", GROUPS * NUMEL);
+		array[i] = memory_of(false);
+		memset(array[i], 0, STATE);
+	}
+	bf16 = malloc(NUMEL * sizeof(*bf16));
+	if (!bf16)
+		fail("memory", -ENOMEM);
+	optimizer_step();
+	packed = add("packed", SMALL_MIB * MIB / 4);
+	small_tensors(true);
+	small_tensors(false);
+	place_close(place);
+	return 0;
+}
