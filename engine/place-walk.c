@@ -146,6 +146,7 @@ static int bring_in(struct place_walk *w)
 		if (rc)
 			return rc;
 	}
+	bring_ahead(w); /* what was being written then has come back since */
 	return 0;
 }
 

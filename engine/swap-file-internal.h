@@ -40,6 +40,8 @@ static inline uint64_t swap_blocks(uint64_t bytes)
 
 /* Of one block; never one of those that are none. */
 uint32_t swap_sum(const void *block);
+/* Where the machine has AVX2. */
+uint64_t swap_hash_avx2(const void *block);
 /* Opens, locks.  flags: O_CREAT or 0. */
 int swap_file_open(struct swap_file **out, const struct swap_file_config *config, int flags,
 		   char *why, size_t whysize);

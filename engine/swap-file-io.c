@@ -40,11 +40,9 @@ static uint32_t count_bad(struct swap_chunk *c, uint32_t *first)
 	const uint32_t *sums = sums_of(c);
 	uint32_t bad = 0;
 
-	for (uint32_t i = c->size / SWAP_BLOCK; i-- > 0;)
-		if (sums[i] != swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK)) {
-			bad++;
+	for (uint32_t i = 0; i < c->size / SWAP_BLOCK; i++)
+		if (sums[i] != swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK) && !bad++)
 			*first = i;
-		}
 	return bad;
 }
 

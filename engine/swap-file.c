@@ -12,19 +12,9 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 enum {
 	LOCK_MS = 2000
 }; /* a killed process has it until the kernel has ended its last request */
-
-uint32_t swap_sum(const void *block)
-{
-	uint32_t sum = (uint32_t)XXH3_64bits(block, SWAP_BLOCK);
-
-	return sum > SWAP_DAMAGED ? sum : sum + SWAP_DAMAGED + 1;
-}
 
 int swap_refuse(const struct swap_file_config *config, int rc, const char *what, char *why,
 		size_t whysize)

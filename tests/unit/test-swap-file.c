@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/swap-file.h"
+#include "engine/swap-file-internal.h"
 #include "tests/ranks/scarce.h"
 
 #include <check.h>
@@ -336,6 +336,21 @@ START_TEST(a_link_in_its_place_is_not_followed)
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_int_eq(st.st_mode & 07777, 0600);
 	stop();
+}
+END_TEST
+
+/* What one machine wrote another reads. */
+START_TEST(sums_do_not_depend_on_the_machine)
+{
+	if (_i)
+		return;
+	for (int round = 0; round < 100; round++) {
+		uint32_t sum;
+
+		fill(memory, SWAP_BLOCK);
+		sum = (uint32_t)XXH3_64bits(memory, SWAP_BLOCK);
+		ck_assert_uint_eq(swap_sum(memory), sum > SWAP_DAMAGED ? sum : sum + 2);
+	}
 }
 END_TEST
 
@@ -736,6 +751,7 @@ int main(void)
 		no_room_is_said_when_it_is_asked_for,
 		it_is_refused_in_one_line,
 		a_link_in_its_place_is_not_followed,
+		sums_do_not_depend_on_the_machine,
 		nothing_committed_is_stale,
 		another_jobs_is_stale,
 		killed_anywhere_it_has_one_whole_step,
