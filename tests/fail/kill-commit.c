@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/engine.h"
+#include "engine/overlay.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,15 +22,23 @@
  *	kill-commit kill CHECKPOINT PARAM KEY FILE N	the process is killed at its N-th stop
  *	kill-commit all CHECKPOINT PARAM KEY FILE FOLDER OLD NEW
  *
+ *	kill-commit beside CHECKPOINT PARAM KEY FILE OVERLAY OLD
+ *	kill-commit settle CHECKPOINT PARAM KEY FILE OVERLAY FOLDER OLD NEW
+ *
  * A stop is the beginning or the end of a system call of any thread, between the write and its answer.  all: at
  * each stop, until it survives; after each kill the checkpoint is opened again, to read and to write by turns, and
  * then the files of FOLDER are those of OLD, or those of NEW, and there are no others.
+ *
+ * beside: the edit goes to an overlay; at each stop, and afterwards the state is OLD, or FILE.  settle: that overlay is
+ * committed, and killed: files are as above; with it the state is FILE in either case; committed again they are NEW.
  */
 
 enum { SECONDS = 250, REOPEN_MS = 5000 };
 
 struct edit {
 	const char *checkpoint, *param, *key;
+	const char *overlay; /* NULL: none */
+	int (*run)(const struct edit *x, bool traced);
 	void *bytes;
 	size_t size;
 };
@@ -62,6 +71,7 @@ struct waiter {
 	pthread_cond_t done;
 	bool ended;
 	int result;
+	const void *wanted; /* by who reads */
 };
 
 static void written(struct engine_write *write, int result)
@@ -75,25 +85,33 @@ static void written(struct engine_write *write, int result)
 	pthread_mutex_unlock(&w->lock);
 }
 
+static void wait_for(struct waiter *w)
+{
+	pthread_mutex_lock(&w->lock);
+	while (!w->ended)
+		pthread_cond_wait(&w->done, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+}
+
 static int write_all(struct engine *e, struct engine_file *file, const struct edit *x)
 {
-	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0 };
+	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0,
+			    NULL };
 	struct engine_extent extent = { 0, x->size, x->bytes };
 	struct engine_write write = {
 		.file = file, .extents = &extent, .nextents = 1, .done = written, .owner = &w
 	};
 
 	engine_write(e, &write);
-	pthread_mutex_lock(&w.lock);
-	while (!w.ended)
-		pthread_cond_wait(&w.done, &w.lock);
-	pthread_mutex_unlock(&w.lock);
+	wait_for(&w);
 	return w.result;
 }
 
 static struct engine *open_checkpoint(const struct edit *x, bool writable, bool *busy)
 {
-	struct engine_options options = { .source = x->checkpoint, .writable = writable };
+	struct engine_options options = { .source = x->checkpoint,
+					  .writable = writable,
+					  .overlay = writable ? x->overlay : NULL };
 	struct engine *e;
 	char why[500];
 	int rc = engine_open(&e, &options, why, sizeof(why));
@@ -139,6 +157,24 @@ static int commit(const struct edit *x, bool traced)
 	return rc ? 1 : 0;
 }
 
+static int settle(const struct edit *x, bool traced)
+{
+	struct overlay o;
+	char why[500];
+	int rc;
+
+	if (traced)
+		raise(SIGUSR1);
+	rc = overlay_commit(&o, x->overlay, NULL, why, sizeof(why));
+	if (traced)
+		raise(SIGUSR2);
+	if (!rc)
+		overlay_fini(&o);
+	else if (rc != -EBUSY && rc != -ENODATA)
+		fprintf(stderr, "kill-commit: %s\n", why);
+	return rc;
+}
+
 /* ---- killing it ---- */
 
 static const long traces = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL;
@@ -154,7 +190,7 @@ static pid_t start(const struct edit *x)
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
 		_exit(77);
 	raise(SIGSTOP);
-	_exit(commit(x, true));
+	_exit(x->run(x, true) != 0);
 }
 
 enum phase { BEFORE, DURING, AFTER };
@@ -265,8 +301,8 @@ static bool is_whole(const char *here, const char *other)
 	return same;
 }
 
-/* What the killed process had open is closed when it has gone altogether. */
-static bool reopen(const struct edit *x, bool writable)
+/* What the killed process had open is closed when it has gone altogether.  NULL: it cannot be. */
+static struct engine *wait_to_open(const struct edit *x, bool writable)
 {
 	uint64_t until = monotonic_ms() + REOPEN_MS;
 	struct engine *e;
@@ -277,8 +313,14 @@ static bool reopen(const struct edit *x, bool writable)
 		if (!e && busy)
 			poll(NULL, 0, 10);
 	} while (!e && busy && monotonic_ms() < until);
-	if (e)
-		engine_close(e);
+	return e;
+}
+
+static bool reopen(const struct edit *x, bool writable)
+{
+	struct engine *e = wait_to_open(x, writable);
+
+	engine_close(e);
 	return e;
 }
 
@@ -300,6 +342,14 @@ static bool check_left(const struct folders *f, unsigned *old, unsigned *new)
 	return true;
 }
 
+static int copy_time(int to, DIR *from, const struct dirent *entry)
+{
+	struct stat st;
+	int rc = fstatat(dirfd(from), entry->d_name, &st, 0);
+
+	return rc ? rc : futimens(to, (struct timespec[2]){ st.st_atim, st.st_mtim });
+}
+
 static void restore(const struct folders *f)
 {
 	DIR *dir = opendir(f->old);
@@ -317,7 +367,8 @@ static void restore(const struct folders *f)
 		bytes = read_file(path, &size);
 		snprintf(path, sizeof(path), "%s/%s", f->here, entry->d_name);
 		fd = open(path, O_WRONLY | O_CLOEXEC);
-		if (fd < 0 || write(fd, bytes, size) != (ssize_t)size)
+		if (fd < 0 || write(fd, bytes, size) != (ssize_t)size ||
+		    copy_time(fd, dir, entry))
 			die(path);
 		close(fd);
 		free(bytes);
@@ -345,10 +396,175 @@ static int kill_at_all(const struct edit *x, const struct folders *f)
 	return is_whole(f->here, f->new) && old && new ? 0 : 1;
 }
 
-static int run(int argc, char **argv, const struct edit *x)
+/* ---- an overlay ---- */
+
+struct log { /* as it was */
+	char path[512];
+	void *bytes;
+	size_t size;
+};
+
+static void save_log(struct log *l, const struct edit *x)
+{
+	snprintf(l->path, sizeof(l->path), "%s/fragfs-overlay", x->overlay);
+	l->bytes = read_file(l->path, &l->size);
+}
+
+static void restore_log(const struct log *l)
+{
+	int fd = open(l->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (fd < 0 || write(fd, l->bytes, l->size) != (ssize_t)l->size)
+		die(l->path);
+	close(fd);
+}
+
+static void was_read(struct engine_read *read, const void *data, int64_t result)
+{
+	struct waiter *w = read->owner;
+
+	pthread_mutex_lock(&w->lock);
+	w->result = result == (int64_t)read->size && !memcmp(data, w->wanted, read->size);
+	w->ended = true;
+	pthread_cond_signal(&w->done);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static bool reads_as(struct engine *e, const struct edit *x, const void *wanted)
+{
+	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0,
+			    wanted };
+	struct engine_file *file = open_state(e, x);
+	struct engine_read read = {
+		.file = file, .size = x->size, .done = was_read, .owner = &w
+	};
+
+	if (!file)
+		return false;
+	engine_read(e, &read);
+	wait_for(&w);
+	engine_file_close(file);
+	return w.result;
+}
+
+static bool check_beside(const struct edit *x, const void *before, unsigned *old, unsigned *new)
+{
+	struct engine *e = wait_to_open(x, true);
+	bool is_old = e && reads_as(e, x, before), is_new = e && reads_as(e, x, x->bytes);
+
+	engine_close(e);
+	*old += is_old;
+	*new += is_new;
+	return is_old != is_new;
+}
+
+static int tell(int rc, unsigned kills, unsigned old, unsigned new)
+{
+	if (rc)
+		return rc;
+	printf("%u kills: %u times old, %u times new\n", kills, old, new);
+	return old && new ? 0 : 1;
+}
+
+static int kill_beside(const struct edit *x, const void *before)
+{
+	unsigned old = 0, new = 0, n = 1;
+	struct log log;
+	int rc;
+
+	if (!reopen(x, true))
+		return 1;
+	save_log(&log, x);
+	for (; (rc = kill_at(x, n)) == 128; n++) {
+		if (!check_beside(x, before, &old, &new)) {
+			fprintf(stderr, "killed at %u: neither old nor new\n", n);
+			return 1;
+		}
+		restore_log(&log);
+	}
+	free(log.bytes);
+	return tell(rc, n - 1, old, new);
+}
+
+/* As it was, through the checkpoint, or with the overlay, by turns. */
+static bool check_settled(const struct edit *x, const struct folders *f, unsigned n,
+			  unsigned *old, unsigned *new)
+{
+	struct engine *e;
+	bool good;
+
+	if (n % 3 == 0)
+		return reopen(x, false) && check_left(f, old, new);
+	if (n % 3 == 1)
+		return true;
+	e = wait_to_open(x, true);
+	good = e && reads_as(e, x, x->bytes);
+	engine_close(e);
+	return good;
+}
+
+static bool settle_again(const struct edit *x, const struct folders *f)
+{
+	uint64_t until = monotonic_ms() + REOPEN_MS;
+	unsigned old = 0, new = 0;
+	int rc;
+
+	while ((rc = settle(x, false)) == -EBUSY && monotonic_ms() < until)
+		poll(NULL, 0, 10);
+	return (!rc || rc == -ENODATA) && check_left(f, &old, &new) && new;
+}
+
+static int kill_settling(const struct edit *x, const struct folders *f)
+{
+	unsigned old = 0, new = 0, n = 1;
+	struct log log;
+	int rc;
+
+	save_log(&log, x);
+	for (; (rc = kill_at(x, n)) == 128; n++) {
+		if (!check_settled(x, f, n, &old, &new) || !settle_again(x, f)) {
+			fprintf(stderr, "killed at %u: an edit is lost, or half of it\n", n);
+			return 1;
+		}
+		restore(f);
+		restore_log(&log);
+	}
+	free(log.bytes);
+	rc = tell(rc, n - 1, old, new);
+	return rc || is_whole(f->here, f->new) ? rc : 1;
+}
+
+static int run_beside(char **argv, struct edit *x)
+{
+	size_t size;
+	void *before = read_file(argv[7], &size);
+	int rc;
+
+	if (size != x->size)
+		return 2;
+	x->overlay = argv[6];
+	rc = kill_beside(x, before);
+	free(before);
+	return rc;
+}
+
+static int run_settle(char **argv, struct edit *x)
+{
+	x->overlay = argv[6];
+	if (commit(x, false))
+		return 1;
+	x->run = settle;
+	return kill_settling(x, &(struct folders){ argv[7], argv[8], argv[9] });
+}
+
+static int run(int argc, char **argv, struct edit *x)
 {
 	if (!strcmp(argv[1], "write"))
 		return commit(x, false);
+	if (!strcmp(argv[1], "beside") && argc == 8)
+		return run_beside(argv, x);
+	if (!strcmp(argv[1], "settle") && argc == 10)
+		return run_settle(argv, x);
 	if (!strcmp(argv[1], "kill") && argc == 7)
 		return kill_at(x, (unsigned)atoi(argv[6]));
 	if (!strcmp(argv[1], "all") && argc == 9)
@@ -364,7 +580,9 @@ int main(int argc, char **argv)
 	if (argc < 6)
 		return 2;
 	alarm(SECONDS);
-	x = (struct edit){ .checkpoint = argv[2], .param = argv[3], .key = argv[4] };
+	x = (struct edit){
+		.checkpoint = argv[2], .param = argv[3], .key = argv[4], .run = commit
+	};
 	x.bytes = read_file(argv[5], &x.size);
 	status = run(argc, argv, &x);
 	free(x.bytes);

@@ -49,6 +49,22 @@ cat "$T/kills"
 kills=$(sed 's/ .*//' "$T/kills")
 [ "$kills" -gt 50 ] || fail "only $kills kills"
 
+# The same edit beside the files, then written into them.
+restore
+O=$work/overlay
+mkdir "$O"
+(cd "$tag" && sha256sum ./*) >"$T/sums"
+kill-commit beside "$C" $param fp32 "$T/bytes" "$O" "$C/values/params/$param/fp32" >"$T/beside" || fail "kill-commit: beside"
+cat "$T/beside"
+[ "$(sed 's/ .*//' "$T/beside")" -gt 10 ] || fail "only $(cat "$T/beside")"
+(cd "$tag" && sha256sum --check --quiet --strict "$T/sums") || fail "an edit beside the files changes them"
+rm "$O"/*
+cp -p "$tag"/* "$T/old"
+kill-commit settle "$C" $param fp32 "$T/bytes" "$O" "$tag" "$T/old" "$T/new" >"$T/settle" || fail "kill-commit: settle"
+cat "$T/settle"
+[ "$(sed 's/ .*//' "$T/settle")" -gt 50 ] || fail "only $(cat "$T/settle")"
+[ -z "$(ls -A "$O")" ] || fail "the overlay is not empty"
+
 is_all() {
 	for file in "$T/$1"/*; do
 		cmp -s "$file" "$tag/${file##*/}" || return 1
