@@ -103,3 +103,22 @@ int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype
 		return -EOPNOTSUPP;
 	return 0;
 }
+
+int dtype_round_to_f32(float *to, enum frag_dtype from_dtype, const void *from, uint64_t n)
+{
+	switch (from_dtype) {
+#define ROUND(dtype, type)                                                                     \
+	case dtype:                                                                            \
+		for (uint64_t i = 0; i < n; i++)                                               \
+			to[i] = (float)((const type *)from)[i];                                \
+		return 0;
+		ROUND(FRAG_F64, double)
+		ROUND(FRAG_I32, int32_t)
+		ROUND(FRAG_I64, int64_t)
+		ROUND(FRAG_U32, uint32_t)
+		ROUND(FRAG_U64, uint64_t)
+#undef ROUND
+	default:
+		return -EOPNOTSUPP;
+	}
+}

@@ -17,5 +17,7 @@ bool dtype_is_float(enum frag_dtype dtype);
  */
 int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
 		  const void *from, uint64_t n);
+/* n elements of larger numbers, each to the float32 next to it, as C does.  -EOPNOTSUPP: no such pair. */
+int dtype_round_to_f32(float *to, enum frag_dtype from_dtype, const void *from, uint64_t n);
 
 #endif

@@ -84,6 +84,16 @@ static int add_values(struct values *v)
 	return table_walk(v->patches->table, v->state, v->first, v->count, see_run, v);
 }
 
+static int convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
+		   const void *from, uint64_t n)
+{
+	int rc = dtype_convert(to_dtype, to, from_dtype, from, n);
+
+	return rc == -EOPNOTSUPP && to_dtype == FRAG_F32
+		       ? dtype_round_to_f32(to, from_dtype, from, n)
+		       : rc;
+}
+
 /* The same values in another state of the tensor. */
 static int add_converted(const struct values *of, const struct table_state *to)
 {
@@ -97,7 +107,7 @@ static int add_converted(const struct values *of, const struct table_state *to)
 		uint64_t n = u64_min(CHUNK, v.count - i);
 
 		memcpy(from, of->bytes + i * of->size, n * of->size);
-		rc = dtype_convert(to->stored, bytes + i * v.size, of->state->stored, from, n);
+		rc = convert(to->stored, bytes + i * v.size, of->state->stored, from, n);
 	}
 	return rc ? rc : add_values(&v);
 }

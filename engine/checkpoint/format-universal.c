@@ -302,13 +302,68 @@ static int open_model(struct filling *l, uint32_t mp)
 	return rc;
 }
 
+/* Newer DeepSpeed has zero/NAME/fp32.pt of frozen parameters, buffers and other names too: what module has, widened. */
+static int add_copy(struct filling *l, const struct folder *folder, struct model_shape *shape,
+		    uint32_t of)
+{
+	struct param p = { .l = l, .shape = shape, .folder = folder, .added = true };
+	struct table *t = l->table;
+	struct torchfile_tensor x;
+	struct torch_source s;
+	int rc = open_state(&p, "fp32.pt", &s);
+
+	if (rc)
+		return rc;
+	if (take_tensor(&p, &s, &x) && x.tensor.dtype == FRAG_F32 &&
+	    x.tensor.numel == t->tensors[of].numel) {
+		rc = table_add_copy_of(t, of, FRAG_F32);
+		if (rc >= 0)
+			rc = torch_source_add_pieces(&s, &x, 0);
+	}
+	torch_source_close(&s);
+	return rc;
+}
+
+static int add_copies_of(struct filling *l, uint32_t tensor)
+{
+	const struct table_tensor *x = &l->table->tensors[tensor];
+	uint32_t of = x->alias == TABLE_NONE ? tensor : x->alias;
+	struct model_shape shape = { .key = 0 };
+	struct folder *folder;
+	int rc;
+
+	snprintf(shape.name, sizeof(shape.name), "%s", table_string(l->table, x->name));
+	rc = open_folder(l, shape.name, &folder);
+	if (rc || !folder) {
+		l->table->why[0] = '\0';
+		return rc;
+	}
+	if (folder_has(folder, "fp32.pt"))
+		rc = add_copy(l, folder, &shape, of);
+	folder_close(folder);
+	return rc;
+}
+
+/* Of what is not trained. */
+static int add_copies(struct filling *l, uint32_t first)
+{
+	int rc = 0;
+
+	for (uint32_t i = first; i < l->table->ntensors && !rc; i++)
+		rc = add_copies_of(l, i);
+	return rc;
+}
+
 static int add_rest(struct filling *l)
 {
+	uint32_t first = l->table->ntensors;
 	struct zero_optim o = { .stage = 2, .nranks = 1 };
+	int rc;
 
 	if (zero_files_of(&l->files, 0, ZERO_MODEL_SHARD, &o.nranks))
 		o.stage = 3;
-	return zero_frozen_add_rest(&l->models[0], l->folder, &l->files, 0, &o);
+	rc = zero_frozen_add_rest(&l->models[0], l->folder, &l->files, 0, &o);
+	return rc ? rc : add_copies(l, first);
 }
 
 static int fill_all(struct filling *l)

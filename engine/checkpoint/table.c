@@ -371,6 +371,19 @@ int table_add_copy(struct table *t, enum frag_dtype dtype)
 	return rc;
 }
 
+int table_add_copy_of(struct table *t, uint32_t tensor, enum frag_dtype dtype)
+{
+	struct table_state s = { .kind = TABLE_INTERVALS,
+				 .first = t->npieces,
+				 .tensor = tensor,
+				 .stored = (uint8_t)dtype,
+				 .shown = (uint8_t)dtype,
+				 .copy = true };
+
+	assert(tensor < t->ntensors && t->tensors[tensor].alias == TABLE_NONE);
+	return append_row(t, TABLE_COPY_KEY, s);
+}
+
 int table_add_scalar(struct table *t, const char *key, enum frag_dtype dtype)
 {
 	int rc = table_add_state(t, key, dtype);

@@ -156,6 +156,59 @@ unmount
 find "$C" -name '*.pt' -exec cksum {} + | sort >"$T/sums-after"
 same "$T/sums" "$T/sums-after"
 
+# ---- universal: files in folders of folders; what module has stands a second time in zero/, widened ----
+
+# second NAME FILE: zero/NAME/fp32.pt has FILE's values.
+second() {
+	within 20 fragfs "$C/global_step3_universal/zero/$1/fp32.pt" "$T/other" || fail "$1/fp32.pt: fragfs: status $?"
+	cp "$T/other/params/param/fp32" "$T/second" || fail "$1/fp32.pt: no values"
+	within 10 fusermount3 -u "$T/other" || fail "cannot unmount"
+	same "$T/second" "$2"
+}
+
+rm -rf "$T/case"
+mkdir "$T/case"
+gzip -dc "$cases"/ds0.19.8/z2-bf16-w3-universal.tar.gz | tar -xf - -C "$T/case"
+C=$T/case/z2-bf16-w3-universal
+mount_case rw
+cat "$C/values/params/odd%2Fname%25/exp_avg" >"$M/params/odd%2Fname%25/fp32" || fail "cannot edit odd/name%"
+cat "$C/values/params/emb.weight/exp_avg" >"$M/params/head.weight/fp32" || fail "cannot edit by another name"
+printf '\0\0\200\077' >"$M/params/conv/step" || fail "cannot edit step"
+# 2.0, -0.0, infinity; 2^40 + 2^16 + 1, which is 2^40 + 2^17 in float32; true.
+printf '\0\100\0\200\200\177' | dd of="$M/params/frozen.weight/bf16" bs=2 seek=3 conv=notrunc 2>/dev/null || fail "cannot edit frozen"
+printf '\1\0\1\0\0\1\0\0' >"$M/buffers/layers.1.calls/int64" || fail "cannot edit int64"
+printf '\1' | dd of="$M/buffers/mask/bool" bs=1 seek=1 conv=notrunc 2>/dev/null || fail "cannot edit bool"
+printf '\0\0\200\077' | dd of="$M/buffers/pos/fp32" bs=4 seek=2 conv=notrunc 2>/dev/null || fail "cannot edit pos"
+cp "$M/params/frozen.weight/fp32" "$T/frozen"
+cp "$M/buffers/pos/fp32" "$T/pos"
+od -A n -v -t u1 -w1 "$M/buffers/mask/bool" | awk '{ printf $1 ? "\\0\\0\\200\\077" : "\\0\\0\\0\\0" }' >"$T/mask-octal"
+printf "$(cat "$T/mask-octal")" >"$T/mask"
+unmount
+second odd/name% "$C/values/params/odd%2Fname%25/exp_avg"
+second emb.weight "$C/values/params/emb.weight/exp_avg"
+second head.weight "$C/values/params/emb.weight/exp_avg"
+second frozen.weight "$T/frozen"
+second pos "$T/pos"
+second mask "$T/mask"
+printf '\1\0\200\123' >"$T/calls"
+second layers.1.calls "$T/calls"
+[ -z "$(find "$C" -name '.fragfs*')" ] || fail "$C: a journal is left"
+(cd "$C" && find . -name '*.pt') >"$T/names"
+if command -v python3 >/dev/null 2>&1; then
+	while read -r name; do
+		python3 -m zipfile -t "$C/$name" >"$T/out" 2>&1 && ! grep -q corrupted "$T/out" || fail "$name: $(cat "$T/out")"
+	done <"$T/names"
+fi
+mount_case
+same "$M/params/emb.weight/fp32" "$C/values/params/emb.weight/exp_avg"
+same "$M/params/frozen.weight/fp32" "$T/frozen"
+unmount
+
+# One of its files is mounted alone, and edited: it may not be half of an edit of all.
+within 20 fragfs "$C/global_step3_universal/zero/pos/fp32.pt" "$M" -o rw || fail "fragfs: status $?"
+refused "is mounted with -o rw by process [0-9]" fragfs "$C" "$T/other"
+unmount
+
 # ---- safetensors, one file: the journal is beside it ----
 
 unpack z2-bf16-w4

@@ -2,8 +2,10 @@
 #include <config.h>
 
 #include "engine/convert.h"
+#include "engine/dtype.h"
 
 #include <check.h>
+#include <errno.h>
 #include <fenv.h>
 #include <math.h>
 #include <stdio.h>
@@ -361,6 +363,30 @@ START_TEST(exponents_alone_widen_exactly)
 }
 END_TEST
 
+START_TEST(larger_numbers_are_rounded_to_the_next)
+{
+	const int64_t i64 = (1LL << 40) + (1 << 16) + 1, even = (1LL << 40) + (1 << 16);
+	const uint64_t u64 = UINT64_MAX;
+	const int32_t i32 = -16777219;
+	const uint32_t u32 = 4294967040U;
+	const double f64 = 0x1.000002p-140;
+	float got;
+
+	ck_assert_int_eq(dtype_round_to_f32(&got, FRAG_I64, &i64, 1), 0);
+	ck_assert_uint_eq(bits_of(got), bits_of(0x1.000002p40F));
+	ck_assert_int_eq(dtype_round_to_f32(&got, FRAG_I64, &even, 1), 0);
+	ck_assert_uint_eq(bits_of(got), bits_of(0x1p40F));
+	ck_assert_int_eq(dtype_round_to_f32(&got, FRAG_U64, &u64, 1), 0);
+	ck_assert_uint_eq(bits_of(got), bits_of(0x1p64F));
+	ck_assert_int_eq(dtype_round_to_f32(&got, FRAG_I32, &i32, 1), 0);
+	ck_assert_uint_eq(bits_of(got), bits_of(-16777220));
+	ck_assert_int_eq(dtype_round_to_f32(&got, FRAG_U32, &u32, 1), 0);
+	ck_assert_uint_eq(bits_of(got), bits_of(4294967040.0F));
+	ck_assert_int_eq(dtype_round_to_f32(&got, FRAG_F64, &f64, 1), 0);
+	ck_assert_uint_eq(bits_of(got), bits_of(0x1p-140F));
+	ck_assert_int_eq(dtype_round_to_f32(&got, FRAG_C64, &f64, 1), -EOPNOTSUPP);
+}
+END_TEST
 START_TEST(small_integers_widen_exactly)
 {
 	for (int i = 0; i < ALL; i++) {
@@ -397,6 +423,7 @@ int main(void)
 	tcase_add_loop_test(t, narrowing_of_random_bits_is_the_reference, 0, n);
 	tcase_add_loop_test(t, float8_widens_exactly, 0, ARRAY_SIZE(float8s));
 	tcase_add_test(t, exponents_alone_widen_exactly);
+	tcase_add_test(t, larger_numbers_are_rounded_to_the_next);
 	tcase_add_test(t, small_integers_widen_exactly);
 	tcase_add_test(t, known_values);
 	tcase_add_test(t, nan_stays_nan_however_small_its_payload);
