@@ -191,7 +191,7 @@ static int settle(const char *checkpoint)
 START_TEST(edits_are_beside_the_files_until_they_are_committed)
 {
 	open_it();
-	for (int i = 1; i <= 60; i++) {
+	for (int i = 1; i <= 30; i++) {
 		write_something();
 		check_values();
 		if (i % 7)

@@ -9,13 +9,17 @@
 #include "engine/checkpoint/edit.h"
 #include "engine/checkpoint/journal-format.h"
 #include "engine/checkpoint/journal.h"
+#include "engine/checkpoint/redo.h"
+#include "engine/overlay.h"
 #include "tests/ranks/scarce.h"
 #include "tests/unit/edited.h"
 
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const unsigned counts[] = { 1, 7 };
 
@@ -63,7 +67,7 @@ static const struct table_state *find(enum edited_state state)
 	return table_find_state(table, table_find(table, truth->param, ""), truth->key);
 }
 
-static int begin(struct patches *p)
+static int make_patches(struct patches *p)
 {
 	int rc = 0;
 
@@ -71,9 +75,7 @@ static int begin(struct patches *p)
 		rc = edit_translate(p, find(state), extents, ARRAY_SIZE(extents), true);
 	for (int i = 0; i < 2 && !rc; i++)
 		rc = patches_add(p, EDITED_FILES - 1, (uint64_t)i * 5, sizeof(over), over);
-	if (!rc)
-		rc = patches_finish(p);
-	return rc ? rc : journal_begin(dir, p, &never);
+	return rc ? rc : patches_finish(p);
 }
 
 static int edit(bool end)
@@ -82,7 +84,9 @@ static int edit(bool end)
 	int rc;
 
 	patches_init(&p, table, NULL);
-	rc = begin(&p);
+	rc = make_patches(&p);
+	if (!rc)
+		rc = journal_begin(dir, &p, &never);
 	if (!rc)
 		rc = patches_apply(&p);
 	if (!rc && end)
@@ -193,6 +197,133 @@ START_TEST(what_was_interrupted_is_undone_or_eio)
 }
 END_TEST
 
+static _Atomic unsigned failing_sync; /* the n-th from now; 0: none */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+	unsigned n = failing_sync;
+
+	if (n)
+		failing_sync = n - 1;
+	if (n != 1)
+		return __real_fsync(fd);
+	errno = EIO;
+	return -1;
+}
+
+START_TEST(an_edit_whose_end_is_not_on_disk_is_rolled_back)
+{
+	struct engine_extent e = { 8, 4, "abcd" };
+	struct engine_file *file;
+	struct engine *engine;
+	uint8_t got[4];
+
+	drop_table();
+	ck_assert(!edited_open(&x, &engine, true, true, why, sizeof(why)));
+	failing_sync = 3; /* after the journal's, and its name's */
+	ck_assert_int_eq(edited_write(engine, EDITED_W, &e, 1), -EIO);
+	ck_assert_uint_eq(failing_sync, 0);
+	ck_assert(edited_is_as_expected(&before));
+	ck_assert(!journal_is_there(dir));
+	ck_assert_int_eq(edited_write(engine, EDITED_W, &e, 1), 0);
+	file = edited_open_state(engine, EDITED_W);
+	ck_assert_int_eq(edited_read(engine, file, 8, 4, got), 4);
+	ck_assert(!memcmp(got, "abcd", 4));
+	engine_file_close(file);
+	engine_close(engine);
+}
+END_TEST
+
+START_TEST(a_journal_whose_end_is_not_on_disk_is_still_there)
+{
+	ck_assert_int_eq(edit(false), 0);
+	failing_sync = 1;
+	ck_assert_int_eq(journal_end(dir), -EIO);
+	ck_assert(journal_is_there(dir));
+	drop_table();
+	ck_assert_int_eq(journal_undo(dir, NULL, why, sizeof(why)), 0);
+	ck_assert(edited_is_as_expected(&before));
+}
+END_TEST
+
+/* ---- beside the files ---- */
+
+static char overlay[80];
+
+static int edit_beside(void)
+{
+	struct patches p;
+	struct redo *r;
+	int rc = redo_open(&r, overlay, REDO_CHANGE, why, sizeof(why));
+
+	if (rc)
+		return rc;
+	rc = redo_bind(r, table, x.dir, why, sizeof(why));
+	patches_init(&p, table, &r->layer);
+	if (!rc)
+		rc = make_patches(&p);
+	if (!rc)
+		rc = redo_begin(r, &p, &never);
+	if (!rc)
+		rc = redo_end(r);
+	patches_fini(&p);
+	redo_close(r);
+	return rc;
+}
+
+static int look_or_commit(bool commit)
+{
+	struct overlay o;
+	int rc = commit ? overlay_commit(&o, overlay, NULL, why, sizeof(why))
+			: overlay_look(&o, overlay, why, sizeof(why));
+
+	if (!rc)
+		overlay_fini(&o);
+	return rc;
+}
+
+/* Calls it with less and less scarcity until it succeeds; what it does is done once. */
+static void until_it_is_done(int (*call)(void), unsigned count, bool edits)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	do {
+		scarce_begin(++n, count);
+		rc = call();
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d %s", n, rc, why);
+		if (!rc && edits)
+			expect_edit();
+		ck_assert(edited_is_as_expected(&x) || (rc && journal_is_there(dir)));
+	} while (rc);
+	ck_assert_uint_gt(n, 3);
+}
+
+static int look(void)
+{
+	return look_or_commit(false);
+}
+
+static int commit(void)
+{
+	return look_or_commit(true);
+}
+
+START_TEST(an_overlay_does_or_is_enomem)
+{
+	snprintf(overlay, sizeof(overlay), "%s-overlay", x.dir);
+	ck_assert(!mkdir(overlay, 0700));
+	until_it_is_done(edit_beside, counts[_i], false);
+	until_it_is_done(look, counts[_i], false);
+	drop_table();
+	until_it_is_done(commit, counts[_i], true);
+	ck_assert(!rmdir(overlay));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("scarce-edit");
@@ -206,6 +337,9 @@ int main(void)
 	tcase_add_loop_test(t, what_was_interrupted_is_undone_or_enomem, 0, ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, an_edit_is_whole_or_undone_after_eio, 0, ARRAY_SIZE(results));
 	tcase_add_loop_test(t, what_was_interrupted_is_undone_or_eio, 0, ARRAY_SIZE(results));
+	tcase_add_loop_test(t, an_overlay_does_or_is_enomem, 0, ARRAY_SIZE(counts));
+	tcase_add_test(t, an_edit_whose_end_is_not_on_disk_is_rolled_back);
+	tcase_add_test(t, a_journal_whose_end_is_not_on_disk_is_still_there);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
