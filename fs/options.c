@@ -112,6 +112,22 @@ static int pass(struct options *o, const char *option)
 	return 0;
 }
 
+/* A comma in it stays one: libfuse splits the list as we do. */
+static int pass_value(struct options *o, const char *option)
+{
+	CLEANUP(free) char *escaped = malloc(2 * strlen(option) + 1);
+	char *to = escaped;
+
+	for (; escaped && *option; option++) {
+		if (*option == ',' || *option == '\\')
+			*to++ = '\\';
+		*to++ = *option;
+	}
+	if (escaped)
+		*to = '\0';
+	return escaped ? pass(o, escaped) : -ENOMEM;
+}
+
 static int parse_seconds(const char *text, unsigned *ms)
 {
 	char *end;
@@ -204,7 +220,7 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 	case OPTION_MAX_READ:
 		return parse_max_read(o, value);
 	case OPTION_PASSED:
-		return pass(o, whole);
+		return pass_value(o, whole);
 	case OPTION_IGNORED:
 		return 0;
 	}
@@ -239,12 +255,29 @@ static int parse_one(struct options *o, const char *option, char *why, size_t si
 	return 0;
 }
 
+/* Cuts the next option off *rest, up to a comma; a backslash takes what follows it as it is.  NULL: none is left. */
+static char *next_option(char **rest)
+{
+	char *option = *rest, *from = option, *to = option;
+
+	if (!option)
+		return NULL;
+	for (; *from && *from != ','; from++) {
+		if (*from == '\\' && from[1])
+			from++;
+		*to++ = *from;
+	}
+	*rest = *from ? from + 1 : NULL;
+	*to = '\0';
+	return option;
+}
+
 static int parse_list(struct options *o, const char *list, char *why, size_t size)
 {
 	char *copy = strdup(list), *rest = copy, *option;
 	int rc = copy ? 0 : -ENOMEM;
 
-	while (!rc && (option = strsep(&rest, ","))) {
+	while (!rc && (option = next_option(&rest))) {
 		if (*option)
 			rc = parse_one(o, option, why, size);
 	}
@@ -269,7 +302,11 @@ static int parse_arg(struct options *o, char **argv, int *i, char *why, size_t s
 {
 	const char *arg = argv[*i];
 
-	if (!strcmp(arg, "-h") || !strcmp(arg, "--help")) {
+	if (o->plain_words) {
+		return positional(o, arg, why, size);
+	} else if (!strcmp(arg, "--")) {
+		o->plain_words = true;
+	} else if (!strcmp(arg, "-h") || !strcmp(arg, "--help")) {
 		o->help = true;
 	} else if (!strcmp(arg, "-V") || !strcmp(arg, "--version")) {
 		o->version = true;
@@ -333,6 +370,7 @@ void options_help(FILE *out, const char *program)
 		"\n"
 		"  -f             stay in the foreground\n"
 		"  -d             the same, and print every request\n"
+		"  --             what follows are no options\n"
 		"  -h, --help     this text\n"
 		"  -V, --version  versions of fragfs and of libfuse\n"
 		"\n",

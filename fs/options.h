@@ -2,7 +2,9 @@
 #ifndef FS_OPTIONS_H
 #define FS_OPTIONS_H
 
-/* The command line: fragfs SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS] */
+/* The command line: fragfs SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS].  In OPTIONS a backslash stands before a comma, or a
+ * backslash, that is of a value.
+ */
 
 #include "engine/base.h"
 
@@ -14,6 +16,7 @@ struct options {
 	bool help, version, foreground, debug;
 	bool writable;
 	bool plain, readahead_off, coherent;
+	bool plain_words; /* "--" was there: no options follow */
 	unsigned timeout_ms;
 	unsigned max_read;  /* bytes; 0: not given */
 	uint64_t stage_mem; /* bytes */

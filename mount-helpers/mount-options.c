@@ -53,9 +53,28 @@ static size_t option_length(const char *word)
 	return n;
 }
 
+/* mount(8) has quotes around what has a comma, fragfs a backslash before the comma; SELinux's are the kernel's. */
+static char *put(char *end, const char *word, size_t length)
+{
+	bool keep = is_option(word, length, "context=");
+	bool quoted = false;
+
+	*end++ = ',';
+	for (size_t i = 0; i < length; i++) {
+		quoted ^= word[i] == '"';
+		if (word[i] == '"' && !keep)
+			continue;
+		if (word[i] == ',' || (quoted && word[i] == '\\'))
+			*end++ = '\\';
+		*end++ = word[i];
+	}
+	*end = '\0';
+	return end;
+}
+
 char *mount_options_for_fragfs(const char *options)
 {
-	size_t size = strlen(options ? options : "") + sizeof("rw,");
+	size_t size = 2 * strlen(options ? options : "") + sizeof("rw,");
 	char *kept = malloc(size), *end = kept;
 	bool edit = false, ro = false;
 	const char *word;
@@ -71,7 +90,7 @@ char *mount_options_for_fragfs(const char *options)
 		else if (is_option(word, length, "edit"))
 			edit = true;
 		else if (length && !is_for_others(word, length))
-			end += sprintf(end, ",%.*s", (int)length, word);
+			end = put(end, word, length);
 	}
 	if (edit && !ro)
 		memcpy(kept, "rw", 2);

@@ -120,7 +120,7 @@ static int run_fragfs(const struct request *r, char *options)
 
 	find_fragfs(path, sizeof(path));
 	if (r->verbose)
-		printf("%s %s %s -o %s\n", path, r->source, r->mountpoint, options);
+		printf("%s -o %s -- %s %s\n", path, options, r->source, r->mountpoint);
 	if (r->fake)
 		return 0;
 	fflush(stdout);
@@ -132,7 +132,7 @@ static int run_fragfs(const struct request *r, char *options)
 	if (!child) {
 		/* mount(8) leaves none; fragfs looks for fusermount3. */
 		setenv("PATH", BINDIR ":/usr/local/bin:/usr/bin:/bin", 0);
-		execlp(path, "fragfs", r->source, r->mountpoint, "-o", options, NULL);
+		execlp(path, "fragfs", "-o", options, "--", r->source, r->mountpoint, NULL);
 		fprintf(stderr, "mount.fragfs: %s: %s\n", path, strerror(errno));
 		_exit(127);
 	}

@@ -49,7 +49,10 @@ END_TEST
 
 START_TEST(a_comma_in_quotes_does_not_end_an_option)
 {
-	expect("rw,key_file=\"/a,ro\",edit", "rw,key_file=\"/a,ro\"");
+	expect("rw,key=\"/a,ro\",edit", "rw,key=/a\\,ro");
+	expect("key=\"/a\\b,c\"", "ro,key=/a\\\\b\\,c");
+	expect("key=\"/a b\"", "ro,key=/a b");
+	expect("context=\"u:r:t:s0:c1,c2\"", "ro,context=\"u:r:t:s0:c1\\,c2\"");
 }
 END_TEST
 

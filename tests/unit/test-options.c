@@ -72,6 +72,28 @@ START_TEST(options_may_stand_anywhere)
 }
 END_TEST
 
+START_TEST(behind_two_dashes_there_are_no_options)
+{
+	ck_assert_int_eq(parse("-f -- -c -o"), 0);
+	ck_assert_str_eq(parsed.source, "-c");
+	ck_assert_str_eq(parsed.mountpoint, "-o");
+	ck_assert(parsed.foreground);
+	options_fini(&parsed);
+	check_refused("-- a:1", "source and a mountpoint");
+}
+END_TEST
+
+START_TEST(a_comma_behind_a_backslash_does_not_end_an_option)
+{
+	ck_assert_int_eq(parse("a /m -o key=/x\\,y\\\\,rw,context=u:c1\\,c2,noatime"), 0);
+	ck_assert_str_eq(parsed.key, "/x,y\\");
+	ck_assert(parsed.writable);
+	ck_assert_str_eq(parsed.passed, "context=u:c1\\,c2,noatime");
+	options_fini(&parsed);
+	check_refused("a /m -o key=/x\\,ro=1,y", "'y'");
+}
+END_TEST
+
 START_TEST(the_last_of_rw_and_ro_counts)
 {
 	ck_assert_int_eq(parse("a:1 /m -o rw,ro"), 0);
@@ -164,6 +186,8 @@ int main(void)
 
 	tcase_add_test(t, what_is_not_given_has_a_default);
 	tcase_add_test(t, options_may_stand_anywhere);
+	tcase_add_test(t, behind_two_dashes_there_are_no_options);
+	tcase_add_test(t, a_comma_behind_a_backslash_does_not_end_an_option);
 	tcase_add_test(t, the_last_of_rw_and_ro_counts);
 	tcase_add_test(t, allow_other_brings_permissions);
 	tcase_add_test(t, sizes_have_units);
