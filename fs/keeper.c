@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -121,8 +122,17 @@ _Noreturn static void keep(const struct keeper *k, int fd)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
+/* A server whose keeper is killed ends, too: who kills one of two processes of a mount means the mount. */
+static void end_with(pid_t keeper)
+{
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != keeper)
+		_exit(1);
+}
+
 int keeper_split(const struct keeper *k, int *fd)
 {
+	pid_t keeper = getpid();
 	int fds[2], rc;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
@@ -133,6 +143,8 @@ int keeper_split(const struct keeper *k, int *fd)
 		keep(k, fds[0]);
 	}
 	rc = server < 0 ? -errno : 0;
+	if (!rc)
+		end_with(keeper);
 	close(fds[0]);
 	if (rc)
 		close(fds[1]);

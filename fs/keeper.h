@@ -3,7 +3,8 @@
 #define FS_KEEPER_H
 
 /* Two processes of one mount: a server that may do almost nothing (fs/sandbox.h), and its keeper, which mounts
- * when the server asks, passes signals on to it, and unmounts when it has gone, however it went.
+ * when the server asks, passes signals on to it, and unmounts when it has gone, however it went.  When the keeper is killed
+ * the server goes, and the mount is dead until it is unmounted by hand or another takes its place.
  */
 
 #include "engine/base.h"

@@ -49,12 +49,23 @@ start
 kill -KILL "$server"
 ended "SIGKILL of the server"
 
-# Without a keeper it can still be unmounted by hand.
+# Without its keeper a server goes; the dead mount is no obstacle to the next one.
 start
 kill -KILL "$keeper"
-same "$M/params/w/fp32" "$T/data"
+wait_until_gone || fail "SIGKILL of the keeper: the server stays"
+start
+within 20 fragfs "$T/x.safetensors" "$M" -f 2>"$T/out" && fail "mounted twice"
 unmount
 ended "SIGKILL of the keeper"
+fragfs "$T/x.safetensors" "$M" -f &
+keeper=$!
+started $keeper
+wait_until 20 mounted "$M" || fail "no mount in the foreground"
+same "$M/params/w/fp32" "$T/data"
+kill -KILL "$keeper"
+wait_until_gone || fail "SIGKILL of fragfs -f: the server stays"
+drop_mount "$M"
+ended "SIGKILL of fragfs -f"
 
 # One line, and nothing is left, when it is no checkpoint or cannot be mounted.
 echo nonsense >"$T/bad.safetensors"
