@@ -138,7 +138,7 @@ int source_key(const struct engine_options *o, struct source_key *key, char *why
 	}
 	snprintf(why, whysize,
 		 "%s: no job of yours on this host has that port, so its key must be given: "
-		 "-o key=FILE or FRAG_KEY_FILE (or -o plain for a job without)",
+		 "FRAG_KEY_FILE, or -o key=FILE of a mount (-o plain for a job without)",
 		 o->source);
 	return -ENOKEY;
 }

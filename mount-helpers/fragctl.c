@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 
 enum { FRAGCTL_FAILURE = 1, FRAGCTL_USAGE = 2 };
-enum { FREEZE_SECONDS = 60 };
+enum { FREEZE_SECONDS = 60, FREEZE_SECONDS_MAX = 86400 };
 enum { FRAGCTL_JSON_MAJOR = 1, FRAGCTL_JSON_MINOR = 0 };
 
 static const char help[] =
@@ -277,6 +277,16 @@ static int key(const char *path, bool readers)
 
 /* ---- freeze, thaw ---- */
 
+static void ask_for_one(const struct mount_entry *mounts, int n)
+{
+	if (!n)
+		fputs("fragctl: nothing is mounted by fragfs here", stderr);
+	for (int i = 0; i < n; i++)
+		fprintf(stderr, i ? ", %s" : "fragctl: name one of these mounts: %s",
+			mounts[i].mountpoint);
+	fputc('\n', stderr);
+}
+
 /* The one that is named; else the only one there is. */
 static int find_mount(const char *named, char *out, size_t size)
 {
@@ -286,9 +296,7 @@ static int find_mount(const char *named, char *out, size_t size)
 	if (named || n == 1)
 		snprintf(out, size, "%s", named ? named : mounts[0].mountpoint);
 	else
-		fprintf(stderr, "fragctl: %s\n",
-			n > 1 ? "more than one job is mounted by fragfs here: name one"
-			      : "nothing is mounted by fragfs here");
+		ask_for_one(mounts, n);
 	if (mounts)
 		mounts_free(mounts, n);
 	return n == 1 ? 0 : -ENOENT;
@@ -440,15 +448,20 @@ static bool parse_seconds(const char *text, unsigned *seconds)
 	char rest;
 
 	return *text >= '0' && *text <= '9' && sscanf(text, "%6u%c", seconds, &rest) == 1 &&
-	       *seconds > 0;
+	       *seconds > 0 && *seconds <= FREEZE_SECONDS_MAX;
 }
 
-/* 0; -1: usage. */
+/* 0; -1: usage, and a line has said so. */
 static int take_option(struct flags *flags, int letter, const char *value)
 {
 	size_t n = strlen(flags->given);
 
-	if (letter == '?' || (letter == 't' && !parse_seconds(value, &flags->seconds)))
+	if (letter == 't' && !parse_seconds(value, &flags->seconds)) {
+		fprintf(stderr, "fragctl: -t %s: seconds, a whole number from 1 to %d\n", value,
+			FREEZE_SECONDS_MAX);
+		return -1;
+	}
+	if (letter == '?')
 		return -1;
 	if (!has(flags, (char)letter))
 		flags->given[n] = (char)letter;
@@ -472,7 +485,7 @@ int main(int argc, char **argv)
 		if (c == 'V')
 			return printf("fragctl %s\n", PACKAGE_VERSION) < 0;
 		if (take_option(&flags, c, optarg))
-			return c == '?' ? FRAGCTL_USAGE : usage();
+			return FRAGCTL_USAGE;
 	}
 	if (flags.command && !*flags.command)
 		return usage();

@@ -110,9 +110,12 @@ int status_of_mount(struct status *s, const char *mountpoint, const char *source
 		e = read_number(mountpoint, "generation", &s->generation);
 	if (!e && ++at)
 		e = count_entries(mountpoint, "params", &s->nparams);
-	if (e) {
+	if (e == -ENOENT && !at)
+		snprintf(why, whysize, "%s: no mount of fragfs is there", mountpoint);
+	else if (e)
 		snprintf(why, whysize, "%s/%s: %s", mountpoint, places[at],
 			 e == -EINVAL ? "not the file of a fragfs mount" : strerror(-e));
+	if (e) {
 		status_fini(s);
 		return e;
 	}

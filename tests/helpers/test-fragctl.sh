@@ -50,7 +50,7 @@ fails() { # fails STATUS TEXT ARGUMENT...
 }
 fails 1 'none:1: ' status none:1
 fails 1 'nowhere: No such file' status nowhere
-fails 1 'm/params/.frag/health: No such file' status m/params
+fails 1 'm/params: no mount of fragfs is there' status m/params
 echo 'something else' >m/.frag/health
 fails 1 'm/.frag/health: not the file of a fragfs mount' status m
 fails 2 'fragctl --help' stats
@@ -60,6 +60,9 @@ for wrong in 'freeze a b' 'thaw a b' 'thaw -t 5' 'freeze -t' 'freeze -t 0' 'free
 	'status -t 5' 'freeze --' 'thaw m -- true' 'status -- true'; do
 	# shellcheck disable=SC2086 # words
 	fails 2 'fragctl' $wrong
+done
+for wrong in 0 x 5s 86401 -1; do
+	fails 2 "fragctl: -t $wrong: seconds, a whole number from 1 to 86400" freeze -t $wrong
 done
 fails 1 'm: no mount of fragfs is there' freeze m
 fails 1 'm: no mount of fragfs is there' thaw m

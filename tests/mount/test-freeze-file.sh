@@ -3,6 +3,10 @@
 # .frag/freeze: what may be written to it, and that a freeze which is held ends with the open file.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
+at_end() {
+	drop_mount "$T/mnt2"
+	drop_mount "$M"
+}
 mount_fake rw
 F=$M/.frag/freeze
 
@@ -48,4 +52,15 @@ is stable || fail "not thawed through the file that holds it"
 line 60
 exec 3>&-
 is frozen || fail "a close has thawed what it did not hold"
+line '0\n'
+
+# fragctl takes the only mount there is; of several it names all.
+mkdir "$T/mnt2"
+within 20 fragfs-fake fake "$T/mnt2" || fail "a second mount"
+status=0
+within 10 fragctl freeze 2>"$T/out" || status=$?
+umount "$T/mnt2" 2>/dev/null || fusermount3 -u "$T/mnt2"
+[ $status = 1 ] && grep -q '^fragctl: name one of these mounts: /' "$T/out" && grep -q "$M, .*\|$M\$" "$T/out" &&
+	grep -q "$T/mnt2" "$T/out" || fail "two mounts: $(cat "$T/out")"
+is stable || fail "frozen, and was not named"
 unmount
