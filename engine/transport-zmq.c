@@ -4,6 +4,7 @@
 #include "engine/transport.h"
 
 #include "engine/fork.h"
+#include "engine/log.h"
 #include "engine/transport-curve.h"
 #include "engine/transport-peers.h"
 #include "engine/transport-probe.h"
@@ -146,6 +147,8 @@ static int open_all(struct transport *t, const struct transport_config *config)
 		rc = open_socket(t, config, &t->in, &t->watch_in);
 	if (!rc && config->bind)
 		rc = transport_socket_bind(t->in, config->bind, t->address);
+	if (!rc && config->bind && fork_close_at(t->address))
+		log_debug("forked children keep what has just connected to %s", t->address);
 	if (!rc && config->bind)
 		transport_watch_turn(
 			&t->watch_in, on_news,
@@ -213,6 +216,7 @@ static void transport_zmq_close(struct transport *t)
 	if (!t)
 		return;
 	if (t->pid == getpid()) {
+		fork_forget_at(t->address);
 		close_context(t);
 		close_fd(t->event);
 		close_fd(t->epoll);

@@ -724,6 +724,33 @@ START_TEST(a_forked_child_keeps_no_socket)
 }
 END_TEST
 
+/* libzmq's thread accepts; whether we have turned since makes no difference. */
+START_TEST(a_forked_child_keeps_nobody_who_has_just_connected)
+{
+	int hold, sockets, before = count_sockets(), listening;
+	uint32_t peer;
+	pid_t pid;
+
+	side_open(&sides[0], &variants[PLAIN]);
+	side_open_with(&sides[1], &variants[PLAIN], (struct transport_config){ .bind = NULL });
+	listening = count_sockets();
+	peer = side_connect(&sides[1], &sides[0]);
+	ck_assert_int_eq(side_send(&sides[1], peer, "here", 4), 0);
+	for (int i = 0; count_sockets() < listening + 2; i++) {
+		ck_assert_int_lt(i, 1000);
+		sides_poll(&sides[1], 1, 20);
+	}
+	side_turn(&sides[1]);
+	pid = fork_worker(&hold, &sockets);
+	ck_assert_int_eq(sockets, before + 1); /* its own */
+	close(hold);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	sides_wait(sides, 2, 0, 1); /* and it has harmed nobody */
+	side_close(&sides[0]);
+	side_close(&sides[1]);
+}
+END_TEST
+
 START_TEST(a_forked_child_keeps_a_socket_that_is_not_ours)
 {
 	int hold, sockets, before, own[64];
@@ -814,6 +841,7 @@ int main(void)
 	tcase_add_test(t, its_threads_take_no_signals);
 	tcase_add_test(t, too_few_descriptors_are_an_error);
 	tcase_add_test(t, a_forked_child_keeps_no_socket);
+	tcase_add_test(t, a_forked_child_keeps_nobody_who_has_just_connected);
 	tcase_add_test(t, a_forked_child_keeps_a_socket_that_is_not_ours);
 	tcase_add_test(t, a_forked_child_may_close_and_open_its_own);
 	suite_add_tcase(s, t);
