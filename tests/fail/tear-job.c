@@ -5,13 +5,15 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 /* tear-job STAGE PAUSE_US [STEP_US]: one rank (torchrun's environment) of a job that writes the number of the step into
- * every element of every state, until SIGTERM; a step lasts STEP_US.  Rank 0 prints the address to mount.
+ * every element of every state, until SIGTERM; a step lasts STEP_US.  Rank 0 prints the address to mount.  With
+ * FRAG_SWAP_DIR the states are on NVMe.
  */
 
 enum { STATES = 3, PARAMS = 5, WAIT_MS = 20000 };
@@ -57,17 +59,65 @@ static int describe(struct frag *f, int stage)
 			  &(struct frag_zero){ sizeof(struct frag_zero), .stage = stage });
 }
 
-static void train(struct frag *f, float *const *states, uint64_t numel, long pause_us,
-		  long step_us)
+struct job {
+	struct frag *f;
+	int group;
+	uint64_t numel;
+	bool swapped;
+	float *states[STATES]; /* in memory */
+};
+
+static void sweep(const struct job *j, const struct frag_swept *swept, size_t n, float value)
 {
+	struct frag_sweep *sweep;
+	uint64_t first, numel;
+	void *memory[STATES];
+	int rc = frag_sweep_begin(j->f, j->group, 0, swept, n, &sweep);
+
+	if (rc)
+		exit(3);
+	while ((rc = frag_sweep_next(sweep, &first, &numel, memory)) == 1)
+		for (size_t i = 0; i < n; i++)
+			fill(memory[i], numel, value);
+	frag_sweep_end(sweep);
+	if (rc)
+		exit(3);
+}
+
+static void fill_gradients(const struct job *j, float value)
+{
+	static const struct frag_swept grad = { "grad", FRAG_WRITE_ONLY };
+
+	if (j->swapped)
+		sweep(j, &grad, 1, value);
+	else
+		fill(j->states[2], j->numel, value);
+}
+
+static void fill_others(const struct job *j, float value)
+{
+	static const struct frag_swept others[] = { { "fp32", FRAG_WRITE_ONLY },
+						    { "exp_avg", 0 } };
+
+	if (j->swapped) {
+		sweep(j, others, 2, value);
+		return;
+	}
+	fill(j->states[0], j->numel, value);
+	fill(j->states[1], j->numel, value);
+}
+
+static void train(const struct job *j, long pause_us, long step_us)
+{
+	struct frag *f = j->f;
+
 	for (unsigned step = 1; !stop; step++) {
 		frag_grads_gone(f);
-		fill(states[2], numel, (float)step);
+		fill_gradients(j, (float)step);
 		frag_grads_valid(f, 1);
 		nap(pause_us / 2);
 		frag_step_begin(f);
-		fill(states[0], numel, (float)step);
-		fill(states[1], numel, (float)step);
+		fill_others(j, (float)step);
 		nap(step_us);
 		frag_step_end(f);
 		nap(pause_us / 2);
@@ -76,26 +126,34 @@ static void train(struct frag *f, float *const *states, uint64_t numel, long pau
 	}
 }
 
+static int add_state(struct job *j, int i)
+{
+	void *memory = NULL;
+	int rc = j->swapped ? frag_state_swap(j->f, j->group, 0, keys[i], FRAG_F32)
+			    : frag_state_alloc(j->f, j->group, 0, keys[i], FRAG_F32, &memory);
+
+	j->states[i] = memory;
+	return rc;
+}
+
 int main(int argc, char **argv)
 {
-	void *states[STATES] = { NULL };
-	struct frag *f;
-	int group;
+	struct job j = { .swapped = getenv("FRAG_SWAP_DIR") != NULL };
 
-	if (argc < 3 || argc > 4 || frag_open(&f, NULL))
+	if (argc < 3 || argc > 4 || frag_open(&j.f, NULL))
 		return 2;
 	signal(SIGTERM, on_term);
-	group = describe(f, atoi(argv[1]));
+	j.group = describe(j.f, atoi(argv[1]));
+	j.numel = frag_partition_numel(j.f, j.group, 0);
 	for (int i = 0; i < STATES; i++)
-		if (frag_state_alloc(f, group, 0, keys[i], FRAG_F32, &states[i]))
+		if (add_state(&j, i))
 			return 2;
-	if (frag_ready(f) || frag_barrier(f, WAIT_MS))
+	if (frag_ready(j.f) || frag_barrier(j.f, WAIT_MS))
 		return 2;
-	if (!frag_rank(f))
-		printf("%s\n", frag_address(f));
+	if (!frag_rank(j.f))
+		printf("%s\n", frag_address(j.f));
 	fflush(stdout);
-	train(f, (float *const *)states, frag_partition_numel(f, group, 0), atol(argv[2]),
-	      argc > 3 ? atol(argv[3]) : 0);
-	frag_close(f);
+	train(&j, atol(argv[2]), argc > 3 ? atol(argv[3]) : 0);
+	frag_close(j.f);
 	return 0;
 }

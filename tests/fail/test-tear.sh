@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The trainer writes the step's number into every element of every state; readers loop over all files of a
-# mount, whole and by random ranges: each open file shows one number, at stages 1 and 3, four ranks.
+# mount, whole and by random ranges: each open file shows one number, at stages 1 and 3, four ranks, and with the
+# states on NVMe.
 # TEST_SECONDS (2) for each stage, TEST_READERS (8); TEST_LIVED (100): so many files at least are read when their step
 # has gone by.
 . "$top_srcdir/tests/mount/lib.sh"
@@ -18,7 +19,7 @@ start_job() {
 	: >job.log
 	ranks=
 	for r in 0 1 2 3; do
-		RANK=$r "$tools/tear-job" "$1" 6000 >>job.log 2>&1 &
+		RANK=$r "$tools/tear-job" "${1#swap}" 6000 >>job.log 2>&1 &
 		ranks="$ranks $!"
 		started $!
 	done
@@ -41,7 +42,9 @@ read_all() {
 }
 
 total=0
-for stage in 1 3; do
+mkdir "$T/swap"
+for stage in 1 3 swap1; do
+	[ $stage != swap1 ] || export FRAG_SWAP_DIR="$T/swap" FRAG_PINNED_MEM=256K
 	start_job $stage
 	"$top_builddir/fragfs" "$address" "$M"
 	read_all || fail "stage $stage: torn, or errors"
