@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A rank that was killed is started again: the other ranks and the mount take it back.  Files that were open are
 # ESTALE where its pieces are, those opened anew are right, and edits reach all.  By memory and by messages; rank 0,
-# which the others have to find, and another.  FRAG_ROUNDS (1).
+# which the others have to find, and another; with what they have on NVMe too.  FRAG_ROUNDS (1).
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
@@ -129,25 +129,30 @@ frozen_meanwhile() {
 	ask check
 }
 
+all_ways() {
+	start_job 1 3 some
+	mount_job "rw,$1"
+	take_back $1 $((1 + $(chance 2)))
+	take_back $1 0
+	take_back $1 $((1 + $(chance 2)))
+	frozen_meanwhile $1 $((1 + $(chance 2)))
+	frozen_meanwhile $1 0
+	unmount
+	end_job
+	start_job 1 3 even
+	mount_job "rw,$1"
+	meet_elsewhere $1 $((1 + $(chance 2)))
+	edited_meanwhile $1
+	meet_elsewhere $1 0
+	unmount
+	end_job
+}
+
 round=0
 while [ $round -lt "$rounds" ]; do
 	for way in transport=auto transport=zmq; do
-		start_job 1 3 some
-		mount_job "rw,$way"
-		take_back $way $((1 + $(chance 2)))
-		take_back $way 0
-		take_back $way $((1 + $(chance 2)))
-		frozen_meanwhile $way $((1 + $(chance 2)))
-		frozen_meanwhile $way 0
-		unmount
-		end_job
-		start_job 1 3 even
-		mount_job "rw,$way"
-		meet_elsewhere $way $((1 + $(chance 2)))
-		edited_meanwhile $way
-		meet_elsewhere $way 0
-		unmount
-		end_job
+		all_ways $way
 	done
+	on_nvme all_ways transport=auto
 	round=$((round + 1))
 done

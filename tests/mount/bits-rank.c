@@ -19,7 +19,8 @@ struct buffer {
 	int param;
 	uint64_t numel;
 	uint64_t first; /* lp: element of the parameter that it begins with */
-	uint8_t *at;
+	uint8_t *at;    /* swapped: a copy */
+	bool swapped;
 };
 
 enum { BUFFERS_MAX = 64 };
@@ -32,7 +33,8 @@ struct rank {
 	struct buffer buffers[BUFFERS_MAX];
 	uint32_t n;
 	uint64_t steps;
-	bool idle; /* passes boundaries, so that edits go in */
+	bool idle;  /* passes boundaries, so that edits go in */
+	bool swaps; /* partitions are on NVMe: FRAG_SWAP_DIR */
 };
 
 static void need(int rc, const char *what)
@@ -106,9 +108,15 @@ static void add_group(struct rank *r)
 /* Each key in another kind of memory. */
 static void add_partition(struct rank *r, uint32_t key, uint32_t sub)
 {
-	struct buffer b = { key, sub, -1, frag_partition_numel(r->f, r->group, sub), 0, NULL };
+	struct buffer b = { key, sub,  -1,      frag_partition_numel(r->f, r->group, sub),
+			    0,   NULL, r->swaps };
 	void *memory;
 
+	if (r->swaps) {
+		need(frag_state_swap(r->f, r->group, sub, bits_keys[key], FRAG_F32), "swap");
+		add(r, b, false);
+		return;
+	}
 	if (key) {
 		need(frag_state_keep(r->f, r->group, sub, bits_keys[key], FRAG_F32,
 				     add(r, b, false)->at),
@@ -125,7 +133,7 @@ static void add_fragments(struct rank *r, uint32_t key)
 	struct frag_fragment at;
 
 	for (uint32_t p = 0; p < r->job->nparams; p++) {
-		struct buffer b = { key, 0, (int)p, 0, 0, NULL };
+		struct buffer b = { key, 0, (int)p, 0, 0, NULL, false };
 
 		if (frag_fragment(r->f, r->number[p], &at))
 			continue;
@@ -135,6 +143,42 @@ static void add_fragments(struct rank *r, uint32_t key)
 					add(r, b, false)->at),
 		     "frag_fragment_keep");
 	}
+}
+
+/* ---- what is on NVMe ---- */
+
+/* Into its copy, or from there. */
+static void visit(struct rank *r, struct buffer *b, bool write)
+{
+	struct frag_swept swept = { bits_keys[b->key],
+				    write ? FRAG_WRITE_ONLY : FRAG_READ_ONLY };
+	struct frag_sweep *sweep;
+	uint64_t first, numel;
+	void *memory;
+	int rc;
+
+	need(frag_sweep_begin(r->f, r->group, b->sub, &swept, 1, &sweep), "frag_sweep_begin");
+	while ((rc = frag_sweep_next(sweep, &first, &numel, &memory)) == 1) {
+		uint8_t *copy = b->at + first * sizeof(float);
+
+		memcpy(write ? memory : copy, write ? copy : memory, numel * sizeof(float));
+	}
+	need(rc, "frag_sweep_next");
+	frag_sweep_end(sweep);
+}
+
+static void load(struct rank *r)
+{
+	for (uint32_t i = 0; i < r->n; i++)
+		if (r->buffers[i].swapped)
+			visit(r, &r->buffers[i], false);
+}
+
+static void store(struct rank *r)
+{
+	for (uint32_t i = 0; i < r->n; i++)
+		if (r->buffers[i].swapped)
+			visit(r, &r->buffers[i], true);
 }
 
 /* ---- what a buffer ought to hold ---- */
@@ -189,6 +233,7 @@ static void attach(struct rank *r)
 	config.rank = rank;
 	config.job = name;
 	need(frag_open(&r->f, &config), "frag_open");
+	r->swaps = getenv("FRAG_SWAP_DIR");
 	for (uint32_t p = 0; p < r->job->nparams; p++)
 		add_param(r, p);
 	add_group(r);
@@ -202,6 +247,7 @@ static void attach(struct rank *r)
 	}
 	for (uint32_t i = 0; i < r->n; i++)
 		draw(r, &r->buffers[i], r->buffers[i].at);
+	store(r);
 	need(frag_ready(r->f), "frag_ready");
 	if (r->job->shared->dead[r->rank])
 		wait_until_back(r);
@@ -230,6 +276,7 @@ static uint64_t difference(const uint8_t *a, const uint8_t *b, uint64_t bytes)
 
 static void check(struct rank *r, char *answer)
 {
+	load(r);
 	for (uint32_t i = 0; i < r->n; i++) {
 		struct buffer *b = &r->buffers[i];
 		uint64_t bytes = b->numel * bits_element(b->key);
@@ -311,6 +358,7 @@ static void view_param(struct rank *r, const struct buffer *b, const char *mount
 
 static void views(struct rank *r, const char *mount, char *answer)
 {
+	load(r);
 	for (uint32_t i = 0; i < r->n; i++) {
 		if (r->buffers[i].param >= 0)
 			view_param(r, &r->buffers[i], mount, answer);
@@ -372,7 +420,9 @@ static bool may_step(const struct rank *r)
 static void step(struct rank *r)
 {
 	need(frag_step_begin(r->f), "frag_step_begin");
+	load(r);
 	add_one(r);
+	store(r);
 	round_lp(r);
 	need(frag_step_end(r->f), "frag_step_end");
 	r->steps--;
@@ -465,7 +515,7 @@ int bits_be_rank(struct bits_job *job, uint32_t rank, int in, int out)
 	}
 	frag_close(r.f);
 	for (uint32_t i = 0; i < r.n; i++)
-		if (r.buffers[i].key)
+		if (r.buffers[i].key || r.buffers[i].swapped)
 			free(r.buffers[i].at);
 	return 0;
 }

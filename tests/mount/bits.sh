@@ -16,6 +16,14 @@ start_job() {
 	read -r address <&4 || fail "$what: no job"
 }
 
+# on_nvme COMMAND...: its jobs have their partitions there, many slices each.
+on_nvme() {
+	mkdir -p "$T/swap"
+	export FRAG_SWAP_DIR="$T/swap" FRAG_PINNED_MEM=64K
+	"$@"
+	unset FRAG_SWAP_DIR FRAG_PINNED_MEM
+}
+
 # ask WORDS...: the job's answer is "ok".
 ask() {
 	echo "$*" >&3

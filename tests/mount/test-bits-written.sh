@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What is written through a mount is in the memory of every holder, replicas and low-precision copies too,
-# and nothing else is: whole by cp, parts by dd, bytes that cut elements.  The ranks themselves say so.
+# and nothing else is: whole by cp, parts by dd, bytes that cut elements, on NVMe too.  The ranks themselves say so.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
@@ -41,16 +41,22 @@ write_some() {
 	write_part two two exp_avg 3 2
 }
 
+write_small() { # write_small LAYOUT WORLD
+	start_job "$1" "$2" small
+	ask check
+	mount_job rw
+	write_some
+	unmount
+	end_job
+}
+
 for layout in 0 1 2 3 fsdp2; do
 	for world in $worlds; do
-		start_job $layout "$world" small
-		ask check
-		mount_job rw
-		write_some
-		unmount
-		end_job
+		write_small $layout "$world"
 	done
 done
+on_nvme write_small 1 3
+on_nvme write_small 3 3
 
 start_job 3 4 some
 mount_job rw,transport=zmq

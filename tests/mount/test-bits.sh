@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Every state of every layout, read through a mount, is what its owners have in memory: whole, in ranges,
-# as .npy, and in each rank's own view; one element to hundreds of MB, -0.0 and signalling NaNs included.
+# as .npy, and in each rank's own view; one element to hundreds of MB, -0.0 and signalling NaNs included.  On NVMe too.
 # shellcheck disable=SC2086 # $worlds is a list
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
@@ -24,8 +24,8 @@ for layout in 0 1 2 3 fsdp2; do
 	done
 done
 
-for layout in 1 3; do
-	start_job $layout 4 $large
+read_large() { # read_large LAYOUT SET
+	start_job "$1" 4 "$2"
 	mount_job
 	ask expect w fp32 "$T/want"
 	cmp "$M/params/w/fp32" want || fail "$what: w"
@@ -33,4 +33,18 @@ for layout in 1 3; do
 	range "$M/params/w/fp32" want 1000003 3000001
 	unmount
 	end_job
+}
+
+read_small() { # read_small LAYOUT
+	start_job "$1" 3 small
+	mount_job
+	read_all "$SMALL" fp32 grad exp_avg bf16
+	unmount
+	end_job
+}
+
+for layout in 1 3; do
+	read_large $layout $large
+	on_nvme read_large $layout some
+	on_nvme read_small $layout
 done
