@@ -33,13 +33,14 @@ static void on_edge(struct engine_read *read, const void *data, int64_t result)
 	struct commit_edge *edge = read->owner;
 	struct commit *c = edge->commit;
 
-	if (result == (int64_t)read->size)
+	assert(result < 0 || result == (int64_t)read->size); /* a transfer brings all of it */
+	if (result >= 0)
 		take_edge(edge, data);
 	pthread_mutex_lock(&edge->file.engine->lock);
 	edge->over = true;
 	c->edges_waiting--;
-	if (result != (int64_t)read->size && !c->result)
-		c->result = result < 0 ? (int)result : -EIO;
+	if (result < 0 && !c->result)
+		c->result = (int)result;
 	pthread_mutex_unlock(&edge->file.engine->lock);
 }
 
