@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -90,6 +91,17 @@ static bool is_still_ours(const struct transport_watch *w, int fd, const char *a
 	return name.sin_family == AF_INET && ntohs(name.sin_port) == port_of(address);
 }
 
+/* libzmq tells before it closes: a descriptor that is still open may be the one that has ended. */
+static bool is_reused(const struct transport_watch *w, int fd, const char *address)
+{
+	struct tcp_info info;
+	socklen_t size = sizeof(info);
+
+	return is_still_ours(w, fd, address) &&
+	       !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) &&
+	       info.tcpi_state == TCP_ESTABLISHED;
+}
+
 static void opened(const struct transport_watch *w, int fd, const char *address)
 {
 	if (fork_close(fd) == -ENFILE)
@@ -162,8 +174,8 @@ static void of_listening(struct transport_watch *w, const struct event *event,
 
 	if (event->what & ZMQ_EVENT_DISCONNECTED)
 		tell(owner, event->address, fd,
-		     is_still_ours(w, fd, event->address) ? TRANSPORT_LEFT_OR_REUSED
-							  : TRANSPORT_LEFT);
+		     is_reused(w, fd, event->address) ? TRANSPORT_LEFT_OR_REUSED
+						      : TRANSPORT_LEFT);
 	if (event->what & ZMQ_EVENT_ACCEPTED)
 		accepted(w, fd, event->address);
 	else if (event->what & ZMQ_EVENT_DISCONNECTED)
