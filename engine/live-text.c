@@ -283,7 +283,7 @@ static char *freeze_text(struct engine *e)
 
 static void put_log(FILE *out)
 {
-	enum { ROOM = 128 << 10 };
+	enum { ROOM = 384 << 10 };
 	CLEANUP(free) char *text = malloc(ROOM);
 
 	if (text && log_tail(text, ROOM))

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOG_KEPT = 256, LOG_LINE = 320 };
+enum { LOG_KEPT = 1024, LOG_LINE = 320 };
 
 static const char *const level_names[] = { "error", "warn", "info", "debug", "trace" };
 

@@ -27,6 +27,7 @@ struct draft {
 	bool committing;
 	bool interrupted; /* the last commit, and nothing was written since */
 	int refused;      /* errno of a write that was not taken, 0: none */
+	int failed;       /* errno of the last commit */
 	double value;
 	struct engine_extent *extents; /* while committing */
 	struct waiter *waiters;        /* flushes that came meanwhile */
@@ -66,24 +67,20 @@ static uint64_t staged(const struct handle *h)
 
 static void log_dropped(struct handle *h)
 {
+	int error = h->draft->failed;
 	char path[512];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
-	log_warn("%s: closed without a commit, %" PRIu64 " staged bytes dropped", path,
-		 staged(h));
+	log_warn("%s: closed without a commit, %" PRIu64 " staged bytes dropped%s%s", path,
+		 staged(h), error ? ": " : "", error ? strerror(error) : "");
 }
 
-/* error: 0, or why nothing was changed. */
-static void log_ended(struct handle *h, int error)
+static void log_committed(struct handle *h)
 {
 	char path[512];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
-	if (error)
-		log_warn("%s: not committed, %" PRIu64 " bytes: %s", path, staged(h),
-			 strerror(error));
-	else
-		log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
+	log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
 }
 
 void draft_free(struct handle *h)
@@ -163,6 +160,7 @@ int64_t draft_write(struct handle *h, const void *data, size_t size, uint64_t of
 	rc = take(h, data, size, offset);
 	if (rc < 0)
 		d->refused = (int)-rc;
+	d->failed = 0;
 	d->interrupted = false;
 	pthread_mutex_unlock(&d->lock);
 	return rc;
@@ -254,8 +252,9 @@ static void committed(struct engine_write *write, int result)
 	d->interrupted = error == EINTR;
 	free(d->extents);
 	d->extents = NULL;
-	log_ended(h, error);
+	d->failed = error;
 	if (!result) {
+		log_committed(h);
 		forget(h);
 		d->truncated = false;
 		atomic_store(&h->behind, true);
