@@ -2,11 +2,9 @@
 #include <config.h>
 
 #include "tests/cuda/device-suite.h"
-#include "engine/convert.h"
 #include "engine/thread.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +12,7 @@
 
 enum { CHUNK = 8192, SIZE = 10 * CHUNK + 123, PAGE = 4096, JOBS = 32, KEEP = 4 * CHUNK };
 
-static const struct trainer *t;
+const struct trainer *here;
 struct device *device;
 struct device_options device_test_options = {
 	.chunk = CHUNK, .chunks = 2, .keep = KEEP, .wait_ms = 20000, .stuck_ms = 20000
@@ -30,7 +28,7 @@ static void on_done(struct device_io *io, int result)
 	struct job *j = container_of(io, struct job, io);
 
 	if (j->unmark)
-		t->ops->unmark(device, j->unmark);
+		here->ops->unmark(device, j->unmark);
 	pthread_mutex_lock(&lock);
 	j->result = result;
 	j->over = true;
@@ -42,7 +40,7 @@ void job_start(struct job *j)
 {
 	j->over = false;
 	j->io.done = on_done;
-	t->ops->submit(device, &j->io);
+	here->ops->submit(device, &j->io);
 }
 
 int job_wait(struct job *j)
@@ -79,16 +77,16 @@ int run_io(struct device_io io)
 void port_open(void)
 {
 	thread_cond_init(&ended);
-	ck_assert_int_eq(t->ops->open(&device, &device_test_options), 0);
-	t->begin(device);
-	for (int i = 0; i < t->ndevices(); i++)
-		ck_assert_int_eq(t->ops->use(device, i), 0);
+	ck_assert_int_eq(here->ops->open(&device, &device_test_options), 0);
+	here->begin(device);
+	for (int i = 0; i < here->ndevices(); i++)
+		ck_assert_int_eq(here->ops->use(device, i), 0);
 }
 
 void port_close(void)
 {
-	t->end();
-	t->ops->close(device);
+	here->end();
+	here->ops->close(device);
 	device = NULL;
 }
 
@@ -100,7 +98,7 @@ static int copy(int number, void *to, const void *from, uint64_t size)
 
 static uint64_t seed;
 
-static uint64_t next_random(uint64_t below)
+uint64_t next_random(uint64_t below)
 {
 	seed = seed * 6364136223846793005 + 1442695040888963407;
 	return (seed >> 33) % below;
@@ -125,7 +123,7 @@ static struct device_event *mark(int number, void *stream)
 {
 	struct device_event *event;
 
-	ck_assert_int_eq(t->ops->mark(device, number, stream, &event), 0);
+	ck_assert_int_eq(here->ops->mark(device, number, stream, &event), 0);
 	return event;
 }
 
@@ -139,7 +137,7 @@ static void expect_on_device(const void *memory, uint8_t value, uint64_t size)
 {
 	uint8_t *seen = malloc(size);
 
-	t->get(seen, memory, size);
+	here->get(seen, memory, size);
 	expect_bytes(seen, value, size);
 	free(seen);
 }
@@ -151,21 +149,21 @@ START_TEST(memory_is_known_by_its_address)
 	struct device_where where;
 	void *host = pages(2 * PAGE);
 
-	for (int i = 0; i < t->ndevices(); i++) {
-		uint8_t *memory = t->alloc(i, SIZE);
+	for (int i = 0; i < here->ndevices(); i++) {
+		uint8_t *memory = here->alloc(i, SIZE);
 
-		ck_assert_int_eq(t->ops->where(device, memory + SIZE - 1, &where), 0);
+		ck_assert_int_eq(here->ops->where(device, memory + SIZE - 1, &where), 0);
 		ck_assert_int_eq(where.number, i);
-		t->free(memory);
+		here->free(memory);
 	}
-	ck_assert_int_eq(t->ops->where(device, host, &where), 0);
+	ck_assert_int_eq(here->ops->where(device, host, &where), 0);
 	ck_assert(where.number == DEVICE_NONE && !where.pinned);
-	ck_assert_int_eq(t->ops->pin(device, host, 2 * PAGE), 0);
-	ck_assert_int_eq(t->ops->pin(device, host, 2 * PAGE), -EINVAL);
-	ck_assert_int_eq(t->ops->where(device, (uint8_t *)host + PAGE, &where), 0);
+	ck_assert_int_eq(here->ops->pin(device, host, 2 * PAGE), 0);
+	ck_assert_int_eq(here->ops->pin(device, host, 2 * PAGE), -EINVAL);
+	ck_assert_int_eq(here->ops->where(device, (uint8_t *)host + PAGE, &where), 0);
 	ck_assert(where.number == DEVICE_NONE && where.pinned);
-	t->ops->unpin(device, host);
-	ck_assert_int_eq(t->ops->where(device, host, &where), 0);
+	here->ops->unpin(device, host);
+	ck_assert_int_eq(here->ops->where(device, host, &where), 0);
 	ck_assert(!where.pinned);
 	free(host);
 }
@@ -173,10 +171,10 @@ END_TEST
 
 static void copy_ranges(uint8_t *host)
 {
-	uint8_t *memory = t->alloc(0, SIZE), *truth = malloc(SIZE);
+	uint8_t *memory = here->alloc(0, SIZE), *truth = malloc(SIZE);
 
 	randomize(truth, SIZE);
-	t->put(memory, truth, SIZE);
+	here->put(memory, truth, SIZE);
 	for (int round = 0; round < 50; round++) {
 		uint64_t offset = next_random(SIZE);
 		uint64_t size = 1 + next_random(SIZE - offset);
@@ -190,9 +188,9 @@ static void copy_ranges(uint8_t *host)
 			ck_assert_int_eq(copy(0, memory + offset, host + offset, size), 0);
 		}
 	}
-	t->get(host, memory, SIZE);
+	here->get(host, memory, SIZE);
 	ck_assert_mem_eq(host, truth, SIZE);
-	t->free(memory);
+	here->free(memory);
 	free(truth);
 }
 
@@ -209,25 +207,25 @@ START_TEST(any_range_is_copied_from_and_to_pinned_memory)
 {
 	uint8_t *host = pages(SIZE);
 
-	ck_assert_int_eq(t->ops->pin(device, host, u64_div_ceil(SIZE, PAGE) * PAGE), 0);
+	ck_assert_int_eq(here->ops->pin(device, host, u64_div_ceil(SIZE, PAGE) * PAGE), 0);
 	copy_ranges(host);
-	t->ops->unpin(device, host);
+	here->ops->unpin(device, host);
 	free(host);
 }
 END_TEST
 
 START_TEST(a_range_is_copied_on_the_device)
 {
-	uint8_t *from = t->alloc(0, SIZE), *to = t->alloc(0, SIZE), *truth = malloc(SIZE);
+	uint8_t *from = here->alloc(0, SIZE), *to = here->alloc(0, SIZE), *truth = malloc(SIZE);
 	uint8_t *seen = malloc(SIZE);
 
 	randomize(truth, SIZE);
-	t->put(from, truth, SIZE);
+	here->put(from, truth, SIZE);
 	ck_assert_int_eq(copy(0, to + 1, from + 3, SIZE - 3), 0);
-	t->get(seen, to, SIZE);
+	here->get(seen, to, SIZE);
 	ck_assert_mem_eq(seen + 1, truth + 3, SIZE - 3);
-	t->free(from);
-	t->free(to);
+	here->free(from);
+	here->free(to);
 	free(truth);
 	free(seen);
 }
@@ -236,11 +234,11 @@ END_TEST
 START_TEST(many_requests_at_once)
 {
 	static struct job jobs[JOBS];
-	uint8_t *memory = t->alloc(0, JOBS * SIZE), *truth = malloc(JOBS * SIZE);
+	uint8_t *memory = here->alloc(0, JOBS * SIZE), *truth = malloc(JOBS * SIZE);
 	uint8_t *host = malloc(JOBS * SIZE);
 
 	randomize(truth, JOBS * SIZE);
-	t->put(memory, truth, JOBS * SIZE);
+	here->put(memory, truth, JOBS * SIZE);
 	for (int i = 0; i < JOBS; i++) {
 		jobs[i].io = (struct device_io){ .what = DEVICE_COPY,
 						 .size = 1 + next_random(SIZE),
@@ -252,7 +250,7 @@ START_TEST(many_requests_at_once)
 		ck_assert_int_eq(job_wait(&jobs[i]), 0);
 		ck_assert_mem_eq(host + i * SIZE, truth + i * SIZE, jobs[i].io.size);
 	}
-	t->free(memory);
+	here->free(memory);
 	free(truth);
 	free(host);
 }
@@ -262,15 +260,15 @@ START_TEST(each_device_has_its_own)
 {
 	uint8_t host[2][CHUNK], seen[CHUNK];
 
-	for (int i = 0; i < t->ndevices() && i < 2; i++) {
-		uint8_t *memory = t->alloc(i, CHUNK);
+	for (int i = 0; i < here->ndevices() && i < 2; i++) {
+		uint8_t *memory = here->alloc(i, CHUNK);
 
 		memset(host[i], 7 + i, CHUNK);
 		ck_assert_int_eq(copy(i, memory, host[i], CHUNK), 0);
 		expect_on_device(memory, (uint8_t)(7 + i), CHUNK);
 		ck_assert_int_eq(copy(!i, seen, memory, CHUNK),
-				 t->ndevices() > 1 ? -EFAULT : -EINVAL);
-		t->free(memory);
+				 here->ndevices() > 1 ? -EFAULT : -EINVAL);
+		here->free(memory);
 	}
 }
 END_TEST
@@ -278,7 +276,7 @@ END_TEST
 START_TEST(what_is_no_memory_of_the_device_is_refused)
 {
 	uint8_t host[2][64];
-	uint8_t *memory = t->alloc(0, CHUNK);
+	uint8_t *memory = here->alloc(0, CHUNK);
 	struct device_io io = {
 		.what = DEVICE_F32_TO_BF16, .from = memory, .to = host[0], .size = 4
 	};
@@ -299,10 +297,10 @@ START_TEST(what_is_no_memory_of_the_device_is_refused)
 	io.size = UINT64_MAX;
 	rc = run_io(io);
 	ck_assert(rc == -EFAULT || rc == -ENOSYS);
-	t->free(memory);
-	ck_assert_int_eq(t->ops->use(device, -1), -EINVAL);
-	ck_assert_int_eq(t->ops->use(device, t->ndevices()), -EINVAL);
-	ck_assert_int_eq(t->ops->use(device, 0), 0); /* it is already */
+	here->free(memory);
+	ck_assert_int_eq(here->ops->use(device, -1), -EINVAL);
+	ck_assert_int_eq(here->ops->use(device, here->ndevices()), -EINVAL);
+	ck_assert_int_eq(here->ops->use(device, 0), 0); /* it is already */
 }
 END_TEST
 
@@ -314,9 +312,9 @@ START_TEST(options_are_checked)
 	small.chunk = 4096;
 	few.chunks = 1;
 	large.chunk = 1 << 30;
-	ck_assert_int_eq(t->ops->open(&d, &small), -EINVAL);
-	ck_assert_int_eq(t->ops->open(&d, &few), -EINVAL);
-	ck_assert_int_eq(t->ops->open(&d, &large), -EINVAL);
+	ck_assert_int_eq(here->ops->open(&d, &small), -EINVAL);
+	ck_assert_int_eq(here->ops->open(&d, &few), -EINVAL);
+	ck_assert_int_eq(here->ops->open(&d, &large), -EINVAL);
 }
 END_TEST
 
@@ -324,12 +322,12 @@ END_TEST
 
 START_TEST(a_request_waits_for_what_the_stream_had_before)
 {
-	uint8_t *memory = t->alloc(0, SIZE), *host = calloc(1, SIZE);
-	void *stream = t->stream_new(0);
+	uint8_t *memory = here->alloc(0, SIZE), *host = calloc(1, SIZE);
+	void *stream = here->stream_new(0);
 	struct job j = { 0 };
 
-	t->hold(stream);
-	t->fill(stream, memory, 5, SIZE);
+	here->hold(stream);
+	here->fill(stream, memory, 5, SIZE);
 	j.unmark = mark(0, stream);
 	j.io = (struct device_io){
 		.what = DEVICE_COPY, .to = host, .from = memory, .size = SIZE
@@ -339,39 +337,39 @@ START_TEST(a_request_waits_for_what_the_stream_had_before)
 	ck_assert_int_eq(copy(0, memory, host, 1), 0); /* others go on meanwhile */
 	ck_assert(!job_is_over(&j));
 	expect_bytes(host, 0, SIZE);
-	t->go(stream);
+	here->go(stream);
 	ck_assert_int_eq(job_wait(&j), 0);
 	expect_bytes(host, 5, SIZE);
-	t->stream_free(stream);
-	t->free(memory);
+	here->stream_free(stream);
+	here->free(memory);
 	free(host);
 }
 END_TEST
 
 START_TEST(an_empty_request_tells_that_the_stream_has_come_there)
 {
-	void *stream = t->stream_new(0);
+	void *stream = here->stream_new(0);
 	struct job j = { 0 };
 
-	t->hold(stream);
+	here->hold(stream);
 	j.unmark = j.io.after = mark(0, stream);
 	job_start(&j);
 	ck_assert_int_eq(copy(0, NULL, NULL, 0), 0);
 	ck_assert(!job_is_over(&j));
-	t->go(stream);
+	here->go(stream);
 	ck_assert_int_eq(job_wait(&j), 0);
-	t->stream_free(stream);
+	here->stream_free(stream);
 }
 END_TEST
 
 START_TEST(a_request_waits_no_longer_than_it_says)
 {
-	uint8_t *memory = t->alloc(0, CHUNK), *host = calloc(1, CHUNK);
-	void *stream = t->stream_new(0);
+	uint8_t *memory = here->alloc(0, CHUNK), *host = calloc(1, CHUNK);
+	void *stream = here->stream_new(0);
 	struct device_event *event;
 
-	t->put(memory, "fragments", 9);
-	t->hold(stream);
+	here->put(memory, "fragments", 9);
+	here->hold(stream);
 	event = mark(0, stream);
 	ck_assert_int_eq(run_io((struct device_io){ .what = DEVICE_COPY,
 						    .to = host,
@@ -381,20 +379,20 @@ START_TEST(a_request_waits_no_longer_than_it_says)
 						    .wait_ms = 20 }),
 			 -ETIMEDOUT);
 	expect_bytes(host, 0, CHUNK);
-	t->ops->unmark(device, event);
-	t->go(stream);
-	t->stream_free(stream);
-	t->free(memory);
+	here->ops->unmark(device, event);
+	here->go(stream);
+	here->stream_free(stream);
+	here->free(memory);
 	free(host);
 }
 END_TEST
 
 START_TEST(the_default_stream_is_one_too)
 {
-	uint8_t *memory = t->alloc(0, CHUNK), host[CHUNK] = { 0 };
+	uint8_t *memory = here->alloc(0, CHUNK), host[CHUNK] = { 0 };
 	struct job j = { 0 };
 
-	t->fill(NULL, memory, 9, CHUNK);
+	here->fill(NULL, memory, 9, CHUNK);
 	j.unmark = mark(0, NULL);
 	j.io = (struct device_io){
 		.what = DEVICE_COPY, .to = host, .from = memory, .size = CHUNK
@@ -403,7 +401,7 @@ START_TEST(the_default_stream_is_one_too)
 	job_start(&j);
 	ck_assert_int_eq(job_wait(&j), 0);
 	expect_bytes(host, 9, CHUNK);
-	t->free(memory);
+	here->free(memory);
 }
 END_TEST
 
@@ -414,9 +412,9 @@ START_TEST(close_cancels_what_has_not_begun)
 	void *stream;
 
 	port_open();
-	memory = t->alloc(0, CHUNK);
-	stream = t->stream_new(0);
-	t->hold(stream);
+	memory = here->alloc(0, CHUNK);
+	stream = here->stream_new(0);
+	here->hold(stream);
 	for (int i = 0; i < 3; i++) {
 		jobs[i].unmark = mark(0, stream);
 		jobs[i].io = (struct device_io){
@@ -430,9 +428,9 @@ START_TEST(close_cancels_what_has_not_begun)
 		ck_assert(job_is_over(&jobs[i]));
 		ck_assert_int_eq(jobs[i].result, -ECANCELED);
 	}
-	t->go(stream);
-	t->stream_free(stream);
-	t->free(memory);
+	here->go(stream);
+	here->stream_free(stream);
+	here->free(memory);
 }
 END_TEST
 
@@ -442,7 +440,7 @@ static struct device_kept *preserve(void *stream, const void *from, uint64_t siz
 {
 	struct device_kept *kept;
 
-	ck_assert_int_eq(t->ops->preserve(device, 0, stream, from, size, to, &kept), 0);
+	ck_assert_int_eq(here->ops->preserve(device, 0, stream, from, size, to, &kept), 0);
 	ck_assert_uint_eq(kept->size, size);
 	ck_assert_int_eq(kept->number, to ? DEVICE_NONE : 0);
 	return kept;
@@ -459,28 +457,28 @@ static int read_kept(const struct device_kept *kept, uint8_t *host)
 
 START_TEST(what_is_preserved_stays_when_the_trainer_goes_on)
 {
-	uint8_t *memory = t->alloc(0, CHUNK), host[CHUNK], *pinned = pages(CHUNK);
-	void *stream = t->stream_new(0);
+	uint8_t *memory = here->alloc(0, CHUNK), host[CHUNK], *pinned = pages(CHUNK);
+	void *stream = here->stream_new(0);
 	struct device_kept *on_device, *on_host;
 
-	ck_assert_int_eq(t->ops->pin(device, pinned, CHUNK), 0);
-	t->hold(stream);
-	t->fill(stream, memory, 1, CHUNK);
+	ck_assert_int_eq(here->ops->pin(device, pinned, CHUNK), 0);
+	here->hold(stream);
+	here->fill(stream, memory, 1, CHUNK);
 	on_device = preserve(stream, memory, CHUNK, NULL);
 	on_host = preserve(stream, memory, CHUNK, pinned);
-	t->fill(stream, memory, 2, CHUNK);
+	here->fill(stream, memory, 2, CHUNK);
 	expect_bytes(pinned, 0, CHUNK);
-	t->go(stream);
+	here->go(stream);
 	ck_assert_int_eq(read_kept(on_device, host), 0);
 	expect_bytes(host, 1, CHUNK);
 	ck_assert_int_eq(run_io((struct device_io){ .after = on_host->written }), 0);
 	expect_bytes(pinned, 1, CHUNK);
 	expect_on_device(memory, 2, CHUNK);
-	t->ops->release(device, on_device);
-	t->ops->release(device, on_host);
-	t->ops->unpin(device, pinned);
-	t->stream_free(stream);
-	t->free(memory);
+	here->ops->release(device, on_device);
+	here->ops->release(device, on_host);
+	here->ops->unpin(device, pinned);
+	here->stream_free(stream);
+	here->free(memory);
 	free(pinned);
 }
 END_TEST
@@ -493,7 +491,7 @@ static struct device_kept *preserve_when_there_is_room(const void *from, uint64_
 	int rc = -ENOSPC;
 
 	for (uint64_t end = monotonic_ms() + 20000; rc && monotonic_ms() < end;) {
-		rc = t->ops->preserve(device, 0, NULL, from, size, NULL, &kept);
+		rc = here->ops->preserve(device, 0, NULL, from, size, NULL, &kept);
 		ck_assert(!rc || rc == -ENOSPC);
 		if (rc)
 			nanosleep(&pause, NULL);
@@ -504,33 +502,34 @@ static struct device_kept *preserve_when_there_is_room(const void *from, uint64_
 
 START_TEST(no_more_is_preserved_than_there_is_room)
 {
-	uint8_t *memory = t->alloc(0, KEEP);
-	void *stream = t->stream_new(0);
+	uint8_t *memory = here->alloc(0, KEEP);
+	void *stream = here->stream_new(0);
 	struct device_kept *first, *second;
 
 	first = preserve(stream, memory, CHUNK, NULL);
-	ck_assert_int_eq(t->ops->preserve(device, 0, stream, memory, KEEP, NULL, &second),
+	ck_assert_int_eq(here->ops->preserve(device, 0, stream, memory, KEEP, NULL, &second),
 			 -ENOSPC);
-	t->ops->release(device, first);
+	here->ops->release(device, first);
 	second = preserve_when_there_is_room(memory, KEEP);
-	t->ops->release(device, second);
-	t->stream_free(stream);
-	t->free(memory);
+	here->ops->release(device, second);
+	here->stream_free(stream);
+	here->free(memory);
 }
 END_TEST
 
 START_TEST(what_cannot_be_preserved_is_refused)
 {
-	uint8_t *memory = t->alloc(0, CHUNK), host[64];
+	uint8_t *memory = here->alloc(0, CHUNK), host[64];
 	struct device_kept *kept;
 	struct device_event *event;
 
-	ck_assert_int_eq(t->ops->preserve(device, 0, NULL, memory, 64, host, &kept), -EINVAL);
-	ck_assert_int_eq(t->ops->preserve(device, 0, NULL, memory, 0, NULL, &kept), -EINVAL);
-	ck_assert_int_eq(t->ops->preserve(device, 1000, NULL, memory, 64, NULL, &kept),
+	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, host, &kept),
 			 -EINVAL);
-	ck_assert_int_eq(t->ops->mark(device, -1, NULL, &event), -EINVAL);
-	t->free(memory);
+	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 0, NULL, &kept), -EINVAL);
+	ck_assert_int_eq(here->ops->preserve(device, 1000, NULL, memory, 64, NULL, &kept),
+			 -EINVAL);
+	ck_assert_int_eq(here->ops->mark(device, -1, NULL, &event), -EINVAL);
+	here->free(memory);
 }
 END_TEST
 
@@ -540,153 +539,15 @@ START_TEST(what_is_released_may_still_be_written_by_the_stream)
 	void *stream;
 
 	port_open();
-	memory = t->alloc(0, CHUNK);
-	stream = t->stream_new(0);
-	t->hold(stream);
-	t->ops->release(device, preserve(stream, memory, CHUNK, NULL));
-	t->ops->release(device, preserve(stream, memory, CHUNK, NULL));
+	memory = here->alloc(0, CHUNK);
+	stream = here->stream_new(0);
+	here->hold(stream);
+	here->ops->release(device, preserve(stream, memory, CHUNK, NULL));
+	here->ops->release(device, preserve(stream, memory, CHUNK, NULL));
 	port_close();
-	t->go(stream);
-	t->stream_free(stream);
-	t->free(memory);
-}
-END_TEST
-
-/* ---- arithmetic ---- */
-
-enum { ELEMENTS = 1 << 16 };
-
-static const struct {
-	enum device_what what;
-	unsigned from, to; /* bytes of an element */
-} conversions[] = {
-	{ DEVICE_F32_TO_BF16, 4, 2 },
-	{ DEVICE_BF16_TO_F32, 2, 4 },
-	{ DEVICE_F32_TO_F16, 4, 2 },
-	{ DEVICE_F16_TO_F32, 2, 4 },
-};
-
-/* All values of 16 bits; of 32 those whose upper half is any and lower half near what decides. */
-static void fill_elements(void *elements, unsigned size)
-{
-	static const uint32_t lower[] = { 0,      1,      0x0fff, 0x1000, 0x1001,
-					  0x7fff, 0x8000, 0x8001, 0xffff };
-	uint16_t *half = elements;
-	uint32_t *f32 = elements;
-
-	for (uint32_t i = 0; i < ELEMENTS; i++)
-		if (size == 2)
-			half[i] = (uint16_t)i;
-		else
-			f32[i] = i << 16 | lower[next_random(ARRAY_SIZE(lower))];
-}
-
-static void convert_here(enum device_what what, void *to, const void *from, uint64_t count)
-{
-	switch (what) {
-	case DEVICE_F32_TO_BF16:
-		convert_f32_to_bf16(to, from, count);
-		break;
-	case DEVICE_BF16_TO_F32:
-		convert_bf16_to_f32(to, from, count);
-		break;
-	case DEVICE_F32_TO_F16:
-		convert_f32_to_f16(to, from, count);
-		break;
-	default:
-		convert_f16_to_f32(to, from, count);
-	}
-}
-
-/* From element skip on: where it is not aligned to sixteen bytes too. */
-static void convert_all_but(int i, uint64_t skip)
-{
-	uint64_t from_size = ELEMENTS * conversions[i].from,
-		 to_size = ELEMENTS * conversions[i].to;
-	uint8_t *from = malloc(from_size), *expected = calloc(1, to_size),
-		*seen = calloc(1, to_size);
-	uint8_t *on_device = t->alloc(0, from_size), *result = t->alloc(0, to_size);
-
-	fill_elements(from, conversions[i].from);
-	t->put(on_device, from, from_size);
-	t->put(result, expected, to_size);
-	convert_here(conversions[i].what, expected + skip * conversions[i].to,
-		     from + skip * conversions[i].from, ELEMENTS - skip);
-	ck_assert_int_eq(
-		run_io((struct device_io){ .what = conversions[i].what,
-					   .size = ELEMENTS - skip,
-					   .to = result + skip * conversions[i].to,
-					   .from = on_device + skip * conversions[i].from }),
-		t->has_kernels ? 0 : -ENOSYS);
-	t->get(seen, result, to_size);
-	if (t->has_kernels)
-		ck_assert_mem_eq(seen, expected, to_size);
-	t->free(on_device);
-	t->free(result);
-	free(from);
-	free(expected);
-	free(seen);
-}
-
-START_TEST(the_device_converts_to_the_same_bits)
-{
-	convert_all_but(_i, 0);
-	convert_all_but(_i, 1);
-	convert_all_but(_i, ELEMENTS - 5);
-}
-END_TEST
-
-static struct device_sums sums_of(enum device_what what, const void *elements, unsigned size,
-				  uint64_t count)
-{
-	struct device_sums sums = { .squares = -1 };
-	uint8_t *memory = t->alloc(0, ELEMENTS * size);
-
-	t->put(memory, elements, ELEMENTS * size);
-	ck_assert_int_eq(run_io((struct device_io){
-				 .what = what, .size = count, .to = &sums, .from = memory }),
-			 t->has_kernels ? 0 : -ENOSYS);
-	t->free(memory);
-	return sums;
-}
-
-static void expect_sums(struct device_sums seen, double squares, uint64_t nans,
-			uint64_t infinities)
-{
-	if (!t->has_kernels)
-		return;
-	ck_assert_double_le(fabs(seen.squares - squares), 1e-9 * squares);
-	ck_assert_uint_eq(seen.nans, nans);
-	ck_assert_uint_eq(seen.infinities, infinities);
-}
-
-START_TEST(sums_leave_out_what_is_not_finite)
-{
-	float *values = calloc(ELEMENTS, sizeof(*values));
-	uint16_t *half = calloc(ELEMENTS, sizeof(*half));
-	double squares = 0;
-
-	for (uint32_t i = 0; i < ELEMENTS; i++) {
-		values[i] = (float)next_random(1000) - 500;
-		if (i % 1000 == 1)
-			values[i] = i % 3 ? NAN : -INFINITY;
-		if (i % 1000 != 1)
-			squares += (double)values[i] * values[i];
-	}
-	expect_sums(sums_of(DEVICE_SUMS_F32, values, 4, ELEMENTS), squares, 44, 22);
-	expect_sums(sums_of(DEVICE_SUMS_F32, values, 4, 0), 0, 0, 0);
-	expect_sums(sums_of(DEVICE_SUMS_F32, values, 4, 1), (double)values[0] * values[0], 0,
-		    0);
-	for (uint32_t i = 0; i < ELEMENTS; i++)
-		half[i] = i % 2 ? 0xff80 : 0xc040; /* -infinity and -3 */
-	expect_sums(sums_of(DEVICE_SUMS_BF16, half, 2, ELEMENTS), 9.0 * ELEMENTS / 2, 0,
-		    ELEMENTS / 2);
-	for (uint32_t i = 0; i < ELEMENTS; i++)
-		half[i] = i % 2 ? 0x7e00 : 0x4200; /* NaN and 3 */
-	expect_sums(sums_of(DEVICE_SUMS_F16, half, 2, ELEMENTS), 9.0 * ELEMENTS / 2,
-		    ELEMENTS / 2, 0);
-	free(values);
-	free(half);
+	here->go(stream);
+	here->stream_free(stream);
+	here->free(memory);
 }
 END_TEST
 
@@ -697,7 +558,7 @@ static TCase *conformance(const struct trainer *trainer)
 	const char *given = getenv("TEST_SEED");
 	TCase *c = tcase_create("conformance");
 
-	t = trainer;
+	here = trainer;
 	seed = given ? strtoull(given, NULL, 10) : monotonic_ms();
 	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
 	tcase_add_checked_fixture(c, port_open, port_close);
@@ -716,9 +577,7 @@ static TCase *conformance(const struct trainer *trainer)
 	tcase_add_test(c, what_is_preserved_stays_when_the_trainer_goes_on);
 	tcase_add_test(c, no_more_is_preserved_than_there_is_room);
 	tcase_add_test(c, what_cannot_be_preserved_is_refused);
-	tcase_add_loop_test(c, the_device_converts_to_the_same_bits, 0,
-			    ARRAY_SIZE(conversions));
-	tcase_add_test(c, sums_leave_out_what_is_not_finite);
+	device_suite_add_arithmetic(c);
 	return c;
 }
 

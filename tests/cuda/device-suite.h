@@ -49,6 +49,7 @@ struct job {
 	bool over;
 };
 
+extern const struct trainer *here;
 extern struct device *device;
 extern struct device_options device_test_options;
 
@@ -58,5 +59,8 @@ void job_start(struct job *j);
 int job_wait(struct job *j);
 bool job_is_over(struct job *j);
 int run_io(struct device_io io);
+uint64_t next_random(uint64_t below);
+
+void device_suite_add_arithmetic(TCase *c);
 
 #endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/device-cuda.h"
+
+#include <errno.h>
+
+/* What is done in the trainer's streams. */
+
+/* ---- events ---- */
+
+static struct device_event *take_idle(struct device *d, struct cuda_device *dev)
+{
+	struct device_event *e;
+
+	pthread_mutex_lock(&d->lock);
+	e = dev->idle;
+	if (e)
+		dev->idle = e->next;
+	pthread_mutex_unlock(&d->lock);
+	return e;
+}
+
+static void make_idle(struct device *d, struct device_event *e)
+{
+	struct cuda_device *dev = cuda_device_of(d, e->number);
+
+	pthread_mutex_lock(&d->lock);
+	e->next = dev->idle;
+	dev->idle = e;
+	pthread_mutex_unlock(&d->lock);
+}
+
+static int new_event(struct device *d, int number, struct device_event **out)
+{
+	struct device_event *e = calloc(1, sizeof(*e));
+	int rc;
+
+	if (!e)
+		return -ENOMEM;
+	e->number = number;
+	rc = cuda_result(&d->cuda, "cudaEventCreateWithFlags",
+			 d->cuda.EventCreateWithFlags(&e->event, cudaEventDisableTiming));
+	if (rc) {
+		free(e);
+		return rc;
+	}
+	*out = e;
+	return 0;
+}
+
+void cuda_events_free(struct device *d, struct cuda_device *dev)
+{
+	struct device_event *e;
+
+	while ((e = take_idle(d, dev))) {
+		d->cuda.EventDestroy(e->event);
+		free(e);
+	}
+}
+
+/* What is recorded in a graph happens when the graph is launched, if ever. */
+static int check_capture(struct device *d, cudaStream_t stream)
+{
+	enum cudaStreamCaptureStatus status;
+	int rc = cuda_result(&d->cuda, "cudaStreamIsCapturing",
+			     d->cuda.StreamIsCapturing(stream, &status));
+
+	if (rc)
+		return rc;
+	return status == cudaStreamCaptureStatusNone ? 0 : -EBUSY;
+}
+
+/* The device is the current one. */
+static int record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		  struct device_event **out)
+{
+	struct device_event *e = take_idle(d, dev);
+	int rc = e ? 0 : new_event(d, dev->number, &e);
+
+	if (rc)
+		return rc;
+	rc = cuda_result(&d->cuda, "cudaEventRecord", d->cuda.EventRecord(e->event, stream));
+	if (rc)
+		make_idle(d, e);
+	else
+		*out = e;
+	return rc;
+}
+
+int cuda_mark(struct device *d, int number, void *stream, struct device_event **event)
+{
+	struct cuda_device *dev = cuda_device_of(d, number);
+	int before, rc;
+
+	if (!dev)
+		return -EINVAL;
+	rc = cuda_enter(d, number, &before);
+	if (rc)
+		return rc;
+	rc = check_capture(d, stream);
+	if (!rc)
+		rc = record(d, dev, stream, event);
+	cuda_leave(d, number, before);
+	return rc;
+}
+
+void cuda_unmark(struct device *d, struct device_event *event)
+{
+	make_idle(d, event);
+}
+
+int cuda_passed(struct device *d, struct device_event *event)
+{
+	cudaError_t error = d->cuda.EventQuery(event->event);
+
+	return error == cudaErrorNotReady ? cuda_errno(&d->cuda, error)
+					  : cuda_result(&d->cuda, "cudaEventQuery", error);
+}
+
+/* ---- what is preserved ---- */
+
+struct keeping {
+	struct device_kept kept;
+	struct device_io release;
+	struct device *device;
+};
+
+static int reserve(struct device *d, struct cuda_device *dev, uint64_t size)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (size > d->options.keep - dev->kept)
+		rc = -ENOSPC;
+	else
+		dev->kept += size;
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+static void give_back(struct device *d, struct cuda_device *dev, uint64_t size)
+{
+	pthread_mutex_lock(&d->lock);
+	dev->kept -= size;
+	pthread_mutex_unlock(&d->lock);
+}
+
+static int take_memory(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		       struct device_kept *kept)
+{
+	int rc = reserve(d, dev, kept->size);
+
+	if (rc)
+		return rc;
+	rc = cuda_errno(&d->cuda, d->cuda.MallocAsync(&kept->memory, kept->size, stream));
+	if (rc)
+		give_back(d, dev, kept->size);
+	else
+		kept->number = dev->number;
+	return rc;
+}
+
+/* Enqueues it; what was enqueued before an error stays in order on the stream. */
+static int copy_kept(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		     const void *from, struct device_kept *kept)
+{
+	int rc = cuda_result(
+		&d->cuda, "cudaMemcpyAsync",
+		d->cuda.MemcpyAsync(kept->memory, from, kept->size, cudaMemcpyDefault, stream));
+
+	return rc ? rc : record(d, dev, stream, &kept->written);
+}
+
+/* The device is the current one. */
+static int enqueue(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		   const void *from, struct device_kept *kept)
+{
+	int rc = check_capture(d, stream);
+
+	if (!rc && !kept->memory)
+		rc = take_memory(d, dev, stream, kept);
+	if (rc)
+		return rc;
+	rc = copy_kept(d, dev, stream, from, kept);
+	if (rc && kept->number != DEVICE_NONE) {
+		cuda_result(&d->cuda, "cudaFreeAsync", d->cuda.FreeAsync(kept->memory, stream));
+		give_back(d, dev, kept->size);
+	}
+	return rc;
+}
+
+/* Copies from a stream to other memory would wait for the stream. */
+static int check_pinned(struct device *d, const void *to)
+{
+	struct device_where where;
+	int rc = cuda_where(d, to, &where);
+
+	return rc || where.pinned ? rc : -EINVAL;
+}
+
+static int preserve_entered(struct device *d, struct cuda_device *dev, void *stream,
+			    const void *from, struct device_kept *kept)
+{
+	int before, rc = cuda_enter(d, dev->number, &before);
+
+	if (rc)
+		return rc;
+	rc = kept->memory ? check_pinned(d, kept->memory) : 0;
+	if (!rc)
+		rc = enqueue(d, dev, stream, from, kept);
+	cuda_leave(d, dev->number, before);
+	return rc;
+}
+
+int cuda_preserve(struct device *d, int number, void *stream, const void *from, uint64_t size,
+		  void *to, struct device_kept **kept)
+{
+	struct cuda_device *dev = cuda_device_of(d, number);
+	struct keeping *k;
+	int rc;
+
+	if (!dev || !size)
+		return -EINVAL;
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		return -ENOMEM;
+	k->device = d;
+	k->kept = (struct device_kept){ .number = DEVICE_NONE, .memory = to, .size = size };
+	rc = preserve_entered(d, dev, stream, from, &k->kept);
+	if (rc)
+		free(k);
+	else
+		*kept = &k->kept;
+	return rc;
+}
+
+static void released(struct device_io *io, int result)
+{
+	struct keeping *k = container_of(io, struct keeping, release);
+
+	make_idle(k->device, k->kept.written);
+	free(k);
+}
+
+void cuda_release(struct device *d, struct device_kept *kept)
+{
+	struct keeping *k = container_of(kept, struct keeping, kept);
+
+	k->release = (struct device_io){ .what = DEVICE_RELEASE,
+					 .number = kept->written->number,
+					 .after = kept->written,
+					 .wait_ms = UINT64_MAX,
+					 .done = released };
+	device_queue_submit(&d->queue, &k->release);
+}
+
+/* The stream has come past it, but when the port closes before. */
+void cuda_let_go(struct device *d, struct device_io *io)
+{
+	struct device_kept *kept = &container_of(io, struct keeping, release)->kept;
+	struct cuda_device *dev = cuda_device_of(d, io->number);
+	struct cuda *c = &d->cuda;
+
+	if (kept->number == DEVICE_NONE || dev->lost)
+		return;
+	if (!cuda_result(c, "cudaStreamWaitEvent",
+			 c->StreamWaitEvent(dev->stream, kept->written->event, 0)))
+		cuda_result(c, "cudaFreeAsync", c->FreeAsync(kept->memory, dev->stream));
+	give_back(d, dev, kept->size);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/device-cuda-load.h"
+#include "engine/log.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+
+static const char *const usual[] = { "libcudart.so.13", "libcudart.so.12" };
+
+/* In a process that has loaded one, PyTorch's for example, it is that one. */
+static void *open_library(const char *name)
+{
+	void *library = NULL;
+
+	if (name)
+		return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	for (size_t i = 0; i < ARRAY_SIZE(usual) && !library; i++)
+		library = dlopen(usual[i], RTLD_NOW | RTLD_LOCAL);
+	return library;
+}
+
+static bool find(void *library, const char *name, void *function)
+{
+	void *found = dlsym(library, name);
+
+	*(void **)function = found;
+	return found;
+}
+
+static const char *find_all(struct cuda *cuda)
+{
+#define FIND(name)                                                                             \
+	if (!find(cuda->library, "cuda" #name, &cuda->name))                                   \
+		return "cuda" #name;
+#define FIND_LATER(name) find(cuda->library, "cuda" #name, &cuda->name);
+	CUDA_CALLS(FIND)
+	CUDA_LATER_CALLS(FIND_LATER)
+#undef FIND
+#undef FIND_LATER
+	return NULL;
+}
+
+int cuda_load(struct cuda *cuda, const char *library)
+{
+	const char *lacking;
+
+	cuda->library = open_library(library);
+	if (!cuda->library) {
+		log_info("no CUDA runtime: %s", dlerror());
+		return -ENODEV;
+	}
+	lacking = find_all(cuda);
+	if (lacking) {
+		log_warn("the CUDA runtime is too old: it has no %s", lacking);
+		cuda_unload(cuda);
+		return -ENODEV;
+	}
+	return 0;
+}
+
+void cuda_unload(struct cuda *cuda)
+{
+	dlclose(cuda->library);
+}
+
+int cuda_errno(const struct cuda *cuda, cudaError_t error)
+{
+	if (error == cudaSuccess)
+		return 0;
+	cuda->GetLastError();
+	switch (error) {
+	case cudaErrorNotReady:
+		return -EAGAIN;
+	case cudaErrorMemoryAllocation:
+		return -ENOMEM;
+	case cudaErrorInvalidValue:
+	case cudaErrorHostMemoryAlreadyRegistered:
+		return -EINVAL;
+	default:
+		return -EIO;
+	}
+}
+
+int cuda_result(const struct cuda *cuda, const char *what, cudaError_t error)
+{
+	int rc = cuda_errno(cuda, error);
+
+	if (rc)
+		log_warn("%s: %s", what, cuda->GetErrorString(error));
+	return rc;
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/device-cuda.h"
+#include "engine/log.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- devices ---- */
+
+struct cuda_device *cuda_device_of(struct device *d, int number)
+{
+	if (number < 0 || number >= d->ndevices)
+		return NULL;
+	return atomic_load_explicit(&d->devices[number], memory_order_acquire);
+}
+
+int cuda_enter(struct device *d, int number, int *before)
+{
+	int rc = cuda_result(&d->cuda, "cudaGetDevice", d->cuda.GetDevice(before));
+
+	if (rc || *before == number)
+		return rc;
+	return cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(number));
+}
+
+void cuda_leave(struct device *d, int number, int before)
+{
+	if (before != number)
+		cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(before));
+}
+
+/* The trainer's kernels go first. */
+static int make_stream(struct device *d, struct cuda_device *dev)
+{
+	struct cuda *c = &d->cuda;
+	int least, greatest;
+	int rc = cuda_result(c, "cudaDeviceGetStreamPriorityRange",
+			     c->DeviceGetStreamPriorityRange(&least, &greatest));
+
+	if (rc)
+		return rc;
+	return cuda_result(
+		c, "cudaStreamCreateWithPriority",
+		c->StreamCreateWithPriority(&dev->stream, cudaStreamNonBlocking, least));
+}
+
+static int make_ring(struct device *d, struct cuda_device *dev)
+{
+	struct cuda *c = &d->cuda;
+	int rc = 0;
+
+	for (unsigned i = 0; i < CUDA_RING && !rc; i++)
+		rc = cuda_result(
+			c, "cudaEventCreateWithFlags",
+			c->EventCreateWithFlags(&dev->ring[i].ended, cudaEventDisableTiming));
+	return rc;
+}
+
+static void free_ring(struct device *d, struct cuda_device *dev)
+{
+	for (unsigned i = 0; i < CUDA_RING && dev->ring[i].ended; i++)
+		d->cuda.EventDestroy(dev->ring[i].ended);
+}
+
+/* At most 1 GiB is one slab. */
+static void *slab_of(const struct pinned *staging, uint64_t *size)
+{
+	struct iovec slab;
+	unsigned n = pinned_slabs(staging, &slab);
+
+	assert(n == 1);
+	*size = slab.iov_len;
+	return slab.iov_base;
+}
+
+static int make_staging(struct device *d, struct cuda_device *dev)
+{
+	const struct pinned_options options = { .size = d->options.chunk,
+						.count = d->options.chunks,
+						.locked_by_user = true };
+	struct cuda *c = &d->cuda;
+	uint64_t size;
+	void *slab;
+	int rc = pinned_open(&options, &dev->staging);
+
+	if (rc)
+		return rc;
+	slab = slab_of(dev->staging, &size);
+	rc = cuda_result(
+		c, "cudaHostRegister",
+		c->HostRegister(slab, size, cudaHostRegisterPortable | cudaHostRegisterMapped));
+	if (rc)
+		pinned_close(dev->staging);
+	return rc;
+}
+
+static void free_staging(struct device *d, struct cuda_device *dev)
+{
+	uint64_t size;
+
+	d->cuda.HostUnregister(slab_of(dev->staging, &size));
+	pinned_close(dev->staging);
+}
+
+/* Its device is the current one. */
+static int make_device(struct device *d, struct cuda_device *dev)
+{
+	int rc = make_stream(d, dev);
+
+	if (rc)
+		return rc;
+	rc = make_ring(d, dev);
+	if (rc)
+		goto ring;
+	rc = make_staging(d, dev);
+	if (rc)
+		goto ring;
+	cuda_kernels_prepare(d, dev);
+	return 0;
+ring:
+	free_ring(d, dev);
+	d->cuda.StreamDestroy(dev->stream);
+	return rc;
+}
+
+static int make_entered(struct device *d, struct cuda_device *dev)
+{
+	int before, rc = cuda_enter(d, dev->number, &before);
+
+	if (rc)
+		return rc;
+	rc = make_device(d, dev);
+	cuda_leave(d, dev->number, before);
+	return rc;
+}
+
+static int cuda_use(struct device *d, int number)
+{
+	struct cuda_device *dev;
+	int rc;
+
+	if (number < 0 || number >= d->ndevices)
+		return -EINVAL;
+	if (cuda_device_of(d, number))
+		return 0;
+	dev = calloc(1, sizeof(*dev));
+	if (!dev)
+		return -ENOMEM;
+	dev->number = number;
+	rc = make_entered(d, dev);
+	if (rc) {
+		free(dev);
+		return rc;
+	}
+	atomic_store_explicit(&d->devices[number], dev, memory_order_release);
+	return 0;
+}
+
+static void free_device(struct device *d, struct cuda_device *dev)
+{
+	int before;
+
+	if (cuda_enter(d, dev->number, &before))
+		return;
+	cuda_events_free(d, dev);
+	free_ring(d, dev);
+	free_staging(d, dev);
+	d->cuda.StreamDestroy(dev->stream);
+	cuda_leave(d, dev->number, before);
+	free(dev);
+}
+
+/* ---- memory ---- */
+
+int cuda_where(struct device *d, const void *memory, struct device_where *where)
+{
+	union {
+		struct cudaPointerAttributes a;
+		char of_later_runtimes[256];
+	} u = { 0 };
+	int rc = cuda_result(&d->cuda, "cudaPointerGetAttributes",
+			     d->cuda.PointerGetAttributes(&u.a, memory));
+	bool there = u.a.type == cudaMemoryTypeDevice || u.a.type == cudaMemoryTypeManaged;
+
+	if (rc)
+		return rc;
+	*where = (struct device_where){ there ? u.a.device : DEVICE_NONE,
+					u.a.type == cudaMemoryTypeHost };
+	return 0;
+}
+
+static int cuda_pin(struct device *d, void *memory, uint64_t size)
+{
+	return cuda_result(&d->cuda, "cudaHostRegister",
+			   d->cuda.HostRegister(memory, size, cudaHostRegisterPortable));
+}
+
+static void cuda_unpin(struct device *d, void *memory)
+{
+	cuda_result(&d->cuda, "cudaHostUnregister", d->cuda.HostUnregister(memory));
+}
+
+/* ---- the port ---- */
+
+static const struct device_queue_ops queue_ops = {
+	.passed = cuda_passed,
+	.begin = cuda_begin,
+	.turn = cuda_turn,
+};
+
+static void say_why(struct device *d, cudaError_t error)
+{
+	int version = 0;
+
+	d->cuda.DriverGetVersion(&version);
+	if (!version)
+		log_info("no CUDA devices: no driver");
+	else if (error == cudaErrorInsufficientDriver)
+		log_warn("no CUDA devices: the driver, for CUDA %d.%d, is too old for the "
+			 "runtime",
+			 version / 1000, version % 1000 / 10);
+	else if (error != cudaSuccess)
+		log_info("no CUDA devices: %s", d->cuda.GetErrorString(error));
+	else
+		log_info("no CUDA devices");
+	d->cuda.GetLastError();
+}
+
+static int count_devices(struct device *d)
+{
+	cudaError_t error = d->cuda.GetDeviceCount(&d->ndevices);
+
+	if (error == cudaSuccess && d->ndevices > 0)
+		return 0;
+	say_why(d, error);
+	return -ENODEV;
+}
+
+static int make_port(struct device *d)
+{
+	int rc = count_devices(d);
+
+	if (rc)
+		return rc;
+	d->devices = calloc((size_t)d->ndevices, sizeof(*d->devices));
+	if (!d->devices)
+		return -ENOMEM;
+	pthread_mutex_init(&d->lock, NULL);
+	rc = device_queue_start(&d->queue, &queue_ops, d, d->options.wait_ms);
+	if (rc) {
+		pthread_mutex_destroy(&d->lock);
+		free(d->devices);
+	}
+	return rc;
+}
+
+static int cuda_open(struct device **out, const struct device_options *options)
+{
+	struct device_options checked = *options;
+	struct device *d;
+	int rc = device_options_check(&checked);
+
+	if (rc)
+		return rc;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return -ENOMEM;
+	d->options = checked;
+	rc = cuda_load(&d->cuda, checked.library);
+	if (!rc) {
+		rc = make_port(d);
+		if (rc)
+			cuda_unload(&d->cuda);
+	}
+	if (rc)
+		free(d);
+	else
+		*out = d;
+	return rc;
+}
+
+/* What a lost device was given it may still write to: that stays. */
+static bool is_any_lost(struct device *d)
+{
+	bool lost = false;
+
+	for (int i = 0; i < d->ndevices; i++) {
+		struct cuda_device *dev = cuda_device_of(d, i);
+
+		lost |= dev && dev->lost;
+	}
+	return lost;
+}
+
+static void leave_behind(struct device *d)
+{
+	static struct device *_Atomic left;
+
+	log_warn("a device does not answer: what it was given stays, %u buffers of %llu bytes",
+		 d->options.chunks, (unsigned long long)d->options.chunk);
+	d->left = atomic_exchange(&left, d);
+}
+
+static void cuda_close(struct device *d)
+{
+	device_queue_stop(&d->queue);
+	if (is_any_lost(d)) {
+		leave_behind(d);
+		return;
+	}
+	for (int i = 0; i < d->ndevices; i++)
+		if (cuda_device_of(d, i))
+			free_device(d, cuda_device_of(d, i));
+	cuda_kernels_unload(d);
+	cuda_unload(&d->cuda);
+	pthread_mutex_destroy(&d->lock);
+	free(d->devices);
+	free(d);
+}
+
+static void cuda_submit(struct device *d, struct device_io *io)
+{
+	device_queue_submit(&d->queue, io);
+}
+
+const struct device_ops device_cuda = {
+	.name = "cuda",
+	.open = cuda_open,
+	.close = cuda_close,
+	.use = cuda_use,
+	.where = cuda_where,
+	.pin = cuda_pin,
+	.unpin = cuda_unpin,
+	.mark = cuda_mark,
+	.unmark = cuda_unmark,
+	.preserve = cuda_preserve,
+	.release = cuda_release,
+	.submit = cuda_submit,
+};

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_DEVICE_CUDA_H
+#define ENGINE_DEVICE_CUDA_H
+
+/* What the files of device-cuda share.
+ *
+ *   request --- issue: a chunk at a time, requests in turn ---> stream of the port's ---> land: its oldest chunk
+ *                 |                                              ring of chunks, each with its event     |
+ *          pageable memory --> staging --> device         device --> staging -----------> pageable memory
+ */
+
+#include "engine/device-cuda-load.h"
+#include "engine/device-queue.h"
+
+#ifdef HAVE_CUDA
+#include "engine/pinned.h"
+
+#include <stdatomic.h>
+
+enum { CUDA_RING = 16, CUDA_KERNELS = 7 };
+
+struct cuda_chunk {
+	struct device_io *io;
+	void *staging; /* NULL: both ends are the device's to reach */
+	uint64_t offset, size;
+	cudaEvent_t ended;
+};
+
+struct device_event {
+	struct device_event *next; /* where idle */
+	cudaEvent_t event;
+	int number;
+};
+
+struct cuda_device { /* the port's thread's but where said */
+	int number;
+	cudaStream_t stream;
+	struct pinned *staging;
+	struct device_list begun; /* not issued as a whole */
+	struct cuda_chunk ring[CUDA_RING];
+	unsigned oldest, under_way;
+	uint64_t progress_ms; /* when its oldest chunk became that */
+	bool lost;            /* it failed, or does not go on */
+	bool has_kernels;
+	struct device_event *idle; /* under the port's lock */
+	uint64_t kept;             /* bytes; under the port's lock */
+};
+
+struct device {
+	struct cuda cuda;
+	struct device_options options;
+	struct device_queue queue;
+	pthread_mutex_t lock;
+	int ndevices;
+	struct cuda_device *_Atomic *devices; /* [ndevices]; NULL: not in use */
+	void *kernels;                        /* cudaLibrary_t; NULL: none */
+	const void *kernel[CUDA_KERNELS];
+	struct device *left; /* closed before, with a lost device */
+};
+
+/* NULL: not in use. */
+struct cuda_device *cuda_device_of(struct device *d, int number);
+
+int cuda_where(struct device *d, const void *memory, struct device_where *where);
+
+/* This thread's current device is number between these; -EIO. */
+int cuda_enter(struct device *d, int number, int *before);
+void cuda_leave(struct device *d, int number, int before);
+
+/* ---- device-cuda-copy.c: the port's thread ---- */
+
+void cuda_begin(struct device *d, struct device_io *io);
+bool cuda_turn(struct device *d);
+
+/* ---- device-cuda-events.c ---- */
+
+int cuda_mark(struct device *d, int number, void *stream, struct device_event **event);
+void cuda_unmark(struct device *d, struct device_event *event);
+int cuda_passed(struct device *d, struct device_event *event);
+int cuda_preserve(struct device *d, int number, void *stream, const void *from, uint64_t size,
+		  void *to, struct device_kept **kept);
+void cuda_release(struct device *d, struct device_kept *kept);
+/* In the port's thread: memory that was preserved is free when the stream has come past it. */
+void cuda_let_go(struct device *d, struct device_io *io);
+void cuda_events_free(struct device *d, struct cuda_device *dev);
+
+/* ---- device-cuda-kernels.c ---- */
+
+/* Where there are kernels for it; a line says why there are none.  Its device is the current one. */
+void cuda_kernels_prepare(struct device *d, struct cuda_device *dev);
+void cuda_kernels_unload(struct device *d);
+/* Enqueues it on the device's stream; partial: for sums, a staging buffer.  -EINVAL, -EIO. */
+int cuda_kernel_launch(struct device *d, struct cuda_device *dev, const struct device_io *io,
+		       void *partial);
+/* Of what a kernel left in partial. */
+void cuda_kernel_sum(const struct device_io *io, const void *partial);
+
+#endif
+#endif

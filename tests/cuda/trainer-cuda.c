@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#ifdef HAVE_CUDA
+#include "engine/log.h"
+#include "engine/thread.h"
+#include "tests/cuda/device-suite.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+/* On the CUDA runtime, or what stands for it. */
+
+#define CALLS(X)                                                                               \
+	X(Free)                                                                                \
+	X(GetDeviceCount)                                                                      \
+	X(LaunchHostFunc)                                                                      \
+	X(Malloc)                                                                              \
+	X(Memcpy)                                                                              \
+	X(MemsetAsync)                                                                         \
+	X(PeekAtLastError)                                                                     \
+	X(SetDevice)                                                                           \
+	X(StreamCreateWithFlags)                                                               \
+	X(StreamDestroy)
+
+static struct {
+#define FIELD(name) __typeof__(&cuda##name) name;
+	CALLS(FIELD)
+} cuda;
+
+#define OK(call) ck_assert_int_eq(call, cudaSuccess)
+
+static void resolve(void *library, const char *name, void *function)
+{
+	*(void **)function = dlsym(library, name);
+	if (!*(void **)function) {
+		fprintf(stderr, "no %s: %s\n", name, dlerror());
+		abort();
+	}
+}
+
+const char *trainer_cuda_load(const char *library)
+{
+	static char text[1024];
+	struct device_options options = { .library = library };
+	struct device *d;
+	void *handle;
+	int rc;
+
+	log_set_level(LOG_INFO);
+	rc = device_cuda.open(&d, &options);
+	if (rc) {
+		log_tail(text, sizeof(text));
+		text[strcspn(text, "\n")] = '\0';
+		return text;
+	}
+	device_cuda.close(d);
+	handle = dlopen(library ? library : "libcudart.so.13", RTLD_NOW);
+	if (!handle)
+		handle = dlopen("libcudart.so.12", RTLD_NOW);
+#define RESOLVE(name) resolve(handle, "cuda" #name, &cuda.name);
+	CALLS(RESOLVE)
+	device_test_options.library = library;
+	return NULL;
+}
+
+static int ndevices(void)
+{
+	int n;
+
+	OK(cuda.GetDeviceCount(&n));
+	return n;
+}
+
+static void begin(struct device *d)
+{
+}
+
+/* What the port did has left nothing for the trainer to stumble over. */
+static void end(void)
+{
+	OK(cuda.PeekAtLastError());
+}
+
+static void *alloc(int number, uint64_t size)
+{
+	void *memory;
+
+	OK(cuda.SetDevice(number));
+	OK(cuda.Malloc(&memory, size));
+	OK(cuda.SetDevice(0));
+	return memory;
+}
+
+static void free_memory(void *memory)
+{
+	OK(cuda.Free(memory));
+}
+
+static void copy(void *to, const void *from, uint64_t size)
+{
+	OK(cuda.Memcpy(to, from, size, cudaMemcpyDefault));
+}
+
+/* ---- streams ---- */
+
+/* One is held at a time. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed;
+static bool held, came;
+
+static void *stream_new(int number)
+{
+	cudaStream_t stream;
+
+	thread_cond_init(&changed);
+	OK(cuda.SetDevice(number));
+	OK(cuda.StreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	OK(cuda.SetDevice(0));
+	return stream;
+}
+
+static void stream_free(void *stream)
+{
+	OK(cuda.StreamDestroy(stream));
+}
+
+static bool wait_until(const bool *what, bool value)
+{
+	struct timespec until = thread_in_ms(30000);
+	int rc = 0;
+
+	pthread_mutex_lock(&lock);
+	while (*what != value && !rc)
+		rc = pthread_cond_timedwait(&changed, &lock, &until);
+	pthread_mutex_unlock(&lock);
+	return !rc;
+}
+
+static void set(bool *what, bool value)
+{
+	pthread_mutex_lock(&lock);
+	*what = value;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+/* In the runtime's thread. */
+static void stand(void *arg)
+{
+	wait_until(&held, false);
+}
+
+static void tell(void *arg)
+{
+	set(&came, true);
+}
+
+static void hold(void *stream)
+{
+	set(&held, true);
+	OK(cuda.LaunchHostFunc(stream, stand, NULL));
+}
+
+static void go(void *stream)
+{
+	set(&came, false);
+	set(&held, false);
+	OK(cuda.LaunchHostFunc(stream, tell, NULL));
+	ck_assert(wait_until(&came, true));
+}
+
+static void fill(void *stream, void *memory, uint8_t value, uint64_t size)
+{
+	OK(cuda.MemsetAsync(memory, value, size, stream));
+}
+
+const struct trainer trainer_cuda = {
+	.ops = &device_cuda,
+	.ndevices = ndevices,
+#ifdef HAVE_NVCC
+	.has_kernels = CUDART_VERSION >= 12080,
+#endif
+	.begin = begin,
+	.end = end,
+	.alloc = alloc,
+	.free = free_memory,
+	.put = copy,
+	.get = copy,
+	.stream_new = stream_new,
+	.stream_free = stream_free,
+	.hold = hold,
+	.go = go,
+	.fill = fill,
+};
+
+#endif
