@@ -25,11 +25,19 @@ static bool has_extent(const struct place_version *v)
 	return v && v->body && v->body->written;
 }
 
-static bool give_up_held(struct place *p)
+static bool is_in_spare(const struct place_version *v)
+{
+	return v && v->body && v->body->memory && v->body->kind == PLACE_SPARE &&
+	       !v->body->writing;
+}
+
+typedef bool (*has_room_of)(const struct place_version *v);
+
+static bool give_up_held(struct place *p, has_room_of has)
 {
 	for (struct place_hold *h = p->oldest; h; h = h->next)
 		for (uint64_t i = 0; i < h->n; i++)
-			if (has_extent(h->versions[i]) && !h->versions[i]->slots) {
+			if (has(h->versions[i]) && !h->versions[i]->slots) {
 				give_up(p, h->versions[i]);
 				return true;
 			}
@@ -37,10 +45,10 @@ static bool give_up_held(struct place *p)
 }
 
 /* Of this generation, where the next is there: one that nobody needs for its own. */
-static bool give_up_current(struct place *p)
+static bool give_up_current(struct place *p, has_room_of has)
 {
 	for (struct place_slice *s = p->first_changed; s; s = s->changed)
-		if (has_extent(s->current) && (!s->next || s->next->body != s->current->body)) {
+		if (has(s->current) && (!s->next || s->next->body != s->current->body)) {
 			give_up(p, s->current);
 			s->lost = true;
 			return true;
@@ -77,10 +85,21 @@ static bool make_room(struct place *p)
 	bool made;
 
 	pthread_mutex_lock(&p->lock);
-	made = give_up_held(p) || give_up_current(p) || wait_for_dying(p) ||
-	       wait_for_writing(p);
+	made = give_up_held(p, has_extent) || give_up_current(p, has_extent) ||
+	       wait_for_dying(p) || wait_for_writing(p);
 	pthread_mutex_unlock(&p->lock);
 	return made;
+}
+
+/* The same of ordinary memory, where what could not be written may be held by readers alone. */
+static void make_spare(struct place *p, uint64_t bytes)
+{
+	pthread_mutex_lock(&p->lock);
+	while (p->spare + bytes > p->spare_limit &&
+	       (give_up_held(p, is_in_spare) || give_up_current(p, is_in_spare) ||
+		wait_for_dying(p)))
+		;
+	pthread_mutex_unlock(&p->lock);
 }
 
 static int new_extent(struct place_body *b)
@@ -151,6 +170,8 @@ int place_version_of(struct place *p, struct place_slice *slice, void *memory,
 
 	if (v && kind != PLACE_SMALL) {
 		rc = place_body_write(b);
+		if (rc && kind == PLACE_PINNED)
+			make_spare(p, b->bytes);
 		rc = rc && place_body_keep(b, rc) ? 0 : rc;
 	}
 	if (!rc) {
