@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -152,6 +153,51 @@ START_TEST(what_is_being_read_is_not_taken_from_the_reader)
 }
 END_TEST
 
+static void *let_go_when_given_up(void *arg)
+{
+	uint64_t end = monotonic_ms() + 20000;
+
+	(void)arg;
+	while (!placed_figures().given_up && monotonic_ms() < end)
+		sched_yield();
+	faulty_end();
+	return NULL;
+}
+
+START_TEST(a_read_of_what_is_given_up_ends_well_and_is_waited_for)
+{
+	struct answer a = { .rc = 1 };
+	struct place_state *s;
+	struct place_hold *h;
+	pthread_t thread;
+
+	placed_options.capacity = 2 * PLACED_SLICE;
+	if (!placed_open(_i))
+		return;
+	s = placed_add("fp32", SLICE_FLOATS);
+	placed_fill(s, 1);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_int_eq(place_hold(place, s, 0, PLACED_SLICE, &h), 0);
+	placed_fill(s, 2);
+	a.read = (struct place_read){
+		.state = s, .hold = h, .size = sizeof(a.out), .memory = a.out, .done = on_answer
+	};
+	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
+	place_read(place, &a.read);
+	faulty_wait_held(1);
+	ck_assert_int_eq(pthread_create(&thread, NULL, let_go_when_given_up, NULL), 0);
+	placed_fill(s, 3);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(a.rc, 0);
+	ck_assert_uint_eq(a.out[63], 1);
+	ck_assert_int_eq(read_some(s, h, 0), -ESTALE);
+	ck_assert(placed_is(s, NULL, 0, SLICE_FLOATS, 3));
+	place_release(place, h);
+	ck_assert_uint_eq(placed_figures().errors, 0);
+	placed_close();
+}
+END_TEST
+
 /* ---- no room at all ---- */
 
 START_TEST(what_has_no_room_stays_in_memory_and_then_with_the_caller)
@@ -186,6 +232,97 @@ START_TEST(what_has_no_room_stays_in_memory_and_then_with_the_caller)
 	place_publish(place, NULL);
 	ck_assert(placed_is(b, NULL, SLICE_FLOATS + 5, 1, 55));
 	ck_assert_uint_eq(placed_figures().spare, 0);
+	placed_close();
+}
+END_TEST
+
+START_TEST(a_walk_goes_on_where_it_had_no_room)
+{
+	struct place_walked walked[2];
+	struct place_state *ballast;
+	struct place_walk *w;
+	uint64_t first, numel;
+
+	placed_options.capacity = 3 * PLACED_SLICE;
+	if (!placed_open(_i))
+		return;
+	for (int i = 0; i < 2; i++)
+		walked[i] = (struct place_walked){ placed_add("x", SLICE_FLOATS), PLACE_WRITE };
+	ballast = placed_add("ballast", 2 * SLICE_FLOATS);
+	placed_fill(ballast, 1);
+	ck_assert_int_eq(place_walk_begin(place, walked, 2, &w), 0);
+	ck_assert_int_eq(place_walk_next(w, &first, &numel), 1);
+	for (unsigned i = 0; i < 2; i++)
+		memset(place_walk_memory(w, i), (int)i, PLACED_SLICE);
+	ck_assert_int_eq(place_walk_next(w, &first, &numel), -ENOSPC);
+	ck_assert_int_eq(place_put(place, ballast, 0, (float[]){ 2 }, 1), 0);
+	ck_assert_int_eq(place_settle(place, ballast), -ENOSPC);
+	place_drop(place, ballast);
+	ck_assert_int_eq(place_walk_next(w, &first, &numel), 0);
+	place_walk_end(w);
+	place_publish(place, NULL);
+	ck_assert(placed_is(walked[0].state, NULL, 0, SLICE_FLOATS, 0));
+	ck_assert(placed_is(walked[1].state, NULL, 0, SLICE_FLOATS, 0x01010101));
+	placed_close();
+}
+END_TEST
+
+/* ---- no buffer ---- */
+
+START_TEST(without_a_buffer_an_edit_takes_spare_memory_or_is_refused)
+{
+	static uint8_t half[PLACED_SLICE / 2] = { 1, 2, 3 };
+	struct place_state *s, *other;
+	struct place_lent *l[8];
+	struct place_walk *w;
+	uint64_t first, numel;
+	uint8_t out[3];
+
+	placed_options.spare = PLACED_SLICE;
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	other = placed_add("other", 8 * SLICE_FLOATS);
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert_int_eq(place_bring(place, other, i, PLACE_READ, 0, &l[i]), 0);
+	faulty_begin((struct faulty){ FAULT_FLIP, DISK_READ, 0, 1, 1 });
+	ck_assert_int_eq(place_write(place, s, 0, half, sizeof(half)), -EIO);
+	ck_assert_uint_eq(faulty_end(), 1);
+	ck_assert_uint_eq(placed_figures().spare, 0);
+	ck_assert_int_eq(place_write(place, s, 0, half, sizeof(half)), 0);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_uint_eq(placed_figures().spare, 0);
+	/* With a patch there is less of it than a slice. */
+	ck_assert_int_eq(place_write(place, s, PLACED_SLICE, half, 1), 0);
+	ck_assert_int_eq(place_write(place, s, 0, half, sizeof(half)), -ENOBUFS);
+	ck_assert_int_eq(
+		place_walk_begin(place, &(struct place_walked){ s, PLACE_READ }, 1, &w), 0);
+	ck_assert_int_eq(place_walk_next(w, &first, &numel), -ENOBUFS);
+	place_return(place, l[0]);
+	ck_assert_int_eq(place_walk_next(w, &first, &numel), 1);
+	place_walk_end(w);
+	for (unsigned i = 1; i < 8; i++)
+		place_return(place, l[i]);
+	place_publish(place, NULL);
+	ck_assert_int_eq(place_read_now(place, s, NULL, 0, 3, out), 0);
+	ck_assert_mem_eq(out, half, 3);
+	placed_close();
+}
+END_TEST
+
+START_TEST(values_are_not_put_into_what_is_damaged)
+{
+	struct place_state *s;
+
+	if (!placed_open(_i))
+		return;
+	s = filled(0x3f800000);
+	faulty_begin((struct faulty){ FAULT_FLIP, DISK_READ, 0, 1, 1 });
+	ck_assert_int_eq(place_accumulate(place, s, 3, (float[]){ 1 }, 1), -EIO);
+	ck_assert_uint_eq(faulty_end(), 1);
+	ck_assert_int_eq(place_accumulate(place, s, 3, (float[]){ 1 }, 1), 0);
+	place_publish(place, NULL);
+	ck_assert(placed_is(s, NULL, 3, 1, 0x40000000));
 	placed_close();
 }
 END_TEST
@@ -506,6 +643,10 @@ int main(void)
 		without_room_the_oldest_reader_loses_first,
 		without_room_for_two_generations_the_trainer_goes_on,
 		what_is_being_read_is_not_taken_from_the_reader,
+		a_read_of_what_is_given_up_ends_well_and_is_waited_for,
+		a_walk_goes_on_where_it_had_no_room,
+		without_a_buffer_an_edit_takes_spare_memory_or_is_refused,
+		values_are_not_put_into_what_is_damaged,
 		what_has_no_room_stays_in_memory_and_then_with_the_caller,
 		a_disk_that_fails_for_a_while_costs_nothing,
 		without_spare_memory_buffers_are_kept_and_then_the_errno_is_told,

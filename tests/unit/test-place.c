@@ -380,6 +380,7 @@ END_TEST
 
 START_TEST(an_edit_costs_the_disk_nothing)
 {
+	struct place_state_figures f;
 	struct place_figures before;
 	struct place_state *s;
 	struct place_hold *h;
@@ -400,6 +401,8 @@ START_TEST(an_edit_costs_the_disk_nothing)
 	ck_assert_uint_eq(placed_figures().spare, 4);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 5));
 	place_publish(place, NULL);
+	place_state_figures(place, s, &f);
+	ck_assert_uint_eq(f.patches, 4);
 	ck_assert(placed_is(s, NULL, 100, 1, 8));
 	ck_assert(placed_is(s, NULL, 101, FLOATS - 101, 5));
 	ck_assert(placed_is(s, h, 0, FLOATS, 5));
@@ -775,6 +778,8 @@ START_TEST(what_it_did_can_be_told)
 	if (!placed_open(_i))
 		return;
 	s = placed_add("fp32", FLOATS);
+	place_state_figures(place, s, &f);
+	ck_assert_uint_eq(f.zeros, FLOATS * 4);
 	placed_fill(s, 1);
 	ck_assert_int_eq(place_flush(place, 20000), 0);
 	place_state_figures(place, s, &f);
