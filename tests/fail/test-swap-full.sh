@@ -17,8 +17,7 @@ mount -o loop image full 2>/dev/null || skip "needs to mount an image"
 at_end() {
 	umount -l "$T/full"
 }
-swap_full=$top_builddir/tests/fail/swap-full
-within 60 "$swap_full" "$T/full" 2>swap.log || fail "swap-full"
+within 60 "$top_builddir/tests/fail/swap-job" full "$T/full" 2>swap.log || fail "swap-job"
 grep -q "swap: exp_avg, bytes .*: not written, kept in memory: No space left on device" swap.log ||
 	fail "no line says so"
 [ "$(grep -c . swap.log)" -le 4 ] || fail "too many lines"

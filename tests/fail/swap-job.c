@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* swap-full DIR: trains two states, of 8 MiB each, on a file system that has room for little more than one, until there
- * is room again.  What it has must be right all the time.
+/* swap-job full DIR	trains two states, of 8 MiB each, on a file system that has room for little more than one,
+ *			until there is room again.  What it has must be right all the time.
+ * swap-job faulty DIR	trains them where requests go wrong: what is read is right, or EIO; prints how often
+ *			that was, and how many errors were counted.
  */
 
 #include "engine/log.h"
@@ -23,7 +25,7 @@ static void check(bool is, const char *what)
 {
 	if (is)
 		return;
-	fprintf(stderr, "swap-full: %s\n", what);
+	fprintf(stderr, "swap-job: %s\n", what);
 	exit(1);
 }
 
@@ -87,16 +89,14 @@ static void make_ballast(const char *path)
 	close(fd);
 }
 
-int main(int argc, char **argv)
+static void full(const char *dir)
 {
 	struct place_figures f;
 	char path[4096];
 
-	if (argc != 2)
-		return 2;
-	snprintf(path, sizeof(path), "%s/ballast", argv[1]);
+	snprintf(path, sizeof(path), "%s/ballast", dir);
 	make_ballast(path);
-	open_all(argv[1]);
+	open_all(dir);
 	train(1, 4);
 	check(place_flush(place, FLUSH_MS) == -ENOSPC, "there was room");
 	place_figures(place, &f);
@@ -110,5 +110,51 @@ int main(int argc, char **argv)
 	place_figures(place, &f);
 	check(!f.spare && f.file.direct, "it stays in memory, or in the page cache");
 	place_close(place);
+}
+
+/* Slice by slice, so that one that cannot be read hides no other. */
+static unsigned count_eio(uint32_t value)
+{
+	static uint32_t out[(1 << 20) / 4];
+	unsigned eio = 0;
+
+	for (int i = 0; i < STATES; i++)
+		for (uint64_t at = 0; at < FLOATS * 4; at += sizeof(out)) {
+			int rc = place_read_now(place, states[i], NULL, at, sizeof(out), out);
+
+			check(!rc || rc == -EIO, "another errno");
+			check(rc || (out[0] == value && !memcmp(out, out + 1, sizeof(out) - 4)),
+			      "other bytes");
+			eio += rc == -EIO;
+		}
+	return eio;
+}
+
+static void faulty(const char *dir)
+{
+	struct place_figures f;
+	unsigned eio = 0;
+
+	open_all(dir);
+	for (uint32_t step = 1; step < 6; step++) {
+		for (int i = 0; i < STATES; i++)
+			fill(states[i], step);
+		place_publish(place, NULL);
+		place_flush(place, FLUSH_MS);
+		eio += count_eio(step);
+	}
+	place_figures(place, &f);
+	printf("%u %" PRIu64 "\n", eio, f.errors);
+	place_close(place);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		return 2;
+	if (!strcmp(argv[1], "full"))
+		full(argv[2]);
+	else
+		faulty(argv[2]);
 	return 0;
 }
