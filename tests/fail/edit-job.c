@@ -21,7 +21,7 @@
 
 /* edit-job STAGE WORLD PAUSE_US: a job of WORLD processes that adds 1 to everything in each step, and writes what
  * it sees after each into rank.R (history.h).  Every parameter has one value at any time, on all ranks: a rank
- * that finds another says so and dies.  Prints the address to mount, then answers each line of its input:
+ * that finds another says so and dies.  With FRAG_SWAP_DIR states are on NVMe.  Prints the address to mount, then answers each line of its input:
  *	kill RANK	SIGKILL
  *	fork RANK	the rank has a child, which outlives it
  *	end		the living pass the same boundary as their last, and have the same there: their values
@@ -55,7 +55,8 @@ struct rank {
 	int params[EDIT_PARAMS], group;
 	void *lp[EDIT_PARAMS];
 	uint64_t lp_numel[EDIT_PARAMS];
-	float *states[KEYS];
+	float *states[KEYS]; /* swapped: copies */
+	bool swapped;
 	uint64_t step;
 	int log;
 };
@@ -118,6 +119,31 @@ static bool is_uniform(const float *state, uint64_t n)
 	return true;
 }
 
+/* What is on NVMe, into its copies, or from there. */
+static void visit(const struct rank *r, bool write)
+{
+	struct frag_swept swept[KEYS] = { { keys[0], FRAG_READ_ONLY },
+					  { keys[1], FRAG_READ_ONLY } };
+	struct frag_sweep *sweep;
+	uint64_t first, n;
+	void *memory[KEYS];
+	int rc;
+
+	if (!r->swapped)
+		return;
+	for (int k = 0; k < KEYS && write; k++)
+		swept[k].flags = FRAG_WRITE_ONLY;
+	if (frag_sweep_begin(r->f, r->group, 0, swept, KEYS, &sweep))
+		die("frag_sweep_begin");
+	while ((rc = frag_sweep_next(sweep, &first, &n, memory)) == 1)
+		for (int k = 0; k < KEYS; k++)
+			memcpy(write ? memory[k] : r->states[k] + first,
+			       write ? r->states[k] + first : memory[k], n * sizeof(float));
+	if (rc)
+		die("frag_sweep_next");
+	frag_sweep_end(sweep);
+}
+
 /* The parameter's one value on this rank; -1: it holds nothing that tells. */
 static float value_of(const struct rank *r, uint32_t param)
 {
@@ -146,6 +172,7 @@ static void check(const struct rank *r, uint32_t param, float value)
 
 static void look(struct rank *r, float *values)
 {
+	visit(r, false);
 	for (uint32_t p = 0; p < EDIT_PARAMS; p++) {
 		values[p] = value_of(r, p);
 		check(r, p, values[p]);
@@ -189,8 +216,12 @@ static void describe(struct rank *r)
 		r->f, r->params, EDIT_PARAMS,
 		&(struct frag_zero){ sizeof(struct frag_zero), .stage = (int)stage });
 	for (int k = 0; k < KEYS; k++) {
-		if (frag_state_alloc(r->f, r->group, 0, keys[k], FRAG_F32, &memory))
+		if (r->swapped
+			    ? frag_state_swap(r->f, r->group, 0, keys[k], FRAG_F32)
+			    : frag_state_alloc(r->f, r->group, 0, keys[k], FRAG_F32, &memory))
 			die("frag_state_alloc");
+		if (r->swapped)
+			memory = calloc(frag_partition_numel(r->f, r->group, 0), sizeof(float));
 		r->states[k] = memory;
 	}
 }
@@ -206,6 +237,7 @@ static void attach(struct rank *r)
 	config.job = name;
 	if (frag_open(&r->f, &config))
 		die("frag_open");
+	r->swapped = getenv("FRAG_SWAP_DIR");
 	describe(r);
 	if (frag_ready(r->f) || frag_barrier(r->f, WAIT_S * 1000))
 		die("the others have not come");
@@ -260,9 +292,11 @@ static void train(struct rank *r)
 {
 	uint64_t n = frag_partition_numel(r->f, r->group, 0);
 
+	visit(r, false);
 	for (int k = 0; k < KEYS; k++)
 		for (uint64_t i = 0; i < n; i++)
 			r->states[k][i] += 1;
+	visit(r, true);
 	publish(r);
 	gather(r->step);
 	refresh(r);

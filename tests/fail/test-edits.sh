@@ -4,7 +4,7 @@
 # readers look on, and in all rounds but the first a writer, a mount or a rank is killed at a moment by chance,
 # rank 0, which coordinates, as often as the others together, a child of it living on in every second.  Every
 # parameter always has one value on all ranks, hp and lp; the ranks that live end with the same; and there is
-# an order of all that was done that explains all that was seen (history.h).
+# an order of all that was done that explains all that was seen (history.h).  In every third round states are on NVMe.
 # TEST_ROUNDS (20; 5 with sanitizers), TEST_COMMITS and TEST_ABORTS (4; 0): so many edits at least that were under way at
 # a kill are to have been committed, and aborted.
 . "$top_srcdir/tests/mount/lib.sh"
@@ -14,7 +14,7 @@ rounds=20 commits=4 aborts=4
 [ "${sanitizer:-no}" = no ] || rounds=5 commits=0 aborts=0
 rounds=${TEST_ROUNDS:-$rounds}
 tools=$top_builddir/tests/fail
-mkdir "$T/mnt2"
+mkdir "$T/mnt2" "$T/swap"
 W=4
 
 drop_mounts() {
@@ -40,8 +40,11 @@ begin_job() {
 	rm -f orders answers rank.* kill.* client.* job.err check.out ./*.log
 	mkfifo orders answers
 	pause=$((1000 + $(chance 5000)))
+	# in every third round what is edited is on NVMe
+	[ $((round % 3)) != 1 ] || export FRAG_SWAP_DIR="$T/swap" FRAG_PINNED_MEM=256K
 	"$tools/edit-job" "$stage" $W $pause <orders >answers 2>job.err &
 	job=$!
+	unset FRAG_SWAP_DIR FRAG_PINNED_MEM
 	started $job
 	exec 3>orders 4<answers
 	read -r address <&4 || give_up "no job"
