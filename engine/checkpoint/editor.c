@@ -152,8 +152,8 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 {
 	int rc = fd_lock(ed->dir, LOCK_MS);
 
-	if (rc)
-		return rc;
+	if (rc) /* it may have been cancelled while it waited */
+		return atomic_load(&ed->cancelled) ? -ECANCELED : rc;
 	rc = undo_others(ed);
 	if (!rc)
 		rc = journal_begin(ed->dir, p, &ed->cancelled);

@@ -656,6 +656,34 @@ START_TEST(an_edit_that_finds_no_room_leaves_nothing)
 }
 END_TEST
 
+START_TEST(a_cancelled_edit_leaves_nothing)
+{
+	static const _Atomic bool always = true;
+	struct table *t = edited_table(&before);
+	struct patches p;
+	struct stat st;
+	struct redo *r;
+	off_t end;
+
+	take_log();
+	ck_assert(!redo_open(&r, dir, REDO_CHANGE, why, sizeof(why)));
+	ck_assert(!claim_to_read(t, why, sizeof(why)));
+	ck_assert_msg(!redo_bind(r, t, before.dir, why, sizeof(why)), "%s", why);
+	ck_assert(!fstat(r->fd, &st));
+	end = st.st_size;
+	patches_init(&p, t, &r->layer);
+	ck_assert(!patches_add(&p, 3, 1000, 4, "abcd"));
+	ck_assert(!patches_finish(&p));
+	ck_assert_int_eq(redo_begin(r, &p, &always), -ECANCELED);
+	ck_assert(!fstat(r->fd, &st));
+	ck_assert_int_eq(st.st_size, end);
+	patches_fini(&p);
+	redo_close(r);
+	table_free(t);
+	ck_assert_int_eq(count_edits(), 2);
+}
+END_TEST
+
 /* ---- a commit that was interrupted; test-commit-killed has every moment ---- */
 
 /* All but the last step of it: the log is there still. */
@@ -735,6 +763,7 @@ int main(void)
 	tcase_add_test(t, a_log_that_is_no_file_is_refused);
 	tcase_add_test(t, a_commit_leaves_other_files_alone);
 	tcase_add_test(t, an_edit_that_finds_no_room_leaves_nothing);
+	tcase_add_test(t, a_cancelled_edit_leaves_nothing);
 	tcase_add_test(t, what_was_written_is_not_laid_over_it_again);
 	tcase_add_test(t, what_was_undone_is_still_an_edit);
 	suite_add_tcase(s, t);
