@@ -76,7 +76,6 @@ int run_io(struct device_io io)
 
 void port_open(void)
 {
-	thread_cond_init(&ended);
 	ck_assert_int_eq(here->ops->open(&device, &device_test_options), 0);
 	here->begin(device);
 	for (int i = 0; i < here->ndevices(); i++)
@@ -590,16 +589,17 @@ static TCase *close_suite(void)
 	return c;
 }
 
-int device_suite_run(const struct trainer *trainer, TCase *more)
+int device_suite_run(const struct trainer *trainer, TCase *const more[])
 {
 	Suite *suite = suite_create(trainer->ops->name);
 	SRunner *runner = srunner_create(suite);
 	int failed;
 
+	thread_cond_init(&ended);
 	suite_add_tcase(suite, conformance(trainer));
 	suite_add_tcase(suite, close_suite());
-	if (more)
-		suite_add_tcase(suite, more);
+	for (; more && *more; more++)
+		suite_add_tcase(suite, *more);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);

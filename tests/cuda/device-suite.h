@@ -37,8 +37,8 @@ extern const struct trainer trainer_cuda;
 const char *trainer_cuda_load(const char *library);
 #endif
 
-/* For main: runs that, and more where there is more; returns its exit status. */
-int device_suite_run(const struct trainer *trainer, TCase *more);
+/* For main: runs that, and more, up to NULL, where there is more; returns its exit status. */
+int device_suite_run(const struct trainer *trainer, TCase *const more[]);
 
 /* ---- for further tests ---- */
 

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/log.h"
 #include "tests/cuda/device-suite.h"
 #include "tests/cuda/stub.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 /* The suite over device-cuda.c on the recorded stub, and what it calls. */
 
@@ -18,15 +21,406 @@ int main(void)
 
 #else
 
+enum { CHUNK = 8192, CALLS = 4096 };
+
+static struct stub_call calls[CALLS];
+static unsigned ncalls;
+
+static void take_calls(void)
+{
+	ncalls = stub_calls(calls, CALLS);
+	ck_assert_uint_le(ncalls, CALLS);
+}
+
+static void reset_and_open(void)
+{
+	stub_reset();
+	port_open();
+}
+
+static int copy(void *to, const void *from, uint64_t size)
+{
+	return run_io((struct device_io){
+		.what = DEVICE_COPY, .to = to, .from = from, .size = size });
+}
+
+/* ---- what is called, and where ---- */
+
+static bool is(const struct stub_call *c, const char *name)
+{
+	return !strcmp(c->name, name);
+}
+
+START_TEST(copies_are_on_a_stream_of_the_ports_in_chunks_with_an_event_each)
+{
+	uint8_t *memory = here->alloc(0, 5 * CHUNK), *host = calloc(5, CHUNK);
+	uint64_t bytes = 0;
+
+	stub_reset();
+	ck_assert_int_eq(copy(host, memory, 5 * CHUNK - 1), 0);
+	take_calls();
+	for (unsigned i = 0; i < ncalls; i++) {
+		ck_assert(!calls[i].pageable);
+		if (!is(&calls[i], "MemcpyAsync"))
+			continue;
+		ck_assert_ptr_nonnull(calls[i].stream);
+		ck_assert_uint_le(calls[i].size, CHUNK);
+		ck_assert_str_eq(calls[i + 1].name, "EventRecord");
+		ck_assert_ptr_eq(calls[i + 1].stream, calls[i].stream);
+		bytes += calls[i].size;
+	}
+	ck_assert_uint_eq(bytes, 5 * CHUNK - 1);
+	here->free(memory);
+	free(host);
+}
+END_TEST
+
+static void wait_for_calls(const char *name, unsigned n)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+
+	for (uint64_t end = monotonic_ms() + 20000; stub_count(name, false) < n;) {
+		ck_assert(monotonic_ms() < end);
+		nanosleep(&pause, NULL);
+	}
+}
+
+START_TEST(the_next_chunk_is_under_way_before_one_has_landed)
+{
+	uint8_t *memory = here->alloc(0, 4 * CHUNK), *host = calloc(4, CHUNK);
+	struct job j = { .io = { .to = host, .from = memory, .size = 4 * CHUNK } };
+
+	stub_reset();
+	stub_stall(true);
+	job_start(&j);
+	wait_for_calls("EventRecord", device_test_options.chunks);
+	ck_assert_uint_eq(stub_count("MemcpyAsync", false), device_test_options.chunks);
+	stub_stall(false);
+	ck_assert_int_eq(job_wait(&j), 0);
+	ck_assert_uint_eq(stub_count("MemcpyAsync", false), 4);
+	here->free(memory);
+	free(host);
+}
+END_TEST
+
+START_TEST(a_small_request_does_not_wait_for_a_large_one)
+{
+	enum { LARGE = 400 };
+	uint8_t *memory = here->alloc(0, LARGE * CHUNK), *host = calloc(LARGE, CHUNK), small[8];
+	struct job large = { .io = { .to = host, .from = memory, .size = LARGE * CHUNK } };
+	struct job other = { .io = { .to = small, .from = memory, .size = sizeof(small) } };
+
+	stub_stall(true);
+	job_start(&large);
+	job_start(&other);
+	stub_reset();
+	stub_stall(false);
+	ck_assert_int_eq(job_wait(&large), 0);
+	ck_assert_int_eq(job_wait(&other), 0);
+	take_calls();
+	for (unsigned i = 0, n = 0; i < ncalls && calls[i].size != sizeof(small); i++) {
+		n += is(&calls[i], "MemcpyAsync");
+		ck_assert_uint_le(n, 4);
+	}
+	here->free(memory);
+	free(host);
+}
+END_TEST
+
+START_TEST(the_trainers_stream_gets_events_and_what_is_preserved)
+{
+	static const char *const expected[] = { "StreamIsCapturing", "EventRecord",
+						"StreamIsCapturing", "MallocAsync",
+						"MemcpyAsync",       "EventRecord" };
+	uint8_t *memory = here->alloc(0, CHUNK);
+	void *stream = here->stream_new(0);
+	struct device_event *event;
+	struct device_kept *kept;
+	unsigned n = 0;
+
+	stub_reset();
+	ck_assert_int_eq(here->ops->mark(device, 0, stream, &event), 0);
+	ck_assert_int_eq(here->ops->preserve(device, 0, stream, memory, CHUNK, NULL, &kept), 0);
+	ck_assert_int_eq(run_io((struct device_io){ .after = kept->written }), 0);
+	take_calls();
+	for (unsigned i = 0; i < ncalls; i++)
+		if (calls[i].stream == stream) {
+			ck_assert_uint_lt(n, ARRAY_SIZE(expected));
+			ck_assert_str_eq(calls[i].name, expected[n++]);
+			ck_assert(calls[i].trainers);
+		}
+	ck_assert_uint_eq(n, ARRAY_SIZE(expected));
+	here->ops->unmark(device, event);
+	here->ops->release(device, kept);
+	here->stream_free(stream);
+	here->free(memory);
+}
+END_TEST
+
+START_TEST(no_context_is_made_on_a_device_that_is_not_used)
+{
+	struct device_options options = device_test_options;
+	struct device *d;
+
+	stub_reset();
+	ck_assert_int_eq(device_cuda.open(&d, &options), 0);
+	ck_assert(!stub_has_context(0) && !stub_has_context(1));
+	ck_assert_int_eq(device_cuda.use(d, 0), 0);
+	ck_assert(stub_has_context(0) && !stub_has_context(1));
+	device_cuda.close(d);
+	ck_assert(!stub_has_context(1));
+}
+END_TEST
+
+/* ---- errors ---- */
+
+START_TEST(what_is_missing_is_said)
+{
+	static const struct {
+		const char *library, *call;
+		cudaError_t error;
+		const char *line;
+	} cases[] = {
+		{ "no-such-library.so", NULL, 0, "no CUDA runtime: no-such-library.so" },
+		{ "libpthread.so.0", NULL, 0, "too old: it has no cuda" },
+		{ NULL, "GetDeviceCount", cudaErrorInsufficientDriver,
+		  "for CUDA 12.2, is too old" },
+		{ NULL, "GetDeviceCount", cudaErrorNoDevice, "no CUDA devices: an error" },
+	};
+	struct device_options options = device_test_options;
+	char text[4096];
+	struct device *d;
+
+	if (cases[_i].library)
+		options.library = cases[_i].library;
+	stub_reset();
+	if (cases[_i].call)
+		stub_fail(cases[_i].call, 1, cases[_i].error);
+	ck_assert_int_eq(device_cuda.open(&d, &options), -ENODEV);
+	log_tail(text, sizeof(text));
+	ck_assert_msg(strstr(text, cases[_i].line), "%s", text);
+}
+END_TEST
+
+START_TEST(a_stream_that_is_captured_is_busy)
+{
+	uint8_t *memory = here->alloc(0, CHUNK);
+	struct device_event *event;
+	struct device_kept *kept;
+
+	stub_capture(true);
+	ck_assert_int_eq(here->ops->mark(device, 0, NULL, &event), -EBUSY);
+	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, NULL, &kept), -EBUSY);
+	stub_capture(false);
+	here->free(memory);
+}
+END_TEST
+
+START_TEST(a_full_device_preserves_nothing)
+{
+	uint8_t *memory = here->alloc(0, CHUNK);
+	struct device_kept *kept;
+
+	stub_fail("MallocAsync", 1, cudaErrorMemoryAllocation);
+	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, NULL, &kept),
+			 -ENOMEM);
+	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, device_test_options.keep,
+					     NULL, &kept),
+			 0); /* its room was given back */
+	here->ops->release(device, kept);
+	here->free(memory);
+}
+END_TEST
+
+START_TEST(memory_that_has_gone_is_the_requests_error_alone)
+{
+	uint8_t *memory = here->alloc(0, 3 * CHUNK), *host = calloc(3, CHUNK);
+
+	stub_fail("MemcpyAsync", 2, cudaErrorInvalidValue);
+	ck_assert_int_eq(copy(host, memory, 3 * CHUNK), -EFAULT);
+	ck_assert_int_eq(copy(host, memory, 3 * CHUNK), 0);
+	here->free(memory);
+	free(host);
+}
+END_TEST
+
+START_TEST(without_kernels_the_rest_works)
+{
+	struct device_options options = device_test_options;
+	uint8_t *memory, host[64];
+
+	stub_reset();
+	stub_fail(_i ? "LibraryLoadData" : "LaunchKernel", 1, cudaErrorNoKernelImageForDevice);
+	ck_assert_int_eq(device_cuda.open(&device, &options), 0);
+	ck_assert_int_eq(device_cuda.use(device, 0), 0);
+	memory = here->alloc(0, CHUNK);
+	ck_assert_int_eq(run_io((struct device_io){ .what = DEVICE_SUMS_F32, .from = memory }),
+			 -ENOSYS);
+	ck_assert_int_eq(copy(host, memory, sizeof(host)), 0);
+	here->free(memory);
+	device_cuda.close(device);
+}
+END_TEST
+
+/* ---- a device that is lost ---- */
+
+static void open_impatient(void)
+{
+	struct device_options options = device_test_options;
+
+	options.stuck_ms = 100;
+	stub_reset();
+	ck_assert_int_eq(device_cuda.open(&device, &options), 0);
+	ck_assert_int_eq(device_cuda.use(device, 0), 0);
+}
+
+START_TEST(a_device_that_does_not_go_on_is_given_up)
+{
+	uint8_t *memory, *host = calloc(20, CHUNK);
+	struct job jobs[2] = { 0 };
+
+	open_impatient();
+	memory = here->alloc(0, 20 * CHUNK);
+	stub_stall(true);
+	for (int i = 0; i < 2; i++) {
+		jobs[i].io =
+			(struct device_io){ .to = host, .from = memory, .size = 20 * CHUNK };
+		job_start(&jobs[i]);
+	}
+	ck_assert_int_eq(job_wait(&jobs[0]), -EIO);
+	ck_assert_int_eq(job_wait(&jobs[1]), -EIO);
+	ck_assert_int_eq(copy(host, memory, 1), -EIO);
+	device_cuda.close(device);
+	ck_assert_uint_eq(stub_count("HostUnregister", true), 0); /* it may write there yet */
+	stub_stall(false);
+	here->free(memory);
+	free(host);
+}
+END_TEST
+
+START_TEST(a_device_that_fails_is_given_up)
+{
+	uint8_t *memory, host[64];
+	struct device_event *event;
+
+	open_impatient();
+	memory = here->alloc(0, CHUNK);
+	ck_assert_int_eq(here->ops->mark(device, 0, NULL, &event), 0);
+	stub_break(cudaErrorIllegalAddress);
+	ck_assert_int_eq(copy(host, memory, sizeof(host)), -EIO);
+	ck_assert_int_eq(run_io((struct device_io){ .after = event }), -EIO);
+	ck_assert_int_eq(copy(host, memory, sizeof(host)), -EIO);
+	here->ops->unmark(device, event);
+	device_cuda.close(device);
+	stub_break(cudaSuccess);
+	here->free(memory);
+}
+END_TEST
+
+/* ---- each call fails once ---- */
+
+static void use_all_there_is(uint8_t *memory)
+{
+	uint8_t *host = calloc(3, CHUNK);
+	struct device_sums sums;
+	struct device_event *event;
+	struct device_kept *kept;
+
+	if (!here->ops->mark(device, 0, NULL, &event)) {
+		run_io((struct device_io){
+			.to = host, .from = memory, .size = 3 * CHUNK, .after = event });
+		here->ops->unmark(device, event);
+	}
+	run_io((struct device_io){
+		.what = DEVICE_SUMS_F32, .to = &sums, .from = memory, .size = 100 });
+	if (!here->ops->preserve(device, 0, NULL, memory, CHUNK, NULL, &kept)) {
+		run_io((struct device_io){ .to = host,
+					   .from = kept->memory,
+					   .size = CHUNK,
+					   .after = kept->written });
+		here->ops->release(device, kept);
+	}
+	free(host);
+}
+
+static void try_with_failure(uint8_t *memory, unsigned nth)
+{
+	struct device_options options = device_test_options;
+
+	stub_reset();
+	stub_fail(NULL, nth, cudaErrorUnknown);
+	if (device_cuda.open(&device, &options))
+		return;
+	if (!device_cuda.use(device, 0))
+		use_all_there_is(memory);
+	device_cuda.close(device);
+}
+
+START_TEST(each_call_fails_once)
+{
+	uint8_t *memory = here->alloc(0, 3 * CHUNK);
+	unsigned nth = 1;
+
+	log_set_level(LOG_ERROR);
+	do
+		try_with_failure(memory, nth++);
+	while (stub_has_failed());
+	printf("%u calls\n", nth);
+	ck_assert_uint_gt(nth, 60);
+	here->free(memory);
+}
+END_TEST
+
+START_TEST(nothing_is_left_after_close)
+{
+	uint8_t *memory = here->alloc(0, 3 * CHUNK);
+	unsigned before = stub_left();
+
+	try_with_failure(memory, CALLS);
+	ck_assert_uint_eq(stub_left(), before);
+	here->free(memory);
+}
+END_TEST
+
+static TCase *calls_and_errors(void)
+{
+	TCase *c = tcase_create("calls");
+
+	tcase_add_checked_fixture(c, reset_and_open, port_close);
+	tcase_add_test(c, copies_are_on_a_stream_of_the_ports_in_chunks_with_an_event_each);
+	tcase_add_test(c, the_next_chunk_is_under_way_before_one_has_landed);
+	tcase_add_test(c, a_small_request_does_not_wait_for_a_large_one);
+	tcase_add_test(c, the_trainers_stream_gets_events_and_what_is_preserved);
+	tcase_add_test(c, a_stream_that_is_captured_is_busy);
+	tcase_add_test(c, a_full_device_preserves_nothing);
+	tcase_add_test(c, memory_that_has_gone_is_the_requests_error_alone);
+	return c;
+}
+
+static TCase *lives(void)
+{
+	TCase *c = tcase_create("lives");
+
+	tcase_add_test(c, no_context_is_made_on_a_device_that_is_not_used);
+	tcase_add_loop_test(c, what_is_missing_is_said, 0, 4);
+	tcase_add_loop_test(c, without_kernels_the_rest_works, 0, 2);
+	tcase_add_test(c, a_device_that_does_not_go_on_is_given_up);
+	tcase_add_test(c, a_device_that_fails_is_given_up);
+	tcase_add_test(c, each_call_fails_once);
+	tcase_add_test(c, nothing_is_left_after_close);
+	return c;
+}
+
 int main(void)
 {
+	TCase *const more[] = { calls_and_errors(), lives(), NULL };
 	const char *missing;
 
 	stub_reset();
 	missing = trainer_cuda_load("libcudart-stub.so");
 	if (missing)
 		printf("the stub: %s\n", missing);
-	return missing ? 1 : device_suite_run(&trainer_cuda, NULL);
+	return missing ? 1 : device_suite_run(&trainer_cuda, more);
 }
 
 #endif
