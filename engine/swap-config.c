@@ -165,9 +165,9 @@ static int take_value(struct reader *r, const struct key *k, const json_t *value
 	case TEXT:
 		return take_text(r, k, value, field);
 	case REAL:
-		return take_real(r, k, value, field);
+		break;
 	}
-	return -EINVAL;
+	return take_real(r, k, value, field);
 }
 
 static const struct key *find_key(const char *section, const char *name)

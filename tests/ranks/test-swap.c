@@ -239,6 +239,33 @@ START_TEST(wrong_calls_are_refused)
 }
 END_TEST
 
+START_TEST(wrong_values_and_flags_are_refused)
+{
+	struct frag_swept unknown[] = { { "fp32", 1 << 7 } }, nameless[] = { { NULL, 0 } };
+	struct frag_swept pieces[] = { { "grad", 0 } };
+	struct frag_sweep *sweep;
+	uint16_t half[2] = { 0 };
+	float value = 0;
+
+	open_job(JOB_FRAGMENTS);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, unknown, 1, &sweep), -EINVAL);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, nameless, 1, &sweep), -EINVAL);
+	ck_assert_int_eq(frag_sweep_begin(job_frag(&job, 1), 0, 0, pieces, 1, &sweep), -EINVAL);
+	ck_assert_int_eq(frag_sweep_begin(NULL, 0, 0, adam, 3, &sweep), -EINVAL);
+	frag_sweep_end(NULL);
+	ck_assert_int_eq(frag_state_swap(rank0(), 0, 0, "half", FRAG_BF16), 0);
+	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "half", 0, half, 2, 0), 0);
+	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "half", 0, half, 2, FRAG_ADD),
+			 -EOPNOTSUPP);
+	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "half", 0, half, 0, 0), 0);
+	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "fp32", 0, &value, 1, 1 << 7), -EINVAL);
+	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "fp32", 0, NULL, 1, 0), -EINVAL);
+	ck_assert_int_eq(frag_state_clear(rank0(), 0, 0, NULL), -EINVAL);
+	ck_assert_int_eq(frag_swap_flush(NULL, 0), -EINVAL);
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(a_job_without_a_directory_has_no_tier)
 {
 	static const struct job_group group = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
@@ -305,6 +332,7 @@ int main(void)
 	tcase_add_test(t, what_is_set_and_got_is_the_newest_in_a_step_too);
 	tcase_add_loop_test(t, gradients_are_accumulated_by_ranges, 0, 2);
 	tcase_add_test(t, wrong_calls_are_refused);
+	tcase_add_test(t, wrong_values_and_flags_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_has_no_tier);
 	tcase_add_test(t, a_directory_that_cannot_be_used_is_said);
 	tcase_add_test(t, edits_reach_states_on_nvme);
