@@ -308,9 +308,13 @@ void writes_describe(struct engine *e, FILE *out)
 	for (const struct commit *c = e->commits; c; c = c->next) {
 		const struct engine_address *a = &c->write->file->address;
 
-		fprintf(out, "commit %s %s bytes %llu, %u ranks: %s\n",
+		fprintf(out, "commit %s %s bytes %llu, %u ranks: %s",
 			a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-",
 			a->key, (unsigned long long)c->bytes, c->nranks, phases[c->phase]);
+		if (c->phase == COMMIT_STAGE)
+			fprintf(out, ", %zu of %zu messages taken", c->sent - c->outstanding,
+				c->nitems);
+		fputc('\n', out);
 	}
 }
 

@@ -82,7 +82,7 @@ begin_edit 2
 pid=$(cat "$M/ranks/1/pid")
 cat "$T/m1/params/w/fp32" >/dev/null
 kill -STOP "$pid"
-write_until staging
+write_until 'staging, [1-9]'
 kill_mount
 expect_line aborted
 kill -CONT "$pid"
