@@ -31,6 +31,25 @@ static struct arena_lp lp_of(uint64_t number)
 
 /* ---- opening ---- */
 
+/* For everyone who looks at the control page. */
+static void show(const struct arena_memory *m)
+{
+	struct control_page *c = m->registry->control;
+	const struct arena *a = &m->arena;
+
+	atomic_store_explicit(&c->arena_used, a->used, memory_order_relaxed);
+	atomic_store_explicit(&c->arena_used_max, arena_max_allocated(a), memory_order_relaxed);
+	atomic_store_explicit(&c->arena_largest, arena_largest_contiguous(a),
+			      memory_order_relaxed);
+	atomic_store_explicit(&c->arena_moved, m->moved, memory_order_relaxed);
+	atomic_store_explicit(&c->arena_bytes, a->size, memory_order_relaxed);
+}
+
+static void show_none(struct control_page *c)
+{
+	atomic_store_explicit(&c->arena_bytes, 0, memory_order_relaxed);
+}
+
 int arena_memory_open(struct arena_memory **out, struct registry *r, uint64_t bytes,
 		      arena_moved told, void *arg)
 {
@@ -55,6 +74,7 @@ int arena_memory_open(struct arena_memory **out, struct registry *r, uint64_t by
 	m->base = base;
 	m->told = told;
 	m->arg = arg;
+	show(m);
 	*out = m;
 	return 0;
 }
@@ -63,6 +83,7 @@ void arena_memory_close(struct arena_memory *m)
 {
 	if (!m)
 		return;
+	show_none(m->registry->control);
 	registry_drop(m->registry, STATE_ARENA, 0, 0, "");
 	arena_fini(&m->arena);
 	pthread_mutex_destroy(&m->lock);
@@ -77,6 +98,9 @@ int arena_memory_alloc(struct arena_memory *m, uint64_t bytes, uint64_t *block)
 
 	pthread_mutex_lock(&m->lock);
 	rc = arena_alloc(&m->arena, bytes, block);
+	if (rc == -EAGAIN && arena_plan_yield(&m->arena, bytes)) /* a compaction can wait */
+		rc = arena_alloc(&m->arena, bytes, block);
+	show(m);
 	pthread_mutex_unlock(&m->lock);
 	return rc;
 }
@@ -97,6 +121,7 @@ int arena_memory_release(struct arena_memory *m, uint64_t block)
 
 	pthread_mutex_lock(&m->lock);
 	rc = arena_release(&m->arena, block);
+	show(m);
 	pthread_mutex_unlock(&m->lock);
 	return rc;
 }
@@ -292,6 +317,7 @@ static int move_some(struct arena_memory *m, uint64_t most)
 			      m);
 		m->moved += c->size;
 	}
+	show(m);
 	whole = !m->arena.plan.moving;
 	pthread_mutex_unlock(&m->lock);
 	if (rc == 1 && whole)
@@ -341,18 +367,32 @@ int64_t arena_memory_compact(struct arena_memory *m, uint64_t want, uint64_t mos
 
 /* ---- what is where ---- */
 
+/* What a compaction has reserved is free all the same. */
+static void count_runs(const struct arena *a, struct arena_figures *f)
+{
+	struct arena_part part;
+	uint32_t cursor = 0;
+	uint64_t run = 0;
+
+	while (arena_next_part(a, &cursor, &part)) {
+		f->holes += part.block ? 0 : !run;
+		run = part.block ? 0 : run + part.size;
+		f->largest = u64_max(f->largest, run);
+	}
+}
+
 static struct arena_figures figures(const struct arena_memory *m)
 {
 	const struct arena *a = &m->arena;
+	struct arena_figures f = { .size = a->size,
+				   .used = a->used,
+				   .used_max = arena_max_allocated(a),
+				   .free = arena_total_free(a),
+				   .blocks = a->nblocks,
+				   .moved = m->moved };
 
-	return (struct arena_figures){ .size = a->size,
-				       .used = a->used,
-				       .used_max = arena_max_allocated(a),
-				       .free = arena_total_free(a),
-				       .largest = arena_largest_contiguous(a),
-				       .blocks = a->nblocks,
-				       .holes = a->nholes,
-				       .moved = m->moved };
+	count_runs(a, &f);
+	return f;
 }
 
 void arena_memory_figures(struct arena_memory *m, struct arena_figures *out)
@@ -394,7 +434,8 @@ static void tell_block(struct arena_memory *m, const struct arena_part *part,
 
 	fprintf(t->out, "%" PRIu64 "\t%" PRIu64 "\t%s", part->start, part->size,
 		word_for(m, part));
-	while (arena_memory_next(m, part->block, &cursor, &lp)) {
+	while (ftell(t->out) < ARENA_MEMORY_TEXT &&
+	       arena_memory_next(m, part->block, &cursor, &lp)) {
 		putc('\t', t->out);
 		t->name(t->arg, t->out, lp.param);
 		fputs(lp.is_shard ? "/shard" : "", t->out);
@@ -409,12 +450,17 @@ void arena_memory_tell(struct arena_memory *m,
 	struct arena_figures f;
 	struct arena_part part;
 	uint32_t cursor = 0;
+	uint64_t told = 0;
 
 	pthread_mutex_lock(&m->lock);
 	f = figures(m);
 	tell_figures(&f, out);
-	while (arena_next_part(&m->arena, &cursor, &part))
+	while (ftell(out) < ARENA_MEMORY_TEXT && arena_next_part(&m->arena, &cursor, &part)) {
 		if (part.block)
 			tell_block(m, &part, &t);
+		told += part.block != 0;
+	}
 	pthread_mutex_unlock(&m->lock);
+	if (told < f.blocks)
+		fprintf(out, "and %" PRIu64 " more\n", f.blocks - told);
 }

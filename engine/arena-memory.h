@@ -77,8 +77,9 @@ struct arena_figures {
 void arena_memory_figures(struct arena_memory *m, struct arena_figures *out);
 
 /* A line of figures, then one for each block: start, bytes, "used", "pinned" or "moving", then what is in it, put by
- * name, tabs between.
+ * name, tabs between.  out is a memstream; after so many bytes a last line says how many blocks are left out.
  */
+enum { ARENA_MEMORY_TEXT = 900 << 10 };
 void arena_memory_tell(struct arena_memory *m,
 		       void (*name)(void *arg, FILE *out, uint32_t param), void *arg,
 		       FILE *out);

@@ -26,6 +26,61 @@ void arena_plan_forget(struct arena *a)
 	p->active = false;
 }
 
+/* What the block that is half moved needs to go on; ARENA_NONE. */
+static uint32_t hole_of_move(const struct arena *a)
+{
+	const struct arena_move *m = &a->plan.moves[a->plan.done];
+	const struct arena_block *b = &a->blocks[(uint32_t)m->block];
+
+	if (!a->plan.moving)
+		return ARENA_NONE;
+	if (b->target != ARENA_NONE)
+		return b->target;
+	return m->to < m->from ? b->prev : b->next;
+}
+
+/* Whether size units would be in one hole, was nothing reserved but keep. */
+static bool would_fit(const struct arena *a, uint64_t size, uint32_t keep)
+{
+	uint64_t run = 0;
+
+	for (uint32_t at = a->first; at != ARENA_NONE && run < size; at = a->blocks[at].next)
+		run = a->blocks[at].kind == ARENA_USED || at == keep ? 0
+								     : run + a->blocks[at].size;
+	return run >= size;
+}
+
+/* The move that is under way is the plan's last. */
+static void cut_short(struct arena *a, uint32_t keep)
+{
+	struct arena_plan *p = &a->plan;
+	uint32_t last = p->done + p->moving;
+
+	for (uint32_t i = last; i < p->nmoves; i++) {
+		uint32_t block = block_of(a, p->moves[i].block);
+
+		if (block == ARENA_NONE)
+			continue;
+		a->blocks[block].planned = false;
+		a->blocks[block].target = ARENA_NONE;
+	}
+	for (uint32_t at = a->first; at != ARENA_NONE; at = a->blocks[at].next)
+		if (a->blocks[at].kind >= ARENA_CLEARED && at != keep)
+			at = arena_give_up(a, at);
+	p->nmoves = last;
+	p->active = p->moving;
+}
+
+bool arena_plan_yield(struct arena *a, uint64_t size)
+{
+	uint32_t keep = a->plan.active ? hole_of_move(a) : ARENA_NONE;
+
+	if (!a->plan.active || !would_fit(a, size, keep))
+		return false;
+	cut_short(a, keep);
+	return true;
+}
+
 int arena_plan_drop(struct arena *a)
 {
 	if (a->plan.moving)

@@ -186,6 +186,9 @@ void arena_copied(struct arena *a);
  */
 int arena_plan_drop(struct arena *a);
 
+/* Cuts the plan short where that makes a hole of size units; a block that is half moved goes on.  O(blocks). */
+bool arena_plan_yield(struct arena *a, uint64_t size);
+
 /* The range as a line of resolution characters: '.' free, '|' used, ':' both, '#' pinned, at least in part.
  * O(blocks).  -EIO.
  */

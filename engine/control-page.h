@@ -39,9 +39,11 @@ struct control_page {
 	_Atomic uint64_t swap_bytes;                                 /* registered */
 	_Atomic uint64_t swap_in_bytes, swap_out_bytes, swap_errors; /* ever */
 	_Atomic uint64_t pinned_bytes, pinned_lent;
-	uint8_t spare[32];
+	/* the arena; all 0 where there is none */
+	_Atomic uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
+	uint8_t spare[56];
 };
-static_assert(sizeof(struct control_page) == 192, "control page");
+static_assert(sizeof(struct control_page) == 256, "control page");
 
 static inline const char *control_phase_name(uint32_t phase)
 {

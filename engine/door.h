@@ -31,13 +31,14 @@ struct door_ops {
 	int (*hypers)(struct engine *e, uint32_t group, struct engine_state *out, int max);
 	bool (*rank)(struct engine *e, uint32_t rank, struct engine_rank *out);
 	void (*job)(struct engine *e, struct engine_job *out);
-	/* The next four, rank_text and events, of a live one alone. */
+	/* The next four, rank_text, rank_arena and events, of a live one alone. */
 	uint64_t (*changes)(struct engine *e);
 	void (*wait)(struct engine *e, struct engine_wait *wait);
 	void (*wait_epoch)(struct engine *e, struct engine_wait *wait);
 	void (*wait_cancel)(struct engine *e, struct engine_wait *wait);
 	char *(*text)(struct engine *e, const char *what);
 	char *(*rank_text)(struct engine *e, uint32_t rank, const char *what);
+	int (*rank_arena)(struct engine *e, uint32_t rank);
 	void (*fragments)(struct engine *e, uint32_t param, const char *key,
 			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);
 	int (*events_open)(struct engine *e, struct engine_events **events);

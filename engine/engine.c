@@ -162,6 +162,11 @@ char *engine_rank_text(struct engine *e, uint32_t rank, const char *what)
 	return ops(e)->rank_text(e, rank, what);
 }
 
+int engine_rank_arena(struct engine *e, uint32_t rank)
+{
+	return ops(e)->rank_arena(e, rank);
+}
+
 /* ---- waiting ---- */
 
 uint64_t engine_changes(struct engine *e)

@@ -116,7 +116,7 @@ struct engine_state {
 uint64_t engine_epoch(struct engine *e);
 
 /* What there is now is asked of the ranks, and who needs an answer that is not here waits for it, at most
- * timeout_ms: in engine_states and all down to engine_hypers, and in engine_file_open.  A
+ * timeout_ms: in engine_states and all down to engine_hypers, in engine_rank_arena, and in engine_file_open.  A
  * thread in a hurry is told -EAGAIN instead, and that engine_epoch will have grown when it may try again.
  */
 struct engine_hurry {
@@ -161,6 +161,7 @@ struct engine_rank {
 	uint64_t held_ns; /* of its trainer's thread, for readers, edits and freezes, ever */
 	uint64_t swap_in_bytes, swap_out_bytes, swap_errors; /* ever */
 	uint64_t pinned_bytes, pinned_lent;                  /* now */
+	uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
 };
 
 bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out);
@@ -207,8 +208,11 @@ void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
  */
 char *engine_text(struct engine *e, const char *what);
 
-/* The same of one rank of a job: "swap", "pinned". */
+/* The same of one rank of a job: "swap", "pinned", "arena" (engine/arena-memory.h). */
 char *engine_rank_text(struct engine *e, uint32_t rank, const char *what);
+
+/* Whether a rank of a job has an arena.  -ENOENT: no such rank; -EIO, -ETIMEDOUT: it cannot be asked. */
+int engine_rank_arena(struct engine *e, uint32_t rank);
 
 /* Where elements of a state lie. */
 struct engine_fragment {

@@ -383,7 +383,8 @@ FRAG_API int frag_arena_find(struct frag *f, int param, unsigned flags, uint64_t
 
 /* Moves blocks until want bytes are free in one run, as few bytes as it can, or, want 0, until all are, but for what
  * pinned ones keep apart; most bytes (at least 256) in this call.  Returns how many it has moved; 0: there is nothing to
- * do.  A plan that is begun is carried out, whatever a later call wants.  -ENOSPC: less than want is free; -EBUSY: pinned
+ * do.  A plan that is begun is carried out, whatever a later call wants, unless an allocation needs what it
+ * keeps free.  -ENOSPC: less than want is free; -EBUSY: pinned
  * blocks are in the way; -EINVAL; -ENOMEM.
  */
 FRAG_API int64_t frag_arena_compact(struct frag *f, uint64_t want, uint64_t most);
@@ -397,6 +398,7 @@ struct frag_arena_figures {
 	uint64_t moved;          /* by frag_arena_compact, ever */
 };
 
+/* Takes longer the more blocks there are. */
 FRAG_API int frag_arena_figures(struct frag *f, struct frag_arena_figures *figures);
 
 /* ---- states on NVMe: where FRAG_SWAP_DIR or the config says that there are ----

@@ -185,3 +185,15 @@ int live_hypers(struct engine *e, uint32_t group, struct engine_state *out, int 
 	return list_rows(e, e->catalog->groups[group].ranks[0], STATE_HYPER, group, 0, out,
 			 max);
 }
+
+int live_rank_arena(struct engine *e, uint32_t rank)
+{
+	int rc;
+
+	pthread_mutex_lock(&e->lock);
+	rc = wait_states(e, rank);
+	if (!rc)
+		rc = states_find(e->peers[rank].states, STATE_ARENA, 0, 0, "") >= 0;
+	pthread_mutex_unlock(&e->lock);
+	return rc;
+}

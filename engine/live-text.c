@@ -47,6 +47,11 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.swap_errors = p->control.swap_errors,
 		.pinned_bytes = p->control.pinned_bytes,
 		.pinned_lent = p->control.pinned_lent,
+		.arena_bytes = p->control.arena_bytes,
+		.arena_used = p->control.arena_used,
+		.arena_used_max = p->control.arena_used_max,
+		.arena_largest = p->control.arena_largest,
+		.arena_moved = p->control.arena_moved,
 	};
 	memcpy(out->host, p->entry.hostname, sizeof(out->host));
 	memcpy(out->address, p->entry.address, sizeof(out->address));
@@ -161,30 +166,42 @@ static const struct rank_number {
 	const char *name, *type, *help, *label;
 	size_t field; /* of struct engine_rank */
 	double unit;
-	bool tier; /* only of ranks that have states on NVMe */
+	size_t needs; /* only of ranks of which that field is not 0; 0: of all */
 } rank_numbers[] = {
-#define NUMBER(name, type, help, label, field, unit, tier)                                     \
+#define FIELD(field) offsetof(struct engine_rank, field)
+#define NUMBER(name, type, help, label, field, unit, needs)                                    \
 	{                                                                                      \
-		name, type, help, label, offsetof(struct engine_rank, field), unit, tier       \
+		name, type, help, label, FIELD(field), unit, needs                             \
 	}
-	NUMBER("step", "gauge", "steps a rank has ended", "", step, 1, false),
+	NUMBER("step", "gauge", "steps a rank has ended", "", step, 1, 0),
 	NUMBER("state_bytes", "gauge", "registered bytes by tier", ",tier=\"host\"", bytes_host,
-	       1, false),
-	NUMBER("state_bytes", NULL, NULL, ",tier=\"swap\"", bytes_swap, 1, true),
+	       1, 0),
+	NUMBER("state_bytes", NULL, NULL, ",tier=\"swap\"", bytes_swap, 1, FIELD(pinned_bytes)),
 	NUMBER("kept_bytes_total", "counter", "copied for readers before they changed", "",
-	       kept_bytes, 1, false),
+	       kept_bytes, 1, 0),
 	NUMBER("held_seconds_total", "counter",
-	       "of the trainer's thread, for readers, edits and freezes", "", held_ns, 1e9,
-	       false),
+	       "of the trainer's thread, for readers, edits and freezes", "", held_ns, 1e9, 0),
 	NUMBER("swap_in_bytes_total", "counter", "read from NVMe for the trainer", "",
-	       swap_in_bytes, 1, true),
+	       swap_in_bytes, 1, FIELD(pinned_bytes)),
 	NUMBER("swap_out_bytes_total", "counter", "written to NVMe", "", swap_out_bytes, 1,
-	       true),
+	       FIELD(pinned_bytes)),
 	NUMBER("swap_errors_total", "counter", "requests to NVMe that failed", "", swap_errors,
-	       1, true),
+	       1, FIELD(pinned_bytes)),
 	NUMBER("pinned_bytes", "gauge", "memory that states on NVMe visit", "", pinned_bytes, 1,
-	       true),
-	NUMBER("pinned_lent_bytes", "gauge", "of that, in use", "", pinned_lent, 1, true),
+	       FIELD(pinned_bytes)),
+	NUMBER("pinned_lent_bytes", "gauge", "of that, in use", "", pinned_lent, 1,
+	       FIELD(pinned_bytes)),
+	NUMBER("arena_bytes", "gauge", "of the arena of low-precision parameters", "",
+	       arena_bytes, 1, FIELD(arena_bytes)),
+	NUMBER("arena_used_bytes", "gauge", "of that, in blocks", "", arena_used, 1,
+	       FIELD(arena_bytes)),
+	NUMBER("arena_used_max_bytes", "gauge", "most that ever were", "", arena_used_max, 1,
+	       FIELD(arena_bytes)),
+	NUMBER("arena_largest_bytes", "gauge", "free in one piece, to be had now", "",
+	       arena_largest, 1, FIELD(arena_bytes)),
+	NUMBER("arena_moved_bytes_total", "counter", "moved to make larger pieces", "",
+	       arena_moved, 1, FIELD(arena_bytes)),
+#undef FIELD
 #undef NUMBER
 };
 
@@ -204,20 +221,27 @@ static void put_up(FILE *out, struct engine *e)
 			rank.state == ENGINE_RANK_ALIVE);
 }
 
+static uint64_t number_at(const struct engine_rank *rank, size_t field)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)rank + field, sizeof(value));
+	return value;
+}
+
 static void put_rank_number(FILE *out, struct engine *e, const struct rank_number *n)
 {
 	struct engine_rank rank;
 	bool headed = !n->help;
 
 	for (uint32_t i = 0; live_rank(e, i, &rank); i++) {
-		uint64_t value;
+		uint64_t value = number_at(&rank, n->field);
 
-		if (n->tier && !rank.pinned_bytes)
+		if (n->needs && !number_at(&rank, n->needs))
 			continue;
 		if (!headed)
 			put_head(out, n->name, n->type, n->help);
 		headed = true;
-		memcpy(&value, (const char *)&rank + n->field, sizeof(value));
 		fprintf(out, "fragfs_rank_%s{rank=\"%u\"%s} %.16g\n", n->name, i, n->label,
 			(double)value / n->unit);
 	}

@@ -337,6 +337,7 @@ const struct door_ops live_ops = {
 	.wait_cancel = watch_cancel,
 	.text = live_text,
 	.rank_text = about_rank,
+	.rank_arena = live_rank_arena,
 	.fragments = fragments,
 	.events_open = streams_open,
 	.events_close = streams_close,

@@ -14,6 +14,7 @@ int live_file_open(struct engine *e, const struct engine_address *address,
 void live_file_close(struct engine_file *file);
 
 int live_states(struct engine *e, uint32_t param, struct engine_state *out, int max);
+int live_rank_arena(struct engine *e, uint32_t rank);
 int live_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct engine_state *out,
 		     int max);
 int live_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,

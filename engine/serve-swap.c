@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/place.h"
+#include "engine/serve-arena.h"
 #include "engine/serve-swap.h"
 #include "engine/serve.h"
 #include "engine/swap-text.h"
@@ -241,6 +242,8 @@ void serve_swap_turn(struct engine *e, uint64_t now)
 
 static char *text_about(struct engine *e, const char *what)
 {
+	if (!strcmp(what, "arena"))
+		return serve_arena_text(e);
 	if (!e->registry.place)
 		return strdup("none\n");
 	return strcmp(what, "swap") ? swap_text_pinned(&e->registry)
@@ -255,7 +258,8 @@ void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *
 
 	memcpy(&about, body, sizeof(about));
 	if (!wire_text_ok(about.what, sizeof(about.what)) ||
-	    (strcmp(about.what, "swap") && strcmp(about.what, "pinned"))) {
+	    (strcmp(about.what, "swap") && strcmp(about.what, "pinned") &&
+	     strcmp(about.what, "arena"))) {
 		node_ack(e, peer, request, -EINVAL);
 		return;
 	}

@@ -113,6 +113,13 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 		.swap_errors = atomic_load_explicit(&page->swap_errors, memory_order_relaxed),
 		.pinned_bytes = atomic_load_explicit(&page->pinned_bytes, memory_order_relaxed),
 		.pinned_lent = atomic_load_explicit(&page->pinned_lent, memory_order_relaxed),
+		.arena_bytes = atomic_load_explicit(&page->arena_bytes, memory_order_relaxed),
+		.arena_used = atomic_load_explicit(&page->arena_used, memory_order_relaxed),
+		.arena_used_max =
+			atomic_load_explicit(&page->arena_used_max, memory_order_relaxed),
+		.arena_largest =
+			atomic_load_explicit(&page->arena_largest, memory_order_relaxed),
+		.arena_moved = atomic_load_explicit(&page->arena_moved, memory_order_relaxed),
 	};
 	memcpy(&to->loss_scale, &scale, sizeof(scale));
 }

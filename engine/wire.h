@@ -157,8 +157,9 @@ struct wire_control {
 	uint64_t swap_bytes;
 	uint64_t swap_in_bytes, swap_out_bytes, swap_errors;
 	uint64_t pinned_bytes, pinned_lent;
+	uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
 };
-static_assert(sizeof(struct wire_control) == 160, "wire");
+static_assert(sizeof(struct wire_control) == 200, "wire");
 
 struct wire_join {
 	struct wire_entry entry;
@@ -169,7 +170,7 @@ struct wire_join {
 	uint64_t barrier; /* the newest that it has passed */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_join) == 496, "wire");
+static_assert(sizeof(struct wire_join) == 536, "wire");
 
 struct wire_joined {
 	uint32_t need_catalog;
@@ -178,7 +179,7 @@ struct wire_joined {
 	uint64_t barrier; /* rank 0's, and its page */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_joined) == 184, "wire");
+static_assert(sizeof(struct wire_joined) == 224, "wire");
 
 struct wire_welcome {
 	char job[128];
@@ -272,14 +273,14 @@ struct wire_changed { /* then size bytes of events, a line of JSON each */
 	uint32_t size;   /* at most WIRE_EVENTS_MAX */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_changed) == 176, "wire");
+static_assert(sizeof(struct wire_changed) == 216, "wire");
 
 struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
 	struct wire_control control; /* read after the bytes */
 };
-static_assert(sizeof(struct wire_data) == 168, "wire");
+static_assert(sizeof(struct wire_data) == 208, "wire");
 
 /* Who writes what: for the events, as the writer says, but for its rank. */
 struct wire_origin {
@@ -378,7 +379,7 @@ struct wire_known {
 static_assert(sizeof(struct wire_known) == 24, "wire");
 
 struct wire_about {
-	char what[16]; /* "swap", "pinned" */
+	char what[16]; /* "swap", "pinned", "arena" */
 };
 
 struct wire_told {     /* then size bytes of text */

@@ -157,6 +157,8 @@ static char *rank_text(struct tree *t, struct node n)
 		return engine_rank_text(t->engine, n.rank, "swap");
 	case TEXT_RANK_PINNED:
 		return engine_rank_text(t->engine, n.rank, "pinned");
+	case TEXT_RANK_ARENA:
+		return engine_rank_text(t->engine, n.rank, "arena");
 	default:
 		return format("%s\n", r.host);
 	}
@@ -200,7 +202,7 @@ static char *plain_text(struct tree *t, struct node n)
 		return job_text(t, n.slot);
 	if (n.slot < TEXT_FRAGMENTS)
 		return param_text(t, n);
-	if (n.slot <= TEXT_RANK_PINNED)
+	if (n.slot <= TEXT_RANK_ARENA)
 		return rank_text(t, n);
 	if (n.slot <= TEXT_GROUP_SUB_GROUPS)
 		return group_text(t, n);
@@ -229,5 +231,6 @@ bool text_is_costly(struct node n)
 {
 	return n.kind == NODE_HYPER ||
 	       (n.kind == NODE_TEXT && (n.slot == TEXT_FRAGMENTS || n.slot == TEXT_RANK_SWAP ||
-					n.slot == TEXT_RANK_PINNED || n.slot >= TEXT_CONFIG));
+					n.slot == TEXT_RANK_PINNED ||
+					n.slot == TEXT_RANK_ARENA || n.slot >= TEXT_CONFIG));
 }

@@ -164,11 +164,19 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 		return true;
 	}
 	for (size_t i = 0; i < TREE_FIXED; i++) {
-		if (tree_fixed[i].dir == d->node.kind &&
-		    tree_has_fixed(d->tree, &tree_fixed[i]) && behind++ == offset) {
+		int shown;
+
+		if (tree_fixed[i].dir != d->node.kind ||
+		    !tree_has_fixed(d->tree, &tree_fixed[i]) || behind++ != offset)
+			continue;
+		shown = tree_shows_fixed(d->tree, &tree_fixed[i], d->node);
+		d->error = shown == -EAGAIN ? shown : 0;
+		if (shown > 0)
 			name_fixed(d, &tree_fixed[i], entry);
-			return true;
-		}
+		if (shown > 0 || d->error)
+			return shown > 0;
+		offset++;
+		++*next;
 	}
 	offset -= behind;
 	if (!numbered(d, &offset, entry))

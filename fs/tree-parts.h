@@ -6,7 +6,7 @@
 
 #include "fs/tree.h"
 
-enum { TREE_FIXED = 38, TREE_SUBS_MAX = 1 << 16 };
+enum { TREE_FIXED = 39, TREE_SUBS_MAX = 1 << 16 };
 
 /* Entries that a directory always has. */
 struct tree_fixed {
@@ -20,6 +20,8 @@ struct tree_fixed {
 extern const struct tree_fixed tree_fixed[TREE_FIXED];
 
 bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f);
+/* Whether it is in this directory now: 1, 0; -errno: its rank cannot be asked. */
+int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct node dir);
 
 /* What the other entries of a directory are. */
 extern const enum node_kind tree_content[NODE_KINDS];

@@ -38,6 +38,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_RANK, "host", NODE_TEXT, TEXT_RANK_HOST, TREE_LIVE },
 	{ NODE_RANK, "swap", NODE_TEXT, TEXT_RANK_SWAP, TREE_LIVE },
 	{ NODE_RANK, "pinned", NODE_TEXT, TEXT_RANK_PINNED, TREE_LIVE },
+	{ NODE_RANK, "arena", NODE_TEXT, TEXT_RANK_ARENA, TREE_LIVE },
 	{ NODE_GROUP, "params", NODE_GROUP_PARAMS, 0, 0 },
 	{ NODE_GROUP, "kind", NODE_TEXT, TEXT_GROUP_KIND, 0 },
 	{ NODE_GROUP, "shards", NODE_TEXT, TEXT_GROUP_SHARDS, 0 },
@@ -200,6 +201,15 @@ bool node_is_state(struct node n)
 bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f)
 {
 	return !f->needs || (f->needs & t->has);
+}
+
+int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct node dir)
+{
+	if (!tree_has_fixed(t, f))
+		return 0;
+	return f->kind == NODE_TEXT && f->text == TEXT_RANK_ARENA
+		       ? engine_rank_arena(t->engine, dir.rank)
+		       : 1;
 }
 
 /* The directory kind of a text. */
@@ -577,7 +587,10 @@ static int check_held(struct tree *t, struct node n)
 int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry)
 {
 	const struct tree_fixed *f = find_fixed(dir.kind, name);
+	int shown = f ? tree_shows_fixed(t, f, dir) : 0;
 
+	if (shown < 0)
+		return shown;
 	if (!node_is_dir(dir))
 		return -ENOTDIR;
 	if (strlen(name) > NAMES_FILE_MAX)
@@ -585,7 +598,7 @@ int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_e
 	*entry = (struct tree_entry){ .node = { tree_content[dir.kind], dir.rank, dir.item,
 						0 } };
 	strcpy(entry->name, name);
-	if (f && tree_has_fixed(t, f)) {
+	if (shown) {
 		entry->node = tree_fixed_node(f, dir);
 		return 0;
 	}

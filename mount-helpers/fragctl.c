@@ -5,6 +5,7 @@
 
 #include "engine/base.h"
 #include "engine/jobfile.h"
+#include "mount-helpers/arenas.h"
 #include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/freeze.h"
 #include "mount-helpers/keys.h"
@@ -34,6 +35,7 @@ static const char help[] =
 	"       fragctl overlay [--json] DIR\n"
 	"       fragctl commit DIR [CHECKPOINT]\n"
 	"       fragctl discard DIR\n"
+	"       fragctl arena [--json] [--ascii] [-R RANK] [MOUNTPOINT]\n"
 	"\n"
 	"  status   ranks, step, generation and bytes of mounted jobs, and "
 	"what this machine gives\n"
@@ -47,10 +49,14 @@ static const char help[] =
 	"overlay=DIR)\n"
 	"  commit   write them into the checkpoint, all or nothing\n"
 	"  discard  forget them\n"
+	"  arena    a map of the memory of low-precision parameters, of each rank "
+	"that has one\n"
 	"\n"
 	"  -j, --json     one JSON object\n"
 	"  -r, --readers  print the key for readers of the job with that key "
 	"file\n"
+	"  -R, --rank     only of that rank\n"
+	"  -a, --ascii    without Unicode's blocks\n"
 	"  -t, --time     seconds after which a freeze ends by itself, if not 60\n"
 	"  -h, --help     this text\n"
 	"  -V, --version  the version\n";
@@ -330,11 +336,28 @@ static int end_overlay(const char *path, bool commit, const char *checkpoint)
 	return rc ? FRAGCTL_FAILURE : 0;
 }
 
+/* ---- arena ---- */
+
+static int arena(const char *mountpoint, int64_t rank, bool ascii, bool json)
+{
+	char why[PATH_MAX + 200];
+	json_t *list = json ? arenas_json(mountpoint, rank, why, sizeof(why)) : NULL;
+
+	if (list)
+		return print_json(json_pack("{s:o s:o}", "output_version",
+					    output_version("fragctl arena"), "ranks", list));
+	if (!json && !arenas_print(mountpoint, rank, ascii, stdout, why, sizeof(why)))
+		return 0;
+	fprintf(stderr, "fragctl: %s\n", why);
+	return FRAGCTL_FAILURE;
+}
+
 /* ---- the command line ---- */
 
 struct flags {
-	char given[8]; /* letters of options; '-': a COMMAND */
+	char given[16]; /* letters of options; '-': a COMMAND */
 	unsigned seconds;
+	int64_t rank; /* -1: all */
 	char **command;
 };
 
@@ -391,6 +414,15 @@ static int run_discard(char **words, const struct flags *flags)
 	return end_overlay(words[0], false, NULL);
 }
 
+static int run_arena(char **words, const struct flags *flags)
+{
+	char mountpoint[PATH_MAX];
+
+	if (find_mount(words[0], mountpoint, sizeof(mountpoint)))
+		return FRAGCTL_FAILURE;
+	return arena(mountpoint, flags->rank, has(flags, 'a'), has(flags, 'j'));
+}
+
 static const struct command {
 	const char *name, *options;
 	int least, most; /* words */
@@ -404,12 +436,13 @@ static const struct command {
 	{ "overlay", "j", 1, 1, run_overlay },
 	{ "commit", "", 1, 2, run_commit },
 	{ "discard", "", 1, 1, run_discard },
+	{ "arena", "jaR", 0, 1, run_arena },
 };
 
 static int usage(void)
 {
 	fputs("fragctl: expected: fragctl "
-	      "status|jobs|key|freeze|thaw|overlay|commit|discard (fragctl --help)\n",
+	      "status|jobs|key|freeze|thaw|overlay|commit|discard|arena (fragctl --help)\n",
 	      stderr);
 	return FRAGCTL_USAGE;
 }
@@ -451,6 +484,17 @@ static bool parse_seconds(const char *text, unsigned *seconds)
 	       *seconds > 0 && *seconds <= FREEZE_SECONDS_MAX;
 }
 
+static bool parse_rank(const char *text, int64_t *rank)
+{
+	unsigned number;
+	char rest;
+
+	if (*text < '0' || *text > '9' || sscanf(text, "%5u%c", &number, &rest) != 1)
+		return false;
+	*rank = number;
+	return true;
+}
+
 /* 0; -1: usage, and a line has said so. */
 static int take_option(struct flags *flags, int letter, const char *value)
 {
@@ -459,6 +503,10 @@ static int take_option(struct flags *flags, int letter, const char *value)
 	if (letter == 't' && !parse_seconds(value, &flags->seconds)) {
 		fprintf(stderr, "fragctl: -t %s: seconds, a whole number from 1 to %d\n", value,
 			FREEZE_SECONDS_MAX);
+		return -1;
+	}
+	if (letter == 'R' && !parse_rank(value, &flags->rank)) {
+		fprintf(stderr, "fragctl: -R %s: no number of a rank\n", value);
 		return -1;
 	}
 	if (letter == '?')
@@ -473,13 +521,14 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "json", no_argument, NULL, 'j' },       { "readers", no_argument, NULL, 'r' },
 		{ "time", required_argument, NULL, 't' }, { "help", no_argument, NULL, 'h' },
+		{ "rank", required_argument, NULL, 'R' }, { "ascii", no_argument, NULL, 'a' },
 		{ "version", no_argument, NULL, 'V' },    { 0 }
 	};
-	struct flags flags = { .seconds = FREEZE_SECONDS };
+	struct flags flags = { .seconds = FREEZE_SECONDS, .rank = -1 };
 	int c;
 
 	argc = split(argc, argv, &flags);
-	while ((c = getopt_long(argc, argv, "jrt:hV", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "jrR:at:hV", options, NULL)) != -1) {
 		if (c == 'h')
 			return fputs(help, stdout) < 0;
 		if (c == 'V')

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "mount-helpers/human.h"
 #include "mount-helpers/status.h"
 
 #include <inttypes.h>
@@ -36,18 +37,6 @@ static uint64_t sum_bytes(const struct status *s)
 }
 
 /* ---- for people ---- */
-
-static const char *human(uint64_t bytes, char text[16])
-{
-	static const char units[] = "BKMGTPE";
-	double value = (double)bytes;
-	int unit = 0;
-
-	for (; value >= 1024; unit++)
-		value /= 1024;
-	snprintf(text, 16, unit && value < 10 ? "%.1f%c" : "%.0f%c", value, units[unit]);
-	return text;
-}
 
 static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
 {

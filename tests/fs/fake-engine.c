@@ -503,9 +503,23 @@ static unsigned count_ops(struct engine *e)
 	return n;
 }
 
+enum { FAKE_ARENA_RANK = 1 };
+
 char *engine_rank_text(struct engine *e, uint32_t rank, const char *what)
 {
+	if (rank == FAKE_ARENA_RANK && !strcmp(what, "arena"))
+		return strdup(
+			"bytes 4096 used 1792 used_max 3072 free 2304 largest 1280 blocks 3 "
+			"holes 2 moved 512\n"
+			"0\t1024\tused\tlayers.0.w\tlayers.0.b/shard\n"
+			"2048\t256\tpinned\n"
+			"2304\t512\tmoving\ta%2Fb@tp%3D1\n");
 	return rank < NRANKS ? strdup("none\n") : NULL;
+}
+
+int engine_rank_arena(struct engine *e, uint32_t rank)
+{
+	return rank < NRANKS ? rank == FAKE_ARENA_RANK : -ENOENT;
 }
 
 char *engine_text(struct engine *e, const char *what)

@@ -87,3 +87,53 @@ fails 1 'others may read it' key --readers job.key
 fails 2 'fragctl --help' key
 fails 2 'fragctl --help' key --json job.key
 fails 2 'fragctl --help' jobs --readers
+
+# Maps.  The second block of rank 3 lies across the border of two cells.
+for r in 0 1 2 3; do
+	mkdir -p "m/ranks/$r"
+done
+figures='bytes 4000 used 1350 used_max 3000 free 2650 largest 2000 blocks 3 holes 2 moved 700'
+{
+	echo "$figures"
+	printf '0\t1000\tused\tlayers.0.w\tlayers.0.b/shard\n1500\t250\tpinned\n3900\t100\tmoving\tx@tp%%3D1\n'
+} >m/ranks/3/arena
+COLUMNS=47 fragctl arena --ascii m >out
+line '^rank 3: 3.9K, used 1.3K in 3 blocks, high water 2.9K, free 2.6K in 2 holes, largest 2.0K, fragmented 25 %, moved 700B$'
+line '^    0B ##########.....##=.....................#$'
+LC_ALL=C fragctl arena m >out
+line '^    0B ##[#=.%-]*$'
+if locale -a 2>/dev/null | grep -qix 'c.utf-\?8'; then
+	COLUMNS=47 LC_ALL=C.UTF-8 fragctl arena m >out
+	line '^    0B ██████████·····██▒·····················█$'
+fi
+fragctl arena --json m >out
+for want in '"rank": 3' '"used_max": 3000' '"fragmentation": 0.245' '"state": "pinned"' '"layers.0.b/shard"' '"x@tp%3D1"'; do
+	line "$want"
+done
+if command -v python3 >/dev/null; then
+	python3 -c 'import json; d = json.load(open("out")); assert len(d["ranks"][0]["blocks"]) == 3'
+fi
+{
+	echo "$figures" | sed 's/blocks 3/blocks 5/'
+	printf '0\t1000\tused\nand 4 more\n'
+} >m/ranks/3/arena
+fragctl arena --ascii m >out
+line '^(the map has the first 1 blocks)$'
+fails 1 'm: rank 1 has no arena' arena -R 1 m
+fails 1 'm/ranks/9/arena: No such file' arena --rank 9 m
+fails 2 'fragctl: -R x: no number of a rank' arena -R x m
+fails 2 'fragctl --help' arena m n
+fails 2 'fragctl --help' status -R 1 m
+bad_map() { # bad_map WHY TEXT
+	printf "$2" >m/ranks/3/arena
+	fails 1 "m/ranks/3/arena: $1" arena m
+}
+bad_map none 'none\n'
+bad_map 'it is empty' ''
+bad_map 'Bad message' "$figures\n0\t4001\tused\n"
+bad_map 'Bad message' "$figures\n18446744073709551615\t2\tused\n"
+bad_map 'Bad message' "$figures\n1 2\n"
+bad_map 'Bad message' "$figures\n1\t2\n"
+rm m/ranks/3/arena
+fails 1 'm: no rank of the job has an arena' arena m
+fails 1 'm/params: no mount of a job is there' arena m/params

@@ -449,6 +449,28 @@ START_TEST(room_that_is_being_cleared_is_nobody_elses)
 }
 END_TEST
 
+START_TEST(a_plan_gives_way_where_that_makes_room)
+{
+	uint64_t largest = arena_largest_contiguous(&arena), moved;
+
+	ck_assert(!arena_plan_yield(&arena, 1));
+	ck_assert_int_eq(arena_plan_pack(&arena), 0);
+	ck_assert_uint_eq(arena_largest_contiguous(&arena), 0);
+	ck_assert(!arena_plan_yield(&arena, largest + 1));
+	ck_assert(arena_plan_yield(&arena, largest));
+	ck_assert_uint_eq(arena_largest_contiguous(&arena), largest);
+	ck_assert_int_eq(arena_plan_pack(&arena), 0);
+	ck_assert_uint_gt(step(1, 4), 0);
+	moved = arena.plan.moves[arena.plan.done].block;
+	ck_assert(arena_plan_yield(&arena, 1));
+	ck_assert(arena_check(&arena));
+	ck_assert_int_eq(arena_pin(&arena, moved), -EAGAIN);
+	step(1000, 3);
+	ck_assert_int_eq(arena_pin(&arena, moved), 0);
+	ck_assert(!arena.plan.active);
+}
+END_TEST
+
 START_TEST(a_planned_block_may_be_released)
 {
 	ck_assert_int_eq(arena_plan(&arena, 50), 0);
@@ -553,6 +575,7 @@ int main(void)
 	tcase_add_test(running, a_second_plan_waits_for_the_first);
 	tcase_add_test(running, room_that_is_being_cleared_is_nobody_elses);
 	tcase_add_test(running, a_planned_block_may_be_released);
+	tcase_add_test(running, a_plan_gives_way_where_that_makes_room);
 	tcase_add_test(running, a_block_that_jumps_may_be_released_half_way);
 	tcase_add_test(running, half_moved_is_neither_pinned_nor_dropped);
 	tcase_add_test(running, a_block_pinned_before_its_turn_ends_the_plan);

@@ -385,6 +385,10 @@ static void random_alloc(struct world *w)
 		return;
 	l->size = u64_div_ceil(asked, w->a.align) * w->a.align;
 	rc = arena_alloc(&w->a, asked, &l->block);
+	if (rc == -EAGAIN && draw(w, 2) && arena_plan_yield(&w->a, asked)) {
+		rc = arena_alloc(&w->a, asked, &l->block);
+		ck_assert_int_eq(rc, 0);
+	}
 	if (rc) {
 		ck_assert_int_eq(rc, l->size > UNITS - w->used ? -ENOSPC : -EAGAIN);
 		ck_assert(!fits(w, l->size));

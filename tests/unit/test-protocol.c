@@ -467,7 +467,7 @@ static void say_reading(enum wire_type type, uint32_t rank, const void *body, co
 /* Any body, and one that would do something if it were believed. */
 static void lie(enum wire_type type, uint32_t rank)
 {
-	uint8_t body[512] = { 0 };
+	uint8_t body[1024] = { 0 };
 	struct wire_join as_rank = join_of(rank, 77);
 	struct wire_stage stage = { .transaction = { 1, 1 },
 				    .epoch = e->registry.states.epoch,
@@ -569,7 +569,7 @@ START_TEST(what_ranks_agree_on_does_not_come_from_others)
 		WIRE_LEAVE,   WIRE_BARRIER,     WIRE_PREPARE,
 		WIRE_ARRIVED, WIRE_CATALOG_PUT, WIRE_DROPPED
 	};
-	uint8_t body[512] = { 0 };
+	uint8_t body[1024] = { 0 };
 
 	join_all();
 	for (size_t i = 0; i < ARRAY_SIZE(of_ranks); i++) {
