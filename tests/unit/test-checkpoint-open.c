@@ -130,6 +130,15 @@ START_TEST(a_universal_one_without_names_is_refused)
 }
 END_TEST
 
+START_TEST(a_folder_without_its_files_is_told_which)
+{
+	ck_assert_int_eq(open_as("safetensors", dir, false), -EINVAL);
+	ck_assert_msg(strstr(why, "there is no *.safetensors") != NULL, "%s", why);
+	ck_assert_int_eq(open_as("zero", dir, false), -EINVAL);
+	ck_assert_msg(strstr(why, "there is no *_model_states.pt") != NULL, "%s", why);
+}
+END_TEST
+
 START_TEST(an_index_names_what_is_there)
 {
 	static const char header[] =
@@ -163,6 +172,7 @@ int main(void)
 	tcase_add_test(t, a_folder_that_may_not_be_listed_is_read_and_not_edited);
 	tcase_add_test(t, an_edit_of_a_file_below_is_undone_there);
 	tcase_add_test(t, a_universal_one_without_names_is_refused);
+	tcase_add_test(t, a_folder_without_its_files_is_told_which);
 	tcase_add_test(t, an_index_names_what_is_there);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
