@@ -3,8 +3,7 @@
 
 #include "tests/ranks/job.h"
 
-#include "engine/convert.h"
-#include "engine/turn.h"
+#include "engine/about.h"
 
 #include <check.h>
 #include <errno.h>
@@ -239,6 +238,30 @@ START_TEST(wrong_calls_are_refused)
 }
 END_TEST
 
+/* What rank 1 hears from a rank. */
+static void expect_words(uint32_t rank, const char *what, const char *words)
+{
+	CLEANUP(free) char *text = about_rank(job_frag(&job, 1)->engine, rank, what);
+
+	ck_assert_ptr_nonnull(text);
+	ck_assert_msg(strstr(text, words) != NULL, "%s: %s", what, text);
+}
+
+START_TEST(a_rank_says_what_it_has)
+{
+	open_job(JOB_SWAP);
+	expect_words(0, "swap", "\nstates 3\n");
+	expect_words(0, "swap", "\n0.0\texp_avg\t20000\t");
+	expect_words(0, "pinned", "buffers 12\n");
+	expect_words(0, "else", "not known: Invalid argument");
+	ck_assert_ptr_null(about_rank(job_frag(&job, 1)->engine, WORLD, "swap"));
+	job_close_rank(&job, 0);
+	job_frag(&job, 1)->engine->timeout_ms = 200;
+	expect_words(0, "swap", "not known: ");
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(wrong_values_and_flags_are_refused)
 {
 	struct frag_swept unknown[] = { { "fp32", 1 << 7 } }, nameless[] = { { NULL, 0 } };
@@ -332,6 +355,7 @@ int main(void)
 	tcase_add_test(t, what_is_set_and_got_is_the_newest_in_a_step_too);
 	tcase_add_loop_test(t, gradients_are_accumulated_by_ranges, 0, 2);
 	tcase_add_test(t, wrong_calls_are_refused);
+	tcase_add_test(t, a_rank_says_what_it_has);
 	tcase_add_test(t, wrong_values_and_flags_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_has_no_tier);
 	tcase_add_test(t, a_directory_that_cannot_be_used_is_said);
