@@ -161,14 +161,14 @@ static int cuda_use(struct device *d, int number)
 static void free_device(struct device *d, struct cuda_device *dev)
 {
 	int before;
+	bool entered = !cuda_enter(d, dev->number, &before);
 
-	if (cuda_enter(d, dev->number, &before))
-		return;
 	cuda_events_free(d, dev);
 	free_ring(d, dev);
 	free_staging(d, dev);
 	d->cuda.StreamDestroy(dev->stream);
-	cuda_leave(d, dev->number, before);
+	if (entered)
+		cuda_leave(d, dev->number, before);
 	free(dev);
 }
 

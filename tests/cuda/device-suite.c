@@ -286,6 +286,8 @@ START_TEST(what_is_no_memory_of_the_device_is_refused)
 	ck_assert_int_eq(copy(0, host[0], host[1], 64), -EFAULT);
 	ck_assert_int_eq(copy(0, host[0], memory + CHUNK - 63, 64), -EFAULT);
 	ck_assert_int_eq(copy(0, memory + CHUNK - 63, host[0], 64), -EFAULT);
+	ck_assert_int_eq(copy(0, memory, memory + CHUNK - 63, 64), -EFAULT);
+	ck_assert_int_eq(copy(0, memory + CHUNK - 63, memory, 64), -EFAULT);
 	rc = run_io(io);
 	ck_assert(rc == -EFAULT || rc == -ENOSYS);
 	io.to = memory;
@@ -510,6 +512,7 @@ START_TEST(no_more_is_preserved_than_there_is_room)
 			 -ENOSPC);
 	here->ops->release(device, first);
 	second = preserve_when_there_is_room(memory, KEEP);
+	ck_assert_int_eq(run_io((struct device_io){ .after = second->written }), 0);
 	here->ops->release(device, second);
 	here->stream_free(stream);
 	here->free(memory);

@@ -21,6 +21,7 @@ struct CUevent_st {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool stalled;
+static unsigned pending; /* work, of all streams */
 static struct CUevent_st
 	*events; /* all that ever were: a stream may still come to one that is destroyed */
 static struct CUstream_st *default_stream[STUB_DEVICES];
@@ -43,6 +44,14 @@ static struct stub_work *next_work(cudaStream_t s)
 	return w;
 }
 
+static void count_done(void)
+{
+	pthread_mutex_lock(&lock);
+	pending--;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
 static void *run(void *arg)
 {
 	cudaStream_t s = arg;
@@ -52,6 +61,7 @@ static void *run(void *arg)
 		if (stub_error() == cudaSuccess)
 			w->run(w);
 		free(w);
+		count_done();
 	}
 	free(s);
 	return NULL;
@@ -89,6 +99,7 @@ static void append(cudaStream_t stream, struct stub_work work)
 	w->next = NULL;
 	*s->end = w;
 	s->end = &w->next;
+	pending++;
 	pthread_cond_broadcast(&changed);
 }
 
@@ -105,6 +116,14 @@ void stub_stall(bool stall)
 	pthread_mutex_lock(&lock);
 	stalled = stall;
 	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+void stub_drain(void)
+{
+	pthread_mutex_lock(&lock);
+	while (pending)
+		pthread_cond_wait(&changed, &lock);
 	pthread_mutex_unlock(&lock);
 }
 

@@ -35,6 +35,8 @@ STUB_API bool stub_has_failed(void);
 STUB_API void stub_break(cudaError_t error);
 /* Whether streams stand still; without one that a host function holds. */
 STUB_API void stub_stall(bool stall);
+/* Until all streams have done all; the test's own time limit bounds it. */
+STUB_API void stub_drain(void);
 STUB_API void stub_capture(bool capturing);
 /* The first n calls since the last reset; returns how many there were. */
 STUB_API unsigned stub_calls(struct stub_call *calls, unsigned n);

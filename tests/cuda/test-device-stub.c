@@ -218,7 +218,7 @@ END_TEST
 
 START_TEST(a_full_device_preserves_nothing)
 {
-	uint8_t *memory = here->alloc(0, CHUNK);
+	uint8_t *memory = here->alloc(0, device_test_options.keep);
 	struct device_kept *kept;
 
 	stub_fail("MallocAsync", 1, cudaErrorMemoryAllocation);
@@ -227,6 +227,7 @@ START_TEST(a_full_device_preserves_nothing)
 	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, device_test_options.keep,
 					     NULL, &kept),
 			 0); /* its room was given back */
+	ck_assert_int_eq(run_io((struct device_io){ .after = kept->written }), 0);
 	here->ops->release(device, kept);
 	here->free(memory);
 }
@@ -293,6 +294,7 @@ START_TEST(a_device_that_does_not_go_on_is_given_up)
 	device_cuda.close(device);
 	ck_assert_uint_eq(stub_count("HostUnregister", true), 0); /* it may write there yet */
 	stub_stall(false);
+	stub_drain();
 	here->free(memory);
 	free(host);
 }
@@ -367,6 +369,7 @@ START_TEST(each_call_fails_once)
 	while (stub_has_failed());
 	printf("%u calls\n", nth);
 	ck_assert_uint_gt(nth, 60);
+	stub_reset();
 	here->free(memory);
 }
 END_TEST
