@@ -3,6 +3,7 @@
 
 #include "engine/log.h"
 #include "tests/ranks/job.h"
+#include "tests/ranks/scarce.h"
 
 #include <check.h>
 #include <errno.h>
@@ -275,6 +276,26 @@ START_TEST(memory_that_is_gone_is_an_error_with_its_name)
 }
 END_TEST
 
+/* The n-th need of it is not met, for each n. */
+START_TEST(a_lack_of_memory_is_an_error_and_the_next_time_all_is_well)
+{
+	int64_t (*const calls[])(uint32_t rank) = { export, import };
+	unsigned n = 0, failed;
+	int64_t rc;
+
+	ck_assert_int_eq(export(0), 9);
+	do {
+		scarce_begin(++n, 1);
+		rc = calls[_i](0);
+		failed = scarce_end();
+		ck_assert_msg(rc == (failed ? -ENOMEM : 9), "%u: %d", n, (int)rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 3);
+	ck_assert_int_eq(import(0), 9);
+	job_check(&job);
+}
+END_TEST
+
 START_TEST(misuse_is_an_errno)
 {
 	struct frag_swp c = config(0);
@@ -324,6 +345,8 @@ int main(void)
 	tcase_add_test(tcase, a_folder_with_a_file_of_another_size_or_kind_is_refused);
 	tcase_add_test(tcase, a_folder_of_another_layout_is_refused);
 	tcase_add_test(tcase, memory_that_is_gone_is_an_error_with_its_name);
+	tcase_add_loop_test(tcase, a_lack_of_memory_is_an_error_and_the_next_time_all_is_well,
+			    0, 2);
 	tcase_add_test(tcase, misuse_is_an_errno);
 	tcase_add_test(tcase, a_job_without_stage_3_has_no_such_files);
 	suite_add_tcase(suite, tcase);

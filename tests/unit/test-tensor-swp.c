@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/tensor-swp.h"
+#include "tests/ranks/scarce.h"
 
 #include <check.h>
 #include <errno.h>
@@ -262,6 +263,32 @@ START_TEST(an_error_of_the_memory_is_passed_on)
 }
 END_TEST
 
+START_TEST(a_disk_that_fails_and_a_lack_of_memory_are_passed_on)
+{
+	struct memory m = some(4096);
+	int fd, rc;
+
+	ck_assert_int_eq(put(&m, 1), 0);
+	fd = tensor_swp_open(folder, "0_1.tensor.swp", m.size, why, sizeof(why));
+	scarce_io(1, -1, EIO);
+	ck_assert_int_eq(tensor_swp_read(fd, m.size, take, &m), -EIO);
+	scarce_io(1, -1, EINTR);
+	ck_assert_int_eq(tensor_swp_read(fd, m.size, take, &m), 0);
+	scarce_begin(1, 1);
+	rc = tensor_swp_read(fd, m.size, take, &m);
+	ck_assert_uint_eq(scarce_end(), 1);
+	ck_assert_int_eq(rc, -ENOMEM);
+	scarce_begin(1, 1);
+	rc = put(&m, 1);
+	ck_assert_uint_eq(scarce_end(), 1);
+	ck_assert_int_eq(rc, -ENOMEM);
+	ck_assert_int_eq(size_of("0_1.tensor.swp.new"), -ENOENT);
+	check_is(&m);
+	close(fd);
+	free(m.bytes);
+}
+END_TEST
+
 /* ---- writing that fails ---- */
 
 START_TEST(a_disk_without_room_leaves_what_was_there)
@@ -327,6 +354,7 @@ int main(void)
 	tcase_add_test(tcase, what_is_no_plain_file_is_refused);
 	tcase_add_test(tcase, a_file_that_becomes_shorter_is_an_error);
 	tcase_add_test(tcase, an_error_of_the_memory_is_passed_on);
+	tcase_add_test(tcase, a_disk_that_fails_and_a_lack_of_memory_are_passed_on);
 	tcase_add_test(tcase, a_disk_without_room_leaves_what_was_there);
 	tcase_add_test(tcase, a_folder_of_that_name_or_none_is_an_error);
 	tcase_add_test(tcase, a_link_is_not_followed_when_writing);
