@@ -20,8 +20,11 @@ enum { LOCK_MS = 10000 };
 
 static int refuse(const char *path, int rc, char *why, size_t whysize)
 {
-	snprintf(why, whysize, "%s: %s", path,
-		 rc == -ENODATA ? "there are no edits in it" : strerror(-rc));
+	const char *what = rc == -ENODATA     ? "there are no edits in it"
+			   : rc == -ENOTEMPTY ? "it is no overlay, and not empty"
+					      : strerror(-rc);
+
+	snprintf(why, whysize, "%s: %s", path, what);
 	return rc;
 }
 
@@ -88,7 +91,9 @@ int overlay_look(struct overlay *o, const char *path, char *why, size_t whysize)
 
 	if (rc)
 		return rc;
-	rc = describe(o, r);
+	rc = r->fd < 0 ? redo_check_alone(r) : 0;
+	if (!rc)
+		rc = describe(o, r);
 	redo_close(r);
 	return rc ? refuse(path, rc, why, whysize) : 0;
 }

@@ -370,6 +370,8 @@ static int make_overlay(struct mount *m)
 	const char *path = m->options->overlay;
 	int rc = path && mkdir(path, 0700) && errno != EEXIST ? -errno : 0;
 
+	if (path && !rc && access(path, F_OK)) /* a link that leads nowhere */
+		rc = -errno;
 	if (rc)
 		snprintf(m->why, sizeof(m->why), "%s: %s", path, strerror(-rc));
 	return rc;

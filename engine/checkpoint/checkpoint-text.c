@@ -47,7 +47,7 @@ static void put_source(struct checkpoint *c, FILE *out)
 	fprintf(out, "params %u\nbuffers %u\nranks %u\nfiles %u\nbytes %" PRIu64 "\n",
 		t->nparams, t->ntensors - t->nparams, t->nranks, t->nfiles, table_bytes(t));
 	if (c->editor)
-		fprintf(out, "edits %" PRIu64 "\n", atomic_load(&c->edits));
+		fprintf(out, "edits %" PRIu64 "\n", editor_edits(c));
 }
 
 static void put_log(struct checkpoint *c, FILE *out)

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
 
@@ -17,7 +18,15 @@ static bool is_same(const struct table_file *f, const struct stat *st)
 	return st->st_dev == f->dev && st->st_ino == f->ino && (uint64_t)st->st_size == f->size;
 }
 
-int claim_check(const struct table_file *f)
+static int tell_stale(struct table_file *f)
+{
+	if (!atomic_exchange(&f->told, true))
+		log_warn("%s was replaced or changed since it was mounted: %s", f->name,
+			 strerror(ESTALE));
+	return -ESTALE;
+}
+
+int claim_check(struct table_file *f)
 {
 	struct stat st;
 
@@ -25,17 +34,17 @@ int claim_check(const struct table_file *f)
 		return -errno;
 	if (!st.st_nlink || (uint64_t)st.st_size != f->size ||
 	    st.st_mtim.tv_sec != f->mtime.tv_sec || st.st_mtim.tv_nsec != f->mtime.tv_nsec)
-		return -ESTALE;
+		return tell_stale(f);
 	return 0;
 }
 
-int claim_check_name(const struct table_file *f, int dir)
+int claim_check_name(struct table_file *f, int dir)
 {
 	struct stat st;
 	CLEANUP(close) int fd = folder_open_path(dir, f->name, O_RDONLY, &st);
 
 	if (fd < 0 || !is_same(f, &st) || st.st_nlink != 1)
-		return -ESTALE;
+		return tell_stale(f);
 	return claim_check(f);
 }
 

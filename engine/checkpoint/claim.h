@@ -17,10 +17,10 @@ int claim_to_write(struct table *t, int dir, char *why, size_t whysize);
 
 void claim_drop(struct table *t);
 
-/* -ESTALE: replaced, or changed by others than claim_renew knows of. */
-int claim_check(const struct table_file *f);
+/* -ESTALE: replaced, or changed by others than claim_renew knows of; the log says so, once. */
+int claim_check(struct table_file *f);
 /* The same, and whether its name still leads to it, and no other does. */
-int claim_check_name(const struct table_file *f, int dir);
+int claim_check_name(struct table_file *f, int dir);
 /* What is there now is what it is checked against. */
 int claim_renew(struct table_file *f);
 

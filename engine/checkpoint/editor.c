@@ -21,6 +21,7 @@ struct editor {
 	struct checkpoint *checkpoint;
 	int dir;           /* of the journal; -1: */
 	struct redo *redo; /* beside the files; NULL: in them */
+	uint64_t before;   /* edits that were in it */
 	bool coherent;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
@@ -35,11 +36,11 @@ struct editor {
 
 static int check_files(const struct editor *ed, const struct patches *p)
 {
-	const struct table *t = ed->checkpoint->table;
+	struct table *t = ed->checkpoint->table;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < patches_count(p) && !rc; i++) {
-		const struct table_file *f = &t->files[patches_get(p, i)->file];
+		struct table_file *f = &t->files[patches_get(p, i)->file];
 
 		if (!i || patches_get(p, i)->file != patches_get(p, i - 1)->file)
 			rc = ed->redo ? claim_check(f) : claim_check_name(f, ed->dir);
@@ -330,6 +331,7 @@ static int start(struct editor **out, struct checkpoint *c, int dir, struct redo
 		*ed = (struct editor){
 			.checkpoint = c, .dir = dir, .redo = redo, .coherent = coherent
 		};
+		ed->before = redo ? redo->edits : 0;
 		ed->last = &ed->first;
 		pthread_mutex_init(&ed->lock, NULL);
 		pthread_cond_init(&ed->queued, NULL);
@@ -382,6 +384,11 @@ void editor_free(struct editor *ed)
 	base_close(&ed->dir);
 	redo_close(ed->redo);
 	free(ed);
+}
+
+uint64_t editor_edits(const struct checkpoint *c)
+{
+	return c->editor->before + atomic_load(&c->edits);
 }
 
 void editor_describe(const struct checkpoint *c, FILE *out)

@@ -40,6 +40,8 @@ void editor_cancel(struct engine *e, struct engine_write *write);
 
 /* Whether a state may be written; false without an editor. */
 bool editor_lets(const struct checkpoint *c, const struct table_state *s);
+/* Those that are shown: made by this mount, or in its overlay.  There is an editor. */
+uint64_t editor_edits(const struct checkpoint *c);
 /* Lines of how it edits; there is an editor. */
 void editor_describe(const struct checkpoint *c, FILE *out);
 

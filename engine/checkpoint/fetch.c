@@ -287,7 +287,7 @@ static int plan(struct fetch *f)
 /* Whether the files are those that were mounted: asked after they were read. */
 static int check_files(const struct fetch *f)
 {
-	const struct table *t = f->checkpoint->table;
+	struct table *t = f->checkpoint->table;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < f->nparts && !rc; i++)

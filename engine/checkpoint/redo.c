@@ -157,8 +157,8 @@ static int other(const struct redo *r, const char *name, char *why, size_t whysi
 {
 	snprintf(why, whysize,
 		 "%s has changed since the overlay %s was made: %s (fragctl discard drops its "
-		 "edits)",
-		 name, r->path, strerror(ESTALE));
+		 "edits of %s)",
+		 name, r->path, strerror(ESTALE), r->over);
 	return REDO_OTHER;
 }
 
@@ -296,7 +296,7 @@ static bool is_ours(const char *name)
 	       !strcmp(name, REDO_NEW);
 }
 
-static int check_empty(const struct redo *r)
+int redo_check_alone(const struct redo *r)
 {
 	int fd = openat(r->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -322,7 +322,7 @@ static int sync_dir(const struct redo *r)
 static int create(struct redo *r, const struct table *t, const char *over)
 {
 	CLEANUP(close) int fd = -1;
-	int rc = check_empty(r);
+	int rc = redo_check_alone(r);
 
 	if (!rc && unlinkat(r->dir, REDO_NEW, 0) && errno != ENOENT)
 		rc = -errno;

@@ -76,6 +76,8 @@ int redo_match(struct redo *r, const struct table *t, char *why, size_t whysize)
  */
 int redo_bind(struct redo *r, const struct table *t, const char *over, char *why,
 	      size_t whysize);
+/* -ENOTEMPTY: other things are in its folder. */
+int redo_check_alone(const struct redo *r);
 /* Whether its folder is that one, or below it. */
 bool redo_is_in(const struct redo *r, int folder);
 

@@ -55,6 +55,7 @@ struct table_file {
 	ino_t ino;
 	uint64_t size;
 	struct timespec mtime;
+	_Atomic bool told; /* that it is not what it was */
 };
 
 struct table_tensor {

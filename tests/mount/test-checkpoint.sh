@@ -121,6 +121,8 @@ mv "$T/one/x.safetensors" "$T/one/y"
 cp "$T/one/y" "$T/one/x.safetensors"
 rm "$T/one/y"
 refused "Stale file handle" cat "$M/params/layer.b/fp32"
+refused "Stale file handle" cat "$M/params/layer.b/fp32"
+[ "$(grep -c "x.safetensors was replaced or changed since it was mounted" "$M/.frag/log")" = 1 ] || fail "$(cat "$M/.frag/log")"
 unmount
 
 # A Hugging Face folder: what the index does not name is skipped.

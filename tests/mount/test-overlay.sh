@@ -74,6 +74,9 @@ grep -q "mounted *yes" "$T/told" && grep -q "edits *1$" "$T/told" && grep -q "ch
 	fail "$(cat "$T/told")"
 fragctl overlay --json "$O" | grep -q '"files": \[' || fail "$(fragctl overlay --json "$O")"
 mkdir "$T/other"
+unmount
+mount_overlay
+grep -qx "edits 1" "$M/.frag/source" || fail "mounted again: $(cat "$M/.frag/source")"
 refused "is the overlay of a mount, or being committed, by process [0-9]" fragfs "$C" "$T/other" -o "overlay=$O"
 refused "so that it cannot be edited" fragfs "$C" "$T/other" -o rw
 refused "is for a mount that is not ro" fragfs "$C" "$T/other" -o "overlay=$O,ro"
@@ -95,12 +98,15 @@ same "$T/before" "$T/after"
 refused "is in the checkpoint's folder" fragfs "$C" "$M" -o "overlay=$C/global_step3/overlay"
 rmdir "$C/global_step3/overlay"
 refused "there are other things in it" fragfs "$C" "$M" -o "overlay=$C/values"
+refused "it is no overlay, and not empty" fragctl overlay "$C/values"
 refused "No such file or directory" fragfs "$C" "$M" -o "overlay=$T/no/where"
+ln -s no/where "$T/astray"
+refused "$T/astray: No such file or directory" fragfs "$C" "$M" -o "overlay=$T/astray"
 mount_overlay
 cat "$C/values/params/emb.weight/exp_avg" >"$M/$P" || fail "cannot edit"
 unmount
 touch "$C/global_step3/mp_rank_00_model_states.pt"
-refused "mp_rank_00_model_states.pt has changed since the overlay .*Stale file handle" fragctl commit "$O"
+refused "mp_rank_00_model_states.pt has changed since the overlay .*Stale file handle.* edits of $C/global_step3)" fragctl commit "$O"
 refused "mp_rank_00_model_states.pt has changed since the overlay .*Stale file handle" fragfs "$C" "$M" -o "overlay=$O"
 [ "$(wc -l <"$T/out")" = 1 ] || fail "more than one line"
 head -c 200 "$O/fragfs-overlay" >"$T/cut"
