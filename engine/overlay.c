@@ -113,7 +113,7 @@ static int add_file(struct table *t, const char *name, int dir, char *why, size_
 
 static int add_files(struct table *t, const struct redo *r, int dir, char *why, size_t whysize)
 {
-	int rc = 0;
+	int rc = dir < 0 ? -EACCES : 0;
 
 	for (uint32_t i = 0; i < r->nfiles && !rc; i++)
 		rc = add_file(t, r->files[i].name, dir, why, whysize);
