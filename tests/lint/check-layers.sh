@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every #include "folder/file.h" goes down in layers.txt; between folders, through a door.
+# Every #include "folder/file.h" goes down in layers.txt; between folders, through a door.  No module stands there twice, as
+# after a merge of two branches it might.
 set -eu
 cd "${top_srcdir:-.}"
 grep -rn --include='*.[ch]' '^#include "[a-z-]*/' engine fs mount-helpers |
@@ -19,7 +20,10 @@ awk -F'[:"]' -v rules="${LAYERS:-tests/lint/layers.txt}" '
 			n = split(line, word, " "); row++
 			if (line ~ /^#/) continue
 			for (i = 1; i <= n; i++)
-				if (word[1] == "door") door[word[i]] = 1; else at[word[i]] = row
+				if (word[1] == "door") door[word[i]] = 1
+				else if (word[i] in at) {
+					print rules ":" row ": " word[i] " has a place already, in line " at[word[i]]; bad = 1
+				} else at[word[i]] = row
 		}
 	}
 	{
