@@ -317,9 +317,10 @@ static void step_message(struct input *in)
 	unsigned how = take(in);
 	struct wire_header h = header_of(type, rank == 255 ? WIRE_OBSERVER : rank,
 					 how & OF_REQUEST ? scripted.asked[peer] : take(in));
-	uint8_t body[512], *tail;
+	uint8_t body[1024], *tail;
 	size_t size;
 
+	assert(wire_body_size(type) <= sizeof(body));
 	take_bytes(in, body, wire_body_size(type));
 	h.job += !!(how & OTHER_JOB);
 	h.incarnation += !!(how & OTHER_LIFE);

@@ -102,8 +102,12 @@ value() { # value METRIC
 cat "$M/.frag/metrics" >metrics
 [ "$(value 'state_bytes{rank="1",tier="swap"}')" = "$(number swap.text state_bytes)" ] || fail "metrics: state_bytes"
 [ "$(value 'swap_errors_total{rank="1"}')" = 0 ] || fail "metrics: errors"
+counts() { # a rank says its numbers once a second
+	cat "$M/.frag/metrics" >metrics
+	[ "$(value "$1{rank=\"1\"}")" -gt 0 ]
+}
 for counter in swap_in_bytes_total swap_out_bytes_total pinned_bytes; do
-	[ "$(value "$counter{rank=\"1\"}")" -gt 0 ] || fail "metrics: $counter"
+	wait_until 20 counts $counter || fail "metrics: $counter"
 done
 
 if command -v python3 >/dev/null; then
