@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "tests/ranks/faults.h"
 #include "tests/ranks/job.h"
+#include "tests/ranks/scarce.h"
 
 #include "engine/about.h"
+#include "engine/peers.h"
 
 #include <check.h>
 #include <errno.h>
@@ -15,7 +18,7 @@
  * whole parameters of all layouts.
  */
 
-enum { NUMEL = 5000, SLICE = 1024, WORLD = 2 };
+enum { NUMEL = 5000, SLICE = 1024, WORLD = 2, TURN_MS = 5, MANY = 1000000 };
 
 static const struct job_param params[] = {
 	{ "a", .ndim = 1, .shape = { 7000 } },
@@ -31,7 +34,9 @@ static void open_job(enum job_how grad)
 				  { "exp_avg", FRAG_F32, JOB_SWAP },
 				  { "grad", FRAG_F32, grad } };
 
+	faults_clear();
 	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   .messages = faults_over(&transport_loop),
 					   JOB_PARAMS(params),
 					   .groups = &group,
 					   .ngroups = 1,
@@ -262,6 +267,60 @@ START_TEST(a_rank_says_what_it_has)
 }
 END_TEST
 
+static void turn(void *arg)
+{
+	(void)arg;
+	scarce_skip_ms(TURN_MS);
+	job_turn(&job);
+}
+
+START_TEST(words_that_do_not_come_or_are_others_are_not_known)
+{
+	struct engine *e;
+
+	open_job(JOB_SWAP);
+	e = job_frag(&job, 1)->engine;
+	e->yield = turn;
+	faults_add(
+		&(struct fault){ FAULT_SEND, .type = WIRE_TOLD, .acked = true, .count = MANY });
+	expect_words(0, "swap", "not known: Protocol error");
+	faults_clear();
+	e->timeout_ms = 200;
+	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_TOLD, .count = MANY });
+	expect_words(0, "swap", "not known: Connection timed out");
+	faults_clear();
+	for (int i = 0; i < 6000 && !peer_is_live(&e->peers[0]); i++)
+		turn(NULL);
+	expect_words(0, "swap", "\nstates 3\n");
+	job_close(&job);
+}
+END_TEST
+
+/* The n-th need of it is not met, for each n. */
+START_TEST(words_need_memory)
+{
+	unsigned n = 0, failed;
+	char *text;
+
+	open_job(JOB_SWAP);
+	job_frag(&job, 1)->engine->yield = turn;
+	expect_words(0, "pinned", "buffers 12\n");
+	do {
+		scarce_begin(++n, 1);
+		text = about_rank(job_frag(&job, 1)->engine, 0, "pinned");
+		failed = scarce_end();
+		ck_assert(failed || text);
+		ck_assert_msg(!text || strstr(text, "buffers 12\n") ||
+				      strstr(text, "not known: "),
+			      "%s", text);
+		free(text);
+		expect_words(0, "pinned", "buffers 12\n");
+	} while (failed);
+	ck_assert_uint_gt(n, 3);
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(wrong_values_and_flags_are_refused)
 {
 	struct frag_swept unknown[] = { { "fp32", 1 << 7 } }, nameless[] = { { NULL, 0 } };
@@ -356,6 +415,8 @@ int main(void)
 	tcase_add_loop_test(t, gradients_are_accumulated_by_ranges, 0, 2);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_rank_says_what_it_has);
+	tcase_add_test(t, words_that_do_not_come_or_are_others_are_not_known);
+	tcase_add_test(t, words_need_memory);
 	tcase_add_test(t, wrong_values_and_flags_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_has_no_tier);
 	tcase_add_test(t, a_directory_that_cannot_be_used_is_said);

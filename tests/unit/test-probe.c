@@ -137,6 +137,22 @@ START_TEST(other_limits)
 }
 END_TEST
 
+START_TEST(more_addresses_than_a_fork_can_forget_are_refused)
+{
+	char address[64];
+	int n;
+
+	ck_assert_int_eq(fork_close_at("nowhere"), -EINVAL);
+	for (n = 1; n <= FORK_ADDRESSES_MAX; n++) {
+		snprintf(address, sizeof(address), "tcp://127.0.0.1:%d", n);
+		ck_assert_int_eq(fork_close_at(address), 0);
+	}
+	ck_assert_int_eq(fork_close_at("tcp://127.0.0.1:9999"), -ENFILE);
+	fork_forget_at("tcp://127.0.0.1:1");
+	ck_assert_int_eq(fork_close_at("tcp://127.0.0.1:9999"), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("probe");
@@ -150,6 +166,7 @@ int main(void)
 	tcase_add_test(t, what_is_no_address_is_einval);
 	tcase_add_test(t, errors_of_libzmq_have_names_here);
 	tcase_add_test(t, other_limits);
+	tcase_add_test(t, more_addresses_than_a_fork_can_forget_are_refused);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

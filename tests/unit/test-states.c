@@ -237,6 +237,45 @@ START_TEST(every_truncation_is_an_error)
 }
 END_TEST
 
+/* Whose row ends in the last word. */
+START_TEST(a_table_that_ends_in_a_dropped_row_or_one_on_nvme_is_whole_or_an_error)
+{
+	struct states s = { .epoch = 1 };
+	struct wire_writer w;
+
+	add(&s, STATE_PARTITION, 0, "fp32", 8);
+	add(&s, STATE_PARTITION, 0, "grad", 8);
+	if (_i)
+		states_drop(&s, 1);
+	else
+		s.rows[1].tier = STATE_SWAP;
+	w = encoded(&s);
+	ck_assert(decodes(w.data, w.size));
+	for (size_t size = 0; size < w.size; size++)
+		ck_assert(!decodes(w.data, size));
+	wire_put_u8(&w, 0);
+	ck_assert(!decodes(w.data, w.size));
+	free(w.data);
+	states_fini(&s);
+}
+END_TEST
+
+START_TEST(a_row_that_comes_twice_is_refused)
+{
+	struct states s = { .epoch = 1 };
+	struct wire_writer w;
+
+	add(&s, STATE_PARTITION, 0, "aaaa", 8);
+	add(&s, STATE_PARTITION, 0, "bbbb", 8);
+	w = encoded(&s);
+	ck_assert(decodes(w.data, w.size));
+	memcpy(memmem(w.data, w.size, "bbbb", 4), "aaaa", 4);
+	ck_assert(!decodes(w.data, w.size));
+	free(w.data);
+	states_fini(&s);
+}
+END_TEST
+
 START_TEST(damaged_bytes_give_an_error_or_a_whole_table)
 {
 	struct states s;
@@ -327,6 +366,10 @@ static TCase *encoding(void)
 
 	tcase_add_test(t, an_encoding_decodes_to_the_same_rows_under_the_jobs_numbers);
 	tcase_add_test(t, every_truncation_is_an_error);
+	tcase_add_loop_test(
+		t, a_table_that_ends_in_a_dropped_row_or_one_on_nvme_is_whole_or_an_error, 0,
+		2);
+	tcase_add_test(t, a_row_that_comes_twice_is_refused);
 	tcase_add_test(t, damaged_bytes_give_an_error_or_a_whole_table);
 	tcase_add_test(t, segments_outside_their_row_are_refused);
 	tcase_add_test(t, a_hundred_thousand_rows);

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/job.h"
+#include "tests/ranks/scarce.h"
+#include "tests/unit/placed.h"
+
+#include "engine/serve-swap.h"
+#include "engine/views.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+/* What readers of states on NVMe get from a rank without memory, or whose disk does not answer.
+ * Rank 0 has one, "momentum", in a place over a disk that fails by rule; its other states lie in one of its own.
+ */
+
+enum { WORLD = 2, NUMEL = 5000, BYTES = NUMEL * 4, TURN_MS = 1, READS = 256, MANY = 1000000 };
+
+static const struct job_param params[] = { { "a", .ndim = 1, .shape = { 10000 } } };
+static const struct job_group groups[] = { { .stage = 2, .nparams = 1, .params = { 0 } } };
+static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_KEEP },
+				       { "exp_avg", FRAG_F32, JOB_SWAP } };
+
+static struct job job;
+static struct place *own;
+static unsigned turns, let_go_at;
+
+static struct engine *rank0(void)
+{
+	return job_frag(&job, 0)->engine;
+}
+
+/* The clock goes ahead of the disk's threads, but not far. */
+static void turn(void *arg)
+{
+	const struct timespec pause = { .tv_nsec = 50000 };
+
+	(void)arg;
+	nanosleep(&pause, NULL);
+	scarce_skip_ms(TURN_MS);
+	if (++turns == let_go_at)
+		faulty_end();
+	job_turn(&job);
+}
+
+static void swap_momentum(void)
+{
+	float ones[NUMEL] = { [0 ... NUMEL - 1] = 1 };
+	struct frag *f = job_frag(&job, 0);
+
+	own = rank0()->registry.place;
+	rank0()->registry.place = place;
+	ck_assert_int_eq(frag_state_swap(f, 0, 0, "momentum", FRAG_F32), 0);
+	ck_assert_int_eq(frag_state_put(f, 0, 0, "momentum", 0, ones, NUMEL, 0), 0);
+	frag_safe_point(f);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+}
+
+/* Whether there is such a disk. */
+static bool open_job(int disk)
+{
+	if (!placed_open(disk))
+		return false;
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   .hosts = WORLD,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups),
+					   JOB_KEYS(keys) });
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		job_frag(&job, rank)->engine->yield = turn;
+	turns = let_go_at = 0;
+	swap_momentum();
+	return true;
+}
+
+static void close_job(void)
+{
+	ck_assert_int_eq(frag_state_drop(job_frag(&job, 0), 0, 0, "momentum"), 0);
+	rank0()->registry.place = own;
+	job_close(&job);
+	placed_close();
+}
+
+static int get(const char *key, float *value)
+{
+	*value = -1;
+	return frag_get_range(job_frag(&job, 1), 0, key, 0, value, sizeof(*value));
+}
+
+static bool is_need(int rc)
+{
+	return rc == -ENOMEM || rc == -EMFILE || rc == -ETIMEDOUT || rc == -EIO;
+}
+
+/* The n-th need of it is not met, for each n. */
+START_TEST(without_memory_a_reader_gets_an_error_or_the_value)
+{
+	unsigned n = 0, failed;
+	float value;
+	int rc;
+
+	if (!open_job(_i))
+		return;
+	do {
+		scarce_begin(++n, 1);
+		rc = get("momentum", &value);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && is_need(rc)), "%u: %d", n, rc);
+		ck_assert(rc || value == 1);
+		ck_assert_int_eq(get("momentum", &value), 0);
+		ck_assert_float_eq(value, 1);
+	} while (failed);
+	ck_assert_uint_gt(n, 2);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_state_in_memory_is_read_where_others_are_on_nvme)
+{
+	float value;
+
+	if (!open_job(_i))
+		return;
+	ck_assert_int_eq(get("fp32", &value), 0);
+	ck_assert_mem_eq(&value, job_truth(&job, 0, "fp32"), sizeof(value));
+	close_job();
+}
+END_TEST
+
+static void hold_reads(void)
+{
+	faulty_begin((struct faulty){
+		.fault = FAULT_HOLD, .what = DISK_READ, .first = 1, .count = MANY });
+}
+
+START_TEST(a_disk_that_does_not_answer_is_a_timeout)
+{
+	float value;
+
+	if (!open_job(_i))
+		return;
+	ck_assert_int_eq(get("momentum", &value), 0);
+	rank0()->timeout_ms = 200;
+	hold_reads();
+	ck_assert_int_eq(get("momentum", &value), -ETIMEDOUT);
+	ck_assert_uint_ge(faulty_end(), 1);
+	ck_assert_int_eq(get("momentum", &value), 0);
+	ck_assert_float_eq(value, 1);
+	close_job();
+}
+END_TEST
+
+/* As many as a rank takes at once, each of another range. */
+static void ask_much(void)
+{
+	int row = states_find(&rank0()->registry.states, STATE_PARTITION, 0, 0, "momentum");
+	uint32_t from = rank0()->peers[1].link;
+
+	for (uint64_t i = 0; i < READS; i++) {
+		struct wire_read read = { .epoch = rank0()->registry.states.epoch,
+					  .state = (uint32_t)row,
+					  .offset = 4 + i,
+					  .size = 1 };
+
+		ck_assert(serve_swap_read(rank0(), from, MANY + i, &read));
+	}
+}
+
+START_TEST(a_reader_waits_while_too_many_others_are_served)
+{
+	float value;
+
+	if (!open_job(_i))
+		return;
+	ck_assert_int_eq(get("momentum", &value), 0);
+	hold_reads();
+	ask_much();
+	let_go_at = turns + 20;
+	ck_assert_int_eq(get("momentum", &value), 0);
+	ck_assert_uint_ge(turns, let_go_at);
+	ck_assert_float_eq(value, 1);
+	close_job();
+}
+END_TEST
+
+/* ---- what the registry and views hold ---- */
+
+static struct place_state *momentum(uint32_t *row)
+{
+	struct registry *r = &rank0()->registry;
+	enum frag_dtype dtype;
+
+	*row = (uint32_t)states_find(&r->states, STATE_PARTITION, 0, 0, "momentum");
+	return registry_place(r, 0, 0, "momentum", &dtype);
+}
+
+START_TEST(a_hold_needs_memory_and_the_row_as_it_was)
+{
+	struct registry *r;
+	struct registry_hold *hold;
+	unsigned n = 0, failed;
+	uint32_t row;
+	int rc;
+
+	if (!open_job(_i))
+		return;
+	r = &rank0()->registry;
+	momentum(&row);
+	do {
+		scarce_begin(++n, 1);
+		rc = registry_hold(r, r->states.epoch, row, 0, BYTES, &hold);
+		failed = scarce_end();
+		ck_assert_int_eq(rc, failed ? -ENOMEM : 0);
+		registry_hold_put(hold);
+	} while (failed);
+	ck_assert_uint_gt(n, 1);
+	ck_assert_int_eq(registry_hold(r, r->states.epoch + 1, row, 0, BYTES, &hold), -ESTALE);
+	close_job();
+}
+END_TEST
+
+/* In a step, when the disk has no room for a second version of the smaller slice. */
+START_TEST(what_a_step_had_no_room_to_keep_can_be_held_after_it)
+{
+	struct registry *r;
+	struct registry_hold *hold;
+	struct place_state *s;
+	struct place_lent *l;
+	uint32_t row;
+
+	placed_options.capacity = 2 * PLACED_SLICE + 4096;
+	if (!open_job(_i))
+		return;
+	r = &rank0()->registry;
+	s = momentum(&row);
+	for (uint64_t i = 0; i < 2; i++) {
+		ck_assert_int_eq(place_bring(place, s, i, PLACE_READ | PLACE_WRITE, 20000, &l),
+				 0);
+		ck_assert_int_eq(place_send(place, l), 0);
+	}
+	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, 0, BYTES, &hold), -EAGAIN);
+	place_publish(place, NULL);
+	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, 0, BYTES, &hold), 0);
+	registry_hold_put(hold);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_view_on_nvme_is_held_not_copied_and_needs_memory)
+{
+	struct view_request q = { { 1, 1 }, .size = BYTES };
+	struct registry_hold *hold = NULL;
+	unsigned n = 0, failed;
+	struct views views;
+	struct view view;
+	uint64_t at;
+	float value;
+	int rc;
+
+	if (!open_job(_i))
+		return;
+	momentum(&q.row);
+	q.epoch = rank0()->registry.states.epoch;
+	do {
+		views_init(&views, 2 * BYTES);
+		scarce_begin(++n, 1);
+		rc = views_open(&views, &rank0()->registry, &q, 1000, &view);
+		failed = scarce_end();
+		ck_assert_int_eq(rc, failed ? -ENOMEM : 0);
+		if (failed)
+			views_fini(&views);
+	} while (failed);
+	ck_assert_uint_gt(n, 2);
+	ck_assert_int_eq(
+		views_read(&views, &rank0()->registry, q.id, 0, &value, sizeof(value)),
+		-EREMOTE);
+	ck_assert_int_eq(views_hold(&views, q.id, 8, sizeof(value), &hold, &at), 0);
+	ck_assert_uint_eq(at, 8);
+	registry_hold_put(hold);
+	views_fini(&views);
+	close_job();
+}
+END_TEST
+
+/* ---- the trainer ---- */
+
+static const struct frag_swept swept[] = { { "momentum", 0 } };
+
+START_TEST(a_sweep_needs_memory)
+{
+	struct frag_sweep *sweep;
+	unsigned n = 0, failed;
+	int rc;
+
+	if (!open_job(_i))
+		return;
+	do {
+		scarce_begin(++n, 1);
+		rc = frag_sweep_begin(job_frag(&job, 0), 0, 0, swept, 1, &sweep);
+		failed = scarce_end();
+		ck_assert_msg(rc == -ENOMEM ? failed : !rc && n > 1, "%u: %d", n, rc);
+		if (!rc)
+			frag_sweep_end(sweep);
+	} while (failed);
+	ck_assert_uint_gt(n, 1);
+	close_job();
+}
+END_TEST
+
+/* A rank with such states opens, or says what is wanting. */
+START_TEST(a_rank_opens_or_says_what_is_wanting)
+{
+	struct launch launch = { .world = 1, .job = "scarce", .host = "host", .plain = true };
+	unsigned n = 0, failed;
+	struct frag *f;
+	int rc;
+
+	launch.swap = (struct swap_config){
+		.pinned = 12 * 4096, .buffers = 12, .slice = 4096, .least = 1
+	};
+	strcpy(launch.swap.dir, placed_dir);
+	do {
+		scarce_begin(++n, 1);
+		rc = frag_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && (is_need(rc) || rc == -EAGAIN)), "%u: %d", n,
+			      rc);
+		if (!rc)
+			frag_close(f);
+	} while (failed);
+	ck_assert_uint_gt(n, 5);
+}
+END_TEST
+
+int main(void)
+{
+	const void *const tests[] = {
+		without_memory_a_reader_gets_an_error_or_the_value,
+		a_state_in_memory_is_read_where_others_are_on_nvme,
+		a_disk_that_does_not_answer_is_a_timeout,
+		a_reader_waits_while_too_many_others_are_served,
+		a_hold_needs_memory_and_the_row_as_it_was,
+		what_a_step_had_no_room_to_keep_can_be_held_after_it,
+		a_view_on_nvme_is_held_not_copied_and_needs_memory,
+		a_sweep_needs_memory,
+		a_rank_opens_or_says_what_is_wanting,
+	};
+
+	return placed_main("swap-faults", tests, ARRAY_SIZE(tests));
+}
