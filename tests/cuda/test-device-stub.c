@@ -4,7 +4,9 @@
 #include "engine/log.h"
 #include "tests/cuda/device-suite.h"
 #include "tests/cuda/stub.h"
+#include "tests/ranks/scarce.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -173,6 +175,112 @@ START_TEST(no_context_is_made_on_a_device_that_is_not_used)
 END_TEST
 
 /* ---- errors ---- */
+
+static const char *lacking; /* what the runtime does not have */
+
+void *__real_dlsym(void *library, const char *name);
+void *__wrap_dlsym(void *library, const char *name);
+void *__wrap_dlsym(void *library, const char *name)
+{
+	return lacking && !strcmp(name, lacking) ? NULL : __real_dlsym(library, name);
+}
+
+START_TEST(a_runtime_that_loads_no_kernels_converts_nothing)
+{
+	struct device_options options = device_test_options;
+	uint8_t *memory, host[64];
+
+	stub_reset();
+	lacking = "cudaLibraryLoadData";
+	ck_assert_int_eq(device_cuda.open(&device, &options), 0);
+	lacking = NULL;
+	ck_assert_int_eq(device_cuda.use(device, 0), 0);
+	memory = here->alloc(0, CHUNK);
+	ck_assert_int_eq(run_io((struct device_io){ .what = DEVICE_SUMS_F32, .from = memory }),
+			 -ENOSYS);
+	ck_assert_int_eq(copy(host, memory, sizeof(host)), 0);
+	here->free(memory);
+	device_cuda.close(device);
+}
+END_TEST
+
+static int open_and_use(struct device **d)
+{
+	struct device_options options = device_test_options;
+	int rc = device_cuda.open(d, &options);
+
+	if (!rc && (rc = device_cuda.use(*d, 0)))
+		device_cuda.close(*d);
+	return rc;
+}
+
+/* The n-th need of it is not met, for each n. */
+START_TEST(without_memory_a_device_is_not_used)
+{
+	unsigned n = 0, failed, before = stub_left();
+	struct device *d;
+	int rc;
+
+	do {
+		scarce_begin(++n, 1);
+		rc = open_and_use(&d);
+		failed = scarce_end();
+		if (!rc)
+			device_cuda.close(d);
+		ck_assert_msg(!rc || (failed && (rc == -ENOMEM || rc == -EAGAIN)), "%u: %d", n,
+			      rc);
+		ck_assert_uint_eq(stub_left(), before);
+	} while (failed);
+	ck_assert_uint_gt(n, 3);
+}
+END_TEST
+
+static void end_kept(struct device_kept *kept)
+{
+	ck_assert_int_eq(run_io((struct device_io){ .after = kept->written }), 0);
+	here->ops->release(device, kept);
+}
+
+START_TEST(without_memory_nothing_is_marked_or_preserved)
+{
+	uint8_t *memory = here->alloc(0, CHUNK);
+	struct device_event *event;
+	struct device_kept *kept;
+	unsigned n = 0, failed;
+	int marked, rc;
+
+	do {
+		scarce_begin(++n, 1);
+		marked = here->ops->mark(device, 0, NULL, &event);
+		rc = here->ops->preserve(device, 0, NULL, memory, 64, NULL, &kept);
+		failed = scarce_end();
+		ck_assert_msg(!failed == (!marked && !rc), "%u: %d %d", n, marked, rc);
+		ck_assert((!marked || marked == -ENOMEM) && (!rc || rc == -ENOMEM));
+		if (!marked)
+			here->ops->unmark(device, event);
+		if (!rc)
+			end_kept(kept);
+	} while (failed);
+	ck_assert_uint_gt(n, 2);
+	here->free(memory);
+}
+END_TEST
+
+START_TEST(what_is_preserved_goes_to_pinned_memory_alone)
+{
+	uint8_t *memory = here->alloc(0, CHUNK), *host = aligned_alloc(4096, CHUNK);
+	struct device_kept *kept;
+
+	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, host, &kept),
+			 -EINVAL);
+	ck_assert_int_eq(here->ops->pin(device, host, CHUNK), 0);
+	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, host, &kept), 0);
+	end_kept(kept);
+	here->ops->unpin(device, host);
+	free(host);
+	here->free(memory);
+}
+END_TEST
 
 START_TEST(what_is_missing_is_said)
 {
@@ -395,6 +503,8 @@ static TCase *calls_and_errors(void)
 	tcase_add_test(c, a_small_request_does_not_wait_for_a_large_one);
 	tcase_add_test(c, the_trainers_stream_gets_events_and_what_is_preserved);
 	tcase_add_test(c, a_stream_that_is_captured_is_busy);
+	tcase_add_test(c, without_memory_nothing_is_marked_or_preserved);
+	tcase_add_test(c, what_is_preserved_goes_to_pinned_memory_alone);
 	tcase_add_test(c, a_full_device_preserves_nothing);
 	tcase_add_test(c, memory_that_has_gone_is_the_requests_error_alone);
 	return c;
@@ -407,6 +517,8 @@ static TCase *lives(void)
 	tcase_add_test(c, no_context_is_made_on_a_device_that_is_not_used);
 	tcase_add_loop_test(c, what_is_missing_is_said, 0, 4);
 	tcase_add_loop_test(c, without_kernels_the_rest_works, 0, 2);
+	tcase_add_test(c, a_runtime_that_loads_no_kernels_converts_nothing);
+	tcase_add_test(c, without_memory_a_device_is_not_used);
 	tcase_add_test(c, a_device_that_does_not_go_on_is_given_up);
 	tcase_add_test(c, a_device_that_fails_is_given_up);
 	tcase_add_test(c, each_call_fails_once);

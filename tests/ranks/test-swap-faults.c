@@ -274,9 +274,8 @@ START_TEST(a_view_on_nvme_is_held_not_copied_and_needs_memory)
 			views_fini(&views);
 	} while (failed);
 	ck_assert_uint_gt(n, 2);
-	ck_assert_int_eq(
-		views_read(&views, &rank0()->registry, q.id, 0, &value, sizeof(value)),
-		-EREMOTE);
+	ck_assert_int_eq(views_read(&views, &rank0()->registry, q.id, 0, &value, sizeof(value)),
+			 -EREMOTE);
 	ck_assert_int_eq(views_hold(&views, q.id, 8, sizeof(value), &hold, &at), 0);
 	ck_assert_uint_eq(at, 8);
 	registry_hold_put(hold);
