@@ -575,6 +575,30 @@ START_TEST(a_range_or_a_rank_that_is_not_there_is_refused_below_too)
 }
 END_TEST
 
+static void see_tier(void *arg, const struct engine_fragment *f)
+{
+	unsigned *all = arg;
+
+	ck_assert_str_eq(f->tier, "host");
+	++*all;
+}
+
+START_TEST(before_a_table_has_come_a_state_is_held_for_one_in_memory)
+{
+	unsigned before = 0, after = 0;
+
+	open_near();
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_ptr_null(observer->peers[rank].states);
+	engine_fragments(observer, 0, "fp32", see_tier, &before);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	engine_fragments(observer, 0, "fp32", see_tier, &after);
+	ck_assert_uint_eq(before, WORLD);
+	ck_assert_uint_eq(after, WORLD);
+	close_job();
+}
+END_TEST
+
 /* An observer that comes when the job is there.  Its failure. */
 static int failure_of_one_more(void)
 {
@@ -642,6 +666,7 @@ int main(void)
 	tcase_add_test(t, a_barrier_with_a_rank_0_that_says_nothing_is_an_error);
 	tcase_add_test(t, a_thaw_that_is_not_waited_for_is_cancelled);
 	tcase_add_test(t, a_range_or_a_rank_that_is_not_there_is_refused_below_too);
+	tcase_add_test(t, before_a_table_has_come_a_state_is_held_for_one_in_memory);
 	tcase_add_test(t, a_job_that_has_failed_or_describes_itself_wrongly_is_not_entered);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 static const unsigned counts[] = { 1, 7 };
@@ -236,6 +237,40 @@ START_TEST(an_edit_whose_end_is_not_on_disk_is_rolled_back)
 }
 END_TEST
 
+static void was_written(struct engine_write *write, int result)
+{
+	atomic_store((_Atomic int *)write->owner, result);
+}
+
+/* Another process, as it seems, which the clock outruns. */
+START_TEST(a_folder_that_another_keeps_locked_is_busy)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	struct engine_extent e = { 8, 4, "abcd" };
+	_Atomic int result = 1;
+	struct engine_write write = {
+		.extents = &e, .nextents = 1, .done = was_written, .owner = &result
+	};
+	struct engine *engine;
+
+	drop_table();
+	ck_assert(!edited_open(&x, &engine, true, true, why, sizeof(why)));
+	write.file = edited_open_state(engine, EDITED_W);
+	ck_assert(!flock(dir, LOCK_EX));
+	engine_write(engine, &write);
+	for (int i = 0; i < 20000 && atomic_load(&result) == 1; i++) {
+		scarce_skip_ms(1000);
+		nanosleep(&pause, NULL);
+	}
+	ck_assert_int_eq(atomic_load(&result), -EBUSY);
+	ck_assert(!flock(dir, LOCK_UN));
+	ck_assert(edited_is_as_expected(&before));
+	ck_assert_int_eq(edited_write(engine, EDITED_W, &e, 1), 0);
+	engine_file_close(write.file);
+	engine_close(engine);
+}
+END_TEST
+
 START_TEST(a_journal_whose_end_is_not_on_disk_is_still_there)
 {
 	ck_assert_int_eq(edit(false), 0);
@@ -339,6 +374,7 @@ int main(void)
 	tcase_add_loop_test(t, what_was_interrupted_is_undone_or_eio, 0, ARRAY_SIZE(results));
 	tcase_add_loop_test(t, an_overlay_does_or_is_enomem, 0, ARRAY_SIZE(counts));
 	tcase_add_test(t, an_edit_whose_end_is_not_on_disk_is_rolled_back);
+	tcase_add_test(t, a_folder_that_another_keeps_locked_is_busy);
 	tcase_add_test(t, a_journal_whose_end_is_not_on_disk_is_still_there);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
