@@ -304,8 +304,14 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 		return -EBUSY;
 	if (p->holder && !e)
 		return -ENOENT;
-	if (!e && !(e = find_or_add(s, p->transaction)))
-		return -ENOSPC;
+	if (!e) { /* nothing of it was staged here: its coordinator has the word from now on */
+		e = find_or_add(s, p->transaction);
+		if (!e)
+			return -ENOSPC;
+		e->coordinator = p->coordinator;
+		e->order = p->order;
+		e->touched_ms = now;
+	}
 	if (e->state > EDIT_PREPARED)
 		return -EBUSY;
 	rc = edits_check_pieces(e, r);

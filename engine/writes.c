@@ -391,6 +391,7 @@ void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool 
 	}
 	edges = c->edges;
 	pthread_mutex_lock(&e->lock);
+	c->transaction[1] = ++e->transaction; /* also of one that fails before it is planned */
 	c->next = e->commits;
 	e->commits = c;
 	pthread_mutex_unlock(&e->lock);

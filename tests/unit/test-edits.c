@@ -374,6 +374,9 @@ START_TEST(gradients_that_are_gone_are_not_promised)
 	ck_assert_int_eq(promise_grads(one, 2, true, 2), -EINVAL); /* no window */
 	ck_assert_int_eq(promise(one, 2, true), -EINVAL);
 	ck_assert_int_eq(promise_grads(one, 2, true, 3), 0);
+	ck_assert_int_eq(promise_grads(two, 2, false, 1), -ENODATA);
+	ck_assert_uint_eq(edits_expire(&s, 1500), 0); /* it is its coordinator's */
+	ck_assert_uint_eq(edits_lose_writer(&s, 0), 0);
 }
 END_TEST
 
