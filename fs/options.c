@@ -190,7 +190,8 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 	switch (row->id) {
 	case OPTION_RW:
 	case OPTION_RO:
-		o->writable = row->id == OPTION_RW;
+		o->read_only = row->id == OPTION_RO;
+		o->writable = !o->read_only;
 		return 0;
 	case OPTION_TIMEOUT:
 		return parse_seconds(value, &o->timeout_ms);
@@ -340,7 +341,7 @@ int options_parse(struct options *o, int argc, char **argv, char *why, size_t wh
 		rc = parse_arg(o, argv, &i, why, whysize);
 	if (!rc && !o->passed)
 		rc = refuse(why, whysize, "no memory%s%s", "", "");
-	if (!rc && o->overlay && !o->writable)
+	if (!rc && o->overlay && o->read_only)
 		rc = refuse(why, whysize, "option overlay is for a mount that is not ro%s%s",
 			    "", "");
 	if (!rc && !o->help && !o->version && !o->mountpoint)

@@ -89,8 +89,10 @@ char *mount_options_for_fragfs(const char *options)
 			ro = true;
 		else if (is_option(word, length, "edit"))
 			edit = true;
-		else if (length && !is_for_others(word, length))
+		else if (length && !is_for_others(word, length)) {
+			edit |= !strncmp(word, "overlay=", strlen("overlay="));
 			end = put(end, word, length);
+		}
 	}
 	if (edit && !ro)
 		memcpy(kept, "rw", 2);

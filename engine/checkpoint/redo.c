@@ -364,9 +364,11 @@ int redo_remove(struct redo *r)
 /* What is behind the edits is none. */
 static int cut(struct redo *r)
 {
-	r->written = r->torn = false;
+	r->written = false;
+	r->torn = true;
 	if (ftruncate(r->fd, (off_t)r->end) || fdatasync(r->fd))
 		return -errno;
+	r->torn = false;
 	return 0;
 }
 
@@ -513,8 +515,10 @@ int redo_drop(struct redo *r)
 
 int redo_begin(struct redo *r, struct patches *p, const _Atomic bool *cancelled)
 {
-	int rc = see_old(p, cancelled);
+	int rc = r->torn ? cut(r) : 0;
 
+	if (!rc)
+		rc = see_old(p, cancelled);
 	if (!rc)
 		rc = lay(r, p);
 	if (!rc)
@@ -550,8 +554,10 @@ int redo_note_written(struct redo *r, const struct table *t)
 	uint8_t identity[REDO_IDENTITY];
 	struct out o;
 	uint64_t sum;
-	int rc = begin_out(&o, r->fd, r->end + REDO_COMMIT, r->seed), end;
+	int rc = r->torn && !r->written ? cut(r) : 0, end;
 
+	if (!rc)
+		rc = begin_out(&o, r->fd, r->end + REDO_COMMIT, r->seed);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {

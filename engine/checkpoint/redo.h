@@ -47,7 +47,7 @@ struct redo {
 	uint64_t edits;
 	struct layer layer; /* what they made */
 	bool written;       /* the last commit is of that kind */
-	bool torn;          /* what is behind the last commit was left out */
+	bool torn;          /* what may be behind the last commit is none */
 	uint64_t end;       /* of the edits */
 	uint64_t seed;
 	/* Between redo_begin and redo_end: */

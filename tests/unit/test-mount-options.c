@@ -28,6 +28,8 @@ START_TEST(edit_makes_it_writable_unless_ro)
 	expect("edit", "rw");
 	expect("ro,edit", "ro");
 	expect("edit,ro", "ro");
+	expect("overlay=/o", "rw,overlay=/o");
+	expect("ro,overlay=/o", "ro,overlay=/o"); /* fragfs refuses it */
 }
 END_TEST
 

@@ -94,6 +94,16 @@ START_TEST(a_comma_behind_a_backslash_does_not_end_an_option)
 }
 END_TEST
 
+START_TEST(an_overlay_is_written_to)
+{
+	ck_assert_int_eq(parse("d /m -o overlay=o"), 0);
+	ck_assert(parsed.writable && !parsed.read_only);
+	options_fini(&parsed);
+	check_refused("d /m -o overlay=o,ro", "not ro");
+	check_refused("d /m -o ro,overlay=o", "not ro");
+}
+END_TEST
+
 START_TEST(the_last_of_rw_and_ro_counts)
 {
 	ck_assert_int_eq(parse("a:1 /m -o rw,ro"), 0);
@@ -188,6 +198,7 @@ int main(void)
 	tcase_add_test(t, options_may_stand_anywhere);
 	tcase_add_test(t, behind_two_dashes_there_are_no_options);
 	tcase_add_test(t, a_comma_behind_a_backslash_does_not_end_an_option);
+	tcase_add_test(t, an_overlay_is_written_to);
 	tcase_add_test(t, the_last_of_rw_and_ro_counts);
 	tcase_add_test(t, allow_other_brings_permissions);
 	tcase_add_test(t, sizes_have_units);

@@ -719,6 +719,33 @@ START_TEST(what_was_written_is_not_laid_over_it_again)
 }
 END_TEST
 
+/* Of a mount that was killed: the beginning of an edit, which is left out. */
+static void leave_something_behind(void)
+{
+	char junk[3000];
+	int fd = open(log_path, O_WRONLY);
+	off_t end = (off_t)redo_align((uint64_t)lseek(fd, 0, SEEK_END));
+
+	memset(junk, 'x', sizeof(junk));
+	ck_assert_int_eq(pwrite(fd, junk, sizeof(junk), end + REDO_COMMIT), sizeof(junk));
+	close(fd);
+}
+
+START_TEST(what_a_killed_mount_left_is_not_taken_for_written)
+{
+	open_it();
+	write_something();
+	close_it();
+	leave_something_behind();
+	note_written(false);
+	open_it();
+	check_values();
+	close_it();
+	ck_assert_msg(!settle(NULL), "%s", why);
+	ck_assert(edited_is_as_expected(&x));
+}
+END_TEST
+
 START_TEST(what_was_undone_is_still_an_edit)
 {
 	open_it();
@@ -765,6 +792,7 @@ int main(void)
 	tcase_add_test(t, an_edit_that_finds_no_room_leaves_nothing);
 	tcase_add_test(t, a_cancelled_edit_leaves_nothing);
 	tcase_add_test(t, what_was_written_is_not_laid_over_it_again);
+	tcase_add_test(t, what_a_killed_mount_left_is_not_taken_for_written);
 	tcase_add_test(t, what_was_undone_is_still_an_edit);
 	suite_add_tcase(s, t);
 	runner = srunner_create(s);
