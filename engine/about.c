@@ -41,7 +41,7 @@ static bool on_told(struct engine *e, void *owner, uint64_t tag, const struct an
 
 	a->asked = false;
 	if (status != -EAGAIN)
-		end(e, a, told ? strndup(answer->tail, answer->tail_size) : NULL, status);
+		end(e, a, told ? text_copy(answer->tail, answer->tail_size) : NULL, status);
 	return false;
 }
 

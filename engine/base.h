@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,6 +53,18 @@ static inline uint64_t u64_max(uint64_t a, uint64_t b)
 static inline uint64_t u64_div_ceil(uint64_t n, uint64_t divisor)
 {
 	return n / divisor + (n % divisor != 0);
+}
+
+/* Bytes that need not have one behind them, as strndup's; to be freed.  NULL: no memory. */
+static inline char *text_copy(const void *bytes, size_t size)
+{
+	char *text = malloc(size + 1);
+
+	if (!text)
+		return NULL;
+	memcpy(text, bytes, size);
+	text[size] = '\0';
+	return text;
 }
 
 static inline uint64_t monotonic_ms(void)

@@ -83,7 +83,7 @@ static int take_text(struct reader *x, struct cursor *c, size_t length, char **o
 
 	if (!text || !length || memchr(text, 0, length))
 		return damaged(x, "no name");
-	*out = strndup(text, length);
+	*out = text_copy(text, length);
 	return *out ? 0 : -ENOMEM;
 }
 

@@ -93,22 +93,10 @@ static int compare_names(const void *a, const void *b)
 			     &(struct json_text){ y->name, y->name_size });
 }
 
-/* Not strndup: the text need not have a byte behind it. */
-static char *copy_text(const struct json_text *text)
-{
-	char *copy = malloc(text->size + 1);
-
-	if (copy) {
-		memcpy(copy, text->bytes, text->size);
-		copy[text->size] = '\0';
-	}
-	return copy;
-}
-
 static int add_place(struct safetensors_index *x, const struct entry *e, bool new_file)
 {
 	if (new_file) {
-		x->files[x->nfiles] = copy_text(&e->file);
+		x->files[x->nfiles] = text_copy(e->file.bytes, e->file.size);
 		if (!x->files[x->nfiles])
 			return -ENOMEM;
 		x->nfiles++;
