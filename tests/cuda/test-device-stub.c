@@ -274,6 +274,9 @@ START_TEST(what_is_preserved_goes_to_pinned_memory_alone)
 	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, host, &kept),
 			 -EINVAL);
 	ck_assert_int_eq(here->ops->pin(device, host, CHUNK), 0);
+	stub_fail("PointerGetAttributes", 1, cudaErrorMemoryAllocation);
+	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, host, &kept),
+			 -ENOMEM);
 	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, host, &kept), 0);
 	end_kept(kept);
 	here->ops->unpin(device, host);
