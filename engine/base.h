@@ -58,7 +58,7 @@ static inline uint64_t u64_div_ceil(uint64_t n, uint64_t divisor)
 /* Bytes that need not have one behind them, as strndup's; to be freed.  NULL: no memory. */
 static inline char *text_copy(const void *bytes, size_t size)
 {
-	char *text = malloc(size + 1);
+	char *text = (char *)malloc(size + 1); /* C++ too: the kernels for devices */
 
 	if (!text)
 		return NULL;
