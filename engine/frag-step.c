@@ -40,6 +40,11 @@ static void wait_here(struct engine *e)
 		node_yield(e);
 }
 
+static int first_errno(int rc, int later)
+{
+	return rc ? rc : later;
+}
+
 static bool is_changing(const struct control_page *c)
 {
 	return atomic_load_explicit(&c->sequence, memory_order_relaxed) & 1;
@@ -86,21 +91,33 @@ static void change_begin(struct engine *e)
 	keep_for_views(e, true);
 }
 
-/* What slices and ranges of states on NVMe were given since becomes what readers see, all of it together. */
-static void publish(struct engine *e)
+/* What slices and ranges of states on NVMe were given since becomes what readers see, all of it together, or none. */
+static int publish(struct engine *e)
 {
-	if (e->registry.place)
-		place_publish(e->registry.place, NULL);
+	return e->registry.place ? place_publish(e->registry.place) : 0;
 }
 
-static void change_end(struct engine *e, uint64_t generation)
+/* Where not all of it can be had by readers they go on with the generation before, until it can. */
+static int change_end(struct engine *e, uint64_t generation)
 {
 	struct control_page *c = e->registry.control;
+	int rc = publish(e);
 
-	publish(e);
+	e->owed = rc ? generation : 0;
+	if (rc)
+		return rc;
 	atomic_store_explicit(&c->generation, generation, memory_order_release);
 	atomic_fetch_add_explicit(&c->sequence, 1, memory_order_seq_cst);
 	tell_views(e);
+	return 0;
+}
+
+/* Outside of a step; or after one whose generation is owed. */
+static int make_current(struct engine *e)
+{
+	if (e->owed)
+		return change_end(e, e->owed);
+	return is_changing(e->registry.control) ? 0 : publish(e);
 }
 
 /* Each edit at a boundary is a generation of its own: all ranks apply the same ones in the same order. */
@@ -112,17 +129,21 @@ static uint64_t generation_after(const struct control_page *c, uint64_t b, bool 
 }
 
 /* Inside a step the generation is being made already, and comes with its end. */
-static void apply_edits(struct engine *e, uint64_t b)
+static int apply_edits(struct engine *e, uint64_t b)
 {
 	struct control_page *c = e->registry.control;
 	bool whole = !is_changing(c), applied;
+	int rc = 0;
 
 	if (whole)
 		change_begin(e);
 	applied = edits_pass(&e->edits, &e->registry, b, grads_word(c));
 	if (whole)
-		change_end(e, generation_after(c, b, applied));
+		rc = change_end(e, generation_after(c, b, applied));
+	else if (e->owed && applied)
+		e->owed++;
 	node_wake(e);
+	return rc;
 }
 
 static void show_phase(struct control_page *c, uint32_t phase)
@@ -131,35 +152,42 @@ static void show_phase(struct control_page *c, uint32_t phase)
 }
 
 /* The trainer neither reads nor writes state here: decided edits go in, and a freeze holds it. */
-static void look_at_edits(struct engine *e, uint64_t b)
+static int look_at_edits(struct engine *e, uint64_t b)
 {
 	struct control_page *c = e->registry.control;
 	uint32_t phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
 	uint64_t before = held(e), begin = monotonic_ns();
 	enum edits_next next;
+	int rc = 0;
 
-	while ((next = edits_look(&e->edits, b, !is_changing(c))) != EDITS_GO) {
+	while ((next = edits_look(&e->edits, b, !is_changing(c) || e->owed)) != EDITS_GO) {
 		if (next == EDITS_FROZEN)
 			show_phase(c, CONTROL_FROZEN);
 		if (next == EDITS_DECIDED)
-			apply_edits(e, b);
+			rc = first_errno(rc, apply_edits(e, b));
 		else
 			wait_here(e);
 	}
 	show_phase(c, phase);
 	count_held(e, before, begin);
+	return rc;
 }
 
 /* The boundary is entered before edits are looked for: see edits_prepare. */
-static void boundary(struct engine *e)
+static int pass(struct engine *e)
 {
-	struct control_page *c = e->registry.control;
-	uint64_t b = atomic_fetch_add_explicit(&c->boundary, 1, memory_order_seq_cst) + 1;
+	uint64_t b = atomic_fetch_add_explicit(&e->registry.control->boundary, 1,
+					       memory_order_seq_cst) +
+		     1;
 
-	if (!is_changing(c))
-		publish(e);
-	if (edits_pending(&e->edits, b))
-		look_at_edits(e, b);
+	return edits_pending(&e->edits, b) ? look_at_edits(e, b) : 0;
+}
+
+static int boundary(struct engine *e)
+{
+	int rc = make_current(e);
+
+	return first_errno(rc, pass(e));
 }
 
 int frag_grads_gone(struct frag *f)
@@ -180,15 +208,15 @@ int frag_grads_gone(struct frag *f)
 int frag_grads_valid(struct frag *f, double loss_scale)
 {
 	struct engine *e = frag_engine(f);
+	int rc;
 
 	if (!e)
 		return -EINVAL;
 	atomic_store_explicit(&e->registry.control->loss_scale, loss_scale,
 			      memory_order_relaxed);
-	if (!is_changing(e->registry.control))
-		publish(e);
-	if (grads_are_valid(e->registry.control))
-		return 0;
+	rc = make_current(e);
+	if (rc || grads_are_valid(e->registry.control))
+		return rc;
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);
 	tell_views(e);
 	return 0;
@@ -197,20 +225,23 @@ int frag_grads_valid(struct frag *f, double loss_scale)
 int frag_step_begin(struct frag *f)
 {
 	struct engine *e = frag_engine(f);
+	int rc;
 
 	if (!e)
 		return -EINVAL;
-	boundary(e);
+	rc = boundary(e);
+	e->owed = 0; /* it comes with this step's */
 	if (!is_changing(e->registry.control))
 		change_begin(e);
 	show_phase(e->registry.control, CONTROL_STEP);
-	return 0;
+	return rc;
 }
 
 int frag_step_end(struct frag *f)
 {
 	struct engine *e = frag_engine(f);
 	struct control_page *c;
+	int rc;
 
 	if (!e)
 		return -EINVAL;
@@ -218,21 +249,20 @@ int frag_step_end(struct frag *f)
 	grow(&c->step);
 	show_phase(c, CONTROL_STABLE);
 	if (is_changing(c))
-		change_end(e, control_generation(
-				      atomic_load_explicit(&c->boundary, memory_order_relaxed) +
-				      1));
-	boundary(e);
-	return 0;
+		rc = change_end(
+			e,
+			control_generation(
+				atomic_load_explicit(&c->boundary, memory_order_relaxed) + 1));
+	else
+		rc = publish(e);
+	return first_errno(rc, pass(e));
 }
 
 int frag_safe_point(struct frag *f)
 {
 	struct engine *e = frag_engine(f);
 
-	if (!e)
-		return -EINVAL;
-	boundary(e);
-	return 0;
+	return e ? boundary(e) : -EINVAL;
 }
 
 void frag_count_on(struct engine *e, const struct wire_barrier *at)

@@ -415,6 +415,9 @@ FRAG_API int frag_arena_figures(struct frag *f, struct frag_arena_figures *figur
  * Readers see what was changed in a step from frag_step_end on, all of it together, and until then what was there
  * before; what was changed outside of one from the next frag_grads_valid or boundary on.  What cannot be written to
  * the disk stays in memory, as much as FRAG_PINNED_MEM again, and the job goes on; then calls end with the disk's errno.
+ * frag_step_end, _step_begin and _safe_point with such an errno have passed their boundary all the same, but readers go on
+ * with the generation before, all of it, and frag_grads_valid has not said that gradients are: each next of these calls
+ * tries once more to have all that was changed become what they see.
  */
 
 /* As frag_state_alloc, of a state that lives in a file in the swap directory.  It is all 0.  Elements have at most 8 bytes.

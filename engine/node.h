@@ -140,6 +140,8 @@ struct engine {
 	struct views views;       /* a rank's; its own lock */
 	struct arena_memory
 		*arena; /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
+	uint64_t
+		owed; /* the trainer's thread's: a generation that not all is there of; 0: none */
 	struct swapped *swapped; /* a rank's: reads of what is on NVMe; NULL: nothing is */
 	struct catalog *own;     /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params;    /* own's numbers to catalog's */

@@ -251,13 +251,17 @@ uint64_t place_slice_numel(const struct place_state *s)
 
 /* ---- generations ---- */
 
-void place_publish(struct place *p, struct place_state *s)
+int place_publish(struct place *p)
 {
-	place_settle(p, s);
+	int rc = place_settle(p, NULL);
+
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&p->lock);
-	place_publish_changed(p, s);
-	p->figures.publishes++;
+	p->figures.publishes += p->first_changed != NULL;
+	place_publish_changed(p, NULL);
 	pthread_mutex_unlock(&p->lock);
+	return 0;
 }
 
 /* Under the lock. */
@@ -296,6 +300,6 @@ int place_purge(struct place *p)
 		return -EBUSY;
 	for (struct place_state *s = p->states; s; s = s->next)
 		place_clear(p, s);
-	place_publish(p, NULL);
+	place_publish(p);
 	return 0;
 }

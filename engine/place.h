@@ -102,8 +102,8 @@ void place_return(struct place *p, struct place_lent *lent);
 /* Memory of elements [first, first + numel) when they lie in one slice that is in (and there), else NULL. */
 void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel);
 
-/* All that was sent, written, put or cleared since becomes current, together.  s: only of that state; NULL: of all. */
-void place_publish(struct place *p, struct place_state *s);
+/* All that was sent, written, put or cleared since becomes current, together; or place_settle's errno, and nothing does. */
+int place_publish(struct place *p);
 
 /* ---- the slices of several states in turn: brought in ahead, written behind ---- */
 
@@ -149,7 +149,9 @@ int place_put(struct place *p, struct place_state *s, uint64_t first, const void
 	      uint64_t numel);
 int place_accumulate(struct place *p, struct place_state *s, uint64_t first,
 		     const float *values, uint64_t numel);
-/* What was put is sent back, s: only of that state.  place_publish does so too, but has no result. */
+/* What was put is sent back, s: only of that state; NULL: of all.  The first errno; what could not be stays in, and more
+ * can be put to it.
+ */
 int place_settle(struct place *p, struct place_state *s);
 /* Zeros, once published.  Nothing of it is in, but for what was put, which is forgotten. */
 int place_clear(struct place *p, struct place_state *s);

@@ -244,7 +244,7 @@ static double swap_out(const struct way *way)
 	}
 	must("flush", place_flush(place, 60000));
 	begin = now() - begin;
-	place_publish(place, NULL);
+	place_publish(place);
 	return begin;
 }
 
@@ -287,7 +287,7 @@ static double walk_packed(const struct way *way)
 	if (way->write)
 		must("flush", place_flush(place, 60000));
 	begin = now() - begin;
-	place_publish(place, NULL);
+	place_publish(place);
 	return begin;
 }
 
@@ -416,7 +416,7 @@ static double step(const struct way *way)
 	place_walk_end(w);
 	must("flush", place_flush(place, 60000));
 	begin = now() - begin;
-	place_publish(place, NULL);
+	place_publish(place);
 	return begin;
 }
 
@@ -477,7 +477,7 @@ static void write_step_states(void)
 			fill(place_walk_memory(w, 0), numel);
 		place_walk_end(w);
 	}
-	place_publish(place, NULL);
+	place_publish(place);
 	for (unsigned i = 0; i < 4 * GROUPS; i++) {
 		path_of(path, sizeof(path), "group", i);
 		reference_run(&(struct reference){ MIB, 8, 1 }, path, true, array[0], STATE);

@@ -59,7 +59,7 @@ static void train(uint32_t from, uint32_t to)
 	for (uint32_t step = from; step < to; step++) {
 		for (int i = 0; i < STATES; i++)
 			fill(states[i], step);
-		place_publish(place, NULL);
+		place_publish(place);
 		expect(step);
 	}
 }
@@ -139,7 +139,7 @@ static void faulty(const char *dir)
 	for (uint32_t step = 1; step < 6; step++) {
 		for (int i = 0; i < STATES; i++)
 			fill(states[i], step);
-		place_publish(place, NULL);
+		place_publish(place);
 		place_flush(place, FLUSH_MS);
 		eio += count_eio(step);
 	}

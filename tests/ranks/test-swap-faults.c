@@ -242,7 +242,7 @@ START_TEST(what_a_step_had_no_room_to_keep_can_be_held_after_it)
 		ck_assert_int_eq(place_send(place, l), 0);
 	}
 	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, 0, BYTES, &hold), -EAGAIN);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, 0, BYTES, &hold), 0);
 	registry_hold_put(hold);
 	close_job();
@@ -309,6 +309,89 @@ START_TEST(a_sweep_needs_memory)
 }
 END_TEST
 
+/* ---- a generation that not all is there of ---- */
+
+static uint64_t generation(void)
+{
+	return rank0()->registry.control->generation;
+}
+
+/* The disk has room for one version of it and `ballast`; values are put that there is no room for. */
+static struct place_state *begin_without_room(void)
+{
+	float twos[NUMEL] = { [0 ... NUMEL - 1] = 2 };
+	struct place_state *ballast = placed_add("ballast", NUMEL);
+
+	placed_fill(ballast, 7);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_int_eq(frag_state_put(job_frag(&job, 0), 0, 0, "momentum", 0, twos, NUMEL, 0),
+			 0);
+	return ballast;
+}
+
+static bool all_are(float value)
+{
+	uint32_t row, bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return placed_is(momentum(&row), NULL, 0, NUMEL, bits);
+}
+
+START_TEST(a_step_that_does_not_fit_is_not_announced_until_it_does)
+{
+	struct place_state *ballast;
+	struct frag *f;
+	uint64_t before, boundary;
+	float value;
+
+	placed_options.capacity = (uint64_t)2 * 5 * 4096;
+	if (!open_job(_i))
+		return;
+	f = job_frag(&job, 0);
+	before = generation();
+	ck_assert_int_eq(frag_step_begin(f), 0);
+	ballast = begin_without_room();
+	ck_assert_int_eq(frag_step_end(f), -ENOSPC);
+	boundary = rank0()->registry.control->boundary;
+	ck_assert_uint_eq(generation(), before);
+	ck_assert(all_are(1));
+	ck_assert_int_eq(frag_safe_point(f), -ENOSPC);
+	ck_assert_int_eq(frag_step_begin(f), -ENOSPC);
+	ck_assert_int_eq(frag_step_end(f), -ENOSPC);
+	ck_assert_uint_eq(rank0()->registry.control->boundary, boundary + 3);
+	ck_assert_uint_eq(generation(), before);
+	ck_assert(all_are(1));
+	place_drop(place, ballast);
+	ck_assert_int_eq(frag_safe_point(f), 0);
+	ck_assert_uint_eq(generation(), control_generation(boundary + 3));
+	ck_assert(all_are(2));
+	ck_assert_int_eq(get("momentum", &value), 0);
+	ck_assert_float_eq(value, 2);
+	close_job();
+}
+END_TEST
+
+START_TEST(gradients_that_do_not_fit_are_not_valid_until_they_do)
+{
+	struct place_state *ballast;
+	struct frag *f;
+
+	placed_options.capacity = (uint64_t)2 * 5 * 4096;
+	if (!open_job(_i))
+		return;
+	f = job_frag(&job, 0);
+	ballast = begin_without_room();
+	ck_assert_int_eq(frag_grads_valid(f, 1), -ENOSPC);
+	ck_assert_uint_eq(rank0()->registry.control->grads & 1, 0);
+	ck_assert(all_are(1));
+	place_drop(place, ballast);
+	ck_assert_int_eq(frag_grads_valid(f, 1), 0);
+	ck_assert_uint_eq(rank0()->registry.control->grads & 1, 1);
+	ck_assert(all_are(2));
+	close_job();
+}
+END_TEST
+
 /* A rank with such states opens, or says what is wanting. */
 START_TEST(a_rank_opens_or_says_what_is_wanting)
 {
@@ -345,6 +428,8 @@ int main(void)
 		what_a_step_had_no_room_to_keep_can_be_held_after_it,
 		a_view_on_nvme_is_held_not_copied_and_needs_memory,
 		a_sweep_needs_memory,
+		a_step_that_does_not_fit_is_not_announced_until_it_does,
+		gradients_that_do_not_fit_are_not_valid_until_they_do,
 		a_rank_opens_or_says_what_is_wanting,
 	};
 

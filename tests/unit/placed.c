@@ -91,7 +91,7 @@ void placed_fill(struct place_state *s, uint32_t value)
 		for (uint64_t i = 0; i < numel; i++)
 			((uint32_t *)place_walk_memory(w, 0))[i] = value;
 	place_walk_end(w);
-	place_publish(place, s);
+	ck_assert_int_eq(place_publish(place), 0);
 }
 
 bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, uint64_t numel,

@@ -87,7 +87,7 @@ static void optimize(void (*look)(void))
 		look();
 	}
 	place_walk_end(w);
-	place_publish(place, NULL);
+	place_publish(place);
 }
 
 static void train(uint32_t step, void (*look)(void))
@@ -96,7 +96,7 @@ static void train(uint32_t step, void (*look)(void))
 
 	ck_assert_int_eq(place_clear(place, state[G]), 0);
 	backward(step, look);
-	place_publish(place, state[G]);
+	place_publish(place);
 	look();
 	optimize(look);
 	for (uint64_t i = 0; i < FLOATS; i++)
@@ -157,7 +157,7 @@ START_TEST(b9_before_the_first_step_states_are_zeros)
 		ck_assert_mem_eq(out, zeros, sizeof(out));
 	}
 	ck_assert_int_eq(place_write(place, state[M], 40, &(float){ 3 }, 4), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	truth[M][10] = 3;
 	train(0, look_nowhere);
 	expect_truth();
@@ -197,7 +197,7 @@ START_TEST(b10_gets_and_sets_work_amid_a_pipelined_step)
 		for (int i = 0; i < 5; i++)
 			set_and_get();
 	place_walk_end(w);
-	place_publish(place, NULL);
+	place_publish(place);
 	for (uint32_t i = 0; i < edited; i++)
 		truth[W][i * 997 % FLOATS] = (float)i;
 	expect_truth();
@@ -378,7 +378,7 @@ START_TEST(b13_minus_zero_and_signalling_nans_are_kept)
 		return;
 	s = filled(FLOATS);
 	ck_assert_int_eq(place_put(place, s, SLICE_FLOATS - 2, odd, ARRAY_SIZE(odd)), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert_int_eq(place_flush(place, 20000), 0);
 	ck_assert_int_eq(
 		place_read_now(place, s, NULL, (SLICE_FLOATS - 2) * 4, sizeof(out), out), 0);
@@ -401,7 +401,7 @@ START_TEST(a_bias_costs_its_blocks_and_setting_it_nothing)
 	before = placed_figures();
 	ck_assert_int_eq(place_read_now(place, s, NULL, 1000, sizeof(bias), bias), 0);
 	ck_assert_int_eq(place_write(place, s, 1000, bias, sizeof(bias)), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	after = placed_figures();
 	ck_assert_uint_le(after.file.read_bytes - before.file.read_bytes, 8192);
 	ck_assert_uint_eq(after.file.writes, before.file.writes);
@@ -423,7 +423,7 @@ START_TEST(gradients_of_earlier_steps_are_not_seen)
 	s = filled(FLOATS);
 	ck_assert_int_eq(place_clear(place, s), 0);
 	ck_assert_int_eq(place_put(place, s, 10, (float[]){ 5, 5, 5 }, 3), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 0, 10, 0));
 	ck_assert(placed_is(s, NULL, 13, FLOATS - 13, 0));
 	placed_close();
@@ -444,7 +444,7 @@ START_TEST(pieces_may_have_another_length_each_time)
 	for (uint64_t n = 1; n < SLICE_FLOATS; n *= 3) {
 		ck_assert_int_eq(place_clear(place, s), 0);
 		ck_assert_int_eq(place_accumulate(place, s, 100, five, n), 0);
-		place_publish(place, NULL);
+		place_publish(place);
 		ck_assert(placed_is(s, NULL, 100, n, 0x40a00000));
 		ck_assert(placed_is(s, NULL, 100 + n, FLOATS - 100 - n, 0));
 	}

@@ -94,7 +94,7 @@ START_TEST(without_room_for_two_generations_the_trainer_goes_on)
 	ck_assert_int_eq(read_some(s, NULL, 0), -ESTALE);
 	ck_assert_int_eq(place_hold(place, s, 0, FLOATS * 4, &h), -ESTALE);
 	ck_assert_int_eq(read_some(s, NULL, 3), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 5));
 	ck_assert_uint_eq(placed_figures().errors, 0);
 	placed_close();
@@ -153,7 +153,7 @@ START_TEST(what_is_being_read_is_not_taken_from_the_reader)
 	place_return(place, l);
 	pthread_join(thread, NULL);
 	ck_assert_int_eq(place_clear(place, s), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	placed_fill(s, 2);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 2));
 	ck_assert_int_eq(answer_of(&a), 0);
@@ -235,10 +235,10 @@ START_TEST(what_has_no_room_stays_in_memory_and_then_with_the_caller)
 	ck_assert_int_eq(place_flush(place, 20000), -ENOSPC);
 	/* There is room again. */
 	ck_assert_int_eq(place_clear(place, a), 0);
-	place_publish(place, a);
+	place_publish(place);
 	ck_assert_int_eq(place_send(place, l), 0);
 	ck_assert_int_eq(place_flush(place, 20000), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(b, NULL, SLICE_FLOATS + 5, 1, 55));
 	ck_assert_uint_eq(placed_figures().spare, 0);
 	placed_close();
@@ -269,7 +269,7 @@ START_TEST(a_walk_goes_on_where_it_had_no_room)
 	place_drop(place, ballast);
 	ck_assert_int_eq(place_walk_next(w, &first, &numel), 0);
 	place_walk_end(w);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(walked[0].state, NULL, 0, SLICE_FLOATS, 0));
 	ck_assert(placed_is(walked[1].state, NULL, 0, SLICE_FLOATS, 0x01010101));
 	placed_close();
@@ -312,7 +312,7 @@ START_TEST(without_a_buffer_an_edit_takes_spare_memory_or_is_refused)
 	place_walk_end(w);
 	for (unsigned i = 1; i < 8; i++)
 		place_return(place, l[i]);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert_int_eq(place_read_now(place, s, NULL, 0, 3, out), 0);
 	ck_assert_mem_eq(out, half, 3);
 	placed_close();
@@ -330,7 +330,7 @@ START_TEST(values_are_not_put_into_what_is_damaged)
 	ck_assert_int_eq(place_accumulate(place, s, 3, (float[]){ 1 }, 1), -EIO);
 	ck_assert_uint_eq(faulty_end(), 1);
 	ck_assert_int_eq(place_accumulate(place, s, 3, (float[]){ 1 }, 1), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 3, 1, 0x40000000));
 	placed_close();
 }
@@ -405,7 +405,7 @@ START_TEST(an_edit_of_what_is_damaged_is_eio_and_changes_nothing)
 	ck_assert_int_eq(place_write(place, s, PLACED_SLICE, big, sizeof(big)), -EIO);
 	ck_assert(placed_was_said("swap: fp32: damaged at byte 40960"));
 	faulty_end();
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 1));
 	placed_close();
 }
@@ -601,7 +601,7 @@ START_TEST(it_is_used_or_enomem)
 		rc = use_it(s, small);
 		failed = scarce_end();
 		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
-		place_publish(place, NULL);
+		place_publish(place);
 		ck_assert(placed_is(s, NULL, 0, FLOATS, 0));
 		ck_assert_uint_eq(placed_figures().holds, 0);
 		place_drop(place, s);

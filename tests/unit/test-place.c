@@ -63,7 +63,7 @@ START_TEST(what_is_sent_is_seen_when_published)
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 1));
 	ck_assert_int_eq(place_send(place, l), 0);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 1));
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 2 * SLICE_FLOATS, SLICE_FLOATS, 2));
 	ck_assert(placed_is(s, NULL, 0, 2 * SLICE_FLOATS, 1));
 	placed_close();
@@ -198,7 +198,7 @@ START_TEST(small_states_never_leave_memory)
 	s = placed_add("bias", 100);
 	placed_fill(s, 6);
 	ck_assert_int_eq(place_write(place, s, 4, &(uint32_t){ 8 }, 4), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 1, 1, 8));
 	ck_assert(placed_is(s, NULL, 2, 98, 6));
 	ck_assert_uint_eq(placed_figures().small, 400);
@@ -276,7 +276,7 @@ static void check_walk(struct place_state *const s[3], uint32_t step)
 	ck_assert_uint_eq(sum, FLOATS);
 	ck_assert_uint_eq(wrong, 0);
 	place_walk_end(w);
-	place_publish(place, NULL);
+	place_publish(place);
 }
 
 START_TEST(a_walk_brings_in_all_in_order_with_any_budget)
@@ -338,7 +338,7 @@ START_TEST(a_walk_left_midway_changes_nothing)
 	ck_assert_int_eq(place_walk_next(w, &first, &numel), 1);
 	memset(place_walk_memory(w, 0), 1, numel * 4);
 	place_walk_end(w);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 5));
 	placed_close();
 }
@@ -400,7 +400,7 @@ START_TEST(an_edit_costs_the_disk_nothing)
 	ck_assert_uint_eq(placed_figures().file.reads, before.file.reads);
 	ck_assert_uint_eq(placed_figures().spare, 4);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 5));
-	place_publish(place, NULL);
+	place_publish(place);
 	place_state_figures(place, s, &f);
 	ck_assert_uint_eq(f.patches, 4);
 	ck_assert(placed_is(s, NULL, 100, 1, 8));
@@ -425,7 +425,7 @@ START_TEST(many_edits_become_a_slice)
 	placed_fill(s, 5);
 	for (uint32_t i = 0; i < 40; i++)
 		ck_assert_int_eq(place_write(place, s, i * 8, &i, 4), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	for (uint32_t i = 0; i < 40; i++) {
 		ck_assert(placed_is(s, NULL, 2 * i, 1, i));
 		ck_assert(placed_is(s, NULL, 2 * i + 1, 1, 5));
@@ -451,7 +451,7 @@ START_TEST(an_edit_is_seen_in_what_is_lent)
 	ck_assert_uint_eq(memory[10], 8);
 	ck_assert_uint_eq(memory[11], 5);
 	ck_assert_int_eq(place_send(place, l), 0);
-	place_publish(place, NULL);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 10, 1, 8));
 	placed_close();
 }
@@ -473,13 +473,13 @@ START_TEST(values_are_collected_and_added)
 	for (int micro = 0; micro < 3; micro++)
 		for (int64_t at = N - 96; at >= 0; at -= 96) /* pieces over edges of slices */
 			ck_assert_int_eq(place_accumulate(place, s, (uint64_t)at, ones, 96), 0);
-	place_publish(place, s);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 0, N, 0x40400000)); /* 3.0 */
 	/* The next window begins with zeros, whatever the last has left. */
 	ck_assert_int_eq(place_clear(place, s), 0);
 	ck_assert_int_eq(place_put(place, s, 5, ones, 5), 0);
 	ck_assert(placed_is(s, NULL, 0, N, 0x40400000));
-	place_publish(place, s);
+	place_publish(place);
 	ck_assert(placed_is(s, NULL, 0, 5, 0));
 	ck_assert(placed_is(s, NULL, 5, 5, 0x3f800000));
 	ck_assert(placed_is(s, NULL, 10, N - 10, 0));
@@ -510,7 +510,7 @@ START_TEST(collecting_gives_way_to_who_needs_a_buffer)
 		ck_assert_int_eq(place_bring(place, s[i], 0, PLACE_READ, 20000, &l[i]), 0);
 	for (int i = 0; i < 8; i++)
 		place_return(place, l[i]);
-	place_publish(place, NULL);
+	place_publish(place);
 	for (int i = 0; i < 12; i++)
 		ck_assert(placed_is(s[i], NULL, 7, 1, 0x40400000));
 	placed_close();
@@ -642,7 +642,7 @@ static void act_send(struct model *m)
 
 static void act_publish(void)
 {
-	place_publish(place, NULL);
+	place_publish(place);
 	for (int i = 0; i < STATES; i++)
 		memcpy(model[i].current, model[i].newest, sizeof(model[i].current));
 }
