@@ -36,7 +36,10 @@ static int next_place(const char **at, struct place *place, const char *source, 
 	port = colon ? strtol(colon + 1, &end, 10) : 0;
 	if (!host || host >= sizeof(place->host) || port < 1 || port > 65535 ||
 	    end != *at + length) {
-		snprintf(why, size, "%s is not HOST:PORT[,HOST:PORT]", source);
+		snprintf(why, size,
+			 "%s is neither a file or folder that is here, nor "
+			 "HOST:PORT[,HOST:PORT]",
+			 source);
 		return -EINVAL;
 	}
 	snprintf(place->host, sizeof(place->host), "%.*s", (int)host, *at);

@@ -117,8 +117,7 @@ _Noreturn static void keep(const struct keeper *k, int fd)
 	mounted = serve(k, fd);
 	while (waitpid(server, &status, 0) < 0 && errno == EINTR)
 		;
-	if (mounted)
-		k->unmount(k->arg);
+	k->end(k->arg, mounted);
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 

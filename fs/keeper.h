@@ -12,7 +12,8 @@
 struct keeper {
 	/* The descriptor of /dev/fuse, which stays open here; or -errno with a line. */
 	int (*mount)(void *arg, char *why, size_t whysize);
-	void (*unmount)(void *arg); /* only after a mount that worked */
+	void (*end)(void *arg,
+		    bool mounted); /* the server has gone: unmounts what was mounted */
 	void *arg;
 };
 

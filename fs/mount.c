@@ -27,6 +27,7 @@ struct mount {
 	char *path;
 	int ready_fd;  /* the parent waits at its other end; -1: foreground */
 	int keeper_fd; /* to the process that mounts for us; -1: none does */
+	bool made_overlay;
 	struct fs fs;
 	struct fuse_session *session;
 	char why[WHY_MAX];
@@ -342,11 +343,14 @@ static int keep_mount(void *arg, char *why, size_t whysize)
 	return fuse_session_fd(m->session);
 }
 
-static void keep_unmount(void *arg)
+static void keep_end(void *arg, bool mounted)
 {
 	struct mount *m = arg;
 
-	fuse_session_unmount(m->session);
+	if (mounted)
+		fuse_session_unmount(m->session);
+	else if (m->made_overlay)
+		rmdir(m->options->overlay);
 }
 
 /* Edits of a file have their journal beside it. */
@@ -368,8 +372,10 @@ static int enter_sandbox(const struct options *o)
 static int make_overlay(struct mount *m)
 {
 	const char *path = m->options->overlay;
-	int rc = path && mkdir(path, 0700) && errno != EEXIST ? -errno : 0;
+	int rc;
 
+	m->made_overlay = path && !mkdir(path, 0700);
+	rc = path && !m->made_overlay && errno != EEXIST ? -errno : 0;
 	if (path && !rc && access(path, F_OK)) /* a link that leads nowhere */
 		rc = -errno;
 	if (rc)
@@ -379,7 +385,7 @@ static int make_overlay(struct mount *m)
 
 static int to_sandbox(struct mount *m)
 {
-	const struct keeper keeper = { keep_mount, keep_unmount, m };
+	const struct keeper keeper = { keep_mount, keep_end, m };
 	int rc;
 
 	if (access(m->options->source, F_OK)) /* who opens it says so */

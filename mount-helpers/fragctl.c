@@ -439,6 +439,19 @@ static const struct command {
 	{ "arena", "jaR", 0, 1, run_arena },
 };
 
+/* The line of the help that says how a command is called. */
+static int usage_of(const char *name)
+{
+	char start[64];
+	const char *line;
+
+	snprintf(start, sizeof(start), " fragctl %s ", name);
+	line = strstr(help, start);
+	fprintf(stderr, "fragctl: expected:%.*s\n", line ? (int)strcspn(line, "\n") : 0,
+		line ? line : "");
+	return FRAGCTL_USAGE;
+}
+
 static int usage(void)
 {
 	fputs("fragctl: expected: fragctl "
@@ -456,7 +469,7 @@ static int run(int nwords, char **words, const struct flags *flags)
 			continue;
 		if (nwords - 1 < c->least || nwords - 1 > c->most ||
 		    flags->given[strspn(flags->given, c->options)])
-			break;
+			return usage_of(c->name);
 		return c->run(words + 1, flags);
 	}
 	return usage();

@@ -27,6 +27,8 @@ static bool has(const struct blob *b, uint64_t at, uint64_t size)
 
 static int past_end(const struct blob *b, uint64_t at, uint64_t size, struct parse_error *error)
 {
+	if (!b->start && !b->size)
+		return parse_fail(error, -EBADMSG, "it is empty");
 	return parse_fail(error, -EBADMSG,
 			  "%" PRIu64 " bytes wanted at byte %" PRIu64 ", where %" PRIu64 " are",
 			  size, b->start + at, at < b->size ? b->size - at : 0);

@@ -197,7 +197,7 @@ int folder_open_below(struct folder **below, const struct folder *f, const char 
 		return -ENOMEM;
 	}
 	if (f->only || !folder_is_plain(name)) {
-		snprintf(why, whysize, "%s: %s is no name of a folder in it", f->path, name);
+		snprintf(why, whysize, "%s: '%s' is no name of a folder in it", f->path, name);
 		return -EINVAL;
 	}
 	fd = openat(f->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -45,6 +45,9 @@ static int lock(struct redo *r, enum redo_use use, char *why, size_t whysize)
 	int rc = flock(r->dir, (use == REDO_LOOK ? LOCK_SH : LOCK_EX) | LOCK_NB) ? -errno : 0;
 
 	r->busy = rc == -EWOULDBLOCK;
+	if (!rc && use == REDO_LOOK)
+		fd_unlock(
+			r->dir); /* it has said that nobody changes it: who is about to does not wait for us */
 	if (!rc || use == REDO_LOOK)
 		return 0;
 	if (r->busy)
@@ -60,6 +63,7 @@ static int open_log(struct redo *r, enum redo_use use, char *why, size_t whysize
 {
 	struct stat st;
 	int fd = folder_open_path(r->dir, REDO_NAME, use == REDO_LOOK ? O_RDONLY : O_RDWR, &st);
+	int rc;
 
 	if (fd == -ENOENT)
 		return 0;
@@ -71,7 +75,12 @@ static int open_log(struct redo *r, enum redo_use use, char *why, size_t whysize
 		return fd;
 	}
 	r->fd = fd;
-	return redo_read(r, why, whysize);
+	rc = redo_read(r, why, whysize);
+	if (rc != -EBADMSG || !r->busy)
+		return rc;
+	snprintf(why, whysize, "%s is being changed by %s: look again", r->path,
+		 lock_holder(r->dir).name);
+	return -EBUSY;
 }
 
 static int open_dir(struct redo *r, const char *path, char *why, size_t whysize)

@@ -33,7 +33,7 @@ int take_open(struct folder **out, const char *path, const char *format, char *w
 	      size_t whysize)
 {
 	char text[FOLDER_TEXT_MAX], line[256];
-	struct folder *f;
+	struct folder *f = NULL;
 	int rc = folder_open(&f, path, why, whysize);
 	const char *tag = rc ? NULL : find_tag(f, format);
 
@@ -41,8 +41,12 @@ int take_open(struct folder **out, const char *path, const char *format, char *w
 		*out = f;
 		return rc;
 	}
+	*out = NULL;
 	rc = folder_read_text(f, tag, text);
-	if (!rc) {
+	if (!rc && !*text) {
+		snprintf(why, whysize, "%s: %s is empty", f->path, tag);
+		rc = -EINVAL;
+	} else if (!rc) {
 		rc = folder_open_below(out, f, text, why, whysize);
 	} else {
 		folder_failed(tag, rc, line, sizeof(line));

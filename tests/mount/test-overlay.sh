@@ -96,10 +96,18 @@ same "$T/before" "$T/after"
 # ---- folders that will not do, a checkpoint that has changed ----
 
 refused "is in the checkpoint's folder" fragfs "$C" "$M" -o "overlay=$C/global_step3/overlay"
-rmdir "$C/global_step3/overlay"
+[ ! -e "$C/global_step3/overlay" ] || fail "a refused mount has left the folder that it made"
 refused "there are other things in it" fragfs "$C" "$M" -o "overlay=$C/values"
 refused "it is no overlay, and not empty" fragctl overlay "$C/values"
 refused "No such file or directory" fragfs "$C" "$M" -o "overlay=$T/no/where"
+refused "neither a file or folder that is here, nor HOST:PORT" fragfs nowhere "$M"
+mkdir "$T/unfinished"
+: >"$T/unfinished/latest"
+refused "latest is empty" fragfs "$T/unfinished" "$M"
+: >"$T/unfinished/model.safetensors"
+rm "$T/unfinished/latest"
+refused "model.safetensors: it is empty" fragfs "$T/unfinished" "$M"
+refused "expected: fragctl commit DIR" fragctl commit
 ln -s no/where "$T/astray"
 refused "$T/astray: No such file or directory" fragfs "$C" "$M" -o "overlay=$T/astray"
 mount_overlay
