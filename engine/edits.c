@@ -119,25 +119,13 @@ static bool has_room(const struct edits *s, const uint64_t transaction[2], uint3
 	       others < EDITS_OF_WRITER_MAX;
 }
 
-/* Its place among the remembered; EDITS_REMEMBERED: none. */
-static uint64_t remembered_at(const struct edits *s, const uint64_t transaction[2])
+static enum wire_outcome recall(struct edits *s, const uint64_t transaction[2])
 {
-	uint64_t n = u64_min(s->decisions, EDITS_REMEMBERED);
+	const struct decision *o = decisions_find(&s->decided, transaction);
 
-	for (uint64_t i = 0; i < n; i++)
-		if (!memcmp(s->remembered[i].transaction, transaction,
-			    sizeof(s->remembered[i].transaction)))
-			return i;
-	return EDITS_REMEMBERED;
-}
-
-static enum wire_outcome recall(const struct edits *s, const uint64_t transaction[2])
-{
-	uint64_t at = remembered_at(s, transaction);
-
-	if (at == EDITS_REMEMBERED)
-		return WIRE_UNDECIDED;
-	return s->remembered[at].committed ? WIRE_COMMITTED : WIRE_ABORTED;
+	if (o)
+		return o->committed ? WIRE_COMMITTED : WIRE_ABORTED;
+	return decisions_find(&s->forbidden, transaction) ? WIRE_ABORTED : WIRE_UNDECIDED;
 }
 
 static int stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
@@ -215,16 +203,6 @@ void edits_set_lowest(struct edits *s)
 	atomic_store_explicit(&s->lowest, lowest, memory_order_seq_cst);
 }
 
-static void remember(struct edits *s, const uint64_t transaction[2], bool committed)
-{
-	uint64_t at = s->decisions++ % EDITS_REMEMBERED;
-
-	memcpy(s->remembered[at].transaction, transaction,
-	       sizeof(s->remembered[at].transaction));
-	s->remembered[at].committed = committed;
-	s->remembered[at].status = 0;
-}
-
 int edits_check_pieces(const struct edit *e, struct registry *r)
 {
 	int rc = 0;
@@ -266,10 +244,10 @@ static int promise_boundary(struct edits *s, struct registry *r, struct edit *e,
 /* Under the lock. */
 static void note(struct edits *s, const uint64_t transaction[2], int status)
 {
-	uint64_t at = remembered_at(s, transaction);
+	struct decision *o = decisions_find(&s->decided, transaction);
 
-	if (at < EDITS_REMEMBERED && !s->remembered[at].status)
-		s->remembered[at].status = status;
+	if (o && !o->status)
+		o->status = status;
 }
 
 void edits_note(struct edits *s, const uint64_t transaction[2], int status)
@@ -354,7 +332,7 @@ static void settle_hold(struct edits *s, const struct edit *e, bool commit)
 /* Under the lock.  What its writer takes back before anybody promised is nobody's to know. */
 static void settle(struct edits *s, struct edit **at, bool commit, int why)
 {
-	remember(s, (*at)->transaction, commit);
+	decisions_add(&s->decided, (*at)->transaction, commit);
 	settle_hold(s, *at, commit);
 	if (commit)
 		(*at)->state = EDIT_DECIDED;
@@ -404,14 +382,14 @@ int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, in
 
 enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], int *status)
 {
+	const struct decision *decided;
 	enum wire_outcome outcome;
-	uint64_t at;
 
 	pthread_mutex_lock(&s->lock);
 	outcome = recall(s, transaction);
-	at = remembered_at(s, transaction);
-	if (status && at < EDITS_REMEMBERED)
-		*status = s->remembered[at].status;
+	decided = decisions_find(&s->decided, transaction);
+	if (status && decided)
+		*status = decided->status;
 	pthread_mutex_unlock(&s->lock);
 	return outcome;
 }
@@ -422,7 +400,7 @@ static const char orphaned[] = "its coordinator died";
 static void forbid(struct edits *s, struct edit **at, const uint64_t transaction[2],
 		   const char *why)
 {
-	remember(s, transaction, false);
+	decisions_add(&s->forbidden, transaction, false);
 	if (*at)
 		abort_edit(s, at, -EIO, why);
 }
@@ -445,13 +423,15 @@ enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2])
 
 bool edits_forbid(struct edits *s, const uint64_t transaction[2])
 {
+	enum wire_outcome known;
 	struct edit **at;
 	bool may;
 
 	pthread_mutex_lock(&s->lock);
 	at = find(s, transaction);
-	may = !*at || (*at)->state == EDIT_STAGED;
-	if (may && recall(s, transaction) == WIRE_UNDECIDED)
+	known = recall(s, transaction);
+	may = known != WIRE_COMMITTED && (!*at || (*at)->state == EDIT_STAGED);
+	if (may && known == WIRE_UNDECIDED)
 		forbid(s, at, transaction, NULL);
 	pthread_mutex_unlock(&s->lock);
 	return may;

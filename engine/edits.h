@@ -18,11 +18,12 @@
  */
 
 #include "engine/hold.h"
+#include "engine/decisions.h"
 #include "engine/registry.h"
 
 #define EDIT_PEER_NONE (UINT32_MAX - 1) /* decided without its coordinator */
 
-enum { EDITS_MAX = 1024, EDITS_OF_WRITER_MAX = EDITS_MAX / 4 * 3, EDITS_REMEMBERED = 512 };
+enum { EDITS_MAX = 1024, EDITS_OF_WRITER_MAX = EDITS_MAX / 4 * 3 };
 
 enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED, EDIT_ABORTED };
 
@@ -71,12 +72,9 @@ struct edits {
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
 	struct hold hold;
-	struct {
-		uint64_t transaction[2];
-		bool committed;
-		int status;             /* of applying it; a coordinator's: on all ranks */
-	} remembered[EDITS_REMEMBERED]; /* newest decisions, a ring */
-	uint64_t decisions;
+	struct decisions decided;
+	struct decisions
+		forbidden; /* never promised here; of their own, however many a lost writer leaves */
 };
 
 void edits_init(struct edits *s, uint64_t bytes_max);

@@ -28,7 +28,8 @@ static void begin(struct engine *e)
 	p->began_ns = monotonic_ns();
 	for (uint32_t rank = 0; rank < e->world && p->n < PAST_RANKS; rank++)
 		if (peer_is_live(&e->peers[rank]))
-			p->sources[p->n++] = (struct past_source){ .rank = rank };
+			p->sources[p->n++] =
+				(struct past_source){ .rank = rank, .status = -ETIMEDOUT };
 }
 
 static void end(struct engine *e)
@@ -224,14 +225,32 @@ static void put(const struct past *p, FILE *out)
 	json_decref(lines.ids);
 }
 
+/* Whose text has no room is left out. */
+static void copy(const struct past *p, struct past *mine)
+{
+	mine->n = p->n;
+	for (unsigned i = 0; i < p->n; i++) {
+		const struct past_source *s = &p->sources[i];
+
+		mine->sources[i] = (struct past_source){ .status = s->status };
+		if (s->text && append(&mine->sources[i], s->text, s->size))
+			mine->sources[i].status = -ENOMEM;
+	}
+}
+
 int past_tell(struct engine *e, FILE *out)
 {
+	struct past mine = { .n = 0 };
 	int rc;
 
 	pthread_mutex_lock(&e->lock);
 	rc = await(e);
 	if (rc != -EAGAIN)
-		put(&e->past, out);
+		copy(&e->past, &mine);
 	pthread_mutex_unlock(&e->lock);
-	return rc == -EAGAIN ? rc : 0;
+	if (rc == -EAGAIN)
+		return rc;
+	put(&mine, out);
+	forget(&mine);
+	return 0;
 }

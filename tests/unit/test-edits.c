@@ -273,7 +273,7 @@ START_TEST(what_is_decided_long_ago_and_not_applied_is_not_promised_anew)
 {
 	stage(one, 3, 7);
 	commit(one);
-	for (uint64_t i = 0; i < EDITS_REMEMBERED; i++) {
+	for (uint64_t i = 0; i < DECISIONS_MAX; i++) {
 		uint64_t other[2] = { 7, i };
 
 		stage(other, 0, 1);
@@ -550,6 +550,21 @@ START_TEST(what_another_rank_has_dropped_is_not_promised)
 }
 END_TEST
 
+START_TEST(what_was_decided_is_known_however_many_writers_are_lost)
+{
+	uint64_t lost[2] = { 77, 0 };
+
+	ck_assert_int_eq(promise(one, b + 1, false), 0);
+	ck_assert_int_eq(decide(one, true), 0);
+	edits_pass(&s, &r, b + 1, 0);
+	edit_free(edits_take_over(&s));
+	for (lost[1] = 1; lost[1] <= DECISIONS_MAX; lost[1]++)
+		ck_assert(edits_forbid(&s, lost));
+	ck_assert_int_eq(edits_outcome(&s, one), WIRE_COMMITTED);
+	ck_assert(!edits_forbid(&s, one));
+}
+END_TEST
+
 /* ---- freezes ---- */
 
 static void freeze(const uint64_t transaction[2], uint64_t at, uint32_t ms, uint64_t heard)
@@ -698,6 +713,7 @@ int main(void)
 	tcase_add_test(t, a_rank_without_bytes_promises_and_counts_it_too);
 	tcase_add_test(t, edits_of_one_boundary_are_applied_in_the_coordinators_order);
 	tcase_add_test(t, an_edit_whose_coordinator_died_is_settled_by_what_others_know);
+	tcase_add_test(t, what_was_decided_is_known_however_many_writers_are_lost);
 	tcase_add_test(t, one_never_heard_of_is_undecided_and_then_never_taken);
 	tcase_add_test(t, one_that_is_fenced_is_not_promised);
 	tcase_add_test(t, one_that_is_fenced_does_not_hear_its_coordinator);
