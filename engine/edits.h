@@ -102,8 +102,8 @@ struct edit_promise {
 	uint32_t freeze_ms; /* 0: an edit */
 };
 
-/* Promises not to pass the boundary undecided; again with a later one moves it.  *passed is the control
- * page's count of boundaries.  -EAGAIN: it is passed; -ENOENT: a holder without bytes; -EBUSY: decided, or a
+/* Promises not to pass the boundary undecided; again with a later one moves it.  -EAGAIN: the
+ * control page's count of boundaries has passed it; -ENOENT: a holder without bytes; -EBUSY: decided, or a
  * freeze while another lasts; -ENOSPC; -ESTALE: it was decided before, or fenced; -ENODATA: its gradients are gone;
  * -EINVAL: gradients without a window; errors of registry_check: the bytes' place is gone.
  */
