@@ -87,6 +87,12 @@ int place_hold(struct place *p, struct place_state *s, uint64_t offset, uint64_t
 	return rc;
 }
 
+bool place_holds_same(const struct place_hold *a, const struct place_hold *b)
+{
+	return a->state == b->state && a->offset == b->offset && a->size == b->size &&
+	       !memcmp(a->versions, b->versions, a->n * sizeof(struct place_version *));
+}
+
 void place_release(struct place *p, struct place_hold *h)
 {
 	pthread_mutex_lock(&p->lock);

@@ -171,6 +171,8 @@ struct place_hold;
  */
 int place_hold(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
 	       struct place_hold **hold);
+/* Of the same range, the same bytes. */
+bool place_holds_same(const struct place_hold *a, const struct place_hold *b);
 /* No read of it is under way. */
 void place_release(struct place *p, struct place_hold *hold);
 

@@ -10,15 +10,16 @@
 #include <errno.h>
 #include <string.h>
 
-enum { READS_MAX = 256, FIGURES_MS = 100 };
+enum { READS_MAX = 256, ASKED_MAX = 4, FIGURES_MS = 100 };
 
 /* One READ: from the disk's thread come `ended` and the bytes, all else is the engine thread's. */
 struct swap_read {
 	struct swap_read *next;
 	struct swapped *of;
 	uint32_t peer;
-	uint64_t request;
 	struct wire_read asked;
+	uint64_t requests[ASKED_MAX]; /* that are to have the answer */
+	unsigned nrequests;
 	uint64_t began_ms;
 	bool answered; /* it took too long */
 	bool ended;    /* under the lock of swapped */
@@ -75,8 +76,8 @@ static bool has_ended(struct swapped *s, const struct swap_read *r)
 
 static void answer(struct engine *e, struct swap_read *r, int status)
 {
-	if (!r->answered)
-		serve_data(e, r->peer, r->request, status, r->bytes, r->asked.size);
+	for (unsigned i = 0; i < r->nrequests && !r->answered; i++)
+		serve_data(e, r->peer, r->requests[i], status, r->bytes, r->asked.size);
 	r->answered = true;
 }
 
@@ -125,15 +126,16 @@ static int find_hold(struct engine *e, const struct wire_read *read,
 	return rc || *hold ? rc : -EREMOTE;
 }
 
-/* Asked again by the same reader, whose number for it is another now. */
-static bool is_under_way(struct swapped *s, uint32_t peer, uint64_t request,
-			 const struct wire_read *read)
+/* Asked again by the same reader, or by another of its threads, and there is nothing newer since. */
+static bool join(struct swapped *s, uint32_t peer, uint64_t request,
+		 const struct wire_read *read, const struct registry_hold *hold)
 {
 	for (struct swap_read *r = s->reads; r; r = r->next) {
-		if (r->answered || r->peer != peer ||
-		    memcmp(&r->asked, read, sizeof(*read)) != 0)
+		if (r->answered || r->peer != peer || r->nrequests == ASKED_MAX ||
+		    memcmp(&r->asked, read, sizeof(*read)) != 0 ||
+		    !place_holds_same(r->hold->hold, hold->hold))
 			continue;
-		r->request = request;
+		r->requests[r->nrequests++] = request;
 		return true;
 	}
 	return false;
@@ -149,8 +151,9 @@ static int begin(struct swapped *s, uint32_t peer, uint64_t request,
 	*r = (struct swap_read){ .next = s->reads,
 				 .of = s,
 				 .peer = peer,
-				 .request = request,
 				 .asked = *read,
+				 .requests = { request },
+				 .nrequests = 1,
 				 .began_ms = monotonic_ms(),
 				 .hold = hold,
 				 .io = { .state = hold->state,
@@ -166,6 +169,18 @@ static int begin(struct swapped *s, uint32_t peer, uint64_t request,
 	return 0;
 }
 
+/* Takes the hold. */
+static int join_or_begin(struct swapped *s, uint32_t peer, uint64_t request,
+			 const struct wire_read *read, struct registry_hold *hold, uint64_t at)
+{
+	bool joined = join(s, peer, request, read, hold);
+	int rc = joined ? 0 : begin(s, peer, request, read, hold, at);
+
+	if (joined || rc)
+		registry_hold_put(hold);
+	return rc;
+}
+
 bool serve_swap_read(struct engine *e, uint32_t peer, uint64_t request,
 		     const struct wire_read *read)
 {
@@ -175,13 +190,11 @@ bool serve_swap_read(struct engine *e, uint32_t peer, uint64_t request,
 
 	if (!e->swapped || read->size > WIRE_CHUNK)
 		return false;
-	if (is_under_way(e->swapped, peer, request, read))
-		return true;
 	rc = find_hold(e, read, &hold, &at);
 	if (rc == -EREMOTE)
 		return false;
-	if (!rc && (rc = begin(e->swapped, peer, request, read, hold, at)))
-		registry_hold_put(hold);
+	if (!rc)
+		rc = join_or_begin(e->swapped, peer, request, read, hold, at);
 	if (rc)
 		serve_data(e, peer, request, rc, NULL, 0);
 	else

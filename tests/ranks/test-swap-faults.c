@@ -5,6 +5,7 @@
 #include "tests/ranks/scarce.h"
 #include "tests/unit/placed.h"
 
+#include "engine/peers.h"
 #include "engine/serve-swap.h"
 #include "engine/views.h"
 
@@ -182,6 +183,97 @@ START_TEST(a_reader_waits_while_too_many_others_are_served)
 	ck_assert_int_eq(get("momentum", &value), 0);
 	ck_assert_uint_ge(turns, let_go_at);
 	ck_assert_float_eq(value, 1);
+	close_job();
+}
+END_TEST
+
+/* ---- reads of one range ---- */
+
+struct asked {
+	bool answered;
+	int status;
+	float value;
+};
+
+static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	struct asked *a = owner;
+
+	(void)e, (void)tag;
+	a->answered = true;
+	a->status = answer->status;
+	if (!a->status)
+		memcpy(&a->value, answer->tail, sizeof(a->value));
+	return false;
+}
+
+/* Rank 1 asks for the first value. */
+static void ask(struct asked *a)
+{
+	struct registry *r = &rank0()->registry;
+	struct wire_read read = { .epoch = r->states.epoch, .size = sizeof(float) };
+
+	*a = (struct asked){ 0 };
+	read.state = (uint32_t)states_find(&r->states, STATE_PARTITION, 0, 0, "momentum");
+	ck_assert_int_eq(peers_call(job_frag(&job, 1)->engine, 0, WIRE_READ, &read, NULL, 0,
+				    on_data, a, 0),
+			 0);
+}
+
+/* Before who asked would ask again. */
+static void expect_answer(const struct asked *a, float value)
+{
+	for (unsigned end = turns + NODE_PING_MS / TURN_MS / 2; !a->answered && turns < end;)
+		turn(NULL);
+	ck_assert(a->answered);
+	ck_assert_int_eq(a->status, 0);
+	ck_assert_float_eq(a->value, value);
+}
+
+static void ask_on_a_silent_disk(struct asked *asked, unsigned n)
+{
+	float value;
+
+	ck_assert_int_eq(get("momentum", &value), 0);
+	turn(NULL);
+	hold_reads();
+	for (unsigned i = 0; i < n; i++)
+		ask(&asked[i]);
+	for (unsigned i = 0; i < 20; i++)
+		turn(NULL);
+}
+
+START_TEST(all_who_read_one_range_are_answered_and_few_reads_do)
+{
+	struct asked asked[6];
+	unsigned reads;
+
+	if (!open_job(_i))
+		return;
+	ask_on_a_silent_disk(asked, ARRAY_SIZE(asked));
+	reads = faulty_end();
+	for (unsigned i = 0; i < ARRAY_SIZE(asked); i++)
+		expect_answer(&asked[i], 1);
+	ck_assert_uint_eq(reads, 2);
+	close_job();
+}
+END_TEST
+
+START_TEST(who_reads_after_a_change_gets_it_whoever_read_before)
+{
+	struct asked before, after;
+
+	if (!open_job(_i))
+		return;
+	ask_on_a_silent_disk(&before, 1);
+	ck_assert_int_eq(frag_state_clear(job_frag(&job, 0), 0, 0, "momentum"), 0);
+	frag_safe_point(job_frag(&job, 0));
+	ask(&after);
+	for (unsigned i = 0; i < 20; i++)
+		turn(NULL);
+	faulty_end();
+	expect_answer(&after, 0);
+	expect_answer(&before, 1);
 	close_job();
 }
 END_TEST
@@ -424,6 +516,8 @@ int main(void)
 		a_state_in_memory_is_read_where_others_are_on_nvme,
 		a_disk_that_does_not_answer_is_a_timeout,
 		a_reader_waits_while_too_many_others_are_served,
+		all_who_read_one_range_are_answered_and_few_reads_do,
+		who_reads_after_a_change_gets_it_whoever_read_before,
 		a_hold_needs_memory_and_the_row_as_it_was,
 		what_a_step_had_no_room_to_keep_can_be_held_after_it,
 		a_view_on_nvme_is_held_not_copied_and_needs_memory,
