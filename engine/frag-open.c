@@ -178,8 +178,6 @@ static int open_place(struct engine *e)
 	if (!c->dir[0])
 		return 0;
 	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job, e->rank);
-	memcpy(options.job, &e->job_hash, sizeof(e->job_hash));
-	memcpy(options.job + sizeof(e->job_hash), &e->rank, sizeof(e->rank));
 	rc = place_open(&e->registry.place, &options, why, sizeof(why));
 	if (rc)
 		log_warn("no states on NVMe: %s", why);

@@ -70,14 +70,13 @@ static int open_disk(struct place *p, const struct disk_ops *ops)
 
 static int open_file(struct place *p, const struct place_options *o, char *why, size_t whysize)
 {
-	struct swap_file_config config = { .dir = o->dir,
-					   .name = o->name,
-					   .capacity = o->capacity,
-					   .disk_ops = p->disk_ops,
-					   .disk = p->disk,
-					   .no_direct = o->no_direct };
+	const struct swap_file_config config = { .dir = o->dir,
+						 .name = o->name,
+						 .capacity = o->capacity,
+						 .disk_ops = p->disk_ops,
+						 .disk = p->disk,
+						 .no_direct = o->no_direct };
 
-	memcpy(config.job, o->job, sizeof(config.job));
 	return swap_file_create(&p->file, &config, why, whysize);
 }
 
@@ -98,7 +97,7 @@ static int open_parts(struct place *p, const struct place_options *o, char *why,
 
 static void place_free(struct place *p)
 {
-	swap_file_close(p->file, true);
+	swap_file_close(p->file);
 	if (p->disk)
 		p->disk_ops->close(p->disk);
 	free((void *)p->slabs.slabs);

@@ -35,7 +35,6 @@ struct place_state;
 struct place_options {
 	const char *dir;   /* there already */
 	const char *name;  /* of the container: plain */
-	uint8_t job[16];   /* whose it is */
 	uint64_t capacity; /* bytes of the container; 0: what the file system has */
 	uint64_t budget;   /* bytes of pinned buffers */
 	/* Bytes of one buffer, a multiple of 4096.  0: 64 MiB, halved until there are PLACE_BUFFERS of them. */
@@ -52,12 +51,12 @@ struct place_options {
 
 enum { PLACE_BUFFERS = 12, PLACE_LEAST = 1 << 20, PLACE_SLICE = 64 << 20 };
 
-/* A new container: nothing of an earlier life is read.  why has one line.  -EINVAL: a budget of less than two
+/* A container of its own, that ends with the process.  why has one line.  -EINVAL: a budget of less than two
  * buffers, ...; -ENOMEM; swap_file_create's.
  */
 int place_open(struct place **p, const struct place_options *options, char *why,
 	       size_t whysize);
-/* No hold is left.  Waits for what is under way; the container goes. */
+/* No hold is left.  Waits for what is under way. */
 void place_close(struct place *p);
 
 /* ---- states ---- */

@@ -373,38 +373,3 @@ void swap_submit(struct swap_file *f, struct swap_io *io)
 	memset(io->chunks, 0, sizeof(io->chunks));
 	go_on(io);
 }
-
-/* ---- waiting ---- */
-
-struct waiter {
-	pthread_mutex_t lock;
-	pthread_cond_t over;
-	bool is_over;
-	int rc;
-};
-
-static void wake(struct swap_io *io, int rc)
-{
-	struct waiter *w = io->owner;
-
-	pthread_mutex_lock(&w->lock);
-	w->rc = rc;
-	w->is_over = true;
-	pthread_cond_signal(&w->over);
-	pthread_mutex_unlock(&w->lock);
-}
-
-int swap_run(struct swap_file *f, struct swap_io *io)
-{
-	struct waiter w = { .lock = PTHREAD_MUTEX_INITIALIZER,
-			    .over = PTHREAD_COND_INITIALIZER };
-
-	io->done = wake;
-	io->owner = &w;
-	swap_submit(f, io);
-	pthread_mutex_lock(&w.lock);
-	while (!w.is_over)
-		pthread_cond_wait(&w.over, &w.lock);
-	pthread_mutex_unlock(&w.lock);
-	return w.rc;
-}

@@ -13,11 +13,13 @@
 #include <sys/statvfs.h>
 
 enum {
-	LOCK_MS = 2000
-}; /* a killed process has it until the kernel has ended its last request */
+	LOCK_MS =
+		2000, /* a killed process has it until the kernel has ended its last request */
+	TRIES = 100
+};
 
-int swap_refuse(const struct swap_file_config *config, int rc, const char *what, char *why,
-		size_t whysize)
+static int refuse(const struct swap_file_config *config, int rc, const char *what, char *why,
+		  size_t whysize)
 {
 	snprintf(why, whysize, "%s/%s: %s", config->dir, config->name,
 		 what ? what : strerror(-rc));
@@ -37,28 +39,58 @@ static uint64_t room_of(const struct swap_file_config *config, int fd)
 	return (uint64_t)s.f_blocks * s.f_frsize / SWAP_BLOCK * SWAP_BLOCK;
 }
 
-/* Relative to the folder, whose path may lead through links; the file itself is none. */
-static int open_plain(const struct swap_file_config *config, int flags)
+/* Of versions before this one, which gave the file no end with the process; of who was killed in open_nameless. */
+static int remove_left(int dir, const char *name)
+{
+	CLEANUP(close)
+	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	int rc;
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (fstat(fd, &st))
+		return -errno;
+	rc = S_ISREG(st.st_mode) ? fd_lock(fd, LOCK_MS) : -EINVAL;
+	if (rc)
+		return rc;
+	return unlinkat(dir, name, 0) && errno != ENOENT ? -errno : 0;
+}
+
+/* Whatever ends this process, no file stays. */
+static int open_nameless(int dir, const char *name)
+{
+	int fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), rc = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (unlinkat(dir, name, 0) && errno != ENOENT) {
+		rc = -errno;
+		close(fd);
+	}
+	return rc ? rc : fd;
+}
+
+/* Relative to the folder, whose path may lead through links; what is left there is none. */
+static int open_new(const struct swap_file_config *config)
 {
 	CLEANUP(close) int dir = open(config->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int fd;
+	int fd = -EEXIST, rc;
 
 	if (dir < 0)
 		return -errno;
-	flags |= O_RDWR | O_CLOEXEC | O_NOFOLLOW;
-	fd = openat(dir, config->name, flags | (config->no_direct ? 0 : O_DIRECT), 0600);
-	if (fd < 0 && errno == EINVAL && !config->no_direct)
-		fd = openat(dir, config->name, flags, 0600);
-	return fd < 0 ? -errno : fd;
+	for (int i = 0; i < TRIES && fd == -EEXIST; i++) {
+		rc = remove_left(dir, config->name);
+		if (rc)
+			return rc;
+		fd = open_nameless(dir, config->name);
+	}
+	return fd;
 }
 
-static int check_file(int fd)
+static bool make_direct(int fd)
 {
-	struct stat st;
-
-	if (fstat(fd, &st))
-		return -errno;
-	return S_ISREG(st.st_mode) ? fd_lock(fd, LOCK_MS) : -EINVAL;
+	return !fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_DIRECT);
 }
 
 static int fill_in(struct swap_file *f, const struct swap_file_config *config)
@@ -70,10 +102,9 @@ static int fill_in(struct swap_file *f, const struct swap_file_config *config)
 		f->path = NULL;
 		return -ENOMEM;
 	}
-	memcpy(f->job, config->job, sizeof(f->job));
 	f->disk_ops = config->disk_ops;
 	f->disk = config->disk;
-	f->counters.direct = fcntl(f->fd, F_GETFL) & O_DIRECT;
+	f->counters.direct = !config->no_direct && make_direct(f->fd);
 	if (!f->counters.direct && !config->no_direct)
 		log_warn("%s: no O_DIRECT there: swapping through the page cache", f->path);
 	return arena_init(&f->arena, &options);
@@ -93,77 +124,46 @@ static bool is_plain(const char *name)
 	       strlen(name) <= SWAP_NAME_MAX;
 }
 
-int swap_file_open(struct swap_file **out, const struct swap_file_config *config, int flags,
-		   char *why, size_t whysize)
+int swap_file_create(struct swap_file **out, const struct swap_file_config *config, char *why,
+		     size_t whysize)
 {
 	struct swap_file *f;
 	int fd, rc;
 
 	if (!is_plain(config->name))
-		return swap_refuse(config, -EINVAL, "no plain name", why, whysize);
-	fd = open_plain(config, flags);
+		return refuse(config, -EINVAL, "no plain name", why, whysize);
+	fd = open_new(config);
 	if (fd < 0)
-		return swap_refuse(config, fd, NULL, why, whysize);
-	rc = check_file(fd);
-	f = rc ? NULL : calloc(1, sizeof(*f));
+		return refuse(config, fd, fd == -EBUSY ? "another process swaps to it" : NULL,
+			      why, whysize);
+	f = calloc(1, sizeof(*f));
 	if (!f) {
 		close(fd);
-		return swap_refuse(config, rc ? rc : -ENOMEM,
-				   rc == -EBUSY ? "another process swaps to it" : NULL, why,
-				   whysize);
+		return refuse(config, -ENOMEM, NULL, why, whysize);
 	}
 	f->fd = fd;
 	pthread_mutex_init(&f->lock, NULL);
 	rc = fill_in(f, config);
 	if (rc) {
 		file_free(f);
-		return swap_refuse(config, rc, NULL, why, whysize);
+		return refuse(config, rc, NULL, why, whysize);
 	}
 	*out = f;
 	return 0;
 }
 
-/* No slot of an earlier life is left: they are zeros until the first commit. */
-static int clear(struct swap_file *f)
-{
-	int rc;
-
-	if (ftruncate(f->fd, 0))
-		return -errno;
-	rc = posix_fallocate(f->fd, 0, SWAP_HEAD);
-	f->end = SWAP_HEAD;
-	return -rc;
-}
-
-int swap_file_create(struct swap_file **f, const struct swap_file_config *config, char *why,
-		     size_t whysize)
-{
-	int rc = swap_file_open(f, config, O_CREAT, why, whysize);
-
-	if (rc)
-		return rc;
-	rc = clear(*f);
-	if (!rc)
-		return 0;
-	swap_file_close(*f, true);
-	return swap_refuse(config, rc, NULL, why, whysize);
-}
-
-void swap_file_close(struct swap_file *f, bool remove)
+void swap_file_close(struct swap_file *f)
 {
 	if (!f)
 		return;
-	if (remove && unlink(f->path))
-		log_warn("%s: %s", f->path, strerror(errno));
-	swap_extents_free(f->extents);
-	swap_extents_free(f->retired);
+	assert(!f->arena.nblocks);
 	arena_fini(&f->arena);
 	file_free(f);
 }
 
 /* ---- extents ---- */
 
-struct swap_extent *swap_extent_alloc(uint64_t id, uint64_t bytes)
+static struct swap_extent *extent_alloc(uint64_t id, uint64_t bytes)
 {
 	struct swap_extent *x = calloc(1, sizeof(*x));
 
@@ -179,24 +179,14 @@ struct swap_extent *swap_extent_alloc(uint64_t id, uint64_t bytes)
 	return x;
 }
 
-void swap_extent_free(struct swap_extent *x)
+static void extent_free(struct swap_extent *x)
 {
 	free(x->sums);
 	free(x);
 }
 
-void swap_extents_free(struct swap_extent *x)
-{
-	while (x) {
-		struct swap_extent *next = x->next;
-
-		swap_extent_free(x);
-		x = next;
-	}
-}
-
-/* What the file system has given cannot be missing later, when there is nowhere else to put it. */
-int swap_reserve(struct swap_file *f, uint64_t bytes, uint64_t *block, uint64_t *offset)
+/* Under the lock.  What the file system has given cannot be missing later, when there is nowhere else to put it. */
+static int reserve(struct swap_file *f, uint64_t bytes, uint64_t *block, uint64_t *offset)
 {
 	uint64_t run, end;
 	int rc = arena_alloc(&f->arena, bytes, block);
@@ -204,7 +194,6 @@ int swap_reserve(struct swap_file *f, uint64_t bytes, uint64_t *block, uint64_t 
 	if (rc)
 		return rc == -EAGAIN ? -ENOSPC : rc;
 	arena_find(&f->arena, *block, 0, offset, &run);
-	*offset += SWAP_HEAD;
 	end = *offset + run;
 	if (end > f->end) {
 		rc = -posix_fallocate(f->fd, (off_t)f->end, (off_t)(end - f->end));
@@ -218,58 +207,27 @@ int swap_reserve(struct swap_file *f, uint64_t bytes, uint64_t *block, uint64_t 
 
 int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swap_extent **out)
 {
-	struct swap_extent *x = bytes ? swap_extent_alloc(id, bytes) : NULL;
+	struct swap_extent *x = bytes ? extent_alloc(id, bytes) : NULL;
 	int rc;
 
 	if (!x)
 		return bytes ? -ENOMEM : -EINVAL;
 	pthread_mutex_lock(&f->lock);
-	rc = swap_reserve(f, bytes, &x->block, &x->offset);
-	if (!rc) {
-		x->next = f->extents;
-		f->extents = x;
-	}
+	rc = reserve(f, bytes, &x->block, &x->offset);
 	pthread_mutex_unlock(&f->lock);
 	if (rc)
-		swap_extent_free(x);
+		extent_free(x);
 	else
 		*out = x;
 	return rc;
 }
 
-static void unlink_extent(struct swap_file *f, struct swap_extent *x)
-{
-	struct swap_extent **link = &f->extents;
-
-	while (*link != x)
-		link = &(*link)->next;
-	*link = x->next;
-}
-
 void swap_extent_drop(struct swap_file *f, struct swap_extent *x)
 {
 	pthread_mutex_lock(&f->lock);
-	unlink_extent(f, x);
-	if (f->sequence) { /* it may be of the last commit */
-		x->next = f->retired;
-		f->retired = x;
-	} else {
-		arena_release(&f->arena, x->block);
-		swap_extent_free(x);
-	}
+	arena_release(&f->arena, x->block);
 	pthread_mutex_unlock(&f->lock);
-}
-
-struct swap_extent *swap_extent_find(struct swap_file *f, uint64_t id)
-{
-	struct swap_extent *found = NULL;
-
-	pthread_mutex_lock(&f->lock);
-	for (struct swap_extent *x = f->extents; x; x = x->next)
-		if (x->id == id && (!found || x->generation > found->generation))
-			found = x;
-	pthread_mutex_unlock(&f->lock);
-	return found;
+	extent_free(x);
 }
 
 void swap_file_counters(struct swap_file *f, struct swap_counters *out)

@@ -4,13 +4,10 @@
 
 /* A rank's container of swapped states: one file of extents, with a checksum for each 4 KiB, kept in memory.
  *
- *	0         4096     8192     2 MiB                                       end
- *	| head    | slot 0 | slot 1 |   | extent | extent | ...hole... | extent |
+ *	| extent | extent | ...hole... | extent |
  *
- * Extents are the caller's: it says what each holds by a number of its own.  Nothing on disk says where they are
- * until swap_file_commit writes that down (a manifest, in an extent of its own, found by the newest of the two
- * slots); from then on swap_file_recover finds that commit, whatever happens to the process, as long as no extent of
- * it is written to: after a commit the caller writes to new ones, and drops the old.
+ * The file has no name but while it is made: it ends with the process, however that ends, and nobody else finds it or
+ * reads it.  So nothing is in it but extents: what each holds is a number of the caller's.
  *
  * Requests on one extent that overlap, one of them a write, must not be under way together.
  */
@@ -26,42 +23,31 @@ struct swap_file;
 struct swap_file_config {
 	const char *dir;
 	const char *name;  /* plain; at most SWAP_NAME_MAX */
-	uint8_t job[16];   /* whose it is */
 	uint64_t capacity; /* bytes of all extents; 0: what the file system has room for */
 	const struct disk_ops *disk_ops;
 	struct disk *disk; /* the caller's, until close */
 	bool no_direct;    /* through the page cache */
 };
 
-/* A new one, in the place of what is left there of an ended process.  -EBUSY: another process has it;
- * -ENOENT, -EACCES, -ENOSPC and so on; -ELOOP: a link is there.  why has one line.
+/* A new one; what is left there of that name by an ended process goes.  -EBUSY: another process has that;
+ * -ENOENT, -EACCES and so on; -ELOOP: a link is there; -EINVAL: another thing that is no file is.  why has one line.
  */
 int swap_file_create(struct swap_file **f, const struct swap_file_config *config, char *why,
 		     size_t whysize);
-/* What was last committed to the one that is there.  -ESTALE: another job's, or nothing was committed;
- * -EBADMSG: damaged.
- */
-int swap_file_recover(struct swap_file **f, const struct swap_file_config *config, char *why,
-		      size_t whysize);
-/* Nothing may be under way.  remove: the file goes. */
-void swap_file_close(struct swap_file *f, bool remove);
+/* All extents are dropped, and nothing is under way.  NULL is allowed. */
+void swap_file_close(struct swap_file *f);
 
 struct swap_extent {
-	uint64_t id;         /* the caller's */
-	uint64_t generation; /* the caller's */
+	uint64_t id; /* the caller's */
 	uint64_t bytes;
 	uint64_t offset; /* in the file */
 	uint64_t block;  /* of the arena */
 	uint32_t *sums;  /* of each SWAP_BLOCK */
-	struct swap_extent *next;
 };
 
 /* What it holds is not there yet: read as zeros, without the disk.  -ENOSPC; -ENOMEM. */
 int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swap_extent **x);
-/* Of a commit, it stays in the file until the next one. */
 void swap_extent_drop(struct swap_file *f, struct swap_extent *x);
-/* NULL: none.  Of several, the newest generation. */
-struct swap_extent *swap_extent_find(struct swap_file *f, uint64_t id);
 
 enum { SWAP_CHUNKS = 8, SWAP_CHUNK = 2 << 20 };
 
@@ -105,19 +91,12 @@ struct swap_io { /* the caller's memory until done is called */
 };
 
 void swap_submit(struct swap_file *f, struct swap_io *io);
-/* The same, waited for. */
-int swap_run(struct swap_file *f, struct swap_io *io);
-
-/* All extents as they are now; nothing may be under way.  What was committed before is valid until this
- * returns 0.  -ENOSPC, -EIO, -ENOMEM.
- */
-int swap_file_commit(struct swap_file *f);
 
 struct swap_counters {                                /* since it was opened */
 	uint64_t reads, writes;                       /* requests to the disk */
 	uint64_t read_bytes, written_bytes;           /* of the disk */
 	uint64_t asked_read_bytes, asked_write_bytes; /* by callers */
-	uint64_t short_requests, errors, damaged_blocks, commits;
+	uint64_t short_requests, errors, damaged_blocks;
 	uint64_t extents, extent_bytes, extent_bytes_max, file_bytes;
 	bool direct;
 };

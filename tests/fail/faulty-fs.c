@@ -50,7 +50,8 @@ static void delay(const char *which)
 
 static int do_getattr(const char *path, struct stat *st, struct fuse_file_info *f)
 {
-	(void)f;
+	if (f)
+		return fstat((int)f->fh, st) ? -errno : 0;
 	return fstatat(folder, name_of(path), st, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
 }
 
@@ -138,7 +139,17 @@ static int do_release(const char *path, struct fuse_file_info *f)
 	return close((int)f->fh) ? -errno : 0;
 }
 
+/* Files without a name are files. */
+static void *do_init(struct fuse_conn_info *connection, struct fuse_config *config)
+{
+	(void)connection;
+	config->hard_remove = 1;
+	config->nullpath_ok = 1;
+	return NULL;
+}
+
 static const struct fuse_operations operations = {
+	.init = do_init,
 	.getattr = do_getattr,
 	.open = do_open,
 	.create = do_create,

@@ -16,7 +16,7 @@ at_end() {
 	umount -l "$T/small" 2>/dev/null || :
 }
 mkdir small
-mount -t tmpfs -o size=5M swap small 2>/dev/null || skip "needs to mount a tmpfs"
+mount -t tmpfs -o size=3M swap small 2>/dev/null || skip "needs to mount a tmpfs"
 train=$top_builddir/docs/examples/train
 export FRAG_PINNED_MEM=2M FRAG_JOB_ID=full-$$
 shape='--hidden 401 --batch 1 --steps 60 --every 1'

@@ -2,6 +2,8 @@
 #include <config.h>
 
 #include "engine/log.h"
+#include "engine/place-internal.h"
+#include "engine/swap-file-internal.h"
 #include "tests/unit/placed.h"
 
 #include <check.h>
@@ -31,7 +33,6 @@ void placed_make_dir(void)
 	ck_assert_ptr_nonnull(mkdtemp(placed_dir));
 	placed_options = (struct place_options){ .dir = placed_dir,
 						 .name = "rank0.swap",
-						 .job = "the job of today",
 						 .budget = 8 * PLACED_SLICE,
 						 .slice = PLACED_SLICE,
 						 .least = 1,
@@ -62,6 +63,11 @@ void placed_close(void)
 {
 	place_close(place);
 	place = NULL;
+}
+
+void placed_container(char path[PLACED_PATH])
+{
+	snprintf(path, PLACED_PATH, "/proc/self/fd/%d", place->file->fd);
 }
 
 struct place_state *placed_add(const char *name, uint64_t floats)

@@ -7,7 +7,7 @@
 #include "engine/place.h"
 #include "tests/unit/faulty-disk.h"
 
-enum { PLACED_DISKS = 2, PLACED_SLICE = 16384 };
+enum { PLACED_DISKS = 2, PLACED_SLICE = 16384, PLACED_PATH = 40 };
 
 extern struct place *place;
 extern char placed_dir[200];
@@ -21,6 +21,8 @@ void placed_remove_dir(void);
 /* False: the machine does not have that disk. */
 bool placed_open(int disk);
 void placed_close(void);
+/* A path to its file, which has no name. */
+void placed_container(char path[PLACED_PATH]);
 struct place_state *placed_add(const char *name, uint64_t floats);
 struct place_figures placed_figures(void);
 /* All of it, as values of one kind; then published. */

@@ -294,8 +294,7 @@ END_TEST
 /* 2 of 4 MiB, and rc 0. */
 START_TEST(b11_a_limit_on_the_file_is_said_and_lived_with)
 {
-	const struct rlimit limit = { (2 << 20) + 2 * PLACED_SLICE,
-				      (2 << 20) + 2 * PLACED_SLICE };
+	const struct rlimit limit = { 2 * PLACED_SLICE, 2 * PLACED_SLICE };
 	struct place_state_figures f;
 	struct place_state *s;
 
