@@ -334,9 +334,14 @@ static void event_pass(void *arg)
 	event_put(e);
 }
 
+bool device_host_passed(struct device_event *event)
+{
+	return atomic_load(&event->passed);
+}
+
 static int host_passed(struct device *d, struct device_event *event)
 {
-	return atomic_load(&event->passed) ? 0 : -EAGAIN;
+	return device_host_passed(event) ? 0 : -EAGAIN;
 }
 
 static int host_mark(struct device *d, int number, void *stream, struct device_event **event)

@@ -23,6 +23,9 @@ void device_host_hold(struct device_host_stream *s);
 /* Does all that waits, in this thread; what comes later is not held. */
 void device_host_go(struct device_host_stream *s);
 
+/* Whether the stream has come there. */
+bool device_host_passed(struct device_event *event);
+
 /* From here on this memory of the caller's is that device's; -EINVAL: no such device; -ENOMEM. */
 int device_host_give(struct device *d, int number, void *memory, uint64_t size);
 /* No request names it. */

@@ -97,6 +97,14 @@ static int copy(int number, void *to, const void *from, uint64_t size)
 
 static uint64_t seed;
 
+void random_begin(void)
+{
+	const char *given = getenv("TEST_SEED");
+
+	seed = given ? strtoull(given, NULL, 10) : monotonic_ms();
+	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+}
+
 uint64_t next_random(uint64_t below)
 {
 	seed = seed * 6364136223846793005 + 1442695040888963407;
@@ -557,12 +565,10 @@ END_TEST
 
 static TCase *conformance(const struct trainer *trainer)
 {
-	const char *given = getenv("TEST_SEED");
 	TCase *c = tcase_create("conformance");
 
 	here = trainer;
-	seed = given ? strtoull(given, NULL, 10) : monotonic_ms();
-	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+	random_begin();
 	tcase_add_checked_fixture(c, port_open, port_close);
 	tcase_add_test(c, memory_is_known_by_its_address);
 	tcase_add_test(c, any_range_is_copied_both_ways);

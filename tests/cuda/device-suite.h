@@ -59,6 +59,7 @@ void job_start(struct job *j);
 int job_wait(struct job *j);
 bool job_is_over(struct job *j);
 int run_io(struct device_io io);
+void random_begin(void); /* by TEST_SEED, or the clock */
 uint64_t next_random(uint64_t below);
 
 void device_suite_add_arithmetic(TCase *c);

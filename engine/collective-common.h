@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_COLLECTIVE_COMMON_H
+#define ENGINE_COLLECTIVE_COMMON_H
+
+/* What implementations of collective.h share. */
+
+#include "engine/collective.h"
+
+#include <limits.h>
+
+/* Fills in the defaults.  -EINVAL. */
+int collective_check(struct collective_options *o, unsigned rank, unsigned nranks);
+
+/* -EINVAL, -EFAULT, -EOVERFLOW, as launch, and -EIO of where.  Sets io->port anew. */
+int collective_io_check(const struct device_ops *ops, const struct collective_options *o,
+			unsigned nranks, struct collective_io *io);
+
+/* How long it may take from when its event has passed. */
+uint64_t collective_limit_ms(const struct collective_options *o,
+			     const struct collective_io *io);
+
+/* It has ended. */
+void collective_count(struct collective_about *a, const struct collective_io *io, int result);
+
+struct collective_list {
+	struct collective_io *first, *last;
+};
+
+void collective_list_append(struct collective_list *l, struct collective_io *io);
+struct collective_io *collective_list_take(struct collective_list *l); /* NULL: empty */
+
+#endif
