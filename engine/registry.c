@@ -490,13 +490,19 @@ int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t o
 	return access_bytes(FIND, r, epoch, row, offset, NULL, size);
 }
 
+int registry_read_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			 void *out, size_t size)
+{
+	return access_bytes(READ, r, epoch, row, offset, out, size);
+}
+
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size)
 {
 	struct place_state *s = swapped(r, epoch, row);
 
 	return s ? place_look(r->place, s, offset, size, out)
-		 : access_bytes(READ, r, epoch, row, offset, out, size);
+		 : registry_read_memory(r, epoch, row, offset, out, size);
 }
 
 int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,

@@ -71,6 +71,9 @@ void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, 
  */
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
+/* The same, by any thread: waits for no disk.  -EREMOTE: it is on NVMe. */
+int registry_read_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			 void *out, size_t size);
 /* The same, by the trainer's thread or while it cannot change the row: quicker where the memory is ours. */
 int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);

@@ -129,7 +129,8 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 				   open.offset,
 				   open.size,
 				   open.want };
-	reply.status = views_open(&e->views, &e->registry, &q, monotonic_ms(), &view);
+	reply.status = q.epoch ? views_open(&e->views, &e->registry, &q, monotonic_ms(), &view)
+			       : -ESTALE;
 	if (!reply.status) {
 		reply.state = view.state;
 		reply.generation = view.generation;
@@ -143,8 +144,8 @@ static int read_bytes(struct engine *e, const struct wire_read *read, void *byte
 	if (read->view[0])
 		return views_read(&e->views, &e->registry, read->view, read->offset, bytes,
 				  read->size);
-	return registry_read(&e->registry, read->epoch, read->state, read->offset, bytes,
-			     read->size);
+	return registry_read_memory(&e->registry, read->epoch, read->state, read->offset, bytes,
+				    read->size);
 }
 
 static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const void *body)
@@ -154,9 +155,11 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	CLEANUP(free) void *bytes = NULL;
 
 	memcpy(&read, body, sizeof(read));
-	if (serve_swap_read(e, peer, request, &read))
+	if (!read.view[0] && !read.epoch) {
+		status = -ESTALE;
+	} else if (serve_swap_read(e, peer, request, &read)) {
 		return;
-	if (read.size <= WIRE_CHUNK) {
+	} else if (read.size <= WIRE_CHUNK) {
 		bytes = malloc(read.size + 1);
 		status = bytes ? read_bytes(e, &read, bytes) : -ENOMEM;
 	}

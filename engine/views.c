@@ -294,7 +294,8 @@ static int take_kept(const struct view *view, uint64_t offset, void *out, size_t
 static int read_live(struct views *v, struct registry *r, const struct view *seen,
 		     uint64_t offset, void *out, size_t size)
 {
-	int rc = registry_read(r, seen->epoch, seen->row, seen->offset + offset, out, size);
+	int rc = registry_read_memory(r, seen->epoch, seen->row, seen->offset + offset, out,
+				      size);
 	struct view *view;
 
 	pthread_mutex_lock(&v->lock);

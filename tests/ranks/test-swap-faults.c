@@ -314,6 +314,25 @@ START_TEST(a_hold_needs_memory_and_the_row_as_it_was)
 }
 END_TEST
 
+START_TEST(a_thread_that_may_not_wait_is_told_that_it_is_on_nvme)
+{
+	struct registry *r;
+	uint32_t row;
+	float value;
+
+	if (!open_job(_i))
+		return;
+	r = &rank0()->registry;
+	momentum(&row);
+	hold_reads();
+	ck_assert_int_eq(
+		registry_read_memory(r, r->states.epoch, row, 0, &value, sizeof(value)),
+		-EREMOTE);
+	faulty_end();
+	close_job();
+}
+END_TEST
+
 /* In a step, when the disk has no room for a second version of the smaller slice. */
 START_TEST(what_a_step_had_no_room_to_keep_can_be_held_after_it)
 {
@@ -518,6 +537,7 @@ int main(void)
 		a_reader_waits_while_too_many_others_are_served,
 		all_who_read_one_range_are_answered_and_few_reads_do,
 		who_reads_after_a_change_gets_it_whoever_read_before,
+		a_thread_that_may_not_wait_is_told_that_it_is_on_nvme,
 		a_hold_needs_memory_and_the_row_as_it_was,
 		what_a_step_had_no_room_to_keep_can_be_held_after_it,
 		a_view_on_nvme_is_held_not_copied_and_needs_memory,

@@ -415,6 +415,21 @@ START_TEST(reads_beyond_a_row_or_of_none_are_errors)
 }
 END_TEST
 
+/* Epoch 0, any, is for the rank itself: the row may be another at each look. */
+START_TEST(who_does_not_say_which_table_is_meant_reads_nothing)
+{
+	struct wire_view_open open = { .view = { 1, 1 }, .size = 8 };
+	struct wire_view view;
+
+	join_all();
+	ck_assert_int_eq(read_status(&(struct wire_read){ 0, 0, 8, 0, { 0, 0 } }), -ESTALE);
+	say(WIRE_VIEW_OPEN, 1, &open);
+	memcpy(&view, scripted_last(WIRE_VIEW)->body, sizeof(view));
+	ck_assert_int_eq(view.status, -ESTALE);
+	ck_assert(!views_any(&e->views));
+}
+END_TEST
+
 START_TEST(whom_too_much_waits_for_is_told_to_ask_again)
 {
 	struct wire_read read = { e->registry.states.epoch, 0, 32, 0, { 0, 0 } };
@@ -971,6 +986,7 @@ static TCase *zero(void)
 	tcase_add_test(t, another_version_is_refused_by_name);
 	tcase_add_test(t, an_answer_of_another_version_is_not_answered);
 	tcase_add_test(t, reads_beyond_a_row_or_of_none_are_errors);
+	tcase_add_test(t, who_does_not_say_which_table_is_meant_reads_nothing);
 	tcase_add_test(t, whom_too_much_waits_for_is_told_to_ask_again);
 	tcase_add_test(t, a_stage_whose_size_is_untrue_is_refused);
 	tcase_add_test(t, whatever_a_reader_sends_nothing_changes);
