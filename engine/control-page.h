@@ -41,7 +41,10 @@ struct control_page {
 	_Atomic uint64_t pinned_bytes, pinned_lent;
 	/* the arena; all 0 where there is none */
 	_Atomic uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
-	uint8_t spare[56];
+	/* memory of devices; all 0 where there is none */
+	_Atomic uint64_t bytes_device;                                      /* registered */
+	_Atomic uint64_t device_from_bytes, device_to_bytes, device_errors; /* copies, ever */
+	uint8_t spare[24];
 };
 static_assert(sizeof(struct control_page) == 256, "control page");
 

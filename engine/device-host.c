@@ -18,7 +18,8 @@ struct range {
 	struct range *next;
 	uint8_t *start;
 	uint64_t size;
-	int number; /* DEVICE_NONE: pinned */
+	int number;  /* DEVICE_NONE: pinned */
+	uint8_t *at; /* where it is to be had */
 };
 
 struct device {
@@ -156,14 +157,28 @@ static int number_of(struct device *d, const void *memory, uint64_t size)
 	return number;
 }
 
-static int add_range(struct device *d, void *start, uint64_t size, int number)
+/* Where the memory is to be had: as it is, but for a device's that nobody else reaches. */
+static void *reach(struct device *d, const void *memory)
+{
+	uint8_t *at = (uint8_t *)(uintptr_t)memory;
+	struct range *r;
+
+	pthread_mutex_lock(&d->lock);
+	r = find_range(d, memory, 1);
+	if (r)
+		at = r->at + (at - r->start);
+	pthread_mutex_unlock(&d->lock);
+	return at;
+}
+
+static int add_range(struct device *d, void *start, uint64_t size, int number, void *at)
 {
 	struct range *r = malloc(sizeof(*r));
 
 	if (!r)
 		return -ENOMEM;
 	pthread_mutex_lock(&d->lock);
-	*r = (struct range){ d->ranges, start, size, number };
+	*r = (struct range){ d->ranges, start, size, number, at };
 	d->ranges = r;
 	pthread_mutex_unlock(&d->lock);
 	return 0;
@@ -194,7 +209,12 @@ static bool in_use(struct device *d, int number)
 
 int device_host_give(struct device *d, int number, void *memory, uint64_t size)
 {
-	return is_number(number) ? add_range(d, memory, size, number) : -EINVAL;
+	return device_host_give_hidden(d, number, memory, size, memory);
+}
+
+int device_host_give_hidden(struct device *d, int number, void *memory, uint64_t size, void *at)
+{
+	return is_number(number) ? add_range(d, memory, size, number, at) : -EINVAL;
 }
 
 void device_host_take(struct device *d, void *memory)
@@ -213,8 +233,9 @@ static int host_where(struct device *d, const void *memory, struct device_where 
 
 static int host_pin(struct device *d, void *memory, uint64_t size)
 {
-	return number_of(d, memory, 1) == UNKNOWN ? add_range(d, memory, size, DEVICE_NONE)
-						  : -EINVAL;
+	return number_of(d, memory, 1) == UNKNOWN
+		       ? add_range(d, memory, size, DEVICE_NONE, memory)
+		       : -EINVAL;
 }
 
 /* ---- requests ---- */
@@ -291,14 +312,18 @@ static int check(struct device *d, const struct device_io *io)
 	return to && !on_device(d, io, io->to, to) ? -EFAULT : 0;
 }
 
-static void work(const struct device_io *io)
+static void work(struct device *d, const struct device_io *io)
 {
+	struct device_io reached = *io;
+
+	reached.to = reach(d, io->to);
+	reached.from = reach(d, io->from);
 	if (io->what == DEVICE_COPY)
-		memcpy(io->to, io->from, io->size);
+		memcpy(reached.to, reached.from, io->size);
 	else if (io->what < DEVICE_SUMS_F32)
-		convert(io);
+		convert(&reached);
 	else
-		sum(io);
+		sum(&reached);
 }
 
 static void host_begin(struct device *d, struct device_io *io)
@@ -308,7 +333,7 @@ static void host_begin(struct device *d, struct device_io *io)
 	if (io->what != DEVICE_RELEASE) {
 		rc = check(d, io);
 		if (!rc && (io->size || io->what != DEVICE_COPY))
-			work(io);
+			work(d, io);
 	}
 	io->done(io, rc);
 }
@@ -413,7 +438,7 @@ static int make_own(struct device *d, int number, struct keeping *k)
 	if (rc)
 		return rc;
 	k->own = malloc(k->kept.size);
-	rc = k->own ? add_range(d, k->own, k->kept.size, number) : -ENOMEM;
+	rc = k->own ? add_range(d, k->own, k->kept.size, number, k->own) : -ENOMEM;
 	if (rc) {
 		give_back(d, number, k->kept.size);
 		return rc;
@@ -435,7 +460,7 @@ static void keep(void *arg)
 {
 	struct keeping *k = arg;
 
-	memcpy(k->kept.memory, k->from, k->kept.size);
+	memcpy(k->kept.memory, reach(k->device, k->from), k->kept.size);
 	event_pass(k->kept.written);
 	keeping_put(k);
 }

@@ -28,6 +28,9 @@ bool device_host_passed(struct device_event *event);
 
 /* From here on this memory of the caller's is that device's; -EINVAL: no such device; -ENOMEM. */
 int device_host_give(struct device *d, int number, void *memory, uint64_t size);
+/* The same of memory that nobody else may touch: the port finds its bytes at another address. */
+int device_host_give_hidden(struct device *d, int number, void *memory, uint64_t size,
+			    void *at);
 /* No request names it. */
 void device_host_take(struct device *d, void *memory);
 

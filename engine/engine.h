@@ -217,7 +217,7 @@ int engine_rank_arena(struct engine *e, uint32_t rank);
 /* Where elements of a state lie. */
 struct engine_fragment {
 	uint32_t rank;
-	const char *tier; /* "host", "swap", "file" */
+	const char *tier; /* "host", "swap", "device", "file" */
 	const char *file; /* of a checkpoint; NULL: in a rank's partition */
 	uint64_t base;    /* bytes in the file */
 	uint32_t group, sub;

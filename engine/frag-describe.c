@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/devices.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/log.h"
@@ -324,6 +325,8 @@ int frag_ready(struct frag *f)
 			 strerror(-rc));
 		return rc;
 	}
+	if (e->registry.devices)
+		devices_mark(e->registry.devices);
 	atomic_store(&e->registry.control->phase, CONTROL_STABLE);
 	pthread_mutex_lock(&e->lock);
 	rc = join_described(e);

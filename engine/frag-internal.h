@@ -4,6 +4,7 @@
 
 /* What the files behind frag.h share: frag-open, frag-describe, frag-step, frag-access, linkage. */
 
+#include "engine/device.h"
 #include "engine/node.h"
 
 struct frag {
@@ -33,6 +34,10 @@ static inline bool frag_grads_are_valid(const struct engine *e)
 int frag_open_over(struct frag **f, const struct launch *launch,
 		   const struct transport_ops *messages, const struct transport_ops *memory,
 		   const char *seed, bool thread);
+
+/* frag_devices over a given port. */
+int frag_devices_over(struct frag *f, const struct frag_devices *devices,
+		      const struct device_ops *ops);
 
 /* Group, sub-group and position of a parameter that has a fragment on this rank.  -ENOENT, -EINVAL. */
 int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment,

@@ -8,7 +8,7 @@
 #include "engine/listen.h"
 #include "engine/log.h"
 #include "engine/place.h"
-#include "engine/serve-swap.h"
+#include "engine/serve-later.h"
 #include "engine/turn.h"
 
 #include <errno.h>
@@ -181,7 +181,7 @@ static int open_place(struct engine *e)
 	rc = place_open(&e->registry.place, &options, why, sizeof(why));
 	if (rc)
 		log_warn("no states on NVMe: %s", why);
-	return rc ? rc : serve_swap_init(e);
+	return rc ? rc : later_init(e);
 }
 
 static int start_rank(struct engine *e, const struct launch *launch, const char *seed,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/devices.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/place.h"
@@ -91,9 +92,13 @@ static void change_begin(struct engine *e)
 	keep_for_views(e, true);
 }
 
-/* What slices and ranges of states on NVMe were given since becomes what readers see, all of it together, or none. */
+/* What slices and ranges of states on NVMe were given since becomes what readers see, all of it together, or none; and what
+ * the trainer's streams were given for states on devices.
+ */
 static int publish(struct engine *e)
 {
+	if (e->registry.devices)
+		devices_mark(e->registry.devices);
 	return e->registry.place ? place_publish(e->registry.place) : 0;
 }
 

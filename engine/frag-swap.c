@@ -43,6 +43,7 @@ static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 	struct swept *swept = &s->states[s->n++];
 	enum frag_dtype dtype;
 	struct place_state *place = registry_place(r, group, sub, state->key, &dtype);
+	int row;
 
 	if (state->flags & ~(unsigned)(FRAG_READ_ONLY | FRAG_WRITE_ONLY) ||
 	    state->flags == (FRAG_READ_ONLY | FRAG_WRITE_ONLY))
@@ -52,8 +53,11 @@ static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 		walked[(*n)++] = (struct place_walked){ place, use_of(state->flags) };
 		return 0;
 	}
-	if (registry_find(r, STATE_PARTITION, group, sub, state->key, &dtype) < 0)
+	row = registry_find(r, STATE_PARTITION, group, sub, state->key, &dtype);
+	if (row < 0)
 		return -ENOENT;
+	if (registry_tier(r, (uint32_t)row) == STATE_DEVICE)
+		return -EOPNOTSUPP;
 	swept->element = frag_dtype_size(dtype);
 	swept->base = registry_memory(r, STATE_PARTITION, group, sub, state->key, 0, s->numel,
 				      &dtype);
@@ -229,7 +233,7 @@ int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
 	row = registry_find(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key, &dtype);
 	if (row < 0)
 		return row;
-	if (f->sweep && registry_is_swapped(&e->registry, (uint32_t)row))
+	if (f->sweep && registry_tier(&e->registry, (uint32_t)row) == STATE_SWAP)
 		return -EBUSY;
 	return registry_clear(&e->registry, (uint32_t)row);
 }

@@ -478,6 +478,29 @@ FRAG_API int frag_state_clear(struct frag *f, int group, uint32_t sub, const cha
  */
 FRAG_API int frag_swap_flush(struct frag *f, unsigned timeout_ms);
 
+/* ---- states in memory of devices: CUDA's, loaded at run time ----
+ *
+ *	frag_devices(f, &(struct frag_devices){ sizeof(struct frag_devices), .number = device, .stream = stream });
+ *	frag_state_keep(f, group, 0, "fp32", FRAG_F32, device_pointer);
+ *
+ * What the trainer has enqueued on its stream before frag_grads_valid or a boundary is what readers see from there on.
+ * They have it copied by a stream of the library's; the trainer waits for no reader.
+ */
+
+struct frag_devices {
+	size_t size;  /* sizeof(struct frag_devices) */
+	int number;   /* of a device, as its runtime counts */
+	void *stream; /* on which the trainer changes states there; NULL: the default stream */
+	unsigned timeout_ms; /* a device that does not go on for so long is given up; 0: 10 s */
+};
+
+/* From here on lp, lp_shard and memory given to frag_state_keep, _keep_whole, frag_fragment_keep and frag_publish may be that
+ * device's; for each device before the first memory of it.  Called again for a device: states change on another
+ * stream, what it has been given so far before.  The device is to be the current one.
+ * -ENODEV: there are no devices, or no driver; a line says why, and the job goes on.  -EINVAL: no such device; -ENOMEM, -EIO.
+ */
+FRAG_API int frag_devices(struct frag *f, const struct frag_devices *devices);
+
 /* ---- between ranks ---- */
 
 /* Reads what rank published.  -EAGAIN: it has not come yet, or has not published name. */

@@ -171,7 +171,7 @@ static bool shows(const struct state_row *row, uint32_t group, const struct layo
 		return true;
 	return row->kind == STATE_PARTITION && row->sub == at->sub &&
 	       (row->tier == STATE_SWAP ||
-		states_resolve(row, at->partition_offset * element, element, &part, 1) == 1);
+		states_parts(row, at->partition_offset * element, element, &part, 1) == 1);
 }
 
 static int compare_keys(const void *a, const void *b)

@@ -50,7 +50,7 @@ struct join;
 struct waiter;
 struct arena_memory;
 struct about;
-struct swapped;
+struct later;
 
 struct message { /* to ourselves */
 	struct message *next;
@@ -142,9 +142,10 @@ struct engine {
 		*arena; /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
 	uint64_t
 		owed; /* the trainer's thread's: a generation that not all is there of; 0: none */
-	struct swapped *swapped; /* a rank's: reads of what is on NVMe; NULL: nothing is */
-	struct catalog *own;     /* what this rank described; frozen by frag_ready */
-	uint32_t *map_params;    /* own's numbers to catalog's */
+	struct later *later;   /* a rank's: reads of what is not in memory; NULL: all is */
+	uint64_t swap_told_ms; /* when figures were put into the control page */
+	struct catalog *own;   /* what this rank described; frozen by frag_ready */
+	uint32_t *map_params;  /* own's numbers to catalog's */
 	uint32_t *map_groups;
 	struct catalog *catalog;          /* the job's; once set it stays */
 	struct wire_writer catalog_bytes; /* its encoding, for others */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/registry.h"
+#include "engine/registry-internal.h"
 #include "engine/memory.h"
 #include "engine/place.h"
 
@@ -53,44 +53,70 @@ void registry_fini(struct registry *r)
 	states_fini(&r->states);
 	if (r->place)
 		place_close(r->place);
+	if (r->devices)
+		devices_close(r->devices);
 	pthread_mutex_destroy(&r->lock);
 	munmap(r->control, 4096);
 	r->control = NULL;
 }
 
-/* Under the lock, after any change, by which so many bytes came or, negative, went. */
-static void new_epoch(struct registry *r, int64_t bytes)
+void registry_count(struct registry *r, enum state_tier tier, int64_t bytes)
+{
+	_Atomic uint64_t *words[STATE_TIERS] = { [STATE_HOST] = &r->control->bytes_host,
+						 [STATE_SWAP] = &r->control->swap_bytes,
+						 [STATE_DEVICE] = &r->control->bytes_device };
+
+	atomic_fetch_add_explicit(words[tier], (uint64_t)bytes, memory_order_relaxed);
+}
+
+void registry_new_epoch(struct registry *r)
 {
 	r->states.epoch++;
-	atomic_fetch_add_explicit(&r->control->bytes_host, (uint64_t)bytes,
-				  memory_order_relaxed);
 	atomic_store_explicit(&r->control->registry_epoch, r->states.epoch,
 			      memory_order_release);
 }
 
-/* Under the lock.  Row number, which goes again when it is left without memory. */
-static int add_segment(struct registry *r, int number, struct state_segment segment)
+/* All segments of a row are in one tier, and of one device. */
+static int settle_in(struct state_row *row, const struct registry_tier *in)
 {
-	int rc = states_add_segment(&r->states, (uint32_t)number, segment);
+	if (row->nsegments && (row->tier != in->tier || row->device != in->device))
+		return -EINVAL;
+	row->tier = (uint8_t)in->tier;
+	row->device = in->device;
+	return 0;
+}
 
+/* Under the lock.  Row number, which goes again when it is left without memory. */
+static int add_segment(struct registry *r, int number, struct state_segment segment,
+		       const struct registry_tier *in)
+{
+	int rc = settle_in(&r->states.rows[number], in);
+
+	if (!rc)
+		rc = states_add_segment(&r->states, (uint32_t)number, segment);
 	if (rc && !r->states.rows[number].nsegments)
 		states_drop(&r->states, (uint32_t)number);
-	return rc;
+	return rc ? rc : number;
 }
 
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory)
 {
-	int row;
+	struct registry_tier in;
+	int row = registry_where(r, memory, &in);
 
+	if (row)
+		return row;
 	pthread_mutex_lock(&r->lock);
 	row = states_add(&r->states, kind, index, sub, key, dtype, numel,
 			 (struct state_segment){ 0 });
 	if (row >= 0 && memory)
-		row = add_segment(r, row,
-				  (struct state_segment){ 0, numel, (uintptr_t)memory });
-	if (row >= 0)
-		new_epoch(r, (int64_t)(numel * frag_dtype_size(dtype)));
+		row = add_segment(r, row, (struct state_segment){ 0, numel, (uintptr_t)memory },
+				  &in);
+	if (row >= 0) {
+		registry_count(r, in.tier, (int64_t)(numel * frag_dtype_size(dtype)));
+		registry_new_epoch(r);
+	}
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
 }
@@ -105,7 +131,9 @@ void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, u
 	if (row >= 0 && r->states.rows[row].nsegments == 1) {
 		r->states.rows[row].numel = numel;
 		r->states.rows[row].segments[0].numel = numel;
-		new_epoch(r, (int64_t)states_row_bytes(&r->states.rows[row]));
+		registry_count(r, r->states.rows[row].tier,
+			       (int64_t)states_row_bytes(&r->states.rows[row]));
+		registry_new_epoch(r);
 	}
 	pthread_mutex_unlock(&r->lock);
 }
@@ -124,14 +152,19 @@ static int row_for_segments(struct registry *r, uint32_t index, uint32_t sub, co
 int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 			  enum frag_dtype dtype, uint64_t numel, struct state_segment segment)
 {
-	int row;
+	struct registry_tier in;
+	int row = registry_where(r, (void *)(uintptr_t)segment.address, &in);
 
+	if (row)
+		return row;
 	pthread_mutex_lock(&r->lock);
 	row = row_for_segments(r, index, sub, key, dtype, numel);
 	if (row >= 0)
-		row = add_segment(r, row, segment);
-	if (row >= 0)
-		new_epoch(r, (int64_t)(segment.numel * frag_dtype_size(dtype)));
+		row = add_segment(r, row, segment, &in);
+	if (row >= 0) {
+		registry_count(r, in.tier, (int64_t)(segment.numel * frag_dtype_size(dtype)));
+		registry_new_epoch(r);
+	}
 	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
 }
@@ -158,7 +191,8 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 				      (struct state_share){ fd, (uintptr_t)allocated, bytes }))
 			fd = -1;
 		*memory = allocated;
-		new_epoch(r, (int64_t)bytes);
+		registry_count(r, STATE_HOST, (int64_t)bytes);
+		registry_new_epoch(r);
 	}
 	pthread_mutex_unlock(&r->lock);
 	if (fd >= 0)
@@ -173,49 +207,6 @@ static uint64_t row_bytes(const struct state_row *row)
 	return row->numel * frag_dtype_size(row->dtype);
 }
 
-static void count_swapped(struct registry *r, uint64_t bytes)
-{
-	atomic_fetch_add_explicit(&r->control->swap_bytes, bytes, memory_order_relaxed);
-}
-
-static int add_place(struct registry *r, uint32_t index, uint32_t sub, const char *key,
-		     enum frag_dtype dtype, uint64_t numel, struct place_state **s)
-{
-	enum place_kind kind = strcmp(key, "grad") ? PLACE_STATE : PLACE_GRADIENT;
-	char name[FRAG_KEY_MAX + 40];
-
-	snprintf(name, sizeof(name), "group %u sub %u %s", index, sub, key);
-	return place_add(r->place, name, kind, (uint32_t)frag_dtype_size(dtype), numel, s);
-}
-
-/* Without elements it is in no tier. */
-int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
-		  enum frag_dtype dtype, uint64_t numel)
-{
-	struct place_state *s;
-	int row, rc = r->place ? 0 : -EOPNOTSUPP;
-
-	if (!rc && !numel)
-		return registry_keep(r, STATE_PARTITION, index, sub, key, dtype, 0, NULL);
-	if (!rc)
-		rc = add_place(r, index, sub, key, dtype, numel, &s);
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&r->lock);
-	row = states_add(&r->states, STATE_PARTITION, index, sub, key, dtype, numel,
-			 (struct state_segment){ 0 });
-	if (row >= 0) {
-		r->states.rows[row].tier = STATE_SWAP;
-		r->states.rows[row].place = s;
-		count_swapped(r, row_bytes(&r->states.rows[row]));
-		new_epoch(r, 0);
-	}
-	pthread_mutex_unlock(&r->lock);
-	if (row < 0)
-		place_drop(r->place, s);
-	return row < 0 ? row : 0;
-}
-
 static void drop_share(struct states *s, uint64_t address)
 {
 	for (uint32_t i = 0; i < s->nshares; i++) {
@@ -228,38 +219,42 @@ static void drop_share(struct states *s, uint64_t address)
 }
 
 /* The epoch first: who reads the memory after it was freed, and perhaps used for something else, finds
- * the new one in the control page behind it.  Returns what it had on NVMe.
+ * the new one in the control page behind it.  Returns what it was.
  */
-static struct place_state *drop_row(struct registry *r, uint32_t number)
+static struct state_row drop_row(struct registry *r, uint32_t number)
 {
 	struct state_row old = r->states.rows[number];
 	uint64_t address = old.nsegments ? old.segments[0].address : 0;
-	int64_t bytes = old.in_arena ? 0 : (int64_t)states_row_bytes(&old);
+	uint64_t bytes = old.in_arena ? 0
+			 : old.place  ? row_bytes(&old)
+				      : states_row_bytes(&old);
 
 	states_drop(&r->states, number);
-	new_epoch(r, -bytes);
-	if (old.place)
-		count_swapped(r, -row_bytes(&old));
+	registry_new_epoch(r);
+	registry_count(r, old.tier, -(int64_t)bytes);
 	if (old.owned) {
 		drop_share(&r->states, address);
 		memory_free((void *)(uintptr_t)address, row_bytes(&old));
 	}
-	return old.place;
+	old.segments = NULL;
+	return old;
 }
 
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key)
 {
-	struct place_state *swapped = NULL;
+	struct state_row old = { 0 };
 	int row;
 
 	pthread_mutex_lock(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
 	if (row >= 0)
-		swapped = drop_row(r, (uint32_t)row);
+		old = drop_row(r, (uint32_t)row);
 	pthread_mutex_unlock(&r->lock);
-	if (swapped)
-		place_drop(r->place, swapped);
+	if (old.place)
+		place_drop(r->place, old.place);
+	if (old.tier == STATE_DEVICE)
+		devices_drain(r->devices);
 	return row < 0 ? row : 0;
 }
 
@@ -272,7 +267,10 @@ static int settle(struct registry *r, uint32_t number, void *to)
 	if (!segments)
 		return -ENOMEM;
 	row->segments = segments;
-	new_epoch(r, row->in_arena ? 0 : -(int64_t)states_row_bytes(row));
+	if (!row->in_arena)
+		registry_count(r, row->tier, -(int64_t)states_row_bytes(row));
+	registry_new_epoch(r);
+	row->tier = STATE_HOST;
 	segments[0] = (struct state_segment){ 0, row->numel, (uintptr_t)to };
 	row->nsegments = row->numel > 0;
 	row->in_arena = true;
@@ -297,6 +295,8 @@ int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 	if (rc && is_new && row >= 0)
 		states_drop(&r->states, (uint32_t)row);
 	pthread_mutex_unlock(&r->lock);
+	if (r->devices) /* where it was is the caller's again */
+		devices_drain(r->devices);
 	return rc;
 }
 
@@ -304,7 +304,7 @@ void registry_move(struct registry *r, void *to, const void *from, size_t size,
 		   void (*repoint)(void *arg), void *arg)
 {
 	pthread_mutex_lock(&r->lock);
-	new_epoch(r, 0);
+	registry_new_epoch(r);
 	atomic_thread_fence(memory_order_seq_cst);
 	memmove(to, from, size);
 	repoint(arg);
@@ -357,7 +357,7 @@ void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, 
 		uint64_t element = frag_dtype_size(found->dtype);
 		struct iovec part;
 
-		if (states_resolve(found, at * element, numel * element, &part, 1) == 1) {
+		if (states_parts(found, at * element, numel * element, &part, 1) == 1) {
 			memory = part.iov_base;
 			*dtype = found->dtype;
 		}
@@ -366,26 +366,8 @@ void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, 
 	return memory;
 }
 
-struct place_state *registry_place(struct registry *r, uint32_t index, uint32_t sub,
-				   const char *key, enum frag_dtype *dtype)
-{
-	struct place_state *s = NULL;
-	int row;
-
-	pthread_mutex_lock(&r->lock);
-	row = states_find(&r->states, STATE_PARTITION, index, sub, key);
-	if (row >= 0) {
-		s = r->states.rows[row].place;
-		*dtype = r->states.rows[row].dtype;
-	}
-	pthread_mutex_unlock(&r->lock);
-	return s;
-}
-
-/* What else came or went since epoch does not matter: an edit, once decided, must not fail for that.  NULL: it is not
- * what it was.
- */
-static const struct state_row *row_at(const struct registry *r, uint64_t epoch, uint32_t number)
+const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch,
+					uint32_t number)
 {
 	const struct state_row *row = number < r->states.nrows ? &r->states.rows[number] : NULL;
 
@@ -395,28 +377,30 @@ static const struct state_row *row_at(const struct registry *r, uint64_t epoch, 
 	return row;
 }
 
-static int resolve(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-		   size_t size, struct iovec *parts)
-{
-	const struct state_row *row = row_at(r, epoch, number);
-
-	return row ? states_resolve(row, offset, size, parts, REGISTRY_PARTS) : -ESTALE;
-}
-
-/* Trainer's thread: NULL: not on NVMe. */
-static struct place_state *swapped(struct registry *r, uint64_t epoch, uint32_t number)
+/* Trainer's thread: where it is; what there is none of is looked for in memory. */
+static enum state_tier tier_at(struct registry *r, uint64_t epoch, uint32_t number,
+			       struct place_state **s)
 {
 	const struct state_row *row;
-	struct place_state *s;
+	enum state_tier tier;
 
 	pthread_mutex_lock(&r->lock);
-	row = row_at(r, epoch, number);
-	s = row ? row->place : NULL;
+	row = registry_row_at(r, epoch, number);
+	tier = row ? row->tier : STATE_HOST;
+	*s = row ? row->place : NULL;
 	pthread_mutex_unlock(&r->lock);
-	return s;
+	return tier;
 }
 
 enum way { READ, COPY, WRITE, PROBE, FIND };
+
+static int resolve(enum way way, const struct state_row *row, uint64_t offset, size_t size,
+		   struct iovec *parts)
+{
+	if (way == PROBE || way == FIND)
+		return states_parts(row, offset, size, parts, REGISTRY_PARTS);
+	return states_resolve(row, offset, size, parts, REGISTRY_PARTS);
+}
 
 static void copy_plainly(const struct iovec *parts, unsigned n, uint8_t *out)
 {
@@ -433,6 +417,8 @@ static int copy(enum way way, const struct state_row *row, const struct iovec *p
 		copy_plainly(parts, n, data);
 		return 0;
 	}
+	if (row->tier == STATE_DEVICE)
+		return 0;
 	if (way == PROBE && row->owned) /* mapped until it is dropped, which takes the lock */
 		return 0;
 	switch (way) {
@@ -456,13 +442,15 @@ static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32
 			uint64_t offset, uint8_t *data, size_t size)
 {
 	struct iovec parts[REGISTRY_PARTS];
+	const struct state_row *at;
 	size_t done = 0, chunk = ONCE;
 	int n = 0;
 
 	pthread_mutex_lock(&r->lock);
+	at = registry_row_at(r, epoch, row);
 	do {
 		chunk = u64_min(chunk, size - done);
-		n = resolve(r, epoch, row, offset + done, chunk, parts);
+		n = at ? resolve(way, at, offset + done, chunk, parts) : -ESTALE;
 		if (n == -E2BIG) {
 			chunk /= 2;
 			continue;
@@ -470,8 +458,7 @@ static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32
 		if (n == -EREMOTE && (way == PROBE || way == FIND))
 			n = 0;
 		if (n > 0)
-			n = copy(way, &r->states.rows[row], parts, (unsigned)n,
-				 data ? data + done : NULL, chunk);
+			n = copy(way, at, parts, (unsigned)n, data ? data + done : NULL, chunk);
 		done += chunk;
 	} while (done < size && (!n || n == -E2BIG));
 	pthread_mutex_unlock(&r->lock);
@@ -499,10 +486,16 @@ int registry_read_memory(struct registry *r, uint64_t epoch, uint32_t row, uint6
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size)
 {
-	struct place_state *s = swapped(r, epoch, row);
+	struct place_state *s;
 
-	return s ? place_look(r->place, s, offset, size, out)
-		 : registry_read_memory(r, epoch, row, offset, out, size);
+	switch (tier_at(r, epoch, row, &s)) {
+	case STATE_SWAP:
+		return place_look(r->place, s, offset, size, out);
+	case STATE_DEVICE:
+		return registry_device_read(r, epoch, row, offset, out, size);
+	default:
+		return registry_read_memory(r, epoch, row, offset, out, size);
+	}
 }
 
 int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
@@ -514,10 +507,17 @@ int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t off
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size)
 {
-	struct place_state *s = swapped(r, epoch, row);
+	struct place_state *s;
 
-	return s ? place_write(r->place, s, offset, data, size)
-		 : access_bytes(WRITE, r, epoch, row, offset, (uint8_t *)(uintptr_t)data, size);
+	switch (tier_at(r, epoch, row, &s)) {
+	case STATE_SWAP:
+		return place_write(r->place, s, offset, data, size);
+	case STATE_DEVICE:
+		return registry_device_write(r, epoch, row, offset, data, size);
+	default:
+		return access_bytes(WRITE, r, epoch, row, offset, (uint8_t *)(uintptr_t)data,
+				    size);
+	}
 }
 
 static int clear_segment(const struct state_segment *segment, size_t element)
@@ -535,17 +535,14 @@ static int clear_segment(const struct state_segment *segment, size_t element)
 	return rc;
 }
 
-int registry_clear(struct registry *r, uint32_t number)
+static int clear_memory(struct registry *r, uint32_t number)
 {
-	struct place_state *s = swapped(r, 0, number);
 	const struct state_row *row;
 	int rc = 0;
 
-	if (s)
-		return place_clear(r->place, s);
 	pthread_mutex_lock(&r->lock);
-	row = number < r->states.nrows ? &r->states.rows[number] : NULL;
-	if (!row || row->kind == STATE_NONE)
+	row = registry_row_at(r, 0, number);
+	if (!row)
 		rc = -ESTALE;
 	for (uint32_t i = 0; !rc && i < row->nsegments; i++)
 		rc = clear_segment(&row->segments[i], frag_dtype_size(row->dtype));
@@ -553,54 +550,18 @@ int registry_clear(struct registry *r, uint32_t number)
 	return rc;
 }
 
-/* ---- for readers of what is on NVMe ---- */
-
-static int hold_row(struct registry *r, const struct state_row *row, uint64_t offset,
-		    uint64_t size, struct registry_hold **out)
+int registry_clear(struct registry *r, uint32_t number)
 {
-	struct registry_hold *h = malloc(sizeof(*h));
-	int rc;
+	struct place_state *s;
 
-	if (!h)
-		return -ENOMEM;
-	*h = (struct registry_hold){ .place = r->place, .state = row->place, .users = 1 };
-	rc = place_hold(r->place, row->place, offset, size, &h->hold);
-	if (rc)
-		free(h);
-	else
-		*out = h;
-	return rc == -ESTALE ? -EAGAIN : rc;
-}
-
-int registry_hold(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-		  uint64_t size, struct registry_hold **hold)
-{
-	const struct state_row *row;
-	int rc = 0;
-
-	*hold = NULL;
-	pthread_mutex_lock(&r->lock);
-	row = row_at(r, epoch, number);
-	if (!row)
-		rc = -ESTALE;
-	else if (row->place)
-		rc = hold_row(r, row, offset, size, hold);
-	pthread_mutex_unlock(&r->lock);
-	return rc;
-}
-
-struct registry_hold *registry_hold_get(struct registry_hold *h)
-{
-	atomic_fetch_add_explicit(&h->users, 1, memory_order_relaxed);
-	return h;
-}
-
-void registry_hold_put(struct registry_hold *h)
-{
-	if (!h || atomic_fetch_sub_explicit(&h->users, 1, memory_order_acq_rel) > 1)
-		return;
-	place_release(h->place, h->hold);
-	free(h);
+	switch (tier_at(r, 0, number, &s)) {
+	case STATE_SWAP:
+		return place_clear(r->place, s);
+	case STATE_DEVICE:
+		return registry_device_clear(r, number);
+	default:
+		return clear_memory(r, number);
+	}
 }
 
 bool registry_is_grad(struct registry *r, uint32_t row)
@@ -613,12 +574,12 @@ bool registry_is_grad(struct registry *r, uint32_t row)
 	return grad;
 }
 
-bool registry_is_swapped(struct registry *r, uint32_t row)
+enum state_tier registry_tier(struct registry *r, uint32_t row)
 {
-	bool swapped;
+	enum state_tier tier;
 
 	pthread_mutex_lock(&r->lock);
-	swapped = row < r->states.nrows && r->states.rows[row].tier == STATE_SWAP;
+	tier = row < r->states.nrows ? r->states.rows[row].tier : STATE_HOST;
 	pthread_mutex_unlock(&r->lock);
-	return swapped;
+	return tier;
 }

@@ -5,7 +5,7 @@
 /* This rank's own memory: what is registered, and copying in and out of it so that memory freed
  * behind our back is -EFAULT and not a crash.  Any thread: one lock.  Of states on NVMe (engine/place.h)
  * registry_read, _write and _clear are the trainer's thread's, and wait for the disk without the lock; other threads
- * hold them.
+ * hold them.  So they are of states in a device's memory (engine/devices.h); other threads begin copies of these.
  */
 
 #include "engine/control-page.h"
@@ -13,19 +13,27 @@
 
 #include <pthread.h>
 
+struct devices;
+struct devices_copy;
+struct devices_mark;
+
 struct registry {
 	pthread_mutex_t lock;
 	struct states states; /* under lock */
 	struct control_page *control;
 	struct place *place; /* NULL: nothing is on NVMe; set before any row is */
+	struct devices *
+		devices; /* NULL: nothing is on devices; set before any row is, with the engine's lock */
 };
 
 /* Allocates the control page with a new cookie, excluded from forked children's sight.  -ENOMEM. */
 int registry_init(struct registry *r);
-/* No hold is left.  Closes place. */
+/* No hold is left, and no copy is under way.  Closes place and devices. */
 void registry_fini(struct registry *r);
 
-/* As states_add and so on, and the epoch grows.  memory NULL: no segment yet. */
+/* As states_add and so on, and the epoch grows.  memory NULL: no segment yet.  Trainer's thread: what is a device's becomes
+ * such a row; -EINVAL: of a device that is not in use, or segments here and there.
+ */
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory);
 /* Sets the length of a row kept with numel 0, whose address is known. */
@@ -71,7 +79,7 @@ void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, 
  */
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
-/* The same, by any thread: waits for no disk.  -EREMOTE: it is on NVMe. */
+/* The same, by any thread: waits for no disk or device.  -EREMOTE: it is not in memory. */
 int registry_read_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			 void *out, size_t size);
 /* The same, by the trainer's thread or while it cannot change the row: quicker where the memory is ours. */
@@ -108,8 +116,17 @@ int registry_hold(struct registry *r, uint64_t epoch, uint32_t row, uint64_t off
 struct registry_hold *registry_hold_get(struct registry_hold *h);
 void registry_hold_put(struct registry_hold *h);
 
-/* Is it a row on NVMe? */
-bool registry_is_swapped(struct registry *r, uint32_t row);
+/* The newest mark of a row's device, the caller's to put.  -ESTALE: it is no such row; errors of devices_newest. */
+int registry_device_mark(struct registry *r, uint64_t epoch, uint32_t row,
+			 struct devices_mark **mark);
+/* Begins to copy bytes of such a row to c->host, behind c->mark; c->done from any thread.  -ESTALE, -EINVAL, -ENODATA;
+ * -ENOMEM.
+ */
+int registry_device_begin(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			  uint64_t size, struct devices_copy *c);
+
+/* Of no row: STATE_HOST. */
+enum state_tier registry_tier(struct registry *r, uint32_t row);
 /* Is the row gradients, valid only now and then? */
 bool registry_is_grad(struct registry *r, uint32_t row);
 

@@ -3,6 +3,7 @@
 
 #include "engine/place.h"
 #include "engine/serve-arena.h"
+#include "engine/serve-later.h"
 #include "engine/serve-swap.h"
 #include "engine/serve.h"
 #include "engine/swap-text.h"
@@ -10,197 +11,68 @@
 #include <errno.h>
 #include <string.h>
 
-enum { READS_MAX = 256, ASKED_MAX = 4, FIGURES_MS = 100 };
-
-/* One READ: from the disk's thread come `ended` and the bytes, all else is the engine thread's. */
-struct swap_read {
-	struct swap_read *next;
-	struct swapped *of;
-	uint32_t peer;
-	struct wire_read asked;
-	uint64_t requests[ASKED_MAX]; /* that are to have the answer */
-	unsigned nrequests;
-	uint64_t began_ms;
-	bool answered; /* it took too long */
-	bool ended;    /* under the lock of swapped */
-	int status;
-	struct registry_hold *hold;
-	struct place_read io;
-	uint8_t bytes[];
-};
-
-struct swapped {
-	struct engine *engine;
-	pthread_mutex_t lock; /* of ended and status; the innermost */
-	pthread_cond_t came;
-	struct swap_read *reads;
-	unsigned count;
-	uint64_t told_ms; /* when figures were put into the control page */
-};
-
-int serve_swap_init(struct engine *e)
-{
-	e->swapped = calloc(1, sizeof(*e->swapped));
-	if (!e->swapped)
-		return -ENOMEM;
-	e->swapped->engine = e;
-	pthread_mutex_init(&e->swapped->lock, NULL);
-	pthread_cond_init(&e->swapped->came, NULL);
-	return 0;
-}
+enum { FIGURES_MS = 100 };
 
 /* ---- reads ---- */
 
 static void on_read(struct place_read *io, int rc)
 {
-	struct swap_read *r = io->owner;
-	struct swapped *s = r->of;
-
-	pthread_mutex_lock(&s->lock);
-	r->status = rc;
-	r->ended = true;
-	pthread_cond_broadcast(&s->came);
-	node_wake(s->engine); /* inside: from here on r and s may go */
-	pthread_mutex_unlock(&s->lock);
+	later_came(io->owner, rc);
 }
 
-static bool has_ended(struct swapped *s, const struct swap_read *r)
-{
-	bool ended;
-
-	pthread_mutex_lock(&s->lock);
-	ended = r->ended;
-	pthread_mutex_unlock(&s->lock);
-	return ended;
-}
-
-static void answer(struct engine *e, struct swap_read *r, int status)
-{
-	for (unsigned i = 0; i < r->nrequests && !r->answered; i++)
-		serve_data(e, r->peer, r->requests[i], status, r->bytes, r->asked.size);
-	r->answered = true;
-}
-
-static void drop(struct swapped *s, struct swap_read **at)
-{
-	struct swap_read *r = *at;
-
-	*at = r->next;
-	s->count--;
-	registry_hold_put(r->hold);
-	free(r);
-}
-
-void serve_swap_free(struct engine *e)
-{
-	struct swapped *s = e->swapped;
-
-	if (!s)
-		return;
-	pthread_mutex_lock(&s->lock);
-	for (const struct swap_read *r = s->reads; r; r = r->next)
-		while (!r->ended)
-			pthread_cond_wait(&s->came, &s->lock);
-	pthread_mutex_unlock(&s->lock);
-	while (s->reads)
-		drop(s, &s->reads);
-	pthread_cond_destroy(&s->came);
-	pthread_mutex_destroy(&s->lock);
-	free(s);
-	e->swapped = NULL;
-}
-
-/* What the reader sees: a hold, and where in the row.  -EREMOTE: it is in memory. */
-static int find_hold(struct engine *e, const struct wire_read *read,
-		     struct registry_hold **hold, uint64_t *at)
+static int find(struct engine *e, const struct wire_read *read, struct later_found *f)
 {
 	int rc;
 
 	if (read->view[0]) {
-		rc = views_hold(&e->views, read->view, read->offset, read->size, hold, at);
+		rc = views_hold(&e->views, read->view, read->offset, read->size, &f->hold,
+				&f->at);
 	} else {
-		*at = read->offset;
+		f->at = read->offset;
 		rc = registry_hold(&e->registry, read->epoch, read->state, read->offset,
-				   read->size, hold);
+				   read->size, &f->hold);
 	}
-	return rc || *hold ? rc : -EREMOTE;
+	return rc || f->hold ? rc : -ESTALE;
 }
 
-/* Asked again by the same reader, or by another of its threads, and there is nothing newer since. */
-static bool join(struct swapped *s, uint32_t peer, uint64_t request,
-		 const struct wire_read *read, const struct registry_hold *hold)
+static void put_found(struct engine *e, struct later_found *f)
 {
-	for (struct swap_read *r = s->reads; r; r = r->next) {
-		if (r->answered || r->peer != peer || r->nrequests == ASKED_MAX ||
-		    memcmp(&r->asked, read, sizeof(*read)) != 0 ||
-		    !place_holds_same(r->hold->hold, hold->hold))
-			continue;
-		r->requests[r->nrequests++] = request;
-		return true;
-	}
-	return false;
+	registry_hold_put(f->hold);
 }
 
-static int begin(struct swapped *s, uint32_t peer, uint64_t request,
-		 const struct wire_read *read, struct registry_hold *hold, uint64_t at)
+static bool same(const struct later_found *a, const struct later_found *b)
 {
-	struct swap_read *r = s->count < READS_MAX ? malloc(sizeof(*r) + read->size + 1) : NULL;
+	return place_holds_same(a->hold->hold, b->hold->hold);
+}
 
-	if (!r)
-		return s->count < READS_MAX ? -ENOMEM : -EAGAIN;
-	*r = (struct swap_read){ .next = s->reads,
-				 .of = s,
-				 .peer = peer,
-				 .asked = *read,
-				 .requests = { request },
-				 .nrequests = 1,
-				 .began_ms = monotonic_ms(),
-				 .hold = hold,
-				 .io = { .state = hold->state,
-					 .hold = hold->hold,
-					 .offset = at,
-					 .size = read->size,
-					 .memory = r->bytes,
-					 .done = on_read,
-					 .owner = r } };
-	s->reads = r;
-	s->count++;
+static int begin(struct engine *e, struct later_read *r)
+{
+	struct registry_hold *hold = r->found.hold;
+
+	r->io = (struct place_read){ .state = hold->state,
+				     .hold = hold->hold,
+				     .offset = r->found.at,
+				     .size = r->asked.size,
+				     .memory = r->bytes,
+				     .done = on_read,
+				     .owner = r };
 	place_read(hold->place, &r->io);
 	return 0;
 }
 
-/* Takes the hold. */
-static int join_or_begin(struct swapped *s, uint32_t peer, uint64_t request,
-			 const struct wire_read *read, struct registry_hold *hold, uint64_t at)
+/* What is held does not change. */
+static int check(struct engine *e, const struct later_read *r)
 {
-	bool joined = join(s, peer, request, read, hold);
-	int rc = joined ? 0 : begin(s, peer, request, read, hold, at);
-
-	if (joined || rc)
-		registry_hold_put(hold);
-	return rc;
+	return 0;
 }
 
-bool serve_swap_read(struct engine *e, uint32_t peer, uint64_t request,
-		     const struct wire_read *read)
-{
-	struct registry_hold *hold = NULL;
-	uint64_t at = 0;
-	int rc;
-
-	if (!e->swapped || read->size > WIRE_CHUNK)
-		return false;
-	rc = find_hold(e, read, &hold, &at);
-	if (rc == -EREMOTE)
-		return false;
-	if (!rc)
-		rc = join_or_begin(e->swapped, peer, request, read, hold, at);
-	if (rc)
-		serve_data(e, peer, request, rc, NULL, 0);
-	else
-		serve_swap_turn(e, monotonic_ms());
-	return true;
-}
+const struct later_source serve_swap_source = {
+	.find = find,
+	.put = put_found,
+	.same = same,
+	.begin = begin,
+	.check = check,
+};
 
 /* ---- figures ---- */
 
@@ -229,26 +101,10 @@ static void show_figures(struct engine *e)
 
 void serve_swap_turn(struct engine *e, uint64_t now)
 {
-	struct swapped *s = e->swapped;
-
-	if (!s)
+	if (!e->registry.place || now < e->swap_told_ms + FIGURES_MS)
 		return;
-	for (struct swap_read **at = &s->reads; *at;) {
-		struct swap_read *r = *at;
-
-		if (has_ended(s, r)) {
-			answer(e, r, r->status);
-			drop(s, at);
-			continue;
-		}
-		if (now >= r->began_ms + e->timeout_ms)
-			answer(e, r, -ETIMEDOUT);
-		at = &r->next;
-	}
-	if (now >= s->told_ms + FIGURES_MS) {
-		s->told_ms = now;
-		show_figures(e);
-	}
+	e->swap_told_ms = now;
+	show_figures(e);
 }
 
 /* ---- words ---- */

@@ -7,8 +7,10 @@
 #include "engine/log.h"
 #include "engine/peers.h"
 #include "engine/serve.h"
-#include "engine/settled.h"
+#include "engine/serve-device.h"
+#include "engine/serve-later.h"
 #include "engine/serve-swap.h"
+#include "engine/settled.h"
 #include "engine/waiters.h"
 
 #include <errno.h>
@@ -157,7 +159,7 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	memcpy(&read, body, sizeof(read));
 	if (!read.view[0] && !read.epoch) {
 		status = -ESTALE;
-	} else if (serve_swap_read(e, peer, request, &read)) {
+	} else if (later_read(e, peer, request, &read)) {
 		return;
 	} else if (read.size <= WIRE_CHUNK) {
 		bytes = malloc(read.size + 1);
@@ -348,7 +350,9 @@ static void find_silent(struct engine *e, uint64_t now)
 void serve_turn(struct engine *e, uint64_t now)
 {
 	settled_turn(e, now);
+	later_turn(e, now);
 	serve_swap_turn(e, now);
+	serve_device_turn(e);
 	drop_silent_views(e, now);
 	find_silent(e, now);
 	barrier_turn(e);

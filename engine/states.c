@@ -240,15 +240,15 @@ uint64_t states_row_bytes(const struct state_row *row)
 	return numel * frag_dtype_size(row->dtype);
 }
 
-int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
-		   struct iovec *parts, int max)
+int states_parts(const struct state_row *row, uint64_t offset, uint64_t size,
+		 struct iovec *parts, int max)
 {
 	uint64_t element = frag_dtype_size(row->dtype), end;
 	int n = 0;
 
 	if (!u64_add(offset, size, &end) || end > row->numel * element)
 		return -EINVAL;
-	if (row->tier != STATE_HOST)
+	if (row->tier == STATE_SWAP)
 		return -EREMOTE;
 	for (uint32_t i = segment_at(row, offset / element); offset < end; i++) {
 		const struct state_segment *segment = &row->segments[i];
@@ -267,4 +267,12 @@ int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
 		offset += count;
 	}
 	return n;
+}
+
+int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
+		   struct iovec *parts, int max)
+{
+	int n = states_parts(row, offset, size, parts, max);
+
+	return n > 0 && row->tier != STATE_HOST ? -EREMOTE : n;
 }

@@ -10,6 +10,7 @@
  *   row 4: PARTITION group 0 sub 1 "grad", fragments in memory of their own
  *            segment [0, 15) at 0x7f..   segment [15, 18) at 0x7f..    (gaps: nothing there)
  *   row 5: PARTITION group 1 sub 0 "exp_avg" float32, on NVMe: all of it is there, at no address
+ *   row 6: as row 3, in a device's memory: the addresses are the device's
  */
 
 #include "engine/base.h"
@@ -33,6 +34,7 @@ enum state_kind {
 enum state_tier {
 	STATE_HOST, /* memory, at the segments' addresses */
 	STATE_SWAP, /* a partition of which slices visit memory; no segments: it is all there */
+	STATE_DEVICE, /* memory of a device, at addresses that nobody copies from but by engine/devices.h */
 	STATE_TIERS,
 };
 
@@ -56,6 +58,7 @@ struct state_row {
 	uint64_t since;                 /* the table's epoch that it came with; not sent */
 	struct state_segment *segments; /* sorted, not overlapping */
 	struct place_state *place;      /* STATE_SWAP: a rank's own; not sent */
+	int device;                     /* STATE_DEVICE: its number; not sent */
 	char key[FRAG_KEY_MAX + 1];
 	bool in_arena; /* its bytes are counted with those of the arena; not sent */
 };
@@ -104,6 +107,9 @@ uint64_t states_row_bytes(const struct state_row *row);
  */
 int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
 		   struct iovec *parts, int max);
+/* The same of what has addresses, a device's too. */
+int states_parts(const struct state_row *row, uint64_t offset, uint64_t size,
+		 struct iovec *parts, int max);
 
 /* Numbers of groups and parameters are mapped (the job's for this rank's) on the way. */
 int states_encode(const struct states *s, const uint32_t *map_params,

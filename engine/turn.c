@@ -13,7 +13,7 @@
 #include "engine/rights.h"
 #include "engine/serve.h"
 #include "engine/settled.h"
-#include "engine/serve-swap.h"
+#include "engine/serve-later.h"
 #include "engine/transfers.h"
 #include "engine/turn.h"
 #include "engine/viewing.h"
@@ -310,7 +310,7 @@ void turn_free(struct engine *e)
 	if (e->memory)
 		e->memory_ops->close(e->memory);
 	if (e->is_rank) {
-		serve_swap_free(e);
+		later_free(e);
 		edits_fini(&e->edits);
 		views_fini(&e->views);
 		arena_memory_close(e->arena);

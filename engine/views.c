@@ -101,7 +101,7 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 {
 	struct view *view;
 	int rc = registry_covers(r, q->epoch, q->row, q->offset, q->size);
-	bool swapped = !rc && registry_is_swapped(r, q->row);
+	bool has_room = !rc && registry_tier(r, q->row) == STATE_HOST;
 
 	if (rc)
 		return rc;
@@ -119,7 +119,7 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 			       .offset = q->offset,
 			       .size = q->size,
 			       .opened_ms = now };
-	if (!swapped)
+	if (has_room)
 		rc = rooms_lend(&v->rooms, q->size, q->id, &view->room);
 	if (rc) {
 		free(view);
@@ -220,8 +220,10 @@ static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 static void keep(struct view *view, struct registry *r)
 {
 	view->state = VIEW_KEPT;
-	if (!view->room)
+	if (!view->room) {
+		view->status = view->hold ? 0 : -ESTALE;
 		return;
+	}
 	copy_some(view, r, UINT64_MAX);
 	set_complete(view, !view->status);
 	atomic_fetch_add_explicit(&r->control->kept_bytes, view->size, memory_order_relaxed);
@@ -352,4 +354,32 @@ int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t si
 	}
 	pthread_mutex_unlock(&v->lock);
 	return rc;
+}
+
+int views_look(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
+	       struct view_look *look)
+{
+	struct view *view;
+	int rc;
+
+	pthread_mutex_lock(&v->lock);
+	view = *find(v, id);
+	rc = check_read(view, offset, size);
+	if (rc == -EREMOTE && !(rc = view->status))
+		*look = (struct view_look){ view->generation, view->epoch,
+					    view->offset + offset, view->row };
+	pthread_mutex_unlock(&v->lock);
+	return rc;
+}
+
+int views_row(struct views *v, const uint64_t id[2], uint32_t *row)
+{
+	struct view *view;
+
+	pthread_mutex_lock(&v->lock);
+	view = *find(v, id);
+	if (view)
+		*row = view->row;
+	pthread_mutex_unlock(&v->lock);
+	return view ? 0 : -ESTALE;
 }

@@ -8,7 +8,8 @@
  *                           ^                                             copied into room that was
  *   FUTURE(generation) -----'  when this rank comes to that generation   reserved when it was opened
  *
- * A view of a row on NVMe has no room: it holds what there is when it becomes LIVE, and nothing is copied.
+ * A view of a row on NVMe has no room: it holds what there is when it becomes LIVE, and nothing is copied.  One of a row in
+ * a device's memory has none either, and ends when its content is about to change.
  *
  * A view is one run of bytes of one row at one generation (control_content).  The room of all views is bounded; the trainer never waits for a reader, it copies what is
  * not copied yet.  Any thread: one lock.
@@ -36,8 +37,8 @@ struct view {
 	uint64_t opened_ms;
 	uint64_t copied;            /* LIVE: bytes of room that are there already */
 	int status;                 /* KEPT: 0, or why it could not be copied */
-	struct room *room;          /* NULL: of a row on NVMe */
-	struct registry_hold *hold; /* of such a row, from LIVE on */
+	struct room *room;          /* NULL: of a row on NVMe or a device */
+	struct registry_hold *hold; /* of a row on NVMe, from LIVE on */
 };
 
 struct views {
@@ -73,12 +74,25 @@ unsigned views_expire(struct views *v, uint64_t before);
 void views_trim(struct views *v, uint64_t before);
 void views_touch(struct views *v, uint32_t peer, uint64_t now);
 
-/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet; -EREMOTE: views_hold. */
+/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet; -EREMOTE: views_hold or views_look. */
 int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
 	       void *out, size_t size);
 /* The same of a view of a row on NVMe: what it holds, the caller's to put, and where in the row that is. */
 int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
 	       struct registry_hold **hold, uint64_t *at);
+
+/* The same of a view of a row in a device's memory: where its bytes are.  Live ones are to be looked for again when they
+ * have been copied: it is the same content if the generation is.
+ */
+struct view_look {
+	uint64_t generation;
+	uint64_t epoch, at; /* bytes of the row */
+	uint32_t row;
+};
+int views_look(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
+	       struct view_look *look);
+/* Which row it shows.  -ESTALE. */
+int views_row(struct views *v, const uint64_t id[2], uint32_t *row);
 
 /* Trainer's thread.  Content is about to change, and the control page says so already: of states and
  * gradients, or of gradients alone.

@@ -120,6 +120,13 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 		.arena_largest =
 			atomic_load_explicit(&page->arena_largest, memory_order_relaxed),
 		.arena_moved = atomic_load_explicit(&page->arena_moved, memory_order_relaxed),
+		.bytes_device = atomic_load_explicit(&page->bytes_device, memory_order_relaxed),
+		.device_from_bytes =
+			atomic_load_explicit(&page->device_from_bytes, memory_order_relaxed),
+		.device_to_bytes =
+			atomic_load_explicit(&page->device_to_bytes, memory_order_relaxed),
+		.device_errors =
+			atomic_load_explicit(&page->device_errors, memory_order_relaxed),
 	};
 	memcpy(&to->loss_scale, &scale, sizeof(scale));
 }

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/job.h"
+#include "engine/devices.h"
 
 #include "engine/convert.h"
 #include "engine/turn.h"
@@ -384,11 +385,22 @@ static struct job_memory *add_memory(struct job_rank *r, struct job_memory m)
 {
 	r->memory = realloc(r->memory, (r->nmemory + 1) * sizeof(*r->memory));
 	ck_assert_ptr_nonnull(r->memory);
-	if (!m.library)
+	if (m.on_device) {
+		hidden_new(&m.hidden, devices_port(r->f->engine->registry.devices),
+			   (int)(r->f->engine->rank % DEVICE_HOST_DEVICES), m.bytes);
+		m.bytes_at = m.hidden.at;
+	} else if (!m.library) {
 		m.bytes_at = malloc(m.bytes + 1);
+	}
 	ck_assert_ptr_nonnull(m.bytes_at);
 	r->memory[r->nmemory] = m;
 	return &r->memory[r->nmemory++];
+}
+
+/* What the rank is told of. */
+static void *address_of(const struct job_memory *m)
+{
+	return m->on_device ? m->hidden.memory : m->bytes_at;
 }
 
 static enum job_lp lp_of(struct job *job, int group)
@@ -419,17 +431,18 @@ static void describe_param(struct job *job, uint32_t rank, uint32_t param)
 				 .flags = p->flags };
 	struct job_memory m = { .key = JOB_STATES_MAX,
 				.param = (int)param,
+				.on_device = job->spec.on_device,
 				.group = group < 0 ? 0 : (uint32_t)group };
 
 	if (lp == JOB_LP_WHOLE || lp == JOB_LP_BOTH) {
 		m.kind = STATE_LP;
 		m.bytes = job_bytes(job, param, "lp");
-		t.lp = add_memory(r, m)->bytes_at;
+		t.lp = address_of(add_memory(r, m));
 	}
 	if (group >= 0 && (lp == JOB_LP_SHARD || lp == JOB_LP_BOTH)) {
 		m.kind = STATE_LP_SHARD;
 		m.bytes = lp_piece(job, &job->spec.groups[group], param) * element;
-		t.lp_shard = add_memory(r, m)->bytes_at;
+		t.lp_shard = address_of(add_memory(r, m));
 	}
 	r->param[param] = frag_param(r->f, &t);
 	ck_assert_int_ge(r->param[param], 0);
@@ -476,7 +489,7 @@ static void keep_partition(struct job *job, uint32_t rank, struct job_memory m)
 		add_memory(r, m);
 	} else {
 		rc = frag_state_keep(r->f, group, m.sub, key->key, key->dtype,
-				     add_memory(r, m)->bytes_at);
+				     address_of(add_memory(r, m)));
 		ck_assert_int_eq(rc, 0);
 	}
 }
@@ -490,7 +503,7 @@ static void keep_whole(struct job *job, uint32_t rank, struct job_memory m)
 	m.kind = STATE_WHOLE;
 	m.bytes = frag_flat_numel(r->f, group) * frag_dtype_size(key->dtype);
 	ck_assert_int_eq(frag_state_keep_whole(r->f, group, key->key, key->dtype,
-					       add_memory(r, m)->bytes_at),
+					       address_of(add_memory(r, m))),
 			 0);
 }
 
@@ -510,16 +523,25 @@ static void keep_fragments(struct job *job, uint32_t rank, struct job_memory m)
 		m.sub = at.sub;
 		m.bytes = at.numel * frag_dtype_size(key->dtype);
 		ck_assert_int_eq(frag_fragment_keep(r->f, param, key->key, key->dtype,
-						    add_memory(r, m)->bytes_at),
+						    address_of(add_memory(r, m))),
 				 0);
 	}
 }
 
+static bool on_device(const struct job *job, uint32_t key)
+{
+	enum job_how how = job->spec.keys[key].how;
+
+	return job->spec.on_device && how != JOB_ALLOC && how != JOB_SWAP;
+}
+
 static void describe_key(struct job *job, uint32_t rank, uint32_t group, uint32_t key)
 {
-	struct job_memory m = {
-		.kind = STATE_PARTITION, .group = group, .key = key, .param = -1
-	};
+	struct job_memory m = { .kind = STATE_PARTITION,
+				.group = group,
+				.key = key,
+				.param = -1,
+				.on_device = on_device(job, key) };
 	struct job_rank *r = &job->ranks[rank];
 	enum job_how how = job->spec.keys[key].how;
 
@@ -598,6 +620,19 @@ static bool has_swapped(const struct job *job)
 	return false;
 }
 
+static void use_device(struct job *job, uint32_t rank)
+{
+	struct job_rank *r = &job->ranks[rank];
+	struct frag_devices c = job->spec.devices;
+
+	r->stream = device_host_stream_new();
+	ck_assert_ptr_nonnull(r->stream);
+	c.size = sizeof(c);
+	c.number = (int)(rank % DEVICE_HOST_DEVICES);
+	c.stream = r->stream;
+	ck_assert_int_eq(frag_devices_over(r->f, &c, &device_host), 0);
+}
+
 static void open_rank(struct job *job, uint32_t rank)
 {
 	struct launch launch = {
@@ -622,6 +657,8 @@ static void open_rank(struct job *job, uint32_t rank)
 		0);
 	(*f)->engine->yield = turn_all;
 	(*f)->engine->yield_arg = job;
+	if (job->spec.on_device)
+		use_device(job, rank);
 }
 
 static bool all_ready(struct job *job)
@@ -677,9 +714,16 @@ void job_close_rank(struct job *job, uint32_t rank)
 
 	frag_close(r->f);
 	r->f = NULL;
-	for (uint32_t i = 0; i < r->nmemory; i++)
-		if (!r->memory[i].library)
+	for (uint32_t i = 0; i < r->nmemory; i++) {
+		r->memory[i].hidden.device = NULL;
+		if (r->memory[i].on_device)
+			hidden_free(&r->memory[i].hidden);
+		else if (!r->memory[i].library)
 			free(r->memory[i].bytes_at);
+	}
+	if (r->stream)
+		device_host_stream_free(r->stream);
+	r->stream = NULL;
 	free(r->memory);
 	r->memory = NULL;
 	r->nmemory = 0;

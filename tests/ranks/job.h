@@ -19,6 +19,7 @@
  */
 
 #include "engine/frag-internal.h"
+#include "tests/ranks/hidden.h"
 
 enum {
 	JOB_PARAMS_MAX = 16,
@@ -78,6 +79,8 @@ struct job_spec {
 	uint32_t nkeys;
 	const struct transport_ops *messages; /* NULL: transport_loop */
 	enum job_lp lp; /* FITTING: pieces in stage 3 and FSDP2, else whole */
+	bool on_device; /* all memory of the trainer's is of device rank % 2, by device_host */
+	struct frag_devices devices; /* but for its number and stream */
 };
 
 #define JOB_PARAMS(a) .params = (a), .nparams = ARRAY_SIZE(a)
@@ -92,10 +95,14 @@ struct job_memory { /* one buffer of one rank */
 	bool swapped; /* bytes_at: a copy, as it was when it was last looked at */
 	uint64_t bytes;
 	uint8_t *bytes_at;
+	bool on_device; /* bytes_at is where the test has the same bytes */
+	struct hidden hidden;
 };
 
 struct job_rank {
 	struct frag *f;
+	struct device_host_stream
+		*stream; /* on which it changes what is on its device; NULL: nothing is */
 	int param[JOB_PARAMS_MAX]; /* the rank's number; -1: it does not have it */
 	int group[JOB_GROUPS_MAX];
 	struct job_memory *memory;

@@ -29,27 +29,54 @@ static const struct layout_case {
 	struct job_group group;
 	enum job_how how;
 	enum job_lp lp;
+	bool on_device;
 } cases[] = {
-	{ "stage 0", { .stage = 0 }, JOB_KEEP, JOB_LP_FITTING },
-	{ "stage 1", { .stage = 1 }, JOB_KEEP, JOB_LP_FITTING },
-	{ "stage 2", { .stage = 2 }, JOB_ALLOC, JOB_LP_FITTING },
+	{ "stage 0", { .stage = 0 }, JOB_KEEP, JOB_LP_FITTING, false },
+	{ "stage 1", { .stage = 1 }, JOB_KEEP, JOB_LP_FITTING, false },
+	{ "stage 2", { .stage = 2 }, JOB_ALLOC, JOB_LP_FITTING, false },
 	{ "stage 2, round robin",
 	  { .stage = 2, .flags = FRAG_ROUND_ROBIN },
 	  JOB_KEEP,
-	  JOB_LP_FITTING },
-	{ "stage 1, lists of fragments", { .stage = 1 }, JOB_FRAGMENTS, JOB_LP_FITTING },
-	{ "stage 1, whole states", { .stage = 1 }, JOB_WHOLE, JOB_LP_FITTING },
-	{ "stage 3", { .stage = 3 }, JOB_KEEP, JOB_LP_FITTING },
-	{ "stage 3, sub-groups", { .stage = 3, .sub_group_size = 40 }, JOB_ALLOC, JOB_LP_BOTH },
-	{ "FSDP2", { .sharding = FRAG_FSDP2 }, JOB_FRAGMENTS, JOB_LP_FITTING },
-	{ "HSDP", { .sharding = FRAG_FSDP2, .replicas = 2 }, JOB_KEEP, JOB_LP_FITTING },
-	{ "stage 3 in replicas", { .stage = 3, .replicas = 2 }, JOB_KEEP, JOB_LP_BOTH },
-	{ "stage 2, on NVMe", { .stage = 2 }, JOB_SWAP, JOB_LP_FITTING },
+	  JOB_LP_FITTING,
+	  false },
+	{ "stage 1, lists of fragments", { .stage = 1 }, JOB_FRAGMENTS, JOB_LP_FITTING, false },
+	{ "stage 1, whole states", { .stage = 1 }, JOB_WHOLE, JOB_LP_FITTING, false },
+	{ "stage 3", { .stage = 3 }, JOB_KEEP, JOB_LP_FITTING, false },
+	{ "stage 3, sub-groups",
+	  { .stage = 3, .sub_group_size = 40 },
+	  JOB_ALLOC,
+	  JOB_LP_BOTH,
+	  false },
+	{ "FSDP2", { .sharding = FRAG_FSDP2 }, JOB_FRAGMENTS, JOB_LP_FITTING, false },
+	{ "HSDP", { .sharding = FRAG_FSDP2, .replicas = 2 }, JOB_KEEP, JOB_LP_FITTING, false },
+	{ "stage 3 in replicas", { .stage = 3, .replicas = 2 }, JOB_KEEP, JOB_LP_BOTH, false },
+	{ "stage 2, on NVMe", { .stage = 2 }, JOB_SWAP, JOB_LP_FITTING, false },
 	{ "stage 3, sub-groups, on NVMe",
 	  { .stage = 3, .sub_group_size = 40 },
 	  JOB_SWAP,
-	  JOB_LP_BOTH },
-	{ "stage 1 in replicas", { .stage = 1, .replicas = 2 }, JOB_KEEP, JOB_LP_FITTING },
+	  JOB_LP_BOTH,
+	  false },
+	{ "stage 2, on a device", { .stage = 2 }, JOB_KEEP, JOB_LP_FITTING, true },
+	{ "stage 1, whole states on a device",
+	  { .stage = 1 },
+	  JOB_WHOLE,
+	  JOB_LP_FITTING,
+	  true },
+	{ "stage 3, sub-groups on a device",
+	  { .stage = 3, .sub_group_size = 40 },
+	  JOB_KEEP,
+	  JOB_LP_BOTH,
+	  true },
+	{ "FSDP2 on a device",
+	  { .sharding = FRAG_FSDP2 },
+	  JOB_FRAGMENTS,
+	  JOB_LP_FITTING,
+	  true },
+	{ "stage 1 in replicas",
+	  { .stage = 1, .replicas = 2 },
+	  JOB_KEEP,
+	  JOB_LP_FITTING,
+	  false },
 };
 
 enum { ALL = ARRAY_SIZE(cases) * ARRAY_SIZE(worlds) };
@@ -77,7 +104,8 @@ static bool open_case(struct job *job, int n)
 					  JOB_PARAMS(usual),
 					  JOB_GROUPS(groups),
 					  JOB_KEYS(keys),
-					  .lp = c->lp });
+					  .lp = c->lp,
+					  .on_device = c->on_device });
 	return true;
 }
 

@@ -6,7 +6,7 @@
 #include "tests/unit/placed.h"
 
 #include "engine/peers.h"
-#include "engine/serve-swap.h"
+#include "engine/serve-later.h"
 #include "engine/views.h"
 
 #include <check.h>
@@ -166,7 +166,7 @@ static void ask_much(void)
 					  .offset = 4 + i,
 					  .size = 1 };
 
-		ck_assert(serve_swap_read(rank0(), from, MANY + i, &read));
+		ck_assert(later_read(rank0(), from, MANY + i, &read));
 	}
 }
 

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/devices.h"
+#include "engine/thread.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+
+struct devices_mark {
+	struct device_event *event;
+	_Atomic unsigned users;
+};
+
+struct used {
+	struct used *next;
+	int number;
+	void *stream;              /* the trainer's thread's */
+	struct devices_mark *mark; /* under the lock, as status */
+	int status;                /* why there is no mark */
+};
+
+struct devices {
+	const struct device_ops *ops;
+	struct device *device;
+	pthread_mutex_t lock;
+	struct used *used;           /* changed by the trainer's thread, under the lock */
+	struct devices_copy *copies; /* that are under way; under the lock, as what follows */
+	uint64_t sequence;
+	pthread_cond_t ended;
+	_Atomic uint64_t from_bytes, to_bytes, errors;
+};
+
+int devices_open(struct devices **out, const struct device_ops *ops,
+		 const struct device_options *options)
+{
+	struct devices *d = calloc(1, sizeof(*d));
+	int rc = d ? ops->open(&d->device, options) : -ENOMEM;
+
+	if (rc) {
+		free(d);
+		return rc;
+	}
+	d->ops = ops;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->ended, NULL);
+	*out = d;
+	return 0;
+}
+
+void devices_close(struct devices *d)
+{
+	while (d->used) {
+		struct used *u = d->used;
+
+		devices_mark_put(d, u->mark);
+		d->used = u->next;
+		free(u);
+	}
+	d->ops->close(d->device);
+	pthread_cond_destroy(&d->ended);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+struct device *devices_port(struct devices *d)
+{
+	return d->device;
+}
+
+/* By the trainer's thread, or under the lock. */
+static struct used *find(struct devices *d, int number)
+{
+	struct used *u = d->used;
+
+	while (u && u->number != number)
+		u = u->next;
+	return u;
+}
+
+static int add(struct devices *d, int number, void *stream)
+{
+	struct used *u = calloc(1, sizeof(*u));
+	int rc = u ? d->ops->use(d->device, number) : -ENOMEM;
+
+	if (rc) {
+		free(u);
+		return rc;
+	}
+	pthread_mutex_lock(&d->lock);
+	*u = (struct used){ .next = d->used, .number = number, .stream = stream };
+	d->used = u;
+	pthread_mutex_unlock(&d->lock);
+	return 0;
+}
+
+int devices_use(struct devices *d, int number, void *stream)
+{
+	struct used *u = find(d, number);
+
+	if (!u)
+		return add(d, number, stream);
+	u->stream = stream;
+	return 0;
+}
+
+int devices_where(struct devices *d, const void *memory, int *number)
+{
+	struct device_where where;
+	int rc = d->ops->where(d->device, memory, &where);
+
+	if (rc)
+		return rc;
+	*number = where.number;
+	return where.number == DEVICE_NONE || find(d, where.number) ? 0 : -EINVAL;
+}
+
+/* ---- marks ---- */
+
+static int make_mark(struct devices *d, const struct used *u, struct devices_mark **out)
+{
+	struct devices_mark *m = malloc(sizeof(*m));
+	int rc = m ? d->ops->mark(d->device, u->number, u->stream, &m->event) : -ENOMEM;
+
+	if (rc) {
+		free(m);
+		return rc;
+	}
+	m->users = 1;
+	*out = m;
+	return 0;
+}
+
+/* NULL, and why there is none. */
+static void take_mark(struct devices *d, struct used *u, struct devices_mark *new, int status)
+{
+	struct devices_mark *old;
+
+	pthread_mutex_lock(&d->lock);
+	old = u->mark;
+	u->mark = new;
+	u->status = status;
+	pthread_mutex_unlock(&d->lock);
+	devices_mark_put(d, old);
+}
+
+static void mark_one(struct devices *d, struct used *u)
+{
+	struct devices_mark *new = NULL;
+	int rc = make_mark(d, u, &new);
+
+	take_mark(d, u, new, rc);
+}
+
+void devices_mark(struct devices *d)
+{
+	for (struct used *u = d->used; u; u = u->next)
+		mark_one(d, u);
+}
+
+int devices_newest(struct devices *d, int number, struct devices_mark **mark)
+{
+	struct used *u;
+	int rc;
+
+	pthread_mutex_lock(&d->lock);
+	u = find(d, number);
+	rc = u->status;
+	*mark = u->mark;
+	if (*mark)
+		atomic_fetch_add_explicit(&(*mark)->users, 1, memory_order_relaxed);
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+void devices_mark_put(struct devices *d, struct devices_mark *m)
+{
+	if (!m || atomic_fetch_sub_explicit(&m->users, 1, memory_order_acq_rel) > 1)
+		return;
+	d->ops->unmark(d->device, m->event);
+	free(m);
+}
+
+/* ---- copies ---- */
+
+static void count(_Atomic uint64_t *word, uint64_t n)
+{
+	atomic_fetch_add_explicit(word, n, memory_order_relaxed);
+}
+
+void devices_figures(struct devices *d, struct devices_figures *f)
+{
+	*f = (struct devices_figures){
+		.from_bytes = atomic_load_explicit(&d->from_bytes, memory_order_relaxed),
+		.to_bytes = atomic_load_explicit(&d->to_bytes, memory_order_relaxed),
+		.errors = atomic_load_explicit(&d->errors, memory_order_relaxed),
+	};
+}
+
+static void enlist(struct devices *d, struct devices_copy *c)
+{
+	pthread_mutex_lock(&d->lock);
+	c->sequence = ++d->sequence;
+	c->next = d->copies;
+	d->copies = c;
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void delist(struct devices *d, struct devices_copy *c)
+{
+	struct devices_copy **at = &d->copies;
+
+	pthread_mutex_lock(&d->lock);
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	pthread_cond_broadcast(&d->ended);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static bool is_any_until(const struct devices *d, uint64_t sequence)
+{
+	for (const struct devices_copy *c = d->copies; c; c = c->next)
+		if (c->sequence <= sequence)
+			return true;
+	return false;
+}
+
+void devices_drain(struct devices *d)
+{
+	uint64_t sequence;
+
+	pthread_mutex_lock(&d->lock);
+	sequence = d->sequence;
+	while (is_any_until(d, sequence))
+		pthread_cond_wait(&d->ended, &d->lock);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void end(struct devices_copy *c)
+{
+	int result = atomic_load(&c->result);
+
+	delist(c->devices, c);
+	free(c->ios);
+	if (result)
+		count(&c->devices->errors, 1);
+	c->done(c, result);
+}
+
+static void on_part(struct device_io *io, int rc)
+{
+	struct devices_copy *c = io->owner;
+
+	if (rc)
+		atomic_store(&c->result, rc);
+	else
+		count(c->to_device ? &c->devices->to_bytes : &c->devices->from_bytes, io->size);
+	if (atomic_fetch_sub(&c->left, 1) == 1)
+		end(c);
+}
+
+static void fill(struct devices_copy *c)
+{
+	uint8_t *host = c->host;
+
+	for (unsigned i = 0; i < c->n; i++) {
+		c->ios[i] = (struct device_io){
+			.what = DEVICE_COPY,
+			.number = c->number,
+			.size = c->parts[i].iov_len,
+			.to = c->to_device ? c->parts[i].iov_base : host,
+			.from = c->to_device ? host : c->parts[i].iov_base,
+			.after = c->mark ? c->mark->event : NULL,
+			.done = on_part,
+			.owner = c,
+		};
+		host += c->parts[i].iov_len;
+	}
+}
+
+int devices_copy_begin(struct devices *d, struct devices_copy *c)
+{
+	unsigned n = c->n;
+	struct device_io *ios = calloc(n ? n : 1, sizeof(*ios));
+
+	if (!ios)
+		return -ENOMEM;
+	c->ios = ios;
+	c->devices = d;
+	atomic_store(&c->result, 0);
+	atomic_store(&c->left, n + 1);
+	fill(c);
+	enlist(d, c);
+	for (unsigned i = 0; i < n; i++)
+		d->ops->submit(d->device, &ios[i]);
+	if (atomic_fetch_sub(&c->left, 1) == 1) /* the one that was ours */
+		end(c);
+	return 0;
+}
+
+struct waited {
+	pthread_mutex_t lock;
+	pthread_cond_t came;
+	bool over;
+	int result;
+};
+
+static void on_waited(struct devices_copy *c, int result)
+{
+	struct waited *w = c->owner;
+
+	pthread_mutex_lock(&w->lock);
+	w->over = true;
+	w->result = result;
+	pthread_cond_signal(&w->came);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static int begin_and_wait(struct devices *d, struct devices_copy *c)
+{
+	struct waited w = { .lock = PTHREAD_MUTEX_INITIALIZER,
+			    .came = PTHREAD_COND_INITIALIZER };
+	int rc;
+
+	c->done = on_waited;
+	c->owner = &w;
+	rc = devices_copy_begin(d, c);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&w.lock);
+	while (!w.over)
+		pthread_cond_wait(&w.came, &w.lock);
+	pthread_mutex_unlock(&w.lock);
+	return w.result;
+}
+
+int devices_copy_now(struct devices *d, struct devices_copy *c)
+{
+	struct used *u = find(d, c->number);
+	int rc = make_mark(d, u, &c->mark);
+
+	if (rc)
+		return rc;
+	rc = begin_and_wait(d, c);
+	if (c->to_device) /* who reads from here on joins no copy of before */
+		take_mark(d, u, c->mark, 0);
+	else
+		devices_mark_put(d, c->mark);
+	return rc;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/serve-device.h"
+#include "engine/serve-later.h"
+
+#include <errno.h>
+
+/* READs of states in a device's memory: copied from there behind the newest mark, then looked at again. */
+
+static void on_copied(struct devices_copy *c, int result)
+{
+	later_came(container_of(c, struct later_read, copy), result);
+}
+
+/* Without a view there is any generation. */
+static int look(struct engine *e, const struct wire_read *read, struct view_look *to)
+{
+	if (read->view[0])
+		return views_look(&e->views, read->view, read->offset, read->size, to);
+	*to = (struct view_look){ .epoch = read->epoch,
+				  .at = read->offset,
+				  .row = read->state };
+	return 0;
+}
+
+static int find(struct engine *e, const struct wire_read *read, struct later_found *f)
+{
+	int rc = look(e, read, &f->look);
+
+	return rc ? rc
+		  : registry_device_mark(&e->registry, f->look.epoch, f->look.row, &f->mark);
+}
+
+static void put_found(struct engine *e, struct later_found *f)
+{
+	devices_mark_put(e->registry.devices, f->mark);
+}
+
+static bool same(const struct later_found *a, const struct later_found *b)
+{
+	return a->mark == b->mark && a->look.generation == b->look.generation;
+}
+
+static int begin(struct engine *e, struct later_read *r)
+{
+	const struct view_look *at = &r->found.look;
+
+	r->copy = (struct devices_copy){ .host = r->bytes,
+					 .mark = r->found.mark,
+					 .done = on_copied };
+	return registry_device_begin(&e->registry, at->epoch, at->row, at->at, r->asked.size,
+				     &r->copy);
+}
+
+static int check(struct engine *e, const struct later_read *r)
+{
+	struct view_look at;
+	int rc = look(e, &r->asked, &at);
+
+	if (!rc && at.generation != r->found.look.generation)
+		rc = -EAGAIN;
+	return rc ? rc : registry_covers(&e->registry, at.epoch, at.row, at.at, r->asked.size);
+}
+
+const struct later_source serve_device_source = {
+	.find = find,
+	.put = put_found,
+	.same = same,
+	.begin = begin,
+	.check = check,
+};
+
+/* ---- figures ---- */
+
+static void put(_Atomic uint64_t *word, uint64_t value)
+{
+	atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+void serve_device_turn(struct engine *e)
+{
+	struct control_page *c = e->registry.control;
+	struct devices_figures f;
+
+	if (!e->registry.devices)
+		return;
+	devices_figures(e->registry.devices, &f);
+	put(&c->device_from_bytes, f.from_bytes);
+	put(&c->device_to_bytes, f.to_bytes);
+	put(&c->device_errors, f.errors);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/serve-later.h"
+#include "engine/serve-swap.h"
+#include "engine/serve.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { READS_MAX = 256 };
+
+struct later {
+	struct engine *engine;
+	pthread_mutex_t lock; /* of reads' ended and status; the innermost */
+	pthread_cond_t came;
+	struct later_read *reads;
+	unsigned count;
+};
+
+static const struct later_source *const sources[STATE_TIERS] = {
+	[STATE_SWAP] = &serve_swap_source,
+	[STATE_DEVICE] = &serve_device_source,
+};
+
+int later_init(struct engine *e)
+{
+	if (e->later)
+		return 0;
+	e->later = calloc(1, sizeof(*e->later));
+	if (!e->later)
+		return -ENOMEM;
+	e->later->engine = e;
+	pthread_mutex_init(&e->later->lock, NULL);
+	pthread_cond_init(&e->later->came, NULL);
+	return 0;
+}
+
+void later_came(struct later_read *r, int status)
+{
+	struct later *l = r->of;
+
+	pthread_mutex_lock(&l->lock);
+	r->status = status;
+	r->ended = true;
+	pthread_cond_broadcast(&l->came);
+	node_wake(l->engine); /* inside: from here on r and l may go */
+	pthread_mutex_unlock(&l->lock);
+}
+
+static bool has_ended(struct later *l, const struct later_read *r)
+{
+	bool ended;
+
+	pthread_mutex_lock(&l->lock);
+	ended = r->ended;
+	pthread_mutex_unlock(&l->lock);
+	return ended;
+}
+
+static void answer(struct engine *e, struct later_read *r, int status)
+{
+	for (unsigned i = 0; i < r->nrequests && !r->answered; i++)
+		serve_data(e, r->peer, r->requests[i], status, r->bytes, r->asked.size);
+	r->answered = true;
+}
+
+static void drop(struct later *l, struct later_read **at)
+{
+	struct later_read *r = *at;
+
+	*at = r->next;
+	l->count--;
+	r->source->put(l->engine, &r->found);
+	free(r);
+}
+
+void later_free(struct engine *e)
+{
+	struct later *l = e->later;
+
+	if (!l)
+		return;
+	pthread_mutex_lock(&l->lock);
+	for (const struct later_read *r = l->reads; r; r = r->next)
+		while (!r->ended)
+			pthread_cond_wait(&l->came, &l->lock);
+	pthread_mutex_unlock(&l->lock);
+	while (l->reads)
+		drop(l, &l->reads);
+	pthread_cond_destroy(&l->came);
+	pthread_mutex_destroy(&l->lock);
+	free(l);
+	e->later = NULL;
+}
+
+/* NULL: it is in memory, or there is none such. */
+static const struct later_source *source_of(struct engine *e, const struct wire_read *read)
+{
+	uint32_t row = read->state;
+
+	if (read->view[0] && views_row(&e->views, read->view, &row))
+		return NULL;
+	return sources[registry_tier(&e->registry, row)];
+}
+
+/* Asked again by the same reader, or by another of its threads, and there is nothing newer since. */
+static bool join(struct later *l, const struct later_source *source, uint32_t peer,
+		 uint64_t request, const struct wire_read *read,
+		 const struct later_found *found)
+{
+	for (struct later_read *r = l->reads; r; r = r->next) {
+		if (r->answered || r->peer != peer || r->nrequests == LATER_ASKED_MAX ||
+		    memcmp(&r->asked, read, sizeof(*read)) != 0 || r->source != source ||
+		    !source->same(&r->found, found))
+			continue;
+		r->requests[r->nrequests++] = request;
+		return true;
+	}
+	return false;
+}
+
+static int begin(struct engine *e, const struct later_source *source, uint32_t peer,
+		 uint64_t request, const struct wire_read *read,
+		 const struct later_found *found)
+{
+	struct later *l = e->later;
+	struct later_read *r =
+		l->count < READS_MAX ? malloc(sizeof(*r) + read->size + 1) : NULL;
+	int rc;
+
+	if (!r)
+		return l->count < READS_MAX ? -ENOMEM : -EAGAIN;
+	*r = (struct later_read){ .next = l->reads,
+				  .of = l,
+				  .peer = peer,
+				  .asked = *read,
+				  .requests = { request },
+				  .nrequests = 1,
+				  .began_ms = monotonic_ms(),
+				  .source = source,
+				  .found = *found };
+	rc = source->begin(e, r);
+	if (rc) {
+		free(r);
+		return rc;
+	}
+	l->reads = r;
+	l->count++;
+	return 0;
+}
+
+static int join_or_begin(struct engine *e, const struct later_source *source, uint32_t peer,
+			 uint64_t request, const struct wire_read *read)
+{
+	struct later_found found = { 0 };
+	bool joined;
+	int rc = source->find(e, read, &found);
+
+	if (rc)
+		return rc;
+	joined = join(e->later, source, peer, request, read, &found);
+	rc = joined ? 0 : begin(e, source, peer, request, read, &found);
+	if (joined || rc)
+		source->put(e, &found);
+	return rc;
+}
+
+bool later_read(struct engine *e, uint32_t peer, uint64_t request, const struct wire_read *read)
+{
+	const struct later_source *source;
+	int rc;
+
+	if (!e->later || read->size > WIRE_CHUNK)
+		return false;
+	source = source_of(e, read);
+	if (!source)
+		return false;
+	rc = join_or_begin(e, source, peer, request, read);
+	if (rc)
+		serve_data(e, peer, request, rc, NULL, 0);
+	else
+		later_turn(e, monotonic_ms());
+	return true;
+}
+
+void later_turn(struct engine *e, uint64_t now)
+{
+	struct later *l = e->later;
+
+	if (!l)
+		return;
+	for (struct later_read **at = &l->reads; *at;) {
+		struct later_read *r = *at;
+
+		if (has_ended(l, r)) {
+			answer(e, r, r->status ? r->status : r->source->check(e, r));
+			drop(l, at);
+			continue;
+		}
+		if (now >= r->began_ms + e->timeout_ms)
+			answer(e, r, -ETIMEDOUT);
+		at = &r->next;
+	}
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_SERVE_LATER_H
+#define ENGINE_SERVE_LATER_H
+
+/* READs of what is not in this process's memory: a disk or a device is asked, for which the engine thread does not wait, and
+ * whose thread wakes it to answer.  Engine thread, with the lock, but where said.
+ */
+
+#include "engine/devices.h"
+#include "engine/node.h"
+#include "engine/place.h"
+
+struct later;
+
+/* What a READ is to show: the source's. */
+struct later_found {
+	struct registry_hold *hold; /* serve-swap.c */
+	uint64_t at;
+	struct view_look look; /* serve-device.c */
+	struct devices_mark *mark;
+};
+
+enum { LATER_ASKED_MAX = 4 };
+
+struct later_read {
+	struct later_read *next;
+	struct later *of;
+	uint32_t peer;
+	struct wire_read asked;
+	uint64_t requests[LATER_ASKED_MAX]; /* that are to have the answer */
+	unsigned nrequests;
+	uint64_t began_ms;
+	bool answered; /* it took too long */
+	bool ended;    /* under the lock of later, as status */
+	int status;
+	const struct later_source *source;
+	struct later_found found;
+	struct place_read io;     /* serve-swap.c */
+	struct devices_copy copy; /* serve-device.c */
+	uint8_t bytes[];          /* of asked.size */
+};
+
+struct later_source {
+	/* What there is now; or an errno, and there is nothing to put. */
+	int (*find)(struct engine *e, const struct wire_read *read, struct later_found *f);
+	void (*put)(struct engine *e, struct later_found *f);
+	/* Of one READ: would the bytes be the same? */
+	bool (*same)(const struct later_found *a, const struct later_found *b);
+	/* later_came is called when the bytes have come, or not; or an errno, and nothing has begun. */
+	int (*begin)(struct engine *e, struct later_read *r);
+	/* What has come: is it still what was asked for?  0, or an errno. */
+	int (*check)(struct engine *e, const struct later_read *r);
+};
+
+extern const struct later_source serve_swap_source, serve_device_source;
+
+/* Trainer's thread, with the lock: before the first row that is not in memory.  Called again: nothing.  -ENOMEM. */
+int later_init(struct engine *e);
+/* Waits for what is under way. */
+void later_free(struct engine *e);
+
+/* READ.  False: the row is in memory. */
+bool later_read(struct engine *e, uint32_t peer, uint64_t request,
+		const struct wire_read *read);
+/* Any thread: r's bytes have come. */
+void later_came(struct later_read *r, int status);
+/* Answers what has come. */
+void later_turn(struct engine *e, uint64_t now);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/devices.h"
+#include "tests/ranks/job.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* States in memory of devices that nobody but the port can touch: what readers see of them while streams go on, and what the
+ * trainer's own calls do.  test-access has whole parameters of all layouts.
+ */
+
+enum { NUMEL = 5000, WORLD = 2 };
+
+static const struct job_param params[] = {
+	{ "a", .ndim = 1, .shape = { 7000 } },
+	{ "b", .ndim = 2, .shape = { 60, 50 } },
+};
+static const struct job_group group = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
+static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_KEEP },
+				       { "grad", FRAG_F32, JOB_KEEP },
+				       { "exp_avg", FRAG_F32, JOB_ALLOC } };
+
+static struct job job;
+
+static void open_job(unsigned timeout_ms)
+{
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   JOB_PARAMS(params),
+					   .groups = &group,
+					   .ngroups = 1,
+					   JOB_KEYS(keys),
+					   .on_device = true,
+					   .devices = { .timeout_ms = timeout_ms } });
+	job_boundary(&job);
+}
+
+static struct frag *rank0(void)
+{
+	return job_frag(&job, 0);
+}
+
+static struct device_host_stream *stream0(void)
+{
+	return job.ranks[0].stream;
+}
+
+/* ---- what a trainer enqueues ---- */
+
+static float filled;
+
+static void fill(void *arg)
+{
+	float *to = (float *)(void *)job_memory(&job, 0, 0, 0, "fp32")->bytes_at;
+
+	(void)arg;
+	for (int i = 0; i < NUMEL; i++)
+		to[i] = filled;
+}
+
+static void enqueue_fill(float value)
+{
+	filled = value;
+	ck_assert_int_eq(device_host_enqueue(stream0(), fill, NULL), 0);
+}
+
+/* ---- what another rank sees ---- */
+
+static int get(uint64_t at, float *value)
+{
+	return frag_get_range(job_frag(&job, 1), 0, "fp32", at * sizeof(*value), value,
+			      sizeof(*value));
+}
+
+static float seen(uint64_t at)
+{
+	float value;
+
+	ck_assert_int_eq(get(at, &value), 0);
+	return value;
+}
+
+/* The streams of rank 0 go on when a reader has waited for so many turns. */
+static unsigned turns_to_go;
+
+static void turn(void *arg)
+{
+	(void)arg;
+	if (turns_to_go && !--turns_to_go)
+		device_host_go(stream0());
+	job_turn(&job);
+}
+
+START_TEST(readers_see_what_was_enqueued_before_a_step_ended)
+{
+	open_job(0);
+	enqueue_fill(1);
+	job_boundary(&job);
+	ck_assert_float_eq(seen(3), 1);
+	device_host_hold(stream0());
+	frag_step_begin(rank0());
+	enqueue_fill(2);
+	frag_step_end(rank0());
+	turns_to_go = 50;
+	job_frag(&job, 1)->engine->yield = turn;
+	ck_assert_float_eq(seen(NUMEL - 1), 2);
+	ck_assert_uint_eq(turns_to_go, 0);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(readers_do_not_wait_for_what_is_enqueued_later)
+{
+	open_job(0);
+	enqueue_fill(1);
+	frag_step_begin(rank0());
+	frag_step_end(rank0());
+	device_host_hold(stream0());
+	enqueue_fill(2);
+	ck_assert_float_eq(seen(0), 1);
+	device_host_go(stream0());
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_stream_that_does_not_go_on_is_no_reader_that_hangs)
+{
+	float value;
+
+	open_job(200);
+	device_host_hold(stream0());
+	enqueue_fill(1);
+	frag_safe_point(rank0());
+	ck_assert_int_eq(get(0, &value), -ETIMEDOUT);
+	ck_assert_uint_gt(job_frag(&job, 0)->engine->registry.control->device_errors, 0);
+	device_host_go(stream0());
+	frag_safe_point(rank0());
+	ck_assert_float_eq(seen(0), 1);
+	job_close(&job);
+}
+END_TEST
+
+/* ---- the trainer's own calls ---- */
+
+START_TEST(the_trainers_calls_are_in_order_with_its_stream)
+{
+	float value[NUMEL], *view;
+	struct frag_fragment own;
+	uint64_t bytes;
+
+	open_job(0);
+	ck_assert_int_eq(frag_fragment(rank0(), 0, &own), 0);
+	bytes = own.numel * sizeof(*value);
+	enqueue_fill(7);
+	ck_assert_int_eq(frag_local_get(rank0(), 0, "fp32", value, bytes), 0);
+	ck_assert_float_eq(value[17], 7);
+	value[17] = 9;
+	ck_assert_int_eq(frag_local_set(rank0(), 0, "fp32", value, bytes), 0);
+	ck_assert_float_eq(seen(17), 9);
+	ck_assert_int_eq(frag_update_lp(rank0(), 0), 0);
+	ck_assert_uint_eq(((uint16_t *)(void *)job.ranks[0].memory[0].bytes_at)[17], 0x4110);
+	ck_assert_int_eq(frag_state_clear(rank0(), 0, 0, "fp32"), 0);
+	ck_assert_float_eq(seen(17), 0);
+	ck_assert_int_eq(frag_local_view(rank0(), 0, "fp32", (void **)&view, NULL), 0);
+	ck_assert_ptr_eq(view, job_memory(&job, 0, 0, 0, "fp32")->hidden.memory);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(what_lies_on_a_device_is_counted)
+{
+	const struct control_page *c;
+
+	open_job(0);
+	c = rank0()->engine->registry.control;
+	ck_assert_uint_eq(c->bytes_device, 2 * NUMEL * 4 + 10000 * 2);
+	ck_assert_uint_eq(c->bytes_host, NUMEL * 4);
+	seen(0);
+	ck_assert_uint_eq(c->device_from_bytes, 4);
+	ck_assert_int_eq(frag_state_drop(rank0(), 0, 0, "fp32"), 0);
+	ck_assert_uint_eq(c->bytes_device, NUMEL * 4 + 10000 * 2);
+	job_close(&job);
+}
+END_TEST
+
+static int open_nothing(struct device **d, const struct device_options *options)
+{
+	return -ENODEV;
+}
+
+START_TEST(wrong_calls_are_refused)
+{
+	static const struct device_ops none = { .open = open_nothing };
+	struct frag_swept sweeps[] = { { "fp32", 0 } };
+	struct frag_devices c = { sizeof(c), .number = 0 };
+	struct device *port;
+	struct frag *f;
+	struct frag_sweep *sweep;
+	struct hidden h;
+	float value = 0;
+
+	open_job(0);
+	f = job_frag(&job, 1);
+	port = devices_port(f->engine->registry.devices);
+	ck_assert_int_eq(frag_sweep_begin(f, 0, 0, sweeps, 1, &sweep), -EOPNOTSUPP);
+	hidden_new(&h, port, 0, NUMEL * 4);
+	ck_assert_int_eq(frag_state_keep(f, 0, 0, "m", FRAG_F32, h.memory), -EINVAL);
+	ck_assert_int_eq(frag_fragment_keep(f, 0, "m", FRAG_F32, h.memory), -EINVAL);
+	ck_assert_int_eq(frag_devices_over(f, &c, &device_host), 0);
+	ck_assert_int_eq(frag_fragment_keep(f, 0, "m", FRAG_F32, h.memory), 0);
+	ck_assert_int_eq(frag_fragment_keep(f, 1, "m", FRAG_F32, &value), -EINVAL);
+	c.number = DEVICE_HOST_DEVICES;
+	ck_assert_int_eq(frag_devices_over(f, &c, &device_host), -EINVAL);
+	ck_assert_int_eq(frag_devices(f, NULL), -EINVAL);
+	ck_assert_int_eq(frag_devices(NULL, &c), -EINVAL);
+	ck_assert_int_eq(frag_state_drop(f, 0, 0, "m"), 0);
+	hidden_free(&h);
+	job_close(&job);
+
+	job_open(&job, &(struct job_spec){ .world = 1, JOB_PARAMS(params) });
+	c.number = 0;
+	ck_assert_int_eq(frag_devices_over(rank0(), &c, &none), -ENODEV);
+	ck_assert_ptr_null(rank0()->engine->registry.devices);
+	ck_assert_int_eq(frag_safe_point(rank0()), 0);
+	job_close(&job);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("devices");
+	TCase *c = tcase_create("devices");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_test(c, readers_see_what_was_enqueued_before_a_step_ended);
+	tcase_add_test(c, readers_do_not_wait_for_what_is_enqueued_later);
+	tcase_add_test(c, a_stream_that_does_not_go_on_is_no_reader_that_hangs);
+	tcase_add_test(c, the_trainers_calls_are_in_order_with_its_stream);
+	tcase_add_test(c, what_lies_on_a_device_is_counted);
+	tcase_add_test(c, wrong_calls_are_refused);
+	tcase_set_timeout(c, 60);
+	suite_add_tcase(s, c);
+	runner = srunner_create(s);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? 1 : 0;
+}
