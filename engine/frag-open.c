@@ -169,6 +169,7 @@ static int open_place(struct engine *e)
 	char name[SWAP_NAME_MAX + 1], why[1400];
 	struct place_options options = { .dir = c->dir,
 					 .name = name,
+					 .capacity = c->max,
 					 .budget = c->pinned,
 					 .slice = c->slice,
 					 .spare = c->pinned,

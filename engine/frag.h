@@ -107,6 +107,7 @@ struct frag_config {
 	const char *swap_dir;    /* where states may live on NVMe; none: nowhere */
 	uint64_t pinned_mem;     /* bytes of memory that they visit in */
 	const char *swap_config; /* path of a file of DeepSpeed's sections */
+	uint64_t swap_max;       /* bytes of their file; three times the states' */
 };
 
 /* -EINVAL: no rank or world to be found, or they contradict; -EBUSY: a second frag_open;

@@ -104,11 +104,12 @@ struct place {
 	struct disk_slabs slabs;
 	struct pinned *pinned;
 	struct swap_file *file;
-	uint64_t slice, least, spare_limit;
+	uint64_t slice, least, spare_limit, capacity;
 
 	pthread_mutex_t lock; /* of all below; before those of pinned and swap-file */
 	pthread_cond_t changed;
 	struct place_state *states;
+	uint64_t room; /* bytes on the disk of one generation of all states */
 	struct place_slice *first_changed;
 	struct place_hold *oldest, *newest;
 	struct place_body *unwritten;

@@ -18,17 +18,6 @@ static int refuse(char *why, size_t whysize, int rc, const char *what)
 	return rc;
 }
 
-static uint64_t choose_slice(const struct place_options *o)
-{
-	uint64_t slice = PLACE_SLICE;
-
-	if (o->slice)
-		return o->slice;
-	while (slice > SWAP_BLOCK && o->budget / slice < PLACE_BUFFERS)
-		slice /= 2;
-	return slice;
-}
-
 static int open_pinned(struct place *p, const struct place_options *o)
 {
 	uint64_t count = p->slice ? o->budget / p->slice : 0;
@@ -72,7 +61,6 @@ static int open_file(struct place *p, const struct place_options *o, char *why, 
 {
 	const struct swap_file_config config = { .dir = o->dir,
 						 .name = o->name,
-						 .capacity = o->capacity,
 						 .disk_ops = p->disk_ops,
 						 .disk = p->disk,
 						 .no_direct = o->no_direct };
@@ -93,6 +81,14 @@ static int open_parts(struct place *p, const struct place_options *o, char *why,
 	if (rc)
 		return refuse(why, whysize, rc, "no thread for the disk");
 	return open_file(p, o, why, whysize);
+}
+
+enum { GENERATIONS = 3 };
+
+/* Under the lock, or before others know of it. */
+static void limit_file(struct place *p)
+{
+	swap_file_limit(p->file, p->capacity ? p->capacity : GENERATIONS * p->room + p->slice);
 }
 
 static void place_free(struct place *p)
@@ -116,7 +112,8 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 		return refuse(why, whysize, -ENOMEM, "swap");
 	pthread_mutex_init(&p->lock, NULL);
 	thread_cond_init(&p->changed);
-	p->slice = choose_slice(o);
+	p->slice = o->slice;
+	p->capacity = o->capacity;
 	p->least = o->least ? o->least : PLACE_LEAST;
 	p->spare_limit = o->spare;
 	rc = open_parts(p, o, why, whysize);
@@ -124,6 +121,7 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 		place_free(p);
 		return rc;
 	}
+	limit_file(p);
 	*out = p;
 	return 0;
 }
@@ -179,6 +177,11 @@ static struct place_state *state_new(const char *name, uint64_t nslices)
 	return NULL;
 }
 
+static uint64_t room_of(const struct place_state *s)
+{
+	return s->small ? 0 : s->nslices * place_whole(s->slice_bytes);
+}
+
 static bool is_element(uint32_t element)
 {
 	return element == 1 || element == 2 || element == 4 || element == 8;
@@ -210,6 +213,8 @@ int place_add(struct place *p, const char *name, enum place_kind kind, uint32_t 
 	pthread_mutex_lock(&p->lock);
 	s->next = p->states;
 	p->states = s;
+	p->room += room_of(s);
+	limit_file(p);
 	pthread_mutex_unlock(&p->lock);
 	*out = s;
 	return 0;
@@ -229,6 +234,8 @@ void place_drop(struct place *p, struct place_state *s)
 	place_forget_put(p, s);
 	pthread_mutex_lock(&p->lock);
 	unlink_state(p, s);
+	p->room -= room_of(s);
+	limit_file(p);
 	place_publish_changed(p, s);
 	for (uint64_t i = 0; i < s->nslices; i++) {
 		assert(!s->slices[i].lent);

@@ -16,8 +16,9 @@
  * generation; then the new ones.  A reader that *holds* versions goes on seeing them; nothing it does changes or drops
  * anything, or takes one of the trainer's buffers.  What was never sent is zeros, without a byte on the disk.
  *
- * There may be twice the bytes of all states on the disk: this generation's and the next.  Where there is no room for
- * that, readers lose: held versions first, the oldest before, then this generation's slices of which there are newer.
+ * There may be three times the bytes of all states on the disk: this generation's, the next, and what readers hold.
+ * Where there is no room, readers lose: held versions first, the oldest before, then this generation's slices of which
+ * there are newer.
  *
  * What cannot be written stays in memory, within `spare`, and is counted and said in a line.
  *
@@ -33,12 +34,12 @@ struct place_state;
 /* ---- opening ---- */
 
 struct place_options {
-	const char *dir;   /* there already */
-	const char *name;  /* of the container: plain */
-	uint64_t capacity; /* bytes of the container; 0: what the file system has */
-	uint64_t budget;   /* bytes of pinned buffers */
-	/* Bytes of one buffer, a multiple of 4096.  0: 64 MiB, halved until there are PLACE_BUFFERS of them. */
-	uint64_t slice;
+	const char *dir;  /* there already */
+	const char *name; /* of the container: plain */
+	uint64_t
+		capacity; /* bytes of what is on the disk; 0: three times all states, and a slice */
+	uint64_t budget; /* bytes of pinned buffers */
+	uint64_t slice;  /* bytes of one, a multiple of 4096 */
 	uint64_t
 		spare; /* bytes of ordinary memory for patches, and for what cannot be written */
 	uint64_t
@@ -49,10 +50,10 @@ struct place_options {
 	unsigned node;
 };
 
-enum { PLACE_BUFFERS = 12, PLACE_LEAST = 1 << 20, PLACE_SLICE = 64 << 20 };
+enum { PLACE_LEAST = 1 << 20 };
 
-/* A container of its own, that ends with the process.  why has one line.  -EINVAL: a budget of less than two
- * buffers, ...; -ENOMEM; swap_file_create's.
+/* A container of its own, that ends with the process.  why has one line.  -EINVAL: no slice, or a budget of less than
+ * two;  -ENOMEM; swap_file_create's.
  */
 int place_open(struct place **p, const struct place_options *options, char *why,
 	       size_t whysize);

@@ -77,7 +77,8 @@ struct reader {
 	const char *path; /* of the file */
 	char *why;
 	size_t whysize;
-	bool counted; /* the file says how many buffers */
+	bool counted;     /* the file says how many buffers */
+	uint64_t buffers; /* that it says */
 };
 
 static int bad(const struct reader *r, const char *fmt, ...) PRINTF(2, 3);
@@ -279,8 +280,8 @@ static int read_file(struct reader *r, struct swap_config *c)
 	rc = take_sections(r, root, &s);
 	if (!rc)
 		rc = take_paths(r, &s, c);
-	if (r->counted)
-		c->buffers = (unsigned)s.optimizer.buffer_count;
+	if (!rc && r->counted)
+		r->buffers = s.optimizer.buffer_count;
 	json_decref(root);
 	return rc;
 }
@@ -302,20 +303,20 @@ static int take_dir(const struct reader *r, const char *dir, struct swap_config 
 	return 0;
 }
 
-static int take_pinned(const struct reader *r, uint64_t given, struct swap_config *c)
+static int take_bytes(const struct reader *r, uint64_t given, const char *name, uint64_t *out)
 {
-	const char *text = getenv("FRAG_PINNED_MEM");
+	const char *text = getenv(name);
 
-	c->pinned = given;
-	if (!given && text && *text && !bytes_parse(text, &c->pinned))
-		return bad(r, "FRAG_PINNED_MEM=%.40s is no number of bytes (K, M, G)", text);
+	*out = given;
+	if (!given && text && *text && !bytes_parse(text, out))
+		return bad(r, "%s=%.40s is no number of bytes (K, M, G)", name, text);
 	return 0;
 }
 
 /* Equal buffers of whole pages. */
 static int cut(const struct reader *r, struct swap_config *c)
 {
-	uint64_t count = c->buffers ? c->buffers : BUFFERS;
+	uint64_t count = r->counted ? r->buffers : BUFFERS;
 
 	if (!c->pinned)
 		c->pinned = count * SLICE_MAX;
@@ -323,7 +324,6 @@ static int cut(const struct reader *r, struct swap_config *c)
 	if (!c->slice)
 		return bad(r, "FRAG_PINNED_MEM: %llu bytes are less than %llu buffers of %d",
 			   (unsigned long long)c->pinned, (unsigned long long)count, PAGE);
-	c->buffers = (unsigned)u64_min(c->pinned / c->slice, BUFFERS_MAX);
 	c->least = u64_min(c->slice, LEAST);
 	return 0;
 }
@@ -346,7 +346,9 @@ int swap_config_read(struct swap_config *out, const struct frag_config *given, c
 	if (!rc && dir)
 		rc = take_dir(&r, dir, &c);
 	if (!rc)
-		rc = take_pinned(&r, config.pinned_mem, &c);
+		rc = take_bytes(&r, config.pinned_mem, "FRAG_PINNED_MEM", &c.pinned);
+	if (!rc)
+		rc = take_bytes(&r, config.swap_max, "FRAG_SWAP_MAX", &c.max);
 	if (!rc && c.dir[0])
 		rc = cut(&r, &c);
 	if (!rc)

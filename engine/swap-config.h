@@ -3,7 +3,7 @@
 #define ENGINE_SWAP_CONFIG_H
 
 /* Whether this rank has states on NVMe, where, and with how much pinned memory: from frag_config, FRAG_SWAP_DIR,
- * FRAG_PINNED_MEM, and a file with DeepSpeed's sections `aio`, `offload_optimizer` and `offload_param`
+ * FRAG_PINNED_MEM, FRAG_SWAP_MAX, and a file with DeepSpeed's sections `aio`, `offload_optimizer` and `offload_param`
  * (FRAG_SWAP_CONFIG).  frag(3) has the table.
  */
 
@@ -11,11 +11,11 @@
 #include "engine/frag.h"
 
 struct swap_config {
-	char dir[1024];   /* "" : no tier */
-	uint64_t pinned;  /* bytes of all buffers */
-	unsigned buffers; /* that it is cut in */
-	uint64_t slice;   /* bytes of one, a multiple of 4096; buffers * slice <= pinned */
-	uint64_t least;   /* states of fewer bytes stay in memory */
+	char dir[1024];  /* "" : no tier */
+	uint64_t pinned; /* bytes of all buffers */
+	uint64_t slice;  /* bytes of one, a multiple of 4096 */
+	uint64_t least;  /* states of fewer bytes stay in memory */
+	uint64_t max;    /* bytes in the file; 0: as place_options' capacity */
 };
 
 /* On error why has one line that names the variable, or the file and the key.  -EINVAL; -ENOENT, -EACCES and others of

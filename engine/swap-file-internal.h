@@ -19,6 +19,7 @@ struct swap_file {
 	struct disk *disk;
 	pthread_mutex_t lock; /* of all below */
 	struct arena arena;   /* its bytes */
+	uint64_t limit;       /* of the bytes of it that are used */
 	uint64_t end;         /* of the file */
 	struct swap_counters counters;
 };

@@ -28,12 +28,10 @@ static int refuse(const struct swap_file_config *config, int rc, const char *wha
 
 /* ---- opening ---- */
 
-static uint64_t room_of(const struct swap_file_config *config, int fd)
+static uint64_t room_of(int fd)
 {
 	struct statvfs s;
 
-	if (config->capacity)
-		return u64_div_ceil(config->capacity, SWAP_BLOCK) * SWAP_BLOCK;
 	if (fstatvfs(fd, &s))
 		return 1ULL << 40;
 	return (uint64_t)s.f_blocks * s.f_frsize / SWAP_BLOCK * SWAP_BLOCK;
@@ -95,8 +93,7 @@ static bool make_direct(int fd)
 
 static int fill_in(struct swap_file *f, const struct swap_file_config *config)
 {
-	const struct arena_options options = { .size = room_of(config, f->fd),
-					       .align = SWAP_BLOCK };
+	const struct arena_options options = { .size = room_of(f->fd), .align = SWAP_BLOCK };
 
 	if (asprintf(&f->path, "%s/%s", config->dir, config->name) < 0) {
 		f->path = NULL;
@@ -104,6 +101,7 @@ static int fill_in(struct swap_file *f, const struct swap_file_config *config)
 	}
 	f->disk_ops = config->disk_ops;
 	f->disk = config->disk;
+	f->limit = options.size;
 	f->counters.direct = !config->no_direct && make_direct(f->fd);
 	if (!f->counters.direct && !config->no_direct)
 		log_warn("%s: no O_DIRECT there: swapping through the page cache", f->path);
@@ -189,8 +187,11 @@ static void extent_free(struct swap_extent *x)
 static int reserve(struct swap_file *f, uint64_t bytes, uint64_t *block, uint64_t *offset)
 {
 	uint64_t run, end;
-	int rc = arena_alloc(&f->arena, bytes, block);
+	int rc;
 
+	if (f->arena.used + swap_blocks(bytes) * SWAP_BLOCK > f->limit)
+		return -ENOSPC;
+	rc = arena_alloc(&f->arena, bytes, block);
 	if (rc)
 		return rc == -EAGAIN ? -ENOSPC : rc;
 	arena_find(&f->arena, *block, 0, offset, &run);
@@ -222,6 +223,13 @@ int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swa
 	return rc;
 }
 
+void swap_file_limit(struct swap_file *f, uint64_t bytes)
+{
+	pthread_mutex_lock(&f->lock);
+	f->limit = bytes;
+	pthread_mutex_unlock(&f->lock);
+}
+
 void swap_extent_drop(struct swap_file *f, struct swap_extent *x)
 {
 	pthread_mutex_lock(&f->lock);
@@ -237,6 +245,7 @@ void swap_file_counters(struct swap_file *f, struct swap_counters *out)
 	out->extents = f->arena.nblocks;
 	out->extent_bytes = f->arena.used;
 	out->extent_bytes_max = f->arena.used_max;
+	out->extent_bytes_limit = f->limit;
 	out->file_bytes = f->end;
 	pthread_mutex_unlock(&f->lock);
 }

@@ -22,8 +22,7 @@ struct swap_file;
 
 struct swap_file_config {
 	const char *dir;
-	const char *name;  /* plain; at most SWAP_NAME_MAX */
-	uint64_t capacity; /* bytes of all extents; 0: what the file system has room for */
+	const char *name; /* plain; at most SWAP_NAME_MAX */
 	const struct disk_ops *disk_ops;
 	struct disk *disk; /* the caller's, until close */
 	bool no_direct;    /* through the page cache */
@@ -47,6 +46,8 @@ struct swap_extent {
 
 /* What it holds is not there yet: read as zeros, without the disk.  -ENOSPC; -ENOMEM. */
 int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swap_extent **x);
+/* There are never more bytes of extents than that, each rounded up to SWAP_BLOCK, unless there are already. */
+void swap_file_limit(struct swap_file *f, uint64_t bytes);
 void swap_extent_drop(struct swap_file *f, struct swap_extent *x);
 
 enum { SWAP_CHUNKS = 8, SWAP_CHUNK = 2 << 20 };
@@ -97,7 +98,7 @@ struct swap_counters {                                /* since it was opened */
 	uint64_t read_bytes, written_bytes;           /* of the disk */
 	uint64_t asked_read_bytes, asked_write_bytes; /* by callers */
 	uint64_t short_requests, errors, damaged_blocks;
-	uint64_t extents, extent_bytes, extent_bytes_max, file_bytes;
+	uint64_t extents, extent_bytes, extent_bytes_max, extent_bytes_limit, file_bytes;
 	bool direct;
 };
 

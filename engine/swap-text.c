@@ -35,6 +35,7 @@ static void put_totals(FILE *out, const struct place_figures *f)
 	put(out, "file_bytes", f->file.file_bytes);
 	put(out, "extent_bytes", f->file.extent_bytes);
 	put(out, "extent_bytes_max", f->file.extent_bytes_max);
+	put(out, "extent_bytes_limit", f->file.extent_bytes_limit);
 	put(out, "slices_being_written", f->writing);
 	put(out, "spare_bytes", f->spare);
 	put(out, "spare_bytes_max", f->spare_max);

@@ -642,9 +642,8 @@ static void open_rank(struct job *job, uint32_t rank)
 	struct frag **f = &job->ranks[rank].f;
 
 	if (has_swapped(job))
-		launch.swap = (struct swap_config){
-			.pinned = 12 * 4096, .buffers = 12, .slice = 4096, .least = 1
-		};
+		launch.swap =
+			(struct swap_config){ .pinned = 12 * 4096, .slice = 4096, .least = 1 };
 	if (has_swapped(job))
 		snprintf(launch.swap.dir, sizeof(launch.swap.dir), "%s",
 			 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");

@@ -511,9 +511,7 @@ START_TEST(a_rank_opens_or_says_what_is_wanting)
 	struct frag *f;
 	int rc;
 
-	launch.swap = (struct swap_config){
-		.pinned = 12 * 4096, .buffers = 12, .slice = 4096, .least = 1
-	};
+	launch.swap = (struct swap_config){ .pinned = 12 * 4096, .slice = 4096, .least = 1 };
 	strcpy(launch.swap.dir, placed_dir);
 	do {
 		scarce_begin(++n, 1);

@@ -360,11 +360,9 @@ START_TEST(a_directory_that_cannot_be_used_is_said)
 	struct launch launch = { .world = 1, .job = "nowhere", .host = "host", .plain = true };
 	struct frag *f;
 
-	launch.swap = (struct swap_config){ .dir = "/nonexistent/swap",
-					    .pinned = 12 * 4096,
-					    .buffers = 12,
-					    .slice = 4096,
-					    .least = 1 };
+	launch.swap = (struct swap_config){
+		.dir = "/nonexistent/swap", .pinned = 12 * 4096, .slice = 4096, .least = 1
+	};
 	ck_assert_int_eq(
 		frag_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false),
 		-ENOENT);

@@ -69,6 +69,37 @@ START_TEST(without_room_the_oldest_reader_loses_first)
 }
 END_TEST
 
+/* However many generations are held. */
+START_TEST(readers_do_not_fill_the_disk)
+{
+	enum { STEPS = 12 };
+	struct place_hold *holds[STEPS];
+	struct place_state *s, *other;
+	uint64_t most = 3 * 2 * FLOATS * 4 + PLACED_SLICE;
+
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	other = placed_add("other", FLOATS);
+	ck_assert_uint_eq(placed_figures().file.extent_bytes_limit, most);
+	for (uint32_t i = 0; i < STEPS; i++) {
+		ck_assert_int_eq(place_hold(place, s, 0, FLOATS * 4, &holds[i]), 0);
+		placed_fill(s, i + 2);
+		ck_assert_uint_le(placed_figures().file.extent_bytes, most);
+	}
+	ck_assert_int_eq(read_some(s, holds[0], 0), -ESTALE);
+	ck_assert(placed_is(s, holds[STEPS - 1], 0, FLOATS, STEPS));
+	ck_assert(placed_is(s, NULL, 0, FLOATS, STEPS + 1));
+	ck_assert_uint_eq(placed_figures().errors, 0);
+	for (uint32_t i = 0; i < STEPS; i++)
+		place_release(place, holds[i]);
+	place_drop(place, other);
+	ck_assert_uint_eq(placed_figures().file.extent_bytes_limit,
+			  3 * FLOATS * 4 + PLACED_SLICE);
+	placed_close();
+}
+END_TEST
+
 /* Half a slice more than one generation. */
 START_TEST(without_room_for_two_generations_the_trainer_goes_on)
 {
@@ -604,6 +635,7 @@ END_TEST
 int main(void)
 {
 	const void *const tests[] = {
+		readers_do_not_fill_the_disk,
 		without_room_the_oldest_reader_loses_first,
 		without_room_for_two_generations_the_trainer_goes_on,
 		what_is_being_read_is_not_taken_from_the_reader,

@@ -54,13 +54,13 @@ START_TEST(the_budget_is_cut_into_equal_buffers)
 	ck_assert_int_eq(read_with(NULL, "/nvme", NULL), 0);
 	ck_assert_str_eq(c.dir, "/nvme");
 	ck_assert_uint_eq(c.slice, 64 << 20);
-	ck_assert_uint_eq(c.buffers, 16);
+	ck_assert_uint_eq(c.pinned / c.slice, 16);
 	ck_assert_int_eq(read_with(NULL, "/nvme", "200K"), 0);
 	ck_assert_uint_eq(c.slice, 12288);
-	ck_assert_uint_eq(c.buffers, 16);
+	ck_assert_uint_eq(c.pinned / c.slice, 16);
 	ck_assert_int_eq(read_with(NULL, "/nvme", "4G"), 0);
 	ck_assert_uint_eq(c.slice, 64 << 20);
-	ck_assert_uint_eq(c.buffers, 64);
+	ck_assert_uint_eq(c.pinned / c.slice, 64);
 	ck_assert_int_eq(read_with(NULL, "/nvme", "60K"), -EINVAL);
 	ck_assert_msg(strstr(why, "FRAG_PINNED_MEM") != NULL, "%s", why);
 }
@@ -85,7 +85,7 @@ START_TEST(sections_of_deepspeed_are_read)
 			  NULL, NULL),
 		0);
 	ck_assert_str_eq(c.dir, "/local_nvme");
-	ck_assert_uint_eq(c.buffers, 8);
+	ck_assert_uint_eq(c.pinned / c.slice, 8);
 	ck_assert_uint_eq(c.slice, 64 << 20);
 	ck_assert_uint_eq(c.pinned, 8 << 26);
 }
@@ -98,7 +98,7 @@ START_TEST(variables_win_over_the_file)
 
 	ck_assert_int_eq(read_with(file, "/b", "64M"), 0);
 	ck_assert_str_eq(c.dir, "/b");
-	ck_assert_uint_eq(c.buffers, 4);
+	ck_assert_uint_eq(c.pinned / c.slice, 4);
 	ck_assert_uint_eq(c.slice, 16 << 20);
 }
 END_TEST
@@ -108,17 +108,22 @@ START_TEST(the_config_wins_over_variables)
 	struct frag_config config = { .size = sizeof(config),
 				      .swap_dir = "/c",
 				      .pinned_mem = 1 << 20,
+				      .swap_max = 5 << 20,
 				      .swap_config = FILE_NAME };
 
 	ck_assert_int_eq(read_with("{\"aio\": {}}", "/b", "64M"), 0);
+	ck_assert_uint_eq(c.max, 0);
 	setenv("FRAG_SWAP_CONFIG", "/nowhere", 1);
+	setenv("FRAG_SWAP_MAX", "3M", 1);
 	ck_assert_int_eq(swap_config_read(&c, &config, why, sizeof(why)), 0);
 	ck_assert_str_eq(c.dir, "/c");
+	ck_assert_uint_eq(c.max, 5 << 20);
 	ck_assert_uint_eq(c.pinned, 1 << 20);
 	config.size = offsetof(struct frag_config, swap_dir);
 	unsetenv("FRAG_SWAP_CONFIG");
 	ck_assert_int_eq(swap_config_read(&c, &config, why, sizeof(why)), 0);
 	ck_assert_str_eq(c.dir, "/b");
+	ck_assert_uint_eq(c.max, 3 << 20);
 }
 END_TEST
 
@@ -156,7 +161,7 @@ START_TEST(what_is_wrong_in_the_file_is_named)
 	ck_assert_int_eq(read_with(bad[_i].file, NULL, NULL), -EINVAL);
 	ck_assert_msg(strstr(why, FILE_NAME) != NULL, "%s", why);
 	ck_assert_msg(strstr(why, bad[_i].why) != NULL, "%s", why);
-	ck_assert_uint_eq(c.buffers, 0x55555555); /* untouched */
+	ck_assert_uint_eq(c.slice, 0x5555555555555555); /* untouched */
 }
 END_TEST
 
@@ -166,6 +171,10 @@ START_TEST(what_is_wrong_elsewhere_is_named)
 
 	ck_assert_int_eq(read_with(NULL, "/nvme", "1T"), -EINVAL);
 	ck_assert_msg(strstr(why, "FRAG_PINNED_MEM=1T") != NULL, "%s", why);
+	setenv("FRAG_SWAP_MAX", "all", 1);
+	unsetenv("FRAG_PINNED_MEM");
+	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), -EINVAL);
+	ck_assert_msg(strstr(why, "FRAG_SWAP_MAX=all") != NULL, "%s", why);
 	memset(path, 'a', sizeof(path));
 	path[sizeof(path) - 1] = '\0';
 	ck_assert_int_eq(read_with(NULL, path, NULL), -EINVAL);
