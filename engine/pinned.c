@@ -218,7 +218,7 @@ static int wait_for_one(struct pinned *p, uint64_t wait_ms)
 	return 0;
 }
 
-/* Under lock. */
+/* Under lock: the last of the idle. */
 static void *lend(struct pinned *p)
 {
 	struct pinned_figures *f = &p->figures;
@@ -249,6 +249,51 @@ int pinned_get(struct pinned *p, uint64_t wait_ms, void **buffer)
 	ASAN_UNPOISON_MEMORY_REGION(lent, p->figures.size);
 	*buffer = lent;
 	return 0;
+}
+
+/* Under lock.  The last ones, as single buffers are the first when the pool is opened.  count: there is none. */
+static unsigned find_run(const struct pinned *p, unsigned n)
+{
+	unsigned free = 0;
+
+	for (unsigned i = p->figures.count; i-- > 0;) {
+		free = p->is_lent[i] ? 0 : free + 1;
+		if (free == n)
+			return i;
+	}
+	return p->figures.count;
+}
+
+/* Under lock: buffer i becomes the last of the idle. */
+static void make_last(struct pinned *p, unsigned i)
+{
+	unsigned last = p->figures.count - p->figures.lent - 1, at = 0;
+
+	while (p->idle[at] != i)
+		at++;
+	p->idle[at] = p->idle[last];
+	p->idle[last] = i;
+}
+
+int pinned_get_run(struct pinned *p, unsigned n, void **buffers)
+{
+	unsigned first;
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	first = find_run(p, n);
+	if (first == p->figures.count) {
+		p->figures.refusals++;
+		rc = -EAGAIN;
+	}
+	for (unsigned i = 0; i < n && !rc; i++) {
+		make_last(p, first + i);
+		buffers[i] = lend(p);
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (!rc)
+		ASAN_UNPOISON_MEMORY_REGION(buffers[0], n * p->figures.size);
+	return rc;
 }
 
 void pinned_put(struct pinned *p, void *buffer)

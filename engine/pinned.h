@@ -42,6 +42,8 @@ void pinned_close(struct pinned *p);
  * for so long.
  */
 int pinned_get(struct pinned *p, uint64_t wait_ms, void **buffer);
+/* As many that lie one behind the other; each is returned by itself.  -EAGAIN: there are none such now. */
+int pinned_get_run(struct pinned *p, unsigned n, void **buffers);
 void pinned_put(struct pinned *p, void *buffer);
 
 void pinned_figures(struct pinned *p, struct pinned_figures *figures);

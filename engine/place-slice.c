@@ -39,7 +39,8 @@ static int can_wait(struct place *p, uint64_t wait_ms)
 	return wait_ms ? 0 : -EAGAIN;
 }
 
-int place_buffer(struct place *p, enum place_kind kind, uint64_t wait_ms, void **buffer)
+static int buffer_run(struct place *p, enum place_kind kind, unsigned n, uint64_t wait_ms,
+		      void **buffers)
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	uint64_t since = monotonic_ns();
@@ -47,7 +48,8 @@ int place_buffer(struct place *p, enum place_kind kind, uint64_t wait_ms, void *
 	int rc;
 
 	pthread_mutex_lock(&p->lock);
-	while ((rc = pinned_get(p->pinned, 0, buffer)) == -EAGAIN) {
+	while ((rc = n == 1 ? pinned_get(p->pinned, 0, buffers)
+			    : pinned_get_run(p->pinned, n, buffers)) == -EAGAIN) {
 		rc = can_wait(p, wait_ms);
 		if (rc)
 			break;
@@ -60,6 +62,11 @@ int place_buffer(struct place *p, enum place_kind kind, uint64_t wait_ms, void *
 		place_waited(p, kind, since);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
+}
+
+int place_buffer(struct place *p, enum place_kind kind, uint64_t wait_ms, void **buffer)
+{
+	return buffer_run(p, kind, 1, wait_ms, buffer);
 }
 
 static void give_back(struct place *p, void *buffer)
@@ -257,6 +264,62 @@ int place_bring(struct place *p, struct place_state *s, uint64_t slice, unsigned
 	return rc ? rc : place_bring_slice(p, s, slice, use, wait_ms, lent);
 }
 
+static void return_all(struct place *p, struct place_lent **lent, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		take_back(p, lent[i]);
+}
+
+/* All slices are lent, without buffers. */
+static int lend_all(struct place *p, struct place_state *s, unsigned use,
+		    struct place_lent **lent)
+{
+	for (unsigned i = 0; i < s->nslices; i++) {
+		int rc = lent_new(p, s, i, use, &lent[i]);
+
+		if (!rc)
+			continue;
+		return_all(p, lent, i);
+		return rc;
+	}
+	return 0;
+}
+
+static int bring_all(struct place *p, struct place_state *s, unsigned use, uint64_t wait_ms,
+		     struct place_lent **lent)
+{
+	unsigned n = (unsigned)s->nslices;
+	CLEANUP(free) void **buffers = calloc(n, sizeof(*buffers));
+	int rc = buffers ? lend_all(p, s, use, lent) : -ENOMEM;
+
+	if (rc)
+		return rc;
+	rc = buffer_run(p, s->kind, n, wait_ms, buffers);
+	if (rc)
+		return_all(p, lent, n);
+	for (unsigned i = 0; i < n && !rc; i++) {
+		lent[i]->buffer = buffers[i];
+		start(lent[i]);
+	}
+	return rc;
+}
+
+int place_bring_all(struct place *p, struct place_state *s, unsigned use, uint64_t wait_ms,
+		    struct place_lent **lent)
+{
+	struct pinned_figures f;
+	int rc = place_settle(p, s);
+
+	pinned_figures(p->pinned, &f);
+	if (rc || s->nslices > f.count)
+		return rc ? rc : -ENOBUFS;
+	rc = bring_all(p, s, use, wait_ms, lent);
+	if (rc != -ENOBUFS)
+		return rc;
+	rc = place_settle(p, NULL);
+	return rc ? rc : bring_all(p, s, use, wait_ms, lent);
+}
+
 /* ---- in, and out again ---- */
 
 static int wait_for(struct place *p, struct place_lent *l, uint64_t wait_ms)
@@ -339,16 +402,23 @@ void place_return(struct place *p, struct place_lent *l)
 
 void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel)
 {
-	uint64_t each = place_slice_numel(s), slice = first / each, at = first % each;
-	struct place_lent *l;
-	void *memory = NULL;
+	uint64_t from = first * s->element, end = from + numel * s->element;
+	uint64_t slice = from / s->slice_bytes;
+	uint8_t *memory = NULL;
 
-	if (slice >= s->nslices || numel > each - at || (first + numel) * s->element > s->bytes)
+	if (first > s->bytes / s->element || numel > s->bytes / s->element - first || !numel)
 		return NULL;
 	pthread_mutex_lock(&p->lock);
-	l = s->slices[slice].lent;
-	if (l && l->there && !l->rc)
-		memory = l->buffer + at * s->element;
+	for (uint64_t i = slice; i * s->slice_bytes < end; i++) {
+		const struct place_lent *l = s->slices[i].lent;
+
+		if (!l || !l->there || l->rc ||
+		    (i > slice && l->buffer != memory + (i - slice) * s->slice_bytes)) {
+			memory = NULL;
+			break;
+		}
+		memory = i > slice ? memory : l->buffer;
+	}
 	pthread_mutex_unlock(&p->lock);
-	return memory;
+	return memory ? memory + from % s->slice_bytes : NULL;
 }

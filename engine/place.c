@@ -155,8 +155,10 @@ void place_close(struct place *p)
 
 /* ---- states ---- */
 
-static uint64_t slice_bytes(const struct place *p, uint32_t element)
+static uint64_t slice_bytes(const struct place *p, enum place_kind kind, uint32_t element)
 {
+	if (kind == PLACE_PARAM && element == 1)
+		return p->slice;
 	return p->slice / u64_max(element, 4) * element;
 }
 
@@ -197,7 +199,7 @@ int place_add(struct place *p, const char *name, enum place_kind kind, uint32_t 
 		return -EINVAL;
 	if (!u64_mul(numel, element, &bytes))
 		return -EOVERFLOW;
-	slice = slice_bytes(p, element);
+	slice = slice_bytes(p, kind, element);
 	s = state_new(name, u64_div_ceil(bytes, slice));
 	if (!s)
 		return -ENOMEM;
@@ -266,6 +268,18 @@ int place_publish(struct place *p)
 	pthread_mutex_lock(&p->lock);
 	p->figures.publishes += p->first_changed != NULL;
 	place_publish_changed(p, NULL);
+	pthread_mutex_unlock(&p->lock);
+	return 0;
+}
+
+int place_publish_state(struct place *p, struct place_state *s)
+{
+	int rc = place_settle(p, s);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&p->lock);
+	place_publish_changed(p, s);
 	pthread_mutex_unlock(&p->lock);
 	return 0;
 }

@@ -71,7 +71,9 @@ int place_add(struct place *p, const char *name, enum place_kind kind, uint32_t 
 void place_drop(struct place *p, struct place_state *s);
 
 uint64_t place_slices(const struct place_state *s);
-/* Elements of a slice but the last; equal for all states whose elements have at most 4 bytes. */
+/* Elements of a slice but the last; equal for all states whose elements have at most 4 bytes.  Bytes of
+ * PLACE_PARAM have slices of a whole buffer.
+ */
 uint64_t place_slice_numel(const struct place_state *s);
 
 /* ---- slices, by the trainer ---- */
@@ -99,11 +101,18 @@ int place_wait(struct place *p, struct place_lent *lent, void **memory);
 int place_send(struct place *p, struct place_lent *lent);
 /* Back unchanged. */
 void place_return(struct place *p, struct place_lent *lent);
-/* Memory of elements [first, first + numel) when they lie in one slice that is in (and there), else NULL. */
+/* All slices of it, in buffers that lie one behind the other: lent[place_slices].  place_bring's errors; all are lent, or
+ * none.
+ */
+int place_bring_all(struct place *p, struct place_state *s, unsigned use, uint64_t wait_ms,
+		    struct place_lent **lent);
+/* Memory of elements [first, first + numel), at least one, when they are in (and there), one behind the other; else NULL. */
 void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel);
 
 /* All that was sent, written, put or cleared since becomes current, together; or place_settle's errno, and nothing does. */
 int place_publish(struct place *p);
+/* The same of one state, that nobody has seen yet. */
+int place_publish_state(struct place *p, struct place_state *s);
 
 /* ---- the slices of several states in turn: brought in ahead, written behind ---- */
 

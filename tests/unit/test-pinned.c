@@ -118,6 +118,30 @@ static void *wait_for_one(void *result)
 	return NULL;
 }
 
+START_TEST(a_run_lies_one_behind_the_other)
+{
+	void *one = get(), *run[COUNT], *pair[2];
+
+	ck_assert_int_eq(pinned_get_run(pool, COUNT, run), -EAGAIN);
+	ck_assert_int_eq(pinned_get_run(pool, COUNT - 1, run), 0);
+	for (int i = 0; i < COUNT - 1; i++)
+		ck_assert_ptr_eq(run[i], (uint8_t *)run[0] + i * SIZE);
+	memset(run[0], 0x5a, (COUNT - 1) * SIZE);
+	ck_assert_int_eq(pinned_get_run(pool, 1, run), -EAGAIN);
+	pinned_put(pool, run[1]);
+	pinned_put(pool, one);
+	ck_assert_uint_eq(figures().lent, COUNT - 2);
+	ck_assert_int_eq(pinned_get_run(pool, 2, pair), -EAGAIN); /* not side by side */
+	pinned_put(pool, run[0]);
+	one = run[2];
+	ck_assert_int_eq(pinned_get_run(pool, COUNT - 1, run), 0);
+	for (int i = 0; i < COUNT - 1; i++)
+		pinned_put(pool, run[i]);
+	pinned_put(pool, one);
+	ck_assert_uint_eq(figures().lent, 0);
+}
+END_TEST
+
 START_TEST(who_waits_gets_what_is_returned)
 {
 	void *buffer[COUNT];
@@ -307,6 +331,7 @@ int main(void)
 	tcase_set_timeout(t, 100);
 	tcase_add_test(t, every_buffer_is_another);
 	tcase_add_test(t, when_all_are_lent_the_caller_decides);
+	tcase_add_test(t, a_run_lies_one_behind_the_other);
 	tcase_add_test(t, who_waits_gets_what_is_returned);
 	tcase_add_test(t, threads_never_share_a_buffer);
 	tcase_add_test(t, a_child_has_none_of_it);
