@@ -2,7 +2,7 @@
 #ifndef ENGINE_FRAG_INTERNAL_H
 #define ENGINE_FRAG_INTERNAL_H
 
-/* What the files behind frag.h share: frag-open, frag-describe, frag-step, frag-access, linkage. */
+/* What the files behind frag.h share: frag-open, frag-describe, frag-step, frag-access, linkage ... */
 
 #include "engine/device.h"
 #include "engine/node.h"

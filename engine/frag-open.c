@@ -9,6 +9,7 @@
 #include "engine/log.h"
 #include "engine/place.h"
 #include "engine/serve-later.h"
+#include "engine/shards.h"
 #include "engine/turn.h"
 
 #include <errno.h>
@@ -268,12 +269,15 @@ static void leave(struct engine *e)
 void frag_close(struct frag *f)
 {
 	struct engine *e = frag_engine(f);
+	struct shards *shards = e ? e->shards : NULL;
 
 	if (!e)
 		return; /* a forked child's copy stays as it is: nothing of it may be touched */
 	frag_sweep_end(f->sweep);
+	shards_leave(e->shards);
 	leave(e);
 	turn_free(e);
+	shards_free(shards);
 	if (f->only)
 		atomic_flag_clear(&opened);
 	free(f);

@@ -5,6 +5,7 @@
 #include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/place.h"
+#include "engine/shards.h"
 
 #include <errno.h>
 #include <string.h>
@@ -97,9 +98,13 @@ static void change_begin(struct engine *e)
  */
 static int publish(struct engine *e)
 {
+	int rc = e->shards ? shards_settle(e->shards) : 0;
+
 	if (e->registry.devices)
 		devices_mark(e->registry.devices);
-	return e->registry.place ? place_publish(e->registry.place) : 0;
+	if (rc || !e->registry.place)
+		return rc;
+	return place_publish(e->registry.place);
 }
 
 /* Where not all of it can be had by readers they go on with the generation before, until it can. */

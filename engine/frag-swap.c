@@ -3,6 +3,7 @@
 
 #include "engine/frag-internal.h"
 #include "engine/place.h"
+#include "engine/shards.h"
 
 #include <errno.h>
 #include <string.h>
@@ -42,7 +43,9 @@ static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 	struct registry *r = &s->f->engine->registry;
 	struct swept *swept = &s->states[s->n++];
 	enum frag_dtype dtype;
-	struct place_state *place = registry_place(r, group, sub, state->key, &dtype);
+	uint64_t at;
+	struct place_state *place =
+		registry_place(r, STATE_PARTITION, group, sub, state->key, &at);
 	int row;
 
 	if (state->flags & ~(unsigned)(FRAG_READ_ONLY | FRAG_WRITE_ONLY) ||
@@ -130,6 +133,8 @@ int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void
 	if (!s || !frag_engine(s->f))
 		return -EINVAL;
 	rc = s->walk ? place_walk_next(s->walk, first, numel) : next_in_memory(s, first, numel);
+	if (rc == -ENOBUFS && s->f->engine->shards && shards_make_room(s->f->engine->shards))
+		rc = place_walk_next(s->walk, first, numel);
 	if (rc != 1)
 		return rc;
 	for (size_t i = 0; i < s->n; i++) {
@@ -185,25 +190,42 @@ static int add_in_memory(struct registry *r, uint32_t row, uint64_t first, const
 	return rc;
 }
 
+static int put_on_disk(struct place *p, struct place_state *s, uint64_t first,
+		       const void *values, uint64_t numel, bool add)
+{
+	return add ? place_accumulate(p, s, first, values, numel)
+		   : place_put(p, s, first, values, numel);
+}
+
 static int put(struct registry *r, uint32_t row, struct place_state *s, enum frag_dtype dtype,
 	       uint64_t first, const void *values, uint64_t numel, bool add)
 {
 	size_t element = frag_dtype_size(dtype);
 
-	if (s && add)
-		return place_accumulate(r->place, s, first, values, numel);
 	if (s)
-		return place_put(r->place, s, first, values, numel);
+		return put_on_disk(r->place, s, first, values, numel, add);
 	if (add)
 		return add_in_memory(r, row, first, values, numel);
 	return registry_write(r, 0, row, first * element, values, numel * element);
+}
+
+/* A put needs a buffer, and cannot be done twice. */
+static void make_room(struct engine *e)
+{
+	struct place_figures figures;
+
+	if (!e->shards)
+		return;
+	place_figures(e->registry.place, &figures);
+	if (figures.pinned.lent == figures.pinned.count)
+		shards_make_room(e->shards);
 }
 
 int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uint64_t first,
 		   const void *values, uint64_t numel, unsigned flags)
 {
 	struct engine *e = frag_engine(f);
-	uint64_t all = frag_partition_numel(f, group, sub);
+	uint64_t all = frag_partition_numel(f, group, sub), at;
 	enum frag_dtype dtype;
 	int row;
 
@@ -217,9 +239,11 @@ int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uin
 		return -EOPNOTSUPP;
 	if (!numel)
 		return 0;
-	return put(&e->registry, (uint32_t)row,
-		   registry_place(&e->registry, (uint32_t)group, sub, key, &dtype), dtype,
-		   first, values, numel, flags & FRAG_ADD);
+	make_room(e);
+	return put(
+		&e->registry, (uint32_t)row,
+		registry_place(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key, &at),
+		dtype, first, values, numel, flags & FRAG_ADD);
 }
 
 int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
@@ -241,8 +265,11 @@ int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
 int frag_swap_flush(struct frag *f, unsigned timeout_ms)
 {
 	struct engine *e = frag_engine(f);
+	int rc, unsent;
 
 	if (!e)
 		return -EINVAL;
-	return e->registry.place ? place_flush(e->registry.place, timeout_ms) : 0;
+	unsent = e->shards ? shards_settle(e->shards) : 0;
+	rc = e->registry.place ? place_flush(e->registry.place, timeout_ms) : 0;
+	return rc ? rc : unsent;
 }

@@ -474,6 +474,55 @@ FRAG_API int frag_state_put(struct frag *f, int group, uint32_t sub, const char 
 /* All of it becomes 0.  -ENOENT; -EBUSY: a sweep has it in; -EFAULT. */
 FRAG_API int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key);
 
+/* ---- pieces of low-precision parameters on NVMe (stage 3, FSDP2) ----
+ *
+ *	frag_params_swap(f, params, n, NULL);		 what lp_shard was may be freed
+ *	for (i = 0; i < n; i++) {
+ *		frag_params_in(f, &params[i], 1, &memory);
+ *		frag_params_ahead(f, &params[i + 1], ...);
+ *		gather(memory);   forward();
+ *		frag_params_out(f, &params[i], 1, 0);
+ *	}
+ *
+ * Pieces come in whole, padding included, into pinned buffers; those that are named one after the other share one while they
+ * fit, and so come in together.  Those of fewer bytes than a state that leaves memory stay there, and are treated alike.
+ * Readers see the values all the time.
+ */
+
+/* This rank's pieces of params, in the order in which they will be used, live on NVMe from now on.  values[i]: what it is,
+ * in any memory, lent for the call; where that, or values, is NULL: what is in its lp_shard, which is the caller's again
+ * unless the piece stays in memory; where there is none: its master as frag_update_lp converts it, or 0.
+ * -EINVAL: unknown, or of no group whose parameters are cut; -EEXIST: one is there already, or twice; -EBUSY: in an arena;
+ * -EFAULT; -ENOMEM; -EOPNOTSUPP: this rank has no swap directory; errors of frag_state_put.  Then some of them may be there.
+ */
+FRAG_API int frag_params_swap(struct frag *f, const int *params, size_t n,
+			      const void *const *values);
+/* memory[i]: params[i]'s piece, the caller's until it is out as often.  An edit changes it there at a boundary.  Waits for what is
+ * being written.  -ENOENT: one is not on NVMe; -ENOBUFS: they need more pinned memory than there is, a line says how
+ * much, and nothing is in; -EIO: damaged on the disk; -ENOMEM; -ETIMEDOUT.
+ */
+FRAG_API int frag_params_in(struct frag *f, const int *params, size_t n, void **memory);
+/* Begins to read what is not in, in this order, as far as there are buffers that nobody needs, and waits for nothing.
+ * Returns how many of the first are in or on their way.  -ENOENT.
+ */
+FRAG_API int frag_params_ahead(struct frag *f, const int *params, size_t n);
+
+enum {
+	FRAG_CHANGED =
+		1
+		<< 0, /* flag of frag_params_out: the memory is what they are now; else it is forgotten */
+};
+
+/* -ENOENT; -EINVAL: one is not in.  -ENOSPC and others: they are out, but readers see what they were until there is room:
+ * frag_swap_flush and the next calls of these try again.
+ */
+FRAG_API int frag_params_out(struct frag *f, const int *params, size_t n, unsigned flags);
+/* Elements [first, first + numel) of this rank's piece become values, whether it is in or not, on NVMe or not.  -EINVAL: not
+ * inside; -ENOENT: it has no piece here; -EFAULT; errors of frag_state_put.
+ */
+FRAG_API int frag_param_put(struct frag *f, int param, uint64_t first, const void *values,
+			    uint64_t numel);
+
 /* Returns when all that was changed is on the disk; what could not be written is tried again: 0, or the errno of what
  * still cannot.  -ETIMEDOUT.
  */

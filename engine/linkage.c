@@ -130,13 +130,15 @@ int frag_local_set(struct frag *f, int param, const char *key, const void *value
 static int find_memory(struct registry *r, const struct held *h, void **memory)
 {
 	enum frag_dtype dtype;
-	struct place_state *s = h->kind == STATE_PARTITION
-					? registry_place(r, h->index, h->sub, h->key, &dtype)
-					: NULL;
+	uint64_t at, element = frag_dtype_size(h->dtype);
+	struct place_state *s = registry_place(r, h->kind, h->index, h->sub, h->key, &at);
 
-	*memory = s ? place_memory(r->place, s, h->at, h->numel)
-		    : registry_memory(r, h->kind, h->index, h->sub, h->key, h->at, h->numel,
-				      &dtype);
+	if (s && h->kind == STATE_LP_SHARD) /* of bytes */
+		*memory = place_memory(r->place, s, at + h->at * element, h->numel * element);
+	else
+		*memory = s ? place_memory(r->place, s, h->at, h->numel)
+			    : registry_memory(r, h->kind, h->index, h->sub, h->key, h->at,
+					      h->numel, &dtype);
 	return *memory ? 0 : s ? -EOPNOTSUPP : -ENOENT;
 }
 
@@ -243,8 +245,8 @@ static int copy_chunk(struct engine *e, const struct held *to, const struct held
 	if (!rc)
 		rc = dtype_convert(to->dtype, converted, from->dtype, buffers, n);
 	if (!rc)
-		rc = registry_write(&e->registry, 0, to->row, (to->at + done) * written,
-				    converted, n * written);
+		rc = registry_put(&e->registry, to->row, (to->at + done) * written, converted,
+				  n * written);
 	return rc;
 }
 

@@ -146,6 +146,7 @@ struct engine {
 	uint64_t swap_told_ms; /* when figures were put into the control page */
 	struct catalog *own;   /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params;  /* own's numbers to catalog's */
+	struct shards *shards; /* the trainer's thread's; NULL: no parameters are on NVMe */
 	uint32_t *map_groups;
 	struct catalog *catalog;          /* the job's; once set it stays */
 	struct wire_writer catalog_bytes; /* its encoding, for others */

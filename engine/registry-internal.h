@@ -19,6 +19,20 @@ void registry_count(struct registry *r, enum state_tier tier, int64_t bytes);
 const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch,
 					uint32_t number);
 
+/* ---- registry-swap.c: trainer's thread, without the lock ---- */
+
+/* Where bytes of a row are; what there is none of is looked for in memory. */
+struct registry_spot {
+	enum state_tier tier;
+	struct place_state *state; /* STATE_SWAP */
+	uint64_t at;               /* in the state */
+	uint64_t element;          /* the state's */
+};
+
+/* -EINVAL: of a row on NVMe, past its end. */
+int registry_find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		       uint64_t size, struct registry_spot *spot);
+
 /* ---- registry-device.c: trainer's thread, without the lock ---- */
 
 struct registry_tier {

@@ -8,7 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Rows on NVMe. */
+/* Rows on NVMe: partitions, and pieces of parameters. */
+
+static uint64_t row_bytes(const struct state_row *row)
+{
+	return row->numel * frag_dtype_size(row->dtype);
+}
 
 static int add_place(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		     enum frag_dtype dtype, uint64_t numel, struct place_state **s)
@@ -48,20 +53,116 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 	return row < 0 ? row : 0;
 }
 
-struct place_state *registry_place(struct registry *r, uint32_t index, uint32_t sub,
-				   const char *key, enum frag_dtype *dtype)
+/* Under the lock.  Row number; what it had in memory is the caller's again. */
+static int empty_shard(struct registry *r, uint32_t param, enum frag_dtype dtype,
+		       uint64_t numel)
+{
+	int number = states_find(&r->states, STATE_LP_SHARD, param, 0, "");
+	struct state_row *row;
+
+	if (number < 0)
+		return states_add(&r->states, STATE_LP_SHARD, param, 0, "", dtype, numel,
+				  (struct state_segment){ 0 });
+	row = &r->states.rows[number];
+	if (row->place || row->in_arena)
+		return -EBUSY;
+	registry_count(r, row->tier, -(int64_t)states_row_bytes(row));
+	row->nsegments = 0;
+	return number;
+}
+
+int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtype,
+			uint64_t numel, struct place_state *s, uint64_t at)
+{
+	int number;
+
+	pthread_mutex_lock(&r->lock);
+	number = empty_shard(r, param, dtype, numel);
+	if (number >= 0) {
+		struct state_row *row = &r->states.rows[number];
+
+		row->tier = STATE_SWAP;
+		row->place = s;
+		row->place_at = at;
+		registry_count(r, STATE_SWAP, (int64_t)row_bytes(row));
+		registry_new_epoch(r);
+		row->since = r->states.epoch;
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (r->devices) /* where it was is the caller's again */
+		devices_drain(r->devices);
+	return number < 0 ? number : 0;
+}
+
+void registry_stays(struct registry *r, uint32_t param)
+{
+	int number;
+
+	pthread_mutex_lock(&r->lock);
+	number = states_find(&r->states, STATE_LP_SHARD, param, 0, "");
+	if (number >= 0)
+		r->states.rows[number].stays = true;
+	pthread_mutex_unlock(&r->lock);
+}
+
+struct place_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
+				   uint32_t sub, const char *key, uint64_t *at)
 {
 	struct place_state *s = NULL;
 	int row;
 
 	pthread_mutex_lock(&r->lock);
-	row = states_find(&r->states, STATE_PARTITION, index, sub, key);
+	row = states_find(&r->states, kind, index, sub, key);
 	if (row >= 0) {
 		s = r->states.rows[row].place;
-		*dtype = r->states.rows[row].dtype;
+		*at = r->states.rows[row].place_at;
 	}
 	pthread_mutex_unlock(&r->lock);
 	return s;
+}
+
+static bool is_in_row(const struct state_row *row, uint64_t offset, uint64_t size)
+{
+	uint64_t end;
+
+	return u64_add(offset, size, &end) && end <= row_bytes(row);
+}
+
+int registry_find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		       uint64_t size, struct registry_spot *spot)
+{
+	const struct state_row *row;
+	int rc = 0;
+
+	*spot = (struct registry_spot){ .tier = STATE_HOST };
+	pthread_mutex_lock(&r->lock);
+	row = registry_row_at(r, epoch, number);
+	if (row)
+		*spot = (struct registry_spot){ .tier = row->tier,
+						.state = row->place,
+						.at = row->place_at + offset,
+						.element = row->kind == STATE_PARTITION
+								   ? frag_dtype_size(row->dtype)
+								   : 1 };
+	if (spot->state)
+		rc = is_in_row(row, offset, size) ? 0 : -EINVAL;
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+int registry_put(struct registry *r, uint32_t row, uint64_t offset, const void *data,
+		 size_t size)
+{
+	struct registry_spot spot;
+	int rc = registry_find_spot(r, 0, row, offset, size, &spot);
+
+	if (!rc && spot.state)
+		rc = place_put(r->place, spot.state, spot.at / spot.element, data,
+			       size / spot.element);
+	else if (!rc)
+		return registry_write(r, 0, row, offset, data, size);
+	/* the trainer has it in */
+	return rc == -EBUSY ? place_write(r->place, spot.state, spot.at, data, size) : rc;
 }
 
 /* ---- for readers of what is on NVMe ---- */
@@ -70,12 +171,15 @@ static int hold_row(struct registry *r, const struct state_row *row, uint64_t of
 		    uint64_t size, struct registry_hold **out)
 {
 	struct registry_hold *h = malloc(sizeof(*h));
-	int rc;
+	int rc = is_in_row(row, offset, size) ? 0 : -EINVAL;
 
 	if (!h)
 		return -ENOMEM;
-	*h = (struct registry_hold){ .place = r->place, .state = row->place, .users = 1 };
-	rc = place_hold(r->place, row->place, offset, size, &h->hold);
+	*h = (struct registry_hold){
+		.place = r->place, .state = row->place, .at = row->place_at, .users = 1
+	};
+	if (!rc)
+		rc = place_hold(r->place, row->place, h->at + offset, size, &h->hold);
 	if (rc)
 		free(h);
 	else

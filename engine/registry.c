@@ -284,6 +284,8 @@ int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 	int row = registry_find(r, kind, index, 0, "", &found), rc = 0;
 	bool is_new = row < 0;
 
+	if (!is_new && registry_tier(r, (uint32_t)row) == STATE_SWAP)
+		return -EBUSY;
 	if (!is_new)
 		rc = registry_read(r, 0, (uint32_t)row, 0, to, numel * frag_dtype_size(dtype));
 	pthread_mutex_lock(&r->lock);
@@ -375,21 +377,6 @@ const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch
 	    (epoch && row->since > epoch))
 		return NULL;
 	return row;
-}
-
-/* Trainer's thread: where it is; what there is none of is looked for in memory. */
-static enum state_tier tier_at(struct registry *r, uint64_t epoch, uint32_t number,
-			       struct place_state **s)
-{
-	const struct state_row *row;
-	enum state_tier tier;
-
-	pthread_mutex_lock(&r->lock);
-	row = registry_row_at(r, epoch, number);
-	tier = row ? row->tier : STATE_HOST;
-	*s = row ? row->place : NULL;
-	pthread_mutex_unlock(&r->lock);
-	return tier;
 }
 
 enum way { READ, COPY, WRITE, PROBE, FIND };
@@ -486,11 +473,14 @@ int registry_read_memory(struct registry *r, uint64_t epoch, uint32_t row, uint6
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size)
 {
-	struct place_state *s;
+	struct registry_spot spot;
+	int rc = registry_find_spot(r, epoch, row, offset, size, &spot);
 
-	switch (tier_at(r, epoch, row, &s)) {
+	if (rc)
+		return rc;
+	switch (spot.tier) {
 	case STATE_SWAP:
-		return place_look(r->place, s, offset, size, out);
+		return place_look(r->place, spot.state, spot.at, size, out);
 	case STATE_DEVICE:
 		return registry_device_read(r, epoch, row, offset, out, size);
 	default:
@@ -507,11 +497,14 @@ int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t off
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size)
 {
-	struct place_state *s;
+	struct registry_spot spot;
+	int rc = registry_find_spot(r, epoch, row, offset, size, &spot);
 
-	switch (tier_at(r, epoch, row, &s)) {
+	if (rc)
+		return rc;
+	switch (spot.tier) {
 	case STATE_SWAP:
-		return place_write(r->place, s, offset, data, size);
+		return place_write(r->place, spot.state, spot.at, data, size);
 	case STATE_DEVICE:
 		return registry_device_write(r, epoch, row, offset, data, size);
 	default:
@@ -552,11 +545,12 @@ static int clear_memory(struct registry *r, uint32_t number)
 
 int registry_clear(struct registry *r, uint32_t number)
 {
-	struct place_state *s;
+	struct registry_spot spot;
 
-	switch (tier_at(r, 0, number, &s)) {
+	registry_find_spot(r, 0, number, 0, 0, &spot);
+	switch (spot.tier) {
 	case STATE_SWAP:
-		return place_clear(r->place, s);
+		return place_clear(r->place, spot.state);
 	case STATE_DEVICE:
 		return registry_device_clear(r, number);
 	default:

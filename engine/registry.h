@@ -49,11 +49,18 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 /* A partition on NVMe.  -EOPNOTSUPP: there is no place for it. */
 int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		  enum frag_dtype dtype, uint64_t numel);
+/* This rank's piece of a parameter comes to be bytes [at, ...) of a state on NVMe, which has its values, and is others' too.
+ * Who has the row from before asks again.  -EBUSY: it is there already, or in an arena; -ENOMEM, -ENOSPC.
+ */
+int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtype,
+			uint64_t numel, struct place_state *s, uint64_t at);
+/* It would be there, but stays in memory. */
+void registry_stays(struct registry *r, uint32_t param);
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
 
 /* A low-precision parameter comes to lie at `to`, in an arena, with the values it has; where there is no row of
- * it, one is made, of what is there.  -EFAULT: where it was is no memory; -ENOMEM, -ENOSPC.
+ * it, one is made, of what is there.  -EFAULT: where it was is no memory; -EBUSY: it is on NVMe; -ENOMEM, -ENOSPC.
  */
 int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 		    enum frag_dtype dtype, uint64_t numel, void *to);
@@ -87,6 +94,9 @@ int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t off
 		  size_t size);
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size);
+/* The same of many ranges that come one after the other, by the trainer: of a row on NVMe whole elements. */
+int registry_put(struct registry *r, uint32_t row, uint64_t offset, const void *data,
+		 size_t size);
 /* All of the row's memory becomes 0.  -ESTALE, -EFAULT. */
 int registry_clear(struct registry *r, uint32_t row);
 /* Whether registry_read would find the row and the range in it; not looked at: the memory. */
@@ -96,15 +106,18 @@ int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t o
 int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   size_t size);
 
-/* The state of a partition on NVMe; NULL: it is none such.  Trainer's thread: it lives until registry_drop. */
-struct place_state *registry_place(struct registry *r, uint32_t index, uint32_t sub,
-				   const char *key, enum frag_dtype *dtype);
+/* The state of a row on NVMe, and the bytes of it where the row begins; NULL: it is none such.  Trainer's thread: it lives
+ * until registry_drop.
+ */
+struct place_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
+				   uint32_t sub, const char *key, uint64_t *at);
 
 /* What a row on NVMe has now, as it is now, until the last _put. */
 struct registry_hold {
 	struct place *place;
 	struct place_state *state;
 	struct place_hold *hold;
+	uint64_t at; /* where in the state the row begins */
 	_Atomic unsigned users;
 };
 

@@ -51,7 +51,7 @@ static int begin(struct engine *e, struct later_read *r)
 
 	r->io = (struct place_read){ .state = hold->state,
 				     .hold = hold->hold,
-				     .offset = r->found.at,
+				     .offset = hold->at + r->found.at,
 				     .size = r->asked.size,
 				     .memory = r->bytes,
 				     .done = on_read,
@@ -116,7 +116,7 @@ static char *text_about(struct engine *e, const char *what)
 	if (!e->registry.place)
 		return strdup("none\n");
 	return strcmp(what, "swap") ? swap_text_pinned(&e->registry)
-				    : swap_text_states(&e->registry);
+				    : swap_text_states(&e->registry, e->own);
 }
 
 void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *body)

@@ -110,7 +110,7 @@ static int get_row(struct wire_reader *r, struct states *s, uint64_t *budget)
 	if (!text || memchr(text, '\0', length) || kind >= STATE_KINDS ||
 	    (kind != STATE_NONE && !frag_dtype_size(dtype)) || !u64_mul(numel, 8, &bytes) ||
 	    bytes > INT64_MAX || tier >= STATE_TIERS ||
-	    (tier == STATE_SWAP && kind != STATE_PARTITION))
+	    (tier == STATE_SWAP && kind != STATE_PARTITION && kind != STATE_LP_SHARD))
 		return -EBADMSG;
 	memcpy(key, text, length);
 	if (kind == STATE_NONE) /* keeps the numbers of the others */

@@ -11,6 +11,7 @@
  *            segment [0, 15) at 0x7f..   segment [15, 18) at 0x7f..    (gaps: nothing there)
  *   row 5: PARTITION group 1 sub 0 "exp_avg" float32, on NVMe: all of it is there, at no address
  *   row 6: as row 3, in a device's memory: the addresses are the device's
+ *   row 7: LP_SHARD parameter 12, on NVMe too: bytes of a state that others share
  */
 
 #include "engine/base.h"
@@ -33,7 +34,7 @@ enum state_kind {
 
 enum state_tier {
 	STATE_HOST, /* memory, at the segments' addresses */
-	STATE_SWAP, /* a partition of which slices visit memory; no segments: it is all there */
+	STATE_SWAP, /* a partition, or a piece of a parameter, that visits memory; no segments: it is all there */
 	STATE_DEVICE, /* memory of a device, at addresses that nobody copies from but by engine/devices.h */
 	STATE_TIERS,
 };
@@ -58,9 +59,11 @@ struct state_row {
 	uint64_t since;                 /* the table's epoch that it came with; not sent */
 	struct state_segment *segments; /* sorted, not overlapping */
 	struct place_state *place;      /* STATE_SWAP: a rank's own; not sent */
+	uint64_t place_at;              /* where in it, in bytes */
 	int device;                     /* STATE_DEVICE: its number; not sent */
 	char key[FRAG_KEY_MAX + 1];
 	bool in_arena; /* its bytes are counted with those of the arena; not sent */
+	bool stays; /* it would be in STATE_SWAP, were it not too small, or told to stay; not sent */
 };
 
 struct state_share { /* a sealed memfd that holds [address, address + size) */

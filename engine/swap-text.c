@@ -84,30 +84,54 @@ static void put_timers(FILE *out, const struct place_figures *f)
 	}
 }
 
-static void put_state(FILE *out, struct place *p, const struct state_row *row)
+static void put_figures(FILE *out, const struct place_state_figures *f)
 {
-	struct place_state_figures f;
-
-	place_state_figures(p, row->place, &f);
 	fprintf(out,
-		"%u.%u\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
-		"\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%s\n",
-		row->index, row->sub, row->key, f.bytes, f.disk, f.memory, f.zeros, f.lent,
-		f.reads, f.writes, f.errors, f.error ? strerror(-f.error) : "none");
+		"\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
+		"\t%" PRIu64 "\t%" PRIu64 "\t%s\n",
+		f->bytes, f->disk, f->memory, f->zeros, f->lent, f->reads, f->writes, f->errors,
+		f->error ? strerror(-f->error) : "none");
 }
 
-static void put_states(FILE *out, struct registry *r)
+/* Its part of what is in the same buffer; reads, writes and errors are those of the buffer. */
+static void cut(struct place_state_figures *f, uint64_t bytes)
+{
+	f->bytes = bytes;
+	f->disk = u64_min(f->disk, bytes);
+	f->memory = u64_min(f->memory, bytes);
+	f->zeros = u64_min(f->zeros, bytes);
+	f->lent = u64_min(f->lent, bytes);
+}
+
+static void put_row(FILE *out, struct place *p, const struct catalog *own,
+		    const struct state_row *row)
+{
+	uint64_t bytes = row->numel * frag_dtype_size(row->dtype);
+	struct place_state_figures f = { .bytes = bytes, .memory = bytes };
+
+	if (row->place)
+		place_state_figures(p, row->place, &f);
+	if (row->kind == STATE_PARTITION) {
+		fprintf(out, "%u.%u\t%s", row->index, row->sub, row->key);
+	} else {
+		cut(&f, bytes);
+		fprintf(out, "%s\tlp", catalog_name(own, row->index));
+	}
+	put_figures(out, &f);
+}
+
+static void put_states(FILE *out, struct registry *r, const struct catalog *own)
 {
 	fprintf(out, "\npartition\tstate\tbytes\tdisk\tmemory\tzeros\tlent\treads\twrites\t"
 		     "errors\tlast_error\n");
 	pthread_mutex_lock(&r->lock);
 	for (uint32_t i = 0; i < r->states.nrows; i++)
-		if (r->states.rows[i].place)
-			put_state(out, r->place, &r->states.rows[i]);
+		if (r->states.rows[i].place || r->states.rows[i].stays)
+			put_row(out, r->place, own, &r->states.rows[i]);
 	pthread_mutex_unlock(&r->lock);
 }
 
-char *swap_text_states(struct registry *r)
+char *swap_text_states(struct registry *r, const struct catalog *own)
 {
 	struct place_figures f;
 	char *text = NULL;
@@ -122,7 +146,7 @@ char *swap_text_states(struct registry *r)
 	put(out, "errors", f.errors);
 	put_error(out, f.error);
 	put_timers(out, &f);
-	put_states(out, r);
+	put_states(out, r, own);
 	fclose(out);
 	return text;
 }

@@ -6,9 +6,10 @@
  * Any thread.  The caller's to free; NULL: no memory.
  */
 
+#include "engine/catalog.h"
 #include "engine/registry.h"
 
-char *swap_text_states(struct registry *r);
+char *swap_text_states(struct registry *r, const struct catalog *own);
 char *swap_text_pinned(struct registry *r);
 
 #endif

@@ -329,10 +329,12 @@ static struct registry *registry_of(struct job *job, uint32_t rank)
 
 void job_look(struct job *job, uint32_t rank, const struct job_memory *m)
 {
+	const struct job_rank *r = &job->ranks[rank];
+	bool lp = m->kind == STATE_LP_SHARD;
+	int index = lp ? r->param[m->param] : r->group[m->group];
 	enum frag_dtype dtype;
-	int group = job->ranks[rank].group[m->group],
-	    row = registry_find(registry_of(job, rank), m->kind, (uint32_t)group, m->sub,
-				job->spec.keys[m->key].key, &dtype);
+	int row = registry_find(registry_of(job, rank), m->kind, (uint32_t)index, m->sub,
+				lp ? "" : job->spec.keys[m->key].key, &dtype);
 
 	ck_assert_int_ge(row, 0);
 	if (m->bytes)
@@ -434,12 +436,12 @@ static void describe_param(struct job *job, uint32_t rank, uint32_t param)
 				.on_device = job->spec.on_device,
 				.group = group < 0 ? 0 : (uint32_t)group };
 
-	if (lp == JOB_LP_WHOLE || lp == JOB_LP_BOTH) {
+	if (lp == JOB_LP_WHOLE || lp == JOB_LP_BOTH || (lp == JOB_LP_SWAP && group < 0)) {
 		m.kind = STATE_LP;
 		m.bytes = job_bytes(job, param, "lp");
 		t.lp = address_of(add_memory(r, m));
 	}
-	if (group >= 0 && (lp == JOB_LP_SHARD || lp == JOB_LP_BOTH)) {
+	if (group >= 0 && (lp == JOB_LP_SHARD || lp == JOB_LP_BOTH || lp == JOB_LP_SWAP)) {
 		m.kind = STATE_LP_SHARD;
 		m.bytes = lp_piece(job, &job->spec.groups[group], param) * element;
 		t.lp_shard = address_of(add_memory(r, m));
@@ -565,6 +567,24 @@ static void fill_swapped(struct job *job, uint32_t rank, const struct job_memory
 			 0);
 }
 
+/* Those that have a group. */
+static void swap_params(struct job *job, uint32_t rank)
+{
+	struct job_rank *r = &job->ranks[rank];
+	int params[JOB_PARAMS_MAX];
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < r->nmemory; i++)
+		if (r->memory[i].kind == STATE_LP_SHARD) {
+			r->memory[i].swapped = true;
+			params[n++] = r->param[r->memory[i].param];
+		}
+	ck_assert_int_eq(frag_params_swap(r->f, params, n, NULL), 0);
+	for (uint32_t i = 0; i < r->nmemory; i++)
+		if (r->memory[i].kind == STATE_LP_SHARD)
+			memset(r->memory[i].bytes_at, 0xdd, r->memory[i].bytes);
+}
+
 static void describe(struct job *job, uint32_t rank)
 {
 	struct job_rank *r = &job->ranks[rank];
@@ -587,6 +607,8 @@ static void describe(struct job *job, uint32_t rank)
 		if (r->memory[i].swapped)
 			fill_swapped(job, rank, &r->memory[i]);
 	}
+	if (job->spec.lp == JOB_LP_SWAP)
+		swap_params(job, rank);
 	ck_assert_int_eq(frag_ready(r->f), 0);
 }
 

@@ -65,7 +65,14 @@ struct job_key {
 	enum job_how how;
 };
 
-enum job_lp { JOB_LP_FITTING, JOB_LP_NONE, JOB_LP_WHOLE, JOB_LP_SHARD, JOB_LP_BOTH };
+enum job_lp {
+	JOB_LP_FITTING,
+	JOB_LP_NONE,
+	JOB_LP_WHOLE,
+	JOB_LP_SHARD,
+	JOB_LP_BOTH,
+	JOB_LP_SWAP, /* pieces, by frag_params_swap; with a key that is JOB_SWAP */
+};
 
 struct job_spec {
 	uint32_t world;

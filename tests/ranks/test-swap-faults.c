@@ -283,10 +283,10 @@ END_TEST
 static struct place_state *momentum(uint32_t *row)
 {
 	struct registry *r = &rank0()->registry;
-	enum frag_dtype dtype;
+	uint64_t at;
 
 	*row = (uint32_t)states_find(&r->states, STATE_PARTITION, 0, 0, "momentum");
-	return registry_place(r, 0, 0, "momentum", &dtype);
+	return registry_place(r, STATE_PARTITION, 0, 0, "momentum", &at);
 }
 
 START_TEST(a_hold_needs_memory_and_the_row_as_it_was)

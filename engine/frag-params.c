@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/frag-internal.h"
+#include "engine/shards.h"
+
+#include <errno.h>
+
+/* Pieces of low-precision parameters on NVMe. */
+
+static int open_shards(struct frag *f)
+{
+	struct engine *e = f->engine;
+
+	if (!e->registry.place)
+		return -EOPNOTSUPP;
+	if (e->shards)
+		return 0;
+	return shards_new(&e->shards,
+			  &(struct shards_options){ .registry = &e->registry,
+						    .least = e->launch.swap.least });
+}
+
+static bool is_cut(const struct catalog *own, int param)
+{
+	const struct catalog_param *p;
+
+	if (param < 0 || (uint32_t)param >= own->nparams)
+		return false;
+	p = &own->params[param];
+	return p->group != CATALOG_NONE && catalog_lp_is_sharded(&own->groups[p->group]);
+}
+
+static int list_given(const struct catalog *own, const int *params, size_t n,
+		      const void *const *values, struct shard_given *given)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (!is_cut(own, params[i]))
+			return -EINVAL;
+		given[i] = (struct shard_given){ .param = (uint32_t)params[i],
+						 .dtype = own->params[params[i]].dtype,
+						 .numel = catalog_lp_piece(own,
+									   (uint32_t)params[i]),
+						 .values = values ? values[i] : NULL };
+	}
+	return 0;
+}
+
+/* Those that had no values, in place of which there is a mark. */
+static void list_new(struct registry *r, struct shard_given *given, size_t n, bool *is_new)
+{
+	enum frag_dtype dtype;
+
+	for (size_t i = 0; i < n; i++)
+		is_new[i] = !given[i].values &&
+			    registry_find(r, STATE_LP_SHARD, given[i].param, 0, "", &dtype) < 0;
+}
+
+static int from_masters(struct frag *f, const int *params, size_t n, const bool *is_new)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && !rc; i++) {
+		rc = is_new[i] ? frag_update_lp(f, params[i]) : 0;
+		if (rc == -ENOENT || rc == -EOPNOTSUPP)
+			rc = 0; /* there is none, or none such */
+	}
+	return rc;
+}
+
+int frag_params_swap(struct frag *f, const int *params, size_t n, const void *const *values)
+{
+	struct engine *e = frag_engine(f);
+	CLEANUP(free) struct shard_given *given = NULL;
+	CLEANUP(free) bool *is_new = NULL;
+	int rc = !e || (n && !params) || n > FRAG_PARAMS_MAX ? -EINVAL : open_shards(f);
+
+	if (rc)
+		return rc;
+	given = calloc(n + 1, sizeof(*given));
+	is_new = calloc(n + 1, sizeof(*is_new));
+	if (!given || !is_new)
+		return -ENOMEM;
+	rc = list_given(e->own, params, n, values, given);
+	if (rc)
+		return rc;
+	list_new(&e->registry, given, n, is_new);
+	rc = shards_add(e->shards, given, n);
+	if (rc)
+		return rc;
+	rc = from_masters(f, params, n, is_new);
+	return rc ? rc : shards_publish(e->shards, params, n);
+}
+
+/* -ENOENT: none is there. */
+static int check(const struct frag *f, const int *params, size_t n)
+{
+	if (!frag_engine(f) || (n && !params) || n > FRAG_PARAMS_MAX)
+		return -EINVAL;
+	return f->engine->shards ? 0 : -ENOENT;
+}
+
+int frag_params_in(struct frag *f, const int *params, size_t n, void **memory)
+{
+	int rc = n && !memory ? -EINVAL : check(f, params, n);
+
+	return rc ? rc : shards_in(f->engine->shards, params, n, memory);
+}
+
+int frag_params_ahead(struct frag *f, const int *params, size_t n)
+{
+	int rc = check(f, params, n);
+
+	return rc ? rc : shards_ahead(f->engine->shards, params, n);
+}
+
+int frag_params_out(struct frag *f, const int *params, size_t n, unsigned flags)
+{
+	int rc = flags & ~(unsigned)FRAG_CHANGED ? -EINVAL : check(f, params, n);
+
+	return rc ? rc : shards_out(f->engine->shards, params, n, flags & FRAG_CHANGED);
+}
+
+int frag_param_put(struct frag *f, int param, uint64_t first, const void *values,
+		   uint64_t numel)
+{
+	struct engine *e = frag_engine(f);
+	uint64_t offset, bytes;
+	enum frag_dtype dtype;
+	int row;
+
+	if (!e || param < 0 || (numel && !values))
+		return -EINVAL;
+	row = registry_find(&e->registry, STATE_LP_SHARD, (uint32_t)param, 0, "", &dtype);
+	if (row < 0)
+		return row;
+	if (!u64_mul(first, frag_dtype_size(dtype), &offset) ||
+	    !u64_mul(numel, frag_dtype_size(dtype), &bytes))
+		return -EINVAL;
+	return registry_put(&e->registry, (uint32_t)row, offset, values, bytes);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_SHARDS_INTERNAL_H
+#define ENGINE_SHARDS_INTERNAL_H
+
+#include "engine/place.h"
+#include "engine/shards.h"
+
+enum pack_where { PACK_OUT, PACK_IN, PACK_UNSENT };
+
+struct pack {
+	struct pack *next;
+	struct place_state *state;
+	enum pack_where where;
+	unsigned users; /* pieces that are in, each as often */
+	bool changed;
+	uint8_t *memory; /* PACK_IN, once it is there */
+	unsigned n;
+	struct place_lent *lent[]; /* [n] slices */
+};
+
+struct shard {
+	bool known;
+	unsigned in;
+	struct pack *pack; /* NULL: it stays in memory */
+	uint64_t at, bytes, numel;
+	void *owned; /* where it stays, if that is ours */
+};
+
+struct shards {
+	struct registry *registry;
+	struct place *place;
+	uint64_t least, stay, stayed, buffer;
+	struct pack *packs;
+	unsigned idle;   /* packs that are in, and nobody's */
+	unsigned unsent; /* packs */
+	unsigned said;   /* the most buffers of which a line has said that they are missing */
+	struct shard *shards; /* by parameter */
+	uint32_t n;
+};
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+#include "engine/shards-internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+enum { WAIT_MS = 120000 };
+
+static struct shard *shard_of(const struct shards *s, int param)
+{
+	if (param < 0 || (uint32_t)param >= s->n || !s->shards[param].known)
+		return NULL;
+	return &s->shards[param];
+}
+
+static bool has_all(const struct shards *s, const int *params, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!shard_of(s, params[i]))
+			return false;
+	return true;
+}
+
+/* ---- packs: in, and out again ---- */
+
+static int bring(struct shards *s, struct pack *p, uint64_t wait_ms)
+{
+	int rc =
+		place_bring_all(s->place, p->state, PLACE_READ | PLACE_WRITE, wait_ms, p->lent);
+
+	if (!rc)
+		p->where = PACK_IN;
+	return rc;
+}
+
+static void give_back(struct shards *s, struct pack *p)
+{
+	for (unsigned i = 0; i < p->n; i++) {
+		if (p->lent[i])
+			place_return(s->place, p->lent[i]);
+		p->lent[i] = NULL;
+	}
+	p->where = PACK_OUT;
+	p->memory = NULL;
+	p->changed = false;
+}
+
+/* What has been sent is not sent again when another slice could not be. */
+static int send(struct shards *s, struct pack *p)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < p->n && !rc; i++) {
+		rc = p->lent[i] ? place_send(s->place, p->lent[i]) : 0;
+		if (!rc)
+			p->lent[i] = NULL;
+	}
+	s->unsent += (rc != 0) - (p->where == PACK_UNSENT);
+	p->where = rc ? PACK_UNSENT : PACK_OUT;
+	if (!rc)
+		give_back(s, p);
+	return rc;
+}
+
+int shards_settle(struct shards *s)
+{
+	int rc = 0;
+
+	for (struct pack *p = s->unsent ? s->packs : NULL; p; p = p->next)
+		if (p->where == PACK_UNSENT) {
+			int one = send(s, p);
+
+			rc = rc ? rc : one;
+		}
+	return rc;
+}
+
+bool shards_make_room(struct shards *s)
+{
+	bool made = s->idle > 0;
+
+	for (struct pack *p = made ? s->packs : NULL; p; p = p->next)
+		if (p->where == PACK_IN && !p->users)
+			give_back(s, p);
+	s->idle = 0;
+	return made;
+}
+
+void shards_leave(struct shards *s)
+{
+	struct pack *p;
+
+	if (!s)
+		return;
+	shards_settle(s);
+	while ((p = s->packs)) {
+		s->packs = p->next;
+		give_back(s, p);
+		free(p);
+	}
+}
+
+/* ---- ahead ---- */
+
+int shards_ahead(struct shards *s, const int *params, size_t n)
+{
+	int rc = has_all(s, params, n) ? 0 : -ENOENT;
+	size_t i = 0;
+
+	for (; i < n && !rc; i++) {
+		struct pack *p = shard_of(s, params[i])->pack;
+
+		if (!p || p->where == PACK_IN)
+			continue;
+		if (p->where == PACK_UNSENT || bring(s, p, 0))
+			break;
+		s->idle++;
+	}
+	return rc ? rc : (int)i;
+}
+
+/* ---- in ---- */
+
+static void use(struct shards *s, struct shard *shard)
+{
+	shard->in++;
+	if (!shard->pack)
+		return;
+	s->idle -= shard->pack->where == PACK_IN && !shard->pack->users;
+	shard->pack->users++;
+}
+
+/* It was not brought in after all. */
+static void unuse(struct shards *s, struct shard *shard)
+{
+	shard->in--;
+	if (shard->pack && !--shard->pack->users && shard->pack->where == PACK_IN)
+		give_back(s, shard->pack);
+}
+
+static unsigned missing(const struct shards *s, const int *params, size_t n)
+{
+	unsigned buffers = 0;
+	struct pack *last = NULL; /* those of a pack come one after the other, as a rule */
+
+	for (size_t i = 0; i < n; i++) {
+		struct pack *p = shard_of(s, params[i])->pack;
+
+		buffers += p && p != last && p->where != PACK_IN ? p->n : 0;
+		last = p;
+	}
+	return buffers;
+}
+
+static void say_missing(struct shards *s, const int *params, size_t n)
+{
+	unsigned buffers = missing(s, params, n);
+	struct place_figures f;
+
+	if (buffers <= s->said)
+		return;
+	s->said = buffers;
+	place_figures(s->place, &f);
+	log_warn("swap: parameters need %u buffers of %" PRIu64
+		 " bytes more, one behind the other where a piece is larger; of %u there are "
+		 "%u lent: "
+		 "raise FRAG_PINNED_MEM, or take fewer in at once",
+		 buffers, s->buffer, f.pinned.count, f.pinned.lent);
+}
+
+static int bring_all(struct shards *s, const int *params, size_t n)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && !rc; i++) {
+		struct pack *p = shard_of(s, params[i])->pack;
+
+		if (!p || p->where == PACK_IN)
+			continue;
+		rc = p->where == PACK_UNSENT ? send(s, p) : 0;
+		if (!rc)
+			rc = bring(s, p, WAIT_MS);
+		if (rc == -ENOBUFS && shards_make_room(s))
+			rc = bring(s, p, WAIT_MS);
+	}
+	return rc;
+}
+
+static int wait_for(struct shards *s, struct pack *p)
+{
+	void *memory;
+	int rc = 0;
+
+	for (unsigned i = 0; i < p->n && !rc; i++) {
+		rc = place_wait(s->place, p->lent[i], &memory);
+		if (!rc && !i)
+			p->memory = memory;
+	}
+	return rc;
+}
+
+static int find_memory(struct shards *s, int param, void **memory)
+{
+	const struct shard *shard = shard_of(s, param);
+	enum frag_dtype dtype;
+	int rc = shard->pack ? wait_for(s, shard->pack) : 0;
+
+	if (rc)
+		return rc;
+	if (shard->pack) {
+		*memory = shard->pack->memory + shard->at;
+		return 0;
+	}
+	*memory = registry_memory(s->registry, STATE_LP_SHARD, (uint32_t)param, 0, "", 0,
+				  shard->numel, &dtype);
+	return *memory || !shard->numel ? 0 : -EAGAIN;
+}
+
+static int bring_and_wait(struct shards *s, const int *params, size_t n, void **memory)
+{
+	int rc = bring_all(s, params, n);
+
+	if (rc == -ENOBUFS)
+		say_missing(s, params, n);
+	for (size_t i = 0; i < n && !rc; i++)
+		rc = find_memory(s, params[i], &memory[i]);
+	return rc;
+}
+
+int shards_in(struct shards *s, const int *params, size_t n, void **memory)
+{
+	int rc;
+
+	if (!has_all(s, params, n))
+		return -ENOENT;
+	shards_settle(s); /* the others can come in all the same */
+	for (size_t i = 0; i < n; i++)
+		use(s, shard_of(s, params[i]));
+	rc = bring_and_wait(s, params, n, memory);
+	for (size_t i = 0; i < n && rc; i++)
+		unuse(s, shard_of(s, params[i]));
+	return rc;
+}
+
+/* ---- out ---- */
+
+/* All of them, or none. */
+static int take_out(struct shards *s, const int *params, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && shard_of(s, params[i])->in) {
+		shard_of(s, params[i])->in--;
+		i++;
+	}
+	if (i == n)
+		return 0;
+	while (i-- > 0)
+		shard_of(s, params[i])->in++;
+	return -EINVAL;
+}
+
+/* The pack stays for others: readers see this piece of it all the same. */
+static int show_piece(struct shards *s, const struct shard *shard)
+{
+	return place_write(s->place, shard->pack->state, shard->at,
+			   shard->pack->memory + shard->at, shard->bytes);
+}
+
+static int leave(struct shards *s, const struct shard *shard, bool changed)
+{
+	struct pack *p = shard->pack;
+
+	if (!p || p->where != PACK_IN)
+		return 0;
+	if (p->users)
+		return changed ? show_piece(s, shard) : 0;
+	if (p->changed)
+		return send(s, p);
+	give_back(s, p);
+	return 0;
+}
+
+int shards_out(struct shards *s, const int *params, size_t n, bool changed)
+{
+	int rc = has_all(s, params, n) ? take_out(s, params, n) : -ENOENT, first = rc;
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < n; i++) {
+		struct pack *p = shard_of(s, params[i])->pack;
+
+		if (p)
+			p->users--;
+		if (p)
+			p->changed |= changed;
+	}
+	for (size_t i = 0; i < n; i++) {
+		rc = leave(s, shard_of(s, params[i]), changed);
+		first = first ? first : rc;
+	}
+	return first;
+}

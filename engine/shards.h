@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_SHARDS_H
+#define ENGINE_SHARDS_H
+
+/* This rank's pieces of low-precision parameters that live on NVMe, and visit pinned buffers whole.
+ *
+ *	pack 0   | piece of 7 | of 8 | of 9 |      |     one buffer: pieces in the order in which they were given
+ *	pack 1   | piece of 10                     |     larger than a buffer: in several that lie one behind the other
+ *	         |                       |
+ *
+ * A pack is a state of engine/place.h, and comes in, and goes back, as a whole.  Pieces that are too small for the disk stay
+ * in memory.  Trainer's thread.
+ */
+
+#include "engine/registry.h"
+
+struct shards;
+
+enum { SHARDS_ALIGN = 1024 }; /* bytes: where pieces begin in a pack */
+
+struct shards_options {
+	struct registry *registry; /* that has a place */
+	uint64_t least;            /* bytes; smaller pieces stay in memory */
+	uint64_t stay; /* elements: pieces stay in memory until there are so many of these */
+};
+
+/* -ENOMEM. */
+int shards_new(struct shards **s, const struct shards_options *options);
+/* All goes back as it was on the disk; its memory is not used any more. */
+void shards_leave(struct shards *s);
+/* No reader is left. */
+void shards_free(struct shards *s);
+
+struct shard_given {
+	uint32_t param;
+	enum frag_dtype dtype;
+	uint64_t numel;
+	const void *values; /* NULL: those that it has in memory, or zeros */
+};
+
+/* Readers see the values at once.  -EEXIST: one is there already, or twice; -EBUSY: it is in an arena; -EFAULT: where it was is no
+ * memory; those before it are there then.  -ENOMEM; -ENOSPC and others: the disk, and spare memory, have no room.
+ */
+int shards_add(struct shards *s, const struct shard_given *given, size_t n);
+/* What was put into them since is seen too: of params that are there, one pack's one after the other.
+ * place_settle's errors.
+ */
+int shards_publish(struct shards *s, const int *params, size_t n);
+
+/* memory[i]: params[i], until it is out as often.  Waits for the disk, and for buffers that are being written.
+ * -ENOENT; -ENOBUFS: all are lent, a line says how many more it takes; -EIO: damaged; -EAGAIN: its memory is being
+ * moved; others of place_bring.  Then all is as before.
+ */
+int shards_in(struct shards *s, const int *params, size_t n, void **memory);
+/* Starts to bring them in, in this order, as far as there are buffers.  Returns how many are in, or will be.  -ENOENT. */
+int shards_ahead(struct shards *s, const int *params, size_t n);
+/* changed: as their memory is.  -ENOENT; -EINVAL: one is not in.  Others of place_send: they are out, and stay in their
+ * buffers, which the next call tries to send back.
+ */
+int shards_out(struct shards *s, const int *params, size_t n, bool changed);
+/* Lets go of what is in ahead.  False: there was none. */
+bool shards_make_room(struct shards *s);
+/* What could not be sent back is tried once more.  0, or why it still cannot. */
+int shards_settle(struct shards *s);
+
+#endif

@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/job.h"
+
+#include "engine/about.h"
+#include "engine/log.h"
+#include "engine/place.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Pieces of low-precision parameters on NVMe: what comes in, what goes back, and what readers see of it.  test-access has the
+ * layouts.  Buffers have 4096 bytes, and there are 12: "big" has two to itself, "c" and "d" share one, "b" has one.
+ */
+
+enum { WORLD = 2, BUFFER = 4096, BUFFERS = 12 };
+enum { BIG, C, D, B, NPARAMS };
+
+static const struct job_param params[NPARAMS] = {
+	{ "big", .ndim = 1, .shape = { 7000 } },
+	{ "c", .ndim = 1, .shape = { 100 } },
+	{ "d", .ndim = 2, .shape = { 20, 20 } },
+	{ "b", .ndim = 2, .shape = { 60, 50 } },
+};
+
+static const uint64_t piece[NPARAMS] = { 3500, 50, 200, 1500 }; /* elements */
+static const int all[NPARAMS] = { BIG, C, D, B };
+
+static struct job job;
+
+static void open_job(enum job_lp lp)
+{
+	static const struct job_group group = { .stage = 3,
+						.nparams = NPARAMS,
+						.params = { BIG, C, D, B } };
+	static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_SWAP } };
+
+	log_set_level(LOG_ERROR);
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   JOB_PARAMS(params),
+					   .groups = &group,
+					   .ngroups = 1,
+					   JOB_KEYS(keys),
+					   .lp = lp });
+	job_boundary(&job);
+}
+
+static struct frag *rank0(void)
+{
+	return job_frag(&job, 0);
+}
+
+static struct place *place0(void)
+{
+	return rank0()->engine->registry.place;
+}
+
+static struct place_figures figures(void)
+{
+	struct place_figures f;
+
+	place_figures(place0(), &f);
+	return f;
+}
+
+static uint64_t brought(void)
+{
+	return figures().timers[PLACE_PARAM][PLACE_IN].count;
+}
+
+/* Once the disk has done what it was asked for. */
+static void expect_lent(unsigned buffers)
+{
+	uint64_t deadline = monotonic_ms() + 20000;
+
+	while (figures().pinned.lent != buffers && monotonic_ms() < deadline)
+		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+	ck_assert_uint_eq(figures().pinned.lent, buffers);
+}
+
+/* All of it is on the disk, and in no buffer. */
+static void drain(void)
+{
+	ck_assert_int_eq(frag_swap_flush(rank0(), 20000), 0);
+	expect_lent(0);
+}
+
+static uint16_t *in(int param)
+{
+	void *memory = NULL;
+
+	ck_assert_int_eq(frag_params_in(rank0(), &param, 1, &memory), 0);
+	return memory;
+}
+
+static void out(int param, unsigned flags)
+{
+	ck_assert_int_eq(frag_params_out(rank0(), &param, 1, flags), 0);
+}
+
+/* Rank 0's piece begins where the parameter does. */
+static uint16_t truth(int param, uint64_t at)
+{
+	return ((const uint16_t *)job_truth(&job, (uint32_t)param, "lp"))[at];
+}
+
+static uint16_t seen(int param, uint64_t at)
+{
+	uint16_t value;
+
+	ck_assert_int_eq(frag_get_range(job_frag(&job, 1), job_number(&job, 1, (uint32_t)param),
+					"lp", at * 2, &value, 2),
+			 0);
+	return value;
+}
+
+static void expect_piece(int param, const uint16_t *memory)
+{
+	for (uint64_t i = 0; i < piece[param]; i++)
+		ck_assert_uint_eq(memory[i], truth(param, i));
+}
+
+static bool was_said(const char *what)
+{
+	static char text[65536];
+
+	log_tail(text, sizeof(text));
+	return strstr(text, what);
+}
+
+START_TEST(pieces_come_in_whole_and_those_of_one_buffer_together)
+{
+	void *memory[NPARAMS];
+	uint64_t before;
+
+	open_job(JOB_LP_SWAP);
+	drain();
+	before = brought();
+	ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, memory), 0);
+	ck_assert_uint_eq(brought() - before, 4);
+	expect_lent(4);
+	ck_assert_ptr_eq(memory[D], (uint8_t *)memory[C] + 1024);
+	for (int p = 0; p < NPARAMS; p++)
+		expect_piece(p, memory[p]);
+	ck_assert_int_eq(frag_params_out(rank0(), all, NPARAMS, 0), 0);
+	drain();
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+/* DeepSpeed: "More elements than buffer size", a hard error. */
+START_TEST(issue_3506_a_piece_larger_than_a_buffer_lies_in_several)
+{
+	struct frag_fragment own;
+	enum frag_dtype dtype;
+	uint16_t *memory;
+	void *view;
+
+	open_job(JOB_LP_SWAP);
+	memory = in(BIG);
+	ck_assert_uint_gt(piece[BIG] * 2, BUFFER);
+	expect_piece(BIG, memory);
+	ck_assert_int_eq(frag_fragment(rank0(), BIG, &own), 0);
+	ck_assert_int_eq(frag_local_view(rank0(), BIG, "lp", &view, &dtype), 0);
+	ck_assert_ptr_eq(view, memory);
+	memory[piece[BIG] - 1] = 0x4040;
+	out(BIG, FRAG_CHANGED);
+	ck_assert_int_eq(frag_local_view(rank0(), BIG, "lp", &view, &dtype), -EOPNOTSUPP);
+	job_boundary(&job);
+	ck_assert_uint_eq(seen(BIG, piece[BIG] - 1), 0x4040);
+	ck_assert_uint_eq(seen(BIG, piece[BIG] - 2), truth(BIG, piece[BIG] - 2));
+	job_close(&job);
+}
+END_TEST
+
+/* DeepSpeed: "Not enough buffers", an assertion. */
+START_TEST(more_than_the_buffers_is_back_pressure)
+{
+	struct place_lent *lent[BUFFERS];
+	struct place_state *other;
+	void *memory[NPARAMS];
+
+	open_job(JOB_LP_SWAP);
+	drain();
+	ck_assert_int_eq(
+		place_add(place0(), "other", PLACE_STATE, 4, BUFFERS * BUFFER / 4, &other), 0);
+	for (int i = 0; i < BUFFERS - 3; i++)
+		ck_assert_int_eq(
+			place_bring(place0(), other, (uint64_t)i, PLACE_WRITE, 0, &lent[i]), 0);
+	ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, memory), -ENOBUFS);
+	ck_assert(was_said("parameters need"));
+	expect_lent(BUFFERS - 3);
+	in(B);
+	out(B, 0);
+	place_send(place0(), lent[0]); /* it will come back */
+	ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, memory), 0);
+	expect_piece(B, memory[B]);
+	ck_assert_int_eq(frag_params_out(rank0(), all, NPARAMS, 0), 0);
+	for (int i = 1; i < BUFFERS - 3; i++)
+		place_return(place0(), lent[i]);
+	place_drop(place0(), other);
+	job_close(&job);
+}
+END_TEST
+
+/* DeepSpeed: "Some params are already available or in flight", an assertion. */
+START_TEST(what_is_in_comes_in_again_and_is_out_as_often)
+{
+	uint16_t *memory;
+	int c = C;
+
+	open_job(JOB_LP_SWAP);
+	drain();
+	memory = in(C);
+	ck_assert_ptr_eq(in(C), memory);
+	ck_assert_ptr_eq(in(D), (uint8_t *)memory + 1024);
+	out(C, 0);
+	out(D, 0);
+	expect_piece(C, memory);
+	expect_lent(1);
+	out(C, 0);
+	expect_lent(0);
+	ck_assert_int_eq(frag_params_out(rank0(), &c, 1, 0), -EINVAL);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(reading_ahead_takes_what_nobody_needs_and_gives_way)
+{
+	static const int rest[] = { C, D, B };
+	struct place_lent *lent[BUFFERS];
+	struct place_state *other;
+	uint64_t before;
+
+	open_job(JOB_LP_SWAP);
+	drain();
+	before = brought();
+	ck_assert_int_eq(frag_params_ahead(rank0(), all, NPARAMS), NPARAMS);
+	expect_piece(B, in(B));
+	expect_piece(BIG, in(BIG));
+	expect_lent(4);
+	ck_assert_uint_le(brought() - before, 4); /* none twice */
+	out(B, 0);
+	ck_assert_int_eq(frag_params_ahead(rank0(), rest, 3), 3);
+	ck_assert_int_eq(
+		place_add(place0(), "other", PLACE_STATE, 4, BUFFERS * BUFFER / 4, &other), 0);
+	for (int i = 0; i < BUFFERS - 4; i++)
+		ck_assert_int_eq(
+			place_bring(place0(), other, (uint64_t)i, PLACE_WRITE, 0, &lent[i]), 0);
+	out(BIG, 0);
+	ck_assert_int_eq(frag_params_ahead(rank0(), all, 1), 1);
+	expect_piece(D, in(D)); /* of what is ahead already */
+	out(D, 0);
+	for (int i = 0; i < BUFFERS - 4; i++)
+		place_return(place0(), lent[i]);
+	place_drop(place0(), other);
+	job_close(&job);
+}
+END_TEST
+
+static void sweep_all(void)
+{
+	struct frag_swept swept = { "fp32", 0 };
+	struct frag_sweep *sweep;
+	uint64_t first, numel;
+	void *memory;
+	int rc;
+
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, &swept, 1, &sweep), 0);
+	while ((rc = frag_sweep_next(sweep, &first, &numel, &memory)) == 1)
+		((float *)memory)[0] += 0;
+	ck_assert_int_eq(rc, 0);
+	frag_sweep_end(sweep);
+}
+
+/* All buffers are lent for what may be needed later. */
+START_TEST(what_is_in_ahead_gives_way_to_states)
+{
+	struct place_lent *lent[BUFFERS];
+	struct place_state *other;
+	float value = 3;
+
+	open_job(JOB_LP_SWAP);
+	drain();
+	ck_assert_int_eq(
+		place_add(place0(), "other", PLACE_STATE, 4, BUFFERS * BUFFER / 4, &other), 0);
+	for (int i = 0; i < BUFFERS - 2; i++)
+		ck_assert_int_eq(
+			place_bring(place0(), other, (uint64_t)i, PLACE_WRITE, 0, &lent[i]), 0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(frag_params_ahead(rank0(), &all[C], 3), 3);
+		expect_lent(BUFFERS);
+		if (i)
+			sweep_all();
+		else
+			ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "fp32", 9, &value, 1, 0),
+					 0);
+		job_boundary(&job);
+		ck_assert_int_eq(frag_swap_flush(rank0(), 20000), 0);
+		ck_assert_int_eq(frag_params_ahead(rank0(), &all[C], 3), 3);
+	}
+	for (int i = 0; i < BUFFERS - 2; i++)
+		place_return(place0(), lent[i]);
+	place_drop(place0(), other);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(readers_see_what_is_out_when_the_step_has_ended)
+{
+	uint16_t *c, *d, before;
+
+	open_job(JOB_LP_SWAP);
+	before = truth(C, 7);
+	frag_step_begin(rank0());
+	c = in(C);
+	d = in(D);
+	c[7] = 0x4100;
+	d[8] = 0x4200;
+	out(C, FRAG_CHANGED); /* "d" has the buffer yet */
+	ck_assert_uint_eq(seen(C, 7), before);
+	frag_step_end(rank0());
+	ck_assert_uint_eq(seen(C, 7), 0x4100);
+	ck_assert_uint_eq(seen(D, 8), truth(D, 8));
+	ck_assert_uint_eq(in(C)[7], 0x4100);
+	out(D, FRAG_CHANGED);
+	out(C, 0);
+	frag_safe_point(rank0());
+	ck_assert_uint_eq(seen(C, 7), 0x4100);
+	ck_assert_uint_eq(seen(D, 8), 0x4200);
+	in(B)[0] = 0x4300;
+	out(B, 0); /* forgotten */
+	frag_safe_point(rank0());
+	ck_assert_uint_eq(seen(B, 0), truth(B, 0));
+	drain();
+	ck_assert_uint_eq(in(D)[8], 0x4200);
+	job_close(&job);
+}
+END_TEST
+
+/* DeepSpeed: set does not reach the low-precision weights. */
+START_TEST(b12_an_edit_of_a_master_reaches_parameters_in_and_out)
+{
+	float value[7000];
+	uint16_t *big = NULL;
+
+	open_job(JOB_LP_SWAP);
+	for (unsigned round = 0; round < 3; round++) {
+		for (int i = 0; i < 7000; i++)
+			value[i] = (float)(round * 10 + (unsigned)i);
+		if (round == 1)
+			big = in(BIG);
+		ck_assert_int_eq(frag_set(job_frag(&job, 1), job_number(&job, 1, BIG), "fp32",
+					  value, sizeof(value)),
+				 0);
+		job_expect(&job, BIG, "fp32", value);
+		job_expect_lp_of(&job, BIG, value);
+		job_boundary(&job);
+		job_check(&job);
+		if (big)
+			expect_piece(BIG, big);
+		ck_assert_uint_eq(seen(BIG, 6999), truth(BIG, 6999));
+	}
+	out(BIG, FRAG_CHANGED);
+	job_boundary(&job);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+/* Range by range, as a sweep makes them. */
+START_TEST(values_are_put_in_and_out)
+{
+	uint16_t value[50] = { [0 ... 49] = 0x4400 };
+
+	open_job(JOB_LP_SWAP);
+	for (int round = 0; round < 2; round++) {
+		uint16_t *d = round ? in(D) : NULL;
+
+		frag_step_begin(rank0());
+		for (uint64_t at = 0; at < 150; at += 50)
+			ck_assert_int_eq(frag_param_put(rank0(), D, at, value, 50), 0);
+		frag_step_end(rank0());
+		ck_assert_uint_eq(seen(D, 149), 0x4400 + round);
+		ck_assert_uint_eq(seen(D, 150), truth(D, 150));
+		ck_assert_uint_eq(seen(C, 49), truth(C, 49));
+		ck_assert(!d || d[149] == 0x4401);
+		memset(value, 0, sizeof(value));
+		for (int i = 0; i < 50; i++)
+			value[i] = 0x4401;
+	}
+	ck_assert_int_eq(frag_param_put(rank0(), D, 199, value, 2), -EINVAL);
+	ck_assert_int_eq(frag_param_put(rank0(), D, UINT64_MAX, value, 2), -EINVAL);
+	ck_assert_int_eq(frag_param_put(rank0(), D, 0, value, UINT64_MAX), -EINVAL);
+	ck_assert_int_eq(frag_param_put(rank0(), D, 0, NULL, 1), -EINVAL);
+	ck_assert_int_eq(frag_param_put(rank0(), 77, 0, value, 1), -ENOENT);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(masters_and_parameters_are_converted_on_nvme)
+{
+	float master[3500], back[3500];
+	uint16_t lp[3500];
+	int rc;
+
+	open_job(JOB_LP_SWAP);
+	for (int i = 0; i < 3500; i++)
+		master[i] = (float)i / 3;
+	ck_assert_int_eq(frag_local_set(rank0(), BIG, "fp32", master, sizeof(master)), 0);
+	for (int round = 0; round < 2; round++) {
+		rc = round ? in(BIG) == NULL : 0;
+		ck_assert_int_eq(rc, 0);
+		ck_assert_int_eq(frag_update_lp(rank0(), BIG), 0);
+		ck_assert_int_eq(frag_update_hp(rank0(), BIG), 0);
+		ck_assert_int_eq(frag_local_get(rank0(), BIG, "lp", lp, sizeof(lp)), 0);
+		ck_assert_int_eq(frag_local_get(rank0(), BIG, "fp32", back, sizeof(back)), 0);
+		for (int i = 0; i < 3500; i++) {
+			uint32_t bits = (uint32_t)lp[i] << 16;
+
+			ck_assert_mem_eq(&back[i], &bits, 4);
+			ck_assert_float_le(back[i] > master[i] ? back[i] - master[i]
+							       : master[i] - back[i],
+					   master[i] / 128);
+		}
+	}
+	job_close(&job);
+}
+END_TEST
+
+/* What a piece is when it comes to be there. */
+START_TEST(pieces_begin_as_given_or_as_they_were_or_as_their_masters)
+{
+	uint16_t given[1500];
+	const void *values[NPARAMS] = { [B] = given };
+	void *memory[NPARAMS];
+
+	for (int i = 0; i < 1500; i++)
+		given[i] = (uint16_t)i;
+	open_job(_i ? JOB_LP_NONE : JOB_LP_SHARD);
+	frag_step_begin(rank0());
+	ck_assert_int_eq(frag_params_swap(rank0(), all, NPARAMS, values), 0);
+	ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, memory), 0);
+	for (uint64_t i = 0; i < 1500; i++)
+		ck_assert_uint_eq(((uint16_t *)memory[B])[i], i);
+	if (_i == 0)
+		expect_piece(BIG, memory[BIG]);
+	for (uint64_t i = 0; _i == 1 && i < piece[D]; i++) {
+		uint16_t converted[400];
+
+		job_expect_lp_of(&job, D, job_truth(&job, D, "fp32"));
+		memcpy(converted, job_truth(&job, D, "lp"), sizeof(converted));
+		ck_assert_uint_eq(((uint16_t *)memory[D])[i], converted[i]);
+	}
+	ck_assert_int_eq(frag_params_out(rank0(), all, NPARAMS, 0), 0);
+	frag_step_end(rank0());
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(small_ones_stay_in_memory_and_are_treated_alike)
+{
+	static const uint16_t given[200] = { [0 ... 199] = 0x4500 };
+	const void *values[] = { NULL, given, given, NULL };
+	CLEANUP(free) char *text = NULL;
+	struct registry *r;
+	uint16_t *memory[NPARAMS];
+
+	open_job(_i ? JOB_LP_NONE : JOB_LP_SHARD);
+	r = &rank0()->engine->registry;
+	rank0()->engine->launch.swap.least = 1000;
+	ck_assert_int_eq(frag_params_swap(rank0(), all, NPARAMS, values), 0);
+	ck_assert_int_eq(frag_params_ahead(rank0(), all, NPARAMS), NPARAMS);
+	ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, (void **)memory), 0);
+	expect_lent(3);
+	ck_assert_uint_eq(memory[C][49], 0x4500);
+	ck_assert_uint_eq(seen(D, 199), 0x4500);
+	memory[D][199] = 0x4600;
+	ck_assert_int_eq(frag_param_put(rank0(), C, 49, &memory[D][199], 1), 0);
+	ck_assert_int_eq(frag_params_out(rank0(), all, NPARAMS, FRAG_CHANGED), 0);
+	job_boundary(&job);
+	ck_assert_uint_eq(seen(D, 199), 0x4600);
+	ck_assert_uint_eq(seen(C, 49), 0x4600);
+	text = about_rank(job_frag(&job, 1)->engine, 0, "swap");
+	ck_assert_msg(strstr(text, "\nd\tlp\t400\t0\t400\t0\t0\t0\t0\t0\tnone\n") != NULL, "%s",
+		      text);
+	ck_assert_msg(strstr(text, "\nbig\tlp\t7000\t") != NULL, "%s", text);
+	ck_assert_msg(strstr(text, "\nswap_out_param\t") != NULL, "%s", text);
+	ck_assert_uint_eq(atomic_load(&r->control->swap_bytes),
+			  (3500 + 50 + 200 + 1500) * 4 + 7000 + 3000);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(wrong_calls_are_refused)
+{
+	static const int twice[] = { B, B };
+	const int unknown = NPARAMS, less = -1, b = B;
+	void *memory[NPARAMS];
+	struct frag_arena arena = { .size = sizeof(arena), .bytes = 8192 };
+	uint64_t block;
+
+	open_job(JOB_LP_SHARD);
+	ck_assert_int_eq(frag_params_in(rank0(), &b, 1, memory), -ENOENT);
+	ck_assert_int_eq(frag_params_swap(rank0(), twice, 2, NULL), -EEXIST);
+	ck_assert_int_eq(frag_params_swap(rank0(), &unknown, 1, NULL), -EINVAL);
+	ck_assert_int_eq(frag_params_swap(rank0(), &less, 1, NULL), -EINVAL);
+	ck_assert_int_eq(frag_params_swap(rank0(), NULL, 1, NULL), -EINVAL);
+	ck_assert_int_eq(frag_params_swap(NULL, &b, 1, NULL), -EINVAL);
+	ck_assert_int_eq(frag_arena_open(rank0(), &arena), 0);
+	ck_assert_int_eq(frag_arena_alloc(rank0(), 4096, &block), 0);
+	ck_assert_int_eq(frag_arena_assign(rank0(), B, FRAG_SHARD, block, 0), 0);
+	ck_assert_int_eq(frag_params_swap(rank0(), &b, 1, NULL), -EBUSY);
+	ck_assert_int_eq(frag_arena_unassign(rank0(), B, FRAG_SHARD), 0);
+	ck_assert_int_eq(frag_params_swap(rank0(), all, NPARAMS, NULL), 0);
+	ck_assert_int_eq(frag_params_swap(rank0(), &b, 1, NULL), -EEXIST);
+	ck_assert_int_eq(frag_arena_assign(rank0(), B, FRAG_SHARD, block, 0), -EBUSY);
+	ck_assert_int_eq(frag_params_in(rank0(), &unknown, 1, memory), -ENOENT);
+	ck_assert_int_eq(frag_params_in(rank0(), &less, 1, memory), -ENOENT);
+	ck_assert_int_eq(frag_params_in(rank0(), all, 1, NULL), -EINVAL);
+	ck_assert_int_eq(frag_params_ahead(rank0(), &unknown, 1), -ENOENT);
+	ck_assert_int_eq(frag_params_out(rank0(), &unknown, 1, 0), -ENOENT);
+	ck_assert_int_eq(frag_params_out(rank0(), &b, 1, 1 << 5), -EINVAL);
+	ck_assert_int_eq(frag_params_out(rank0(), &b, 1, 0), -EINVAL);
+	in(B);
+	ck_assert_int_eq(frag_params_out(rank0(), twice, 2, 0), -EINVAL);
+	out(B, 0);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_job_without_a_directory_or_whole_parameters_has_none)
+{
+	static const struct job_group groups[] = {
+		{ .stage = 2, .nparams = 2, .params = { BIG, C } },
+		{ .stage = 3, .nparams = 2, .params = { D, B } },
+	};
+	static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_SWAP } };
+	int big = BIG, d = D;
+
+	job_open(&job,
+		 &(struct job_spec){ .world = 1, JOB_PARAMS(params), JOB_GROUPS(groups) });
+	ck_assert_int_eq(frag_params_swap(rank0(), &d, 1, NULL), -EOPNOTSUPP);
+	job_close(&job);
+	job_open(&job,
+		 &(struct job_spec){
+			 .world = 1, JOB_PARAMS(params), JOB_GROUPS(groups), JOB_KEYS(keys) });
+	ck_assert_int_eq(frag_params_swap(rank0(), &big, 1, NULL), -EINVAL);
+	ck_assert_int_eq(frag_params_swap(rank0(), &d, 1, NULL), 0);
+	job_close(&job);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("params");
+	TCase *t = tcase_create("params");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_test(t, pieces_come_in_whole_and_those_of_one_buffer_together);
+	tcase_add_test(t, issue_3506_a_piece_larger_than_a_buffer_lies_in_several);
+	tcase_add_test(t, more_than_the_buffers_is_back_pressure);
+	tcase_add_test(t, what_is_in_comes_in_again_and_is_out_as_often);
+	tcase_add_test(t, reading_ahead_takes_what_nobody_needs_and_gives_way);
+	tcase_add_test(t, what_is_in_ahead_gives_way_to_states);
+	tcase_add_test(t, readers_see_what_is_out_when_the_step_has_ended);
+	tcase_add_test(t, b12_an_edit_of_a_master_reaches_parameters_in_and_out);
+	tcase_add_test(t, values_are_put_in_and_out);
+	tcase_add_test(t, masters_and_parameters_are_converted_on_nvme);
+	tcase_add_loop_test(t, pieces_begin_as_given_or_as_they_were_or_as_their_masters, 0, 2);
+	tcase_add_loop_test(t, small_ones_stay_in_memory_and_are_treated_alike, 0, 2);
+	tcase_add_test(t, wrong_calls_are_refused);
+	tcase_add_test(t, a_job_without_a_directory_or_whole_parameters_has_none);
+	tcase_set_timeout(t, 60);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? 1 : 0;
+}
