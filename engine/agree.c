@@ -20,6 +20,7 @@ struct agreement {
 	enum agree_phase phase;
 	uint64_t window; /* of gradients; 0: none */
 	uint32_t freeze_ms;
+	bool round;
 	bool commit;
 	bool arrived; /* somebody waits at N */
 	bool cancelled;
@@ -83,7 +84,8 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer)
 {
 	struct agreement *a = owner;
-	struct wire_applied applied = { .status = 0 };
+	/* an edit can do without whoever is lost; a round's bytes are not known to be those */
+	struct wire_applied applied = { .status = a->round && a->part[rank] == 2 ? -EIO : 0 };
 
 	hear_decided(a, answer);
 	if (answer->type == WIRE_ACK && !answer->status && a->commit)
@@ -108,7 +110,7 @@ static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 
 	if (a->freeze_ms)
 		tell_freeze(e, &told);
-	else
+	else if (!a->round)
 		tell_edit(e, &told);
 }
 
@@ -204,6 +206,7 @@ static void ask_all(struct engine *e, struct agreement *a)
 					.window = a->window,
 					.coordinator = e->rank,
 					.freeze_ms = a->freeze_ms,
+					.round = a->round,
 					.origin = a->origin };
 	int rc;
 
@@ -414,6 +417,7 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 	a->peer = peer;
 	a->request = request;
 	a->freeze_ms = commit->freeze_ms;
+	a->round = commit->round;
 	a->boundary = next_boundary(e, a, atomic_load(&e->registry.control->boundary) + 1);
 	a->next = e->agreements;
 	e->agreements = a;

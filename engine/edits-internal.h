@@ -6,6 +6,11 @@
 
 #include "engine/edits.h"
 
+/* Where it is in the list; *NULL: it is not.  NULL: no room, no memory. */
+struct edit **edits_find(struct edits *s, const uint64_t transaction[2]);
+struct edit *edits_find_or_add(struct edits *s, const uint64_t transaction[2]);
+/* What was decided, if it is remembered. */
+enum wire_outcome edits_known(struct edits *s, const uint64_t transaction[2]);
 /* After any change of a state or a boundary. */
 void edits_set_lowest(struct edits *s);
 /* -ESTALE, -EFAULT and so on: a place has gone. */

@@ -100,10 +100,14 @@ static bool stands(struct edits *s)
 
 static enum edits_next look(struct edits *s, uint64_t b, bool whole)
 {
+	struct edit *next;
+
 	if (arrive(s, b))
 		return EDITS_UNDECIDED;
-	if (next_decided(s, b))
-		return EDITS_DECIDED;
+	while ((next = next_decided(s, b)) && next->is_round && !whole)
+		next->boundary = b + 1; /* inside a step, on every rank alike */
+	if (next)
+		return next->is_round ? EDITS_ROUND : EDITS_DECIDED;
 	stand(s, b, whole);
 	return stands(s) ? EDITS_FROZEN : EDITS_GO;
 }
@@ -163,25 +167,50 @@ int edits_thaw(struct edits *s, const uint64_t transaction[2])
 	return rc;
 }
 
-bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads)
+/* NULL: its window of gradients is yet to come.  What is decided nobody else touches: no lock is needed. */
+static struct edit *begin_next(struct edits *s, uint64_t b, uint64_t grads)
 {
 	struct edit *e;
-	bool applied;
+	bool early;
 
 	pthread_mutex_lock(&s->lock);
 	e = next_decided(s, b);
-	applied = e && !(e->window && grads < e->window);
-	if (e && !applied)
+	early = e && e->window && grads < e->window;
+	if (early)
 		e->boundary = b + 1; /* on every rank alike */
-	pthread_mutex_unlock(&s->lock);
-	if (applied) /* without the lock: it may take a disk, and what is decided nobody else touches */
-		apply(e, r, grads);
-	pthread_mutex_lock(&s->lock);
-	if (applied)
-		e->state = EDIT_APPLIED;
 	edits_set_lowest(s);
 	pthread_mutex_unlock(&s->lock);
-	return applied;
+	return early ? NULL : e;
+}
+
+static void end_one(struct edits *s, struct edit *e)
+{
+	pthread_mutex_lock(&s->lock);
+	e->state = EDIT_APPLIED;
+	edits_set_lowest(s);
+	pthread_mutex_unlock(&s->lock);
+}
+
+bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads)
+{
+	struct edit *e = begin_next(s, b, grads);
+
+	if (!e)
+		return false;
+	apply(e, r, grads); /* it may take a disk */
+	end_one(s, e);
+	return true;
+}
+
+void edits_pass_round(struct edits *s, uint64_t b, uint64_t grads, edits_launch launch,
+		      void *arg)
+{
+	struct edit *e = begin_next(s, b, grads);
+
+	if (!e)
+		return;
+	e->status = e->window && grads != e->window ? -ENODATA : launch(arg, e);
+	end_one(s, e);
 }
 
 void edits_wait(struct edits *s, unsigned ms)

@@ -30,8 +30,10 @@ static void free_pieces(struct edit *e)
 
 void edit_free(struct edit *e)
 {
-	if (e)
+	if (e) {
 		free_pieces(e);
+		free(e->round);
+	}
 	free(e);
 }
 
@@ -53,19 +55,13 @@ void edits_fini(struct edits *s)
 	pthread_mutex_destroy(&s->lock);
 }
 
-static struct edit **find(struct edits *s, const uint64_t transaction[2])
+struct edit **edits_find(struct edits *s, const uint64_t transaction[2])
 {
 	struct edit **at = &s->list;
 
 	while (*at && memcmp((*at)->transaction, transaction, sizeof((*at)->transaction)))
 		at = &(*at)->next;
 	return at;
-}
-
-/* What a piece costs us, so that very many tiny ones are bounded too. */
-static uint64_t cost(const struct edit_piece *piece)
-{
-	return sizeof(*piece) + piece->size;
 }
 
 /* The caller's. */
@@ -91,9 +87,9 @@ static void abort_edit(struct edits *s, struct edit **at, int status, const char
 	s->aborted = e;
 }
 
-static struct edit *find_or_add(struct edits *s, const uint64_t transaction[2])
+struct edit *edits_find_or_add(struct edits *s, const uint64_t transaction[2])
 {
-	struct edit **at = find(s, transaction);
+	struct edit **at = edits_find(s, transaction);
 
 	if (!*at && s->count < EDITS_MAX && (*at = calloc(1, sizeof(**at)))) {
 		memcpy((*at)->transaction, transaction, sizeof((*at)->transaction));
@@ -102,89 +98,13 @@ static struct edit *find_or_add(struct edits *s, const uint64_t transaction[2])
 	return *at;
 }
 
-/* One writer leaves some to others. */
-static bool has_room(const struct edits *s, const uint64_t transaction[2], uint32_t writer,
-		     uint64_t bytes)
-{
-	uint64_t own = bytes;
-	unsigned others = 0;
-
-	for (const struct edit *e = s->list; e; e = e->next) {
-		if (!e->first || e->writer != writer)
-			continue;
-		own += e->cost;
-		others += memcmp(e->transaction, transaction, sizeof(e->transaction)) != 0;
-	}
-	return s->bytes + bytes <= s->bytes_max && own <= s->bytes_max / 4 * 3 &&
-	       others < EDITS_OF_WRITER_MAX;
-}
-
-static enum wire_outcome recall(struct edits *s, const uint64_t transaction[2])
+enum wire_outcome edits_known(struct edits *s, const uint64_t transaction[2])
 {
 	const struct decision *o = decisions_find(&s->decided, transaction);
 
 	if (o)
 		return o->committed ? WIRE_COMMITTED : WIRE_ABORTED;
 	return decisions_find(&s->forbidden, transaction) ? WIRE_ABORTED : WIRE_UNDECIDED;
-}
-
-static int stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
-		 struct edit_piece *piece)
-{
-	struct edit *e;
-
-	if (!*find(s, transaction) && recall(s, transaction) != WIRE_UNDECIDED)
-		return -ESTALE;
-	if (!has_room(s, transaction, writer, cost(piece)) ||
-	    !(e = find_or_add(s, transaction)))
-		return -ENOSPC;
-	if (e->state != EDIT_STAGED)
-		return -EBUSY;
-	if (e->last)
-		e->last->next = piece;
-	else
-		e->first = piece;
-	e->last = piece;
-	e->writer = writer;
-	e->touched_ms = now;
-	e->has_grad |= piece->is_grad;
-	e->bytes += piece->size;
-	e->cost += cost(piece);
-	s->bytes += cost(piece);
-	return 0;
-}
-
-int edits_stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
-		uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset, const void *data,
-		uint32_t size)
-{
-	struct edit_piece *piece = malloc(sizeof(*piece) + size);
-	int rc;
-
-	if (!piece)
-		return -ENOMEM;
-	*piece = (struct edit_piece){
-		.epoch = epoch, .row = row, .is_grad = is_grad, .offset = offset, .size = size
-	};
-	memcpy(piece->data, data, size);
-	pthread_mutex_lock(&s->lock);
-	rc = stage(s, transaction, writer, now, piece);
-	pthread_mutex_unlock(&s->lock);
-	if (rc)
-		free(piece);
-	return rc;
-}
-
-void edits_name(struct edits *s, const uint64_t transaction[2],
-		const struct wire_origin *origin)
-{
-	struct edit *e;
-
-	pthread_mutex_lock(&s->lock);
-	e = *find(s, transaction);
-	if (e)
-		e->origin = *origin;
-	pthread_mutex_unlock(&s->lock);
 }
 
 static bool bars(const struct edit *e)
@@ -215,7 +135,7 @@ int edits_check_pieces(const struct edit *e, struct registry *r)
 /* From the promise to freeze at b, or before, on the trainer does not leave b but by edits_look. */
 bool edits_stand_at(struct edits *s, uint64_t b)
 {
-	const struct edit *freeze = *find(s, s->hold.transaction);
+	const struct edit *freeze = *edits_find(s, s->hold.transaction);
 
 	return hold_lasts(&s->hold, monotonic_ms()) &&
 	       (s->hold.standing || (freeze && bars(freeze) && freeze->boundary <= b));
@@ -273,17 +193,17 @@ static bool freezes_twice(const struct edits *s, const struct edit_promise *p, u
 static int prepare(struct edits *s, struct registry *r, const struct edit_promise *p,
 		   uint64_t now)
 {
-	struct edit *e = *find(s, p->transaction);
+	struct edit *e = *edits_find(s, p->transaction);
 	int rc;
 
-	if (recall(s, p->transaction) != WIRE_UNDECIDED || (e && e->fenced))
+	if (edits_known(s, p->transaction) != WIRE_UNDECIDED || (e && e->fenced))
 		return -ESTALE;
 	if (freezes_twice(s, p, now))
 		return -EBUSY;
 	if (p->holder && !e)
 		return -ENOENT;
 	if (!e) { /* nothing of it was staged here: its coordinator has the word from now on */
-		e = find_or_add(s, p->transaction);
+		e = edits_find_or_add(s, p->transaction);
 		if (!e)
 			return -ENOSPC;
 		e->coordinator = p->coordinator;
@@ -292,6 +212,8 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 	}
 	if (e->state > EDIT_PREPARED)
 		return -EBUSY;
+	if (p->round ? e->first != NULL : e->round != NULL)
+		return -EINVAL;
 	rc = edits_check_pieces(e, r);
 	if (!rc)
 		rc = check_window(e, r, p->window);
@@ -300,6 +222,7 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 	if (p->freeze_ms)
 		hold_promise(&s->hold, p->transaction, now);
 	e->freeze_ms = p->freeze_ms;
+	e->is_round = p->round;
 	e->holder = p->holder;
 	e->window = p->window;
 	e->coordinator = p->coordinator;
@@ -347,8 +270,8 @@ static void settle(struct edits *s, struct edit **at, bool commit, int why)
 static int decide(struct edits *s, const uint64_t transaction[2], bool commit, int why,
 		  uint32_t peer, uint64_t request)
 {
-	struct edit **at = find(s, transaction);
-	enum wire_outcome known = recall(s, transaction);
+	struct edit **at = edits_find(s, transaction);
+	enum wire_outcome known = edits_known(s, transaction);
 
 	if (known) { /* told again */
 		if (commit != (known == WIRE_COMMITTED))
@@ -386,7 +309,7 @@ enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], i
 	enum wire_outcome outcome;
 
 	pthread_mutex_lock(&s->lock);
-	outcome = recall(s, transaction);
+	outcome = edits_known(s, transaction);
 	decided = decisions_find(&s->decided, transaction);
 	if (status && decided)
 		*status = decided->status;
@@ -411,8 +334,8 @@ enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2])
 	struct edit **at;
 
 	pthread_mutex_lock(&s->lock);
-	outcome = recall(s, transaction);
-	at = find(s, transaction);
+	outcome = edits_known(s, transaction);
+	at = edits_find(s, transaction);
 	if (*at && (*at)->state != EDIT_STAGED && outcome == WIRE_UNDECIDED)
 		(*at)->fenced = true;
 	else if (outcome == WIRE_UNDECIDED)
@@ -428,8 +351,8 @@ bool edits_forbid(struct edits *s, const uint64_t transaction[2])
 	bool may;
 
 	pthread_mutex_lock(&s->lock);
-	at = find(s, transaction);
-	known = recall(s, transaction);
+	at = edits_find(s, transaction);
+	known = edits_known(s, transaction);
 	may = known != WIRE_COMMITTED && (!*at || (*at)->state == EDIT_STAGED);
 	if (may && known == WIRE_UNDECIDED)
 		forbid(s, at, transaction, NULL);
@@ -443,7 +366,7 @@ uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2])
 	struct edit *e;
 
 	pthread_mutex_lock(&s->lock);
-	e = *find(s, transaction);
+	e = *edits_find(s, transaction);
 	coordinator =
 		e && e->state == EDIT_PREPARED && !e->fenced ? e->coordinator : UINT32_MAX;
 	pthread_mutex_unlock(&s->lock);
@@ -456,7 +379,7 @@ static void resolve(struct edits *s, const uint64_t transaction[2], bool commit,
 	struct edit **at;
 
 	pthread_mutex_lock(&s->lock);
-	at = find(s, transaction);
+	at = edits_find(s, transaction);
 	if (*at && (*at)->state == EDIT_PREPARED && !(coordinated && (*at)->fenced)) {
 		(*at)->peer = EDIT_PEER_NONE;
 		(*at)->why = coordinated ? NULL : orphaned;

@@ -9,6 +9,9 @@
  * A freeze is agreed on as an edit is and has no bytes: applied, it holds the trainer's thread at N, and edits
  * that come meanwhile may name N too.
  *
+ * A round (engine/rounds.h) is agreed on so too: staged are lists of what a rank is to send, and applying it is
+ * launching it.  It makes no generation.
+ *
  *   STAGED --prepare--> PREPARED --decide--> DECIDED --boundary N--> APPLIED --> taken
  *      |  \                \------ abort, coordinator died -------> ABORTED ----'
  *      |   \----- its writer or coordinator lost, silent -------------'
@@ -37,6 +40,15 @@ struct edit_piece {
 	uint8_t data[];
 };
 
+/* What this rank is to send, in this order, to the one that asked. */
+struct edit_round {
+	uint32_t reader;
+	uint32_t place; /* of the reader in the communicator */
+	uint64_t communicator;
+	uint32_t count;
+	struct wire_piece pieces[];
+};
+
 struct edit {
 	struct edit *next;
 	uint64_t transaction[2];
@@ -48,11 +60,12 @@ struct edit {
 	bool has_grad;
 	uint64_t window;    /* of gradients that it is for: odd; 0: without */
 	uint32_t freeze_ms; /* a freeze, for so long at most; 0: an edit */
-	bool arrived;       /* the trainer waits at N */
-	uint64_t told_ms;   /* when the coordinator was last told that it does */
-	bool fenced;     /* its coordinator is held for dead: takes no more decisions of it */
-	uint32_t writer; /* peer that staged it */
-	uint32_t peer;   /* who decided, and its request: gets the report; EDIT_PEER_NONE */
+	bool is_round;
+	bool arrived;     /* the trainer waits at N */
+	uint64_t told_ms; /* when the coordinator was last told that it does */
+	bool fenced;      /* its coordinator is held for dead: takes no more decisions of it */
+	uint32_t writer;  /* peer that staged it */
+	uint32_t peer;    /* who decided, and its request: gets the report; EDIT_PEER_NONE */
 	uint64_t request;
 	uint64_t touched_ms;
 	uint64_t bytes;  /* of state */
@@ -61,6 +74,7 @@ struct edit {
 	const char *why; /* the same in words, or how it was decided; NULL: status says it */
 	struct wire_origin origin; /* whose it is, as said */
 	struct edit_piece *first, *last;
+	struct edit_round *round; /* NULL: this rank has no part in it, or it is none */
 };
 
 struct edits {
@@ -87,6 +101,10 @@ int edits_stage(struct edits *s, const uint64_t transaction[2], uint32_t writer,
 		uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset, const void *data,
 		uint32_t size);
 
+/* The same of a round, once; takes over `round`, from malloc, also on error.  -EEXIST: it is there. */
+int edits_stage_round(struct edits *s, const uint64_t transaction[2], uint32_t writer,
+		      uint64_t now, bool has_grad, struct edit_round *round);
+
 /* Whose it is, as its writer or its coordinator says.  Nothing, when it is not there. */
 void edits_name(struct edits *s, const uint64_t transaction[2],
 		const struct wire_origin *origin);
@@ -100,6 +118,7 @@ struct edit_promise {
 	uint64_t window; /* of gradients; 0: none */
 	uint32_t coordinator;
 	uint32_t freeze_ms; /* 0: an edit */
+	bool round;
 };
 
 /* Promises not to pass the boundary undecided; again with a later one moves it.  -EAGAIN: the
@@ -138,6 +157,7 @@ enum edits_next {
 	EDITS_GO,
 	EDITS_UNDECIDED, /* one must be decided first: edits_wait */
 	EDITS_DECIDED,   /* edits_pass */
+	EDITS_ROUND,     /* edits_pass_round */
 	EDITS_FROZEN,    /* edits_wait */
 };
 
@@ -151,6 +171,11 @@ void edits_wait(struct edits *s, unsigned ms);
  * it: all ranks pass the same boundaries in the same windows.
  */
 bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads);
+
+/* The next, a round: launch does this rank's part, and says with what it ended; not called, where its gradients are gone. */
+typedef int (*edits_launch)(void *arg, const struct edit *edit);
+void edits_pass_round(struct edits *s, uint64_t b, uint64_t grads, edits_launch launch,
+		      void *arg);
 
 /* Whether edits may still name boundary b, which the trainer has entered: it is, or will be, frozen there. */
 bool edits_frozen_at(struct edits *s, uint64_t b);

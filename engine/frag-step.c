@@ -5,6 +5,7 @@
 #include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/place.h"
+#include "engine/rounds.h"
 #include "engine/shards.h"
 
 #include <errno.h>
@@ -156,6 +157,13 @@ static int apply_edits(struct engine *e, uint64_t b)
 	return rc;
 }
 
+/* It changes no state. */
+static void launch_round(struct engine *e, uint64_t b)
+{
+	edits_pass_round(&e->edits, b, grads_word(e->registry.control), rounds_launch, e);
+	node_wake(e);
+}
+
 static void show_phase(struct control_page *c, uint32_t phase)
 {
 	atomic_store_explicit(&c->phase, phase, memory_order_release);
@@ -175,6 +183,8 @@ static int look_at_edits(struct engine *e, uint64_t b)
 			show_phase(c, CONTROL_FROZEN);
 		if (next == EDITS_DECIDED)
 			rc = first_errno(rc, apply_edits(e, b));
+		else if (next == EDITS_ROUND)
+			launch_round(e, b);
 		else
 			wait_here(e);
 	}

@@ -51,6 +51,8 @@ struct waiter;
 struct arena_memory;
 struct about;
 struct later;
+struct communicator;
+struct rounds;
 
 struct message { /* to ourselves */
 	struct message *next;
@@ -144,6 +146,9 @@ struct engine {
 		owed; /* the trainer's thread's: a generation that not all is there of; 0: none */
 	struct later *later;   /* a rank's: reads of what is not in memory; NULL: all is */
 	uint64_t swap_told_ms; /* when figures were put into the control page */
+	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock */
+	struct communicator *communicator;
+	struct rounds *rounds;
 	struct catalog *own;   /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params;  /* own's numbers to catalog's */
 	struct shards *shards; /* the trainer's thread's; NULL: no parameters are on NVMe */

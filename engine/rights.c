@@ -28,6 +28,8 @@ static const uint8_t
 		[WIRE_WAIT] = LOOKS,          [WIRE_CHANGED] = ANSWERS,
 		[WIRE_PASSED] = ANSWERS,      [WIRE_DROPPED] = IS_RANK,
 		[WIRE_ABOUT] = LOOKS,         [WIRE_TOLD] = ANSWERS,
+		[WIRE_ROUND] = IS_RANK,       [WIRE_INVITE] = IS_RANK,
+		[WIRE_FORM] = IS_RANK,        [WIRE_PART] = IS_RANK,
 	};
 
 bool rights_is_answer(enum wire_type type)

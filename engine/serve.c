@@ -3,9 +3,11 @@
 
 #include "engine/agree.h"
 #include "engine/barrier.h"
+#include "engine/communicator.h"
 #include "engine/join.h"
 #include "engine/log.h"
 #include "engine/peers.h"
+#include "engine/rounds.h"
 #include "engine/serve.h"
 #include "engine/serve-device.h"
 #include "engine/serve-later.h"
@@ -239,7 +241,8 @@ static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_hea
 					 prepare.holder,
 					 prepare.window,
 					 prepare.coordinator,
-					 prepare.freeze_ms };
+					 prepare.freeze_ms,
+					 prepare.round };
 	vote.status = prepare.coordinator == header->rank
 			      ? edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms())
 			      : -EINVAL;
@@ -430,6 +433,14 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		break;
 	case WIRE_STAGE:
 		serve_stage(e, peer, header, body, tail, tail_size);
+		break;
+	case WIRE_ROUND:
+		rounds_serve(e, peer, header, body, tail, tail_size);
+		break;
+	case WIRE_INVITE:
+	case WIRE_FORM:
+	case WIRE_PART:
+		communicator_serve(e, peer, header, body, tail, tail_size);
 		break;
 	case WIRE_DECIDE:
 		serve_decide(e, peer, header, body);

@@ -15,7 +15,8 @@ enum { STAGED_SILENT_MS = 60000 };
 
 static void log_applied(const struct edit *edit)
 {
-	if (edit->status) /* edits_pass has said why; a freeze was over before it came here */
+	if (edit->status ||
+	    edit->is_round) /* edits_pass has said why; a freeze was over before it came here */
 		return;
 	if (edit->freeze_ms)
 		log_info("frozen at boundary %llu, for %u ms at most",
@@ -45,7 +46,7 @@ static void tell(struct engine *e, const struct edit *edit)
 			     .status = edit->status,
 			     .why = edit->why };
 
-	if (agree_coordinates(e, edit->transaction))
+	if (agree_coordinates(e, edit->transaction) || edit->is_round || edit->round)
 		return;
 	if (edit->freeze_ms)
 		tell_freeze(e, &told);
@@ -72,7 +73,7 @@ static void settle(struct engine *e, const struct edit *edit)
 {
 	if (edit->state == EDIT_APPLIED)
 		report_applied(e, edit);
-	else if (!edit->order && edit->why)
+	else if (!edit->order && edit->why && !edit->round)
 		tell_first(e, edit);
 	tell(e, edit);
 }

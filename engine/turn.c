@@ -4,6 +4,7 @@
 #include "engine/about.h"
 #include "engine/agree.h"
 #include "engine/arena-memory.h"
+#include "engine/communicator.h"
 #include "engine/freezes.h"
 #include "engine/join.h"
 #include "engine/log.h"
@@ -11,6 +12,7 @@
 #include "engine/peers.h"
 #include "engine/readahead.h"
 #include "engine/rights.h"
+#include "engine/rounds.h"
 #include "engine/serve.h"
 #include "engine/settled.h"
 #include "engine/serve-later.h"
@@ -187,7 +189,7 @@ static int wait_time(struct engine *e, int wait_ms)
 		return wait_ms < NODE_READ_TICK_MS ? wait_ms : NODE_READ_TICK_MS;
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
 	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
-	    (e->is_rank && views_any(&e->views)))
+	    communicator_ticks(e) || rounds_tick(e) || (e->is_rank && views_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -224,6 +226,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	struct commit *commits = NULL;
 	struct engine_wait *waits = NULL;
 	struct engine_freeze *freezes = NULL;
+	struct round *rounds = NULL;
 	uint64_t now;
 
 	pthread_mutex_lock(&e->lock);
@@ -256,11 +259,14 @@ void engine_turn(struct engine *e, int wait_ms)
 	past_turn(e, now);
 	about_turn(e, now);
 	freezes_turn(e, now, &freezes);
+	communicator_turn(e, now);
+	rounds_turn(e, now, &rounds);
 	pthread_mutex_unlock(&e->lock);
 	transfers_finish(transfers);
 	writes_finish(commits);
 	watch_finish(waits);
 	freezes_finish(freezes);
+	rounds_finish(rounds);
 }
 
 static void free_local(struct engine *e)
@@ -294,6 +300,8 @@ void turn_free(struct engine *e)
 	transfers_abandon(e);
 	writes_abandon(e);
 	freezes_abandon(e);
+	communicator_free(e);
+	rounds_abandon(e);
 	watch_abandon(e);
 	waiters_free(e);
 	events_fini(&e->events);
@@ -303,6 +311,7 @@ void turn_free(struct engine *e)
 	agree_free(e);
 	viewing_free(e);
 	free_local(e);
+	rounds_free(e);
 	peers_free(e);
 	join_free(e);
 	if (e->messages)

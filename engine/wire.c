@@ -45,6 +45,9 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_DROPPED] = sizeof(struct wire_dropped),
 	[WIRE_ABOUT] = sizeof(struct wire_about),
 	[WIRE_TOLD] = sizeof(struct wire_told),
+	[WIRE_ROUND] = sizeof(struct wire_round),
+	[WIRE_FORM] = sizeof(struct wire_form),
+	[WIRE_PART] = sizeof(struct wire_part),
 };
 
 size_t wire_body_size(enum wire_type type)

@@ -30,6 +30,9 @@
  * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says that the trainers
  * stand at N.  x -> all KEEP every second, or it ends; x, or anybody with transaction 0, -> all THAW.
  *
+ * A round, too: x -> r ROUND -> ACK in place of STAGE, and a COMMIT whose holders have one.  The communicator that
+ * rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, whoever sees it fail -> members PART.
+ *
  * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
  * be done is answered by ACK with -errno, or REFUSE with a line for people.
  */
@@ -47,6 +50,7 @@ enum {
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
 	WIRE_CATALOG_MAX = 1 << 28, /* bytes of a catalog, of a table of states */
+	WIRE_ROUND_PIECES = 256,    /* wire_piece in one ROUND */
 	WIRE_WAITS_MAX = 256,       /* WAIT that one rank keeps: one of each peer */
 	WIRE_WAIT_MS = 500,         /* after which it answers that nothing has changed */
 	WIRE_EVENTS_MAX = 1 << 16,  /* bytes of events in one CHANGED */
@@ -94,6 +98,10 @@ enum wire_type {
 	WIRE_DROPPED,
 	WIRE_ABOUT,
 	WIRE_TOLD,
+	WIRE_ROUND,
+	WIRE_INVITE,
+	WIRE_FORM,
+	WIRE_PART,
 	WIRE_TYPES,
 };
 
@@ -308,6 +316,39 @@ struct wire_stage { /* then size bytes */
 };
 static_assert(sizeof(struct wire_stage) == 208, "wire");
 
+struct wire_piece { /* bytes to be sent by a round */
+	uint64_t
+		view[2]; /* offset is in this view; 0: in the state, as it is at the boundary */
+	uint64_t epoch;
+	uint64_t offset;
+	uint64_t size;
+	uint32_t state;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_piece) == 48, "wire");
+
+struct wire_round { /* then count wire_piece: what this rank is to send to the one that asks, in this order */
+	uint64_t transaction[2];
+	uint64_t communicator; /* its number */
+	uint32_t count;
+	uint32_t grads; /* 1: some are gradients */
+};
+static_assert(sizeof(struct wire_round) == 32, "wire");
+
+struct wire_form { /* then count uint32_t: the ranks of it, in their places */
+	uint64_t number;
+	uint32_t count;
+	uint32_t reserved;
+	uint8_t id[128]; /* by which the collective library finds them */
+};
+static_assert(sizeof(struct wire_form) == 144, "wire");
+
+struct wire_part {
+	uint64_t number;
+	char why[72];
+};
+static_assert(sizeof(struct wire_part) == 80, "wire");
+
 struct wire_decide {
 	uint64_t transaction[2];
 	uint32_t commit; /* 0: abort */
@@ -339,7 +380,7 @@ struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, r
 	uint32_t grads;  /* 1: some are gradients */
 	uint64_t window; /* in which, control_page.grads; 0: the coordinator's, now or next */
 	uint32_t freeze_ms; /* a freeze, for so long at most, count is 0; 0: an edit */
-	uint32_t reserved;
+	uint32_t round;     /* 1: a round, of which ROUND told the ranks their parts */
 	struct wire_origin origin;
 };
 static_assert(sizeof(struct wire_commit) == 208, "wire");
@@ -356,7 +397,7 @@ struct wire_prepare {
 	uint32_t holder;      /* 1: bytes were staged with this rank */
 	uint32_t coordinator; /* rank */
 	uint32_t freeze_ms;   /* as wire_commit's */
-	uint32_t reserved;
+	uint32_t round;
 	struct wire_origin origin;
 };
 static_assert(sizeof(struct wire_prepare) == 224, "wire");

@@ -25,10 +25,19 @@ static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } 
 
 static struct transport_ops lossy;
 struct loss loss;
+struct sent sent;
 
 struct engine *engine_of(uint32_t rank)
 {
 	return job_frag(&job, rank)->engine;
+}
+
+static void count(const struct iovec *parts)
+{
+	struct wire_header header;
+
+	memcpy(&header, parts[0].iov_base, sizeof(header));
+	sent.n += header.type == sent.type;
 }
 
 static bool is_lost(struct transport *t, uint32_t peer, const struct iovec *parts)
@@ -47,6 +56,7 @@ static bool is_lost(struct transport *t, uint32_t peer, const struct iovec *part
 static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *parts,
 			unsigned n)
 {
+	count(parts);
 	if (!is_lost(t, peer, parts))
 		return transport_loop.send(t, peer, parts, n);
 	loss.dropped++;
@@ -115,6 +125,11 @@ void go_to(uint32_t rank, uint64_t goal)
 	t->has_thread = true;
 }
 
+bool waits_inside(uint32_t rank)
+{
+	return trainers[rank].inside;
+}
+
 void boundaries_close(void)
 {
 	for (uint32_t rank = 0; rank < job.spec.world; rank++) {
@@ -148,6 +163,7 @@ void boundaries_open(uint32_t world, const struct job_group *group)
 	lossy = transport_loop;
 	lossy.send = send_or_lose;
 	memset(&loss, 0, sizeof(loss));
+	memset(&sent, 0, sizeof(sent));
 	memset(asleep, 0, sizeof(asleep));
 	memset(trainers, 0, sizeof(trainers));
 	deadline = monotonic_ms() + WAIT_MS;

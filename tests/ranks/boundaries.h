@@ -19,6 +19,10 @@ extern struct loss {               /* what is lost on its way; type 0: nothing *
 	enum wire_type type;
 	unsigned dropped;
 } loss;
+extern struct sent { /* how many of that type have been sent, by anybody */
+	enum wire_type type;
+	unsigned n;
+} sent;
 
 void boundaries_open(uint32_t world, const struct job_group *group);
 struct engine *engine_of(uint32_t rank);
@@ -27,6 +31,7 @@ void turn(void *arg);
 
 /* From now on its trainer passes boundaries up to that one, one in each turn, or waits in one. */
 void go_to(uint32_t rank, uint64_t goal);
+bool waits_inside(uint32_t rank);
 /* None may wait any more. */
 void boundaries_close(void);
 

@@ -50,9 +50,14 @@ static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
 
 static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder)
 {
-	struct edit_promise p = {
-		{ transaction[0], transaction[1] }, boundary, transaction[1], holder, 0, 3, 0
-	};
+	struct edit_promise p = { { transaction[0], transaction[1] },
+				  boundary,
+				  transaction[1],
+				  holder,
+				  0,
+				  3,
+				  0,
+				  false };
 
 	return edits_prepare(&s, &r, &p, 1500);
 }
@@ -67,7 +72,8 @@ static int promise_grads(const uint64_t transaction[2], uint64_t boundary, bool 
 				  holder,
 				  window,
 				  3,
-				  0 };
+				  0,
+				  false };
 
 	return edits_prepare(&s, &r, &p, 1500);
 }
@@ -569,7 +575,9 @@ END_TEST
 
 static void freeze(const uint64_t transaction[2], uint64_t at, uint32_t ms, uint64_t heard)
 {
-	struct edit_promise p = { { transaction[0], transaction[1] }, at, 1, false, 0, 3, ms };
+	struct edit_promise p = {
+		{ transaction[0], transaction[1] }, at, 1, false, 0, 3, ms, false
+	};
 
 	ck_assert_int_eq(edits_prepare(&s, &r, &p, heard), 0);
 	ck_assert_int_eq(decide(transaction, true), 0);
@@ -657,7 +665,7 @@ END_TEST
 
 START_TEST(one_freeze_at_a_time)
 {
-	struct edit_promise p = { { two[0], two[1] }, b + 3, 1, false, 0, 3, HOUR_MS };
+	struct edit_promise p = { { two[0], two[1] }, b + 3, 1, false, 0, 3, HOUR_MS, false };
 
 	freeze(one, b + 1, HOUR_MS, monotonic_ms());
 	ck_assert_int_eq(edits_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);

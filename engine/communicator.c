@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/communicator.h"
+#include "engine/log.h"
+#include "engine/peers.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { RETRY_MS = 50, RETRY_MAX_MS = 60000, ASK_MS = 200, PART_MS = 5000 };
+
+struct communicator {
+	const struct collective_ops *ops;
+	struct collective_options options;
+	enum communicator_state state;
+	pthread_mutex_t
+		lock; /* of c and number, between launch and the engine thread; the innermost */
+	struct collective *c;
+	uint64_t number;            /* 0: none */
+	_Atomic unsigned under_way; /* launched and not over */
+
+	/* engine thread */
+	uint64_t newest; /* of those made here */
+	uint32_t *ranks; /* [nranks] its members in their places; ASKING: who was asked */
+	uint32_t nranks;
+	bool *takes_part; /* [world] answered so */
+	bool told;        /* the members, of its id */
+	unsigned outstanding;
+	uint64_t membership; /* of the table of ranks it was made from */
+	uint64_t since_ms, retry_ms, again_ms;
+	unsigned failures; /* one after the other */
+	uint64_t made, failed;
+	char why[160]; /* the newest failure; empty: none */
+};
+
+int communicator_use(struct engine *e, const struct collective_ops *ops,
+		     const struct collective_options *options)
+{
+	struct communicator *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	c->ops = ops;
+	c->options = *options;
+	pthread_mutex_init(&c->lock, NULL);
+	e->communicator = c;
+	return 0;
+}
+
+static void take(struct communicator *c, struct collective *collective, uint64_t number)
+{
+	pthread_mutex_lock(&c->lock);
+	c->c = collective;
+	c->number = number;
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void close_collective(struct communicator *c)
+{
+	struct collective *collective = c->c;
+
+	take(c, NULL, 0);
+	if (collective)
+		c->ops->close(collective);
+}
+
+static void forget_members(struct communicator *c)
+{
+	free(c->ranks);
+	free(c->takes_part);
+	c->ranks = NULL;
+	c->takes_part = NULL;
+	c->nranks = 0;
+}
+
+void communicator_free(struct engine *e)
+{
+	struct communicator *c = e->communicator;
+
+	if (!c)
+		return;
+	close_collective(c);
+	forget_members(c);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+	e->communicator = NULL;
+}
+
+/* ---- its end ---- */
+
+static bool on_parted(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct communicator *c = owner;
+
+	c->outstanding--;
+	return false;
+}
+
+static void tell_members(struct engine *e, struct communicator *c, const char *why)
+{
+	struct wire_part part = { .number = c->number };
+
+	snprintf(part.why, sizeof(part.why), "%s", why);
+	for (uint32_t i = 0; i < c->nranks; i++)
+		if (c->ranks[i] != e->rank)
+			c->outstanding += !peers_call(e, c->ranks[i], WIRE_PART, &part, NULL, 0,
+						      on_parted, c, c->ranks[i]);
+}
+
+/* Not before all that was launched here is over, and the others know: their devices reach our memory. */
+static void part(struct engine *e, struct communicator *c, const char *why)
+{
+	rpc_forget(e, c);
+	c->outstanding = 0;
+	if (c->c)
+		c->ops->abort(c->c);
+	c->state = COMMUNICATOR_PARTING;
+	c->since_ms = monotonic_ms();
+	c->failed++;
+	c->failures++;
+	snprintf(c->why, sizeof(c->why), "%s", why);
+	log_warn("ranks' devices are not connected any more, bytes go by the host: %s", why);
+}
+
+void communicator_fail(struct engine *e, uint64_t number, const char *why)
+{
+	struct communicator *c = e->communicator;
+
+	if (!c || c->number != number || c->state < COMMUNICATOR_OPENING ||
+	    c->state == COMMUNICATOR_PARTING)
+		return;
+	part(e, c, why);
+	tell_members(e, c, why);
+}
+
+static uint64_t pause_of(const struct communicator *c)
+{
+	return u64_min((uint64_t)RETRY_MS << u64_min(c->failures, 10), RETRY_MAX_MS);
+}
+
+static void be_none(struct communicator *c, uint64_t now)
+{
+	forget_members(c);
+	c->state = COMMUNICATOR_NONE;
+	c->retry_ms = now + pause_of(c);
+}
+
+static void turn_parting(struct engine *e, struct communicator *c, uint64_t now)
+{
+	if (atomic_load(&c->under_way) || (c->outstanding && now < c->since_ms + PART_MS))
+		return;
+	rpc_forget(e, c);
+	c->outstanding = 0;
+	close_collective(c);
+	be_none(c, now);
+}
+
+/* ---- its beginning ---- */
+
+static bool on_invited(struct engine *e, void *owner, uint64_t rank,
+		       const struct answer *answer)
+{
+	struct communicator *c = owner;
+
+	c->outstanding--;
+	c->takes_part[rank] = !answer->status;
+	if (answer->status == -EAGAIN) /* the question got lost */
+		c->outstanding += !peers_call(e, (uint32_t)rank, WIRE_INVITE, NULL, NULL, 0,
+					      on_invited, c, rank);
+	return false;
+}
+
+static void invite(struct engine *e, struct communicator *c, uint64_t now)
+{
+	c->takes_part = calloc(e->world, sizeof(*c->takes_part));
+	c->ranks = calloc(e->world, sizeof(*c->ranks));
+	if (!c->takes_part || !c->ranks) {
+		be_none(c, now);
+		return;
+	}
+	c->state = COMMUNICATOR_ASKING;
+	c->membership = e->membership;
+	c->takes_part[e->rank] = true;
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (rank != e->rank && peer_is_live(&e->peers[rank]))
+			c->outstanding += !peers_call(e, rank, WIRE_INVITE, NULL, NULL, 0,
+						      on_invited, c, rank);
+}
+
+static void open_first(struct engine *e, struct communicator *c, uint64_t now)
+{
+	struct collective *collective;
+
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (c->takes_part[rank])
+			c->ranks[c->nranks++] = rank;
+	c->told = false;
+	if (c->nranks < 2 || c->ops->open(&collective, &c->options, 0, c->nranks, NULL)) {
+		c->failures++;
+		be_none(c, now);
+		return;
+	}
+	take(c, collective, e->writer_id + ++c->newest);
+	c->state = COMMUNICATOR_OPENING;
+	c->since_ms = now;
+}
+
+static bool on_formed(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct communicator *c = owner;
+	char why[64];
+
+	c->outstanding--;
+	if (answer->status == -EAGAIN) { /* it parts from an older one yet */
+		c->told = false;
+		c->again_ms = monotonic_ms() + ASK_MS;
+	} else if (answer->status) {
+		snprintf(why, sizeof(why), "rank %u does not come: %s", (uint32_t)rank,
+			 strerror(-answer->status));
+		communicator_fail(e, c->number, why);
+	}
+	return false;
+}
+
+static int form(struct engine *e, struct communicator *c, uint32_t rank,
+		const struct collective_id *id)
+{
+	struct wire_form body = { .number = c->number, .count = c->nranks };
+
+	memcpy(body.id, id->bytes, sizeof(body.id));
+	return peers_call(e, rank, WIRE_FORM, &body, c->ranks, c->nranks * sizeof(*c->ranks),
+			  on_formed, c, rank);
+}
+
+/* Again to all, when one was not ready: who has it says so once more. */
+static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
+{
+	struct collective_id id;
+	int rc;
+
+	if (now < c->again_ms || c->outstanding || c->ops->id(c->c, &id))
+		return;
+	c->told = true;
+	for (uint32_t i = 0; i < c->nranks; i++) {
+		if (c->ranks[i] == e->rank)
+			continue;
+		rc = form(e, c, c->ranks[i], &id);
+		c->outstanding += !rc;
+		c->told &= rc != -EAGAIN;
+	}
+}
+
+static bool has_lost_member(struct engine *e, const struct communicator *c, char why[64])
+{
+	for (uint32_t i = 0; i < c->nranks; i++) {
+		if (c->ranks[i] == e->rank || peer_is_live(&e->peers[c->ranks[i]]))
+			continue;
+		snprintf(why, 64, "rank %u was lost", c->ranks[i]);
+		return true;
+	}
+	return false;
+}
+
+/* A rank that has come back has another process. */
+static bool has_come(struct engine *e, struct communicator *c, char why[64])
+{
+	if (!c->takes_part || c->membership == e->membership)
+		return false;
+	c->membership = e->membership;
+	snprintf(why, 64, "the job's ranks are others");
+	return true;
+}
+
+static void watch(struct engine *e, struct communicator *c)
+{
+	int rc = c->ops->state(c->c);
+	struct collective_about about;
+	char why[64];
+
+	if (has_lost_member(e, c, why) || has_come(e, c, why)) {
+		communicator_fail(e, c->number, why);
+	} else if (rc && rc != -EINPROGRESS) {
+		c->ops->about(c->c, &about);
+		communicator_fail(e, c->number, *about.error ? about.error : strerror(-rc));
+	} else if (!rc && c->state == COMMUNICATOR_OPENING) {
+		c->state = COMMUNICATOR_UP;
+		c->failures = 0;
+		c->made++;
+		log_info("%u ranks' devices are connected", c->nranks);
+	}
+}
+
+void communicator_turn(struct engine *e, uint64_t now)
+{
+	struct communicator *c = e->communicator;
+
+	if (!c || !e->ready)
+		return;
+	if (c->state == COMMUNICATOR_NONE && now >= c->retry_ms && e->world > 1 &&
+	    peers_first_live(e) == e->rank)
+		invite(e, c, now);
+	if (c->state == COMMUNICATOR_ASKING && !c->outstanding)
+		open_first(e, c, now);
+	if (c->state == COMMUNICATOR_OPENING && c->takes_part && !c->told)
+		tell_id(e, c, now);
+	if (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)
+		watch(e, c);
+	if (c->state == COMMUNICATOR_PARTING)
+		turn_parting(e, c, now);
+}
+
+/* ---- asked by others ---- */
+
+static int place_in(const uint32_t *ranks, uint32_t n, uint32_t rank)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (ranks[i] == rank)
+			return (int)i;
+	return -ENOENT;
+}
+
+static int take_members(struct engine *e, struct communicator *c, const struct wire_form *form,
+			const void *tail, size_t tail_size)
+{
+	if (form->count < 2 || form->count > e->world ||
+	    tail_size != form->count * sizeof(*c->ranks))
+		return -EINVAL;
+	c->ranks = malloc(tail_size);
+	if (!c->ranks)
+		return -ENOMEM;
+	memcpy(c->ranks, tail, tail_size);
+	c->nranks = form->count;
+	for (uint32_t i = 0; i < c->nranks; i++)
+		if (c->ranks[i] >= e->world)
+			return -EINVAL;
+	return place_in(c->ranks, c->nranks, e->rank);
+}
+
+static int join(struct engine *e, struct communicator *c, const struct wire_form *form,
+		const void *tail, size_t tail_size)
+{
+	struct collective *collective;
+	struct collective_id id;
+	int place, rc;
+
+	if (c->number == form->number && c->state != COMMUNICATOR_PARTING)
+		return 0; /* told again */
+	if (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)
+		part(e, c, "another one is made");
+	if (c->state == COMMUNICATOR_PARTING)
+		return -EAGAIN;
+	if (c->state == COMMUNICATOR_ASKING)
+		return -EBUSY; /* we hold ourselves for the lowest that lives */
+	place = take_members(e, c, form, tail, tail_size);
+	memcpy(id.bytes, form->id, sizeof(id.bytes));
+	rc = place < 0
+		     ? place
+		     : c->ops->open(&collective, &c->options, (unsigned)place, c->nranks, &id);
+	if (rc) {
+		forget_members(c);
+		return rc;
+	}
+	take(c, collective, form->number);
+	c->state = COMMUNICATOR_OPENING;
+	return 0;
+}
+
+static void serve_part(struct engine *e, struct communicator *c, const void *body)
+{
+	struct wire_part told;
+
+	memcpy(&told, body, sizeof(told));
+	if (told.number == c->number && wire_text_ok(told.why, sizeof(told.why)) &&
+	    (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP))
+		part(e, c, told.why);
+}
+
+void communicator_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+			const void *body, const void *tail, size_t tail_size)
+{
+	struct communicator *c = e->communicator;
+	struct wire_form form;
+	int rc = c ? 0 : -ENODEV;
+
+	if (c && header->type == WIRE_PART) {
+		serve_part(e, c, body);
+	} else if (c && header->type == WIRE_FORM) {
+		memcpy(&form, body, sizeof(form));
+		rc = join(e, c, &form, tail, tail_size);
+	}
+	node_ack(e, peer, header->request, rc);
+}
+
+/* ---- what it is for ---- */
+
+uint64_t communicator_number(struct engine *e)
+{
+	const struct communicator *c = e->communicator;
+
+	return c && c->state == COMMUNICATOR_UP ? c->number : 0;
+}
+
+int communicator_place(struct engine *e, uint32_t rank)
+{
+	const struct communicator *c = e->communicator;
+
+	return c ? place_in(c->ranks, c->nranks, rank) : -ENOENT;
+}
+
+static void on_launched(struct collective_io *collective_io, int result)
+{
+	struct communicator_io *io = (struct communicator_io *)collective_io;
+	struct engine *e = io->engine;
+
+	atomic_store(&io->result, result); /* from here on it is its owner's */
+	node_wake(e);
+	atomic_fetch_sub(&e->communicator->under_way, 1);
+}
+
+int communicator_launch(struct engine *e, uint64_t number, struct communicator_io *io)
+{
+	struct communicator *c = e->communicator;
+	int rc = -EIO;
+
+	io->engine = e;
+	io->io.done = on_launched;
+	atomic_store(&io->result, -EINPROGRESS);
+	if (!c)
+		return rc;
+	atomic_fetch_add(&c->under_way, 1);
+	pthread_mutex_lock(&c->lock);
+	if (c->c && c->number == number)
+		rc = c->ops->launch(c->c, &io->io);
+	pthread_mutex_unlock(&c->lock);
+	if (rc)
+		atomic_fetch_sub(&c->under_way, 1);
+	return rc;
+}
+
+/* ---- words ---- */
+
+bool communicator_ticks(const struct engine *e)
+{
+	const struct communicator *c = e->communicator;
+
+	return c && (c->state == COMMUNICATOR_ASKING || c->state == COMMUNICATOR_OPENING ||
+		     c->state == COMMUNICATOR_PARTING || atomic_load(&c->under_way));
+}

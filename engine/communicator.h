@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_COMMUNICATOR_H
+#define ENGINE_COMMUNICATOR_H
+
+/* The communicator by which ranks send each other bytes of their devices, and its life.
+ *
+ *   NONE --the lowest live rank asks who takes part--> ASKING --> OPENING --all have warmed up--> UP
+ *     ^                                                              |                          |
+ *     '--- all that was launched is over, all members know --- PARTING <--- a rank lost, an error, a new rank
+ *
+ * It is made in the background, and made anew over those that live; meanwhile bytes go by the host.  The
+ * lowest live rank asks, and makes its id; so without a device there, there is none.
+ */
+
+#include "engine/collective.h"
+#include "engine/node.h"
+
+#include <stdio.h>
+
+enum communicator_state {
+	COMMUNICATOR_NONE,
+	COMMUNICATOR_ASKING,
+	COMMUNICATOR_OPENING,
+	COMMUNICATOR_UP,
+	COMMUNICATOR_PARTING,
+};
+
+/* From here on this rank takes part.  Trainer's thread, with the lock, once.  -ENOMEM. */
+int communicator_use(struct engine *e, const struct collective_ops *ops,
+		     const struct collective_options *options);
+/* Waits for what is under way.  The engine thread is gone. */
+void communicator_free(struct engine *e);
+
+/* INVITE, FORM, PART; life.  Engine thread, with the lock. */
+void communicator_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+			const void *body, const void *tail, size_t tail_size);
+void communicator_turn(struct engine *e, uint64_t now);
+/* It has failed: all members are told.  Engine thread, with the lock. */
+void communicator_fail(struct engine *e, uint64_t number, const char *why);
+
+/* Its number, when bytes can go by it; 0: they cannot.  Any thread. */
+uint64_t communicator_number(struct engine *e);
+/* The rank's place in it, or -ENOENT.  With the lock. */
+int communicator_place(struct engine *e, uint32_t rank);
+
+struct communicator_io {
+	struct collective_io io; /* first; done is set here */
+	struct engine *engine;
+	_Atomic int result; /* -EINPROGRESS: not over; else it is its owner's again */
+};
+
+/* Trainer's thread: by the one of that number; -EIO: it is there no more; what launch says. */
+int communicator_launch(struct engine *e, uint64_t number, struct communicator_io *io);
+
+/* Whether it is waiting for something that no message announces.  With the lock. */
+bool communicator_ticks(const struct engine *e);
+
+/* Lines about it, for people.  With the lock. */
+void communicator_describe(struct engine *e, FILE *out);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_ROUNDS_INTERNAL_H
+#define ENGINE_ROUNDS_INTERNAL_H
+
+/* What the files of engine/rounds share. */
+
+#include "engine/communicator.h"
+#include "engine/plan.h"
+#include "engine/rounds.h"
+
+enum round_phase { ROUND_PLAN, ROUND_STAGE, ROUND_ASKED, ROUND_OVER };
+
+/* One that this rank asked for.  Engine thread, with the engine's lock, unless said. */
+struct round {
+	struct round *next;
+	struct rounds_get *get;
+	enum round_phase phase;
+	uint64_t transaction[2];
+	uint64_t communicator; /* its number */
+	struct plan plan;
+	uint32_t places[NODE_PIECES_MAX]; /* of the pieces' ranks in the communicator */
+	uint64_t start_ns, start_ms;
+	unsigned restarts, outstanding;
+	uint32_t coordinator;
+	bool stale; /* an owner's memory was registered anew, or what it was told got lost: plan again */
+	bool repeat; /* COMMIT, or its answer, may have been lost */
+	bool told;   /* the coordinator said how it ended */
+	bool cancelled, cancel_sent;
+	int result;
+	/* under the lock of rounds */
+	struct launched *launched; /* its part here; NULL: none, or over */
+	bool was_launched;
+};
+
+/* This rank's part in one, under way.  From on_launched on the engine thread's. */
+struct launched {
+	struct communicator_io io; /* first */
+	struct launched *next;
+	struct round *of; /* this rank's own */
+	uint64_t communicator;
+	uint8_t *kept; /* what it sends */
+	struct collective_move moves[];
+};
+
+struct rounds {
+	pthread_mutex_t lock; /* of what the trainer's thread looks at */
+	struct round *list;   /* changed with both locks */
+	unsigned n;
+	struct launched *launched; /* under the lock */
+	uint64_t
+		broken; /* under the lock: a communicator by which a part could not be launched */
+	_Atomic unsigned under_way;
+	struct rounds_figures figures; /* engine thread; launched: under the lock */
+};
+
+/* Takes what has ended out; it is the engine thread's.  With the engine's lock. */
+void rounds_turn_launched(struct engine *e);
+void rounds_free_launched(struct rounds *r);
+
+#endif

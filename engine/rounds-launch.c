@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* What a rank does for a round: promises its part, launches it in the trainer's thread, sees it end. */
+
+#include "engine/peers.h"
+#include "engine/rounds-internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- the promise ---- */
+
+static int check_piece(struct engine *e, const struct wire_piece *piece, uint64_t *total)
+{
+	if (piece->size > ROUNDS_BYTES_MAX || *total > ROUNDS_BYTES_MAX - piece->size)
+		return -E2BIG;
+	*total += piece->size;
+	return piece->view[0] ? 0
+			      : registry_covers(&e->registry, piece->epoch, piece->state,
+						piece->offset, piece->size);
+}
+
+static int check_pieces(struct engine *e, const struct edit_round *round, bool *has_grad)
+{
+	uint64_t total = 0;
+	int rc = 0;
+
+	*has_grad = false;
+	for (uint32_t i = 0; i < round->count && !rc; i++) {
+		const struct wire_piece *piece = &round->pieces[i];
+
+		rc = check_piece(e, piece, &total);
+		*has_grad |= !piece->view[0] && registry_is_grad(&e->registry, piece->state);
+	}
+	return rc;
+}
+
+static int promise(struct engine *e, uint32_t peer, uint32_t reader,
+		   const struct wire_round *asked, const void *tail, size_t tail_size)
+{
+	struct edit_round *round;
+	bool has_grad;
+	int rc, place = communicator_place(e, reader);
+
+	if (!e->rounds || communicator_number(e) != asked->communicator || place < 0)
+		return -EREMOTE;
+	if (asked->count > WIRE_ROUND_PIECES ||
+	    tail_size != asked->count * sizeof(round->pieces[0]))
+		return -EINVAL;
+	round = malloc(sizeof(*round) + tail_size);
+	if (!round)
+		return -ENOMEM;
+	*round = (struct edit_round){ reader, (uint32_t)place, asked->communicator,
+				      asked->count };
+	if (tail_size)
+		memcpy(round->pieces, tail, tail_size);
+	rc = check_pieces(e, round, &has_grad);
+	if (rc) {
+		free(round);
+		return rc;
+	}
+	return edits_stage_round(&e->edits, asked->transaction, peer, monotonic_ms(), has_grad,
+				 round);
+}
+
+void rounds_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+		  const void *body, const void *tail, size_t tail_size)
+{
+	struct wire_round asked;
+
+	memcpy(&asked, body, sizeof(asked));
+	node_ack(e, peer, header->request,
+		 promise(e, peer, header->rank, &asked, tail, tail_size));
+}
+
+/* ---- at the boundary: trainer's thread ---- */
+
+static struct round *find(struct rounds *r, const uint64_t transaction[2])
+{
+	struct round *round = r->list;
+
+	while (round && memcmp(round->transaction, transaction, sizeof(round->transaction)))
+		round = round->next;
+	return round;
+}
+
+static uint64_t bytes_of(const struct edit_round *round)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; round && i < round->count; i++)
+		bytes += round->pieces[i].size;
+	return bytes;
+}
+
+static struct launched *launched_new(const struct edit_round *part, const struct round *own)
+{
+	size_t n = (part ? part->count : 0) + (own ? own->plan.n : 0);
+	struct launched *l = calloc(1, sizeof(*l) + n * sizeof(l->moves[0]));
+
+	if (l && !(l->kept = calloc(1, bytes_of(part) + 1))) { /* not what was there before */
+		free(l);
+		return NULL;
+	}
+	return l;
+}
+
+static void launched_free(struct launched *l)
+{
+	if (l)
+		free(l->kept);
+	free(l);
+}
+
+static int keep_piece(struct engine *e, const struct wire_piece *piece, uint8_t *to)
+{
+	if (piece->view[0])
+		return views_read(&e->views, &e->registry, piece->view, piece->offset, to,
+				  piece->size);
+	return registry_copy(&e->registry, piece->epoch, piece->state, piece->offset, to,
+			     piece->size);
+}
+
+static void add_move(struct launched *l, bool to_peer, uint32_t peer, void *memory,
+		     uint64_t size)
+{
+	l->moves[l->io.io.nmoves++] = (struct collective_move){ to_peer, peer, size, memory };
+}
+
+/* The receiver waits for as many bytes, also of what is gone. */
+static int add_sent(struct engine *e, struct launched *l, const struct edit_round *part)
+{
+	uint8_t *at = l->kept;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < part->count; i++) {
+		const struct wire_piece *piece = &part->pieces[i];
+		int status = keep_piece(e, piece, at);
+
+		rc = rc ? rc : status;
+		add_move(l, true, part->place, at, piece->size);
+		at += piece->size;
+	}
+	return rc;
+}
+
+/* Of each rank in the order that it was told of. */
+static void add_received(struct launched *l, const struct round *own)
+{
+	uint8_t *out = own->get->out;
+
+	for (unsigned i = 0; i < own->plan.n; i++) {
+		const struct piece *piece = &own->plan.pieces[i];
+
+		add_move(l, false, own->places[i], out + piece->at, piece->size);
+	}
+}
+
+static int start(struct engine *e, struct rounds *r, struct launched *l, struct round *own)
+{
+	int rc;
+
+	l->io.io.what = COLLECTIVE_MOVES;
+	l->io.io.moves = l->moves;
+	atomic_fetch_add(&r->under_way, 1);
+	rc = communicator_launch(e, l->communicator, &l->io);
+	if (rc) {
+		atomic_fetch_sub(&r->under_way, 1);
+		r->broken = l->communicator; /* the others wait for us there */
+		launched_free(l);
+		return rc;
+	}
+	l->next = r->launched;
+	r->launched = l;
+	r->figures.launched++;
+	if (own) {
+		l->of = own;
+		own->launched = l;
+		own->was_launched = true;
+	}
+	return 0;
+}
+
+static int launch(struct engine *e, struct rounds *r, const struct edit *edit)
+{
+	const struct edit_round *part = edit->round;
+	struct round *own = find(r, edit->transaction);
+	struct launched *l;
+	int rc = 0, status;
+
+	if (part->reader == e->rank && !own) {
+		r->broken = part->communicator; /* given up meanwhile */
+		return -ECANCELED;
+	}
+	l = launched_new(part, own);
+	if (!l) {
+		r->broken = part->communicator;
+		return -ENOMEM;
+	}
+	l->communicator = part->communicator;
+	rc = add_sent(e, l, part);
+	if (own)
+		add_received(l, own);
+	status = start(e, r, l, own);
+	return status ? status : rc;
+}
+
+int rounds_launch(void *arg, const struct edit *edit)
+{
+	struct engine *e = arg;
+	struct rounds *r = e->rounds;
+	int rc;
+
+	if (!edit->round) /* others' */
+		return 0;
+	pthread_mutex_lock(&r->lock);
+	rc = launch(e, r, edit);
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+/* ---- how it ended: engine thread ---- */
+
+static struct launched *take_ended(struct rounds *r)
+{
+	struct launched **at = &r->launched, *l;
+
+	while ((l = *at) && atomic_load(&l->io.result) == -EINPROGRESS)
+		at = &l->next;
+	if (l)
+		*at = l->next;
+	return l;
+}
+
+/* What fails, fails the communicator too. */
+static void end(struct rounds *r, struct launched *l)
+{
+	int result = atomic_load(&l->io.result);
+
+	atomic_fetch_sub(&r->under_way, 1);
+	if (l->of) {
+		l->of->launched = NULL;
+		if (!l->of->result)
+			l->of->result = result;
+	}
+	launched_free(l);
+}
+
+void rounds_turn_launched(struct engine *e)
+{
+	struct rounds *r = e->rounds;
+	struct launched *l;
+	uint64_t broken;
+
+	pthread_mutex_lock(&r->lock);
+	while ((l = take_ended(r)))
+		end(r, l);
+	broken = r->broken;
+	r->broken = 0;
+	pthread_mutex_unlock(&r->lock);
+	if (broken)
+		communicator_fail(e, broken, "a rank could not launch its part of a round");
+}
+
+void rounds_free_launched(struct rounds *r)
+{
+	while (r->launched) {
+		struct launched *l = r->launched;
+
+		r->launched = l->next;
+		launched_free(l);
+	}
+}

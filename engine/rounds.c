@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/peers.h"
+#include "engine/rounds-internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { RESTARTS_MAX = 5 };
+
+int rounds_init(struct engine *e)
+{
+	e->rounds = calloc(1, sizeof(*e->rounds));
+	if (!e->rounds)
+		return -ENOMEM;
+	pthread_mutex_init(&e->rounds->lock, NULL);
+	return 0;
+}
+
+void rounds_free(struct engine *e)
+{
+	if (!e->rounds)
+		return;
+	rounds_free_launched(e->rounds);
+	pthread_mutex_destroy(&e->rounds->lock);
+	free(e->rounds);
+	e->rounds = NULL;
+}
+
+/* ---- planning ---- */
+
+static bool is_sent_by_rounds(const struct engine *e, const struct piece *piece)
+{
+	return !piece->lost &&
+	       e->peers[piece->rank].states->rows[piece->row].tier == STATE_HOST;
+}
+
+static int find_places(struct engine *e, struct round *round)
+{
+	for (unsigned i = 0; i < round->plan.n; i++) {
+		const struct piece *piece = &round->plan.pieces[i];
+		int place = communicator_place(e, piece->rank);
+
+		if (place < 0 || !is_sent_by_rounds(e, piece))
+			return -EREMOTE;
+		round->places[i] = (uint32_t)place;
+	}
+	return 0;
+}
+
+static int plan(struct engine *e, struct round *round)
+{
+	const struct rounds_get *get = round->get;
+	int rc = plan_read(e, &get->address, round->start_ns, get->offset, get->size,
+			   &round->plan);
+
+	if (rc)
+		return rc;
+	return round->plan.covered < get->size ? -EREMOTE : find_places(e, round);
+}
+
+static void turn_plan(struct engine *e, struct round *round, uint64_t now)
+{
+	int rc = plan(e, round);
+
+	round->communicator = communicator_number(e);
+	if (!rc && !round->communicator)
+		rc = -EREMOTE;
+	if (rc == -EAGAIN && now < round->start_ms + e->timeout_ms)
+		return;
+	round->transaction[0] = e->writer_id;
+	round->transaction[1] = ++e->transaction;
+	round->result = rc == -EAGAIN ? -ETIMEDOUT : rc;
+	round->phase = ROUND_STAGE;
+}
+
+/* ---- each owner, and this rank, is told its part ---- */
+
+static bool has_part(const struct engine *e, const struct round *round, uint32_t rank)
+{
+	bool found = rank == e->rank;
+
+	for (unsigned i = 0; i < round->plan.n; i++)
+		found |= round->plan.pieces[i].rank == rank;
+	return found;
+}
+
+static bool on_promised(struct engine *e, void *owner, uint64_t rank,
+			const struct answer *answer)
+{
+	struct round *round = owner;
+
+	round->outstanding--;
+	if (answer->status == -ESTALE || answer->status == -EAGAIN) {
+		e->peers[rank].states_stale |= answer->status == -ESTALE;
+		round->stale = true;
+	} else if (answer->status && !round->result) {
+		round->result = answer->status;
+	}
+	return false;
+}
+
+static int tell_part(struct engine *e, struct round *round, uint32_t rank)
+{
+	struct wire_round body = { .transaction = { round->transaction[0],
+						    round->transaction[1] },
+				   .communicator = round->communicator };
+	struct wire_piece pieces[NODE_PIECES_MAX];
+	const struct states *states = e->peers[rank].states;
+
+	for (unsigned i = 0; i < round->plan.n; i++) {
+		const struct piece *piece = &round->plan.pieces[i];
+
+		if (piece->rank == rank)
+			pieces[body.count++] =
+				(struct wire_piece){ .epoch = states ? states->epoch : 0,
+						     .offset = piece->offset,
+						     .size = piece->size,
+						     .state = piece->row };
+	}
+	return peers_call(e, rank, WIRE_ROUND, &body, pieces, body.count * sizeof(pieces[0]),
+			  on_promised, round, rank);
+}
+
+static void tell_parts(struct engine *e, struct round *round)
+{
+	for (uint32_t rank = 0; rank < e->world && !round->result; rank++) {
+		int rc = has_part(e, round, rank) ? tell_part(e, round, rank) : -ENOENT;
+
+		round->outstanding += !rc;
+		if (rc == -EAGAIN)
+			round->stale = true;
+		else if (rc && rc != -ENOENT)
+			round->result = rc;
+	}
+}
+
+/* Who has heard of it forgets it. */
+static void forget_everywhere(struct engine *e, struct round *round)
+{
+	struct wire_decide decide = { { round->transaction[0], round->transaction[1] }, 0, 0 };
+
+	rpc_forget(e, round);
+	round->outstanding = 0;
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (has_part(e, round, rank))
+			peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, NULL, NULL, 0);
+}
+
+/* ---- the coordinator is asked for a boundary ---- */
+
+static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
+		       const struct answer *answer)
+{
+	struct round *round = owner;
+	struct wire_applied applied = { .status = answer->status ? answer->status : -EIO };
+
+	if (answer->type == WIRE_ACCEPTED && !answer->status)
+		return true;
+	if (answer->status == -EAGAIN) {
+		round->repeat = true;
+		return false;
+	}
+	if (answer->type == WIRE_APPLIED && !answer->status)
+		memcpy(&applied, answer->body, sizeof(applied));
+	round->told = true;
+	if (!round->result)
+		round->result = wire_status(applied.status);
+	return false;
+}
+
+static int ask(struct engine *e, struct round *round)
+{
+	struct wire_commit body = { .transaction = { round->transaction[0],
+						     round->transaction[1] },
+				    .grads = !strcmp(round->get->address.key, "grad"),
+				    .round = 1 };
+	CLEANUP(free) uint32_t *ranks = malloc(e->world * sizeof(*ranks));
+
+	if (!ranks)
+		return -ENOMEM;
+	node_origin(e, &body.origin);
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (has_part(e, round, rank))
+			ranks[body.count++] = rank;
+	return peers_call(e, round->coordinator, WIRE_COMMIT, &body, ranks,
+			  body.count * sizeof(*ranks), on_verdict, round, round->coordinator);
+}
+
+static void ask_first(struct engine *e, struct round *round)
+{
+	int rc;
+
+	round->coordinator = peers_first_live(e);
+	rc = round->coordinator == WIRE_OBSERVER ? -EIO : ask(e, round);
+	if (!rc)
+		round->phase = ROUND_ASKED;
+	else if (rc != -EAGAIN)
+		round->result = rc;
+}
+
+/* The same one: another would decide it once more. */
+static void ask_again(struct engine *e, struct round *round)
+{
+	int rc = ask(e, round);
+
+	round->repeat = rc == -EAGAIN || rc == -ENOMEM;
+	round->cancel_sent &= round->repeat;
+	if (rc && !round->repeat) {
+		round->told = true;
+		round->result = round->result ? round->result : rc;
+	}
+}
+
+static void ask_cancel(struct engine *e, struct round *round)
+{
+	struct wire_transaction body = { { round->transaction[0], round->transaction[1] } };
+
+	if (!round->cancel_sent)
+		peers_call(e, round->coordinator, WIRE_CANCEL, &body, NULL, 0, NULL, NULL, 0);
+	round->cancel_sent = true;
+}
+
+/* ---- its life ---- */
+
+static void turn_stage(struct engine *e, struct round *round)
+{
+	if (round->outstanding)
+		return;
+	if (!round->stale) {
+		ask_first(e, round);
+		return;
+	}
+	forget_everywhere(e, round);
+	round->stale = false;
+	round->phase = ROUND_PLAN;
+	if (++round->restarts > RESTARTS_MAX)
+		round->result = -EIO;
+}
+
+/* Until the coordinator has said how it ended: it alone knows whether a cancel came in time. */
+static void turn_asked(struct engine *e, struct round *round, uint64_t now)
+{
+	if (round->get->wait_ms && now >= round->start_ms + round->get->wait_ms)
+		round->cancelled = true;
+	if (round->repeat)
+		ask_again(e, round);
+	if (round->cancelled && !round->told)
+		ask_cancel(e, round);
+}
+
+/* From here on nothing of it is launched here. */
+static bool is_over(struct rounds *r, struct round *round)
+{
+	bool over;
+
+	pthread_mutex_lock(&r->lock);
+	over = !round->launched && (round->told || round->phase < ROUND_ASKED);
+	if (over && !round->result && !round->was_launched)
+		round->result = -EIO;
+	if (over)
+		round->phase = ROUND_OVER;
+	pthread_mutex_unlock(&r->lock);
+	return over;
+}
+
+static bool turn_round(struct engine *e, struct round *round, uint64_t now)
+{
+	if (round->phase < ROUND_ASKED && round->cancelled && !round->result)
+		round->result = -ECANCELED;
+	if (round->phase == ROUND_PLAN && !round->result) {
+		turn_plan(e, round, now);
+		if (round->phase == ROUND_STAGE && !round->result)
+			tell_parts(e, round);
+	}
+	if (round->phase == ROUND_STAGE && !round->result)
+		turn_stage(e, round);
+	if (round->phase < ROUND_ASKED && round->result) {
+		forget_everywhere(e, round);
+		return is_over(e->rounds, round);
+	}
+	if (round->phase == ROUND_ASKED)
+		turn_asked(e, round, now);
+	return round->told && is_over(e->rounds, round);
+}
+
+static struct round *take_out(struct rounds *r, struct round **at)
+{
+	struct round *round;
+
+	pthread_mutex_lock(&r->lock);
+	round = *at;
+	*at = round->next;
+	r->n--;
+	r->figures.rounds++;
+	if (round->result)
+		r->figures.failed++;
+	else
+		r->figures.bytes += round->get->size;
+	pthread_mutex_unlock(&r->lock);
+	return round;
+}
+
+void rounds_turn(struct engine *e, uint64_t now, struct round **finished)
+{
+	struct rounds *r = e->rounds;
+
+	if (!r)
+		return;
+	rounds_turn_launched(e);
+	for (struct round **at = &r->list; *at;) {
+		struct round *round = *at;
+
+		if (!turn_round(e, round, now)) {
+			at = &round->next;
+			continue;
+		}
+		take_out(r, at);
+		rpc_forget(e, round);
+		round->next = *finished;
+		*finished = round;
+	}
+}
+
+void rounds_finish(struct round *finished)
+{
+	struct round *next;
+
+	for (struct round *round = finished; round; round = next) {
+		next = round->next;
+		round->get->done(round->get, round->result);
+		free(round);
+	}
+}
+
+void rounds_abandon(struct engine *e)
+{
+	struct round *all = e->rounds ? e->rounds->list : NULL;
+
+	if (!e->rounds)
+		return;
+	e->rounds->list = NULL;
+	for (struct round *round = all; round; round = round->next)
+		round->result = -ECANCELED;
+	rounds_finish(all);
+}
+
+/* ---- the door ---- */
+
+static int check(const struct engine *e, const struct rounds_get *get)
+{
+	if (!e->rounds || !communicator_number((struct engine *)e))
+		return -EREMOTE;
+	if (get->size > ROUNDS_BYTES_MAX)
+		return -E2BIG;
+	return e->rounds->n >= ROUNDS_UNDER_WAY_MAX ? -EAGAIN : 0;
+}
+
+static void add(struct rounds *r, struct round *round)
+{
+	pthread_mutex_lock(&r->lock);
+	round->next = r->list;
+	r->list = round;
+	r->n++;
+	pthread_mutex_unlock(&r->lock);
+}
+
+int rounds_start(struct engine *e, struct rounds_get *get)
+{
+	struct round *round = calloc(1, sizeof(*round));
+	int rc;
+
+	if (!round)
+		return -ENOMEM;
+	*round = (struct round){ .get = get,
+				 .start_ns = monotonic_ns(),
+				 .start_ms = monotonic_ms(),
+				 .coordinator = WIRE_OBSERVER };
+	pthread_mutex_lock(&e->lock);
+	rc = check(e, get);
+	if (!rc)
+		add(e->rounds, round);
+	pthread_mutex_unlock(&e->lock);
+	if (rc)
+		free(round);
+	else
+		node_wake(e);
+	return rc;
+}
+
+void rounds_cancel(struct engine *e, struct rounds_get *get)
+{
+	pthread_mutex_lock(&e->lock);
+	for (struct round *round = e->rounds ? e->rounds->list : NULL; round;
+	     round = round->next)
+		if (round->get == get)
+			round->cancelled = true;
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
+
+/* ---- what there is ---- */
+
+bool rounds_tick(const struct engine *e)
+{
+	return e->rounds && (e->rounds->list || atomic_load(&e->rounds->under_way));
+}
+
+void rounds_figures(const struct engine *e, struct rounds_figures *f)
+{
+	memset(f, 0, sizeof(*f));
+	if (!e->rounds)
+		return;
+	pthread_mutex_lock(&e->rounds->lock);
+	*f = e->rounds->figures;
+	pthread_mutex_unlock(&e->rounds->lock);
+}
+
+void rounds_describe(struct engine *e, FILE *out)
+{
+	static const char *const phases[] = { "finding owners", "telling owners",
+					      "waiting for its boundary", "over" };
+
+	for (const struct round *round = e->rounds ? e->rounds->list : NULL; round;
+	     round = round->next)
+		fprintf(out, "round %s %s bytes %llu: %s\n",
+			round->get->address.kind == ENGINE_PARAM
+				? catalog_name(e->catalog, round->get->address.param)
+				: "-",
+			round->get->address.key, (unsigned long long)round->get->size,
+			phases[round->phase]);
+}

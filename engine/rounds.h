@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_ROUNDS_H
+#define ENGINE_ROUNDS_H
+
+/* A round: ranks send one of them bytes of their states as they are at one boundary, by the communicator.
+ *
+ *   reader: PLAN -> ROUND to each owner and to itself, ACK: it will -> COMMIT -> ACCEPTED -> ... -> APPLIED
+ *   each rank at N, trainer's thread: keeps what it is to send aside, and launches its part: sends, or what the reader
+ *                                     receives, in the coordinator's order
+ *   engine thread: what has ended.  APPLIED says whether all that was sent was what it ought to be.
+ *
+ * It is agreed on as an edit is (agree.h), so nothing is launched for a rank that has not promised to come.  What
+ * fails, fails the communicator; the reader goes the host's way.
+ */
+
+#include "engine/node.h"
+
+#include <stdio.h>
+
+enum { ROUNDS_BYTES_MAX = 64 << 20, ROUNDS_UNDER_WAY_MAX = 16 };
+
+/* The caller's until done is called, and so is out. */
+struct rounds_get {
+	struct engine_address address;
+	uint64_t offset, size; /* at most ROUNDS_BYTES_MAX */
+	void *out;             /* memory that the communicator reaches */
+	unsigned wait_ms;      /* for its boundary; 0: however long that takes */
+	/* 0: they are as they were at one boundary.  -ETIMEDOUT, -ECANCELED: it did not come, or was not waited for; -EREMOTE: a
+	 * round cannot give them; -EIO: a rank was lost, or could not send; others as of a read.
+	 * Without the lock.
+	 */
+	void (*done)(struct rounds_get *get, int result);
+	void *owner;
+};
+
+struct rounds_figures {
+	uint64_t rounds, bytes, failed; /* that this rank asked for */
+	uint64_t launched;              /* all that it had a part in */
+};
+
+struct round;
+
+/* Before the first round.  -ENOMEM. */
+int rounds_init(struct engine *e);
+/* The engine thread and the communicator are gone. */
+void rounds_free(struct engine *e);
+
+/* Any thread, without the lock: 0: done will be called.  -EREMOTE: there is no communicator now; -E2BIG; -EAGAIN: too many
+ * are under way; -ENOMEM.
+ */
+int rounds_start(struct engine *e, struct rounds_get *get);
+void rounds_cancel(struct engine *e, struct rounds_get *get);
+
+/* ROUND.  Engine thread, with the lock. */
+void rounds_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+		  const void *body, const void *tail, size_t tail_size);
+/* Engine thread, with the lock; what is over goes to *finished, to be told without it. */
+void rounds_turn(struct engine *e, uint64_t now, struct round **finished);
+void rounds_finish(struct round *finished);
+/* Ends all with -ECANCELED; the engine thread is gone, and nothing is under way. */
+void rounds_abandon(struct engine *e);
+
+/* Trainer's thread at the boundary, arg: struct engine: this rank's part.  With what it ended: edits_launch. */
+int rounds_launch(void *arg, const struct edit *edit);
+
+bool rounds_tick(const struct engine *e);
+void rounds_figures(const struct engine *e, struct rounds_figures *f);
+/* A line for each that waits.  With the lock. */
+void rounds_describe(struct engine *e, FILE *out);
+
+#endif

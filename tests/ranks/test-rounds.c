@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/boundaries.h"
+
+#include "engine/collective-host.h"
+#include "engine/communicator.h"
+#include "engine/rounds.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+/* Ranks send one of them their parts of a state at one boundary, and whatever happens meanwhile, whoever asked hears how
+ * it ended, and what is said to have come is what there was.
+ */
+
+enum { WORLD = 4, GOAL = 400, BUSY = 1 };
+
+static const struct job_group sharded = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
+
+struct asked {
+	struct rounds_get get;
+	int result;
+	float got[NUMEL];
+};
+
+static struct asked first, second;
+
+static void on_done(struct rounds_get *get, int result)
+{
+	struct asked *a = get->owner;
+
+	ck_assert_int_eq(a->result, BUSY);
+	a->result = result;
+}
+
+static int ask(struct asked *a, uint32_t rank, const char *key)
+{
+	memset(a, 0, sizeof(*a));
+	a->result = BUSY;
+	a->get = (struct rounds_get){
+		.size = BYTES, .out = a->got, .done = on_done, .owner = a
+	};
+	ck_assert_int_eq(frag_address_of(job_frag(&job, rank), job_number(&job, rank, 0), key,
+					 &a->get.address),
+			 0);
+	return rounds_start(engine_of(rank), &a->get);
+}
+
+static int result_of(struct asked *a)
+{
+	while (a->result == BUSY)
+		turn(NULL);
+	return a->result;
+}
+
+static void expect_bytes(const struct asked *a, const char *key)
+{
+	ck_assert_mem_eq(a->got, job_truth(&job, 0, key), BYTES);
+}
+
+static bool is_up(uint32_t rank)
+{
+	return communicator_number(engine_of(rank)) != 0;
+}
+
+static void until_up(void)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		while (job_frag(&job, rank) && !is_up(rank))
+			turn(NULL);
+}
+
+static void open_connected(void)
+{
+	static const struct collective_options options = { .open_ms = 5000, .stuck_ms = 500 };
+
+	boundaries_open(WORLD, &sharded);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		ck_assert_int_eq(rounds_init(engine_of(rank)), 0);
+		ck_assert_int_eq(communicator_use(engine_of(rank), &collective_host, &options),
+				 0);
+	}
+	until_up();
+}
+
+static void all_go_but(uint32_t but, uint64_t goal)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (job_frag(&job, rank) && rank != but)
+			go_to(rank, goal);
+}
+
+static void all_go(uint64_t goal)
+{
+	all_go_but(WORLD, goal);
+}
+
+static void until_all_have_come(uint64_t goal)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		while (job_frag(&job, rank) && passed(rank) < goal)
+			turn(NULL);
+}
+
+START_TEST(a_round_brings_what_there_is_at_one_boundary)
+{
+	uint64_t before;
+
+	open_connected();
+	before = generation(0);
+	all_go(GOAL);
+	ck_assert_int_eq(ask(&first, 1, "exp_avg"), 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	expect_bytes(&first, "exp_avg");
+	until_all_have_come(GOAL);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_uint_eq(generation(rank), before);
+	job_check(&job);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(rounds_and_edits_at_once_are_in_one_order)
+{
+	struct writer w;
+
+	open_connected();
+	all_go(GOAL);
+	start(&w, 0, "exp_avg", 7);
+	ck_assert_int_eq(ask(&first, 1, "exp_avg"), 0);
+	ck_assert_int_eq(ask(&second, 3, "exp_avg"), 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	ck_assert_int_eq(result_of(&second), 0);
+	ck_assert_int_eq(result(&w), 0);
+	if (first.got[0] == 7)
+		ck_assert_mem_eq(first.got, w.value, BYTES);
+	else
+		expect_bytes(&first, "exp_avg");
+	expect("exp_avg", &w);
+	job_check(&job);
+	until_all_have_come(GOAL);
+	boundaries_close();
+}
+END_TEST
+
+/* ---- somebody dies ---- */
+
+enum { READER = 1, OWNER = 3, COORDINATOR = 0 };
+
+static const uint32_t victims[] = { READER, OWNER, COORDINATOR };
+static const enum wire_type messages[] = { WIRE_ROUND,  WIRE_COMMIT,   WIRE_PREPARE,
+					   WIRE_VOTE,   WIRE_ACCEPTED, WIRE_ARRIVED,
+					   WIRE_DECIDE, WIRE_APPLIED };
+
+START_TEST(whoever_dies_at_whichever_message_nobody_waits_for_ever)
+{
+	uint32_t victim = victims[_i % (int)ARRAY_SIZE(victims)];
+	bool trains = job_random(&job, 2);
+
+	open_connected();
+	sent.type = messages[_i / (int)ARRAY_SIZE(victims)];
+	ck_assert_int_eq(ask(&first, READER, "exp_avg"), 0);
+	for (unsigned turns = 0; !sent.n && turns < 200; turns++) {
+		turn(NULL);
+		if (turns == 100)
+			all_go_but(trains ? WORLD : victim, GOAL);
+	}
+	for (uint32_t n = job_random(&job, 4); n; n--)
+		turn(NULL);
+	while (waits_inside(victim))
+		turn(NULL);
+	die(victim, true);
+	all_go(GOAL);
+	if (victim == READER)
+		ck_assert_int_ne(first.result, BUSY);
+	if (!result_of(&first))
+		expect_bytes(&first, "exp_avg");
+	until_all_have_come(GOAL);
+	until_up();
+	boundaries_close();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("rounds");
+	TCase *t = tcase_create("rounds");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_loop_test(t, a_round_brings_what_there_is_at_one_boundary, 0, 4);
+	tcase_add_loop_test(t, rounds_and_edits_at_once_are_in_one_order, 0, 4);
+	tcase_add_loop_test(t, whoever_dies_at_whichever_message_nobody_waits_for_ever, 0,
+			    ARRAY_SIZE(messages) * ARRAY_SIZE(victims));
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
