@@ -12,7 +12,7 @@
  *   loop   messages and memory inside one process, for tests: N engines, stepped
  *   host   memory of processes of this machine (process_vm_readv, sealed memfds)
  *   zmq    messages, ZeroMQ over TCP, CURVE
- *   (ucx: messages between ranks of a closed fabric, to come)
+ *   ucx    messages between ranks of a closed fabric, UCX; loaded at run time.  Nobody is authenticated
  */
 
 #include "engine/base.h"
@@ -28,13 +28,15 @@ enum {
 
 struct transport_config {
 	const char *bind; /* zmq: "tcp://10.0.0.1:21017", port 0 or absent: any free one below
-				   * 32768; NULL: only connects out.  loop: ignored */
+				   * 32768; NULL: only connects out.  ucx: "ucx://10.0.0.1".  loop: ignored */
 	const uint8_t
 		*key;    /* 32 bytes, the job's secret: CURVE; NULL: plain, unauthenticated */
 	bool reads_only; /* key is the one for readers (engine/key.h): connects out only */
-	uint32_t queue_max; /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
-	uint32_t peers_max; /* numbers at a time; 0: TRANSPORT_PEERS_MAX */
-	uint32_t expected;  /* zmq: so many will connect to us; of others no more at a time
+	uint32_t queue_max;  /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
+	uint32_t peers_max;  /* numbers at a time; 0: TRANSPORT_PEERS_MAX */
+	const char *devices; /* ucx: those it may use, "lo" or "mlx5_0:1,mlx5_1:1" */
+	bool rdma;           /* ucx: they are InfiniBand's or RoCE's */
+	uint32_t expected;   /* zmq: so many will connect to us; of others no more at a time
 				   * than a quarter of RLIMIT_NOFILE */
 };
 
@@ -54,7 +56,7 @@ struct transport_ops {
 	const char *name;
 
 	/* -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL, -EACCES (port), -ENOMEM, -EMFILE; -ENOTSUP: a key,
-	 * but a libzmq without CURVE.  close waits at most 0.1 s for what was sent just before.
+	 * but a libzmq without CURVE, or no libucp, or an old one: a line has been logged.  close waits at most 0.1 s for what was sent just before.
 	 */
 	int (*open)(struct transport **t, const struct transport_config *config);
 	void (*close)(struct transport *t);
@@ -140,5 +142,6 @@ struct transport_ops {
 extern const struct transport_ops transport_loop;
 extern const struct transport_ops transport_host;
 extern const struct transport_ops transport_zmq;
+extern const struct transport_ops transport_ucx;
 
 #endif

@@ -18,8 +18,6 @@
 #include <sys/wait.h>
 #include <zmq.h>
 
-enum { PLAIN = 1, CURVE = 2 };
-
 static struct side sides[SIDES_MAX];
 
 static int port_of(const struct side *s)
@@ -325,7 +323,7 @@ END_TEST
 START_TEST(who_has_another_key_does_not_get_in)
 {
 	static const uint8_t key[32] = "the secret of another job, here";
-	const struct variant other = { "other", &transport_zmq, key };
+	const struct variant other = { "other", &transport_zmq, key, "tcp://127.0.0.1", "" };
 
 	expect_refusal(&variants[CURVE], &other);
 }

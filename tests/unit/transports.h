@@ -15,14 +15,19 @@ enum { SIDES_MAX = 8, WAIT_MS = 20000 };
 
 static const uint8_t job_key[32] = "the secret of this job, in tests";
 
+enum { LOOP, PLAIN, CURVE, UCX };
+
 static const struct variant {
 	const char *name;
 	const struct transport_ops *ops;
 	const uint8_t *key;
+	const char *bind, *nobody;
 } variants[] = {
-	{ "loop", &transport_loop, NULL },
-	{ "zmq plain", &transport_zmq, NULL },
-	{ "zmq CURVE", &transport_zmq, job_key },
+	[LOOP] = { "loop", &transport_loop, NULL, "", "loop:999999" },
+	[PLAIN] = { "zmq plain", &transport_zmq, NULL, "tcp://127.0.0.1", "tcp://127.0.0.1:1" },
+	[CURVE] = { "zmq CURVE", &transport_zmq, job_key, "tcp://127.0.0.1",
+		    "tcp://127.0.0.1:1" },
+	[UCX] = { "ucx", &transport_ucx, NULL, "ucx://127.0.0.1", "ucx://127.0.0.1:1" },
 };
 
 struct side {
@@ -41,6 +46,7 @@ static inline void side_open_with(struct side *s, const struct variant *v,
 				  struct transport_config config)
 {
 	config.key = v->key;
+	config.devices = "lo";
 	s->ops = v->ops;
 	s->count = 0;
 	s->received = NULL;
@@ -50,7 +56,7 @@ static inline void side_open_with(struct side *s, const struct variant *v,
 
 static inline void side_open(struct side *s, const struct variant *v)
 {
-	side_open_with(s, v, (struct transport_config){ .bind = "tcp://127.0.0.1" });
+	side_open_with(s, v, (struct transport_config){ .bind = v->bind });
 }
 
 static inline void side_close(struct side *s)

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_TRANSPORT_UCX_LOAD_H
+#define ENGINE_TRANSPORT_UCX_LOAD_H
+
+/* libucp, loaded when it is asked for, once, and never unloaded: it has threads and constructors. */
+
+#ifdef HAVE_UCX
+#include "engine/base.h"
+
+#include <ucp/api/ucp.h>
+
+#define UCX_CALLS(X)                                                                           \
+	X(ucp_am_recv_data_nbx)                                                                \
+	X(ucp_am_send_nbx)                                                                     \
+	X(ucp_cleanup)                                                                         \
+	X(ucp_config_modify)                                                                   \
+	X(ucp_config_read)                                                                     \
+	X(ucp_config_release)                                                                  \
+	X(ucp_ep_close_nbx)                                                                    \
+	X(ucp_ep_create)                                                                       \
+	X(ucp_ep_flush_nbx)                                                                    \
+	X(ucp_get_version)                                                                     \
+	X(ucp_init_version)                                                                    \
+	X(ucp_listener_create)                                                                 \
+	X(ucp_listener_destroy)                                                                \
+	X(ucp_listener_reject)                                                                 \
+	X(ucp_request_free)                                                                    \
+	X(ucp_worker_arm)                                                                      \
+	X(ucp_worker_create)                                                                   \
+	X(ucp_worker_destroy)                                                                  \
+	X(ucp_worker_get_efd)                                                                  \
+	X(ucp_worker_progress)                                                                 \
+	X(ucp_worker_set_am_recv_handler)                                                      \
+	X(ucs_status_string)
+
+struct ucx {
+#define UCX_FIELD(name) __typeof__(&name) name;
+	UCX_CALLS(UCX_FIELD)
+#undef UCX_FIELD
+};
+
+/* Settings that only the environment gives are put there first, where it has none; so call it before
+ * threads that read the environment, where that can be.  NULL: there is no libucp, or it is too old; a line
+ * has been logged.  Any thread.
+ */
+const struct ucx *ucx_load(void);
+
+/* -errno of a status that is not UCS_OK. */
+int ucx_errno(ucs_status_t status);
+
+#endif
+#endif

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/unit/transport-suite.h"
+#include "tests/unit/transports.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+static struct side sides[2];
+static const struct variant *const ucx = &variants[UCX];
+
+static int open_at(struct transport **t, const char *bind, const char *devices)
+{
+	struct transport_config config = { .bind = bind, .devices = devices };
+
+	return transport_ucx.open(t, &config);
+}
+
+/* ---- addresses ---- */
+
+static unsigned port_of(const struct side *s)
+{
+	return (unsigned)atoi(strrchr(s->ops->address(s->t), ':') + 1);
+}
+
+START_TEST(a_free_port_lies_below_the_ephemeral_ones)
+{
+	side_open(&sides[0], ucx);
+	ck_assert_uint_ge(port_of(&sides[0]), 20000);
+	ck_assert_uint_le(port_of(&sides[0]), 32767);
+	ck_assert(!strncmp(transport_ucx.address(sides[0].t), "ucx://127.0.0.1:", 16));
+	side_close(&sides[0]);
+}
+END_TEST
+
+START_TEST(an_exact_port_is_taken_and_free_again_after_close)
+{
+	char address[64];
+	struct transport *t;
+
+	side_open(&sides[0], ucx);
+	snprintf(address, sizeof(address), "%s", transport_ucx.address(sides[0].t));
+	ck_assert_int_eq(open_at(&t, address, "lo"), -EADDRINUSE);
+	side_close(&sides[0]);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(open_at(&t, address, "lo"), 0);
+		ck_assert_str_eq(transport_ucx.address(t), address);
+		transport_ucx.close(t);
+	}
+}
+END_TEST
+
+START_TEST(what_cannot_be_opened_is_refused)
+{
+	struct transport *t;
+
+	ck_assert_int_eq(open_at(&t, "ucx://203.0.113.1", "lo"), -EADDRNOTAVAIL);
+	ck_assert_int_eq(open_at(&t, "nonsense", "lo"), -EINVAL);
+	ck_assert_int_eq(open_at(&t, "ucx://127.0.0.1:70000", "lo"), -EINVAL);
+	ck_assert_int_eq(open_at(&t, "ucx://127.0.0.1", NULL), -EINVAL);
+}
+END_TEST
+
+/* ---- the trainer's process ---- */
+
+static uint64_t caught_signals(void)
+{
+	CLEANUP(free) char *line = NULL;
+	size_t room = 0;
+	uint64_t mask = 0, threads = (uint64_t)3 << 31; /* glibc's own, once there are any */
+	FILE *file = fopen("/proc/self/status", "re");
+
+	while (getline(&line, &room, file) > 0)
+		if (!strncmp(line, "SigCgt:", 7))
+			mask = strtoull(line + 7, NULL, 16);
+	fclose(file);
+	return mask & ~threads;
+}
+
+START_TEST(the_trainers_signals_stay_its_own)
+{
+	uint64_t before = caught_signals();
+
+	side_open(&sides[0], ucx);
+	ck_assert_uint_eq(caught_signals(), before);
+	side_close(&sides[0]);
+	ck_assert_uint_eq(caught_signals(), before);
+}
+END_TEST
+
+/* The descriptor listens: at this host's addresses of that device alone? */
+static void count_listener(int fd, unsigned *here, unsigned *elsewhere)
+{
+	struct sockaddr_in name = { .sin_family = AF_UNSPEC };
+	socklen_t size = sizeof(name), one = sizeof(int);
+	int listens = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &one) || !listens ||
+	    getsockname(fd, (struct sockaddr *)&name, &size) || name.sin_family != AF_INET)
+		return;
+	*here += name.sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+	*elsewhere += name.sin_addr.s_addr != htonl(INADDR_LOOPBACK);
+}
+
+START_TEST(it_listens_on_the_devices_it_was_given_alone)
+{
+	unsigned here = 0, elsewhere = 0;
+
+	side_open(&sides[0], ucx);
+	for (int fd = 0; fd < 256; fd++)
+		count_listener(fd, &here, &elsewhere);
+	ck_assert_uint_gt(here, 0);
+	ck_assert_uint_eq(elsewhere, 0);
+	side_close(&sides[0]);
+}
+END_TEST
+
+/* ---- peers that end ---- */
+
+static uint32_t next_gone(struct side *s)
+{
+	uint64_t end = monotonic_ms() + WAIT_MS;
+	uint32_t gone;
+
+	while (!transport_ucx.gone(s->t, &gone)) {
+		ck_assert_uint_lt(monotonic_ms(), end);
+		sides_poll(s, 1, 20);
+	}
+	return gone;
+}
+
+START_TEST(that_nobody_listens_any_more_is_told)
+{
+	uint32_t peer, gone;
+
+	side_open(&sides[0], ucx);
+	side_open(&sides[1], ucx);
+	peer = side_connect(&sides[0], &sides[1]);
+	ck_assert_int_eq(side_send(&sides[0], peer, "here", 4), 0);
+	sides_wait(sides, 2, 1, 1);
+	ck_assert(!transport_ucx.gone(sides[0].t, &gone));
+	side_close(&sides[1]);
+	ck_assert_uint_eq(next_gone(&sides[0]), peer);
+	side_close(&sides[0]);
+}
+END_TEST
+
+START_TEST(that_who_connected_to_us_has_gone_is_told)
+{
+	uint32_t gone;
+
+	side_open(&sides[0], ucx);
+	side_open(&sides[1], ucx);
+	ck_assert_int_eq(side_send(&sides[1], side_connect(&sides[1], &sides[0]), "x", 1), 0);
+	sides_wait(sides, 2, 0, 1);
+	ck_assert(!transport_ucx.gone(sides[0].t, &gone));
+	side_close(&sides[1]);
+	ck_assert_uint_eq(next_gone(&sides[0]), sides[0].from);
+	ck_assert(!transport_ucx.gone(sides[0].t, &gone));
+	ck_assert_int_eq(side_send(&sides[0], sides[0].from, "none", 4), -ENOTCONN);
+	side_close(&sides[0]);
+}
+END_TEST
+
+START_TEST(who_comes_later_at_the_address_gets_what_was_sent)
+{
+	struct transport_config config;
+	char address[64];
+	uint64_t deadline;
+	uint32_t peer;
+
+	side_open(&sides[0], ucx);
+	side_open(&sides[1], ucx);
+	snprintf(address, sizeof(address), "%s", transport_ucx.address(sides[1].t));
+	side_close(&sides[1]);
+	ck_assert_int_eq(transport_ucx.connect(sides[0].t, address, &peer), 0);
+	ck_assert_int_eq(side_send(&sides[0], peer, "early", 5), 0);
+	for (int i = 0; i < 3; i++)
+		sides_poll(sides, 1, 20);
+	config = (struct transport_config){ .bind = address };
+	side_open_with(&sides[1], ucx, config);
+	sides_wait(sides, 2, 1, 1);
+	ck_assert_mem_eq(sides[1].data, "early", 5);
+	side_close(&sides[1]); /* and one who comes back */
+	side_open_with(&sides[1], ucx, config);
+	deadline = monotonic_ms() + WAIT_MS;
+	while (!sides[1].count) {
+		ck_assert_uint_lt(monotonic_ms(), deadline);
+		side_send(&sides[0], peer, "again", 5);
+		sides_poll(sides, 2, 20);
+	}
+	ck_assert_mem_eq(sides[1].data, "again", 5);
+	side_close(&sides[0]);
+	side_close(&sides[1]);
+}
+END_TEST
+
+START_TEST(what_was_sent_just_before_close_arrives)
+{
+	uint32_t peer;
+
+	side_open(&sides[0], ucx);
+	side_open(&sides[1], ucx);
+	peer = side_connect(&sides[1], &sides[0]);
+	ck_assert_int_eq(side_send(&sides[1], peer, "hello", 5), 0);
+	sides_wait(sides, 2, 0, 1);
+	ck_assert_int_eq(side_send(&sides[1], peer, "bye", 3), 0);
+	side_close(&sides[1]);
+	sides_wait(sides, 1, 0, 2);
+	ck_assert_mem_eq(sides[0].data, "bye", 3);
+	side_close(&sides[0]);
+}
+END_TEST
+
+/* ---- processes that end ---- */
+
+enum { BLOCK = 1 << 20 };
+
+static char server[64]; /* its address */
+
+static void answer_with_blocks(struct side *s)
+{
+	static const uint8_t block[BLOCK];
+
+	side_send(s, s->from, block, sizeof(block));
+}
+
+static void serve_for_ever(int ready)
+{
+	const char *address;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	side_open(&sides[1], ucx);
+	sides[1].received = answer_with_blocks;
+	address = transport_ucx.address(sides[1].t);
+	if (write(ready, address, strlen(address) + 1) < 0)
+		_exit(1);
+	for (;;)
+		sides_poll(&sides[1], 1, 1000);
+}
+
+/* A process that answers each message with a block; the one here is connected to it. */
+static pid_t start_server(uint32_t *peer)
+{
+	int ready[2];
+	pid_t child;
+
+	ck_assert_int_eq(pipe(ready), 0);
+	child = fork();
+	if (!child)
+		serve_for_ever(ready[1]);
+	ck_assert_int_gt(read(ready[0], server, sizeof(server)), 0);
+	close(ready[0]);
+	close(ready[1]);
+	side_open(&sides[0], ucx);
+	ck_assert_int_eq(transport_ucx.connect(sides[0].t, server, peer), 0);
+	return child;
+}
+
+static void end(pid_t child)
+{
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+}
+
+/* Asks for n blocks, and waits for the first half of them. */
+static void ask_for(uint32_t peer, int n)
+{
+	int before = sides[0].count;
+
+	for (int i = 0; i < n; i++)
+		ck_assert_int_eq(side_send(&sides[0], peer, "more", 4), 0);
+	sides_wait(sides, 1, 0, before + n / 2);
+}
+
+START_TEST(a_peer_killed_in_the_middle_is_seen_soon_and_nothing_else_ends)
+{
+	uint64_t since;
+	uint32_t peer;
+	pid_t child = start_server(&peer);
+
+	ask_for(peer, 16);
+	since = monotonic_ms();
+	end(child);
+	ck_assert_uint_eq(next_gone(&sides[0]), peer);
+	ck_assert_uint_lt(monotonic_ms() - since, 5000);
+	transport_ucx.disconnect(sides[0].t, peer);
+	peer = side_connect(&sides[0], &sides[0]);
+	sides[0].count = 0;
+	ck_assert_int_eq(side_send(&sides[0], peer, "me", 2), 0);
+	sides_wait(sides, 1, 0, 1);
+	side_close(&sides[0]);
+}
+END_TEST
+
+START_TEST(a_stopped_peer_fills_its_queue_and_goes_on_when_it_does)
+{
+	static const uint8_t block[BLOCK];
+	uint64_t deadline = monotonic_ms() + WAIT_MS;
+	uint32_t peer;
+	pid_t child = start_server(&peer);
+	int sent = 0, before, rc;
+
+	ask_for(peer, 4);
+	sides_wait(sides, 1, 0, 4);
+	before = sides[0].count;
+	kill(child, SIGSTOP);
+	while (!(rc = side_send(&sides[0], peer, block, sizeof(block))) && sent < 1000) {
+		sides_poll(sides, 1, 0);
+		sent++;
+	}
+	ck_assert_int_eq(rc, -EAGAIN);
+	kill(child, SIGCONT);
+	while (sides[0].count < before + sent) {
+		ck_assert_uint_lt(monotonic_ms(), deadline);
+		sides_poll(sides, 1, 100);
+	}
+	end(child);
+	side_close(&sides[0]);
+}
+END_TEST
+
+START_TEST(closing_waits_for_no_stopped_peer)
+{
+	uint64_t since;
+	uint32_t peer;
+	pid_t child = start_server(&peer);
+
+	ask_for(peer, 4);
+	kill(child, SIGSTOP);
+	for (int i = 0; i < 8; i++) {
+		static const uint8_t block[BLOCK];
+
+		side_send(&sides[0], peer, block, sizeof(block));
+	}
+	since = monotonic_ms();
+	side_close(&sides[0]);
+	ck_assert_uint_lt(monotonic_ms() - since, 2000);
+	end(child);
+}
+END_TEST
+
+START_TEST(a_forked_child_closes_nothing_of_its_parents)
+{
+	uint32_t peer;
+	pid_t child;
+	int status;
+
+	side_open(&sides[0], ucx);
+	side_open(&sides[1], ucx);
+	peer = side_connect(&sides[0], &sides[1]);
+	ck_assert_int_eq(side_send(&sides[0], peer, "one", 3), 0);
+	sides_wait(sides, 2, 1, 1);
+	child = fork();
+	if (!child) {
+		side_close(&sides[0]);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(side_send(&sides[0], peer, "two", 3), 0);
+	sides_wait(sides, 2, 1, 2);
+	side_close(&sides[0]);
+	side_close(&sides[1]);
+}
+END_TEST
+
+static TCase *own_tests(void)
+{
+	TCase *t = tcase_create("ucx alone");
+
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, a_free_port_lies_below_the_ephemeral_ones);
+	tcase_add_test(t, an_exact_port_is_taken_and_free_again_after_close);
+	tcase_add_test(t, what_cannot_be_opened_is_refused);
+	tcase_add_test(t, the_trainers_signals_stay_its_own);
+	tcase_add_test(t, it_listens_on_the_devices_it_was_given_alone);
+	tcase_add_test(t, that_nobody_listens_any_more_is_told);
+	tcase_add_test(t, that_who_connected_to_us_has_gone_is_told);
+	tcase_add_test(t, who_comes_later_at_the_address_gets_what_was_sent);
+	tcase_add_test(t, what_was_sent_just_before_close_arrives);
+	tcase_add_test(t, a_peer_killed_in_the_middle_is_seen_soon_and_nothing_else_ends);
+	tcase_add_test(t, a_stopped_peer_fills_its_queue_and_goes_on_when_it_does);
+	tcase_add_test(t, closing_waits_for_no_stopped_peer);
+	tcase_add_test(t, a_forked_child_closes_nothing_of_its_parents);
+	return t;
+}
+
+/* In a process of its own: what is loaded here would be there in all tests, before they fork. */
+static bool is_there(void)
+{
+	pid_t child = fork();
+	struct transport *t;
+	int status = 1;
+
+	if (!child)
+		_exit(open_at(&t, "ucx://127.0.0.1", "lo") != 0);
+	waitpid(child, &status, 0);
+	return !status;
+}
+
+int main(void)
+{
+	Suite *s;
+	SRunner *r;
+	int failed;
+
+	if (!is_there()) {
+		printf("skip: no UCX, or it cannot use lo: the line above says why\n");
+		return 77;
+	}
+	s = suite_create("transport ucx");
+	r = srunner_create(s);
+	suite_add_tcase(s, transport_suite(UCX));
+	suite_add_tcase(s, own_tests());
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef UNIT_TRANSPORT_SUITE_H
+#define UNIT_TRANSPORT_SUITE_H
+
+/* What holds for each implementation of messages in engine/transport.h. */
+
+#include <check.h>
+
+/* Of variants, in tests/unit/transports.h. */
+TCase *transport_suite(int variant);
+
+#endif
