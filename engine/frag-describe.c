@@ -291,6 +291,7 @@ int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)
 		return -EINVAL;
 	if (f->sweep)
 		return -EBUSY;
+	frag_sweep_forget(f);
 	rc = drop_state(e, STATE_PARTITION, (uint32_t)group, sub, key);
 	return rc == -ENOENT ? drop_state(e, STATE_WHOLE, (uint32_t)group, sub, key) : rc;
 }

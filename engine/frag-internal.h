@@ -13,6 +13,7 @@ struct frag {
 	bool only;  /* the process's one frag_open */
 	struct frag_arena arena;
 	struct frag_sweep *sweep; /* NULL: none */
+	struct frag_sweep *next;  /* frag_sweep_then's, of which slices may be in; NULL: none */
 };
 
 /* The rank's engine, or NULL: f is NULL, or we are a forked child. */
@@ -46,6 +47,9 @@ int frag_locate(const struct engine *e, int param, struct layout_fragment *fragm
 /* Whether a partition state can be registered so.  -EINVAL; -ENOENT: no such group or sub-group. */
 int frag_check_state(const struct frag *f, int group, uint32_t sub, const char *key,
 		     enum frag_dtype dtype);
+
+/* No sweep comes next. */
+void frag_sweep_forget(struct frag *f);
 
 /* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a);

@@ -274,6 +274,7 @@ void frag_close(struct frag *f)
 	if (!e)
 		return; /* a forked child's copy stays as it is: nothing of it may be touched */
 	frag_sweep_end(f->sweep);
+	frag_sweep_forget(f);
 	shards_leave(e->shards);
 	leave(e);
 	turn_free(e);

@@ -104,6 +104,8 @@ int frag_params_in(struct frag *f, const int *params, size_t n, void **memory)
 {
 	int rc = n && !memory ? -EINVAL : check(f, params, n);
 
+	if (!rc && !f->sweep)
+		frag_sweep_forget(f); /* its buffers may be needed */
 	return rc ? rc : shards_in(f->engine->shards, params, n, memory);
 }
 

@@ -25,8 +25,10 @@ struct frag_sweep {
 	struct place_walk *walk; /* NULL: all are in memory */
 	uint64_t numel;
 	bool visited; /* without a walk: all at once */
+	uint32_t group, sub;
 	size_t n;
 	struct swept states[FRAG_SWEEP_MAX];
+	struct frag_swept asked[FRAG_SWEEP_MAX]; /* keys are ours */
 };
 
 static unsigned use_of(unsigned flags)
@@ -75,8 +77,16 @@ static bool is_twice(const struct frag_swept *states, size_t i)
 	return false;
 }
 
-static int fill_sweep(struct frag_sweep *s, uint32_t group, uint32_t sub,
-		      const struct frag_swept *states, size_t n)
+static int begin_walk(struct frag_sweep *s, const struct place_walked *walked, unsigned n)
+{
+	const struct frag_sweep *before = s->f->sweep;
+
+	if (before && before->walk)
+		return place_walk_then(before->walk, walked, n, &s->walk);
+	return place_walk_begin(s->f->engine->registry.place, walked, n, &s->walk);
+}
+
+static int fill_sweep(struct frag_sweep *s, const struct frag_swept *states, size_t n)
 {
 	struct place_walked walked[FRAG_SWEEP_MAX];
 	unsigned nwalked = 0;
@@ -85,35 +95,95 @@ static int fill_sweep(struct frag_sweep *s, uint32_t group, uint32_t sub,
 	for (size_t i = 0; i < n && !rc; i++) {
 		if (!states[i].key || is_twice(states, i))
 			return -EINVAL;
-		rc = add_swept(s, group, sub, &states[i], walked, &nwalked);
+		rc = add_swept(s, s->group, s->sub, &states[i], walked, &nwalked);
+		s->asked[i].flags = states[i].flags;
+		s->asked[i].key = rc ? NULL : strdup(states[i].key);
+		if (!rc && !s->asked[i].key)
+			rc = -ENOMEM;
 	}
-	if (!rc && nwalked)
-		rc = place_walk_begin(s->f->engine->registry.place, walked, nwalked, &s->walk);
+	return rc || !nwalked ? rc : begin_walk(s, walked, nwalked);
+}
+
+static void sweep_free(struct frag_sweep *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		free((void *)(uintptr_t)s->asked[i].key);
+	if (s->walk)
+		place_walk_end(s->walk);
+	free(s);
+}
+
+static int sweep_new(struct frag *f, int group, uint32_t sub, const struct frag_swept *states,
+		     size_t n, struct frag_sweep **out)
+{
+	struct frag_sweep *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	s->f = f;
+	s->numel = frag_partition_numel(f, group, sub);
+	s->group = (uint32_t)group;
+	s->sub = sub;
+	rc = fill_sweep(s, states, n);
+	if (rc)
+		sweep_free(s);
+	else
+		*out = s;
 	return rc;
+}
+
+void frag_sweep_forget(struct frag *f)
+{
+	if (f->sweep && f->sweep->walk)
+		place_walk_alone(f->sweep->walk);
+	if (f->next)
+		sweep_free(f->next);
+	f->next = NULL;
+}
+
+static bool is_next(const struct frag *f, int group, uint32_t sub,
+		    const struct frag_swept *states, size_t n)
+{
+	const struct frag_sweep *s = f->next;
+
+	if (!s || s->group != (uint32_t)group || s->sub != sub || s->n != n)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!states[i].key || strcmp(s->asked[i].key, states[i].key) ||
+		    s->asked[i].flags != states[i].flags)
+			return false;
+	return true;
 }
 
 int frag_sweep_begin(struct frag *f, int group, uint32_t sub, const struct frag_swept *states,
 		     size_t n, struct frag_sweep **sweep)
 {
-	struct frag_sweep *s;
-	int rc;
+	struct frag_sweep *s = NULL;
+	int rc = 0;
 
 	if (!frag_engine(f) || group < 0 || !states || !n || n > FRAG_SWEEP_MAX)
 		return -EINVAL;
 	if (f->sweep)
 		return -EBUSY;
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return -ENOMEM;
-	s->f = f;
-	s->numel = frag_partition_numel(f, group, sub);
-	rc = fill_sweep(s, (uint32_t)group, sub, states, n);
-	if (rc) {
-		free(s);
-		return rc;
+	if (is_next(f, group, sub, states, n)) {
+		s = f->next;
+		f->next = NULL;
+	} else {
+		frag_sweep_forget(f);
+		rc = sweep_new(f, group, sub, states, n, &s);
 	}
-	*sweep = f->sweep = s;
-	return 0;
+	if (!rc)
+		*sweep = f->sweep = s;
+	return rc;
+}
+
+int frag_sweep_then(struct frag_sweep *s, int group, uint32_t sub)
+{
+	if (!s || !frag_engine(s->f) || group < 0)
+		return -EINVAL;
+	frag_sweep_forget(s->f);
+	return sweep_new(s->f, group, sub, s->asked, s->n, &s->f->next);
 }
 
 static int next_in_memory(struct frag_sweep *s, uint64_t *first, uint64_t *numel)
@@ -150,10 +220,8 @@ void frag_sweep_end(struct frag_sweep *s)
 {
 	if (!s || !frag_engine(s->f))
 		return;
-	if (s->walk)
-		place_walk_end(s->walk);
 	s->f->sweep = NULL;
-	free(s);
+	sweep_free(s);
 }
 
 /* ---- states ---- */
@@ -239,6 +307,8 @@ int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uin
 		return -EOPNOTSUPP;
 	if (!numel)
 		return 0;
+	if (!f->sweep)
+		frag_sweep_forget(f);
 	make_room(e);
 	return put(
 		&e->registry, (uint32_t)row,
@@ -259,6 +329,7 @@ int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
 		return row;
 	if (f->sweep && registry_tier(&e->registry, (uint32_t)row) == STATE_SWAP)
 		return -EBUSY;
+	frag_sweep_forget(f);
 	return registry_clear(&e->registry, (uint32_t)row);
 }
 

@@ -450,6 +450,11 @@ struct frag_sweep;
 FRAG_API int frag_sweep_begin(struct frag *f, int group, uint32_t sub,
 			      const struct frag_swept *states, size_t n,
 			      struct frag_sweep **sweep);
+/* The next sweep will be of the same states of that partition, frag_sweep_begin's with the same arguments: its first slices
+ * are read while the last of this one are in.  To be called once frag_sweep_begin has returned.  Its errors; another sweep
+ * may be begun all the same.
+ */
+FRAG_API int frag_sweep_then(struct frag_sweep *sweep, int group, uint32_t sub);
 /* Takes the last slice back, and gives the next: elements [*first, *first + *numel) of states[i] at memory[i], the
  * caller's until the next call.  1; 0: that was all.
  * -ENOSPC, -EIO and others: the last slice could not be taken back, and is still the caller's: may be called again.

@@ -16,6 +16,7 @@ struct place_walk {
 	bool begun, in;
 	uint64_t ahead; /* the next slice to bring in, of state number ahead_state */
 	unsigned ahead_state;
+	struct place_walk *next;  /* whose first slices come after the last */
 	struct place_lent **lent; /* [depth + 1][n] */
 	struct place_walked states[];
 };
@@ -38,14 +39,21 @@ static int bring_one(struct place_walk *w, uint64_t wait_ms)
 	return rc;
 }
 
-/* As far as there are buffers. */
+/* n slices from the first on, as far as there are buffers. */
+static bool bring_first(struct place_walk *w, uint64_t n)
+{
+	while (w->ahead < u64_min(n, w->slices))
+		if (bring_one(w, 0))
+			return false;
+	return true;
+}
+
 static void bring_ahead(struct place_walk *w)
 {
-	uint64_t last = u64_min(w->at + w->depth, w->slices - 1);
+	uint64_t n = w->at + w->depth + 1;
 
-	while (w->ahead <= last)
-		if (bring_one(w, 0))
-			return;
+	if (bring_first(w, n) && w->next && n > w->slices)
+		bring_first(w->next, u64_min(n - w->slices, w->next->depth));
 }
 
 static unsigned depth_of(struct place *p, unsigned n)
@@ -95,18 +103,42 @@ static struct place_walk *walk_new(struct place *p, const struct place_walked *s
 	return w;
 }
 
-int place_walk_begin(struct place *p, const struct place_walked *states, unsigned n,
+static int walk_open(struct place *p, const struct place_walked *states, unsigned n,
 		     struct place_walk **out)
 {
 	int rc = check(p, states, n);
-	struct place_walk *w = rc ? NULL : walk_new(p, states, n);
 
-	if (!w)
-		return rc ? rc : -ENOMEM;
-	if (w->slices)
-		bring_ahead(w);
-	*out = w;
+	if (rc)
+		return rc;
+	*out = walk_new(p, states, n);
+	return *out ? 0 : -ENOMEM;
+}
+
+int place_walk_begin(struct place *p, const struct place_walked *states, unsigned n,
+		     struct place_walk **w)
+{
+	int rc = walk_open(p, states, n, w);
+
+	if (!rc)
+		bring_ahead(*w);
+	return rc;
+}
+
+int place_walk_then(struct place_walk *w, const struct place_walked *states, unsigned n,
+		    struct place_walk **next)
+{
+	int rc = walk_open(w->place, states, n, next);
+
+	if (rc)
+		return rc;
+	w->next = *next;
+	bring_ahead(w);
 	return 0;
+}
+
+void place_walk_alone(struct place_walk *w)
+{
+	w->next = NULL;
 }
 
 /* One that has been sent is not sent again when another could not be. */
@@ -160,8 +192,10 @@ int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel)
 		w->at = w->begun ? w->at + 1 : 0;
 	w->begun = true;
 	w->in = false;
-	if (w->at >= w->slices)
+	if (w->at >= w->slices) {
+		bring_ahead(w);
 		return 0;
+	}
 	rc = bring_in(w);
 	if (rc)
 		return rc;

@@ -129,6 +129,13 @@ struct place_walked {
  */
 int place_walk_begin(struct place *p, const struct place_walked *states, unsigned n,
 		     struct place_walk **w);
+/* The same of a walk that will come next: while the last slices of w are in, its first are being read, in the buffers that
+ * would have been for more of w.  It is ended by itself, after w or after place_walk_alone.
+ */
+int place_walk_then(struct place_walk *w, const struct place_walked *states, unsigned n,
+		    struct place_walk **next);
+/* None comes next. */
+void place_walk_alone(struct place_walk *w);
 /* Sends (PLACE_WRITE) or returns what is in, and brings in the next.  1: it is there, elements [*first, *first + *numel);
  * 0: there are no more; -errno of place_send (they are in as before, to be tried again), place_bring or place_wait.
  */

@@ -509,6 +509,8 @@ static void adam_on_disk(struct trainer *t, int number)
 	struct slice s;
 
 	need(t, "sweep", frag_sweep_begin(t->frag, g->id, 0, states, 4, &sweep));
+	if (number + 1 < NGROUPS)
+		need(t, "sweep", frag_sweep_then(sweep, t->group[number + 1].id, 0));
 	while (next_slice(t, sweep, &s)) {
 		adam_slice(t, g, &s);
 		narrow_slice(t, number, &s);

@@ -6,6 +6,7 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/about.h"
+#include "engine/place.h"
 
 #include <check.h>
 #include <errno.h>
@@ -369,6 +370,128 @@ START_TEST(a_directory_that_cannot_be_used_is_said)
 }
 END_TEST
 
+/* ---- two partitions in turn ---- */
+
+/* Their buffers come back at once, whatever the disk's pace. */
+static const struct frag_swept looked_at[] = {
+	{ "fp32", FRAG_READ_ONLY },
+	{ "exp_avg", FRAG_READ_ONLY },
+	{ "grad", FRAG_READ_ONLY },
+};
+
+static void open_two_groups(void)
+{
+	static const struct job_group groups[] = {
+		{ .stage = 2, .nparams = 1, .params = { 0 } },
+		{ .stage = 2, .nparams = 1, .params = { 1 } },
+	};
+	static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_SWAP },
+					       { "exp_avg", FRAG_F32, JOB_SWAP },
+					       { "grad", FRAG_F32, JOB_SWAP } };
+
+	faults_clear();
+	job_open(&job,
+		 &(struct job_spec){
+			 .world = 1, JOB_PARAMS(params), JOB_GROUPS(groups), JOB_KEYS(keys) });
+	job_boundary(&job);
+	ck_assert_int_eq(frag_swap_flush(rank0(), 10000), 0);
+}
+
+static struct place_state_figures figures_of(uint32_t group, const char *key)
+{
+	struct registry *r = &rank0()->engine->registry;
+	struct place_state_figures f;
+	uint64_t at;
+
+	place_state_figures(r->place, registry_place(r, STATE_PARTITION, group, 0, key, &at),
+			    &f);
+	return f;
+}
+
+/* What is requested of the disk when the n-th slice of group 0 is in; true: slices of group 1 are too. */
+static bool sweep_to(struct frag_sweep *sweep, unsigned n)
+{
+	uint64_t first, numel;
+	void *memory[3];
+
+	for (unsigned i = 0; i < n; i++)
+		ck_assert_int_eq(frag_sweep_next(sweep, &first, &numel, memory), 1);
+	return figures_of(1, "grad").lent;
+}
+
+static void sweep_rest(struct frag_sweep *sweep)
+{
+	uint64_t first, numel;
+	void *memory[3];
+	int rc;
+
+	do
+		rc = frag_sweep_next(sweep, &first, &numel, memory);
+	while (rc == 1);
+	ck_assert_int_eq(rc, 0);
+	frag_sweep_end(sweep);
+}
+
+START_TEST(the_next_sweep_is_read_while_the_last_slices_are_in)
+{
+	struct frag_sweep *sweep, *next;
+	uint64_t reads;
+
+	open_two_groups();
+	reads = figures_of(1, "grad").reads;
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, looked_at, 3, &sweep), 0);
+	ck_assert_int_eq(frag_sweep_then(sweep, 1, 0), 0);
+	ck_assert(!sweep_to(sweep, 2)); /* of 7: its own come first */
+	ck_assert(sweep_to(sweep, 5));
+	sweep_rest(sweep);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 1, 0, looked_at, 3, &next), 0);
+	sweep_rest(next);
+	ck_assert_uint_eq(figures_of(1, "grad").reads - reads, 3); /* none twice */
+	ck_assert_uint_eq(figures_of(1, "fp32").lent, 0);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_next_sweep_that_does_not_come_is_forgotten)
+{
+	struct frag_swept one = { "fp32", 0 };
+	struct frag_sweep *sweep;
+	float value = 5;
+
+	open_two_groups();
+	for (int round = 0; round < 5; round++) {
+		ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, looked_at, 3, &sweep), 0);
+		ck_assert_int_eq(frag_sweep_then(sweep, 1, 1), -ENOENT);
+		ck_assert_int_eq(frag_sweep_then(sweep, 1, 0), 0);
+		ck_assert_int_eq(frag_sweep_then(sweep, 1, 0), 0);
+		ck_assert(sweep_to(sweep, 7));
+		if (round == 4)
+			break; /* frag_close ends both */
+		frag_sweep_end(sweep);
+		ck_assert_uint_gt(figures_of(1, "grad").lent, 0);
+		if (round == 0)
+			ck_assert_int_eq(
+				frag_state_put(rank0(), 1, 0, "grad", 0, &value, 1, FRAG_ADD),
+				0);
+		if (round == 1)
+			ck_assert_int_eq(frag_state_clear(rank0(), 1, 0, "grad"), 0);
+		if (round == 2) {
+			ck_assert_int_eq(frag_sweep_begin(rank0(), 1, 0, &one, 1, &sweep), 0);
+			frag_sweep_end(sweep);
+		}
+		if (round == 3)
+			ck_assert_int_eq(frag_state_drop(rank0(), 1, 0, "exp_avg"), 0);
+		frag_safe_point(rank0());
+		ck_assert_uint_eq(figures_of(1, "grad").lent, 0);
+		if (round == 3)
+			ck_assert_int_eq(frag_state_swap(rank0(), 1, 0, "exp_avg", FRAG_F32),
+					 0);
+	}
+	ck_assert_int_eq(frag_sweep_then(NULL, 1, 0), -EINVAL);
+	job_close(&job);
+}
+END_TEST
+
 /* What an edit of another rank has changed is there at the boundary, in whole slices and in parts of them. */
 START_TEST(edits_reach_states_on_nvme)
 {
@@ -411,6 +534,8 @@ int main(void)
 	tcase_add_test(t, wrong_values_and_flags_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_has_no_tier);
 	tcase_add_test(t, a_directory_that_cannot_be_used_is_said);
+	tcase_add_test(t, the_next_sweep_is_read_while_the_last_slices_are_in);
+	tcase_add_test(t, a_next_sweep_that_does_not_come_is_forgotten);
 	tcase_add_test(t, edits_reach_states_on_nvme);
 	tcase_set_timeout(t, 60);
 	suite_add_tcase(s, t);
