@@ -130,7 +130,7 @@ static int take_memory(struct edit *e, void **memory, enum place_memory *kind)
 
 	*kind = e->slice->state->small ? PLACE_SMALL : PLACE_PINNED;
 	if (*kind == PLACE_PINNED) {
-		rc = place_buffer(e->place, e->slice->state->kind, PLACE_WAIT_MS, memory);
+		rc = place_buffer(e->place, e->slice->state->kind, e->place->wait_ms, memory);
 		if (!rc)
 			return 0;
 		*kind = PLACE_SPARE;

@@ -7,7 +7,6 @@
 #include <pthread.h>
 
 enum {
-	PLACE_WAIT_MS = 120000,
 	PLACE_OPEN = 2,     /* slices of a state in which values are collected */
 	PLACE_PATCHES = 16, /* of a version */
 	PLACE_AHEAD = 4,    /* slices of a walk */
@@ -104,7 +103,7 @@ struct place {
 	struct disk_slabs slabs;
 	struct pinned *pinned;
 	struct swap_file *file;
-	uint64_t slice, least, spare_limit, capacity;
+	uint64_t slice, least, spare_limit, capacity, wait_ms;
 
 	pthread_mutex_t lock; /* of all below; before those of pinned and swap-file */
 	pthread_cond_t changed;
@@ -204,6 +203,19 @@ int place_wait_until(struct place *p, const struct timespec *end);
 void place_waited(struct place *p, enum place_kind kind, uint64_t since);
 
 /* ---- place-read.c: without the lock ---- */
+
+/* What the trainer would bring in, of one slice. */
+int place_hold_newest(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
+		      struct place_hold **hold);
+/* The same versions, for longer than whole may be. */
+int place_hold_part(struct place *p, const struct place_hold *whole, uint64_t offset,
+		    uint64_t size, struct place_hold **hold);
+bool place_hold_has(const struct place_hold *h, const struct place_state *s, uint64_t offset,
+		    uint64_t size);
+/* All of own, which it releases. */
+void place_read_part(struct place *p, struct place_read *r, struct place_hold *own);
+
+/* ---- place-now.c: without the lock ---- */
 
 /* The newest version, in one slice. */
 int place_read_newest(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,

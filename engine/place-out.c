@@ -59,7 +59,7 @@ static bool give_up_current(struct place *p, has_room_of has)
 /* Readers end soon. */
 static bool wait_for_dying(struct place *p)
 {
-	struct timespec end = thread_in_ms(PLACE_WAIT_MS);
+	struct timespec end = thread_in_ms(p->wait_ms);
 	unsigned dying = p->dying;
 
 	while (dying && p->dying >= dying)
@@ -71,7 +71,7 @@ static bool wait_for_dying(struct place *p)
 /* It may be of what has been sent once more since. */
 static bool wait_for_writing(struct place *p)
 {
-	struct timespec end = thread_in_ms(PLACE_WAIT_MS);
+	struct timespec end = thread_in_ms(p->wait_ms);
 	unsigned writing = p->writing;
 
 	while (writing && p->writing >= writing)

@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "engine/place-internal.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -100,65 +99,54 @@ void place_release(struct place *p, struct place_hold *h)
 	for (uint64_t i = 0; i < h->n; i++)
 		place_version_unref(p, h->versions[i]);
 	place_state_unref(h->state);
+	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 	free(h);
 }
 
-/* What the trainer would bring in. */
-static void hold_newest(struct place *p, struct place_hold *h)
-{
-	pthread_mutex_lock(&p->lock);
-	h->versions[0] = place_newest(&h->state->slices[h->first]);
-	place_version_ref(h->versions[0]);
-	h->state->refs++;
-	link_hold(p, h);
-	pthread_mutex_unlock(&p->lock);
-}
-
-int place_read_newest(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
-		      void *memory)
+int place_hold_newest(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
+		      struct place_hold **hold)
 {
 	struct place_hold *h = hold_new(s, offset, size);
-	int rc;
 
 	if (!h)
 		return -ENOMEM;
-	hold_newest(p, h);
-	rc = place_read_now(p, s, h, offset, size, memory);
-	place_release(p, h);
-	return rc;
+	pthread_mutex_lock(&p->lock);
+	h->versions[0] = place_newest(&s->slices[h->first]);
+	place_version_ref(h->versions[0]);
+	s->refs++;
+	link_hold(p, h);
+	pthread_mutex_unlock(&p->lock);
+	*hold = h;
+	return 0;
 }
 
-/* In one slice. */
-static int look(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
-		void *memory)
-{
-	struct place_lent *l = s->slices[offset / s->slice_bytes].lent;
-	void *lent;
-	int rc;
-
-	if (!l || !(l->use & PLACE_READ)) /* else it may be any, another state's */
-		return place_read_newest(p, s, offset, size, memory);
-	rc = place_wait(p, l, &lent);
-	if (!rc)
-		memcpy(memory, (uint8_t *)lent + offset % s->slice_bytes, size);
-	return rc;
-}
-
-int place_look(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
-	       void *memory)
+bool place_hold_has(const struct place_hold *h, const struct place_state *s, uint64_t offset,
+		    uint64_t size)
 {
 	uint64_t end;
-	int rc = 0;
 
-	if (!u64_add(offset, size, &end) || end > s->bytes)
-		return -EINVAL;
-	for (uint64_t n; offset < end && !rc; offset += n) {
-		n = u64_min(end - offset, s->slice_bytes - offset % s->slice_bytes);
-		rc = look(p, s, offset, n, memory);
-		memory = (uint8_t *)memory + n;
+	return s == h->state && offset >= h->offset && u64_add(offset, size, &end) &&
+	       end <= h->offset + h->size;
+}
+
+int place_hold_part(struct place *p, const struct place_hold *whole, uint64_t offset,
+		    uint64_t size, struct place_hold **hold)
+{
+	struct place_hold *h = hold_new(whole->state, offset, size);
+
+	if (!h)
+		return -ENOMEM;
+	pthread_mutex_lock(&p->lock);
+	for (uint64_t i = 0; i < h->n; i++) {
+		h->versions[i] = whole->versions[h->first - whole->first + i];
+		place_version_ref(h->versions[i]);
 	}
-	return rc;
+	h->state->refs++;
+	link_hold(p, h);
+	pthread_mutex_unlock(&p->lock);
+	*hold = h;
+	return 0;
 }
 
 /* ---- reading: one slice after the other ---- */
@@ -295,12 +283,14 @@ static void go_on(struct place_read *r)
 		end(r, rc);
 }
 
-static bool is_in(const struct place_hold *h, const struct place_read *r)
+static void begin(struct place *p, struct place_read *r)
 {
-	uint64_t last;
-
-	return r->state == h->state && r->offset >= h->offset &&
-	       u64_add(r->offset, r->size, &last) && last <= h->offset + h->size;
+	r->gone = 0;
+	pthread_mutex_lock(&p->lock);
+	p->figures.reads++;
+	p->figures.read_bytes += r->size;
+	pthread_mutex_unlock(&p->lock);
+	go_on(r);
 }
 
 void place_read(struct place *p, struct place_read *r)
@@ -309,64 +299,20 @@ void place_read(struct place *p, struct place_read *r)
 
 	r->place = p;
 	r->own = NULL;
-	r->gone = 0;
 	if (!r->hold)
 		rc = r->size ? place_hold(p, r->state, r->offset, r->size, &r->own) : -EINVAL;
-	else if (!is_in(r->hold, r))
+	else if (!place_hold_has(r->hold, r->state, r->offset, r->size))
 		rc = -EINVAL;
-	if (rc) {
+	if (rc)
 		r->done(r, rc);
-		return;
-	}
-	pthread_mutex_lock(&p->lock);
-	p->figures.reads++;
-	p->figures.read_bytes += r->size;
-	pthread_mutex_unlock(&p->lock);
-	go_on(r);
+	else
+		begin(p, r);
 }
 
-/* ---- waited for ---- */
-
-struct waiter {
-	pthread_mutex_t lock;
-	pthread_cond_t over;
-	bool is_over;
-	int rc;
-};
-
-static void wake(struct place_read *r, int rc)
+void place_read_part(struct place *p, struct place_read *r, struct place_hold *own)
 {
-	struct waiter *w = r->owner;
-
-	pthread_mutex_lock(&w->lock);
-	w->rc = rc;
-	w->is_over = true;
-	pthread_cond_signal(&w->over);
-	pthread_mutex_unlock(&w->lock);
-}
-
-static int wait_for(struct waiter *w)
-{
-	pthread_mutex_lock(&w->lock);
-	while (!w->is_over)
-		pthread_cond_wait(&w->over, &w->lock);
-	pthread_mutex_unlock(&w->lock);
-	return w->rc;
-}
-
-int place_read_now(struct place *p, struct place_state *s, struct place_hold *hold,
-		   uint64_t offset, uint64_t size, void *memory)
-{
-	struct waiter w = { .lock = PTHREAD_MUTEX_INITIALIZER,
-			    .over = PTHREAD_COND_INITIALIZER };
-	struct place_read r = { .state = s,
-				.hold = hold,
-				.offset = offset,
-				.size = size,
-				.memory = memory,
-				.done = wake,
-				.owner = &w };
-
-	place_read(p, &r);
-	return wait_for(&w);
+	r->place = p;
+	r->hold = NULL;
+	r->own = own;
+	begin(p, r);
 }

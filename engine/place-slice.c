@@ -343,7 +343,7 @@ static int wait_for(struct place *p, struct place_lent *l, uint64_t wait_ms)
 
 int place_wait(struct place *p, struct place_lent *l, void **memory)
 {
-	int rc = wait_for(p, l, PLACE_WAIT_MS);
+	int rc = wait_for(p, l, p->wait_ms);
 
 	if (!rc)
 		*memory = l->buffer;
@@ -377,7 +377,7 @@ int place_send(struct place *p, struct place_lent *l)
 	struct place_slice *slice = l->slice;
 	bool small = slice->state->small;
 	struct place_version *v;
-	int rc = wait_for(p, l, PLACE_WAIT_MS);
+	int rc = wait_for(p, l, p->wait_ms);
 
 	if (rc)
 		return rc;

@@ -114,6 +114,7 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 	thread_cond_init(&p->changed);
 	p->slice = o->slice;
 	p->capacity = o->capacity;
+	p->wait_ms = o->wait_ms ? o->wait_ms : PLACE_WAIT_MS;
 	p->least = o->least ? o->least : PLACE_LEAST;
 	p->spare_limit = o->spare;
 	rc = open_parts(p, o, why, whysize);
@@ -126,14 +127,14 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 	return 0;
 }
 
-/* What is read for slices that were returned meanwhile, too. */
+/* What is read for slices that were returned meanwhile, too, and for readers. */
 static int wait_for_disk(struct place *p)
 {
-	struct timespec end = thread_in_ms(PLACE_WAIT_MS);
+	struct timespec end = thread_in_ms(p->wait_ms);
 	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
-	while ((p->writing || p->bringing) && !rc)
+	while ((p->writing || p->bringing || p->oldest) && !rc)
 		rc = place_wait_until(p, &end);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
@@ -143,7 +144,6 @@ void place_close(struct place *p)
 {
 	if (!p)
 		return;
-	assert(!p->oldest);
 	while (p->states)
 		place_drop(p, p->states);
 	if (wait_for_disk(p)) {

@@ -44,20 +44,21 @@ struct place_options {
 		spare; /* bytes of ordinary memory for patches, and for what cannot be written */
 	uint64_t
 		least; /* states of fewer bytes never leave memory (not of `spare`); 0: PLACE_LEAST */
+	uint64_t wait_ms; /* for the disk, before it is held to be silent; 0: PLACE_WAIT_MS */
 	const struct disk_ops *disk_ops; /* NULL: io_uring, else threads */
 	bool no_direct;
 	bool on_node; /* as struct pinned_options' */
 	unsigned node;
 };
 
-enum { PLACE_LEAST = 1 << 20 };
+enum { PLACE_LEAST = 1 << 20, PLACE_WAIT_MS = 120000 };
 
 /* A container of its own, that ends with the process.  why has one line.  -EINVAL: no slice, or a budget of less than
  * two;  -ENOMEM; swap_file_create's.
  */
 int place_open(struct place **p, const struct place_options *options, char *why,
 	       size_t whysize);
-/* No hold is left.  Waits for what is under way. */
+/* Every hold is released, or of a read under way.  Waits for these; what a silent disk still has is left to it. */
 void place_close(struct place *p);
 
 /* ---- states ---- */
@@ -211,7 +212,7 @@ struct place_read { /* the caller's memory until done is called */
 };
 
 void place_read(struct place *p, struct place_read *r);
-/* The same, waited for. */
+/* The same, waited for.  -ETIMEDOUT: the disk is silent. */
 int place_read_now(struct place *p, struct place_state *s, struct place_hold *hold,
 		   uint64_t offset, uint64_t size, void *memory);
 
