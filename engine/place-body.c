@@ -53,7 +53,13 @@ static void drop_memory(struct place_body *b)
 	b->memory = NULL;
 }
 
-/* Others need the buffer sooner than the disk may take this. */
+/* Whoever had it meanwhile, to read or to write, settles it then. */
+static bool is_idle(const struct place_body *b)
+{
+	return !b->writing && !b->copying && !b->written;
+}
+
+/* Others need the buffer sooner than the disk may take this.  It is copied without the lock, which readers want. */
 static bool move_to_spare(struct place_body *b)
 {
 	struct place *p = b->place;
@@ -61,26 +67,43 @@ static bool move_to_spare(struct place_body *b)
 
 	if (!place_spare_take(p, b->bytes))
 		return false;
+	b->readers++;
+	b->copying++;
+	pthread_mutex_unlock(&p->lock);
 	to = aligned_alloc(SWAP_BLOCK, place_whole(b->bytes));
-	if (!to) {
+	if (to)
+		memcpy(to, b->memory, b->bytes);
+	pthread_mutex_lock(&p->lock);
+	b->copying--;
+	b->readers--;
+	if (!to || !is_idle(b)) {
+		free(to);
 		place_spare_give(p, b->bytes);
 		return false;
 	}
-	memcpy(to, b->memory, b->bytes);
 	drop_memory(b);
 	b->memory = to;
 	b->kind = PLACE_SPARE;
 	return true;
 }
 
+static bool is_settled(const struct place_body *b)
+{
+	return !b->memory || b->writing || b->copying;
+}
+
 void place_body_settle(struct place_body *b)
 {
-	if (!b->memory || b->writing || b->copying)
+	if (is_settled(b))
 		return;
-	if (b->written)
+	if (b->unwritten && b->kind == PLACE_PINNED) {
+		bool moved = move_to_spare(b);
+
+		if (!b->writing)
+			stick(b, !moved);
+	}
+	if (b->written && !is_settled(b))
 		drop_memory(b);
-	else if (b->unwritten && b->kind == PLACE_PINNED)
-		stick(b, !move_to_spare(b));
 }
 
 /* ---- bodies ---- */
@@ -196,18 +219,20 @@ static void count_error(struct place *p, struct place_state *s, int rc)
 	s->errors++;
 }
 
-void place_not_read(struct place *p, struct place_state *s, uint64_t slice,
-		    const struct swap_io *io, int rc)
+void place_not_read(struct place_body *b, const struct swap_io *io, int rc)
 {
-	uint64_t from = slice * s->slice_bytes + io->offset;
+	struct place_state *s = b->state;
+	uint64_t first = b->slice * s->slice_bytes, now = monotonic_ms();
 
-	count_error(p, s, rc);
+	count_error(b->place, s, rc);
+	if (b->said_ms && now - b->said_ms < SAY_MS)
+		return;
+	b->said_ms = now;
 	if (io->damaged != UINT64_MAX)
-		log_error("swap: %s: damaged at byte %" PRIu64, s->name,
-			  slice * s->slice_bytes + io->damaged);
+		log_error("swap: %s: damaged at byte %" PRIu64, s->name, first + io->damaged);
 	else
 		log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": not read: %s", s->name,
-			  from, from + io->bytes, strerror(-rc));
+			  first + io->offset, first + io->offset + io->bytes, strerror(-rc));
 }
 
 void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc,
@@ -224,9 +249,19 @@ void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc
 		  from + place_slice_bytes(s, slice), what, strerror(-rc));
 }
 
+void place_body_writes(struct place_body *b)
+{
+	b->refs++;
+	b->writing = true;
+	b->since = monotonic_ns();
+	b->place->writing++;
+	stick(b, false); /* it comes back, or is stuck once more */
+}
+
 void place_body_fail(struct place_body *b, int rc)
 {
 	place_failed(b->place, b->state, b->slice, rc, "not written, kept in memory");
+	b->error = rc;
 	if (b->extent)
 		swap_extent_drop(b->place->file, b->extent);
 	b->extent = NULL;
@@ -242,6 +277,7 @@ bool place_body_keep(struct place_body *b, int rc)
 	kept = b->kind != PLACE_PINNED || move_to_spare(b);
 	place_failed(b->place, b->state, b->slice, rc,
 		     kept ? "not written, kept in memory" : "not written");
+	b->error = rc;
 	if (kept)
 		link_unwritten(b);
 	pthread_mutex_unlock(&b->place->lock);

@@ -50,11 +50,20 @@ static void patch_over(struct edit *e, struct place_patch *patch)
 	v->patches[v->npatches++] = patch;
 }
 
+static bool take_spare(struct edit *e)
+{
+	bool taken;
+
+	pthread_mutex_lock(&e->place->lock);
+	taken = place_spare_take(e->place, e->size);
+	pthread_mutex_unlock(&e->place->lock);
+	return taken;
+}
+
 /* Under the lock. */
-static int make_patched(struct edit *e)
+static int make_patched(struct edit *e, struct place_patch *patch)
 {
 	unsigned npatches = e->old ? e->old->npatches : 0;
-	struct place_patch *patch = patch_new(e);
 
 	e->new = patch ? place_version_new(e->old ? e->old->body : NULL, npatches + 1) : NULL;
 	if (!e->new) {
@@ -69,18 +78,24 @@ static int make_patched(struct edit *e)
 	return 0;
 }
 
+static bool is_small(const struct edit *e)
+{
+	return e->size <= e->slice->state->slice_bytes / 4 &&
+	       (!e->old || e->old->npatches < PLACE_PATCHES);
+}
+
 /* 1: it is too much for a patch. */
 static int try_patch(struct edit *e)
 {
-	struct place *p = e->place;
-	uint64_t bytes = e->slice->state->slice_bytes;
-	int rc = 1;
+	struct place_patch *patch;
+	int rc;
 
-	pthread_mutex_lock(&p->lock);
-	if (e->size <= bytes / 4 && (!e->old || e->old->npatches < PLACE_PATCHES) &&
-	    place_spare_take(p, e->size))
-		rc = make_patched(e);
-	pthread_mutex_unlock(&p->lock);
+	if (!is_small(e) || !take_spare(e))
+		return 1;
+	patch = patch_new(e);
+	pthread_mutex_lock(&e->place->lock);
+	rc = make_patched(e, patch);
+	pthread_mutex_unlock(&e->place->lock);
 	return rc;
 }
 
@@ -130,7 +145,8 @@ static int take_memory(struct edit *e, void **memory, enum place_memory *kind)
 
 	*kind = e->slice->state->small ? PLACE_SMALL : PLACE_PINNED;
 	if (*kind == PLACE_PINNED) {
-		rc = place_buffer(e->place, e->slice->state->kind, e->place->wait_ms, memory);
+		rc = place_buffer(e->place, e->slice->state->kind, place_patience(e->place),
+				  memory);
 		if (!rc)
 			return 0;
 		*kind = PLACE_SPARE;

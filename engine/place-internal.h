@@ -28,9 +28,11 @@ struct place_body {
 	bool writing, written;
 	bool unwritten; /* it could not be: in place->unwritten */
 	bool stuck;     /* so it keeps a pinned buffer */
+	int error;      /* why it could not */
 	struct place_body *prev_unwritten, *next_unwritten;
-	uint64_t tried; /* the last flush that did */
-	uint64_t since; /* ns */
+	uint64_t tried;   /* the last flush that did */
+	uint64_t said_ms; /* that it could not be read; 0: never */
+	uint64_t since;   /* ns */
 	struct swap_io io;
 };
 
@@ -104,6 +106,8 @@ struct place {
 	struct pinned *pinned;
 	struct swap_file *file;
 	uint64_t slice, least, spare_limit, capacity, wait_ms;
+	uint64_t
+		until_ms; /* the trainer's thread's: when its call ends at the latest; 0: none has an end */
 
 	pthread_mutex_t lock; /* of all below; before those of pinned and swap-file */
 	pthread_cond_t changed;
@@ -152,8 +156,10 @@ void place_body_forget(struct place_body *b);
 /* True: from b->memory; false: from b->extent. */
 bool place_body_read(struct place_body *b);
 void place_body_read_end(struct place_body *b, bool from_memory);
-/* When it is neither written nor read from memory: where it belongs. */
+/* When it is neither written nor read from memory: where it belongs.  May let go of the lock. */
 void place_body_settle(struct place_body *b);
+/* A request of it begins. */
+void place_body_writes(struct place_body *b);
 /* There was no room on the disk.  False: nor is there in memory, which stays the caller's.  Takes the lock. */
 bool place_body_keep(struct place_body *b, int rc);
 /* After a request. */
@@ -162,9 +168,8 @@ void place_body_wrote(struct place_body *b);
 /* Counts it; says it once in SAY_MS. */
 void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc,
 		  const char *what);
-/* Counts and says it. */
-void place_not_read(struct place *p, struct place_state *s, uint64_t slice,
-		    const struct swap_io *io, int rc);
+/* Counts it; says it once in SAY_MS of each body. */
+void place_not_read(struct place_body *b, const struct swap_io *io, int rc);
 void place_state_unref(struct place_state *s);
 
 /* The caller's reference; takes that of body. */
@@ -187,6 +192,8 @@ void place_forget_current(struct place *p, struct place_slice *slice);
 
 /* To a new extent, by the disk.  -ENOSPC and others: nothing has begun. */
 int place_body_write(struct place_body *b);
+/* All that could not be written: those that still cannot say so. */
+void place_try_again(struct place *p);
 /* What is in memory becomes the slice's version, and is written where it can be.  0: memory is taken. */
 int place_version_of(struct place *p, struct place_slice *slice, void *memory,
 		     enum place_memory kind, struct place_version **v);
@@ -198,6 +205,8 @@ int place_bring_slice(struct place *p, struct place_state *s, uint64_t slice, un
 		      uint64_t wait_ms, struct place_lent **lent);
 uint16_t place_slab_of(struct place *p, const void *buffer);
 int place_buffer(struct place *p, enum place_kind kind, uint64_t wait_ms, void **buffer);
+/* How long the trainer's thread may wait for the disk. */
+uint64_t place_patience(const struct place *p);
 /* Under the lock; -ETIMEDOUT. */
 int place_wait_until(struct place *p, const struct timespec *end);
 void place_waited(struct place *p, enum place_kind kind, uint64_t since);

@@ -33,11 +33,24 @@ static bool is_in_spare(const struct place_version *v)
 
 typedef bool (*has_room_of)(const struct place_version *v);
 
+static bool is_body_of(const struct place_body *b, const struct place_version *v)
+{
+	return v && v->body == b;
+}
+
+/* To give it up makes no room when the slice itself has the same bytes, under other patches. */
+static bool is_for_readers(const struct place_slice *slice, const struct place_version *v)
+{
+	return !v->slots && !is_body_of(v->body, slice->current) &&
+	       !is_body_of(v->body, slice->next);
+}
+
 static bool give_up_held(struct place *p, has_room_of has)
 {
 	for (struct place_hold *h = p->oldest; h; h = h->next)
 		for (uint64_t i = 0; i < h->n; i++)
-			if (has(h->versions[i]) && !h->versions[i]->slots) {
+			if (has(h->versions[i]) &&
+			    is_for_readers(&h->state->slices[h->first + i], h->versions[i])) {
 				give_up(p, h->versions[i]);
 				return true;
 			}
@@ -59,7 +72,7 @@ static bool give_up_current(struct place *p, has_room_of has)
 /* Readers end soon. */
 static bool wait_for_dying(struct place *p)
 {
-	struct timespec end = thread_in_ms(p->wait_ms);
+	struct timespec end = thread_in_ms(place_patience(p));
 	unsigned dying = p->dying;
 
 	while (dying && p->dying >= dying)
@@ -71,7 +84,7 @@ static bool wait_for_dying(struct place *p)
 /* It may be of what has been sent once more since. */
 static bool wait_for_writing(struct place *p)
 {
-	struct timespec end = thread_in_ms(p->wait_ms);
+	struct timespec end = thread_in_ms(place_patience(p));
 	unsigned writing = p->writing;
 
 	while (writing && p->writing >= writing)
@@ -95,7 +108,7 @@ static bool make_room(struct place *p)
 static void make_spare(struct place *p, uint64_t bytes)
 {
 	pthread_mutex_lock(&p->lock);
-	while (p->spare + bytes > p->spare_limit &&
+	while (bytes <= p->spare_limit && p->spare > p->spare_limit - bytes &&
 	       (give_up_held(p, is_in_spare) || give_up_current(p, is_in_spare) ||
 		wait_for_dying(p)))
 		;
@@ -122,12 +135,12 @@ static void on_written(struct swap_io *io, int rc)
 
 	pthread_mutex_lock(&p->lock);
 	b->writing = false;
-	p->writing--;
 	if (rc)
 		place_body_fail(b, rc);
 	else
 		place_body_wrote(b);
 	place_body_unref(b);
+	p->writing--; /* from here on it may be closed */
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -137,10 +150,7 @@ static void submit(struct place_body *b)
 	struct place *p = b->place;
 
 	pthread_mutex_lock(&p->lock);
-	b->refs++;
-	b->writing = true;
-	b->since = monotonic_ns();
-	p->writing++;
+	place_body_writes(b);
 	pthread_mutex_unlock(&p->lock);
 	b->io = (struct swap_io){ .extent = b->extent,
 				  .what = DISK_WRITE,
@@ -203,7 +213,7 @@ static struct place_body *next_to_try(struct place *p, uint64_t flush)
 	return b;
 }
 
-static void try_again(struct place *p)
+void place_try_again(struct place *p)
 {
 	struct place_body *b;
 	uint64_t flush;
@@ -216,8 +226,10 @@ static void try_again(struct place *p)
 		pthread_mutex_unlock(&p->lock);
 		rc = place_body_write(b);
 		pthread_mutex_lock(&p->lock);
-		if (rc)
+		if (rc) {
+			b->error = rc;
 			place_failed(p, b->state, b->slice, rc, "not written");
+		}
 		place_body_unref(b);
 	}
 	pthread_mutex_unlock(&p->lock);
@@ -234,18 +246,28 @@ static int wait_for_all(struct place *p, const struct timespec *end)
 	return rc;
 }
 
-int place_flush(struct place *p, uint64_t wait_ms)
+static int flush(struct place *p, const struct timespec *end)
 {
-	struct timespec end = thread_in_ms(wait_ms);
-	int settled = place_settle(p, NULL), rc = wait_for_all(p, &end);
+	int settled = place_settle(p, NULL), rc = wait_for_all(p, end);
 
 	if (!rc) {
-		try_again(p);
-		rc = wait_for_all(p, &end);
+		place_try_again(p);
+		rc = wait_for_all(p, end);
 	}
 	pthread_mutex_lock(&p->lock);
 	if (!rc && p->unwritten)
-		rc = p->unwritten->state->error;
+		rc = p->unwritten->error;
 	pthread_mutex_unlock(&p->lock);
 	return rc ? rc : settled;
+}
+
+int place_flush(struct place *p, uint64_t wait_ms)
+{
+	struct timespec end = thread_in_ms(wait_ms);
+	int rc;
+
+	p->until_ms = monotonic_ms() + wait_ms;
+	rc = flush(p, &end);
+	p->until_ms = 0;
+	return rc;
 }

@@ -42,9 +42,10 @@ static int open_slice(struct place *p, struct place_state *s, uint64_t slice)
 	if (rc)
 		return rc;
 	use_first(s, PLACE_OPEN - 1);
-	rc = place_bring_slice(p, s, slice, PLACE_READ | PLACE_WRITE, p->wait_ms, &s->open[0]);
+	rc = place_bring_slice(p, s, slice, PLACE_READ | PLACE_WRITE, place_patience(p),
+			       &s->open[0]);
 	if (rc == -ENOBUFS && !(rc = place_settle(p, NULL)))
-		rc = place_bring_slice(p, s, slice, PLACE_READ | PLACE_WRITE, p->wait_ms,
+		rc = place_bring_slice(p, s, slice, PLACE_READ | PLACE_WRITE, place_patience(p),
 				       &s->open[0]);
 	if (rc)
 		return rc;

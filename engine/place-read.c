@@ -202,9 +202,9 @@ static void on_read(struct swap_io *io, int rc)
 	struct place *p = r->place;
 
 	pthread_mutex_lock(&p->lock);
-	place_body_read_end(r->body, false);
 	if (rc)
-		place_not_read(p, hold_of(r)->state, slice_of(r), io, rc);
+		place_not_read(r->body, io, rc);
+	place_body_read_end(r->body, false);
 	pthread_mutex_unlock(&p->lock);
 	if (rc) {
 		end(r, rc);

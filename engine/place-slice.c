@@ -11,6 +11,15 @@
 
 /* ---- waiting ---- */
 
+uint64_t place_patience(const struct place *p)
+{
+	uint64_t now = monotonic_ms();
+
+	if (!p->until_ms)
+		return p->wait_ms;
+	return u64_min(p->wait_ms, p->until_ms > now ? p->until_ms - now : 0);
+}
+
 int place_wait_until(struct place *p, const struct timespec *end)
 {
 	return -pthread_cond_timedwait(&p->changed, &p->lock, end);
@@ -34,9 +43,25 @@ uint16_t place_slab_of(struct place *p, const void *buffer)
 /* Under the lock: one will be returned. */
 static int can_wait(struct place *p, uint64_t wait_ms)
 {
-	if (!p->returning)
-		return p->stuck ? p->figures.error : -ENOBUFS;
-	return wait_ms ? 0 : -EAGAIN;
+	if (p->returning)
+		return wait_ms ? 0 : -EAGAIN;
+	for (const struct place_body *b = p->unwritten; b; b = b->next_unwritten)
+		if (b->stuck)
+			return b->error;
+	return -ENOBUFS;
+}
+
+/* Under the lock.  What could not be written has all that others could have: perhaps it can be by now. */
+static int free_stuck(struct place *p, uint64_t wait_ms)
+{
+	int rc = can_wait(p, wait_ms);
+
+	if (!wait_ms || !p->stuck || p->returning)
+		return rc;
+	pthread_mutex_unlock(&p->lock);
+	place_try_again(p);
+	pthread_mutex_lock(&p->lock);
+	return can_wait(p, wait_ms);
 }
 
 static int buffer_run(struct place *p, enum place_kind kind, unsigned n, uint64_t wait_ms,
@@ -50,7 +75,7 @@ static int buffer_run(struct place *p, enum place_kind kind, unsigned n, uint64_
 	pthread_mutex_lock(&p->lock);
 	while ((rc = n == 1 ? pinned_get(p->pinned, 0, buffers)
 			    : pinned_get_run(p->pinned, n, buffers)) == -EAGAIN) {
-		rc = can_wait(p, wait_ms);
+		rc = waited ? can_wait(p, wait_ms) : free_stuck(p, wait_ms);
 		if (rc)
 			break;
 		waited = true;
@@ -117,16 +142,18 @@ static void is_there(struct place_lent *l, int rc)
 static void on_read(struct swap_io *io, int rc)
 {
 	struct place_lent *l = container_of(io, struct place_lent, io);
+	struct place_body *body = l->body;
 	struct place *p = l->place;
 
 	pthread_mutex_lock(&p->lock);
-	p->bringing--;
-	place_body_read_end(l->body, false);
 	if (rc)
-		place_not_read(p, l->slice->state, l->index, io, rc);
+		place_not_read(body, io, rc);
 	else
 		count_in(l);
 	is_there(l, rc);
+	place_body_read_end(body, false); /* the state may go with it */
+	p->bringing--;
+	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -343,7 +370,7 @@ static int wait_for(struct place *p, struct place_lent *l, uint64_t wait_ms)
 
 int place_wait(struct place *p, struct place_lent *l, void **memory)
 {
-	int rc = wait_for(p, l, p->wait_ms);
+	int rc = wait_for(p, l, place_patience(p));
 
 	if (!rc)
 		*memory = l->buffer;
@@ -377,7 +404,7 @@ int place_send(struct place *p, struct place_lent *l)
 	struct place_slice *slice = l->slice;
 	bool small = slice->state->small;
 	struct place_version *v;
-	int rc = wait_for(p, l, p->wait_ms);
+	int rc = wait_for(p, l, place_patience(p));
 
 	if (rc)
 		return rc;

@@ -166,7 +166,7 @@ static int bring_in(struct place_walk *w)
 	void *memory;
 
 	while (w->ahead <= w->at) {
-		int rc = bring_one(w, w->place->wait_ms);
+		int rc = bring_one(w, place_patience(w->place));
 
 		if (rc)
 			return rc;

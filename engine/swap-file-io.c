@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/log.h"
 #include "engine/swap-file-internal.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 /* A request is cut into chunks, SWAP_CHUNKS of which are under way at once: whole blocks straight from or to memory
@@ -57,9 +55,6 @@ static int check_sums(struct swap_chunk *c)
 	f->counters.damaged_blocks += bad;
 	c->io->damaged = u64_min(c->io->damaged, c->at + (uint64_t)first * SWAP_BLOCK);
 	pthread_mutex_unlock(&f->lock);
-	log_error("%s: %" PRIu32 " damaged blocks in bytes %" PRIu64 " to %" PRIu64
-		  " of state %" PRIu64,
-		  f->path, bad, c->at, c->at + c->size, c->io->extent->id);
 	return -EIO;
 }
 

@@ -66,8 +66,8 @@ struct swap_chunk { /* the file's */
 };
 
 /* Any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no byte is copied; elsewhere what is
- * at the edges is.  A block that is not what was written is -EIO, with a line in the log, and so is what is
- * read of a write that failed.
+ * at the edges is.  A block that is not what was written is -EIO, and so is what is read of a write that
+ * failed.
  */
 struct swap_io { /* the caller's memory until done is called */
 	struct swap_extent *extent;

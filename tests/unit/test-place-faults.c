@@ -413,10 +413,11 @@ START_TEST(without_spare_memory_buffers_are_kept_and_then_the_errno_is_told)
 	}
 	ck_assert_uint_eq(n, 8);
 	ck_assert_int_eq(rc, -EIO);
+	ck_assert_int_eq(read_some(s, NULL, 9), 0);
 	faulty_end();
-	ck_assert_int_eq(place_flush(place, 20000), 0);
 	ck_assert_int_eq(place_bring(place, s, 9, PLACE_WRITE, 20000, &l), 0);
 	place_return(place, l);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
 	ck_assert_uint_eq(placed_figures().pinned.lent, 0);
 	placed_close();
 }
@@ -437,46 +438,6 @@ START_TEST(an_edit_of_what_is_damaged_is_eio_and_changes_nothing)
 	faulty_end();
 	place_publish(place);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 1));
-	placed_close();
-}
-END_TEST
-
-/* ---- the disk is silent ---- */
-
-START_TEST(a_disk_that_is_silent_is_a_timeout_and_may_answer_later)
-{
-	struct place_state *s;
-	uint8_t out[100], zeros[100] = { 0 };
-
-	placed_options.wait_ms = 100;
-	if (!placed_open(_i))
-		return;
-	s = filled(1);
-	memset(out, 0, sizeof(out));
-	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 2 });
-	ck_assert_int_eq(place_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
-	ck_assert_int_eq(place_look(place, s, 5, sizeof(out), out), -ETIMEDOUT);
-	place_drop(place, s);
-	ck_assert_uint_eq(faulty_end(), 2);
-	placed_close(); /* waits for both */
-	ck_assert_mem_eq(out, zeros, sizeof(out));
-}
-END_TEST
-
-START_TEST(a_disk_that_stays_silent_is_left)
-{
-	uint8_t out[100];
-	struct place_state *s;
-
-	placed_options.wait_ms = 100;
-	if (!placed_open(_i))
-		return;
-	s = filled(1);
-	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
-	ck_assert_int_eq(place_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
-	place_close(place);
-	ck_assert(placed_was_said("the disk does not answer: what it has is left to it"));
-	ck_assert_uint_eq(faulty_end(), 1);
 	placed_close();
 }
 END_TEST
@@ -687,8 +648,6 @@ int main(void)
 		a_disk_that_fails_for_a_while_costs_nothing,
 		without_spare_memory_buffers_are_kept_and_then_the_errno_is_told,
 		an_edit_of_what_is_damaged_is_eio_and_changes_nothing,
-		a_disk_that_is_silent_is_a_timeout_and_may_answer_later,
-		a_disk_that_stays_silent_is_left,
 		a_flipped_bit_is_eio_there_and_nowhere_else,
 		a_directory_that_goes_takes_nothing_with_it,
 		killed_while_it_swaps_it_leaves_no_file,
