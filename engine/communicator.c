@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/communicator.h"
+#include "engine/devices.h"
 #include "engine/log.h"
 #include "engine/peers.h"
 
@@ -19,6 +20,8 @@ struct communicator {
 	struct collective *c;
 	uint64_t number;            /* 0: none */
 	_Atomic unsigned under_way; /* launched and not over */
+	_Atomic bool news;          /* something launched is over */
+	_Atomic uint64_t broken;    /* number of one that is to fail; 0: none */
 
 	/* engine thread */
 	uint64_t newest; /* of those made here */
@@ -127,7 +130,7 @@ void communicator_fail(struct engine *e, uint64_t number, const char *why)
 {
 	struct communicator *c = e->communicator;
 
-	if (!c || c->number != number || c->state < COMMUNICATOR_OPENING ||
+	if (!c || !number || c->number != number || c->state < COMMUNICATOR_OPENING ||
 	    c->state == COMMUNICATOR_PARTING)
 		return;
 	part(e, c, why);
@@ -297,6 +300,10 @@ void communicator_turn(struct engine *e, uint64_t now)
 
 	if (!c || !e->ready)
 		return;
+	if (atomic_exchange(&c->news, false))
+		pthread_cond_broadcast(&e->changed);
+	communicator_fail(e, atomic_exchange(&c->broken, 0),
+			  "a rank could not launch its part");
 	if (c->state == COMMUNICATOR_NONE && now >= c->retry_ms && e->world > 1 &&
 	    peers_first_live(e) == e->rank)
 		invite(e, c, now);
@@ -408,12 +415,44 @@ int communicator_place(struct engine *e, uint32_t rank)
 	return c ? place_in(c->ranks, c->nranks, rank) : -ENOENT;
 }
 
+uint32_t communicator_ranks(const struct engine *e)
+{
+	return e->communicator ? e->communicator->nranks : 0;
+}
+
+bool communicator_reaches(const struct engine *e, enum state_tier tier)
+{
+	const struct communicator *c = e->communicator;
+
+	return c && tier == (c->options.device ? STATE_DEVICE : STATE_HOST);
+}
+
+bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size)
+{
+	const struct communicator *c = e->communicator;
+	const uint8_t *last = (const uint8_t *)memory + size - 1;
+	int first_number, last_number;
+
+	if (!c || !c->options.device)
+		return c;
+	return size && !devices_where(e->registry.devices, memory, &first_number) &&
+	       !devices_where(e->registry.devices, last, &last_number) &&
+	       first_number == c->options.number && last_number == first_number;
+}
+
+void communicator_break(struct engine *e, uint64_t number)
+{
+	atomic_store(&e->communicator->broken, number);
+	node_wake(e);
+}
+
 static void on_launched(struct collective_io *collective_io, int result)
 {
 	struct communicator_io *io = (struct communicator_io *)collective_io;
 	struct engine *e = io->engine;
 
 	atomic_store(&io->result, result); /* from here on it is its owner's */
+	atomic_store(&e->communicator->news, true);
 	node_wake(e);
 	atomic_fetch_sub(&e->communicator->under_way, 1);
 }
@@ -446,4 +485,13 @@ bool communicator_ticks(const struct engine *e)
 
 	return c && (c->state == COMMUNICATOR_ASKING || c->state == COMMUNICATOR_OPENING ||
 		     c->state == COMMUNICATOR_PARTING || atomic_load(&c->under_way));
+}
+
+void communicator_about(struct engine *e, struct collective_about *about)
+{
+	struct communicator *c = e->communicator;
+
+	memset(about, 0, sizeof(*about));
+	if (c && c->c)
+		c->ops->about(c->c, about);
 }

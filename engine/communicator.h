@@ -40,8 +40,12 @@ void communicator_fail(struct engine *e, uint64_t number, const char *why);
 
 /* Its number, when bytes can go by it; 0: they cannot.  Any thread. */
 uint64_t communicator_number(struct engine *e);
-/* The rank's place in it, or -ENOENT.  With the lock. */
+/* The rank's place in it, or -ENOENT; how many there are.  With the lock. */
 int communicator_place(struct engine *e, uint32_t rank);
+uint32_t communicator_ranks(const struct engine *e);
+/* Whether it can send bytes of such rows; receive into that memory.  With the lock. */
+bool communicator_reaches(const struct engine *e, enum state_tier tier);
+bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size);
 
 struct communicator_io {
 	struct collective_io io; /* first; done is set here */
@@ -52,9 +56,14 @@ struct communicator_io {
 /* Trainer's thread: by the one of that number; -EIO: it is there no more; what launch says. */
 int communicator_launch(struct engine *e, uint64_t number, struct communicator_io *io);
 
+/* A part could not be launched, for which others wait: it is to fail.  Any thread. */
+void communicator_break(struct engine *e, uint64_t number);
+
 /* Whether it is waiting for something that no message announces.  With the lock. */
 bool communicator_ticks(const struct engine *e);
 
+/* What its library says; zero: there is none.  Engine thread, or with the lock. */
+void communicator_about(struct engine *e, struct collective_about *about);
 /* Lines about it, for people.  With the lock. */
 void communicator_describe(struct engine *e, FILE *out);
 

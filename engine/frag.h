@@ -567,6 +567,14 @@ FRAG_API int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t
  */
 FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);
 
+/* All ranks of the parameter's group call it at the same place, and each has the whole state in out: bytes as frag_get's.  By the
+ * ranks' devices (NCCL) where all pieces, and all ranks' out, are their memory and they are connected; else each rank reads. Bounded:
+ * -ETIMEDOUT: a rank has not come within timeout_ms, or a device did not go on; -EIO: one is lost; -EINVAL: they have called it
+ * for different states; -ENOENT: the parameter is in no group; others of frag_get.
+ */
+FRAG_API int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t bytes,
+			 unsigned timeout_ms);
+
 /* "HOST:PORT" to mount; NULL until it is known.  The library's. */
 FRAG_API const char *frag_address(const struct frag *f);
 

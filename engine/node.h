@@ -53,6 +53,7 @@ struct about;
 struct later;
 struct communicator;
 struct rounds;
+struct gathering;
 
 struct message { /* to ourselves */
 	struct message *next;
@@ -149,6 +150,12 @@ struct engine {
 	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock */
 	struct communicator *communicator;
 	struct rounds *rounds;
+	struct gathering *gatherings; /* of groups, at their lowest live rank */
+	struct {
+		struct wire_gather said;
+		bool wanted, asked, answered;
+		int status;
+	} gather;              /* the trainer's call */
 	struct catalog *own;   /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params;  /* own's numbers to catalog's */
 	struct shards *shards; /* the trainer's thread's; NULL: no parameters are on NVMe */

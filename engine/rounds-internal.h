@@ -7,6 +7,7 @@
 #include "engine/communicator.h"
 #include "engine/plan.h"
 #include "engine/rounds.h"
+#include "engine/sends.h"
 
 enum round_phase { ROUND_PLAN, ROUND_STAGE, ROUND_ASKED, ROUND_OVER };
 
@@ -38,7 +39,7 @@ struct launched {
 	struct launched *next;
 	struct round *of; /* this rank's own */
 	uint64_t communicator;
-	uint8_t *kept; /* what it sends */
+	struct send *send;
 	struct collective_move moves[];
 };
 
@@ -47,14 +48,12 @@ struct rounds {
 	struct round *list;   /* changed with both locks */
 	unsigned n;
 	struct launched *launched; /* under the lock */
-	uint64_t
-		broken; /* under the lock: a communicator by which a part could not be launched */
 	_Atomic unsigned under_way;
 	struct rounds_figures figures; /* engine thread; launched: under the lock */
 };
 
 /* Takes what has ended out; it is the engine thread's.  With the engine's lock. */
 void rounds_turn_launched(struct engine *e);
-void rounds_free_launched(struct rounds *r);
+void rounds_free_launched(struct engine *e);
 
 #endif

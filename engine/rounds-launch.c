@@ -94,32 +94,24 @@ static uint64_t bytes_of(const struct edit_round *round)
 	return bytes;
 }
 
-static struct launched *launched_new(const struct edit_round *part, const struct round *own)
+static void launched_free(struct engine *e, struct launched *l)
 {
-	size_t n = (part ? part->count : 0) + (own ? own->plan.n : 0);
+	if (l)
+		sends_free(e, l->send);
+	free(l);
+}
+
+static struct launched *launched_new(struct engine *e, const struct edit_round *part,
+				     const struct round *own)
+{
+	size_t n = part->count + (own ? own->plan.n : 0);
 	struct launched *l = calloc(1, sizeof(*l) + n * sizeof(l->moves[0]));
 
-	if (l && !(l->kept = calloc(1, bytes_of(part) + 1))) { /* not what was there before */
+	if (l && !(l->send = sends_new(e, bytes_of(part), part->count, true))) {
 		free(l);
 		return NULL;
 	}
 	return l;
-}
-
-static void launched_free(struct launched *l)
-{
-	if (l)
-		free(l->kept);
-	free(l);
-}
-
-static int keep_piece(struct engine *e, const struct wire_piece *piece, uint8_t *to)
-{
-	if (piece->view[0])
-		return views_read(&e->views, &e->registry, piece->view, piece->offset, to,
-				  piece->size);
-	return registry_copy(&e->registry, piece->epoch, piece->state, piece->offset, to,
-			     piece->size);
 }
 
 static void add_move(struct launched *l, bool to_peer, uint32_t peer, void *memory,
@@ -128,19 +120,30 @@ static void add_move(struct launched *l, bool to_peer, uint32_t peer, void *memo
 	l->moves[l->io.io.nmoves++] = (struct collective_move){ to_peer, peer, size, memory };
 }
 
-/* The receiver waits for as many bytes, also of what is gone. */
-static int add_sent(struct engine *e, struct launched *l, const struct edit_round *part)
+static int send_from(struct engine *e, struct launched *l, const struct wire_piece *piece,
+		     void **from)
 {
-	uint8_t *at = l->kept;
+	if (piece->view[0])
+		return sends_from_view(e, l->send, piece->view, piece->offset, piece->size,
+				       from);
+	return sends_from(e, l->send, piece->epoch, piece->state, piece->offset, piece->size,
+			  from);
+}
+
+/* The receiver waits for as many bytes, also where they are not what they ought to be.  *gone: nothing can be sent. */
+static int add_sent(struct engine *e, struct launched *l, const struct edit_round *part,
+		    bool *gone)
+{
 	int rc = 0;
 
 	for (uint32_t i = 0; i < part->count; i++) {
 		const struct wire_piece *piece = &part->pieces[i];
-		int status = keep_piece(e, piece, at);
+		void *from;
+		int status = send_from(e, l, piece, &from);
 
 		rc = rc ? rc : status;
-		add_move(l, true, part->place, at, piece->size);
-		at += piece->size;
+		*gone |= !from;
+		add_move(l, true, part->place, from, piece->size);
 	}
 	return rc;
 }
@@ -163,12 +166,11 @@ static int start(struct engine *e, struct rounds *r, struct launched *l, struct 
 
 	l->io.io.what = COLLECTIVE_MOVES;
 	l->io.io.moves = l->moves;
+	l->io.io.after = sends_after(l->send);
 	atomic_fetch_add(&r->under_way, 1);
 	rc = communicator_launch(e, l->communicator, &l->io);
 	if (rc) {
 		atomic_fetch_sub(&r->under_way, 1);
-		r->broken = l->communicator; /* the others wait for us there */
-		launched_free(l);
 		return rc;
 	}
 	l->next = r->launched;
@@ -182,41 +184,46 @@ static int start(struct engine *e, struct rounds *r, struct launched *l, struct 
 	return 0;
 }
 
-static int launch(struct engine *e, struct rounds *r, const struct edit *edit)
+/* *gone: nothing was launched. */
+static int launch(struct engine *e, struct rounds *r, const struct edit *edit, bool *gone)
 {
 	const struct edit_round *part = edit->round;
 	struct round *own = find(r, edit->transaction);
-	struct launched *l;
-	int rc = 0, status;
+	struct launched *l = launched_new(e, part, own);
+	int rc = l ? 0 : -ENOMEM;
 
-	if (part->reader == e->rank && !own) {
-		r->broken = part->communicator; /* given up meanwhile */
-		return -ECANCELED;
+	*gone = !l || (part->reader == e->rank && !own); /* given up meanwhile */
+	if (!*gone) {
+		l->communicator = part->communicator;
+		rc = add_sent(e, l, part, gone);
 	}
-	l = launched_new(part, own);
-	if (!l) {
-		r->broken = part->communicator;
-		return -ENOMEM;
-	}
-	l->communicator = part->communicator;
-	rc = add_sent(e, l, part);
-	if (own)
+	if (!*gone && own)
 		add_received(l, own);
-	status = start(e, r, l, own);
-	return status ? status : rc;
+	if (!*gone) {
+		int started = start(e, r, l, own);
+
+		*gone = started != 0;
+		rc = started ? started : rc;
+	}
+	if (*gone)
+		launched_free(e, l);
+	return rc || !*gone ? rc : -ECANCELED;
 }
 
 int rounds_launch(void *arg, const struct edit *edit)
 {
 	struct engine *e = arg;
 	struct rounds *r = e->rounds;
+	bool gone = false;
 	int rc;
 
 	if (!edit->round) /* others' */
 		return 0;
 	pthread_mutex_lock(&r->lock);
-	rc = launch(e, r, edit);
+	rc = launch(e, r, edit, &gone);
 	pthread_mutex_unlock(&r->lock);
+	if (gone) /* the others wait for us there */
+		communicator_break(e, edit->round->communicator);
 	return rc;
 }
 
@@ -234,7 +241,7 @@ static struct launched *take_ended(struct rounds *r)
 }
 
 /* What fails, fails the communicator too. */
-static void end(struct rounds *r, struct launched *l)
+static void end(struct engine *e, struct rounds *r, struct launched *l)
 {
 	int result = atomic_load(&l->io.result);
 
@@ -244,31 +251,28 @@ static void end(struct rounds *r, struct launched *l)
 		if (!l->of->result)
 			l->of->result = result;
 	}
-	launched_free(l);
+	launched_free(e, l);
 }
 
 void rounds_turn_launched(struct engine *e)
 {
 	struct rounds *r = e->rounds;
 	struct launched *l;
-	uint64_t broken;
 
 	pthread_mutex_lock(&r->lock);
 	while ((l = take_ended(r)))
-		end(r, l);
-	broken = r->broken;
-	r->broken = 0;
+		end(e, r, l);
 	pthread_mutex_unlock(&r->lock);
-	if (broken)
-		communicator_fail(e, broken, "a rank could not launch its part of a round");
 }
 
-void rounds_free_launched(struct rounds *r)
+void rounds_free_launched(struct engine *e)
 {
+	struct rounds *r = e->rounds;
+
 	while (r->launched) {
 		struct launched *l = r->launched;
 
 		r->launched = l->next;
-		launched_free(l);
+		launched_free(e, l);
 	}
 }

@@ -22,7 +22,7 @@ void rounds_free(struct engine *e)
 {
 	if (!e->rounds)
 		return;
-	rounds_free_launched(e->rounds);
+	rounds_free_launched(e);
 	pthread_mutex_destroy(&e->rounds->lock);
 	free(e->rounds);
 	e->rounds = NULL;
@@ -33,7 +33,7 @@ void rounds_free(struct engine *e)
 static bool is_sent_by_rounds(const struct engine *e, const struct piece *piece)
 {
 	return !piece->lost &&
-	       e->peers[piece->rank].states->rows[piece->row].tier == STATE_HOST;
+	       communicator_reaches(e, e->peers[piece->rank].states->rows[piece->row].tier);
 }
 
 static int find_places(struct engine *e, struct round *round)

@@ -4,6 +4,7 @@
 #include "engine/agree.h"
 #include "engine/barrier.h"
 #include "engine/communicator.h"
+#include "engine/gathers.h"
 #include "engine/join.h"
 #include "engine/log.h"
 #include "engine/peers.h"
@@ -436,6 +437,9 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		break;
 	case WIRE_ROUND:
 		rounds_serve(e, peer, header, body, tail, tail_size);
+		break;
+	case WIRE_GATHER:
+		gathers_serve(e, peer, header, body);
 		break;
 	case WIRE_INVITE:
 	case WIRE_FORM:

@@ -6,6 +6,7 @@
 #include "engine/arena-memory.h"
 #include "engine/communicator.h"
 #include "engine/freezes.h"
+#include "engine/gathers.h"
 #include "engine/join.h"
 #include "engine/log.h"
 #include "engine/past.h"
@@ -189,7 +190,8 @@ static int wait_time(struct engine *e, int wait_ms)
 		return wait_ms < NODE_READ_TICK_MS ? wait_ms : NODE_READ_TICK_MS;
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
 	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
-	    communicator_ticks(e) || rounds_tick(e) || (e->is_rank && views_any(&e->views)))
+	    communicator_ticks(e) || gathers_tick(e) || rounds_tick(e) ||
+	    (e->is_rank && views_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -260,6 +262,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	about_turn(e, now);
 	freezes_turn(e, now, &freezes);
 	communicator_turn(e, now);
+	gathers_turn(e, now);
 	rounds_turn(e, now, &rounds);
 	pthread_mutex_unlock(&e->lock);
 	transfers_finish(transfers);
@@ -301,6 +304,7 @@ void turn_free(struct engine *e)
 	writes_abandon(e);
 	freezes_abandon(e);
 	communicator_free(e);
+	gathers_free(e);
 	rounds_abandon(e);
 	watch_abandon(e);
 	waiters_free(e);

@@ -48,6 +48,7 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_ROUND] = sizeof(struct wire_round),
 	[WIRE_FORM] = sizeof(struct wire_form),
 	[WIRE_PART] = sizeof(struct wire_part),
+	[WIRE_GATHER] = sizeof(struct wire_gather),
 };
 
 size_t wire_body_size(enum wire_type type)

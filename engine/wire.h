@@ -33,6 +33,8 @@
  * A round, too: x -> r ROUND -> ACK in place of STAGE, and a COMMIT whose holders have one.  The communicator that
  * rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, whoever sees it fail -> members PART.
  *
+ * r -> 0 GATHER -> ACK, when all ranks of the group have said so: the lowest live one of them counts.
+ *
  * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
  * be done is answered by ACK with -errno, or REFUSE with a line for people.
  */
@@ -102,6 +104,7 @@ enum wire_type {
 	WIRE_INVITE,
 	WIRE_FORM,
 	WIRE_PART,
+	WIRE_GATHER,
 	WIRE_TYPES,
 };
 
@@ -342,6 +345,16 @@ struct wire_form { /* then count uint32_t: the ranks of it, in their places */
 	uint8_t id[128]; /* by which the collective library finds them */
 };
 static_assert(sizeof(struct wire_form) == 144, "wire");
+
+struct wire_gather {           /* a rank has come to frag_gather, or is through it */
+	uint64_t count;        /* how often it has said so for that group, this one included */
+	uint64_t communicator; /* that it could take; 0: none */
+	uint32_t group, param;
+	uint32_t wait_ms; /* for the others */
+	uint32_t through;
+	char key[FRAG_KEY_MAX + 1];
+};
+static_assert(sizeof(struct wire_gather) == 96, "wire");
 
 struct wire_part {
 	uint64_t number;

@@ -19,7 +19,8 @@ bool asleep[JOB_WORLD_MAX];
 static uint64_t deadline;
 
 static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } },
-					   { "v", .ndim = 1, .shape = { 1 } } };
+					   { "v", .ndim = 1, .shape = { 1 } },
+					   { "u", .ndim = 1, .shape = { EVEN } } };
 
 /* ---- a network that loses messages ---- */
 
@@ -71,6 +72,7 @@ static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *
 
 struct trainer {
 	uint64_t goal;
+	void (*errand)(uint32_t rank); /* NULL: it passes boundaries */
 	bool has_thread, inside, stop;
 	pthread_t thread;
 	sem_t go, back;
@@ -84,7 +86,11 @@ static void *train(void *arg)
 
 	sem_wait(&t->go);
 	while (!t->stop) {
-		boundary((uint32_t)(t - trainers));
+		if (t->errand)
+			t->errand((uint32_t)(t - trainers));
+		else
+			boundary((uint32_t)(t - trainers));
+		t->errand = NULL;
 		t->inside = false;
 		sem_post(&t->back);
 		sem_wait(&t->go);
@@ -112,17 +118,26 @@ static void yield(void *arg)
 	sem_wait(&t->go);
 }
 
-void go_to(uint32_t rank, uint64_t goal)
+static void need_thread(struct trainer *t)
 {
-	struct trainer *t = &trainers[rank];
-
-	t->goal = goal;
 	if (t->has_thread)
 		return;
 	sem_init(&t->go, 0, 0);
 	sem_init(&t->back, 0, 0);
 	ck_assert_int_eq(pthread_create(&t->thread, NULL, train, t), 0);
 	t->has_thread = true;
+}
+
+void go_to(uint32_t rank, uint64_t goal)
+{
+	trainers[rank].goal = goal;
+	need_thread(&trainers[rank]);
+}
+
+void send_off(uint32_t rank, void (*errand)(uint32_t rank))
+{
+	trainers[rank].errand = errand;
+	need_thread(&trainers[rank]);
 }
 
 bool waits_inside(uint32_t rank)
@@ -153,8 +168,8 @@ void turn(void *arg)
 			engine_turn(engine_of(rank), 0);
 	}
 	for (uint32_t rank = 0; rank < job.spec.world; rank++)
-		if (job_frag(&job, rank) &&
-		    (trainers[rank].inside || passed(rank) < trainers[rank].goal))
+		if (job_frag(&job, rank) && (trainers[rank].inside || trainers[rank].errand ||
+					     passed(rank) < trainers[rank].goal))
 			lend(&trainers[rank]);
 }
 

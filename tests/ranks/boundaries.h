@@ -2,7 +2,7 @@
 #ifndef TESTS_RANKS_BOUNDARIES_H
 #define TESTS_RANKS_BOUNDARIES_H
 
-/* A job of two parameters, "w" and "v", in one process, whose ranks pass boundaries one by one while engines
+/* A job of three parameters, "w", "v" and "u", in one process, whose ranks pass boundaries one by one while engines
  * are turned in a seeded order and messages get lost.
  */
 
@@ -10,7 +10,7 @@
 
 #include "engine/node.h"
 
-enum { NUMEL = 37, BYTES = NUMEL * 4 };
+enum { NUMEL = 37, BYTES = NUMEL * 4, EVEN = 8 };
 
 extern struct job job;
 extern bool asleep[JOB_WORLD_MAX]; /* ranks whose engines are not turned */
@@ -31,6 +31,8 @@ void turn(void *arg);
 
 /* From now on its trainer passes boundaries up to that one, one in each turn, or waits in one. */
 void go_to(uint32_t rank, uint64_t goal);
+/* Its trainer calls that once, before it goes on. */
+void send_off(uint32_t rank, void (*errand)(uint32_t rank));
 bool waits_inside(uint32_t rank);
 /* None may wait any more. */
 void boundaries_close(void);

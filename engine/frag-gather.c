@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/communicator.h"
+#include "engine/file.h"
+#include "engine/frag-internal.h"
+#include "engine/gathers.h"
+#include "engine/live.h"
+#include "engine/plan.h"
+#include "engine/reads.h"
+#include "engine/sends.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* All ranks of a group take all of a state: by the communicator, what each has to each, or by reading, each for itself. */
+
+enum { WAIT_MS = 100 };
+
+struct gather {
+	struct engine *e;
+	struct wire_gather said;
+	struct engine_address address;
+	uint64_t start_ns, bytes;
+	uint8_t *out;
+	const struct catalog_group *group;
+	uint32_t replica; /* of this rank */
+	struct piece *pieces;
+	unsigned n, room;
+	uint64_t covered;
+};
+
+/* ---- what lies where ---- */
+
+static int note_piece(void *arg, const struct piece *piece)
+{
+	struct gather *g = arg;
+	uint32_t place = catalog_place(g->group, piece->rank);
+
+	if (place / catalog_shards(g->group) != g->replica || g->covered == g->bytes)
+		return 0;
+	if (g->n == g->room) {
+		unsigned room = g->room * 2 + 16;
+		struct piece *more = realloc(g->pieces, room * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		g->pieces = more;
+		g->room = room;
+	}
+	g->pieces[g->n++] = *piece;
+	g->covered += piece->size;
+	return 0;
+}
+
+static bool goes_by_communicator(struct engine *e, const struct piece *piece)
+{
+	return communicator_place(e, piece->rank) >= 0 &&
+	       communicator_reaches(e, e->peers[piece->rank].states->rows[piece->row].tier);
+}
+
+/* With the lock.  The tables of states may have to be fetched. */
+static int find_pieces(struct gather *g, uint64_t deadline)
+{
+	int rc;
+
+	do {
+		g->n = 0;
+		g->covered = 0;
+		rc = plan_write(g->e, &g->address, g->start_ns, 0, g->bytes, note_piece, g);
+	} while (rc == -EAGAIN &&
+		 !node_wait_answer(g->e, u64_min(deadline, monotonic_ms() + WAIT_MS)) &&
+		 monotonic_ms() < deadline);
+	for (unsigned i = 0; i < g->n && !rc; i++)
+		if (!goes_by_communicator(g->e, &g->pieces[i]))
+			rc = -EREMOTE;
+	return !rc && g->covered < g->bytes ? -EREMOTE : rc;
+}
+
+/* ---- by the communicator ---- */
+
+static uint64_t source_bytes(const struct gather *g)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < g->n; i++)
+		bytes += g->pieces[i].rank == g->e->rank ? g->pieces[i].size : 0;
+	return bytes;
+}
+
+static unsigned count_moves(const struct gather *g)
+{
+	unsigned own = 0;
+
+	for (unsigned i = 0; i < g->n; i++)
+		own += g->pieces[i].rank == g->e->rank;
+	return own * catalog_shards(g->group) + g->n;
+}
+
+static void add(struct collective_io *io, struct collective_move *moves, bool to_peer,
+		int place, void *memory, uint64_t size)
+{
+	moves[io->nmoves++] =
+		(struct collective_move){ to_peer, (unsigned)place, size, memory };
+}
+
+/* To all of this replica, itself too. */
+static void add_to_all(const struct gather *g, struct collective_io *io,
+		       struct collective_move *moves, void *from, uint64_t size)
+{
+	uint32_t shards = catalog_shards(g->group);
+
+	for (uint32_t i = 0; i < shards; i++) {
+		uint32_t rank = g->group->ranks[g->replica * shards + i];
+
+		add(io, moves, true, communicator_place(g->e, rank), from, size);
+	}
+}
+
+/* Between two ranks in one order: that of the parameter. */
+static int lay_moves(const struct gather *g, struct send *send, struct collective_io *io,
+		     struct collective_move *moves)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < g->n && !rc; i++) {
+		const struct piece *piece = &g->pieces[i];
+		void *from;
+
+		add(io, moves, false, communicator_place(g->e, piece->rank), g->out + piece->at,
+		    piece->size);
+		if (piece->rank != g->e->rank)
+			continue;
+		rc = sends_from(g->e, send, 0, piece->row, piece->offset, piece->size, &from);
+		if (!rc)
+			add_to_all(g, io, moves, from, piece->size);
+	}
+	io->moves = moves;
+	return rc;
+}
+
+/* Each rank of the communicator has one piece, all of one size, in their order. */
+static bool is_equal(const struct gather *g)
+{
+	bool equal = g->n == communicator_ranks(g->e);
+
+	for (unsigned i = 0; i < g->n && equal; i++)
+		equal = g->pieces[i].size == g->pieces[0].size &&
+			communicator_place(g->e, g->pieces[i].rank) == (int)i;
+	return equal;
+}
+
+static int lay_equal(const struct gather *g, struct send *send, struct collective_io *io)
+{
+	const struct piece *own = &g->pieces[communicator_place(g->e, g->e->rank)];
+	void *from;
+	int rc = sends_from(g->e, send, 0, own->row, own->offset, own->size, &from);
+
+	if (rc)
+		return rc;
+	io->what = COLLECTIVE_GATHER_ALL;
+	io->from = from;
+	io->to = g->out;
+	io->size = own->size;
+	return 0;
+}
+
+/* With the lock.  The collective ends what it has begun. */
+static int wait_for(struct engine *e, struct communicator_io *io)
+{
+	int rc;
+
+	while ((rc = atomic_load(&io->result)) == -EINPROGRESS)
+		node_wait(e, monotonic_ms() + WAIT_MS);
+	return rc;
+}
+
+static int take(struct gather *g)
+{
+	CLEANUP(free)
+	struct collective_move *moves = malloc((count_moves(g) + 1) * sizeof(*moves));
+	struct communicator_io io = { .io = { .what = COLLECTIVE_MOVES } };
+	struct send *send = sends_new(g->e, source_bytes(g), g->n, false);
+	int rc = moves && send ? 0 : -ENOMEM;
+
+	if (!rc)
+		rc = is_equal(g) ? lay_equal(g, send, &io.io)
+				 : lay_moves(g, send, &io.io, moves);
+	if (!rc) {
+		io.io.after = sends_after(send);
+		rc = communicator_launch(g->e, g->said.communicator, &io);
+		rc = rc ? rc : wait_for(g->e, &io);
+		if (rc)
+			communicator_break(g->e, g->said.communicator);
+	}
+	sends_free(g->e, send);
+	return rc;
+}
+
+/* ---- by the host ---- */
+
+static int read_all(struct gather *g)
+{
+	int rc, through;
+
+	pthread_mutex_unlock(&g->e->lock);
+	rc = reads_get(g->e, &g->address, 0, g->out, g->bytes);
+	pthread_mutex_lock(&g->e->lock);
+	g->said.through = 1;
+	through = gathers_meet(g->e, &g->said);
+	return rc ? rc : through;
+}
+
+/* ---- the call ---- */
+
+static void say_what_it_can(struct gather *g, unsigned timeout_ms)
+{
+	bool grad = !strcmp(g->address.key, "grad");
+	uint64_t number = communicator_number(g->e);
+	const struct catalog_param *param = &g->e->catalog->params[g->address.param];
+
+	g->said = (struct wire_gather){ .group = param->group,
+					.param = g->address.param,
+					.wait_ms = timeout_ms };
+	strcpy(g->said.key, g->address.key);
+	if (number && (!grad || frag_grads_are_valid(g->e)) &&
+	    communicator_reaches_memory(g->e, g->out, g->bytes) &&
+	    !find_pieces(g, monotonic_ms() + timeout_ms))
+		g->said.communicator = number;
+}
+
+static int gather(struct gather *g, unsigned timeout_ms)
+{
+	struct engine *e = g->e;
+	uint32_t group = e->catalog->params[g->address.param].group;
+	int rc;
+
+	if (group == CATALOG_NONE)
+		return -ENOENT;
+	g->group = &e->catalog->groups[group];
+	g->replica = catalog_place(g->group, e->rank) / catalog_shards(g->group);
+	say_what_it_can(g, timeout_ms);
+	rc = gathers_meet(e, &g->said);
+	if (!rc)
+		rc = take(g);
+	else if (rc == -EREMOTE)
+		rc = read_all(g);
+	return rc;
+}
+
+int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t bytes,
+		unsigned timeout_ms)
+{
+	struct engine_address a;
+	struct gather g;
+	int64_t size = frag_get_bytes(f, param, key);
+	int rc;
+
+	if (size < 0)
+		return (int)size;
+	if ((uint64_t)size != bytes)
+		return -EINVAL;
+	rc = frag_address_of(f, param, key, &a);
+	if (rc)
+		return rc;
+	g = (struct gather){ .e = f->engine,
+			     .address = a,
+			     .start_ns = monotonic_ns(),
+			     .bytes = bytes,
+			     .out = out };
+	pthread_mutex_lock(&g.e->lock);
+	rc = gather(&g, timeout_ms);
+	pthread_mutex_unlock(&g.e->lock);
+	free(g.pieces);
+	return rc;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/boundaries.h"
+
+#include "engine/collective-host.h"
+#include "engine/communicator.h"
+#include "engine/rounds.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+/* All ranks of a group take all of a state, by the communicator or without it, and no rank waits for ever. */
+
+enum { WORLD = 4, BUSY = 1, WAIT_MS = 500 };
+
+static const struct job_group sharded = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
+static const struct job_group replicated = {
+	.stage = 2, .replicas = 2, .nparams = 2, .params = { 0, 1 }
+};
+
+/* Where pieces of "u" are equal. */
+static const struct job_group in_pieces = { .stage = 3, .nparams = 3, .params = { 0, 1, 2 } };
+
+static struct call {
+	uint32_t param;
+	const char *key;
+	int result;
+	float got[NUMEL];
+} calls[WORLD];
+
+static void gather(uint32_t rank)
+{
+	struct call *c = &calls[rank];
+
+	c->result = frag_gather(job_frag(&job, rank), job_number(&job, rank, c->param), c->key,
+				c->got, job_bytes(&job, c->param, c->key), WAIT_MS);
+}
+
+static void call_of(uint32_t rank, uint32_t param, const char *key)
+{
+	calls[rank] = (struct call){ .param = param, .key = key, .result = BUSY };
+	send_off(rank, gather);
+}
+
+static void call(uint32_t rank, const char *key)
+{
+	call_of(rank, 0, key);
+}
+
+static int result_of(uint32_t rank)
+{
+	while (calls[rank].result == BUSY)
+		turn(NULL);
+	while (waits_inside(rank))
+		turn(NULL);
+	return calls[rank].result;
+}
+
+static void expect_all(uint32_t rank, const char *key)
+{
+	ck_assert_int_eq(result_of(rank), 0);
+	ck_assert_mem_eq(calls[rank].got, job_truth(&job, calls[rank].param, key),
+			 job_bytes(&job, calls[rank].param, key));
+}
+
+static void open_unconnected(const struct job_group *group)
+{
+	boundaries_open(WORLD, group);
+	memset(calls, 0, sizeof(calls));
+}
+
+static void open_connected(const struct job_group *group)
+{
+	static const struct collective_options options = { .open_ms = 5000, .stuck_ms = 500 };
+
+	open_unconnected(group);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(communicator_use(engine_of(rank), &collective_host, &options),
+				 0);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		while (!communicator_number(engine_of(rank)))
+			turn(NULL);
+}
+
+static uint64_t launched(uint32_t rank)
+{
+	struct collective_about about = { 0 };
+
+	communicator_about(engine_of(rank), &about);
+	return about.launched;
+}
+
+static void all_call(const char *key)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		call(rank, key);
+}
+
+START_TEST(all_have_it_by_the_communicator)
+{
+	open_connected(_i ? &replicated : &sharded);
+	for (int again = 0; again < 3; again++) {
+		all_call("exp_avg");
+		for (uint32_t rank = 0; rank < WORLD; rank++)
+			expect_all(rank, "exp_avg");
+	}
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_uint_eq(launched(rank), 3);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(equal_pieces_and_those_of_lp_too)
+{
+	open_connected(&in_pieces);
+	for (uint32_t param = 0; param < 3; param += 2) {
+		for (uint32_t rank = 0; rank < WORLD; rank++)
+			call_of(rank, param, _i ? "lp" : "exp_avg");
+		for (uint32_t rank = 0; rank < WORLD; rank++)
+			expect_all(rank, _i ? "lp" : "exp_avg");
+	}
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_uint_eq(launched(rank), 2);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(all_have_it_without_one)
+{
+	open_unconnected(&sharded);
+	all_call("exp_avg");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		expect_all(rank, "exp_avg");
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(who_does_not_come_is_not_waited_for_beyond_the_time)
+{
+	open_connected(&sharded);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (rank != (uint32_t)_i)
+			call(rank, "exp_avg");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (rank != (uint32_t)_i)
+			ck_assert_int_eq(result_of(rank), -ETIMEDOUT);
+	all_call("exp_avg");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		expect_all(rank, "exp_avg");
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(who_dies_before_it_comes_is_not_waited_for)
+{
+	open_connected(&sharded);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (rank != (uint32_t)_i)
+			call(rank, "exp_avg");
+	for (uint32_t n = job_random(&job, 20); n; n--)
+		turn(NULL);
+	die((uint32_t)_i, true);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (rank != (uint32_t)_i)
+			ck_assert_int_eq(result_of(rank), -EIO);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(different_states_are_refused)
+{
+	open_connected(&sharded);
+	all_call("exp_avg");
+	call(2, "exp_avg_sq");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(result_of(rank), -EINVAL);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(it_must_be_all_of_a_state_that_there_is)
+{
+	struct frag *f;
+	float got[NUMEL];
+
+	open_unconnected(&sharded);
+	f = job_frag(&job, 1);
+	ck_assert_int_eq(frag_gather(f, job_number(&job, 1, 0), "exp_avg", got, 4, WAIT_MS),
+			 -EINVAL);
+	ck_assert_int_eq(frag_gather(f, 77, "exp_avg", got, BYTES, WAIT_MS), -EINVAL);
+	ck_assert_int_eq(frag_gather(NULL, 0, "exp_avg", got, BYTES, WAIT_MS), -EINVAL);
+	ck_assert_int_eq(frag_gather(f, job_number(&job, 1, 0), "none", got, BYTES, WAIT_MS),
+			 -ENOENT);
+	ck_assert_int_eq(frag_gather(f, job_number(&job, 1, 2), "lp", got, EVEN * 2, WAIT_MS),
+			 -ENOENT);
+	boundaries_close();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("gather");
+	TCase *t = tcase_create("gather");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_loop_test(t, all_have_it_by_the_communicator, 0, 2);
+	tcase_add_loop_test(t, equal_pieces_and_those_of_lp_too, 0, 2);
+	tcase_add_test(t, all_have_it_without_one);
+	tcase_add_loop_test(t, who_does_not_come_is_not_waited_for_beyond_the_time, 0, 2);
+	tcase_add_loop_test(t, who_dies_before_it_comes_is_not_waited_for, 0, 2);
+	tcase_add_test(t, different_states_are_refused);
+	tcase_add_test(t, it_must_be_all_of_a_state_that_there_is);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
