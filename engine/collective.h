@@ -16,9 +16,8 @@
  * two orders wait for each other until the deadline.  A rank that has no part in an operation launches nothing.
  *
  * With the first error of whatever kind the communicator has *failed*: what is under way ends with that error, nothing can be
- * launched any more, and the others, who may hear nothing of it, are told by the caller.  Another one is opened then,
- * over those that are left.  Memory that peers reach is given back by close: first all ranks that live have failed or
- * aborted, then they close.
+ * launched any more, and the others, who may hear nothing of it, are told by the caller, at once: they
+ * abort, as a peer's memory may be gone.  Another one is opened then, over those that are left.
  *
  * Trainer's thread, in which the device is used: launch.  Any thread: all others, and one at a time those of close and open.
  * One thread of the port's: done, which may call all but close.
@@ -76,8 +75,11 @@ struct collective_io {
 	void (*done)(struct collective_io *io, int result);
 	struct {
 		struct collective_io *next;
+		struct device_event *ended;
 		uint64_t bytes; /* sent and received */
+		uint64_t until_ms;
 		int result;
+		bool passed;
 	} port; /* the port's */
 };
 
@@ -104,10 +106,10 @@ struct collective_ops {
 	/* 0: there it is; -EINPROGRESS: not yet; else as state. */
 	int (*id)(struct collective *c, struct collective_id *id);
 	/* 0: ready; -EINPROGRESS: it is being opened.  -ENODEV: no library, or too old; -ETIMEDOUT: not all came, or an
-	 * operation took too long; -EIO; -ECANCELED: aborted.  A line said why, once.
+	 * operation took too long; -EIO, -ENOMEM, -EAGAIN; -ECANCELED: aborted.  A line said why, once.
 	 */
 	int (*state)(struct collective *c);
-	/* Enqueues it.  0: done will be called.  Else it will not, nothing was begun, and peers that launched their part are
+	/* Enqueues it, and not within a group of the trainer's own.  0: done will be called.  Else it will not, nothing was begun, and peers that launched their part are
 	 * in vain: -EINVAL: a peer, a size; -EFAULT: memory that the device does not reach; -EOVERFLOW; what state says.
 	 * -EIO, -ETIMEDOUT: it has failed now: the library refused it, or has not enqueued the last one yet.
 	 */

@@ -32,7 +32,8 @@
 	X(StreamCreateWithPriority)                                                            \
 	X(StreamDestroy)                                                                       \
 	X(StreamIsCapturing)                                                                   \
-	X(StreamWaitEvent)
+	X(StreamWaitEvent)                                                                     \
+	X(ThreadExchangeStreamCaptureMode)
 
 /* Later runtimes have these; NULL: this one has not. */
 #if CUDART_VERSION >= 12080

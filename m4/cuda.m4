@@ -1,5 +1,6 @@
 dnl SPDX-License-Identifier: Apache-2.0
-dnl --with-cuda: the headers of the CUDA runtime, which is loaded at run time and never linked; and nvcc, for kernels.
+dnl --with-cuda: the headers of the CUDA runtime, which is loaded at run time and never linked; nvcc, for
+dnl kernels; and where nccl.h is beside them, NCCL, loaded in the same way.
 AC_DEFUN([FRAG_CUDA], [
   AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda=yes|no|auto|PATH], [devices by CUDA: its headers must be there, must
@@ -13,11 +14,12 @@ AC_DEFUN([FRAG_CUDA], [
       with_cuda=`AS_ECHO(["$with_cuda"]) | sed 's/=.*//'`
     ],
     [cuda_at=$with_cuda with_cuda=yes])
-  have_cuda=no have_nvcc=no
+  have_cuda=no have_nvcc=no have_nccl=no
   AS_IF([test "$with_cuda" != no], [FRAG_CUDA_LOOK])
   AS_IF([test "$have_cuda" = yes], [
     AC_DEFINE([HAVE_CUDA], [1], [the headers of the CUDA runtime are there])
     AS_IF([test "$have_nvcc" = yes], [AC_DEFINE([HAVE_NVCC], [1], [kernels are compiled])])
+    AS_IF([test "$have_nccl" = yes], [AC_DEFINE([HAVE_NCCL], [1], [the header of NCCL is there])])
   ], [test "$with_cuda" = yes], [
     AC_MSG_ERROR([--with-cuda: no cuda_runtime_api.h${cuda_at:+ below $cuda_at}])
   ])
@@ -25,6 +27,7 @@ AC_DEFUN([FRAG_CUDA], [
   AC_SUBST([NVCC])
   AM_CONDITIONAL([HAVE_CUDA], [test "$have_cuda" = yes])
   AM_CONDITIONAL([HAVE_NVCC], [test "$have_nvcc" = yes])
+  AM_CONDITIONAL([HAVE_NCCL], [test "$have_nccl" = yes])
 ])
 
 dnl After the compiler's own folders, so that nothing of a toolkit comes before what it has.
@@ -53,5 +56,9 @@ AC_DEFUN([FRAG_CUDA_TRY], [
       [have_nvcc=yes])
     rm -f conftest.cu conftest.fatbin
     AC_MSG_RESULT([$have_nvcc])
+    AC_MSG_CHECKING([for nccl.h])
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <nccl.h>
+      int new_enough[NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0) ? 1 : -1];]], [])], [have_nccl=yes])
+    AC_MSG_RESULT([$have_nccl])
   ])
 ])

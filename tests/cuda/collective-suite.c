@@ -526,7 +526,7 @@ static struct collective_options in_a_hurry(void)
 	struct collective_options before = collective_test_options;
 
 	collective_test_options.stuck_ms = collective_test_options.wait_ms = 300;
-	collective_test_options.end_ms = 2000;
+	collective_test_options.end_ms = many->end_ms;
 	return before;
 }
 

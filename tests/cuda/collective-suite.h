@@ -13,6 +13,7 @@ struct many {
 	const struct collective_ops *ops;
 	const struct trainer *trainer; /* has devices and streams of its kind */
 	unsigned nranks;               /* rank r is on device r % trainer->ndevices() */
+	uint64_t end_ms;               /* enough for the port to let go of what has failed */
 };
 
 /* For main: runs that, and more, up to NULL, where there is more; returns its exit status. */

@@ -244,3 +244,8 @@ STUB_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
 	pthread_mutex_unlock(&lock);
 	return cudaSuccess;
 }
+
+STUB_API cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+	return stub_enter("ThreadExchangeStreamCaptureMode", NULL, (uint64_t)*mode, false);
+}

@@ -8,7 +8,7 @@
 
 /* The suite over collective-host.c, and how that is made to fail. */
 
-static const struct many host = { &collective_host, &trainer_host, 3 };
+static const struct many host = { &collective_host, &trainer_host, 3, 1000 };
 
 /* Without a device: memory of the process. */
 static void open_bare(void)

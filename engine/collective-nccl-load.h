@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_COLLECTIVE_NCCL_LOAD_H
+#define ENGINE_COLLECTIVE_NCCL_LOAD_H
+
+/* NCCL, loaded when it is asked for. */
+
+#include "engine/base.h"
+
+#ifdef HAVE_NCCL
+#include <nccl.h>
+
+#define NCCL_CALLS(X)                                                                          \
+	X(AllGather)                                                                           \
+	X(CommAbort)                                                                           \
+	X(CommDestroy)                                                                         \
+	X(CommFinalize)                                                                        \
+	X(CommGetAsyncError)                                                                   \
+	X(CommInitRankConfig)                                                                  \
+	X(GetErrorString)                                                                      \
+	X(GetLastError)                                                                        \
+	X(GetUniqueId)                                                                         \
+	X(GetVersion)                                                                          \
+	X(GroupEnd)                                                                            \
+	X(GroupStart)                                                                          \
+	X(Recv)                                                                                \
+	X(Send)
+
+struct nccl {
+	int version;
+#define NCCL_FIELD(name) __typeof__(&nccl##name) name;
+	NCCL_CALLS(NCCL_FIELD)
+#undef NCCL_FIELD
+};
+
+/* library: NULL: by its usual name.  It stays loaded: it may have threads that nobody joins.  -ENODEV: there is none, or it
+ * is too old; why says which.
+ */
+int nccl_load(struct nccl *nccl, const char *library, char *why, size_t size);
+
+#endif
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/collective-nccl.h"
+
+#include <errno.h>
+
+enum { PAUSE_NS = 1000000, PAGE = 4096 };
+
+static void pause_shortly(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+}
+
+static bool is_late(struct collective *c)
+{
+	return nccl_has_failed(c) || monotonic_ms() >= c->open_until_ms;
+}
+
+/* ---- opening ---- */
+
+static bool load(struct collective *c)
+{
+	char why[sizeof(c->about.error)];
+	int rc = nccl_load(&c->nccl, c->options.library, why, sizeof(why));
+
+	if (rc) {
+		nccl_fail(c, rc, "%s", why);
+		return false;
+	}
+	pthread_mutex_lock(&c->lock);
+	c->about.version = c->nccl.version;
+	pthread_mutex_unlock(&c->lock);
+	return true;
+}
+
+static bool make_id(struct collective *c)
+{
+	static_assert(sizeof(ncclUniqueId) == sizeof(struct collective_id), "the same");
+	ncclUniqueId id;
+	ncclResult_t r;
+
+	if (c->has_id)
+		return true;
+	r = c->nccl.GetUniqueId(&id);
+	if (r != ncclSuccess) {
+		nccl_refuse(c, "ncclGetUniqueId", r);
+		return false;
+	}
+	pthread_mutex_lock(&c->lock);
+	memcpy(&c->id, &id, sizeof(id));
+	c->has_id = true;
+	pthread_mutex_unlock(&c->lock);
+	return true;
+}
+
+/* The trainer's kernels go first. */
+static int make_stream(struct collective *c)
+{
+	struct cuda *cuda = &c->cuda;
+	int least, greatest;
+	int rc = cuda_result(cuda, "cudaDeviceGetStreamPriorityRange",
+			     cuda->DeviceGetStreamPriorityRange(&least, &greatest));
+
+	if (rc)
+		return rc;
+	return cuda_result(
+		cuda, "cudaStreamCreateWithPriority",
+		cuda->StreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, least));
+}
+
+/* For a byte to each rank, one from each, and one of each. */
+static uint64_t warm_size(const struct collective *c)
+{
+	return u64_div_ceil(3 * (uint64_t)c->about.nranks, PAGE) * PAGE;
+}
+
+static int make_warm(struct collective *c)
+{
+	void *memory = aligned_alloc(PAGE, warm_size(c));
+	int rc;
+
+	if (!memory)
+		return -ENOMEM;
+	memset(memory, 0, warm_size(c));
+	rc = cuda_result(&c->cuda, "cudaHostRegister",
+			 c->cuda.HostRegister(memory, warm_size(c), cudaHostRegisterPortable));
+	if (rc)
+		free(memory);
+	else
+		c->warm = memory;
+	return rc;
+}
+
+static bool prepare(struct collective *c)
+{
+	struct cuda *cuda = &c->cuda;
+	int rc = cuda_result(cuda, "cudaSetDevice", cuda->SetDevice(c->options.number));
+
+	if (!rc)
+		rc = make_stream(c);
+	if (!rc)
+		rc = make_warm(c);
+	if (rc)
+		nccl_fail(c, rc, "device %d: no stream or no memory", c->options.number);
+	return !rc;
+}
+
+/* Until what was begun is done. */
+static bool settle(struct collective *c, const char *call, ncclResult_t r)
+{
+	while ((r == ncclSuccess || r == ncclInProgress) &&
+	       (r = nccl_poll(c)) == ncclInProgress && !is_late(c))
+		pause_shortly();
+	if (r == ncclInProgress)
+		nccl_fail(c, -ETIMEDOUT, "%s: not all ranks have come", call);
+	else if (r != ncclSuccess)
+		nccl_refuse(c, call, r);
+	return r == ncclSuccess;
+}
+
+/* It is for few bytes beside the trainer's. */
+static bool connect(struct collective *c)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclUniqueId id;
+	ncclResult_t r;
+
+	config.blocking = 0;
+	config.minCTAs = 1;
+	config.maxCTAs = 2;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+	config.commName = "fragfs";
+	config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+#endif
+	memcpy(&id, &c->id, sizeof(id));
+	r = c->nccl.CommInitRankConfig(&c->comm, (int)c->about.nranks, id, (int)c->about.rank,
+				       &config);
+	return settle(c, "ncclCommInitRankConfig", r);
+}
+
+static ncclResult_t greet(struct collective *c)
+{
+	uint8_t *to = c->warm, *from = to + c->about.nranks;
+	ncclResult_t r = c->nccl.GroupStart(), ended;
+
+	for (unsigned i = 0; i < c->about.nranks && r == ncclSuccess; i++) {
+		r = c->nccl.Send(to + i, 1, ncclUint8, (int)i, c->comm, c->stream);
+		if (r == ncclSuccess)
+			r = c->nccl.Recv(from + i, 1, ncclUint8, (int)i, c->comm, c->stream);
+	}
+	ended = c->nccl.GroupEnd();
+	return r == ncclSuccess ? ended : r;
+}
+
+static ncclResult_t gather(struct collective *c)
+{
+	uint8_t *from = c->warm;
+
+	return c->nccl.AllGather(from, from + 2 * c->about.nranks, 1, ncclUint8, c->comm,
+				 c->stream);
+}
+
+static int make_event(struct collective *c, cudaEvent_t *event)
+{
+	struct cuda *cuda = &c->cuda;
+	int rc = cuda_result(cuda, "cudaEventCreateWithFlags",
+			     cuda->EventCreateWithFlags(event, cudaEventDisableTiming));
+
+	if (rc)
+		return rc;
+	rc = cuda_result(cuda, "cudaEventRecord", cuda->EventRecord(*event, c->stream));
+	if (rc)
+		cuda->EventDestroy(*event);
+	return rc;
+}
+
+static bool await_stream(struct collective *c)
+{
+	struct cuda *cuda = &c->cuda;
+	cudaEvent_t event;
+	int rc = make_event(c, &event);
+
+	if (!rc) {
+		while ((rc = cuda_errno(cuda, cuda->EventQuery(event))) == -EAGAIN &&
+		       !is_late(c))
+			pause_shortly();
+		cuda->EventDestroy(event);
+	}
+	if (rc)
+		nccl_fail(c, rc == -EAGAIN ? -ETIMEDOUT : rc, "not all ranks have warmed up");
+	return !rc;
+}
+
+/* Connections are made, and code is loaded, when they are first used. */
+static bool warm_up(struct collective *c)
+{
+	return settle(c, "ncclSend, ncclRecv", greet(c)) &&
+	       settle(c, "ncclAllGather", gather(c)) && await_stream(c);
+}
+
+static bool be_ready(struct collective *c)
+{
+	pthread_mutex_lock(&c->lock);
+	if (c->about.state == -EINPROGRESS)
+		c->about.state = 0;
+	pthread_mutex_unlock(&c->lock);
+	return true;
+}
+
+void nccl_open(struct collective *c)
+{
+	static bool (*const steps[])(struct collective * c) = { load,    make_id, prepare,
+								connect, warm_up, be_ready };
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		if (nccl_has_failed(c) || !steps[i](c))
+			return;
+}
+
+/* ---- letting go ---- */
+
+/* Whether it has ended in peace. */
+static bool finalize(struct collective *c)
+{
+	uint64_t end = monotonic_ms() + c->options.end_ms / 2;
+	ncclResult_t r = c->nccl.CommFinalize(c->comm);
+
+	while ((r == ncclSuccess || r == ncclInProgress) &&
+	       (r = nccl_poll(c)) == ncclInProgress && monotonic_ms() < end)
+		pause_shortly();
+	return r == ncclSuccess;
+}
+
+void nccl_let_go(struct collective *c)
+{
+	c->cuda.SetDevice(c->options.number);
+	pthread_mutex_lock(&c->calls);
+	if (c->comm && !nccl_has_failed(c) && finalize(c))
+		c->nccl.CommDestroy(c->comm);
+	else if (c->comm)
+		c->nccl.CommAbort(c->comm);
+	if (c->warm)
+		c->cuda.HostUnregister(c->warm);
+	if (c->stream)
+		c->cuda.StreamDestroy(c->stream);
+	free(c->warm);
+	pthread_mutex_unlock(&c->calls);
+}
