@@ -499,6 +499,16 @@ static void host_abort(struct collective *c)
 	pthread_mutex_unlock(&lock);
 }
 
+static bool host_is_over(struct collective *c)
+{
+	bool over;
+
+	pthread_mutex_lock(&lock);
+	over = has_failed(c) && !c->first && !c->over.first;
+	pthread_mutex_unlock(&lock);
+	return over;
+}
+
 /* ---- how it fails ---- */
 
 void collective_host_hold(struct collective *c, bool hold)
@@ -524,5 +534,6 @@ const struct collective_ops collective_host = {
 	.state = host_state,
 	.launch = host_launch,
 	.abort = host_abort,
+	.is_over = host_is_over,
 	.about = host_about,
 };

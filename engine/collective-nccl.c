@@ -451,6 +451,16 @@ static void nccl_abort(struct collective *c)
 	nccl_fail(c, -ECANCELED, "aborted");
 }
 
+static bool nccl_is_over(struct collective *c)
+{
+	bool over;
+
+	pthread_mutex_lock(&c->lock);
+	over = c->told;
+	pthread_mutex_unlock(&c->lock);
+	return over;
+}
+
 const struct collective_ops collective_nccl = {
 	.name = "nccl",
 	.open = nccl_port_open,
@@ -459,5 +469,6 @@ const struct collective_ops collective_nccl = {
 	.state = nccl_state,
 	.launch = nccl_launch,
 	.abort = nccl_abort,
+	.is_over = nccl_is_over,
 	.about = nccl_about,
 };

@@ -116,6 +116,10 @@ struct collective_ops {
 	int (*launch)(struct collective *c, struct collective_io *io);
 	/* It fails, with -ECANCELED, unless it has.  Returns at once. */
 	void (*abort)(struct collective *c);
+	/* It has failed, its library has let go or is not waited for any more, and done has been called for all that was
+	 * launched: close returns at once.
+	 */
+	bool (*is_over)(struct collective *c);
 	void (*about)(struct collective *c, struct collective_about *about);
 };
 

@@ -151,7 +151,8 @@ static void be_none(struct communicator *c, uint64_t now)
 
 static void turn_parting(struct engine *e, struct communicator *c, uint64_t now)
 {
-	if (atomic_load(&c->under_way) || (c->outstanding && now < c->since_ms + PART_MS))
+	if (atomic_load(&c->under_way) || (c->outstanding && now < c->since_ms + PART_MS) ||
+	    (c->c && !c->ops->is_over(c->c)))
 		return;
 	rpc_forget(e, c);
 	c->outstanding = 0;

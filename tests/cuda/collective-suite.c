@@ -548,6 +548,15 @@ static void expect_failed(unsigned rank, int error)
 	ck_assert_str_ne(about.error, "");
 }
 
+static void expect_over(unsigned rank)
+{
+	uint64_t end = monotonic_ms() + WAIT_MS;
+
+	while (!many->ops->is_over(ranks[rank]) && monotonic_ms() < end)
+		short_pause();
+	ck_assert(many->ops->is_over(ranks[rank]));
+}
+
 static void start_receiving(struct part *p, struct collective_move *m, void *to)
 {
 	*m = (struct collective_move){ false, many->nranks - 1, SIZE, to };
@@ -604,9 +613,11 @@ START_TEST(abort_ends_what_is_under_way)
 		return;
 	to = here->alloc(0, SIZE);
 	start_receiving(&p, &m, to);
+	ck_assert(!many->ops->is_over(ranks[0]));
 	many->ops->abort(ranks[0]);
 	ck_assert_int_eq(part_wait(&p), -ECANCELED);
 	expect_failed(0, -ECANCELED);
+	expect_over(0);
 	many->ops->abort(ranks[0]);
 	expect_failed(0, -ECANCELED);
 	here->free(to);
@@ -617,6 +628,7 @@ START_TEST(abort_with_nothing_under_way)
 {
 	many->ops->abort(ranks[0]);
 	expect_failed(0, -ECANCELED);
+	expect_over(0);
 }
 END_TEST
 
