@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/bytes.h"
+#include "engine/fabric.h"
 #include "engine/frag-internal.h"
 #include "engine/jobfile.h"
 #include "engine/join.h"
@@ -194,6 +195,7 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 	if (rc)
 		return rc;
 	become_rank(e, launch);
+	fabric_open(e);
 	edits_init(&e->edits, STAGE_MEM);
 	views_init(&e->views, view_mem());
 	e->own = catalog_new();

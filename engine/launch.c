@@ -306,11 +306,17 @@ static int read_swap(struct reader *r)
 	return swap_config_read(&r->l->swap, &r->config, r->why, r->whysize);
 }
 
+static int read_fabric(struct reader *r)
+{
+	return fabric_config_read(&r->l->fabric, r->why, r->whysize);
+}
+
 int launch_read(struct launch *l, const struct frag_config *config, char *why, size_t whysize)
 {
-	static int (*const steps[])(
-		struct reader *) = { read_place, read_master, read_port, read_rendezvous,
-				     read_job,   read_key,    read_host, read_swap };
+	static int (*const steps[])(struct reader *) = {
+		read_place, read_master, read_port, read_rendezvous, read_job,
+		read_key,   read_host,   read_swap, read_fabric
+	};
 	struct launch launch = { .rank = 0 };
 	struct reader r = { .l = &launch, .why = why, .whysize = whysize };
 	int rc = 0;

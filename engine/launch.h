@@ -5,6 +5,7 @@
 /* Who this process is in its job, from frag_config and the launcher's environment. */
 
 #include "engine/base.h"
+#include "engine/fabric-config.h"
 #include "engine/frag.h"
 #include "engine/machine.h"
 #include "engine/swap-config.h"
@@ -20,6 +21,7 @@ struct launch {
 	char host[MACHINE_ID]; /* launch_host's */
 	bool plain;            /* FRAG_PLAIN=1: no authentication */
 	struct swap_config swap;
+	struct fabric_config fabric;
 };
 
 /* Order: *config, FRAG_*, torchrun, Open MPI, PMIx/PMI, Slurm.  On error why has one line naming

@@ -103,20 +103,26 @@ static int append_local(struct engine *e, const struct wire_header *header, cons
 	return 0;
 }
 
+void node_header(const struct engine *e, struct wire_header *header, enum wire_type type,
+		 uint64_t request)
+{
+	*header = (struct wire_header){ .magic = WIRE_MAGIC,
+					.version = WIRE_VERSION,
+					.type = (uint16_t)type,
+					.request = request,
+					.job = e->job_hash,
+					.incarnation = e->incarnation,
+					.membership = e->membership,
+					.rank = e->rank,
+					.life = e->is_rank
+							? node_life(e->registry.control->cookie)
+							: 0 };
+}
+
 int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 	      const void *body, const void *tail, size_t tail_size)
 {
-	struct wire_header header = { .magic = WIRE_MAGIC,
-				      .version = WIRE_VERSION,
-				      .type = (uint16_t)type,
-				      .request = request,
-				      .job = e->job_hash,
-				      .incarnation = e->incarnation,
-				      .membership = e->membership,
-				      .rank = e->rank,
-				      .life = e->is_rank
-						      ? node_life(e->registry.control->cookie)
-						      : 0 };
+	struct wire_header header;
 	size_t body_size = wire_body_size(type);
 	struct iovec parts[3] = {
 		{ &header, sizeof(header) },
@@ -124,6 +130,7 @@ int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t req
 		{ (void *)(uintptr_t)tail, tail_size },
 	};
 
+	node_header(e, &header, type, request);
 	if (peer == NODE_LOCAL)
 		return append_local(e, &header, body, body_size, tail, tail_size);
 	atomic_fetch_add_explicit(&e->counters.messages_out, 1, memory_order_relaxed);

@@ -50,6 +50,7 @@ struct join;
 struct waiter;
 struct arena_memory;
 struct about;
+struct fabric;
 struct later;
 struct communicator;
 struct rounds;
@@ -127,6 +128,7 @@ struct engine {
 	/* engine thread */
 	struct transport *messages; /* NULL: not open yet */
 	bool warned_of_rights;
+	struct fabric *fabric; /* a rank's; NULL: none.  engine/fabric.h */
 
 	uint8_t key[32];
 	bool has_key;
@@ -236,6 +238,8 @@ int node_wait_answer(struct engine *e, uint64_t deadline_ms);
 /* A read has ended: its bytes, or -errno.  Any thread, without the lock. */
 void node_count_read(struct engine *e, int64_t result);
 
+void node_header(const struct engine *e, struct wire_header *header, enum wire_type type,
+		 uint64_t request);
 /* Sends header, body and tail to a message peer (NODE_LOCAL: to ourselves).  Engine thread, with the
  * lock.  Errors of transport's send.
  */

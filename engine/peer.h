@@ -22,6 +22,10 @@ struct peer {
 	uint32_t attached; /* memory peer, when way is MEMORY */
 	uint64_t heard_ms;
 	uint64_t pinged_ms;
+	uint64_t pong;               /* newest PING that it has answered */
+	uint64_t fabric_pong;        /* the same by the fabric */
+	bool fabric;                 /* answers may come so: engine/fabric.h */
+	bool wants_bulk;             /* bytes were asked of it */
 	uint64_t events;             /* number of the last that was fetched */
 	uint64_t watched_ms;         /* when its memory was last looked at */
 	struct wire_control control; /* newest seen */

@@ -51,7 +51,8 @@ static void replace(struct engine *e, struct peer *p, uint32_t rank)
 	detach(e, p);
 	if (p->linked)
 		e->message_ops->disconnect(e->messages, p->link);
-	p->linked = false;
+	p->linked = p->fabric = false;
+	p->pong = p->fabric_pong = 0;
 	rpc_fail_rank(e, rank, -EIO);
 	p->states_stale = p->fetching = false;
 	memset(&p->control, 0, sizeof(p->control));
@@ -186,6 +187,8 @@ int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void 
 	if (!e->is_rank || rank != e->rank) {
 		rc = peers_reach(e, rank);
 		link = rc ? link : e->peers[rank].link;
+		if (!rc && type == WIRE_READ)
+			e->peers[rank].wants_bulk = true;
 	}
 	if (!rc)
 		rc = rpc_call(e, rank, link, type, body, tail, tail_size, done, owner, tag);

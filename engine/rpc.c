@@ -66,13 +66,13 @@ static void end(struct engine *e, struct rpc *rpc, const struct answer *answer)
 		rpc->ended = false;
 }
 
-/* A rank takes what we say in order, and answers a PING at once: what was asked before it and is not answered
- * is lost, or waits for a boundary.
- */
-static void ask_again(struct engine *e, const struct rpc *pinged)
+void rpc_ask_again(struct engine *e, uint32_t rank)
 {
+	const struct peer *p = &e->peers[rank];
+	uint64_t pong = p->fabric ? u64_min(p->pong, p->fabric_pong) : p->pong;
+
 	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next)
-		if (rpc->rank == pinged->rank && rpc->number < pinged->number)
+		if (rpc->rank == rank && rpc->number < pong)
 			end(e, rpc, &(struct answer){ .status = -EAGAIN });
 }
 
@@ -96,8 +96,10 @@ bool rpc_answer(struct engine *e, const struct wire_header *header, const struct
 		return true;
 	}
 	end(e, rpc, answer);
-	if (answer->type == WIRE_PONG && rpc->rank < e->world)
-		ask_again(e, rpc);
+	if (answer->type == WIRE_PONG && rpc->rank < e->world) {
+		e->peers[rpc->rank].pong = rpc->number;
+		rpc_ask_again(e, rpc->rank);
+	}
 	sweep(e);
 	return true;
 }

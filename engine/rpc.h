@@ -40,6 +40,10 @@ void rpc_expire(struct engine *e, uint64_t now);
 void rpc_fail_rank(struct engine *e, uint32_t rank, int status);
 /* Forgets all requests of owner. */
 void rpc_forget(struct engine *e, const void *owner);
+/* A rank takes what we say in order, and answers a PING at once, on both ways where it has two: what was asked
+ * before one that has come back and is not answered is lost, or waits for a boundary.
+ */
+void rpc_ask_again(struct engine *e, uint32_t rank);
 void rpc_free(struct engine *e);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "engine/agree.h"
 #include "engine/barrier.h"
+#include "engine/fabric.h"
 #include "engine/communicator.h"
 #include "engine/gathers.h"
 #include "engine/join.h"
@@ -26,6 +27,8 @@ enum { VIEW_SILENT_MS = 30000, ROOM_IDLE_MS = 10000 };
 static void answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 		   const void *body, const void *tail, size_t size)
 {
+	if (fabric_answer(e, peer, type, request, body, tail, size))
+		return;
 	if (node_send(e, peer, type, request, body, tail, size) == -EAGAIN)
 		node_ack(e, peer, request, -EAGAIN);
 }
@@ -313,6 +316,7 @@ static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)
 		views_touch(&e->views, peer, monotonic_ms());
 	wire_control_from_page(&control, e->registry.control);
 	node_send(e, peer, WIRE_PONG, request, &control, NULL, 0);
+	fabric_answer(e, peer, WIRE_PONG, request, &control, NULL, 0);
 }
 
 static void serve_leave(struct engine *e, const struct wire_header *header)
@@ -470,6 +474,9 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 	case WIRE_KEEP:
 	case WIRE_THAW:
 		serve_hold(e, peer, header, body);
+		break;
+	case WIRE_FABRIC:
+		fabric_serve(e, peer, header, body);
 		break;
 	case WIRE_PING:
 		serve_ping(e, peer, request);

@@ -69,7 +69,8 @@ static void load(void)
 	library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
 	if (!library)
 		log_warn("no UCX: %s", dlerror());
-	else if (find_all(library) && is_new_enough())
+	else if (find(library, "ucp_get_version", &calls.ucp_get_version) && is_new_enough() &&
+		 find_all(library))
 		loaded = true;
 	else
 		dlclose(library);

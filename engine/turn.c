@@ -5,6 +5,7 @@
 #include "engine/agree.h"
 #include "engine/arena-memory.h"
 #include "engine/communicator.h"
+#include "engine/fabric.h"
 #include "engine/freezes.h"
 #include "engine/gathers.h"
 #include "engine/join.h"
@@ -122,6 +123,7 @@ static void lose_gone(struct engine *e)
 		join_gone(e, peer);
 		if (e->is_rank)
 			settled_gone(e, peer);
+		fabric_peer_gone(e, peer);
 	}
 }
 
@@ -198,8 +200,9 @@ static int wait_time(struct engine *e, int wait_ms)
 
 static void wait_for_work(struct engine *e, int wait_ms)
 {
-	struct pollfd fds[2] = { { .fd = e->wake_fd, .events = POLLIN } };
-	nfds_t n = 1;
+	struct pollfd fds[3] = { { .fd = e->wake_fd, .events = POLLIN },
+				 { .fd = fabric_fd(e), .events = POLLIN } };
+	nfds_t n = 2;
 	uint64_t count;
 
 	if (e->messages)
@@ -243,6 +246,7 @@ void engine_turn(struct engine *e, int wait_ms)
 		e->message_ops->turn(e->messages, receive, e, MESSAGES_PER_TURN);
 		lose_gone(e);
 	}
+	fabric_turn(e, now, take_answer);
 	turn_local(e);
 	join_turn(e, now);
 	rpc_expire(e, now);
@@ -318,6 +322,7 @@ void turn_free(struct engine *e)
 	rounds_free(e);
 	peers_free(e);
 	join_free(e);
+	fabric_free(e);
 	if (e->messages)
 		e->message_ops->close(e->messages);
 	if (e->memory)

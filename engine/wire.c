@@ -45,6 +45,7 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_DROPPED] = sizeof(struct wire_dropped),
 	[WIRE_ABOUT] = sizeof(struct wire_about),
 	[WIRE_TOLD] = sizeof(struct wire_told),
+	[WIRE_FABRIC] = sizeof(struct wire_fabric),
 	[WIRE_ROUND] = sizeof(struct wire_round),
 	[WIRE_FORM] = sizeof(struct wire_form),
 	[WIRE_PART] = sizeof(struct wire_part),

@@ -105,6 +105,7 @@ enum wire_type {
 	WIRE_FORM,
 	WIRE_PART,
 	WIRE_GATHER,
+	WIRE_FABRIC,
 	WIRE_TYPES,
 };
 
@@ -449,6 +450,16 @@ struct wire_barrier {
 	uint64_t step, boundary, generation, grads;
 };
 static_assert(sizeof(struct wire_barrier) == 40, "wire");
+
+enum wire_fabric_what { WIRE_FABRIC_CALL, WIRE_FABRIC_USE, WIRE_FABRIC_STOP };
+
+struct wire_fabric { /* engine/fabric.h */
+	char address[64];
+	uint64_t token;
+	uint32_t what;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_fabric) == 80, "wire");
 
 /* Checks magic, version, type and that the body is there.  Returns the body, *tail the bytes after
  * it; NULL: not one of ours (*status -EPROTO: another version).  Any thread.

@@ -44,6 +44,9 @@ static const char *const launchers[] = {
 	"FRAG_HOST",
 	"FRAG_TRANSPORT",
 	"FRAG_LOG",
+	"FRAG_FABRIC",
+	"FRAG_FABRIC_DEVICES",
+	"FRAG_FABRIC_OPEN",
 };
 
 static void become(const struct process *p, const int in[2], const int out[2],

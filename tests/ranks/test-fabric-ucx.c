@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/transport.h"
+#include "tests/ranks/processes.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+/* Ranks in processes of their own, whose memory is out of each other's reach, answer each other by UCX. */
+
+enum { RANKS = 3, SECONDS = 30 };
+
+static const char *const by_ucx[] = { "FRAG_TRANSPORT=zmq", "FRAG_LOG=info",
+				      "FRAG_FABRIC=ucx",    "FRAG_FABRIC_DEVICES=lo",
+				      "FRAG_FABRIC_OPEN=1", NULL };
+
+static bool says(const struct process *p, const char *words)
+{
+	char text[8192];
+
+	process_errors(p, text, sizeof(text));
+	return strstr(text, words) != NULL;
+}
+
+static void until_says(struct process *p, int n, const char *words)
+{
+	uint64_t deadline = monotonic_ms() + SECONDS * 1000;
+	char text[8192];
+
+	for (int i = 0; i < n; i++)
+		while (!says(&p[i], words)) {
+			process_errors(&p[i], text, sizeof(text));
+			ck_assert_msg(monotonic_ms() < deadline, "no \"%s\": %s", words, text);
+			usleep(10000);
+		}
+}
+
+/* All read all, which makes them ask for answers by UCX, and read it again when those come so. */
+static void check_until_by_ucx(struct process *p, int n)
+{
+	char words[64];
+
+	processes_say(p, n, "check");
+	processes_expect(p, n, 0);
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < n; j++) {
+			snprintf(words, sizeof(words), "rank %d answers by UCX", j);
+			if (j != i)
+				until_says(&p[i], 1, words);
+		}
+	processes_say(p, n, "check");
+	processes_expect(p, n, 0);
+}
+
+/* What its last line says that it has got by UCX. */
+static long answers_of(struct process *p)
+{
+	unsigned long long sent, came;
+	const char *line;
+	char text[8192];
+
+	process_ask(p, "close");
+	process_errors(p, text, sizeof(text));
+	line = strstr(text, "by UCX ");
+	ck_assert_msg(line && sscanf(line, "by UCX %llu answers were sent and %llu came", &sent,
+				     &came) == 2,
+		      "%s", text);
+	return (long)came;
+}
+
+START_TEST(every_rank_reads_all_states_as_their_owners_have_them)
+{
+	struct process p[RANKS];
+
+	processes_start(p, RANKS, _i, by_ucx);
+	check_until_by_ucx(p, RANKS);
+	for (int i = 0; i < RANKS; i++)
+		ck_assert(!says(&p[i], "ZeroMQ goes on"));
+	for (int i = 0; i < RANKS; i++) {
+		ck_assert_int_gt(answers_of(&p[i]), 0);
+		process_kill(&p[i]);
+	}
+}
+END_TEST
+
+START_TEST(a_killed_rank_is_eio_soon_and_the_others_go_on)
+{
+	struct process p[RANKS];
+	uint64_t before;
+
+	processes_start(p, RANKS, 1, by_ucx);
+	check_until_by_ucx(p, RANKS);
+	process_kill(&p[2]);
+	before = monotonic_ms();
+	processes_say(p, 2, "check fp32");
+	processes_expect(p, 2, -EIO);
+	ck_assert_uint_lt(monotonic_ms() - before, 5000);
+	processes_say(p, 2, "check lp");
+	processes_expect(p, 2, 0);
+	processes_say(p, 2, "step");
+	processes_expect(p, 2, 0);
+	for (int i = 0; i < 2; i++)
+		ck_assert(!says(&p[i], i ? "rank 0 breaks" : "rank 1 breaks"));
+	processes_end(p, 2);
+}
+END_TEST
+
+START_TEST(a_rank_killed_while_all_read_is_eio_and_nobody_else_ends)
+{
+	struct process p[RANKS];
+
+	processes_start(p, RANKS, 3, by_ucx);
+	check_until_by_ucx(p, RANKS);
+	for (int i = 0; i < 20; i++)
+		processes_say(p, RANKS, "check fp32");
+	process_kill(&p[1 + _i % 2]);
+	for (int i = 0; i < RANKS; i++)
+		for (int j = 0; j < 20 && i != 1 + _i % 2; j++) {
+			long got = process_answer(&p[i]);
+
+			ck_assert_msg(!got || got == -EIO, "%ld", got);
+		}
+	ck_assert_int_eq(process_ask(&p[0], "check fp32"), -EIO);
+	processes_end(p, 1);
+	processes_end(&p[2 - _i % 2], 1);
+}
+END_TEST
+
+START_TEST(a_rank_that_was_stopped_for_a_while_answers_then)
+{
+	struct process p[2];
+
+	processes_start(p, 2, 1, by_ucx);
+	check_until_by_ucx(p, 2);
+	kill(p[1].pid, SIGSTOP);
+	process_say(&p[0], "check");
+	usleep(2500000); /* PINGs go unanswered meanwhile */
+	kill(p[1].pid, SIGCONT);
+	ck_assert_int_eq(process_answer(&p[0]), 0);
+	ck_assert_int_eq(process_ask(&p[1], "check"), 0);
+	processes_end(p, 2);
+}
+END_TEST
+
+static void start(struct process *p, int rank, const char *job, const char *const *more)
+{
+	char number[32];
+	const char *settings[16] = { number, "WORLD_SIZE=2", "TEST_STAGE=1", job };
+
+	snprintf(number, sizeof(number), "RANK=%d", rank);
+	for (int i = 0; more[i]; i++)
+		settings[4 + i] = more[i];
+	process_start(p, settings);
+}
+
+/* A job of two of which rank 1 has these settings; by ZeroMQ, and with the words in its log. */
+static void expect_by_messages(const char *job, const char *const *more, const char *words)
+{
+	struct process p[2];
+
+	start(&p[0], 0, job, by_ucx);
+	start(&p[1], 1, job, more);
+	processes_say(p, 2, "open");
+	processes_say(p, 2, "ready");
+	processes_say(p, 2, "barrier 30000");
+	processes_say(p, 2, "check");
+	for (int i = 0; i < 4; i++)
+		processes_expect(p, 2, 0);
+	until_says(&p[1], 1, words);
+	until_says(p, 1, "rank 1 has no UCX");
+	ck_assert_int_eq(answers_of(&p[0]), 0);
+	process_kill(&p[0]);
+	process_kill(&p[1]);
+}
+
+START_TEST(what_would_listen_on_an_open_network_is_refused)
+{
+	expect_by_messages("FRAG_JOB_ID=ucx-nowhere",
+			   (const char *[]){ "FRAG_TRANSPORT=zmq", "FRAG_FABRIC=ucx",
+					     "FRAG_FABRIC_OPEN=1", NULL },
+			   "FRAG_FABRIC_DEVICES does not say");
+	expect_by_messages("FRAG_JOB_ID=ucx-open",
+			   (const char *[]){ "FRAG_TRANSPORT=zmq", "FRAG_FABRIC=ucx",
+					     "FRAG_FABRIC_DEVICES=lo", NULL },
+			   "FRAG_FABRIC_OPEN=1 says");
+	expect_by_messages("FRAG_JOB_ID=ucx-device",
+			   (const char *[]){ "FRAG_TRANSPORT=zmq", "FRAG_FABRIC=ucx",
+					     "FRAG_FABRIC_OPEN=1",
+					     "FRAG_FABRIC_DEVICES=lo,nodev0", NULL },
+			   "no device nodev0");
+}
+END_TEST
+
+START_TEST(who_has_none_is_read_by_messages)
+{
+	expect_by_messages("FRAG_JOB_ID=ucx-none",
+			   (const char *[]){ "FRAG_TRANSPORT=zmq", NULL }, "");
+}
+END_TEST
+
+/* Not a library: the loader refuses it. */
+START_TEST(without_libucp_the_job_goes_on)
+{
+	char folder[512], path[600];
+	const char *more[] = { folder,
+			       "FRAG_TRANSPORT=zmq",
+			       "FRAG_FABRIC=ucx",
+			       "FRAG_FABRIC_OPEN=1",
+			       "FRAG_FABRIC_DEVICES=lo",
+			       NULL };
+	FILE *file;
+
+	snprintf(folder, sizeof(folder), "LD_LIBRARY_PATH=%s/no-ucx", getenv("TMPDIR"));
+	mkdir(strchr(folder, '=') + 1, 0700);
+	snprintf(path, sizeof(path), "%s/libucp.so.0", strchr(folder, '=') + 1);
+	file = fopen(path, "we");
+	ck_assert_ptr_nonnull(file);
+	fputs("this is none\n", file);
+	fclose(file);
+	expect_by_messages("FRAG_JOB_ID=ucx-missing", more, "no UCX: ");
+}
+END_TEST
+
+static bool is_there(void)
+{
+	struct transport_config config = { .bind = "ucx://127.0.0.1", .devices = "lo" };
+	struct transport *t;
+	pid_t child = fork();
+	int status = 1;
+
+	if (!child)
+		_exit(transport_ucx.open(&t, &config) != 0);
+	waitpid(child, &status, 0);
+	return !status;
+}
+
+int main(void)
+{
+	Suite *s = suite_create("fabric ucx");
+	TCase *t = tcase_create("fabric ucx");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	if (!is_there()) {
+		printf("skip: no UCX, or it cannot use lo: the line above says why\n");
+		return 77;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, every_rank_reads_all_states_as_their_owners_have_them, 1, 4);
+	tcase_add_test(t, a_killed_rank_is_eio_soon_and_the_others_go_on);
+	tcase_add_loop_test(t, a_rank_killed_while_all_read_is_eio_and_nobody_else_ends, 0, 2);
+	tcase_add_test(t, a_rank_that_was_stopped_for_a_while_answers_then);
+	tcase_add_test(t, what_would_listen_on_an_open_network_is_refused);
+	tcase_add_test(t, who_has_none_is_read_by_messages);
+	tcase_add_test(t, without_libucp_the_job_goes_on);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
