@@ -73,7 +73,6 @@ struct device_io {
 	 * undefined, and where it is pinned memory a stuck device may write it yet.  From the port's thread.
 	 */
 	void (*done)(struct device_io *io, int result);
-	void *owner;
 	struct {
 		struct device_io *next;
 		uint64_t until_ms;

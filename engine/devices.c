@@ -1,34 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/devices.h"
+#include "engine/devices-internal.h"
 #include "engine/thread.h"
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <string.h>
 
 struct devices_mark {
 	struct device_event *event;
 	_Atomic unsigned users;
-};
-
-struct used {
-	struct used *next;
-	int number;
-	void *stream;              /* the trainer's thread's */
-	struct devices_mark *mark; /* under the lock, as status */
-	int status;                /* why there is no mark */
-};
-
-struct devices {
-	const struct device_ops *ops;
-	struct device *device;
-	pthread_mutex_t lock;
-	struct used *used;           /* changed by the trainer's thread, under the lock */
-	struct devices_copy *copies; /* that are under way; under the lock, as what follows */
-	uint64_t sequence;
-	pthread_cond_t ended;
-	_Atomic uint64_t from_bytes, to_bytes, errors;
 };
 
 int devices_open(struct devices **out, const struct device_ops *ops,
@@ -57,6 +39,7 @@ void devices_close(struct devices *d)
 		d->used = u->next;
 		free(u);
 	}
+	devices_host_free(d);
 	d->ops->close(d->device);
 	pthread_cond_destroy(&d->ended);
 	pthread_mutex_destroy(&d->lock);
@@ -68,8 +51,7 @@ struct device *devices_port(struct devices *d)
 	return d->device;
 }
 
-/* By the trainer's thread, or under the lock. */
-static struct used *find(struct devices *d, int number)
+struct used *devices_find(struct devices *d, int number)
 {
 	struct used *u = d->used;
 
@@ -96,7 +78,7 @@ static int add(struct devices *d, int number, void *stream)
 
 int devices_use(struct devices *d, int number, void *stream)
 {
-	struct used *u = find(d, number);
+	struct used *u = devices_find(d, number);
 
 	if (!u)
 		return add(d, number, stream);
@@ -112,7 +94,7 @@ int devices_where(struct devices *d, const void *memory, int *number)
 	if (rc)
 		return rc;
 	*number = where.number;
-	return where.number == DEVICE_NONE || find(d, where.number) ? 0 : -EINVAL;
+	return where.number == DEVICE_NONE || devices_find(d, where.number) ? 0 : -EINVAL;
 }
 
 /* ---- marks ---- */
@@ -164,7 +146,7 @@ int devices_newest(struct devices *d, int number, struct devices_mark **mark)
 	int rc;
 
 	pthread_mutex_lock(&d->lock);
-	u = find(d, number);
+	u = devices_find(d, number);
 	rc = u->status;
 	*mark = u->mark;
 	if (*mark)
@@ -181,7 +163,19 @@ void devices_mark_put(struct devices *d, struct devices_mark *m)
 	free(m);
 }
 
+struct device_event *devices_mark_event(const struct devices_mark *mark)
+{
+	return mark ? mark->event : NULL;
+}
+
 /* ---- copies ---- */
+
+struct devices_part {
+	struct device_io io;
+	struct devices_copy *copy;
+	struct iovec pinned; /* to be copied by us when the event has passed */
+	void *host;
+};
 
 static void count(_Atomic uint64_t *word, uint64_t n)
 {
@@ -242,7 +236,7 @@ static void end(struct devices_copy *c)
 	int result = atomic_load(&c->result);
 
 	delist(c->devices, c);
-	free(c->ios);
+	free(c->ours);
 	if (result)
 		count(&c->devices->errors, 1);
 	c->done(c, result);
@@ -250,8 +244,11 @@ static void end(struct devices_copy *c)
 
 static void on_part(struct device_io *io, int rc)
 {
-	struct devices_copy *c = io->owner;
+	struct devices_part *p = container_of(io, struct devices_part, io);
+	struct devices_copy *c = p->copy;
 
+	if (!rc && c->pinned)
+		memcpy(p->host, p->pinned.iov_base, p->pinned.iov_len);
 	if (rc)
 		atomic_store(&c->result, rc);
 	else
@@ -260,21 +257,29 @@ static void on_part(struct device_io *io, int rc)
 		end(c);
 }
 
+static void fill_part(struct devices_part *p, struct devices_copy *c, const struct iovec *part,
+		      void *host)
+{
+	*p = (struct devices_part){
+		.io = { .what = DEVICE_COPY,
+			.number = c->number,
+			.size = c->pinned ? 0 : part->iov_len,
+			.to = c->to_device ? part->iov_base : host,
+			.from = c->to_device ? host : part->iov_base,
+			.after = c->after,
+			.done = on_part },
+		.copy = c,
+		.pinned = *part,
+		.host = host,
+	};
+}
+
 static void fill(struct devices_copy *c)
 {
 	uint8_t *host = c->host;
 
 	for (unsigned i = 0; i < c->n; i++) {
-		c->ios[i] = (struct device_io){
-			.what = DEVICE_COPY,
-			.number = c->number,
-			.size = c->parts[i].iov_len,
-			.to = c->to_device ? c->parts[i].iov_base : host,
-			.from = c->to_device ? host : c->parts[i].iov_base,
-			.after = c->mark ? c->mark->event : NULL,
-			.done = on_part,
-			.owner = c,
-		};
+		fill_part(&c->ours[i], c, &c->parts[i], host);
 		host += c->parts[i].iov_len;
 	}
 }
@@ -282,18 +287,18 @@ static void fill(struct devices_copy *c)
 int devices_copy_begin(struct devices *d, struct devices_copy *c)
 {
 	unsigned n = c->n;
-	struct device_io *ios = calloc(n ? n : 1, sizeof(*ios));
+	struct devices_part *parts = calloc(n ? n : 1, sizeof(*parts));
 
-	if (!ios)
+	if (!parts)
 		return -ENOMEM;
-	c->ios = ios;
+	c->ours = parts;
 	c->devices = d;
 	atomic_store(&c->result, 0);
 	atomic_store(&c->left, n + 1);
 	fill(c);
 	enlist(d, c);
 	for (unsigned i = 0; i < n; i++)
-		d->ops->submit(d->device, &ios[i]);
+		d->ops->submit(d->device, &parts[i].io);
 	if (atomic_fetch_sub(&c->left, 1) == 1) /* the one that was ours */
 		end(c);
 	return 0;
@@ -337,15 +342,17 @@ static int begin_and_wait(struct devices *d, struct devices_copy *c)
 
 int devices_copy_now(struct devices *d, struct devices_copy *c)
 {
-	struct used *u = find(d, c->number);
-	int rc = make_mark(d, u, &c->mark);
+	struct used *u = devices_find(d, c->number);
+	struct devices_mark *mark;
+	int rc = make_mark(d, u, &mark);
 
 	if (rc)
 		return rc;
+	c->after = mark->event;
 	rc = begin_and_wait(d, c);
 	if (c->to_device) /* who reads from here on joins no copy of before */
-		take_mark(d, u, c->mark, 0);
+		take_mark(d, u, mark, 0);
 	else
-		devices_mark_put(d, c->mark);
+		devices_mark_put(d, mark);
 	return rc;
 }

@@ -16,6 +16,7 @@
 
 struct devices;
 struct devices_mark;
+struct devices_part;
 
 /* Errors of the port's open. */
 int devices_open(struct devices **d, const struct device_ops *ops,
@@ -49,16 +50,18 @@ struct devices_figures { /* ever */
 };
 void devices_figures(struct devices *d, struct devices_figures *f);
 
+struct device_event *devices_mark_event(const struct devices_mark *mark);
+
 /* ---- copies ---- */
 
 struct devices_copy {
 	int number;
 	bool to_device;
+	bool pinned; /* the parts are pinned memory of the host's, which device number writes before `after` */
 	unsigned n;
-	const struct iovec
-		*parts; /* of the device's memory; not looked at any more when it has begun */
-	void *host;     /* as many bytes as all of them */
-	struct devices_mark *mark; /* NULL: at once; held by the caller until done */
+	const struct iovec *parts;  /* not looked at any more when it has begun */
+	void *host;                 /* as many bytes as all of them */
+	struct device_event *after; /* NULL: at once; the caller's until done */
 	/* 0, or an errno of the port's; from the port's thread, or where there is nothing to do, from the caller's.
 	 * The copy is the caller's again.
 	 */
@@ -67,7 +70,7 @@ struct devices_copy {
 	struct devices *devices; /* from here on ours */
 	struct devices_copy *next;
 	uint64_t sequence;
-	struct device_io *ios;
+	struct devices_part *ours;
 	_Atomic unsigned left;
 	_Atomic int result;
 };
@@ -78,5 +81,25 @@ int devices_copy_begin(struct devices *d, struct devices_copy *c);
 int devices_copy_now(struct devices *d, struct devices_copy *c);
 /* Returns when the copies that have begun are over. */
 void devices_drain(struct devices *d);
+
+/* ---- devices-keep.c: bytes as they were when the trainer's stream came there ---- */
+
+struct devices_kept;
+
+#define DEVICES_HOST_MAX (UINT64_C(1) << 30)
+
+/* Trainer's thread: pinned memory of the host for what the devices' has no room for.  -EINVAL: more than DEVICES_HOST_MAX, or none; -ENOMEM, -EIO. */
+int devices_keep_on_host(struct devices *d, uint64_t bytes);
+/* Trainer's thread, which waits for nothing: the stream may change the parts from here on.  Errors of preserve; -EAGAIN: no
+ * room on the host either.
+ */
+int devices_keep(struct devices *d, int number, const struct iovec *parts, unsigned n,
+		 struct devices_kept **kept);
+/* Any thread. */
+struct devices_kept *devices_kept_get(struct devices_kept *k);
+void devices_kept_put(struct devices_kept *k);
+/* Bytes [offset, offset + size) of it to c->host; c->done as above.  -ENOMEM. */
+int devices_kept_begin(struct devices_kept *k, uint64_t offset, uint64_t size,
+		       struct devices_copy *c);
 
 #endif

@@ -7,15 +7,29 @@
 
 #include <errno.h>
 
+enum { KEEP = 256 << 20 };
+
 /* With the lock. */
 static int open_devices(struct engine *e, const struct frag_devices *c,
 			const struct device_ops *ops)
 {
 	const struct device_options options = { .stuck_ms = c->timeout_ms,
-						.wait_ms = c->timeout_ms };
+						.wait_ms = c->timeout_ms,
+						.keep = c->keep ? c->keep : KEEP };
+	struct devices *d;
 	int rc = later_init(e);
 
-	return rc ? rc : devices_open(&e->registry.devices, ops, &options);
+	if (!rc)
+		rc = devices_open(&d, ops, &options);
+	if (rc)
+		return rc;
+	if (c->keep_host)
+		rc = devices_keep_on_host(d, c->keep_host);
+	if (rc)
+		devices_close(d);
+	else
+		e->registry.devices = d;
+	return rc;
 }
 
 int frag_devices_over(struct frag *f, const struct frag_devices *devices,

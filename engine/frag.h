@@ -547,6 +547,11 @@ struct frag_devices {
 	int number;   /* of a device, as its runtime counts */
 	void *stream; /* on which the trainer changes states there; NULL: the default stream */
 	unsigned timeout_ms; /* a device that does not go on for so long is given up; 0: 10 s */
+	/* For what open files still need of states that are about to change: at most so many bytes of a device's memory, taken
+	 * when they are needed, 0: 256 MiB; and where these do not do, of pinned memory of the host, at most 1 GiB, taken
+	 * now, in whole MiB.  Where there is no room such a file ends with ESTALE.
+	 */
+	uint64_t keep, keep_host;
 };
 
 /* From here on lp, lp_shard and memory given to frag_state_keep, _keep_whole, frag_fragment_keep and frag_publish may be that

@@ -86,6 +86,23 @@ int registry_device_begin(struct registry *r, uint64_t epoch, uint32_t number, u
 
 /* ---- the trainer's thread, which alone drops rows ---- */
 
+int registry_device_keep(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+			 uint64_t size, struct devices_kept **kept)
+{
+	struct devices_copy at;
+	struct iovec *parts;
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	rc = fill(r, epoch, number, offset, size, &at, &parts);
+	pthread_mutex_unlock(&r->lock);
+	if (rc)
+		return rc;
+	rc = devices_keep(r->devices, at.number, parts, at.n, kept);
+	free(parts);
+	return rc;
+}
+
 static int copy_now(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
 		    void *host, uint64_t size, bool to_device)
 {

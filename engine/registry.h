@@ -15,6 +15,7 @@
 
 struct devices;
 struct devices_copy;
+struct devices_kept;
 struct devices_mark;
 
 struct registry {
@@ -132,11 +133,15 @@ void registry_hold_put(struct registry_hold *h);
 /* The newest mark of a row's device, the caller's to put.  -ESTALE: it is no such row; errors of devices_newest. */
 int registry_device_mark(struct registry *r, uint64_t epoch, uint32_t row,
 			 struct devices_mark **mark);
-/* Begins to copy bytes of such a row to c->host, behind c->mark; c->done from any thread.  -ESTALE, -EINVAL, -ENODATA;
+/* Begins to copy bytes of such a row to c->host, behind c->after; c->done from any thread.  -ESTALE, -EINVAL, -ENODATA;
  * -ENOMEM.
  */
 int registry_device_begin(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			  uint64_t size, struct devices_copy *c);
+
+/* Trainer's thread: such bytes may be changed from here on.  -ESTALE; errors of devices_keep. */
+int registry_device_keep(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			 uint64_t size, struct devices_kept **kept);
 
 /* Of no row: STATE_HOST. */
 enum state_tier registry_tier(struct registry *r, uint32_t row);

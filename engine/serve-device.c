@@ -28,39 +28,48 @@ static int find(struct engine *e, const struct wire_read *read, struct later_fou
 {
 	int rc = look(e, read, &f->look);
 
-	return rc ? rc
-		  : registry_device_mark(&e->registry, f->look.epoch, f->look.row, &f->mark);
+	if (rc || f->look.kept)
+		return rc;
+	return registry_device_mark(&e->registry, f->look.epoch, f->look.row, &f->mark);
 }
 
 static void put_found(struct engine *e, struct later_found *f)
 {
+	devices_kept_put(f->look.kept);
 	devices_mark_put(e->registry.devices, f->mark);
 }
 
 static bool same(const struct later_found *a, const struct later_found *b)
 {
-	return a->mark == b->mark && a->look.generation == b->look.generation;
+	return a->mark == b->mark && a->look.kept == b->look.kept &&
+	       a->look.generation == b->look.generation;
 }
 
 static int begin(struct engine *e, struct later_read *r)
 {
 	const struct view_look *at = &r->found.look;
+	uint32_t size = r->asked.size;
 
-	r->copy = (struct devices_copy){ .host = r->bytes,
-					 .mark = r->found.mark,
-					 .done = on_copied };
-	return registry_device_begin(&e->registry, at->epoch, at->row, at->at, r->asked.size,
-				     &r->copy);
+	r->copy = (struct devices_copy){ .host = r->bytes, .done = on_copied };
+	if (at->kept)
+		return devices_kept_begin(at->kept, at->inside, size, &r->copy);
+	r->copy.after = devices_mark_event(r->found.mark);
+	return registry_device_begin(&e->registry, at->epoch, at->row, at->at, size, &r->copy);
 }
 
+/* Live bytes may have been changed, or dropped, while they were copied: -EAGAIN: now they are kept. */
 static int check(struct engine *e, const struct later_read *r)
 {
-	struct view_look at;
-	int rc = look(e, &r->asked, &at);
+	const struct view_look *before = &r->found.look;
+	struct view_look now;
+	int rc = before->kept ? 0 : look(e, &r->asked, &now);
 
-	if (!rc && at.generation != r->found.look.generation)
-		rc = -EAGAIN;
-	return rc ? rc : registry_covers(&e->registry, at.epoch, at.row, at.at, r->asked.size);
+	if (rc || before->kept)
+		return rc;
+	devices_kept_put(now.kept);
+	if (now.kept || now.generation != before->generation)
+		return -EAGAIN;
+	return registry_covers(&e->registry, now.epoch, now.row, now.at, r->asked.size);
 }
 
 const struct later_source serve_device_source = {

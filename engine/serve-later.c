@@ -97,11 +97,8 @@ void later_free(struct engine *e)
 /* NULL: it is in memory, or there is none such. */
 static const struct later_source *source_of(struct engine *e, const struct wire_read *read)
 {
-	uint32_t row = read->state;
-
-	if (read->view[0] && views_row(&e->views, read->view, &row))
-		return NULL;
-	return sources[registry_tier(&e->registry, row)];
+	return sources[read->view[0] ? views_tier(&e->views, read->view)
+				     : registry_tier(&e->registry, read->state)];
 }
 
 /* Asked again by the same reader, or by another of its threads, and there is nothing newer since. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/devices.h"
 #include "engine/log.h"
 #include "engine/views.h"
 
@@ -24,6 +25,7 @@ static void drop(struct views *v, struct view **at)
 	if (view->room)
 		rooms_take_back(&v->rooms, view->room, monotonic_ms());
 	registry_hold_put(view->hold);
+	devices_kept_put(view->kept);
 	free(view);
 	atomic_fetch_sub(&v->count, 1);
 }
@@ -76,6 +78,8 @@ static int place(struct view *view, struct registry *r, uint64_t want)
 	set_complete(view, false);
 	registry_hold_put(view->hold);
 	view->hold = NULL;
+	devices_kept_put(view->kept);
+	view->kept = NULL;
 	view->generation = want > now ? want : now;
 	view->state = want ? VIEW_FUTURE : VIEW_NEXT;
 	if (now >= want && now) {
@@ -101,7 +105,6 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 {
 	struct view *view;
 	int rc = registry_covers(r, q->epoch, q->row, q->offset, q->size);
-	bool has_room = !rc && registry_tier(r, q->row) == STATE_HOST;
 
 	if (rc)
 		return rc;
@@ -115,11 +118,12 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 			       .peer = q->peer,
 			       .epoch = q->epoch,
 			       .row = q->row,
+			       .tier = registry_tier(r, q->row),
 			       .is_grad = q->is_grad,
 			       .offset = q->offset,
 			       .size = q->size,
 			       .opened_ms = now };
-	if (has_room)
+	if (view->tier == STATE_HOST)
 		rc = rooms_lend(&v->rooms, q->size, q->id, &view->room);
 	if (rc) {
 		free(view);
@@ -217,16 +221,35 @@ static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 	}
 }
 
+static void count_kept(const struct view *view, struct registry *r)
+{
+	atomic_fetch_add_explicit(&r->control->kept_bytes, view->size, memory_order_relaxed);
+}
+
+static void keep_in_room(struct view *view, struct registry *r)
+{
+	copy_some(view, r, UINT64_MAX);
+	set_complete(view, !view->status);
+	count_kept(view, r);
+}
+
+/* Where there is no room for it the view ends: the trainer does not wait. */
+static void keep_of_device(struct view *view, struct registry *r)
+{
+	if (registry_device_keep(r, view->epoch, view->row, view->offset, view->size,
+				 &view->kept))
+		view->status = -ESTALE;
+	else
+		count_kept(view, r);
+}
+
 static void keep(struct view *view, struct registry *r)
 {
 	view->state = VIEW_KEPT;
-	if (!view->room) {
-		view->status = view->hold ? 0 : -ESTALE;
-		return;
-	}
-	copy_some(view, r, UINT64_MAX);
-	set_complete(view, !view->status);
-	atomic_fetch_add_explicit(&r->control->kept_bytes, view->size, memory_order_relaxed);
+	if (view->room)
+		keep_in_room(view, r);
+	else if (view->tier == STATE_DEVICE)
+		keep_of_device(view, r);
 }
 
 void views_keep(struct views *v, struct registry *r, bool states)
@@ -366,20 +389,24 @@ int views_look(struct views *v, const uint64_t id[2], uint64_t offset, size_t si
 	view = *find(v, id);
 	rc = check_read(view, offset, size);
 	if (rc == -EREMOTE && !(rc = view->status))
-		*look = (struct view_look){ view->generation, view->epoch,
-					    view->offset + offset, view->row };
+		*look = (struct view_look){ .generation = view->generation,
+					    .epoch = view->epoch,
+					    .at = view->offset + offset,
+					    .inside = offset,
+					    .row = view->row,
+					    .kept = devices_kept_get(view->kept) };
 	pthread_mutex_unlock(&v->lock);
 	return rc;
 }
 
-int views_row(struct views *v, const uint64_t id[2], uint32_t *row)
+enum state_tier views_tier(struct views *v, const uint64_t id[2])
 {
 	struct view *view;
+	enum state_tier tier;
 
 	pthread_mutex_lock(&v->lock);
 	view = *find(v, id);
-	if (view)
-		*row = view->row;
+	tier = view ? view->tier : STATE_HOST;
 	pthread_mutex_unlock(&v->lock);
-	return view ? 0 : -ESTALE;
+	return tier;
 }

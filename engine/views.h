@@ -9,7 +9,7 @@
  *   FUTURE(generation) -----'  when this rank comes to that generation   reserved when it was opened
  *
  * A view of a row on NVMe has no room: it holds what there is when it becomes LIVE, and nothing is copied.  One of a row in
- * a device's memory has none either, and ends when its content is about to change.
+ * a device's memory has none either: what preserves its bytes is enqueued on the trainer's stream (engine/devices.h).
  *
  * A view is one run of bytes of one row at one generation (control_content).  The room of all views is bounded; the trainer never waits for a reader, it copies what is
  * not copied yet.  Any thread: one lock.
@@ -30,6 +30,7 @@ struct view {
 	uint64_t generation;
 	uint64_t epoch;
 	uint32_t row;
+	enum state_tier tier; /* of the row, which may be dropped */
 	bool is_grad;
 	uint64_t offset;
 	uint64_t size;
@@ -39,6 +40,7 @@ struct view {
 	int status;                 /* KEPT: 0, or why it could not be copied */
 	struct room *room;          /* NULL: of a row on NVMe or a device */
 	struct registry_hold *hold; /* of a row on NVMe, from LIVE on */
+	struct devices_kept *kept;  /* of a row on a device, KEPT */
 };
 
 struct views {
@@ -82,17 +84,19 @@ int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t si
 	       struct registry_hold **hold, uint64_t *at);
 
 /* The same of a view of a row in a device's memory: where its bytes are.  Live ones are to be looked for again when they
- * have been copied: it is the same content if the generation is.
+ * have been copied: they are what was asked for if all of this is as it was.
  */
 struct view_look {
 	uint64_t generation;
 	uint64_t epoch, at; /* bytes of the row */
+	uint64_t inside;    /* bytes of the view */
 	uint32_t row;
+	struct devices_kept *kept; /* NULL: live; the caller's to put */
 };
 int views_look(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
 	       struct view_look *look);
-/* Which row it shows.  -ESTALE. */
-int views_row(struct views *v, const uint64_t id[2], uint32_t *row);
+/* Of no view: STATE_HOST. */
+enum state_tier views_tier(struct views *v, const uint64_t id[2]);
 
 /* Trainer's thread.  Content is about to change, and the control page says so already: of states and
  * gradients, or of gradients alone.

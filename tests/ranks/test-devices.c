@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/devices.h"
+#include "engine/engine.h"
 #include "tests/ranks/job.h"
 
 #include <check.h>
@@ -26,7 +27,7 @@ static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_KEEP },
 
 static struct job job;
 
-static void open_job(unsigned timeout_ms)
+static void open_job_with(struct frag_devices devices)
 {
 	job_open(&job, &(struct job_spec){ .world = WORLD,
 					   JOB_PARAMS(params),
@@ -34,8 +35,13 @@ static void open_job(unsigned timeout_ms)
 					   .ngroups = 1,
 					   JOB_KEYS(keys),
 					   .on_device = true,
-					   .devices = { .timeout_ms = timeout_ms } });
+					   .devices = devices });
 	job_boundary(&job);
+}
+
+static void open_job(unsigned timeout_ms)
+{
+	open_job_with((struct frag_devices){ .timeout_ms = timeout_ms });
 }
 
 static struct frag *rank0(void)
@@ -143,6 +149,186 @@ START_TEST(a_stream_that_does_not_go_on_is_no_reader_that_hangs)
 }
 END_TEST
 
+/* ---- what open files show ---- */
+
+struct reading {
+	struct engine_read read;
+	float value;
+	int64_t result;
+	bool ended;
+};
+
+static void on_read(struct engine_read *read, const void *data, int64_t result)
+{
+	struct reading *r = read->owner;
+
+	r->result = result;
+	r->ended = true;
+	if (result == sizeof(r->value))
+		memcpy(&r->value, data, sizeof(r->value));
+}
+
+static struct engine_file *open_file(const char *key)
+{
+	struct engine_address a = { .kind = ENGINE_PARAM };
+	struct engine_file *file;
+	uint64_t bytes;
+
+	strcpy(a.key, key);
+	ck_assert_int_eq(engine_file_open(job_frag(&job, 1)->engine, &a, &file, &bytes), 0);
+	return file;
+}
+
+static void begin_read(struct reading *r, struct engine_file *file, uint64_t at)
+{
+	*r = (struct reading){ .read = { .file = file,
+					 .offset = at * sizeof(float),
+					 .size = sizeof(float),
+					 .done = on_read,
+					 .owner = r } };
+	engine_read(job_frag(&job, 1)->engine, &r->read);
+}
+
+static void end_read(struct reading *r)
+{
+	for (uint64_t end = monotonic_ms() + JOB_WAIT_MS; !r->ended;) {
+		ck_assert_uint_lt(monotonic_ms(), end);
+		turn(NULL);
+	}
+}
+
+static int64_t read_value(struct engine_file *file, uint64_t at, float *value)
+{
+	struct reading r;
+
+	begin_read(&r, file, at);
+	end_read(&r);
+	*value = r.value;
+	return r.result;
+}
+
+static void expect_value(struct engine_file *file, uint64_t at, float value)
+{
+	float found;
+
+	ck_assert_int_eq(read_value(file, at, &found), sizeof(found));
+	ck_assert_float_eq(found, value);
+}
+
+/* All ranks make a step; rank 0's stream is given that. */
+static void step(float value)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		frag_step_begin(job_frag(&job, rank));
+	enqueue_fill(value);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		frag_step_end(job_frag(&job, rank));
+}
+
+static const struct keep_case {
+	uint64_t keep, keep_host;
+	bool is_enough;
+} keeps[] = {
+	{ 0, 0, true },       { NUMEL * 4, 0, true },       { NUMEL * 4 - 1, 0, false },
+	{ 1, 1 << 20, true }, { NUMEL * 4, 1 << 20, true },
+};
+
+START_TEST(open_files_show_what_was_preserved)
+{
+	struct engine_file *file, *other;
+	float value;
+
+	open_job_with((struct frag_devices){ .keep = keeps[_i].keep,
+					     .keep_host = keeps[_i].keep_host });
+	step(1);
+	file = open_file("fp32");
+	expect_value(file, 0, 1);
+	device_host_hold(stream0());
+	step(2);
+	turns_to_go = 50;
+	if (keeps[_i].is_enough) {
+		expect_value(file, 0, 1);
+		expect_value(file, NUMEL - 1, 1);
+		ck_assert_uint_eq(turns_to_go, 0);
+	} else {
+		ck_assert_int_eq(read_value(file, 0, &value), -ESTALE);
+	}
+	other = open_file("fp32");
+	expect_value(other, 7, 2);
+	engine_file_close(other);
+	step(3);
+	if (keeps[_i].is_enough)
+		expect_value(file, 7, 1);
+	engine_file_close(file);
+	other = open_file("fp32");
+	expect_value(other, 7, 3);
+	step(4);
+	if (keeps[_i].is_enough)
+		expect_value(other, 7, 3);
+	engine_file_close(other);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(what_changed_while_it_was_copied_is_looked_for_again)
+{
+	struct engine_file *file;
+	struct reading r;
+
+	open_job(0);
+	step(1);
+	file = open_file("fp32");
+	expect_value(file, 0, 1);
+	device_host_hold(stream0());
+	job_boundary(&job); /* a mark that a live copy waits for */
+	begin_read(&r, file, 3);
+	for (int i = 0; i < 50; i++)
+		turn(NULL);
+	ck_assert(!r.ended);
+	step(2);
+	device_host_go(stream0());
+	end_read(&r);
+	ck_assert_int_eq(r.result, sizeof(r.value));
+	ck_assert_float_eq(r.value, 1);
+	engine_file_close(file);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(what_is_dropped_is_kept_for_open_files)
+{
+	struct engine_file *file;
+
+	open_job(0);
+	step(1);
+	file = open_file("fp32");
+	expect_value(file, 0, 1);
+	ck_assert_int_eq(frag_state_drop(rank0(), 0, 0, "fp32"), 0);
+	expect_value(file, 5, 1);
+	engine_file_close(file);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(gradients_are_kept_when_they_go)
+{
+	struct engine_file *file;
+	float *grad;
+
+	open_job(0);
+	grad = (float *)(void *)job_memory(&job, 0, 0, 0, "grad")->bytes_at;
+	grad[4] = 5;
+	job_grads_valid(&job);
+	file = open_file("grad");
+	expect_value(file, 4, 5);
+	job_grads_gone(&job);
+	grad[4] = 6;
+	expect_value(file, 4, 5);
+	engine_file_close(file);
+	job_close(&job);
+}
+END_TEST
+
 /* ---- the trainer's own calls ---- */
 
 START_TEST(the_trainers_calls_are_in_order_with_its_stream)
@@ -239,6 +425,10 @@ int main(void)
 	tcase_add_test(c, readers_see_what_was_enqueued_before_a_step_ended);
 	tcase_add_test(c, readers_do_not_wait_for_what_is_enqueued_later);
 	tcase_add_test(c, a_stream_that_does_not_go_on_is_no_reader_that_hangs);
+	tcase_add_loop_test(c, open_files_show_what_was_preserved, 0, ARRAY_SIZE(keeps));
+	tcase_add_test(c, what_changed_while_it_was_copied_is_looked_for_again);
+	tcase_add_test(c, what_is_dropped_is_kept_for_open_files);
+	tcase_add_test(c, gradients_are_kept_when_they_go);
 	tcase_add_test(c, the_trainers_calls_are_in_order_with_its_stream);
 	tcase_add_test(c, what_lies_on_a_device_is_counted);
 	tcase_add_test(c, wrong_calls_are_refused);

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/devices-internal.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+
+enum { HOST_CHUNK = 1 << 20 };
+
+struct devices_kept {
+	struct devices *devices;
+	int number;
+	bool on_host;
+	_Atomic unsigned users;
+	struct device_io passed; /* the stream has come past it: memory of the host's is free */
+	unsigned n;
+	struct device_kept *pieces[]; /* in order, all of one stream */
+};
+
+/* ---- memory of the host ---- */
+
+/* It is one slab. */
+static struct iovec slab_of(const struct devices *d)
+{
+	struct iovec slab;
+	unsigned n = pinned_slabs(d->host, &slab);
+
+	assert(n == 1);
+	return slab;
+}
+
+int devices_keep_on_host(struct devices *d, uint64_t bytes)
+{
+	const struct pinned_options options = { .size = HOST_CHUNK,
+						.count = (unsigned)(bytes / HOST_CHUNK),
+						.locked_by_user = true };
+	struct iovec slab;
+	int rc = bytes > DEVICES_HOST_MAX ? -EINVAL : pinned_open(&options, &d->host);
+
+	if (rc)
+		return rc;
+	slab = slab_of(d);
+	rc = d->ops->pin(d->device, slab.iov_base, slab.iov_len);
+	if (rc) {
+		pinned_close(d->host);
+		d->host = NULL;
+	}
+	return rc;
+}
+
+/* What a device may write yet stays. */
+void devices_host_free(struct devices *d)
+{
+	bool lost;
+
+	if (!d->host)
+		return;
+	pthread_mutex_lock(&d->lock);
+	while (d->host_leaving)
+		pthread_cond_wait(&d->ended, &d->lock);
+	lost = d->host_lost;
+	pthread_mutex_unlock(&d->lock);
+	if (lost)
+		return;
+	d->ops->unpin(d->device, slab_of(d).iov_base);
+	pinned_close(d->host);
+}
+
+/* ---- letting go ---- */
+
+static void free_kept(struct devices_kept *k)
+{
+	struct devices *d = k->devices;
+
+	for (unsigned i = 0; i < k->n; i++)
+		d->ops->release(d->device, k->pieces[i]);
+	free(k);
+}
+
+static void on_passed(struct device_io *io, int rc)
+{
+	struct devices_kept *k = container_of(io, struct devices_kept, passed);
+	struct devices *d = k->devices;
+
+	for (unsigned i = 0; i < k->n && !rc; i++)
+		pinned_put(d->host, k->pieces[i]->memory);
+	free_kept(k);
+	pthread_mutex_lock(&d->lock);
+	d->host_leaving--;
+	d->host_lost |= rc != 0;
+	pthread_cond_broadcast(&d->ended);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void leave_host(struct devices_kept *k)
+{
+	struct devices *d = k->devices;
+
+	pthread_mutex_lock(&d->lock);
+	d->host_leaving++;
+	pthread_mutex_unlock(&d->lock);
+	k->passed = (struct device_io){ .what = DEVICE_COPY,
+					.number = k->number,
+					.after = k->pieces[k->n - 1]->written,
+					.done = on_passed };
+	d->ops->submit(d->device, &k->passed);
+}
+
+struct devices_kept *devices_kept_get(struct devices_kept *k)
+{
+	if (k)
+		atomic_fetch_add_explicit(&k->users, 1, memory_order_relaxed);
+	return k;
+}
+
+void devices_kept_put(struct devices_kept *k)
+{
+	if (!k || atomic_fetch_sub_explicit(&k->users, 1, memory_order_acq_rel) > 1)
+		return;
+	if (k->on_host && k->n)
+		leave_host(k);
+	else
+		free_kept(k);
+}
+
+/* ---- keeping ---- */
+
+static uint64_t count_chunks(const struct iovec *parts, unsigned n)
+{
+	uint64_t chunks = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		chunks += u64_div_ceil(parts[i].iov_len, HOST_CHUNK);
+	return chunks;
+}
+
+static struct devices_kept *new_kept(struct devices *d, int number, uint64_t pieces,
+				     bool on_host)
+{
+	struct devices_kept *k = malloc(sizeof(*k) + pieces * sizeof(k->pieces[0]));
+
+	if (k)
+		*k = (struct devices_kept){
+			.devices = d, .number = number, .on_host = on_host, .users = 1
+		};
+	return k;
+}
+
+static int keep_piece(struct devices_kept *k, const struct used *u, const void *from,
+		      uint64_t size, void *to)
+{
+	struct devices *d = k->devices;
+	int rc = d->ops->preserve(d->device, k->number, u->stream, from, size, to,
+				  &k->pieces[k->n]);
+
+	k->n += !rc;
+	return rc;
+}
+
+static int keep_there(struct devices *d, const struct used *u, const struct iovec *parts,
+		      unsigned n, struct devices_kept **kept)
+{
+	struct devices_kept *k = new_kept(d, u->number, n, false);
+	int rc = k ? 0 : -ENOMEM;
+
+	for (unsigned i = 0; i < n && !rc; i++)
+		rc = keep_piece(k, u, parts[i].iov_base, parts[i].iov_len, NULL);
+	if (rc)
+		devices_kept_put(k);
+	else
+		*kept = k;
+	return rc;
+}
+
+static int keep_chunk(struct devices_kept *k, const struct used *u, const uint8_t *from,
+		      uint64_t size)
+{
+	struct pinned *host = k->devices->host;
+	void *buffer;
+	int rc = pinned_get(host, 0, &buffer);
+
+	if (rc)
+		return rc;
+	rc = keep_piece(k, u, from, size, buffer);
+	if (rc)
+		pinned_put(host, buffer);
+	return rc;
+}
+
+static int keep_part(struct devices_kept *k, const struct used *u, const struct iovec *part)
+{
+	int rc = 0;
+
+	for (uint64_t done = 0; done < part->iov_len && !rc; done += HOST_CHUNK)
+		rc = keep_chunk(k, u, (const uint8_t *)part->iov_base + done,
+				u64_min(HOST_CHUNK, part->iov_len - done));
+	return rc;
+}
+
+static int keep_on_host(struct devices *d, const struct used *u, const struct iovec *parts,
+			unsigned n, struct devices_kept **kept)
+{
+	struct devices_kept *k = new_kept(d, u->number, count_chunks(parts, n), true);
+	int rc = k ? 0 : -ENOMEM;
+
+	for (unsigned i = 0; i < n && !rc; i++)
+		rc = keep_part(k, u, &parts[i]);
+	if (rc)
+		devices_kept_put(k);
+	else
+		*kept = k;
+	return rc;
+}
+
+int devices_keep(struct devices *d, int number, const struct iovec *parts, unsigned n,
+		 struct devices_kept **kept)
+{
+	const struct used *u = devices_find(d, number);
+	int rc = keep_there(d, u, parts, n, kept);
+
+	if ((rc == -ENOSPC || rc == -ENOMEM) && d->host)
+		rc = keep_on_host(d, u, parts, n, kept);
+	return rc;
+}
+
+/* ---- reading ---- */
+
+/* How many of the pieces have some of these bytes, and where. */
+static unsigned cut(const struct devices_kept *k, uint64_t offset, uint64_t size,
+		    struct iovec *parts)
+{
+	unsigned n = 0;
+	uint64_t at = 0;
+
+	for (unsigned i = 0; i < k->n && at < offset + size; at += k->pieces[i++]->size) {
+		const struct device_kept *piece = k->pieces[i];
+		uint64_t from = u64_max(offset, at),
+			 to = u64_min(offset + size, at + piece->size);
+
+		if (from < to)
+			parts[n++] = (struct iovec){ (uint8_t *)piece->memory + (from - at),
+						     to - from };
+	}
+	return n;
+}
+
+int devices_kept_begin(struct devices_kept *k, uint64_t offset, uint64_t size,
+		       struct devices_copy *c)
+{
+	CLEANUP(free) struct iovec *parts = malloc((k->n + 1) * sizeof(*parts));
+
+	if (!parts)
+		return -ENOMEM;
+	c->number = k->number;
+	c->pinned = k->on_host;
+	c->n = cut(k, offset, size, parts);
+	c->parts = parts;
+	c->after = k->n ? k->pieces[k->n - 1]->written : NULL;
+	return devices_copy_begin(k->devices, c);
+}
