@@ -25,8 +25,10 @@ void hidden_new(struct hidden *h, struct device *d, int number, uint64_t size)
 	ck_assert_int_eq(ftruncate(fd, (off_t)h->mapped), 0);
 	h->memory = map(fd, h->mapped, PROT_NONE);
 	h->at = map(fd, h->mapped, PROT_READ | PROT_WRITE);
+	h->reached = map(fd, h->mapped, PROT_READ | PROT_WRITE);
 	close(fd);
-	ck_assert_int_eq(device_host_give_hidden(d, number, h->memory, h->mapped, h->at), 0);
+	ck_assert_int_eq(device_host_give_hidden(d, number, h->memory, h->mapped, h->reached),
+			 0);
 }
 
 void hidden_free(struct hidden *h)
@@ -35,4 +37,5 @@ void hidden_free(struct hidden *h)
 		device_host_take(h->device, h->memory);
 	munmap(h->memory, h->mapped);
 	munmap(h->at, h->mapped);
+	munmap(h->reached, h->mapped);
 }

@@ -10,7 +10,8 @@ struct hidden {
 	struct device *device;
 	uint64_t mapped;
 	void *memory; /* the device's address: a trap */
-	void *at;     /* where the test, and the port, have the same bytes */
+	void *at;     /* where the test has the same bytes */
+	void *reached; /* where the port has: it may copy what a stream changes, which is no race of this process's */
 };
 
 /* Aborts the test when it fails. */
