@@ -9,10 +9,10 @@
 
 /* Where io_uring is forbidden, as it is in many containers. */
 
-enum { THREADS = 4 };
+enum { THREADS = 4 }; /* as long as nobody says how many */
 
 struct disk {
-	pthread_t threads[THREADS];
+	pthread_t threads[DISK_THREADS];
 	unsigned nthreads;
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t queued;
@@ -73,16 +73,26 @@ static void threads_close(struct disk *d)
 	free(d);
 }
 
-static int threads_open(struct disk **out, struct disk_slabs *slabs)
+static unsigned count_threads(const struct disk_setup *setup)
+{
+	unsigned n = setup && setup->threads ? setup->threads : THREADS;
+
+	if (setup && setup->depth && setup->depth < n)
+		n = setup->depth;
+	return n < DISK_THREADS ? n : DISK_THREADS;
+}
+
+static int threads_open(struct disk **out, struct disk_setup *setup)
 {
 	struct disk *d = calloc(1, sizeof(*d));
+	unsigned n = count_threads(setup);
 	int rc = 0;
 
 	if (!d)
 		return -ENOMEM;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->queued, NULL);
-	while (d->nthreads < THREADS && !rc) {
+	while (d->nthreads < n && !rc) {
 		rc = thread_start(&d->threads[d->nthreads], run, d);
 		d->nthreads += !rc;
 	}
@@ -90,8 +100,8 @@ static int threads_open(struct disk **out, struct disk_slabs *slabs)
 		threads_close(d);
 		return rc;
 	}
-	if (slabs)
-		slabs->registered = false;
+	if (setup)
+		setup->registered = false;
 	*out = d;
 	return 0;
 }

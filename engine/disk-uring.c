@@ -15,15 +15,15 @@
  * come and go.  Others queue, and wake it by an eventfd that the ring reads.
  */
 
-enum { ENTRIES = 256, DEPTH = 128 };
+enum { ENTRIES = 2 * DISK_DEPTH };
 
 struct disk {
 	struct io_uring ring;
 	pthread_t thread;
 	int wake_fd;
 	uint64_t woken;           /* where the ring reads wake_fd to */
-	struct disk_slabs *slabs; /* while it opens */
-	unsigned inflight;
+	struct disk_setup *setup; /* while it opens */
+	unsigned inflight, depth;
 	bool registered;
 	bool listening;       /* a read of wake_fd is under way */
 	pthread_mutex_t lock; /* of all below */
@@ -60,9 +60,9 @@ static int make_ring(struct io_uring *ring)
 /* In the thread that owns the ring. */
 static void register_slabs(struct disk *d)
 {
-	int rc = io_uring_register_buffers(&d->ring, d->slabs->slabs, d->slabs->n);
+	int rc = io_uring_register_buffers(&d->ring, d->setup->slabs, d->setup->n);
 
-	d->registered = d->slabs->registered = !rc;
+	d->registered = d->setup->registered = !rc;
 	if (rc)
 		log_info("buffers are not registered with io_uring: %s", strerror(-rc));
 }
@@ -110,12 +110,12 @@ static void prepare(struct disk *d, struct io_uring_sqe *sqe, struct disk_io *io
 		io_uring_prep_read(sqe, io->fd, io->memory, io->size, io->offset);
 }
 
-/* DEPTH and the read of wake_fd are fewer than the ring has entries. */
+/* DISK_DEPTH and the read of wake_fd are fewer than the ring has entries. */
 static void start_queued(struct disk *d)
 {
 	struct disk_io *io;
 
-	while (d->inflight < DEPTH && (io = take(d))) {
+	while (d->inflight < d->depth && (io = take(d))) {
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
 
 		prepare(d, sqe, io);
@@ -166,7 +166,7 @@ static void *run(void *arg)
 	struct disk *d = arg;
 	int rc = make_ring(&d->ring);
 
-	if (!rc && d->slabs)
+	if (!rc && d->setup)
 		register_slabs(d);
 	tell_ready(d, rc);
 	if (rc)
@@ -208,7 +208,7 @@ static void disk_free(struct disk *d)
 	free(d);
 }
 
-static int uring_open(struct disk **out, struct disk_slabs *slabs)
+static int uring_open(struct disk **out, struct disk_setup *setup)
 {
 	struct disk *d = calloc(1, sizeof(*d));
 	int rc;
@@ -222,7 +222,9 @@ static int uring_open(struct disk **out, struct disk_slabs *slabs)
 	}
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->started, NULL);
-	d->slabs = slabs;
+	d->setup = setup;
+	d->depth = setup && setup->depth ? setup->depth : DISK_DEPTH;
+	d->depth = d->depth < DISK_DEPTH ? d->depth : DISK_DEPTH;
 	rc = start_thread(d);
 	if (rc) {
 		disk_free(d);

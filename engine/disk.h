@@ -32,17 +32,22 @@ struct disk_io { /* the caller's memory until done is called */
 	struct disk_io *next; /* the disk's */
 };
 
-/* Memory that is registered once, not for each request; at most 1 GiB each; the caller's until close. */
-struct disk_slabs {
+enum { DISK_DEPTH = 128, DISK_THREADS = 64 };
+
+struct disk_setup {
+	/* Memory that is registered once, not for each request; at most 1 GiB each; the caller's until close. */
 	const struct iovec *slabs;
 	unsigned n;
 	bool registered; /* out: the machine lets us; requests name their slab all the same */
+	unsigned depth;  /* requests at once; 0: DISK_DEPTH, which is the most */
+	unsigned
+		threads; /* where requests need threads of ours; 0: 4; at most DISK_THREADS, and depth */
 };
 
 struct disk_ops {
 	const char *name;
-	/* slabs: NULL: none.  -ENOSYS, -EPERM and others: the machine does not let us. */
-	int (*open)(struct disk **d, struct disk_slabs *slabs);
+	/* NULL: no slabs, and the rest is 0.  -ENOSYS, -EPERM and others: the machine does not let us. */
+	int (*open)(struct disk **d, struct disk_setup *setup);
 	/* Nothing may be under way. */
 	void (*close)(struct disk *d);
 	/* Any thread, also from done. */

@@ -175,7 +175,13 @@ static int open_place(struct engine *e)
 					 .budget = c->pinned,
 					 .slice = c->slice,
 					 .spare = c->pinned,
-					 .least = c->least };
+					 .least = c->least,
+					 .chunk = c->chunk,
+					 .depth = c->depth,
+					 .threads = c->threads,
+					 .unlocked = c->unlocked,
+					 .no_ahead = c->no_ahead,
+					 .no_behind = c->no_behind };
 	int rc;
 
 	if (!c->dir[0])

@@ -16,9 +16,9 @@ static int open_shards(struct frag *f)
 		return -EOPNOTSUPP;
 	if (e->shards)
 		return 0;
-	return shards_new(&e->shards,
-			  &(struct shards_options){ .registry = &e->registry,
-						    .least = e->launch.swap.least });
+	return shards_new(&e->shards, &(struct shards_options){ .registry = &e->registry,
+								.least = e->launch.swap.least,
+								.stay = e->launch.swap.stay });
 }
 
 static bool is_cut(const struct catalog *own, int param)

@@ -124,7 +124,7 @@ static int make_memory(struct pinned *p, const struct pinned_options *options)
 		munmap(p->map, p->mapped);
 		return rc;
 	}
-	if (!options->locked_by_user)
+	if (!options->locked_by_user && !options->unlocked)
 		lock_pages(p);
 	ASAN_POISON_MEMORY_REGION(p->memory, p->bytes);
 	return 0;

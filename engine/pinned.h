@@ -19,6 +19,7 @@ struct pinned_options {
 	bool on_node; /* on that NUMA node; where there is none such, a line says so and any will do */
 	unsigned node;
 	bool locked_by_user; /* who registers it with a device locks it thereby */
+	bool unlocked;       /* it may be paged out */
 };
 
 enum pinned_pages { PINNED_SMALL, PINNED_HUGE, PINNED_HUGETLB };

@@ -29,7 +29,7 @@ static void sum_up(struct place *p, struct place_figures *f)
 	f->spare_limit = p->spare_limit;
 	f->writing = p->writing;
 	f->disk = p->disk_ops->name;
-	f->registered = p->slabs.registered;
+	f->registered = p->setup.registered;
 }
 
 void place_figures(struct place *p, struct place_figures *f)

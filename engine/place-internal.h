@@ -102,12 +102,13 @@ struct place_hold {
 struct place {
 	const struct disk_ops *disk_ops;
 	struct disk *disk;
-	struct disk_slabs slabs;
+	struct disk_setup setup;
 	struct pinned *pinned;
 	struct swap_file *file;
 	uint64_t slice, least, spare_limit, capacity, wait_ms;
 	uint64_t
 		until_ms; /* the trainer's thread's: when its call ends at the latest; 0: none has an end */
+	bool no_ahead, no_behind;
 
 	pthread_mutex_t lock; /* of all below; before those of pinned and swap-file */
 	pthread_cond_t changed;

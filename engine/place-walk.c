@@ -60,6 +60,8 @@ static unsigned depth_of(struct place *p, unsigned n)
 {
 	struct pinned_figures f;
 
+	if (p->no_ahead)
+		return 0;
 	pinned_figures(p->pinned, &f);
 	return f.count / n < 4 ? 1 : (unsigned)u64_min(f.count / n - 2, PLACE_AHEAD);
 }
@@ -188,6 +190,8 @@ int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel)
 
 	if (rc)
 		return rc;
+	if (w->in && w->place->no_behind)
+		place_flush(w->place, w->place->wait_ms); /* what cannot be written stays */
 	if (w->in || !w->begun)
 		w->at = w->begun ? w->at + 1 : 0;
 	w->begun = true;

@@ -27,6 +27,7 @@ static int open_pinned(struct place *p, const struct place_options *o)
 	return pinned_open(&(struct pinned_options){ .size = p->slice,
 						     .count = (unsigned)count,
 						     .on_node = o->on_node,
+						     .unlocked = o->unlocked,
 						     .node = o->node },
 			   &p->pinned);
 }
@@ -35,13 +36,13 @@ static int open_slabs(struct place *p)
 {
 	struct iovec *slabs;
 
-	p->slabs.n = pinned_slabs(p->pinned, NULL);
-	slabs = calloc(p->slabs.n, sizeof(*slabs));
+	p->setup.n = pinned_slabs(p->pinned, NULL);
+	slabs = calloc(p->setup.n, sizeof(*slabs));
 	if (!slabs)
 		return -ENOMEM;
 	pinned_slabs(p->pinned, slabs);
-	p->slabs.slabs = slabs;
-	return p->slabs.n < DISK_NO_SLAB ? 0 : -EINVAL;
+	p->setup.slabs = slabs;
+	return p->setup.n < DISK_NO_SLAB ? 0 : -EINVAL;
 }
 
 static int open_disk(struct place *p, const struct disk_ops *ops)
@@ -49,12 +50,15 @@ static int open_disk(struct place *p, const struct disk_ops *ops)
 	int rc;
 
 	p->disk_ops = ops ? ops : &disk_uring;
-	rc = p->disk_ops->open(&p->disk, &p->slabs);
+	rc = p->disk_ops->open(&p->disk, &p->setup);
+	if (!rc && p->disk_ops == &disk_uring && p->setup.threads > 1)
+		log_warn("swap: aio.intra_op_parallelism: has no effect: io_uring needs no "
+			 "threads");
 	if (!rc || ops)
 		return rc;
 	log_info("swap: no io_uring: %s: by threads", strerror(-rc));
 	p->disk_ops = &disk_threads;
-	return p->disk_ops->open(&p->disk, &p->slabs);
+	return p->disk_ops->open(&p->disk, &p->setup);
 }
 
 static int open_file(struct place *p, const struct place_options *o, char *why, size_t whysize)
@@ -63,7 +67,8 @@ static int open_file(struct place *p, const struct place_options *o, char *why, 
 						 .name = o->name,
 						 .disk_ops = p->disk_ops,
 						 .disk = p->disk,
-						 .no_direct = o->no_direct };
+						 .no_direct = o->no_direct,
+						 .chunk = o->chunk };
 
 	return swap_file_create(&p->file, &config, why, whysize);
 }
@@ -96,7 +101,7 @@ static void place_free(struct place *p)
 	swap_file_close(p->file);
 	if (p->disk)
 		p->disk_ops->close(p->disk);
-	free((void *)p->slabs.slabs);
+	free((void *)p->setup.slabs);
 	pinned_close(p->pinned);
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lock);
@@ -117,6 +122,10 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 	p->wait_ms = o->wait_ms ? o->wait_ms : PLACE_WAIT_MS;
 	p->least = o->least ? o->least : PLACE_LEAST;
 	p->spare_limit = o->spare;
+	p->setup.depth = o->depth;
+	p->setup.threads = o->threads;
+	p->no_ahead = o->no_ahead;
+	p->no_behind = o->no_behind;
 	rc = open_parts(p, o, why, whysize);
 	if (rc) {
 		place_free(p);

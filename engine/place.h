@@ -47,7 +47,12 @@ struct place_options {
 	uint64_t wait_ms; /* for the disk, before it is held to be silent; 0: PLACE_WAIT_MS */
 	const struct disk_ops *disk_ops; /* NULL: io_uring, else threads */
 	bool no_direct;
-	bool on_node; /* as struct pinned_options' */
+	uint32_t chunk;          /* most bytes of a request, a multiple of 4096; 0: 2 MiB */
+	unsigned depth, threads; /* as struct disk_setup's */
+	bool unlocked;           /* buffers may be paged out */
+	bool no_ahead; /* walks read a slice when it is needed; place_walk_then has no effect */
+	bool no_behind; /* walks go on when what they have sent is written */
+	bool on_node;   /* as struct pinned_options' */
 	unsigned node;
 };
 

@@ -4,6 +4,7 @@
 #include "engine/swap-config.h"
 
 #include "engine/bytes.h"
+#include "engine/log.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -11,16 +12,25 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PAGE = 4096, SLICE_MAX = 64 << 20, LEAST = 1 << 20, BUFFERS = 16, BUFFERS_MAX = 65536 };
+enum {
+	PAGE = 4096,
+	SLICE_MAX = 64 << 20, /* unless the file says what it is */
+	BUFFER_MAX = 1 << 30,
+	LEAST = 1 << 20,
+	BUFFERS = 16,
+	BUFFERS_MAX = 65536
+};
 
-/* DeepSpeed's keys, each with its default.  What has no effect here is checked all the same. */
+enum flag { UNSAID, NO, YES };
+
+/* DeepSpeed's keys.  0 and UNSAID: the file does not say. */
 struct sections {
-	uint64_t block_size, queue_depth, intra_op_parallelism;
-	bool single_submit, overlap_events, use_gds;
+	uint64_t block_size, queue_depth, parallelism;
+	enum flag single_submit, overlap_events, use_gds;
 	struct offload {
 		const char *device, *nvme_path;
 		uint64_t buffer_count, buffer_size, max_in_cpu;
-		bool pin_memory, pipeline_read, pipeline_write, fast_init;
+		enum flag pin_memory, pipeline_read, pipeline_write, fast_init, super_offload;
 		double ratio;
 	} optimizer, param;
 };
@@ -30,55 +40,57 @@ enum type { NUMBER, FLAG, TEXT, REAL };
 static const struct key {
 	const char *section, *name;
 	enum type type;
-	uint64_t min, max;
+	uint64_t min, max; /* a FLAG: max 0: it cannot be true */
 	size_t field;
+	enum flag idle; /* a FLAG that has no effect so, and why */
+	const char *why;
 } keys[] = {
-#define KEY(section, name, type, min, max, field)                                              \
+#define KEY(section, name, type, min, max, field, ...)                                         \
 	{                                                                                      \
-		section, name, type, min, max, offsetof(struct sections, field)                \
+		section, name, type, min, max, offsetof(struct sections, field), __VA_ARGS__   \
 	}
-	KEY("aio", "block_size", NUMBER, PAGE, 1 << 30, block_size),
-	KEY("aio", "queue_depth", NUMBER, 1, 65536, queue_depth),
-	KEY("aio", "intra_op_parallelism", NUMBER, 1, 1024, intra_op_parallelism),
-	KEY("aio", "single_submit", FLAG, 0, 1, single_submit),
-	KEY("aio", "overlap_events", FLAG, 0, 1, overlap_events),
-	KEY("aio", "use_gds", FLAG, 0, 0, use_gds),
-	KEY("offload_optimizer", "device", TEXT, 0, 0, optimizer.device),
-	KEY("offload_optimizer", "nvme_path", TEXT, 0, 0, optimizer.nvme_path),
-	KEY("offload_optimizer", "buffer_count", NUMBER, 1, BUFFERS_MAX,
-	    optimizer.buffer_count),
-	KEY("offload_optimizer", "pin_memory", FLAG, 0, 1, optimizer.pin_memory),
-	KEY("offload_optimizer", "pipeline_read", FLAG, 0, 1, optimizer.pipeline_read),
-	KEY("offload_optimizer", "pipeline_write", FLAG, 0, 1, optimizer.pipeline_write),
-	KEY("offload_optimizer", "fast_init", FLAG, 0, 1, optimizer.fast_init),
-	KEY("offload_optimizer", "ratio", REAL, 1, 1, optimizer.ratio),
-	KEY("offload_param", "device", TEXT, 0, 0, param.device),
-	KEY("offload_param", "nvme_path", TEXT, 0, 0, param.nvme_path),
-	KEY("offload_param", "buffer_count", NUMBER, 1, BUFFERS_MAX, param.buffer_count),
-	KEY("offload_param", "buffer_size", NUMBER, 1, (uint64_t)1 << 40, param.buffer_size),
-	KEY("offload_param", "max_in_cpu", NUMBER, 0, (uint64_t)1 << 40, param.max_in_cpu),
-	KEY("offload_param", "pin_memory", FLAG, 0, 1, param.pin_memory),
+	KEY("aio", "block_size", NUMBER, PAGE, 1 << 30, block_size, UNSAID, NULL),
+	KEY("aio", "queue_depth", NUMBER, 1, 65536, queue_depth, UNSAID, NULL),
+	KEY("aio", "intra_op_parallelism", NUMBER, 1, 1024, parallelism, UNSAID, NULL),
+	KEY("aio", "thread_count", NUMBER, 1, 1024, parallelism, UNSAID,
+	    NULL), /* its old name */
+	KEY("aio", "single_submit", FLAG, 0, 1, single_submit, YES,
+	    "what is asked for together is submitted together"),
+	KEY("aio", "overlap_events", FLAG, 0, 1, overlap_events, NO,
+	    "each request is done when it ends, and the next begins"),
+	KEY("aio", "use_gds", FLAG, 0, 0, use_gds, UNSAID, NULL),
+	KEY("offload_optimizer", "device", TEXT, 0, 0, optimizer.device, UNSAID, NULL),
+	KEY("offload_optimizer", "nvme_path", TEXT, 0, 0, optimizer.nvme_path, UNSAID, NULL),
+	KEY("offload_optimizer", "buffer_count", NUMBER, 1, BUFFERS_MAX, optimizer.buffer_count,
+	    UNSAID, NULL),
+	KEY("offload_optimizer", "pin_memory", FLAG, 0, 1, optimizer.pin_memory, UNSAID, NULL),
+	KEY("offload_optimizer", "pipeline_read", FLAG, 0, 1, optimizer.pipeline_read, UNSAID,
+	    NULL),
+	KEY("offload_optimizer", "pipeline_write", FLAG, 0, 1, optimizer.pipeline_write, UNSAID,
+	    NULL),
+	KEY("offload_optimizer", "fast_init", FLAG, 0, 1, optimizer.fast_init, YES,
+	    "masters begin as the job makes them: of parameters on NVMe by frag_update_hp"),
+	KEY("offload_optimizer", "ratio", REAL, 1, 1, optimizer.ratio, UNSAID, NULL),
+	KEY("offload_optimizer", "super_offload", FLAG, 0, 0, optimizer.super_offload, UNSAID,
+	    NULL),
+	KEY("offload_param", "device", TEXT, 0, 0, param.device, UNSAID, NULL),
+	KEY("offload_param", "nvme_path", TEXT, 0, 0, param.nvme_path, UNSAID, NULL),
+	KEY("offload_param", "buffer_count", NUMBER, 1, BUFFERS_MAX, param.buffer_count, UNSAID,
+	    NULL),
+	KEY("offload_param", "buffer_size", NUMBER, 1, (uint64_t)1 << 40, param.buffer_size,
+	    UNSAID, NULL),
+	KEY("offload_param", "max_in_cpu", NUMBER, 0, (uint64_t)1 << 40, param.max_in_cpu,
+	    UNSAID, NULL),
+	KEY("offload_param", "pin_memory", FLAG, 0, 1, param.pin_memory, UNSAID, NULL),
 #undef KEY
-};
-
-static const struct sections defaults = {
-	.block_size = 1 << 20,
-	.queue_depth = 8,
-	.intra_op_parallelism = 1,
-	.overlap_events = true,
-	.optimizer = { .device = "none", .buffer_count = 4, .ratio = 1.0 },
-	.param = { .device = "none",
-		   .buffer_count = 5,
-		   .buffer_size = 100000000,
-		   .max_in_cpu = 1000000000 },
 };
 
 struct reader {
 	const char *path; /* of the file */
 	char *why;
 	size_t whysize;
-	bool counted;     /* the file says how many buffers */
-	uint64_t buffers; /* that it says */
+	uint64_t buffers; /* of how many, and how many bytes, the file speaks; 0: of none */
+	uint64_t buffer_bytes;
 };
 
 static int bad(const struct reader *r, const char *fmt, ...) PRINTF(2, 3);
@@ -117,13 +129,16 @@ static int take_number(const struct reader *r, const struct key *k, const json_t
 }
 
 static int take_flag(const struct reader *r, const struct key *k, const json_t *value,
-		     bool *out)
+		     enum flag *out)
 {
 	if (!json_is_boolean(value))
 		return bad_value(r, k, "is neither true nor false");
 	if (json_is_true(value) && !k->max)
-		return bad_value(r, k, "there is no such way to the disk here");
-	*out = json_is_true(value);
+		return bad_value(r, k, "there is no such way here");
+	*out = json_is_true(value) ? YES : NO;
+	if (k->why && *out == k->idle)
+		log_warn("swap: %s: %s.%s: has no effect: %s", r->path, k->section, k->name,
+			 k->why);
 	return 0;
 }
 
@@ -152,12 +167,11 @@ static int take_real(const struct reader *r, const struct key *k, const json_t *
 	return 0;
 }
 
-static int take_value(struct reader *r, const struct key *k, const json_t *value,
+static int take_value(const struct reader *r, const struct key *k, const json_t *value,
 		      struct sections *s)
 {
 	void *field = (char *)s + k->field;
 
-	r->counted |= field == &s->optimizer.buffer_count;
 	switch (k->type) {
 	case NUMBER:
 		return take_number(r, k, value, field);
@@ -179,7 +193,7 @@ static const struct key *find_key(const char *section, const char *name)
 	return NULL;
 }
 
-static int take_section(struct reader *r, const char *section, json_t *values,
+static int take_section(const struct reader *r, const char *section, json_t *values,
 			struct sections *s)
 {
 	const char *name;
@@ -204,7 +218,7 @@ static int take_section(struct reader *r, const char *section, json_t *values,
 	return rc;
 }
 
-static int take_sections(struct reader *r, json_t *root, struct sections *s)
+static int take_sections(const struct reader *r, json_t *root, struct sections *s)
 {
 	const char *section;
 	json_t *values;
@@ -225,7 +239,7 @@ static int path_of(const struct reader *r, const struct offload *o, const char *
 		   const char **path)
 {
 	*path = "";
-	if (strcmp(o->device, "nvme"))
+	if (!o->device || strcmp(o->device, "nvme"))
 		return 0;
 	if (!o->nvme_path)
 		return bad(r, "%s: %s.nvme_path: is missing", r->path, section);
@@ -252,6 +266,35 @@ static int take_paths(const struct reader *r, const struct sections *s, struct s
 	return 0;
 }
 
+/* Both sections speak of one pool. */
+static int take_pool(struct reader *r, const struct sections *s, struct swap_config *c)
+{
+	const struct offload *o = &s->optimizer, *p = &s->param;
+
+	if (o->pin_memory && p->pin_memory && o->pin_memory != p->pin_memory)
+		return bad(r, "%s: offload_param.pin_memory: is not offload_optimizer's",
+			   r->path);
+	c->unlocked = o->pin_memory == NO || p->pin_memory == NO;
+	if (o->buffer_count || p->buffer_count)
+		r->buffers = (o->buffer_count ? o->buffer_count : BUFFERS) + p->buffer_count;
+	if (p->buffer_size)
+		r->buffer_bytes =
+			u64_min(u64_div_ceil(p->buffer_size * 2, PAGE) * PAGE, BUFFER_MAX);
+	return 0;
+}
+
+static void take_rest(const struct sections *s, struct swap_config *c)
+{
+	c->chunk = (uint32_t)(u64_div_ceil(s->block_size, PAGE) * PAGE);
+	c->depth = (unsigned)s->queue_depth;
+	c->threads = (unsigned)s->parallelism;
+	c->no_ahead = s->optimizer.pipeline_read == NO;
+	c->no_behind = s->optimizer.pipeline_write == NO;
+	c->stay = s->param.max_in_cpu;
+	if (s->param.device && strcmp(s->param.device, "nvme") != 0)
+		c->stay = UINT64_MAX;
+}
+
 static json_t *load(const struct reader *r, int *rc)
 {
 	FILE *file = fopen(r->path, "re");
@@ -271,7 +314,7 @@ static json_t *load(const struct reader *r, int *rc)
 
 static int read_file(struct reader *r, struct swap_config *c)
 {
-	struct sections s = defaults;
+	struct sections s = { 0 };
 	int rc;
 	json_t *root = load(r, &rc);
 
@@ -280,8 +323,10 @@ static int read_file(struct reader *r, struct swap_config *c)
 	rc = take_sections(r, root, &s);
 	if (!rc)
 		rc = take_paths(r, &s, c);
-	if (!rc && r->counted)
-		r->buffers = s.optimizer.buffer_count;
+	if (!rc)
+		rc = take_pool(r, &s, c);
+	if (!rc)
+		take_rest(&s, c);
 	json_decref(root);
 	return rc;
 }
@@ -316,15 +361,16 @@ static int take_bytes(const struct reader *r, uint64_t given, const char *name, 
 /* Equal buffers of whole pages. */
 static int cut(const struct reader *r, struct swap_config *c)
 {
-	uint64_t count = r->counted ? r->buffers : BUFFERS;
+	uint64_t count = r->buffers ? r->buffers : BUFFERS;
+	uint64_t most = r->buffer_bytes ? r->buffer_bytes : SLICE_MAX;
 
 	if (!c->pinned)
-		c->pinned = count * SLICE_MAX;
-	c->slice = u64_min(c->pinned / count, SLICE_MAX) / PAGE * PAGE;
+		c->pinned = count * most;
+	c->slice = u64_min(c->pinned / count, most) / PAGE * PAGE;
 	if (!c->slice)
 		return bad(r, "FRAG_PINNED_MEM: %llu bytes are less than %llu buffers of %d",
 			   (unsigned long long)c->pinned, (unsigned long long)count, PAGE);
-	c->least = u64_min(c->slice, LEAST);
+	c->least = u64_min(c->slice, u64_max(LEAST, c->chunk));
 	return 0;
 }
 

@@ -16,6 +16,10 @@ struct swap_config {
 	uint64_t slice;  /* bytes of one, a multiple of 4096 */
 	uint64_t least;  /* states of fewer bytes stay in memory */
 	uint64_t max;    /* bytes in the file; 0: as place_options' capacity */
+	uint64_t stay;   /* elements of parameters that stay in memory */
+	uint32_t chunk;  /* as place_options', these too */
+	unsigned depth, threads;
+	bool unlocked, no_ahead, no_behind;
 };
 
 /* On error why has one line that names the variable, or the file and the key.  -EINVAL; -ENOENT, -EACCES and others of

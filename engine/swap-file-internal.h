@@ -17,6 +17,7 @@ struct swap_file {
 	char *path;
 	const struct disk_ops *disk_ops;
 	struct disk *disk;
+	uint32_t chunk;
 	pthread_mutex_t lock; /* of all below */
 	struct arena arena;   /* its bytes */
 	uint64_t limit;       /* of the bytes of it that are used */

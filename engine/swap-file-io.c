@@ -177,7 +177,7 @@ static void cut_blocks(struct swap_io *io, struct swap_chunk *c)
 	c->at = from - c->lead;
 	c->gone = 0;
 	c->completing = false;
-	most = is_aligned(c->memory) ? SWAP_CHUNK : BOUNCE;
+	most = is_aligned(c->memory) ? io->file->chunk : u64_min(BOUNCE, io->file->chunk);
 	if (c->lead || left < SWAP_BLOCK) {
 		c->count = (uint32_t)u64_min(left, SWAP_BLOCK - c->lead);
 		c->size = SWAP_BLOCK;

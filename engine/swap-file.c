@@ -101,6 +101,7 @@ static int fill_in(struct swap_file *f, const struct swap_file_config *config)
 	}
 	f->disk_ops = config->disk_ops;
 	f->disk = config->disk;
+	f->chunk = config->chunk ? config->chunk : SWAP_CHUNK;
 	f->limit = options.size;
 	f->counters.direct = !config->no_direct && make_direct(f->fd);
 	if (!f->counters.direct && !config->no_direct)

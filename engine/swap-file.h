@@ -26,6 +26,7 @@ struct swap_file_config {
 	const struct disk_ops *disk_ops;
 	struct disk *disk; /* the caller's, until close */
 	bool no_direct;    /* through the page cache */
+	uint32_t chunk; /* most bytes of a request, a multiple of SWAP_BLOCK; 0: SWAP_CHUNK */
 };
 
 /* A new one; what is left there of that name by an ended process goes.  -EBUSY: another process has that;

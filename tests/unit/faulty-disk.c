@@ -152,7 +152,7 @@ static void faulty_submit(struct disk *d, struct disk_io *io)
 		over->submit(d->inner, &r->io);
 }
 
-static int faulty_open(struct disk **out, struct disk_slabs *slabs)
+static int faulty_open(struct disk **out, struct disk_setup *slabs)
 {
 	struct disk *d = calloc(1, sizeof(*d));
 	int rc;

@@ -402,7 +402,7 @@ END_TEST
 static struct disk_io *held;
 static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int hold_open(struct disk **d, struct disk_slabs *slabs)
+static int hold_open(struct disk **d, struct disk_setup *slabs)
 {
 	*d = NULL;
 	return 0;

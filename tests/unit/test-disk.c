@@ -4,6 +4,7 @@
 #include "engine/disk.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 
 /* Each case on both implementations.  TEST_SEED: of the ranges. */
 
@@ -22,7 +24,7 @@ static struct disk *disk;
 static const struct disk_ops *ops;
 static int fd;
 static uint8_t *slab[SLABS]; /* [UNDERWAY / SLABS * BLOCK] each */
-static struct disk_slabs slabs;
+static struct disk_setup slabs;
 static struct iovec iov[SLABS];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -73,7 +75,7 @@ static int run(struct disk_io io)
 	return wait_for(&j);
 }
 
-static bool open_disk(int which, bool with_slabs)
+static bool open_disk_as(int which, bool with_slabs, unsigned depth, unsigned threads)
 {
 	char name[] = "/tmp/test-disk-XXXXXX";
 	int rc;
@@ -87,11 +89,18 @@ static bool open_disk(int which, bool with_slabs)
 			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		iov[i] = (struct iovec){ slab[i], UNDERWAY / SLABS * BLOCK };
 	}
-	slabs = (struct disk_slabs){ iov, SLABS, false };
+	slabs = (struct disk_setup){
+		.slabs = iov, .n = SLABS, .depth = depth, .threads = threads
+	};
 	rc = ops->open(&disk, with_slabs ? &slabs : NULL);
 	if (rc)
 		printf("%s: %s: not here\n", ops->name, strerror(-rc));
 	return !rc;
+}
+
+static bool open_disk(int which, bool with_slabs)
+{
+	return open_disk_as(which, with_slabs, 0, 0);
 }
 
 static void close_disk(void)
@@ -217,6 +226,65 @@ START_TEST(many_at_once_by_slabs)
 }
 END_TEST
 
+static unsigned count_threads(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	unsigned n = 0;
+
+	ck_assert_ptr_nonnull(d);
+	for (const struct dirent *e = readdir(d); e; e = readdir(d))
+		n += e->d_name[0] != '.';
+	closedir(d);
+	return n;
+}
+
+START_TEST(it_has_the_threads_that_it_is_told)
+{
+	unsigned before = count_threads();
+	static const struct {
+		unsigned depth, threads, has;
+	} cases[] = { { 0, 0, 4 }, { 0, 7, 7 }, { 2, 7, 2 }, { 0, 1000, DISK_THREADS } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		if (!open_disk_as(1, true, cases[i].depth, cases[i].threads))
+			return;
+		ck_assert_uint_eq(count_threads() - before, cases[i].has);
+		close_disk();
+	}
+}
+END_TEST
+
+/* The first waits for what we have not written yet. */
+START_TEST(no_more_are_under_way_than_it_is_told)
+{
+	static uint8_t block[BLOCK];
+	struct job first, second;
+	int pipe_fd[2];
+
+	if (!open_disk_as(0, true, 1, 0))
+		return;
+	ck_assert_int_eq(pipe2(pipe_fd, O_CLOEXEC), 0);
+	first = (struct job){ .io = { .what = DISK_READ,
+				      .fd = pipe_fd[0],
+				      .size = 1,
+				      .slab = DISK_NO_SLAB,
+				      .memory = block } };
+	second = (struct job){ .io = { .what = DISK_SYNC, .fd = fd, .slab = DISK_NO_SLAB } };
+	submit(&first);
+	submit(&second);
+	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL); /* time to be wrong in */
+	pthread_mutex_lock(&lock);
+	ck_assert(!first.over && !second.over);
+	pthread_mutex_unlock(&lock);
+	ck_assert_int_eq(write(pipe_fd[1], "x", 1), 1);
+	ck_assert_int_eq(wait_for(&first), 1);
+	ck_assert_int_eq(wait_for(&second), 0);
+	close(pipe_fd[0]);
+	close(pipe_fd[1]);
+	close_disk();
+}
+END_TEST
+
 int main(void)
 {
 	const char *given = getenv("TEST_SEED");
@@ -230,6 +298,8 @@ int main(void)
 	tcase_add_loop_test(c, what_was_written_is_read, 0, ARRAY_SIZE(all));
 	tcase_add_loop_test(c, b11_an_error_is_its_own, 0, ARRAY_SIZE(all));
 	tcase_add_loop_test(c, many_at_once_by_slabs, 0, ARRAY_SIZE(all));
+	tcase_add_test(c, it_has_the_threads_that_it_is_told);
+	tcase_add_test(c, no_more_are_under_way_than_it_is_told);
 	suite_add_tcase(suite, c);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);

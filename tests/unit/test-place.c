@@ -301,6 +301,35 @@ START_TEST(a_walk_brings_in_all_in_order_with_any_budget)
 }
 END_TEST
 
+START_TEST(a_place_that_was_told_so_reads_not_ahead_and_writes_not_behind)
+{
+	struct place_walked walked;
+	struct place_walk *w, *next;
+	uint64_t first, numel, before;
+
+	placed_options.chunk = PLACED_SLICE / 4;
+	placed_options.no_ahead = placed_options.no_behind = true;
+	placed_options.unlocked = true;
+	if (!placed_open(_i))
+		return;
+	walked = (struct place_walked){ placed_add("fp32", FLOATS), PLACE_READ | PLACE_WRITE };
+	ck_assert(!placed_figures().pinned.locked);
+	placed_fill(walked.state, 1);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	before = placed_figures().file.reads;
+	ck_assert_int_eq(place_walk_begin(place, &walked, 1, &w), 0);
+	ck_assert_int_eq(place_walk_then(w, &walked, 1, &next), 0);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(place_walk_next(w, &first, &numel), 1);
+		ck_assert_uint_eq(placed_figures().pinned.lent, 1);
+		ck_assert_uint_eq(placed_figures().file.reads - before, (i + 1) * 4);
+	}
+	place_walk_end(w);
+	place_walk_end(next);
+	placed_close();
+}
+END_TEST
+
 START_TEST(a_walk_that_cannot_be_is_refused)
 {
 	struct place_walked states[9];
@@ -812,6 +841,7 @@ int main(void)
 		what_cannot_be_is_refused,
 		a_place_that_cannot_be_is_said,
 		a_walk_brings_in_all_in_order_with_any_budget,
+		a_place_that_was_told_so_reads_not_ahead_and_writes_not_behind,
 		a_walk_that_cannot_be_is_refused,
 		a_walk_left_midway_changes_nothing,
 		what_is_held_stays_as_it_was,

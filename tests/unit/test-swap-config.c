@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/log.h"
 #include "engine/swap-config.h"
 
 #include <check.h>
@@ -66,6 +67,69 @@ START_TEST(the_budget_is_cut_into_equal_buffers)
 }
 END_TEST
 
+static bool was_said(const char *what)
+{
+	static char text[65536];
+
+	log_tail(text, sizeof(text));
+	return strstr(text, what);
+}
+
+START_TEST(what_the_file_does_not_say_is_ours)
+{
+	ck_assert_int_eq(
+		read_with("{\"aio\": {}, \"offload_optimizer\": {}, \"offload_param\": {}}",
+			  "/nvme", NULL),
+		0);
+	ck_assert_uint_eq(c.slice, 64 << 20);
+	ck_assert_uint_eq(c.pinned / c.slice, 16);
+	ck_assert_uint_eq(c.least, 1 << 20);
+	ck_assert(!c.chunk && !c.depth && !c.threads && !c.stay);
+	ck_assert(!c.unlocked && !c.no_ahead && !c.no_behind);
+}
+END_TEST
+
+START_TEST(each_key_has_its_effect)
+{
+	ck_assert_int_eq(read_with("{\"aio\": {\"block_size\": 8000001, \"thread_count\": 3}}",
+				   "/nvme", NULL),
+			 0);
+	ck_assert_uint_eq(c.chunk, 8003584);
+	ck_assert_uint_eq(c.least, 8003584);
+	ck_assert_uint_eq(c.threads, 3);
+	ck_assert_int_eq(read_with("{\"offload_optimizer\": {\"pipeline_read\": false, "
+				   "\"pipeline_write\": false, \"pin_memory\": false}}",
+				   "/nvme", NULL),
+			 0);
+	ck_assert(c.unlocked && c.no_ahead && c.no_behind);
+	ck_assert_int_eq(read_with("{\"offload_param\": {\"device\": \"cpu\", "
+				   "\"buffer_count\": 2, \"buffer_size\": 3000}}",
+				   "/nvme", "1G"),
+			 0);
+	ck_assert_uint_eq(c.slice, 8192);
+	ck_assert_uint_eq(c.pinned, 1 << 30);
+	ck_assert_uint_eq(c.stay, UINT64_MAX);
+}
+END_TEST
+
+static const struct {
+	const char *file, *line;
+} idle[] = {
+	{ "{\"aio\": {\"single_submit\": true}}",
+	  "aio.single_submit: has no effect: what is asked for together" },
+	{ "{\"aio\": {\"overlap_events\": false}}",
+	  "aio.overlap_events: has no effect: each request" },
+	{ "{\"offload_optimizer\": {\"fast_init\": true}}",
+	  "offload_optimizer.fast_init: has no effect: masters begin" },
+};
+
+START_TEST(what_has_no_effect_is_said)
+{
+	ck_assert_int_eq(read_with(idle[_i].file, "/nvme", NULL), 0);
+	ck_assert(was_said(idle[_i].line));
+}
+END_TEST
+
 START_TEST(sections_of_deepspeed_are_read)
 {
 	ck_assert_int_eq(
@@ -81,13 +145,18 @@ START_TEST(sections_of_deepspeed_are_read)
 			  " \"offload_param\": { \"device\": \"nvme\", \"nvme_path\": "
 			  "\"/local_nvme\",\n"
 			  "  \"buffer_count\": 5, \"buffer_size\": 1e8, \"max_in_cpu\": 1e9,\n"
-			  "  \"pin_memory\": false } }",
+			  "  \"pin_memory\": true } }",
 			  NULL, NULL),
 		0);
 	ck_assert_str_eq(c.dir, "/local_nvme");
-	ck_assert_uint_eq(c.pinned / c.slice, 8);
-	ck_assert_uint_eq(c.slice, 64 << 20);
-	ck_assert_uint_eq(c.pinned, 8 << 26);
+	ck_assert_uint_eq(c.slice, 200003584); /* 1e8 elements of two bytes, in pages */
+	ck_assert_uint_eq(c.pinned / c.slice, 13);
+	ck_assert_uint_eq(c.chunk, 1 << 20);
+	ck_assert_uint_eq(c.depth, 32);
+	ck_assert_uint_eq(c.threads, 2);
+	ck_assert_uint_eq(c.stay, 1000000000);
+	ck_assert(!c.unlocked && !c.no_ahead && !c.no_behind);
+	ck_assert(!was_said("has no effect"));
 }
 END_TEST
 
@@ -154,6 +223,11 @@ static const struct {
 	{ "{\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a\"},"
 	  " \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/b\"}}",
 	  "offload_param.nvme_path: is not offload_optimizer's" },
+	{ "{\"offload_optimizer\": {\"pin_memory\": true},"
+	  " \"offload_param\": {\"pin_memory\": false}}",
+	  "offload_param.pin_memory: is not offload_optimizer's" },
+	{ "{\"offload_optimizer\": {\"super_offload\": true}}",
+	  "offload_optimizer.super_offload: there is no such way" },
 };
 
 START_TEST(what_is_wrong_in_the_file_is_named)
@@ -197,6 +271,9 @@ int main(void)
 		return 1;
 	tcase_add_test(t, without_a_directory_there_is_no_tier);
 	tcase_add_test(t, the_budget_is_cut_into_equal_buffers);
+	tcase_add_test(t, what_the_file_does_not_say_is_ours);
+	tcase_add_test(t, each_key_has_its_effect);
+	tcase_add_loop_test(t, what_has_no_effect_is_said, 0, (int)ARRAY_SIZE(idle));
 	tcase_add_test(t, sections_of_deepspeed_are_read);
 	tcase_add_test(t, variables_win_over_the_file);
 	tcase_add_test(t, the_config_wins_over_variables);
