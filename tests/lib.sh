@@ -68,3 +68,14 @@ need_dev_fuse() {
 	[ -e /dev/fuse ] || skip "/dev/fuse is not there"
 	(: <>/dev/fuse) 2>/dev/null || skip "/dev/fuse may not be opened by $(id -un)"
 }
+
+# What is started from here on finds the stubs of the CUDA runtime and of NCCL in place of these.
+use_stubs() {
+	libraries=$top_builddir/tests/cuda/.libs
+	[ -f "$libraries/libnccl-stub.so" ] || skip "built without NCCL: no headers to compile its stub with"
+	mkdir "$T/stubs"
+	ln -s "$libraries/libcudart-stub.so" "$T/stubs/libcudart.so.13"
+	ln -s "$libraries/libnccl-stub.so" "$T/stubs/libnccl.so.2"
+	LD_LIBRARY_PATH=$T/stubs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+	export LD_LIBRARY_PATH
+}
