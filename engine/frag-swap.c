@@ -196,6 +196,14 @@ static int next_in_memory(struct frag_sweep *s, uint64_t *first, uint64_t *numel
 	return 1;
 }
 
+static void forget_sent(const struct frag_sweep *s, void **memory)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (!s->states[i].base && s->walk &&
+		    !place_walk_memory(s->walk, s->states[i].walked))
+			memory[i] = NULL;
+}
+
 int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void **memory)
 {
 	int rc;
@@ -205,6 +213,8 @@ int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void
 	rc = s->walk ? place_walk_next(s->walk, first, numel) : next_in_memory(s, first, numel);
 	if (rc == -ENOBUFS && s->f->engine->shards && shards_make_room(s->f->engine->shards))
 		rc = place_walk_next(s->walk, first, numel);
+	if (rc < 0)
+		forget_sent(s, memory);
 	if (rc != 1)
 		return rc;
 	for (size_t i = 0; i < s->n; i++) {

@@ -457,8 +457,9 @@ FRAG_API int frag_sweep_begin(struct frag *f, int group, uint32_t sub,
 FRAG_API int frag_sweep_then(struct frag_sweep *sweep, int group, uint32_t sub);
 /* Takes the last slice back, and gives the next: elements [*first, *first + *numel) of states[i] at memory[i], the
  * caller's until the next call.  1; 0: that was all.
- * -ENOSPC, -EIO and others: the last slice could not be taken back, and is still the caller's: may be called again.
- * -EIO: the next is damaged on the disk; -ENOMEM; -ETIMEDOUT.
+ * -ENOSPC, -EIO and others: not all of the last slice could be taken back: memory[i] is NULL of those states that were,
+ * and the others are still the caller's.  -EIO: the next is damaged on the disk; -ENOMEM; -ETIMEDOUT: memory[i] is NULL of
+ * all states on NVMe.  It may be called again.
  */
 FRAG_API int frag_sweep_next(struct frag_sweep *sweep, uint64_t *first, uint64_t *numel,
 			     void **memory);

@@ -144,23 +144,32 @@ void place_walk_alone(struct place_walk *w)
 }
 
 /* One that has been sent is not sent again when another could not be. */
-static int send_back(struct place_walk *w)
+static int send_changed(struct place_walk *w)
 {
 	for (unsigned i = 0; i < w->n; i++) {
 		struct place_lent **l = lent_of(w, w->at, i);
-		int rc = 0;
+		int rc = *l && w->states[i].use & PLACE_WRITE ? place_send(w->place, *l) : 0;
 
-		if (!*l)
-			continue;
-		if (w->states[i].use & PLACE_WRITE)
-			rc = place_send(w->place, *l);
-		else
-			place_return(w->place, *l);
 		if (rc)
 			return rc;
-		*l = NULL;
+		if (w->states[i].use & PLACE_WRITE)
+			*l = NULL;
 	}
 	return 0;
+}
+
+static int send_back(struct place_walk *w)
+{
+	int rc = send_changed(w);
+
+	for (unsigned i = 0; i < w->n && !rc; i++) {
+		struct place_lent **l = lent_of(w, w->at, i);
+
+		if (*l)
+			place_return(w->place, *l);
+		*l = NULL;
+	}
+	return rc;
 }
 
 static int bring_in(struct place_walk *w)
@@ -211,7 +220,9 @@ int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel)
 
 void *place_walk_memory(const struct place_walk *w, unsigned i)
 {
-	return w->in ? (*lent_of(w, w->at, i))->buffer : NULL;
+	const struct place_lent *l = w->in ? *lent_of(w, w->at, i) : NULL;
+
+	return l ? l->buffer : NULL;
 }
 
 void place_walk_end(struct place_walk *w)

@@ -142,11 +142,12 @@ int place_walk_then(struct place_walk *w, const struct place_walked *states, uns
 		    struct place_walk **next);
 /* None comes next. */
 void place_walk_alone(struct place_walk *w);
-/* Sends (PLACE_WRITE) or returns what is in, and brings in the next.  1: it is there, elements [*first, *first + *numel);
- * 0: there are no more; -errno of place_send (they are in as before, to be tried again), place_bring or place_wait.
+/* Sends what is in (PLACE_WRITE), then returns the rest of it, and brings in the next.  1: it is there, elements
+ * [*first, *first + *numel); 0: there are no more.  -errno of place_send: those states that could be sent have been, and all
+ * others are in as before; of place_bring or place_wait: nothing is in.  It may be tried again.
  */
 int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel);
-/* Of states[i], what is in now. */
+/* Of states[i], what is in now; NULL: nothing, or it has been sent. */
 void *place_walk_memory(const struct place_walk *w, unsigned i);
 /* What is in is returned unchanged, unless place_walk_next said 0. */
 void place_walk_end(struct place_walk *w);

@@ -420,6 +420,32 @@ START_TEST(a_sweep_needs_memory)
 }
 END_TEST
 
+/* Room for a slice of one of the two. */
+START_TEST(a_sweep_says_which_states_it_could_take_back)
+{
+	const struct frag_swept both[] = { { "variance", 0 }, { "momentum", 0 } };
+	struct frag_sweep *sweep;
+	uint64_t first, numel;
+	void *memory[2], *kept;
+	struct frag *f;
+
+	placed_options.capacity = (uint64_t)5 * 4096 + PLACED_SLICE + 4096;
+	if (!open_job(_i))
+		return;
+	f = job_frag(&job, 0);
+	ck_assert_int_eq(frag_state_swap(f, 0, 0, "variance", FRAG_F32), 0);
+	ck_assert_int_eq(frag_sweep_begin(f, 0, 0, both, 2, &sweep), 0);
+	ck_assert_int_eq(frag_sweep_next(sweep, &first, &numel, memory), 1);
+	kept = memory[1];
+	ck_assert_int_eq(frag_sweep_next(sweep, &first, &numel, memory), -ENOSPC);
+	ck_assert_ptr_null(memory[0]);
+	ck_assert_ptr_eq(memory[1], kept);
+	frag_sweep_end(sweep);
+	ck_assert_int_eq(frag_state_drop(f, 0, 0, "variance"), 0);
+	close_job();
+}
+END_TEST
+
 /* ---- a generation that not all is there of ---- */
 
 static uint64_t generation(void)
@@ -540,6 +566,7 @@ int main(void)
 		what_a_step_had_no_room_to_keep_can_be_held_after_it,
 		a_view_on_nvme_is_held_not_copied_and_needs_memory,
 		a_sweep_needs_memory,
+		a_sweep_says_which_states_it_could_take_back,
 		a_step_that_does_not_fit_is_not_announced_until_it_does,
 		gradients_that_do_not_fit_are_not_valid_until_they_do,
 		a_rank_opens_or_says_what_is_wanting,

@@ -294,6 +294,8 @@ START_TEST(a_walk_goes_on_where_it_had_no_room)
 	for (unsigned i = 0; i < 2; i++)
 		memset(place_walk_memory(w, i), (int)i, PLACED_SLICE);
 	ck_assert_int_eq(place_walk_next(w, &first, &numel), -ENOSPC);
+	ck_assert_ptr_null(place_walk_memory(w, 0));
+	ck_assert_ptr_nonnull(place_walk_memory(w, 1));
 	ck_assert_int_eq(place_put(place, ballast, 0, (float[]){ 2 }, 1), 0);
 	ck_assert_int_eq(place_settle(place, ballast), -ENOSPC);
 	place_drop(place, ballast);
