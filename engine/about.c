@@ -110,7 +110,7 @@ static int await(struct engine *e, struct about *a)
 	uint64_t deadline = since / 1000000 + e->timeout_ms + NODE_PING_MS;
 	int rc = 0;
 
-	while ((a->told_ns < since || a->fetching) && !rc && monotonic_ms() < deadline) {
+	while (a->told_ns < since && !rc && monotonic_ms() < deadline) {
 		a->wanted |= !a->fetching;
 		rc = node_wait_answer(e, deadline);
 	}
