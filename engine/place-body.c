@@ -11,7 +11,7 @@ enum { SAY_MS = 10000 };
 
 /* ---- memory ---- */
 
-bool place_spare_take(struct place *p, uint64_t bytes)
+static bool take_spare(struct place *p, uint64_t bytes)
 {
 	if (bytes > p->spare_limit || p->spare > p->spare_limit - bytes)
 		return false;
@@ -20,9 +20,21 @@ bool place_spare_take(struct place *p, uint64_t bytes)
 	return true;
 }
 
-void place_spare_give(struct place *p, uint64_t bytes)
+bool place_take(struct place *p, enum place_memory kind, uint64_t bytes)
 {
-	p->spare -= bytes;
+	if (kind == PLACE_SPARE)
+		return take_spare(p, bytes);
+	if (kind == PLACE_SMALL)
+		p->small += bytes;
+	return true;
+}
+
+void place_give(struct place *p, enum place_memory kind, uint64_t bytes)
+{
+	if (kind == PLACE_SPARE)
+		p->spare -= bytes;
+	if (kind == PLACE_SMALL)
+		p->small -= bytes;
 }
 
 static void stick(struct place_body *b, bool stuck)
@@ -48,7 +60,7 @@ static void drop_memory(struct place_body *b)
 		drop_pinned(b);
 	} else {
 		free(b->memory);
-		*(b->kind == PLACE_SMALL ? &b->place->small : &b->place->spare) -= b->bytes;
+		place_give(b->place, b->kind, b->bytes);
 	}
 	b->memory = NULL;
 }
@@ -65,7 +77,7 @@ static bool move_to_spare(struct place_body *b)
 	struct place *p = b->place;
 	void *to;
 
-	if (!place_spare_take(p, b->bytes))
+	if (!place_take(p, PLACE_SPARE, b->bytes))
 		return false;
 	b->readers++;
 	b->copying++;
@@ -78,7 +90,7 @@ static bool move_to_spare(struct place_body *b)
 	b->readers--;
 	if (!to || !is_idle(b)) {
 		free(to);
-		place_spare_give(p, b->bytes);
+		place_give(p, PLACE_SPARE, b->bytes);
 		return false;
 	}
 	drop_memory(b);
@@ -255,6 +267,7 @@ void place_body_writes(struct place_body *b)
 	b->writing = true;
 	b->since = monotonic_ns();
 	b->place->writing++;
+	place_busy(b->place, b->state->kind, PLACE_OUT);
 	stick(b, false); /* it comes back, or is stuck once more */
 }
 
@@ -286,11 +299,7 @@ bool place_body_keep(struct place_body *b, int rc)
 
 void place_body_wrote(struct place_body *b)
 {
-	struct place_timer *t = &b->place->figures.timers[b->state->kind][PLACE_OUT];
-
-	t->count++;
-	t->bytes += b->bytes;
-	t->ns += monotonic_ns() - b->since;
+	place_count(b->place, b->state->kind, PLACE_OUT, b->bytes, b->since);
 	b->state->writes++;
 	b->written = true;
 	stick(b, false);
@@ -321,7 +330,7 @@ void place_patch_unref(struct place *p, struct place_patch *patch)
 {
 	if (--patch->refs)
 		return;
-	place_spare_give(p, patch->size);
+	place_give(p, PLACE_SPARE, patch->size);
 	free(patch);
 }
 

@@ -55,7 +55,7 @@ static bool take_spare(struct edit *e)
 	bool taken;
 
 	pthread_mutex_lock(&e->place->lock);
-	taken = place_spare_take(e->place, e->size);
+	taken = place_take(e->place, PLACE_SPARE, e->size);
 	pthread_mutex_unlock(&e->place->lock);
 	return taken;
 }
@@ -68,7 +68,7 @@ static int make_patched(struct edit *e, struct place_patch *patch)
 	e->new = patch ? place_version_new(e->old ? e->old->body : NULL, npatches + 1) : NULL;
 	if (!e->new) {
 		free(patch);
-		place_spare_give(e->place, e->size);
+		place_give(e->place, PLACE_SPARE, e->size);
 		return -ENOMEM;
 	}
 	if (e->new->body)
@@ -115,7 +115,7 @@ static void free_memory(struct edit *e, void *memory, enum place_memory kind)
 	if (kind == PLACE_PINNED)
 		pinned_put(p->pinned, memory);
 	else
-		*(kind == PLACE_SMALL ? &p->small : &p->spare) -= bytes_of(e);
+		place_give(p, kind, bytes_of(e));
 	pthread_mutex_unlock(&p->lock);
 	if (kind != PLACE_PINNED)
 		free(memory);
@@ -125,13 +125,10 @@ static void *ordinary(struct edit *e, enum place_memory kind)
 {
 	struct place *p = e->place;
 	void *memory = aligned_alloc(SWAP_BLOCK, place_whole(bytes_of(e)));
-	bool has_room = true;
+	bool has_room;
 
 	pthread_mutex_lock(&p->lock);
-	if (memory && kind == PLACE_SMALL)
-		p->small += bytes_of(e);
-	else if (memory)
-		has_room = place_spare_take(p, bytes_of(e));
+	has_room = memory && place_take(p, kind, bytes_of(e));
 	pthread_mutex_unlock(&p->lock);
 	if (has_room)
 		return memory;

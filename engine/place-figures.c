@@ -15,6 +15,29 @@ const char *place_timer_name(enum place_kind kind, enum place_timed timed)
 	return names[kind][timed];
 }
 
+void place_busy(struct place *p, enum place_kind kind, enum place_timed timed)
+{
+	if (!p->busy[kind][timed].n++)
+		p->busy[kind][timed].since = monotonic_ns();
+}
+
+void place_idle(struct place *p, enum place_kind kind, enum place_timed timed)
+{
+	if (!--p->busy[kind][timed].n)
+		p->figures.timers[kind][timed].busy_ns +=
+			monotonic_ns() - p->busy[kind][timed].since;
+}
+
+void place_count(struct place *p, enum place_kind kind, enum place_timed timed, uint64_t bytes,
+		 uint64_t since)
+{
+	struct place_timer *t = &p->figures.timers[kind][timed];
+
+	t->count++;
+	t->bytes += bytes;
+	t->ns += monotonic_ns() - since;
+}
+
 /* Under the lock. */
 static void sum_up(struct place *p, struct place_figures *f)
 {
@@ -50,7 +73,9 @@ static void count_slice(const struct place_slice *slice, uint64_t bytes,
 	f->lent += slice->lent ? bytes : 0;
 	for (unsigned i = 0; v && i < v->npatches; i++)
 		f->patches += v->patches[i]->size;
-	if (!v || !v->body)
+	if (slice->lost)
+		f->lost += bytes;
+	else if (!v || !v->body)
 		f->zeros += bytes;
 	else if (v->body->written)
 		f->disk += bytes;

@@ -125,6 +125,10 @@ struct place {
 	unsigned stuck;     /* that do not */
 	uint64_t small, spare, spare_max;
 	struct place_figures figures; /* what only counts */
+	struct {
+		unsigned n;
+		uint64_t since;
+	} busy[PLACE_KINDS][PLACE_TIMED];
 };
 
 static inline struct place_version *place_newest(const struct place_slice *slice)
@@ -144,9 +148,9 @@ static inline uint64_t place_whole(uint64_t bytes)
 
 /* ---- place-body.c: under the lock, but for _new and what says otherwise ---- */
 
-/* Room in ordinary memory. */
-bool place_spare_take(struct place *p, uint64_t bytes);
-void place_spare_give(struct place *p, uint64_t bytes);
+/* Memory of that kind is taken, if there may be as much; is given back. */
+bool place_take(struct place *p, enum place_memory kind, uint64_t bytes);
+void place_give(struct place *p, enum place_memory kind, uint64_t bytes);
 
 /* The caller's reference.  memory: its, from now on, of that kind, which has been counted.  Takes the lock. */
 struct place_body *place_body_new(struct place_slice *slice, struct place *p, void *memory,
@@ -199,6 +203,14 @@ void place_try_again(struct place *p);
 int place_version_of(struct place *p, struct place_slice *slice, void *memory,
 		     enum place_memory kind, struct place_version **v);
 
+/* ---- place-figures.c: under the lock ---- */
+
+/* One more, one less is under way. */
+void place_busy(struct place *p, enum place_kind kind, enum place_timed timed);
+void place_idle(struct place *p, enum place_kind kind, enum place_timed timed);
+void place_count(struct place *p, enum place_kind kind, enum place_timed timed, uint64_t bytes,
+		 uint64_t since);
+
 /* ---- place-slice.c ---- */
 
 /* Even if values are collected in it. */
@@ -233,7 +245,7 @@ int place_read_newest(struct place *p, struct place_state *s, uint64_t offset, u
 
 /* ---- place-put.c ---- */
 
-/* Values that are collected, of s; NULL: of all. */
+/* Values of s that are collected. */
 void place_forget_put(struct place *p, struct place_state *s);
 
 #endif

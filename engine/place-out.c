@@ -135,6 +135,7 @@ static void on_written(struct swap_io *io, int rc)
 
 	pthread_mutex_lock(&p->lock);
 	b->writing = false;
+	place_idle(p, b->state->kind, PLACE_OUT);
 	if (rc)
 		place_body_fail(b, rc);
 	else

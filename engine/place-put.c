@@ -145,20 +145,11 @@ int place_settle(struct place *p, struct place_state *s)
 	return rc;
 }
 
-static void forget_put(struct place *p, struct place_state *s)
+void place_forget_put(struct place *p, struct place_state *s)
 {
 	for (unsigned i = 0; i < PLACE_OPEN; i++)
 		if (s->open[i]) {
 			place_return(p, s->open[i]);
 			s->open[i] = NULL;
 		}
-}
-
-void place_forget_put(struct place *p, struct place_state *s)
-{
-	if (s)
-		forget_put(p, s);
-	else
-		for (s = p->states; s; s = s->next)
-			forget_put(p, s);
 }

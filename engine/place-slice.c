@@ -27,10 +27,7 @@ int place_wait_until(struct place *p, const struct timespec *end)
 
 void place_waited(struct place *p, enum place_kind kind, uint64_t since)
 {
-	struct place_timer *t = &p->figures.timers[kind][PLACE_WAIT];
-
-	t->count++;
-	t->ns += monotonic_ns() - since;
+	place_count(p, kind, PLACE_WAIT, 0, since);
 }
 
 /* ---- buffers ---- */
@@ -113,11 +110,7 @@ static void forget(struct place_lent *l)
 
 static void count_in(struct place_lent *l)
 {
-	struct place_timer *t = &l->place->figures.timers[l->slice->state->kind][PLACE_IN];
-
-	t->count++;
-	t->bytes += l->bytes;
-	t->ns += monotonic_ns() - l->since;
+	place_count(l->place, l->slice->state->kind, PLACE_IN, l->bytes, l->since);
 	l->slice->state->reads++;
 }
 
@@ -146,6 +139,7 @@ static void on_read(struct swap_io *io, int rc)
 	struct place *p = l->place;
 
 	pthread_mutex_lock(&p->lock);
+	place_idle(p, body->state->kind, PLACE_IN);
 	if (rc)
 		place_not_read(body, io, rc);
 	else
@@ -195,7 +189,10 @@ static void start(struct place_lent *l)
 	l->body = l->version ? l->version->body : NULL;
 	if (l->body)
 		is_in_memory = place_body_read(l->body);
-	l->place->bringing += l->body && !is_in_memory;
+	if (l->body && !is_in_memory) {
+		l->place->bringing++;
+		place_busy(l->place, l->body->state->kind, PLACE_IN);
+	}
 	pthread_mutex_unlock(&l->place->lock);
 	if (!l->body)
 		from_nothing(l);
@@ -387,14 +384,14 @@ static int small_version(struct place *p, struct place_lent *l, struct place_ver
 		return -ENOMEM;
 	memcpy(memory, l->buffer, l->bytes);
 	pthread_mutex_lock(&p->lock);
-	p->small += l->bytes;
+	place_take(p, PLACE_SMALL, l->bytes);
 	pthread_mutex_unlock(&p->lock);
 	rc = place_version_of(p, l->slice, memory, PLACE_SMALL, v);
 	if (!rc)
 		return 0;
 	free(memory);
 	pthread_mutex_lock(&p->lock);
-	p->small -= l->bytes;
+	place_give(p, PLACE_SMALL, l->bytes);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
 }

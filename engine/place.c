@@ -315,20 +315,3 @@ int place_clear(struct place *p, struct place_state *s)
 	pthread_mutex_unlock(&p->lock);
 	return busy ? -EBUSY : 0;
 }
-
-int place_purge(struct place *p)
-{
-	bool busy = false;
-
-	place_forget_put(p, NULL);
-	pthread_mutex_lock(&p->lock);
-	for (struct place_state *s = p->states; s; s = s->next)
-		busy = busy || is_in(s);
-	pthread_mutex_unlock(&p->lock);
-	if (busy)
-		return -EBUSY;
-	for (struct place_state *s = p->states; s; s = s->next)
-		place_clear(p, s);
-	place_publish(p);
-	return 0;
-}

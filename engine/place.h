@@ -178,8 +178,6 @@ int place_accumulate(struct place *p, struct place_state *s, uint64_t first,
 int place_settle(struct place *p, struct place_state *s);
 /* Zeros, once published.  Nothing of it is in, but for what was put, which is forgotten. */
 int place_clear(struct place *p, struct place_state *s);
-/* All states are zeros, at once.  -EBUSY: slices are in. */
-int place_purge(struct place *p);
 /* Until all that was sent is on the disk; what could not be written is tried once more.  The first errno of what still is
  * not; -ETIMEDOUT.
  */
@@ -225,7 +223,8 @@ int place_read_now(struct place *p, struct place_state *s, struct place_hold *ho
 /* ---- figures: any thread ---- */
 
 struct place_timer {
-	uint64_t count, bytes, ns;
+	uint64_t count, bytes, ns; /* the sum of all */
+	uint64_t busy_ns;          /* that there was at least one */
 };
 
 enum place_timed {
@@ -243,6 +242,7 @@ struct place_state_figures {
 	uint64_t disk; /* of these, current on the disk; slices being written count as memory */
 	uint64_t memory;        /* current in memory: being written, not writable, or small */
 	uint64_t zeros;         /* never sent, or cleared */
+	uint64_t lost;          /* given up, for room for the next generation, which is there */
 	uint64_t lent;          /* in, with the trainer */
 	uint64_t patches;       /* bytes of patches of the current versions */
 	uint64_t reads, writes; /* slices that came from the disk, that went there */

@@ -64,7 +64,7 @@ static void put_disk(FILE *out, const struct swap_counters *c)
 
 static uint64_t rate(const struct place_timer *t)
 {
-	return t->ns ? (uint64_t)((double)t->bytes * 1e9 / (double)t->ns) : 0;
+	return t->busy_ns ? (uint64_t)((double)t->bytes * 1e9 / (double)t->busy_ns) : 0;
 }
 
 static void put_timers(FILE *out, const struct place_figures *f)
@@ -88,9 +88,9 @@ static void put_figures(FILE *out, const struct place_state_figures *f)
 {
 	fprintf(out,
 		"\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
-		"\t%" PRIu64 "\t%" PRIu64 "\t%s\n",
-		f->bytes, f->disk, f->memory, f->zeros, f->lent, f->reads, f->writes, f->errors,
-		f->error ? strerror(-f->error) : "none");
+		"\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%s\n",
+		f->bytes, f->disk, f->memory, f->zeros, f->lost, f->lent, f->reads, f->writes,
+		f->errors, f->error ? strerror(-f->error) : "none");
 }
 
 /* Its part of what is in the same buffer; reads, writes and errors are those of the buffer. */
@@ -100,6 +100,7 @@ static void cut(struct place_state_figures *f, uint64_t bytes)
 	f->disk = u64_min(f->disk, bytes);
 	f->memory = u64_min(f->memory, bytes);
 	f->zeros = u64_min(f->zeros, bytes);
+	f->lost = u64_min(f->lost, bytes);
 	f->lent = u64_min(f->lent, bytes);
 }
 
@@ -122,7 +123,8 @@ static void put_row(FILE *out, struct place *p, const struct catalog *own,
 
 static void put_states(FILE *out, struct registry *r, const struct catalog *own)
 {
-	fprintf(out, "\npartition\tstate\tbytes\tdisk\tmemory\tzeros\tlent\treads\twrites\t"
+	fprintf(out, "\npartition\tstate\tbytes\tdisk\tmemory\tzeros\tlost\tlent\treads\t"
+		     "writes\t"
 		     "errors\tlast_error\n");
 	pthread_mutex_lock(&r->lock);
 	for (uint32_t i = 0; i < r->states.nrows; i++)

@@ -255,6 +255,55 @@ END_TEST
 
 /* ---- what is said ---- */
 
+START_TEST(what_is_lost_is_no_zeros)
+{
+	struct place_state_figures f;
+	struct place_state *s;
+
+	placed_options.capacity = FLOATS * 4 + PLACED_SLICE;
+	if (!placed_open(_i))
+		return;
+	s = filled("fp32", FLOATS, 1);
+	for (uint64_t i = 0; i < 2; i++)
+		ck_assert_int_eq(send_slice(s, i), 0);
+	place_state_figures(place, s, &f);
+	ck_assert_uint_eq(f.lost, PLACED_SLICE);
+	ck_assert_uint_eq(f.zeros, 0);
+	ck_assert_uint_eq(f.disk, FLOATS * 4 - PLACED_SLICE);
+	ck_assert_int_eq(place_publish(place), 0);
+	place_state_figures(place, s, &f);
+	ck_assert_uint_eq(f.lost, 0);
+	placed_close();
+}
+END_TEST
+
+/* A rate is of the time that something was under way, however much at once. */
+START_TEST(what_is_written_at_once_takes_its_time_once)
+{
+	struct place_timer t;
+	struct place_state *s;
+	uint64_t begin;
+
+	if (!placed_open(_i))
+		return;
+	s = placed_add("fp32", FLOATS);
+	faulty_begin((struct faulty){ FAULT_HOLD, DISK_WRITE, 0, 1, 4 });
+	for (uint64_t i = 0; i < 4; i++)
+		ck_assert_int_eq(send_slice(s, i), 0);
+	faulty_wait_held(4);
+	begin = monotonic_ms();
+	while (monotonic_ms() < begin + 100)
+		sched_yield();
+	ck_assert_uint_eq(faulty_end(), 4);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	t = placed_figures().timers[PLACE_STATE][PLACE_OUT];
+	ck_assert_uint_eq(t.count, 4);
+	ck_assert_uint_gt(t.ns, 2 * t.busy_ns);
+	ck_assert_uint_le(t.ns, 4 * t.busy_ns);
+	placed_close();
+}
+END_TEST
+
 static unsigned times_said(const char *what)
 {
 	static char text[65536];
@@ -296,6 +345,8 @@ int main(void)
 		a_flush_ends_in_its_time,
 		what_comes_after_all_others_have_gone_is_forgotten,
 		a_damaged_slice_is_said_once_however_often_it_is_read,
+		what_is_lost_is_no_zeros,
+		what_is_written_at_once_takes_its_time_once,
 	};
 
 	return placed_main("place-room", tests, ARRAY_SIZE(tests));
