@@ -274,7 +274,9 @@ FRAG_API int frag_local_get(struct frag *f, int param, const char *key, void *ou
 FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const void *value,
 			    uint64_t bytes);
 
-/* The fragment's own memory in the flat state: numel of frag_fragment.  -EOPNOTSUPP: it is on NVMe, and not in. */
+/* The fragment's own memory in the flat state: numel of frag_fragment.  Of a state on NVMe: until the sweep that has it
+ * in goes on; -EOPNOTSUPP: none has, or it lies in two slices.
+ */
 FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **memory,
 			     enum frag_dtype *dtype);
 

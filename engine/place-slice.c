@@ -424,6 +424,14 @@ void place_return(struct place *p, struct place_lent *l)
 	take_back(p, l);
 }
 
+static bool is_collected(const struct place_state *s, const struct place_lent *l)
+{
+	for (unsigned i = 0; i < PLACE_OPEN; i++)
+		if (s->open[i] == l)
+			return true;
+	return false;
+}
+
 void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel)
 {
 	uint64_t from = first * s->element, end = from + numel * s->element;
@@ -436,7 +444,7 @@ void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint6
 	for (uint64_t i = slice; i * s->slice_bytes < end; i++) {
 		const struct place_lent *l = s->slices[i].lent;
 
-		if (!l || !l->there || l->rc ||
+		if (!l || !l->there || l->rc || is_collected(s, l) ||
 		    (i > slice && l->buffer != memory + (i - slice) * s->slice_bytes)) {
 			memory = NULL;
 			break;

@@ -112,7 +112,9 @@ void place_return(struct place *p, struct place_lent *lent);
  */
 int place_bring_all(struct place *p, struct place_state *s, unsigned use, uint64_t wait_ms,
 		    struct place_lent **lent);
-/* Memory of elements [first, first + numel), at least one, when they are in (and there), one behind the other; else NULL. */
+/* Memory of elements [first, first + numel), at least one, when they were brought in, and are there, one behind the other;
+ * else NULL.
+ */
 void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel);
 
 /* All that was sent, written, put or cleared since becomes current, together; or place_settle's errno, and nothing does. */

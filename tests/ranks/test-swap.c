@@ -25,9 +25,14 @@ static const struct job_param params[] = {
 	{ "b", .ndim = 2, .shape = { 60, 50 } },
 };
 
+static const struct job_param small_first[] = {
+	{ "small", .ndim = 1, .shape = { 100 } }, /* in one slice */
+	{ "large", .ndim = 1, .shape = { 9900 } },
+};
+
 static struct job job;
 
-static void open_job(enum job_how grad)
+static void open_with(const struct job_param two[2], enum job_how grad)
 {
 	static const struct job_group group = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
 	struct job_key keys[] = { { "fp32", FRAG_F32, JOB_SWAP },
@@ -37,13 +42,19 @@ static void open_job(enum job_how grad)
 	faults_clear();
 	job_open(&job, &(struct job_spec){ .world = WORLD,
 					   .messages = faults_over(&transport_loop),
-					   JOB_PARAMS(params),
+					   .params = two,
+					   .nparams = 2,
 					   .groups = &group,
 					   .ngroups = 1,
 					   JOB_KEYS(keys) });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_uint_eq(frag_partition_numel(job_frag(&job, rank), 0, 0), NUMEL);
 	job_boundary(&job);
+}
+
+static void open_job(enum job_how grad)
+{
+	open_with(params, grad);
 }
 
 static struct frag *rank0(void)
@@ -203,6 +214,27 @@ START_TEST(gradients_are_accumulated_by_ranges)
 	ck_assert_float_eq(mine("grad", 2999), 2);
 	ck_assert_float_eq(mine("grad", 3000), 1);
 	ck_assert_float_eq(mine("grad", NUMEL - 1), 1);
+	job_close(&job);
+}
+END_TEST
+
+/* What values are collected in goes when others are put, or a step ends. */
+START_TEST(what_is_put_is_nobodys_memory_until_a_sweep_has_it)
+{
+	float values[100] = { 2 };
+	struct frag_sweep *sweep;
+	uint64_t first, numel;
+	void *memory[3], *view;
+
+	open_with(small_first, JOB_SWAP);
+	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "grad", 0, values, 100, 0), 0);
+	ck_assert_int_eq(frag_local_view(rank0(), 0, "grad", &view, NULL), -EOPNOTSUPP);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 3, &sweep), 0);
+	ck_assert_int_eq(frag_sweep_next(sweep, &first, &numel, memory), 1);
+	ck_assert_int_eq(frag_local_view(rank0(), 0, "grad", &view, NULL), 0);
+	ck_assert_ptr_eq(view, memory[2]);
+	ck_assert_float_eq(*(float *)view, 2);
+	frag_sweep_end(sweep);
 	job_close(&job);
 }
 END_TEST
@@ -527,6 +559,7 @@ int main(void)
 	tcase_add_test(t, readers_see_a_step_when_it_has_ended);
 	tcase_add_test(t, what_is_set_and_got_is_the_newest_in_a_step_too);
 	tcase_add_loop_test(t, gradients_are_accumulated_by_ranges, 0, 2);
+	tcase_add_test(t, what_is_put_is_nobodys_memory_until_a_sweep_has_it);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_rank_says_what_it_has);
 	tcase_add_test(t, words_that_do_not_come_or_are_others_are_not_known);
