@@ -7,7 +7,6 @@
 #include "engine/gathers.h"
 #include "engine/live.h"
 #include "engine/plan.h"
-#include "engine/reads.h"
 #include "engine/sends.h"
 
 #include <errno.h>
@@ -204,7 +203,7 @@ static int read_all(struct gather *g)
 	int rc, through;
 
 	pthread_mutex_unlock(&g->e->lock);
-	rc = reads_get(g->e, &g->address, 0, g->out, g->bytes);
+	rc = frag_read_to(g->e, &g->address, g->out, g->bytes);
 	pthread_mutex_lock(&g->e->lock);
 	g->said.through = 1;
 	through = gathers_meet(g->e, &g->said);

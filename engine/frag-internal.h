@@ -12,8 +12,9 @@ struct frag {
 	bool ready; /* frag_ready was called */
 	bool only;  /* the process's one frag_open */
 	struct frag_arena arena;
-	struct frag_sweep *sweep; /* NULL: none */
-	struct frag_sweep *next;  /* frag_sweep_then's, of which slices may be in; NULL: none */
+	struct frag_sweep *sweep;     /* NULL: none */
+	struct frag_fetches *fetches; /* NULL: none was ever */
+	struct frag_sweep *next; /* frag_sweep_then's, of which slices may be in; NULL: none */
 };
 
 /* The rank's engine, or NULL: f is NULL, or we are a forked child. */
@@ -53,6 +54,9 @@ void frag_sweep_forget(struct frag *f);
 
 /* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a);
+
+/* Trainer's thread: all of a state to memory of the host or of a device, by reading. */
+int frag_read_to(struct engine *e, const struct engine_address *a, void *out, uint64_t size);
 
 /* Trainer's thread, which has met the others at a barrier: its counts are theirs. */
 void frag_count_on(struct engine *e, const struct wire_barrier *at);

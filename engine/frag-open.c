@@ -289,6 +289,7 @@ void frag_close(struct frag *f)
 	shards_free(shards);
 	if (f->only)
 		atomic_flag_clear(&opened);
+	free(f->fetches);
 	free(f);
 }
 

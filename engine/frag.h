@@ -583,6 +583,15 @@ FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);
 FRAG_API int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t bytes,
 			 unsigned timeout_ms);
 
+/* Begins to fetch a whole state into out, the library's until it has come, and returns a number; training goes on.  Where all
+ * pieces and out are devices' memory, and the devices are connected, their ranks send them at one boundary to come, as they
+ * are there; else, and when that fails, frag_fetched reads them.  -EBUSY: FRAG_FETCHES_MAX are under way; as frag_get.
+ */
+enum { FRAG_FETCHES_MAX = 16 };
+FRAG_API int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t bytes);
+/* -EAGAIN: its boundary is yet to come; 0: there it is, and the number is free; -ENOENT: no such number; as frag_get. */
+FRAG_API int frag_fetched(struct frag *f, int number);
+
 /* "HOST:PORT" to mount; NULL until it is known.  The library's. */
 FRAG_API const char *frag_address(const struct frag *f);
 

@@ -250,13 +250,15 @@ static void turn_asked(struct engine *e, struct round *round, uint64_t now)
 		ask_cancel(e, round);
 }
 
-/* From here on nothing of it is launched here. */
+/* From here on nothing of it is launched here.  What has failed here need not be told of all ranks. */
 static bool is_over(struct rounds *r, struct round *round)
 {
 	bool over;
 
 	pthread_mutex_lock(&r->lock);
-	over = !round->launched && (round->told || round->phase < ROUND_ASKED);
+	over = !round->launched &&
+	       (round->told ||
+		(round->result && (round->phase < ROUND_ASKED || round->was_launched)));
 	if (over && !round->result && !round->was_launched)
 		round->result = -EIO;
 	if (over)
@@ -282,7 +284,7 @@ static bool turn_round(struct engine *e, struct round *round, uint64_t now)
 	}
 	if (round->phase == ROUND_ASKED)
 		turn_asked(e, round, now);
-	return round->told && is_over(e->rounds, round);
+	return is_over(e->rounds, round);
 }
 
 static struct round *take_out(struct rounds *r, struct round **at)

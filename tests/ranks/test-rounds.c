@@ -15,7 +15,7 @@
  * it ended, and what is said to have come is what there was.
  */
 
-enum { WORLD = 4, GOAL = 400, BUSY = 1 };
+enum { WORLD = 4, GOAL = 400, BUSY = 1, READER = 1, OWNER = 3, COORDINATOR = 0 };
 
 static const struct job_group sharded = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
 
@@ -145,9 +145,154 @@ START_TEST(rounds_and_edits_at_once_are_in_one_order)
 }
 END_TEST
 
-/* ---- somebody dies ---- */
+static void turn_some(unsigned n)
+{
+	while (n--)
+		turn(NULL);
+}
 
-enum { READER = 1, OWNER = 3, COORDINATOR = 0 };
+START_TEST(what_is_fetched_comes_while_training_goes_on)
+{
+	struct frag *f;
+	float got[NUMEL];
+	int n, rc;
+
+	open_connected();
+	f = job_frag(&job, 1);
+	n = frag_fetch(f, job_number(&job, 1, 0), "exp_avg", got, BYTES);
+	ck_assert_int_ge(n, 0);
+	turn_some(50);
+	ck_assert_int_eq(frag_fetched(f, n), -EAGAIN);
+	all_go(GOAL);
+	while ((rc = frag_fetched(f, n)) == -EAGAIN)
+		turn(NULL);
+	ck_assert_int_eq(rc, 0);
+	ck_assert_mem_eq(got, job_truth(&job, 0, "exp_avg"), BYTES);
+	ck_assert_int_eq(frag_fetched(f, n), -ENOENT);
+	until_all_have_come(GOAL);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(what_no_round_brings_is_read)
+{
+	struct frag *f;
+	float got[NUMEL];
+	int n[FRAG_FETCHES_MAX];
+
+	boundaries_open(WORLD, &sharded);
+	f = job_frag(&job, 1);
+	ck_assert_int_eq(frag_fetched(f, 0), -ENOENT);
+	for (int i = 0; i < FRAG_FETCHES_MAX; i++) {
+		n[i] = frag_fetch(f, job_number(&job, 1, 0), "exp_avg", got, BYTES);
+		ck_assert_int_eq(n[i], i);
+	}
+	ck_assert_int_eq(frag_fetch(f, job_number(&job, 1, 0), "exp_avg", got, BYTES), -EBUSY);
+	for (int i = 0; i < FRAG_FETCHES_MAX; i++) {
+		memset(got, 0, sizeof(got));
+		ck_assert_int_eq(frag_fetched(f, n[i]), 0);
+		ck_assert_mem_eq(got, job_truth(&job, 0, "exp_avg"), BYTES);
+	}
+	ck_assert_int_eq(frag_fetch(f, job_number(&job, 1, 0), "exp_avg", got, 4), -EINVAL);
+	ck_assert_int_eq(frag_fetch(f, job_number(&job, 1, 0), "none", got, BYTES), -ENOENT);
+	ck_assert_int_eq(frag_fetched(f, FRAG_FETCHES_MAX), -ENOENT);
+	ck_assert_int_eq(frag_fetched(NULL, 0), -EINVAL);
+	boundaries_close();
+}
+END_TEST
+
+START_TEST(what_cannot_be_asked_for)
+{
+	open_connected();
+	first = (struct asked){ .get = { .size = ROUNDS_BYTES_MAX + 1 } };
+	ck_assert_int_eq(rounds_start(engine_of(1), &first.get), -E2BIG);
+	ck_assert_int_eq(ask(&first, 1, "lp"),
+			 0); /* a state that there is not: a row of another kind */
+	all_go(GOAL);
+	ck_assert_int_eq(result_of(&first), -EINVAL);
+	until_all_have_come(GOAL);
+	boundaries_close();
+	boundaries_open(WORLD, &sharded);
+	ck_assert_int_eq(ask(&first, 1, "exp_avg"), -EREMOTE);
+	boundaries_close();
+}
+END_TEST
+
+/* ---- it is not waited for ---- */
+
+START_TEST(a_round_that_is_not_waited_for_ends_and_nothing_comes_later)
+{
+	float before[NUMEL];
+
+	open_connected();
+	ck_assert_int_eq(ask(&first, 1, "exp_avg"), 0);
+	if (_i)
+		first.get.wait_ms = 50;
+	turn_some(job_random(&job, 60));
+	if (!_i)
+		rounds_cancel(engine_of(1), &first.get);
+	ck_assert_int_eq(result_of(&first), -ECANCELED);
+	memcpy(before, first.got, sizeof(before));
+	all_go(GOAL);
+	until_all_have_come(GOAL);
+	ck_assert_mem_eq(first.got, before, sizeof(before));
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert(is_up(rank));
+	boundaries_close();
+}
+END_TEST
+
+/* ---- what fails ---- */
+
+START_TEST(a_rank_that_comes_too_late_costs_the_communicator_and_not_the_job)
+{
+	open_connected();
+	ck_assert_int_eq(ask(&first, READER, "exp_avg"), 0);
+	all_go_but(OWNER, GOAL);
+	ck_assert_int_ne(result_of(&first), 0);
+	all_go(GOAL);
+	until_all_have_come(GOAL);
+	until_up();
+	all_go(2 * GOAL);
+	ck_assert_int_eq(ask(&first, READER, "exp_avg"), 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	expect_bytes(&first, "exp_avg");
+	until_all_have_come(2 * GOAL);
+	boundaries_close();
+}
+END_TEST
+
+static void drop(uint32_t rank)
+{
+	ck_assert_int_eq(
+		frag_state_drop(job_frag(&job, rank), job.ranks[rank].group[0], 0, "exp_avg"),
+		0);
+}
+
+static void until_accepted_by_all(void)
+{
+	for (bool all = false; !all;) {
+		turn(NULL);
+		all = true;
+		for (uint32_t rank = 0; rank < WORLD; rank++)
+			all &= edits_pending(&engine_of(rank)->edits, 1);
+	}
+}
+
+START_TEST(what_is_gone_at_the_boundary_is_not_said_to_have_come)
+{
+	open_connected();
+	ck_assert_int_eq(ask(&first, READER, "exp_avg"), 0);
+	until_accepted_by_all();
+	drop(OWNER);
+	all_go(GOAL);
+	ck_assert_int_ne(result_of(&first), 0);
+	until_all_have_come(GOAL);
+	boundaries_close();
+}
+END_TEST
+
+/* ---- somebody dies ---- */
 
 static const uint32_t victims[] = { READER, OWNER, COORDINATOR };
 static const enum wire_type messages[] = { WIRE_ROUND,  WIRE_COMMIT,   WIRE_PREPARE,
@@ -193,6 +338,13 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, a_round_brings_what_there_is_at_one_boundary, 0, 4);
 	tcase_add_loop_test(t, rounds_and_edits_at_once_are_in_one_order, 0, 4);
+	tcase_add_test(t, what_is_fetched_comes_while_training_goes_on);
+	tcase_add_test(t, what_no_round_brings_is_read);
+	tcase_add_test(t, what_cannot_be_asked_for);
+	tcase_add_loop_test(t, a_round_that_is_not_waited_for_ends_and_nothing_comes_later, 0,
+			    2);
+	tcase_add_test(t, a_rank_that_comes_too_late_costs_the_communicator_and_not_the_job);
+	tcase_add_test(t, what_is_gone_at_the_boundary_is_not_said_to_have_come);
 	tcase_add_loop_test(t, whoever_dies_at_whichever_message_nobody_waits_for_ever, 0,
 			    ARRAY_SIZE(messages) * ARRAY_SIZE(victims));
 	suite_add_tcase(s, t);
