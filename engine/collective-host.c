@@ -185,12 +185,18 @@ static void count_paired(struct launch *l, unsigned i)
 		end_launch(l);
 }
 
-static void copy(const struct collective_move *a, const struct collective_move *b)
+static void *reach(const struct collective *c, const void *memory)
 {
-	if (a->to_peer)
-		memcpy(b->memory, a->memory, a->size);
-	else
-		memcpy(a->memory, b->memory, a->size);
+	return c->options.device ? device_host_reach(c->options.device, memory)
+				 : (void *)(uintptr_t)memory;
+}
+
+static void copy(const struct collective *of_a, const struct collective_move *a,
+		 const struct collective *of_b, const struct collective_move *b)
+{
+	void *at_a = reach(of_a, a->memory), *at_b = reach(of_b, b->memory);
+
+	memcpy(a->to_peer ? at_b : at_a, a->to_peer ? at_a : at_b, a->size);
 }
 
 static void pair(struct collective *c, unsigned i)
@@ -211,7 +217,7 @@ static void pair(struct collective *c, unsigned i)
 		fail(c, -EIO, "a size is not that of rank %u", m->peer);
 		return;
 	}
-	copy(m, &theirs->io->moves[j]);
+	copy(c, m, peer, &theirs->io->moves[j]);
 	count_paired(theirs, j);
 	count_paired(mine, i);
 }
@@ -241,14 +247,16 @@ static bool all_gather(const struct collective *c)
 	return true;
 }
 
-static void gather_to(const struct world *w, const struct collective_io *io)
+static void gather_to(const struct collective *c, const struct collective_io *io)
 {
+	const struct world *w = c->world;
+
 	for (unsigned r = 0; r < w->nranks; r++) {
 		uint8_t *to = (uint8_t *)io->to + r * io->size;
 		const void *from = w->ranks[r]->first->io->from;
 
 		if (to != from)
-			memcpy(to, from, io->size);
+			memcpy(reach(c, to), reach(w->ranks[r], from), io->size);
 	}
 }
 
@@ -259,7 +267,7 @@ static void gather(struct collective *c)
 	if (!all_gather(c))
 		return;
 	for (unsigned r = 0; r < w->nranks; r++)
-		gather_to(w, w->ranks[r]->first->io);
+		gather_to(w->ranks[r], w->ranks[r]->first->io);
 	for (unsigned r = 0; r < w->nranks; r++)
 		end_launch(w->ranks[r]->first);
 }

@@ -158,7 +158,7 @@ static int number_of(struct device *d, const void *memory, uint64_t size)
 }
 
 /* Where the memory is to be had: as it is, but for a device's that nobody else reaches. */
-static void *reach(struct device *d, const void *memory)
+void *device_host_reach(struct device *d, const void *memory)
 {
 	uint8_t *at = (uint8_t *)(uintptr_t)memory;
 	struct range *r;
@@ -316,8 +316,8 @@ static void work(struct device *d, const struct device_io *io)
 {
 	struct device_io reached = *io;
 
-	reached.to = reach(d, io->to);
-	reached.from = reach(d, io->from);
+	reached.to = device_host_reach(d, io->to);
+	reached.from = device_host_reach(d, io->from);
 	if (io->what == DEVICE_COPY)
 		memcpy(reached.to, reached.from, io->size);
 	else if (io->what < DEVICE_SUMS_F32)
@@ -460,7 +460,7 @@ static void keep(void *arg)
 {
 	struct keeping *k = arg;
 
-	memcpy(k->kept.memory, reach(k->device, k->from), k->kept.size);
+	memcpy(k->kept.memory, device_host_reach(k->device, k->from), k->kept.size);
 	event_pass(k->kept.written);
 	keeping_put(k);
 }

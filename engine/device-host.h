@@ -31,6 +31,8 @@ int device_host_give(struct device *d, int number, void *memory, uint64_t size);
 /* The same of memory that nobody else may touch: the port finds its bytes at another address. */
 int device_host_give_hidden(struct device *d, int number, void *memory, uint64_t size,
 			    void *at);
+/* Where the port finds bytes: there, but for hidden memory. */
+void *device_host_reach(struct device *d, const void *memory);
 /* No request names it. */
 void device_host_take(struct device *d, void *memory);
 

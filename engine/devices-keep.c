@@ -224,6 +224,14 @@ int devices_keep(struct devices *d, int number, const struct iovec *parts, unsig
 	return rc;
 }
 
+void *devices_kept_memory(const struct devices_kept *k, struct device_event **written)
+{
+	if (k->on_host || k->n != 1)
+		return NULL;
+	*written = k->pieces[0]->written;
+	return k->pieces[0]->memory;
+}
+
 /* ---- reading ---- */
 
 /* How many of the pieces have some of these bytes, and where. */

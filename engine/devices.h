@@ -95,6 +95,8 @@ int devices_keep_on_host(struct devices *d, uint64_t bytes);
  */
 int devices_keep(struct devices *d, int number, const struct iovec *parts, unsigned n,
 		 struct devices_kept **kept);
+/* Where it is on the device when `written` has passed; NULL: in several runs, or on the host. */
+void *devices_kept_memory(const struct devices_kept *k, struct device_event **written);
 /* Any thread. */
 struct devices_kept *devices_kept_get(struct devices_kept *k);
 void devices_kept_put(struct devices_kept *k);

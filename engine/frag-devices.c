@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/frag-internal.h"
+#include "engine/log.h"
+#include "engine/rounds.h"
 #include "engine/serve-later.h"
 
 #include <errno.h>
@@ -32,6 +35,37 @@ static int open_devices(struct engine *e, const struct frag_devices *c,
 	return rc;
 }
 
+/* With one hardware queue, ranks' kernels and the communicator's can wait for each other in two orders. */
+static bool may_connect(void)
+{
+	const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS"),
+		   *way = getenv("FRAG_GATHER");
+
+	if (way && !strcmp(way, "host"))
+		return false;
+	if (!queues || strcmp(queues, "1"))
+		return true;
+	log_info("CUDA_DEVICE_MAX_CONNECTIONS=1: what devices have goes by the host");
+	return false;
+}
+
+/* By the first device that is told of. */
+static int connect(struct engine *e, int number)
+{
+	const struct collective_options options = { .device = devices_port(e->registry.devices),
+						    .number = number };
+	int rc;
+
+	if (e->communicator || !may_connect())
+		return 0;
+	pthread_mutex_lock(&e->lock);
+	rc = rounds_init(e);
+	if (!rc)
+		rc = communicator_use(e, &collective_nccl, &options);
+	pthread_mutex_unlock(&e->lock);
+	return rc;
+}
+
 int frag_devices_over(struct frag *f, const struct frag_devices *devices,
 		      const struct device_ops *ops)
 {
@@ -50,5 +84,7 @@ int frag_devices_over(struct frag *f, const struct frag_devices *devices,
 
 int frag_devices(struct frag *f, const struct frag_devices *devices)
 {
-	return frag_devices_over(f, devices, &device_cuda);
+	int rc = frag_devices_over(f, devices, &device_cuda);
+
+	return rc ? rc : connect(f->engine, devices->number);
 }

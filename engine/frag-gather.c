@@ -179,7 +179,7 @@ static int take(struct gather *g)
 	CLEANUP(free)
 	struct collective_move *moves = malloc((count_moves(g) + 1) * sizeof(*moves));
 	struct communicator_io io = { .io = { .what = COLLECTIVE_MOVES } };
-	struct send *send = sends_new(g->e, source_bytes(g), g->n, false);
+	struct send *send = sends_new(source_bytes(g), g->n, false);
 	int rc = moves && send ? 0 : -ENOMEM;
 
 	if (!rc)

@@ -86,6 +86,25 @@ int registry_device_begin(struct registry *r, uint64_t epoch, uint32_t number, u
 
 /* ---- the trainer's thread, which alone drops rows ---- */
 
+int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+			   uint64_t size, int *device, void **memory)
+{
+	const struct state_row *row;
+	struct iovec part;
+	int n = -ESTALE;
+
+	pthread_mutex_lock(&r->lock);
+	row = registry_row_at(r, epoch, number);
+	if (row && row->tier == STATE_DEVICE) {
+		n = states_parts(row, offset, size, &part, 1);
+		*device = row->device;
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (n == 1)
+		*memory = part.iov_base;
+	return n < 0 ? n : 0;
+}
+
 int registry_device_keep(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
 			 uint64_t size, struct devices_kept **kept)
 {

@@ -143,6 +143,10 @@ int registry_device_begin(struct registry *r, uint64_t epoch, uint32_t row, uint
 int registry_device_keep(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			 uint64_t size, struct devices_kept **kept);
 
+/* Trainer's thread: where bytes of such a row are, and on which device.  -ESTALE, -EINVAL, -ENODATA; -E2BIG: in several runs. */
+int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			   uint64_t size, int *number, void **memory);
+
 /* Of no row: STATE_HOST. */
 enum state_tier registry_tier(struct registry *r, uint32_t row);
 /* Is the row gradients, valid only now and then? */

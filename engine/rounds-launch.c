@@ -16,9 +16,8 @@ static int check_piece(struct engine *e, const struct wire_piece *piece, uint64_
 	if (piece->size > ROUNDS_BYTES_MAX || *total > ROUNDS_BYTES_MAX - piece->size)
 		return -E2BIG;
 	*total += piece->size;
-	return piece->view[0] ? 0
-			      : registry_covers(&e->registry, piece->epoch, piece->state,
-						piece->offset, piece->size);
+	return registry_covers(&e->registry, piece->epoch, piece->state, piece->offset,
+			       piece->size);
 }
 
 static int check_pieces(struct engine *e, const struct edit_round *round, bool *has_grad)
@@ -31,7 +30,7 @@ static int check_pieces(struct engine *e, const struct edit_round *round, bool *
 		const struct wire_piece *piece = &round->pieces[i];
 
 		rc = check_piece(e, piece, &total);
-		*has_grad |= !piece->view[0] && registry_is_grad(&e->registry, piece->state);
+		*has_grad |= registry_is_grad(&e->registry, piece->state);
 	}
 	return rc;
 }
@@ -107,7 +106,7 @@ static struct launched *launched_new(struct engine *e, const struct edit_round *
 	size_t n = part->count + (own ? own->plan.n : 0);
 	struct launched *l = calloc(1, sizeof(*l) + n * sizeof(l->moves[0]));
 
-	if (l && !(l->send = sends_new(e, bytes_of(part), part->count, true))) {
+	if (l && !(l->send = sends_new(bytes_of(part), part->count, true))) {
 		free(l);
 		return NULL;
 	}
@@ -120,16 +119,6 @@ static void add_move(struct launched *l, bool to_peer, uint32_t peer, void *memo
 	l->moves[l->io.io.nmoves++] = (struct collective_move){ to_peer, peer, size, memory };
 }
 
-static int send_from(struct engine *e, struct launched *l, const struct wire_piece *piece,
-		     void **from)
-{
-	if (piece->view[0])
-		return sends_from_view(e, l->send, piece->view, piece->offset, piece->size,
-				       from);
-	return sends_from(e, l->send, piece->epoch, piece->state, piece->offset, piece->size,
-			  from);
-}
-
 /* The receiver waits for as many bytes, also where they are not what they ought to be.  *gone: nothing can be sent. */
 static int add_sent(struct engine *e, struct launched *l, const struct edit_round *part,
 		    bool *gone)
@@ -139,7 +128,8 @@ static int add_sent(struct engine *e, struct launched *l, const struct edit_roun
 	for (uint32_t i = 0; i < part->count; i++) {
 		const struct wire_piece *piece = &part->pieces[i];
 		void *from;
-		int status = send_from(e, l, piece, &from);
+		int status = sends_from(e, l->send, piece->epoch, piece->state, piece->offset,
+					piece->size, &from);
 
 		rc = rc ? rc : status;
 		*gone |= !from;

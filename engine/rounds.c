@@ -11,6 +11,8 @@ enum { RESTARTS_MAX = 5 };
 
 int rounds_init(struct engine *e)
 {
+	if (e->rounds)
+		return 0;
 	e->rounds = calloc(1, sizeof(*e->rounds));
 	if (!e->rounds)
 		return -ENOMEM;

@@ -1,49 +1,104 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/devices.h"
 #include "engine/sends.h"
 
 #include <errno.h>
 #include <string.h>
 
 struct send {
+	struct devices_mark *mark; /* of what is sent from where it lies */
+	struct device_event *after;
+	bool keep;
+	uint8_t *bytes; /* copies: zeroed, not what was there before */
 	uint64_t used;
-	uint8_t bytes[]; /* copies: zeroed, not what was there before */
+	unsigned n;
+	struct devices_kept *kept[];
 };
 
-struct send *sends_new(struct engine *e, uint64_t bytes, unsigned n, bool keep)
+struct send *sends_new(uint64_t bytes, unsigned n, bool keep)
 {
-	return calloc(1, sizeof(struct send) + bytes + 1);
+	struct send *s = calloc(1, sizeof(*s) + n * sizeof(s->kept[0]));
+
+	if (s && !(s->bytes = calloc(1, bytes + 1))) {
+		free(s);
+		return NULL;
+	}
+	if (s)
+		s->keep = keep;
+	return s;
 }
 
 void sends_free(struct engine *e, struct send *s)
 {
+	if (!s)
+		return;
+	for (unsigned i = 0; i < s->n; i++)
+		devices_kept_put(s->kept[i]);
+	if (s->mark)
+		devices_mark_put(e->registry.devices, s->mark);
+	free(s->bytes);
 	free(s);
 }
 
-static uint8_t *next_copy(struct send *s, uint64_t size)
+static int from_copy(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
+		     uint64_t offset, uint64_t size, void **from)
 {
-	uint8_t *at = s->bytes + s->used;
-
+	*from = s->bytes + s->used;
 	s->used += size;
-	return at;
+	return registry_copy(&e->registry, epoch, row, offset, *from, size);
+}
+
+/* It begins when the stream has come to where the trainer is now. */
+static int from_there(struct devices *d, struct send *s, int number)
+{
+	int rc;
+
+	if (s->mark)
+		return 0;
+	devices_mark(d);
+	rc = devices_newest(d, number, &s->mark);
+	if (s->mark)
+		s->after = devices_mark_event(s->mark);
+	return rc;
+}
+
+static int keep(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, uint64_t offset,
+		uint64_t size, void **from)
+{
+	struct devices_kept *kept;
+	void *memory;
+	int rc = registry_device_keep(&e->registry, epoch, row, offset, size, &kept);
+
+	if (rc)
+		return rc;
+	memory = devices_kept_memory(kept, &s->after);
+	if (!memory) {
+		devices_kept_put(kept);
+		return -ENOSPC;
+	}
+	s->kept[s->n++] = kept;
+	*from = memory;
+	return 0;
 }
 
 int sends_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, uint64_t offset,
 	       uint64_t size, void **from)
 {
-	*from = next_copy(s, size);
-	return registry_copy(&e->registry, epoch, row, offset, *from, size);
-}
+	int number, rc;
 
-int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2], uint64_t offset,
-		    uint64_t size, void **from)
-{
-	*from = next_copy(s, size);
-	return views_read(&e->views, &e->registry, view, offset, *from, size);
+	*from = NULL;
+	if (registry_tier(&e->registry, row) != STATE_DEVICE)
+		return from_copy(e, s, epoch, row, offset, size, from);
+	rc = registry_device_memory(&e->registry, epoch, row, offset, size, &number, from);
+	if (rc)
+		return rc;
+	return s->keep ? keep(e, s, epoch, row, offset, size, from)
+		       : from_there(e->registry.devices, s, number);
 }
 
 struct device_event *sends_after(const struct send *s)
 {
-	return NULL;
+	return s->after;
 }

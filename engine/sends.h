@@ -12,17 +12,14 @@ struct send;
 struct device_event;
 
 /* For n pieces of so many bytes.  keep: as they are now, whatever the trainer enqueues later.  NULL: no memory. */
-struct send *sends_new(struct engine *e, uint64_t bytes, unsigned n, bool keep);
+struct send *sends_new(uint64_t bytes, unsigned n, bool keep);
 void sends_free(struct engine *e, struct send *s);
 
-/* The next piece: *from, from which as many bytes can be sent in any case but of -ENOMEM or of an error of the row's, -ESTALE and
- * so on; then it is NULL.  Other errors: they are not to be used: -ENOSPC: they could not be kept.
+/* The next piece.  *from, unless it is NULL: as many bytes can be sent, also where they are not what they ought to be: -ENOSPC:
+ * they could not be kept; as registry_copy; -E2BIG: they lie in several runs.
  */
 int sends_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, uint64_t offset,
 	       uint64_t size, void **from);
-/* The same of a view. */
-int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2], uint64_t offset,
-		    uint64_t size, void **from);
 /* When all of them are there; NULL: they are. */
 struct device_event *sends_after(const struct send *s);
 

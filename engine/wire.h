@@ -321,15 +321,13 @@ struct wire_stage { /* then size bytes */
 static_assert(sizeof(struct wire_stage) == 208, "wire");
 
 struct wire_piece { /* bytes to be sent by a round */
-	uint64_t
-		view[2]; /* offset is in this view; 0: in the state, as it is at the boundary */
 	uint64_t epoch;
 	uint64_t offset;
 	uint64_t size;
 	uint32_t state;
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_piece) == 48, "wire");
+static_assert(sizeof(struct wire_piece) == 32, "wire");
 
 struct wire_round { /* then count wire_piece: what this rank is to send to the one that asks, in this order */
 	uint64_t transaction[2];

@@ -16,6 +16,7 @@ enum { SILENCE_MS = 1500, WAIT_MS = 20000 };
 
 struct job job;
 bool asleep[JOB_WORLD_MAX];
+bool on_devices;
 static uint64_t deadline;
 
 static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } },
@@ -187,6 +188,7 @@ void boundaries_open(uint32_t world, const struct job_group *group)
 					   JOB_PARAMS(params),
 					   .groups = group,
 					   .ngroups = 1,
+					   .on_device = on_devices,
 					   .messages = &lossy });
 	for (uint32_t rank = 0; rank < world; rank++) {
 		engine_of(rank)->yield = yield;

@@ -24,6 +24,8 @@ extern struct sent { /* how many of that type have been sent, by anybody */
 	unsigned n;
 } sent;
 
+/* Of the next job: its memory is devices', see job_spec. */
+extern bool on_devices;
 void boundaries_open(uint32_t world, const struct job_group *group);
 struct engine *engine_of(uint32_t rank);
 /* All engines that are awake; aborts when that has gone on for too long. */

@@ -2,9 +2,11 @@
 #include <config.h>
 
 #include "tests/ranks/boundaries.h"
+#include "tests/ranks/hidden.h"
 
 #include "engine/collective-host.h"
 #include "engine/communicator.h"
+#include "engine/devices.h"
 #include "engine/rounds.h"
 
 #include <check.h>
@@ -72,12 +74,16 @@ static void until_up(void)
 			turn(NULL);
 }
 
+/* Devices' memory, when they are on_devices, else the host's. */
 static void open_connected(void)
 {
-	static const struct collective_options options = { .open_ms = 5000, .stuck_ms = 500 };
+	struct collective_options options = { .open_ms = 5000, .stuck_ms = 500 };
 
 	boundaries_open(WORLD, &sharded);
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		if (on_devices)
+			options.device = devices_port(engine_of(rank)->registry.devices);
+		options.number = (int)(rank % DEVICE_HOST_DEVICES);
 		ck_assert_int_eq(rounds_init(engine_of(rank)), 0);
 		ck_assert_int_eq(communicator_use(engine_of(rank), &collective_host, &options),
 				 0);
@@ -169,6 +175,67 @@ START_TEST(what_is_fetched_comes_while_training_goes_on)
 	ck_assert_int_eq(rc, 0);
 	ck_assert_mem_eq(got, job_truth(&job, 0, "exp_avg"), BYTES);
 	ck_assert_int_eq(frag_fetched(f, n), -ENOENT);
+	until_all_have_come(GOAL);
+	boundaries_close();
+}
+END_TEST
+
+/* ---- from device to device ---- */
+
+static struct hidden out;
+
+static int fetch(struct frag *f)
+{
+	int n = frag_fetch(f, job_number(&job, READER, 0), "exp_avg", out.memory, BYTES), rc;
+
+	ck_assert_int_ge(n, 0);
+	while ((rc = frag_fetched(f, n)) == -EAGAIN)
+		turn(NULL);
+	return rc;
+}
+
+/* i 0: by a round; 1: there is no communicator. */
+START_TEST(what_is_on_devices_is_fetched_to_a_device)
+{
+	struct rounds_figures figures;
+	struct devices *d;
+
+	on_devices = true;
+	if (_i == 1)
+		boundaries_open(WORLD, &sharded);
+	else
+		open_connected();
+	d = engine_of(READER)->registry.devices;
+	hidden_new(&out, devices_port(d), READER % DEVICE_HOST_DEVICES, BYTES);
+	all_go(GOAL);
+	ck_assert_int_eq(fetch(job_frag(&job, READER)), 0);
+	ck_assert_mem_eq(out.at, job_truth(&job, 0, "exp_avg"), BYTES);
+	rounds_figures(engine_of(READER), &figures);
+	ck_assert_uint_eq(figures.rounds - figures.failed, _i == 0);
+	until_all_have_come(GOAL);
+	job_check(&job);
+	hidden_free(&out);
+	boundaries_close();
+}
+END_TEST
+
+/* Memory of the host, and of another device, the rank's device does not reach. */
+START_TEST(what_the_device_does_not_reach_is_read)
+{
+	struct frag *f;
+	float got[NUMEL];
+	int n, rc;
+
+	on_devices = true;
+	open_connected();
+	f = job_frag(&job, READER);
+	all_go(GOAL);
+	n = frag_fetch(f, job_number(&job, READER, 0), "exp_avg", got, BYTES);
+	ck_assert_int_ge(n, 0);
+	while ((rc = frag_fetched(f, n)) == -EAGAIN)
+		turn(NULL);
+	ck_assert_int_eq(rc, 0);
+	ck_assert_mem_eq(got, job_truth(&job, 0, "exp_avg"), BYTES);
 	until_all_have_come(GOAL);
 	boundaries_close();
 }
@@ -339,6 +406,8 @@ int main(void)
 	tcase_add_loop_test(t, a_round_brings_what_there_is_at_one_boundary, 0, 4);
 	tcase_add_loop_test(t, rounds_and_edits_at_once_are_in_one_order, 0, 4);
 	tcase_add_test(t, what_is_fetched_comes_while_training_goes_on);
+	tcase_add_loop_test(t, what_is_on_devices_is_fetched_to_a_device, 0, 2);
+	tcase_add_test(t, what_the_device_does_not_reach_is_read);
 	tcase_add_test(t, what_no_round_brings_is_read);
 	tcase_add_test(t, what_cannot_be_asked_for);
 	tcase_add_loop_test(t, a_round_that_is_not_waited_for_ends_and_nothing_comes_later, 0,
