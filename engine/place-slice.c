@@ -290,8 +290,10 @@ int place_bring(struct place *p, struct place_state *s, uint64_t slice, unsigned
 
 static void return_all(struct place *p, struct place_lent **lent, unsigned n)
 {
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++) {
 		take_back(p, lent[i]);
+		lent[i] = NULL;
+	}
 }
 
 /* All slices are lent, without buffers. */

@@ -108,7 +108,7 @@ int place_send(struct place *p, struct place_lent *lent);
 /* Back unchanged. */
 void place_return(struct place *p, struct place_lent *lent);
 /* All slices of it, in buffers that lie one behind the other: lent[place_slices].  place_bring's errors; all are lent, or
- * none.
+ * none, and lent has NULLs.
  */
 int place_bring_all(struct place *p, struct place_state *s, unsigned use, uint64_t wait_ms,
 		    struct place_lent **lent);

@@ -311,6 +311,30 @@ START_TEST(what_is_in_ahead_gives_way_to_states)
 }
 END_TEST
 
+/* No buffer is left for what is asked for last. */
+START_TEST(a_job_ends_after_pieces_could_not_come_in)
+{
+	struct place_lent *lent[BUFFERS];
+	struct place_state *other;
+	int big = BIG;
+	void *memory;
+
+	open_job(JOB_LP_SWAP);
+	drain();
+	ck_assert_int_eq(
+		place_add(place0(), "other", PLACE_STATE, 4, BUFFERS * BUFFER / 4, &other), 0);
+	for (int i = 0; i < BUFFERS; i++)
+		ck_assert_int_eq(
+			place_bring(place0(), other, (uint64_t)i, PLACE_WRITE, 0, &lent[i]), 0);
+	ck_assert_int_eq(frag_params_ahead(rank0(), all, NPARAMS), 0);
+	ck_assert_int_eq(frag_params_in(rank0(), &big, 1, &memory), -ENOBUFS);
+	for (int i = 0; i < BUFFERS; i++)
+		place_return(place0(), lent[i]);
+	place_drop(place0(), other);
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(readers_see_what_is_out_when_the_step_has_ended)
 {
 	uint16_t *c, *d, before;
@@ -569,6 +593,7 @@ int main(void)
 	tcase_add_test(t, what_is_in_comes_in_again_and_is_out_as_often);
 	tcase_add_test(t, reading_ahead_takes_what_nobody_needs_and_gives_way);
 	tcase_add_test(t, what_is_in_ahead_gives_way_to_states);
+	tcase_add_test(t, a_job_ends_after_pieces_could_not_come_in);
 	tcase_add_test(t, readers_see_what_is_out_when_the_step_has_ended);
 	tcase_add_test(t, b12_an_edit_of_a_master_reaches_parameters_in_and_out);
 	tcase_add_test(t, values_are_put_in_and_out);
