@@ -162,6 +162,8 @@ struct engine_rank {
 	uint64_t swap_in_bytes, swap_out_bytes, swap_errors; /* ever */
 	uint64_t pinned_bytes, pinned_lent;                  /* now */
 	uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
+	uint64_t bytes_device; /* registered, in memory of devices */
+	uint64_t device_from_bytes, device_to_bytes, device_errors; /* copies, ever */
 };
 
 bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out);

@@ -52,6 +52,10 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.arena_used_max = p->control.arena_used_max,
 		.arena_largest = p->control.arena_largest,
 		.arena_moved = p->control.arena_moved,
+		.bytes_device = p->control.bytes_device,
+		.device_from_bytes = p->control.device_from_bytes,
+		.device_to_bytes = p->control.device_to_bytes,
+		.device_errors = p->control.device_errors,
 	};
 	memcpy(out->host, p->entry.hostname, sizeof(out->host));
 	memcpy(out->address, p->entry.address, sizeof(out->address));
@@ -177,6 +181,8 @@ static const struct rank_number {
 	NUMBER("state_bytes", "gauge", "registered bytes by tier", ",tier=\"host\"", bytes_host,
 	       1, 0),
 	NUMBER("state_bytes", NULL, NULL, ",tier=\"swap\"", bytes_swap, 1, FIELD(pinned_bytes)),
+	NUMBER("state_bytes", NULL, NULL, ",tier=\"device\"", bytes_device, 1,
+	       FIELD(bytes_device)),
 	NUMBER("kept_bytes_total", "counter", "copied for readers before they changed", "",
 	       kept_bytes, 1, 0),
 	NUMBER("held_seconds_total", "counter",
@@ -201,6 +207,12 @@ static const struct rank_number {
 	       arena_largest, 1, FIELD(arena_bytes)),
 	NUMBER("arena_moved_bytes_total", "counter", "moved to make larger pieces", "",
 	       arena_moved, 1, FIELD(arena_bytes)),
+	NUMBER("device_from_bytes_total", "counter", "copied from memory of devices", "",
+	       device_from_bytes, 1, FIELD(bytes_device)),
+	NUMBER("device_to_bytes_total", "counter", "copied to memory of devices", "",
+	       device_to_bytes, 1, FIELD(bytes_device)),
+	NUMBER("device_errors_total", "counter", "such copies that failed", "", device_errors,
+	       1, FIELD(bytes_device)),
 #undef FIELD
 #undef NUMBER
 };

@@ -417,7 +417,8 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	s.f_blocks = u64_div_ceil(job.bytes, s.f_frsize);
 	for (uint32_t i = 0; i < fs->tree.nranks; i++) {
 		if (engine_rank(fs->engine, i, &r))
-			s.f_blocks += u64_div_ceil(r.bytes_host + r.bytes_swap, s.f_frsize);
+			s.f_blocks += u64_div_ceil(r.bytes_host + r.bytes_swap + r.bytes_device,
+						   s.f_frsize);
 	}
 	s.f_files = (fsfilcnt_t)fs->tree.ntensors + fs->tree.nranks + fs->tree.ngroups;
 	fuse_reply_statfs(req, &s);

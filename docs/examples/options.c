@@ -27,12 +27,14 @@ static const struct number {
 	NUMBER("seed", seed, 1, 0, UINT64_MAX, "of the first weights and of the samples"),
 	NUMBER("every", every, 10, 1, UINT64_MAX, "steps between two lines"),
 	NUMBER("pause-ms", pause_ms, 0, 0, 3600000, "rest between steps"),
+	NUMBER("device-ms", device_ms, 10000, 1, 3600000, "until a silent device is given up"),
 };
 
 enum { NNUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
 enum {
 	OPTION_TEXT = NNUMBERS,
 	OPTION_SWAP,
+	OPTION_DEVICE,
 	OPTION_FOREVER,
 	OPTION_QUIET,
 	OPTION_HELP,
@@ -70,6 +72,7 @@ static void usage(FILE *to)
 		"  --text FILE    what to learn (%s)\n"
 		"  --swap DIR     the optimizer's states live in a file there "
 		"(FRAG_PINNED_MEM)\n"
+		"  --device N     they live in memory of CUDA device N\n"
 		"  --forever      train until SIGTERM or SIGINT\n"
 		"  --quiet        no lines of steps\n"
 		"Rank and world are the launcher's (RANK, WORLD_SIZE); without one, alone.\n",
@@ -91,6 +94,8 @@ static void take(struct options *o, int which)
 		o->text = optarg;
 	} else if (which == OPTION_SWAP) {
 		o->swap = optarg;
+	} else if (which == OPTION_DEVICE) {
+		o->device = optarg;
 	} else if (which == OPTION_FOREVER) {
 		o->forever = true;
 	} else if (which == OPTION_QUIET) {
@@ -106,6 +111,7 @@ void options_read(struct options *o, int argc, char **argv)
 	struct option options[NOPTIONS + 1] = {
 		[OPTION_TEXT] = { "text", required_argument, NULL, OPTION_TEXT },
 		[OPTION_SWAP] = { "swap", required_argument, NULL, OPTION_SWAP },
+		[OPTION_DEVICE] = { "device", required_argument, NULL, OPTION_DEVICE },
 		[OPTION_FOREVER] = { "forever", no_argument, NULL, OPTION_FOREVER },
 		[OPTION_QUIET] = { "quiet", no_argument, NULL, OPTION_QUIET },
 		[OPTION_HELP] = { "help", no_argument, NULL, OPTION_HELP },

@@ -14,7 +14,9 @@ struct options {
 	uint64_t every; /* steps between two lines */
 	uint64_t pause_ms;
 	const char *text;
-	const char *swap; /* NULL: states are in memory */
+	const char *swap;   /* NULL: states are in memory */
+	const char *device; /* number of the one whose memory they are in; NULL: none */
+	uint64_t device_ms;
 	bool forever;
 	bool quiet;
 };

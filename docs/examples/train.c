@@ -10,13 +10,15 @@
  *	backward           all gradients, of this rank's samples, published
  *	reduce             own partition: the sum over the ranks
  *	adam               own partition: masters and moments, then the bf16 parameters; with --swap slice by
- *	                   slice, of states that live on NVMe
+ *	                   slice, of states that live on NVMe; with --device of states in a GPU's memory: this
+ *	                   example has no kernels, so that they are fetched, and the new ones enqueued to go there
  *	pull_parameters    stages 1 and 2: the other ranks' bf16 parameters
  *	load_weights       widens them; stage 3, where each rank keeps its shards only, gathers first
  *
  * All sums are in the order of ranks, so that every stage computes the same bits.
  */
 
+#include "device.h"
 #include "model.h"
 #include "options.h"
 
@@ -32,6 +34,7 @@
 #include <time.h>
 
 enum { PATIENCE_MS = 120000, NGROUPS = 2 };
+enum { MASTER, GRAD, EXP_AVG, EXP_AVG_SQ, NSTATES };
 
 struct param {
 	uint64_t flat;  /* its first element among those of all groups, one after the other */
@@ -49,6 +52,7 @@ struct group {
 	uint64_t total;
 	uint64_t numel;                              /* of the partition, padding included */
 	float *master, *grad, *exp_avg, *exp_avg_sq; /* NULL: on NVMe */
+	float *on_device[NSTATES]; /* then the others are what was fetched from there */
 };
 
 /* A run of elements of a partition, in memory. */
@@ -201,11 +205,22 @@ static void add_param(struct trainer *t, int p)
 	t->param[p].id = need(t, m->name, frag_param(t->frag, &tensor));
 }
 
-/* A state of the partition on NVMe, or in the library's memory; alone, in ours. */
-static float *add_state(struct trainer *t, struct group *g, const char *key)
+static float *add_on_device(struct trainer *t, struct group *g, int state, const char *key)
+{
+	float *memory = device_alloc(g->numel * sizeof(*memory));
+
+	g->on_device[state] = memory;
+	need(t, key, frag_state_keep(t->frag, g->id, 0, key, FRAG_F32, memory));
+	return zeroed(g->numel, sizeof(*memory));
+}
+
+/* A state of the partition on NVMe, on a device, or in the library's memory; alone, in ours. */
+static float *add_state(struct trainer *t, struct group *g, int state, const char *key)
 {
 	void *memory;
 
+	if (t->options.device)
+		return add_on_device(t, g, state, key);
 	if (t->options.swap) {
 		need(t, key, frag_state_swap(t->frag, g->id, 0, key, FRAG_F32));
 		return NULL;
@@ -242,10 +257,10 @@ static void add_group(struct trainer *t, int number)
 			member[n++] = t->param[p].id;
 	g->id = need(t, "group", frag_group(t->frag, member, n, &zero));
 	g->numel = t->frag ? frag_partition_numel(t->frag, g->id, 0) : g->total;
-	g->master = add_state(t, g, "fp32");
-	g->grad = add_state(t, g, "grad");
-	g->exp_avg = add_state(t, g, "exp_avg");
-	g->exp_avg_sq = add_state(t, g, "exp_avg_sq");
+	g->master = add_state(t, g, MASTER, "fp32");
+	g->grad = add_state(t, g, GRAD, "grad");
+	g->exp_avg = add_state(t, g, EXP_AVG, "exp_avg");
+	g->exp_avg_sq = add_state(t, g, EXP_AVG_SQ, "exp_avg_sq");
 }
 
 static void add_hypers(struct trainer *t, struct group *g)
@@ -258,12 +273,14 @@ static void add_hypers(struct trainer *t, struct group *g)
 }
 
 /* Elements of the partition's state, wherever that is; memory: its own. */
-static void put(struct trainer *t, const struct group *g, const char *key, float *memory,
-		uint64_t first, const float *values, uint64_t n)
+static void put(struct trainer *t, const struct group *g, int state, const char *key,
+		float *memory, uint64_t first, const float *values, uint64_t n)
 {
 	if (memory)
 		memcpy(memory + first, values, n * sizeof(*values));
-	else
+	if (g->on_device[state])
+		device_put(g->on_device[state] + first, memory + first, n * sizeof(*values));
+	if (!memory)
 		need(t, key, frag_state_put(t->frag, g->id, 0, key, first, values, n, 0));
 }
 
@@ -276,7 +293,7 @@ static void first_masters(struct trainer *t)
 		for (uint64_t i = 0; i < own->numel; i++)
 			t->sum[i] = model_initial(&t->model, p, own->param_offset + i,
 						  t->options.seed);
-		put(t, g, "fp32", g->master, own->partition_offset, t->sum, own->numel);
+		put(t, g, MASTER, "fp32", g->master, own->partition_offset, t->sum, own->numel);
 		narrow(t, p, 0, t->sum, own->numel);
 	}
 }
@@ -322,15 +339,29 @@ static void open_frag(struct trainer *t)
 		die("cannot meet the other ranks: %s", strerror(-rc));
 	if (rc < 0 && t->options.swap)
 		die("cannot swap to %s: %s", t->options.swap, strerror(-rc));
+	if (rc < 0 && t->options.device)
+		die("cannot show memory of a device: %s", strerror(-rc));
 	if (rc < 0)
 		fprintf(stderr, "train: nobody will see this training: %s\n", strerror(-rc));
 	t->rank = t->frag ? frag_rank(t->frag) : 0;
 	t->world = t->frag ? frag_world(t->frag) : 1;
 }
 
+static void use_device(struct trainer *t)
+{
+	struct frag_devices devices = { .size = sizeof(devices),
+					.number = atoi(t->options.device),
+					.timeout_ms = (unsigned)t->options.device_ms };
+
+	devices.stream = device_open(devices.number);
+	need(t, "device", frag_devices(t->frag, &devices));
+}
+
 static void attach(struct trainer *t)
 {
 	open_frag(t);
+	if (t->options.device)
+		use_device(t);
 	place(t);
 	for (int p = 0; p < MODEL_NPARAMS; p++)
 		add_param(t, p);
@@ -434,7 +465,7 @@ static void reduce(struct trainer *t)
 		}
 		for (uint64_t i = 0; i < own->numel; i++)
 			t->sum[i] *= share;
-		put(t, g, "grad", g->grad, own->partition_offset, t->sum, own->numel);
+		put(t, g, GRAD, "grad", g->grad, own->partition_offset, t->sum, own->numel);
 	}
 }
 
@@ -518,6 +549,21 @@ static void adam_on_disk(struct trainer *t, int number)
 	frag_sweep_end(sweep);
 }
 
+/* The states as they are, edits and all; what is computed of them goes there before frag_step_end. */
+static void adam_on_device(struct trainer *t, int number, const struct slice *all)
+{
+	const struct group *g = &t->group[number];
+	float *const host[NSTATES] = { g->master, g->grad, g->exp_avg, g->exp_avg_sq };
+
+	for (int i = 0; i < NSTATES; i++)
+		device_get(host[i], g->on_device[i], g->numel * sizeof(*host[i]));
+	adam_slice(t, g, all);
+	narrow_slice(t, number, all);
+	for (int i = 0; i < NSTATES; i++)
+		if (i != GRAD)
+			device_put(g->on_device[i], host[i], g->numel * sizeof(*host[i]));
+}
+
 static void adam(struct trainer *t, int number)
 {
 	const struct group *g = &t->group[number];
@@ -525,6 +571,10 @@ static void adam(struct trainer *t, int number)
 
 	if (t->options.swap) {
 		adam_on_disk(t, number);
+		return;
+	}
+	if (t->options.device) {
+		adam_on_device(t, number, &all);
 		return;
 	}
 	adam_slice(t, g, &all);

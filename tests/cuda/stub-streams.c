@@ -5,12 +5,15 @@
 #include "tests/cuda/stub.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* Streams are threads that do their work in order; a stream that is destroyed ends when it has. */
 
 struct CUstream_st {
 	struct stub_work *first, **end;
 	bool destroyed;
+	bool has_priority; /* the port's; a trainer makes its without */
+	unsigned pending;
 };
 
 struct CUevent_st {
@@ -28,13 +31,31 @@ static struct CUstream_st *default_stream[STUB_DEVICES];
 
 /* ---- a stream's thread ---- */
 
+/* Processes of their own stall the port's streams by a file. */
+static bool is_stalled(cudaStream_t s)
+{
+	const char *file = getenv("STUB_STALL_FILE");
+
+	return stalled || (file && s->has_priority && !access(file, F_OK));
+}
+
+static void wait_for_change(void)
+{
+	const struct timespec until = thread_in_ms(20);
+
+	if (getenv("STUB_STALL_FILE"))
+		pthread_cond_timedwait(&changed, &lock, &until);
+	else
+		pthread_cond_wait(&changed, &lock);
+}
+
 static struct stub_work *next_work(cudaStream_t s)
 {
 	struct stub_work *w;
 
 	pthread_mutex_lock(&lock);
-	while (stalled || (!s->first && !s->destroyed))
-		pthread_cond_wait(&changed, &lock);
+	while (is_stalled(s) || (!s->first && !s->destroyed))
+		wait_for_change();
 	w = s->first;
 	if (w)
 		s->first = w->next;
@@ -44,10 +65,11 @@ static struct stub_work *next_work(cudaStream_t s)
 	return w;
 }
 
-static void count_done(void)
+static void count_done(cudaStream_t s)
 {
 	pthread_mutex_lock(&lock);
 	pending--;
+	s->pending--;
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 }
@@ -61,7 +83,7 @@ static void *run(void *arg)
 		if (stub_error() == cudaSuccess)
 			w->run(w);
 		free(w);
-		count_done();
+		count_done(s);
 	}
 	free(s);
 	return NULL;
@@ -100,6 +122,7 @@ static void append(cudaStream_t stream, struct stub_work work)
 	*s->end = w;
 	s->end = &w->next;
 	pending++;
+	s->pending++;
 	pthread_cond_broadcast(&changed);
 }
 
@@ -137,12 +160,30 @@ STUB_API cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flag
 		return error;
 	stub_count_left(1);
 	*s = new_stream();
+	(*s)->has_priority = true;
 	return cudaSuccess;
 }
 
 STUB_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
-	return cudaStreamCreateWithPriority(s, flags, 0);
+	cudaError_t error = cudaStreamCreateWithPriority(s, flags, 0);
+
+	if (error == cudaSuccess)
+		(*s)->has_priority = false;
+	return error;
+}
+
+STUB_API cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	cudaError_t error = stub_enter("StreamSynchronize", stream, 0, false);
+	cudaStream_t s;
+
+	pthread_mutex_lock(&lock);
+	s = real_stream(stream);
+	while (s->pending)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+	return error;
 }
 
 STUB_API cudaError_t cudaStreamDestroy(cudaStream_t s)

@@ -1,0 +1,119 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# docs/examples/train --device over a stub of the CUDA runtime, found by its usual name: the same losses and the same files, bit for
+# bit, as without; an edit; metrics; a device that stands still is an error of its readers, in time, and the job goes on.
+# shellcheck disable=SC2086 # lists of process ids are split where they are used
+. "$top_srcdir/tests/mount/lib.sh"
+stub=$top_builddir/tests/cuda/.libs/libcudart-stub.so
+[ -f "$stub" ] || skip "built without CUDA: no stub of its runtime"
+need_fuse
+mkdir "$T/lib"
+ln -s "$stub" "$T/lib/libcudart.so.13"
+train=$top_builddir/docs/examples/train
+export WORLD_SIZE=2 STUB_STALL_FILE="$T/stall"
+
+# start NAME OPTION...: two ranks.
+start() {
+	name=$1 ranks=
+	shift
+	for rank in 0 1; do
+		RANK=$rank FRAG_JOB_ID=$name-$$ LD_LIBRARY_PATH=$T/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+			"$train" --stage 2 --every 1 --batch 4 --hidden 53 "$@" >"$name.$rank.log" 2>&1 &
+		ranks="$ranks $!"
+		started $!
+	done
+}
+
+finish() {
+	kill -TERM $ranks 2>/dev/null || :
+	for pid in $ranks; do
+		wait $pid || fail "$name: a rank exited with $?: $(cat "$name".*.log)"
+	done
+}
+
+mount_it() {
+	wait_until 20 grep -q '^train: address' "$name.0.log" || fail "$name: no job: $(cat "$name".*.log)"
+	address=$(sed -n 's/^train: address //p' "$name.0.log")
+	within 20 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$name: fragfs: $?"
+}
+
+stepped() { # stepped N: so many steps at least
+	[ "$(cat "$M/step")" -ge "$1" ]
+}
+
+# It rests after its first step.
+copy_states() {
+	wait_until 20 stepped 1 || fail "$name: no step: $(cat "$name".*.log)"
+	mkdir "$1"
+	for folder in "$M"/params/*; do
+		for key in fp32 exp_avg exp_avg_sq grad bf16; do
+			cat "$folder/$key" >"$1/${folder##*/}.$key" || fail "$name: ${folder##*/}/$key"
+		done
+	done
+}
+
+# ---- the same
+
+for where in host device; do
+	set -- --forever --pause-ms 3600000
+	[ $where = host ] || set -- "$@" --device 0
+	start $where "$@"
+	mount_it
+	copy_states $where.states
+	unmount
+	finish
+done
+[ "$(ls host.states | wc -l)" -ge 20 ] || fail "few states: $(ls host.states)"
+diff -r host.states device.states || fail "other bytes on a device"
+for log in host device; do
+	sed -n 's/^train: losses //p' $log.0.log >$log.losses
+done
+[ -s host.losses ] || fail "no losses"
+cmp host.losses device.losses || fail "other losses on a device"
+
+# ---- while it trains
+
+start training --forever --pause-ms 5 --device 1 --device-ms 1000
+mount_it rw
+P=$M/params/$(ls "$M/params" | head -n 1)
+wait_until 20 stepped 3 || fail "it does not train"
+grep -q device "$P/fragments" || fail "fragments: $(cat "$P/fragments")"
+within 20 cat "$M"/params/*/fp32 "$M"/params/*/exp_avg >/dev/null || fail "a read"
+
+echo 60 >line
+cp line "$M/.frag/freeze"
+head -c "$(stat -c %s "$P/fp32")" /dev/zero >zeros
+cp zeros "$P/fp32" || fail "the edit"
+cmp zeros "$P/fp32" || fail "the edit is not there"
+cmp -n "$(stat -c %s "$P/bf16")" zeros "$P/bf16" || fail "the low-precision copy is another"
+echo 0 >line
+cp line "$M/.frag/freeze"
+step=$(cat "$M/step")
+wait_until 20 stepped $((step + 2)) || fail "it does not go on"
+! cmp -s zeros "$P/fp32" || fail "the masters do not change any more"
+
+value() { # value METRIC
+	sed -n "s/^fragfs_rank_$1 //p" metrics
+}
+counts() { # a rank says its numbers once a second
+	cat "$M/.frag/metrics" >metrics
+	[ "$(value "$1")" -gt 0 ]
+}
+for counter in 'state_bytes{rank="1",tier="device"}' 'device_from_bytes_total{rank="1"}' 'device_to_bytes_total{rank="1"}'; do
+	wait_until 20 counts "$counter" || fail "metrics: $counter"
+done
+[ "$(value 'device_errors_total{rank="1"}')" = 0 ] || fail "metrics: errors"
+
+# ---- a device that stands still
+
+touch "$T/stall"
+status=0
+within 20 cat "$P/exp_avg" >/dev/null 2>cat.err || status=$?
+[ $status = 1 ] && grep -q 'Input/output error\|timed out' cat.err || fail "a read of a device that stands still: $status $(cat cat.err)"
+wait_until 20 counts 'device_errors_total{rank="0"}' || wait_until 20 counts 'device_errors_total{rank="1"}' || fail "metrics: no error"
+step=$(cat "$M/step")
+wait_until 20 stepped $((step + 2)) || fail "the job does not go on"
+within 20 cat "$P/bf16" >/dev/null || fail "what is in memory cannot be read"
+rm "$T/stall"
+unmount
+finish
