@@ -35,6 +35,7 @@ extern const struct trainer trainer_host;
 extern const struct trainer trainer_cuda;
 /* On this library, NULL: the usual one.  NULL, or why it cannot be. */
 const char *trainer_cuda_load(const char *library);
+extern unsigned trainer_cuda_devices; /* by then */
 #endif
 
 /* For main: runs that, and more, up to NULL, where there is more; returns its exit status. */

@@ -32,7 +32,7 @@ static int run(void)
 		printf("skip: %s\n", missing);
 		return 77;
 	}
-	gpus.nranks = (unsigned)u64_min((uint64_t)trainer_cuda.ndevices(), RANKS_MAX);
+	gpus.nranks = (unsigned)u64_min(trainer_cuda_devices, RANKS_MAX);
 	return collective_suite_run(&gpus, NULL);
 }
 #endif

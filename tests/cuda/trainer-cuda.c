@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 /* On the CUDA runtime, or what stands for it. */
 
@@ -41,27 +42,59 @@ static void resolve(void *library, const char *name, void *function)
 	}
 }
 
-const char *trainer_cuda_load(const char *library)
+static void resolve_all(const char *library)
 {
-	static char text[1024];
-	struct device_options options = { .library = library };
-	struct device *d;
-	void *handle;
-	int rc;
+	void *handle = dlopen(library ? library : "libcudart.so.13", RTLD_NOW);
 
-	log_set_level(LOG_INFO);
-	rc = device_cuda.open(&d, &options);
-	if (rc) {
-		log_tail(text, sizeof(text));
-		text[strcspn(text, "\n")] = '\0';
-		return text;
-	}
-	device_cuda.close(d);
-	handle = dlopen(library ? library : "libcudart.so.13", RTLD_NOW);
 	if (!handle)
 		handle = dlopen("libcudart.so.12", RTLD_NOW);
 #define RESOLVE(name) resolve(handle, "cuda" #name, &cuda.name);
 	CALLS(RESOLVE)
+}
+
+static _Noreturn void look(const char *library, int fd)
+{
+	struct device_options options = { .library = library };
+	char text[1024] = "";
+	struct device *d;
+	int n = 0;
+
+	log_set_level(LOG_INFO);
+	if (device_cuda.open(&d, &options)) {
+		log_tail(text, sizeof(text));
+		text[strcspn(text, "\n")] = '\0';
+	} else {
+		resolve_all(library);
+		cuda.GetDeviceCount(&n);
+	}
+	_exit(write(fd, text, sizeof(text)) == sizeof(text) ? n : 0);
+}
+
+unsigned trainer_cuda_devices;
+
+/* In a child: tests are children too, and a driver that was begun with before a fork is of no use after it. */
+const char *trainer_cuda_load(const char *library)
+{
+	static char text[1024];
+	int ends[2], status = 0;
+	ssize_t n;
+	pid_t child;
+
+	if (pipe(ends))
+		return "no pipe";
+	child = fork();
+	if (!child)
+		look(library, ends[1]);
+	close(ends[1]);
+	n = read(ends[0], text, sizeof(text));
+	close(ends[0]);
+	waitpid(child, &status, 0);
+	if (n != sizeof(text))
+		return "it crashed";
+	if (*text)
+		return text;
+	trainer_cuda_devices = (unsigned)WEXITSTATUS(status);
+	resolve_all(library);
 	device_test_options.library = library;
 	return NULL;
 }

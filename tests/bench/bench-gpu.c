@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/cuda/gpu.h"
+
+#include <stdio.h>
+
+/* What the ports of devices and of NCCL make of a GPU, beside the calls that they are made of.  Each way once in each round; a
+ * ratio is the median of those of the rounds.  TEST_MIB: bytes of a copy: 1024.
+ */
+
+#ifndef HAVE_NCCL
+
+int main(void)
+{
+	printf("skip: built without NCCL\n");
+	return 77;
+}
+
+#else
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { ROUNDS = 7, SENDS = 16, DEFAULT_MIB = 1024 };
+#define MIB ((uint64_t)1 << 20)
+
+static struct gpu gpu;
+static uint64_t size; /* of a copy; a sixteenth of it: of a send */
+static uint8_t *on_device, *pinned, *pageable;
+static cudaStream_t stream;
+static struct collective *ours;
+static ncclComm_t plain;
+
+static void must(const char *what, int rc)
+{
+	if (rc)
+		gpu_give_up(what, strerror(-rc));
+}
+
+static void must_cuda(const char *what, cudaError_t error)
+{
+	if (error != cudaSuccess)
+		gpu_give_up(what, "an error of the CUDA runtime");
+}
+
+static void must_nccl(const char *what, ncclResult_t r)
+{
+	if (r != ncclSuccess && r != ncclInProgress)
+		gpu_give_up(what, gpu.nccl.GetErrorString(r));
+}
+
+/* ---- rounds ---- */
+
+struct row {
+	const char *name, *reference;
+	void (*value)(void), (*measured)(void);
+	uint64_t bytes; /* of either */
+	double goal;    /* 0: none */
+};
+
+static double seconds(void (*way)(void))
+{
+	uint64_t began = monotonic_ns();
+
+	way();
+	return (double)(monotonic_ns() - began) / 1e9;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median(double *of)
+{
+	qsort(of, ROUNDS, sizeof(*of), compare);
+	return of[ROUNDS / 2];
+}
+
+/* How far the middle half of the rounds is from its middle. */
+static double spread(const double *sorted)
+{
+	return (sorted[ROUNDS - 1 - ROUNDS / 4] - sorted[ROUNDS / 4]) / 2;
+}
+
+static void print(const struct row *r, double value, double reference, double ratio, double off)
+{
+	printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"GB/s\", \"reference\": \"%s\", "
+	       "\"reference_value\": %.6g, \"ratio\": %.6g, \"spread\": %.6g, ",
+	       r->name, value, r->reference, reference, ratio, off);
+	if (r->goal > 0)
+		printf("\"goal\": %g, ", r->goal);
+	else
+		printf("\"goal\": null, ");
+	printf("\"better\": \"higher\"}\n");
+}
+
+static void measure(const struct row *r)
+{
+	double value[ROUNDS], reference[ROUNDS], ratio[ROUNDS], middle;
+
+	r->value();
+	r->measured();
+	for (int i = 0; i < ROUNDS; i++) {
+		double a = i % 2 ? seconds(r->value) : 0, b = seconds(r->measured);
+
+		a = i % 2 ? a : seconds(r->value);
+		value[i] = (double)r->bytes / a / 1e9;
+		reference[i] = (double)r->bytes / b / 1e9;
+		ratio[i] = b / a;
+	}
+	middle = median(ratio);
+	print(r, median(value), median(reference), middle, spread(ratio));
+}
+
+/* ---- the port of devices ---- */
+
+struct request {
+	struct device_io io;
+	atomic_int result;
+};
+
+static void on_done(struct device_io *io, int result)
+{
+	atomic_store(&container_of(io, struct request, io)->result, result);
+}
+
+static void run(struct device_io io)
+{
+	struct request r = { .io = io, .result = -EINPROGRESS };
+
+	r.io.done = on_done;
+	device_cuda.submit(gpu.device, &r.io);
+	while (atomic_load(&r.result) == -EINPROGRESS)
+		nanosleep(&(struct timespec){ .tv_nsec = 10000 }, NULL);
+	must("a request", atomic_load(&r.result));
+}
+
+static void copy_to_pinned(void)
+{
+	run((struct device_io){ .to = pinned, .from = on_device, .size = size });
+}
+
+static void copy_to_pageable(void)
+{
+	run((struct device_io){ .to = pageable, .from = on_device, .size = size });
+}
+
+static void plain_to_pinned(void)
+{
+	gpu_copy(&gpu, pinned, on_device, size);
+}
+
+static void convert(enum device_what what)
+{
+	run((struct device_io){
+		.what = what, .to = on_device + size, .from = on_device, .size = size / 8 });
+}
+
+static void f32_to_bf16(void)
+{
+	convert(DEVICE_F32_TO_BF16);
+}
+
+static void bf16_to_f32(void)
+{
+	convert(DEVICE_BF16_TO_F32);
+}
+
+static void f32_to_f16(void)
+{
+	convert(DEVICE_F32_TO_F16);
+}
+
+static void f16_to_f32(void)
+{
+	convert(DEVICE_F16_TO_F32);
+}
+
+/* As many bytes are read and written as by the conversion of an eighth of size elements: six for each. */
+static void plain_on_device(void)
+{
+	must_cuda("cudaMemcpyAsync", gpu.MemcpyAsync(on_device + size, on_device, size / 8 * 3,
+						     cudaMemcpyDeviceToDevice, stream));
+	must_cuda("cudaStreamSynchronize", gpu.StreamSynchronize(stream));
+}
+
+/* ---- NCCL ---- */
+
+static struct collective_move to_itself[2];
+
+static void set_moves(void *to, uint64_t bytes)
+{
+	to_itself[0] = (struct collective_move){ true, 0, bytes, on_device };
+	to_itself[1] = (struct collective_move){ false, 0, bytes, to };
+}
+
+static void send(void)
+{
+	static struct gpu_part parts[SENDS];
+
+	set_moves(on_device + size, size / SENDS);
+	for (int i = 0; i < SENDS; i++) {
+		parts[i].io = (struct collective_io){ .nmoves = 2, .moves = to_itself };
+		must("launch", gpu_launch(ours, &parts[i]));
+	}
+	for (int i = 0; i < SENDS; i++)
+		must("send", gpu_wait(&parts[i]));
+}
+
+static void gather_to_pinned(void)
+{
+	struct gpu_part p = { .io = { .nmoves = 2, .moves = to_itself } };
+
+	set_moves(pinned, size);
+	must("launch", gpu_launch(ours, &p));
+	must("gather", gpu_wait(&p));
+}
+
+static void settle(void)
+{
+	ncclResult_t r;
+
+	do
+		must_nccl("ncclCommGetAsyncError", gpu.nccl.CommGetAsyncError(plain, &r));
+	while (r == ncclInProgress);
+	must_nccl("NCCL", r);
+}
+
+static void plain_send(void)
+{
+	for (int i = 0; i < SENDS; i++) {
+		must_nccl("ncclGroupStart", gpu.nccl.GroupStart());
+		must_nccl("ncclSend",
+			  gpu.nccl.Send(on_device, size / SENDS, ncclUint8, 0, plain, stream));
+		must_nccl("ncclRecv", gpu.nccl.Recv(on_device + size, size / SENDS, ncclUint8,
+						    0, plain, stream));
+		must_nccl("ncclGroupEnd", gpu.nccl.GroupEnd());
+		settle();
+	}
+	must_cuda("cudaStreamSynchronize", gpu.StreamSynchronize(stream));
+}
+
+/* As few blocks of threads as ours has. */
+static void open_plain(void)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclUniqueId id;
+
+	config.blocking = 0;
+	config.minCTAs = 1;
+	config.maxCTAs = 2;
+	must_nccl("ncclGetUniqueId", gpu.nccl.GetUniqueId(&id));
+	must_nccl("ncclCommInitRankConfig",
+		  gpu.nccl.CommInitRankConfig(&plain, 1, id, 0, &config));
+	settle();
+}
+
+static void open_ours(void)
+{
+	const struct collective_options options = { .device = gpu.device };
+
+	must("open", collective_nccl.open(&ours, &options, 0, 1, NULL));
+	must("NCCL", gpu_ready(ours));
+}
+
+/* ---- all ---- */
+
+static const char *open_all(void)
+{
+	const char *given = getenv("TEST_MIB"), *missing = gpu_open(&gpu);
+
+	if (missing)
+		return missing;
+	size = (given ? strtoull(given, NULL, 10) : DEFAULT_MIB) * MIB;
+	on_device = gpu_alloc(&gpu, 2 * size);
+	pinned = gpu_pinned(&gpu, size);
+	pageable = calloc(1, size);
+	if (!pageable)
+		gpu_give_up("memory", strerror(ENOMEM));
+	gpu_copy(&gpu, on_device, pageable, size);
+	must_cuda("cudaStreamCreateWithFlags",
+		  gpu.StreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	open_ours();
+	open_plain();
+	return NULL;
+}
+
+static void close_all(void)
+{
+	collective_nccl.close(ours);
+	gpu.nccl.CommAbort(plain);
+	gpu.StreamDestroy(stream);
+	gpu_free(&gpu, on_device);
+	gpu_unpin(&gpu, pinned);
+	free(pageable);
+	gpu_close(&gpu);
+}
+
+static void measure_copies(void)
+{
+	measure(&(struct row){ "gather from a GPU to pinned memory, copy engine",
+			       "cudaMemcpy, pinned", copy_to_pinned, plain_to_pinned, size,
+			       0.9 });
+	measure(&(struct row){ "gather from a GPU to any memory, copy engine",
+			       "cudaMemcpy, pinned", copy_to_pageable, plain_to_pinned, size,
+			       0 });
+	measure(&(struct row){ "gather from a GPU to pinned memory, NCCL, one rank",
+			       "cudaMemcpy, pinned", gather_to_pinned, plain_to_pinned, size,
+			       0 });
+}
+
+/* Kernels are there where nvcc was, and the runtime can load them. */
+static void measure_conversions(void)
+{
+#if defined(HAVE_NVCC) && CUDART_VERSION >= 12080
+	static const struct {
+		const char *name;
+		void (*way)(void);
+	} ways[] = {
+		{ "float32 to bfloat16 on a GPU", f32_to_bf16 },
+		{ "bfloat16 to float32 on a GPU", bf16_to_f32 },
+		{ "float32 to float16 on a GPU", f32_to_f16 },
+		{ "float16 to float32 on a GPU", f16_to_f32 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(ways); i++)
+		measure(&(struct row){ ways[i].name, "copy on the GPU", ways[i].way,
+				       plain_on_device, size / 8 * 6, 0.85 });
+#else
+	fprintf(stderr, "bench-gpu: conversions: skipped: built without kernels\n");
+#endif
+}
+
+int main(void)
+{
+	const char *missing = open_all();
+
+	if (missing) {
+		fprintf(stderr, "bench-gpu: skipped: no GPU: %s\n", missing);
+		printf("skip: no GPU: %s\n", missing);
+		return 77;
+	}
+	measure_copies();
+	measure_conversions();
+	measure(&(struct row){ "NCCL send and receive, one rank", "ncclSend, ncclRecv", send,
+			       plain_send, size, 0.95 });
+	close_all();
+	return 0;
+}
+
+#endif
