@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport.h"
 #include "tests/ranks/processes.h"
+#include "tests/unit/ucx-there.h"
 
 #include <check.h>
 #include <errno.h>
@@ -204,41 +204,43 @@ START_TEST(who_has_none_is_read_by_messages)
 }
 END_TEST
 
-/* Not a library: the loader refuses it. */
-START_TEST(without_libucp_the_job_goes_on)
+/* A folder in which the loader finds that libucp; NULL: a file that is none. */
+static void make_library(char setting[512], const char *name, const char *target)
 {
-	char folder[512], path[600];
+	char path[600];
+
+	snprintf(setting, 512, "LD_LIBRARY_PATH=%.400s/%s", getenv("TMPDIR"), name);
+	ck_assert(!mkdir(strchr(setting, '=') + 1, 0700) || errno == EEXIST);
+	snprintf(path, sizeof(path), "%s/libucp.so.0", strchr(setting, '=') + 1);
+	ck_assert(!symlink(target, path) || errno == EEXIST);
+}
+
+static const struct {
+	const char *job, *version, *words;
+} others[] = {
+	{ "FRAG_JOB_ID=ucx-missing", NULL, "no UCX: " },
+	{ "FRAG_JOB_ID=ucx-old", "OTHER_UCP=1.11.2", "libucp is 1.11.2" },
+	{ "FRAG_JOB_ID=ucx-poor", "OTHER_UCP=1.20.0", "this libucp has no ucp_" },
+};
+
+START_TEST(without_libucp_or_with_another_the_job_goes_on)
+{
+	char folder[512], target[512] = "/dev/null";
 	const char *more[] = { folder,
 			       "FRAG_TRANSPORT=zmq",
 			       "FRAG_FABRIC=ucx",
 			       "FRAG_FABRIC_OPEN=1",
 			       "FRAG_FABRIC_DEVICES=lo",
+			       others[_i].version,
 			       NULL };
-	FILE *file;
 
-	snprintf(folder, sizeof(folder), "LD_LIBRARY_PATH=%s/no-ucx", getenv("TMPDIR"));
-	mkdir(strchr(folder, '=') + 1, 0700);
-	snprintf(path, sizeof(path), "%s/libucp.so.0", strchr(folder, '=') + 1);
-	file = fopen(path, "we");
-	ck_assert_ptr_nonnull(file);
-	fputs("this is none\n", file);
-	fclose(file);
-	expect_by_messages("FRAG_JOB_ID=ucx-missing", more, "no UCX: ");
+	if (others[_i].version)
+		snprintf(target, sizeof(target), "%.400s/tests/ranks/.libs/other-ucp.so",
+			 getenv("top_builddir"));
+	make_library(folder, others[_i].job, target);
+	expect_by_messages(others[_i].job, more, others[_i].words);
 }
 END_TEST
-
-static bool is_there(void)
-{
-	struct transport_config config = { .bind = "ucx://127.0.0.1", .devices = "lo" };
-	struct transport *t;
-	pid_t child = fork();
-	int status = 1;
-
-	if (!child)
-		_exit(transport_ucx.open(&t, &config) != 0);
-	waitpid(child, &status, 0);
-	return !status;
-}
 
 int main(void)
 {
@@ -247,7 +249,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	if (!is_there()) {
+	if (!ucx_is_there()) {
 		printf("skip: no UCX, or it cannot use lo: the line above says why\n");
 		return 77;
 	}
@@ -259,7 +261,8 @@ int main(void)
 	tcase_add_test(t, a_rank_that_was_stopped_for_a_while_answers_then);
 	tcase_add_test(t, what_would_listen_on_an_open_network_is_refused);
 	tcase_add_test(t, who_has_none_is_read_by_messages);
-	tcase_add_test(t, without_libucp_the_job_goes_on);
+	tcase_add_loop_test(t, without_libucp_or_with_another_the_job_goes_on, 0,
+			    ARRAY_SIZE(others));
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);

@@ -6,6 +6,7 @@
 #include "engine/fabric.h"
 #include "engine/peers.h"
 #include "engine/turn.h"
+#include "tests/ranks/scarce.h"
 
 #include <check.h>
 #include <errno.h>
@@ -213,16 +214,63 @@ START_TEST(a_read_is_whole_whatever_was_lost_of_it)
 }
 END_TEST
 
-START_TEST(who_is_silent_on_the_fabric_is_read_by_messages)
+/* In steps, so that whoever is asked has answered before its time is over. */
+static void let_pass(unsigned seconds)
 {
+	for (unsigned i = 0; i < 2 * seconds; i++) {
+		scarce_skip_ms(500);
+		deadline += 500;
+		for (int j = 0; j < 2 * TURNS_BETWEEN; j++)
+			turn(NULL);
+	}
+}
+
+static void turn_slowly(void *arg)
+{
+	let_pass(1);
+}
+
+START_TEST(who_is_silent_on_the_fabric_is_read_by_messages_until_it_is_not)
+{
+	unsigned data;
+
 	open_job(RANKS);
 	read_until_by_fabric();
 	net.lose = WIRE_DATA;
 	net.always = true;
+	job_frag(&job, 0)->engine->yield = turn_slowly;
 	read_it(0); /* waits until then */
 	ck_assert_uint_gt(net.lost, 0);
 	while (answers_so(1, 0) || answers_so(2, 0))
-		turn(NULL);
+		let_pass(1);
+	data = net.sent[WIRE_DATA];
+	read_it(0);
+	ck_assert_uint_eq(net.sent[WIRE_DATA], data);
+	let_pass(20); /* it is called again, and does not come */
+	ck_assert(!answers_so(1, 0) && !answers_so(2, 0));
+	net.lose = 0;
+	net.always = false;
+	for (int i = 0; !answers_so(1, 0) || !answers_so(2, 0); i++) {
+		ck_assert_int_lt(i, 60);
+		let_pass(1);
+	}
+	read_it(0);
+	ck_assert_uint_gt(net.sent[WIRE_DATA], data);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(without_memory_there_is_none)
+{
+	struct transport_config config = { 0 };
+	struct engine *e;
+
+	open_job(0);
+	e = job_frag(&job, 0)->engine;
+	scarce_begin(1, 1);
+	ck_assert_int_eq(fabric_open_over(e, &fabric, &config), -ENOMEM);
+	ck_assert_uint_eq(scarce_end(), 1);
+	ck_assert_ptr_null(fabric_address(e));
 	read_it(0);
 	job_close(&job);
 }
@@ -362,7 +410,8 @@ int main(void)
 	tcase_add_test(t, answers_come_by_the_fabric);
 	tcase_add_test(t, whoever_has_none_is_answered_and_answers_by_messages);
 	tcase_add_loop_test(t, a_read_is_whole_whatever_was_lost_of_it, 0, 12);
-	tcase_add_test(t, who_is_silent_on_the_fabric_is_read_by_messages);
+	tcase_add_test(t, who_is_silent_on_the_fabric_is_read_by_messages_until_it_is_not);
+	tcase_add_test(t, without_memory_there_is_none);
 	tcase_add_test(t, where_it_breaks_off_messages_go_on_at_once);
 	tcase_add_test(t, what_strangers_send_is_not_taken);
 	tcase_add_test(t, what_cannot_be_asked_for_is_refused);

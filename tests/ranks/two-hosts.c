@@ -2,18 +2,23 @@
 #include <config.h>
 
 /* Run by test-two-hosts.sh: four ranks on two hosts, which are the network namespaces HOST_A (10.77.0.1)
- * and HOST_B (10.77.0.2).  Their memory is out of each other's reach as FRAG_HOST says.
+ * and HOST_B (10.77.0.2).  Their memory is out of each other's reach as FRAG_HOST says.  Another wire is between
+ * frag-ucx-a and frag-ucx-b.
  */
 
 #include "tests/ranks/processes.h"
+#include "tests/unit/ucx-there.h"
 
 #include <check.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 enum { RANKS = 4 };
+
+static bool by_ucx;
 
 static void start(struct process *p, int rank, int stage, const char *key)
 {
@@ -30,6 +35,12 @@ static void start(struct process *p, int rank, int stage, const char *key)
 				   "WORLD_SIZE=4",
 				   "FRAG_JOB_ID=two-hosts",
 				   "MASTER_ADDR=10.77.0.1",
+				   by_ucx ? "FRAG_FABRIC=ucx" : NULL,
+				   "FRAG_FABRIC_OPEN=1",
+				   rank < RANKS / 2 ? "FRAG_FABRIC_DEVICES=frag-ucx-a"
+						    : "FRAG_FABRIC_DEVICES=frag-ucx-b",
+				   "FRAG_TRANSPORT=zmq",
+				   "FRAG_LOG=info",
 				   NULL };
 
 	snprintf(number, sizeof(number), "RANK=%d", rank);
@@ -88,6 +99,45 @@ START_TEST(a_host_that_is_gone_is_eio_and_the_other_goes_on)
 }
 END_TEST
 
+/* Rank 0 has said so of another host's rank. */
+static void until_says(const struct process *p, const char *words)
+{
+	uint64_t deadline = monotonic_ms() + 30000;
+	char text[8192];
+
+	do {
+		process_errors(p, text, sizeof(text));
+		ck_assert_msg(monotonic_ms() < deadline, "no \"%s\": %s", words, text);
+		usleep(10000);
+	} while (!strstr(text, words));
+}
+
+START_TEST(a_cut_fabric_is_seen_and_messages_go_on)
+{
+	struct process p[RANKS];
+	char cut[128];
+
+	by_ucx = true;
+	start_all(p, 1);
+	processes_say(p, RANKS, "check");
+	processes_expect(p, RANKS, 0);
+	until_says(&p[0], "rank 3 answers by UCX");
+	until_says(&p[3], "rank 0 answers by UCX");
+	processes_say(p, RANKS, "check");
+	processes_expect(p, RANKS, 0);
+	snprintf(cut, sizeof(cut), "ip -n %s link set frag-ucx-b down", getenv("HOST_B"));
+	ck_assert_int_eq(system(cut), 0);
+	processes_say(p, RANKS, "check fp32");
+	processes_say(p, RANKS, "step");
+	processes_say(p, RANKS, "check");
+	for (int i = 0; i < 3; i++)
+		processes_expect(p, RANKS, 0);
+	until_says(&p[0], "by UCX: ZeroMQ goes on");
+	until_says(&p[3], "by UCX: ZeroMQ goes on");
+	processes_end(p, RANKS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("two-hosts");
@@ -99,6 +149,8 @@ int main(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, every_rank_reads_the_other_hosts_states, 0, 4);
 	tcase_add_test(t, a_host_that_is_gone_is_eio_and_the_other_goes_on);
+	if (ucx_is_there())
+		tcase_add_test(t, a_cut_fabric_is_seen_and_messages_go_on);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

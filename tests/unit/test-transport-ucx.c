@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "tests/ranks/scarce.h"
 #include "tests/unit/transport-suite.h"
 #include "tests/unit/transports.h"
+#include "tests/unit/ucx-there.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -371,6 +373,81 @@ START_TEST(a_forked_child_closes_nothing_of_its_parents)
 }
 END_TEST
 
+/* ---- a machine that has nothing left ---- */
+
+/* What it has received is counted, and answered with the same; without a word to Check, which needs memory. */
+static void receive_quietly(void *owner, uint32_t peer, const void *data, size_t size)
+{
+	struct side *s = owner;
+	struct iovec part = { (void *)(uintptr_t)data, size };
+
+	s->count++;
+	if (s == &sides[1])
+		transport_ucx.send(s->t, peer, &part, 1);
+}
+
+/* One message there and one back, however often they must be sent.  -ETIMEDOUT: they never came. */
+static int exchange(uint32_t peer)
+{
+	static uint8_t block[BLOCK];
+	uint64_t deadline = monotonic_ms() + WAIT_MS;
+	struct iovec part = { block, sizeof(block) };
+	int rc = 0;
+
+	for (unsigned i = 0; !sides[0].count && (!rc || rc == -EAGAIN); i++) {
+		struct pollfd fds[2];
+
+		if (monotonic_ms() >= deadline)
+			return -ETIMEDOUT;
+		if (i % 32 == 0)
+			rc = transport_ucx.send(sides[0].t, peer, &part, 1);
+		for (int j = 0; j < 2; j++)
+			fds[j] = (struct pollfd){ .fd = transport_ucx.fd(sides[j].t),
+						  .events = POLLIN };
+		poll(fds, 2, 10);
+		for (int j = 0; j < 2; j++)
+			transport_ucx.turn(sides[j].t, receive_quietly, &sides[j], 16);
+	}
+	return sides[0].count ? 0 : rc;
+}
+
+static int try_all(void)
+{
+	const struct transport_config config = { .bind = ucx->bind, .devices = "lo" };
+	uint32_t peer;
+	int rc = 0;
+
+	for (int i = 0; i < 2; i++) {
+		sides[i] = (struct side){ .ops = &transport_ucx, .turn_max = 16 };
+		rc = rc ? rc : transport_ucx.open(&sides[i].t, &config);
+	}
+	if (!rc)
+		rc = transport_ucx.connect(sides[0].t, transport_ucx.address(sides[1].t),
+					   &peer);
+	if (!rc)
+		rc = exchange(peer);
+	for (int i = 0; i < 2; i++)
+		transport_ucx.close(sides[i].t);
+	return rc;
+}
+
+START_TEST(where_memory_lacks_it_says_so_or_comes_through_all_the_same)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	do {
+		scarce_begin(++n, 1);
+		rc = try_all();
+		failed = scarce_end();
+		ck_assert_msg(
+			!rc || (failed && (rc == -ENOMEM || rc == -EMFILE || rc == -ENOTCONN)),
+			"%u: %d", n, rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
 static TCase *own_tests(void)
 {
 	TCase *t = tcase_create("ucx alone");
@@ -389,20 +466,8 @@ static TCase *own_tests(void)
 	tcase_add_test(t, a_stopped_peer_fills_its_queue_and_goes_on_when_it_does);
 	tcase_add_test(t, closing_waits_for_no_stopped_peer);
 	tcase_add_test(t, a_forked_child_closes_nothing_of_its_parents);
+	tcase_add_test(t, where_memory_lacks_it_says_so_or_comes_through_all_the_same);
 	return t;
-}
-
-/* In a process of its own: what is loaded here would be there in all tests, before they fork. */
-static bool is_there(void)
-{
-	pid_t child = fork();
-	struct transport *t;
-	int status = 1;
-
-	if (!child)
-		_exit(open_at(&t, "ucx://127.0.0.1", "lo") != 0);
-	waitpid(child, &status, 0);
-	return !status;
 }
 
 int main(void)
@@ -411,7 +476,7 @@ int main(void)
 	SRunner *r;
 	int failed;
 
-	if (!is_there()) {
+	if (!ucx_is_there()) {
 		printf("skip: no UCX, or it cannot use lo: the line above says why\n");
 		return 77;
 	}
