@@ -184,27 +184,57 @@ static void extent_free(struct swap_extent *x)
 	free(x);
 }
 
-/* Under the lock.  What the file system has given cannot be missing later, when there is nowhere else to put it. */
-static int reserve(struct swap_file *f, uint64_t bytes, uint64_t *block, uint64_t *offset)
+static int reserve(struct swap_file *f, struct swap_extent *x)
 {
-	uint64_t run, end;
+	uint64_t run;
+	int rc = -ENOSPC;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->arena.used + swap_blocks(x->bytes) * SWAP_BLOCK <= f->limit)
+		rc = arena_alloc(&f->arena, x->bytes, &x->block);
+	if (!rc)
+		arena_find(&f->arena, x->block, 0, &x->offset, &run);
+	pthread_mutex_unlock(&f->lock);
+	return rc == -EAGAIN ? -ENOSPC : rc;
+}
+
+static void release(struct swap_file *f, const struct swap_extent *x)
+{
+	pthread_mutex_lock(&f->lock);
+	arena_release(&f->arena, x->block);
+	pthread_mutex_unlock(&f->lock);
+}
+
+/* Where the file system gives nothing beforehand, writes find out. */
+static int allocate(int fd, uint64_t from, uint64_t bytes)
+{
 	int rc;
 
-	if (f->arena.used + swap_blocks(bytes) * SWAP_BLOCK > f->limit)
-		return -ENOSPC;
-	rc = arena_alloc(&f->arena, bytes, block);
+	do
+		rc = fallocate(fd, 0, (off_t)from, (off_t)bytes) ? -errno : 0;
+	while (rc == -EINTR);
+	return rc == -EOPNOTSUPP ? 0 : rc;
+}
+
+/* What the file system has given cannot be missing later, when there is nowhere else to put it.  It may take its time, for
+ * which nobody else waits.
+ */
+static int grow(struct swap_file *f, uint64_t end)
+{
+	uint64_t from;
+	int rc = 0;
+
+	pthread_mutex_lock(&f->lock);
+	from = f->end;
+	pthread_mutex_unlock(&f->lock);
+	if (end > from)
+		rc = allocate(f->fd, from, end - from);
 	if (rc)
-		return rc == -EAGAIN ? -ENOSPC : rc;
-	arena_find(&f->arena, *block, 0, offset, &run);
-	end = *offset + run;
-	if (end > f->end) {
-		rc = -posix_fallocate(f->fd, (off_t)f->end, (off_t)(end - f->end));
-		if (rc)
-			arena_release(&f->arena, *block);
-		else
-			f->end = end;
-	}
-	return rc;
+		return rc;
+	pthread_mutex_lock(&f->lock);
+	f->end = u64_max(f->end, end);
+	pthread_mutex_unlock(&f->lock);
+	return 0;
 }
 
 int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swap_extent **out)
@@ -214,9 +244,12 @@ int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swa
 
 	if (!x)
 		return bytes ? -ENOMEM : -EINVAL;
-	pthread_mutex_lock(&f->lock);
-	rc = reserve(f, bytes, &x->block, &x->offset);
-	pthread_mutex_unlock(&f->lock);
+	rc = reserve(f, x);
+	if (!rc) {
+		rc = grow(f, x->offset + swap_blocks(bytes) * SWAP_BLOCK);
+		if (rc)
+			release(f, x);
+	}
 	if (rc)
 		extent_free(x);
 	else
@@ -233,9 +266,7 @@ void swap_file_limit(struct swap_file *f, uint64_t bytes)
 
 void swap_extent_drop(struct swap_file *f, struct swap_extent *x)
 {
-	pthread_mutex_lock(&f->lock);
-	arena_release(&f->arena, x->block);
-	pthread_mutex_unlock(&f->lock);
+	release(f, x);
 	extent_free(x);
 }
 

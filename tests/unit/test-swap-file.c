@@ -14,6 +14,8 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -345,6 +347,60 @@ START_TEST(no_room_is_said_when_it_is_asked_for)
 }
 END_TEST
 
+/* ---- what the file system gives ---- */
+
+static int answer; /* of fallocate, the first time; 0: its own */
+static unsigned asked, locked;
+static struct swap_file *asking;
+
+int fallocate(int fd, int mode, off_t offset, off_t length)
+{
+	int rc = asked++ ? 0 : answer;
+
+	if (asking && pthread_mutex_trylock(&asking->lock))
+		locked++;
+	else if (asking)
+		pthread_mutex_unlock(&asking->lock);
+	if (!rc)
+		return (int)syscall(SYS_fallocate, fd, mode, offset, length);
+	errno = rc;
+	return -1;
+}
+
+static void expect_given(struct swap_extent *x)
+{
+	struct swap_counters n;
+
+	ck_assert_uint_ge(asked, 1);
+	ck_assert_uint_eq(locked, 0);
+	fill(memory, EXTENT);
+	ck_assert_int_eq(run(x, DISK_WRITE, 0, EXTENT, memory), 0);
+	ck_assert_int_eq(run(x, DISK_READ, 0, EXTENT, truth), 0);
+	ck_assert_mem_eq(memory, truth, EXTENT);
+	swap_file_counters(file, &n);
+	ck_assert_uint_ge(n.file_bytes, EXTENT);
+}
+
+START_TEST(a_file_system_that_takes_its_time_or_gives_nothing_stops_nobody)
+{
+	static const int answers[] = { 0, EINTR, EOPNOTSUPP, EDQUOT };
+	struct swap_extent *x = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+		if (!start(_i))
+			return;
+		asking = file;
+		asked = locked = 0;
+		answer = answers[i];
+		if (answer == EDQUOT)
+			ck_assert_int_eq(swap_extent_new(file, 7, EXTENT, &x), -EDQUOT);
+		x = new_extent(EXTENT);
+		expect_given(x);
+		stop(x);
+	}
+}
+END_TEST
+
 START_TEST(it_is_refused_in_one_line)
 {
 	struct swap_file *other;
@@ -545,6 +601,7 @@ int main(void)
 		a_file_cut_off_is_eio,
 		b11_a_write_over_the_limit_is_efbig,
 		no_room_is_said_when_it_is_asked_for,
+		a_file_system_that_takes_its_time_or_gives_nothing_stops_nobody,
 		it_is_refused_in_one_line,
 		a_link_in_its_place_is_not_followed,
 		what_an_earlier_version_left_goes_and_is_not_read,
