@@ -132,17 +132,16 @@ static int make_current(struct engine *e)
 }
 
 /* Each edit at a boundary is a generation of its own: all ranks apply the same ones in the same order. */
-static uint64_t generation_after(const struct control_page *c, uint64_t b, bool edited)
+static uint64_t generation_after(uint64_t before, uint64_t b)
 {
-	uint64_t now = atomic_load_explicit(&c->generation, memory_order_relaxed);
-
-	return edited ? u64_max(now, control_generation(b)) + 1 : now;
+	return u64_max(before, control_generation(b)) + 1;
 }
 
 /* Inside a step the generation is being made already, and comes with its end. */
 static int apply_edits(struct engine *e, uint64_t b)
 {
 	struct control_page *c = e->registry.control;
+	uint64_t now = atomic_load_explicit(&c->generation, memory_order_relaxed);
 	bool whole = !is_changing(c), applied;
 	int rc = 0;
 
@@ -150,9 +149,9 @@ static int apply_edits(struct engine *e, uint64_t b)
 		change_begin(e);
 	applied = edits_pass(&e->edits, &e->registry, b, grads_word(c));
 	if (whole)
-		rc = change_end(e, generation_after(c, b, applied));
+		rc = change_end(e, applied ? generation_after(now, b) : now);
 	else if (e->owed && applied)
-		e->owed++;
+		e->owed = generation_after(e->owed, b);
 	node_wake(e);
 	return rc;
 }

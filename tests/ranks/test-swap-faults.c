@@ -508,6 +508,39 @@ START_TEST(a_step_that_does_not_fit_is_not_announced_until_it_does)
 }
 END_TEST
 
+/* One that owes its own makes the same ones of edits as all others. */
+START_TEST(an_edit_makes_the_same_generation_where_a_step_did_not_fit)
+{
+	static const float values[10000];
+	struct place_state *ballast;
+	struct frag *f, *other;
+
+	placed_options.capacity = (uint64_t)2 * 5 * 4096;
+	if (!open_job(_i))
+		return;
+	f = job_frag(&job, 0);
+	other = job_frag(&job, 1);
+	frag_safe_point(other); /* swap_momentum's */
+	ck_assert_int_eq(frag_step_begin(f), 0);
+	ck_assert_int_eq(frag_step_begin(other), 0);
+	ballast = begin_without_room();
+	ck_assert_int_eq(frag_step_end(f), -ENOSPC);
+	ck_assert_int_eq(frag_step_end(other), 0);
+	ck_assert_int_eq(frag_safe_point(f), -ENOSPC);
+	ck_assert_int_eq(frag_safe_point(other), 0);
+	ck_assert_int_eq(frag_set(other, 0, "fp32", values, sizeof(values)), 0);
+	ck_assert_int_eq(frag_safe_point(f), -ENOSPC);
+	ck_assert_int_eq(frag_safe_point(other), 0);
+	place_drop(place, ballast);
+	ck_assert_int_eq(frag_safe_point(f), 0);
+	ck_assert_int_eq(frag_safe_point(other), 0);
+	ck_assert_uint_eq(generation(), other->engine->registry.control->generation);
+	ck_assert_uint_eq(generation() % CONTROL_GENERATIONS, 1);
+	ck_assert(all_are(2));
+	close_job();
+}
+END_TEST
+
 START_TEST(gradients_that_do_not_fit_are_not_valid_until_they_do)
 {
 	struct place_state *ballast;
@@ -568,6 +601,7 @@ int main(void)
 		a_sweep_needs_memory,
 		a_sweep_says_which_states_it_could_take_back,
 		a_step_that_does_not_fit_is_not_announced_until_it_does,
+		an_edit_makes_the_same_generation_where_a_step_did_not_fit,
 		gradients_that_do_not_fit_are_not_valid_until_they_do,
 		a_rank_opens_or_says_what_is_wanting,
 	};
