@@ -181,7 +181,8 @@ static int open_place(struct engine *e)
 					 .threads = c->threads,
 					 .unlocked = c->unlocked,
 					 .no_ahead = c->no_ahead,
-					 .no_behind = c->no_behind };
+					 .no_behind = c->no_behind,
+					 .debug = c->debug };
 	int rc;
 
 	if (!c->dir[0])

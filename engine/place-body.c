@@ -299,7 +299,7 @@ bool place_body_keep(struct place_body *b, int rc)
 
 void place_body_wrote(struct place_body *b)
 {
-	place_count(b->place, b->state->kind, PLACE_OUT, b->bytes, b->since);
+	place_timed(b->place, b->state, b->slice, PLACE_OUT, b->bytes, b->since);
 	b->state->writes++;
 	b->written = true;
 	stick(b, false);

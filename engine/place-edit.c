@@ -142,8 +142,7 @@ static int take_memory(struct edit *e, void **memory, enum place_memory *kind)
 
 	*kind = e->slice->state->small ? PLACE_SMALL : PLACE_PINNED;
 	if (*kind == PLACE_PINNED) {
-		rc = place_buffer(e->place, e->slice->state->kind, place_patience(e->place),
-				  memory);
+		rc = place_buffer(e->place, e->slice->state, place_patience(e->place), memory);
 		if (!rc)
 			return 0;
 		*kind = PLACE_SPARE;
@@ -269,5 +268,6 @@ int place_write(struct place *p, struct place_state *s, uint64_t offset, const v
 	pthread_mutex_lock(&p->lock);
 	p->figures.edits++;
 	pthread_mutex_unlock(&p->lock);
+	place_debug(p, s, "edit", offset, size);
 	return 0;
 }

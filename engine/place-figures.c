@@ -1,14 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/log.h"
 #include "engine/place-internal.h"
 
+#include <inttypes.h>
+
 static const char *const names[PLACE_KINDS][PLACE_TIMED] = {
-	[PLACE_PARAM] = { "swap_in_param", "swap_out_param", "swap_wait_read_param" },
-	[PLACE_STATE] = { "swap_in_state", "swap_out_state", "optimizer_swap_in_state" },
-	[PLACE_GRADIENT] = { "swap_in_gradient", "swap_out_gradient",
-			     "async_swap_gradient_wait" },
+	[PLACE_PARAM] = { [PLACE_IN] = "swap_in_param",
+			  [PLACE_OUT] = "swap_out_param",
+			  [PLACE_WAIT_IN] = "swap_wait_read_param",
+			  [PLACE_SUBMIT_IN] = "swap_submit_read_param",
+			  [PLACE_SUBMIT_OUT] = "swap_submit_write",
+			  [PLACE_INIT] = "swap_init_write" },
+	[PLACE_STATE] = { [PLACE_IN] = "swap_in_state",
+			  [PLACE_OUT] = "swap_out_state",
+			  [PLACE_WAIT_IN] = "optimizer_swap_in_state",
+			  [PLACE_WAIT_OUT] = "optimizer_swap_out_state",
+			  [PLACE_SUBMIT_IN] = "async_swap_in_state",
+			  [PLACE_SUBMIT_OUT] = "async_swap_out_state" },
+	[PLACE_GRADIENT] = { [PLACE_IN] = "swap_in_gradient",
+			     [PLACE_OUT] = "swap_out_gradient",
+			     [PLACE_WAIT_IN] = "swap_submit_wait_gradient",
+			     [PLACE_WAIT_OUT] = "async_swap_gradient_wait",
+			     [PLACE_SUBMIT_IN] = "swap_submit_read_gradient",
+			     [PLACE_FROM_MEMORY] = "unswapped_read_gradients" },
 };
+
+void place_timed(struct place *p, const struct place_state *s, uint64_t slice,
+		 enum place_timed timed, uint64_t bytes, uint64_t since)
+{
+	struct place_timer *t = &p->figures.timers[s->kind][timed];
+	uint64_t ns = monotonic_ns() - since;
+
+	t->count++;
+	t->bytes += bytes;
+	t->ns += ns;
+	if (!p->debug || !names[s->kind][timed])
+		return;
+	if (slice == PLACE_NO_SLICE)
+		log_warn("swap: %s: %s: %.3f ms", names[s->kind][timed], s->name,
+			 (double)ns / 1e6);
+	else
+		log_warn("swap: %s: %s, slice %" PRIu64 ": %" PRIu64 " bytes, %.3f ms",
+			 names[s->kind][timed], s->name, slice, bytes, (double)ns / 1e6);
+}
+
+void place_began(struct place *p, const struct place_state *s, uint64_t bytes, uint64_t since)
+{
+	pthread_mutex_lock(&p->lock);
+	place_timed(p, s, 0, PLACE_INIT, bytes, since);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void place_debug(struct place *p, const struct place_state *s, const char *what,
+		 uint64_t offset, uint64_t size)
+{
+	if (p->debug)
+		log_warn("swap: %s: %s, bytes %" PRIu64 " to %" PRIu64, what, s->name, offset,
+			 offset + size);
+}
 
 const char *place_timer_name(enum place_kind kind, enum place_timed timed)
 {
@@ -26,16 +77,6 @@ void place_idle(struct place *p, enum place_kind kind, enum place_timed timed)
 	if (!--p->busy[kind][timed].n)
 		p->figures.timers[kind][timed].busy_ns +=
 			monotonic_ns() - p->busy[kind][timed].since;
-}
-
-void place_count(struct place *p, enum place_kind kind, enum place_timed timed, uint64_t bytes,
-		 uint64_t since)
-{
-	struct place_timer *t = &p->figures.timers[kind][timed];
-
-	t->count++;
-	t->bytes += bytes;
-	t->ns += monotonic_ns() - since;
 }
 
 /* Under the lock. */

@@ -108,7 +108,7 @@ struct place {
 	uint64_t slice, least, spare_limit, capacity, wait_ms;
 	uint64_t
 		until_ms; /* the trainer's thread's: when its call ends at the latest; 0: none has an end */
-	bool no_ahead, no_behind;
+	bool no_ahead, no_behind, debug;
 
 	pthread_mutex_t lock; /* of all below; before those of pinned and swap-file */
 	pthread_cond_t changed;
@@ -208,8 +208,13 @@ int place_version_of(struct place *p, struct place_slice *slice, void *memory,
 /* One more, one less is under way. */
 void place_busy(struct place *p, enum place_kind kind, enum place_timed timed);
 void place_idle(struct place *p, enum place_kind kind, enum place_timed timed);
-void place_count(struct place *p, enum place_kind kind, enum place_timed timed, uint64_t bytes,
-		 uint64_t since);
+#define PLACE_NO_SLICE UINT64_MAX
+
+void place_timed(struct place *p, const struct place_state *s, uint64_t slice,
+		 enum place_timed timed, uint64_t bytes, uint64_t since);
+/* What the trainer did with a range; also without the lock. */
+void place_debug(struct place *p, const struct place_state *s, const char *what,
+		 uint64_t offset, uint64_t size);
 
 /* ---- place-slice.c ---- */
 
@@ -217,12 +222,11 @@ void place_count(struct place *p, enum place_kind kind, enum place_timed timed, 
 int place_bring_slice(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
 		      uint64_t wait_ms, struct place_lent **lent);
 uint16_t place_slab_of(struct place *p, const void *buffer);
-int place_buffer(struct place *p, enum place_kind kind, uint64_t wait_ms, void **buffer);
+int place_buffer(struct place *p, const struct place_state *s, uint64_t wait_ms, void **buffer);
 /* How long the trainer's thread may wait for the disk. */
 uint64_t place_patience(const struct place *p);
 /* Under the lock; -ETIMEDOUT. */
 int place_wait_until(struct place *p, const struct timespec *end);
-void place_waited(struct place *p, enum place_kind kind, uint64_t since);
 
 /* ---- place-read.c: without the lock ---- */
 

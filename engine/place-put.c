@@ -103,6 +103,7 @@ static int put_all(struct place *p, struct place_state *s, uint64_t first, const
 	pthread_mutex_lock(&p->lock);
 	p->figures.puts++;
 	pthread_mutex_unlock(&p->lock);
+	place_debug(p, s, accumulate ? "add" : "put", first * s->element, numel * s->element);
 	return put(p, s, first, values, numel, accumulate);
 }
 

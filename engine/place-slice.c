@@ -25,11 +25,6 @@ int place_wait_until(struct place *p, const struct timespec *end)
 	return -pthread_cond_timedwait(&p->changed, &p->lock, end);
 }
 
-void place_waited(struct place *p, enum place_kind kind, uint64_t since)
-{
-	place_count(p, kind, PLACE_WAIT, 0, since);
-}
-
 /* ---- buffers ---- */
 
 uint16_t place_slab_of(struct place *p, const void *buffer)
@@ -61,8 +56,8 @@ static int free_stuck(struct place *p, uint64_t wait_ms)
 	return can_wait(p, wait_ms);
 }
 
-static int buffer_run(struct place *p, enum place_kind kind, unsigned n, uint64_t wait_ms,
-		      void **buffers)
+static int buffer_run(struct place *p, const struct place_state *s, unsigned n,
+		      uint64_t wait_ms, void **buffers)
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	uint64_t since = monotonic_ns();
@@ -81,14 +76,14 @@ static int buffer_run(struct place *p, enum place_kind kind, unsigned n, uint64_
 			break;
 	}
 	if (waited)
-		place_waited(p, kind, since);
+		place_timed(p, s, PLACE_NO_SLICE, PLACE_WAIT_OUT, 0, since);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
 }
 
-int place_buffer(struct place *p, enum place_kind kind, uint64_t wait_ms, void **buffer)
+int place_buffer(struct place *p, const struct place_state *s, uint64_t wait_ms, void **buffer)
 {
-	return buffer_run(p, kind, 1, wait_ms, buffer);
+	return buffer_run(p, s, 1, wait_ms, buffer);
 }
 
 static void give_back(struct place *p, void *buffer)
@@ -108,9 +103,15 @@ static void forget(struct place_lent *l)
 	free(l);
 }
 
+static void count(struct place_lent *l, enum place_timed timed, uint64_t since)
+{
+	place_timed(l->place, l->slice->state, l->index, timed, l->bytes, since);
+}
+
+/* Under the lock. */
 static void count_in(struct place_lent *l)
 {
-	place_count(l->place, l->slice->state->kind, PLACE_IN, l->bytes, l->since);
+	count(l, PLACE_IN, l->since);
 	l->slice->state->reads++;
 }
 
@@ -160,13 +161,20 @@ static void from_disk(struct place_lent *l)
 				  .bytes = l->bytes,
 				  .memory = l->buffer,
 				  .done = on_read };
+	/* The trainer's, until it takes it back itself: l stays. */
 	swap_submit(l->place->file, &l->io);
+	pthread_mutex_lock(&l->place->lock);
+	count(l, PLACE_SUBMIT_IN, l->since);
+	pthread_mutex_unlock(&l->place->lock);
 }
 
 static void from_memory(struct place_lent *l)
 {
+	uint64_t since = monotonic_ns();
+
 	memcpy(l->buffer, l->body->memory, l->bytes);
 	pthread_mutex_lock(&l->place->lock);
+	count(l, PLACE_FROM_MEMORY, since);
 	place_body_read_end(l->body, true);
 	is_there(l, 0);
 	pthread_mutex_unlock(&l->place->lock);
@@ -262,7 +270,7 @@ int place_bring_slice(struct place *p, struct place_state *s, uint64_t slice, un
 
 	if (rc)
 		return rc;
-	rc = place_buffer(p, s->kind, wait_ms, &buffer);
+	rc = place_buffer(p, s, wait_ms, &buffer);
 	if (rc) {
 		take_back(p, l);
 		return rc;
@@ -320,7 +328,7 @@ static int bring_all(struct place *p, struct place_state *s, unsigned use, uint6
 
 	if (rc)
 		return rc;
-	rc = buffer_run(p, s->kind, n, wait_ms, buffers);
+	rc = buffer_run(p, s, n, wait_ms, buffers);
 	if (rc)
 		return_all(p, lent, n);
 	for (unsigned i = 0; i < n && !rc; i++) {
@@ -361,7 +369,7 @@ static int wait_for(struct place *p, struct place_lent *l, uint64_t wait_ms)
 		rc = place_wait_until(p, &end);
 	}
 	if (waited)
-		place_waited(p, l->slice->state->kind, since);
+		place_timed(p, l->slice->state, l->index, PLACE_WAIT_IN, 0, since);
 	rc = rc ? rc : l->rc;
 	pthread_mutex_unlock(&p->lock);
 	return rc;
@@ -404,6 +412,7 @@ int place_send(struct place *p, struct place_lent *l)
 	bool small = slice->state->small;
 	struct place_version *v;
 	int rc = wait_for(p, l, place_patience(p));
+	uint64_t since = monotonic_ns();
 
 	if (rc)
 		return rc;
@@ -412,6 +421,7 @@ int place_send(struct place *p, struct place_lent *l)
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&p->lock);
+	count(l, PLACE_SUBMIT_OUT, since);
 	place_set_next(p, slice, v);
 	slice->lent = NULL;
 	if (!small)

@@ -126,6 +126,7 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 	p->setup.threads = o->threads;
 	p->no_ahead = o->no_ahead;
 	p->no_behind = o->no_behind;
+	p->debug = o->debug;
 	rc = open_parts(p, o, why, whysize);
 	if (rc) {
 		place_free(p);

@@ -51,6 +51,7 @@ struct place_options {
 	unsigned depth, threads; /* as struct disk_setup's */
 	bool unlocked;           /* buffers may be paged out */
 	bool no_ahead; /* walks read a slice when it is needed; place_walk_then has no effect */
+	bool debug;    /* a line in the log for each operation */
 	bool no_behind; /* walks go on when what they have sent is written */
 	bool on_node;   /* as struct pinned_options' */
 	unsigned node;
@@ -230,13 +231,18 @@ struct place_timer {
 };
 
 enum place_timed {
-	PLACE_IN,   /* slices, from asking the disk until they are there */
-	PLACE_OUT,  /* slices, from sending until they are on the disk */
-	PLACE_WAIT, /* times that the trainer waited for one of these */
+	PLACE_IN,        /* slices, from asking the disk until they are there */
+	PLACE_OUT,       /* slices, from sending until they are on the disk */
+	PLACE_WAIT_IN,   /* times that the trainer waited for what is read */
+	PLACE_WAIT_OUT,  /* and for a buffer, which is being written */
+	PLACE_SUBMIT_IN, /* the trainer's part of these, which others do meanwhile */
+	PLACE_SUBMIT_OUT,
+	PLACE_FROM_MEMORY, /* slices that came from memory: not written yet, not writable, small */
+	PLACE_INIT,        /* what states began as, until it was sent */
 	PLACE_TIMED
 };
 
-/* DeepSpeed's: swap_in_state, swap_out_gradient, async_swap_gradient_wait, ... */
+/* DeepSpeed's: swap_in_state, swap_out_gradient, async_swap_gradient_wait, ...  NULL: it has none for that, and we show none. */
 const char *place_timer_name(enum place_kind kind, enum place_timed timed);
 
 struct place_state_figures {
@@ -270,6 +276,8 @@ struct place_figures {
 	struct pinned_figures pinned;
 };
 
+/* A PLACE_INIT of the caller's, begun at `since` (ns). */
+void place_began(struct place *p, const struct place_state *s, uint64_t bytes, uint64_t since);
 void place_figures(struct place *p, struct place_figures *figures);
 void place_state_figures(struct place *p, struct place_state *s,
 			 struct place_state_figures *figures);

@@ -173,14 +173,18 @@ static int fill(struct shards *s, struct pack *p, const struct shard_given *g, u
 
 static int fill_all(struct shards *s, struct pack *p, const struct shard_given *given, size_t n)
 {
-	uint64_t at = 0;
+	uint64_t at = 0, since = monotonic_ns();
 	int rc = 0;
 
 	for (size_t i = 0; i < n && !rc; i++) {
 		rc = fill(s, p, &given[i], at);
 		at = aligned(at + bytes_of(&given[i]));
 	}
-	return rc ? rc : place_publish_state(s->place, p->state);
+	if (!rc)
+		rc = place_publish_state(s->place, p->state);
+	if (!rc)
+		place_began(s->place, p->state, at, since);
+	return rc;
 }
 
 /* From here on the rows are there. */

@@ -358,6 +358,16 @@ static int take_bytes(const struct reader *r, uint64_t given, const char *name, 
 	return 0;
 }
 
+static int take_debug(const struct reader *r, struct swap_config *c)
+{
+	const char *text = getenv("FRAG_SWAP_DEBUG");
+
+	c->debug = text && !strcmp(text, "1");
+	if (text && *text && !c->debug && strcmp(text, "0") != 0)
+		return bad(r, "FRAG_SWAP_DEBUG=%.40s is neither 0 nor 1", text);
+	return 0;
+}
+
 /* Equal buffers of whole pages. */
 static int cut(const struct reader *r, struct swap_config *c)
 {
@@ -395,6 +405,8 @@ int swap_config_read(struct swap_config *out, const struct frag_config *given, c
 		rc = take_bytes(&r, config.pinned_mem, "FRAG_PINNED_MEM", &c.pinned);
 	if (!rc)
 		rc = take_bytes(&r, config.swap_max, "FRAG_SWAP_MAX", &c.max);
+	if (!rc)
+		rc = take_debug(&r, &c);
 	if (!rc && c.dir[0])
 		rc = cut(&r, &c);
 	if (!rc)

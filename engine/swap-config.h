@@ -3,7 +3,7 @@
 #define ENGINE_SWAP_CONFIG_H
 
 /* Whether this rank has states on NVMe, where, and with how much pinned memory: from frag_config, FRAG_SWAP_DIR,
- * FRAG_PINNED_MEM, FRAG_SWAP_MAX, and a file with DeepSpeed's sections `aio`, `offload_optimizer` and `offload_param`
+ * FRAG_PINNED_MEM, FRAG_SWAP_MAX, FRAG_SWAP_DEBUG, and a file with DeepSpeed's sections `aio`, `offload_optimizer` and `offload_param`
  * (FRAG_SWAP_CONFIG).  frag(3) has the table.
  */
 
@@ -19,7 +19,7 @@ struct swap_config {
 	uint64_t stay;   /* elements of parameters that stay in memory */
 	uint32_t chunk;  /* as place_options', these too */
 	unsigned depth, threads;
-	bool unlocked, no_ahead, no_behind;
+	bool unlocked, no_ahead, no_behind, debug;
 };
 
 /* On error why has one line that names the variable, or the file and the key.  -EINVAL; -ENOENT, -EACCES and others of

@@ -74,7 +74,8 @@ static void put_timers(FILE *out, const struct place_figures *f)
 		for (int timed = 0; timed < PLACE_TIMED; timed++) {
 			const struct place_timer *t = &f->timers[kind][timed];
 
-			if (t->count)
+			if (t->count &&
+			    place_timer_name((enum place_kind)kind, (enum place_timed)timed))
 				fprintf(out,
 					"%s\t%" PRIu64 "\t%" PRIu64 "\t%.6f\t%" PRIu64 "\n",
 					place_timer_name((enum place_kind)kind,

@@ -820,9 +820,84 @@ START_TEST(what_it_did_can_be_told)
 	ck_assert_uint_gt(all.timers[PLACE_STATE][PLACE_OUT].ns, 0);
 	ck_assert_uint_eq(all.states, 1);
 	ck_assert_uint_eq(all.bytes, FLOATS * 4);
-	ck_assert_str_eq(place_timer_name(PLACE_GRADIENT, PLACE_WAIT),
+	ck_assert_str_eq(place_timer_name(PLACE_GRADIENT, PLACE_WAIT_OUT),
 			 "async_swap_gradient_wait");
 	ck_assert_str_eq(place_timer_name(PLACE_STATE, PLACE_IN), "swap_in_state");
+	placed_close();
+}
+END_TEST
+
+/* All that its timers are called, each once. */
+static const char *const deepspeed_timers[] = {
+	"swap_in_param",
+	"swap_out_param",
+	"swap_in_gradient",
+	"swap_out_gradient",
+	"swap_init_write",
+	"swap_submit_write",
+	"swap_submit_read_param",
+	"swap_wait_read_param",
+	"swap_submit_read_gradient",
+	"swap_submit_wait_gradient",
+	"unswapped_read_gradients",
+	"async_swap_gradient_wait",
+	"swap_in_state",
+	"swap_out_state",
+	"async_swap_out_state",
+	"async_swap_in_state",
+	"optimizer_swap_in_state",
+	"optimizer_swap_out_state",
+};
+
+static unsigned times_named(const char *name)
+{
+	unsigned n = 0;
+
+	for (int kind = 0; kind < PLACE_KINDS; kind++)
+		for (int timed = 0; timed < PLACE_TIMED; timed++) {
+			const char *ours = place_timer_name((enum place_kind)kind,
+							    (enum place_timed)timed);
+
+			n += ours && (!name || !strcmp(ours, name));
+		}
+	return n;
+}
+
+START_TEST(timers_have_the_names_that_its_users_know)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(deepspeed_timers); i++)
+		ck_assert_uint_eq(times_named(deepspeed_timers[i]), 1);
+	ck_assert_uint_eq(times_named(NULL), ARRAY_SIZE(deepspeed_timers));
+}
+END_TEST
+
+START_TEST(each_operation_is_said_where_that_is_wanted)
+{
+	struct place_state *s, *g;
+	struct place_lent *l;
+	void *memory;
+	float one = 1;
+
+	placed_options.debug = true;
+	if (!placed_open(_i))
+		return;
+	s = placed_add("fp32", FLOATS);
+	ck_assert_int_eq(place_add(place, "grad", PLACE_GRADIENT, 4, FLOATS, &g), 0);
+	placed_fill(s, 1);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert(placed_was_said("swap: async_swap_out_state: fp32, slice 5: "));
+	ck_assert(placed_was_said("swap: swap_out_state: fp32, slice 0: 16384 bytes, "));
+	ck_assert_int_eq(place_bring(place, s, 1, PLACE_READ, 0, &l), 0);
+	ck_assert_int_eq(place_wait(place, l, &memory), 0);
+	place_return(place, l);
+	ck_assert(placed_was_said("swap: async_swap_in_state: fp32, slice 1: "));
+	ck_assert(placed_was_said("swap: swap_in_state: fp32, slice 1: 16384 bytes, "));
+	ck_assert_int_eq(place_write(place, s, 40, &one, 4), 0);
+	ck_assert_int_eq(place_put(place, g, 3, &one, 1), 0);
+	ck_assert_int_eq(place_accumulate(place, g, 4, &one, 1), 0);
+	ck_assert(placed_was_said("swap: edit: fp32, bytes 40 to 44"));
+	ck_assert(placed_was_said("swap: put: grad, bytes 12 to 16"));
+	ck_assert(placed_was_said("swap: add: grad, bytes 16 to 20"));
 	placed_close();
 }
 END_TEST
@@ -853,6 +928,8 @@ int main(void)
 		whatever_is_done_it_is_what_it_must_be,
 		readers_see_one_generation,
 		what_it_did_can_be_told,
+		timers_have_the_names_that_its_users_know,
+		each_operation_is_said_where_that_is_wanted,
 	};
 
 	return placed_main("place", tests, ARRAY_SIZE(tests));

@@ -245,6 +245,13 @@ START_TEST(what_is_wrong_elsewhere_is_named)
 
 	ck_assert_int_eq(read_with(NULL, "/nvme", "1T"), -EINVAL);
 	ck_assert_msg(strstr(why, "FRAG_PINNED_MEM=1T") != NULL, "%s", why);
+	setenv("FRAG_SWAP_DEBUG", "yes", 1);
+	unsetenv("FRAG_PINNED_MEM");
+	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), -EINVAL);
+	ck_assert_msg(strstr(why, "FRAG_SWAP_DEBUG=yes") != NULL, "%s", why);
+	setenv("FRAG_SWAP_DEBUG", "1", 1);
+	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), 0);
+	ck_assert(c.debug);
 	setenv("FRAG_SWAP_MAX", "all", 1);
 	unsetenv("FRAG_PINNED_MEM");
 	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), -EINVAL);
