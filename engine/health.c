@@ -16,9 +16,9 @@ static const char *const state_names[] = {
 	[ENGINE_RANK_LOST] = "lost",
 };
 
-static const char header[] =
-	"rank state step generation boundary phase way bytes since_ms pid host "
-	"address why\n";
+static const char header[] = "rank state step generation boundary phase way bytes swap_bytes "
+			     "device_bytes since_ms pid "
+			     "host address why\n";
 
 /* ---- writing ---- */
 
@@ -50,8 +50,9 @@ static void put_rank(FILE *out, uint32_t rank, const struct engine_rank *r)
 		r->boundary);
 	put_word(out, r->phase, ' ');
 	put_word(out, r->way, ' ');
-	fprintf(out, "%" PRIu64 " %" PRIu64 " %" PRId64 " ", r->bytes_host, r->since_ms,
-		r->pid);
+	fprintf(out, "%" PRIu64 " %" PRIu64 " %" PRIu64 " ", r->bytes_host, r->bytes_swap,
+		r->bytes_device);
+	fprintf(out, "%" PRIu64 " %" PRId64 " ", r->since_ms, r->pid);
 	put_word(out, r->host, ' ');
 	put_word(out, r->address, ' ');
 	put_why(out, r->why);
@@ -115,6 +116,10 @@ static void take_number(struct engine_rank *r, const char *column, const char *w
 		r->boundary = n;
 	else if (!strcmp(column, "bytes"))
 		r->bytes_host = n;
+	else if (!strcmp(column, "swap_bytes"))
+		r->bytes_swap = n;
+	else if (!strcmp(column, "device_bytes"))
+		r->bytes_device = n;
 	else if (!strcmp(column, "since_ms"))
 		r->since_ms = n;
 	else if (!strcmp(column, "pid"))

@@ -27,12 +27,19 @@ static uint32_t count_alive(const struct status *s)
 	return n;
 }
 
-static uint64_t sum_bytes(const struct status *s)
-{
-	uint64_t sum = 0;
+struct tiers {
+	uint64_t host, swap, device;
+};
 
-	for (uint32_t rank = 0; rank < s->nranks; rank++)
-		sum += s->ranks[rank].bytes_host;
+static struct tiers sum_bytes(const struct status *s)
+{
+	struct tiers sum = { 0 };
+
+	for (uint32_t rank = 0; rank < s->nranks; rank++) {
+		sum.host += s->ranks[rank].bytes_host;
+		sum.swap += s->ranks[rank].bytes_swap;
+		sum.device += s->ranks[rank].bytes_device;
+	}
 	return sum;
 }
 
@@ -44,14 +51,24 @@ static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
 
 	fprintf(to, "%6" PRIu32 "  %-16.16s %8" PRId64 "  %-7s  %-4s %10" PRIu64 "  %-8s %8s",
 		rank, r->host[0] ? r->host : "-", r->pid, state_name(r), r->way ? r->way : "-",
-		r->step, r->phase ? r->phase : "-", human(r->bytes_host, bytes));
+		r->step, r->phase ? r->phase : "-",
+		human(r->bytes_host + r->bytes_swap + r->bytes_device, bytes));
 	if (r->why[0])
 		fprintf(to, "  %s", r->why);
 	fputc('\n', to);
 }
 
+static void print_tier(const char *name, uint64_t bytes, FILE *to)
+{
+	char text[16];
+
+	if (bytes)
+		fprintf(to, ", %s %s", name, human(bytes, text));
+}
+
 void status_print(const struct status *s, FILE *to)
 {
+	struct tiers sum = sum_bytes(s);
 	char bytes[16];
 
 	if (s->mountpoint)
@@ -59,9 +76,12 @@ void status_print(const struct status *s, FILE *to)
 	fprintf(to, "%s%s%s\n", s->source, s->job[0] ? ", job " : "", s->job);
 	fprintf(to,
 		"world %" PRIu32 " (%" PRIu32 " alive), step %" PRIu64 ", generation %" PRIu64
-		", phase %s, %" PRIu64 " params, host %s\n",
+		", phase %s, %" PRIu64 " params, host %s",
 		s->nranks, count_alive(s), s->step, s->generation, s->phase, s->nparams,
-		human(sum_bytes(s), bytes));
+		human(sum.host, bytes));
+	print_tier("NVMe", sum.swap, to);
+	print_tier("devices", sum.device, to);
+	fputc('\n', to);
 	fprintf(to, "%6s  %-16s %8s  %-7s  %-4s %10s  %-8s %8s\n", "RANK", "HOST", "PID",
 		"STATE", "WAY", "STEP", "PHASE", "BYTES");
 	for (uint32_t rank = 0; rank < s->nranks; rank++)
@@ -70,15 +90,22 @@ void status_print(const struct status *s, FILE *to)
 
 /* ---- for programs ---- */
 
+static json_t *tiers_json(struct tiers t)
+{
+	return json_pack("{s:I s:I s:I}", "host", (json_int_t)t.host, "swap",
+			 (json_int_t)t.swap, "device", (json_int_t)t.device);
+}
+
 static json_t *rank_json(uint32_t rank, const struct engine_rank *r)
 {
-	return json_pack("{s:I s:s s:s s:I s:s s:s s:I s:s s:I s:I s:I s:s s:{s:I}}", "rank",
-			 (json_int_t)rank, "host", r->host, "address", r->address, "pid",
-			 (json_int_t)r->pid, "state", state_name(r), "why", r->why, "since_ms",
-			 (json_int_t)r->since_ms, "way", r->way ? r->way : "-", "step",
-			 (json_int_t)r->step, "generation", (json_int_t)r->generation,
-			 "boundary", (json_int_t)r->boundary, "phase",
-			 r->phase ? r->phase : "-", "bytes", "host", (json_int_t)r->bytes_host);
+	return json_pack(
+		"{s:I s:s s:s s:I s:s s:s s:I s:s s:I s:I s:I s:s s:o}", "rank",
+		(json_int_t)rank, "host", r->host, "address", r->address, "pid",
+		(json_int_t)r->pid, "state", state_name(r), "why", r->why, "since_ms",
+		(json_int_t)r->since_ms, "way", r->way ? r->way : "-", "step",
+		(json_int_t)r->step, "generation", (json_int_t)r->generation, "boundary",
+		(json_int_t)r->boundary, "phase", r->phase ? r->phase : "-", "bytes",
+		tiers_json((struct tiers){ r->bytes_host, r->bytes_swap, r->bytes_device }));
 }
 
 json_t *status_json(const struct status *s)
@@ -91,10 +118,10 @@ json_t *status_json(const struct status *s)
 			return NULL;
 		}
 	}
-	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:{s:I} s:o}", "mountpoint",
+	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:o s:o}", "mountpoint",
 			 s->mountpoint, "source", s->source, "job", s->job, "world",
 			 (json_int_t)s->nranks, "alive", (json_int_t)count_alive(s), "step",
 			 (json_int_t)s->step, "generation", (json_int_t)s->generation, "phase",
-			 s->phase, "params", (json_int_t)s->nparams, "bytes", "host",
-			 (json_int_t)sum_bytes(s), "ranks", ranks);
+			 s->phase, "params", (json_int_t)s->nparams, "bytes",
+			 tiers_json(sum_bytes(s)), "ranks", ranks);
 }

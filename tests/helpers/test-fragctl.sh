@@ -35,6 +35,16 @@ if command -v python3 >/dev/null; then
 	python3 -c 'import json; d = json.load(open("out")); assert len(d["mounts"][0]["ranks"]) == 2'
 fi
 
+cat >m/.frag/health <<'END'
+rank state step generation boundary phase way bytes swap_bytes device_bytes since_ms pid host address why
+0 alive 17 18 35 stable host 1048576 3145728 2097152 5120 4242 node0 tcp://127.0.0.1:21017 -
+END
+fragctl status m >out
+line ' params, host 1.0M, NVMe 3.0M, devices 2.0M$'
+line '^ *0  node0 .* 6.0M$'
+fragctl status --json m >out
+line '"device": 2097152'
+
 fragctl status fake:4 >out
 line '^fake:4, job fake$'
 line '^world 3 (2 alive), step 41, generation '

@@ -18,7 +18,9 @@ static const struct engine_rank two[] = {
 	  .boundary = 35,
 	  .generation = 18,
 	  .phase = "stable",
-	  .bytes_host = 1ull << 40 },
+	  .bytes_host = 1ull << 40,
+	  .bytes_swap = 3,
+	  .bytes_device = 1ull << 33 },
 	{ .host = "node 1",
 	  .pid = 7,
 	  .state = ENGINE_RANK_LOST,
@@ -46,6 +48,8 @@ START_TEST(what_is_written_is_read_back)
 	ck_assert_uint_eq(ranks[0].generation, 18);
 	ck_assert_str_eq(ranks[0].phase, "stable");
 	ck_assert_uint_eq(ranks[0].bytes_host, 1ull << 40);
+	ck_assert_uint_eq(ranks[0].bytes_swap, 3);
+	ck_assert_uint_eq(ranks[0].bytes_device, 1ull << 33);
 	ck_assert_str_eq(ranks[0].why, "");
 	ck_assert_int_eq(ranks[1].state, ENGINE_RANK_LOST);
 	free(ranks);
