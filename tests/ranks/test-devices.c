@@ -270,6 +270,33 @@ START_TEST(open_files_show_what_was_preserved)
 }
 END_TEST
 
+/* Each needs one MiB of the host's, of which there is one. */
+START_TEST(the_host_has_room_for_so_many_open_files)
+{
+	struct engine_file *files[2];
+	int shown = 0, gone = 0;
+	float value;
+
+	open_job_with((struct frag_devices){ .keep = 1, .keep_host = 1 << 20 });
+	step(1);
+	for (int i = 0; i < 2; i++) {
+		files[i] = open_file("fp32");
+		expect_value(files[i], 0, 1);
+	}
+	step(2);
+	for (int i = 0; i < 2; i++) {
+		int64_t rc = read_value(files[i], 0, &value);
+
+		shown += rc == sizeof(value);
+		gone += rc == -ESTALE;
+		engine_file_close(files[i]);
+	}
+	ck_assert_int_eq(shown, 1);
+	ck_assert_int_eq(gone, 1);
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(what_changed_while_it_was_copied_is_looked_for_again)
 {
 	struct engine_file *file;
@@ -409,6 +436,10 @@ START_TEST(wrong_calls_are_refused)
 	job_open(&job, &(struct job_spec){ .world = 1, JOB_PARAMS(params) });
 	c.number = 0;
 	ck_assert_int_eq(frag_devices_over(rank0(), &c, &none), -ENODEV);
+	c.keep_host = UINT64_C(2) << 30;
+	ck_assert_int_eq(frag_devices_over(rank0(), &c, &device_host), -EINVAL);
+	c.keep_host = 1; /* less than a piece */
+	ck_assert_int_eq(frag_devices_over(rank0(), &c, &device_host), -EINVAL);
 	ck_assert_ptr_null(rank0()->engine->registry.devices);
 	ck_assert_int_eq(frag_safe_point(rank0()), 0);
 	job_close(&job);
@@ -426,6 +457,7 @@ int main(void)
 	tcase_add_test(c, readers_do_not_wait_for_what_is_enqueued_later);
 	tcase_add_test(c, a_stream_that_does_not_go_on_is_no_reader_that_hangs);
 	tcase_add_loop_test(c, open_files_show_what_was_preserved, 0, ARRAY_SIZE(keeps));
+	tcase_add_test(c, the_host_has_room_for_so_many_open_files);
 	tcase_add_test(c, what_changed_while_it_was_copied_is_looked_for_again);
 	tcase_add_test(c, what_is_dropped_is_kept_for_open_files);
 	tcase_add_test(c, gradients_are_kept_when_they_go);
