@@ -496,3 +496,38 @@ void communicator_about(struct engine *e, struct collective_about *about)
 	if (c && c->c)
 		c->ops->about(c->c, about);
 }
+
+static void describe_ranks(const struct communicator *c, FILE *out)
+{
+	static const char *const states[] = { "not connected", "asking who takes part",
+					      "connecting", "connected", "parting" };
+
+	fprintf(out, "%s", states[c->state]);
+	for (uint32_t i = 0; i < c->nranks; i++)
+		fprintf(out, "%s%u", i ? " " : ", ranks ", c->ranks[i]);
+	fputc('\n', out);
+}
+
+void communicator_describe(struct engine *e, FILE *out)
+{
+	const struct communicator *c = e->communicator;
+	struct collective_about about;
+
+	if (!c) {
+		fputs("none: this rank has no devices, or they are not to be connected\n", out);
+		return;
+	}
+	describe_ranks(c, out);
+	communicator_about(e, &about);
+	fprintf(out, "library %s %d, device %d\n", c->ops->name, about.version,
+		c->options.number);
+	fprintf(out, "connected %llu times, lost %llu times\n", (unsigned long long)c->made,
+		(unsigned long long)c->failed);
+	fprintf(out,
+		"launched %llu, ended %llu, failed %llu, sent %llu bytes, received %llu "
+		"bytes\n",
+		(unsigned long long)about.launched, (unsigned long long)about.ended,
+		(unsigned long long)about.failed, (unsigned long long)about.bytes_sent,
+		(unsigned long long)about.bytes_received);
+	fprintf(out, "last error: %s\n", *c->why ? c->why : "none");
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/about.h"
 #include "engine/live.h"
 #include "engine/freezes.h"
 #include "engine/health.h"
@@ -345,6 +346,18 @@ static char *log_text(struct engine *e)
 	return NULL;
 }
 
+/* Of the lowest live rank, which makes the communicators. */
+static char *nccl_text(struct engine *e)
+{
+	uint32_t first;
+
+	pthread_mutex_lock(&e->lock);
+	first = peers_first_live(e);
+	pthread_mutex_unlock(&e->lock);
+	return first == WIRE_OBSERVER ? strdup("no rank is alive\n")
+				      : about_rank(e, first, "nccl");
+}
+
 char *live_text(struct engine *e, const char *what)
 {
 	if (!strcmp(what, "config"))
@@ -357,5 +370,7 @@ char *live_text(struct engine *e, const char *what)
 		return inflight(e);
 	if (!strcmp(what, "freeze"))
 		return freeze_text(e);
+	if (!strcmp(what, "nccl"))
+		return nccl_text(e);
 	return strcmp(what, "log") ? NULL : log_text(e);
 }

@@ -435,3 +435,25 @@ void rounds_describe(struct engine *e, FILE *out)
 			round->get->address.key, (unsigned long long)round->get->size,
 			phases[round->phase]);
 }
+
+char *rounds_text(struct engine *e)
+{
+	struct rounds_figures f;
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	communicator_describe(e, out);
+	rounds_figures(e, &f);
+	if (e->rounds)
+		fprintf(out,
+			"rounds asked for %llu, failed %llu, brought %llu bytes; had a part in "
+			"%llu\n",
+			(unsigned long long)f.rounds, (unsigned long long)f.failed,
+			(unsigned long long)f.bytes, (unsigned long long)f.launched);
+	rounds_describe(e, out);
+	fclose(out);
+	return text;
+}

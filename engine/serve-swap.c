@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/place.h"
+#include "engine/rounds.h"
 #include "engine/serve-arena.h"
 #include "engine/serve-later.h"
 #include "engine/serve-swap.h"
@@ -111,6 +112,8 @@ void serve_swap_turn(struct engine *e, uint64_t now)
 
 static char *text_about(struct engine *e, const char *what)
 {
+	if (!strcmp(what, "nccl"))
+		return rounds_text(e);
 	if (!strcmp(what, "arena"))
 		return serve_arena_text(e);
 	if (!e->registry.place)
@@ -128,7 +131,7 @@ void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *
 	memcpy(&about, body, sizeof(about));
 	if (!wire_text_ok(about.what, sizeof(about.what)) ||
 	    (strcmp(about.what, "swap") && strcmp(about.what, "pinned") &&
-	     strcmp(about.what, "arena"))) {
+	     strcmp(about.what, "arena") && strcmp(about.what, "nccl"))) {
 		node_ack(e, peer, request, -EINVAL);
 		return;
 	}

@@ -188,7 +188,7 @@ static char *engine_own_text(struct tree *t, uint32_t id)
 		[TEXT_CONFIG] = "config",   [TEXT_HEALTH] = "health",
 		[TEXT_METRICS] = "metrics", [TEXT_INFLIGHT] = "inflight",
 		[TEXT_LOG] = "log",         [TEXT_FREEZE] = "freeze",
-		[TEXT_SOURCE] = "source",
+		[TEXT_NCCL] = "nccl",       [TEXT_SOURCE] = "source",
 	};
 
 	if (id == TEXT_VERSION)

@@ -51,6 +51,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_CONTROL, "inflight", NODE_TEXT, TEXT_INFLIGHT, 0 },
 	{ NODE_CONTROL, "log", NODE_TEXT, TEXT_LOG, 0 },
 	{ NODE_CONTROL, "freeze", NODE_TEXT, TEXT_FREEZE, TREE_LIVE },
+	{ NODE_CONTROL, "nccl", NODE_TEXT, TEXT_NCCL, TREE_LIVE },
 	{ NODE_CONTROL, "source", NODE_TEXT, TEXT_SOURCE, TREE_STILL },
 };
 

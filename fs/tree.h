@@ -73,6 +73,7 @@ enum text_id {
 	TEXT_INFLIGHT,
 	TEXT_LOG,
 	TEXT_FREEZE,
+	TEXT_NCCL,
 	TEXT_SOURCE,
 	TEXTS,
 };

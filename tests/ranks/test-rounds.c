@@ -4,6 +4,7 @@
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/hidden.h"
 
+#include "engine/about.h"
 #include "engine/collective-host.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
@@ -176,6 +177,32 @@ START_TEST(what_is_fetched_comes_while_training_goes_on)
 	ck_assert_mem_eq(got, job_truth(&job, 0, "exp_avg"), BYTES);
 	ck_assert_int_eq(frag_fetched(f, n), -ENOENT);
 	until_all_have_come(GOAL);
+	boundaries_close();
+}
+END_TEST
+
+static void expect_told(uint32_t of, const char *what)
+{
+	char *text = about_rank(engine_of(2), of, "nccl");
+
+	ck_assert_ptr_nonnull(text);
+	ck_assert_msg(strstr(text, what) != NULL, "%s", text);
+	free(text);
+}
+
+START_TEST(a_rank_says_how_it_is_connected)
+{
+	open_connected();
+	expect_told(0, "connected, ranks 0 1 2 3\n");
+	expect_told(0, "last error: none\n");
+	all_go(GOAL);
+	ck_assert_int_eq(ask(&first, READER, "exp_avg"), 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	expect_told(READER, "rounds asked for 1, failed 0, brought 148 bytes");
+	until_all_have_come(GOAL);
+	boundaries_close();
+	boundaries_open(WORLD, &sharded);
+	expect_told(0, "none: ");
 	boundaries_close();
 }
 END_TEST
@@ -408,6 +435,7 @@ int main(void)
 	tcase_add_test(t, what_is_fetched_comes_while_training_goes_on);
 	tcase_add_loop_test(t, what_is_on_devices_is_fetched_to_a_device, 0, 2);
 	tcase_add_test(t, what_the_device_does_not_reach_is_read);
+	tcase_add_test(t, a_rank_says_how_it_is_connected);
 	tcase_add_test(t, what_no_round_brings_is_read);
 	tcase_add_test(t, what_cannot_be_asked_for);
 	tcase_add_loop_test(t, a_round_that_is_not_waited_for_ends_and_nothing_comes_later, 0,
