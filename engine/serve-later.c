@@ -4,6 +4,7 @@
 #include "engine/serve-later.h"
 #include "engine/serve-swap.h"
 #include "engine/serve.h"
+#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,8 +12,8 @@
 enum { READS_MAX = 256 };
 
 struct later {
-	struct engine *engine;
-	pthread_mutex_t lock; /* of reads' ended and status; the innermost */
+	struct engine *engine; /* NULL: it has gone, and each read ends by itself */
+	pthread_mutex_t lock;  /* of reads' ended and status; the innermost */
 	pthread_cond_t came;
 	struct later_read *reads;
 	unsigned count;
@@ -32,20 +33,65 @@ int later_init(struct engine *e)
 		return -ENOMEM;
 	e->later->engine = e;
 	pthread_mutex_init(&e->later->lock, NULL);
-	pthread_cond_init(&e->later->came, NULL);
+	thread_cond_init(&e->later->came);
 	return 0;
+}
+
+static void read_free(struct engine *e, struct later_read *r)
+{
+	r->source->put(e, &r->found);
+	free(r);
+}
+
+static void drop(struct later *l, struct later_read **at)
+{
+	struct later_read *r = *at;
+
+	*at = r->next;
+	l->count--;
+	read_free(l->engine, r);
+}
+
+static void destroy(struct later *l)
+{
+	pthread_cond_destroy(&l->came);
+	pthread_mutex_destroy(&l->lock);
+	free(l);
+}
+
+/* Of a disk that was silent when the rank ended. */
+static void end_alone(struct later *l, struct later_read *r)
+{
+	struct later_read **at = &l->reads;
+	bool last;
+
+	pthread_mutex_lock(&l->lock);
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
+	last = !l->reads;
+	pthread_mutex_unlock(&l->lock);
+	read_free(NULL, r);
+	if (last)
+		destroy(l);
 }
 
 void later_came(struct later_read *r, int status)
 {
 	struct later *l = r->of;
+	bool alone;
 
 	pthread_mutex_lock(&l->lock);
 	r->status = status;
 	r->ended = true;
-	pthread_cond_broadcast(&l->came);
-	node_wake(l->engine); /* inside: from here on r and l may go */
+	alone = !l->engine;
+	if (!alone) {
+		pthread_cond_broadcast(&l->came);
+		node_wake(l->engine); /* inside: from here on r and l may go */
+	}
 	pthread_mutex_unlock(&l->lock);
+	if (alone)
+		end_alone(l, r);
 }
 
 static bool has_ended(struct later *l, const struct later_read *r)
@@ -65,32 +111,57 @@ static void answer(struct engine *e, struct later_read *r, int status)
 	r->answered = true;
 }
 
-static void drop(struct later *l, struct later_read **at)
+/* Under l's lock.  source NULL: of any. */
+static bool is_under_way(const struct later *l, const struct later_source *source)
 {
-	struct later_read *r = *at;
+	for (const struct later_read *r = l->reads; r; r = r->next)
+		if (!r->ended && (!source || r->source == source))
+			return true;
+	return false;
+}
 
-	*at = r->next;
-	l->count--;
-	r->source->put(l->engine, &r->found);
-	free(r);
+/* Under l's lock. */
+static struct later_read *take_ended(struct later *l)
+{
+	struct later_read *ended = NULL;
+
+	for (struct later_read **at = &l->reads, *r; (r = *at);) {
+		if (!r->ended) {
+			at = &r->next;
+			continue;
+		}
+		*at = r->next;
+		r->next = ended;
+		ended = r;
+	}
+	return ended;
 }
 
 void later_free(struct engine *e)
 {
 	struct later *l = e->later;
+	struct timespec end = thread_in_ms(e->timeout_ms);
+	struct later_read *ended, *next;
+	int rc = 0;
+	bool left;
 
 	if (!l)
 		return;
 	pthread_mutex_lock(&l->lock);
-	for (const struct later_read *r = l->reads; r; r = r->next)
-		while (!r->ended)
-			pthread_cond_wait(&l->came, &l->lock);
+	while (is_under_way(l, NULL) && !rc)
+		rc = pthread_cond_timedwait(&l->came, &l->lock, &end);
+	while (is_under_way(l, &serve_device_source)) /* its port gives up */
+		pthread_cond_wait(&l->came, &l->lock);
+	ended = take_ended(l);
+	l->engine = NULL;
+	left = l->reads;
 	pthread_mutex_unlock(&l->lock);
-	while (l->reads)
-		drop(l, &l->reads);
-	pthread_cond_destroy(&l->came);
-	pthread_mutex_destroy(&l->lock);
-	free(l);
+	for (; ended; ended = next) {
+		next = ended->next;
+		read_free(e, ended);
+	}
+	if (!left)
+		destroy(l);
 	e->later = NULL;
 }
 

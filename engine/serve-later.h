@@ -56,7 +56,7 @@ extern const struct later_source serve_swap_source, serve_device_source;
 
 /* Trainer's thread, with the lock: before the first row that is not in memory.  Called again: nothing.  -ENOMEM. */
 int later_init(struct engine *e);
-/* Waits for what is under way. */
+/* Waits for what is under way; what a disk is silent about for the engine's timeout ends without it. */
 void later_free(struct engine *e);
 
 /* READ.  False: the row is in memory. */

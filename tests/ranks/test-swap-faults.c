@@ -154,6 +154,25 @@ START_TEST(a_disk_that_does_not_answer_is_a_timeout)
 }
 END_TEST
 
+START_TEST(a_rank_ends_while_its_disk_does_not_answer)
+{
+	float value;
+
+	if (!open_job(_i))
+		return;
+	rank0()->timeout_ms = 200;
+	hold_reads();
+	ck_assert_int_eq(get("momentum", &value), -ETIMEDOUT);
+	faulty_wait_held(1);
+	ck_assert_int_eq(frag_state_drop(job_frag(&job, 0), 0, 0, "momentum"), 0);
+	rank0()->registry.place = own;
+	job_close(&job);
+	ck_assert_uint_ge(placed_figures().holds, 1);
+	faulty_end();
+	placed_close();
+}
+END_TEST
+
 /* As many as a rank takes at once, each of another range. */
 static void ask_much(void)
 {
@@ -591,6 +610,7 @@ int main(void)
 		without_memory_a_reader_gets_an_error_or_the_value,
 		a_state_in_memory_is_read_where_others_are_on_nvme,
 		a_disk_that_does_not_answer_is_a_timeout,
+		a_rank_ends_while_its_disk_does_not_answer,
 		a_reader_waits_while_too_many_others_are_served,
 		all_who_read_one_range_are_answered_and_few_reads_do,
 		who_reads_after_a_change_gets_it_whoever_read_before,
