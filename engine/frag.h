@@ -230,6 +230,7 @@ FRAG_API int frag_ready(struct frag *f);
 /* ---- the step.  Cheap when nobody looks: a few atomic stores, no system call. ---- */
 
 FRAG_API int frag_grads_gone(struct frag *f);
+/* They are not changed until frag_grads_gone.  Called again before: the loss scale is another. */
 FRAG_API int frag_grads_valid(struct frag *f, double loss_scale);
 /* Boundaries: pending edits of state are applied inside these three.  They are counted, and an edit names one:
  * all ranks must pass the same ones in the same order.
@@ -274,8 +275,8 @@ FRAG_API int frag_local_get(struct frag *f, int param, const char *key, void *ou
 FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const void *value,
 			    uint64_t bytes);
 
-/* The fragment's own memory in the flat state: numel of frag_fragment.  Of a state on NVMe: until the sweep that has it
- * in goes on; -EOPNOTSUPP: none has, or it lies in two slices.
+/* The fragment's own memory in the flat state: numel of frag_fragment.  Of a state on NVMe: while a sweep, or
+ * frag_params_in, has it in; -EOPNOTSUPP: none has, or it lies in two slices.
  */
 FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **memory,
 			     enum frag_dtype *dtype);
@@ -418,7 +419,7 @@ FRAG_API int frag_arena_figures(struct frag *f, struct frag_arena_figures *figur
  * Readers see what was changed in a step from frag_step_end on, all of it together, and until then what was there
  * before; what was changed outside of one from the next frag_grads_valid or boundary on.  What cannot be written to
  * the disk stays in memory, as much as FRAG_PINNED_MEM again, and the job goes on; then calls end with the disk's errno.
- * frag_step_end, _step_begin and _safe_point with such an errno have passed their boundary all the same, but readers go on
+ * frag_step_end, _step_begin and _safe_point with such an errno, or -EBUSY, inside a sweep that changes states, have passed their boundary all the same, but readers go on
  * with the generation before, all of it, and frag_grads_valid has not said that gradients are: each next of these calls
  * tries once more to have all that was changed become what they see.
  */

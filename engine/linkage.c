@@ -126,7 +126,7 @@ int frag_local_set(struct frag *f, int param, const char *key, const void *value
 				   value, bytes);
 }
 
-/* -EOPNOTSUPP: it is on NVMe, and no sweep has all of it in. */
+/* -EOPNOTSUPP: it is on NVMe, and not all of it was brought in. */
 static int find_memory(struct registry *r, const struct held *h, void **memory)
 {
 	enum frag_dtype dtype;

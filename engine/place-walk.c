@@ -14,6 +14,7 @@ struct place_walk {
 	uint64_t slices, numel, total;
 	uint64_t at; /* the slice that is in, or was last */
 	bool begun, in;
+	bool half;      /* it is one of place->half */
 	uint64_t ahead; /* the next slice to bring in, of state number ahead_state */
 	unsigned ahead_state;
 	struct place_walk *next;  /* whose first slices come after the last */
@@ -172,6 +173,22 @@ static int send_back(struct place_walk *w)
 	return rc;
 }
 
+static bool changes(const struct place_walk *w)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		if (w->states[i].use & PLACE_WRITE)
+			return true;
+	return false;
+}
+
+/* Some of its slices have been sent, perhaps, and others will be. */
+static void set_half(struct place_walk *w, bool half)
+{
+	w->place->half += half;
+	w->place->half -= w->half;
+	w->half = half;
+}
+
 static int bring_in(struct place_walk *w)
 {
 	void *memory;
@@ -205,6 +222,7 @@ int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel)
 		w->at = w->begun ? w->at + 1 : 0;
 	w->begun = true;
 	w->in = false;
+	set_half(w, w->at < w->slices && changes(w));
 	if (w->at >= w->slices) {
 		bring_ahead(w);
 		return 0;
@@ -227,6 +245,7 @@ void *place_walk_memory(const struct place_walk *w, unsigned i)
 
 void place_walk_end(struct place_walk *w)
 {
+	set_half(w, false);
 	for (unsigned i = 0; i < (w->depth + 1) * w->n; i++)
 		if (w->lent[i])
 			place_return(w->place, w->lent[i]);

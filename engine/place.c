@@ -271,7 +271,7 @@ uint64_t place_slice_numel(const struct place_state *s)
 
 int place_publish(struct place *p)
 {
-	int rc = place_settle(p, NULL);
+	int rc = p->half ? -EBUSY : place_settle(p, NULL);
 
 	if (rc)
 		return rc;

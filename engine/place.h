@@ -118,7 +118,9 @@ int place_bring_all(struct place *p, struct place_state *s, unsigned use, uint64
  */
 void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel);
 
-/* All that was sent, written, put or cleared since becomes current, together; or place_settle's errno, and nothing does. */
+/* All that was sent, written, put or cleared since becomes current, together; or place_settle's errno, and nothing does.
+ * -EBUSY: a walk has changed some slices, and not the others.
+ */
 int place_publish(struct place *p);
 /* The same of one state, that nobody has seen yet. */
 int place_publish_state(struct place *p, struct place_state *s);

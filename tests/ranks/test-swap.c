@@ -101,27 +101,42 @@ static const struct frag_swept adam[] = {
 	{ "grad", FRAG_READ_ONLY },
 };
 
-/* fp32 += grad, exp_avg = its place. */
+/* fp32 += grad, exp_avg = its place, of the next slice.  Its numel; 0: there is none. */
+static uint64_t sweep_on(struct frag_sweep *sweep, uint64_t at)
+{
+	uint64_t first, numel;
+	void *memory[3];
+	int rc = frag_sweep_next(sweep, &first, &numel, memory);
+
+	ck_assert_int_ge(rc, 0);
+	if (!rc)
+		return 0;
+	ck_assert_uint_eq(first, at);
+	for (uint64_t i = 0; i < numel; i++) {
+		((float *)memory[0])[i] += ((float *)memory[2])[i];
+		((float *)memory[1])[i] = (float)(first + i);
+		((float *)memory[2])[i] = -1; /* forgotten, on NVMe */
+	}
+	return numel;
+}
+
+/* From element `all` on; how many there are. */
+static uint64_t sweep_to_end(struct frag_sweep *sweep, uint64_t all)
+{
+	uint64_t n;
+
+	while ((n = sweep_on(sweep, all)))
+		all += n;
+	frag_sweep_end(sweep);
+	return all;
+}
+
 static uint64_t sweep_once(void)
 {
 	struct frag_sweep *sweep;
-	uint64_t first, numel, all = 0;
-	void *memory[3];
-	int rc;
 
 	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 3, &sweep), 0);
-	while ((rc = frag_sweep_next(sweep, &first, &numel, memory)) == 1) {
-		ck_assert_uint_eq(first, all);
-		for (uint64_t i = 0; i < numel; i++) {
-			((float *)memory[0])[i] += ((float *)memory[2])[i];
-			((float *)memory[1])[i] = (float)(first + i);
-			((float *)memory[2])[i] = -1; /* forgotten, on NVMe */
-		}
-		all += numel;
-	}
-	ck_assert_int_eq(rc, 0);
-	frag_sweep_end(sweep);
-	return all;
+	return sweep_to_end(sweep, 0);
 }
 
 START_TEST(a_sweep_visits_all_of_a_partition)
@@ -235,6 +250,54 @@ START_TEST(what_is_put_is_nobodys_memory_until_a_sweep_has_it)
 	ck_assert_ptr_eq(view, memory[2]);
 	ck_assert_float_eq(*(float *)view, 2);
 	frag_sweep_end(sweep);
+	job_close(&job);
+}
+END_TEST
+
+static uint64_t generation(void)
+{
+	return atomic_load(&rank0()->engine->registry.control->generation);
+}
+
+START_TEST(a_step_that_ends_in_a_sweep_is_seen_when_all_of_it_is_there)
+{
+	struct frag_sweep *sweep;
+	uint64_t before, half;
+
+	open_job(JOB_SWAP);
+	before = generation();
+	fill_state(0, "exp_avg", -1);
+	ck_assert_int_eq(frag_safe_point(rank0()), 0);
+	ck_assert_int_eq(frag_step_begin(rank0()), 0);
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 3, &sweep), 0);
+	half = sweep_on(sweep, 0);
+	half += sweep_on(sweep, half);
+	ck_assert_int_eq(frag_step_end(rank0()), -EBUSY);
+	ck_assert_uint_eq(generation(), before);
+	ck_assert_float_eq(seen("exp_avg", 77), -1);
+	ck_assert_int_eq(frag_safe_point(rank0()), -EBUSY);
+	ck_assert_uint_eq(sweep_to_end(sweep, half), NUMEL);
+	ck_assert_int_eq(frag_safe_point(rank0()), 0);
+	ck_assert_uint_gt(generation(), before);
+	for (uint64_t at = 77; at < NUMEL; at += SLICE)
+		ck_assert_float_eq(seen("exp_avg", at), (float)at);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(gradients_that_are_valid_stay_as_they_are)
+{
+	open_job(JOB_SWAP);
+	fill_state(0, "grad", 1);
+	fill_state(1, "grad", 1);
+	job_grads_valid(&job);
+	ck_assert_float_eq(seen("grad", 0), 1);
+	fill_state(0, "grad", 2);
+	ck_assert_int_eq(frag_grads_valid(rank0(), 8), 0);
+	ck_assert_float_eq(seen("grad", 0), 1);
+	job_grads_gone(&job);
+	job_grads_valid(&job);
+	ck_assert_float_eq(seen("grad", 0), 2);
 	job_close(&job);
 }
 END_TEST
@@ -560,6 +623,8 @@ int main(void)
 	tcase_add_test(t, what_is_set_and_got_is_the_newest_in_a_step_too);
 	tcase_add_loop_test(t, gradients_are_accumulated_by_ranges, 0, 2);
 	tcase_add_test(t, what_is_put_is_nobodys_memory_until_a_sweep_has_it);
+	tcase_add_test(t, a_step_that_ends_in_a_sweep_is_seen_when_all_of_it_is_there);
+	tcase_add_test(t, gradients_that_are_valid_stay_as_they_are);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_rank_says_what_it_has);
 	tcase_add_test(t, words_that_do_not_come_or_are_others_are_not_known);
