@@ -130,7 +130,8 @@ struct place {
 		uint64_t since;
 	} busy[PLACE_KINDS][PLACE_TIMED];
 
-	unsigned half; /* walks that have changed some slices of all: the trainer's, without the lock */
+	unsigned
+		half; /* walks that have changed some slices of all: the trainer's, without the lock */
 };
 
 static inline struct place_version *place_newest(const struct place_slice *slice)

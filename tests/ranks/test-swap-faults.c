@@ -139,15 +139,18 @@ static void hold_reads(void)
 
 START_TEST(a_disk_that_does_not_answer_is_a_timeout)
 {
+	uint64_t patience;
 	float value;
 
 	if (!open_job(_i))
 		return;
 	ck_assert_int_eq(get("momentum", &value), 0);
+	patience = rank0()->timeout_ms;
 	rank0()->timeout_ms = 200;
 	hold_reads();
 	ck_assert_int_eq(get("momentum", &value), -ETIMEDOUT);
 	ck_assert_uint_ge(faulty_end(), 1);
+	rank0()->timeout_ms = patience;
 	ck_assert_int_eq(get("momentum", &value), 0);
 	ck_assert_float_eq(value, 1);
 	close_job();
