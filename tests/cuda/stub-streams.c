@@ -200,29 +200,6 @@ STUB_API cudaError_t cudaStreamDestroy(cudaStream_t s)
 	return cudaSuccess;
 }
 
-static void tell_there(struct stub_work *w)
-{
-	pthread_mutex_lock(&lock);
-	*(bool *)w->to = true;
-	pthread_cond_broadcast(&changed);
-	pthread_mutex_unlock(&lock);
-}
-
-STUB_API cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-	cudaError_t error = stub_enter("StreamSynchronize", stream, 0, false);
-	bool there = false;
-
-	if (error != cudaSuccess)
-		return error;
-	pthread_mutex_lock(&lock);
-	append(stream, (struct stub_work){ .run = tell_there, .to = &there });
-	while (!there)
-		pthread_cond_wait(&changed, &lock);
-	pthread_mutex_unlock(&lock);
-	return cudaSuccess;
-}
-
 /* ---- events ---- */
 
 STUB_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
