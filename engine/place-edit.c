@@ -175,10 +175,21 @@ static int make_whole(struct edit *e)
 
 /* ---- all slices of it, or none ---- */
 
+/* What is in, or will be, is changed too: what a silent disk has yet to bring would not be. */
+static bool is_late(const struct edit *e)
+{
+	struct place_lent *l = e->slice->lent;
+	void *memory;
+
+	return l && place_wait(e->place, l, &memory) == -ETIMEDOUT;
+}
+
 static int make(struct edit *e)
 {
 	int rc = 1;
 
+	if (is_late(e))
+		return -ETIMEDOUT;
 	e->old = place_newest(e->slice);
 	if (e->size < bytes_of(e))
 		rc = try_patch(e);

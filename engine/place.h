@@ -160,8 +160,8 @@ void place_walk_end(struct place_walk *w);
 /* ---- edits and gradients, by the trainer ---- */
 
 /* New versions of the slices that bytes [offset, offset + size) are in: the same, patched.  Also in what is lent of
- * them.  Not published.  -EINVAL: past the end; -ENOMEM; -EIO: what is there is damaged; where neither memory nor disk
- * has room, why.
+ * them.  Not published.  -EINVAL: past the end; -ENOMEM; -EIO: what is there is damaged; -ETIMEDOUT; where neither memory
+ * nor disk has room, why.
  */
 int place_write(struct place *p, struct place_state *s, uint64_t offset, const void *data,
 		uint64_t size);

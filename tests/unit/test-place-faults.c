@@ -237,6 +237,37 @@ START_TEST(a_read_of_what_is_given_up_ends_well_and_is_waited_for)
 }
 END_TEST
 
+START_TEST(an_edit_of_what_a_silent_disk_has_yet_to_bring_is_made_or_refused)
+{
+	const float value = 5;
+	float seen;
+	struct place_state *s;
+	struct place_lent *l;
+	void *memory;
+
+	placed_options.wait_ms = 100;
+	placed_options.spare = PLACED_SLICE;
+	if (!placed_open(_i))
+		return;
+	s = placed_add("fp32", SLICE_FLOATS);
+	placed_fill(s, 1);
+	ck_assert_int_eq(place_flush(place, 20000), 0);
+	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
+	ck_assert_int_eq(place_bring(place, s, 0, PLACE_READ | PLACE_WRITE, 20000, &l), 0);
+	ck_assert_int_eq(place_write(place, s, 8, &value, sizeof(value)), -ETIMEDOUT);
+	ck_assert_uint_eq(placed_figures().edits, 0);
+	faulty_end();
+	while (place_wait(place, l, &memory) == -ETIMEDOUT)
+		;
+	ck_assert_int_eq(place_write(place, s, 8, &value, sizeof(value)), 0);
+	ck_assert_int_eq(place_send(place, l), 0);
+	ck_assert_int_eq(place_publish(place), 0);
+	ck_assert_int_eq(place_read_now(place, s, NULL, 8, sizeof(value), &seen), 0);
+	ck_assert_mem_eq(&seen, &value, sizeof(value));
+	placed_close();
+}
+END_TEST
+
 /* ---- no room at all ---- */
 
 START_TEST(what_has_no_room_stays_in_memory_and_then_with_the_caller)
@@ -638,6 +669,7 @@ END_TEST
 int main(void)
 {
 	const void *const tests[] = {
+		an_edit_of_what_a_silent_disk_has_yet_to_bring_is_made_or_refused,
 		readers_do_not_fill_the_disk,
 		without_room_the_oldest_reader_loses_first,
 		without_room_for_two_generations_the_trainer_goes_on,
