@@ -51,6 +51,8 @@ int frag_check_state(const struct frag *f, int group, uint32_t sub, const char *
 
 /* No sweep comes next. */
 void frag_sweep_forget(struct frag *f);
+/* What is in ahead gives way to a put, which needs a buffer and cannot be done twice. */
+void frag_make_room(struct frag *f);
 
 /* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a);

@@ -139,5 +139,6 @@ int frag_param_put(struct frag *f, int param, uint64_t first, const void *values
 	if (!u64_mul(first, frag_dtype_size(dtype), &offset) ||
 	    !u64_mul(numel, frag_dtype_size(dtype), &bytes))
 		return -EINVAL;
+	frag_make_room(f);
 	return registry_put(&e->registry, (uint32_t)row, offset, values, bytes);
 }

@@ -287,16 +287,18 @@ static int put(struct registry *r, uint32_t row, struct place_state *s, enum fra
 	return registry_write(r, 0, row, first * element, values, numel * element);
 }
 
-/* A put needs a buffer, and cannot be done twice. */
-static void make_room(struct engine *e)
+void frag_make_room(struct frag *f)
 {
+	struct shards *shards = f->engine->shards;
 	struct place_figures figures;
 
-	if (!e->shards)
+	if (!f->sweep)
+		frag_sweep_forget(f);
+	if (!shards)
 		return;
-	place_figures(e->registry.place, &figures);
+	place_figures(f->engine->registry.place, &figures);
 	if (figures.pinned.lent == figures.pinned.count)
-		shards_make_room(e->shards);
+		shards_make_room(shards);
 }
 
 int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uint64_t first,
@@ -317,9 +319,7 @@ int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uin
 		return -EOPNOTSUPP;
 	if (!numel)
 		return 0;
-	if (!f->sweep)
-		frag_sweep_forget(f);
-	make_room(e);
+	frag_make_room(f);
 	return put(
 		&e->registry, (uint32_t)row,
 		registry_place(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key, &at),

@@ -284,6 +284,7 @@ START_TEST(what_is_in_ahead_gives_way_to_states)
 	struct place_lent *lent[BUFFERS];
 	struct place_state *other;
 	float value = 3;
+	uint16_t half = 0x4700;
 
 	open_job(JOB_LP_SWAP);
 	drain();
@@ -292,10 +293,12 @@ START_TEST(what_is_in_ahead_gives_way_to_states)
 	for (int i = 0; i < BUFFERS - 2; i++)
 		ck_assert_int_eq(
 			place_bring(place0(), other, (uint64_t)i, PLACE_WRITE, 0, &lent[i]), 0);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 3; i++) {
 		ck_assert_int_eq(frag_params_ahead(rank0(), &all[C], 3), 3);
 		expect_lent(BUFFERS);
-		if (i)
+		if (i == 2)
+			ck_assert_int_eq(frag_param_put(rank0(), BIG, 0, &half, 1), 0);
+		else if (i)
 			sweep_all();
 		else
 			ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "fp32", 9, &value, 1, 0),
