@@ -273,7 +273,7 @@ static int take(void *arg, uint64_t offset, void *data, size_t size)
 {
 	const struct transfer *t = arg;
 
-	return registry_write(t->registry, 0, t->row, offset, data, size);
+	return registry_put(t->registry, t->row, offset, data, size);
 }
 
 static int make_state(struct swp *s, struct item *item)

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/log.h"
+#include "engine/place.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
@@ -119,6 +120,39 @@ START_TEST(what_was_exported_is_imported_bit_for_bit)
 	spoil();
 	for (uint32_t r = 0; r < WORLD; r++)
 		ck_assert_int_eq(import(r), 9);
+	job_check(&job);
+}
+END_TEST
+
+static struct place_figures figures(void)
+{
+	struct place_figures f;
+
+	place_figures(job_frag(&job, 0)->engine->registry.place, &f);
+	return f;
+}
+
+/* Each slice once: not read, changed and written for each piece of a file. */
+START_TEST(states_on_nvme_are_exported_and_imported)
+{
+	static const struct job_key swapped[] = { { "fp32", FRAG_F32, JOB_SWAP },
+						  { "exp_avg", FRAG_F32, JOB_SWAP } };
+	struct frag *f;
+
+	job_close(&job);
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups),
+					   JOB_KEYS(swapped) });
+	f = job_frag(&job, 0);
+	job_boundary(&job);
+	ck_assert_int_eq(export(0), 6);
+	for (uint32_t i = 0; i < 6; i++)
+		ck_assert_int_eq(frag_state_clear(f, i / 4, i / 2 % 2, swapped[i % 2].key), 0);
+	job_boundary(&job);
+	ck_assert_int_eq(import(0), 6);
+	ck_assert_uint_eq(figures().edits, 0);
+	job_boundary(&job);
 	job_check(&job);
 }
 END_TEST
@@ -337,6 +371,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, what_was_exported_is_imported_bit_for_bit);
+	tcase_add_test(tcase, states_on_nvme_are_exported_and_imported);
 	tcase_add_test(tcase, files_are_as_deepspeed_reads_them);
 	tcase_add_test(tcase, what_deepspeed_would_not_swap_is_not_written_and_not_missed);
 	tcase_add_test(tcase, deepspeeds_own_numbers_of_parameters_name_the_files);
