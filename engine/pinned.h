@@ -33,7 +33,7 @@ struct pinned_figures {
 };
 
 /* Memory that may not be locked, for the limit or otherwise, is used unlocked, and a line says so.  -EINVAL: no size,
- * too large, or no count.  -EOVERFLOW.  -ENOMEM.
+ * too large, or no count.  -ENOMEM.
  */
 int pinned_open(const struct pinned_options *options, struct pinned **out);
 /* All buffers are returned. */

@@ -3,6 +3,8 @@
 
 #include "engine/tensor-swp.h"
 
+#include "engine/fd.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -120,18 +122,6 @@ int tensor_swp_open(int folder, const char *file, uint64_t bytes, char *why, siz
 	return rc ? rc : fd;
 }
 
-static int read_all(int fd, uint64_t offset, uint8_t *out, size_t size)
-{
-	for (size_t done = 0; done < size;) {
-		ssize_t n = pread(fd, out + done, size - done, (off_t)(offset + done));
-
-		if (n <= 0 && !(n < 0 && errno == EINTR))
-			return n < 0 ? -errno : -EIO;
-		done += n > 0 ? (size_t)n : 0;
-	}
-	return 0;
-}
-
 int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg)
 {
 	CLEANUP(free) uint8_t *chunk = malloc(CHUNK);
@@ -140,7 +130,7 @@ int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg)
 	for (uint64_t at = 0; at < bytes && !rc; at += CHUNK) {
 		size_t size = u64_min(CHUNK, bytes - at);
 
-		rc = read_all(fd, at, chunk, size);
+		rc = fd_read_all(fd, chunk, size, at);
 		if (!rc)
 			rc = take(arg, at, chunk, size);
 	}
@@ -148,18 +138,6 @@ int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg)
 }
 
 /* ---- writing ---- */
-
-static int write_all(int fd, uint64_t offset, const uint8_t *data, size_t size)
-{
-	for (size_t done = 0; done < size;) {
-		ssize_t n = pwrite(fd, data + done, size - done, (off_t)(offset + done));
-
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		done += n > 0 ? (size_t)n : 0;
-	}
-	return 0;
-}
 
 static int write_data(int fd, uint64_t bytes, tensor_swp_bytes give, void *arg)
 {
@@ -171,7 +149,7 @@ static int write_data(int fd, uint64_t bytes, tensor_swp_bytes give, void *arg)
 
 		rc = give(arg, at, chunk, size);
 		if (!rc)
-			rc = write_all(fd, at, chunk, size);
+			rc = fd_write_all(fd, chunk, size, at);
 	}
 	return rc;
 }
