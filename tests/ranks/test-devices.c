@@ -383,6 +383,46 @@ START_TEST(the_trainers_calls_are_in_order_with_its_stream)
 }
 END_TEST
 
+START_TEST(other_ranks_read_what_is_published_on_a_device)
+{
+	struct hidden h;
+	float value = 0;
+
+	open_job(0);
+	hidden_new(&h, devices_port(rank0()->engine->registry.devices), 0, 2 * sizeof(value));
+	((float *)h.at)[1] = 8;
+	ck_assert_int_eq(frag_publish(rank0(), "word", h.memory, 2 * sizeof(value)), 0);
+	ck_assert_int_eq(frag_peer_read(job_frag(&job, 1), 0, "word", sizeof(value), &value,
+					sizeof(value)),
+			 0);
+	ck_assert_float_eq(value, 8);
+	h.device = NULL; /* taken with the port */
+	job_close(&job);
+	hidden_free(&h);
+}
+END_TEST
+
+START_TEST(what_moves_to_an_arena_leaves_the_device)
+{
+	const struct frag_arena a = { .size = sizeof(a), .bytes = 1 << 16 };
+	const struct control_page *c;
+	const struct job_memory *lp;
+	uint64_t block;
+	void *memory;
+
+	open_job(0);
+	c = rank0()->engine->registry.control;
+	lp = &job.ranks[0].memory[0];
+	ck_assert_int_eq(frag_arena_open(rank0(), &a), 0);
+	ck_assert_int_eq(frag_arena_alloc(rank0(), lp->bytes, &block), 0);
+	ck_assert_int_eq(frag_arena_assign(rank0(), 0, 0, block, 0), 0);
+	ck_assert_int_eq(frag_arena_find(rank0(), 0, 0, NULL, &memory), 0);
+	ck_assert_mem_eq(memory, lp->bytes_at, lp->bytes);
+	ck_assert_uint_eq(c->bytes_device, 2 * NUMEL * 4 + 10000 * 2 - lp->bytes);
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(what_lies_on_a_device_is_counted)
 {
 	const struct control_page *c;
@@ -462,6 +502,8 @@ int main(void)
 	tcase_add_test(c, what_is_dropped_is_kept_for_open_files);
 	tcase_add_test(c, gradients_are_kept_when_they_go);
 	tcase_add_test(c, the_trainers_calls_are_in_order_with_its_stream);
+	tcase_add_test(c, other_ranks_read_what_is_published_on_a_device);
+	tcase_add_test(c, what_moves_to_an_arena_leaves_the_device);
 	tcase_add_test(c, what_lies_on_a_device_is_counted);
 	tcase_add_test(c, wrong_calls_are_refused);
 	tcase_set_timeout(c, 60);
