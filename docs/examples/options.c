@@ -34,6 +34,7 @@ enum { NNUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
 enum {
 	OPTION_TEXT = NNUMBERS,
 	OPTION_SWAP,
+	OPTION_SWAP_PARAMS,
 	OPTION_DEVICE,
 	OPTION_FOREVER,
 	OPTION_QUIET,
@@ -72,6 +73,7 @@ static void usage(FILE *to)
 		"  --text FILE    what to learn (%s)\n"
 		"  --swap DIR     the optimizer's states live in a file there "
 		"(FRAG_PINNED_MEM)\n"
+		"  --swap-params  stage 3: this rank's bf16 shards live there too\n"
 		"  --device N     they live in memory of CUDA device N\n"
 		"  --forever      train until SIGTERM or SIGINT\n"
 		"  --quiet        no lines of steps\n"
@@ -96,6 +98,8 @@ static void take(struct options *o, int which)
 		o->swap = optarg;
 	} else if (which == OPTION_DEVICE) {
 		o->device = optarg;
+	} else if (which == OPTION_SWAP_PARAMS) {
+		o->swap_params = true;
 	} else if (which == OPTION_FOREVER) {
 		o->forever = true;
 	} else if (which == OPTION_QUIET) {
@@ -112,6 +116,7 @@ void options_read(struct options *o, int argc, char **argv)
 		[OPTION_TEXT] = { "text", required_argument, NULL, OPTION_TEXT },
 		[OPTION_SWAP] = { "swap", required_argument, NULL, OPTION_SWAP },
 		[OPTION_DEVICE] = { "device", required_argument, NULL, OPTION_DEVICE },
+		[OPTION_SWAP_PARAMS] = { "swap-params", no_argument, NULL, OPTION_SWAP_PARAMS },
 		[OPTION_FOREVER] = { "forever", no_argument, NULL, OPTION_FOREVER },
 		[OPTION_QUIET] = { "quiet", no_argument, NULL, OPTION_QUIET },
 		[OPTION_HELP] = { "help", no_argument, NULL, OPTION_HELP },
@@ -123,6 +128,10 @@ void options_read(struct options *o, int argc, char **argv)
 	defaults(o);
 	while ((which = getopt_long(argc, argv, "", options, NULL)) != -1)
 		take(o, which);
+	if (o->swap_params && (!o->swap || o->stage != 3)) {
+		fprintf(stderr, "train: --swap-params needs --swap DIR and --stage 3\n");
+		exit(2);
+	}
 	if (optind < argc) {
 		fprintf(stderr, "train: %s: no argument is expected\n", argv[optind]);
 		exit(2);

@@ -15,6 +15,7 @@ struct options {
 	uint64_t pause_ms;
 	const char *text;
 	const char *swap;   /* NULL: states are in memory */
+	bool swap_params;   /* this rank's bf16 shards are there too */
 	const char *device; /* number of the one whose memory they are in; NULL: none */
 	uint64_t device_ms;
 	bool forever;

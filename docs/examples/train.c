@@ -77,7 +77,8 @@ struct trainer {
 	struct group group[NGROUPS];
 	uint64_t total; /* elements of the model */
 	float *weight, *gradient, *scratch, *sum;
-	uint16_t *lp; /* stages 0 to 2: all bf16 parameters; stage 3: this rank's shards */
+	uint16_t *
+		lp; /* stages 0 to 2: all bf16 parameters; stage 3: this rank's shards, or some on the way to NVMe */
 	uint64_t lp_numel;
 	struct word word;
 	uint64_t step;   /* steps done */
@@ -101,6 +102,11 @@ static void die(const char *format, ...)
 	fprintf(stderr, "\n");
 	va_end(args);
 	exit(1);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
 }
 
 static void *zeroed(uint64_t n, size_t size)
@@ -155,6 +161,8 @@ static void narrow(struct trainer *t, int p, uint64_t at, const float *master, u
 
 	for (uint64_t i = 0; i < n; i++)
 		lp[at + i] = bf16_of(master[i]);
+	if (t->options.swap_params)
+		need(t, "parameter", frag_param_put(t->frag, param->id, at, lp + at, n));
 }
 
 /* ---- attaching ---- */
@@ -199,7 +207,8 @@ static void add_param(struct trainer *t, int p)
 		.ndim = m->ndim,
 		.shape = m->shape,
 		.lp = sharded ? NULL : t->lp + t->param[p].flat,
-		.lp_shard = sharded ? t->lp + t->param[p].shard : NULL,
+		.lp_shard =
+			sharded && !t->options.swap_params ? t->lp + t->param[p].shard : NULL,
 	};
 
 	t->param[p].id = need(t, m->name, frag_param(t->frag, &tensor));
@@ -294,8 +303,19 @@ static void first_masters(struct trainer *t)
 			t->sum[i] = model_initial(&t->model, p, own->param_offset + i,
 						  t->options.seed);
 		put(t, g, MASTER, "fp32", g->master, own->partition_offset, t->sum, own->numel);
-		narrow(t, p, 0, t->sum, own->numel);
+		if (!t->options.swap_params)
+			narrow(t, p, 0, t->sum, own->numel);
 	}
+}
+
+/* From the masters, in the order in which load_weights takes them in. */
+static void swap_params(struct trainer *t)
+{
+	int all[MODEL_NPARAMS];
+
+	for (int p = 0; p < MODEL_NPARAMS; p++)
+		all[p] = t->param[p].id;
+	need(t, "parameters", frag_params_swap(t->frag, all, MODEL_NPARAMS, NULL));
 }
 
 static void publish(struct trainer *t)
@@ -372,6 +392,8 @@ static void attach(struct trainer *t)
 	for (int p = 0; p < MODEL_NPARAMS; p++)
 		find_fragment(t, p);
 	first_masters(t);
+	if (t->options.swap_params)
+		swap_params(t);
 	publish(t);
 	need(t, "ready", frag_ready(t->frag));
 }
@@ -383,6 +405,32 @@ static void pull(struct trainer *t, int rank, const char *name, uint64_t offset,
 {
 	if (bytes > 0)
 		need(t, name, frag_peer_read(t->frag, rank, name, offset, out, bytes));
+}
+
+/* Parts of a parameter from the ranks that have them, wherever they do. */
+static void pull_param(struct trainer *t, int p, uint64_t at, uint16_t *to, uint64_t n)
+{
+	if (n > 0)
+		need(t, "parameter",
+		     frag_get_range(t->frag, t->param[p].id, "lp", at * sizeof(*to), to,
+				    n * sizeof(*to)));
+}
+
+/* On NVMe: while this one is in the next are on their way. */
+static void gather_swapped(struct trainer *t, int p, uint16_t *to)
+{
+	uint64_t numel = t->model.param[p].numel, piece = t->param[p].piece;
+	uint64_t from = least(numel, (uint64_t)t->rank * piece),
+		 end = least(numel, from + piece);
+	int id = t->param[p].id, next = t->param[p + 1 < MODEL_NPARAMS ? p + 1 : 0].id;
+	void *own;
+
+	need(t, "parameter", frag_params_in(t->frag, &id, 1, &own));
+	need(t, "parameter", frag_params_ahead(t->frag, &next, 1));
+	memcpy(to + from, own, (end - from) * sizeof(*to));
+	need(t, "parameter", frag_params_out(t->frag, &id, 1, 0));
+	pull_param(t, p, 0, to, from);
+	pull_param(t, p, end, to + end, numel - end);
 }
 
 /* Stage 3: the whole of p from its shards, into to. */
@@ -413,7 +461,8 @@ static void load_weights(struct trainer *t)
 		float *to = t->weight + t->param[p].flat;
 
 		if (t->options.stage == 3) {
-			gather(t, p, (uint16_t *)t->scratch);
+			(t->options.swap_params ? gather_swapped
+						: gather)(t, p, (uint16_t *)t->scratch);
 			from = (const uint16_t *)t->scratch;
 		}
 		for (uint64_t i = 0; i < t->model.param[p].numel; i++)
@@ -619,6 +668,8 @@ static struct word train_step(struct trainer *t)
 	pull_parameters(t);
 	t->step++;
 	frag_step_end(t->frag);
+	if (t->options.swap_params)
+		barrier(t); /* what readers see of everyone's parameters is this step's */
 	return all;
 }
 

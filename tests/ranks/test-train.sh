@@ -41,6 +41,19 @@ done
 start 3 three --stage 3 --steps 20
 finish
 
+# On NVMe, parameters too: pieces of less than a buffer, of several, and small ones that stay in memory.
+mkdir "$T/swap"
+start 3 wide --stage 3 --steps 12 --hidden 120
+finish
+export FRAG_PINNED_MEM=64K FRAG_SWAP_DEBUG=1
+start 3 swapped --stage 3 --steps 12 --hidden 120 --swap "$T/swap" --swap-params
+finish
+unset FRAG_PINNED_MEM FRAG_SWAP_DEBUG
+grep '^train: losses' wide.0.log >wide.losses || fail "wide: no losses"
+grep '^train: losses' swapped.0.log | cmp - wide.losses || fail "parameters on NVMe: other losses"
+grep -q 'swap_in_param: parameters from number' swapped.1.log || fail "no parameter came from NVMe"
+"$train" --swap-params --stage 3 2>/dev/null && fail "--swap-params without --swap"
+
 start 4 forever --stage 2 --forever
 wait_until 60 grep -q '^step ' forever.0.log || fail "forever: no steps"
 kill "${ranks##* }"
