@@ -371,7 +371,7 @@ static int take_debug(const struct reader *r, struct swap_config *c)
 /* Equal buffers of whole pages. */
 static int cut(const struct reader *r, struct swap_config *c)
 {
-	uint64_t count = r->buffers ? r->buffers : BUFFERS;
+	uint64_t count = r->buffers ? u64_max(r->buffers, 2) : BUFFERS;
 	uint64_t most = r->buffer_bytes ? r->buffer_bytes : SLICE_MAX;
 
 	if (!c->pinned)

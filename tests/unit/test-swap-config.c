@@ -102,6 +102,9 @@ START_TEST(each_key_has_its_effect)
 				   "/nvme", NULL),
 			 0);
 	ck_assert(c.unlocked && c.no_ahead && c.no_behind);
+	ck_assert_int_eq(
+		read_with("{\"offload_optimizer\": {\"buffer_count\": 1}}", "/nvme", "1M"), 0);
+	ck_assert_uint_eq(c.slice, 1 << 19); /* one is in while another is written */
 	ck_assert_int_eq(read_with("{\"offload_param\": {\"device\": \"cpu\", "
 				   "\"buffer_count\": 2, \"buffer_size\": 3000}}",
 				   "/nvme", "1G"),
