@@ -1,3 +1,4 @@
+#!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # States swapped to a file system whose requests go wrong now and then: what is read is right or EIO, and each error is
 # named.

@@ -1,3 +1,4 @@
+#!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A file system that runs full while states are swapped to it: they stay in memory, nothing is lost, and when there is
 # room again they go there.

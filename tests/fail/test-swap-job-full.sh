@@ -34,6 +34,10 @@ started $job
 wait_until 20 grep -q '^train: address' swap.log || fail "no job"
 within 20 "$top_builddir/fragfs" "$(sed -n 's/^train: address //p' swap.log)" "$M" || fail "fragfs: $?"
 wait_until 20 grep -q 'kept in memory: No space left on device' swap.log || fail "no line says so"
+ended() {
+	! kill -0 $job 2>/dev/null
+}
+
 read=0 gone=0
 while kill -0 $job 2>/dev/null; do
 	for file in "$M"/params/*/exp_avg; do
@@ -42,6 +46,7 @@ while kill -0 $job 2>/dev/null; do
 		elif grep -q 'Stale file' why; then
 			gone=$((gone + 1))
 		else
+			wait_until 5 ended || fail "$file: $(cat why)"
 			break 2
 		fi
 	done
