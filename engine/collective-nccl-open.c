@@ -69,26 +69,18 @@ static int make_stream(struct collective *c)
 		cuda->StreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, least));
 }
 
-/* For a byte to each rank, one from each, and one of each. */
-static uint64_t warm_size(const struct collective *c)
+uint64_t nccl_warm_size(unsigned nranks)
 {
-	return u64_div_ceil(3 * (uint64_t)c->about.nranks, PAGE) * PAGE;
+	return u64_div_ceil(3 * (uint64_t)nranks, PAGE) * PAGE;
 }
 
-static int make_warm(struct collective *c)
+static int pin_warm(struct collective *c)
 {
-	void *memory = aligned_alloc(PAGE, warm_size(c));
-	int rc;
+	int rc = cuda_result(&c->cuda, "cudaHostRegister",
+			     c->cuda.HostRegister(c->warm, nccl_warm_size(c->about.nranks),
+						  cudaHostRegisterPortable));
 
-	if (!memory)
-		return -ENOMEM;
-	memset(memory, 0, warm_size(c));
-	rc = cuda_result(&c->cuda, "cudaHostRegister",
-			 c->cuda.HostRegister(memory, warm_size(c), cudaHostRegisterPortable));
-	if (rc)
-		free(memory);
-	else
-		c->warm = memory;
+	c->warm_is_pinned = !rc;
 	return rc;
 }
 
@@ -100,9 +92,9 @@ static bool prepare(struct collective *c)
 	if (!rc)
 		rc = make_stream(c);
 	if (!rc)
-		rc = make_warm(c);
+		rc = pin_warm(c);
 	if (rc)
-		nccl_fail(c, rc, "device %d: no stream or no memory", c->options.number);
+		nccl_fail(c, rc, "device %d: no stream or no pinned memory", c->options.number);
 	return !rc;
 }
 
@@ -240,10 +232,9 @@ void nccl_let_go(struct collective *c)
 		c->nccl.CommDestroy(c->comm);
 	else if (c->comm)
 		c->nccl.CommAbort(c->comm);
-	if (c->warm)
+	if (c->warm_is_pinned)
 		c->cuda.HostUnregister(c->warm);
 	if (c->stream)
 		c->cuda.StreamDestroy(c->stream);
-	free(c->warm);
 	pthread_mutex_unlock(&c->calls);
 }

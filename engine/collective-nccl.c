@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-enum { PAUSE_US = 50 }; /* a device tells nobody: it is asked */
+enum { PAGE = 4096, PAUSE_US = 50 }; /* a device tells nobody: it is asked */
 
 /* ---- failing ---- */
 
@@ -338,6 +338,12 @@ static int start(struct collective *c)
 	return rc;
 }
 
+static void free_collective(struct collective *c)
+{
+	free(c->warm);
+	free(c);
+}
+
 /* The runtime is the device's: it is loaded. */
 static int load_and_start(struct collective *c)
 {
@@ -356,9 +362,14 @@ static struct collective *new_collective(const struct collective_options *option
 					 const struct collective_id *id)
 {
 	struct collective *c = calloc(1, sizeof(*c));
+	void *warm = c ? aligned_alloc(PAGE, nccl_warm_size(nranks)) : NULL;
 
-	if (!c)
+	if (!warm) {
+		free(c);
 		return NULL;
+	}
+	memset(warm, 0, nccl_warm_size(nranks));
+	c->warm = warm;
 	c->options = *options;
 	c->about = (struct collective_about){
 		.rank = rank, .nranks = nranks, .number = options->number, .state = -EINPROGRESS
@@ -383,7 +394,7 @@ static int nccl_port_open(struct collective **out, const struct collective_optio
 		return -ENOMEM;
 	rc = load_and_start(c);
 	if (rc)
-		free(c);
+		free_collective(c);
 	else
 		*out = c;
 	return rc;
@@ -424,7 +435,7 @@ static void nccl_close(struct collective *c)
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);
 	pthread_mutex_destroy(&c->calls);
-	free(c);
+	free_collective(c);
 }
 
 static int nccl_id(struct collective *c, struct collective_id *id)

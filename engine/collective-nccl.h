@@ -24,7 +24,8 @@ struct collective {
 	pthread_mutex_t calls; /* of NCCL's calls for comm, once it is ready, and of unmarked */
 	ncclComm_t comm;       /* NULL: none */
 	cudaStream_t stream;
-	void *warm;                     /* pinned */
+	void *warm; /* memory for warming up */
+	bool warm_is_pinned;
 	struct collective_io *unmarked; /* NCCL has not enqueued it yet */
 
 	pthread_mutex_t lock; /* of what follows; after calls */
@@ -54,6 +55,8 @@ void nccl_mark(struct collective *c);
 
 /* ---- collective-nccl-open.c: errands, which touch nothing of the device's ---- */
 
+/* For a byte to each rank, one from each, and one of each; whole pages. */
+uint64_t nccl_warm_size(unsigned nranks);
 void nccl_open(struct collective *c);
 void nccl_let_go(struct collective *c);
 

@@ -475,6 +475,8 @@ START_TEST(what_is_no_operation_is_refused)
 				       .from = memory,
 				       .to = memory };
 	ck_assert_int_eq(part_start(0, &p), -EINVAL);
+	p.io.size = UINT64_MAX;
+	ck_assert(many->nranks == 1 || part_start(0, &p) == -EOVERFLOW);
 	p.io.size = 8;
 	p.io.from = host;
 	ck_assert_int_eq(part_start(0, &p), -EFAULT);

@@ -170,10 +170,13 @@ static void *cuda(const char *name)
 static int current_device(void)
 {
 	__typeof__(&cudaGetDevice) get;
+	__typeof__(&cudaGetLastError) forget;
 	int device = -1;
 
 	*(void **)&get = cuda("cudaGetDevice");
-	get(&device);
+	*(void **)&forget = cuda("cudaGetLastError");
+	if (get(&device) != cudaSuccess)
+		forget();
 	return device;
 }
 

@@ -3,6 +3,7 @@
 
 #include "engine/collective-host.h"
 #include "tests/cuda/collective-suite.h"
+#include "tests/ranks/scarce.h"
 
 #include <errno.h>
 
@@ -92,6 +93,40 @@ START_TEST(a_rank_is_there_once)
 }
 END_TEST
 
+static void ignore(struct collective_io *io, int result)
+{
+}
+
+static int open_and_launch(void)
+{
+	struct collective_options o = collective_test_options;
+	struct part p = { .io = { .nmoves = 0 } };
+	struct collective *c;
+	int rc = collective_host.open(&c, &o, 0, 1, NULL);
+
+	if (rc)
+		return rc;
+	p.io.done = ignore;
+	rc = collective_host.launch(c, &p.io);
+	collective_host.close(c);
+	return rc;
+}
+
+START_TEST(without_memory_or_threads_nothing_is_opened_or_launched)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	do {
+		scarce_begin(++n, 1);
+		rc = open_and_launch();
+		failed = scarce_end();
+		ck_assert(failed ? rc == -ENOMEM || rc == -EAGAIN : !rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 4);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *c = tcase_create("host");
@@ -101,5 +136,6 @@ int main(void)
 	tcase_add_test(c, a_rank_that_is_broken_fails);
 	tcase_add_test(c, sizes_that_differ_fail_on_both_sides);
 	tcase_add_test(c, a_rank_is_there_once);
+	tcase_add_test(c, without_memory_or_threads_nothing_is_opened_or_launched);
 	return collective_suite_run(&host, (TCase *const[]){ c, NULL });
 }
