@@ -169,13 +169,21 @@ static void link_unwritten(struct place_body *b)
 	p->unwritten = b;
 }
 
+static void drop_extent(struct place_body *b)
+{
+	if (!b->extent)
+		return;
+	swap_extent_drop(b->place->file, b->extent);
+	b->extent = NULL;
+	b->place->freed++;
+}
+
 static void body_free(struct place_body *b)
 {
 	unlink_unwritten(b);
 	if (b->memory)
 		drop_memory(b);
-	if (b->extent)
-		swap_extent_drop(b->place->file, b->extent);
+	drop_extent(b);
 	place_state_unref(b->state);
 	free(b);
 }
@@ -275,9 +283,7 @@ void place_body_fail(struct place_body *b, int rc)
 {
 	place_failed(b->place, b->state, b->slice, rc, "not written, kept in memory");
 	b->error = rc;
-	if (b->extent)
-		swap_extent_drop(b->place->file, b->extent);
-	b->extent = NULL;
+	drop_extent(b);
 	link_unwritten(b);
 	place_body_settle(b);
 }

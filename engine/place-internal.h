@@ -123,6 +123,7 @@ struct place {
 	unsigned dying;     /* bodies that only readers have */
 	unsigned returning; /* pinned buffers that come back by themselves */
 	unsigned stuck;     /* that do not */
+	uint64_t freed;     /* extents, ever */
 	uint64_t small, spare, spare_max;
 	struct place_figures figures; /* what only counts */
 	struct {

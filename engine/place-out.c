@@ -93,13 +93,24 @@ static bool wait_for_writing(struct place *p)
 	return writing;
 }
 
-static bool make_room(struct place *p)
+static uint64_t freed(struct place *p)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&p->lock);
+	n = p->freed;
+	pthread_mutex_unlock(&p->lock);
+	return n;
+}
+
+/* Or some has been made since so many extents were freed. */
+static bool make_room(struct place *p, uint64_t freed_before)
 {
 	bool made;
 
 	pthread_mutex_lock(&p->lock);
-	made = give_up_held(p, has_extent) || give_up_current(p, has_extent) ||
-	       wait_for_dying(p) || wait_for_writing(p);
+	made = p->freed != freed_before || give_up_held(p, has_extent) ||
+	       give_up_current(p, has_extent) || wait_for_dying(p) || wait_for_writing(p);
 	pthread_mutex_unlock(&p->lock);
 	return made;
 }
@@ -118,11 +129,13 @@ static void make_spare(struct place *p, uint64_t bytes)
 static int new_extent(struct place_body *b)
 {
 	struct place *p = b->place;
+	uint64_t before;
 	int rc;
 
-	do
+	do {
+		before = freed(p);
 		rc = swap_extent_new(p->file, b->slice, b->bytes, &b->extent);
-	while (rc == -ENOSPC && make_room(p));
+	} while (rc == -ENOSPC && make_room(p, before));
 	return rc;
 }
 
