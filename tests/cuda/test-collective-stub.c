@@ -327,6 +327,14 @@ static void wait_for_call(const char *name)
 	}
 }
 
+static void wait_until_over(unsigned rank)
+{
+	for (uint64_t end = monotonic_ms() + 20000; !collective_nccl.is_over(ranks[rank]);) {
+		ck_assert_uint_lt(monotonic_ms(), end);
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	}
+}
+
 START_TEST(a_launch_that_does_not_return_holds_up_nobody_else)
 {
 	struct part before = { .io = { .nmoves = 1, .moves = &moves[1] } };
@@ -343,6 +351,7 @@ START_TEST(a_launch_that_does_not_return_holds_up_nobody_else)
 	collective_nccl.abort(ranks[1]);
 	ck_assert_int_eq(part_wait(&before), -EIO);
 	expect_failed(1, -ECANCELED, "aborted");
+	wait_until_over(1);
 	nccl_stub_hang(NULL);
 	pthread_join(thread, NULL);
 	ck_assert_int_eq(result, -ECANCELED);
