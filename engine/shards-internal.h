@@ -13,6 +13,8 @@ struct pack {
 	enum pack_where where;
 	unsigned users; /* pieces that are in, each as often */
 	bool changed;
+	bool forgets;    /* of some piece that was in: its memory is not what it is */
+	bool unshown;    /* a changed piece that readers have yet to see */
 	uint8_t *memory; /* PACK_IN, once it is there */
 	unsigned n;
 	struct place_lent *lent[]; /* [n] slices */

@@ -45,7 +45,7 @@ static void give_back(struct shards *s, struct pack *p)
 	}
 	p->where = PACK_OUT;
 	p->memory = NULL;
-	p->changed = false;
+	p->changed = p->forgets = p->unshown = false;
 }
 
 /* What has been sent is not sent again when another slice could not be. */
@@ -263,22 +263,24 @@ static int take_out(struct shards *s, const int *params, size_t n)
 	return -EINVAL;
 }
 
-/* The pack stays for others: readers see this piece of it all the same. */
+/* The pack stays for others, or has what is to be forgotten: readers see this piece of it all the same. */
 static int show_piece(struct shards *s, const struct shard *shard)
 {
-	return place_write(s->place, shard->pack->state, shard->at,
-			   shard->pack->memory + shard->at, shard->bytes);
+	struct pack *p = shard->pack;
+	int rc;
+
+	if (!p || p->where != PACK_IN || !(p->users || p->forgets))
+		return 0;
+	rc = place_write(s->place, p->state, shard->at, p->memory + shard->at, shard->bytes);
+	p->unshown |= rc != 0;
+	return rc;
 }
 
-static int leave(struct shards *s, const struct shard *shard, bool changed)
+static int leave(struct shards *s, struct pack *p)
 {
-	struct pack *p = shard->pack;
-
-	if (!p || p->where != PACK_IN)
+	if (!p || p->where != PACK_IN || p->users)
 		return 0;
-	if (p->users)
-		return changed ? show_piece(s, shard) : 0;
-	if (p->changed)
+	if (p->changed && (!p->forgets || p->unshown))
 		return send(s, p);
 	give_back(s, p);
 	return 0;
@@ -293,13 +295,18 @@ int shards_out(struct shards *s, const int *params, size_t n, bool changed)
 	for (size_t i = 0; i < n; i++) {
 		struct pack *p = shard_of(s, params[i])->pack;
 
-		if (p)
-			p->users--;
-		if (p)
-			p->changed |= changed;
+		if (!p)
+			continue;
+		p->users--;
+		p->changed |= changed;
+		p->forgets |= !changed;
+	}
+	for (size_t i = 0; i < n && changed; i++) {
+		rc = show_piece(s, shard_of(s, params[i]));
+		first = first ? first : rc;
 	}
 	for (size_t i = 0; i < n; i++) {
-		rc = leave(s, shard_of(s, params[i]), changed);
+		rc = leave(s, shard_of(s, params[i])->pack);
 		first = first ? first : rc;
 	}
 	return first;

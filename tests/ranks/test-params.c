@@ -370,6 +370,27 @@ START_TEST(readers_see_what_is_out_when_the_step_has_ended)
 }
 END_TEST
 
+START_TEST(what_is_not_changed_is_forgotten_whatever_shares_its_buffer)
+{
+	uint16_t *c, *d;
+
+	open_job(JOB_LP_SWAP);
+	c = in(C);
+	d = in(D);
+	c[7] = 0x4100;
+	d[8] = 0x4200;
+	out(_i ? C : D, _i ? FRAG_CHANGED : 0);
+	out(_i ? D : C, _i ? 0 : FRAG_CHANGED);
+	expect_lent(0);
+	frag_safe_point(rank0());
+	ck_assert_uint_eq(seen(C, 7), 0x4100);
+	ck_assert_uint_eq(seen(D, 8), truth(D, 8));
+	ck_assert_uint_eq(in(D)[8], truth(D, 8));
+	out(D, 0);
+	job_close(&job);
+}
+END_TEST
+
 /* DeepSpeed: set does not reach the low-precision weights. */
 START_TEST(b12_an_edit_of_a_master_reaches_parameters_in_and_out)
 {
@@ -599,6 +620,8 @@ int main(void)
 	tcase_add_test(t, what_is_in_ahead_gives_way_to_states);
 	tcase_add_test(t, a_job_ends_after_pieces_could_not_come_in);
 	tcase_add_test(t, readers_see_what_is_out_when_the_step_has_ended);
+	tcase_add_loop_test(t, what_is_not_changed_is_forgotten_whatever_shares_its_buffer, 0,
+			    2);
 	tcase_add_test(t, b12_an_edit_of_a_master_reaches_parameters_in_and_out);
 	tcase_add_test(t, values_are_put_in_and_out);
 	tcase_add_test(t, masters_and_parameters_are_converted_on_nvme);
