@@ -79,6 +79,18 @@ void place_idle(struct place *p, enum place_kind kind, enum place_timed timed)
 			monotonic_ns() - p->busy[kind][timed].since;
 }
 
+/* Under the lock: what is under way, until now. */
+static void add_busy(const struct place *p, struct place_figures *f)
+{
+	uint64_t now = monotonic_ns();
+
+	for (int kind = 0; kind < PLACE_KINDS; kind++)
+		for (int timed = 0; timed < PLACE_TIMED; timed++)
+			if (p->busy[kind][timed].n)
+				f->timers[kind][timed].busy_ns +=
+					now - p->busy[kind][timed].since;
+}
+
 /* Under the lock. */
 static void sum_up(struct place *p, struct place_figures *f)
 {
@@ -101,6 +113,7 @@ void place_figures(struct place *p, struct place_figures *f)
 	pthread_mutex_lock(&p->lock);
 	*f = p->figures;
 	sum_up(p, f);
+	add_busy(p, f);
 	pthread_mutex_unlock(&p->lock);
 	swap_file_counters(p->file, &f->file);
 	pinned_figures(p->pinned, &f->pinned);

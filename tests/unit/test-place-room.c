@@ -294,6 +294,7 @@ START_TEST(what_is_written_at_once_takes_its_time_once)
 	begin = monotonic_ms();
 	while (monotonic_ms() < begin + 100)
 		sched_yield();
+	ck_assert_uint_ge(placed_figures().timers[PLACE_STATE][PLACE_OUT].busy_ns, 90000000);
 	ck_assert_uint_eq(faulty_end(), 4);
 	ck_assert_int_eq(place_flush(place, 20000), 0);
 	t = placed_figures().timers[PLACE_STATE][PLACE_OUT];
