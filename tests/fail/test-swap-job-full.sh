@@ -39,7 +39,7 @@ ended() {
 }
 
 read=0 gone=0
-while kill -0 $job 2>/dev/null; do
+while ! ended; do
 	for file in "$M"/params/*/exp_avg; do
 		if cat "$file" >/dev/null 2>why; then
 			read=$((read + 1))

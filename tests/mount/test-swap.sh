@@ -115,6 +115,30 @@ if command -v python3 >/dev/null; then
 	[ "$tier" = swap ] || fail "tier $tier"
 fi
 
+# An open file shows one generation, however it is read and whatever the trainer writes meanwhile.
+if command -v python3 >/dev/null; then
+	cat >twice.py <<'END'
+import os, sys, time
+
+def step():
+    with open(sys.argv[1]) as f:
+        return int(f.read())
+
+for path in sys.argv[2:]:
+    fd = os.open(path, os.O_RDONLY)
+    size = os.fstat(fd).st_size
+    first, begin, end = os.pread(fd, size, 0), step(), time.monotonic() + 20
+    while step() < begin + 3:
+        assert time.monotonic() < end, 'it does not train'
+        time.sleep(0.005)
+    again = b''.join(os.pread(fd, min(1000, size - at), at) for at in range(0, size, 1000))
+    assert len(first) == size and again == first, f'{path} changed while it was open'
+    fresh = os.open(path, os.O_RDONLY)
+    assert os.pread(fresh, size, 0) != first, f'{path} is as it was three steps ago'
+END
+	python3 twice.py "$M/step" "$P/fp32" "$P/exp_avg" "$P/exp_avg_sq" 2>why || fail "$(tail -n 1 why)"
+fi
+
 # Frozen, so that nothing else changes it; the low-precision copy follows.
 echo 60 >"$T/line"
 cp "$T/line" "$M/.frag/freeze"
