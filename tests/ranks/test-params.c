@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/job.h"
+#include "tests/ranks/scarce.h"
 
 #include "engine/about.h"
 #include "engine/log.h"
@@ -546,6 +547,40 @@ START_TEST(small_ones_stay_in_memory_and_are_treated_alike)
 }
 END_TEST
 
+/* The n-th need of it is not met, for each n: nothing is lost, and the next try succeeds. */
+START_TEST(parameters_need_memory)
+{
+	unsigned n = 0, failed;
+
+	do {
+		void *memory[NPARAMS];
+		int rc;
+
+		open_job(JOB_LP_SHARD);
+		scarce_begin(++n, 1);
+		rc = frag_params_swap(rank0(), all, NPARAMS, NULL);
+		if (!rc)
+			rc = frag_params_in(rank0(), all, NPARAMS, memory);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
+		for (int p = 0; p < NPARAMS && rc; p++) {
+			int again = frag_params_swap(rank0(), &all[p], 1, NULL);
+
+			ck_assert_msg(!again || again == -EEXIST, "%u: %d", n, again);
+		}
+		if (rc)
+			ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, memory), 0);
+		for (int p = 0; p < NPARAMS; p++)
+			expect_piece(p, memory[p]);
+		ck_assert_int_eq(frag_params_out(rank0(), all, NPARAMS, FRAG_CHANGED), 0);
+		job_boundary(&job);
+		ck_assert_uint_eq(seen(B, 5), truth(B, 5));
+		job_close(&job);
+	} while (failed);
+	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
 START_TEST(wrong_calls_are_refused)
 {
 	static const int twice[] = { B, B };
@@ -627,6 +662,7 @@ int main(void)
 	tcase_add_test(t, masters_and_parameters_are_converted_on_nvme);
 	tcase_add_loop_test(t, pieces_begin_as_given_or_as_they_were_or_as_their_masters, 0, 2);
 	tcase_add_loop_test(t, small_ones_stay_in_memory_and_are_treated_alike, 0, 2);
+	tcase_add_test(t, parameters_need_memory);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_or_whole_parameters_has_none);
 	tcase_set_timeout(t, 60);
