@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* One rank of a job whose state is on devices, by the CUDA runtime's usual name: it fetches and gathers the state while it
+ * passes boundaries, compares, and says how its devices are connected.
+ */
+
+#include "engine/frag-internal.h"
+#include "engine/communicator.h"
+#include "engine/rounds.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	NUMEL = 4099,
+	BOUNDARIES = 400,
+	WAIT_MS = 30000,
+	TICK_MS = 10,
+	TO_DEVICE = 1,
+	TO_HOST = 2
+};
+
+static int (*cuda_malloc)(void **memory, size_t size);
+static int (*cuda_memcpy)(void *to, const void *from, size_t size, int how);
+static int (*cuda_set_device)(int device);
+static float host[NUMEL + 64];
+
+static int die(const char *what, int rc)
+{
+	fprintf(stderr, "rounds-job: %s: %d\n", what, rc);
+	exit(1);
+}
+
+static void check(const char *what, int rc)
+{
+	if (rc)
+		die(what, rc);
+}
+
+static void load(void)
+{
+	void *library = dlopen("libcudart.so.13", RTLD_NOW);
+
+	if (!library)
+		die(dlerror(), 0);
+	*(void **)&cuda_malloc = dlsym(library, "cudaMalloc");
+	*(void **)&cuda_memcpy = dlsym(library, "cudaMemcpy");
+	*(void **)&cuda_set_device = dlsym(library, "cudaSetDevice");
+}
+
+static void *on_device(uint64_t numel)
+{
+	void *memory;
+
+	check("cudaMalloc", cuda_malloc(&memory, numel * sizeof(float)));
+	return memory;
+}
+
+/* Element i of the state is i. */
+static void expect(const char *what, const void *device)
+{
+	check("cudaMemcpy", cuda_memcpy(host, device, NUMEL * sizeof(float), TO_HOST));
+	for (int i = 0; i < NUMEL; i++)
+		if (host[i] != (float)i)
+			die(what, i);
+	printf("%s\n", what);
+}
+
+static int describe(struct frag *f)
+{
+	uint64_t shape = NUMEL;
+	struct frag_tensor w = {
+		.size = sizeof(w), .name = "w", .dtype = FRAG_BF16, .ndim = 1, .shape = &shape
+	};
+	int param = frag_param(f, &w);
+
+	if (frag_group(f, &param, 1,
+		       &(struct frag_zero){ .size = sizeof(struct frag_zero), .stage = 2 }))
+		die("frag_group", 0);
+	return param;
+}
+
+static void keep(struct frag *f, int param)
+{
+	uint64_t numel = frag_partition_numel(f, 0, 0);
+	struct frag_fragment at;
+	void *memory = on_device(numel);
+
+	check("frag_fragment", frag_fragment(f, param, &at));
+	for (uint64_t i = 0; i < at.numel; i++)
+		host[at.partition_offset + i] = (float)(at.param_offset + i);
+	check("cudaMemcpy", cuda_memcpy(memory, host, numel * sizeof(float), TO_DEVICE));
+	check("frag_state_keep", frag_state_keep(f, 0, 0, "exp_avg", FRAG_F32, memory));
+}
+
+static void say(struct frag *f)
+{
+	char *text;
+
+	pthread_mutex_lock(&f->engine->lock);
+	text = rounds_text(f->engine);
+	pthread_mutex_unlock(&f->engine->lock);
+	fputs(text, stdout);
+	free(text);
+}
+
+static void until_connected(struct engine *e)
+{
+	uint64_t deadline = monotonic_ms() + WAIT_MS;
+
+	pthread_mutex_lock(&e->lock);
+	while (!communicator_number(e) && monotonic_ms() < deadline)
+		node_wait(e, monotonic_ms() + TICK_MS);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* All pass as many boundaries, together. */
+static void train(struct frag *f, int param, void *out)
+{
+	int number = frag_fetch(f, param, "exp_avg", out, NUMEL * sizeof(float));
+	bool fetched = false;
+
+	for (int i = 0; i < BOUNDARIES; i++) {
+		check("frag_safe_point", frag_safe_point(f));
+		check("frag_barrier", frag_barrier(f, WAIT_MS));
+		if (fetched || frag_fetched(f, number))
+			continue;
+		expect("fetched", out);
+		fetched = true;
+	}
+	if (!fetched)
+		die("nothing was fetched", number);
+}
+
+int main(void)
+{
+	struct frag_devices devices = { .size = sizeof(devices) };
+	struct frag *f;
+	void *out;
+	int param;
+
+	load();
+	check("frag_open", frag_open(&f, NULL));
+	devices.number = frag_rank(f) % 2;
+	check("cudaSetDevice", cuda_set_device(devices.number));
+	param = describe(f);
+	check("frag_devices", frag_devices(f, &devices));
+	keep(f, param);
+	out = on_device(NUMEL);
+	check("frag_ready", frag_ready(f));
+	check("frag_barrier", frag_barrier(f, WAIT_MS));
+	until_connected(f->engine);
+	train(f, param, out);
+	check("frag_gather",
+	      frag_gather(f, param, "exp_avg", out, NUMEL * sizeof(float), WAIT_MS));
+	expect("gathered", out);
+	say(f);
+	check("frag_barrier", frag_barrier(f, WAIT_MS));
+	frag_close(f);
+	return 0;
+}
