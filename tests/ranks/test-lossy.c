@@ -3,6 +3,9 @@
 
 #include "tests/ranks/job.h"
 
+#include "engine/collective-host.h"
+#include "engine/communicator.h"
+#include "engine/rounds.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -33,6 +36,11 @@ static const enum wire_type of_a_read[] = { WIRE_STATES_GET, WIRE_STATES, WIRE_V
 static const enum wire_type of_an_edit[] = { WIRE_STAGE, WIRE_COMMIT,  WIRE_ACCEPTED,
 					     WIRE_VOTE,  WIRE_PREPARE, WIRE_DECIDE,
 					     WIRE_ACK,   WIRE_APPLIED };
+
+static const enum wire_type of_a_round[] = { WIRE_ROUND,   WIRE_COMMIT, WIRE_ACCEPTED,
+					     WIRE_PREPARE, WIRE_VOTE,   WIRE_DECIDE,
+					     WIRE_ACK,     WIRE_APPLIED };
+static const enum wire_type of_a_connection[] = { WIRE_INVITE, WIRE_FORM, WIRE_ACK };
 
 static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *parts,
 			unsigned n)
@@ -196,6 +204,48 @@ START_TEST(an_edit_is_everywhere_whatever_was_lost_of_it)
 }
 END_TEST
 
+static void connect_all(void)
+{
+	static const struct collective_options options = { .open_ms = 5000 };
+
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		ck_assert_int_eq(rounds_init(job_frag(&job, rank)->engine), 0);
+		ck_assert_int_eq(communicator_use(job_frag(&job, rank)->engine,
+						  &collective_host, &options),
+				 0);
+	}
+	for (uint32_t rank = 0; rank < 3; rank++)
+		while (!communicator_number(job_frag(&job, rank)->engine))
+			turn(NULL);
+}
+
+START_TEST(ranks_are_connected_whatever_was_lost_of_it)
+{
+	open_job(of_a_connection[_i], 0);
+	connect_all();
+	ck_assert(loss.lost);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(a_round_brings_all_whatever_was_lost_of_it)
+{
+	float got[NUMEL];
+	int number, rc;
+
+	open_job(0, 0);
+	connect_all();
+	loss.type = of_a_round[_i];
+	number = frag_fetch(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", got, BYTES);
+	while ((rc = frag_fetched(job_frag(&job, 1), number)) == -EAGAIN)
+		pass_boundaries();
+	ck_assert_int_eq(rc, 0);
+	ck_assert_mem_eq(got, job_truth(&job, 0, "exp_avg"), BYTES);
+	ck_assert(loss.lost);
+	job_close(&job);
+}
+END_TEST
+
 /* Its caller is the trainer's thread, which passes no boundary meanwhile. */
 START_TEST(a_rank_that_sets_hears_of_the_promise_though_it_was_lost)
 {
@@ -229,6 +279,10 @@ int main(void)
 			    3 * ARRAY_SIZE(of_an_edit));
 	tcase_add_loop_test(t, a_rank_that_sets_hears_of_the_promise_though_it_was_lost, 0,
 			    ARRAY_SIZE(of_an_edit));
+	tcase_add_loop_test(t, ranks_are_connected_whatever_was_lost_of_it, 0,
+			    ARRAY_SIZE(of_a_connection));
+	tcase_add_loop_test(t, a_round_brings_all_whatever_was_lost_of_it, 0,
+			    ARRAY_SIZE(of_a_round));
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
