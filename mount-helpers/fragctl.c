@@ -447,8 +447,8 @@ static int usage_of(const char *name)
 
 	snprintf(start, sizeof(start), " fragctl %s ", name);
 	line = strstr(help, start);
-	fprintf(stderr, "fragctl: expected:%.*s\n", line ? (int)strcspn(line, "\n") : 0,
-		line ? line : "");
+	fprintf(stderr, "fragctl: expected:%.*s (fragctl --help)\n",
+		line ? (int)strcspn(line, "\n") : 0, line ? line : "");
 	return FRAGCTL_USAGE;
 }
 
