@@ -28,7 +28,7 @@ int rank_device(unsigned rank)
 	return (int)rank % here->ndevices();
 }
 
-static struct collective_options options_of(unsigned rank)
+struct collective_options options_of(unsigned rank)
 {
 	struct collective_options o = collective_test_options;
 
@@ -37,12 +37,12 @@ static struct collective_options options_of(unsigned rank)
 	return o;
 }
 
-static void short_pause(void)
+void short_pause(void)
 {
 	nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 }
 
-static struct collective_id wait_for_id(struct collective *c)
+struct collective_id wait_for_id(struct collective *c)
 {
 	uint64_t end = monotonic_ms() + WAIT_MS;
 	struct collective_id id;
@@ -61,7 +61,7 @@ static void open_rank(unsigned rank, unsigned nranks, const struct collective_id
 	ck_assert_int_eq(many->ops->open(&ranks[rank], &o, rank, nranks, id), 0);
 }
 
-static void open_some(unsigned n, unsigned nranks)
+void open_some(unsigned n, unsigned nranks)
 {
 	struct collective_id id;
 
@@ -92,7 +92,7 @@ int rank_opened(unsigned rank)
 	return rc;
 }
 
-static void expect_ready(unsigned n)
+void expect_ready(unsigned n)
 {
 	for (unsigned r = 0; r < n; r++)
 		ck_assert_int_eq(rank_opened(r), 0);
@@ -155,14 +155,13 @@ bool part_is_over(struct part *p)
 	return over;
 }
 
-static void start(unsigned rank, struct part *p, const struct collective_move *moves,
-		  unsigned n)
+void start_moves(unsigned rank, struct part *p, const struct collective_move *moves, unsigned n)
 {
 	p->io = (struct collective_io){ .nmoves = n, .moves = moves };
 	ck_assert_int_eq(part_start(rank, p), 0);
 }
 
-static void expect_done(struct part *p, unsigned n)
+void expect_done(struct part *p, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
 		ck_assert_int_eq(part_wait(&p[i]), 0);
@@ -193,7 +192,7 @@ static uint8_t byte_of(unsigned rank, uint64_t i)
 }
 
 /* A rank's own, on its device. */
-static uint8_t *device_bytes(unsigned rank, uint64_t size)
+uint8_t *device_bytes(unsigned rank, uint64_t size)
 {
 	uint8_t *memory = here->alloc(rank_device(rank), size), *host = malloc(size);
 
@@ -213,7 +212,7 @@ static void expect_bytes_of(const uint8_t *bytes, unsigned rank, uint64_t from, 
 	ck_assert_uint_eq(i, size);
 }
 
-static void expect_on_device(const void *memory, unsigned rank, uint64_t from, uint64_t size)
+void expect_on_device(const void *memory, unsigned rank, uint64_t from, uint64_t size)
 {
 	uint8_t *seen = malloc(size);
 
@@ -248,7 +247,7 @@ START_TEST(a_rank_sends_to_itself)
 						 { true, 0, SIZE, from } };
 	struct part p;
 
-	start(0, &p, moves, 2);
+	start_moves(0, &p, moves, 2);
 	expect_done(&p, 1);
 	expect_on_device(to, 0, 0, SIZE);
 	here->free(from);
@@ -276,9 +275,9 @@ START_TEST(pieces_of_all_are_gathered_into_pinned_memory)
 		send[r] = (struct collective_move){ true, 0, piece(r), memory[r] };
 	}
 	receive[n] = send[0];
-	start(0, &p[0], receive, n + 1);
+	start_moves(0, &p[0], receive, n + 1);
 	for (unsigned r = 1; r < n; r++)
-		start(r, &p[r], &send[r], 1);
+		start_moves(r, &p[r], &send[r], 1);
 	expect_done(p, n);
 	for (unsigned r = 0; r < n; r++) {
 		expect_bytes_of(to + r * SIZE, r, 0, piece(r));
@@ -308,8 +307,8 @@ START_TEST(pieces_are_scattered_from_pinned_memory)
 	}
 	send[n] = receive[0];
 	for (unsigned r = 1; r < n; r++)
-		start(r, &p[r], &receive[r], 1);
-	start(0, &p[0], send, n + 1);
+		start_moves(r, &p[r], &receive[r], 1);
+	start_moves(0, &p[0], send, n + 1);
 	expect_done(p, n);
 	for (unsigned r = 0; r < n; r++) {
 		expect_on_device(memory[r], 0, r * (SIZE / n), SIZE / n);
@@ -372,7 +371,7 @@ START_TEST(moves_of_one_launch_cross_and_keep_their_order)
 	}
 	for (unsigned r = 0; r < n; r++) {
 		cross(&x, r, n);
-		start(r, &p[r], x.moves[r], 2 * MOVES * n);
+		start_moves(r, &p[r], x.moves[r], 2 * MOVES * n);
 	}
 	expect_done(p, n);
 	for (unsigned r = 0; r < n; r++) {
@@ -431,11 +430,11 @@ START_TEST(launches_run_in_their_order)
 		const struct collective_move *m = i % 2 ? back : there;
 
 		if (!last) {
-			start(0, &p[i][0], m, 2);
+			start_moves(0, &p[i][0], m, 2);
 			continue;
 		}
-		start(i % 2 ? last : 0, &p[i][0], &m[0], 1);
-		start(i % 2 ? 0 : last, &p[i][1], &m[1], 1);
+		start_moves(i % 2 ? last : 0, &p[i][0], &m[0], 1);
+		start_moves(i % 2 ? 0 : last, &p[i][1], &m[1], 1);
 	}
 	for (unsigned i = 0; i < LAUNCHES; i++)
 		expect_done(p[i], last ? 2 : 1);
@@ -451,8 +450,8 @@ START_TEST(nothing_is_an_operation_too)
 	const struct collective_move none = { true, many->nranks - 1, 0, NULL };
 	struct part p[2];
 
-	start(0, &p[0], &none, 1);
-	start(0, &p[1], NULL, 0);
+	start_moves(0, &p[0], &none, 1);
+	start_moves(0, &p[1], NULL, 0);
 	expect_done(p, 2);
 }
 END_TEST
@@ -508,7 +507,7 @@ START_TEST(an_operation_waits_for_what_the_stream_had_before)
 					  .after = event };
 	ck_assert_int_eq(part_start(last, &p[0]), 0);
 	if (last)
-		start(0, &p[1], &moves[1], 1);
+		start_moves(0, &p[1], &moves[1], 1);
 	ck_assert(!part_is_over(&p[0]));
 	here->go(stream);
 	expect_done(p, last ? 2 : 1);
@@ -518,215 +517,6 @@ START_TEST(an_operation_waits_for_what_the_stream_had_before)
 	here->stream_free(stream);
 	here->free(from);
 	unpin(to);
-}
-END_TEST
-
-/* ---- what fails ---- */
-
-static struct collective_options in_a_hurry(void)
-{
-	struct collective_options before = collective_test_options;
-
-	collective_test_options.stuck_ms = collective_test_options.wait_ms = 300;
-	collective_test_options.end_ms = many->end_ms;
-	return before;
-}
-
-static void hurried_open(void)
-{
-	in_a_hurry();
-	many_open();
-}
-
-static void expect_failed(unsigned rank, int error)
-{
-	struct collective_about about;
-	struct part p = { .io = { .nmoves = 0 } };
-
-	ck_assert_int_eq(many->ops->state(ranks[rank]), error);
-	ck_assert_int_eq(part_start(rank, &p), error);
-	many->ops->about(ranks[rank], &about);
-	ck_assert_int_eq(about.state, error);
-	ck_assert_str_ne(about.error, "");
-}
-
-static void expect_over(unsigned rank)
-{
-	uint64_t end = monotonic_ms() + WAIT_MS;
-
-	while (!many->ops->is_over(ranks[rank]) && monotonic_ms() < end)
-		short_pause();
-	ck_assert(many->ops->is_over(ranks[rank]));
-}
-
-static void start_receiving(struct part *p, struct collective_move *m, void *to)
-{
-	*m = (struct collective_move){ false, many->nranks - 1, SIZE, to };
-	start(0, p, m, 1);
-}
-
-START_TEST(a_peer_that_does_not_come_is_timed_out)
-{
-	uint64_t began = monotonic_ms();
-	struct collective_move m;
-	struct part p[2];
-	void *to;
-
-	if (many->nranks == 1)
-		return;
-	to = here->alloc(0, SIZE);
-	start_receiving(&p[0], &m, to);
-	start(0, &p[1], NULL, 0);
-	ck_assert_int_eq(part_wait(&p[0]), -ETIMEDOUT);
-	ck_assert_int_eq(part_wait(&p[1]), -ETIMEDOUT);
-	ck_assert_uint_ge(monotonic_ms() - began, 300);
-	expect_failed(0, -ETIMEDOUT);
-	here->free(to);
-}
-END_TEST
-
-START_TEST(an_event_that_does_not_come_is_timed_out)
-{
-	void *stream = here->stream_new(0);
-	struct device_event *event;
-	struct part p = { .io = { .nmoves = 0 } };
-	int rc;
-
-	here->hold(stream);
-	ck_assert_int_eq(here->ops->mark(device, 0, stream, &event), 0);
-	p.io.after = event;
-	ck_assert_int_eq(part_start(0, &p), 0);
-	rc = part_wait(&p);
-	ck_assert(rc == -ETIMEDOUT || rc == -EIO); /* the library may not let go */
-	expect_failed(0, -ETIMEDOUT);
-	here->go(stream);
-	here->ops->unmark(device, event);
-	here->stream_free(stream);
-}
-END_TEST
-
-START_TEST(abort_ends_what_is_under_way)
-{
-	struct collective_move m;
-	struct part p;
-	void *to;
-
-	if (many->nranks == 1)
-		return;
-	to = here->alloc(0, SIZE);
-	start_receiving(&p, &m, to);
-	ck_assert(!many->ops->is_over(ranks[0]));
-	many->ops->abort(ranks[0]);
-	ck_assert_int_eq(part_wait(&p), -ECANCELED);
-	expect_failed(0, -ECANCELED);
-	expect_over(0);
-	many->ops->abort(ranks[0]);
-	expect_failed(0, -ECANCELED);
-	here->free(to);
-}
-END_TEST
-
-START_TEST(abort_with_nothing_under_way)
-{
-	many->ops->abort(ranks[0]);
-	expect_failed(0, -ECANCELED);
-	expect_over(0);
-}
-END_TEST
-
-START_TEST(close_ends_what_is_under_way)
-{
-	struct collective_move m;
-	struct part p;
-	void *to;
-
-	many_open();
-	to = here->alloc(0, SIZE);
-	if (many->nranks > 1) {
-		start_receiving(&p, &m, to);
-		ranks_close(many->nranks);
-		ck_assert_int_eq(part_wait(&p), -ECANCELED);
-	} else {
-		ranks_close(many->nranks);
-	}
-	here->free(to);
-	port_close();
-}
-END_TEST
-
-START_TEST(after_a_failure_those_that_are_left_go_on)
-{
-	uint8_t *memory;
-	struct collective_move moves[2];
-	struct part p[2];
-	unsigned n;
-
-	in_a_hurry();
-	many_open();
-	n = many->nranks > 1 ? many->nranks - 1 : 1;
-	for (unsigned r = 0; r < many->nranks; r++)
-		many->ops->abort(ranks[r]);
-	ranks_close(many->nranks);
-	collective_test_options.stuck_ms = 20000;
-	ranks_open(n);
-	expect_ready(n);
-	memory = device_bytes(0, 2 * SIZE);
-	moves[0] = (struct collective_move){ true, 0, SIZE, memory };
-	moves[1] = (struct collective_move){ false, 0, SIZE, memory + SIZE };
-	start(0, &p[0], moves, 2);
-	expect_done(p, 1);
-	expect_on_device(memory + SIZE, 0, 0, SIZE);
-	here->free(memory);
-	ranks_close(n);
-	port_close();
-}
-END_TEST
-
-/* ---- how it begins ---- */
-
-START_TEST(a_rank_that_does_not_come_is_not_waited_for)
-{
-	collective_test_options.open_ms = 300;
-	port_open();
-	open_some(1, 2);
-	ck_assert_int_eq(rank_opened(0), -ETIMEDOUT);
-	expect_failed(0, -ETIMEDOUT);
-	ranks_close(1);
-	port_close();
-}
-END_TEST
-
-START_TEST(what_is_being_opened_can_be_closed)
-{
-	struct collective_id a, b;
-	struct part p = { .io = { .nmoves = 0 } };
-
-	port_open();
-	open_some(1, 2);
-	a = wait_for_id(ranks[0]);
-	ck_assert_int_eq(many->ops->state(ranks[0]), -EINPROGRESS);
-	ck_assert_int_eq(part_start(0, &p), -EINPROGRESS);
-	ranks_close(1);
-	open_some(1, 2);
-	b = wait_for_id(ranks[0]);
-	ck_assert_mem_ne(&a, &b, sizeof(a));
-	many->ops->abort(ranks[0]);
-	ck_assert_int_eq(rank_opened(0), -ECANCELED);
-	ranks_close(1);
-	port_close();
-}
-END_TEST
-
-START_TEST(options_are_checked)
-{
-	struct collective_options o;
-
-	port_open();
-	o = options_of(0);
-	ck_assert_int_eq(many->ops->open(&ranks[0], &o, 0, 0, NULL), -EINVAL);
-	ck_assert_int_eq(many->ops->open(&ranks[0], &o, 1, 1, NULL), -EINVAL);
-	ck_assert_int_eq(many->ops->open(&ranks[0], &o, 0, 1u << 31, NULL), -EINVAL);
-	port_close();
 }
 END_TEST
 
@@ -750,33 +540,10 @@ static TCase *moving(void)
 	return c;
 }
 
-static TCase *failing(void)
-{
-	TCase *c = tcase_create("failing");
-
-	tcase_add_checked_fixture(c, hurried_open, many_close);
-	tcase_add_test(c, a_peer_that_does_not_come_is_timed_out);
-	tcase_add_test(c, an_event_that_does_not_come_is_timed_out);
-	tcase_add_test(c, abort_ends_what_is_under_way);
-	tcase_add_test(c, abort_with_nothing_under_way);
-	return c;
-}
-
-static TCase *opening(void)
-{
-	TCase *c = tcase_create("opening");
-
-	tcase_add_test(c, close_ends_what_is_under_way);
-	tcase_add_test(c, after_a_failure_those_that_are_left_go_on);
-	tcase_add_test(c, a_rank_that_does_not_come_is_not_waited_for);
-	tcase_add_test(c, what_is_being_opened_can_be_closed);
-	tcase_add_test(c, options_are_checked);
-	return c;
-}
-
 int collective_suite_run(const struct many *of, TCase *const more[])
 {
-	TCase *all[] = { moving(), failing(), opening(), NULL };
+	TCase *all[] = { moving(), collective_suite_failing(), collective_suite_opening(),
+			 NULL };
 	SRunner *runner = srunner_create(suite_create(of->ops->name));
 	Suite *rest = suite_create("more");
 	int failed;

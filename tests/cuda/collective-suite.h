@@ -44,4 +44,20 @@ int part_start(unsigned rank, struct part *p);
 int part_wait(struct part *p);
 bool part_is_over(struct part *p);
 
+/* ---- between its files ---- */
+
+TCase *collective_suite_failing(void);
+TCase *collective_suite_opening(void);
+struct collective_options options_of(unsigned rank);
+struct collective_id wait_for_id(struct collective *c);
+void open_some(unsigned n, unsigned nranks);
+void expect_ready(unsigned n);
+void short_pause(void);
+/* A rank's own, on its device. */
+uint8_t *device_bytes(unsigned rank, uint64_t size);
+void expect_on_device(const void *memory, unsigned rank, uint64_t from, uint64_t size);
+void start_moves(unsigned rank, struct part *p, const struct collective_move *moves,
+		 unsigned n);
+void expect_done(struct part *p, unsigned n);
+
 #endif
