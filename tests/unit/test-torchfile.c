@@ -287,7 +287,7 @@ START_TEST(knows_what_it_does_not_take)
 	refused(open_bytes(a.bytes, a.size), -EBADMSG, "x has no data.pkl");
 	memcpy(tar + 257, "ustar", 5);
 	refused(open_bytes(tar, sizeof(tar)), -EOPNOTSUPP, "tar");
-	refused(open_bytes("", 0), -EBADMSG, "wanted");
+	refused(open_bytes("", 0), -EBADMSG, "it is empty");
 	refused(open_bytes("\x80\x02N.", 4), -EBADMSG, "neither a zip");
 	refused(open_bytes("{}", 2), -EBADMSG, "no zip archive");
 }
