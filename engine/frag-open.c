@@ -8,6 +8,7 @@
 #include "engine/join.h"
 #include "engine/listen.h"
 #include "engine/log.h"
+#include "engine/machine.h"
 #include "engine/place.h"
 #include "engine/serve-later.h"
 #include "engine/shards.h"
@@ -183,10 +184,12 @@ static int open_place(struct engine *e)
 					 .no_ahead = c->no_ahead,
 					 .no_behind = c->no_behind,
 					 .debug = c->debug };
-	int rc;
+	int rc, node = c->dir[0] ? machine_disk_node("/sys", c->dir) : 0;
 
 	if (!c->dir[0])
 		return 0;
+	options.on_node = node >= 0;
+	options.node = node < 0 ? 0 : (unsigned)node;
 	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job, e->rank);
 	rc = place_open(&e->registry.place, &options, why, sizeof(why));
 	if (rc)

@@ -346,11 +346,16 @@ int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
 int frag_swap_flush(struct frag *f, unsigned timeout_ms)
 {
 	struct engine *e = frag_engine(f);
+	uint64_t until = monotonic_ms() + timeout_ms, now;
 	int rc, unsent;
 
 	if (!e)
 		return -EINVAL;
+	if (!e->registry.place)
+		return 0;
+	place_end_by(e->registry.place, until);
 	unsent = e->shards ? shards_settle(e->shards) : 0;
-	rc = e->registry.place ? place_flush(e->registry.place, timeout_ms) : 0;
+	now = monotonic_ms();
+	rc = place_flush(e->registry.place, until > now ? until - now : 0);
 	return rc ? rc : unsent;
 }

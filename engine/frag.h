@@ -475,8 +475,9 @@ enum {
 
 /* Elements [first, first + numel) of this rank's partition state become values, or have them added: gradients, range by
  * range, as they come.  Of the state's dtype.  The state may be in memory.
- * -EINVAL: not inside; -ENOENT; -EOPNOTSUPP: FRAG_ADD, and it is not float32; -EBUSY: a sweep has it in; -EFAULT; of
- * a state on NVMe also errors of frag_sweep_next.
+ * -EINVAL: not inside; -ENOENT; -EOPNOTSUPP: FRAG_ADD, and it is not float32; -EBUSY: a sweep, also one
+ * that frag_sweep_then names, has it in; -EFAULT; of a state on NVMe also errors of frag_sweep_next.  After an error some of
+ * the values may have been put, or added.
  */
 FRAG_API int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key,
 			    uint64_t first, const void *values, uint64_t numel, unsigned flags);
@@ -518,8 +519,8 @@ FRAG_API int frag_params_ahead(struct frag *f, const int *params, size_t n);
 
 enum {
 	FRAG_CHANGED =
-		1
-		<< 0, /* flag of frag_params_out: the memory is what they are now; else it is forgotten */
+		1 << 0, /* flag of frag_params_out: the memory is what they are now; else it is
+			* forgotten once all are out that share its buffer */
 };
 
 /* -ENOENT; -EINVAL: one is not in.  -ENOSPC and others: they are out, but readers see what they were until there is room:

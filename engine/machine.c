@@ -5,9 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 static ssize_t read_text(const char *path, char *text, size_t size)
 {
@@ -51,4 +53,41 @@ int machine_start_time(pid_t pid, uint64_t *start_time)
 		return -ESRCH;
 	*start_time = strtoull(field + 1, NULL, 10);
 	return 0;
+}
+
+/* Of the device in that folder of sysfs itself; -1: of none. */
+static int node_in(const char *device)
+{
+	char path[PATH_MAX + 16], text[16];
+
+	snprintf(path, sizeof(path), "%s/numa_node", device);
+	return read_text(path, text, sizeof(text)) > 0 ? atoi(text) : -1;
+}
+
+static bool go_up(char *path)
+{
+	char *end = strrchr(path, '/');
+
+	if (!end || end == path)
+		return false;
+	*end = '\0';
+	return true;
+}
+
+int machine_disk_node(const char *sysfs, const char *folder)
+{
+	char name[PATH_MAX], device[PATH_MAX];
+	struct stat st;
+	int node;
+
+	if (stat(folder, &st))
+		return -errno;
+	snprintf(name, sizeof(name), "%s/dev/block/%u:%u", sysfs, major(st.st_dev),
+		 minor(st.st_dev));
+	if (!realpath(name, device))
+		return -ENOENT;
+	do /* a partition is in its disk, that in what it is plugged into */
+		node = node_in(device);
+	while (node < 0 && go_up(device));
+	return node < 0 ? -ENOENT : node;
 }

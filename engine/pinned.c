@@ -74,7 +74,8 @@ static void bind_to_node(struct pinned *p, unsigned node)
 
 	if (node < NODES) {
 		nodes[node / (8 * sizeof(long))] = 1ul << node % (8 * sizeof(long));
-		if (!syscall(SYS_mbind, p->memory, p->bytes, MPOL_BIND, nodes, NODES + 1ul, 0))
+		if (!syscall(SYS_mbind, p->memory, p->bytes, MPOL_PREFERRED, nodes, NODES + 1ul,
+			     0))
 			return;
 		error = errno;
 	}

@@ -16,7 +16,7 @@ struct pinned;
 struct pinned_options {
 	uint64_t size;  /* bytes of a buffer, at most 1 GiB; rounded up to 4096 */
 	unsigned count; /* > 0 */
-	bool on_node; /* on that NUMA node; where there is none such, a line says so and any will do */
+	bool on_node; /* on that NUMA node, as far as it has room; where there is none such, a line says so */
 	unsigned node;
 	bool locked_by_user; /* who registers it with a device locks it thereby */
 	bool unlocked;       /* it may be paged out */

@@ -275,13 +275,18 @@ static int flush(struct place *p, const struct timespec *end)
 	return rc ? rc : settled;
 }
 
+void place_end_by(struct place *p, uint64_t until_ms)
+{
+	p->until_ms = until_ms;
+}
+
 int place_flush(struct place *p, uint64_t wait_ms)
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	int rc;
 
-	p->until_ms = monotonic_ms() + wait_ms;
+	place_end_by(p, monotonic_ms() + wait_ms);
 	rc = flush(p, &end);
-	p->until_ms = 0;
+	place_end_by(p, 0);
 	return rc;
 }

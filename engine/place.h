@@ -183,6 +183,8 @@ int place_accumulate(struct place *p, struct place_state *s, uint64_t first,
 int place_settle(struct place *p, struct place_state *s);
 /* Zeros, once published.  Nothing of it is in, but for what was put, which is forgotten. */
 int place_clear(struct place *p, struct place_state *s);
+/* Calls of this thread wait until then at the latest (of monotonic_ms), and not their own time; 0: until that. */
+void place_end_by(struct place *p, uint64_t until_ms);
 /* Until all that was sent is on the disk; what could not be written is tried once more.  The first errno of what still is
  * not; -ETIMEDOUT.
  */

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { READS_MAX = 256 };
+enum { READS_MAX = 256, READS_OF_PEER_MAX = READS_MAX / 4 * 3 };
 
 struct later {
 	struct engine *engine; /* NULL: it has gone, and each read ends by itself */
@@ -188,17 +188,29 @@ static bool join(struct later *l, const struct later_source *source, uint32_t pe
 	return false;
 }
 
+/* One reader leaves some to others. */
+static bool is_full(const struct later *l, uint32_t peer)
+{
+	unsigned own = 0;
+
+	for (const struct later_read *r = l->reads; r; r = r->next)
+		own += r->peer == peer;
+	return l->count >= READS_MAX || own >= READS_OF_PEER_MAX;
+}
+
 static int begin(struct engine *e, const struct later_source *source, uint32_t peer,
 		 uint64_t request, const struct wire_read *read,
 		 const struct later_found *found)
 {
 	struct later *l = e->later;
-	struct later_read *r =
-		l->count < READS_MAX ? malloc(sizeof(*r) + read->size + 1) : NULL;
+	struct later_read *r;
 	int rc;
 
+	if (is_full(l, peer))
+		return -EAGAIN;
+	r = malloc(sizeof(*r) + read->size + 1);
 	if (!r)
-		return l->count < READS_MAX ? -ENOMEM : -EAGAIN;
+		return -ENOMEM;
 	*r = (struct later_read){ .next = l->reads,
 				  .of = l,
 				  .peer = peer,

@@ -122,6 +122,18 @@ static char *text_about(struct engine *e, const char *what)
 				    : swap_text_states(&e->registry, e->own);
 }
 
+/* Bytes of as many as one message takes. */
+static uint32_t whole_lines(const char *text)
+{
+	size_t size = strlen(text);
+
+	if (size <= WIRE_CHUNK)
+		return (uint32_t)size;
+	for (size = WIRE_CHUNK; size && text[size - 1] != '\n';)
+		size--;
+	return (uint32_t)size;
+}
+
 void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
 	struct wire_about about;
@@ -140,6 +152,6 @@ void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *
 		node_ack(e, peer, request, -ENOMEM);
 		return;
 	}
-	told.size = (uint32_t)u64_min(strlen(text), WIRE_CHUNK);
+	told.size = whole_lines(text);
 	node_send(e, peer, WIRE_TOLD, request, &told, text, told.size);
 }

@@ -10,7 +10,7 @@
  * where that is aligned, else by a bounce buffer; a block that the request has only a part of by itself.
  */
 
-enum { BOUNCE = 256 << 10 };
+enum { BOUNCE = 256 << 10, AGAIN_MAX = 100 };
 
 /* ---- what is known of blocks ---- */
 
@@ -118,7 +118,7 @@ static int take_result(struct swap_chunk *c, int result)
 
 	count_result(c, result);
 	if (result == -EAGAIN || result == -EINTR)
-		return 1;
+		return ++c->again < AGAIN_MAX ? 1 : -EIO;
 	if (result < 0)
 		return result;
 	if (gone >= c->size)
@@ -255,6 +255,7 @@ static struct swap_chunk *next_chunk(struct swap_io *io)
 	if (!c)
 		return NULL;
 	c->used = true;
+	c->again = 0;
 	c->bounce = NULL;
 	c->io = io;
 	cut(io, c);

@@ -64,6 +64,7 @@ struct swap_chunk { /* the file's */
 	bool completing;      /* a write first reads the rest of its block */
 	bool written;         /* a read: it is there */
 	bool used;
+	uint8_t again; /* -EAGAIN or -EINTR, one after the other */
 };
 
 /* Any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no byte is copied; elsewhere what is

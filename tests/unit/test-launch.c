@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 static struct launch l;
 static char why[256];
@@ -238,6 +240,31 @@ START_TEST(the_host_is_this_machine)
 }
 END_TEST
 
+/* sysfs, made up: a disk with a partition, plugged into what says its node. */
+START_TEST(the_node_of_a_disk_is_that_of_what_it_is_plugged_into)
+{
+	char sys[] = "/tmp/fragfs-sys-XXXXXX", command[1024];
+	struct stat st;
+
+	ck_assert_ptr_nonnull(mkdtemp(sys));
+	ck_assert_int_eq(stat(sys, &st), 0);
+	snprintf(command, sizeof(command),
+		 "cd %s && mkdir -p dev/block devices/pci0/nvme0/nvme0n1/nvme0n1p1 && "
+		 "ln -s ../../devices/pci0/nvme0/nvme0n1/nvme0n1p1 dev/block/%u:%u",
+		 sys, major(st.st_dev), minor(st.st_dev));
+	ck_assert_int_eq(system(command), 0);
+	ck_assert_int_eq(machine_disk_node(sys, sys), -ENOENT);
+	snprintf(command, sizeof(command),
+		 "cd %s/devices/pci0 && echo -1 >nvme0/numa_node && echo 1 >numa_node", sys);
+	ck_assert_int_eq(system(command), 0);
+	ck_assert_int_eq(machine_disk_node(sys, sys), 1);
+	ck_assert_int_eq(machine_disk_node("/nowhere", sys), -ENOENT);
+	ck_assert_int_eq(machine_disk_node(sys, "/nowhere/at/all"), -ENOENT);
+	snprintf(command, sizeof(command), "rm -r %s", sys);
+	ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("launch");
@@ -258,6 +285,7 @@ int main(void)
 	tcase_add_test(t, a_job_without_an_id_is_named_by_its_port);
 	tcase_add_test(t, an_empty_variable_is_as_good_as_none);
 	tcase_add_test(t, the_host_is_this_machine);
+	tcase_add_test(t, the_node_of_a_disk_is_that_of_what_it_is_plugged_into);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

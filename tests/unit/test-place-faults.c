@@ -192,6 +192,25 @@ START_TEST(what_is_being_read_is_not_taken_from_the_reader)
 }
 END_TEST
 
+START_TEST(a_disk_that_is_asked_again_for_ever_is_eio)
+{
+	struct place_state *s;
+	float value;
+
+	if (!placed_open(_i))
+		return;
+	s = filled(1);
+	faulty_begin((struct faulty){ FAULT_ERROR, DISK_READ, -EAGAIN, 1, 3 });
+	ck_assert_int_eq(place_read_now(place, s, NULL, 0, sizeof(value), &value), 0);
+	ck_assert(placed_is(s, NULL, 0, FLOATS, 1));
+	ck_assert_uint_eq(faulty_end(), 3);
+	faulty_begin((struct faulty){ FAULT_ERROR, DISK_READ, -EAGAIN, 1, 100000 });
+	ck_assert_int_eq(place_read_now(place, s, NULL, 0, sizeof(value), &value), -EIO);
+	faulty_end();
+	placed_close();
+}
+END_TEST
+
 static void *let_go_when_given_up(void *arg)
 {
 	uint64_t end = monotonic_ms() + 20000;
@@ -685,6 +704,7 @@ int main(void)
 		a_flipped_bit_is_eio_there_and_nowhere_else,
 		a_directory_that_goes_takes_nothing_with_it,
 		killed_while_it_swaps_it_leaves_no_file,
+		a_disk_that_is_asked_again_for_ever_is_eio,
 		it_is_used_or_enomem,
 		it_is_opened_or_said_why_not,
 	};
