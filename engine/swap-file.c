@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -208,8 +209,11 @@ static void release(struct swap_file *f, const struct swap_extent *x)
 /* Where the file system gives nothing beforehand, writes find out. */
 static int allocate(int fd, uint64_t from, uint64_t bytes)
 {
+	struct rlimit limit;
 	int rc;
 
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && from + bytes > limit.rlim_cur)
+		return -EFBIG; /* before the kernel says so by a signal, which ends the trainer */
 	do
 		rc = fallocate(fd, 0, (off_t)from, (off_t)bytes) ? -errno : 0;
 	while (rc == -EINTR);

@@ -307,7 +307,6 @@ START_TEST(b11_a_write_over_the_limit_is_efbig)
 		return;
 	x = new_extent(EXTENT);
 	write_all(x);
-	signal(SIGXFSZ, SIG_IGN);
 	limit.rlim_cur = limit.rlim_max = x->offset + (2 << 20);
 	setrlimit(RLIMIT_FSIZE, &limit);
 	rc = run(x, DISK_WRITE, 0, EXTENT, memory);
