@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/log.h"
 #include "engine/place-internal.h"
 
 #include <errno.h>
@@ -80,6 +81,11 @@ static int check(struct place *p, const struct place_walked *states, unsigned n)
 	pinned_figures(p->pinned, &f);
 	if (!n)
 		return -EINVAL;
+	if (n > f.count)
+		log_warn("%u states are swept at once in as many pinned buffers, and there are "
+			 "%u: "
+			 "FRAG_PINNED_MEM, or buffer_count",
+			 n, f.count);
 	return n > f.count ? -ENOBUFS : 0;
 }
 

@@ -7,10 +7,12 @@
 #include "engine/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
 	PAGE = 4096,
@@ -87,6 +89,7 @@ static const struct key {
 
 struct reader {
 	const char *path; /* of the file */
+	const char *dir;  /* instead of what the file says; NULL: that */
 	char *why;
 	size_t whysize;
 	uint64_t buffers; /* of how many, and how many bytes, the file speaks; 0: of none */
@@ -218,6 +221,26 @@ static int take_section(const struct reader *r, const char *section, json_t *val
 	return rc;
 }
 
+/* A config of DeepSpeed as it is: of all that it says these three sections are for us. */
+static int take_whole(const struct reader *r, json_t *root, struct sections *s)
+{
+	json_t *zero = json_object_get(root, "zero_optimization");
+	const char *const of_zero[] = { "offload_optimizer", "offload_param" };
+	json_t *aio = json_object_get(root, "aio");
+	int rc = json_is_object(zero)
+			 ? 0
+			 : bad(r, "%s: zero_optimization: is not an object", r->path);
+
+	if (!rc && aio)
+		rc = take_section(r, "aio", aio, s);
+	for (size_t i = 0; i < ARRAY_SIZE(of_zero) && !rc; i++) {
+		json_t *values = json_object_get(zero, of_zero[i]);
+
+		rc = values ? take_section(r, of_zero[i], values, s) : 0;
+	}
+	return rc;
+}
+
 static int take_sections(const struct reader *r, json_t *root, struct sections *s)
 {
 	const char *section;
@@ -226,6 +249,8 @@ static int take_sections(const struct reader *r, json_t *root, struct sections *
 
 	if (!json_is_object(root))
 		return bad(r, "%s: is not an object", r->path);
+	if (json_object_get(root, "zero_optimization"))
+		return take_whole(r, root, s);
 	json_object_foreach(root, section, values)
 	{
 		if (!rc)
@@ -241,9 +266,10 @@ static int path_of(const struct reader *r, const struct offload *o, const char *
 	*path = "";
 	if (!o->device || strcmp(o->device, "nvme"))
 		return 0;
-	if (!o->nvme_path)
-		return bad(r, "%s: %s.nvme_path: is missing", r->path, section);
-	*path = o->nvme_path;
+	if (!o->nvme_path && !r->dir)
+		return bad(r, "%s: %s.nvme_path: is missing, and there is no FRAG_SWAP_DIR",
+			   r->path, section);
+	*path = r->dir ? r->dir : o->nvme_path;
 	return 0;
 }
 
@@ -297,17 +323,19 @@ static void take_rest(const struct sections *s, struct swap_config *c)
 
 static json_t *load(const struct reader *r, int *rc)
 {
-	FILE *file = fopen(r->path, "re");
+	CLEANUP(close) int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
 	json_error_t error;
 	json_t *root;
 
-	if (!file) {
-		*rc = -errno;
-		snprintf(r->why, r->whysize, "%s: %s", r->path, strerror(errno));
+	*rc = fd < 0 || fstat(fd, &st) ? -errno : 0;
+	if (!*rc && !S_ISREG(st.st_mode))
+		*rc = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+	if (*rc) {
+		snprintf(r->why, r->whysize, "%s: %s", r->path, strerror(-*rc));
 		return NULL;
 	}
-	root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-	fclose(file);
+	root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
 	*rc = root ? 0 : bad(r, "%s: line %d: %.100s", r->path, error.line, error.text);
 	return root;
 }
@@ -396,7 +424,7 @@ int swap_config_read(struct swap_config *out, const struct frag_config *given, c
 	if (given)
 		memcpy(&config, given, u64_min(given->size, sizeof(config)));
 	r.path = setting(config.swap_config, "FRAG_SWAP_CONFIG");
-	dir = setting(config.swap_dir, "FRAG_SWAP_DIR");
+	r.dir = dir = setting(config.swap_dir, "FRAG_SWAP_DIR");
 	if (r.path)
 		rc = read_file(&r, &c);
 	if (!rc && dir)

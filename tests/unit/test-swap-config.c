@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char FILE_NAME[] = "swap.json";
 static struct swap_config c;
@@ -199,6 +200,37 @@ START_TEST(the_config_wins_over_variables)
 }
 END_TEST
 
+START_TEST(a_config_of_deepspeed_is_read_as_it_is)
+{
+	ck_assert_int_eq(
+		read_with("{\"train_batch_size\": 8, \"bf16\": {\"enabled\": true},"
+			  " \"aio\": {\"queue_depth\": 32},"
+			  " \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\":"
+			  " {\"device\": \"nvme\", \"nvme_path\": \"/nvme\"}}}",
+			  NULL, NULL),
+		0);
+	ck_assert_str_eq(c.dir, "/nvme");
+	ck_assert_uint_eq(c.depth, 32);
+	ck_assert_int_eq(read_with("{\"zero_optimization\": 3}", NULL, NULL), -EINVAL);
+	ck_assert_msg(strstr(why, "zero_optimization: is not an object") != NULL, "%s", why);
+	ck_assert_int_eq(read_with("{\"zero_optimization\": {\"offload_param\": {\"x\": 1}}}",
+				   NULL, NULL),
+			 -EINVAL);
+	ck_assert_msg(strstr(why, "offload_param.x: no such key") != NULL, "%s", why);
+}
+END_TEST
+
+START_TEST(the_directory_may_be_named_elsewhere)
+{
+	ck_assert_int_eq(read_with("{\"offload_optimizer\": {\"device\": \"nvme\"},"
+				   " \"offload_param\": {\"device\": \"nvme\","
+				   " \"nvme_path\": \"/other\"}}",
+				   "/nvme", NULL),
+			 0);
+	ck_assert_str_eq(c.dir, "/nvme");
+}
+END_TEST
+
 static const struct {
 	const char *file, *why;
 } bad[] = {
@@ -267,6 +299,12 @@ START_TEST(what_is_wrong_elsewhere_is_named)
 	setenv("FRAG_SWAP_CONFIG", "/nowhere/x", 1);
 	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), -ENOENT);
 	ck_assert_msg(strstr(why, "/nowhere/x") != NULL, "%s", why);
+	setenv("FRAG_SWAP_CONFIG", "/", 1);
+	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), -EISDIR);
+	ck_assert_int_eq(mkfifo("a-fifo", 0600), 0); /* which nobody writes to */
+	setenv("FRAG_SWAP_CONFIG", "a-fifo", 1);
+	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), -EINVAL);
+	unlink("a-fifo");
 }
 END_TEST
 
@@ -285,6 +323,8 @@ int main(void)
 	tcase_add_test(t, each_key_has_its_effect);
 	tcase_add_loop_test(t, what_has_no_effect_is_said, 0, (int)ARRAY_SIZE(idle));
 	tcase_add_test(t, sections_of_deepspeed_are_read);
+	tcase_add_test(t, a_config_of_deepspeed_is_read_as_it_is);
+	tcase_add_test(t, the_directory_may_be_named_elsewhere);
 	tcase_add_test(t, variables_win_over_the_file);
 	tcase_add_test(t, the_config_wins_over_variables);
 	tcase_add_loop_test(t, what_is_wrong_in_the_file_is_named, 0, (int)ARRAY_SIZE(bad));
