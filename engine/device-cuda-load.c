@@ -49,7 +49,7 @@ int cuda_load(struct cuda *cuda, const char *library)
 
 	cuda->library = open_library(library);
 	if (!cuda->library) {
-		log_info("no CUDA runtime: %s", dlerror());
+		log_warn("no CUDA runtime: %s", dlerror());
 		return -ENODEV;
 	}
 	lacking = find_all(cuda);

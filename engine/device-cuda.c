@@ -216,15 +216,15 @@ static void say_why(struct device *d, cudaError_t error)
 
 	d->cuda.DriverGetVersion(&version);
 	if (!version)
-		log_info("no CUDA devices: no driver");
+		log_warn("no CUDA devices: no driver");
 	else if (error == cudaErrorInsufficientDriver)
 		log_warn("no CUDA devices: the driver, for CUDA %d.%d, is too old for the "
 			 "runtime",
 			 version / 1000, version % 1000 / 10);
 	else if (error != cudaSuccess)
-		log_info("no CUDA devices: %s", d->cuda.GetErrorString(error));
+		log_warn("no CUDA devices: %s", d->cuda.GetErrorString(error));
 	else
-		log_info("no CUDA devices");
+		log_warn("no CUDA devices");
 	d->cuda.GetLastError();
 }
 

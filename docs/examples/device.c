@@ -9,6 +9,7 @@ enum { MEMCPY_DEFAULT = 4, NON_BLOCKING = 1 };
 
 static struct {
 	int (*set_device)(int);
+	const char *(*error_string)(int);
 	int (*stream_create)(void **, unsigned);
 	int (*stream_synchronize)(void *);
 	int (*alloc)(void **, size_t);
@@ -22,7 +23,8 @@ static void check(const char *what, int error)
 {
 	if (!error)
 		return;
-	fprintf(stderr, "train: %s: CUDA error %d\n", what, error);
+	fprintf(stderr, "train: %s: %s (CUDA error %d)\n", what,
+		cuda.error_string ? cuda.error_string(error) : "?", error);
 	exit(1);
 }
 
@@ -51,6 +53,7 @@ void *device_open(int number)
 {
 	void *library = load();
 
+	find(library, "cudaGetErrorString", &cuda.error_string);
 	find(library, "cudaSetDevice", &cuda.set_device);
 	find(library, "cudaStreamCreateWithFlags", &cuda.stream_create);
 	find(library, "cudaStreamSynchronize", &cuda.stream_synchronize);

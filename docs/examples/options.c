@@ -47,6 +47,8 @@ static uint64_t *field(struct options *o, const struct number *n)
 	return (uint64_t *)((char *)o + n->field);
 }
 
+static const struct number device = { .name = "device", .max = 1023 };
+
 static uint64_t number_read(const struct number *n, const char *text)
 {
 	unsigned long long value;
@@ -97,6 +99,7 @@ static void take(struct options *o, int which)
 	} else if (which == OPTION_SWAP) {
 		o->swap = optarg;
 	} else if (which == OPTION_DEVICE) {
+		number_read(&device, optarg);
 		o->device = optarg;
 	} else if (which == OPTION_SWAP_PARAMS) {
 		o->swap_params = true;
