@@ -460,7 +460,7 @@ static void keep(void *arg)
 {
 	struct keeping *k = arg;
 
-	memcpy(k->kept.memory, device_host_reach(k->device, k->from), k->kept.size);
+	memcpy(k->kept.memory, k->from, k->kept.size); /* the device may have been closed */
 	event_pass(k->kept.written);
 	keeping_put(k);
 }
@@ -506,7 +506,7 @@ static int host_preserve(struct device *d, int number, void *stream, const void 
 		return -ENOMEM;
 	k->kept = (struct device_kept){ .number = DEVICE_NONE, .memory = to, .size = size };
 	k->device = d;
-	k->from = from;
+	k->from = device_host_reach(d, from);
 	rc = make_keeping(number, stream, k);
 	if (rc) {
 		free(k->own);

@@ -705,8 +705,10 @@ static void take_spec(struct job *job, const struct job_spec *spec)
 	ck_assert_uint_le(spec->ngroups, JOB_GROUPS_MAX);
 	ck_assert_uint_le(job->spec.nkeys, JOB_STATES_MAX);
 	ck_assert_uint_le(spec->world, JOB_WORLD_MAX);
-	memcpy(job->params, spec->params, spec->nparams * sizeof(*spec->params));
-	memcpy(job->groups, spec->groups, spec->ngroups * sizeof(*spec->groups));
+	if (spec->nparams)
+		memcpy(job->params, spec->params, spec->nparams * sizeof(*spec->params));
+	if (spec->ngroups)
+		memcpy(job->groups, spec->groups, spec->ngroups * sizeof(*spec->groups));
 	memcpy(job->keys, keys, job->spec.nkeys * sizeof(*keys));
 	job->spec.params = job->params;
 	job->spec.groups = job->groups;
