@@ -5,12 +5,12 @@
 # rank 0, which coordinates, as often as the others together, a child of it living on in every second.  Every
 # parameter always has one value on all ranks, hp and lp; the ranks that live end with the same; and there is
 # an order of all that was done that explains all that was seen (history.h).  In every third round states are on NVMe.
-# TEST_ROUNDS (20; 5 with sanitizers), TEST_COMMITS and TEST_ABORTS (4; 0): so many edits at least that were under way at
+# TEST_ROUNDS (12; 5 with sanitizers), TEST_COMMITS and TEST_ABORTS (4; 0): so many edits at least that were under way at
 # a kill are to have been committed, and aborted.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
-rounds=20 commits=4 aborts=4
+rounds=12 commits=4 aborts=4
 [ "${sanitizer:-no}" = no ] || rounds=5 commits=0 aborts=0
 rounds=${TEST_ROUNDS:-$rounds}
 tools=$top_builddir/tests/fail

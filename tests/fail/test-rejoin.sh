@@ -7,6 +7,8 @@
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
 rounds=${FRAG_ROUNDS:-1}
+ways='transport=auto transport=zmq'
+[ "${sanitizer:-no}" = no ] || ways=transport=zmq # slow
 
 is_in_state() {
 	grep -q "^$2" "$M/ranks/$1/state"
@@ -150,7 +152,7 @@ all_ways() {
 
 round=0
 while [ $round -lt "$rounds" ]; do
-	for way in transport=auto transport=zmq; do
+	for way in $ways; do
 		all_ways $way
 	done
 	on_nvme all_ways transport=auto
