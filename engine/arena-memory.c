@@ -37,17 +37,16 @@ static void show(const struct arena_memory *m)
 	struct control_page *c = m->registry->control;
 	const struct arena *a = &m->arena;
 
-	atomic_store_explicit(&c->arena_used, a->used, memory_order_relaxed);
-	atomic_store_explicit(&c->arena_used_max, arena_max_allocated(a), memory_order_relaxed);
-	atomic_store_explicit(&c->arena_largest, arena_largest_contiguous(a),
-			      memory_order_relaxed);
-	atomic_store_explicit(&c->arena_moved, m->moved, memory_order_relaxed);
-	atomic_store_explicit(&c->arena_bytes, a->size, memory_order_relaxed);
+	control_put(&c->arena_used, a->used);
+	control_put(&c->arena_used_max, arena_max_allocated(a));
+	control_put(&c->arena_largest, arena_largest_contiguous(a));
+	control_put(&c->arena_moved, m->moved);
+	control_put(&c->arena_bytes, a->size);
 }
 
 static void show_none(struct control_page *c)
 {
-	atomic_store_explicit(&c->arena_bytes, 0, memory_order_relaxed);
+	control_put(&c->arena_bytes, 0);
 }
 
 int arena_memory_open(struct arena_memory **out, struct registry *r, uint64_t bytes,

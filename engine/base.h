@@ -2,7 +2,7 @@
 #ifndef ENGINE_BASE_H
 #define ENGINE_BASE_H
 
-/* What every module uses: checked arithmetic, cleanup, the clock. */
+/* What every module uses: checked arithmetic, cleanup, the clock, the environment. */
 
 #include <assert.h>
 #include <stdbool.h>
@@ -65,6 +65,14 @@ static inline char *text_copy(const void *bytes, size_t size)
 	memcpy(text, bytes, size);
 	text[size] = '\0';
 	return text;
+}
+
+/* Of the environment; NULL: it is not set, or empty. */
+static inline const char *env_text(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
 }
 
 static inline uint64_t monotonic_ms(void)

@@ -6,6 +6,7 @@
 
 #include "engine/collective.h"
 
+#include <errno.h>
 #include <limits.h>
 
 /* Fills in the defaults.  -EINVAL. */
@@ -14,6 +15,11 @@ int collective_check(struct collective_options *o, unsigned rank, unsigned nrank
 /* -EINVAL, -EFAULT, -EOVERFLOW, as launch, and -EIO of where.  Sets io->port anew. */
 int collective_io_check(const struct device_ops *ops, const struct collective_options *o,
 			unsigned nranks, struct collective_io *io);
+
+static inline bool collective_has_failed(const struct collective_about *about)
+{
+	return about->state && about->state != -EINPROGRESS;
+}
 
 /* How long it may take from when its event has passed. */
 uint64_t collective_limit_ms(const struct collective_options *o,

@@ -133,7 +133,7 @@ static void PRINTF(3, 4) fail(struct collective *c, int rc, const char *fmt, ...
 {
 	va_list args;
 
-	if (c->about.state && c->about.state != -EINPROGRESS)
+	if (collective_has_failed(&c->about))
 		return;
 	va_start(args, fmt);
 	vsnprintf(c->about.error, sizeof(c->about.error), fmt, args);
@@ -144,11 +144,6 @@ static void PRINTF(3, 4) fail(struct collective *c, int rc, const char *fmt, ...
 	while (c->first)
 		end_first(c, rc);
 	pthread_cond_broadcast(&changed);
-}
-
-static bool has_failed(const struct collective *c)
-{
-	return c->about.state && c->about.state != -EINPROGRESS;
 }
 
 /* NULL: it has none, or it has not begun. */
@@ -371,7 +366,7 @@ static void *run(void *arg)
 static void ready_all(struct world *w)
 {
 	for (unsigned r = 0; r < w->nranks; r++)
-		if (w->ranks[r] && !has_failed(w->ranks[r]))
+		if (w->ranks[r] && !collective_has_failed(&w->ranks[r]->about))
 			w->ranks[r]->about.state = 0;
 	pthread_cond_broadcast(&changed);
 }
@@ -512,7 +507,7 @@ static bool host_is_over(struct collective *c)
 	bool over;
 
 	pthread_mutex_lock(&lock);
-	over = has_failed(c) && !c->first && !c->over.first;
+	over = collective_has_failed(&c->about) && !c->first && !c->over.first;
 	pthread_mutex_unlock(&lock);
 	return over;
 }

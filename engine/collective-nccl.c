@@ -15,11 +15,6 @@ enum { PAGE = 4096, PAUSE_US = 50 }; /* a device tells nobody: it is asked */
 
 /* ---- failing ---- */
 
-static bool is_failure(int state)
-{
-	return state && state != -EINPROGRESS;
-}
-
 int nccl_state(struct collective *c)
 {
 	int state;
@@ -32,7 +27,12 @@ int nccl_state(struct collective *c)
 
 bool nccl_has_failed(struct collective *c)
 {
-	return is_failure(nccl_state(c));
+	bool failed;
+
+	pthread_mutex_lock(&c->lock);
+	failed = collective_has_failed(&c->about);
+	pthread_mutex_unlock(&c->lock);
+	return failed;
 }
 
 static void say(const struct collective *c)
@@ -48,7 +48,7 @@ void nccl_fail(struct collective *c, int rc, const char *fmt, ...)
 	va_list args;
 
 	pthread_mutex_lock(&c->lock);
-	if (!is_failure(c->about.state)) {
+	if (!collective_has_failed(&c->about)) {
 		va_start(args, fmt);
 		vsnprintf(c->about.error, sizeof(c->about.error), fmt, args);
 		va_end(args);
@@ -113,7 +113,7 @@ static void *run_errand(void *arg)
 /* Opening ends soon after a failure. */
 static uint64_t errand_until(const struct collective *c, uint64_t until_ms)
 {
-	if (c->errand == nccl_open && is_failure(c->about.state))
+	if (c->errand == nccl_open && collective_has_failed(&c->about))
 		return u64_min(c->failed_ms + c->options.end_ms, until_ms);
 	return until_ms;
 }

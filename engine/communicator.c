@@ -402,14 +402,14 @@ void communicator_serve(struct engine *e, uint32_t peer, const struct wire_heade
 
 /* ---- what it is for ---- */
 
-uint64_t communicator_number(struct engine *e)
+uint64_t communicator_number(const struct engine *e)
 {
 	const struct communicator *c = e->communicator;
 
 	return c && c->state == COMMUNICATOR_UP ? c->number : 0;
 }
 
-int communicator_place(struct engine *e, uint32_t rank)
+int communicator_place(const struct engine *e, uint32_t rank)
 {
 	const struct communicator *c = e->communicator;
 
@@ -421,11 +421,13 @@ uint32_t communicator_ranks(const struct engine *e)
 	return e->communicator ? e->communicator->nranks : 0;
 }
 
-bool communicator_reaches(const struct engine *e, enum state_tier tier)
+bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row)
 {
 	const struct communicator *c = e->communicator;
+	enum state_tier tier = e->peers[rank].states->rows[row].tier;
 
-	return c && tier == (c->options.device ? STATE_DEVICE : STATE_HOST);
+	return communicator_place(e, rank) >= 0 &&
+	       tier == (c->options.device ? STATE_DEVICE : STATE_HOST);
 }
 
 bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size)
@@ -449,7 +451,7 @@ void communicator_break(struct engine *e, uint64_t number)
 
 static void on_launched(struct collective_io *collective_io, int result)
 {
-	struct communicator_io *io = (struct communicator_io *)collective_io;
+	struct communicator_io *io = container_of(collective_io, struct communicator_io, io);
 	struct engine *e = io->engine;
 
 	atomic_store(&io->result, result); /* from here on it is its owner's */

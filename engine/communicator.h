@@ -38,17 +38,19 @@ void communicator_turn(struct engine *e, uint64_t now);
 /* It has failed: all members are told.  Engine thread, with the lock. */
 void communicator_fail(struct engine *e, uint64_t number, const char *why);
 
-/* Its number, when bytes can go by it; 0: they cannot.  Any thread. */
-uint64_t communicator_number(struct engine *e);
-/* The rank's place in it, or -ENOENT; how many there are.  With the lock. */
-int communicator_place(struct engine *e, uint32_t rank);
+/* With the lock: */
+
+/* Its number, when bytes can go by it; 0: they cannot. */
+uint64_t communicator_number(const struct engine *e);
+/* The rank's place in it, or -ENOENT; how many there are. */
+int communicator_place(const struct engine *e, uint32_t rank);
 uint32_t communicator_ranks(const struct engine *e);
-/* Whether it can send bytes of such rows; receive into that memory.  With the lock. */
-bool communicator_reaches(const struct engine *e, enum state_tier tier);
+/* Whether that rank can send bytes of its row by it; whether this one can receive them into that memory. */
+bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row);
 bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size);
 
 struct communicator_io {
-	struct collective_io io; /* first; done is set here */
+	struct collective_io io; /* done is set here */
 	struct engine *engine;
 	_Atomic int result; /* -EINPROGRESS: not over; else it is its owner's again */
 };

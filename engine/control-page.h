@@ -59,6 +59,12 @@ static inline const char *control_phase_name(uint32_t phase)
 	return phase < ARRAY_SIZE(names) ? names[phase] : "?";
 }
 
+/* A figure, which nothing else follows from. */
+static inline void control_put(_Atomic uint64_t *word, uint64_t value)
+{
+	atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
 /* To at least `to`, by units, whatever is counted meanwhile. */
 static inline void control_raise(_Atomic uint64_t *word, uint64_t to, uint64_t unit)
 {

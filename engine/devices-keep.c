@@ -158,21 +158,6 @@ static int keep_piece(struct devices_kept *k, const struct used *u, const void *
 	return rc;
 }
 
-static int keep_there(struct devices *d, const struct used *u, const struct iovec *parts,
-		      unsigned n, struct devices_kept **kept)
-{
-	struct devices_kept *k = new_kept(d, u->number, n, false);
-	int rc = k ? 0 : -ENOMEM;
-
-	for (unsigned i = 0; i < n && !rc; i++)
-		rc = keep_piece(k, u, parts[i].iov_base, parts[i].iov_len, NULL);
-	if (rc)
-		devices_kept_put(k);
-	else
-		*kept = k;
-	return rc;
-}
-
 static int keep_chunk(struct devices_kept *k, const struct used *u, const uint8_t *from,
 		      uint64_t size)
 {
@@ -198,14 +183,16 @@ static int keep_part(struct devices_kept *k, const struct used *u, const struct 
 	return rc;
 }
 
-static int keep_on_host(struct devices *d, const struct used *u, const struct iovec *parts,
-			unsigned n, struct devices_kept **kept)
+static int keep_in(struct devices *d, const struct used *u, const struct iovec *parts,
+		   unsigned n, bool on_host, struct devices_kept **kept)
 {
-	struct devices_kept *k = new_kept(d, u->number, count_chunks(parts, n), true);
+	uint64_t pieces = on_host ? count_chunks(parts, n) : n;
+	struct devices_kept *k = new_kept(d, u->number, pieces, on_host);
 	int rc = k ? 0 : -ENOMEM;
 
 	for (unsigned i = 0; i < n && !rc; i++)
-		rc = keep_part(k, u, &parts[i]);
+		rc = on_host ? keep_part(k, u, &parts[i])
+			     : keep_piece(k, u, parts[i].iov_base, parts[i].iov_len, NULL);
 	if (rc)
 		devices_kept_put(k);
 	else
@@ -217,10 +204,10 @@ int devices_keep(struct devices *d, int number, const struct iovec *parts, unsig
 		 struct devices_kept **kept)
 {
 	const struct used *u = devices_find(d, number);
-	int rc = keep_there(d, u, parts, n, kept);
+	int rc = keep_in(d, u, parts, n, false, kept);
 
 	if ((rc == -ENOSPC || rc == -ENOMEM) && d->host)
-		rc = keep_on_host(d, u, parts, n, kept);
+		rc = keep_in(d, u, parts, n, true, kept);
 	return rc;
 }
 

@@ -10,17 +10,10 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-static const char *variable(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
-}
-
 int fabric_config_read(struct fabric_config *c, char *why, size_t whysize)
 {
-	const char *fabric = variable("FRAG_FABRIC"), *open = variable("FRAG_FABRIC_OPEN");
-	const char *devices = variable("FRAG_FABRIC_DEVICES");
+	const char *fabric = env_text("FRAG_FABRIC"), *open = env_text("FRAG_FABRIC_OPEN");
+	const char *devices = env_text("FRAG_FABRIC_DEVICES");
 
 	*c = (struct fabric_config){ .wanted = fabric, .open = open && *open == '1' };
 	if (fabric && strcmp(fabric, "ucx") != 0)

@@ -52,12 +52,6 @@ static int note_piece(void *arg, const struct piece *piece)
 	return 0;
 }
 
-static bool goes_by_communicator(struct engine *e, const struct piece *piece)
-{
-	return communicator_place(e, piece->rank) >= 0 &&
-	       communicator_reaches(e, e->peers[piece->rank].states->rows[piece->row].tier);
-}
-
 /* With the lock.  The tables of states may have to be fetched. */
 static int find_pieces(struct gather *g, uint64_t deadline)
 {
@@ -71,7 +65,7 @@ static int find_pieces(struct gather *g, uint64_t deadline)
 		 !node_wait_answer(g->e, u64_min(deadline, monotonic_ms() + WAIT_MS)) &&
 		 monotonic_ms() < deadline);
 	for (unsigned i = 0; i < g->n && !rc; i++)
-		if (!goes_by_communicator(g->e, &g->pieces[i]))
+		if (!communicator_sends(g->e, g->pieces[i].rank, g->pieces[i].row))
 			rc = -EREMOTE;
 	return !rc && g->covered < g->bytes ? -EREMOTE : rc;
 }

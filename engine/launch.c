@@ -45,14 +45,6 @@ static int bad(struct reader *r, const char *fmt, ...)
 	return -EINVAL;
 }
 
-/* Set and not empty. */
-static const char *variable(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
-}
-
 static int number(struct reader *r, const char *name, const char *text, uint64_t max,
 		  uint32_t *out)
 {
@@ -81,7 +73,7 @@ static int copy(struct reader *r, const char *name, const char *text, char *out,
 static const struct launcher *find_launcher(void)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(launchers); i++)
-		if (variable(launchers[i].rank))
+		if (env_text(launchers[i].rank))
 			return &launchers[i];
 	return NULL;
 }
@@ -89,7 +81,7 @@ static const struct launcher *find_launcher(void)
 static const char *world_of(const struct launcher *launcher)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(launcher->world) && launcher->world[i]; i++)
-		if (variable(launcher->world[i]))
+		if (env_text(launcher->world[i]))
 			return launcher->world[i];
 	return NULL;
 }
@@ -113,7 +105,7 @@ static int read_rank(struct reader *r, const struct launcher *launcher, const ch
 		return bad(r,
 			   "no rank: none of FRAG_RANK, RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, "
 			   "PMI_RANK, SLURM_PROCID is set");
-	return number(r, *name, r->config.rank ? r->config.rank : variable(*name),
+	return number(r, *name, r->config.rank ? r->config.rank : env_text(*name),
 		      FRAG_WORLD_MAX - 1, &r->l->rank);
 }
 
@@ -126,7 +118,7 @@ static int read_world(struct reader *r, const struct launcher *launcher, const c
 		r->l->world = r->config.world;
 	} else if (!name) {
 		return bad(r, "%s is set, but no size of the job: FRAG_WORLD_SIZE", rank_name);
-	} else if (number(r, name, variable(name), FRAG_WORLD_MAX, &r->l->world)) {
+	} else if (number(r, name, env_text(name), FRAG_WORLD_MAX, &r->l->world)) {
 		return -EINVAL;
 	}
 	if (!r->l->world || r->l->world > FRAG_WORLD_MAX)
@@ -164,7 +156,7 @@ static int read_master(struct reader *r)
 	const char *name = "master_addr", *text = r->config.master_addr;
 
 	for (size_t i = 0; i < ARRAY_SIZE(names) && !text; i++)
-		if ((text = variable(names[i])))
+		if ((text = env_text(names[i])))
 			name = names[i];
 	if (!text)
 		return 0;
@@ -175,7 +167,7 @@ static int read_master(struct reader *r)
 
 static int read_port(struct reader *r)
 {
-	const char *text = variable("FRAG_PORT");
+	const char *text = env_text("FRAG_PORT");
 	uint32_t port = r->config.port;
 
 	if (!port && text && number(r, "FRAG_PORT", text, 65535, &port))
@@ -186,7 +178,7 @@ static int read_port(struct reader *r)
 
 static int read_rendezvous(struct reader *r)
 {
-	const char *text = variable("FRAG_RDZV");
+	const char *text = env_text("FRAG_RDZV");
 
 	if (!text)
 		return 0;
@@ -225,11 +217,11 @@ static int adapt_job(struct reader *r, const char *name, const char *text)
 static int job_of_port(struct reader *r)
 {
 	const char *host = r->l->master_addr[0] ? r->l->master_addr : "localhost";
-	const char *port = variable("MASTER_PORT");
+	const char *port = env_text("MASTER_PORT");
 	char text[256];
 
 	if (!port)
-		port = variable("FRAG_PORT");
+		port = env_text("FRAG_PORT");
 	if (port)
 		snprintf(text, sizeof(text), "%s-%.8s", host, port);
 	else if (r->l->port)
@@ -241,7 +233,7 @@ static int job_of_port(struct reader *r)
 
 static int job_of_slurm(struct reader *r, const char *job)
 {
-	const char *step = variable("SLURM_STEP_ID");
+	const char *step = env_text("SLURM_STEP_ID");
 	char text[256];
 
 	snprintf(text, sizeof(text), "%.100s%s%.100s", job, step ? "." : "", step ? step : "");
@@ -256,12 +248,12 @@ static int read_job(struct reader *r)
 
 	if (r->config.job && *r->config.job)
 		return take_job(r, "job", r->config.job);
-	if ((text = variable("FRAG_JOB_ID")))
+	if ((text = env_text("FRAG_JOB_ID")))
 		return take_job(r, "FRAG_JOB_ID", text);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if ((text = variable(names[i])) && strcmp(text, "none"))
+		if ((text = env_text(names[i])) && strcmp(text, "none"))
 			return adapt_job(r, names[i], text);
-	if ((text = variable("SLURM_JOB_ID")))
+	if ((text = env_text("SLURM_JOB_ID")))
 		return job_of_slurm(r, text);
 	return job_of_port(r);
 }
@@ -270,20 +262,20 @@ static int read_job(struct reader *r)
 
 static int read_key(struct reader *r)
 {
-	const char *plain = variable("FRAG_PLAIN"), *text = r->config.key_file;
+	const char *plain = env_text("FRAG_PLAIN"), *text = r->config.key_file;
 
 	if (plain && strcmp(plain, "0") && strcmp(plain, "1"))
 		return bad(r, "FRAG_PLAIN=%.40s is neither 0 nor 1", plain);
 	r->l->plain = plain && *plain == '1';
 	if (!text)
-		text = variable("FRAG_KEY_FILE");
+		text = env_text("FRAG_KEY_FILE");
 	return text ? copy(r, "FRAG_KEY_FILE", text, r->l->key_file, sizeof(r->l->key_file))
 		    : 0;
 }
 
 int launch_host(char host[MACHINE_ID])
 {
-	const char *text = variable("FRAG_HOST");
+	const char *text = env_text("FRAG_HOST");
 
 	if (!text)
 		machine_id(host);

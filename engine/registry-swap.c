@@ -10,11 +10,6 @@
 
 /* Rows on NVMe: partitions, and pieces of parameters. */
 
-static uint64_t row_bytes(const struct state_row *row)
-{
-	return row->numel * frag_dtype_size(row->dtype);
-}
-
 static int add_place(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		     enum frag_dtype dtype, uint64_t numel, struct place_state **s)
 {
@@ -84,7 +79,7 @@ int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtyp
 		row->tier = STATE_SWAP;
 		row->place = s;
 		row->place_at = at;
-		registry_count(r, STATE_SWAP, (int64_t)row_bytes(row));
+		registry_count(r, STATE_SWAP, (int64_t)registry_row_bytes(row));
 		registry_new_epoch(r);
 		row->since = r->states.epoch;
 	}
@@ -125,7 +120,7 @@ static bool is_in_row(const struct state_row *row, uint64_t offset, uint64_t siz
 {
 	uint64_t end;
 
-	return u64_add(offset, size, &end) && end <= row_bytes(row);
+	return u64_add(offset, size, &end) && end <= registry_row_bytes(row);
 }
 
 int registry_find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,

@@ -39,7 +39,7 @@ static void free_owned(struct state_row *row)
 {
 	if (row->owned)
 		memory_free((void *)(uintptr_t)row->segments[0].address,
-			    row->numel * frag_dtype_size(row->dtype));
+			    registry_row_bytes(row));
 }
 
 void registry_fini(struct registry *r)
@@ -202,11 +202,6 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 	return row < 0 ? row : 0;
 }
 
-static uint64_t row_bytes(const struct state_row *row)
-{
-	return row->numel * frag_dtype_size(row->dtype);
-}
-
 static void drop_share(struct states *s, uint64_t address)
 {
 	for (uint32_t i = 0; i < s->nshares; i++) {
@@ -226,7 +221,7 @@ static struct state_row drop_row(struct registry *r, uint32_t number)
 	struct state_row old = r->states.rows[number];
 	uint64_t address = old.nsegments ? old.segments[0].address : 0;
 	uint64_t bytes = old.in_arena ? 0
-			 : old.place  ? row_bytes(&old)
+			 : old.place  ? registry_row_bytes(&old)
 				      : states_row_bytes(&old);
 
 	states_drop(&r->states, number);
@@ -234,7 +229,7 @@ static struct state_row drop_row(struct registry *r, uint32_t number)
 	registry_count(r, old.tier, -(int64_t)bytes);
 	if (old.owned) {
 		drop_share(&r->states, address);
-		memory_free((void *)(uintptr_t)address, row_bytes(&old));
+		memory_free((void *)(uintptr_t)address, registry_row_bytes(&old));
 	}
 	old.segments = NULL;
 	return old;

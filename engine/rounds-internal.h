@@ -35,7 +35,7 @@ struct round {
 
 /* This rank's part in one, under way.  From on_launched on the engine thread's. */
 struct launched {
-	struct communicator_io io; /* first */
+	struct communicator_io io;
 	struct launched *next;
 	struct round *of; /* this rank's own */
 	uint64_t communicator;

@@ -32,21 +32,14 @@ void rounds_free(struct engine *e)
 
 /* ---- planning ---- */
 
-static bool is_sent_by_rounds(const struct engine *e, const struct piece *piece)
-{
-	return !piece->lost &&
-	       communicator_reaches(e, e->peers[piece->rank].states->rows[piece->row].tier);
-}
-
 static int find_places(struct engine *e, struct round *round)
 {
 	for (unsigned i = 0; i < round->plan.n; i++) {
 		const struct piece *piece = &round->plan.pieces[i];
-		int place = communicator_place(e, piece->rank);
 
-		if (place < 0 || !is_sent_by_rounds(e, piece))
+		if (piece->lost || !communicator_sends(e, piece->rank, piece->row))
 			return -EREMOTE;
-		round->places[i] = (uint32_t)place;
+		round->places[i] = (uint32_t)communicator_place(e, piece->rank);
 	}
 	return 0;
 }
@@ -354,7 +347,7 @@ void rounds_abandon(struct engine *e)
 
 static int check(const struct engine *e, const struct rounds_get *get)
 {
-	if (!e->rounds || !communicator_number((struct engine *)e))
+	if (!e->rounds || !communicator_number(e))
 		return -EREMOTE;
 	if (get->size > ROUNDS_BYTES_MAX)
 		return -E2BIG;

@@ -82,11 +82,6 @@ const struct later_source serve_device_source = {
 
 /* ---- figures ---- */
 
-static void put(_Atomic uint64_t *word, uint64_t value)
-{
-	atomic_store_explicit(word, value, memory_order_relaxed);
-}
-
 void serve_device_turn(struct engine *e)
 {
 	struct control_page *c = e->registry.control;
@@ -95,7 +90,7 @@ void serve_device_turn(struct engine *e)
 	if (!e->registry.devices)
 		return;
 	devices_figures(e->registry.devices, &f);
-	put(&c->device_from_bytes, f.from_bytes);
-	put(&c->device_to_bytes, f.to_bytes);
-	put(&c->device_errors, f.errors);
+	control_put(&c->device_from_bytes, f.from_bytes);
+	control_put(&c->device_to_bytes, f.to_bytes);
+	control_put(&c->device_errors, f.errors);
 }

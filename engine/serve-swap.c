@@ -77,11 +77,6 @@ const struct later_source serve_swap_source = {
 
 /* ---- figures ---- */
 
-static void put(_Atomic uint64_t *word, uint64_t value)
-{
-	atomic_store_explicit(word, value, memory_order_relaxed);
-}
-
 static void show_figures(struct engine *e)
 {
 	struct control_page *c = e->registry.control;
@@ -93,11 +88,11 @@ static void show_figures(struct engine *e)
 		in += f.timers[kind][PLACE_IN].bytes;
 		out += f.timers[kind][PLACE_OUT].bytes;
 	}
-	put(&c->swap_in_bytes, in);
-	put(&c->swap_out_bytes, out);
-	put(&c->swap_errors, f.errors);
-	put(&c->pinned_bytes, f.pinned.size * f.pinned.count);
-	put(&c->pinned_lent, f.pinned.size * f.pinned.lent);
+	control_put(&c->swap_in_bytes, in);
+	control_put(&c->swap_out_bytes, out);
+	control_put(&c->swap_errors, f.errors);
+	control_put(&c->pinned_bytes, f.pinned.size * f.pinned.count);
+	control_put(&c->pinned_lent, f.pinned.size * f.pinned.lent);
 }
 
 void serve_swap_turn(struct engine *e, uint64_t now)
