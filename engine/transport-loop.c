@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/transport-memory.h"
-#include "engine/transport.h"
+#include "engine/transport-common.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -352,23 +352,16 @@ static int loop_send(struct transport *t, uint32_t peer, const struct iovec *par
 		     unsigned nparts)
 {
 	struct message *m;
-	uint64_t size = 0;
-	int rc;
+	uint64_t size;
+	int rc = transport_message_size(parts, nparts, &size);
 
-	for (unsigned i = 0; i < nparts; i++)
-		if (!u64_add(size, parts[i].iov_len, &size))
-			return -EMSGSIZE;
-	if (size > TRANSPORT_MESSAGE_MAX)
-		return -EMSGSIZE;
+	if (rc)
+		return rc;
 	m = malloc(sizeof(*m) + size);
 	if (!m)
 		return -ENOMEM;
-	*m = (struct message){ .size = 0 };
-	for (unsigned i = 0; i < nparts; i++) {
-		if (parts[i].iov_len)
-			memcpy(m->data + m->size, parts[i].iov_base, parts[i].iov_len);
-		m->size += parts[i].iov_len;
-	}
+	*m = (struct message){ .size = size };
+	transport_message_fill(m->data, parts, nparts);
 	pthread_mutex_lock(&table.lock);
 	rc = queue_or_refuse(t, peer, m);
 	pthread_mutex_unlock(&table.lock);

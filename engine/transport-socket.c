@@ -3,20 +3,18 @@
 
 #include "engine/transport-socket.h"
 
+#include "engine/transport-common.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <zmq.h>
 
 enum {
-	DESCRIPTORS = 32,   /* what libzmq needs to start; it aborts where it gets none */
-	PORT_FIRST = 20000, /* below the kernel's ephemeral ports */
-	PORT_LAST = 32767,
-	PORT_TRIES = 256,
-	LINGER_MS = 100, /* on close, for what was sent just before */
+	DESCRIPTORS = 32, /* what libzmq needs to start; it aborts where it gets none */
+	LINGER_MS = 100,  /* on close, for what was sent just before */
 	HANDSHAKE_MS = 10000,
 	CONNECT_MS = 3000,
 	RECONNECT_MS = 50, /* at first, doubled up to */
@@ -97,27 +95,18 @@ int transport_socket_check_descriptors(void)
 	return rc;
 }
 
-static int bind_exactly(void *socket, const char *host, unsigned port)
+struct binding {
+	void *socket;
+	char host[TRANSPORT_ADDRESS];
+};
+
+static int bind_at(void *arg, uint16_t port)
 {
+	const struct binding *b = arg;
 	char endpoint[TRANSPORT_ADDRESS + 16];
 
-	snprintf(endpoint, sizeof(endpoint), "%s:%u", host, port);
-	return zmq_bind(socket, endpoint) ? transport_socket_error() : 0;
-}
-
-static int bind_anywhere(void *socket, const char *host)
-{
-	int rc = -EADDRINUSE;
-
-	for (int i = 0; i < PORT_TRIES && rc == -EADDRINUSE; i++) {
-		uint16_t random;
-
-		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-			return -errno;
-		rc = bind_exactly(socket, host,
-				  PORT_FIRST + random % (PORT_LAST + 1 - PORT_FIRST));
-	}
-	return rc;
+	snprintf(endpoint, sizeof(endpoint), "%s:%u", b->host, port);
+	return zmq_bind(b->socket, endpoint) ? transport_socket_error() : 0;
 }
 
 /* "tcp://HOST[:PORT]" -> "tcp://HOST" and the port, 0 where it is absent. */
@@ -145,13 +134,13 @@ int transport_socket_parse(const char *address, char host[TRANSPORT_ADDRESS], un
 
 int transport_socket_bind(void *socket, const char *address, char bound[TRANSPORT_ADDRESS])
 {
-	char host[TRANSPORT_ADDRESS];
+	struct binding b = { .socket = socket };
 	size_t size = TRANSPORT_ADDRESS;
 	unsigned port;
-	int rc = transport_socket_parse(address, host, &port);
+	int rc = transport_socket_parse(address, b.host, &port);
 
 	if (!rc)
-		rc = port ? bind_exactly(socket, host, port) : bind_anywhere(socket, host);
+		rc = port ? bind_at(&b, (uint16_t)port) : transport_bind_anywhere(bind_at, &b);
 	if (rc)
 		return rc;
 	return zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size)

@@ -9,9 +9,9 @@
 
 #ifdef HAVE_UCX
 #include "engine/slots.h"
+#include "engine/transport-common.h"
 #include "engine/transport-peers.h"
 #include "engine/transport-ucx-load.h"
-#include "engine/transport.h"
 
 #include <netinet/in.h>
 
@@ -104,8 +104,8 @@ struct transport {
 	bool news;                               /* a link broke, was made, or has room */
 	unsigned unsettled;                      /* links that are waiting or opening */
 	unsigned flushing;
-	int epoll, event, timer;
-	bool awake; /* event is set */
+	struct transport_bell bell;
+	int timer;
 	char address[64];
 };
 

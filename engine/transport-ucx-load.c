@@ -85,6 +85,8 @@ const struct ucx *ucx_load(void)
 int ucx_errno(ucs_status_t status)
 {
 	switch (status) {
+	case UCS_OK:
+		return 0;
 	case UCS_ERR_BUSY:
 		return -EADDRINUSE;
 	case UCS_ERR_NO_MEMORY:

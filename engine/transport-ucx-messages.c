@@ -103,16 +103,11 @@ static struct ucx_block *block_new(struct ucx_link *link, const struct iovec *pa
 				   unsigned nparts, uint64_t size)
 {
 	struct ucx_block *block = malloc(sizeof(*block) + size);
-	uint8_t *to = block ? block->data : NULL;
 
 	if (!block)
 		return NULL;
 	*block = (struct ucx_block){ .link = link, .size = size };
-	for (unsigned i = 0; i < nparts; i++) {
-		if (parts[i].iov_len)
-			memcpy(to, parts[i].iov_base, parts[i].iov_len);
-		to += parts[i].iov_len;
-	}
+	transport_message_fill(block->data, parts, nparts);
 	return block;
 }
 

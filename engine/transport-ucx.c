@@ -10,8 +10,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/timerfd.h>
 
 /* Active Messages between endpoints that a listener and a client made: only of these does UCX see on all
@@ -19,9 +17,6 @@
  * descriptor for the next time.
  */
 enum {
-	PORT_FIRST = 20000, /* below the kernel's ephemeral ports */
-	PORT_LAST = 32767,
-	PORT_TRIES = 64,
 	PROGRESSES = 256,       /* of a turn */
 	INBOX_BYTES = 64 << 20, /* above that no more is taken */
 	TICK_MS = 20,           /* while something is to be sent, or made */
@@ -56,39 +51,18 @@ int ucx_address_parse(const char *address, struct sockaddr_in *name)
 
 /* ---- open ---- */
 
-static int watch_fd(struct transport *t, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN };
-
-	return epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
-}
-
-static int keep_fd(int *to, int fd)
-{
-	if (fd < 0)
-		return -errno;
-	fork_close(fd);
-	*to = fd;
-	return 0;
-}
-
 static int open_events(struct transport *t)
 {
-	int fd, rc = keep_fd(&t->epoll, epoll_create1(EPOLL_CLOEXEC));
+	int fd, rc = transport_bell_open(&t->bell);
 
 	if (!rc)
-		rc = keep_fd(&t->event, eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
-	if (!rc)
-		rc = keep_fd(&t->timer,
-			     timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+		rc = transport_keep_fd(
+			&t->timer, timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 	if (!rc && t->ucx->ucp_worker_get_efd(t->worker, &fd) != UCS_OK)
 		rc = -EIO;
-	t->awake = true;
 	if (!rc)
-		rc = watch_fd(t, fd);
-	if (!rc)
-		rc = watch_fd(t, t->event);
-	return rc ? rc : watch_fd(t, t->timer);
+		rc = transport_bell_watch(&t->bell, fd, EPOLLIN);
+	return rc ? rc : transport_bell_watch(&t->bell, t->timer, EPOLLIN);
 }
 
 static ucs_status_t configure(const struct ucx *ucx, ucp_config_t *settings,
@@ -139,32 +113,25 @@ static ucs_status_t open_worker(struct transport *t)
 	return status == UCS_OK ? ucx_messages_open(t) : status;
 }
 
-static ucs_status_t listen_at(struct transport *t, const struct sockaddr_in *name)
+struct listening {
+	struct transport *t;
+	struct sockaddr_in name;
+};
+
+static int listen_at(void *arg, uint16_t port)
 {
+	struct listening *l = arg;
+	struct transport *t = l->t;
 	const ucp_listener_params_t params = {
 		.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
 			      UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-		.sockaddr = { .addr = (const struct sockaddr *)name, .addrlen = sizeof(*name) },
+		.sockaddr = { .addr = (const struct sockaddr *)&l->name,
+			      .addrlen = sizeof(l->name) },
 		.conn_handler = { .cb = ucx_link_accept, .arg = t },
 	};
 
-	return t->ucx->ucp_listener_create(t->worker, &params, &t->listener);
-}
-
-static ucs_status_t listen_anywhere(struct transport *t, struct sockaddr_in *name)
-{
-	ucs_status_t status = UCS_ERR_BUSY;
-
-	for (int i = 0; i < PORT_TRIES && status == UCS_ERR_BUSY; i++) {
-		uint16_t random;
-
-		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-			return UCS_ERR_IO_ERROR;
-		name->sin_port =
-			htons((uint16_t)(PORT_FIRST + random % (PORT_LAST + 1 - PORT_FIRST)));
-		status = listen_at(t, name);
-	}
-	return status;
+	l->name.sin_port = htons(port);
+	return ucx_errno(t->ucx->ucp_listener_create(t->worker, &params, &t->listener));
 }
 
 /* UCX does not say why it cannot. */
@@ -181,20 +148,19 @@ static int check_address(const struct sockaddr_in *name)
 
 static int open_listener(struct transport *t, const char *address)
 {
-	struct sockaddr_in name;
+	struct listening l = { .t = t };
 	char host[INET_ADDRSTRLEN];
-	ucs_status_t status;
-	int rc = ucx_address_parse(address, &name);
+	int rc = ucx_address_parse(address, &l.name);
 
 	if (!rc)
-		rc = check_address(&name);
+		rc = check_address(&l.name);
+	if (!rc)
+		rc = l.name.sin_port ? listen_at(&l, ntohs(l.name.sin_port))
+				     : transport_bind_anywhere(listen_at, &l);
 	if (rc)
 		return rc;
-	status = name.sin_port ? listen_at(t, &name) : listen_anywhere(t, &name);
-	if (status != UCS_OK)
-		return ucx_errno(status);
-	inet_ntop(AF_INET, &name.sin_addr, host, sizeof(host));
-	snprintf(t->address, sizeof(t->address), "ucx://%s:%u", host, ntohs(name.sin_port));
+	inet_ntop(AF_INET, &l.name.sin_addr, host, sizeof(host));
+	snprintf(t->address, sizeof(t->address), "ucx://%s:%u", host, ntohs(l.name.sin_port));
 	fork_close_at(t->address);
 	return 0;
 }
@@ -231,8 +197,7 @@ static int transport_ucx_open(struct transport **out, const struct transport_con
 				 .pid = getpid(),
 				 .inbox_last = &t->inbox,
 				 .queue_max = config->queue_max ? config->queue_max : 1000,
-				 .epoll = -1,
-				 .event = -1,
+				 .bell = TRANSPORT_BELL_NONE,
 				 .timer = -1 };
 	transport_peers_init(&t->peers, (uint32_t)u64_min(max, TRANSPORT_PEERS_MAX));
 	slots_init(&t->links, SLOTS_MAX);
@@ -249,14 +214,6 @@ static int transport_ucx_open(struct transport **out, const struct transport_con
 
 /* ---- close ---- */
 
-static void close_fd(int fd)
-{
-	if (fd < 0)
-		return;
-	fork_forget(fd);
-	close(fd);
-}
-
 static void close_ucx(struct transport *t)
 {
 	fork_forget_at(t->address);
@@ -264,9 +221,8 @@ static void close_ucx(struct transport *t)
 		ucx_links_finish(t, LINGER_MS);
 	if (t->listener)
 		t->ucx->ucp_listener_destroy(t->listener);
-	close_fd(t->epoll);
-	close_fd(t->event);
-	close_fd(t->timer);
+	transport_bell_close(&t->bell);
+	transport_close_fd(t->timer);
 	if (t->worker)
 		t->ucx->ucp_worker_destroy(t->worker);
 	if (t->context)
@@ -288,24 +244,7 @@ static void transport_ucx_close(struct transport *t)
 
 static int transport_ucx_fd(struct transport *t)
 {
-	return t->epoll;
-}
-
-static void wake(struct transport *t)
-{
-	ssize_t n = t->awake ? 0 : write(t->event, &(uint64_t){ 1 }, sizeof(uint64_t));
-
-	(void)n; /* full is awake enough */
-	t->awake = true;
-}
-
-static void sleep_again(struct transport *t)
-{
-	uint64_t count;
-	ssize_t n = t->awake ? read(t->event, &count, sizeof(count)) : 0;
-
-	(void)n; /* empty already */
-	t->awake = false;
+	return t->bell.epoll;
 }
 
 static void set_timer(struct transport *t)
@@ -321,7 +260,7 @@ static void rest(struct transport *t)
 {
 	set_timer(t);
 	if (t->inbox || t->news || t->ucx->ucp_worker_arm(t->worker) != UCS_OK)
-		wake(t);
+		transport_bell_ring(&t->bell);
 }
 
 /* ---- peers ---- */
@@ -352,7 +291,7 @@ static int transport_ucx_connect(struct transport *t, const char *address, uint3
 	if (fresh)
 		peer->router = link->number;
 	*number = peer->number;
-	wake(t);
+	transport_bell_ring(&t->bell);
 	return 0;
 }
 
@@ -367,7 +306,7 @@ static void transport_ucx_disconnect(struct transport *t, uint32_t number)
 	transport_peers_remove(&t->peers, peer);
 	if (link)
 		ucx_link_close(link);
-	wake(t);
+	transport_bell_ring(&t->bell);
 }
 
 static bool take_gone_outbound(struct transport *t, uint32_t *number)
@@ -403,22 +342,13 @@ static bool transport_ucx_gone(struct transport *t, uint32_t *number)
 
 /* ---- messages ---- */
 
-static int message_size(const struct iovec *parts, unsigned nparts, uint64_t *size)
-{
-	*size = 0;
-	for (unsigned i = 0; i < nparts; i++)
-		if (!u64_add(*size, parts[i].iov_len, size))
-			return -EMSGSIZE;
-	return *size > TRANSPORT_MESSAGE_MAX ? -EMSGSIZE : 0;
-}
-
 static int transport_ucx_send(struct transport *t, uint32_t number, const struct iovec *parts,
 			      unsigned nparts)
 {
 	struct transport_peer *peer;
 	struct ucx_link *link;
 	uint64_t size;
-	int rc = message_size(parts, nparts, &size);
+	int rc = transport_message_size(parts, nparts, &size);
 
 	if (rc)
 		return rc;
@@ -427,7 +357,7 @@ static int transport_ucx_send(struct transport *t, uint32_t number, const struct
 	if (!link || (!peer->outbound && link->state != UCX_READY))
 		return -ENOTCONN;
 	rc = ucx_message_send(link, parts, nparts, size);
-	wake(t);
+	transport_bell_ring(&t->bell);
 	return rc;
 }
 
@@ -474,7 +404,7 @@ static int transport_ucx_turn(struct transport *t, transport_receive receive, vo
 {
 	int count = 0;
 
-	sleep_again(t);
+	transport_bell_hush(&t->bell);
 	progress(t);
 	for (int i = 0; i < max && t->inbox; i++)
 		count += deliver(t, receive, owner);

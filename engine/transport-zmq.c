@@ -5,6 +5,7 @@
 
 #include "engine/fork.h"
 #include "engine/log.h"
+#include "engine/transport-common.h"
 #include "engine/transport-curve.h"
 #include "engine/transport-peers.h"
 #include "engine/transport-probe.h"
@@ -15,7 +16,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <zmq.h>
 
@@ -23,7 +23,7 @@
  * name its connections: one socket for all, because each costs a descriptor and more.
  *
  * libzmq's descriptors tell of news, not of a state: they fall silent as soon as any call has looked
- * at their socket.  What may have been looked at and not been taken is kept in `event`.
+ * at their socket.  For what may have been looked at and not been taken, the bell is rung.
  */
 enum {
 	ROUTER_ID = 5, /* bytes: 0 and libzmq's number */
@@ -49,22 +49,13 @@ struct transport {
 	struct transport_watch watch_in, watch_out;
 	struct transport_peers peers;
 	struct transport_probes probes;
-	int epoll;
-	int event;
-	bool awake;               /* event is set */
+	struct transport_bell bell;
 	bool drained;             /* the last turn took all messages that there were */
 	_Atomic uint64_t waiting; /* bytes to be sent */
 	char address[TRANSPORT_ADDRESS];
 };
 
 /* ---- open ---- */
-
-static int watch_fd(struct transport *t, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN };
-
-	return epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
-}
 
 static int watch_socket(struct transport *t, void *socket)
 {
@@ -73,21 +64,7 @@ static int watch_socket(struct transport *t, void *socket)
 
 	if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size))
 		return transport_socket_error();
-	return watch_fd(t, fd);
-}
-
-static int open_events(struct transport *t)
-{
-	t->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (t->epoll < 0)
-		return -errno;
-	fork_close(t->epoll);
-	t->event = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (t->event < 0)
-		return -errno;
-	fork_close(t->event);
-	t->awake = true;
-	return watch_fd(t, t->event);
+	return transport_bell_watch(&t->bell, fd, EPOLLIN);
 }
 
 static int open_context(struct transport *t, const struct transport_config *config)
@@ -136,7 +113,7 @@ static int open_all(struct transport *t, const struct transport_config *config)
 	int rc = transport_socket_check_descriptors();
 
 	if (!rc)
-		rc = open_events(t);
+		rc = transport_bell_open(&t->bell);
 	if (!rc)
 		rc = open_context(t, config);
 	if (!rc)
@@ -169,7 +146,7 @@ static int transport_zmq_open(struct transport **out, const struct transport_con
 		return -ENOMEM;
 	t->ops = &transport_zmq;
 	t->pid = getpid();
-	t->epoll = t->event = -1;
+	t->bell = TRANSPORT_BELL_NONE;
 	transport_peers_init(&t->peers, (uint32_t)u64_min(max, TRANSPORT_PEERS_MAX));
 	sigfillset(&all); /* libzmq's threads inherit it */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -203,14 +180,6 @@ static void close_context(struct transport *t)
 		;
 }
 
-static void close_fd(int fd)
-{
-	if (fd < 0)
-		return;
-	fork_forget(fd);
-	close(fd);
-}
-
 static void transport_zmq_close(struct transport *t)
 {
 	if (!t)
@@ -218,8 +187,7 @@ static void transport_zmq_close(struct transport *t)
 	if (t->pid == getpid()) {
 		fork_forget_at(t->address);
 		close_context(t);
-		close_fd(t->event);
-		close_fd(t->epoll);
+		transport_bell_close(&t->bell);
 	}
 	transport_peers_fini(&t->peers);
 	free(t);
@@ -229,24 +197,7 @@ static void transport_zmq_close(struct transport *t)
 
 static int transport_zmq_fd(struct transport *t)
 {
-	return t->epoll;
-}
-
-static void wake(struct transport *t)
-{
-	ssize_t n = t->awake ? 0 : write(t->event, &(uint64_t){ 1 }, sizeof(uint64_t));
-
-	(void)n; /* full is awake enough */
-	t->awake = true;
-}
-
-static void sleep_again(struct transport *t)
-{
-	uint64_t count;
-	ssize_t n = t->awake ? read(t->event, &count, sizeof(count)) : 0;
-
-	(void)n; /* empty already */
-	t->awake = false;
+	return t->bell.epoll;
 }
 
 /* After any call on a socket: its descriptor may have told that call what it had to tell. */
@@ -255,9 +206,9 @@ static void wake_if_readable(struct transport *t, void *socket)
 	size_t size = sizeof(int);
 	int events = 0;
 
-	if (socket && !t->awake && !zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) &&
+	if (socket && !t->bell.rung && !zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) &&
 	    events & ZMQ_POLLIN)
-		wake(t);
+		transport_bell_ring(&t->bell);
 }
 
 /* ---- connect ---- */
@@ -331,10 +282,9 @@ static void transport_zmq_disconnect(struct transport *t, uint32_t number)
 static void probe(struct transport *t, const struct transport_peer *peer)
 {
 	int fd = transport_probe_start(&t->probes, peer->number, peer->address);
-	struct epoll_event event = { .events = EPOLLOUT };
 
-	if (fd >= 0 && epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &event))
-		wake(t);
+	if (fd >= 0 && transport_bell_watch(&t->bell, fd, EPOLLOUT))
+		transport_bell_ring(&t->bell);
 }
 
 static void on_news(void *owner, const char *address, int fd, enum transport_watch_news news)
@@ -373,26 +323,6 @@ static bool transport_zmq_refused(struct transport *t, uint32_t number)
 
 /* ---- send ---- */
 
-static int message_size(const struct iovec *parts, unsigned nparts, uint64_t *size)
-{
-	*size = 0;
-	for (unsigned i = 0; i < nparts; i++)
-		if (!u64_add(*size, parts[i].iov_len, size))
-			return -EMSGSIZE;
-	return *size > TRANSPORT_MESSAGE_MAX ? -EMSGSIZE : 0;
-}
-
-static void fill(zmq_msg_t *message, const struct iovec *parts, unsigned nparts)
-{
-	char *to = zmq_msg_data(message);
-
-	for (unsigned i = 0; i < nparts; i++) {
-		if (parts[i].iov_len)
-			memcpy(to, parts[i].iov_base, parts[i].iov_len);
-		to += parts[i].iov_len;
-	}
-}
-
 static int send_id(struct transport *t, const struct transport_peer *peer)
 {
 	struct out_id out = out_id_of(peer);
@@ -423,7 +353,7 @@ static int send_message(struct transport *t, struct transport_peer *peer,
 		return rc;
 	rc = send_id(t, peer);
 	if (!rc) {
-		fill(&message, parts, nparts);
+		transport_message_fill(zmq_msg_data(&message), parts, nparts);
 		do {
 			rc = zmq_msg_send(&message, socket, ZMQ_DONTWAIT) < 0
 				     ? transport_socket_error()
@@ -440,7 +370,7 @@ static int transport_zmq_send(struct transport *t, uint32_t number, const struct
 {
 	struct transport_peer *peer;
 	uint64_t size;
-	int rc = message_size(parts, nparts, &size);
+	int rc = transport_message_size(parts, nparts, &size);
 
 	if (rc)
 		return rc;
@@ -578,7 +508,7 @@ static int transport_zmq_turn(struct transport *t, transport_receive receive, vo
 	struct delivery d = { .receive = receive, .owner = owner, .left = max };
 	bool some;
 
-	sleep_again(t);
+	transport_bell_hush(&t->bell);
 	transport_curve_turn(&t->curve);
 	transport_watch_turn(&t->watch_out, on_news, t);
 	transport_probe_turn(&t->probes);
