@@ -114,6 +114,31 @@ bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, u
 	return is;
 }
 
+static void on_answer(struct place_read *r, int rc)
+{
+	container_of(r, struct placed_answer, read)->rc = rc;
+}
+
+void placed_ask(struct placed_answer *a, struct place_state *s, struct place_hold *hold)
+{
+	a->rc = 1;
+	a->read = (struct place_read){ .state = s,
+				       .hold = hold,
+				       .size = sizeof(a->out),
+				       .memory = a->out,
+				       .done = on_answer };
+	place_read(place, &a->read);
+}
+
+int placed_answered(struct placed_answer *a)
+{
+	uint64_t end = monotonic_ms() + 20000;
+
+	while (a->rc == 1 && monotonic_ms() < end)
+		sched_yield();
+	return a->rc;
+}
+
 bool placed_was_said(const char *what)
 {
 	static char text[65536];

@@ -7,6 +7,8 @@
 #include "engine/place.h"
 #include "tests/unit/faulty-disk.h"
 
+#include <stdatomic.h>
+
 enum { PLACED_DISKS = 2, PLACED_SLICE = 16384, PLACED_PATH = 40 };
 
 extern struct place *place;
@@ -30,6 +32,14 @@ void placed_fill(struct place_state *s, uint32_t value);
 /* Whether elements [first, first + numel) are all that, read by range, of what is current or held. */
 bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, uint64_t numel,
 	       uint32_t value);
+struct placed_answer {
+	struct place_read read;
+	uint32_t out[64];
+	atomic_int rc; /* 1: not yet */
+};
+/* Begins to read what there is at its start; waits for it. */
+void placed_ask(struct placed_answer *a, struct place_state *s, struct place_hold *hold);
+int placed_answered(struct placed_answer *a);
 bool placed_was_said(const char *what);
 uint64_t placed_random(uint64_t below);
 

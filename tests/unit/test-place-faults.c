@@ -131,26 +131,6 @@ START_TEST(without_room_for_two_generations_the_trainer_goes_on)
 }
 END_TEST
 
-struct answer {
-	struct place_read read;
-	uint32_t out[64];
-	atomic_int rc; /* 1: not yet */
-};
-
-static void on_answer(struct place_read *r, int rc)
-{
-	container_of(r, struct answer, read)->rc = rc;
-}
-
-static int answer_of(struct answer *a)
-{
-	uint64_t end = monotonic_ms() + 20000;
-
-	while (a->rc == 1 && monotonic_ms() < end)
-		sched_yield();
-	return a->rc;
-}
-
 static void *let_go(void *arg)
 {
 	(void)arg;
@@ -161,7 +141,7 @@ static void *let_go(void *arg)
 /* The reader began before: it ends, and then the trainer has the room. */
 START_TEST(what_is_being_read_is_not_taken_from_the_reader)
 {
-	struct answer a = { .rc = 1 };
+	struct placed_answer a;
 	struct place_state *s;
 	struct place_lent *l;
 	pthread_t thread;
@@ -170,11 +150,8 @@ START_TEST(what_is_being_read_is_not_taken_from_the_reader)
 	if (!placed_open(_i))
 		return;
 	s = filled(1);
-	a.read = (struct place_read){
-		.state = s, .size = sizeof(a.out), .memory = a.out, .done = on_answer
-	};
 	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
-	place_read(place, &a.read);
+	placed_ask(&a, s, NULL);
 	faulty_wait_held(1);
 	ck_assert_int_eq(place_bring(place, s, 0, PLACE_WRITE, 20000, &l), 0);
 	ck_assert_int_eq(pthread_create(&thread, NULL, let_go, NULL), 0);
@@ -186,7 +163,7 @@ START_TEST(what_is_being_read_is_not_taken_from_the_reader)
 	place_publish(place);
 	placed_fill(s, 2);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 2));
-	ck_assert_int_eq(answer_of(&a), 0);
+	ck_assert_int_eq(placed_answered(&a), 0);
 	ck_assert_uint_eq(a.out[63], 1);
 	placed_close();
 }
@@ -224,7 +201,7 @@ static void *let_go_when_given_up(void *arg)
 
 START_TEST(a_read_of_what_is_given_up_ends_well_and_is_waited_for)
 {
-	struct answer a = { .rc = 1 };
+	struct placed_answer a;
 	struct place_state *s;
 	struct place_hold *h;
 	pthread_t thread;
@@ -237,16 +214,13 @@ START_TEST(a_read_of_what_is_given_up_ends_well_and_is_waited_for)
 	ck_assert_int_eq(place_flush(place, 20000), 0);
 	ck_assert_int_eq(place_hold(place, s, 0, PLACED_SLICE, &h), 0);
 	placed_fill(s, 2);
-	a.read = (struct place_read){
-		.state = s, .hold = h, .size = sizeof(a.out), .memory = a.out, .done = on_answer
-	};
 	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
-	place_read(place, &a.read);
+	placed_ask(&a, s, h);
 	faulty_wait_held(1);
 	ck_assert_int_eq(pthread_create(&thread, NULL, let_go_when_given_up, NULL), 0);
 	placed_fill(s, 3);
 	pthread_join(thread, NULL);
-	ck_assert_int_eq(answer_of(&a), 0);
+	ck_assert_int_eq(placed_answered(&a), 0);
 	ck_assert_uint_eq(a.out[63], 1);
 	ck_assert_int_eq(read_some(s, h, 0), -ESTALE);
 	ck_assert(placed_is(s, NULL, 0, SLICE_FLOATS, 3));

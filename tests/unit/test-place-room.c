@@ -184,21 +184,10 @@ START_TEST(a_disk_that_stays_silent_is_left)
 }
 END_TEST
 
-struct answer {
-	struct place_read read;
-	uint32_t out[64];
-	atomic_int rc; /* 1: not yet */
-};
-
-static void on_answer(struct place_read *r, int rc)
-{
-	container_of(r, struct answer, read)->rc = rc;
-}
-
 /* Of what a reader lost meanwhile: its room comes back when the disk answers. */
 START_TEST(a_flush_ends_in_its_time)
 {
-	struct answer a = { .rc = 1 };
+	struct placed_answer a;
 	struct place_state *s, *other;
 	struct place_hold *h;
 	uint64_t begin;
@@ -209,11 +198,8 @@ START_TEST(a_flush_ends_in_its_time)
 	s = filled("fp32", SLICE_FLOATS, 1);
 	ck_assert_int_eq(place_hold(place, s, 0, PLACED_SLICE, &h), 0);
 	placed_fill(s, 2);
-	a.read = (struct place_read){
-		.state = s, .hold = h, .size = sizeof(a.out), .memory = a.out, .done = on_answer
-	};
 	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
-	place_read(place, &a.read);
+	placed_ask(&a, s, h);
 	faulty_wait_held(1);
 	other = placed_add("other", SLICE_FLOATS);
 	ck_assert_int_eq(place_put(place, other, 0, (float[]){ 2 }, 1), 0);
