@@ -26,38 +26,6 @@ static int open_at(struct transport **t, const char *bind, const char *devices)
 
 /* ---- addresses ---- */
 
-static unsigned port_of(const struct side *s)
-{
-	return (unsigned)atoi(strrchr(s->ops->address(s->t), ':') + 1);
-}
-
-START_TEST(a_free_port_lies_below_the_ephemeral_ones)
-{
-	side_open(&sides[0], ucx);
-	ck_assert_uint_ge(port_of(&sides[0]), 20000);
-	ck_assert_uint_le(port_of(&sides[0]), 32767);
-	ck_assert(!strncmp(transport_ucx.address(sides[0].t), "ucx://127.0.0.1:", 16));
-	side_close(&sides[0]);
-}
-END_TEST
-
-START_TEST(an_exact_port_is_taken_and_free_again_after_close)
-{
-	char address[64];
-	struct transport *t;
-
-	side_open(&sides[0], ucx);
-	snprintf(address, sizeof(address), "%s", transport_ucx.address(sides[0].t));
-	ck_assert_int_eq(open_at(&t, address, "lo"), -EADDRINUSE);
-	side_close(&sides[0]);
-	for (int i = 0; i < 3; i++) {
-		ck_assert_int_eq(open_at(&t, address, "lo"), 0);
-		ck_assert_str_eq(transport_ucx.address(t), address);
-		transport_ucx.close(t);
-	}
-}
-END_TEST
-
 START_TEST(what_cannot_be_opened_is_refused)
 {
 	struct transport *t;
@@ -136,89 +104,6 @@ static uint32_t next_gone(struct side *s)
 	}
 	return gone;
 }
-
-START_TEST(that_nobody_listens_any_more_is_told)
-{
-	uint32_t peer, gone;
-
-	side_open(&sides[0], ucx);
-	side_open(&sides[1], ucx);
-	peer = side_connect(&sides[0], &sides[1]);
-	ck_assert_int_eq(side_send(&sides[0], peer, "here", 4), 0);
-	sides_wait(sides, 2, 1, 1);
-	ck_assert(!transport_ucx.gone(sides[0].t, &gone));
-	side_close(&sides[1]);
-	ck_assert_uint_eq(next_gone(&sides[0]), peer);
-	side_close(&sides[0]);
-}
-END_TEST
-
-START_TEST(that_who_connected_to_us_has_gone_is_told)
-{
-	uint32_t gone;
-
-	side_open(&sides[0], ucx);
-	side_open(&sides[1], ucx);
-	ck_assert_int_eq(side_send(&sides[1], side_connect(&sides[1], &sides[0]), "x", 1), 0);
-	sides_wait(sides, 2, 0, 1);
-	ck_assert(!transport_ucx.gone(sides[0].t, &gone));
-	side_close(&sides[1]);
-	ck_assert_uint_eq(next_gone(&sides[0]), sides[0].from);
-	ck_assert(!transport_ucx.gone(sides[0].t, &gone));
-	ck_assert_int_eq(side_send(&sides[0], sides[0].from, "none", 4), -ENOTCONN);
-	side_close(&sides[0]);
-}
-END_TEST
-
-START_TEST(who_comes_later_at_the_address_gets_what_was_sent)
-{
-	struct transport_config config;
-	char address[64];
-	uint64_t deadline;
-	uint32_t peer;
-
-	side_open(&sides[0], ucx);
-	side_open(&sides[1], ucx);
-	snprintf(address, sizeof(address), "%s", transport_ucx.address(sides[1].t));
-	side_close(&sides[1]);
-	ck_assert_int_eq(transport_ucx.connect(sides[0].t, address, &peer), 0);
-	ck_assert_int_eq(side_send(&sides[0], peer, "early", 5), 0);
-	for (int i = 0; i < 3; i++)
-		sides_poll(sides, 1, 20);
-	config = (struct transport_config){ .bind = address };
-	side_open_with(&sides[1], ucx, config);
-	sides_wait(sides, 2, 1, 1);
-	ck_assert_mem_eq(sides[1].data, "early", 5);
-	side_close(&sides[1]); /* and one who comes back */
-	side_open_with(&sides[1], ucx, config);
-	deadline = monotonic_ms() + WAIT_MS;
-	while (!sides[1].count) {
-		ck_assert_uint_lt(monotonic_ms(), deadline);
-		side_send(&sides[0], peer, "again", 5);
-		sides_poll(sides, 2, 20);
-	}
-	ck_assert_mem_eq(sides[1].data, "again", 5);
-	side_close(&sides[0]);
-	side_close(&sides[1]);
-}
-END_TEST
-
-START_TEST(what_was_sent_just_before_close_arrives)
-{
-	uint32_t peer;
-
-	side_open(&sides[0], ucx);
-	side_open(&sides[1], ucx);
-	peer = side_connect(&sides[1], &sides[0]);
-	ck_assert_int_eq(side_send(&sides[1], peer, "hello", 5), 0);
-	sides_wait(sides, 2, 0, 1);
-	ck_assert_int_eq(side_send(&sides[1], peer, "bye", 3), 0);
-	side_close(&sides[1]);
-	sides_wait(sides, 1, 0, 2);
-	ck_assert_mem_eq(sides[0].data, "bye", 3);
-	side_close(&sides[0]);
-}
-END_TEST
 
 /* ---- processes that end ---- */
 
@@ -453,15 +338,9 @@ static TCase *own_tests(void)
 	TCase *t = tcase_create("ucx alone");
 
 	tcase_set_timeout(t, 60);
-	tcase_add_test(t, a_free_port_lies_below_the_ephemeral_ones);
-	tcase_add_test(t, an_exact_port_is_taken_and_free_again_after_close);
 	tcase_add_test(t, what_cannot_be_opened_is_refused);
 	tcase_add_test(t, the_trainers_signals_stay_its_own);
 	tcase_add_test(t, it_listens_on_the_devices_it_was_given_alone);
-	tcase_add_test(t, that_nobody_listens_any_more_is_told);
-	tcase_add_test(t, that_who_connected_to_us_has_gone_is_told);
-	tcase_add_test(t, who_comes_later_at_the_address_gets_what_was_sent);
-	tcase_add_test(t, what_was_sent_just_before_close_arrives);
 	tcase_add_test(t, a_peer_killed_in_the_middle_is_seen_soon_and_nothing_else_ends);
 	tcase_add_test(t, a_stopped_peer_fills_its_queue_and_goes_on_when_it_does);
 	tcase_add_test(t, closing_waits_for_no_stopped_peer);
@@ -483,6 +362,7 @@ int main(void)
 	s = suite_create("transport ucx");
 	r = srunner_create(s);
 	suite_add_tcase(s, transport_suite(UCX));
+	suite_add_tcase(s, transport_suite_listening(UCX));
 	suite_add_tcase(s, own_tests());
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);

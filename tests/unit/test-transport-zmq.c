@@ -47,43 +47,6 @@ static int open_at(struct transport **t, const char *address)
 
 /* ---- addresses ---- */
 
-START_TEST(a_free_port_lies_below_the_ephemeral_ones)
-{
-	side_open_with(&sides[0], &variants[PLAIN],
-		       (struct transport_config){ .bind = "tcp://127.0.0.1:0" });
-	ck_assert_int_ge(port_of(&sides[0]), 20000);
-	ck_assert_int_le(port_of(&sides[0]), 32767);
-	ck_assert(!strncmp(transport_zmq.address(sides[0].t), "tcp://127.0.0.1:", 16));
-	side_close(&sides[0]);
-}
-END_TEST
-
-START_TEST(a_port_in_use_is_said_to_be)
-{
-	struct transport *t;
-
-	side_open(&sides[0], &variants[PLAIN]);
-	ck_assert_int_eq(open_at(&t, transport_zmq.address(sides[0].t)), -EADDRINUSE);
-	side_close(&sides[0]);
-}
-END_TEST
-
-START_TEST(an_exact_port_is_taken_and_free_again_after_close)
-{
-	char address[64];
-	struct transport *t;
-
-	side_open(&sides[0], &variants[PLAIN]);
-	snprintf(address, sizeof(address), "%s", transport_zmq.address(sides[0].t));
-	side_close(&sides[0]);
-	for (int i = 0; i < 3; i++) {
-		ck_assert_int_eq(open_at(&t, address), 0);
-		ck_assert_str_eq(transport_zmq.address(t), address);
-		transport_zmq.close(t);
-	}
-}
-END_TEST
-
 START_TEST(what_cannot_be_bound_is_refused)
 {
 	struct transport *t;
@@ -106,107 +69,6 @@ START_TEST(without_an_address_it_connects_out)
 	sides_wait(sides, 2, 0, 1);
 	side_close(&sides[0]);
 	side_close(&sides[1]);
-}
-END_TEST
-
-/* Who side 0 says has gone. */
-static uint32_t next_gone(void)
-{
-	uint64_t end = monotonic_ms() + WAIT_MS;
-	uint32_t gone;
-
-	while (!transport_zmq.gone(sides[0].t, &gone)) {
-		ck_assert_uint_lt(monotonic_ms(), end);
-		sides_poll(sides, 1, 20);
-	}
-	return gone;
-}
-
-START_TEST(that_nobody_listens_any_more_is_told)
-{
-	char address[64];
-	uint32_t peer, gone;
-
-	side_open(&sides[0], &variants[PLAIN]);
-	side_open(&sides[1], &variants[PLAIN]);
-	snprintf(address, sizeof(address), "%s", transport_zmq.address(sides[1].t));
-	ck_assert_int_eq(transport_zmq.connect(sides[0].t, address, &peer), 0);
-	ck_assert_int_eq(side_send(&sides[0], peer, "here", 4), 0);
-	sides_wait(sides, 2, 1, 1);
-	ck_assert(!transport_zmq.gone(sides[0].t, &gone));
-	side_close(&sides[1]);
-	ck_assert_uint_eq(next_gone(), peer);
-	side_close(&sides[0]);
-}
-END_TEST
-
-START_TEST(that_who_connected_to_us_has_gone_is_told)
-{
-	uint32_t peers[2], gone;
-
-	side_open(&sides[0], &variants[_i]);
-	for (int i = 0; i < 2; i++) {
-		side_open_with(&sides[1 + i], &variants[_i],
-			       (struct transport_config){ .bind = NULL });
-		exchange(1 + i, 0, 2 + i);
-		peers[i] = sides[0].from;
-	}
-	ck_assert(!transport_zmq.gone(sides[0].t, &gone));
-	side_close(&sides[1]);
-	ck_assert_uint_eq(next_gone(), peers[0]);
-	ck_assert(!transport_zmq.gone(sides[0].t, &gone));
-	ck_assert_int_eq(side_send(&sides[0], peers[0], "none", 4), -ENOTCONN);
-	ck_assert_int_eq(side_send(&sides[0], peers[1], "back", 4), 0);
-	sides[1] = sides[2];
-	sides_wait(sides, 2, 1, 1);
-	side_close(&sides[0]);
-	side_close(&sides[1]);
-}
-END_TEST
-
-START_TEST(who_comes_later_at_the_address_gets_what_was_sent)
-{
-	char address[64];
-	uint32_t peer;
-
-	side_open(&sides[0], &variants[PLAIN]);
-	side_open(&sides[1], &variants[PLAIN]);
-	snprintf(address, sizeof(address), "%s", transport_zmq.address(sides[1].t));
-	side_close(&sides[1]);
-	ck_assert_int_eq(transport_zmq.connect(sides[0].t, address, &peer), 0);
-	ck_assert_int_eq(side_send(&sides[0], peer, "early", 5), 0);
-	side_open_with(&sides[1], &variants[PLAIN],
-		       (struct transport_config){ .bind = address });
-	sides_wait(sides, 2, 1, 1);
-	ck_assert_mem_eq(sides[1].data, "early", 5);
-	side_close(&sides[1]); /* and one who comes back */
-	side_open_with(&sides[1], &variants[PLAIN],
-		       (struct transport_config){ .bind = address });
-	for (int i = 0; !sides[1].count; i++) {
-		ck_assert_int_lt(i, 1000);
-		side_send(&sides[0], peer, "again", 5);
-		sides_poll(sides, 2, 20);
-	}
-	ck_assert_mem_eq(sides[1].data, "again", 5);
-	side_close(&sides[0]);
-	side_close(&sides[1]);
-}
-END_TEST
-
-START_TEST(what_was_sent_just_before_close_arrives)
-{
-	uint32_t peer;
-
-	side_open(&sides[0], &variants[CURVE]);
-	side_open(&sides[1], &variants[CURVE]);
-	peer = side_connect(&sides[1], &sides[0]);
-	ck_assert_int_eq(side_send(&sides[1], peer, "hello", 5), 0);
-	sides_wait(sides, 2, 0, 1);
-	ck_assert_int_eq(side_send(&sides[1], peer, "bye", 3), 0);
-	side_close(&sides[1]);
-	sides_wait(sides, 1, 0, 2);
-	ck_assert_mem_eq(sides[0].data, "bye", 3);
-	side_close(&sides[0]);
 }
 END_TEST
 
@@ -827,15 +689,8 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 60);
-	tcase_add_test(t, a_free_port_lies_below_the_ephemeral_ones);
-	tcase_add_test(t, a_port_in_use_is_said_to_be);
-	tcase_add_test(t, an_exact_port_is_taken_and_free_again_after_close);
 	tcase_add_test(t, what_cannot_be_bound_is_refused);
 	tcase_add_test(t, without_an_address_it_connects_out);
-	tcase_add_test(t, that_nobody_listens_any_more_is_told);
-	tcase_add_loop_test(t, that_who_connected_to_us_has_gone_is_told, PLAIN, CURVE + 1);
-	tcase_add_test(t, who_comes_later_at_the_address_gets_what_was_sent);
-	tcase_add_test(t, what_was_sent_just_before_close_arrives);
 	tcase_add_loop_test(t, garbage_is_not_delivered_and_changes_nothing, PLAIN, CURVE + 1);
 	tcase_add_test(t, who_has_no_key_does_not_get_in);
 	tcase_add_test(t, who_has_a_key_does_not_get_into_a_plain_one);

@@ -12,6 +12,8 @@ int main(void)
 
 	for (int v = 0; v < UCX; v++)
 		suite_add_tcase(s, transport_suite(v));
+	for (int v = PLAIN; v < UCX; v++)
+		suite_add_tcase(s, transport_suite_listening(v));
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
 	srunner_free(r);

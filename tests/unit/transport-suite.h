@@ -8,5 +8,7 @@
 
 /* Of variants, in tests/unit/transports.h. */
 TCase *transport_suite(int variant);
+/* Of those that listen on a network. */
+TCase *transport_suite_listening(int variant);
 
 #endif
