@@ -12,6 +12,7 @@
 #include "engine/place.h"
 #include "engine/serve-later.h"
 #include "engine/shards.h"
+#include "engine/swap-text.h"
 #include "engine/turn.h"
 
 #include <errno.h>
@@ -166,6 +167,14 @@ static void become_rank(struct engine *e, const struct launch *launch)
 
 /* ---- states on NVMe ---- */
 
+static void name_range(void *owner, const struct place_state *s, uint64_t from, uint64_t to,
+		       char *text, size_t size)
+{
+	struct engine *e = owner;
+
+	swap_text_range(&e->registry, e->own, e->rank, s, from, to, text, size);
+}
+
 static int open_place(struct engine *e)
 {
 	const struct swap_config *c = &e->launch.swap;
@@ -183,7 +192,9 @@ static int open_place(struct engine *e)
 					 .unlocked = c->unlocked,
 					 .no_ahead = c->no_ahead,
 					 .no_behind = c->no_behind,
-					 .debug = c->debug };
+					 .debug = c->debug,
+					 .name_range = name_range,
+					 .owner = e };
 	int rc, node = c->dir[0] ? machine_disk_node("/sys", c->dir) : 0;
 
 	if (!c->dir[0])

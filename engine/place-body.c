@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/frag.h"
 #include "engine/log.h"
 #include "engine/place-internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SAY_MS = 10000 };
@@ -239,20 +241,42 @@ static void count_error(struct place *p, struct place_state *s, int rc)
 	s->errors++;
 }
 
-void place_not_read(struct place_body *b, const struct swap_io *io, int rc)
+void place_not_read(struct place_body *b, const struct swap_io *io, int rc,
+		    struct place_failure *failure)
 {
-	struct place_state *s = b->state;
-	uint64_t first = b->slice * s->slice_bytes, now = monotonic_ms();
+	uint64_t first = b->slice * b->state->slice_bytes, now = monotonic_ms();
+	bool damaged = io->damaged != UINT64_MAX;
 
-	count_error(b->place, s, rc);
-	if (b->said_ms && now - b->said_ms < SAY_MS)
+	count_error(b->place, b->state, rc);
+	*failure = (struct place_failure){
+		.state = b->state,
+		.from = first + (damaged ? io->damaged : io->offset),
+		.to = first +
+		      (damaged ? u64_min(io->damaged_end, b->bytes) : io->offset + io->bytes),
+		.rc = rc,
+		.damaged = damaged,
+		.unsaid = !b->said_ms || now - b->said_ms >= SAY_MS,
+	};
+	if (failure->unsaid)
+		b->said_ms = now;
+}
+
+void place_say(struct place *p, struct place_failure *f)
+{
+	char name[FRAG_NAME_MAX + 200];
+
+	if (!f->unsaid)
 		return;
-	b->said_ms = now;
-	if (io->damaged != UINT64_MAX)
-		log_error("swap: %s: damaged at byte %" PRIu64, s->name, first + io->damaged);
+	f->unsaid = false;
+	snprintf(name, sizeof(name), "%s", f->state->name);
+	if (p->name_range)
+		p->name_range(p->owner, f->state, f->from, f->to, name, sizeof(name));
+	if (f->damaged)
+		log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": damaged", name, f->from,
+			  f->to);
 	else
-		log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": not read: %s", s->name,
-			  first + io->offset, first + io->offset + io->bytes, strerror(-rc));
+		log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": not read: %s", name,
+			  f->from, f->to, strerror(-f->rc));
 }
 
 void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc,

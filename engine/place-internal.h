@@ -88,6 +88,7 @@ struct place_lent {
 	bool there;     /* rc says how */
 	bool abandoned; /* it goes when the disk is done */
 	int rc;
+	struct place_failure failure;
 	uint64_t since;
 	struct swap_io io;
 };
@@ -109,6 +110,9 @@ struct place {
 	uint64_t
 		until_ms; /* the trainer's thread's: when its call ends at the latest; 0: none has an end */
 	bool no_ahead, no_behind, debug;
+	void (*name_range)(void *owner, const struct place_state *s, uint64_t from, uint64_t to,
+			   char *text, size_t size);
+	void *owner;
 
 	pthread_mutex_t lock; /* of all below; before those of pinned and swap-file */
 	pthread_cond_t changed;
@@ -177,8 +181,9 @@ void place_body_wrote(struct place_body *b);
 /* Counts it; says it once in SAY_MS. */
 void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc,
 		  const char *what);
-/* Counts it; says it once in SAY_MS of each body. */
-void place_not_read(struct place_body *b, const struct swap_io *io, int rc);
+/* Counts it; it is to be said once in SAY_MS of each body. */
+void place_not_read(struct place_body *b, const struct swap_io *io, int rc,
+		    struct place_failure *failure);
 void place_state_unref(struct place_state *s);
 
 /* The caller's reference; takes that of body. */

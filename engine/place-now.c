@@ -69,14 +69,18 @@ static void wake(struct place_read *r, int rc)
 static int wait_for(struct waited *w, uint64_t wait_ms)
 {
 	struct timespec end = thread_in_ms(wait_ms);
+	bool has_ended;
 	int rc = 0;
 
 	pthread_mutex_lock(&w->lock);
 	while (!w->has_ended && !rc)
 		rc = -pthread_cond_timedwait(&w->over, &w->lock, &end);
-	rc = w->has_ended ? w->rc : rc;
+	has_ended = w->has_ended;
 	pthread_mutex_unlock(&w->lock);
-	return rc;
+	if (!has_ended)
+		return rc;
+	place_say(w->read.place, &w->read.failure);
+	return w->rc;
 }
 
 static int read_piece(struct place *p, const struct place_hold *whole, uint64_t offset,

@@ -203,7 +203,7 @@ static void on_read(struct swap_io *io, int rc)
 
 	pthread_mutex_lock(&p->lock);
 	if (rc)
-		place_not_read(r->body, io, rc);
+		place_not_read(r->body, io, rc, &r->failure);
 	place_body_read_end(r->body, false);
 	pthread_mutex_unlock(&p->lock);
 	if (rc) {
@@ -286,6 +286,7 @@ static void go_on(struct place_read *r)
 static void begin(struct place *p, struct place_read *r)
 {
 	r->gone = 0;
+	r->failure = (struct place_failure){ 0 };
 	pthread_mutex_lock(&p->lock);
 	p->figures.reads++;
 	p->figures.read_bytes += r->size;

@@ -142,7 +142,7 @@ static void on_read(struct swap_io *io, int rc)
 	pthread_mutex_lock(&p->lock);
 	place_idle(p, body->state->kind, PLACE_IN);
 	if (rc)
-		place_not_read(body, io, rc);
+		place_not_read(body, io, rc, &l->failure);
 	else
 		count_in(l);
 	is_there(l, rc);
@@ -360,6 +360,7 @@ static int wait_for(struct place *p, struct place_lent *l, uint64_t wait_ms)
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	uint64_t since = monotonic_ns();
+	struct place_failure *failure;
 	bool waited = false;
 	int rc = 0;
 
@@ -371,7 +372,10 @@ static int wait_for(struct place *p, struct place_lent *l, uint64_t wait_ms)
 	if (waited)
 		place_timed(p, l->slice->state, l->index, PLACE_WAIT_IN, 0, since);
 	rc = rc ? rc : l->rc;
+	failure = l->there ? &l->failure : NULL;
 	pthread_mutex_unlock(&p->lock);
+	if (failure)
+		place_say(p, failure);
 	return rc;
 }
 

@@ -127,6 +127,8 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 	p->no_ahead = o->no_ahead;
 	p->no_behind = o->no_behind;
 	p->debug = o->debug;
+	p->name_range = o->name_range;
+	p->owner = o->owner;
 	rc = open_parts(p, o, why, whysize);
 	if (rc) {
 		place_free(p);

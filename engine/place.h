@@ -55,6 +55,12 @@ struct place_options {
 	bool no_behind; /* walks go on when what they have sent is written */
 	bool on_node;   /* as struct pinned_options' */
 	unsigned node;
+	/* What lines about reads call bytes [from, to) of a state; NULL: by its name.  In the thread that is told of the
+	 * error, without a lock.
+	 */
+	void (*name_range)(void *owner, const struct place_state *s, uint64_t from, uint64_t to,
+			   char *text, size_t size);
+	void *owner;
 };
 
 enum { PLACE_LEAST = 1 << 20, PLACE_WAIT_MS = 120000 };
@@ -98,7 +104,7 @@ struct place_lent;
  */
 int place_bring(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
 		uint64_t wait_ms, struct place_lent **lent);
-/* Until it is there.  -EIO: damaged (a line says which state and where); -ETIMEDOUT; -ENOMEM.  It is lent all the same,
+/* Until it is there.  -EIO: damaged (a line says of what); -ETIMEDOUT; -ENOMEM.  It is lent all the same,
  * and still to be returned.
  */
 int place_wait(struct place *p, struct place_lent *lent, void **memory);
@@ -204,6 +210,13 @@ bool place_holds_same(const struct place_hold *a, const struct place_hold *b);
 /* No read of it is under way. */
 void place_release(struct place *p, struct place_hold *hold);
 
+struct place_failure { /* why bytes [from, to) of a state could not be read */
+	const struct place_state *state;
+	uint64_t from, to;
+	int rc;
+	bool damaged, unsaid;
+};
+
 struct place_read { /* the caller's memory until done is called */
 	struct place_state *state;
 	struct place_hold *hold; /* NULL: what is current now */
@@ -214,6 +227,7 @@ struct place_read { /* the caller's memory until done is called */
 	 */
 	void (*done)(struct place_read *r, int rc);
 	void *owner;
+	struct place_failure failure; /* out: for place_say */
 	/* place's: */
 	struct place *place;
 	struct place_hold *own;
@@ -223,6 +237,8 @@ struct place_read { /* the caller's memory until done is called */
 };
 
 void place_read(struct place *p, struct place_read *r);
+/* A line about it, unless there was one already, or nothing failed.  While the state is there, or a hold of it. */
+void place_say(struct place *p, struct place_failure *failure);
 /* The same, waited for.  -ETIMEDOUT: the disk is silent. */
 int place_read_now(struct place *p, struct place_state *s, struct place_hold *hold,
 		   uint64_t offset, uint64_t size, void *memory);

@@ -58,11 +58,11 @@ static int begin(struct engine *e, struct later_read *r)
 }
 
 /* Live bytes may have been changed, or dropped, while they were copied: -EAGAIN: now they are kept. */
-static int check(struct engine *e, const struct later_read *r)
+static int check(struct engine *e, struct later_read *r)
 {
 	const struct view_look *before = &r->found.look;
 	struct view_look now;
-	int rc = before->kept ? 0 : look(e, &r->asked, &now);
+	int rc = r->status || before->kept ? r->status : look(e, &r->asked, &now);
 
 	if (rc || before->kept)
 		return rc;

@@ -274,7 +274,7 @@ void later_turn(struct engine *e, uint64_t now)
 		struct later_read *r = *at;
 
 		if (has_ended(l, r)) {
-			answer(e, r, r->status ? r->status : r->source->check(e, r));
+			answer(e, r, r->source->check(e, r));
 			drop(l, at);
 			continue;
 		}

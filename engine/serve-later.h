@@ -48,8 +48,8 @@ struct later_source {
 	bool (*same)(const struct later_found *a, const struct later_found *b);
 	/* later_came is called when the bytes have come, or not; or an errno, and nothing has begun. */
 	int (*begin)(struct engine *e, struct later_read *r);
-	/* What has come: is it still what was asked for?  0, or an errno. */
-	int (*check)(struct engine *e, const struct later_read *r);
+	/* What has come, or not: is it still what was asked for?  0, or an errno. */
+	int (*check)(struct engine *e, struct later_read *r);
 };
 
 extern const struct later_source serve_swap_source, serve_device_source;

@@ -62,9 +62,10 @@ static int begin(struct engine *e, struct later_read *r)
 }
 
 /* What is held does not change. */
-static int check(struct engine *e, const struct later_read *r)
+static int check(struct engine *e, struct later_read *r)
 {
-	return 0;
+	place_say(r->found.hold->place, &r->io.failure);
+	return r->status;
 }
 
 const struct later_source serve_swap_source = {

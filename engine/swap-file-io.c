@@ -32,28 +32,33 @@ static void set_sums(struct swap_chunk *c, bool good)
 		sums[i] = good ? swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK) : SWAP_DAMAGED;
 }
 
-/* How many blocks are not what was written; the first of them. */
-static uint32_t count_bad(struct swap_chunk *c, uint32_t *first)
+/* How many blocks are not what was written; the first of them, and the last. */
+static uint32_t count_bad(struct swap_chunk *c, uint32_t *first, uint32_t *last)
 {
 	const uint32_t *sums = sums_of(c);
 	uint32_t bad = 0;
 
-	for (uint32_t i = 0; i < c->size / SWAP_BLOCK; i++)
-		if (sums[i] != swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK) && !bad++)
-			*first = i;
+	for (uint32_t i = 0; i < c->size / SWAP_BLOCK; i++) {
+		if (sums[i] == swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK))
+			continue;
+		*first = bad++ ? *first : i;
+		*last = i;
+	}
 	return bad;
 }
 
 static int check_sums(struct swap_chunk *c)
 {
 	struct swap_file *f = c->io->file;
-	uint32_t first = 0, bad = count_bad(c, &first);
+	uint32_t first = 0, last = 0, bad = count_bad(c, &first, &last);
 
 	if (!bad)
 		return 0;
 	pthread_mutex_lock(&f->lock);
 	f->counters.damaged_blocks += bad;
 	c->io->damaged = u64_min(c->io->damaged, c->at + (uint64_t)first * SWAP_BLOCK);
+	c->io->damaged_end =
+		u64_max(c->io->damaged_end, c->at + ((uint64_t)last + 1) * SWAP_BLOCK);
 	pthread_mutex_unlock(&f->lock);
 	return -EIO;
 }
@@ -366,6 +371,7 @@ void swap_submit(struct swap_file *f, struct swap_io *io)
 	io->underway = 1;
 	io->rc = 0;
 	io->damaged = UINT64_MAX;
+	io->damaged_end = 0;
 	memset(io->chunks, 0, sizeof(io->chunks));
 	go_on(io);
 }

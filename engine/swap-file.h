@@ -82,8 +82,8 @@ struct swap_io { /* the caller's memory until done is called */
 	 */
 	void (*done)(struct swap_io *io, int rc);
 	void *owner;
-	uint64_t
-		damaged; /* out: the first byte of a damaged block; UINT64_MAX: there was none */
+	/* out: from the first damaged block to the end of the last; UINT64_MAX: there was none. */
+	uint64_t damaged, damaged_end;
 	/* the file's: */
 	struct swap_file *file;
 	pthread_mutex_t lock;

@@ -105,10 +105,15 @@ static void cut(struct place_state_figures *f, uint64_t bytes)
 	f->lent = u64_min(f->lent, bytes);
 }
 
+static uint64_t row_bytes(const struct state_row *row)
+{
+	return row->numel * frag_dtype_size(row->dtype);
+}
+
 static void put_row(FILE *out, struct place *p, const struct catalog *own,
 		    const struct state_row *row)
 {
-	uint64_t bytes = row->numel * frag_dtype_size(row->dtype);
+	uint64_t bytes = row_bytes(row);
 	struct place_state_figures f = { .bytes = bytes, .memory = bytes };
 
 	if (row->place)
@@ -153,6 +158,89 @@ char *swap_text_states(struct registry *r, const struct catalog *own)
 	fclose(out);
 	return text;
 }
+
+/* ---- what bytes of a state are ---- */
+
+struct found { /* parameters, the first of them by where it begins */
+	uint32_t n, param;
+	uint64_t at;
+};
+
+static void find(struct found *f, uint32_t param, uint64_t at)
+{
+	if (!f->n++ || at < f->at) {
+		f->param = param;
+		f->at = at;
+	}
+}
+
+static bool overlap(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
+{
+	return a < b_end && b < a_end;
+}
+
+/* Of a partition; bytes. */
+static void find_fragments(struct found *f, const struct catalog *own, uint32_t rank,
+			   const struct state_row *row, uint64_t from, uint64_t to)
+{
+	const struct catalog_group *g = &own->groups[row->index];
+	uint64_t element = frag_dtype_size(row->dtype);
+	uint32_t shard = catalog_place(g, rank) % catalog_shards(g);
+	struct layout_fragment at;
+
+	for (uint32_t i = 0; i < g->nparams; i++)
+		if (layout_on_shard(&g->layout, i, shard, &at) && at.sub == row->sub &&
+		    overlap(from, to, at.partition_offset * element,
+			    (at.partition_offset + at.numel) * element))
+			find(f, g->params[i], at.partition_offset);
+}
+
+static void put_found(FILE *out, const struct found *f, const struct catalog *own)
+{
+	fprintf(out, "%s", f->n ? catalog_name(own, f->param) : "padding");
+	if (f->n > 1)
+		fprintf(out, " and %u more", f->n - 1);
+}
+
+static void put_range(FILE *out, struct registry *r, const struct catalog *own, uint32_t rank,
+		      const struct place_state *s, uint64_t from, uint64_t to)
+{
+	const struct state_row *partition = NULL;
+	struct found f = { 0 };
+
+	for (uint32_t i = 0; i < r->states.nrows; i++) {
+		const struct state_row *row = &r->states.rows[i];
+
+		if (row->place != s)
+			continue;
+		if (row->kind == STATE_PARTITION)
+			partition = row;
+		else if (overlap(from, to, row->place_at, row->place_at + row_bytes(row)))
+			find(&f, row->index, row->place_at);
+	}
+	if (partition)
+		find_fragments(&f, own, rank, partition, from, to);
+	fprintf(out, "%s of ", partition ? partition->key : "lp");
+	put_found(out, &f, own);
+	if (partition)
+		fprintf(out, " (group %u, sub-group %u)", partition->index, partition->sub);
+}
+
+void swap_text_range(struct registry *r, const struct catalog *own, uint32_t rank,
+		     const struct place_state *s, uint64_t from, uint64_t to, char *text,
+		     size_t size)
+{
+	FILE *out = fmemopen(text, size, "w");
+
+	if (!out)
+		return;
+	pthread_mutex_lock(&r->lock);
+	put_range(out, r, own, rank, s, from, to);
+	pthread_mutex_unlock(&r->lock);
+	fclose(out);
+}
+
+/* ---- buffers ---- */
 
 char *swap_text_pinned(struct registry *r)
 {

@@ -12,4 +12,11 @@
 char *swap_text_states(struct registry *r, const struct catalog *own);
 char *swap_text_pinned(struct registry *r);
 
+/* What bytes [from, to) of such a state are: "exp_avg of layers.0.weight and 2 more (group 0, sub-group 1)".  own: the rank's,
+ * that does not grow meanwhile.
+ */
+void swap_text_range(struct registry *r, const struct catalog *own, uint32_t rank,
+		     const struct place_state *s, uint64_t from, uint64_t to, char *text,
+		     size_t size);
+
 #endif

@@ -34,7 +34,7 @@ with read 7 EIO
 grep -q "swap: .*, bytes .*: not read: Input/output error" swap.log || fail "no line about a read"
 with read 7 FLIP
 [ "$eio" -gt 0 ] || fail "another bit was served"
-grep -q "swap: .*: damaged at byte" swap.log || fail "no line about damage"
+grep -q "swap: .*, bytes .*: damaged" swap.log || fail "no line about damage"
 with write 7 LOST
 [ "$eio" -gt 0 ] || fail "a lost write was served"
 with read 7 SHORT

@@ -7,6 +7,8 @@
 #include "engine/about.h"
 #include "engine/log.h"
 #include "engine/place.h"
+#include "engine/shards.h"
+#include "engine/swap-text.h"
 
 #include <check.h>
 #include <errno.h>
@@ -640,6 +642,42 @@ START_TEST(a_job_without_a_directory_or_whole_parameters_has_none)
 }
 END_TEST
 
+/* Bytes of the state that `number` lies in; PARTITION or LP_SHARD. */
+static void expect_named(enum state_kind kind, uint32_t number, const char *key, uint64_t from,
+			 uint64_t to, const char *name)
+{
+	struct engine *e = rank0()->engine;
+	char text[200] = "";
+	uint64_t at;
+
+	swap_text_range(&e->registry, e->own, 0,
+			registry_place(&e->registry, kind, number, 0, key, &at), from, to, text,
+			sizeof(text));
+	ck_assert_str_eq(text, name);
+}
+
+START_TEST(bytes_of_a_state_are_called_by_the_parameters_in_them)
+{
+	static const uint64_t d_at = 3550 * 4, b_at = 3750 * 4;
+
+	open_job(JOB_LP_SWAP);
+	expect_named(STATE_LP_SHARD, BIG, "", 0, 4096, "lp of big");
+	expect_named(STATE_LP_SHARD, D, "", 0, 4096, "lp of c and 1 more");
+	expect_named(STATE_LP_SHARD, C, "", SHARDS_ALIGN, 4096, "lp of d");
+	expect_named(STATE_PARTITION, 0, "fp32", 4096, 8192,
+		     "fp32 of big (group 0, sub-group 0)");
+	expect_named(STATE_PARTITION, 0, "fp32", 12288, 16384,
+		     "fp32 of big and 3 more (group 0, sub-group 0)");
+	expect_named(STATE_PARTITION, 0, "fp32", d_at - 1, d_at + 1,
+		     "fp32 of c and 1 more (group 0, sub-group 0)");
+	expect_named(STATE_PARTITION, 0, "fp32", d_at, b_at,
+		     "fp32 of d (group 0, sub-group 0)");
+	expect_named(STATE_PARTITION, 0, "fp32", 5250 * 4, 6000 * 4,
+		     "fp32 of padding (group 0, sub-group 0)");
+	job_close(&job);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("params");
@@ -662,6 +700,7 @@ int main(void)
 	tcase_add_test(t, masters_and_parameters_are_converted_on_nvme);
 	tcase_add_loop_test(t, pieces_begin_as_given_or_as_they_were_or_as_their_masters, 0, 2);
 	tcase_add_loop_test(t, small_ones_stay_in_memory_and_are_treated_alike, 0, 2);
+	tcase_add_test(t, bytes_of_a_state_are_called_by_the_parameters_in_them);
 	tcase_add_test(t, parameters_need_memory);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_or_whole_parameters_has_none);

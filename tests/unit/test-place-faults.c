@@ -460,7 +460,7 @@ START_TEST(an_edit_of_what_is_damaged_is_eio_and_changes_nothing)
 	faulty_begin((struct faulty){ FAULT_FLIP, DISK_READ, 0, 1, 1000 });
 	/* all of slice 1, a part of slice 2 */
 	ck_assert_int_eq(place_write(place, s, PLACED_SLICE, big, sizeof(big)), -EIO);
-	ck_assert(placed_was_said("swap: fp32: damaged at byte 40960"));
+	ck_assert(placed_was_said("swap: fp32, bytes 40960 to 45056: damaged"));
 	faulty_end();
 	place_publish(place);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 1));
@@ -499,7 +499,7 @@ START_TEST(a_flipped_bit_is_eio_there_and_nowhere_else)
 	ck_assert_int_eq(
 		place_read_now(place, s, NULL, 2 * PLACED_SLICE + 4000, 200, (char[200]){ 0 }),
 		-EIO);
-	ck_assert(placed_was_said("swap: fp32: damaged at byte 36864"));
+	ck_assert(placed_was_said("swap: fp32, bytes 36864 to 40960: damaged"));
 	ck_assert_int_eq(
 		place_walk_begin(place, &(struct place_walked){ s, PLACE_READ }, 1, &w), 0);
 	while ((rc = place_walk_next(w, &first, &numel)) == 1)

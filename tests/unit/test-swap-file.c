@@ -264,6 +264,7 @@ START_TEST(a_flipped_bit_is_eio_there_and_nowhere_else)
 			       .memory = memory };
 	ck_assert_int_eq(run_io(&io), -EIO);
 	ck_assert_uint_eq(io.damaged, 10 * SWAP_BLOCK);
+	ck_assert_uint_eq(io.damaged_end, 11 * SWAP_BLOCK);
 	io.offset = 0; /* the same, found among others */
 	io.bytes = EXTENT;
 	ck_assert_int_eq(run_io(&io), -EIO);
