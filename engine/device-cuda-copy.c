@@ -82,7 +82,7 @@ static int prepare(struct device *d, struct cuda_device *dev, struct device_io *
 		return -EINVAL;
 	if (dev->lost)
 		return -EIO;
-	if (cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(dev->number)))
+	if (cuda_choose(d, dev->number))
 		return -EIO;
 	if (!is_copy(io) && !dev->has_kernels)
 		return -ENOSYS;
@@ -307,7 +307,7 @@ static bool turn_device(struct device *d, struct cuda_device *dev)
 {
 	if (!dev->under_way && !dev->begun.first)
 		return false;
-	if (cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(dev->number)))
+	if (cuda_choose(d, dev->number))
 		lose(dev, "it cannot be chosen");
 	do
 		issue_some(d, dev);

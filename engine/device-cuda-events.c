@@ -63,9 +63,15 @@ void cuda_events_free(struct device *d, struct cuda_device *dev)
 static int check_capture(struct device *d, cudaStream_t stream)
 {
 	enum cudaStreamCaptureStatus status;
-	int rc = cuda_result(&d->cuda, "cudaStreamIsCapturing",
-			     d->cuda.StreamIsCapturing(stream, &status));
+	cudaError_t error = d->cuda.StreamIsCapturing(stream, &status);
+	int rc;
 
+	if (error ==
+	    cudaErrorStreamCaptureImplicit) { /* another, which the default stream joins */
+		d->cuda.GetLastError();
+		return -EBUSY;
+	}
+	rc = cuda_result(&d->cuda, "cudaStreamIsCapturing", error);
 	if (rc)
 		return rc;
 	return status == cudaStreamCaptureStatusNone ? 0 : -EBUSY;
@@ -112,8 +118,11 @@ void cuda_unmark(struct device *d, struct device_event *event)
 
 int cuda_passed(struct device *d, struct device_event *event)
 {
-	cudaError_t error = d->cuda.EventQuery(event->event);
+	cudaError_t error;
 
+	if (cuda_choose(d, event->number))
+		return -EIO;
+	error = d->cuda.EventQuery(event->event);
 	return error == cudaErrorNotReady ? cuda_errno(&d->cuda, error)
 					  : cuda_result(&d->cuda, "cudaEventQuery", error);
 }
@@ -262,7 +271,7 @@ void cuda_let_go(struct device *d, struct device_io *io)
 	struct cuda_device *dev = cuda_device_of(d, io->number);
 	struct cuda *c = &d->cuda;
 
-	if (kept->number == DEVICE_NONE || dev->lost)
+	if (kept->number == DEVICE_NONE || dev->lost || cuda_choose(d, dev->number))
 		return;
 	if (!cuda_result(c, "cudaStreamWaitEvent",
 			 c->StreamWaitEvent(dev->stream, kept->written->event, 0)))

@@ -31,6 +31,19 @@ void cuda_leave(struct device *d, int number, int before)
 		cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(before));
 }
 
+int cuda_choose(struct device *d, int number)
+{
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	int rc = cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(number));
+
+	if (rc || d->relaxed)
+		return rc ? -EIO : 0;
+	rc = cuda_result(&d->cuda, "cudaThreadExchangeStreamCaptureMode",
+			 d->cuda.ThreadExchangeStreamCaptureMode(&mode));
+	d->relaxed = !rc;
+	return rc ? -EIO : 0;
+}
+
 /* The trainer's kernels go first. */
 static int make_stream(struct device *d, struct cuda_device *dev)
 {
@@ -163,6 +176,7 @@ static void free_device(struct device *d, struct cuda_device *dev)
 	int before;
 	bool entered = !cuda_enter(d, dev->number, &before);
 
+	cuda_kernels_unload(d); /* all devices'; by one of them */
 	cuda_events_free(d, dev);
 	free_ring(d, dev);
 	free_staging(d, dev);
@@ -313,7 +327,6 @@ static void cuda_close(struct device *d)
 	for (int i = 0; i < d->ndevices; i++)
 		if (cuda_device_of(d, i))
 			free_device(d, cuda_device_of(d, i));
-	cuda_kernels_unload(d);
 	cuda_unload(&d->cuda);
 	pthread_mutex_destroy(&d->lock);
 	free(d->devices);

@@ -55,6 +55,7 @@ struct device {
 	struct cuda_device *_Atomic *devices; /* [ndevices]; NULL: not in use */
 	void *kernels;                        /* cudaLibrary_t; NULL: none */
 	const void *kernel[CUDA_KERNELS];
+	bool relaxed;        /* the port's thread is; see cuda_choose */
 	struct device *left; /* closed before, with a lost device */
 };
 
@@ -66,6 +67,11 @@ int cuda_where(struct device *d, const void *memory, struct device_where *where)
 /* This thread's current device is number between these; -EIO. */
 int cuda_enter(struct device *d, int number, int *before);
 void cuda_leave(struct device *d, int number, int before);
+
+/* The port's thread, before any other call: number becomes its current device, and what the trainer captures into a graph
+ * is not spoilt by its looking at events.  -EIO.
+ */
+int cuda_choose(struct device *d, int number);
 
 /* ---- device-cuda-copy.c: the port's thread ---- */
 

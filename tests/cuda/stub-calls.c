@@ -15,6 +15,7 @@ static pthread_t trainer;
 static int left;
 static bool contexts[STUB_DEVICES];
 static bool capturing;
+static unsigned spoilt;
 static cudaError_t broken;
 static struct {
 	const char *name;
@@ -25,6 +26,7 @@ static struct {
 
 static _Thread_local int current;
 static _Thread_local cudaError_t last;
+static _Thread_local enum cudaStreamCaptureMode mode; /* global at first */
 
 /* ---- tests ---- */
 
@@ -36,6 +38,7 @@ void stub_reset(void)
 	ncalls = 0;
 	trainer = pthread_self();
 	rule.set = rule.used = false;
+	spoilt = 0;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -72,6 +75,16 @@ void stub_capture(bool is_capturing)
 	pthread_mutex_lock(&lock);
 	capturing = is_capturing;
 	pthread_mutex_unlock(&lock);
+}
+
+unsigned stub_spoilt(void)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&lock);
+	n = spoilt;
+	pthread_mutex_unlock(&lock);
+	return n;
 }
 
 unsigned stub_calls(struct stub_call *to, unsigned n)
@@ -129,6 +142,18 @@ static bool makes_context(const char *name)
 	return true;
 }
 
+static bool spoils(const char *name)
+{
+	static const char *const unsafe[] = { "EventQuery",     "Free",
+					      "HostRegister",   "Malloc",
+					      "HostUnregister", "StreamSynchronize" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(unsafe); i++)
+		if (!strcmp(name, unsafe[i]))
+			return mode != cudaStreamCaptureModeRelaxed;
+	return false;
+}
+
 /* Under lock. */
 static cudaError_t follow_rule(const char *name)
 {
@@ -151,10 +176,22 @@ cudaError_t stub_enter(const char *name, void *stream, uint64_t size, bool pagea
 					    current,  size,
 					    pageable, pthread_equal(trainer, pthread_self()) };
 	error = follow_rule(name);
+	if (error == cudaSuccess && capturing && spoils(name)) {
+		spoilt++;
+		error = cudaErrorStreamCaptureUnsupported;
+	}
 	pthread_mutex_unlock(&lock);
 	if (error != cudaSuccess)
 		last = error;
 	return error;
+}
+
+enum cudaStreamCaptureMode stub_exchange_mode(enum cudaStreamCaptureMode to)
+{
+	enum cudaStreamCaptureMode was = mode;
+
+	mode = to;
+	return was;
 }
 
 int stub_device(void)

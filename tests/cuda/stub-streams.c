@@ -288,5 +288,10 @@ STUB_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
 
 STUB_API cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
-	return stub_enter("ThreadExchangeStreamCaptureMode", NULL, (uint64_t)*mode, false);
+	cudaError_t error =
+		stub_enter("ThreadExchangeStreamCaptureMode", NULL, (uint64_t)*mode, false);
+
+	if (error == cudaSuccess)
+		*mode = stub_exchange_mode(*mode);
+	return error;
 }

@@ -37,7 +37,10 @@ STUB_API void stub_break(cudaError_t error);
 STUB_API void stub_stall(bool stall);
 /* Until all streams have done all; the test's own time limit bounds it. */
 STUB_API void stub_drain(void);
+/* Streams are being captured, by a thread that forbids all others what could spoil that. */
 STUB_API void stub_capture(bool capturing);
+/* How often that was done, by threads that had not exchanged their mode. */
+STUB_API unsigned stub_spoilt(void);
 /* The first n calls since the last reset; returns how many there were. */
 STUB_API unsigned stub_calls(struct stub_call *calls, unsigned n);
 STUB_API unsigned stub_count(const char *name, bool trainers);
@@ -54,6 +57,8 @@ int stub_device(void);
 /* In a stream's thread. */
 cudaError_t stub_error(void);
 void stub_count_left(int n);
+/* This thread's; returns what it was. */
+enum cudaStreamCaptureMode stub_exchange_mode(enum cudaStreamCaptureMode mode);
 struct stub_work {
 	struct stub_work *next;
 	void (*run)(struct stub_work *w);

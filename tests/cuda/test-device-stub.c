@@ -174,6 +174,49 @@ START_TEST(no_context_is_made_on_a_device_that_is_not_used)
 }
 END_TEST
 
+/* Not even the first device's, which is a thread's current one at first. */
+START_TEST(the_ports_thread_makes_no_context_on_another_device)
+{
+	struct device_options options = device_test_options;
+	struct device_event *event;
+
+	stub_reset();
+	ck_assert_int_eq(cudaSetDevice(1), cudaSuccess); /* the trainer's */
+	ck_assert_int_eq(device_cuda.open(&device, &options), 0);
+	ck_assert_int_eq(device_cuda.use(device, 1), 0);
+	ck_assert_int_eq(device_cuda.mark(device, 1, NULL, &event), 0);
+	ck_assert_int_eq(run_io((struct device_io){ .number = 1, .after = event }), 0);
+	device_cuda.unmark(device, event);
+	device_cuda.close(device);
+	ck_assert(stub_has_context(1) && !stub_has_context(0));
+	ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
+}
+END_TEST
+
+START_TEST(what_the_trainer_captures_is_not_spoilt)
+{
+	uint8_t *memory = here->alloc(0, 3 * CHUNK), *host = calloc(3, CHUNK);
+	struct device_event *event;
+	struct device_kept *kept;
+
+	ck_assert_int_eq(here->ops->mark(device, 0, NULL, &event), 0);
+	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, CHUNK, NULL, &kept), 0);
+	stub_capture(true);
+	ck_assert_int_eq(
+		run_io((struct device_io){
+			.to = host, .from = memory, .size = 3 * CHUNK, .after = event }),
+		0);
+	ck_assert_int_eq(run_io((struct device_io){ .after = kept->written }), 0);
+	here->ops->release(device, kept);
+	ck_assert_int_eq(copy(memory, host, 3 * CHUNK), 0);
+	stub_capture(false);
+	ck_assert_uint_eq(stub_spoilt(), 0);
+	here->ops->unmark(device, event);
+	here->free(memory);
+	free(host);
+}
+END_TEST
+
 /* ---- errors ---- */
 
 static const char *lacking; /* what the runtime does not have */
@@ -323,6 +366,8 @@ START_TEST(a_stream_that_is_captured_is_busy)
 	ck_assert_int_eq(here->ops->mark(device, 0, NULL, &event), -EBUSY);
 	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, NULL, &kept), -EBUSY);
 	stub_capture(false);
+	stub_fail("StreamIsCapturing", 1, cudaErrorStreamCaptureImplicit);
+	ck_assert_int_eq(here->ops->mark(device, 0, NULL, &event), -EBUSY);
 	here->free(memory);
 }
 END_TEST
@@ -505,6 +550,7 @@ static TCase *calls_and_errors(void)
 	tcase_add_test(c, the_next_chunk_is_under_way_before_one_has_landed);
 	tcase_add_test(c, a_small_request_does_not_wait_for_a_large_one);
 	tcase_add_test(c, the_trainers_stream_gets_events_and_what_is_preserved);
+	tcase_add_test(c, what_the_trainer_captures_is_not_spoilt);
 	tcase_add_test(c, a_stream_that_is_captured_is_busy);
 	tcase_add_test(c, without_memory_nothing_is_marked_or_preserved);
 	tcase_add_test(c, what_is_preserved_goes_to_pinned_memory_alone);
@@ -518,6 +564,7 @@ static TCase *lives(void)
 	TCase *c = tcase_create("lives");
 
 	tcase_add_test(c, no_context_is_made_on_a_device_that_is_not_used);
+	tcase_add_test(c, the_ports_thread_makes_no_context_on_another_device);
 	tcase_add_loop_test(c, what_is_missing_is_said, 0, 4);
 	tcase_add_loop_test(c, without_kernels_the_rest_works, 0, 2);
 	tcase_add_test(c, a_runtime_that_loads_no_kernels_converts_nothing);
