@@ -141,19 +141,41 @@ static int name_lp(const struct frag *f, int param, unsigned flags, struct arena
 	return 0;
 }
 
+/* NULL: *rc. */
+static struct arena_memory *arena_lp_of(struct frag *f, int param, unsigned flags,
+					struct arena_lp *lp, int *rc)
+{
+	struct arena_memory *m = arena_of(f, rc);
+
+	if (m)
+		*rc = name_lp(f, param, flags, lp);
+	return *rc ? NULL : m;
+}
+
+struct assigned {
+	struct arena_memory *arena;
+	struct arena_lp lp;
+	uint64_t block, offset;
+};
+
+static int find_assigned(struct frag *f, int param, unsigned flags, struct assigned *a)
+{
+	int rc;
+
+	a->arena = arena_lp_of(f, param, flags, &a->lp, &rc);
+	return a->arena ? arena_memory_find(a->arena, a->lp, &a->block, &a->offset) : rc;
+}
+
 int frag_arena_assign(struct frag *f, int param, unsigned flags, uint64_t block,
 		      uint64_t offset)
 {
 	const struct catalog_param *p;
-	struct arena_memory *m;
 	struct arena_lp lp;
 	uint64_t numel;
 	int rc;
+	struct arena_memory *m = arena_lp_of(f, param, flags, &lp, &rc);
 
-	m = arena_of(f, &rc);
-	if (m)
-		rc = name_lp(f, param, flags, &lp);
-	if (rc)
+	if (!m)
 		return rc;
 	p = &f->engine->own->params[param];
 	if (lp.is_shard && p->group == CATALOG_NONE)
@@ -164,47 +186,30 @@ int frag_arena_assign(struct frag *f, int param, unsigned flags, uint64_t block,
 
 int frag_arena_unassign(struct frag *f, int param, unsigned flags)
 {
-	struct arena_lp lp;
-	uint64_t block, offset;
-	int rc;
-	struct arena_memory *m = arena_of(f, &rc);
+	struct assigned a;
+	int rc = find_assigned(f, param, flags, &a);
 
-	if (m)
-		rc = name_lp(f, param, flags, &lp);
-	if (!rc)
-		rc = arena_memory_find(m, lp, &block, &offset);
-	return rc ? rc : forget(f->engine, lp);
+	return rc ? rc : forget(f->engine, a.lp);
 }
 
 int frag_arena_release_param(struct frag *f, int param, unsigned flags)
 {
-	struct arena_lp lp;
-	uint64_t block, offset;
-	int rc;
-	struct arena_memory *m = arena_of(f, &rc);
+	struct assigned a;
+	int rc = find_assigned(f, param, flags, &a);
 
-	if (m)
-		rc = name_lp(f, param, flags, &lp);
-	if (!rc)
-		rc = arena_memory_find(m, lp, &block, &offset);
-	return rc ? rc : frag_arena_release(f, block);
+	return rc ? rc : frag_arena_release(f, a.block);
 }
 
 int frag_arena_find(struct frag *f, int param, unsigned flags, uint64_t *block, void **memory)
 {
-	struct arena_lp lp;
-	uint64_t of, offset, run;
-	int rc;
-	struct arena_memory *m = arena_of(f, &rc);
+	struct assigned a;
+	uint64_t run;
+	int rc = find_assigned(f, param, flags, &a);
 
-	if (m)
-		rc = name_lp(f, param, flags, &lp);
-	if (!rc)
-		rc = arena_memory_find(m, lp, &of, &offset);
 	if (!rc && memory)
-		rc = arena_memory_at(m, of, offset, memory, &run);
+		rc = arena_memory_at(a.arena, a.block, a.offset, memory, &run);
 	if (!rc && block)
-		*block = of;
+		*block = a.block;
 	return rc;
 }
 
