@@ -16,7 +16,7 @@
  * FRAG_SWAP_DIR the states are on NVMe.
  */
 
-enum { STATES = 3, PARAMS = 5, WAIT_MS = 20000 };
+enum { STATES = 3, PARAMS = 5, WAIT_MS = 60000 };
 
 static const char *const keys[STATES] = { "fp32", "exp_avg", "grad" };
 static const uint64_t shapes[PARAMS][2] = {

@@ -12,12 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* tear-read MOUNT SECONDS SEED: opens states of tear-job's parameters at random, reads them whole or by random
- * ranges, with pauses, and wants one number in each open file.  Prints what it saw; the last number is of files that
- * showed a step yet when the job was at a later one.
+/* tear-read MOUNT SECONDS LIVED SEED: opens states of tear-job's parameters at random, reads them whole or by random
+ * ranges, with pauses, and wants one number in each open file.  For SECONDS, and on until LIVED files showed a step
+ * yet when the job was at a later one.  Prints what it saw.
  */
 
-enum { BUFFER = 1 << 20 };
+enum { BUFFER = 1 << 20, MOST_MS = 120000 };
 
 static const char *const keys[] = { "fp32", "exp_avg", "grad" };
 static float buffer[BUFFER / sizeof(float)];
@@ -141,14 +141,18 @@ static void read_one(const char *mount)
 
 int main(int argc, char **argv)
 {
-	double end;
+	double least, most;
+	unsigned long wanted;
 
-	if (argc != 4)
+	if (argc != 5)
 		return 2;
-	srand((unsigned)atoi(argv[3]));
-	for (end = now_ms() + atof(argv[2]) * 1e3; now_ms() < end;)
+	least = now_ms() + atof(argv[2]) * 1e3;
+	most = least + MOST_MS;
+	wanted = (unsigned long)atol(argv[3]);
+	srand((unsigned)atoi(argv[4]));
+	while (!seen.errors && now_ms() < (seen.lived < wanted ? most : least))
 		read_one(argv[1]);
 	printf("files %lu torn %lu errors %lu (%s) lived %lu\n", seen.files, seen.torn,
 	       seen.errors, seen.errors ? strerror(seen.error) : "none", seen.lived);
-	return seen.torn || seen.errors;
+	return seen.torn || seen.errors || seen.lived < wanted;
 }

@@ -40,11 +40,11 @@ begin_job() {
 	rm -f orders answers rank.* kill.* client.* job.err check.out ./*.log
 	mkfifo orders answers
 	pause=$((1000 + $(chance 5000)))
-	# in every third round what is edited is on NVMe
-	[ $((round % 3)) != 1 ] || export FRAG_SWAP_DIR="$T/swap" FRAG_PINNED_MEM=256K
+	# in every third round what is edited is on NVMe, with room for all steps that clients may have open: else ESTALE
+	[ $((round % 3)) != 1 ] || export FRAG_SWAP_DIR="$T/swap" FRAG_PINNED_MEM=256K FRAG_SWAP_MAX=64M
 	"$tools/edit-job" "$stage" $W $pause <orders >answers 2>job.err &
 	job=$!
-	unset FRAG_SWAP_DIR FRAG_PINNED_MEM
+	unset FRAG_SWAP_DIR FRAG_PINNED_MEM FRAG_SWAP_MAX
 	started $job
 	exec 3>orders 4<answers
 	read -r address <&4 || give_up "no job"

@@ -57,7 +57,7 @@ try() { # try KIND PLAIN OPTIONS
 	grep -qx 'ports 0' ports || fail "$kind: a mount listens: $(cat ports)"
 	before=$(cat "$M/step")
 
-	"$tools/tear-read" "$M" "$seconds" "$seed" >read.log &
+	"$tools/tear-read" "$M" "$seconds" 1 "$seed" >read.log &
 	reader=$!
 	started $reader
 	# shellcheck disable=SC2086 # a list
