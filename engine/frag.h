@@ -115,6 +115,7 @@ struct frag_config {
  * Waits for nobody: finding the other ranks goes on in the engine's thread.
  */
 FRAG_API int frag_open(struct frag **f, const struct frag_config *config);
+/* Of the trainer's process alone; a forked child's copy stays as it is.  Tells the other ranks, and waits 0.3 s for them at most. */
 FRAG_API void frag_close(struct frag *f);
 
 FRAG_API int frag_rank(const struct frag *f);

@@ -171,6 +171,7 @@ struct engine {
 	struct peer *peers; /* [world] */
 	struct join *join;
 	struct rpc *rpcs;
+	unsigned goodbyes; /* said and not answered */
 	uint64_t rpc_number;
 	struct message *local_first, *local_last; /* to ourselves */
 

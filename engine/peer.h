@@ -36,6 +36,7 @@ struct peer {
 	bool states_stale;
 	bool fetching;
 	bool wanted;       /* somebody asked how it is: keep in touch */
+	bool leaving;      /* its process said that it ends */
 	bool replaced;     /* another process answers at its address: for peers_turn */
 	bool silent;       /* a request was not answered: it is to be lost */
 	bool failing;      /* lost: its requests are to be ended */

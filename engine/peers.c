@@ -45,6 +45,8 @@ static void set_state(struct engine *e, struct peer *p, enum engine_rank_state s
 	pthread_cond_broadcast(&e->changed);
 }
 
+static const char left[] = "left the job";
+
 /* Another process than the one known: nothing of the old one holds any more. */
 static void replace(struct engine *e, struct peer *p, uint32_t rank)
 {
@@ -68,10 +70,11 @@ void peers_set_entry(struct engine *e, const struct wire_entry *entry)
 		replace(e, p, entry->rank);
 	p->entry = *entry;
 	if (entry->present && !same) {
+		p->leaving = false;
 		p->heard_ms = monotonic_ms();
 		set_state(e, p, ENGINE_RANK_ALIVE, "");
 	} else if (!entry->present) {
-		set_state(e, p, ENGINE_RANK_LOST, "left the job");
+		set_state(e, p, ENGINE_RANK_LOST, left);
 	}
 }
 
@@ -108,7 +111,10 @@ void peers_lose(struct engine *e, uint32_t rank, const char *why)
 
 	if (p->state == ENGINE_RANK_LOST && (p->lost == -EIO || p->lost == status))
 		return;
-	log_warn("rank %u is lost: %s", rank, why);
+	if (p->leaving)
+		log_info("rank %u %s", rank, why = left);
+	else
+		log_warn("rank %u is lost: %s", rank, why);
 	set_state(e, p, ENGINE_RANK_LOST, why);
 	snprintf(p->why, sizeof(p->why), "%s", why);
 	p->lost = status;

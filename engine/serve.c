@@ -6,6 +6,7 @@
 #include "engine/fabric.h"
 #include "engine/communicator.h"
 #include "engine/gathers.h"
+#include "engine/goodbye.h"
 #include "engine/join.h"
 #include "engine/log.h"
 #include "engine/peers.h"
@@ -319,20 +320,6 @@ static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)
 	fabric_answer(e, peer, WIRE_PONG, request, &control, NULL, 0);
 }
 
-static void serve_leave(struct engine *e, const struct wire_header *header)
-{
-	struct wire_entry entry;
-
-	if (e->rank || header->rank >= e->world || !header->rank)
-		return;
-	entry = e->peers[header->rank].entry;
-	if (!entry.present)
-		return;
-	entry.present = 0;
-	peers_set_entry(e, &entry);
-	e->membership++;
-}
-
 /* ---- silence ---- */
 
 static void drop_silent_views(struct engine *e, uint64_t now)
@@ -419,7 +406,7 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		serve_join_messages(e, peer, header, body, tail, tail_size);
 		break;
 	case WIRE_LEAVE:
-		serve_leave(e, header);
+		goodbye_serve(e, peer, header);
 		break;
 	case WIRE_TABLE_GET:
 		serve_table(e, peer, request, body);

@@ -8,6 +8,7 @@
 #include "engine/fabric.h"
 #include "engine/freezes.h"
 #include "engine/gathers.h"
+#include "engine/goodbye.h"
 #include "engine/join.h"
 #include "engine/log.h"
 #include "engine/past.h"
@@ -286,23 +287,16 @@ static void free_local(struct engine *e)
 	}
 }
 
-/* Rank 0 takes us out of its table: mounts need not wait for our silence. */
-static void say_goodbye(struct engine *e)
-{
-	if (e->is_rank && e->rank && e->ready && e->peers[0].linked)
-		node_send(e, e->peers[0].link, WIRE_LEAVE, 0, NULL, NULL, 0);
-}
-
 void turn_free(struct engine *e)
 {
 	if (!e)
 		return;
+	goodbye_say(e);
 	if (e->threaded) {
 		atomic_store_explicit(&e->stop, true, memory_order_release);
 		node_wake(e);
 		pthread_join(e->thread, NULL);
 	}
-	say_goodbye(e);
 	readahead_free(e);
 	transfers_abandon(e);
 	writes_abandon(e);

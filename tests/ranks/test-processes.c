@@ -207,6 +207,32 @@ START_TEST(by_messages_a_killed_rank_is_eio_soon_too)
 }
 END_TEST
 
+/* By messages, so that all are linked with it. */
+START_TEST(who_leaves_is_not_said_to_be_lost)
+{
+	static const char *const settings[] = { "FRAG_TRANSPORT=zmq", "FRAG_LOG=info", NULL };
+	int leaver = _i ? 0 : 2, other = 2 - leaver;
+	struct process p[3];
+	char said[4096], left[32];
+
+	processes_start(p, 3, 1, settings);
+	processes_say(p, 3, "check fp32");
+	processes_expect(p, 3, 0);
+	ck_assert_int_eq(process_end(&p[leaver]), 0);
+	ck_assert_int_eq(process_ask(&p[other], "check fp32"), -EIO);
+	ck_assert_int_eq(process_ask(&p[1], "check fp32"), -EIO);
+	snprintf(left, sizeof(left), "rank %d left the job", leaver);
+	for (int i = 0; i < 3; i++) {
+		if (i == leaver)
+			continue;
+		process_errors(&p[i], said, sizeof(said));
+		ck_assert_msg(strstr(said, left) && !strstr(said, "is lost"), "rank %d: %s", i,
+			      said);
+		ck_assert_int_eq(process_end(&p[i]), 0);
+	}
+}
+END_TEST
+
 static void say_others(struct process *p, int n, int but, const char *line, long result)
 {
 	for (int i = 0; i < n; i++)
@@ -522,6 +548,7 @@ static TCase *dying(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_test(t, a_killed_rank_is_eio_soon_and_the_others_go_on);
 	tcase_add_test(t, by_messages_a_killed_rank_is_eio_soon_too);
+	tcase_add_loop_test(t, who_leaves_is_not_said_to_be_lost, 0, 2);
 	tcase_add_loop_test(t, a_rank_that_comes_back_is_taken_back, 0, 4);
 	tcase_add_loop_test(t, a_rank_that_comes_back_counts_windows_of_gradients_as_the_others,
 			    0, 4);
