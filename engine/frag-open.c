@@ -5,6 +5,7 @@
 #include "engine/fabric.h"
 #include "engine/frag-internal.h"
 #include "engine/jobfile.h"
+#include "engine/keyfile.h"
 #include "engine/join.h"
 #include "engine/listen.h"
 #include "engine/log.h"

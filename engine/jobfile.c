@@ -3,179 +3,21 @@
 
 #include "engine/jobfile.h"
 
+#include "engine/job-folder.h"
 #include "engine/machine.h"
-#include "engine/fd.h"
 
 #include <assert.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 enum {
 	FILE_MAX = 8192,
-	PATH_SIZE = 1200,
-	LOCK_TRIES = 100,
-	LOCK_RETRY_US = 10000,
 	SWEEP_AFTER_S = 86400,
 };
-
-/* ---- the place ---- */
-
-static bool is_mine(const struct stat *st)
-{
-	return st->st_uid == geteuid();
-}
-
-/* Whatever the umask is. */
-static int make_folder(const char *path)
-{
-	if (mkdir(path, 0700))
-		return errno == EEXIST ? 0 : -errno;
-	return chmod(path, 0700) ? -errno : 0;
-}
-
-/* A folder of ours alone, made where it is missing. */
-static int own_folder(const char *path)
-{
-	struct stat st;
-	int rc = make_folder(path);
-
-	if (rc)
-		return rc;
-	if (lstat(path, &st))
-		return -errno;
-	return S_ISDIR(st.st_mode) && is_mine(&st) && !(st.st_mode & 022) ? 0 : -EACCES;
-}
-
-static bool is_my_folder(const char *path)
-{
-	struct stat st;
-
-	return path && *path == '/' && !stat(path, &st) && S_ISDIR(st.st_mode) && is_mine(&st);
-}
-
-static int find_home(char home[PATH_SIZE])
-{
-	const char *text = getenv("HOME");
-	struct passwd entry, *found = NULL;
-	char room[4096];
-
-	if (!is_my_folder(text)) { /* sudo leaves the other user's */
-		if (getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) || !found)
-			return -ENOENT;
-		text = found->pw_dir;
-	}
-	if (!is_my_folder(text))
-		return -ENOENT;
-	return snprintf(home, PATH_SIZE, "%s", text) < 1024 ? 0 : -ENAMETOOLONG;
-}
-
-static int find_folder(char folder[PATH_SIZE])
-{
-	const char *runtime = getenv("XDG_RUNTIME_DIR");
-	char home[PATH_SIZE];
-	int rc;
-
-	if (is_my_folder(runtime) && strlen(runtime) < 1024) {
-		snprintf(folder, PATH_SIZE, "%s/fragfs", runtime);
-		return own_folder(folder);
-	}
-	rc = find_home(home);
-	if (rc)
-		return rc;
-	snprintf(folder, PATH_SIZE, "%.1024s/.cache", home);
-	rc = make_folder(folder);
-	if (rc)
-		return rc;
-	snprintf(folder, PATH_SIZE, "%.1024s/.cache/fragfs", home);
-	return own_folder(folder);
-}
-
-static int find_path(const char *job, const char *suffix, char path[PATH_SIZE + 160])
-{
-	char folder[PATH_SIZE];
-	int rc;
-
-	if (!*job || *job == '.' || strchr(job, '/') || strlen(job) > 127)
-		return -EINVAL;
-	rc = find_folder(folder);
-	if (!rc)
-		snprintf(path, PATH_SIZE + 160, "%s/%s%s", folder, job, suffix);
-	return rc;
-}
-
-/* Who adds or sweeps excludes the others until it is closed.  -1: somebody has it for long. */
-static int lock_folder(void)
-{
-	char folder[PATH_SIZE];
-	int fd = find_folder(folder) ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	for (int i = 0; fd >= 0 && i < LOCK_TRIES; i++) {
-		if (!flock(fd, LOCK_EX | LOCK_NB))
-			return fd;
-		usleep(LOCK_RETRY_US);
-	}
-	if (fd >= 0)
-		close(fd);
-	return -1;
-}
-
-/* ---- reading and writing files that nobody else may have touched ---- */
-
-/* At most size - 1 bytes; the NUL behind them.  forbidden: mode bits.  Returns how many. */
-static ssize_t read_mine(const char *path, mode_t forbidden, char *text, size_t size)
-{
-	CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	struct stat st;
-	size_t n = 0;
-
-	if (fd < 0 || fstat(fd, &st))
-		return -errno;
-	if (!S_ISREG(st.st_mode))
-		return -EINVAL;
-	if (!is_mine(&st) || st.st_mode & forbidden)
-		return -EACCES;
-	while (n < size) {
-		ssize_t got = read(fd, text + n, size - n);
-
-		if (got < 0 && errno != EINTR)
-			return -errno;
-		if (!got)
-			break;
-		n += got > 0 ? (size_t)got : 0;
-	}
-	if (n == size)
-		return -EINVAL;
-	text[n] = '\0';
-	return (ssize_t)n;
-}
-
-static int write_by_rename(const char *path, const char *text, size_t size)
-{
-	char draft[PATH_SIZE + 200];
-	int fd, rc;
-
-	if (snprintf(draft, sizeof(draft), "%s.XXXXXX", path) >= (int)sizeof(draft))
-		return -ENAMETOOLONG;
-	fd = mkostemp(draft, O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	rc = fchmod(fd, 0600) ? -errno : fd_write_all(fd, text, size, 0);
-	if (close(fd) && !rc)
-		rc = -errno;
-	if (!rc && rename(draft, path))
-		rc = -errno;
-	if (rc)
-		unlink(draft);
-	return rc;
-}
 
 /* ---- the text ---- */
 
@@ -194,13 +36,13 @@ static bool is_one_line(const char *text)
 
 int jobfile_publish(const struct jobfile *j, const char *path)
 {
-	char place[PATH_SIZE + 160], text[2048], machine[MACHINE_ID];
+	char place[JOB_PATH], text[2048], machine[MACHINE_ID];
 	int n, rc;
 
 	if (!*j->job || !is_one_line(j->job) || !is_one_line(j->address) ||
 	    !is_one_line(j->key_file))
 		return -EINVAL;
-	rc = path ? 0 : find_path(j->job, ".job", place);
+	rc = path ? 0 : job_folder_path(j->job, ".job", place);
 	if (rc)
 		return rc;
 	machine_id(machine);
@@ -210,9 +52,9 @@ int jobfile_publish(const struct jobfile *j, const char *path)
 		     j->job, j->address, j->key_file, j->world, (int)j->pid,
 		     (unsigned long long)j->start_time, machine);
 	assert(n > 0 && n < (int)sizeof(text));
-	CLEANUP(close) int lock = path ? -1 : lock_folder();
+	CLEANUP(close) int lock = path ? -1 : job_folder_lock();
 	(void)lock;
-	return write_by_rename(path ? path : place, text, (size_t)n);
+	return job_folder_write(path ? path : place, text, (size_t)n);
 }
 
 static bool take_text(const char *value, char *out, size_t size)
@@ -290,7 +132,7 @@ static int parse(char *text, struct record *r)
 static int read_record(const char *path, struct record *r)
 {
 	char text[FILE_MAX];
-	ssize_t n = read_mine(path, 022, text, sizeof(text));
+	ssize_t n = job_folder_read(path, 022, text, sizeof(text));
 
 	if (n < 0)
 		return (int)n;
@@ -334,9 +176,9 @@ static int read_live(const char *path, struct record *r)
 
 int jobfile_find(const char *job, struct jobfile *out)
 {
-	char path[PATH_SIZE + 160];
+	char path[JOB_PATH];
 	struct record r;
-	int rc = find_path(job, ".job", path);
+	int rc = job_folder_path(job, ".job", path);
 
 	if (!rc)
 		rc = read_live(path, &r);
@@ -349,9 +191,9 @@ int jobfile_find(const char *job, struct jobfile *out)
 
 int jobfile_left(const char *job, struct jobfile *out)
 {
-	char path[PATH_SIZE + 160];
+	char path[JOB_PATH];
 	struct record r;
-	int rc = find_path(job, ".job", path);
+	int rc = job_folder_path(job, ".job", path);
 
 	if (!rc)
 		rc = read_record(path, &r);
@@ -360,6 +202,16 @@ int jobfile_left(const char *job, struct jobfile *out)
 	if (!rc)
 		*out = r.j;
 	return rc;
+}
+
+void jobfile_drop_dead(const char *job)
+{
+	char path[JOB_PATH];
+	struct record r;
+
+	if (!job_folder_path(job, ".job", path) && !read_record(path, &r) && is_of_here(&r) &&
+	    !is_alive(&r))
+		unlink(path);
 }
 
 static bool has_suffix(const char *name, const char *suffix)
@@ -371,10 +223,10 @@ static bool has_suffix(const char *name, const char *suffix)
 
 int jobfile_list(void (*see)(void *arg, const struct jobfile *j), void *arg)
 {
-	char folder[PATH_SIZE], path[PATH_SIZE + 300];
+	char folder[JOB_FOLDER], path[JOB_PATH + 160];
 	struct dirent *entry;
 	struct record r;
-	int n = find_folder(folder);
+	int n = job_folder(folder);
 	DIR *dir;
 
 	if (n)
@@ -429,13 +281,13 @@ int jobfile_find_port(uint16_t port, struct jobfile *out)
 /* Another live process's files stay. */
 void jobfile_remove(const char *job)
 {
-	char path[PATH_SIZE + 160];
+	char path[JOB_PATH];
 	struct record r;
 
-	if (find_path(job, ".job", path) || (!read_live(path, &r) && r.j.pid != getpid()))
+	if (job_folder_path(job, ".job", path) || (!read_live(path, &r) && r.j.pid != getpid()))
 		return;
 	unlink(path);
-	if (!find_path(job, ".key", path))
+	if (!job_folder_path(job, ".key", path))
 		unlink(path);
 }
 
@@ -450,7 +302,7 @@ static bool is_recent(const char *path)
 /* With the folder locked: what is published in it stays what was read. */
 static void sweep_one(const char *folder, const char *name)
 {
-	char path[PATH_SIZE + 300];
+	char path[JOB_PATH + 160];
 	struct record r;
 	size_t n;
 
@@ -465,147 +317,13 @@ static void sweep_one(const char *folder, const char *name)
 
 void jobfile_sweep(void)
 {
-	CLEANUP(close) int lock = lock_folder();
-	char folder[PATH_SIZE];
-	DIR *dir = lock < 0 || find_folder(folder) ? NULL : opendir(folder);
+	CLEANUP(close) int lock = job_folder_lock();
+	char folder[JOB_FOLDER];
+	DIR *dir = lock < 0 || job_folder(folder) ? NULL : opendir(folder);
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir)))
 		sweep_one(folder, entry->d_name);
 	if (dir)
 		closedir(dir);
-}
-
-/* ---- keys ---- */
-
-static int write_key(const char *path, const uint8_t key[JOBFILE_KEY_BYTES])
-{
-	char text[2 * JOBFILE_KEY_BYTES + 2];
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600), rc;
-
-	if (fd < 0)
-		return -errno;
-	for (int i = 0; i < JOBFILE_KEY_BYTES; i++)
-		snprintf(text + 2 * i, 3, "%02x", key[i]);
-	text[2 * JOBFILE_KEY_BYTES] = '\n';
-	rc = fchmod(fd, 0600) ? -errno : fd_write_all(fd, text, 2 * JOBFILE_KEY_BYTES + 1, 0);
-	if (close(fd) && !rc)
-		rc = -errno;
-	if (rc)
-		unlink(path);
-	explicit_bzero(text, sizeof(text));
-	return rc;
-}
-
-/* Before the new key is there, which would be swept with it. */
-static void drop_dead_job(const char *job)
-{
-	char path[PATH_SIZE + 160];
-	struct record r;
-
-	if (!find_path(job, ".job", path) && !read_record(path, &r) && is_of_here(&r) &&
-	    !is_alive(&r))
-		unlink(path);
-}
-
-static int replace_key_of_dead(const char *job, const char *path,
-			       const uint8_t key[JOBFILE_KEY_BYTES])
-{
-	struct jobfile j;
-
-	if (!jobfile_find(job, &j))
-		return -EEXIST;
-	if (unlink(path) && errno != ENOENT)
-		return -errno;
-	return write_key(path, key);
-}
-
-int keyfile_create(const char *job, const char *path, char *path_out, size_t size,
-		   uint8_t key[JOBFILE_KEY_BYTES])
-{
-	char place[PATH_SIZE + 160];
-	int rc = path ? 0 : find_path(job, ".key", place);
-
-	if (rc)
-		return rc;
-	if (strlen(path ? path : place) >= size)
-		return -ENAMETOOLONG;
-	if (getrandom(key, JOBFILE_KEY_BYTES, 0) != JOBFILE_KEY_BYTES)
-		return -errno;
-	CLEANUP(close) int lock = path ? -1 : lock_folder();
-	(void)lock;
-	if (!path)
-		drop_dead_job(job);
-	rc = write_key(path ? path : place, key);
-	if (rc == -EEXIST && !path)
-		rc = replace_key_of_dead(job, place, key);
-	if (!rc)
-		snprintf(path_out, size, "%s", path ? path : place);
-	return rc;
-}
-
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)tolower((unsigned char)c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static bool decode_hex(const char *text, uint8_t key[JOBFILE_KEY_BYTES])
-{
-	for (int i = 0; i < JOBFILE_KEY_BYTES; i++) {
-		int high = hex_digit(text[2 * i]),
-		    low = high < 0 ? -1 : hex_digit(text[2 * i + 1]);
-
-		if (low < 0)
-			return false;
-		key[i] = (uint8_t)(high << 4 | low);
-	}
-	return true;
-}
-
-static bool decode_key(const char *text, size_t size, uint8_t key[JOBFILE_KEY_BYTES])
-{
-	uint8_t decoded[JOBFILE_KEY_BYTES];
-	size_t digits = 2 * JOBFILE_KEY_BYTES;
-
-	if (size == JOBFILE_KEY_BYTES)
-		memcpy(decoded, text, size);
-	else if (!(size == digits || (size == digits + 1 && text[digits] == '\n')) ||
-		 !decode_hex(text, decoded))
-		return false;
-	memcpy(key, decoded, sizeof(decoded));
-	explicit_bzero(decoded, sizeof(decoded));
-	return true;
-}
-
-int keyfile_load(const char *path, uint8_t key[JOBFILE_KEY_BYTES], bool *readers, char *why,
-		 size_t whysize)
-{
-	static const char mark[] = "readers ";
-	char text[256];
-	ssize_t n = read_mine(path, 077, text, sizeof(text));
-	bool marked = n > 0 && !strncmp(text, mark, strlen(mark));
-	size_t skip = marked ? strlen(mark) : 0;
-	int rc = n < 0 ? (int)n : 0;
-
-	if (!rc && marked && !readers)
-		rc = -EPERM;
-	if (!rc && !decode_key(text + skip, (size_t)n - skip, key))
-		rc = -EINVAL;
-	if (!rc && readers)
-		*readers = marked;
-	explicit_bzero(text, sizeof(text));
-	if (rc == -EPERM)
-		snprintf(why, whysize, "key file %s: it is for readers only", path);
-	else if (rc == -EACCES)
-		snprintf(why, whysize,
-			 "key file %s: others may read it, or it is another user's", path);
-	else if (rc == -EINVAL)
-		snprintf(why, whysize, "key file %s: not 32 bytes, nor 64 hexadecimal digits",
-			 path);
-	else if (rc)
-		snprintf(why, whysize, "key file %s: %s", path, strerror(-rc));
-	return rc == -EPERM ? -EACCES : rc;
 }

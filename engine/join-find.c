@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/jobfile.h"
+#include "engine/keyfile.h"
 #include "engine/join.h"
 #include "engine/listen.h"
 #include "engine/log.h"

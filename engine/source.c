@@ -3,6 +3,7 @@
 
 #include "engine/source.h"
 #include "engine/jobfile.h"
+#include "engine/keyfile.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 
 #include "mount-helpers/keys.h"
 
-#include "engine/jobfile.h"
+#include "engine/keyfile.h"
 #include "engine/key.h"
 
 #include <errno.h>

@@ -5,6 +5,7 @@
 
 #include "engine/frag-internal.h"
 #include "engine/jobfile.h"
+#include "engine/keyfile.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -131,7 +132,7 @@ END_TEST
 
 START_TEST(another_key_is_eacces)
 {
-	uint8_t key[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES];
 	char path[400], used[500];
 	struct jobfile job;
 	int end[2];

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/jobfile.h"
+#include "engine/keyfile.h"
 #include "engine/machine.h"
 
 #include <check.h>
@@ -204,7 +205,7 @@ START_TEST(what_dead_processes_left_is_swept_and_no_more)
 	pid_t child = start_child();
 	struct jobfile j = job_of("dead", child), again = job_of("again", child),
 		       alive = job_of("alive", getpid());
-	uint8_t key[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES];
 	char path[PATH_MAX], far[] = "job=far\naddress=a:1\nworld=4\npid=1\nstart_time=1\n"
 				     "machine=other\n";
 
@@ -304,7 +305,7 @@ END_TEST
 START_TEST(a_file_of_another_user_is_not_trusted)
 {
 	struct jobfile j = job_of("theirs", getpid()), found;
-	uint8_t key[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES];
 	char why[256], path[PATH_MAX];
 
 	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
@@ -418,7 +419,7 @@ START_TEST(paths_that_are_too_long_are_refused)
 {
 	struct jobfile j = job_of("long", getpid());
 	static char path[PATH_MAX];
-	uint8_t key[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES];
 	char used[8];
 
 	memset(path, 'a', sizeof(path) - 1);
@@ -429,7 +430,7 @@ END_TEST
 
 START_TEST(a_key_that_was_made_is_loaded)
 {
-	uint8_t key[JOBFILE_KEY_BYTES], loaded[JOBFILE_KEY_BYTES], other[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES], loaded[KEYFILE_BYTES], other[KEYFILE_BYTES];
 	char path[PATH_MAX], why[256];
 	struct stat st;
 
@@ -447,7 +448,7 @@ END_TEST
 START_TEST(no_umask_shuts_us_out_or_lets_others_in)
 {
 	static const mode_t masks[] = { 0, 022, 0777 };
-	uint8_t key[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES];
 	char path[PATH_MAX], name[32];
 	struct jobfile found;
 	struct stat st;
@@ -477,7 +478,7 @@ END_TEST
 
 START_TEST(a_symbolic_link_in_the_place_of_a_key_is_not_followed)
 {
-	uint8_t key[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES];
 	char path[PATH_MAX], target[PATH_MAX];
 	struct stat st;
 
@@ -496,7 +497,7 @@ END_TEST
 
 START_TEST(a_symbolic_link_in_the_place_of_the_folder_is_refused)
 {
-	uint8_t key[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES];
 	char path[PATH_MAX], elsewhere[PATH_MAX];
 	struct jobfile found;
 
@@ -512,7 +513,7 @@ END_TEST
 
 START_TEST(a_key_of_a_dead_job_is_replaced_and_of_a_living_one_not)
 {
-	uint8_t first[JOBFILE_KEY_BYTES], second[JOBFILE_KEY_BYTES];
+	uint8_t first[KEYFILE_BYTES], second[KEYFILE_BYTES];
 	struct jobfile j = job_of("j", getpid());
 	char path[PATH_MAX];
 
@@ -528,7 +529,7 @@ END_TEST
 
 START_TEST(keys_are_raw_or_hexadecimal)
 {
-	uint8_t key[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES];
 	char path[PATH_MAX], why[256], hex[67];
 
 	snprintf(path, sizeof(path), "%s/key", scratch);
@@ -559,7 +560,7 @@ END_TEST
 
 START_TEST(a_key_for_readers_is_told_from_the_jobs)
 {
-	uint8_t key[JOBFILE_KEY_BYTES], loaded[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES], loaded[KEYFILE_BYTES];
 	char path[PATH_MAX], why[256], text[80];
 	bool readers = false;
 
@@ -581,7 +582,7 @@ END_TEST
 
 START_TEST(a_key_that_others_may_read_is_refused)
 {
-	uint8_t key[JOBFILE_KEY_BYTES];
+	uint8_t key[KEYFILE_BYTES];
 	char path[PATH_MAX], why[256];
 
 	ck_assert_int_eq(keyfile_create("j", NULL, path, sizeof(path), key), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/jobfile.h"
+#include "engine/keyfile.h"
 #include "engine/source.h"
 
 #include <check.h>
