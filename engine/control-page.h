@@ -44,7 +44,8 @@ struct control_page {
 	/* memory of devices; all 0 where there is none */
 	_Atomic uint64_t bytes_device;                                      /* registered */
 	_Atomic uint64_t device_from_bytes, device_to_bytes, device_errors; /* copies, ever */
-	uint8_t spare[24];
+	_Atomic uint64_t device_kept; /* bytes preserved there, now */
+	uint8_t spare[16];
 };
 static_assert(sizeof(struct control_page) == 256, "control page");
 

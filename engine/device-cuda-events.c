@@ -77,9 +77,8 @@ static int check_capture(struct device *d, cudaStream_t stream)
 	return status == cudaStreamCaptureStatusNone ? 0 : -EBUSY;
 }
 
-/* The device is the current one. */
-static int record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
-		  struct device_event **out)
+int cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		struct device_event **out)
 {
 	struct device_event *e = take_idle(d, dev);
 	int rc = e ? 0 : new_event(d, dev->number, &e);
@@ -106,7 +105,7 @@ int cuda_mark(struct device *d, int number, void *stream, struct device_event **
 		return rc;
 	rc = check_capture(d, stream);
 	if (!rc)
-		rc = record(d, dev, stream, event);
+		rc = cuda_record(d, dev, stream, event);
 	cuda_leave(d, number, before);
 	return rc;
 }
@@ -135,41 +134,6 @@ struct keeping {
 	struct device *device;
 };
 
-static int reserve(struct device *d, struct cuda_device *dev, uint64_t size)
-{
-	int rc = 0;
-
-	pthread_mutex_lock(&d->lock);
-	if (size > d->options.keep - dev->kept)
-		rc = -ENOSPC;
-	else
-		dev->kept += size;
-	pthread_mutex_unlock(&d->lock);
-	return rc;
-}
-
-static void give_back(struct device *d, struct cuda_device *dev, uint64_t size)
-{
-	pthread_mutex_lock(&d->lock);
-	dev->kept -= size;
-	pthread_mutex_unlock(&d->lock);
-}
-
-static int take_memory(struct device *d, struct cuda_device *dev, cudaStream_t stream,
-		       struct device_kept *kept)
-{
-	int rc = reserve(d, dev, kept->size);
-
-	if (rc)
-		return rc;
-	rc = cuda_errno(&d->cuda, d->cuda.MallocAsync(&kept->memory, kept->size, stream));
-	if (rc)
-		give_back(d, dev, kept->size);
-	else
-		kept->number = dev->number;
-	return rc;
-}
-
 /* Enqueues it; what was enqueued before an error stays in order on the stream. */
 static int copy_kept(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 		     const void *from, struct device_kept *kept)
@@ -178,7 +142,7 @@ static int copy_kept(struct device *d, struct cuda_device *dev, cudaStream_t str
 		&d->cuda, "cudaMemcpyAsync",
 		d->cuda.MemcpyAsync(kept->memory, from, kept->size, cudaMemcpyDefault, stream));
 
-	return rc ? rc : record(d, dev, stream, &kept->written);
+	return rc ? rc : cuda_record(d, dev, stream, &kept->written);
 }
 
 /* The device is the current one. */
@@ -188,14 +152,12 @@ static int enqueue(struct device *d, struct cuda_device *dev, cudaStream_t strea
 	int rc = check_capture(d, stream);
 
 	if (!rc && !kept->memory)
-		rc = take_memory(d, dev, stream, kept);
+		rc = cuda_pool_take(d, dev, stream, kept);
 	if (rc)
 		return rc;
 	rc = copy_kept(d, dev, stream, from, kept);
-	if (rc && kept->number != DEVICE_NONE) {
-		cuda_result(&d->cuda, "cudaFreeAsync", d->cuda.FreeAsync(kept->memory, stream));
-		give_back(d, dev, kept->size);
-	}
+	if (rc && kept->number != DEVICE_NONE)
+		cuda_pool_drop(d, dev, stream, kept);
 	return rc;
 }
 
@@ -269,12 +231,7 @@ void cuda_let_go(struct device *d, struct device_io *io)
 {
 	struct device_kept *kept = &container_of(io, struct keeping, release)->kept;
 	struct cuda_device *dev = cuda_device_of(d, io->number);
-	struct cuda *c = &d->cuda;
 
-	if (kept->number == DEVICE_NONE || dev->lost || cuda_choose(d, dev->number))
-		return;
-	if (!cuda_result(c, "cudaStreamWaitEvent",
-			 c->StreamWaitEvent(dev->stream, kept->written->event, 0)))
-		cuda_result(c, "cudaFreeAsync", c->FreeAsync(kept->memory, dev->stream));
-	give_back(d, dev, kept->size);
+	if (kept->number != DEVICE_NONE && !dev->lost && !cuda_choose(d, dev->number))
+		cuda_pool_give(d, dev, kept);
 }

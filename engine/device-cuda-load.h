@@ -10,12 +10,14 @@
 #include <cuda_runtime_api.h>
 
 #define CUDA_CALLS(X)                                                                          \
+	X(DeviceGetAttribute)                                                                  \
 	X(DeviceGetStreamPriorityRange)                                                        \
 	X(DriverGetVersion)                                                                    \
 	X(EventCreateWithFlags)                                                                \
 	X(EventDestroy)                                                                        \
 	X(EventQuery)                                                                          \
 	X(EventRecord)                                                                         \
+	X(Free)                                                                                \
 	X(FreeAsync)                                                                           \
 	X(GetDevice)                                                                           \
 	X(GetDeviceCount)                                                                      \
@@ -25,10 +27,15 @@
 	X(HostRegister)                                                                        \
 	X(HostUnregister)                                                                      \
 	X(LaunchKernel)                                                                        \
-	X(MallocAsync)                                                                         \
+	X(Malloc)                                                                              \
+	X(MallocFromPoolAsync)                                                                 \
+	X(MemPoolCreate)                                                                       \
+	X(MemPoolDestroy)                                                                      \
+	X(MemPoolSetAttribute)                                                                 \
 	X(MemcpyAsync)                                                                         \
 	X(PointerGetAttributes)                                                                \
 	X(SetDevice)                                                                           \
+	X(StreamCreateWithFlags)                                                               \
 	X(StreamCreateWithPriority)                                                            \
 	X(StreamDestroy)                                                                       \
 	X(StreamIsCapturing)                                                                   \

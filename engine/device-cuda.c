@@ -127,11 +127,16 @@ static int make_device(struct device *d, struct cuda_device *dev)
 	rc = make_ring(d, dev);
 	if (rc)
 		goto ring;
-	rc = make_staging(d, dev);
+	rc = cuda_pool_open(d, dev);
 	if (rc)
 		goto ring;
+	rc = make_staging(d, dev);
+	if (rc)
+		goto pool;
 	cuda_kernels_prepare(d, dev);
 	return 0;
+pool:
+	cuda_pool_close(d, dev);
 ring:
 	free_ring(d, dev);
 	d->cuda.StreamDestroy(dev->stream);
@@ -180,6 +185,7 @@ static void free_device(struct device *d, struct cuda_device *dev)
 	cuda_events_free(d, dev);
 	free_ring(d, dev);
 	free_staging(d, dev);
+	cuda_pool_close(d, dev);
 	d->cuda.StreamDestroy(dev->stream);
 	if (entered)
 		cuda_leave(d, dev->number, before);
@@ -338,6 +344,16 @@ static void cuda_submit(struct device *d, struct device_io *io)
 	device_queue_submit(&d->queue, io);
 }
 
+static void cuda_figures(struct device *d, struct device_figures *f)
+{
+	*f = (struct device_figures){ 0 };
+	for (int i = 0; i < d->ndevices; i++) {
+		struct cuda_device *dev = cuda_device_of(d, i);
+
+		f->kept += dev ? cuda_pool_kept(d, dev) : 0;
+	}
+}
+
 const struct device_ops device_cuda = {
 	.name = "cuda",
 	.open = cuda_open,
@@ -351,4 +367,5 @@ const struct device_ops device_cuda = {
 	.preserve = cuda_preserve,
 	.release = cuda_release,
 	.submit = cuda_submit,
+	.figures = cuda_figures,
 };

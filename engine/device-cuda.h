@@ -13,6 +13,7 @@
 #include "engine/device-queue.h"
 
 #ifdef HAVE_CUDA
+#include "engine/arena.h"
 #include "engine/pinned.h"
 
 #include <stdatomic.h>
@@ -32,6 +33,14 @@ struct device_event {
 	int number;
 };
 
+struct cuda_pool { /* all 0 where nothing is to be kept */
+	cudaStream_t stream;
+	cudaMemPool_t pool; /* NULL: there are no pools */
+	void *piece;        /* NULL: nor is there room */
+	struct arena rooms; /* of piece; under the port's lock */
+	bool is_written;    /* who knows until when; under the port's lock */
+};
+
 struct cuda_device { /* the port's thread's but where said */
 	int number;
 	cudaStream_t stream;
@@ -44,6 +53,7 @@ struct cuda_device { /* the port's thread's but where said */
 	bool has_kernels;
 	struct device_event *idle; /* under the port's lock */
 	uint64_t kept;             /* bytes; under the port's lock */
+	struct cuda_pool pool;
 };
 
 struct device {
@@ -89,6 +99,25 @@ void cuda_release(struct device *d, struct device_kept *kept);
 /* In the port's thread: memory that was preserved is free when the stream has come past it. */
 void cuda_let_go(struct device *d, struct device_io *io);
 void cuda_events_free(struct device *d, struct cuda_device *dev);
+/* The same as mark, its device being the current one and the stream not captured. */
+int cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		struct device_event **event);
+
+/* ---- device-cuda-pool.c; its device is the current one ---- */
+
+/* -ENOMEM, -EIO. */
+int cuda_pool_open(struct device *d, struct cuda_device *dev);
+void cuda_pool_close(struct device *d, struct cuda_device *dev);
+/* kept->size bytes that this stream may write from here on.  -ENOSPC: more than keep; -ENOMEM, -EIO. */
+int cuda_pool_take(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		   struct device_kept *kept);
+/* When nobody reads it. */
+void cuda_pool_give(struct device *d, struct cuda_device *dev, const struct device_kept *kept);
+/* The same of what could not be written; the stream may have been given a copy there. */
+void cuda_pool_drop(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		    const struct device_kept *kept);
+/* Any thread: bytes that are taken. */
+uint64_t cuda_pool_kept(struct device *d, struct cuda_device *dev);
 
 /* ---- device-cuda-kernels.c ---- */
 

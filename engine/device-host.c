@@ -36,99 +36,6 @@ struct device_event {
 	atomic_uint users; /* the caller, the stream */
 };
 
-/* ---- streams ---- */
-
-struct work {
-	struct work *next;
-	void (*work)(void *arg);
-	void *arg;
-};
-
-struct device_host_stream {
-	pthread_mutex_t lock;
-	bool held;
-	struct work *first, **end;
-};
-
-struct device_host_stream *device_host_stream_new(void)
-{
-	struct device_host_stream *s = calloc(1, sizeof(*s));
-
-	if (!s)
-		return NULL;
-	pthread_mutex_init(&s->lock, NULL);
-	s->end = &s->first;
-	return s;
-}
-
-void device_host_stream_free(struct device_host_stream *s)
-{
-	assert(!s->first);
-	pthread_mutex_destroy(&s->lock);
-	free(s);
-}
-
-void device_host_hold(struct device_host_stream *s)
-{
-	pthread_mutex_lock(&s->lock);
-	s->held = true;
-	pthread_mutex_unlock(&s->lock);
-}
-
-/* Returns whether it is to wait. */
-static bool append_if_held(struct device_host_stream *s, struct work *w)
-{
-	bool held;
-
-	pthread_mutex_lock(&s->lock);
-	held = s->held;
-	if (held) {
-		*s->end = w;
-		s->end = &w->next;
-	}
-	pthread_mutex_unlock(&s->lock);
-	return held;
-}
-
-int device_host_enqueue(struct device_host_stream *s, void (*function)(void *arg), void *arg)
-{
-	struct work *w = malloc(sizeof(*w));
-
-	if (!w)
-		return -ENOMEM;
-	*w = (struct work){ .work = function, .arg = arg };
-	if (s && append_if_held(s, w))
-		return 0;
-	free(w);
-	function(arg);
-	return 0;
-}
-
-static struct work *take_work(struct device_host_stream *s)
-{
-	struct work *w;
-
-	pthread_mutex_lock(&s->lock);
-	w = s->first;
-	if (w)
-		s->first = w->next;
-	if (!s->first)
-		s->end = &s->first;
-	s->held = w;
-	pthread_mutex_unlock(&s->lock);
-	return w;
-}
-
-void device_host_go(struct device_host_stream *s)
-{
-	struct work *w;
-
-	while ((w = take_work(s))) {
-		w->work(w->arg);
-		free(w);
-	}
-}
-
 /* ---- memory ---- */
 
 /* Under lock.  The range in which all of this lies. */
@@ -594,6 +501,15 @@ static void host_submit(struct device *d, struct device_io *io)
 	device_queue_submit(&d->queue, io);
 }
 
+static void host_figures(struct device *d, struct device_figures *f)
+{
+	*f = (struct device_figures){ 0 };
+	pthread_mutex_lock(&d->lock);
+	for (int i = 0; i < DEVICE_HOST_DEVICES; i++)
+		f->kept += d->kept[i];
+	pthread_mutex_unlock(&d->lock);
+}
+
 const struct device_ops device_host = {
 	.name = "host",
 	.open = host_open,
@@ -607,4 +523,5 @@ const struct device_ops device_host = {
 	.preserve = host_preserve,
 	.release = host_release,
 	.submit = host_submit,
+	.figures = host_figures,
 };

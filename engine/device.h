@@ -14,7 +14,7 @@
  * An *event* is the place that a stream had come to when it was marked.
  *
  * Trainer's thread: use, where, pin, unpin, mark, preserve: whoever calls these has a device of the trainer's as its
- * current one, and it stays that.  Any thread: submit, unmark, release.  One thread of the port's: done.
+ * current one, and it stays that.  Any thread: submit, unmark, release, figures.  One thread of the port's: done.
  */
 
 #include "engine/base.h"
@@ -30,7 +30,9 @@ struct device_options {      /* 0 of each: the default */
 		chunk; /* bytes moved at a time, and of a staging buffer: 4 MiB; at least 8 KiB */
 	unsigned
 		chunks; /* staging buffers of each device: 4; at least 2, 1 GiB in all at most */
-	uint64_t keep;  /* bytes of each device's memory for what is preserved; 0: none */
+	uint64_t
+		keep; /* bytes of each device's memory for what is preserved; 0: none; taken when they are needed, or, where
+			 * that could wait for the device, by use */
 	uint64_t wait_ms;  /* how long a request waits before it begins: 10 s */
 	uint64_t stuck_ms; /* a device without progress for so long is given up: 10 s */
 };
@@ -89,6 +91,11 @@ struct device_kept {
 	void *memory;
 	uint64_t size;
 	struct device_event *written; /* until release */
+	uint64_t port;                /* the port's */
+};
+
+struct device_figures {
+	uint64_t kept; /* bytes that are preserved in memory of devices */
 };
 
 struct device_ops {
@@ -126,6 +133,7 @@ struct device_ops {
 	void (*release)(struct device *d, struct device_kept *kept);
 
 	void (*submit)(struct device *d, struct device_io *io);
+	void (*figures)(struct device *d, struct device_figures *f);
 };
 
 extern const struct device_ops device_host; /* ordinary memory, see device-host.h */

@@ -184,7 +184,11 @@ static void count(_Atomic uint64_t *word, uint64_t n)
 
 void devices_figures(struct devices *d, struct devices_figures *f)
 {
+	struct device_figures port;
+
+	d->ops->figures(d->device, &port);
 	*f = (struct devices_figures){
+		.kept = port.kept,
 		.from_bytes = atomic_load_explicit(&d->from_bytes, memory_order_relaxed),
 		.to_bytes = atomic_load_explicit(&d->to_bytes, memory_order_relaxed),
 		.errors = atomic_load_explicit(&d->errors, memory_order_relaxed),

@@ -45,8 +45,9 @@ void devices_mark(struct devices *d);
 int devices_newest(struct devices *d, int number, struct devices_mark **mark);
 void devices_mark_put(struct devices *d, struct devices_mark *mark);
 
-struct devices_figures { /* ever */
+struct devices_figures { /* of copies: ever */
 	uint64_t from_bytes, to_bytes, errors;
+	uint64_t kept; /* in memory of devices, now */
 };
 void devices_figures(struct devices *d, struct devices_figures *f);
 

@@ -553,8 +553,8 @@ struct frag_devices {
 	int number;   /* of a device, as its runtime counts */
 	void *stream; /* on which the trainer changes states there; NULL: the default stream */
 	unsigned timeout_ms; /* a device that does not go on for so long is given up; 0: 10 s */
-	/* For what open files still need of states that are about to change: at most so many bytes of a device's memory, taken
-	 * when they are needed, 0: 256 MiB; and where these do not do, of pinned memory of the host, at most 1 GiB, taken
+	/* For what open files still need of states that are about to change: at most so many bytes of a device's memory, 0: 256 MiB,
+	 * taken when they are needed, or, where the driver has no memory pools, now; and where these do not do, of pinned memory of the host, at most 1 GiB, taken
 	 * now, in whole MiB.  Where there is no room such a file ends with ESTALE.
 	 */
 	uint64_t keep, keep_host;

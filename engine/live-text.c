@@ -57,6 +57,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.device_from_bytes = p->control.device_from_bytes,
 		.device_to_bytes = p->control.device_to_bytes,
 		.device_errors = p->control.device_errors,
+		.device_kept = p->control.device_kept,
 	};
 	memcpy(out->host, p->entry.hostname, sizeof(out->host));
 	memcpy(out->address, p->entry.address, sizeof(out->address));
@@ -212,6 +213,9 @@ static const struct rank_number {
 	       device_from_bytes, 1, FIELD(bytes_device)),
 	NUMBER("device_to_bytes_total", "counter", "copied to memory of devices", "",
 	       device_to_bytes, 1, FIELD(bytes_device)),
+	NUMBER("device_kept_bytes", "gauge",
+	       "of devices' memory, for what open files still need", "", device_kept, 1,
+	       FIELD(bytes_device)),
 	NUMBER("device_errors_total", "counter", "such copies that failed", "", device_errors,
 	       1, FIELD(bytes_device)),
 #undef FIELD

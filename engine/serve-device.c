@@ -93,4 +93,5 @@ void serve_device_turn(struct engine *e)
 	control_put(&c->device_from_bytes, f.from_bytes);
 	control_put(&c->device_to_bytes, f.to_bytes);
 	control_put(&c->device_errors, f.errors);
+	control_put(&c->device_kept, f.kept);
 }

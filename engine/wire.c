@@ -132,6 +132,7 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 			atomic_load_explicit(&page->device_to_bytes, memory_order_relaxed),
 		.device_errors =
 			atomic_load_explicit(&page->device_errors, memory_order_relaxed),
+		.device_kept = atomic_load_explicit(&page->device_kept, memory_order_relaxed),
 	};
 	memcpy(&to->loss_scale, &scale, sizeof(scale));
 }

@@ -47,7 +47,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 6,           /* grows with every change of a struct below */
+	WIRE_VERSION = 7,           /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
@@ -171,8 +171,9 @@ struct wire_control {
 	uint64_t pinned_bytes, pinned_lent;
 	uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
 	uint64_t bytes_device, device_from_bytes, device_to_bytes, device_errors;
+	uint64_t device_kept;
 };
-static_assert(sizeof(struct wire_control) == 232, "wire");
+static_assert(sizeof(struct wire_control) == 240, "wire");
 
 struct wire_join {
 	struct wire_entry entry;
@@ -183,7 +184,7 @@ struct wire_join {
 	uint64_t barrier; /* the newest that it has passed */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_join) == 568, "wire");
+static_assert(sizeof(struct wire_join) == 576, "wire");
 
 struct wire_joined {
 	uint32_t need_catalog;
@@ -192,7 +193,7 @@ struct wire_joined {
 	uint64_t barrier; /* rank 0's, and its page */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_joined) == 256, "wire");
+static_assert(sizeof(struct wire_joined) == 264, "wire");
 
 struct wire_welcome {
 	char job[128];
@@ -286,14 +287,14 @@ struct wire_changed { /* then size bytes of events, a line of JSON each */
 	uint32_t size;   /* at most WIRE_EVENTS_MAX */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_changed) == 248, "wire");
+static_assert(sizeof(struct wire_changed) == 256, "wire");
 
 struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
 	struct wire_control control; /* read after the bytes */
 };
-static_assert(sizeof(struct wire_data) == 240, "wire");
+static_assert(sizeof(struct wire_data) == 248, "wire");
 
 /* Who writes what: for the events, as the writer says, but for its rank. */
 struct wire_origin {

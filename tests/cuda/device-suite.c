@@ -514,8 +514,11 @@ START_TEST(no_more_is_preserved_than_there_is_room)
 	uint8_t *memory = here->alloc(0, KEEP);
 	void *stream = here->stream_new(0);
 	struct device_kept *first, *second;
+	struct device_figures f;
 
 	first = preserve(stream, memory, CHUNK, NULL);
+	here->ops->figures(device, &f);
+	ck_assert_uint_eq(f.kept, CHUNK);
 	ck_assert_int_eq(here->ops->preserve(device, 0, stream, memory, KEEP, NULL, &second),
 			 -ENOSPC);
 	here->ops->release(device, first);

@@ -12,11 +12,13 @@ struct range {
 	struct range *next;
 	uint8_t *start;
 	uint64_t size;
-	int device; /* -1: registered host memory */
+	int device;  /* -1: registered host memory */
+	bool coming; /* the stream that takes it has not come there */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
+static bool no_pools;
 
 /* Under lock. */
 static struct range *find(const void *at, uint64_t size)
@@ -49,12 +51,12 @@ static enum whose look(const void *at, uint64_t size, int *device)
 	return whose;
 }
 
-static void add(void *start, uint64_t size, int device)
+static void add(void *start, uint64_t size, int device, bool coming)
 {
 	struct range *r = malloc(sizeof(*r));
 
 	pthread_mutex_lock(&lock);
-	*r = (struct range){ ranges, start, size, device };
+	*r = (struct range){ ranges, start, size, device, coming };
 	ranges = r;
 	pthread_mutex_unlock(&lock);
 }
@@ -109,7 +111,7 @@ STUB_API cudaError_t cudaHostRegister(void *at, size_t size, unsigned flags)
 		return error;
 	if (look(at, 1, &device) != PAGEABLE)
 		return cudaErrorHostMemoryAlreadyRegistered;
-	add(at, size, -1);
+	add(at, size, -1, false);
 	stub_count_left(1);
 	return cudaSuccess;
 }
@@ -139,12 +141,12 @@ STUB_API cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigne
 
 /* ---- taking and giving ---- */
 
-static cudaError_t take(void **memory, size_t size)
+static cudaError_t take(void **memory, size_t size, int device, bool coming)
 {
 	*memory = malloc(size);
 	if (!*memory)
 		return cudaErrorMemoryAllocation;
-	add(*memory, size, stub_device());
+	add(*memory, size, device, coming);
 	return cudaSuccess;
 }
 
@@ -152,14 +154,94 @@ STUB_API cudaError_t cudaMalloc(void **memory, size_t size)
 {
 	cudaError_t error = stub_enter("Malloc", NULL, size, false);
 
-	return error == cudaSuccess ? take(memory, size) : error;
+	return error == cudaSuccess ? take(memory, size, stub_device(), false) : error;
 }
 
-STUB_API cudaError_t cudaMallocAsync(void **memory, size_t size, cudaStream_t stream)
+static void has_come(struct stub_work *w)
 {
-	cudaError_t error = stub_enter("MallocAsync", stream, size, false);
+	pthread_mutex_lock(&lock);
+	find(w->to, 1)->coming = false;
+	pthread_mutex_unlock(&lock);
+}
 
-	return error == cudaSuccess ? take(memory, size) : error;
+/* Who copies there has waited for it. */
+static void check_has_come(const void *at)
+{
+	struct range *r;
+	bool coming;
+
+	pthread_mutex_lock(&lock);
+	r = find(at, 1);
+	coming = r && r->coming;
+	pthread_mutex_unlock(&lock);
+	if (coming)
+		abort();
+}
+
+struct CUmemPoolHandle_st {
+	int device;
+};
+
+void stub_pools(bool there)
+{
+	no_pools = !there;
+}
+
+STUB_API cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
+					    int device)
+{
+	cudaError_t error = stub_enter("DeviceGetAttribute", NULL, 0, false);
+
+	*value = attribute == cudaDevAttrMemoryPoolsSupported && !no_pools;
+	return error;
+}
+
+STUB_API cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *p)
+{
+	cudaError_t error = stub_enter("MemPoolCreate", NULL, 0, false);
+
+	if (error != cudaSuccess)
+		return error;
+	if (p->allocType != cudaMemAllocationTypePinned || p->handleTypes ||
+	    p->location.type != cudaMemLocationTypeDevice)
+		return cudaErrorInvalidValue;
+	stub_count_left(1);
+	*pool = calloc(1, sizeof(**pool));
+	(*pool)->device = p->location.id;
+	return cudaSuccess;
+}
+
+STUB_API cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
+{
+	cudaError_t error = stub_enter("MemPoolDestroy", NULL, 0, false);
+
+	if (error != cudaSuccess)
+		return error;
+	stub_count_left(-1);
+	free(pool);
+	return cudaSuccess;
+}
+
+STUB_API cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute,
+					     void *value)
+{
+	cudaError_t error = stub_enter("MemPoolSetAttribute", NULL, *(uint64_t *)value, false);
+
+	if (error == cudaSuccess && attribute != cudaMemPoolAttrReleaseThreshold)
+		error = cudaErrorInvalidValue;
+	return error;
+}
+
+STUB_API cudaError_t cudaMallocFromPoolAsync(void **memory, size_t size, cudaMemPool_t pool,
+					     cudaStream_t stream)
+{
+	cudaError_t error = stub_enter("MallocFromPoolAsync", stream, size, false);
+
+	if (error == cudaSuccess)
+		error = take(memory, size, pool->device, true);
+	if (error != cudaSuccess)
+		return error;
+	return stub_enqueue(stream, (struct stub_work){ .run = has_come, .to = *memory });
 }
 
 STUB_API cudaError_t cudaFree(void *memory)
@@ -194,6 +276,7 @@ STUB_API cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream)
 
 static void copy_now(struct stub_work *w)
 {
+	check_has_come(w->to);
 	memcpy(w->to, w->from, w->size);
 }
 

@@ -217,10 +217,11 @@ STUB_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags
 	return cudaSuccess;
 }
 
+/* It may have been recorded again since, in another stream. */
 static void come_to(struct stub_work *w)
 {
 	pthread_mutex_lock(&lock);
-	w->event->done = w->generation;
+	w->event->done = u64_max(w->event->done, w->generation);
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 }

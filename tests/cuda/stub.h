@@ -35,6 +35,8 @@ STUB_API bool stub_has_failed(void);
 STUB_API void stub_break(cudaError_t error);
 /* Whether streams stand still; without one that a host function holds. */
 STUB_API void stub_stall(bool stall);
+/* Whether there are pools; at first there are. */
+STUB_API void stub_pools(bool there);
 /* Until all streams have done all; the test's own time limit bounds it. */
 STUB_API void stub_drain(void);
 /* Streams are being captured, by a thread that forbids all others what could spoil that. */

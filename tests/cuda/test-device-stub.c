@@ -3,7 +3,7 @@
 
 #include "engine/log.h"
 #include "tests/cuda/device-suite.h"
-#include "tests/cuda/stub.h"
+#include "tests/cuda/device-stub.h"
 #include "tests/ranks/scarce.h"
 
 #include <dlfcn.h>
@@ -23,35 +23,52 @@ int main(void)
 
 #else
 
-enum { CHUNK = 8192, CALLS = 4096 };
+struct stub_call calls[CALLS];
+unsigned ncalls;
 
-static struct stub_call calls[CALLS];
-static unsigned ncalls;
-
-static void take_calls(void)
+void take_calls(void)
 {
 	ncalls = stub_calls(calls, CALLS);
 	ck_assert_uint_le(ncalls, CALLS);
 }
 
-static void reset_and_open(void)
-{
-	stub_reset();
-	port_open();
-}
-
-static int copy(void *to, const void *from, uint64_t size)
+int copy(void *to, const void *from, uint64_t size)
 {
 	return run_io((struct device_io){
 		.what = DEVICE_COPY, .to = to, .from = from, .size = size });
 }
 
-/* ---- what is called, and where ---- */
-
-static bool is(const struct stub_call *c, const char *name)
+bool is(const struct stub_call *c, const char *name)
 {
 	return !strcmp(c->name, name);
 }
+
+const struct stub_call *call_of(const char *name, unsigned from)
+{
+	take_calls();
+	for (unsigned i = from; i < ncalls; i++)
+		if (is(&calls[i], name))
+			return &calls[i];
+	ck_abort_msg("%s was not called", name);
+}
+
+void wait_for_calls(const char *name, unsigned n)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+
+	for (uint64_t end = monotonic_ms() + 20000; stub_count(name, false) < n;) {
+		ck_assert(monotonic_ms() < end);
+		nanosleep(&pause, NULL);
+	}
+}
+
+void reset_and_open(void)
+{
+	stub_reset();
+	port_open();
+}
+
+/* ---- what is called, and where ---- */
 
 START_TEST(copies_are_on_a_stream_of_the_ports_in_chunks_with_an_event_each)
 {
@@ -76,16 +93,6 @@ START_TEST(copies_are_on_a_stream_of_the_ports_in_chunks_with_an_event_each)
 	free(host);
 }
 END_TEST
-
-static void wait_for_calls(const char *name, unsigned n)
-{
-	const struct timespec pause = { .tv_nsec = 1000000 };
-
-	for (uint64_t end = monotonic_ms() + 20000; stub_count(name, false) < n;) {
-		ck_assert(monotonic_ms() < end);
-		nanosleep(&pause, NULL);
-	}
-}
 
 START_TEST(the_next_chunk_is_under_way_before_one_has_landed)
 {
@@ -132,7 +139,7 @@ END_TEST
 START_TEST(the_trainers_stream_gets_events_and_what_is_preserved)
 {
 	static const char *const expected[] = { "StreamIsCapturing", "EventRecord",
-						"StreamIsCapturing", "MallocAsync",
+						"StreamIsCapturing", "StreamWaitEvent",
 						"MemcpyAsync",       "EventRecord" };
 	uint8_t *memory = here->alloc(0, CHUNK);
 	void *stream = here->stream_new(0);
@@ -264,6 +271,7 @@ START_TEST(without_memory_a_device_is_not_used)
 	struct device *d;
 	int rc;
 
+	stub_pools(!_i);
 	do {
 		scarce_begin(++n, 1);
 		rc = open_and_use(&d);
@@ -275,56 +283,7 @@ START_TEST(without_memory_a_device_is_not_used)
 		ck_assert_uint_eq(stub_left(), before);
 	} while (failed);
 	ck_assert_uint_gt(n, 3);
-}
-END_TEST
-
-static void end_kept(struct device_kept *kept)
-{
-	ck_assert_int_eq(run_io((struct device_io){ .after = kept->written }), 0);
-	here->ops->release(device, kept);
-}
-
-START_TEST(without_memory_nothing_is_marked_or_preserved)
-{
-	uint8_t *memory = here->alloc(0, CHUNK);
-	struct device_event *event;
-	struct device_kept *kept;
-	unsigned n = 0, failed;
-	int marked, rc;
-
-	do {
-		scarce_begin(++n, 1);
-		marked = here->ops->mark(device, 0, NULL, &event);
-		rc = here->ops->preserve(device, 0, NULL, memory, 64, NULL, &kept);
-		failed = scarce_end();
-		ck_assert_msg(!failed == (!marked && !rc), "%u: %d %d", n, marked, rc);
-		ck_assert((!marked || marked == -ENOMEM) && (!rc || rc == -ENOMEM));
-		if (!marked)
-			here->ops->unmark(device, event);
-		if (!rc)
-			end_kept(kept);
-	} while (failed);
-	ck_assert_uint_gt(n, 2);
-	here->free(memory);
-}
-END_TEST
-
-START_TEST(what_is_preserved_goes_to_pinned_memory_alone)
-{
-	uint8_t *memory = here->alloc(0, CHUNK), *host = aligned_alloc(4096, CHUNK);
-	struct device_kept *kept;
-
-	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, host, &kept),
-			 -EINVAL);
-	ck_assert_int_eq(here->ops->pin(device, host, CHUNK), 0);
-	stub_fail("PointerGetAttributes", 1, cudaErrorMemoryAllocation);
-	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, host, &kept),
-			 -ENOMEM);
-	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, host, &kept), 0);
-	end_kept(kept);
-	here->ops->unpin(device, host);
-	free(host);
-	here->free(memory);
+	stub_pools(true);
 }
 END_TEST
 
@@ -368,23 +327,6 @@ START_TEST(a_stream_that_is_captured_is_busy)
 	stub_capture(false);
 	stub_fail("StreamIsCapturing", 1, cudaErrorStreamCaptureImplicit);
 	ck_assert_int_eq(here->ops->mark(device, 0, NULL, &event), -EBUSY);
-	here->free(memory);
-}
-END_TEST
-
-START_TEST(a_full_device_preserves_nothing)
-{
-	uint8_t *memory = here->alloc(0, device_test_options.keep);
-	struct device_kept *kept;
-
-	stub_fail("MallocAsync", 1, cudaErrorMemoryAllocation);
-	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, 64, NULL, &kept),
-			 -ENOMEM);
-	ck_assert_int_eq(here->ops->preserve(device, 0, NULL, memory, device_test_options.keep,
-					     NULL, &kept),
-			 0); /* its room was given back */
-	ck_assert_int_eq(run_io((struct device_io){ .after = kept->written }), 0);
-	here->ops->release(device, kept);
 	here->free(memory);
 }
 END_TEST
@@ -552,9 +494,6 @@ static TCase *calls_and_errors(void)
 	tcase_add_test(c, the_trainers_stream_gets_events_and_what_is_preserved);
 	tcase_add_test(c, what_the_trainer_captures_is_not_spoilt);
 	tcase_add_test(c, a_stream_that_is_captured_is_busy);
-	tcase_add_test(c, without_memory_nothing_is_marked_or_preserved);
-	tcase_add_test(c, what_is_preserved_goes_to_pinned_memory_alone);
-	tcase_add_test(c, a_full_device_preserves_nothing);
 	tcase_add_test(c, memory_that_has_gone_is_the_requests_error_alone);
 	return c;
 }
@@ -568,7 +507,7 @@ static TCase *lives(void)
 	tcase_add_loop_test(c, what_is_missing_is_said, 0, 4);
 	tcase_add_loop_test(c, without_kernels_the_rest_works, 0, 2);
 	tcase_add_test(c, a_runtime_that_loads_no_kernels_converts_nothing);
-	tcase_add_test(c, without_memory_a_device_is_not_used);
+	tcase_add_loop_test(c, without_memory_a_device_is_not_used, 0, 2);
 	tcase_add_test(c, a_device_that_does_not_go_on_is_given_up);
 	tcase_add_test(c, a_device_that_fails_is_given_up);
 	tcase_add_test(c, each_call_fails_once);
@@ -578,7 +517,7 @@ static TCase *lives(void)
 
 int main(void)
 {
-	TCase *const more[] = { calls_and_errors(), lives(), NULL };
+	TCase *const more[] = { calls_and_errors(), lives(), keep_cases(), keep_lives(), NULL };
 	const char *missing;
 
 	stub_reset();

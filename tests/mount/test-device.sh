@@ -102,6 +102,7 @@ counts() { # a rank says its numbers once a second
 for counter in 'state_bytes{rank="1",tier="device"}' 'device_from_bytes_total{rank="1"}' 'device_to_bytes_total{rank="1"}'; do
 	wait_until 20 counts "$counter" || fail "metrics: $counter"
 done
+grep -q 'fragfs_rank_device_kept_bytes{rank="1"}' metrics || fail "metrics: kept"
 [ "$(value 'device_errors_total{rank="1"}')" = 0 ] || fail "metrics: errors"
 
 # ---- a device that stands still
