@@ -16,7 +16,7 @@
 
 enum {
 	PAGE = 4096,
-	SLICE_MAX = 64 << 20, /* unless the file says what it is */
+	SLICE_MAX = 16 << 20, /* unless the file says what it is */
 	BUFFER_MAX = 1 << 30,
 	LEAST = 1 << 20,
 	BUFFERS = 16,

@@ -28,9 +28,12 @@ enum {
 	ROUNDS = 5,
 	STATES = 16,
 	SMALL = 64 << 10,
-	SMALL_MIB = 256,
-	GROUPS = 6, /* slices of a step */
-	SLOTS = 12, /* buffers: three slices of four states */
+	SMALL_MIB = 1024,
+	GROUPS = 6, /* of a step, a state of each */
+	SLOTS = 12, /* buffers as large as a state: three groups of four states */
+#ifndef SLICES
+	SLICES = 4, /* of a state: 16 MiB, as the engine has them unless told otherwise */
+#endif
 	ROOM_GIB = 12
 };
 #define MIB ((uint64_t)1 << 20)
@@ -236,10 +239,11 @@ static double swap_out(const struct way *way)
 	double begin = now();
 
 	(void)way;
-	for (unsigned i = 0; i < STATES; i++) {
+	for (unsigned i = 0; i < STATES * SLICES; i++) {
 		struct place_lent *l;
 
-		must("bring", place_bring(place, states[i], 0, PLACE_WRITE, 60000, &l));
+		must("bring", place_bring(place, states[i / SLICES], i % SLICES, PLACE_WRITE,
+					  60000, &l));
 		must("send", place_send(place, l));
 	}
 	must("flush", place_flush(place, 60000));
@@ -248,19 +252,19 @@ static double swap_out(const struct way *way)
 	return begin;
 }
 
-enum { AHEAD = 3 };
+enum { AHEAD = 3 * SLICES };
 
 static double swap_in(const struct way *way)
 {
-	struct place_lent *l[STATES];
+	struct place_lent *l[STATES * SLICES];
 	double begin = now();
 	void *memory;
 
 	(void)way;
-	for (unsigned i = 0; i < STATES + AHEAD; i++) {
-		if (i < STATES)
-			must("bring",
-			     place_bring(place, states[i], 0, PLACE_READ, 60000, &l[i]));
+	for (unsigned i = 0; i < STATES * SLICES + AHEAD; i++) {
+		if (i < STATES * SLICES)
+			must("bring", place_bring(place, states[i / SLICES], i % SLICES,
+						  PLACE_READ, 60000, &l[i]));
 		if (i < AHEAD)
 			continue;
 		must("wait", place_wait(place, l[i - AHEAD], &memory));
@@ -537,9 +541,10 @@ static void write_states(struct place_state *const *of)
 
 static void open_place(void)
 {
-	struct place_options options = {
-		.dir = dir, .name = "rank0.swap", .budget = SLOTS * STATE, .slice = STATE
-	};
+	struct place_options options = { .dir = dir,
+					 .name = "rank0.swap",
+					 .budget = SLOTS * STATE,
+					 .slice = STATE / SLICES };
 	struct place_figures f;
 	char why[512];
 

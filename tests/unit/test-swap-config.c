@@ -55,14 +55,14 @@ START_TEST(the_budget_is_cut_into_equal_buffers)
 {
 	ck_assert_int_eq(read_with(NULL, "/nvme", NULL), 0);
 	ck_assert_str_eq(c.dir, "/nvme");
-	ck_assert_uint_eq(c.slice, 64 << 20);
+	ck_assert_uint_eq(c.slice, 16 << 20);
 	ck_assert_uint_eq(c.pinned / c.slice, 16);
 	ck_assert_int_eq(read_with(NULL, "/nvme", "200K"), 0);
 	ck_assert_uint_eq(c.slice, 12288);
 	ck_assert_uint_eq(c.pinned / c.slice, 16);
 	ck_assert_int_eq(read_with(NULL, "/nvme", "4G"), 0);
-	ck_assert_uint_eq(c.slice, 64 << 20);
-	ck_assert_uint_eq(c.pinned / c.slice, 64);
+	ck_assert_uint_eq(c.slice, 16 << 20);
+	ck_assert_uint_eq(c.pinned / c.slice, 256);
 	ck_assert_int_eq(read_with(NULL, "/nvme", "60K"), -EINVAL);
 	ck_assert_msg(strstr(why, "FRAG_PINNED_MEM") != NULL, "%s", why);
 }
@@ -82,7 +82,7 @@ START_TEST(what_the_file_does_not_say_is_ours)
 		read_with("{\"aio\": {}, \"offload_optimizer\": {}, \"offload_param\": {}}",
 			  "/nvme", NULL),
 		0);
-	ck_assert_uint_eq(c.slice, 64 << 20);
+	ck_assert_uint_eq(c.slice, 16 << 20);
 	ck_assert_uint_eq(c.pinned / c.slice, 16);
 	ck_assert_uint_eq(c.least, 1 << 20);
 	ck_assert(!c.chunk && !c.depth && !c.threads && !c.stay);
