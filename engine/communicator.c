@@ -9,7 +9,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { RETRY_MS = 50, RETRY_MAX_MS = 60000, ASK_MS = 200, PART_MS = 5000 };
+enum { RETRY_MS = 50, RETRY_MAX_MS = 60000, ASK_MS = 200, CHECK_MS = 1000, PART_MS = 5000 };
+
+/* What a rank that was asked has said; 0: nothing, as one that is silent, or comes later. */
+enum { HAS_DECLINED = 1, TAKES_PART };
 
 struct communicator {
 	const struct collective_ops *ops;
@@ -27,7 +30,7 @@ struct communicator {
 	uint64_t newest; /* of those made here */
 	uint32_t *ranks; /* [nranks] its members in their places; ASKING: who was asked */
 	uint32_t nranks;
-	bool *takes_part; /* [world] answered so */
+	uint8_t *answers; /* [world] who made it: HAS_DECLINED ... */
 	bool told;        /* the members, of its id */
 	unsigned outstanding;
 	uint64_t membership; /* of the table of ranks it was made from */
@@ -71,9 +74,9 @@ static void close_collective(struct communicator *c)
 static void forget_members(struct communicator *c)
 {
 	free(c->ranks);
-	free(c->takes_part);
+	free(c->answers);
 	c->ranks = NULL;
-	c->takes_part = NULL;
+	c->answers = NULL;
 	c->nranks = 0;
 }
 
@@ -168,7 +171,8 @@ static bool on_invited(struct engine *e, void *owner, uint64_t rank,
 	struct communicator *c = owner;
 
 	c->outstanding--;
-	c->takes_part[rank] = !answer->status;
+	if (answer->type)
+		c->answers[rank] = answer->status ? HAS_DECLINED : TAKES_PART;
 	if (answer->status == -EAGAIN) /* the question got lost */
 		c->outstanding += !peers_call(e, (uint32_t)rank, WIRE_INVITE, NULL, NULL, 0,
 					      on_invited, c, rank);
@@ -177,15 +181,15 @@ static bool on_invited(struct engine *e, void *owner, uint64_t rank,
 
 static void invite(struct engine *e, struct communicator *c, uint64_t now)
 {
-	c->takes_part = calloc(e->world, sizeof(*c->takes_part));
+	c->answers = calloc(e->world, sizeof(*c->answers));
 	c->ranks = calloc(e->world, sizeof(*c->ranks));
-	if (!c->takes_part || !c->ranks) {
+	if (!c->answers || !c->ranks) {
 		be_none(c, now);
 		return;
 	}
 	c->state = COMMUNICATOR_ASKING;
 	c->membership = e->membership;
-	c->takes_part[e->rank] = true;
+	c->answers[e->rank] = TAKES_PART;
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (rank != e->rank && peer_is_live(&e->peers[rank]))
 			c->outstanding += !peers_call(e, rank, WIRE_INVITE, NULL, NULL, 0,
@@ -197,7 +201,7 @@ static void open_first(struct engine *e, struct communicator *c, uint64_t now)
 	struct collective *collective;
 
 	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (c->takes_part[rank])
+		if (c->answers[rank] == TAKES_PART)
 			c->ranks[c->nranks++] = rank;
 	c->told = false;
 	if (c->nranks < 2 || c->ops->open(&collective, &c->options, 0, c->nranks, NULL)) {
@@ -220,7 +224,7 @@ static bool on_formed(struct engine *e, void *owner, uint64_t rank, const struct
 		c->told = false;
 		c->again_ms = monotonic_ms() + ASK_MS;
 	} else if (answer->status) {
-		snprintf(why, sizeof(why), "rank %u does not come: %s", (uint32_t)rank,
+		snprintf(why, sizeof(why), "rank %u is not in it: %s", (uint32_t)rank,
 			 strerror(-answer->status));
 		communicator_fail(e, c->number, why);
 	}
@@ -230,7 +234,9 @@ static bool on_formed(struct engine *e, void *owner, uint64_t rank, const struct
 static int form(struct engine *e, struct communicator *c, uint32_t rank,
 		const struct collective_id *id)
 {
-	struct wire_form body = { .number = c->number, .count = c->nranks };
+	struct wire_form body = { .number = c->number,
+				  .count = c->nranks,
+				  .made = c->state == COMMUNICATOR_UP };
 
 	memcpy(body.id, id->bytes, sizeof(body.id));
 	return peers_call(e, rank, WIRE_FORM, &body, c->ranks, c->nranks * sizeof(*c->ranks),
@@ -255,6 +261,19 @@ static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
 	}
 }
 
+/* One that was silent may not have heard that it is no more, or have had all others for lost. */
+static void ask_members(struct engine *e, struct communicator *c, uint64_t now)
+{
+	struct collective_id id;
+
+	if (now < c->again_ms || c->outstanding || c->ops->id(c->c, &id))
+		return;
+	c->again_ms = now + CHECK_MS;
+	for (uint32_t i = 0; i < c->nranks; i++)
+		if (c->ranks[i] != e->rank)
+			c->outstanding += !form(e, c, c->ranks[i], &id);
+}
+
 static bool has_lost_member(struct engine *e, const struct communicator *c, char why[64])
 {
 	for (uint32_t i = 0; i < c->nranks; i++) {
@@ -266,10 +285,14 @@ static bool has_lost_member(struct engine *e, const struct communicator *c, char
 	return false;
 }
 
-/* A rank that has come back has another process. */
+/* One that has come back has another process, or was silent when it was asked. */
 static bool has_come(struct engine *e, struct communicator *c, char why[64])
 {
-	if (!c->takes_part || c->membership == e->membership)
+	bool came = c->answers && c->membership != e->membership;
+
+	for (uint32_t rank = 0; c->answers && rank < e->world && !came; rank++)
+		came = !c->answers[rank] && peer_is_live(&e->peers[rank]);
+	if (!came)
 		return false;
 	c->membership = e->membership;
 	snprintf(why, 64, "the job's ranks are others");
@@ -310,10 +333,12 @@ void communicator_turn(struct engine *e, uint64_t now)
 		invite(e, c, now);
 	if (c->state == COMMUNICATOR_ASKING && !c->outstanding)
 		open_first(e, c, now);
-	if (c->state == COMMUNICATOR_OPENING && c->takes_part && !c->told)
+	if (c->state == COMMUNICATOR_OPENING && c->answers && !c->told)
 		tell_id(e, c, now);
 	if (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)
 		watch(e, c);
+	if (c->state == COMMUNICATOR_UP && c->answers)
+		ask_members(e, c, now);
 	if (c->state == COMMUNICATOR_PARTING)
 		turn_parting(e, c, now);
 }
@@ -354,6 +379,8 @@ static int join(struct engine *e, struct communicator *c, const struct wire_form
 
 	if (c->number == form->number && c->state != COMMUNICATOR_PARTING)
 		return 0; /* told again */
+	if (form->made)
+		return -ENOENT;
 	if (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)
 		part(e, c, "another one is made");
 	if (c->state == COMMUNICATOR_PARTING)

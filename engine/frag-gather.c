@@ -214,6 +214,8 @@ static void say_what_it_can(struct gather *g, unsigned timeout_ms)
 
 	g->said = (struct wire_gather){ .group = param->group,
 					.param = g->address.param,
+					.boundary =
+						atomic_load(&g->e->registry.control->boundary),
 					.wait_ms = timeout_ms };
 	strcpy(g->said.key, g->address.key);
 	if (number && (!grad || frag_grads_are_valid(g->e)) &&

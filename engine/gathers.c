@@ -83,6 +83,13 @@ static bool is_same(const struct wire_gather *a, const struct wire_gather *b)
 	       !memcmp(a->key, b->key, sizeof(a->key));
 }
 
+/* Rounds are launched at boundaries: who is elsewhere launches what it shares with others in another order. */
+static bool goes_with(const struct wire_gather *a, const struct wire_gather *b)
+{
+	return a->communicator && a->communicator == b->communicator &&
+	       a->boundary == b->boundary;
+}
+
 /* All have come. */
 static int verdict(const struct engine *e, const struct gathering *g)
 {
@@ -94,7 +101,7 @@ static int verdict(const struct engine *e, const struct gathering *g)
 
 		if (!is_same(said, first))
 			return -EINVAL;
-		if (!said->communicator || said->communicator != first->communicator)
+		if (!goes_with(said, first))
 			rc = -EREMOTE;
 	}
 	return first->through ? 0 : rc;

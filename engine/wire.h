@@ -341,7 +341,7 @@ static_assert(sizeof(struct wire_round) == 32, "wire");
 struct wire_form { /* then count uint32_t: the ranks of it, in their places */
 	uint64_t number;
 	uint32_t count;
-	uint32_t reserved;
+	uint32_t made;   /* not 0: who has it no more says -ENOENT */
 	uint8_t id[128]; /* by which the collective library finds them */
 };
 static_assert(sizeof(struct wire_form) == 144, "wire");
@@ -349,12 +349,13 @@ static_assert(sizeof(struct wire_form) == 144, "wire");
 struct wire_gather {           /* a rank has come to frag_gather, or is through it */
 	uint64_t count;        /* how often it has said so for that group, this one included */
 	uint64_t communicator; /* that it could take; 0: none */
+	uint64_t boundary;     /* the last that it has passed */
 	uint32_t group, param;
 	uint32_t wait_ms; /* for the others */
 	uint32_t through;
 	char key[FRAG_KEY_MAX + 1];
 };
-static_assert(sizeof(struct wire_gather) == 96, "wire");
+static_assert(sizeof(struct wire_gather) == 104, "wire");
 
 struct wire_part {
 	uint64_t number;

@@ -165,6 +165,20 @@ START_TEST(all_have_it_on_their_devices)
 }
 END_TEST
 
+/* What one launches before a round another would launch after it. */
+START_TEST(who_is_at_another_boundary_reads)
+{
+	open_connected(&sharded);
+	boundary(2);
+	all_call("exp_avg");
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		expect_all(rank, "exp_avg");
+		ck_assert_uint_eq(launched(rank), 0);
+	}
+	boundaries_close();
+}
+END_TEST
+
 START_TEST(all_have_it_without_one)
 {
 	open_unconnected(&sharded);
@@ -251,6 +265,7 @@ int main(void)
 	tcase_add_loop_test(t, all_have_it_by_the_communicator, 0, 2);
 	tcase_add_loop_test(t, equal_pieces_and_those_of_lp_too, 0, 2);
 	tcase_add_loop_test(t, all_have_it_on_their_devices, 0, 2);
+	tcase_add_test(t, who_is_at_another_boundary_reads);
 	tcase_add_test(t, all_have_it_without_one);
 	tcase_add_loop_test(t, who_does_not_come_is_not_waited_for_beyond_the_time, 0, 2);
 	tcase_add_loop_test(t, who_dies_before_it_comes_is_not_waited_for, 0, 2);

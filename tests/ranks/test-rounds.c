@@ -8,6 +8,7 @@
 #include "engine/collective-host.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
+#include "engine/peers.h"
 #include "engine/rounds.h"
 
 #include <check.h>
@@ -386,6 +387,43 @@ START_TEST(what_is_gone_at_the_boundary_is_not_said_to_have_come)
 }
 END_TEST
 
+/* ---- somebody is silent ---- */
+
+static void lose(uint32_t silent)
+{
+	asleep[silent] = true;
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (rank != silent)
+			peers_lose(engine_of(rank), silent, "silent");
+}
+
+static void until_connected(uint32_t ranks, uint32_t but)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		while (rank != but &&
+		       (!is_up(rank) || communicator_ranks(engine_of(rank)) != ranks))
+			turn(NULL);
+}
+
+/* Who makes it, and one that does not. */
+START_TEST(who_was_silent_is_connected_again)
+{
+	uint32_t silent = _i ? OWNER : COORDINATOR;
+
+	open_connected();
+	lose(silent);
+	until_connected(WORLD - 1, silent);
+	asleep[silent] = false;
+	until_connected(WORLD, WORLD);
+	all_go(GOAL);
+	ck_assert_int_eq(ask(&first, READER, "exp_avg"), 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	expect_bytes(&first, "exp_avg");
+	until_all_have_come(GOAL);
+	boundaries_close();
+}
+END_TEST
+
 /* ---- somebody dies ---- */
 
 static const uint32_t victims[] = { READER, OWNER, COORDINATOR };
@@ -442,6 +480,7 @@ int main(void)
 			    2);
 	tcase_add_test(t, a_rank_that_comes_too_late_costs_the_communicator_and_not_the_job);
 	tcase_add_test(t, what_is_gone_at_the_boundary_is_not_said_to_have_come);
+	tcase_add_loop_test(t, who_was_silent_is_connected_again, 0, 2);
 	tcase_add_loop_test(t, whoever_dies_at_whichever_message_nobody_waits_for_ever, 0,
 			    ARRAY_SIZE(messages) * ARRAY_SIZE(victims));
 	suite_add_tcase(s, t);
