@@ -208,7 +208,7 @@ static pid_t child_of(bool wanted)
 	if (pid)
 		return pid;
 	signal(SIGTERM, SIG_DFL);
-	alarm(20);
+	alarm(200);
 	for (;;)
 		pause();
 }

@@ -325,14 +325,16 @@ static void step(struct rank *r)
 	usleep((unsigned)pause_us);
 }
 
-/* As a data loader's: it has what its parent had, and outlives it. */
+static int launcher[2]; /* a pipe that it alone writes to */
+
+/* As a data loader's: it has what its parent had, and outlives it, until the launcher ends. */
 static void have_child(void)
 {
+	char none;
+
 	if (fork())
 		return;
-	alarm(20);
-	for (;;)
-		pause();
+	_exit(read(launcher[0], &none, 1) != 0);
 }
 
 /* So many boundaries, on all alike, that what was agreed on before lies behind them. */
@@ -377,6 +379,7 @@ static void launch(uint32_t rank)
 	if (ranks[rank])
 		return;
 	close(STDIN_FILENO);
+	close(launcher[1]);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	be_rank(rank);
 }
@@ -459,7 +462,7 @@ int main(int argc, char **argv)
 	pause_us = atol(argv[3]);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
-	if (shared == MAP_FAILED || !world || world > WORLD_MAX)
+	if (shared == MAP_FAILED || !world || world > WORLD_MAX || pipe(launcher))
 		die("no memory, or too many ranks");
 	atomic_store(&shared->stop, UINT64_MAX);
 	setvbuf(stdout, NULL, _IOLBF, 0);

@@ -77,7 +77,7 @@ for part in 1 3 5 6 7; do
 	status=0
 	kill-commit kill "$C" $param fp32 "$T/bytes" $((kills * part / 8)) || status=$?
 	[ $status = 128 ] || fail "not killed: status $status"
-	within 20 fragfs "$C" "$M" $([ $part = 3 ] || echo -o rw) || fail "fragfs: status $?"
+	within 60 fragfs "$C" "$M" $([ $part = 3 ] || echo -o rw) || fail "fragfs: status $?"
 	if is_all old; then
 		same "$M/params/$param/fp32" "$C/values/params/$param/fp32"
 	else

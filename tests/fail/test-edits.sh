@@ -176,7 +176,7 @@ log_says_which() {
 end_round() {
 	order end
 	compare_ranks
-	wait_until 20 log_says_which || give_up ".frag/log: $(cat log.out)"
+	wait_until 60 log_says_which || give_up ".frag/log: $(cat log.out)"
 	drop_mounts
 	exec 3>&- 4<&-
 	wait $job || give_up "the job ended with $?"

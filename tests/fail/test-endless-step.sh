@@ -14,7 +14,7 @@ start_job() {
 		ranks="$ranks $!"
 		started $!
 	done
-	wait_until 20 grep -q '^127' job.log || fail "no job"
+	wait_until 60 grep -q '^127' job.log || fail "no job"
 	address=$(grep -m 1 '^127' job.log)
 }
 
@@ -26,23 +26,46 @@ in_step() {
 	[ "$(cat "$M/phase")" = step ]
 }
 
-start_job
 for way in auto zmq; do
-	"$top_builddir/fragfs" "$address" "$M" -o "timeout=1,transport=$way"
-	wait_until 10 in_step || fail "$way: the phase is $(cat "$M/phase")"
+	mkdir -p "$T/$way"
+done
+at_end() {
+	drop_mount "$T/auto"
+	drop_mount "$T/zmq"
+}
+
+# Its reader is $reader.
+begin_reading() {
+	M=$T/$way
+	"$top_builddir/fragfs" "$address" "$M" -o "timeout=3,transport=$way"
+	wait_until 60 in_step || fail "$way: the phase is $(cat "$M/phase")"
 	for file in ranks/0/params/p2/fp32 ranks/1/params/p2/fp32 ranks/0/partitions/0.0/exp_avg; do
-		within 5 cat "$M/$file" >got || fail "$way: $file is not read within a step"
+		within 60 cat "$M/$file" >got || fail "$way: $file is not read within a step"
 		[ -s got ] || fail "$way: $file is empty"
 	done
-	env --default-signal=INT cat "$M/params/p2/fp32" >/dev/null 2>why &
+	env --default-signal=INT cat "$M/params/p2/fp32" >/dev/null 2>why.$way &
 	reader=$!
 	started $reader
-	wait_until 5 grep -q '^read p2 fp32 ' "$M/.frag/inflight" || fail "$way: inflight: $(cat "$M/.frag/inflight")"
-	sleep 2.5 # more than the timeout: that it is not over then is what is tested
-	! is_gone $reader || fail "$way: a slow step is held for silence: $(cat why)"
-	kill -INT $reader
-	wait_until 2 is_gone $reader || fail "$way: an interrupted reader waits on"
-	wait $reader && fail "$way: interrupted, and no error"
+	wait_until 60 grep -q '^read p2 fp32 ' "$M/.frag/inflight" || fail "$way: inflight: $(cat "$M/.frag/inflight")"
+}
+
+end_reading() { # PID
+	! is_gone "$1" || fail "$way: a slow step is held for silence: $(cat why.$way)"
+	kill -INT "$1"
+	wait_until 60 is_gone "$1" || fail "$way: an interrupted reader waits on"
+	wait "$1" && fail "$way: interrupted, and no error"
+	M=$T/$way
 	unmount
-done
+}
+
+start_job
+way=auto
+begin_reading
+auto=$reader
+way=zmq
+begin_reading
+sleep 4 # more than the timeout: that it is not over then is what is tested
+end_reading $reader
+way=auto
+end_reading $auto
 kill $ranks

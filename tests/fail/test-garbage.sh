@@ -23,12 +23,12 @@ start_job() { # start_job KIND PLAIN
 		ranks="$ranks $!"
 		started $!
 	done
-	wait_until 20 grep -q '^127' job.log || { cat job.log; fail "no job"; }
+	wait_until 60 grep -q '^127' job.log || { cat job.log; fail "no job"; }
 	address=$(grep -m 1 '^127' job.log)
 }
 
 mount_job() {
-	within 20 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} ||
+	within 60 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} ||
 		{ cat job.log; fail "$kind: fragfs: $?"; }
 }
 
@@ -53,7 +53,7 @@ try() { # try KIND PLAIN OPTIONS
 	mount_job "$3"
 	server=$(server_of)
 	[ -n "$server" ] || fail "$kind: no server of $M"
-	within 10 "$tools/throw-garbage" 0 1 $server >ports
+	within 60 "$tools/throw-garbage" 0 1 $server >ports
 	grep -qx 'ports 0' ports || fail "$kind: a mount listens: $(cat ports)"
 	before=$(cat "$M/step")
 
@@ -71,11 +71,11 @@ try() { # try KIND PLAIN OPTIONS
 		kill -0 "$pid" || { cat job.log; fail "$kind: rank $pid is dead"; }
 	done
 	[ "$(cat "$M/step")" -gt "$before" ] || fail "$kind: it does not train"
-	wait_until 30 few_descriptors 64 || fail "$kind: descriptors are still taken"
+	wait_until 60 few_descriptors 64 || fail "$kind: descriptors are still taken"
 	[ "$(wc -l <job.log)" -lt 40 ] || { cat job.log; fail "$kind: a long log"; }
 	fusermount3 -u "$M" 2>/dev/null || umount "$M"
 	mount_job "$3"
-	within 10 cat "$M/params/p0/fp32" >/dev/null || fail "$kind: a new mount"
+	within 60 cat "$M/params/p0/fp32" >/dev/null || fail "$kind: a new mount"
 	fusermount3 -u "$M" 2>/dev/null || umount "$M"
 	# shellcheck disable=SC2086
 	kill $ranks

@@ -12,14 +12,14 @@ at_end() {
 
 "$tools/mute-peer" >port &
 started $!
-wait_until 5 test -s port || fail "no mute peer"
+wait_until 60 test -s port || fail "no mute peer"
 mute=127.0.0.1:$(cat port)
 
 # ---- a mute one where a job should be ----
 
 (umask 077 && od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >job.key && echo >>job.key)
 for how in plain key=$T/job.key; do
-	if within 20 "$top_builddir/fragfs" "$mute" "$M" -o "timeout=1,$how" >out 2>&1; then
+	if within 60 "$top_builddir/fragfs" "$mute" "$M" -o "timeout=1,$how" >out 2>&1; then
 		fail "$how: mounted"
 	fi
 	[ "$(wc -l <out)" = 1 ] && grep -q "$mute: no answer" out || fail "$how: $(cat out)"
@@ -37,14 +37,14 @@ start_job() {
 		ranks="$ranks $!"
 		started $!
 	done
-	wait_until 20 grep -q '^127' job.log || fail "no job"
+	wait_until 60 grep -q '^127' job.log || fail "no job"
 	address=$(grep -m 1 '^127' job.log)
 }
 
 # The job's step, by a mount of its own.
 steps_go_on() {
 	before=$(cat "$T/mnt2/step")
-	wait_until 10 steps_on || fail "$1: the job stands at step $before"
+	wait_until 60 steps_on || fail "$1: the job stands at step $before"
 }
 
 steps_on() {
@@ -53,8 +53,8 @@ steps_on() {
 
 start_job
 mkdir mnt2
-within 20 "$top_builddir/fragfs" "$address" "$T/mnt2"
-within 20 "$top_builddir/fragfs" "$address" "$M" -o "transport=zmq,timeout=2"
+within 60 "$top_builddir/fragfs" "$address" "$T/mnt2"
+within 60 "$top_builddir/fragfs" "$address" "$M" -o "transport=zmq,timeout=2"
 readers=
 for n in 1 2 3 4 5 6 7 8; do
 	cat "$M/params/p2/fp32" "$M/params/p4/exp_avg" >/dev/null 2>&1 &
@@ -71,24 +71,24 @@ kill -STOP "$server"
 steps_go_on "a stopped mount"
 sleep 3 # the mount is silent for longer than anybody's patience
 kill -CONT "$server"
-wait_until 20 no_readers || fail "readers of a mount that was stopped wait on"
-wait_until 20 cat "$M/params/p2/fp32" >got || fail "a mount that was stopped reads no more"
+wait_until 60 no_readers || fail "readers of a mount that was stopped wait on"
+wait_until 60 cat "$M/params/p2/fp32" >got || fail "a mount that was stopped reads no more"
 unmount
 
 # ---- a rank that takes no more of a commit ----
 
-within 20 "$top_builddir/fragfs" "$address" "$M" -o "rw,transport=zmq,timeout=2"
+within 60 "$top_builddir/fragfs" "$address" "$M" -o "rw,transport=zmq,timeout=2"
 head -c $((1000 * 1003 * 4)) /dev/zero >zeros
-cp "$M/params/p2/fp32" got
+wait_until 60 cp "$M/params/p2/fp32" got || fail "not read"
 rank1=${ranks##* }
 kill -STOP "$rank1"
-if within 20 cp zeros "$M/params/p2/fp32" 2>why; then
+if within 60 cp zeros "$M/params/p2/fp32" 2>why; then
 	fail "written to a job of which one rank stands"
 fi
 [ -s why ] || fail "hangs: a commit to a rank that stands"
 kill -CONT "$rank1"
 steps_go_on "after a rank was stopped"
-wait_until 20 cat "$M/params/p2/fp32" >got || fail "not read after a rank was stopped"
+wait_until 60 cat "$M/params/p2/fp32" >got || fail "not read after a rank was stopped"
 [ "$(od -An -tf4 -w4 -v got | sort -u | wc -l)" = 1 ] || fail "half of an edit: $(od -An -tf4 -w4 -v got | sort -u)"
 unmount
 drop_mount "$T/mnt2"

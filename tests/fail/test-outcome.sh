@@ -20,7 +20,7 @@ begin_edit() {
 	"$top_builddir/fragfs" "$address" "$T/m1" -f -o rw &
 	server=$!
 	started $server
-	wait_until 20 mounted "$T/m1" || fail "$what: no mount"
+	wait_until 60 mounted "$T/m1" || fail "$what: no mount"
 	head -c "$(stat -c %s old)" /dev/zero >new
 }
 
@@ -28,7 +28,7 @@ begin_edit() {
 write_until() {
 	dd if=new of="$T/m1/params/w/fp32" bs=1M conv=notrunc status=none 2>/dev/null &
 	started $!
-	wait_until 20 grep -q "$1" "$T/m1/.frag/inflight" || fail "$(cat "$T/m1/.frag/inflight")"
+	wait_until 60 grep -q "$1" "$T/m1/.frag/inflight" || fail "$(cat "$T/m1/.frag/inflight")"
 }
 
 kill_mount() {
@@ -45,7 +45,7 @@ logged() {
 }
 
 expect_line() {
-	wait_until 5 logged "$1" || fail "$what: not $1: $(cat "$M/.frag/log")"
+	wait_until 60 logged "$1" || fail "$what: not $1: $(cat "$M/.frag/log")"
 }
 
 is_old() {
@@ -86,7 +86,7 @@ write_until 'staging, [1-9]'
 kill_mount
 expect_line aborted
 kill -CONT "$pid"
-wait_until 5 grep -q '"why":"its writer was lost' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
+wait_until 60 grep -q '"why":"its writer was lost' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
 ask pass 0 2
 ask pass 1 2
 expect_line aborted

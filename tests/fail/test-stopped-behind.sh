@@ -12,36 +12,36 @@ for rank in 0 1; do
 	started $!
 done
 rank1=$!
-wait_until 20 grep -q '^127' job.log || fail "no job"
-"$top_builddir/fragfs" "$(grep '^127' job.log)" "$M" -o timeout=2
+wait_until 60 grep -q '^127' job.log || fail "no job"
+"$top_builddir/fragfs" "$(grep '^127' job.log)" "$M" -o timeout=3
 
 # Where it was stopped at the others' step its memory serves.
 tries=0
 until [ -s why ]; do
 	tries=$((tries + 1))
-	[ $tries -le 40 ] || fail "read all the same"
+	[ $tries -le 400 ] || fail "read all the same"
 	kill -CONT $rank1
 	sleep 0.05
 	kill -STOP $rank1
 	sleep 0.1
 	for file in "$M"/params/*/fp32; do
 		exec 4<"$file"
-		within 10 cat <&4 >/dev/null || exec 3<&4
+		within 60 cat <&4 >/dev/null || exec 3<&4
 	done 2>why
 done
 ! grep -v 'timed out' why || fail "not: timed out"
 
 # What that file shows it does not have, also when it goes on; once more silent, or dead, is another matter.
 kill -CONT $rank1
-wait_until 10 grep -q '^alive' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
-! within 10 cat <&3 >/dev/null 2>why || fail "read, of a generation that has gone by"
+wait_until 60 grep -q '^alive' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
+! within 60 cat <&3 >/dev/null 2>why || fail "read, of a generation that has gone by"
 grep -q 'timed out' why || fail "of one that goes on: $(cat why)"
 kill -STOP $rank1
-! within 10 cat <&3 >/dev/null 2>why || fail "read, once more silent"
+! within 60 cat <&3 >/dev/null 2>why || fail "read, once more silent"
 grep -q 'timed out' why || fail "of one that was stopped again: $(cat why)"
 kill -9 $rank1
-wait_until 10 grep -q '^lost.*\(gone\|any more\)$' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
-! within 10 cat <&3 >/dev/null 2>why || fail "read, of a dead one"
+wait_until 60 grep -q '^lost.*\(gone\|any more\)$' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
+! within 60 cat <&3 >/dev/null 2>why || fail "read, of a dead one"
 grep -q 'Input/output error' why || fail "of a dead one: $(cat why)"
 exec 3<&- 4<&-
 unmount

@@ -16,7 +16,7 @@ job() {
 	FRAG_JOB_ID=$1-$$ "$train" --hidden 100 --batch 1 --forever --pause-ms 5 --swap "$2" >"$1.log" 2>&1 &
 	rank=$!
 	started $rank
-	wait_until 20 grep -q '^train: address' "$1.log" || fail "$1: no job"
+	wait_until 60 grep -q '^train: address' "$1.log" || fail "$1: no job"
 }
 
 ended() {
@@ -29,8 +29,8 @@ named="rank 0: swap: [a-z_0-9]* of [a-z0-9._]*\( and [0-9]* more\)\? (group [01]
 
 mkdir swap
 job flipped "$T/swap"
-within 20 "$top_builddir/fragfs" "$(sed -n 's/^train: address //p' flipped.log)" "$M" -o rw || fail "fragfs: $?"
-wait_until 20 sh -c "[ \$(cat '$M/step') -ge 3 ]" || fail "it does not train"
+within 60 "$top_builddir/fragfs" "$(sed -n 's/^train: address //p' flipped.log)" "$M" -o rw || fail "fragfs: $?"
+wait_until 60 sh -c "[ \$(cat '$M/step') -ge 3 ]" || fail "it does not train"
 echo 60 >line
 cp line "$M/.frag/freeze" || fail "it does not freeze"
 container=
@@ -52,7 +52,7 @@ grep -q "rank 0: swap: exp_avg of $name (group [01], sub-group 0), bytes [0-9]* 
 grep -q '^damaged_blocks [1-9]' "$M/ranks/0/swap" || fail "ranks/0/swap: $(cat "$M/ranks/0/swap")"
 echo 0 >line
 cp line "$M/.frag/freeze"
-wait_until 20 ended || fail "it trains with damaged states"
+wait_until 60 ended || fail "it trains with damaged states"
 ! wait $rank || fail "it ended as if all were well"
 drop_mount "$M"
 
@@ -61,9 +61,9 @@ drop_mount "$M"
 mkdir folder faulty
 "$top_builddir/tests/fail/faulty-fs" "$T/folder" write 50 LOST "$T/faulty" -f 2>fs.log &
 started $!
-wait_until 10 mountpoint -q "$T/faulty" || skip "needs to mount: $(cat fs.log)"
+wait_until 60 mountpoint -q "$T/faulty" || skip "needs to mount: $(cat fs.log)"
 job lost "$T/faulty"
-wait_until 20 ended || fail "it trains with states of another step"
+wait_until 60 ended || fail "it trains with states of another step"
 ! wait $rank || fail "it ended as if all were well"
 grep -q "$named" lost.log || fail "no line says what was lost"
 [ "$(grep -c ': damaged' lost.log)" = 1 ] || fail "more than one line"

@@ -15,7 +15,7 @@ with() {
 	"$top_builddir/tests/fail/faulty-fs" "$T/folder" "$1" "$2" "$3" "$T/mnt" -f 2>fs.log &
 	server=$!
 	started $server
-	wait_until 10 mountpoint -q "$T/mnt" || skip "needs to mount: $(cat fs.log)"
+	wait_until 60 mountpoint -q "$T/mnt" || skip "needs to mount: $(cat fs.log)"
 	within 60 "$top_builddir/tests/fail/swap-job" faulty "$T/mnt" >out 2>swap.log || fail "$*"
 	read -r eio errors <out
 	echo "$*: $eio reads were EIO, $errors errors"

@@ -31,9 +31,9 @@ losses() {
 "$train" $shape --pause-ms 10 --swap "$T/small" >swap.log 2>&1 &
 job=$!
 started $job
-wait_until 20 grep -q '^train: address' swap.log || fail "no job"
-within 20 "$top_builddir/fragfs" "$(sed -n 's/^train: address //p' swap.log)" "$M" || fail "fragfs: $?"
-wait_until 20 grep -q 'kept in memory: No space left on device' swap.log || fail "no line says so"
+wait_until 60 grep -q '^train: address' swap.log || fail "no job"
+within 60 "$top_builddir/fragfs" "$(sed -n 's/^train: address //p' swap.log)" "$M" || fail "fragfs: $?"
+wait_until 60 grep -q 'kept in memory: No space left on device' swap.log || fail "no line says so"
 ended() {
 	! kill -0 $job 2>/dev/null
 }
@@ -46,7 +46,7 @@ while ! ended; do
 		elif grep -q 'Stale file' why; then
 			gone=$((gone + 1))
 		else
-			wait_until 5 ended || fail "$file: $(cat why)"
+			wait_until 60 ended || fail "$file: $(cat why)"
 			break 2
 		fi
 	done

@@ -25,8 +25,8 @@ address=$(awk 'NR == 2 { print $2 }' jobs)
 
 mount_with() {
 	kill -CONT "$rank1"
-	within 20 fragfs "$address" "$M" -o "$1" || fail "fragfs: $?"
-	wait_until 10 grep -q ^alive "$M/ranks/1/state" || fail "rank 1: $(cat "$M/ranks/1/state")"
+	within 60 fragfs "$address" "$M" -o "$1" || fail "fragfs: $?"
+	wait_until 60 grep -q ^alive "$M/ranks/1/state" || fail "rank 1: $(cat "$M/ranks/1/state")"
 }
 
 # One in each folder: the kernel asks for one name of a folder at a time.
@@ -39,7 +39,6 @@ ask() {
 	in_background stat -c %F "$M/ranks/1/params/$param"
 	in_background cat "$M/ranks/1/partitions/0.0/exp_avg"
 	in_background ls "$M/ranks/1/partitions/1.0"
-	wait_until 5 all_wait || fail "nobody waits"
 }
 in_background() {
 	n=$((n + 1))
@@ -53,19 +52,20 @@ all_wait() {
 	[ "$(ps -o comm=,stat= -p "$(echo $waiting | tr ' ' ,)" | grep -c "^\($(echo $asked | sed 's/ /\\|/g')\) *[DS]")" = $n ]
 }
 others_are_served() {
+	wait_until 60 all_wait || fail "nobody waits"
 	for file in step "ranks/0/params/$param/fp32" "params/$param/fragments" groups/1/lr; do
-		within 1 cat "$M/$file" >file || fail "$file: $?, while others wait for rank 1"
+		within 60 cat "$M/$file" >file || fail "$file: $?, while others wait for rank 1"
 		[ -s file ] || fail "$file: empty"
 	done
-	within 1 ls -l "$M/params/$param" "$M/ranks/0/partitions/0.0" >file || fail "ls: $?"
+	within 60 ls -l "$M/params/$param" "$M/ranks/0/partitions/0.0" >file || fail "ls: $?"
 	all_wait || fail "they did not wait"
 }
 is_over() {
 	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
 }
-all_end() { # all_end SECONDS
+all_end() {
 	for pid in $waiting; do
-		wait_until "$1" is_over "$pid" || fail "one waits on"
+		wait_until 60 is_over "$pid" || fail "one waits on"
 	done
 }
 
@@ -77,10 +77,10 @@ ls "$M/ranks/1/partitions/1.0" >names
 unmount
 
 # It goes on: they have what they asked for.
-ask timeout=20
+ask timeout=200
 others_are_served
 kill -CONT "$rank1"
-all_end 10
+all_end
 [ "$(cat out.1)" = directory ] || fail "a name: $(cat out.1 err.1)"
 [ "$(wc -c <out.2)" = "$size" ] || fail "a file: $(wc -c <out.2) bytes; $(cat err.2)"
 cmp names out.3 || fail "a folder: $(cat out.3 err.3)"
@@ -88,8 +88,7 @@ unmount
 
 # It does not: they are told so.
 ask timeout=2
-others_are_served
-all_end 10
+all_end
 for i in 1 2 3; do
 	grep -q 'timed out' err.$i || fail "of a silent rank: $(cat out.$i err.$i)"
 done
@@ -97,26 +96,28 @@ kill -CONT "$rank1"
 unmount
 
 # They are interrupted, one by one.
-ask timeout=20
+ask timeout=200
+others_are_served
 for pid in $waiting; do
 	kill -INT "$pid"
-	wait_until 2 is_over "$pid" || fail "not interrupted"
+	wait_until 60 is_over "$pid" || fail "not interrupted"
 done
-within 1 cat "$M/step" >file || fail "step: $?, after an interrupt"
+within 60 cat "$M/step" >file || fail "step: $?, after an interrupt"
 kill -CONT "$rank1"
 unmount
 
 # The mount ends.
-ask timeout=20
+ask timeout=200
+wait_until 60 all_wait || fail "nobody waits"
 kill -TERM $(servers)
 wait_until_gone || fail "fragfs goes on while somebody waits"
-all_end 5
+all_end
 drop_mount "$M"
 
 # Hyper-parameters and the stream of events are asked of rank 0, and by messages an answer is waited for.
 ask_rank0() {
 	mount_with transport=zmq,"$1"
-	head -c 1 "$M/groups/0/lr" "$M/ranks/1/partitions/0.0/fp32" >/dev/null || fail "nothing to be read"
+	wait_until 60 head -c 1 "$M/groups/0/lr" "$M/ranks/1/partitions/0.0/fp32" >/dev/null 2>&1 || fail "nothing to be read"
 	kill -STOP "$rank0"
 	asked='cat head'
 	waiting=
@@ -124,15 +125,18 @@ ask_rank0() {
 	in_background cat "$M/groups/0/lr"
 	in_background cat "$M/groups/1/lr"
 	in_background head -n 1 "$M/events"
-	wait_until 5 all_wait || fail "nobody waits for rank 0"
+}
+rank1_is_served() {
+	wait_until 60 all_wait || fail "nobody waits for rank 0"
 	for file in step ranks/1/partitions/0.0/fp32; do
-		within 2 cat "$M/$file" >file || fail "$file: $?, while others wait for rank 0"
+		within 60 cat "$M/$file" >file || fail "$file: $?, while others wait for rank 0"
 	done
 	all_wait || fail "they did not wait for rank 0"
 }
-ask_rank0 timeout=20
+ask_rank0 timeout=200
+rank1_is_served
 kill -CONT "$rank0"
-all_end 10
+all_end
 for i in 1 2; do
 	grep -qx '0\.[0-9]*' out.$i || fail "a hyper-parameter: $(cat out.$i err.$i)"
 done
@@ -140,24 +144,25 @@ grep -q '^{"event":' out.3 || fail "events: $(cat out.3 err.3)"
 unmount
 
 ask_rank0 timeout=2
-wait_until 10 grep -q 'timed out' err.1 || fail "a hyper-parameter of a silent rank: $(cat out.1 err.1)"
-wait_until 10 grep -q 'timed out' err.2 || fail "a hyper-parameter of a silent rank: $(cat out.2 err.2)"
+wait_until 60 grep -q 'timed out' err.1 || fail "a hyper-parameter of a silent rank: $(cat out.1 err.1)"
+wait_until 60 grep -q 'timed out' err.2 || fail "a hyper-parameter of a silent rank: $(cat out.2 err.2)"
 kill -CONT "$rank0"
-all_end 10
+all_end
 unmount
 
-ask_rank0 timeout=20
+ask_rank0 timeout=200
+rank1_is_served
 kill -TERM $(servers)
 wait_until_gone || fail "fragfs goes on while somebody waits for rank 0"
-all_end 5
+all_end
 drop_mount "$M"
 kill -CONT "$rank0"
 
 # It dies.
-ask timeout=20
+ask timeout=200
 others_are_served
 kill -9 "$rank1"
-all_end 5
+all_end
 for i in 1 2 3; do
 	grep -q 'Input/output error' err.$i || fail "of a dead rank: $(cat out.$i err.$i)"
 done

@@ -161,7 +161,7 @@ static int finish(void)
 {
 	int status, result = 0;
 
-	alarm(30);
+	alarm(200);
 	for (uint32_t i = 0; i < job.world; i++)
 		if (ranks[i].pid)
 			close(ranks[i].in);

@@ -38,7 +38,7 @@ end_job() {
 
 # mount_job [OPTIONS]
 mount_job() {
-	within 20 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$what: fragfs: $?"
+	within 60 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$what: fragfs: $?"
 }
 
 # A number below $1, of the seed; another one each time, in $(chance N) too.

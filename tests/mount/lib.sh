@@ -26,7 +26,7 @@ no_server() {
 }
 
 wait_until_gone() {
-	wait_until 10 no_server
+	wait_until 60 no_server
 }
 
 need_fuse() {
@@ -41,11 +41,11 @@ need_fuse() {
 
 # mount_fake [OPTIONS [SOURCE]]
 mount_fake() {
-	within 20 fragfs-fake "${2:-fake}" "$M" ${1:+-o "$1"} || fail "fragfs-fake: status $?"
+	within 60 fragfs-fake "${2:-fake}" "$M" ${1:+-o "$1"} || fail "fragfs-fake: status $?"
 }
 
 unmount() {
-	within 10 fusermount3 -u "$M" 2>/dev/null || within 10 umount "$M" || fail "cannot unmount"
+	within 60 fusermount3 -u "$M" 2>/dev/null || within 60 umount "$M" || fail "cannot unmount"
 	wait_until_gone || fail "fragfs goes on after the unmount"
 }
 
@@ -53,7 +53,7 @@ unmount() {
 refused() {
 	text=$1
 	shift
-	if within 10 "$@" >"$T/out" 2>&1; then
+	if within 60 "$@" >"$T/out" 2>&1; then
 		fail "not refused: $*"
 	fi
 	tail -n 1 "$T/out" | grep -q -e "$text" || fail "$*: '$(tail -n 1 "$T/out")', not '$text'"

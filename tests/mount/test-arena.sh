@@ -12,11 +12,11 @@ echo "TEST_SEED=$seed"
 RANK=0 WORLD_SIZE=1 FRAG_JOB_ID=arena-$$ "$tools/arena-job" >job.log 2>job.err &
 job=$!
 started $job
-wait_until 20 grep -q '^127' job.log || fail "no job: $(cat job.err)"
+wait_until 60 grep -q '^127' job.log || fail "no job: $(cat job.err)"
 address=$(head -n 1 job.log)
 
 read_all() { # read_all OPTION
-	within 20 fragfs "$address" "$M" -o "$1" || fail "fragfs -o $1: $?"
+	within 60 fragfs "$address" "$M" -o "$1" || fail "fragfs -o $1: $?"
 	pids='' n=0 status=0
 	while [ $n -lt "${TEST_READERS:-3}" ]; do
 		"$tools/arena-read" "$M" "${TEST_SECONDS:-1}" $((seed + n)) >read.$n &
@@ -61,7 +61,7 @@ gone() {
 	[ ! -e "$M/ranks/0/arena" ] && ! ls "$M/ranks/0" | grep -q arena
 }
 kill -USR1 $job
-wait_until 10 gone || fail "it is still there"
+wait_until 60 gone || fail "it is still there"
 refused 'rank 0 has no arena' fragctl arena -R 0 "$M"
 refused 'no rank of the job has an arena' fragctl arena "$M"
 ! grep -q arena "$M/.frag/metrics" || fail "a metric of it"

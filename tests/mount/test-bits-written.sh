@@ -12,7 +12,7 @@ worlds='1 2 3 8'
 write_whole() {
 	file=$M/params/$2/$3
 	head -c "$(stat -c %s "$file")" /dev/urandom >new
-	within 20 cp new "$file" || fail "$what: cp to $file"
+	within 60 cp new "$file" || fail "$what: cp to $file"
 	ask change "$1" "$3" 0 "$T/new"
 	ask check
 	cmp "$file" new || fail "$what: $file reads otherwise"

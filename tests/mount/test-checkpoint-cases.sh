@@ -137,7 +137,7 @@ check_mounted() {
 check_case() {
 	gzip -dc "$1" | tar -xf -
 	C=$(basename "$1" .tar.gz)
-	if within 20 fragfs "$C" "$M"; then
+	if within 60 fragfs "$C" "$M"; then
 		check_mounted "$1"
 		unmount
 	else

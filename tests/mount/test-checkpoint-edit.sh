@@ -15,7 +15,7 @@ unpack() {
 }
 
 mount_case() {
-	within 20 fragfs "$C" "$M" ${1:+-o "$1"} || fail "fragfs $C -o $1: status $?"
+	within 60 fragfs "$C" "$M" ${1:+-o "$1"} || fail "fragfs $C -o $1: status $?"
 }
 
 check_zips() {
@@ -160,9 +160,9 @@ same "$T/sums" "$T/sums-after"
 
 # second NAME FILE: zero/NAME/fp32.pt has FILE's values.
 second() {
-	within 20 fragfs "$C/global_step3_universal/zero/$1/fp32.pt" "$T/other" || fail "$1/fp32.pt: fragfs: status $?"
+	within 60 fragfs "$C/global_step3_universal/zero/$1/fp32.pt" "$T/other" || fail "$1/fp32.pt: fragfs: status $?"
 	cp "$T/other/params/param/fp32" "$T/second" || fail "$1/fp32.pt: no values"
-	within 10 fusermount3 -u "$T/other" || fail "cannot unmount"
+	within 60 fusermount3 -u "$T/other" || fail "cannot unmount"
 	same "$T/second" "$2"
 }
 
@@ -205,7 +205,7 @@ same "$M/params/frozen.weight/fp32" "$T/frozen"
 unmount
 
 # One of its files is mounted alone, and edited: it may not be half of an edit of all.
-within 20 fragfs "$C/global_step3_universal/zero/pos/fp32.pt" "$M" -o rw || fail "fragfs: status $?"
+within 60 fragfs "$C/global_step3_universal/zero/pos/fp32.pt" "$M" -o rw || fail "fragfs: status $?"
 refused "is mounted with -o rw by process [0-9]" fragfs "$C" "$T/other"
 unmount
 

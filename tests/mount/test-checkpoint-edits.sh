@@ -10,11 +10,11 @@ need_fuse
 check_case() {
 	C=$(basename "$1" .edits)
 	gzip -dc "${1%.edits}.tar.gz" | tar -xf -
-	within 20 fragfs "$C" "$M" -o rw || fail "$C: fragfs: status $?"
+	within 60 fragfs "$C" "$M" -o rw || fail "$C: fragfs: status $?"
 	make_edits "$1"
 	unmount
 	check_files "$1"
-	within 20 fragfs "$C" "$M" || fail "$C: fragfs: status $?"
+	within 60 fragfs "$C" "$M" || fail "$C: fragfs: status $?"
 	check_edits
 	unmount
 	rm -r "$C"

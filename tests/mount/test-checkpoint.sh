@@ -30,7 +30,7 @@ part() {
 }
 
 mount_checkpoint() {
-	within 20 fragfs "$1" "$M" ${2:+-o "$2"} || fail "fragfs: status $?"
+	within 60 fragfs "$1" "$M" ${2:+-o "$2"} || fail "fragfs: status $?"
 }
 
 # bf16 to fp32, as hexadecimal digits

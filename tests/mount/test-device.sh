@@ -32,9 +32,9 @@ finish() {
 }
 
 mount_it() {
-	wait_until 20 grep -q '^train: address' "$name.0.log" || fail "$name: no job: $(cat "$name".*.log)"
+	wait_until 60 grep -q '^train: address' "$name.0.log" || fail "$name: no job: $(cat "$name".*.log)"
 	address=$(sed -n 's/^train: address //p' "$name.0.log")
-	within 20 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$name: fragfs: $?"
+	within 60 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$name: fragfs: $?"
 }
 
 stepped() { # stepped N: so many steps at least
@@ -43,7 +43,7 @@ stepped() { # stepped N: so many steps at least
 
 # It rests after its first step.
 copy_states() {
-	wait_until 20 stepped 1 || fail "$name: no step: $(cat "$name".*.log)"
+	wait_until 60 stepped 1 || fail "$name: no step: $(cat "$name".*.log)"
 	mkdir "$1"
 	for folder in "$M"/params/*; do
 		for key in fp32 exp_avg exp_avg_sq grad bf16; do
@@ -76,9 +76,9 @@ cmp host.losses device.losses || fail "other losses on a device"
 start training --forever --pause-ms 5 --device 1 --device-ms 1000
 mount_it rw
 P=$M/params/$(ls "$M/params" | head -n 1)
-wait_until 20 stepped 3 || fail "it does not train"
+wait_until 60 stepped 3 || fail "it does not train"
 grep -q device "$P/fragments" || fail "fragments: $(cat "$P/fragments")"
-within 20 cat "$M"/params/*/fp32 "$M"/params/*/exp_avg >/dev/null || fail "a read"
+within 60 cat "$M"/params/*/fp32 "$M"/params/*/exp_avg >/dev/null || fail "a read"
 
 echo 60 >line
 cp line "$M/.frag/freeze"
@@ -89,7 +89,7 @@ cmp -n "$(stat -c %s "$P/bf16")" zeros "$P/bf16" || fail "the low-precision copy
 echo 0 >line
 cp line "$M/.frag/freeze"
 step=$(cat "$M/step")
-wait_until 20 stepped $((step + 2)) || fail "it does not go on"
+wait_until 60 stepped $((step + 2)) || fail "it does not go on"
 ! cmp -s zeros "$P/fp32" || fail "the masters do not change any more"
 
 value() { # value METRIC
@@ -100,7 +100,7 @@ counts() { # a rank says its numbers once a second
 	[ "$(value "$1")" -gt 0 ]
 }
 for counter in 'state_bytes{rank="1",tier="device"}' 'device_from_bytes_total{rank="1"}' 'device_to_bytes_total{rank="1"}'; do
-	wait_until 20 counts "$counter" || fail "metrics: $counter"
+	wait_until 60 counts "$counter" || fail "metrics: $counter"
 done
 grep -q 'fragfs_rank_device_kept_bytes{rank="1"}' metrics || fail "metrics: kept"
 [ "$(value 'device_errors_total{rank="1"}')" = 0 ] || fail "metrics: errors"
@@ -109,12 +109,12 @@ grep -q 'fragfs_rank_device_kept_bytes{rank="1"}' metrics || fail "metrics: kept
 
 touch "$T/stall"
 status=0
-within 20 cat "$P/exp_avg" >/dev/null 2>cat.err || status=$?
+within 60 cat "$P/exp_avg" >/dev/null 2>cat.err || status=$?
 [ $status = 1 ] && grep -q 'Input/output error\|timed out' cat.err || fail "a read of a device that stands still: $status $(cat cat.err)"
-wait_until 20 counts 'device_errors_total{rank="0"}' || wait_until 20 counts 'device_errors_total{rank="1"}' || fail "metrics: no error"
+wait_until 60 counts 'device_errors_total{rank="0"}' || wait_until 60 counts 'device_errors_total{rank="1"}' || fail "metrics: no error"
 step=$(cat "$M/step")
-wait_until 20 stepped $((step + 2)) || fail "the job does not go on"
-within 20 cat "$P/bf16" >/dev/null || fail "what is in memory cannot be read"
+wait_until 60 stepped $((step + 2)) || fail "the job does not go on"
+within 60 cat "$P/bf16" >/dev/null || fail "what is in memory cannot be read"
 rm "$T/stall"
 unmount
 finish

@@ -27,12 +27,12 @@ start_trainer() {
 		ranks="$ranks $!"
 		started $!
 	done
-	wait_until 20 address || fail "no job: $(cat "$T"/job/*)"
+	wait_until 60 address || fail "no job: $(cat "$T"/job/*)"
 }
 
 # mount_job MOUNT OPTIONS
 mount_job() {
-	within 30 fragfs "$(cat "$T/address")" "$1" -o "$2" || fail "fragfs: $?"
+	within 60 fragfs "$(cat "$T/address")" "$1" -o "$2" || fail "fragfs: $?"
 }
 
 # told FILE PATTERN: a line says so.
@@ -64,36 +64,36 @@ for transport in auto zmq; do
 	cat "$M/events" >"$events" &
 	reader=$!
 	started $reader
-	wait_until 10 open_by $reader || fail "$transport: the reader has not opened"
+	wait_until 60 open_by $reader || fail "$transport: the reader has not opened"
 	"$top_builddir/tests/mount/poll-file" hup "$M/events" 60000 1 >"$T/polled" &
 	poller=$!
 	started $poller
-	wait_until 20 steps "$events" 5 || fail "$transport: no steps: $(cat "$events")"
+	wait_until 60 steps "$events" 5 || fail "$transport: no steps: $(cat "$events")"
 	steps_rise "$events"
 	for m in "$M" "$T/mnt2"; do
 		echo 0.001 >"$m/groups/0/lr" || fail "$transport: an edit"
 		head -c 4 "$m/params/head.scale/fp32" >"$T/value" || fail "$transport: a read"
-		within 20 cp "$T/value" "$m/params/head.scale/fp32" || fail "$transport: an edit"
+		within 60 cp "$T/value" "$m/params/head.scale/fp32" || fail "$transport: an edit"
 	done
 	for pattern in '"group":0,"state":"lr","bytes":8,"boundary":[0-9]*,"outcome":"committed"' \
 		'"param":"head.scale","state":"fp32","bytes":4,"boundary":[0-9]*,"outcome":"committed"'; do
-		wait_until 10 told "$events" "$pattern" || fail "$transport: $pattern: $(grep edit "$events")"
+		wait_until 60 told "$events" "$pattern" || fail "$transport: $pattern: $(grep edit "$events")"
 		[ "$(grep -c "$pattern" "$events")" = 2 ] || fail "$transport: not two edits: $(grep edit "$events")"
 	done
 	[ "$(sed -n 's/.*"by":{"uid":'"$(id -u)"',"pid":\([0-9]*\),"host":"[^"]*"}.*/\1/p' "$events" | sort -u |
 		wc -l)" = 2 ] || fail "$transport: not two writers: $(grep edit "$events")"
 	kill -9 ${ranks##* }
-	wait_until 20 told "$events" '"event":"rank-lost".*"rank":1,"why":"..*"' ||
+	wait_until 60 told "$events" '"event":"rank-lost".*"rank":1,"why":"..*"' ||
 		fail "$transport: no lost rank: $(tail -n 3 "$events")"
 	kill -9 $ranks 2>/dev/null || :
-	wait_until 20 told "$events" '"event":"rank-lost".*"rank":0,"why":"..*"' || fail "$transport: no lost rank 0"
-	wait_until 20 ended $reader || fail "$transport: the job has ended, its events have not"
+	wait_until 60 told "$events" '"event":"rank-lost".*"rank":0,"why":"..*"' || fail "$transport: no lost rank 0"
+	wait_until 60 ended $reader || fail "$transport: the job has ended, its events have not"
 	wait $reader || fail "$transport: the reader ended with $?"
 	tail -n 1 "$events" | grep -q '"phase":"lost"' || fail "$transport: the job's end: $(tail -n 3 "$events")"
 	wait $poller || fail "$transport: poll: $?: $(tail -n 3 "$T/polled")"
 	tail -n 1 "$T/polled" >"$T/polled.last"
 	tail -n 1 "$events" | cmp - "$T/polled.last" || fail "$transport: poll: $(cat "$T/polled.last")"
-	[ -z "$(within 5 cat "$M/events")" ] || fail "$transport: events of a job that has ended"
+	[ -z "$(within 60 cat "$M/events")" ] || fail "$transport: events of a job that has ended"
 	unmount_all
 	for pid in $ranks; do
 		wait "$pid" || :

@@ -8,7 +8,7 @@ mount_fake rw
 head -c 4000 /dev/zero >"$T/new"
 
 edit() {
-	within 10 dd if="$T/new" of="$M/params/layers.0.bias/fp32" conv=notrunc bs=4000 status=none || fail "an edit"
+	within 60 dd if="$T/new" of="$M/params/layers.0.bias/fp32" conv=notrunc bs=4000 status=none || fail "an edit"
 }
 
 has() {
@@ -24,7 +24,7 @@ ended() {
 	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
 }
 
-[ "$(within 5 stat -c '%F %s' "$M/events")" = 'regular empty file 0' ] || fail "stat: $(stat -c '%F %s' "$M/events")"
+[ "$(within 60 stat -c '%F %s' "$M/events")" = 'regular empty file 0' ] || fail "stat: $(stat -c '%F %s' "$M/events")"
 edit
 refused "temporarily unavailable" dd if="$M/events" iflag=nonblock of=/dev/null status=none
 refused "Read-only\|Permission" sh -c ": >'$M/events'"
@@ -37,13 +37,13 @@ for i in 1 2 3 4 5 6 7 8; do
 	started $!
 done
 for pid in $pids; do
-	wait_until 10 open_by "$pid" || fail "a reader has not opened"
+	wait_until 60 open_by "$pid" || fail "a reader has not opened"
 done
-[ "$(within 5 cat "$M/step")" = 41 ] || fail "readers that wait block others"
+[ "$(within 60 cat "$M/step")" = 41 ] || fail "readers that wait block others"
 for n in 1 2 3; do
 	edit
 	for i in 1 2 3 4 5 6 7 8; do
-		wait_until 10 has "$T/$i" $n || fail "reader $i does not see event $n"
+		wait_until 60 has "$T/$i" $n || fail "reader $i does not see event $n"
 	done
 done
 printf '{"event":"edit","generation":%d}\n' 2 3 4 >"$T/want"
@@ -55,9 +55,9 @@ done
 "$top_builddir/tests/mount/poll-file" lines "$M/events" 20000 2 >"$T/polled" &
 poller=$!
 started $poller
-wait_until 10 open_by $poller || fail "the poller has not opened"
+wait_until 60 open_by $poller || fail "the poller has not opened"
 edit
-wait_until 10 has "$T/polled" 1 || fail "the poller does not see an event"
+wait_until 60 has "$T/polled" 1 || fail "the poller does not see an event"
 edit
 wait $poller || fail "the poller ended with $?"
 printf '{"event":"edit","generation":%d}\n' 5 6 | cmp - "$T/polled" || fail "the poller read $(cat "$T/polled")"
@@ -67,13 +67,13 @@ for signal in INT KILL TERM; do
 	pid=${pid%% *}
 	pids=${pids# "$pid"}
 	kill -$signal "$pid"
-	wait_until 5 ended "$pid" || fail "SIG$signal does not end a reader"
+	wait_until 60 ended "$pid" || fail "SIG$signal does not end a reader"
 done
 
 # The server's end is the end of the file.
 kill -TERM "$(servers)"
 for pid in $pids; do
-	wait_until 10 ended "$pid" || fail "a reader outlives the mount"
+	wait_until 60 ended "$pid" || fail "a reader outlives the mount"
 	wait "$pid" || fail "a reader ended with $?"
 done
 wait_until_gone || fail "SIGTERM does not end the server"

@@ -44,7 +44,7 @@ shut_out() { # shut_out OPTION: soon, in one line
 shut_out plain
 (umask 077 && printf %064d 0 >other.key)
 shut_out key=other.key
-within 20 fragfs "$address" mnt || fail "fragfs: $?"
+within 60 fragfs "$address" mnt || fail "fragfs: $?"
 # Of all mounts; those of other tests may come and go meanwhile.
 fragctl status >mounted 2>/dev/null || true
 grep -q "^$M: $address, job fragctl\$" mounted

@@ -39,7 +39,7 @@ exec 3>"$F"
 echo 60 held >&3
 is frozen || fail "not held"
 exec 3>&-
-wait_until 10 is stable || fail "held after close"
+wait_until 60 is stable || fail "held after close"
 
 exec 3>"$F"
 echo 60 held >&3
@@ -56,9 +56,9 @@ line '0\n'
 
 # fragctl takes the only mount there is; of several it names all.
 mkdir "$T/mnt2"
-within 20 fragfs-fake fake "$T/mnt2" || fail "a second mount"
+within 60 fragfs-fake fake "$T/mnt2" || fail "a second mount"
 status=0
-within 10 fragctl freeze 2>"$T/out" || status=$?
+within 60 fragctl freeze 2>"$T/out" || status=$?
 umount "$T/mnt2" 2>/dev/null || fusermount3 -u "$T/mnt2"
 [ $status = 1 ] && grep -q '^fragctl: name one of these mounts: /' "$T/out" && grep -q "$M, .*\|$M\$" "$T/out" &&
 	grep -q "$T/mnt2" "$T/out" || fail "two mounts: $(cat "$T/out")"

@@ -14,7 +14,7 @@ header='{"w":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}}    '
 [ ${#header} -eq 64 ] || fail "the header has ${#header} bytes"
 
 start() {
-	within 20 fragfs "$T/x.safetensors" "$M" || fail "fragfs: status $?"
+	within 60 fragfs "$T/x.safetensors" "$M" || fail "fragfs: status $?"
 	same "$M/params/w/fp32" "$T/data"
 	keeper= server=
 	for pid in $(servers); do
@@ -54,13 +54,13 @@ start
 kill -KILL "$keeper"
 wait_until_gone || fail "SIGKILL of the keeper: the server stays"
 start
-within 20 fragfs "$T/x.safetensors" "$M" -f 2>"$T/out" && fail "mounted twice"
+within 60 fragfs "$T/x.safetensors" "$M" -f 2>"$T/out" && fail "mounted twice"
 unmount
 ended "SIGKILL of the keeper"
 fragfs "$T/x.safetensors" "$M" -f &
 keeper=$!
 started $keeper
-wait_until 20 mounted "$M" || fail "no mount in the foreground"
+wait_until 60 mounted "$M" || fail "no mount in the foreground"
 same "$M/params/w/fp32" "$T/data"
 kill -KILL "$keeper"
 wait_until_gone || fail "SIGKILL of fragfs -f: the server stays"

@@ -18,11 +18,11 @@ else
 	as=
 	program=fragfs-fake
 fi
-within 20 $as "$program" fake "$M" || fail "status $?"
+within 60 $as "$program" fake "$M" || fail "status $?"
 [ "$($as cat "$M/step")" = 41 ] || fail "its owner cannot read it"
 [ "$($as stat -c %u "$M/step")" = "$($as id -u)" ] || fail "owner"
 if [ "$(id -u)" = 0 ] && [ -z "$(ls "$M" 2>/dev/null)" ]; then
 	echo "as it should be: root is kept out"
 fi
-within 10 $as fusermount3 -u "$M" || fail "its owner cannot unmount"
+within 60 $as fusermount3 -u "$M" || fail "its owner cannot unmount"
 wait_until_gone || fail "the server stays"

@@ -38,7 +38,7 @@ for option in rw ro timeout=SECONDS stage_mem=SIZE key=FILE plain transport=NAME
 done
 
 # Ready when it returns; a relative mountpoint; options as FUSE users know them.
-(cd "$T" && within 10 fragfs-fake fake,b "../${T##*/}/mnt" -o noatime,allow_other,timeout=2.5,stage_mem=2M) ||
+(cd "$T" && within 60 fragfs-fake fake,b "../${T##*/}/mnt" -o noatime,allow_other,timeout=2.5,stage_mem=2M) ||
 	fail "mount"
 serving=yes
 grep -q " $M .* - fuse.fragfs fake,b .*default_permissions,allow_other" /proc/self/mountinfo ||
@@ -50,9 +50,9 @@ says "already mounted by fragfs" fragfs-fake fake "$M"
 unmount
 serving=
 
-within 10 fragfs-fake fake "$M" -o max_read=4096 || fail "max_read"
+within 60 fragfs-fake fake "$M" -o max_read=4096 || fail "max_read"
 serving=yes
-[ "$(within 10 cat "$M/step")" = 41 ] || fail "max_read: not ready"
+[ "$(within 60 cat "$M/step")" = 41 ] || fail "max_read: not ready"
 unmount
 serving=
 
@@ -86,8 +86,8 @@ mounted "$M" && fail "a dead mount lies below"
 fragfs-fake fake "$M" -f &
 server=$!
 started $server
-wait_until 10 mounted "$M" || fail "-f does not mount"
-[ "$(within 10 cat "$M/step")" = 41 ] || fail "-f does not serve"
+wait_until 60 mounted "$M" || fail "-f does not mount"
+[ "$(within 60 cat "$M/step")" = 41 ] || fail "-f does not serve"
 kill -TERM $server
 wait $server || fail "-f: status $? after SIGTERM"
 mounted "$M" && fail "-f leaves the mount"

@@ -7,7 +7,7 @@ mount_fake
 
 for file in tail/exp_avg layers.0.weight/bf16 scale/fp32 empty/fp32 shard@tp=0/grad; do
 	npy=$M/params/$file.npy
-	within 20 cat "$npy" >"$T/npy"
+	within 60 cat "$npy" >"$T/npy"
 	[ "$(stat -c %s "$npy")" = "$(stat -c %s "$T/npy")" ] || fail "st_size of $file.npy"
 	header=$(($(stat -c %s "$T/npy") - $(stat -c %s "$M/params/$file")))
 	[ $((header % 64)) = 0 ] || fail "$file: data begins at $header"

@@ -9,7 +9,7 @@ export LC_ALL=C
 O=$T/overlay
 
 mount_overlay() {
-	within 20 fragfs "$C" "$M" -o "overlay=$O" || fail "$C: fragfs: status $?"
+	within 60 fragfs "$C" "$M" -o "overlay=$O" || fail "$C: fragfs: status $?"
 }
 
 sums() {
@@ -42,7 +42,7 @@ check_case() {
 	fragctl commit "$O" >"$T/committed" || fail "$C: fragctl commit: status $?"
 	check_files "$1"
 	[ -z "$(ls -A "$O")" ] || fail "$C: the overlay is not empty"
-	within 20 fragfs "$C" "$M" || fail "$C: fragfs: status $?"
+	within 60 fragfs "$C" "$M" || fail "$C: fragfs: status $?"
 	states >"$T/states-again"
 	diff "$T/states" "$T/states-again" || fail "$C: other states than before"
 	unmount
@@ -80,9 +80,9 @@ grep -qx "edits 1" "$M/.frag/source" || fail "mounted again: $(cat "$M/.frag/sou
 refused "is the overlay of a mount, or being committed, by process [0-9]" fragfs "$C" "$T/other" -o "overlay=$O"
 refused "so that it cannot be edited" fragfs "$C" "$T/other" -o rw
 refused "is for a mount that is not ro" fragfs "$C" "$T/other" -o "overlay=$O,ro"
-within 20 fragfs "$C" "$T/other" -o "overlay=$T/second" || fail "two overlays: status $?"
+within 60 fragfs "$C" "$T/other" -o "overlay=$T/second" || fail "two overlays: status $?"
 same "$T/other/$P" "$C/values/$P"
-within 10 fusermount3 -u "$T/other" || fail "cannot unmount"
+within 60 fusermount3 -u "$T/other" || fail "cannot unmount"
 unmount
 fragctl discard "$O"
 refused "there are no edits in it" fragctl commit "$O"

@@ -10,7 +10,7 @@ start_job 0 2 small
 "$top_builddir/fragfs" "$address" "$M" -o rw -f &
 server=$!
 started $server
-wait_until 20 mounted "$M" || fail "no mount"
+wait_until 60 mounted "$M" || fail "no mount"
 cat >own.py <<'END'
 import os, signal, sys, threading
 for path in sys.argv[2:]:

@@ -30,7 +30,7 @@ for transport in auto zmq; do
 		eval "$file=$!"
 	done
 	for file in step phase generation; do
-		wait_until 20 has $file.seen 1 || fail "$transport: $file is not ready at once"
+		wait_until 60 has $file.seen 1 || fail "$transport: $file is not ready at once"
 	done
 	ask train 1000
 	for file in step phase generation; do
@@ -40,11 +40,11 @@ for transport in auto zmq; do
 	"$poll_file" flips "$M/phase" 30000 100000 >phase.seen &
 	poller=$!
 	started $poller
-	wait_until 20 has phase.seen 1 || fail "$transport: phase is not ready at once"
+	wait_until 60 has phase.seen 1 || fail "$transport: phase is not ready at once"
 	for rank in 0 1 2; do
 		ask kill $rank
 	done
-	wait_until 20 ends_with phase.seen lost || fail "$transport: the job's end: $(tail -n 1 phase.seen)"
+	wait_until 60 ends_with phase.seen lost || fail "$transport: the job's end: $(tail -n 1 phase.seen)"
 	kill $poller
 	wait $poller || :
 	unmount

@@ -12,12 +12,12 @@ has() {
 }
 
 edit() {
-	within 10 dd if="$T/new" of="$M/params/layers.0.bias/fp32" conv=notrunc bs=4000 status=none || fail "an edit"
+	within 60 dd if="$T/new" of="$M/params/layers.0.bias/fp32" conv=notrunc bs=4000 status=none || fail "an edit"
 }
 
 # Nothing changes: none of them is ready again.
 for how in poll pri select epoll; do
-	within 20 "$poll_file" $how "$M/generation" 100 1 >"$T/$how" && fail "$how: changed without a change"
+	within 60 "$poll_file" $how "$M/generation" 100 1 >"$T/$how" && fail "$how: changed without a change"
 	[ $? = 3 ] || fail "$how: an error"
 done
 
@@ -32,7 +32,7 @@ done
 for n in 1 2; do
 	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
 		for how in poll pri select epoll; do
-			wait_until 20 has "$T/$how.$i" $n || fail "$how $i does not see change $n"
+			wait_until 60 has "$T/$how.$i" $n || fail "$how $i does not see change $n"
 		done
 	done
 	edit
@@ -43,7 +43,7 @@ done
 [ "$(cat "$T/poll.7")" = "$(printf '0\n1\n2')" ] || fail "a poller read $(cat "$T/poll.7")"
 
 # A state does not change by itself: always ready.
-within 10 "$poll_file" poll "$M/params/layers.0.bias/fp32" 100 0 >"$T/state" || fail "a state is not ready"
+within 60 "$poll_file" poll "$M/params/layers.0.bias/fp32" 100 0 >"$T/state" || fail "a state is not ready"
 
 # A signal ends one that waits; others go on.  The mount's end ends them all.
 "$poll_file" poll "$M/generation" 60000 1 >"$T/a" 2>&1 &
@@ -52,7 +52,7 @@ a=$!
 b=$!
 started $a
 started $b
-wait_until 10 has "$T/a" 1 && wait_until 10 has "$T/b" 1 || fail "they do not wait"
+wait_until 60 has "$T/a" 1 && wait_until 60 has "$T/b" 1 || fail "they do not wait"
 kill $a
 wait $a && fail "a killed poller succeeds"
 kill -TERM "$(servers)"

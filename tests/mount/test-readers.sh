@@ -13,21 +13,21 @@ chmod 600 ./*.key
 FRAG_KEY_FILE=$T/job.key FRAG_JOB_ID=readers-$$ RANK=0 WORLD_SIZE=1 \
 	"$top_builddir/tests/fail/tear-job" 2 2000 >job.log 2>&1 &
 started $!
-wait_until 20 grep -q '^127' job.log || fail "no job"
+wait_until 60 grep -q '^127' job.log || fail "no job"
 address=$(grep -m 1 '^127' job.log)
 
 mount_with() { # mount_with OPTIONS
-	within 20 "$top_builddir/fragfs" "$address" "$M" -o "$1"
+	within 60 "$top_builddir/fragfs" "$address" "$M" -o "$1"
 }
 
 for options in key=readers.key key=job.key; do
 	mount_with "transport=zmq,$options" || fail "$options: $?"
-	[ "$(within 10 cat "$M/params/p0/fp32" | wc -c)" = $((53 * 19 * 4)) ] || fail "$options: read"
-	within 10 cat "$M/ranks/0/params/p2/exp_avg" >bytes || fail "$options: a rank's own"
+	[ "$(within 60 cat "$M/params/p0/fp32" | wc -c)" = $((53 * 19 * 4)) ] || fail "$options: read"
+	within 60 cat "$M/ranks/0/params/p2/exp_avg" >bytes || fail "$options: a rank's own"
 	unmount
 done
 mount_with rw,key=job.key || fail "rw: $?"
-within 10 head -c $((53 * 19 * 4)) /dev/zero >"$M/params/p0/fp32" || fail "rw: write"
+within 60 head -c $((53 * 19 * 4)) /dev/zero >"$M/params/p0/fp32" || fail "rw: write"
 unmount
 
 refused 'readers.key: it is for readers only (-o ro)' \

@@ -18,5 +18,5 @@ echo 1 >"$M/groups/0/extra_state"
 [ "$(stat -c %s "$P/extra")" = 2097152 ] || fail "its size"
 echo 0 >"$M/groups/0/extra_state"
 refused "No such file" cat "$P/extra"
-wait_until 5 gone || fail "extra stays in sight"
+wait_until 60 gone || fail "extra stays in sight"
 unmount

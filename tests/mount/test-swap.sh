@@ -29,9 +29,9 @@ finish() {
 
 # Rank 0 has said it when the job is there.
 mount_it() {
-	wait_until 20 grep -q '^train: address' "$name.0.log" || fail "$name: no job"
+	wait_until 60 grep -q '^train: address' "$name.0.log" || fail "$name: no job"
 	address=$(sed -n 's/^train: address //p' "$name.0.log")
-	within 20 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$name: fragfs: $?"
+	within 60 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$name: fragfs: $?"
 }
 
 losses() {
@@ -69,7 +69,7 @@ while job_lives; do
 		cat "$file" >"$T/read" 2>cat.err || break
 		reads=$((reads + 1))
 	done
-	[ ! -s cat.err ] || wait_until 5 ended || fail "a read failed: $(cat cat.err)"
+	[ ! -s cat.err ] || wait_until 60 ended || fail "a read failed: $(cat cat.err)"
 done
 finish
 unmount
@@ -82,7 +82,7 @@ start edited --forever --pause-ms 5 --swap "$T/swap"
 mount_it rw
 name=$(ls "$M/params" | head -n 1)
 P=$M/params/$name
-wait_until 20 sh -c "[ \$(cat '$M/step') -ge 3 ]" || fail "it does not train"
+wait_until 60 sh -c "[ \$(cat '$M/step') -ge 3 ]" || fail "it does not train"
 
 cat "$M/ranks/1/swap" >swap.text
 cat "$M/ranks/1/pinned" >pinned.text
@@ -107,7 +107,7 @@ counts() { # a rank says its numbers once a second
 	[ "$(value "$1{rank=\"1\"}")" -gt 0 ]
 }
 for counter in swap_in_bytes_total swap_out_bytes_total pinned_bytes; do
-	wait_until 20 counts $counter || fail "metrics: $counter"
+	wait_until 60 counts $counter || fail "metrics: $counter"
 done
 
 if command -v python3 >/dev/null; then
@@ -152,7 +152,7 @@ tail -c +$(($(stat -c %s zeros) + 301)) before | head -c 700 | cmp - part || fai
 echo 0 >"$T/line"
 cp "$T/line" "$M/.frag/freeze"
 step=$(cat "$M/step")
-wait_until 20 sh -c "[ \$(cat '$M/step') -gt $((step + 2)) ]" || fail "it does not go on"
+wait_until 60 sh -c "[ \$(cat '$M/step') -gt $((step + 2)) ]" || fail "it does not go on"
 ! cmp -s zeros "$P/fp32" || fail "the masters do not change any more"
 kill -TERM $ranks
 finish

@@ -65,13 +65,13 @@ rm -r "$T/copy"
 
 # Whole copies; of the odd names too.
 for name in layers.0.bias %2E%2E keys odd%2Fname%2541%40x; do
-	within 20 cp -r "$M/params/$name" "$T/copy"
+	within 60 cp -r "$M/params/$name" "$T/copy"
 	diff -r "$M/params/$name" "$T/copy" || fail "cp -r $name"
 	rm -rf "$T/copy"
 done
 mkdir "$T/tar"
-within 20 tar -C "$M" -cf - params/tail groups .frag/version | tar -C "$T/tar" -xf - || fail tar
+within 60 tar -C "$M" -cf - params/tail groups .frag/version | tar -C "$T/tar" -xf - || fail tar
 diff -r "$M/params/tail" "$T/tar/params/tail" || fail "what tar took"
-within 20 grep -rl bfloat16 "$M/params/layers.0.weight" | grep -q dtype || fail "grep -r"
-within 20 df "$M" >/dev/null || fail df
+within 60 grep -rl bfloat16 "$M/params/layers.0.weight" | grep -q dtype || fail "grep -r"
+within 60 df "$M" >/dev/null || fail df
 unmount

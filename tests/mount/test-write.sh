@@ -39,7 +39,7 @@ for tool in "cp \$T/new \$F" "cat \$T/new >\$F" "dd if=\$T/new of=\$F bs=77 stat
 	"dd if=\$T/new of=\$F bs=77 conv=notrunc status=none" "tee \$F <\$T/new >/dev/null" \
 	"dd if=\$T/new of=\$F bs=1000 conv=fsync status=none" "cp -p \$T/new \$F"; do
 	fresh
-	(eval "within 10 $tool") || fail "$tool: status $?"
+	(eval "within 60 $tool") || fail "$tool: status $?"
 	cp "$T/new" "$T/now"
 	changed "$tool"
 done

@@ -5,7 +5,7 @@
 command -v python3 >/dev/null || skip "no python3 to read xattrs with"
 need_fuse
 mount_fake
-within 30 python3 - "$M" <<'END' || fail xattrs
+within 60 python3 - "$M" <<'END' || fail xattrs
 import errno, os, sys
 top = sys.argv[1] + "/"
 

@@ -12,7 +12,7 @@
 #include <semaphore.h>
 #include <string.h>
 
-enum { SILENCE_MS = 1500, WAIT_MS = 20000 };
+enum { SILENCE_MS = 1500, WAIT_MS = 60000 };
 
 struct job job;
 bool asleep[JOB_WORLD_MAX];

@@ -217,7 +217,7 @@ static int do_fork(void)
 		err(1, "pipe");
 	pid = fork();
 	if (!pid) {
-		alarm(60); /* should nobody kill it */
+		alarm(200); /* should nobody kill it */
 		word = is_refused() ? 'y' : 'n';
 		frag_close(f);
 		if (write(ends[1], &word, 1) != 1)

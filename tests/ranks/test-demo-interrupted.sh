@@ -50,7 +50,7 @@ interrupt() { # interrupt SIGNAL TEXT: when the output has TEXT
 	INT.130 | TERM.143) ;;
 	*) fail "$1 at '$2': exit $result" ;;
 	esac
-	wait_until 10 nothing_left || fail "$1 at '$2': left behind: $(names)"
+	wait_until 60 nothing_left || fail "$1 at '$2': left behind: $(names)"
 	! grep -q " $T/" /proc/self/mountinfo || fail "$1 at '$2': a mount is left"
 	[ -z "$(ls -d frag-demo.* 2>/dev/null)" ] || fail "$1 at '$2': a folder is left"
 }

@@ -14,7 +14,7 @@
 
 /* Answers by a second transport between ranks, one that loses messages, breaks, and has strangers. */
 
-enum { RANKS = 3, WAIT_MS = 30000, NUMEL = 3001, BYTES = NUMEL * 4, TURNS_BETWEEN = 12 };
+enum { RANKS = 3, WAIT_MS = 60000, NUMEL = 3001, BYTES = NUMEL * 4, TURNS_BETWEEN = 12 };
 
 static struct job job;
 static uint64_t deadline, turns;

@@ -15,7 +15,7 @@
 
 /* All ranks of a group take all of a state, by the communicator or without it, and no rank waits for ever. */
 
-enum { WORLD = 4, BUSY = 1, SHORT_MS = 300, WAIT_MS = 15000 };
+enum { WORLD = 4, BUSY = 1, SHORT_MS = 300, WAIT_MS = 60000 };
 
 static const struct job_group sharded = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
 static const struct job_group replicated = {

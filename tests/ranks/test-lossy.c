@@ -16,7 +16,7 @@
  * and as if nothing had been lost.
  */
 
-enum { WAIT_MS = 20000, NUMEL = 37, BYTES = NUMEL * 4, TURNS_BETWEEN = 12 };
+enum { WAIT_MS = 60000, NUMEL = 37, BYTES = NUMEL * 4, TURNS_BETWEEN = 12 };
 
 static struct job job;
 static uint64_t deadline, turns;

@@ -78,7 +78,7 @@ static uint64_t brought(void)
 /* Once the disk has done what it was asked for. */
 static void expect_lent(unsigned buffers)
 {
-	uint64_t deadline = monotonic_ms() + 20000;
+	uint64_t deadline = monotonic_ms() + 60000;
 
 	while (figures().pinned.lent != buffers && monotonic_ms() < deadline)
 		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);

@@ -132,7 +132,7 @@ void placed_ask(struct placed_answer *a, struct place_state *s, struct place_hol
 
 int placed_answered(struct placed_answer *a)
 {
-	uint64_t end = monotonic_ms() + 20000;
+	uint64_t end = monotonic_ms() + 60000;
 
 	while (a->rc == 1 && monotonic_ms() < end)
 		sched_yield();

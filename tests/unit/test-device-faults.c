@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { BYTES = 4096, WAIT_MS = 20000 };
+enum { BYTES = 4096, WAIT_MS = 60000 };
 
 static _Alignas(4096) uint8_t memory[2 * BYTES], pinned[BYTES];
 static struct device *d;

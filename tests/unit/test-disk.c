@@ -242,7 +242,7 @@ static unsigned count_threads(void)
 /* One that ended may be listed for a moment. */
 static bool have_threads(unsigned n)
 {
-	uint64_t end = monotonic_ms() + 10000;
+	uint64_t end = monotonic_ms() + 60000;
 
 	while (count_threads() != n && monotonic_ms() < end)
 		sched_yield();

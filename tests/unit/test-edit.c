@@ -321,7 +321,7 @@ static void was_written(struct engine_write *write, int result)
 
 static int until_written(_Atomic int *result)
 {
-	uint64_t end = monotonic_ms() + 20000;
+	uint64_t end = monotonic_ms() + 60000;
 
 	while (atomic_load(result) == 1 && monotonic_ms() < end)
 		sched_yield();

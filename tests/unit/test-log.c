@@ -54,7 +54,7 @@ static int log_in_child(void)
 	int status;
 
 	if (!pid) {
-		alarm(10);
+		alarm(60);
 		log_info("in the child");
 		_exit(0);
 	}

@@ -24,7 +24,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-enum { SIZE = 8192, COUNT = 4, WAIT_MS = 20000 };
+enum { SIZE = 8192, COUNT = 4, WAIT_MS = 60000 };
 
 static struct pinned *pool;
 

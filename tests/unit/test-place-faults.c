@@ -190,7 +190,7 @@ END_TEST
 
 static void *let_go_when_given_up(void *arg)
 {
-	uint64_t end = monotonic_ms() + 20000;
+	uint64_t end = monotonic_ms() + 60000;
 
 	(void)arg;
 	while (!placed_figures().given_up && monotonic_ms() < end)

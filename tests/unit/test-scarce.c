@@ -207,7 +207,7 @@ static int read_file(const struct disk_ops *ops)
 		return rc;
 	atomic_store(&came, -EINPROGRESS);
 	ops->submit(d, &read);
-	for (uint64_t end = monotonic_ms() + 10000;
+	for (uint64_t end = monotonic_ms() + 60000;
 	     atomic_load(&came) == -EINPROGRESS && monotonic_ms() < end;)
 		sched_yield();
 	ops->close(d);

