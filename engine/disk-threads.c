@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/disk.h"
+#include "engine/disk-queue.h"
 #include "engine/thread.h"
 
 #include <errno.h>
@@ -14,9 +14,12 @@ enum { THREADS = 4 }; /* as long as nobody says how many */
 struct disk {
 	pthread_t threads[DISK_THREADS];
 	unsigned nthreads;
+	pthread_t
+		ender; /* of what was canceled before it began: all others may be where nothing moves */
 	pthread_mutex_t lock; /* of all below */
-	pthread_cond_t queued;
-	struct disk_io *first, *last;
+	pthread_cond_t queued, canceled;
+	struct disk_queue queue;
+	bool ends; /* there is an ender */
 	bool stop;
 };
 
@@ -25,17 +28,19 @@ static struct disk_io *wait_for_one(struct disk *d)
 	struct disk_io *io;
 
 	pthread_mutex_lock(&d->lock);
-	while (!d->first && !d->stop)
+	while (!d->queue.first && !d->stop)
 		pthread_cond_wait(&d->queued, &d->lock);
-	io = d->first;
-	if (io)
-		d->first = io->next;
+	io = disk_queue_take(&d->queue);
 	pthread_mutex_unlock(&d->lock);
 	return io;
 }
 
 static ssize_t work(struct disk_io *io)
 {
+	if (io->canceled) {
+		errno = ECANCELED;
+		return -1;
+	}
 	switch (io->what) {
 	case DISK_READ:
 		return pread(io->fd, io->memory, io->size, (off_t)io->offset);
@@ -46,6 +51,14 @@ static ssize_t work(struct disk_io *io)
 	}
 }
 
+static void end(struct disk *d, struct disk_io *io, int result)
+{
+	pthread_mutex_lock(&d->lock);
+	io->at = DISK_ENDED;
+	pthread_mutex_unlock(&d->lock);
+	io->done(io, result);
+}
+
 static void *run(void *arg)
 {
 	struct disk *d = arg;
@@ -54,8 +67,41 @@ static void *run(void *arg)
 	while ((io = wait_for_one(d))) {
 		ssize_t n = work(io);
 
-		io->done(io, n < 0 ? -errno : (int)n);
+		end(d, io, n < 0 ? -errno : (int)n);
 	}
+	return NULL;
+}
+
+/* Under the lock. */
+static struct disk_io *take_canceled(struct disk *d)
+{
+	struct disk_io *io = d->queue.first;
+
+	while (io && !io->canceled)
+		io = io->next;
+	if (io)
+		disk_queue_remove(&d->queue, io);
+	return io;
+}
+
+static struct disk_io *wait_for_canceled(struct disk *d)
+{
+	struct disk_io *io;
+
+	pthread_mutex_lock(&d->lock);
+	while (!(io = take_canceled(d)) && !d->stop)
+		pthread_cond_wait(&d->canceled, &d->lock);
+	pthread_mutex_unlock(&d->lock);
+	return io;
+}
+
+static void *end_canceled(void *arg)
+{
+	struct disk *d = arg;
+	struct disk_io *io;
+
+	while ((io = wait_for_canceled(d)))
+		end(d, io, -ECANCELED);
 	return NULL;
 }
 
@@ -64,10 +110,14 @@ static void threads_close(struct disk *d)
 	pthread_mutex_lock(&d->lock);
 	d->stop = true;
 	pthread_cond_broadcast(&d->queued);
+	pthread_cond_broadcast(&d->canceled);
 	pthread_mutex_unlock(&d->lock);
 	for (unsigned i = 0; i < d->nthreads; i++)
 		pthread_join(d->threads[i], NULL);
-	assert(!d->first);
+	if (d->ends)
+		pthread_join(d->ender, NULL);
+	assert(!d->queue.first);
+	pthread_cond_destroy(&d->canceled);
 	pthread_cond_destroy(&d->queued);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
@@ -92,6 +142,7 @@ static int threads_open(struct disk **out, struct disk_setup *setup)
 		return -ENOMEM;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->queued, NULL);
+	pthread_cond_init(&d->canceled, NULL);
 	while (d->nthreads < n && !rc) {
 		rc = thread_start(&d->threads[d->nthreads], run, d);
 		d->nthreads += !rc;
@@ -108,14 +159,27 @@ static int threads_open(struct disk **out, struct disk_setup *setup)
 
 static void threads_submit(struct disk *d, struct disk_io *io)
 {
-	io->next = NULL;
 	pthread_mutex_lock(&d->lock);
-	if (d->first)
-		d->last->next = io;
-	else
-		d->first = io;
-	d->last = io;
-	pthread_cond_signal(&d->queued);
+	disk_queue_add(&d->queue, io);
+	pthread_cond_signal(io->canceled && d->ends ? &d->canceled : &d->queued);
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* Under the lock.  Without it, one of the others ends what they find. */
+static void need_ender(struct disk *d)
+{
+	if (!d->ends)
+		d->ends = !thread_start(&d->ender, end_canceled, d);
+}
+
+static void threads_cancel(struct disk *d, struct disk_io *io)
+{
+	pthread_mutex_lock(&d->lock);
+	if (io->at == DISK_NOWHERE || io->at == DISK_QUEUED) {
+		io->canceled = true;
+		need_ender(d);
+		pthread_cond_signal(&d->canceled);
+	}
 	pthread_mutex_unlock(&d->lock);
 }
 
@@ -124,4 +188,5 @@ const struct disk_ops disk_threads = {
 	.open = threads_open,
 	.close = threads_close,
 	.submit = threads_submit,
+	.cancel = threads_cancel,
 };

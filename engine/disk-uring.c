@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/disk.h"
+#include "engine/disk-queue.h"
 #include "engine/log.h"
 #include "engine/thread.h"
 
@@ -28,7 +28,8 @@ struct disk {
 	bool listening;       /* a read of wake_fd is under way */
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t started;
-	struct disk_io *first, *last;
+	struct disk_queue queue;
+	struct disk_io *canceled; /* of these, and of what is under way */
 	bool stop;
 	bool ready;
 	int status; /* of the ring, once ready */
@@ -43,6 +44,11 @@ static void wake(struct disk *d)
 }
 
 /* ---- the thread ---- */
+
+/* What entries of the ring are, that are no request's. */
+static char marks[2];
+#define LISTENING ((void *)&marks[0])
+#define CANCELING ((void *)&marks[1])
 
 /* Newer kernels do the work of completions only when we ask, on our thread. */
 static int make_ring(struct io_uring *ring)
@@ -72,9 +78,7 @@ static struct disk_io *take(struct disk *d)
 	struct disk_io *io;
 
 	pthread_mutex_lock(&d->lock);
-	io = d->first;
-	if (io)
-		d->first = io->next;
+	io = disk_queue_take(&d->queue);
 	pthread_mutex_unlock(&d->lock);
 	return io;
 }
@@ -84,7 +88,7 @@ static void listen_to_others(struct disk *d)
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
 
 	io_uring_prep_read(sqe, d->wake_fd, &d->woken, sizeof(d->woken), 0);
-	io_uring_sqe_set_data(sqe, NULL);
+	io_uring_sqe_set_data(sqe, LISTENING);
 	d->listening = true;
 }
 
@@ -124,21 +128,78 @@ static void start_queued(struct disk *d)
 	}
 }
 
+/* Under the lock: nobody may cancel it any more. */
+static void leave(struct disk *d, struct disk_io *io)
+{
+	struct disk_io **at = &d->canceled;
+
+	io->at = DISK_ENDED;
+	while (io->canceled && *at && *at != io)
+		at = &(*at)->next_canceled;
+	if (io->canceled && *at)
+		*at = io->next_canceled;
+}
+
+static void end(struct disk *d, struct disk_io *io, int result)
+{
+	pthread_mutex_lock(&d->lock);
+	leave(d, io);
+	pthread_mutex_unlock(&d->lock);
+	io->done(io, io->canceled && result == -EINTR ? -ECANCELED : result);
+}
+
+/* ---- canceling ---- */
+
+/* Under the lock: the next that was canceled before it began; the ring is asked for those that had. */
+static struct disk_io *take_canceled(struct disk *d)
+{
+	struct disk_io *io;
+
+	while ((io = d->canceled)) {
+		if (io->at == DISK_UNDERWAY &&
+		    io_uring_sq_space_left(&d->ring) <= DISK_DEPTH + 1)
+			return NULL; /* later: what is in the ring is submitted first */
+		d->canceled = io->next_canceled;
+		if (io->at == DISK_QUEUED) {
+			disk_queue_remove(&d->queue, io);
+			return io;
+		}
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
+
+		io_uring_prep_cancel(sqe, io, 0);
+		io_uring_sqe_set_data(sqe, CANCELING);
+	}
+	return NULL;
+}
+
+static void end_canceled(struct disk *d)
+{
+	struct disk_io *io;
+
+	do {
+		pthread_mutex_lock(&d->lock);
+		io = take_canceled(d);
+		pthread_mutex_unlock(&d->lock);
+		if (io)
+			end(d, io, -ECANCELED);
+	} while (io);
+}
+
 static void reap(struct disk *d)
 {
 	struct io_uring_cqe *cqe;
 
 	while (!io_uring_peek_cqe(&d->ring, &cqe)) {
-		struct disk_io *io = io_uring_cqe_get_data(cqe);
+		void *data = io_uring_cqe_get_data(cqe);
 		int result = cqe->res;
 
 		io_uring_cqe_seen(&d->ring, cqe);
-		if (!io) {
+		if (data == LISTENING)
 			d->listening = false;
+		if (data == LISTENING || data == CANCELING)
 			continue;
-		}
 		d->inflight--;
-		io->done(io, result);
+		end(d, data, result);
 	}
 }
 
@@ -174,6 +235,7 @@ static void *run(void *arg)
 	while (!stopped(d)) {
 		if (!d->listening)
 			listen_to_others(d);
+		end_canceled(d);
 		start_queued(d);
 		/* -EAGAIN, -EINTR: what was not submitted stays in the ring. */
 		io_uring_submit_and_wait(&d->ring, 1);
@@ -241,25 +303,41 @@ static void uring_close(struct disk *d)
 	pthread_mutex_unlock(&d->lock);
 	wake(d);
 	pthread_join(d->thread, NULL);
-	assert(!d->first && !d->inflight);
+	assert(!d->queue.first && !d->inflight);
 	disk_free(d);
+}
+
+/* Under the lock. */
+static void add_canceled(struct disk *d, struct disk_io *io)
+{
+	io->next_canceled = d->canceled;
+	d->canceled = io;
 }
 
 static void uring_submit(struct disk *d, struct disk_io *io)
 {
 	bool first;
 
-	io->next = NULL;
 	pthread_mutex_lock(&d->lock);
-	first = !d->first;
-	if (first)
-		d->first = io;
-	else
-		d->last->next = io;
-	d->last = io;
+	first = !d->queue.first;
+	disk_queue_add(&d->queue, io);
+	if (io->canceled)
+		add_canceled(d, io);
 	pthread_mutex_unlock(&d->lock);
 	if (first && !pthread_equal(pthread_self(), d->thread))
 		wake(d);
+}
+
+static void uring_cancel(struct disk *d, struct disk_io *io)
+{
+	pthread_mutex_lock(&d->lock);
+	if (!io->canceled && io->at != DISK_ENDED) {
+		io->canceled = true;
+		if (io->at != DISK_NOWHERE)
+			add_canceled(d, io);
+	}
+	pthread_mutex_unlock(&d->lock);
+	wake(d);
 }
 
 const struct disk_ops disk_uring = {
@@ -267,4 +345,5 @@ const struct disk_ops disk_uring = {
 	.open = uring_open,
 	.close = uring_close,
 	.submit = uring_submit,
+	.cancel = uring_cancel,
 };

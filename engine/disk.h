@@ -29,7 +29,10 @@ struct disk_io { /* the caller's memory until done is called */
 	void *memory;
 	/* Bytes, 0 at the end of a file that is read; or -errno.  From a thread of the disk's. */
 	void (*done)(struct disk_io *io, int result);
-	struct disk_io *next; /* the disk's */
+	/* the disk's, 0 at first: */
+	struct disk_io *next, *next_canceled;
+	bool canceled;
+	enum disk_at { DISK_NOWHERE, DISK_QUEUED, DISK_UNDERWAY, DISK_ENDED } at;
 };
 
 enum { DISK_DEPTH = 128, DISK_THREADS = 64 };
@@ -52,6 +55,10 @@ struct disk_ops {
 	void (*close)(struct disk *d);
 	/* Any thread, also from done. */
 	void (*submit)(struct disk *d, struct disk_io *io);
+	/* Any thread, before done has returned, or before submit: it ends as soon as it can, with -ECANCELED, or as it would
+	 * have: what a device or a file system has begun may not let go.  Until done its memory is in use.
+	 */
+	void (*cancel)(struct disk *d, struct disk_io *io);
 };
 
 extern const struct disk_ops disk_uring;   /* io_uring */

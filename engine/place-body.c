@@ -5,6 +5,7 @@
 #include "engine/log.h"
 #include "engine/place-internal.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -247,6 +248,8 @@ void place_not_read(struct place_body *b, const struct swap_io *io, int rc,
 	uint64_t first = b->slice * b->state->slice_bytes, now = monotonic_ms();
 	bool damaged = io->damaged != UINT64_MAX;
 
+	if (rc == -ECANCELED)
+		return;
 	count_error(b->place, b->state, rc);
 	*failure = (struct place_failure){
 		.state = b->state,
@@ -305,7 +308,8 @@ void place_body_writes(struct place_body *b)
 
 void place_body_fail(struct place_body *b, int rc)
 {
-	place_failed(b->place, b->state, b->slice, rc, "not written, kept in memory");
+	if (rc != -ECANCELED) /* the place is closed */
+		place_failed(b->place, b->state, b->slice, rc, "not written, kept in memory");
 	b->error = rc;
 	drop_extent(b);
 	link_unwritten(b);

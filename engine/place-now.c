@@ -77,8 +77,10 @@ static int wait_for(struct waited *w, uint64_t wait_ms)
 		rc = -pthread_cond_timedwait(&w->over, &w->lock, &end);
 	has_ended = w->has_ended;
 	pthread_mutex_unlock(&w->lock);
-	if (!has_ended)
+	if (!has_ended) {
+		place_read_cancel(&w->read);
 		return rc;
+	}
 	place_say(w->read.place, &w->read.failure);
 	return w->rc;
 }

@@ -202,6 +202,7 @@ static void on_read(struct swap_io *io, int rc)
 	struct place *p = r->place;
 
 	pthread_mutex_lock(&p->lock);
+	r->submitted = false;
 	if (rc)
 		place_not_read(r->body, io, rc, &r->failure);
 	place_body_read_end(r->body, false);
@@ -214,19 +215,37 @@ static void on_read(struct swap_io *io, int rc)
 	go_on(r);
 }
 
-enum from { FROM_NOTHING, FROM_MEMORY, FROM_DISK, FROM_NOWHERE };
+enum from { FROM_NOTHING, FROM_MEMORY, FROM_DISK, FROM_NOWHERE, CANCELED };
+
+/* Under the lock. */
+static void prepare(struct place_read *r)
+{
+	r->io = (struct swap_io){ .extent = r->body->extent,
+				  .what = DISK_READ,
+				  .slab = DISK_NO_SLAB,
+				  .offset = offset_of(r),
+				  .bytes = r->part,
+				  .memory = memory_of(r),
+				  .done = on_read };
+	r->submitted = true;
+}
 
 /* Under the lock. */
 static enum from choose(struct place_read *r)
 {
 	const struct place_version *v = version_of(r);
 
+	if (r->canceled)
+		return CANCELED;
 	if (v && v->given_up)
 		return FROM_NOWHERE;
 	r->body = v ? v->body : NULL;
 	if (!r->body || place_version_covers(v, offset_of(r), r->part))
 		return FROM_NOTHING;
-	return place_body_read(r->body) ? FROM_MEMORY : FROM_DISK;
+	if (place_body_read(r->body))
+		return FROM_MEMORY;
+	prepare(r);
+	return FROM_DISK;
 }
 
 static void from_memory(struct place_read *r)
@@ -236,18 +255,6 @@ static void from_memory(struct place_read *r)
 	place_body_read_end(r->body, true);
 	pthread_mutex_unlock(&r->place->lock);
 	part_is_there(r);
-}
-
-static void from_disk(struct place_read *r)
-{
-	r->io = (struct swap_io){ .extent = r->body->extent,
-				  .what = DISK_READ,
-				  .slab = DISK_NO_SLAB,
-				  .offset = offset_of(r),
-				  .bytes = r->part,
-				  .memory = memory_of(r),
-				  .done = on_read };
-	swap_submit(r->place->file, &r->io);
 }
 
 /* 1: the disk will go on with it. */
@@ -260,12 +267,12 @@ static int read_part(struct place_read *r)
 	pthread_mutex_lock(&r->place->lock);
 	from = choose(r);
 	pthread_mutex_unlock(&r->place->lock);
-	if (from == FROM_NOWHERE)
-		return -ESTALE;
+	if (from == CANCELED || from == FROM_NOWHERE)
+		return from == CANCELED ? -ECANCELED : -ESTALE;
 	if (from == FROM_MEMORY)
 		from_memory(r);
 	if (from == FROM_DISK)
-		from_disk(r);
+		swap_submit(r->place->file, &r->io);
 	if (from != FROM_NOTHING)
 		return from == FROM_DISK;
 	memset(memory_of(r), 0, r->part);
@@ -287,6 +294,7 @@ static void begin(struct place *p, struct place_read *r)
 {
 	r->gone = 0;
 	r->failure = (struct place_failure){ 0 };
+	r->submitted = r->canceled = false;
 	pthread_mutex_lock(&p->lock);
 	p->figures.reads++;
 	p->figures.read_bytes += r->size;
@@ -308,6 +316,17 @@ void place_read(struct place *p, struct place_read *r)
 		r->done(r, rc);
 	else
 		begin(p, r);
+}
+
+void place_read_cancel(struct place_read *r)
+{
+	struct place *p = r->place;
+
+	pthread_mutex_lock(&p->lock);
+	r->canceled = true;
+	if (r->submitted)
+		swap_cancel(p->file, &r->io);
+	pthread_mutex_unlock(&p->lock);
 }
 
 void place_read_part(struct place *p, struct place_read *r, struct place_hold *own)

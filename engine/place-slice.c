@@ -257,6 +257,7 @@ static void take_back(struct place *p, struct place_lent *l)
 	} else {
 		l->abandoned = true;
 		p->returning++;
+		swap_cancel(p->file, &l->io);
 	}
 	pthread_mutex_unlock(&p->lock);
 }

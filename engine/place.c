@@ -142,7 +142,7 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 /* What is read for slices that were returned meanwhile, too, and for readers. */
 static int wait_for_disk(struct place *p)
 {
-	struct timespec end = thread_in_ms(p->wait_ms);
+	struct timespec end = thread_in_ms(u64_min(p->wait_ms, PLACE_END_MS));
 	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
@@ -158,6 +158,7 @@ void place_close(struct place *p)
 		return;
 	while (p->states)
 		place_drop(p, p->states);
+	swap_cancel_all(p->file);
 	if (wait_for_disk(p)) {
 		log_error("swap: the disk does not answer: what it has is left to it");
 		return;

@@ -63,14 +63,16 @@ struct place_options {
 	void *owner;
 };
 
-enum { PLACE_LEAST = 1 << 20, PLACE_WAIT_MS = 120000 };
+enum { PLACE_LEAST = 1 << 20, PLACE_WAIT_MS = 120000, PLACE_END_MS = 3000 };
 
 /* A container of its own, that ends with the process.  why has one line.  -EINVAL: no slice, or a budget of less than
  * two;  -ENOMEM; swap_file_create's.
  */
 int place_open(struct place **p, const struct place_options *options, char *why,
 	       size_t whysize);
-/* Every hold is released, or of a read under way.  Waits for these; what a silent disk still has is left to it. */
+/* Every hold is released, or of a read under way.  What is under way is canceled; what the disk keeps all the same for
+ * PLACE_END_MS is left to it.
+ */
 void place_close(struct place *p);
 
 /* ---- states ---- */
@@ -112,7 +114,7 @@ int place_wait(struct place *p, struct place_lent *lent, void **memory);
  * Else an errno (-ENOSPC, -ENOMEM, ...): it is lent as before.
  */
 int place_send(struct place *p, struct place_lent *lent);
-/* Back unchanged. */
+/* Back unchanged; what is still read for it need not be. */
 void place_return(struct place *p, struct place_lent *lent);
 /* All slices of it, in buffers that lie one behind the other: lent[place_slices].  place_bring's errors; all are lent, or
  * none, and lent has NULLs.
@@ -222,8 +224,8 @@ struct place_read { /* the caller's memory until done is called */
 	struct place_hold *hold; /* NULL: what is current now */
 	uint64_t offset, size;   /* bytes of the state; in the hold */
 	void *memory;
-	/* 0; -EINVAL; -ESTALE: given up, for room; -EIO: damaged; -ENOMEM.  From a thread of the disk's, or in place_read
-	 * when no disk was needed.
+	/* 0; -EINVAL; -ESTALE: given up, for room; -EIO: damaged; -ENOMEM; -ECANCELED.  From a thread of the disk's, or in
+	 * place_read when no disk was needed.
 	 */
 	void (*done)(struct place_read *r, int rc);
 	void *owner;
@@ -233,13 +235,16 @@ struct place_read { /* the caller's memory until done is called */
 	struct place_hold *own;
 	struct place_body *body;
 	uint64_t gone, part;
+	bool submitted, canceled;
 	struct swap_io io;
 };
 
 void place_read(struct place *p, struct place_read *r);
+/* After place_read, while r is there: it ends as soon as the disk lets it. */
+void place_read_cancel(struct place_read *r);
 /* A line about it, unless there was one already, or nothing failed.  While the state is there, or a hold of it. */
 void place_say(struct place *p, struct place_failure *failure);
-/* The same, waited for.  -ETIMEDOUT: the disk is silent. */
+/* place_read, waited for.  -ETIMEDOUT: the disk is silent. */
 int place_read_now(struct place *p, struct place_state *s, struct place_hold *hold,
 		   uint64_t offset, uint64_t size, void *memory);
 

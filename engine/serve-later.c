@@ -111,6 +111,14 @@ static void answer(struct engine *e, struct later_read *r, int status)
 	r->answered = true;
 }
 
+/* Nobody waits for it any more. */
+static void abandon(struct later_read *r)
+{
+	r->answered = true;
+	if (r->source->cancel)
+		r->source->cancel(r);
+}
+
 /* Under l's lock.  source NULL: of any. */
 static bool is_under_way(const struct later *l, const struct later_source *source)
 {
@@ -140,13 +148,15 @@ static struct later_read *take_ended(struct later *l)
 void later_free(struct engine *e)
 {
 	struct later *l = e->later;
-	struct timespec end = thread_in_ms(e->timeout_ms);
+	struct timespec end = thread_in_ms(u64_min(e->timeout_ms, PLACE_END_MS));
 	struct later_read *ended, *next;
 	int rc = 0;
 	bool left;
 
 	if (!l)
 		return;
+	for (struct later_read *r = l->reads; r; r = r->next)
+		abandon(r);
 	pthread_mutex_lock(&l->lock);
 	while (is_under_way(l, NULL) && !rc)
 		rc = pthread_cond_timedwait(&l->came, &l->lock, &end);
@@ -278,8 +288,17 @@ void later_turn(struct engine *e, uint64_t now)
 			drop(l, at);
 			continue;
 		}
-		if (now >= r->began_ms + e->timeout_ms)
+		if (!r->answered && now >= r->began_ms + e->timeout_ms) {
 			answer(e, r, -ETIMEDOUT);
+			abandon(r);
+		}
 		at = &r->next;
 	}
+}
+
+void later_gone(struct engine *e, uint32_t peer)
+{
+	for (struct later_read *r = e->later ? e->later->reads : NULL; r; r = r->next)
+		if (r->peer == peer && !r->answered)
+			abandon(r);
 }

@@ -30,7 +30,7 @@ struct later_read {
 	uint64_t requests[LATER_ASKED_MAX]; /* that are to have the answer */
 	unsigned nrequests;
 	uint64_t began_ms;
-	bool answered; /* it took too long */
+	bool answered; /* it took too long, or who asked has left */
 	bool ended;    /* under the lock of later, as status */
 	int status;
 	const struct later_source *source;
@@ -48,6 +48,8 @@ struct later_source {
 	bool (*same)(const struct later_found *a, const struct later_found *b);
 	/* later_came is called when the bytes have come, or not; or an errno, and nothing has begun. */
 	int (*begin)(struct engine *e, struct later_read *r);
+	/* Nobody waits for it any more; it ends all the same.  NULL: there is no way. */
+	void (*cancel)(struct later_read *r);
 	/* What has come, or not: is it still what was asked for?  0, or an errno. */
 	int (*check)(struct engine *e, struct later_read *r);
 };
@@ -56,7 +58,7 @@ extern const struct later_source serve_swap_source, serve_device_source;
 
 /* Trainer's thread, with the lock: before the first row that is not in memory.  Called again: nothing.  -ENOMEM. */
 int later_init(struct engine *e);
-/* Waits for what is under way; what a disk is silent about for the engine's timeout ends without it. */
+/* Cancels what is under way, and waits for it; what a disk keeps all the same for PLACE_END_MS ends without it. */
 void later_free(struct engine *e);
 
 /* READ.  False: the row is in memory. */
@@ -64,6 +66,8 @@ bool later_read(struct engine *e, uint32_t peer, uint64_t request,
 		const struct wire_read *read);
 /* Any thread: r's bytes have come. */
 void later_came(struct later_read *r, int status);
+/* A reader has left: nobody waits for its reads. */
+void later_gone(struct engine *e, uint32_t peer);
 /* Answers what has come. */
 void later_turn(struct engine *e, uint64_t now);
 

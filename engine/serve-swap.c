@@ -61,6 +61,11 @@ static int begin(struct engine *e, struct later_read *r)
 	return 0;
 }
 
+static void cancel(struct later_read *r)
+{
+	place_read_cancel(&r->io);
+}
+
 /* What is held does not change. */
 static int check(struct engine *e, struct later_read *r)
 {
@@ -73,6 +78,7 @@ const struct later_source serve_swap_source = {
 	.put = put_found,
 	.same = same,
 	.begin = begin,
+	.cancel = cancel,
 	.check = check,
 };
 

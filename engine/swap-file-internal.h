@@ -22,6 +22,7 @@ struct swap_file {
 	struct arena arena;   /* its bytes */
 	uint64_t limit;       /* of the bytes of it that are used */
 	uint64_t end;         /* of the file */
+	struct swap_io *open; /* requests under way; before the locks of these */
 	struct swap_counters counters;
 };
 

@@ -79,7 +79,7 @@ static void count_request(struct swap_chunk *c)
 static void count_result(struct swap_chunk *c, int result)
 {
 	pthread_mutex_lock(&c->io->file->lock);
-	c->io->file->counters.errors += result < 0;
+	c->io->file->counters.errors += result < 0 && result != -ECANCELED;
 	c->io->file->counters.short_requests +=
 		result > 0 && c->gone + (uint32_t)result < c->size;
 	pthread_mutex_unlock(&c->io->file->lock);
@@ -89,7 +89,17 @@ static void count_result(struct swap_chunk *c, int result)
 
 static void on_done(struct disk_io *disk, int result);
 
-static void submit(struct swap_chunk *c, enum disk_what what)
+/* False: it is not wanted any more. */
+static bool mark_submitted(struct swap_chunk *c)
+{
+	pthread_mutex_lock(&c->io->lock);
+	c->submitted = !c->io->canceled;
+	pthread_mutex_unlock(&c->io->lock);
+	return c->submitted;
+}
+
+/* 1: it goes on; -ECANCELED. */
+static int submit(struct swap_chunk *c, enum disk_what what)
 {
 	struct swap_file *f = c->io->file;
 
@@ -102,18 +112,21 @@ static void submit(struct swap_chunk *c, enum disk_what what)
 		.memory = bytes_of(c) + c->gone,
 		.done = on_done,
 	};
+	if (!mark_submitted(c))
+		return -ECANCELED;
 	count_request(c);
 	f->disk_ops->submit(f->disk, &c->disk);
+	return 1;
 }
 
-static void submit_write(struct swap_chunk *c)
+static int submit_write(struct swap_chunk *c)
 {
 	if (c->bounce)
 		memcpy(c->bounce + c->lead, c->memory, c->count);
 	c->completing = false;
 	c->gone = 0;
 	set_sums(c, false); /* until all of it is there */
-	submit(c, DISK_WRITE);
+	return submit(c, DISK_WRITE);
 }
 
 /* 1: goes on; 0: over; -errno. */
@@ -144,10 +157,8 @@ static int finish_chunk(struct swap_chunk *c)
 	}
 	if (check_sums(c))
 		return -EIO;
-	if (c->completing) {
-		submit_write(c);
-		return 1;
-	}
+	if (c->completing)
+		return submit_write(c);
 	if (c->bounce)
 		memcpy(c->memory, c->bounce + c->lead, c->count);
 	return 0;
@@ -219,17 +230,14 @@ static int need_bounce(struct swap_chunk *c)
 	return 0;
 }
 
-/* 0: under way; 1: it needed no disk; -errno. */
+/* 1: under way; 0: it needed no disk; -errno. */
 static int start_read(struct swap_chunk *c)
 {
 	if (!c->written) {
 		memset(c->memory, 0, c->count);
-		return 1;
+		return 0;
 	}
-	if (need_bounce(c))
-		return -ENOMEM;
-	submit(c, DISK_READ);
-	return 0;
+	return need_bounce(c) ? -ENOMEM : submit(c, DISK_READ);
 }
 
 static int start_write(struct swap_chunk *c)
@@ -237,11 +245,7 @@ static int start_write(struct swap_chunk *c)
 	if (need_bounce(c))
 		return -ENOMEM;
 	c->completing = is_part(c) && *sums_of(c) != SWAP_UNWRITTEN;
-	if (c->completing)
-		submit(c, DISK_READ);
-	else
-		submit_write(c);
-	return 0;
+	return c->completing ? submit(c, DISK_READ) : submit_write(c);
 }
 
 static struct swap_chunk *free_chunk(struct swap_io *io)
@@ -255,8 +259,11 @@ static struct swap_chunk *free_chunk(struct swap_io *io)
 /* The next chunk that is to be started; under io->lock. */
 static struct swap_chunk *next_chunk(struct swap_io *io)
 {
-	struct swap_chunk *c = io->rc || io->started == io->bytes ? NULL : free_chunk(io);
+	struct swap_chunk *c;
 
+	if (io->canceled && io->started < io->bytes && !io->rc)
+		io->rc = -ECANCELED;
+	c = io->rc || io->started == io->bytes ? NULL : free_chunk(io);
 	if (!c)
 		return NULL;
 	c->used = true;
@@ -285,8 +292,29 @@ static void end_chunk(struct swap_chunk *c, int rc)
 	pthread_mutex_unlock(&io->lock);
 }
 
+static void open_io(struct swap_file *f, struct swap_io *io)
+{
+	io->open = true;
+	io->prev = NULL;
+	io->next = f->open;
+	if (f->open)
+		f->open->prev = io;
+	f->open = io;
+}
+
+static void close_io(struct swap_file *f, struct swap_io *io)
+{
+	pthread_mutex_lock(&f->lock);
+	io->open = false;
+	*(io->prev ? &io->prev->next : &f->open) = io->next;
+	if (io->next)
+		io->next->prev = io->prev;
+	pthread_mutex_unlock(&f->lock);
+}
+
 static void end(struct swap_io *io)
 {
+	close_io(io->file, io);
 	pthread_mutex_destroy(&io->lock);
 	io->done(io, io->rc);
 }
@@ -308,8 +336,8 @@ static void start_chunks(struct swap_io *io)
 	while ((c = take_chunk(io))) {
 		int rc = io->what == DISK_READ ? start_read(c) : start_write(c);
 
-		if (rc)
-			end_chunk(c, rc < 0 ? rc : 0);
+		if (rc != 1)
+			end_chunk(c, rc);
 	}
 }
 
@@ -330,20 +358,19 @@ static void on_done(struct disk_io *disk, int result)
 {
 	struct swap_chunk *c = container_of(disk, struct swap_chunk, disk);
 	struct swap_io *io = c->io;
-	int rc = take_result(c, result);
+	int rc;
 
-	if (rc == 1) {
-		submit(c, c->disk.what);
-		return;
-	}
-	if (!rc)
-		rc = finish_chunk(c);
-	if (rc == 1)
-		return;
 	pthread_mutex_lock(&io->lock);
+	c->submitted = false;
 	io->underway++; /* ours, for go_on */
 	pthread_mutex_unlock(&io->lock);
-	end_chunk(c, rc);
+	rc = take_result(c, result);
+	if (rc == 1)
+		rc = submit(c, c->disk.what);
+	else if (!rc)
+		rc = finish_chunk(c);
+	if (rc != 1)
+		end_chunk(c, rc);
 	go_on(io);
 }
 
@@ -361,10 +388,6 @@ void swap_submit(struct swap_file *f, struct swap_io *io)
 		io->done(io, is_in(io) ? 0 : -EINVAL);
 		return;
 	}
-	pthread_mutex_lock(&f->lock);
-	*(io->what == DISK_WRITE ? &f->counters.asked_write_bytes
-				 : &f->counters.asked_read_bytes) += io->bytes;
-	pthread_mutex_unlock(&f->lock);
 	io->file = f;
 	pthread_mutex_init(&io->lock, NULL);
 	io->started = 0;
@@ -373,5 +396,39 @@ void swap_submit(struct swap_file *f, struct swap_io *io)
 	io->damaged = UINT64_MAX;
 	io->damaged_end = 0;
 	memset(io->chunks, 0, sizeof(io->chunks));
+	pthread_mutex_lock(&f->lock);
+	*(io->what == DISK_WRITE ? &f->counters.asked_write_bytes
+				 : &f->counters.asked_read_bytes) += io->bytes;
+	open_io(f, io);
+	pthread_mutex_unlock(&f->lock);
 	go_on(io);
+}
+
+/* Under the file's lock. */
+static void cancel(struct swap_file *f, struct swap_io *io)
+{
+	pthread_mutex_lock(&io->lock);
+	io->canceled = true;
+	for (size_t i = 0; i < SWAP_CHUNKS; i++)
+		if (io->chunks[i].used && io->chunks[i].submitted)
+			f->disk_ops->cancel(f->disk, &io->chunks[i].disk);
+	pthread_mutex_unlock(&io->lock);
+}
+
+void swap_cancel(struct swap_file *f, struct swap_io *io)
+{
+	pthread_mutex_lock(&f->lock);
+	if (io->open)
+		cancel(f, io);
+	else
+		io->canceled = true;
+	pthread_mutex_unlock(&f->lock);
+}
+
+void swap_cancel_all(struct swap_file *f)
+{
+	pthread_mutex_lock(&f->lock);
+	for (struct swap_io *io = f->open; io; io = io->next)
+		cancel(f, io);
+	pthread_mutex_unlock(&f->lock);
 }

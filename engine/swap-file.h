@@ -64,7 +64,8 @@ struct swap_chunk { /* the file's */
 	bool completing;      /* a write first reads the rest of its block */
 	bool written;         /* a read: it is there */
 	bool used;
-	uint8_t again; /* -EAGAIN or -EINTR, one after the other */
+	bool submitted; /* the disk has it */
+	uint8_t again;  /* -EAGAIN or -EINTR, one after the other */
 };
 
 /* Any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no byte is copied; elsewhere what is
@@ -77,16 +78,19 @@ struct swap_io { /* the caller's memory until done is called */
 	uint16_t slab;       /* as struct disk_io's */
 	uint64_t offset, bytes;
 	void *memory;
-	/* 0 or -errno: -EINVAL: not in the extent; -ENOSPC, -EFBIG, -EIO and so on.  From a thread of the
+	/* 0 or -errno: -EINVAL: not in the extent; -ECANCELED; -ENOSPC, -EFBIG, -EIO and so on.  From a thread of the
 	 * disk's, or in swap_submit.
 	 */
 	void (*done)(struct swap_io *io, int rc);
 	void *owner;
 	/* out: from the first damaged block to the end of the last; UINT64_MAX: there was none. */
 	uint64_t damaged, damaged_end;
-	/* the file's: */
+	/* the file's, 0 at first: */
 	struct swap_file *file;
-	pthread_mutex_t lock;
+	struct swap_io *prev, *next; /* under the file's lock */
+	bool open;
+	pthread_mutex_t lock; /* of all below */
+	bool canceled;
 	uint64_t started; /* bytes */
 	unsigned underway;
 	int rc;
@@ -94,6 +98,12 @@ struct swap_io { /* the caller's memory until done is called */
 };
 
 void swap_submit(struct swap_file *f, struct swap_io *io);
+/* Any thread, also before swap_submit, and before done has returned: it ends as soon as the disk lets it, with -ECANCELED, or
+ * as it would have.
+ */
+void swap_cancel(struct swap_file *f, struct swap_io *io);
+/* All that were submitted. */
+void swap_cancel_all(struct swap_file *f);
 
 struct swap_counters {                                /* since it was opened */
 	uint64_t reads, writes;                       /* requests to the disk */

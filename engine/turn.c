@@ -124,6 +124,7 @@ static void lose_gone(struct engine *e)
 		join_gone(e, peer);
 		if (e->is_rank)
 			settled_gone(e, peer);
+		later_gone(e, peer);
 		fabric_peer_gone(e, peer);
 	}
 }

@@ -380,13 +380,13 @@ static void submit(struct part *p)
 {
 	struct checkpoint *c = p->fetch->checkpoint;
 
-	p->disk.what = DISK_READ;
-	p->disk.slab = DISK_NO_SLAB;
-	p->disk.fd = p->fd;
-	p->disk.size = p->size - p->done;
-	p->disk.offset = p->base + p->done;
-	p->disk.memory = p->to + p->done;
-	p->disk.done = part_done;
+	p->disk = (struct disk_io){ .what = DISK_READ,
+				    .slab = DISK_NO_SLAB,
+				    .fd = p->fd,
+				    .size = p->size - p->done,
+				    .offset = p->base + p->done,
+				    .memory = p->to + p->done,
+				    .done = part_done };
 	c->disk_ops->submit(c->disk, &p->disk);
 }
 

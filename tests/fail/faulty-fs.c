@@ -3,7 +3,7 @@
 
 /* faulty-fs FOLDER OP N FAULT MOUNTPOINT [FUSE option...]: the files of a folder, where each N-th read or write (OP) goes
  * wrong: EIO; SHORT, half of it; LOST, a write of which nothing is done; FLIP, a read of which one bit is another; DELAY, 20 ms
- * late.  0: none.
+ * late; SILENT, that and all after it are never answered, and there is a file "silent".  0: none.
  */
 
 #define FUSE_USE_VERSION 35
@@ -48,6 +48,21 @@ static void delay(const char *which)
 		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 }
 
+static _Noreturn void stay_silent(void)
+{
+	int fd = openat(folder, "silent", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		close(fd);
+	while (true)
+		pause();
+}
+
+static bool is_silent(const char *which)
+{
+	return is_hit(which, "SILENT") && seen >= every;
+}
+
 static int do_getattr(const char *path, struct stat *st, struct fuse_file_info *f)
 {
 	if (f)
@@ -84,6 +99,8 @@ static int do_read(const char *path, char *to, size_t size, off_t at, struct fus
 	(void)path;
 	if (turn && is_hit("read", "EIO"))
 		return -EIO;
+	if (is_silent("read"))
+		stay_silent();
 	if (turn)
 		delay("read");
 	n = pread((int)f->fh, to, turn && is_hit("read", "SHORT") ? size / 2 : size, at);
@@ -101,6 +118,8 @@ static int do_write(const char *path, const char *from, size_t size, off_t at,
 	(void)path;
 	if (turn && is_hit("write", "EIO"))
 		return -EIO;
+	if (is_silent("write"))
+		stay_silent();
 	if (turn && is_hit("write", "LOST"))
 		return (int)size;
 	if (turn)

@@ -5,6 +5,8 @@
  *			until there is room again.  What it has must be right all the time.
  * swap-job faulty DIR	trains them where requests go wrong: what is read is right, or EIO; prints how often
  *			that was, and how many errors were counted.
+ * swap-job silent DIR	closes while what is read ahead does not come, for which it would wait for two minutes;
+ *			prints how many milliseconds it took.
  */
 
 #include "engine/log.h"
@@ -15,6 +17,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { STATES = 2, FLOATS = 2 << 20, BALLAST = 8 << 20, FLUSH_MS = 60000 };
 
@@ -148,12 +151,43 @@ static void faulty(const char *dir)
 	place_close(place);
 }
 
+/* The file system has some of what it will not answer. */
+static void wait_for_silence(const char *dir)
+{
+	uint64_t end = monotonic_ms() + 20000;
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/silent", dir);
+	while (access(path, F_OK) && monotonic_ms() < end)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+static void silent(const char *dir)
+{
+	struct place_walk *w;
+	uint64_t begin;
+
+	open_all(dir);
+	fill(states[0], 1);
+	check(!place_publish(place) && !place_flush(place, FLUSH_MS), "not written");
+	check(!place_walk_begin(place, &(struct place_walked){ states[0], PLACE_READ }, 1, &w),
+	      "no walk");
+	wait_for_silence(dir);
+	begin = monotonic_ms();
+	place_walk_end(w);
+	place_close(place);
+	printf("%" PRIu64 "\n", monotonic_ms() - begin);
+	fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 3)
 		return 2;
 	if (!strcmp(argv[1], "full"))
 		full(argv[2]);
+	else if (!strcmp(argv[1], "silent"))
+		silent(argv[2]);
 	else
 		faulty(argv[2]);
 	return 0;

@@ -137,6 +137,21 @@ static void hold_reads(void)
 		.fault = FAULT_HOLD, .what = DISK_READ, .first = 1, .count = MANY });
 }
 
+/* Nor does it let go of what is canceled. */
+static void lose_reads(void)
+{
+	faulty_begin((struct faulty){
+		.fault = FAULT_DEAF, .what = DISK_READ, .first = 1, .count = MANY });
+}
+
+/* Until no read of the rank is under way. */
+static void expect_no_reads(void)
+{
+	for (unsigned end = turns + 20000; placed_figures().holds && turns < end;)
+		turn(NULL);
+	ck_assert_uint_eq(placed_figures().holds, 0);
+}
+
 START_TEST(a_disk_that_does_not_answer_is_a_timeout)
 {
 	uint64_t patience;
@@ -149,6 +164,7 @@ START_TEST(a_disk_that_does_not_answer_is_a_timeout)
 	rank0()->timeout_ms = 200;
 	hold_reads();
 	ck_assert_int_eq(get("momentum", &value), -ETIMEDOUT);
+	expect_no_reads();
 	ck_assert_uint_ge(faulty_end(), 1);
 	rank0()->timeout_ms = patience;
 	ck_assert_int_eq(get("momentum", &value), 0);
@@ -164,7 +180,7 @@ START_TEST(a_rank_ends_while_its_disk_does_not_answer)
 	if (!open_job(_i))
 		return;
 	rank0()->timeout_ms = 200;
-	hold_reads();
+	lose_reads();
 	ck_assert_int_eq(get("momentum", &value), -ETIMEDOUT);
 	faulty_wait_held(1);
 	ck_assert_int_eq(frag_state_drop(job_frag(&job, 0), 0, 0, "momentum"), 0);
@@ -264,6 +280,21 @@ static void ask_on_a_silent_disk(struct asked *asked, unsigned n)
 	for (unsigned i = 0; i < 20; i++)
 		turn(NULL);
 }
+
+START_TEST(nothing_is_read_for_a_reader_that_has_left)
+{
+	struct asked asked;
+
+	if (!open_job(_i))
+		return;
+	ask_on_a_silent_disk(&asked, 1);
+	faulty_wait_held(1);
+	job_close_rank(&job, 1);
+	expect_no_reads();
+	faulty_end();
+	close_job();
+}
+END_TEST
 
 START_TEST(all_who_read_one_range_are_answered_and_few_reads_do)
 {
@@ -614,6 +645,7 @@ int main(void)
 		a_state_in_memory_is_read_where_others_are_on_nvme,
 		a_disk_that_does_not_answer_is_a_timeout,
 		a_rank_ends_while_its_disk_does_not_answer,
+		nothing_is_read_for_a_reader_that_has_left,
 		a_reader_waits_while_too_many_others_are_served,
 		all_who_read_one_range_are_answered_and_few_reads_do,
 		who_reads_after_a_change_gets_it_whoever_read_before,

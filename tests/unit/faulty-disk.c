@@ -16,7 +16,8 @@ struct request {
 	struct disk_io *asked;
 	enum fault fault;
 	int result;
-	struct request *next;
+	struct request *next;  /* of those held */
+	struct request *older; /* of all */
 	struct disk *inner;
 };
 
@@ -25,7 +26,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct faulty now;
 static unsigned seen, failed, nheld;
-static struct request *held;
+static struct request *held, *newest;
 
 void faulty_over(const struct disk_ops *ops)
 {
@@ -92,12 +93,24 @@ static int told(struct request *r, int result)
 	}
 }
 
+static void forget(struct request *r)
+{
+	struct request **at = &newest;
+
+	while (*at != r)
+		at = &(*at)->older;
+	*at = r->older;
+}
+
 static void on_done(struct disk_io *io, int result)
 {
 	struct request *r = container_of(io, struct request, io);
 	struct disk_io *asked = r->asked;
 
-	result = told(r, result);
+	pthread_mutex_lock(&lock);
+	forget(r);
+	pthread_mutex_unlock(&lock);
+	result = result == -ECANCELED ? result : told(r, result);
 	free(r);
 	asked->done(asked, result);
 }
@@ -136,20 +149,63 @@ static void faulty_submit(struct disk *d, struct disk_io *io)
 		io->done(io, -ENOMEM);
 		return;
 	}
+	pthread_mutex_lock(&lock);
 	r->io = *io;
 	r->io.done = on_done;
 	r->asked = io;
 	r->inner = d->inner;
-	pthread_mutex_lock(&lock);
 	r->fault = choose(io);
 	r->result = now.result;
-	keep = r->fault == FAULT_HOLD;
+	r->older = newest;
+	newest = r;
+	keep = r->fault == FAULT_DEAF || (r->fault == FAULT_HOLD && !io->canceled);
 	if (keep)
 		hold(r);
 	pthread_mutex_unlock(&lock);
 	change(r);
 	if (!keep)
 		over->submit(d->inner, &r->io);
+}
+
+static struct request *find(const struct disk_io *io)
+{
+	struct request *r = newest;
+
+	while (r && r->asked != io)
+		r = r->older;
+	return r;
+}
+
+static bool let_go(struct request *r)
+{
+	struct request **at = &held;
+
+	while (*at && *at != r)
+		at = &(*at)->next;
+	if (!*at)
+		return false;
+	*at = r->next;
+	nheld--;
+	return true;
+}
+
+/* What is held is something to end, in the disk's thread. */
+static void faulty_cancel(struct disk *d, struct disk_io *io)
+{
+	struct request *r;
+	bool ends = false;
+
+	(void)d;
+	pthread_mutex_lock(&lock);
+	r = find(io);
+	io->canceled |= !r; /* not submitted yet */
+	if (r && r->fault != FAULT_DEAF) {
+		ends = r->fault == FAULT_HOLD && let_go(r);
+		over->cancel(r->inner, &r->io);
+	}
+	pthread_mutex_unlock(&lock);
+	if (ends)
+		over->submit(r->inner, &r->io);
 }
 
 static int faulty_open(struct disk **out, struct disk_setup *slabs)
@@ -173,4 +229,5 @@ static void faulty_close(struct disk *d)
 	free(d);
 }
 
-const struct disk_ops faulty_disk = { "faulty", faulty_open, faulty_close, faulty_submit };
+const struct disk_ops faulty_disk = { "faulty", faulty_open, faulty_close, faulty_submit,
+				      faulty_cancel };

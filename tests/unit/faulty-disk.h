@@ -13,7 +13,8 @@ enum fault {
 	FAULT_TORN,  /* half of it, and says that it was all */
 	FAULT_LOST,  /* a write: nothing, and says that it was all */
 	FAULT_FLIP,  /* a read: one bit */
-	FAULT_HOLD,  /* not before faulty_let_go */
+	FAULT_HOLD,  /* not before faulty_end, unless it is canceled */
+	FAULT_DEAF,  /* not before faulty_end */
 };
 
 struct faulty {

@@ -7,6 +7,8 @@
 #include "engine/place.h"
 #include "tests/unit/faulty-disk.h"
 
+#include <check.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 enum { PLACED_DISKS = 2, PLACED_SLICE = 16384, PLACED_PATH = 40 };
@@ -32,6 +34,12 @@ void placed_fill(struct place_state *s, uint32_t value);
 /* Whether elements [first, first + numel) are all that, read by range, of what is current or held. */
 bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, uint64_t numel,
 	       uint32_t value);
+/* Until it is so; not for ever. */
+#define PLACED_UNTIL(condition)                                                                \
+	for (uint64_t end = monotonic_ms() + 20000; !(condition);)                             \
+		if (monotonic_ms() > end || sched_yield())                                     \
+	ck_abort_msg("never %s", #condition)
+
 struct placed_answer {
 	struct place_read read;
 	uint32_t out[64];

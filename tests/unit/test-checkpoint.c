@@ -420,7 +420,7 @@ static void hold_submit(struct disk *d, struct disk_io *read)
 	pthread_mutex_unlock(&held_lock);
 }
 
-static const struct disk_ops disk_hold = { "hold", hold_open, hold_close, hold_submit };
+static const struct disk_ops disk_hold = { "hold", hold_open, hold_close, hold_submit, NULL };
 
 static bool is_cached(int fd, uint64_t offset)
 {

@@ -48,10 +48,13 @@ static void on_done(struct disk_io *io, int result)
 	pthread_mutex_unlock(&lock);
 }
 
+static void (*how)(struct disk_io *io, int result) = on_done;
+static bool let_go;
+
 static void submit(struct job *j)
 {
 	j->over = false;
-	j->io.done = on_done;
+	j->io.done = how;
 	ops->submit(disk, &j->io);
 }
 
@@ -270,24 +273,31 @@ START_TEST(it_has_the_threads_that_it_is_told)
 }
 END_TEST
 
-/* The first waits for what we have not written yet. */
-START_TEST(no_more_are_under_way_than_it_is_told)
+/* The first waits for what we have not written yet, the second for the first. */
+static void start_two(struct job *first, struct job *second, int from)
 {
 	static uint8_t block[BLOCK];
+
+	*first = (struct job){ .io = { .what = DISK_READ,
+				       .fd = from,
+				       .size = 1,
+				       .slab = DISK_NO_SLAB,
+				       .memory = block } };
+	*second = (struct job){ .io = { .what = DISK_SYNC, .fd = fd, .slab = DISK_NO_SLAB } };
+	submit(first);
+	how = on_done;
+	submit(second);
+}
+
+START_TEST(no_more_are_under_way_than_it_is_told)
+{
 	struct job first, second;
 	int pipe_fd[2];
 
 	if (!open_disk_as(0, true, 1, 0))
 		return;
 	ck_assert_int_eq(pipe2(pipe_fd, O_CLOEXEC), 0);
-	first = (struct job){ .io = { .what = DISK_READ,
-				      .fd = pipe_fd[0],
-				      .size = 1,
-				      .slab = DISK_NO_SLAB,
-				      .memory = block } };
-	second = (struct job){ .io = { .what = DISK_SYNC, .fd = fd, .slab = DISK_NO_SLAB } };
-	submit(&first);
-	submit(&second);
+	start_two(&first, &second, pipe_fd[0]);
 	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL); /* time to be wrong in */
 	pthread_mutex_lock(&lock);
 	ck_assert(!first.over && !second.over);
@@ -297,6 +307,105 @@ START_TEST(no_more_are_under_way_than_it_is_told)
 	ck_assert_int_eq(wait_for(&second), 0);
 	close(pipe_fd[0]);
 	close(pipe_fd[1]);
+	close_disk();
+}
+END_TEST
+
+/* ---- canceled ---- */
+
+/* While it has not ended. */
+static void cancel(struct job *j)
+{
+	pthread_mutex_lock(&lock);
+	if (!j->over)
+		ops->cancel(disk, &j->io);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Nothing moves in the thread that calls it. */
+static void stand(struct disk_io *io, int result)
+{
+	pthread_mutex_lock(&lock);
+	while (!let_go)
+		pthread_cond_wait(&ended, &lock);
+	pthread_mutex_unlock(&lock);
+	on_done(io, result);
+}
+
+START_TEST(what_has_not_begun_ends_when_it_is_canceled)
+{
+	struct job first, second, early = { .io = { .what = DISK_SYNC, .slab = DISK_NO_SLAB } };
+	int ends[2];
+
+	if (!open_disk_as(_i, true, 1, 1))
+		return;
+	ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+	let_go = false;
+	how = ops == &disk_threads ? stand : on_done;
+	start_two(&first, &second, ends[0]);
+	cancel(&second);
+	ck_assert_int_eq(wait_for(&second), -ECANCELED);
+	early.io.fd = fd;
+	ops->cancel(disk, &early.io);
+	submit(&early);
+	ck_assert_int_eq(wait_for(&early), -ECANCELED);
+	pthread_mutex_lock(&lock);
+	ck_assert(!first.over);
+	let_go = true;
+	pthread_cond_broadcast(&ended);
+	pthread_mutex_unlock(&lock);
+	ck_assert_int_eq(write(ends[1], "x", 1), 1);
+	wait_for(&first);
+	close(ends[0]);
+	close(ends[1]);
+	close_disk();
+}
+END_TEST
+
+/* The ring lets go of it; a thread would read on. */
+START_TEST(what_has_begun_ends_once_when_it_is_canceled)
+{
+	struct job first, second;
+	int ends[2];
+
+	if (!open_disk_as(0, true, 1, 1))
+		return;
+	ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+	start_two(&first, &second, ends[0]);
+	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL); /* time to begin in */
+	cancel(&first);
+	cancel(&first);
+	ck_assert_int_eq(wait_for(&first), -ECANCELED);
+	ck_assert_int_eq(wait_for(&second), 0);
+	close(ends[0]);
+	close(ends[1]);
+	close_disk();
+}
+END_TEST
+
+/* Whenever that is: each ends once, and is the caller's from then on. */
+START_TEST(any_may_be_canceled_at_any_time)
+{
+	static struct job jobs[UNDERWAY];
+	unsigned canceled = 0;
+
+	if (!open_disk(_i, true))
+		return;
+	memset(truth, 0, sizeof(truth));
+	ck_assert_int_eq(ftruncate(fd, sizeof(truth)), 0);
+	for (int round = 0; round < ROUNDS; round++) {
+		uint32_t i = next_random(UNDERWAY);
+		int result = jobs[i].io.done ? wait_for(&jobs[i]) : 0;
+
+		ck_assert(result == -ECANCELED || result == (int)jobs[i].io.size);
+		canceled += result == -ECANCELED;
+		start_job(&jobs[i], i);
+		cancel(&jobs[next_random(2) ? i : next_random(UNDERWAY)]);
+	}
+	for (uint32_t i = 0; i < UNDERWAY; i++)
+		if (jobs[i].io.done)
+			wait_for(&jobs[i]);
+	printf("%s: %u of %d were canceled\n", ops->name, canceled, ROUNDS);
 	close_disk();
 }
 END_TEST
@@ -314,6 +423,9 @@ int main(void)
 	tcase_add_loop_test(c, what_was_written_is_read, 0, ARRAY_SIZE(all));
 	tcase_add_loop_test(c, b11_an_error_is_its_own, 0, ARRAY_SIZE(all));
 	tcase_add_loop_test(c, many_at_once_by_slabs, 0, ARRAY_SIZE(all));
+	tcase_add_loop_test(c, what_has_not_begun_ends_when_it_is_canceled, 0, ARRAY_SIZE(all));
+	tcase_add_test(c, what_has_begun_ends_once_when_it_is_canceled);
+	tcase_add_loop_test(c, any_may_be_canceled_at_any_time, 0, ARRAY_SIZE(all));
 	tcase_add_test(c, it_has_the_threads_that_it_is_told);
 	tcase_add_test(c, no_more_are_under_way_than_it_is_told);
 	suite_add_tcase(suite, c);

@@ -156,7 +156,7 @@ START_TEST(a_disk_that_is_silent_is_a_timeout_and_may_answer_later)
 		return;
 	s = filled("fp32", FLOATS, 1);
 	memset(out, 0, sizeof(out));
-	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 2 });
+	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 2 });
 	ck_assert_int_eq(place_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
 	ck_assert_int_eq(place_look(place, s, 5, sizeof(out), out), -ETIMEDOUT);
 	place_drop(place, s);
@@ -175,12 +175,96 @@ START_TEST(a_disk_that_stays_silent_is_left)
 	if (!placed_open(_i))
 		return;
 	s = filled("fp32", FLOATS, 1);
-	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
+	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1 });
 	ck_assert_int_eq(place_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
 	place_close(place);
 	ck_assert(placed_was_said("the disk does not answer: what it has is left to it"));
 	ck_assert_uint_eq(faulty_end(), 1);
 	placed_close();
+}
+END_TEST
+
+/* ---- what nobody waits for is canceled ---- */
+
+static void hold_all(enum disk_what what)
+{
+	faulty_begin((struct faulty){ FAULT_HOLD, what, 0, 1, 1000 });
+}
+
+START_TEST(a_read_that_is_canceled_ends_on_a_silent_disk)
+{
+	struct placed_answer a;
+	struct place_state *s;
+
+	if (!placed_open(_i))
+		return;
+	s = filled("fp32", FLOATS, 1);
+	hold_all(DISK_READ);
+	placed_ask(&a, s, NULL);
+	faulty_wait_held(1);
+	place_read_cancel(&a.read);
+	ck_assert_int_eq(placed_answered(&a), -ECANCELED);
+	ck_assert_uint_eq(placed_figures().errors, 0);
+	ck_assert_uint_eq(faulty_end(), 1);
+	ck_assert(placed_is(s, NULL, 0, FLOATS, 1));
+	placed_close();
+}
+END_TEST
+
+START_TEST(a_read_that_took_too_long_is_canceled)
+{
+	struct place_state *s;
+	uint8_t out[100];
+
+	placed_options.wait_ms = 100;
+	if (!placed_open(_i))
+		return;
+	s = filled("fp32", FLOATS, 1);
+	hold_all(DISK_READ);
+	ck_assert_int_eq(place_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
+	PLACED_UNTIL(!placed_figures().holds);
+	ck_assert_uint_eq(faulty_end(), 1);
+	placed_close();
+}
+END_TEST
+
+START_TEST(a_buffer_comes_back_when_its_slice_is_not_wanted_any_more)
+{
+	struct place_state *s;
+	struct place_lent *l;
+
+	if (!placed_open(_i))
+		return;
+	s = filled("fp32", FLOATS, 1);
+	hold_all(DISK_READ);
+	ck_assert_int_eq(place_bring(place, s, 0, PLACE_READ, 20000, &l), 0);
+	faulty_wait_held(1);
+	place_return(place, l);
+	PLACED_UNTIL(!placed_figures().pinned.lent);
+	ck_assert_uint_eq(placed_figures().errors, 0);
+	ck_assert_uint_eq(faulty_end(), 1);
+	placed_close();
+}
+END_TEST
+
+/* Its wait for an answer is two minutes. */
+START_TEST(a_place_is_closed_at_once_on_a_silent_disk)
+{
+	struct place_state *s;
+	uint64_t begin;
+
+	if (!placed_open(_i))
+		return;
+	s = placed_add("fp32", FLOATS);
+	hold_all(DISK_WRITE);
+	placed_fill(s, 1);
+	faulty_wait_held(4);
+	begin = monotonic_ms();
+	placed_close();
+	ck_assert_uint_lt(monotonic_ms() - begin, 20000);
+	ck_assert(!placed_was_said("does not answer"));
+	ck_assert(!placed_was_said("not written"));
+	ck_assert_uint_eq(faulty_end(), 4);
 }
 END_TEST
 
@@ -226,7 +310,7 @@ START_TEST(what_comes_after_all_others_have_gone_is_forgotten)
 		return;
 	s = filled("fp32", SLICE_FLOATS, 1);
 	other = placed_add("other", SLICE_FLOATS);
-	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
+	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1 });
 	ck_assert_int_eq(place_bring(place, s, 0, PLACE_READ, 20000, &l), 0);
 	faulty_wait_held(1);
 	place_return(place, l);
@@ -329,6 +413,10 @@ int main(void)
 		readers_of_what_cannot_be_written_see_one_generation,
 		a_disk_that_is_silent_is_a_timeout_and_may_answer_later,
 		a_disk_that_stays_silent_is_left,
+		a_read_that_is_canceled_ends_on_a_silent_disk,
+		a_read_that_took_too_long_is_canceled,
+		a_buffer_comes_back_when_its_slice_is_not_wanted_any_more,
+		a_place_is_closed_at_once_on_a_silent_disk,
 		a_flush_ends_in_its_time,
 		what_comes_after_all_others_have_gone_is_forgotten,
 		a_damaged_slice_is_said_once_however_often_it_is_read,

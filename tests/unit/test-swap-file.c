@@ -592,6 +592,60 @@ START_TEST(a_pipe_is_no_file_to_swap_to)
 }
 END_TEST
 
+/* Requests of many chunks; each on a quarter of its own. */
+START_TEST(a_canceled_request_ends_once_and_leaves_no_wrong_bytes)
+{
+	enum { TIMES = 100, EACH = EXTENT / 4 / SWAP_BLOCK * SWAP_BLOCK };
+	struct swap_extent *x;
+	unsigned canceled = 0;
+
+	if (!open_disk(_i))
+		return;
+	config.chunk = SWAP_BLOCK;
+	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
+	x = new_extent(EXTENT);
+	write_all(x);
+	for (int round = 0; round < TIMES; round++) {
+		struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 1 };
+		uint64_t at = next_random(4) * (uint64_t)EACH;
+		enum disk_what what = next_random(2) ? DISK_READ : DISK_WRITE;
+		struct swap_io io = { .extent = x,
+				      .what = what,
+				      .slab = DISK_NO_SLAB,
+				      .offset = at,
+				      .bytes = EACH,
+				      .memory = memory + at,
+				      .done = wake,
+				      .owner = &w };
+		int rc;
+
+		memcpy(memory, truth, EXTENT);
+		if (!next_random(8))
+			swap_cancel(file, &io);
+		swap_submit(file, &io);
+		pthread_mutex_lock(&w.lock);
+		if (w.rc == 1 && next_random(2))
+			swap_cancel(file, &io);
+		else if (w.rc == 1)
+			swap_cancel_all(file);
+		while (w.rc == 1)
+			pthread_cond_wait(&w.over, &w.lock);
+		pthread_mutex_unlock(&w.lock);
+		ck_assert(w.rc == 0 || w.rc == -ECANCELED);
+		canceled += w.rc != 0;
+		ck_assert(w.rc || !memcmp(memory + at, truth + at, EACH));
+		rc = run(x, DISK_READ, at, EACH, memory + at);
+		ck_assert(rc == -EIO || (!rc && !memcmp(memory + at, truth + at, EACH)));
+		ck_assert(!rc || (what == DISK_WRITE && w.rc));
+		if (rc)
+			ck_assert_int_eq(run(x, DISK_WRITE, at, EACH, truth + at), 0);
+	}
+	printf("%u of %d were canceled\n", canceled, TIMES);
+	ck_assert_uint_gt(canceled, 0);
+	stop(x);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -610,6 +664,7 @@ int main(void)
 		sums_do_not_depend_on_the_machine,
 		a_file_is_used_or_enomem,
 		a_pipe_is_no_file_to_swap_to,
+		a_canceled_request_ends_once_and_leaves_no_wrong_bytes,
 	};
 	const char *given = getenv("TEST_SEED");
 	Suite *suite = suite_create("swap-file");
