@@ -241,7 +241,7 @@ static void end(struct devices_copy *c)
 
 	delist(c->devices, c);
 	free(c->ours);
-	if (result)
+	if (result && result != -ENOSYS)
 		count(&c->devices->errors, 1);
 	c->done(c, result);
 }
@@ -255,7 +255,7 @@ static void on_part(struct device_io *io, int rc)
 		memcpy(p->host, p->pinned.iov_base, p->pinned.iov_len);
 	if (rc)
 		atomic_store(&c->result, rc);
-	else
+	else if (!c->from)
 		count(c->to_device ? &c->devices->to_bytes : &c->devices->from_bytes, io->size);
 	if (atomic_fetch_sub(&c->left, 1) == 1)
 		end(c);
@@ -276,6 +276,19 @@ static void fill_part(struct devices_part *p, struct devices_copy *c, const stru
 		.pinned = *part,
 		.host = host,
 	};
+}
+
+static void fill_on_device(struct devices_copy *c)
+{
+	for (unsigned i = 0; i < c->n; i++)
+		c->ours[i] = (struct devices_part){ .io = { .what = c->what,
+							    .number = c->number,
+							    .size = c->from[i].iov_len,
+							    .to = c->parts[i].iov_base,
+							    .from = c->from[i].iov_base,
+							    .after = c->after,
+							    .done = on_part },
+						    .copy = c };
 }
 
 static void fill(struct devices_copy *c)
@@ -299,7 +312,10 @@ int devices_copy_begin(struct devices *d, struct devices_copy *c)
 	c->devices = d;
 	atomic_store(&c->result, 0);
 	atomic_store(&c->left, n + 1);
-	fill(c);
+	if (c->from)
+		fill_on_device(c);
+	else
+		fill(c);
 	enlist(d, c);
 	for (unsigned i = 0; i < n; i++)
 		d->ops->submit(d->device, &parts[i].io);

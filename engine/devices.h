@@ -57,6 +57,11 @@ struct device_event *devices_mark_event(const struct devices_mark *mark);
 
 struct devices_copy {
 	int number;
+	/* DEVICE_COPY with `from` NULL: between the parts and host.  Else on the device: parts[i], of any length, from from[i],
+	 * whose length the port's size is.
+	 */
+	enum device_what what;
+	const struct iovec *from;
 	bool to_device;
 	bool pinned; /* the parts are pinned memory of the host's, which device number writes before `after` */
 	unsigned n;

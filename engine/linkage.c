@@ -250,7 +250,7 @@ static int copy_chunk(struct engine *e, const struct held *to, const struct held
 	return rc;
 }
 
-static int copy(struct engine *e, const struct held *to, const struct held *from)
+static int copy_here(struct engine *e, const struct held *to, const struct held *from)
 {
 	uint64_t n = u64_min(CHUNK, from->numel);
 	CLEANUP(free)
@@ -261,6 +261,15 @@ static int copy(struct engine *e, const struct held *to, const struct held *from
 	for (uint64_t done = 0; done < from->numel && !rc; done += CHUNK)
 		rc = copy_chunk(e, to, from, done, u64_min(CHUNK, from->numel - done), buffers);
 	return rc;
+}
+
+static int copy(struct engine *e, const struct held *to, const struct held *from)
+{
+	int rc = registry_device_convert(
+		&e->registry, &(struct registry_elements){ to->row, to->at },
+		&(struct registry_elements){ from->row, from->at }, from->numel);
+
+	return rc == -EOPNOTSUPP ? copy_here(e, to, from) : rc;
 }
 
 int frag_update_hp(struct frag *f, int param)

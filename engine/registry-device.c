@@ -189,3 +189,115 @@ int registry_device_clear(struct registry *r, uint32_t number)
 	}
 	return rc;
 }
+
+/* ---- on the device ---- */
+
+static int find_what(enum frag_dtype to, enum frag_dtype from, enum device_what *what)
+{
+	static const struct {
+		enum frag_dtype to, from;
+		enum device_what what;
+	} pairs[] = { { FRAG_BF16, FRAG_F32, DEVICE_F32_TO_BF16 },
+		      { FRAG_F32, FRAG_BF16, DEVICE_BF16_TO_F32 },
+		      { FRAG_F16, FRAG_F32, DEVICE_F32_TO_F16 },
+		      { FRAG_F32, FRAG_F16, DEVICE_F16_TO_F32 } };
+
+	*what = DEVICE_COPY;
+	for (size_t i = 0; i < ARRAY_SIZE(pairs) && *what == DEVICE_COPY; i++)
+		if (pairs[i].to == to && pairs[i].from == from)
+			*what = pairs[i].what;
+	return *what != DEVICE_COPY || to == from ? 0 : -EOPNOTSUPP;
+}
+
+/* One side of a conversion: its parts, in order; the caller's to free. */
+struct side {
+	const struct registry_elements *elements;
+	struct state_row row; /* without its segments */
+	struct iovec *parts;
+	int n;
+};
+
+/* Under the lock. */
+static int find_side(struct registry *r, struct side *s, uint64_t numel)
+{
+	const struct state_row *row = registry_row_at(r, 0, s->elements->row);
+	uint64_t element;
+
+	if (!row || row->tier != STATE_DEVICE)
+		return -EOPNOTSUPP;
+	s->row = *row;
+	element = frag_dtype_size(row->dtype);
+	s->n = find_parts(row, s->elements->at * element, numel * element, &s->parts);
+	if (s->n < 0)
+		s->parts = NULL;
+	return s->n < 0 ? s->n : 0;
+}
+
+/* n elements from its first part. */
+static void *take_some(struct iovec *part, uint64_t bytes)
+{
+	void *start = part->iov_base;
+
+	part->iov_base = (uint8_t *)start + bytes;
+	part->iov_len -= bytes;
+	return start;
+}
+
+/* Both in runs that are whole on either side; there is room for as many as both have parts. */
+static void cut_runs(struct devices_copy *c, struct side *to, struct side *from,
+		     struct iovec *runs)
+{
+	uint64_t wide = frag_dtype_size(to->row.dtype), read = frag_dtype_size(from->row.dtype);
+	struct iovec *sources = runs + to->n + from->n;
+
+	for (int t = 0, f = 0; t < to->n && f < from->n;) {
+		uint64_t n =
+			u64_min(to->parts[t].iov_len / wide, from->parts[f].iov_len / read);
+
+		runs[c->n] = (struct iovec){ take_some(&to->parts[t], n * wide), n * wide };
+		sources[c->n++] = (struct iovec){ take_some(&from->parts[f], n * read),
+						  c->what == DEVICE_COPY ? n * read : n };
+		t += !to->parts[t].iov_len;
+		f += !from->parts[f].iov_len;
+	}
+	c->parts = runs;
+	c->from = sources;
+}
+
+static int convert_sides(struct registry *r, struct devices_copy *c, struct side *to,
+			 struct side *from)
+{
+	size_t most = (size_t)(to->n + from->n);
+	CLEANUP(free) struct iovec *runs = malloc(2 * (most + 1) * sizeof(*runs));
+	int rc;
+
+	if (!runs)
+		return -ENOMEM;
+	cut_runs(c, to, from, runs);
+	rc = devices_copy_now(r->devices, c);
+	return rc == -ENOSYS ? -EOPNOTSUPP : rc;
+}
+
+int registry_device_convert(struct registry *r, const struct registry_elements *to,
+			    const struct registry_elements *from, uint64_t numel)
+{
+	struct side t = { .elements = to }, f = { .elements = from };
+	struct devices_copy c = { .to_device = true };
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	rc = find_side(r, &t, numel);
+	if (!rc)
+		rc = find_side(r, &f, numel);
+	pthread_mutex_unlock(&r->lock);
+	if (!rc && t.row.device != f.row.device)
+		rc = -EOPNOTSUPP;
+	if (!rc)
+		rc = find_what(t.row.dtype, f.row.dtype, &c.what);
+	c.number = t.row.device;
+	if (!rc)
+		rc = convert_sides(r, &c, &t, &f);
+	free(t.parts);
+	free(f.parts);
+	return rc;
+}

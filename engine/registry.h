@@ -147,6 +147,16 @@ int registry_device_keep(struct registry *r, uint64_t epoch, uint32_t row, uint6
 int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			   uint64_t size, int *number, void **memory);
 
+/* Trainer's thread: elements of a row, converted or copied to another where they are.  -EOPNOTSUPP: not both are in one device's
+ * memory, or it converts no such pair; -ESTALE, -EINVAL, -ENODATA, -ENOMEM; errors of devices_copy_now.
+ */
+struct registry_elements {
+	uint32_t row;
+	uint64_t at;
+};
+int registry_device_convert(struct registry *r, const struct registry_elements *to,
+			    const struct registry_elements *from, uint64_t numel);
+
 /* Of no row: STATE_HOST. */
 enum state_tier registry_tier(struct registry *r, uint32_t row);
 /* Is the row gradients, valid only now and then? */

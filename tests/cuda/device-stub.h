@@ -29,5 +29,8 @@ int copy(void *to, const void *from, uint64_t size);
 TCase *keep_cases(void);
 TCase *keep_lives(void);
 
+/* device-stub-convert.c */
+TCase *convert_cases(void);
+
 #endif
 #endif

@@ -517,7 +517,8 @@ static TCase *lives(void)
 
 int main(void)
 {
-	TCase *const more[] = { calls_and_errors(), lives(), keep_cases(), keep_lives(), NULL };
+	TCase *const more[] = { calls_and_errors(), lives(),         keep_cases(),
+				keep_lives(),       convert_cases(), NULL };
 	const char *missing;
 
 	stub_reset();

@@ -652,7 +652,10 @@ static void use_device(struct job *job, uint32_t rank)
 	c.size = sizeof(c);
 	c.number = (int)(rank % DEVICE_HOST_DEVICES);
 	c.stream = r->stream;
-	ck_assert_int_eq(frag_devices_over(r->f, &c, &device_host), 0);
+	ck_assert_int_eq(
+		frag_devices_over(r->f, &c,
+				  job->spec.device_ops ? job->spec.device_ops : &device_host),
+		0);
 }
 
 static void open_rank(struct job *job, uint32_t rank)

@@ -87,7 +87,8 @@ struct job_spec {
 	const struct transport_ops *messages; /* NULL: transport_loop */
 	enum job_lp lp; /* FITTING: pieces in stage 3 and FSDP2, else whole */
 	bool on_device; /* all memory of the trainer's is of device rank % 2, by device_host */
-	struct frag_devices devices; /* but for its number and stream */
+	const struct device_ops *device_ops; /* which does as device_host does; NULL: that */
+	struct frag_devices devices;         /* but for its number and stream */
 };
 
 #define JOB_PARAMS(a) .params = (a), .nparams = ARRAY_SIZE(a)

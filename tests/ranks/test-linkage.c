@@ -4,6 +4,8 @@
 #include "tests/ranks/job.h"
 
 #include "engine/convert.h"
+#include "engine/devices.h"
+#include "engine/dtype.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -25,6 +27,9 @@ static const struct job_param params[] = {
 
 static struct job job;
 
+/* NULL: states are in memory of the host. */
+static const struct device_ops *on_device;
+
 static void open_with(uint32_t world, struct job_group group, const struct job_key *keys,
 		      uint32_t nkeys)
 {
@@ -38,7 +43,9 @@ static void open_with(uint32_t world, struct job_group group, const struct job_k
 					   JOB_PARAMS(params),
 					   JOB_GROUPS(groups),
 					   .keys = keys,
-					   .nkeys = nkeys });
+					   .nkeys = nkeys,
+					   .on_device = on_device,
+					   .device_ops = on_device });
 }
 
 static void open_stage(int stage, uint32_t world)
@@ -370,41 +377,80 @@ START_TEST(keys_are_sorted_and_counted_past_the_room)
 }
 END_TEST
 
-/* Whole masters set on rank 0 only locally, then lp from them, and back. */
-START_TEST(update_lp_and_update_hp_convert_this_ranks_fragment)
+static void submit_without_kernels(struct device *d, struct device_io *io)
+{
+	if (io->what == DEVICE_COPY)
+		device_host.submit(d, io);
+	else
+		io->done(io, -ENOSYS);
+}
+
+static uint64_t copied(struct frag *f)
+{
+	struct devices_figures figures;
+
+	devices_figures(f->engine->registry.devices, &figures);
+	ck_assert_uint_eq(figures.errors, 0);
+	return figures.from_bytes + figures.to_bytes;
+}
+
+/* Where the device converts, no byte of it goes by the host. */
+static void update(struct frag *f, int (*way)(struct frag *f, int param), int number)
+{
+	uint64_t before = on_device ? copied(f) : 0;
+
+	ck_assert_int_eq(way(f, number), 0);
+	if (on_device)
+		ck_assert(on_device == &device_host ? copied(f) == before : copied(f) > before);
+}
+
+static void convert_fragment(struct frag *f, uint32_t p)
 {
 	_Alignas(8) uint8_t hp[256], lp[256], back[256], expected[256];
+	int number = job_number(&job, 1, p);
+	enum frag_dtype dtype = job_dtype(&job, p, "lp");
+	size_t element = frag_dtype_size(dtype);
+	bool converts = dtype != FRAG_F32;
 	struct frag_fragment at;
 
-	open_stage(_i, 2);
-	for (uint32_t p = 0; p < ARRAY_SIZE(params); p++) {
-		struct frag *f = job_frag(&job, 1);
-		int number = job_number(&job, 1, p);
-		size_t element = frag_dtype_size(job_dtype(&job, p, "lp"));
-
-		if (frag_fragment(f, number, &at))
-			continue;
-		for (uint64_t i = 0; i < at.numel; i++)
-			((float *)hp)[i] = 1.0f / (float)(i + 3);
-		ck_assert_int_eq(frag_local_set(f, number, "fp32", hp, at.numel * 4), 0);
+	if (frag_fragment(f, number, &at))
+		return;
+	for (uint64_t i = 0; i < at.numel; i++)
+		((float *)hp)[i] = 1.0f / (float)(i + 3);
+	ck_assert_int_eq(frag_local_set(f, number, "fp32", hp, at.numel * 4), 0);
+	if (converts)
+		update(f, frag_update_lp, number);
+	else
 		ck_assert_int_eq(frag_update_lp(f, number), 0);
-		ck_assert_int_eq(frag_local_get(f, number, "lp", lp, at.numel * element), 0);
-		if (job_dtype(&job, p, "lp") == FRAG_BF16)
-			convert_f32_to_bf16((uint16_t *)expected, (uint32_t *)hp, at.numel);
-		else if (job_dtype(&job, p, "lp") == FRAG_F16)
-			convert_f32_to_f16((uint16_t *)expected, (uint32_t *)hp, at.numel);
-		else
-			memcpy(expected, hp, at.numel * 4);
-		ck_assert_mem_eq(lp, expected, at.numel * element);
-		memset(back, 0, sizeof(back));
-		ck_assert_int_eq(frag_local_set(f, number, "fp32", back, at.numel * 4), 0);
+	ck_assert_int_eq(frag_local_get(f, number, "lp", lp, at.numel * element), 0);
+	ck_assert_int_eq(dtype_convert(dtype, expected, FRAG_F32, hp, at.numel), 0);
+	ck_assert_mem_eq(lp, expected, at.numel * element);
+	memset(back, 0, sizeof(back));
+	ck_assert_int_eq(frag_local_set(f, number, "fp32", back, at.numel * 4), 0);
+	if (converts)
+		update(f, frag_update_hp, number);
+	else
 		ck_assert_int_eq(frag_update_hp(f, number), 0);
-		ck_assert_int_eq(frag_local_get(f, number, "fp32", back, at.numel * 4), 0);
-		ck_assert_int_eq(frag_update_lp(f, number), 0);
-		ck_assert_int_eq(frag_local_get(f, number, "lp", lp, at.numel * element), 0);
-		ck_assert_mem_eq(lp, expected, at.numel * element);
-	}
+	ck_assert_int_eq(frag_local_get(f, number, "fp32", back, at.numel * 4), 0);
+	ck_assert_int_eq(frag_update_lp(f, number), 0);
+	ck_assert_int_eq(frag_local_get(f, number, "lp", lp, at.numel * element), 0);
+	ck_assert_mem_eq(lp, expected, at.numel * element);
+}
+
+/* Each stage, in memory of the host, on a device, on one that converts nothing. */
+START_TEST(update_lp_and_update_hp_convert_this_ranks_fragment)
+{
+	static struct device_ops without_kernels;
+	const struct device_ops *where[] = { NULL, &device_host, &without_kernels };
+
+	without_kernels = device_host;
+	without_kernels.submit = submit_without_kernels;
+	on_device = where[_i / 4];
+	open_stage(_i % 4, 2);
+	for (uint32_t p = 0; p < ARRAY_SIZE(params); p++)
+		convert_fragment(job_frag(&job, 1), p);
 	job_close(&job);
+	on_device = NULL;
 }
 END_TEST
 
@@ -643,7 +689,7 @@ int main(void)
 	tcase_add_test(t, b14_one_caller_has_nobody_to_disagree_with);
 	tcase_add_loop_test(t, own_fragments_are_got_set_and_viewed_at_every_stage, 0, 4);
 	tcase_add_test(t, keys_are_sorted_and_counted_past_the_room);
-	tcase_add_loop_test(t, update_lp_and_update_hp_convert_this_ranks_fragment, 0, 4);
+	tcase_add_loop_test(t, update_lp_and_update_hp_convert_this_ranks_fragment, 0, 12);
 	tcase_add_test(t, state_from_fragments_clears_gaps_and_padding);
 	tcase_add_loop_test(t, all_gradients_change_in_one_transaction, 0, 4);
 	tcase_add_test(t, gradients_are_enodata_outside_their_time);
