@@ -176,6 +176,20 @@ static void name_range(void *owner, const struct place_state *s, uint64_t from, 
 	swap_text_range(&e->registry, e->own, e->rank, s, from, to, text, size);
 }
 
+/* What is in force, whoever said it. */
+static void tell_place(struct engine *e)
+{
+	struct place_figures f;
+
+	place_figures(e->registry.place, &f);
+	log_info("swap: %s by %s: %u requests of %u bytes at once; %u buffers of %llu bytes%s; "
+		 "sweeps read ahead: %s, write behind: %s; states of less than %llu bytes stay "
+		 "in memory",
+		 e->launch.swap.dir, f.disk, f.depth, f.chunk, f.pinned.count,
+		 (unsigned long long)f.pinned.size, f.pinned.locked ? ", locked" : "",
+		 f.ahead ? "yes" : "no", f.behind ? "yes" : "no", (unsigned long long)f.least);
+}
+
 static int open_place(struct engine *e)
 {
 	const struct swap_config *c = &e->launch.swap;
@@ -204,9 +218,12 @@ static int open_place(struct engine *e)
 	options.node = node < 0 ? 0 : (unsigned)node;
 	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job, e->rank);
 	rc = place_open(&e->registry.place, &options, why, sizeof(why));
-	if (rc)
+	if (rc) {
 		log_warn("no states on NVMe: %s", why);
-	return rc ? rc : later_init(e);
+		return rc;
+	}
+	tell_place(e);
+	return later_init(e);
 }
 
 static int start_rank(struct engine *e, const struct launch *launch, const char *seed,

@@ -106,6 +106,12 @@ static void sum_up(struct place *p, struct place_figures *f)
 	f->writing = p->writing;
 	f->disk = p->disk_ops->name;
 	f->registered = p->setup.registered;
+	f->chunk = p->chunk;
+	f->depth = p->setup.depth ? p->setup.depth : DISK_DEPTH;
+	f->threads = p->disk_ops == &disk_uring ? 0 : p->setup.threads;
+	f->least = p->least;
+	f->ahead = !p->no_ahead;
+	f->behind = !p->no_behind;
 }
 
 void place_figures(struct place *p, struct place_figures *f)

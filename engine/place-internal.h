@@ -110,6 +110,7 @@ struct place {
 	uint64_t
 		until_ms; /* the trainer's thread's: when its call ends at the latest; 0: none has an end */
 	bool no_ahead, no_behind, debug;
+	uint32_t chunk;
 	void (*name_range)(void *owner, const struct place_state *s, uint64_t from, uint64_t to,
 			   char *text, size_t size);
 	void *owner;

@@ -68,7 +68,7 @@ static int open_file(struct place *p, const struct place_options *o, char *why, 
 						 .disk_ops = p->disk_ops,
 						 .disk = p->disk,
 						 .no_direct = o->no_direct,
-						 .chunk = o->chunk };
+						 .chunk = p->chunk };
 
 	return swap_file_create(&p->file, &config, why, whysize);
 }
@@ -127,6 +127,7 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 	p->no_ahead = o->no_ahead;
 	p->no_behind = o->no_behind;
 	p->debug = o->debug;
+	p->chunk = o->chunk ? o->chunk : SWAP_CHUNK;
 	p->name_range = o->name_range;
 	p->owner = o->owner;
 	rc = open_parts(p, o, why, whysize);

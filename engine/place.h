@@ -297,6 +297,10 @@ struct place_figures {
 	int error;        /* -errno of the last */
 	const char *disk; /* "uring", "threads" */
 	bool registered;
+	uint32_t chunk;          /* as opened, these too */
+	unsigned depth, threads; /* threads 0: the disk needs none */
+	uint64_t least;
+	bool ahead, behind;
 	struct swap_counters file;
 	struct pinned_figures pinned;
 };

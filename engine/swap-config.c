@@ -33,7 +33,7 @@ struct sections {
 		const char *device, *nvme_path;
 		uint64_t buffer_count, buffer_size, max_in_cpu;
 		enum flag pin_memory, pipeline_read, pipeline_write, fast_init, super_offload;
-		double ratio;
+		double ratio, cores;
 	} optimizer, param;
 };
 
@@ -73,6 +73,8 @@ static const struct key {
 	KEY("offload_optimizer", "fast_init", FLAG, 0, 1, optimizer.fast_init, YES,
 	    "masters begin as the job makes them: of parameters on NVMe by frag_update_hp"),
 	KEY("offload_optimizer", "ratio", REAL, 1, 1, optimizer.ratio, UNSAID, NULL),
+	KEY("offload_optimizer", "cpuadam_cores_perc", REAL, 0, 1, optimizer.cores, UNSAID,
+	    NULL), /* of super_offload */
 	KEY("offload_optimizer", "super_offload", FLAG, 0, 0, optimizer.super_offload, UNSAID,
 	    NULL),
 	KEY("offload_param", "device", TEXT, 0, 0, param.device, UNSAID, NULL),
@@ -163,10 +165,14 @@ static int take_text(const struct reader *r, const struct key *k, const json_t *
 static int take_real(const struct reader *r, const struct key *k, const json_t *value,
 		     double *out)
 {
-	if (!json_is_number(value) || json_number_value(value) != (double)k->max)
+	double real = json_number_value(value);
+
+	if (!json_is_number(value) || real < (double)k->min || real > (double)k->max)
 		return bad_value(r, k,
-				 "can only be 1: the job says of each state where it lives");
-	*out = json_number_value(value);
+				 k->min ? "can only be 1: the job says of each state where it "
+					  "lives"
+					: "is not from 0 to 1");
+	*out = real;
 	return 0;
 }
 
@@ -196,6 +202,19 @@ static const struct key *find_key(const char *section, const char *name)
 	return NULL;
 }
 
+/* What DeepSpeed takes for keys that a section has not, where that is no harm here: frag(3) has the others. */
+static void begin_section(struct sections *s, const char *section)
+{
+	if (!strcmp(section, "aio")) {
+		s->block_size = 1 << 20;
+		s->queue_depth = 8;
+	}
+	if (!strcmp(section, "offload_param")) {
+		s->param.device = "none";
+		s->param.max_in_cpu = 1000000000;
+	}
+}
+
 static int take_section(const struct reader *r, const char *section, json_t *values,
 			struct sections *s)
 {
@@ -210,6 +229,7 @@ static int take_section(const struct reader *r, const char *section, json_t *val
 			   r->path, section);
 	if (!json_is_object(values))
 		return bad(r, "%s: %s: is not an object", r->path, section);
+	begin_section(s, section);
 	json_object_foreach(values, name, value)
 	{
 		const struct key *k = find_key(section, name);

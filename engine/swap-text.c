@@ -28,6 +28,11 @@ static void put_totals(FILE *out, const struct place_figures *f)
 {
 	fprintf(out, "disk %s\nregistered %s\ndirect %s\n", f->disk, yes(f->registered),
 		yes(f->file.direct));
+	put(out, "request_bytes", f->chunk);
+	put(out, "requests_at_once", f->depth);
+	put(out, "disk_threads", f->threads);
+	put(out, "least_bytes", f->least);
+	fprintf(out, "read_ahead %s\nwritten_behind %s\n", yes(f->ahead), yes(f->behind));
 	put(out, "states", f->states);
 	put(out, "state_bytes", f->bytes);
 	put(out, "slice_bytes", f->slice);

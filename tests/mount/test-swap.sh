@@ -86,7 +86,8 @@ wait_until 60 sh -c "[ \$(cat '$M/step') -ge 3 ]" || fail "it does not train"
 
 cat "$M/ranks/1/swap" >swap.text
 cat "$M/ranks/1/pinned" >pinned.text
-for line in 'states 8' 'errors 0' 'last_error none' 'damaged_blocks 0'; do
+for line in 'states 8' 'errors 0' 'last_error none' 'damaged_blocks 0' 'request_bytes 2097152' \
+	'requests_at_once 128' 'read_ahead yes' 'written_behind yes'; do
 	grep -qx "$line" swap.text || fail "ranks/1/swap has not '$line': $(cat swap.text)"
 done
 grep -q '^0\.0	exp_avg_sq	' swap.text || fail "no line of a state: $(cat swap.text)"

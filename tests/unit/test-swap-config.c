@@ -76,17 +76,99 @@ static bool was_said(const char *what)
 	return strstr(text, what);
 }
 
-START_TEST(what_the_file_does_not_say_is_ours)
+START_TEST(without_a_section_our_defaults_hold)
 {
-	ck_assert_int_eq(
-		read_with("{\"aio\": {}, \"offload_optimizer\": {}, \"offload_param\": {}}",
-			  "/nvme", NULL),
-		0);
+	ck_assert_int_eq(read_with("{}", "/nvme", NULL), 0);
 	ck_assert_uint_eq(c.slice, 16 << 20);
 	ck_assert_uint_eq(c.pinned / c.slice, 16);
 	ck_assert_uint_eq(c.least, 1 << 20);
 	ck_assert(!c.chunk && !c.depth && !c.threads && !c.stay);
 	ck_assert(!c.unlocked && !c.no_ahead && !c.no_behind);
+}
+END_TEST
+
+/* Of DeepSpeed 0.19.8: runtime/swap_tensor/constants.py, runtime/zero/offload_config.py; `ours` where it would do harm, as
+ * frag(3) says.
+ */
+static const struct {
+	const char *section, *key, *deepspeed;
+	bool ours;
+} defaults[] = {
+	{ "aio", "block_size", "1048576", false },
+	{ "aio", "queue_depth", "8", false },
+	{ "aio", "intra_op_parallelism", "1", true },
+	{ "aio", "single_submit", "false", false },
+	{ "aio", "overlap_events", "true", false },
+	{ "aio", "use_gds", "false", false },
+	{ "offload_optimizer", "device", "\"none\"", false },
+	{ "offload_optimizer", "nvme_path", "null", false },
+	{ "offload_optimizer", "buffer_count", "4", true },
+	{ "offload_optimizer", "pin_memory", "true", false },
+	{ "offload_optimizer", "pipeline_read", "false", true },
+	{ "offload_optimizer", "pipeline_write", "false", true },
+	{ "offload_optimizer", "fast_init", "false", false },
+	{ "offload_optimizer", "ratio", "1.0", false },
+	{ "offload_optimizer", "super_offload", "false", false },
+	{ "offload_optimizer", "cpuadam_cores_perc", "0.8", false },
+	{ "offload_param", "device", "\"none\"", false },
+	{ "offload_param", "nvme_path", "null", false },
+	{ "offload_param", "buffer_count", "5", true },
+	{ "offload_param", "buffer_size", "1e8", true },
+	{ "offload_param", "max_in_cpu", "1e9", false },
+	{ "offload_param", "pin_memory", "true", false },
+};
+
+/* The section with that key alone, or without any; offload_param with a device of its own, so that others count. */
+static struct swap_config with_key(int i, bool said)
+{
+	const char *device = !strcmp(defaults[i].section, "offload_param") &&
+					     strcmp(defaults[i].key, "device") != 0
+				     ? "\"device\": \"nvme\""
+				     : "";
+	char file[200], pair[100] = "";
+
+	if (said)
+		snprintf(pair, sizeof(pair), "%s\"%s\": %s", *device ? ", " : "",
+			 defaults[i].key, defaults[i].deepspeed);
+	snprintf(file, sizeof(file), "{\"%s\": {%s%s}}", defaults[i].section, device, pair);
+	ck_assert_msg(!read_with(file, "/nvme", NULL), "%s: %s", file, why);
+	return c;
+}
+
+static bool are_same(const struct swap_config *a, const struct swap_config *b)
+{
+	return !strcmp(a->dir, b->dir) && a->pinned == b->pinned && a->slice == b->slice &&
+	       a->least == b->least && a->max == b->max && a->stay == b->stay &&
+	       a->chunk == b->chunk && a->depth == b->depth && a->threads == b->threads &&
+	       a->unlocked == b->unlocked && a->no_ahead == b->no_ahead &&
+	       a->no_behind == b->no_behind;
+}
+
+START_TEST(a_key_that_a_section_has_not_is_as_deepspeeds)
+{
+	struct swap_config without = with_key(_i, false), with = with_key(_i, true);
+
+	ck_assert_msg(are_same(&without, &with) != defaults[_i].ours, "%s.%s",
+		      defaults[_i].section, defaults[_i].key);
+	ck_assert(!was_said("has no effect"));
+}
+END_TEST
+
+START_TEST(a_section_alone_has_these_defaults)
+{
+	ck_assert_int_eq(read_with("{\"aio\": {}, \"offload_optimizer\": {}}", "/nvme", NULL),
+			 0);
+	ck_assert_uint_eq(c.chunk, 1 << 20);
+	ck_assert_uint_eq(c.depth, 8);
+	ck_assert(!c.threads && !c.stay && !c.unlocked && !c.no_ahead && !c.no_behind);
+	ck_assert_uint_eq(c.slice, 16 << 20);
+	ck_assert_uint_eq(c.pinned / c.slice, 16);
+	ck_assert_int_eq(read_with("{\"offload_param\": {}}", "/nvme", NULL), 0);
+	ck_assert_uint_eq(c.stay, UINT64_MAX);
+	ck_assert(!c.chunk && !c.depth);
+	ck_assert_int_eq(
+		read_with("{\"offload_param\": {\"device\": \"nvme\"}}", "/nvme", NULL), 0);
+	ck_assert_uint_eq(c.stay, 1000000000);
 }
 END_TEST
 
@@ -251,6 +333,8 @@ static const struct {
 	{ "{\"offload_param\": {\"device\": \"disk\"}}", "offload_param.device: is none of" },
 	{ "{\"offload_param\": {\"device\": 1}}", "offload_param.device: is not a text" },
 	{ "{\"offload_optimizer\": {\"ratio\": 0.5}}", "offload_optimizer.ratio: can only" },
+	{ "{\"offload_optimizer\": {\"cpuadam_cores_perc\": 2}}",
+	  "offload_optimizer.cpuadam_cores_perc: is not from 0 to 1" },
 	{ "{\"offload_optimizer\": {\"device\": \"nvme\"}}",
 	  "offload_optimizer.nvme_path: is missing" },
 	{ "{\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": null}}",
@@ -319,7 +403,10 @@ int main(void)
 		return 1;
 	tcase_add_test(t, without_a_directory_there_is_no_tier);
 	tcase_add_test(t, the_budget_is_cut_into_equal_buffers);
-	tcase_add_test(t, what_the_file_does_not_say_is_ours);
+	tcase_add_test(t, without_a_section_our_defaults_hold);
+	tcase_add_loop_test(t, a_key_that_a_section_has_not_is_as_deepspeeds, 0,
+			    (int)ARRAY_SIZE(defaults));
+	tcase_add_test(t, a_section_alone_has_these_defaults);
 	tcase_add_test(t, each_key_has_its_effect);
 	tcase_add_loop_test(t, what_has_no_effect_is_said, 0, (int)ARRAY_SIZE(idle));
 	tcase_add_test(t, sections_of_deepspeed_are_read);
