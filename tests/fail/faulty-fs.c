@@ -2,8 +2,9 @@
 #include <config.h>
 
 /* faulty-fs FOLDER OP N FAULT MOUNTPOINT [FUSE option...]: the files of a folder, where each N-th read or write (OP) goes
- * wrong: EIO; SHORT, half of it; LOST, a write of which nothing is done; FLIP, a read of which one bit is another; DELAY, 20 ms
- * late; SILENT, that and all after it are never answered, and there is a file "silent".  0: none.
+ * wrong: EIO; SHORT, half of it; LOST, a write of which nothing is done; ELSEWHERE, one that goes 64 KiB further on; FLIP,
+ * a read of which one bit is another; DELAY, 20 ms late; SILENT, that and all after it are never answered, and there is a
+ * file "silent".  0: none.
  */
 
 #define FUSE_USE_VERSION 35
@@ -124,6 +125,8 @@ static int do_write(const char *path, const char *from, size_t size, off_t at,
 		return (int)size;
 	if (turn)
 		delay("write");
+	if (turn && is_hit("write", "ELSEWHERE"))
+		at += 1 << 16;
 	n = pwrite((int)f->fh, from, turn && is_hit("write", "SHORT") ? size / 2 : size, at);
 	return n < 0 ? -errno : (int)n;
 }

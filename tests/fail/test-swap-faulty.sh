@@ -37,6 +37,8 @@ with read 7 FLIP
 grep -q "swap: .*, bytes .*: damaged" swap.log || fail "no line about damage"
 with write 7 LOST
 [ "$eio" -gt 0 ] || fail "a lost write was served"
+with write 7 ELSEWHERE
+[ "$eio" -gt 0 ] || fail "bytes of another place were served"
 with read 7 SHORT
 [ "$eio" = 0 ] && [ "$errors" = 0 ] || fail "a short read is an error"
 with write 7 SHORT
