@@ -448,13 +448,17 @@ uint32_t communicator_ranks(const struct engine *e)
 	return e->communicator ? e->communicator->nranks : 0;
 }
 
-bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row)
+bool communicator_reaches(const struct engine *e, enum state_tier tier)
 {
 	const struct communicator *c = e->communicator;
-	enum state_tier tier = e->peers[rank].states->rows[row].tier;
 
+	return c && tier == (c->options.device ? STATE_DEVICE : STATE_HOST);
+}
+
+bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row)
+{
 	return communicator_place(e, rank) >= 0 &&
-	       tier == (c->options.device ? STATE_DEVICE : STATE_HOST);
+	       communicator_reaches(e, e->peers[rank].states->rows[row].tier);
 }
 
 bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size)

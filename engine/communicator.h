@@ -45,6 +45,8 @@ uint64_t communicator_number(const struct engine *e);
 /* The rank's place in it, or -ENOENT; how many there are. */
 int communicator_place(const struct engine *e, uint32_t rank);
 uint32_t communicator_ranks(const struct engine *e);
+/* Whether it moves bytes of such rows. */
+bool communicator_reaches(const struct engine *e, enum state_tier tier);
 /* Whether that rank can send bytes of its row by it; whether this one can receive them into that memory. */
 bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row);
 bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size);

@@ -45,6 +45,7 @@ struct edit_round {
 	uint32_t reader;
 	uint32_t place; /* of the reader in the communicator */
 	uint64_t communicator;
+	uint64_t view[2]; /* an observer's, that shows the pieces; 0: none */
 	uint32_t count;
 	struct wire_piece pieces[];
 };

@@ -20,6 +20,7 @@ struct round {
 	uint64_t communicator; /* its number */
 	struct plan plan;
 	uint32_t places[NODE_PIECES_MAX]; /* of the pieces' ranks in the communicator */
+	uint64_t epochs[NODE_PIECES_MAX]; /* of the tables that the pieces' rows are of */
 	uint64_t start_ns, start_ms;
 	unsigned restarts, outstanding;
 	uint32_t coordinator;

@@ -11,13 +11,35 @@
 
 /* ---- the promise ---- */
 
-static int check_piece(struct engine *e, const struct wire_piece *piece, uint64_t *total)
+/* A communicator of devices sends one run of memory. */
+static int check_memory(struct engine *e, const struct wire_piece *piece)
 {
+	enum state_tier tier = registry_tier(&e->registry, piece->state);
+	void *memory;
+	int number;
+
+	if (!communicator_reaches(e, tier))
+		return -EREMOTE;
+	if (tier != STATE_DEVICE)
+		return 0;
+	return registry_device_memory(&e->registry, piece->epoch, piece->state, piece->offset,
+				      piece->size, &number, &memory);
+}
+
+static int check_piece(struct engine *e, const struct edit_round *round,
+		       const struct wire_piece *piece, uint64_t *total)
+{
+	uint64_t inside;
+	int rc;
+
 	if (piece->size > ROUNDS_BYTES_MAX || *total > ROUNDS_BYTES_MAX - piece->size)
 		return -E2BIG;
 	*total += piece->size;
-	return registry_covers(&e->registry, piece->epoch, piece->state, piece->offset,
-			       piece->size);
+	rc = round->view[0] ? views_covers(&e->views, round->view, piece->state, piece->offset,
+					   piece->size, &inside)
+			    : registry_covers(&e->registry, piece->epoch, piece->state,
+					      piece->offset, piece->size);
+	return rc ? rc : check_memory(e, piece);
 }
 
 static int check_pieces(struct engine *e, const struct edit_round *round, bool *has_grad)
@@ -29,8 +51,8 @@ static int check_pieces(struct engine *e, const struct edit_round *round, bool *
 	for (uint32_t i = 0; i < round->count && !rc; i++) {
 		const struct wire_piece *piece = &round->pieces[i];
 
-		rc = check_piece(e, piece, &total);
-		*has_grad |= registry_is_grad(&e->registry, piece->state);
+		rc = check_piece(e, round, piece, &total);
+		*has_grad |= !round->view[0] && registry_is_grad(&e->registry, piece->state);
 	}
 	return rc;
 }
@@ -50,8 +72,11 @@ static int promise(struct engine *e, uint32_t peer, uint32_t reader,
 	round = malloc(sizeof(*round) + tail_size);
 	if (!round)
 		return -ENOMEM;
-	*round = (struct edit_round){ reader, (uint32_t)place, asked->communicator,
-				      asked->count };
+	*round = (struct edit_round){ .reader = reader,
+				      .place = (uint32_t)place,
+				      .communicator = asked->communicator,
+				      .view = { asked->view[0], asked->view[1] },
+				      .count = asked->count };
 	if (tail_size)
 		memcpy(round->pieces, tail, tail_size);
 	rc = check_pieces(e, round, &has_grad);
@@ -128,8 +153,10 @@ static int add_sent(struct engine *e, struct launched *l, const struct edit_roun
 	for (uint32_t i = 0; i < part->count; i++) {
 		const struct wire_piece *piece = &part->pieces[i];
 		void *from;
-		int status = sends_from(e, l->send, piece->epoch, piece->state, piece->offset,
-					piece->size, &from);
+		int status = part->view[0]
+				     ? sends_from_view(e, l->send, part->view, piece, &from)
+				     : sends_from(e, l->send, piece->epoch, piece->state,
+						  piece->offset, piece->size, &from);
 
 		rc = rc ? rc : status;
 		*gone |= !from;

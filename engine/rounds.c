@@ -35,16 +35,28 @@ void rounds_free(struct engine *e)
 static int find_places(struct engine *e, struct round *round)
 {
 	for (unsigned i = 0; i < round->plan.n; i++) {
-		const struct piece *piece = &round->plan.pieces[i];
+		int place = communicator_place(e, round->plan.pieces[i].rank);
 
-		if (piece->lost || !communicator_sends(e, piece->rank, piece->row))
+		if (place < 0)
 			return -EREMOTE;
-		round->places[i] = (uint32_t)communicator_place(e, piece->rank);
+		round->places[i] = (uint32_t)place;
 	}
 	return 0;
 }
 
-static int plan(struct engine *e, struct round *round)
+static int find_epochs(struct engine *e, struct round *round)
+{
+	for (unsigned i = 0; i < round->plan.n; i++) {
+		const struct piece *piece = &round->plan.pieces[i];
+
+		if (piece->lost || !communicator_sends(e, piece->rank, piece->row))
+			return -EREMOTE;
+		round->epochs[i] = e->peers[piece->rank].states->epoch;
+	}
+	return 0;
+}
+
+static int plan_state(struct engine *e, struct round *round)
 {
 	const struct rounds_get *get = round->get;
 	int rc = plan_read(e, &get->address, round->start_ns, get->offset, get->size,
@@ -52,7 +64,37 @@ static int plan(struct engine *e, struct round *round)
 
 	if (rc)
 		return rc;
-	return round->plan.covered < get->size ? -EREMOTE : find_places(e, round);
+	return round->plan.covered < get->size ? -EREMOTE : find_epochs(e, round);
+}
+
+/* Whether they can be sent is for their owners to say. */
+static void plan_view(struct round *round)
+{
+	const struct rounds_view *view = round->get->view;
+
+	round->plan = (struct plan){ .n = view->n };
+	for (uint32_t i = 0; i < view->n; i++) {
+		const struct wire_piece *piece = &view->pieces[i];
+
+		round->plan.pieces[i] = (struct piece){ .rank = piece->rank,
+							.row = piece->state,
+							.offset = piece->offset,
+							.at = round->plan.covered,
+							.size = piece->size };
+		round->plan.covered += piece->size;
+		round->epochs[i] = piece->epoch;
+	}
+}
+
+static int plan(struct engine *e, struct round *round)
+{
+	int rc = 0;
+
+	if (round->get->view)
+		plan_view(round);
+	else
+		rc = plan_state(e, round);
+	return rc ? rc : find_places(e, round);
 }
 
 static void turn_plan(struct engine *e, struct round *round, uint64_t now)
@@ -86,9 +128,11 @@ static bool on_promised(struct engine *e, void *owner, uint64_t rank,
 {
 	struct round *round = owner;
 
+	bool is_old = answer->status == -ESTALE && !round->get->view;
+
 	round->outstanding--;
-	if (answer->status == -ESTALE || answer->status == -EAGAIN) {
-		e->peers[rank].states_stale |= answer->status == -ESTALE;
+	if (is_old || answer->status == -EAGAIN) {
+		e->peers[rank].states_stale |= is_old;
 		round->stale = true;
 	} else if (answer->status && !round->result) {
 		round->result = answer->status;
@@ -102,17 +146,17 @@ static int tell_part(struct engine *e, struct round *round, uint32_t rank)
 						    round->transaction[1] },
 				   .communicator = round->communicator };
 	struct wire_piece pieces[NODE_PIECES_MAX];
-	const struct states *states = e->peers[rank].states;
 
+	if (round->get->view)
+		memcpy(body.view, round->get->view->id, sizeof(body.view));
 	for (unsigned i = 0; i < round->plan.n; i++) {
 		const struct piece *piece = &round->plan.pieces[i];
 
 		if (piece->rank == rank)
-			pieces[body.count++] =
-				(struct wire_piece){ .epoch = states ? states->epoch : 0,
-						     .offset = piece->offset,
-						     .size = piece->size,
-						     .state = piece->row };
+			pieces[body.count++] = (struct wire_piece){ .epoch = round->epochs[i],
+								    .offset = piece->offset,
+								    .size = piece->size,
+								    .state = piece->row };
 	}
 	return peers_call(e, rank, WIRE_ROUND, &body, pieces, body.count * sizeof(pieces[0]),
 			  on_promised, round, rank);
@@ -167,10 +211,11 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 
 static int ask(struct engine *e, struct round *round)
 {
-	struct wire_commit body = { .transaction = { round->transaction[0],
-						     round->transaction[1] },
-				    .grads = !strcmp(round->get->address.key, "grad"),
-				    .round = 1 };
+	struct wire_commit body = {
+		.transaction = { round->transaction[0], round->transaction[1] },
+		.grads = !round->get->view && !strcmp(round->get->address.key, "grad"),
+		.round = 1
+	};
 	CLEANUP(free) uint32_t *ranks = malloc(e->world * sizeof(*ranks));
 
 	if (!ranks)
@@ -363,36 +408,48 @@ static void add(struct rounds *r, struct round *round)
 	pthread_mutex_unlock(&r->lock);
 }
 
-int rounds_start(struct engine *e, struct rounds_get *get)
+int rounds_begin(struct engine *e, struct rounds_get *get)
 {
-	struct round *round = calloc(1, sizeof(*round));
-	int rc;
+	struct round *round;
+	int rc = check(e, get);
 
+	if (rc)
+		return rc;
+	round = calloc(1, sizeof(*round));
 	if (!round)
 		return -ENOMEM;
-	*round = (struct round){ .get = get,
-				 .start_ns = monotonic_ns(),
-				 .start_ms = monotonic_ms(),
-				 .coordinator = WIRE_OBSERVER };
+	round->get = get;
+	round->start_ns = monotonic_ns();
+	round->start_ms = monotonic_ms();
+	round->coordinator = WIRE_OBSERVER;
+	add(e->rounds, round);
+	return 0;
+}
+
+int rounds_start(struct engine *e, struct rounds_get *get)
+{
+	int rc;
+
 	pthread_mutex_lock(&e->lock);
-	rc = check(e, get);
-	if (!rc)
-		add(e->rounds, round);
+	rc = rounds_begin(e, get);
 	pthread_mutex_unlock(&e->lock);
-	if (rc)
-		free(round);
-	else
+	if (!rc)
 		node_wake(e);
 	return rc;
+}
+
+void rounds_end(struct engine *e, struct rounds_get *get)
+{
+	for (struct round *round = e->rounds ? e->rounds->list : NULL; round;
+	     round = round->next)
+		if (round->get == get)
+			round->cancelled = true;
 }
 
 void rounds_cancel(struct engine *e, struct rounds_get *get)
 {
 	pthread_mutex_lock(&e->lock);
-	for (struct round *round = e->rounds ? e->rounds->list : NULL; round;
-	     round = round->next)
-		if (round->get == get)
-			round->cancelled = true;
+	rounds_end(e, get);
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
 }
@@ -422,11 +479,11 @@ void rounds_describe(struct engine *e, FILE *out)
 	for (const struct round *round = e->rounds ? e->rounds->list : NULL; round;
 	     round = round->next)
 		fprintf(out, "round %s %s bytes %llu: %s\n",
-			round->get->address.kind == ENGINE_PARAM
+			round->get->address.kind == ENGINE_PARAM && !round->get->view
 				? catalog_name(e->catalog, round->get->address.param)
 				: "-",
-			round->get->address.key, (unsigned long long)round->get->size,
-			phases[round->phase]);
+			round->get->view ? "of a view" : round->get->address.key,
+			(unsigned long long)round->get->size, phases[round->phase]);
 }
 
 char *rounds_text(struct engine *e)

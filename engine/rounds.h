@@ -19,14 +19,23 @@
 
 enum { ROUNDS_BYTES_MAX = 64 << 20, ROUNDS_UNDER_WAY_MAX = 16 };
 
+/* Bytes as an observer's view shows them. */
+struct rounds_view {
+	uint64_t id[2];
+	uint32_t n; /* at most NODE_PIECES_MAX */
+	const struct wire_piece
+		*pieces; /* one behind the other, the size of all asked for together */
+};
+
 /* The caller's until done is called, and so is out. */
 struct rounds_get {
 	struct engine_address address;
-	uint64_t offset, size; /* at most ROUNDS_BYTES_MAX */
-	void *out;             /* memory that the communicator reaches */
-	unsigned wait_ms;      /* for its boundary; 0: however long that takes */
+	uint64_t offset, size;          /* at most ROUNDS_BYTES_MAX */
+	const struct rounds_view *view; /* in place of address and offset; NULL: those */
+	void *out;                      /* memory that the communicator reaches */
+	unsigned wait_ms;               /* for its boundary; 0: however long that takes */
 	/* 0: they are as they were at one boundary.  -ETIMEDOUT, -ECANCELED: it did not come, or was not waited for; -EREMOTE: a
-	 * round cannot give them; -EIO: a rank was lost, or could not send; others as of a read.
+	 * round cannot give them; -ESTALE: a view is gone; -EIO: a rank was lost, or could not send; others as of a read.
 	 * Without the lock.
 	 */
 	void (*done)(struct rounds_get *get, int result);
@@ -50,6 +59,9 @@ void rounds_free(struct engine *e);
  */
 int rounds_start(struct engine *e, struct rounds_get *get);
 void rounds_cancel(struct engine *e, struct rounds_get *get);
+/* The same with the lock; the engine thread is to be woken. */
+int rounds_begin(struct engine *e, struct rounds_get *get);
+void rounds_end(struct engine *e, struct rounds_get *get);
 
 /* ROUND.  Engine thread, with the lock. */
 void rounds_serve(struct engine *e, uint32_t peer, const struct wire_header *header,

@@ -98,6 +98,53 @@ int sends_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, u
 		       : from_there(e->registry.devices, s, number);
 }
 
+/* ---- of a view ---- */
+
+static int from_room(struct engine *e, struct send *s, const uint64_t view[2], uint64_t inside,
+		     const struct wire_piece *piece, void **from)
+{
+	*from = s->bytes + s->used;
+	s->used += piece->size;
+	return views_read(&e->views, &e->registry, view, inside, *from, piece->size);
+}
+
+/* What was kept for it already stays until it has been sent. */
+static int from_kept(struct send *s, struct devices_kept *kept, uint64_t inside, void **from)
+{
+	uint8_t *memory = devices_kept_memory(kept, &s->after);
+
+	if (!memory) {
+		devices_kept_put(kept);
+		return -ENOSPC;
+	}
+	s->kept[s->n++] = kept;
+	*from = memory + inside;
+	return 0;
+}
+
+int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2],
+		    const struct wire_piece *piece, void **from)
+{
+	uint64_t inside = 0;
+	struct view_look look;
+	int number, rc = views_covers(&e->views, view, piece->state, piece->offset, piece->size,
+				      &inside);
+
+	*from = NULL;
+	if (registry_tier(&e->registry, piece->state) != STATE_DEVICE &&
+	    views_tier(&e->views, view) != STATE_DEVICE)
+		return from_room(e, s, view, inside, piece, from);
+	registry_device_memory(&e->registry, piece->epoch, piece->state, piece->offset,
+			       piece->size, &number, from);
+	if (!rc)
+		rc = views_look(&e->views, view, inside, piece->size, &look);
+	if (rc)
+		return rc;
+	if (look.kept)
+		return from_kept(s, look.kept, look.inside, from);
+	return keep(e, s, look.epoch, look.row, look.at, piece->size, from);
+}
+
 struct device_event *sends_after(const struct send *s)
 {
 	return s->after;

@@ -20,6 +20,11 @@ void sends_free(struct engine *e, struct send *s);
  */
 int sends_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, uint64_t offset,
 	       uint64_t size, void **from);
+/* The same of a piece as a view shows it, all of one view on this rank.  -ESTALE: it is there no more; -EAGAIN: not yet what it is
+ * to show.
+ */
+int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2],
+		    const struct wire_piece *piece, void **from);
 /* When all of them are there; NULL: they are. */
 struct device_event *sends_after(const struct send *s);
 

@@ -399,6 +399,28 @@ int views_look(struct views *v, const uint64_t id[2], uint64_t offset, size_t si
 	return rc;
 }
 
+static bool has_bytes(const struct view *view, uint32_t row, uint64_t offset, uint64_t size)
+{
+	return view && view->row == row && offset >= view->offset && size <= view->size &&
+	       offset - view->offset <= view->size - size;
+}
+
+int views_covers(struct views *v, const uint64_t id[2], uint32_t row, uint64_t offset,
+		 uint64_t size, uint64_t *inside)
+{
+	const struct view *view;
+	int rc = -ESTALE;
+
+	pthread_mutex_lock(&v->lock);
+	view = *find(v, id);
+	if (has_bytes(view, row, offset, size)) {
+		*inside = offset - view->offset;
+		rc = 0;
+	}
+	pthread_mutex_unlock(&v->lock);
+	return rc;
+}
+
 enum state_tier views_tier(struct views *v, const uint64_t id[2])
 {
 	struct view *view;

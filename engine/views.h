@@ -95,6 +95,9 @@ struct view_look {
 };
 int views_look(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
 	       struct view_look *look);
+/* Whether those bytes of its row are the view's, and where in it.  -ESTALE: there is none such. */
+int views_covers(struct views *v, const uint64_t id[2], uint32_t row, uint64_t offset,
+		 uint64_t size, uint64_t *inside);
 /* Of no view: STATE_HOST. */
 enum state_tier views_tier(struct views *v, const uint64_t id[2]);
 

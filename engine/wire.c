@@ -50,6 +50,8 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_FORM] = sizeof(struct wire_form),
 	[WIRE_PART] = sizeof(struct wire_part),
 	[WIRE_GATHER] = sizeof(struct wire_gather),
+	[WIRE_COLLECT] = sizeof(struct wire_collect),
+	[WIRE_COLLECTED] = sizeof(struct wire_collected),
 };
 
 size_t wire_body_size(enum wire_type type)

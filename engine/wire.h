@@ -33,6 +33,9 @@
  * A round, too: x -> r ROUND -> ACK in place of STAGE, and a COMMIT whose holders have one.  The communicator that
  * rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, whoever sees it fail -> members PART.
  *
+ * x -> r COLLECT -> COLLECTED: a rank of x's host has bytes of x's view brought to its memory by a round, and says where;
+ * VIEW_CLOSE of their number lets it go.
+ *
  * r -> 0 GATHER -> ACK, when all ranks of the group have said so: the lowest live one of them counts.
  *
  * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
@@ -106,6 +109,8 @@ enum wire_type {
 	WIRE_PART,
 	WIRE_GATHER,
 	WIRE_FABRIC,
+	WIRE_COLLECT,
+	WIRE_COLLECTED,
 	WIRE_TYPES,
 };
 
@@ -326,17 +331,50 @@ struct wire_piece { /* bytes to be sent by a round */
 	uint64_t offset;
 	uint64_t size;
 	uint32_t state;
-	uint32_t reserved;
+	uint32_t rank; /* COLLECT: whose */
 };
 static_assert(sizeof(struct wire_piece) == 32, "wire");
 
 struct wire_round { /* then count wire_piece: what this rank is to send to the one that asks, in this order */
 	uint64_t transaction[2];
+	uint64_t view[2];      /* as that one shows them; 0: as they are at the boundary */
 	uint64_t communicator; /* its number */
 	uint32_t count;
-	uint32_t grads; /* 1: some are gradients */
+	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_round) == 32, "wire");
+static_assert(sizeof(struct wire_round) == 48, "wire");
+
+struct wire_collect { /* then count wire_piece: neighbours; again: how is it?  count is 0 then */
+	uint64_t id[2];   /* the observer's number for them */
+	uint64_t view[2]; /* whose bytes they are */
+	uint32_t count;
+	uint32_t tier;    /* enum state_tier, of all their rows */
+	uint32_t wait_ms; /* for a boundary */
+	uint32_t soon;    /* 1: not at all where boundaries are rare */
+};
+static_assert(sizeof(struct wire_collect) == 48, "wire");
+
+/* Why bytes do not come by a round. */
+enum wire_unfit {
+	WIRE_FIT,
+	WIRE_UNFIT_TOLD,         /* the mount's option, or the job's, says so */
+	WIRE_UNFIT_SIZE,         /* too few */
+	WIRE_UNFIT_REACH,        /* no rank whose memory the mount reads can ask for it */
+	WIRE_UNFIT_TIER,         /* the communicator does not reach where they lie */
+	WIRE_UNFIT_BOUNDARY,     /* none came, or is to come, in time */
+	WIRE_UNFIT_COMMUNICATOR, /* there is none now */
+	WIRE_UNFIT_BROKEN,       /* it failed on the way, or a rank was lost */
+	WIRE_UNFIT_VIEW,         /* an owner has not got it any more */
+	WIRE_UNFIT_ROOM,         /* others have all memory that there is for it */
+	WIRE_UNFITS,
+};
+
+struct wire_collected {
+	int32_t status;   /* 0, or -errno */
+	uint32_t unfit;   /* why: enum wire_unfit */
+	uint64_t address; /* in the rank: of the bytes, labelled (engine/rooms.h) */
+};
+static_assert(sizeof(struct wire_collected) == 16, "wire");
 
 struct wire_form { /* then count uint32_t: the ranks of it, in their places */
 	uint64_t number;
