@@ -51,6 +51,16 @@ struct device *devices_port(struct devices *d)
 	return d->device;
 }
 
+int devices_pin(struct devices *d, void *memory, uint64_t size)
+{
+	return d->ops->pin(d->device, memory, size);
+}
+
+void devices_unpin(struct devices *d, void *memory)
+{
+	d->ops->unpin(d->device, memory);
+}
+
 struct used *devices_find(struct devices *d, int number)
 {
 	struct used *u = d->used;

@@ -37,6 +37,9 @@ int devices_use(struct devices *d, int number, void *stream);
 int devices_where(struct devices *d, const void *memory, int *number);
 /* What has been enqueued by now is what readers are to see. */
 void devices_mark(struct devices *d);
+/* Whole pages of the host's memory that devices reach themselves, until unpin.  Errors of the port's pin. */
+int devices_pin(struct devices *d, void *memory, uint64_t size);
+void devices_unpin(struct devices *d, void *memory);
 
 /* ---- any thread ---- */
 

@@ -19,8 +19,10 @@ struct engine_options {
 	const char *key_file; /* NULL: FRAG_KEY_FILE, else the key the job left under the user's
 				 * runtime directory */
 	const char *transport; /* "auto" (NULL): memory of this host's ranks; "zmq": never */
-	unsigned timeout_ms;   /* silence after which a request fails; 0: 10000 */
-	bool plain;            /* speak to a job that has no key */
+	const char *
+		gather; /* what is on devices or elsewhere: "nccl": by rounds, "host", "auto" (NULL) */
+	unsigned timeout_ms; /* silence after which a request fails; 0: 10000 */
+	bool plain;          /* speak to a job that has no key */
 	bool readahead_off;
 	bool writable;
 	const char *

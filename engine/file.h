@@ -52,6 +52,28 @@ struct viewing { /* what generation an open file shows; under the engine's lock 
 	uint32_t n;
 };
 
+enum { WINDOWS = 4 };
+
+enum window_state { WINDOW_NONE, WINDOW_ASKED, WINDOW_THERE };
+
+struct window { /* bytes of the file's view, in a rank of this host: engine/collecting.h */
+	enum window_state state;
+	uint64_t id[2];
+	uint64_t view[2];
+	uint64_t offset, size; /* in the file */
+	uint64_t taken;        /* bytes copied */
+	uint32_t rank, attached;
+	uint64_t address;  /* THERE: in the rank */
+	uint64_t until_ms; /* ASKED: it is not waited for any longer */
+};
+
+struct collecting { /* under the engine's lock */
+	struct window windows[WINDOWS];
+	_Atomic bool any;      /* not all are NONE */
+	enum wire_unfit unfit; /* why none is asked for any more; 0: they are */
+	uint64_t next;         /* where its reader goes on */
+};
+
 struct engine_file {
 	struct engine *engine; /* first, as door.h wants it */
 	struct engine_address address;
@@ -63,6 +85,7 @@ struct engine_file {
 	_Atomic bool fast;   /* the last read was served at once */
 	_Atomic bool viewed; /* viewing is READY */
 	struct viewing viewing;
+	struct collecting collecting;
 	_Atomic(uint8_t *) whole; /* all of a small file, read at once: it needs no view */
 	/* under the pool's lock */
 	uint64_t next_offset;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/bytes.h"
+#include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/frag-internal.h"
@@ -9,8 +11,9 @@
 #include "engine/serve-later.h"
 
 #include <errno.h>
+#include <string.h>
 
-enum { KEEP = 256 << 20 };
+enum { KEEP = 256 << 20, GATHER_MEM = 64 << 20 };
 
 /* With the lock. */
 static int open_devices(struct engine *e, const struct frag_devices *c,
@@ -49,6 +52,28 @@ static bool may_connect(void)
 	return false;
 }
 
+static uint64_t gather_mem(void)
+{
+	const char *text = getenv("FRAG_GATHER_MEM");
+	uint64_t bytes;
+
+	if (!text || !*text)
+		return GATHER_MEM;
+	if (bytes_parse(text, &bytes))
+		return bytes;
+	log_warn("FRAG_GATHER_MEM=%s is no number of bytes (K, M, G)", text);
+	return GATHER_MEM;
+}
+
+/* Without it mounts read as ever. */
+static void collect_for_mounts(struct engine *e)
+{
+	int rc = collects_init(e, gather_mem());
+
+	if (rc)
+		log_warn("no memory for what rounds bring to mounts: %s", strerror(-rc));
+}
+
 /* By the first device that is told of. */
 static int connect(struct engine *e, int number)
 {
@@ -60,6 +85,8 @@ static int connect(struct engine *e, int number)
 		return 0;
 	pthread_mutex_lock(&e->lock);
 	rc = rounds_init(e);
+	if (!rc)
+		collect_for_mounts(e);
 	if (!rc)
 		rc = communicator_use(e, &collective_nccl, &options);
 	pthread_mutex_unlock(&e->lock);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/collecting.h"
 #include "engine/grab.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
@@ -164,6 +165,13 @@ static int copy_parts(struct engine *e, const struct engine_file *f, const struc
 	return rc ? get_failed(e, grab->rank, rc) : witness(e, f, grab, &control, generation);
 }
 
+static void count_copied(struct engine *e, const struct grab *grab)
+{
+	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->counters.owner_reads_memory, 1, memory_order_relaxed);
+}
+
 static int copy_live(struct engine *e, const struct engine_file *f, const struct grabs *g,
 		     const struct grab *grab, uint8_t *out, uint64_t *generation)
 {
@@ -175,8 +183,7 @@ static int copy_live(struct engine *e, const struct engine_file *f, const struct
 		rc = copy_parts(e, f, g, grab, NULL, generation);
 	if (rc)
 		return rc;
-	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size,
-				  memory_order_relaxed);
+	count_copied(e, grab);
 	return copy_parts(e, f, g, grab, &local, generation);
 }
 
@@ -217,8 +224,7 @@ static int copy_kept(struct engine *e, struct engine_file *f, const struct grab 
 
 	if (rc)
 		return rc;
-	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size,
-				  memory_order_relaxed);
+	count_copied(e, grab);
 	if (!grab->kept)
 		note_kept(e, f, grab->view);
 	return copy_room(e, f, grab, out + grab->at);
@@ -240,6 +246,12 @@ int grab_now(struct engine *e, struct engine_file *f, uint64_t offset, void *out
 	int rc = 0;
 
 	while (done < size && !rc) {
+		uint64_t here = collecting_copy(e, f, offset + done, (uint8_t *)out + done,
+						size - done);
+
+		done += here;
+		if (here)
+			continue;
 		rc = plan_grabs(e, f, offset + done, size - done, &g);
 		for (unsigned i = 0; i < g.n && !rc; i++)
 			rc = copy_grab(e, f, &g, &g.grabs[i], (uint8_t *)out + done,

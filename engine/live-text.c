@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/about.h"
+#include "engine/collecting.h"
 #include "engine/live.h"
 #include "engine/freezes.h"
 #include "engine/health.h"
@@ -9,6 +10,7 @@
 #include "engine/past.h"
 #include "engine/peers.h"
 #include "engine/transfers.h"
+#include "engine/unfit.h"
 #include "engine/watch.h"
 #include "engine/writes.h"
 
@@ -146,6 +148,27 @@ static void put_counter(FILE *out, const char *name, const char *help, _Atomic u
 		(unsigned long long)atomic_load_explicit(value, memory_order_relaxed));
 }
 
+/* By which way bytes have come, and why not by rounds. */
+static void put_ways(FILE *out, struct engine_counters *c)
+{
+	put_counter(out, "owner_memory_reads_total", "pieces copied from owners' memory",
+		    &c->owner_reads_memory);
+	put_counter(out, "owner_message_reads_total", "pieces owners sent as messages",
+		    &c->owner_reads_messages);
+	put_counter(out, "owner_round_bytes_total", "bytes that came by rounds of the ranks",
+		    &c->owner_bytes_rounds);
+	put_counter(out, "owner_round_reads_total", "pieces that came so",
+		    &c->owner_reads_rounds);
+	fputs("# HELP fragfs_round_unfit_total why bytes did not come by a round\n"
+	      "# TYPE fragfs_round_unfit_total counter\n",
+	      out);
+	for (unsigned i = WIRE_FIT + 1; i < WIRE_UNFITS; i++)
+		fprintf(out, "fragfs_round_unfit_total{reason=\"%s\"} %llu\n",
+			unfit_name((enum wire_unfit)i),
+			(unsigned long long)atomic_load_explicit(&c->rounds_unfit[i],
+								 memory_order_relaxed));
+}
+
 static void put_counters(FILE *out, struct engine_counters *c)
 {
 	put_counter(out, "reads_total", "read requests served", &c->reads);
@@ -155,6 +178,7 @@ static void put_counters(FILE *out, struct engine_counters *c)
 		    &c->owner_bytes_memory);
 	put_counter(out, "owner_message_bytes_total", "bytes owners sent as messages",
 		    &c->owner_bytes_messages);
+	put_ways(out, c);
 	put_counter(out, "readahead_hits_total", "reads found copied ahead",
 		    &c->readahead_hits);
 	put_counter(out, "readahead_misses_total", "large reads not found copied ahead",
@@ -351,7 +375,7 @@ static char *log_text(struct engine *e)
 }
 
 /* Of the lowest live rank, which makes the communicators. */
-static char *nccl_text(struct engine *e)
+static char *connected_text(struct engine *e)
 {
 	uint32_t first;
 
@@ -360,6 +384,21 @@ static char *nccl_text(struct engine *e)
 	pthread_mutex_unlock(&e->lock);
 	return first == WIRE_OBSERVER ? strdup("no rank is alive\n")
 				      : about_rank(e, first, "nccl");
+}
+
+static char *nccl_text(struct engine *e)
+{
+	CLEANUP(free) char *connected = connected_text(e);
+	char *text = NULL;
+	size_t size;
+	FILE *out = connected ? open_memstream(&text, &size) : NULL;
+
+	if (!out)
+		return NULL;
+	fputs(connected, out);
+	collecting_describe(e, out);
+	fclose(out);
+	return text;
 }
 
 char *live_text(struct engine *e, const char *what)

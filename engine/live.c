@@ -3,6 +3,7 @@
 
 #include "engine/live.h"
 #include "engine/about.h"
+#include "engine/collecting.h"
 #include "engine/freezes.h"
 #include "engine/join.h"
 #include "engine/peers.h"
@@ -103,6 +104,15 @@ static int open_source(struct engine *e, const struct engine_options *o, char *w
 	return rc ? rc : wait_ready(e, o->source, why, size);
 }
 
+static int check_gather(struct engine *e, const char *how, char *why, size_t size)
+{
+	int rc = collecting_init(e, how);
+
+	if (rc)
+		snprintf(why, size, "gather=%s is none of auto, nccl, host", how);
+	return rc;
+}
+
 int live_open(struct engine **out, const struct engine_options *o, char *why, size_t whysize)
 {
 	struct engine *e;
@@ -117,7 +127,9 @@ int live_open(struct engine **out, const struct engine_options *o, char *why, si
 	if (o->timeout_ms)
 		e->timeout_ms = o->timeout_ms;
 	e->writable = o->writable;
-	rc = open_source(e, o, why, whysize);
+	rc = check_gather(e, o->gather, why, whysize);
+	if (!rc)
+		rc = open_source(e, o, why, whysize);
 	if (!rc && !o->readahead_off)
 		rc = readahead_new(e);
 	if (rc) {
@@ -305,6 +317,7 @@ void live_file_close(struct engine_file *f)
 		return;
 	readahead_drop(f);
 	pthread_mutex_lock(&f->engine->lock);
+	collecting_close(f->engine, f);
 	viewing_close(f->engine, f);
 	pthread_mutex_unlock(&f->engine->lock);
 	free(f->whole);

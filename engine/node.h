@@ -54,6 +54,7 @@ struct fabric;
 struct later;
 struct communicator;
 struct rounds;
+struct collects;
 struct gathering;
 
 struct message { /* to ourselves */
@@ -95,9 +96,27 @@ struct past { /* an observer's: past.c */
 	unsigned n;
 };
 
+enum collecting_how {
+	COLLECTING_NOT_ASKED, /* no mount's engine */
+	COLLECTING_AUTO,
+	COLLECTING_ALWAYS,
+	COLLECTING_NEVER,
+};
+
+struct collecting_choice { /* a mount's: collecting.c */
+	enum collecting_how how;
+	uint64_t min;          /* bytes */
+	unsigned wait_ms;      /* for a boundary; as much for the bytes to come then */
+	uint64_t retry_ms;     /* nothing is asked for before this */
+	unsigned failures;     /* one after the other */
+	enum wire_unfit unfit; /* why the last one failed */
+};
+
 struct engine_counters { /* any thread, atomic, relaxed */
 	_Atomic uint64_t reads, read_bytes, read_errors;
-	_Atomic uint64_t owner_bytes_memory, owner_bytes_messages;
+	_Atomic uint64_t owner_bytes_memory, owner_bytes_messages, owner_bytes_rounds;
+	_Atomic uint64_t owner_reads_memory, owner_reads_messages, owner_reads_rounds;
+	_Atomic uint64_t rounds_unfit[WIRE_UNFITS]; /* why bytes did not come by a round */
 	_Atomic uint64_t writes, write_bytes, write_errors;
 	_Atomic uint64_t messages_in, messages_out, messages_bad;
 	_Atomic uint64_t readahead_hits, readahead_misses;
@@ -152,6 +171,7 @@ struct engine {
 	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock */
 	struct communicator *communicator;
 	struct rounds *rounds;
+	struct collects *collects; /* for mounts; NULL: nothing is brought to them by rounds */
 	struct gathering *gatherings; /* of groups, at their lowest live rank */
 	struct {
 		struct wire_gather said;
@@ -186,7 +206,8 @@ struct engine {
 	struct about *abouts;       /* what observers' threads ask of ranks */
 	struct waiter *waiters;     /* a rank's: WAITs to be answered */
 	struct transfer *transfers; /* reads that wait */
-	struct closing *closings;   /* views of closed files, to be told */
+	struct collecting_choice collecting;
+	struct closing *closings; /* views of closed files, to be told */
 	uint64_t view_number;
 	struct commit *commits;
 	struct freeze *freezes;       /* that this engine asked for */

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/place.h"
-#include "engine/rounds.h"
+#include "engine/collects.h"
 #include "engine/serve-arena.h"
 #include "engine/serve-later.h"
 #include "engine/serve-swap.h"
@@ -115,7 +115,7 @@ void serve_swap_turn(struct engine *e, uint64_t now)
 static char *text_about(struct engine *e, const char *what)
 {
 	if (!strcmp(what, "nccl"))
-		return rounds_text(e);
+		return collects_text(e);
 	if (!strcmp(what, "arena"))
 		return serve_arena_text(e);
 	if (!e->registry.place)

@@ -4,6 +4,7 @@
 #include "engine/agree.h"
 #include "engine/barrier.h"
 #include "engine/fabric.h"
+#include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/gathers.h"
 #include "engine/goodbye.h"
@@ -295,9 +296,10 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 
 	memcpy(&t, body, sizeof(t));
 	memcpy(known.transaction, t.transaction, sizeof(t.transaction));
-	if (header->type == WIRE_VIEW_CLOSE)
+	if (header->type == WIRE_VIEW_CLOSE) {
 		views_close(&e->views, t.transaction);
-	else if (header->type == WIRE_CANCEL)
+		collects_close(e, t.transaction);
+	} else if (header->type == WIRE_CANCEL)
 		agree_cancel(e, t.transaction);
 	else if (header->type == WIRE_OUTCOME)
 		known.outcome = agree_outcome(e, t.transaction);
@@ -428,6 +430,9 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		break;
 	case WIRE_ROUND:
 		rounds_serve(e, peer, header, body, tail, tail_size);
+		break;
+	case WIRE_COLLECT:
+		collects_serve(e, peer, header, body, tail, tail_size);
 		break;
 	case WIRE_GATHER:
 		gathers_serve(e, peer, header, body);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/collecting.h"
 #include "engine/grab.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
@@ -68,6 +69,7 @@ static void take_data(struct engine *e, struct transfer *t, const struct piece *
 		memcpy(t->buffer + t->done + piece->at, answer->tail, piece->size);
 	atomic_fetch_add_explicit(&e->counters.owner_bytes_messages, piece->size,
 				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->counters.owner_reads_messages, 1, memory_order_relaxed);
 }
 
 static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
@@ -166,6 +168,21 @@ static bool must_wait(const struct transfer *t)
 	return t->nowait && t->is_grad && viewing_waits(t->read->file);
 }
 
+/* 0: by messages; -EAGAIN: by a round, if it comes. */
+static int plan_round(struct engine *e, struct transfer *t, uint64_t now)
+{
+	switch (collecting_turn(e, t->read->file, t->offset, t->size, now)) {
+	case COLLECTING_WAIT:
+		t->progress_ms = now; /* for less long than silence is */
+		return -EAGAIN;
+	case COLLECTING_THERE:
+		t->try_grab = true;
+		return -EAGAIN;
+	default:
+		return 0;
+	}
+}
+
 /* -EAGAIN: not yet. */
 static int plan(struct engine *e, struct transfer *t, uint64_t now)
 {
@@ -194,6 +211,8 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 		t->tried = t->try_grab = true;
 		return -EAGAIN;
 	}
+	if (!rc)
+		rc = plan_round(e, t, now);
 	return rc ? rc : viewing_plan(f, offset, size, &t->plan);
 }
 

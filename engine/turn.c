@@ -4,6 +4,7 @@
 #include "engine/about.h"
 #include "engine/agree.h"
 #include "engine/arena-memory.h"
+#include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/fabric.h"
 #include "engine/freezes.h"
@@ -270,6 +271,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	communicator_turn(e, now);
 	gathers_turn(e, now);
 	rounds_turn(e, now, &rounds);
+	collects_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
 	transfers_finish(transfers);
 	writes_finish(commits);
@@ -315,6 +317,7 @@ void turn_free(struct engine *e)
 	viewing_free(e);
 	free_local(e);
 	rounds_free(e);
+	collects_free(e);
 	peers_free(e);
 	join_free(e);
 	fabric_free(e);

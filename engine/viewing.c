@@ -38,6 +38,17 @@ static void close_at_owners(struct engine *e, const struct viewing *v)
 	e->closings = c;
 }
 
+void viewing_close_at(struct engine *e, const uint64_t id[2], uint32_t rank)
+{
+	struct closing *c = malloc(sizeof(*c) + sizeof(c->ranks[0]));
+
+	if (!c)
+		return;
+	*c = (struct closing){ .next = e->closings, .id = { id[0], id[1] }, .n = 1 };
+	c->ranks[0] = rank;
+	e->closings = c;
+}
+
 static void forget(struct engine *e, struct engine_file *f)
 {
 	struct viewing *v = &f->viewing;

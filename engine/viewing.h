@@ -29,6 +29,8 @@ int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size,
  */
 int viewing_keep_whole(struct engine_file *f, const void *bytes);
 
+/* Any thread: what the rank has under that number is not looked at any more; it is told by the engine thread. */
+void viewing_close_at(struct engine *e, const uint64_t id[2], uint32_t rank);
 /* Any thread: the file is closed; its owners are told by the engine thread. */
 void viewing_close(struct engine *e, struct engine_file *f);
 /* Engine thread. */

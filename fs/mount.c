@@ -238,6 +238,7 @@ static struct engine_options engine_options(const struct options *o)
 					.format = o->format,
 					.key_file = o->key,
 					.transport = o->transport,
+					.gather = o->gather,
 					.timeout_ms = o->timeout_ms,
 					.plain = o->plain,
 					.writable = o->writable,

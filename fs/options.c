@@ -17,6 +17,7 @@ enum option_id {
 	OPTION_KEY,
 	OPTION_PLAIN,
 	OPTION_TRANSPORT,
+	OPTION_GATHER,
 	OPTION_SOURCE,
 	OPTION_NOREADAHEAD,
 	OPTION_COHERENT,
@@ -42,6 +43,7 @@ static const struct option_row {
 	{ "key", "FILE", "the job's key, if not the one it left for you", OPTION_KEY },
 	{ "plain", NULL, "speak to a job that has no key", OPTION_PLAIN },
 	{ "transport", "NAME", "auto or zmq", OPTION_TRANSPORT },
+	{ "gather", "HOW", "states on devices: auto, nccl or host", OPTION_GATHER },
 	{ "source", "FORMAT", "what kind of checkpoint SOURCE is (auto)", OPTION_SOURCE },
 	{ "coherent", "on|off", "edits of fp32 write a checkpoint's bf16 or fp16 too (on)",
 	  OPTION_COHERENT },
@@ -184,6 +186,11 @@ static bool is_transport(const char *name)
 	return !strcmp(name, "auto") || !strcmp(name, "zmq");
 }
 
+static bool is_gather(const char *how)
+{
+	return !strcmp(how, "auto") || !strcmp(how, "nccl") || !strcmp(how, "host");
+}
+
 static int apply(struct options *o, const struct option_row *row, const char *whole,
 		 const char *value)
 {
@@ -204,6 +211,8 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 		return 0;
 	case OPTION_TRANSPORT:
 		return is_transport(value) ? replace(&o->transport, value) : -EINVAL;
+	case OPTION_GATHER:
+		return is_gather(value) ? replace(&o->gather, value) : -EINVAL;
 	case OPTION_SOURCE:
 		return replace(&o->format, value);
 	case OPTION_COHERENT:
@@ -354,6 +363,7 @@ void options_fini(struct options *o)
 {
 	free(o->key);
 	free(o->transport);
+	free(o->gather);
 	free(o->format);
 	free(o->overlay);
 	free(o->fsname);

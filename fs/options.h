@@ -23,6 +23,7 @@ struct options {
 	uint64_t stage_mem; /* bytes */
 	char *key;          /* owned, as all below; NULL: not given */
 	char *transport;
+	char *gather;
 	char *format;  /* of a checkpoint */
 	char *overlay; /* of a checkpoint: a folder */
 	char *fsname;

@@ -58,15 +58,16 @@ END_TEST
 
 START_TEST(options_may_stand_anywhere)
 {
-	ck_assert_int_eq(
-		parse("-o rw -f a:1 -onoatime,timeout=0.5 /m -o stage_mem=3k,transport=zmq"),
-		0);
+	ck_assert_int_eq(parse("-o rw -f a:1 -onoatime,timeout=0.5 /m -o "
+			       "stage_mem=3k,transport=zmq,gather=nccl"),
+			 0);
 	ck_assert_str_eq(parsed.source, "a:1");
 	ck_assert_str_eq(parsed.mountpoint, "/m");
 	ck_assert(parsed.writable && parsed.foreground && !parsed.debug);
 	ck_assert_uint_eq(parsed.timeout_ms, 500);
 	ck_assert_uint_eq(parsed.stage_mem, 3072);
 	ck_assert_str_eq(parsed.transport, "zmq");
+	ck_assert_str_eq(parsed.gather, "nccl");
 	ck_assert_str_eq(parsed.passed, "noatime");
 	options_fini(&parsed);
 }
@@ -173,6 +174,7 @@ START_TEST(what_is_wrong_is_named)
 	check_refused("a:1 /m -o timeout=nan", "timeout");
 	check_refused("a:1 /m -o timeout=1e9", "timeout");
 	check_refused("a:1 /m -o transport=pigeon", "pigeon");
+	check_refused("a:1 /m -o gather=shell", "option gather: 'shell' will not do");
 }
 END_TEST
 

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/collecting.h"
+#include "engine/collects.h"
+#include "engine/peers.h"
+#include "engine/plan.h"
+#include "engine/rooms.h"
+#include "engine/unfit.h"
+#include "engine/viewing.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	MIN = 4 << 20,    /* bytes to be read yet, by choice */
+	SLACK = 4 << 20,  /* of a reader who is in sequence: the kernel reads ahead for it */
+	AUTO_MS = 250,    /* for a boundary, by choice */
+	ALWAYS_MS = 1500, /* told to */
+	RETRY_MS = 250,
+	RETRY_MAX_MS = 30000,
+};
+
+int collecting_init(struct engine *e, const char *how)
+{
+	struct collecting_choice *c = &e->collecting;
+
+	if (!how || !strcmp(how, "auto"))
+		*c = (struct collecting_choice){ .how = COLLECTING_AUTO,
+						 .min = MIN,
+						 .wait_ms = AUTO_MS };
+	else if (!strcmp(how, "nccl"))
+		*c = (struct collecting_choice){ .how = COLLECTING_ALWAYS,
+						 .wait_ms = ALWAYS_MS };
+	else if (!strcmp(how, "host"))
+		*c = (struct collecting_choice){ .how = COLLECTING_NEVER };
+	else
+		return -EINVAL;
+	c->wait_ms = (unsigned)u64_min(c->wait_ms, e->timeout_ms / 4);
+	return 0;
+}
+
+/* ---- why not ---- */
+
+static void count_unfit(struct engine *e, enum wire_unfit unfit)
+{
+	atomic_fetch_add_explicit(&e->counters.rounds_unfit[unfit], 1, memory_order_relaxed);
+}
+
+/* For all files, for some time: longer each time. */
+static void hold_off(struct engine *e, enum wire_unfit unfit, uint64_t now)
+{
+	struct collecting_choice *c = &e->collecting;
+
+	count_unfit(e, unfit);
+	c->unfit = unfit;
+	c->retry_ms =
+		now + u64_min((uint64_t)RETRY_MS << u64_min(c->failures, 10), RETRY_MAX_MS);
+	c->failures++;
+}
+
+/* For that file, for good. */
+static void give_up(struct engine *e, struct engine_file *f, enum wire_unfit unfit)
+{
+	count_unfit(e, unfit);
+	f->collecting.unfit = unfit;
+}
+
+/* ---- windows ---- */
+
+static bool is_of_view(const struct engine_file *f, const struct window *w)
+{
+	return !memcmp(w->view, f->viewing.id, sizeof(w->view));
+}
+
+static void end_window(struct engine *e, struct engine_file *f, struct window *w)
+{
+	if (w->state != WINDOW_NONE)
+		viewing_close_at(e, w->id, w->rank);
+	w->state = WINDOW_NONE;
+	for (unsigned i = 0; i < WINDOWS; i++)
+		if (f->collecting.windows[i].state != WINDOW_NONE)
+			return;
+	atomic_store(&f->collecting.any, false);
+}
+
+static void end_all(struct engine *e, struct engine_file *f, enum window_state state)
+{
+	for (unsigned i = 0; i < WINDOWS; i++)
+		if (f->collecting.windows[i].state == state)
+			end_window(e, f, &f->collecting.windows[i]);
+}
+
+void collecting_close(struct engine *e, struct engine_file *f)
+{
+	if (!atomic_load(&f->collecting.any))
+		return;
+	end_all(e, f, WINDOW_ASKED);
+	end_all(e, f, WINDOW_THERE);
+}
+
+/* The one that has byte at. */
+static struct window *find(struct engine_file *f, uint64_t at)
+{
+	for (unsigned i = 0; i < WINDOWS; i++) {
+		struct window *w = &f->collecting.windows[i];
+
+		if (w->state != WINDOW_NONE && is_of_view(f, w) && at >= w->offset &&
+		    at - w->offset < w->size)
+			return w;
+	}
+	return NULL;
+}
+
+/* Of an earlier view, or left behind. */
+static void end_old(struct engine *e, struct engine_file *f, uint64_t offset)
+{
+	for (unsigned i = 0; i < WINDOWS; i++) {
+		struct window *w = &f->collecting.windows[i];
+
+		if (w->state != WINDOW_NONE &&
+		    (!is_of_view(f, w) || w->offset + w->size + SLACK < offset))
+			end_window(e, f, w);
+	}
+}
+
+static struct window *find_free(struct engine_file *f)
+{
+	for (unsigned i = 0; i < WINDOWS; i++)
+		if (f->collecting.windows[i].state == WINDOW_NONE)
+			return &f->collecting.windows[i];
+	return NULL;
+}
+
+/* ---- asking ---- */
+
+static struct window *find_number(struct engine_file *f, uint64_t number)
+{
+	for (unsigned i = 0; i < WINDOWS; i++)
+		if (f->collecting.windows[i].state != WINDOW_NONE &&
+		    f->collecting.windows[i].id[1] == number)
+			return &f->collecting.windows[i];
+	return NULL;
+}
+
+static bool on_collected(struct engine *e, void *owner, uint64_t number,
+			 const struct answer *answer);
+
+static int ask(struct engine *e, struct engine_file *f, const struct window *w,
+	       const struct wire_collect *body, const struct wire_piece *pieces)
+{
+	return peers_call(e, w->rank, WIRE_COLLECT, body, pieces, body->count * sizeof(*pieces),
+			  on_collected, f, w->id[1]);
+}
+
+/* What was asked got lost, or waits for its boundary. */
+static bool ask_again(struct engine *e, struct engine_file *f, const struct window *w)
+{
+	struct wire_collect body = { .id = { w->id[0], w->id[1] } };
+
+	return !ask(e, f, w, &body, NULL);
+}
+
+/* Those asked for with it wait for the same. */
+static void fail(struct engine *e, struct engine_file *f, enum wire_unfit unfit, uint64_t now)
+{
+	end_all(e, f, WINDOW_ASKED);
+	if (unfit == WIRE_UNFIT_VIEW || unfit == WIRE_UNFIT_TIER)
+		give_up(e, f, unfit);
+	else
+		hold_off(e, unfit, now);
+}
+
+static enum wire_unfit take(struct engine *e, struct window *w, const struct answer *answer)
+{
+	struct wire_collected said;
+
+	if (answer->status || answer->type != WIRE_COLLECTED)
+		return WIRE_UNFIT_BROKEN;
+	memcpy(&said, answer->body, sizeof(said));
+	if (said.status)
+		return said.unfit && said.unfit < WIRE_UNFITS ? (enum wire_unfit)said.unfit
+							      : WIRE_UNFIT_BROKEN;
+	w->address = said.address;
+	w->state = WINDOW_THERE;
+	e->collecting.failures = 0;
+	return WIRE_FIT;
+}
+
+static bool on_collected(struct engine *e, void *owner, uint64_t number,
+			 const struct answer *answer)
+{
+	struct engine_file *f = owner;
+	struct window *w = find_number(f, number);
+	enum wire_unfit unfit;
+
+	if (!w || w->state != WINDOW_ASKED || (answer->status == -EAGAIN && ask_again(e, f, w)))
+		return false;
+	unfit = take(e, w, answer);
+	if (unfit)
+		fail(e, f, unfit, monotonic_ms());
+	return false;
+}
+
+/* ---- what is worth asking for ---- */
+
+/* The first rank whose memory this process reads. */
+static uint32_t find_rank(struct engine *e)
+{
+	for (uint32_t rank = 0; rank < e->world && e->memory; rank++)
+		if (peers_same_host(e, rank) && peer_is_live(&e->peers[rank]) &&
+		    !peers_reach(e, rank) && e->peers[rank].way == PEER_WAY_MEMORY)
+			return rank;
+	return WIRE_OBSERVER;
+}
+
+/* -EAGAIN: its table is not here. */
+static int tier_of(const struct engine *e, const struct engine_file *f,
+		   const struct piece *piece)
+{
+	const struct states *s = e->peers[piece->rank].states;
+	uint64_t epoch = f->viewing.pieces[piece->view - 1].epoch;
+
+	if (!s || s->epoch < epoch || piece->row >= s->nrows)
+		return -EAGAIN;
+	return s->rows[piece->row].tier;
+}
+
+/* Those of one window; *near: all are in reach of memory. */
+static enum wire_unfit look_at(const struct engine *e, const struct engine_file *f,
+			       const struct plan *plan, int *tier, bool *near)
+{
+	*near = true;
+	*tier = tier_of(e, f, &plan->pieces[0]);
+	for (unsigned i = 0; i < plan->n; i++) {
+		const struct piece *piece = &plan->pieces[i];
+		int own = tier_of(e, f, piece);
+
+		if (piece->lost || !peer_is_live(&e->peers[piece->rank]))
+			return WIRE_UNFIT_BROKEN;
+		if (own < 0 || own != *tier || own == STATE_SWAP)
+			return WIRE_UNFIT_TIER;
+		*near &= own == STATE_HOST && e->peers[piece->rank].way == PEER_WAY_MEMORY;
+	}
+	return WIRE_FIT;
+}
+
+static void list_pieces(const struct engine_file *f, const struct plan *plan,
+			struct wire_piece *pieces)
+{
+	for (unsigned i = 0; i < plan->n; i++) {
+		const struct piece *piece = &plan->pieces[i];
+
+		pieces[i] =
+			(struct wire_piece){ .epoch = f->viewing.pieces[piece->view - 1].epoch,
+					     .offset = piece->offset,
+					     .size = piece->size,
+					     .state = piece->row,
+					     .rank = piece->rank };
+	}
+}
+
+static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
+		      const struct plan *plan, int tier, uint64_t offset, uint64_t now)
+{
+	const struct collecting_choice *c = &e->collecting;
+	struct wire_piece pieces[NODE_PIECES_MAX];
+	struct window *w = find_free(f);
+	struct wire_collect body = { .id = { e->writer_id, ++e->view_number },
+				     .view = { f->viewing.id[0], f->viewing.id[1] },
+				     .count = plan->n,
+				     .tier = (uint32_t)tier,
+				     .wait_ms = c->wait_ms,
+				     .soon = c->how == COLLECTING_AUTO };
+	int rc;
+
+	*w = (struct window){ .state = WINDOW_ASKED,
+			      .id = { body.id[0], body.id[1] },
+			      .view = { body.view[0], body.view[1] },
+			      .offset = offset,
+			      .size = plan->covered,
+			      .rank = rank,
+			      .attached = e->peers[rank].attached,
+			      .until_ms = now + 2 * c->wait_ms };
+	list_pieces(f, plan, pieces);
+	rc = ask(e, f, w, &body, pieces);
+	w->state = rc ? WINDOW_NONE : WINDOW_ASKED;
+	if (!rc)
+		atomic_store(&f->collecting.any, true);
+	return rc;
+}
+
+/* The next, from *offset on; *offset: its end. */
+static enum wire_unfit ask_next(struct engine *e, struct engine_file *f, uint32_t rank,
+				uint64_t *offset, uint64_t now)
+{
+	struct plan plan;
+	enum wire_unfit unfit;
+	bool near;
+	int tier, rc = viewing_plan(f, *offset, u64_min(COLLECTS_SLOT, f->bytes - *offset),
+				    &plan);
+
+	if (rc)
+		return WIRE_UNFIT_VIEW;
+	unfit = look_at(e, f, &plan, &tier, &near);
+	if (!unfit && !near && ask_window(e, f, rank, &plan, tier, *offset, now))
+		unfit = WIRE_UNFIT_BROKEN;
+	*offset += plan.covered;
+	return unfit;
+}
+
+static void ask_ahead(struct engine *e, struct engine_file *f, uint64_t offset, uint64_t now)
+{
+	uint32_t rank = find_rank(e);
+	enum wire_unfit unfit = rank == WIRE_OBSERVER ? WIRE_UNFIT_REACH : WIRE_FIT;
+	bool first = true;
+
+	while (!unfit && offset < f->bytes && find_free(f) && !find(f, offset)) {
+		unfit = ask_next(e, f, rank, &offset, now);
+		if (unfit && !first)
+			return;
+		first = false;
+	}
+	if (unfit == WIRE_UNFIT_VIEW || unfit == WIRE_UNFIT_TIER)
+		give_up(e, f, unfit);
+	else if (unfit)
+		hold_off(e, unfit, now);
+}
+
+/* Who reads here and there would have far more brought than he reads. */
+static bool is_in_sequence(struct engine_file *f, uint64_t offset, uint64_t size)
+{
+	uint64_t expected = f->collecting.next;
+
+	f->collecting.next = offset + size;
+	return !offset || (offset + SLACK >= expected && offset <= expected + SLACK);
+}
+
+static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset, uint64_t now)
+{
+	const struct collecting_choice *c = &e->collecting;
+
+	if (f->collecting.unfit)
+		return false;
+	if (c->how == COLLECTING_NEVER)
+		give_up(e, f, WIRE_UNFIT_TOLD);
+	else if (f->bytes < c->min)
+		give_up(e, f, WIRE_UNFIT_SIZE);
+	else if (now < c->retry_ms)
+		count_unfit(e, c->unfit);
+	else
+		return f->bytes - offset >= c->min;
+	return false;
+}
+
+static enum collecting_next look(struct engine *e, struct engine_file *f, uint64_t offset,
+				 uint64_t size, uint64_t now)
+{
+	struct window *first = find(f, offset), *last = find(f, offset + size - 1);
+
+	if (!first || !last)
+		return COLLECTING_NONE;
+	if (first->state == WINDOW_THERE && last->state == WINDOW_THERE)
+		return COLLECTING_THERE;
+	if (now < first->until_ms || now < last->until_ms)
+		return COLLECTING_WAIT;
+	fail(e, f, WIRE_UNFIT_BOUNDARY, now);
+	return COLLECTING_NONE;
+}
+
+enum collecting_next collecting_turn(struct engine *e, struct engine_file *f, uint64_t offset,
+				     uint64_t size, uint64_t now)
+{
+	bool goes_on = is_in_sequence(f, offset, size);
+
+	if (e->collecting.how == COLLECTING_NOT_ASKED)
+		return COLLECTING_NONE;
+	end_old(e, f, offset);
+	if (goes_on && !find(f, offset) && is_worth_it(e, f, offset, now))
+		ask_ahead(e, f, offset, now);
+	return look(e, f, offset, size, now);
+}
+
+/* ---- copying ---- */
+
+/* The bytes, then their label: the rank may have given the slot to another by now. */
+static bool copy(struct engine *e, const struct window *w, uint64_t inside, void *out,
+		 uint64_t size)
+{
+	struct room_label label;
+	struct control_page control;
+	struct iovec local[] = { { out, size }, { &label, sizeof(label) } };
+	struct iovec remote[] = { { (void *)(uintptr_t)(w->address + inside), size },
+				  { (void *)(uintptr_t)(w->address - sizeof(label)),
+				    sizeof(label) } };
+	int rc = e->memory_ops->get(e->memory, w->attached, local, 2, remote, 2, &control,
+				    sizeof(control));
+
+	return !rc && !memcmp(label.view, w->id, sizeof(label.view)) &&
+	       atomic_load(&label.complete);
+}
+
+static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
+		       struct window *out)
+{
+	const struct window *w;
+	bool there;
+
+	pthread_mutex_lock(&e->lock);
+	w = f->viewing.state == VIEWING_READY ? find(f, offset) : NULL;
+	there = w && w->state == WINDOW_THERE;
+	if (there)
+		*out = *w;
+	pthread_mutex_unlock(&e->lock);
+	return there;
+}
+
+static void note_copied(struct engine *e, struct engine_file *f, const struct window *seen,
+			uint64_t size, bool copied)
+{
+	struct window *w;
+
+	pthread_mutex_lock(&e->lock);
+	w = find_number(f, seen->id[1]);
+	if (w)
+		w->taken += size;
+	if (w && (!copied || w->taken >= w->size))
+		end_window(e, f, w);
+	if (!copied)
+		hold_off(e, WIRE_UNFIT_BROKEN, monotonic_ms());
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
+
+uint64_t collecting_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
+			 uint64_t size)
+{
+	struct window w;
+	uint64_t inside;
+	bool copied;
+
+	if (!atomic_load_explicit(&f->collecting.any, memory_order_relaxed) ||
+	    !find_there(e, f, offset, &w))
+		return 0;
+	inside = offset - w.offset;
+	size = u64_min(size, w.size - inside);
+	copied = copy(e, &w, inside, out, size);
+	note_copied(e, f, &w, size, copied);
+	if (!copied)
+		return 0;
+	atomic_fetch_add_explicit(&e->counters.owner_bytes_rounds, size, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->counters.owner_reads_rounds, 1, memory_order_relaxed);
+	return size;
+}
+
+/* ---- words ---- */
+
+void collecting_describe(struct engine *e, FILE *out)
+{
+	static const char *const hows[] = {
+		[COLLECTING_AUTO] = "auto",
+		[COLLECTING_ALWAYS] = "nccl",
+		[COLLECTING_NEVER] = "host",
+	};
+	struct engine_counters *c = &e->counters;
+	uint64_t unfit[WIRE_UNFITS];
+
+	for (unsigned i = 0; i < WIRE_UNFITS; i++)
+		unfit[i] = atomic_load_explicit(&c->rounds_unfit[i], memory_order_relaxed);
+	fprintf(out,
+		"this mount: gather %s, by rounds %llu bytes, by messages %llu bytes, from "
+		"memory "
+		"%llu bytes",
+		hows[e->collecting.how],
+		(unsigned long long)atomic_load(&c->owner_bytes_rounds),
+		(unsigned long long)atomic_load(&c->owner_bytes_messages),
+		(unsigned long long)atomic_load(&c->owner_bytes_memory));
+	unfit_describe(unfit, out);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_COLLECTING_H
+#define ENGINE_COLLECTING_H
+
+/* A mount's reads of what lies in memory of devices, or of hosts elsewhere, by rounds: bytes of a file's view, some way ahead of its
+ * reader, are brought to a rank of this host (engine/collects.h) and copied from there.  Whatever does not come so, or not in time,
+ * is read as ever.
+ *
+ *   view  |--- window, there ---|--- window, asked for ---|--- window, asked for ---|
+ *             ^ read: copied        ^ read: waits, for so long at most
+ */
+
+#include "engine/file.h"
+
+#include <stdio.h>
+
+/* "auto", "nccl" or "host"; NULL: auto.  -EINVAL. */
+int collecting_init(struct engine *e, const char *how);
+
+enum collecting_next {
+	COLLECTING_NONE,  /* they do not come so */
+	COLLECTING_WAIT,  /* they are to come */
+	COLLECTING_THERE, /* collecting_copy */
+};
+
+/* A read of a file whose view is READY.  Asks for more, if it is worth it.  Engine thread, with the lock. */
+enum collecting_next collecting_turn(struct engine *e, struct engine_file *f, uint64_t offset,
+				     uint64_t size, uint64_t now);
+
+/* Any thread, without the lock: how many bytes from offset on have been copied; 0: they are not here. */
+uint64_t collecting_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
+			 uint64_t size);
+
+/* The file is closed.  With the lock. */
+void collecting_close(struct engine *e, struct engine_file *f);
+
+/* A line about what has come so, and why not more.  Any thread. */
+void collecting_describe(struct engine *e, FILE *out);
+
+#endif

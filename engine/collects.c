@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/collects.h"
+#include "engine/communicator.h"
+#include "engine/devices.h"
+#include "engine/pinned.h"
+#include "engine/rooms.h"
+#include "engine/rounds.h"
+#include "engine/unfit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SLOTS_MAX = 32, PAGE = 4096 };
+enum {
+	KEEP_MS = 10000, /* for who asked */
+	PACE_MS = 100,   /* over which boundaries are counted */
+	SOON_MS = 50,    /* from one to the next, at most, where they come soon */
+};
+
+struct slot {
+	uint8_t *memory; /* a page, at whose end the label is, then the bytes */
+	bool used;
+};
+
+struct collect { /* one that was asked for */
+	struct collect *next;
+	struct engine *engine;
+	uint64_t id[2];
+	uint32_t peer; /* who asked, and waits for the answer to its request */
+	uint64_t request;
+	bool asked;
+	bool unwanted;
+	bool over;
+	int result;
+	uint64_t over_ms;
+	struct slot *slot;
+	struct rounds_get get;
+	struct rounds_view view;
+	struct wire_piece pieces[];
+};
+
+struct collects {
+	struct pinned *memory;
+	bool reached; /* by devices */
+	struct slot slots[SLOTS_MAX];
+	unsigned nslots;
+	struct collect *list;
+	uint64_t pace_ms, pace_boundary; /* when they were counted last, and to where */
+	uint64_t period_ms;              /* from one to the next; UINT64_MAX: none has come */
+	uint64_t brought, refused[WIRE_UNFITS];
+};
+
+/* ---- memory ---- */
+
+static int reach(struct engine *e, struct collects *c)
+{
+	struct iovec slab;
+	unsigned n;
+	int rc;
+
+	if (!e->registry.devices)
+		return 0;
+	n = pinned_slabs(c->memory, &slab);
+	assert(n == 1);
+	rc = devices_pin(e->registry.devices, slab.iov_base, slab.iov_len);
+	c->reached = !rc;
+	return rc;
+}
+
+/* All of them, for good: a mount may copy from one that it has lost, and sees by the label that it has. */
+static void take_slots(struct collects *c)
+{
+	void *memory;
+
+	while (c->nslots < SLOTS_MAX && !pinned_get(c->memory, 0, &memory))
+		c->slots[c->nslots++].memory = memory;
+}
+
+static int make_slots(struct engine *e, struct collects *c, uint64_t bytes)
+{
+	const struct pinned_options options = { .size = COLLECTS_SLOT + PAGE,
+						.count = (unsigned)u64_min(
+							bytes / COLLECTS_SLOT, SLOTS_MAX),
+						.locked_by_user = e->registry.devices != NULL,
+						.unlocked = !e->registry.devices };
+	int rc;
+
+	rc = options.count ? pinned_open(&options, &c->memory) : 0;
+	if (rc || !c->memory)
+		return rc;
+	rc = reach(e, c);
+	if (!rc)
+		take_slots(c);
+	else
+		pinned_close(c->memory);
+	return rc;
+}
+
+int collects_init(struct engine *e, uint64_t bytes)
+{
+	struct collects *c;
+	int rc;
+
+	if (e->collects)
+		return 0;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->period_ms = UINT64_MAX;
+	rc = make_slots(e, c, bytes);
+	if (rc)
+		free(c);
+	else
+		e->collects = c;
+	return rc;
+}
+
+static void free_memory(struct engine *e, struct collects *c)
+{
+	struct iovec slab;
+
+	if (!c->memory)
+		return;
+	if (c->reached && pinned_slabs(c->memory, &slab))
+		devices_unpin(e->registry.devices, slab.iov_base);
+	for (unsigned i = 0; i < c->nslots; i++)
+		pinned_put(c->memory, c->slots[i].memory);
+	pinned_close(c->memory);
+}
+
+void collects_free(struct engine *e)
+{
+	struct collects *c = e->collects;
+
+	if (!c)
+		return;
+	while (c->list) {
+		struct collect *one = c->list;
+
+		c->list = one->next;
+		free(one);
+	}
+	free_memory(e, c);
+	free(c);
+	e->collects = NULL;
+}
+
+static struct room_label *label_of(const struct slot *slot)
+{
+	return (struct room_label *)(void *)(slot->memory + PAGE) - 1;
+}
+
+static struct slot *take_slot(struct collects *c, const uint64_t id[2])
+{
+	for (unsigned i = 0; i < c->nslots; i++) {
+		struct slot *slot = &c->slots[i];
+
+		if (slot->used)
+			continue;
+		slot->used = true;
+		*label_of(slot) = (struct room_label){ { id[0], id[1] }, 0 };
+		return slot;
+	}
+	return NULL;
+}
+
+static void put_slot(struct slot *slot)
+{
+	atomic_store(&label_of(slot)->complete, 0);
+	memset(label_of(slot)->view, 0, sizeof(label_of(slot)->view));
+	slot->used = false;
+}
+
+/* ---- how often the trainer comes to a boundary ---- */
+
+static void count_boundaries(struct engine *e, struct collects *c, uint64_t now)
+{
+	uint64_t boundary =
+		atomic_load_explicit(&e->registry.control->boundary, memory_order_relaxed);
+	uint64_t passed = boundary - c->pace_boundary;
+
+	if (now < c->pace_ms + PACE_MS)
+		return;
+	c->period_ms = passed ? (now - c->pace_ms) / passed : UINT64_MAX;
+	c->pace_ms = now;
+	c->pace_boundary = boundary;
+}
+
+/* Where all stand there is one that they have come to. */
+static bool come_soon(const struct engine *e)
+{
+	return e->collects->period_ms <= SOON_MS ||
+	       atomic_load_explicit(&e->registry.control->phase, memory_order_relaxed) ==
+		       CONTROL_FROZEN;
+}
+
+/* ---- its life ---- */
+
+static enum wire_unfit why(const struct collect *one)
+{
+	switch (one->result) {
+	case 0:
+		return WIRE_FIT;
+	case -ECANCELED:
+		return WIRE_UNFIT_BOUNDARY;
+	case -EREMOTE:
+		return WIRE_UNFIT_COMMUNICATOR;
+	case -ESTALE:
+		return WIRE_UNFIT_VIEW;
+	case -ENOSPC:
+	case -ENOMEM:
+	case -E2BIG:
+		return WIRE_UNFIT_ROOM;
+	}
+	return WIRE_UNFIT_BROKEN;
+}
+
+static void answer(struct engine *e, uint32_t peer, uint64_t request, int status,
+		   enum wire_unfit unfit, const struct slot *slot)
+{
+	struct wire_collected said = { .status = status,
+				       .unfit = unfit,
+				       .address = slot ? (uintptr_t)slot->memory + PAGE : 0 };
+
+	node_send(e, peer, WIRE_COLLECTED, request, &said, NULL, 0);
+}
+
+static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
+		   enum wire_unfit unfit)
+{
+	if (e->collects)
+		e->collects->refused[unfit]++;
+	answer(e, peer, request, status, unfit, NULL);
+}
+
+/* Without the lock, by the engine thread, or when it is gone. */
+static void on_brought(struct rounds_get *get, int result)
+{
+	struct collect *one = get->owner;
+	struct engine *e = one->engine;
+
+	pthread_mutex_lock(&e->lock);
+	one->over = true;
+	one->over_ms = monotonic_ms();
+	one->result = result;
+	if (result)
+		e->collects->refused[why(one)]++;
+	else
+		e->collects->brought += get->size;
+	atomic_store(&label_of(one->slot)->complete, !result);
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
+}
+
+static void turn_one(struct engine *e, struct collect *one)
+{
+	if (!one->asked)
+		return;
+	answer(e, one->peer, one->request, one->result, why(one),
+	       one->result ? NULL : one->slot);
+	one->asked = false;
+}
+
+void collects_turn(struct engine *e, uint64_t now)
+{
+	struct collects *c = e->collects;
+
+	if (!c)
+		return;
+	count_boundaries(e, c, now);
+	for (struct collect **at = &c->list; *at;) {
+		struct collect *one = *at;
+
+		if (one->over && !one->unwanted)
+			turn_one(e, one);
+		if (!one->over || (!one->unwanted && now < one->over_ms + KEEP_MS)) {
+			at = &one->next;
+			continue;
+		}
+		*at = one->next;
+		put_slot(one->slot);
+		free(one);
+	}
+}
+
+/* ---- what is asked of it ---- */
+
+static struct collect *find(const struct collects *c, const uint64_t id[2])
+{
+	struct collect *one = c ? c->list : NULL;
+
+	while (one && memcmp(one->id, id, sizeof(one->id)))
+		one = one->next;
+	return one;
+}
+
+void collects_close(struct engine *e, const uint64_t id[2])
+{
+	struct collect *one = find(e->collects, id);
+
+	if (!one)
+		return;
+	one->unwanted = true;
+	rounds_end(e, &one->get);
+}
+
+static int sum(const struct wire_piece *pieces, uint32_t n, uint64_t *bytes)
+{
+	*bytes = 0;
+	for (uint32_t i = 0; i < n; i++)
+		if (!u64_add(*bytes, pieces[i].size, bytes) || *bytes > COLLECTS_SLOT)
+			return -E2BIG;
+	return *bytes ? 0 : -EINVAL;
+}
+
+static int check(const struct wire_collect *asked, size_t tail_size)
+{
+	return asked->count && asked->count <= NODE_PIECES_MAX && asked->id[0] &&
+			       asked->view[0] &&
+			       tail_size == asked->count * sizeof(struct wire_piece)
+		       ? 0
+		       : -EINVAL;
+}
+
+static enum wire_unfit fits(struct engine *e, const struct wire_collect *asked)
+{
+	if (!e->collects || !e->rounds || !communicator_number(e))
+		return WIRE_UNFIT_COMMUNICATOR;
+	if (asked->tier >= STATE_TIERS ||
+	    !communicator_reaches(e, (enum state_tier)asked->tier))
+		return WIRE_UNFIT_TIER;
+	return asked->soon && !come_soon(e) ? WIRE_UNFIT_BOUNDARY : WIRE_FIT;
+}
+
+static struct collect *collect_new(struct engine *e, const struct wire_collect *asked,
+				   const void *tail)
+{
+	size_t size = asked->count * sizeof(struct wire_piece);
+	struct collect *one = calloc(1, sizeof(*one) + size);
+
+	if (!one)
+		return NULL;
+	memcpy(one->pieces, tail, size);
+	memcpy(one->id, asked->id, sizeof(one->id));
+	memcpy(one->view.id, asked->view, sizeof(one->view.id));
+	one->engine = e;
+	one->view.n = asked->count;
+	one->view.pieces = one->pieces;
+	one->get = (struct rounds_get){ .view = &one->view,
+					.wait_ms = asked->wait_ms ? asked->wait_ms : 1,
+					.done = on_brought,
+					.owner = one };
+	return one;
+}
+
+/* Into a slot. */
+static int bring(struct engine *e, struct collect *one)
+{
+	int rc = sum(one->pieces, one->view.n, &one->get.size);
+
+	if (rc)
+		return rc;
+	one->slot = take_slot(e->collects, one->id);
+	if (!one->slot)
+		return -ENOSPC;
+	one->get.out = one->slot->memory + PAGE;
+	rc = rounds_begin(e, &one->get);
+	if (rc)
+		put_slot(one->slot);
+	return rc;
+}
+
+static int begin(struct engine *e, uint32_t peer, uint64_t request,
+		 const struct wire_collect *asked, const void *tail)
+{
+	struct collect *one = collect_new(e, asked, tail);
+	int rc = one ? bring(e, one) : -ENOMEM;
+
+	if (rc) {
+		free(one);
+		return rc;
+	}
+	one->peer = peer;
+	one->request = request;
+	one->asked = true;
+	one->next = e->collects->list;
+	e->collects->list = one;
+	return 0;
+}
+
+void collects_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+		    const void *body, const void *tail, size_t tail_size)
+{
+	struct wire_collect asked;
+	struct collect *one;
+	enum wire_unfit unfit;
+	int rc;
+
+	memcpy(&asked, body, sizeof(asked));
+	one = find(e->collects, asked.id);
+	if (one) { /* the answer was lost, or is yet to come */
+		one->peer = peer;
+		one->request = header->request;
+		one->asked = true;
+		return;
+	}
+	rc = check(&asked, tail_size);
+	unfit = fits(e, &asked);
+	if (!rc && unfit)
+		rc = -EREMOTE;
+	if (!rc && (rc = begin(e, peer, header->request, &asked, tail)))
+		unfit = rc == -EINVAL ? WIRE_UNFIT_BROKEN : WIRE_UNFIT_ROOM;
+	if (rc)
+		refuse(e, peer, header->request, rc, unfit ? unfit : WIRE_UNFIT_BROKEN);
+}
+
+/* ---- words ---- */
+
+static void describe(const struct collects *c, FILE *out)
+{
+	unsigned used = 0;
+
+	for (unsigned i = 0; i < c->nslots; i++)
+		used += c->slots[i].used;
+	fprintf(out, "for mounts: brought %llu bytes, %u of %u slots in use, boundaries ",
+		(unsigned long long)c->brought, used, c->nslots);
+	if (c->period_ms == UINT64_MAX)
+		fputs("are not coming", out);
+	else
+		fprintf(out, "every %llu ms", (unsigned long long)c->period_ms);
+	unfit_describe(c->refused, out);
+}
+
+char *collects_text(struct engine *e)
+{
+	CLEANUP(free) char *rounds = rounds_text(e);
+	char *text = NULL;
+	size_t size;
+	FILE *out = rounds ? open_memstream(&text, &size) : NULL;
+
+	if (!out)
+		return NULL;
+	fputs(rounds, out);
+	if (e->collects)
+		describe(e->collects, out);
+	fclose(out);
+	return text;
+}

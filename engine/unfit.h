@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_UNFIT_H
+#define ENGINE_UNFIT_H
+
+/* Why bytes do not come by a round, in words. */
+
+#include "engine/wire.h"
+
+#include <stdio.h>
+
+/* One word, as in metrics. */
+const char *unfit_name(enum wire_unfit unfit);
+/* The rest of a line: of each reason that there was, how often. */
+void unfit_describe(const uint64_t counts[WIRE_UNFITS], FILE *out);
+
+#endif
