@@ -44,8 +44,9 @@ struct control_page {
 	/* memory of devices; all 0 where there is none */
 	_Atomic uint64_t bytes_device;                                      /* registered */
 	_Atomic uint64_t device_from_bytes, device_to_bytes, device_errors; /* copies, ever */
-	_Atomic uint64_t device_kept; /* bytes preserved there, now */
-	uint8_t spare[16];
+	_Atomic uint64_t device_kept;  /* bytes preserved there, now */
+	_Atomic uint64_t swap_damaged; /* blocks on NVMe, ever */
+	uint8_t spare[8];
 };
 static_assert(sizeof(struct control_page) == 256, "control page");
 

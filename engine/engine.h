@@ -166,7 +166,9 @@ struct engine_rank {
 	uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
 	uint64_t bytes_device; /* registered, in memory of devices */
 	uint64_t device_from_bytes, device_to_bytes, device_errors; /* copies, ever */
-	uint64_t device_kept; /* preserved for readers in memory of devices, now */
+	uint64_t device_kept;  /* preserved for readers in memory of devices, now */
+	uint64_t swap_damaged; /* blocks on NVMe that were not what was written, ever */
+	bool fabric;           /* its bytes may come by the fabric */
 };
 
 bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out);

@@ -17,7 +17,7 @@ static const char *const state_names[] = {
 };
 
 static const char header[] = "rank state step generation boundary phase way bytes swap_bytes "
-			     "device_bytes since_ms pid "
+			     "device_bytes swap_errors swap_damaged fabric since_ms pid "
 			     "host address why\n";
 
 /* ---- writing ---- */
@@ -52,6 +52,8 @@ static void put_rank(FILE *out, uint32_t rank, const struct engine_rank *r)
 	put_word(out, r->way, ' ');
 	fprintf(out, "%" PRIu64 " %" PRIu64 " %" PRIu64 " ", r->bytes_host, r->bytes_swap,
 		r->bytes_device);
+	fprintf(out, "%" PRIu64 " %" PRIu64 " %s ", r->swap_errors, r->swap_damaged,
+		r->fabric ? "yes" : "no");
 	fprintf(out, "%" PRIu64 " %" PRId64 " ", r->since_ms, r->pid);
 	put_word(out, r->host, ' ');
 	put_word(out, r->address, ' ');
@@ -120,6 +122,10 @@ static void take_number(struct engine_rank *r, const char *column, const char *w
 		r->bytes_swap = n;
 	else if (!strcmp(column, "device_bytes"))
 		r->bytes_device = n;
+	else if (!strcmp(column, "swap_errors"))
+		r->swap_errors = n;
+	else if (!strcmp(column, "swap_damaged"))
+		r->swap_damaged = n;
 	else if (!strcmp(column, "since_ms"))
 		r->since_ms = n;
 	else if (!strcmp(column, "pid"))
@@ -134,6 +140,8 @@ static void take_word(struct engine_rank *r, const char *column, const char *wor
 		r->phase = known(word);
 	else if (!strcmp(column, "way"))
 		r->way = known(word);
+	else if (!strcmp(column, "fabric"))
+		r->fabric = !strcmp(word, "yes");
 	else if (!strcmp(column, "host"))
 		take_text(r->host, sizeof(r->host), word);
 	else if (!strcmp(column, "address"))

@@ -98,6 +98,7 @@ static void show_figures(struct engine *e)
 	control_put(&c->swap_in_bytes, in);
 	control_put(&c->swap_out_bytes, out);
 	control_put(&c->swap_errors, f.errors);
+	control_put(&c->swap_damaged, f.file.damaged_blocks);
 	control_put(&c->pinned_bytes, f.pinned.size * f.pinned.count);
 	control_put(&c->pinned_lent, f.pinned.size * f.pinned.lent);
 }

@@ -118,6 +118,7 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 		.swap_out_bytes =
 			atomic_load_explicit(&page->swap_out_bytes, memory_order_relaxed),
 		.swap_errors = atomic_load_explicit(&page->swap_errors, memory_order_relaxed),
+		.swap_damaged = atomic_load_explicit(&page->swap_damaged, memory_order_relaxed),
 		.pinned_bytes = atomic_load_explicit(&page->pinned_bytes, memory_order_relaxed),
 		.pinned_lent = atomic_load_explicit(&page->pinned_lent, memory_order_relaxed),
 		.arena_bytes = atomic_load_explicit(&page->arena_bytes, memory_order_relaxed),

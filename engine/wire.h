@@ -177,8 +177,9 @@ struct wire_control {
 	uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
 	uint64_t bytes_device, device_from_bytes, device_to_bytes, device_errors;
 	uint64_t device_kept;
+	uint64_t swap_damaged;
 };
-static_assert(sizeof(struct wire_control) == 240, "wire");
+static_assert(sizeof(struct wire_control) == 248, "wire");
 
 struct wire_join {
 	struct wire_entry entry;
@@ -189,7 +190,7 @@ struct wire_join {
 	uint64_t barrier; /* the newest that it has passed */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_join) == 576, "wire");
+static_assert(sizeof(struct wire_join) == 584, "wire");
 
 struct wire_joined {
 	uint32_t need_catalog;
@@ -198,7 +199,7 @@ struct wire_joined {
 	uint64_t barrier; /* rank 0's, and its page */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_joined) == 264, "wire");
+static_assert(sizeof(struct wire_joined) == 272, "wire");
 
 struct wire_welcome {
 	char job[128];
@@ -292,14 +293,14 @@ struct wire_changed { /* then size bytes of events, a line of JSON each */
 	uint32_t size;   /* at most WIRE_EVENTS_MAX */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_changed) == 256, "wire");
+static_assert(sizeof(struct wire_changed) == 264, "wire");
 
 struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
 	struct wire_control control; /* read after the bytes */
 };
-static_assert(sizeof(struct wire_data) == 248, "wire");
+static_assert(sizeof(struct wire_data) == 256, "wire");
 
 /* Who writes what: for the events, as the writer says, but for its rank. */
 struct wire_origin {

@@ -43,7 +43,31 @@ static struct tiers sum_bytes(const struct status *s)
 	return sum;
 }
 
+/* Errors of the disk, damaged blocks. */
+static struct swap_faults {
+	uint64_t errors, damaged;
+} sum_faults(const struct status *s)
+{
+	struct swap_faults sum = { 0 };
+
+	for (uint32_t rank = 0; rank < s->nranks; rank++) {
+		sum.errors += s->ranks[rank].swap_errors;
+		sum.damaged += s->ranks[rank].swap_damaged;
+	}
+	return sum;
+}
+
 /* ---- for people ---- */
+
+static void print_faults(struct swap_faults f, const char *before, FILE *to)
+{
+	if (f.errors)
+		fprintf(to, "%s%" PRIu64 " disk error%s", before, f.errors,
+			f.errors == 1 ? "" : "s");
+	if (f.damaged)
+		fprintf(to, "%s%" PRIu64 " damaged block%s", f.errors ? ", " : before,
+			f.damaged, f.damaged == 1 ? "" : "s");
+}
 
 static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
 {
@@ -53,6 +77,7 @@ static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
 		rank, r->host[0] ? r->host : "-", r->pid, state_name(r), r->way ? r->way : "-",
 		r->step, r->phase ? r->phase : "-",
 		human(r->bytes_host + r->bytes_swap + r->bytes_device, bytes));
+	print_faults((struct swap_faults){ r->swap_errors, r->swap_damaged }, "  ", to);
 	if (r->why[0])
 		fprintf(to, "  %s", r->why);
 	fputc('\n', to);
@@ -81,6 +106,7 @@ void status_print(const struct status *s, FILE *to)
 		human(sum.host, bytes));
 	print_tier("NVMe", sum.swap, to);
 	print_tier("devices", sum.device, to);
+	print_faults(sum_faults(s), ", ", to);
 	fputc('\n', to);
 	fprintf(to, "%6s  %-16s %8s  %-7s  %-4s %10s  %-8s %8s\n", "RANK", "HOST", "PID",
 		"STATE", "WAY", "STEP", "PHASE", "BYTES");
@@ -99,12 +125,14 @@ static json_t *tiers_json(struct tiers t)
 static json_t *rank_json(uint32_t rank, const struct engine_rank *r)
 {
 	return json_pack(
-		"{s:I s:s s:s s:I s:s s:s s:I s:s s:I s:I s:I s:s s:o}", "rank",
+		"{s:I s:s s:s s:I s:s s:s s:I s:s s:I s:I s:I s:s s:I s:I s:b s:o}", "rank",
 		(json_int_t)rank, "host", r->host, "address", r->address, "pid",
 		(json_int_t)r->pid, "state", state_name(r), "why", r->why, "since_ms",
 		(json_int_t)r->since_ms, "way", r->way ? r->way : "-", "step",
 		(json_int_t)r->step, "generation", (json_int_t)r->generation, "boundary",
-		(json_int_t)r->boundary, "phase", r->phase ? r->phase : "-", "bytes",
+		(json_int_t)r->boundary, "phase", r->phase ? r->phase : "-", "swap_errors",
+		(json_int_t)r->swap_errors, "swap_damaged", (json_int_t)r->swap_damaged,
+		"fabric", r->fabric, "bytes",
 		tiers_json((struct tiers){ r->bytes_host, r->bytes_swap, r->bytes_device }));
 }
 
@@ -118,10 +146,12 @@ json_t *status_json(const struct status *s)
 			return NULL;
 		}
 	}
-	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:o s:o}", "mountpoint",
+	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:I s:I s:o s:o}", "mountpoint",
 			 s->mountpoint, "source", s->source, "job", s->job, "world",
 			 (json_int_t)s->nranks, "alive", (json_int_t)count_alive(s), "step",
 			 (json_int_t)s->step, "generation", (json_int_t)s->generation, "phase",
-			 s->phase, "params", (json_int_t)s->nparams, "bytes",
-			 tiers_json(sum_bytes(s)), "ranks", ranks);
+			 s->phase, "params", (json_int_t)s->nparams, "swap_errors",
+			 (json_int_t)sum_faults(s).errors, "swap_damaged",
+			 (json_int_t)sum_faults(s).damaged, "bytes", tiers_json(sum_bytes(s)),
+			 "ranks", ranks);
 }

@@ -44,6 +44,21 @@ line ' params, host 1.0M, NVMe 3.0M, devices 2.0M$'
 line '^ *0  node0 .* 6.0M$'
 fragctl status --json m >out
 line '"device": 2097152'
+line '"swap_errors": 0'
+
+cat >m/.frag/health <<'END'
+rank state step generation boundary phase way bytes swap_bytes swap_errors swap_damaged fabric since_ms pid host address why
+0 alive 17 18 35 stable host 1048576 3145728 1 0 no 5120 4242 node0 tcp://127.0.0.1:21017 -
+1 alive 17 18 35 stable zmq 1048576 3145728 2 3 yes 5120 4243 node1 tcp://127.0.0.2:21017 -
+END
+fragctl status m >out
+line ' params, host 2.0M, NVMe 6.0M, 3 disk errors, 3 damaged blocks$'
+line '^ *0  node0 .* 4.0M  1 disk error$'
+line '^ *1  node1 .* 4.0M  2 disk errors, 3 damaged blocks$'
+fragctl status --json m >out
+line '"swap_errors": 3'
+line '"swap_damaged": 3'
+line '"fabric": true'
 
 fragctl status fake:4 >out
 line '^fake:4, job fake$'

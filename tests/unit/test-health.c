@@ -20,7 +20,10 @@ static const struct engine_rank two[] = {
 	  .phase = "stable",
 	  .bytes_host = 1ull << 40,
 	  .bytes_swap = 3,
-	  .bytes_device = 1ull << 33 },
+	  .bytes_device = 1ull << 33,
+	  .swap_errors = 5,
+	  .swap_damaged = 6,
+	  .fabric = true },
 	{ .host = "node 1",
 	  .pid = 7,
 	  .state = ENGINE_RANK_LOST,
@@ -50,6 +53,9 @@ START_TEST(what_is_written_is_read_back)
 	ck_assert_uint_eq(ranks[0].bytes_host, 1ull << 40);
 	ck_assert_uint_eq(ranks[0].bytes_swap, 3);
 	ck_assert_uint_eq(ranks[0].bytes_device, 1ull << 33);
+	ck_assert_uint_eq(ranks[0].swap_errors, 5);
+	ck_assert_uint_eq(ranks[0].swap_damaged, 6);
+	ck_assert(ranks[0].fabric && !ranks[1].fabric);
 	ck_assert_str_eq(ranks[0].why, "");
 	ck_assert_int_eq(ranks[1].state, ENGINE_RANK_LOST);
 	free(ranks);
