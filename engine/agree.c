@@ -116,9 +116,12 @@ static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 
 static void decide_at(struct engine *e, struct agreement *a, uint32_t rank)
 {
-	if (a->part[rank] && !tell_decision(e, a, rank))
-		a->outstanding++;
-	else
+	int rc = a->part[rank] ? tell_decision(e, a, rank) : -ENOENT;
+
+	if (a->round && a->part[rank] == 2 && rc && !a->status)
+		a->status = rc; /* what it will send is not heard of */
+	a->outstanding += !rc;
+	if (rc)
 		a->part[rank] = 0; /* it asks again: agree_arrived */
 	a->decided_here |= rank == e->rank;
 }

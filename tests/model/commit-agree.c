@@ -9,7 +9,7 @@
 
 static struct message about(enum type type, unsigned edit, unsigned n, unsigned value)
 {
-	return (struct message){ type & 15, edit & 3, n & 31, value & 31 };
+	return (struct message){ type & 31, edit & 1, n & 31, value & 31 };
 }
 
 /* ---- deciding ---- */
@@ -35,6 +35,7 @@ void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message
 		return;
 	a->taken |= !refused;
 	a->refused |= refused;
+	a->spoiled |= m.type == APPLIED && m.value;
 	if (refused || m.type == APPLIED || !a->commit)
 		ended(a, from); /* else APPLIED follows */
 }
@@ -82,7 +83,7 @@ static void finish(struct state *s, unsigned r, unsigned edit)
 	struct agreement *a = &s->ranks[r].agreements[edit];
 
 	if (a->commit)
-		send(s, r, WRITER, about(VERDICT, edit, 0, 1));
+		send(s, r, WRITER, about(VERDICT, edit, 0, !a->spoiled));
 	memset(a, 0, sizeof(*a));
 }
 
@@ -350,6 +351,8 @@ void agree_lost(struct state *s, unsigned r, unsigned rank)
 			continue;
 		if (a->phase == PHASE_VOTING)
 			a->failed |= a->part[rank] == PART_HOLDER;
+		else if (bounds.reader && mutation != MUTATION_LOST_HAS_SENT)
+			a->spoiled |= a->part[rank] == PART_HOLDER;
 		ended(a, rank);
 	}
 }

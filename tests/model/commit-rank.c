@@ -14,7 +14,7 @@ static void answer(struct state *s, unsigned r, unsigned to, enum type type, uns
 		   unsigned value)
 {
 	send(s, r, to,
-	     (struct message){ .type = type & 15, .edit = edit & 3, .value = value & 31 });
+	     (struct message){ .type = type & 31, .edit = edit & 1, .value = value & 31 });
 }
 
 void edits_stage(struct state *s, unsigned r, unsigned from, unsigned edit)
@@ -31,7 +31,7 @@ static void vote(struct state *s, unsigned r, unsigned from, unsigned edit, enum
 {
 	unsigned passed = s->ranks[r].boundary;
 
-	send(s, r, from, (struct message){ VOTE, edit & 3, passed & 31, vote & 31 });
+	send(s, r, from, (struct message){ VOTE, edit & 1, passed & 31, vote & 31 });
 }
 
 /* The first half: from here on the trainer sees it. */
@@ -212,11 +212,20 @@ static struct edit *next_decided(struct rank *rank)
 	return next;
 }
 
+static void take_for_decided(struct rank *rank)
+{
+	for (unsigned i = 0; i < EDITS; i++)
+		if (rank->edits[i].state == EDIT_PREPARED && rank->edits[i].n <= rank->boundary)
+			settle(&rank->edits[i], true, rank->edits[i].coordinator);
+}
+
 bool edits_look(struct state *s, unsigned r)
 {
 	struct rank *rank = &s->ranks[r];
 	struct edit *e;
 
+	if (mutation == MUTATION_LAUNCHES_UNDECIDED)
+		take_for_decided(rank);
 	if (mutation != MUTATION_ORDER_OF_ARRIVAL || !next_decided(rank))
 		if (arrive(rank))
 			return true;
@@ -226,7 +235,14 @@ bool edits_look(struct state *s, unsigned r)
 	e->state = EDIT_APPLIED;
 	e->applied_at = (uint8_t)(rank->boundary + 1);
 	e->applied_as = ++rank->applied;
+	round_launch(s, r, (unsigned)(e - rank->edits));
 	return true;
+}
+
+/* Of a round: whether what was sent is not what it ought to be. */
+static bool was_spoiled(const struct state *s, unsigned r, unsigned edit)
+{
+	return s->ranks[r].launches[edit].how > LAUNCHED;
 }
 
 /* The engine thread takes it out. */
@@ -237,7 +253,7 @@ bool edits_report(struct state *s, unsigned r, unsigned edit)
 	if (e->state != EDIT_APPLIED)
 		return false;
 	if (e->peer != NODES)
-		answer(s, r, e->peer, APPLIED, edit, 0);
+		answer(s, r, e->peer, APPLIED, edit, was_spoiled(s, r, edit));
 	e->state = EDIT_NONE;
 	clear(e);
 	return true;

@@ -7,7 +7,7 @@
 
 static void say(struct state *s, enum type type, unsigned edit, unsigned to)
 {
-	send(s, WRITER, to, (struct message){ .type = type & 15, .edit = edit & 3 });
+	send(s, WRITER, to, (struct message){ .type = type & 31, .edit = edit & 1 });
 }
 
 static void stage(struct state *s, unsigned edit)
@@ -54,6 +54,44 @@ static void ask_commit(struct state *s, unsigned edit)
 	say(s, COMMIT, edit, r);
 }
 
+/* The reader's part here has failed. */
+static bool has_failed(const struct state *s, unsigned edit)
+{
+	unsigned r = bounds.reader - 1u;
+
+	return s->ranks[r].launches[edit].how == LAUNCHED && s->ranks[r].parted &&
+	       !round_came(s, edit);
+}
+
+/* Of a round: when nothing of it is under way here. */
+static void end_round(struct state *s, unsigned edit)
+{
+	struct write *w = &s->writes[edit];
+	unsigned r = bounds.reader - 1u;
+
+	if (w->phase == WRITE_OVER ||
+	    (round_is_pending(s, r, edit) && mutation != MUTATION_DONE_WHEN_TOLD))
+		return;
+	if (w->phase == WRITE_TOLD && w->result == RESULT_APPLIED && !round_came(s, edit) &&
+	    mutation != MUTATION_DONE_WHEN_TOLD)
+		w->result = RESULT_FAILED;
+	if (w->phase == WRITE_TOLD)
+		over(w, w->result);
+	else if (w->phase > WRITE_STAGE && has_failed(s, edit))
+		over(w, RESULT_FAILED);
+}
+
+static void tell(struct write *w, enum result result)
+{
+	if (!bounds.reader) {
+		over(w, result);
+		return;
+	}
+	w->phase = WRITE_TOLD;
+	w->outstanding = 0;
+	w->result = (uint8_t)result;
+}
+
 /* What it does by itself. */
 void write_turn(struct state *s)
 {
@@ -66,6 +104,8 @@ void write_turn(struct state *s)
 			ask_commit(s, edit);
 		if (w->phase == WRITE_STAGE && (w->failed || w->cancelled))
 			forget_everywhere(s, edit);
+		if (bounds.reader)
+			end_round(s, edit);
 	}
 }
 
@@ -95,7 +135,7 @@ void write_step(struct explore *x, const struct state *s, unsigned edit)
 	const struct write *w = &s->writes[edit];
 	struct state next = *s;
 
-	if (w->phase == WRITE_OVER)
+	if (w->phase >= WRITE_TOLD)
 		return;
 	if (w->outstanding && bounds.losses)
 		ask_again(x, &next, edit);
@@ -122,8 +162,8 @@ void write_on(struct state *s, unsigned from, struct message m)
 		w->failed |= !m.value;
 	} else if (m.type == ACCEPTED && w->phase == WRITE_ASKED) {
 		w->phase = WRITE_ACCEPTED;
-	} else if (m.type == VERDICT && w->phase > WRITE_STAGE && w->phase < WRITE_OVER) {
-		over(w, m.value ? RESULT_APPLIED : RESULT_FAILED);
+	} else if (m.type == VERDICT && w->phase > WRITE_STAGE && w->phase < WRITE_TOLD) {
+		tell(w, m.value ? RESULT_APPLIED : RESULT_FAILED);
 	}
 }
 
@@ -136,6 +176,6 @@ void write_lost(struct state *s, unsigned rank)
 			w->failed = 1;
 		else if ((w->phase == WRITE_ASKED || w->phase == WRITE_ACCEPTED) &&
 			 w->coordinator == rank)
-			over(w, RESULT_UNKNOWN);
+			tell(w, RESULT_UNKNOWN);
 	}
 }

@@ -17,7 +17,7 @@ enum mutation mutation;
 static bool is_request(unsigned type)
 {
 	return type == STAGE || type == COMMIT || type == CANCEL || type == PREPARE ||
-	       type == DECIDE || type == ARRIVED || type == OUTCOME;
+	       type == DECIDE || type == ARRIVED || type == OUTCOME || type == PART;
 }
 
 int send(struct state *s, unsigned from, unsigned to, struct message m)
@@ -101,6 +101,9 @@ static void take_rank_message(struct explore *x, struct state *s, unsigned from,
 		break;
 	case OUTCOME_KNOWN:
 		agree_on_known(s, r, from, m);
+		break;
+	case PART:
+		round_part(s, r, false);
 		break;
 	}
 }
@@ -191,6 +194,28 @@ static bool may_enter(const struct state *s, unsigned r)
 	return s->ranks[r].place == RUNNING && s->ranks[r].boundary < bounds.boundaries;
 }
 
+/* What it then launches is launched so. */
+static void look(struct explore *x, const struct state *s, unsigned r, enum launch how)
+{
+	struct state next = *s;
+	struct rank *rank = &next.ranks[r];
+	bool again = rank->place == WAITING;
+
+	if (again && is_busy(s, r))
+		return;
+	round_next = (struct round_next){ .how = how };
+	rank->place = again || edits_pending(s, r) ? WAITING : RUNNING;
+	if (rank->place == WAITING && !is_busy(s, r) &&
+	    !edits_look(&next, r)) /* the same lock */
+		rank->place = RUNNING;
+	if (how != LAUNCHED && !round_next.used)
+		return;
+	next.spoils -= how == NOT_KEPT;
+	next.failures -= how == FAILED;
+	then(x, &next, again ? "%d looks again at boundary %d" : "%d looks at boundary %d",
+	     (int)r, rank->boundary);
+}
+
 static void step_trainer(struct explore *x, const struct state *s, unsigned r)
 {
 	struct state next = *s;
@@ -200,15 +225,12 @@ static void step_trainer(struct explore *x, const struct state *s, unsigned r)
 		rank->boundary++;
 		rank->place = ENTERED;
 		then(x, &next, "%d enters boundary %d", (int)r, rank->boundary);
-	} else if (rank->place == ENTERED) {
-		rank->place = edits_pending(s, r) ? WAITING : RUNNING;
-		if (rank->place == WAITING && !is_busy(s, r) && !edits_look(&next, r))
-			rank->place = RUNNING;
-		then(x, &next, "%d looks for edits at boundary %d", (int)r, rank->boundary);
-	} else if (rank->place == WAITING && !is_busy(s, r)) { /* the same lock */
-		if (!edits_look(&next, r))
-			rank->place = RUNNING;
-		then(x, &next, "%d looks again at boundary %d", (int)r, rank->boundary);
+	} else if (rank->place != RUNNING) {
+		look(x, s, r, LAUNCHED);
+		if (s->spoils && r + 1 != bounds.reader)
+			look(x, s, r, NOT_KEPT);
+		if (s->failures)
+			look(x, s, r, FAILED);
 	}
 }
 
@@ -221,7 +243,7 @@ static void say_arrived(struct explore *x, const struct state *s, unsigned r, un
 	    is_under_way(s, r, e->coordinator, ARRIVED, edit) ||
 	    is_under_way(s, e->coordinator, r, ARRIVED_KNOWN, edit))
 		return;
-	if (!send(&next, r, e->coordinator, (struct message){ ARRIVED, edit & 3, 0, 0 }))
+	if (!send(&next, r, e->coordinator, (struct message){ ARRIVED, edit & 1, 0, 0 }))
 		next.ranks[r].edits[edit].awaits = 1;
 	then(x, &next, "%d says that it has arrived, edit %d", (int)r, (int)edit);
 }
@@ -258,20 +280,27 @@ static void step_engine(struct explore *x, const struct state *s, unsigned r)
 
 /* ---- what goes wrong ---- */
 
+static void end_node(struct state *s, unsigned node)
+{
+	s->dead |= (uint8_t)(1u << node);
+	for (unsigned from = 0; from < NODES; from++)
+		memset(s->queue[from][node], 0, sizeof(s->queue[from][node]));
+	if (node == WRITER)
+		memset(s->writes, 0, sizeof(s->writes));
+	else
+		memset(&s->ranks[node], 0, sizeof(s->ranks[node]));
+}
+
 static void crash(struct explore *x, const struct state *s, unsigned node)
 {
 	struct state next = *s;
 
-	if (!s->crashes)
+	if (!s->crashes || (node == WRITER && bounds.reader))
 		return;
 	next.crashes--;
-	next.dead |= (uint8_t)(1u << node);
-	for (unsigned from = 0; from < NODES; from++)
-		memset(next.queue[from][node], 0, sizeof(next.queue[from][node]));
-	if (node == WRITER)
-		memset(next.writes, 0, sizeof(next.writes));
-	else
-		memset(&next.ranks[node], 0, sizeof(next.ranks[node]));
+	end_node(&next, node);
+	if (node + 1 == bounds.reader)
+		end_node(&next, WRITER);
 	then(x, &next, "%d dies", (int)node, 0);
 }
 
@@ -305,6 +334,8 @@ static void notice(struct explore *x, const struct state *s, unsigned node, unsi
 		} else {
 			next.ranks[node].lost |= (uint8_t)(1u << rank);
 			agree_lost(&next, node, rank);
+			if (bounds.reader)
+				round_part(&next, node, mutation != MUTATION_PARTS_ALONE);
 		}
 		then(x, &next, "%d holds %d for lost", (int)node, (int)rank);
 	}
@@ -331,6 +362,7 @@ static void step(struct explore *x, const void *state)
 	}
 	for (unsigned edit = 0; edit < bounds.edits && is_up(s, WRITER); edit++)
 		write_step(x, s, edit);
+	round_move(x, s);
 }
 
 static void start(void *state)
@@ -346,6 +378,8 @@ static void start(void *state)
 	s->stops = bounds.stops;
 	s->losses = bounds.losses;
 	s->cancels = bounds.cancels;
+	s->failures = bounds.failures;
+	s->spoils = bounds.spoils;
 	for (unsigned edit = bounds.edits; edit < EDITS; edit++)
 		s->writes[edit].phase = WRITE_OVER;
 	write_turn(s);
@@ -395,7 +429,7 @@ static const char *check_result(const struct state *s, unsigned edit, unsigned r
 
 	if (e && result == RESULT_APPLIED && !e->applied_at && !bounds.stops)
 		return "the writer was told of success, and a rank has not applied it";
-	if (e && result == RESULT_FAILED && e->remembered == COMMITTED)
+	if (e && result == RESULT_FAILED && e->remembered == COMMITTED && !bounds.reader)
 		return "the writer was told of failure, and a rank has committed it";
 	return NULL;
 }
@@ -403,7 +437,7 @@ static const char *check_result(const struct state *s, unsigned edit, unsigned r
 static const char *broken(const void *state)
 {
 	const struct state *s = state;
-	const char *why = NULL;
+	const char *why = round_broken(s);
 
 	for (unsigned edit = 0; edit < bounds.edits; edit++)
 		for (unsigned r = 0; r < RANKS && !why; r++) {
@@ -434,7 +468,7 @@ static bool is_end(const void *state)
 	for (unsigned edit = 0; edit < bounds.edits && !(s->dead >> WRITER & 1); edit++)
 		if (s->writes[edit].phase != WRITE_OVER && !waits_for_ever(s, edit))
 			return false;
-	return true;
+	return round_is_end(s);
 }
 
 static void print(const void *state)
@@ -455,11 +489,15 @@ static void print(const void *state)
 
 /* ---- */
 
-/* edits, holders, ranks, boundaries, crashes, stops, losses, cancels */
+/* edits, holders, ranks, boundaries, crashes, stops, losses, cancels, failures, spoils, reader */
 static const struct bounds bounds_of[] = {
-	{ 1, 3, 3, 2, 1, 0, 0, 0 }, { 1, 3, 3, 1, 0, 0, 0, 1 }, { 1, 3, 3, 1, 0, 0, 1, 0 },
-	{ 1, 3, 2, 2, 0, 1, 0, 0 }, { 2, 3, 2, 2, 0, 0, 0, 0 }, { 1, 3, 3, 1, 0, 1, 0, 0 },
-	{ 2, 3, 3, 1, 0, 0, 0, 0 }, { 1, 3, 3, 2, 0, 0, 1, 0 }, { 1, 3, 2, 2, 1, 0, 0, 0 },
+	{ 1, 3, 3, 2, 1, 0, 0, 0, 0, 0, 0 }, { 1, 3, 3, 1, 0, 0, 0, 1, 0, 0, 0 },
+	{ 1, 3, 3, 1, 0, 0, 1, 0, 0, 0, 0 }, { 1, 3, 2, 2, 0, 1, 0, 0, 0, 0, 0 },
+	{ 2, 3, 2, 2, 0, 0, 0, 0, 0, 0, 0 }, { 1, 3, 3, 1, 0, 1, 0, 0, 0, 0, 0 },
+	{ 2, 3, 3, 1, 0, 0, 0, 0, 0, 0, 0 }, { 1, 3, 3, 2, 0, 0, 1, 0, 0, 0, 0 },
+	{ 1, 3, 2, 2, 1, 0, 0, 0, 0, 0, 0 }, { 1, 6, 3, 1, 1, 0, 0, 0, 0, 0, 3 },
+	{ 2, 3, 2, 2, 0, 0, 0, 0, 0, 0, 2 }, { 1, 3, 2, 2, 0, 0, 0, 1, 1, 0, 2 },
+	{ 1, 3, 2, 1, 1, 0, 0, 0, 0, 1, 1 },
 };
 
 static const struct run_case cases[] = {
@@ -469,6 +507,10 @@ static const struct run_case cases[] = {
 	{ "a message is lost", &bounds_of[2], false },
 	{ "the coordinator of two is stopped", &bounds_of[3], false },
 	{ "two edits on two ranks", &bounds_of[4], false },
+	{ "a round, one dies", &bounds_of[9], false },
+	{ "two rounds on two ranks", &bounds_of[10], false },
+	{ "a round, a part is not launched", &bounds_of[11], false },
+	{ "a round, what is sent was not kept", &bounds_of[12], false },
 	{ "the coordinator is stopped", &bounds_of[5], true },
 	{ "two edits", &bounds_of[6], true },
 	{ "a message is lost, two boundaries", &bounds_of[7], true },
@@ -490,6 +532,15 @@ static const struct run_mutation mutations[] = {
 	[MUTATION_SUCCESS_WHEN_ACCEPTED] = { "success when it is accepted", "one dies" },
 	[MUTATION_ORDER_OF_ARRIVAL] = { "applied in the order of arrival",
 					"two edits on two ranks" },
+	[MUTATION_LAUNCHES_UNDECIDED] = { "launches what is not decided", "a round, one dies" },
+	[MUTATION_LOST_HAS_SENT] = { "a sender that was lost is counted as one that has sent",
+				     "a round, what is sent was not kept" },
+	[MUTATION_FAILS_ALONE] = { "tells nobody that it cannot launch",
+				   "a round, a part is not launched" },
+	[MUTATION_PARTS_ALONE] = { "tells nobody that the communicator has failed",
+				   "a round, a part is not launched" },
+	[MUTATION_DONE_WHEN_TOLD] = { "gives the memory back while bytes come",
+				      "a round, a part is not launched" },
 };
 static_assert(ARRAY_SIZE(mutations) == MUTATIONS, "mutations");
 

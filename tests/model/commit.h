@@ -10,6 +10,9 @@
  * Simpler than there: what a rank says to itself, and what the writer is answered, arrives at once; who is
  * late names a boundary one later; STAGE is one message; only rank 0 is ever stopped; there are no freezes; the writer
  * does not ask what became of its edit when its coordinator died (outcome.c).
+ *
+ * Rounds are edits (engine/rounds*.c): the writer is then the reader, a part of one of the ranks, and what is applied is
+ * launched.  Their communicator is not made anew, and nothing is ended by a deadline: whoever cannot go on is told.
  */
 
 #include "tests/model/explore.h"
@@ -17,8 +20,8 @@
 enum { RANKS = 3, WRITER = RANKS, NODES, EDITS = 2, QUEUE = 7 };
 
 struct message {
-	uint16_t type : 4; /* enum type; 0: none */
-	uint16_t edit : 2;
+	uint16_t type : 5; /* enum type; 0: none */
+	uint16_t edit : 1;
 	uint16_t n : 5; /* a boundary */
 	uint16_t value : 5;
 };
@@ -40,6 +43,7 @@ enum type {
 	ARRIVED_KNOWN,
 	OUTCOME,
 	OUTCOME_KNOWN,
+	PART,
 };
 
 enum vote { VOTE_YES, VOTE_LATE, VOTE_NO };
@@ -75,6 +79,7 @@ struct agreement {
 	uint8_t commit;
 	uint8_t taken;   /* another rank has taken the decision */
 	uint8_t refused; /* one would not */
+	uint8_t spoiled; /* a round: one could not send what it ought to */
 	uint8_t told_self;
 	uint8_t passed;
 	uint8_t part[RANKS];
@@ -86,6 +91,15 @@ struct inquiry {
 	uint8_t outstanding;
 	uint8_t again;
 	uint8_t outcome;
+};
+
+enum launch { NOT_LAUNCHED, LAUNCHED, NOT_KEPT, FAILED }; /* NOT_KEPT: other bytes are sent */
+
+/* A rank's part in a round. */
+struct launch_state {
+	uint8_t how;   /* enum launch */
+	uint8_t order; /* the how manieth, from 1 */
+	uint8_t moved; /* with which ranks, a bit each */
 };
 
 enum place { RUNNING, ENTERED, WAITING };
@@ -101,9 +115,11 @@ struct rank {
 	struct edit edits[EDITS];
 	struct agreement agreements[EDITS];
 	struct inquiry inquiries[EDITS];
+	uint8_t parted; /* its communicator has failed */
+	struct launch_state launches[EDITS];
 };
 
-enum write_phase { WRITE_STAGE, WRITE_ASKED, WRITE_ACCEPTED, WRITE_OVER };
+enum write_phase { WRITE_STAGE, WRITE_ASKED, WRITE_ACCEPTED, WRITE_TOLD, WRITE_OVER };
 enum result { RESULT_NONE, RESULT_APPLIED, RESULT_FAILED, RESULT_UNKNOWN };
 
 struct write {
@@ -120,7 +136,10 @@ struct state {
 	uint8_t dead;                            /* nodes */
 	uint8_t stopped;                         /* ranks that are, and will go on */
 	uint8_t crashes, stops, losses, cancels; /* that may come yet */
-	uint8_t lost;                            /* ranks that the writer holds for lost */
+	uint8_t failures, spoils;                /* of launches */
+	uint8_t other_bytes;                     /* a bit a round: a sender sent others */
+	uint8_t mistaken; /* bytes of one round were taken for another's */
+	uint8_t lost;     /* ranks that the writer holds for lost */
 	struct rank ranks[RANKS];
 	struct write writes[EDITS];
 	struct message queue[NODES][NODES][QUEUE]; /* from, to */
@@ -132,6 +151,8 @@ struct bounds {
 	uint8_t ranks;
 	uint8_t boundaries;
 	uint8_t crashes, stops, losses, cancels;
+	uint8_t failures, spoils;
+	uint8_t reader; /* rank + 1, which is the writer too, and a holder: rounds; 0: edits */
 };
 extern struct bounds bounds;
 
@@ -148,6 +169,11 @@ enum mutation {
 	MUTATION_ORDER_OF_ARRIVAL,
 	MUTATION_TOLD_IS_APPLIED,
 	MUTATION_DECIDES_ALONE,
+	MUTATION_LAUNCHES_UNDECIDED,
+	MUTATION_LOST_HAS_SENT,
+	MUTATION_FAILS_ALONE,
+	MUTATION_PARTS_ALONE,
+	MUTATION_DONE_WHEN_TOLD,
 	MUTATIONS
 };
 extern enum mutation mutation;
@@ -197,6 +223,21 @@ bool agree_inquire(struct state *s, unsigned r, unsigned edit);
 bool agree_end_inquiry(struct state *s, unsigned r, unsigned edit);
 bool agree_ask_again(struct state *s, unsigned r, unsigned rank, unsigned edit);
 void agree_lost(struct state *s, unsigned r, unsigned rank);
+
+/* How the next launch goes, and whether there was one. */
+extern struct round_next {
+	enum launch how;
+	bool used;
+} round_next;
+
+/* Rank r's part in rounds. */
+void round_launch(struct state *s, unsigned r, unsigned edit);
+bool round_is_pending(const struct state *s, unsigned r, unsigned edit);
+bool round_came(const struct state *s, unsigned edit);
+void round_part(struct state *s, unsigned r, bool tell);
+void round_move(struct explore *x, const struct state *s);
+const char *round_broken(const struct state *s);
+bool round_is_end(const struct state *s);
 
 void write_turn(struct state *s);
 void write_step(struct explore *x, const struct state *s, unsigned edit);
