@@ -94,8 +94,8 @@ static unsigned first_pending(const struct state *s, unsigned r)
 
 	for (unsigned edit = 0; edit < bounds.edits; edit++)
 		if (round_is_pending(s, r, edit) &&
-		    (first == EDITS || s->ranks[r].launches[edit].order <
-					       s->ranks[r].launches[first].order))
+		    (first == EDITS ||
+		     s->ranks[r].launches[edit].order < s->ranks[r].launches[first].order))
 			first = edit;
 	return first;
 }
