@@ -37,6 +37,7 @@ int collecting_init(struct engine *e, const char *how)
 	else
 		return -EINVAL;
 	c->wait_ms = (unsigned)u64_min(c->wait_ms, e->timeout_ms / 4);
+	c->window = COLLECTS_SLOT;
 	return 0;
 }
 
@@ -91,8 +92,21 @@ static void end_all(struct engine *e, struct engine_file *f, enum window_state s
 			end_window(e, f, &f->collecting.windows[i]);
 }
 
+static void want_no_more(struct engine *e, struct engine_file *f)
+{
+	struct engine_file **at = &e->collecting.wanting;
+
+	while (*at && *at != f)
+		at = &(*at)->collecting.next_wanting;
+	if (*at)
+		*at = f->collecting.next_wanting;
+	f->collecting.wanting = false;
+}
+
 void collecting_close(struct engine *e, struct engine_file *f)
 {
+	if (f->collecting.wanting)
+		want_no_more(e, f);
 	if (!atomic_load(&f->collecting.any))
 		return;
 	end_all(e, f, WINDOW_ASKED);
@@ -161,9 +175,15 @@ static bool ask_again(struct engine *e, struct engine_file *f, const struct wind
 	return !ask(e, f, w, &body, NULL);
 }
 
-/* Those asked for with it wait for the same. */
-static void fail(struct engine *e, struct engine_file *f, enum wire_unfit unfit, uint64_t now)
+/* Those asked for with it wait for the same, but for memory. */
+static void fail(struct engine *e, struct engine_file *f, struct window *w,
+		 enum wire_unfit unfit, uint64_t now)
 {
+	end_window(e, f, w);
+	if (unfit == WIRE_UNFIT_ROOM && atomic_load(&f->collecting.any)) {
+		count_unfit(e, unfit);
+		return;
+	}
 	end_all(e, f, WINDOW_ASKED);
 	if (unfit == WIRE_UNFIT_VIEW || unfit == WIRE_UNFIT_TIER)
 		give_up(e, f, unfit);
@@ -198,7 +218,7 @@ static bool on_collected(struct engine *e, void *owner, uint64_t number,
 		return false;
 	unfit = take(e, w, answer);
 	if (unfit)
-		fail(e, f, unfit, monotonic_ms());
+		fail(e, f, w, unfit, monotonic_ms());
 	return false;
 }
 
@@ -297,8 +317,8 @@ static enum wire_unfit ask_next(struct engine *e, struct engine_file *f, uint32_
 	struct plan plan;
 	enum wire_unfit unfit;
 	bool near;
-	int tier, rc = viewing_plan(f, *offset, u64_min(COLLECTS_SLOT, f->bytes - *offset),
-				    &plan);
+	int tier, rc = viewing_plan(f, *offset,
+				    u64_min(e->collecting.window, f->bytes - *offset), &plan);
 
 	if (rc)
 		return WIRE_UNFIT_VIEW;
@@ -364,8 +384,35 @@ static enum collecting_next look(struct engine *e, struct engine_file *f, uint64
 		return COLLECTING_THERE;
 	if (now < first->until_ms || now < last->until_ms)
 		return COLLECTING_WAIT;
-	fail(e, f, WIRE_UNFIT_BOUNDARY, now);
+	fail(e, f, first->state == WINDOW_ASKED ? first : last, WIRE_UNFIT_BOUNDARY, now);
 	return COLLECTING_NONE;
+}
+
+/* Where those that there are end. */
+static uint64_t end_of_all(struct engine_file *f)
+{
+	uint64_t end = 0;
+
+	for (unsigned i = 0; i < WINDOWS; i++) {
+		const struct window *w = &f->collecting.windows[i];
+
+		if (w->state != WINDOW_NONE && is_of_view(f, w))
+			end = u64_max(end, w->offset + w->size);
+	}
+	return end;
+}
+
+void collecting_go_on(struct engine *e, uint64_t now)
+{
+	while (e->collecting.wanting) {
+		struct engine_file *f = e->collecting.wanting;
+		uint64_t end = end_of_all(f);
+
+		want_no_more(e, f);
+		if (end && end < f->bytes && f->viewing.state == VIEWING_READY &&
+		    now >= e->collecting.retry_ms && is_worth_it(e, f, end, now))
+			ask_ahead(e, f, end, now);
+	}
 }
 
 enum collecting_next collecting_turn(struct engine *e, struct engine_file *f, uint64_t offset,
@@ -415,6 +462,16 @@ static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
 	return there;
 }
 
+/* Its reader goes on: as much as he has read is to come behind what there is. */
+static void want_more(struct engine *e, struct engine_file *f)
+{
+	if (f->collecting.wanting)
+		return;
+	f->collecting.wanting = true;
+	f->collecting.next_wanting = e->collecting.wanting;
+	e->collecting.wanting = f;
+}
+
 static void note_copied(struct engine *e, struct engine_file *f, const struct window *seen,
 			uint64_t size, bool copied)
 {
@@ -424,8 +481,10 @@ static void note_copied(struct engine *e, struct engine_file *f, const struct wi
 	w = find_number(f, seen->id[1]);
 	if (w)
 		w->taken += size;
-	if (w && (!copied || w->taken >= w->size))
+	if (w && (!copied || w->taken >= w->size)) {
 		end_window(e, f, w);
+		want_more(e, f);
+	}
 	if (!copied)
 		hold_off(e, WIRE_UNFIT_BROKEN, monotonic_ms());
 	pthread_mutex_unlock(&e->lock);

@@ -27,6 +27,9 @@ enum collecting_next {
 enum collecting_next collecting_turn(struct engine *e, struct engine_file *f, uint64_t offset,
 				     uint64_t size, uint64_t now);
 
+/* Asks for what comes behind what has been read.  Engine thread, with the lock. */
+void collecting_go_on(struct engine *e, uint64_t now);
+
 /* Any thread, without the lock: how many bytes from offset on have been copied; 0: they are not here. */
 uint64_t collecting_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
 			 uint64_t size);

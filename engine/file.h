@@ -72,6 +72,8 @@ struct collecting { /* under the engine's lock */
 	_Atomic bool any;      /* not all are NONE */
 	enum wire_unfit unfit; /* why none is asked for any more; 0: they are */
 	uint64_t next;         /* where its reader goes on */
+	bool wanting;          /* among those of collecting_choice */
+	struct engine_file *next_wanting;
 };
 
 struct engine_file {

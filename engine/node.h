@@ -105,11 +105,13 @@ enum collecting_how {
 
 struct collecting_choice { /* a mount's: collecting.c */
 	enum collecting_how how;
-	uint64_t min;          /* bytes */
-	unsigned wait_ms;      /* for a boundary; as much for the bytes to come then */
-	uint64_t retry_ms;     /* nothing is asked for before this */
-	unsigned failures;     /* one after the other */
-	enum wire_unfit unfit; /* why the last one failed */
+	uint64_t min;                /* bytes */
+	uint64_t window;             /* bytes asked for at a time */
+	unsigned wait_ms;            /* for a boundary; as much for the bytes to come then */
+	uint64_t retry_ms;           /* nothing is asked for before this */
+	unsigned failures;           /* one after the other */
+	enum wire_unfit unfit;       /* why the last one failed */
+	struct engine_file *wanting; /* whose readers have read some of theirs */
 };
 
 struct engine_counters { /* any thread, atomic, relaxed */

@@ -4,6 +4,7 @@
 #include "engine/about.h"
 #include "engine/agree.h"
 #include "engine/arena-memory.h"
+#include "engine/collecting.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/fabric.h"
@@ -261,6 +262,7 @@ void engine_turn(struct engine *e, int wait_ms)
 		serve_turn(e, now);
 		waiters_turn(e, now);
 	}
+	collecting_go_on(e, now);
 	viewing_tell_closed(e);
 	transfers_turn(e, now, &transfers);
 	writes_turn(e, now, &commits);

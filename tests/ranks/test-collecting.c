@@ -276,6 +276,36 @@ START_TEST(an_edit_at_the_same_boundary_is_not_in_it)
 }
 END_TEST
 
+static bool is_asked_for(uint64_t offset)
+{
+	for (unsigned i = 0; i < WINDOWS; i++)
+		if (file->collecting.windows[i].state != WINDOW_NONE &&
+		    file->collecting.windows[i].offset == offset)
+			return true;
+	return false;
+}
+
+/* Rank 0 has memory for two windows at a time, of two reads each. */
+START_TEST(it_comes_ahead_of_its_reader)
+{
+	on_devices = true;
+	open_all("host 0", "nccl");
+	observer->collecting.window = 2 * PART;
+	all_go(GOAL);
+	ck_assert_int_eq(read_at(0, PART), PART);
+	while (unfit(WIRE_UNFIT_ROOM) < 2)
+		turn_all(NULL);
+	ck_assert(is_asked_for(2 * PART) && !is_asked_for(4 * PART));
+	ck_assert_int_eq(read_at(PART, PART), PART);
+	while (!is_asked_for(4 * PART))
+		turn_all(NULL);
+	read_all();
+	expect_truth();
+	ck_assert_uint_ge(by_rounds(), 6 * PART);
+	close_all();
+}
+END_TEST
+
 START_TEST(a_rank_says_what_it_has_brought)
 {
 	char *text;
@@ -602,6 +632,7 @@ int main(void)
 	tcase_add_loop_test(t, what_a_mount_reads_comes_by_a_round, 0, 2);
 	tcase_add_loop_test(t, they_are_those_of_the_view_whatever_was_trained_since, 0, 2);
 	tcase_add_loop_test(t, an_edit_at_the_same_boundary_is_not_in_it, 0, 2);
+	tcase_add_test(t, it_comes_ahead_of_its_reader);
 	tcase_add_test(t, a_rank_says_what_it_has_brought);
 	tcase_add_test(t, a_trainer_that_does_not_come_is_not_waited_for);
 	tcase_add_test(t, by_choice_boundaries_are_to_come_soon);
