@@ -261,6 +261,11 @@ void place_drop(struct place *p, struct place_state *s)
 	pthread_mutex_unlock(&p->lock);
 }
 
+uint64_t place_least(const struct place *p)
+{
+	return p->least;
+}
+
 uint64_t place_slices(const struct place_state *s)
 {
 	return s->nslices;

@@ -85,6 +85,8 @@ int place_add(struct place *p, const char *name, enum place_kind kind, uint32_t 
 /* Nothing of it is in.  Holds of it stay good. */
 void place_drop(struct place *p, struct place_state *s);
 
+/* States of fewer bytes never leave memory. */
+uint64_t place_least(const struct place *p);
 uint64_t place_slices(const struct place_state *s);
 /* Elements of a slice but the last; equal for all states whose elements have at most 4 bytes.  Bytes of
  * PLACE_PARAM have slices of a whole buffer.

@@ -20,15 +20,31 @@ static int add_place(struct registry *r, uint32_t index, uint32_t sub, const cha
 	return place_add(r->place, name, kind, (uint32_t)frag_dtype_size(dtype), numel, s);
 }
 
+/* What would never leave memory is a state in memory. */
+static int keep_small(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+		      enum frag_dtype dtype, uint64_t numel)
+{
+	void *memory;
+	int rc = registry_alloc(r, STATE_PARTITION, index, sub, key, dtype, numel, &memory);
+
+	if (!rc)
+		registry_stays(r, STATE_PARTITION, index, sub, key);
+	return rc;
+}
+
 /* Without elements it is in no tier. */
 int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		  enum frag_dtype dtype, uint64_t numel)
 {
+	uint64_t bytes;
 	struct place_state *s;
 	int row, rc = r->place ? 0 : -EOPNOTSUPP;
 
 	if (!rc && !numel)
 		return registry_keep(r, STATE_PARTITION, index, sub, key, dtype, 0, NULL);
+	if (!rc && u64_mul(numel, frag_dtype_size(dtype), &bytes) &&
+	    bytes < place_least(r->place))
+		return keep_small(r, index, sub, key, dtype, numel);
 	if (!rc)
 		rc = add_place(r, index, sub, key, dtype, numel, &s);
 	if (rc)
@@ -89,12 +105,13 @@ int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtyp
 	return number < 0 ? number : 0;
 }
 
-void registry_stays(struct registry *r, uint32_t param)
+void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		    const char *key)
 {
 	int number;
 
 	pthread_mutex_lock(&r->lock);
-	number = states_find(&r->states, STATE_LP_SHARD, param, 0, "");
+	number = states_find(&r->states, kind, index, sub, key);
 	if (number >= 0)
 		r->states.rows[number].stays = true;
 	pthread_mutex_unlock(&r->lock);

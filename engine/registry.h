@@ -47,7 +47,7 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
  */
 int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		   const char *key, enum frag_dtype dtype, uint64_t numel, void **memory);
-/* A partition on NVMe.  -EOPNOTSUPP: there is no place for it. */
+/* A partition on NVMe; one that would never leave memory is a state there.  -EOPNOTSUPP: there is no place for it. */
 int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		  enum frag_dtype dtype, uint64_t numel);
 /* This rank's piece of a parameter comes to be bytes [at, ...) of a state on NVMe, which has its values, and is others' too.
@@ -56,7 +56,8 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtype,
 			uint64_t numel, struct place_state *s, uint64_t at);
 /* It would be there, but stays in memory. */
-void registry_stays(struct registry *r, uint32_t param);
+void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		    const char *key);
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
 

@@ -99,7 +99,7 @@ static int stay(struct shards *s, const struct shard_given *g)
 		rc = keep_new(s, g, &owned);
 	if (rc)
 		return rc;
-	registry_stays(s->registry, g->param);
+	registry_stays(s->registry, STATE_LP_SHARD, g->param, 0, "");
 	s->shards[g->param] = (struct shard){
 		.known = true, .bytes = bytes_of(g), .numel = g->numel, .owned = owned
 	};
