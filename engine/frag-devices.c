@@ -74,11 +74,12 @@ static void collect_for_mounts(struct engine *e)
 		log_warn("no memory for what rounds bring to mounts: %s", strerror(-rc));
 }
 
-/* By the first device that is told of. */
-static int connect(struct engine *e, int number)
+/* By the first device that is told of.  Its stream has as long to come to a boundary as it has for all else. */
+static int connect(struct engine *e, const struct frag_devices *c)
 {
 	const struct collective_options options = { .device = devices_port(e->registry.devices),
-						    .number = number };
+						    .number = c->number,
+						    .wait_ms = c->timeout_ms };
 	int rc;
 
 	if (e->communicator || !may_connect())
@@ -112,6 +113,9 @@ int frag_devices_over(struct frag *f, const struct frag_devices *devices,
 int frag_devices(struct frag *f, const struct frag_devices *devices)
 {
 	int rc = frag_devices_over(f, devices, &device_cuda);
+	struct frag_devices c;
 
-	return rc ? rc : connect(f->engine, devices->number);
+	if (!rc)
+		rc = frag_copy_versioned(&c, devices, sizeof(c));
+	return rc ? rc : connect(f->engine, &c);
 }

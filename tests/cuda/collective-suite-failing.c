@@ -8,7 +8,7 @@
 
 /* How communicators fail, begin and end. */
 
-enum { SIZE = 100000, WAIT_MS = 30000 };
+enum { SIZE = 100000, WAIT_MS = 30000, STUCK_MS = 300 };
 
 /* ---- what fails ---- */
 
@@ -16,7 +16,7 @@ static struct collective_options in_a_hurry(void)
 {
 	struct collective_options before = collective_test_options;
 
-	collective_test_options.stuck_ms = collective_test_options.wait_ms = 300;
+	collective_test_options.stuck_ms = collective_test_options.wait_ms = STUCK_MS;
 	collective_test_options.end_ms = many->end_ms;
 	return before;
 }
@@ -91,6 +91,42 @@ START_TEST(an_event_that_does_not_come_is_timed_out)
 	here->go(stream);
 	here->ops->unmark(device, event);
 	here->stream_free(stream);
+}
+END_TEST
+
+/* For longer than an operation may take: it, and one behind it, have their time from when they can begin. */
+START_TEST(a_stream_that_is_busy_takes_none_of_its_time)
+{
+	uint64_t until = monotonic_ms() + 2 * STUCK_MS;
+	struct collective_options before = in_a_hurry();
+	struct collective_move m[2];
+	struct device_event *event;
+	struct part p[2];
+	void *stream, *to, *from;
+
+	collective_test_options.wait_ms = WAIT_MS;
+	many_open();
+	stream = here->stream_new(0);
+	to = here->alloc(0, SIZE);
+	from = here->alloc(0, SIZE);
+	m[0] = (struct collective_move){ true, 0, SIZE, from };
+	m[1] = (struct collective_move){ false, 0, SIZE, to };
+	here->hold(stream);
+	ck_assert_int_eq(here->ops->mark(device, 0, stream, &event), 0);
+	p[0].io = (struct collective_io){ .nmoves = 2, .moves = m, .after = event };
+	ck_assert_int_eq(part_start(0, &p[0]), 0);
+	start_moves(0, &p[1], m, 2);
+	while (monotonic_ms() < until)
+		short_pause();
+	ck_assert(!part_is_over(&p[0]) && !part_is_over(&p[1]));
+	here->go(stream);
+	expect_done(p, 2);
+	here->ops->unmark(device, event);
+	here->stream_free(stream);
+	here->free(from);
+	here->free(to);
+	many_close();
+	collective_test_options = before;
 }
 END_TEST
 
@@ -235,6 +271,7 @@ TCase *collective_suite_opening(void)
 {
 	TCase *c = tcase_create("opening");
 
+	tcase_add_test(c, a_stream_that_is_busy_takes_none_of_its_time);
 	tcase_add_test(c, close_ends_what_is_under_way);
 	tcase_add_test(c, after_a_failure_those_that_are_left_go_on);
 	tcase_add_test(c, a_rank_that_does_not_come_is_not_waited_for);
