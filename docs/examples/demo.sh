@@ -56,11 +56,12 @@ any_alive() {
 	return 1
 }
 
-stop_ranks() {
+# A process that is just being forked loses a signal: so they are told again.
+stop() {
 	[ $# -gt 0 ] || return 0
-	kill "$@" 2>/dev/null
 	tenths=0
 	while [ $tenths -lt 50 ] && any_alive "$@"; do
+		kill "$@" 2>/dev/null
 		sleep 0.1
 		tenths=$((tenths + 1))
 	done
@@ -71,10 +72,10 @@ leave() {
 	status=$?
 	trap '' INT TERM HUP
 	trap - EXIT
-	[ -z "$child" ] || kill "$child" 2>/dev/null
+	stop $child
 	if [ -n "$tmp" ]; then
 		unmount
-		stop_ranks $ranks ${!-}
+		stop $ranks ${!-}
 		wait
 		mounted || rm -rf --one-file-system "$tmp"
 	fi

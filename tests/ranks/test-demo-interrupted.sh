@@ -27,14 +27,15 @@ gone() {
 }
 
 said_or_gone() {
-	grep -q -e "$1" output.log || gone
+	grep -qs -e "$1" output.log || gone
 }
 
 nothing_left() {
 	[ -z "$(left)" ]
 }
 
-interrupt() { # interrupt SIGNAL TEXT: when the output has TEXT
+interrupt() { # interrupt SIGNAL TEXT: when the output has TEXT, its own and not that of the one before
+	rm -f output.log
 	setsid env --default-signal=INT,TERM "$mark" \
 		sh "$top_srcdir/docs/examples/demo.sh" "$top_builddir" >output.log 2>&1 &
 	demo=$!
