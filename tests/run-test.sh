@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs one test: run-test.sh COMMAND...  It gets a folder of its own for what it makes (TMPDIR,
 # XDG_RUNTIME_DIR, HOME), the built programs first in PATH, freed memory filled with a random byte,
-# and TEST_TIMEOUT seconds (300) before it and what it started are killed.
+# and TEST_TIMEOUT seconds (600) before it and what it started are killed.
 set -u
 scratch=$(mktemp -d /tmp/frag-test.XXXXXX) || exit 99
 chmod 0700 "$scratch"
-seconds=${TEST_TIMEOUT:-300}
+seconds=${TEST_TIMEOUT:-600}
 
 finish() {
 	sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* \(${scratch}[^ ]*\) .*|\1|p" /proc/self/mountinfo | sort -r |
