@@ -43,7 +43,8 @@ END_TEST
 
 START_TEST(the_rest_is_handed_on_in_order)
 {
-	expect("rw,allow_other,_netdev,timeout=5", "ro,allow_other,timeout=5");
+	expect("rw,allow_other,_netdev,timeout=5,gather=nccl",
+	       "ro,allow_other,timeout=5,gather=nccl");
 	expect("rw,,nosuid,nodev,", "ro,nosuid,nodev");
 	expect("username,autox,x", "ro,username,autox,x");
 }
