@@ -52,6 +52,7 @@ int devices_keep_on_host(struct devices *d, uint64_t bytes)
 /* What a device may write yet stays. */
 void devices_host_free(struct devices *d)
 {
+	static struct pinned *_Atomic left;
 	bool lost;
 
 	if (!d->host)
@@ -61,8 +62,10 @@ void devices_host_free(struct devices *d)
 		pthread_cond_wait(&d->ended, &d->lock);
 	lost = d->host_lost;
 	pthread_mutex_unlock(&d->lock);
-	if (lost)
+	if (lost) {
+		atomic_store(&left, d->host);
 		return;
+	}
 	d->ops->unpin(d->device, slab_of(d).iov_base);
 	pinned_close(d->host);
 }

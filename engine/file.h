@@ -40,6 +40,8 @@ struct viewing_piece { /* of a view, on one rank */
 	int lost; /* its rank is, and why: as piece.lost */
 };
 
+struct closing;
+
 struct viewing { /* what generation an open file shows; under the engine's lock */
 	enum viewing_state state;
 	uint64_t id[2];
@@ -50,6 +52,7 @@ struct viewing { /* what generation an open file shows; under the engine's lock 
 	int status; /* FAILED: why; -ENOMEM, -ETIMEDOUT: until retry_ms */
 	struct viewing_piece *pieces;
 	uint32_t n;
+	struct closing *closing; /* made when it opens, so that its end can always be told */
 };
 
 enum { WINDOWS = 4 };

@@ -25,17 +25,22 @@ bool viewing_wanted(const struct engine_file *f)
 
 /* ---- closing ---- */
 
-static void close_at_owners(struct engine *e, const struct viewing *v)
+static int make_closing(struct viewing *v)
 {
-	struct closing *c = malloc(sizeof(*c) + v->n * sizeof(c->ranks[0]));
+	v->closing = malloc(sizeof(*v->closing) + v->n * sizeof(v->closing->ranks[0]));
+	return v->closing ? 0 : -ENOMEM;
+}
 
-	if (!c)
-		return; /* they expire */
+static void close_at_owners(struct engine *e, struct viewing *v)
+{
+	struct closing *c = v->closing;
+
 	*c = (struct closing){ .next = e->closings, .id = { v->id[0], v->id[1] } };
 	for (uint32_t i = 0; i < v->n; i++)
 		if (v->pieces[i].opened)
 			c->ranks[c->n++] = v->pieces[i].rank;
 	e->closings = c;
+	v->closing = NULL;
 }
 
 void viewing_close_at(struct engine *e, const uint64_t id[2], uint32_t rank)
@@ -54,7 +59,7 @@ static void forget(struct engine *e, struct engine_file *f)
 	struct viewing *v = &f->viewing;
 
 	atomic_store(&f->viewed, false);
-	if (v->n)
+	if (v->closing)
 		close_at_owners(e, v);
 	free(v->pieces);
 	v->pieces = NULL;
@@ -73,16 +78,26 @@ static bool on_closed(struct engine *e, void *owner, uint64_t tag, const struct 
 	return false;
 }
 
+/* False: there is no room for a message to one of them now. */
+static bool tell_closed(struct engine *e, struct closing *c)
+{
+	struct wire_transaction body = { { c->id[0], c->id[1] } };
+
+	for (int rc; c->n; c->n--) {
+		rc = peers_call(e, c->ranks[c->n - 1], WIRE_VIEW_CLOSE, &body, NULL, 0,
+				on_closed, NULL, 0);
+		if (rc == -ENOMEM || rc == -EAGAIN)
+			return false;
+	}
+	return true;
+}
+
 void viewing_tell_closed(struct engine *e)
 {
-	while (e->closings) {
+	while (e->closings && tell_closed(e, e->closings)) {
 		struct closing *c = e->closings;
-		struct wire_transaction body = { { c->id[0], c->id[1] } };
 
 		e->closings = c->next;
-		for (uint32_t i = 0; i < c->n; i++)
-			peers_call(e, c->ranks[i], WIRE_VIEW_CLOSE, &body, NULL, 0, on_closed,
-				   NULL, 0);
 		free(c);
 	}
 }
@@ -200,6 +215,8 @@ static int begin(struct engine *e, struct engine_file *f)
 	v->id[1] = ++e->view_number;
 	v->generation = 0;
 	rc = plan_pieces(e, f);
+	if (!rc)
+		rc = make_closing(v);
 	if (rc) {
 		free(v->pieces);
 		v->pieces = NULL;

@@ -255,6 +255,7 @@ START_TEST(what_cannot_be_preserved_is_given_back)
 	ck_assert(stub_has_failed());
 	wait_until_kept(refused[_i].pools ? 0 : CHUNK);
 	ck_assert_uint_eq(stub_count("FreeAsync", true), refused[_i].pools);
+	stub_drain();
 	here->free(memory);
 	close_without_pools();
 }
