@@ -39,16 +39,15 @@ static int open_devices(struct engine *e, const struct frag_devices *c,
 }
 
 /* With one hardware queue, ranks' kernels and the communicator's can wait for each other in two orders. */
-static bool may_connect(void)
+static bool may_connect(const struct engine *e)
 {
-	const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS"),
-		   *way = getenv("FRAG_GATHER");
+	const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
 
-	if (way && !strcmp(way, "host"))
+	if (e->launch.gather_by_host)
 		return false;
 	if (!queues || strcmp(queues, "1"))
 		return true;
-	log_info("CUDA_DEVICE_MAX_CONNECTIONS=1: what devices have goes by the host");
+	log_warn("CUDA_DEVICE_MAX_CONNECTIONS=1: what devices have goes by the host");
 	return false;
 }
 
@@ -82,7 +81,7 @@ static int connect(struct engine *e, const struct frag_devices *c)
 						    .wait_ms = c->timeout_ms };
 	int rc;
 
-	if (e->communicator || !may_connect())
+	if (e->communicator || !may_connect(e))
 		return 0;
 	pthread_mutex_lock(&e->lock);
 	rc = rounds_init(e);

@@ -270,8 +270,7 @@ int frag_open_over(struct frag **out, const struct launch *launch,
 
 int frag_open(struct frag **out, const struct frag_config *config)
 {
-	const char *transport = getenv("FRAG_TRANSPORT"), *ptracer = getenv("FRAG_PTRACER");
-	bool memory = !transport || strcmp(transport, "zmq");
+	const char *ptracer = getenv("FRAG_PTRACER");
 	struct launch launch;
 	char why[256];
 	int rc;
@@ -289,11 +288,11 @@ int frag_open(struct frag **out, const struct frag_config *config)
 	if (ptracer &&
 	    !strcmp(ptracer, "any")) /* where Yama is: lets observers of this user read us */
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-	rc = frag_open_over(out, &launch, &transport_zmq, memory ? &transport_host : NULL, NULL,
-			    true);
+	rc = frag_open_over(out, &launch, &transport_zmq,
+			    launch.no_memory ? NULL : &transport_host, NULL, true);
 	if (rc) {
 		atomic_flag_clear(&opened);
-		log_warn("not attached: %s; training goes on without fragfs", strerror(-rc));
+		log_warn("not attached: %s", strerror(-rc));
 		return rc;
 	}
 	(*out)->only = true;

@@ -293,6 +293,21 @@ static int read_host(struct reader *r)
 		       : 0;
 }
 
+static int read_word(struct reader *r, const char *name, const char *word, bool *is_said)
+{
+	const char *text = env_text(name);
+
+	*is_said = text && !strcmp(text, word);
+	return !text || *is_said ? 0 : bad(r, "%s=%.40s is not %s", name, text, word);
+}
+
+static int read_ways(struct reader *r)
+{
+	int rc = read_word(r, "FRAG_TRANSPORT", "zmq", &r->l->no_memory);
+
+	return rc ? rc : read_word(r, "FRAG_GATHER", "host", &r->l->gather_by_host);
+}
+
 static int read_swap(struct reader *r)
 {
 	return swap_config_read(&r->l->swap, &r->config, r->why, r->whysize);
@@ -307,7 +322,7 @@ int launch_read(struct launch *l, const struct frag_config *config, char *why, s
 {
 	static int (*const steps[])(struct reader *) = {
 		read_place, read_master, read_port, read_rendezvous, read_job,
-		read_key,   read_host,   read_swap, read_fabric
+		read_key,   read_host,   read_ways, read_swap,       read_fabric
 	};
 	struct launch launch = { .rank = 0 };
 	struct reader r = { .l = &launch, .why = why, .whysize = whysize };

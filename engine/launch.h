@@ -20,6 +20,8 @@ struct launch {
 	char key_file[1024];   /* FRAG_KEY_FILE, or "" */
 	char host[MACHINE_ID]; /* launch_host's */
 	bool plain;            /* FRAG_PLAIN=1: no authentication */
+	bool no_memory;        /* FRAG_TRANSPORT=zmq */
+	bool gather_by_host;   /* FRAG_GATHER=host */
 	struct swap_config swap;
 	struct fabric_config fabric;
 };

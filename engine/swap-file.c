@@ -19,6 +19,18 @@ enum {
 	TRIES = 100
 };
 
+static const char *why_not(int rc)
+{
+	switch (rc) {
+	case -EBUSY:
+		return "another process swaps to it";
+	case -ELOOP:
+		return "it is a symbolic link";
+	default:
+		return NULL;
+	}
+}
+
 static int refuse(const struct swap_file_config *config, int rc, const char *what, char *why,
 		  size_t whysize)
 {
@@ -134,8 +146,7 @@ int swap_file_create(struct swap_file **out, const struct swap_file_config *conf
 		return refuse(config, -EINVAL, "no plain name", why, whysize);
 	fd = open_new(config);
 	if (fd < 0)
-		return refuse(config, fd, fd == -EBUSY ? "another process swaps to it" : NULL,
-			      why, whysize);
+		return refuse(config, fd, why_not(fd), why, whysize);
 	f = calloc(1, sizeof(*f));
 	if (!f) {
 		close(fd);

@@ -177,6 +177,10 @@ START_TEST(what_is_wrong_is_named)
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_RDZV=tcp:x"), "FRAG_RDZV");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_RDZV=file:"), "FRAG_RDZV");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_PLAIN=yes"), "FRAG_PLAIN");
+	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_TRANSPORT=ucx"),
+		   "FRAG_TRANSPORT=ucx is not zmq");
+	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_GATHER=hots"),
+		   "FRAG_GATHER=hots is not host");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=a/b"), "FRAG_JOB_ID");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=..x"), "FRAG_JOB_ID");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=a\nb"), "FRAG_JOB_ID");

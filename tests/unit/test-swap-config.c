@@ -63,6 +63,11 @@ START_TEST(the_budget_is_cut_into_equal_buffers)
 	ck_assert_int_eq(read_with(NULL, "/nvme", "4G"), 0);
 	ck_assert_uint_eq(c.slice, 16 << 20);
 	ck_assert_uint_eq(c.pinned / c.slice, 256);
+	ck_assert_int_eq(read_with(NULL, "/nvme", "0"), 0); /* the default */
+	ck_assert_uint_eq(c.pinned, 16 * 16 << 20);
+	setenv("FRAG_SWAP_MAX", "0", 1);
+	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), 0);
+	ck_assert_uint_eq(c.max, 0); /* the place's default */
 	ck_assert_int_eq(read_with(NULL, "/nvme", "60K"), -EINVAL);
 	ck_assert_msg(strstr(why, "FRAG_PINNED_MEM") != NULL, "%s", why);
 }

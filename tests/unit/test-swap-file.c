@@ -428,6 +428,7 @@ START_TEST(a_link_in_its_place_is_not_followed)
 	path_of(path);
 	ck_assert_int_eq(symlink("/dev/null", path), 0);
 	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), -ELOOP);
+	ck_assert_msg(strstr(why, path) && strstr(why, "symbolic link"), "%s", why);
 	unlink(path);
 	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
 	ck_assert_int_eq(fstat(file->fd, &st), 0);
