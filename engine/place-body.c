@@ -257,6 +257,8 @@ void place_not_read(struct place_body *b, const struct swap_io *io, int rc,
 		.to = first +
 		      (damaged ? u64_min(io->damaged_end, b->bytes) : io->offset + io->bytes),
 		.rc = rc,
+		.what = "not read",
+		.is_read = true,
 		.damaged = damaged,
 		.unsaid = !b->said_ms || now - b->said_ms >= SAY_MS,
 	};
@@ -272,28 +274,33 @@ void place_say(struct place *p, struct place_failure *f)
 		return;
 	f->unsaid = false;
 	snprintf(name, sizeof(name), "%s", f->state->name);
-	if (p->name_range)
+	if (f->is_read && p->name_range)
 		p->name_range(p->owner, f->state, f->from, f->to, name, sizeof(name));
 	if (f->damaged)
 		log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": damaged", name, f->from,
 			  f->to);
 	else
-		log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": not read: %s", name,
-			  f->from, f->to, strerror(-f->rc));
+		log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": %s: %s", name, f->from,
+			  f->to, f->what, strerror(-f->rc));
 }
 
-void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc,
-		  const char *what)
+void place_failed(struct place_body *b, int rc, const char *what, struct place_failure *failure)
 {
-	uint64_t from = slice * s->slice_bytes;
+	struct place_state *s = b->state;
+	uint64_t from = b->slice * s->slice_bytes, now = monotonic_ms();
 
-	count_error(p, s, rc);
-	if (s->said == rc && monotonic_ms() - s->said_ms < SAY_MS)
+	count_error(b->place, s, rc);
+	*failure =
+		(struct place_failure){ .state = s,
+					.from = from,
+					.to = from + b->bytes,
+					.rc = rc,
+					.what = what,
+					.unsaid = s->said != rc || now - s->said_ms >= SAY_MS };
+	if (!failure->unsaid)
 		return;
 	s->said = rc;
-	s->said_ms = monotonic_ms();
-	log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": %s: %s", s->name, from,
-		  from + place_slice_bytes(s, slice), what, strerror(-rc));
+	s->said_ms = now;
 }
 
 void place_body_writes(struct place_body *b)
@@ -306,10 +313,10 @@ void place_body_writes(struct place_body *b)
 	stick(b, false); /* it comes back, or is stuck once more */
 }
 
-void place_body_fail(struct place_body *b, int rc)
+void place_body_fail(struct place_body *b, int rc, struct place_failure *failure)
 {
 	if (rc != -ECANCELED) /* the place is closed */
-		place_failed(b->place, b->state, b->slice, rc, "not written, kept in memory");
+		place_failed(b, rc, "not written, kept in memory", failure);
 	b->error = rc;
 	drop_extent(b);
 	link_unwritten(b);
@@ -318,16 +325,17 @@ void place_body_fail(struct place_body *b, int rc)
 
 bool place_body_keep(struct place_body *b, int rc)
 {
+	struct place_failure failure;
 	bool kept;
 
 	pthread_mutex_lock(&b->place->lock);
 	kept = b->kind != PLACE_PINNED || move_to_spare(b);
-	place_failed(b->place, b->state, b->slice, rc,
-		     kept ? "not written, kept in memory" : "not written");
+	place_failed(b, rc, kept ? "not written, kept in memory" : "not written", &failure);
 	b->error = rc;
 	if (kept)
 		link_unwritten(b);
 	pthread_mutex_unlock(&b->place->lock);
+	place_say(b->place, &failure);
 	return kept;
 }
 

@@ -174,14 +174,14 @@ void place_body_read_end(struct place_body *b, bool from_memory);
 void place_body_settle(struct place_body *b);
 /* A request of it begins. */
 void place_body_writes(struct place_body *b);
-/* There was no room on the disk.  False: nor is there in memory, which stays the caller's.  Takes the lock. */
+/* There was no room on the disk; says so.  False: nor is there in memory, which stays the caller's.  Takes the lock. */
 bool place_body_keep(struct place_body *b, int rc);
 /* After a request. */
-void place_body_fail(struct place_body *b, int rc);
+void place_body_fail(struct place_body *b, int rc, struct place_failure *failure);
 void place_body_wrote(struct place_body *b);
-/* Counts it; says it once in SAY_MS. */
-void place_failed(struct place *p, struct place_state *s, uint64_t slice, int rc,
-		  const char *what);
+/* A slice was not written.  Counts it; it is to be said once in SAY_MS. */
+void place_failed(struct place_body *b, int rc, const char *what,
+		  struct place_failure *failure);
 /* Counts it; it is to be said once in SAY_MS of each body. */
 void place_not_read(struct place_body *b, const struct swap_io *io, int rc,
 		    struct place_failure *failure);

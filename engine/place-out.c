@@ -141,18 +141,30 @@ static int new_extent(struct place_body *b)
 
 /* ---- writing ---- */
 
+/* Under the lock, but for the line. */
+static void say(struct place *p, struct place_failure *failure)
+{
+	if (!failure->unsaid)
+		return;
+	pthread_mutex_unlock(&p->lock);
+	place_say(p, failure);
+	pthread_mutex_lock(&p->lock);
+}
+
 static void on_written(struct swap_io *io, int rc)
 {
 	struct place_body *b = container_of(io, struct place_body, io);
+	struct place_failure failure = { 0 };
 	struct place *p = b->place;
 
 	pthread_mutex_lock(&p->lock);
 	b->writing = false;
 	place_idle(p, b->state->kind, PLACE_OUT);
 	if (rc)
-		place_body_fail(b, rc);
+		place_body_fail(b, rc, &failure);
 	else
 		place_body_wrote(b);
+	say(p, &failure);
 	place_body_unref(b);
 	p->writing--; /* from here on it may be closed */
 	pthread_cond_broadcast(&p->changed);
@@ -235,6 +247,7 @@ void place_try_again(struct place *p)
 	pthread_mutex_lock(&p->lock);
 	flush = ++p->flushes;
 	while ((b = next_to_try(p, flush))) {
+		struct place_failure failure;
 		int rc;
 
 		pthread_mutex_unlock(&p->lock);
@@ -242,7 +255,8 @@ void place_try_again(struct place *p)
 		pthread_mutex_lock(&p->lock);
 		if (rc) {
 			b->error = rc;
-			place_failed(p, b->state, b->slice, rc, "not written");
+			place_failed(b, rc, "not written", &failure);
+			say(p, &failure);
 		}
 		place_body_unref(b);
 	}

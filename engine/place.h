@@ -214,11 +214,12 @@ bool place_holds_same(const struct place_hold *a, const struct place_hold *b);
 /* No read of it is under way. */
 void place_release(struct place *p, struct place_hold *hold);
 
-struct place_failure { /* why bytes [from, to) of a state could not be read */
+struct place_failure { /* why bytes [from, to) of a state could not be read, or written */
 	const struct place_state *state;
 	uint64_t from, to;
 	int rc;
-	bool damaged, unsaid;
+	const char *what; /* "not read" ... */
+	bool is_read, damaged, unsaid;
 };
 
 struct place_read { /* the caller's memory until done is called */
