@@ -125,18 +125,6 @@ static char *text_about(struct engine *e, const char *what)
 				    : swap_text_states(&e->registry, e->own);
 }
 
-/* Bytes of as many as one message takes. */
-static uint32_t whole_lines(const char *text)
-{
-	size_t size = strlen(text);
-
-	if (size <= WIRE_CHUNK)
-		return (uint32_t)size;
-	for (size = WIRE_CHUNK; size && text[size - 1] != '\n';)
-		size--;
-	return (uint32_t)size;
-}
-
 void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
 	struct wire_about about;
@@ -155,6 +143,6 @@ void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *
 		node_ack(e, peer, request, -ENOMEM);
 		return;
 	}
-	told.size = whole_lines(text);
+	told.size = (uint32_t)swap_text_lines(text, WIRE_CHUNK);
 	node_send(e, peer, WIRE_TOLD, request, &told, text, told.size);
 }

@@ -269,3 +269,14 @@ char *swap_text_pinned(struct registry *r)
 	fclose(out);
 	return text;
 }
+
+size_t swap_text_lines(const char *text, size_t most)
+{
+	size_t size = strlen(text);
+
+	if (size <= most)
+		return size;
+	for (size = most; size && text[size - 1] != '\n';)
+		size--;
+	return size;
+}

@@ -12,6 +12,9 @@
 char *swap_text_states(struct registry *r, const struct catalog *own);
 char *swap_text_pinned(struct registry *r);
 
+/* Bytes of as many whole lines as there are in `most` bytes. */
+size_t swap_text_lines(const char *text, size_t most);
+
 /* What bytes [from, to) of such a state are: "exp_avg of layers.0.weight and 2 more (group 0, sub-group 1)".  own: the rank's,
  * that does not grow meanwhile.
  */

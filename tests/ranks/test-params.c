@@ -678,6 +678,16 @@ START_TEST(bytes_of_a_state_are_called_by_the_parameters_in_them)
 }
 END_TEST
 
+START_TEST(an_answer_has_whole_lines)
+{
+	ck_assert_uint_eq(swap_text_lines("", 4), 0);
+	ck_assert_uint_eq(swap_text_lines("a\nb\n", 4), 4);
+	ck_assert_uint_eq(swap_text_lines("a\nbc\n", 4), 2);
+	ck_assert_uint_eq(swap_text_lines("a\nb\nc\n", 5), 4);
+	ck_assert_uint_eq(swap_text_lines("abcdef\n", 4), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("params");
@@ -701,6 +711,7 @@ int main(void)
 	tcase_add_loop_test(t, pieces_begin_as_given_or_as_they_were_or_as_their_masters, 0, 2);
 	tcase_add_loop_test(t, small_ones_stay_in_memory_and_are_treated_alike, 0, 2);
 	tcase_add_test(t, bytes_of_a_state_are_called_by_the_parameters_in_them);
+	tcase_add_test(t, an_answer_has_whole_lines);
 	tcase_add_test(t, parameters_need_memory);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_or_whole_parameters_has_none);

@@ -193,10 +193,9 @@ START_TEST(a_rank_ends_while_its_disk_does_not_answer)
 END_TEST
 
 /* As many as a rank takes at once, each of another range. */
-static void ask_much(void)
+static void ask_much_from(uint32_t from)
 {
 	int row = states_find(&rank0()->registry.states, STATE_PARTITION, 0, 0, "momentum");
-	uint32_t from = rank0()->peers[1].link;
 
 	for (uint64_t i = 0; i < READS; i++) {
 		struct wire_read read = { .epoch = rank0()->registry.states.epoch,
@@ -207,6 +206,29 @@ static void ask_much(void)
 		ck_assert(later_read(rank0(), from, MANY + i, &read));
 	}
 }
+
+static void ask_much(void)
+{
+	ask_much_from(rank0()->peers[1].link);
+}
+
+START_TEST(a_reader_leaves_some_reads_to_others)
+{
+	float value;
+
+	if (!open_job(_i))
+		return;
+	ck_assert_int_eq(get("momentum", &value), 0);
+	hold_reads();
+	ask_much();
+	ck_assert_uint_eq(placed_figures().holds, READS / 4 * 3);
+	ask_much_from(rank0()->peers[1].link + 1);
+	ck_assert_uint_eq(placed_figures().holds, READS);
+	faulty_end();
+	expect_no_reads();
+	close_job();
+}
+END_TEST
 
 START_TEST(a_reader_waits_while_too_many_others_are_served)
 {
@@ -646,6 +668,7 @@ int main(void)
 		a_disk_that_does_not_answer_is_a_timeout,
 		a_rank_ends_while_its_disk_does_not_answer,
 		nothing_is_read_for_a_reader_that_has_left,
+		a_reader_leaves_some_reads_to_others,
 		a_reader_waits_while_too_many_others_are_served,
 		all_who_read_one_range_are_answered_and_few_reads_do,
 		who_reads_after_a_change_gets_it_whoever_read_before,
