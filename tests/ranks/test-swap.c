@@ -7,6 +7,7 @@
 
 #include "engine/about.h"
 #include "engine/place.h"
+#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>
@@ -385,6 +386,28 @@ START_TEST(words_that_do_not_come_or_are_others_are_not_known)
 }
 END_TEST
 
+/* Rank 0's answer to another thread of rank 1 is on its way when this one asks. */
+START_TEST(words_are_as_new_as_the_question)
+{
+	struct engine *asks, *tells;
+	struct engine_hurry hurry = { 0 };
+
+	open_job(JOB_SWAP);
+	asks = job_frag(&job, 1)->engine;
+	tells = rank0()->engine;
+	asks->yield = turn;
+	expect_words(0, "swap", "\nstates 3\n");
+	engine_hurry(&hurry);
+	ck_assert_ptr_null(about_rank(asks, 0, "swap"));
+	engine_hurry(NULL);
+	engine_turn(asks, 0);
+	engine_turn(tells, 0);
+	ck_assert_int_eq(frag_state_drop(rank0(), 0, 0, "exp_avg"), 0);
+	expect_words(0, "swap", "\nstates 2\n");
+	job_close(&job);
+}
+END_TEST
+
 /* The n-th need of it is not met, for each n. */
 START_TEST(words_need_memory)
 {
@@ -628,6 +651,7 @@ int main(void)
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_rank_says_what_it_has);
 	tcase_add_test(t, words_that_do_not_come_or_are_others_are_not_known);
+	tcase_add_test(t, words_are_as_new_as_the_question);
 	tcase_add_test(t, words_need_memory);
 	tcase_add_test(t, wrong_values_and_flags_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_has_no_tier);
