@@ -179,8 +179,11 @@ static void check_has_come(const void *at)
 }
 
 struct CUmemPoolHandle_st {
+	struct CUmemPoolHandle_st *next;
 	int device;
 };
+
+static struct CUmemPoolHandle_st *pools; /* all that ever were: destroying one may fail */
 
 void stub_pools(bool there)
 {
@@ -208,6 +211,10 @@ STUB_API cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMem
 	stub_count_left(1);
 	*pool = calloc(1, sizeof(**pool));
 	(*pool)->device = p->location.id;
+	pthread_mutex_lock(&lock);
+	(*pool)->next = pools;
+	pools = *pool;
+	pthread_mutex_unlock(&lock);
 	return cudaSuccess;
 }
 
@@ -218,7 +225,6 @@ STUB_API cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
 	if (error != cudaSuccess)
 		return error;
 	stub_count_left(-1);
-	free(pool);
 	return cudaSuccess;
 }
 
