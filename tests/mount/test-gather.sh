@@ -11,7 +11,7 @@ train=$top_builddir/docs/examples/train
 fragfs=$top_builddir/fragfs
 H=$T/host
 mkdir "$H"
-export WORLD_SIZE=2
+export WORLD_SIZE=2 FRAG_GATHER_MEM=32M
 
 # shellcheck disable=SC2317 # called when the script ends
 at_end() {
@@ -33,10 +33,10 @@ start() {
 	address=$(sed -n 's/^train: address //p' "$name.0.log")
 }
 
-finish() {
-	kill -TERM $ranks 2>/dev/null || :
+finish() { # finish SIGNAL
+	kill -$1 $ranks 2>/dev/null || :
 	for pid in $ranks; do
-		wait $pid || :
+		wait $pid || [ $1 = KILL ] || fail "$name: a rank exited with $?"
 	done
 }
 
@@ -118,11 +118,13 @@ wait_until 40 [ -e over ] || fail "a reader hangs"
 wait $reader || :
 grep -q 'Input/output error\|timed out\|Stale' killed.err || fail "a rank was killed: $(cat killed.err)"
 unmount
-finish
+finish KILL
 
 # ---- a trainer that rests
 
+FRAG_GATHER_MEM=much
 start resting --pause-ms 3600000
+grep -q 'FRAG_GATHER_MEM=much is no number of bytes' resting.0.log || fail "FRAG_GATHER_MEM=much: nothing is said"
 mount_at "$M" gather=nccl
 wait_until 20 stepped 1 || fail "it does not train"
 wait_until 20 connected || fail "not connected: $(cat "$M/.frag/nccl")"
@@ -131,4 +133,4 @@ within 20 cat "$M/$param" >/dev/null || fail "a read of a job that rests"
 [ "$(metric owner_round_bytes_total)" = 0 ] || fail "a round without a boundary"
 [ "$(metric owner_message_bytes_total)" -gt 0 ] || fail "nothing by messages"
 unmount
-finish
+finish TERM
