@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # What strangers throw at every open port of a job that trains, with a key and without one, changes nothing:
 # its readers see whole generations, no rank dies or runs out of descriptors, its log stays short, and who
-# comes with the key gets in when they have gone.  A mount listens nowhere.  TEST_SECONDS (4).
+# comes with the key gets in when they have gone.  A mount listens nowhere.  TEST_SECONDS (2).
 set -eu
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
-seconds=${TEST_SECONDS:-4}
+seconds=${TEST_SECONDS:-2}
 tools=$top_builddir/tests/fail
 seed=${TEST_SEED:-$$}
 echo "TEST_SEED=$seed"

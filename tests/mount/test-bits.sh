@@ -6,8 +6,8 @@
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
-worlds='1 2 3 4 8' large=large
-[ "${sanitizer:-no}" = no ] || worlds='1 3 4' large=some
+worlds='1 2 3 8' large=large
+[ "${sanitizer:-no}" = no ] || worlds='1 3' large=some
 
 for layout in 0 1 2 3 fsdp2; do
 	for world in $worlds; do
