@@ -127,13 +127,17 @@ int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2],
 {
 	uint64_t inside = 0;
 	struct view_look look;
+	enum state_tier tier;
 	int number, rc = views_covers(&e->views, view, piece->state, piece->offset, piece->size,
 				      &inside);
 
 	*from = NULL;
-	if (registry_tier(&e->registry, piece->state) != STATE_DEVICE &&
-	    views_tier(&e->views, view) != STATE_DEVICE)
-		return from_room(e, s, view, inside, piece, from);
+	tier = rc ? registry_tier(&e->registry, piece->state) : views_tier(&e->views, view);
+	if (tier != STATE_DEVICE) {
+		int read = from_room(e, s, view, inside, piece, from);
+
+		return rc ? rc : read;
+	}
 	registry_device_memory(&e->registry, piece->epoch, piece->state, piece->offset,
 			       piece->size, &number, from);
 	if (!rc)

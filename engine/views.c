@@ -362,6 +362,16 @@ int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64
 	return rc || seen.state == VIEW_KEPT ? rc : read_live(v, r, &seen, offset, out, size);
 }
 
+/* Under the lock: one without a room, of which there is more to know. */
+static int check_remote(const struct view *view, uint64_t offset, size_t size)
+{
+	int rc = check_read(view, offset, size);
+
+	if (rc == -EREMOTE)
+		return view->status;
+	return rc ? rc : -EINVAL;
+}
+
 int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
 	       struct registry_hold **hold, uint64_t *at)
 {
@@ -370,8 +380,8 @@ int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t si
 
 	pthread_mutex_lock(&v->lock);
 	view = *find(v, id);
-	rc = check_read(view, offset, size);
-	if (rc == -EREMOTE && !(rc = view->status)) {
+	rc = check_remote(view, offset, size);
+	if (!rc) {
 		*hold = registry_hold_get(view->hold);
 		*at = view->offset + offset;
 	}
@@ -387,8 +397,8 @@ int views_look(struct views *v, const uint64_t id[2], uint64_t offset, size_t si
 
 	pthread_mutex_lock(&v->lock);
 	view = *find(v, id);
-	rc = check_read(view, offset, size);
-	if (rc == -EREMOTE && !(rc = view->status))
+	rc = check_remote(view, offset, size);
+	if (!rc)
 		*look = (struct view_look){ .generation = view->generation,
 					    .epoch = view->epoch,
 					    .at = view->offset + offset,

@@ -79,11 +79,11 @@ void views_touch(struct views *v, uint32_t peer, uint64_t now);
 /* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet; -EREMOTE: views_hold or views_look. */
 int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
 	       void *out, size_t size);
-/* The same of a view of a row on NVMe: what it holds, the caller's to put, and where in the row that is. */
+/* The same of a view of a row on NVMe, -EINVAL: it is not: what it holds, the caller's to put, and where in the row that is. */
 int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
 	       struct registry_hold **hold, uint64_t *at);
 
-/* The same of a view of a row in a device's memory: where its bytes are.  Live ones are to be looked for again when they
+/* The same of a view of a row in a device's memory, -EINVAL: it is not: where its bytes are.  Live ones are to be looked for again when they
  * have been copied: they are what was asked for if all of this is as it was.
  */
 struct view_look {

@@ -271,6 +271,20 @@ START_TEST(ranges_outside_are_refused)
 }
 END_TEST
 
+/* Its state may have been elsewhere when it was opened. */
+START_TEST(one_in_memory_is_not_looked_for_elsewhere)
+{
+	struct registry_hold *hold;
+	struct view_look look;
+	struct view view;
+	uint64_t at;
+
+	ck_assert_int_eq(open_view(one, 0, &view), 0);
+	ck_assert_int_eq(views_look(&v, one, 0, BYTES, &look), -EINVAL);
+	ck_assert_int_eq(views_hold(&v, one, 0, BYTES, &hold, &at), -EINVAL);
+}
+END_TEST
+
 START_TEST(many_tiny_ones_are_bounded_for_all_and_for_each_observer)
 {
 	struct view_request q = { { 9, 0 }, 7, r.states.epoch, 0, false, 0, 1, 0 };
@@ -313,6 +327,7 @@ int main(void)
 	tcase_add_test(t, room_is_bounded_and_given_back);
 	tcase_add_test(t, a_silent_observers_views_are_dropped);
 	tcase_add_test(t, ranges_outside_are_refused);
+	tcase_add_test(t, one_in_memory_is_not_looked_for_elsewhere);
 	tcase_add_test(t, many_tiny_ones_are_bounded_for_all_and_for_each_observer);
 	suite_add_tcase(suite, t);
 	srunner_run_all(runner, CK_NORMAL);
