@@ -335,6 +335,12 @@ static enum wire_unfit fits(struct engine *e, const struct wire_collect *asked)
 	return asked->soon && !come_soon(e) ? WIRE_UNFIT_BOUNDARY : WIRE_FIT;
 }
 
+/* Who asks may be anybody that reads: he does not keep a slot for as long as he likes. */
+static unsigned wait_of(const struct engine *e, const struct wire_collect *asked)
+{
+	return asked->wait_ms ? (unsigned)u64_min(asked->wait_ms, e->timeout_ms) : 1;
+}
+
 static struct collect *collect_new(struct engine *e, const struct wire_collect *asked,
 				   const void *tail)
 {
@@ -350,7 +356,7 @@ static struct collect *collect_new(struct engine *e, const struct wire_collect *
 	one->view.n = asked->count;
 	one->view.pieces = one->pieces;
 	one->get = (struct rounds_get){ .view = &one->view,
-					.wait_ms = asked->wait_ms ? asked->wait_ms : 1,
+					.wait_ms = wait_of(e, asked),
 					.done = on_brought,
 					.owner = one };
 	return one;

@@ -450,18 +450,22 @@ START_TEST(what_the_communicator_does_not_reach_is_read_as_ever)
 END_TEST
 
 static struct wire_collected collected;
-static bool answered;
+static bool answered, is_lost;
 
 static bool on_collected(struct engine *e, void *owner, uint64_t tag,
 			 const struct answer *answer)
 {
+	answered = true;
+	is_lost = answer->status == -EAGAIN; /* or not answered yet */
+	if (is_lost)
+		return false;
 	ck_assert_int_eq(answer->type, WIRE_COLLECTED);
 	memcpy(&collected, answer->body, sizeof(collected));
-	answered = true;
 	return false;
 }
 
-static void ask(const struct wire_collect *body, const struct wire_piece *pieces, size_t size)
+static void ask_once(const struct wire_collect *body, const struct wire_piece *pieces,
+		     size_t size)
 {
 	answered = false;
 	pthread_mutex_lock(&observer->lock);
@@ -471,6 +475,13 @@ static void ask(const struct wire_collect *body, const struct wire_piece *pieces
 	pthread_mutex_unlock(&observer->lock);
 	while (!answered)
 		turn_all(NULL);
+}
+
+static void ask(const struct wire_collect *body, const struct wire_piece *pieces, size_t size)
+{
+	do
+		ask_once(body, pieces, size);
+	while (is_lost);
 }
 
 START_TEST(what_is_asked_for_wrongly_is_refused)
@@ -502,6 +513,27 @@ START_TEST(what_is_asked_for_wrongly_is_refused)
 	body.tier = STATE_TIERS;
 	ask(&body, pieces, 0);
 	ck_assert_uint_eq(collected.unfit, WIRE_UNFIT_TIER);
+	close_all();
+}
+END_TEST
+
+/* A slot is his for as long as the rank waits for others at most. */
+START_TEST(whoever_waits_for_ever_is_answered_all_the_same)
+{
+	struct wire_collect body = { .id = { 1, 1 }, .count = 1, .wait_ms = UINT32_MAX };
+	struct wire_piece piece = { .size = PART, .rank = OWNER };
+
+	open_all("host 0", "nccl");
+	read_first_part();
+	for (uint32_t i = 0; i < file->viewing.n; i++)
+		if (file->viewing.pieces[i].rank == OWNER) {
+			piece.epoch = file->viewing.pieces[i].epoch;
+			piece.state = file->viewing.pieces[i].row;
+			piece.offset = file->viewing.pieces[i].offset;
+		}
+	memcpy(body.view, file->viewing.id, sizeof(body.view));
+	ask(&body, &piece, sizeof(piece));
+	ck_assert_uint_eq(collected.unfit, WIRE_UNFIT_BOUNDARY);
 	close_all();
 }
 END_TEST
@@ -641,6 +673,7 @@ int main(void)
 	tcase_add_test(t, where_all_memory_is_lent_it_is_read_as_ever);
 	tcase_add_test(t, what_the_communicator_does_not_reach_is_read_as_ever);
 	tcase_add_test(t, what_is_asked_for_wrongly_is_refused);
+	tcase_add_test(t, whoever_waits_for_ever_is_answered_all_the_same);
 	tcase_add_loop_test(t, a_view_that_an_owner_has_lost_is_no_view, 0, 4);
 	tcase_add_test(t, a_rank_that_comes_too_late_costs_its_reader_time_alone);
 	tcase_add_loop_test(t, whoever_dies_the_reader_has_its_bytes_or_an_error, 0,
