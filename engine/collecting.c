@@ -333,13 +333,13 @@ static void ask_ahead(struct engine *e, struct engine_file *f, uint64_t offset, 
 {
 	uint32_t rank = find_rank(e);
 	enum wire_unfit unfit = rank == WIRE_OBSERVER ? WIRE_UNFIT_REACH : WIRE_FIT;
-	bool first = true;
 
-	while (!unfit && offset < f->bytes && find_free(f) && !find(f, offset)) {
+	for (unsigned n = 0;
+	     n < WINDOWS && !unfit && offset < f->bytes && find_free(f) && !find(f, offset);
+	     n++) {
 		unfit = ask_next(e, f, rank, &offset, now);
-		if (unfit && !first)
+		if (unfit && n)
 			return;
-		first = false;
 	}
 	if (unfit == WIRE_UNFIT_VIEW || unfit == WIRE_UNFIT_TIER)
 		give_up(e, f, unfit);
@@ -476,19 +476,22 @@ static void note_copied(struct engine *e, struct engine_file *f, const struct wi
 			uint64_t size, bool copied)
 {
 	struct window *w;
+	bool over;
 
 	pthread_mutex_lock(&e->lock);
 	w = find_number(f, seen->id[1]);
 	if (w)
 		w->taken += size;
-	if (w && (!copied || w->taken >= w->size)) {
+	over = w && (!copied || w->taken >= w->size);
+	if (over) {
 		end_window(e, f, w);
 		want_more(e, f);
 	}
-	if (!copied)
+	if (w && !copied) /* else another reader of it has had enough */
 		hold_off(e, WIRE_UNFIT_BROKEN, monotonic_ms());
 	pthread_mutex_unlock(&e->lock);
-	node_wake(e);
+	if (over)
+		node_wake(e);
 }
 
 uint64_t collecting_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
