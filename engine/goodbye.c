@@ -2,18 +2,13 @@
 #include <config.h>
 
 #include "engine/goodbye.h"
-
 #include "engine/peers.h"
-#include "engine/rpc.h"
 
 enum { HEARD_MS = 300 };
 
 static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
-	(void)owner;
-	(void)tag;
-	(void)answer;
-	e->goodbyes--;
+	e->goodbye.unheard--;
 	pthread_cond_broadcast(&e->changed);
 	return false;
 }
@@ -24,9 +19,18 @@ static void say_to_all(struct engine *e)
 		const struct peer *p = &e->peers[rank];
 
 		if (rank != e->rank && p->linked && peer_is_live(p) && !p->leaving)
-			e->goodbyes += !peers_call(e, rank, WIRE_LEAVE, NULL, NULL, 0, on_heard,
-						   NULL, rank);
+			e->goodbye.unheard += !peers_call(e, rank, WIRE_LEAVE, NULL, NULL, 0,
+							  on_heard, NULL, rank);
 	}
+}
+
+void goodbye_turn(struct engine *e)
+{
+	if (!e->goodbye.wanted || e->goodbye.said)
+		return;
+	say_to_all(e);
+	e->goodbye.said = true;
+	pthread_cond_broadcast(&e->changed);
 }
 
 void goodbye_say(struct engine *e)
@@ -36,8 +40,11 @@ void goodbye_say(struct engine *e)
 	if (!e->is_rank || !e->ready)
 		return;
 	pthread_mutex_lock(&e->lock);
-	say_to_all(e);
-	while (e->threaded && e->goodbyes && !node_wait_answer(e, until))
+	e->goodbye.wanted = true;
+	if (!e->threaded)
+		goodbye_turn(e);
+	while (e->threaded && (!e->goodbye.said || e->goodbye.unheard) &&
+	       !node_wait_answer(e, until))
 		;
 	pthread_mutex_unlock(&e->lock);
 }

@@ -10,6 +10,8 @@
 
 /* Before the engine thread ends: waits until all have heard it, a moment at most.  Trainer's thread. */
 void goodbye_say(struct engine *e);
+/* Engine thread, with the lock. */
+void goodbye_turn(struct engine *e);
 /* LEAVE.  Engine thread, with the lock. */
 void goodbye_serve(struct engine *e, uint32_t peer, const struct wire_header *header);
 

@@ -193,7 +193,10 @@ struct engine {
 	struct peer *peers; /* [world] */
 	struct join *join;
 	struct rpc *rpcs;
-	unsigned goodbyes; /* said and not answered */
+	struct {
+		bool wanted, said;
+		unsigned unheard; /* by so many */
+	} goodbye;
 	uint64_t rpc_number;
 	struct message *local_first, *local_last; /* to ourselves */
 

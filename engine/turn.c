@@ -272,6 +272,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	freezes_turn(e, now, &freezes);
 	communicator_turn(e, now);
 	gathers_turn(e, now);
+	goodbye_turn(e);
 	rounds_turn(e, now, &rounds);
 	collects_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
