@@ -16,8 +16,8 @@ struct round {
 	struct round *next;
 	struct rounds_get *get;
 	enum round_phase phase;
-	uint64_t transaction[2];
-	uint64_t communicator; /* its number */
+	uint64_t transaction[2]; /* changed with both locks */
+	uint64_t communicator;   /* its number */
 	struct plan plan;
 	uint32_t places[NODE_PIECES_MAX]; /* of the pieces' ranks in the communicator */
 	uint64_t epochs[NODE_PIECES_MAX]; /* of the tables that the pieces' rows are of */

@@ -106,8 +106,10 @@ static void turn_plan(struct engine *e, struct round *round, uint64_t now)
 		rc = -EREMOTE;
 	if (rc == -EAGAIN && now < round->start_ms + e->timeout_ms)
 		return;
+	pthread_mutex_lock(&e->rounds->lock); /* the trainer's thread looks for another's */
 	round->transaction[0] = e->writer_id;
 	round->transaction[1] = ++e->transaction;
+	pthread_mutex_unlock(&e->rounds->lock);
 	round->result = rc == -EAGAIN ? -ETIMEDOUT : rc;
 	round->phase = ROUND_STAGE;
 }
