@@ -22,7 +22,7 @@
  *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED -> ACK, KNOWN   r waits at N
  *    x -> r  WAIT -> CHANGED {control page}      c -> all DECIDE{commit or not} -> ACK,
  *                                                c <- all  APPLIED, when N is passed
- *    r -> 0  LEAVE                               x <- c  APPLIED
+ *    r -> all  LEAVE -> ACK                      x <- c  APPLIED
  *  between ranks                                 x -> c  CANCEL            before it is decided
  *    r -> 0  BARRIER{n} -> PASSED to all         x -> r  OUTCOME -> KNOWN  when c is gone
  *                                                r -> c  DROPPED           when x is, before its COMMIT
