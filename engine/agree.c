@@ -39,6 +39,7 @@ struct agreement {
 	bool late;
 	struct wire_origin origin;
 	int status;    /* why it is aborted; after the decision: what a holder said */
+	uint32_t said; /* after the decision: which */
 	uint8_t *part; /* [world] 0: not asked, lost; 1: promised; 2: holder */
 };
 
@@ -96,8 +97,10 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 	a->outstanding--;
 	if (answer->type == WIRE_APPLIED && !answer->status)
 		memcpy(&applied, answer->body, sizeof(applied));
-	if (!a->status)
+	if (!a->status) {
 		a->status = wire_status(applied.status);
+		a->said = (uint32_t)rank;
+	}
 	return false;
 }
 
@@ -107,7 +110,13 @@ static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 			     .origin = a->origin,
 			     .boundary = boundary,
 			     .status = a->status };
+	char why[128];
 
+	if (a->commit && a->status) {
+		snprintf(why, sizeof(why), "rank %u could not apply it: %s", a->said,
+			 strerror(-a->status));
+		told.why = why;
+	}
 	if (a->freeze_ms)
 		tell_freeze(e, &told);
 	else if (!a->round)

@@ -29,7 +29,7 @@ static void apply(struct edit *e, struct registry *r, uint64_t grads)
 	if (!e->status)
 		e->status = write_pieces(e, r);
 	if (e->status)
-		log_warn("an edit of %llu bytes was not applied: %s",
+		log_warn("an edit of %llu bytes was not applied, or not all of it: %s",
 			 (unsigned long long)e->bytes, strerror(-e->status));
 }
 

@@ -147,6 +147,14 @@ static void take_id(json_t *event, uint64_t id[2])
 	id[1] = second;
 }
 
+/* One that was decided on, and that a rank could not apply, may be there in part. */
+static const char *outcome_of(const struct told *told)
+{
+	if (!told->status)
+		return "committed";
+	return told->boundary ? "failed" : "aborted";
+}
+
 void tell_edit(struct engine *e, const struct told *told)
 {
 	json_t *event;
@@ -158,7 +166,7 @@ void tell_edit(struct engine *e, const struct told *told)
 		put_origin(e, event, &told->origin);
 	if (told->boundary)
 		put_number(event, "boundary", told->boundary);
-	put_text(event, "outcome", told->status ? "aborted" : "committed");
+	put_text(event, "outcome", outcome_of(told));
 	if (told->status || told->why)
 		put_text(event, "why", told->why ? told->why : strerror(-told->status));
 	put_id(event, told->id);
