@@ -44,7 +44,7 @@ static void wait_for_change(void)
 	const struct timespec until = thread_in_ms(20);
 
 	if (getenv("STUB_STALL_FILE"))
-		pthread_cond_timedwait(&changed, &lock, &until);
+		pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);
 	else
 		pthread_cond_wait(&changed, &lock);
 }

@@ -10,7 +10,7 @@ need_fuse
 mkdir "$T/lib"
 ln -s "$stub" "$T/lib/libcudart.so.13"
 train=$top_builddir/docs/examples/train
-export WORLD_SIZE=2 STUB_STALL_FILE="$T/stall"
+export WORLD_SIZE=2 STUB_STALL_FILE="$T/stall" FRAG_GATHER=host
 
 # start NAME OPTION...: two ranks.
 start() {

@@ -153,8 +153,9 @@ START_TEST(one_that_is_returned_while_it_is_read_is_not_lost)
 	s = placed_add("fp32", SLICE_FLOATS);
 	placed_fill(s, 3);
 	ck_assert_int_eq(place_flush(place, 20000), 0);
-	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
+	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1 });
 	ck_assert_int_eq(place_bring(place, s, 0, PLACE_READ, 0, &l), 0);
+	faulty_wait_held(1);
 	place_return(place, l);
 	ck_assert_uint_eq(placed_figures().pinned.lent, 1);
 	faulty_end();
