@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -73,22 +74,26 @@ static int look_up(const char *sys, const char *text, char name[64])
 	return netdev_of_port(sys, device, port, name) ? -ENODEV : 1;
 }
 
+/* -ENETDOWN: UCX would never use it, also when it comes up later. */
 static int address_of(const char *name, char *address, size_t size)
 {
 	struct ifaddrs *all, *i;
 	char text[INET_ADDRSTRLEN] = "";
+	bool runs = false;
 
 	if (getifaddrs(&all))
 		return -errno;
 	for (i = all; i && !*text; i = i->ifa_next)
 		if (!strcmp(i->ifa_name, name) && i->ifa_addr &&
-		    i->ifa_addr->sa_family == AF_INET)
+		    i->ifa_addr->sa_family == AF_INET) {
 			inet_ntop(AF_INET,
 				  &((struct sockaddr_in *)(void *)i->ifa_addr)->sin_addr, text,
 				  sizeof(text));
+			runs = i->ifa_flags & IFF_RUNNING;
+		}
 	freeifaddrs(all);
 	snprintf(address, size, "ucx://%s", text);
-	return *text ? 0 : -EADDRNOTAVAIL;
+	return !*text ? -EADDRNOTAVAIL : runs ? 0 : -ENETDOWN;
 }
 
 /* The first one's network device into name. */
@@ -140,6 +145,7 @@ int fabric_config_devices(const struct fabric_config *c, const char *sys,
 	}
 	rc = address_of(name, devices->address, sizeof(devices->address));
 	if (rc)
-		snprintf(why, whysize, "%s has no IPv4 address", name);
+		snprintf(why, whysize,
+			 rc == -ENETDOWN ? "%s is down" : "%s has no IPv4 address", name);
 	return rc;
 }

@@ -545,6 +545,7 @@ static void close_it(void)
 	assert(!it.pending);
 	if (it.file) { /* its engine, with the read-ahead, is gone */
 		free(it.file->viewing.pieces);
+		free(it.file->viewing.closing);
 		free(it.file->whole);
 	}
 	free(it.file);

@@ -21,5 +21,10 @@ for side in a b; do
 	eval "name=\$$side"
 	ip -n "$name" link set lo up && ip -n "$name" link set "frag-$side" up && ip -n "$name" link set "frag-ucx-$side" up
 done
+# The kernel tells a second later that what was wired runs.
+all_run() {
+	[ "$(for name in "$a" "$b"; do ip -n "$name" link show up; done | grep -c 'frag-.*state UP')" = 4 ]
+}
+wait_until 20 all_run || fail "$(ip -n "$b" link)"
 (umask 077 && od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >job.key && echo >>job.key)
 HOST_A=$a HOST_B=$b "$top_builddir/tests/ranks/two-hosts"
