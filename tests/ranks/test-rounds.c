@@ -446,11 +446,11 @@ static const enum wire_type messages[] = { WIRE_ROUND,  WIRE_COMMIT,   WIRE_PREP
 
 START_TEST(whoever_dies_at_whichever_message_nobody_waits_for_ever)
 {
-	uint32_t victim = victims[_i % (int)ARRAY_SIZE(victims)];
+	uint32_t victim = victims[job_random(&job, ARRAY_SIZE(victims))];
 	bool trains = job_random(&job, 2);
 
 	open_connected();
-	sent.type = messages[_i / (int)ARRAY_SIZE(victims)];
+	sent.type = messages[_i];
 	ck_assert_int_eq(ask(&first, READER, "exp_avg"), 0);
 	for (unsigned turns = 0; !sent.n && turns < 200; turns++) {
 		turn(NULL);
@@ -495,7 +495,7 @@ int main(void)
 	tcase_add_test(t, what_is_gone_at_the_boundary_is_not_said_to_have_come);
 	tcase_add_loop_test(t, who_was_silent_is_connected_again, 0, 2);
 	tcase_add_loop_test(t, whoever_dies_at_whichever_message_nobody_waits_for_ever, 0,
-			    ARRAY_SIZE(messages) * ARRAY_SIZE(victims));
+			    ARRAY_SIZE(messages));
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
