@@ -419,20 +419,35 @@ static void until_connected(uint32_t ranks, uint32_t but)
 }
 
 /* Who makes it, and one that does not. */
+/* One may fail where somebody is slow to go on, or come after the last boundary: the next does not. */
+static uint64_t ask_until_it_comes(void)
+{
+	uint64_t goal = 0;
+	int rc;
+
+	do {
+		goal += GOAL;
+		until_connected(WORLD, WORLD);
+		all_go(goal);
+		rc = ask(&first, READER, "exp_avg");
+		rc = rc ? rc : result_of(&first);
+	} while (rc && goal < 20 * GOAL);
+	ck_assert_int_eq(rc, 0);
+	return goal;
+}
+
 START_TEST(who_was_silent_is_connected_again)
 {
 	uint32_t silent = _i ? OWNER : COORDINATOR;
+	uint64_t goal;
 
 	open_connected();
 	lose(silent);
 	until_connected(WORLD - 1, silent);
 	asleep[silent] = false;
-	until_connected(WORLD, WORLD);
-	all_go(GOAL);
-	ck_assert_int_eq(ask(&first, READER, "exp_avg"), 0);
-	ck_assert_int_eq(result_of(&first), 0);
+	goal = ask_until_it_comes();
 	expect_bytes(&first, "exp_avg");
-	until_all_have_come(GOAL);
+	until_all_have_come(goal);
 	boundaries_close();
 }
 END_TEST
