@@ -47,7 +47,7 @@ static void turn_all(void *arg)
 
 static void connect_ranks(void)
 {
-	struct collective_options options = { .open_ms = 5000, .stuck_ms = 500 };
+	struct collective_options options = { .open_ms = 5000, .stuck_ms = 2000 };
 
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
 		struct engine *e = engine_of(rank);

@@ -80,7 +80,7 @@ static void open_unconnected(const struct job_group *group)
 
 static void open_connected(const struct job_group *group)
 {
-	struct collective_options options = { .open_ms = 5000, .stuck_ms = 500 };
+	struct collective_options options = { .open_ms = 5000, .stuck_ms = 2000 };
 
 	open_unconnected(group);
 	for (uint32_t rank = 0; rank < WORLD; rank++) {

@@ -79,7 +79,7 @@ static void until_up(void)
 /* Devices' memory, when they are on_devices, else the host's. */
 static void open_connected(void)
 {
-	struct collective_options options = { .open_ms = 5000, .stuck_ms = 500 };
+	struct collective_options options = { .open_ms = 5000, .stuck_ms = 2000 };
 
 	boundaries_open(WORLD, &sharded);
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
