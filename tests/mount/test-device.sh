@@ -115,6 +115,8 @@ wait_until 60 counts 'device_errors_total{rank="0"}' || wait_until 60 counts 'de
 step=$(cat "$M/step")
 wait_until 60 stepped $((step + 2)) || fail "the job does not go on"
 within 60 cat "$P/bf16" >/dev/null || fail "what is in memory cannot be read"
+! within 60 cp zeros "$P/fp32" 2>/dev/null || fail "an edit of a device that stands still"
+wait_until 60 grep -q '"outcome":"failed".*rank [01] could not apply it' "$M/.frag/log" || fail "it is not said to have failed: $(tail -n 5 "$M/.frag/log")"
 rm "$T/stall"
 unmount
 finish
