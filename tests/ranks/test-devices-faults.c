@@ -4,6 +4,7 @@
 #include "engine/devices-internal.h"
 #include "engine/engine.h"
 #include "tests/ranks/job.h"
+#include "tests/ranks/value-reading.h"
 #include "tests/ranks/scarce.h"
 
 #include <check.h>
@@ -142,23 +143,6 @@ static void step(float value)
 
 /* ---- open files ---- */
 
-struct reading {
-	struct engine_read read;
-	float value;
-	int64_t result;
-	bool ended;
-};
-
-static void on_read(struct engine_read *read, const void *data, int64_t result)
-{
-	struct reading *r = read->owner;
-
-	r->result = result;
-	r->ended = true;
-	if (result == sizeof(r->value))
-		memcpy(&r->value, data, sizeof(r->value));
-}
-
 static int open_file(struct engine_file **file)
 {
 	struct engine_address a = { .kind = ENGINE_PARAM, .key = "fp32" };
@@ -189,9 +173,10 @@ static void turn(void)
 /* Bytes, or an errno. */
 static int64_t read_file(struct engine_file *file, float *value)
 {
-	struct reading r = {
-		.read = { .file = file, .size = sizeof(*value), .done = on_read, .owner = &r }
-	};
+	struct value_reading r = { .read = { .file = file,
+					     .size = sizeof(*value),
+					     .done = value_read,
+					     .owner = &r } };
 	uint64_t end = monotonic_ms() + JOB_WAIT_MS;
 
 	engine_read(rank(1)->engine, &r.read);

@@ -4,6 +4,7 @@
 #include "engine/devices.h"
 #include "engine/engine.h"
 #include "tests/ranks/job.h"
+#include "tests/ranks/value-reading.h"
 
 #include <check.h>
 #include <errno.h>
@@ -151,23 +152,6 @@ END_TEST
 
 /* ---- what open files show ---- */
 
-struct reading {
-	struct engine_read read;
-	float value;
-	int64_t result;
-	bool ended;
-};
-
-static void on_read(struct engine_read *read, const void *data, int64_t result)
-{
-	struct reading *r = read->owner;
-
-	r->result = result;
-	r->ended = true;
-	if (result == sizeof(r->value))
-		memcpy(&r->value, data, sizeof(r->value));
-}
-
 static struct engine_file *open_file(const char *key)
 {
 	struct engine_address a = { .kind = ENGINE_PARAM };
@@ -179,17 +163,17 @@ static struct engine_file *open_file(const char *key)
 	return file;
 }
 
-static void begin_read(struct reading *r, struct engine_file *file, uint64_t at)
+static void begin_read(struct value_reading *r, struct engine_file *file, uint64_t at)
 {
-	*r = (struct reading){ .read = { .file = file,
-					 .offset = at * sizeof(float),
-					 .size = sizeof(float),
-					 .done = on_read,
-					 .owner = r } };
+	*r = (struct value_reading){ .read = { .file = file,
+					       .offset = at * sizeof(float),
+					       .size = sizeof(float),
+					       .done = value_read,
+					       .owner = r } };
 	engine_read(job_frag(&job, 1)->engine, &r->read);
 }
 
-static void end_read(struct reading *r)
+static void end_read(struct value_reading *r)
 {
 	for (uint64_t end = monotonic_ms() + JOB_WAIT_MS; !r->ended;) {
 		ck_assert_uint_lt(monotonic_ms(), end);
@@ -199,7 +183,7 @@ static void end_read(struct reading *r)
 
 static int64_t read_value(struct engine_file *file, uint64_t at, float *value)
 {
-	struct reading r;
+	struct value_reading r;
 
 	begin_read(&r, file, at);
 	end_read(&r);
@@ -300,7 +284,7 @@ END_TEST
 START_TEST(what_changed_while_it_was_copied_is_looked_for_again)
 {
 	struct engine_file *file;
-	struct reading r;
+	struct value_reading r;
 
 	open_job(0);
 	step(1);

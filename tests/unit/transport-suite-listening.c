@@ -179,10 +179,5 @@ TCase *transport_suite_listening(int variant)
 		who_comes_later_at_the_address_gets_what_was_sent,
 		what_was_sent_just_before_close_arrives,
 	};
-	TCase *t = tcase_create(variants[variant].name);
-
-	tcase_set_timeout(t, 60);
-	for (size_t i = 0; i < ARRAY_SIZE(tests); i++)
-		tcase_add_loop_test(t, tests[i], variant, variant + 1);
-	return t;
+	return transport_case(variant, tests, ARRAY_SIZE(tests));
 }

@@ -437,6 +437,16 @@ START_TEST(who_was_heard_least_recently_makes_room)
 }
 END_TEST
 
+TCase *transport_case(int variant, const TTest *const *tests, size_t n)
+{
+	TCase *t = tcase_create(variants[variant].name);
+
+	tcase_set_timeout(t, 60);
+	for (size_t i = 0; i < n; i++)
+		tcase_add_loop_test(t, tests[i], variant, variant + 1);
+	return t;
+}
+
 TCase *transport_suite(int variant)
 {
 	const TTest *const tests[] = {
@@ -459,10 +469,5 @@ TCase *transport_suite(int variant)
 		no_more_peers_than_peers_max,
 		who_was_heard_least_recently_makes_room,
 	};
-	TCase *t = tcase_create(variants[variant].name);
-
-	tcase_set_timeout(t, 60);
-	for (size_t i = 0; i < ARRAY_SIZE(tests); i++)
-		tcase_add_loop_test(t, tests[i], variant, variant + 1);
-	return t;
+	return transport_case(variant, tests, ARRAY_SIZE(tests));
 }

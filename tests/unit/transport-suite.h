@@ -10,5 +10,7 @@
 TCase *transport_suite(int variant);
 /* Of those that listen on a network. */
 TCase *transport_suite_listening(int variant);
+/* Of these n tests, with the variant as their _i. */
+TCase *transport_case(int variant, const TTest *const *tests, size_t n);
 
 #endif
