@@ -296,15 +296,20 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 
 	memcpy(&t, body, sizeof(t));
 	memcpy(known.transaction, t.transaction, sizeof(t.transaction));
-	if (header->type == WIRE_VIEW_CLOSE) {
+	switch (header->type) {
+	case WIRE_VIEW_CLOSE:
 		views_close(&e->views, t.transaction);
 		collects_close(e, t.transaction);
-	} else if (header->type == WIRE_CANCEL)
+		break;
+	case WIRE_CANCEL:
 		agree_cancel(e, t.transaction);
-	else if (header->type == WIRE_OUTCOME)
+		break;
+	case WIRE_OUTCOME:
 		known.outcome = agree_outcome(e, t.transaction);
-	else
+		break;
+	default:
 		known.outcome = agree_arrived(e, header->rank, t.transaction);
+	}
 	if (header->type == WIRE_OUTCOME || known.outcome)
 		node_send(e, peer, WIRE_KNOWN, header->request, &known, NULL, 0);
 	else
@@ -367,118 +372,154 @@ static bool of_this_job(struct engine *e, uint32_t peer, const struct wire_heade
 	return false;
 }
 
-static void serve_join_messages(struct engine *e, uint32_t peer,
-				const struct wire_header *header, const void *body,
-				const void *tail, size_t tail_size)
+/* ---- each kind ---- */
+
+struct request {
+	uint32_t peer;
+	const struct wire_header *header;
+	const void *body, *tail;
+	size_t tail_size;
+};
+
+/* False, as below: it is none of these. */
+static bool serve_member(struct engine *e, const struct request *r)
 {
 	struct wire_catalog part;
 	struct wire_join join;
 
-	if (header->type == WIRE_JOIN) {
-		memcpy(&join, body, sizeof(join));
-		join_serve_join(e, peer, header, &join);
-	} else {
-		memcpy(&part, body, sizeof(part));
-		join_serve_put(e, peer, header, &part, tail, tail_size);
+	switch (r->header->type) {
+	case WIRE_HELLO:
+		join_serve_hello(e, r->peer, r->header->request);
+		return true;
+	case WIRE_JOIN:
+		memcpy(&join, r->body, sizeof(join));
+		join_serve_join(e, r->peer, r->header, &join);
+		return true;
+	case WIRE_CATALOG_PUT:
+		memcpy(&part, r->body, sizeof(part));
+		join_serve_put(e, r->peer, r->header, &part, r->tail, r->tail_size);
+		return true;
+	case WIRE_LEAVE:
+		goodbye_serve(e, r->peer, r->header);
+		return true;
+	case WIRE_PING:
+		serve_ping(e, r->peer, r->header->request);
+		return true;
+	case WIRE_BARRIER:
+		barrier_serve(e, r->peer, r->header, r->body);
+		return true;
+	case WIRE_FABRIC:
+		fabric_serve(e, r->peer, r->header, r->body);
+		return true;
 	}
+	return false;
+}
+
+static bool serve_look(struct engine *e, const struct request *r)
+{
+	uint64_t request = r->header->request;
+	struct wire_wait wait;
+
+	switch (r->header->type) {
+	case WIRE_TABLE_GET:
+		serve_table(e, r->peer, request, r->body);
+		return true;
+	case WIRE_CATALOG_GET:
+		serve_catalog(e, r->peer, request, r->body);
+		return true;
+	case WIRE_STATES_GET:
+		serve_states(e, r->peer, request, r->body);
+		return true;
+	case WIRE_READ:
+		serve_read(e, r->peer, request, r->body);
+		return true;
+	case WIRE_VIEW_OPEN:
+		serve_view_open(e, r->peer, request, r->body);
+		return true;
+	case WIRE_ABOUT:
+		serve_about(e, r->peer, request, r->body);
+		return true;
+	case WIRE_WAIT:
+		memcpy(&wait, r->body, sizeof(wait));
+		waiters_add(e, r->peer, request, &wait);
+		return true;
+	}
+	return false;
+}
+
+static bool serve_edit(struct engine *e, const struct request *r)
+{
+	switch (r->header->type) {
+	case WIRE_STAGE:
+		serve_stage(e, r->peer, r->header, r->body, r->tail, r->tail_size);
+		return true;
+	case WIRE_COMMIT:
+		serve_commit(e, r->peer, r->header, r->body, r->tail, r->tail_size);
+		return true;
+	case WIRE_PREPARE:
+		serve_prepare(e, r->peer, r->header, r->body);
+		return true;
+	case WIRE_DECIDE:
+		serve_decide(e, r->peer, r->header, r->body);
+		return true;
+	case WIRE_DROPPED:
+		serve_dropped(e, r->body);
+		return true;
+	case WIRE_KEEP:
+	case WIRE_THAW:
+		serve_hold(e, r->peer, r->header, r->body);
+		return true;
+	case WIRE_CANCEL:
+	case WIRE_ARRIVED:
+	case WIRE_OUTCOME:
+	case WIRE_VIEW_CLOSE:
+		serve_transaction(e, r->peer, r->header, r->body);
+		return true;
+	}
+	return false;
+}
+
+static bool serve_round(struct engine *e, const struct request *r)
+{
+	switch (r->header->type) {
+	case WIRE_ROUND:
+		rounds_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
+		return true;
+	case WIRE_COLLECT:
+		collects_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
+		return true;
+	case WIRE_GATHER:
+		gathers_serve(e, r->peer, r->header, r->body);
+		return true;
+	case WIRE_INVITE:
+	case WIRE_FORM:
+	case WIRE_PART:
+		communicator_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
+		return true;
+	}
+	return false;
+}
+
+static bool tells_rank_0_it_lives(const struct engine *e, const struct wire_header *header)
+{
+	return !e->rank && header->rank < e->world &&
+	       (header->type == WIRE_PING || header->type == WIRE_HELLO) &&
+	       header->life == node_life(e->peers[header->rank].entry.cookie);
 }
 
 void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body, const void *tail, size_t tail_size)
 {
-	uint64_t request = header->request;
-	struct wire_wait wait;
+	const struct request r = { peer, header, body, tail, tail_size };
 
 	if (!e->is_rank) {
-		node_ack(e, peer, request, -EOPNOTSUPP);
+		node_ack(e, peer, header->request, -EOPNOTSUPP);
 		return;
 	}
 	if (!of_this_job(e, peer, header))
 		return;
-	if (header->rank < e->world && !e->rank &&
-	    (header->type == WIRE_PING || header->type == WIRE_HELLO) &&
-	    header->life == node_life(e->peers[header->rank].entry.cookie))
+	if (tells_rank_0_it_lives(e, header))
 		peers_heard(e, header->rank, NULL);
-	switch (header->type) {
-	case WIRE_HELLO:
-		join_serve_hello(e, peer, request);
-		break;
-	case WIRE_JOIN:
-	case WIRE_CATALOG_PUT:
-		serve_join_messages(e, peer, header, body, tail, tail_size);
-		break;
-	case WIRE_LEAVE:
-		goodbye_serve(e, peer, header);
-		break;
-	case WIRE_TABLE_GET:
-		serve_table(e, peer, request, body);
-		break;
-	case WIRE_CATALOG_GET:
-		serve_catalog(e, peer, request, body);
-		break;
-	case WIRE_STATES_GET:
-		serve_states(e, peer, request, body);
-		break;
-	case WIRE_READ:
-		serve_read(e, peer, request, body);
-		break;
-	case WIRE_ABOUT:
-		serve_about(e, peer, request, body);
-		break;
-	case WIRE_STAGE:
-		serve_stage(e, peer, header, body, tail, tail_size);
-		break;
-	case WIRE_ROUND:
-		rounds_serve(e, peer, header, body, tail, tail_size);
-		break;
-	case WIRE_COLLECT:
-		collects_serve(e, peer, header, body, tail, tail_size);
-		break;
-	case WIRE_GATHER:
-		gathers_serve(e, peer, header, body);
-		break;
-	case WIRE_INVITE:
-	case WIRE_FORM:
-	case WIRE_PART:
-		communicator_serve(e, peer, header, body, tail, tail_size);
-		break;
-	case WIRE_DECIDE:
-		serve_decide(e, peer, header, body);
-		break;
-	case WIRE_VIEW_OPEN:
-		serve_view_open(e, peer, request, body);
-		break;
-	case WIRE_PREPARE:
-		serve_prepare(e, peer, header, body);
-		break;
-	case WIRE_DROPPED:
-		serve_dropped(e, body);
-		break;
-	case WIRE_COMMIT:
-		serve_commit(e, peer, header, body, tail, tail_size);
-		break;
-	case WIRE_CANCEL:
-	case WIRE_ARRIVED:
-	case WIRE_OUTCOME:
-	case WIRE_VIEW_CLOSE:
-		serve_transaction(e, peer, header, body);
-		break;
-	case WIRE_KEEP:
-	case WIRE_THAW:
-		serve_hold(e, peer, header, body);
-		break;
-	case WIRE_FABRIC:
-		fabric_serve(e, peer, header, body);
-		break;
-	case WIRE_PING:
-		serve_ping(e, peer, request);
-		break;
-	case WIRE_BARRIER:
-		barrier_serve(e, peer, header, body);
-		break;
-	case WIRE_WAIT:
-		memcpy(&wait, body, sizeof(wait));
-		waiters_add(e, peer, request, &wait);
-		break;
-	}
+	if (!serve_look(e, &r) && !serve_edit(e, &r) && !serve_member(e, &r))
+		serve_round(e, &r);
 }
