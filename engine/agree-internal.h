@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_AGREE_INTERNAL_H
+#define ENGINE_AGREE_INTERNAL_H
+
+#include "engine/agree.h"
+
+enum { AGREE_TELL_MS = 200 }; /* before who may not have heard is told, or asked, again */
+
+/* Edits that were promised and of whose decision nothing is heard. */
+void agree_orphans_turn(struct engine *e, uint64_t now);
+void agree_orphans_free(struct engine *e);
+
+#endif
