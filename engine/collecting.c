@@ -85,10 +85,10 @@ static void end_window(struct engine *e, struct engine_file *f, struct window *w
 	atomic_store(&f->collecting.any, false);
 }
 
-static void end_all(struct engine *e, struct engine_file *f, enum window_state state)
+static void end_asked(struct engine *e, struct engine_file *f)
 {
 	for (unsigned i = 0; i < WINDOWS; i++)
-		if (f->collecting.windows[i].state == state)
+		if (f->collecting.windows[i].state == WINDOW_ASKED)
 			end_window(e, f, &f->collecting.windows[i]);
 }
 
@@ -109,8 +109,8 @@ void collecting_close(struct engine *e, struct engine_file *f)
 		want_no_more(e, f);
 	if (!atomic_load(&f->collecting.any))
 		return;
-	end_all(e, f, WINDOW_ASKED);
-	end_all(e, f, WINDOW_THERE);
+	for (unsigned i = 0; i < WINDOWS; i++)
+		end_window(e, f, &f->collecting.windows[i]);
 }
 
 /* The one that has byte at. */
@@ -184,7 +184,7 @@ static void fail(struct engine *e, struct engine_file *f, struct window *w,
 		count_unfit(e, unfit);
 		return;
 	}
-	end_all(e, f, WINDOW_ASKED);
+	end_asked(e, f);
 	if (unfit == WIRE_UNFIT_VIEW || unfit == WIRE_UNFIT_TIER)
 		give_up(e, f, unfit);
 	else

@@ -442,14 +442,13 @@ static void describe(const struct collects *c, FILE *out)
 
 char *collects_text(struct engine *e)
 {
-	CLEANUP(free) char *rounds = rounds_text(e);
 	char *text = NULL;
 	size_t size;
-	FILE *out = rounds ? open_memstream(&text, &size) : NULL;
+	FILE *out = open_memstream(&text, &size);
 
 	if (!out)
 		return NULL;
-	fputs(rounds, out);
+	rounds_report(e, out);
 	if (e->collects)
 		describe(e->collects, out);
 	fclose(out);

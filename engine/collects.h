@@ -32,7 +32,7 @@ void collects_serve(struct engine *e, uint32_t peer, const struct wire_header *h
 void collects_close(struct engine *e, const uint64_t id[2]);
 void collects_turn(struct engine *e, uint64_t now);
 
-/* rounds_text, and what was brought to mounts.  With the lock; the caller's to free.  NULL: no memory. */
+/* What .frag/nccl says of this rank: rounds_report, and what was brought to mounts.  With the lock; the caller's to free.  NULL: no memory. */
 char *collects_text(struct engine *e);
 
 #endif

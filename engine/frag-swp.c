@@ -332,8 +332,7 @@ static bool is_exported(const struct swp *s, const struct state_row *row, uint32
 	const struct home *h = &s->homes[home];
 
 	return row->kind == STATE_PARTITION && row->index == h->group && row->sub == h->sub &&
-	       strcmp(row->key, "grad") != 0 &&
-	       row->numel * frag_dtype_size(row->dtype) >= s->config.smallest;
+	       strcmp(row->key, "grad") != 0 && states_row_whole(row) >= s->config.smallest;
 }
 
 static int list_states(struct swp *s, uint32_t home)

@@ -159,7 +159,7 @@ static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint
 		if (l.n < max) {
 			out[l.n] = (struct engine_state){
 				.dtype = row->dtype,
-				.bytes = row->numel * frag_dtype_size(row->dtype),
+				.bytes = states_row_whole(row),
 				.flags = e->writable ? ENGINE_STATE_WRITABLE : 0
 			};
 			memcpy(out[l.n].key, row->key, sizeof(row->key));

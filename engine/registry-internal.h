@@ -7,12 +7,6 @@
 #include "engine/devices.h"
 #include "engine/registry.h"
 
-/* Of all its elements, wherever they are. */
-static inline uint64_t registry_row_bytes(const struct state_row *row)
-{
-	return row->numel * frag_dtype_size(row->dtype);
-}
-
 /* ---- under the lock ---- */
 
 /* After any change. */

@@ -95,7 +95,7 @@ int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtyp
 		row->tier = STATE_SWAP;
 		row->place = s;
 		row->place_at = at;
-		registry_count(r, STATE_SWAP, (int64_t)registry_row_bytes(row));
+		registry_count(r, STATE_SWAP, (int64_t)states_row_whole(row));
 		registry_new_epoch(r);
 		row->since = r->states.epoch;
 	}
@@ -137,7 +137,7 @@ static bool is_in_row(const struct state_row *row, uint64_t offset, uint64_t siz
 {
 	uint64_t end;
 
-	return u64_add(offset, size, &end) && end <= registry_row_bytes(row);
+	return u64_add(offset, size, &end) && end <= states_row_whole(row);
 }
 
 int registry_find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,

@@ -38,8 +38,7 @@ int registry_init(struct registry *r)
 static void free_owned(struct state_row *row)
 {
 	if (row->owned)
-		memory_free((void *)(uintptr_t)row->segments[0].address,
-			    registry_row_bytes(row));
+		memory_free((void *)(uintptr_t)row->segments[0].address, states_row_whole(row));
 }
 
 void registry_fini(struct registry *r)
@@ -221,7 +220,7 @@ static struct state_row drop_row(struct registry *r, uint32_t number)
 	struct state_row old = r->states.rows[number];
 	uint64_t address = old.nsegments ? old.segments[0].address : 0;
 	uint64_t bytes = old.in_arena ? 0
-			 : old.place  ? registry_row_bytes(&old)
+			 : old.place  ? states_row_whole(&old)
 				      : states_row_bytes(&old);
 
 	states_drop(&r->states, number);
@@ -229,7 +228,7 @@ static struct state_row drop_row(struct registry *r, uint32_t number)
 	registry_count(r, old.tier, -(int64_t)bytes);
 	if (old.owned) {
 		drop_share(&r->states, address);
-		memory_free((void *)(uintptr_t)address, registry_row_bytes(&old));
+		memory_free((void *)(uintptr_t)address, states_row_whole(&old));
 	}
 	old.segments = NULL;
 	return old;

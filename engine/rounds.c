@@ -129,7 +129,6 @@ static bool on_promised(struct engine *e, void *owner, uint64_t rank,
 			const struct answer *answer)
 {
 	struct round *round = owner;
-
 	bool is_old = answer->status == -ESTALE && !round->get->view;
 
 	round->outstanding--;
@@ -488,15 +487,10 @@ void rounds_describe(struct engine *e, FILE *out)
 			(unsigned long long)round->get->size, phases[round->phase]);
 }
 
-char *rounds_text(struct engine *e)
+void rounds_report(struct engine *e, FILE *out)
 {
 	struct rounds_figures f;
-	char *text = NULL;
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
 
-	if (!out)
-		return NULL;
 	communicator_describe(e, out);
 	rounds_figures(e, &f);
 	if (e->rounds)
@@ -506,6 +500,4 @@ char *rounds_text(struct engine *e)
 			(unsigned long long)f.rounds, (unsigned long long)f.failed,
 			(unsigned long long)f.bytes, (unsigned long long)f.launched);
 	rounds_describe(e, out);
-	fclose(out);
-	return text;
 }

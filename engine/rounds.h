@@ -77,8 +77,8 @@ int rounds_launch(void *arg, const struct edit *edit);
 
 bool rounds_tick(const struct engine *e);
 void rounds_figures(const struct engine *e, struct rounds_figures *f);
-/* What .frag/nccl says of this rank.  With the lock; the caller's to free.  NULL: no memory. */
-char *rounds_text(struct engine *e);
+/* How this rank's devices are connected, and what rounds it had.  With the lock. */
+void rounds_report(struct engine *e, FILE *out);
 /* A line for each that waits.  With the lock. */
 void rounds_describe(struct engine *e, FILE *out);
 

@@ -102,6 +102,12 @@ void states_drop(struct states *s, uint32_t row);
 int states_find(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
 		const char *key);
 
+/* Of all elements of a row, wherever they are. */
+static inline uint64_t states_row_whole(const struct state_row *row)
+{
+	return row->numel * frag_dtype_size(row->dtype);
+}
+
 /* Of all segments of a row. */
 uint64_t states_row_bytes(const struct state_row *row);
 

@@ -110,15 +110,10 @@ static void cut(struct place_state_figures *f, uint64_t bytes)
 	f->lent = u64_min(f->lent, bytes);
 }
 
-static uint64_t row_bytes(const struct state_row *row)
-{
-	return row->numel * frag_dtype_size(row->dtype);
-}
-
 static void put_row(FILE *out, struct place *p, const struct catalog *own,
 		    const struct state_row *row)
 {
-	uint64_t bytes = row_bytes(row);
+	uint64_t bytes = states_row_whole(row);
 	struct place_state_figures f = { .bytes = bytes, .memory = bytes };
 
 	if (row->place)
@@ -220,7 +215,8 @@ static void put_range(FILE *out, struct registry *r, const struct catalog *own, 
 			continue;
 		if (row->kind == STATE_PARTITION)
 			partition = row;
-		else if (overlap(from, to, row->place_at, row->place_at + row_bytes(row)))
+		else if (overlap(from, to, row->place_at,
+				 row->place_at + states_row_whole(row)))
 			find(&f, row->index, row->place_at);
 	}
 	if (partition)

@@ -98,13 +98,9 @@ static void keep(struct frag *f, int param)
 
 static void say(struct frag *f)
 {
-	char *text;
-
 	pthread_mutex_lock(&f->engine->lock);
-	text = rounds_text(f->engine);
+	rounds_report(f->engine, stdout);
 	pthread_mutex_unlock(&f->engine->lock);
-	fputs(text, stdout);
-	free(text);
 }
 
 static void until_connected(struct engine *e)

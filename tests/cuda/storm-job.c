@@ -13,6 +13,7 @@
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/frag-internal.h"
+#include "engine/collects.h"
 #include "engine/rounds.h"
 
 #include <dlfcn.h>
@@ -154,7 +155,7 @@ static void say_state(void)
 	char *text, *end;
 
 	pthread_mutex_lock(&f->engine->lock);
-	text = rounds_text(f->engine);
+	text = collects_text(f->engine);
 	pthread_mutex_unlock(&f->engine->lock);
 	end = text ? strchr(text, '\n') : NULL;
 	if (!end)
