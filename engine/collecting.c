@@ -60,11 +60,12 @@ static void hold_off(struct engine *e, enum wire_unfit unfit, uint64_t now)
 	c->failures++;
 }
 
-/* For that file, for good. */
+/* For that file, until it has another view. */
 static void give_up(struct engine *e, struct engine_file *f, enum wire_unfit unfit)
 {
 	count_unfit(e, unfit);
 	f->collecting.unfit = unfit;
+	f->collecting.unfit_view = f->viewing.id[1];
 }
 
 /* ---- windows ---- */
@@ -360,7 +361,7 @@ static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset
 {
 	const struct collecting_choice *c = &e->collecting;
 
-	if (f->collecting.unfit)
+	if (f->collecting.unfit && f->collecting.unfit_view == f->viewing.id[1])
 		return false;
 	if (c->how == COLLECTING_NEVER)
 		give_up(e, f, WIRE_UNFIT_TOLD);
@@ -431,8 +432,8 @@ enum collecting_next collecting_turn(struct engine *e, struct engine_file *f, ui
 /* ---- copying ---- */
 
 /* The bytes, then their label: the rank may have given the slot to another by now. */
-static bool copy(struct engine *e, const struct window *w, uint64_t inside, void *out,
-		 uint64_t size)
+static enum wire_unfit copy(struct engine *e, const struct window *w, uint64_t inside,
+			    void *out, uint64_t size)
 {
 	struct room_label label;
 	struct control_page control;
@@ -443,8 +444,11 @@ static bool copy(struct engine *e, const struct window *w, uint64_t inside, void
 	int rc = e->memory_ops->get(e->memory, w->attached, local, 2, remote, 2, &control,
 				    sizeof(control));
 
-	return !rc && !memcmp(label.view, w->id, sizeof(label.view)) &&
-	       atomic_load(&label.complete);
+	if (rc)
+		return WIRE_UNFIT_BROKEN;
+	return !memcmp(label.view, w->id, sizeof(label.view)) && atomic_load(&label.complete)
+		       ? WIRE_FIT
+		       : WIRE_UNFIT_LATE;
 }
 
 static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
@@ -473,7 +477,7 @@ static void want_more(struct engine *e, struct engine_file *f)
 }
 
 static void note_copied(struct engine *e, struct engine_file *f, const struct window *seen,
-			uint64_t size, bool copied)
+			uint64_t size, enum wire_unfit unfit)
 {
 	struct window *w;
 	bool over;
@@ -482,13 +486,15 @@ static void note_copied(struct engine *e, struct engine_file *f, const struct wi
 	w = find_number(f, seen->id[1]);
 	if (w)
 		w->taken += size;
-	over = w && (!copied || w->taken >= w->size);
+	over = w && (unfit || w->taken >= w->size);
 	if (over) {
 		end_window(e, f, w);
 		want_more(e, f);
 	}
-	if (w && !copied) /* else another reader of it has had enough */
-		hold_off(e, WIRE_UNFIT_BROKEN, monotonic_ms());
+	if (w && unfit == WIRE_UNFIT_LATE) /* without w another reader of it has had enough */
+		give_up(e, f, unfit);
+	else if (w && unfit)
+		hold_off(e, unfit, monotonic_ms());
 	pthread_mutex_unlock(&e->lock);
 	if (over)
 		node_wake(e);
@@ -498,17 +504,17 @@ uint64_t collecting_copy(struct engine *e, struct engine_file *f, uint64_t offse
 			 uint64_t size)
 {
 	struct window w;
+	enum wire_unfit unfit;
 	uint64_t inside;
-	bool copied;
 
 	if (!atomic_load_explicit(&f->collecting.any, memory_order_relaxed) ||
 	    !find_there(e, f, offset, &w))
 		return 0;
 	inside = offset - w.offset;
 	size = u64_min(size, w.size - inside);
-	copied = copy(e, &w, inside, out, size);
-	note_copied(e, f, &w, size, copied);
-	if (!copied)
+	unfit = copy(e, &w, inside, out, size);
+	note_copied(e, f, &w, size, unfit);
+	if (unfit)
 		return 0;
 	atomic_fetch_add_explicit(&e->counters.owner_bytes_rounds, size, memory_order_relaxed);
 	atomic_fetch_add_explicit(&e->counters.owner_reads_rounds, 1, memory_order_relaxed);

@@ -15,9 +15,10 @@
 
 enum { SLOTS_MAX = 32, PAGE = 4096 };
 enum {
-	KEEP_MS = 10000, /* for who asked */
-	PACE_MS = 100,   /* over which boundaries are counted */
-	SOON_MS = 50,    /* from one to the next, at most, where they come soon */
+	KEEP_MS = 10000,   /* for who asked */
+	PACE_MS = 100,     /* over which boundaries are counted */
+	SOON_MS = 50,      /* from one to the next, at most, where they come soon */
+	SHARED_MS = 40000, /* a mount that was refused asks again before that */
 };
 
 struct slot {
@@ -48,6 +49,8 @@ struct collects {
 	struct slot slots[SLOTS_MAX];
 	unsigned nslots;
 	struct collect *list;
+	uint32_t last_peer;              /* who asked last; WIRE_OBSERVER: nobody yet */
+	uint64_t shared_until_ms;        /* several ask */
 	uint64_t pace_ms, pace_boundary; /* when they were counted last, and to where */
 	uint64_t period_ms;              /* from one to the next; UINT64_MAX: none has come */
 	uint64_t brought, refused[WIRE_UNFITS];
@@ -110,6 +113,7 @@ int collects_init(struct engine *e, uint64_t bytes)
 	if (!c)
 		return -ENOMEM;
 	c->period_ms = UINT64_MAX;
+	c->last_peer = WIRE_OBSERVER;
 	rc = make_slots(e, c, bytes);
 	if (rc)
 		free(c);
@@ -151,6 +155,35 @@ void collects_free(struct engine *e)
 static struct room_label *label_of(const struct slot *slot)
 {
 	return (struct room_label *)(void *)(slot->memory + PAGE) - 1;
+}
+
+static unsigned count_free(const struct collects *c)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < c->nslots; i++)
+		n += !c->slots[i].used;
+	return n;
+}
+
+static bool has_slot(const struct collects *c, uint32_t peer)
+{
+	const struct collect *one = c->list;
+
+	while (one && one->peer != peer)
+		one = one->next;
+	return one;
+}
+
+/* Who is alone may have all.  Where several ask, the last that is free is for whoever has none: so nobody takes one that was let
+ * go again and again while another has none, and each slot comes back after KEEP_MS at most.
+ */
+static bool may_have_slot(struct collects *c, uint32_t peer, uint64_t now)
+{
+	if (peer != c->last_peer && c->last_peer != WIRE_OBSERVER)
+		c->shared_until_ms = now + SHARED_MS;
+	c->last_peer = peer;
+	return now >= c->shared_until_ms || count_free(c) > 1 || !has_slot(c, peer);
 }
 
 static struct slot *take_slot(struct collects *c, const uint64_t id[2])
@@ -311,9 +344,11 @@ static int sum(const struct wire_piece *pieces, uint32_t n, uint64_t *bytes)
 {
 	*bytes = 0;
 	for (uint32_t i = 0; i < n; i++)
-		if (!u64_add(*bytes, pieces[i].size, bytes) || *bytes > COLLECTS_SLOT)
+		if (!pieces[i].size)
+			return -EINVAL;
+		else if (!u64_add(*bytes, pieces[i].size, bytes) || *bytes > COLLECTS_SLOT)
 			return -E2BIG;
-	return *bytes ? 0 : -EINVAL;
+	return 0;
 }
 
 static int check(const struct wire_collect *asked, size_t tail_size)
@@ -341,8 +376,8 @@ static unsigned wait_of(const struct engine *e, const struct wire_collect *asked
 	return asked->wait_ms ? (unsigned)u64_min(asked->wait_ms, e->timeout_ms) : 1;
 }
 
-static struct collect *collect_new(struct engine *e, const struct wire_collect *asked,
-				   const void *tail)
+static struct collect *collect_new(struct engine *e, uint32_t peer,
+				   const struct wire_collect *asked, const void *tail)
 {
 	size_t size = asked->count * sizeof(struct wire_piece);
 	struct collect *one = calloc(1, sizeof(*one) + size);
@@ -353,6 +388,7 @@ static struct collect *collect_new(struct engine *e, const struct wire_collect *
 	memcpy(one->id, asked->id, sizeof(one->id));
 	memcpy(one->view.id, asked->view, sizeof(one->view.id));
 	one->engine = e;
+	one->peer = peer;
 	one->view.n = asked->count;
 	one->view.pieces = one->pieces;
 	one->get = (struct rounds_get){ .view = &one->view,
@@ -369,7 +405,8 @@ static int bring(struct engine *e, struct collect *one)
 
 	if (rc)
 		return rc;
-	one->slot = take_slot(e->collects, one->id);
+	if (may_have_slot(e->collects, one->peer, monotonic_ms()))
+		one->slot = take_slot(e->collects, one->id);
 	if (!one->slot)
 		return -ENOSPC;
 	one->get.out = one->slot->memory + PAGE;
@@ -382,14 +419,13 @@ static int bring(struct engine *e, struct collect *one)
 static int begin(struct engine *e, uint32_t peer, uint64_t request,
 		 const struct wire_collect *asked, const void *tail)
 {
-	struct collect *one = collect_new(e, asked, tail);
+	struct collect *one = collect_new(e, peer, asked, tail);
 	int rc = one ? bring(e, one) : -ENOMEM;
 
 	if (rc) {
 		free(one);
 		return rc;
 	}
-	one->peer = peer;
 	one->request = request;
 	one->asked = true;
 	one->next = e->collects->list;
@@ -427,12 +463,8 @@ void collects_serve(struct engine *e, uint32_t peer, const struct wire_header *h
 
 static void describe(const struct collects *c, FILE *out)
 {
-	unsigned used = 0;
-
-	for (unsigned i = 0; i < c->nslots; i++)
-		used += c->slots[i].used;
 	fprintf(out, "for mounts: brought %llu bytes, %u of %u slots in use, boundaries ",
-		(unsigned long long)c->brought, used, c->nslots);
+		(unsigned long long)c->brought, c->nslots - count_free(c), c->nslots);
 	if (c->period_ms == UINT64_MAX)
 		fputs("are not coming", out);
 	else

@@ -10,7 +10,7 @@
  *   mount  VIEW_CLOSE -> rank: the slot is another's
  *
  * There are few slots, made before training begins, as memory that devices reach is made by waiting for them.  Who does not come
- * for his loses it.
+ * for his loses it, and nobody has all while another has none.
  */
 
 #include "engine/node.h"

@@ -73,7 +73,8 @@ struct window { /* bytes of the file's view, in a rank of this host: engine/coll
 struct collecting { /* under the engine's lock */
 	struct window windows[WINDOWS];
 	_Atomic bool any;      /* not all are NONE */
-	enum wire_unfit unfit; /* why none is asked for any more; 0: they are */
+	enum wire_unfit unfit; /* why none is asked for of unfit_view any more; 0: they are */
+	uint64_t unfit_view;   /* its number */
 	uint64_t next;         /* where its reader goes on */
 	bool wanting;          /* among those of collecting_choice */
 	struct engine_file *next_wanting;

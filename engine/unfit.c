@@ -16,6 +16,7 @@ static const struct {
 	[WIRE_UNFIT_BROKEN] = { "broken", "failed on the way" },
 	[WIRE_UNFIT_VIEW] = { "view", "the view was gone" },
 	[WIRE_UNFIT_ROOM] = { "room", "no memory free for it" },
+	[WIRE_UNFIT_LATE] = { "late", "not fetched in time by its reader" },
 };
 
 const char *unfit_name(enum wire_unfit unfit)

@@ -367,6 +367,7 @@ enum wire_unfit {
 	WIRE_UNFIT_BROKEN,       /* it failed on the way, or a rank was lost */
 	WIRE_UNFIT_VIEW,         /* an owner has not got it any more */
 	WIRE_UNFIT_ROOM,         /* others have all memory that there is for it */
+	WIRE_UNFIT_LATE,         /* the reader came when its memory was another's */
 	WIRE_UNFITS,
 };
 

@@ -13,6 +13,7 @@
 #include "engine/peers.h"
 #include "engine/rounds.h"
 #include "engine/turn.h"
+#include "engine/viewing.h"
 
 #include <check.h>
 #include <errno.h>
@@ -30,7 +31,8 @@ enum { PART = 8, OWN = 40 };
 
 static const struct job_group sharded = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
 
-static struct engine *observer;
+static struct engine *observer,
+	*other; /* two mounts: the one that is tested, and one that there may be */
 static struct engine_file *file;
 static uint8_t got[BYTES];
 static int64_t ended;
@@ -41,6 +43,8 @@ static void turn_all(void *arg)
 	turn(NULL);
 	if (observer)
 		engine_turn(observer, 0);
+	if (other)
+		engine_turn(other, 0);
 }
 
 /* ---- a job whose ranks are connected, and a mount of it ---- */
@@ -64,33 +68,45 @@ static void connect_ranks(void)
 			turn(NULL);
 }
 
-static void observe(const char *host, const char *how)
+static void observe_as(struct engine **out, const char *host, const char *how)
 {
+	struct engine *e;
 	char seed[160];
 
-	ck_assert_int_eq(turn_new(&observer, &transport_loop, &transport_loop), 0);
-	observer->yield = turn_all;
-	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
-	ck_assert_int_eq(collecting_init(observer, how), 0);
-	observer->collecting.min = 0;
-	observer->collecting.wait_ms = LONG_MS;
-	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
+	ck_assert_int_eq(turn_new(&e, &transport_loop, &transport_loop), 0);
+	*out = e;
+	e->yield = turn_all;
+	snprintf(e->launch.host, sizeof(e->launch.host), "%s", host);
+	ck_assert_int_eq(collecting_init(e, how), 0);
+	e->collecting.min = 0;
+	e->collecting.wait_ms = LONG_MS;
+	ck_assert_int_eq(node_open_messages(e, NULL), 0);
 	snprintf(seed, sizeof(seed), "%s", engine_of(0)->address);
-	ck_assert_int_eq(join_start_observer(observer, seed), 0);
-	while (!observer->ready)
+	ck_assert_int_eq(join_start_observer(e, seed), 0);
+	while (!e->ready)
 		turn_all(NULL);
 }
 
-static struct engine_file *open_state(const char *key)
+static void observe(const char *host, const char *how)
+{
+	observe_as(&observer, host, how);
+}
+
+static struct engine_file *open_state_of(struct engine *e, const char *key)
 {
 	struct engine_address a = { ENGINE_PARAM, .param = 0 };
 	struct engine_file *f;
 	uint64_t bytes;
 
 	snprintf(a.key, sizeof(a.key), "%s", key);
-	ck_assert_int_eq(engine_file_open(observer, &a, &f, &bytes), 0);
+	ck_assert_int_eq(engine_file_open(e, &a, &f, &bytes), 0);
 	ck_assert_uint_eq(bytes, BYTES);
 	return f;
+}
+
+static struct engine_file *open_state(const char *key)
+{
+	return open_state_of(observer, key);
 }
 
 static void open_all(const char *host, const char *how)
@@ -145,17 +161,22 @@ static void on_read(struct engine_read *read, const void *data, int64_t result)
 	has_ended = true;
 }
 
-static int64_t read_at(uint64_t offset, uint32_t size)
+static int64_t read_of(struct engine_file *f, uint64_t offset, uint32_t size)
 {
 	struct engine_read read = {
-		.file = file, .offset = offset, .size = size, .done = on_read
+		.file = f, .offset = offset, .size = size, .done = on_read
 	};
 
 	has_ended = false;
-	engine_read(observer, &read);
+	engine_read(f->engine, &read);
 	while (!has_ended)
 		turn_all(NULL);
 	return ended;
+}
+
+static int64_t read_at(uint64_t offset, uint32_t size)
+{
+	return read_of(file, offset, size);
 }
 
 static void read_all(void)
@@ -276,13 +297,13 @@ START_TEST(an_edit_at_the_same_boundary_is_not_in_it)
 }
 END_TEST
 
-static bool is_asked_for(uint64_t offset)
+static struct window *find_window(uint64_t offset)
 {
 	for (unsigned i = 0; i < WINDOWS; i++)
 		if (file->collecting.windows[i].state != WINDOW_NONE &&
 		    file->collecting.windows[i].offset == offset)
-			return true;
-	return false;
+			return &file->collecting.windows[i];
+	return NULL;
 }
 
 /* Rank 0 has memory for two windows at a time, of two reads each. */
@@ -295,9 +316,9 @@ START_TEST(it_comes_ahead_of_its_reader)
 	ck_assert_int_eq(read_at(0, PART), PART);
 	while (unfit(WIRE_UNFIT_ROOM) < 2)
 		turn_all(NULL);
-	ck_assert(is_asked_for(2 * PART) && !is_asked_for(4 * PART));
+	ck_assert(find_window(2 * PART) && !find_window(4 * PART));
 	ck_assert_int_eq(read_at(PART, PART), PART);
-	while (!is_asked_for(4 * PART))
+	while (!find_window(4 * PART))
 		turn_all(NULL);
 	read_all();
 	expect_truth();
@@ -496,7 +517,7 @@ START_TEST(what_is_asked_for_wrongly_is_refused)
 	ck_assert_int_eq(collected.status, -E2BIG);
 	ask(&body, pieces, sizeof(pieces[0])); /* half of it is missing */
 	ck_assert_int_eq(collected.status, -EINVAL);
-	pieces[0].size = 0;
+	pieces[0].size = 1;
 	ask(&body, pieces, sizeof(pieces)); /* no such rank */
 	ck_assert_int_eq(collected.status, -EREMOTE);
 	body.id[1]++;
@@ -505,7 +526,7 @@ START_TEST(what_is_asked_for_wrongly_is_refused)
 	ck_assert_int_eq(collected.status, -ESTALE);
 	body.id[1]++;
 	pieces[1].size = 0;
-	ask(&body, pieces, sizeof(pieces)); /* nothing */
+	ask(&body, pieces, sizeof(pieces)); /* nothing, of one of them */
 	ck_assert_int_eq(collected.status, -EINVAL);
 	body.count = 0;
 	ask(&body, pieces, 0); /* how one is that there never was */
@@ -517,14 +538,15 @@ START_TEST(what_is_asked_for_wrongly_is_refused)
 }
 END_TEST
 
-/* A slot is his for as long as the rank waits for others at most. */
-START_TEST(whoever_waits_for_ever_is_answered_all_the_same)
+/* Of the file's view, on OWNER. */
+static void ask_for_part(uint32_t wait_ms)
 {
-	struct wire_collect body = { .id = { 1, 1 }, .count = 1, .wait_ms = UINT32_MAX };
+	struct wire_collect body = { .id = { 1, 1 },
+				     .count = 1,
+				     .tier = on_devices ? STATE_DEVICE : STATE_HOST,
+				     .wait_ms = wait_ms };
 	struct wire_piece piece = { .size = PART, .rank = OWNER };
 
-	open_all("host 0", "nccl");
-	read_first_part();
 	for (uint32_t i = 0; i < file->viewing.n; i++)
 		if (file->viewing.pieces[i].rank == OWNER) {
 			piece.epoch = file->viewing.pieces[i].epoch;
@@ -533,6 +555,45 @@ START_TEST(whoever_waits_for_ever_is_answered_all_the_same)
 		}
 	memcpy(body.view, file->viewing.id, sizeof(body.view));
 	ask(&body, &piece, sizeof(piece));
+}
+
+/* Rank 0 has two slots, both with the first mount, which would have one again as soon as it is let go. */
+START_TEST(a_mount_leaves_a_slot_to_another)
+{
+	struct engine_file *theirs;
+
+	on_devices = true;
+	open_all("host 0", "nccl");
+	observe_as(&other, "host 0", "nccl");
+	observer->collecting.window = 2 * PART;
+	theirs = open_state_of(other, "exp_avg");
+	all_go(GOAL);
+	ck_assert_int_eq(read_at(0, PART), PART);
+	while (unfit(WIRE_UNFIT_ROOM) < 2)
+		turn_all(NULL);
+	ck_assert_int_eq(read_of(theirs, 0, PART), PART);
+	ck_assert_uint_ge(other->counters.rounds_unfit[WIRE_UNFIT_ROOM], 1);
+	collects_close(engine_of(AGENT), find_window(2 * PART)->id);
+	for (int i = 0; i < 20; i++)
+		turn_all(NULL);
+	ask_for_part(LONG_MS);
+	ck_assert_int_eq(collected.status, -ENOSPC);
+	other->collecting.retry_ms = 0;
+	ck_assert_int_eq(read_of(theirs, 0, PART), PART);
+	ck_assert_uint_eq(other->counters.owner_bytes_rounds, PART);
+	engine_file_close(theirs);
+	turn_free(other);
+	other = NULL;
+	close_all();
+}
+END_TEST
+
+/* A slot is his for as long as the rank waits for others at most. */
+START_TEST(whoever_waits_for_ever_is_answered_all_the_same)
+{
+	open_all("host 0", "nccl");
+	read_first_part();
+	ask_for_part(UINT32_MAX);
 	ck_assert_uint_eq(collected.unfit, WIRE_UNFIT_BOUNDARY);
 	close_all();
 }
@@ -570,6 +631,51 @@ START_TEST(a_view_that_an_owner_has_lost_is_no_view)
 	ck_assert_uint_ge(unfit(WIRE_UNFIT_VIEW), 1);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_uint_ne(communicator_number(engine_of(rank)), 0);
+	close_all();
+}
+END_TEST
+
+static void next_view(void)
+{
+	pthread_mutex_lock(&observer->lock);
+	viewing_close(observer, file);
+	pthread_mutex_unlock(&observer->lock);
+}
+
+START_TEST(after_a_view_that_was_gone_the_next_one_comes_by_rounds)
+{
+	open_all("host 0", "nccl");
+	read_first_part();
+	forget_view(OWNER);
+	all_go(GOAL);
+	ck_assert_int_eq(read_at(BYTES - PART, PART), -ESTALE);
+	ck_assert_uint_ge(unfit(WIRE_UNFIT_VIEW), 1);
+	next_view();
+	read_all();
+	expect_truth();
+	ck_assert_uint_eq(by_rounds(), elsewhere(0));
+	close_all();
+}
+END_TEST
+
+/* The slot is another's when he comes. */
+START_TEST(a_slow_reader_reads_by_messages_until_the_next_view)
+{
+	open_all("host 0", "nccl");
+	all_go(GOAL);
+	ck_assert_int_eq(read_at(OWN, PART), PART);
+	ck_assert_uint_eq(by_rounds(), PART);
+	collects_close(engine_of(AGENT), find_window(OWN)->id);
+	for (int i = 0; i < 20; i++)
+		turn_all(NULL);
+	ck_assert_int_eq(read_at(OWN + PART, PART), PART);
+	ck_assert_uint_eq(by_rounds(), PART);
+	ck_assert_uint_eq(unfit(WIRE_UNFIT_LATE), 1);
+	ck_assert_uint_eq(unfit(WIRE_UNFIT_BROKEN), 0);
+	next_view();
+	read_all();
+	expect_truth();
+	ck_assert_uint_eq(by_rounds(), PART + elsewhere(0));
 	close_all();
 }
 END_TEST
@@ -673,8 +779,11 @@ int main(void)
 	tcase_add_test(t, where_all_memory_is_lent_it_is_read_as_ever);
 	tcase_add_test(t, what_the_communicator_does_not_reach_is_read_as_ever);
 	tcase_add_test(t, what_is_asked_for_wrongly_is_refused);
+	tcase_add_test(t, a_mount_leaves_a_slot_to_another);
 	tcase_add_test(t, whoever_waits_for_ever_is_answered_all_the_same);
 	tcase_add_loop_test(t, a_view_that_an_owner_has_lost_is_no_view, 0, 4);
+	tcase_add_test(t, after_a_view_that_was_gone_the_next_one_comes_by_rounds);
+	tcase_add_test(t, a_slow_reader_reads_by_messages_until_the_next_view);
 	tcase_add_test(t, a_rank_that_comes_too_late_costs_its_reader_time_alone);
 	tcase_add_loop_test(t, whoever_dies_the_reader_has_its_bytes_or_an_error, 0,
 			    ARRAY_SIZE(messages) * ARRAY_SIZE(victims));
