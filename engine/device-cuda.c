@@ -33,14 +33,15 @@ void cuda_leave(struct device *d, int number, int before)
 
 int cuda_choose(struct device *d, int number)
 {
+	static _Thread_local bool relaxed;
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 	int rc = cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(number));
 
-	if (rc || d->relaxed)
+	if (rc || relaxed)
 		return rc ? -EIO : 0;
 	rc = cuda_result(&d->cuda, "cudaThreadExchangeStreamCaptureMode",
 			 d->cuda.ThreadExchangeStreamCaptureMode(&mode));
-	d->relaxed = !rc;
+	relaxed = !rc;
 	return rc ? -EIO : 0;
 }
 
@@ -333,6 +334,7 @@ static void cuda_close(struct device *d)
 	for (int i = 0; i < d->ndevices; i++)
 		if (cuda_device_of(d, i))
 			free_device(d, cuda_device_of(d, i));
+	cuda_shared_forget(d);
 	cuda_unload(&d->cuda);
 	pthread_mutex_destroy(&d->lock);
 	free(d->devices);
@@ -366,6 +368,10 @@ const struct device_ops device_cuda = {
 	.unmark = cuda_unmark,
 	.preserve = cuda_preserve,
 	.release = cuda_release,
+	.share = cuda_share,
+	.unshare = cuda_unshare,
+	.map = cuda_map,
+	.unmap = cuda_unmap,
 	.submit = cuda_submit,
 	.figures = cuda_figures,
 };

@@ -5,6 +5,8 @@
 #include "engine/convert.h"
 #include "engine/device-queue.h"
 #include "engine/device-sums.h"
+#include "engine/log.h"
+#include "engine/shared.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -18,8 +20,10 @@ struct range {
 	struct range *next;
 	uint8_t *start;
 	uint64_t size;
-	int number;  /* DEVICE_NONE: pinned */
-	uint8_t *at; /* where it is to be had */
+	int number;                  /* DEVICE_NONE: pinned */
+	uint8_t *at;                 /* where it is to be had */
+	struct shared_handle shared; /* where processes have it in common */
+	bool is_ours;                /* shared from here */
 };
 
 struct device {
@@ -78,22 +82,28 @@ void *device_host_reach(struct device *d, const void *memory)
 	return at;
 }
 
-static int add_range(struct device *d, void *start, uint64_t size, int number, void *at)
+static int add(struct device *d, struct range range)
 {
 	struct range *r = malloc(sizeof(*r));
 
 	if (!r)
 		return -ENOMEM;
 	pthread_mutex_lock(&d->lock);
-	*r = (struct range){ d->ranges, start, size, number, at };
+	range.next = d->ranges;
+	*r = range;
 	d->ranges = r;
 	pthread_mutex_unlock(&d->lock);
 	return 0;
 }
 
-static void drop_range(struct device *d, void *start)
+static int add_range(struct device *d, void *start, uint64_t size, int number, void *at)
 {
-	struct range **at, *found;
+	return add(d, (struct range){ NULL, start, size, number, at, { 0 }, false });
+}
+
+static struct range take_range(struct device *d, void *start)
+{
+	struct range **at, *found, range;
 
 	pthread_mutex_lock(&d->lock);
 	for (at = &d->ranges; (*at)->start != start;)
@@ -101,7 +111,14 @@ static void drop_range(struct device *d, void *start)
 	found = *at;
 	*at = found->next;
 	pthread_mutex_unlock(&d->lock);
+	range = *found;
 	free(found);
+	return range;
+}
+
+static void drop_range(struct device *d, void *start)
+{
+	take_range(d, start);
 }
 
 static bool is_number(int number)
@@ -444,6 +461,72 @@ static void host_release(struct device *d, struct device_kept *kept)
 	device_queue_submit(&d->queue, &k->release);
 }
 
+/* ---- what processes have in common ---- */
+
+static int add_shared(struct device *d, int number, const struct shared_handle *shared,
+		      void *memory, bool is_ours)
+{
+	return add(d, (struct range){ NULL, memory, shared->size, number, memory, *shared,
+				      is_ours });
+}
+
+static void drop_shared(struct device *d, void *memory)
+{
+	struct range r = take_range(d, memory);
+
+	if (r.is_ours)
+		shared_hide(&r.shared);
+	shared_close(memory, r.size);
+}
+
+static int host_share(struct device *d, int number, uint64_t size, void **memory,
+		      struct device_handle *handle)
+{
+	struct shared_handle shared;
+	int rc;
+
+	if (!in_use(d, number) || !size)
+		return -EINVAL;
+	rc = shared_make(size, memory, &shared);
+	if (rc) {
+		log_warn("no memory to share: %s", strerror(-rc));
+		return rc == -ENOMEM ? rc : -EIO;
+	}
+	rc = add_shared(d, number, &shared, *memory, true);
+	if (rc) {
+		shared_hide(&shared);
+		shared_close(*memory, size);
+	}
+	memcpy(handle->bytes, &shared, sizeof(shared));
+	return rc;
+}
+
+static int host_map(struct device *d, int number, const struct device_handle *handle,
+		    void **memory)
+{
+	struct shared_handle shared;
+	int rc;
+
+	if (!in_use(d, number))
+		return -EINVAL;
+	memcpy(&shared, handle->bytes, sizeof(shared));
+	rc = shared_open(&shared, memory);
+	if (rc) {
+		log_warn("memory of process %d cannot be mapped: %s", shared.pid,
+			 strerror(-rc));
+		return rc == -ENOMEM ? rc : -EIO;
+	}
+	rc = add_shared(d, number, &shared, *memory, false);
+	if (rc)
+		shared_close(*memory, shared.size);
+	return rc;
+}
+
+static void host_unmap(struct device *d, int number, void *memory)
+{
+	drop_shared(d, memory);
+}
+
 /* ---- the port ---- */
 
 static const struct device_queue_ops queue_ops = {
@@ -482,6 +565,8 @@ static void host_close(struct device *d)
 		struct range *r = d->ranges;
 
 		d->ranges = r->next;
+		if (r->is_ours)
+			shared_hide(&r->shared);
 		free(r);
 	}
 	pthread_mutex_destroy(&d->lock);
@@ -522,6 +607,10 @@ const struct device_ops device_host = {
 	.unmark = host_unmark,
 	.preserve = host_preserve,
 	.release = host_release,
+	.share = host_share,
+	.unshare = drop_shared,
+	.map = host_map,
+	.unmap = host_unmap,
 	.submit = host_submit,
 	.figures = host_figures,
 };
