@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "tests/bench/rows.h"
 #include "tests/cuda/gpu.h"
 
 #include <stdio.h>
@@ -54,7 +55,7 @@ static void must_nccl(const char *what, ncclResult_t r)
 
 /* ---- rounds ---- */
 
-struct row {
+struct pair {
 	const char *name, *reference;
 	void (*value)(void), (*measured)(void);
 	uint64_t bytes; /* of either */
@@ -69,53 +70,23 @@ static double seconds(void (*way)(void))
 	return (double)(monotonic_ns() - began) / 1e9;
 }
 
-static int compare(const void *a, const void *b)
+static void measure(const struct pair *p)
 {
-	double x = *(const double *)a, y = *(const double *)b;
+	const struct row r = {
+		.name = p->name, .unit = "GB/s", .reference = p->reference, .goal = p->goal
+	};
+	double value[ROUNDS], reference[ROUNDS];
 
-	return (x > y) - (x < y);
-}
-
-static double median(double *of)
-{
-	qsort(of, ROUNDS, sizeof(*of), compare);
-	return of[ROUNDS / 2];
-}
-
-/* How far the middle half of the rounds is from its middle. */
-static double spread(const double *sorted)
-{
-	return (sorted[ROUNDS - 1 - ROUNDS / 4] - sorted[ROUNDS / 4]) / 2;
-}
-
-static void print(const struct row *r, double value, double reference, double ratio, double off)
-{
-	printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"GB/s\", \"reference\": \"%s\", "
-	       "\"reference_value\": %.6g, \"ratio\": %.6g, \"spread\": %.6g, ",
-	       r->name, value, r->reference, reference, ratio, off);
-	if (r->goal > 0)
-		printf("\"goal\": %g, ", r->goal);
-	else
-		printf("\"goal\": null, ");
-	printf("\"better\": \"higher\"}\n");
-}
-
-static void measure(const struct row *r)
-{
-	double value[ROUNDS], reference[ROUNDS], ratio[ROUNDS], middle;
-
-	r->value();
-	r->measured();
+	p->value();
+	p->measured();
 	for (int i = 0; i < ROUNDS; i++) {
-		double a = i % 2 ? seconds(r->value) : 0, b = seconds(r->measured);
+		double a = i % 2 ? seconds(p->value) : 0, b = seconds(p->measured);
 
-		a = i % 2 ? a : seconds(r->value);
-		value[i] = (double)r->bytes / a / 1e9;
-		reference[i] = (double)r->bytes / b / 1e9;
-		ratio[i] = b / a;
+		a = i % 2 ? a : seconds(p->value);
+		value[i] = (double)p->bytes / a / 1e9;
+		reference[i] = (double)p->bytes / b / 1e9;
 	}
-	middle = median(ratio);
-	print(r, median(value), median(reference), middle, spread(ratio));
+	rows_compare(&r, value, reference, ROUNDS);
 }
 
 /* ---- the port of devices ---- */
@@ -304,15 +275,15 @@ static void close_all(void)
 
 static void measure_copies(void)
 {
-	measure(&(struct row){ "gather from a GPU to pinned memory, copy engine",
-			       "cudaMemcpy, pinned", copy_to_pinned, plain_to_pinned, size,
-			       0.9 });
-	measure(&(struct row){ "gather from a GPU to any memory, copy engine",
-			       "cudaMemcpy, pinned", copy_to_pageable, plain_to_pinned, size,
-			       0 });
-	measure(&(struct row){ "gather from a GPU to pinned memory, NCCL, one rank",
-			       "cudaMemcpy, pinned", gather_to_pinned, plain_to_pinned, size,
-			       0 });
+	measure(&(struct pair){ "gather from a GPU to pinned memory, copy engine",
+				"cudaMemcpy, pinned", copy_to_pinned, plain_to_pinned, size,
+				0.9 });
+	measure(&(struct pair){ "gather from a GPU to any memory, copy engine",
+				"cudaMemcpy, pinned", copy_to_pageable, plain_to_pinned, size,
+				0 });
+	measure(&(struct pair){ "gather from a GPU to pinned memory, NCCL, one rank",
+				"cudaMemcpy, pinned", gather_to_pinned, plain_to_pinned, size,
+				0 });
 }
 
 /* Kernels are there where nvcc was, and the runtime can load them. */
@@ -330,8 +301,8 @@ static void measure_conversions(void)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(ways); i++)
-		measure(&(struct row){ ways[i].name, "copy on the GPU", ways[i].way,
-				       plain_on_device, size / 8 * 6, 0.85 });
+		measure(&(struct pair){ ways[i].name, "copy on the GPU", ways[i].way,
+					plain_on_device, size / 8 * 6, 0.85 });
 #else
 	fprintf(stderr, "bench-gpu: conversions: skipped: built without kernels\n");
 #endif
@@ -348,8 +319,8 @@ int main(void)
 	}
 	measure_copies();
 	measure_conversions();
-	measure(&(struct row){ "NCCL send and receive, one rank", "ncclSend, ncclRecv", send,
-			       plain_send, size, 0.95 });
+	measure(&(struct pair){ "NCCL send and receive, one rank", "ncclSend, ncclRecv", send,
+				plain_send, size, 0.95 });
 	close_all();
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include "engine/adam.h"
 #include "engine/log.h"
 #include "engine/place.h"
+#include "tests/bench/rows.h"
 #include "tests/bench/swap-reference.h"
 
 #include <errno.h>
@@ -102,96 +103,62 @@ static void run_rounds(struct way *ways, unsigned n)
 		run_round(ways, n, round);
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
-static double median(const double values[ROUNDS])
-{
-	double sorted[ROUNDS];
-
-	memcpy(sorted, values, sizeof(sorted));
-	qsort(sorted, ROUNDS, sizeof(sorted[0]), by_value);
-	return sorted[ROUNDS / 2];
-}
-
-static double spread_of(const double values[ROUNDS])
-{
-	double least = values[0], most = values[0];
-
-	for (int i = 1; i < ROUNDS; i++) {
-		least = values[i] < least ? values[i] : least;
-		most = values[i] > most ? values[i] : most;
-	}
-	return (most - least) / 2;
-}
-
 /* ---- rows ---- */
 
-struct row {
-	const char *name, *unit, *better;
-	double goal; /* 0: none */
-};
-
-static void print(const struct row *r, double value, const char *reference, double of,
-		  const double ratios[ROUNDS])
+static void print(struct row r, double value, double of, const double *ratios)
 {
-	printf("{\"name\": \"swap, %s\", \"value\": %.6g, \"unit\": \"%s\", ", r->name, value,
-	       r->unit);
-	if (reference)
-		printf("\"reference\": \"%s\", \"reference_value\": %.6g, \"ratio\": %.6g, "
-		       "\"spread\": %.3g, ",
-		       reference, of, median(ratios), spread_of(ratios));
-	else
-		printf("\"reference\": null, \"reference_value\": null, \"ratio\": null, ");
-	if (r->goal > 0)
-		printf("\"goal\": %g, ", r->goal);
-	else
-		printf("\"goal\": null, ");
-	printf("\"better\": \"%s\"}\n", r->better);
+	char name[140];
+
+	snprintf(name, sizeof(name), "swap, %s", r.name);
+	r.name = name;
+	rows_print(&r, value, of, ratios, ROUNDS);
 }
 
 static double gb_per_second(const struct way *w)
 {
-	return (double)w->bytes / median(w->seconds) / 1e9;
+	return (double)w->bytes / rows_median(w->seconds, ROUNDS) / 1e9;
 }
 
 /* Rates: more is better. */
 static void compare_rates(const char *what, const struct way *ours, const struct way *other,
 			  double goal)
 {
-	const struct row r = { what, "GB/s", "higher", goal };
+	const struct row r = {
+		.name = what, .unit = "GB/s", .reference = other->name, .goal = goal
+	};
 	double ratios[ROUNDS];
 
 	if (other->seconds[0] <= 0)
 		return;
 	for (int i = 0; i < ROUNDS; i++)
 		ratios[i] = other->seconds[i] / ours->seconds[i];
-	print(&r, gb_per_second(ours), other->name, gb_per_second(other), ratios);
+	print(r, gb_per_second(ours), gb_per_second(other), ratios);
 }
 
 static void compare_times(const char *what, const struct way *ours, const char *other,
 			  const double of[ROUNDS], bool inverse, double goal)
 {
-	const struct row r = { what, "s", inverse ? "higher" : "lower", goal };
+	const struct row r = {
+		.name = what, .unit = "s", .reference = other, .less = !inverse, .goal = goal
+	};
 	double ratios[ROUNDS];
 
 	for (int i = 0; i < ROUNDS; i++)
 		ratios[i] = inverse ? of[i] / ours->seconds[i] : ours->seconds[i] / of[i];
-	print(&r, median(ours->seconds), other, median(of), ratios);
+	print(r, rows_median(ours->seconds, ROUNDS), rows_median(of, ROUNDS), ratios);
 }
 
 static void compare_cpu(const char *what, const struct way *ours, const struct way *other)
 {
-	const struct row r = { what, "s/GB", "lower", 0 };
+	const struct row r = {
+		.name = what, .unit = "s/GB", .reference = other->name, .less = true
+	};
 	double ratios[ROUNDS], gb = (double)ours->bytes / 1e9;
 
 	for (int i = 0; i < ROUNDS; i++)
 		ratios[i] = ours->cpu[i] / other->cpu[i];
-	print(&r, median(ours->cpu) / gb, other->name, median(other->cpu) / gb, ratios);
+	print(r, rows_median(ours->cpu, ROUNDS) / gb, rows_median(other->cpu, ROUNDS) / gb,
+	      ratios);
 }
 
 /* ---- files and memory ---- */
@@ -688,7 +655,10 @@ static uint64_t device_bytes_read(void)
 
 static void small_read(void)
 {
-	const struct row r = { "device bytes for a read of 4 KiB", "B", "lower", 8192 };
+	const struct row r = { .name = "device bytes for a read of 4 KiB",
+			       .unit = "B",
+			       .less = true,
+			       .goal = 8192 };
 	uint64_t before = device_bytes_read();
 	uint8_t block[4096];
 
@@ -701,7 +671,7 @@ static void small_read(void)
 		must("read",
 		     place_read_now(place, states[i % STATES], NULL,
 				    i * 1234567 % (STATE - 4096), sizeof(block), block));
-	print(&r, (double)(device_bytes_read() - before) / 100, NULL, 0, NULL);
+	print(r, (double)(device_bytes_read() - before) / 100, 0, NULL);
 }
 
 static void make_dir(void)

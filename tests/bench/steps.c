@@ -17,7 +17,7 @@
  * and "steps" with how many there were.
  */
 
-#include "engine/base.h"
+#include "tests/bench/rows.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -36,7 +36,7 @@ enum {
 	WINDOW = 8,
 	SETTLE = 2,
 	RANKS_MAX = 16,
-	PAIRS_MAX = 1000,
+	PAIRS_MAX = ROWS_ROUNDS_MAX,
 	PATIENCE_MS = 60000,
 	BLOCK = 1 << 20
 };
@@ -261,38 +261,15 @@ static void measure(int arm, int pair)
 
 /* ---- what comes of it ---- */
 
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
-static double median(double *sorted, int n)
-{
-	qsort(sorted, (size_t)n, sizeof(*sorted), by_value);
-	return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
-}
-
-/* Half of what lies between the order statistics that have the true median between them. */
-static double spread(const double *sorted, int n)
-{
-	int off = (int)ceil(0.98 * sqrt(n)), low = n / 2 - off, high = (n - 1) / 2 + off;
-
-	low = low < 0 ? 0 : low;
-	high = high >= n ? n - 1 : high;
-	return (sorted[high] - sorted[low]) / 2;
-}
-
-static void tell(int metric, int pairs)
+static void tell(int metric, unsigned pairs)
 {
 	double *a = arms[0].value[metric], *b = arms[1].value[metric], ratio[PAIRS_MAX], middle;
 
-	for (int i = 0; i < pairs; i++)
+	for (unsigned i = 0; i < pairs; i++)
 		ratio[i] = a[i] / b[i];
-	middle = median(ratio, pairs);
-	printf("%s %.6g %.6g %.6g %.6g\n", metric_name[metric], median(a, pairs),
-	       median(b, pairs), middle, spread(ratio, pairs));
+	middle = rows_median(ratio, pairs);
+	printf("%s %.6g %.6g %.6g %.6g\n", metric_name[metric], rows_median(a, pairs),
+	       rows_median(b, pairs), middle, rows_spread(ratio, pairs));
 }
 
 static void read_ranks(char *list)
@@ -332,7 +309,7 @@ int main(int argc, char **argv)
 	}
 	for (int m = 0; m < NMETRICS; m++)
 		if (m != READ || nreaders)
-			tell(m, pairs);
+			tell(m, (unsigned)pairs);
 	printf("steps %lu %lu\n", arms[0].steps, arms[1].steps);
 	return 0;
 }

@@ -11,8 +11,10 @@ set -u
 out=$1
 shift
 status=0
-lines=$(mktemp) || exit 1
-trap 'rm -f "$lines"' EXIT
+work=$(mktemp -d) || exit 1
+lines=$work/lines
+trap 'rm -rf "$work"' EXIT
+export XDG_RUNTIME_DIR="$work" # jobs' files
 : >"$out"
 
 run() {
