@@ -113,7 +113,6 @@ static int take_welcome(struct engine *e, const struct answer *answer)
 		return -EPROTO;
 	e->join->welcome = w;
 	e->incarnation = w.incarnation;
-	e->membership = w.membership;
 	if (!e->is_rank) {
 		memcpy(e->job, w.job, sizeof(w.job));
 		e->job_hash = wire_hash(e->job, strlen(e->job));
@@ -168,7 +167,9 @@ static int take_table(struct engine *e, const struct answer *answer)
 	}
 	j->rows += t.count;
 	if (!t.first) /* who came while the rest was fetched is told of again */
-		e->membership = t.membership;
+		j->membership = t.membership;
+	if (j->rows == e->world) /* not before: who hears of it from us asks us for the table */
+		e->membership = j->membership;
 	return 0;
 }
 

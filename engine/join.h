@@ -50,6 +50,7 @@ struct join {
 	struct wire_welcome welcome;
 	uint32_t hellos;
 	uint32_t rows;              /* of the table so far */
+	uint64_t membership;        /* of these */
 	struct wire_writer catalog; /* so far */
 	struct wire_writer own;     /* a rank's, to be sent */
 	uint64_t sent;

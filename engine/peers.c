@@ -56,7 +56,7 @@ static void replace(struct engine *e, struct peer *p, uint32_t rank)
 	p->linked = p->fabric = false;
 	p->pong = p->fabric_pong = 0;
 	rpc_fail_rank(e, rank, -EIO);
-	p->states_stale = p->fetching = false;
+	p->states_stale = p->fetching = p->replaced = false;
 	memset(&p->control, 0, sizeof(p->control));
 }
 
@@ -66,7 +66,7 @@ void peers_set_entry(struct engine *e, const struct wire_entry *entry)
 	bool same = p->entry.present &&
 		    !memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
 
-	if (!same && p->entry.present)
+	if (!same && (p->entry.present || entry->present)) /* one that has left counts, too */
 		replace(e, p, entry->rank);
 	p->entry = *entry;
 	if (entry->present && !same) {
@@ -319,13 +319,17 @@ static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct a
 static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 {
 	bool self = e->is_rank && rank == e->rank;
+	int rc;
 
 	if (!(self ? e->rpcs != NULL : p->linked) || now < p->pinged_ms + NODE_PING_MS)
 		return;
 	p->pinged_ms = now;
 	/* one that is lost is asked as a stranger: its silence loses nothing more */
-	rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank,
-		 self ? NODE_LOCAL : p->link, WIRE_PING, NULL, NULL, 0, on_pong, NULL, rank);
+	rc = rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank,
+		      self ? NODE_LOCAL : p->link, WIRE_PING, NULL, NULL, 0, on_pong, NULL,
+		      rank);
+	if (rc == -ENOTCONN) /* that link will never do */
+		p->linked = false;
 }
 
 /* On this host the kernel tells at once that a process is gone: no need to wait for its silence. */

@@ -5,6 +5,7 @@
 #include "engine/devices.h"
 
 #include "engine/convert.h"
+#include "engine/join.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -753,6 +754,18 @@ void job_close_rank(struct job *job, uint32_t rank)
 	free(r->memory);
 	r->memory = NULL;
 	r->nmemory = 0;
+}
+
+void job_start_again(struct job *job, uint32_t rank)
+{
+	job_close_rank(job, rank);
+	open_rank(job, rank);
+	describe(job, rank);
+	for (uint32_t i = 1; i < job->spec.world && !rank; i++) {
+		struct join *j = job->ranks[i].f->engine->join;
+
+		snprintf(j->seeds, sizeof(j->seeds), "%s", job->ranks[0].f->engine->address);
+	}
 }
 
 void job_close(struct job *job)

@@ -132,6 +132,8 @@ void job_open(struct job *job, const struct job_spec *spec);
 void job_close(struct job *job);
 /* One rank goes, without a word. */
 void job_close_rank(struct job *job, uint32_t rank);
+/* Another process of it, which the others have not heard of; of rank 0 they know where they find it. */
+void job_start_again(struct job *job, uint32_t rank);
 
 /* Every engine once, in an order of its own each time. */
 void job_turn(struct job *job);

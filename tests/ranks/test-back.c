@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/observed.h"
+
+#include "engine/join.h"
+#include "engine/peers.h"
+#include "engine/turn.h"
+
+#include <check.h>
+
+/* A rank that was started again, where the others' messages come late. */
+
+enum { SLOW = 800 }; /* turns: in them an observer asks several times how a rank is */
+
+static void lose(struct engine *e, uint32_t rank)
+{
+	peers_lose(e, rank, "it was killed");
+}
+
+static void start_zero_again(void)
+{
+	job_start_again(&job, 0);
+	job_frag(&job, 0)->engine->yield = turn;
+	lose(observer, 0);
+	for (uint32_t rank = 1; rank < WORLD; rank++)
+		lose(job_frag(&job, rank)->engine, 0);
+}
+
+/* The process that a rank has now. */
+static bool knows(const struct engine *e, uint32_t rank)
+{
+	const struct control_page *page = job_frag(&job, rank)->engine->registry.control;
+
+	return peer_is_live(&e->peers[rank]) &&
+	       e->peers[rank].entry.cookie[0] == page->cookie[0];
+}
+
+static bool all_know(uint32_t of)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (rank != of && !knows(job_frag(&job, rank)->engine, of))
+			return false;
+	return knows(observer, of);
+}
+
+/* Who is told of a newer table of ranks asks for it: it is told by those that have it. */
+START_TEST(a_rank_0_that_comes_back_is_known_to_all_however_late_its_table_is)
+{
+	const struct fault *fault;
+
+	open_far();
+	start_zero_again();
+	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_TABLE, .count = MANY,
+					    .of = job_frag(&job, 0)->engine->messages,
+					    .delay = SLOW });
+	for (int i = 0; i < TURNS && !all_know(0); i++)
+		turn(NULL);
+	ck_assert_uint_gt(fault->fired, 0);
+	ck_assert(all_know(0));
+	close_job();
+}
+END_TEST
+
+/* It has no other than this, by which it would hear of who comes. */
+START_TEST(an_observer_whose_connection_is_refused_makes_another)
+{
+	open_near();
+	while (!observer->peers[0].linked || observer->rpcs)
+		turn(NULL);
+	observer->message_ops->disconnect(observer->messages, observer->peers[0].link);
+	job_start_again(&job, 2);
+	job_frag(&job, 2)->engine->yield = turn;
+	for (int i = 0; i < TURNS && !all_know(2); i++)
+		turn(NULL);
+	ck_assert(all_know(2));
+	close_job();
+}
+END_TEST
+
+/* What rank 0 knew of its memory and its address is forgotten. */
+START_TEST(a_rank_that_has_left_and_comes_back_stays)
+{
+	open_near();
+	job_start_again(&job, 2);
+	job_frag(&job, 2)->engine->yield = turn;
+	for (int i = 0; i < TURNS && !all_know(2); i++)
+		turn(NULL);
+	for (int i = 0; i < SLOW; i++) {
+		ck_assert(all_know(2));
+		turn(NULL);
+	}
+	close_job();
+}
+END_TEST
+
+START_TEST(who_is_known_already_is_not_lost_when_it_answers_in_the_place_of_the_one_before)
+{
+	struct wire_entry entry;
+
+	open_near();
+	job_start_again(&job, 2);
+	job_frag(&job, 2)->engine->yield = turn;
+	engine_turn(job_frag(&job, 2)->engine, 0); /* it has an address */
+	observer->peers[2].replaced = true;
+	join_fill_entry(job_frag(&job, 2)->engine, &entry);
+	peers_set_entry(observer, &entry);
+	turn(NULL);
+	ck_assert(knows(observer, 2));
+	close_job();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("back");
+	TCase *t = tcase_create("back");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, a_rank_0_that_comes_back_is_known_to_all_however_late_its_table_is);
+	tcase_add_test(t, an_observer_whose_connection_is_refused_makes_another);
+	tcase_add_test(t, a_rank_that_has_left_and_comes_back_stays);
+	tcase_add_test(
+		t,
+		who_is_known_already_is_not_lost_when_it_answers_in_the_place_of_the_one_before);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
