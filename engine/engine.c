@@ -35,6 +35,13 @@ int engine_open(struct engine **e, const struct engine_options *options, char *w
 {
 	bool is_checkpoint = engine_is_checkpoint(options);
 
+	if (options->format && source_is_address(options->source) &&
+	    access(options->source, F_OK)) {
+		snprintf(why, whysize,
+			 "%s is a job's address, and source=%s is for a checkpoint",
+			 options->source, options->format);
+		return -EINVAL;
+	}
 	if (!is_checkpoint && options->overlay) {
 		snprintf(why, whysize, "%s: only a checkpoint has an overlay", options->source);
 		return -EINVAL;

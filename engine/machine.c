@@ -91,3 +91,10 @@ int machine_disk_node(const char *sysfs, const char *folder)
 	while (node < 0 && go_up(device));
 	return node < 0 ? -ENOENT : node;
 }
+
+uint64_t machine_memory(void)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+	return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+}

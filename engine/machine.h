@@ -18,6 +18,9 @@ void machine_id(char id[MACHINE_ID]);
 /* /proc/PID/stat's field 22, ticks since boot.  -ESRCH: no such process, or it has ended. */
 int machine_start_time(pid_t pid, uint64_t *start_time);
 
+/* Bytes of memory; UINT64_MAX: not known. */
+uint64_t machine_memory(void);
+
 /* The NUMA node at which the disk is that this folder is on, as sysfs says ("/sys").  -ENOENT: none is known. */
 int machine_disk_node(const char *sysfs, const char *folder);
 

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/log.h"
+#include "engine/machine.h"
 #include "engine/place-internal.h"
 #include "engine/thread.h"
 
@@ -22,6 +23,8 @@ static int open_pinned(struct place *p, const struct place_options *o)
 {
 	uint64_t count = p->slice ? o->budget / p->slice : 0;
 
+	if (o->budget > machine_memory()) /* which would end this process, or another */
+		return -ENOMEM;
 	if (count < 2 || count > UINT32_MAX || p->slice % SWAP_BLOCK)
 		return -EINVAL;
 	return pinned_open(&(struct pinned_options){ .size = p->slice,
@@ -77,8 +80,14 @@ static int open_parts(struct place *p, const struct place_options *o, char *why,
 {
 	int rc = open_pinned(p, o);
 
-	if (rc)
-		return refuse(why, whysize, rc, "pinned buffers");
+	if (rc) {
+		snprintf(why, whysize,
+			 "pinned buffers of %llu bytes in all (FRAG_PINNED_MEM), of %llu that "
+			 "this machine has: %s",
+			 (unsigned long long)o->budget, (unsigned long long)machine_memory(),
+			 strerror(-rc));
+		return rc;
+	}
 	rc = open_slabs(p);
 	if (rc)
 		return refuse(why, whysize, rc, "pinned buffers");

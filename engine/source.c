@@ -49,15 +49,18 @@ static int next_place(const char **at, struct place *place, const char *source, 
 	return 1;
 }
 
-bool source_is_path(const char *source)
+bool source_is_address(const char *source)
 {
 	const char *at = source;
 	struct place place;
 	char why[1];
 
-	if (strchr(source, '/'))
-		return true;
-	return next_place(&at, &place, source, why, sizeof(why)) <= 0 && !access(source, F_OK);
+	return !strchr(source, '/') && next_place(&at, &place, source, why, sizeof(why)) > 0;
+}
+
+bool source_is_path(const char *source)
+{
+	return strchr(source, '/') || (!source_is_address(source) && !access(source, F_OK));
 }
 
 static int resolve(const struct place *place, struct sockaddr_in *address, char *why,

@@ -12,6 +12,8 @@
  */
 int source_parse(const char *source, char *seeds, size_t size, char *why, size_t whysize);
 
+/* Whether it begins as HOST:PORT does. */
+bool source_is_address(const char *source);
 /* Whether it names a checkpoint: has a slash, or is no HOST:PORT and is there. */
 bool source_is_path(const char *source);
 

@@ -20,6 +20,7 @@ enum {
 	BUFFER_MAX = 1 << 30,
 	LEAST = 1 << 20,
 	BUFFERS = 16,
+	BUFFERS_MIN = 2, /* for states that are swept: their master, and another */
 	BUFFERS_MAX = 65536
 };
 
@@ -63,8 +64,8 @@ static const struct key {
 	KEY("aio", "use_gds", FLAG, 0, 0, use_gds, UNSAID, NULL),
 	KEY("offload_optimizer", "device", TEXT, 0, 0, optimizer.device, UNSAID, NULL),
 	KEY("offload_optimizer", "nvme_path", TEXT, 0, 0, optimizer.nvme_path, UNSAID, NULL),
-	KEY("offload_optimizer", "buffer_count", NUMBER, 1, BUFFERS_MAX, optimizer.buffer_count,
-	    UNSAID, NULL),
+	KEY("offload_optimizer", "buffer_count", NUMBER, BUFFERS_MIN, BUFFERS_MAX,
+	    optimizer.buffer_count, UNSAID, NULL),
 	KEY("offload_optimizer", "pin_memory", FLAG, 0, 1, optimizer.pin_memory, UNSAID, NULL),
 	KEY("offload_optimizer", "pipeline_read", FLAG, 0, 1, optimizer.pipeline_read, UNSAID,
 	    NULL),
@@ -348,13 +349,14 @@ static json_t *load(const struct reader *r, int *rc)
 	json_error_t error;
 	json_t *root;
 
-	*rc = fd < 0 || fstat(fd, &st) ? -errno : 0;
-	if (!*rc && !S_ISREG(st.st_mode))
-		*rc = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
-	if (*rc) {
-		snprintf(r->why, r->whysize, "%s: %s", r->path, strerror(-*rc));
+	*rc = fd < 0 || fstat(fd, &st) ? -errno : S_ISDIR(st.st_mode) ? -EISDIR : 0;
+	if (*rc)
+		snprintf(r->why, r->whysize, "the swap config %s: %s", r->path, strerror(-*rc));
+	else if (!S_ISREG(st.st_mode) || !st.st_size)
+		*rc = bad(r, "the swap config %s: %s", r->path,
+			  S_ISREG(st.st_mode) ? "is empty" : "is no regular file");
+	if (*rc)
 		return NULL;
-	}
 	root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
 	*rc = root ? 0 : bad(r, "%s: line %d: %.100s", r->path, error.line, error.text);
 	return root;
@@ -419,7 +421,7 @@ static int take_debug(const struct reader *r, struct swap_config *c)
 /* Equal buffers of whole pages. */
 static int cut(const struct reader *r, struct swap_config *c)
 {
-	uint64_t count = r->buffers ? u64_max(r->buffers, 2) : BUFFERS;
+	uint64_t count = r->buffers ? r->buffers : BUFFERS;
 	uint64_t most = r->buffer_bytes ? r->buffer_bytes : SLICE_MAX;
 
 	if (!c->pinned)

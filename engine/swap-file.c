@@ -83,13 +83,10 @@ static int open_nameless(int dir, const char *name)
 }
 
 /* Relative to the folder, whose path may lead through links; what is left there is none. */
-static int open_new(const struct swap_file_config *config)
+static int open_new(int dir, const struct swap_file_config *config)
 {
-	CLEANUP(close) int dir = open(config->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int fd = -EEXIST, rc;
 
-	if (dir < 0)
-		return -errno;
 	for (int i = 0; i < TRIES && fd == -EEXIST; i++) {
 		rc = remove_left(dir, config->name);
 		if (rc)
@@ -139,12 +136,18 @@ static bool is_plain(const char *name)
 int swap_file_create(struct swap_file **out, const struct swap_file_config *config, char *why,
 		     size_t whysize)
 {
+	CLEANUP(close) int dir = open(config->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct swap_file *f;
-	int fd, rc;
+	int fd, rc = dir < 0 ? -errno : 0;
 
+	if (rc) {
+		snprintf(why, whysize, "the folder %s (FRAG_SWAP_DIR): %s", config->dir,
+			 strerror(-rc));
+		return rc;
+	}
 	if (!is_plain(config->name))
 		return refuse(config, -EINVAL, "no plain name", why, whysize);
-	fd = open_new(config);
+	fd = open_new(dir, config);
 	if (fd < 0)
 		return refuse(config, fd, why_not(fd), why, whysize);
 	f = calloc(1, sizeof(*f));

@@ -31,7 +31,7 @@ enum option_id {
 
 static const struct option_row {
 	const char *name;
-	const char *value; /* what it is called; NULL: takes none */
+	const char *value; /* what it is called, or each that it may be; NULL: takes none */
 	const char *help;
 	enum option_id id;
 } rows[] = {
@@ -42,8 +42,8 @@ static const struct option_row {
 	  OPTION_STAGE_MEM },
 	{ "key", "FILE", "the job's key, if not the one it left for you", OPTION_KEY },
 	{ "plain", NULL, "speak to a job that has no key", OPTION_PLAIN },
-	{ "transport", "NAME", "auto or zmq", OPTION_TRANSPORT },
-	{ "gather", "HOW", "states on devices: auto, nccl or host", OPTION_GATHER },
+	{ "transport", "auto|zmq", "by which way bytes come", OPTION_TRANSPORT },
+	{ "gather", "auto|nccl|host", "how states on devices come", OPTION_GATHER },
 	{ "source", "FORMAT", "what kind of checkpoint SOURCE is (auto)", OPTION_SOURCE },
 	{ "coherent", "on|off", "edits of fp32 write a checkpoint's bf16 or fp16 too (on)",
 	  OPTION_COHERENT },
@@ -175,20 +175,19 @@ static int parse_max_read(struct options *o, const char *text)
 	return pass(o, option);
 }
 
-static int parse_switch(const char *text, bool *on)
+/* Of "on|off"; where there is no "|", any. */
+static bool is_one_of(const char *choices, const char *value)
 {
-	*on = !strcmp(text, "on");
-	return *on || !strcmp(text, "off") ? 0 : -EINVAL;
-}
+	size_t length = strlen(value);
 
-static bool is_transport(const char *name)
-{
-	return !strcmp(name, "auto") || !strcmp(name, "zmq");
-}
-
-static bool is_gather(const char *how)
-{
-	return !strcmp(how, "auto") || !strcmp(how, "nccl") || !strcmp(how, "host");
+	if (!strchr(choices, '|'))
+		return true;
+	for (const char *at = choices; at; at = strchr(at, '|')) {
+		at += *at == '|';
+		if (strcspn(at, "|") == length && !strncmp(at, value, length))
+			return true;
+	}
+	return false;
 }
 
 static int apply(struct options *o, const struct option_row *row, const char *whole,
@@ -210,13 +209,14 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 		o->plain = true;
 		return 0;
 	case OPTION_TRANSPORT:
-		return is_transport(value) ? replace(&o->transport, value) : -EINVAL;
+		return replace(&o->transport, value);
 	case OPTION_GATHER:
-		return is_gather(value) ? replace(&o->gather, value) : -EINVAL;
+		return replace(&o->gather, value);
 	case OPTION_SOURCE:
 		return replace(&o->format, value);
 	case OPTION_COHERENT:
-		return parse_switch(value, &o->coherent);
+		o->coherent = !strcmp(value, "on");
+		return 0;
 	case OPTION_OVERLAY:
 		o->writable = true;
 		return replace_path(&o->overlay, value);
@@ -259,6 +259,11 @@ static int parse_one(struct options *o, const char *option, char *why, size_t si
 		return refuse(why, size, "option %s needs a value: %s", row->name, row->value);
 	if (!row->value && equals)
 		return refuse(why, size, "option %s takes no value%s", row->name, "");
+	if (row->value && !is_one_of(row->value, equals + 1)) {
+		snprintf(why, size, "option %s: '%s' is none of %s", row->name, equals + 1,
+			 row->value);
+		return -EINVAL;
+	}
 	if (apply(o, row, option, equals ? equals + 1 : NULL))
 		return refuse(why, size, "option %s: '%s' will not do (see fragfs --help)",
 			      row->name, equals ? equals + 1 : "");
@@ -391,7 +396,7 @@ void options_help(FILE *out, const char *program)
 
 		snprintf(form, sizeof(form), rows[i].value ? "%s=%s" : "%s%s", rows[i].name,
 			 rows[i].value ? rows[i].value : "");
-		fprintf(out, rows[i].help ? "  -o %-19s  %s\n" : "  -o %s%s\n", form,
+		fprintf(out, rows[i].help ? "  -o %-21s  %s\n" : "  -o %s%s\n", form,
 			rows[i].help ? rows[i].help : "");
 	}
 }

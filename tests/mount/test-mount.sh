@@ -24,7 +24,7 @@ says "unknown option 'timeoutx=3'" fragfs-fake fake "$M" -o rw,timeoutx=3
 says "unknown option '-x'" fragfs-fake -x fake "$M"
 says "timeout needs a value: SECONDS" fragfs-fake fake "$M" -o timeout
 says "rw takes no value" fragfs-fake fake "$M" -o rw=1
-for bad in timeout=soon timeout=-1 timeout=0 stage_mem=much stage_mem=-1 stage_mem=1X transport=pigeon gather=shell; do
+for bad in timeout=soon timeout=-1 timeout=0 stage_mem=much stage_mem=-1 stage_mem=1X; do
 	says "will not do" fragfs-fake fake "$M" -o $bad
 done
 says "a mountpoint are needed" fragfs-fake fake
@@ -33,7 +33,7 @@ says "needs options" fragfs-fake fake "$M" -o
 
 fragfs-fake --version | grep -q '^fragfs ' || fail --version
 fragfs-fake --help >"$T/help" || fail --help
-for option in rw ro timeout=SECONDS stage_mem=SIZE key=FILE plain transport=NAME gather=HOW noreadahead allow_other; do
+for option in rw ro timeout=SECONDS stage_mem=SIZE key=FILE plain 'transport=auto|zmq' 'gather=auto|nccl|host' noreadahead allow_other; do
 	grep -q -e "-o $option " "$T/help" || fail "--help has no $option"
 done
 

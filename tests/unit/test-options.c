@@ -173,8 +173,13 @@ START_TEST(what_is_wrong_is_named)
 	check_refused("a:1 /m -o key=", "needs a value: FILE");
 	check_refused("a:1 /m -o timeout=nan", "timeout");
 	check_refused("a:1 /m -o timeout=1e9", "timeout");
-	check_refused("a:1 /m -o transport=pigeon", "pigeon");
-	check_refused("a:1 /m -o gather=shell", "option gather: 'shell' will not do");
+	check_refused("a:1 /m -o transport=pigeon",
+		      "option transport: 'pigeon' is none of auto|zmq");
+	check_refused("a:1 /m -o gather=shell",
+		      "option gather: 'shell' is none of auto|nccl|host");
+	check_refused("a:1 /m -o gather=nccl|host", "is none of auto|nccl|host");
+	check_refused("a:1 /m -o gather=au", "'au' is none of auto|nccl|host");
+	check_refused("a:1 /m -o coherent=yes", "option coherent: 'yes' is none of on|off");
 }
 END_TEST
 

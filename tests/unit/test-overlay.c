@@ -285,6 +285,16 @@ START_TEST(it_has_a_folder_of_its_own)
 }
 END_TEST
 
+START_TEST(a_job_has_no_format)
+{
+	struct engine_options options = { .source = "127.0.0.1:1", .format = "zero" };
+
+	ck_assert_int_eq(engine_open(&engine, &options, why, sizeof(why)), -EINVAL);
+	ck_assert_str_eq(why, "127.0.0.1:1 is a job's address, and source=zero is for a "
+			      "checkpoint");
+}
+END_TEST
+
 START_TEST(a_job_has_none)
 {
 	struct engine_options options = { .source = "127.0.0.1:1", .overlay = dir };
@@ -780,6 +790,7 @@ int main(void)
 	tcase_add_test(t, one_mount_has_it);
 	tcase_add_test(t, it_has_a_folder_of_its_own);
 	tcase_add_test(t, a_job_has_none);
+	tcase_add_test(t, a_job_has_no_format);
 	tcase_add_test(t, who_is_not_asked_writes_nothing);
 	tcase_add_test(t, another_checkpoint_is_stale);
 	tcase_add_test(t, a_copy_is_the_same_checkpoint);

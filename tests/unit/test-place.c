@@ -230,18 +230,32 @@ START_TEST(what_cannot_be_is_refused)
 }
 END_TEST
 
+static char why[512];
+
+static void expect_why(const char *begin, const char *end)
+{
+	size_t size = strlen(why);
+
+	ck_assert_msg(!strncmp(why, begin, strlen(begin)) && size > strlen(end) &&
+			      !strcmp(why + size - strlen(end), end),
+		      "%s", why);
+}
+
 START_TEST(a_place_that_cannot_be_is_said)
 {
-	char why[512];
-
 	placed_options.disk_ops = _i ? &disk_threads : NULL;
 	placed_options.budget = PLACED_SLICE;
 	ck_assert_int_eq(place_open(&place, &placed_options, why, sizeof(why)), -EINVAL);
-	ck_assert_str_eq(why, "pinned buffers: Invalid argument");
+	expect_why("pinned buffers of 16384 bytes in all (FRAG_PINNED_MEM), of ",
+		   "Invalid argument");
+	placed_options.budget = (uint64_t)1 << 60;
+	ck_assert_int_eq(place_open(&place, &placed_options, why, sizeof(why)), -ENOMEM);
+	expect_why("pinned buffers of 1152921504606846976 bytes in all (FRAG_PINNED_MEM), of ",
+		   "Cannot allocate memory");
 	placed_options.budget = 8 * PLACED_SLICE;
 	placed_options.dir = "/nowhere";
 	ck_assert_int_eq(place_open(&place, &placed_options, why, sizeof(why)), -ENOENT);
-	ck_assert_str_eq(why, "/nowhere/rank0.swap: No such file or directory");
+	ck_assert_str_eq(why, "the folder /nowhere (FRAG_SWAP_DIR): No such file or directory");
 	placed_options.slice = 0;
 	ck_assert_int_eq(place_open(&place, &placed_options, why, sizeof(why)), -EINVAL);
 }

@@ -191,8 +191,14 @@ START_TEST(each_key_has_its_effect)
 			 0);
 	ck_assert(c.unlocked && c.no_ahead && c.no_behind);
 	ck_assert_int_eq(
-		read_with("{\"offload_optimizer\": {\"buffer_count\": 1}}", "/nvme", "1M"), 0);
-	ck_assert_uint_eq(c.slice, 1 << 19); /* one is in while another is written */
+		read_with("{\"offload_optimizer\": {\"buffer_count\": 2}}", "/nvme", "1M"), 0);
+	ck_assert_uint_eq(c.slice, 1 << 19);
+	ck_assert_int_eq(
+		read_with("{\"offload_optimizer\": {\"buffer_count\": 1}}", "/nvme", "1M"),
+		-EINVAL);
+	ck_assert_str_eq(why,
+			 "swap.json: offload_optimizer.buffer_count: is not a whole number "
+			 "from 2 to 65536");
 	ck_assert_int_eq(read_with("{\"offload_param\": {\"device\": \"cpu\", "
 				   "\"buffer_count\": 2, \"buffer_size\": 3000}}",
 				   "/nvme", "1G"),
@@ -393,7 +399,10 @@ START_TEST(what_is_wrong_elsewhere_is_named)
 	ck_assert_int_eq(mkfifo("a-fifo", 0600), 0); /* which nobody writes to */
 	setenv("FRAG_SWAP_CONFIG", "a-fifo", 1);
 	ck_assert_int_eq(swap_config_read(&c, NULL, why, sizeof(why)), -EINVAL);
+	ck_assert_str_eq(why, "the swap config a-fifo: is no regular file");
 	unlink("a-fifo");
+	ck_assert_int_eq(read_with("", "/nvme", NULL), -EINVAL);
+	ck_assert_str_eq(why, "the swap config swap.json: is empty");
 }
 END_TEST
 
