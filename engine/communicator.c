@@ -37,7 +37,8 @@ struct communicator {
 	uint64_t since_ms, retry_ms, again_ms;
 	unsigned failures; /* one after the other */
 	uint64_t made, failed;
-	char why[160]; /* the newest failure; empty: none */
+	char why[160];    /* the newest failure; empty: none */
+	char without[64]; /* " 2 3": who was asked last and takes no part */
 };
 
 int communicator_use(struct engine *e, const struct collective_ops *ops,
@@ -107,7 +108,7 @@ static void tell_members(struct engine *e, struct communicator *c, const char *w
 {
 	struct wire_part part = { .number = c->number };
 
-	snprintf(part.why, sizeof(part.why), "%s", why);
+	snprintf(part.why, sizeof(part.why), "rank %u: %s", e->rank, why);
 	for (uint32_t i = 0; i < c->nranks; i++)
 		if (c->ranks[i] != e->rank)
 			c->outstanding += !peers_call(e, c->ranks[i], WIRE_PART, &part, NULL, 0,
@@ -196,15 +197,31 @@ static void invite(struct engine *e, struct communicator *c, uint64_t now)
 						      on_invited, c, rank);
 }
 
-static void open_first(struct engine *e, struct communicator *c, uint64_t now)
+static void count_members(struct engine *e, struct communicator *c)
 {
-	struct collective *collective;
+	size_t used = 0;
 
+	c->without[0] = '\0';
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (c->answers[rank] == TAKES_PART)
 			c->ranks[c->nranks++] = rank;
+		else if (used < sizeof(c->without))
+			used += (size_t)snprintf(c->without + used, sizeof(c->without) - used,
+						 " %u", rank);
+}
+
+static void open_first(struct engine *e, struct communicator *c, uint64_t now)
+{
+	struct collective *collective;
+	int rc = 0;
+
+	count_members(e, c);
 	c->told = false;
-	if (c->nranks < 2 || c->ops->open(&collective, &c->options, 0, c->nranks, NULL)) {
+	if (c->nranks > 1)
+		rc = c->ops->open(&collective, &c->options, 0, c->nranks, NULL);
+	if (rc)
+		snprintf(c->why, sizeof(c->why), "%s: %s", c->ops->name, strerror(-rc));
+	if (rc || c->nranks < 2) {
 		c->failures++;
 		be_none(c, now);
 		return;
@@ -539,6 +556,21 @@ static void describe_ranks(const struct communicator *c, FILE *out)
 	for (uint32_t i = 0; i < c->nranks; i++)
 		fprintf(out, "%s%u", i ? " " : ", ranks ", c->ranks[i]);
 	fputc('\n', out);
+	if (*c->without)
+		fprintf(out,
+			"without ranks%s: when asked they had given no devices (frag_devices), "
+			"or "
+			"are not to be connected\n",
+			c->without);
+}
+
+static const char *why_none(const struct engine *e)
+{
+	if (e->launch.gather_by_host)
+		return "FRAG_GATHER=host was set";
+	if (atomic_load(&e->one_queue))
+		return "CUDA_DEVICE_MAX_CONNECTIONS=1 was set";
+	return "it has given no devices (frag_devices)";
 }
 
 void communicator_describe(struct engine *e, FILE *out)
@@ -547,7 +579,8 @@ void communicator_describe(struct engine *e, FILE *out)
 	struct collective_about about;
 
 	if (!c) {
-		fputs("none: this rank has no devices, or they are not to be connected\n", out);
+		fprintf(out, "none: rank %u is not to be connected: %s\n", e->rank,
+			why_none(e));
 		return;
 	}
 	describe_ranks(c, out);

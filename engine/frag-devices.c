@@ -39,7 +39,7 @@ static int open_devices(struct engine *e, const struct frag_devices *c,
 }
 
 /* With one hardware queue, ranks' kernels and the communicator's can wait for each other in two orders. */
-static bool may_connect(const struct engine *e)
+static bool may_connect(struct engine *e)
 {
 	const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
 
@@ -47,6 +47,7 @@ static bool may_connect(const struct engine *e)
 		return false;
 	if (!queues || strcmp(queues, "1"))
 		return true;
+	atomic_store(&e->one_queue, true);
 	log_warn("CUDA_DEVICE_MAX_CONNECTIONS=1: what devices have goes by the host");
 	return false;
 }

@@ -172,6 +172,7 @@ struct engine {
 	uint64_t swap_told_ms; /* when figures were put into the control page */
 	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock */
 	struct communicator *communicator;
+	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */
 	struct rounds *rounds;
 	struct collects *collects; /* for mounts; NULL: nothing is brought to them by rounds */
 	struct gathering *gatherings; /* of groups, at their lowest live rank */

@@ -77,6 +77,7 @@ start training --forever --pause-ms 5 --device 1 --device-ms 1000
 mount_it rw
 P=$M/params/$(ls "$M/params" | head -n 1)
 wait_until 60 stepped 3 || fail "it does not train"
+grep -q '^none: rank 0 is not to be connected: FRAG_GATHER=host was set$' "$M/.frag/nccl" || fail "nccl: $(cat "$M/.frag/nccl")"
 grep -q device "$P/fragments" || fail "fragments: $(cat "$P/fragments")"
 within 60 cat "$M"/params/*/fp32 "$M"/params/*/exp_avg >/dev/null || fail "a read"
 

@@ -202,8 +202,50 @@ START_TEST(a_rank_says_how_it_is_connected)
 	expect_told(READER, "rounds asked for 1, failed 0, brought 148 bytes");
 	until_all_have_come(GOAL);
 	boundaries_close();
+}
+END_TEST
+
+START_TEST(a_rank_says_why_it_is_not_connected)
+{
+	struct collective_options options = { .open_ms = 5000 };
+	struct engine *e;
+
 	boundaries_open(WORLD, &sharded);
-	expect_told(0, "none: ");
+	e = engine_of(0);
+	expect_told(0, "none: rank 0 is not to be connected: it has given no devices");
+	atomic_store(&e->one_queue, true);
+	expect_told(0, "not to be connected: CUDA_DEVICE_MAX_CONNECTIONS=1 was set\n");
+	e->launch.gather_by_host = true;
+	expect_told(0, "not to be connected: FRAG_GATHER=host was set\n");
+	ck_assert_int_eq(communicator_use(e, &collective_host, &options), 0);
+	turn_some(100);
+	expect_told(0,
+		    "not connected\nwithout ranks 1 2 3: when asked they had given no devices");
+	ck_assert_int_eq(communicator_use(engine_of(1), &collective_host, &options), 0);
+	while (!communicator_number(e))
+		turn(NULL);
+	expect_told(0, "connected, ranks 0 1\nwithout ranks 2 3: ");
+	boundaries_close();
+}
+END_TEST
+
+/* A collective library that is not there. */
+static int open_none(struct collective **c, const struct collective_options *options,
+		     unsigned rank, unsigned nranks, const struct collective_id *id)
+{
+	return -ENODEV;
+}
+
+START_TEST(a_rank_says_why_there_is_no_library)
+{
+	const struct collective_ops none = { .name = "none", .open = open_none };
+	struct collective_options options = { .open_ms = 5000 };
+
+	boundaries_open(WORLD, &sharded);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		ck_assert_int_eq(communicator_use(engine_of(rank), &none, &options), 0);
+	turn_some(100);
+	expect_told(0, "last error: none: No such device\n");
 	boundaries_close();
 }
 END_TEST
@@ -502,6 +544,8 @@ int main(void)
 	tcase_add_loop_test(t, what_is_on_devices_is_fetched_to_a_device, 0, 2);
 	tcase_add_test(t, what_the_device_does_not_reach_is_read);
 	tcase_add_test(t, a_rank_says_how_it_is_connected);
+	tcase_add_test(t, a_rank_says_why_it_is_not_connected);
+	tcase_add_test(t, a_rank_says_why_there_is_no_library);
 	tcase_add_test(t, what_no_round_brings_is_read);
 	tcase_add_test(t, what_cannot_be_asked_for);
 	tcase_add_loop_test(t, a_round_that_is_not_waited_for_ends_and_nothing_comes_later, 0,
