@@ -31,7 +31,7 @@ struct engine_options {
 };
 
 /* Connects and fetches the catalog; blocks at most timeout_ms.  On error why (whysize bytes) has one
- * line for the user, such as "127.0.0.1:21017: 3 of 4 ranks have joined".
+ * line for the user, such as "127.0.0.1:21017: 3 of 4 ranks have joined; not yet: 2".
  * -EINVAL, -ENOENT, -ECONNREFUSED (nobody there), -EAGAIN (not ready), -EACCES, -ENOKEY (key), -EPROTO
  * (version), -ETIMEDOUT.
  */

@@ -27,7 +27,7 @@ static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status
 	node_send(e, peer, WIRE_REFUSE, request, &r, NULL, 0);
 }
 
-static uint32_t ranks_present(const struct engine *e)
+uint32_t join_count(const struct engine *e)
 {
 	uint32_t n = 0;
 
@@ -39,9 +39,10 @@ static uint32_t ranks_present(const struct engine *e)
 void join_serve_hello(struct engine *e, uint32_t peer, uint64_t request)
 {
 	struct wire_welcome w = { .world = e->world,
-				  .joined = ranks_present(e),
+				  .joined = join_count(e),
 				  .incarnation = e->incarnation,
 				  .membership = e->membership };
+	uint32_t missing[JOIN_NAMED];
 
 	if (e->failure) {
 		refuse(e, peer, request, -EINVAL, "%s", e->why);
@@ -52,7 +53,8 @@ void join_serve_hello(struct engine *e, uint32_t peer, uint64_t request)
 		w.catalog_hash = e->catalog->hash;
 		w.catalog_bytes = e->catalog_bytes.size;
 	}
-	node_send(e, peer, WIRE_WELCOME, request, &w, NULL, 0);
+	node_send(e, peer, WIRE_WELCOME, request, &w, missing,
+		  join_missing(e, missing) * sizeof(missing[0]));
 }
 
 static struct contribution *find(struct join *j, uint64_t hash)
@@ -336,5 +338,6 @@ int join_described(struct engine *e)
 	int rc = e->rank ? catalog_encode(e->own, &e->join->own) : describe_zero(e);
 
 	e->join->described = !rc;
+	join_count_wait(e, monotonic_ms());
 	return rc;
 }

@@ -10,16 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WARN_MS = 30000, AGAIN_MS = 2000, HELLOS_BEFORE_JOIN = 40 };
+enum { AGAIN_MS = 2000, HELLOS_BEFORE_JOIN = 40 };
 
 static struct join *join_new(struct engine *e)
 {
-	struct join *j = calloc(1, sizeof(*j));
-
-	if (j)
-		j->warn_ms = monotonic_ms() + WARN_MS;
-	e->join = j;
-	return j;
+	e->join = calloc(1, sizeof(*e->join));
+	if (e->join)
+		join_count_wait(e, monotonic_ms());
+	return e->join;
 }
 
 void join_fail(struct engine *e, int status, const char *fmt, ...)
@@ -112,6 +110,7 @@ static int take_welcome(struct engine *e, const struct answer *answer)
 	if (e->ready && w.catalog_hash && w.catalog_hash != e->catalog->hash)
 		return -EPROTO;
 	e->join->welcome = w;
+	join_take_missing(e, answer->tail, answer->tail_size);
 	e->incarnation = w.incarnation;
 	if (!e->is_rank) {
 		memcpy(e->job, w.job, sizeof(w.job));
@@ -129,8 +128,7 @@ static void after_welcome(struct engine *e)
 	struct join *j = e->join;
 
 	if (!j->welcome.catalog_hash) {
-		snprintf(e->why, sizeof(e->why), "job %.100s: %u of %u ranks have joined",
-			 e->job, j->welcome.joined, j->welcome.world);
+		join_note_missing(e);
 		j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
 		if (e->is_rank && ++j->hellos % HELLOS_BEFORE_JOIN == 0)
 			j->phase = JOIN_ENTER; /* in case the catalog's sender died half way */
@@ -432,23 +430,6 @@ static void turn_refresh(struct engine *e)
 		j->refresh = false;
 }
 
-static void warn_when_long(struct engine *e, uint64_t now)
-{
-	struct join *j = e->join;
-
-	if (now < j->warn_ms)
-		return;
-	j->warn_ms = UINT64_MAX;
-	if (j->phase == JOIN_FIND)
-		log_warn("job %s: rank 0 has not been found for %d s; on other hosts than its "
-			 "own give every rank "
-			 "MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)",
-			 e->launch.job, WARN_MS / 1000);
-	else
-		log_warn("job %s: not all %u ranks have come within %d s", e->launch.job,
-			 e->world, WARN_MS / 1000);
-}
-
 static void turn_find(struct engine *e, uint64_t now)
 {
 	e->join->retry_ms = now + JOIN_RETRY_MS;
@@ -470,12 +451,12 @@ void join_turn(struct engine *e, uint64_t now)
 	struct join *j = e->join;
 	struct wire_page page = { 0 };
 
-	if (j && !e->failure)
-		join_look_at_seed(e, now);
-	if (!j || e->failure || j->waiting || now < j->retry_ms)
+	if (!j || e->failure)
 		return;
-	if (j->phase != JOIN_DONE)
-		warn_when_long(e, now);
+	join_look_at_seed(e, now);
+	join_say_when_long(e, now);
+	if (j->waiting || now < j->retry_ms)
+		return;
 	switch (j->phase) {
 	case JOIN_FIND:
 		turn_find(e, now);

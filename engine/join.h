@@ -28,13 +28,16 @@ struct contribution { /* rank 0: one kind of catalog that ranks have sent */
 	bool merged;
 };
 
+enum { JOIN_NAMED = 16 };
+
 struct join {
 	enum join_phase phase;
 	bool waiting;                /* for an answer */
 	bool described;              /* a rank: frag_ready was called */
 	uint64_t retry_ms;           /* nothing before this */
 	uint64_t asked_ms;           /* the question that waits */
-	uint64_t warn_ms;            /* when to say that it takes long */
+	uint64_t since_ms;           /* a rank waits for the others, or for rank 0 */
+	uint64_t say_ms;             /* after how long to say so */
 	char seeds[4096];            /* "tcp://a:1,tcp://b:2"; "" : FIND looks */
 	char master_ip[RESOLVER_IP]; /* "": to be resolved, by */
 	struct resolver *resolver;
@@ -48,6 +51,9 @@ struct join {
 	uint32_t link;
 	bool linked;
 	struct wire_welcome welcome;
+	uint32_t missing
+		[JOIN_NAMED]; /* [nmissing] ranks that have not come, the first of them */
+	uint32_t nmissing;
 	uint32_t hellos;
 	uint32_t rows;              /* of the table so far */
 	uint64_t membership;        /* of these */
@@ -88,6 +94,17 @@ void join_look_at_seed(struct engine *e, uint64_t now);
 void join_gone(struct engine *e, uint32_t link);
 /* A rank whose rank 0 is lost: where its next process is. */
 void join_look_for_zero(struct engine *e, uint64_t now);
+
+/* While not all ranks have come.  The first of those that have not, which rank 0 knows; how many. */
+uint32_t join_missing(const struct engine *e, uint32_t missing[JOIN_NAMED]);
+/* How many have. */
+uint32_t join_count(const struct engine *e);
+/* WELCOME's tail says it to others; why it cannot be used yet is then in e->why. */
+void join_take_missing(struct engine *e, const void *tail, size_t size);
+void join_note_missing(struct engine *e);
+/* A rank says it in a line, again and again, ever later: since it was counted. */
+void join_count_wait(struct engine *e, uint64_t now);
+void join_say_when_long(struct engine *e, uint64_t now);
 
 /* A rank has described all it has: own is finished.  -ENOMEM, -EOVERFLOW: it cannot be sent. */
 int join_described(struct engine *e);

@@ -201,7 +201,7 @@ struct wire_joined {
 };
 static_assert(sizeof(struct wire_joined) == 272, "wire");
 
-struct wire_welcome {
+struct wire_welcome { /* while not complete, then uint32_t: the first of the ranks that have not come */
 	char job[128];
 	uint32_t world;
 	uint32_t joined; /* ranks that have come */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/join.h"
 #include "engine/log.h"
+#include "engine/turn.h"
 #include "tests/ranks/job.h"
 
 #include <check.h>
@@ -192,6 +194,57 @@ START_TEST(reads_by_message_are_counted)
 }
 END_TEST
 
+/* ---- ranks that have not come ---- */
+
+enum { WAITING = 3, SECONDS = 25 };
+
+static struct frag *waiting[2]; /* of three */
+
+static void open_waiting(uint32_t rank, const char *seed)
+{
+	struct launch launch = { .rank = rank, .world = WAITING, .job = "half", .plain = true };
+
+	ck_assert_int_eq(
+		frag_open_over(&waiting[rank], &launch, &transport_loop, NULL, seed, false), 0);
+	ck_assert_int_eq(frag_ready(waiting[rank]), 0);
+}
+
+static const char *turn_waiting(void)
+{
+	static char log[1 << 17];
+
+	for (int i = 0; i < TURNS; i++)
+		for (int rank = 0; rank < 2; rank++)
+			engine_turn(waiting[rank]->engine, 0);
+	log_tail(log, sizeof(log));
+	return log;
+}
+
+START_TEST(who_has_not_come_is_said_ever_later)
+{
+	const char *seed, *log;
+
+	open_waiting(0, NULL);
+	seed = waiting[0]->engine->address;
+	open_waiting(1, seed);
+	while (!waiting[1]->engine->join->nmissing)
+		turn_waiting();
+	ck_assert_ptr_null(strstr(turn_waiting(), "not yet"));
+	for (int rank = 0; rank < 2; rank++)
+		waiting[rank]->engine->join->since_ms -= SECONDS * 1000;
+	log = turn_waiting();
+	ck_assert_msg(
+		strstr(log, "job half: after 25 s 2 of 3 ranks have joined; not yet: 2\n"),
+		"%s", log);
+	ck_assert_msg(strstr(log, "after 25 s: job half: 2 of 3 ranks have joined; not yet: "
+				  "2\n"),
+		      "%s", log);
+	ck_assert_uint_ge(waiting[0]->engine->join->say_ms, 2 * SECONDS * 1000);
+	frag_close(waiting[1]);
+	frag_close(waiting[0]);
+}
+END_TEST
+
 /* ---- a small file, all of it at once ---- */
 
 static int64_t result;
@@ -277,6 +330,7 @@ int main(void)
 	tcase_add_test(t, a_table_that_is_refused_is_not_asked_for_again_and_again);
 	tcase_add_test(t, a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew);
 	tcase_add_test(t, reads_by_message_are_counted);
+	tcase_add_test(t, who_has_not_come_is_said_ever_later);
 	tcase_add_test(t, a_small_file_read_within_a_step_waits_for_its_end_without_a_view);
 	tcase_add_test(t, one_that_waits_long_gets_a_view);
 	suite_add_tcase(s, t);
