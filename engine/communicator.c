@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { RETRY_MS = 50, RETRY_MAX_MS = 60000, ASK_MS = 200, CHECK_MS = 1000, PART_MS = 5000 };
+enum { WAIT_MS = 100 };
 
 /* What a rank that was asked has said; 0: nothing, as one that is silent, or comes later. */
 enum { HAS_DECLINED = 1, TAKES_PART };
@@ -525,6 +526,15 @@ int communicator_launch(struct engine *e, uint64_t number, struct communicator_i
 	pthread_mutex_unlock(&c->lock);
 	if (rc)
 		atomic_fetch_sub(&c->under_way, 1);
+	return rc;
+}
+
+int communicator_wait(struct engine *e, const struct communicator_io *io)
+{
+	int rc;
+
+	while ((rc = atomic_load(&io->result)) == -EINPROGRESS)
+		node_wait(e, monotonic_ms() + WAIT_MS);
 	return rc;
 }
 

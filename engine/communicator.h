@@ -59,6 +59,8 @@ struct communicator_io {
 
 /* Trainer's thread: by the one of that number; -EIO: it is there no more; what launch says. */
 int communicator_launch(struct engine *e, uint64_t number, struct communicator_io *io);
+/* With the lock, which is let go meanwhile: until it is over.  The collective ends what it has begun. */
+int communicator_wait(struct engine *e, const struct communicator_io *io);
 
 /* A part could not be launched, for which others wait: it is to fail.  Any thread. */
 void communicator_break(struct engine *e, uint64_t number);

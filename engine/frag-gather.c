@@ -4,7 +4,7 @@
 #include "engine/communicator.h"
 #include "engine/file.h"
 #include "engine/frag-internal.h"
-#include "engine/gathers.h"
+#include "engine/meet.h"
 #include "engine/live.h"
 #include "engine/plan.h"
 #include "engine/sends.h"
@@ -18,7 +18,7 @@ enum { WAIT_MS = 100 };
 
 struct gather {
 	struct engine *e;
-	struct wire_gather said;
+	struct wire_meet said;
 	struct engine_address address;
 	uint64_t start_ns, bytes;
 	uint8_t *out;
@@ -158,16 +158,6 @@ static int lay_equal(const struct gather *g, struct send *send, struct collectiv
 	return 0;
 }
 
-/* With the lock.  The collective ends what it has begun. */
-static int wait_for(struct engine *e, struct communicator_io *io)
-{
-	int rc;
-
-	while ((rc = atomic_load(&io->result)) == -EINPROGRESS)
-		node_wait(e, monotonic_ms() + WAIT_MS);
-	return rc;
-}
-
 static int take(struct gather *g)
 {
 	CLEANUP(free)
@@ -182,7 +172,7 @@ static int take(struct gather *g)
 	if (!rc) {
 		io.io.after = sends_after(send);
 		rc = communicator_launch(g->e, g->said.communicator, &io);
-		rc = rc ? rc : wait_for(g->e, &io);
+		rc = rc ? rc : communicator_wait(g->e, &io);
 		if (rc)
 			communicator_break(g->e, g->said.communicator);
 	}
@@ -194,13 +184,14 @@ static int take(struct gather *g)
 
 static int read_all(struct gather *g)
 {
+	uint64_t nobodys[2];
 	int rc, through;
 
 	pthread_mutex_unlock(&g->e->lock);
 	rc = frag_read_to(g->e, &g->address, g->out, g->bytes);
 	pthread_mutex_lock(&g->e->lock);
-	g->said.through = 1;
-	through = gathers_meet(g->e, &g->said);
+	g->said.stage = 1;
+	through = meet_others(g->e, &g->said, nobodys);
 	return rc ? rc : through;
 }
 
@@ -212,11 +203,12 @@ static void say_what_it_can(struct gather *g, unsigned timeout_ms)
 	uint64_t number = communicator_number(g->e);
 	const struct catalog_param *param = &g->e->catalog->params[g->address.param];
 
-	g->said = (struct wire_gather){ .group = param->group,
-					.param = g->address.param,
-					.boundary =
-						atomic_load(&g->e->registry.control->boundary),
-					.wait_ms = timeout_ms };
+	g->said =
+		(struct wire_meet){ .group = param->group,
+				    .param = g->address.param,
+				    .root = WIRE_OBSERVER,
+				    .boundary = atomic_load(&g->e->registry.control->boundary),
+				    .wait_ms = timeout_ms };
 	strcpy(g->said.key, g->address.key);
 	if (number && (!grad || frag_grads_are_valid(g->e)) &&
 	    communicator_reaches_memory(g->e, g->out, g->bytes) &&
@@ -228,6 +220,7 @@ static int gather(struct gather *g, unsigned timeout_ms)
 {
 	struct engine *e = g->e;
 	uint32_t group = e->catalog->params[g->address.param].group;
+	uint64_t nobodys[2];
 	int rc;
 
 	if (group == CATALOG_NONE)
@@ -235,7 +228,7 @@ static int gather(struct gather *g, unsigned timeout_ms)
 	g->group = &e->catalog->groups[group];
 	g->replica = catalog_place(g->group, e->rank) / catalog_shards(g->group);
 	say_what_it_can(g, timeout_ms);
-	rc = gathers_meet(e, &g->said);
+	rc = meet_others(e, &g->said, nobodys);
 	if (!rc)
 		rc = take(g);
 	else if (rc == -EREMOTE)

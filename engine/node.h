@@ -55,7 +55,7 @@ struct later;
 struct communicator;
 struct rounds;
 struct collects;
-struct gathering;
+struct meeting;
 
 struct message { /* to ourselves */
 	struct message *next;
@@ -175,12 +175,12 @@ struct engine {
 	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */
 	struct rounds *rounds;
 	struct collects *collects; /* for mounts; NULL: nothing is brought to them by rounds */
-	struct gathering *gatherings; /* of groups, at their lowest live rank */
+	struct meeting *meetings;  /* of groups, at their lowest live rank */
 	struct {
-		struct wire_gather said;
+		struct wire_meet said;
 		bool wanted, asked, answered;
-		int status;
-	} gather;              /* the trainer's call */
+		struct wire_met met;
+	} meet;                /* the trainer's call */
 	struct catalog *own;   /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params;  /* own's numbers to catalog's */
 	struct shards *shards; /* the trainer's thread's; NULL: no parameters are on NVMe */

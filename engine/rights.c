@@ -30,8 +30,9 @@ static const uint8_t
 		[WIRE_ABOUT] = LOOKS,         [WIRE_TOLD] = ANSWERS,
 		[WIRE_ROUND] = IS_RANK,       [WIRE_INVITE] = IS_RANK,
 		[WIRE_FORM] = IS_RANK,        [WIRE_PART] = IS_RANK,
-		[WIRE_GATHER] = IS_RANK,      [WIRE_FABRIC] = IS_RANK,
-		[WIRE_COLLECT] = LOOKS,       [WIRE_COLLECTED] = ANSWERS,
+		[WIRE_MEET] = IS_RANK,        [WIRE_MET] = ANSWERS,
+		[WIRE_FABRIC] = IS_RANK,      [WIRE_COLLECT] = LOOKS,
+		[WIRE_COLLECTED] = ANSWERS,
 	};
 
 bool rights_is_answer(enum wire_type type)

@@ -6,10 +6,10 @@
 #include "engine/fabric.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/gathers.h"
 #include "engine/goodbye.h"
 #include "engine/join.h"
 #include "engine/log.h"
+#include "engine/meet.h"
 #include "engine/peers.h"
 #include "engine/rounds.h"
 #include "engine/serve.h"
@@ -488,8 +488,8 @@ static bool serve_round(struct engine *e, const struct request *r)
 	case WIRE_COLLECT:
 		collects_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
 		return true;
-	case WIRE_GATHER:
-		gathers_serve(e, r->peer, r->header, r->body);
+	case WIRE_MEET:
+		meet_serve(e, r->peer, r->header, r->body);
 		return true;
 	case WIRE_INVITE:
 	case WIRE_FORM:

@@ -9,10 +9,10 @@
 #include "engine/communicator.h"
 #include "engine/fabric.h"
 #include "engine/freezes.h"
-#include "engine/gathers.h"
 #include "engine/goodbye.h"
 #include "engine/join.h"
 #include "engine/log.h"
+#include "engine/meet.h"
 #include "engine/past.h"
 #include "engine/peers.h"
 #include "engine/readahead.h"
@@ -196,7 +196,7 @@ static int wait_time(struct engine *e, int wait_ms)
 		return wait_ms < NODE_READ_TICK_MS ? wait_ms : NODE_READ_TICK_MS;
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
 	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
-	    communicator_ticks(e) || gathers_tick(e) || rounds_tick(e) ||
+	    communicator_ticks(e) || meet_tick(e) || rounds_tick(e) ||
 	    (e->is_rank && views_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
@@ -271,7 +271,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	about_turn(e, now);
 	freezes_turn(e, now, &freezes);
 	communicator_turn(e, now);
-	gathers_turn(e, now);
+	meet_turn(e, now);
 	goodbye_turn(e);
 	rounds_turn(e, now, &rounds);
 	collects_turn(e, now);
@@ -308,7 +308,7 @@ void turn_free(struct engine *e)
 	writes_abandon(e);
 	freezes_abandon(e);
 	communicator_free(e);
-	gathers_free(e);
+	meet_free(e);
 	rounds_abandon(e);
 	watch_abandon(e);
 	waiters_free(e);

@@ -50,7 +50,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 7,           /* grows with every change of a struct below */
+	WIRE_VERSION = 8,           /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
@@ -107,7 +107,8 @@ enum wire_type {
 	WIRE_INVITE,
 	WIRE_FORM,
 	WIRE_PART,
-	WIRE_GATHER,
+	WIRE_MEET,
+	WIRE_MET,
 	WIRE_FABRIC,
 	WIRE_COLLECT,
 	WIRE_COLLECTED,
@@ -386,16 +387,26 @@ struct wire_form { /* then count uint32_t: the ranks of it, in their places */
 };
 static_assert(sizeof(struct wire_form) == 144, "wire");
 
-struct wire_gather {           /* a rank has come to frag_gather, or is through it */
+struct wire_meet {             /* a rank has come to frag_gather or frag_scatter, or on in it */
 	uint64_t count;        /* how often it has said so for that group, this one included */
 	uint64_t communicator; /* that it could take; 0: none */
 	uint64_t boundary;     /* the last that it has passed */
+	uint64_t transaction[2]; /* the root's: of what it scatters */
 	uint32_t group, param;
+	uint32_t root;    /* who scatters, or WIRE_OBSERVER: all gather */
+	uint32_t stage;   /* 0: it has come */
 	uint32_t wait_ms; /* for the others */
-	uint32_t through;
+	int32_t status;   /* what it has come to until here: 0, -errno */
 	char key[FRAG_KEY_MAX + 1];
 };
-static_assert(sizeof(struct wire_gather) == 104, "wire");
+static_assert(sizeof(struct wire_meet) == 128, "wire");
+
+struct wire_met { /* all have come, or not */
+	int32_t status;
+	uint32_t reserved;
+	uint64_t transaction[2]; /* the root's */
+};
+static_assert(sizeof(struct wire_met) == 24, "wire");
 
 struct wire_part {
 	uint64_t number;

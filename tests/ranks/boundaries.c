@@ -3,7 +3,11 @@
 
 #include "tests/ranks/boundaries.h"
 
+#include "engine/collective-host.h"
+#include "engine/communicator.h"
+#include "engine/devices.h"
 #include "engine/peers.h"
+#include "engine/rounds.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -280,6 +284,30 @@ void expect(const char *key, const struct writer *w)
 	job_expect(&job, 0, key, w->value);
 	if (!strcmp(key, "fp32"))
 		job_expect_lp_of(&job, 0, w->value);
+}
+
+/* ---- devices that are connected ---- */
+
+static void connect_rank(uint32_t rank)
+{
+	struct engine *e = engine_of(rank);
+	struct collective_options options = { .open_ms = 5000,
+					      .stuck_ms = 2000,
+					      .number = (int)(rank % DEVICE_HOST_DEVICES) };
+
+	if (on_devices)
+		options.device = devices_port(e->registry.devices);
+	ck_assert_int_eq(rounds_init(e), 0);
+	ck_assert_int_eq(communicator_use(e, &collective_host, &options), 0);
+}
+
+void boundaries_connect(void)
+{
+	for (uint32_t rank = 0; rank < job.spec.world; rank++)
+		connect_rank(rank);
+	for (uint32_t rank = 0; rank < job.spec.world; rank++)
+		while (!communicator_number(engine_of(rank)))
+			turn(NULL);
 }
 
 /* ---- somebody dies ---- */

@@ -27,6 +27,8 @@ extern struct sent { /* how many of that type have been sent, by anybody */
 /* Of the next job: its memory is devices', see job_spec. */
 extern bool on_devices;
 void boundaries_open(uint32_t world, const struct job_group *group);
+/* All its ranks are connected by collective_host, of devices' memory when they are on_devices, and take part in rounds. */
+void boundaries_connect(void);
 struct engine *engine_of(uint32_t rank);
 /* All engines that are awake; aborts when that has gone on for too long. */
 void turn(void *arg);

@@ -51,21 +51,11 @@ static void turn_all(void *arg)
 
 static void connect_ranks(void)
 {
-	struct collective_options options = { .open_ms = 5000, .stuck_ms = 2000 };
-
-	for (uint32_t rank = 0; rank < WORLD; rank++) {
-		struct engine *e = engine_of(rank);
-
-		if (on_devices)
-			options.device = devices_port(e->registry.devices);
-		options.number = (int)(rank % DEVICE_HOST_DEVICES);
-		ck_assert_int_eq(rounds_init(e), 0);
-		ck_assert_int_eq(collects_init(e, rank == AGENT ? 2 * COLLECTS_SLOT : 0), 0);
-		ck_assert_int_eq(communicator_use(e, &collective_host, &options), 0);
-	}
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		while (!communicator_number(engine_of(rank)))
-			turn(NULL);
+		ck_assert_int_eq(
+			collects_init(engine_of(rank), rank == AGENT ? 2 * COLLECTS_SLOT : 0),
+			0);
+	boundaries_connect();
 }
 
 static void observe_as(struct engine **out, const char *host, const char *how)

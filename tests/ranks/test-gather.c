@@ -4,7 +4,6 @@
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/hidden.h"
 
-#include "engine/collective-host.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/rounds.h"
@@ -80,19 +79,8 @@ static void open_unconnected(const struct job_group *group)
 
 static void open_connected(const struct job_group *group)
 {
-	struct collective_options options = { .open_ms = 5000, .stuck_ms = 2000 };
-
 	open_unconnected(group);
-	for (uint32_t rank = 0; rank < WORLD; rank++) {
-		if (on_devices)
-			options.device = devices_port(engine_of(rank)->registry.devices);
-		options.number = (int)(rank % DEVICE_HOST_DEVICES);
-		ck_assert_int_eq(communicator_use(engine_of(rank), &collective_host, &options),
-				 0);
-	}
-	for (uint32_t rank = 0; rank < WORLD; rank++)
-		while (!communicator_number(engine_of(rank)))
-			turn(NULL);
+	boundaries_connect();
 }
 
 static uint64_t launched(uint32_t rank)

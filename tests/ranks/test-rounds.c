@@ -5,7 +5,6 @@
 #include "tests/ranks/hidden.h"
 
 #include "engine/about.h"
-#include "engine/collective-host.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/peers.h"
@@ -79,18 +78,8 @@ static void until_up(void)
 /* Devices' memory, when they are on_devices, else the host's. */
 static void open_connected(void)
 {
-	struct collective_options options = { .open_ms = 5000, .stuck_ms = 2000 };
-
 	boundaries_open(WORLD, &sharded);
-	for (uint32_t rank = 0; rank < WORLD; rank++) {
-		if (on_devices)
-			options.device = devices_port(engine_of(rank)->registry.devices);
-		options.number = (int)(rank % DEVICE_HOST_DEVICES);
-		ck_assert_int_eq(rounds_init(engine_of(rank)), 0);
-		ck_assert_int_eq(communicator_use(engine_of(rank), &collective_host, &options),
-				 0);
-	}
-	until_up();
+	boundaries_connect();
 }
 
 static void all_go_but(uint32_t but, uint64_t goal)

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/meet.h"
+#include "engine/peers.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct arrival {
+	struct wire_meet said;
+	uint32_t peer;
+	uint64_t request;
+	bool waits;
+	struct wire_met met; /* the newest that it does not wait for any more */
+};
+
+struct meeting { /* of one group */
+	struct meeting *next;
+	uint32_t group;
+	unsigned waiting;
+	uint64_t until_ms;
+	struct arrival arrivals[]; /* [nranks] */
+};
+
+static struct meeting *find(struct engine *e, uint32_t group)
+{
+	struct meeting *m = e->meetings;
+
+	while (m && m->group != group)
+		m = m->next;
+	return m;
+}
+
+static struct meeting *find_or_add(struct engine *e, uint32_t group, uint32_t nranks)
+{
+	struct meeting *m = find(e, group);
+
+	if (m)
+		return m;
+	m = calloc(1, sizeof(*m) + nranks * sizeof(m->arrivals[0]));
+	if (!m)
+		return NULL;
+	m->group = group;
+	m->next = e->meetings;
+	e->meetings = m;
+	return m;
+}
+
+void meet_free(struct engine *e)
+{
+	while (e->meetings) {
+		struct meeting *m = e->meetings;
+
+		e->meetings = m->next;
+		free(m);
+	}
+}
+
+/* ---- who counts ---- */
+
+static uint32_t ranks_of(const struct engine *e, const struct meeting *m)
+{
+	return e->catalog->groups[m->group].nranks;
+}
+
+static void tell(struct engine *e, const struct arrival *a)
+{
+	node_send(e, a->peer, WIRE_MET, a->request, &a->met, NULL, 0);
+}
+
+static void release(struct engine *e, struct meeting *m, const struct wire_met *met)
+{
+	for (uint32_t i = 0; i < ranks_of(e, m); i++) {
+		struct arrival *a = &m->arrivals[i];
+
+		if (!a->waits)
+			continue;
+		a->met = *met;
+		a->waits = false;
+		tell(e, a);
+	}
+	m->waiting = 0;
+}
+
+static bool is_same(const struct wire_meet *a, const struct wire_meet *b)
+{
+	return a->param == b->param && a->root == b->root && a->stage == b->stage &&
+	       !memcmp(a->key, b->key, sizeof(a->key));
+}
+
+/* Rounds are launched at boundaries: who is elsewhere launches what it shares with others in another order. */
+static bool goes_with(const struct wire_meet *a, const struct wire_meet *b)
+{
+	return a->communicator && a->communicator == b->communicator &&
+	       a->boundary == b->boundary;
+}
+
+/* What one of them makes of all that have come. */
+static int weigh(const struct wire_meet *said, const struct wire_meet *first)
+{
+	if (!is_same(said, first))
+		return -EINVAL;
+	if (said->stage || said->status)
+		return wire_status(said->status);
+	return goes_with(said, first) ? 0 : -EREMOTE;
+}
+
+/* All have come.  Who cannot go that way has less to say than who cannot go on. */
+static void judge(const struct engine *e, const struct meeting *m, struct wire_met *met)
+{
+	const struct catalog_group *group = &e->catalog->groups[m->group];
+
+	*met = (struct wire_met){ 0 };
+	for (uint32_t i = 0; i < group->nranks; i++) {
+		const struct wire_meet *said = &m->arrivals[i].said;
+		int rc = weigh(said, &m->arrivals[0].said);
+
+		if (rc && (!met->status || met->status == -EREMOTE))
+			met->status = rc;
+		if (said->root == group->ranks[i])
+			memcpy(met->transaction, said->transaction, sizeof(met->transaction));
+	}
+}
+
+static void arrive(struct engine *e, struct meeting *m, struct arrival *a,
+		   const struct wire_meet *said, uint32_t peer, uint64_t request)
+{
+	struct wire_met met;
+	bool again = !a->waits && a->said.count == said->count;
+
+	a->peer = peer;
+	a->request = request;
+	if (again) { /* the answer was lost */
+		tell(e, a);
+		return;
+	}
+	m->waiting += !a->waits;
+	if (m->waiting == 1)
+		m->until_ms = monotonic_ms() + said->wait_ms;
+	a->said = *said;
+	a->waits = true;
+	if (m->waiting < ranks_of(e, m))
+		return;
+	judge(e, m, &met);
+	release(e, m, &met);
+}
+
+void meet_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+		const void *body)
+{
+	const struct catalog_group *group;
+	struct wire_meet said;
+	struct meeting *m;
+	uint32_t place;
+
+	memcpy(&said, body, sizeof(said));
+	group = e->ready && said.group < e->catalog->ngroups ? &e->catalog->groups[said.group]
+							     : NULL;
+	place = group ? catalog_place(group, header->rank) : CATALOG_NONE;
+	if (place == CATALOG_NONE || !wire_text_ok(said.key, sizeof(said.key))) {
+		node_ack(e, peer, header->request, e->ready ? -EINVAL : -EAGAIN);
+		return;
+	}
+	m = find_or_add(e, said.group, group->nranks);
+	if (m)
+		arrive(e, m, &m->arrivals[place], &said, peer, header->request);
+	else
+		node_ack(e, peer, header->request, -ENOMEM);
+}
+
+static int missing(struct engine *e, const struct meeting *m)
+{
+	const struct catalog_group *group = &e->catalog->groups[m->group];
+
+	for (uint32_t i = 0; i < group->nranks; i++)
+		if (group->ranks[i] != e->rank && !m->arrivals[i].waits &&
+		    peers_reach(e, group->ranks[i]))
+			return peers_lost_status(e, group->ranks[i]);
+	return 0;
+}
+
+static void turn_meeting(struct engine *e, struct meeting *m, uint64_t now)
+{
+	struct wire_met met = { .status = missing(e, m) };
+
+	if (!met.status && now >= m->until_ms)
+		met.status = -ETIMEDOUT;
+	if (met.status)
+		release(e, m, &met);
+}
+
+/* ---- who comes ---- */
+
+static void answer(struct engine *e, const struct wire_met *met)
+{
+	e->meet.met = *met;
+	e->meet.answered = true;
+	pthread_cond_broadcast(&e->changed);
+}
+
+static bool on_met(struct engine *e, void *owner, uint64_t count, const struct answer *answered)
+{
+	struct wire_met met = { .status = answered->status };
+
+	if (count != e->meet.said.count || e->meet.answered)
+		return false;
+	if (answered->type == WIRE_MET)
+		memcpy(&met, answered->body, sizeof(met));
+	met.status = wire_status(met.status);
+	if (answered->status == -EAGAIN)
+		e->meet.asked = false;
+	else
+		answer(e, &met);
+	return false;
+}
+
+static uint32_t first_of(const struct engine *e, uint32_t group)
+{
+	const struct catalog_group *g = &e->catalog->groups[group];
+
+	for (uint32_t i = 0; i < g->nranks; i++)
+		if (peer_is_live(&e->peers[g->ranks[i]]))
+			return g->ranks[i];
+	return e->rank;
+}
+
+static void say(struct engine *e)
+{
+	const struct wire_meet *said = &e->meet.said;
+	int rc = peers_call(e, first_of(e, said->group), WIRE_MEET, said, NULL, 0, on_met, NULL,
+			    said->count);
+
+	e->meet.asked = !rc;
+	if (rc && rc != -EAGAIN)
+		answer(e, &(struct wire_met){ .status = rc });
+}
+
+void meet_turn(struct engine *e, uint64_t now)
+{
+	for (struct meeting *m = e->meetings; m; m = m->next)
+		if (m->waiting)
+			turn_meeting(e, m, now);
+	if (e->meet.wanted && !e->meet.asked && !e->meet.answered)
+		say(e);
+}
+
+bool meet_tick(const struct engine *e)
+{
+	if (e->meet.wanted)
+		return true;
+	for (const struct meeting *m = e->meetings; m; m = m->next)
+		if (m->waiting)
+			return true;
+	return false;
+}
+
+/* Who counts does not wait for longer than it is told; it may be lost, or, what this rank does not see, hold this one for lost. */
+int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transaction[2])
+{
+	uint64_t last = e->meet.said.count, count = (last ? last : e->writer_id) + 1;
+	uint64_t deadline = monotonic_ms() + said->wait_ms + e->timeout_ms;
+
+	e->meet.said = *said;
+	e->meet.said.count = count;
+	e->meet.asked = e->meet.answered = false;
+	e->meet.wanted = true;
+	node_wake(e);
+	while (!e->meet.answered && monotonic_ms() < deadline)
+		node_wait(e, deadline);
+	if (!e->meet.answered)
+		e->meet.met = (struct wire_met){ .status = -ETIMEDOUT };
+	e->meet.wanted = false;
+	memcpy(transaction, e->meet.met.transaction, sizeof(e->meet.met.transaction));
+	return e->meet.met.status;
+}
