@@ -207,6 +207,23 @@ static void put_slot(struct slot *slot)
 	slot->used = false;
 }
 
+void *collects_slot_get(struct engine *e)
+{
+	const uint64_t nobodys[2] = { 0, 0 };
+	struct slot *slot = e->collects ? take_slot(e->collects, nobodys) : NULL;
+
+	return slot ? slot->memory + PAGE : NULL;
+}
+
+void collects_slot_put(struct engine *e, const void *memory)
+{
+	struct collects *c = e->collects;
+
+	for (unsigned i = 0; c && i < c->nslots; i++)
+		if (c->slots[i].memory + PAGE == memory)
+			put_slot(&c->slots[i]);
+}
+
 /* ---- how often the trainer comes to a boundary ---- */
 
 static void count_boundaries(struct engine *e, struct collects *c, uint64_t now)

@@ -26,6 +26,10 @@ int collects_init(struct engine *e, uint64_t bytes);
 /* The communicator is gone. */
 void collects_free(struct engine *e);
 
+/* One of them for the trainer's own use, until it is put: COLLECTS_SLOT bytes.  NULL: none is free.  Trainer's thread, with the lock. */
+void *collects_slot_get(struct engine *e);
+void collects_slot_put(struct engine *e, const void *memory);
+
 /* COLLECT; VIEW_CLOSE, of whatever number.  Engine thread, with the lock. */
 void collects_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		    const void *body, const void *tail, size_t tail_size);

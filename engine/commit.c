@@ -190,8 +190,7 @@ static void free_edges(struct commit_edge *edge)
 	}
 }
 
-/* Whether, and in what dtype, the low-precision copies follow. */
-static bool lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp)
+bool commit_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp)
 {
 	if (f->address.kind != ENGINE_PARAM || strcmp(f->address.key, "fp32"))
 		return false;
@@ -206,7 +205,7 @@ static bool lp_follows(struct engine *e, const struct engine_file *f, enum frag_
 static int add_write(struct engine *e, struct commit *c, const struct engine_write *w)
 {
 	enum frag_dtype lp = FRAG_F32;
-	bool follows = lp_follows(e, w->file, &lp);
+	bool follows = commit_lp_follows(e, w->file, &lp);
 	int rc = 0;
 
 	for (size_t i = 0; i < w->nextents && !rc; i++) {

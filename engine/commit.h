@@ -81,6 +81,8 @@ struct commit {
 	unsigned outstanding;
 };
 
+/* Whether, and in what dtype, the low-precision copies of the file's parameter follow. */
+bool commit_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp);
 /* Takes in what the writes say: in the caller's thread, without the lock. */
 int commit_add_writes(struct engine *e, struct commit *c, const struct engine_write *writes,
 		      size_t n);

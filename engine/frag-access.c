@@ -124,6 +124,17 @@ int frag_write(struct frag *f, struct engine_write *writes, size_t n)
 	return wait_set(f->engine, &wait);
 }
 
+int frag_write_staged(struct frag *f, struct engine_write *write, const uint64_t transaction[2],
+		      uint32_t *holders)
+{
+	struct set_wait wait = { .engine = f->engine };
+
+	write->done = on_set;
+	write->owner = &wait;
+	writes_start_staged(f->engine, write, transaction, holders);
+	return wait_set(f->engine, &wait);
+}
+
 int frag_set(struct frag *f, int param, const char *key, const void *value, uint64_t bytes)
 {
 	struct engine_extent extent = { 0, bytes, value };

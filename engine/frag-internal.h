@@ -67,5 +67,8 @@ void frag_count_on(struct engine *e, const struct wire_barrier *at);
  * applies its part.
  */
 int frag_write(struct frag *f, struct engine_write *writes, size_t n);
+/* The same of one whose bytes holders[world] have aside already, under that transaction; holders is taken over. */
+int frag_write_staged(struct frag *f, struct engine_write *write, const uint64_t transaction[2],
+		      uint32_t *holders);
 
 #endif

@@ -586,6 +586,15 @@ FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);
 FRAG_API int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t bytes,
 			 unsigned timeout_ms);
 
+/* All ranks of the parameter's group call it at the same place, and all of the state becomes root's value, bytes as frag_get's; others'
+ * value is not looked at.  As frag_set by root alone, but what others hold of it goes to them by the ranks' devices (NCCL) where these
+ * are connected; value may be memory of root's device.  0: all have agreed on a boundary to come at which they apply it;
+ * -ETIMEDOUT, -EIO and -EINVAL as of frag_gather, others of frag_set: nobody applies it, but where a rank was lost in the end, when
+ * all may, or nobody.
+ */
+FRAG_API int frag_scatter(struct frag *f, int param, const char *key, int root,
+			  const void *value, uint64_t bytes, unsigned timeout_ms);
+
 /* Begins to fetch a whole state into out, the library's until it has come, and returns a number; training goes on.  Where all
  * pieces and out are devices' memory, and the devices are connected, their ranks send them at one boundary to come, as they
  * are there; else, and when that fails, frag_fetched reads them.  -EBUSY: FRAG_FETCHES_MAX are under way; as frag_get.

@@ -379,6 +379,13 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 	return 0;
 }
 
+/* With the lock: from here on it is the engine thread's. */
+static void add(struct engine *e, struct commit *c)
+{
+	c->next = e->commits;
+	e->commits = c;
+}
+
 void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied)
 {
 	struct commit_edge *edges;
@@ -392,10 +399,32 @@ void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool 
 	edges = c->edges;
 	pthread_mutex_lock(&e->lock);
 	c->transaction[1] = ++e->transaction; /* also of one that fails before it is planned */
-	c->next = e->commits;
-	e->commits = c;
+	add(e, c);
 	pthread_mutex_unlock(&e->lock);
 	commit_read_edges(e, edges);
+	node_wake(e);
+}
+
+void writes_start_staged(struct engine *e, struct engine_write *write,
+			 const uint64_t transaction[2], uint32_t *holders)
+{
+	struct commit *c;
+	int rc = commit_new(e, write, 1, false, &c);
+
+	if (rc) {
+		free(holders);
+		write->done(write, rc);
+		return;
+	}
+	memcpy(c->transaction, transaction, sizeof(c->transaction));
+	c->involved = holders;
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		c->nranks += holders[rank] != 0;
+	c->bytes = c->origin.bytes = write->file->bytes;
+	c->phase = COMMIT_STAGE; /* of nothing */
+	pthread_mutex_lock(&e->lock);
+	add(e, c);
+	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
 }
 

@@ -11,6 +11,11 @@
  * at its next boundary; else when every holder is bound to.  Without the lock, any thread.
  */
 void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied);
+/* The same of one file's bytes that holders[world] have aside under that transaction, from malloc, taken over; done comes when all are
+ * bound to apply them.
+ */
+void writes_start_staged(struct engine *e, struct engine_write *write,
+			 const uint64_t transaction[2], uint32_t *holders);
 
 /* As engine_write, engine_write_cancel. */
 void writes_ask(struct engine *e, struct engine_write *write);

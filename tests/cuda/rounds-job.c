@@ -16,6 +16,8 @@
 
 enum {
 	NUMEL = 4099,
+	LARGE = 5 << 20, /* more than one window of bytes that are scattered */
+	ROOT = 1,
 	BOUNDARIES = 400,
 	WAIT_MS = 30000,
 	TICK_MS = 10,
@@ -69,16 +71,15 @@ static void expect(const char *what, const void *device)
 	printf("%s\n", what);
 }
 
-static int describe(struct frag *f)
+static int describe(struct frag *f, const char *name, uint64_t numel)
 {
-	uint64_t shape = NUMEL;
 	struct frag_tensor w = {
-		.size = sizeof(w), .name = "w", .dtype = FRAG_BF16, .ndim = 1, .shape = &shape
+		.size = sizeof(w), .name = name, .dtype = FRAG_BF16, .ndim = 1, .shape = &numel
 	};
 	int param = frag_param(f, &w);
 
 	if (frag_group(f, &param, 1,
-		       &(struct frag_zero){ .size = sizeof(struct frag_zero), .stage = 2 }))
+		       &(struct frag_zero){ .size = sizeof(struct frag_zero), .stage = 2 }) < 0)
 		die("frag_group", 0);
 	return param;
 }
@@ -131,20 +132,76 @@ static void train(struct frag *f, int param, void *out)
 		die("nothing was fetched", number);
 }
 
+/* ---- what is scattered ---- */
+
+/* Its last element, which is 0 at first, is what it ought to be. */
+static bool has_come(const float *memory, const struct frag_fragment *at)
+{
+	float last;
+
+	check("cudaMemcpy", cuda_memcpy(&last, memory + at->partition_offset + at->numel - 1,
+					sizeof(last), TO_HOST));
+	return last == (float)(at->param_offset + at->numel - 1);
+}
+
+/* Element i is i, on the root's device. */
+static void *make_value(void)
+{
+	CLEANUP(free) float *bytes = malloc(LARGE * sizeof(*bytes));
+	void *value = on_device(LARGE);
+
+	for (int i = 0; i < LARGE && bytes; i++)
+		bytes[i] = (float)i;
+	check("cudaMemcpy",
+	      bytes ? cuda_memcpy(value, bytes, LARGE * sizeof(float), TO_DEVICE) : -ENOMEM);
+	return value;
+}
+
+static void expect_large(struct frag *f, int large)
+{
+	CLEANUP(free) float *got = malloc(LARGE * sizeof(*got));
+
+	check("frag_get", frag_get(f, large, "exp_avg", got, LARGE * sizeof(*got)));
+	for (int i = 0; i < LARGE; i++)
+		if (got[i] != (float)i)
+			die("scattered", i);
+	printf("scattered\n");
+}
+
+/* All apply it at the same boundary. */
+static void scatter(struct frag *f, int large, const void *memory)
+{
+	const void *value = frag_rank(f) == ROOT ? make_value() : NULL;
+	struct frag_fragment at;
+	int i = 0;
+
+	check("frag_fragment", frag_fragment(f, large, &at));
+	check("frag_scatter",
+	      frag_scatter(f, large, "exp_avg", ROOT, value, LARGE * sizeof(float), WAIT_MS));
+	while (!has_come(memory, &at) && i++ < BOUNDARIES) {
+		check("frag_safe_point", frag_safe_point(f));
+		check("frag_barrier", frag_barrier(f, WAIT_MS));
+	}
+	expect_large(f, large);
+}
+
 int main(void)
 {
 	struct frag_devices devices = { .size = sizeof(devices) };
 	struct frag *f;
-	void *out;
-	int param;
+	void *out, *memory;
+	int param, large;
 
 	load();
 	check("frag_open", frag_open(&f, NULL));
 	devices.number = frag_rank(f) % 2;
 	check("cudaSetDevice", cuda_set_device(devices.number));
-	param = describe(f);
+	param = describe(f, "w", NUMEL);
+	large = describe(f, "large", LARGE);
 	check("frag_devices", frag_devices(f, &devices));
 	keep(f, param);
+	memory = on_device(frag_partition_numel(f, 1, 0));
+	check("frag_state_keep", frag_state_keep(f, 1, 0, "exp_avg", FRAG_F32, memory));
 	out = on_device(NUMEL);
 	check("frag_ready", frag_ready(f));
 	check("frag_barrier", frag_barrier(f, WAIT_MS));
@@ -153,6 +210,7 @@ int main(void)
 	check("frag_gather",
 	      frag_gather(f, param, "exp_avg", out, NUMEL * sizeof(float), WAIT_MS));
 	expect("gathered", out);
+	scatter(f, large, memory);
 	say(f);
 	check("frag_barrier", frag_barrier(f, WAIT_MS));
 	frag_close(f);

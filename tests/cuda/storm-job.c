@@ -6,7 +6,8 @@
  * DIR/do.RANK says, the stub does, and the file goes.  What it sees it says, and a gather by the communicator with what was
  * in DIR/mark before.
  *
- * exp_avg changes in each step, and is one byte all over; exp_avg_sq does not.
+ * exp_avg changes in each step, and is one byte all over; exp_avg_sq does not.  What is scattered to lies in its own state: a rank that
+ * was started again has something else there until the next time.
  */
 
 #include "engine/collective.h"
@@ -29,6 +30,7 @@ enum {
 	NUMEL = 40000,
 	BYTES = NUMEL * 4,
 	GATHER_STEPS = 8,
+	SCATTER_AT = 4, /* of them */
 	BARRIER_STEPS = 16,
 	SILENCE_MS = 2000,
 	OPEN_MS = 1000,
@@ -66,9 +68,9 @@ static struct frag *f;
 static unsigned rank;
 static const char *dir;
 static void *stream;
-static uint8_t *moving, *fixed; /* of this rank */
+static uint8_t *moving, *fixed, *loose; /* of this rank */
 static uint64_t part_bytes;
-static uint8_t *fetched_to, *gathered_to;
+static uint8_t *fetched_to, *gathered_to, *scattered_from;
 static int param;
 
 static _Noreturn void die(const char *what, long rc)
@@ -296,19 +298,24 @@ static uint64_t launched(void)
 	return about.ended;
 }
 
+static int gather_of(const char *key)
+{
+	int rc;
+
+	memset(gathered_to, 0, BYTES);
+	begin();
+	rc = in_time("frag_gather", frag_gather(f, param, key, gathered_to, BYTES, GATHER_MS));
+	expect_one_of("frag_gather", rc);
+	return rc;
+}
+
 static void gather(void)
 {
 	char mark[32] = "";
 	uint64_t before = launched();
-	int rc;
 
 	read_word("mark", mark);
-	memset(gathered_to, 0, BYTES);
-	begin();
-	rc = in_time("frag_gather",
-		     frag_gather(f, param, "exp_avg_sq", gathered_to, BYTES, GATHER_MS));
-	expect_one_of("frag_gather", rc);
-	if (rc)
+	if (gather_of("exp_avg_sq"))
 		return;
 	if (!is_one_byte(gathered_to) || gathered_to[0] != 0x55)
 		die("what was gathered is something else", gathered_to[0]);
@@ -316,10 +323,58 @@ static void gather(void)
 		printf("gathered %s\n", mark);
 }
 
+static struct {
+	uint8_t byte; /* that all have if this rank has */
+	unsigned lives;
+} even;
+
+static void scatter(uint64_t step)
+{
+	unsigned root = (unsigned)(step / GATHER_STEPS) % RANKS, lives;
+	uint8_t byte = (uint8_t)(step / GATHER_STEPS);
+	int rc;
+
+	all_are_settled(&lives);
+	check("cudaMemsetAsync", cuda.memset_async(scattered_from, byte, BYTES, stream));
+	begin();
+	rc = in_time("frag_scatter", frag_scatter(f, param, "loose", (int)root, scattered_from,
+						  BYTES, GATHER_MS));
+	expect_one_of("frag_scatter", rc);
+	if (rc)
+		return;
+	even.byte = byte;
+	even.lives = lives;
+}
+
+/* All of it has been applied, or nothing. */
+static void look_at_scattered(void)
+{
+	static unsigned seen;
+	unsigned lives, after;
+	uint8_t own[4];
+
+	all_are_settled(&lives);
+	if (gather_of("loose"))
+		return;
+	check("cudaStreamSynchronize", cuda.stream_synchronize(stream));
+	memcpy(own, loose, sizeof(own));
+	all_are_settled(&after);
+	if (lives != even.lives || after != lives || own[0] != even.byte)
+		return;
+	if (!is_one_byte(gathered_to) || gathered_to[0] != even.byte)
+		die("what was scattered is with some only", gathered_to[0]);
+	if (!seen++)
+		printf("scattered\n");
+}
+
 static void meet_others(uint64_t step)
 {
-	if (step % GATHER_STEPS == 0)
+	if (step % GATHER_STEPS == 0) {
 		gather();
+		look_at_scattered();
+	}
+	if (step % GATHER_STEPS == SCATTER_AT)
+		scatter(step);
 	if (step % BARRIER_STEPS)
 		return;
 	begin();
@@ -406,10 +461,13 @@ static void describe(void)
 	part_bytes = frag_partition_numel(f, 0, 0) * 4;
 	moving = on_device(part_bytes, 0);
 	fixed = on_device(part_bytes, 0x55);
+	loose = on_device(part_bytes, 0);
 	fetched_to = on_device(BYTES, 0);
 	gathered_to = on_device(BYTES, 0);
+	scattered_from = on_device(BYTES, 0);
 	check("frag_state_keep", frag_state_keep(f, 0, 0, "exp_avg", FRAG_F32, moving));
 	check("frag_state_keep", frag_state_keep(f, 0, 0, "exp_avg_sq", FRAG_F32, fixed));
+	check("frag_state_keep", frag_state_keep(f, 0, 0, "loose", FRAG_F32, loose));
 }
 
 /* As frag_devices does, but that it waits for less. */

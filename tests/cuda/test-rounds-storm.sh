@@ -134,4 +134,5 @@ for r in $everybody; do
 	how="rank $r ends"
 	wait "$(pid $r)" || fail "$how: $?"
 	grep -q '^fetched$' $r.out || fail "rank $r has fetched nothing"
+	grep -q '^scattered$' $r.out || fail "rank $r has seen nothing that was scattered"
 done

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Three processes whose state is on devices fetch and gather it from device to device, over the stubs of the CUDA runtime and of NCCL.
+# Three processes whose state is on devices fetch, gather and scatter it from device to device, over the stubs of the CUDA runtime and of NCCL.
 # By the host, where that is wanted, or one hardware queue makes it the only way.
 # shellcheck disable=SC2086 # a list of process ids
 . "$top_srcdir/tests/lib.sh"
@@ -28,12 +28,12 @@ expect() {
 }
 
 run_job
-expect '^fetched$' '^gathered$' '^connected, ranks 0 1 2$' '^rounds asked for 1, failed 0' ', failed 0, sent'
+expect '^fetched$' '^gathered$' '^scattered$' '^connected, ranks 0 1 2$' '^rounds asked for 1, failed 0' ', failed 0, sent'
 run_job FRAG_GATHER=host
-expect '^fetched$' '^gathered$' '^none: '
+expect '^fetched$' '^gathered$' '^scattered$' '^none: '
 export FRAG_LOG=info
 run_job CUDA_DEVICE_MAX_CONNECTIONS=1
-expect '^fetched$' '^gathered$' '^none: '
+expect '^fetched$' '^gathered$' '^scattered$' '^none: '
 for rank in 0 1 2; do
 	[ "$(grep -c 'CUDA_DEVICE_MAX_CONNECTIONS=1: ' "$T/$rank.err")" = 1 ] || fail "rank $rank says: $(cat "$T/$rank.err")"
 done

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/collects.h"
+#include "engine/commit-own.h"
+#include "engine/communicator.h"
+#include "engine/devices.h"
+#include "engine/frag-internal.h"
+#include "engine/live.h"
+#include "engine/meet.h"
+#include "engine/plan.h"
+#include "engine/writes.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* All ranks of a group stand here, and one has a value for all of a state.  By the communicator, window by window, each gets what
+ * it holds something of, and keeps it aside as a writer's STAGE would; from there on it is an edit as any other.  Or else
+ * the root writes it as frag_set does.
+ *
+ *   root    meet(0)  value -> window -> sends ...  meet(1)  COMMIT, accepted  meet(2)
+ *   others  meet(0)  receive -> window -> aside    meet(1)                    meet(2)
+ */
+
+enum { WAIT_MS = 100 };
+enum { HAVE_COME, HAVE_STAGED, HAVE_AGREED }; /* stages; by the host: HAVE_STAGED is the last */
+
+struct span { /* of the value, in bytes; from == to: none */
+	uint64_t from, to;
+};
+
+struct scatter {
+	struct frag *f;
+	struct engine *e;
+	struct engine_file *file;
+	const uint8_t *value; /* the root's */
+	int number;           /* of the device that it is on */
+	const struct catalog_group *group;
+	struct span *held; /* [group's ranks]: what each holds something of */
+	struct wire_meet said;
+	uint64_t transaction[2]; /* the root's */
+	uint8_t *window;         /* COLLECTS_SLOT bytes that devices reach */
+};
+
+static bool is_root(const struct scatter *s)
+{
+	return s->said.root == s->e->rank;
+}
+
+static struct span overlap(const struct span *a, const struct span *b)
+{
+	struct span both = { a->from > b->from ? a->from : b->from, u64_min(a->to, b->to) };
+
+	return both.from < both.to ? both : (struct span){ 0 };
+}
+
+/* ---- who holds what ---- */
+
+struct noting {
+	struct scatter *s;
+	uint64_t element; /* bytes of one in the state that is looked at */
+};
+
+static int note_held(void *arg, const struct piece *piece)
+{
+	const struct noting *n = arg;
+	uint64_t element = frag_dtype_size(n->s->file->dtype);
+	struct span new = { piece->at / n->element * element,
+			    (piece->at + piece->size) / n->element * element };
+	uint32_t place = catalog_place(n->s->group, piece->rank);
+	struct span *held;
+
+	if (place == CATALOG_NONE || communicator_place(n->s->e, piece->rank) < 0)
+		return -EREMOTE;
+	held = &n->s->held[place];
+	if (held->from == held->to)
+		*held = new;
+	held->from = u64_min(held->from, new.from);
+	held->to = u64_max(held->to, new.to);
+	return 0;
+}
+
+static int note_state(struct scatter *s, const char *key, enum frag_dtype dtype)
+{
+	struct noting noting = { s, frag_dtype_size(dtype) };
+	struct engine_address address = s->file->address;
+
+	strcpy(address.key, key);
+	return plan_write(s->e, &address, s->file->opened_ns, 0,
+			  s->file->bytes / frag_dtype_size(s->file->dtype) * noting.element,
+			  note_held, &noting);
+}
+
+static int note_all(struct scatter *s)
+{
+	enum frag_dtype lp;
+	int rc = note_state(s, s->file->address.key, s->file->dtype);
+
+	if (rc || !commit_lp_follows(s->e, s->file, &lp))
+		return rc;
+	rc = note_state(s, "lp", lp);
+	return rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
+}
+
+/* With the lock.  The tables of states may have to be fetched. */
+static int find_held(struct scatter *s)
+{
+	uint64_t deadline = monotonic_ms() + s->said.wait_ms;
+	int rc;
+
+	while ((rc = note_all(s)) == -EAGAIN && monotonic_ms() < deadline)
+		node_wait_answer(s->e, u64_min(deadline, monotonic_ms() + WAIT_MS));
+	return rc;
+}
+
+/* ---- by the communicator ---- */
+
+static int on_host(const struct scatter *s, uint64_t from, uint64_t size, void *to)
+{
+	struct iovec part = { (void *)(uintptr_t)(s->value + from), size };
+	struct devices_copy c = { .number = s->number, .n = 1, .parts = &part, .host = to };
+
+	if (s->number != DEVICE_NONE)
+		return devices_copy_now(s->e->registry.devices, &c);
+	memcpy(to, s->value + from, size);
+	return 0;
+}
+
+static void add_send(struct scatter *s, struct collective_io *io, struct collective_move *moves,
+		     const struct span *window, uint32_t place)
+{
+	struct span part = overlap(window, &s->held[place]);
+	const uint8_t *from = s->number == DEVICE_NONE ? s->window + (part.from - window->from)
+						       : s->value + part.from;
+
+	if (part.from < part.to && s->group->ranks[place] != s->e->rank)
+		moves[io->nmoves++] = (struct collective_move){
+			true, (unsigned)communicator_place(s->e, s->group->ranks[place]),
+			part.to - part.from, (void *)(uintptr_t)from
+		};
+}
+
+static void add_receive(struct scatter *s, struct collective_io *io,
+			struct collective_move *moves, const struct span *part)
+{
+	if (part->from < part->to)
+		moves[io->nmoves++] = (struct collective_move){
+			false, (unsigned)communicator_place(s->e, s->said.root),
+			part->to - part->from, s->window
+		};
+}
+
+/* With the lock. */
+static int pass(struct scatter *s, const struct span *window, const struct span *own)
+{
+	CLEANUP(free)
+	struct collective_move *moves = malloc((s->group->nranks + 1) * sizeof(*moves));
+	struct communicator_io io = { .io = { .what = COLLECTIVE_MOVES, .moves = moves } };
+	int rc;
+
+	if (!moves)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < s->group->nranks && is_root(s); i++)
+		add_send(s, &io.io, moves, window, i);
+	if (!is_root(s))
+		add_receive(s, &io.io, moves, own);
+	if (!io.io.nmoves)
+		return 0;
+	rc = communicator_launch(s->e, s->said.communicator, &io);
+	return rc ? rc : communicator_wait(s->e, &io);
+}
+
+/* An error here is one for which others wait. */
+static int pass_window(struct scatter *s, const struct span *window, const struct span *own)
+{
+	int rc =
+		is_root(s) ? on_host(s, window->from, window->to - window->from, s->window) : 0;
+
+	pthread_mutex_lock(&s->e->lock);
+	rc = rc ? rc : pass(s, window, own);
+	if (rc)
+		communicator_break(s->e, s->said.communicator);
+	pthread_mutex_unlock(&s->e->lock);
+	return rc;
+}
+
+static int keep_aside(struct scatter *s, const struct span *window, const struct span *own)
+{
+	uint64_t inside = is_root(s) ? own->from - window->from : 0;
+	struct engine_extent extent = { own->from, own->to - own->from, s->window + inside };
+	struct engine_write write = { .file = s->file, .extents = &extent, .nextents = 1 };
+
+	return extent.size ? commit_stage_own(s->e, &write, s->transaction, s->said.root) : 0;
+}
+
+/* Who has no room goes on receiving: the others wait for it. */
+static int pass_all(struct scatter *s)
+{
+	const struct span *held = &s->held[catalog_place(s->group, s->e->rank)];
+	int rc = 0, kept = 0;
+
+	for (uint64_t at = 0; at < s->file->bytes && !rc; at += COLLECTS_SLOT) {
+		struct span window = { at, u64_min(at + COLLECTS_SLOT, s->file->bytes) };
+		struct span own = overlap(&window, held);
+
+		rc = pass_window(s, &window, &own);
+		if (!rc && !kept)
+			kept = keep_aside(s, &window, &own);
+	}
+	return rc ? rc : kept;
+}
+
+/* All have it aside, those who hold something of it. */
+static int agree(struct scatter *s)
+{
+	struct engine_write write = { .file = s->file };
+	uint32_t *holders = calloc(s->e->world, sizeof(*holders));
+
+	if (!holders)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < s->group->nranks; i++)
+		holders[s->group->ranks[i]] = s->held[i].from < s->held[i].to;
+	return frag_write_staged(s->f, &write, s->transaction, holders);
+}
+
+/* ---- by the host ---- */
+
+static int write_all(struct scatter *s)
+{
+	CLEANUP(free) uint8_t *bytes = NULL;
+	struct engine_extent extent = { 0, s->file->bytes, s->value };
+	struct engine_write write = { .file = s->file, .extents = &extent, .nextents = 1 };
+	int rc = 0;
+
+	if (s->number != DEVICE_NONE) {
+		extent.data = bytes = malloc(s->file->bytes);
+		rc = bytes ? on_host(s, 0, s->file->bytes, bytes) : -ENOMEM;
+	}
+	return rc ? rc : frag_write(s->f, &write, 1);
+}
+
+/* ---- the call ---- */
+
+static int meet(struct scatter *s, uint32_t stage, int status)
+{
+	uint64_t transaction[2];
+	int rc;
+
+	s->said.stage = stage;
+	s->said.status = status;
+	pthread_mutex_lock(&s->e->lock);
+	rc = meet_others(s->e, &s->said, transaction);
+	pthread_mutex_unlock(&s->e->lock);
+	if (stage == HAVE_COME)
+		memcpy(s->transaction, transaction, sizeof(s->transaction));
+	return rc;
+}
+
+static bool reaches_value(struct scatter *s)
+{
+	return !is_root(s) || s->number == DEVICE_NONE ||
+	       communicator_reaches_memory(s->e, s->value, s->file->bytes);
+}
+
+static void say_what_it_can(struct scatter *s)
+{
+	struct engine *e = s->e;
+
+	s->said.param = s->file->address.param;
+	s->said.boundary = atomic_load(&e->registry.control->boundary);
+	strcpy(s->said.key, s->file->address.key);
+	pthread_mutex_lock(&e->lock);
+	s->said.transaction[0] = e->writer_id;
+	s->said.transaction[1] = ++e->transaction;
+	if (communicator_number(e) && reaches_value(s) && !find_held(s) &&
+	    (s->window = collects_slot_get(e)))
+		s->said.communicator = communicator_number(e);
+	pthread_mutex_unlock(&e->lock);
+}
+
+static int scatter(struct scatter *s)
+{
+	int rc;
+
+	say_what_it_can(s);
+	rc = meet(s, HAVE_COME, 0);
+	if (rc == -EREMOTE)
+		return meet(s, HAVE_STAGED, is_root(s) ? write_all(s) : 0);
+	if (rc)
+		return rc;
+	rc = meet(s, HAVE_STAGED, pass_all(s));
+	if (!rc)
+		rc = meet(s, HAVE_AGREED, is_root(s) ? agree(s) : 0);
+	if (rc)
+		edits_forbid(&s->e->edits, s->transaction);
+	return rc;
+}
+
+static int begin(struct scatter *s, const struct engine_address *a, uint64_t bytes)
+{
+	struct engine *e = s->e;
+	uint32_t group = e->catalog->params[a->param].group;
+
+	if (group == CATALOG_NONE)
+		return -ENOENT;
+	s->group = &e->catalog->groups[group];
+	s->said.group = group;
+	if (s->file->bytes != bytes || catalog_place(s->group, s->said.root) == CATALOG_NONE ||
+	    (is_root(s) && !s->value))
+		return -EINVAL;
+	s->held = calloc(s->group->nranks, sizeof(*s->held));
+	if (!s->held)
+		return -ENOMEM;
+	return is_root(s) && e->registry.devices
+		       ? devices_where(e->registry.devices, s->value, &s->number)
+		       : 0;
+}
+
+static void end(struct scatter *s)
+{
+	pthread_mutex_lock(&s->e->lock);
+	collects_slot_put(s->e, s->window);
+	pthread_mutex_unlock(&s->e->lock);
+	live_file_close(s->file);
+	free(s->held);
+}
+
+int frag_scatter(struct frag *f, int param, const char *key, int root, const void *value,
+		 uint64_t bytes, unsigned timeout_ms)
+{
+	struct scatter s = { .f = f,
+			     .value = value,
+			     .number = DEVICE_NONE,
+			     .said = { .root = (uint32_t)root, .wait_ms = timeout_ms } };
+	struct engine_address a;
+	uint64_t size;
+	int rc = frag_address_of(f, param, key, &a);
+
+	if (!rc) {
+		s.e = f->engine;
+		rc = live_file_open(s.e, &a, &s.file, &size);
+	}
+	if (rc)
+		return rc;
+	rc = begin(&s, &a, bytes);
+	if (!rc)
+		rc = scatter(&s);
+	end(&s);
+	return rc;
+}
