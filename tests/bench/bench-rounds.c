@@ -2,12 +2,13 @@
 #include <config.h>
 
 /* What ranks take from each other by the communicator, beside the same bytes read by each from the owners' memory, and beside
- * memcpy; and what a round costs who trains.  Four ranks are threads of this process, each with an engine, ZeroMQ between
+ * memcpy; what one gives to all, beside writing it by messages; and what a round costs who trains.  Four ranks are threads of this process, each with an engine, ZeroMQ between
  * them; the communicator is collective_host, which copies in one thread at a time: what it takes is not what devices would,
  * but what is around it, agreeing, meeting, keeping aside what is sent, is what they have too.
  */
 
 #include "engine/collective-host.h"
+#include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/frag-internal.h"
 #include "engine/rounds.h"
@@ -151,6 +152,8 @@ static void use_communicator(struct engine *e)
 
 	pthread_mutex_lock(&e->lock);
 	rc = rounds_init(e);
+	if (!rc)
+		rc = collects_init(e, COLLECTS_SLOT);
 	if (!rc)
 		rc = communicator_use(e, &collective_host, &options);
 	pthread_mutex_unlock(&e->lock);
@@ -323,6 +326,43 @@ static void fetch(struct rank *r)
 	} while (!come);
 }
 
+static void scatter_one(struct rank *r, unsigned i, void *out, uint64_t bytes)
+{
+	must("frag_scatter",
+	     frag_scatter(r->f, number_of(r, i), "fp32", 0, out, bytes, WAIT_MS));
+}
+
+static void set_one(struct rank *r, unsigned i, void *out, uint64_t bytes)
+{
+	if (!r->number)
+		must("frag_set", frag_set(r->f, number_of(r, i), "fp32", out, bytes));
+	pthread_barrier_wait(&met);
+}
+
+/* All pass boundaries together until what was agreed on is applied. */
+static void apply(struct rank *r)
+{
+	do {
+		must("frag_safe_point", frag_safe_point(r->f));
+		pthread_barrier_wait(&met);
+		if (!r->number)
+			come = atomic_load(&r->f->engine->edits.lowest) == UINT64_MAX;
+		pthread_barrier_wait(&met);
+	} while (!come);
+}
+
+static void scatter(struct rank *r)
+{
+	for_params(r, scatter_one);
+	apply(r);
+}
+
+static void set(struct rank *r)
+{
+	for_params(r, set_one);
+	apply(r);
+}
+
 static void first_gets(struct rank *r)
 {
 	if (!r->number)
@@ -383,6 +423,24 @@ static void measure_gathers(const struct shape *s, unsigned rounds)
 	snprintf(name, sizeof(name), "gather %d MiB to all of %d ranks, %s", TOTAL >> 20, RANKS,
 		 s->name);
 	compare(name, ways, rounds);
+}
+
+/* The value is what is there. */
+static void measure_scatters(const struct shape *s, unsigned rounds)
+{
+	const struct of by[] = { { scatter, s, 1 }, { set, s, 1 }, { first_copies, s, 1 } };
+	struct rows_way ways[] = { WAY(rate, &by[0]), WAY(rate, &by[1]), WAY(rate, &by[2]) };
+	const struct row row = { .name = "scatter 256 MiB of one to 4 ranks, applied",
+				 .unit = "GB/s",
+				 .reference = "frag_set" },
+			 copied = { .name = row.name, .unit = row.unit, .reference = "memcpy" };
+
+	shape = s;
+	all_do(gather);
+	rows_run(ways, 3, rounds);
+	rows_compare(&row, ways[0].measured, ways[1].measured, rounds);
+	rows_compare(&copied, ways[0].measured, ways[2].measured, rounds);
+	all_do(check);
 }
 
 static void measure_fetches(unsigned rounds)
@@ -527,6 +585,7 @@ int main(void)
 	measure_gathers(&shapes[EQUAL], rounds);
 	measure_gathers(&shapes[UNEQUAL], rounds);
 	measure_fetches(rounds);
+	measure_scatters(&shapes[EQUAL], rounds);
 	measure_boundaries(rounds);
 	check_figures();
 	close_ranks();
