@@ -13,7 +13,7 @@ enum { RETRY_MS = 50, RETRY_MAX_MS = 60000, ASK_MS = 200, CHECK_MS = 1000, PART_
 enum { WAIT_MS = 100 };
 
 /* What a rank that was asked has said; 0: nothing, as one that is silent, or comes later. */
-enum { HAS_DECLINED = 1, TAKES_PART };
+enum { HAS_DECLINED = 1, TAKES_PART, HAS_IT };
 
 struct communicator {
 	const struct collective_ops *ops;
@@ -29,10 +29,10 @@ struct communicator {
 
 	/* engine thread */
 	uint64_t newest; /* of those made here */
+	uint64_t left;   /* the number of the one that it had last */
 	uint32_t *ranks; /* [nranks] its members in their places; ASKING: who was asked */
 	uint32_t nranks;
 	uint8_t *answers; /* [world] who made it: HAS_DECLINED ... */
-	bool told;        /* the members, of its id */
 	unsigned outstanding;
 	uint64_t membership; /* of the table of ranks it was made from */
 	uint64_t since_ms, retry_ms, again_ms;
@@ -68,6 +68,7 @@ static void close_collective(struct communicator *c)
 {
 	struct collective *collective = c->c;
 
+	c->left = c->number;
 	take(c, NULL, 0);
 	if (collective)
 		c->ops->close(collective);
@@ -116,7 +117,7 @@ static void tell_members(struct engine *e, struct communicator *c, const char *w
 						      on_parted, c, c->ranks[i]);
 }
 
-/* Not before all that was launched here is over, and the others know: their devices reach our memory. */
+/* It is closed when all that was launched here is over and those that we tell know: their devices reach our memory. */
 static void part(struct engine *e, struct communicator *c, const char *why)
 {
 	rpc_forget(e, c);
@@ -217,7 +218,7 @@ static void open_first(struct engine *e, struct communicator *c, uint64_t now)
 	int rc = 0;
 
 	count_members(e, c);
-	c->told = false;
+	c->again_ms = now;
 	if (c->nranks > 1)
 		rc = c->ops->open(&collective, &c->options, 0, c->nranks, NULL);
 	if (rc)
@@ -239,9 +240,10 @@ static bool on_formed(struct engine *e, void *owner, uint64_t rank, const struct
 
 	c->outstanding--;
 	if (answer->status == -EAGAIN) { /* it parts from an older one yet */
-		c->told = false;
 		c->again_ms = monotonic_ms() + ASK_MS;
-	} else if (answer->status) {
+	} else if (!answer->status) {
+		c->answers[rank] = HAS_IT;
+	} else {
 		snprintf(why, sizeof(why), "rank %u is not in it: %s", (uint32_t)rank,
 			 strerror(-answer->status));
 		communicator_fail(e, c->number, why);
@@ -254,33 +256,17 @@ static int form(struct engine *e, struct communicator *c, uint32_t rank,
 {
 	struct wire_form body = { .number = c->number,
 				  .count = c->nranks,
-				  .made = c->state == COMMUNICATOR_UP };
+				  .made = c->answers[rank] == HAS_IT };
 
 	memcpy(body.id, id->bytes, sizeof(body.id));
 	return peers_call(e, rank, WIRE_FORM, &body, c->ranks, c->nranks * sizeof(*c->ranks),
 			  on_formed, c, rank);
 }
 
-/* Again to all, when one was not ready: who has it says so once more. */
+/* Again and again: who was not ready takes it then; who had it may have failed, or have been silent when it was no more, and says
+ * that it has it not.
+ */
 static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
-{
-	struct collective_id id;
-	int rc;
-
-	if (now < c->again_ms || c->outstanding || c->ops->id(c->c, &id))
-		return;
-	c->told = true;
-	for (uint32_t i = 0; i < c->nranks; i++) {
-		if (c->ranks[i] == e->rank)
-			continue;
-		rc = form(e, c, c->ranks[i], &id);
-		c->outstanding += !rc;
-		c->told &= rc != -EAGAIN;
-	}
-}
-
-/* One that was silent may not have heard that it is no more, or have had all others for lost. */
-static void ask_members(struct engine *e, struct communicator *c, uint64_t now)
 {
 	struct collective_id id;
 
@@ -351,12 +337,10 @@ void communicator_turn(struct engine *e, uint64_t now)
 		invite(e, c, now);
 	if (c->state == COMMUNICATOR_ASKING && !c->outstanding)
 		open_first(e, c, now);
-	if (c->state == COMMUNICATOR_OPENING && c->answers && !c->told)
-		tell_id(e, c, now);
 	if (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)
 		watch(e, c);
-	if (c->state == COMMUNICATOR_UP && c->answers)
-		ask_members(e, c, now);
+	if ((c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP) && c->answers)
+		tell_id(e, c, now);
 	if (c->state == COMMUNICATOR_PARTING)
 		turn_parting(e, c, now);
 }
@@ -397,8 +381,8 @@ static int join(struct engine *e, struct communicator *c, const struct wire_form
 
 	if (c->number == form->number && c->state != COMMUNICATOR_PARTING)
 		return 0; /* told again */
-	if (form->made)
-		return -ENOENT;
+	if (form->made || form->number == c->left)
+		return -ENOENT; /* an id is for once */
 	if (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)
 		part(e, c, "another one is made");
 	if (c->state == COMMUNICATOR_PARTING)

@@ -9,7 +9,9 @@
  *     '--- all that was launched is over, all members know --- PARTING <--- a rank lost, an error, a new rank
  *
  * It is made in the background, and made anew over those that live; meanwhile bytes go by the host.  The
- * lowest live rank asks, and makes its id; so without a device there, there is none.
+ * lowest live rank asks, and makes its id; so without a device there, there is none.  It tells the id again and again, also when all
+ * have it: who has it no more, and was not heard, says so.  Who saw it fail tells the others, and waits until they know; who was
+ * told does not.
  */
 
 #include "engine/collective.h"
