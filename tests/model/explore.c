@@ -10,6 +10,8 @@
 
 #define NONE UINT32_MAX
 
+enum { TABLE = 1 << 16 }; /* at first */
+
 struct explore {
 	const struct explore_model *model;
 	uint8_t *packed; /* states, one after the other: most of their bytes are 0 */
@@ -98,6 +100,37 @@ static uint32_t *slot(const struct explore *x, size_t size)
 	return &x->table[at];
 }
 
+static void insert(const struct explore *x, uint32_t i)
+{
+	uint64_t first = x->first_byte[i];
+	uint32_t at = (uint32_t)hash(x->packed + first, x->first_byte[i + 1] - first) & x->mask;
+
+	while (x->table[at] != NONE)
+		at = (at + 1) & x->mask;
+	x->table[at] = i;
+}
+
+/* Twice as many as there are states. */
+static void grow_table(struct explore *x)
+{
+	uint32_t mask = x->mask * 2 + 1;
+	uint32_t *table;
+
+	if (x->n < x->mask / 2)
+		return;
+	table = malloc(((size_t)mask + 1) * sizeof(*table));
+	if (!table) {
+		x->rc = -ENOMEM;
+		return;
+	}
+	free(x->table);
+	x->table = table;
+	x->mask = mask;
+	memset(table, 0xff, ((size_t)mask + 1) * sizeof(*table));
+	for (uint32_t i = 0; i < x->n; i++)
+		insert(x, i);
+}
+
 static bool has_room(struct explore *x, size_t size)
 {
 	uint64_t room = x->packed_room * 2 + 4096;
@@ -127,7 +160,9 @@ static uint32_t add(struct explore *x, const void *s)
 	memcpy(x->packed + x->first_byte[x->n], x->scratch, size);
 	x->first_byte[x->n + 1] = x->first_byte[x->n] + size;
 	x->parents[x->n] = x->at;
-	return *found = x->n++;
+	*found = x->n++;
+	grow_table(x);
+	return x->n - 1;
 }
 
 static void add_step(struct explore *x, uint32_t to)
@@ -287,19 +322,17 @@ static void look_for_ends(struct explore *x, bool quiet, uint32_t *ends)
 
 static int open_explore(struct explore *x, const struct explore_model *model, uint32_t max)
 {
-	*x = (struct explore){ .model = model, .max = max, .mask = 1, .at = NONE };
-	while (x->mask < max * 2)
-		x->mask = x->mask * 2 + 1;
+	*x = (struct explore){ .model = model, .max = max, .mask = TABLE - 1, .at = NONE };
 	x->first_byte = calloc((size_t)max + 1, sizeof(*x->first_byte));
 	x->scratch = malloc(model->size * 2);
 	x->here = malloc(model->size);
 	x->parents = malloc(max * sizeof(*x->parents));
 	x->first_step = malloc(((size_t)max + 1) * sizeof(*x->first_step));
-	x->table = malloc(((size_t)x->mask + 1) * sizeof(*x->table));
+	x->table = malloc(TABLE * sizeof(*x->table));
 	if (!x->first_byte || !x->scratch || !x->here || !x->parents || !x->first_step ||
 	    !x->table)
 		return -ENOMEM;
-	memset(x->table, 0xff, ((size_t)x->mask + 1) * sizeof(*x->table));
+	memset(x->table, 0xff, TABLE * sizeof(*x->table));
 	return 0;
 }
 
