@@ -284,6 +284,7 @@ struct engine_read {
 	uint64_t offset; /* bytes */
 	size_t size;     /* at most ENGINE_READ_MAX; cut at the end of the state */
 	bool nowait;     /* gradients that are not valid now: -ENODATA instead of waiting */
+	void *into;      /* size bytes for what comes by message; NULL: the engine's own */
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;
 	void *private; /* the engine's; NULL before engine_read */

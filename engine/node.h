@@ -242,6 +242,7 @@ struct engine {
 		grads_elsewhere; /* the newest window that this process has been told of */
 	struct engine_counters counters;
 	struct readahead_pool *readahead;
+	void *answer; /* engine thread: WIRE_CHUNK bytes of what it answers; NULL: not yet */
 };
 
 /* What tells a rank's process from the next one of that rank, in every message. */

@@ -101,74 +101,120 @@ void reads_cancel(struct engine *e, struct engine_read *read)
 
 /* ---- for callers that wait ---- */
 
+enum { UNDER_WAY = 4 }; /* while an owner copies one, another is on the wire */
+
+struct part {
+	struct engine_read read;
+	struct waiter *of;
+	bool used;
+};
+
 struct waiter {
+	struct engine *e;
+	struct engine_file file;
 	pthread_mutex_t lock;
 	pthread_cond_t done;
-	bool ended;
-	void *out;
-	int64_t result;
+	unsigned used;
+	int result; /* the first error */
+	struct part parts[UNDER_WAY];
 };
 
 static void on_waited(struct engine_read *read, const void *data, int64_t result)
 {
-	struct waiter *w = read->owner;
+	struct part *p = read->owner;
+	struct waiter *w = p->of;
 
 	pthread_mutex_lock(&w->lock);
-	if (result > 0)
-		memcpy(w->out, data, (size_t)result);
-	w->result = result;
-	w->ended = true;
+	if (result < 0 && !w->result)
+		w->result = (int)result;
+	p->used = false;
+	w->used--;
 	pthread_cond_signal(&w->done);
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* A transfer ends by itself: its waits are bounded by the timeout of silence. */
-static int get_by_transfer(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
-			   size_t size)
+/* Until fewer are under way.  A transfer ends by itself: its waits are bounded by the timeout of silence. */
+static int wait_below(struct waiter *w, unsigned n)
 {
-	struct waiter w = { .out = out };
-	struct engine_read read = { .file = f,
-				    .offset = offset,
-				    .size = size,
-				    .nowait = true,
-				    .done = on_waited,
-				    .owner = &w };
+	int rc;
 
-	pthread_mutex_init(&w.lock, NULL);
-	pthread_cond_init(&w.done, NULL);
-	transfers_start(e, &read);
-	pthread_mutex_lock(&w.lock);
-	while (!w.ended) {
-		if (e->threaded) {
-			pthread_cond_wait(&w.done, &w.lock);
+	pthread_mutex_lock(&w->lock);
+	while (w->used >= n) {
+		if (w->e->threaded) {
+			pthread_cond_wait(&w->done, &w->lock);
 			continue;
 		}
-		pthread_mutex_unlock(&w.lock);
-		node_yield(e);
-		pthread_mutex_lock(&w.lock);
+		pthread_mutex_unlock(&w->lock);
+		node_yield(w->e);
+		pthread_mutex_lock(&w->lock);
 	}
-	pthread_mutex_unlock(&w.lock);
-	pthread_cond_destroy(&w.done);
-	pthread_mutex_destroy(&w.lock);
-	return w.result < 0 ? (int)w.result : 0;
+	rc = w->result;
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+static struct part *take_part(struct waiter *w)
+{
+	struct part *p = w->parts;
+
+	pthread_mutex_lock(&w->lock);
+	while (p->used)
+		p++;
+	p->used = true;
+	w->used++;
+	pthread_mutex_unlock(&w->lock);
+	return p;
+}
+
+static int get_by_transfer(struct waiter *w, uint64_t offset, void *out, size_t size)
+{
+	int rc = wait_below(w, UNDER_WAY);
+	struct part *p;
+
+	if (rc)
+		return rc;
+	p = take_part(w);
+	p->of = w;
+	p->read = (struct engine_read){ .file = &w->file,
+					.offset = offset,
+					.size = size,
+					.nowait = true,
+					.into = out,
+					.done = on_waited,
+					.owner = p };
+	transfers_start(w->e, &p->read);
+	return 0;
+}
+
+static int get(struct waiter *w, uint64_t offset, uint8_t *out, uint64_t size)
+{
+	int rc = 0, ended;
+
+	for (uint64_t done = 0; done < size && !rc; done += ENGINE_READ_MAX) {
+		size_t chunk = u64_min(ENGINE_READ_MAX, size - done);
+
+		rc = grab_now(w->e, &w->file, offset + done, out + done, chunk);
+		if (rc == -EAGAIN || rc == -EFAULT)
+			rc = get_by_transfer(w, offset + done, out + done, chunk);
+	}
+	ended = wait_below(w, 1);
+	return ended ? ended : rc;
 }
 
 int reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
 	      void *out, uint64_t size)
 {
-	struct engine_file f = { .engine = e,
-				 .address = *address,
-				 .live = true,
-				 .is_grad = !strcmp(address->key, "grad") };
-	int rc = 0;
+	struct waiter w = { .e = e,
+			    .file = { .engine = e,
+				      .address = *address,
+				      .live = true,
+				      .is_grad = !strcmp(address->key, "grad") } };
+	int rc;
 
-	for (uint64_t done = 0; done < size && !rc; done += ENGINE_READ_MAX) {
-		size_t chunk = u64_min(ENGINE_READ_MAX, size - done);
-
-		rc = grab_now(e, &f, offset + done, (uint8_t *)out + done, chunk);
-		if (rc == -EAGAIN || rc == -EFAULT)
-			rc = get_by_transfer(e, &f, offset + done, (uint8_t *)out + done,
-					     chunk);
-	}
+	pthread_mutex_init(&w.lock, NULL);
+	pthread_cond_init(&w.done, NULL);
+	rc = get(&w, offset, out, size);
+	pthread_cond_destroy(&w.done);
+	pthread_mutex_destroy(&w.lock);
 	return rc;
 }

@@ -162,7 +162,6 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 {
 	struct wire_read read;
 	int status = -EINVAL;
-	CLEANUP(free) void *bytes = NULL;
 
 	memcpy(&read, body, sizeof(read));
 	if (!read.view[0] && !read.epoch) {
@@ -170,10 +169,11 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	} else if (later_read(e, peer, request, &read)) {
 		return;
 	} else if (read.size <= WIRE_CHUNK) {
-		bytes = malloc(read.size + 1);
-		status = bytes ? read_bytes(e, &read, bytes) : -ENOMEM;
+		if (!e->answer)
+			e->answer = malloc(WIRE_CHUNK);
+		status = e->answer ? read_bytes(e, &read, e->answer) : -ENOMEM;
 	}
-	serve_data(e, peer, request, status, bytes, read.size);
+	serve_data(e, peer, request, status, e->answer, read.size);
 }
 
 static int check_stage(struct engine *e, const struct wire_stage *stage, size_t tail_size)

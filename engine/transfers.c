@@ -35,6 +35,7 @@ struct transfer {
 	int64_t result;
 	struct plan plan;
 	uint8_t *buffer;
+	bool owned; /* buffer is not the reader's */
 };
 
 static void piece_failed(struct engine *e, struct transfer *t, uint32_t rank, int status)
@@ -317,6 +318,13 @@ static int grab_all(struct transfer *t)
 	return rc;
 }
 
+static void transfer_free(struct transfer *t)
+{
+	if (t->owned)
+		free(t->buffer);
+	free(t);
+}
+
 void transfers_finish(struct transfer *finished)
 {
 	struct transfer *next;
@@ -329,8 +337,7 @@ void transfers_finish(struct transfer *finished)
 		}
 		node_count_read(t->read->file->engine, t->result);
 		t->read->done(t->read, t->result < 0 ? NULL : t->buffer, t->result);
-		free(t->buffer);
-		free(t);
+		transfer_free(t);
 	}
 }
 
@@ -362,11 +369,14 @@ static struct transfer *transfer_new(const struct engine_read *read)
 {
 	struct transfer *t = calloc(1, sizeof(*t));
 
-	if (t && !(t->buffer = malloc(read->size ? read->size : 1))) {
-		free(t);
+	if (!t)
 		return NULL;
-	}
-	return t;
+	t->owned = !read->into;
+	t->buffer = read->into ? read->into : malloc(read->size ? read->size : 1);
+	if (t->buffer)
+		return t;
+	free(t);
+	return NULL;
 }
 
 void transfers_start(struct engine *e, struct engine_read *read)

@@ -101,8 +101,10 @@ struct transport {
 	uint64_t bytes;                          /* of blocks */
 	struct ucx_arrival *inbox, **inbox_last; /* to be delivered */
 	uint64_t inbox_bytes;                    /* and of what is being received */
-	bool news;                               /* a link broke, was made, or has room */
-	unsigned unsettled;                      /* links that are waiting or opening */
+	struct ucx_spare *spares;                /* memory of large messages that are over */
+	unsigned nspares;
+	bool news;          /* a link broke, was made, or has room */
+	unsigned unsettled; /* links that are waiting or opening */
 	unsigned flushing;
 	struct transport_bell bell;
 	int timer;
@@ -147,6 +149,7 @@ void ucx_messages_give_up(struct ucx_link *link);
 /* Gives what was not begun to be sent to another link of the same peer. */
 void ucx_messages_move(struct ucx_link *from, struct ucx_link *to);
 void ucx_messages_free(struct ucx_link *link);
+void ucx_messages_close(struct transport *t);
 /* The next to be delivered, the caller's to free with ucx_arrival_done; NULL: none. */
 struct ucx_arrival *ucx_messages_next(struct transport *t);
 void ucx_arrival_done(struct ucx_arrival *a);

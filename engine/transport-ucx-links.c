@@ -451,4 +451,5 @@ void ucx_links_free(struct transport *t)
 	while ((link = slots_next(&t->links, &slot)))
 		link_free(link);
 	slots_fini(&t->links);
+	ucx_messages_close(t);
 }

@@ -9,7 +9,56 @@ enum {
 	AM_MESSAGE = 3,
 	UNDER_WAY = 16,   /* blocks of a link that UCX has */
 	EARLY_MAX = 1024, /* arrivals of a link that wait for one before them */
+	SPARE_LEAST = 64 << 10,
+	SPARE_BYTES = (1 << 20) + 4096, /* bulk comes in messages of 1 MiB */
+	SPARES = 8,
 };
+
+/* ---- their memory: to touch its pages for the first time costs more than to copy them ---- */
+
+struct ucx_spare {
+	struct ucx_spare *next;
+};
+
+static bool is_spare(size_t size)
+{
+	return size >= SPARE_LEAST && size <= SPARE_BYTES;
+}
+
+static void *memory_new(struct transport *t, size_t size)
+{
+	struct ucx_spare *spare = is_spare(size) ? t->spares : NULL;
+
+	if (!spare)
+		return malloc(is_spare(size) ? SPARE_BYTES : size);
+	t->spares = spare->next;
+	t->nspares--;
+	return spare;
+}
+
+static void memory_free(struct transport *t, void *memory, size_t size)
+{
+	struct ucx_spare *spare = memory;
+
+	if (!is_spare(size) || t->nspares == SPARES) {
+		free(memory);
+		return;
+	}
+	spare->next = t->spares;
+	t->spares = spare;
+	t->nspares++;
+}
+
+void ucx_messages_close(struct transport *t)
+{
+	struct ucx_spare *next;
+
+	for (struct ucx_spare *spare = t->spares; spare; spare = next) {
+		next = spare->next;
+		free(spare);
+	}
+	t->spares = NULL;
+}
 
 /* ---- ours ---- */
 
@@ -20,7 +69,7 @@ static void block_free(struct ucx_block *block)
 	link->t->bytes -= block->size;
 	link->bytes -= block->size;
 	link->blocks--;
-	free(block);
+	memory_free(link->t, block, sizeof(*block) + block->size);
 }
 
 static void sent(struct ucx_block *block, ucs_status_t status)
@@ -102,7 +151,7 @@ void ucx_messages_move(struct ucx_link *from, struct ucx_link *to)
 static struct ucx_block *block_new(struct ucx_link *link, const struct iovec *parts,
 				   unsigned nparts, uint64_t size)
 {
-	struct ucx_block *block = malloc(sizeof(*block) + size);
+	struct ucx_block *block = memory_new(link->t, sizeof(*block) + size);
 
 	if (!block)
 		return NULL;
@@ -134,12 +183,17 @@ int ucx_message_send(struct ucx_link *link, const struct iovec *parts, unsigned 
 
 /* ---- theirs ---- */
 
+static void arrival_free(struct ucx_arrival *a)
+{
+	memory_free(a->link->t, a, sizeof(*a) + a->size);
+}
+
 void ucx_arrival_done(struct ucx_arrival *a)
 {
 	struct ucx_link *link = a->link;
 
 	link->t->inbox_bytes -= a->size;
-	free(a);
+	arrival_free(a);
 	ucx_link_unuse(link);
 }
 
@@ -194,12 +248,12 @@ static struct ucx_arrival *arrival_new(struct ucx_link *link, const struct ucx_s
 {
 	struct ucx_arrival *a;
 
-	if (size > TRANSPORT_MESSAGE_MAX || !(a = malloc(sizeof(*a) + size)))
+	if (size > TRANSPORT_MESSAGE_MAX || !(a = memory_new(link->t, sizeof(*a) + size)))
 		return NULL;
 	*a = (struct ucx_arrival){ .link = link, .sequence = stamp->sequence, .size = size };
 	if (insert(link, a))
 		return a;
-	free(a);
+	arrival_free(a);
 	return NULL;
 }
 
@@ -328,7 +382,7 @@ void ucx_messages_free(struct ucx_link *link)
 	for (struct ucx_arrival *a = link->arrivals; a; a = next) {
 		next = a->next;
 		link->t->inbox_bytes -= a->size;
-		free(a);
+		arrival_free(a);
 	}
 	link->arrivals = NULL;
 }

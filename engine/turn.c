@@ -342,6 +342,7 @@ void turn_free(struct engine *e)
 	free(e->map_groups);
 	free(e->catalog_bytes.data);
 	free(e->barrier.arrivals);
+	free(e->answer);
 	if (e->wake_fd >= 0)
 		close(e->wake_fd);
 	pthread_cond_destroy(&e->changed);

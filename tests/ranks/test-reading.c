@@ -239,6 +239,40 @@ START_TEST(a_read_whose_view_is_never_heard_of_ends)
 }
 END_TEST
 
+/* By message, several requests at a time.  i 1: one of them cannot be asked for. */
+START_TEST(a_large_state_is_got_whole_or_not_and_nothing_of_it_comes_later)
+{
+	enum { LARGE = (5 << 20) / sizeof(float) + 3 };
+	static const struct job_param params[] = { { "w", .ndim = 1, .shape = { LARGE } } };
+	static const struct job_group groups[] = {
+		{ .stage = 1, .nparams = 1, .params = { 0 } }
+	};
+	static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_KEEP } };
+	const uint64_t bytes = LARGE * sizeof(float);
+	CLEANUP(free) uint8_t *got = malloc(bytes);
+	struct job two;
+
+	job_open(&two, &(struct job_spec){ .world = 2,
+					   .hosts = 2,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups),
+					   JOB_KEYS(keys),
+					   .lp = JOB_LP_NONE,
+					   .messages = faults_over(&transport_loop) });
+	if (_i)
+		faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_READ, .nth = 2,
+					    .result = -EMSGSIZE });
+	ck_assert_int_eq(
+		frag_get(job_frag(&two, 1), job_number(&two, 1, 0), "fp32", got, bytes),
+		_i ? -EMSGSIZE : 0);
+	ck_assert_ptr_null(job_frag(&two, 1)->engine->transfers);
+	if (!_i)
+		ck_assert_mem_eq(got, job_truth(&two, 0, "fp32"), bytes);
+	faults_clear();
+	job_close(&two);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("reading");
@@ -258,6 +292,8 @@ int main(void)
 	tcase_add_test(t, gradients_that_are_not_there_are_not_waited_for);
 	tcase_add_test(t, what_comes_with_the_next_generation_is_waited_for);
 	tcase_add_test(t, a_rank_0_that_tells_of_another_job_is_not_believed);
+	tcase_add_loop_test(t, a_large_state_is_got_whole_or_not_and_nothing_of_it_comes_later,
+			    0, 2);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
