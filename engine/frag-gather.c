@@ -72,15 +72,6 @@ static int find_pieces(struct gather *g, uint64_t deadline)
 
 /* ---- by the communicator ---- */
 
-static uint64_t source_bytes(const struct gather *g)
-{
-	uint64_t bytes = 0;
-
-	for (unsigned i = 0; i < g->n; i++)
-		bytes += g->pieces[i].rank == g->e->rank ? g->pieces[i].size : 0;
-	return bytes;
-}
-
 static unsigned count_moves(const struct gather *g)
 {
 	unsigned own = 0;
@@ -163,7 +154,7 @@ static int take(struct gather *g)
 	CLEANUP(free)
 	struct collective_move *moves = malloc((count_moves(g) + 1) * sizeof(*moves));
 	struct communicator_io io = { .io = { .what = COLLECTIVE_MOVES } };
-	struct send *send = sends_new(source_bytes(g), g->n, false);
+	struct send *send = sends_new(g->n, false);
 	int rc = moves && send ? 0 : -ENOMEM;
 
 	if (!rc)

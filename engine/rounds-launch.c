@@ -109,15 +109,6 @@ static struct round *find(struct rounds *r, const uint64_t transaction[2])
 	return round;
 }
 
-static uint64_t bytes_of(const struct edit_round *round)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; round && i < round->count; i++)
-		bytes += round->pieces[i].size;
-	return bytes;
-}
-
 static void launched_free(struct engine *e, struct launched *l)
 {
 	if (l)
@@ -131,7 +122,7 @@ static struct launched *launched_new(struct engine *e, const struct edit_round *
 	size_t n = part->count + (own ? own->plan.n : 0);
 	struct launched *l = calloc(1, sizeof(*l) + n * sizeof(l->moves[0]));
 
-	if (l && !(l->send = sends_new(bytes_of(part), part->count, true))) {
+	if (l && !(l->send = sends_new(part->count, true))) {
 		free(l);
 		return NULL;
 	}

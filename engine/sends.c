@@ -7,24 +7,23 @@
 #include <errno.h>
 #include <string.h>
 
+struct held { /* of a piece: one of them, or neither */
+	struct devices_kept *kept;
+	void *copy;
+};
+
 struct send {
 	struct devices_mark *mark; /* of what is sent from where it lies */
 	struct device_event *after;
 	bool keep;
-	uint8_t *bytes; /* copies: zeroed, not what was there before */
-	uint64_t used;
 	unsigned n;
-	struct devices_kept *kept[];
+	struct held held[];
 };
 
-struct send *sends_new(uint64_t bytes, unsigned n, bool keep)
+struct send *sends_new(unsigned n, bool keep)
 {
-	struct send *s = calloc(1, sizeof(*s) + n * sizeof(s->kept[0]));
+	struct send *s = calloc(1, sizeof(*s) + n * sizeof(s->held[0]));
 
-	if (s && !(s->bytes = calloc(1, bytes + 1))) {
-		free(s);
-		return NULL;
-	}
 	if (s)
 		s->keep = keep;
 	return s;
@@ -34,20 +33,40 @@ void sends_free(struct engine *e, struct send *s)
 {
 	if (!s)
 		return;
-	for (unsigned i = 0; i < s->n; i++)
-		devices_kept_put(s->kept[i]);
+	for (unsigned i = 0; i < s->n; i++) {
+		if (s->held[i].kept)
+			devices_kept_put(s->held[i].kept);
+		free(s->held[i].copy);
+	}
 	if (s->mark)
 		devices_mark_put(e->registry.devices, s->mark);
-	free(s->bytes);
 	free(s);
+}
+
+static void *copy_new(struct send *s, uint64_t size)
+{
+	void *copy = malloc(size + 1);
+
+	if (copy)
+		s->held[s->n++].copy = copy;
+	return copy;
+}
+
+/* What could not be copied is sent as zeroes, not as what was there before. */
+static int copied(void *copy, uint64_t size, int rc)
+{
+	if (rc)
+		memset(copy, 0, size);
+	return rc;
 }
 
 static int from_copy(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
 		     uint64_t offset, uint64_t size, void **from)
 {
-	*from = s->bytes + s->used;
-	s->used += size;
-	return registry_copy(&e->registry, epoch, row, offset, *from, size);
+	*from = copy_new(s, size);
+	return *from ? copied(*from, size,
+			      registry_copy(&e->registry, epoch, row, offset, *from, size))
+		     : -ENOMEM;
 }
 
 /* It begins when the stream has come to where the trainer is now. */
@@ -78,7 +97,7 @@ static int keep(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, 
 		devices_kept_put(kept);
 		return -ENOSPC;
 	}
-	s->kept[s->n++] = kept;
+	s->held[s->n++].kept = kept;
 	*from = memory;
 	return 0;
 }
@@ -103,9 +122,11 @@ int sends_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, u
 static int from_room(struct engine *e, struct send *s, const uint64_t view[2], uint64_t inside,
 		     const struct wire_piece *piece, void **from)
 {
-	*from = s->bytes + s->used;
-	s->used += piece->size;
-	return views_read(&e->views, &e->registry, view, inside, *from, piece->size);
+	*from = copy_new(s, piece->size);
+	return *from ? copied(*from, piece->size,
+			      views_read(&e->views, &e->registry, view, inside, *from,
+					 piece->size))
+		     : -ENOMEM;
 }
 
 /* What was kept for it already stays until it has been sent. */
@@ -117,7 +138,7 @@ static int from_kept(struct send *s, struct devices_kept *kept, uint64_t inside,
 		devices_kept_put(kept);
 		return -ENOSPC;
 	}
-	s->kept[s->n++] = kept;
+	s->held[s->n++].kept = kept;
 	*from = memory + inside;
 	return 0;
 }

@@ -11,12 +11,12 @@
 struct send;
 struct device_event;
 
-/* For n pieces of so many bytes.  keep: as they are now, whatever the trainer enqueues later.  NULL: no memory. */
-struct send *sends_new(uint64_t bytes, unsigned n, bool keep);
+/* For n pieces.  keep: as they are now, whatever the trainer enqueues later.  NULL: no memory. */
+struct send *sends_new(unsigned n, bool keep);
 void sends_free(struct engine *e, struct send *s);
 
 /* The next piece.  *from, unless it is NULL: as many bytes can be sent, also where they are not what they ought to be: -ENOSPC:
- * they could not be kept; as registry_copy; -E2BIG: they lie in several runs.
+ * they could not be kept; as registry_copy; -ENOMEM; -E2BIG: they lie in several runs.
  */
 int sends_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, uint64_t offset,
 	       uint64_t size, void **from);
