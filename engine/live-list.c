@@ -27,6 +27,19 @@ static int wait_states(struct engine *e, uint32_t rank)
 	return rc == -EAGAIN ? waited : rc;
 }
 
+static bool is_lost(int rc)
+{
+	return rc == -EIO || rc == -ETIMEDOUT;
+}
+
+/* The same, for names: of a rank that is lost, those that it had. */
+static int wait_names(struct engine *e, uint32_t rank)
+{
+	int rc = wait_states(e, rank);
+
+	return is_lost(rc) && e->peers[rank].states ? 0 : rc;
+}
+
 /* The rank whose table speaks for all that share the parameter. */
 static uint32_t speaker(const struct engine *e, const struct catalog_param *p)
 {
@@ -37,6 +50,9 @@ static uint32_t speaker(const struct engine *e, const struct catalog_param *p)
 	g = &e->catalog->groups[p->group];
 	for (uint32_t i = 0; i < g->nranks; i++)
 		if (e->peers[g->ranks[i]].state == ENGINE_RANK_ALIVE)
+			return g->ranks[i];
+	for (uint32_t i = 0; i < g->nranks; i++)
+		if (e->peers[g->ranks[i]].states)
 			return g->ranks[i];
 	return g->ranks[0];
 }
@@ -52,11 +68,16 @@ struct listing {
 	struct engine_state *out;
 	int n, max;
 	bool again; /* a table is being fetched: wait, and begin anew */
+	bool lost;  /* what the table says is no more */
 };
 
-static void list_key(struct listing *l, const struct engine_address *a, unsigned flags)
+/* dtype: where nobody is left to ask. */
+static void list_key(struct listing *l, const struct engine_address *a, enum frag_dtype dtype,
+		     unsigned flags)
 {
-	struct engine_state state;
+	const struct catalog_param *p = &l->e->catalog->params[a->param];
+	struct engine_state state = { .dtype = dtype,
+				      .bytes = p->numel * frag_dtype_size(dtype) };
 	int rc;
 
 	for (int i = 0; i < l->n && i < l->max; i++)
@@ -64,18 +85,23 @@ static void list_key(struct listing *l, const struct engine_address *a, unsigned
 			return;
 	rc = plan_describe(l->e, a, 0, &state);
 	l->again |= rc == -EAGAIN;
-	if (rc)
+	if (rc && (!is_lost(rc) || !l->lost))
 		return;
+	memcpy(state.key, a->key, sizeof(state.key));
 	state.flags = flags;
 	if (l->n < l->max)
 		l->out[l->n] = state;
 	l->n++;
 }
 
-static void list_lp(struct listing *l, struct engine_address a, const struct catalog_param *p)
+static void list_lp(struct listing *l, struct engine_address a, const struct catalog_param *p,
+		    const struct states *states)
 {
+	if (states_find(states, STATE_LP, a.param, 0, "") < 0 &&
+	    states_find(states, STATE_LP_SHARD, a.param, 0, "") < 0 && l->lost)
+		return;
 	strcpy(a.key, dtype_lp_key(p->dtype));
-	list_key(l, &a, ENGINE_STATE_LP);
+	list_key(l, &a, p->dtype, ENGINE_STATE_LP);
 }
 
 /* Keys of the parameter's states, as one rank's table has them. */
@@ -84,7 +110,7 @@ static void list_param(struct listing *l, struct engine_address a, const struct 
 	const struct catalog_param *p = &l->e->catalog->params[a.param];
 	unsigned flags = l->e->writable ? ENGINE_STATE_WRITABLE : 0;
 
-	list_lp(l, a, p);
+	list_lp(l, a, p, states);
 	for (uint32_t i = 0; i < states->ngroup_rows && p->group != CATALOG_NONE; i++) {
 		const struct state_row *row = &states->rows[states->group_rows[i]];
 
@@ -92,7 +118,7 @@ static void list_param(struct listing *l, struct engine_address a, const struct 
 		    row->index != p->group)
 			continue;
 		memcpy(a.key, row->key, sizeof(a.key));
-		list_key(l, &a, flags);
+		list_key(l, &a, row->dtype, flags);
 	}
 }
 
@@ -115,9 +141,10 @@ static int list_states(struct engine *e, struct engine_address a, uint32_t rank,
 	while (!rc && l.again) {
 		if (a.kind == ENGINE_PARAM)
 			rank = speaker(e, &e->catalog->params[a.param]);
-		rc = wait_states(e, rank);
+		rc = a.kind == ENGINE_PARAM ? wait_names(e, rank) : wait_states(e, rank);
 		l.n = 0;
 		l.again = false;
+		l.lost = !rc && !peer_is_live(&e->peers[rank]);
 		if (!rc)
 			list_param(&l, a, e->peers[rank].states);
 		if (!rc && l.again)
@@ -149,7 +176,7 @@ static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint
 	int rc;
 
 	pthread_mutex_lock(&e->lock);
-	rc = wait_states(e, rank);
+	rc = wait_names(e, rank);
 	for (uint32_t i = 0; !rc && i < e->peers[rank].states->ngroup_rows; i++) {
 		const struct states *states = e->peers[rank].states;
 		const struct state_row *row = &states->rows[states->group_rows[i]];

@@ -45,6 +45,8 @@ for way in transport=auto transport=zmq; do
 	for file in params/w/fp32 ranks/0/partitions/0.0/fp32; do
 		fails_with 'Input/output error' cat "$M/$file" || fail "$how: job gone, $file: $(cat why)"
 	done
+	within 60 ls -l "$M/params/w" "$M/groups/0" >names || fail "$how: job gone: ls: $?"
+	grep -q ' fp32$' names && grep -q ' bf16.npy$' names || fail "$how: job gone: ls: $(cat names)"
 	within 60 ls "$M/params" "$M/ranks" >/dev/null 2>&1 || [ $? != 124 ] || fail "$how: job gone, ls hangs"
 	within 60 cat "$M/phase" >phase && grep -qx lost phase || fail "$how: phase of no job: $(cat phase)"
 	pid=$(server)
