@@ -46,7 +46,7 @@ static void fill(float *state, uint64_t numel, float value)
 static int describe(struct frag *f, int stage)
 {
 	int params[PARAMS];
-	char name[8];
+	char name[16];
 
 	for (int i = 0; i < PARAMS; i++) {
 		struct frag_tensor t = { sizeof(t), name, NULL, FRAG_BF16, 2,

@@ -60,7 +60,7 @@ static void describe(struct frag *f)
 	struct frag_arena arena = { sizeof(arena), ARENA, moved, NULL };
 	struct frag_zero zero = { .size = sizeof(zero), .stage = 1 };
 	int params[PARAMS];
-	char name[8];
+	char name[16];
 
 	for (int i = 0; i < PARAMS; i++) {
 		uint64_t shape[] = { numel_of(i) };

@@ -200,7 +200,7 @@ END_TEST
 static void check_repeated(int keys)
 {
 	uint8_t bytes[1 << 16], *at = bytes;
-	char key[8];
+	char key[16];
 
 	*at++ = '}';
 	for (int i = 0; i < 3 * keys; i++) {
