@@ -302,10 +302,15 @@ static int cuda_open(struct device **out, const struct device_options *options)
 	return rc;
 }
 
+static void cuda_leave_port(struct device *d)
+{
+	atomic_store(&d->is_left, true);
+}
+
 /* What a lost device was given it may still write to: that stays. */
 static bool is_any_lost(struct device *d)
 {
-	bool lost = false;
+	bool lost = atomic_load(&d->is_left);
 
 	for (int i = 0; i < d->ndevices; i++) {
 		struct cuda_device *dev = cuda_device_of(d, i);
@@ -372,6 +377,7 @@ const struct device_ops device_cuda = {
 	.unshare = cuda_unshare,
 	.map = cuda_map,
 	.unmap = cuda_unmap,
+	.leave = cuda_leave_port,
 	.submit = cuda_submit,
 	.figures = cuda_figures,
 };

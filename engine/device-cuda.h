@@ -75,7 +75,8 @@ struct device {
 	void *kernels;                        /* cudaLibrary_t; NULL: none */
 	const void *kernel[CUDA_KERNELS];
 	struct cuda_shared *shared; /* under lock */
-	struct device *left;        /* closed before, with a lost device */
+	_Atomic bool is_left;
+	struct device *left; /* closed before, with a lost device */
 };
 
 /* NULL: not in use. */

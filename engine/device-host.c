@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/device-host.h"
+#include "engine/device-host-internal.h"
 #include "engine/convert.h"
-#include "engine/device-queue.h"
 #include "engine/device-sums.h"
-#include "engine/log.h"
-#include "engine/shared.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -16,25 +13,6 @@
 
 enum { UNKNOWN = DEVICE_NONE - 1 }; /* the number of memory that nobody told of */
 
-struct range {
-	struct range *next;
-	uint8_t *start;
-	uint64_t size;
-	int number;                  /* DEVICE_NONE: pinned */
-	uint8_t *at;                 /* where it is to be had */
-	struct shared_handle shared; /* where processes have it in common */
-	bool is_ours;                /* shared from here */
-};
-
-struct device {
-	struct device_queue queue;
-	struct device_options options;
-	pthread_mutex_t lock; /* of ranges and kept */
-	struct range *ranges;
-	uint64_t kept[DEVICE_HOST_DEVICES];
-	atomic_bool used[DEVICE_HOST_DEVICES];
-};
-
 struct device_event {
 	atomic_bool passed;
 	atomic_uint users; /* the caller, the stream */
@@ -43,11 +21,11 @@ struct device_event {
 /* ---- memory ---- */
 
 /* Under lock.  The range in which all of this lies. */
-static struct range *find_range(struct device *d, const void *memory, uint64_t size)
+static struct device_range *find_range(struct device *d, const void *memory, uint64_t size)
 {
 	uintptr_t at = (uintptr_t)memory;
 
-	for (struct range *r = d->ranges; r; r = r->next) {
+	for (struct device_range *r = d->ranges; r; r = r->next) {
 		uintptr_t start = (uintptr_t)r->start;
 
 		if (at >= start && at - start < r->size && size <= r->size - (at - start))
@@ -58,7 +36,7 @@ static struct range *find_range(struct device *d, const void *memory, uint64_t s
 
 static int number_of(struct device *d, const void *memory, uint64_t size)
 {
-	struct range *r;
+	struct device_range *r;
 	int number;
 
 	pthread_mutex_lock(&d->lock);
@@ -72,7 +50,7 @@ static int number_of(struct device *d, const void *memory, uint64_t size)
 void *device_host_reach(struct device *d, const void *memory)
 {
 	uint8_t *at = (uint8_t *)(uintptr_t)memory;
-	struct range *r;
+	struct device_range *r;
 
 	pthread_mutex_lock(&d->lock);
 	r = find_range(d, memory, 1);
@@ -82,9 +60,9 @@ void *device_host_reach(struct device *d, const void *memory)
 	return at;
 }
 
-static int add(struct device *d, struct range range)
+int device_host_add(struct device *d, struct device_range range)
 {
-	struct range *r = malloc(sizeof(*r));
+	struct device_range *r = malloc(sizeof(*r));
 
 	if (!r)
 		return -ENOMEM;
@@ -98,12 +76,13 @@ static int add(struct device *d, struct range range)
 
 static int add_range(struct device *d, void *start, uint64_t size, int number, void *at)
 {
-	return add(d, (struct range){ NULL, start, size, number, at, { 0 }, false });
+	return device_host_add(
+		d, (struct device_range){ NULL, start, size, number, at, { 0 }, false });
 }
 
-static struct range take_range(struct device *d, void *start)
+struct device_range device_host_drop(struct device *d, void *start)
 {
-	struct range **at, *found, range;
+	struct device_range **at, *found, range;
 
 	pthread_mutex_lock(&d->lock);
 	for (at = &d->ranges; (*at)->start != start;)
@@ -118,7 +97,7 @@ static struct range take_range(struct device *d, void *start)
 
 static void drop_range(struct device *d, void *start)
 {
-	take_range(d, start);
+	device_host_drop(d, start);
 }
 
 static bool is_number(int number)
@@ -126,7 +105,7 @@ static bool is_number(int number)
 	return number >= 0 && number < DEVICE_HOST_DEVICES;
 }
 
-static bool in_use(struct device *d, int number)
+bool device_host_in_use(struct device *d, int number)
 {
 	return is_number(number) && atomic_load(&d->used[number]);
 }
@@ -224,7 +203,7 @@ static int check(struct device *d, const struct device_io *io)
 {
 	uint64_t from, to;
 
-	if (!in_use(d, io->number))
+	if (!device_host_in_use(d, io->number))
 		return -EINVAL;
 	if (!io->size && io->what == DEVICE_COPY)
 		return 0;
@@ -297,7 +276,7 @@ static int host_mark(struct device *d, int number, void *stream, struct device_e
 {
 	struct device_event *e;
 
-	if (!in_use(d, number))
+	if (!device_host_in_use(d, number))
 		return -EINVAL;
 	e = calloc(1, sizeof(*e));
 	if (!e)
@@ -423,7 +402,8 @@ static int host_preserve(struct device *d, int number, void *stream, const void 
 	struct keeping *k;
 	int rc;
 
-	if (!in_use(d, number) || !size || (to && number_of(d, to, size) != DEVICE_NONE))
+	if (!device_host_in_use(d, number) || !size ||
+	    (to && number_of(d, to, size) != DEVICE_NONE))
 		return -EINVAL;
 	k = calloc(1, sizeof(*k));
 	if (!k)
@@ -461,72 +441,6 @@ static void host_release(struct device *d, struct device_kept *kept)
 	device_queue_submit(&d->queue, &k->release);
 }
 
-/* ---- what processes have in common ---- */
-
-static int add_shared(struct device *d, int number, const struct shared_handle *shared,
-		      void *memory, bool is_ours)
-{
-	return add(d, (struct range){ NULL, memory, shared->size, number, memory, *shared,
-				      is_ours });
-}
-
-static void drop_shared(struct device *d, void *memory)
-{
-	struct range r = take_range(d, memory);
-
-	if (r.is_ours)
-		shared_hide(&r.shared);
-	shared_close(memory, r.size);
-}
-
-static int host_share(struct device *d, int number, uint64_t size, void **memory,
-		      struct device_handle *handle)
-{
-	struct shared_handle shared;
-	int rc;
-
-	if (!in_use(d, number) || !size)
-		return -EINVAL;
-	rc = shared_make(size, memory, &shared);
-	if (rc) {
-		log_warn("no memory to share: %s", strerror(-rc));
-		return rc == -ENOMEM ? rc : -EIO;
-	}
-	rc = add_shared(d, number, &shared, *memory, true);
-	if (rc) {
-		shared_hide(&shared);
-		shared_close(*memory, size);
-	}
-	memcpy(handle->bytes, &shared, sizeof(shared));
-	return rc;
-}
-
-static int host_map(struct device *d, int number, const struct device_handle *handle,
-		    void **memory)
-{
-	struct shared_handle shared;
-	int rc;
-
-	if (!in_use(d, number))
-		return -EINVAL;
-	memcpy(&shared, handle->bytes, sizeof(shared));
-	rc = shared_open(&shared, memory);
-	if (rc) {
-		log_warn("memory of process %d cannot be mapped: %s", shared.pid,
-			 strerror(-rc));
-		return rc == -ENOMEM ? rc : -EIO;
-	}
-	rc = add_shared(d, number, &shared, *memory, false);
-	if (rc)
-		shared_close(*memory, shared.size);
-	return rc;
-}
-
-static void host_unmap(struct device *d, int number, void *memory)
-{
-	drop_shared(d, memory);
-}
-
 /* ---- the port ---- */
 
 static const struct device_queue_ops queue_ops = {
@@ -558,17 +472,33 @@ static int host_open(struct device **out, const struct device_options *options)
 	return 0;
 }
 
-static void host_close(struct device *d)
+static void free_ranges(struct device *d)
 {
-	device_queue_stop(&d->queue);
 	while (d->ranges) {
-		struct range *r = d->ranges;
+		struct device_range *r = d->ranges;
 
 		d->ranges = r->next;
 		if (r->is_ours)
 			shared_hide(&r->shared);
 		free(r);
 	}
+}
+
+static void leave_behind(struct device *d)
+{
+	static struct device *_Atomic left;
+
+	d->next_left = atomic_exchange(&left, d);
+}
+
+static void host_close(struct device *d)
+{
+	device_queue_stop(&d->queue);
+	if (atomic_load(&d->is_left)) {
+		leave_behind(d);
+		return;
+	}
+	free_ranges(d);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
 }
@@ -607,10 +537,11 @@ const struct device_ops device_host = {
 	.unmark = host_unmark,
 	.preserve = host_preserve,
 	.release = host_release,
-	.share = host_share,
-	.unshare = drop_shared,
-	.map = host_map,
-	.unmap = host_unmap,
+	.share = device_host_share,
+	.unshare = device_host_unshare,
+	.map = device_host_map,
+	.unmap = device_host_unmap,
+	.leave = device_host_leave,
 	.submit = host_submit,
 	.figures = host_figures,
 };

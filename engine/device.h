@@ -156,6 +156,8 @@ struct device_ops {
 		   void **memory);
 	/* As memory of that device; no request names it as such. */
 	void (*unmap)(struct device *d, int number, void *memory);
+	/* A thread has not returned from one of these and is not waited for: close leaves it what it may use. */
+	void (*leave)(struct device *d);
 
 	void (*submit)(struct device *d, struct device_io *io);
 	void (*figures)(struct device *d, struct device_figures *f);

@@ -33,6 +33,7 @@ struct collective_options options_of(unsigned rank)
 	struct collective_options o = collective_test_options;
 
 	o.device = device;
+	o.device_ops = here->ops;
 	o.number = rank_device(rank);
 	return o;
 }

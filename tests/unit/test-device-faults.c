@@ -87,6 +87,7 @@ static bool is_want(int rc)
 	return rc == -ENOMEM || rc == -EAGAIN || rc == -EIO;
 }
 
+/* What the kernel is only advised of, it may refuse. */
 START_TEST(a_port_does_what_it_is_told_or_says_what_is_wanting)
 {
 	unsigned n = 0, failed;

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/cuda/collective-suite.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+/* What holds for an implementation whose ranks may be processes of one host: each has a port of its own. */
+
+enum { SIZE = 100000, N = 3, CHILD_S = 60, STUCK_MS = 300, LOST = N - 1 };
+
+static struct {
+	struct collective_id ids[2]; /* of all, of those that are left */
+	_Atomic int made, came;
+	_Atomic bool is_lost;
+} * meeting;
+static pid_t pids[N];
+
+static void open_in(unsigned rank, unsigned nranks, int which)
+{
+	struct collective_options o = options_of(rank);
+	uint64_t end = monotonic_ms() + CHILD_S * 1000;
+
+	while (rank && atomic_load(&meeting->made) <= which && monotonic_ms() < end)
+		short_pause();
+	ck_assert_int_eq(many->ops->open(&ranks[rank], &o, rank, nranks,
+					 rank ? &meeting->ids[which] : NULL),
+			 0);
+	if (!rank) {
+		meeting->ids[which] = wait_for_id(ranks[0]);
+		atomic_store(&meeting->made, which + 1);
+	}
+	ck_assert_int_eq(rank_opened(rank), 0);
+}
+
+/* Each sends to and hears from all, itself too, and then all have what all have. */
+static void operate(unsigned rank, unsigned nranks)
+{
+	uint8_t *from = device_bytes(rank, SIZE),
+		*to = here->alloc(rank_device(rank), N * SIZE);
+	struct collective_move moves[2 * N];
+	struct part p[2];
+
+	for (unsigned r = 0; r < nranks; r++) {
+		moves[r] = (struct collective_move){ true, r, SIZE - r, from + r };
+		moves[nranks + r] =
+			(struct collective_move){ false, r, SIZE - rank, to + r * SIZE };
+	}
+	start_moves(rank, &p[0], moves, 2 * nranks);
+	expect_done(p, 1);
+	for (unsigned r = 0; r < nranks; r++)
+		expect_on_device(to + r * SIZE, r, rank, SIZE - rank);
+	p[1].io = (struct collective_io){
+		.what = COLLECTIVE_GATHER_ALL, .from = from, .to = to, .size = SIZE
+	};
+	ck_assert_int_eq(part_start(rank, &p[1]), 0);
+	expect_done(&p[1], 1);
+	for (unsigned r = 0; r < nranks; r++)
+		expect_on_device(to + r * SIZE, r, 0, SIZE);
+	here->free(from);
+	here->free(to);
+}
+
+static int start_gather(unsigned rank, struct part *p, void *memory)
+{
+	p->io = (struct collective_io){ .what = COLLECTIVE_GATHER_ALL,
+					.from = (uint8_t *)memory + rank * SIZE,
+					.to = memory,
+					.size = SIZE };
+	return part_start(rank, p);
+}
+
+/* One that has no part in it is not heard of any more. */
+static void miss_one(unsigned rank)
+{
+	void *memory = here->alloc(rank_device(rank), N * SIZE);
+	uint64_t end = monotonic_ms() + CHILD_S * 1000;
+	struct part p;
+	int rc;
+
+	while (!atomic_load(&meeting->is_lost) && monotonic_ms() < end)
+		short_pause();
+	rc = start_gather(rank, &p, memory);
+	if (!rc)
+		rc = part_wait(&p);
+	ck_assert_msg(rc == -ETIMEDOUT || rc == -EIO, "%s", strerror(-rc));
+	here->free(memory);
+	many->ops->close(ranks[rank]);
+}
+
+static void all_operate(unsigned rank)
+{
+	open_in(rank, N, 0);
+	operate(rank, N);
+}
+
+/* When all are ready: who is not fails as one of them leaves. */
+static void await_all_here(void)
+{
+	uint64_t end = monotonic_ms() + CHILD_S * 1000;
+
+	atomic_fetch_add(&meeting->came, 1);
+	while (atomic_load(&meeting->came) < N && monotonic_ms() < end)
+		short_pause();
+}
+
+static void others_go_on_without(unsigned rank)
+{
+	miss_one(rank);
+	open_in(rank, N - 1, 1);
+	operate(rank, N - 1);
+}
+
+static void one_is_killed(unsigned rank)
+{
+	collective_test_options.stuck_ms = STUCK_MS;
+	open_in(rank, N, 0);
+	operate(rank, N);
+	await_all_here();
+	if (rank == LOST)
+		raise(SIGKILL);
+	collective_test_options.stuck_ms = 0;
+	others_go_on_without(rank);
+}
+
+/* It may go on when the others have done so; nothing that it still does is theirs. */
+static void one_is_stopped(unsigned rank)
+{
+	void *memory;
+	struct part p;
+	int rc;
+
+	collective_test_options.stuck_ms = STUCK_MS;
+	collective_test_options.end_ms = 2 * STUCK_MS;
+	open_in(rank, N, 0);
+	await_all_here();
+	if (rank != LOST) {
+		others_go_on_without(rank);
+		return;
+	}
+	memory = here->alloc(rank_device(rank), N * SIZE);
+	raise(SIGSTOP);
+	rc = start_gather(rank, &p, memory);
+	if (!rc)
+		rc = part_wait(&p);
+	ck_assert_msg(rc == -EIO || rc == -ETIMEDOUT, "%s", strerror(-rc));
+	here->free(memory);
+}
+
+static _Noreturn void be_rank(unsigned rank, void (*what)(unsigned rank))
+{
+	alarm(CHILD_S);
+	port_open();
+	what(rank);
+	many->ops->close(ranks[rank]);
+	port_close();
+	_exit(0);
+}
+
+static void start_all(void (*what)(unsigned rank))
+{
+	meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(meeting, MAP_FAILED);
+	for (unsigned r = 0; r < N; r++) {
+		pids[r] = fork();
+		if (!pids[r])
+			be_rank(r, what);
+	}
+}
+
+static void expect_end(unsigned rank, int expected)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(pids[rank], &status, 0), pids[rank]);
+	ck_assert_int_eq(status, expected);
+}
+
+START_TEST(processes_move_bytes_between_their_devices)
+{
+	start_all(all_operate);
+	for (unsigned r = 0; r < N; r++)
+		expect_end(r, 0);
+}
+END_TEST
+
+START_TEST(processes_go_on_without_one_that_is_killed)
+{
+	start_all(one_is_killed);
+	expect_end(LOST, SIGKILL);
+	atomic_store(&meeting->is_lost, true);
+	for (unsigned r = 0; r < LOST; r++)
+		expect_end(r, 0);
+}
+END_TEST
+
+START_TEST(processes_go_on_without_one_that_is_stopped)
+{
+	int status;
+
+	start_all(one_is_stopped);
+	ck_assert_int_eq(waitpid(pids[LOST], &status, WUNTRACED), pids[LOST]);
+	ck_assert(WIFSTOPPED(status));
+	atomic_store(&meeting->is_lost, true);
+	for (unsigned r = 0; r < LOST; r++)
+		expect_end(r, 0);
+	kill(pids[LOST], SIGCONT);
+	expect_end(LOST, 0);
+}
+END_TEST
+
+TCase *collective_suite_processes(void)
+{
+	TCase *c = tcase_create("processes");
+
+	tcase_set_timeout(c, CHILD_S);
+	tcase_add_test(c, processes_move_bytes_between_their_devices);
+	tcase_add_test(c, processes_go_on_without_one_that_is_killed);
+	tcase_add_test(c, processes_go_on_without_one_that_is_stopped);
+	return c;
+}

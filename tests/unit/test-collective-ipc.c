@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/device-host.h"
+#include "engine/log.h"
+#include "engine/thread.h"
+#include "tests/cuda/collective-suite.h"
+#include "tests/ranks/scarce.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* The suite over collective-ipc.c, in chunks that are small, with devices of ordinary memory; and how it fails. */
+
+enum { SIZE = 100000, WAIT_MS = 30000 };
+
+static const struct many ipc = { &collective_ipc, &trainer_host, 3, 1000 };
+
+/* ---- a device whose operations fail or hang ---- */
+
+static struct device_ops faulty; /* all as device_host's, but what follows */
+static int share_result, map_result;
+static _Atomic bool hangs, hung;
+static _Atomic(struct device_io *) swallowed;
+
+static void wait_until(const _Atomic bool *what, bool value)
+{
+	uint64_t end = monotonic_ms() + WAIT_MS;
+
+	while (atomic_load(what) != value && monotonic_ms() < end)
+		short_pause();
+	ck_assert(atomic_load(what) == value);
+}
+
+static int faulty_share(struct device *d, int number, uint64_t size, void **memory,
+			struct device_handle *handle)
+{
+	atomic_store(&hung, true);
+	wait_until(&hangs, false);
+	return share_result ? share_result : device_host.share(d, number, size, memory, handle);
+}
+
+static int faulty_map(struct device *d, int number, const struct device_handle *handle,
+		      void **memory)
+{
+	return map_result ? map_result : device_host.map(d, number, handle, memory);
+}
+
+static void faulty_submit(struct device *d, struct device_io *io)
+{
+	struct device_io *none = NULL;
+
+	if (!atomic_load(&hangs) || !atomic_compare_exchange_strong(&swallowed, &none, io))
+		device_host.submit(d, io);
+}
+
+static struct collective_options faulty_options(unsigned rank)
+{
+	struct collective_options o = options_of(rank);
+
+	o.device_ops = &faulty;
+	return o;
+}
+
+static void open_faulty(unsigned nranks)
+{
+	struct collective_id id;
+
+	port_open();
+	for (unsigned r = 0; r < nranks; r++) {
+		struct collective_options o = faulty_options(r);
+
+		ck_assert_int_eq(collective_ipc.open(&ranks[r], &o, r, nranks, r ? &id : NULL),
+				 0);
+		id = wait_for_id(ranks[0]);
+	}
+}
+
+static void expect_error(unsigned rank, int rc, const char *text)
+{
+	struct collective_about about;
+
+	collective_ipc.about(ranks[rank], &about);
+	ck_assert_int_eq(about.state, rc);
+	ck_assert_msg(strstr(about.error, text) != NULL, "%s", about.error);
+}
+
+START_TEST(devices_that_do_not_share_are_not_connected)
+{
+	*(_i ? &map_result : &share_result) = -EOPNOTSUPP;
+	atomic_store(&hangs, true);
+	open_faulty(2);
+	atomic_store(&hangs, false);
+	ck_assert_int_eq(rank_opened(0), -EOPNOTSUPP);
+	expect_error(0, -EOPNOTSUPP, _i ? "does not reach that of rank 1" : "to share");
+	ck_assert_int_ne(rank_opened(1), 0);
+	ranks_close(2);
+	port_close();
+}
+END_TEST
+
+/* What it had comes back when it returns; until then nobody waits for it. */
+START_TEST(a_device_that_does_not_return_from_sharing_is_left)
+{
+	collective_test_options.open_ms = collective_test_options.end_ms = 100;
+	atomic_store(&hangs, true);
+	open_faulty(1);
+	wait_until(&hung, true);
+	ck_assert_int_eq(rank_opened(0), -ETIMEDOUT);
+	expect_error(0, -ETIMEDOUT, "does not return");
+	ranks_close(1);
+	atomic_store(&hangs, false);
+	port_close();
+}
+END_TEST
+
+static struct collective_move moves[2];
+
+static void start_to_itself(struct part *p, void *memory)
+{
+	moves[0] = (struct collective_move){ true, 0, SIZE, memory };
+	moves[1] = (struct collective_move){ false, 0, SIZE, (uint8_t *)memory + SIZE };
+	start_moves(0, p, moves, 2);
+}
+
+START_TEST(a_copy_that_does_not_end_is_left)
+{
+	struct part p;
+	void *memory;
+	char text[4096];
+
+	collective_test_options.stuck_ms = collective_test_options.end_ms = 100;
+	open_faulty(1);
+	ck_assert_int_eq(rank_opened(0), 0);
+	memory = here->alloc(0, 2 * SIZE);
+	atomic_store(&hangs, true);
+	start_to_itself(&p, memory);
+	ck_assert_int_eq(part_wait(&p), -EIO);
+	expect_error(0, -ETIMEDOUT, "has not done its part");
+	log_tail(text, sizeof(text));
+	ck_assert_ptr_nonnull(strstr(text, "does not let go of what it was given"));
+	ranks_close(1);
+	device_host.submit(device, atomic_load(&swallowed)); /* it ends at last */
+	port_close();
+	here->free(memory);
+}
+END_TEST
+
+START_TEST(a_device_that_fails_fails_it)
+{
+	struct part p;
+	uint8_t *memory;
+
+	memory = here->alloc(0, 2 * SIZE);
+	start_to_itself(&p, memory);
+	expect_done(&p, 1);
+	moves[1].size = moves[0].size =
+		2 * SIZE; /* its ends are the device's, the middle is not */
+	moves[1].memory = memory;
+	here->free(memory);
+	memory = malloc(2 * SIZE);
+	ck_assert_int_eq(device_host_give(device, 0, memory, 1), 0);
+	ck_assert_int_eq(device_host_give(device, 0, memory + 2 * SIZE - 1, 1), 0);
+	moves[0].memory = moves[1].memory = memory;
+	start_moves(0, &p, moves, 2);
+	ck_assert_int_eq(part_wait(&p), -EIO);
+	expect_error(0, -EIO, "device 0 failed");
+	device_host_take(device, memory);
+	device_host_take(device, memory + 2 * SIZE - 1);
+	free(memory);
+}
+END_TEST
+
+/* ---- others ---- */
+
+static void expect_to_hear(unsigned rank, const char *text)
+{
+	uint64_t end = monotonic_ms() + WAIT_MS;
+
+	while (!collective_ipc.state(ranks[rank]) && monotonic_ms() < end)
+		short_pause();
+	expect_error(rank, -EIO, text);
+}
+
+START_TEST(sizes_that_differ_fail_it)
+{
+	uint8_t *a = here->alloc(0, SIZE), *b = here->alloc(1, SIZE);
+	const struct collective_move send = { true, 1, SIZE, a };
+	const struct collective_move receive = { false, 0, SIZE - 1, b };
+	struct part p[2];
+
+	start_moves(0, &p[0], &send, 1);
+	start_moves(1, &p[1], &receive, 1);
+	ck_assert_int_eq(part_wait(&p[1]), -EIO);
+	expect_error(1, -EIO, "a size is not that of rank 0");
+	ck_assert_int_eq(part_wait(&p[0]), -EIO);
+	expect_error(0, -EIO, "rank 1 has left");
+	here->free(a);
+	here->free(b);
+}
+END_TEST
+
+START_TEST(who_leaves_is_heard_of)
+{
+	collective_ipc.abort(ranks[1]);
+	expect_to_hear(0, "has left");
+	expect_to_hear(2, "has left");
+	for (unsigned r = 0; r < 3; r++)
+		for (uint64_t end = monotonic_ms() + WAIT_MS;
+		     !collective_ipc.is_over(ranks[r]) && monotonic_ms() < end;)
+			short_pause();
+	for (unsigned r = 0; r < 3; r++)
+		ck_assert(collective_ipc.is_over(ranks[r]));
+}
+END_TEST
+
+/* In chunks as they are without being told. */
+START_TEST(large_moves_go_in_large_chunks)
+{
+	enum { LARGE = 5 * SIZE * 100 };
+	struct collective_move m[2];
+	struct part p[2];
+	uint8_t *a, *b;
+
+	collective_test_options.staging = 0;
+	many_open();
+	a = device_bytes(0, LARGE);
+	b = here->alloc(1, LARGE);
+	m[0] = (struct collective_move){ true, 1, LARGE, a };
+	m[1] = (struct collective_move){ false, 0, LARGE, b };
+	start_moves(0, &p[0], &m[0], 1);
+	start_moves(1, &p[1], &m[1], 1);
+	expect_done(p, 2);
+	expect_on_device(b, 0, 0, LARGE);
+	here->free(a);
+	here->free(b);
+	many_close();
+}
+END_TEST
+
+START_TEST(an_id_is_looked_at)
+{
+	struct collective_options o = options_of(0);
+	struct collective_id id, other = { { 0 } };
+	struct collective *c;
+
+	id = wait_for_id(ranks[0]);
+	ck_assert_int_eq(collective_ipc.open(&c, &o, 0, 3, &other), -EINVAL);
+	ck_assert_int_eq(collective_ipc.open(&c, &o, 0, 2, &id), -EINVAL);
+	ck_assert_int_eq(collective_ipc.open(&c, &o, 0, 2000, NULL), -EINVAL);
+	ck_assert_int_eq(collective_ipc.open(&c, &o, 0, 3, &id), -EIO); /* all have come */
+	o.device = NULL;
+	ck_assert_int_eq(collective_ipc.open(&c, &o, 0, 3, NULL), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_place_is_taken_once)
+{
+	struct collective_options o;
+	struct collective_id id;
+	struct collective *c;
+
+	port_open();
+	open_some(1, 2);
+	o = options_of(0);
+	id = wait_for_id(ranks[0]);
+	ck_assert_int_eq(collective_ipc.open(&c, &o, 0, 2, &id), -EINVAL);
+	ranks_close(1);
+	port_close();
+}
+END_TEST
+
+static void ignore(struct collective_io *io, int result)
+{
+}
+
+static int open_and_launch(void)
+{
+	struct collective_options o = options_of(0);
+	struct part p = { .io = { .nmoves = 0 } };
+	struct collective *c;
+	int rc = collective_ipc.open(&c, &o, 0, 1, NULL);
+
+	if (rc)
+		return rc;
+	p.io.done = ignore;
+	while ((rc = collective_ipc.state(c)) == -EINPROGRESS)
+		short_pause();
+	if (!rc)
+		rc = collective_ipc.launch(c, &p.io);
+	collective_ipc.close(c);
+	return rc;
+}
+
+static bool is_want(int rc)
+{
+	return rc == -ENOMEM || rc == -EAGAIN || rc == -EIO;
+}
+
+/* What the kernel is only advised of, it may refuse. */
+START_TEST(without_memory_or_threads_nothing_is_opened)
+{
+	unsigned n = 0, failed;
+	int rc;
+
+	port_open();
+	do {
+		scarce_begin(++n, 1);
+		rc = open_and_launch();
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && is_want(rc)), "%u: %d", n, rc);
+	} while (failed && n < 100);
+	ck_assert_uint_gt(n, 6);
+	port_close();
+}
+END_TEST
+
+static TCase *failures(void)
+{
+	TCase *c = tcase_create("failures");
+
+	tcase_add_checked_fixture(c, many_open, many_close);
+	tcase_add_test(c, a_device_that_fails_fails_it);
+	tcase_add_test(c, sizes_that_differ_fail_it);
+	tcase_add_test(c, who_leaves_is_heard_of);
+	tcase_add_test(c, an_id_is_looked_at);
+	return c;
+}
+
+static TCase *lives(void)
+{
+	TCase *c = tcase_create("lives");
+
+	tcase_set_timeout(c, 60);
+	tcase_add_loop_test(c, devices_that_do_not_share_are_not_connected, 0, 2);
+	tcase_add_test(c, a_device_that_does_not_return_from_sharing_is_left);
+	tcase_add_test(c, a_copy_that_does_not_end_is_left);
+	tcase_add_test(c, large_moves_go_in_large_chunks);
+	tcase_add_test(c, a_place_is_taken_once);
+	tcase_add_test(c, without_memory_or_threads_nothing_is_opened);
+	return c;
+}
+
+int main(void)
+{
+	TCase *const more[] = { failures(), lives(), collective_suite_processes(), NULL };
+
+	faulty = device_host;
+	faulty.share = faulty_share;
+	faulty.map = faulty_map;
+	faulty.submit = faulty_submit;
+	collective_test_options.staging = 1;
+	return collective_suite_run(&ipc, more);
+}
