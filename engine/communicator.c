@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/communicator.h"
+#include "engine/communicator-internal.h"
 #include "engine/devices.h"
 #include "engine/log.h"
 #include "engine/peers.h"
@@ -15,33 +15,6 @@ enum { WAIT_MS = 100 };
 /* What a rank that was asked has said; 0: nothing, as one that is silent, or comes later. */
 enum { HAS_DECLINED = 1, TAKES_PART, HAS_IT };
 
-struct communicator {
-	const struct collective_ops *ops;
-	struct collective_options options;
-	enum communicator_state state;
-	pthread_mutex_t
-		lock; /* of c and number, between launch and the engine thread; the innermost */
-	struct collective *c;
-	uint64_t number;            /* 0: none */
-	_Atomic unsigned under_way; /* launched and not over */
-	_Atomic bool news;          /* something launched is over */
-	_Atomic uint64_t broken;    /* number of one that is to fail; 0: none */
-
-	/* engine thread */
-	uint64_t newest; /* of those made here */
-	uint64_t left;   /* the number of the one that it had last */
-	uint32_t *ranks; /* [nranks] its members in their places; ASKING: who was asked */
-	uint32_t nranks;
-	uint8_t *answers; /* [world] who made it: HAS_DECLINED ... */
-	unsigned outstanding;
-	uint64_t membership; /* of the table of ranks it was made from */
-	uint64_t since_ms, retry_ms, again_ms;
-	unsigned failures; /* one after the other */
-	uint64_t made, failed;
-	char why[160];    /* the newest failure; empty: none */
-	char without[64]; /* " 2 3": who was asked last and takes no part */
-};
-
 int communicator_use(struct engine *e, const struct collective_ops *ops,
 		     const struct collective_options *options)
 {
@@ -49,11 +22,16 @@ int communicator_use(struct engine *e, const struct collective_ops *ops,
 
 	if (!c)
 		return -ENOMEM;
-	c->ops = ops;
+	c->ways[0] = ops;
 	c->options = *options;
 	pthread_mutex_init(&c->lock, NULL);
 	e->communicator = c;
 	return 0;
+}
+
+void communicator_may_use(struct engine *e, const struct collective_ops *ops)
+{
+	e->communicator->ways[1] = ops;
 }
 
 static void take(struct communicator *c, struct collective *collective, uint64_t number)
@@ -71,7 +49,7 @@ static void close_collective(struct communicator *c)
 	c->left = c->number;
 	take(c, NULL, 0);
 	if (collective)
-		c->ops->close(collective);
+		communicator_ops(c)->close(collective);
 }
 
 static void forget_members(struct communicator *c)
@@ -117,19 +95,44 @@ static void tell_members(struct engine *e, struct communicator *c, const char *w
 						      on_parted, c, c->ranks[i]);
 }
 
+static bool has_lost_member(struct engine *e, const struct communicator *c, char why[64])
+{
+	for (uint32_t i = 0; i < c->nranks; i++) {
+		if (c->ranks[i] == e->rank || peer_is_live(&e->peers[c->ranks[i]]))
+			continue;
+		snprintf(why, 64, "rank %u was lost", c->ranks[i]);
+		return true;
+	}
+	return false;
+}
+
+/* It did not connect them, before it fails: for another reason than that one of them was lost. */
+static void blame_library(struct engine *e, struct communicator *c)
+{
+	char lost[64];
+
+	c->try_other =
+		c->ways[1] && c->state == COMMUNICATOR_OPENING && !has_lost_member(e, c, lost);
+}
+
 /* It is closed when all that was launched here is over and those that we tell know: their devices reach our memory. */
 static void part(struct engine *e, struct communicator *c, const char *why)
 {
 	rpc_forget(e, c);
 	c->outstanding = 0;
 	if (c->c)
-		c->ops->abort(c->c);
+		communicator_ops(c)->abort(c->c);
 	c->state = COMMUNICATOR_PARTING;
 	c->since_ms = monotonic_ms();
 	c->failed++;
 	c->failures++;
 	snprintf(c->why, sizeof(c->why), "%s", why);
-	log_warn("ranks' devices are not connected any more, bytes go by the host: %s", why);
+	if (c->try_other)
+		log_info("%s does not connect ranks' devices: %s", communicator_ops(c)->name,
+			 why);
+	else
+		log_warn("ranks' devices are not connected any more, bytes go by the host: %s",
+			 why);
 }
 
 void communicator_fail(struct engine *e, uint64_t number, const char *why)
@@ -151,6 +154,8 @@ static uint64_t pause_of(const struct communicator *c)
 static void be_none(struct communicator *c, uint64_t now)
 {
 	forget_members(c);
+	c->way ^= c->try_other;
+	c->try_other = false;
 	c->state = COMMUNICATOR_NONE;
 	c->retry_ms = now + pause_of(c);
 }
@@ -158,7 +163,7 @@ static void be_none(struct communicator *c, uint64_t now)
 static void turn_parting(struct engine *e, struct communicator *c, uint64_t now)
 {
 	if (atomic_load(&c->under_way) || (c->outstanding && now < c->since_ms + PART_MS) ||
-	    (c->c && !c->ops->is_over(c->c)))
+	    (c->c && !communicator_ops(c)->is_over(c->c)))
 		return;
 	rpc_forget(e, c);
 	c->outstanding = 0;
@@ -212,19 +217,42 @@ static void count_members(struct engine *e, struct communicator *c)
 						 " %u", rank);
 }
 
+static bool goes(const struct engine *e, const struct communicator *c, unsigned way)
+{
+	bool all_here = true;
+
+	for (uint32_t i = 0; i < c->nranks; i++)
+		all_here &= c->ranks[i] == e->rank || peers_same_host(e, c->ranks[i]);
+	return c->ways[way] && (all_here || !c->ways[way]->one_host);
+}
+
+static int open_way_that_goes(struct engine *e, struct communicator *c,
+			      struct collective **collective)
+{
+	int rc;
+
+	if (!goes(e, c, c->way) && goes(e, c, !c->way))
+		c->way = !c->way;
+	rc = goes(e, c, c->way)
+		     ? communicator_ops(c)->open(collective, &c->options, 0, c->nranks, NULL)
+		     : -EHOSTUNREACH;
+	if (rc)
+		snprintf(c->why, sizeof(c->why), "%s: %s", communicator_ops(c)->name,
+			 rc == -EHOSTUNREACH ? "ranks are on several hosts" : strerror(-rc));
+	return rc;
+}
+
 static void open_first(struct engine *e, struct communicator *c, uint64_t now)
 {
 	struct collective *collective;
-	int rc = 0;
+	int rc;
 
 	count_members(e, c);
 	c->again_ms = now;
-	if (c->nranks > 1)
-		rc = c->ops->open(&collective, &c->options, 0, c->nranks, NULL);
-	if (rc)
-		snprintf(c->why, sizeof(c->why), "%s: %s", c->ops->name, strerror(-rc));
-	if (rc || c->nranks < 2) {
+	rc = c->nranks > 1 ? open_way_that_goes(e, c, &collective) : -ENOENT;
+	if (rc) {
 		c->failures++;
+		c->try_other = rc == -ENODEV && c->ways[1];
 		be_none(c, now);
 		return;
 	}
@@ -246,6 +274,8 @@ static bool on_formed(struct engine *e, void *owner, uint64_t rank, const struct
 	} else {
 		snprintf(why, sizeof(why), "rank %u is not in it: %s", (uint32_t)rank,
 			 strerror(-answer->status));
+		if (answer->status == -EOPNOTSUPP || answer->status == -ENODEV)
+			blame_library(e, c);
 		communicator_fail(e, c->number, why);
 	}
 	return false;
@@ -259,6 +289,7 @@ static int form(struct engine *e, struct communicator *c, uint32_t rank,
 				  .made = c->answers[rank] == HAS_IT };
 
 	memcpy(body.id, id->bytes, sizeof(body.id));
+	snprintf(body.way, sizeof(body.way), "%s", communicator_ops(c)->name);
 	return peers_call(e, rank, WIRE_FORM, &body, c->ranks, c->nranks * sizeof(*c->ranks),
 			  on_formed, c, rank);
 }
@@ -270,23 +301,12 @@ static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
 {
 	struct collective_id id;
 
-	if (now < c->again_ms || c->outstanding || c->ops->id(c->c, &id))
+	if (now < c->again_ms || c->outstanding || communicator_ops(c)->id(c->c, &id))
 		return;
 	c->again_ms = now + CHECK_MS;
 	for (uint32_t i = 0; i < c->nranks; i++)
 		if (c->ranks[i] != e->rank)
 			c->outstanding += !form(e, c, c->ranks[i], &id);
-}
-
-static bool has_lost_member(struct engine *e, const struct communicator *c, char why[64])
-{
-	for (uint32_t i = 0; i < c->nranks; i++) {
-		if (c->ranks[i] == e->rank || peer_is_live(&e->peers[c->ranks[i]]))
-			continue;
-		snprintf(why, 64, "rank %u was lost", c->ranks[i]);
-		return true;
-	}
-	return false;
 }
 
 /* One that has come back has another process, or was silent when it was asked. */
@@ -305,20 +325,22 @@ static bool has_come(struct engine *e, struct communicator *c, char why[64])
 
 static void watch(struct engine *e, struct communicator *c)
 {
-	int rc = c->ops->state(c->c);
+	int rc = communicator_ops(c)->state(c->c);
 	struct collective_about about;
 	char why[64];
 
 	if (has_lost_member(e, c, why) || has_come(e, c, why)) {
 		communicator_fail(e, c->number, why);
 	} else if (rc && rc != -EINPROGRESS) {
-		c->ops->about(c->c, &about);
+		communicator_ops(c)->about(c->c, &about);
+		blame_library(e, c);
 		communicator_fail(e, c->number, *about.error ? about.error : strerror(-rc));
 	} else if (!rc && c->state == COMMUNICATOR_OPENING) {
 		c->state = COMMUNICATOR_UP;
 		c->failures = 0;
 		c->made++;
-		log_info("%u ranks' devices are connected", c->nranks);
+		log_info("%u ranks' devices are connected by %s", c->nranks,
+			 communicator_ops(c)->name);
 	}
 }
 
@@ -372,11 +394,31 @@ static int take_members(struct engine *e, struct communicator *c, const struct w
 	return place_in(c->ranks, c->nranks, e->rank);
 }
 
+static int find_way(const struct communicator *c, const struct wire_form *form)
+{
+	for (int i = 0; i < 2 && c->ways[i]; i++)
+		if (!strncmp(c->ways[i]->name, form->way, sizeof(form->way)))
+			return i;
+	return -EOPNOTSUPP;
+}
+
+static int open_way(struct communicator *c, const struct wire_form *form, unsigned place,
+		    struct collective **collective)
+{
+	struct collective_id id;
+	int way = find_way(c, form);
+
+	if (way < 0)
+		return way;
+	memcpy(id.bytes, form->id, sizeof(id.bytes));
+	c->way = (unsigned)way;
+	return communicator_ops(c)->open(collective, &c->options, place, c->nranks, &id);
+}
+
 static int join(struct engine *e, struct communicator *c, const struct wire_form *form,
 		const void *tail, size_t tail_size)
 {
 	struct collective *collective;
-	struct collective_id id;
 	int place, rc;
 
 	if (c->number == form->number && c->state != COMMUNICATOR_PARTING)
@@ -390,10 +432,7 @@ static int join(struct engine *e, struct communicator *c, const struct wire_form
 	if (c->state == COMMUNICATOR_ASKING)
 		return -EBUSY; /* we hold ourselves for the lowest that lives */
 	place = take_members(e, c, form, tail, tail_size);
-	memcpy(id.bytes, form->id, sizeof(id.bytes));
-	rc = place < 0
-		     ? place
-		     : c->ops->open(&collective, &c->options, (unsigned)place, c->nranks, &id);
+	rc = place < 0 ? place : open_way(c, form, (unsigned)place, &collective);
 	if (rc) {
 		forget_members(c);
 		return rc;
@@ -409,8 +448,10 @@ static void serve_part(struct engine *e, struct communicator *c, const void *bod
 
 	memcpy(&told, body, sizeof(told));
 	if (told.number == c->number && wire_text_ok(told.why, sizeof(told.why)) &&
-	    (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP))
+	    (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)) {
+		blame_library(e, c);
 		part(e, c, told.why);
+	}
 }
 
 void communicator_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -506,7 +547,7 @@ int communicator_launch(struct engine *e, uint64_t number, struct communicator_i
 	atomic_fetch_add(&c->under_way, 1);
 	pthread_mutex_lock(&c->lock);
 	if (c->c && c->number == number)
-		rc = c->ops->launch(c->c, &io->io);
+		rc = communicator_ops(c)->launch(c->c, &io->io);
 	pthread_mutex_unlock(&c->lock);
 	if (rc)
 		atomic_fetch_sub(&c->under_way, 1);
@@ -530,64 +571,4 @@ bool communicator_ticks(const struct engine *e)
 
 	return c && (c->state == COMMUNICATOR_ASKING || c->state == COMMUNICATOR_OPENING ||
 		     c->state == COMMUNICATOR_PARTING || atomic_load(&c->under_way));
-}
-
-void communicator_about(struct engine *e, struct collective_about *about)
-{
-	struct communicator *c = e->communicator;
-
-	memset(about, 0, sizeof(*about));
-	if (c && c->c)
-		c->ops->about(c->c, about);
-}
-
-static void describe_ranks(const struct communicator *c, FILE *out)
-{
-	static const char *const states[] = { "not connected", "asking who takes part",
-					      "connecting", "connected", "parting" };
-
-	fprintf(out, "%s", states[c->state]);
-	for (uint32_t i = 0; i < c->nranks; i++)
-		fprintf(out, "%s%u", i ? " " : ", ranks ", c->ranks[i]);
-	fputc('\n', out);
-	if (*c->without)
-		fprintf(out,
-			"without ranks%s: when asked they had given no devices (frag_devices), "
-			"or "
-			"are not to be connected\n",
-			c->without);
-}
-
-static const char *why_none(const struct engine *e)
-{
-	if (e->launch.gather_by_host)
-		return "FRAG_GATHER=host was set";
-	if (atomic_load(&e->one_queue))
-		return "CUDA_DEVICE_MAX_CONNECTIONS=1 was set";
-	return "it has given no devices (frag_devices)";
-}
-
-void communicator_describe(struct engine *e, FILE *out)
-{
-	const struct communicator *c = e->communicator;
-	struct collective_about about;
-
-	if (!c) {
-		fprintf(out, "none: rank %u is not to be connected: %s\n", e->rank,
-			why_none(e));
-		return;
-	}
-	describe_ranks(c, out);
-	communicator_about(e, &about);
-	fprintf(out, "library %s %d, device %d\n", c->ops->name, about.version,
-		c->options.number);
-	fprintf(out, "connected %llu times, lost %llu times\n", (unsigned long long)c->made,
-		(unsigned long long)c->failed);
-	fprintf(out,
-		"launched %llu, ended %llu, failed %llu, sent %llu bytes, received %llu "
-		"bytes\n",
-		(unsigned long long)about.launched, (unsigned long long)about.ended,
-		(unsigned long long)about.failed, (unsigned long long)about.bytes_sent,
-		(unsigned long long)about.bytes_received);
-	fprintf(out, "last error: %s\n", *c->why ? c->why : "none");
 }

@@ -384,8 +384,9 @@ struct wire_form { /* then count uint32_t: the ranks of it, in their places */
 	uint32_t count;
 	uint32_t made;   /* not 0: who has it no more says -ENOENT */
 	uint8_t id[128]; /* by which the collective library finds them */
+	char way[8];     /* that library */
 };
-static_assert(sizeof(struct wire_form) == 144, "wire");
+static_assert(sizeof(struct wire_form) == 152, "wire");
 
 struct wire_meet {             /* a rank has come to frag_gather or frag_scatter, or on in it */
 	uint64_t count;        /* how often it has said so for that group, this one included */

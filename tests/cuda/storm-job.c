@@ -477,7 +477,8 @@ static void connect(void)
 					      .number = (int)rank % 2,
 					      .stream = stream,
 					      .timeout_ms = SILENCE_MS };
-	struct collective_options options = { .number = devices.number,
+	struct collective_options options = { .device_ops = &device_cuda,
+					      .number = devices.number,
 					      .open_ms = OPEN_MS,
 					      .end_ms = END_MS };
 	struct engine *e = f->engine;
@@ -487,7 +488,11 @@ static void connect(void)
 	e->timeout_ms = SILENCE_MS;
 	pthread_mutex_lock(&e->lock);
 	check("rounds_init", rounds_init(e));
-	check("communicator_use", communicator_use(e, &collective_nccl, &options));
+	check("communicator_use",
+	      communicator_use(e,
+			       e->launch.collective == LAUNCH_IPC ? &collective_ipc
+								  : &collective_nccl,
+			       &options));
 	pthread_mutex_unlock(&e->lock);
 }
 

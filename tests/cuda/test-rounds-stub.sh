@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Three processes whose state is on devices fetch, gather and scatter it from device to device, over the stubs of the CUDA runtime and of NCCL.
-# By the host, where that is wanted, or one hardware queue makes it the only way.
+# By the host, where that is wanted, or one hardware queue makes it the only way.  By their copy engines, where that is wanted, or there is
+# no NCCL.
 # shellcheck disable=SC2086 # a list of process ids
 . "$top_srcdir/tests/lib.sh"
 use_stubs
@@ -28,7 +29,9 @@ expect() {
 }
 
 run_job
-expect '^fetched$' '^gathered$' '^scattered$' '^connected, ranks 0 1 2$' '^rounds asked for 1, failed 0' ', failed 0, sent'
+expect '^fetched$' '^gathered$' '^scattered$' '^connected, ranks 0 1 2$' '^library nccl ' '^rounds asked for 1, failed 0' ', failed 0, sent'
+run_job "FRAG_COLLECTIVE=ipc CUDA_DEVICE_MAX_CONNECTIONS=1"
+expect '^fetched$' '^gathered$' '^scattered$' '^connected, ranks 0 1 2$' '^library ipc 1, ' '^rounds asked for 1, failed 0' ', failed 0, sent'
 run_job FRAG_GATHER=host
 expect '^fetched$' '^gathered$' '^scattered$' '^none: '
 export FRAG_LOG=info
@@ -37,3 +40,8 @@ expect '^fetched$' '^gathered$' '^scattered$' '^none: '
 for rank in 0 1 2; do
 	[ "$(grep -c 'CUDA_DEVICE_MAX_CONNECTIONS=1: ' "$T/$rank.err")" = 1 ] || fail "rank $rank says: $(cat "$T/$rank.err")"
 done
+unset FRAG_LOG
+rm "$T/stubs/libnccl.so.2"
+: >"$T/stubs/libnccl.so.2"
+run_job
+expect '^fetched$' '^gathered$' '^scattered$' '^connected, ranks 0 1 2$' '^library ipc 1, ' '^rounds asked for 1, failed 0' ', failed 0, sent'

@@ -130,7 +130,7 @@ static int form(const struct wire_form *body, const uint32_t *ranks, size_t size
 
 START_TEST(what_cannot_be_joined_is_refused)
 {
-	static const struct wire_form two = { .number = 7, .count = 2 };
+	static const struct wire_form two = { .number = 7, .count = 2, .way = "host" };
 	static const uint32_t ranks[] = { 3, 2, 1, 0, 3 }, strange[] = { WORLD, 2 };
 
 	open_job();
@@ -153,8 +153,10 @@ END_TEST
 
 START_TEST(an_id_is_for_once)
 {
-	static const struct wire_form two = { .number = 7, .count = 2 };
-	static const struct wire_form made = { .number = 8, .count = 2, .made = 1 };
+	static const struct wire_form two = { .number = 7, .count = 2, .way = "host" };
+	static const struct wire_form made = {
+		.number = 8, .count = 2, .made = 1, .way = "host"
+	};
 	static const uint32_t ranks[] = { 3, 2 };
 
 	open_job();
@@ -172,7 +174,7 @@ END_TEST
 /* Who asks holds itself for the lowest that lives. */
 START_TEST(who_asks_joins_no_other)
 {
-	static const struct wire_form two = { .number = 7, .count = 2 };
+	static const struct wire_form two = { .number = 7, .count = 2, .way = "host" };
 	static const uint32_t ranks[] = { 3, 2 };
 
 	open_job();
@@ -190,7 +192,7 @@ END_TEST
 /* Nothing is asserted while there is none. */
 START_TEST(without_memory_it_is_not_joined)
 {
-	static const struct wire_form two = { .number = 7, .count = 2 };
+	static const struct wire_form two = { .number = 7, .count = 2, .way = "host" };
 	static const uint32_t ranks[] = { 3, 2 };
 	struct wire_header header = { .type = WIRE_FORM, .request = 77, .rank = 3 };
 
