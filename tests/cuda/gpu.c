@@ -14,6 +14,8 @@
 
 enum { PAGE = 4096, WAIT_MS = 120000 };
 
+const struct collective_ops *gpu_collective = &collective_nccl;
+
 _Noreturn void gpu_give_up(const char *what, const char *why)
 {
 	printf("%s: %s\n", what, why);
@@ -61,7 +63,8 @@ const char *gpu_open(struct gpu *gpu)
 
 	if (missing)
 		return missing;
-	if (nccl_load(&gpu->nccl, NULL, why, sizeof(why))) {
+	if (gpu_collective == &collective_nccl &&
+	    nccl_load(&gpu->nccl, NULL, why, sizeof(why))) {
 		device_cuda.close(gpu->device);
 		return why;
 	}
@@ -124,7 +127,7 @@ int gpu_launch(struct collective *c, struct gpu_part *p)
 {
 	p->result = -EINPROGRESS;
 	p->io.done = on_done;
-	return collective_nccl.launch(c, &p->io);
+	return gpu_collective->launch(c, &p->io);
 }
 
 static void pause_shortly(void)
@@ -147,7 +150,7 @@ int gpu_ready(struct collective *c)
 	uint64_t end = monotonic_ms() + WAIT_MS;
 	int rc;
 
-	while ((rc = collective_nccl.state(c)) == -EINPROGRESS && monotonic_ms() < end)
+	while ((rc = gpu_collective->state(c)) == -EINPROGRESS && monotonic_ms() < end)
 		pause_shortly();
 	return rc;
 }

@@ -21,7 +21,7 @@ static const struct many ipc = { &collective_ipc, &trainer_host, 3, 1000 };
 
 static struct device_ops faulty; /* all as device_host's, but what follows */
 static int share_result, map_result;
-static _Atomic bool hangs, hung;
+static _Atomic bool hangs, hung, forgets_events;
 static _Atomic(struct device_io *) swallowed;
 
 static void wait_until(const _Atomic bool *what, bool value)
@@ -51,7 +51,9 @@ static void faulty_submit(struct device *d, struct device_io *io)
 {
 	struct device_io *none = NULL;
 
-	if (!atomic_load(&hangs) || !atomic_compare_exchange_strong(&swallowed, &none, io))
+	if (atomic_load(&forgets_events) && io->after)
+		io->done(io, -EIO);
+	else if (!atomic_load(&hangs) || !atomic_compare_exchange_strong(&swallowed, &none, io))
 		device_host.submit(d, io);
 }
 
@@ -169,6 +171,23 @@ START_TEST(a_device_that_fails_fails_it)
 	device_host_take(device, memory);
 	device_host_take(device, memory + 2 * SIZE - 1);
 	free(memory);
+}
+END_TEST
+
+START_TEST(a_device_that_forgets_an_event_fails_it)
+{
+	struct part p = { .io = { .nmoves = 0 } };
+
+	open_faulty(1);
+	ck_assert_int_eq(rank_opened(0), 0);
+	ck_assert_int_eq(here->ops->mark(device, 0, NULL, &p.io.after), 0);
+	atomic_store(&forgets_events, true);
+	ck_assert_int_eq(part_start(0, &p), 0);
+	ck_assert_int_eq(part_wait(&p), -EIO);
+	expect_error(0, -EIO, "device 0 failed");
+	here->ops->unmark(device, p.io.after);
+	ranks_close(1);
+	port_close();
 }
 END_TEST
 
@@ -336,6 +355,7 @@ static TCase *lives(void)
 	tcase_add_loop_test(c, devices_that_do_not_share_are_not_connected, 0, 2);
 	tcase_add_test(c, a_device_that_does_not_return_from_sharing_is_left);
 	tcase_add_test(c, a_copy_that_does_not_end_is_left);
+	tcase_add_test(c, a_device_that_forgets_an_event_fails_it);
 	tcase_add_test(c, large_moves_go_in_large_chunks);
 	tcase_add_test(c, a_place_is_taken_once);
 	tcase_add_test(c, without_memory_or_threads_nothing_is_opened);

@@ -4,6 +4,7 @@
 /* A port of devices where the machine has no memory at the n-th call, for each n, and memory that is none of theirs. */
 
 #include "engine/device-host.h"
+#include "engine/shared.h"
 #include "tests/ranks/scarce.h"
 
 #include <check.h>
@@ -103,6 +104,30 @@ START_TEST(a_port_does_what_it_is_told_or_says_what_is_wanting)
 }
 END_TEST
 
+START_TEST(what_is_shared_is_found_as_long_as_it_is_there)
+{
+	struct shared_handle handle, other;
+	void *common, *found;
+
+	ck_assert_int_eq(shared_make(BYTES, &common, &handle), 0);
+	strcpy(common, "fragments");
+	ck_assert_int_eq(shared_open(&handle, &found), 0);
+	ck_assert_str_eq(found, "fragments");
+	other = handle;
+	other.inode++;
+	ck_assert_int_eq(shared_open(&other, &found), -ESTALE);
+	other = handle;
+	other.size++;
+	ck_assert_int_eq(shared_open(&other, &found), -ESTALE);
+	shared_hide(&handle);
+	ck_assert_int_eq(shared_open(&handle, &found), -ENOENT);
+	strcpy(common, "states");
+	ck_assert_str_eq(found, "states");
+	shared_close(common, BYTES);
+	shared_close(found, BYTES);
+}
+END_TEST
+
 static _Atomic int result; /* 1: none yet */
 
 static void on_done(struct device_io *io, int rc)
@@ -148,6 +173,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, a_port_does_what_it_is_told_or_says_what_is_wanting);
 	tcase_add_test(t, what_is_of_a_device_only_in_part_is_not_copied);
+	tcase_add_test(t, what_is_shared_is_found_as_long_as_it_is_there);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
