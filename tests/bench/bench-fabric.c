@@ -7,6 +7,7 @@
  */
 
 #include "engine/frag-internal.h"
+#include "engine/log.h"
 #include "tests/bench/rows.h"
 #include "tests/unit/ucx-there.h"
 
@@ -319,10 +320,12 @@ int main(void)
 	int listener = listen_anywhere(&name), status;
 	pid_t owner;
 
+	rows_go_first("bench-fabric");
 	launcher = getpid();
 	njobs = ucx_is_there() ? JOBS : UCX;
 	if (njobs < JOBS)
 		fprintf(stderr, "bench-fabric: by UCX: skipped: it is not there\n");
+	log_set_level(LOG_ERROR); /* ranks part */
 	memory = aligned_alloc(2 << 20, SIZE);
 	must("memory", memory ? 0 : -ENOMEM);
 	memset(memory, 1, SIZE);

@@ -2,15 +2,19 @@
 #include <config.h>
 
 /* What ranks take from each other by the communicator, beside the same bytes read by each from the owners' memory, and beside
- * memcpy; what one gives to all, beside writing it by messages; and what a round costs who trains.  Four ranks are threads of this process, each with an engine, ZeroMQ between
- * them; the communicator is collective_host, which copies in one thread at a time: what it takes is not what devices would,
- * but what is around it, agreeing, meeting, keeping aside what is sent, is what they have too.
+ * memcpy; what one gives to all, beside writing it by messages; and what a round costs who trains.  Four ranks are threads of
+ * this process, each with an engine, ZeroMQ between them; the communicator is collective_host, which copies in one thread at a time: what it takes is not what devices would,
+ * but what is around it, agreeing, meeting, keeping aside what is sent, is what they have too.  Once with states in memory
+ * of the host, once on devices, which are device_host's: the owners' memory is then read by messages.
  */
 
 #include "engine/collective-host.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
+#include "engine/device-host.h"
+#include "engine/devices.h"
 #include "engine/frag-internal.h"
+#include "engine/log.h"
 #include "engine/rounds.h"
 #include "engine/thread.h"
 #include "tests/bench/rows.h"
@@ -25,10 +29,9 @@ enum {
 	PARAMS = 4,  /* of a group */
 	SHARES = 32, /* of a group's bytes: what a parameter has of them */
 	WAIT_MS = 120000,
-	PAUSE_US = 1000,   /* between boundaries */
-	BARE = 20000,      /* boundaries with nothing to do */
-	SMALL = 4096,      /* bytes of each rank */
-	TOTAL = 256 << 20, /* of a group */
+	PAUSE_US = 1000, /* between boundaries */
+	BARE = 20000,    /* boundaries with nothing to do */
+	SMALL = 4096,    /* bytes of each rank */
 };
 
 /* Equal pieces: each parameter is cut.  Others: the vector of all is. */
@@ -56,7 +59,11 @@ static struct rank {
 	int params[GROUPS][PARAMS];
 	struct piece pieces[GROUPS][PARAMS];
 	uint8_t *out;
+	struct device_host_stream *stream;
 } ranks[RANKS];
+
+static bool on_device;
+static uint64_t total; /* bytes of a group */
 
 static void (*work)(struct rank *r);
 static const struct shape *shape; /* that work is about */
@@ -78,7 +85,7 @@ static unsigned group_of(const struct shape *s)
 
 static uint64_t numel_of(const struct shape *s, unsigned param)
 {
-	uint64_t bytes = s == &shapes[TINY] ? RANKS * SMALL : TOTAL;
+	uint64_t bytes = s == &shapes[TINY] ? RANKS * SMALL : total;
 
 	return bytes / SHARES * s->shares[param] / sizeof(float);
 }
@@ -108,6 +115,40 @@ static void *huge_pages(uint64_t size)
 	return memory;
 }
 
+static void give(struct rank *r, void *memory, uint64_t size)
+{
+	if (on_device)
+		must("device_host_give",
+		     device_host_give(devices_port(r->f->engine->registry.devices), 0, memory,
+				      size));
+}
+
+static void use_device(struct rank *r)
+{
+	struct frag_devices d = { .size = sizeof(d) };
+
+	r->stream = device_host_stream_new();
+	must("a stream", r->stream ? 0 : -ENOMEM);
+	d.stream = r->stream;
+	must("frag_devices", frag_devices_over(r->f, &d, &device_host));
+}
+
+static void *state_of(struct rank *r, int group)
+{
+	uint64_t size = frag_partition_numel(r->f, group, 0) * sizeof(float);
+	void *memory;
+
+	if (!on_device) {
+		must("frag_state_alloc",
+		     frag_state_alloc(r->f, group, 0, "fp32", FRAG_F32, &memory));
+		return memory;
+	}
+	memory = huge_pages(size);
+	give(r, memory, size);
+	must("frag_state_keep", frag_state_keep(r->f, group, 0, "fp32", FRAG_F32, memory));
+	return memory;
+}
+
 static float value_of(unsigned param, uint64_t i)
 {
 	return (float)(param * 8192 + i % 8191);
@@ -130,7 +171,7 @@ static void describe(struct rank *r, const struct shape *s)
 		must("frag_param", r->params[g][i] = frag_param(r->f, &t));
 	}
 	must("frag_group", group = frag_group(r->f, r->params[g], s->nparams, &zero));
-	must("frag_state_alloc", frag_state_alloc(r->f, group, 0, "fp32", FRAG_F32, &memory));
+	memory = state_of(r, group);
 	for (unsigned i = 0; i < s->nparams; i++) {
 		struct piece *p = &r->pieces[g][i];
 		int rc = frag_fragment(r->f, r->params[g][i], &p->at);
@@ -147,7 +188,11 @@ static void describe(struct rank *r, const struct shape *s)
 /* Before it is ready: who is asked then and has none takes no part. */
 static void use_communicator(struct engine *e)
 {
-	const struct collective_options options = { .stuck_ms = WAIT_MS, .wait_ms = WAIT_MS };
+	const struct collective_options options = {
+		.device = on_device ? devices_port(e->registry.devices) : NULL,
+		.stuck_ms = WAIT_MS,
+		.wait_ms = WAIT_MS
+	};
 	int rc;
 
 	pthread_mutex_lock(&e->lock);
@@ -177,14 +222,18 @@ static void be_rank(struct rank *r)
 {
 	struct launch launch = { .rank = r->number, .world = RANKS };
 
-	snprintf(launch.job, sizeof(launch.job), "bench-rounds-%d", (int)getpid());
+	snprintf(launch.job, sizeof(launch.job), "bench-rounds-%d-%d", (int)getpid(),
+		 on_device);
 	must("launch", launch_host(launch.host));
 	must("frag_open",
 	     frag_open_over(&r->f, &launch, &transport_zmq, &transport_host, NULL, true));
+	if (on_device)
+		use_device(r);
 	use_communicator(r->f->engine);
 	for (unsigned g = 0; g < GROUPS; g++)
 		describe(r, &shapes[g]);
-	r->out = huge_pages(TOTAL);
+	r->out = huge_pages(total);
+	give(r, r->out, total);
 	must("frag_ready", frag_ready(r->f));
 	must("frag_barrier", frag_barrier(r->f, WAIT_MS));
 	until_connected(r->f->engine);
@@ -383,6 +432,11 @@ static void first_checks(struct rank *r)
 
 /* ---- what comes in a second ---- */
 
+static const char *where(void)
+{
+	return on_device ? ", devices" : "";
+}
+
 struct of {
 	void (*what)(struct rank *r);
 	const struct shape *shape;
@@ -404,10 +458,11 @@ static void prove(const struct of *of, void (*what)(struct rank *r))
 	all_do(what);
 }
 
-static void compare(const char *name, struct rows_way ways[3], unsigned rounds)
+static void compare(const char *name, const char *other, struct rows_way ways[3],
+		    unsigned rounds)
 {
 	rows_run(ways, 3, rounds);
-	rows_compare(&(struct row){ .name = name, .unit = "GB/s", .reference = "frag_get" },
+	rows_compare(&(struct row){ .name = name, .unit = "GB/s", .reference = other },
 		     ways[0].measured, ways[1].measured, rounds);
 	rows_compare(&(struct row){ .name = name, .unit = "GB/s", .reference = "memcpy" },
 		     ways[0].measured, ways[2].measured, rounds);
@@ -420,9 +475,9 @@ static void measure_gathers(const struct shape *s, unsigned rounds)
 	char name[100];
 
 	prove(&by[0], check);
-	snprintf(name, sizeof(name), "gather %d MiB to all of %d ranks, %s", TOTAL >> 20, RANKS,
-		 s->name);
-	compare(name, ways, rounds);
+	snprintf(name, sizeof(name), "gather %d MiB to all of %d ranks, %s%s",
+		 (int)(total >> 20), RANKS, s->name, where());
+	compare(name, "frag_get", ways, rounds);
 }
 
 /* The value is what is there. */
@@ -430,16 +485,13 @@ static void measure_scatters(const struct shape *s, unsigned rounds)
 {
 	const struct of by[] = { { scatter, s, 1 }, { set, s, 1 }, { first_copies, s, 1 } };
 	struct rows_way ways[] = { WAY(rate, &by[0]), WAY(rate, &by[1]), WAY(rate, &by[2]) };
-	const struct row row = { .name = "scatter 256 MiB of one to 4 ranks, applied",
-				 .unit = "GB/s",
-				 .reference = "frag_set" },
-			 copied = { .name = row.name, .unit = row.unit, .reference = "memcpy" };
+	char name[100];
 
 	shape = s;
 	all_do(gather);
-	rows_run(ways, 3, rounds);
-	rows_compare(&row, ways[0].measured, ways[1].measured, rounds);
-	rows_compare(&copied, ways[0].measured, ways[2].measured, rounds);
+	snprintf(name, sizeof(name), "scatter %d MiB of one to %d ranks, applied%s",
+		 (int)(total >> 20), RANKS, where());
+	compare(name, "frag_set", ways, rounds);
 	all_do(check);
 }
 
@@ -453,9 +505,9 @@ static void measure_fetches(unsigned rounds)
 	char name[100];
 
 	prove(&by[0], first_checks);
-	snprintf(name, sizeof(name), "fetch %d MiB to one of %d ranks, a boundary each ms",
-		 TOTAL >> 20, RANKS);
-	compare(name, ways, rounds);
+	snprintf(name, sizeof(name), "fetch %d MiB to one of %d ranks%s", (int)(total >> 20),
+		 RANKS, where());
+	compare(name, "frag_get", ways, rounds);
 }
 
 /* ---- what it costs who trains ---- */
@@ -524,14 +576,15 @@ static void measure_boundaries(unsigned rounds)
 	char name[100];
 
 	rows_run(ways, 2, rounds * 3);
-	rows_compare(&(struct row){ .name = "boundary with a round of 4 KiB of each rank",
-				    .unit = "us",
-				    .reference = "no round",
-				    .less = true },
-		     ways[0].measured, ways[1].measured, rounds * 3);
+	snprintf(name, sizeof(name), "boundary with a round of %d KiB of each rank%s",
+		 SMALL >> 10, where());
+	rows_compare(
+		&(struct row){
+			.name = name, .unit = "us", .reference = "no round", .less = true },
+		ways[0].measured, ways[1].measured, rounds * 3);
 	rows_run(large, 2, rounds);
-	snprintf(name, sizeof(name), "boundary with a round of %d MiB of each rank",
-		 (int)(ranks[0].pieces[EQUAL][0].at.numel * sizeof(float) >> 20));
+	snprintf(name, sizeof(name), "boundary with a round of %d MiB of each rank%s",
+		 (int)(ranks[0].pieces[EQUAL][0].at.numel * sizeof(float) >> 20), where());
 	rows_compare(
 		&(struct row){
 			.name = name, .unit = "us", .reference = "memcpy", .less = true },
@@ -577,10 +630,8 @@ static void close_ranks(void)
 		pthread_join(ranks[i].thread, NULL);
 }
 
-int main(void)
+static void measure_all(unsigned rounds)
 {
-	unsigned rounds = rows_rounds(7);
-
 	open_ranks();
 	measure_gathers(&shapes[EQUAL], rounds);
 	measure_gathers(&shapes[UNEQUAL], rounds);
@@ -589,5 +640,19 @@ int main(void)
 	measure_boundaries(rounds);
 	check_figures();
 	close_ranks();
+}
+
+int main(void)
+{
+	unsigned rounds = rows_rounds(7);
+
+	log_set_level(LOG_ERROR); /* ranks part */
+	rows_go_first("bench-rounds");
+	on_device = true;
+	total = 64 << 20; /* by messages it takes long */
+	measure_all(rounds);
+	on_device = false;
+	total = 256 << 20;
+	measure_all(rounds);
 	return 0;
 }

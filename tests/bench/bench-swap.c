@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -689,17 +688,10 @@ static void make_dir(void)
 	exit(77);
 }
 
-/* What else runs here takes a core for milliseconds, in which the disk stands. */
-static void come_first(void)
-{
-	if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){ .sched_priority = 1 }))
-		fprintf(stderr, "bench-swap: not at SCHED_FIFO: %s\n", strerror(errno));
-}
-
 int main(void)
 {
 	log_set_level(LOG_ERROR);
-	come_first();
+	rows_go_first("bench-swap");
 	make_dir();
 	small_pages = memory_of(false);
 	huge_pages = memory_of(true);

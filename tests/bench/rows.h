@@ -35,6 +35,8 @@ struct rows_way {
 		.run = (RUN), .arg = (ARG)                                                     \
 	}
 
+/* At SCHED_FIFO, this thread and those that it starts; where that is not allowed, a line says so. */
+void rows_go_first(const char *who);
 /* FRAG_BENCH_ROUNDS, or so many. */
 unsigned rows_rounds(unsigned otherwise);
 /* After one round to warm up. */
