@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The bf16 parameters: from the masters, and to the weights of a step. */
+
+#include "trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint16_t bf16_of(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	if (isnan(value))
+		return (uint16_t)(bits >> 16 | 0x40);
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float float_of(uint16_t half)
+{
+	uint32_t bits = (uint32_t)half << 16;
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+void narrow(struct trainer *t, int p, uint64_t at, const float *master, uint64_t n)
+{
+	const struct param *param = &t->param[p];
+	uint16_t *lp = t->options.stage == 3 ? t->lp + param->shard
+					     : t->lp + param->flat + param->own.param_offset;
+
+	for (uint64_t i = 0; i < n; i++)
+		lp[at + i] = bf16_of(master[i]);
+	if (t->options.swap_params)
+		need(t, "parameter", frag_param_put(t->frag, param->id, at, lp + at, n));
+}
+
+/* Parts of a parameter from the ranks that have them, wherever they do. */
+static void pull_param(struct trainer *t, int p, uint64_t at, uint16_t *to, uint64_t n)
+{
+	if (n > 0)
+		need(t, "parameter",
+		     frag_get_range(t->frag, t->param[p].id, "lp", at * sizeof(*to), to,
+				    n * sizeof(*to)));
+}
+
+/* On NVMe: while this one is in the next are on their way. */
+static void gather_swapped(struct trainer *t, int p, uint16_t *to)
+{
+	uint64_t numel = t->model.param[p].numel, piece = t->param[p].piece;
+	uint64_t from = least(numel, (uint64_t)t->rank * piece),
+		 end = least(numel, from + piece);
+	int id = t->param[p].id, next = t->param[p + 1 < MODEL_NPARAMS ? p + 1 : 0].id;
+	void *own;
+
+	need(t, "parameter", frag_params_in(t->frag, &id, 1, &own));
+	need(t, "parameter", frag_params_ahead(t->frag, &next, 1));
+	memcpy(to + from, own, (end - from) * sizeof(*to));
+	need(t, "parameter", frag_params_out(t->frag, &id, 1, 0));
+	pull_param(t, p, 0, to, from);
+	pull_param(t, p, end, to + end, numel - end);
+}
+
+/* Stage 3: the whole of p from its shards, into to. */
+static void gather(struct trainer *t, int p, uint16_t *to)
+{
+	uint64_t numel = t->model.param[p].numel, piece = t->param[p].piece;
+	const uint16_t *own = t->lp + t->param[p].shard;
+
+	for (int r = 0; r < t->world; r++) {
+		uint64_t at = (uint64_t)r * piece;
+		uint64_t n = at >= numel ? 0 : numel - at < piece ? numel - at : piece;
+
+		if (r == t->rank)
+			memcpy(to + at, own, n * sizeof(*to));
+		else
+			pull(t, r, "lp", t->param[p].shard * sizeof(*to), to + at,
+			     n * sizeof(*to));
+	}
+}
+
+void load_weights(struct trainer *t)
+{
+	for (int p = 0; p < MODEL_NPARAMS; p++) {
+		const uint16_t *from = t->lp + t->param[p].flat;
+		float *to = t->weight + t->param[p].flat;
+
+		if (t->options.stage == 3) {
+			(t->options.swap_params ? gather_swapped
+						: gather)(t, p, (uint16_t *)t->scratch);
+			from = (const uint16_t *)t->scratch;
+		}
+		for (uint64_t i = 0; i < t->model.param[p].numel; i++)
+			to[i] = float_of(from[i]);
+	}
+}
+
+/* Stages 1 and 2: rank r's partition is elements [r * numel, (r + 1) * numel) of the group. */
+void pull_parameters(struct trainer *t)
+{
+	if (t->options.stage != 1 && t->options.stage != 2)
+		return;
+	for (int g = 0; g < NGROUPS; g++) {
+		const struct group *group = &t->group[g];
+
+		for (int r = 0; r < t->world; r++) {
+			uint64_t start = (uint64_t)r * group->numel, end = start + group->numel;
+			uint64_t at = group->flat + start;
+
+			end = end < group->total ? end : group->total;
+			if (r != t->rank && start < end)
+				pull(t, r, "lp", at * sizeof(*t->lp), t->lp + at,
+				     (end - start) * sizeof(*t->lp));
+		}
+	}
+}
