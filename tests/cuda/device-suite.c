@@ -618,13 +618,14 @@ int device_suite_run(const struct trainer *trainer, TCase *const more[])
 
 	here = trainer;
 	thread_cond_init(&ended);
-	if (other)
+	add_all(suite, more);
+	if (other) {
 		suite_add_tcase(suite, other);
-	else
-		add_all(suite, more);
-	if (other)
 		srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, other ? CK_SILENT : CK_ENV);
+		srunner_run(runner, NULL, "other", CK_SILENT);
+	} else {
+		srunner_run_all(runner, CK_ENV);
+	}
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
 	return failed != 0;
