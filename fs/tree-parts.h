@@ -2,7 +2,7 @@
 #ifndef FS_TREE_PARTS_H
 #define FS_TREE_PARTS_H
 
-/* What tree.c, tree-list.c and tree-part.c share. */
+/* What the files of tree share. */
 
 #include "fs/tree.h"
 
@@ -19,6 +19,8 @@ struct tree_fixed {
 
 extern const struct tree_fixed tree_fixed[TREE_FIXED];
 
+/* Of that directory; NULL: it has none such. */
+const struct tree_fixed *tree_find_fixed(enum node_kind dir, const char *name);
 bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f);
 /* Whether it is in this directory now: 1, 0; -errno: its rank cannot be asked. */
 int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct node dir);

@@ -13,6 +13,9 @@
 /* Makes room for one more in an array of n. */
 int table_room(void *array, uint32_t n, size_t size);
 
+/* The number of a key of states, a new one if it has none.  -EINVAL; -ENOMEM. */
+int table_key(struct table *t, const char *key);
+
 /* Sorts the entries, drops what is there twice.  -EINVAL: some overlap. */
 int table_finish_entries(struct table *t);
 

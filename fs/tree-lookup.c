@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/tree-parts.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* What a name stands for in a directory. */
+
+static int lookup_state(struct tree *t, struct node dir, const char *name,
+			struct tree_entry *entry)
+{
+	struct engine_state states[TREE_STATES_MAX];
+	int n = tree_states(t, dir, states, TREE_STATES_MAX);
+	int forms = dir.kind == NODE_PARAM ? 2 : 1;
+
+	for (int i = 0; i < n * forms; i++) {
+		char file[NAMES_FILE_MAX + 1];
+
+		tree_state_file(dir.kind, states[i / forms].key, i % forms, file);
+		if (!strcmp(file, name))
+			return tree_state_entry(t, dir, &states[i / forms], i % forms, entry);
+	}
+	return n < 0 ? n : -ENOENT;
+}
+
+/* Plain decimal, no sign, no leading zero; *end is behind it. */
+static bool decimal(const char *text, uint32_t *value, const char **end)
+{
+	uint64_t n = 0;
+	const char *c = text;
+
+	for (; *c >= '0' && *c <= '9' && n <= UINT32_MAX; c++)
+		n = n * 10 + (uint64_t)(*c - '0');
+	if (c == text || n > UINT32_MAX || (*text == '0' && c - text > 1))
+		return false;
+	*value = (uint32_t)n;
+	*end = c;
+	return true;
+}
+
+static bool lookup_number(const char *name, uint32_t count, uint32_t *number)
+{
+	const char *end;
+
+	return decimal(name, number, &end) && !*end && *number < count;
+}
+
+static bool lookup_group(struct tree *t, struct node dir, const char *name, struct node *n)
+{
+	const struct engine_part *p = &t->parts[dir.item].is;
+	uint32_t group;
+
+	if (!lookup_number(name, tree_part_groups(t, dir.item), &group))
+		return false;
+	n->item = (p->groups + group) << 16;
+	return true;
+}
+
+static bool lookup_part(struct tree *t, const char *name, struct node *n)
+{
+	for (uint32_t i = 0; i < t->nparts; i++) {
+		n->item = i;
+		if (t->parts[i].is.name && !strcmp(t->parts[i].is.name, name))
+			return true;
+	}
+	return false;
+}
+
+static bool lookup_partition(struct tree *t, struct node dir, const char *name, struct node *n)
+{
+	struct engine_group g;
+	uint32_t group, sub;
+	const char *end;
+
+	if (!decimal(name, &group, &end) || *end != '.' || !decimal(end + 1, &sub, &end) ||
+	    *end)
+		return false;
+	group += t->parts[tree_part_of_rank(t, dir.rank)].is.groups;
+	if (group >= t->ngroups || !tree_group_has_rank(t, group, dir.rank, &g) ||
+	    sub >= g.sub_groups || sub >= TREE_SUBS_MAX)
+		return false;
+	n->item = group << 16 | sub;
+	return true;
+}
+
+/* The part whose names a directory has. */
+static uint32_t part_below(const struct tree *t, struct node dir)
+{
+	if (dir.kind == NODE_RANK_PARAMS)
+		return tree_part_of_rank(t, dir.rank);
+	return dir.kind == NODE_GROUP_PARAMS ? tree_part_of_group(t, node_group(dir))
+					     : dir.item;
+}
+
+static bool lookup_param(struct tree *t, struct node dir, const char *name, struct node *n)
+{
+	int64_t param = tree_find(t, part_below(t, dir), name);
+	struct engine_param p;
+
+	if (param < 0 || (param >= t->nparams) != (dir.kind == NODE_BUFFERS))
+		return false;
+	n->item = (uint32_t)param;
+	if (dir.kind != NODE_GROUP_PARAMS)
+		return true;
+	n->rank = node_group(dir);
+	return engine_param(t->engine, n->item, &p) && p.group == (int)n->rank;
+}
+
+static bool lookup_numbered(struct tree *t, struct node dir, const char *name, struct node *n)
+{
+	switch (dir.kind) {
+	case NODE_ROOT:
+		return lookup_part(t, name, n);
+	case NODE_PARAMS:
+	case NODE_BUFFERS:
+	case NODE_RANK_PARAMS:
+	case NODE_GROUP_PARAMS:
+		return lookup_param(t, dir, name, n);
+	case NODE_RANKS:
+		return lookup_number(name, t->nranks, &n->rank);
+	case NODE_GROUPS:
+		return lookup_group(t, dir, name, n);
+	case NODE_PARTITIONS:
+		return lookup_partition(t, dir, name, n);
+	default:
+		return false;
+	}
+}
+
+static int check_held(struct tree *t, struct node n)
+{
+	int states = tree_rank_holds(t, n.rank, n.item);
+
+	return states > 0 ? 0 : states ? states : -ENOENT;
+}
+
+int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry)
+{
+	const struct tree_fixed *f = tree_find_fixed(dir.kind, name);
+	int shown = f ? tree_shows_fixed(t, f, dir) : 0;
+
+	if (shown < 0)
+		return shown;
+	if (!node_is_dir(dir))
+		return -ENOTDIR;
+	if (strlen(name) > NAMES_FILE_MAX)
+		return -ENAMETOOLONG;
+	*entry = (struct tree_entry){ .node = { tree_content[dir.kind], dir.rank, dir.item,
+						0 } };
+	strcpy(entry->name, name);
+	if (shown) {
+		entry->node = tree_fixed_node(f, dir);
+		return 0;
+	}
+	if (lookup_numbered(t, dir, name, &entry->node))
+		return dir.kind == NODE_RANK_PARAMS ? check_held(t, entry->node) : 0;
+	return lookup_state(t, dir, name, entry);
+}
