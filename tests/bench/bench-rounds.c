@@ -62,8 +62,19 @@ static struct rank {
 	struct device_host_stream *stream;
 } ranks[RANKS];
 
-static bool on_device;
-static uint64_t total; /* bytes of a group */
+/* Where states are, and how they go. */
+static const struct mode {
+	const char *name;
+	const struct collective_ops *by;
+	bool on_device;
+	uint64_t total; /* bytes of a group: by messages it takes long */
+} modes[] = {
+	{ ", devices", &collective_host, true, 64 << 20 },
+	{ ", copy engines", &collective_ipc, true, 64 << 20 },
+	{ "", &collective_host, false, 256 << 20 },
+};
+
+static const struct mode *mode;
 
 static void (*work)(struct rank *r);
 static const struct shape *shape; /* that work is about */
@@ -85,7 +96,7 @@ static unsigned group_of(const struct shape *s)
 
 static uint64_t numel_of(const struct shape *s, unsigned param)
 {
-	uint64_t bytes = s == &shapes[TINY] ? RANKS * SMALL : total;
+	uint64_t bytes = s == &shapes[TINY] ? RANKS * SMALL : mode->total;
 
 	return bytes / SHARES * s->shares[param] / sizeof(float);
 }
@@ -117,7 +128,7 @@ static void *huge_pages(uint64_t size)
 
 static void give(struct rank *r, void *memory, uint64_t size)
 {
-	if (on_device)
+	if (mode->on_device)
 		must("device_host_give",
 		     device_host_give(devices_port(r->f->engine->registry.devices), 0, memory,
 				      size));
@@ -138,7 +149,7 @@ static void *state_of(struct rank *r, int group)
 	uint64_t size = frag_partition_numel(r->f, group, 0) * sizeof(float);
 	void *memory;
 
-	if (!on_device) {
+	if (!mode->on_device) {
 		must("frag_state_alloc",
 		     frag_state_alloc(r->f, group, 0, "fp32", FRAG_F32, &memory));
 		return memory;
@@ -189,7 +200,8 @@ static void describe(struct rank *r, const struct shape *s)
 static void use_communicator(struct engine *e)
 {
 	const struct collective_options options = {
-		.device = on_device ? devices_port(e->registry.devices) : NULL,
+		.device_ops = mode->on_device ? &device_host : NULL,
+		.device = mode->on_device ? devices_port(e->registry.devices) : NULL,
 		.stuck_ms = WAIT_MS,
 		.wait_ms = WAIT_MS
 	};
@@ -200,7 +212,7 @@ static void use_communicator(struct engine *e)
 	if (!rc)
 		rc = collects_init(e, COLLECTS_SLOT);
 	if (!rc)
-		rc = communicator_use(e, &collective_host, &options);
+		rc = communicator_use(e, mode->by, &options);
 	pthread_mutex_unlock(&e->lock);
 	must("the communicator", rc);
 }
@@ -223,17 +235,17 @@ static void be_rank(struct rank *r)
 	struct launch launch = { .rank = r->number, .world = RANKS };
 
 	snprintf(launch.job, sizeof(launch.job), "bench-rounds-%d-%d", (int)getpid(),
-		 on_device);
+		 (int)(mode - modes));
 	must("launch", launch_host(launch.host));
 	must("frag_open",
 	     frag_open_over(&r->f, &launch, &transport_zmq, &transport_host, NULL, true));
-	if (on_device)
+	if (mode->on_device)
 		use_device(r);
 	use_communicator(r->f->engine);
 	for (unsigned g = 0; g < GROUPS; g++)
 		describe(r, &shapes[g]);
-	r->out = huge_pages(total);
-	give(r, r->out, total);
+	r->out = huge_pages(mode->total);
+	give(r, r->out, mode->total);
 	must("frag_ready", frag_ready(r->f));
 	must("frag_barrier", frag_barrier(r->f, WAIT_MS));
 	until_connected(r->f->engine);
@@ -432,11 +444,6 @@ static void first_checks(struct rank *r)
 
 /* ---- what comes in a second ---- */
 
-static const char *where(void)
-{
-	return on_device ? ", devices" : "";
-}
-
 struct of {
 	void (*what)(struct rank *r);
 	const struct shape *shape;
@@ -476,7 +483,7 @@ static void measure_gathers(const struct shape *s, unsigned rounds)
 
 	prove(&by[0], check);
 	snprintf(name, sizeof(name), "gather %d MiB to all of %d ranks, %s%s",
-		 (int)(total >> 20), RANKS, s->name, where());
+		 (int)(mode->total >> 20), RANKS, s->name, mode->name);
 	compare(name, "frag_get", ways, rounds);
 }
 
@@ -490,7 +497,7 @@ static void measure_scatters(const struct shape *s, unsigned rounds)
 	shape = s;
 	all_do(gather);
 	snprintf(name, sizeof(name), "scatter %d MiB of one to %d ranks, applied%s",
-		 (int)(total >> 20), RANKS, where());
+		 (int)(mode->total >> 20), RANKS, mode->name);
 	compare(name, "frag_set", ways, rounds);
 	all_do(check);
 }
@@ -505,8 +512,8 @@ static void measure_fetches(unsigned rounds)
 	char name[100];
 
 	prove(&by[0], first_checks);
-	snprintf(name, sizeof(name), "fetch %d MiB to one of %d ranks%s", (int)(total >> 20),
-		 RANKS, where());
+	snprintf(name, sizeof(name), "fetch %d MiB to one of %d ranks%s",
+		 (int)(mode->total >> 20), RANKS, mode->name);
 	compare(name, "frag_get", ways, rounds);
 }
 
@@ -577,14 +584,14 @@ static void measure_boundaries(unsigned rounds)
 
 	rows_run(ways, 2, rounds * 3);
 	snprintf(name, sizeof(name), "boundary with a round of %d KiB of each rank%s",
-		 SMALL >> 10, where());
+		 SMALL >> 10, mode->name);
 	rows_compare(
 		&(struct row){
 			.name = name, .unit = "us", .reference = "no round", .less = true },
 		ways[0].measured, ways[1].measured, rounds * 3);
 	rows_run(large, 2, rounds);
 	snprintf(name, sizeof(name), "boundary with a round of %d MiB of each rank%s",
-		 (int)(ranks[0].pieces[EQUAL][0].at.numel * sizeof(float) >> 20), where());
+		 (int)(ranks[0].pieces[EQUAL][0].at.numel * sizeof(float) >> 20), mode->name);
 	rows_compare(
 		&(struct row){
 			.name = name, .unit = "us", .reference = "memcpy", .less = true },
@@ -648,11 +655,7 @@ int main(void)
 
 	log_set_level(LOG_ERROR); /* ranks part */
 	rows_go_first("bench-rounds");
-	on_device = true;
-	total = 64 << 20; /* by messages it takes long */
-	measure_all(rounds);
-	on_device = false;
-	total = 256 << 20;
-	measure_all(rounds);
+	for (mode = modes; mode < modes + ARRAY_SIZE(modes); mode++)
+		measure_all(rounds);
 	return 0;
 }
