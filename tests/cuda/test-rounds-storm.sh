@@ -122,8 +122,7 @@ round=0
 while [ $round -lt "${TEST_ROUNDS:-1}" ]; do
 	round=$((round + 1))
 	if [ "${TEST_WAY-}" = ipc ]; then
-		kill_one 0
-		kill_one "$((1 + $(chance 2)))"
+		kill_one "$(chance 3)"
 		stop_one "$(chance 3)"
 		continue
 	fi
