@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_RANKS_MOUNTED_ROUNDS_H
+#define TESTS_RANKS_MOUNTED_ROUNDS_H
+
+/* A job whose ranks are connected, rank 0 with two slots for mounts, and a mount on its host, which reads by rounds. */
+
+#include "tests/ranks/boundaries.h"
+
+#include "engine/file.h"
+
+enum { WORLD = 4, GOAL = 100000, OWNER = 3, AGENT = 0, LONG_MS = 10000, SHORT_MS = 50 };
+
+/* Read at a time; rank 0 has the first bytes of it, whose memory the mount reads unless it is a device's. */
+enum { PART = 8, OWN = 40 };
+
+extern const struct job_group sharded;
+/* Two mounts: the one that is tested, and one that there may be. */
+extern struct engine *observer, *other;
+/* Open in the first: exp_avg of "w". */
+extern struct engine_file *file;
+/* What was read of it, and how the last read ended, if it has. */
+extern uint8_t got[BYTES];
+extern int64_t ended;
+extern bool has_ended;
+
+void turn_all(void *arg);
+
+void observe_as(struct engine **out, const char *host, const char *how);
+void observe(const char *host, const char *how);
+struct engine_file *open_state_of(struct engine *e, const char *key);
+struct engine_file *open_state(const char *key);
+void open_all(const char *host, const char *how);
+void close_all(void);
+/* All ranks' trainers pass so many more boundaries. */
+void all_go(uint64_t more);
+
+void on_read(struct engine_read *read, const void *data, int64_t result);
+int64_t read_of(struct engine_file *f, uint64_t offset, uint32_t size);
+int64_t read_at(uint64_t offset, uint32_t size);
+void read_all(void);
+/* Opens the view, and asks for nothing. */
+void read_first_part(void);
+void expect_truth(void);
+
+/* Bytes from there on that no memory in reach has. */
+uint64_t elsewhere(uint64_t from);
+uint64_t by_rounds(void);
+uint64_t unfit(enum wire_unfit why);
+/* What the first mount has asked for from there on; NULL: nothing. */
+struct window *find_window(uint64_t offset);
+
+#endif

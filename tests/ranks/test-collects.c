@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/mounted-rounds.h"
+
+#include "engine/collects.h"
+#include "engine/peers.h"
+#include "engine/turn.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+/* A rank's slots: who has them, and what is asked for wrongly. */
+
+START_TEST(a_rank_says_what_it_has_brought)
+{
+	char *text;
+
+	open_all("host 0", "nccl");
+	all_go(GOAL);
+	read_all();
+	text = engine_text(observer, "nccl");
+	ck_assert_ptr_nonnull(text);
+	ck_assert_msg(strstr(text, "for mounts: brought 108 bytes") != NULL, "%s", text);
+	ck_assert_msg(strstr(text, "this mount: gather nccl, by rounds 108 bytes") != NULL,
+		      "%s", text);
+	free(text);
+	close_all();
+}
+END_TEST
+
+/* Its slots are with others, who do not read. */
+START_TEST(where_all_memory_is_lent_it_is_read_as_ever)
+{
+	struct engine_file *others[2];
+
+	open_all("host 0", "nccl");
+	for (int i = 0; i < 2; i++) {
+		others[i] = file;
+		all_go(GOAL);
+		ck_assert_int_eq(read_at(OWN, PART), PART);
+		file = open_state("exp_avg");
+	}
+	ck_assert_uint_eq(by_rounds(), 2 * PART);
+	read_all();
+	expect_truth();
+	ck_assert_uint_eq(by_rounds(), 2 * PART);
+	ck_assert_uint_ge(unfit(WIRE_UNFIT_ROOM), 1);
+	engine_file_close(others[0]);
+	engine_file_close(file);
+	for (int i = 0; i < 20; i++)
+		turn_all(NULL);
+	file = open_state("exp_avg");
+	observer->collecting.retry_ms = 0;
+	read_all();
+	expect_truth();
+	ck_assert_uint_eq(by_rounds(), 2 * PART + elsewhere(0));
+	engine_file_close(others[1]);
+	close_all();
+}
+END_TEST
+
+static struct wire_collected collected;
+static bool answered, is_lost;
+
+static bool on_collected(struct engine *e, void *owner, uint64_t tag,
+			 const struct answer *answer)
+{
+	answered = true;
+	is_lost = answer->status == -EAGAIN; /* or not answered yet */
+	if (is_lost)
+		return false;
+	ck_assert_int_eq(answer->type, WIRE_COLLECTED);
+	memcpy(&collected, answer->body, sizeof(collected));
+	return false;
+}
+
+static void ask_once(const struct wire_collect *body, const struct wire_piece *pieces,
+		     size_t size)
+{
+	answered = false;
+	pthread_mutex_lock(&observer->lock);
+	ck_assert_int_eq(peers_call(observer, AGENT, WIRE_COLLECT, body, pieces, size,
+				    on_collected, NULL, 0),
+			 0);
+	pthread_mutex_unlock(&observer->lock);
+	while (!answered)
+		turn_all(NULL);
+}
+
+static void ask(const struct wire_collect *body, const struct wire_piece *pieces, size_t size)
+{
+	do
+		ask_once(body, pieces, size);
+	while (is_lost);
+}
+
+START_TEST(what_is_asked_for_wrongly_is_refused)
+{
+	struct wire_collect body = { .id = { 1, 1 }, .view = { 1, 1 }, .count = 2 };
+	struct wire_piece pieces[2] = { { .size = COLLECTS_SLOT, .rank = OWNER },
+					{ .size = 1, .rank = WORLD } };
+
+	open_all("host 0", "nccl");
+	read_first_part();
+	ask(&body, pieces, sizeof(pieces)); /* too much */
+	ck_assert_int_eq(collected.status, -E2BIG);
+	ask(&body, pieces, sizeof(pieces[0])); /* half of it is missing */
+	ck_assert_int_eq(collected.status, -EINVAL);
+	pieces[0].size = 1;
+	ask(&body, pieces, sizeof(pieces)); /* no such rank */
+	ck_assert_int_eq(collected.status, -EREMOTE);
+	body.id[1]++;
+	pieces[1].rank = OWNER;
+	ask(&body, pieces, sizeof(pieces)); /* no such view */
+	ck_assert_int_eq(collected.status, -ESTALE);
+	body.id[1]++;
+	pieces[1].size = 0;
+	ask(&body, pieces, sizeof(pieces)); /* nothing, of one of them */
+	ck_assert_int_eq(collected.status, -EINVAL);
+	body.count = 0;
+	ask(&body, pieces, 0); /* how one is that there never was */
+	ck_assert_int_eq(collected.status, -EINVAL);
+	body.tier = STATE_TIERS;
+	ask(&body, pieces, 0);
+	ck_assert_uint_eq(collected.unfit, WIRE_UNFIT_TIER);
+	close_all();
+}
+END_TEST
+
+/* Of the file's view, on OWNER. */
+static void ask_for_part(uint32_t wait_ms)
+{
+	struct wire_collect body = { .id = { 1, 1 },
+				     .count = 1,
+				     .tier = on_devices ? STATE_DEVICE : STATE_HOST,
+				     .wait_ms = wait_ms };
+	struct wire_piece piece = { .size = PART, .rank = OWNER };
+
+	for (uint32_t i = 0; i < file->viewing.n; i++)
+		if (file->viewing.pieces[i].rank == OWNER) {
+			piece.epoch = file->viewing.pieces[i].epoch;
+			piece.state = file->viewing.pieces[i].row;
+			piece.offset = file->viewing.pieces[i].offset;
+		}
+	memcpy(body.view, file->viewing.id, sizeof(body.view));
+	ask(&body, &piece, sizeof(piece));
+}
+
+/* Rank 0 has two slots, both with the first mount, which would have one again as soon as it is let go. */
+START_TEST(a_mount_leaves_a_slot_to_another)
+{
+	struct engine_file *theirs;
+
+	on_devices = true;
+	open_all("host 0", "nccl");
+	observe_as(&other, "host 0", "nccl");
+	observer->collecting.window = 2 * PART;
+	theirs = open_state_of(other, "exp_avg");
+	all_go(GOAL);
+	ck_assert_int_eq(read_at(0, PART), PART);
+	while (unfit(WIRE_UNFIT_ROOM) < 2)
+		turn_all(NULL);
+	ck_assert_int_eq(read_of(theirs, 0, PART), PART);
+	ck_assert_uint_ge(other->counters.rounds_unfit[WIRE_UNFIT_ROOM], 1);
+	collects_close(engine_of(AGENT), find_window(2 * PART)->id);
+	for (int i = 0; i < 20; i++)
+		turn_all(NULL);
+	ask_for_part(LONG_MS);
+	ck_assert_int_eq(collected.status, -ENOSPC);
+	other->collecting.retry_ms = 0;
+	ck_assert_int_eq(read_of(theirs, 0, PART), PART);
+	ck_assert_uint_eq(other->counters.owner_bytes_rounds, PART);
+	engine_file_close(theirs);
+	turn_free(other);
+	other = NULL;
+	close_all();
+}
+END_TEST
+
+/* A slot is his for as long as the rank waits for others at most. */
+START_TEST(whoever_waits_for_ever_is_answered_all_the_same)
+{
+	open_all("host 0", "nccl");
+	read_first_part();
+	ask_for_part(UINT32_MAX);
+	ck_assert_uint_eq(collected.unfit, WIRE_UNFIT_BOUNDARY);
+	close_all();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("collects");
+	TCase *t = tcase_create("collects");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, a_rank_says_what_it_has_brought);
+	tcase_add_test(t, where_all_memory_is_lent_it_is_read_as_ever);
+	tcase_add_test(t, what_is_asked_for_wrongly_is_refused);
+	tcase_add_test(t, a_mount_leaves_a_slot_to_another);
+	tcase_add_test(t, whoever_waits_for_ever_is_answered_all_the_same);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
