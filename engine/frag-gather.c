@@ -126,7 +126,7 @@ static int lay_moves(const struct gather *g, struct send *send, struct collectiv
 /* Each rank of the communicator has one piece, all of one size, in their order. */
 static bool is_equal(const struct gather *g)
 {
-	bool equal = g->n == communicator_ranks(g->e);
+	bool equal = g->n && g->n == communicator_ranks(g->e);
 
 	for (unsigned i = 0; i < g->n && equal; i++)
 		equal = g->pieces[i].size == g->pieces[0].size &&
@@ -149,6 +149,7 @@ static int lay_equal(const struct gather *g, struct send *send, struct collectiv
 	return 0;
 }
 
+/* An error here is one for which others wait. */
 static int take(struct gather *g)
 {
 	CLEANUP(free)
@@ -164,9 +165,9 @@ static int take(struct gather *g)
 		io.io.after = sends_after(send);
 		rc = communicator_launch(g->e, g->said.communicator, &io);
 		rc = rc ? rc : communicator_wait(g->e, &io);
-		if (rc)
-			communicator_break(g->e, g->said.communicator);
 	}
+	if (rc)
+		communicator_break(g->e, g->said.communicator);
 	sends_free(g->e, send);
 	return rc;
 }

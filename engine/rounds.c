@@ -234,7 +234,7 @@ static void ask_first(struct engine *e, struct round *round)
 	int rc;
 
 	round->coordinator = peers_first_live(e);
-	rc = round->coordinator == WIRE_OBSERVER ? -EIO : ask(e, round);
+	rc = ask(e, round);
 	if (!rc)
 		round->phase = ROUND_ASKED;
 	else if (rc != -EAGAIN)

@@ -82,6 +82,7 @@ START_TEST(who_has_no_library_takes_no_part)
 		use(rank);
 	until_connected(WORLD - 1);
 	ck_assert_int_eq(communicator_place(engine_of(0), WORLD - 1), -ENOENT);
+	ck_assert_int_eq(communicator_place(engine_of(WORLD - 1), 0), -ENOENT);
 	boundaries_close();
 }
 END_TEST
