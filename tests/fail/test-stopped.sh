@@ -50,7 +50,7 @@ within 60 fragfs "$address" mnt || fail "fragfs: $?"
 held=$(cd mnt/ranks/1/params && ls -d */fp32)
 unmount
 
-mount_at 2
+mount_at 5
 says 'timed out'
 grep -q '^lost since .* UTC: no answer$' mnt/ranks/1/state || fail "$(cat mnt/ranks/1/state)"
 says 'timed out'
