@@ -360,6 +360,19 @@ bool edits_forbid(struct edits *s, const uint64_t transaction[2])
 	return may;
 }
 
+void edits_drop(struct edits *s, const uint64_t transaction[2])
+{
+	struct edit **at;
+
+	pthread_mutex_lock(&s->lock);
+	at = edits_find(s, transaction);
+	if (*at && (*at)->state == EDIT_STAGED) {
+		decisions_add(&s->forbidden, transaction, false);
+		edit_free(take_out(s, at));
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
 uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2])
 {
 	uint32_t coordinator;

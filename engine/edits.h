@@ -153,6 +153,8 @@ unsigned edits_expire(struct edits *s, uint64_t before);
 unsigned edits_lose_writer(struct edits *s, uint32_t writer);
 /* Nobody may commit it any more.  False: it is promised, or decided, here. */
 bool edits_forbid(struct edits *s, const uint64_t transaction[2]);
+/* What this rank has staged itself: the same, unless it is promised, and nobody is told. */
+void edits_drop(struct edits *s, const uint64_t transaction[2]);
 
 enum edits_next {
 	EDITS_GO,

@@ -14,8 +14,6 @@
 
 /* All ranks of a group take all of a state: by the communicator, what each has to each, or by reading, each for itself. */
 
-enum { WAIT_MS = 100 };
-
 struct gather {
 	struct engine *e;
 	struct wire_meet said;
@@ -52,6 +50,15 @@ static int note_piece(void *arg, const struct piece *piece)
 	return 0;
 }
 
+/* Replicas have them on other ranks, and alike. */
+static int check_piece(struct gather *g, const struct piece *piece)
+{
+	const uint64_t all[] = { g->said.held, piece->at, piece->size };
+
+	g->said.held = wire_hash(all, sizeof(all));
+	return communicator_sends(g->e, piece->rank, piece->row) ? 0 : -EREMOTE;
+}
+
 /* With the lock.  The tables of states may have to be fetched. */
 static int find_pieces(struct gather *g, uint64_t deadline)
 {
@@ -61,12 +68,9 @@ static int find_pieces(struct gather *g, uint64_t deadline)
 		g->n = 0;
 		g->covered = 0;
 		rc = plan_write(g->e, &g->address, g->start_ns, 0, g->bytes, note_piece, g);
-	} while (rc == -EAGAIN &&
-		 !node_wait_answer(g->e, u64_min(deadline, monotonic_ms() + WAIT_MS)) &&
-		 monotonic_ms() < deadline);
+	} while (node_ask_again(g->e, rc, deadline));
 	for (unsigned i = 0; i < g->n && !rc; i++)
-		if (!communicator_sends(g->e, g->pieces[i].rank, g->pieces[i].row))
-			rc = -EREMOTE;
+		rc = check_piece(g, &g->pieces[i]);
 	return !rc && g->covered < g->bytes ? -EREMOTE : rc;
 }
 
@@ -176,14 +180,13 @@ static int take(struct gather *g)
 
 static int read_all(struct gather *g)
 {
-	uint64_t nobodys[2];
 	int rc, through;
 
 	pthread_mutex_unlock(&g->e->lock);
 	rc = frag_read_to(g->e, &g->address, g->out, g->bytes);
 	pthread_mutex_lock(&g->e->lock);
 	g->said.stage = 1;
-	through = meet_others(g->e, &g->said, nobodys);
+	through = meet_others(g->e, &g->said, NULL);
 	return rc ? rc : through;
 }
 
@@ -212,7 +215,6 @@ static int gather(struct gather *g, unsigned timeout_ms)
 {
 	struct engine *e = g->e;
 	uint32_t group = e->catalog->params[g->address.param].group;
-	uint64_t nobodys[2];
 	int rc;
 
 	if (group == CATALOG_NONE)
@@ -220,7 +222,7 @@ static int gather(struct gather *g, unsigned timeout_ms)
 	g->group = &e->catalog->groups[group];
 	g->replica = catalog_place(g->group, e->rank) / catalog_shards(g->group);
 	say_what_it_can(g, timeout_ms);
-	rc = meet_others(e, &g->said, nobodys);
+	rc = meet_others(e, &g->said, NULL);
 	if (!rc)
 		rc = take(g);
 	else if (rc == -EREMOTE)

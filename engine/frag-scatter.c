@@ -2,13 +2,16 @@
 #include <config.h>
 
 #include "engine/collects.h"
-#include "engine/commit-own.h"
+#include "engine/commit.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
+#include "engine/dtype.h"
 #include "engine/frag-internal.h"
 #include "engine/live.h"
 #include "engine/meet.h"
+#include "engine/peers.h"
 #include "engine/plan.h"
+#include "engine/tell.h"
 #include "engine/writes.h"
 
 #include <errno.h>
@@ -22,11 +25,18 @@
  *   others  meet(0)  receive -> window -> aside    meet(1)                    meet(2)
  */
 
-enum { WAIT_MS = 100 };
+enum { BYTES_IN_MS = 1000 /* at least */ };
 enum { HAVE_COME, HAVE_STAGED, HAVE_AGREED }; /* stages; by the host: HAVE_STAGED is the last */
 
 struct span { /* of the value, in bytes; from == to: none */
 	uint64_t from, to;
+};
+
+struct own { /* bytes of a state that this rank holds */
+	uint32_t row;
+	uint64_t offset; /* in the row */
+	struct span at;  /* in the state */
+	enum frag_dtype dtype;
 };
 
 struct scatter {
@@ -37,6 +47,9 @@ struct scatter {
 	int number;           /* of the device that it is on */
 	const struct catalog_group *group;
 	struct span *held; /* [group's ranks]: what each holds something of */
+	struct own *own;
+	unsigned nown, room;
+	uint64_t epoch; /* of this rank's rows */
 	struct wire_meet said;
 	uint64_t transaction[2]; /* the root's */
 	uint8_t *window;         /* COLLECTS_SLOT bytes that devices reach */
@@ -58,59 +71,94 @@ static struct span overlap(const struct span *a, const struct span *b)
 
 struct noting {
 	struct scatter *s;
-	uint64_t element; /* bytes of one in the state that is looked at */
+	enum frag_dtype dtype; /* of the state that is looked at */
 };
+
+static int note_own(struct scatter *s, const struct piece *piece, enum frag_dtype dtype)
+{
+	if (s->nown == s->room) {
+		unsigned room = s->room * 2 + 4;
+		struct own *more = realloc(s->own, room * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		s->own = more;
+		s->room = room;
+	}
+	s->own[s->nown++] = (struct own){
+		piece->row, piece->offset, { piece->at, piece->at + piece->size }, dtype
+	};
+	return 0;
+}
+
+/* Elements of the other dtype, in bytes. */
+static struct span in_dtype(const struct span *span, enum frag_dtype from, enum frag_dtype to)
+{
+	return (struct span){ span->from / frag_dtype_size(from) * frag_dtype_size(to),
+			      span->to / frag_dtype_size(from) * frag_dtype_size(to) };
+}
 
 static int note_held(void *arg, const struct piece *piece)
 {
 	const struct noting *n = arg;
-	uint64_t element = frag_dtype_size(n->s->file->dtype);
-	struct span new = { piece->at / n->element * element,
-			    (piece->at + piece->size) / n->element * element };
-	uint32_t place = catalog_place(n->s->group, piece->rank);
+	struct scatter *s = n->s;
+	struct span at = { piece->at, piece->at + piece->size };
+	struct span new = in_dtype(&at, n->dtype, s->file->dtype);
+	uint32_t place = catalog_place(s->group, piece->rank);
 	struct span *held;
 
-	if (place == CATALOG_NONE || communicator_place(n->s->e, piece->rank) < 0)
+	if (place == CATALOG_NONE || communicator_place(s->e, piece->rank) < 0)
 		return -EREMOTE;
-	held = &n->s->held[place];
+	held = &s->held[place];
 	if (held->from == held->to)
 		*held = new;
 	held->from = u64_min(held->from, new.from);
 	held->to = u64_max(held->to, new.to);
-	return 0;
+	return piece->rank == s->e->rank ? note_own(s, piece, n->dtype) : 0;
 }
 
 static int note_state(struct scatter *s, const char *key, enum frag_dtype dtype)
 {
-	struct noting noting = { s, frag_dtype_size(dtype) };
+	struct noting noting = { s, dtype };
+	struct span all = { 0, s->file->bytes };
 	struct engine_address address = s->file->address;
 
 	strcpy(address.key, key);
 	return plan_write(s->e, &address, s->file->opened_ns, 0,
-			  s->file->bytes / frag_dtype_size(s->file->dtype) * noting.element,
-			  note_held, &noting);
+			  in_dtype(&all, s->file->dtype, dtype).to, note_held, &noting);
 }
 
 static int note_all(struct scatter *s)
 {
 	enum frag_dtype lp;
-	int rc = note_state(s, s->file->address.key, s->file->dtype);
+	int rc;
 
+	s->nown = 0;
+	memset(s->held, 0, s->group->nranks * sizeof(*s->held));
+	rc = note_state(s, s->file->address.key, s->file->dtype);
 	if (rc || !commit_lp_follows(s->e, s->file, &lp))
 		return rc;
 	rc = note_state(s, "lp", lp);
 	return rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
 }
 
-/* With the lock.  The tables of states may have to be fetched. */
+/* With the lock.  Tables of states may have to be fetched: this rank's, if it has been given another memory just now. */
 static int find_held(struct scatter *s)
 {
 	uint64_t deadline = monotonic_ms() + s->said.wait_ms;
+	struct wire_control now;
 	int rc;
 
-	while ((rc = note_all(s)) == -EAGAIN && monotonic_ms() < deadline)
-		node_wait_answer(s->e, u64_min(deadline, monotonic_ms() + WAIT_MS));
-	return rc;
+	wire_control_from_page(&now, s->e->registry.control);
+	peers_saw(s->e, s->e->rank, &now);
+	do
+		rc = note_all(s);
+	while (node_ask_again(s->e, rc, deadline));
+	if (rc)
+		return rc;
+	s->epoch = s->e->peers[s->e->rank].states->epoch;
+	s->said.held = wire_hash(s->held, s->group->nranks * sizeof(*s->held));
+	return 0;
 }
 
 /* ---- by the communicator ---- */
@@ -130,14 +178,16 @@ static void add_send(struct scatter *s, struct collective_io *io, struct collect
 		     const struct span *window, uint32_t place)
 {
 	struct span part = overlap(window, &s->held[place]);
-	const uint8_t *from = s->number == DEVICE_NONE ? s->window + (part.from - window->from)
-						       : s->value + part.from;
+	uint32_t rank = s->group->ranks[place];
+	const uint8_t *from;
 
-	if (part.from < part.to && s->group->ranks[place] != s->e->rank)
-		moves[io->nmoves++] = (struct collective_move){
-			true, (unsigned)communicator_place(s->e, s->group->ranks[place]),
-			part.to - part.from, (void *)(uintptr_t)from
-		};
+	if (part.from == part.to || rank == s->e->rank)
+		return;
+	from = s->number == DEVICE_NONE ? s->window + (part.from - window->from)
+					: s->value + part.from;
+	moves[io->nmoves++] =
+		(struct collective_move){ true, (unsigned)communicator_place(s->e, rank),
+					  part.to - part.from, (void *)(uintptr_t)from };
 }
 
 static void add_receive(struct scatter *s, struct collective_io *io,
@@ -170,7 +220,9 @@ static int pass(struct scatter *s, const struct span *window, const struct span 
 	return rc ? rc : communicator_wait(s->e, &io);
 }
 
-/* An error here is one for which others wait. */
+/* The window is copied to the host first, behind all that the trainer has enqueued: what is sent from the device is there, too.  An
+ * error here is one for which others wait.
+ */
 static int pass_window(struct scatter *s, const struct span *window, const struct span *own)
 {
 	int rc =
@@ -184,13 +236,54 @@ static int pass_window(struct scatter *s, const struct span *window, const struc
 	return rc;
 }
 
-static int keep_aside(struct scatter *s, const struct span *window, const struct span *own)
+static int stage(struct scatter *s, const struct own *own, const struct span *part,
+		 const void *bytes)
 {
-	uint64_t inside = is_root(s) ? own->from - window->from : 0;
-	struct engine_extent extent = { own->from, own->to - own->from, s->window + inside };
-	struct engine_write write = { .file = s->file, .extents = &extent, .nextents = 1 };
+	return edits_stage(&s->e->edits, s->transaction, NODE_LOCAL, monotonic_ms(), s->epoch,
+			   own->row, s->file->is_grad, own->offset + part->from - own->at.from,
+			   bytes, (uint32_t)(part->to - part->from));
+}
 
-	return extent.size ? commit_stage_own(s->e, &write, s->transaction, s->said.root) : 0;
+static int stage_converted(struct scatter *s, const struct own *own, const struct span *part,
+			   const void *value)
+{
+	uint64_t size = part->to - part->from;
+	CLEANUP(free) void *bytes = malloc(size);
+
+	if (!bytes)
+		return -ENOMEM;
+	dtype_convert(own->dtype, bytes, s->file->dtype, value,
+		      size / frag_dtype_size(own->dtype));
+	return stage(s, own, part, bytes);
+}
+
+/* The part of the value that has come is at bytes. */
+static int keep_aside(struct scatter *s, const struct own *own, const struct span *came,
+		      const uint8_t *bytes)
+{
+	struct span there = in_dtype(came, s->file->dtype, own->dtype);
+	struct span part = overlap(&there, &own->at);
+	const uint8_t *value =
+		bytes + in_dtype(&part, own->dtype, s->file->dtype).from - came->from;
+
+	if (part.from == part.to)
+		return 0;
+	return own->dtype == s->file->dtype ? stage(s, own, &part, value)
+					    : stage_converted(s, own, &part, value);
+}
+
+static int keep_all_aside(struct scatter *s, const struct span *window, const struct span *came)
+{
+	const uint8_t *bytes = s->window;
+	int rc = 0;
+
+	if (came->from == came->to)
+		return 0;
+	if (is_root(s))
+		bytes += came->from - window->from;
+	for (unsigned i = 0; i < s->nown && !rc; i++)
+		rc = keep_aside(s, &s->own[i], came, bytes);
+	return rc;
 }
 
 /* Who has no room goes on receiving: the others wait for it. */
@@ -205,7 +298,7 @@ static int pass_all(struct scatter *s)
 
 		rc = pass_window(s, &window, &own);
 		if (!rc && !kept)
-			kept = keep_aside(s, &window, &own);
+			kept = keep_all_aside(s, &window, &own);
 	}
 	return rc ? rc : kept;
 }
@@ -243,17 +336,22 @@ static int write_all(struct scatter *s)
 
 static int meet(struct scatter *s, uint32_t stage, int status)
 {
-	uint64_t transaction[2];
 	int rc;
 
 	s->said.stage = stage;
 	s->said.status = status;
 	pthread_mutex_lock(&s->e->lock);
-	rc = meet_others(s->e, &s->said, transaction);
+	rc = meet_others(s->e, &s->said, stage == HAVE_COME ? s->transaction : NULL);
 	pthread_mutex_unlock(&s->e->lock);
-	if (stage == HAVE_COME)
-		memcpy(s->transaction, transaction, sizeof(s->transaction));
 	return rc;
+}
+
+/* From here on all are there, and each step ends by itself, or a rank is lost: this bound is for what is wrong. */
+static void wait_longer(struct scatter *s)
+{
+	uint64_t ms = s->said.wait_ms + 3 * s->e->timeout_ms + s->file->bytes / BYTES_IN_MS;
+
+	s->said.wait_ms = (uint32_t)u64_min(ms, UINT32_MAX);
 }
 
 static bool reaches_value(struct scatter *s)
@@ -278,22 +376,56 @@ static void say_what_it_can(struct scatter *s)
 	pthread_mutex_unlock(&e->lock);
 }
 
+/* The root alone: other ranks know nothing of it that they could tell. */
+static void tell_failed(struct scatter *s, int why)
+{
+	struct told told = { .id = { s->transaction[0], s->transaction[1] }, .status = why };
+
+	if (!is_root(s))
+		return;
+	writes_origin(s->e, s->file, 1, s->file->bytes, &told.origin);
+	pthread_mutex_lock(&s->e->lock);
+	tell_edit(s->e, &told);
+	pthread_mutex_unlock(&s->e->lock);
+}
+
+static void give_window_back(struct scatter *s)
+{
+	pthread_mutex_lock(&s->e->lock);
+	collects_slot_put(s->e, s->window);
+	pthread_mutex_unlock(&s->e->lock);
+	s->window = NULL;
+}
+
+static int by_communicator(struct scatter *s)
+{
+	int rc = meet(s, HAVE_STAGED, pass_all(s));
+
+	if (rc)
+		tell_failed(s, rc);
+	else
+		rc = meet(s, HAVE_AGREED, is_root(s) ? agree(s) : 0);
+	if (rc)
+		edits_drop(&s->e->edits, s->transaction);
+	return rc;
+}
+
+static int by_host(struct scatter *s)
+{
+	give_window_back(s);
+	return meet(s, HAVE_STAGED, is_root(s) ? write_all(s) : 0);
+}
+
 static int scatter(struct scatter *s)
 {
 	int rc;
 
 	say_what_it_can(s);
 	rc = meet(s, HAVE_COME, 0);
+	wait_longer(s);
 	if (rc == -EREMOTE)
-		return meet(s, HAVE_STAGED, is_root(s) ? write_all(s) : 0);
-	if (rc)
-		return rc;
-	rc = meet(s, HAVE_STAGED, pass_all(s));
-	if (!rc)
-		rc = meet(s, HAVE_AGREED, is_root(s) ? agree(s) : 0);
-	if (rc)
-		edits_forbid(&s->e->edits, s->transaction);
-	return rc;
+		return by_host(s);
+	return rc ? rc : by_communicator(s);
 }
 
 static int begin(struct scatter *s, const struct engine_address *a, uint64_t bytes)
@@ -318,11 +450,10 @@ static int begin(struct scatter *s, const struct engine_address *a, uint64_t byt
 
 static void end(struct scatter *s)
 {
-	pthread_mutex_lock(&s->e->lock);
-	collects_slot_put(s->e, s->window);
-	pthread_mutex_unlock(&s->e->lock);
+	give_window_back(s);
 	live_file_close(s->file);
 	free(s->held);
+	free(s->own);
 }
 
 int frag_scatter(struct frag *f, int param, const char *key, int root, const void *value,

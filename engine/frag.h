@@ -588,9 +588,10 @@ FRAG_API int frag_gather(struct frag *f, int param, const char *key, void *out, 
 
 /* All ranks of the parameter's group call it at the same place, and all of the state becomes root's value, bytes as frag_get's; others'
  * value is not looked at.  As frag_set by root alone, but what others hold of it goes to them by the ranks' devices where these
- * are connected; value may be memory of root's device.  0: all have agreed on a boundary to come at which they apply it;
- * -ETIMEDOUT, -EIO and -EINVAL as of frag_gather, others of frag_set: nobody applies it, but where a rank was lost in the end, when
- * all may, or nobody.
+ * are connected; value may be memory of root's device.  0: all have agreed on a boundary to come at which they apply it.
+ * Else nobody does: -ETIMEDOUT: a rank has not come within timeout_ms, as one whose own call was wrong (-EINVAL, -ENOENT: it returns at once);
+ * -EIO: one is lost; -EINVAL: they have called it for different states or roots; -ENOENT: the parameter is in no group; others of
+ * frag_set.  Where a rank is lost after all have come, that is, with -EIO or -ETIMEDOUT, all may apply it, or nobody.
  */
 FRAG_API int frag_scatter(struct frag *f, int param, const char *key, int root,
 			  const void *value, uint64_t bytes, unsigned timeout_ms);

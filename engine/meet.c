@@ -93,7 +93,7 @@ static bool is_same(const struct wire_meet *a, const struct wire_meet *b)
 static bool goes_with(const struct wire_meet *a, const struct wire_meet *b)
 {
 	return a->communicator && a->communicator == b->communicator &&
-	       a->boundary == b->boundary;
+	       a->boundary == b->boundary && a->held == b->held;
 }
 
 /* What one of them makes of all that have come. */
@@ -135,8 +135,7 @@ static void arrive(struct engine *e, struct meeting *m, struct arrival *a,
 		tell(e, a);
 		return;
 	}
-	m->waiting += !a->waits;
-	if (m->waiting == 1)
+	if (!a->waits && !m->waiting++)
 		m->until_ms = monotonic_ms() + said->wait_ms;
 	a->said = *said;
 	a->waits = true;
@@ -271,6 +270,7 @@ int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transac
 	if (!e->meet.answered)
 		e->meet.met = (struct wire_met){ .status = -ETIMEDOUT };
 	e->meet.wanted = false;
-	memcpy(transaction, e->meet.met.transaction, sizeof(e->meet.met.transaction));
+	if (transaction)
+		memcpy(transaction, e->meet.met.transaction, sizeof(e->meet.met.transaction));
 	return e->meet.met.status;
 }

@@ -11,7 +11,7 @@
 /* Trainer's thread, with the lock, which is let go meanwhile: until all ranks of the group have come to that stage.  0: at stage 0: all
  * can take the communicator that was said; later: it was 0 for all.  -EREMOTE: at stage 0: not all can.  -ETIMEDOUT: one has not come in time;
  * -EIO: one is lost; -EINVAL: they said different things; the status of one that said one.  The root's transaction is with all that
- * end with 0 or -EREMOTE.
+ * end with 0 or -EREMOTE; NULL: nobody asks.
  */
 int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transaction[2]);
 

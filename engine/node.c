@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
+enum { ASK_MS = 100 };
+
 int node_open_messages(struct engine *e, const char *bind)
 {
 	struct transport_config config = { .bind = bind,
@@ -59,6 +61,14 @@ int node_wait_answer(struct engine *e, uint64_t deadline_ms)
 {
 	node_wake(e);
 	return hurried ? -EAGAIN : node_wait(e, deadline_ms);
+}
+
+bool node_ask_again(struct engine *e, int rc, uint64_t deadline_ms)
+{
+	uint64_t now = monotonic_ms();
+
+	return rc == -EAGAIN && now < deadline_ms &&
+	       !node_wait_answer(e, u64_min(deadline_ms, now + ASK_MS));
 }
 
 uint64_t engine_asked_since(void)

@@ -261,6 +261,9 @@ void node_yield(struct engine *e);
  */
 int node_wait(struct engine *e, uint64_t deadline_ms);
 
+/* What ended with rc: whether to ask once more, after some time in which an answer may have come. */
+bool node_ask_again(struct engine *e, int rc, uint64_t deadline_ms);
+
 /* node_wait for an answer that the engine thread is about to ask for; -EAGAIN: this thread is in a hurry. */
 int node_wait_answer(struct engine *e, uint64_t deadline_ms);
 

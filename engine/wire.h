@@ -389,9 +389,10 @@ struct wire_form { /* then count uint32_t: the ranks of it, in their places */
 static_assert(sizeof(struct wire_form) == 152, "wire");
 
 struct wire_meet {             /* a rank has come to frag_gather or frag_scatter, or on in it */
-	uint64_t count;        /* how often it has said so for that group, this one included */
+	uint64_t count;        /* grows with each that this process says */
 	uint64_t communicator; /* that it could take; 0: none */
 	uint64_t boundary;     /* the last that it has passed */
+	uint64_t held;         /* wire_hash of who holds what, as it knows it */
 	uint64_t transaction[2]; /* the root's: of what it scatters */
 	uint32_t group, param;
 	uint32_t root;    /* who scatters, or WIRE_OBSERVER: all gather */
@@ -400,7 +401,7 @@ struct wire_meet {             /* a rank has come to frag_gather or frag_scatter
 	int32_t status;   /* what it has come to until here: 0, -errno */
 	char key[FRAG_KEY_MAX + 1];
 };
-static_assert(sizeof(struct wire_meet) == 128, "wire");
+static_assert(sizeof(struct wire_meet) == 136, "wire");
 
 struct wire_met { /* all have come, or not */
 	int32_t status;

@@ -340,18 +340,18 @@ static int take_window(struct engine *e, struct commit *c, const struct engine_w
 	return c->window & 1 ? 0 : -ENODATA;
 }
 
-static void fill_origin(struct engine *e, struct commit *c, const struct engine_write *writes,
-			size_t n)
+void writes_origin(struct engine *e, const struct engine_file *file, size_t n, uint64_t bytes,
+		   struct wire_origin *origin)
 {
-	const struct engine_address *a = &writes->file->address;
+	const struct engine_address *a = &file->address;
 
-	node_origin(e, &c->origin);
-	c->origin.bytes = c->bytes;
-	c->origin.kind = a->kind;
-	c->origin.param = a->param;
-	c->origin.group = a->group;
-	c->origin.files = (uint32_t)n;
-	memcpy(c->origin.key, a->key, sizeof(c->origin.key));
+	node_origin(e, origin);
+	origin->bytes = bytes;
+	origin->kind = a->kind;
+	origin->param = a->param;
+	origin->group = a->group;
+	origin->files = (uint32_t)n;
+	memcpy(origin->key, a->key, sizeof(origin->key));
 }
 
 static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
@@ -369,7 +369,7 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 		commit_free(c);
 		return rc;
 	}
-	fill_origin(e, c, writes, n);
+	writes_origin(e, writes->file, n, c->bytes, &c->origin);
 	c->write = writes;
 	c->wait_applied = wait_applied;
 	c->transaction[0] = e->writer_id;

@@ -17,6 +17,10 @@ void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool 
 void writes_start_staged(struct engine *e, struct engine_write *write,
 			 const uint64_t transaction[2], uint32_t *holders);
 
+/* Whose an edit of n files, this one the first, and so many bytes is. */
+void writes_origin(struct engine *e, const struct engine_file *file, size_t n, uint64_t bytes,
+		   struct wire_origin *origin);
+
 /* As engine_write, engine_write_cancel. */
 void writes_ask(struct engine *e, struct engine_write *write);
 void writes_cancel(struct engine *e, struct engine_write *write);

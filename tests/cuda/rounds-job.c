@@ -134,55 +134,61 @@ static void train(struct frag *f, int param, void *out)
 
 /* ---- what is scattered ---- */
 
-/* Its last element, which is 0 at first, is what it ought to be. */
-static bool has_come(const float *memory, const struct frag_fragment *at)
+/* Element i is i + more. */
+static void fill(float *value, int more)
+{
+	for (int i = 0; i < LARGE; i++)
+		value[i] = (float)(i + more);
+}
+
+/* This rank's last element is what it ought to be, and was not before. */
+static bool has_come(const float *memory, const struct frag_fragment *at, int more)
 {
 	float last;
 
 	check("cudaMemcpy", cuda_memcpy(&last, memory + at->partition_offset + at->numel - 1,
 					sizeof(last), TO_HOST));
-	return last == (float)(at->param_offset + at->numel - 1);
+	return last == (float)(at->param_offset + at->numel - 1 + (uint64_t)more);
 }
 
-/* Element i is i, on the root's device. */
-static void *make_value(void)
-{
-	CLEANUP(free) float *bytes = malloc(LARGE * sizeof(*bytes));
-	void *value = on_device(LARGE);
-
-	for (int i = 0; i < LARGE && bytes; i++)
-		bytes[i] = (float)i;
-	check("cudaMemcpy",
-	      bytes ? cuda_memcpy(value, bytes, LARGE * sizeof(float), TO_DEVICE) : -ENOMEM);
-	return value;
-}
-
-static void expect_large(struct frag *f, int large)
+static void expect_large(struct frag *f, int large, int more)
 {
 	CLEANUP(free) float *got = malloc(LARGE * sizeof(*got));
 
 	check("frag_get", frag_get(f, large, "exp_avg", got, LARGE * sizeof(*got)));
 	for (int i = 0; i < LARGE; i++)
-		if (got[i] != (float)i)
+		if (got[i] != (float)(i + more))
 			die("scattered", i);
-	printf("scattered\n");
 }
 
 /* All apply it at the same boundary. */
-static void scatter(struct frag *f, int large, const void *memory)
+static void scatter(struct frag *f, int large, const float *memory, int root, const void *value)
 {
-	const void *value = frag_rank(f) == ROOT ? make_value() : NULL;
 	struct frag_fragment at;
 	int i = 0;
 
 	check("frag_fragment", frag_fragment(f, large, &at));
 	check("frag_scatter",
-	      frag_scatter(f, large, "exp_avg", ROOT, value, LARGE * sizeof(float), WAIT_MS));
-	while (!has_come(memory, &at) && i++ < BOUNDARIES) {
+	      frag_scatter(f, large, "exp_avg", root, value, LARGE * sizeof(float), WAIT_MS));
+	while (!has_come(memory, &at, root) && i++ < BOUNDARIES) {
 		check("frag_safe_point", frag_safe_point(f));
 		check("frag_barrier", frag_barrier(f, WAIT_MS));
 	}
-	expect_large(f, large);
+	expect_large(f, large, root);
+}
+
+/* From a device; from the host of a rank that has nothing of the second window. */
+static void scatter_both(struct frag *f, int large, const float *memory)
+{
+	CLEANUP(free) float *bytes = malloc(LARGE * sizeof(*bytes));
+	void *device = on_device(LARGE);
+
+	fill(bytes, ROOT);
+	check("cudaMemcpy", cuda_memcpy(device, bytes, LARGE * sizeof(float), TO_DEVICE));
+	scatter(f, large, memory, ROOT, device);
+	fill(bytes, 0);
+	scatter(f, large, memory, 0, bytes);
+	printf("scattered\n");
 }
 
 int main(void)
@@ -210,7 +216,7 @@ int main(void)
 	check("frag_gather",
 	      frag_gather(f, param, "exp_avg", out, NUMEL * sizeof(float), WAIT_MS));
 	expect("gathered", out);
-	scatter(f, large, memory);
+	scatter_both(f, large, memory);
 	say(f);
 	check("frag_barrier", frag_barrier(f, WAIT_MS));
 	frag_close(f);

@@ -242,6 +242,69 @@ START_TEST(who_does_not_come_is_not_waited_for_beyond_the_time)
 }
 END_TEST
 
+/* It asks again each second: its time goes on, and with its call its coming is over. */
+START_TEST(who_has_given_up_is_not_there)
+{
+	open_connected(&sharded);
+	wait_ms = 1500;
+	call(2, "fp32");
+	ck_assert_int_eq(result_of(2), -ETIMEDOUT);
+	wait_ms = SHORT_MS;
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (rank != 2)
+			call(rank, "fp32");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(result_of(rank), -ETIMEDOUT);
+	nobody_applies();
+	boundaries_close();
+}
+END_TEST
+
+/* The time is for coming: what takes longer then, on a rank that is slow, is waited for. */
+START_TEST(who_is_slow_when_all_have_come_is_waited_for)
+{
+	uint64_t until;
+
+	open_unconnected(&sharded);
+	wait_ms = SHORT_MS;
+	all_call("fp32");
+	while (!engine_of(ROOT)->commits)
+		turn(NULL);
+	asleep[3] = true;
+	until = monotonic_ms() + 2 * SHORT_MS;
+	while (monotonic_ms() < until)
+		turn(NULL);
+	asleep[3] = false;
+	all_end_with(0);
+	all_apply("fp32");
+	boundaries_close();
+}
+END_TEST
+
+/* Its own look would find it within a second. */
+START_TEST(who_has_been_given_other_memory_just_now_knows_it)
+{
+	struct job_memory *m;
+	int group;
+
+	open_connected(&sharded);
+	all_call("exp_avg");
+	all_end_with(0);
+	all_apply("exp_avg");
+	m = job_memory(&job, 2, 0, 0, "exp_avg");
+	group = job.ranks[2].group[0];
+	ck_assert_int_eq(frag_state_drop(job_frag(&job, 2), group, 0, "exp_avg"), 0);
+	ck_assert_int_eq(
+		frag_state_keep(job_frag(&job, 2), group, 0, "exp_avg", FRAG_F32, m->bytes_at),
+		0);
+	job_fill(value, FRAG_F32, NUMEL, 78);
+	all_call("exp_avg");
+	all_end_with(0);
+	all_apply("exp_avg");
+	boundaries_close();
+}
+END_TEST
+
 START_TEST(who_has_no_room_speaks_for_all)
 {
 	uint64_t room;
@@ -380,6 +443,9 @@ int main(void)
 	tcase_add_loop_test(t, all_get_theirs_without_one, 0, 3);
 	tcase_add_loop_test(t, where_one_cannot_none_does, 0, 2);
 	tcase_add_loop_test(t, who_does_not_come_is_not_waited_for_beyond_the_time, 0, 2);
+	tcase_add_test(t, who_has_given_up_is_not_there);
+	tcase_add_test(t, who_is_slow_when_all_have_come_is_waited_for);
+	tcase_add_test(t, who_has_been_given_other_memory_just_now_knows_it);
 	tcase_add_test(t, who_has_no_room_speaks_for_all);
 	tcase_add_loop_test(t, different_calls_are_refused, 0, 2);
 	tcase_add_loop_test(t, a_communicator_that_fails_meanwhile, 0, 4);

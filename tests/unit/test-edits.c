@@ -556,6 +556,19 @@ START_TEST(what_another_rank_has_dropped_is_not_promised)
 }
 END_TEST
 
+START_TEST(what_its_own_rank_drops_nobody_hears_of)
+{
+	stage(one, 3, 7);
+	stage(two, 3, 7);
+	ck_assert_int_eq(promise(two, b + 1, true), 0);
+	edits_drop(&s, one);
+	edits_drop(&s, two);
+	ck_assert_ptr_null(edits_take_over(&s));
+	ck_assert_int_eq(promise(one, b + 1, false), -ESTALE);
+	ck_assert_int_eq(decide(two, true), 0);
+}
+END_TEST
+
 START_TEST(what_was_decided_is_known_however_many_writers_are_lost)
 {
 	uint64_t lost[2] = { 77, 0 };
@@ -734,6 +747,7 @@ int main(void)
 	tcase_add_test(t, what_is_aborted_is_told_unless_its_writer_took_it_back);
 	tcase_add_test(t, what_was_staged_is_over_when_its_coordinator_is);
 	tcase_add_test(t, what_another_rank_has_dropped_is_not_promised);
+	tcase_add_test(t, what_its_own_rank_drops_nobody_hears_of);
 	tcase_add_test(t, a_frozen_trainer_stands_until_it_is_thawed);
 	tcase_add_test(t, a_freeze_that_is_thawed_before_the_trainer_comes_does_not_hold_it);
 	tcase_add_test(t, who_is_silent_holds_nobody);
