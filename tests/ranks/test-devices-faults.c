@@ -3,6 +3,8 @@
 
 #include "engine/devices-internal.h"
 #include "engine/engine.h"
+#include "engine/sends.h"
+#include "engine/viewing.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/value-reading.h"
 #include "tests/ranks/scarce.h"
@@ -222,7 +224,9 @@ END_TEST
 START_TEST(without_what_it_needs_no_device_is_used)
 {
 	struct frag_devices c = { sizeof(c), .keep_host = 1 << 20 };
+	unsigned n = 0, failed;
 	struct frag *f;
+	int rc;
 
 	job_open(&job, &(struct job_spec){ .world = 1, JOB_PARAMS(params) });
 	f = rank(0);
@@ -233,6 +237,17 @@ START_TEST(without_what_it_needs_no_device_is_used)
 	ck_assert_int_eq(frag_devices_over(f, &c, port()), -ENOMEM);
 	refuse("", 0);
 	ck_assert_int_eq(frag_devices_over(f, &c, port()), 0);
+	job_close(&job);
+	job_open(&job, &(struct job_spec){ .world = 1, JOB_PARAMS(params) });
+	f = rank(0);
+	do {
+		scarce_begin(++n, 1);
+		rc = frag_devices_over(f, &c, port());
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && (rc == -ENOMEM || rc == -EAGAIN)), "%u: %d", n,
+			      rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 2);
 	job_close(&job);
 }
 END_TEST
@@ -450,6 +465,36 @@ START_TEST(open_files_show_one_generation_or_end)
 }
 END_TEST
 
+/* From there no device sends it. */
+START_TEST(what_is_kept_on_the_host_is_not_sent)
+{
+	struct wire_piece piece = { .size = sizeof(float) };
+	struct engine_file *file;
+	struct engine *e;
+	struct plan plan;
+	struct send *s;
+	float value;
+	void *from;
+
+	open_job((struct frag_devices){ .keep = 1, .keep_host = 1 << 20 });
+	step(1);
+	ck_assert_int_eq(open_file(&file), 0);
+	ck_assert_int_eq(read_file(file, &value), sizeof(value));
+	step(2);
+	ck_assert_int_eq(viewing_plan(file, 0, piece.size, &plan), 0);
+	e = rank(plan.pieces[0].rank)->engine;
+	piece.state = plan.pieces[0].row;
+	piece.offset = plan.pieces[0].offset;
+	piece.epoch = file->viewing.pieces[plan.pieces[0].view - 1].epoch;
+	s = sends_new(1, true);
+	ck_assert_int_eq(sends_from_view(e, s, file->viewing.id, &piece, &from), -ENOSPC);
+	ck_assert_ptr_nonnull(from);
+	sends_free(e, s);
+	engine_file_close(file);
+	job_close(&job);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("devices-faults");
@@ -465,6 +510,7 @@ int main(void)
 	tcase_add_test(c, memory_of_the_host_that_a_stuck_stream_may_write_is_left);
 	tcase_add_loop_test(c, the_trainers_calls_say_what_is_wanting, 0, 2);
 	tcase_add_loop_test(c, open_files_show_one_generation_or_end, 0, 2);
+	tcase_add_test(c, what_is_kept_on_the_host_is_not_sent);
 	tcase_set_timeout(c, 60);
 	suite_add_tcase(s, c);
 	runner = srunner_create(s);

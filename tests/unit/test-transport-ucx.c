@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/transport-ucx-load.h"
 #include "tests/ranks/scarce.h"
 #include "tests/unit/transport-suite.h"
 #include "tests/unit/transports.h"
@@ -36,6 +37,19 @@ START_TEST(what_cannot_be_opened_is_refused)
 	ck_assert_int_eq(open_at(&t, "ucx://127.0.0.1", NULL), -EINVAL);
 }
 END_TEST
+
+#ifdef HAVE_UCX
+START_TEST(its_errors_are_errnos)
+{
+	ck_assert_int_eq(ucx_errno(UCS_OK), 0);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_BUSY), -EADDRINUSE);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_NO_MEMORY), -ENOMEM);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_NO_DEVICE), -EADDRNOTAVAIL);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_UNREACHABLE), -EADDRNOTAVAIL);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_IO_ERROR), -EIO);
+}
+END_TEST
+#endif
 
 /* ---- the trainer's process ---- */
 
@@ -336,6 +350,9 @@ static TCase *own_tests(void)
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, what_cannot_be_opened_is_refused);
+#ifdef HAVE_UCX
+	tcase_add_test(t, its_errors_are_errnos);
+#endif
 	tcase_add_test(t, the_trainers_signals_stay_its_own);
 	tcase_add_test(t, it_listens_on_the_devices_it_was_given_alone);
 	tcase_add_test(t, a_peer_killed_in_the_middle_is_seen_and_nothing_else_ends);
