@@ -100,10 +100,21 @@ static bool has_lost_member(struct engine *e, const struct communicator *c, char
 	for (uint32_t i = 0; i < c->nranks; i++) {
 		if (c->ranks[i] == e->rank || peer_is_live(&e->peers[c->ranks[i]]))
 			continue;
-		snprintf(why, 64, "rank %u was lost", c->ranks[i]);
+		snprintf(why, 64, "rank %u %s", c->ranks[i],
+			 e->peers[c->ranks[i]].leaving ? "has left" : "was lost");
 		return true;
 	}
 	return false;
+}
+
+/* A job that ends is nothing to warn of. */
+static bool has_leaving_member(const struct engine *e, const struct communicator *c)
+{
+	bool leaving = e->goodbye.wanted;
+
+	for (uint32_t i = 0; i < c->nranks; i++)
+		leaving |= e->peers[c->ranks[i]].leaving;
+	return leaving;
 }
 
 /* It did not connect them, before it fails: for another reason than that one of them was lost. */
@@ -131,7 +142,8 @@ static void part(struct engine *e, struct communicator *c, const char *why)
 		log_info("%s does not connect ranks' devices: %s", communicator_ops(c)->name,
 			 why);
 	else
-		log_warn("ranks' devices are not connected any more, bytes go by the host: %s",
+		log_line(has_leaving_member(e, c) ? LOG_INFO : LOG_WARN,
+			 "ranks' devices are not connected any more, bytes go by the host: %s",
 			 why);
 }
 

@@ -30,6 +30,7 @@ expect() {
 
 run_job
 expect '^fetched$' '^gathered$' '^scattered$' '^connected, ranks 0 1 2$' '^library nccl ' '^rounds asked for 1, failed 0' ', failed 0, sent'
+! grep "not connected" "$T"/*.err || fail "a job that ends in order warns"
 run_job "FRAG_COLLECTIVE=ipc CUDA_DEVICE_MAX_CONNECTIONS=1"
 expect '^fetched$' '^gathered$' '^scattered$' '^connected, ranks 0 1 2$' '^library ipc 1, ' '^rounds asked for 1, failed 0' ', failed 0, sent'
 run_job FRAG_GATHER=host
