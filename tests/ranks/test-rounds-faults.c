@@ -321,7 +321,7 @@ static void gather(uint32_t rank)
 
 	begin(rank);
 	rc = frag_gather(job_frag(&job, rank), job_number(&job, rank, 0), "exp_avg",
-			 calls[rank].got, BYTES, WAIT_MS);
+			 calls[rank].got, BYTES, calls[OWNER].n ? WAIT_MS : HOUR_MS);
 	end(rank, rc);
 }
 
@@ -397,6 +397,20 @@ START_TEST(who_has_no_memory_to_gather_does_not_keep_the_others)
 }
 END_TEST
 
+START_TEST(who_is_not_connected_gathers_by_the_host)
+{
+	open_connected(OWNER);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		send(rank, 0, gather);
+	until_all_are_back();
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		ck_assert_int_eq(calls[rank].result, 0);
+		ck_assert(is_right(calls[rank].got));
+	}
+	boundaries_close();
+}
+END_TEST
+
 START_TEST(what_is_fetched_without_memory_comes_or_is_said_not_to)
 {
 	unsigned failed = 1;
@@ -464,6 +478,7 @@ int main(void)
 	tcase_add_test(t, what_the_communicator_does_not_reach_is_not_promised);
 	tcase_add_test(t, what_was_not_launched_has_not_come_whoever_says_so);
 	tcase_add_test(t, who_has_no_memory_to_gather_does_not_keep_the_others);
+	tcase_add_test(t, who_is_not_connected_gathers_by_the_host);
 	tcase_add_test(t, what_is_fetched_without_memory_comes_or_is_said_not_to);
 	tcase_add_loop_test(t, who_has_no_memory_to_launch_its_part_says_so, 0, 2);
 	suite_add_tcase(s, t);
