@@ -200,8 +200,9 @@ unsigned ipc_who_leaves(struct collective *c, bool failed)
 static bool has_died(const struct ipc_member *m)
 {
 	uint64_t start_time;
+	int rc = machine_start_time(m->pid, &start_time);
 
-	return machine_start_time(m->pid, &start_time) || start_time != m->start_time;
+	return rc == -ESRCH || (!rc && start_time != m->start_time);
 }
 
 static bool has_us(struct collective *c, unsigned rank)

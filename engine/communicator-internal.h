@@ -7,7 +7,7 @@
 struct communicator {
 	const struct collective_ops *ways[2]; /* NULL: there is no other */
 	unsigned way;                         /* that is used, or tried next */
-	bool try_other;
+	bool in_vain;                         /* it did not connect them */
 	struct collective_options options;
 	enum communicator_state state;
 	pthread_mutex_t

@@ -117,13 +117,27 @@ static bool has_leaving_member(const struct engine *e, const struct communicator
 	return leaving;
 }
 
-/* It did not connect them, before it fails: for another reason than that one of them was lost. */
-static void blame_library(struct engine *e, struct communicator *c)
+static bool goes(const struct engine *e, const struct communicator *c, unsigned way)
+{
+	bool all_here = true;
+
+	for (uint32_t i = 0; i < c->nranks; i++)
+		all_here &= c->ranks[i] == e->rank || peers_same_host(e, c->ranks[i]);
+	return c->ways[way] && (all_here || !c->ways[way]->one_host);
+}
+
+/* It fails before it has connected them. */
+static void blame_library(struct communicator *c)
+{
+	c->in_vain = c->state == COMMUNICATOR_OPENING;
+}
+
+/* For another reason than that one of them was lost: by now that is known of whoever was to be told. */
+static bool is_for_other(struct engine *e, const struct communicator *c)
 {
 	char lost[64];
 
-	c->try_other =
-		c->ways[1] && c->state == COMMUNICATOR_OPENING && !has_lost_member(e, c, lost);
+	return c->in_vain && goes(e, c, !c->way) && !has_lost_member(e, c, lost);
 }
 
 /* It is closed when all that was launched here is over and those that we tell know: their devices reach our memory. */
@@ -138,7 +152,7 @@ static void part(struct engine *e, struct communicator *c, const char *why)
 	c->failed++;
 	c->failures++;
 	snprintf(c->why, sizeof(c->why), "%s", why);
-	if (c->try_other)
+	if (is_for_other(e, c))
 		log_info("%s does not connect ranks' devices: %s", communicator_ops(c)->name,
 			 why);
 	else
@@ -163,11 +177,11 @@ static uint64_t pause_of(const struct communicator *c)
 	return u64_min((uint64_t)RETRY_MS << u64_min(c->failures, 10), RETRY_MAX_MS);
 }
 
-static void be_none(struct communicator *c, uint64_t now)
+static void be_none(struct engine *e, struct communicator *c, uint64_t now)
 {
+	c->way ^= is_for_other(e, c);
+	c->in_vain = false;
 	forget_members(c);
-	c->way ^= c->try_other;
-	c->try_other = false;
 	c->state = COMMUNICATOR_NONE;
 	c->retry_ms = now + pause_of(c);
 }
@@ -180,7 +194,7 @@ static void turn_parting(struct engine *e, struct communicator *c, uint64_t now)
 	rpc_forget(e, c);
 	c->outstanding = 0;
 	close_collective(c);
-	be_none(c, now);
+	be_none(e, c, now);
 }
 
 /* ---- its beginning ---- */
@@ -204,7 +218,7 @@ static void invite(struct engine *e, struct communicator *c, uint64_t now)
 	c->answers = calloc(e->world, sizeof(*c->answers));
 	c->ranks = calloc(e->world, sizeof(*c->ranks));
 	if (!c->answers || !c->ranks) {
-		be_none(c, now);
+		be_none(e, c, now);
 		return;
 	}
 	c->state = COMMUNICATOR_ASKING;
@@ -227,15 +241,6 @@ static void count_members(struct engine *e, struct communicator *c)
 		else if (used < sizeof(c->without))
 			used += (size_t)snprintf(c->without + used, sizeof(c->without) - used,
 						 " %u", rank);
-}
-
-static bool goes(const struct engine *e, const struct communicator *c, unsigned way)
-{
-	bool all_here = true;
-
-	for (uint32_t i = 0; i < c->nranks; i++)
-		all_here &= c->ranks[i] == e->rank || peers_same_host(e, c->ranks[i]);
-	return c->ways[way] && (all_here || !c->ways[way]->one_host);
 }
 
 static int open_way_that_goes(struct engine *e, struct communicator *c,
@@ -264,8 +269,8 @@ static void open_first(struct engine *e, struct communicator *c, uint64_t now)
 	rc = c->nranks > 1 ? open_way_that_goes(e, c, &collective) : -ENOENT;
 	if (rc) {
 		c->failures++;
-		c->try_other = rc == -ENODEV && c->ways[1];
-		be_none(c, now);
+		c->in_vain = rc == -ENODEV;
+		be_none(e, c, now);
 		return;
 	}
 	take(c, collective, e->writer_id + ++c->newest);
@@ -286,8 +291,8 @@ static bool on_formed(struct engine *e, void *owner, uint64_t rank, const struct
 	} else {
 		snprintf(why, sizeof(why), "rank %u is not in it: %s", (uint32_t)rank,
 			 strerror(-answer->status));
-		if (answer->status == -EOPNOTSUPP || answer->status == -ENODEV)
-			blame_library(e, c);
+		if (answer->status != -ENOENT && answer->status != -EBUSY) /* no matter of it */
+			blame_library(c);
 		communicator_fail(e, c->number, why);
 	}
 	return false;
@@ -345,7 +350,7 @@ static void watch(struct engine *e, struct communicator *c)
 		communicator_fail(e, c->number, why);
 	} else if (rc && rc != -EINPROGRESS) {
 		communicator_ops(c)->about(c->c, &about);
-		blame_library(e, c);
+		blame_library(c);
 		communicator_fail(e, c->number, *about.error ? about.error : strerror(-rc));
 	} else if (!rc && c->state == COMMUNICATOR_OPENING) {
 		c->state = COMMUNICATOR_UP;
@@ -461,7 +466,7 @@ static void serve_part(struct engine *e, struct communicator *c, const void *bod
 	memcpy(&told, body, sizeof(told));
 	if (told.number == c->number && wire_text_ok(told.why, sizeof(told.why)) &&
 	    (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)) {
-		blame_library(e, c);
+		blame_library(c);
 		part(e, c, told.why);
 	}
 }

@@ -40,10 +40,13 @@ void machine_id(char id[MACHINE_ID])
 int machine_start_time(pid_t pid, uint64_t *start_time)
 {
 	char path[64], text[1024], *field;
+	ssize_t n = -ESRCH;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	if (pid <= 0 || read_text(path, text, sizeof(text)) <= 0)
-		return -ESRCH;
+	if (pid > 0)
+		n = read_text(path, text, sizeof(text));
+	if (n <= 0)
+		return !n || n == -ENOENT ? -ESRCH : (int)n;
 	field = strrchr(text, ')');             /* ends field 2, which may hold anything */
 	if (field && !strncmp(field, ") Z", 3)) /* killed, and its parent has not looked */
 		return -ESRCH;

@@ -15,7 +15,9 @@ enum { MACHINE_ID = 64 };
  */
 void machine_id(char id[MACHINE_ID]);
 
-/* /proc/PID/stat's field 22, ticks since boot.  -ESRCH: no such process, or it has ended. */
+/* /proc/PID/stat's field 22, ticks since boot.  -ESRCH: no such process, or it has ended; others: it cannot be known, as where no
+ * descriptor is left.
+ */
 int machine_start_time(pid_t pid, uint64_t *start_time);
 
 /* Bytes of memory; UINT64_MAX: not known. */

@@ -63,20 +63,39 @@ static bool is_it(int fd, const struct shared_handle *handle)
 {
 	struct stat st;
 
-	return fcntl(fd, F_GET_SEALS) == SEALS && !fstat(fd, &st) &&
-	       st.st_ino == handle->inode && (uint64_t)st.st_size == handle->size;
+	return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_ino == handle->inode &&
+	       (uint64_t)st.st_size == handle->size;
+}
+
+static int open_of(int pid, int number, int flags)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, number);
+	fd = open(path, flags | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* The number may be a device's, or a terminal's: it is looked at before it is opened. */
+static int open_it(const struct shared_handle *handle)
+{
+	int there = open_of(handle->pid, handle->fd, O_PATH), fd;
+
+	if (there < 0)
+		return there;
+	fd = is_it(there, handle) ? open_of(getpid(), there, O_RDWR) : -ESTALE;
+	close(there);
+	return fd;
 }
 
 int shared_open(const struct shared_handle *handle, void **memory)
 {
-	char path[64];
-	int fd, rc;
+	int fd = open_it(handle), rc;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->fd);
-	fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
-		return -errno;
-	rc = is_it(fd, handle) ? map(fd, handle->size, memory) : -ESTALE;
+		return fd;
+	rc = fcntl(fd, F_GET_SEALS) == SEALS ? map(fd, handle->size, memory) : -ESTALE;
 	close(fd);
 	return rc;
 }

@@ -24,6 +24,13 @@ static int open_none(struct collective **c, const struct collective_options *o, 
 	return -ENODEV;
 }
 
+/* By whoever is to join it. */
+static int open_alone(struct collective **c, const struct collective_options *o, unsigned rank,
+		      unsigned nranks, const struct collective_id *id)
+{
+	return id ? -EIO : collective_host.open(c, o, rank, nranks, id);
+}
+
 /* Fails while it is being opened, as one that finds no library. */
 static int be_none(struct collective *c)
 {
@@ -86,7 +93,9 @@ START_TEST(another_one_is_tried_where_one_does_not_connect_all)
 {
 	struct collective_ops first = named("first");
 
-	if (_i)
+	if (_i == 2)
+		first.open = open_alone;
+	else if (_i)
 		first.open = open_none;
 	else
 		first.state = be_none;
@@ -153,7 +162,7 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 60);
-	tcase_add_loop_test(t, another_one_is_tried_where_one_does_not_connect_all, 0, 2);
+	tcase_add_loop_test(t, another_one_is_tried_where_one_does_not_connect_all, 0, 3);
 	tcase_add_test(t, what_has_connected_those_that_live_is_kept);
 	tcase_add_test(t, one_for_one_host_does_not_connect_several);
 	tcase_add_test(t, who_has_another_one_is_not_connected);

@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -593,6 +594,20 @@ START_TEST(a_key_that_others_may_read_is_refused)
 }
 END_TEST
 
+/* Who cannot look has not seen that it ended. */
+START_TEST(a_process_is_not_gone_because_there_are_no_descriptors)
+{
+	struct rlimit limit;
+	uint64_t start_time;
+
+	ck_assert_int_eq(machine_start_time(-1, &start_time), -ESRCH);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = 0;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	ck_assert_int_eq(machine_start_time(getpid(), &start_time), -EMFILE);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("jobfile");
@@ -602,6 +617,7 @@ int main(void)
 
 	tcase_add_checked_fixture(t, make_scratch, remove_scratch);
 	tcase_add_test(t, what_is_published_is_found);
+	tcase_add_test(t, a_process_is_not_gone_because_there_are_no_descriptors);
 	tcase_add_test(t, of_two_jobs_at_one_port_the_later_is_meant);
 	tcase_add_test(t, publishing_again_replaces);
 	tcase_add_test(t, a_path_of_ones_own_is_used);
