@@ -170,7 +170,11 @@ void ipc_wait(struct collective *c, uint32_t bell, uint64_t ms)
 
 void ipc_set_stage(struct collective *c, enum ipc_stage stage)
 {
-	atomic_store(&c->members[c->life.about.rank].stage, stage);
+	_Atomic uint32_t *ours = &c->members[c->life.about.rank].stage;
+	uint32_t before = atomic_load(ours);
+
+	while (before < stage && !atomic_compare_exchange_weak(ours, &before, stage))
+		;
 	for (unsigned r = 0; r < c->life.about.nranks; r++)
 		ipc_ring_bell(c, r);
 }
@@ -197,8 +201,9 @@ unsigned ipc_who_leaves(struct collective *c, bool failed)
 	return r;
 }
 
-static bool has_died(const struct ipc_member *m)
+bool ipc_has_died(struct collective *c, unsigned rank)
 {
+	const struct ipc_member *m = &c->members[rank];
 	uint64_t start_time;
 	int rc = machine_start_time(m->pid, &start_time);
 
@@ -210,7 +215,7 @@ static bool has_us(struct collective *c, unsigned rank)
 	enum ipc_stage stage = ipc_stage(c, rank);
 
 	return stage != IPC_ABSENT && stage != IPC_COMING && stage != IPC_GONE &&
-	       !has_died(&c->members[rank]);
+	       !ipc_has_died(c, rank);
 }
 
 unsigned ipc_who_has_us(struct collective *c)

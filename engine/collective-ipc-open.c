@@ -39,15 +39,23 @@ static bool all_are(struct collective *c, enum ipc_stage stage)
 	return true;
 }
 
+static bool all_stay(struct collective *c)
+{
+	return ipc_who_leaves(c, false) == c->life.about.nranks;
+}
+
+/* Who leaves looks, after it has said so, for who is here; and we look, after we have said that, for who leaves. */
 static bool await_all(struct collective *c, enum ipc_stage stage)
 {
 	uint32_t bell = ipc_bell(c);
+	bool all;
 
-	for (; !all_are(c, stage) && !collective_life_is_late(c); bell = ipc_bell(c))
+	for (; !(all = all_are(c, stage)) && all_stay(c) && !collective_life_is_late(c);
+	     bell = ipc_bell(c))
 		ipc_wait(c, bell, LOOK_MS);
-	if (collective_life_has_failed(c))
-		return false;
-	if (!all_are(c, stage))
+	if (!all_stay(c))
+		collective_life_fail(c, -EIO, "rank %u has left", ipc_who_leaves(c, false));
+	else if (!all)
 		collective_life_fail(c, -ETIMEDOUT, "not all ranks have come");
 	return !collective_life_has_failed(c);
 }
@@ -74,7 +82,7 @@ static bool map(struct collective *c, unsigned rank)
 static bool map_all(struct collective *c)
 {
 	for (unsigned r = 0; r < c->life.about.nranks; r++)
-		if (r != c->life.about.rank && !map(c, r))
+		if (r != c->life.about.rank && (collective_life_has_failed(c) || !map(c, r)))
 			return false;
 	ipc_lanes_init(c);
 	ipc_set_stage(c, IPC_READY);

@@ -63,6 +63,7 @@ struct ipc_lane { /* the thread's */
 	uint8_t *memory;       /* of the move that is being cut */
 	uint64_t size, cut;    /* bytes of it, and of these in chunks that are begun */
 	uint64_t begun, ended; /* chunks, ever */
+	uint64_t before;       /* of them, before the launch */
 	struct ipc_copy copies[IPC_SLOTS];
 };
 
@@ -106,12 +107,14 @@ uint32_t ipc_bell(struct collective *c);
 /* Until it has been rung since, or for that long. */
 void ipc_wait(struct collective *c, uint32_t bell, uint64_t ms);
 
-/* All are told. */
+/* All are told.  It never goes back: an errand that was left may come later. */
 void ipc_set_stage(struct collective *c, enum ipc_stage stage);
 void ipc_set_leaving(struct collective *c, bool has_failed);
 enum ipc_stage ipc_stage(struct collective *c, unsigned rank);
 /* A rank that leaves, or nranks.  failed: of those that have failed alone. */
 unsigned ipc_who_leaves(struct collective *c, bool failed);
+/* Its process has. */
+bool ipc_has_died(struct collective *c, unsigned rank);
 /* One of another rank that may have our staging mapped, or nranks: who is absent, has gone or has died has not. */
 unsigned ipc_who_has_us(struct collective *c);
 

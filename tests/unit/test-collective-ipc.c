@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/collective-ipc.h"
 #include "engine/device-host.h"
 #include "engine/log.h"
 #include "engine/thread.h"
@@ -19,9 +20,11 @@ static const struct many ipc = { &collective_ipc, &trainer_host, 3, 1000 };
 
 /* ---- a device whose operations fail or hang ---- */
 
-static struct device_ops faulty; /* all as device_host's, but what follows */
+static struct device_ops faulty;        /* all as device_host's, but what follows */
+static int faulty_number = DEVICE_NONE; /* of the one device that fails; DEVICE_NONE: all do */
 static int share_result, map_result;
-static _Atomic bool hangs, hung, forgets_events;
+static _Atomic bool hangs, hung, map_hangs, forgets_events;
+static _Atomic unsigned maps, unmaps, empty_maps;
 static _Atomic(struct device_io *) swallowed;
 
 static void wait_until(const _Atomic bool *what, bool value)
@@ -33,9 +36,16 @@ static void wait_until(const _Atomic bool *what, bool value)
 	ck_assert(atomic_load(what) == value);
 }
 
+static bool is_faulty(int number)
+{
+	return faulty_number == DEVICE_NONE || faulty_number == number;
+}
+
 static int faulty_share(struct device *d, int number, uint64_t size, void **memory,
 			struct device_handle *handle)
 {
+	if (!is_faulty(number))
+		return device_host.share(d, number, size, memory, handle);
 	atomic_store(&hung, true);
 	wait_until(&hangs, false);
 	return share_result ? share_result : device_host.share(d, number, size, memory, handle);
@@ -44,7 +54,22 @@ static int faulty_share(struct device *d, int number, uint64_t size, void **memo
 static int faulty_map(struct device *d, int number, const struct device_handle *handle,
 		      void **memory)
 {
+	static const struct device_handle none;
+
+	if (!memcmp(handle, &none, sizeof(none)))
+		atomic_fetch_add(&empty_maps, 1);
+	if (!is_faulty(number))
+		return device_host.map(d, number, handle, memory);
+	atomic_fetch_add(&maps, 1);
+	wait_until(&map_hangs, false);
 	return map_result ? map_result : device_host.map(d, number, handle, memory);
+}
+
+static void faulty_unmap(struct device *d, int number, void *memory)
+{
+	device_host.unmap(d, number, memory);
+	if (is_faulty(number))
+		atomic_fetch_add(&unmaps, 1);
 }
 
 static void faulty_submit(struct device *d, struct device_io *io)
@@ -88,20 +113,6 @@ static void expect_error(unsigned rank, int rc, const char *text)
 	ck_assert_msg(strstr(about.error, text) != NULL, "%s", about.error);
 }
 
-START_TEST(devices_that_do_not_share_are_not_connected)
-{
-	*(_i ? &map_result : &share_result) = -EOPNOTSUPP;
-	atomic_store(&hangs, true);
-	open_faulty(2);
-	atomic_store(&hangs, false);
-	ck_assert_int_eq(rank_opened(0), -EOPNOTSUPP);
-	expect_error(0, -EOPNOTSUPP, _i ? "does not reach that of rank 1" : "to share");
-	ck_assert_int_ne(rank_opened(1), 0);
-	ranks_close(2);
-	port_close();
-}
-END_TEST
-
 /* What it had comes back when it returns; until then nobody waits for it. */
 START_TEST(a_device_that_does_not_return_from_sharing_is_left)
 {
@@ -114,6 +125,100 @@ START_TEST(a_device_that_does_not_return_from_sharing_is_left)
 	ranks_close(1);
 	atomic_store(&hangs, false);
 	port_close();
+}
+END_TEST
+
+static void expect_over(unsigned rank)
+{
+	uint64_t end = monotonic_ms() + WAIT_MS;
+
+	while (!collective_ipc.is_over(ranks[rank]) && monotonic_ms() < end)
+		short_pause();
+	ck_assert(collective_ipc.is_over(ranks[rank]));
+}
+
+/* Who waits for it looks without a pause: it must not be ready for a moment. */
+static int opened_at_once(unsigned rank)
+{
+	uint64_t end = monotonic_ms() + WAIT_MS;
+	int rc;
+
+	while ((rc = collective_ipc.state(ranks[rank])) == -EINPROGRESS && monotonic_ms() < end)
+		;
+	return rc;
+}
+
+START_TEST(none_is_ready_while_one_cannot_share_or_map)
+{
+	unsigned failing = _i / 2;
+
+	faulty_number = rank_device(failing);
+	*(_i % 2 ? &map_result : &share_result) = -EOPNOTSUPP;
+	atomic_store(&hangs, true);
+	open_faulty(2);
+	atomic_store(&hangs, false);
+	ck_assert_int_eq(opened_at_once(!failing), -EIO);
+	expect_error(!failing, -EIO, failing ? "rank 1 has left" : "rank 0 has left");
+	ck_assert_int_eq(rank_opened(failing), -EOPNOTSUPP);
+	expect_error(failing, -EOPNOTSUPP, _i % 2 ? "does not reach that of" : "to share");
+	ck_assert_uint_eq(atomic_load(&empty_maps), 0);
+	ranks_close(2);
+	port_close();
+}
+END_TEST
+
+/* What that had is freed: nobody had it mapped. */
+START_TEST(one_that_comes_late_maps_nothing_of_who_has_left)
+{
+	faulty_number = rank_device(1);
+	atomic_store(&hangs, true);
+	open_faulty(2);
+	wait_until(&hung, true);
+	collective_ipc.abort(ranks[0]);
+	expect_over(0);
+	atomic_store(&hangs, false);
+	ck_assert_int_eq(rank_opened(1), -EIO);
+	expect_error(1, -EIO, "rank 0 has left");
+	expect_over(1);
+	ck_assert_uint_eq(atomic_load(&maps), 0);
+	ranks_close(2);
+	port_close();
+}
+END_TEST
+
+/* What it had mapped it unmaps when it returns. */
+START_TEST(an_opening_that_was_left_maps_no_more)
+{
+	collective_test_options.end_ms = 100;
+	faulty_number = rank_device(1);
+	atomic_store(&map_hangs, true);
+	open_faulty(3);
+	for (uint64_t end = monotonic_ms() + WAIT_MS;
+	     !atomic_load(&maps) && monotonic_ms() < end;)
+		short_pause();
+	collective_ipc.abort(ranks[1]);
+	ranks_close(3);
+	atomic_store(&map_hangs, false);
+	for (uint64_t end = monotonic_ms() + WAIT_MS;
+	     !atomic_load(&unmaps) && monotonic_ms() < end;)
+		short_pause();
+	ck_assert_uint_eq(atomic_load(&maps), 1);
+	ck_assert_uint_eq(atomic_load(&unmaps), 1);
+	port_close();
+}
+END_TEST
+
+START_TEST(a_stage_does_not_go_back)
+{
+	struct collective c = { .life.about.nranks = 1 };
+
+	ck_assert_int_eq(ipc_hall_enter(&c, 0, 1, NULL), 0);
+	ipc_set_stage(&c, IPC_LEAVING);
+	ipc_set_stage(&c, IPC_READY);
+	ck_assert_int_eq(ipc_stage(&c, 0), IPC_LEAVING);
+	ipc_set_stage(&c, IPC_GONE);
+	ck_assert_int_eq(ipc_stage(&c, 0), IPC_GONE);
+	ipc_hall_leave(&c);
 }
 END_TEST
 
@@ -226,11 +331,7 @@ START_TEST(who_leaves_is_heard_of)
 	expect_to_hear(0, "has left");
 	expect_to_hear(2, "has left");
 	for (unsigned r = 0; r < 3; r++)
-		for (uint64_t end = monotonic_ms() + WAIT_MS;
-		     !collective_ipc.is_over(ranks[r]) && monotonic_ms() < end;)
-			short_pause();
-	for (unsigned r = 0; r < 3; r++)
-		ck_assert(collective_ipc.is_over(ranks[r]));
+		expect_over(r);
 }
 END_TEST
 
@@ -352,7 +453,10 @@ static TCase *lives(void)
 	TCase *c = tcase_create("lives");
 
 	tcase_set_timeout(c, 60);
-	tcase_add_loop_test(c, devices_that_do_not_share_are_not_connected, 0, 2);
+	tcase_add_loop_test(c, none_is_ready_while_one_cannot_share_or_map, 0, 4);
+	tcase_add_test(c, one_that_comes_late_maps_nothing_of_who_has_left);
+	tcase_add_test(c, an_opening_that_was_left_maps_no_more);
+	tcase_add_test(c, a_stage_does_not_go_back);
 	tcase_add_test(c, a_device_that_does_not_return_from_sharing_is_left);
 	tcase_add_test(c, a_copy_that_does_not_end_is_left);
 	tcase_add_test(c, a_device_that_forgets_an_event_fails_it);
@@ -369,6 +473,7 @@ int main(void)
 	faulty = device_host;
 	faulty.share = faulty_share;
 	faulty.map = faulty_map;
+	faulty.unmap = faulty_unmap;
 	faulty.submit = faulty_submit;
 	collective_test_options.staging = 1;
 	return collective_suite_run(&ipc, more);
