@@ -597,14 +597,17 @@ END_TEST
 /* Who cannot look has not seen that it ended. */
 START_TEST(a_process_is_not_gone_because_there_are_no_descriptors)
 {
-	struct rlimit limit;
+	struct rlimit before, none;
 	uint64_t start_time;
+	int rc;
 
 	ck_assert_int_eq(machine_start_time(-1, &start_time), -ESRCH);
-	getrlimit(RLIMIT_NOFILE, &limit);
-	limit.rlim_cur = 0;
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	ck_assert_int_eq(machine_start_time(getpid(), &start_time), -EMFILE);
+	getrlimit(RLIMIT_NOFILE, &before);
+	none = (struct rlimit){ 0, before.rlim_max };
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	rc = machine_start_time(getpid(), &start_time);
+	setrlimit(RLIMIT_NOFILE, &before);
+	ck_assert_int_eq(rc, -EMFILE);
 }
 END_TEST
 
