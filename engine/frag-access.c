@@ -69,7 +69,7 @@ int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, 
 
 	if (rc)
 		return rc;
-	if (offset > size || bytes > size - offset)
+	if (offset > size || bytes > size - offset || (bytes && !out))
 		return -EINVAL;
 	return reads_get(f->engine, &a, offset, out, bytes);
 }
@@ -82,7 +82,7 @@ int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t byt
 
 	if (rc)
 		return rc;
-	return size == bytes ? reads_get(f->engine, &a, 0, out, bytes) : -EINVAL;
+	return size == bytes && out ? reads_get(f->engine, &a, 0, out, bytes) : -EINVAL;
 }
 
 /* ---- writing ---- */
@@ -147,7 +147,7 @@ int frag_set(struct frag *f, int param, const char *key, const void *value, uint
 		rc = live_file_open(f->engine, &a, &write.file, &size);
 	if (rc)
 		return rc;
-	rc = bytes == size ? frag_write(f, &write, 1) : -EINVAL;
+	rc = bytes == size && value ? frag_write(f, &write, 1) : -EINVAL;
 	live_file_close(write.file);
 	return rc;
 }

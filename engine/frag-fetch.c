@@ -108,7 +108,7 @@ int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t b
 	struct fetch *fetch;
 	int n, rc;
 
-	if (size < 0 || (uint64_t)size != bytes)
+	if (size < 0 || (uint64_t)size != bytes || !out)
 		return size < 0 ? (int)size : -EINVAL;
 	n = find_free(f);
 	if (n < 0)

@@ -240,7 +240,7 @@ int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t 
 
 	if (size < 0)
 		return (int)size;
-	if ((uint64_t)size != bytes)
+	if ((uint64_t)size != bytes || !out)
 		return -EINVAL;
 	rc = frag_address_of(f, param, key, &a);
 	if (rc)

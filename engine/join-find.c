@@ -93,6 +93,17 @@ static int key_of(struct engine *e, const struct jobfile *job)
 	return rc;
 }
 
+static bool has_our_world(struct engine *e, const struct jobfile *job)
+{
+	if (job->world == e->world)
+		return true;
+	if (!e->join->told_of_world)
+		log_warn("job %s at %s has %u ranks, WORLD_SIZE is %u here", job->job,
+			 job->address, job->world, e->world);
+	e->join->told_of_world = true;
+	return false;
+}
+
 static bool found_job_file(struct engine *e)
 {
 	struct jobfile job;
@@ -102,7 +113,7 @@ static bool found_job_file(struct engine *e)
 		rc = jobfile_read(e->launch.rendezvous, &job);
 	else
 		rc = jobfile_find(e->launch.job, &job);
-	if (rc || job.world != e->world || key_of(e, &job))
+	if (rc || !has_our_world(e, &job) || key_of(e, &job))
 		return false;
 	snprintf(e->join->seeds, sizeof(e->join->seeds), "tcp://%s", job.address);
 	return true;

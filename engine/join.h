@@ -55,6 +55,7 @@ struct join {
 		[JOIN_NAMED]; /* [nmissing] ranks that have not come, the first of them */
 	uint32_t nmissing;
 	uint32_t hellos;
+	bool told_of_world;
 	uint32_t rows;              /* of the table so far */
 	uint64_t membership;        /* of these */
 	struct wire_writer catalog; /* so far */

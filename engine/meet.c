@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/log.h"
 #include "engine/meet.h"
 #include "engine/peers.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 struct arrival {
@@ -116,8 +118,10 @@ static void judge(const struct engine *e, const struct meeting *m, struct wire_m
 		const struct wire_meet *said = &m->arrivals[i].said;
 		int rc = weigh(said, &m->arrivals[0].said);
 
-		if (rc && (!met->status || met->status == -EREMOTE))
+		if (rc && (!met->status || met->status == -EREMOTE)) {
 			met->status = rc;
+			met->rank = group->ranks[i];
+		}
 		if (said->root == group->ranks[i])
 			memcpy(met->transaction, said->transaction, sizeof(met->transaction));
 	}
@@ -168,24 +172,30 @@ void meet_serve(struct engine *e, uint32_t peer, const struct wire_header *heade
 		node_ack(e, peer, header->request, -ENOMEM);
 }
 
-static int missing(struct engine *e, const struct meeting *m)
+/* Whom the others wait for in vain; now: it is late. */
+static bool misses(struct engine *e, const struct meeting *m, bool now, struct wire_met *met)
 {
 	const struct catalog_group *group = &e->catalog->groups[m->group];
 
-	for (uint32_t i = 0; i < group->nranks; i++)
-		if (group->ranks[i] != e->rank && !m->arrivals[i].waits &&
-		    peers_reach(e, group->ranks[i]))
-			return peers_lost_status(e, group->ranks[i]);
-	return 0;
+	for (uint32_t i = 0; i < group->nranks && !met->status; i++) {
+		uint32_t rank = group->ranks[i];
+
+		if (m->arrivals[i].waits)
+			continue;
+		met->rank = rank;
+		if (rank != e->rank && peers_reach(e, rank))
+			met->status = peers_lost_status(e, rank);
+		else if (now)
+			met->status = -ETIMEDOUT;
+	}
+	return met->status;
 }
 
 static void turn_meeting(struct engine *e, struct meeting *m, uint64_t now)
 {
-	struct wire_met met = { .status = missing(e, m) };
+	struct wire_met met = { 0 };
 
-	if (!met.status && now >= m->until_ms)
-		met.status = -ETIMEDOUT;
-	if (met.status)
+	if (misses(e, m, false, &met) || misses(e, m, now >= m->until_ms, &met))
 		release(e, m, &met);
 }
 
@@ -200,7 +210,7 @@ static void answer(struct engine *e, const struct wire_met *met)
 
 static bool on_met(struct engine *e, void *owner, uint64_t count, const struct answer *answered)
 {
-	struct wire_met met = { .status = answered->status };
+	struct wire_met met = { .status = answered->status, .rank = WIRE_OBSERVER };
 
 	if (count != e->meet.said.count || e->meet.answered)
 		return false;
@@ -232,7 +242,7 @@ static void say(struct engine *e)
 
 	e->meet.asked = !rc;
 	if (rc && rc != -EAGAIN)
-		answer(e, &(struct wire_met){ .status = rc });
+		answer(e, &(struct wire_met){ .status = rc, .rank = WIRE_OBSERVER });
 }
 
 void meet_turn(struct engine *e, uint64_t now)
@@ -254,6 +264,34 @@ bool meet_tick(const struct engine *e)
 	return false;
 }
 
+static const char *fault_of(int status)
+{
+	switch (status) {
+	case -ETIMEDOUT:
+		return "has not come in time";
+	case -EIO:
+		return "is lost";
+	case -EINVAL:
+		return "has called it for something else";
+	}
+	return strerror(-status);
+}
+
+static void say_why(struct engine *e)
+{
+	const struct wire_meet *said = &e->meet.said;
+	const struct wire_met *met = &e->meet.met;
+	char who[32] = "who counts the ranks";
+
+	if (!met->status || met->status == -EREMOTE)
+		return;
+	if (met->rank != WIRE_OBSERVER)
+		snprintf(who, sizeof(who), "rank %u", met->rank);
+	log_warn("%s of %s, %s: %s %s",
+		 said->root == WIRE_OBSERVER ? "frag_gather" : "frag_scatter",
+		 catalog_name(e->catalog, said->param), said->key, who, fault_of(met->status));
+}
+
 /* Who counts does not wait for longer than it is told; it may be lost, or, what this rank does not see, hold this one for lost. */
 int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transaction[2])
 {
@@ -268,8 +306,9 @@ int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transac
 	while (!e->meet.answered && monotonic_ms() < deadline)
 		node_wait(e, deadline);
 	if (!e->meet.answered)
-		e->meet.met = (struct wire_met){ .status = -ETIMEDOUT };
+		e->meet.met = (struct wire_met){ .status = -ETIMEDOUT, .rank = WIRE_OBSERVER };
 	e->meet.wanted = false;
+	say_why(e);
 	if (transaction)
 		memcpy(transaction, e->meet.met.transaction, sizeof(e->meet.met.transaction));
 	return e->meet.met.status;

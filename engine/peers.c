@@ -389,7 +389,7 @@ void peers_turn(struct engine *e, uint64_t now)
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {
 		struct peer *p = &e->peers[rank];
 
-		if (p->silent)
+		if (p->silent && !(e->is_rank && rank == e->rank)) /* it was stopped */
 			peers_lose(e, rank, "no answer");
 		p->silent = false;
 		if (p->replaced)

@@ -405,7 +405,7 @@ static_assert(sizeof(struct wire_meet) == 136, "wire");
 
 struct wire_met { /* all have come, or not */
 	int32_t status;
-	uint32_t reserved;
+	uint32_t rank;           /* by whom it is not 0 */
 	uint64_t transaction[2]; /* the root's */
 };
 static_assert(sizeof(struct wire_met) == 24, "wire");

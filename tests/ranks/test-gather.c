@@ -6,10 +6,12 @@
 
 #include "engine/communicator.h"
 #include "engine/devices.h"
+#include "engine/log.h"
 #include "engine/rounds.h"
 
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* All ranks of a group take all of a state, by the communicator or without it, and no rank waits for ever. */
@@ -177,6 +179,15 @@ START_TEST(all_have_it_without_one)
 }
 END_TEST
 
+static void expect_told(const char *fmt, uint32_t rank)
+{
+	char text[8192], line[128];
+
+	snprintf(line, sizeof(line), fmt, rank);
+	log_tail(text, sizeof(text));
+	ck_assert_msg(strstr(text, line) != NULL, "%s", text);
+}
+
 START_TEST(who_does_not_come_is_not_waited_for_beyond_the_time)
 {
 	open_connected(&sharded);
@@ -187,6 +198,7 @@ START_TEST(who_does_not_come_is_not_waited_for_beyond_the_time)
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		if (rank != (uint32_t)_i)
 			ck_assert_int_eq(result_of(rank), -ETIMEDOUT);
+	expect_told("frag_gather of w, exp_avg: rank %u has not come in time", (uint32_t)_i);
 	wait_ms = WAIT_MS;
 	all_call("exp_avg");
 	for (uint32_t rank = 0; rank < WORLD; rank++)
@@ -219,6 +231,7 @@ START_TEST(different_states_are_refused)
 	call(2, "exp_avg_sq");
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_int_eq(result_of(rank), -EINVAL);
+	expect_told("rank %u has called it for something else", 2);
 	boundaries_close();
 }
 END_TEST
@@ -232,6 +245,15 @@ START_TEST(it_must_be_all_of_a_state_that_there_is)
 	f = job_frag(&job, 1);
 	ck_assert_int_eq(frag_gather(f, job_number(&job, 1, 0), "exp_avg", got, 4, WAIT_MS),
 			 -EINVAL);
+	ck_assert_int_eq(
+		frag_gather(f, job_number(&job, 1, 0), "exp_avg", NULL, BYTES, WAIT_MS),
+		-EINVAL);
+	ck_assert_int_eq(frag_fetch(f, job_number(&job, 1, 0), "exp_avg", NULL, BYTES),
+			 -EINVAL);
+	ck_assert_int_eq(frag_get(f, job_number(&job, 1, 0), "exp_avg", NULL, BYTES), -EINVAL);
+	ck_assert_int_eq(frag_get_range(f, job_number(&job, 1, 0), "exp_avg", 4, NULL, 4),
+			 -EINVAL);
+	ck_assert_int_eq(frag_set(f, job_number(&job, 1, 0), "exp_avg", NULL, BYTES), -EINVAL);
 	ck_assert_int_eq(frag_gather(f, 77, "exp_avg", got, BYTES, WAIT_MS), -EINVAL);
 	ck_assert_int_eq(frag_gather(NULL, 0, "exp_avg", got, BYTES, WAIT_MS), -EINVAL);
 	ck_assert_int_eq(frag_gather(f, job_number(&job, 1, 0), "none", got, BYTES, WAIT_MS),
