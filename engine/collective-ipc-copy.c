@@ -195,13 +195,19 @@ void ipc_lanes_init(struct collective *c)
 
 /* ---- a launch ---- */
 
+static void begin_lane(struct ipc_lane *l)
+{
+	l->scanned = 0;
+	l->before = l->ended;
+}
+
 static void begin(struct collective *c, struct collective_io *io)
 {
 	c->left = 0;
 	for (unsigned i = 0; i < count_moves(c, io); i++)
 		c->left += move_of(c, io, i).size;
 	for (unsigned i = 0; i < 2 * c->life.about.nranks; i++)
-		c->lanes[i].scanned = 0;
+		begin_lane(&c->lanes[i]);
 	io->port.until_ms = monotonic_ms() + collective_limit_ms(&c->life.options, io);
 	c->is_begun = true;
 }
@@ -209,17 +215,17 @@ static void begin(struct collective *c, struct collective_io *io)
 static void ask(struct collective *c, struct collective_io *io)
 {
 	submit(c, &c->event, (struct device_io){ .after = io->after, .wait_ms = ASK_MS });
-	io->port.passed = true; /* asked */
+	io->port.is_asked = true;
 }
 
 /* Whether it has; else it is asked again. */
 static bool has_passed(struct collective *c, struct collective_io *io)
 {
-	int rc = io->port.passed ? result_of(c, &c->event) : -ETIMEDOUT;
+	int rc = io->port.is_asked ? result_of(c, &c->event) : -ETIMEDOUT;
 
 	if (!io->after || !rc)
 		return true;
-	if (rc == -ETIMEDOUT && io->port.passed && monotonic_ms() >= io->port.until_ms)
+	if (rc == -ETIMEDOUT && io->port.is_asked && monotonic_ms() >= io->port.until_ms)
 		collective_life_fail(c, -ETIMEDOUT,
 				     "the stream has not come there within %" PRIu64 " ms",
 				     c->life.options.wait_ms);
@@ -251,6 +257,20 @@ static void go_on(struct collective *c, struct collective_io *io)
 	}
 }
 
+/* What a device has read from one that died meanwhile need not be what that sent. */
+static bool all_senders_live(struct collective *c)
+{
+	for (unsigned r = 0; r < c->life.about.nranks; r++) {
+		const struct ipc_lane *from = &c->lanes[c->life.about.nranks + r];
+
+		if (from->ended == from->before || !ipc_has_died(c, r))
+			continue;
+		collective_life_fail(c, -EIO, "rank %u has died", r);
+		return false;
+	}
+	return true;
+}
+
 struct collective_io *ipc_go_on(struct collective *c)
 {
 	struct collective_io *io = collective_life_first(c);
@@ -266,6 +286,8 @@ struct collective_io *ipc_go_on(struct collective *c)
 		look_at_clock(c, io);
 		return NULL;
 	}
+	if (!all_senders_live(c))
+		return NULL;
 	c->is_begun = false;
 	return collective_life_take(c, 0);
 }

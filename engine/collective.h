@@ -83,7 +83,8 @@ struct collective_io {
 		uint64_t until_ms;
 		int result;
 		bool passed;
-	} port; /* the port's */
+		bool is_asked; /* whether its event has passed */
+	} port;                /* the port's */
 };
 
 struct collective_about {
