@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/cuda/collective-suite.h"
+#include "tests/cuda/mappings.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +13,7 @@
 
 /* What holds for an implementation whose ranks may be processes of one host: each has a port of its own. */
 
-enum { SIZE = 100000, N = 3, CHILD_S = 60, STUCK_MS = 300, LOST = N - 1 };
+enum { SIZE = 100000, SMALL = 10000, N = 3, CHILD_S = 60, STUCK_MS = 300, LOST = N - 1 };
 
 static struct {
 	struct collective_id ids[2]; /* of all, of those that are left */
@@ -75,38 +76,57 @@ static int start_gather(unsigned rank, struct part *p, void *memory)
 	return part_start(rank, p);
 }
 
+static void close_in(unsigned rank)
+{
+	many->ops->close(ranks[rank]);
+	ranks[rank] = NULL;
+}
+
+static void await_loss(void)
+{
+	uint64_t end = monotonic_ms() + CHILD_S * 1000;
+
+	while (!atomic_load(&meeting->is_lost) && monotonic_ms() < end)
+		short_pause();
+}
+
 /* One that has no part in it is not heard of any more. */
 static void miss_one(unsigned rank)
 {
 	void *memory = here->alloc(rank_device(rank), N * SIZE);
-	uint64_t end = monotonic_ms() + CHILD_S * 1000;
 	struct part p;
 	int rc;
 
-	while (!atomic_load(&meeting->is_lost) && monotonic_ms() < end)
-		short_pause();
+	await_loss();
 	rc = start_gather(rank, &p, memory);
 	if (!rc)
 		rc = part_wait(&p);
 	ck_assert_msg(rc == -ETIMEDOUT || rc == -EIO, "%s", strerror(-rc));
 	here->free(memory);
-	many->ops->close(ranks[rank]);
+	close_in(rank);
 }
 
 static void all_operate(unsigned rank)
 {
 	open_in(rank, N, 0);
 	operate(rank, N);
+	close_in(rank);
+	ck_assert_uint_eq(mappings_shared(), 0);
+}
+
+static void await_count(int came)
+{
+	uint64_t end = monotonic_ms() + CHILD_S * 1000;
+
+	while (atomic_load(&meeting->came) < came && monotonic_ms() < end)
+		short_pause();
 }
 
 /* When all are ready: who is not fails as one of them leaves. */
 static void await_all_here(void)
 {
-	uint64_t end = monotonic_ms() + CHILD_S * 1000;
-
 	atomic_fetch_add(&meeting->came, 1);
-	while (atomic_load(&meeting->came) < N && monotonic_ms() < end)
-		short_pause();
+	await_count(N);
 }
 
 static void others_go_on_without(unsigned rank)
@@ -115,6 +135,7 @@ static void others_go_on_without(unsigned rank)
 	collective_test_options.stuck_ms = CHILD_S * 1000;
 	open_in(rank, N - 1, 1);
 	operate(rank, N - 1);
+	close_in(rank);
 }
 
 static void one_is_killed(unsigned rank)
@@ -125,6 +146,33 @@ static void one_is_killed(unsigned rank)
 	if (rank == LOST)
 		raise(SIGKILL);
 	others_go_on_without(rank);
+	ck_assert_uint_eq(mappings_shared(), 0);
+}
+
+/* Its bytes have left it, and may be gone with it. */
+static void one_is_killed_that_has_sent(unsigned rank)
+{
+	struct collective_move move;
+	struct part p;
+
+	open_in(rank, N, 0);
+	await_all_here();
+	move = (struct collective_move){ rank == LOST, rank ? 0 : LOST, SMALL,
+					 here->alloc(rank_device(rank), SMALL) };
+	p.io = (struct collective_io){ .nmoves = 1, .moves = &move };
+	if (rank == LOST) {
+		ck_assert_int_eq(part_start(rank, &p), 0);
+		expect_done(&p, 1);
+		raise(SIGKILL);
+	}
+	await_loss();
+	if (!rank) {
+		ck_assert_int_eq(part_start(rank, &p), 0);
+		ck_assert_int_eq(part_wait(&p), -EIO);
+		atomic_fetch_add(&meeting->came, 1);
+	}
+	await_count(N + 1);
+	here->free(move.memory);
 }
 
 /* It may go on when the others have done so; nothing that it still does is theirs. */
@@ -135,11 +183,12 @@ static void one_is_stopped(unsigned rank)
 	int rc;
 
 	collective_test_options.stuck_ms = STUCK_MS;
-	collective_test_options.end_ms = 2 * STUCK_MS;
+	collective_test_options.end_ms = 4000;
 	open_in(rank, N, 0);
 	await_all_here();
 	if (rank != LOST) {
 		others_go_on_without(rank);
+		ck_assert_uint_eq(mappings_shared(), 1); /* that one has it mapped */
 		return;
 	}
 	memory = here->alloc(rank_device(rank), N * SIZE);
@@ -156,7 +205,8 @@ static _Noreturn void be_rank(unsigned rank, void (*what)(unsigned rank))
 	alarm(CHILD_S);
 	port_open();
 	what(rank);
-	many->ops->close(ranks[rank]);
+	if (ranks[rank])
+		close_in(rank);
 	port_close();
 	_exit(0);
 }
@@ -189,9 +239,11 @@ START_TEST(processes_move_bytes_between_their_devices)
 }
 END_TEST
 
+static void (*const killings[])(unsigned rank) = { one_is_killed, one_is_killed_that_has_sent };
+
 START_TEST(processes_go_on_without_one_that_is_killed)
 {
-	start_all(one_is_killed);
+	start_all(killings[_i]);
 	expect_end(LOST, SIGKILL);
 	atomic_store(&meeting->is_lost, true);
 	for (unsigned r = 0; r < LOST; r++)
@@ -220,7 +272,7 @@ TCase *collective_suite_processes(void)
 
 	tcase_set_timeout(c, CHILD_S);
 	tcase_add_test(c, processes_move_bytes_between_their_devices);
-	tcase_add_test(c, processes_go_on_without_one_that_is_killed);
+	tcase_add_loop_test(c, processes_go_on_without_one_that_is_killed, 0, 2);
 	tcase_add_test(c, processes_go_on_without_one_that_is_stopped);
 	return c;
 }

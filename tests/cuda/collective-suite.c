@@ -3,6 +3,7 @@
 
 #include "tests/cuda/collective-suite.h"
 #include "engine/thread.h"
+#include "tests/cuda/mappings.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -550,7 +551,7 @@ int collective_suite_run(const struct many *of, TCase *const more[])
 	int failed;
 
 	many = of;
-	here = of->trainer;
+	here = of->ops->one_host ? mappings_counted(of->trainer) : of->trainer;
 	random_begin();
 	thread_cond_init(&ended);
 	for (TCase **c = all; *c; c++)
@@ -560,6 +561,10 @@ int collective_suite_run(const struct many *of, TCase *const more[])
 	srunner_add_suite(runner, rest);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
+	if (of->ops->one_host && mappings_broken()) {
+		printf("%u times freed while mapped\n", mappings_broken());
+		failed++;
+	}
 	srunner_free(runner);
 	return failed != 0;
 }

@@ -6,6 +6,7 @@
 #include "engine/log.h"
 #include "engine/thread.h"
 #include "tests/cuda/collective-suite.h"
+#include "tests/cuda/mappings.h"
 #include "tests/ranks/scarce.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ static const struct many ipc = { &collective_ipc, &trainer_host, 3, 1000 };
 
 /* ---- a device whose operations fail or hang ---- */
 
-static struct device_ops faulty;        /* all as device_host's, but what follows */
+static struct device_ops faulty;        /* all as device_host's, counted, but what follows */
 static int faulty_number = DEVICE_NONE; /* of the one device that fails; DEVICE_NONE: all do */
 static int share_result, map_result;
 static _Atomic bool hangs, hung, map_hangs, forgets_events;
@@ -45,10 +46,10 @@ static int faulty_share(struct device *d, int number, uint64_t size, void **memo
 			struct device_handle *handle)
 {
 	if (!is_faulty(number))
-		return device_host.share(d, number, size, memory, handle);
+		return here->ops->share(d, number, size, memory, handle);
 	atomic_store(&hung, true);
 	wait_until(&hangs, false);
-	return share_result ? share_result : device_host.share(d, number, size, memory, handle);
+	return share_result ? share_result : here->ops->share(d, number, size, memory, handle);
 }
 
 static int faulty_map(struct device *d, int number, const struct device_handle *handle,
@@ -59,15 +60,15 @@ static int faulty_map(struct device *d, int number, const struct device_handle *
 	if (!memcmp(handle, &none, sizeof(none)))
 		atomic_fetch_add(&empty_maps, 1);
 	if (!is_faulty(number))
-		return device_host.map(d, number, handle, memory);
+		return here->ops->map(d, number, handle, memory);
 	atomic_fetch_add(&maps, 1);
 	wait_until(&map_hangs, false);
-	return map_result ? map_result : device_host.map(d, number, handle, memory);
+	return map_result ? map_result : here->ops->map(d, number, handle, memory);
 }
 
 static void faulty_unmap(struct device *d, int number, void *memory)
 {
-	device_host.unmap(d, number, memory);
+	here->ops->unmap(d, number, memory);
 	if (is_faulty(number))
 		atomic_fetch_add(&unmaps, 1);
 }
@@ -79,7 +80,7 @@ static void faulty_submit(struct device *d, struct device_io *io)
 	if (atomic_load(&forgets_events) && io->after)
 		io->done(io, -EIO);
 	else if (!atomic_load(&hangs) || !atomic_compare_exchange_strong(&swallowed, &none, io))
-		device_host.submit(d, io);
+		here->ops->submit(d, io);
 }
 
 static struct collective_options faulty_options(unsigned rank)
@@ -94,6 +95,11 @@ static void open_faulty(unsigned nranks)
 {
 	struct collective_id id;
 
+	faulty = *here->ops;
+	faulty.share = faulty_share;
+	faulty.map = faulty_map;
+	faulty.unmap = faulty_unmap;
+	faulty.submit = faulty_submit;
 	port_open();
 	for (unsigned r = 0; r < nranks; r++) {
 		struct collective_options o = faulty_options(r);
@@ -248,7 +254,7 @@ START_TEST(a_copy_that_does_not_end_is_left)
 	log_tail(text, sizeof(text));
 	ck_assert_ptr_nonnull(strstr(text, "does not let go of what it was given"));
 	ranks_close(1);
-	device_host.submit(device, atomic_load(&swallowed)); /* it ends at last */
+	here->ops->submit(device, atomic_load(&swallowed)); /* it ends at last */
 	port_close();
 	here->free(memory);
 }
@@ -332,6 +338,61 @@ START_TEST(who_leaves_is_heard_of)
 	expect_to_hear(2, "has left");
 	for (unsigned r = 0; r < 3; r++)
 		expect_over(r);
+}
+END_TEST
+
+static void *close_first(void *unused)
+{
+	collective_ipc.close(ranks[0]);
+	return NULL;
+}
+
+static void wait_until_unmapped(int number)
+{
+	uint64_t end = monotonic_ms() + WAIT_MS;
+
+	while (mappings_of(number) && monotonic_ms() < end)
+		short_pause();
+	ck_assert_uint_eq(mappings_of(number), 0);
+}
+
+/* Who hears of that with nothing under way leaves too, and what it has sent is in its slots. */
+START_TEST(one_is_closed_while_others_are_busy)
+{
+	enum { SMALL = 10000 };
+	uint8_t *from, *to;
+	void *stream;
+	struct part p[2];
+	struct collective_move m[2];
+	pthread_t thread;
+
+	many_open();
+	from = device_bytes(1, SMALL);
+	to = here->alloc(rank_device(2), SMALL);
+	stream = here->stream_new(rank_device(2));
+	m[0] = (struct collective_move){ true, 2, SMALL, from };
+	m[1] = (struct collective_move){ false, 1, SMALL, to };
+	here->hold(stream);
+	p[0].io = (struct collective_io){ .nmoves = 1, .moves = &m[1] };
+	ck_assert_int_eq(here->ops->mark(device, rank_device(2), stream, &p[0].io.after), 0);
+	ck_assert_int_eq(part_start(2, &p[0]), 0);
+	start_moves(1, &p[1], &m[0], 1);
+	expect_done(&p[1], 1);
+	ck_assert_int_eq(pthread_create(&thread, NULL, close_first, NULL), 0);
+	expect_to_hear(1, "rank 0 has left");
+	wait_until_unmapped(rank_device(1));
+	here->go(stream);
+	expect_done(&p[0], 1);
+	expect_on_device(to, 1, 0, SMALL);
+	pthread_join(thread, NULL);
+	collective_ipc.close(ranks[1]);
+	collective_ipc.close(ranks[2]);
+	ck_assert_uint_eq(mappings_shared(), 0);
+	here->ops->unmark(device, p[0].io.after);
+	here->stream_free(stream);
+	here->free(from);
+	here->free(to);
+	port_close();
 }
 END_TEST
 
@@ -460,6 +521,7 @@ static TCase *lives(void)
 	tcase_add_test(c, a_device_that_does_not_return_from_sharing_is_left);
 	tcase_add_test(c, a_copy_that_does_not_end_is_left);
 	tcase_add_test(c, a_device_that_forgets_an_event_fails_it);
+	tcase_add_test(c, one_is_closed_while_others_are_busy);
 	tcase_add_test(c, large_moves_go_in_large_chunks);
 	tcase_add_test(c, a_place_is_taken_once);
 	tcase_add_test(c, without_memory_or_threads_nothing_is_opened);
@@ -470,11 +532,6 @@ int main(void)
 {
 	TCase *const more[] = { failures(), lives(), collective_suite_processes(), NULL };
 
-	faulty = device_host;
-	faulty.share = faulty_share;
-	faulty.map = faulty_map;
-	faulty.unmap = faulty_unmap;
-	faulty.submit = faulty_submit;
 	collective_test_options.staging = 1;
 	return collective_suite_run(&ipc, more);
 }
