@@ -103,6 +103,7 @@ void ipc_open(struct collective *c)
 	static bool (*const steps[])(struct collective * c) = { share, meet, map_all,
 								be_ready };
 
+	ipc_give_kept(c->life.options.device);
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
 		if (collective_life_has_failed(c) || !steps[i](c))
 			return;
@@ -131,13 +132,14 @@ static void give_staging(struct collective *c)
 
 	for (; (who = ipc_who_has_us(c)) < nranks && monotonic_ms() < end; bell = ipc_bell(c))
 		ipc_wait(c, bell, LOOK_MS);
-	if (who < nranks)
+	if (who < nranks) {
 		log_warn("ipc: rank %u of %u: %llu KiB of device %d stay: rank %u may have "
 			 "them mapped",
 			 c->life.about.rank, nranks, (unsigned long long)staging_size(c) >> 10,
 			 o->number, who);
-	else
-		o->device_ops->unshare(o->device, c->staging);
+		return;
+	}
+	o->device_ops->unshare(o->device, c->staging);
 	c->staging = NULL;
 }
 
@@ -148,4 +150,5 @@ void ipc_let_go(struct collective *c)
 	ipc_set_stage(c, IPC_GONE);
 	if (c->staging)
 		give_staging(c);
+	ipc_give_kept(c->life.options.device);
 }

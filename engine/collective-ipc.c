@@ -111,7 +111,7 @@ static void wake(struct collective *c)
 	ipc_ring_bell(c, c->life.about.rank);
 }
 
-static void free_collective(struct collective *c)
+void ipc_free(struct collective *c)
 {
 	ipc_hall_leave(c);
 	free(c->mapped);
@@ -136,7 +136,7 @@ static struct collective *new_collective(const struct collective_options *option
 	c->life.about.version = IPC_VERSION;
 	if (c->mapped && c->lanes)
 		return c;
-	free_collective(c);
+	ipc_free(c);
 	return NULL;
 }
 
@@ -156,7 +156,7 @@ static int ipc_port_open(struct collective **out, const struct collective_option
 	if (!rc)
 		rc = collective_life_start(c, rank, nranks);
 	if (rc)
-		free_collective(c);
+		ipc_free(c);
 	else
 		*out = c;
 	return rc;
@@ -164,8 +164,12 @@ static int ipc_port_open(struct collective **out, const struct collective_option
 
 static void ipc_close(struct collective *c)
 {
-	if (collective_life_stop(c))
-		free_collective(c);
+	if (!collective_life_stop(c))
+		return;
+	if (c->staging)
+		ipc_keep(c);
+	else
+		ipc_free(c);
 }
 
 static int ipc_launch(struct collective *c, struct collective_io *io)

@@ -75,7 +75,8 @@ struct collective {
 	struct ipc_member *members;
 
 	/* errands */
-	void *staging; /* NULL: none */
+	void *staging; /* NULL: none; after let_go: it stays */
+	struct collective *next_kept;
 	void **mapped; /* [nranks]: others' staging; NULL: none */
 
 	/* the thread's */
@@ -122,6 +123,17 @@ unsigned ipc_who_has_us(struct collective *c);
 
 void ipc_open(struct collective *c);
 void ipc_let_go(struct collective *c);
+
+/* ---- collective-ipc-keep.c ---- */
+
+/* Closed, and its staging stays: it is the list's. */
+void ipc_keep(struct collective *c);
+/* Errands: frees what nobody has mapped any more. */
+void ipc_give_kept(struct device *d);
+
+/* ---- collective-ipc.c ---- */
+
+void ipc_free(struct collective *c);
 
 /* ---- collective-ipc-copy.c: the port's thread ---- */
 

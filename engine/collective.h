@@ -135,4 +135,7 @@ extern const struct collective_ops collective_nccl; /* over device_cuda */
 extern const struct collective_ops
 	collective_ipc; /* of one host, over any device's port that can share */
 
+/* Before that device is closed, and after all over it: what collective_ipc keeps there for others that have not let go of it. */
+void collective_ipc_forget(struct device *d);
+
 #endif

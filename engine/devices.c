@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/collective.h"
 #include "engine/devices-internal.h"
 #include "engine/thread.h"
 
@@ -40,6 +41,7 @@ void devices_close(struct devices *d)
 		free(u);
 	}
 	devices_host_free(d);
+	collective_ipc_forget(d->device);
 	d->ops->close(d->device);
 	pthread_cond_destroy(&d->ended);
 	pthread_mutex_destroy(&d->lock);

@@ -210,6 +210,12 @@ START_TEST(an_opening_that_was_left_maps_no_more)
 		short_pause();
 	ck_assert_uint_eq(atomic_load(&maps), 1);
 	ck_assert_uint_eq(atomic_load(&unmaps), 1);
+	collective_ipc_forget(device); /* else the next one that is opened looks there */
+	port_close();
+	port_open();
+	ranks_open(1);
+	expect_ready(1);
+	ranks_close(1);
 	port_close();
 }
 END_TEST
