@@ -127,51 +127,6 @@ static void judge(const struct engine *e, const struct meeting *m, struct wire_m
 	}
 }
 
-static void arrive(struct engine *e, struct meeting *m, struct arrival *a,
-		   const struct wire_meet *said, uint32_t peer, uint64_t request)
-{
-	struct wire_met met;
-	bool again = !a->waits && a->said.count == said->count;
-
-	a->peer = peer;
-	a->request = request;
-	if (again) { /* the answer was lost */
-		tell(e, a);
-		return;
-	}
-	if (!a->waits && !m->waiting++)
-		m->until_ms = monotonic_ms() + said->wait_ms;
-	a->said = *said;
-	a->waits = true;
-	if (m->waiting < ranks_of(e, m))
-		return;
-	judge(e, m, &met);
-	release(e, m, &met);
-}
-
-void meet_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
-		const void *body)
-{
-	const struct catalog_group *group;
-	struct wire_meet said;
-	struct meeting *m;
-	uint32_t place;
-
-	memcpy(&said, body, sizeof(said));
-	group = e->ready && said.group < e->catalog->ngroups ? &e->catalog->groups[said.group]
-							     : NULL;
-	place = group ? catalog_place(group, header->rank) : CATALOG_NONE;
-	if (place == CATALOG_NONE || !wire_text_ok(said.key, sizeof(said.key))) {
-		node_ack(e, peer, header->request, e->ready ? -EINVAL : -EAGAIN);
-		return;
-	}
-	m = find_or_add(e, said.group, group->nranks);
-	if (m)
-		arrive(e, m, &m->arrivals[place], &said, peer, header->request);
-	else
-		node_ack(e, peer, header->request, -ENOMEM);
-}
-
 /* Whom the others wait for in vain; now: it is late. */
 static bool misses(struct engine *e, const struct meeting *m, bool now, struct wire_met *met)
 {
@@ -197,6 +152,67 @@ static void turn_meeting(struct engine *e, struct meeting *m, uint64_t now)
 
 	if (misses(e, m, false, &met) || misses(e, m, now >= m->until_ms, &met))
 		release(e, m, &met);
+}
+
+static void arrive(struct engine *e, struct meeting *m, struct arrival *a,
+		   const struct wire_meet *said, uint32_t peer, uint64_t request)
+{
+	struct wire_met met;
+	bool again = !a->waits && a->said.count == said->count;
+
+	a->peer = peer;
+	a->request = request;
+	if (again) { /* the answer was lost */
+		tell(e, a);
+		return;
+	}
+	if (!a->waits && !m->waiting++)
+		m->until_ms = monotonic_ms() + said->wait_ms;
+	a->said = *said;
+	a->waits = true;
+	if (m->waiting < ranks_of(e, m))
+		return;
+	judge(e, m, &met);
+	release(e, m, &met);
+}
+
+/* It has not waited for the answer: what it came for is not judged with what it comes for next. */
+static void leave(struct meeting *m, struct arrival *a, uint64_t count)
+{
+	if (!a->waits || a->said.count != count)
+		return;
+	a->waits = false;
+	m->waiting--;
+}
+
+void meet_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+		const void *body)
+{
+	const struct catalog_group *group;
+	struct wire_meet said;
+	struct meeting *m;
+	uint32_t place;
+
+	memcpy(&said, body, sizeof(said));
+	group = e->ready && said.group < e->catalog->ngroups ? &e->catalog->groups[said.group]
+							     : NULL;
+	place = group ? catalog_place(group, header->rank) : CATALOG_NONE;
+	if (place == CATALOG_NONE || !wire_text_ok(said.key, sizeof(said.key))) {
+		node_ack(e, peer, header->request, e->ready ? -EINVAL : -EAGAIN);
+		return;
+	}
+	m = find_or_add(e, said.group, group->nranks);
+	if (!m) {
+		node_ack(e, peer, header->request, -ENOMEM);
+		return;
+	}
+	if (said.stage == WIRE_MEET_LEFT) {
+		leave(m, &m->arrivals[place], said.count);
+		return;
+	}
+	if (m->waiting) /* this rank may have been stopped: who comes now has not come to those */
+		turn_meeting(e, m, monotonic_ms());
+	arrive(e, m, &m->arrivals[place], &said, peer, header->request);
 }
 
 /* ---- who comes ---- */
@@ -237,9 +253,11 @@ static uint32_t first_of(const struct engine *e, uint32_t group)
 static void say(struct engine *e)
 {
 	const struct wire_meet *said = &e->meet.said;
-	int rc = peers_call(e, first_of(e, said->group), WIRE_MEET, said, NULL, 0, on_met, NULL,
-			    said->count);
+	int rc;
 
+	e->meet.counter = first_of(e, said->group);
+	rc = peers_call(e, e->meet.counter, WIRE_MEET, said, NULL, 0, on_met, NULL,
+			said->count);
 	e->meet.asked = !rc;
 	if (rc && rc != -EAGAIN)
 		answer(e, &(struct wire_met){ .status = rc, .rank = WIRE_OBSERVER });
@@ -292,6 +310,19 @@ static void say_why(struct engine *e)
 		 catalog_name(e->catalog, said->param), said->key, who, fault_of(met->status));
 }
 
+/* Who counts may only be silent, and find this rank's arrival when it goes on. */
+static void take_back(struct engine *e)
+{
+	struct wire_meet left = e->meet.said;
+	uint32_t counter = e->meet.counter, link = NODE_LOCAL;
+
+	left.stage = WIRE_MEET_LEFT;
+	if (counter != e->rank)
+		link = e->peers[counter].link;
+	if (counter == e->rank || e->peers[counter].linked)
+		node_send(e, link, WIRE_MEET, 0, &left, NULL, 0);
+}
+
 /* Who counts does not wait for longer than it is told; it may be lost, or, what this rank does not see, hold this one for lost. */
 int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transaction[2])
 {
@@ -308,6 +339,8 @@ int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transac
 	if (!e->meet.answered)
 		e->meet.met = (struct wire_met){ .status = -ETIMEDOUT, .rank = WIRE_OBSERVER };
 	e->meet.wanted = false;
+	if (e->meet.met.rank == WIRE_OBSERVER && e->meet.met.status)
+		take_back(e);
 	say_why(e);
 	if (transaction)
 		memcpy(transaction, e->meet.met.transaction, sizeof(e->meet.met.transaction));

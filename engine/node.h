@@ -179,6 +179,7 @@ struct engine {
 	struct {
 		struct wire_meet said;
 		bool wanted, asked, answered;
+		uint32_t counter; /* the rank that is asked */
 		struct wire_met met;
 	} meet;                /* the trainer's call */
 	struct catalog *own;   /* what this rank described; frozen by frag_ready */

@@ -50,7 +50,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 8,           /* grows with every change of a struct below */
+	WIRE_VERSION = 9,           /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
@@ -387,6 +387,8 @@ struct wire_form { /* then count uint32_t: the ranks of it, in their places */
 	char way[8];     /* that library */
 };
 static_assert(sizeof(struct wire_form) == 152, "wire");
+
+enum { WIRE_MEET_LEFT = UINT32_MAX }; /* a stage: it waits no more */
 
 struct wire_meet {             /* a rank has come to frag_gather or frag_scatter, or on in it */
 	uint64_t count;        /* grows with each that this process says */

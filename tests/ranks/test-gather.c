@@ -207,6 +207,62 @@ START_TEST(who_does_not_come_is_not_waited_for_beyond_the_time)
 }
 END_TEST
 
+static void turn_for(uint64_t ms)
+{
+	for (uint64_t until = monotonic_ms() + ms; monotonic_ms() < until;)
+		turn(NULL);
+}
+
+/* They have each other's tables then. */
+static void open_acquainted(void)
+{
+	open_unconnected(&sharded);
+	all_call("exp_avg_sq");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		expect_all(rank, "exp_avg_sq");
+}
+
+/* Who counts is stopped, and sees first what has come meanwhile. */
+START_TEST(who_comes_when_that_time_is_over_has_come_to_the_next)
+{
+	open_acquainted();
+	wait_ms = SHORT_MS;
+	call(0, "exp_avg");
+	turn_for(SHORT_MS / 3);
+	asleep[0] = true;
+	wait_ms = WAIT_MS;
+	for (uint32_t rank = 1; rank < WORLD; rank++)
+		call(rank, "exp_avg_sq");
+	turn_for(SHORT_MS);
+	asleep[0] = false;
+	ck_assert_int_eq(result_of(0), -ETIMEDOUT);
+	call(0, "exp_avg_sq");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		expect_all(rank, "exp_avg_sq");
+	boundaries_close();
+}
+END_TEST
+
+/* It comes to who counts when that one goes on. */
+START_TEST(who_has_left_is_not_waited_with)
+{
+	open_acquainted();
+	asleep[0] = true;
+	call(1, "exp_avg");
+	ck_assert_int_eq(result_of(1), -ETIMEDOUT);
+	asleep[0] = false;
+	turn_for(SHORT_MS);
+	call(0, "exp_avg_sq");
+	call(2, "exp_avg_sq");
+	call(3, "exp_avg_sq");
+	turn_for(SHORT_MS);
+	call(1, "exp_avg_sq");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		expect_all(rank, "exp_avg_sq");
+	boundaries_close();
+}
+END_TEST
+
 START_TEST(who_dies_before_it_comes_is_not_waited_for)
 {
 	open_connected(&sharded);
@@ -277,6 +333,8 @@ int main(void)
 	tcase_add_loop_test(t, all_have_it_on_their_devices, 0, 2);
 	tcase_add_test(t, who_is_at_another_boundary_reads);
 	tcase_add_test(t, all_have_it_without_one);
+	tcase_add_test(t, who_comes_when_that_time_is_over_has_come_to_the_next);
+	tcase_add_test(t, who_has_left_is_not_waited_with);
 	tcase_add_loop_test(t, who_does_not_come_is_not_waited_for_beyond_the_time, 0, 2);
 	tcase_add_loop_test(t, who_dies_before_it_comes_is_not_waited_for, 0, 2);
 	tcase_add_test(t, different_states_are_refused);
