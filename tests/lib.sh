@@ -55,6 +55,15 @@ wait_until() {
 	done
 }
 
+# A signal stops one thread, and that the others when it is scheduled: until then they go on.
+all_threads_stopped() {
+	! grep -h '^State:' "/proc/$1/task"/*/status | grep -qv '[TZ] ('
+}
+stop_process() {
+	kill -STOP "$1"
+	wait_until 60 all_threads_stopped "$1" || fail "process $1 does not stop"
+}
+
 # within SECONDS COMMAND...: 124 if it takes longer.
 within() {
 	timeout -k 5 "$@"

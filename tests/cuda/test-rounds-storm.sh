@@ -87,7 +87,7 @@ stop_one() {
 	how="rank $1 is stopped"
 	some_steps
 	note_lines
-	kill -STOP "$(pid $1)"
+	stop_process "$(pid $1)"
 	expect_said "connected, ranks$(others $1)" "$(others $1)"
 	kill -CONT "$(pid $1)"
 	expect_all_well

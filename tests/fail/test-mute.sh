@@ -67,7 +67,7 @@ no_readers() {
 	done
 }
 server=$(servers)
-kill -STOP "$server"
+stop_process "$server"
 steps_go_on "a stopped mount"
 sleep 3 # the mount is silent for longer than anybody's patience
 kill -CONT "$server"
@@ -81,7 +81,7 @@ within 60 "$top_builddir/fragfs" "$address" "$M" -o "rw,transport=zmq,timeout=2"
 head -c $((1000 * 1003 * 4)) /dev/zero >zeros
 wait_until 60 cp "$M/params/p2/fp32" got || fail "not read"
 rank1=${ranks##* }
-kill -STOP "$rank1"
+stop_process "$rank1"
 if within 60 cp zeros "$M/params/p2/fp32" 2>why; then
 	fail "written to a job of which one rank stands"
 fi

@@ -81,7 +81,7 @@ wait $job || fail "the job ended with $?"
 begin_edit 2
 pid=$(cat "$M/ranks/1/pid")
 cat "$T/m1/params/w/fp32" >/dev/null
-kill -STOP "$pid"
+stop_process "$pid"
 write_until 'staging, [1-9]'
 kill_mount
 expect_line aborted

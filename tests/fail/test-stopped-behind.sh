@@ -22,7 +22,7 @@ until [ -s why ]; do
 	[ $tries -le 400 ] || fail "read all the same"
 	kill -CONT $rank1
 	sleep 0.05
-	kill -STOP $rank1
+	stop_process $rank1
 	sleep 0.1
 	for file in "$M"/params/*/fp32; do
 		exec 4<"$file"
@@ -36,7 +36,7 @@ kill -CONT $rank1
 wait_until 60 grep -q '^alive' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
 ! within 60 cat <&3 >/dev/null 2>why || fail "read, of a generation that has gone by"
 grep -q 'timed out' why || fail "of one that goes on: $(cat why)"
-kill -STOP $rank1
+stop_process $rank1
 ! within 60 cat <&3 >/dev/null 2>why || fail "read, once more silent"
 grep -q 'timed out' why || fail "of one that was stopped again: $(cat why)"
 kill -9 $rank1

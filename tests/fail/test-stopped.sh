@@ -29,7 +29,7 @@ mount_at() {
 	kill -CONT $rank1
 	within 60 fragfs "$address" mnt -o timeout="$1" || fail "fragfs: $?"
 	wait_until 60 grep -q ^alive mnt/ranks/1/state || fail "rank 1: $(cat mnt/ranks/1/state)"
-	kill -STOP $rank1
+	stop_process $rank1
 }
 unmount() {
 	kill -CONT $rank1

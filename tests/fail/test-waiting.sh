@@ -32,7 +32,7 @@ mount_with() {
 # One in each folder: the kernel asks for one name of a folder at a time.
 ask() {
 	mount_with "$1"
-	kill -STOP "$rank1"
+	stop_process "$rank1"
 	asked='stat cat ls'
 	waiting=
 	n=0
@@ -118,7 +118,7 @@ drop_mount "$M"
 ask_rank0() {
 	mount_with transport=zmq,"$1"
 	wait_until 60 head -c 1 "$M/groups/0/lr" "$M/ranks/1/partitions/0.0/fp32" >/dev/null 2>&1 || fail "nothing to be read"
-	kill -STOP "$rank0"
+	stop_process "$rank0"
 	asked='cat head'
 	waiting=
 	n=0

@@ -170,6 +170,13 @@ static void end(pid_t child)
 	waitpid(child, NULL, 0);
 }
 
+/* None of its threads goes on when it returns. */
+static void stop(pid_t child)
+{
+	kill(child, SIGSTOP);
+	ck_assert_int_eq(waitpid(child, NULL, WUNTRACED), child);
+}
+
 /* Asks for n blocks, and waits for the first half of them. */
 static void ask_for(uint32_t peer, int n)
 {
@@ -208,7 +215,7 @@ START_TEST(a_stopped_peer_fills_its_queue_and_goes_on_when_it_does)
 	ask_for(peer, 4);
 	sides_wait(sides, 1, 0, 4);
 	before = sides[0].count;
-	kill(child, SIGSTOP);
+	stop(child);
 	while (!(rc = side_send(&sides[0], peer, block, sizeof(block))) && sent < 1000) {
 		sides_poll(sides, 1, 0);
 		sent++;
@@ -231,7 +238,7 @@ START_TEST(closing_waits_for_no_stopped_peer)
 	pid_t child = start_server(&peer);
 
 	ask_for(peer, 4);
-	kill(child, SIGSTOP);
+	stop(child);
 	for (int i = 0; i < 8; i++) {
 		static const uint8_t block[BLOCK];
 
