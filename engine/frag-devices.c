@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/bytes.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
@@ -13,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { KEEP = 256 << 20, GATHER_MEM = 64 << 20 };
+enum { KEEP = 256 << 20 };
 
 /* With the lock. */
 static int open_devices(struct engine *e, const struct frag_devices *c,
@@ -52,23 +51,10 @@ static bool may_connect(struct engine *e)
 	return false;
 }
 
-static uint64_t gather_mem(void)
-{
-	const char *text = getenv("FRAG_GATHER_MEM");
-	uint64_t bytes;
-
-	if (!text || !*text)
-		return GATHER_MEM;
-	if (bytes_parse(text, &bytes))
-		return bytes;
-	log_warn("FRAG_GATHER_MEM=%s is no number of bytes (K, M, G)", text);
-	return GATHER_MEM;
-}
-
 /* Without it mounts read as ever. */
 static void collect_for_mounts(struct engine *e)
 {
-	int rc = collects_init(e, gather_mem());
+	int rc = collects_init(e, e->gather_mem);
 
 	if (rc)
 		log_warn("no memory for what rounds bring to mounts: %s", strerror(-rc));

@@ -23,6 +23,7 @@
 
 static const uint64_t STAGE_MEM = (uint64_t)4 << 30;
 static const uint64_t VIEW_MEM = (uint64_t)2 << 30;
+static const uint64_t GATHER_MEM = (uint64_t)64 << 20;
 
 static atomic_flag opened = ATOMIC_FLAG_INIT;
 
@@ -138,17 +139,17 @@ static int open_zero(struct engine *e)
 
 /* ---- opening ---- */
 
-static uint64_t view_mem(void)
+static uint64_t memory(const char *name, uint64_t usual)
 {
-	const char *text = getenv("FRAG_VIEW_MEM");
+	const char *text = env_text(name);
 	uint64_t bytes;
 
-	if (!text || !*text)
-		return VIEW_MEM;
+	if (!text)
+		return usual;
 	if (bytes_parse(text, &bytes))
 		return bytes;
-	log_warn("FRAG_VIEW_MEM=%s is no number of bytes (K, M, G)", text);
-	return VIEW_MEM;
+	log_warn("%s=%s is no number of bytes (K, M, G)", name, text);
+	return usual;
 }
 
 static void become_rank(struct engine *e, const struct launch *launch)
@@ -236,7 +237,8 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 	become_rank(e, launch);
 	fabric_open(e);
 	edits_init(&e->edits, STAGE_MEM);
-	views_init(&e->views, view_mem());
+	views_init(&e->views, memory("FRAG_VIEW_MEM", VIEW_MEM));
+	e->gather_mem = memory("FRAG_GATHER_MEM", GATHER_MEM);
 	e->own = catalog_new();
 	rc = e->own ? open_place(e) : -ENOMEM;
 	if (!rc)
@@ -270,7 +272,6 @@ int frag_open_over(struct frag **out, const struct launch *launch,
 
 int frag_open(struct frag **out, const struct frag_config *config)
 {
-	const char *ptracer = getenv("FRAG_PTRACER");
 	struct launch launch;
 	char why[256];
 	int rc;
@@ -285,8 +286,7 @@ int frag_open(struct frag **out, const struct frag_config *config)
 		log_warn("not attached: this process has called frag_open already");
 		return -EBUSY;
 	}
-	if (ptracer &&
-	    !strcmp(ptracer, "any")) /* where Yama is: lets observers of this user read us */
+	if (launch.any_reads) /* where Yama is: lets observers of this user read us */
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	rc = frag_open_over(out, &launch, &transport_zmq,
 			    launch.no_memory ? NULL : &transport_host, NULL, true);

@@ -321,6 +321,8 @@ static int read_ways(struct reader *r)
 	int rc = read_word(r, "FRAG_TRANSPORT", "zmq", &r->l->no_memory);
 
 	if (!rc)
+		rc = read_word(r, "FRAG_PTRACER", "any", &r->l->any_reads);
+	if (!rc)
 		rc = read_word(r, "FRAG_GATHER", "host", &r->l->gather_by_host);
 	return rc ? rc : read_collective(r);
 }

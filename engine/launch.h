@@ -23,6 +23,7 @@ struct launch {
 	char host[MACHINE_ID];             /* launch_host's */
 	bool plain;                        /* FRAG_PLAIN=1: no authentication */
 	bool no_memory;                    /* FRAG_TRANSPORT=zmq */
+	bool any_reads;                    /* FRAG_PTRACER=any */
 	bool gather_by_host;               /* FRAG_GATHER=host */
 	enum launch_collective collective; /* FRAG_COLLECTIVE */
 	struct swap_config swap;

@@ -174,6 +174,7 @@ struct engine {
 	struct communicator *communicator;
 	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */
 	struct rounds *rounds;
+	uint64_t gather_mem;       /* FRAG_GATHER_MEM */
 	struct collects *collects; /* for mounts; NULL: nothing is brought to them by rounds */
 	struct meeting *meetings;  /* of groups, at their lowest live rank */
 	struct {

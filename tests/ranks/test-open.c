@@ -6,6 +6,7 @@
 #include "engine/frag-internal.h"
 #include "engine/jobfile.h"
 #include "engine/keyfile.h"
+#include "engine/log.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -159,6 +160,29 @@ START_TEST(a_folder_of_something_else_is_einval)
 }
 END_TEST
 
+static bool was_said(const char *what)
+{
+	static char text[65536];
+
+	log_tail(text, sizeof(text));
+	return strstr(text, what);
+}
+
+START_TEST(a_wrong_setting_is_said_at_the_door)
+{
+	struct frag *f;
+
+	be_rank_0_of("1", "wrong");
+	setenv("FRAG_GATHER_MEM", "much", 1);
+	ck_assert_int_eq(frag_open(&f, NULL), 0);
+	ck_assert(was_said("FRAG_GATHER_MEM=much is no number of bytes"));
+	frag_close(f);
+	setenv("FRAG_PTRACER", "foo", 1);
+	ck_assert_int_eq(frag_open(&f, NULL), -EINVAL);
+	ck_assert(was_said("not attached: FRAG_PTRACER=foo is not any"));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("open");
@@ -173,6 +197,7 @@ int main(void)
 	tcase_add_test(t, who_listens_and_says_nothing_is_etimedout);
 	tcase_add_test(t, another_key_is_eacces);
 	tcase_add_test(t, a_folder_of_something_else_is_einval);
+	tcase_add_test(t, a_wrong_setting_is_said_at_the_door);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

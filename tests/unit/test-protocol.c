@@ -316,26 +316,42 @@ START_TEST(a_rank_still_sending_what_rank_0_has_by_now_is_heard_out)
 }
 END_TEST
 
-static uint64_t views_max(const char *text)
+static uint64_t gather_mem(void)
 {
-	teardown();
-	setenv("FRAG_VIEW_MEM", text, 1);
-	setup_zero();
-	unsetenv("FRAG_VIEW_MEM");
+	return e->gather_mem;
+}
+
+static uint64_t views_max(void)
+{
 	return e->views.rooms.max;
 }
 
-START_TEST(room_for_views_is_a_number_that_fits)
-{
-	uint64_t usual = views_max("");
+static const struct {
+	const char *name;
+	uint64_t (*get)(void);
+} rooms[] = { { "FRAG_VIEW_MEM", views_max }, { "FRAG_GATHER_MEM", gather_mem } };
 
-	ck_assert_uint_eq(views_max("12"), 12);
-	ck_assert_uint_eq(views_max("3M"), 3 << 20);
-	ck_assert_uint_eq(views_max("-1"), usual);
-	ck_assert_uint_eq(views_max("99999999999G"), usual);
-	ck_assert_uint_eq(views_max("99999999999999999999"), usual);
-	ck_assert_uint_eq(views_max("3MB"), usual);
-	ck_assert_uint_eq(views_max("M"), usual);
+static uint64_t room(int i, const char *text)
+{
+	teardown();
+	setenv(rooms[i].name, text, 1);
+	setup_zero();
+	unsetenv(rooms[i].name);
+	return rooms[i].get();
+}
+
+START_TEST(room_is_a_number_that_fits)
+{
+	uint64_t usual = room(_i, "");
+
+	ck_assert_uint_eq(room(_i, "12"), 12);
+	ck_assert_uint_eq(room(_i, "3M"), 3 << 20);
+	ck_assert_uint_eq(room(_i, "0"), 0);
+	ck_assert_uint_eq(room(_i, "-1"), usual);
+	ck_assert_uint_eq(room(_i, "99999999999G"), usual);
+	ck_assert_uint_eq(room(_i, "99999999999999999999"), usual);
+	ck_assert_uint_eq(room(_i, "3MB"), usual);
+	ck_assert_uint_eq(room(_i, "M"), usual);
 }
 END_TEST
 
@@ -981,7 +997,7 @@ static TCase *zero(void)
 	tcase_add_test(t, a_rank_that_keeps_changing_its_description_takes_one_place);
 	tcase_add_test(t, a_catalog_that_is_not_the_announced_one_is_refused);
 	tcase_add_test(t, a_rank_still_sending_what_rank_0_has_by_now_is_heard_out);
-	tcase_add_test(t, room_for_views_is_a_number_that_fits);
+	tcase_add_loop_test(t, room_is_a_number_that_fits, 0, ARRAY_SIZE(rooms));
 	tcase_add_test(t, another_jobs_and_an_earlier_lifes_requests_are_stale);
 	tcase_add_test(t, another_version_is_refused_by_name);
 	tcase_add_test(t, an_answer_of_another_version_is_not_answered);
