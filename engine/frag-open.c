@@ -220,7 +220,7 @@ static int open_place(struct engine *e)
 	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job, e->rank);
 	rc = place_open(&e->registry.place, &options, why, sizeof(why));
 	if (rc) {
-		log_warn("no states on NVMe: %s", why);
+		log_warn("no states on NVMe (%s): %s", c->by, why);
 		return rc;
 	}
 	tell_place(e);

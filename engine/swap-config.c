@@ -307,6 +307,8 @@ static int take_paths(const struct reader *r, const struct sections *s, struct s
 		return bad(r, "%s: offload_param.nvme_path: is not offload_optimizer's",
 			   r->path);
 	path = *optimizer ? optimizer : param;
+	c->by = *optimizer ? "FRAG_SWAP_CONFIG: offload_optimizer.nvme_path"
+			   : "FRAG_SWAP_CONFIG: offload_param.nvme_path";
 	if (strlen(path) >= sizeof(c->dir))
 		return bad(r, "%s: nvme_path: is too long", r->path);
 	strcpy(c->dir, path);
@@ -395,6 +397,7 @@ static int take_dir(const struct reader *r, const char *dir, struct swap_config 
 	if (strlen(dir) >= sizeof(c->dir))
 		return bad(r, "FRAG_SWAP_DIR is longer than %zu bytes", sizeof(c->dir) - 1);
 	strcpy(c->dir, dir);
+	c->by = "FRAG_SWAP_DIR";
 	return 0;
 }
 

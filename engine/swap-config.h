@@ -12,6 +12,7 @@
 
 struct swap_config {
 	char dir[1024];  /* "" : no tier */
+	const char *by;  /* the variable, or its file's key, that says so */
 	uint64_t pinned; /* bytes of all buffers */
 	uint64_t slice;  /* bytes of one, a multiple of 4096 */
 	uint64_t least;  /* states of fewer bytes stay in memory */

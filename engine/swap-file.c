@@ -141,8 +141,7 @@ int swap_file_create(struct swap_file **out, const struct swap_file_config *conf
 	int fd, rc = dir < 0 ? -errno : 0;
 
 	if (rc) {
-		snprintf(why, whysize, "the folder %s (FRAG_SWAP_DIR): %s", config->dir,
-			 strerror(-rc));
+		snprintf(why, whysize, "the folder %s: %s", config->dir, strerror(-rc));
 		return rc;
 	}
 	if (!is_plain(config->name))

@@ -183,6 +183,39 @@ START_TEST(a_wrong_setting_is_said_at_the_door)
 }
 END_TEST
 
+static const struct {
+	const char *file, *dir, *said;
+} swaps[] = {
+	{ "{\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/nowhere\"}}", "",
+	  "no states on NVMe (FRAG_SWAP_CONFIG: offload_optimizer.nvme_path): the folder "
+	  "/nowhere: No" },
+	{ "{\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/nowhere\"}}", "",
+	  "no states on NVMe (FRAG_SWAP_CONFIG: offload_param.nvme_path): the folder /nowhere: "
+	  "No" },
+	{ "{\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/there\"}}", "/nowhere",
+	  "no states on NVMe (FRAG_SWAP_DIR): the folder /nowhere: No" },
+};
+
+START_TEST(what_names_a_folder_for_states_that_is_not_there_is_named)
+{
+	char path[400];
+	struct frag *f;
+	FILE *file;
+
+	be_rank_0_of("1", "swapped");
+	snprintf(path, sizeof(path), "%s/swap.json", getenv("TMPDIR"));
+	file = fopen(path, "w");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_ge(fputs(swaps[_i].file, file), 0);
+	ck_assert_int_eq(fclose(file), 0);
+	setenv("FRAG_SWAP_CONFIG", path, 1);
+	setenv("FRAG_SWAP_DIR", swaps[_i].dir, 1);
+	setenv("FRAG_PINNED_MEM", "64K", 1);
+	ck_assert_int_eq(frag_open(&f, NULL), -ENOENT);
+	ck_assert_msg(was_said(swaps[_i].said), "%s", swaps[_i].said);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("open");
@@ -198,6 +231,8 @@ int main(void)
 	tcase_add_test(t, another_key_is_eacces);
 	tcase_add_test(t, a_folder_of_something_else_is_einval);
 	tcase_add_test(t, a_wrong_setting_is_said_at_the_door);
+	tcase_add_loop_test(t, what_names_a_folder_for_states_that_is_not_there_is_named, 0,
+			    ARRAY_SIZE(swaps));
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -255,7 +255,7 @@ START_TEST(a_place_that_cannot_be_is_said)
 	placed_options.budget = 8 * PLACED_SLICE;
 	placed_options.dir = "/nowhere";
 	ck_assert_int_eq(place_open(&place, &placed_options, why, sizeof(why)), -ENOENT);
-	ck_assert_str_eq(why, "the folder /nowhere (FRAG_SWAP_DIR): No such file or directory");
+	ck_assert_str_eq(why, "the folder /nowhere: No such file or directory");
 	placed_options.slice = 0;
 	ck_assert_int_eq(place_open(&place, &placed_options, why, sizeof(why)), -EINVAL);
 }

@@ -412,7 +412,7 @@ START_TEST(it_is_refused_in_one_line)
 	config.name = "rank0.swap";
 	config.dir = "/nowhere";
 	ck_assert_int_eq(swap_file_create(&other, &config, why, sizeof(why)), -ENOENT);
-	ck_assert_str_eq(why, "the folder /nowhere (FRAG_SWAP_DIR): No such file or directory");
+	ck_assert_str_eq(why, "the folder /nowhere: No such file or directory");
 	config.dir = dir;
 	stop(NULL);
 }
