@@ -129,8 +129,12 @@ void join_shut_out(struct engine *e)
 		find_anew(e);
 		return;
 	}
-	e->join->refusals++;
+	e->join->refusals += !e->ready;
 	join_next_seed(e);
+	if (e->ready && !e->is_rank) { /* it looks again */
+		peers_say_of_lost(e, e->why);
+		e->join->phase = JOIN_DONE;
+	}
 }
 
 /* A rank whose rank 0 is lost. */
@@ -149,6 +153,16 @@ void join_look_for_zero(struct engine *e, uint64_t now)
 		j->phase = JOIN_ENTER;
 }
 
+void join_look_for_job(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	j->retry_ms = now + LOOK_MS;
+	join_unlink_seed(e);
+	j->refresh = false; /* it was of the last job's */
+	j->phase = JOIN_HELLO;
+}
+
 /* One of several seeds that has not answered yet is soon left for the next. */
 static bool is_long(const struct engine *e, uint64_t now)
 {
@@ -164,7 +178,7 @@ void join_look_at_seed(struct engine *e, uint64_t now)
 {
 	struct join *j = e->join;
 
-	if (!j->linked || e->ready)
+	if (!j->linked || (e->ready && (e->is_rank || j->phase == JOIN_DONE)))
 		return;
 	if (e->message_ops->refused && e->message_ops->refused(e->messages, j->link))
 		join_shut_out(e);

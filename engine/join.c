@@ -99,6 +99,29 @@ static void turn_upload(struct engine *e)
 
 /* ---- everybody learns the job ---- */
 
+/* Of a job that is known already, as far as it is complete. */
+static bool is_as_it_was(const struct engine *e, const struct wire_welcome *w)
+{
+	return w->world == e->world && (e->is_rank || !strcmp(w->job, e->job)) &&
+	       (!w->catalog_hash || w->catalog_hash == e->catalog->hash);
+}
+
+static void say_other(struct engine *e, const struct wire_welcome *w)
+{
+	char why[sizeof(e->peers->why)];
+
+	if (e->is_rank)
+		return;
+	if (strcmp(w->job, e->job))
+		snprintf(why, sizeof(why), "job %.30s is at its address now: mount that",
+			 w->job);
+	else
+		snprintf(why, sizeof(why),
+			 "the job was started again, with other ranks or "
+			 "parameters: mount it anew");
+	peers_say_of_lost(e, why);
+}
+
 static int take_welcome(struct engine *e, const struct answer *answer)
 {
 	struct wire_welcome w;
@@ -107,8 +130,10 @@ static int take_welcome(struct engine *e, const struct answer *answer)
 	if (!wire_text_ok(w.job, sizeof(w.job)) || !w.world || w.world > FRAG_WORLD_MAX ||
 	    w.catalog_bytes > WIRE_CATALOG_MAX || (e->is_rank && w.world != e->world))
 		return -EPROTO;
-	if (e->ready && w.catalog_hash && w.catalog_hash != e->catalog->hash)
+	if (e->ready && !is_as_it_was(e, &w)) {
+		say_other(e, &w);
 		return -EPROTO;
+	}
 	e->join->welcome = w;
 	join_take_missing(e, answer->tail, answer->tail_size);
 	e->incarnation = w.incarnation;
@@ -442,6 +467,8 @@ static void turn_done(struct engine *e, uint64_t now)
 	/* first: one that has come back tells of a newer table, but not the table before all have joined it */
 	if (e->is_rank && e->rank && !peer_is_live(&e->peers[0]))
 		join_look_for_zero(e, now);
+	else if (!e->is_rank && peers_first_live(e) == WIRE_OBSERVER)
+		join_look_for_job(e, now);
 	else if (e->join->refresh)
 		turn_refresh(e);
 }

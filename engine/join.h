@@ -4,7 +4,8 @@
 
 /* How an engine comes to know its job.  A rank: find rank 0, JOIN with what it describes, then, as an
  * observer does: HELLO until all have come, the table of ranks, the catalog.  Rank 0 merges.  When rank 0 is
- * lost, the others look for its next process, and join that as they joined the first.
+ * lost, the others look for its next process, and join that as they joined the first; when all ranks are lost, an observer
+ * looks for the next ones, and takes them for the job's if that is described as it was.
  */
 
 #include "engine/node.h"
@@ -95,6 +96,8 @@ void join_look_at_seed(struct engine *e, uint64_t now);
 void join_gone(struct engine *e, uint32_t link);
 /* A rank whose rank 0 is lost: where its next process is. */
 void join_look_for_zero(struct engine *e, uint64_t now);
+/* An observer that has lost all ranks: whether the job was started again. */
+void join_look_for_job(struct engine *e, uint64_t now);
 
 /* While not all ranks have come.  The first of those that have not, which rank 0 knows; how many. */
 uint32_t join_missing(const struct engine *e, uint32_t missing[JOIN_NAMED]);
