@@ -312,12 +312,25 @@ static int serve_tree(struct mount *m)
 	return rc;
 }
 
+/* Who keeps options in fstab has some for what is mounted there at other times. */
+static void warn_of_options(const struct mount *m)
+{
+	bool live = engine_is_live(m->fs.engine);
+	char names[128];
+
+	options_without_effect(m->options, live, names, sizeof(names));
+	if (*names)
+		log_warn("-o %s: no effect, %s is a %s", names, m->options->source,
+			 live ? "job" : "checkpoint");
+}
+
 static int serve_job(struct mount *m)
 {
 	int rc = open_engine(m);
 
 	if (rc)
 		return rc;
+	warn_of_options(m);
 	rc = serve_tree(m);
 	engine_close(m->fs.engine);
 	return rc;

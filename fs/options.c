@@ -29,50 +29,63 @@ enum option_id {
 	OPTION_IGNORED,
 };
 
+enum option_use { FOR_BOTH, FOR_JOB, FOR_CHECKPOINT };
+
 static const struct option_row {
 	const char *name;
 	const char *value; /* what it is called, or each that it may be; NULL: takes none */
-	const char *help;
 	enum option_id id;
+	enum option_use use;
+	const char *help;
 } rows[] = {
-	{ "ro", NULL, "refuse writes (the default)", OPTION_RO },
-	{ "rw", NULL, "let states and hyper-parameters be written", OPTION_RW },
-	{ "timeout", "SECONDS", "silence after which a request fails (10)", OPTION_TIMEOUT },
-	{ "stage_mem", "SIZE", "most that may be written and not yet committed (1G)",
-	  OPTION_STAGE_MEM },
-	{ "key", "FILE", "the job's key, if not the one it left for you", OPTION_KEY },
-	{ "plain", NULL, "speak to a job that has no key", OPTION_PLAIN },
-	{ "transport", "auto|zmq", "by which way bytes come", OPTION_TRANSPORT },
-	{ "gather", "auto|nccl|host", "how states on devices come", OPTION_GATHER },
-	{ "source", "FORMAT", "what kind of checkpoint SOURCE is (auto)", OPTION_SOURCE },
-	{ "coherent", "on|off", "edits of fp32 write a checkpoint's bf16 or fp16 too (on)",
-	  OPTION_COHERENT },
-	{ "overlay", "DIR", "rw, with edits of a checkpoint in DIR, not in its files",
-	  OPTION_OVERLAY },
-	{ "noreadahead", NULL, "fetch nothing before it is asked for", OPTION_NOREADAHEAD },
-	{ "allow_other", NULL, "let other users in; permissions are checked",
-	  OPTION_ALLOW_OTHER },
-	{ "allow_root", NULL, "let root in", OPTION_PASSED },
-	{ "default_permissions", NULL, "let the kernel check permissions", OPTION_PASSED },
-	{ "auto_unmount", NULL, "unmount even when fragfs is killed", OPTION_PASSED },
-	{ "fsname", "NAME", "first column of mount(8), if not SOURCE", OPTION_FSNAME },
-	{ "max_read", "SIZE", "largest read; at least 4K", OPTION_MAX_READ },
-	{ "context", "TEXT", "SELinux context", OPTION_PASSED },
-	{ "nosuid", NULL, "as mount(8), like the rest", OPTION_PASSED },
-	{ "suid", NULL, NULL, OPTION_PASSED },
-	{ "nodev", NULL, NULL, OPTION_PASSED },
-	{ "dev", NULL, NULL, OPTION_PASSED },
-	{ "noexec", NULL, NULL, OPTION_PASSED },
-	{ "exec", NULL, NULL, OPTION_PASSED },
-	{ "noatime", NULL, NULL, OPTION_PASSED },
-	{ "atime", NULL, NULL, OPTION_PASSED },
-	{ "nodiratime", NULL, NULL, OPTION_IGNORED },
-	{ "relatime", NULL, NULL, OPTION_IGNORED },
-	{ "sync", NULL, NULL, OPTION_PASSED },
-	{ "async", NULL, NULL, OPTION_PASSED },
-	{ "dirsync", NULL, NULL, OPTION_PASSED },
-	{ "defaults", NULL, NULL, OPTION_IGNORED },
+	{ "ro", .id = OPTION_RO, .help = "refuse writes (the default)" },
+	{ "rw", .id = OPTION_RW, .help = "let states and hyper-parameters be written" },
+	{ "timeout", "SECONDS", .id = OPTION_TIMEOUT, .use = FOR_JOB,
+	  .help = "silence after which a request fails (10)" },
+	{ "stage_mem", "SIZE", .id = OPTION_STAGE_MEM,
+	  .help = "most that may be written and not yet committed (1G)" },
+	{ "key", "FILE", .id = OPTION_KEY, .use = FOR_JOB,
+	  .help = "the job's key, if not the one it left for you" },
+	{ "plain", .id = OPTION_PLAIN, .use = FOR_JOB,
+	  .help = "speak to a job that has no key" },
+	{ "transport", "auto|zmq", .id = OPTION_TRANSPORT, .use = FOR_JOB,
+	  .help = "by which way bytes come" },
+	{ "gather", "auto|nccl|host", .id = OPTION_GATHER, .use = FOR_JOB,
+	  .help = "how states on devices come" },
+	{ "source", "FORMAT", .id = OPTION_SOURCE, .use = FOR_CHECKPOINT,
+	  .help = "what kind of checkpoint SOURCE is (auto)" },
+	{ "coherent", "on|off", .id = OPTION_COHERENT, .use = FOR_CHECKPOINT,
+	  .help = "edits of fp32 write a checkpoint's bf16 or fp16 too (on)" },
+	{ "overlay", "DIR", .id = OPTION_OVERLAY, .use = FOR_CHECKPOINT,
+	  .help = "rw, with edits of a checkpoint in DIR, not in its files" },
+	{ "noreadahead", .id = OPTION_NOREADAHEAD, .use = FOR_JOB,
+	  .help = "fetch nothing before it is asked for" },
+	{ "allow_other", .id = OPTION_ALLOW_OTHER,
+	  .help = "let other users in; permissions are checked" },
+	{ "allow_root", .id = OPTION_PASSED, .help = "let root in" },
+	{ "default_permissions", .id = OPTION_PASSED,
+	  .help = "let the kernel check permissions" },
+	{ "auto_unmount", .id = OPTION_PASSED, .help = "unmount even when fragfs is killed" },
+	{ "fsname", "NAME", .id = OPTION_FSNAME,
+	  .help = "first column of mount(8), if not SOURCE" },
+	{ "max_read", "SIZE", .id = OPTION_MAX_READ, .help = "largest read; at least 4K" },
+	{ "context", "TEXT", .id = OPTION_PASSED, .help = "SELinux context" },
+	{ "nosuid", .id = OPTION_PASSED, .help = "as mount(8), like the rest" },
+	{ "suid", .id = OPTION_PASSED },
+	{ "nodev", .id = OPTION_PASSED },
+	{ "dev", .id = OPTION_PASSED },
+	{ "noexec", .id = OPTION_PASSED },
+	{ "exec", .id = OPTION_PASSED },
+	{ "noatime", .id = OPTION_PASSED },
+	{ "atime", .id = OPTION_PASSED },
+	{ "nodiratime", .id = OPTION_IGNORED },
+	{ "relatime", .id = OPTION_IGNORED },
+	{ "sync", .id = OPTION_PASSED },
+	{ "async", .id = OPTION_PASSED },
+	{ "dirsync", .id = OPTION_PASSED },
+	{ "defaults", .id = OPTION_IGNORED },
 };
+static_assert(ARRAY_SIZE(rows) <= 64, "bits of options.given");
 
 static int refuse(char *why, size_t size, const char *fmt, const char *a, const char *b)
 {
@@ -267,6 +280,7 @@ static int parse_one(struct options *o, const char *option, char *why, size_t si
 	if (apply(o, row, option, equals ? equals + 1 : NULL))
 		return refuse(why, size, "option %s: '%s' will not do (see fragfs --help)",
 			      row->name, equals ? equals + 1 : "");
+	o->given |= (uint64_t)1 << (row - rows);
 	return 0;
 }
 
@@ -362,6 +376,19 @@ int options_parse(struct options *o, int argc, char **argv, char *why, size_t wh
 		rc = refuse(why, whysize, "a source and a mountpoint are needed: %s%s",
 			    "fragfs HOST:PORT|CHECKPOINT MOUNTPOINT [-o OPTIONS]", "");
 	return rc;
+}
+
+void options_without_effect(const struct options *o, bool live, char *names, size_t size)
+{
+	enum option_use other = live ? FOR_CHECKPOINT : FOR_JOB;
+	size_t used = 0;
+
+	*names = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(rows) && used < size; i++) {
+		if (o->given >> i & 1 && rows[i].use == other)
+			used += (size_t)snprintf(names + used, size - used, "%s%s",
+						 used ? "," : "", rows[i].name);
+	}
 }
 
 void options_fini(struct options *o)

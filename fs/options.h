@@ -18,6 +18,7 @@ struct options {
 	bool read_only; /* was asked for */
 	bool plain, readahead_off, coherent;
 	bool plain_words; /* "--" was there: no options follow */
+	uint64_t given;   /* a bit for each row of the table of options */
 	unsigned timeout_ms;
 	unsigned max_read;  /* bytes; 0: not given */
 	uint64_t stage_mem; /* bytes */
@@ -36,6 +37,9 @@ enum { OPTIONS_TIMEOUT_MS = 10000 };
 /* -EINVAL: why has one line. */
 int options_parse(struct options *o, int argc, char **argv, char *why, size_t whysize);
 void options_fini(struct options *o);
+
+/* Those that were given and mean nothing for a job (live), or for a checkpoint: "gather,timeout"; "": none. */
+void options_without_effect(const struct options *o, bool live, char *names, size_t size);
 
 /* What --help says, from the same table. */
 void options_help(FILE *out, const char *program);

@@ -37,8 +37,9 @@ options ro
 umount m
 gone
 
-mount -t fuse3 fake m -o edit,timeout=5
+mount -t fuse3 fake m -o edit,timeout=5,coherent=off 2>err
 options rw
+[ "$(cat err)" = "fragfs: warn: -o coherent: no effect, fake is a job" ] || fail "coherent=off: $(cat err)"
 umount m
 
 echo "fake $T/m fuse3 _netdev,noauto,user,edit,x-systemd.automount 0 0" >fstab

@@ -183,6 +183,30 @@ START_TEST(what_is_wrong_is_named)
 }
 END_TEST
 
+static void check_idle(const char *line, bool live, const char *names)
+{
+	char idle[128];
+
+	ck_assert_int_eq(parse(line), 0);
+	options_without_effect(&parsed, live, idle, sizeof(idle));
+	ck_assert_str_eq(idle, names);
+	options_fini(&parsed);
+}
+
+START_TEST(what_has_no_effect_is_known)
+{
+	static const char every[] = "a /m -o rw,timeout=1,stage_mem=1M,key=/k,plain,"
+				    "transport=zmq,gather=host,source=zero,noreadahead,"
+				    "coherent=off,overlay=/o,allow_other,fsname=x,noatime";
+
+	check_idle(every, true, "source,coherent,overlay");
+	check_idle(every, false, "timeout,key,plain,transport,gather,noreadahead");
+	check_idle("a /m -o coherent=on -o coherent=on", true, "coherent");
+	check_idle("a /m -o rw,max_read=64K,stage_mem=1M,default_permissions", true, "");
+	check_idle("a /m", false, "");
+}
+END_TEST
+
 START_TEST(help_needs_nothing_else)
 {
 	ck_assert_int_eq(parse("--help"), 0);
@@ -211,6 +235,7 @@ int main(void)
 	tcase_add_test(t, sizes_have_units);
 	tcase_add_test(t, the_largest_read_is_at_least_a_page);
 	tcase_add_test(t, what_is_wrong_is_named);
+	tcase_add_test(t, what_has_no_effect_is_known);
 	tcase_add_test(t, help_needs_nothing_else);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
