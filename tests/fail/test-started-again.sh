@@ -19,8 +19,14 @@ start() {
 trains() {
 	fragctl jobs >jobs && [ "$(wc -l <jobs)" = 2 ] && grep -q '^step' rank0.log
 }
-kill_all() {
+end_all() {
 	kill -9 $rank0 $rank1
+	for pid in $rank0 $rank1; do
+		wait $pid || :
+	done
+}
+kill_all() {
+	end_all
 	for rank in 0 1; do
 		wait_until 60 is_in_state $rank lost || fail "$way: rank $rank: $(state $rank)"
 	done
@@ -73,7 +79,7 @@ for way in transport=auto transport=zmq; do
 	kill_all
 	start 2
 	is_said 'the job was started again, with other ranks or parameters'
-	kill -9 $rank0 $rank1
+	end_all
 	start 1
 	for rank in 0 1; do
 		wait_until 60 is_in_state $rank alive || fail "$way: as at first, rank $rank: $(state $rank)"
@@ -85,5 +91,5 @@ for way in transport=auto transport=zmq; do
 	start 1
 	is_said 'does not take our key'
 	unmount
-	kill -9 $rank0 $rank1
+	end_all
 done
