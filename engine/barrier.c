@@ -3,17 +3,25 @@
 
 #include "engine/barrier.h"
 
+#include "engine/join.h"
+#include "engine/log.h"
 #include "engine/peers.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { NAMED = 8 };
 
 struct barrier_arrival {
 	struct wire_barrier at; /* count 0: not there */
 	uint32_t peer;
 	uint64_t request;
+	uint64_t until_ms; /* when it is told who has not; 0: not, or it was */
 };
+
+/* ---- who counts ---- */
 
 static void answer_arrival(struct engine *e, uint32_t peer, uint64_t request)
 {
@@ -36,7 +44,7 @@ static void release(struct engine *e, int status)
 {
 	e->barrier.count++;
 	e->barrier.released = status;
-	e->barrier.at = (struct wire_barrier){ e->barrier.count, 0, 0, 0, 0 };
+	e->barrier.at = (struct wire_barrier){ .count = e->barrier.count };
 	for (uint32_t i = 0; i < e->world; i++)
 		if (e->barrier.arrivals[i].at.count)
 			raise_counts(&e->barrier.at, &e->barrier.arrivals[i].at);
@@ -48,6 +56,7 @@ static void release(struct engine *e, int status)
 		a->at.count = 0;
 	}
 	e->barrier.arrived = 0;
+	e->barrier.tell_ms = 0;
 }
 
 static bool any_rank_lost(const struct engine *e)
@@ -56,6 +65,50 @@ static bool any_rank_lost(const struct engine *e)
 		if (e->peers[i].state == ENGINE_RANK_LOST)
 			return true;
 	return false;
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+	return a && b ? u64_min(a, b) : a + b;
+}
+
+static void name_late(const struct engine *e, char *out, size_t size)
+{
+	uint32_t missing[NAMED], n = 0, all = e->world - e->barrier.arrived;
+	char names[80];
+
+	for (uint32_t rank = 0; rank < e->world && n < NAMED; rank++)
+		if (!e->barrier.arrivals[rank].at.count)
+			missing[n++] = rank;
+	join_name_ranks(missing, n, all, names, sizeof(names));
+	if (all == 1)
+		snprintf(out, size, "rank %s has not come in time", names);
+	else
+		snprintf(out, size, "ranks %s have not come in time", names);
+}
+
+/* They have come all the same. */
+static void tell_late(struct engine *e, uint64_t now)
+{
+	char why[sizeof(e->barrier.why)];
+
+	name_late(e, why, sizeof(why));
+	e->barrier.tell_ms = 0;
+	for (uint32_t i = 0; i < e->world; i++) {
+		struct barrier_arrival *a = &e->barrier.arrivals[i];
+
+		if (a->at.count && a->until_ms && now >= a->until_ms) {
+			node_refuse(e, a->peer, a->request, -ETIMEDOUT, "%s", why);
+			a->until_ms = 0;
+		}
+		if (a->at.count)
+			e->barrier.tell_ms = sooner(e->barrier.tell_ms, a->until_ms);
+	}
+}
+
+bool barrier_tick(const struct engine *e)
+{
+	return e->barrier.tell_ms;
 }
 
 void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -87,9 +140,21 @@ void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 	}
 	a = &e->barrier.arrivals[header->rank];
 	e->barrier.arrived += !a->at.count;
-	*a = (struct barrier_arrival){ barrier, peer, header->request };
+	*a = (struct barrier_arrival){ barrier, peer, header->request,
+				       barrier.wait_ms ? monotonic_ms() + barrier.wait_ms : 0 };
+	e->barrier.tell_ms = sooner(e->barrier.tell_ms, a->until_ms);
 	if (e->barrier.arrived == e->world)
 		release(e, 0);
+}
+
+/* ---- who comes ---- */
+
+static bool on_late(struct engine *e, const struct wire_refuse *refuse)
+{
+	memcpy(e->barrier.why, refuse->why, sizeof(e->barrier.why) - 1);
+	e->barrier.late = true;
+	pthread_cond_broadcast(&e->changed);
+	return false;
 }
 
 static bool on_barrier(struct engine *e, void *owner, uint64_t count,
@@ -104,6 +169,8 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 		pthread_cond_broadcast(&e->changed);
 		return false;
 	}
+	if (answer->type == WIRE_REFUSE && answer->status == -ETIMEDOUT)
+		return on_late(e, answer->body);
 	e->barrier.passed = count - e->barrier.before;
 	e->barrier.status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
 	if (answer->type == WIRE_PASSED && !answer->status)
@@ -130,17 +197,76 @@ void barrier_turn(struct engine *e)
 					.boundary = atomic_load(&c->boundary),
 					.generation = atomic_load(&c->generation),
 					.grads = atomic_load(&c->grads) };
+	uint64_t now = monotonic_ms(), until = e->barrier.until_ms;
 	int rc;
 
+	if (until)
+		barrier.wait_ms = (uint32_t)(until > now ? until - now : 1);
 	if (e->barrier.arrived)
 		reach_missing(e);
 	if (e->barrier.arrived && any_rank_lost(e))
 		release(e, -EIO);
+	if (e->barrier.tell_ms && now >= e->barrier.tell_ms)
+		tell_late(e, now);
 	if (!e->ready || e->barrier.asked == e->barrier.wanted)
 		return;
-	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, NULL, barrier.count);
+	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, &e->barrier,
+			barrier.count);
 	if (!rc || rc == -EIO || rc == -ETIMEDOUT)
 		e->barrier.asked = e->barrier.wanted;
 	if (rc == -EIO || rc == -ETIMEDOUT)
 		on_barrier(e, NULL, barrier.count, &(struct answer){ .status = rc });
+}
+
+static bool has_ended(const struct engine *e, uint64_t mine)
+{
+	return e->barrier.passed >= mine || e->barrier.failed || e->barrier.late || e->failure;
+}
+
+/* One that ended with -ETIMEDOUT is asked for again. */
+static void begin(struct engine *e, uint64_t mine, unsigned timeout_ms)
+{
+	e->barrier.until_ms = monotonic_ms() + timeout_ms;
+	e->barrier.failed = e->barrier.late = false;
+	snprintf(e->barrier.why, sizeof(e->barrier.why), "rank 0 does not answer");
+	if (e->barrier.passed >= mine)
+		return;
+	rpc_forget(e, &e->barrier);
+	e->barrier.asked = e->barrier.passed;
+	e->barrier.wanted = mine;
+	node_wake(e);
+}
+
+static int end(struct engine *e, uint64_t mine)
+{
+	e->barrier.until_ms = 0;
+	if (e->failure)
+		return e->failure;
+	if (e->barrier.passed >= mine) {
+		e->barrier.returned = mine;
+		return e->barrier.status;
+	}
+	if (e->barrier.failed) {
+		e->barrier.wanted = e->barrier.asked = e->barrier.passed;
+		return -EIO;
+	}
+	if (e->ready)
+		log_warn("frag_barrier: %s", e->barrier.why);
+	else
+		join_say_missing(e, "frag_barrier");
+	return -ETIMEDOUT;
+}
+
+/* Rank 0 tells in time who has not come, unless it is silent, which is soon seen. */
+int barrier_pass(struct engine *e, unsigned timeout_ms, struct wire_barrier *at)
+{
+	uint64_t mine = e->barrier.returned + 1;
+	int rc = 0;
+
+	begin(e, mine, timeout_ms);
+	while (!has_ended(e, mine) && !rc)
+		rc = node_wait(e, e->barrier.until_ms + (e->ready ? e->timeout_ms : 0));
+	rc = end(e, mine);
+	*at = e->barrier.at;
+	return rc;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/barrier.h"
 #include "engine/dtype.h"
 #include "engine/frag-internal.h"
 #include "engine/file.h"
@@ -171,35 +172,16 @@ int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, 
 	return rc == -ENOENT ? -EAGAIN : rc;
 }
 
-static int give_up_barrier(struct engine *e)
-{
-	e->barrier.wanted = e->barrier.asked = e->barrier.passed;
-	return -EIO;
-}
-
 int frag_barrier(struct frag *f, unsigned timeout_ms)
 {
 	struct engine *e = frag_engine(f);
-	uint64_t deadline = monotonic_ms() + timeout_ms, mine;
 	struct wire_barrier at;
-	int rc = 0;
+	int rc;
 
 	if (!e)
 		return -EINVAL;
 	pthread_mutex_lock(&e->lock);
-	mine = e->barrier.passed + 1;
-	e->barrier.wanted = mine;
-	e->barrier.failed = false;
-	node_wake(e);
-	while (e->barrier.passed < mine && !e->barrier.failed && !e->failure && !rc)
-		rc = node_wait(e, deadline);
-	if (e->failure)
-		rc = e->failure;
-	else if (e->barrier.passed >= mine)
-		rc = e->barrier.status;
-	else if (e->barrier.failed)
-		rc = give_up_barrier(e);
-	at = e->barrier.at;
+	rc = barrier_pass(e, timeout_ms, &at);
 	pthread_mutex_unlock(&e->lock);
 	if (!rc)
 		frag_count_on(e, &at);

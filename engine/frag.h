@@ -573,8 +573,9 @@ FRAG_API int frag_devices(struct frag *f, const struct frag_devices *devices);
 FRAG_API int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset,
 			    void *out, uint64_t bytes);
 
-/* Returns 0 when all ranks have called it as often.  -ETIMEDOUT; -EIO: a rank is lost.  A rank whose process
- * was started again is to call this with the others before they train on: from then on its counts are theirs.
+/* Returns 0 when all ranks have called it as often.  -ETIMEDOUT: the log names ranks that have not; this one has, and is
+ * to call it again; -EIO: a rank is lost.  A rank whose process was started again is to call this with the others before they
+ * train on: from then on its counts are theirs.
  */
 FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);
 

@@ -31,49 +31,63 @@ void join_take_missing(struct engine *e, const void *tail, size_t size)
 		memcpy(j->missing, tail, j->nmissing * sizeof(j->missing[0]));
 }
 
+void join_name_ranks(const uint32_t *ranks, uint32_t named, uint32_t all, char *out,
+		     size_t size)
+{
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < named && used < size; i++)
+		used += (size_t)snprintf(out + used, size - used, "%s%u", i ? " " : "",
+					 ranks[i]);
+	if (named < all && used < size)
+		snprintf(out + used, size - used, " and %u more", all - named);
+}
+
 /* "3 of 8 ranks have joined; not yet: 0 2 5 6 7". */
 static void name_missing(const uint32_t *missing, uint32_t named, uint32_t joined,
 			 uint32_t world, char out[NAMES])
 {
-	size_t used = (size_t)snprintf(out, NAMES, "%u of %u ranks have joined", joined, world);
+	size_t used = (size_t)snprintf(out, NAMES, "%u of %u ranks have joined%s", joined,
+				       world, named ? "; not yet: " : "");
 
-	for (uint32_t i = 0; i < named && used < NAMES; i++)
-		used += (size_t)snprintf(out + used, NAMES - used, "%s%u",
-					 i ? " " : "; not yet: ", missing[i]);
-	if (named && named < world - joined && used < NAMES)
-		snprintf(out + used, NAMES - used, " and %u more", world - joined - named);
+	if (named)
+		join_name_ranks(missing, named, world - joined, out + used, NAMES - used);
 }
 
 void join_note_missing(struct engine *e)
 {
-	const struct join *j = e->join;
+	struct join *j = e->join;
 	char names[NAMES];
 
+	if (e->is_rank && !e->rank) {
+		j->welcome.world = e->world;
+		j->welcome.joined = join_count(e);
+		j->nmissing = join_missing(e, j->missing);
+	}
 	name_missing(j->missing, j->nmissing, j->welcome.joined, j->welcome.world, names);
 	snprintf(e->why, sizeof(e->why), "job %.30s: %s", e->job, names);
 }
 
-static void say_of_zero(const struct engine *e, unsigned seconds)
+void join_say_missing(struct engine *e, const char *who)
 {
-	uint32_t missing[JOIN_NAMED];
-	char names[NAMES];
-
-	name_missing(missing, join_missing(e, missing), join_count(e), e->world, names);
-	log_warn("job %s: after %u s %s", e->job, seconds, names);
+	if (!e->rank)
+		join_note_missing(e);
+	if (e->join->welcome.world)
+		log_warn("%s: %s", who, e->why);
 }
 
-static void say(const struct engine *e, unsigned seconds)
+static void say(struct engine *e, unsigned seconds)
 {
 	const struct join *j = e->join;
+	char after[32];
 
+	snprintf(after, sizeof(after), "after %u s", seconds);
 	if (j->phase == JOIN_FIND)
 		log_warn("job %s: rank 0 has not been found for %u s; on other hosts than its "
 			 "own give every rank MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)",
 			 e->launch.job, seconds);
-	else if (!e->rank)
-		say_of_zero(e, seconds);
-	else if (j->welcome.world && e->why[0])
-		log_warn("after %u s: %s", seconds, e->why);
+	else if (!e->rank || j->welcome.world)
+		join_say_missing(e, after);
 	else
 		log_warn("job %s: rank 0 has not answered for %u s", e->launch.job, seconds);
 }

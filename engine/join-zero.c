@@ -6,26 +6,10 @@
 #include "engine/peers.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Rank 0's part: it takes the others in, and merges what they describe. */
-
-static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
-		   const char *fmt, ...) PRINTF(5, 6);
-
-static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
-		   const char *fmt, ...)
-{
-	struct wire_refuse r = { .status = status };
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(r.why, sizeof(r.why), fmt, ap);
-	va_end(ap);
-	node_send(e, peer, WIRE_REFUSE, request, &r, NULL, 0);
-}
 
 uint32_t join_count(const struct engine *e)
 {
@@ -45,7 +29,7 @@ void join_serve_hello(struct engine *e, uint32_t peer, uint64_t request)
 	uint32_t missing[JOIN_NAMED];
 
 	if (e->failure) {
-		refuse(e, peer, request, -EINVAL, "%s", e->why);
+		node_refuse(e, peer, request, -EINVAL, "%s", e->why);
 		return;
 	}
 	memcpy(w.job, e->job, sizeof(w.job));
@@ -149,15 +133,15 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	struct contribution *c;
 
 	if (why) {
-		refuse(e, peer, header->request, header->job == e->job_hash ? -EINVAL : -ENOENT,
-		       "%s", why);
+		node_refuse(e, peer, header->request,
+			    header->job == e->job_hash ? -EINVAL : -ENOENT, "%s", why);
 		return;
 	}
 	if (is_taken(e, &join->entry)) {
 		peers_look(e, join->entry.rank); /* it may be gone, which is soon seen */
 		peers_reach(e, join->entry.rank);
-		refuse(e, peer, header->request, -EBUSY,
-		       "has a live process of rank %u already", join->entry.rank);
+		node_refuse(e, peer, header->request, -EBUSY,
+			    "has a live process of rank %u already", join->entry.rank);
 		return;
 	}
 	if (!e->ready && header->incarnation)

@@ -106,6 +106,11 @@ uint32_t join_count(const struct engine *e);
 /* WELCOME's tail says it to others; why it cannot be used yet is then in e->why. */
 void join_take_missing(struct engine *e, const void *tail, size_t size);
 void join_note_missing(struct engine *e);
+/* A call that waited for them, in a line; nothing where that is not known. */
+void join_say_missing(struct engine *e, const char *who);
+/* "0 2 5 6 7 and 3 more". */
+void join_name_ranks(const uint32_t *ranks, uint32_t named, uint32_t all, char *out,
+		     size_t size);
 /* A rank says it in a line, again and again, ever later: since it was counted. */
 void join_count_wait(struct engine *e, uint64_t now);
 void join_say_when_long(struct engine *e, uint64_t now);

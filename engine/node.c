@@ -5,6 +5,8 @@
 #include "engine/node.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { ASK_MS = 100 };
@@ -152,6 +154,18 @@ void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status)
 	struct wire_ack ack = { .status = status };
 
 	node_send(e, peer, WIRE_ACK, request, &ack, NULL, 0);
+}
+
+void node_refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt,
+		 ...)
+{
+	struct wire_refuse r = { .status = status };
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r.why, sizeof(r.why), fmt, ap);
+	va_end(ap);
+	node_send(e, peer, WIRE_REFUSE, request, &r, NULL, 0);
 }
 
 void node_origin(const struct engine *e, struct wire_origin *origin)

@@ -231,13 +231,18 @@ struct engine {
 
 	struct {
 		uint64_t wanted, asked, passed; /* this rank's */
-		bool failed;                    /* to ask rank 0 for the one that is wanted */
+		uint64_t returned;              /* to its trainer */
+		uint64_t until_ms; /* when that is told who has not come; 0: it does not wait */
+		bool failed;       /* to ask rank 0 for the one that is wanted */
+		bool late;         /* it has said why not */
+		char why[sizeof(((struct wire_refuse *)0)->why)];
 		int status;
 		uint64_t count;         /* rank 0: released */
 		int released;           /* its status */
 		struct wire_barrier at; /* what all have counted who passed the newest */
 		uint64_t before; /* that the job had passed when this process came back */
 		uint32_t arrived;
+		uint64_t tell_ms; /* when the next that waits is told; 0: none is */
 		struct barrier_arrival *arrivals; /* [world] */
 	} barrier;
 	_Atomic uint64_t
@@ -279,8 +284,10 @@ void node_header(const struct engine *e, struct wire_header *header, enum wire_t
  */
 int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 	      const void *body, const void *tail, size_t tail_size);
-/* The same of an ACK; what cannot be sent is lost. */
+/* The same of an ACK, and of a REFUSE with a line; what cannot be sent is lost. */
 void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status);
+void node_refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt,
+		 ...) PRINTF(5, 6);
 int node_open_messages(struct engine *e, const char *bind);
 
 /* Who writes, or freezes: this process. */

@@ -4,6 +4,7 @@
 #include "engine/about.h"
 #include "engine/agree.h"
 #include "engine/arena-memory.h"
+#include "engine/barrier.h"
 #include "engine/collecting.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
@@ -133,11 +134,8 @@ static void lose_gone(struct engine *e)
 
 static void refuse_version(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
-	struct wire_refuse refuse = { .status = -EPROTO };
-
-	snprintf(refuse.why, sizeof(refuse.why), "speaks protocol version %d, not %u",
-		 WIRE_VERSION, header->version);
-	node_send(e, peer, WIRE_REFUSE, header->request, &refuse, NULL, 0);
+	node_refuse(e, peer, header->request, -EPROTO, "speaks protocol version %d, not %u",
+		    WIRE_VERSION, header->version);
 }
 
 static void refuse_right(struct engine *e, uint32_t peer, const struct wire_header *header)
@@ -196,7 +194,7 @@ static int wait_time(struct engine *e, int wait_ms)
 		return wait_ms < NODE_READ_TICK_MS ? wait_ms : NODE_READ_TICK_MS;
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
 	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
-	    communicator_ticks(e) || meet_tick(e) || rounds_tick(e) ||
+	    communicator_ticks(e) || barrier_tick(e) || meet_tick(e) || rounds_tick(e) ||
 	    (e->is_rank && views_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;

@@ -24,8 +24,8 @@
  *                                                c <- all  APPLIED, when N is passed
  *    r -> all  LEAVE -> ACK                      x <- c  APPLIED
  *  between ranks                                 x -> c  CANCEL            before it is decided
- *    r -> 0  BARRIER{n} -> PASSED to all         x -> r  OUTCOME -> KNOWN  when c is gone
- *                                                r -> c  DROPPED           when x is, before its COMMIT
+ *    r -> 0  BARRIER{n} -> PASSED to all, or     x -> r  OUTCOME -> KNOWN  when c is gone
+ *      REFUSE, in time: who has not come         r -> c  DROPPED           when x is, before its COMMIT
  *
  * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says that the trainers
  * stand at N.  x -> all KEEP every second, or it ends; x, or anybody with transaction 0, -> all THAW.
@@ -503,8 +503,10 @@ static_assert(sizeof(struct wire_told) == 8, "wire");
 struct wire_barrier {
 	uint64_t count; /* which barrier: 1, 2, ... */
 	uint64_t step, boundary, generation, grads;
+	uint32_t wait_ms; /* after which it is told who has not come; 0: never */
+	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_barrier) == 40, "wire");
+static_assert(sizeof(struct wire_barrier) == 48, "wire");
 
 enum wire_fabric_what { WIRE_FABRIC_CALL, WIRE_FABRIC_USE, WIRE_FABRIC_STOP };
 

@@ -483,54 +483,6 @@ START_TEST(a_view_of_a_process_that_was_replaced_is_estale)
 }
 END_TEST
 
-static int pass_barrier(void)
-{
-	struct engine *e;
-
-	for (uint32_t rank = 0; rank < WORLD; rank += 2) {
-		e = job_frag(&job, rank)->engine;
-		e->barrier.wanted = e->barrier.passed + 1;
-	}
-	return frag_barrier(job_frag(&job, 1), 60000);
-}
-
-START_TEST(a_barrier_whose_answers_are_lost_is_passed_all_the_same)
-{
-	const struct fault *fault;
-
-	open_far();
-	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_PASSED, .count = 2,
-					    .of = job_frag(&job, 0)->engine->messages });
-	ck_assert_int_eq(pass_barrier(), 0);
-	ck_assert_uint_eq(fault->fired, 2);
-	close_job();
-}
-END_TEST
-
-START_TEST(a_barrier_that_is_answered_by_nonsense_is_an_error)
-{
-	const struct fault *fault;
-
-	open_far();
-	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_PASSED, .acked = true,
-					    .result = _i ? -ETIMEDOUT : 0, .count = MANY,
-					    .of = job_frag(&job, 0)->engine->messages });
-	REFUSED(EIO, pass_barrier());
-	ck_assert_uint_gt(fault->fired, 0);
-	close_job();
-}
-END_TEST
-
-START_TEST(a_barrier_with_a_rank_0_that_says_nothing_is_an_error)
-{
-	open_far();
-	faults_add(&(struct fault){ FAULT_SEND, .count = MANY,
-				    .of = job_frag(&job, 0)->engine->messages });
-	REFUSED(EIO, pass_barrier());
-	close_job();
-}
-END_TEST
-
 START_TEST(a_thaw_that_is_not_waited_for_is_cancelled)
 {
 	struct engine_freeze thaw = { .done = on_freeze };
@@ -661,9 +613,6 @@ int main(void)
 			    ARRAY_SIZE(writing));
 	tcase_add_loop_test(t, who_is_never_told_where_the_bytes_are_gives_up, 0, 2);
 	tcase_add_test(t, a_view_of_a_process_that_was_replaced_is_estale);
-	tcase_add_test(t, a_barrier_whose_answers_are_lost_is_passed_all_the_same);
-	tcase_add_loop_test(t, a_barrier_that_is_answered_by_nonsense_is_an_error, 0, 2);
-	tcase_add_test(t, a_barrier_with_a_rank_0_that_says_nothing_is_an_error);
 	tcase_add_test(t, a_thaw_that_is_not_waited_for_is_cancelled);
 	tcase_add_test(t, a_range_or_a_rank_that_is_not_there_is_refused_below_too);
 	tcase_add_test(t, before_a_table_has_come_a_state_is_held_for_one_in_memory);

@@ -222,6 +222,8 @@ static const char *turn_waiting(void)
 
 START_TEST(who_has_not_come_is_said_ever_later)
 {
+	static const char said[] =
+		"after 25 s: job half: 2 of 3 ranks have joined; not yet: 2\n";
 	const char *seed, *log;
 
 	open_waiting(0, NULL);
@@ -233,12 +235,8 @@ START_TEST(who_has_not_come_is_said_ever_later)
 	for (int rank = 0; rank < 2; rank++)
 		waiting[rank]->engine->join->since_ms -= SECONDS * 1000;
 	log = turn_waiting();
-	ck_assert_msg(
-		strstr(log, "job half: after 25 s 2 of 3 ranks have joined; not yet: 2\n"),
-		"%s", log);
-	ck_assert_msg(strstr(log, "after 25 s: job half: 2 of 3 ranks have joined; not yet: "
-				  "2\n"),
-		      "%s", log);
+	log = strstr(log, said);
+	ck_assert(log && strstr(log + 1, said)); /* by both */
 	ck_assert_uint_ge(waiting[0]->engine->join->say_ms, 2 * SECONDS * 1000);
 	frag_close(waiting[1]);
 	frag_close(waiting[0]);
