@@ -158,6 +158,7 @@ static int add_arguments(struct mount *m, struct fuse_args *args)
 /* fusermount3 speaks to stderr by itself: what it says becomes part of our one line. */
 static int mount_here(struct mount *m)
 {
+	const char *passed = m->options->passed;
 	int said = memfd_create("said", MFD_CLOEXEC), before = dup(STDERR_FILENO), rc;
 	char text[WHY_MAX / 2] = "";
 
@@ -169,7 +170,8 @@ static int mount_here(struct mount *m)
 	if (said >= 0 && pread(said, text, sizeof(text) - 1, 0) > 0)
 		text[strcspn(text, "\n")] = '\0';
 	if (rc)
-		snprintf(m->why, sizeof(m->why), "cannot mount on %s: %s", m->path,
+		snprintf(m->why, sizeof(m->why), "cannot mount on %s%s%s: %s", m->path,
+			 *passed ? " with -o " : "", passed,
 			 *text           ? text
 			 : *m->fuse_said ? m->fuse_said
 					 : "libfuse does not say why");

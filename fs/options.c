@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 enum option_id {
@@ -33,16 +33,18 @@ enum option_use { FOR_BOTH, FOR_JOB, FOR_CHECKPOINT };
 
 static const struct option_row {
 	const char *name;
-	const char *value; /* what it is called, or each that it may be; NULL: takes none */
+	const char *value;   /* what it is called, or each that it may be; NULL: takes none */
+	const char *allowed; /* what it may be, where value does not say that */
 	enum option_id id;
 	enum option_use use;
 	const char *help;
 } rows[] = {
 	{ "ro", .id = OPTION_RO, .help = "refuse writes (the default)" },
 	{ "rw", .id = OPTION_RW, .help = "let states and hyper-parameters be written" },
-	{ "timeout", "SECONDS", .id = OPTION_TIMEOUT, .use = FOR_JOB,
-	  .help = "silence after which a request fails (10)" },
-	{ "stage_mem", "SIZE", .id = OPTION_STAGE_MEM,
+	{ "timeout", "SECONDS", "seconds, 0.001 to 4294967", .id = OPTION_TIMEOUT,
+	  .use = FOR_JOB, .help = "silence after which a request fails (10)" },
+	{ "stage_mem", "SIZE", "bytes, or with K, M, G or T, below 2^64",
+	  .id = OPTION_STAGE_MEM,
 	  .help = "most that may be written and not yet committed (1G)" },
 	{ "key", "FILE", .id = OPTION_KEY, .use = FOR_JOB,
 	  .help = "the job's key, if not the one it left for you" },
@@ -52,8 +54,8 @@ static const struct option_row {
 	  .help = "by which way bytes come" },
 	{ "gather", "auto|nccl|host", .id = OPTION_GATHER, .use = FOR_JOB,
 	  .help = "how states on devices come" },
-	{ "source", "FORMAT", .id = OPTION_SOURCE, .use = FOR_CHECKPOINT,
-	  .help = "what kind of checkpoint SOURCE is (auto)" },
+	{ "source", "FORMAT", "auto|dcp|safetensors|universal|zero|torch", .id = OPTION_SOURCE,
+	  .use = FOR_CHECKPOINT, .help = "what kind of checkpoint SOURCE is (auto)" },
 	{ "coherent", "on|off", .id = OPTION_COHERENT, .use = FOR_CHECKPOINT,
 	  .help = "edits of fp32 write a checkpoint's bf16 or fp16 too (on)" },
 	{ "overlay", "DIR", .id = OPTION_OVERLAY, .use = FOR_CHECKPOINT,
@@ -68,7 +70,8 @@ static const struct option_row {
 	{ "auto_unmount", .id = OPTION_PASSED, .help = "unmount even when fragfs is killed" },
 	{ "fsname", "NAME", .id = OPTION_FSNAME,
 	  .help = "first column of mount(8), if not SOURCE" },
-	{ "max_read", "SIZE", .id = OPTION_MAX_READ, .help = "largest read; at least 4K" },
+	{ "max_read", "SIZE", "bytes, or with K, M or G, 4096 to 4294967295",
+	  .id = OPTION_MAX_READ, .help = "largest read; at least 4K" },
 	{ "context", "TEXT", .id = OPTION_PASSED, .help = "SELinux context" },
 	{ "nosuid", .id = OPTION_PASSED, .help = "as mount(8), like the rest" },
 	{ "suid", .id = OPTION_PASSED },
@@ -87,9 +90,13 @@ static const struct option_row {
 };
 static_assert(ARRAY_SIZE(rows) <= 64, "bits of options.given");
 
-static int refuse(char *why, size_t size, const char *fmt, const char *a, const char *b)
+static PRINTF(3, 4) int refuse(char *why, size_t size, const char *fmt, ...)
 {
-	snprintf(why, size, fmt, a, b);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, size, fmt, ap);
+	va_end(ap);
 	return -EINVAL;
 }
 
@@ -259,6 +266,27 @@ static const struct option_row *find(const char *option, size_t length)
 	return NULL;
 }
 
+/* value: NULL where there was no "=". */
+static int take(struct options *o, const struct option_row *row, const char *whole,
+		const char *value, char *why, size_t size)
+{
+	const char *name = row->name, *allowed = row->allowed ? row->allowed : row->value;
+	int rc;
+
+	if (!allowed && value)
+		return refuse(why, size, "option %s takes no value", name);
+	if (allowed && (!value || !*value))
+		return refuse(why, size, "option %s needs a value: %s", name, allowed);
+	if (allowed && !is_one_of(allowed, value))
+		return refuse(why, size, "option %s: '%s' is none of %s", name, value, allowed);
+	rc = apply(o, row, whole, value);
+	if (rc)
+		return refuse(why, size, "option %s will not do: %s", whole,
+			      rc == -EINVAL ? allowed : strerror(-rc));
+	o->given |= (uint64_t)1 << (row - rows);
+	return 0;
+}
+
 static int parse_one(struct options *o, const char *option, char *why, size_t size)
 {
 	const char *equals = strchr(option, '=');
@@ -266,22 +294,8 @@ static int parse_one(struct options *o, const char *option, char *why, size_t si
 		find(option, equals ? (size_t)(equals - option) : strlen(option));
 
 	if (!row)
-		return refuse(why, size, "unknown option '%s' (see fragfs --help)%s", option,
-			      "");
-	if (row->value && (!equals || !equals[1]))
-		return refuse(why, size, "option %s needs a value: %s", row->name, row->value);
-	if (!row->value && equals)
-		return refuse(why, size, "option %s takes no value%s", row->name, "");
-	if (row->value && !is_one_of(row->value, equals + 1)) {
-		snprintf(why, size, "option %s: '%s' is none of %s", row->name, equals + 1,
-			 row->value);
-		return -EINVAL;
-	}
-	if (apply(o, row, option, equals ? equals + 1 : NULL))
-		return refuse(why, size, "option %s: '%s' will not do (see fragfs --help)",
-			      row->name, equals ? equals + 1 : "");
-	o->given |= (uint64_t)1 << (row - rows);
-	return 0;
+		return refuse(why, size, "unknown option '%s' (see fragfs --help)", option);
+	return take(o, row, option, equals ? equals + 1 : NULL, why, size);
 }
 
 /* Cuts the next option off *rest, up to a comma; a backslash takes what follows it as it is.  NULL: none is left. */
@@ -321,8 +335,8 @@ static int positional(struct options *o, const char *arg, char *why, size_t size
 	else if (!o->mountpoint)
 		o->mountpoint = arg;
 	else
-		return refuse(why, size, "'%s': there is a source and a mountpoint already%s",
-			      arg, "");
+		return refuse(why, size, "'%s': there is a source and a mountpoint already",
+			      arg);
 	return 0;
 }
 
@@ -347,10 +361,10 @@ static int parse_arg(struct options *o, char **argv, int *i, char *why, size_t s
 		const char *list = arg[2] ? arg + 2 : argv[++*i];
 
 		if (!list)
-			return refuse(why, size, "-o needs options%s%s", "", "");
+			return refuse(why, size, "-o needs options");
 		return parse_list(o, list, why, size);
 	} else if (*arg == '-' && arg[1]) {
-		return refuse(why, size, "unknown option '%s' (see fragfs --help)%s", arg, "");
+		return refuse(why, size, "unknown option '%s' (see fragfs --help)", arg);
 	} else {
 		return positional(o, arg, why, size);
 	}
@@ -368,13 +382,13 @@ int options_parse(struct options *o, int argc, char **argv, char *why, size_t wh
 	for (int i = 1; o->passed && i < argc && argv[i] && !rc; i++)
 		rc = parse_arg(o, argv, &i, why, whysize);
 	if (!rc && !o->passed)
-		rc = refuse(why, whysize, "no memory%s%s", "", "");
+		rc = refuse(why, whysize, "no memory");
 	if (!rc && o->overlay && o->read_only)
-		rc = refuse(why, whysize, "option overlay is for a mount that is not ro%s%s",
-			    "", "");
+		rc = refuse(why, whysize, "option overlay is for a mount that is not ro");
 	if (!rc && !o->help && !o->version && !o->mountpoint)
-		rc = refuse(why, whysize, "a source and a mountpoint are needed: %s%s",
-			    "fragfs HOST:PORT|CHECKPOINT MOUNTPOINT [-o OPTIONS]", "");
+		rc = refuse(why, whysize,
+			    "a source and a mountpoint are needed: fragfs "
+			    "HOST:PORT|CHECKPOINT MOUNTPOINT [-o OPTIONS]");
 	return rc;
 }
 

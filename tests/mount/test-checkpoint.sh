@@ -196,7 +196,7 @@ for format in dcp:.metadata safetensors:.safetensors torch:.torch.save universal
 	refused "/empty: .*${format#*:}" fragfs "$T/empty" "$M" -o "source=${format%:*}"
 done
 refused "there is no .*model_states.pt" fragfs "$T/one/x.safetensors" "$M" -o source=zero
-refused "source=zarr is none of auto, dcp, safetensors" fragfs "$T/one" "$M" -o source=zarr
+refused "option source: 'zarr' is none of auto|dcp|safetensors" fragfs "$T/one" "$M" -o source=zarr
 head -c 2000 "$T/hf/model-00002-of-00002.safetensors" >"$T/hf/cut"
 mv "$T/hf/cut" "$T/hf/model-00002-of-00002.safetensors"
 refused "model-00002-of-00002.safetensors: " fragfs "$T/hf" "$M"

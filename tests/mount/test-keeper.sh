@@ -72,5 +72,5 @@ echo nonsense >"$T/bad.safetensors"
 refused 'bad.safetensors' fragfs "$T/bad.safetensors" "$M"
 ended "a refused checkpoint"
 refused 'bad.safetensors' fragfs "$T/bad.safetensors" "$M" -f
-refused 'cannot mount on .*: ' fragfs "$T/x.safetensors" "$M" -o context=nonsense
+refused 'cannot mount on .* with -o context=nonsense: ' fragfs "$T/x.safetensors" "$M" -o context=nonsense
 ended "a refused mount"

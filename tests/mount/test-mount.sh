@@ -22,7 +22,7 @@ says "not a directory" fragfs-fake fake "$T/file"
 says "unknown option 'wr'" fragfs-fake fake "$M" -o wr
 says "unknown option 'timeoutx=3'" fragfs-fake fake "$M" -o rw,timeoutx=3
 says "unknown option '-x'" fragfs-fake -x fake "$M"
-says "timeout needs a value: SECONDS" fragfs-fake fake "$M" -o timeout
+says "timeout needs a value: seconds, 0.001 to 4294967" fragfs-fake fake "$M" -o timeout
 says "rw takes no value" fragfs-fake fake "$M" -o rw=1
 for bad in timeout=soon timeout=-1 timeout=0 stage_mem=much stage_mem=-1 stage_mem=1X; do
 	says "will not do" fragfs-fake fake "$M" -o $bad
