@@ -317,13 +317,26 @@ static int show_all(const char *mountpoint, const struct showing *s, char *why, 
 	return -ENOENT;
 }
 
+static uint32_t count_ranks(const char *mountpoint)
+{
+	uint32_t n = 0;
+
+	while (exists(mountpoint, n, ""))
+		n++;
+	return n;
+}
+
 static int show_those(const char *mountpoint, int64_t rank, const struct showing *s, char *why,
 		      size_t whysize)
 {
-	if (rank < 0)
+	if (rank < 0 || !exists(mountpoint, 0, ""))
 		return show_all(mountpoint, s, why, whysize);
-	if (exists(mountpoint, (uint32_t)rank, "") &&
-	    !exists(mountpoint, (uint32_t)rank, "/arena")) {
+	if (!exists(mountpoint, (uint32_t)rank, "")) {
+		snprintf(why, whysize, "%s: there is no rank %" PRId64 ", they are 0 to %u",
+			 mountpoint, rank, count_ranks(mountpoint) - 1);
+		return -ENOENT;
+	}
+	if (!exists(mountpoint, (uint32_t)rank, "/arena")) {
 		snprintf(why, whysize, "%s: rank %" PRId64 " has no arena", mountpoint, rank);
 		return -ENOENT;
 	}

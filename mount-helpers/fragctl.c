@@ -4,6 +4,7 @@
 /* fragctl: what is mounted, what can be mounted. */
 
 #include "engine/base.h"
+#include "engine/frag.h"
 #include "engine/jobfile.h"
 #include "mount-helpers/arenas.h"
 #include "mount-helpers/checkpoint-status.h"
@@ -468,7 +469,8 @@ static int run(int nwords, char **words, const struct flags *flags)
 		if (strcmp(words[0], c->name) != 0)
 			continue;
 		if (nwords - 1 < c->least || nwords - 1 > c->most ||
-		    flags->given[strspn(flags->given, c->options)])
+		    flags->given[strspn(flags->given, c->options)] ||
+		    (flags->command && !*flags->command))
 			return usage_of(c->name);
 		return c->run(words + 1, flags);
 	}
@@ -502,27 +504,41 @@ static bool parse_rank(const char *text, int64_t *rank)
 	unsigned number;
 	char rest;
 
-	if (*text < '0' || *text > '9' || sscanf(text, "%5u%c", &number, &rest) != 1)
+	if (*text < '0' || *text > '9' || sscanf(text, "%5u%c", &number, &rest) != 1 ||
+	    number >= FRAG_WORLD_MAX)
 		return false;
 	*rank = number;
 	return true;
 }
 
 /* 0; -1: usage, and a line has said so. */
-static int take_option(struct flags *flags, int letter, const char *value)
+static int take_value(struct flags *flags, int letter, const char *value)
 {
-	size_t n = strlen(flags->given);
-
 	if (letter == 't' && !parse_seconds(value, &flags->seconds)) {
 		fprintf(stderr, "fragctl: -t %s: seconds, a whole number from 1 to %d\n", value,
 			FREEZE_SECONDS_MAX);
 		return -1;
 	}
 	if (letter == 'R' && !parse_rank(value, &flags->rank)) {
-		fprintf(stderr, "fragctl: -R %s: no number of a rank\n", value);
+		fprintf(stderr, "fragctl: -R %s: a rank, a whole number from 0 to %d\n", value,
+			FRAG_WORLD_MAX - 1);
 		return -1;
 	}
-	if (letter == '?')
+	return 0;
+}
+
+/* The same. */
+static int take_option(struct flags *flags, int letter, const char *value)
+{
+	size_t n = strlen(flags->given);
+
+	if (letter == '?') {
+		/* getopt has said what is wrong, not what there is. */
+		if (!take_value(flags, optopt, ""))
+			usage();
+		return -1;
+	}
+	if (take_value(flags, letter, value))
 		return -1;
 	if (!has(flags, (char)letter))
 		flags->given[n] = (char)letter;
@@ -549,7 +565,5 @@ int main(int argc, char **argv)
 		if (take_option(&flags, c, optarg))
 			return FRAGCTL_USAGE;
 	}
-	if (flags.command && !*flags.command)
-		return usage();
 	return run(argc - optind, argv + optind, &flags);
 }

@@ -81,6 +81,17 @@ fails 1 'm/.frag/health: not the file of a fragfs mount' status m
 fails 2 'fragctl --help' stats
 fails 2 'fragctl --help'
 fails 2 'unrecognized option' --jsn status
+for wrong in '--jsn status' '-x' 'status --json=1'; do
+	# shellcheck disable=SC2086 # words
+	fails 2 'expected: fragctl status|jobs|' $wrong
+done
+for wrong in 'freeze -t' 'freeze --time' 'freeze --time='; do
+	# shellcheck disable=SC2086 # words
+	fails 2 'fragctl: -t : seconds, a whole number from 1 to 86400' $wrong
+done
+fails 2 'expected: fragctl freeze ' freeze --
+fails 2 'expected: fragctl thaw ' thaw --
+fails 2 'expected: fragctl status|jobs|' --
 for wrong in 'freeze a b' 'thaw a b' 'thaw -t 5' 'freeze -t' 'freeze -t 0' 'freeze -t x' 'freeze -t 5s' 'freeze -j' \
 	'status -t 5' 'freeze --' 'thaw m -- true' 'status -- true'; do
 	# shellcheck disable=SC2086 # words
@@ -145,8 +156,12 @@ fi
 fragctl arena --ascii m >out
 line '^(the map has the first 1 blocks)$'
 fails 1 'm: rank 1 has no arena' arena -R 1 m
-fails 1 'm/ranks/9/arena: No such file' arena --rank 9 m
-fails 2 'fragctl: -R x: no number of a rank' arena -R x m
+fails 1 'm: there is no rank 9, they are 0 to 3' arena --rank 9 m
+fails 1 'm/params: no mount of a job is there' arena -R 0 m/params
+for wrong in x -1 1x 65536 123456; do
+	fails 2 "fragctl: -R $wrong: a rank, a whole number from 0 to 65535" arena -R $wrong m
+done
+fails 2 'fragctl: -R : a rank, a whole number from 0 to 65535' arena m -R
 fails 2 'fragctl --help' arena m n
 fails 2 'fragctl --help' status -R 1 m
 bad_map() { # bad_map WHY TEXT
