@@ -59,6 +59,8 @@ void join_note_missing(struct engine *e)
 	struct join *j = e->join;
 	char names[NAMES];
 
+	if (j->refusal)
+		return;
 	if (e->is_rank && !e->rank) {
 		j->welcome.world = e->world;
 		j->welcome.joined = join_count(e);

@@ -20,16 +20,19 @@ uint32_t join_count(const struct engine *e)
 	return n;
 }
 
-void join_serve_hello(struct engine *e, uint32_t peer, uint64_t request)
+void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
+	uint64_t request = header->request;
 	struct wire_welcome w = { .world = e->world,
 				  .joined = join_count(e),
 				  .incarnation = e->incarnation,
 				  .membership = e->membership };
 	uint32_t missing[JOIN_NAMED];
 
-	if (e->failure) {
+	if (e->failure || e->join->refusal) {
 		node_refuse(e, peer, request, -EINVAL, "%s", e->why);
+		if (e->join->refusal && header->rank < e->world)
+			e->join->contribution_of[header->rank] = 0;
 		return;
 	}
 	memcpy(w.job, e->job, sizeof(w.job));
@@ -92,6 +95,8 @@ static const char *objection(const struct engine *e, const struct wire_header *h
 		return "is not rank 0";
 	if (header->job != e->job_hash)
 		return "is rank 0 of another job";
+	if (e->join->refusal)
+		return e->why;
 	if (join->world != e->world)
 		return "has another world size";
 	if (!entry->rank || entry->rank >= e->world || !entry->present ||
@@ -250,7 +255,7 @@ static int merge_all(struct engine *e, struct catalog *into)
 	struct join *j = e->join;
 	int rc;
 
-	snprintf(e->why, sizeof(e->why), "the ranks' descriptions cannot be merged");
+	e->why[0] = '\0';
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		struct contribution *c = &j->contributions[j->contribution_of[rank] - 1];
 
@@ -267,12 +272,33 @@ static void count_silence(struct engine *e)
 		peers_heard(e, rank, NULL);
 }
 
+static void begin_refusal(struct engine *e, int status)
+{
+	e->join->refusal = status;
+	e->join->tell_until_ms = monotonic_ms() + e->timeout_ms;
+	if (status == -ENOMEM || !e->why[0])
+		snprintf(e->why, sizeof(e->why), "the ranks' descriptions cannot be merged: %s",
+			 strerror(-status));
+}
+
+void join_fail_when_told(struct engine *e, uint64_t now)
+{
+	const struct join *j = e->join;
+
+	if (!j->refusal)
+		return;
+	for (uint32_t rank = 1; rank < e->world && now < j->tell_until_ms; rank++)
+		if (j->contribution_of[rank])
+			return;
+	join_fail(e, j->refusal, "%s", e->why);
+}
+
 void join_merge_when_complete(struct engine *e)
 {
 	struct catalog *catalog;
 	int rc;
 
-	if (e->ready || e->failure || !all_described(e))
+	if (e->ready || e->failure || e->join->refusal || !all_described(e))
 		return;
 	catalog = catalog_new();
 	rc = catalog ? merge_all(e, catalog) : -ENOMEM;
@@ -281,11 +307,7 @@ void join_merge_when_complete(struct engine *e)
 	if (!rc) {
 		count_silence(e);
 	} else {
-		char why[sizeof(e->why)];
-
-		memcpy(why, e->why, sizeof(why));
-		join_fail(e, rc, "job %.60s: %.120s", e->job,
-			  rc == -ENOMEM ? strerror(ENOMEM) : why);
+		begin_refusal(e, rc);
 		catalog_free(catalog);
 	}
 }

@@ -22,12 +22,14 @@ static struct join *join_new(struct engine *e)
 
 void join_fail(struct engine *e, int status, const char *fmt, ...)
 {
+	char why[sizeof(e->why)]; /* fmt's text may be in e->why */
 	va_list ap;
 
 	e->failure = status;
 	va_start(ap, fmt);
-	vsnprintf(e->why, sizeof(e->why), fmt, ap);
+	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
+	memcpy(e->why, why, sizeof(why));
 	if (e->is_rank) /* an observer's opener says it */
 		log_error("%s", e->why);
 	pthread_cond_broadcast(&e->changed);
@@ -363,8 +365,9 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 		give_up(e);
 	else if (rc)
 		join_fail(e, rc, "%s: %s", e->address,
-			  rc == -ENOMEM ? strerror(ENOMEM)
-					: "its answer is none of this protocol");
+			  rc == -ENOMEM   ? strerror(ENOMEM)
+			  : rc == -EINVAL ? e->why
+					  : "its answer is none of this protocol");
 	else
 		after_take(e, phase);
 	return false;
@@ -401,8 +404,14 @@ int join_complete(struct engine *e, struct catalog *catalog)
 				   e->why, sizeof(e->why));
 		if (rc)
 			return rc;
-		if (catalog->nparams != nparams || catalog->ngroups != ngroups)
-			return -EPROTO; /* it lacks what we described */
+		if (catalog->nparams != nparams || catalog->ngroups != ngroups) {
+			snprintf(e->why, sizeof(e->why),
+				 "rank %u describes more than the job has: parameters %u, "
+				 "groups %u",
+				 e->rank, catalog->nparams - nparams,
+				 catalog->ngroups - ngroups);
+			return -EINVAL;
+		}
 	}
 	rc = e->is_rank ? catalog_encode(catalog, &e->catalog_bytes) : 0;
 	if (rc)
@@ -480,6 +489,7 @@ void join_turn(struct engine *e, uint64_t now)
 
 	if (!j || e->failure)
 		return;
+	join_fail_when_told(e, now);
 	join_look_at_seed(e, now);
 	join_say_when_long(e, now);
 	if (j->waiting || now < j->retry_ms)

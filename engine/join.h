@@ -68,7 +68,9 @@ struct join {
 	/* rank 0 */
 	struct contribution *contributions;
 	uint32_t ncontributions;
-	uint32_t *contribution_of; /* [world] index + 1 */
+	uint32_t *contribution_of; /* [world] index + 1; 0: none yet, or told of */
+	int refusal;               /* why nobody is taken in, and e->why; 0: they are */
+	uint64_t tell_until_ms;
 };
 
 enum { JOIN_RETRY_MS = 50 };
@@ -129,11 +131,13 @@ void join_fail(struct engine *e, int status, const char *fmt, ...) PRINTF(3, 4);
 /* The job is known: maps own's numbers and wakes who waits.  -errno. */
 int join_complete(struct engine *e, struct catalog *catalog);
 
-void join_serve_hello(struct engine *e, uint32_t peer, uint64_t request);
+void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header *header);
 void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *header,
 		     const struct wire_join *join);
 void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *header,
 		    const struct wire_catalog *part, const void *bytes, size_t size);
 void join_merge_when_complete(struct engine *e);
+/* What ranks describe does not fit: rank 0 fails when all others have been told, since it may end then. */
+void join_fail_when_told(struct engine *e, uint64_t now);
 
 #endif

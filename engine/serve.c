@@ -389,7 +389,7 @@ static bool serve_member(struct engine *e, const struct request *r)
 
 	switch (r->header->type) {
 	case WIRE_HELLO:
-		join_serve_hello(e, r->peer, r->header->request);
+		join_serve_hello(e, r->peer, r->header);
 		return true;
 	case WIRE_JOIN:
 		memcpy(&join, r->body, sizeof(join));

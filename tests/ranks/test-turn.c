@@ -7,6 +7,7 @@
 #include "tests/ranks/job.h"
 
 #include <check.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -243,6 +244,136 @@ START_TEST(who_has_not_come_is_said_ever_later)
 }
 END_TEST
 
+/* ---- ranks that describe what they share differently ---- */
+
+enum { DIFFERENT = 3, PAIRED = 200 };
+
+static struct frag *different[DIFFERENT];
+
+static void open_different(uint32_t rank, uint32_t world, int stage, bool more)
+{
+	static const uint64_t shape[] = { 64 };
+	struct launch launch = { .rank = rank, .world = world, .job = "apart", .plain = true };
+	struct frag_tensor t = { sizeof(t), .name = "w", .dtype = FRAG_F32, .ndim = 1,
+				 .shape = shape };
+	struct frag_zero z = { sizeof(z), .stage = stage };
+	int param;
+
+	ck_assert_int_eq(frag_open_over(&different[rank], &launch, &transport_loop, NULL,
+					rank ? different[0]->engine->address : NULL, false),
+			 0);
+	param = frag_param(different[rank], &t);
+	ck_assert_int_eq(frag_group(different[rank], &param, 1, &z), 0);
+	t.name = "more";
+	ck_assert(!more || frag_param(different[rank], &t) == 1);
+	ck_assert_int_eq(frag_ready(different[rank]), 0);
+}
+
+static void turn_different(uint32_t world)
+{
+	for (uint32_t rank = 0; rank < world; rank++)
+		engine_turn(different[rank]->engine, 0);
+}
+
+static void close_different(uint32_t world)
+{
+	while (world)
+		frag_close(different[--world]);
+}
+
+static bool all_have_failed(void)
+{
+	for (uint32_t rank = 0; rank < DIFFERENT; rank++)
+		if (!different[rank]->engine->failure)
+			return false;
+	return true;
+}
+
+static bool is_between_hellos(const struct join *j)
+{
+	return j->phase == JOIN_HELLO && j->nmissing && !j->waiting;
+}
+
+static void turn_pair(uint32_t a, uint32_t b)
+{
+	engine_turn(different[a]->engine, 0);
+	engine_turn(different[b]->engine, 0);
+}
+
+START_TEST(all_ranks_hear_of_one_that_describes_a_group_differently)
+{
+	static const char said[] = "rank 2 describes group 0 differently: stage 2, not 1";
+	struct engine *zero;
+
+	for (uint32_t rank = 0; rank < 2; rank++)
+		open_different(rank, DIFFERENT, 1, false);
+	while (!is_between_hellos(different[1]->engine->join))
+		turn_different(2);
+	open_different(2, DIFFERENT, 2, false);
+	zero = different[0]->engine;
+	while (!zero->join->refusal)
+		turn_pair(0, 2);
+	ck_assert_int_eq(zero->join->refusal, -EINVAL);
+	zero->join->tell_until_ms = UINT64_MAX;
+	for (int i = 0; i < PAIRED; i++)
+		turn_pair(0, 2);
+	ck_assert_int_eq(zero->failure, 0); /* its trainer may end when it has */
+	while (!all_have_failed())
+		turn_different(DIFFERENT);
+	for (uint32_t rank = 0; rank < DIFFERENT; rank++) {
+		ck_assert_int_eq(different[rank]->engine->failure, -EINVAL);
+		ck_assert_ptr_nonnull(strstr(different[rank]->engine->why, said));
+		ck_assert_int_eq(frag_barrier(different[rank], 0), -EINVAL);
+	}
+	close_different(DIFFERENT);
+}
+END_TEST
+
+START_TEST(a_rank_that_cannot_be_told_why_is_not_waited_for_for_ever)
+{
+	struct engine *zero;
+
+	for (uint32_t rank = 0; rank < 2; rank++)
+		open_different(rank, 2, 1 + (int)rank, false);
+	zero = different[0]->engine;
+	while (!zero->join->refusal)
+		turn_different(2);
+	zero->join->tell_until_ms = LONG_AGO_MS;
+	engine_turn(zero, 0);
+	ck_assert_int_eq(zero->failure, -EINVAL);
+	close_different(2);
+}
+END_TEST
+
+static const struct {
+	int stage;
+	bool more;
+	const char *said;
+} backs[] = {
+	{ 2, false, ": rank 1 describes group 0 differently: stage 2, not 1" },
+	{ 1, true, ": rank 1 describes more than the job has: parameters 1, groups 0" },
+};
+
+START_TEST(a_rank_that_comes_back_as_another_says_what_is)
+{
+	struct engine *one;
+
+	for (uint32_t rank = 0; rank < 2; rank++)
+		open_different(rank, 2, 1, false);
+	while (!different[1]->engine->ready)
+		turn_different(2);
+	frag_close(different[1]);
+	open_different(1, 2, backs[_i].stage, backs[_i].more);
+	one = different[1]->engine;
+	different[0]->engine->peers[1].heard_ms = LONG_AGO_MS;
+	while (!one->failure)
+		turn_different(2);
+	ck_assert_int_eq(one->failure, -EINVAL);
+	ck_assert_msg(strstr(one->why, backs[_i].said) != NULL, "%s", one->why);
+	close_different(2);
+}
+END_TEST
+
 /* ---- a small file, all of it at once ---- */
 
 static int64_t result;
@@ -329,6 +460,10 @@ int main(void)
 	tcase_add_test(t, a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew);
 	tcase_add_test(t, reads_by_message_are_counted);
 	tcase_add_test(t, who_has_not_come_is_said_ever_later);
+	tcase_add_test(t, all_ranks_hear_of_one_that_describes_a_group_differently);
+	tcase_add_test(t, a_rank_that_cannot_be_told_why_is_not_waited_for_for_ever);
+	tcase_add_loop_test(t, a_rank_that_comes_back_as_another_says_what_is, 0,
+			    ARRAY_SIZE(backs));
 	tcase_add_test(t, a_small_file_read_within_a_step_waits_for_its_end_without_a_view);
 	tcase_add_test(t, one_that_waits_long_gets_a_view);
 	suite_add_tcase(s, t);
