@@ -99,6 +99,26 @@ START_TEST(rows_are_converted_on_the_device_behind_the_trainers_stream)
 }
 END_TEST
 
+START_TEST(what_is_on_two_devices_is_left_to_the_host)
+{
+	void *other = here->stream_new(1);
+	uint32_t *f32 = here->alloc(0, NUMEL * 4);
+	uint16_t *half = here->alloc(1, NUMEL * 2);
+	struct devices_copy copy = { .number = 0 };
+	uint32_t from = keep_row("from", FRAG_F32, f32), to;
+
+	ck_assert_int_eq(devices_use(registry.devices, 1, other), 0);
+	to = keep_row("to", FRAG_BF16, half);
+	ck_assert_int_eq(convert(to, from), -EOPNOTSUPP);
+	ck_assert_int_eq(
+		registry_device_begin(&registry, registry.states.epoch + 1, from, 0, 4, &copy),
+		-ESTALE);
+	here->stream_free(other);
+	here->free(f32);
+	here->free(half);
+}
+END_TEST
+
 START_TEST(what_the_device_refuses_is_left_to_the_host)
 {
 	static uint32_t host[NUMEL];
@@ -135,6 +155,7 @@ TCase *convert_cases(void)
 	tcase_add_checked_fixture(c, open_registry, close_registry);
 	tcase_add_loop_test(c, rows_are_converted_on_the_device_behind_the_trainers_stream, 0,
 			    2);
+	tcase_add_test(c, what_is_on_two_devices_is_left_to_the_host);
 	tcase_add_test(c, what_the_device_refuses_is_left_to_the_host);
 	return c;
 }

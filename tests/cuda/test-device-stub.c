@@ -377,8 +377,12 @@ START_TEST(a_device_that_cannot_share_says_so)
 	ck_assert_uint_eq(stub_count("Free", true), 1);
 	log_tail(text, sizeof(text));
 	ck_assert_ptr_nonnull(strstr(text, "cudaIpcGetMemHandle: "));
-	stub_fail("IpcOpenMemHandle", 1, cudaErrorPeerAccessUnsupported);
-	ck_assert_int_eq(here->ops->map(device, 0, &handle, &memory), -EOPNOTSUPP);
+	stub_fail("IpcOpenMemHandle", 1, cases[_i].error);
+	ck_assert_int_eq(here->ops->map(device, 0, &handle, &memory), cases[_i].rc);
+	stub_fail("SetDevice", 1, cases[_i].error);
+	ck_assert_int_eq(here->ops->share(device, 0, CHUNK, &memory, &handle), -EIO);
+	stub_fail("SetDevice", 1, cases[_i].error);
+	ck_assert_int_eq(here->ops->map(device, 0, &handle, &memory), -EIO);
 }
 END_TEST
 

@@ -377,6 +377,15 @@ START_TEST(what_is_closed_meanwhile_is_let_go)
 }
 END_TEST
 
+START_TEST(a_way_that_there_is_not_is_refused)
+{
+	static struct engine e;
+
+	ck_assert_int_eq(collecting_init(&e, "ipc"), -EINVAL);
+	ck_assert_int_eq(collecting_init(&e, NULL), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("collecting");
@@ -385,6 +394,7 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 60);
+	tcase_add_test(t, a_way_that_there_is_not_is_refused);
 	tcase_add_loop_test(t, what_a_mount_reads_comes_by_a_round, 0, 2);
 	tcase_add_loop_test(t, they_are_those_of_the_view_whatever_was_trained_since, 0, 2);
 	tcase_add_loop_test(t, an_edit_at_the_same_boundary_is_not_in_it, 0, 2);

@@ -238,17 +238,16 @@ START_TEST(without_what_it_needs_no_device_is_used)
 	refuse("", 0);
 	ck_assert_int_eq(frag_devices_over(f, &c, port()), 0);
 	job_close(&job);
-	job_open(&job, &(struct job_spec){ .world = 1, JOB_PARAMS(params) });
-	f = rank(0);
 	do {
+		job_open(&job, &(struct job_spec){ .world = 1, JOB_PARAMS(params) });
 		scarce_begin(++n, 1);
-		rc = frag_devices_over(f, &c, port());
+		rc = frag_devices_over(rank(0), &c, port());
 		failed = scarce_end();
 		ck_assert_msg(!rc || (failed && (rc == -ENOMEM || rc == -EAGAIN)), "%u: %d", n,
 			      rc);
+		job_close(&job);
 	} while (failed);
 	ck_assert_uint_gt(n, 2);
-	job_close(&job);
 }
 END_TEST
 

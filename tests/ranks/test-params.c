@@ -583,6 +583,37 @@ START_TEST(parameters_need_memory)
 }
 END_TEST
 
+START_TEST(small_ones_need_memory_too)
+{
+	static const uint16_t given[200] = { [0 ... 199] = 0x4500 };
+	static const int small[] = { C, D };
+	const void *values[] = { given, given };
+	unsigned n = 0, failed;
+
+	do {
+		uint16_t *memory[2];
+		int rc;
+
+		open_job(JOB_LP_NONE);
+		rank0()->engine->launch.swap.least = 1000;
+		scarce_begin(++n, 1);
+		rc = frag_params_swap(rank0(), small, 2, values);
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
+		for (int i = 0; i < 2 && rc; i++) {
+			int again = frag_params_swap(rank0(), &small[i], 1, values);
+
+			ck_assert_msg(!again || again == -EEXIST, "%u: %d", n, again);
+		}
+		ck_assert_int_eq(frag_params_in(rank0(), small, 2, (void **)memory), 0);
+		ck_assert_uint_eq(memory[0][49], 0x4500);
+		ck_assert_uint_eq(memory[1][199], 0x4500);
+		job_close(&job);
+	} while (failed);
+	ck_assert_uint_gt(n, 4);
+}
+END_TEST
+
 START_TEST(wrong_calls_are_refused)
 {
 	static const int twice[] = { B, B };
@@ -598,6 +629,7 @@ START_TEST(wrong_calls_are_refused)
 	ck_assert_int_eq(frag_params_swap(rank0(), &less, 1, NULL), -EINVAL);
 	ck_assert_int_eq(frag_params_swap(rank0(), NULL, 1, NULL), -EINVAL);
 	ck_assert_int_eq(frag_params_swap(NULL, &b, 1, NULL), -EINVAL);
+	ck_assert_int_eq(frag_params_swap(rank0(), &b, FRAG_PARAMS_MAX + 1, NULL), -EINVAL);
 	ck_assert_int_eq(frag_arena_open(rank0(), &arena), 0);
 	ck_assert_int_eq(frag_arena_alloc(rank0(), 4096, &block), 0);
 	ck_assert_int_eq(frag_arena_assign(rank0(), B, FRAG_SHARD, block, 0), 0);
@@ -609,6 +641,10 @@ START_TEST(wrong_calls_are_refused)
 	ck_assert_int_eq(frag_params_in(rank0(), &unknown, 1, memory), -ENOENT);
 	ck_assert_int_eq(frag_params_in(rank0(), &less, 1, memory), -ENOENT);
 	ck_assert_int_eq(frag_params_in(rank0(), all, 1, NULL), -EINVAL);
+	ck_assert_int_eq(frag_params_in(rank0(), NULL, 1, memory), -EINVAL);
+	ck_assert_int_eq(frag_params_in(rank0(), NULL, 0, NULL), 0);
+	ck_assert_int_eq(frag_params_in(NULL, &b, 1, memory), -EINVAL);
+	ck_assert_int_eq(frag_params_in(rank0(), &b, FRAG_PARAMS_MAX + 1, memory), -EINVAL);
 	ck_assert_int_eq(frag_params_ahead(rank0(), &unknown, 1), -ENOENT);
 	ck_assert_int_eq(frag_params_out(rank0(), &unknown, 1, 0), -ENOENT);
 	ck_assert_int_eq(frag_params_out(rank0(), &b, 1, 1 << 5), -EINVAL);
@@ -713,6 +749,7 @@ int main(void)
 	tcase_add_test(t, bytes_of_a_state_are_called_by_the_parameters_in_them);
 	tcase_add_test(t, an_answer_has_whole_lines);
 	tcase_add_test(t, parameters_need_memory);
+	tcase_add_test(t, small_ones_need_memory_too);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_or_whole_parameters_has_none);
 	tcase_set_timeout(t, 60);

@@ -5,6 +5,7 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/collective-host.h"
+#include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/rounds.h"
 
@@ -119,6 +120,10 @@ START_TEST(without_memory_there_are_no_rounds)
 	ck_assert_int_eq(communicator_use(engine_of(0), &collective_host, &options), -ENOMEM);
 	scarce_end();
 	ck_assert_ptr_null(engine_of(0)->communicator);
+	scarce_begin(1, 1);
+	ck_assert_int_eq(collects_init(engine_of(0), 0), -ENOMEM);
+	scarce_end();
+	ck_assert_ptr_null(engine_of(0)->collects);
 	job_close(&job);
 }
 END_TEST

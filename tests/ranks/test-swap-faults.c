@@ -385,6 +385,7 @@ START_TEST(a_hold_needs_memory_and_the_row_as_it_was)
 	} while (failed);
 	ck_assert_uint_gt(n, 1);
 	ck_assert_int_eq(registry_hold(r, r->states.epoch + 1, row, 0, BYTES, &hold), -ESTALE);
+	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, BYTES, 4, &hold), -EINVAL);
 	close_job();
 }
 END_TEST

@@ -121,9 +121,16 @@ static void on_answer(struct place_read *r, int rc)
 
 void placed_ask(struct placed_answer *a, struct place_state *s, struct place_hold *hold)
 {
+	placed_ask_at(a, s, hold, 0);
+}
+
+void placed_ask_at(struct placed_answer *a, struct place_state *s, struct place_hold *hold,
+		   uint64_t offset)
+{
 	a->rc = 1;
 	a->read = (struct place_read){ .state = s,
 				       .hold = hold,
+				       .offset = offset,
 				       .size = sizeof(a->out),
 				       .memory = a->out,
 				       .done = on_answer };

@@ -47,6 +47,8 @@ struct placed_answer {
 };
 /* Begins to read what there is at its start; waits for it. */
 void placed_ask(struct placed_answer *a, struct place_state *s, struct place_hold *hold);
+void placed_ask_at(struct placed_answer *a, struct place_state *s, struct place_hold *hold,
+		   uint64_t offset);
 int placed_answered(struct placed_answer *a);
 bool placed_was_said(const char *what);
 uint64_t placed_random(uint64_t below);

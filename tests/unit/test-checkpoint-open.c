@@ -93,6 +93,14 @@ static int open_unlisted(const char *path, bool writable)
 	return rc;
 }
 
+START_TEST(a_folder_whose_latest_names_nothing_is_refused)
+{
+	run(": >'%s/latest'", dir);
+	ck_assert_int_eq(open_at(dir, false), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(why, ": latest is empty"));
+}
+END_TEST
+
 START_TEST(a_folder_that_may_not_be_listed_is_read_and_not_edited)
 {
 	const char *path = in_dir("mixed.pt");
@@ -169,6 +177,7 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, a_folder_whose_latest_names_nothing_is_refused);
 	tcase_add_test(t, a_folder_that_may_not_be_listed_is_read_and_not_edited);
 	tcase_add_test(t, an_edit_of_a_file_below_is_undone_there);
 	tcase_add_test(t, a_universal_one_without_names_is_refused);

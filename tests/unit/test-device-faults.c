@@ -12,6 +12,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 enum { BYTES = 4096, WAIT_MS = 60000 };
 
@@ -104,6 +106,21 @@ START_TEST(a_port_does_what_it_is_told_or_says_what_is_wanting)
 }
 END_TEST
 
+/* Its owner could make it shorter under a reader. */
+static void expect_refused_unsealed(struct shared_handle handle)
+{
+	struct stat st;
+	void *found;
+
+	handle.fd = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_assert_int_ge(handle.fd, 0);
+	ck_assert_int_eq(ftruncate(handle.fd, (off_t)handle.size), 0);
+	ck_assert_int_eq(fstat(handle.fd, &st), 0);
+	handle.inode = st.st_ino;
+	ck_assert_int_eq(shared_open(&handle, &found), -ESTALE);
+	close(handle.fd);
+}
+
 START_TEST(what_is_shared_is_found_as_long_as_it_is_there)
 {
 	struct shared_handle handle, other;
@@ -121,6 +138,7 @@ START_TEST(what_is_shared_is_found_as_long_as_it_is_there)
 	ck_assert_int_eq(shared_open(&other, &found), -ESTALE);
 	shared_hide(&handle);
 	ck_assert_int_eq(shared_open(&handle, &found), -ENOENT);
+	expect_refused_unsealed(handle);
 	strcpy(common, "states");
 	ck_assert_str_eq(found, "states");
 	shared_close(common, BYTES);

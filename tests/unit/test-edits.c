@@ -372,6 +372,44 @@ START_TEST(edits_of_gradients_end_with_their_window)
 }
 END_TEST
 
+static int stage_round(const uint64_t transaction[2], bool has_grad)
+{
+	struct edit_round *round = calloc(1, sizeof(*round));
+
+	ck_assert_ptr_nonnull(round);
+	return edits_stage_round(&s, transaction, WRITER, 1000, has_grad, round);
+}
+
+static int count_launch(void *arg, const struct edit *e)
+{
+	++*(int *)arg;
+	return 0;
+}
+
+START_TEST(a_round_of_gradients_ends_with_their_window)
+{
+	struct edit_promise p = { { one[0], one[1] }, b + 1, 1, true, 1, 3, 0, true };
+	int launched = 0;
+
+	ck_assert_int_eq(stage_round(one, true), 0);
+	ck_assert_int_eq(edits_prepare(&s, &r, &p, 1500), 0);
+	ck_assert_int_eq(decide(one, true), 0);
+	atomic_store(&r.control->boundary, ++b);
+	edits_pass_round(&s, b, 3, count_launch, &launched);
+	ck_assert_int_eq(launched, 0);
+	ck_assert_int_eq(applied(one), -ENODATA);
+}
+END_TEST
+
+START_TEST(a_transaction_has_one_round_or_pieces)
+{
+	ck_assert_int_eq(stage_round(one, false), 0);
+	ck_assert_int_eq(stage_round(one, false), -EEXIST);
+	stage(two, 3, 7);
+	ck_assert_int_eq(stage_round(two, false), -EEXIST);
+}
+END_TEST
+
 START_TEST(gradients_that_are_gone_are_not_promised)
 {
 	stage_row(one, 1, 3, 8);
@@ -728,6 +766,8 @@ int main(void)
 	tcase_add_test(t, an_edit_of_which_some_memory_was_freed_is_not_applied_at_all);
 	tcase_add_test(t, edits_of_gradients_wait_until_they_are_valid);
 	tcase_add_test(t, edits_of_gradients_end_with_their_window);
+	tcase_add_test(t, a_round_of_gradients_ends_with_their_window);
+	tcase_add_test(t, a_transaction_has_one_round_or_pieces);
 	tcase_add_test(t, gradients_that_are_gone_are_not_promised);
 	tcase_add_test(t, an_abort_lets_the_trainer_go_on);
 	tcase_add_test(t, a_boundary_that_is_passed_is_not_promised);

@@ -5,6 +5,8 @@
 
 #include <check.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -146,6 +148,31 @@ static const struct {
 	{ "ib0:2", false, -EADDRNOTAVAIL, "nodev0 has no IPv4 address" },
 };
 
+static bool runs = true;
+
+int __real_getifaddrs(struct ifaddrs **all);
+int __wrap_getifaddrs(struct ifaddrs **all);
+int __wrap_getifaddrs(struct ifaddrs **all)
+{
+	int rc = __real_getifaddrs(all);
+
+	for (struct ifaddrs *i = *all; !rc && !runs && i; i = i->ifa_next)
+		i->ifa_flags &= ~(unsigned)IFF_RUNNING;
+	return rc;
+}
+
+START_TEST(a_device_that_is_down_is_refused)
+{
+	struct fabric_devices found;
+
+	runs = false;
+	ck_assert_int_eq(look("lo", true, &found), -ENETDOWN);
+	ck_assert_str_eq(why, "lo is down");
+	runs = true;
+	ck_assert_int_eq(look("lo", true, &found), 0);
+}
+END_TEST
+
 START_TEST(what_is_no_closed_fabric_is_refused)
 {
 	struct fabric_devices found;
@@ -167,6 +194,7 @@ int main(void)
 	tcase_add_test(t, what_is_said_is_read);
 	tcase_add_test(t, what_is_no_setting_is_named);
 	tcase_add_test(t, a_device_has_its_address);
+	tcase_add_test(t, a_device_that_is_down_is_refused);
 	tcase_add_loop_test(t, what_is_no_closed_fabric_is_refused, 0, ARRAY_SIZE(refused));
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_ENV);

@@ -463,6 +463,22 @@ START_TEST(damaged_ones_are_refused)
 }
 END_TEST
 
+START_TEST(one_that_a_mount_is_changing_is_looked_at_again)
+{
+	struct overlay o;
+
+	take_log();
+	open_it();
+	bytes[data_end(first) - 1] ^= 1;
+	put_log(size);
+	bytes[data_end(first) - 1] ^= 1;
+	ck_assert_int_eq(overlay_look(&o, dir, why, sizeof(why)), -EBUSY);
+	ck_assert_msg(strstr(why, "is being changed by process") != NULL, "%s", why);
+	put_log(size);
+	ck_assert_int_eq(count_edits(), 2);
+}
+END_TEST
+
 START_TEST(a_commit_that_was_not_whole_is_left_out)
 {
 	uint8_t kept[REDO_COMMIT];
@@ -795,6 +811,7 @@ int main(void)
 	tcase_add_test(t, another_checkpoint_is_stale);
 	tcase_add_test(t, a_copy_is_the_same_checkpoint);
 	tcase_add_test(t, damaged_ones_are_refused);
+	tcase_add_test(t, one_that_a_mount_is_changing_is_looked_at_again);
 	tcase_add_test(t, a_commit_that_was_not_whole_is_left_out);
 	tcase_add_test(t, hostile_commits_are_refused);
 	tcase_add_test(t, hostile_heads_are_refused);

@@ -211,6 +211,25 @@ START_TEST(a_read_that_is_canceled_ends_on_a_silent_disk)
 }
 END_TEST
 
+/* What was under way when it was canceled comes all the same, and no more. */
+START_TEST(a_read_that_is_canceled_begins_no_other_slice)
+{
+	struct placed_answer a;
+	struct place_state *s;
+
+	if (!placed_open(_i))
+		return;
+	s = filled("fp32", PLACED_SLICE / 2, 1);
+	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1000 });
+	placed_ask_at(&a, s, NULL, PLACED_SLICE - sizeof(a.out) / 2);
+	faulty_wait_held(1);
+	place_read_cancel(&a.read);
+	ck_assert_uint_eq(faulty_end(), 1);
+	ck_assert_int_eq(placed_answered(&a), -ECANCELED);
+	placed_close();
+}
+END_TEST
+
 START_TEST(a_read_that_took_too_long_is_canceled)
 {
 	struct place_state *s;
@@ -414,6 +433,7 @@ int main(void)
 		a_disk_that_is_silent_is_a_timeout_and_may_answer_later,
 		a_disk_that_stays_silent_is_left,
 		a_read_that_is_canceled_ends_on_a_silent_disk,
+		a_read_that_is_canceled_begins_no_other_slice,
 		a_read_that_took_too_long_is_canceled,
 		a_buffer_comes_back_when_its_slice_is_not_wanted_any_more,
 		a_place_is_closed_at_once_on_a_silent_disk,

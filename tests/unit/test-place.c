@@ -208,9 +208,26 @@ START_TEST(small_states_never_leave_memory)
 }
 END_TEST
 
+static void on_unread(struct place_read *r, int rc)
+{
+	*(int *)r->owner = rc;
+}
+
+static void expect_unread(struct place_read r)
+{
+	int rc = 0;
+
+	r.done = on_unread;
+	r.owner = &rc;
+	place_read(place, &r);
+	ck_assert_int_eq(rc, -EINVAL);
+}
+
 START_TEST(what_cannot_be_is_refused)
 {
+	struct place_lent *lent[9];
 	struct place_state *s;
+	struct place_hold *hold;
 
 	if (!placed_open(_i))
 		return;
@@ -224,6 +241,14 @@ START_TEST(what_cannot_be_is_refused)
 	ck_assert_int_eq(place_write(place, s, UINT64_MAX, "x", 1), -EINVAL);
 	ck_assert_int_eq(place_put(place, s, 0, "1234", 1), -EINVAL);
 	ck_assert_int_eq(place_accumulate(place, s, UINT64_MAX, (float[]){ 1 }, 1), -EINVAL);
+	s = placed_add("one", 1);
+	placed_fill(s, 1);
+	expect_unread((struct place_read){ .state = s });
+	ck_assert_int_eq(place_hold(place, s, 0, 4, &hold), 0);
+	expect_unread((struct place_read){ .state = s, .hold = hold, .offset = 1, .size = 4 });
+	place_release(place, hold);
+	s = placed_add("many", 9 * PLACED_SLICE / 4);
+	ck_assert_int_eq(place_bring_all(place, s, PLACE_READ, 20000, lent), -ENOBUFS);
 	ck_assert_int_eq(place_add(place, "b", PLACE_GRADIENT, 2, 4, &s), 0);
 	ck_assert_int_eq(place_accumulate(place, s, 0, (float[]){ 1 }, 1), -EINVAL);
 	placed_close();

@@ -3,6 +3,7 @@
 
 #include "engine/swap-file-internal.h"
 #include "tests/ranks/scarce.h"
+#include "tests/unit/faulty-disk.h"
 
 #include <check.h>
 #include <errno.h>
@@ -122,6 +123,15 @@ static void wake(struct swap_io *io, int rc)
 	pthread_mutex_unlock(&w->lock);
 }
 
+static int wait_for(struct waiter *w)
+{
+	pthread_mutex_lock(&w->lock);
+	while (w->rc == 1)
+		pthread_cond_wait(&w->over, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	return w->rc;
+}
+
 static int run_io(struct swap_io *io)
 {
 	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 1 };
@@ -129,11 +139,7 @@ static int run_io(struct swap_io *io)
 	io->done = wake;
 	io->owner = &w;
 	swap_submit(file, io);
-	pthread_mutex_lock(&w.lock);
-	while (w.rc == 1)
-		pthread_cond_wait(&w.over, &w.lock);
-	pthread_mutex_unlock(&w.lock);
-	return w.rc;
+	return wait_for(&w);
 }
 
 static int run(struct swap_extent *x, enum disk_what what, uint64_t offset, uint64_t bytes,
@@ -593,6 +599,42 @@ START_TEST(a_pipe_is_no_file_to_swap_to)
 }
 END_TEST
 
+/* The rest of its block is read first, by a disk that does not hear that. */
+START_TEST(a_write_that_is_canceled_meanwhile_is_not_begun)
+{
+	struct swap_counters before;
+	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 1 };
+	struct swap_io io = { .what = DISK_WRITE,
+			      .slab = DISK_NO_SLAB,
+			      .offset = 1,
+			      .bytes = 1,
+			      .memory = memory,
+			      .done = wake,
+			      .owner = &w };
+
+	if (!open_disk(_i))
+		return;
+	faulty_over(all[_i]);
+	config.disk_ops->close(disk);
+	config.disk_ops = &faulty_disk;
+	ck_assert_int_eq(faulty_disk.open(&disk, NULL), 0);
+	config.disk = disk;
+	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
+	io.extent = new_extent(EXTENT);
+	write_all(io.extent);
+	before = file->counters;
+	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1 });
+	swap_submit(file, &io);
+	faulty_wait_held(1);
+	swap_cancel(file, &io);
+	ck_assert_uint_eq(faulty_end(), 1);
+	ck_assert_int_eq(wait_for(&w), -ECANCELED);
+	ck_assert_uint_eq(file->counters.reads, before.reads + 1);
+	ck_assert_uint_eq(file->counters.writes, before.writes);
+	stop(io.extent);
+}
+END_TEST
+
 /* Requests of many chunks; each on a quarter of its own. */
 START_TEST(a_canceled_request_ends_once_and_leaves_no_wrong_bytes)
 {
@@ -666,6 +708,7 @@ int main(void)
 		a_file_is_used_or_enomem,
 		a_pipe_is_no_file_to_swap_to,
 		a_canceled_request_ends_once_and_leaves_no_wrong_bytes,
+		a_write_that_is_canceled_meanwhile_is_not_begun,
 	};
 	const char *given = getenv("TEST_SEED");
 	Suite *suite = suite_create("swap-file");

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -35,6 +36,22 @@ START_TEST(what_cannot_be_opened_is_refused)
 	ck_assert_int_eq(open_at(&t, "nonsense", "lo"), -EINVAL);
 	ck_assert_int_eq(open_at(&t, "ucx://127.0.0.1:70000", "lo"), -EINVAL);
 	ck_assert_int_eq(open_at(&t, "ucx://127.0.0.1", NULL), -EINVAL);
+}
+END_TEST
+
+/* In a process that has not loaded it. */
+START_TEST(without_its_library_it_is_not_supported)
+{
+	struct rlimit before, none;
+	struct transport *t;
+	int rc;
+
+	getrlimit(RLIMIT_NOFILE, &before);
+	none = (struct rlimit){ 0, before.rlim_max };
+	setrlimit(RLIMIT_NOFILE, &none);
+	rc = open_at(&t, "ucx://127.0.0.1", "lo");
+	setrlimit(RLIMIT_NOFILE, &before);
+	ck_assert_int_eq(rc, -ENOTSUP);
 }
 END_TEST
 
@@ -357,6 +374,8 @@ static TCase *own_tests(void)
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, what_cannot_be_opened_is_refused);
+	if (!getenv("CK_FORK"))
+		tcase_add_test(t, without_its_library_it_is_not_supported);
 #ifdef HAVE_UCX
 	tcase_add_test(t, its_errors_are_errnos);
 #endif

@@ -282,6 +282,8 @@ START_TEST(one_in_memory_is_not_looked_for_elsewhere)
 	ck_assert_int_eq(open_view(one, 0, &view), 0);
 	ck_assert_int_eq(views_look(&v, one, 0, BYTES, &look), -EINVAL);
 	ck_assert_int_eq(views_hold(&v, one, 0, BYTES, &hold, &at), -EINVAL);
+	ck_assert_int_eq(views_look(&v, one, 1, BYTES, &look), -EINVAL);
+	ck_assert_int_eq(views_look(&v, (uint64_t[2]){ 77, 7 }, 0, BYTES, &look), -ESTALE);
 }
 END_TEST
 
