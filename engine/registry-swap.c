@@ -75,8 +75,6 @@ static int empty_shard(struct registry *r, uint32_t param, enum frag_dtype dtype
 		return states_add(&r->states, STATE_LP_SHARD, param, 0, "", dtype, numel,
 				  (struct state_segment){ 0 });
 	row = &r->states.rows[number];
-	if (row->place || row->in_arena)
-		return -EBUSY;
 	registry_count(r, row->tier, -(int64_t)states_row_bytes(row));
 	row->nsegments = 0;
 	return number;

@@ -178,6 +178,11 @@ void turn(void *arg)
 			lend(&trainers[rank]);
 }
 
+void boundaries_wait_anew(void)
+{
+	deadline = monotonic_ms() + WAIT_MS;
+}
+
 void boundaries_open(uint32_t world, const struct job_group *group)
 {
 	lossy = transport_loop;
@@ -186,7 +191,7 @@ void boundaries_open(uint32_t world, const struct job_group *group)
 	memset(&sent, 0, sizeof(sent));
 	memset(asleep, 0, sizeof(asleep));
 	memset(trainers, 0, sizeof(trainers));
-	deadline = monotonic_ms() + WAIT_MS;
+	boundaries_wait_anew();
 	job_open(&job, &(struct job_spec){ .world = world,
 					   .hosts = world,
 					   JOB_PARAMS(params),
@@ -303,9 +308,14 @@ static void connect_rank(uint32_t rank)
 
 void boundaries_connect(void)
 {
-	for (uint32_t rank = 0; rank < job.spec.world; rank++)
+	boundaries_connect_some(job.spec.world);
+}
+
+void boundaries_connect_some(uint32_t ranks)
+{
+	for (uint32_t rank = 0; rank < ranks; rank++)
 		connect_rank(rank);
-	for (uint32_t rank = 0; rank < job.spec.world; rank++)
+	for (uint32_t rank = 0; rank < ranks; rank++)
 		while (!communicator_number(engine_of(rank)))
 			turn(NULL);
 }

@@ -27,8 +27,11 @@ extern struct sent { /* how many of that type have been sent, by anybody */
 /* Of the next job: its memory is devices', see job_spec. */
 extern bool on_devices;
 void boundaries_open(uint32_t world, const struct job_group *group);
+/* Whoever waits does so from now on. */
+void boundaries_wait_anew(void);
 /* All its ranks are connected by collective_host, of devices' memory when they are on_devices, and take part in rounds. */
 void boundaries_connect(void);
+void boundaries_connect_some(uint32_t ranks); /* the first ones alone */
 struct engine *engine_of(uint32_t rank);
 /* All engines that are awake; aborts when that has gone on for too long. */
 void turn(void *arg);

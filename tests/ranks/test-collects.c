@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/mounted-rounds.h"
+#include "tests/ranks/scarce.h"
 
 #include "engine/collects.h"
 #include "engine/peers.h"
@@ -129,6 +130,25 @@ START_TEST(what_is_asked_for_wrongly_is_refused)
 }
 END_TEST
 
+START_TEST(without_memory_nothing_is_brought)
+{
+	struct wire_collect body = { .id = { 1, 1 }, .view = { 1, 1 }, .count = 1 };
+	struct wire_piece piece = { .size = 1, .rank = OWNER };
+	struct wire_header header = { .type = WIRE_COLLECT, .request = 77 };
+	struct engine *e;
+
+	open_all("host 0", "nccl");
+	read_first_part();
+	e = engine_of(AGENT);
+	scarce_begin(1, 1);
+	collects_serve(e, NODE_LOCAL, &header, &body, &piece, sizeof(piece));
+	ck_assert_uint_eq(scarce_end(), 1);
+	ask(&body, &piece, sizeof(piece)); /* there was none of that id */
+	ck_assert_int_eq(collected.status, -ESTALE);
+	close_all();
+}
+END_TEST
+
 /* Of the file's view, on OWNER. */
 static void ask_for_part(uint32_t wait_ms)
 {
@@ -201,6 +221,7 @@ int main(void)
 	tcase_add_test(t, a_rank_says_what_it_has_brought);
 	tcase_add_test(t, where_all_memory_is_lent_it_is_read_as_ever);
 	tcase_add_test(t, what_is_asked_for_wrongly_is_refused);
+	tcase_add_test(t, without_memory_nothing_is_brought);
 	tcase_add_test(t, a_mount_leaves_a_slot_to_another);
 	tcase_add_test(t, whoever_waits_for_ever_is_answered_all_the_same);
 	suite_add_tcase(s, t);

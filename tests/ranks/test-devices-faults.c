@@ -475,7 +475,7 @@ START_TEST(what_is_kept_on_the_host_is_not_sent)
 	float value;
 	void *from;
 
-	open_job((struct frag_devices){ .keep = 1, .keep_host = 1 << 20 });
+	open_job((struct frag_devices){ .keep = 1, .keep_host = 4 << 20 });
 	step(1);
 	ck_assert_int_eq(open_file(&file), 0);
 	ck_assert_int_eq(read_file(file, &value), sizeof(value));
@@ -488,6 +488,8 @@ START_TEST(what_is_kept_on_the_host_is_not_sent)
 	s = sends_new(1, true);
 	ck_assert_int_eq(sends_from_view(e, s, file->viewing.id, &piece, &from), -ENOSPC);
 	ck_assert_ptr_nonnull(from);
+	ck_assert_int_eq(sends_from(e, s, 0, piece.state, piece.offset, piece.size, &from),
+			 -ENOSPC);
 	sends_free(e, s);
 	engine_file_close(file);
 	job_close(&job);

@@ -179,6 +179,23 @@ START_TEST(all_have_it_without_one)
 }
 END_TEST
 
+/* The second replica keeps no copies of what it computes with. */
+START_TEST(what_one_replica_lacks_it_reads_from_the_other)
+{
+	open_connected(&replicated);
+	for (uint32_t rank = WORLD / 2; rank < WORLD; rank++)
+		ck_assert_int_eq(registry_drop(&engine_of(rank)->registry, STATE_LP,
+					       (uint32_t)job_number(&job, rank, 0), 0, ""),
+				 0);
+	all_call("lp");
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		expect_all(rank, "lp");
+		ck_assert_uint_eq(launched(rank), 0);
+	}
+	boundaries_close();
+}
+END_TEST
+
 static void expect_told(const char *fmt, uint32_t rank)
 {
 	char text[8192], line[128];
@@ -333,6 +350,7 @@ int main(void)
 	tcase_add_loop_test(t, all_have_it_on_their_devices, 0, 2);
 	tcase_add_test(t, who_is_at_another_boundary_reads);
 	tcase_add_test(t, all_have_it_without_one);
+	tcase_add_test(t, what_one_replica_lacks_it_reads_from_the_other);
 	tcase_add_test(t, who_comes_when_that_time_is_over_has_come_to_the_next);
 	tcase_add_test(t, who_has_left_is_not_waited_with);
 	tcase_add_loop_test(t, who_does_not_come_is_not_waited_for_beyond_the_time, 0, 2);

@@ -221,6 +221,21 @@ START_TEST(where_one_cannot_none_does)
 }
 END_TEST
 
+START_TEST(one_that_is_not_connected_has_its_part_by_the_host)
+{
+	open_unconnected(&sharded);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(collects_init(engine_of(rank), COLLECTS_SLOT), 0);
+	boundaries_connect_some(WORLD - 1);
+	all_call("fp32");
+	all_end_with(0);
+	for (uint32_t rank = 0; rank < WORLD - 1; rank++)
+		ck_assert_uint_eq(launched(rank), 0);
+	all_apply("fp32");
+	boundaries_close();
+}
+END_TEST
+
 /* ---- all or nothing ---- */
 
 START_TEST(who_does_not_come_is_not_waited_for_beyond_the_time)
@@ -442,6 +457,7 @@ int main(void)
 	tcase_add_test(t, gradients_while_they_are_valid);
 	tcase_add_loop_test(t, all_get_theirs_without_one, 0, 3);
 	tcase_add_loop_test(t, where_one_cannot_none_does, 0, 2);
+	tcase_add_test(t, one_that_is_not_connected_has_its_part_by_the_host);
 	tcase_add_loop_test(t, who_does_not_come_is_not_waited_for_beyond_the_time, 0, 2);
 	tcase_add_test(t, who_has_given_up_is_not_there);
 	tcase_add_test(t, who_is_slow_when_all_have_come_is_waited_for);
