@@ -99,13 +99,14 @@ static bool goes_with(const struct wire_meet *a, const struct wire_meet *b)
 }
 
 /* What one of them makes of all that have come. */
-static int weigh(const struct wire_meet *said, const struct wire_meet *first)
+static struct wire_met weigh(const struct wire_meet *said, const struct wire_meet *first)
 {
 	if (!is_same(said, first))
-		return -EINVAL;
+		return (struct wire_met){ .status = -EINVAL, .why = WIRE_MET_DIFFERS };
 	if (said->stage || said->status)
-		return wire_status(said->status);
-	return goes_with(said, first) ? 0 : -EREMOTE;
+		return (struct wire_met){ .status = wire_status(said->status),
+					  .why = WIRE_MET_SAID };
+	return (struct wire_met){ .status = goes_with(said, first) ? 0 : -EREMOTE };
 }
 
 /* All have come.  Who cannot go that way has less to say than who cannot go on. */
@@ -115,16 +116,17 @@ static void judge(const struct engine *e, const struct meeting *m, struct wire_m
 
 	*met = (struct wire_met){ 0 };
 	for (uint32_t i = 0; i < group->nranks; i++) {
-		const struct wire_meet *said = &m->arrivals[i].said;
-		int rc = weigh(said, &m->arrivals[0].said);
+		struct wire_met one = weigh(&m->arrivals[i].said, &m->arrivals[0].said);
 
-		if (rc && (!met->status || met->status == -EREMOTE)) {
-			met->status = rc;
-			met->rank = group->ranks[i];
-		}
-		if (said->root == group->ranks[i])
-			memcpy(met->transaction, said->transaction, sizeof(met->transaction));
+		if (!one.status || (met->status && met->status != -EREMOTE))
+			continue;
+		*met = one;
+		met->rank = group->ranks[i];
 	}
+	for (uint32_t i = 0; i < group->nranks; i++)
+		if (m->arrivals[i].said.root == group->ranks[i])
+			memcpy(met->transaction, m->arrivals[i].said.transaction,
+			       sizeof(met->transaction));
 }
 
 /* Whom the others wait for in vain; now: it is late. */
@@ -282,32 +284,39 @@ bool meet_tick(const struct engine *e)
 	return false;
 }
 
-static const char *fault_of(int status)
+static void put_fault(const struct engine *e, char *out, size_t size)
 {
-	switch (status) {
-	case -ETIMEDOUT:
-		return "has not come in time";
-	case -EIO:
-		return "is lost";
-	case -EINVAL:
-		return "has called it for something else";
-	}
-	return strerror(-status);
+	const struct wire_met *met = &e->meet.met;
+	bool counts = met->rank == WIRE_OBSERVER, away = met->why == WIRE_MET_AWAY;
+	const char *which = counts ? ", which counts those that come," : "";
+	uint32_t rank = counts ? e->meet.counter : met->rank;
+	uint32_t first = e->catalog->groups[e->meet.said.group].ranks[0];
+
+	if (met->why == WIRE_MET_DIFFERS)
+		snprintf(out, size, "rank %u has called it for something else than rank %u",
+			 rank, first);
+	else if (away && met->status == -ETIMEDOUT)
+		snprintf(out, size, "rank %u%s has not %s in time", rank, which,
+			 counts ? "answered" : "come");
+	else if (away && met->status == -EIO)
+		snprintf(out, size, "rank %u%s is lost", rank, which);
+	else
+		snprintf(out, size, "rank %u%s could not: %s", rank, which,
+			 strerror(-met->status));
 }
 
 static void say_why(struct engine *e)
 {
 	const struct wire_meet *said = &e->meet.said;
-	const struct wire_met *met = &e->meet.met;
-	char who[32] = "who counts the ranks";
+	int status = e->meet.met.status;
+	char fault[120];
 
-	if (!met->status || met->status == -EREMOTE)
+	if (!status || status == -EREMOTE)
 		return;
-	if (met->rank != WIRE_OBSERVER)
-		snprintf(who, sizeof(who), "rank %u", met->rank);
-	log_warn("%s of %s, %s: %s %s",
+	put_fault(e, fault, sizeof(fault));
+	log_warn("%s of %s, %s: %s",
 		 said->root == WIRE_OBSERVER ? "frag_gather" : "frag_scatter",
-		 catalog_name(e->catalog, said->param), said->key, who, fault_of(met->status));
+		 catalog_name(e->catalog, said->param), said->key, fault);
 }
 
 /* Who counts may only be silent, and find this rank's arrival when it goes on. */

@@ -405,12 +405,20 @@ struct wire_meet {             /* a rank has come to frag_gather or frag_scatter
 };
 static_assert(sizeof(struct wire_meet) == 136, "wire");
 
+enum wire_met_why {
+	WIRE_MET_AWAY,    /* it has not come, or is lost */
+	WIRE_MET_DIFFERS, /* it has come for something else than the first of the group */
+	WIRE_MET_SAID,    /* the status is what it has said */
+};
+
 struct wire_met { /* all have come, or not */
 	int32_t status;
-	uint32_t rank;           /* by whom it is not 0 */
+	uint32_t rank; /* by whom it is not 0 */
+	uint32_t why;  /* enum wire_met_why */
+	uint32_t reserved;
 	uint64_t transaction[2]; /* the root's */
 };
-static_assert(sizeof(struct wire_met) == 24, "wire");
+static_assert(sizeof(struct wire_met) == 32, "wire");
 
 struct wire_part {
 	uint64_t number;

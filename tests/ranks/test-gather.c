@@ -7,6 +7,7 @@
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/log.h"
+#include "engine/meet.h"
 #include "engine/rounds.h"
 
 #include <check.h>
@@ -31,6 +32,7 @@ static unsigned wait_ms;
 static struct call {
 	uint32_t param;
 	const char *key;
+	int status; /* that it has come to */
 	int result;
 	float got[NUMEL];
 	void *out; /* NULL: got */
@@ -267,6 +269,9 @@ START_TEST(who_has_left_is_not_waited_with)
 	asleep[0] = true;
 	call(1, "exp_avg");
 	ck_assert_int_eq(result_of(1), -ETIMEDOUT);
+	expect_told("frag_gather of w, exp_avg: rank %u, which counts those that come, "
+		    "has not answered in time",
+		    0);
 	asleep[0] = false;
 	turn_for(SHORT_MS);
 	call(0, "exp_avg_sq");
@@ -301,10 +306,43 @@ START_TEST(different_states_are_refused)
 {
 	open_connected(&sharded);
 	all_call("exp_avg");
-	call(2, "exp_avg_sq");
+	call(_i ? 0 : 2, "exp_avg_sq");
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_int_eq(result_of(rank), -EINVAL);
-	expect_told("rank %u has called it for something else", 2);
+	expect_told("rank %u has called it for something else than rank 0\n", _i ? 1 : 2);
+	boundaries_close();
+}
+END_TEST
+
+static void say_what_it_came_to(uint32_t rank)
+{
+	struct engine *e = engine_of(rank);
+	struct wire_meet said = { .root = WIRE_OBSERVER,
+				  .stage = 1,
+				  .status = calls[rank].status,
+				  .wait_ms = WAIT_MS };
+
+	strcpy(said.key, "exp_avg");
+	pthread_mutex_lock(&e->lock);
+	calls[rank].result = meet_others(e, &said, NULL);
+	pthread_mutex_unlock(&e->lock);
+}
+
+START_TEST(who_has_come_and_could_not_is_not_said_to_be_away)
+{
+	static const int statuses[] = { ETIMEDOUT, EIO, EINVAL };
+	char line[80];
+
+	open_unconnected(&sharded);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		calls[rank].result = BUSY;
+		calls[rank].status = rank == 2 ? -statuses[_i] : 0;
+		send_off(rank, say_what_it_came_to);
+	}
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(result_of(rank), -statuses[_i]);
+	snprintf(line, sizeof(line), "rank %%u could not: %s\n", strerror(statuses[_i]));
+	expect_told(line, 2);
 	boundaries_close();
 }
 END_TEST
@@ -355,7 +393,8 @@ int main(void)
 	tcase_add_test(t, who_has_left_is_not_waited_with);
 	tcase_add_loop_test(t, who_does_not_come_is_not_waited_for_beyond_the_time, 0, 2);
 	tcase_add_loop_test(t, who_dies_before_it_comes_is_not_waited_for, 0, 2);
-	tcase_add_test(t, different_states_are_refused);
+	tcase_add_loop_test(t, different_states_are_refused, 0, 2);
+	tcase_add_loop_test(t, who_has_come_and_could_not_is_not_said_to_be_away, 0, 3);
 	tcase_add_test(t, it_must_be_all_of_a_state_that_there_is);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
