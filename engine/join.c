@@ -20,6 +20,15 @@ static struct join *join_new(struct engine *e)
 	return e->join;
 }
 
+/* Rank 0 has taken it in before it could know: it is as one that has ended. */
+static void leave(struct engine *e)
+{
+	const struct join *j = e->join;
+
+	if (e->is_rank && j->linked && j->phase > JOIN_ENTER)
+		rpc_call(e, WIRE_OBSERVER, j->link, WIRE_LEAVE, NULL, NULL, 0, NULL, NULL, 0);
+}
+
 void join_fail(struct engine *e, int status, const char *fmt, ...)
 {
 	char why[sizeof(e->why)]; /* fmt's text may be in e->why */
@@ -32,6 +41,7 @@ void join_fail(struct engine *e, int status, const char *fmt, ...)
 	memcpy(e->why, why, sizeof(why));
 	if (e->is_rank) /* an observer's opener says it */
 		log_error("%s", e->why);
+	leave(e);
 	pthread_cond_broadcast(&e->changed);
 }
 

@@ -8,6 +8,8 @@
 #include "engine/turn.h"
 
 #include <check.h>
+#include <errno.h>
+#include <string.h>
 
 /* A rank that was started again, where the others' messages come late. */
 
@@ -111,6 +113,43 @@ START_TEST(who_is_known_already_is_not_lost_when_it_answers_in_the_place_of_the_
 }
 END_TEST
 
+/* The job's are of stage 1. */
+static const struct job_group others[] = { { .stage = 2, .nparams = 2, .params = { 0, 2 } } };
+
+static void start_again_with(uint32_t rank, const struct job_group *groups)
+{
+	job.spec.groups = groups;
+	job_start_again(&job, rank);
+	job_frag(&job, rank)->engine->yield = turn;
+}
+
+START_TEST(a_rank_that_comes_back_with_another_description_is_lost_until_it_comes_right)
+{
+	const struct job_group *right;
+	const struct engine *zero;
+
+	_i ? open_far() : open_near();
+	right = job.spec.groups;
+	zero = job_frag(&job, 0)->engine;
+	start_again_with(2, others);
+	for (int i = 0; i < TURNS && !job_frag(&job, 2)->engine->failure; i++)
+		turn(NULL);
+	ck_assert_int_eq(job_frag(&job, 2)->engine->failure, -EINVAL);
+	for (int i = 0; i < SLOW; i++)
+		turn(NULL);
+	ck_assert_uint_eq(observer->membership, zero->membership);
+	ck_assert_int_eq(observer->peers[2].state, ENGINE_RANK_LOST);
+	ck_assert_ptr_nonnull(strstr(observer->peers[2].why, "left the job"));
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), -EIO);
+	start_again_with(2, right);
+	for (int i = 0; i < TURNS && !all_know(2); i++)
+		turn(NULL);
+	ck_assert(all_know(2));
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	close_job();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("back");
@@ -125,6 +164,9 @@ int main(void)
 	tcase_add_test(
 		t,
 		who_is_known_already_is_not_lost_when_it_answers_in_the_place_of_the_one_before);
+	tcase_add_loop_test(
+		t, a_rank_that_comes_back_with_another_description_is_lost_until_it_comes_right,
+		0, 2);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
