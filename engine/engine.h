@@ -153,6 +153,7 @@ struct engine_rank {
 	enum engine_rank_state state;
 	char why[128];     /* lost: why */
 	uint64_t since_ms; /* how long it has been in this state */
+	time_t since;      /* when that began */
 	const char *way;   /* "host", "zmq": how its bytes are read */
 	uint64_t step;
 	uint64_t boundary;

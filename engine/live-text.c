@@ -36,6 +36,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.pid = p->entry.pid,
 		.state = p->state,
 		.since_ms = p->since_ms ? monotonic_ms() - p->since_ms : 0,
+		.since = p->since,
 		.way = way_name(p),
 		.step = p->control.step,
 		.boundary = p->control.boundary,

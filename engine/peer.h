@@ -14,6 +14,7 @@ struct peer {
 	struct wire_entry entry; /* entry.present 0: not known yet */
 	enum engine_rank_state state;
 	uint64_t since_ms;
+	time_t since; /* the same by the clock on the wall */
 	char why[128];
 	int lost; /* when it is: -EIO, its end is known; -ETIMEDOUT, it is silent */
 	bool linked;

@@ -38,6 +38,7 @@ static void set_state(struct engine *e, struct peer *p, enum engine_rank_state s
 		return;
 	p->state = state;
 	p->since_ms = monotonic_ms();
+	p->since = time(NULL);
 	snprintf(p->why, sizeof(p->why), "%s", why);
 	if (was_known && !e->is_rank)
 		tell_rank(e, (uint32_t)(p - e->peers));

@@ -130,10 +130,9 @@ static char *rank_state_text(const struct engine_rank *r)
 {
 	static const char *const names[] = { "unknown", "alive", "lost" };
 	char since[32];
-	time_t then = time(NULL) - (time_t)(r->since_ms / 1000);
 	struct tm utc;
 
-	if (r->state == ENGINE_RANK_UNKNOWN || !gmtime_r(&then, &utc))
+	if (r->state == ENGINE_RANK_UNKNOWN || !gmtime_r(&r->since, &utc))
 		return format("%s\n", names[r->state]);
 	strftime(since, sizeof(since), "%F %T UTC", &utc);
 	return format("%s since %s%s%s\n", names[r->state], since, r->why[0] ? ": " : "",

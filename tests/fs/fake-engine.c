@@ -387,6 +387,7 @@ bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		return false;
 	*out = (struct engine_rank){ .host = "node",
 				     .pid = 1000 + rank,
+				     .since = 1234567890,
 				     .state = rank < 2 ? ENGINE_RANK_ALIVE : ENGINE_RANK_LOST,
 				     .way = "host",
 				     .phase = "stable",

@@ -4,6 +4,7 @@
 #include "tests/ranks/observed.h"
 
 #include "engine/join.h"
+#include "engine/live.h"
 #include "engine/peers.h"
 #include "engine/turn.h"
 
@@ -113,6 +114,23 @@ START_TEST(who_is_known_already_is_not_lost_when_it_answers_in_the_place_of_the_
 }
 END_TEST
 
+START_TEST(since_when_a_rank_lives_stays_as_it_was)
+{
+	struct engine_rank before, after;
+	time_t opened = time(NULL);
+
+	open_near();
+	ck_assert(live_rank(observer, 1, &before));
+	ck_assert(before.since >= opened && before.since <= time(NULL));
+	for (int i = 0; i < SLOW; i++)
+		turn(NULL);
+	ck_assert(live_rank(observer, 1, &after));
+	ck_assert_uint_gt(after.since_ms, before.since_ms);
+	ck_assert_int_eq(after.since, before.since);
+	close_job();
+}
+END_TEST
+
 /* The job's are of stage 1. */
 static const struct job_group others[] = { { .stage = 2, .nparams = 2, .params = { 0, 2 } } };
 
@@ -164,6 +182,7 @@ int main(void)
 	tcase_add_test(
 		t,
 		who_is_known_already_is_not_lost_when_it_answers_in_the_place_of_the_one_before);
+	tcase_add_test(t, since_when_a_rank_lives_stays_as_it_was);
 	tcase_add_loop_test(
 		t, a_rank_that_comes_back_with_another_description_is_lost_until_it_comes_right,
 		0, 2);
