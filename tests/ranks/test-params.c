@@ -628,6 +628,7 @@ START_TEST(wrong_calls_are_refused)
 	ck_assert_int_eq(frag_params_swap(rank0(), &unknown, 1, NULL), -EINVAL);
 	ck_assert_int_eq(frag_params_swap(rank0(), &less, 1, NULL), -EINVAL);
 	ck_assert_int_eq(frag_params_swap(rank0(), NULL, 1, NULL), -EINVAL);
+	ck_assert_int_eq(frag_params_swap(rank0(), NULL, 0, NULL), 0);
 	ck_assert_int_eq(frag_params_swap(NULL, &b, 1, NULL), -EINVAL);
 	ck_assert_int_eq(frag_params_swap(rank0(), &b, FRAG_PARAMS_MAX + 1, NULL), -EINVAL);
 	ck_assert_int_eq(frag_arena_open(rank0(), &arena), 0);

@@ -234,31 +234,6 @@ START_TEST(without_memory_nothing_is_promised)
 }
 END_TEST
 
-START_TEST(who_has_no_memory_to_ask_for_one_says_so)
-{
-	unsigned n = 0;
-
-	open_connected(WORLD);
-	for (uint32_t rank = 0; rank < WORLD; rank++)
-		while (peers_want_states(engine_of(READER), rank))
-			turn(NULL);
-	for (uint32_t rank = 0; rank < WORLD; rank++)
-		go_to(rank, GOAL);
-	do {
-		ck_assert_uint_lt(n, 200);
-		until_connected(WORLD);
-		ck_assert_int_eq(ask(&asked[0]), 0);
-		scarce_begin(n++ % 8 + 1, 1);
-		engine_turn(engine_of(READER), 0);
-		scarce_end();
-	} while (result_of(&asked[0]) != -ENOMEM);
-	for (uint32_t rank = 0; rank < WORLD; rank++)
-		while (passed(rank) < GOAL)
-			turn(NULL);
-	boundaries_close();
-}
-END_TEST
-
 /* What a device's communicator sends is on devices; what the host's sends is not. */
 START_TEST(what_the_communicator_does_not_reach_is_not_promised)
 {
@@ -500,7 +475,6 @@ int main(void)
 	tcase_add_test(t, there_are_not_more_at_once_than_there_is_room_for);
 	tcase_add_test(t, what_cannot_be_promised_is_refused);
 	tcase_add_test(t, without_memory_nothing_is_promised);
-	tcase_add_test(t, who_has_no_memory_to_ask_for_one_says_so);
 	tcase_add_test(t, what_the_communicator_does_not_reach_is_not_promised);
 	tcase_add_test(t, what_was_not_launched_has_not_come_whoever_says_so);
 	tcase_add_test(t, who_has_no_memory_to_gather_does_not_keep_the_others);

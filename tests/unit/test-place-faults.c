@@ -301,6 +301,7 @@ END_TEST
 
 START_TEST(a_walk_goes_on_where_it_had_no_room)
 {
+	struct place_lent *lent[2];
 	struct place_walked walked[2];
 	struct place_state *ballast;
 	struct place_walk *w;
@@ -322,6 +323,7 @@ START_TEST(a_walk_goes_on_where_it_had_no_room)
 	ck_assert_ptr_nonnull(place_walk_memory(w, 1));
 	ck_assert_int_eq(place_put(place, ballast, 0, (float[]){ 2 }, 1), 0);
 	ck_assert_int_eq(place_settle(place, ballast), -ENOSPC);
+	ck_assert_int_eq(place_bring_all(place, ballast, PLACE_READ, 20000, lent), -ENOSPC);
 	place_drop(place, ballast);
 	ck_assert_int_eq(place_walk_next(w, &first, &numel), 0);
 	place_walk_end(w);
