@@ -5,6 +5,7 @@
 #include "engine/dtype.h"
 #include "engine/frag-internal.h"
 #include "engine/file.h"
+#include "engine/join.h"
 #include "engine/live.h"
 #include "engine/reads.h"
 #include "engine/writes.h"
@@ -25,18 +26,53 @@ static int check_ready(struct engine *e)
 	return ready ? 0 : -EAGAIN;
 }
 
+static bool can_name(const struct engine *e, int param, const char *key)
+{
+	return e && param >= 0 && (uint32_t)param < e->own->nparams && key &&
+	       strlen(key) <= FRAG_KEY_MAX;
+}
+
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a)
 {
 	struct engine *e = frag_engine(f);
 
-	if (!e || param < 0 || (uint32_t)param >= e->own->nparams || !key ||
-	    strlen(key) > FRAG_KEY_MAX)
+	if (!can_name(e, param, key))
 		return -EINVAL;
 	if (check_ready(e))
 		return -EAGAIN;
 	*a = (struct engine_address){ .kind = ENGINE_PARAM, .param = e->map_params[param] };
 	strcpy(a->key, key);
 	return 0;
+}
+
+/* Until all ranks have joined. */
+static int wait_ready(struct engine *e, const char *who, uint64_t deadline_ms)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&e->lock);
+	while (!e->ready && !e->failure && !rc)
+		rc = node_wait(e, deadline_ms);
+	if (e->ready || e->failure)
+		rc = e->failure;
+	else
+		join_say_missing(e, who);
+	pthread_mutex_unlock(&e->lock);
+	return rc;
+}
+
+int frag_address_in_time(struct frag *f, int param, const char *key, const char *who,
+			 unsigned *timeout_ms, struct engine_address *a)
+{
+	struct engine *e = frag_engine(f);
+	uint64_t now = monotonic_ms(), deadline = now + *timeout_ms;
+	int rc = can_name(e, param, key) ? wait_ready(e, who, deadline) : -EINVAL;
+
+	if (rc)
+		return rc;
+	now = monotonic_ms();
+	*timeout_ms = deadline > now ? (unsigned)(deadline - now) : 0;
+	return frag_address_of(f, param, key, a);
 }
 
 static int find_state(struct frag *f, int param, const char *key, struct engine_address *a,

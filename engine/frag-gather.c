@@ -235,16 +235,13 @@ int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t 
 {
 	struct engine_address a;
 	struct gather g;
-	int64_t size = frag_get_bytes(f, param, key);
-	int rc;
+	int rc = frag_address_in_time(f, param, key, "frag_gather", &timeout_ms, &a);
+	int64_t size = rc ? rc : frag_get_bytes(f, param, key);
 
 	if (size < 0)
 		return (int)size;
 	if ((uint64_t)size != bytes || !out)
 		return -EINVAL;
-	rc = frag_address_of(f, param, key, &a);
-	if (rc)
-		return rc;
 	g = (struct gather){ .e = f->engine,
 			     .address = a,
 			     .start_ns = monotonic_ns(),

@@ -56,6 +56,9 @@ void frag_make_room(struct frag *f);
 
 /* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
 int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a);
+/* The same, when all have: -ETIMEDOUT, and a line of `who` says which have not.  *timeout_ms becomes what is left of it. */
+int frag_address_in_time(struct frag *f, int param, const char *key, const char *who,
+			 unsigned *timeout_ms, struct engine_address *a);
 
 /* Trainer's thread: all of a state to memory of the host or of a device, by reading. */
 int frag_read_to(struct engine *e, const struct engine_address *a, void *out, uint64_t size);

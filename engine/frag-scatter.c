@@ -465,7 +465,7 @@ int frag_scatter(struct frag *f, int param, const char *key, int root, const voi
 			     .said = { .root = (uint32_t)root, .wait_ms = timeout_ms } };
 	struct engine_address a;
 	uint64_t size;
-	int rc = frag_address_of(f, param, key, &a);
+	int rc = frag_address_in_time(f, param, key, "frag_scatter", &s.said.wait_ms, &a);
 
 	if (!rc) {
 		s.e = f->engine;

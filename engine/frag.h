@@ -581,7 +581,7 @@ FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);
 
 /* All ranks of the parameter's group call it at the same place, and each has the whole state in out: bytes as frag_get's.  By the
  * ranks' devices where all pieces, and all ranks' out, are their memory and they are connected; else each rank reads. Bounded:
- * -ETIMEDOUT: a rank has not come within timeout_ms, or a device did not go on; -EIO: one is lost; -EINVAL: they have called it
+ * -ETIMEDOUT: a rank has not come, or not joined, within timeout_ms, or a device did not go on; -EIO: one is lost; -EINVAL: they have called it
  * for different states; -ENOENT: the parameter is in no group; others of frag_get.
  */
 FRAG_API int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t bytes,
@@ -590,7 +590,7 @@ FRAG_API int frag_gather(struct frag *f, int param, const char *key, void *out, 
 /* All ranks of the parameter's group call it at the same place, and all of the state becomes root's value, bytes as frag_get's; others'
  * value is not looked at.  As frag_set by root alone, but what others hold of it goes to them by the ranks' devices where these
  * are connected; value may be memory of root's device.  0: all have agreed on a boundary to come at which they apply it.
- * Else nobody does: -ETIMEDOUT: a rank has not come within timeout_ms, as one whose own call was wrong (-EINVAL, -ENOENT: it returns at once);
+ * Else nobody does: -ETIMEDOUT: a rank has not come, or not joined, within timeout_ms, as one whose own call was wrong (-EINVAL, -ENOENT: it returns at once);
  * -EIO: one is lost; -EINVAL: they have called it for different states or roots; -ENOENT: the parameter is in no group; others of
  * frag_set.  Where a rank is lost after all have come, that is, with -EIO or -ETIMEDOUT, all may apply it, or nobody.
  */

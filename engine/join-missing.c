@@ -70,12 +70,19 @@ void join_note_missing(struct engine *e)
 	snprintf(e->why, sizeof(e->why), "job %.30s: %s", e->job, names);
 }
 
+/* Why a rank does not know who is missing. */
+static const char *why_unknown(const struct join *j)
+{
+	if (!j->described)
+		return "frag_ready has not been called";
+	return j->phase == JOIN_FIND ? "rank 0 has not been found" : "rank 0 has not answered";
+}
+
 void join_say_missing(struct engine *e, const char *who)
 {
 	if (!e->rank)
 		join_note_missing(e);
-	if (e->join->welcome.world)
-		log_warn("%s: %s", who, e->why);
+	log_warn("%s: %s", who, e->join->welcome.world ? e->why : why_unknown(e->join));
 }
 
 static void say(struct engine *e, unsigned seconds)

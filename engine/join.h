@@ -108,7 +108,7 @@ uint32_t join_count(const struct engine *e);
 /* WELCOME's tail says it to others; why it cannot be used yet is then in e->why. */
 void join_take_missing(struct engine *e, const void *tail, size_t size);
 void join_note_missing(struct engine *e);
-/* A call that waited for them, in a line; nothing where that is not known. */
+/* A call that waited for them, in a line. */
 void join_say_missing(struct engine *e, const char *who);
 /* "0 2 5 6 7 and 3 more". */
 void join_name_ranks(const uint32_t *ranks, uint32_t named, uint32_t all, char *out,
