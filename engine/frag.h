@@ -244,8 +244,8 @@ FRAG_API int frag_safe_point(struct frag *f);
  *
  * key: "fp32", "grad", an optimizer's key, or "lp" for the low-precision parameter.
  * Bytes are copied, never computed with: -0.0 and signalling NaNs arrive as they are.
- * -ENOENT: no such parameter or key; -ENODATA: gradients are not valid now; -EIO: an owner is lost;
- * -ETIMEDOUT; -EINVAL: bytes is not the size of the parameter.
+ * -ENOENT: no such key; -ENODATA: gradients are not valid now; -EIO: an owner is lost; -ETIMEDOUT;
+ * -EINVAL: no such parameter, or bytes is not its size; -EAGAIN: not all ranks have joined yet.
  */
 FRAG_API int64_t frag_get_bytes(struct frag *f, int param, const char *key);
 FRAG_API int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes);

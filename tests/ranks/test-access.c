@@ -310,6 +310,46 @@ START_TEST(a_state_that_a_rank_registered_later_is_found)
 }
 END_TEST
 
+static void leave_alone(void *arg, int param, float *grad, uint64_t numel)
+{
+}
+
+/* As all calls say it, but those that look on NVMe alone. */
+START_TEST(a_parameter_that_there_is_not_is_a_bad_argument)
+{
+	static const int unknown[] = { -1, ARRAY_SIZE(usual), 99 };
+	char keys[1][FRAG_KEY_MAX + 1];
+	struct frag_fragment fragment;
+	float value[1] = { 0 };
+	enum frag_dtype dtype;
+	struct job job;
+	struct frag *f;
+	void *memory;
+	int p = unknown[_i];
+
+	open_case(&job, 1 * WORLDS);
+	job_grads_valid(&job);
+	f = job_frag(&job, 0);
+	ck_assert_int_eq(frag_fragment(f, p, &fragment), -EINVAL);
+	ck_assert_int_eq(frag_fragment_keep(f, p, "m", FRAG_F32, value), -EINVAL);
+	ck_assert_int_eq(frag_get_bytes(f, p, "fp32"), -EINVAL);
+	ck_assert_int_eq(frag_get(f, p, "fp32", value, 4), -EINVAL);
+	ck_assert_int_eq(frag_get_range(f, p, "fp32", 0, value, 4), -EINVAL);
+	ck_assert_int_eq(frag_set(f, p, "fp32", value, 4), -EINVAL);
+	ck_assert_int_eq(frag_update_grads(f, &p, 1, leave_alone, NULL), -EINVAL);
+	ck_assert_int_eq(frag_local_get(f, p, "fp32", value, 4), -EINVAL);
+	ck_assert_int_eq(frag_local_set(f, p, "fp32", value, 4), -EINVAL);
+	ck_assert_int_eq(frag_local_view(f, p, "fp32", &memory, &dtype), -EINVAL);
+	ck_assert_int_eq(frag_state_keys(f, p, keys, 1), -EINVAL);
+	ck_assert_int_eq(frag_update_hp(f, p), -EINVAL);
+	ck_assert_int_eq(frag_update_lp(f, p), -EINVAL);
+	ck_assert_int_eq(frag_gather(f, p, "fp32", value, 4, JOB_WAIT_MS), -EINVAL);
+	ck_assert_int_eq(frag_scatter(f, p, "fp32", 0, value, 4, JOB_WAIT_MS), -EINVAL);
+	ck_assert_int_eq(frag_fetch(f, p, "fp32", value, 4), -EINVAL);
+	job_close(&job);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("access");
@@ -321,6 +361,7 @@ int main(void)
 	tcase_add_loop_test(t, every_rank_gets_every_state_bit_for_bit, 0, ALL);
 	tcase_add_loop_test(t, one_rank_sets_and_every_holder_has_it, 0, ALL);
 	tcase_add_test(t, a_value_of_another_size_is_refused);
+	tcase_add_loop_test(t, a_parameter_that_there_is_not_is_a_bad_argument, 0, 3);
 	tcase_add_test(t, a_range_is_got_alone);
 	tcase_add_loop_test(t, a_state_that_a_rank_registered_later_is_found, 0, 2);
 	tcase_add_loop_test(t, coordinates_pipelines_and_experts_keep_apart, 0, 3);
