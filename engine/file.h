@@ -85,6 +85,7 @@ struct engine_file {
 	struct engine_address address;
 	uint64_t bytes;
 	uint64_t opened_ns;
+	uint64_t incarnation; /* of the job that it was opened of */
 	enum frag_dtype dtype;
 	bool is_grad;
 	bool live;           /* no view: what there is when it is read */
@@ -98,5 +99,11 @@ struct engine_file {
 	int streak; /* requests in sequence; below 0: of one too slow to read ahead for */
 	struct ahead ahead[AHEAD_MAX];
 };
+
+/* The job has ended meanwhile, and is another one. */
+static inline bool file_is_stale(const struct engine_file *f)
+{
+	return !f->live && f->incarnation != f->engine->incarnation;
+}
 
 #endif

@@ -17,6 +17,7 @@ struct freeze {
 	struct freeze *next;
 	struct engine_freeze *asked; /* NULL: it has been told */
 	uint64_t transaction[2];
+	uint64_t incarnation; /* of the job that stands */
 	enum freeze_phase phase;
 	uint32_t ms;
 	uint32_t coordinator; /* WIRE_OBSERVER: not asked yet */
@@ -193,7 +194,8 @@ static void turn_freeze(struct engine *e, struct freeze *f, uint64_t now,
 		turn_asking(e, f, now, finished);
 	if (f->phase == FREEZE_ASKED || f->phase == FREEZE_HELD)
 		keep(e, f, now);
-	if (f->phase == FREEZE_HELD && now >= f->deadline_ms)
+	if (f->phase == FREEZE_HELD &&
+	    (now >= f->deadline_ms || f->incarnation != e->incarnation))
 		f->phase = FREEZE_OVER;
 }
 
@@ -276,6 +278,7 @@ static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked)
 	f->asked = asked;
 	f->ms = asked->ms;
 	f->coordinator = WIRE_OBSERVER;
+	f->incarnation = e->incarnation;
 	if (asked->ms) {
 		f->transaction[0] = e->writer_id;
 		f->transaction[1] = ++e->transaction;

@@ -119,6 +119,51 @@ static const char *other_way(const struct engine *e)
 	return e->has_key ? "plain (-o plain)" : "with one (-o key=FILE)";
 }
 
+void join_take_key(struct engine *e, struct source_key *key)
+{
+	memcpy(e->key, key->bytes, sizeof(e->key));
+	e->has_key = key->is_there;
+	e->key_reads_only = key->reads_only;
+	explicit_bzero(key, sizeof(*key));
+}
+
+/* An observer's: a job that ended in order has taken its key with it, the next one has another. */
+static bool find_new_key(struct engine *e)
+{
+	struct engine_options *o = &e->join->options;
+	struct source_key key;
+	char why[256];
+	bool is_new;
+
+	if (!o->source || source_key(o, &key, why, sizeof(why)))
+		return false;
+	is_new = key.is_there != e->has_key || memcmp(key.bytes, e->key, sizeof(e->key)) != 0;
+	join_take_key(e, &key);
+	return is_new;
+}
+
+/* With the key that there is now: all ranks are lost. */
+static void open_anew(struct engine *e)
+{
+	struct transport *before = e->messages;
+
+	join_unlink_seed(e);
+	peers_unlink(e);
+	if (node_open_messages(e, NULL))
+		e->messages = before;
+	else
+		e->message_ops->close(before);
+}
+
+static void look_elsewhere(struct engine *e)
+{
+	if (find_new_key(e))
+		open_anew(e);
+	else
+		peers_say_of_lost(e, e->why);
+	e->join->phase = JOIN_DONE; /* it looks again */
+}
+
 /* The other side does not take our key. */
 void join_shut_out(struct engine *e)
 {
@@ -131,10 +176,8 @@ void join_shut_out(struct engine *e)
 	}
 	e->join->refusals += !e->ready;
 	join_next_seed(e);
-	if (e->ready && !e->is_rank) { /* it looks again */
-		peers_say_of_lost(e, e->why);
-		e->join->phase = JOIN_DONE;
-	}
+	if (e->ready && !e->is_rank)
+		look_elsewhere(e);
 }
 
 /* A rank whose rank 0 is lost. */
@@ -153,12 +196,24 @@ void join_look_for_zero(struct engine *e, uint64_t now)
 		j->phase = JOIN_ENTER;
 }
 
+/* It was perhaps told of another rank, whose next process is elsewhere. */
+static void add_rank_zero(struct engine *e)
+{
+	struct join *j = e->join;
+	const char *address = e->peers[0].entry.address;
+	size_t used = strlen(j->seeds);
+
+	if (*address && !strstr(j->seeds, address))
+		snprintf(j->seeds + used, sizeof(j->seeds) - used, ",%s", address);
+}
+
 void join_look_for_job(struct engine *e, uint64_t now)
 {
 	struct join *j = e->join;
 
 	j->retry_ms = now + LOOK_MS;
 	join_unlink_seed(e);
+	add_rank_zero(e);
 	j->refresh = false; /* it was of the last job's */
 	j->phase = JOIN_HELLO;
 }

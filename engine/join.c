@@ -127,10 +127,14 @@ static void say_other(struct engine *e, const struct wire_welcome *w)
 	if (strcmp(w->job, e->job))
 		snprintf(why, sizeof(why), "job %.30s is at its address now: mount that",
 			 w->job);
+	else if (w->world != e->world)
+		snprintf(why, sizeof(why),
+			 "the job was started again, with %u ranks, not %u: mount it anew",
+			 w->world, e->world);
 	else
 		snprintf(why, sizeof(why),
-			 "the job was started again, with other ranks or "
-			 "parameters: mount it anew");
+			 "the job was started again, with other parameters or groups: mount it "
+			 "anew");
 	peers_say_of_lost(e, why);
 }
 
@@ -166,6 +170,8 @@ static void after_welcome(struct engine *e)
 
 	if (!j->welcome.catalog_hash) {
 		join_note_missing(e);
+		if (!e->is_rank && e->ready)
+			peers_say_of_lost(e, e->why);
 		j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
 		if (e->is_rank && ++j->hellos % HELLOS_BEFORE_JOIN == 0)
 			j->phase = JOIN_ENTER; /* in case the catalog's sender died half way */
@@ -558,6 +564,17 @@ int join_start_observer(struct engine *e, const char *seeds)
 	return 0;
 }
 
+int join_keep_options(struct engine *e, const struct engine_options *o)
+{
+	struct engine_options *kept = &e->join->options;
+
+	*kept = (struct engine_options){ .source = strdup(o->source),
+					 .key_file = o->key_file ? strdup(o->key_file) : NULL,
+					 .plain = o->plain,
+					 .writable = o->writable };
+	return kept->source && !kept->key_file == !o->key_file ? 0 : -ENOMEM;
+}
+
 void join_free(struct engine *e)
 {
 	struct join *j = e->join;
@@ -572,6 +589,8 @@ void join_free(struct engine *e)
 	free(j->contribution_of);
 	forget_bytes(j);
 	resolver_forget(j->resolver);
+	free((char *)(uintptr_t)j->options.source);
+	free((char *)(uintptr_t)j->options.key_file);
 	free(j);
 	e->join = NULL;
 }

@@ -10,6 +10,7 @@
 
 #include "engine/node.h"
 #include "engine/resolver.h"
+#include "engine/source.h"
 
 enum join_phase {
 	JOIN_FIND,    /* a rank: looks for the address and key of rank 0 */
@@ -62,6 +63,8 @@ struct join {
 	struct wire_writer catalog; /* so far */
 	struct wire_writer own;     /* a rank's, to be sent */
 	uint64_t sent;
+	struct engine_options
+		options; /* an observer's: source (NULL: not known), and what says where its key is */
 	uint32_t refresh_from; /* ready: a peer that knows a newer table */
 	bool refresh;
 
@@ -78,6 +81,10 @@ enum { JOIN_RETRY_MS = 50 };
 int join_start_rank(struct engine *e);
 /* seeds: message addresses, "tcp://a:1,tcp://b:2". */
 int join_start_observer(struct engine *e, const char *seeds);
+/* An observer's, to open the message transport with; wipes it. */
+void join_take_key(struct engine *e, struct source_key *key);
+/* Where to look for it again.  -ENOMEM. */
+int join_keep_options(struct engine *e, const struct engine_options *options);
 void join_turn(struct engine *e, uint64_t now);
 void join_free(struct engine *e);
 

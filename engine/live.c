@@ -77,10 +77,7 @@ static int take_key(struct engine *e, const struct engine_options *o, char *why,
 	struct source_key key;
 	int rc = source_key(o, &key, why, size);
 
-	memcpy(e->key, key.bytes, sizeof(e->key));
-	e->has_key = key.is_there;
-	e->key_reads_only = key.reads_only;
-	explicit_bzero(&key, sizeof(key));
+	join_take_key(e, &key);
 	return rc;
 }
 
@@ -99,6 +96,8 @@ static int open_source(struct engine *e, const struct engine_options *o, char *w
 		snprintf(why, size, "cannot open a message transport: %s", strerror(-rc));
 	if (!rc)
 		rc = join_start_observer(e, seeds);
+	if (!rc)
+		rc = join_keep_options(e, o);
 	if (!rc)
 		rc = turn_start_thread(e);
 	return rc ? rc : wait_ready(e, o->source, why, size);
@@ -304,6 +303,7 @@ int live_file_open(struct engine *e, const struct engine_address *address,
 	f->address = *address;
 	f->bytes = state.bytes;
 	f->opened_ns = monotonic_ns();
+	f->incarnation = e->incarnation;
 	f->dtype = state.dtype;
 	f->is_grad = !strcmp(address->key, "grad");
 	*file = f;

@@ -156,7 +156,7 @@ struct engine {
 	bool key_reads_only; /* an observer's */
 	char job[128];
 	uint64_t job_hash;
-	uint64_t incarnation;
+	_Atomic uint64_t incarnation;
 	uint64_t membership;
 	uint32_t world;
 	char address[160]; /* rank 0's "HOST:PORT", or the one an observer reached */

@@ -48,13 +48,24 @@ static void set_state(struct engine *e, struct peer *p, enum engine_rank_state s
 
 static const char left[] = "left the job";
 
+static void unlink_peer(struct engine *e, struct peer *p)
+{
+	if (p->linked)
+		e->message_ops->disconnect(e->messages, p->link);
+	p->linked = p->fabric = false;
+}
+
+void peers_unlink(struct engine *e)
+{
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		unlink_peer(e, &e->peers[rank]);
+}
+
 /* Another process than the one known: nothing of the old one holds any more. */
 static void replace(struct engine *e, struct peer *p, uint32_t rank)
 {
 	detach(e, p);
-	if (p->linked)
-		e->message_ops->disconnect(e->messages, p->link);
-	p->linked = p->fabric = false;
+	unlink_peer(e, p);
 	p->pong = p->fabric_pong = 0;
 	rpc_fail_rank(e, rank, -EIO);
 	p->states_stale = p->fetching = p->replaced = false;
@@ -71,6 +82,8 @@ void peers_set_entry(struct engine *e, const struct wire_entry *entry)
 		replace(e, p, entry->rank);
 	p->entry = *entry;
 	if (entry->present && !same) {
+		if (p->state == ENGINE_RANK_LOST)
+			log_info("rank %u was started again", entry->rank);
 		p->leaving = false;
 		p->heard_ms = monotonic_ms();
 		set_state(e, p, ENGINE_RANK_ALIVE, "");

@@ -18,6 +18,8 @@ int peers_lost_status(const struct engine *e, uint32_t rank);
 void peers_gone(struct engine *e, uint32_t link);
 /* Its control page as it is now, where that costs no message; else it is kept in touch with. */
 void peers_look(struct engine *e, uint32_t rank);
+/* None is linked to. */
+void peers_unlink(struct engine *e);
 /* What is known of all those that are lost, by now. */
 void peers_say_of_lost(struct engine *e, const char *why);
 /* WIRE_OBSERVER: none lives. */

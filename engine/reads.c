@@ -78,6 +78,10 @@ void reads_start(struct engine *e, struct engine_read *read)
 		read->done(read, "", 0);
 		return;
 	}
+	if (file_is_stale(f)) {
+		read->done(read, NULL, -ESTALE);
+		return;
+	}
 	read->size = u64_min(read->size, f->bytes - read->offset);
 	need_hot();
 	if (read_whole(e, read))

@@ -244,6 +244,8 @@ static bool turn_commit(struct engine *e, struct commit *c, uint64_t now)
 {
 	if (c->phase == COMMIT_EDGES && !turn_edges(c, now))
 		return false;
+	if (c->phase <= COMMIT_STAGE && !c->result && file_is_stale(c->write->file))
+		c->result = -ESTALE;
 	if (c->phase == COMMIT_PLAN && !c->cancelled && !c->result)
 		turn_plan(e, c, now);
 	if (c->phase == COMMIT_STAGE && !c->cancelled && !c->result)

@@ -11,7 +11,7 @@ export FRAG_PORT=$((22000 + $$ % 8000)) FRAG_JOB_ID=again-$$
 start() {
 	for rank in 0 1; do
 		RANK=$rank WORLD_SIZE=2 "$top_builddir/docs/examples/train" \
-			--stage "$1" --hidden 300 --forever --every 1 --pause-ms 20 >rank$rank.log 2>&1 &
+			--stage "$1" --hidden 300 --forever --every 1 --pause-ms 20 >rank$rank.log 2>&1 5<&- 6>&- 7>&- 8<&- &
 		started $!
 		eval "rank$rank=$!"
 	done
@@ -51,45 +51,89 @@ goes_on() {
 	[ "$(cat "$M/step")" != "$step" ]
 }
 
-for way in transport=auto transport=zmq; do
+until_alive() {
+	for rank in 0 1; do
+		wait_until 60 is_in_state $rank alive || fail "$way, $1, rank $rank: $(state $rank)"
+	done
+}
+# begin_edit FILE NAME [OPTION]: by a process of its own, which has written what came, and closes when NAME ends.
+begin_edit() {
+	mkfifo "$2"
+	dd of="$1" bs=400000 conv=fsync "${3-status=none}" <"$2" 2>"why.$2" &
+	eval "writer_$2=$!"
+	started $!
+}
+has_open() {
+	[ -n "$(find "/proc/$1/fd" -lname "$2")" ]
+}
+ends_stale() {
+	eval "writer=\$writer_$1"
+	wait_until 60 is_over "$writer" || fail "$way: the edit of $1 does not end"
+	wait "$writer" && fail "$way: the edit of $1 of the old job is made in the new one"
+	grep -q 'Stale file handle' "why.$1" || fail "$way: $1: $(cat "why.$1")"
+	rm "$1"
+}
+is_over() {
+	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
+}
+
+for way in transport=auto transport=zmq,key=$T/kept; do
 	start 1
 	wait_until 60 trains || fail "no job"
+	cp "$(awk 'NR == 2 { print $5 }' jobs)" kept
 	within 60 fragfs "$(awk 'NR == 2 { print $2 }' jobs)" "$M" -o "rw,$way" || fail "$way: fragfs: $?"
 	file=$(ls -S "$M"/params/*/fp32 | head -n 1)
 	size=$(stat -c %s "$file")
-	exec 5<"$file"
+	exec 5<"$file" 8<"$file"
 	dd bs=4096 count=1 <&5 >/dev/null 2>&1 || fail "$way: nothing to be read"
+	begin_edit "$file" fp32 conv=notrunc,fsync
+	begin_edit "$M/groups/0/lr" lr
+	exec 6>fp32 7>lr
+	head -c "$size" /dev/zero >&6
+	echo 0.5 >&7
+	# shellcheck disable=SC2154
+	wait_until 60 has_open "$writer_lr" "$M/groups/0/lr" || fail "$way: lr is not opened"
+	within 60 fragctl freeze -t 120 "$M" >/dev/null || fail "$way: fragctl freeze: $?"
 
 	kill_all
 	start 1
-	for rank in 0 1; do
-		wait_until 60 is_in_state $rank alive || fail "$way: started again, rank $rank: $(state $rank)"
-	done
+	until_alive 'started again'
+	wait_until 60 grep -qx thawed "$M/.frag/freeze" || fail "$way: started again, and $(cat "$M/.frag/freeze")"
 	step=$(cat "$M/step")
 	wait_until 60 goes_on || fail "$way: step $step, and no other"
-	if within 60 cat <&5 >/dev/null 2>why; then
-		fail "$way: a file of the old job is read to its end"
-	fi
-	exec 5<&-
+	for fd in 5 8; do
+		within 60 cat <&$fd >/dev/null 2>why && fail "$way: a file of the old job is read"
+		grep -q 'Stale file handle' why || fail "$way: $(cat why)"
+	done
+	exec 5<&- 6>&- 7>&- 8<&-
+	ends_stale fp32
+	ends_stale lr
 	within 60 cat "$file" >got || fail "$way: not read of the new one"
 	[ "$(wc -c <got)" = "$size" ] || fail "$way: $(wc -c <got) bytes"
+	tr -d '\0' <got | grep -q . || fail "$way: an edit of the old job is in the new one"
+	grep -qx 0.5 "$M/groups/0/lr" && fail "$way: an lr of the old job is in the new one"
 	within 60 ls -l "$M"/params/* "$M"/ranks/1/partitions/* >/dev/null || fail "$way: not listed"
 	within 60 cp got "$file" || fail "$way: not written to"
 
 	kill_all
 	start 2
-	is_said 'the job was started again, with other ranks or parameters'
+	is_said 'the job was started again, with other parameters or groups'
 	end_all
 	start 1
-	for rank in 0 1; do
-		wait_until 60 is_in_state $rank alive || fail "$way: as at first, rank $rank: $(state $rank)"
-	done
+	until_alive 'as at first'
 	within 60 cat "$file" >got || fail "$way: not read of that one"
 
-	kill_all
-	rm "$(awk 'NR == 2 { print $5 }' jobs)"
+	# It takes its key with it.
+	kill -TERM $rank0 $rank1
+	for rank in 0 1; do
+		wait_until 60 is_in_state $rank lost || fail "$way: ended, rank $rank: $(state $rank)"
+	done
+	wait $rank0 $rank1 || :
 	start 1
-	is_said 'does not take our key'
+	case $way in
+	*key*) is_said 'does not take our key' ;;
+	*) until_alive 'ended, and started again' && within 60 cat "$file" >/dev/null || fail "$way: not read with another key" ;;
+	esac
 	unmount
 	end_all
 done
