@@ -116,7 +116,8 @@ static const char *other_way(const struct engine *e)
 {
 	if (e->is_rank)
 		return e->has_key ? "plain (FRAG_PLAIN=1)" : "with one (FRAG_KEY_FILE)";
-	return e->has_key ? "plain (-o plain)" : "with one (-o key=FILE)";
+	return e->has_key ? "plain (-o plain; fragctl: FRAG_PLAIN=1)"
+			  : "with one (-o key=FILE; fragctl: FRAG_KEY_FILE)";
 }
 
 void join_take_key(struct engine *e, struct source_key *key)

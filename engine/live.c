@@ -42,7 +42,7 @@ static int wait_ready(struct engine *e, const char *source, char *why, size_t wh
 	else if (rc)
 		snprintf(why, whysize,
 			 "%s: no answer: no fragfs job is there, or it has another key (-o "
-			 "key=FILE, -o plain)",
+			 "key=FILE, -o plain; fragctl: FRAG_KEY_FILE, FRAG_PLAIN=1)",
 			 source);
 	pthread_mutex_unlock(&e->lock);
 	return rc;

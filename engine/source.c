@@ -145,7 +145,8 @@ int source_key(const struct engine_options *o, struct source_key *key, char *why
 	}
 	snprintf(why, whysize,
 		 "%s: no job of yours on this host has that port, so its key must be given: "
-		 "FRAG_KEY_FILE, or -o key=FILE of a mount (-o plain for a job without)",
+		 "FRAG_KEY_FILE, or -o key=FILE of a mount (for a job without: -o plain; "
+		 "fragctl: FRAG_PLAIN=1)",
 		 o->source);
 	return -ENOKEY;
 }

@@ -41,9 +41,15 @@ shut_out() { # shut_out OPTION: soon, in one line
 	[ "$(wc -l <why)" = 1 ] && grep -q "^fragfs: $address does not take our key" why ||
 		fail "$1: $(cat why)"
 }
+asked_otherwise() { # asked_otherwise VARIABLE VALUE WHAT: what fragctl goes by is said
+	! (export "$1=$2" && timeout 60 fragctl status "$address") >/dev/null 2>why || fail "$1: taken"
+	grep -q "$address does not take our key: .* fragctl: $3)" why || fail "$1: $(cat why)"
+}
 shut_out plain
+asked_otherwise FRAG_PLAIN 1 FRAG_KEY_FILE
 (umask 077 && printf %064d 0 >other.key)
 shut_out key=other.key
+asked_otherwise FRAG_KEY_FILE "$T/other.key" FRAG_PLAIN=1
 within 60 fragfs "$address" mnt || fail "fragfs: $?"
 # Of all mounts; those of other tests may come and go meanwhile.
 fragctl status >mounted 2>/dev/null || true

@@ -156,6 +156,7 @@ START_TEST(what_is_no_place_is_refused)
 	ck_assert_int_eq(source_probe("127.0.0.1:1", why, sizeof(why)), -ECONNREFUSED);
 	ck_assert_int_eq(source_key(&o, &key, why, sizeof(why)), -ENOKEY);
 	ck_assert_ptr_nonnull(strstr(why, "-o key=FILE"));
+	ck_assert_ptr_nonnull(strstr(why, "FRAG_PLAIN=1"));
 }
 END_TEST
 
