@@ -127,7 +127,7 @@ ssize_t job_folder_read(const char *path, mode_t forbidden, char *text, size_t s
 	if (fd < 0 || fstat(fd, &st))
 		return -errno;
 	if (!S_ISREG(st.st_mode))
-		return -EINVAL;
+		return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
 	if (!is_mine(&st) || st.st_mode & forbidden)
 		return -EACCES;
 	while (n < size) {

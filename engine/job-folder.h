@@ -19,7 +19,9 @@ int job_folder_path(const char *job, const char *suffix, char path[JOB_PATH]);
 /* A descriptor: who adds or sweeps excludes the others until it is closed.  -1: somebody has it for long. */
 int job_folder_lock(void);
 
-/* At most size - 1 bytes; the NUL behind them.  forbidden: mode bits.  Returns how many. */
+/* At most size - 1 bytes; the NUL behind them.  forbidden: mode bits.  Returns how many.  -EISDIR; -EINVAL: it is no
+ * plain file, or a larger one.
+ */
 ssize_t job_folder_read(const char *path, mode_t forbidden, char *text, size_t size);
 /* By rename. */
 int job_folder_write(const char *path, const char *text, size_t size);

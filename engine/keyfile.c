@@ -128,10 +128,12 @@ int keyfile_load(const char *path, uint8_t key[KEYFILE_BYTES], bool *readers, ch
 	else if (rc == -EACCES)
 		snprintf(why, whysize,
 			 "key file %s: others may read it, or it is another user's", path);
+	else if (rc == -EISDIR)
+		snprintf(why, whysize, "key file %s: it is a folder", path);
 	else if (rc == -EINVAL)
 		snprintf(why, whysize, "key file %s: not 32 bytes, nor 64 hexadecimal digits",
 			 path);
 	else if (rc)
 		snprintf(why, whysize, "key file %s: %s", path, strerror(-rc));
-	return rc == -EPERM ? -EACCES : rc;
+	return rc == -EPERM ? -EACCES : rc == -EISDIR ? -EINVAL : rc;
 }

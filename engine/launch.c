@@ -112,12 +112,14 @@ static int read_rank(struct reader *r, const struct launcher *launcher, const ch
 static int read_world(struct reader *r, const struct launcher *launcher, const char *rank_name)
 {
 	const char *name = find_world(r->config.rank ? NULL : launcher);
+	const char *own = r->config.rank || launcher == launchers ? NULL : launcher->world[0];
 
 	if (r->config.world) {
 		name = "world";
 		r->l->world = r->config.world;
 	} else if (!name) {
-		return bad(r, "%s is set, but no size of the job: FRAG_WORLD_SIZE", rank_name);
+		return bad(r, "%s is set, but no size of the job: %s%sFRAG_WORLD_SIZE",
+			   rank_name, own ? own : "", own ? " or " : "");
 	} else if (number(r, name, env_text(name), FRAG_WORLD_MAX, &r->l->world)) {
 		return -EINVAL;
 	}

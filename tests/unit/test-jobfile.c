@@ -349,7 +349,7 @@ START_TEST(what_is_no_job_file_is_refused)
 	ck_assert_int_eq(jobfile_read(path, &found), -EINVAL);
 	put_text(path, "job=x\0address=a:1\n", 19, 0600);
 	ck_assert_int_eq(jobfile_read(path, &found), -EINVAL);
-	ck_assert_int_eq(jobfile_read(scratch, &found), -EINVAL);
+	ck_assert_int_eq(jobfile_read(scratch, &found), -EISDIR);
 	put_text(path, "job=x\naddress=a:1\nworld=4\npid=1\nstart_time=1\nlater=y\n", 53, 0600);
 	ck_assert_int_eq(jobfile_read(path, &found), 0);
 }
@@ -556,6 +556,8 @@ START_TEST(keys_are_raw_or_hexadecimal)
 	hex[5] = 'g';
 	put_text(path, hex, 64, 0600);
 	ck_assert_int_eq(keyfile_load(path, key, NULL, why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(keyfile_load(scratch, key, NULL, why, sizeof(why)), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(why, ": it is a folder"));
 }
 END_TEST
 
