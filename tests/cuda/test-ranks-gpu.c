@@ -193,14 +193,37 @@ static void operate(void)
 
 /* ---- one is lost ---- */
 
+static void name_done(unsigned r, char name[32])
+{
+	snprintf(name, 32, "done-%u", r);
+}
+
+/* What one that dies has sent may not have come yet. */
+static void wait_until_all_are_done(void)
+{
+	uint64_t end = monotonic_ms() + 60000;
+	char name[32];
+
+	name_done(rank, name);
+	if (close(open(name, O_CREAT | O_WRONLY, 0600)))
+		fail(name, -errno);
+	for (unsigned r = 0; r < nranks; r++) {
+		name_done(r, name);
+		while (access(name, F_OK) && monotonic_ms() < end)
+			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	}
+}
+
 static void lose_last(void)
 {
 	struct gpu_part p = gather_all_part();
-	uint64_t began = monotonic_ms();
+	uint64_t began;
 	int rc;
 
+	wait_until_all_are_done();
 	if (rank == nranks - 1)
 		_exit(LOST);
+	began = monotonic_ms();
 	expect("launch", gpu_launch(c, &p));
 	rc = gpu_wait(&p);
 	if (rc != -ETIMEDOUT && rc != -EIO)
@@ -292,6 +315,8 @@ static void leave_folder(const char *folder)
 		char name[32];
 
 		snprintf(name, sizeof(name), "id-%u", n);
+		unlink(name);
+		name_done(n - 1, name);
 		unlink(name);
 	}
 	if (chdir("/") || rmdir(folder))
