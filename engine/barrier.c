@@ -149,9 +149,12 @@ void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 
 /* ---- who comes ---- */
 
-static bool on_late(struct engine *e, const struct wire_refuse *refuse)
+static bool on_late(struct engine *e, const void *body)
 {
-	memcpy(e->barrier.why, refuse->why, sizeof(e->barrier.why) - 1);
+	struct wire_refuse refuse;
+
+	memcpy(&refuse, body, sizeof(refuse));
+	memcpy(e->barrier.why, refuse.why, sizeof(e->barrier.why) - 1);
 	e->barrier.late = true;
 	pthread_cond_broadcast(&e->changed);
 	return false;

@@ -128,39 +128,45 @@ void join_take_key(struct engine *e, struct source_key *key)
 	explicit_bzero(key, sizeof(*key));
 }
 
-/* An observer's: a job that ended in order has taken its key with it, the next one has another. */
-static bool find_new_key(struct engine *e)
-{
-	struct engine_options *o = &e->join->options;
-	struct source_key key;
-	char why[256];
-	bool is_new;
-
-	if (!o->source || source_key(o, &key, why, sizeof(why)))
-		return false;
-	is_new = key.is_there != e->has_key || memcmp(key.bytes, e->key, sizeof(e->key)) != 0;
-	join_take_key(e, &key);
-	return is_new;
-}
-
-/* With the key that there is now: all ranks are lost. */
-static void open_anew(struct engine *e)
+/* With another key: all ranks are lost. */
+static int open_anew(struct engine *e)
 {
 	struct transport *before = e->messages;
+	int rc;
 
 	join_unlink_seed(e);
 	peers_unlink(e);
-	if (node_open_messages(e, NULL))
+	rc = node_open_messages(e, NULL);
+	if (rc)
 		e->messages = before;
 	else
 		e->message_ops->close(before);
+	return rc;
+}
+
+/* A job that ended in order has taken its key with it, the next one has another.  False: there is none, or it cannot be used. */
+static bool take_new_key(struct engine *e)
+{
+	struct engine_options *o = &e->join->options;
+	struct source_key key,
+		before = { .is_there = e->has_key, .reads_only = e->key_reads_only };
+	char why[256];
+
+	memcpy(before.bytes, e->key, sizeof(e->key));
+	if (!o->source || source_key(o, &key, why, sizeof(why)) ||
+	    (key.is_there == before.is_there &&
+	     !memcmp(key.bytes, before.bytes, sizeof(key.bytes))))
+		return false;
+	join_take_key(e, &key);
+	if (!open_anew(e))
+		return true;
+	join_take_key(e, &before);
+	return false;
 }
 
 static void look_elsewhere(struct engine *e)
 {
-	if (find_new_key(e))
-		open_anew(e);
-	else
+	if (!take_new_key(e))
 		peers_say_of_lost(e, e->why);
 	e->join->phase = JOIN_DONE; /* it looks again */
 }
@@ -197,6 +203,18 @@ void join_look_for_zero(struct engine *e, uint64_t now)
 		j->phase = JOIN_ENTER;
 }
 
+static bool is_seed(const struct join *j, const char *address)
+{
+	size_t size = strlen(address);
+
+	for (const char *at = j->seeds; at; at = strchr(at, ',')) {
+		at += *at == ',';
+		if (!strncmp(at, address, size) && (!at[size] || at[size] == ','))
+			return true;
+	}
+	return false;
+}
+
 /* It was perhaps told of another rank, whose next process is elsewhere. */
 static void add_rank_zero(struct engine *e)
 {
@@ -204,7 +222,7 @@ static void add_rank_zero(struct engine *e)
 	const char *address = e->peers[0].entry.address;
 	size_t used = strlen(j->seeds);
 
-	if (*address && !strstr(j->seeds, address))
+	if (*address && !is_seed(j, address))
 		snprintf(j->seeds + used, sizeof(j->seeds) - used, ",%s", address);
 }
 

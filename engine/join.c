@@ -393,9 +393,17 @@ void join_other_version(struct engine *e, uint32_t peer, unsigned version)
 {
 	struct join *j = e->join;
 
-	if (!e->ready && !e->failure && j->linked && j->link == peer)
+	if (e->failure || !j->linked || j->link != peer)
+		return;
+	if (!e->ready) {
 		join_fail(e, -EPROTO, "%s speaks protocol version %u, not %d", e->address,
 			  version, WIRE_VERSION);
+	} else if (!e->is_rank) {
+		snprintf(e->why, sizeof(e->why),
+			 "the job speaks protocol version %u now, not %d", version,
+			 WIRE_VERSION);
+		peers_say_of_lost(e, e->why);
+	}
 }
 
 static void forget_bytes(struct join *j)

@@ -179,7 +179,7 @@ static void arrive(struct engine *e, struct meeting *m, struct arrival *a,
 }
 
 /* It has not waited for the answer: what it came for is not judged with what it comes for next. */
-static void leave(struct meeting *m, struct arrival *a, uint64_t count)
+static void forget_arrival(struct meeting *m, struct arrival *a, uint64_t count)
 {
 	if (!a->waits || a->said.count != count)
 		return;
@@ -209,7 +209,7 @@ void meet_serve(struct engine *e, uint32_t peer, const struct wire_header *heade
 		return;
 	}
 	if (said.stage == WIRE_MEET_LEFT) {
-		leave(m, &m->arrivals[place], said.count);
+		forget_arrival(m, &m->arrivals[place], said.count);
 		return;
 	}
 	if (m->waiting) /* this rank may have been stopped: who comes now has not come to those */
@@ -265,8 +265,21 @@ static void say(struct engine *e)
 		answer(e, &(struct wire_met){ .status = rc, .rank = WIRE_OBSERVER });
 }
 
+static void say_left(struct engine *e)
+{
+	uint32_t at = e->meet.left_at, link = NODE_LOCAL;
+
+	e->meet.leaves = false;
+	if (at != e->rank)
+		link = e->peers[at].link;
+	if (at == e->rank || e->peers[at].linked)
+		node_send(e, link, WIRE_MEET, 0, &e->meet.left, NULL, 0);
+}
+
 void meet_turn(struct engine *e, uint64_t now)
 {
+	if (e->meet.leaves)
+		say_left(e);
 	for (struct meeting *m = e->meetings; m; m = m->next)
 		if (m->waiting)
 			turn_meeting(e, m, now);
@@ -320,16 +333,13 @@ static void say_why(struct engine *e)
 }
 
 /* Who counts may only be silent, and find this rank's arrival when it goes on. */
-static void take_back(struct engine *e)
+static void leave(struct engine *e)
 {
-	struct wire_meet left = e->meet.said;
-	uint32_t counter = e->meet.counter, link = NODE_LOCAL;
-
-	left.stage = WIRE_MEET_LEFT;
-	if (counter != e->rank)
-		link = e->peers[counter].link;
-	if (counter == e->rank || e->peers[counter].linked)
-		node_send(e, link, WIRE_MEET, 0, &left, NULL, 0);
+	e->meet.left = e->meet.said;
+	e->meet.left.stage = WIRE_MEET_LEFT;
+	e->meet.left_at = e->meet.counter;
+	e->meet.leaves = true;
+	node_wake(e);
 }
 
 /* Who counts does not wait for longer than it is told; it may be lost, or, what this rank does not see, hold this one for lost. */
@@ -349,7 +359,7 @@ int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transac
 		e->meet.met = (struct wire_met){ .status = -ETIMEDOUT, .rank = WIRE_OBSERVER };
 	e->meet.wanted = false;
 	if (e->meet.met.rank == WIRE_OBSERVER && e->meet.met.status)
-		take_back(e);
+		leave(e);
 	say_why(e);
 	if (transaction)
 		memcpy(transaction, e->meet.met.transaction, sizeof(e->meet.met.transaction));

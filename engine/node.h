@@ -182,6 +182,9 @@ struct engine {
 		bool wanted, asked, answered;
 		uint32_t counter; /* the rank that is asked */
 		struct wire_met met;
+		struct wire_meet left; /* to be said, to left_at */
+		uint32_t left_at;
+		bool leaves;
 	} meet;                /* the trainer's call */
 	struct catalog *own;   /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params;  /* own's numbers to catalog's */

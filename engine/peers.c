@@ -136,17 +136,19 @@ void peers_lose(struct engine *e, uint32_t rank, const char *why)
 	p->failing = true;  /* by the engine thread: any thread may be here */
 }
 
-void peers_say_of_lost(struct engine *e, const char *why)
+void peers_say_of_lost(struct engine *e, const char *line)
 {
+	char why[sizeof(e->peers->why)] = "";
 	bool known = true;
 
+	snprintf(why, sizeof(why), "%s", line);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		struct peer *p = &e->peers[rank];
 
 		if (p->state != ENGINE_RANK_LOST)
 			continue;
 		known &= !strcmp(p->why, why);
-		snprintf(p->why, sizeof(p->why), "%s", why);
+		memcpy(p->why, why, sizeof(p->why));
 	}
 	if (!known)
 		log_warn("%s", why);

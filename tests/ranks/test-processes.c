@@ -451,8 +451,10 @@ static void expect_apart(const char *zero, const char *one)
 	processes_say(p, 2, "barrier 1500");
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_lt(process_answer(&p[i]), 0);
-	ck_assert_int_eq(process_errors(&p[1], text, sizeof(text)), 1);
+	/* and that it waited in vain */
+	ck_assert_int_eq(process_errors(&p[1], text, sizeof(text)), 2);
 	ck_assert_msg(strstr(text, "does not take our key") != NULL, "%s", text);
+	ck_assert_msg(strstr(text, "frag_barrier: ") != NULL, "%s", text);
 	processes_say(p, 2, "step");
 	processes_expect(p, 2, 0);
 	processes_end(p, 2);
