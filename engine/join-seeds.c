@@ -128,6 +128,17 @@ void join_take_key(struct engine *e, struct source_key *key)
 	explicit_bzero(key, sizeof(*key));
 }
 
+int join_keep_options(struct engine *e, const struct engine_options *o)
+{
+	struct engine_options *kept = &e->join->options;
+
+	*kept = (struct engine_options){ .source = strdup(o->source),
+					 .key_file = o->key_file ? strdup(o->key_file) : NULL,
+					 .plain = o->plain,
+					 .writable = o->writable };
+	return kept->source && !kept->key_file == !o->key_file ? 0 : -ENOMEM;
+}
+
 /* With another key: all ranks are lost. */
 static int open_anew(struct engine *e)
 {
@@ -144,24 +155,30 @@ static int open_anew(struct engine *e)
 	return rc;
 }
 
+static bool is_known(const struct engine *e, const struct source_key *key)
+{
+	return key->is_there == e->has_key && !memcmp(key->bytes, e->key, sizeof(key->bytes));
+}
+
 /* A job that ended in order has taken its key with it, the next one has another.  False: there is none, or it cannot be used. */
 static bool take_new_key(struct engine *e)
 {
-	struct engine_options *o = &e->join->options;
+	const struct engine_options *o = &e->join->options;
 	struct source_key key,
 		before = { .is_there = e->has_key, .reads_only = e->key_reads_only };
 	char why[256];
+	bool taken = false;
 
 	memcpy(before.bytes, e->key, sizeof(e->key));
-	if (!o->source || source_key(o, &key, why, sizeof(why)) ||
-	    (key.is_there == before.is_there &&
-	     !memcmp(key.bytes, before.bytes, sizeof(key.bytes))))
-		return false;
-	join_take_key(e, &key);
-	if (!open_anew(e))
-		return true;
-	join_take_key(e, &before);
-	return false;
+	if (o->source && !source_key(o, &key, why, sizeof(why)) && !is_known(e, &key)) {
+		join_take_key(e, &key);
+		taken = !open_anew(e);
+		if (!taken)
+			join_take_key(e, &before);
+	}
+	explicit_bzero(&key, sizeof(key));
+	explicit_bzero(&before, sizeof(before));
+	return taken;
 }
 
 static void look_elsewhere(struct engine *e)

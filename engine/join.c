@@ -572,17 +572,6 @@ int join_start_observer(struct engine *e, const char *seeds)
 	return 0;
 }
 
-int join_keep_options(struct engine *e, const struct engine_options *o)
-{
-	struct engine_options *kept = &e->join->options;
-
-	*kept = (struct engine_options){ .source = strdup(o->source),
-					 .key_file = o->key_file ? strdup(o->key_file) : NULL,
-					 .plain = o->plain,
-					 .writable = o->writable };
-	return kept->source && !kept->key_file == !o->key_file ? 0 : -ENOMEM;
-}
-
 void join_free(struct engine *e)
 {
 	struct join *j = e->join;

@@ -64,6 +64,11 @@ stop_process() {
 	wait_until 60 all_threads_stopped "$1" || fail "process $1 does not stop"
 }
 
+# It has ended, whether or not its parent knows.
+is_over() {
+	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
+}
+
 # within SECONDS COMMAND...: 124 if it takes longer.
 within() {
 	timeout -k 5 "$@"

@@ -73,9 +73,6 @@ ends_stale() {
 	grep -q 'Stale file handle' "why.$1" || fail "$way: $1: $(cat "why.$1")"
 	rm "$1"
 }
-is_over() {
-	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
-}
 
 for way in transport=auto transport=zmq,key=$T/kept; do
 	start 1

@@ -60,9 +60,6 @@ others_are_served() {
 	within 60 ls -l "$M/params/$param" "$M/ranks/0/partitions/0.0" >file || fail "ls: $?"
 	all_wait || fail "they did not wait"
 }
-is_over() {
-	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
-}
 all_end() {
 	for pid in $waiting; do
 		wait_until 60 is_over "$pid" || fail "one waits on"
