@@ -46,9 +46,13 @@ struct control_page {
 	_Atomic uint64_t device_from_bytes, device_to_bytes, device_errors; /* copies, ever */
 	_Atomic uint64_t device_kept;  /* bytes preserved there, now */
 	_Atomic uint64_t swap_damaged; /* blocks on NVMe, ever */
-	uint8_t spare[8];
+	/* 0: none yet */
+	_Atomic uint64_t generation_ns; /* CLOCK_REALTIME when that generation came about */
+	_Atomic uint64_t boundary_ns;   /* CLOCK_REALTIME when the last boundary was entered */
+	_Atomic uint64_t interval_ns;   /* between the last two boundaries */
+	uint8_t spare[48];
 };
-static_assert(sizeof(struct control_page) == 256, "control page");
+static_assert(sizeof(struct control_page) == 320, "control page");
 
 static inline const char *control_phase_name(uint32_t phase)
 {

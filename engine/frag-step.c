@@ -108,6 +108,13 @@ static int publish(struct engine *e)
 	return place_publish(e->registry.place);
 }
 
+static void set_generation(struct control_page *c, uint64_t generation)
+{
+	if (generation != atomic_load_explicit(&c->generation, memory_order_relaxed))
+		control_put(&c->generation_ns, clock_ns(CLOCK_REALTIME));
+	atomic_store_explicit(&c->generation, generation, memory_order_release);
+}
+
 /* Where not all of it can be had by readers they go on with the generation before, until it can. */
 static int change_end(struct engine *e, uint64_t generation)
 {
@@ -117,7 +124,7 @@ static int change_end(struct engine *e, uint64_t generation)
 	e->owed = rc ? generation : 0;
 	if (rc)
 		return rc;
-	atomic_store_explicit(&c->generation, generation, memory_order_release);
+	set_generation(c, generation);
 	atomic_fetch_add_explicit(&c->sequence, 1, memory_order_seq_cst);
 	tell_views(e);
 	return 0;
@@ -192,6 +199,18 @@ static int look_at_edits(struct engine *e, uint64_t b)
 	return rc;
 }
 
+/* For those who wait for this rank: since when it is where it is, and how long it takes to get on. */
+static void time_boundary(struct engine *e)
+{
+	struct control_page *c = e->registry.control;
+	uint64_t now = monotonic_ns();
+
+	if (e->passed_ns)
+		control_put(&c->interval_ns, now - e->passed_ns);
+	control_put(&c->boundary_ns, clock_ns(CLOCK_REALTIME));
+	e->passed_ns = now;
+}
+
 /* The boundary is entered before edits are looked for: see edits_prepare. */
 static int pass(struct engine *e)
 {
@@ -199,6 +218,7 @@ static int pass(struct engine *e)
 					       memory_order_seq_cst) +
 		     1;
 
+	time_boundary(e);
 	return edits_pending(&e->edits, b) ? look_at_edits(e, b) : 0;
 }
 

@@ -168,6 +168,8 @@ struct engine {
 		*arena; /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
 	uint64_t
 		owed; /* the trainer's thread's: a generation that not all is there of; 0: none */
+	uint64_t
+		passed_ns; /* the trainer's thread's: when it entered its last boundary; 0: none */
 	struct later *later;   /* a rank's: reads of what is not in memory; NULL: all is */
 	uint64_t swap_told_ms; /* when figures were put into the control page */
 	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock */

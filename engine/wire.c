@@ -137,6 +137,10 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 		.device_errors =
 			atomic_load_explicit(&page->device_errors, memory_order_relaxed),
 		.device_kept = atomic_load_explicit(&page->device_kept, memory_order_relaxed),
+		.generation_ns =
+			atomic_load_explicit(&page->generation_ns, memory_order_relaxed),
+		.boundary_ns = atomic_load_explicit(&page->boundary_ns, memory_order_relaxed),
+		.interval_ns = atomic_load_explicit(&page->interval_ns, memory_order_relaxed),
 	};
 	memcpy(&to->loss_scale, &scale, sizeof(scale));
 }

@@ -50,7 +50,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 9,           /* grows with every change of a struct below */
+	WIRE_VERSION = 10,          /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
@@ -179,8 +179,9 @@ struct wire_control {
 	uint64_t bytes_device, device_from_bytes, device_to_bytes, device_errors;
 	uint64_t device_kept;
 	uint64_t swap_damaged;
+	uint64_t generation_ns, boundary_ns, interval_ns;
 };
-static_assert(sizeof(struct wire_control) == 248, "wire");
+static_assert(sizeof(struct wire_control) == 272, "wire");
 
 struct wire_join {
 	struct wire_entry entry;
@@ -191,7 +192,7 @@ struct wire_join {
 	uint64_t barrier; /* the newest that it has passed */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_join) == 584, "wire");
+static_assert(sizeof(struct wire_join) == 608, "wire");
 
 struct wire_joined {
 	uint32_t need_catalog;
@@ -200,7 +201,7 @@ struct wire_joined {
 	uint64_t barrier; /* rank 0's, and its page */
 	struct wire_control control;
 };
-static_assert(sizeof(struct wire_joined) == 272, "wire");
+static_assert(sizeof(struct wire_joined) == 296, "wire");
 
 struct wire_welcome { /* while not complete, then uint32_t: the first of the ranks that have not come */
 	char job[128];
@@ -294,14 +295,14 @@ struct wire_changed { /* then size bytes of events, a line of JSON each */
 	uint32_t size;   /* at most WIRE_EVENTS_MAX */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_changed) == 264, "wire");
+static_assert(sizeof(struct wire_changed) == 288, "wire");
 
 struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
 	struct wire_control control; /* read after the bytes */
 };
-static_assert(sizeof(struct wire_data) == 256, "wire");
+static_assert(sizeof(struct wire_data) == 280, "wire");
 
 /* Who writes what: for the events, as the writer says, but for its rank. */
 struct wire_origin {

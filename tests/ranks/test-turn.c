@@ -109,6 +109,28 @@ START_TEST(what_the_trainer_does_for_readers_is_counted_and_nothing_else)
 }
 END_TEST
 
+START_TEST(the_page_says_when_a_generation_came_about_and_how_far_apart_boundaries_are)
+{
+	const struct control_page *page = e->registry.control;
+	uint64_t before = atomic_load(&page->generation_ns), now = clock_ns(CLOCK_REALTIME);
+
+	ck_assert_uint_gt(before, 0);
+	ck_assert_uint_le(before, now);
+	ck_assert_uint_eq(atomic_load(&page->boundary_ns), 0);
+	frag_step_begin(job_frag(&job, 0));
+	ck_assert_uint_ge(atomic_load(&page->boundary_ns), now);
+	ck_assert_uint_eq(atomic_load(&page->interval_ns), 0);
+	ck_assert_uint_eq(atomic_load(&page->generation_ns), before);
+	frag_step_end(job_frag(&job, 0));
+	ck_assert_uint_gt(atomic_load(&page->interval_ns), 0);
+	before = atomic_load(&page->generation_ns);
+	ck_assert_uint_ge(before, now);
+	frag_safe_point(job_frag(&job, 0));
+	ck_assert_uint_gt(atomic_load(&page->boundary_ns), before);
+	ck_assert_uint_eq(atomic_load(&page->generation_ns), before);
+}
+END_TEST
+
 START_TEST(a_job_at_rest_copies_nothing)
 {
 	const struct view *view = aged_view();
@@ -456,6 +478,8 @@ int main(void)
 	tcase_add_test(t, a_job_that_steps_copies_ahead_for_its_views);
 	tcase_add_test(t, a_job_at_rest_copies_nothing);
 	tcase_add_test(t, what_the_trainer_does_for_readers_is_counted_and_nothing_else);
+	tcase_add_test(
+		t, the_page_says_when_a_generation_came_about_and_how_far_apart_boundaries_are);
 	tcase_add_test(t, a_table_that_is_refused_is_not_asked_for_again_and_again);
 	tcase_add_test(t, a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew);
 	tcase_add_test(t, reads_by_message_are_counted);

@@ -145,12 +145,18 @@ START_TEST(the_control_page_as_numbers)
 	atomic_store(&page.grads, 5);
 	atomic_store(&page.phase, CONTROL_STEP);
 	atomic_store(&page.loss_scale, 65536.0);
+	atomic_store(&page.generation_ns, 6);
+	atomic_store(&page.boundary_ns, 7);
+	atomic_store(&page.interval_ns, 8);
 	wire_control_from_page(&control, &page);
 	ck_assert_uint_eq(control.cookie[1], 2);
 	ck_assert_uint_eq(control.sequence, 3);
 	ck_assert_uint_eq(control.registry_epoch, 4);
 	ck_assert_uint_eq(control.grads, 5);
 	ck_assert_uint_eq(control.phase, CONTROL_STEP);
+	ck_assert_uint_eq(control.generation_ns, 6);
+	ck_assert_uint_eq(control.boundary_ns, 7);
+	ck_assert_uint_eq(control.interval_ns, 8);
 	memcpy(&scale, &control.loss_scale, sizeof(scale));
 	ck_assert(scale == 65536.0);
 }
