@@ -34,11 +34,14 @@ START_TEST(memory_for_what_is_preserved_has_a_stream_of_its_own)
 	void *stream = here->stream_new(0), *pools;
 	const struct stub_call *c;
 	struct device_kept *kept;
+	struct job back = { 0 };
 
+	memset(memory, 3, CHUNK);
 	ck_assert_int_eq(here->ops->preserve(device, 0, stream, memory, CHUNK, NULL, &kept), 0);
 	end_kept(kept);
 	wait_until_kept(0); /* its events are at hand */
 	stub_reset();
+	here->hold(stream);
 	ck_assert_int_eq(here->ops->preserve(device, 0, stream, memory, CHUNK, NULL, &kept), 0);
 	c = call_of("MallocFromPoolAsync", 0);
 	pools = c->stream;
@@ -46,7 +49,13 @@ START_TEST(memory_for_what_is_preserved_has_a_stream_of_its_own)
 	ck_assert(is(c + 1, "EventRecord") && c[1].stream == pools);
 	ck_assert(is(c + 2, "StreamWaitEvent") && c[2].stream == stream);
 	ck_assert(is(c + 3, "MemcpyAsync") && c[3].stream == stream);
-	ck_assert_int_eq(copy(memory, kept->memory, CHUNK), 0);
+	back.io = (struct device_io){
+		.to = memory, .from = kept->memory, .size = CHUNK, .after = kept->written
+	};
+	job_start(&back);
+	here->go(stream);
+	ck_assert_int_eq(job_wait(&back), 0);
+	ck_assert_uint_eq(memory[CHUNK - 1], 3);
 	stub_reset();
 	here->ops->release(device, kept);
 	wait_for_calls("FreeAsync", 1);

@@ -492,6 +492,39 @@ START_TEST(what_is_preserved_stays_when_the_trainer_goes_on)
 }
 END_TEST
 
+/* As an edit does: it marks the stream behind what is preserved, and writes when the stream has come there. */
+START_TEST(what_is_preserved_is_read_before_a_request_behind_it_writes)
+{
+	uint8_t *memory = here->alloc(0, CHUNK), old[CHUNK], new[CHUNK], host[CHUNK];
+	void *stream = here->stream_new(0);
+	struct job edit = { 0 };
+	struct device_kept *kept;
+
+	memset(old, 1, CHUNK);
+	memset(new, 2, CHUNK);
+	here->put(memory, old, CHUNK);
+	here->hold(stream);
+	kept = preserve(stream, memory, CHUNK, NULL);
+	edit.unmark = mark(0, stream);
+	edit.io = (struct device_io){
+		.to = memory, .from = new, .size = CHUNK, .after = edit.unmark
+	};
+	job_start(&edit);
+	ck_assert_int_eq(
+		run_io((struct device_io){ .to = host, .from = memory, .size = CHUNK }), 0);
+	ck_assert(!job_is_over(&edit));
+	expect_bytes(host, 1, CHUNK);
+	here->go(stream);
+	ck_assert_int_eq(job_wait(&edit), 0);
+	expect_on_device(memory, 2, CHUNK);
+	ck_assert_int_eq(read_kept(kept, host), 0);
+	expect_bytes(host, 1, CHUNK);
+	here->ops->release(device, kept);
+	here->stream_free(stream);
+	here->free(memory);
+}
+END_TEST
+
 /* Room comes back when the port's thread has seen that the stream is past it. */
 static struct device_kept *preserve_when_there_is_room(const void *from, uint64_t size)
 {
@@ -585,6 +618,7 @@ static TCase *conformance(void)
 	tcase_add_test(c, a_request_waits_no_longer_than_it_says);
 	tcase_add_test(c, the_default_stream_is_one_too);
 	tcase_add_test(c, what_is_preserved_stays_when_the_trainer_goes_on);
+	tcase_add_test(c, what_is_preserved_is_read_before_a_request_behind_it_writes);
 	tcase_add_test(c, no_more_is_preserved_than_there_is_room);
 	tcase_add_test(c, what_cannot_be_preserved_is_refused);
 	device_suite_add_arithmetic(c);

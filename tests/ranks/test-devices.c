@@ -3,6 +3,7 @@
 
 #include "engine/devices.h"
 #include "engine/engine.h"
+#include "engine/thread.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/value-reading.h"
 
@@ -306,6 +307,47 @@ START_TEST(what_changed_while_it_was_copied_is_looked_for_again)
 }
 END_TEST
 
+/* Rank 0's stream goes on a while after its trainer has enqueued what preserves the bytes of open files. */
+static void *go_late(void *arg)
+{
+	const struct timespec pause = { .tv_nsec = 20000000 };
+	const struct control_page *c = rank0()->engine->registry.control;
+
+	for (uint64_t end = monotonic_ms() + JOB_WAIT_MS; !atomic_load(&c->kept_bytes);) {
+		ck_assert_uint_lt(monotonic_ms(), end);
+		nanosleep(&pause, NULL);
+	}
+	nanosleep(&pause, NULL);
+	device_host_go(stream0());
+	return arg;
+}
+
+START_TEST(an_edit_waits_until_what_open_files_show_is_preserved)
+{
+	struct engine_file *file, *other;
+	float value[7000];
+	pthread_t thread;
+
+	for (size_t i = 0; i < ARRAY_SIZE(value); i++)
+		value[i] = 9;
+	open_job(0);
+	step(1);
+	file = open_file("fp32");
+	expect_value(file, 0, 1);
+	ck_assert_int_eq(frag_set(job_frag(&job, 1), 0, "fp32", value, sizeof(value)), 0);
+	device_host_hold(stream0());
+	ck_assert_int_eq(thread_start(&thread, go_late, NULL), 0);
+	job_boundary(&job);
+	pthread_join(thread, NULL);
+	expect_value(file, 7, 1);
+	engine_file_close(file);
+	other = open_file("fp32");
+	expect_value(other, 7, 9);
+	engine_file_close(other);
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(what_is_dropped_is_kept_for_open_files)
 {
 	struct engine_file *file;
@@ -483,6 +525,7 @@ int main(void)
 	tcase_add_loop_test(c, open_files_show_what_was_preserved, 0, ARRAY_SIZE(keeps));
 	tcase_add_test(c, the_host_has_room_for_so_many_open_files);
 	tcase_add_test(c, what_changed_while_it_was_copied_is_looked_for_again);
+	tcase_add_test(c, an_edit_waits_until_what_open_files_show_is_preserved);
 	tcase_add_test(c, what_is_dropped_is_kept_for_open_files);
 	tcase_add_test(c, gradients_are_kept_when_they_go);
 	tcase_add_test(c, the_trainers_calls_are_in_order_with_its_stream);
