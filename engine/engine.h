@@ -25,6 +25,7 @@ struct engine_options {
 	bool plain;          /* speak to a job that has no key */
 	bool readahead_off;
 	bool writable;
+	bool local; /* what one rank of a job holds is writable by itself too */
 	const char *
 		overlay; /* a folder that has edits of a checkpoint; NULL: they go to its files */
 	bool incoherent; /* edits of a checkpoint's fp32 leave the low-precision values as they are */
@@ -258,6 +259,12 @@ enum engine_address_kind {
 	ENGINE_RANK_PUBLISHED, /* rank, key: bytes for other ranks */
 };
 
+/* Of one rank alone: an edit of it reaches neither replicas nor low-precision copies. */
+static inline bool engine_is_local(enum engine_address_kind kind)
+{
+	return kind == ENGINE_RANK_PARAM || kind == ENGINE_RANK_PARTITION;
+}
+
 struct engine_address {
 	enum engine_address_kind kind;
 	uint32_t param;
@@ -299,7 +306,8 @@ void engine_read(struct engine *e, struct engine_read *read);
 void engine_read_cancel(struct engine *e, struct engine_read *read);
 
 /* All or nothing: extents of one file, sorted, not overlapping.  Result 0 when every holder has
- * applied it; else nobody keeps it: -EIO, -ETIMEDOUT, -ECANCELED, -EROFS.
+ * applied it; else nobody keeps it: -EIO, -ETIMEDOUT, -ECANCELED, -EROFS, -EACCES (of one rank alone, and the
+ * engine was opened without local).
  */
 struct engine_extent {
 	uint64_t offset; /* bytes */

@@ -63,6 +63,11 @@ static int compare_states(const void *a, const void *b)
 		      ((const struct engine_state *)b)->key);
 }
 
+static unsigned writable(const struct engine *e, enum engine_address_kind kind)
+{
+	return e->writable && (e->local || !engine_is_local(kind)) ? ENGINE_STATE_WRITABLE : 0;
+}
+
 struct listing {
 	struct engine *e;
 	struct engine_state *out;
@@ -108,7 +113,7 @@ static void list_lp(struct listing *l, struct engine_address a, const struct cat
 static void list_param(struct listing *l, struct engine_address a, const struct states *states)
 {
 	const struct catalog_param *p = &l->e->catalog->params[a.param];
-	unsigned flags = l->e->writable ? ENGINE_STATE_WRITABLE : 0;
+	unsigned flags = writable(l->e, a.kind);
 
 	list_lp(l, a, p, states);
 	for (uint32_t i = 0; i < states->ngroup_rows && p->group != CATALOG_NONE; i++) {
@@ -172,6 +177,8 @@ int live_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct eng
 static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint32_t group,
 		     uint32_t sub, struct engine_state *out, int max)
 {
+	unsigned flags =
+		writable(e, kind == STATE_HYPER ? ENGINE_HYPER : ENGINE_RANK_PARTITION);
 	struct listing l = { .e = e, .out = out, .max = max };
 	int rc;
 
@@ -184,11 +191,9 @@ static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint
 		if (row->kind != kind || row->index != group || row->sub != sub)
 			continue;
 		if (l.n < max) {
-			out[l.n] = (struct engine_state){
-				.dtype = row->dtype,
-				.bytes = states_row_whole(row),
-				.flags = e->writable ? ENGINE_STATE_WRITABLE : 0
-			};
+			out[l.n] = (struct engine_state){ .dtype = row->dtype,
+							  .bytes = states_row_whole(row),
+							  .flags = flags };
 			memcpy(out[l.n].key, row->key, sizeof(row->key));
 		}
 		l.n++;

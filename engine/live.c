@@ -126,6 +126,7 @@ int live_open(struct engine **out, const struct engine_options *o, char *why, si
 	if (o->timeout_ms)
 		e->timeout_ms = o->timeout_ms;
 	e->writable = o->writable;
+	e->local = o->local;
 	rc = check_gather(e, o->gather, why, whysize);
 	if (!rc)
 		rc = open_source(e, o, why, whysize);

@@ -132,6 +132,7 @@ struct engine {
 	/* set before the thread starts */
 	bool is_rank;
 	bool writable; /* an observer that may write */
+	bool local;    /* also to what one rank holds, there alone */
 	bool threaded;
 	uint32_t rank; /* WIRE_OBSERVER: an observer */
 	pid_t pid;     /* that opened it: a forked child must not touch it */

@@ -104,7 +104,11 @@ static void put_origin(const struct engine *e, json_t *event, const struct wire_
 		put_param(e, event, o->param);
 	else
 		put_number(event, "group", o->group);
+	if (o->kind == ENGINE_RANK_PARTITION)
+		put_number(event, "sub_group", o->sub);
 	put_text(event, "state", wire_text_ok(o->key, sizeof(o->key)) ? o->key : "?");
+	if (engine_is_local(o->kind))
+		put_number(event, "local_to_rank", o->rank);
 	if (o->files > 1)
 		put_number(event, "files", o->files);
 	put_number(event, "bytes", o->bytes);

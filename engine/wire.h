@@ -314,10 +314,11 @@ struct wire_origin {
 	uint32_t param;
 	uint32_t group;
 	uint32_t files;
+	uint32_t rank, sub; /* where kind is of one rank alone */
 	char host[64];
 	char key[FRAG_KEY_MAX + 1];
 };
-static_assert(sizeof(struct wire_origin) == 168, "wire");
+static_assert(sizeof(struct wire_origin) == 176, "wire");
 
 struct wire_stage { /* then size bytes */
 	uint64_t transaction[2];
@@ -327,7 +328,7 @@ struct wire_stage { /* then size bytes */
 	uint64_t offset;
 	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_stage) == 208, "wire");
+static_assert(sizeof(struct wire_stage) == 216, "wire");
 
 struct wire_piece { /* bytes to be sent by a round */
 	uint64_t epoch;
@@ -450,7 +451,7 @@ struct wire_dropped { /* an edit that was staged, and will never be committed */
 	struct wire_origin origin;
 	char why[72];
 };
-static_assert(sizeof(struct wire_dropped) == 256, "wire");
+static_assert(sizeof(struct wire_dropped) == 264, "wire");
 
 struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, rising */
 	uint64_t transaction[2];
@@ -461,7 +462,7 @@ struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, r
 	uint32_t round;     /* 1: a round, of which ROUND told the ranks their parts */
 	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_commit) == 208, "wire");
+static_assert(sizeof(struct wire_commit) == 216, "wire");
 
 struct wire_accepted {
 	uint64_t boundary;
@@ -478,7 +479,7 @@ struct wire_prepare {
 	uint32_t round;
 	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_prepare) == 224, "wire");
+static_assert(sizeof(struct wire_prepare) == 232, "wire");
 
 struct wire_vote {
 	int32_t status; /* 0: yes; -EAGAIN: N is passed already; else no */

@@ -353,6 +353,8 @@ void writes_origin(struct engine *e, const struct engine_file *file, size_t n, u
 	origin->param = a->param;
 	origin->group = a->group;
 	origin->files = (uint32_t)n;
+	origin->rank = a->rank;
+	origin->sub = a->sub;
 	memcpy(origin->key, a->key, sizeof(origin->key));
 }
 
@@ -434,6 +436,8 @@ void writes_ask(struct engine *e, struct engine_write *write)
 {
 	if (!e->writable)
 		write->done(write, -EROFS);
+	else if (engine_is_local(write->file->address.kind) && !e->local)
+		write->done(write, -EACCES);
 	else
 		writes_start(e, write, 1, true);
 }

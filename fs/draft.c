@@ -68,7 +68,7 @@ static uint64_t staged(const struct handle *h)
 static void log_dropped(struct handle *h)
 {
 	int error = h->draft->failed;
-	char path[512];
+	char path[TREE_PATH_MAX];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
 	log_warn("%s: closed without a commit, %" PRIu64 " staged bytes dropped%s%s", path,
@@ -77,7 +77,7 @@ static void log_dropped(struct handle *h)
 
 static void log_committed(struct handle *h)
 {
-	char path[512];
+	char path[TREE_PATH_MAX];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
 	log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
@@ -98,7 +98,7 @@ void draft_free(struct handle *h)
 
 static void log_refused(struct handle *h, double value)
 {
-	char path[512];
+	char path[TREE_PATH_MAX];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
 	log_warn("%s: %g is refused: no finite number", path, value);

@@ -23,6 +23,7 @@ struct fs {
 	struct polls polls;
 	struct staging_pool pool;
 	bool writable;
+	_Atomic bool told_local;  /* that one rank's states are not writable */
 	unsigned max_read;        /* of one request; 0: the kernel's */
 	pthread_mutex_t lock;     /* of handles */
 	struct handle *handles;   /* all that the kernel has open */

@@ -244,6 +244,7 @@ static struct engine_options engine_options(const struct options *o)
 					.timeout_ms = o->timeout_ms,
 					.plain = o->plain,
 					.writable = o->writable,
+					.local = o->local,
 					.overlay = o->overlay,
 					.incoherent = !o->coherent,
 					.readahead_off = o->readahead_off };

@@ -12,6 +12,7 @@
 enum option_id {
 	OPTION_RW,
 	OPTION_RO,
+	OPTION_LOCAL,
 	OPTION_TIMEOUT,
 	OPTION_STAGE_MEM,
 	OPTION_KEY,
@@ -41,6 +42,8 @@ static const struct option_row {
 } rows[] = {
 	{ "ro", .id = OPTION_RO, .help = "refuse writes (the default)" },
 	{ "rw", .id = OPTION_RW, .help = "let states and hyper-parameters be written" },
+	{ "local", .id = OPTION_LOCAL, .use = FOR_JOB,
+	  .help = "with rw: ranks/ too, where an edit changes one rank alone" },
 	{ "timeout", "SECONDS", "seconds, 0.001 to 4294967", .id = OPTION_TIMEOUT,
 	  .use = FOR_JOB, .help = "silence after which a request fails (10)" },
 	{ "stage_mem", "SIZE", "bytes, or with K, M, G or T, below 2^64",
@@ -219,6 +222,9 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 		o->read_only = row->id == OPTION_RO;
 		o->writable = !o->read_only;
 		return 0;
+	case OPTION_LOCAL:
+		o->local = true;
+		return 0;
 	case OPTION_TIMEOUT:
 		return parse_seconds(value, &o->timeout_ms);
 	case OPTION_STAGE_MEM:
@@ -385,6 +391,8 @@ int options_parse(struct options *o, int argc, char **argv, char *why, size_t wh
 		rc = refuse(why, whysize, "no memory");
 	if (!rc && o->overlay && o->read_only)
 		rc = refuse(why, whysize, "option overlay is for a mount that is not ro");
+	if (!rc && o->local && !o->writable)
+		rc = refuse(why, whysize, "option local is for a mount that is rw");
 	if (!rc && !o->help && !o->version && !o->mountpoint)
 		rc = refuse(why, whysize,
 			    "a source and a mountpoint are needed: fragfs "

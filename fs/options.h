@@ -15,6 +15,7 @@ struct options {
 	const char *mountpoint;
 	bool help, version, foreground, debug;
 	bool writable;
+	bool local;     /* what one rank holds, too */
 	bool read_only; /* was asked for */
 	bool plain, readahead_off, coherent;
 	bool plain_words; /* "--" was there: no options follow */

@@ -3,6 +3,7 @@
 
 #include "fs/state.h"
 
+#include "engine/log.h"
 #include "fs/hyper.h"
 #include "fs/text.h"
 #include "fs/draft.h"
@@ -81,6 +82,21 @@ static int open_content(struct handle *h)
 	return h->node.kind == NODE_TEXT ? open_text(h) : open_file(h);
 }
 
+/* Why ranks/ cannot be written, once. */
+static void tell_local(struct fs *fs, struct node n)
+{
+	char path[TREE_PATH_MAX];
+
+	if (!engine_is_live(fs->engine) || !engine_is_local(tree_address(&fs->tree, n).kind) ||
+	    atomic_exchange(&fs->told_local, true))
+		return;
+	tree_path(&fs->tree, n, path, sizeof(path));
+	log_warn("%s is not writable: neither replicas nor low-precision copies on other "
+		 "ranks would follow (params/ changes all of them; -o rw,local lets one rank "
+		 "be changed alone)",
+		 path);
+}
+
 int state_writable(struct fs *fs, struct node n, struct engine_state *state)
 {
 	int rc;
@@ -92,7 +108,10 @@ int state_writable(struct fs *fs, struct node n, struct engine_state *state)
 	rc = tree_state(&fs->tree, n, state);
 	if (rc)
 		return rc;
-	return state->flags & ENGINE_STATE_WRITABLE ? 0 : -EACCES;
+	if (state->flags & ENGINE_STATE_WRITABLE)
+		return 0;
+	tell_local(fs, n);
+	return -EACCES;
 }
 
 static int check_access(struct fs *fs, struct node n, int flags)

@@ -17,7 +17,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
-enum { TREE_KEYS_MAX = 1024, TREE_STATES_MAX = 128, TREE_BLOCK = 1 << 20 };
+enum { TREE_KEYS_MAX = 1024, TREE_STATES_MAX = 128, TREE_BLOCK = 1 << 20, TREE_PATH_MAX = 512 };
 
 enum node_kind {
 	NODE_ROOT,

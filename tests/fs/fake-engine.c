@@ -92,6 +92,7 @@ struct engine {
 	uint64_t frozen, freezes; /* number of the one that lasts, 0: none; of the newest */
 	struct op *ops;
 	bool stop;
+	bool local; /* as opened */
 };
 
 unsigned char fake_byte(uint32_t param, const char *key, uint64_t offset)
@@ -162,6 +163,7 @@ int engine_open(struct engine **out, const struct engine_options *options, char 
 	sscanf(options->source, "fake:%u", &n);
 	e = calloc(1, sizeof(*e));
 	snprintf(e->source, sizeof(e->source), "%s", options->source);
+	e->local = options->local;
 	e->nparams = NAMED + n;
 	e->names = calloc(n + 1, sizeof(*e->names));
 	for (unsigned i = 0; i < n; i++)
@@ -334,6 +336,16 @@ int engine_states(struct engine *e, uint32_t param, struct engine_state *out, in
 	return n;
 }
 
+/* As one rank holds it. */
+static struct engine_state rank_state(const struct engine *e, uint32_t param, const char *key)
+{
+	struct engine_state s = state_of(param, key);
+
+	if (!e->local)
+		s.flags &= ~(unsigned)ENGINE_STATE_WRITABLE;
+	return s;
+}
+
 /* Rank r holds a third of every state, rank 2 nothing. */
 int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 		       struct engine_state *out, int max)
@@ -344,10 +356,9 @@ int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 	if (param >= e->nparams || rank >= NRANKS)
 		return -ENOENT;
 	for (int i = 0; i < KEYS_MAX && p->keys[i] && rank < 2; i++) {
-		struct engine_state s = state_of(param, p->keys[i]);
+		struct engine_state s = rank_state(e, param, p->keys[i]);
 
 		s.bytes /= 3;
-		s.flags &= ~(unsigned)ENGINE_STATE_WRITABLE;
 		add(out, max, &n, s);
 	}
 	return n;
@@ -362,7 +373,7 @@ int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uin
 		return -ENOENT;
 	if (rank == 2) /* it is lost */
 		return -EIO;
-	add(out, max, &n, state_of(0, "fp32"));
+	add(out, max, &n, rank_state(e, 0, "fp32"));
 	return n;
 }
 

@@ -106,6 +106,19 @@ START_TEST(an_overlay_is_written_to)
 }
 END_TEST
 
+START_TEST(one_ranks_own_is_written_where_all_may_be)
+{
+	ck_assert_int_eq(parse("a:1 /m -o rw"), 0);
+	ck_assert(!parsed.local);
+	options_fini(&parsed);
+	ck_assert_int_eq(parse("a:1 /m -o local,rw"), 0);
+	ck_assert(parsed.writable && parsed.local);
+	options_fini(&parsed);
+	check_refused("a:1 /m -o local", "option local is for a mount that is rw");
+	check_refused("a:1 /m -o rw,local,ro", "option local is for a mount that is rw");
+}
+END_TEST
+
 START_TEST(the_last_of_rw_and_ro_counts)
 {
 	ck_assert_int_eq(parse("a:1 /m -o rw,ro"), 0);
@@ -299,6 +312,7 @@ int main(void)
 	tcase_add_test(t, behind_two_dashes_there_are_no_options);
 	tcase_add_test(t, a_comma_behind_a_backslash_does_not_end_an_option);
 	tcase_add_test(t, an_overlay_is_written_to);
+	tcase_add_test(t, one_ranks_own_is_written_where_all_may_be);
 	tcase_add_test(t, the_last_of_rw_and_ro_counts);
 	tcase_add_test(t, allow_other_brings_permissions);
 	tcase_add_test(t, sizes_have_units);
