@@ -99,14 +99,26 @@ static void list_key(struct listing *l, const struct engine_address *a, enum fra
 	l->n++;
 }
 
+/* A parameter that no optimizer changes has no master: its low-precision tensor is edited itself, on
+ * all ranks at once (ENGINE_PARAM), so that their copies stay alike.
+ */
+static bool lp_is_the_value(const struct engine_address *a, const struct catalog_param *p)
+{
+	return a->kind == ENGINE_PARAM && (p->group == CATALOG_NONE || p->flags & FRAG_FROZEN);
+}
+
 static void list_lp(struct listing *l, struct engine_address a, const struct catalog_param *p,
 		    const struct states *states)
 {
+	unsigned flags = ENGINE_STATE_LP;
+
 	if (states_find(states, STATE_LP, a.param, 0, "") < 0 &&
 	    states_find(states, STATE_LP_SHARD, a.param, 0, "") < 0 && l->lost)
 		return;
+	if (l->e->writable && lp_is_the_value(&a, p))
+		flags |= ENGINE_STATE_WRITABLE;
 	strcpy(a.key, dtype_lp_key(p->dtype));
-	list_key(l, &a, p->dtype, ENGINE_STATE_LP);
+	list_key(l, &a, p->dtype, flags);
 }
 
 /* Keys of the parameter's states, as one rank's table has them. */

@@ -341,7 +341,7 @@ static int run_on_rank(struct engine *e, const struct place *p, uint32_t rank, s
 	struct layout_fragment f;
 
 	if (!p->group)
-		return p->param->owner == rank && lp_run(p, 0, run) ? 0 : -ENOENT;
+		return lp_run(p, 0, run) ? 0 : -ENOENT;
 	place = catalog_place(p->group, rank);
 	if (place == CATALOG_NONE)
 		return -ENOENT;
@@ -407,6 +407,35 @@ int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_n
 	if (p.kind == IN_ROW)
 		return add_piece(plan, p.rank, p.row, offset, size);
 	return plan_param(e, &p, offset, size, plan);
+}
+
+/* Whether the last table of a lost or silent rank says that it has no copy of the parameter. */
+static bool had_no_lp(const struct engine *e, const struct place *p, uint32_t rank)
+{
+	const struct states *states = e->peers[rank].states;
+
+	return states && states_find(states, STATE_LP, p->param_number, 0, "") == -ENOENT;
+}
+
+/* Every rank's copy of a parameter that is in no group: the catalog does not say which ranks have
+ * registered it, but their tables of states say which have a copy.
+ */
+static int see_ungrouped(struct engine *e, const struct place *p, uint64_t offset,
+			 uint64_t size, plan_see see, void *arg)
+{
+	int rc = 0;
+
+	for (uint32_t rank = 0; rank < e->world && !rc; rank++) {
+		int row = row_on(e, p->since_ns, rank, STATE_LP, p->param_number, 0, "");
+		struct piece piece = {
+			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
+		};
+
+		if (row == -ENOENT || (is_lost(row) && had_no_lp(e, p, rank)))
+			continue;
+		rc = row < 0 ? row : see(arg, &piece);
+	}
+	return rc;
 }
 
 static int see_holders(struct engine *e, const struct place *p, const struct run *run,
@@ -487,6 +516,8 @@ int plan_write(struct engine *e, const struct engine_address *a, uint64_t since_
 		return -EINVAL;
 	if (a->kind == ENGINE_HYPER)
 		return see_hyper(e, &p, offset, size, see, arg);
+	if (!p.group)
+		return see_ungrouped(e, &p, offset, size, see, arg);
 	rc = see_param(e, &p, offset, size, see, arg);
 	/* a sharded group may keep whole copies of small parameters beside the pieces */
 	if (!rc && p.kind == IN_LP_SHARDS) {

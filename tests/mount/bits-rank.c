@@ -62,6 +62,11 @@ static bool is_cut(const struct rank *r)
 	return r->job->stage >= 3;
 }
 
+static bool is_frozen(const struct rank *r, uint32_t param)
+{
+	return param >= r->job->nparams - r->job->nfrozen;
+}
+
 /* Elements of one rank's piece of the low-precision parameter. */
 static uint64_t lp_piece(const struct rank *r, uint32_t param)
 {
@@ -77,11 +82,14 @@ static uint64_t lp_piece(const struct rank *r, uint32_t param)
 static void add_param(struct rank *r, uint32_t param)
 {
 	const struct bits_param *p = &r->job->params[param];
-	struct frag_tensor t = { sizeof(t), .name = p->name, .dtype = FRAG_BF16,
-				 .ndim = p->ndim, .shape = p->shape };
+	struct frag_tensor t = {
+		sizeof(t),          .name = p->name,
+		.dtype = FRAG_BF16, .ndim = p->ndim,
+		.shape = p->shape,  .flags = is_frozen(r, param) ? FRAG_FROZEN : 0
+	};
 	struct buffer b = { BITS_LP, .param = (int)param, .numel = bits_numel(p) };
 
-	if (is_cut(r)) {
+	if (is_cut(r) && !is_frozen(r, param)) {
 		b.numel = lp_piece(r, param);
 		b.first = b.numel * r->rank;
 		t.lp_shard = add(r, b, false)->at;
@@ -101,7 +109,7 @@ static void add_group(struct rank *r)
 		zero = (struct frag_zero){ sizeof(zero), .sharding = FRAG_FSDP2 };
 	if (bits_numel(&r->job->params[0]) > 1000000)
 		zero.sub_group_size = 0;
-	r->group = frag_group(r->f, r->number, r->job->nparams, &zero);
+	r->group = frag_group(r->f, r->number, r->job->nparams - r->job->nfrozen, &zero);
 	need(r->group, "frag_group");
 }
 

@@ -24,15 +24,23 @@ static const struct bits_param some[] = {
 static const struct bits_param large[] = { { "w", 2, { 8191, 8209 } }, { "one", 1, { 1 } } };
 static const struct bits_param even[] = { { "w", 2, { 300, 1001 } }, { "v", 1, { 701 } } };
 
+static const struct bits_param frozen[] = {
+	{ "w", 2, { 61, 37 } },
+	{ "b", 1, { 13 } },
+	{ "tokens", 2, { 211, 64 } },
+	{ "scale", 0, { 0 } },
+};
+
 static const struct {
 	const char *name;
 	const struct bits_param *params;
-	uint32_t n, nkeys;
+	uint32_t n, nkeys, nfrozen;
 } sets[] = {
-	{ "small", small, ARRAY_SIZE(small), 3 },
-	{ "some", some, ARRAY_SIZE(some), 3 },
-	{ "large", large, ARRAY_SIZE(large), 1 },
-	{ "even", even, ARRAY_SIZE(even), 3 },
+	{ "small", small, ARRAY_SIZE(small), 3, 0 },
+	{ "some", some, ARRAY_SIZE(some), 3, 0 },
+	{ "large", large, ARRAY_SIZE(large), 1, 0 },
+	{ "even", even, ARRAY_SIZE(even), 3, 0 },
+	{ "frozen", frozen, ARRAY_SIZE(frozen), 3, 2 },
 };
 
 void bits_fail(const char *why)
@@ -126,6 +134,7 @@ static void take_set(struct bits_job *job, const char *name)
 		job->params = sets[i].params;
 		job->nparams = sets[i].n;
 		job->nkeys = sets[i].nkeys;
+		job->nfrozen = sets[i].nfrozen;
 	}
 	if (!job->params)
 		bits_fail("no such set");

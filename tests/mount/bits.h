@@ -38,6 +38,8 @@ struct bits_job {
 	bool even;
 	const struct bits_param *params;
 	uint32_t nparams, nkeys;
+	uint32_t
+		nfrozen; /* the last parameters: in no group, whole on every rank, bf16 alone */
 	struct bits_shared *shared;
 	uint8_t *truth[BITS_PARAMS_MAX][BITS_KEYS_MAX + 1];
 };

@@ -58,6 +58,30 @@ done
 on_nvme write_small 1 3
 on_nvme write_small 3 3
 
+# A frozen parameter has no master: what is written is bf16 itself, of every rank.
+write_frozen() { # write_frozen LAYOUT WORLD
+	start_job "$1" "$2" frozen
+	mount_job rw
+	write_whole tokens tokens bf16
+	write_part tokens tokens bf16 4099 8193
+	write_whole scale scale bf16
+	write_whole w w fp32
+	for file in "$M/params/w/bf16" "$M/ranks/0/params/tokens/bf16"; do
+		refused 'Permission denied' dd if=new of="$file" conv=notrunc
+	done
+	ask check
+	ask views "$M"
+	unmount
+	mount_job
+	refused 'Read-only file system' dd if=new of="$M/params/tokens/bf16" conv=notrunc
+	unmount
+	end_job
+}
+for layout in 0 2 3 fsdp2; do
+	write_frozen $layout 3
+done
+write_frozen 3 1
+
 start_job 3 4 some
 mount_job rw,transport=zmq
 write_whole w w fp32

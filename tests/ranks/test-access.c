@@ -187,6 +187,20 @@ START_TEST(one_rank_sets_and_every_holder_has_it)
 }
 END_TEST
 
+/* A frozen parameter has no master: every rank has a low-precision copy, or a piece of one. */
+START_TEST(one_rank_sets_what_is_frozen_and_every_holder_has_it)
+{
+	struct job job;
+
+	if (!open_case(&job, _i))
+		return;
+	for (uint32_t p = 0; p < job.spec.nparams; p++)
+		if (usual[p].flags & FRAG_FROZEN)
+			check_set(&job, job_random(&job, job.spec.world), p, "lp");
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(a_value_of_another_size_is_refused)
 {
 	uint8_t value[64] = { 0 };
@@ -360,6 +374,7 @@ int main(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, every_rank_gets_every_state_bit_for_bit, 0, ALL);
 	tcase_add_loop_test(t, one_rank_sets_and_every_holder_has_it, 0, ALL);
+	tcase_add_loop_test(t, one_rank_sets_what_is_frozen_and_every_holder_has_it, 0, ALL);
 	tcase_add_test(t, a_value_of_another_size_is_refused);
 	tcase_add_loop_test(t, a_parameter_that_there_is_not_is_a_bad_argument, 0, 3);
 	tcase_add_test(t, a_range_is_got_alone);
