@@ -7,7 +7,6 @@
 #include "fs/hyper.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -38,7 +37,7 @@ static bool is_hyper(const struct handle *h)
 	return h->node.kind == NODE_HYPER;
 }
 
-int draft_new(struct handle *h, int flags)
+int draft_new(struct handle *h)
 {
 	struct draft *d = calloc(1, sizeof(*d));
 
@@ -46,8 +45,7 @@ int draft_new(struct handle *h, int flags)
 		return -ENOMEM;
 	pthread_mutex_init(&d->lock, NULL);
 	staging_init(&d->staging, &h->fs->pool, h->bytes);
-	d->truncated = flags & O_TRUNC;
-	if (is_hyper(h) && !d->truncated) {
+	if (is_hyper(h)) {
 		d->length = h->length;
 		memcpy(d->text, h->text, d->length);
 	}
@@ -58,6 +56,22 @@ int draft_new(struct handle *h, int flags)
 static bool dirty(const struct handle *h)
 {
 	return is_hyper(h) ? h->draft->touched : h->draft->staging.covered;
+}
+
+/* Takes the lock.  Who comes here has the open file: its open(2) has returned. */
+static void enter(struct handle *h)
+{
+	pthread_mutex_lock(&h->draft->lock);
+	atomic_store(&h->opener, -1);
+	if (!atomic_exchange(&h->truncated, false) || dirty(h))
+		return;
+	h->draft->length = 0;
+	h->draft->truncated = true;
+}
+
+static void leave(struct handle *h)
+{
+	pthread_mutex_unlock(&h->draft->lock);
 }
 
 static uint64_t staged(const struct handle *h)
@@ -156,13 +170,13 @@ int64_t draft_write(struct handle *h, const void *data, size_t size, uint64_t of
 	struct draft *d = h->draft;
 	int64_t rc;
 
-	pthread_mutex_lock(&d->lock);
+	enter(h);
 	rc = take(h, data, size, offset);
 	if (rc < 0)
 		d->refused = (int)-rc;
 	d->failed = 0;
 	d->interrupted = false;
-	pthread_mutex_unlock(&d->lock);
+	leave(h);
 	return rc;
 }
 
@@ -181,7 +195,7 @@ int draft_truncate(struct handle *h, uint64_t size)
 	struct draft *d = h->draft;
 	int rc = 0;
 
-	pthread_mutex_lock(&d->lock);
+	enter(h);
 	if (d->committing) {
 		rc = -EBUSY;
 	} else if (size == (is_hyper(h) ? d->length : h->bytes)) {
@@ -193,7 +207,7 @@ int draft_truncate(struct handle *h, uint64_t size)
 	} else {
 		rc = -EINVAL;
 	}
-	pthread_mutex_unlock(&d->lock);
+	leave(h);
 	return rc;
 }
 
@@ -201,27 +215,27 @@ bool draft_is_dirty(struct handle *h)
 {
 	bool is;
 
-	pthread_mutex_lock(&h->draft->lock);
+	enter(h);
 	is = dirty(h);
-	pthread_mutex_unlock(&h->draft->lock);
+	leave(h);
 	return is;
 }
 
 void draft_overlay(struct handle *h, uint64_t offset, void *out, size_t size)
 {
-	pthread_mutex_lock(&h->draft->lock);
+	enter(h);
 	staging_overlay(&h->draft->staging, offset, out, size);
-	pthread_mutex_unlock(&h->draft->lock);
+	leave(h);
 }
 
 size_t draft_text(struct handle *h, char *out, size_t size)
 {
 	size_t n;
 
-	pthread_mutex_lock(&h->draft->lock);
+	enter(h);
 	n = u64_min(size, h->draft->length);
 	memcpy(out, h->draft->text, n);
-	pthread_mutex_unlock(&h->draft->lock);
+	leave(h);
 	return n;
 }
 
@@ -337,9 +351,9 @@ void draft_flush(struct handle *h, fuse_req_t req, bool fsync)
 	struct request *r = NULL;
 	int rc;
 
-	pthread_mutex_lock(&h->draft->lock);
+	enter(h);
 	rc = h->draft->committing ? wait_for(h->draft, req) : begin(h, req, fsync, &r);
-	pthread_mutex_unlock(&h->draft->lock);
+	leave(h);
 	if (rc <= 0) {
 		fuse_reply_err(req, -rc);
 	} else if (r) {

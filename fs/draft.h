@@ -17,8 +17,8 @@
 
 #include "fs/handle.h"
 
-/* For a state of h->bytes, or a hyper (h->text).  flags are open(2)'s.  -ENOMEM. */
-int draft_new(struct handle *h, int flags);
+/* For a state of h->bytes, or a hyper (h->text).  -ENOMEM. */
+int draft_new(struct handle *h);
 void draft_free(struct handle *h);
 
 /* Takes size bytes at offset, or as many as lie before the end.  Returns how many; -EFBIG: none

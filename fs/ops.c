@@ -25,17 +25,20 @@ static void call(fuse_req_t req, struct call c)
 	patient_call(&fs_of(req)->patient, req, &c);
 }
 
-/* Settings as measured. */
+/* Settings as measured.  With FUSE_CAP_ATOMIC_O_TRUNC the kernel itself takes open(2) with O_TRUNC for the file's end
+ * and drops its pages: who reads by sendfile(2) or a mapping meanwhile finds it cut.
+ */
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct fs *fs = userdata;
 
 	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 				  FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE |
-				  FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS_AUTO);
-	conn->want |= conn->capable & (FUSE_CAP_READDIRPLUS | FUSE_CAP_EXPLICIT_INVAL_DATA |
-				       FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO |
-				       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ATOMIC_O_TRUNC);
+				  FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS_AUTO |
+				  FUSE_CAP_ATOMIC_O_TRUNC);
+	conn->want |= conn->capable &
+		      (FUSE_CAP_READDIRPLUS | FUSE_CAP_EXPLICIT_INVAL_DATA |
+		       FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS);
 	if (fs->max_read) /* libfuse wants to hear what it was told */
 		conn->max_read = fs->max_read;
 	fs->ready(fs->ready_arg);
@@ -116,19 +119,28 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
  */
 static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 {
-	struct engine_state state;
-	int rc = state_writable(fs, n, &state);
+	struct engine_state state = { .bytes = 0 };
+	int rc = state_may_write(fs, n, &state);
 
 	if (rc)
 		return rc;
 	return !size || (n.kind != NODE_HYPER && size == state.bytes) ? 0 : -EINVAL;
 }
 
-static int set_size(struct fs *fs, struct node n, uint64_t size, struct fuse_file_info *fi)
+/* open(2) with O_TRUNC: the kernel sends OPEN without it and then, before open(2) returns, this, without the open
+ * file, as of truncate(2).
+ */
+static int set_size(fuse_req_t req, struct node n, const struct call *c)
 {
-	if (fi && handle_of(fi)->draft)
-		return draft_truncate(handle_of(fi), size);
-	return truncate_path(fs, n, size);
+	uint64_t size = (uint64_t)c->attr->st_size;
+	int rc;
+
+	if (c->file && handle_of(c->file)->draft)
+		return draft_truncate(handle_of(c->file), size);
+	rc = truncate_path(fs_of(req), n, size);
+	if (!rc && !size)
+		state_truncated(fs_of(req), n, fuse_req_ctx(req)->pid);
+	return rc;
 }
 
 /* `cp -p` sets what is there already. */
@@ -153,7 +165,7 @@ static int setattr(fuse_req_t req, const struct call *c)
 	if (!rc && changes_owner_or_mode(c->attr, c->to_set, &now))
 		rc = -EPERM;
 	if (!rc && (c->to_set & FUSE_SET_ATTR_SIZE))
-		rc = set_size(fs, n, (uint64_t)c->attr->st_size, c->file);
+		rc = set_size(req, n, c);
 	if (!rc)
 		fuse_reply_attr(req, &now, tree_timeout(&fs_of(req)->tree, n));
 	return rc;
@@ -315,7 +327,7 @@ static int open_file(fuse_req_t req, const struct call *c)
 	int rc = tree_node(&fs->tree, c->ino, &n);
 
 	if (!rc)
-		rc = state_open(fs, n, fi->flags, &h);
+		rc = state_open(fs, n, fi->flags, fuse_req_ctx(req)->pid, &h);
 	if (rc)
 		return rc;
 	fi->fh = (uintptr_t)h;

@@ -114,15 +114,20 @@ int state_writable(struct fs *fs, struct node n, struct engine_state *state)
 	return -EACCES;
 }
 
+int state_may_write(struct fs *fs, struct node n, struct engine_state *state)
+{
+	if (node_is_freeze(n))
+		return fs->writable ? 0 : -EROFS;
+	return state_writable(fs, n, state);
+}
+
 static int check_access(struct fs *fs, struct node n, int flags)
 {
 	struct engine_state state;
 
-	if ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC))
+	if ((flags & O_ACCMODE) == O_RDONLY)
 		return 0;
-	if (node_is_freeze(n))
-		return fs->writable ? 0 : -EROFS;
-	return state_writable(fs, n, &state);
+	return state_may_write(fs, n, &state);
 }
 
 static void list(struct fs *fs, struct handle *h)
@@ -164,7 +169,7 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	h->poll.text = n.slot;
 	rc = open_content(h);
 	if (!rc && (flags & O_ACCMODE) != O_RDONLY && !node_is_freeze(n))
-		rc = draft_new(h, flags);
+		rc = draft_new(h);
 	if (rc) {
 		state_close(h);
 		return rc;
@@ -173,13 +178,36 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	return 0;
 }
 
-int state_open(struct fs *fs, struct node n, int flags, struct handle **handle)
+int state_open(struct fs *fs, struct node n, int flags, pid_t opener, struct handle **handle)
 {
 	int rc = open_handle(fs, n, flags, handle);
 
-	if (!rc)
-		list(fs, *handle);
-	return rc;
+	if (rc)
+		return rc;
+	(*handle)->opener = opener;
+	list(fs, *handle);
+	return 0;
+}
+
+static bool is_same_node(struct node a, struct node b)
+{
+	return tree_inode(a) == tree_inode(b);
+}
+
+/* Which file a thread's open(2) made is known by its number: the newest that it has opened.  Threads of a pid namespace
+ * that this one does not see all have the number 0: it may be any that nothing was done with yet.
+ */
+void state_truncated(struct fs *fs, struct node n, pid_t opener)
+{
+	pthread_mutex_lock(&fs->lock);
+	for (struct handle *h = fs->handles; h; h = h->next) {
+		if (!is_same_node(h->node, n) || atomic_load(&h->opener) != opener)
+			continue;
+		atomic_store(&h->truncated, true);
+		if (opener)
+			break;
+	}
+	pthread_mutex_unlock(&fs->lock);
 }
 
 void state_close(struct handle *h)
