@@ -8,7 +8,10 @@
  *
  * Prints the address to mount.  Then each line of its input sets what the ranks do and is answered
  * by "ok": idle (nothing at all), commit (a safe point each millisecond), train (a step each
- * PERIOD_MS that changes TOUCH bytes of the rank's fp32).  At the input's end the job does too.
+ * PERIOD_MS that changes TOUCH bytes of the rank's fp32).  At the input's end the job ends too.
+ *
+ * The launcher tells all ranks of each step and waits until all have made it, as ranks do that reduce gradients:
+ * none is ever more than one step ahead, and all are at the same step when the job is idle.
  */
 
 #include "engine/base.h"
@@ -60,7 +63,6 @@ struct trainer {
 	uint64_t numel; /* of its partition */
 	uint64_t at;    /* where the next step begins */
 	float *fp32;
-	uint64_t passed; /* boundaries; published */
 };
 
 static void describe(struct trainer *t)
@@ -123,7 +125,6 @@ static void attach(struct trainer *t, unsigned rank)
 		keep(t, "exp_avg", MADV_HUGEPAGE);
 		keep(t, "exp_avg_sq", MADV_NOHUGEPAGE);
 	}
-	need(frag_publish(t->frag, "passed", &t->passed, sizeof(t->passed)), "frag_publish");
 	need(frag_ready(t->frag), "frag_ready");
 	need(frag_barrier(t->frag, WAIT_MS), "frag_barrier");
 }
@@ -141,62 +142,18 @@ static void step(struct trainer *t)
 	frag_step_end(t->frag);
 }
 
-/* Waits for the next command, at most as long as the mode lets it. */
-static int next(int fd, int wait_ms, char mode)
-{
-	struct pollfd poller = { .fd = fd, .events = POLLIN };
-	char command;
-
-	if (poll(&poller, 1, wait_ms) <= 0)
-		return mode;
-	return read(fd, &command, 1) == 1 ? command : -1;
-}
-
-/* One turn of a mode: 't' trains a step, 'c' only passes a boundary. */
-static void advance(struct trainer *t, int mode)
-{
-	if (mode == 't')
-		step(t);
-	else
-		frag_safe_point(t->frag);
-	t->passed += mode == 't' ? 2 : 1;
-}
-
-/* Ranks that leave a mode have passed more or fewer boundaries: all go to the most, as the ranks of a job do. */
-static void catch_up(struct trainer *t, int mode)
-{
-	uint64_t most = 0, theirs;
-
-	need(frag_barrier(t->frag, WAIT_MS), "frag_barrier");
-	for (int rank = 0; rank < frag_world(t->frag); rank++) {
-		need(frag_peer_read(t->frag, rank, "passed", 0, &theirs, sizeof(theirs)),
-		     "frag_peer_read");
-		most = theirs > most ? theirs : most;
-	}
-	need(frag_barrier(t->frag, WAIT_MS), "frag_barrier");
-	while (t->passed < most)
-		advance(t, mode);
-}
-
+/* Each command is a turn of a mode: 't' trains a step, 'c' only passes a boundary. */
 static void train(struct trainer *t, int commands, int answers)
 {
-	int mode = 'i', then;
+	char mode;
 
-	for (;;) {
-		then = next(commands,
-			    mode == 'i'   ? -1
-			    : mode == 'c' ? 1
-					  : PERIOD_MS,
-			    (char)mode);
-		if (then < 0)
+	while (read(commands, &mode, 1) == 1) {
+		if (mode == 't')
+			step(t);
+		else
+			frag_safe_point(t->frag);
+		if (write(answers, "k", 1) != 1)
 			return;
-		if (mode != 'i')
-			advance(t, mode);
-		if (then != mode && mode != 'i')
-			catch_up(t, mode);
-		if (then != mode && write(answers, "k", 1) != 1)
-			return;
-		mode = then;
 	}
 }
 
@@ -259,19 +216,37 @@ static void collect(void *out, size_t size)
 	}
 }
 
-static void command(char letter)
+static void turn(char mode)
 {
-	static char now = 'i';
 	char ok;
 
-	if (letter != now) {
-		for (unsigned i = 0; i < job.ranks; i++)
-			if (write(job.rank[i].command, &letter, 1) != 1)
-				fail("a rank has gone");
-		collect(&ok, 1);
+	for (unsigned i = 0; i < job.ranks; i++)
+		if (write(job.rank[i].command, &mode, 1) != 1)
+			fail("a rank has gone");
+	collect(&ok, 1);
+}
+
+/* Turns of the mode until there is input. */
+static void turn_until_told(char mode)
+{
+	struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
+	int period_ms = mode == 'i' ? -1 : mode == 'c' ? 1 : PERIOD_MS;
+
+	while (!poll(&input, 1, period_ms))
+		turn(mode);
+}
+
+static void lead(void)
+{
+	char line[64], mode = 'i';
+
+	for (;;) {
+		turn_until_told(mode);
+		if (!fgets(line, sizeof(line), stdin))
+			return;
+		mode = line[0];
+		puts("ok");
 	}
-	now = letter;
-	puts("ok");
 }
 
 static int finish(void)
@@ -302,15 +277,15 @@ static void parse(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	char address[160], line[64];
+	char address[160];
 
 	parse(argc, argv);
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	setvbuf(stdin, NULL, _IONBF, 0); /* poll says whether there is a line */
 	signal(SIGPIPE, SIG_IGN);
 	for (unsigned i = 0; i < job.ranks; i++)
 		launch(i);
 	collect(address, sizeof(address));
-	while (fgets(line, sizeof(line), stdin))
-		command(line[0]);
+	lead();
 	return finish();
 }

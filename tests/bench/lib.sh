@@ -8,7 +8,7 @@ unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT FRAG_RANK FRAG_PORT FRAG_PLAIN FRA
 builddir=${top_builddir:-$PWD}
 tools=$builddir/tests/bench
 rounds=${FRAG_BENCH_ROUNDS:-7}
-job='' readers='' mounts=''
+job='' readers='' mounts='' measuring='the first row'
 
 skip() {
 	echo "skipped: $*" >&2
@@ -17,19 +17,19 @@ skip() {
 
 [ -r /dev/fuse ] && [ -w /dev/fuse ] || skip "/dev/fuse is missing or not for this user"
 work=$(mktemp -d "${TMPDIR:-/tmp}/frag-bench.XXXXXX")
-shm=$(mktemp -d /dev/shm/frag-bench.XXXXXX) || skip "/dev/shm is not there"
+shm=$(mktemp -d "/dev/shm/frag-bench${BENCH_RUN:+-$BENCH_RUN}.XXXXXX") || skip "/dev/shm is not there"
 XDG_RUNTIME_DIR=$work HOME=$work
 export XDG_RUNTIME_DIR HOME
 
 clean_up() {
 	trap - EXIT
-	for mnt in $mounts; do unmount "$mnt" || :; done
 	[ -z "$job$readers" ] || kill $job $readers 2>/dev/null || :
+	for mnt in $mounts; do fusermount3 -u -z "$mnt" 2>/dev/null || umount -l "$mnt" || :; done
 	rm -rf --one-file-system "$work" "$shm"
 }
 trap clean_up EXIT
 trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+trap 'echo "bench: ended while it measured $measuring" >&2; exit 143' TERM HUP
 
 # ---- a job, its mounts ----
 
@@ -104,7 +104,10 @@ interleave() {
 		for f; do
 			if [ $((round % 2)) = 0 ]; then order="$order $f"; else order="$f $order"; fi
 		done
-		for f in $order; do "$f" >>"$work/times.$f"; done
+		for f in $order; do
+			measuring="$f, round $((round + 1)) of $rounds, after ${measured:-no row}"
+			"$f" >>"$work/times.$f"
+		done
 		round=$((round + 1))
 	done
 }
@@ -123,6 +126,7 @@ rate() {
 # row NAME VALUE UNIT REFERENCE REFERENCE_VALUE GOAL BETTER [RATIO SPREAD]; GOAL may be null, the two of the
 # reference together, and so RATIO, which is that of the values where it is not given.
 row() {
+	measured="row \"$1\""
 	awk -v name="$1" -v value="$2" -v unit="$3" -v reference="$4" -v of="$5" -v goal="$6" \
 		-v better="$7" -v ratio="${8:-}" -v spread="${9:-null}" 'BEGIN {
 		if (ratio == "") ratio = of == "null" ? "null" : sprintf("%.4g", value / of)

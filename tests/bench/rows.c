@@ -60,6 +60,7 @@ void rows_print(const struct row *r, double value, double of, const double *rati
 	else
 		printf("\"goal\": null, ");
 	printf("\"better\": \"%s\"}\n", r->less ? "lower" : "higher");
+	fflush(stdout); /* a row is there also when the program is ended in the next */
 }
 
 void rows_compare(const struct row *r, const double *value, const double *of, unsigned n)

@@ -7,21 +7,55 @@
 # goal is null when there is none; it is the ratio's, or the value's where there is no ratio.  A goal within the
 # spread is neither met nor missed: "?".  Fails when a program did or printed nothing, not when a goal is missed; a program
 # that cannot run here exits 77.
+# FRAG_BENCH_SECONDS: one that takes longer (1800) is ended, and so is what it started; what it has mounted is unmounted.
 set -u
 out=$1
 shift
 status=0
+seconds=${FRAG_BENCH_SECONDS:-1800}
 work=$(mktemp -d) || exit 1
 lines=$work/lines
-trap 'rm -rf "$work"' EXIT
-export XDG_RUNTIME_DIR="$work" # jobs' files
+running=
+export XDG_RUNTIME_DIR="$work" TMPDIR="$work" BENCH_RUN=$$ # jobs' files, mounts
 : >"$out"
 
+unmount_all() {
+	sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* \(${work}[^ ]*\) .*|\1|p" /proc/self/mountinfo | sort -r |
+	while read -r left; do
+		fusermount3 -u -z "$left" 2>/dev/null || umount -l "$left"
+	done
+}
+
+clean_up() {
+	trap - EXIT
+	[ -z "$running" ] || { kill "$running" && wait "$running"; } 2>/dev/null
+	unmount_all
+	rm -rf --one-file-system "$work" /dev/shm/frag-bench-$$.*
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# In a process group of its own, which timeout ends.
 run() {
 	case $1 in
-	*.sh) "${SHELL:-/bin/sh}" "$1" ;;
-	*) "./$1" ;;
+	*.sh) set -- "${SHELL:-/bin/sh}" "$1" ;;
+	*) set -- "./$1" ;;
 	esac
+	timeout -k 20 "$seconds" "$@" >"$lines" &
+	running=$!
+	wait "$running"
+	set -- $?
+	running=
+	return "$1"
+}
+
+# What one that has not ended well may have left behind.
+after_failure() {
+	echo "bench: $1 $2; its last row: $(tail -n 1 "$lines" | sed -n 's/^{"name": "\([^"]*\)".*/\1/p' | grep . || echo none)" >&2
+	status=1
+	unmount_all
+	rm -rf --one-file-system /dev/shm/frag-bench-$$.*
 }
 
 table() {
@@ -49,11 +83,12 @@ table() {
 
 head=1
 for program; do
-	run "$program" >"$lines"
+	run "$program"
 	case $? in
 	0) ;;
 	77) continue ;; # it has said why
-	*) echo "bench: $program failed" >&2; status=1 ;;
+	124 | 137) after_failure "$program" "was ended after $seconds s" ;;
+	*) after_failure "$program" failed ;;
 	esac
 	grep '^{.*}$' "$lines" >>"$out" || { echo "bench: $program measured nothing" >&2; status=1; }
 	grep '^{.*}$' "$lines" | table $head
