@@ -5,9 +5,7 @@
 #include "engine/communicator.h"
 
 struct communicator {
-	const struct collective_ops *ways[2]; /* NULL: there is no other */
-	unsigned way;                         /* that is used, or tried next */
-	bool in_vain;                         /* it did not connect them */
+	const struct collective_ops *ops;
 	struct collective_options options;
 	enum communicator_state state;
 	pthread_mutex_t
@@ -32,10 +30,5 @@ struct communicator {
 	char why[160];    /* the newest failure; empty: none */
 	char without[64]; /* " 2 3": who was asked last and takes no part */
 };
-
-static inline const struct collective_ops *communicator_ops(const struct communicator *c)
-{
-	return c->ways[c->way];
-}
 
 #endif

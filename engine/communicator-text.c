@@ -11,7 +11,7 @@ void communicator_about(struct engine *e, struct collective_about *about)
 
 	memset(about, 0, sizeof(*about));
 	if (c && c->c)
-		communicator_ops(c)->about(c->c, about);
+		c->ops->about(c->c, about);
 }
 
 static void describe_ranks(const struct communicator *c, FILE *out)
@@ -52,7 +52,7 @@ void communicator_describe(struct engine *e, FILE *out)
 	}
 	describe_ranks(c, out);
 	communicator_about(e, &about);
-	fprintf(out, "library %s %d, device %d\n", communicator_ops(c)->name, about.version,
+	fprintf(out, "library %s %d, device %d\n", c->ops->name, about.version,
 		c->options.number);
 	fprintf(out, "connected %llu times, lost %llu times\n", (unsigned long long)c->made,
 		(unsigned long long)c->failed);

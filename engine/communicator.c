@@ -22,16 +22,11 @@ int communicator_use(struct engine *e, const struct collective_ops *ops,
 
 	if (!c)
 		return -ENOMEM;
-	c->ways[0] = ops;
+	c->ops = ops;
 	c->options = *options;
 	pthread_mutex_init(&c->lock, NULL);
 	e->communicator = c;
 	return 0;
-}
-
-void communicator_may_use(struct engine *e, const struct collective_ops *ops)
-{
-	e->communicator->ways[1] = ops;
 }
 
 static void take(struct communicator *c, struct collective *collective, uint64_t number)
@@ -49,7 +44,7 @@ static void close_collective(struct communicator *c)
 	c->left = c->number;
 	take(c, NULL, 0);
 	if (collective)
-		communicator_ops(c)->close(collective);
+		c->ops->close(collective);
 }
 
 static void forget_members(struct communicator *c)
@@ -117,48 +112,20 @@ static bool has_leaving_member(const struct engine *e, const struct communicator
 	return leaving;
 }
 
-static bool goes(const struct engine *e, const struct communicator *c, unsigned way)
-{
-	bool all_here = true;
-
-	for (uint32_t i = 0; i < c->nranks; i++)
-		all_here &= c->ranks[i] == e->rank || peers_same_host(e, c->ranks[i]);
-	return c->ways[way] && (all_here || !c->ways[way]->one_host);
-}
-
-/* It fails before it has connected them. */
-static void blame_library(struct communicator *c)
-{
-	c->in_vain = c->state == COMMUNICATOR_OPENING;
-}
-
-/* For another reason than that one of them was lost: by now that is known of whoever was to be told. */
-static bool is_for_other(struct engine *e, const struct communicator *c)
-{
-	char lost[64];
-
-	return c->in_vain && goes(e, c, !c->way) && !has_lost_member(e, c, lost);
-}
-
 /* It is closed when all that was launched here is over and those that we tell know: their devices reach our memory. */
 static void part(struct engine *e, struct communicator *c, const char *why)
 {
 	rpc_forget(e, c);
 	c->outstanding = 0;
 	if (c->c)
-		communicator_ops(c)->abort(c->c);
+		c->ops->abort(c->c);
 	c->state = COMMUNICATOR_PARTING;
 	c->since_ms = monotonic_ms();
 	c->failed++;
 	c->failures++;
 	snprintf(c->why, sizeof(c->why), "%s", why);
-	if (is_for_other(e, c))
-		log_info("%s does not connect ranks' devices: %s", communicator_ops(c)->name,
-			 why);
-	else
-		log_line(has_leaving_member(e, c) ? LOG_INFO : LOG_WARN,
-			 "ranks' devices are not connected any more, bytes go by the host: %s",
-			 why);
+	log_line(has_leaving_member(e, c) ? LOG_INFO : LOG_WARN,
+		 "ranks' devices are not connected any more, bytes go by the host: %s", why);
 }
 
 void communicator_fail(struct engine *e, uint64_t number, const char *why)
@@ -179,8 +146,6 @@ static uint64_t pause_of(const struct communicator *c)
 
 static void be_none(struct engine *e, struct communicator *c, uint64_t now)
 {
-	c->way ^= is_for_other(e, c);
-	c->in_vain = false;
 	forget_members(c);
 	c->state = COMMUNICATOR_NONE;
 	c->retry_ms = now + pause_of(c);
@@ -189,7 +154,7 @@ static void be_none(struct engine *e, struct communicator *c, uint64_t now)
 static void turn_parting(struct engine *e, struct communicator *c, uint64_t now)
 {
 	if (atomic_load(&c->under_way) || (c->outstanding && now < c->since_ms + PART_MS) ||
-	    (c->c && !communicator_ops(c)->is_over(c->c)))
+	    (c->c && !c->ops->is_over(c->c)))
 		return;
 	rpc_forget(e, c);
 	c->outstanding = 0;
@@ -243,19 +208,12 @@ static void count_members(struct engine *e, struct communicator *c)
 						 " %u", rank);
 }
 
-static int open_way_that_goes(struct engine *e, struct communicator *c,
-			      struct collective **collective)
+static int make_collective(struct communicator *c, struct collective **collective)
 {
-	int rc;
+	int rc = c->ops->open(collective, &c->options, 0, c->nranks, NULL);
 
-	if (!goes(e, c, c->way) && goes(e, c, !c->way))
-		c->way = !c->way;
-	rc = goes(e, c, c->way)
-		     ? communicator_ops(c)->open(collective, &c->options, 0, c->nranks, NULL)
-		     : -EHOSTUNREACH;
 	if (rc)
-		snprintf(c->why, sizeof(c->why), "%s: %s", communicator_ops(c)->name,
-			 rc == -EHOSTUNREACH ? "ranks are on several hosts" : strerror(-rc));
+		snprintf(c->why, sizeof(c->why), "%s: %s", c->ops->name, strerror(-rc));
 	return rc;
 }
 
@@ -266,10 +224,9 @@ static void open_first(struct engine *e, struct communicator *c, uint64_t now)
 
 	count_members(e, c);
 	c->again_ms = now;
-	rc = c->nranks > 1 ? open_way_that_goes(e, c, &collective) : -ENOENT;
+	rc = c->nranks > 1 ? make_collective(c, &collective) : -ENOENT;
 	if (rc) {
 		c->failures++;
-		c->in_vain = rc == -ENODEV;
 		be_none(e, c, now);
 		return;
 	}
@@ -291,8 +248,6 @@ static bool on_formed(struct engine *e, void *owner, uint64_t rank, const struct
 	} else {
 		snprintf(why, sizeof(why), "rank %u is not in it: %s", (uint32_t)rank,
 			 strerror(-answer->status));
-		if (answer->status != -ENOENT && answer->status != -EBUSY) /* no matter of it */
-			blame_library(c);
 		communicator_fail(e, c->number, why);
 	}
 	return false;
@@ -306,7 +261,6 @@ static int form(struct engine *e, struct communicator *c, uint32_t rank,
 				  .made = c->answers[rank] == HAS_IT };
 
 	memcpy(body.id, id->bytes, sizeof(body.id));
-	snprintf(body.way, sizeof(body.way), "%s", communicator_ops(c)->name);
 	return peers_call(e, rank, WIRE_FORM, &body, c->ranks, c->nranks * sizeof(*c->ranks),
 			  on_formed, c, rank);
 }
@@ -318,7 +272,7 @@ static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
 {
 	struct collective_id id;
 
-	if (now < c->again_ms || c->outstanding || communicator_ops(c)->id(c->c, &id))
+	if (now < c->again_ms || c->outstanding || c->ops->id(c->c, &id))
 		return;
 	c->again_ms = now + CHECK_MS;
 	for (uint32_t i = 0; i < c->nranks; i++)
@@ -342,22 +296,20 @@ static bool has_come(struct engine *e, struct communicator *c, char why[64])
 
 static void watch(struct engine *e, struct communicator *c)
 {
-	int rc = communicator_ops(c)->state(c->c);
+	int rc = c->ops->state(c->c);
 	struct collective_about about;
 	char why[64];
 
 	if (has_lost_member(e, c, why) || has_come(e, c, why)) {
 		communicator_fail(e, c->number, why);
 	} else if (rc && rc != -EINPROGRESS) {
-		communicator_ops(c)->about(c->c, &about);
-		blame_library(c);
+		c->ops->about(c->c, &about);
 		communicator_fail(e, c->number, *about.error ? about.error : strerror(-rc));
 	} else if (!rc && c->state == COMMUNICATOR_OPENING) {
 		c->state = COMMUNICATOR_UP;
 		c->failures = 0;
 		c->made++;
-		log_info("%u ranks' devices are connected by %s", c->nranks,
-			 communicator_ops(c)->name);
+		log_info("%u ranks' devices are connected by %s", c->nranks, c->ops->name);
 	}
 }
 
@@ -411,25 +363,13 @@ static int take_members(struct engine *e, struct communicator *c, const struct w
 	return place_in(c->ranks, c->nranks, e->rank);
 }
 
-static int find_way(const struct communicator *c, const struct wire_form *form)
-{
-	for (int i = 0; i < 2 && c->ways[i]; i++)
-		if (!strncmp(c->ways[i]->name, form->way, sizeof(form->way)))
-			return i;
-	return -EOPNOTSUPP;
-}
-
-static int open_way(struct communicator *c, const struct wire_form *form, unsigned place,
-		    struct collective **collective)
+static int join_collective(struct communicator *c, const struct wire_form *form, unsigned place,
+			   struct collective **collective)
 {
 	struct collective_id id;
-	int way = find_way(c, form);
 
-	if (way < 0)
-		return way;
 	memcpy(id.bytes, form->id, sizeof(id.bytes));
-	c->way = (unsigned)way;
-	return communicator_ops(c)->open(collective, &c->options, place, c->nranks, &id);
+	return c->ops->open(collective, &c->options, place, c->nranks, &id);
 }
 
 static int join(struct engine *e, struct communicator *c, const struct wire_form *form,
@@ -449,7 +389,7 @@ static int join(struct engine *e, struct communicator *c, const struct wire_form
 	if (c->state == COMMUNICATOR_ASKING)
 		return -EBUSY; /* we hold ourselves for the lowest that lives */
 	place = take_members(e, c, form, tail, tail_size);
-	rc = place < 0 ? place : open_way(c, form, (unsigned)place, &collective);
+	rc = place < 0 ? place : join_collective(c, form, (unsigned)place, &collective);
 	if (rc) {
 		forget_members(c);
 		return rc;
@@ -465,10 +405,8 @@ static void serve_part(struct engine *e, struct communicator *c, const void *bod
 
 	memcpy(&told, body, sizeof(told));
 	if (told.number == c->number && wire_text_ok(told.why, sizeof(told.why)) &&
-	    (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)) {
-		blame_library(c);
+	    (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP))
 		part(e, c, told.why);
-	}
 }
 
 void communicator_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -564,7 +502,7 @@ int communicator_launch(struct engine *e, uint64_t number, struct communicator_i
 	atomic_fetch_add(&c->under_way, 1);
 	pthread_mutex_lock(&c->lock);
 	if (c->c && c->number == number)
-		rc = communicator_ops(c)->launch(c->c, &io->io);
+		rc = c->ops->launch(c->c, &io->io);
 	pthread_mutex_unlock(&c->lock);
 	if (rc)
 		atomic_fetch_sub(&c->under_way, 1);

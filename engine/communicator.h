@@ -11,8 +11,7 @@
  * It is made in the background, and made anew over those that live; meanwhile bytes go by the host.  The
  * lowest live rank asks, and makes its id; so without a device there, there is none.  It tells the id again and again, also when all
  * have it: who has it no more, and was not heard, says so.  Who saw it fail tells the others, and waits until they know; who was
- * told does not. It says by which library: the
- * next when one could not connect those that live, for as long as that one can.
+ * told does not.
  */
 
 #include "engine/collective.h"
@@ -31,8 +30,6 @@ enum communicator_state {
 /* From here on this rank takes part.  Trainer's thread, with the lock, once.  -ENOMEM. */
 int communicator_use(struct engine *e, const struct collective_ops *ops,
 		     const struct collective_options *options);
-/* And by that, where the first does not connect them; after use. */
-void communicator_may_use(struct engine *e, const struct collective_ops *ops);
 /* Waits for what is under way.  The engine thread is gone. */
 void communicator_free(struct engine *e);
 

@@ -37,14 +37,14 @@ static int open_devices(struct engine *e, const struct frag_devices *c,
 	return rc;
 }
 
-/* With one hardware queue, ranks' kernels and the communicator's can wait for each other in two orders.  Copies wait for nothing. */
+/* With one hardware queue, ranks' kernels and the communicator's can wait for each other in two orders. */
 static bool may_connect(struct engine *e)
 {
 	const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
 
 	if (e->launch.gather_by_host)
 		return false;
-	if (!queues || strcmp(queues, "1") || e->launch.collective == LAUNCH_IPC)
+	if (!queues || strcmp(queues, "1"))
 		return true;
 	atomic_store(&e->one_queue, true);
 	log_warn("CUDA_DEVICE_MAX_CONNECTIONS=1: what devices have goes by the host");
@@ -58,18 +58,6 @@ static void collect_for_mounts(struct engine *e)
 
 	if (rc)
 		log_warn("no memory for what rounds bring to mounts: %s", strerror(-rc));
-}
-
-/* With the lock. */
-static int use_ways(struct engine *e, const struct collective_options *options)
-{
-	enum launch_collective wanted = e->launch.collective;
-	int rc = communicator_use(e, wanted == LAUNCH_IPC ? &collective_ipc : &collective_nccl,
-				  options);
-
-	if (!rc && wanted == LAUNCH_AUTO)
-		communicator_may_use(e, &collective_ipc);
-	return rc;
 }
 
 /* By the first device that is told of.  Its stream has as long to come to a boundary as it has for all else. */
@@ -88,7 +76,7 @@ static int connect(struct engine *e, const struct frag_devices *c)
 	if (!rc)
 		collect_for_mounts(e);
 	if (!rc)
-		rc = use_ways(e, &options);
+		rc = communicator_use(e, &collective_nccl, &options);
 	pthread_mutex_unlock(&e->lock);
 	return rc;
 }

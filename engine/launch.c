@@ -303,30 +303,13 @@ static int read_word(struct reader *r, const char *name, const char *word, bool 
 	return !text || *is_said ? 0 : bad(r, "%s=%.40s is not %s", name, text, word);
 }
 
-static int read_collective(struct reader *r)
-{
-	static const char *const words[] = { "auto", "nccl", "ipc" };
-	const char *text = env_text("FRAG_COLLECTIVE");
-	int rc = 0;
-
-	for (size_t i = 0; text && i < ARRAY_SIZE(words); i++) {
-		rc = strcmp(text, words[i]);
-		r->l->collective = (enum launch_collective)i;
-		if (!rc)
-			break;
-	}
-	return rc ? bad(r, "FRAG_COLLECTIVE=%.40s is not auto, nccl or ipc", text) : 0;
-}
-
 static int read_ways(struct reader *r)
 {
 	int rc = read_word(r, "FRAG_TRANSPORT", "zmq", &r->l->no_memory);
 
 	if (!rc)
 		rc = read_word(r, "FRAG_PTRACER", "any", &r->l->any_reads);
-	if (!rc)
-		rc = read_word(r, "FRAG_GATHER", "host", &r->l->gather_by_host);
-	return rc ? rc : read_collective(r);
+	return rc ? rc : read_word(r, "FRAG_GATHER", "host", &r->l->gather_by_host);
 }
 
 static int read_swap(struct reader *r)

@@ -10,22 +10,19 @@
 #include "engine/machine.h"
 #include "engine/swap-config.h"
 
-enum launch_collective { LAUNCH_AUTO, LAUNCH_NCCL, LAUNCH_IPC };
-
 struct launch {
 	uint32_t rank;
 	uint32_t world;
 	char job[128];
-	char master_addr[128];             /* "" : none known, one host assumed */
-	uint16_t port;                     /* 0: not given */
-	char rendezvous[1024];             /* path of FRAG_RDZV=file:PATH, or "" */
-	char key_file[1024];               /* FRAG_KEY_FILE, or "" */
-	char host[MACHINE_ID];             /* launch_host's */
-	bool plain;                        /* FRAG_PLAIN=1: no authentication */
-	bool no_memory;                    /* FRAG_TRANSPORT=zmq */
-	bool any_reads;                    /* FRAG_PTRACER=any */
-	bool gather_by_host;               /* FRAG_GATHER=host */
-	enum launch_collective collective; /* FRAG_COLLECTIVE */
+	char master_addr[128]; /* "" : none known, one host assumed */
+	uint16_t port;         /* 0: not given */
+	char rendezvous[1024]; /* path of FRAG_RDZV=file:PATH, or "" */
+	char key_file[1024];   /* FRAG_KEY_FILE, or "" */
+	char host[MACHINE_ID]; /* launch_host's */
+	bool plain;            /* FRAG_PLAIN=1: no authentication */
+	bool no_memory;        /* FRAG_TRANSPORT=zmq */
+	bool any_reads;        /* FRAG_PTRACER=any */
+	bool gather_by_host;   /* FRAG_GATHER=host */
 	struct swap_config swap;
 	struct fabric_config fabric;
 };

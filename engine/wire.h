@@ -50,7 +50,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 10,          /* grows with every change of a struct below */
+	WIRE_VERSION = 11,          /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
@@ -386,9 +386,8 @@ struct wire_form { /* then count uint32_t: the ranks of it, in their places */
 	uint32_t count;
 	uint32_t made;   /* not 0: who has it no more says -ENOENT */
 	uint8_t id[128]; /* by which the collective library finds them */
-	char way[8];     /* that library */
 };
-static_assert(sizeof(struct wire_form) == 152, "wire");
+static_assert(sizeof(struct wire_form) == 144, "wire");
 
 enum { WIRE_MEET_LEFT = UINT32_MAX }; /* a stage: it waits no more */
 

@@ -211,7 +211,8 @@ int main(void)
 	out = on_device(NUMEL);
 	check("frag_ready", frag_ready(f));
 	check("frag_barrier", frag_barrier(f, WAIT_MS));
-	until_connected(f->engine);
+	if (!getenv("TEST_NOT_CONNECTED"))
+		until_connected(f->engine);
 	train(f, param, out);
 	check("frag_gather",
 	      frag_gather(f, param, "exp_avg", out, NUMEL * sizeof(float), WAIT_MS));

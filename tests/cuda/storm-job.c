@@ -514,11 +514,7 @@ static void connect(void)
 	e->timeout_ms = SILENCE_MS;
 	pthread_mutex_lock(&e->lock);
 	check("rounds_init", rounds_init(e));
-	check("communicator_use",
-	      communicator_use(e,
-			       e->launch.collective == LAUNCH_IPC ? &collective_ipc
-								  : &collective_nccl,
-			       &options));
+	check("communicator_use", communicator_use(e, &collective_nccl, &options));
 	pthread_mutex_unlock(&e->lock);
 }
 

@@ -3,11 +3,11 @@
 # Three processes train on devices, fetch and gather, over the stubs, while one of them is killed and comes back, or is
 # stopped for longer than it may be silent, and while NCCL fails, says nothing, or does not open: no call takes for ever, what
 # comes is right, those that live are connected anew, and gathers go by their devices again.
-# TEST_ROUNDS (1) times all; TEST_SEED.  TEST_WAY=ipc: by the devices' copy engines, without what NCCL may do.
+# TEST_ROUNDS (1) times all; TEST_SEED.
 # shellcheck disable=SC2086 # lists of ranks
 . "$top_srcdir/tests/lib.sh"
 use_stubs
-export WORLD_SIZE=3 FRAG_JOB_ID=storm-$$ FRAG_COLLECTIVE="${TEST_WAY:-nccl}"
+export WORLD_SIZE=3 FRAG_JOB_ID=storm-$$
 seed=${TEST_SEED:-$(date +%N | sed 's/^0*//')}
 echo "TEST_SEED=$seed"
 mark=0
@@ -121,11 +121,6 @@ expect_all_well
 round=0
 while [ $round -lt "${TEST_ROUNDS:-1}" ]; do
 	round=$((round + 1))
-	if [ "${TEST_WAY-}" = ipc ]; then
-		kill_one "$(chance 3)"
-		stop_one "$(chance 3)"
-		continue
-	fi
 	for victim in $everybody; do
 		kill_one $victim
 	done

@@ -134,23 +134,3 @@ within 20 cat "$M/$param" >/dev/null || fail "a read of a job that rests"
 [ "$(metric owner_message_bytes_total)" -gt 0 ] || fail "nothing by messages"
 unmount
 finish TERM
-
-# ---- by the devices' copy engines
-
-FRAG_GATHER_MEM=32M
-FRAG_COLLECTIVE=ipc
-export FRAG_COLLECTIVE
-start copying --pause-ms 1
-mount_at "$M" gather=nccl,rw
-wait_until 20 connected || fail "not connected: $(cat "$M/.frag/nccl")"
-wait_until 20 comes_by_rounds "$M/$param" || fail "nothing by rounds: $(cat "$M/.frag/nccl")"
-grep -q '^library ipc ' "$M/.frag/nccl" || fail "the library: $(cat "$M/.frag/nccl")"
-mount_at "$H" gather=host
-echo 60 >line
-cp line "$M/.frag/freeze"
-for file in "$M"/params/*/exp_avg; do
-	same "$file" "$H/${file#"$M"/}"
-done
-leave "$H"
-unmount
-finish TERM

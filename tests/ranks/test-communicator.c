@@ -19,12 +19,17 @@ enum { WORLD = 4, HOUR_MS = 3600000, SILENCE_MS = 20000, BUSY = 1 };
 
 static const struct job_group sharded = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
 
-static void use(uint32_t rank)
+static void use_library(uint32_t rank, const struct collective_ops *ops)
 {
 	static const struct collective_options options = { .open_ms = HOUR_MS,
 							   .stuck_ms = HOUR_MS };
 
-	ck_assert_int_eq(communicator_use(engine_of(rank), &collective_host, &options), 0);
+	ck_assert_int_eq(communicator_use(engine_of(rank), ops, &options), 0);
+}
+
+static void use(uint32_t rank)
+{
+	use_library(rank, &collective_host);
 }
 
 static void open_job(void)
@@ -36,14 +41,14 @@ static void open_job(void)
 
 static bool says(uint32_t rank, const char *text)
 {
-	char line[64] = "";
-	FILE *out = fmemopen(line, sizeof(line), "w");
+	char said[1024] = "";
+	FILE *out = fmemopen(said, sizeof(said), "w");
 
 	ck_assert_ptr_nonnull(out);
 	setvbuf(out, NULL, _IOFBF, 1024);
 	communicator_describe(engine_of(rank), out);
 	fclose(out);
-	return strstr(line, text);
+	return strstr(said, text);
 }
 
 static void until_it_says(uint32_t rank, const char *text)
@@ -131,7 +136,7 @@ static int form(const struct wire_form *body, const uint32_t *ranks, size_t size
 
 START_TEST(what_cannot_be_joined_is_refused)
 {
-	static const struct wire_form two = { .number = 7, .count = 2, .way = "host" };
+	static const struct wire_form two = { .number = 7, .count = 2 };
 	static const uint32_t ranks[] = { 3, 2, 1, 0, 3 }, strange[] = { WORLD, 2 };
 
 	open_job();
@@ -154,10 +159,8 @@ END_TEST
 
 START_TEST(an_id_is_for_once)
 {
-	static const struct wire_form two = { .number = 7, .count = 2, .way = "host" };
-	static const struct wire_form made = {
-		.number = 8, .count = 2, .made = 1, .way = "host"
-	};
+	static const struct wire_form two = { .number = 7, .count = 2 };
+	static const struct wire_form made = { .number = 8, .count = 2, .made = 1 };
 	static const uint32_t ranks[] = { 3, 2 };
 
 	open_job();
@@ -175,7 +178,7 @@ END_TEST
 /* Who asks holds itself for the lowest that lives. */
 START_TEST(who_asks_joins_no_other)
 {
-	static const struct wire_form two = { .number = 7, .count = 2, .way = "host" };
+	static const struct wire_form two = { .number = 7, .count = 2 };
 	static const uint32_t ranks[] = { 3, 2 };
 
 	open_job();
@@ -190,10 +193,47 @@ START_TEST(who_asks_joins_no_other)
 }
 END_TEST
 
+static int open_nothing(struct collective **c, const struct collective_options *o,
+			unsigned rank, unsigned nranks, const struct collective_id *id)
+{
+	return -ENODEV;
+}
+
+/* Fails while it is being opened, as one that finds no library. */
+static int be_nothing(struct collective *c)
+{
+	return -ENODEV;
+}
+
+START_TEST(a_library_that_does_not_open_is_tried_again)
+{
+	static const struct {
+		uint32_t rank;
+		bool opens;
+		const char *error;
+	} cases[] = { { 0, false, "last error: host: No such device\n" },
+		      { 0, true, "last error: No such device\n" },
+		      { 1, false, "last error: rank 1 is not in it: No such device\n" } };
+	struct collective_ops ops = collective_host;
+
+	if (cases[_i].opens)
+		ops.state = be_nothing;
+	else
+		ops.open = open_nothing;
+	open_job();
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		use_library(rank, rank == cases[_i].rank ? &ops : &collective_host);
+	until_it_says(0, cases[_i].error);
+	ops = collective_host;
+	until_connected(WORLD);
+	boundaries_close();
+}
+END_TEST
+
 /* Nothing is asserted while there is none. */
 START_TEST(without_memory_it_is_not_joined)
 {
-	static const struct wire_form two = { .number = 7, .count = 2, .way = "host" };
+	static const struct wire_form two = { .number = 7, .count = 2 };
 	static const uint32_t ranks[] = { 3, 2 };
 	struct wire_header header = { .type = WIRE_FORM, .request = 77, .rank = 3 };
 
@@ -224,6 +264,7 @@ int main(void)
 	tcase_add_test(t, what_cannot_be_joined_is_refused);
 	tcase_add_test(t, an_id_is_for_once);
 	tcase_add_test(t, who_asks_joins_no_other);
+	tcase_add_loop_test(t, a_library_that_does_not_open_is_tried_again, 0, 3);
 	tcase_add_test(t, without_memory_it_is_not_joined);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -186,8 +186,6 @@ START_TEST(what_is_wrong_is_named)
 		   "FRAG_PTRACER=foo is not any");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_GATHER=hots"),
 		   "FRAG_GATHER=hots is not host");
-	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_COLLECTIVE=ncc"),
-		   "FRAG_COLLECTIVE=ncc is not auto, nccl or ipc");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=a/b"), "FRAG_JOB_ID");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=..x"), "FRAG_JOB_ID");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=a\nb"), "FRAG_JOB_ID");
