@@ -11,7 +11,7 @@ enum {
 	DEFAULT_STUCK_MS = 1000,
 	DEFAULT_END_MS = 5000
 };
-enum { BYTES_PER_MS = 1000000, DEFAULT_STAGING = 32 << 20 };
+enum { BYTES_PER_MS = 1000000 };
 
 int collective_check(struct collective_options *o, unsigned rank, unsigned nranks)
 {
@@ -19,7 +19,6 @@ int collective_check(struct collective_options *o, unsigned rank, unsigned nrank
 	o->wait_ms = o->wait_ms ? o->wait_ms : DEFAULT_WAIT_MS;
 	o->stuck_ms = o->stuck_ms ? o->stuck_ms : DEFAULT_STUCK_MS;
 	o->end_ms = o->end_ms ? o->end_ms : DEFAULT_END_MS;
-	o->staging = o->staging ? o->staging : DEFAULT_STAGING;
 	return rank < nranks && nranks <= INT_MAX ? 0 : -EINVAL;
 }
 

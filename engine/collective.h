@@ -34,12 +34,9 @@ struct collective_id {
 struct collective_options {    /* 0 of each: the default */
 	const char *library;   /* to load in place of NCCL by its usual name */
 	struct device *device; /* kept until close.  collective_host: NULL: host memory alone */
-	const struct device_ops *device_ops; /* of that; for collective_ipc */
-	int number;                          /* of the device, in use */
-	uint64_t
-		staging; /* bytes of the device's memory, for collective_ipc; the first rank's say: 32 MiB */
-	uint64_t open_ms; /* all ranks are ready within: 60 s */
-	uint64_t wait_ms; /* from launch until its event has passed: 10 s */
+	int number;            /* of the device, in use */
+	uint64_t open_ms;      /* all ranks are ready within: 60 s */
+	uint64_t wait_ms;      /* from launch until its event has passed: 10 s */
 	/* From there to its end, its peers' being late included, with 1 s for each GB: 1 s. */
 	uint64_t stuck_ms;
 	uint64_t end_ms; /* for the library to let go what has failed: 5 s */
@@ -100,10 +97,8 @@ struct collective_about {
 
 struct collective_ops {
 	const char *name;
-	bool one_host; /* all ranks are processes of one host */
 	/* Returns at once; the rest is the port's thread's.  id: NULL: this rank makes it; else what that one made.
-	 * -EINVAL: rank, nranks, options or id.  -ENODEV: built without.  -ENOMEM, -EAGAIN: no thread.  -EIO: no way to the rank that
-	 * made the id: a line says why.
+	 * -EINVAL: rank, nranks, options or id.  -ENODEV: built without.  -ENOMEM, -EAGAIN: no thread.
 	 */
 	int (*open)(struct collective **c, const struct collective_options *options,
 		    unsigned rank, unsigned nranks, const struct collective_id *id);
@@ -111,9 +106,8 @@ struct collective_ops {
 	void (*close)(struct collective *c);
 	/* 0: there it is; -EINPROGRESS: not yet; else as state. */
 	int (*id)(struct collective *c, struct collective_id *id);
-	/* 0: ready; -EINPROGRESS: it is being opened.  -ENODEV: no library, or too old; -EOPNOTSUPP: devices that do not reach each
-	 * other; -ETIMEDOUT: not all came, or an operation took too long; -EIO, -ENOMEM, -EAGAIN; -ECANCELED: aborted.  A line
-	 * said why, once.
+	/* 0: ready; -EINPROGRESS: it is being opened.  -ENODEV: no library, or too old; -ETIMEDOUT: not all came, or an
+	 * operation took too long; -EIO, -ENOMEM, -EAGAIN; -ECANCELED: aborted.  A line said why, once.
 	 */
 	int (*state)(struct collective *c);
 	/* Enqueues it, and not within a group of the trainer's own.  0: done will be called.  Else it will not, nothing was begun, and peers that launched their part are
@@ -132,10 +126,5 @@ struct collective_ops {
 
 extern const struct collective_ops collective_host; /* of one process, over device_host */
 extern const struct collective_ops collective_nccl; /* over device_cuda */
-extern const struct collective_ops
-	collective_ipc; /* of one host, over any device's port that can share */
-
-/* Before that device is closed, and after all over it: what collective_ipc keeps there for others that have not let go of it. */
-void collective_ipc_forget(struct device *d);
 
 #endif

@@ -41,7 +41,6 @@ void devices_close(struct devices *d)
 		free(u);
 	}
 	devices_host_free(d);
-	collective_ipc_forget(d->device);
 	d->ops->close(d->device);
 	pthread_cond_destroy(&d->ended);
 	pthread_mutex_destroy(&d->lock);

@@ -64,7 +64,6 @@ static void collect_for_mounts(struct engine *e)
 static int connect(struct engine *e, const struct frag_devices *c)
 {
 	const struct collective_options options = { .device = devices_port(e->registry.devices),
-						    .device_ops = &device_cuda,
 						    .number = c->number,
 						    .wait_ms = c->timeout_ms };
 	int rc;

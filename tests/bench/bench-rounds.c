@@ -70,7 +70,6 @@ static const struct mode {
 	uint64_t total; /* bytes of a group: by messages it takes long */
 } modes[] = {
 	{ ", devices", &collective_host, true, 64 << 20 },
-	{ ", copy engines", &collective_ipc, true, 64 << 20 },
 	{ "", &collective_host, false, 256 << 20 },
 };
 
@@ -200,7 +199,6 @@ static void describe(struct rank *r, const struct shape *s)
 static void use_communicator(struct engine *e)
 {
 	const struct collective_options options = {
-		.device_ops = mode->on_device ? &device_host : NULL,
 		.device = mode->on_device ? devices_port(e->registry.devices) : NULL,
 		.stuck_ms = WAIT_MS,
 		.wait_ms = WAIT_MS

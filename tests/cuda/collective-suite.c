@@ -3,7 +3,6 @@
 
 #include "tests/cuda/collective-suite.h"
 #include "engine/thread.h"
-#include "tests/cuda/mappings.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +33,6 @@ struct collective_options options_of(unsigned rank)
 	struct collective_options o = collective_test_options;
 
 	o.device = device;
-	o.device_ops = here->ops;
 	o.number = rank_device(rank);
 	return o;
 }
@@ -551,7 +549,7 @@ int collective_suite_run(const struct many *of, TCase *const more[])
 	int failed;
 
 	many = of;
-	here = of->ops->one_host ? mappings_counted(of->trainer) : of->trainer;
+	here = of->trainer;
 	random_begin();
 	thread_cond_init(&ended);
 	for (TCase **c = all; *c; c++)
@@ -561,10 +559,6 @@ int collective_suite_run(const struct many *of, TCase *const more[])
 	srunner_add_suite(runner, rest);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
-	if (of->ops->one_host && mappings_broken()) {
-		printf("%u times freed while mapped\n", mappings_broken());
-		failed++;
-	}
 	srunner_free(runner);
 	return failed != 0;
 }

@@ -19,9 +19,6 @@ struct many {
 /* For main: runs that, and more, up to NULL, where there is more; returns its exit status. */
 int collective_suite_run(const struct many *many, TCase *const more[]);
 
-/* More, for one whose ranks may be processes of one host. */
-TCase *collective_suite_processes(void);
-
 /* ---- for further tests; device-suite's device is open between port_open and port_close ---- */
 
 struct part { /* a rank's part in an operation */

@@ -14,8 +14,6 @@
 
 enum { PAGE = 4096, WAIT_MS = 120000 };
 
-const struct collective_ops *gpu_collective = &collective_nccl;
-
 _Noreturn void gpu_give_up(const char *what, const char *why)
 {
 	printf("%s: %s\n", what, why);
@@ -63,8 +61,7 @@ const char *gpu_open(struct gpu *gpu)
 
 	if (missing)
 		return missing;
-	if (gpu_collective == &collective_nccl &&
-	    nccl_load(&gpu->nccl, NULL, why, sizeof(why))) {
+	if (nccl_load(&gpu->nccl, NULL, why, sizeof(why))) {
 		device_cuda.close(gpu->device);
 		return why;
 	}
@@ -127,7 +124,7 @@ int gpu_launch(struct collective *c, struct gpu_part *p)
 {
 	p->result = -EINPROGRESS;
 	p->io.done = on_done;
-	return gpu_collective->launch(c, &p->io);
+	return collective_nccl.launch(c, &p->io);
 }
 
 static void pause_shortly(void)
@@ -150,7 +147,7 @@ int gpu_ready(struct collective *c)
 	uint64_t end = monotonic_ms() + WAIT_MS;
 	int rc;
 
-	while ((rc = gpu_collective->state(c)) == -EINPROGRESS && monotonic_ms() < end)
+	while ((rc = collective_nccl.state(c)) == -EINPROGRESS && monotonic_ms() < end)
 		pause_shortly();
 	return rc;
 }

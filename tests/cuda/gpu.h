@@ -29,10 +29,7 @@ struct gpu {
 #undef GPU_FIELD
 };
 
-/* By which the operations go; collective_nccl at first. */
-extern const struct collective_ops *gpu_collective;
-
-/* NULL, or why there is no GPU, or no NCCL where that is it. */
+/* NULL, or why there is no GPU, or no NCCL. */
 const char *gpu_open(struct gpu *gpu);
 void gpu_close(struct gpu *gpu);
 

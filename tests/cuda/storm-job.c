@@ -503,8 +503,7 @@ static void connect(void)
 					      .number = (int)rank % 2,
 					      .stream = stream,
 					      .timeout_ms = SILENCE_MS };
-	struct collective_options options = { .device_ops = &device_cuda,
-					      .number = devices.number,
+	struct collective_options options = { .number = devices.number,
 					      .open_ms = OPEN_MS,
 					      .end_ms = END_MS };
 	struct engine *e = f->engine;

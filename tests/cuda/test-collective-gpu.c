@@ -5,9 +5,7 @@
 
 #include <stdio.h>
 
-/* The suite on the GPUs of this machine: with NCCL, one rank on each, with one GPU a rank that sends to itself; and by their
- * copy engines, several on each, also as processes.
- */
+/* The suite with NCCL on the GPUs of this machine, one rank on each: with one GPU a rank that sends to itself. */
 
 #ifdef HAVE_NCCL
 #include "engine/collective-nccl-load.h"
@@ -23,24 +21,19 @@ static const char *missing_nccl(void)
 static int run(void)
 {
 	struct many gpus = { &collective_nccl, &trainer_cuda, 1, 10000 };
-	static const struct many copying = { &collective_ipc, &trainer_cuda, 3, 10000 };
-	TCase *more[] = { NULL, NULL };
 	const char *missing = trainer_cuda_load(NULL);
-	int failed = 0;
 
 	if (missing) {
 		printf("skip: no GPU: %s\n", missing);
 		return 77;
 	}
 	missing = missing_nccl();
+	if (missing) {
+		printf("skip: %s\n", missing);
+		return 77;
+	}
 	gpus.nranks = (unsigned)u64_min(trainer_cuda_devices, RANKS_MAX);
-	if (missing)
-		printf("%s\n", missing);
-	else
-		failed = collective_suite_run(&gpus, NULL);
-	collective_test_options.staging = 1;
-	more[0] = collective_suite_processes();
-	return collective_suite_run(&copying, more) | failed;
+	return collective_suite_run(&gpus, NULL);
 }
 #endif
 

@@ -6,8 +6,7 @@
 #include <stdio.h>
 
 /* Two and three ranks, processes of their own, on one GPU: NCCL takes each for a host of its own and goes by sockets, which
- * is slow, but is the protocol of many hosts; and by the GPU's copy engines.  They gather, scatter, lose one of them, and go on
- * without it.
+ * is slow, but is the protocol of many hosts.  They gather, scatter, lose one of them, and go on without it.
  */
 
 #ifndef HAVE_NCCL
@@ -56,7 +55,7 @@ static void write_id(const char *name)
 	char temporary[64];
 	int fd, rc;
 
-	while ((rc = gpu_collective->id(c, &id)) == -EINPROGRESS)
+	while ((rc = collective_nccl.id(c, &id)) == -EINPROGRESS)
 		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 	expect("id", rc);
 	snprintf(temporary, sizeof(temporary), "%s.new", name);
@@ -82,7 +81,6 @@ static struct collective_id read_id(const char *name)
 static void connect_ranks(void)
 {
 	const struct collective_options options = { .device = gpu.device,
-						    .device_ops = &device_cuda,
 						    .stuck_ms = stuck_ms,
 						    .end_ms = END_MS };
 	uint64_t began = monotonic_ms();
@@ -92,7 +90,7 @@ static void connect_ranks(void)
 	snprintf(name, sizeof(name), "id-%u", nranks);
 	if (rank)
 		id = read_id(name);
-	expect("open", gpu_collective->open(&c, &options, rank, nranks, rank ? &id : NULL));
+	expect("open", collective_nccl.open(&c, &options, rank, nranks, rank ? &id : NULL));
 	if (!rank)
 		write_id(name);
 	expect("ready", gpu_ready(c));
@@ -230,7 +228,7 @@ static void lose_last(void)
 		fail("what the last rank has no part in", rc);
 	if (monotonic_ms() - began > stuck_ms + END_MS + 5000)
 		fail("what the last rank has no part in", -ETIME);
-	gpu_collective->close(c);
+	collective_nccl.close(c);
 	printf("rank %u of %u: the last rank is lost: %s after %u ms\n", rank, nranks,
 	       strerror(-rc), (unsigned)(monotonic_ms() - began));
 	nranks--;
@@ -252,7 +250,7 @@ static int be_rank(void)
 	lose_last();
 	connect_ranks();
 	operate();
-	gpu_collective->close(c);
+	collective_nccl.close(c);
 	gpu_unpin(&gpu, host);
 	gpu_free(&gpu, device_memory);
 	gpu_close(&gpu);
@@ -279,7 +277,7 @@ static _Noreturn void become_rank(unsigned r, unsigned n)
 	set("NCCL_SHM_DISABLE", "1");
 	set("NCCL_SOCKET_IFNAME", "lo");
 	set("NCCL_CUMEM_HOST_ENABLE", "0");
-	execl("/proc/self/exe", "test-ranks-gpu", number, count, gpu_collective->name, NULL);
+	execl("/proc/self/exe", "test-ranks-gpu", number, count, NULL);
 	_exit(1);
 }
 
@@ -323,13 +321,9 @@ static void leave_folder(const char *folder)
 		printf("%s is left\n", folder);
 }
 
-static int run_all(const struct collective_ops *ops)
+static int run_all(void)
 {
 	int failed = 0;
-
-	gpu_collective = ops;
-	printf("by %s\n", ops->name);
-	fflush(stdout);
 
 	for (unsigned n = 2; n <= RANKS_MAX; n++) {
 		char folder[PATH_MAX];
@@ -341,43 +335,22 @@ static int run_all(const struct collective_ops *ops)
 	return failed;
 }
 
-/* In a child: what comes after a fork cannot use a GPU that was opened before. */
-static bool is_there(const struct collective_ops *ops)
-{
-	const char *missing;
-	int status;
-	pid_t child = fork();
-
-	if (!child) {
-		gpu_collective = ops;
-		missing = gpu_open(&gpu);
-		if (missing)
-			printf("no %s: %s\n", ops->name, missing);
-		fflush(stdout);
-		_exit(missing != NULL);
-	}
-	waitpid(child, &status, 0);
-	return WIFEXITED(status) && !WEXITSTATUS(status);
-}
-
 int main(int argc, char **argv)
 {
-	int failed = 0;
+	const char *missing;
 
-	if (argc == 4) {
+	if (argc == 3) {
 		rank = (unsigned)strtoul(argv[1], NULL, 10);
 		nranks = (unsigned)strtoul(argv[2], NULL, 10);
-		if (!strcmp(argv[3], collective_ipc.name))
-			gpu_collective = &collective_ipc;
 		return be_rank();
 	}
-	if (!is_there(&collective_ipc)) {
-		printf("skip: no GPU\n");
+	missing = gpu_open(&gpu);
+	if (missing) {
+		printf("skip: no GPU: %s\n", missing);
 		return 77;
 	}
-	if (is_there(&collective_nccl))
-		failed = run_all(&collective_nccl);
-	return run_all(&collective_ipc) | failed;
+	gpu_close(&gpu);
+	return run_all();
 }
 
 #endif

@@ -5,5 +5,4 @@
 use_stubs
 TEST_STUCK_MS=${TEST_STUCK_MS:-1000}
 export TEST_STUCK_MS
-within 120 "$top_builddir/tests/cuda/test-ranks-gpu" >out || fail "exit status $?: $(cat out)"
-grep -q '^by nccl$' out && grep -q '^by ipc$' out || fail "not by both: $(cat out)"
+within 120 "$top_builddir/tests/cuda/test-ranks-gpu" || fail "exit status $?"
