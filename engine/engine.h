@@ -271,6 +271,7 @@ struct engine_address {
 	uint32_t group;
 	uint32_t sub;
 	uint32_t rank;
+	bool now; /* ENGINE_PARAM of a job: each byte as it is when it is read, gradients that are not valid too */
 	char key[FRAG_KEY_MAX + 1];
 };
 

@@ -87,7 +87,7 @@ struct engine_file {
 	uint64_t opened_ns;
 	uint64_t incarnation; /* of the job that it was opened of */
 	enum frag_dtype dtype;
-	bool is_grad;
+	bool is_grad; /* reads wait until they are valid: not of one that shows what is there now */
 	bool live;           /* no view: what there is when it is read */
 	_Atomic bool fast;   /* the last read was served at once */
 	_Atomic bool viewed; /* viewing is READY */

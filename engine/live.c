@@ -306,7 +306,7 @@ int live_file_open(struct engine *e, const struct engine_address *address,
 	f->opened_ns = monotonic_ns();
 	f->incarnation = e->incarnation;
 	f->dtype = state.dtype;
-	f->is_grad = !strcmp(address->key, "grad");
+	f->is_grad = !strcmp(address->key, "grad") && !address->now;
 	*file = f;
 	*bytes = state.bytes;
 	return 0;

@@ -20,7 +20,7 @@ struct closing {
 
 bool viewing_wanted(const struct engine_file *f)
 {
-	return f->address.kind == ENGINE_PARAM && !f->live;
+	return f->address.kind == ENGINE_PARAM && !f->live && !f->address.now;
 }
 
 /* ---- closing ---- */

@@ -72,8 +72,10 @@ static char *param_text(struct tree *t, struct node n)
 
 struct printing {
 	FILE *out;
+	struct tree *tree;
 	const char *key;
 	uint32_t ndim;
+	bool now;
 };
 
 /* A box as slices: 0:4,8:16 */
@@ -82,6 +84,16 @@ static void put_box(FILE *out, const uint64_t *box, uint32_t ndim)
 	for (uint32_t d = 0; d < ndim; d++)
 		fprintf(out, "%s%" PRIu64 ":%" PRIu64, d ? "," : "", box[d],
 			box[d] + box[ndim + d]);
+}
+
+/* Where the rank is: its memory is of then, or of a step later if it is inside one. */
+static void put_moment(const struct printing *p, uint32_t rank)
+{
+	struct engine_rank r;
+
+	if (p->now && engine_rank(p->tree->engine, rank, &r))
+		fprintf(p->out, "\t%" PRIu64 "\t%" PRIu64 "\t%s", r.generation, r.boundary,
+			r.state == ENGINE_RANK_LOST ? "lost" : r.phase);
 }
 
 static void put_fragment(void *arg, const struct engine_fragment *f)
@@ -97,7 +109,9 @@ static void put_fragment(void *arg, const struct engine_fragment *f)
 		put_box(p->out, f->box, p->ndim);
 	else
 		fprintf(p->out, "%" PRIu64, f->param_offset);
-	fprintf(p->out, "\t%" PRIu64 "\n", f->numel);
+	fprintf(p->out, "\t%" PRIu64, f->numel);
+	put_moment(p, f->rank);
+	fputc('\n', p->out);
 }
 
 static int fragments_text(struct tree *t, struct node n, char **text)
@@ -105,7 +119,7 @@ static int fragments_text(struct tree *t, struct node n, char **text)
 	struct engine_state states[TREE_STATES_MAX];
 	int count = engine_states(t->engine, n.item, states, TREE_STATES_MAX);
 	struct engine_param param;
-	struct printing p;
+	struct printing p = { .tree = t, .now = node_is_now(n) };
 	size_t size;
 
 	if (count < 0)
@@ -116,8 +130,9 @@ static int fragments_text(struct tree *t, struct node n, char **text)
 	p.out = open_memstream(text, &size);
 	if (!p.out)
 		return -ENOMEM;
-	fprintf(p.out, "rank\tstate\ttier\t%s\toffset\tparam_offset\tnumel\n",
-		engine_is_live(t->engine) ? "partition" : "file");
+	fprintf(p.out, "rank\tstate\ttier\t%s\toffset\tparam_offset\tnumel%s\n",
+		engine_is_live(t->engine) ? "partition" : "file",
+		p.now ? "\tgeneration\tboundary\tphase" : "");
 	for (int i = 0; i < count && i < TREE_STATES_MAX; i++) {
 		p.key = states[i].key;
 		if (!(states[i].flags & ENGINE_STATE_LP))

@@ -336,8 +336,8 @@ static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_M
 	else if (node_has_param(n.kind))
 		strcpy(out, tree_name(t, n.item));
 	for (size_t i = 0; !*out && i < TREE_FIXED; i++) {
-		if (tree_fixed[i].dir == up.kind && tree_fixed[i].kind == n.kind &&
-		    (n.kind != NODE_TEXT || tree_fixed[i].text == n.slot))
+		if (tree_fixed[i].dir == up.kind &&
+		    tree_inode(tree_fixed_node(&tree_fixed[i], up)) == tree_inode(n))
 			strcpy(out, tree_fixed[i].name);
 	}
 }

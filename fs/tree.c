@@ -14,6 +14,7 @@ enum { ROOT_INODE = 1, GROUPS_SHOWN = 1 << 16 };
 /* Entries that a directory always has. */
 const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_ROOT, "params", NODE_PARAMS, 0, TREE_WHOLE },
+	{ NODE_ROOT, "now", NODE_PARAMS, 0, TREE_NOW },
 	{ NODE_ROOT, "ranks", NODE_RANKS, 0, 0 },
 	{ NODE_ROOT, "buffers", NODE_BUFFERS, 0, TREE_BUFFERS },
 	{ NODE_ROOT, "groups", NODE_GROUPS, 0, TREE_GROUPS },
@@ -89,7 +90,7 @@ static unsigned what_has(struct engine *engine)
 	struct engine_job job;
 
 	if (engine_is_live(engine))
-		return TREE_LIVE | TREE_STEP | TREE_GROUPS | has;
+		return TREE_LIVE | TREE_STEP | TREE_GROUPS | TREE_NOW | has;
 	engine_job(engine, &job);
 	if (engine_nbuffers(engine))
 		has |= parts ? TREE_PART_BUFFERS : TREE_BUFFERS;
@@ -258,6 +259,7 @@ static bool node_exists(const struct tree *t, struct node n)
 
 	if (kind >= NODE_KINDS || is_missing(t, kind) ||
 	    (has_rank(kind) && n.rank >= t->nranks) ||
+	    (kind_is_of_params(kind) && n.rank > !!(t->has & TREE_NOW)) ||
 	    (has_part(kind) && n.item >= t->nparts) ||
 	    (kind == NODE_PART && !(t->has & TREE_PARTS)))
 		return false;
@@ -307,7 +309,7 @@ struct node tree_parent(const struct tree *t, struct node n)
 		up.kind = NODE_BUFFERS;
 	if (n.kind == NODE_GROUP_LINK)
 		up = (struct node){ NODE_GROUP_PARAMS, 0, n.rank << 16, 0 };
-	if (!has_rank(up.kind))
+	if (!has_rank(up.kind) && !kind_is_of_params(up.kind))
 		up.rank = 0;
 	if (has_part(n.kind) && n.kind != NODE_PART && (t->has & TREE_PARTS))
 		up.kind = NODE_PART;
@@ -333,7 +335,9 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 		[NODE_PARTITION_STATE] = ENGINE_RANK_PARTITION,
 		[NODE_HYPER] = ENGINE_HYPER,
 	};
-	struct engine_address a = { .kind = kinds[n.kind], .rank = n.rank };
+	struct engine_address a = { .kind = kinds[n.kind],
+				    .rank = n.rank,
+				    .now = node_is_now(n) };
 
 	if (node_has_param(n.kind))
 		a.param = n.item;
@@ -368,7 +372,10 @@ int tree_states(struct tree *t, struct node dir, struct engine_state *out, int m
 	default:
 		break;
 	}
-	return n < max ? n : max;
+	n = n < max ? n : max;
+	for (int i = 0; i < n && node_is_now(dir); i++)
+		out[i].flags &= ~(unsigned)ENGINE_STATE_WRITABLE;
+	return n;
 }
 
 int tree_state(struct tree *t, struct node n, struct engine_state *state)
@@ -452,5 +459,6 @@ bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct e
 
 struct node tree_fixed_node(const struct tree_fixed *f, struct node dir)
 {
-	return (struct node){ f->kind, dir.rank, dir.item, f->kind == NODE_TEXT ? f->text : 0 };
+	return (struct node){ f->kind, f->needs == TREE_NOW ? 1 : dir.rank, dir.item,
+			      f->kind == NODE_TEXT ? f->text : 0 };
 }

@@ -7,6 +7,7 @@
  *	63	58 57	   42 41		    10 9     0
  *	|  kind	  |   rank   |	      item	      |  slot  |
  *
+ * rank is 1 of all that is below now/, whose nodes are those of params/, which have 0 there.
  * item is a parameter, or group << 16 | sub-group, or a part; slot a key's number in the table of keys, or the
  * text.  Inode 1 is the root.  Any thread.
  */
@@ -21,17 +22,17 @@ enum { TREE_KEYS_MAX = 1024, TREE_STATES_MAX = 128, TREE_BLOCK = 1 << 20, TREE_P
 
 enum node_kind {
 	NODE_ROOT,
-	NODE_PART,        /* mp_rank_NN/: item */
-	NODE_PARAMS,      /* params/: item, a part, as those of the part's other folders have */
-	NODE_PARAM,       /* params/<name>/: item */
-	NODE_RANKS,       /* ranks/ */
-	NODE_RANK,        /* ranks/<r>/: rank */
-	NODE_RANK_PARAMS, /* ranks/<r>/params/ */
-	NODE_RANK_PARAM,  /* ranks/<r>/params/<name>/: rank, item */
-	NODE_PARTITIONS,  /* ranks/<r>/partitions/ */
-	NODE_PARTITION,   /* ranks/<r>/partitions/<group>.<sub>/: rank, item */
-	NODE_GROUPS,      /* groups/ */
-	NODE_GROUP,       /* groups/<i>/: item */
+	NODE_PART,   /* mp_rank_NN/: item */
+	NODE_PARAMS, /* params/, now/: item, a part, as those of the part's other folders have */
+	NODE_PARAM,  /* params/<name>/, now/<name>/: item */
+	NODE_RANKS,  /* ranks/ */
+	NODE_RANK,   /* ranks/<r>/: rank */
+	NODE_RANK_PARAMS,  /* ranks/<r>/params/ */
+	NODE_RANK_PARAM,   /* ranks/<r>/params/<name>/: rank, item */
+	NODE_PARTITIONS,   /* ranks/<r>/partitions/ */
+	NODE_PARTITION,    /* ranks/<r>/partitions/<group>.<sub>/: rank, item */
+	NODE_GROUPS,       /* groups/ */
+	NODE_GROUP,        /* groups/<i>/: item */
 	NODE_GROUP_PARAMS, /* groups/<i>/params/ */
 	NODE_BUFFERS,      /* buffers/, of a checkpoint: NODE_PARAMs behind the parameters */
 	NODE_CONTROL,      /* .frag/ */
@@ -90,6 +91,21 @@ static inline uint32_t node_group(struct node n)
 	return n.kind == NODE_GROUP_LINK ? n.rank : n.item >> 16;
 }
 
+/* Of params/, and with rank 1 of now/; their texts are too. */
+static inline bool kind_is_of_params(enum node_kind kind)
+{
+	return kind == NODE_PARAMS || kind == NODE_PARAM || kind == NODE_STATE ||
+	       kind == NODE_NPY;
+}
+
+/* Below now/: everything as it stands when it is looked at. */
+static inline bool node_is_now(struct node n)
+{
+	bool text = n.kind == NODE_TEXT && n.slot >= TEXT_SHAPE && n.slot <= TEXT_FRAGMENTS;
+
+	return n.rank && (text || kind_is_of_params(n.kind));
+}
+
 static inline bool node_is_freeze(struct node n)
 {
 	return n.kind == NODE_TEXT && n.slot == TEXT_FREEZE;
@@ -112,6 +128,7 @@ enum {
 	TREE_PART_BUFFERS = 1 << 7, /* as TREE_BUFFERS, where there are parts */
 	TREE_PART_GROUPS = 1 << 8,
 	TREE_PARTITIONS = 1 << 9,
+	TREE_NOW = 1 << 10, /* now/, of a job */
 };
 
 struct tree_key {

@@ -6,12 +6,13 @@
 #include "fs/text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define PREFIX "user.frag."
 
-enum { WORD_MAX = 16 };
+enum { WORD_MAX = 32 };
 
 static bool of_param(const struct tree *t, struct node n)
 {
@@ -27,6 +28,11 @@ static bool of_live_param(const struct tree *t, struct node n)
 static bool of_state(const struct tree *t, struct node n)
 {
 	return n.kind == NODE_STATE || n.kind == NODE_NPY;
+}
+
+static bool of_state_now(const struct tree *t, struct node n)
+{
+	return of_state(t, n) && node_is_now(n);
 }
 
 static int get_name(struct tree *t, struct node n, char **value)
@@ -92,11 +98,15 @@ static void join(FILE *out, char **list, size_t *size, const char *word)
 	fprintf(out, *size ? ",%s" : "%s", word);
 }
 
+/* What a listing says of a piece's rank and place. */
+typedef void (*words_of)(struct tree *t, const struct engine_fragment *f, char word[WORD_MAX]);
+
 struct listing {
 	FILE *out;
 	char *list;
 	size_t size;
-	void (*word_of)(const struct engine_fragment *f, char word[WORD_MAX]);
+	struct tree *tree;
+	words_of word_of;
 };
 
 static void list_word(void *arg, const struct engine_fragment *f)
@@ -104,15 +114,28 @@ static void list_word(void *arg, const struct engine_fragment *f)
 	struct listing *l = arg;
 	char word[WORD_MAX];
 
-	l->word_of(f, word);
-	join(l->out, &l->list, &l->size, word);
+	l->word_of(l->tree, f, word);
+	if (*word)
+		join(l->out, &l->list, &l->size, word);
+}
+
+/* Each rank of its group has the low-precision copy, or a piece of it. */
+static void list_ranks(struct listing *l, uint32_t param)
+{
+	struct engine_param p;
+	struct engine_group g;
+
+	if (!engine_param(l->tree->engine, param, &p) || p.group < 0 ||
+	    !engine_group(l->tree->engine, (uint32_t)p.group, &g))
+		return;
+	for (uint32_t i = 0; i < g.nranks; i++)
+		list_word(l, &(struct engine_fragment){ .rank = g.ranks[i] });
 }
 
 /* The different words that word_of says of the state's fragments. */
-static int list_words(struct tree *t, struct node n, char **list,
-		      void (*word_of)(const struct engine_fragment *f, char word[WORD_MAX]))
+static int list_words(struct tree *t, struct node n, char **list, words_of word_of)
 {
-	struct listing l = { .word_of = word_of };
+	struct listing l = { .tree = t, .word_of = word_of };
 	struct engine_state state;
 	int rc = tree_state(t, n, &state);
 
@@ -122,16 +145,18 @@ static int list_words(struct tree *t, struct node n, char **list,
 	if (!l.out)
 		return -ENOMEM;
 	fflush(l.out);
-	if (!(state.flags & ENGINE_STATE_LP))
+	if (state.flags & ENGINE_STATE_LP && node_is_now(n))
+		list_ranks(&l, n.item);
+	else if (!(state.flags & ENGINE_STATE_LP))
 		engine_fragments(t->engine, n.item, state.key, list_word, &l);
 	rc = fclose(l.out) ? -ENOMEM : 0;
 	*list = l.list;
 	return rc;
 }
 
-static void tier_of(const struct engine_fragment *f, char word[WORD_MAX])
+static void tier_of(struct tree *t, const struct engine_fragment *f, char word[WORD_MAX])
 {
-	snprintf(word, WORD_MAX, "%s", f->tier);
+	snprintf(word, WORD_MAX, "%s", f->tier ? f->tier : "");
 }
 
 static int get_tier(struct tree *t, struct node n, char **value)
@@ -139,7 +164,7 @@ static int get_tier(struct tree *t, struct node n, char **value)
 	return list_words(t, n, value, tier_of);
 }
 
-static void rank_of(const struct engine_fragment *f, char word[WORD_MAX])
+static void rank_of(struct tree *t, const struct engine_fragment *f, char word[WORD_MAX])
 {
 	snprintf(word, WORD_MAX, "%u", f->rank);
 }
@@ -147,6 +172,19 @@ static void rank_of(const struct engine_fragment *f, char word[WORD_MAX])
 static int get_owners(struct tree *t, struct node n, char **value)
 {
 	return list_words(t, n, value, rank_of);
+}
+
+static void generation_of(struct tree *t, const struct engine_fragment *f, char word[WORD_MAX])
+{
+	struct engine_rank r = { .generation = 0 };
+
+	engine_rank(t->engine, f->rank, &r);
+	snprintf(word, WORD_MAX, "%u:%" PRIu64, f->rank, r.generation);
+}
+
+static int get_generations(struct tree *t, struct node n, char **value)
+{
+	return list_words(t, n, value, generation_of);
 }
 
 static const struct {
@@ -160,6 +198,7 @@ static const struct {
 	{ PREFIX "generation", of_live_param, get_generation },
 	{ PREFIX "tier", of_state, get_tier },
 	{ PREFIX "owners", of_state, get_owners },
+	{ PREFIX "generations", of_state_now, get_generations },
 };
 
 int64_t xattr_list(struct tree *t, struct node n, char **list)

@@ -8,12 +8,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* tear-job STAGE PAUSE_US [STEP_US]: one rank (torchrun's environment) of a job that writes the number of the step into
- * every element of every state, until SIGTERM; a step lasts STEP_US.  Rank 0 prints the address to mount.  With
- * FRAG_SWAP_DIR the states are on NVMe.
+/* tear-job STAGE PAUSE_US [STEP_US [GRADS|IN STEP]]: one rank (torchrun's environment) of a job that writes the number of
+ * the step into every element of every state, until SIGTERM; a step lasts STEP_US.  Rank 0 prints the address to mount.
+ * With FRAG_SWAP_DIR the states are on NVMe.  GRADS, IN: the rank waits for no other, and stands from then on, before the
+ * gradients of that step are valid, or inside it.
  */
 
 enum { STATES = 3, PARAMS = 5, WAIT_MS = 60000 };
@@ -107,21 +109,35 @@ static void fill_others(const struct job *j, float value)
 	fill(j->states[1], j->numel, value);
 }
 
-static void train(const struct job *j, long pause_us, long step_us)
+static void stand(void)
 {
+	printf("stands\n");
+	fflush(stdout);
+	while (!stop)
+		nap(100000000);
+}
+
+static void train(const struct job *j, long pause_us, long step_us, const char *where,
+		  unsigned last)
+{
+	bool in = where && !strcmp(where, "IN");
 	struct frag *f = j->f;
 
 	for (unsigned step = 1; !stop; step++) {
 		frag_grads_gone(f);
 		fill_gradients(j, (float)step);
+		if (where && !in && step == last)
+			stand();
 		frag_grads_valid(f, 1);
 		nap(pause_us / 2);
 		frag_step_begin(f);
 		fill_others(j, (float)step);
+		if (in && step == last)
+			stand();
 		nap(step_us);
 		frag_step_end(f);
 		nap(pause_us / 2);
-		if (frag_barrier(f, WAIT_MS))
+		if (!where && frag_barrier(f, WAIT_MS))
 			return; /* another rank has left */
 	}
 }
@@ -140,7 +156,7 @@ int main(int argc, char **argv)
 {
 	struct job j = { .swapped = getenv("FRAG_SWAP_DIR") != NULL };
 
-	if (argc < 3 || argc > 4 || frag_open(&j.f, NULL))
+	if (argc < 3 || argc > 6 || frag_open(&j.f, NULL))
 		return 2;
 	signal(SIGTERM, on_term);
 	j.group = describe(j.f, atoi(argv[1]));
@@ -153,7 +169,8 @@ int main(int argc, char **argv)
 	if (!frag_rank(j.f))
 		printf("%s\n", frag_address(j.f));
 	fflush(stdout);
-	train(&j, atol(argv[2]), argc > 3 ? atol(argv[3]) : 0);
+	train(&j, atol(argv[2]), argc > 3 ? atol(argv[3]) : 0, argc > 5 ? argv[4] : NULL,
+	      argc > 5 ? (unsigned)atol(argv[5]) : 0);
 	frag_close(j.f);
 	return 0;
 }
