@@ -39,6 +39,7 @@ struct door_ops {
 	char *(*text)(struct engine *e, const char *what);
 	char *(*rank_text)(struct engine *e, uint32_t rank, const char *what);
 	int (*rank_arena)(struct engine *e, uint32_t rank);
+	uint64_t (*changed_ns)(struct engine *e, const struct engine_address *address);
 	void (*fragments)(struct engine *e, uint32_t param, const char *key,
 			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);
 	int (*events_open)(struct engine *e, struct engine_events **events);

@@ -153,6 +153,11 @@ void engine_job(struct engine *e, struct engine_job *out)
 	ops(e)->job(e, out);
 }
 
+uint64_t engine_changed_ns(struct engine *e, const struct engine_address *address)
+{
+	return ops(e)->changed_ns(e, address);
+}
+
 char *engine_text(struct engine *e, const char *what)
 {
 	return ops(e)->text(e, what);

@@ -275,6 +275,12 @@ struct engine_address {
 	char key[FRAG_KEY_MAX + 1];
 };
 
+/* CLOCK_REALTIME, ns, when what the state's file shows was changed last; 0: that is not known.  Of a job: when its
+ * newest generation came about, on the lowest live rank, or on the address' own; of a checkpoint: when the newest of the
+ * state's files, or the overlay, was written to.
+ */
+uint64_t engine_changed_ns(struct engine *e, const struct engine_address *address);
+
 struct engine_file; /* something opened: its read-ahead now, its view of one generation later */
 
 /* -ENOENT: no such state (now).  *bytes: its size. */

@@ -105,6 +105,28 @@ void live_tell(struct engine *e, struct engine_job *out)
 	pthread_mutex_unlock(&e->lock);
 }
 
+static bool is_of_rank(const struct engine_address *a)
+{
+	return a->kind == ENGINE_RANK_PARAM || a->kind == ENGINE_RANK_PARTITION ||
+	       a->kind == ENGINE_RANK_PUBLISHED;
+}
+
+uint64_t live_changed_ns(struct engine *e, const struct engine_address *a)
+{
+	uint64_t ns;
+
+	pthread_mutex_lock(&e->lock);
+	if (is_of_rank(a) && a->rank < e->world) {
+		peers_look(e, a->rank);
+		ns = e->peers[a->rank].control.generation_ns;
+	} else {
+		watch_look(e);
+		ns = e->watch.generation_ns;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return ns;
+}
+
 static char *config_text(struct engine *e)
 {
 	char *text;

@@ -353,6 +353,7 @@ const struct door_ops live_ops = {
 	.text = live_text,
 	.rank_text = about_rank,
 	.rank_arena = live_rank_arena,
+	.changed_ns = live_changed_ns,
 	.fragments = fragments,
 	.events_open = streams_open,
 	.events_close = streams_close,

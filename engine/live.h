@@ -23,6 +23,7 @@ int live_hypers(struct engine *e, uint32_t group, struct engine_state *out, int 
 
 bool live_rank(struct engine *e, uint32_t rank, struct engine_rank *out);
 void live_tell(struct engine *e, struct engine_job *out);
+uint64_t live_changed_ns(struct engine *e, const struct engine_address *a);
 char *live_text(struct engine *e, const char *what);
 
 #endif

@@ -68,6 +68,7 @@ struct watch { /* an observer's: watch.c */
 	struct engine_wait *epoch_waits;
 	uint64_t changes;
 	uint64_t step, generation; /* the job's, as last seen */
+	uint64_t generation_ns;    /* the latest time of a generation: it never goes back */
 	const char *phase;
 	unsigned streams;   /* of events that are open */
 	uint64_t linger_ms; /* until then it is as if one were open */

@@ -43,6 +43,7 @@ void watch_look(struct engine *e)
 	if (p) {
 		w->step = p->control.step;
 		w->generation = p->control.generation;
+		w->generation_ns = u64_max(w->generation_ns, p->control.generation_ns);
 		w->phase = control_phase_name(p->control.phase);
 	} else {
 		last_seen(e, w);

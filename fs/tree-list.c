@@ -242,6 +242,19 @@ int tree_npy_header(struct tree *t, struct node n, const struct engine_state *st
 	return npy_header(state->dtype, p.shape, p.ndim, out);
 }
 
+/* The inode's other times are the mount's: tar(1) takes a file whose ctime moves for one that is written to while it
+ * is read, which shows one generation.
+ */
+static void set_change_time(struct tree *t, struct node n, struct stat *st)
+{
+	struct engine_address address = tree_address(t, n);
+	uint64_t ns = engine_changed_ns(t->engine, &address);
+
+	if (ns)
+		st->st_mtim = (struct timespec){ .tv_sec = (time_t)(ns / 1000000000),
+						 .tv_nsec = (long)(ns % 1000000000) };
+}
+
 static int state_attr(struct tree *t, struct node n, const struct engine_state *known,
 		      struct stat *st)
 {
@@ -264,6 +277,7 @@ static int state_attr(struct tree *t, struct node n, const struct engine_state *
 		st->st_size += rc < 0 ? 0 : rc;
 	}
 	st->st_blksize = n.kind == NODE_HYPER ? 4096 : TREE_BLOCK;
+	set_change_time(t, n, st);
 	return rc < 0 ? rc : 0;
 }
 
@@ -303,8 +317,8 @@ bool tree_is_still(const struct tree *t, struct node n)
 
 double tree_timeout(const struct tree *t, struct node n)
 {
-	if (tree_is_still(t, n))
-		return 1e9;
+	if (tree_is_still(t, n)) /* but for the time of the last edit */
+		return t->writable && node_is_state(n) ? 1 : 1e9;
 	if (n.kind == NODE_TEXT || n.kind == NODE_HYPER)
 		return 0;
 	/* A state may be dropped: its open would fail at once, its name may be seen for so long.

@@ -150,7 +150,8 @@ struct tree {
 	bool writable;
 	uid_t uid;
 	gid_t gid;
-	struct timespec time; /* of the mount: every node's times */
+	struct timespec
+		time; /* of the mount: every node's times, but when a state was changed */
 	pthread_mutex_t lock; /* of adding a key */
 	struct tree_key
 		*keys; /* [TREE_KEYS_MAX], hashed, so that another mount numbers them alike */

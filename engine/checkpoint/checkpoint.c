@@ -361,22 +361,25 @@ static void list(struct checkpoint *c, struct engine_file *f)
 	pthread_mutex_unlock(&c->lock);
 }
 
+static int find(const struct table *t, const struct engine_address *a, struct engine_file *f)
+{
+	if (a->kind == ENGINE_HYPER)
+		return find_hyper(t, a, f);
+	if (a->kind == ENGINE_PARAM || a->kind == ENGINE_RANK_PARAM)
+		return find_state(t, a, f);
+	return a->kind == ENGINE_RANK_PARTITION ? find_partition(t, a, f) : -ENOENT;
+}
+
 static int open_file(struct engine *e, const struct engine_address *a,
 		     struct engine_file **file, uint64_t *bytes)
 {
-	const struct table *t = checkpoint_of(e)->table;
 	struct engine_file *f = calloc(1, sizeof(*f));
-	int rc = -ENOENT;
+	int rc;
 
 	if (!f)
 		return -ENOMEM;
 	f->engine = e;
-	if (a->kind == ENGINE_HYPER)
-		rc = find_hyper(t, a, f);
-	else if (a->kind == ENGINE_PARAM || a->kind == ENGINE_RANK_PARAM)
-		rc = find_state(t, a, f);
-	else if (a->kind == ENGINE_RANK_PARTITION)
-		rc = find_partition(t, a, f);
+	rc = find(checkpoint_of(e)->table, a, f);
 	if (rc) {
 		free(f);
 		return rc;
@@ -397,6 +400,39 @@ static void close_file(struct engine_file *f)
 		f->next->link = f->link;
 	pthread_mutex_unlock(&c->lock);
 	free(f);
+}
+
+struct newest {
+	const struct table *table;
+	uint64_t ns;
+};
+
+static int see_time(void *arg, const struct table_run *run)
+{
+	struct newest *newest = arg;
+	const struct timespec *t = &newest->table->files[run->file].mtime;
+
+	newest->ns =
+		u64_max(newest->ns, (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec);
+	return 0;
+}
+
+static uint64_t changed_ns(struct engine *e, const struct engine_address *a)
+{
+	struct checkpoint *c = checkpoint_of(e);
+	struct newest newest = { c->table, atomic_load(&c->laid_ns) };
+	struct engine_file f = { .engine = e };
+
+	if (find(c->table, a, &f) || f.is_hyper)
+		return 0;
+	pthread_mutex_lock(&c->lock);
+	if (f.of_rank)
+		table_walk_rank(c->table, f.state, f.rank, see_time, &newest);
+	else
+		table_walk(c->table, f.state, 0, table_numel(c->table, f.state), see_time,
+			   &newest);
+	pthread_mutex_unlock(&c->lock);
+	return newest.ns;
 }
 
 static void refuse_freeze(struct engine *e, struct engine_freeze *freeze)
@@ -428,6 +464,7 @@ static const struct door_ops checkpoint_ops = {
 	.rank = get_rank,
 	.job = tell_job,
 	.text = checkpoint_text,
+	.changed_ns = changed_ns,
 	.fragments = checkpoint_fragments,
 	.file_open = open_file,
 	.file_close = close_file,

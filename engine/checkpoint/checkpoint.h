@@ -33,8 +33,10 @@ struct checkpoint {
 	struct gate gate; /* reads are inside where there is an editor */
 	bool broken;      /* half of an edit is in the files; changes while the gate is shut */
 	_Atomic uint64_t edits, edit_bytes, edit_errors;
-	pthread_mutex_t lock; /* of all below */
-	pthread_cond_t idle;  /* nothing is under way */
+	_Atomic uint64_t laid_ns; /* time of the last edit beside the files; 0: none */
+	pthread_mutex_t
+		lock; /* of all below, and of times of files for who is outside of the gate */
+	pthread_cond_t idle; /* nothing is under way */
 	struct fetch *free;
 	unsigned nfree;
 	struct fetch *underway;

@@ -50,10 +50,12 @@ static int check_files(const struct editor *ed, const struct patches *p)
 
 static void renew_files(const struct editor *ed, const struct patches *p)
 {
-	struct table *t = ed->checkpoint->table;
+	struct checkpoint *c = ed->checkpoint;
 
+	pthread_mutex_lock(&c->lock);
 	for (uint32_t i = 0; i < patches_count(p); i++)
-		claim_renew(&t->files[patches_get(p, i)->file]);
+		claim_renew(&c->table->files[patches_get(p, i)->file]);
+	pthread_mutex_unlock(&c->lock);
 }
 
 struct touching {
@@ -166,6 +168,16 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 
 /* ---- beside the files ---- */
 
+/* The log's time is that of its edits. */
+static void note_time(struct checkpoint *c, const struct redo *redo)
+{
+	struct stat st;
+
+	if (redo->fd >= 0 && !fstat(redo->fd, &st))
+		atomic_store(&c->laid_ns, (uint64_t)st.st_mtim.tv_sec * 1000000000 +
+						  (uint64_t)st.st_mtim.tv_nsec);
+}
+
 /* The log has it, as no commit yet. */
 static int end_beside(struct editor *ed, const struct patches *p,
 		      const struct engine_write *write)
@@ -178,8 +190,10 @@ static int end_beside(struct editor *ed, const struct patches *p,
 		return rc;
 	}
 	rc = redo_end(ed->redo);
-	if (!rc)
+	if (!rc) {
+		note_time(c, ed->redo);
 		show(c, p, write);
+	}
 	if (rc && redo_drop(ed->redo)) {
 		c->broken = true;
 		log_error("%s: whether it has the last edit is not known: nothing is read any "
@@ -336,6 +350,8 @@ static int start(struct editor **out, struct checkpoint *c, int dir, struct redo
 		pthread_mutex_init(&ed->lock, NULL);
 		pthread_cond_init(&ed->queued, NULL);
 		c->layer = redo ? &redo->layer : NULL;
+		if (ed->before)
+			note_time(c, redo);
 		rc = thread_start(&ed->thread, run, ed);
 	}
 	if (!rc) {

@@ -550,6 +550,16 @@ char *engine_text(struct engine *e, const char *what)
 	return asprintf(&text, "%s of %s\n", what, e->source) < 0 ? NULL : text;
 }
 
+uint64_t engine_changed_ns(struct engine *e, const struct engine_address *address)
+{
+	uint64_t ns;
+
+	pthread_mutex_lock(&e->lock);
+	ns = (1700000000 + e->generation) * 1000000000;
+	pthread_mutex_unlock(&e->lock);
+	return ns;
+}
+
 void engine_fragments(struct engine *e, uint32_t param, const char *key,
 		      void (*see)(void *arg, const struct engine_fragment *f), void *arg)
 {

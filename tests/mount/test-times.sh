@@ -1,0 +1,95 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A state's mtime is that of its generation, or of the last edit of a checkpoint: cp -u, find -newer and tar -g see what
+# has changed.  Its other times stay, so that tar(1) does not take a file of a job that trains for one that was cut.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+. "$top_srcdir/tests/mount/bits.sh"
+
+mtime() {
+	stat -c %.Y "$1"
+}
+is_other() { # is_other FILE THAN
+	[ "$(mtime "$1")" != "$2" ]
+}
+
+# edited FILE OTHER: an edit of FILE moves its time, and that of OTHER, which changes with it, soon; to now.
+edited() {
+	before=$(mtime "$1") other=$(mtime "$2") changed=$(stat -c %.Z "$1")
+	cp "$1" copied
+	cat "$1" >new
+	printf '\1\2\3\4' | dd of=new conv=notrunc status=none
+	sleep 0.02 # file systems' clocks have ticks
+	: >stamp
+	cat new >"$1" || fail "cannot edit $1"
+	is_other "$1" "$before" || fail "$1: its mtime stays"
+	[ "$(find "$1" -newer stamp)" = "$1" ] || fail "$1: it is not newer: $(mtime "$1"), $(mtime stamp)"
+	cp -u "$1" copied
+	same copied new
+	wait_until 60 is_other "$2" "$other" || fail "$2: its mtime stays"
+	[ "$(stat -c %.Z "$1")" = "$changed" ] || fail "$1: its ctime has moved"
+}
+
+# ---- a job that stands: only edits move it ----
+
+start_job 0 2 small
+mount_job rw
+F=$M/params/embed.weight/fp32
+edited "$F" "$M/params/two/fp32.npy"
+before=$(mtime "$F")
+tar -c -f first.tar -g snapshot -C "$M/params" embed.weight || fail "tar"
+cp snapshot snapshot.0
+tar -c -f second.tar -g snapshot.0 -C "$M/params" embed.weight || fail "tar"
+! tar -tf second.tar | grep -q fp32 || fail "unchanged, and saved again: $(tar -tf second.tar)"
+[ "$(mtime "$F")" = "$before" ] || fail "its mtime moves while nothing changes"
+edited "$F" "$M/ranks/0/params/embed.weight/fp32"
+tar -c -f second.tar -g snapshot -C "$M/params" embed.weight || fail "tar"
+tar -tf second.tar | grep -q 'fp32$' || fail "changed, and not saved again"
+unmount
+end_job
+
+# ---- one that trains ----
+
+FRAG_PLAIN=1 FRAG_JOB_ID=times-$$ RANK=0 WORLD_SIZE=1 "$top_builddir/tests/fail/tear-job" 2 100000 >train.log 2>&1 &
+started $!
+wait_until 60 grep -q '^127' train.log || fail "no job"
+within 60 "$top_builddir/fragfs" "$(grep -m 1 '^127' train.log)" "$M" -o plain || fail "fragfs: $?"
+for file in params/p0/fp32 params/p0/exp_avg.npy ranks/0/params/p0/fp32; do
+	wait_until 60 is_other "$M/$file" "$(mtime "$M/$file")" || fail "$file: its mtime stays"
+done
+for round in 1 2 3; do
+	within 60 tar -cf train.tar -C "$M" params || fail "tar of a job that trains: $?"
+done
+unmount
+
+# ---- checkpoints ----
+
+gzip -dc "$top_srcdir/tests/data/checkpoints"/*/z2-bf16-w4.tar.gz | tar -xf -
+C=$T/z2-bf16-w4
+find "$C" -name '*.pt' -exec touch -d '2026-01-02 03:04:05.678' {} +
+F=$M/params/emb.weight/fp32
+mount_checkpoint() {
+	within 60 fragfs "$C" "$M" ${1:+-o "$1"} || fail "fragfs $1: $?"
+}
+newest() {
+	find "$C" -name '*.pt' -exec stat -c %.Y {} + | sort -n | tail -n 1
+}
+
+mount_checkpoint
+of_files=$(mtime "$F")
+find "$C" -name '*.pt' -exec stat -c %.Y {} + | grep -qx "$of_files" || fail "$of_files is of no file"
+unmount
+mount_checkpoint overlay=laid
+[ "$(mtime "$F")" = "$of_files" ] || fail "another mount, another time"
+edited "$F" "$M/params/emb.weight/bf16"
+unmount
+mount_checkpoint overlay=laid
+is_other "$F" "$of_files" || fail "the overlay again, without its time"
+unmount
+[ "$(newest)" = "$of_files" ] || fail "the files have changed"
+mount_checkpoint rw
+[ "$(mtime "$F")" = "$of_files" ] || fail "without the overlay another time"
+edited "$F" "$M/params/emb.weight/bf16"
+edited "$F" "$F.npy"
+[ "$(mtime "$F")" = "$(newest)" ] || fail "$(mtime "$F"), and the files $(newest)"
+unmount
