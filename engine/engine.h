@@ -57,7 +57,8 @@ struct engine_param {
 	uint32_t ndim;
 	const uint64_t *shape;
 	uint64_t numel;
-	int group; /* -1: none */
+	int group;         /* -1: none */
+	uint32_t position; /* among the group's */
 	bool frozen;
 };
 
@@ -171,6 +172,8 @@ struct engine_rank {
 	uint64_t device_kept;  /* preserved for readers in memory of devices, now */
 	uint64_t swap_damaged; /* blocks on NVMe that were not what was written, ever */
 	bool fabric;           /* its bytes may come by the fabric */
+	bool grads_valid;      /* gradients may be read there */
+	double loss_scale;     /* what those are to be divided by */
 };
 
 bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out);

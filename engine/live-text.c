@@ -51,6 +51,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.swap_errors = p->control.swap_errors,
 		.swap_damaged = p->control.swap_damaged,
 		.fabric = p->fabric,
+		.grads_valid = p->control.grads & 1,
 		.pinned_bytes = p->control.pinned_bytes,
 		.pinned_lent = p->control.pinned_lent,
 		.arena_bytes = p->control.arena_bytes,
@@ -64,6 +65,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.device_errors = p->control.device_errors,
 		.device_kept = p->control.device_kept,
 	};
+	memcpy(&out->loss_scale, &p->control.loss_scale, sizeof(out->loss_scale));
 	memcpy(out->host, p->entry.hostname, sizeof(out->host));
 	memcpy(out->address, p->entry.address, sizeof(out->address));
 	memcpy(out->why, p->why, sizeof(out->why));

@@ -188,6 +188,7 @@ static bool param(struct engine *e, uint32_t param, struct engine_param *out)
 		.shape = catalog_shape(e->catalog, param),
 		.numel = p->numel,
 		.group = p->group == CATALOG_NONE ? -1 : (int)p->group,
+		.position = p->position,
 		.frozen = p->flags & FRAG_FROZEN,
 	};
 	return true;

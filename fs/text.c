@@ -3,6 +3,8 @@
 
 #include "fs/text.h"
 
+#include "fs/hyper.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -64,6 +66,8 @@ static char *param_text(struct tree *t, struct node n)
 		return format("%s\n", frag_dtype_name(p.dtype));
 	case TEXT_NUMEL:
 		return format("%" PRIu64 "\n", p.numel);
+	case TEXT_GROUP_INDEX:
+		return p.group < 0 ? format("none\n") : format("%u\n", p.position);
 	default:
 		return p.group < 0 ? format("none\n")
 				   : format("%u\n", tree_group_shown(t, (uint32_t)p.group));
@@ -178,6 +182,34 @@ static char *rank_text(struct tree *t, struct node n)
 	}
 }
 
+/* NULL: no memory. */
+static char *ranks_text(const struct engine_group *g)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	fputs("rank\tshard\treplica\n", out);
+	for (uint32_t i = 0; i < g->nranks; i++)
+		fprintf(out, "%u\t%u\t%u\n", g->ranks[i], i % g->shards, i / g->shards);
+	return fclose(out) ? NULL : text;
+}
+
+/* As the first of its live ranks says; "" : its gradients are not valid. */
+static char *loss_scale_text(struct tree *t, const struct engine_group *g)
+{
+	char text[HYPER_TEXT_MAX] = "";
+	struct engine_rank r = { .state = ENGINE_RANK_LOST };
+
+	for (uint32_t i = 0; i < g->nranks && r.state == ENGINE_RANK_LOST; i++)
+		engine_rank(t->engine, g->ranks[i], &r);
+	if (r.state != ENGINE_RANK_LOST && r.grads_valid)
+		hyper_format(r.loss_scale, text);
+	return strdup(text);
+}
+
 static char *group_text(struct tree *t, struct node n)
 {
 	struct engine_group g;
@@ -191,6 +223,10 @@ static char *group_text(struct tree *t, struct node n)
 		return format("%u\n", g.shards);
 	case TEXT_GROUP_REPLICAS:
 		return format("%u\n", g.replicas);
+	case TEXT_GROUP_RANKS:
+		return ranks_text(&g);
+	case TEXT_GROUP_LOSS_SCALE:
+		return loss_scale_text(t, &g);
 	default:
 		return format("%u\n", g.sub_groups);
 	}
@@ -218,7 +254,7 @@ static char *plain_text(struct tree *t, struct node n)
 		return param_text(t, n);
 	if (n.slot <= TEXT_RANK_ARENA)
 		return rank_text(t, n);
-	if (n.slot <= TEXT_GROUP_SUB_GROUPS)
+	if (n.slot <= TEXT_GROUP_LOSS_SCALE)
 		return group_text(t, n);
 	return engine_own_text(t, n.slot);
 }

@@ -6,7 +6,7 @@
 
 #include "fs/tree.h"
 
-enum { TREE_FIXED = 41, TREE_SUBS_MAX = 1 << 16 };
+enum { TREE_FIXED = 44, TREE_SUBS_MAX = 1 << 16 };
 
 /* Entries that a directory always has. */
 struct tree_fixed {

@@ -35,6 +35,11 @@ static bool of_state_now(const struct tree *t, struct node n)
 	return of_state(t, n) && node_is_now(n);
 }
 
+static bool of_live_grad(const struct tree *t, struct node n)
+{
+	return of_state(t, n) && (t->has & TREE_LIVE) && !strcmp(tree_key(t, n), "grad");
+}
+
 static int get_name(struct tree *t, struct node n, char **value)
 {
 	struct engine_param p;
@@ -145,9 +150,9 @@ static int list_words(struct tree *t, struct node n, char **list, words_of word_
 	if (!l.out)
 		return -ENOMEM;
 	fflush(l.out);
-	if (state.flags & ENGINE_STATE_LP && node_is_now(n))
+	if (state.flags & ENGINE_STATE_LP)
 		list_ranks(&l, n.item);
-	else if (!(state.flags & ENGINE_STATE_LP))
+	else
 		engine_fragments(t->engine, n.item, state.key, list_word, &l);
 	rc = fclose(l.out) ? -ENOMEM : 0;
 	*list = l.list;
@@ -187,6 +192,20 @@ static int get_generations(struct tree *t, struct node n, char **value)
 	return list_words(t, n, value, generation_of);
 }
 
+static int get_loss_scale(struct tree *t, struct node n, char **value)
+{
+	struct engine_param p;
+	int rc;
+
+	if (!engine_param(t->engine, n.item, &p) || p.group < 0)
+		return -ENODATA;
+	n.item = (uint32_t)p.group << 16;
+	rc = get_text(t, n, TEXT_GROUP_LOSS_SCALE, value);
+	if (rc || **value)
+		return rc;
+	return -ENODATA;
+}
+
 static const struct {
 	const char *name;
 	bool (*has)(const struct tree *t, struct node n);
@@ -198,6 +217,7 @@ static const struct {
 	{ PREFIX "generation", of_live_param, get_generation },
 	{ PREFIX "tier", of_state, get_tier },
 	{ PREFIX "owners", of_state, get_owners },
+	{ PREFIX "loss_scale", of_live_grad, get_loss_scale },
 	{ PREFIX "generations", of_state_now, get_generations },
 };
 

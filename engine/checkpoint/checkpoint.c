@@ -148,6 +148,7 @@ static bool get_param(struct engine *e, uint32_t param, struct engine_param *out
 		.shape = table_shape(t, x),
 		.numel = x->numel,
 		.group = x->group == TABLE_NONE ? -1 : (int)x->group,
+		.position = x->position,
 		.frozen = x->frozen,
 	};
 	return true;

@@ -327,12 +327,17 @@ static int compare_hypers(const void *a, const void *b)
 		      ((const struct table_hyper *)b)->name);
 }
 
-/* An alias has the group of the other name, which alone is a member. */
+/* An alias has the group of the other name, which alone is a member, and its place there. */
 static void group_aliases(struct table *t)
 {
-	for (uint32_t i = 0; i < t->ntensors; i++)
-		if (t->tensors[i].alias != TABLE_NONE)
-			t->tensors[i].group = t->tensors[t->tensors[i].alias].group;
+	for (uint32_t i = 0; i < t->ntensors; i++) {
+		struct table_tensor *x = &t->tensors[i];
+
+		if (x->alias == TABLE_NONE)
+			continue;
+		x->group = t->tensors[x->alias].group;
+		x->position = t->tensors[x->alias].position;
+	}
 }
 
 static int finish_groups(struct table *t)

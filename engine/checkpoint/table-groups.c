@@ -47,6 +47,7 @@ int table_add_member(struct table *t, uint32_t group, uint32_t tensor)
 		return table_refuse(t, -EINVAL, "%.150s is in two groups",
 				    table_string(t, t->tensors[tensor].name));
 	t->tensors[tensor].group = group;
+	t->tensors[tensor].position = g->nparams;
 	g->params[g->nparams++] = tensor;
 	return 0;
 }

@@ -64,6 +64,7 @@ struct table_tensor {
 	uint32_t shape;            /* in numbers */
 	uint32_t alias;            /* the tensor whose states it has; TABLE_NONE: its own */
 	uint32_t group;            /* TABLE_NONE: none */
+	uint32_t position;         /* among its group's */
 	uint32_t states, nstates;  /* after finish */
 	uint32_t ncopies;          /* after finish: behind the states */
 	uint32_t shown;            /* after finish: its number at the door */

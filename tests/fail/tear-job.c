@@ -128,7 +128,7 @@ static void train(const struct job *j, long pause_us, long step_us, const char *
 		fill_gradients(j, (float)step);
 		if (where && !in && step == last)
 			stand();
-		frag_grads_valid(f, 1);
+		frag_grads_valid(f, 65536);
 		nap(pause_us / 2);
 		frag_step_begin(f);
 		fill_others(j, (float)step);

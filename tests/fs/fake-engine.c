@@ -228,6 +228,16 @@ uint32_t engine_nranks(struct engine *e)
 	return NRANKS;
 }
 
+static uint32_t position_of(const struct engine *e, uint32_t param)
+{
+	int group = param_of(param)->group;
+	uint32_t i = 0;
+
+	while (group >= 0 && e->members[group][i] != param)
+		i++;
+	return i;
+}
+
 bool engine_param(struct engine *e, uint32_t param, struct engine_param *out)
 {
 	const struct fake_param *p = param_of(param);
@@ -241,6 +251,7 @@ bool engine_param(struct engine *e, uint32_t param, struct engine_param *out)
 				      .shape = p->shape,
 				      .numel = numel(param),
 				      .group = p->group,
+				      .position = position_of(e, param),
 				      .frozen = p->group < 0 };
 	return true;
 }
@@ -392,6 +403,16 @@ int engine_hypers(struct engine *e, uint32_t group, struct engine_state *out, in
 	return n;
 }
 
+static bool grads_valid(struct engine *e)
+{
+	bool valid;
+
+	pthread_mutex_lock(&e->lock);
+	valid = e->hypers[GRADS_VALID];
+	pthread_mutex_unlock(&e->lock);
+	return valid;
+}
+
 bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 {
 	if (rank >= NRANKS)
@@ -402,6 +423,8 @@ bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 				     .state = rank < 2 ? ENGINE_RANK_ALIVE : ENGINE_RANK_LOST,
 				     .way = "host",
 				     .phase = "stable",
+				     .grads_valid = grads_valid(e),
+				     .loss_scale = 1024,
 				     .bytes_host = 1 << 20 };
 	snprintf(out->address, sizeof(out->address), "127.0.0.1:%u", 21017 + rank);
 	if (rank == 2)
@@ -781,16 +804,6 @@ static void queue(struct engine *e, struct op op)
 	*end = copy;
 	pthread_cond_broadcast(&e->changed);
 	pthread_mutex_unlock(&e->lock);
-}
-
-static bool grads_valid(struct engine *e)
-{
-	bool valid;
-
-	pthread_mutex_lock(&e->lock);
-	valid = e->hypers[GRADS_VALID];
-	pthread_mutex_unlock(&e->lock);
-	return valid;
 }
 
 void engine_read(struct engine *e, struct engine_read *read)

@@ -10,7 +10,7 @@
  * from another thread.  Writes likewise, but never at once.
  * Hypers of group 0: commits counts engine_write; grads_valid, when 0, makes grad wait;
  * extra_state, when not 0, lets a state "extra" of parameter 0 appear.
- * Rank 1 has an arena.
+ * Rank 1 has an arena; the loss scale is 1024.
  * .frag/inflight is how many requests wait.
  */
 

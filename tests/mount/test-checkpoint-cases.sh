@@ -8,7 +8,7 @@ cases=$top_srcdir/tests/data/checkpoints
 [ "$sanitizer" = no ] || : "${TEST_CASES:=-w3}" # a part: it is slow
 
 # What a folder of a parameter has beside states.
-aside='step\|dtype\|fragments\|group\|numel\|.*\.npy'
+aside='step\|dtype\|fragments\|group\|group_index\|numel\|.*\.npy'
 wrong=0
 
 complain() {

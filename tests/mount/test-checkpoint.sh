@@ -57,9 +57,9 @@ check_tree() {
 	[ "$(echo $(ls -A "$M"))" = ".frag params ranks" ] || fail "root: $(ls -A "$M")"
 	[ "$(echo $(ls "$M/params"))" = "a%2Findex layer.b layer.w none scale" ] || fail "params"
 	[ "$(echo $(ls "$M/params/layer.w"))" = \
-		"bf16 bf16.npy dtype fp32 fp32.npy fragments group numel shape" ] || fail "files"
+		"bf16 bf16.npy dtype fp32 fp32.npy fragments group group_index numel shape" ] || fail "files"
 	[ "$(echo $(ls "$M/params/a%2Findex"))" = \
-		"dtype fragments group int64 int64.npy numel shape" ] || fail "files of integers"
+		"dtype fragments group group_index int64 int64.npy numel shape" ] || fail "files of integers"
 	[ "$(cat "$M/params/layer.w/shape")" = "1024 1024" ] || fail "shape"
 	[ "$(cat "$M/params/layer.w/dtype")" = bfloat16 ] || fail "dtype"
 	[ "$(cat "$M/params/none/numel")" = 0 ] || fail "numel"

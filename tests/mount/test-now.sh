@@ -78,6 +78,9 @@ for way in auto zmq nvme; do
 print(os.getxattr(sys.argv[1], "user.frag.generations").decode())' "$M/now/p2/fp32")" = "$generations" ] ||
 			fail "$way: user.frag.generations is not $generations"
 	fi
+	[ "$(cat "$M/groups/0/loss_scale")" = 65536 ] || fail "$way: loss scale $(cat "$M/groups/0/loss_scale")"
+	printf 'rank	shard	replica\n0	0	0\n1	1	0\n' | cmp - "$M/groups/0/ranks" || fail "$way: $(cat "$M/groups/0/ranks")"
+	[ "$(cat "$M"/params/p?/group_index | tr '\n' ' ')" = "0 1 2 3 4 " ] || fail "$way: places in the group"
 	[ -z "$(cat "$M/.frag/inflight")" ] || fail "$way: something waits: $(cat "$M/.frag/inflight")"
 	# Nothing was preserved for these reads.
 	! grep '^fragfs_rank_kept_bytes_total' "$M/.frag/metrics" | grep -v ' 0$' || fail "$way: preserved"

@@ -27,7 +27,7 @@ grep -qx 'lost since 2009-02-13 23:31:30 UTC: its process has ended' "$M/ranks/2
 
 # Keys that look like files of ours or cannot be file names.
 [ "$(ls -A "$M/params/keys" | grep -v '\.npy$' | LC_ALL=C sort | tr '\n' ' ')" = \
-	"%2E %73hape a%2Enpy dtype fragments group numel shape x%2Fy z " ] || fail "odd keys"
+	"%2E %73hape a%2Enpy dtype fragments group group_index numel shape x%2Fy z " ] || fail "odd keys"
 cat "$M/groups/0/%6Bind" >"$T/out" || fail "a hyper named as a file of ours"
 
 # st_size is right for everything that is a file, also where tools trust it.
@@ -51,6 +51,11 @@ mount_fake "" fake:3000
 # Links of groups lead to the parameters.
 [ "$M/groups/1/params/layers.0.bias" -ef "$M/params/layers.0.bias" ] || fail "link"
 [ ! -e "$M/groups/0/params/layers.0.bias" ] || fail "a parameter in two groups"
+
+# Which ranks share a group, and where in it a parameter is.
+printf 'rank	shard	replica\n0	0	0\n1	1	0\n' | cmp - "$M/groups/1/ranks" || fail "$(cat "$M/groups/1/ranks")"
+[ "$(cat "$M/params/layers.0.bias/group_index" "$M/params/scale/group_index" "$M/params/frozen/group_index" |
+	tr '\n' ' ')" = "0 1 none " ] || fail "places in groups"
 
 # What a rank holds.
 [ "$(ls "$M/ranks/1/params" | wc -l)" = 3014 ] || fail "parameters of rank 1" # .hidden not shown

@@ -4,7 +4,7 @@
 . "$top_srcdir/tests/mount/lib.sh"
 command -v python3 >/dev/null || skip "no python3 to read xattrs with"
 need_fuse
-mount_fake
+mount_fake rw
 within 60 python3 - "$M" <<'END' || fail xattrs
 import errno, os, sys
 top = sys.argv[1] + "/"
@@ -15,6 +15,12 @@ def attrs(path):
 a = attrs("params/layers.0.weight/fp32")
 assert a == {"name": "layers.0.weight", "shape": "512 1024", "dtype": "float32", "generation": "0",
              "tier": "host,swap", "owners": "0,1"}, a
+a = attrs("now/layers.0.weight/fp32")
+assert a["generations"] == "0:0,1:0" and "loss_scale" not in a, a
+a = attrs("now/layers.0.weight/bf16")
+assert a["generations"] == "0:0,1:0,2:0" and a["owners"] == "0,1,2" and a["tier"] == "", a
+for path in "params/layers.0.weight/grad", "params/layers.0.weight/grad.npy", "now/layers.0.weight/grad":
+    assert attrs(path)["loss_scale"] == "1024", path
 a = attrs("params/odd%2Fname%2541%40x")
 assert a == {"name": "odd/name%41@x", "shape": "3", "dtype": "bfloat16", "generation": "0"}, a
 a = attrs("params/keys/x%2Fy z")
@@ -31,5 +37,14 @@ for name, want in ("user.other", errno.ENODATA), ("security.capability", errno.E
         assert e.errno == want, e
     else:
         raise SystemExit(name + " is there")
+with open(top + "groups/0/grads_valid", "w") as f:
+    f.write("0")
+assert open(top + "groups/0/loss_scale").read() == ""
+try:
+    os.getxattr(top + "params/layers.0.weight/grad", "user.frag.loss_scale")
+except OSError as e:
+    assert e.errno == errno.ENODATA, e
+else:
+    raise SystemExit("a loss scale of gradients that are not valid")
 END
 unmount
