@@ -151,7 +151,10 @@ START_TEST(what_is_not_there_is_enoent)
 							      .key = "fp32" }));
 	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_HYPER, .group = 99 }));
 	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_RANK_PARAM, .rank = 1,
-							      .param = 1, .key = "bf16" }));
+							      .param = 1, .key = "fp32" }));
+	ck_assert_int_eq(open_address((struct engine_address){ ENGINE_RANK_PARAM, .rank = 1,
+							       .param = 1, .key = "bf16" }),
+			 0);
 	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_RANK_PARAM, .rank = 9,
 							      .key = "fp32" }));
 	REFUSED(ENOENT, open_address((struct engine_address){ ENGINE_RANK_PARAM, .rank = 0,
