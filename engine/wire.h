@@ -36,7 +36,8 @@
  * x -> r COLLECT -> COLLECTED: a rank of x's host has bytes of x's view brought to its memory by a round, and says where;
  * VIEW_CLOSE of their number lets it go.
  *
- * r -> 0 GATHER -> ACK, when all ranks of the group have said so: the lowest live one of them counts.
+ * r -> m MEET -> MET to all of a group's ranks: they meet in frag_gather or frag_scatter, before and after; m, the
+ * lowest live rank of the group, counts them.
  *
  * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
  * be done is answered by ACK with -errno, or REFUSE with a line for people.
