@@ -22,17 +22,15 @@ static int look_at(struct device *d, const struct device_io *io, const void *at,
 		   enum side *side)
 {
 	struct device_where where;
-	int rc;
+	int rc = cuda_where(d, at, &where);
 
-	*side = SIDE_DEVICE;
-	if (cuda_is_mapped(d, at, io->number))
-		return 0;
-	rc = cuda_where(d, at, &where);
 	if (rc)
 		return rc;
 	if (where.number != DEVICE_NONE && where.number != io->number)
 		return -EFAULT;
-	if (where.number == DEVICE_NONE)
+	if (where.number != DEVICE_NONE)
+		*side = SIDE_DEVICE;
+	else
 		*side = where.pinned ? SIDE_PINNED : SIDE_PAGEABLE;
 	return 0;
 }

@@ -79,10 +79,6 @@ int cuda_errno(const struct cuda *cuda, cudaError_t error)
 	case cudaErrorInvalidValue:
 	case cudaErrorHostMemoryAlreadyRegistered:
 		return -EINVAL;
-	case cudaErrorNotSupported:
-	case cudaErrorPeerAccessUnsupported:
-	case cudaErrorTooManyPeers:
-		return -EOPNOTSUPP;
 	default:
 		return -EIO;
 	}

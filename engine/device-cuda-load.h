@@ -26,9 +26,6 @@
 	X(HostGetDevicePointer)                                                                \
 	X(HostRegister)                                                                        \
 	X(HostUnregister)                                                                      \
-	X(IpcCloseMemHandle)                                                                   \
-	X(IpcGetMemHandle)                                                                     \
-	X(IpcOpenMemHandle)                                                                    \
 	X(LaunchKernel)                                                                        \
 	X(Malloc)                                                                              \
 	X(MallocFromPoolAsync)                                                                 \

@@ -302,15 +302,10 @@ static int cuda_open(struct device **out, const struct device_options *options)
 	return rc;
 }
 
-static void cuda_leave_port(struct device *d)
-{
-	atomic_store(&d->is_left, true);
-}
-
 /* What a lost device was given it may still write to: that stays. */
 static bool is_any_lost(struct device *d)
 {
-	bool lost = atomic_load(&d->is_left);
+	bool lost = false;
 
 	for (int i = 0; i < d->ndevices; i++) {
 		struct cuda_device *dev = cuda_device_of(d, i);
@@ -339,7 +334,6 @@ static void cuda_close(struct device *d)
 	for (int i = 0; i < d->ndevices; i++)
 		if (cuda_device_of(d, i))
 			free_device(d, cuda_device_of(d, i));
-	cuda_shared_forget(d);
 	cuda_unload(&d->cuda);
 	pthread_mutex_destroy(&d->lock);
 	free(d->devices);
@@ -373,11 +367,6 @@ const struct device_ops device_cuda = {
 	.unmark = cuda_unmark,
 	.preserve = cuda_preserve,
 	.release = cuda_release,
-	.share = cuda_share,
-	.unshare = cuda_unshare,
-	.map = cuda_map,
-	.unmap = cuda_unmap,
-	.leave = cuda_leave_port,
 	.submit = cuda_submit,
 	.figures = cuda_figures,
 };

@@ -49,20 +49,11 @@ struct cuda_device { /* the port's thread's but where said */
 	struct cuda_chunk ring[CUDA_RING];
 	unsigned oldest, under_way;
 	uint64_t progress_ms; /* when its oldest chunk became that */
-	_Atomic bool lost;    /* it failed, or does not go on; any thread looks */
+	bool lost;            /* it failed, or does not go on */
 	bool has_kernels;
 	struct device_event *idle; /* under the port's lock */
 	uint64_t kept;             /* bytes; under the port's lock */
 	struct cuda_pool pool;
-};
-
-struct cuda_shared { /* memory that processes have in common */
-	struct cuda_shared *next;
-	uint8_t *start;
-	uint64_t size;
-	int number; /* of the device that it is named with */
-	enum cuda_origin { CUDA_OURS, CUDA_OURS_MAPPED, CUDA_MAPPED } origin;
-	struct device_handle handle;
 };
 
 struct device {
@@ -74,8 +65,6 @@ struct device {
 	struct cuda_device *_Atomic *devices; /* [ndevices]; NULL: not in use */
 	void *kernels;                        /* cudaLibrary_t; NULL: none */
 	const void *kernel[CUDA_KERNELS];
-	struct cuda_shared *shared; /* under lock */
-	_Atomic bool is_left;
 	struct device *left; /* closed before, with a lost device */
 };
 
@@ -128,18 +117,6 @@ void cuda_pool_drop(struct device *d, struct cuda_device *dev, cudaStream_t stre
 		    const struct device_kept *kept);
 /* Any thread: bytes that are taken. */
 uint64_t cuda_pool_kept(struct device *d, struct cuda_device *dev);
-
-/* ---- device-cuda-share.c ---- */
-
-int cuda_share(struct device *d, int number, uint64_t size, void **memory,
-	       struct device_handle *handle);
-void cuda_unshare(struct device *d, void *memory);
-int cuda_map(struct device *d, int number, const struct device_handle *handle, void **memory);
-void cuda_unmap(struct device *d, int number, void *memory);
-/* Whether requests name it as memory of that device. */
-bool cuda_is_mapped(struct device *d, const void *memory, int number);
-/* Forgets what has not been given back. */
-void cuda_shared_forget(struct device *d);
 
 /* ---- device-cuda-kernels.c ---- */
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/device-host-internal.h"
+#include "engine/device-host.h"
 #include "engine/convert.h"
+#include "engine/device-queue.h"
 #include "engine/device-sums.h"
 
 #include <errno.h>
@@ -18,14 +19,31 @@ struct device_event {
 	atomic_uint users; /* the caller, the stream */
 };
 
+struct range {
+	struct range *next;
+	uint8_t *start;
+	uint64_t size;
+	int number;  /* DEVICE_NONE: pinned */
+	uint8_t *at; /* where it is to be had */
+};
+
+struct device {
+	struct device_queue queue;
+	struct device_options options;
+	pthread_mutex_t lock; /* of ranges and kept */
+	struct range *ranges;
+	uint64_t kept[DEVICE_HOST_DEVICES];
+	atomic_bool used[DEVICE_HOST_DEVICES];
+};
+
 /* ---- memory ---- */
 
 /* Under lock.  The range in which all of this lies. */
-static struct device_range *find_range(struct device *d, const void *memory, uint64_t size)
+static struct range *find_range(struct device *d, const void *memory, uint64_t size)
 {
 	uintptr_t at = (uintptr_t)memory;
 
-	for (struct device_range *r = d->ranges; r; r = r->next) {
+	for (struct range *r = d->ranges; r; r = r->next) {
 		uintptr_t start = (uintptr_t)r->start;
 
 		if (at >= start && at - start < r->size && size <= r->size - (at - start))
@@ -36,7 +54,7 @@ static struct device_range *find_range(struct device *d, const void *memory, uin
 
 static int number_of(struct device *d, const void *memory, uint64_t size)
 {
-	struct device_range *r;
+	struct range *r;
 	int number;
 
 	pthread_mutex_lock(&d->lock);
@@ -50,7 +68,7 @@ static int number_of(struct device *d, const void *memory, uint64_t size)
 void *device_host_reach(struct device *d, const void *memory)
 {
 	uint8_t *at = (uint8_t *)(uintptr_t)memory;
-	struct device_range *r;
+	struct range *r;
 
 	pthread_mutex_lock(&d->lock);
 	r = find_range(d, memory, 1);
@@ -60,29 +78,23 @@ void *device_host_reach(struct device *d, const void *memory)
 	return at;
 }
 
-int device_host_add(struct device *d, struct device_range range)
+static int add_range(struct device *d, void *start, uint64_t size, int number, void *at)
 {
-	struct device_range *r = malloc(sizeof(*r));
+	struct range *r = malloc(sizeof(*r));
 
 	if (!r)
 		return -ENOMEM;
 	pthread_mutex_lock(&d->lock);
-	range.next = d->ranges;
-	*r = range;
+	*r = (struct range){ d->ranges, start, size, number, at };
 	d->ranges = r;
 	pthread_mutex_unlock(&d->lock);
 	return 0;
 }
 
-static int add_range(struct device *d, void *start, uint64_t size, int number, void *at)
+/* Of memory that was added. */
+static void drop_range(struct device *d, void *start)
 {
-	return device_host_add(
-		d, (struct device_range){ NULL, start, size, number, at, { 0 }, false });
-}
-
-struct device_range device_host_drop(struct device *d, void *start)
-{
-	struct device_range **at, *found, range;
+	struct range **at, *found;
 
 	pthread_mutex_lock(&d->lock);
 	for (at = &d->ranges; (*at)->start != start;)
@@ -90,14 +102,7 @@ struct device_range device_host_drop(struct device *d, void *start)
 	found = *at;
 	*at = found->next;
 	pthread_mutex_unlock(&d->lock);
-	range = *found;
 	free(found);
-	return range;
-}
-
-static void drop_range(struct device *d, void *start)
-{
-	device_host_drop(d, start);
 }
 
 static bool is_number(int number)
@@ -105,7 +110,7 @@ static bool is_number(int number)
 	return number >= 0 && number < DEVICE_HOST_DEVICES;
 }
 
-bool device_host_in_use(struct device *d, int number)
+static bool in_use(struct device *d, int number)
 {
 	return is_number(number) && atomic_load(&d->used[number]);
 }
@@ -203,7 +208,7 @@ static int check(struct device *d, const struct device_io *io)
 {
 	uint64_t from, to;
 
-	if (!device_host_in_use(d, io->number))
+	if (!in_use(d, io->number))
 		return -EINVAL;
 	if (!io->size && io->what == DEVICE_COPY)
 		return 0;
@@ -276,7 +281,7 @@ static int host_mark(struct device *d, int number, void *stream, struct device_e
 {
 	struct device_event *e;
 
-	if (!device_host_in_use(d, number))
+	if (!in_use(d, number))
 		return -EINVAL;
 	e = calloc(1, sizeof(*e));
 	if (!e)
@@ -402,8 +407,7 @@ static int host_preserve(struct device *d, int number, void *stream, const void 
 	struct keeping *k;
 	int rc;
 
-	if (!device_host_in_use(d, number) || !size ||
-	    (to && number_of(d, to, size) != DEVICE_NONE))
+	if (!in_use(d, number) || !size || (to && number_of(d, to, size) != DEVICE_NONE))
 		return -EINVAL;
 	k = calloc(1, sizeof(*k));
 	if (!k)
@@ -472,33 +476,15 @@ static int host_open(struct device **out, const struct device_options *options)
 	return 0;
 }
 
-static void free_ranges(struct device *d)
-{
-	while (d->ranges) {
-		struct device_range *r = d->ranges;
-
-		d->ranges = r->next;
-		if (r->is_ours)
-			shared_hide(&r->shared);
-		free(r);
-	}
-}
-
-static void leave_behind(struct device *d)
-{
-	static struct device *_Atomic left;
-
-	d->next_left = atomic_exchange(&left, d);
-}
-
 static void host_close(struct device *d)
 {
 	device_queue_stop(&d->queue);
-	if (atomic_load(&d->is_left)) {
-		leave_behind(d);
-		return;
+	while (d->ranges) {
+		struct range *r = d->ranges;
+
+		d->ranges = r->next;
+		free(r);
 	}
-	free_ranges(d);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
 }
@@ -537,11 +523,6 @@ const struct device_ops device_host = {
 	.unmark = host_unmark,
 	.preserve = host_preserve,
 	.release = host_release,
-	.share = device_host_share,
-	.unshare = device_host_unshare,
-	.map = device_host_map,
-	.unmap = device_host_unmap,
-	.leave = device_host_leave,
 	.submit = host_submit,
 	.figures = host_figures,
 };

@@ -15,8 +15,6 @@
  *
  * Trainer's thread: use, where, pin, unpin, mark, preserve: whoever calls these has a device of the trainer's as its
  * current one, and it stays that.  Any thread: submit, unmark, release, figures.  One thread of the port's: done.
- * A thread of the caller's that may wait for the device, and is not the trainer's: share, unshare, map, unmap: the device that
- * they name becomes its current one.
  */
 
 #include "engine/base.h"
@@ -96,11 +94,6 @@ struct device_kept {
 	uint64_t port;                /* the port's */
 };
 
-/* Of memory of the port's, for other processes of this host: plain bytes. */
-struct device_handle {
-	uint8_t bytes[96];
-};
-
 struct device_figures {
 	uint64_t kept; /* bytes that are preserved in memory of devices */
 };
@@ -138,26 +131,6 @@ struct device_ops {
 			uint64_t size, void *to, struct device_kept **kept);
 	/* No request reads it.  Its memory is free when the stream has come past it, and kept is at once. */
 	void (*release)(struct device *d, struct device_kept *kept);
-
-	/* Memory of the port's on that device, until unshare or close, which no trainer ever sees: so nobody frees what another
-	 * has mapped.  -EOPNOTSUPP: the driver or the device has none that can be mapped.  -EINVAL: the device is not in use, or size
-	 * is 0.  -ENOMEM, -EIO.  A line says why.
-	 */
-	int (*share)(struct device *d, int number, uint64_t size, void **memory,
-		     struct device_handle *handle);
-	/* Nobody has it mapped but processes that have ended, and no request names it. */
-	void (*unshare)(struct device *d, void *memory);
-	/* What a port shares, of another process or of this one: requests may name it as memory of device number, whichever it
-	 * lies on.  What is mapped from a process that has ended can be copied from, as long as the driver keeps it, but
-	 * need not be what was there.  -EOPNOTSUPP: this device does not reach it.  -EIO: it is not there any more.  A
-	 * line says why.  -EINVAL: the device is not in use.  -ENOMEM.
-	 */
-	int (*map)(struct device *d, int number, const struct device_handle *handle,
-		   void **memory);
-	/* As memory of that device; no request names it as such. */
-	void (*unmap)(struct device *d, int number, void *memory);
-	/* A thread has not returned from one of these and is not waited for: close leaves it what it may use. */
-	void (*leave)(struct device *d);
 
 	void (*submit)(struct device *d, struct device_io *io);
 	void (*figures)(struct device *d, struct device_figures *f);

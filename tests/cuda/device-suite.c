@@ -599,10 +599,11 @@ END_TEST
 
 /* ---- all ---- */
 
-static TCase *conformance(void)
+static TCase *conformance(const struct trainer *trainer)
 {
 	TCase *c = tcase_create("conformance");
 
+	here = trainer;
 	random_begin();
 	tcase_add_checked_fixture(c, port_open, port_close);
 	tcase_add_test(c, memory_is_known_by_its_address);
@@ -622,7 +623,6 @@ static TCase *conformance(void)
 	tcase_add_test(c, no_more_is_preserved_than_there_is_room);
 	tcase_add_test(c, what_cannot_be_preserved_is_refused);
 	device_suite_add_arithmetic(c);
-	device_suite_add_sharing(c);
 	return c;
 }
 
@@ -635,31 +635,18 @@ static TCase *close_suite(void)
 	return c;
 }
 
-static void add_all(Suite *suite, TCase *const more[])
-{
-	suite_add_tcase(suite, conformance());
-	suite_add_tcase(suite, close_suite());
-	for (; more && *more; more++)
-		suite_add_tcase(suite, *more);
-}
-
 int device_suite_run(const struct trainer *trainer, TCase *const more[])
 {
 	Suite *suite = suite_create(trainer->ops->name);
 	SRunner *runner = srunner_create(suite);
-	TCase *other = device_suite_other();
 	int failed;
 
-	here = trainer;
 	thread_cond_init(&ended);
-	add_all(suite, more);
-	if (other) {
-		suite_add_tcase(suite, other);
-		srunner_set_fork_status(runner, CK_NOFORK);
-		srunner_run(runner, NULL, "other", CK_SILENT);
-	} else {
-		srunner_run_all(runner, CK_ENV);
-	}
+	suite_add_tcase(suite, conformance(trainer));
+	suite_add_tcase(suite, close_suite());
+	for (; more && *more; more++)
+		suite_add_tcase(suite, *more);
+	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
 	return failed != 0;

@@ -64,8 +64,5 @@ void random_begin(void); /* by TEST_SEED, or the clock */
 uint64_t next_random(uint64_t below);
 
 void device_suite_add_arithmetic(TCase *c);
-void device_suite_add_sharing(TCase *c);
-/* What this process is to do for another one's test; NULL: it is not for that. */
-TCase *device_suite_other(void);
 
 #endif

@@ -144,10 +144,9 @@ static bool makes_context(const char *name)
 
 static bool spoils(const char *name)
 {
-	static const char *const unsafe[] = { "EventQuery",       "Free",
-					      "HostRegister",     "Malloc",
-					      "HostUnregister",   "StreamSynchronize",
-					      "IpcOpenMemHandle", "IpcCloseMemHandle" };
+	static const char *const unsafe[] = { "EventQuery",     "Free",
+					      "HostRegister",   "Malloc",
+					      "HostUnregister", "StreamSynchronize" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(unsafe); i++)
 		if (!strcmp(name, unsafe[i]))

@@ -1,25 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/shared.h"
 #include "tests/cuda/stub.h"
 
 #include <pthread.h>
 #include <string.h>
-#include <unistd.h>
 
-/* Memory is ordinary; the table says whose it is.  Whole blocks are of a memfd, so that other processes can have them too. */
-
-enum { BLOCK = 2 << 20 };
+/* Memory is ordinary; the table says whose it is. */
 
 struct range {
 	struct range *next;
 	uint8_t *start;
 	uint64_t size;
-	int device;                  /* -1: registered host memory */
-	bool coming;                 /* the stream that takes it has not come there */
-	struct shared_handle shared; /* of a block */
-	bool is_opened;              /* by another process's handle */
+	int device;  /* -1: registered host memory */
+	bool coming; /* the stream that takes it has not come there */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -57,24 +51,18 @@ static enum whose look(const void *at, uint64_t size, int *device)
 	return whose;
 }
 
-static void add_range(struct range range)
+static void add(void *start, uint64_t size, int device, bool coming)
 {
 	struct range *r = malloc(sizeof(*r));
 
 	pthread_mutex_lock(&lock);
-	range.next = ranges;
-	*r = range;
+	*r = (struct range){ ranges, start, size, device, coming };
 	ranges = r;
 	pthread_mutex_unlock(&lock);
 }
 
-static void add(void *start, uint64_t size, int device, bool coming)
-{
-	add_range((struct range){ NULL, start, size, device, coming, { 0 }, false });
-}
-
-/* Of memory that has no such range: false. */
-static bool take_range(const void *start, struct range *range)
+/* Whether there is such a range. */
+static bool drop(const void *start)
 {
 	struct range **at, *found;
 
@@ -82,20 +70,11 @@ static bool take_range(const void *start, struct range *range)
 	for (at = &ranges; *at && (*at)->start != start;)
 		at = &(*at)->next;
 	found = *at;
-	if (found) {
+	if (found)
 		*at = found->next;
-		*range = *found;
-	}
 	pthread_mutex_unlock(&lock);
 	free(found);
 	return found;
-}
-
-static bool drop(const void *start)
-{
-	struct range range;
-
-	return take_range(start, &range);
 }
 
 /* ---- whose it is ---- */
@@ -171,35 +150,11 @@ static cudaError_t take(void **memory, size_t size, int device, bool coming)
 	return cudaSuccess;
 }
 
-static cudaError_t take_block(void **memory, size_t size)
-{
-	struct range r = { .size = size, .device = stub_device() };
-
-	if (shared_make(size, memory, &r.shared))
-		return cudaErrorMemoryAllocation;
-	r.start = *memory;
-	add_range(r);
-	return cudaSuccess;
-}
-
 STUB_API cudaError_t cudaMalloc(void **memory, size_t size)
 {
 	cudaError_t error = stub_enter("Malloc", NULL, size, false);
 
-	if (error != cudaSuccess)
-		return error;
-	return size % BLOCK ? take(memory, size, stub_device(), false)
-			    : take_block(memory, size);
-}
-
-static void give(struct range *r)
-{
-	if (r->shared.size) {
-		shared_hide(&r->shared);
-		shared_close(r->start, r->size);
-	} else {
-		free(r->start);
-	}
+	return error == cudaSuccess ? take(memory, size, stub_device(), false) : error;
 }
 
 static void has_come(struct stub_work *w)
@@ -298,13 +253,12 @@ STUB_API cudaError_t cudaMallocFromPoolAsync(void **memory, size_t size, cudaMem
 STUB_API cudaError_t cudaFree(void *memory)
 {
 	cudaError_t error = stub_enter("Free", NULL, 0, false);
-	struct range r;
 
 	if (error != cudaSuccess)
 		return error;
-	if (!take_range(memory, &r))
+	if (!drop(memory))
 		return cudaErrorInvalidValue;
-	give(&r);
+	free(memory);
 	return cudaSuccess;
 }
 
@@ -322,66 +276,6 @@ STUB_API cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream)
 	if (error != cudaSuccess)
 		return error;
 	return stub_enqueue(stream, (struct stub_work){ .run = free_now, .to = memory });
-}
-
-/* ---- other processes' ---- */
-
-struct ipc {
-	struct shared_handle shared;
-	int device;
-};
-static_assert(sizeof(struct ipc) <= sizeof(cudaIpcMemHandle_t), "it fits");
-
-STUB_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
-{
-	cudaError_t error = stub_enter("IpcGetMemHandle", NULL, 0, false);
-	struct ipc ipc = { .device = 0 };
-	struct range *r;
-
-	if (error != cudaSuccess)
-		return error;
-	pthread_mutex_lock(&lock);
-	r = find(memory, 1);
-	if (r && r->start == memory && !r->is_opened)
-		ipc = (struct ipc){ r->shared, r->device };
-	pthread_mutex_unlock(&lock);
-	memset(handle, 0, sizeof(*handle));
-	memcpy(handle, &ipc, sizeof(ipc));
-	return ipc.shared.size ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-/* As there is none for what the process itself has made. */
-STUB_API cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle,
-					  unsigned flags)
-{
-	cudaError_t error = stub_enter("IpcOpenMemHandle", NULL, flags, false);
-	struct ipc ipc;
-
-	if (error != cudaSuccess)
-		return error;
-	memcpy(&ipc, &handle, sizeof(ipc));
-	if (ipc.shared.pid == getpid())
-		return cudaErrorDeviceUninitialized;
-	if (shared_open(&ipc.shared, memory))
-		return cudaErrorInvalidResourceHandle;
-	add_range((struct range){ NULL, *memory, ipc.shared.size, ipc.device, false, ipc.shared,
-				  true });
-	stub_count_left(1);
-	return cudaSuccess;
-}
-
-STUB_API cudaError_t cudaIpcCloseMemHandle(void *memory)
-{
-	cudaError_t error = stub_enter("IpcCloseMemHandle", NULL, 0, false);
-	struct range r;
-
-	if (error != cudaSuccess)
-		return error;
-	if (!take_range(memory, &r) || !r.is_opened)
-		return cudaErrorInvalidValue;
-	shared_close(memory, r.size);
-	stub_count_left(-1);
-	return cudaSuccess;
 }
 
 /* ---- copies ---- */

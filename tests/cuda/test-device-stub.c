@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "engine/log.h"
-#include "engine/thread.h"
 #include "tests/cuda/device-suite.h"
 #include "tests/cuda/device-stub.h"
 #include "tests/ranks/scarce.h"
@@ -362,75 +361,6 @@ START_TEST(without_kernels_the_rest_works)
 }
 END_TEST
 
-START_TEST(a_device_that_cannot_share_says_so)
-{
-	static const struct {
-		cudaError_t error;
-		int rc;
-	} cases[] = { { cudaErrorNotSupported, -EOPNOTSUPP }, { cudaErrorInvalidValue, -EIO } };
-	struct device_handle handle;
-	void *memory;
-	char text[4096];
-
-	stub_fail("IpcGetMemHandle", 1, cases[_i].error);
-	ck_assert_int_eq(here->ops->share(device, 0, CHUNK, &memory, &handle), cases[_i].rc);
-	ck_assert_uint_eq(stub_count("Free", true), 1);
-	log_tail(text, sizeof(text));
-	ck_assert_ptr_nonnull(strstr(text, "cudaIpcGetMemHandle: "));
-	stub_fail("IpcOpenMemHandle", 1, cases[_i].error);
-	ck_assert_int_eq(here->ops->map(device, 0, &handle, &memory), cases[_i].rc);
-	stub_fail("SetDevice", 1, cases[_i].error);
-	ck_assert_int_eq(here->ops->share(device, 0, CHUNK, &memory, &handle), -EIO);
-	stub_fail("SetDevice", 1, cases[_i].error);
-	ck_assert_int_eq(here->ops->map(device, 0, &handle, &memory), -EIO);
-}
-END_TEST
-
-/* Own memory: the other's handles are opened by the runtime alone. */
-START_TEST(without_memory_nothing_is_shared)
-{
-	struct device_handle handle;
-	void *memory, *mapped;
-
-	scarce_begin(1, 1);
-	ck_assert_int_eq(here->ops->share(device, 0, CHUNK, &memory, &handle), -ENOMEM);
-	scarce_end();
-	ck_assert_int_eq(here->ops->share(device, 0, CHUNK, &memory, &handle), 0);
-	scarce_begin(1, 1);
-	ck_assert_int_eq(here->ops->map(device, 0, &handle, &mapped), -ENOMEM);
-	scarce_end();
-	here->ops->unshare(device, memory);
-}
-END_TEST
-
-static void *share_and_map(void *arg)
-{
-	struct device_handle handle;
-	void *memory, *mapped;
-
-	*(int *)arg = here->ops->share(device, 0, CHUNK, &memory, &handle);
-	if (*(int *)arg)
-		return NULL;
-	here->ops->map(device, 0, &handle, &mapped);
-	here->ops->unmap(device, 0, mapped);
-	here->ops->unshare(device, memory);
-	return NULL;
-}
-
-START_TEST(what_the_trainer_captures_is_not_spoilt_by_sharing)
-{
-	pthread_t thread;
-	int rc;
-
-	stub_capture(true);
-	ck_assert_int_eq(thread_start(&thread, share_and_map, &rc), 0);
-	pthread_join(thread, NULL);
-	stub_capture(false);
-	ck_assert_int_eq(rc, 0);
-	ck_assert_uint_eq(stub_spoilt(), 0);
-}
-END_TEST
-
 /* ---- a device that is lost ---- */
 
 static void open_impatient(void)
@@ -489,20 +419,6 @@ END_TEST
 
 /* ---- each call fails once ---- */
 
-static void share_all_there_is(uint8_t *host)
-{
-	struct device_handle handle;
-	void *memory, *mapped;
-
-	if (here->ops->share(device, 0, CHUNK, &memory, &handle))
-		return;
-	if (!here->ops->map(device, 0, &handle, &mapped)) {
-		run_io((struct device_io){ .to = mapped, .from = host, .size = CHUNK });
-		here->ops->unmap(device, 0, mapped);
-	}
-	here->ops->unshare(device, memory);
-}
-
 static void use_all_there_is(uint8_t *memory)
 {
 	uint8_t *host = calloc(3, CHUNK);
@@ -524,7 +440,6 @@ static void use_all_there_is(uint8_t *memory)
 					   .after = kept->written });
 		here->ops->release(device, kept);
 	}
-	share_all_there_is(host);
 	free(host);
 }
 
@@ -580,9 +495,6 @@ static TCase *calls_and_errors(void)
 	tcase_add_test(c, what_the_trainer_captures_is_not_spoilt);
 	tcase_add_test(c, a_stream_that_is_captured_is_busy);
 	tcase_add_test(c, memory_that_has_gone_is_the_requests_error_alone);
-	tcase_add_loop_test(c, a_device_that_cannot_share_says_so, 0, 2);
-	tcase_add_test(c, what_the_trainer_captures_is_not_spoilt_by_sharing);
-	tcase_add_test(c, without_memory_nothing_is_shared);
 	return c;
 }
 
