@@ -72,13 +72,13 @@ static ncclResult_t operate(struct collective *c, const struct collective_io *io
 
 static int wait_for_event(struct collective *c, const struct collective_io *io)
 {
-	struct cuda *cuda = &c->life.options.device->cuda;
+	struct cuda *cuda = &c->options.device->cuda;
 	int rc = io->after ? cuda_result(cuda, "cudaStreamWaitEvent",
 					 cuda->StreamWaitEvent(c->stream, io->after->event, 0))
 			   : 0;
 
 	if (rc)
-		collective_life_fail(c, rc, "the stream cannot wait for an event");
+		nccl_fail(c, rc, "the stream cannot wait for an event");
 	return rc;
 }
 
@@ -98,7 +98,7 @@ static int enqueue(struct collective *c, struct collective_io *io)
 			    r);
 		return -EIO;
 	}
-	rc = collective_life_append(c, io);
+	rc = nccl_append(c, io);
 	if (rc)
 		return rc;
 	c->unmarked = io;
@@ -109,33 +109,32 @@ static int enqueue(struct collective *c, struct collective_io *io)
 /* NCCL takes nothing while it has not enqueued the last.  Under calls. */
 static int be_ready(struct collective *c)
 {
-	if (!collective_life_state(c) && c->unmarked)
+	if (!nccl_state(c) && c->unmarked)
 		mark_if_enqueued(c);
-	if (!collective_life_state(c) && c->unmarked)
-		collective_life_fail(c, -ETIMEDOUT,
-				     "NCCL has not enqueued the last operation within %u ms",
-				     ENQUEUE_MS);
-	return collective_life_state(c);
+	if (!nccl_state(c) && c->unmarked)
+		nccl_fail(c, -ETIMEDOUT,
+			  "NCCL has not enqueued the last operation within %u ms", ENQUEUE_MS);
+	return nccl_state(c);
 }
 
 static int launch_locked(struct collective *c, struct collective_io *io)
 {
-	struct device *d = c->life.options.device;
+	struct device *d = c->options.device;
 	int before, rc = be_ready(c);
 
 	if (rc)
 		return rc;
-	rc = cuda_enter(d, c->life.options.number, &before);
+	rc = cuda_enter(d, c->options.number, &before);
 	if (rc)
 		return rc;
 	rc = enqueue(c, io);
-	cuda_leave(d, c->life.options.number, before);
+	cuda_leave(d, c->options.number, before);
 	return rc;
 }
 
 int nccl_launch(struct collective *c, struct collective_io *io)
 {
-	int rc = collective_io_check(&device_cuda, &c->life.options, c->life.about.nranks, io);
+	int rc = collective_io_check(&device_cuda, &c->options, c->about.nranks, io);
 
 	if (rc)
 		return rc;

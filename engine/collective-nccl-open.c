@@ -16,16 +16,16 @@ static void pause_shortly(void)
 
 static bool load(struct collective *c)
 {
-	char why[sizeof(c->life.about.error)];
-	int rc = nccl_load(&c->nccl, c->life.options.library, why, sizeof(why));
+	char why[sizeof(c->about.error)];
+	int rc = nccl_load(&c->nccl, c->options.library, why, sizeof(why));
 
 	if (rc) {
-		collective_life_fail(c, rc, "%s", why);
+		nccl_fail(c, rc, "%s", why);
 		return false;
 	}
-	pthread_mutex_lock(&c->life.lock);
-	c->life.about.version = c->nccl.version;
-	pthread_mutex_unlock(&c->life.lock);
+	pthread_mutex_lock(&c->lock);
+	c->about.version = c->nccl.version;
+	pthread_mutex_unlock(&c->lock);
 	return true;
 }
 
@@ -35,17 +35,17 @@ static bool make_id(struct collective *c)
 	ncclUniqueId id;
 	ncclResult_t r;
 
-	if (c->life.has_id)
+	if (c->has_id)
 		return true;
 	r = c->nccl.GetUniqueId(&id);
 	if (r != ncclSuccess) {
 		nccl_refuse(c, "ncclGetUniqueId", r);
 		return false;
 	}
-	pthread_mutex_lock(&c->life.lock);
-	memcpy(&c->life.id, &id, sizeof(id));
-	c->life.has_id = true;
-	pthread_mutex_unlock(&c->life.lock);
+	pthread_mutex_lock(&c->lock);
+	memcpy(&c->id, &id, sizeof(id));
+	c->has_id = true;
+	pthread_mutex_unlock(&c->lock);
 	return true;
 }
 
@@ -72,7 +72,7 @@ uint64_t nccl_warm_size(unsigned nranks)
 static int pin_warm(struct collective *c)
 {
 	int rc = cuda_result(&c->cuda, "cudaHostRegister",
-			     c->cuda.HostRegister(c->warm, nccl_warm_size(c->life.about.nranks),
+			     c->cuda.HostRegister(c->warm, nccl_warm_size(c->about.nranks),
 						  cudaHostRegisterPortable));
 
 	c->warm_is_pinned = !rc;
@@ -82,15 +82,14 @@ static int pin_warm(struct collective *c)
 static bool prepare(struct collective *c)
 {
 	struct cuda *cuda = &c->cuda;
-	int rc = cuda_result(cuda, "cudaSetDevice", cuda->SetDevice(c->life.options.number));
+	int rc = cuda_result(cuda, "cudaSetDevice", cuda->SetDevice(c->options.number));
 
 	if (!rc)
 		rc = make_stream(c);
 	if (!rc)
 		rc = pin_warm(c);
 	if (rc)
-		collective_life_fail(c, rc, "device %d: no stream or no pinned memory",
-				     c->life.options.number);
+		nccl_fail(c, rc, "device %d: no stream or no pinned memory", c->options.number);
 	return !rc;
 }
 
@@ -98,10 +97,10 @@ static bool prepare(struct collective *c)
 static bool settle(struct collective *c, const char *call, ncclResult_t r)
 {
 	while ((r == ncclSuccess || r == ncclInProgress) &&
-	       (r = nccl_poll(c)) == ncclInProgress && !collective_life_is_late(c))
+	       (r = nccl_poll(c)) == ncclInProgress && !nccl_is_late(c))
 		pause_shortly();
 	if (r == ncclInProgress)
-		collective_life_fail(c, -ETIMEDOUT, "%s: not all ranks have come", call);
+		nccl_fail(c, -ETIMEDOUT, "%s: not all ranks have come", call);
 	else if (r != ncclSuccess)
 		nccl_refuse(c, call, r);
 	return r == ncclSuccess;
@@ -121,18 +120,18 @@ static bool connect(struct collective *c)
 	config.commName = "fragfs";
 	config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
 #endif
-	memcpy(&id, &c->life.id, sizeof(id));
-	r = c->nccl.CommInitRankConfig(&c->comm, (int)c->life.about.nranks, id,
-				       (int)c->life.about.rank, &config);
+	memcpy(&id, &c->id, sizeof(id));
+	r = c->nccl.CommInitRankConfig(&c->comm, (int)c->about.nranks, id, (int)c->about.rank,
+				       &config);
 	return settle(c, "ncclCommInitRankConfig", r);
 }
 
 static ncclResult_t greet(struct collective *c)
 {
-	uint8_t *to = c->warm, *from = to + c->life.about.nranks;
+	uint8_t *to = c->warm, *from = to + c->about.nranks;
 	ncclResult_t r = c->nccl.GroupStart(), ended;
 
-	for (unsigned i = 0; i < c->life.about.nranks && r == ncclSuccess; i++) {
+	for (unsigned i = 0; i < c->about.nranks && r == ncclSuccess; i++) {
 		r = c->nccl.Send(to + i, 1, ncclUint8, (int)i, c->comm, c->stream);
 		if (r == ncclSuccess)
 			r = c->nccl.Recv(from + i, 1, ncclUint8, (int)i, c->comm, c->stream);
@@ -145,7 +144,7 @@ static ncclResult_t gather(struct collective *c)
 {
 	uint8_t *from = c->warm;
 
-	return c->nccl.AllGather(from, from + 2 * c->life.about.nranks, 1, ncclUint8, c->comm,
+	return c->nccl.AllGather(from, from + 2 * c->about.nranks, 1, ncclUint8, c->comm,
 				 c->stream);
 }
 
@@ -171,13 +170,12 @@ static bool await_stream(struct collective *c)
 
 	if (!rc) {
 		while ((rc = cuda_errno(cuda, cuda->EventQuery(event))) == -EAGAIN &&
-		       !collective_life_is_late(c))
+		       !nccl_is_late(c))
 			pause_shortly();
 		cuda->EventDestroy(event);
 	}
 	if (rc)
-		collective_life_fail(c, rc == -EAGAIN ? -ETIMEDOUT : rc,
-				     "not all ranks have warmed up");
+		nccl_fail(c, rc == -EAGAIN ? -ETIMEDOUT : rc, "not all ranks have warmed up");
 	return !rc;
 }
 
@@ -190,7 +188,7 @@ static bool warm_up(struct collective *c)
 
 static bool be_ready(struct collective *c)
 {
-	collective_life_be_ready(c);
+	nccl_be_ready(c);
 	return true;
 }
 
@@ -200,7 +198,7 @@ void nccl_open(struct collective *c)
 								connect, warm_up, be_ready };
 
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
-		if (collective_life_has_failed(c) || !steps[i](c))
+		if (nccl_has_failed(c) || !steps[i](c))
 			return;
 }
 
@@ -209,7 +207,7 @@ void nccl_open(struct collective *c)
 /* Whether it has ended in peace. */
 static bool finalize(struct collective *c)
 {
-	uint64_t end = monotonic_ms() + c->life.options.end_ms / 2;
+	uint64_t end = monotonic_ms() + c->options.end_ms / 2;
 	ncclResult_t r = c->nccl.CommFinalize(c->comm);
 
 	while ((r == ncclSuccess || r == ncclInProgress) &&
@@ -220,9 +218,9 @@ static bool finalize(struct collective *c)
 
 void nccl_let_go(struct collective *c)
 {
-	c->cuda.SetDevice(c->life.options.number);
+	c->cuda.SetDevice(c->options.number);
 	pthread_mutex_lock(&c->calls);
-	if (c->comm && !collective_life_has_failed(c) && finalize(c))
+	if (c->comm && !nccl_has_failed(c) && finalize(c))
 		c->nccl.CommDestroy(c->comm);
 	else if (c->comm)
 		c->nccl.CommAbort(c->comm);

@@ -14,8 +14,8 @@ void nccl_refuse(struct collective *c, const char *call, ncclResult_t result)
 {
 	const char *more = c->nccl.GetLastError(c->comm);
 
-	collective_life_fail(c, -EIO, "%s: %s%s%s", call, c->nccl.GetErrorString(result),
-			     more && *more ? ": " : "", more ? more : "");
+	nccl_fail(c, -EIO, "%s: %s%s%s", call, c->nccl.GetErrorString(result),
+		  more && *more ? ": " : "", more ? more : "");
 }
 
 ncclResult_t nccl_poll(struct collective *c)
@@ -29,16 +29,16 @@ void nccl_mark(struct collective *c)
 {
 	struct collective_io *io = c->unmarked;
 	struct device_event *event;
-	int rc = cuda_mark(c->life.options.device, c->life.options.number, c->stream, &event);
+	int rc = cuda_mark(c->options.device, c->options.number, c->stream, &event);
 
 	c->unmarked = NULL;
 	if (rc) {
-		collective_life_fail(c, rc, "no event for the end of an operation");
+		nccl_fail(c, rc, "no event for the end of an operation");
 		return;
 	}
-	pthread_mutex_lock(&c->life.lock);
+	pthread_mutex_lock(&c->lock);
 	io->port.ended = event;
-	pthread_mutex_unlock(&c->life.lock);
+	pthread_mutex_unlock(&c->lock);
 }
 
 /* ---- the port's thread ---- */
@@ -60,7 +60,7 @@ static void look_for_errors(struct collective *c)
 
 static int has_passed(struct collective *c, struct device_event *event)
 {
-	return cuda_passed(c->life.options.device, event);
+	return cuda_passed(c->options.device, event);
 }
 
 /* 0: its event has passed. */
@@ -69,14 +69,13 @@ static int look_at_event(struct collective *c, struct collective_io *io)
 	int rc = io->port.passed || !io->after ? 0 : has_passed(c, io->after);
 
 	if (rc == -EAGAIN && monotonic_ms() >= io->port.until_ms)
-		collective_life_fail(c, -ETIMEDOUT,
-				     "the stream has not come there within %" PRIu64 " ms",
-				     c->life.options.wait_ms);
+		nccl_fail(c, -ETIMEDOUT, "the stream has not come there within %" PRIu64 " ms",
+			  c->options.wait_ms);
 	else if (rc && rc != -EAGAIN)
-		collective_life_fail(c, rc, "device %d failed", c->life.options.number);
+		nccl_fail(c, rc, "device %d failed", c->options.number);
 	if (!rc && !io->port.passed) {
 		io->port.passed = true;
-		io->port.until_ms = monotonic_ms() + collective_limit_ms(&c->life.options, io);
+		io->port.until_ms = monotonic_ms() + collective_limit_ms(&c->options, io);
 	}
 	return rc;
 }
@@ -87,23 +86,22 @@ static int look_at_end(struct collective *c, struct collective_io *io)
 	struct device_event *ended;
 	int rc;
 
-	pthread_mutex_lock(&c->life.lock);
+	pthread_mutex_lock(&c->lock);
 	ended = io->port.ended;
-	pthread_mutex_unlock(&c->life.lock);
+	pthread_mutex_unlock(&c->lock);
 	rc = ended ? has_passed(c, ended) : -EAGAIN;
 	if (rc == -EAGAIN && monotonic_ms() >= io->port.until_ms)
-		collective_life_fail(c, -ETIMEDOUT,
-				     "a peer has not done its part within %" PRIu64 " ms",
-				     collective_limit_ms(&c->life.options, io));
+		nccl_fail(c, -ETIMEDOUT, "a peer has not done its part within %" PRIu64 " ms",
+			  collective_limit_ms(&c->options, io));
 	else if (rc && rc != -EAGAIN)
-		collective_life_fail(c, rc, "device %d failed", c->life.options.number);
+		nccl_fail(c, rc, "device %d failed", c->options.number);
 	return rc;
 }
 
 static void end(struct collective *c, struct collective_io *io)
 {
 	if (io->port.ended)
-		cuda_unmark(c->life.options.device, io->port.ended);
+		cuda_unmark(c->options.device, io->port.ended);
 	io->done(io, io->port.result);
 }
 
@@ -111,8 +109,8 @@ static void look_at_launched(struct collective *c)
 {
 	struct collective_io *io;
 
-	while ((io = collective_life_first(c)) && !look_at_event(c, io) && !look_at_end(c, io))
-		end(c, collective_life_take(c, 0));
+	while ((io = nccl_first(c)) && !look_at_event(c, io) && !look_at_end(c, io))
+		end(c, nccl_take(c, 0));
 }
 
 /* Returns whether it goes on. */
@@ -121,13 +119,13 @@ static bool wait_for_more(struct collective *c)
 	struct timespec until = thread_in_us(PAUSE_US);
 	bool on;
 
-	pthread_mutex_lock(&c->life.lock);
-	if (c->life.launched.first && !c->life.about.state)
-		pthread_cond_timedwait(&c->life.changed, &c->life.lock, &until);
-	while (!c->life.launched.first && !c->life.about.state && !c->life.stop)
-		pthread_cond_wait(&c->life.changed, &c->life.lock);
-	on = !c->life.about.state && !c->life.stop;
-	pthread_mutex_unlock(&c->life.lock);
+	pthread_mutex_lock(&c->lock);
+	if (c->launched.first && !c->about.state)
+		pthread_cond_timedwait(&c->changed, &c->lock, &until);
+	while (!c->launched.first && !c->about.state && !c->stop)
+		pthread_cond_wait(&c->changed, &c->lock);
+	on = !c->about.state && !c->stop;
+	pthread_mutex_unlock(&c->lock);
 	return on;
 }
 
@@ -143,15 +141,14 @@ static void prepare_thread(struct collective *c)
 {
 	struct cuda *cuda = &c->cuda;
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	int rc = cuda_result(cuda, "cudaSetDevice", cuda->SetDevice(c->life.options.number));
+	int rc = cuda_result(cuda, "cudaSetDevice", cuda->SetDevice(c->options.number));
 
 	/* Else our looking at events would spoil what the trainer captures. */
 	if (!rc)
 		rc = cuda_result(cuda, "cudaThreadExchangeStreamCaptureMode",
 				 cuda->ThreadExchangeStreamCaptureMode(&mode));
 	if (rc)
-		collective_life_fail(c, rc, "device %d cannot be chosen",
-				     c->life.options.number);
+		nccl_fail(c, rc, "device %d cannot be chosen", c->options.number);
 }
 
 static void *run(void *arg)
@@ -160,12 +157,12 @@ static void *run(void *arg)
 	struct collective_io *io;
 
 	prepare_thread(c);
-	collective_life_do(c, nccl_open, c->life.open_until_ms + c->life.options.end_ms);
-	if (c->life.left)
-		collective_life_fail(c, -ETIMEDOUT, "NCCL does not return from opening");
+	nccl_run_errand(c, nccl_open, c->open_until_ms + c->options.end_ms);
+	if (c->left)
+		nccl_fail(c, -ETIMEDOUT, "NCCL does not return from opening");
 	operate(c);
-	collective_life_let_go(c);
-	while ((io = collective_life_take_rest(c, true)))
+	nccl_let_go_in_time(c);
+	while ((io = nccl_take_rest(c)))
 		end(c, io);
 	return NULL;
 }
@@ -181,12 +178,12 @@ static void free_collective(struct collective *c)
 /* The runtime is the device's: it is loaded. */
 static int load_and_start(struct collective *c, unsigned rank, unsigned nranks)
 {
-	int rc = cuda_load(&c->cuda, c->life.options.device->options.library);
+	int rc = cuda_load(&c->cuda, c->options.device->options.library);
 
 	if (rc)
 		return rc;
 	pthread_mutex_init(&c->calls, NULL);
-	rc = collective_life_start(c, rank, nranks);
+	rc = nccl_start(c, run, rank, nranks);
 	if (rc) {
 		pthread_mutex_destroy(&c->calls);
 		cuda_unload(&c->cuda);
@@ -206,13 +203,10 @@ static struct collective *new_collective(const struct collective_options *option
 	}
 	memset(warm, 0, nccl_warm_size(nranks));
 	c->warm = warm;
-	c->life.name = "nccl";
-	c->life.options = *options;
-	c->life.run = run;
-	c->life.let_go = nccl_let_go;
-	c->life.has_id = id;
+	c->options = *options;
+	c->has_id = id;
 	if (id)
-		c->life.id = *id;
+		c->id = *id;
 	return c;
 }
 
@@ -238,7 +232,7 @@ static int nccl_port_open(struct collective **out, const struct collective_optio
 
 static void nccl_close(struct collective *c)
 {
-	if (!collective_life_stop(c))
+	if (!nccl_stop(c))
 		return;
 	cuda_unload(&c->cuda);
 	pthread_mutex_destroy(&c->calls);
@@ -249,10 +243,10 @@ const struct collective_ops collective_nccl = {
 	.name = "nccl",
 	.open = nccl_port_open,
 	.close = nccl_close,
-	.id = collective_life_id,
-	.state = collective_life_state,
+	.id = nccl_id,
+	.state = nccl_state,
 	.launch = nccl_launch,
-	.abort = collective_life_abort,
-	.is_over = collective_life_is_over,
-	.about = collective_life_about,
+	.abort = nccl_abort,
+	.is_over = nccl_is_over,
+	.about = nccl_about,
 };

@@ -9,25 +9,41 @@
  *   an errand          a thread for calls of NCCL that may not return: it is waited for no longer than it may take
  */
 
-#include "engine/collective-life.h"
+#include "engine/collective-common.h"
 #include "engine/collective-nccl-load.h"
 #include "engine/device-cuda.h"
+
+#include <pthread.h>
 
 #ifdef HAVE_NCCL
 
 struct collective {
-	struct collective_life life;
+	struct collective_options options;
 	struct cuda
 		cuda; /* its own: an errand that was left may return when the device's has gone */
 	struct nccl nccl;
 
 	pthread_mutex_t
-		calls; /* of NCCL's calls for comm, once it is ready, and of unmarked; before the life's lock */
+		calls; /* of NCCL's calls for comm, once it is ready, and of unmarked; before lock */
 	ncclComm_t comm; /* NULL: none */
 	cudaStream_t stream;
 	void *warm; /* memory for warming up */
 	bool warm_is_pinned;
 	struct collective_io *unmarked; /* NCCL has not enqueued it yet */
+
+	pthread_mutex_t lock; /* of what follows; the innermost but for the device's */
+	pthread_cond_t changed;
+	struct collective_about about;
+	struct collective_id id;
+	bool has_id, stop;
+	bool told; /* done was called for all, and nothing can be launched any more */
+	uint64_t open_until_ms, failed_ms;
+	struct collective_list launched; /* not ended; the first ends first */
+	void (*errand)(struct collective *c);
+	bool errand_over, left; /* left: an errand did not return in time, and uses all this */
+
+	pthread_t thread;
+	struct collective *next_left;
 };
 
 /* It fails, with the library's own text. */
@@ -36,6 +52,42 @@ void nccl_refuse(struct collective *c, const char *call, ncclResult_t result);
 ncclResult_t nccl_poll(struct collective *c);
 /* Of what it has enqueued, the event of its end.  Under calls. */
 void nccl_mark(struct collective *c);
+
+/* ---- collective-nccl-life.c ---- */
+
+/* Starts the port's thread.  Options are checked.  -EAGAIN: no thread; all is as before. */
+int nccl_start(struct collective *c, void *(*run)(void *collective), unsigned rank,
+	       unsigned nranks);
+/* From close.  Returns whether the caller can free it: an errand that was left uses it. */
+bool nccl_stop(struct collective *c);
+
+bool nccl_has_failed(struct collective *c);
+/* It fails with rc and this text, in a line too, unless it has failed before. */
+void nccl_fail(struct collective *c, int rc, const char *fmt, ...) PRINTF(3, 4);
+/* From opening: it is ready, unless it has failed. */
+void nccl_be_ready(struct collective *c);
+/* Whether opening is to end. */
+bool nccl_is_late(struct collective *c);
+
+/* The port's thread: runs the errand in a thread of its own, which it leaves after until_ms. */
+void nccl_run_errand(struct collective *c, void (*errand)(struct collective *c),
+		     uint64_t until_ms);
+/* Runs nccl_let_go as an errand, within end_ms, unless one was left; a line says when it is. */
+void nccl_let_go_in_time(struct collective *c);
+
+/* From launch.  What it has failed with, when done was called for all that was launched. */
+int nccl_append(struct collective *c, struct collective_io *io);
+struct collective_io *nccl_first(struct collective *c); /* NULL: none */
+/* Takes out the first, which ended so; the caller calls done. */
+struct collective_io *nccl_take(struct collective *c, int result);
+/* Takes out the first, ended with the communicator's error; NULL: none, now and ever. */
+struct collective_io *nccl_take_rest(struct collective *c);
+
+int nccl_state(struct collective *c);
+int nccl_id(struct collective *c, struct collective_id *id);
+void nccl_abort(struct collective *c);
+bool nccl_is_over(struct collective *c);
+void nccl_about(struct collective *c, struct collective_about *about);
 
 /* ---- collective-nccl-open.c: errands, which touch nothing of the device's ---- */
 
