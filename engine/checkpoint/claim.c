@@ -89,20 +89,20 @@ static int renew(struct table_file *f, char *why, size_t whysize)
 
 int claim_to_read(struct table *t, char *why, size_t whysize)
 {
+	uint64_t until = monotonic_ms() + LOCK_HOLDER_MS;
 	bool told = false;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {
 		struct table_file *f = &t->files[i];
 
-		if (flock(f->fd, LOCK_SH | LOCK_NB)) {
-			if (errno == EWOULDBLOCK)
-				return refuse_holder(f, why, whysize, " with -o rw",
-						     "which may change it");
-			if (!told)
-				log_info("%s cannot be locked: %s", f->name, strerror(errno));
-			told = true;
-		}
+		rc = lock_wait(f->fd, LOCK_SH, until, f->name);
+		if (rc == -EBUSY)
+			return refuse_holder(f, why, whysize, " with -o rw",
+					     "which may change it");
+		if (rc && !told)
+			log_info("%s cannot be locked: %s", f->name, strerror(-rc));
+		told = told || rc;
 		rc = renew(f, why, whysize);
 	}
 	return rc;
@@ -125,11 +125,11 @@ static int reopen(struct table_file *f, int dir, char *why, size_t whysize)
 	return 0;
 }
 
-static int lock(struct table_file *f, char *why, size_t whysize)
+static int lock(struct table_file *f, uint64_t until_ms, char *why, size_t whysize)
 {
-	int rc = flock(f->fd, LOCK_EX | LOCK_NB) ? -errno : 0;
+	int rc = lock_wait(f->fd, LOCK_EX, until_ms, f->name);
 
-	if (rc == -EWOULDBLOCK)
+	if (rc == -EBUSY)
 		return refuse_holder(f, why, whysize, "", "so that it cannot be edited");
 	if (rc)
 		snprintf(why, whysize, "%s cannot be locked, so that it cannot be edited: %s",
@@ -139,6 +139,7 @@ static int lock(struct table_file *f, char *why, size_t whysize)
 
 int claim_to_write(struct table *t, int dir, char *why, size_t whysize)
 {
+	uint64_t until = monotonic_ms() + LOCK_HOLDER_MS;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {
@@ -146,7 +147,7 @@ int claim_to_write(struct table *t, int dir, char *why, size_t whysize)
 
 		rc = reopen(f, dir, why, whysize);
 		if (!rc)
-			rc = lock(f, why, whysize);
+			rc = lock(f, until, why, whysize);
 		if (!rc)
 			rc = renew(f, why, whysize);
 	}

@@ -8,7 +8,7 @@
 
 #include "engine/checkpoint/table.h"
 
-/* Where the machine has no such locks, the log says so.  -EBUSY: somebody edits them. */
+/* Both wait some seconds for locks.  Where the machine has none, the log says so.  -EBUSY: somebody edits them. */
 int claim_to_read(struct table *t, char *why, size_t whysize);
 /* Opens the files again, for writing too, by their names below dir.  -EBUSY: somebody has them mounted;
  * -EMLINK: a file has hard links; -ESTALE: it is another one; -EACCES, -EROFS, -ENOTSUP and so on.

@@ -266,7 +266,7 @@ static int open_target(struct undo *u, struct target *x)
 	if (st.st_nlink != 1)
 		return refuse(u, -EMLINK, "%s has hard links now, so that it cannot be undone",
 			      x->path);
-	if (flock(x->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+	if (lock_wait(x->fd, LOCK_EX, monotonic_ms() + LOCK_HOLDER_MS, x->path) == -EBUSY)
 		return refuse(u, -EBUSY, "%s is mounted by %s meanwhile", x->path,
 			      lock_holder(x->fd).name);
 	return 0;

@@ -3,10 +3,17 @@
 
 #include "engine/checkpoint/lock-holder.h"
 
-#include <stdbool.h>
+#include "engine/log.h"
+
+#include <errno.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TOLD_BEHIND_MS = 300 };
 
 /* "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF"; of other hosts, or hidden ones, there is none with a process. */
 static bool holds(const char *line, const struct stat *st, int *pid)
@@ -22,7 +29,7 @@ static bool holds(const char *line, const struct stat *st, int *pid)
 
 struct lock_holder lock_holder(int fd)
 {
-	struct lock_holder holder = { "another process" };
+	struct lock_holder holder = { 0, "another process" };
 	FILE *locks = fopen("/proc/locks", "re");
 	char line[256];
 	struct stat st;
@@ -31,10 +38,33 @@ struct lock_holder lock_holder(int fd)
 	while (locks && !fstat(fd, &st) && fgets(line, sizeof(line), locks)) {
 		if (!holds(line, &st, &pid))
 			continue;
+		holder.pid = pid;
 		snprintf(holder.name, sizeof(holder.name), "process %d", pid);
 		break;
 	}
 	if (locks)
 		fclose(locks);
 	return holder;
+}
+
+int lock_wait(int fd, int how, uint64_t until_ms, const char *name)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+	uint64_t since = monotonic_ms(), now;
+	bool told = false;
+
+	while (flock(fd, how | LOCK_NB)) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		now = monotonic_ms();
+		if (now >= until_ms || lock_holder(fd).pid == getpid())
+			return -EBUSY;
+		if (!told && now - since >= TOLD_BEHIND_MS) {
+			log_warn("waiting for %s, which has %s locked", lock_holder(fd).name,
+				 name);
+			told = true;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return 0;
 }

@@ -42,13 +42,15 @@ void redo_close(struct redo *r)
 
 static int lock(struct redo *r, enum redo_use use, char *why, size_t whysize)
 {
-	int rc = flock(r->dir, (use == REDO_LOOK ? LOCK_SH : LOCK_EX) | LOCK_NB) ? -errno : 0;
+	bool looks = use == REDO_LOOK;
+	int rc = lock_wait(r->dir, looks ? LOCK_SH : LOCK_EX,
+			   looks ? 0 : monotonic_ms() + LOCK_HOLDER_MS, r->path);
 
-	r->busy = rc == -EWOULDBLOCK;
-	if (!rc && use == REDO_LOOK)
+	r->busy = rc == -EBUSY;
+	if (!rc && looks)
 		fd_unlock(
 			r->dir); /* it has said that nobody changes it: who is about to does not wait for us */
-	if (!rc || use == REDO_LOOK)
+	if (!rc || looks)
 		return 0;
 	if (r->busy)
 		snprintf(why, whysize,
@@ -56,7 +58,7 @@ static int lock(struct redo *r, enum redo_use use, char *why, size_t whysize)
 			 lock_holder(r->dir).name);
 	else
 		snprintf(why, whysize, "%s cannot be locked: %s", r->path, strerror(-rc));
-	return r->busy ? -EBUSY : rc;
+	return rc;
 }
 
 static int open_log(struct redo *r, enum redo_use use, char *why, size_t whysize)
