@@ -146,7 +146,12 @@ int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uin
 			    struct engine_state *out, int max);
 int engine_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max);
 
-enum engine_rank_state { ENGINE_RANK_UNKNOWN, ENGINE_RANK_ALIVE, ENGINE_RANK_LOST };
+enum engine_rank_state {
+	ENGINE_RANK_UNKNOWN,
+	ENGINE_RANK_ALIVE,
+	ENGINE_RANK_LOST,
+	ENGINE_RANK_LEFT, /* its process ended in order */
+};
 
 struct engine_rank {
 	char host[64];

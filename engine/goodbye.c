@@ -4,7 +4,47 @@
 #include "engine/goodbye.h"
 #include "engine/peers.h"
 
-enum { HEARD_MS = 300 };
+#include <errno.h>
+#include <string.h>
+
+enum { HEARD_MS = 300, OTHERS_MS = 1000 };
+
+/* ---- who hears of it ---- */
+
+static unsigned find(const struct engine *e, uint32_t peer)
+{
+	unsigned i = 0;
+
+	while (i < e->goodbye.nhearers && e->goodbye.hearers[i] != peer)
+		i++;
+	return i;
+}
+
+void goodbye_note(struct engine *e, uint32_t peer, const struct wire_header *header)
+{
+	unsigned n = e->goodbye.nhearers;
+	uint32_t *more;
+
+	if ((header->type != WIRE_HELLO && header->type != WIRE_PING) || peer == NODE_LOCAL ||
+	    find(e, peer) < n)
+		return;
+	more = realloc(e->goodbye.hearers, (n + 1) * sizeof(*more));
+	if (!more)
+		return;
+	more[n] = peer;
+	e->goodbye.hearers = more;
+	e->goodbye.nhearers = n + 1;
+}
+
+void goodbye_gone(struct engine *e, uint32_t peer)
+{
+	unsigned i = find(e, peer);
+
+	if (i < e->goodbye.nhearers)
+		e->goodbye.hearers[i] = e->goodbye.hearers[--e->goodbye.nhearers];
+}
+
+/* ---- saying it ---- */
 
 static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
@@ -13,8 +53,24 @@ static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct a
 	return false;
 }
 
+/* Not to the rank itself, whose peer that is. */
+static unsigned tell_left(struct engine *e, uint32_t rank, uint32_t life, uint32_t but)
+{
+	struct wire_left left = { rank, life };
+	unsigned told = 0;
+
+	for (unsigned i = 0; i < e->goodbye.nhearers; i++)
+		if (e->goodbye.hearers[i] != but)
+			told += !rpc_call(e, WIRE_OBSERVER, e->goodbye.hearers[i], WIRE_LEFT,
+					  &left, NULL, 0, rank == e->rank ? on_heard : NULL,
+					  NULL, rank);
+	return told;
+}
+
 static void say_to_all(struct engine *e)
 {
+	e->goodbye.unheard +=
+		tell_left(e, e->rank, node_life(e->registry.control->cookie), NODE_LOCAL);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		const struct peer *p = &e->peers[rank];
 
@@ -33,13 +89,24 @@ void goodbye_turn(struct engine *e)
 	pthread_cond_broadcast(&e->changed);
 }
 
+static bool is_last(const struct engine *e)
+{
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (rank != e->rank && peer_is_live(&e->peers[rank]) && !e->peers[rank].leaving)
+			return false;
+	return true;
+}
+
 void goodbye_say(struct engine *e)
 {
-	uint64_t until = monotonic_ms() + HEARD_MS;
+	uint64_t until = monotonic_ms() + OTHERS_MS;
 
 	if (!e->is_rank || !e->ready)
 		return;
 	pthread_mutex_lock(&e->lock);
+	while (!e->rank && e->threaded && !is_last(e) && !node_wait_answer(e, until))
+		;
+	until = monotonic_ms() + HEARD_MS;
 	e->goodbye.wanted = true;
 	if (!e->threaded)
 		goodbye_turn(e);
@@ -66,8 +133,41 @@ void goodbye_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 
 	if (header->life == node_life(p->entry.cookie)) {
 		p->leaving = true;
-		if (!e->rank && header->rank)
+		if (!e->rank && header->rank) {
 			take_out(e, header->rank);
+			tell_left(e, header->rank, header->life, peer);
+		}
+	}
+	node_ack(e, peer, header->request, 0);
+}
+
+static bool is_rank_at(const struct engine *e, uint32_t peer, const struct wire_header *header)
+{
+	const struct peer *p =
+		header->rank < e->world && e->peers ? &e->peers[header->rank] : NULL;
+
+	return p && p->linked && p->link == peer && header->life == node_life(p->entry.cookie);
+}
+
+/* An observer has nothing more to wait for; a rank sees the end itself. */
+void goodbye_serve_left(struct engine *e, uint32_t peer, const struct wire_header *header,
+			const struct wire_left *body)
+{
+	struct wire_left left;
+	struct peer *p;
+
+	memcpy(&left, body, sizeof(left));
+	if (left.rank >= e->world || !is_rank_at(e, peer, header)) {
+		node_ack(e, peer, header->request, -EACCES);
+		return;
+	}
+	p = &e->peers[left.rank];
+	if (left.life == node_life(p->entry.cookie)) {
+		p->leaving = true;
+		if (!e->is_rank) {
+			p->control.phase = CONTROL_CLOSED;
+			peers_lose(e, left.rank, "");
+		}
 	}
 	node_ack(e, peer, header->request, 0);
 }

@@ -14,6 +14,7 @@ static const char *const state_names[] = {
 	[ENGINE_RANK_UNKNOWN] = "unknown",
 	[ENGINE_RANK_ALIVE] = "alive",
 	[ENGINE_RANK_LOST] = "lost",
+	[ENGINE_RANK_LEFT] = "left",
 };
 
 static const char header[] = "rank state step generation boundary phase way bytes swap_bytes "

@@ -34,7 +34,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 	peers_look(e, rank);
 	*out = (struct engine_rank){
 		.pid = p->entry.pid,
-		.state = p->state,
+		.state = peer_has_left(p) ? ENGINE_RANK_LEFT : p->state,
 		.since_ms = p->since_ms ? monotonic_ms() - p->since_ms : 0,
 		.since = p->since,
 		.way = way_name(p),

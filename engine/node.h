@@ -206,6 +206,9 @@ struct engine {
 	struct {
 		bool wanted, said;
 		unsigned unheard; /* by so many */
+		uint32_t *
+			hearers; /* message peers that connected to this rank and ask how it is */
+		unsigned nhearers;
 	} goodbye;
 	uint64_t rpc_number;
 	struct message *local_first, *local_last; /* to ourselves */

@@ -36,8 +36,13 @@ struct peer {
 	uint32_t nshared;            /* of states' shares, given to the memory transport */
 	bool states_stale;
 	bool fetching;
-	bool wanted;       /* somebody asked how it is: keep in touch */
-	bool leaving;      /* its process said that it ends */
+	bool wanted;  /* somebody asked how it is: keep in touch */
+	bool leaving; /* its process said that it ends */
+	int vanished; /* -errno of a look at its memory: its process is gone; 0: it is not */
+	uint64_t vanished_ms;
+	uint32_t
+		witness; /* the rank that was then asked for a PONG, behind which nothing is under way */
+	uint64_t asked_of; /* number of that PING; 0: none yet */
 	bool replaced;     /* another process answers at its address: for peers_turn */
 	bool silent;       /* a request was not answered: it is to be lost */
 	bool failing;      /* lost: its requests are to be ended */
@@ -48,6 +53,12 @@ struct peer {
 static inline bool peer_is_live(const struct peer *p)
 {
 	return p->entry.present && p->state != ENGINE_RANK_LOST;
+}
+
+/* Its process said that it ends, and has. */
+static inline bool peer_has_left(const struct peer *p)
+{
+	return p->state == ENGINE_RANK_LOST && p->leaving;
 }
 
 #endif

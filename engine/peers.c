@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FETCH_RETRY_MS = 100 };
+enum { FETCH_RETRY_MS = 100, WITNESS_MS = 1000 };
 
 static void drop_states(struct engine *e, struct peer *p)
 {
@@ -69,6 +69,7 @@ static void replace(struct engine *e, struct peer *p, uint32_t rank)
 	p->pong = p->fabric_pong = 0;
 	rpc_fail_rank(e, rank, -EIO);
 	p->states_stale = p->fetching = p->replaced = false;
+	p->vanished = 0;
 	memset(&p->control, 0, sizeof(p->control));
 }
 
@@ -88,6 +89,7 @@ void peers_set_entry(struct engine *e, const struct wire_entry *entry)
 		p->heard_ms = monotonic_ms();
 		set_state(e, p, ENGINE_RANK_ALIVE, "");
 	} else if (!entry->present) {
+		p->leaving = true;
 		set_state(e, p, ENGINE_RANK_LOST, left);
 	}
 }
@@ -110,7 +112,7 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 	if (control && memcmp(control->cookie, p->entry.cookie, sizeof(control->cookie)))
 		return; /* another process by now */
 	p->heard_ms = monotonic_ms();
-	if (p->state == ENGINE_RANK_LOST && p->entry.present) {
+	if (p->state == ENGINE_RANK_LOST && p->entry.present && !p->leaving) {
 		log_info("rank %u answers again", rank);
 		set_state(e, p, ENGINE_RANK_ALIVE, "");
 	}
@@ -374,13 +376,57 @@ static void look(struct engine *e, struct peer *p, uint32_t rank)
 	if (p->way != PEER_WAY_MEMORY || (p->state == ENGINE_RANK_LOST && p->lost == -EIO))
 		return;
 	rc = e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page));
-	if (rc == -ESRCH || rc == -ESTALE) {
-		peers_lose(e, rank,
-			   rc == -ESRCH ? "its process is gone" : "it has left the job");
+	if ((rc == -ESRCH || rc == -ESTALE) && !p->vanished) {
+		p->vanished = rc;
+		p->vanished_ms = monotonic_ms();
+		p->asked_of = 0;
+		node_wake(e);
 	} else if (!rc) {
 		wire_control_from_page(&control, &page);
 		peers_saw(e, rank, &control);
 	}
+}
+
+/* One that may have heard that the rank ends. */
+static uint32_t find_witness(const struct engine *e, uint32_t rank)
+{
+	for (uint32_t i = 0; i < e->world; i++) {
+		const struct peer *p = &e->peers[i];
+
+		if (i != rank && !(e->is_rank && i == e->rank) && peer_is_live(p) &&
+		    p->linked && !p->leaving && !p->vanished)
+			return i;
+	}
+	return WIRE_OBSERVER;
+}
+
+/* Whether what the witness has to say of the rank may still be under way. */
+static bool may_be_told(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
+{
+	const struct peer *w;
+
+	if (p->leaving || now >= p->vanished_ms + WITNESS_MS)
+		return false;
+	if (!p->asked_of) {
+		p->witness = find_witness(e, rank);
+		if (p->witness >= e->world ||
+		    rpc_call(e, p->witness, e->peers[p->witness].link, WIRE_PING, NULL, NULL, 0,
+			     on_pong, NULL, p->witness))
+			return false;
+		p->asked_of = e->rpc_number;
+	}
+	w = &e->peers[p->witness];
+	return peer_is_live(w) && !w->vanished && w->pong < p->asked_of;
+}
+
+/* Its process is gone: it has left, or is lost. */
+static void settle_vanished(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
+{
+	if (may_be_told(e, p, rank, now))
+		return;
+	peers_lose(e, rank,
+		   p->vanished == -ESRCH ? "its process is gone" : "it has left the job");
+	p->vanished = 0;
 }
 
 static void watch(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
@@ -395,6 +441,14 @@ void peers_look(struct engine *e, uint32_t rank)
 {
 	e->peers[rank].wanted = true;
 	look(e, &e->peers[rank], rank);
+}
+
+bool peers_all_left(const struct engine *e)
+{
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (!peer_has_left(&e->peers[rank]))
+			return false;
+	return e->world;
 }
 
 uint32_t peers_first_live(const struct engine *e)
@@ -412,6 +466,9 @@ static void keep_in_touch(struct engine *e)
 
 	if (rank < e->world && !e->peers[rank].linked)
 		peers_reach(e, rank);
+	/* rank 0 told of the others' ends: now each tells of its own */
+	for (; peer_has_left(&e->peers[0]) && rank < e->world; rank++)
+		peers_reach(e, rank);
 }
 
 void peers_turn(struct engine *e, uint64_t now)
@@ -424,6 +481,8 @@ void peers_turn(struct engine *e, uint64_t now)
 		if (p->silent && !(e->is_rank && rank == e->rank)) /* it was stopped */
 			peers_lose(e, rank, "no answer");
 		p->silent = false;
+		if (p->vanished)
+			settle_vanished(e, p, rank, now);
 		if (p->replaced)
 			peers_lose(e, rank, "another process answers at its address");
 		p->replaced = false;

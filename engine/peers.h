@@ -22,6 +22,8 @@ void peers_look(struct engine *e, uint32_t rank);
 void peers_unlink(struct engine *e);
 /* What is known of all those that are lost, by now. */
 void peers_say_of_lost(struct engine *e, const char *why);
+/* All have said that they end, and have. */
+bool peers_all_left(const struct engine *e);
 /* WIRE_OBSERVER: none lives. */
 uint32_t peers_first_live(const struct engine *e);
 /* Whether it is a process of this host: its memory may be in reach. */

@@ -32,7 +32,7 @@ static const uint8_t
 		[WIRE_FORM] = IS_RANK,        [WIRE_PART] = IS_RANK,
 		[WIRE_MEET] = IS_RANK,        [WIRE_MET] = ANSWERS,
 		[WIRE_FABRIC] = IS_RANK,      [WIRE_COLLECT] = LOOKS,
-		[WIRE_COLLECTED] = ANSWERS,
+		[WIRE_COLLECTED] = ANSWERS,   [WIRE_LEFT] = IS_RANK,
 	};
 
 bool rights_is_answer(enum wire_type type)

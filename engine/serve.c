@@ -402,6 +402,9 @@ static bool serve_member(struct engine *e, const struct request *r)
 	case WIRE_LEAVE:
 		goodbye_serve(e, r->peer, r->header);
 		return true;
+	case WIRE_LEFT:
+		goodbye_serve_left(e, r->peer, r->header, r->body);
+		return true;
 	case WIRE_PING:
 		serve_ping(e, r->peer, r->header->request);
 		return true;
@@ -513,11 +516,15 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 	const struct request r = { peer, header, body, tail, tail_size };
 
 	if (!e->is_rank) {
-		node_ack(e, peer, header->request, -EOPNOTSUPP);
+		if (header->type == WIRE_LEFT)
+			goodbye_serve_left(e, peer, header, body);
+		else
+			node_ack(e, peer, header->request, -EOPNOTSUPP);
 		return;
 	}
 	if (!of_this_job(e, peer, header))
 		return;
+	goodbye_note(e, peer, header);
 	if (tells_rank_0_it_lives(e, header))
 		peers_heard(e, header->rank, NULL);
 	if (!serve_look(e, &r) && !serve_edit(e, &r) && !serve_member(e, &r))

@@ -66,10 +66,12 @@ void tell_rank(struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
 	bool lost = p->state == ENGINE_RANK_LOST;
-	json_t *event = event_new(lost ? "rank-lost" : "rank-back");
+	json_t *event = event_new(peer_has_left(p) ? "rank-left"
+				  : lost           ? "rank-lost"
+						   : "rank-back");
 
 	put_number(event, "rank", rank);
-	if (lost)
+	if (lost && !peer_has_left(p))
 		put_text(event, "why", p->why);
 	add(e, event);
 }

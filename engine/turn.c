@@ -127,6 +127,7 @@ static void lose_gone(struct engine *e)
 		join_gone(e, peer);
 		if (e->is_rank)
 			settled_gone(e, peer);
+		goodbye_gone(e, peer);
 		later_gone(e, peer);
 		fabric_peer_gone(e, peer);
 	}
@@ -340,6 +341,7 @@ void turn_free(struct engine *e)
 	free(e->map_groups);
 	free(e->catalog_bytes.data);
 	free(e->barrier.arrivals);
+	free(e->goodbye.hearers);
 	free(e->answer);
 	if (e->wake_fd >= 0)
 		close(e->wake_fd);

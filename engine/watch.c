@@ -32,7 +32,7 @@ static void last_seen(const struct engine *e, struct watch *w)
 		w->step = u64_max(w->step, e->peers[i].control.step);
 		w->generation = u64_max(w->generation, e->peers[i].control.generation);
 	}
-	w->phase = "lost";
+	w->phase = peers_all_left(e) ? control_phase_name(CONTROL_CLOSED) : "lost";
 }
 
 void watch_look(struct engine *e)

@@ -46,6 +46,7 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_ABOUT] = sizeof(struct wire_about),
 	[WIRE_TOLD] = sizeof(struct wire_told),
 	[WIRE_FABRIC] = sizeof(struct wire_fabric),
+	[WIRE_LEFT] = sizeof(struct wire_left),
 	[WIRE_ROUND] = sizeof(struct wire_round),
 	[WIRE_FORM] = sizeof(struct wire_form),
 	[WIRE_PART] = sizeof(struct wire_part),

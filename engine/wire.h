@@ -23,6 +23,7 @@
  *    x -> r  WAIT -> CHANGED {control page}      c -> all DECIDE{commit or not} -> ACK,
  *                                                c <- all  APPLIED, when N is passed
  *    r -> all  LEAVE -> ACK                      x <- c  APPLIED
+ *    r -> x  LEFT{rank} -> ACK: of itself, and, by rank 0, of those that have said LEAVE to it
  *  between ranks                                 x -> c  CANCEL            before it is decided
  *    r -> 0  BARRIER{n} -> PASSED to all, or     x -> r  OUTCOME -> KNOWN  when c is gone
  *      REFUSE, in time: who has not come         r -> c  DROPPED           when x is, before its COMMIT
@@ -113,6 +114,7 @@ enum wire_type {
 	WIRE_FABRIC,
 	WIRE_COLLECT,
 	WIRE_COLLECTED,
+	WIRE_LEFT,
 	WIRE_TYPES,
 };
 
@@ -135,6 +137,12 @@ struct wire_refuse {
 	char why[124];
 };
 static_assert(sizeof(struct wire_refuse) == 128, "wire");
+
+struct wire_left {
+	uint32_t rank;
+	uint32_t life; /* of its process, as in its header */
+};
+static_assert(sizeof(struct wire_left) == 8, "wire");
 
 struct wire_ack {
 	int32_t status; /* 0 or -errno */

@@ -147,7 +147,7 @@ static int fragments_text(struct tree *t, struct node n, char **text)
 
 static char *rank_state_text(const struct engine_rank *r)
 {
-	static const char *const names[] = { "unknown", "alive", "lost" };
+	static const char *const names[] = { "unknown", "alive", "lost", "left" };
 	char since[32];
 	struct tm utc;
 

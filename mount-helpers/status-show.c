@@ -13,6 +13,8 @@ static const char *state_name(const struct engine_rank *r)
 		return "alive";
 	case ENGINE_RANK_LOST:
 		return "lost";
+	case ENGINE_RANK_LEFT:
+		return "left";
 	default:
 		return "unknown";
 	}

@@ -40,7 +40,7 @@ is_in_state() {
 
 is_said() {
 	for rank in 0 1; do
-		wait_until 60 is_in_state $rank "lost .*$1" || fail "$way, not '$1': $(state $rank)"
+		wait_until 60 is_in_state $rank "l[oe][sf]t .*$1" || fail "$way, not '$1': $(state $rank)"
 	done
 	within 60 cat "$file" >/dev/null 2>why && fail "$way: read of a job of which it was said that $1"
 	:
@@ -123,7 +123,7 @@ for way in transport=auto transport=zmq,key=$T/kept; do
 	# It takes its key with it.
 	kill -TERM $rank0 $rank1
 	for rank in 0 1; do
-		wait_until 60 is_in_state $rank lost || fail "$way: ended, rank $rank: $(state $rank)"
+		wait_until 60 is_in_state $rank left || fail "$way: ended, rank $rank: $(state $rank)"
 	done
 	wait $rank0 $rank1 || :
 	start 1

@@ -599,7 +599,7 @@ START_TEST(what_ranks_agree_on_does_not_come_from_others)
 	static const enum wire_type of_ranks[] = { WIRE_LEAVE,   WIRE_BARRIER,     WIRE_PREPARE,
 						   WIRE_ARRIVED, WIRE_CATALOG_PUT, WIRE_DROPPED,
 						   WIRE_ROUND,   WIRE_INVITE,      WIRE_FORM,
-						   WIRE_PART };
+						   WIRE_PART,    WIRE_LEFT };
 	uint8_t body[1024] = { 0 };
 
 	join_all();

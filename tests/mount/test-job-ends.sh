@@ -1,0 +1,76 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A job that ends in order is told from one that is killed: by the phase, the ranks' state, events, and the log; mounts and ranks
+# warn of nothing.  Both ways of looking at it.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+mkdir "$T/job"
+export FRAG_JOB_ID=ends-$$ WORLD_SIZE=3
+trap 'fusermount3 -u -z "$M" 2>/dev/null || umount -l "$M" 2>/dev/null || :; clean_up' EXIT
+
+has_address() {
+	address=$(sed -n 's/^train: address //p' "$T/job/0")
+	[ -n "$address" ]
+}
+
+start() {
+	ranks=
+	for rank in 0 1 2; do
+		RANK=$rank "$top_builddir/docs/examples/train" --forever --every 50 --pause-ms 10 \
+			>"$T/job/$rank" 2>"$T/job/$rank.err" &
+		ranks="$ranks $!"
+		started $!
+	done
+	wait_until 60 has_address || fail "no job: $(cat "$T"/job/*)"
+	within 60 fragfs "$address" "$M" -o "rw,timeout=60,transport=$1" || fail "fragfs: $?"
+	cat "$M/events" >"$T/events" &
+	reader=$!
+	started $reader
+	wait_until 60 trains || fail "it does not train: $(cat "$T/events")"
+}
+
+trains() {
+	grep -q '"event":"step"' "$T/events"
+}
+
+# end SIGNAL
+end() {
+	kill "-$1" $ranks
+	wait_until 60 is_over $reader || fail "$way, $1: the events have not ended: $(tail -n 3 "$T/events")"
+	within 60 cat "$M/ranks"/*/state >"$T/states"
+	within 60 cat "$M/phase" >"$T/phase"
+	within 60 cat "$M/.frag/log" >"$T/said"
+	fragctl status "$M" >"$T/status" || :
+	fusermount3 -u "$M" 2>/dev/null || umount "$M"
+	for pid in $ranks; do
+		wait "$pid" || :
+	done
+}
+
+# expect FILE COUNT PATTERN
+expect() {
+	[ "$(grep -c -e "$3" "$T/$1")" = "$2" ] || fail "$way: not $2 of $3: $(grep -v '"step"' "$T/$1")"
+}
+
+for way in auto zmq; do
+	start $way
+	end TERM
+	expect phase 1 '^closed$'
+	expect states 3 '^left since '
+	expect status 3 ' left '
+	expect events 3 '"event":"rank-left"'
+	expect events 0 '"event":"rank-lost"'
+	tail -n 1 "$T/events" | grep -q '"phase":"closed"' || fail "$way: the job's end: $(tail -n 3 "$T/events")"
+	expect said 3 'rank [012] left the job'
+	expect said 0 ' warn: '
+	cat "$T/job"/*.err >"$T/errs"
+	expect errs 0 ' warn: '
+
+	start $way
+	end KILL
+	expect phase 1 '^lost$'
+	expect states 3 '^lost since '
+	expect events 3 '"event":"rank-lost"'
+	expect events 0 '"event":"rank-left"'
+	expect said 3 'warn: rank [012] is lost'
+done
