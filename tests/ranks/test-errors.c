@@ -178,16 +178,15 @@ static void on_write(struct engine_write *write, int result)
 	has_ended = true;
 }
 
-static int64_t write_of(const char *key, bool cancel)
+static int64_t write_of(enum engine_address_kind kind, const char *key, bool cancel)
 {
 	static const float value[NUMEL];
 	struct engine_extent extent = { 0, BYTES, value };
-	struct engine_write write = { .extents = &extent, .nextents = 1, .done = on_write };
-	struct engine_address a = { ENGINE_PARAM, .param = 0 };
-	uint64_t bytes;
+	struct engine_write write = { .file = open_state(kind, key),
+				      .extents = &extent,
+				      .nextents = 1,
+				      .done = on_write };
 
-	snprintf(a.key, sizeof(a.key), "%s", key);
-	ck_assert_int_eq(engine_file_open(observer, &a, &write.file, &bytes), 0);
 	has_ended = false;
 	engine_write(observer, &write);
 	if (cancel && !has_ended)
@@ -302,10 +301,11 @@ START_TEST(who_may_not_write_changes_nothing)
 {
 	open_far();
 	observer->writable = false;
-	ck_assert_int_eq(write_of("fp32", false), -EROFS);
+	ck_assert_int_eq(write_of(ENGINE_PARAM, "fp32", false), -EROFS);
 	ck_assert_int_eq(freeze_of(1000), -EROFS);
 	observer->writable = true;
 	ck_assert_int_eq(freeze_of(UINT32_MAX), -EINVAL);
+	ck_assert_int_eq(write_of(ENGINE_RANK_PARAM, "fp32", false), -EACCES); /* not local */
 	job_check(&job);
 	close_job();
 }
@@ -417,7 +417,7 @@ START_TEST(an_edit_whose_messages_fail_is_everywhere_or_nowhere)
 	open_far();
 	observer->writable = true;
 	fault = faults_add(&writing[_i].fault);
-	ck_assert_int_eq(write_of("fp32", false), writing[_i].result);
+	ck_assert_int_eq(write_of(ENGINE_PARAM, "fp32", false), writing[_i].result);
 	ck_assert_uint_gt(fault->fired, 0);
 	if (!writing[_i].result) {
 		job_expect(&job, 0, "fp32", value);
