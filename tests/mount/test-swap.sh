@@ -63,8 +63,20 @@ ended() {
 	! job_lives
 }
 
-reads=0
+# Gradients can be read between backward and the optimizer's step, and at no other time.
+read_grads() {
+	for file in "$M"/params/*/grad; do
+		if cat "$file" >"$T/read" 2>grad.err; then
+			grads=$((grads + 1))
+		elif ! grep -q 'No data available' grad.err; then
+			wait_until 60 ended || fail "a read failed: $(cat grad.err)"
+		fi
+	done
+}
+
+reads=0 grads=0
 while job_lives; do
+	read_grads
 	for file in "$M"/params/*/fp32 "$M"/params/*/exp_avg* "$M"/ranks/*/params/*/exp_avg; do
 		cat "$file" >"$T/read" 2>cat.err || break
 		reads=$((reads + 1))
@@ -75,6 +87,7 @@ finish
 unmount
 losses swapped | cmp - memory.losses || fail "other losses on NVMe than in memory"
 [ "$reads" -ge 10 ] || fail "only $reads reads while it trained"
+[ "$grads" -ge 10 ] || fail "only $grads reads of gradients while it trained"
 
 # ---- what a mount shows, and an edit
 
