@@ -8,9 +8,9 @@
  * Buffers in huge pages are worth twice those in small ones on some disks, so that fio gets huge ones too.
  */
 
-#include "engine/adam.h"
 #include "engine/log.h"
 #include "engine/place.h"
+#include "tests/adam.h"
 #include "tests/bench/rows.h"
 #include "tests/bench/swap-reference.h"
 

@@ -3,7 +3,7 @@
 
 /* Steps of torch's Adam and AdamW (tests/oracle/make-adam.py), from its states to its states. */
 
-#include "engine/adam.h"
+#include "tests/adam.h"
 #include "engine/convert.h"
 
 #include <check.h>

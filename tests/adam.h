@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_ADAM_H
-#define ENGINE_ADAM_H
+#ifndef TESTS_ADAM_H
+#define TESTS_ADAM_H
 
 /* One step of Adam over flat float32 states: what torch.optim.Adam and AdamW do, in their order, each operation
- * rounded by itself, so that every machine gives the same bits.  For examples and benchmarks.  Any thread.
+ * rounded by itself, so that every machine gives the same bits.  Any thread.
  */
 
 #include "engine/base.h"

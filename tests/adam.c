@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/adam.h"
+#include "tests/adam.h"
 #include "engine/convert.h"
 
 #include <string.h>
 
-/* The loop is plain, for compilers to vectorise (more flags are in engine.am), and compiled for several machines. */
+/* The loop is plain, for compilers to vectorise (more flags are in tests.am), and compiled for several machines. */
 #ifndef __clang__
 #pragma GCC optimize("O3")
 #endif
