@@ -57,8 +57,6 @@ struct door_ops {
 	void (*freeze_cancel)(struct engine *e, struct engine_freeze *freeze);
 };
 
-extern const struct door_ops live_ops;
-
 struct door {
 	const struct door_ops *ops;
 };

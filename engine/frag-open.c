@@ -8,6 +8,7 @@
 #include "engine/keyfile.h"
 #include "engine/join.h"
 #include "engine/listen.h"
+#include "engine/live.h"
 #include "engine/log.h"
 #include "engine/machine.h"
 #include "engine/place.h"
@@ -255,7 +256,7 @@ int frag_open_over(struct frag **out, const struct launch *launch,
 		   const char *seed, bool thread)
 {
 	struct frag *f = calloc(1, sizeof(*f));
-	int rc = f ? turn_new(&f->engine, messages, memory) : -ENOMEM;
+	int rc = f ? turn_new(&f->engine, &live_ops, messages, memory) : -ENOMEM;
 
 	if (!rc) {
 		rc = start_rank(f->engine, launch, seed, thread);

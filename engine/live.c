@@ -120,7 +120,7 @@ int live_open(struct engine **out, const struct engine_options *o, char *why, si
 	if (rc)
 		return rc;
 	snprintf(why, whysize, "cannot start an engine");
-	rc = turn_new(&e, &transport_zmq, memory_for(o->transport));
+	rc = turn_new(&e, &live_ops, &transport_zmq, memory_for(o->transport));
 	if (rc)
 		return rc;
 	if (o->timeout_ms)

@@ -6,6 +6,8 @@
 
 #include "engine/node.h"
 
+extern const struct door_ops live_ops;
+
 int live_open(struct engine **e, const struct engine_options *options, char *why,
 	      size_t whysize);
 

@@ -6,9 +6,9 @@
 
 #include "engine/node.h"
 
-/* An engine over these ports; memory NULL: none.  No thread yet.  -errno. */
-int turn_new(struct engine **e, const struct transport_ops *messages,
-	     const struct transport_ops *memory);
+/* An engine behind ops, over these ports; memory NULL: none.  No thread yet.  -errno. */
+int turn_new(struct engine **e, const struct door_ops *ops,
+	     const struct transport_ops *messages, const struct transport_ops *memory);
 int turn_start_thread(struct engine *e);
 void turn_free(struct engine *e);
 

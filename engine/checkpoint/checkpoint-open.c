@@ -108,7 +108,7 @@ static int open_claimed(struct engine **e, const struct engine_options *o,
 		*dir = -1;
 	}
 	if (rc)
-		engine_close(*e);
+		checkpoint_close(*e);
 	return rc;
 }
 

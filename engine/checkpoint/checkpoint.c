@@ -69,7 +69,7 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 	return 0;
 }
 
-static void close_checkpoint(struct engine *e)
+void checkpoint_close(struct engine *e)
 {
 	struct checkpoint *c = checkpoint_of(e);
 
@@ -447,7 +447,7 @@ static void cancel_freeze(struct engine *e, struct engine_freeze *freeze)
 
 static const struct door_ops checkpoint_ops = {
 	.live = false,
-	.close = close_checkpoint,
+	.close = checkpoint_close,
 	.nparams = nparams,
 	.nbuffers = nbuffers,
 	.nparts = nparts,

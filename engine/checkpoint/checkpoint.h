@@ -74,6 +74,8 @@ bool checkpoint_is_unfinished(const char *path, const char *format);
 int checkpoint_new(struct engine **e, const char *path, const char *format, struct table *table,
 		   const struct disk_ops *disk);
 
+void checkpoint_close(struct engine *e);
+
 char *checkpoint_text(struct engine *e, const char *what);
 void checkpoint_fragments(struct engine *e, uint32_t param, const char *key,
 			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);

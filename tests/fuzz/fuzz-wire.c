@@ -10,6 +10,7 @@
 #include "engine/file.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
+#include "engine/live.h"
 #include "engine/log.h"
 #include "engine/plan.h"
 #include "engine/turn.h"
@@ -101,7 +102,7 @@ static void open_rank(uint32_t rank, const struct transport_ops *memory)
 
 static void open_observer(const struct transport_ops *memory)
 {
-	assert(!turn_new(&it.e, &transport_scripted, memory));
+	assert(!turn_new(&it.e, &live_ops, &transport_scripted, memory));
 	it.e->writable = true;
 	strcpy(it.e->launch.host, "here");
 	assert(!node_open_messages(it.e, NULL));

@@ -6,6 +6,7 @@
 #include "engine/collecting.h"
 #include "engine/collects.h"
 #include "engine/join.h"
+#include "engine/live.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -45,7 +46,7 @@ void observe_as(struct engine **out, const char *host, const char *how)
 	struct engine *e;
 	char seed[160];
 
-	ck_assert_int_eq(turn_new(&e, &transport_loop, &transport_loop), 0);
+	ck_assert_int_eq(turn_new(&e, &live_ops, &transport_loop, &transport_loop), 0);
 	*out = e;
 	e->yield = turn_all;
 	snprintf(e->launch.host, sizeof(e->launch.host), "%s", host);

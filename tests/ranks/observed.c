@@ -6,6 +6,7 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/join.h"
+#include "engine/live.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -44,9 +45,9 @@ static void open_over(uint32_t hosts, const char *host)
 					   JOB_GROUPS(groups) });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		job_frag(&job, rank)->engine->yield = turn;
-	ck_assert_int_eq(
-		turn_new(&observer, faults_over(&transport_loop), faults_over(&transport_loop)),
-		0);
+	ck_assert_int_eq(turn_new(&observer, &live_ops, faults_over(&transport_loop),
+				  faults_over(&transport_loop)),
+			 0);
 	observer->yield = turn;
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
 	ck_assert_int_eq(node_open_messages(observer, NULL), 0);

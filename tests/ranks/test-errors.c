@@ -6,6 +6,7 @@
 #include "engine/join.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
+#include "engine/live.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -523,7 +524,7 @@ START_TEST(a_range_or_a_rank_that_is_not_there_is_refused_below_too)
 	REFUSED(EIO, peers_lost_status(observer, 0)); /* not lost, and was asked for it */
 	memset(seeds, '1', sizeof(seeds) - 1);
 	seeds[sizeof(seeds) - 1] = '\0';
-	ck_assert_int_eq(turn_new(&other, &transport_loop, NULL), 0);
+	ck_assert_int_eq(turn_new(&other, &live_ops, &transport_loop, NULL), 0);
 	REFUSED(EINVAL, join_start_observer(other, seeds));
 	turn_free(other);
 	close_job();
@@ -560,9 +561,9 @@ static int failure_of_one_more(void)
 	struct engine *other;
 	int rc;
 
-	ck_assert_int_eq(
-		turn_new(&other, faults_over(&transport_loop), faults_over(&transport_loop)),
-		0);
+	ck_assert_int_eq(turn_new(&other, &live_ops, faults_over(&transport_loop),
+				  faults_over(&transport_loop)),
+			 0);
 	ck_assert_int_eq(node_open_messages(other, NULL), 0);
 	ck_assert_int_eq(join_start_observer(other, job_frag(&job, 0)->engine->address), 0);
 	for (int i = 0; i < TURNS && !other->ready && !other->failure; i++) {

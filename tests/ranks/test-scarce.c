@@ -7,6 +7,7 @@
 #include "engine/health.h"
 #include "engine/join.h"
 #include "engine/peers.h"
+#include "engine/live.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -367,7 +368,7 @@ static struct engine_events *events;
 
 static int open_observer(const char *host)
 {
-	int rc = turn_new(&observer, &transport_loop, &transport_loop);
+	int rc = turn_new(&observer, &live_ops, &transport_loop, &transport_loop);
 
 	if (rc)
 		return rc;

@@ -5,6 +5,7 @@
 
 #include "engine/join.h"
 #include "engine/tell.h"
+#include "engine/live.h"
 #include "engine/turn.h"
 #include "engine/watch.h"
 
@@ -45,7 +46,7 @@ static void open_observer(const char *host)
 {
 	char seed[160];
 
-	ck_assert_int_eq(turn_new(&observer, &transport_loop, &transport_loop), 0);
+	ck_assert_int_eq(turn_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
 	observer->yield = turn;
 	observer->writable = true;
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);

@@ -7,6 +7,7 @@
 
 #include "engine/disk.h"
 #include "engine/layout.h"
+#include "engine/live.h"
 #include "engine/readahead.h"
 #include "engine/registry.h"
 #include "engine/rooms.h"
@@ -267,7 +268,7 @@ static int lend_rooms(void)
 static int read_ahead(void)
 {
 	struct engine *e;
-	int rc = turn_new(&e, &transport_loop, &transport_loop);
+	int rc = turn_new(&e, &live_ops, &transport_loop, &transport_loop);
 
 	if (rc)
 		return rc;
