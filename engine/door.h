@@ -20,8 +20,6 @@ struct door_ops {
 	bool (*part)(struct engine *e, uint32_t part, struct engine_part *out);
 	bool (*param)(struct engine *e, uint32_t param, struct engine_param *out);
 	bool (*group)(struct engine *e, uint32_t group, struct engine_group *out);
-	int (*find_param)(struct engine *e, const char *name, const char *coordinate,
-			  uint32_t *param);
 	uint64_t (*epoch)(struct engine *e);
 	int (*states)(struct engine *e, uint32_t param, struct engine_state *out, int max);
 	int (*rank_states)(struct engine *e, uint32_t rank, uint32_t param,

@@ -110,12 +110,6 @@ bool engine_group(struct engine *e, uint32_t group, struct engine_group *out)
 	return ops(e)->group(e, group, out);
 }
 
-int engine_find_param(struct engine *e, const char *name, const char *coordinate,
-		      uint32_t *param)
-{
-	return ops(e)->find_param(e, name, coordinate, param);
-}
-
 uint64_t engine_epoch(struct engine *e)
 {
 	return ops(e)->epoch(e);

@@ -98,10 +98,6 @@ bool engine_part(struct engine *e, uint32_t part, struct engine_part *out);
 bool engine_param(struct engine *e, uint32_t param, struct engine_param *out);
 bool engine_group(struct engine *e, uint32_t group, struct engine_group *out);
 
-/* The parameter of that name and coordinate ("" : none).  -ENOENT. */
-int engine_find_param(struct engine *e, const char *name, const char *coordinate,
-		      uint32_t *param);
-
 /* ---- states: they come and go; engine_epoch grows when any did, or a rank came or went ---- */
 
 enum {

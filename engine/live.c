@@ -215,17 +215,6 @@ static bool group(struct engine *e, uint32_t group, struct engine_group *out)
 	return true;
 }
 
-static int find_param(struct engine *e, const char *name, const char *coordinate,
-		      uint32_t *param)
-{
-	uint32_t found = catalog_find(e->catalog, name, coordinate);
-
-	if (found == CATALOG_NONE)
-		return -ENOENT;
-	*param = found;
-	return 0;
-}
-
 /* Where a state is, as the rank's table says, or that of another rank: they are registered alike. */
 static const char *tier_of(struct engine *e, const struct catalog_group *g, uint32_t rank,
 			   uint32_t group, uint32_t sub, const char *key)
@@ -339,7 +328,6 @@ const struct door_ops live_ops = {
 	.nranks = nranks,
 	.param = param,
 	.group = group,
-	.find_param = find_param,
 	.epoch = epoch,
 	.states = live_states,
 	.rank_states = live_rank_states,

@@ -275,11 +275,6 @@ uint64_t place_least(const struct place *p)
 	return p->least;
 }
 
-uint64_t place_slices(const struct place_state *s)
-{
-	return s->nslices;
-}
-
 uint64_t place_slice_numel(const struct place_state *s)
 {
 	return s->slice_bytes / s->element;

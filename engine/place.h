@@ -87,7 +87,6 @@ void place_drop(struct place *p, struct place_state *s);
 
 /* States of fewer bytes never leave memory. */
 uint64_t place_least(const struct place *p);
-uint64_t place_slices(const struct place_state *s);
 /* Elements of a slice but the last; equal for all states whose elements have at most 4 bytes.  Bytes of
  * PLACE_PARAM have slices of a whole buffer.
  */
@@ -118,7 +117,7 @@ int place_wait(struct place *p, struct place_lent *lent, void **memory);
 int place_send(struct place *p, struct place_lent *lent);
 /* Back unchanged; what is still read for it need not be. */
 void place_return(struct place *p, struct place_lent *lent);
-/* All slices of it, in buffers that lie one behind the other: lent[place_slices].  place_bring's errors; all are lent, or
+/* All slices of it, in buffers that lie one behind the other: one lent for each slice.  place_bring's errors; all are lent, or
  * none, and lent has NULLs.
  */
 int place_bring_all(struct place *p, struct place_state *s, unsigned use, uint64_t wait_ms,

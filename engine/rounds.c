@@ -447,14 +447,6 @@ void rounds_end(struct engine *e, struct rounds_get *get)
 			round->cancelled = true;
 }
 
-void rounds_cancel(struct engine *e, struct rounds_get *get)
-{
-	pthread_mutex_lock(&e->lock);
-	rounds_end(e, get);
-	pthread_mutex_unlock(&e->lock);
-	node_wake(e);
-}
-
 /* ---- what there is ---- */
 
 bool rounds_tick(const struct engine *e)

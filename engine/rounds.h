@@ -58,9 +58,9 @@ void rounds_free(struct engine *e);
  * are under way; -ENOMEM.
  */
 int rounds_start(struct engine *e, struct rounds_get *get);
-void rounds_cancel(struct engine *e, struct rounds_get *get);
 /* The same with the lock; the engine thread is to be woken. */
 int rounds_begin(struct engine *e, struct rounds_get *get);
+/* Cancels: done is called with -ECANCELED.  With the lock; the engine thread is to be woken. */
 void rounds_end(struct engine *e, struct rounds_get *get);
 
 /* ROUND.  Engine thread, with the lock. */

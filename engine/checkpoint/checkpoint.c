@@ -175,18 +175,6 @@ static bool get_group(struct engine *e, uint32_t group, struct engine_group *out
 	return true;
 }
 
-static int find_param(struct engine *e, const char *name, const char *coordinate,
-		      uint32_t *param)
-{
-	const struct table *t = checkpoint_of(e)->table;
-	uint32_t tensor = table_find(t, name, coordinate);
-
-	if (tensor == TABLE_NONE)
-		return -ENOENT;
-	*param = t->tensors[tensor].shown;
-	return 0;
-}
-
 static uint64_t epoch(struct engine *e)
 {
 	return 1;
@@ -456,7 +444,6 @@ static const struct door_ops checkpoint_ops = {
 	.nranks = nranks,
 	.param = get_param,
 	.group = get_group,
-	.find_param = find_param,
 	.epoch = epoch,
 	.states = list_states,
 	.rank_states = list_rank_states,

@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 #include "engine/overlay.h"
+#include "tests/find-param.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -131,8 +132,8 @@ static struct engine_file *open_state(struct engine *e, const struct edit *x)
 	uint64_t bytes;
 
 	snprintf(a.key, sizeof(a.key), "%s", x->key);
-	if (engine_find_param(e, x->param, "", &a.param) ||
-	    engine_file_open(e, &a, &file, &bytes) || bytes != x->size)
+	if (find_param(e, x->param, "", &a.param) || engine_file_open(e, &a, &file, &bytes) ||
+	    bytes != x->size)
 		return NULL;
 	return file;
 }

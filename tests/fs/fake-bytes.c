@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "tests/fs/fake-engine.h"
+#include "tests/find-param.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,7 @@ static int print(struct engine *e, char **argv)
 	uint32_t param;
 	int n;
 
-	if (engine_find_param(e, argv[1], argv[2], &param))
+	if (find_param(e, argv[1], argv[2], &param))
 		return 1;
 	n = engine_states(e, param, states, ARRAY_SIZE(states));
 	for (int i = 0; i < n; i++) {

@@ -283,20 +283,6 @@ bool engine_part(struct engine *e, uint32_t part, struct engine_part *out)
 	return false;
 }
 
-int engine_find_param(struct engine *e, const char *name, const char *coordinate,
-		      uint32_t *param)
-{
-	struct engine_param p;
-
-	for (uint32_t i = 0; engine_param(e, i, &p); i++) {
-		if (!strcmp(p.name, name) && !strcmp(p.coordinate, coordinate)) {
-			*param = i;
-			return 0;
-		}
-	}
-	return -ENOENT;
-}
-
 uint64_t engine_epoch(struct engine *e)
 {
 	return e->epoch;

@@ -7,7 +7,6 @@
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/peers.h"
-#include "engine/rounds.h"
 #include "engine/turn.h"
 
 #include <check.h>
@@ -328,4 +327,12 @@ void die(uint32_t rank, bool at_once)
 	for (uint32_t i = 0; i < job.spec.world && at_once; i++)
 		if (job_frag(&job, i))
 			peers_lose(engine_of(i), rank, "gone");
+}
+
+void cancel_round(struct engine *e, struct rounds_get *get)
+{
+	pthread_mutex_lock(&e->lock);
+	rounds_end(e, get);
+	pthread_mutex_unlock(&e->lock);
+	node_wake(e);
 }

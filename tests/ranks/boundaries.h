@@ -9,6 +9,7 @@
 #include "tests/ranks/job.h"
 
 #include "engine/node.h"
+#include "engine/rounds.h"
 
 enum { NUMEL = 37, BYTES = NUMEL * 4, EVEN = 8 };
 
@@ -49,6 +50,9 @@ uint64_t passed(uint32_t rank); /* or entered */
 uint64_t generation(uint32_t rank);
 /* Every living rank passes boundary n. */
 void all_pass(uint64_t n);
+/* Any thread, without the lock. */
+void cancel_round(struct engine *e, struct rounds_get *get);
+
 /* The others see it at once, as on one host, or find it silent. */
 void die(uint32_t rank, bool at_once);
 

@@ -163,7 +163,7 @@ START_TEST(there_are_not_more_at_once_than_there_is_room_for)
 		ck_assert_int_eq(ask(&asked[i]), 0);
 	ck_assert_int_eq(ask(&asked[ROUNDS_UNDER_WAY_MAX]), -EAGAIN);
 	for (unsigned i = 0; i < ROUNDS_UNDER_WAY_MAX; i++)
-		rounds_cancel(engine_of(READER), &asked[i].get);
+		cancel_round(engine_of(READER), &asked[i].get);
 	for (unsigned i = 0; i < ROUNDS_UNDER_WAY_MAX; i++)
 		ck_assert_int_eq(result_of(&asked[i]), -ECANCELED);
 	scarce_begin(1, 1);

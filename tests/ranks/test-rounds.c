@@ -356,7 +356,7 @@ START_TEST(a_round_that_is_not_waited_for_ends_and_nothing_comes_later)
 		first.get.wait_ms = 50;
 	turn_some(job_random(&job, 60));
 	if (!_i)
-		rounds_cancel(engine_of(1), &first.get);
+		cancel_round(engine_of(1), &first.get);
 	ck_assert_int_eq(result_of(&first), -ECANCELED);
 	memcpy(before, first.got, sizeof(before));
 	all_go(GOAL);

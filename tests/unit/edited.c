@@ -6,6 +6,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/table-torch.h"
 #include "engine/dtype.h"
+#include "tests/find-param.h"
 #include "tests/unit/waiter.h"
 
 #include <check.h>
@@ -405,7 +406,7 @@ struct engine_file *edited_open_state(struct engine *e, enum edited_state state)
 	uint64_t bytes;
 
 	strcpy(a.key, edited_truths[state].key);
-	ck_assert_int_eq(engine_find_param(e, edited_truths[state].param, "", &a.param), 0);
+	ck_assert_int_eq(find_param(e, edited_truths[state].param, "", &a.param), 0);
 	ck_assert_int_eq(engine_file_open(e, &a, &file, &bytes), 0);
 	ck_assert_uint_eq(bytes, edited_truths[state].size);
 	return file;

@@ -4,6 +4,7 @@
 #include "tests/unit/mounted.h"
 
 #include "engine/checkpoint/checkpoint.h"
+#include "tests/find-param.h"
 #include "tests/unit/waiter.h"
 
 #include <check.h>
@@ -41,8 +42,7 @@ uint8_t *mounted_read(struct mounted *m, const char *name, const char *key, int 
 				    .rank = rank < 0 ? 0 : (uint32_t)rank };
 
 	snprintf(a.key, sizeof(a.key), "%s", key);
-	return engine_find_param(m->engine, name, "", &a.param) ? NULL
-								: mounted_read_at(m, &a, size);
+	return find_param(m->engine, name, "", &a.param) ? NULL : mounted_read_at(m, &a, size);
 }
 
 double mounted_hyper(struct mounted *m, uint32_t group, const char *key)
@@ -90,7 +90,7 @@ static void check_tensor(struct checking *c, bool buffer, const char *name, cons
 	char is[400] = "", *out = is;
 	uint32_t number;
 
-	ck_assert_msg(!engine_find_param(c->m->engine, name, "", &number), "no %s", name);
+	ck_assert_msg(!find_param(c->m->engine, name, "", &number), "no %s", name);
 	ck_assert(engine_param(c->m->engine, number, &x));
 	ck_assert_msg(buffer == (number >= engine_nparams(c->m->engine)), "%s", name);
 	for (uint32_t d = 0; d < x.ndim; d++)

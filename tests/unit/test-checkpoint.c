@@ -4,6 +4,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/convert.h"
 #include "tests/unit/waiter.h"
+#include "tests/find-param.h"
 
 #include <check.h>
 #include <errno.h>
@@ -241,7 +242,7 @@ static struct engine_file *open_state(enum engine_address_kind kind, int which, 
 	struct engine_file *file;
 
 	strcpy(a.key, key);
-	ck_assert_int_eq(engine_find_param(engine, truths[which].name, "", &a.param), 0);
+	ck_assert_int_eq(find_param(engine, truths[which].name, "", &a.param), 0);
 	if (engine_file_open(engine, &a, &file, size))
 		return NULL;
 	return file;

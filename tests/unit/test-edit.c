@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/unit/edited.h"
+#include "tests/find-param.h"
 
 #include <check.h>
 #include <errno.h>
@@ -125,7 +126,7 @@ static unsigned flags_of(const char *param, const char *key)
 	uint32_t number;
 	int n;
 
-	ck_assert(!engine_find_param(engine, param, "", &number));
+	ck_assert(!find_param(engine, param, "", &number));
 	n = engine_states(engine, number, states, 8);
 	for (int i = 0; i < n; i++)
 		if (!strcmp(states[i].key, key))
@@ -404,7 +405,7 @@ START_TEST(what_is_not_written_to_is_refused)
 	ck_assert_int_eq(write_four(EDITED_W), -EROFS);
 	engine_close(engine);
 	open_to_edit(true);
-	ck_assert(!engine_find_param(engine, "frozen", "", &a.param));
+	ck_assert(!find_param(engine, "frozen", "", &a.param));
 	ck_assert(!engine_file_open(engine, &a, &write.file, &bytes));
 	engine_write(engine, &write);
 	ck_assert_int_eq(until_written(&result), -EACCES);

@@ -6,6 +6,7 @@
  */
 
 #include "tests/unit/archive.h"
+#include "tests/find-param.h"
 #include "tests/unit/mounted.h"
 
 #include <check.h>
@@ -97,7 +98,7 @@ START_TEST(what_torch_wrote_before_it_had_fsdp2)
 	ck_assert_uint_eq(engine_nranks(m.engine), 2);
 	ck_assert_double_eq(mounted_hyper(&m, 0, "lr"), 0.5);
 	ck_assert_double_eq(mounted_hyper(&m, 0, "beta2"), 0.9);
-	ck_assert_int_eq(engine_find_param(m.engine, "up.weight", "", &number), 0);
+	ck_assert_int_eq(find_param(m.engine, "up.weight", "", &number), 0);
 	ck_assert(engine_param(m.engine, number, &x) && x.group == 0);
 	mounted_close(&m);
 }

@@ -4,6 +4,7 @@
 /* Files of torch.save as mounts: what tests/oracle/make-torchfiles.py says is in them. */
 
 #include "tests/unit/mounted.h"
+#include "tests/find-param.h"
 
 #include <check.h>
 #include <errno.h>
@@ -100,8 +101,8 @@ START_TEST(a_tied_tensor_is_another_name_of_the_same_bytes)
 
 	set_paths("names");
 	ck_assert_int_eq(mounted_open(&m, path, NULL), 0);
-	ck_assert_int_eq(engine_find_param(m.engine, "tied", "", &first), 0);
-	ck_assert_int_eq(engine_find_param(m.engine, "tied_too", "", &second), 0);
+	ck_assert_int_eq(find_param(m.engine, "tied", "", &first), 0);
+	ck_assert_int_eq(find_param(m.engine, "tied_too", "", &second), 0);
 	ck_assert(engine_param(m.engine, first, &a) && engine_param(m.engine, second, &b));
 	ck_assert_ptr_eq(a.shape, b.shape); /* table_add_alias */
 	for (uint32_t i = 0; engine_param(m.engine, i, &b); i++)

@@ -4,6 +4,7 @@
 /* DeepSpeed's universal checkpoints as they may come, beside the genuine ones of tests/data/checkpoints. */
 
 #include "tests/unit/legacy-writer.h"
+#include "tests/find-param.h"
 #include "tests/unit/mounted.h"
 
 #include <check.h>
@@ -112,7 +113,7 @@ START_TEST(an_alias_is_in_the_group_of_its_parameter)
 
 	write_groups();
 	ck_assert_msg(!mounted_open(&m, dir, NULL), "%s", m.why);
-	ck_assert_int_eq(engine_find_param(m.engine, "again", "", &number), 0);
+	ck_assert_int_eq(find_param(m.engine, "again", "", &number), 0);
 	ck_assert(engine_param(m.engine, number, &x) && engine_group(m.engine, 0, &g));
 	ck_assert_int_eq(x.group, 0);
 	ck_assert_uint_eq(g.nparams, 1);

@@ -370,7 +370,6 @@ START_TEST(what_is_not_in_a_checkpoint_is_enoent)
 	struct engine_address hyper = { .kind = ENGINE_HYPER, .group = 99, .key = "lr" };
 	struct engine_file *file;
 	struct engine_state out;
-	uint32_t number;
 	uint64_t bytes;
 	char why[400];
 
@@ -379,7 +378,6 @@ START_TEST(what_is_not_in_a_checkpoint_is_enoent)
 	ck_assert_int_eq(open_path("/dev/null", NULL, why, sizeof(why)), -EINVAL);
 	ck_assert_int_eq(open_path("/dev", NULL, why, sizeof(why)), -EINVAL);
 	ck_assert_int_eq(open_path(dir, NULL, why, sizeof(why)), 0);
-	ck_assert_int_eq(engine_find_param(engine, "none", "", &number), -ENOENT);
 	ck_assert_int_eq(engine_states(engine, 9999, &out, 1), -ENOENT);
 	ck_assert_int_eq(engine_rank_states(engine, 99, 0, &out, 1), -ENOENT);
 	ck_assert_int_eq(engine_partition_states(engine, 99, 0, 0, &out, 1), -ENOENT);
