@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ATTEMPTS_MAX = 16 };
+enum { ATTEMPTS_MAX = 16, SLACK_MS = 100 };
 
 enum agree_phase { AGREE_VOTING, AGREE_ACCEPTED, AGREE_DECIDED, AGREE_OVER };
 
@@ -30,7 +30,7 @@ struct agreement {
 	uint64_t request;
 	uint64_t boundary; /* N */
 	uint64_t order;
-	uint64_t decided_ms;
+	uint64_t asked_ms, decided_ms;
 	uint64_t passed;     /* highest that a voter said it had passed */
 	uint64_t membership; /* of the table of ranks that were asked */
 	unsigned attempts;
@@ -103,6 +103,34 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 	return false;
 }
 
+static uint64_t boundary_of(const struct engine *e, uint32_t rank)
+{
+	return rank == e->rank ? atomic_load(&e->registry.control->boundary)
+			       : e->peers[rank].control.boundary;
+}
+
+/* Of those that live, as far as is known here. */
+static uint32_t last_rank(const struct engine *e)
+{
+	uint32_t last = e->rank;
+
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (peer_is_live(&e->peers[rank]) &&
+		    boundary_of(e, rank) < boundary_of(e, last))
+			last = rank;
+	return last;
+}
+
+static void name_late(const struct engine *e, const struct agreement *a, char *why, size_t size)
+{
+	uint32_t last = last_rank(e);
+
+	snprintf(why, size,
+		 "not all ranks came to boundary %llu in time: rank %u was at boundary %llu",
+		 (unsigned long long)a->boundary, last,
+		 (unsigned long long)boundary_of(e, last));
+}
+
 static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 {
 	struct told told = { .id = { a->transaction[0], a->transaction[1] },
@@ -114,6 +142,9 @@ static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 	if (a->commit && a->status) {
 		snprintf(why, sizeof(why), "rank %u could not apply it: %s", a->said,
 			 strerror(-a->status));
+		told.why = why;
+	} else if (a->freeze_ms && a->status == -ETIMEDOUT) {
+		name_late(e, a, why, sizeof(why));
 		told.why = why;
 	}
 	if (a->freeze_ms)
@@ -134,6 +165,12 @@ static void decide_at(struct engine *e, struct agreement *a, uint32_t rank)
 	a->decided_here |= rank == e->rank;
 }
 
+/* Who asked for it counts too, from a moment before. */
+static bool is_late_freeze(const struct agreement *a)
+{
+	return a->freeze_ms && monotonic_ms() + SLACK_MS >= a->asked_ms + a->freeze_ms;
+}
+
 static void decide(struct engine *e, struct agreement *a, bool commit)
 {
 	rpc_forget(e, a);
@@ -141,7 +178,7 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 	a->decided_ms = monotonic_ms();
 	a->commit = commit;
 	if (!commit && !a->status)
-		a->status = -ECANCELED;
+		a->status = is_late_freeze(a) ? -ETIMEDOUT : -ECANCELED;
 	a->outstanding = 0;
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (rank != e->rank || !commit)
@@ -267,7 +304,7 @@ static uint64_t next_boundary(struct engine *e, const struct agreement *a, uint6
 static void ask_later(struct engine *e, struct agreement *a)
 {
 	if (++a->attempts > ATTEMPTS_MAX) {
-		a->status = -EBUSY;
+		a->status = a->freeze_ms ? -ESTALE : -EBUSY;
 		return;
 	}
 	a->boundary = next_boundary(e, a,
@@ -428,6 +465,7 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 	a->peer = peer;
 	a->request = request;
 	a->freeze_ms = commit->freeze_ms;
+	a->asked_ms = monotonic_ms();
 	a->round = commit->round;
 	a->boundary = next_boundary(e, a, atomic_load(&e->registry.control->boundary) + 1);
 	a->next = e->agreements;

@@ -10,7 +10,7 @@
 
 /* While not all ranks have come: who has not, in words. */
 
-enum { SAY_MS = 10000, SAY_MAX_MS = 600000, NAMES = 160 };
+enum { ZERO_MS = 1000, SAY_MS = 10000, SAY_MAX_MS = 600000, NAMES = 160 };
 
 uint32_t join_missing(const struct engine *e, uint32_t missing[JOIN_NAMED])
 {
@@ -101,10 +101,39 @@ static void say(struct engine *e, unsigned seconds)
 		log_warn("job %s: rank 0 has not answered for %u s", e->launch.job, seconds);
 }
 
+/* Where a rank looks for rank 0. */
+static void name_place(const struct engine *e, char *out, size_t size)
+{
+	const struct launch *l = &e->launch;
+
+	if (e->join->seeds[0])
+		snprintf(out, size, "at %.200s", e->join->seeds);
+	else if (l->rendezvous[0])
+		snprintf(out, size, "in the job file %.200s", l->rendezvous);
+	else if (l->master_addr[0])
+		snprintf(out, size, "in this user's job files on this host, and at %.200s",
+			 l->master_addr);
+	else
+		snprintf(out, size, "in this user's job files on this host");
+}
+
+static bool waits_for_zero(const struct engine *e)
+{
+	return e->rank && (e->join->phase == JOIN_FIND || !e->join->welcome.world);
+}
+
+static void say_first(const struct engine *e)
+{
+	char place[256];
+
+	name_place(e, place, sizeof(place));
+	log_warn("job %s: waits for rank 0, and looks for it %s", e->launch.job, place);
+}
+
 void join_count_wait(struct engine *e, uint64_t now)
 {
 	e->join->since_ms = now;
-	e->join->say_ms = SAY_MS;
+	e->join->say_ms = e->rank ? ZERO_MS : SAY_MS;
 }
 
 void join_say_when_long(struct engine *e, uint64_t now)
@@ -115,6 +144,12 @@ void join_say_when_long(struct engine *e, uint64_t now)
 	if (!e->is_rank || e->ready || waited < j->say_ms ||
 	    (!j->described && j->phase != JOIN_FIND))
 		return;
+	if (j->say_ms < SAY_MS) {
+		if (waits_for_zero(e))
+			say_first(e);
+		j->say_ms = SAY_MS;
+		return;
+	}
 	say(e, (unsigned)(waited / 1000));
 	j->say_ms = waited + u64_min(waited, SAY_MAX_MS);
 }

@@ -154,6 +154,8 @@ static char *rank_state_text(const struct engine_rank *r)
 	if (r->state == ENGINE_RANK_UNKNOWN || !gmtime_r(&r->since, &utc))
 		return format("%s\n", names[r->state]);
 	strftime(since, sizeof(since), "%F %T UTC", &utc);
+	if (r->state == ENGINE_RANK_ALIVE)
+		return format("alive since %s or longer\n", since);
 	return format("%s since %s%s%s\n", names[r->state], since, r->why[0] ? ": " : "",
 		      r->why);
 }

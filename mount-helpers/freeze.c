@@ -24,7 +24,9 @@ static const char *why_not(int error)
 {
 	switch (error) {
 	case EBUSY:
-		return "the job is frozen already, or passes its boundaries too fast";
+		return "the job is frozen already";
+	case ESTALE:
+		return "the ranks pass boundaries faster than they can agree on one";
 	case ETIMEDOUT:
 		return "not all ranks came to one boundary in that time: nothing is frozen";
 	case EROFS:

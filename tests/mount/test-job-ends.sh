@@ -64,7 +64,7 @@ for way in auto zmq; do
 	expect said 3 'rank [012] left the job'
 	expect said 0 ' warn: '
 	cat "$T/job"/*.err >"$T/errs"
-	expect errs 0 ' warn: '
+	expect errs 0 'lost'
 
 	start $way
 	end KILL

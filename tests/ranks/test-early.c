@@ -100,6 +100,17 @@ static void expect_said(const char *line)
 	ck_assert_msg(strstr(text, line) != NULL, "%s", text);
 }
 
+static void turn_until_said(const char *line)
+{
+	static char text[65536];
+	uint64_t end = monotonic_ms() + WAIT_MS;
+
+	for (log_tail(text, sizeof(text)); !strstr(text, line); log_tail(text, sizeof(text))) {
+		ck_assert_uint_lt(monotonic_ms(), end);
+		turn(NULL);
+	}
+}
+
 START_TEST(who_has_not_joined_in_time_is_named)
 {
 	comes = false;
@@ -127,6 +138,9 @@ START_TEST(a_rank_that_has_not_heard_who_has_joined_says_so)
 	ck_assert_int_eq(frag_gather(ranks[1], 0, "fp32", value, BYTES, SHORT_MS), -ETIMEDOUT);
 	expect_said(_i ? "frag_gather: rank 0 has not answered\n"
 		       : "frag_gather: rank 0 has not been found\n");
+	turn_until_said(_i ? "job early: waits for rank 0, and looks for it at loop:nobody\n"
+			   : "job early: waits for rank 0, and looks for it in this user's job "
+			     "files on this host\n");
 	close_all();
 }
 END_TEST
