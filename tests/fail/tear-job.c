@@ -12,13 +12,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* tear-job STAGE PAUSE_US [STEP_US [GRADS|IN STEP]]: one rank (torchrun's environment) of a job that writes the number of
+/* tear-job STAGE PAUSE_US [STEP_US [GRADS|IN|SKEW STEP]]: one rank (torchrun's environment) of a job that writes the number of
  * the step into every element of every state, until SIGTERM; a step lasts STEP_US.  Rank 0 prints the address to mount.
  * With FRAG_SWAP_DIR the states are on NVMe.  GRADS, IN: the rank waits for no other, and stands from then on, before the
- * gradients of that step are valid, or inside it.
+ * gradients of that step are valid, or inside it.  SKEW: ranks meet after each so many steps alone, pause for as long as
+ * chance has it, and one after the other stands for STAND_US before every STAND_STEPS-th step, then goes on.
  */
 
-enum { STATES = 3, PARAMS = 5, WAIT_MS = 60000 };
+enum { STATES = 3, PARAMS = 5, WAIT_MS = 60000, STAND_STEPS = 50, STAND_US = 2500000 };
 
 static const char *const keys[STATES] = { "fp32", "exp_avg", "grad" };
 static const uint64_t shapes[PARAMS][2] = {
@@ -117,16 +118,25 @@ static void stand(void)
 		nap(100000000);
 }
 
+static void nap_by_chance(const struct frag *f, long pause_us, unsigned step)
+{
+	unsigned turn = step / STAND_STEPS % (unsigned)frag_world(f);
+
+	nap(pause_us ? rand() % (2 * pause_us) : 0);
+	if (step % STAND_STEPS == STAND_STEPS - 1 && turn == (unsigned)frag_rank(f))
+		nap(STAND_US);
+}
+
 static void train(const struct job *j, long pause_us, long step_us, const char *where,
 		  unsigned last)
 {
-	bool in = where && !strcmp(where, "IN");
+	bool in = where && !strcmp(where, "IN"), skew = where && !strcmp(where, "SKEW");
 	struct frag *f = j->f;
 
 	for (unsigned step = 1; !stop; step++) {
 		frag_grads_gone(f);
 		fill_gradients(j, (float)step);
-		if (where && !in && step == last)
+		if (where && !in && !skew && step == last)
 			stand();
 		frag_grads_valid(f, 65536);
 		nap(pause_us / 2);
@@ -137,7 +147,9 @@ static void train(const struct job *j, long pause_us, long step_us, const char *
 		nap(step_us);
 		frag_step_end(f);
 		nap(pause_us / 2);
-		if (!where && frag_barrier(f, WAIT_MS))
+		if (skew)
+			nap_by_chance(f, pause_us, step);
+		if ((!where || (skew && step % last == 0)) && frag_barrier(f, WAIT_MS))
 			return; /* another rank has left */
 	}
 }
@@ -169,6 +181,7 @@ int main(int argc, char **argv)
 	if (!frag_rank(j.f))
 		printf("%s\n", frag_address(j.f));
 	fflush(stdout);
+	srand((unsigned)frag_rank(j.f));
 	train(&j, atol(argv[2]), argc > 3 ? atol(argv[3]) : 0, argc > 5 ? argv[4] : NULL,
 	      argc > 5 ? (unsigned)atol(argv[5]) : 0);
 	frag_close(j.f);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The trainer writes the step's number into every element of every state; readers loop over all files of a
-# mount, whole and by random ranges: each open file shows one number, at stages 1 and 3, four ranks, and with the
-# states on NVMe.
+# mount, whole and by random ranges: each open file shows one number, at stages 1 and 3, four ranks, with the
+# states on NVMe, and with ranks that are up to six steps apart, stand for longer than the mount's timeout, and go on.
 # TEST_SECONDS (1) at least for each stage, TEST_READERS (8); TEST_LIVED (4): each reads on until it has read so many
 # files whose step had gone by.
 . "$top_srcdir/tests/mount/lib.sh"
@@ -19,7 +19,8 @@ start_job() {
 	: >job.log
 	ranks=
 	for r in 0 1 2 3; do
-		RANK=$r "$tools/tear-job" "${1#swap}" 6000 >>job.log 2>&1 &
+		# shellcheck disable=SC2086
+		RANK=$r "$tools/tear-job" "${1#s???}" 6000 $skew >>job.log 2>&1 &
 		ranks="$ranks $!"
 		started $!
 	done
@@ -30,7 +31,7 @@ start_job() {
 read_all() {
 	pids='' n=0 status=0
 	while [ $n -lt "$readers" ]; do
-		"$tools/tear-read" "$M" "$seconds" "${TEST_LIVED:-4}" $((seed + n)) >read.$n &
+		"$tools/tear-read" "$M" "$seconds" "${TEST_LIVED:-4}" $((seed + n)) ${skew:+late} >read.$n &
 		pids="$pids $!" n=$((n + 1))
 		started $!
 	done
@@ -43,11 +44,17 @@ read_all() {
 
 # With room on the disk for as many steps as there are readers: else the oldest end with ESTALE.
 mkdir "$T/swap"
-for stage in 1 3 swap1; do
-	[ $stage != swap1 ] || export FRAG_SWAP_DIR="$T/swap" FRAG_PINNED_MEM=256K FRAG_SWAP_MAX=1G
+for stage in 1 3 skew1 skew3 swap1; do
+	skew='' timeout=60
+	case $stage in
+	skew*) skew='0 SKEW 6' timeout=2 ;;
+	swap1) export FRAG_SWAP_DIR="$T/swap" FRAG_PINNED_MEM=256K FRAG_SWAP_MAX=1G ;;
+	esac
 	start_job $stage
-	"$top_builddir/fragfs" "$address" "$M" -o timeout=60
+	"$top_builddir/fragfs" "$address" "$M" -o timeout=$timeout
+	[ -z "$skew" ] || seconds=$((seconds + 6)) # in which ranks stand twice
 	read_all || fail "stage $stage: torn, errors, or too few that lived"
+	[ -z "$skew" ] || seconds=$((seconds - 6))
 	unmount
 	kill $ranks
 	wait $ranks || :
