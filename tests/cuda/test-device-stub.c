@@ -120,9 +120,12 @@ START_TEST(a_small_request_does_not_wait_for_a_large_one)
 	struct job other = { .io = { .to = small, .from = memory, .size = sizeof(small) } };
 
 	stub_stall(true);
-	job_start(&large);
-	job_start(&other);
 	stub_reset();
+	job_start(&large);
+	wait_for_calls("EventRecord", device_test_options.chunks);
+	stub_reset();
+	job_start(&other);
+	wait_for_calls("PointerGetAttributes", 1); /* it has begun */
 	stub_stall(false);
 	ck_assert_int_eq(job_wait(&large), 0);
 	ck_assert_int_eq(job_wait(&other), 0);
