@@ -160,6 +160,7 @@ struct engine_rank {
 	const char *way;   /* "host", "zmq": how its bytes are read */
 	uint64_t step;
 	uint64_t boundary;
+	uint64_t boundary_ms; /* how long it has stood there */
 	uint64_t generation;
 	const char *phase;               /* "ready", "stable", "step", "frozen", "closed" */
 	uint64_t bytes_host, bytes_swap; /* registered, by tier */
@@ -295,14 +296,15 @@ void engine_file_close(struct engine_file *file);
 
 /* One request, the caller's memory until done is called: exactly once, with the bytes at data (lent
  * until done returns) and their number, or NULL and -errno: -EIO (an owner is lost), -ETIMEDOUT,
- * -ENODATA (gradients, with nowait), -ECANCELED, -ESTALE (the state was dropped or replaced).
+ * -ETIME (it waits for ranks that are behind, and do not get on), -EAGAIN, of gradients -ENODATA (with nowait: it
+ * would wait for such), -ECANCELED, -ESTALE (the state was dropped or replaced).
  * done may be called before engine_read returns, or later from another thread.
  */
 struct engine_read {
 	struct engine_file *file;
 	uint64_t offset; /* bytes */
 	size_t size;     /* at most ENGINE_READ_MAX; cut at the end of the state */
-	bool nowait;     /* gradients that are not valid now: -ENODATA instead of waiting */
+	bool nowait;     /* it is not to wait for a trainer */
 	void *into;      /* size bytes for what comes by message; NULL: the engine's own */
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;

@@ -19,6 +19,23 @@ struct ahead { /* one request read ahead; under the read-ahead pool's lock */
 	void *buffer;
 };
 
+struct pace {           /* of questions to ranks that are waited for: engine/waiting.h */
+	uint64_t moves; /* the ranks', when they were last asked */
+	uint64_t next_ms;
+	unsigned interval_ms;
+};
+
+struct waiting {           /* of a read, for trainers: engine/waiting.h */
+	uint64_t since_ms; /* 0: it does not wait */
+	uint64_t
+		moved_ms; /* when one of the ranks was last seen to get on; at first since_ms */
+	uint64_t limit_ms; /* it ends so long after that */
+	uint64_t content;  /* what they must come to: control_content; 0: whatever is next */
+	uint32_t ranks;    /* how many it waits for */
+	uint32_t rank;     /* the one furthest behind */
+	bool is_grad;
+};
+
 enum viewing_state { VIEWING_NONE, VIEWING_OPENING, VIEWING_READY, VIEWING_FAILED };
 
 struct viewing_piece { /* of a view, on one rank */
@@ -37,6 +54,7 @@ struct viewing_piece { /* of a view, on one rank */
 	bool no_room;
 	uint8_t state; /* enum view_state */
 	bool opened;
+	struct pace pace;
 	int lost; /* its rank is, and why: as piece.lost */
 };
 
@@ -49,7 +67,8 @@ struct viewing { /* what generation an open file shows; under the engine's lock 
 	uint64_t retry_ms;
 	unsigned outstanding;
 	unsigned restarts;
-	int status; /* FAILED: why; -ENOMEM, -ETIMEDOUT: until retry_ms */
+	struct waiting waiting; /* OPENING: for those that are changing what it needs */
+	int status;             /* FAILED: why; -ENOMEM, -ETIMEDOUT, -ETIME: until retry_ms */
 	struct viewing_piece *pieces;
 	uint32_t n;
 	struct closing *closing; /* made when it opens, so that its end can always be told */

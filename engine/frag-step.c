@@ -205,8 +205,10 @@ static void time_boundary(struct engine *e)
 	struct control_page *c = e->registry.control;
 	uint64_t now = monotonic_ns();
 
+	if (!e->stepped_ns)
+		e->stepped_ns = now;
 	if (e->passed_ns)
-		control_put(&c->interval_ns, now - e->passed_ns);
+		control_put(&c->interval_ns, u64_max(now - e->passed_ns, e->whole_step_ns));
 	control_put(&c->boundary_ns, clock_ns(CLOCK_REALTIME));
 	e->passed_ns = now;
 }
@@ -263,6 +265,16 @@ int frag_grads_valid(struct frag *f, double loss_scale)
 	return 0;
 }
 
+/* What comes between two boundaries may be short and long by turns. */
+static void time_step(struct engine *e)
+{
+	uint64_t now = monotonic_ns();
+
+	if (e->stepped_ns)
+		e->whole_step_ns = now - e->stepped_ns;
+	e->stepped_ns = now;
+}
+
 int frag_step_begin(struct frag *f)
 {
 	struct engine *e = frag_engine(f);
@@ -287,6 +299,7 @@ int frag_step_end(struct frag *f)
 	if (!e)
 		return -EINVAL;
 	c = e->registry.control;
+	time_step(e);
 	grow(&c->step);
 	show_phase(c, CONTROL_STABLE);
 	if (is_changing(c))

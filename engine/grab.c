@@ -183,8 +183,10 @@ static int copy_live(struct engine *e, const struct engine_file *f, const struct
 		rc = copy_parts(e, f, g, grab, NULL, generation);
 	if (rc)
 		return rc;
-	count_copied(e, grab);
-	return copy_parts(e, f, g, grab, &local, generation);
+	rc = copy_parts(e, f, g, grab, &local, generation);
+	if (!rc)
+		count_copied(e, grab);
+	return rc;
 }
 
 static void note_kept(struct engine *e, struct engine_file *f, uint32_t view)
@@ -224,10 +226,12 @@ static int copy_kept(struct engine *e, struct engine_file *f, const struct grab 
 
 	if (rc)
 		return rc;
-	count_copied(e, grab);
 	if (!grab->kept)
 		note_kept(e, f, grab->view);
-	return copy_room(e, f, grab, out + grab->at);
+	rc = copy_room(e, f, grab, out + grab->at);
+	if (!rc)
+		count_copied(e, grab);
+	return rc;
 }
 
 static int copy_grab(struct engine *e, struct engine_file *f, const struct grabs *g,

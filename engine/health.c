@@ -17,9 +17,10 @@ static const char *const state_names[] = {
 	[ENGINE_RANK_LEFT] = "left",
 };
 
-static const char header[] = "rank state step generation boundary phase way bytes swap_bytes "
-			     "device_bytes swap_errors swap_damaged fabric since_ms pid "
-			     "host address why\n";
+static const char header[] =
+	"rank state step generation boundary boundary_ms phase way bytes swap_bytes "
+	"device_bytes swap_errors swap_damaged fabric since_ms pid "
+	"host address why\n";
 
 /* ---- writing ---- */
 
@@ -47,8 +48,8 @@ static void put_rank(FILE *out, uint32_t rank, const struct engine_rank *r)
 {
 	fprintf(out, "%" PRIu32 " ", rank);
 	put_word(out, state_names[r->state], ' ');
-	fprintf(out, "%" PRIu64 " %" PRIu64 " %" PRIu64 " ", r->step, r->generation,
-		r->boundary);
+	fprintf(out, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " ", r->step, r->generation,
+		r->boundary, r->boundary_ms);
 	put_word(out, r->phase, ' ');
 	put_word(out, r->way, ' ');
 	fprintf(out, "%" PRIu64 " %" PRIu64 " %" PRIu64 " ", r->bytes_host, r->bytes_swap,
@@ -117,6 +118,8 @@ static void take_number(struct engine_rank *r, const char *column, const char *w
 		r->generation = n;
 	else if (!strcmp(column, "boundary"))
 		r->boundary = n;
+	else if (!strcmp(column, "boundary_ms"))
+		r->boundary_ms = n;
 	else if (!strcmp(column, "bytes"))
 		r->bytes_host = n;
 	else if (!strcmp(column, "swap_bytes"))

@@ -31,10 +31,11 @@
 #define NODE_LOCAL UINT32_MAX /* the peer number of ourselves */
 
 enum {
-	NODE_PIECES_MAX = 256, /* of one plan */
-	NODE_STAGE_WINDOW = 8, /* STAGE messages of a write under way */
-	NODE_TICK_MS = 5,      /* while something waits for a condition */
-	NODE_READ_TICK_MS = 2, /* while a read does */
+	NODE_PIECES_MAX = 256,  /* of one plan */
+	NODE_STAGE_WINDOW = 8,  /* STAGE messages of a write under way */
+	NODE_TICK_MS = 5,       /* while something waits for a condition */
+	NODE_READ_TICK_MS = 2,  /* while a read does */
+	NODE_WAIT_TICK_MS = 10, /* while all reads wait for trainers, since longer than that */
 	NODE_IDLE_MS = 500,
 	NODE_PING_MS = 1000,
 };
@@ -172,8 +173,11 @@ struct engine {
 		owed; /* the trainer's thread's: a generation that not all is there of; 0: none */
 	uint64_t
 		passed_ns; /* the trainer's thread's: when it entered its last boundary; 0: none */
-	struct later *later;   /* a rank's: reads of what is not in memory; NULL: all is */
-	uint64_t swap_told_ms; /* when figures were put into the control page */
+	uint64_t
+		stepped_ns; /* the same of its last step's end; before, of its first boundary */
+	uint64_t whole_step_ns; /* between the last two of these */
+	struct later *later;    /* a rank's: reads of what is not in memory; NULL: all is */
+	uint64_t swap_told_ms;  /* when figures were put into the control page */
 	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock */
 	struct communicator *communicator;
 	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */

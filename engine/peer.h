@@ -30,10 +30,16 @@ struct peer {
 	uint64_t events;             /* number of the last that was fetched */
 	uint64_t watched_ms;         /* when its memory was last looked at */
 	struct wire_control control; /* newest seen */
-	struct states *states;       /* NULL: not fetched */
-	uint64_t states_ns;          /* when they were asked for */
-	uint64_t asked_ns;           /* the same of those being fetched */
-	uint32_t nshared;            /* of states' shares, given to the memory transport */
+	uint64_t moves;        /* grows when it is seen elsewhere than before, or is lost */
+	uint64_t moved_ms;     /* when that last was */
+	uint64_t followed_ms;  /* when its page was last asked for, for those who wait for it */
+	bool pong_awaited;     /* it was asked for by message */
+	uint64_t told_moves;   /* the log tells who waits for it since then */
+	uint64_t ended_moves;  /* and that such a read has ended */
+	struct states *states; /* NULL: not fetched */
+	uint64_t states_ns;    /* when they were asked for */
+	uint64_t asked_ns;     /* the same of those being fetched */
+	uint32_t nshared;      /* of states' shares, given to the memory transport */
 	bool states_stale;
 	bool fetching;
 	bool wanted;  /* somebody asked how it is: keep in touch */

@@ -29,6 +29,18 @@ static void detach(struct engine *e, struct peer *p)
 	p->way = PEER_WAY_UNKNOWN;
 }
 
+static void note_move(struct peer *p)
+{
+	p->moves++;
+	p->moved_ms = monotonic_ms();
+}
+
+static bool is_elsewhere(const struct wire_control *now, const struct wire_control *before)
+{
+	return now->boundary != before->boundary || now->generation != before->generation ||
+	       now->grads != before->grads || now->phase != before->phase;
+}
+
 static void set_state(struct engine *e, struct peer *p, enum engine_rank_state state,
 		      const char *why)
 {
@@ -37,6 +49,7 @@ static void set_state(struct engine *e, struct peer *p, enum engine_rank_state s
 	if (p->state == state)
 		return;
 	p->state = state;
+	note_move(p);
 	p->since_ms = monotonic_ms();
 	p->since = time(NULL);
 	snprintf(p->why, sizeof(p->why), "%s", why);
@@ -102,6 +115,8 @@ void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *contr
 		return; /* another process by now */
 	if (p->states && control->registry_epoch != p->states->epoch)
 		p->states_stale = true;
+	if (is_elsewhere(control, &p->control))
+		note_move(p);
 	p->control = *control;
 }
 
@@ -449,6 +464,37 @@ bool peers_all_left(const struct engine *e)
 		if (!peer_has_left(&e->peers[rank]))
 			return false;
 	return e->world;
+}
+
+uint64_t peers_stood_ms(const struct peer *p)
+{
+	uint64_t now = clock_ns(CLOCK_REALTIME);
+	uint64_t seen = p->moved_ms ? monotonic_ms() - p->moved_ms : 0;
+
+	if (!p->control.boundary_ns || p->control.boundary_ns > now)
+		return seen;
+	return u64_max(seen, (now - p->control.boundary_ns) / 1000000);
+}
+
+static bool on_followed(struct engine *e, void *owner, uint64_t rank,
+			const struct answer *answer)
+{
+	e->peers[rank].pong_awaited = false;
+	return on_pong(e, owner, rank, answer);
+}
+
+void peers_follow(struct engine *e, uint32_t rank, uint64_t every_ms, uint64_t now)
+{
+	struct peer *p = &e->peers[rank];
+
+	if (now < p->followed_ms + every_ms)
+		return;
+	p->followed_ms = now;
+	if (p->way == PEER_WAY_MEMORY)
+		look(e, p, rank);
+	else if (!p->pong_awaited)
+		p->pong_awaited =
+			!peers_call(e, rank, WIRE_PING, NULL, NULL, 0, on_followed, NULL, rank);
 }
 
 uint32_t peers_first_live(const struct engine *e)

@@ -18,6 +18,10 @@ int peers_lost_status(const struct engine *e, uint32_t rank);
 void peers_gone(struct engine *e, uint32_t link);
 /* Its control page as it is now, where that costs no message; else it is kept in touch with. */
 void peers_look(struct engine *e, uint32_t rank);
+/* The same again when every_ms have gone by, by message too.  Engine thread. */
+void peers_follow(struct engine *e, uint32_t rank, uint64_t every_ms, uint64_t now);
+/* For how long it has been where it is, as far as is known: by the clock on the wall since its last boundary. */
+uint64_t peers_stood_ms(const struct peer *p);
 /* None is linked to. */
 void peers_unlink(struct engine *e);
 /* What is known of all those that are lost, by now. */

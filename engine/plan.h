@@ -19,6 +19,7 @@ struct piece {
 	uint64_t inside; /* bytes in the view's piece */
 	uint64_t room;   /* address in the rank of the view's piece once it is kept; 0: none */
 	bool kept;       /* it is */
+	bool awaited;    /* its rank must come to it first: it is to be asked again */
 };
 
 struct plan {

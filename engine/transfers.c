@@ -8,11 +8,12 @@
 #include "engine/tell.h"
 #include "engine/transfers.h"
 #include "engine/viewing.h"
+#include "engine/waiting.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { WHOLE_MS = 20 };
+enum { WHOLE_MS = 20, LONG_MS = 100 };
 
 struct transfer {
 	struct transfer *next;
@@ -23,14 +24,17 @@ struct transfer {
 	bool cancelled;
 	bool try_grab; /* the view is there now: memory may do, outside the lock */
 	bool tried;
-	bool asked;  /* the owners for the view, since this read began */
-	bool again;  /* something moved: plan anew */
-	bool awaits; /* a trainer: to have gradients, to come to the view's generation */
+	bool asked; /* the owners for the view, since this read began */
+	bool again; /* something moved: plan anew */
+	bool awaits; /* pieces of its plan: a trainer is to have gradients, to come to the view's generation */
+	struct waiting waiting; /* for these */
+	struct pace pace;
 	unsigned outstanding;
 	uint64_t offset;
 	uint64_t size;
 	uint64_t done;
-	uint64_t progress_ms;
+	uint64_t alive_ms;    /* silence counts from here */
+	uint64_t progress_ms; /* when bytes last came */
 	uint64_t start_ns;
 	int64_t result;
 	struct plan plan;
@@ -51,32 +55,48 @@ static void piece_failed(struct engine *e, struct transfer *t, uint32_t rank, in
 	}
 }
 
-static void take_data(struct engine *e, struct transfer *t, const struct piece *piece,
+/* Not there yet: gradients, or, in a view, a generation that the rank is still to come to. */
+static bool is_to_come(const struct transfer *t, const struct piece *piece,
+		       const struct wire_data *data)
+{
+	if (piece->view)
+		return data->status == -EAGAIN && piece->coming;
+	return !data->status && t->is_grad && !(data->control.grads & 1);
+}
+
+static void take_bytes(struct engine *e, struct transfer *t, const struct piece *piece,
+		       const void *bytes)
+{
+	memcpy(t->buffer + t->done + piece->at, bytes, piece->size);
+	atomic_fetch_add_explicit(&e->counters.owner_bytes_messages, piece->size,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->counters.owner_reads_messages, 1, memory_order_relaxed);
+}
+
+static void take_data(struct engine *e, struct transfer *t, struct piece *piece,
 		      const struct answer *answer)
 {
 	struct wire_data data;
 
 	memcpy(&data, answer->body, sizeof(data));
 	peers_heard(e, piece->rank, &data.control);
+	piece->awaited = is_to_come(t, piece, &data);
 	if (data.status == -EAGAIN && piece->view)
+		t->alive_ms = monotonic_ms(); /* its rank is busy, not silent */
+	if (piece->awaited)
 		t->awaits = true;
 	else if (data.status)
 		piece_failed(e, t, piece->rank, wire_status(data.status));
 	else if (data.size != piece->size || answer->tail_size != piece->size)
 		piece_failed(e, t, piece->rank, -EIO);
-	else if (t->is_grad && !piece->view && !(data.control.grads & 1))
-		t->awaits = true;
 	else
-		memcpy(t->buffer + t->done + piece->at, answer->tail, piece->size);
-	atomic_fetch_add_explicit(&e->counters.owner_bytes_messages, piece->size,
-				  memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->counters.owner_reads_messages, 1, memory_order_relaxed);
+		take_bytes(e, t, piece, answer->tail);
 }
 
 static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
 	struct transfer *t = owner;
-	const struct piece *piece = &t->plan.pieces[tag];
+	struct piece *piece = &t->plan.pieces[tag];
 
 	t->outstanding--;
 	if (answer->status)
@@ -158,15 +178,19 @@ static bool tries_whole(struct engine *e, struct transfer *t, uint64_t now)
 {
 	const struct engine_file *f = t->read->file;
 
-	return t->size == f->bytes && f->viewing.state == VIEWING_NONE &&
-	       !(t->is_grad && t->nowait) && now < t->start_ns / 1000000 + WHOLE_MS &&
-	       is_in_reach(e, t);
+	return t->size == f->bytes && f->viewing.state == VIEWING_NONE && !t->nowait &&
+	       now < t->start_ns / 1000000 + WHOLE_MS && is_in_reach(e, t);
 }
 
-/* For gradients that are not there now, and is not to. */
+/* For a trainer, and is not to. */
 static bool must_wait(const struct transfer *t)
 {
-	return t->nowait && t->is_grad && viewing_waits(t->read->file);
+	return t->nowait && viewing_waits(t->read->file);
+}
+
+static void refuse_to_wait(struct transfer *t)
+{
+	t->result = t->is_grad ? -ENODATA : -EAGAIN;
 }
 
 /* 0: by messages; -EAGAIN: by a round, if it comes. */
@@ -174,7 +198,7 @@ static int plan_round(struct engine *e, struct transfer *t, uint64_t now)
 {
 	switch (collecting_turn(e, t->read->file, t->offset, t->size, now)) {
 	case COLLECTING_WAIT:
-		t->progress_ms = now; /* for less long than silence is */
+		t->alive_ms = now; /* for less long than silence is */
 		return -EAGAIN;
 	case COLLECTING_THERE:
 		t->try_grab = true;
@@ -199,14 +223,18 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 		t->try_grab = true;
 		return -EAGAIN;
 	}
-	if (t->asked && must_wait(t)) /* before it asks again */
-		return -ENODATA;
+	if (t->asked && must_wait(t)) { /* before it asks again */
+		refuse_to_wait(t);
+		return -EAGAIN;
+	}
 	rc = viewing_turn(e, f, now);
 	t->asked = true;
 	if (rc == -EAGAIN) {
 		if (f->viewing.state == VIEWING_OPENING) /* a slow step is not silence */
-			t->progress_ms = now;
-		return must_wait(t) ? -ENODATA : rc;
+			t->alive_ms = now;
+		if (must_wait(t))
+			refuse_to_wait(t);
+		return rc;
 	}
 	if (!rc && !t->tried && e->memory) {
 		t->tried = t->try_grab = true;
@@ -224,7 +252,7 @@ static void plan_and_ask(struct engine *e, struct transfer *t, uint64_t now)
 	if (rc == -EAGAIN) {
 		t->plan.n = 0;
 		t->plan.covered = 0;
-		if (now >= t->progress_ms + e->timeout_ms)
+		if (!t->result && now >= t->alive_ms + e->timeout_ms)
 			t->result = -ETIMEDOUT;
 	} else if (rc) {
 		t->result = rc;
@@ -238,18 +266,69 @@ static void settle(const struct engine *e, struct transfer *t, uint64_t now)
 {
 	if (t->result)
 		return;
-	if (t->awaits) {
-		t->result = t->nowait && t->is_grad ? -ENODATA : 0;
-		t->progress_ms = now; /* a slow step is not silence */
-	} else if (t->again) {
-		t->result = now > t->progress_ms + e->timeout_ms ? -ETIMEDOUT : 0;
+	if (t->again) {
+		t->result = now > t->alive_ms + e->timeout_ms ? -ETIMEDOUT : 0;
 	} else {
 		t->done += t->plan.covered;
-		t->progress_ms = now;
+		t->alive_ms = t->progress_ms = now;
+		waiting_end(&t->waiting);
 	}
 	t->plan.n = 0;
 	t->plan.covered = 0;
 	t->again = t->awaits = false;
+}
+
+/* What the ranks have to come to; 0: gradients without a view, of whatever window. */
+static uint64_t awaited_content(const struct transfer *t)
+{
+	const struct engine_file *f = t->read->file;
+
+	return viewing_wanted(f) ? f->viewing.generation : 0;
+}
+
+/* Gradients without a view are looked for in their rank's page first: an answer would have all bytes. */
+static bool is_worth_asking(const struct engine *e, const struct piece *piece)
+{
+	const struct peer *p = &e->peers[piece->rank];
+
+	return piece->view || !peer_is_live(p) || p->control.grads & 1;
+}
+
+static void ask_awaited(struct engine *e, struct transfer *t)
+{
+	t->awaits = false;
+	for (unsigned i = 0; i < t->plan.n; i++) {
+		struct piece *piece = &t->plan.pieces[i];
+
+		if (piece->awaited && is_worth_asking(e, piece))
+			ask_piece(e, t, i);
+		else
+			t->awaits |= piece->awaited;
+	}
+}
+
+/* The pieces of its plan that are there stay. */
+static void await(struct engine *e, struct transfer *t, uint64_t now)
+{
+	struct waiting *w = &t->waiting;
+	uint64_t moves = 0;
+
+	if (t->nowait) {
+		refuse_to_wait(t);
+		return;
+	}
+	waiting_begin(w, t->is_grad, awaited_content(t), now);
+	for (unsigned i = 0; i < t->plan.n; i++)
+		if (t->plan.pieces[i].awaited) {
+			waiting_add(e, w, t->plan.pieces[i].rank, now);
+			moves += e->peers[t->plan.pieces[i].rank].moves;
+		}
+	t->alive_ms = now; /* a slow step is not silence */
+	t->result = waiting_check(e, w, t->read->file, now);
+	if (t->result || !waiting_is_due(&t->pace, moves, now))
+		return;
+	waiting_asks(&t->pace, moves, now);
+	ask_awaited(e, t);
 }
 
 static bool is_finished(struct engine *e, struct transfer *t)
@@ -268,10 +347,14 @@ static bool is_finished(struct engine *e, struct transfer *t)
 
 static bool turn_transfer(struct engine *e, struct transfer *t, uint64_t now)
 {
-	bool paused = t->again || t->awaits; /* until the next tick */
+	bool paused = t->again; /* until the next tick */
 
 	if (t->cancelled || t->outstanding)
 		return is_finished(e, t);
+	if (t->awaits && !t->again && !t->result) {
+		await(e, t, now);
+		return is_finished(e, t);
+	}
 	if (t->plan.n)
 		settle(e, t, now);
 	if (!is_finished(e, t) && !paused)
@@ -341,20 +424,49 @@ void transfers_finish(struct transfer *finished)
 	}
 }
 
-void transfers_describe(struct engine *e, FILE *out)
+static const struct waiting *waiting_of(const struct transfer *t)
+{
+	const struct viewing *v = &t->read->file->viewing;
+
+	return v->state == VIEWING_OPENING ? &v->waiting : &t->waiting;
+}
+
+unsigned transfers_tick_ms(const struct engine *e)
 {
 	uint64_t now = monotonic_ms();
 
+	for (const struct transfer *t = e->transfers; t; t = t->next) {
+		uint64_t since = waiting_of(t)->since_ms;
+
+		if (!since || now < since + LONG_MS)
+			return NODE_READ_TICK_MS;
+	}
+	return NODE_WAIT_TICK_MS;
+}
+
+static void describe(struct engine *e, const struct transfer *t, FILE *out)
+{
+	const struct waiting *w = waiting_of(t);
+
+	fprintf(out,
+		"read %s %s bytes %llu of %llu, %u ranks asked, no progress for %llu "
+		"ms",
+		t->address.kind == ENGINE_PARAM ? catalog_name(e->catalog, t->address.param)
+						: "-",
+		t->address.key, (unsigned long long)t->done, (unsigned long long)t->size,
+		t->outstanding,
+		(unsigned long long)(monotonic_ms() - u64_max(t->progress_ms, w->moved_ms)));
+	if (w->ranks) {
+		fputs(", ", out);
+		waiting_describe(e, w, out);
+	}
+	fputc('\n', out);
+}
+
+void transfers_describe(struct engine *e, FILE *out)
+{
 	for (const struct transfer *t = e->transfers; t; t = t->next)
-		fprintf(out,
-			"read %s %s bytes %llu of %llu, %u ranks asked, no progress for %llu "
-			"ms\n",
-			t->address.kind == ENGINE_PARAM
-				? catalog_name(e->catalog, t->address.param)
-				: "-",
-			t->address.key, (unsigned long long)t->done,
-			(unsigned long long)t->size, t->outstanding,
-			(unsigned long long)(now - t->progress_ms));
+		describe(e, t, out);
 }
 
 void transfers_abandon(struct engine *e)
@@ -393,7 +505,7 @@ void transfers_start(struct engine *e, struct engine_read *read)
 	t->nowait = read->nowait;
 	t->offset = read->offset;
 	t->size = read->size;
-	t->progress_ms = monotonic_ms();
+	t->alive_ms = t->progress_ms = monotonic_ms();
 	t->start_ns = monotonic_ns();
 	pthread_mutex_lock(&e->lock);
 	t->next = e->transfers;

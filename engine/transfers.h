@@ -20,6 +20,8 @@ void transfers_turn(struct engine *e, uint64_t now, struct transfer **finished);
 void transfers_finish(struct transfer *finished);
 /* Ends all with -ECANCELED; the engine thread is gone. */
 void transfers_abandon(struct engine *e);
+/* How often those that there are must be looked after. */
+unsigned transfers_tick_ms(const struct engine *e);
 /* A line for each that waits.  With the lock. */
 void transfers_describe(struct engine *e, FILE *out);
 

@@ -192,7 +192,7 @@ static int wait_time(struct engine *e, int wait_ms)
 	if (e->local_first)
 		return 0;
 	if (e->transfers)
-		return wait_ms < NODE_READ_TICK_MS ? wait_ms : NODE_READ_TICK_MS;
+		return (int)u64_min((uint64_t)wait_ms, transfers_tick_ms(e));
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
 	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
 	    communicator_ticks(e) || barrier_tick(e) || meet_tick(e) || rounds_tick(e) ||

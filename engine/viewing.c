@@ -5,11 +5,12 @@
 #include "engine/peers.h"
 #include "engine/viewing.h"
 #include "engine/views.h"
+#include "engine/waiting.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { TICK_MS = 2, RESTARTS_MAX = 1000, FAILED_MS = 1000 };
+enum { RESTARTS_MAX = 1000, FAILED_MS = 1000 };
 
 struct closing {
 	struct closing *next;
@@ -64,6 +65,7 @@ static void forget(struct engine *e, struct engine_file *f)
 	free(v->pieces);
 	v->pieces = NULL;
 	v->n = 0;
+	waiting_end(&v->waiting);
 	v->state = VIEWING_NONE;
 }
 
@@ -198,6 +200,7 @@ static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t wa
 	};
 	int rc = peers_call(e, p->rank, WIRE_VIEW_OPEN, &body, NULL, 0, on_view, f, i);
 
+	waiting_asks(&p->pace, e->peers[p->rank].moves, monotonic_ms());
 	p->status = -EINPROGRESS;
 	if (rc)
 		set_status(p, rc, false);
@@ -239,6 +242,12 @@ static uint64_t greatest(const struct viewing *v)
 		    v->pieces[i].state != VIEW_NEXT)
 			generation = u64_max(generation, v->pieces[i].generation);
 	return generation;
+}
+
+/* Its rank is changing it, or has no valid gradients. */
+static bool awaits_trainer(const struct viewing_piece *p)
+{
+	return !p->lost && !p->status && p->state == VIEW_NEXT;
 }
 
 static bool settled(const struct viewing_piece *p, uint64_t generation)
@@ -295,32 +304,70 @@ static int again(struct engine *e, struct engine_file *f)
 	return ++f->viewing.restarts > RESTARTS_MAX ? -EIO : -EAGAIN;
 }
 
+/* What is not settled is asked for: at once what has a generation to come to, else when it is due. */
+static void ask_unsettled(struct engine *e, struct engine_file *f, uint64_t generation,
+			  uint64_t now)
+{
+	for (uint32_t i = 0; i < f->viewing.n; i++) {
+		const struct viewing_piece *p = &f->viewing.pieces[i];
+		bool again = p->status || p->state == VIEW_NEXT;
+
+		if (!settled(p, generation) &&
+		    (!again || waiting_is_due(&p->pace, e->peers[p->rank].moves, now)))
+			ask(e, f, i, again ? 0 : generation);
+	}
+}
+
+static int wait_for_trainers(struct engine *e, struct engine_file *f, uint64_t now)
+{
+	struct viewing *v = &f->viewing;
+
+	waiting_begin(&v->waiting, f->is_grad, 0, now);
+	for (uint32_t i = 0; i < v->n; i++)
+		if (awaits_trainer(&v->pieces[i]))
+			waiting_add(e, &v->waiting, v->pieces[i].rank, now);
+	if (v->waiting.ranks)
+		return waiting_check(e, &v->waiting, f, now);
+	waiting_end(&v->waiting);
+	return 0;
+}
+
+static bool all_settled(const struct viewing *v, uint64_t generation)
+{
+	for (uint32_t i = 0; i < v->n; i++)
+		if (!settled(&v->pieces[i], generation))
+			return false;
+	return true;
+}
+
 static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 {
 	struct viewing *v = &f->viewing;
 	uint64_t generation = greatest(v);
 	int rc = worst(v);
-	bool all = true;
 
 	if (rc)
 		return is_moved(rc) ? again(e, f) : rc;
 	rc = waited_enough(e, f, now);
+	if (!rc)
+		rc = wait_for_trainers(e, f, now);
 	if (rc)
 		return rc;
-	for (uint32_t i = 0; i < v->n; i++) {
-		if (settled(&v->pieces[i], generation))
-			continue;
-		all = false;
-		ask(e, f, i,
-		    v->pieces[i].status || v->pieces[i].state == VIEW_NEXT ? 0 : generation);
-	}
-	v->retry_ms = now + TICK_MS;
-	if (!all)
+	v->retry_ms = now + NODE_READ_TICK_MS;
+	if (!all_settled(v, generation)) {
+		ask_unsettled(e, f, generation, now);
 		return -EAGAIN;
+	}
 	v->generation = generation;
 	v->state = VIEWING_READY;
 	atomic_store(&f->viewed, true);
 	return 0;
+}
+
+/* Whether what failed so may be had later. */
+static bool may_come(int rc)
+{
+	return rc == -ENOMEM || rc == -ETIMEDOUT || rc == -ETIME;
 }
 
 int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now)
@@ -341,7 +388,7 @@ int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now)
 		forget(e, f);
 		v->state = VIEWING_FAILED;
 		v->status = rc;
-		v->retry_ms = rc == -ENOMEM || rc == -ETIMEDOUT ? now + FAILED_MS : UINT64_MAX;
+		v->retry_ms = may_come(rc) ? now + FAILED_MS : UINT64_MAX;
 	}
 	return rc;
 }
@@ -349,7 +396,7 @@ int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now)
 bool viewing_waits(const struct engine_file *f)
 {
 	for (uint32_t i = 0; i < f->viewing.n && !f->viewing.outstanding; i++)
-		if (!f->viewing.pieces[i].status && f->viewing.pieces[i].state == VIEW_NEXT)
+		if (awaits_trainer(&f->viewing.pieces[i]))
 			return true;
 	return false;
 }

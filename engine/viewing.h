@@ -12,8 +12,8 @@
 /* Whether reads of the file show one generation: those of a parameter's state. */
 bool viewing_wanted(const struct engine_file *f);
 
-/* Engine thread: one step towards READY.  0: it is; -EAGAIN: not yet, progress or a wait for the trainer;
- * else why it never will be.
+/* Engine thread: one step towards READY.  0: it is; -EAGAIN: not yet, progress or a wait for the trainer; -ETIME: that
+ * has lasted too long; else why it never will be.
  */
 int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now);
 

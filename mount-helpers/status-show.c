@@ -6,6 +6,8 @@
 
 #include <inttypes.h>
 
+enum { MOMENT_MS = 2000 };
+
 static const char *state_name(const struct engine_rank *r)
 {
 	switch (r->state) {
@@ -93,6 +95,49 @@ static void print_tier(const char *name, uint64_t bytes, FILE *to)
 		fprintf(to, ", %s %s", name, human(bytes, text));
 }
 
+/* The live ranks that are the furthest behind and ahead; false: they are at one boundary, or one has passed its own
+ * a moment ago.
+ */
+static bool find_apart(const struct status *s, uint32_t *behind, uint32_t *ahead)
+{
+	const struct engine_rank *r = s->ranks;
+
+	*behind = *ahead = s->nranks;
+	for (uint32_t rank = 0; rank < s->nranks; rank++) {
+		if (r[rank].state != ENGINE_RANK_ALIVE)
+			continue;
+		if (r[rank].boundary_ms < MOMENT_MS)
+			return false;
+		if (*behind == s->nranks || r[rank].boundary < r[*behind].boundary)
+			*behind = rank;
+		if (*ahead == s->nranks || r[rank].boundary > r[*ahead].boundary)
+			*ahead = rank;
+	}
+	return *behind < s->nranks && r[*behind].boundary != r[*ahead].boundary;
+}
+
+static void print_stands(uint32_t rank, const struct engine_rank *r, FILE *to)
+{
+	fprintf(to, "rank %" PRIu32 " at boundary %" PRIu64 " for %" PRIu64 " s", rank,
+		r->boundary, r->boundary_ms / 1000);
+}
+
+static void print_waits(const struct status *s, FILE *to)
+{
+	uint32_t behind, ahead;
+
+	if (find_apart(s, &behind, &ahead)) {
+		fputs("no rank gets on: ", to);
+		print_stands(behind, &s->ranks[behind], to);
+		fputs(", ", to);
+		print_stands(ahead, &s->ranks[ahead], to);
+		fputc('\n', to);
+	}
+	if (s->waiting)
+		fprintf(to, "%" PRIu64 " read%s for ranks that are behind: %s\n", s->nwaiting,
+			s->nwaiting == 1 ? " waits" : "s wait", s->waiting);
+}
+
 void status_print(const struct status *s, FILE *to)
 {
 	struct tiers sum = sum_bytes(s);
@@ -114,6 +159,7 @@ void status_print(const struct status *s, FILE *to)
 		"STATE", "WAY", "STEP", "PHASE", "BYTES");
 	for (uint32_t rank = 0; rank < s->nranks; rank++)
 		print_rank(rank, &s->ranks[rank], to);
+	print_waits(s, to);
 }
 
 /* ---- for programs ---- */
@@ -127,14 +173,14 @@ static json_t *tiers_json(struct tiers t)
 static json_t *rank_json(uint32_t rank, const struct engine_rank *r)
 {
 	return json_pack(
-		"{s:I s:s s:s s:I s:s s:s s:I s:s s:I s:I s:I s:s s:I s:I s:b s:o}", "rank",
+		"{s:I s:s s:s s:I s:s s:s s:I s:s s:I s:I s:I s:I s:s s:I s:I s:b s:o}", "rank",
 		(json_int_t)rank, "host", r->host, "address", r->address, "pid",
 		(json_int_t)r->pid, "state", state_name(r), "why", r->why, "since_ms",
 		(json_int_t)r->since_ms, "way", r->way ? r->way : "-", "step",
 		(json_int_t)r->step, "generation", (json_int_t)r->generation, "boundary",
-		(json_int_t)r->boundary, "phase", r->phase ? r->phase : "-", "swap_errors",
-		(json_int_t)r->swap_errors, "swap_damaged", (json_int_t)r->swap_damaged,
-		"fabric", r->fabric, "bytes",
+		(json_int_t)r->boundary, "boundary_ms", (json_int_t)r->boundary_ms, "phase",
+		r->phase ? r->phase : "-", "swap_errors", (json_int_t)r->swap_errors,
+		"swap_damaged", (json_int_t)r->swap_damaged, "fabric", r->fabric, "bytes",
 		tiers_json((struct tiers){ r->bytes_host, r->bytes_swap, r->bytes_device }));
 }
 
@@ -148,12 +194,12 @@ json_t *status_json(const struct status *s)
 			return NULL;
 		}
 	}
-	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:I s:I s:o s:o}", "mountpoint",
-			 s->mountpoint, "source", s->source, "job", s->job, "world",
-			 (json_int_t)s->nranks, "alive", (json_int_t)count_alive(s), "step",
-			 (json_int_t)s->step, "generation", (json_int_t)s->generation, "phase",
-			 s->phase, "params", (json_int_t)s->nparams, "swap_errors",
+	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:I s:I s:I s:o s:o}",
+			 "mountpoint", s->mountpoint, "source", s->source, "job", s->job,
+			 "world", (json_int_t)s->nranks, "alive", (json_int_t)count_alive(s),
+			 "step", (json_int_t)s->step, "generation", (json_int_t)s->generation,
+			 "phase", s->phase, "params", (json_int_t)s->nparams, "swap_errors",
 			 (json_int_t)sum_faults(s).errors, "swap_damaged",
-			 (json_int_t)sum_faults(s).damaged, "bytes", tiers_json(sum_bytes(s)),
-			 "ranks", ranks);
+			 (json_int_t)sum_faults(s).damaged, "waiting", (json_int_t)s->nwaiting,
+			 "bytes", tiers_json(sum_bytes(s)), "ranks", ranks);
 }

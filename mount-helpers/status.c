@@ -53,6 +53,23 @@ static void read_job_name(const char *mountpoint, char *job, size_t size)
 	free(text);
 }
 
+/* Of a mount that does not tell there are none. */
+static void read_waiting(struct status *s, const char *mountpoint)
+{
+	char *text, *save;
+
+	if (mount_file_read(mountpoint, ".frag/inflight", &text))
+		return;
+	for (char *line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		if (strncmp(line, "read ", 5) || !strstr(line, ", waits "))
+			continue;
+		if (!s->nwaiting++)
+			s->waiting = strdup(line);
+	}
+	free(text);
+}
+
 static bool all_known(const struct status *s)
 {
 	for (uint32_t rank = 0; rank < s->nranks; rank++) {
@@ -120,6 +137,7 @@ int status_of_mount(struct status *s, const char *mountpoint, const char *source
 		return e;
 	}
 	read_job_name(mountpoint, s->job, sizeof(s->job));
+	read_waiting(s, mountpoint);
 	return 0;
 }
 
@@ -177,4 +195,5 @@ void status_fini(struct status *s)
 	free(s->mountpoint);
 	free(s->source);
 	free(s->ranks);
+	free(s->waiting);
 }

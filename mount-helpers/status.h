@@ -19,6 +19,8 @@ struct status {
 	uint64_t nparams;
 	struct engine_rank *ranks;
 	uint32_t nranks;
+	uint64_t nwaiting; /* reads of the mount that wait for a rank which is behind */
+	char *waiting;     /* the first of them, as .frag/inflight has it; NULL: none */
 };
 
 /* Both fill *s; on error why (whysize bytes) has one line and *s needs no status_fini. */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A step that never ends is not silence: what a rank holds is read, a file of the whole job waits, in sight, past
-# the timeout, and can be interrupted.
+# A step that never ends is not silence: what a rank holds is read, a file of the whole job waits, in sight, can be
+# interrupted, and ends by itself, with an error that is not a silent rank's.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 
@@ -35,9 +35,9 @@ at_end() {
 }
 
 # Its reader is $reader.
-begin_reading() {
+begin_reading() { # TIMEOUT
 	M=$T/$way
-	"$top_builddir/fragfs" "$address" "$M" -o "timeout=3,transport=$way"
+	"$top_builddir/fragfs" "$address" "$M" -o "timeout=$1,transport=$way"
 	wait_until 60 in_step || fail "$way: the phase is $(cat "$M/phase")"
 	for file in ranks/0/params/p2/fp32 ranks/1/params/p2/fp32 ranks/0/partitions/0.0/exp_avg; do
 		within 60 cat "$M/$file" >got || fail "$way: $file is not read within a step"
@@ -49,23 +49,26 @@ begin_reading() {
 	wait_until 60 grep -q '^read p2 fp32 ' "$M/.frag/inflight" || fail "$way: inflight: $(cat "$M/.frag/inflight")"
 }
 
-end_reading() { # PID
-	! is_gone "$1" || fail "$way: a slow step is held for silence: $(cat why.$way)"
-	kill -INT "$1"
-	wait_until 60 is_gone "$1" || fail "$way: an interrupted reader waits on"
-	wait "$1" && fail "$way: interrupted, and no error"
-	M=$T/$way
+is_interrupted() {
+	! is_gone $reader || fail "$way: it did not wait: $(cat why.$way)"
+	kill -INT $reader
+	wait_until 60 is_gone $reader || fail "$way: an interrupted reader waits on"
+	wait $reader && fail "$way: interrupted, and no error"
+	unmount
+}
+ends() {
+	wait_until 60 is_gone $reader || fail "$way: $(cat "$M/.frag/inflight")"
+	wait $reader && fail "$way: it was read"
+	grep -q 'Timer expired' why.$way || fail "$way: $(cat why.$way)"
+	grep -q '^alive' "$M/ranks/0/state" && grep -q '^alive' "$M/ranks/1/state" || fail "$way: a slow step is held for silence"
 	unmount
 }
 
 start_job
-way=auto
-begin_reading
-auto=$reader
-way=zmq
-begin_reading
-sleep 4 # more than the timeout: that it is not over then is what is tested
-end_reading $reader
-way=auto
-end_reading $auto
+for way in auto zmq; do
+	begin_reading 600
+	is_interrupted
+	begin_reading 3
+	ends
+done
 kill $ranks

@@ -60,6 +60,29 @@ line '"swap_errors": 3'
 line '"swap_damaged": 3'
 line '"fabric": true'
 
+# Who waits for whom, where ranks stand apart.
+cat >m/.frag/health <<'END'
+rank state step generation boundary boundary_ms phase way bytes since_ms pid host address why
+0 alive 20 20000000 40 12000 stable host 1048576 5120 4242 node0 tcp://127.0.0.1:21017 -
+1 lost 10 20000000 20 99000 stable host 1048576 5120 4242 node0 tcp://127.0.0.1:21017 -
+2 alive 26 26000000 52 9500 stable host 1048576 5120 4243 node0 tcp://127.0.0.1:21017 -
+END
+{
+	echo 'read w fp32 bytes 0 of 8, 0 ranks asked, no progress for 9 ms, waits 7 ms for rank 0, at boundary 40'
+	echo 'read v fp32 bytes 0 of 8, 1 ranks asked, no progress for 9 ms'
+	echo 'read v grad bytes 0 of 8, 0 ranks asked, no progress for 9 ms, waits 7 ms for rank 0, at boundary 40'
+} >m/.frag/inflight
+fragctl status m >out
+line '^no rank gets on: rank 0 at boundary 40 for 12 s, rank 2 at boundary 52 for 9 s$'
+line '^2 reads wait for ranks that are behind: read w fp32 .* for rank 0, at boundary 40$'
+fragctl status --json m >out
+line '"boundary_ms": 9500'
+line '"waiting": 2'
+: >m/.frag/inflight
+sed -i 's/ 9500 / 500 /' m/.frag/health
+fragctl status m >out
+! grep -E 'gets on|wait' out || { echo "ranks that get on are told of"; exit 1; }
+
 fragctl status fake:4 >out
 line '^fake:4, job fake$'
 line '^world 3 (2 alive), step 41, generation '

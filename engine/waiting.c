@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/log.h"
+#include "engine/peers.h"
+#include "engine/waiting.h"
+
+#include <errno.h>
+
+enum {
+	LOOK_MS =
+		NODE_WAIT_TICK_MS, /* at most between two looks at a page in reach of memory */
+	PING_MS = 200,             /* by message */
+	LIVE_MS =
+		20, /* by message, for gradients without a view: nothing keeps them until they are asked for */
+	ASK_MS = 500,
+	SHARE = 8, /* of the time waited until now is between two looks */
+	TELL_MS = 1000,
+	WORDS_MAX = 256,
+};
+
+void waiting_begin(struct waiting *w, bool is_grad, uint64_t content, uint64_t now)
+{
+	if (!w->since_ms)
+		w->since_ms = w->moved_ms = now;
+	w->is_grad = is_grad;
+	w->content = content;
+	w->ranks = 0;
+	w->limit_ms = 0;
+}
+
+void waiting_end(struct waiting *w)
+{
+	*w = (struct waiting){ 0 };
+}
+
+static uint64_t follow_ms(const struct waiting *w, const struct peer *p, uint64_t now)
+{
+	uint64_t most = p->way == PEER_WAY_MEMORY   ? LOOK_MS
+			: w->is_grad && !w->content ? LIVE_MS
+						    : PING_MS;
+
+	return u64_min(u64_max((now - w->since_ms) / SHARE, NODE_READ_TICK_MS), most);
+}
+
+void waiting_add(struct engine *e, struct waiting *w, uint32_t rank, uint64_t now)
+{
+	const struct peer *p = &e->peers[rank];
+
+	peers_follow(e, rank, follow_ms(w, p, now), now);
+	if (!w->ranks++ || p->control.boundary < e->peers[w->rank].control.boundary)
+		w->rank = rank;
+	w->moved_ms = u64_max(w->moved_ms, p->moved_ms);
+	w->limit_ms = u64_max(w->limit_ms,
+			      u64_max(e->timeout_ms, p->control.interval_ns / 1000000 * 2));
+}
+
+/* ---- when to ask again ---- */
+
+bool waiting_is_due(const struct pace *pace, uint64_t moves, uint64_t now)
+{
+	return moves != pace->moves || now >= pace->next_ms;
+}
+
+void waiting_asks(struct pace *pace, uint64_t moves, uint64_t now)
+{
+	bool moved = moves != pace->moves || !pace->interval_ms;
+
+	pace->interval_ms =
+		moved ? NODE_READ_TICK_MS : (unsigned)u64_min(pace->interval_ms * 2, ASK_MS);
+	pace->moves = moves;
+	pace->next_ms = now + pace->interval_ms;
+}
+
+/* ---- for people ---- */
+
+static void put_goal(const struct waiting *w, FILE *out)
+{
+	if (w->is_grad && w->content)
+		fprintf(out, "must come to its window of gradients %llu",
+			(unsigned long long)((w->content >> 40) + 1) / 2);
+	else if (w->is_grad)
+		fputs("must have valid gradients", out);
+	else if (w->content)
+		fprintf(out, "must come to boundary %llu",
+			(unsigned long long)((w->content - 1) / CONTROL_GENERATIONS));
+	else
+		fputs("must end what it is changing", out);
+}
+
+void waiting_describe(struct engine *e, const struct waiting *w, FILE *out)
+{
+	const struct peer *p = &e->peers[w->rank];
+
+	fprintf(out,
+		"waits %llu ms for rank %u, at boundary %llu (step %llu, phase %s) for %llu "
+		"ms, which ",
+		(unsigned long long)(monotonic_ms() - w->since_ms), w->rank,
+		(unsigned long long)p->control.boundary, (unsigned long long)p->control.step,
+		control_phase_name(p->control.phase), (unsigned long long)peers_stood_ms(p));
+	put_goal(w, out);
+	if (w->ranks > 1)
+		fprintf(out, ", and for %u more ranks", w->ranks - 1);
+}
+
+static void warn(struct engine *e, const struct waiting *w, const struct engine_file *f,
+		 const char *before)
+{
+	const struct engine_address *a = &f->address;
+	char words[WORDS_MAX] = "";
+	FILE *out = fmemopen(words, sizeof(words), "w");
+
+	if (out) {
+		waiting_describe(e, w, out);
+		fclose(out);
+	}
+	if (a->kind == ENGINE_RANK_PARTITION)
+		log_warn("ranks/%u/partitions/%u.%u/%s %s%s", a->rank, a->group, a->sub, a->key,
+			 before, words);
+	else
+		log_warn("%s/%s %s%s", catalog_name(e->catalog, a->param), a->key, before,
+			 words);
+}
+
+/* Once for all reads, of a rank that takes longer than it did the last time. */
+static void tell(struct engine *e, const struct waiting *w, const struct engine_file *f,
+		 uint64_t now)
+{
+	struct peer *p = &e->peers[w->rank];
+
+	if (now < w->since_ms + TELL_MS || p->told_moves == p->moves ||
+	    peers_stood_ms(p) < p->control.interval_ns / 1000000)
+		return;
+	p->told_moves = p->moves;
+	warn(e, w, f, "");
+}
+
+int waiting_check(struct engine *e, struct waiting *w, const struct engine_file *f,
+		  uint64_t now)
+{
+	struct peer *p = &e->peers[w->rank];
+
+	tell(e, w, f, now);
+	if (now < w->moved_ms + w->limit_ms)
+		return 0;
+	if (p->ended_moves != p->moves)
+		warn(e, w, f, "cannot be read: ");
+	p->ended_moves = p->moves;
+	return -ETIME;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_WAITING_H
+#define ENGINE_WAITING_H
+
+/* Reads that wait for trainers: for ranks that have not come to the generation of a view yet, or that are changing
+ * their state.  A waited-for rank's control page is followed, by memory or by PING, ever more rarely and once for all
+ * readers; what it was asked for is asked again when the page has changed, else ever more rarely too.  A wait ends when
+ * none of its ranks has passed a boundary, or begun or ended a window of gradients, for the greater of timeout_ms and
+ * twice as long as they last took.  Engine thread, with the lock.
+ */
+
+#include "engine/file.h"
+
+#include <stdio.h>
+
+/* The wait goes on, or begins, with no ranks.  content: as struct waiting's. */
+void waiting_begin(struct waiting *w, bool is_grad, uint64_t content, uint64_t now);
+/* It is for this rank, too, which is followed. */
+void waiting_add(struct engine *e, struct waiting *w, uint32_t rank, uint64_t now);
+/* -ETIME: it is over.  0: it goes on.  The log tells of the first of either for a rank that has not moved since. */
+int waiting_check(struct engine *e, struct waiting *w, const struct engine_file *f,
+		  uint64_t now);
+/* It waits no more. */
+void waiting_end(struct waiting *w);
+
+/* Whether the ranks, whose moves add up to that, are to be asked again. */
+bool waiting_is_due(const struct pace *pace, uint64_t moves, uint64_t now);
+/* They are asked. */
+void waiting_asks(struct pace *pace, uint64_t moves, uint64_t now);
+
+/* "waits for rank 1, at boundary 40 ...", without a newline. */
+void waiting_describe(struct engine *e, const struct waiting *w, FILE *out);
+
+#endif

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/observed.h"
+#include "tests/ranks/scarce.h"
+
+#include "engine/log.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* An observer's reads that need ranks which are behind the others, or inside a step. */
+
+enum { PART = 8, READERS = 40, BEHIND = 2, LOG_ROOM = 1 << 16 };
+
+static void (*const open_ways[])(void) = { open_near, open_far };
+
+static void begin_step_of(uint32_t rank)
+{
+	ck_assert_int_eq(frag_step_begin(job_frag(&job, rank)), 0);
+}
+
+static void end_step_of(uint32_t rank)
+{
+	ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
+}
+
+/* Each element of what the rank has of it becomes value. */
+static void step_of(uint32_t rank, float value)
+{
+	struct job_memory *m = job_memory(&job, rank, 0, 0, "fp32");
+	float *at = (float *)(void *)m->bytes_at;
+
+	begin_step_of(rank);
+	for (uint64_t i = 0; i < m->bytes / sizeof(*at); i++)
+		at[i] = value;
+	end_step_of(rank);
+}
+
+/* Ranks at rest at steps 3, 2 and 1. */
+static void skew(void)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		for (uint32_t step = 1; step <= WORLD - rank; step++)
+			step_of(rank, (float)step);
+}
+
+static void open_skewed(int way)
+{
+	open_ways[way]();
+	skew();
+}
+
+static void turn_for(uint64_t ms)
+{
+	for (uint64_t until = monotonic_ms() + ms; monotonic_ms() < until;)
+		turn(NULL);
+}
+
+struct reader {
+	struct engine_read read;
+	struct engine_file *file;
+	bool ended;
+	int64_t result;
+	float first, last;
+};
+
+static void on_read(struct engine_read *read, const void *data, int64_t result)
+{
+	struct reader *r = read->owner;
+
+	r->ended = true;
+	r->result = result;
+	if (result < (int64_t)sizeof(float))
+		return;
+	memcpy(&r->first, data, sizeof(r->first));
+	memcpy(&r->last, (const uint8_t *)data + result - sizeof(r->last), sizeof(r->last));
+}
+
+static void start(struct reader *r, enum engine_address_kind kind, const char *key,
+		  uint64_t offset, uint32_t size)
+{
+	*r = (struct reader){ .file = open_state(kind, key) };
+	r->read = (struct engine_read){
+		.file = r->file, .offset = offset, .size = size, .done = on_read, .owner = r
+	};
+	engine_read(observer, &r->read);
+}
+
+static int64_t end(struct reader *r)
+{
+	for (int i = 0; i < TURNS && !r->ended; i++)
+		turn(NULL);
+	ck_assert(r->ended);
+	engine_file_close(r->file);
+	return r->result;
+}
+
+static void ck_said(const char *text, const char *words)
+{
+	ck_assert_msg(strstr(text, words), "no '%s' in: %s", words, text);
+}
+
+static unsigned count_words(const char *text, const char *words)
+{
+	unsigned n = 0;
+
+	for (; (text = strstr(text, words)); text++)
+		n++;
+	return n;
+}
+
+static char *log_now(void)
+{
+	static char text[LOG_ROOM];
+
+	text[log_tail(text, sizeof(text) - 1)] = '\0';
+	return text;
+}
+
+START_TEST(who_waits_for_a_rank_that_is_behind_is_named_and_told_and_ends)
+{
+	CLEANUP(free) char *text = NULL;
+	struct reader reader;
+
+	open_skewed(_i);
+	start(&reader, ENGINE_PARAM, "fp32", 0, BYTES);
+	turn_for(5000);
+	ck_assert(!reader.ended);
+	text = engine_text(observer, "inflight");
+	ck_said(text, "read w fp32 bytes 0 of 148");
+	ck_said(text, "for rank 2, at boundary 2 (step 1, phase stable) for ");
+	ck_said(text, "must come to boundary 6, and for 1 more ranks");
+	ck_assert_ptr_null(strstr(text, "no progress for 2 ms"));
+	ck_assert_int_eq(end(&reader), -ETIME);
+	ck_assert_uint_eq(count_words(log_now(), "w/fp32 waits "), 1);
+	ck_assert_uint_eq(count_words(log_now(), "w/fp32 cannot be read: waits "), 1);
+	close_job();
+}
+END_TEST
+
+START_TEST(bytes_of_ranks_that_are_not_behind_come_at_once)
+{
+	struct reader reader;
+
+	open_skewed(_i);
+	start(&reader, ENGINE_PARAM, "fp32", 0, PART);
+	turn_for(200);
+	ck_assert_int_eq(end(&reader), PART);
+	ck_assert(reader.first == 3);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_rank_that_comes_on_is_waited_for_and_the_file_is_of_one_generation)
+{
+	struct reader reader;
+
+	open_skewed(_i);
+	start(&reader, ENGINE_PARAM, "fp32", 0, BYTES);
+	for (float step = 2; step <= 3; step++) {
+		turn_for(observer->timeout_ms * 4 / 5);
+		ck_assert(!reader.ended);
+		step_of(BEHIND, step);
+		if (step > 2)
+			step_of(1, step);
+	}
+	step_of(0, 4); /* what it had is kept for the file */
+	ck_assert_int_eq(end(&reader), BYTES);
+	ck_assert(reader.first == 3 && reader.last == 3);
+	close_job();
+}
+END_TEST
+
+/* A step of ten minutes is nothing to those whose last one took as long. */
+START_TEST(a_step_may_take_twice_as_long_as_the_last)
+{
+	struct reader reader;
+
+	open_ways[_i]();
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		begin_step_of(rank);
+	scarce_skip_ms(600000);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		end_step_of(rank);
+	turn_for(2000);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		begin_step_of(rank);
+	start(&reader, ENGINE_PARAM, "exp_avg", 0, BYTES);
+	for (int i = 0; i < 60;
+	     i++) { /* nothing silences it, in pieces that no timer takes for a stop */
+		scarce_skip_ms(1000);
+		turn_for(50);
+	}
+	ck_assert(!reader.ended);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		end_step_of(rank);
+	ck_assert_int_eq(end(&reader), BYTES);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_step_that_does_not_end_ends_the_read_and_a_later_one_has_it)
+{
+	struct engine_file *file;
+	CLEANUP(free) char *text = NULL;
+	struct reader reader;
+
+	open_ways[_i]();
+	begin_step_of(1);
+	start(&reader, ENGINE_PARAM, "exp_avg", 0, BYTES);
+	turn_for(3000);
+	text = engine_text(observer, "inflight");
+	ck_said(text, "for rank 1, at boundary 1 (step 0, phase step) for ");
+	ck_said(text, "must end what it is changing");
+	file = reader.file;
+	for (int i = 0; i < TURNS && !reader.ended; i++)
+		turn(NULL);
+	ck_assert_int_eq(reader.result, -ETIME);
+	ck_assert_uint_eq(observer->peers[1].state, ENGINE_RANK_ALIVE);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		if (rank != 1)
+			begin_step_of(rank);
+		end_step_of(rank);
+	}
+	turn_for(1000);
+	ck_assert_int_eq(read_file(file, 0, BYTES, false, false), BYTES);
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
+/* i: by which way; 2 and more: the whole file, of which a small one could be had without a view. */
+START_TEST(who_is_not_to_wait_does_not)
+{
+	open_skewed(_i % 2);
+	ck_assert_int_eq(read_at(BYTES - PART, PART, "fp32", true, false), -EAGAIN);
+	begin_step_of(1);
+	for (uint32_t size = PART; size <= BYTES; size += BYTES - PART) {
+		uint64_t before = monotonic_ms();
+
+		ck_assert_int_eq(read_at(0, size, "exp_avg", true, false), -EAGAIN);
+		ck_assert_uint_lt(monotonic_ms() - before, 1000);
+		ck_assert_int_eq(read_at(0, size, "grad", true, false), -ENODATA);
+	}
+	close_job();
+}
+END_TEST
+
+START_TEST(what_a_rank_holds_is_read_at_once_but_gradients_have_their_window)
+{
+	struct engine_address a = { ENGINE_RANK_PARAM, .rank = 1, .key = "grad" };
+	struct engine_file *file;
+	uint64_t bytes;
+
+	open_skewed(_i);
+	begin_step_of(1);
+	a.key[0] = '\0';
+	snprintf(a.key, sizeof(a.key), "fp32");
+	ck_assert_int_eq(engine_file_open(observer, &a, &file, &bytes), 0);
+	ck_assert_int_eq(read_file(file, 0, PART, false, false), PART);
+	engine_file_close(file);
+	snprintf(a.key, sizeof(a.key), "grad");
+	ck_assert_int_eq(engine_file_open(observer, &a, &file, &bytes), 0);
+	ck_assert_int_eq(read_file(file, 0, PART, false, false), -ETIME);
+	ck_said(log_now(), "w/grad cannot be read: waits ");
+	ck_said(log_now(), "must have valid gradients");
+	job_grads_valid(&job);
+	ck_assert_int_eq(read_file(file, 0, PART, false, false), PART);
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
+static uint64_t messages_of(const struct engine *e)
+{
+	return atomic_load(&e->counters.messages_out);
+}
+
+/* Within 8 s: each asks its rank less than three times a second, and pages are looked at for all of them together. */
+START_TEST(many_that_wait_ask_little)
+{
+	static struct reader readers[READERS];
+	uint64_t before, bytes;
+
+	open_skewed(_i % 2);
+	if (_i >= 2)
+		begin_step_of(BEHIND);
+	for (int i = 0; i < READERS; i++)
+		start(&readers[i], ENGINE_PARAM, "fp32", BYTES - PART, PART);
+	turn_for(1000);
+	before = messages_of(observer);
+	bytes = atomic_load(&observer->counters.owner_bytes_messages) +
+		atomic_load(&observer->counters.owner_bytes_memory);
+	turn_for(8000);
+	ck_assert_uint_lt(messages_of(observer) - before, READERS * 8 * 3);
+	ck_assert_uint_eq(atomic_load(&observer->counters.owner_bytes_messages) +
+				  atomic_load(&observer->counters.owner_bytes_memory),
+			  bytes);
+	for (int i = 0; i < READERS; i++)
+		ck_assert_int_eq(end(&readers[i]), -ETIME);
+	ck_assert_uint_eq(count_words(log_now(), "w/fp32 waits "), 1);
+	ck_assert_uint_eq(count_words(log_now(), "w/fp32 cannot be read: waits "), 1);
+	close_job();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("waiting");
+	TCase *t = tcase_create("waiting");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, who_waits_for_a_rank_that_is_behind_is_named_and_told_and_ends,
+			    0, 2);
+	tcase_add_loop_test(t, bytes_of_ranks_that_are_not_behind_come_at_once, 0, 2);
+	tcase_add_loop_test(
+		t, a_rank_that_comes_on_is_waited_for_and_the_file_is_of_one_generation, 0, 2);
+	tcase_add_loop_test(t, a_step_may_take_twice_as_long_as_the_last, 0, 2);
+	tcase_add_loop_test(t, a_step_that_does_not_end_ends_the_read_and_a_later_one_has_it, 0,
+			    2);
+	tcase_add_loop_test(t, who_is_not_to_wait_does_not, 0, 2);
+	tcase_add_loop_test(
+		t, what_a_rank_holds_is_read_at_once_but_gradients_have_their_window, 0, 2);
+	tcase_add_loop_test(t, many_that_wait_ask_little, 0, 4);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
