@@ -202,12 +202,37 @@ int frag_fragment(const struct frag *f, int param, struct frag_fragment *fragmen
 
 /* ---- states ---- */
 
+/* The tree has a file of that name beside a parameter's states. */
+static bool is_taken(const char *key)
+{
+	static const char *const taken[] = { "lp",    "bf16",        "fp16",
+					     "shape", "dtype",       "numel",
+					     "group", "group_index", "fragments" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(taken); i++) {
+		if (!strcmp(key, taken[i]))
+			return true;
+	}
+	return false;
+}
+
+static bool state_key_ok(const char *key)
+{
+	if (!key_ok(key))
+		return false;
+	if (is_taken(key))
+		log_warn("a state cannot have the key %s: each parameter has a file of that "
+			 "name",
+			 key);
+	return !is_taken(key);
+}
+
 int frag_check_state(const struct frag *f, int group, uint32_t sub, const char *key,
 		     enum frag_dtype dtype)
 {
 	const struct catalog_group *g = group_of(f, group);
 
-	if (!frag_engine(f) || !key_ok(key) || !frag_dtype_size(dtype))
+	if (!frag_engine(f) || !state_key_ok(key) || !frag_dtype_size(dtype))
 		return -EINVAL;
 	return g && sub < g->layout.nsubs ? 0 : -ENOENT;
 }
@@ -241,7 +266,7 @@ int frag_state_keep_whole(struct frag *f, int group, const char *key, enum frag_
 {
 	uint64_t numel = frag_flat_numel(f, group);
 
-	if (!frag_engine(f) || !key_ok(key) || !frag_dtype_size(dtype) || !memory)
+	if (!frag_engine(f) || !state_key_ok(key) || !frag_dtype_size(dtype) || !memory)
 		return -EINVAL;
 	if (!numel)
 		return -ENOENT;
@@ -257,7 +282,7 @@ int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dty
 	uint32_t group;
 	int rc;
 
-	if (!e || !key_ok(key) || !frag_dtype_size(dtype) || !memory)
+	if (!e || !state_key_ok(key) || !frag_dtype_size(dtype) || !memory)
 		return -EINVAL;
 	rc = frag_locate(e, param, &found, &group);
 	if (rc)

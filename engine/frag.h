@@ -191,7 +191,9 @@ struct frag_fragment {
 /* -ENOENT: nothing of it on this rank. */
 FRAG_API int frag_fragment(const struct frag *f, int param, struct frag_fragment *fragment);
 
-/* A partition-shaped state: "fp32" (the master), "grad", or an optimizer's key.
+/* A partition-shaped state: "fp32" (the master), "grad", or an optimizer's key; not one that a mount has a file of
+ * beside it (lp, bf16, fp16, shape, dtype, numel, group, group_index, fragments): -EINVAL, as for frag_state_keep_whole
+ * and frag_fragment_keep.
  * alloc: zeroed memory of the library, in huge pages where the machine gives them.
  * keep: the caller's memory, partition_numel elements.
  * -EINVAL, -ENOENT: no such group or sub-group; -EEXIST: the key is there; -ENOMEM.

@@ -3,6 +3,8 @@
 
 #include "engine/log.h"
 
+#include "engine/one-line.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -77,12 +79,13 @@ void log_set_level(enum log_level level)
 
 void log_line(enum log_level level, const char *fmt, ...)
 {
-	char text[LOG_LINE - 80], *line;
+	char said[LOG_LINE - 80], text[LOG_LINE - 80], *line;
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	vsnprintf(said, sizeof(said), fmt, ap);
 	va_end(ap);
+	one_line(said, text, sizeof(text));
 
 	pthread_mutex_lock(&journal.lock);
 	if (journal.level < 0)

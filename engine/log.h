@@ -4,7 +4,7 @@
 
 /* One line per event, "fragfs: warn: rank 3: ..." on stderr; the newest lines are kept
  * for .frag/log, those of info too that stderr does not get.  Any thread.  Level from FRAG_LOG (error,
- * warn, info, debug, trace); default warn.
+ * warn, info, debug, trace); default warn.  Control characters are escaped (engine/one-line.h).
  */
 
 #include "engine/base.h"

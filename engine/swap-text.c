@@ -3,6 +3,7 @@
 
 #include "engine/swap-text.h"
 
+#include "engine/one-line.h"
 #include "engine/place.h"
 
 #include <inttypes.h>
@@ -122,7 +123,8 @@ static void put_row(FILE *out, struct place *p, const struct catalog *own,
 		fprintf(out, "%u.%u\t%s", row->index, row->sub, row->key);
 	} else {
 		cut(&f, bytes);
-		fprintf(out, "%s\tlp", catalog_name(own, row->index));
+		one_line_put(out, catalog_name(own, row->index));
+		fputs("\tlp", out);
 	}
 	put_figures(out, &f);
 }
@@ -197,7 +199,7 @@ static void find_fragments(struct found *f, const struct catalog *own, uint32_t 
 
 static void put_found(FILE *out, const struct found *f, const struct catalog *own)
 {
-	fprintf(out, "%s", f->n ? catalog_name(own, f->param) : "padding");
+	one_line_put(out, f->n ? catalog_name(own, f->param) : "padding");
 	if (f->n > 1)
 		fprintf(out, " and %u more", f->n - 1);
 }

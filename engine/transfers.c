@@ -3,6 +3,7 @@
 
 #include "engine/collecting.h"
 #include "engine/grab.h"
+#include "engine/one-line.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
 #include "engine/tell.h"
@@ -448,11 +449,13 @@ static void describe(struct engine *e, const struct transfer *t, FILE *out)
 {
 	const struct waiting *w = waiting_of(t);
 
+	fputs("read ", out);
+	one_line_put(out, t->address.kind == ENGINE_PARAM
+				  ? catalog_name(e->catalog, t->address.param)
+				  : "-");
 	fprintf(out,
-		"read %s %s bytes %llu of %llu, %u ranks asked, no progress for %llu "
+		" %s bytes %llu of %llu, %u ranks asked, no progress for %llu "
 		"ms",
-		t->address.kind == ENGINE_PARAM ? catalog_name(e->catalog, t->address.param)
-						: "-",
 		t->address.key, (unsigned long long)t->done, (unsigned long long)t->size,
 		t->outstanding,
 		(unsigned long long)(monotonic_ms() - u64_max(t->progress_ms, w->moved_ms)));

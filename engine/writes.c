@@ -3,6 +3,7 @@
 
 #include "engine/commit.h"
 #include "engine/file.h"
+#include "engine/one-line.h"
 #include "engine/peers.h"
 #include "engine/tell.h"
 #include "engine/writes.h"
@@ -310,9 +311,11 @@ void writes_describe(struct engine *e, FILE *out)
 	for (const struct commit *c = e->commits; c; c = c->next) {
 		const struct engine_address *a = &c->write->file->address;
 
-		fprintf(out, "commit %s %s bytes %llu, %u ranks: %s",
-			a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-",
-			a->key, (unsigned long long)c->bytes, c->nranks, phases[c->phase]);
+		fputs("commit ", out);
+		one_line_put(out, a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param)
+							  : "-");
+		fprintf(out, " %s bytes %llu, %u ranks: %s", a->key,
+			(unsigned long long)c->bytes, c->nranks, phases[c->phase]);
 		if (c->phase == COMMIT_STAGE)
 			fprintf(out, ", %zu of %zu messages taken", c->sent - c->outstanding,
 				c->nitems);

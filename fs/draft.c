@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 struct waiter {
@@ -110,23 +111,32 @@ void draft_free(struct handle *h)
 	free(d);
 }
 
-static void log_refused(struct handle *h, double value)
+static void log_refused(struct handle *h, const char *why)
 {
 	char path[TREE_PATH_MAX];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
-	log_warn("%s: %g is refused: no finite number", path, value);
+	log_warn("%s: %s", path, why);
 }
 
 /* One step with such a learning rate leaves nothing of a model. */
 static int parse(struct handle *h, double *value)
 {
+	char why[64] = "what was written is refused: no number";
 	int rc = hyper_parse(h->draft->text, h->draft->length, value);
 
-	if (rc || isfinite(*value))
-		return rc;
-	log_refused(h, *value);
+	if (!rc && isfinite(*value))
+		return 0;
+	if (!rc)
+		snprintf(why, sizeof(why), "%g is refused: no finite number", *value);
+	log_refused(h, why);
 	return -EINVAL;
+}
+
+/* The first write over the text that is there, of a part of it: "9" over "0.0031" would be 9.0031. */
+static bool is_patch(const struct draft *d, size_t size, uint64_t offset)
+{
+	return !d->touched && d->length && (offset || size < d->length);
 }
 
 /* A line that is no number is refused at once: shells do not look at what close says. */
@@ -135,6 +145,10 @@ static int take_text(struct handle *h, const void *data, size_t size, uint64_t o
 	struct draft *d = h->draft;
 	double value;
 
+	if (is_patch(d, size, offset)) {
+		log_refused(h, "a write of a part is refused: truncate it first");
+		return -EINVAL;
+	}
 	if (offset > d->length)
 		memset(d->text + d->length, 0, offset - d->length);
 	memcpy(d->text + offset, data, size);

@@ -114,6 +114,30 @@ refused "Invalid argument" cp "$T/two" "$M/groups/0/lr"
 head -c 100 /dev/zero >"$T/two"
 refused "File too large" cp "$T/two" "$M/groups/0/lr"
 [ "$(cat "$M/groups/0/lr")" = 0.25 ] || fail "lr is $(cat "$M/groups/0/lr")"
+# A part of the text would be another number.
+printf 9 >"$T/nine"
+refused "Invalid argument" dd if="$T/nine" of="$M/groups/0/lr" conv=notrunc
+refused "Invalid argument" dd if="$T/nine" of="$M/groups/0/lr" bs=1 seek=3 conv=notrunc
+if (echo 9 >>"$M/groups/0/lr") 2>/dev/null; then fail "lr took '9' behind it"; fi
+[ "$(grep -c 'groups/0/lr: a write of a part is refused' "$M/.frag/log")" = 3 ] || fail "$(cat "$M/.frag/log")"
+grep -q 'groups/0/lr: what was written is refused: no number' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
+[ "$(cat "$M/groups/0/lr")" = 0.25 ] || fail "lr is $(cat "$M/groups/0/lr")"
+printf '0.75\n' | dd of="$M/groups/0/lr" conv=notrunc status=none || fail "all of it, in place"
+[ "$(cat "$M/groups/0/lr")" = 0.75 ] || fail "lr is $(cat "$M/groups/0/lr")"
+
+# Who writes a file beside it and renames that cannot; who truncates and writes does.
+for tool in "sed -i s/0/1/ \$M/groups/0/lr" "mv \$T/moved \$F" "mv \$F \$T/away"; do
+	head -c $N /dev/zero >"$T/moved"
+	refused "not permitted" sh -c 'M=$1 T=$2 F=$3; eval "$4"' sh "$M" "$T" "$F" "$tool"
+done
+[ "$(cat "$M/groups/0/lr")" = 0.75 ] || fail "lr is $(cat "$M/groups/0/lr")"
+unchanged "sed -i and mv"
+if command -v vim >/dev/null; then
+	within 60 vim -N -u NONE -es -c 's/.*/0.5/' -c wq "$M/groups/0/lr" </dev/null || fail "vim: $?"
+	[ "$(cat "$M/groups/0/lr")" = 0.5 ] || fail "vim: lr is $(cat "$M/groups/0/lr")"
+	within 60 vim -N -u NONE -b -es -c wq "$F" </dev/null || :
+	cmp "$F" "$T/now" || fail "vim changed bytes"
+fi
 grep -q 'layers.0.bias/fp32: closed without a commit, 3999 staged bytes dropped' \
 	"$M/.frag/log" || fail "what was dropped is not in the log"
 unmount

@@ -94,6 +94,9 @@ START_TEST(a_call_without_sense_is_refused)
 	REFUSED(ENOENT, frag_arena_assign(f, job_number(&job, 1, 1), FRAG_SHARD, 1, 0));
 	REFUSED(EINVAL, frag_state_keep(f, 0, 0, "new", FRAG_F32, NULL));
 	REFUSED(EINVAL, frag_state_keep(f, 0, 0, "a/b", FRAG_F32, value));
+	REFUSED(EINVAL, frag_state_keep(f, 0, 0, "bf16", FRAG_F32, value));
+	REFUSED(EINVAL, frag_state_alloc(f, 0, 0, "lp", FRAG_F32, &memory));
+	REFUSED(EINVAL, frag_state_keep_whole(f, 0, "shape", FRAG_F32, value));
 	REFUSED(ENOENT, frag_state_keep(f, 0, 9, "new", FRAG_F32, value));
 	REFUSED(ENOENT, frag_state_keep(f, 9, 0, "new", FRAG_F32, value));
 	REFUSED(EINVAL, frag_state_keep_whole(f, 0, "new", FRAG_F32, NULL));

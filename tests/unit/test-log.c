@@ -76,6 +76,18 @@ START_TEST(a_child_forked_while_another_thread_logs_can_log)
 }
 END_TEST
 
+START_TEST(a_name_makes_no_line_of_its_own)
+{
+	char text[512], *at;
+
+	log_warn("%s: lost", "w\nfragfs: info: forged\r\x7f");
+	log_tail(text, sizeof(text));
+	ck_assert_ptr_nonnull(strstr(text, "w%0Afragfs: info: forged%0D%7F: lost\n"));
+	for (at = text; (at = strchr(at, '\n')) && at[1]; at++)
+		ck_assert_int_eq(strncmp(at + 1, "fragfs: ", 8), 0);
+}
+END_TEST
+
 START_TEST(tail_of_a_small_buffer_is_whole_lines_of_the_newest)
 {
 	char text[64];
@@ -101,6 +113,7 @@ int main(void)
 	tcase_add_test(t, level_names_are_known);
 	tcase_add_test(t, tail_keeps_lines_above_the_level_in_order);
 	tcase_add_test(t, a_child_forked_while_another_thread_logs_can_log);
+	tcase_add_test(t, a_name_makes_no_line_of_its_own);
 	tcase_add_test(t, tail_of_a_small_buffer_is_whole_lines_of_the_newest);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
