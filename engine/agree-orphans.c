@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/agree-internal.h"
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "engine/peers.h"
 
 #include <errno.h>

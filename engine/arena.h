@@ -22,7 +22,7 @@
  *	}
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <stdio.h>
 

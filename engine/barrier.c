@@ -3,8 +3,8 @@
 
 #include "engine/barrier.h"
 
+#include "engine/base/log.h"
 #include "engine/join.h"
-#include "engine/log.h"
 #include "engine/peers.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
  * groups with that list.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 #include "engine/layout.h"
 #include "engine/wire.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/collective-common.h"
 #include "engine/collective-host.h"
 #include "engine/device-host.h"
-#include "engine/log.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 
 /* NCCL, loaded when it is asked for. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #ifdef HAVE_NCCL
 #include <nccl.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/dtype.h"
+#include "engine/base/log.h"
 #include "engine/commit.h"
-#include "engine/dtype.h"
 #include "engine/grab.h"
-#include "engine/log.h"
 #include "engine/plan.h"
 #include "engine/transfers.h"
 

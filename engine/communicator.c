@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/communicator-internal.h"
 #include "engine/devices.h"
-#include "engine/log.h"
 #include "engine/peers.h"
 
 #include <errno.h>

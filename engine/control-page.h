@@ -7,7 +7,7 @@
  * read by the engine thread as atomics and by other processes as bytes.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <stdatomic.h>
 

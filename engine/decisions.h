@@ -4,7 +4,7 @@
 
 /* What became of the newest transactions: a ring.  Not locked. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { DECISIONS_MAX = 512 };
 

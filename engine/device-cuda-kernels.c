@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/device-cuda.h"
 #include "engine/device-kernels.h"
 #include "engine/device-sums.h"
-#include "engine/log.h"
 
 #include <errno.h>
 

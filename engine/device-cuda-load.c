@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/device-cuda-load.h"
-#include "engine/log.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 
 /* The CUDA runtime, loaded when it is asked for: one program for machines with and without. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #ifdef HAVE_CUDA
 #include <cuda_runtime_api.h>

@@ -4,7 +4,7 @@
 
 /* One element's part of struct device_sums; also compiled for GPUs. */
 
-#include "engine/convert.h"
+#include "engine/base/convert.h"
 #include "engine/device.h"
 
 CONVERT_ONE void device_sums_add(struct device_sums *sums, uint32_t f32)

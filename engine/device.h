@@ -17,7 +17,7 @@
  * current one, and it stays that.  Any thread: submit, unmark, release, figures.  One thread of the port's: done.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct device;
 struct device_event;

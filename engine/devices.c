@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/collective.h"
 #include "engine/devices-internal.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <stdatomic.h>

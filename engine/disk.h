@@ -6,7 +6,7 @@
  * never retries and never chooses; what was read or written short is the caller's to go on with.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <sys/uio.h>
 

@@ -3,9 +3,9 @@
 
 /* What the trainer's thread does with edits and freezes at a boundary. */
 
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/edits-internal.h"
-#include "engine/log.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>

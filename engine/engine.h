@@ -8,7 +8,7 @@
  * arrays an engine_param or engine_group points to live until engine_close.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 
 struct engine;

@@ -6,7 +6,7 @@
  * lines after it have been dropped, he gets {"event":"lost","count":N} in their place.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <jansson.h>
 

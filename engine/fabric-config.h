@@ -6,7 +6,7 @@
  * FRAG_FABRIC_DEVICES, FRAG_FABRIC_OPEN.  frag(3) has the table.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct fabric_config {
 	bool wanted;       /* FRAG_FABRIC=ucx */

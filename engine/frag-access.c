@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/barrier.h"
-#include "engine/dtype.h"
-#include "engine/frag-internal.h"
+#include "engine/base/dtype.h"
 #include "engine/file.h"
+#include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/live.h"
 #include "engine/reads.h"

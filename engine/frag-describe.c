@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/devices.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
-#include "engine/log.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/frag-internal.h"
-#include "engine/log.h"
 #include "engine/rounds.h"
 #include "engine/serve-later.h"
 

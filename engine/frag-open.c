@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/bytes.h"
+#include "engine/base/bytes.h"
+#include "engine/base/log.h"
+#include "engine/base/machine.h"
 #include "engine/fabric.h"
 #include "engine/frag-internal.h"
 #include "engine/jobfile.h"
-#include "engine/keyfile.h"
 #include "engine/join.h"
+#include "engine/keyfile.h"
 #include "engine/listen.h"
 #include "engine/live.h"
-#include "engine/log.h"
-#include "engine/machine.h"
 #include "engine/place.h"
 #include "engine/serve-later.h"
 #include "engine/shards.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/dtype.h"
 #include "engine/collects.h"
 #include "engine/commit.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
-#include "engine/dtype.h"
 #include "engine/frag-internal.h"
 #include "engine/live.h"
 #include "engine/meet.h"

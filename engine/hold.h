@@ -7,7 +7,7 @@
  * when it has come there.  Under the lock of whom it belongs to.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { HOLD_SILENT_MS = 5000, HOLD_MAX_MS = 24 * 3600 * 1000 };
 

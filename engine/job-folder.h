@@ -6,7 +6,7 @@
  * alone, mode 0700, as all in it.  -errno.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <sys/types.h>
 

@@ -3,8 +3,8 @@
 
 #include "engine/jobfile.h"
 
+#include "engine/base/machine.h"
 #include "engine/job-folder.h"
-#include "engine/machine.h"
 
 #include <assert.h>
 #include <ctype.h>

@@ -6,7 +6,7 @@
  * job-folder.h.  A job file whose process is gone (pid and start time) is as good as absent.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <sys/types.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/jobfile.h"
-#include "engine/keyfile.h"
 #include "engine/join.h"
+#include "engine/keyfile.h"
 #include "engine/listen.h"
-#include "engine/log.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/join.h"
-#include "engine/log.h"
 #include "engine/peers.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 
 #include "engine/keyfile.h"
 
-#include "engine/fd.h"
+#include "engine/base/fd.h"
 #include "engine/job-folder.h"
 #include "engine/jobfile.h"
 

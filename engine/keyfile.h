@@ -4,7 +4,7 @@
 
 /* The secret of a job, in a file of its user alone. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { KEYFILE_BYTES = 32 };
 

@@ -3,7 +3,7 @@
 
 #include "engine/launch.h"
 
-#include "engine/machine.h"
+#include "engine/base/machine.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -4,10 +4,10 @@
 
 /* Who this process is in its job, from frag_config and the launcher's environment. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
+#include "engine/base/machine.h"
 #include "engine/fabric-config.h"
 #include "engine/frag.h"
-#include "engine/machine.h"
 #include "engine/swap-config.h"
 
 struct launch {

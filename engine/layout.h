@@ -30,7 +30,7 @@
  * before anything is counted, as DeepSpeed 0.19.8 does (is_optimized_parameter).
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum layout_kind { LAYOUT_FLAT, LAYOUT_PER_PARAM, LAYOUT_ROWS };
 

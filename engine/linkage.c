@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/dtype.h"
+#include "engine/base/dtype.h"
 #include "engine/frag-internal.h"
 #include "engine/place.h"
 

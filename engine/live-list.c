@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/dtype.h"
 #include "engine/live.h"
-#include "engine/dtype.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
 

@@ -2,11 +2,11 @@
 #include <config.h>
 
 #include "engine/about.h"
+#include "engine/base/log.h"
 #include "engine/collecting.h"
-#include "engine/live.h"
 #include "engine/freezes.h"
 #include "engine/health.h"
-#include "engine/log.h"
+#include "engine/live.h"
 #include "engine/past.h"
 #include "engine/peers.h"
 #include "engine/transfers.h"

@@ -4,7 +4,7 @@
 
 /* This process's memory: large zeroed blocks, and copies that survive a freed address. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <sys/uio.h>
 

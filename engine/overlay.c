@@ -3,12 +3,12 @@
 
 #include "engine/overlay.h"
 
+#include "engine/base/fd.h"
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/journal.h"
 #include "engine/checkpoint/redo.h"
 #include "engine/checkpoint/take.h"
-#include "engine/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 
 /* Overlays: folders with edits of a checkpoint, made by a mount (engine_options.overlay), and what becomes of them. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct overlay_file {
 	char *name;     /* below the checkpoint's folder */

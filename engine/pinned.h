@@ -7,7 +7,7 @@
  * Any thread.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <sys/uio.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/place-internal.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>

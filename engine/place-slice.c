@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/place-internal.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/log.h"
-#include "engine/machine.h"
+#include "engine/base/log.h"
+#include "engine/base/machine.h"
+#include "engine/base/thread.h"
 #include "engine/place-internal.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/grab.h"
 #include "engine/readahead.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * its own, which outlives whoever has asked if it must.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { RESOLVER_IP = 16 };
 

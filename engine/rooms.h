@@ -6,7 +6,7 @@
  * touched once need not be cleared by the kernel again while a trainer waits.  The caller locks.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 /* Lies right before a room's bytes, so that a reader of this process's memory sees whose they are: it copies
  * bytes, then the label.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/serve-later.h"
 #include "engine/serve-swap.h"
 #include "engine/serve.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>

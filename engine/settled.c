@@ -4,7 +4,7 @@
 #include "engine/settled.h"
 
 #include "engine/agree.h"
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "engine/peers.h"
 #include "engine/tell.h"
 

@@ -4,8 +4,8 @@
 
 /* "HOST:PORT[,HOST:PORT]": what an observer is told, and what it finds by it. */
 
+#include "engine/base/key.h"
 #include "engine/engine.h"
-#include "engine/key.h"
 
 /* To message addresses, "tcp://10.0.0.1:21017,...": names are resolved.  why: one line.
  * -EINVAL, -ENOENT: no such host, -ENAMETOOLONG.

@@ -14,7 +14,7 @@
  *   row 7: LP_SHARD parameter 12, on NVMe too: bytes of a state that others share
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 #include "engine/wire.h"
 

@@ -3,8 +3,8 @@
 
 #include "engine/swap-config.h"
 
-#include "engine/bytes.h"
-#include "engine/log.h"
+#include "engine/base/bytes.h"
+#include "engine/base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
  * (FRAG_SWAP_CONFIG).  frag(3) has the table.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 
 struct swap_config {

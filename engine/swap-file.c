@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/log.h"
+#include "engine/base/fd.h"
+#include "engine/base/log.h"
 #include "engine/swap-file-internal.h"
-#include "engine/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 
 #include "engine/swap-text.h"
 
-#include "engine/one-line.h"
+#include "engine/base/one-line.h"
 #include "engine/place.h"
 
 #include <inttypes.h>

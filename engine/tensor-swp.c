@@ -3,7 +3,7 @@
 
 #include "engine/tensor-swp.h"
 
-#include "engine/fd.h"
+#include "engine/base/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,7 +12,7 @@
  * Whoever can write the folder is not believed: a link, a file of another kind or size is refused.  Any thread.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 
 enum {

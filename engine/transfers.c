@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/one-line.h"
 #include "engine/collecting.h"
 #include "engine/grab.h"
-#include "engine/one-line.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
 #include "engine/tell.h"

@@ -3,7 +3,7 @@
 
 #include "engine/transport-common.h"
 
-#include "engine/fork.h"
+#include "engine/base/fork.h"
 
 #include <errno.h>
 #include <sys/epoll.h>

@@ -3,7 +3,7 @@
 
 #include "engine/transport-curve.h"
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "engine/transport-socket.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #define ENGINE_TRANSPORT_CURVE_H
 
 /* Who may speak with transport zmq.  All engines of a job have one curve25519 key pair, made from
- * the job's secret, as servers and as clients; readers (engine/key.h) another, as clients only; whoever
+ * the job's secret, as servers and as clients; readers (engine/base/key.h) another, as clients only; whoever
  * has a third is refused.  libzmq asks for each connection (its ZAP protocol) and is answered from turn,
  * without a thread.  What it was answered stands by each message of that connection.
  *
@@ -11,7 +11,7 @@
  * greeting libzmq 4.3.4 can abort the process (an assertion in zmtp_engine.cpp when they leave early).
  */
 
-#include "engine/key.h"
+#include "engine/base/key.h"
 
 enum { TRANSPORT_CURVE_TEXT = 41 };
 

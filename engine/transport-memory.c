@@ -3,7 +3,7 @@
 
 #include "engine/transport-memory.h"
 
-#include "engine/fork.h"
+#include "engine/base/fork.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
  * functions do and return is in engine/transport.h.  Any thread.
  */
 
-#include "engine/slots.h"
+#include "engine/base/slot-map.h"
 #include "engine/transport.h"
 
 #include <pthread.h>

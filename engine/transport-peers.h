@@ -7,7 +7,7 @@
  * makes room.
  */
 
-#include "engine/slots.h"
+#include "engine/base/slot-map.h"
 #include "engine/transport-queue.h"
 
 enum { TRANSPORT_PEERS_BUCKETS = 4096 };

@@ -7,7 +7,7 @@
  * looked at when libzmq has failed the next time.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { TRANSPORT_PROBES_MAX = 64 };
 

@@ -7,7 +7,7 @@
  * TRANSPORT_QUEUE_SMALL are left to its count.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <stdatomic.h>
 #include <zmq.h>

@@ -8,7 +8,7 @@
  */
 
 #ifdef HAVE_UCX
-#include "engine/slots.h"
+#include "engine/base/slot-map.h"
 #include "engine/transport-common.h"
 #include "engine/transport-peers.h"
 #include "engine/transport-ucx-load.h"

@@ -5,7 +5,7 @@
 /* libucp, loaded when it is asked for, once, and never unloaded: it has threads and constructors. */
 
 #ifdef HAVE_UCX
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <ucp/api/ucp.h>
 

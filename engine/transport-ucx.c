@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/fork.h"
-#include "engine/log.h"
+#include "engine/base/fork.h"
+#include "engine/base/log.h"
 #include "engine/transport-ucx-internal.h"
 
 #include <arpa/inet.h>

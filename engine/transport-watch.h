@@ -7,7 +7,7 @@
  * beyond accepted_max are closed: strangers are to leave descriptors to the trainer.
  */
 
-#include "engine/fork.h"
+#include "engine/base/fork.h"
 
 struct transport_watch {
 	void *events;   /* the socket on which libzmq tells */

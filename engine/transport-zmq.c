@@ -3,8 +3,8 @@
 
 #include "engine/transport.h"
 
-#include "engine/fork.h"
-#include "engine/log.h"
+#include "engine/base/fork.h"
+#include "engine/base/log.h"
 #include "engine/transport-common.h"
 #include "engine/transport-curve.h"
 #include "engine/transport-peers.h"

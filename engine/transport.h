@@ -15,7 +15,7 @@
  *   ucx    messages between ranks of a closed fabric, UCX; loaded at run time.  Nobody is authenticated
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -31,7 +31,7 @@ struct transport_config {
 				   * 32768; NULL: only connects out.  ucx: "ucx://10.0.0.1".  loop: ignored */
 	const uint8_t
 		*key;    /* 32 bytes, the job's secret: CURVE; NULL: plain, unauthenticated */
-	bool reads_only; /* key is the one for readers (engine/key.h): connects out only */
+	bool reads_only; /* key is the one for readers (engine/base/key.h): connects out only */
 	uint32_t queue_max;  /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
 	uint32_t peers_max;  /* numbers at a time; 0: TRANSPORT_PEERS_MAX */
 	const char *devices; /* ucx: those it may use, "lo" or "mlx5_0:1,mlx5_1:1" */
@@ -73,7 +73,7 @@ struct transport_ops {
 	 * messages only.  -EINVAL: not an address; -ENFILE: TRANSPORT_PEERS_MAX reached.
 	 * Peers that connect to us get numbers at their first message; those unheard for longest
 	 * lose theirs when the room is needed, and get another with their next message.
-	 * Numbers are of slots.h: not dense, never UINT32_MAX, not used again soon.  An address
+	 * Numbers are of slot-map.h: not dense, never UINT32_MAX, not used again soon.  An address
 	 * connected twice may get the same number twice, and wants disconnect as often; what was
 	 * still queued for the peer then may be lost.
 	 */

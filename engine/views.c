@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/devices.h"
-#include "engine/log.h"
 #include "engine/views.h"
 
 #include <errno.h>

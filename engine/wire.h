@@ -44,7 +44,7 @@
  * be done is answered by ACK with -errno, or REFUSE with a line for people.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/control-page.h"
 #include "engine/frag.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/one-line.h"
 #include "engine/commit.h"
 #include "engine/file.h"
-#include "engine/one-line.h"
 #include "engine/peers.h"
 #include "engine/tell.h"
 #include "engine/writes.h"

@@ -3,7 +3,7 @@
 
 #include "fs/draft.h"
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "fs/hyper.h"
 
 #include <errno.h>

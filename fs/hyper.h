@@ -4,7 +4,7 @@
 
 /* A hyper-parameter's value: a float64 of the engine, a line of text for people. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { HYPER_TEXT_MAX = 64 };
 

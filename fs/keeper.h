@@ -7,7 +7,7 @@
  * the server goes, and the mount is dead until it is unmounted by hand or another takes its place.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct keeper {
 	/* The descriptor of /dev/fuse, which stays open here; or -errno with a line. */

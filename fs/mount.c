@@ -3,7 +3,7 @@
 
 #include "fs/mount.h"
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "fs/keeper.h"
 #include "fs/mountpoint.h"
 #include "fs/ops.h"

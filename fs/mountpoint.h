@@ -4,7 +4,7 @@
 
 /* May we mount there? */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 /* The absolute path of a directory on which nothing is mounted; *path is the caller's to free.  What
  * a killed fragfs left there is unmounted.  -errno: why has one line.

@@ -12,7 +12,7 @@
  * Escapes are reversible; a shortened name is not, its whole form is an xattr.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { NAMES_FILE_MAX = 255 };
 

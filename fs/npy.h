@@ -4,7 +4,7 @@
 
 /* The header of NumPy's format 1.0: what np.load needs in front of a state's bytes. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 
 enum { NPY_HEADER_MAX = 512 };

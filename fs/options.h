@@ -6,7 +6,7 @@
  * backslash, that is of a value.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "fs/request.h"
-#include "engine/thread.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 
 #include "fs/sandbox.h"
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
  * mount (seccomp), act as more than its user (no capability but those for reading files).
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct sandbox_folder {
 	const char *path; /* a file too; NULL: none */

@@ -12,7 +12,7 @@
  * take their pages whenever it is short of memory (MADV_FREE).
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/engine.h"
 
 #include <pthread.h>

@@ -3,12 +3,12 @@
 
 #include "fs/state.h"
 
-#include "engine/log.h"
-#include "fs/hyper.h"
-#include "fs/text.h"
+#include "engine/base/log.h"
 #include "fs/draft.h"
 #include "fs/follow.h"
 #include "fs/freeze.h"
+#include "fs/hyper.h"
+#include "fs/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

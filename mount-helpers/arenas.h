@@ -4,7 +4,7 @@
 
 /* fragctl arena: the arenas of a job's ranks, as ranks/<r>/arena of a mount tells them. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <jansson.h>
 #include <stdio.h>

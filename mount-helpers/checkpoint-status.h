@@ -4,7 +4,7 @@
 
 /* What fragctl status shows of a mounted checkpoint: its .frag/config and .frag/source. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <jansson.h>
 #include <stdio.h>

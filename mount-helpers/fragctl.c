@@ -3,7 +3,7 @@
 
 /* fragctl: what is mounted, what can be mounted. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 #include "engine/jobfile.h"
 #include "mount-helpers/arenas.h"

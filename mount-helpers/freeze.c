@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "mount-helpers/freeze.h"
 
 #include <errno.h>

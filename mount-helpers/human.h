@@ -2,7 +2,7 @@
 #ifndef MOUNT_HELPERS_HUMAN_H
 #define MOUNT_HELPERS_HUMAN_H
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
 
 #include "mount-helpers/keys.h"
 
+#include "engine/base/key.h"
 #include "engine/keyfile.h"
-#include "engine/key.h"
 
 #include <errno.h>
 #include <limits.h>

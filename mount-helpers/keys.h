@@ -4,7 +4,7 @@
 
 /* fragctl key: a new key file for a job; of one that is there, the key for readers. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 /* Both 0, or -errno with one line in why. */
 int keys_make(const char *path, char *why, size_t whysize);

@@ -4,7 +4,7 @@
 
 /* What this machine gives that decides how fast a mount is. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct machine {
 	char huge_pages[16]; /* transparent_hugepage/enabled: "always", "madvise", "never" */

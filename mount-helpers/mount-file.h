@@ -4,7 +4,7 @@
 
 /* The text files of a mount. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 /* All of one, the caller's to free.  -errno; -EFBIG: 64 MiB or more. */
 int mount_file_read(const char *mountpoint, const char *name, char **text);

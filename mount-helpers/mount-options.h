@@ -4,7 +4,7 @@
 
 /* From the options that mount(8) hands its helpers to those of fragfs. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 /* What mount(8), fstab readers and systemd keep for themselves is left out.  The result begins with
  * "ro", or with "rw" if "edit" is among the options and "ro" is not: mount(8) says "rw" by default

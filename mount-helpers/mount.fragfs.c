@@ -3,7 +3,7 @@
 
 /* mount -t fragfs SOURCE DIR -o ...: what mount(8) calls, turned into a call of fragfs. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "mount-helpers/mount-options.h"
 
 #include <errno.h>

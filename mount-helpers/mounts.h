@@ -4,7 +4,7 @@
 
 /* The fragfs mounts of a table like /proc/self/mounts. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <stdio.h>
 

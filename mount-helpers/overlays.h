@@ -4,7 +4,7 @@
 
 /* What fragctl does with an overlay of a checkpoint.  On error why has one line. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/convert.h"
 #include "tests/adam.h"
-#include "engine/convert.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * rounded by itself, so that every machine gives the same bits.  Any thread.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct adam {
 	double lr, beta1, beta2, eps, weight_decay;

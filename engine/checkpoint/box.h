@@ -7,7 +7,7 @@
  * Arithmetic only.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct box {
 	uint32_t ndim;

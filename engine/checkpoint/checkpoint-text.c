@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/checkpoint/editor.h"
 #include "engine/checkpoint/fetch.h"
-#include "engine/log.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/editor.h"
 #include "engine/checkpoint/fetch.h"
-#include "engine/log.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <string.h>

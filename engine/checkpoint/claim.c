@@ -3,9 +3,9 @@
 
 #include "engine/checkpoint/claim.h"
 
+#include "engine/base/log.h"
 #include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/lock-holder.h"
-#include "engine/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,8 +6,8 @@
  * table.h has them.
  */
 
+#include "engine/base/vec.h"
 #include "engine/checkpoint/dcp-names.h"
-#include "engine/checkpoint/list.h"
 #include "engine/checkpoint/torch-source.h"
 
 struct dcp_files {

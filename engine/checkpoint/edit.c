@@ -3,8 +3,8 @@
 
 #include "engine/checkpoint/edit.h"
 
+#include "engine/base/dtype.h"
 #include "engine/checkpoint/box.h"
-#include "engine/dtype.h"
 
 #include <errno.h>
 #include <string.h>

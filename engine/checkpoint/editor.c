@@ -3,13 +3,13 @@
 
 #include "engine/checkpoint/editor.h"
 
+#include "engine/base/fd.h"
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/edit.h"
 #include "engine/checkpoint/journal.h"
 #include "engine/checkpoint/redo.h"
-#include "engine/log.h"
-#include "engine/thread.h"
-#include "engine/fd.h"
 
 #include <errno.h>
 #include <stdio.h>

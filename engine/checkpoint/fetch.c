@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/dtype.h"
+#include "engine/base/thread.h"
 #include "engine/checkpoint/box.h"
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/fetch.h"
 #include "engine/checkpoint/layer.h"
-#include "engine/dtype.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 
 #include "engine/checkpoint/folder.h"
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -6,7 +6,7 @@
  * opened, and no symbolic link is followed; the path that the user gave may lead through some.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <sys/stat.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/dtype.h"
 #include "engine/checkpoint/dcp-files.h"
 #include "engine/checkpoint/dcp-groups.h"
 #include "engine/checkpoint/dcp-names.h"
@@ -8,7 +9,6 @@
 #include "engine/checkpoint/format.h"
 #include "engine/checkpoint/torch-hypers.h"
 #include "engine/checkpoint/torch-unfit.h"
-#include "engine/dtype.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/dtype.h"
 #include "engine/checkpoint/format-files.h"
-#include "engine/dtype.h"
 
 int format_refuse(struct table *t, const char *name, int rc, const struct parse_error *error)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/checkpoint/gate.h"
-#include "engine/thread.h"
 
 void gate_init(struct gate *g)
 {

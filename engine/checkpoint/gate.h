@@ -6,7 +6,7 @@
  * is called when it opens.  Any thread.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <pthread.h>
 

@@ -3,11 +3,11 @@
 
 #include "engine/checkpoint/journal.h"
 
+#include "engine/base/fd.h"
+#include "engine/base/log.h"
 #include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/journal-format.h"
 #include "engine/checkpoint/lock-holder.h"
-#include "engine/log.h"
-#include "engine/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>

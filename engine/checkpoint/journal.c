@@ -3,9 +3,9 @@
 
 #include "engine/checkpoint/journal.h"
 
+#include "engine/base/fd.h"
+#include "engine/base/log.h"
 #include "engine/checkpoint/journal-format.h"
-#include "engine/fd.h"
-#include "engine/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 
 #include "engine/checkpoint/layer.h"
 
-#include "engine/fd.h"
+#include "engine/base/fd.h"
 
 #include <errno.h>
 

@@ -10,7 +10,7 @@
  * Changes only while nobody looks.
  */
 
-#include "engine/checkpoint/list.h"
+#include "engine/base/vec.h"
 #include "engine/checkpoint/table.h"
 
 struct layer_range {

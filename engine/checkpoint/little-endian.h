@@ -4,7 +4,7 @@
 
 /* Numbers in files of our own. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <endian.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "engine/checkpoint/lock-holder.h"
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 /* Who has a file locked (flock), as far as this machine says so, and waiting for it. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { LOCK_HOLDER_MS = 3000 };
 

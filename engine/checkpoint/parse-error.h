@@ -10,7 +10,7 @@
  * and one line for people, which says what was wrong and at which byte of the file.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct parse_error {
 	char why[200]; /* no newline; "" until there is one */

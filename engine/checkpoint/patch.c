@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/fd.h"
 #include "engine/checkpoint/patch.h"
-#include "engine/fd.h"
 
 #include <errno.h>
 #include <string.h>

@@ -11,8 +11,8 @@
  *	patches_apply
  */
 
+#include "engine/base/vec.h"
 #include "engine/checkpoint/layer.h"
-#include "engine/checkpoint/list.h"
 #include "engine/checkpoint/table.h"
 
 struct patch {

@@ -3,11 +3,11 @@
 
 #include "engine/checkpoint/redo.h"
 
+#include "engine/base/fd.h"
+#include "engine/base/log.h"
 #include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/lock-holder.h"
 #include "engine/checkpoint/redo-format.h"
-#include "engine/fd.h"
-#include "engine/log.h"
 
 #include <dirent.h>
 #include <errno.h>

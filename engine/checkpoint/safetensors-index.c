@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/safetensors-index.h"
+#include "engine/base/vec.h"
 #include "engine/checkpoint/json.h"
-#include "engine/checkpoint/list.h"
+#include "engine/checkpoint/safetensors-index.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/dtype.h"
 #include "engine/checkpoint/table-parts.h"
-#include "engine/dtype.h"
 
 #include <errno.h>
 #include <stdarg.h>

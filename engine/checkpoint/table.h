@@ -32,7 +32,7 @@
  * line.  Counts are elements, bases bytes.  No I/O but closing files.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 
 #include <stdio.h>

@@ -3,11 +3,11 @@
 
 #include "engine/checkpoint/take.h"
 
+#include "engine/base/fd.h"
+#include "engine/base/log.h"
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/journal.h"
 #include "engine/checkpoint/lock-holder.h"
-#include "engine/fd.h"
-#include "engine/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 
 /* The names under which torch writes types of elements.  false: none that we know. */
 
-#include "engine/dtype.h"
+#include "engine/base/dtype.h"
 
 /* "float32", also "float", as in the GLOBAL "torch float32". */
 bool torch_dtype_by_name(const char *name, size_t size, enum frag_dtype *out);

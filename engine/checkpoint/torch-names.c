@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/list.h"
+#include "engine/base/vec.h"
 #include "engine/checkpoint/torch-names.h"
 #include "engine/checkpoint/torch-unfit.h"
 

@@ -2,7 +2,7 @@
 #ifndef ENGINE_CHECKPOINT_UTF8_H
 #define ENGINE_CHECKPOINT_UTF8_H
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 /* Shortest forms up to U+10FFFF.  Lone surrogates, which Python writes, only where asked for. */
 bool utf8_is_valid(const void *bytes, size_t size, bool surrogates);

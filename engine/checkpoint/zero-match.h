@@ -8,7 +8,7 @@
  * matters.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct zero_match {
 	uint32_t nparams; /* of the model, in its order */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/zero-plain.h"
+#include "engine/base/dtype.h"
 #include "engine/checkpoint/model-states.h"
 #include "engine/checkpoint/zero-plain-optim.h"
-#include "engine/dtype.h"
+#include "engine/checkpoint/zero-plain.h"
 
 #include <errno.h>
 #include <string.h>

@@ -14,7 +14,7 @@
  * none is ever more than one step ahead, and all are at the same step when the job is idle.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 
 #include <poll.h>

@@ -8,15 +8,15 @@
  * of the host, once on devices, which are device_host's: the owners' memory is then read by messages.
  */
 
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/collective-host.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/device-host.h"
 #include "engine/devices.h"
 #include "engine/frag-internal.h"
-#include "engine/log.h"
 #include "engine/rounds.h"
-#include "engine/thread.h"
 #include "tests/bench/rows.h"
 
 #include <errno.h>

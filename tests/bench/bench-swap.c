@@ -8,7 +8,7 @@
  * Buffers in huge pages are worth twice those in small ones on some disks, so that fio gets huge ones too.
  */
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "engine/place.h"
 #include "tests/adam.h"
 #include "tests/bench/rows.h"

@@ -11,7 +11,7 @@
  *   measure load FILE...	reads them all into its memory: MiB it then had at most
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <errno.h>
 #include <fcntl.h>

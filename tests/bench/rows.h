@@ -6,7 +6,7 @@
  * the median of those of the rounds.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { ROWS_ROUNDS_MAX = 1000 };
 

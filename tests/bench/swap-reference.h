@@ -7,7 +7,7 @@
  * tensor each.  Unlike it, this looks at the results.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct reference {
 	uint64_t block;

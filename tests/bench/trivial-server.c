@@ -10,7 +10,7 @@
 #define FUSE_USE_VERSION 314
 #include <fuse_lowlevel.h>
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #ifdef HAVE_CUDA
-#include "engine/convert.h"
+#include "engine/base/convert.h"
 #include "engine/devices.h"
 #include "engine/registry.h"
 #include "tests/cuda/device-stub.h"

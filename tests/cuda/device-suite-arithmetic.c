@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/convert.h"
+#include "engine/base/convert.h"
 #include "tests/cuda/device-suite.h"
 
 #include <errno.h>

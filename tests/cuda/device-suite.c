@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "tests/cuda/device-suite.h"
-#include "engine/thread.h"
 
 #include <errno.h>
 #include <stdio.h>

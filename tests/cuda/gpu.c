@@ -4,8 +4,8 @@
 #include "tests/cuda/gpu.h"
 
 #ifdef HAVE_NCCL
+#include "engine/base/log.h"
 #include "engine/device.h"
-#include "engine/log.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -4,11 +4,11 @@
 
 /* What programs for a GPU use of the CUDA runtime besides the port: the first GPU of this machine. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #ifdef HAVE_NCCL
-#include "engine/collective.h"
 #include "engine/collective-nccl-load.h"
+#include "engine/collective.h"
 
 #include <cuda_runtime_api.h>
 

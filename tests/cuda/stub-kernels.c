@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/convert.h"
+#include "engine/base/convert.h"
 #include "engine/device-kernels.h"
 #include "engine/device-sums.h"
 #include "tests/cuda/stub.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/thread.h"
+#include "engine/base/thread.h"
 #include "tests/cuda/stub-nccl-hall.h"
 
 #include <dlfcn.h>

@@ -7,7 +7,7 @@
  * on the stream, what a group has.  It records the calls and fails as it is told.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #ifdef HAVE_NCCL
 #include <nccl.h>

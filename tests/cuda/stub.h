@@ -7,7 +7,7 @@
  * by name.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #ifdef HAVE_CUDA
 #include <cuda_runtime_api.h>

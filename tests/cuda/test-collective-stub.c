@@ -17,8 +17,8 @@ int main(void)
 
 #else
 
-#include "engine/log.h"
-#include "engine/thread.h"
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "tests/cuda/stub-nccl.h"
 #include "tests/cuda/stub.h"
 #include "tests/ranks/scarce.h"

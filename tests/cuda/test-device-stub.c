@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/log.h"
-#include "tests/cuda/device-suite.h"
+#include "engine/base/log.h"
 #include "tests/cuda/device-stub.h"
+#include "tests/cuda/device-suite.h"
 #include "tests/ranks/scarce.h"
 
 #include <dlfcn.h>

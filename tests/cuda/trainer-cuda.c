@@ -2,8 +2,8 @@
 #include <config.h>
 
 #ifdef HAVE_CUDA
-#include "engine/log.h"
-#include "engine/thread.h"
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "tests/cuda/device-suite.h"
 
 #include <cuda_runtime_api.h>

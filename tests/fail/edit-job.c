@@ -3,7 +3,7 @@
 
 #include "tests/fail/edit.h"
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 
 #include <errno.h>

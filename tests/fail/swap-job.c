@@ -9,7 +9,7 @@
  *			prints how many milliseconds it took.
  */
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "engine/place.h"
 
 #include <errno.h>

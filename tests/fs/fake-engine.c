@@ -3,8 +3,8 @@
 
 #include "tests/fs/fake-engine.h"
 
+#include "engine/base/log.h"
 #include "engine/engine.h"
-#include "engine/log.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -7,11 +7,11 @@
  * than its bounds.
  */
 
+#include "engine/base/log.h"
 #include "engine/file.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/live.h"
-#include "engine/log.h"
 #include "engine/plan.h"
 #include "engine/turn.h"
 #include "tests/fuzz/fuzz.h"

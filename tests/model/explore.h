@@ -7,7 +7,7 @@
  * wrong is printed.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct explore;
 

@@ -6,7 +6,7 @@
  * which keeps its own copies of its pieces and compares.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/frag.h"
 
 #include <stdatomic.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "tests/ranks/job.h"
 #include "engine/devices.h"
+#include "tests/ranks/job.h"
 
-#include "engine/convert.h"
+#include "engine/base/convert.h"
 #include "engine/join.h"
 #include "engine/turn.h"
 

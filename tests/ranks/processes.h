@@ -6,7 +6,7 @@
  * wait is bounded, and what was started is killed when the test ends.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <sys/types.h>
 

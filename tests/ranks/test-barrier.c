@@ -3,7 +3,7 @@
 
 #include "tests/ranks/observed.h"
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 
 #include <check.h>
 #include <errno.h>

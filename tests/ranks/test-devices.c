@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/devices.h"
 #include "engine/engine.h"
-#include "engine/thread.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/value-reading.h"
 

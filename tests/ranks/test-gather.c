@@ -4,9 +4,9 @@
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/hidden.h"
 
+#include "engine/base/log.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
-#include "engine/log.h"
 #include "engine/meet.h"
 #include "engine/rounds.h"
 

@@ -3,9 +3,9 @@
 
 #include "tests/ranks/job.h"
 
-#include "engine/convert.h"
+#include "engine/base/convert.h"
+#include "engine/base/dtype.h"
 #include "engine/devices.h"
-#include "engine/dtype.h"
 #include "engine/turn.h"
 
 #include <check.h>

@@ -3,10 +3,10 @@
 
 /* Coming in by the front doors: frag_open, engine_open. */
 
+#include "engine/base/log.h"
 #include "engine/frag-internal.h"
 #include "engine/jobfile.h"
 #include "engine/keyfile.h"
-#include "engine/log.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -5,7 +5,7 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/about.h"
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "engine/place.h"
 #include "engine/shards.h"
 #include "engine/swap-text.h"

@@ -4,7 +4,7 @@
 #include "tests/ranks/observed.h"
 #include "tests/ranks/scarce.h"
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 
 #include <check.h>
 #include <errno.h>

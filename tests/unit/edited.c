@@ -3,9 +3,9 @@
 
 #include "tests/unit/edited.h"
 
+#include "engine/base/dtype.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/table-torch.h"
-#include "engine/dtype.h"
 #include "tests/find-param.h"
 #include "tests/unit/waiter.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base.h"
-#include "engine/dtype.h"
+#include "engine/base/base.h"
+#include "engine/base/dtype.h"
 #include "tests/unit/legacy-writer.h"
 
 #include <check.h>

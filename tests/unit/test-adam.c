@@ -3,8 +3,8 @@
 
 /* Steps of torch's Adam and AdamW (tests/oracle/make-adam.py), from its states to its states. */
 
+#include "engine/base/convert.h"
 #include "tests/adam.h"
-#include "engine/convert.h"
 
 #include <check.h>
 #include <inttypes.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/convert.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/convert.h"
-#include "tests/unit/waiter.h"
 #include "tests/find-param.h"
+#include "tests/unit/waiter.h"
 
 #include <check.h>
 #include <errno.h>

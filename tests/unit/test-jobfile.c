@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/machine.h"
 #include "engine/jobfile.h"
 #include "engine/keyfile.h"
-#include "engine/machine.h"
 
 #include <check.h>
 #include <errno.h>

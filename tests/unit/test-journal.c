@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/fd.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/journal-format.h"
 #include "engine/checkpoint/journal.h"
-#include "engine/fd.h"
 #include "tests/unit/edited.h"
 
 #include <check.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/machine.h"
 #include "engine/launch.h"
-#include "engine/machine.h"
 
 #include <check.h>
 #include <errno.h>

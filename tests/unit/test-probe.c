@@ -3,8 +3,8 @@
 
 /* Whether anybody listens at an address, and what errors of sockets are called. */
 
-#include "engine/dtype.h"
-#include "engine/fork.h"
+#include "engine/base/dtype.h"
+#include "engine/base/fork.h"
 #include "engine/transport-probe.h"
 #include "engine/transport-socket.h"
 #include "tests/ranks/scarce.h"

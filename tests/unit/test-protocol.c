@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
-#include "engine/log.h"
 #include "engine/peers.h"
 #include "engine/turn.h"
 #include "tests/fuzz/scripted.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "engine/swap-config.h"
 
 #include <check.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/key.h"
-#include "engine/log.h"
+#include "engine/base/key.h"
+#include "engine/base/log.h"
 #include "engine/transport-queue.h"
 #include "tests/unit/transports.h"
 

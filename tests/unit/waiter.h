@@ -4,8 +4,8 @@
 
 /* For a test that waits until a request at the engine's door has ended. */
 
+#include "engine/base/thread.h"
 #include "engine/engine.h"
-#include "engine/thread.h"
 
 #include <check.h>
 #include <string.h>

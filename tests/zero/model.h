@@ -6,7 +6,7 @@
  * whoever looks at one knows what it must be.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { MODEL_STATES = 3 };
 

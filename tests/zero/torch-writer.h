@@ -6,7 +6,7 @@
  * 4 GiB on.  Storages are filled in place by the caller, or stay holes.  Whatever fails ends the program.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 /* ---- the pickle ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_BASE_H
-#define ENGINE_BASE_H
+#ifndef ENGINE_BASE_BASE_H
+#define ENGINE_BASE_BASE_H
 
 /* What every module uses: checked arithmetic, cleanup, the clock, the environment. */
 

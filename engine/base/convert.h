@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CONVERT_H
-#define ENGINE_CONVERT_H
+#ifndef ENGINE_BASE_CONVERT_H
+#define ENGINE_BASE_CONVERT_H
 
 /* Between float32 and the 16-bit formats, and from those of 8 bits and small integers: round to nearest even, overflow to infinity,
  * subnormals kept; NaN stays NaN (quieted, sign and the upper payload bits kept).
  * Widening is exact.  Bits, not values: no floating-point exception is raised.  Any thread.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <string.h>
 

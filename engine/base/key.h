@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_KEY_H
-#define ENGINE_KEY_H
+#ifndef ENGINE_BASE_KEY_H
+#define ENGINE_BASE_KEY_H
 
 /* A job's key: 32 random bytes, a curve25519 secret.  Who has it is of the job: a rank, a mount that
  * writes, whoever it says it is.  Its public half is a key of its own, for readers: it shows what the job
@@ -8,7 +8,7 @@
  * ever sent.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { KEY_BYTES = 32 };
 

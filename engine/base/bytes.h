@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_BYTES_H
-#define ENGINE_BYTES_H
+#ifndef ENGINE_BASE_BYTES_H
+#define ENGINE_BASE_BYTES_H
 
 /* Numbers of bytes as people write them. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <errno.h>
 

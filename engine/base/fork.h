@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_FORK_H
-#define ENGINE_FORK_H
+#ifndef ENGINE_BASE_FORK_H
+#define ENGINE_BASE_FORK_H
 
 /* Descriptors that a forked child must not keep: a child that lives on (a data loader's worker)
  * would hold the engine's port and its peers' connections open.  They are closed in the child
@@ -11,7 +11,7 @@
  * an inode of their own: forget those before they are closed.  Any thread.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { FORK_FD_MAX = 65536 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/dtype.h"
-#include "engine/convert.h"
+#include "engine/base/convert.h"
+#include "engine/base/dtype.h"
 
 #include <errno.h>
 #include <string.h>

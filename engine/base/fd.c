@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/fd.h"
+#include "engine/base/fd.h"
 
 #include <errno.h>
 #include <sys/file.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/one-line.h"
+#include "engine/base/one-line.h"
 
 #include <ctype.h>
 

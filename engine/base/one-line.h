@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_ONE_LINE_H
-#define ENGINE_ONE_LINE_H
+#ifndef ENGINE_BASE_ONE_LINE_H
+#define ENGINE_BASE_ONE_LINE_H
 
 /* Names in lines for people: a parameter's may have any bytes, and a newline in it would make a line of its own.
  * Control characters are written as %0A is.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <stdio.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 
-#include "engine/one-line.h"
+#include "engine/base/one-line.h"
 
 #include <errno.h>
 #include <pthread.h>

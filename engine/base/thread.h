@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_THREAD_H
-#define ENGINE_THREAD_H
+#ifndef ENGINE_BASE_THREAD_H
+#define ENGINE_BASE_THREAD_H
 
 /* Threads and waits as this house has them: signals are for the process's own threads, deadlines are of the clock
  * that nobody sets.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/fork.h"
+#include "engine/base/fork.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SLOTS_H
-#define ENGINE_SLOTS_H
+#ifndef ENGINE_BASE_SLOT_MAP_H
+#define ENGINE_BASE_SLOT_MAP_H
 
 /* Numbers for things that come and go.  A number is a slot in its low 16 bits and how often the
  * slot was used before in its high 16, so that an old number does not mean a new thing: the
  * freed slot longest unused is taken first.  UINT32_MAX is never one.  No locking.
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum { SLOTS_MAX = 65536 };
 

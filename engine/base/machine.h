@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_MACHINE_H
-#define ENGINE_MACHINE_H
+#ifndef ENGINE_BASE_MACHINE_H
+#define ENGINE_BASE_MACHINE_H
 
 /* Which machine this is, and whether a process of it still runs.  Any thread. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #include <sys/types.h>
 

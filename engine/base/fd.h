@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_FD_H
-#define ENGINE_FD_H
+#ifndef ENGINE_BASE_FD_H
+#define ENGINE_BASE_FD_H
 
 /* What a system call does in part, done whole. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 /* size bytes at offset of a file, at once.  -errno; -EIO: the file ends before that. */
 int fd_read_all(int fd, void *bytes, size_t size, uint64_t offset);

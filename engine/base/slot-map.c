@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/slots.h"
+#include "engine/base/slot-map.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/key.h"
+#include "engine/base/key.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_LOG_H
-#define ENGINE_LOG_H
+#ifndef ENGINE_BASE_LOG_H
+#define ENGINE_BASE_LOG_H
 
 /* One line per event, "fragfs: warn: rank 3: ..." on stderr; the newest lines are kept
  * for .frag/log, those of info too that stderr does not get.  Any thread.  Level from FRAG_LOG (error,
- * warn, info, debug, trace); default warn.  Control characters are escaped (engine/one-line.h).
+ * warn, info, debug, trace); default warn.  Control characters are escaped (engine/base/one-line.h).
  */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/convert.h"
+#include "engine/base/convert.h"
 
 /* Every function is a plain loop over a branchless body, so that compilers vectorise it: cases
  * are all computed and then selected.

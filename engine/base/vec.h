@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_LIST_H
-#define ENGINE_CHECKPOINT_LIST_H
+#ifndef ENGINE_BASE_VEC_H
+#define ENGINE_BASE_VEC_H
 
 /* An array that grows; the caller frees items. */
 
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 struct list {
 	void *items;
