@@ -2,12 +2,12 @@
 #ifndef ENGINE_ARENA_MEMORY_H
 #define ENGINE_ARENA_MEMORY_H
 
-/* A rank's arena (engine/arena.h) with memory behind it, in which its low-precision parameters lie: what moves there
+/* A rank's arena (engine/memory/arena.h) with memory behind it, in which its low-precision parameters lie: what moves there
  * moves in the registry too.  The trainer's thread changes it; any thread may ask for figures and the map.  What
  * open files need of a parameter that goes is for the caller to keep (views_keep_row).
  */
 
-#include "engine/arena.h"
+#include "engine/memory/arena.h"
 #include "engine/registry.h"
 
 #include <stdio.h>

@@ -3,9 +3,9 @@
 
 #include "engine/collecting.h"
 #include "engine/collects.h"
+#include "engine/memory/view-pool.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
-#include "engine/rooms.h"
 #include "engine/unfit.h"
 #include "engine/viewing.h"
 

@@ -4,8 +4,8 @@
 #include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
-#include "engine/pinned.h"
-#include "engine/rooms.h"
+#include "engine/memory/pinned.h"
+#include "engine/memory/view-pool.h"
 #include "engine/rounds.h"
 #include "engine/unfit.h"
 

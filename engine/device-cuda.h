@@ -13,8 +13,8 @@
 #include "engine/device-queue.h"
 
 #ifdef HAVE_CUDA
-#include "engine/arena.h"
-#include "engine/pinned.h"
+#include "engine/memory/arena.h"
+#include "engine/memory/pinned.h"
 
 #include <stdatomic.h>
 

@@ -5,7 +5,7 @@
 /* What devices.c and devices-keep.c share. */
 
 #include "engine/devices.h"
-#include "engine/pinned.h"
+#include "engine/memory/pinned.h"
 
 #include <pthread.h>
 

@@ -3,9 +3,9 @@
 
 #include "engine/collecting.h"
 #include "engine/grab.h"
+#include "engine/memory/view-pool.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
-#include "engine/rooms.h"
 #include "engine/viewing.h"
 
 #include <errno.h>

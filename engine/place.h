@@ -25,7 +25,7 @@
  * place_hold, _release, _read and _figures: any thread.  All else: the trainer's thread, one at a time.
  */
 
-#include "engine/pinned.h"
+#include "engine/memory/pinned.h"
 #include "engine/swap-file.h"
 
 struct place;

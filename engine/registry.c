@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/registry-internal.h"
-#include "engine/memory.h"
+#include "engine/memory/memory.h"
 #include "engine/place.h"
+#include "engine/registry-internal.h"
 
 #include <errno.h>
 #include <stdio.h>

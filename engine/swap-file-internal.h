@@ -2,7 +2,7 @@
 #ifndef ENGINE_SWAP_FILE_INTERNAL_H
 #define ENGINE_SWAP_FILE_INTERNAL_H
 
-#include "engine/arena.h"
+#include "engine/memory/arena.h"
 #include "engine/swap-file.h"
 
 #include <pthread.h>

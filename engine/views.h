@@ -15,8 +15,8 @@
  * not copied yet.  Any thread: one lock.
  */
 
+#include "engine/memory/view-pool.h"
 #include "engine/registry.h"
-#include "engine/rooms.h"
 
 enum { VIEWS_MAX = 16384, VIEWS_OF_PEER_MAX = VIEWS_MAX / 4 * 3 };
 

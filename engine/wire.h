@@ -278,7 +278,7 @@ struct wire_view {
 	uint32_t state; /* enum view_state */
 	uint64_t generation;
 	uint64_t
-		room; /* address in the rank of its bytes once they are kept, labelled (engine/rooms.h) */
+		room; /* address in the rank of its bytes once they are kept, labelled (engine/memory/view-pool.h) */
 };
 static_assert(sizeof(struct wire_view) == 24, "wire");
 
@@ -386,7 +386,7 @@ enum wire_unfit {
 struct wire_collected {
 	int32_t status;   /* 0, or -errno */
 	uint32_t unfit;   /* why: enum wire_unfit */
-	uint64_t address; /* in the rank: of the bytes, labelled (engine/rooms.h) */
+	uint64_t address; /* in the rank: of the bytes, labelled (engine/memory/view-pool.h) */
 };
 static_assert(sizeof(struct wire_collected) == 16, "wire");
 

@@ -5,7 +5,7 @@
  * algorithm; units that compaction moves beside the fewest possible.
  */
 
-#include "engine/arena.h"
+#include "engine/memory/arena.h"
 
 #include <errno.h>
 #include <inttypes.h>

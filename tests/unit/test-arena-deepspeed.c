@@ -5,7 +5,7 @@
  * and maps.  And what is wrong with it, a test each.
  */
 
-#include "engine/arena.h"
+#include "engine/memory/arena.h"
 
 #include <check.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * and what may happen while a plan runs.  TEST_SIZE: units of the small arenas.
  */
 
-#include "engine/arena.h"
+#include "engine/memory/arena.h"
 
 #include <check.h>
 #include <errno.h>

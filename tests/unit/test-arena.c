@@ -5,7 +5,7 @@
  * TEST_ROUNDS.  Plans: test-arena-plan; DeepSpeed's own traces, and what is wrong with them: test-arena-deepspeed.
  */
 
-#include "engine/arena.h"
+#include "engine/memory/arena.h"
 #include "tests/ranks/scarce.h"
 
 #include <check.h>

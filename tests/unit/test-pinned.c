@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/pinned.h"
+#include "engine/memory/pinned.h"
 #include "tests/ranks/scarce.h"
 
 #include <check.h>

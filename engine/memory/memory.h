@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_MEMORY_H
-#define ENGINE_MEMORY_H
+#ifndef ENGINE_MEMORY_MEMORY_H
+#define ENGINE_MEMORY_MEMORY_H
 
 /* This process's memory: large zeroed blocks, and copies that survive a freed address. */
 

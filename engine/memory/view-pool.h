@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_ROOMS_H
-#define ENGINE_ROOMS_H
+#ifndef ENGINE_MEMORY_VIEW_POOL_H
+#define ENGINE_MEMORY_VIEW_POOL_H
 
 /* Memory for what views keep, in huge pages where it is large, lent and taken back: pages that were
  * touched once need not be cleared by the kernel again while a trainer waits.  The caller locks.

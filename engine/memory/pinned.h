@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_PINNED_H
-#define ENGINE_PINNED_H
+#ifndef ENGINE_MEMORY_PINNED_H
+#define ENGINE_MEMORY_PINNED_H
 
 /* Equal buffers for requests to devices: in huge pages where the machine gives them, touched and locked when the pool is
  * opened, not there in a forked child; lent and returned.  What is returned is poisoned under AddressSanitizer.

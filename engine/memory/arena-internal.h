@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_ARENA_INTERNAL_H
-#define ENGINE_ARENA_INTERNAL_H
+#ifndef ENGINE_MEMORY_ARENA_INTERNAL_H
+#define ENGINE_MEMORY_ARENA_INTERNAL_H
 
-#include "engine/arena.h"
+#include "engine/memory/arena.h"
 
 static inline uint64_t handle_of(const struct arena *a, uint32_t block)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/memory.h"
+#include "engine/memory/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

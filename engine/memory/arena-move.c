@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/arena-internal.h"
+#include "engine/memory/arena-internal.h"
 
 #include <errno.h>
 

@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
-#include "engine/pinned.h"
+#include "engine/memory/pinned.h"
 
 #include <errno.h>
 #include <linux/mempolicy.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/rooms.h"
+#include "engine/memory/view-pool.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_ARENA_H
-#define ENGINE_ARENA_H
+#ifndef ENGINE_MEMORY_ARENA_H
+#define ENGINE_MEMORY_ARENA_H
 
 /* Who has which part of one contiguous range.  Arithmetic only: it deals in units (elements or bytes, the
  * caller's choice), knows no memory and copies nothing.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/arena-internal.h"
+#include "engine/memory/arena-internal.h"
 
 /* Holes lie in bins by the three leading bits of their size, so that a bin's holes are all smaller than the next
  * one's; a bin is a treap in the order of size and tie, the priority of a hole is a hash of its record's number.
