@@ -20,8 +20,8 @@
  * Any thread: one lock, never held over anything slow but the copy itself.
  */
 
-#include "engine/hold.h"
-#include "engine/decisions.h"
+#include "engine/catalog/lease.h"
+#include "engine/catalog/outcome-log.h"
 #include "engine/registry.h"
 
 #define EDIT_PEER_NONE (UINT32_MAX - 1) /* decided without its coordinator */

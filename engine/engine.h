@@ -217,7 +217,7 @@ void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
 /* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such, or, with errno
  * EAGAIN, this thread is in a hurry.
- * what: "config", "health" (engine/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", a
+ * what: "config", "health" (engine/catalog/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", a
  * checkpoint's "source".
  */
 char *engine_text(struct engine *e, const char *what);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/catalog/lease.h"
 #include "engine/freezes.h"
-#include "engine/hold.h"
 #include "engine/peers.h"
 
 #include <errno.h>

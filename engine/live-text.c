@@ -3,9 +3,9 @@
 
 #include "engine/about.h"
 #include "engine/base/log.h"
+#include "engine/catalog/health.h"
 #include "engine/collecting.h"
 #include "engine/freezes.h"
-#include "engine/health.h"
 #include "engine/live.h"
 #include "engine/past.h"
 #include "engine/peers.h"

@@ -12,18 +12,18 @@
  * users are called without it.
  */
 
-#include "engine/catalog.h"
-#include "engine/control-page.h"
+#include "engine/catalog/catalog.h"
+#include "engine/catalog/control-page.h"
+#include "engine/catalog/event-ring.h"
+#include "engine/catalog/wire.h"
 #include "engine/door.h"
 #include "engine/edits.h"
 #include "engine/engine.h"
-#include "engine/events.h"
 #include "engine/launch.h"
 #include "engine/peer.h"
 #include "engine/registry.h"
 #include "engine/transport.h"
 #include "engine/views.h"
-#include "engine/wire.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

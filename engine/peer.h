@@ -4,9 +4,9 @@
 
 /* What an engine knows of one rank of its job: where it is, whether it lives, what it holds. */
 
+#include "engine/catalog/states.h"
+#include "engine/catalog/wire.h"
 #include "engine/engine.h"
-#include "engine/states.h"
-#include "engine/wire.h"
 
 enum peer_way { PEER_WAY_UNKNOWN, PEER_WAY_MEMORY, PEER_WAY_MESSAGES };
 

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* From names to rows: which ranks hold which bytes.  The layouts are arithmetic (engine/layout.h); the
+/* From names to rows: which ranks hold which bytes.  The layouts are arithmetic (engine/catalog/layout.h); the
  * ranks' tables of states say where each partition lies.
  */
 

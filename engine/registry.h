@@ -8,8 +8,8 @@
  * hold them.  So they are of states in a device's memory (engine/devices.h); other threads begin copies of these.
  */
 
-#include "engine/control-page.h"
-#include "engine/states.h"
+#include "engine/catalog/control-page.h"
+#include "engine/catalog/states.h"
 
 #include <pthread.h>
 

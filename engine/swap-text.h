@@ -6,7 +6,7 @@
  * Any thread.  The caller's to free; NULL: no memory.
  */
 
-#include "engine/catalog.h"
+#include "engine/catalog/catalog.h"
 #include "engine/registry.h"
 
 char *swap_text_states(struct registry *r, const struct catalog *own);

@@ -43,7 +43,7 @@ struct transport_config {
 /* Takes one received message; data lasts until it returns.  May call send, not turn or close. */
 typedef void (*transport_receive)(void *owner, uint32_t peer, const void *data, size_t size);
 
-/* What the owner's control page (engine/control-page.h) must say around a get. */
+/* What the owner's control page (engine/catalog/control-page.h) must say around a get. */
 struct transport_target {
 	pid_t pid;
 	uint64_t control;   /* address of the owner's control page */

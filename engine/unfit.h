@@ -4,7 +4,7 @@
 
 /* Why bytes do not come by a round, in words. */
 
-#include "engine/wire.h"
+#include "engine/catalog/wire.h"
 
 #include <stdio.h>
 

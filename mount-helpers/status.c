@@ -3,7 +3,7 @@
 
 #include "mount-helpers/status.h"
 
-#include "engine/health.h"
+#include "engine/catalog/health.h"
 #include "mount-helpers/mount-file.h"
 
 #include <dirent.h>

@@ -5,7 +5,7 @@
  * rank with its layout, sent, received, merged into the job's.
  */
 
-#include "engine/catalog.h"
+#include "engine/catalog/catalog.h"
 
 #include <malloc.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 /* Time and memory to build the layouts of a large job, and to look a fragment up in them. */
 
-#include "engine/layout.h"
+#include "engine/catalog/layout.h"
 
 #include <malloc.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/wire.h"
+#include "engine/catalog/wire.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

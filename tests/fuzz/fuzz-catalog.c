@@ -3,7 +3,7 @@
 
 /* A catalog from a rank that lies: decoded, merged into another, asked about, encoded again. */
 
-#include "engine/catalog.h"
+#include "engine/catalog/catalog.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 
 /* A table of states from a rank that lies: decoded, searched, resolved. */
 
-#include "engine/states.h"
+#include "engine/catalog/states.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

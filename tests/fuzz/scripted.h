@@ -6,8 +6,8 @@
  * time; no threads.
  */
 
+#include "engine/catalog/wire.h"
 #include "engine/transport.h"
-#include "engine/wire.h"
 
 enum { SCRIPTED_PEERS = 8, SCRIPTED_KEPT = 64 };
 

@@ -13,8 +13,8 @@
  * One thread.
  */
 
+#include "engine/catalog/wire.h"
 #include "engine/transport.h"
-#include "engine/wire.h"
 
 enum fault_call { FAULT_OPEN, FAULT_CONNECT, FAULT_SEND, FAULT_ATTACH, FAULT_GET };
 

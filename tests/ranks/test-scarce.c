@@ -4,10 +4,10 @@
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
-#include "engine/health.h"
+#include "engine/catalog/health.h"
 #include "engine/join.h"
-#include "engine/peers.h"
 #include "engine/live.h"
+#include "engine/peers.h"
 #include "engine/turn.h"
 
 #include <check.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/catalog/layout.h"
 #include "tests/unit/oracle-dump.h"
-#include "engine/layout.h"
 
 #include <check.h>
 #include <jansson.h>

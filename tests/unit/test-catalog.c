@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/catalog.h"
+#include "engine/catalog/catalog.h"
 
 #include <check.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/events.h"
+#include "engine/catalog/event-ring.h"
 
 #include <check.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * is described in tests/oracle/make-layouts.py.
  */
 
-#include "engine/layout.h"
+#include "engine/catalog/layout.h"
 #include "tests/unit/oracle-dump.h"
 
 #include <check.h>

@@ -5,8 +5,8 @@
  * fails with what is wanting, nothing stays open, and the next one is good.
  */
 
+#include "engine/catalog/layout.h"
 #include "engine/disk.h"
-#include "engine/layout.h"
 #include "engine/live.h"
 #include "engine/memory/view-pool.h"
 #include "engine/readahead.h"

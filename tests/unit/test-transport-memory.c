@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/control-page.h"
+#include "engine/catalog/control-page.h"
 #include "engine/transport.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/states.h"
+#include "engine/catalog/states.h"
 
 #include <errno.h>
 #include <string.h>

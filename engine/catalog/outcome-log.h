@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DECISIONS_H
-#define ENGINE_DECISIONS_H
+#ifndef ENGINE_CATALOG_OUTCOME_LOG_H
+#define ENGINE_CATALOG_OUTCOME_LOG_H
 
 /* What became of the newest transactions: a ring.  Not locked. */
 

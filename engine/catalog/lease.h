@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_HOLD_H
-#define ENGINE_HOLD_H
+#ifndef ENGINE_CATALOG_LEASE_H
+#define ENGINE_CATALOG_LEASE_H
 
 /* A freeze as one rank sees it: from the promise on it lasts until it is thawed, until its bound, counted
  * from the decision, or until who asked for it has been silent; meanwhile the trainer stands at its boundary

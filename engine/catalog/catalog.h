@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CATALOG_H
-#define ENGINE_CATALOG_H
+#ifndef ENGINE_CATALOG_CATALOG_H
+#define ENGINE_CATALOG_CATALOG_H
 
 /* The parameters and param groups of one rank, or, merged, of a whole job.  Grows by add, then
  * catalog_finish computes the layouts and the index, and it never changes again.  No I/O, no threads.
@@ -10,9 +10,9 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/catalog/layout.h"
+#include "engine/catalog/wire.h"
 #include "engine/frag.h"
-#include "engine/layout.h"
-#include "engine/wire.h"
 
 #define CATALOG_NONE UINT32_MAX
 

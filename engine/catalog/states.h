@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_STATES_H
-#define ENGINE_STATES_H
+#ifndef ENGINE_CATALOG_STATES_H
+#define ENGINE_CATALOG_STATES_H
 
 /* What one rank holds and where: rows of named tensors, each in one or more segments of its memory.
  * A rank keeps its own (engine/registry.h) and sends it to whoever reads from it.
@@ -15,8 +15,8 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/catalog/wire.h"
 #include "engine/frag.h"
-#include "engine/wire.h"
 
 #include <sys/uio.h>
 

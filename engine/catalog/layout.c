@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/layout.h"
+#include "engine/catalog/layout.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/decisions.h"
+#include "engine/catalog/outcome-log.h"
 
 #include <string.h>
 

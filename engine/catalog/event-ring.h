@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_EVENTS_H
-#define ENGINE_EVENTS_H
+#ifndef ENGINE_CATALOG_EVENT_RING_H
+#define ENGINE_CATALOG_EVENT_RING_H
 
 /* The newest lines of JSON, numbered from 1 on.  Who reads keeps the number of the last line he had; when
  * lines after it have been dropped, he gets {"event":"lost","count":N} in their place.

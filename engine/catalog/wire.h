@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_WIRE_H
-#define ENGINE_WIRE_H
+#ifndef ENGINE_CATALOG_WIRE_H
+#define ENGINE_CATALOG_WIRE_H
 
 /* Messages between engines.  Little-endian, fixed-width, no padding inside; a message is a header,
  * a body struct, and for some a tail of counted bytes.
@@ -45,7 +45,7 @@
  */
 
 #include "engine/base/base.h"
-#include "engine/control-page.h"
+#include "engine/catalog/control-page.h"
 #include "engine/frag.h"
 
 #include <sys/uio.h>
@@ -244,7 +244,7 @@ struct wire_catalog { /* CATALOG, CATALOG_PUT; then size bytes */
 };
 static_assert(sizeof(struct wire_catalog) == 32, "wire");
 
-struct wire_states { /* then size bytes of the encoded table (engine/states.h) */
+struct wire_states { /* then size bytes of the encoded table (engine/catalog/states.h) */
 	uint64_t epoch;
 	uint64_t total;
 	uint64_t offset;

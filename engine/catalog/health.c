@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/health.h"
+#include "engine/catalog/health.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CONTROL_PAGE_H
-#define ENGINE_CONTROL_PAGE_H
+#ifndef ENGINE_CATALOG_CONTROL_PAGE_H
+#define ENGINE_CATALOG_CONTROL_PAGE_H
 
 /* One page of a rank's memory that anyone who may read its fragments reads beside them.
  * Written by the trainer's thread inside frag_ calls (registry_epoch: under the registry's lock),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_HEALTH_H
-#define ENGINE_HEALTH_H
+#ifndef ENGINE_CATALOG_HEALTH_H
+#define ENGINE_CATALOG_HEALTH_H
 
 /* The text of .frag/health: one line a rank, below a line that names the columns.
  *

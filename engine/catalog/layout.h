@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_LAYOUT_H
-#define ENGINE_LAYOUT_H
+#ifndef ENGINE_CATALOG_LAYOUT_H
+#define ENGINE_CATALOG_LAYOUT_H
 
 /* Where the elements of a param group's parameters lie in the partitions of its shards,
  * from shapes alone, for all shards at once.  Arithmetic only: no I/O, no threads, no clock;
