@@ -22,7 +22,7 @@
 #include "engine/launch.h"
 #include "engine/peer.h"
 #include "engine/registry.h"
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 #include "engine/views.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 #include <errno.h>
 

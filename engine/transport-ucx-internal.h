@@ -9,9 +9,9 @@
 
 #ifdef HAVE_UCX
 #include "engine/base/slot-map.h"
-#include "engine/transport-common.h"
-#include "engine/transport-peers.h"
 #include "engine/transport-ucx-load.h"
+#include "engine/transport/transport-common.h"
+#include "engine/transport/transport-peers.h"
 
 #include <netinet/in.h>
 

@@ -7,7 +7,7 @@
  */
 
 #include "engine/catalog/wire.h"
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 enum { SCRIPTED_PEERS = 8, SCRIPTED_KEPT = 64 };
 

@@ -14,7 +14,7 @@
  */
 
 #include "engine/catalog/wire.h"
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 enum fault_call { FAULT_OPEN, FAULT_CONNECT, FAULT_SEND, FAULT_ATTACH, FAULT_GET };
 

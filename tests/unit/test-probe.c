@@ -5,8 +5,8 @@
 
 #include "engine/base/dtype.h"
 #include "engine/base/fork.h"
-#include "engine/transport-probe.h"
-#include "engine/transport-socket.h"
+#include "engine/transport/transport-probe.h"
+#include "engine/transport/transport-socket.h"
 #include "tests/ranks/scarce.h"
 
 #include <arpa/inet.h>

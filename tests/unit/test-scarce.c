@@ -11,7 +11,7 @@
 #include "engine/memory/view-pool.h"
 #include "engine/readahead.h"
 #include "engine/registry.h"
-#include "engine/transport-peers.h"
+#include "engine/transport/transport-peers.h"
 #include "engine/turn.h"
 #include "tests/ranks/scarce.h"
 #include "tests/unit/transports.h"

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/catalog/control-page.h"
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 #include <check.h>
 #include <errno.h>

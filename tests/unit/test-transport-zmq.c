@@ -3,7 +3,7 @@
 
 #include "engine/base/key.h"
 #include "engine/base/log.h"
-#include "engine/transport-queue.h"
+#include "engine/transport/transport-queue.h"
 #include "tests/unit/transports.h"
 
 #include <arpa/inet.h>

@@ -2,7 +2,7 @@
 #ifndef UNIT_TRANSPORT_SUITE_H
 #define UNIT_TRANSPORT_SUITE_H
 
-/* What holds for each implementation of messages in engine/transport.h. */
+/* What holds for each implementation of messages in engine/transport/transport.h. */
 
 #include <check.h>
 

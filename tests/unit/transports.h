@@ -4,7 +4,7 @@
 
 /* Engines' ends of message transports in one process, turned only when their descriptor says so. */
 
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 #include <check.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #ifndef UNIT_UCX_THERE_H
 #define UNIT_UCX_THERE_H
 
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 #include <sys/wait.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport-probe.h"
+#include "engine/transport/transport-probe.h"
 
-#include "engine/transport-socket.h"
+#include "engine/transport/transport-socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

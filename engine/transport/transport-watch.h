@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_WATCH_H
-#define ENGINE_TRANSPORT_WATCH_H
+#ifndef ENGINE_TRANSPORT_TRANSPORT_WATCH_H
+#define ENGINE_TRANSPORT_TRANSPORT_WATCH_H
 
 /* Follows what libzmq does with one of its sockets: the descriptors it listens and speaks on are
  * closed in forked children (fork.h), who is refused is logged once, who refuses us is said, and connections

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport-peers.h"
+#include "engine/transport/transport-peers.h"
 
 #include <errno.h>
 #include <string.h>

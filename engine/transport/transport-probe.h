@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_PROBE_H
-#define ENGINE_TRANSPORT_PROBE_H
+#ifndef ENGINE_TRANSPORT_TRANSPORT_PROBE_H
+#define ENGINE_TRANSPORT_TRANSPORT_PROBE_H
 
 /* Whether anybody listens at an address to which a connection broke: one is begun and given up.  libzmq tries
  * again by itself, but does not say what it was told.  At most so many at a time: whom there is no room for is

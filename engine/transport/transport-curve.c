@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport-curve.h"
+#include "engine/transport/transport-curve.h"
 
 #include "engine/base/log.h"
-#include "engine/transport-socket.h"
+#include "engine/transport/transport-socket.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_MEMORY_H
-#define ENGINE_TRANSPORT_MEMORY_H
+#ifndef ENGINE_TRANSPORT_TRANSPORT_MEMORY_H
+#define ENGINE_TRANSPORT_TRANSPORT_MEMORY_H
 
 /* The memory half of the transports host and loop: reads processes of this machine.  What the
- * functions do and return is in engine/transport.h.  Any thread.
+ * functions do and return is in engine/transport/transport.h.  Any thread.
  */
 
 #include "engine/base/slot-map.h"
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 #include <pthread.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_SOCKET_H
-#define ENGINE_TRANSPORT_SOCKET_H
+#ifndef ENGINE_TRANSPORT_TRANSPORT_SOCKET_H
+#define ENGINE_TRANSPORT_TRANSPORT_SOCKET_H
 
 /* libzmq's sockets as transport zmq wants them, and its addresses. */
 
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 enum { TRANSPORT_ADDRESS = 256 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_PEERS_H
-#define ENGINE_TRANSPORT_PEERS_H
+#ifndef ENGINE_TRANSPORT_TRANSPORT_PEERS_H
+#define ENGINE_TRANSPORT_TRANSPORT_PEERS_H
 
 /* Whom transport zmq knows: those it connected to, and those that connected to it, by the number
  * libzmq gave their connection.  At most so many; who connected to us and was heard least recently
@@ -8,7 +8,7 @@
  */
 
 #include "engine/base/slot-map.h"
-#include "engine/transport-queue.h"
+#include "engine/transport/transport-queue.h"
 
 enum { TRANSPORT_PEERS_BUCKETS = 4096 };
 

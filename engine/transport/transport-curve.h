@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_CURVE_H
-#define ENGINE_TRANSPORT_CURVE_H
+#ifndef ENGINE_TRANSPORT_TRANSPORT_CURVE_H
+#define ENGINE_TRANSPORT_TRANSPORT_CURVE_H
 
 /* Who may speak with transport zmq.  All engines of a job have one curve25519 key pair, made from
  * the job's secret, as servers and as clients; readers (engine/base/key.h) another, as clients only; whoever

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport-queue.h"
+#include "engine/transport/transport-queue.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_QUEUE_H
-#define ENGINE_TRANSPORT_QUEUE_H
+#ifndef ENGINE_TRANSPORT_TRANSPORT_QUEUE_H
+#define ENGINE_TRANSPORT_TRANSPORT_QUEUE_H
 
 /* Bytes that wait in libzmq to be sent: to one peer, and to all.  libzmq counts messages only, and a peer
  * that asks and does not take would have a thousand of a mebibyte kept for it.  Messages below

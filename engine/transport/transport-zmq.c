@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 #include "engine/base/fork.h"
 #include "engine/base/log.h"
-#include "engine/transport-common.h"
-#include "engine/transport-curve.h"
-#include "engine/transport-peers.h"
-#include "engine/transport-probe.h"
-#include "engine/transport-socket.h"
-#include "engine/transport-watch.h"
+#include "engine/transport/transport-common.h"
+#include "engine/transport/transport-curve.h"
+#include "engine/transport/transport-peers.h"
+#include "engine/transport/transport-probe.h"
+#include "engine/transport/transport-socket.h"
+#include "engine/transport/transport-watch.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport-memory.h"
-#include "engine/transport.h"
+#include "engine/transport/transport-memory.h"
+#include "engine/transport/transport.h"
 
 #include <errno.h>
 

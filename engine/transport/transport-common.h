@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_COMMON_H
-#define ENGINE_TRANSPORT_COMMON_H
+#ifndef ENGINE_TRANSPORT_TRANSPORT_COMMON_H
+#define ENGINE_TRANSPORT_TRANSPORT_COMMON_H
 
 /* What the transports over networks have in common.  Owner's thread. */
 
-#include "engine/transport.h"
+#include "engine/transport/transport.h"
 
 /* What wakes the owner: descriptors, and an event of our own. */
 struct transport_bell {

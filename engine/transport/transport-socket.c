@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport-socket.h"
+#include "engine/transport/transport-socket.h"
 
-#include "engine/transport-common.h"
+#include "engine/transport/transport-common.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport-memory.h"
+#include "engine/transport/transport-memory.h"
 
 #include "engine/base/fork.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_H
-#define ENGINE_TRANSPORT_H
+#ifndef ENGINE_TRANSPORT_TRANSPORT_H
+#define ENGINE_TRANSPORT_TRANSPORT_H
 
 /* Point to point between the engines of two processes.  A port: it never blocks, never retries,
  * never chooses.  Two kinds of service, and an implementation has one or both:
