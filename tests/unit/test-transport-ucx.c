@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport-ucx-load.h"
+#include "engine/transport/ucx/transport-ucx-load.h"
 #include "tests/ranks/scarce.h"
 #include "tests/unit/transport-suite.h"
 #include "tests/unit/transports.h"

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/transport-ucx-internal.h"
+#include "engine/transport/ucx/transport-ucx-internal.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_UCX_LOAD_H
-#define ENGINE_TRANSPORT_UCX_LOAD_H
+#ifndef ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_LOAD_H
+#define ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_LOAD_H
 
 /* libucp, loaded when it is asked for, once, and never unloaded: it has threads and constructors. */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport-ucx-internal.h"
+#include "engine/transport/ucx/transport-ucx-internal.h"
 
 #include <errno.h>
 

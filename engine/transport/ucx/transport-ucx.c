@@ -3,7 +3,7 @@
 
 #include "engine/base/fork.h"
 #include "engine/base/log.h"
-#include "engine/transport-ucx-internal.h"
+#include "engine/transport/ucx/transport-ucx-internal.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/transport-ucx-load.h"
+#include "engine/transport/ucx/transport-ucx-load.h"
 
 #include <dlfcn.h>
 #include <errno.h>

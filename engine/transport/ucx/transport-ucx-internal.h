@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_UCX_INTERNAL_H
-#define ENGINE_TRANSPORT_UCX_INTERNAL_H
+#ifndef ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_INTERNAL_H
+#define ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_INTERNAL_H
 
 /* Inside transport ucx.  A link is one endpoint of UCX, ours or one that was accepted; a peer that we connected
  * to has one link after the other.  UCX's callbacks set flags and count; what follows from them is
@@ -9,9 +9,9 @@
 
 #ifdef HAVE_UCX
 #include "engine/base/slot-map.h"
-#include "engine/transport-ucx-load.h"
 #include "engine/transport/transport-common.h"
 #include "engine/transport/transport-peers.h"
+#include "engine/transport/ucx/transport-ucx-load.h"
 
 #include <netinet/in.h>
 
