@@ -5,7 +5,7 @@
 #include "engine/base/thread.h"
 #include "engine/collective-common.h"
 #include "engine/collective-host.h"
-#include "engine/device-host.h"
+#include "engine/device/device-host.h"
 
 #include <errno.h>
 #include <inttypes.h>

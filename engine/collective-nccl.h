@@ -11,7 +11,7 @@
 
 #include "engine/collective-common.h"
 #include "engine/collective-nccl-load.h"
-#include "engine/device-cuda.h"
+#include "engine/device/device-cuda.h"
 
 #include <pthread.h>
 

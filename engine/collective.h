@@ -23,7 +23,7 @@
  * One thread of the port's: done, which may call all but close.
  */
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 struct collective;
 

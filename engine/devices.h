@@ -10,7 +10,7 @@
  *   a reader's copy                after ... copies ... done
  */
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 #include <sys/uio.h>
 

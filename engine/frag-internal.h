@@ -4,7 +4,7 @@
 
 /* What the files behind frag.h share: frag-open, frag-describe, frag-step, frag-access, linkage ... */
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 #include "engine/node.h"
 
 struct frag {

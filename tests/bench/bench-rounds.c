@@ -13,7 +13,7 @@
 #include "engine/collective-host.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/device-host.h"
+#include "engine/device/device-host.h"
 #include "engine/devices.h"
 #include "engine/frag-internal.h"
 #include "engine/rounds.h"

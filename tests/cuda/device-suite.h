@@ -2,11 +2,11 @@
 #ifndef TESTS_CUDA_DEVICE_SUITE_H
 #define TESTS_CUDA_DEVICE_SUITE_H
 
-/* What holds for each implementation of engine/device.h.  A trainer is what the port's caller has besides: memory of
+/* What holds for each implementation of engine/device/device.h.  A trainer is what the port's caller has besides: memory of
  * devices, and streams.
  */
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 #include <check.h>
 

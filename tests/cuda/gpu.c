@@ -5,7 +5,7 @@
 
 #ifdef HAVE_NCCL
 #include "engine/base/log.h"
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 #include <dlfcn.h>
 #include <errno.h>

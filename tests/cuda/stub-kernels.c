@@ -2,13 +2,13 @@
 #include <config.h>
 
 #include "engine/base/convert.h"
-#include "engine/device-kernels.h"
-#include "engine/device-sums.h"
+#include "engine/device/device-kernels.h"
+#include "engine/device/device-sums.h"
 #include "tests/cuda/stub.h"
 
 #include <string.h>
 
-/* The kernels of engine/device-kernels.cu, of the same elements. */
+/* The kernels of engine/device/device-kernels.cu, of the same elements. */
 
 static void to_bf16(struct stub_work *w)
 {

@@ -4,7 +4,7 @@
 
 /* Memory of a device of device_host: at its own address nobody may touch it, as it is with a device's. */
 
-#include "engine/device-host.h"
+#include "engine/device/device-host.h"
 
 struct hidden {
 	struct device *device;

@@ -3,7 +3,7 @@
 
 /* A port of devices where the machine has no memory at the n-th call, for each n, and memory that is none of theirs. */
 
-#include "engine/device-host.h"
+#include "engine/device/device-host.h"
 #include "tests/ranks/scarce.h"
 
 #include <check.h>

@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/base/convert.h"
-#include "engine/device-host.h"
-#include "engine/device-queue.h"
-#include "engine/device-sums.h"
+#include "engine/device/device-host.h"
+#include "engine/device/device-queue.h"
+#include "engine/device/device-sums.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/device-cuda.h"
+#include "engine/device/device-cuda.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICE_H
-#define ENGINE_DEVICE_H
+#ifndef ENGINE_DEVICE_DEVICE_H
+#define ENGINE_DEVICE_DEVICE_H
 
 /* Memory of accelerators, without waiting for them.  A port: it never retries and never chooses.
  *

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 #include <errno.h>
 

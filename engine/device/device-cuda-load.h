@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICE_CUDA_LOAD_H
-#define ENGINE_DEVICE_CUDA_LOAD_H
+#ifndef ENGINE_DEVICE_DEVICE_CUDA_LOAD_H
+#define ENGINE_DEVICE_DEVICE_CUDA_LOAD_H
 
 /* The CUDA runtime, loaded when it is asked for: one program for machines with and without. */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICE_CUDA_H
-#define ENGINE_DEVICE_CUDA_H
+#ifndef ENGINE_DEVICE_DEVICE_CUDA_H
+#define ENGINE_DEVICE_DEVICE_CUDA_H
 
 /* What the files of device-cuda share.
  *
@@ -9,8 +9,8 @@
  *          pageable memory --> staging --> device         device --> staging -----------> pageable memory
  */
 
-#include "engine/device-cuda-load.h"
-#include "engine/device-queue.h"
+#include "engine/device/device-cuda-load.h"
+#include "engine/device/device-queue.h"
 
 #ifdef HAVE_CUDA
 #include "engine/memory/arena.h"

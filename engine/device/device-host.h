@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICE_HOST_H
-#define ENGINE_DEVICE_HOST_H
+#ifndef ENGINE_DEVICE_DEVICE_HOST_H
+#define ENGINE_DEVICE_DEVICE_HOST_H
 
 /* What a runtime gives its trainer, for device_host: devices' memory, and streams, which do their work at once, in the
  * thread that enqueues it, unless they are held.  NULL is the default stream.
  */
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 enum { DEVICE_HOST_DEVICES = 2 };
 

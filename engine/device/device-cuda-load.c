@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/device-cuda-load.h"
+#include "engine/device/device-cuda-load.h"
 
 #include <dlfcn.h>
 #include <errno.h>

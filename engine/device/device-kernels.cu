@@ -4,8 +4,8 @@
  * also compile for the host.
  */
 
-#include "engine/device-kernels.h"
-#include "engine/device-sums.h"
+#include "engine/device/device-kernels.h"
+#include "engine/device/device-sums.h"
 
 /* Sixteen bytes at a time where both ends are aligned to that; else one element. */
 template <typename To, typename From, To (*one)(From)> static __device__ void

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/device-queue.h"
+#include "engine/device/device-queue.h"
 
 #include <errno.h>
 

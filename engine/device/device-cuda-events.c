@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/device-cuda.h"
+#include "engine/device/device-cuda.h"
 
 #include <errno.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICE_SUMS_H
-#define ENGINE_DEVICE_SUMS_H
+#ifndef ENGINE_DEVICE_DEVICE_SUMS_H
+#define ENGINE_DEVICE_DEVICE_SUMS_H
 
 /* One element's part of struct device_sums; also compiled for GPUs. */
 
 #include "engine/base/convert.h"
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 CONVERT_ONE void device_sums_add(struct device_sums *sums, uint32_t f32)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICE_QUEUE_H
-#define ENGINE_DEVICE_QUEUE_H
+#ifndef ENGINE_DEVICE_DEVICE_QUEUE_H
+#define ENGINE_DEVICE_DEVICE_QUEUE_H
 
 /* What implementations of device.h share: a thread in which requests wait for their events, not for too long, and begin. */
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 
 #include <pthread.h>
 

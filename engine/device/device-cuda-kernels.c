@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/device-cuda.h"
-#include "engine/device-kernels.h"
-#include "engine/device-sums.h"
+#include "engine/device/device-cuda.h"
+#include "engine/device/device-kernels.h"
+#include "engine/device/device-sums.h"
 
 #include <errno.h>
 
@@ -19,7 +19,7 @@ static const char *const names[CUDA_KERNELS] = { "frag_f32_to_bf16", "frag_bf16_
 __asm__(".pushsection .rodata\n"
 	".balign 16\n"
 	"device_kernels:\n"
-	".incbin \"engine/device-kernels.fatbin\"\n"
+	".incbin \"engine/device/device-kernels.fatbin\"\n"
 	".popsection\n");
 extern const char device_kernels[] __attribute__((visibility("hidden")));
 
