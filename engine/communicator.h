@@ -14,7 +14,7 @@
  * told does not.
  */
 
-#include "engine/collective.h"
+#include "engine/collective/collective.h"
 #include "engine/node.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/collective.h"
+#include "engine/collective/collective.h"
 #include "engine/devices-internal.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
-#include "engine/collective-host.h"
+#include "engine/collective/collective-host.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/device/device-host.h"

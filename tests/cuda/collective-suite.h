@@ -2,9 +2,9 @@
 #ifndef TESTS_CUDA_COLLECTIVE_SUITE_H
 #define TESTS_CUDA_COLLECTIVE_SUITE_H
 
-/* What holds for each implementation of engine/collective.h: ranks of one process, as many as there are devices for. */
+/* What holds for each implementation of engine/collective/collective.h: ranks of one process, as many as there are devices for. */
 
-#include "engine/collective.h"
+#include "engine/collective/collective.h"
 #include "tests/cuda/device-suite.h"
 
 enum { RANKS_MAX = 4 };

@@ -7,8 +7,8 @@
 #include "engine/base/base.h"
 
 #ifdef HAVE_NCCL
-#include "engine/collective-nccl-load.h"
-#include "engine/collective.h"
+#include "engine/collective/collective-nccl-load.h"
+#include "engine/collective/collective.h"
 
 #include <cuda_runtime_api.h>
 

@@ -10,11 +10,11 @@
  * was started again has something else there until the next time.
  */
 
-#include "engine/collective.h"
+#include "engine/collective/collective.h"
+#include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/frag-internal.h"
-#include "engine/collects.h"
 #include "engine/rounds.h"
 
 #include <dlfcn.h>

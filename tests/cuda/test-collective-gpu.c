@@ -8,7 +8,7 @@
 /* The suite with NCCL on the GPUs of this machine, one rank on each: with one GPU a rank that sends to itself. */
 
 #ifdef HAVE_NCCL
-#include "engine/collective-nccl-load.h"
+#include "engine/collective/collective-nccl-load.h"
 
 static const char *missing_nccl(void)
 {

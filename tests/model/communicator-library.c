@@ -3,7 +3,7 @@
 
 #include "tests/model/communicator.h"
 
-/* engine/collective.h: an id is joined once by each rank; who has joined is ready when all have; what has failed or was aborted
+/* engine/collective/collective.h: an id is joined once by each rank; who has joined is ready when all have; what has failed or was aborted
  * lets go some time later.  What is launched ends when all have launched their part, or with the library.
  */
 

@@ -3,7 +3,7 @@
 
 #include "tests/ranks/boundaries.h"
 
-#include "engine/collective-host.h"
+#include "engine/collective/collective-host.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/peers.h"

@@ -4,8 +4,8 @@
 #include "tests/ranks/mounted-rounds.h"
 
 #include "engine/collecting.h"
+#include "engine/collective/collective-host.h"
 #include "engine/collects.h"
-#include "engine/collective-host.h"
 #include "engine/communicator.h"
 #include "engine/devices.h"
 #include "engine/peers.h"

@@ -3,7 +3,7 @@
 
 #include "tests/ranks/job.h"
 
-#include "engine/collective-host.h"
+#include "engine/collective/collective-host.h"
 #include "engine/communicator.h"
 #include "engine/rounds.h"
 #include "engine/turn.h"

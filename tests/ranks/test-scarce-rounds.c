@@ -4,7 +4,7 @@
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
-#include "engine/collective-host.h"
+#include "engine/collective/collective-host.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/rounds.h"

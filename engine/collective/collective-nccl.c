@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
-#include "engine/collective-nccl.h"
+#include "engine/collective/collective-nccl.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COLLECTIVE_HOST_H
-#define ENGINE_COLLECTIVE_HOST_H
+#ifndef ENGINE_COLLECTIVE_COLLECTIVE_HOST_H
+#define ENGINE_COLLECTIVE_COLLECTIVE_HOST_H
 
 /* How collective_host is made to fail. */
 
-#include "engine/collective.h"
+#include "engine/collective/collective.h"
 
 /* What it launches does not begin, or goes on with that. */
 void collective_host_hold(struct collective *c, bool hold);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COLLECTIVE_COMMON_H
-#define ENGINE_COLLECTIVE_COMMON_H
+#ifndef ENGINE_COLLECTIVE_COLLECTIVE_COMMON_H
+#define ENGINE_COLLECTIVE_COLLECTIVE_COMMON_H
 
 /* What implementations of collective.h share. */
 
-#include "engine/collective.h"
+#include "engine/collective/collective.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/collective-common.h"
+#include "engine/collective/collective-common.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COLLECTIVE_NCCL_LOAD_H
-#define ENGINE_COLLECTIVE_NCCL_LOAD_H
+#ifndef ENGINE_COLLECTIVE_COLLECTIVE_NCCL_LOAD_H
+#define ENGINE_COLLECTIVE_COLLECTIVE_NCCL_LOAD_H
 
 /* NCCL, loaded when it is asked for. */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COLLECTIVE_NCCL_H
-#define ENGINE_COLLECTIVE_NCCL_H
+#ifndef ENGINE_COLLECTIVE_COLLECTIVE_NCCL_H
+#define ENGINE_COLLECTIVE_COLLECTIVE_NCCL_H
 
 /* What the files of collective-nccl share.
  *
@@ -9,8 +9,8 @@
  *   an errand          a thread for calls of NCCL that may not return: it is waited for no longer than it may take
  */
 
-#include "engine/collective-common.h"
-#include "engine/collective-nccl-load.h"
+#include "engine/collective/collective-common.h"
+#include "engine/collective/collective-nccl-load.h"
 #include "engine/device/device-cuda.h"
 
 #include <pthread.h>

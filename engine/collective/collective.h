@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COLLECTIVE_H
-#define ENGINE_COLLECTIVE_H
+#ifndef ENGINE_COLLECTIVE_COLLECTIVE_H
+#define ENGINE_COLLECTIVE_COLLECTIVE_H
 
 /* Bytes between the devices of several ranks, without waiting for them.  A port: it never retries and never chooses.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/collective-nccl.h"
+#include "engine/collective/collective-nccl.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -3,8 +3,8 @@
 
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
-#include "engine/collective-common.h"
-#include "engine/collective-host.h"
+#include "engine/collective/collective-common.h"
+#include "engine/collective/collective-host.h"
 #include "engine/device/device-host.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/collective.h"
+#include "engine/collective/collective.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/collective-nccl-load.h"
+#include "engine/collective/collective-nccl-load.h"
 
 #include <dlfcn.h>
 #include <errno.h>
