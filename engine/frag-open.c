@@ -11,10 +11,10 @@
 #include "engine/keyfile.h"
 #include "engine/listen.h"
 #include "engine/live.h"
-#include "engine/place.h"
 #include "engine/serve-later.h"
 #include "engine/shards.h"
 #include "engine/swap-text.h"
+#include "engine/swap/swapper.h"
 #include "engine/turn.h"
 
 #include <errno.h>

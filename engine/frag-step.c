@@ -4,9 +4,9 @@
 #include "engine/devices.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
-#include "engine/place.h"
 #include "engine/rounds.h"
 #include "engine/shards.h"
+#include "engine/swap/swapper.h"
 
 #include <errno.h>
 #include <string.h>

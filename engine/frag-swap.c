@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/frag-internal.h"
-#include "engine/place.h"
 #include "engine/shards.h"
+#include "engine/swap/swapper.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/frag-internal.h"
-#include "engine/tensor-swp.h"
+#include "engine/swap/tensor-swp.h"
 
 #include <dirent.h>
 #include <errno.h>

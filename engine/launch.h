@@ -8,7 +8,7 @@
 #include "engine/base/machine.h"
 #include "engine/fabric-config.h"
 #include "engine/frag.h"
-#include "engine/swap-config.h"
+#include "engine/swap/swap-config.h"
 
 struct launch {
 	uint32_t rank;

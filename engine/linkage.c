@@ -3,7 +3,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/frag-internal.h"
-#include "engine/place.h"
+#include "engine/swap/swapper.h"
 
 #include <errno.h>
 #include <string.h>

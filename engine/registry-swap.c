@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/place.h"
 #include "engine/registry-internal.h"
+#include "engine/swap/swapper.h"
 
 #include <errno.h>
 #include <stdio.h>

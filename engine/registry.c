@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/memory/memory.h"
-#include "engine/place.h"
 #include "engine/registry-internal.h"
+#include "engine/swap/swapper.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "engine/devices.h"
 #include "engine/node.h"
-#include "engine/place.h"
+#include "engine/swap/swapper.h"
 
 struct later;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/place.h"
 #include "engine/collects.h"
 #include "engine/serve-arena.h"
 #include "engine/serve-later.h"
 #include "engine/serve-swap.h"
 #include "engine/serve.h"
 #include "engine/swap-text.h"
+#include "engine/swap/swapper.h"
 
 #include <errno.h>
 #include <string.h>

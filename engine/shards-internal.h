@@ -2,8 +2,8 @@
 #ifndef ENGINE_SHARDS_INTERNAL_H
 #define ENGINE_SHARDS_INTERNAL_H
 
-#include "engine/place.h"
 #include "engine/shards.h"
+#include "engine/swap/swapper.h"
 
 enum pack_where { PACK_OUT, PACK_IN, PACK_UNSENT };
 

@@ -8,7 +8,7 @@
  *	pack 1   | piece of 10                     |     larger than a buffer: in several that lie one behind the other
  *	         |                       |
  *
- * A pack is a state of engine/place.h, and comes in, and goes back, as a whole.  Pieces that are too small for the disk stay
+ * A pack is a state of engine/swap/swapper.h, and comes in, and goes back, as a whole.  Pieces that are too small for the disk stay
  * in memory.  Trainer's thread.
  */
 

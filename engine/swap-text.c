@@ -4,7 +4,7 @@
 #include "engine/swap-text.h"
 
 #include "engine/base/one-line.h"
-#include "engine/place.h"
+#include "engine/swap/swapper.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 
 #include "engine/checkpoint/gate.h"
 #include "engine/checkpoint/table.h"
-#include "engine/disk.h"
 #include "engine/door.h"
+#include "engine/swap/disk.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -9,7 +9,7 @@
  */
 
 #include "engine/base/log.h"
-#include "engine/place.h"
+#include "engine/swap/swapper.h"
 #include "tests/adam.h"
 #include "tests/bench/rows.h"
 #include "tests/bench/swap-reference.h"

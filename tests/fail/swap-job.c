@@ -10,7 +10,7 @@
  */
 
 #include "engine/base/log.h"
-#include "engine/place.h"
+#include "engine/swap/swapper.h"
 
 #include <errno.h>
 #include <fcntl.h>

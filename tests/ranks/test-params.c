@@ -6,9 +6,9 @@
 
 #include "engine/about.h"
 #include "engine/base/log.h"
-#include "engine/place.h"
 #include "engine/shards.h"
 #include "engine/swap-text.h"
+#include "engine/swap/swapper.h"
 
 #include <check.h>
 #include <errno.h>

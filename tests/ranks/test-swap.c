@@ -6,7 +6,7 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/about.h"
-#include "engine/place.h"
+#include "engine/swap/swapper.h"
 #include "engine/turn.h"
 
 #include <check.h>

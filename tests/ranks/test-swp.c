@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/place.h"
+#include "engine/swap/swapper.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 

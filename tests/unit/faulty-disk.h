@@ -4,7 +4,7 @@
 
 /* A disk whose n-th request of a kind goes wrong. */
 
-#include "engine/disk.h"
+#include "engine/swap/disk.h"
 
 enum fault {
 	FAULT_NONE,

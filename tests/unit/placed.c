@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/place-internal.h"
-#include "engine/swap-file-internal.h"
+#include "engine/swap/swap-file-internal.h"
+#include "engine/swap/swapper-internal.h"
 #include "tests/unit/placed.h"
 
 #include <check.h>

@@ -4,7 +4,7 @@
 
 /* A place in a folder of its own, for tests: over each disk, which may fail.  TEST_SEED; TEST_DIR: where (/tmp). */
 
-#include "engine/place.h"
+#include "engine/swap/swapper.h"
 #include "tests/unit/faulty-disk.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/disk.h"
+#include "engine/swap/disk.h"
 
 #include <check.h>
 #include <dirent.h>

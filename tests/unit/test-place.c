@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/swap-file.h"
+#include "engine/swap/swap-file.h"
 #include "tests/unit/placed.h"
 
 #include <check.h>

@@ -6,11 +6,11 @@
  */
 
 #include "engine/catalog/layout.h"
-#include "engine/disk.h"
 #include "engine/live.h"
 #include "engine/memory/view-pool.h"
 #include "engine/readahead.h"
 #include "engine/registry.h"
+#include "engine/swap/disk.h"
 #include "engine/transport/transport-peers.h"
 #include "engine/turn.h"
 #include "tests/ranks/scarce.h"

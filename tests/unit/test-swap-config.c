@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/swap-config.h"
+#include "engine/swap/swap-config.h"
 
 #include <check.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SWAP_FILE_H
-#define ENGINE_SWAP_FILE_H
+#ifndef ENGINE_SWAP_SWAP_FILE_H
+#define ENGINE_SWAP_SWAP_FILE_H
 
 /* A rank's container of swapped states: one file of extents, with a checksum for each 4 KiB, kept in memory.
  *
@@ -12,7 +12,7 @@
  * Requests on one extent that overlap, one of them a write, must not be under way together.
  */
 
-#include "engine/disk.h"
+#include "engine/swap/disk.h"
 
 #include <pthread.h>
 

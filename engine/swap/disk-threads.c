@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/disk-queue.h"
+#include "engine/swap/disk-queue.h"
 
 #include <errno.h>
 #include <pthread.h>

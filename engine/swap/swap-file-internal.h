@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SWAP_FILE_INTERNAL_H
-#define ENGINE_SWAP_FILE_INTERNAL_H
+#ifndef ENGINE_SWAP_SWAP_FILE_INTERNAL_H
+#define ENGINE_SWAP_SWAP_FILE_INTERNAL_H
 
 #include "engine/memory/arena.h"
-#include "engine/swap-file.h"
+#include "engine/swap/swap-file.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DISK_H
-#define ENGINE_DISK_H
+#ifndef ENGINE_SWAP_DISK_H
+#define ENGINE_SWAP_DISK_H
 
 /* Ranges of files, without waiting for them.  One thread of its own, or some, where requests end.  A port: it
  * never retries and never chooses; what was read or written short is the caller's to go on with.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/swap-file-internal.h"
+#include "engine/swap/swap-file-internal.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

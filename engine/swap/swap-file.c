@@ -3,7 +3,7 @@
 
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
-#include "engine/swap-file-internal.h"
+#include "engine/swap/swap-file-internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/place-internal.h"
+#include "engine/swap/swapper-internal.h"
 
 #include <errno.h>
 #include <string.h>

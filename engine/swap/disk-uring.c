@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
-#include "engine/disk-queue.h"
+#include "engine/swap/disk-queue.h"
 
 #include <errno.h>
 #include <liburing.h>

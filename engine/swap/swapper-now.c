@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/place-internal.h"
+#include "engine/swap/swapper-internal.h"
 
 #include <errno.h>
 #include <string.h>

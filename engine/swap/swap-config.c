@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/swap-config.h"
+#include "engine/swap/swap-config.h"
 
 #include "engine/base/bytes.h"
 #include "engine/base/log.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SWAP_CONFIG_H
-#define ENGINE_SWAP_CONFIG_H
+#ifndef ENGINE_SWAP_SWAP_CONFIG_H
+#define ENGINE_SWAP_SWAP_CONFIG_H
 
 /* Whether this rank has states on NVMe, where, and with how much pinned memory: from frag_config, FRAG_SWAP_DIR,
  * FRAG_PINNED_MEM, FRAG_SWAP_MAX, FRAG_SWAP_DEBUG, and a file with DeepSpeed's sections `aio`, `offload_optimizer` and `offload_param`

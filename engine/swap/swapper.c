@@ -4,7 +4,7 @@
 #include "engine/base/log.h"
 #include "engine/base/machine.h"
 #include "engine/base/thread.h"
-#include "engine/place-internal.h"
+#include "engine/swap/swapper-internal.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DISK_QUEUE_H
-#define ENGINE_DISK_QUEUE_H
+#ifndef ENGINE_SWAP_DISK_QUEUE_H
+#define ENGINE_SWAP_DISK_QUEUE_H
 
 /* What was submitted and has not begun, in order.  Under the disk's lock. */
 
-#include "engine/disk.h"
+#include "engine/swap/disk.h"
 
 struct disk_queue {
 	struct disk_io *first, **end; /* end NULL: it was never used */

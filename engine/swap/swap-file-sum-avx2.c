@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/swap-file-internal.h"
+#include "engine/swap/swap-file-internal.h"
 
 /* The same numbers in two thirds of the time: what a core sums while the disk waits for it is bandwidth. */
 #ifdef __x86_64__

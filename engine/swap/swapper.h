@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_PLACE_H
-#define ENGINE_PLACE_H
+#ifndef ENGINE_SWAP_SWAPPER_H
+#define ENGINE_SWAP_SWAPPER_H
 
 /* Where a rank's swapped states are: on NVMe, visiting memory.
  *
@@ -26,7 +26,7 @@
  */
 
 #include "engine/memory/pinned.h"
-#include "engine/swap-file.h"
+#include "engine/swap/swap-file.h"
 
 struct place;
 struct place_state;

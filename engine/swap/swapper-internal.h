@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_PLACE_INTERNAL_H
-#define ENGINE_PLACE_INTERNAL_H
+#ifndef ENGINE_SWAP_SWAPPER_INTERNAL_H
+#define ENGINE_SWAP_SWAPPER_INTERNAL_H
 
-#include "engine/place.h"
+#include "engine/swap/swapper.h"
 
 #include <pthread.h>
 
@@ -155,7 +155,7 @@ static inline uint64_t place_whole(uint64_t bytes)
 	return u64_div_ceil(bytes, SWAP_BLOCK) * SWAP_BLOCK;
 }
 
-/* ---- place-body.c: under the lock, but for _new and what says otherwise ---- */
+/* ---- swapper-block.c: under the lock, but for _new and what says otherwise ---- */
 
 /* Memory of that kind is taken, if there may be as much; is given back. */
 bool place_take(struct place *p, enum place_memory kind, uint64_t bytes);
@@ -203,7 +203,7 @@ void place_set_next(struct place *p, struct place_slice *slice, struct place_ver
 void place_publish_changed(struct place *p, const struct place_state *s);
 void place_forget_current(struct place *p, struct place_slice *slice);
 
-/* ---- place-out.c: without the lock, by the trainer ---- */
+/* ---- swapper-out.c: without the lock, by the trainer ---- */
 
 /* To a new extent, by the disk.  -ENOSPC and others: nothing has begun. */
 int place_body_write(struct place_body *b);
@@ -213,7 +213,7 @@ void place_try_again(struct place *p);
 int place_version_of(struct place *p, struct place_slice *slice, void *memory,
 		     enum place_memory kind, struct place_version **v);
 
-/* ---- place-figures.c: under the lock ---- */
+/* ---- swapper-figures.c: under the lock ---- */
 
 /* One more, one less is under way. */
 void place_busy(struct place *p, enum place_kind kind, enum place_timed timed);
@@ -226,7 +226,7 @@ void place_timed(struct place *p, const struct place_state *s, uint64_t slice,
 void place_debug(struct place *p, const struct place_state *s, const char *what,
 		 uint64_t offset, uint64_t size);
 
-/* ---- place-slice.c ---- */
+/* ---- swapper-slice.c ---- */
 
 /* Even if values are collected in it. */
 int place_bring_slice(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
@@ -238,7 +238,7 @@ uint64_t place_patience(const struct place *p);
 /* Under the lock; -ETIMEDOUT. */
 int place_wait_until(struct place *p, const struct timespec *end);
 
-/* ---- place-read.c: without the lock ---- */
+/* ---- swapper-read.c: without the lock ---- */
 
 /* What the trainer would bring in, of one slice. */
 int place_hold_newest(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
@@ -251,13 +251,13 @@ bool place_hold_has(const struct place_hold *h, const struct place_state *s, uin
 /* All of own, which it releases. */
 void place_read_part(struct place *p, struct place_read *r, struct place_hold *own);
 
-/* ---- place-now.c: without the lock ---- */
+/* ---- swapper-now.c: without the lock ---- */
 
 /* The newest version, in one slice. */
 int place_read_newest(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
 		      void *memory);
 
-/* ---- place-put.c ---- */
+/* ---- swapper-put.c ---- */
 
 /* Values of s that are collected. */
 void place_forget_put(struct place *p, struct place_state *s);

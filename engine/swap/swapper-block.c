@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/frag.h"
-#include "engine/place-internal.h"
+#include "engine/swap/swapper-internal.h"
 
 #include <errno.h>
 #include <inttypes.h>

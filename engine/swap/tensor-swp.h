@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TENSOR_SWP_H
-#define ENGINE_TENSOR_SWP_H
+#ifndef ENGINE_SWAP_TENSOR_SWP_H
+#define ENGINE_SWAP_TENSOR_SWP_H
 
 /* The files in which DeepSpeed's optimizer swapper keeps a rank's states, one of each sub-group and state: raw elements
  * from byte 0 on, and padding, as it reads and writes multiples of 1024 bytes for each of its threads.

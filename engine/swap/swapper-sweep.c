@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/place-internal.h"
+#include "engine/swap/swapper-internal.h"
 
 #include <errno.h>
 
