@@ -3,9 +3,9 @@
 
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/devices.h"
 #include "engine/memory/pinned.h"
 #include "engine/memory/view-pool.h"
+#include "engine/rank/devices.h"
 #include "engine/rounds.h"
 #include "engine/unfit.h"
 

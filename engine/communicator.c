@@ -3,8 +3,8 @@
 
 #include "engine/base/log.h"
 #include "engine/communicator-internal.h"
-#include "engine/devices.h"
 #include "engine/peers.h"
+#include "engine/rank/devices.h"
 
 #include <errno.h>
 #include <string.h>

@@ -222,7 +222,7 @@ void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
  */
 char *engine_text(struct engine *e, const char *what);
 
-/* The same of one rank of a job: "swap", "pinned", "arena" (engine/arena-memory.h). */
+/* The same of one rank of a job: "swap", "pinned", "arena" (engine/rank/arena-memory.h). */
 char *engine_rank_text(struct engine *e, uint32_t rank, const char *what);
 
 /* Whether a rank of a job has an arena.  -ENOENT: no such rank; -EIO, -ETIMEDOUT: it cannot be asked. */

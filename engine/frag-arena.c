@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/arena-memory.h"
 #include "engine/frag-internal.h"
+#include "engine/rank/arena-memory.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/devices.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
+#include "engine/rank/devices.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #include "engine/base/log.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/devices.h"
 #include "engine/frag-internal.h"
+#include "engine/rank/devices.h"
 #include "engine/rounds.h"
 #include "engine/serve-later.h"
 

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/communicator.h"
-#include "engine/devices.h"
 #include "engine/frag-internal.h"
+#include "engine/rank/devices.h"
 #include "engine/reads.h"
 #include "engine/rounds.h"
 

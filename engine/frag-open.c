@@ -11,9 +11,9 @@
 #include "engine/keyfile.h"
 #include "engine/listen.h"
 #include "engine/live.h"
+#include "engine/rank/swap-text.h"
+#include "engine/rank/swapped-params.h"
 #include "engine/serve-later.h"
-#include "engine/shards.h"
-#include "engine/swap-text.h"
 #include "engine/swap/swapper.h"
 #include "engine/turn.h"
 

@@ -5,12 +5,12 @@
 #include "engine/collects.h"
 #include "engine/commit.h"
 #include "engine/communicator.h"
-#include "engine/devices.h"
 #include "engine/frag-internal.h"
 #include "engine/live.h"
 #include "engine/meet.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
+#include "engine/rank/devices.h"
 #include "engine/tell.h"
 #include "engine/writes.h"
 

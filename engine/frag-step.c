@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/devices.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
+#include "engine/rank/devices.h"
+#include "engine/rank/swapped-params.h"
 #include "engine/rounds.h"
-#include "engine/shards.h"
 #include "engine/swap/swapper.h"
 
 #include <errno.h>

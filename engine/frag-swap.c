@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/frag-internal.h"
-#include "engine/shards.h"
+#include "engine/rank/swapped-params.h"
 #include "engine/swap/swapper.h"
 
 #include <errno.h>

@@ -17,13 +17,13 @@
 #include "engine/catalog/event-ring.h"
 #include "engine/catalog/wire.h"
 #include "engine/door.h"
-#include "engine/edits.h"
 #include "engine/engine.h"
 #include "engine/launch.h"
 #include "engine/peer.h"
-#include "engine/registry.h"
+#include "engine/rank/participant.h"
+#include "engine/rank/registry.h"
+#include "engine/rank/view-owner.h"
 #include "engine/transport/transport.h"
-#include "engine/views.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -6,8 +6,8 @@
  * whose thread wakes it to answer.  Engine thread, with the lock, but where said.
  */
 
-#include "engine/devices.h"
 #include "engine/node.h"
+#include "engine/rank/devices.h"
 #include "engine/swap/swapper.h"
 
 struct later;

@@ -2,11 +2,11 @@
 #include <config.h>
 
 #include "engine/collects.h"
+#include "engine/rank/swap-text.h"
 #include "engine/serve-arena.h"
 #include "engine/serve-later.h"
 #include "engine/serve-swap.h"
 #include "engine/serve.h"
-#include "engine/swap-text.h"
 #include "engine/swap/swapper.h"
 
 #include <errno.h>

@@ -3,7 +3,6 @@
 
 #include "engine/about.h"
 #include "engine/agree.h"
-#include "engine/arena-memory.h"
 #include "engine/barrier.h"
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
@@ -17,6 +16,7 @@
 #include "engine/meet.h"
 #include "engine/past.h"
 #include "engine/peers.h"
+#include "engine/rank/arena-memory.h"
 #include "engine/readahead.h"
 #include "engine/rights.h"
 #include "engine/rounds.h"

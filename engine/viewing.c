@@ -3,8 +3,8 @@
 
 #include "engine/base/log.h"
 #include "engine/peers.h"
+#include "engine/rank/view-owner.h"
 #include "engine/viewing.h"
-#include "engine/views.h"
 #include "engine/waiting.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #define ENGINE_CATALOG_STATES_H
 
 /* What one rank holds and where: rows of named tensors, each in one or more segments of its memory.
- * A rank keeps its own (engine/registry.h) and sends it to whoever reads from it.
+ * A rank keeps its own (engine/rank/registry.h) and sends it to whoever reads from it.
  *
  *   row 3: PARTITION group 0 sub 1 "exp_avg" float32, 4096 elements
  *            segment [0, 4096) at 0x7f..
@@ -28,14 +28,14 @@ enum state_kind {
 	STATE_LP_SHARD,  /* index: parameter; this rank's piece of it */
 	STATE_HYPER,     /* index: group; one float64 */
 	STATE_PUBLISHED, /* bytes for other ranks */
-	STATE_ARENA, /* bytes in which low-precision parameters lie: engine/arena-memory.h */
+	STATE_ARENA, /* bytes in which low-precision parameters lie: engine/rank/arena-memory.h */
 	STATE_KINDS,
 };
 
 enum state_tier {
 	STATE_HOST, /* memory, at the segments' addresses */
 	STATE_SWAP, /* a partition, or a piece of a parameter, that visits memory; no segments: it is all there */
-	STATE_DEVICE, /* memory of a device, at addresses that nobody copies from but by engine/devices.h */
+	STATE_DEVICE, /* memory of a device, at addresses that nobody copies from but by engine/rank/devices.h */
 	STATE_TIERS,
 };
 

@@ -14,8 +14,8 @@
 #include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/device/device-host.h"
-#include "engine/devices.h"
 #include "engine/frag-internal.h"
+#include "engine/rank/devices.h"
 #include "engine/rounds.h"
 #include "tests/bench/rows.h"
 

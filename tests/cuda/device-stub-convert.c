@@ -3,8 +3,8 @@
 
 #ifdef HAVE_CUDA
 #include "engine/base/convert.h"
-#include "engine/devices.h"
-#include "engine/registry.h"
+#include "engine/rank/devices.h"
+#include "engine/rank/registry.h"
 #include "tests/cuda/device-stub.h"
 
 #include <errno.h>

@@ -13,8 +13,8 @@
 #include "engine/collective/collective.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/devices.h"
 #include "engine/frag-internal.h"
+#include "engine/rank/devices.h"
 #include "engine/rounds.h"
 
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
 
 #include "tests/model/commit.h"
 
-/* engine/edits.c and what serve.c does with it. */
+/* engine/rank/participant.c and what serve.c does with it. */
 
 static bool bars(const struct edit *e)
 {

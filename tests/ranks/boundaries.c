@@ -5,8 +5,8 @@
 
 #include "engine/collective/collective-host.h"
 #include "engine/communicator.h"
-#include "engine/devices.h"
 #include "engine/peers.h"
+#include "engine/rank/devices.h"
 #include "engine/turn.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/devices.h"
+#include "engine/rank/devices.h"
 #include "tests/ranks/job.h"
 
 #include "engine/base/convert.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/devices-internal.h"
 #include "engine/engine.h"
+#include "engine/rank/devices-internal.h"
 #include "engine/sends.h"
 #include "engine/viewing.h"
 #include "tests/ranks/job.h"
-#include "tests/ranks/value-reading.h"
 #include "tests/ranks/scarce.h"
+#include "tests/ranks/value-reading.h"
 
 #include <check.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/devices.h"
 #include "engine/engine.h"
+#include "engine/rank/devices.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/value-reading.h"
 

@@ -5,7 +5,7 @@
 
 #include "engine/base/convert.h"
 #include "engine/base/dtype.h"
-#include "engine/devices.h"
+#include "engine/rank/devices.h"
 #include "engine/turn.h"
 
 #include <check.h>

@@ -6,8 +6,8 @@
 
 #include "engine/about.h"
 #include "engine/base/log.h"
-#include "engine/shards.h"
-#include "engine/swap-text.h"
+#include "engine/rank/swap-text.h"
+#include "engine/rank/swapped-params.h"
 #include "engine/swap/swapper.h"
 
 #include <check.h>

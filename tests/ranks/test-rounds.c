@@ -6,8 +6,8 @@
 
 #include "engine/about.h"
 #include "engine/communicator.h"
-#include "engine/devices.h"
 #include "engine/peers.h"
+#include "engine/rank/devices.h"
 #include "engine/rounds.h"
 
 #include <check.h>

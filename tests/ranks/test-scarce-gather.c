@@ -7,9 +7,9 @@
 
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/devices.h"
 #include "engine/meet.h"
 #include "engine/peers.h"
+#include "engine/rank/devices.h"
 #include "engine/turn.h"
 
 #include <check.h>

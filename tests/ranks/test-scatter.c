@@ -6,8 +6,8 @@
 
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/devices.h"
 #include "engine/peers.h"
+#include "engine/rank/devices.h"
 
 #include <check.h>
 #include <errno.h>

@@ -6,8 +6,8 @@
 #include "tests/unit/placed.h"
 
 #include "engine/peers.h"
+#include "engine/rank/view-owner.h"
 #include "engine/serve-later.h"
-#include "engine/views.h"
 
 #include <check.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/edits.h"
+#include "engine/rank/participant.h"
 
 #include <check.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/memory/memory.h"
-#include "engine/registry.h"
+#include "engine/rank/registry.h"
 
 #include <check.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/views.h"
+#include "engine/rank/view-owner.h"
 
 #include <check.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/devices.h"
-#include "engine/views.h"
+#include "engine/rank/devices.h"
+#include "engine/rank/view-owner.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICES_H
-#define ENGINE_DEVICES_H
+#ifndef ENGINE_RANK_DEVICES_H
+#define ENGINE_RANK_DEVICES_H
 
 /* The devices in whose memory a rank has states: the port, the trainer's stream on each, and the place that it had come to
  * when the rank last said that its states are whole.  Copies between them and host memory, of many pieces.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/shards-internal.h"
+#include "engine/rank/swapped-params-internal.h"
 
 #include <errno.h>
 #include <stdio.h>

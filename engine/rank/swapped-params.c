@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/shards-internal.h"
+#include "engine/rank/swapped-params-internal.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SHARDS_INTERNAL_H
-#define ENGINE_SHARDS_INTERNAL_H
+#ifndef ENGINE_RANK_SWAPPED_PARAMS_INTERNAL_H
+#define ENGINE_RANK_SWAPPED_PARAMS_INTERNAL_H
 
-#include "engine/shards.h"
+#include "engine/rank/swapped-params.h"
 #include "engine/swap/swapper.h"
 
 enum pack_where { PACK_OUT, PACK_IN, PACK_UNSENT };

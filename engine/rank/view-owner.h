@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_VIEWS_H
-#define ENGINE_VIEWS_H
+#ifndef ENGINE_RANK_VIEW_OWNER_H
+#define ENGINE_RANK_VIEW_OWNER_H
 
 /* What open files of observers still need of this rank's state, when the trainer is about to change it.
  *
@@ -9,14 +9,14 @@
  *   FUTURE(generation) -----'  when this rank comes to that generation   reserved when it was opened
  *
  * A view of a row on NVMe has no room: it holds what there is when it becomes LIVE, and nothing is copied.  One of a row in
- * a device's memory has none either: what preserves its bytes is enqueued on the trainer's stream (engine/devices.h).
+ * a device's memory has none either: what preserves its bytes is enqueued on the trainer's stream (engine/rank/devices.h).
  *
  * A view is one run of bytes of one row at one generation (control_content).  The room of all views is bounded; the trainer never waits for a reader, it copies what is
  * not copied yet.  Any thread: one lock.
  */
 
 #include "engine/memory/view-pool.h"
-#include "engine/registry.h"
+#include "engine/rank/registry.h"
 
 enum { VIEWS_MAX = 16384, VIEWS_OF_PEER_MAX = VIEWS_MAX / 4 * 3 };
 

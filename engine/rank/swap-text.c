@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/swap-text.h"
+#include "engine/rank/swap-text.h"
 
 #include "engine/base/one-line.h"
 #include "engine/swap/swapper.h"

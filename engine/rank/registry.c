@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/memory/memory.h"
-#include "engine/registry-internal.h"
+#include "engine/rank/registry-internal.h"
 #include "engine/swap/swapper.h"
 
 #include <errno.h>

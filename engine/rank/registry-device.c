@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/registry-internal.h"
+#include "engine/rank/registry-internal.h"
 
 #include <errno.h>
 

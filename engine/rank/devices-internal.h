@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICES_INTERNAL_H
-#define ENGINE_DEVICES_INTERNAL_H
+#ifndef ENGINE_RANK_DEVICES_INTERNAL_H
+#define ENGINE_RANK_DEVICES_INTERNAL_H
 
 /* What devices.c and devices-keep.c share. */
 
-#include "engine/devices.h"
 #include "engine/memory/pinned.h"
+#include "engine/rank/devices.h"
 
 #include <pthread.h>
 

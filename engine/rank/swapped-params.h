@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SHARDS_H
-#define ENGINE_SHARDS_H
+#ifndef ENGINE_RANK_SWAPPED_PARAMS_H
+#define ENGINE_RANK_SWAPPED_PARAMS_H
 
 /* This rank's pieces of low-precision parameters that live on NVMe, and visit pinned buffers whole.
  *
@@ -12,7 +12,7 @@
  * in memory.  Trainer's thread.
  */
 
-#include "engine/registry.h"
+#include "engine/rank/registry.h"
 
 struct shards;
 

@@ -5,7 +5,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
-#include "engine/edits-internal.h"
+#include "engine/rank/participant-internal.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_EDITS_INTERNAL_H
-#define ENGINE_EDITS_INTERNAL_H
+#ifndef ENGINE_RANK_PARTICIPANT_INTERNAL_H
+#define ENGINE_RANK_PARTICIPANT_INTERNAL_H
 
 /* What the files of engine/edits share.  All under the lock. */
 
-#include "engine/edits.h"
+#include "engine/rank/participant.h"
 
 /* Where it is in the list; *NULL: it is not.  NULL: no room, no memory. */
 struct edit **edits_find(struct edits *s, const uint64_t transaction[2]);

@@ -3,7 +3,7 @@
 
 /* What a writer keeps aside with a rank: bytes of edits, and what is to be sent by a round. */
 
-#include "engine/edits-internal.h"
+#include "engine/rank/participant-internal.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_REGISTRY_INTERNAL_H
-#define ENGINE_REGISTRY_INTERNAL_H
+#ifndef ENGINE_RANK_REGISTRY_INTERNAL_H
+#define ENGINE_RANK_REGISTRY_INTERNAL_H
 
 /* What the registry's files share. */
 
-#include "engine/devices.h"
-#include "engine/registry.h"
+#include "engine/rank/devices.h"
+#include "engine/rank/registry.h"
 
 /* ---- under the lock ---- */
 

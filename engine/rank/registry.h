@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_REGISTRY_H
-#define ENGINE_REGISTRY_H
+#ifndef ENGINE_RANK_REGISTRY_H
+#define ENGINE_RANK_REGISTRY_H
 
 /* This rank's own memory: what is registered, and copying in and out of it so that memory freed
  * behind our back is -EFAULT and not a crash.  Any thread: one lock.  Of states on NVMe (engine/swap/swapper.h)
  * registry_read, _write and _clear are the trainer's thread's, and wait for the disk without the lock; other threads
- * hold them.  So they are of states in a device's memory (engine/devices.h); other threads begin copies of these.
+ * hold them.  So they are of states in a device's memory (engine/rank/devices.h); other threads begin copies of these.
  */
 
 #include "engine/catalog/control-page.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_EDITS_H
-#define ENGINE_EDITS_H
+#ifndef ENGINE_RANK_PARTICIPANT_H
+#define ENGINE_RANK_PARTICIPANT_H
 
 /* Edits of the job's state as one rank sees them: bytes staged with it and kept aside, the promise not
  * to pass a boundary N without the decision, the decision, applied by the trainer's thread at N, reported.
@@ -22,7 +22,7 @@
 
 #include "engine/catalog/lease.h"
 #include "engine/catalog/outcome-log.h"
-#include "engine/registry.h"
+#include "engine/rank/registry.h"
 
 #define EDIT_PEER_NONE (UINT32_MAX - 1) /* decided without its coordinator */
 

@@ -3,7 +3,7 @@
 
 #include "engine/base/thread.h"
 #include "engine/collective/collective.h"
-#include "engine/devices-internal.h"
+#include "engine/rank/devices-internal.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/devices-internal.h"
+#include "engine/rank/devices-internal.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_ARENA_MEMORY_H
-#define ENGINE_ARENA_MEMORY_H
+#ifndef ENGINE_RANK_ARENA_MEMORY_H
+#define ENGINE_RANK_ARENA_MEMORY_H
 
 /* A rank's arena (engine/memory/arena.h) with memory behind it, in which its low-precision parameters lie: what moves there
  * moves in the registry too.  The trainer's thread changes it; any thread may ask for figures and the map.  What
@@ -8,7 +8,7 @@
  */
 
 #include "engine/memory/arena.h"
-#include "engine/registry.h"
+#include "engine/rank/registry.h"
 
 #include <stdio.h>
 
