@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/launch/source.h"
 #include "engine/live.h"
-#include "engine/source.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/jobfile.h"
 #include "engine/join.h"
-#include "engine/keyfile.h"
+#include "engine/launch/jobfile.h"
+#include "engine/launch/keyfile.h"
 #include "engine/listen.h"
 
 #include <errno.h>

@@ -8,9 +8,9 @@
  * looks for the next ones, and takes them for the job's if that is described as it was.
  */
 
+#include "engine/launch/resolver.h"
+#include "engine/launch/source.h"
 #include "engine/node.h"
-#include "engine/resolver.h"
-#include "engine/source.h"
 
 enum join_phase {
 	JOIN_FIND,    /* a rank: looks for the address and key of rank 0 */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/live.h"
 #include "engine/about.h"
 #include "engine/collecting.h"
 #include "engine/freezes.h"
 #include "engine/join.h"
+#include "engine/launch/source.h"
+#include "engine/live.h"
 #include "engine/peers.h"
 #include "engine/plan.h"
 #include "engine/readahead.h"
 #include "engine/reads.h"
-#include "engine/source.h"
 #include "engine/streams.h"
 #include "engine/turn.h"
 #include "engine/viewing.h"

@@ -18,7 +18,7 @@
 #include "engine/catalog/wire.h"
 #include "engine/door.h"
 #include "engine/engine.h"
-#include "engine/launch.h"
+#include "engine/launch/launch.h"
 #include "engine/peer.h"
 #include "engine/rank/participant.h"
 #include "engine/rank/registry.h"

@@ -5,7 +5,7 @@
 
 #include "engine/base/base.h"
 #include "engine/frag.h"
-#include "engine/jobfile.h"
+#include "engine/launch/jobfile.h"
 #include "mount-helpers/arenas.h"
 #include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/freeze.h"

@@ -4,7 +4,7 @@
 #include "mount-helpers/keys.h"
 
 #include "engine/base/key.h"
-#include "engine/keyfile.h"
+#include "engine/launch/keyfile.h"
 
 #include <errno.h>
 #include <limits.h>

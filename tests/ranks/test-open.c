@@ -5,8 +5,8 @@
 
 #include "engine/base/log.h"
 #include "engine/frag-internal.h"
-#include "engine/jobfile.h"
-#include "engine/keyfile.h"
+#include "engine/launch/jobfile.h"
+#include "engine/launch/keyfile.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/machine.h"
-#include "engine/jobfile.h"
-#include "engine/keyfile.h"
+#include "engine/launch/jobfile.h"
+#include "engine/launch/keyfile.h"
 
 #include <check.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/machine.h"
-#include "engine/launch.h"
+#include "engine/launch/launch.h"
 
 #include <check.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 
 #include "engine/frag-internal.h"
 #include "engine/join.h"
-#include "engine/resolver.h"
+#include "engine/launch/resolver.h"
 #include "engine/turn.h"
 #include "tests/ranks/scarce.h"
 

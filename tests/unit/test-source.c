@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/keyfile.h"
-#include "engine/source.h"
+#include "engine/launch/keyfile.h"
+#include "engine/launch/source.h"
 
 #include <check.h>
 #include <errno.h>

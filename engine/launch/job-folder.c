@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/job-folder.h"
+#include "engine/launch/job-folder.h"
 
 #include "engine/base/fd.h"
 

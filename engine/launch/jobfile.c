@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/jobfile.h"
+#include "engine/launch/jobfile.h"
 
 #include "engine/base/machine.h"
-#include "engine/job-folder.h"
+#include "engine/launch/job-folder.h"
 
 #include <assert.h>
 #include <ctype.h>

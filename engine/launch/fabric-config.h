@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_FABRIC_CONFIG_H
-#define ENGINE_FABRIC_CONFIG_H
+#ifndef ENGINE_LAUNCH_FABRIC_CONFIG_H
+#define ENGINE_LAUNCH_FABRIC_CONFIG_H
 
 /* Whether bulk data between ranks goes by a fabric of its own, and by which devices: FRAG_FABRIC,
  * FRAG_FABRIC_DEVICES, FRAG_FABRIC_OPEN.  frag(3) has the table.

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/resolver.h"
+#include "engine/launch/resolver.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/source.h"
-#include "engine/jobfile.h"
-#include "engine/keyfile.h"
+#include "engine/launch/jobfile.h"
+#include "engine/launch/keyfile.h"
+#include "engine/launch/source.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_JOBFILE_H
-#define ENGINE_JOBFILE_H
+#ifndef ENGINE_LAUNCH_JOBFILE_H
+#define ENGINE_LAUNCH_JOBFILE_H
 
 /* What rank 0 leaves for others of its user on its host: <job>.job and <job>.key (keyfile.h) in the folder of
  * job-folder.h.  A job file whose process is gone (pid and start time) is as good as absent.

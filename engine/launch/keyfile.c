@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/keyfile.h"
+#include "engine/launch/keyfile.h"
 
 #include "engine/base/fd.h"
-#include "engine/job-folder.h"
-#include "engine/jobfile.h"
+#include "engine/launch/job-folder.h"
+#include "engine/launch/jobfile.h"
 
 #include <ctype.h>
 #include <errno.h>

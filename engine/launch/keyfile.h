@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_KEYFILE_H
-#define ENGINE_KEYFILE_H
+#ifndef ENGINE_LAUNCH_KEYFILE_H
+#define ENGINE_LAUNCH_KEYFILE_H
 
 /* The secret of a job, in a file of its user alone. */
 

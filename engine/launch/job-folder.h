@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_JOB_FOLDER_H
-#define ENGINE_JOB_FOLDER_H
+#ifndef ENGINE_LAUNCH_JOB_FOLDER_H
+#define ENGINE_LAUNCH_JOB_FOLDER_H
 
 /* The folder of job files and keys: $XDG_RUNTIME_DIR/fragfs, or ~/.cache/fragfs where there is none; of this user
  * alone, mode 0700, as all in it.  -errno.

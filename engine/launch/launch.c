@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/launch.h"
+#include "engine/launch/launch.h"
 
 #include "engine/base/machine.h"
 

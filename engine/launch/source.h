@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SOURCE_H
-#define ENGINE_SOURCE_H
+#ifndef ENGINE_LAUNCH_SOURCE_H
+#define ENGINE_LAUNCH_SOURCE_H
 
 /* "HOST:PORT[,HOST:PORT]": what an observer is told, and what it finds by it. */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/fabric-config.h"
+#include "engine/launch/fabric-config.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

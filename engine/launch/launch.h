@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_LAUNCH_H
-#define ENGINE_LAUNCH_H
+#ifndef ENGINE_LAUNCH_LAUNCH_H
+#define ENGINE_LAUNCH_LAUNCH_H
 
 /* Who this process is in its job, from frag_config and the launcher's environment. */
 
 #include "engine/base/base.h"
 #include "engine/base/machine.h"
-#include "engine/fabric-config.h"
 #include "engine/frag.h"
+#include "engine/launch/fabric-config.h"
 #include "engine/swap/swap-config.h"
 
 struct launch {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_RESOLVER_H
-#define ENGINE_RESOLVER_H
+#ifndef ENGINE_LAUNCH_RESOLVER_H
+#define ENGINE_LAUNCH_RESOLVER_H
 
 /* The IPv4 address of a host by its name.  A name server may take half a minute to answer: it is asked in a thread of
  * its own, which outlives whoever has asked if it must.
