@@ -6,7 +6,7 @@
  * they visit ("pinned").
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* Any thread; waits for the rank's answer, as node_wait_answer does.  The caller's to free; NULL: no such rank; with errno
  * EAGAIN: this thread is in a hurry.

@@ -3,7 +3,7 @@
 
 #include "engine/agree-internal.h"
 #include "engine/base/log.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/agree-internal.h"
-#include "engine/peers.h"
-#include "engine/tell.h"
+#include "engine/node/event-log.h"
+#include "engine/node/peers.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
  * Engine thread of a rank, with the lock.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 		  const struct wire_commit *commit, const void *ranks, size_t size);

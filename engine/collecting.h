@@ -10,7 +10,7 @@
  *             ^ read: copied        ^ read: waits, for so long at most
  */
 
-#include "engine/file.h"
+#include "engine/node/file.h"
 
 #include <stdio.h>
 

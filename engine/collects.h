@@ -13,7 +13,7 @@
  * for his loses it, and nobody has all while another has none.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 struct collects;
 

@@ -5,7 +5,7 @@
 #include "engine/base/log.h"
 #include "engine/commit.h"
 #include "engine/grab.h"
-#include "engine/plan.h"
+#include "engine/node/plan.h"
 #include "engine/transfers.h"
 
 #include <errno.h>

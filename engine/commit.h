@@ -7,7 +7,7 @@
  * or, when it is not in reach of memory, as an edge.
  */
 
-#include "engine/file.h"
+#include "engine/node/file.h"
 #include "engine/outcome.h"
 
 struct commit_source { /* bytes for one range of a parameter, or of its low-precision copy */

@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/communicator-internal.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 
 #include <errno.h>

@@ -15,7 +15,7 @@
  */
 
 #include "engine/collective/collective.h"
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 #include <stdio.h>
 

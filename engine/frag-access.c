@@ -3,10 +3,10 @@
 
 #include "engine/barrier.h"
 #include "engine/base/dtype.h"
-#include "engine/file.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/live.h"
+#include "engine/node/file.h"
 #include "engine/reads.h"
 #include "engine/writes.h"
 

@@ -2,11 +2,11 @@
 #include <config.h>
 
 #include "engine/communicator.h"
-#include "engine/file.h"
 #include "engine/frag-internal.h"
-#include "engine/meet.h"
 #include "engine/live.h"
-#include "engine/plan.h"
+#include "engine/meet.h"
+#include "engine/node/file.h"
+#include "engine/node/plan.h"
 #include "engine/sends.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 /* What the files behind frag.h share: frag-open, frag-describe, frag-step, frag-access, linkage ... */
 
 #include "engine/device/device.h"
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 struct frag {
 	struct engine *engine;

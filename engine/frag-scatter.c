@@ -8,10 +8,10 @@
 #include "engine/frag-internal.h"
 #include "engine/live.h"
 #include "engine/meet.h"
-#include "engine/peers.h"
-#include "engine/plan.h"
+#include "engine/node/event-log.h"
+#include "engine/node/peers.h"
+#include "engine/node/plan.h"
 #include "engine/rank/devices.h"
-#include "engine/tell.h"
 #include "engine/writes.h"
 
 #include <errno.h>

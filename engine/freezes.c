@@ -3,7 +3,7 @@
 
 #include "engine/catalog/lease.h"
 #include "engine/freezes.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef ENGINE_FREEZES_H
 #define ENGINE_FREEZES_H
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/goodbye.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 
 #include <errno.h>
 #include <string.h>

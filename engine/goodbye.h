@@ -7,7 +7,7 @@
  * when all end at about the same time.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* Before the engine thread ends: waits until all have heard it, a moment at most.  Trainer's thread. */
 void goodbye_say(struct engine *e);

@@ -4,8 +4,8 @@
 #include "engine/collecting.h"
 #include "engine/grab.h"
 #include "engine/memory/view-pool.h"
-#include "engine/peers.h"
-#include "engine/plan.h"
+#include "engine/node/peers.h"
+#include "engine/node/plan.h"
 #include "engine/viewing.h"
 
 #include <errno.h>

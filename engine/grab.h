@@ -4,7 +4,7 @@
 
 /* Reading at once, in the caller's thread, where every piece is memory of this host. */
 
-#include "engine/file.h"
+#include "engine/node/file.h"
 
 /* size bytes from offset of the file, into out: of the generation of its view, or, where it has none, all of
  * one.  -EAGAIN: not possible at once (a piece is out of reach, has another generation or is being changed):

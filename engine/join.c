@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/join.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 
 #include <errno.h>
 #include <stdarg.h>

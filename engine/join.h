@@ -10,7 +10,7 @@
 
 #include "engine/launch/resolver.h"
 #include "engine/launch/source.h"
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 enum join_phase {
 	JOIN_FIND,    /* a rank: looks for the address and key of rank 0 */

@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
-#include "engine/file.h"
 #include "engine/frag-internal.h"
 #include "engine/live.h"
+#include "engine/node/file.h"
 #include "engine/reads.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #ifndef ENGINE_LISTEN_H
 #define ENGINE_LISTEN_H
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 enum { LISTEN_PORT_FIRST = 21017, LISTEN_PORT_LAST = 21117 };
 

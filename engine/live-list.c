@@ -3,8 +3,8 @@
 
 #include "engine/base/dtype.h"
 #include "engine/live.h"
-#include "engine/peers.h"
-#include "engine/plan.h"
+#include "engine/node/peers.h"
+#include "engine/node/plan.h"
 
 #include <errno.h>
 #include <string.h>

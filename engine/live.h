@@ -4,7 +4,7 @@
 
 /* A job behind the door (engine/door.h): what an observer sees of it.  Ranks open files by it, too. */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 extern const struct door_ops live_ops;
 

@@ -6,7 +6,7 @@
  * live rank of the group counts them, as rank 0 does for a barrier, and says by which way all go.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* Trainer's thread, with the lock, which is let go meanwhile: until all ranks of the group have come to that stage.  0: at stage 0: all
  * can take the communicator that was said; later: it was 0 for all.  -EREMOTE: at stage 0: not all can.  -ETIMEDOUT: one has not come in time;

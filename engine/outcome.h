@@ -9,7 +9,7 @@
  * Engine thread, with the lock.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 struct outcome {
 	uint64_t transaction[2];

@@ -6,7 +6,7 @@
  * have kept, each edit's of the lowest that knows it.  Fetched when somebody asks; an observer's.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
  * One worker thread for all files of an engine.
  */
 
-#include "engine/file.h"
+#include "engine/node/file.h"
 
 int readahead_new(struct engine *e);
 void readahead_free(struct engine *e);

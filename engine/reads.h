@@ -2,7 +2,7 @@
 #ifndef ENGINE_READS_H
 #define ENGINE_READS_H
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* As engine_read, engine_read_cancel. */
 void reads_start(struct engine *e, struct engine_read *read);

@@ -5,7 +5,7 @@
 /* What the files of engine/rounds share. */
 
 #include "engine/communicator.h"
-#include "engine/plan.h"
+#include "engine/node/plan.h"
 #include "engine/rounds.h"
 #include "engine/sends.h"
 

@@ -3,7 +3,7 @@
 
 /* What a rank does for a round: promises its part, launches it in the trainer's thread, sees it end. */
 
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/rounds-internal.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/rounds-internal.h"
 
 #include <errno.h>

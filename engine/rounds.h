@@ -13,7 +13,7 @@
  * fails, fails the communicator; the reader goes the host's way.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 #include <stdio.h>
 

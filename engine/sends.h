@@ -6,7 +6,7 @@
  * the host; else a copy.  Trainer's thread; free: the engine's too.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 struct send;
 struct device_event;

@@ -2,7 +2,7 @@
 #ifndef ENGINE_SERVE_DEVICE_H
 #define ENGINE_SERVE_DEVICE_H
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* Puts figures of copies from and to devices into the control page.  Engine thread, with the lock. */
 void serve_device_turn(struct engine *e);

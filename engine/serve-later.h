@@ -6,7 +6,7 @@
  * whose thread wakes it to answer.  Engine thread, with the lock, but where said.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 #include "engine/rank/devices.h"
 #include "engine/swap/swapper.h"
 

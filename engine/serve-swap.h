@@ -4,7 +4,7 @@
 
 /* What a rank tells of its states on NVMe, and words about them and more.  Engine thread, with the lock. */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* Puts figures into the control page, now and then. */
 void serve_swap_turn(struct engine *e, uint64_t now);

@@ -6,7 +6,7 @@
  * Engine thread, with the lock.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body, const void *tail, size_t tail_size);

@@ -5,8 +5,8 @@
 
 #include "engine/agree.h"
 #include "engine/base/log.h"
-#include "engine/peers.h"
-#include "engine/tell.h"
+#include "engine/node/event-log.h"
+#include "engine/node/peers.h"
 
 #include <errno.h>
 #include <stdio.h>

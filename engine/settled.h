@@ -7,7 +7,7 @@
  * the lock.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 void settled_turn(struct engine *e, uint64_t now);
 /* A message peer has gone: what it had staged, and asks nobody to commit any more, is aborted. */

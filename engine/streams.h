@@ -6,7 +6,7 @@
  * there and not read yet.  As engine_events_...
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 int streams_open(struct engine *e, struct engine_events **events);
 void streams_close(struct engine_events *events);

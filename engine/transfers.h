@@ -4,7 +4,7 @@
 
 /* Reads that the engine thread carries on: by messages, waiting for tables and for gradients. */
 
-#include "engine/file.h"
+#include "engine/node/file.h"
 
 #include <stdio.h>
 

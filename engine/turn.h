@@ -4,7 +4,7 @@
 
 /* An engine's life, and its rounds. */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* An engine behind ops, over these ports; memory NULL: none.  No thread yet.  -errno. */
 int turn_new(struct engine **e, const struct door_ops *ops,

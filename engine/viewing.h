@@ -6,8 +6,8 @@
  * all of them to the file's end.  With the engine's lock.
  */
 
-#include "engine/file.h"
-#include "engine/plan.h"
+#include "engine/node/file.h"
+#include "engine/node/plan.h"
 
 /* Whether reads of the file show one generation: those of a parameter's state. */
 bool viewing_wanted(const struct engine_file *f);

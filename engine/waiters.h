@@ -7,7 +7,7 @@
  * while there are any.  Engine thread, with the lock.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* One for what is kept is answered at once.  A newer one of the same peer takes the place of its older one.  Too many: answered by -ENOSPC. */
 void waiters_add(struct engine *e, uint32_t peer, uint64_t request,

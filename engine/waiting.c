@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/waiting.h"
 
 #include <errno.h>

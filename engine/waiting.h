@@ -9,7 +9,7 @@
  * twice as long as they last took.  Engine thread, with the lock.
  */
 
-#include "engine/file.h"
+#include "engine/node/file.h"
 
 #include <stdio.h>
 

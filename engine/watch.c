@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/peers.h"
-#include "engine/tell.h"
+#include "engine/node/event-log.h"
+#include "engine/node/peers.h"
 #include "engine/watch.h"
 
 #include <errno.h>

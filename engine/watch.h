@@ -7,7 +7,7 @@
  * when its numbers are others.  However many wait, it is looked at once.  With the lock, but watch_finish.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* Any thread: e->watch is the job as it is now, and its changes are counted. */
 void watch_look(struct engine *e);

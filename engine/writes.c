@@ -3,9 +3,9 @@
 
 #include "engine/base/one-line.h"
 #include "engine/commit.h"
-#include "engine/file.h"
-#include "engine/peers.h"
-#include "engine/tell.h"
+#include "engine/node/event-log.h"
+#include "engine/node/file.h"
+#include "engine/node/peers.h"
 #include "engine/writes.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #ifndef ENGINE_WRITES_H
 #define ENGINE_WRITES_H
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 #include <stdio.h>
 

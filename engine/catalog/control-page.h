@@ -31,7 +31,7 @@ struct control_page {
 	uint32_t reserved;
 	_Atomic double loss_scale;   /* of the valid gradients */
 	_Atomic uint64_t bytes_host; /* registered, in host memory */
-	_Atomic uint64_t events;     /* told by its engine thread: engine/tell.h */
+	_Atomic uint64_t events;     /* told by its engine thread: engine/node/event-log.h */
 	_Atomic uint64_t kept_bytes; /* copied for views before they changed, ever */
 	_Atomic uint64_t
 		held_ns; /* the trainer's thread, for readers, edits and freezes, ever */

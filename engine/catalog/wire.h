@@ -528,7 +528,7 @@ static_assert(sizeof(struct wire_barrier) == 48, "wire");
 
 enum wire_fabric_what { WIRE_FABRIC_CALL, WIRE_FABRIC_USE, WIRE_FABRIC_STOP };
 
-struct wire_fabric { /* engine/fabric.h */
+struct wire_fabric { /* engine/node/fabric.h */
 	char address[64];
 	uint64_t token;
 	uint32_t what;

@@ -8,11 +8,11 @@
  */
 
 #include "engine/base/log.h"
-#include "engine/file.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
 #include "engine/live.h"
-#include "engine/plan.h"
+#include "engine/node/file.h"
+#include "engine/node/plan.h"
 #include "engine/turn.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/scripted.h"

@@ -5,7 +5,7 @@
 
 #include "engine/collective/collective-host.h"
 #include "engine/communicator.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 #include "engine/turn.h"
 

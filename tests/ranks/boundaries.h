@@ -8,7 +8,7 @@
 
 #include "tests/ranks/job.h"
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 #include "engine/rounds.h"
 
 enum { NUMEL = 37, BYTES = NUMEL * 4, EVEN = 8 };

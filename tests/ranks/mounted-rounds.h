@@ -6,7 +6,7 @@
 
 #include "tests/ranks/boundaries.h"
 
-#include "engine/file.h"
+#include "engine/node/file.h"
 
 enum { WORLD = 4, GOAL = 100000, OWNER = 3, AGENT = 0, LONG_MS = 10000, SHORT_MS = 50 };
 

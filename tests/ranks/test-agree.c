@@ -4,7 +4,7 @@
 #include "tests/ranks/boundaries.h"
 
 #include "engine/agree.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/settled.h"
 
 #include <check.h>

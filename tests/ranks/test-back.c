@@ -5,7 +5,7 @@
 
 #include "engine/join.h"
 #include "engine/live.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/turn.h"
 
 #include <check.h>

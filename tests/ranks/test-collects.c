@@ -5,7 +5,7 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/collects.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/turn.h"
 
 #include <check.h>

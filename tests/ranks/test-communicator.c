@@ -6,7 +6,7 @@
 
 #include "engine/collective/collective-host.h"
 #include "engine/communicator.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 
 #include <check.h>
 #include <errno.h>

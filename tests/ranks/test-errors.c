@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "tests/ranks/observed.h"
 #include "tests/find-param.h"
+#include "tests/ranks/observed.h"
 
 #include "engine/join.h"
-#include "engine/peers.h"
-#include "engine/plan.h"
 #include "engine/live.h"
+#include "engine/node/peers.h"
+#include "engine/node/plan.h"
 #include "engine/turn.h"
 
 #include <check.h>

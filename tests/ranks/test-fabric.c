@@ -3,8 +3,8 @@
 
 #include "tests/ranks/job.h"
 
-#include "engine/fabric.h"
-#include "engine/peers.h"
+#include "engine/node/fabric.h"
+#include "engine/node/peers.h"
 #include "engine/turn.h"
 #include "tests/ranks/scarce.h"
 

@@ -4,7 +4,7 @@
 #include "tests/ranks/observed.h"
 #include "tests/ranks/scarce.h"
 
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 
 #include <check.h>
 #include <errno.h>

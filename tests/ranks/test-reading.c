@@ -3,8 +3,8 @@
 
 #include "tests/ranks/observed.h"
 
-#include "engine/file.h"
 #include "engine/join.h"
+#include "engine/node/file.h"
 
 #include <check.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 
 #include "engine/collective/collective-host.h"
 #include "engine/communicator.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/rounds.h"
 #include "engine/turn.h"
 

@@ -8,7 +8,7 @@
 #include "engine/collects.h"
 #include "engine/communicator.h"
 #include "engine/meet.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 #include "engine/turn.h"
 

@@ -6,7 +6,7 @@
 
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 
 #include <check.h>

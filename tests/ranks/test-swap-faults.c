@@ -5,7 +5,7 @@
 #include "tests/ranks/scarce.h"
 #include "tests/unit/placed.h"
 
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/rank/view-owner.h"
 #include "engine/serve-later.h"
 

@@ -4,8 +4,8 @@
 #include "tests/ranks/job.h"
 
 #include "engine/join.h"
-#include "engine/tell.h"
 #include "engine/live.h"
+#include "engine/node/event-log.h"
 #include "engine/turn.h"
 #include "engine/watch.h"
 

@@ -4,7 +4,7 @@
 #include "engine/base/log.h"
 #include "engine/frag-internal.h"
 #include "engine/join.h"
-#include "engine/peers.h"
+#include "engine/node/peers.h"
 #include "engine/turn.h"
 #include "tests/fuzz/scripted.h"
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_PLAN_H
-#define ENGINE_PLAN_H
+#ifndef ENGINE_NODE_PLAN_H
+#define ENGINE_NODE_PLAN_H
 
 /* From names to places: which bytes of which rows on which ranks.  Any thread, with the lock. */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* One run of bytes on one rank. */
 struct piece {

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
-#include "engine/peers.h"
-#include "engine/plan.h"
+#include "engine/node/peers.h"
+#include "engine/node/plan.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_FILE_H
-#define ENGINE_FILE_H
+#ifndef ENGINE_NODE_FILE_H
+#define ENGINE_NODE_FILE_H
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 enum { AHEAD_MAX = 4 };
 

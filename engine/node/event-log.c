@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/tell.h"
+#include "engine/node/event-log.h"
 
 #include <stdio.h>
 #include <string.h>

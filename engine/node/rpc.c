@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/rpc.h"
+#include "engine/node/rpc.h"
 
 #include <errno.h>
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TELL_H
-#define ENGINE_TELL_H
+#ifndef ENGINE_NODE_EVENT_LOG_H
+#define ENGINE_NODE_EVENT_LOG_H
 
 /* What an engine adds to its events.  A rank: the edits it settles (settled.c), as a coordinator what became of them on
  * all ranks; observers fetch it (waiters.c).
  * An observer: what it sees itself, and what it fetched.  With the lock.
  */
 
-#include "engine/file.h"
+#include "engine/node/file.h"
 
 /* An observer's: the job as e->watch has it; what it was before. */
 void tell_job(struct engine *e, uint64_t step, const char *phase);

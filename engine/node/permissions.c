@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/rights.h"
+#include "engine/node/permissions.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_FABRIC_H
-#define ENGINE_FABRIC_H
+#ifndef ENGINE_NODE_FABRIC_H
+#define ENGINE_NODE_FABRIC_H
 
 /* A second way for answers in bulk between ranks, DATA and STATES: UCX on a closed network.  Everything is asked
  * for by messages as ever, and what does not come this way is asked for again that way.
@@ -14,7 +14,7 @@
  * that r knows what was answered before it: rpc.h.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* Opens it where the environment says so.  What forbids that is a line, and the job goes on.  Before
  * the engine thread starts.

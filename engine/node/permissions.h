@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_RIGHTS_H
-#define ENGINE_RIGHTS_H
+#ifndef ENGINE_NODE_PERMISSIONS_H
+#define ENGINE_NODE_PERMISSIONS_H
 
 /* Who may send what.  A peer with the key for readers looks, and is no rank, whatever it says; one with
  * the job's key writes; what ranks agree on among each other comes from ranks.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* Whether it answers what was asked. */
 bool rights_is_answer(enum wire_type type);

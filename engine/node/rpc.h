@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_RPC_H
-#define ENGINE_RPC_H
+#ifndef ENGINE_NODE_RPC_H
+#define ENGINE_NODE_RPC_H
 
 /* Requests that wait for an answer.  A request ends by the answer; by the rank's loss; by silence, nothing
  * heard from the rank for the timeout, however slow it is otherwise; or with -EAGAIN, when the rank answers a
@@ -8,7 +8,7 @@
  * request may come twice.  Engine thread, with the lock.
  */
 
-#include "engine/node.h"
+#include "engine/node/node.h"
 
 /* The outcome of an answer: its type and parts, or a status < 0 and nothing else. */
 struct answer {

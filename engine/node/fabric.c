@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/fabric.h"
-#include "engine/peers.h"
+#include "engine/node/fabric.h"
+#include "engine/node/peers.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_NODE_H
-#define ENGINE_NODE_H
+#ifndef ENGINE_NODE_NODE_H
+#define ENGINE_NODE_NODE_H
 
 /* The inside of one engine, a rank's or an observer's, that its modules share, and sending.
  * From the bottom: rpc requests that wait for an answer; peers what is known of each rank; plan range ->
@@ -19,7 +19,7 @@
 #include "engine/door.h"
 #include "engine/engine.h"
 #include "engine/launch/launch.h"
-#include "engine/peer.h"
+#include "engine/node/peer.h"
 #include "engine/rank/participant.h"
 #include "engine/rank/registry.h"
 #include "engine/rank/view-owner.h"
@@ -152,7 +152,7 @@ struct engine {
 	/* engine thread */
 	struct transport *messages; /* NULL: not open yet */
 	bool warned_of_rights;
-	struct fabric *fabric; /* a rank's; NULL: none.  engine/fabric.h */
+	struct fabric *fabric; /* a rank's; NULL: none.  engine/node/fabric.h */
 
 	uint8_t key[32];
 	bool has_key;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_PEERS_H
-#define ENGINE_PEERS_H
+#ifndef ENGINE_NODE_PEERS_H
+#define ENGINE_NODE_PEERS_H
 
 /* The ranks of a job, as an engine knows them.  All with the lock; engine thread where it says so. */
 
-#include "engine/rpc.h"
+#include "engine/node/rpc.h"
 
 void peers_set_entry(struct engine *e, const struct wire_entry *entry);
 /* A message came from it; control NULL: without one. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_PEER_H
-#define ENGINE_PEER_H
+#ifndef ENGINE_NODE_PEER_H
+#define ENGINE_NODE_PEER_H
 
 /* What an engine knows of one rank of its job: where it is, whether it lives, what it holds. */
 
@@ -25,7 +25,7 @@ struct peer {
 	uint64_t pinged_ms;
 	uint64_t pong;               /* newest PING that it has answered */
 	uint64_t fabric_pong;        /* the same by the fabric */
-	bool fabric;                 /* answers may come so: engine/fabric.h */
+	bool fabric;                 /* answers may come so: engine/node/fabric.h */
 	bool wants_bulk;             /* bytes were asked of it */
 	uint64_t events;             /* number of the last that was fetched */
 	uint64_t watched_ms;         /* when its memory was last looked at */
