@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/barrier.h"
 #include "engine/base/dtype.h"
 #include "engine/frag-internal.h"
-#include "engine/join.h"
+#include "engine/job/barrier.h"
+#include "engine/job/join.h"
 #include "engine/live.h"
 #include "engine/node/file.h"
 #include "engine/reads.h"

@@ -3,8 +3,8 @@
 
 #include "engine/communicator.h"
 #include "engine/frag-internal.h"
+#include "engine/job/rendezvous.h"
 #include "engine/live.h"
-#include "engine/meet.h"
 #include "engine/node/file.h"
 #include "engine/node/plan.h"
 #include "engine/sends.h"

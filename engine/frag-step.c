@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/frag-internal.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/rank/devices.h"
 #include "engine/rank/swapped-params.h"
 #include "engine/rounds.h"

@@ -4,7 +4,7 @@
 #include "engine/about.h"
 #include "engine/collecting.h"
 #include "engine/freezes.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/launch/source.h"
 #include "engine/live.h"
 #include "engine/node/peers.h"

@@ -2,13 +2,13 @@
 #include <config.h>
 
 #include "engine/agree.h"
-#include "engine/barrier.h"
 #include "engine/base/log.h"
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/goodbye.h"
-#include "engine/join.h"
-#include "engine/meet.h"
+#include "engine/job/barrier.h"
+#include "engine/job/join.h"
+#include "engine/job/leave.h"
+#include "engine/job/rendezvous.h"
 #include "engine/node/fabric.h"
 #include "engine/node/peers.h"
 #include "engine/rounds.h"

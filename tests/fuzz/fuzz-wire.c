@@ -9,7 +9,7 @@
 
 #include "engine/base/log.h"
 #include "engine/frag-internal.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/live.h"
 #include "engine/node/file.h"
 #include "engine/node/plan.h"

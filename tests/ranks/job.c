@@ -5,7 +5,7 @@
 #include "tests/ranks/job.h"
 
 #include "engine/base/convert.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/turn.h"
 
 #include <check.h>

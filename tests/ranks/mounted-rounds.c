@@ -5,7 +5,7 @@
 
 #include "engine/collecting.h"
 #include "engine/collects.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/live.h"
 #include "engine/turn.h"
 

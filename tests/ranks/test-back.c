@@ -3,7 +3,7 @@
 
 #include "tests/ranks/observed.h"
 
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/live.h"
 #include "engine/node/peers.h"
 #include "engine/turn.h"

@@ -4,7 +4,7 @@
 #include "tests/find-param.h"
 #include "tests/ranks/observed.h"
 
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/live.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"

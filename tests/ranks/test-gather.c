@@ -6,7 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/communicator.h"
-#include "engine/meet.h"
+#include "engine/job/rendezvous.h"
 #include "engine/rank/devices.h"
 #include "engine/rounds.h"
 

@@ -7,7 +7,7 @@
 
 #include "engine/collects.h"
 #include "engine/communicator.h"
-#include "engine/meet.h"
+#include "engine/job/rendezvous.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 #include "engine/turn.h"

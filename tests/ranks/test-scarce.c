@@ -5,7 +5,7 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/catalog/health.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/live.h"
 #include "engine/node/peers.h"
 #include "engine/turn.h"

@@ -3,7 +3,7 @@
 
 #include "tests/ranks/job.h"
 
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/live.h"
 #include "engine/node/event-log.h"
 #include "engine/turn.h"

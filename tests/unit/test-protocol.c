@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/frag-internal.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/node/peers.h"
 #include "engine/turn.h"
 #include "tests/fuzz/scripted.h"

@@ -4,7 +4,7 @@
 /* Names of hosts, by a name server that answers when the test lets it. */
 
 #include "engine/frag-internal.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/launch/resolver.h"
 #include "engine/turn.h"
 #include "tests/ranks/scarce.h"

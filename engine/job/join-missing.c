@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 
 #include <errno.h>
 #include <stdio.h>

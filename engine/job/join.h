@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_JOIN_H
-#define ENGINE_JOIN_H
+#ifndef ENGINE_JOB_JOIN_H
+#define ENGINE_JOB_JOIN_H
 
 /* How an engine comes to know its job.  A rank: find rank 0, JOIN with what it describes, then, as an
  * observer does: HELLO until all have come, the table of ranks, the catalog.  Rank 0 merges.  When rank 0 is

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/listen.h"
+#include "engine/job/listen.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_BARRIER_H
-#define ENGINE_BARRIER_H
+#ifndef ENGINE_JOB_BARRIER_H
+#define ENGINE_JOB_BARRIER_H
 
 /* frag_barrier: rank 0 counts who has come, and when all have, tells them what all have counted; or, in time, who has not.
  * Engine thread, with the lock.

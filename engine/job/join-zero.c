@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 #include "engine/node/peers.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_LISTEN_H
-#define ENGINE_LISTEN_H
+#ifndef ENGINE_JOB_LISTEN_H
+#define ENGINE_JOB_LISTEN_H
 
 #include "engine/node/node.h"
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/meet.h"
+#include "engine/job/rendezvous.h"
 #include "engine/node/peers.h"
 
 #include <errno.h>

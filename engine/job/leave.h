@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_GOODBYE_H
-#define ENGINE_GOODBYE_H
+#ifndef ENGINE_JOB_LEAVE_H
+#define ENGINE_JOB_LEAVE_H
 
 /* A rank that ends says so to those that are linked with it (LEAVE, LEFT), so that nobody takes it for lost; rank 0 takes it
  * out of its table, so that no mount waits for its silence, and tells those that are linked with rank 0.  Rank 0 ends last,

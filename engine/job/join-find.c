@@ -2,10 +2,10 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
+#include "engine/job/listen.h"
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
-#include "engine/listen.h"
 
 #include <errno.h>
 #include <stdio.h>

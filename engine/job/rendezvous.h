@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_MEET_H
-#define ENGINE_MEET_H
+#ifndef ENGINE_JOB_RENDEZVOUS_H
+#define ENGINE_JOB_RENDEZVOUS_H
 
 /* All ranks of a group meet: before each takes all of a state, or what it holds of one, and after (frag_gather, frag_scatter).  The lowest
  * live rank of the group counts them, as rank 0 does for a barrier, and says by which way all go.

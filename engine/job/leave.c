@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/goodbye.h"
+#include "engine/job/leave.h"
 #include "engine/node/peers.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/join.h"
+#include "engine/job/join.h"
 
 /* All ranks count the same steps, boundaries, windows of gradients and barriers.  The process of a rank that comes
  * back begins with none: it adds what another has, to what its trainer's thread counts meanwhile.  What the others count
