@@ -2,11 +2,11 @@
 #include <config.h>
 
 #include "engine/collecting.h"
-#include "engine/collects.h"
 #include "engine/memory/view-pool.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
-#include "engine/unfit.h"
+#include "engine/rounds/fallback.h"
+#include "engine/rounds/landing.h"
 #include "engine/viewing.h"
 
 #include <errno.h>

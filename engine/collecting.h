@@ -3,7 +3,7 @@
 #define ENGINE_COLLECTING_H
 
 /* A mount's reads of what lies in memory of devices, or of hosts elsewhere, by rounds: bytes of a file's view, some way ahead of its
- * reader, are brought to a rank of this host (engine/collects.h) and copied from there.  Whatever does not come so, or not in time,
+ * reader, are brought to a rank of this host (engine/rounds/landing.h) and copied from there.  Whatever does not come so, or not in time,
  * is read as ever.
  *
  *   view  |--- window, there ---|--- window, asked for ---|--- window, asked for ---|

@@ -2,11 +2,11 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/collects.h"
-#include "engine/communicator.h"
 #include "engine/frag-internal.h"
 #include "engine/rank/devices.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/landing.h"
+#include "engine/rounds/rounds.h"
 #include "engine/serve-later.h"
 
 #include <errno.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/communicator.h"
 #include "engine/frag-internal.h"
 #include "engine/rank/devices.h"
 #include "engine/reads.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/rounds.h"
 
 #include <errno.h>
 #include <string.h>

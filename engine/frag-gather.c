@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/communicator.h"
 #include "engine/frag-internal.h"
 #include "engine/job/rendezvous.h"
 #include "engine/live.h"
 #include "engine/node/file.h"
 #include "engine/node/plan.h"
-#include "engine/sends.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/send-source.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,9 +2,7 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
-#include "engine/collects.h"
 #include "engine/commit.h"
-#include "engine/communicator.h"
 #include "engine/frag-internal.h"
 #include "engine/job/rendezvous.h"
 #include "engine/live.h"
@@ -12,6 +10,8 @@
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
 #include "engine/rank/devices.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/landing.h"
 #include "engine/writes.h"
 
 #include <errno.h>

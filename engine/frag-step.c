@@ -5,7 +5,7 @@
 #include "engine/job/join.h"
 #include "engine/rank/devices.h"
 #include "engine/rank/swapped-params.h"
-#include "engine/rounds.h"
+#include "engine/rounds/rounds.h"
 #include "engine/swap/swapper.h"
 
 #include <errno.h>

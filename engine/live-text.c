@@ -9,8 +9,8 @@
 #include "engine/live.h"
 #include "engine/node/peers.h"
 #include "engine/past.h"
+#include "engine/rounds/fallback.h"
 #include "engine/transfers.h"
-#include "engine/unfit.h"
 #include "engine/watch.h"
 #include "engine/writes.h"
 

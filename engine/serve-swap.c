@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/collects.h"
 #include "engine/rank/swap-text.h"
+#include "engine/rounds/landing.h"
 #include "engine/serve-arena.h"
 #include "engine/serve-later.h"
 #include "engine/serve-swap.h"

@@ -9,7 +9,7 @@
  * A freeze is agreed on as an edit is and has no bytes: applied, it holds the trainer's thread at N, and edits
  * that come meanwhile may name N too.
  *
- * A round (engine/rounds.h) is agreed on so too: staged are lists of what a rank is to send, and applying it is
+ * A round (engine/rounds/rounds.h) is agreed on so too: staged are lists of what a rank is to send, and applying it is
  * launching it.  It makes no generation.
  *
  *   STAGED --prepare--> PREPARED --decide--> DECIDED --boundary N--> APPLIED --> taken

@@ -11,12 +11,12 @@
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/collective/collective-host.h"
-#include "engine/collects.h"
-#include "engine/communicator.h"
 #include "engine/device/device-host.h"
 #include "engine/frag-internal.h"
 #include "engine/rank/devices.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/landing.h"
+#include "engine/rounds/rounds.h"
 #include "tests/bench/rows.h"
 
 #include <errno.h>

@@ -6,8 +6,8 @@
  */
 
 #include "engine/frag-internal.h"
-#include "engine/communicator.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/rounds.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -11,11 +11,11 @@
  */
 
 #include "engine/collective/collective.h"
-#include "engine/collects.h"
-#include "engine/communicator.h"
 #include "engine/frag-internal.h"
 #include "engine/rank/devices.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/landing.h"
+#include "engine/rounds/rounds.h"
 
 #include <dlfcn.h>
 #include <errno.h>

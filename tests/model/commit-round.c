@@ -3,7 +3,7 @@
 
 #include "tests/model/commit.h"
 
-/* engine/rounds-launch.c, communicator.c and the collective under them: launches of one rank run one after the other, and what is
+/* engine/rounds/rounds-launch.c, communicator.c and the collective under them: launches of one rank run one after the other, and what is
  * sent between two of them is taken in their order, whatever it is.
  */
 

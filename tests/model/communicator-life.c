@@ -3,7 +3,7 @@
 
 #include "tests/model/communicator.h"
 
-/* engine/communicator.c */
+/* engine/rounds/communicator.c */
 
 static bool is_connected(const struct rank *me)
 {

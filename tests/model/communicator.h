@@ -2,7 +2,7 @@
 #ifndef TESTS_MODEL_COMMUNICATOR_H
 #define TESTS_MODEL_COMMUNICATOR_H
 
-/* The life of a communicator, as engine/communicator.c has it: three ranks and the library below each.  Messages between two of them
+/* The life of a communicator, as engine/rounds/communicator.c has it: three ranks and the library below each.  Messages between two of them
  * come in order, others in any.  What a clock decides in the engine may happen at any time here, and again, but for the
  * library's deadlines, which end nothing here: whoever cannot go on is told, or asked.
  *

@@ -4,9 +4,9 @@
 #include "tests/ranks/boundaries.h"
 
 #include "engine/collective/collective-host.h"
-#include "engine/communicator.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
+#include "engine/rounds/communicator.h"
 #include "engine/turn.h"
 
 #include <check.h>

@@ -9,7 +9,7 @@
 #include "tests/ranks/job.h"
 
 #include "engine/node/node.h"
-#include "engine/rounds.h"
+#include "engine/rounds/rounds.h"
 
 enum { NUMEL = 37, BYTES = NUMEL * 4, EVEN = 8 };
 

@@ -4,9 +4,9 @@
 #include "tests/ranks/mounted-rounds.h"
 
 #include "engine/collecting.h"
-#include "engine/collects.h"
 #include "engine/job/join.h"
 #include "engine/live.h"
+#include "engine/rounds/landing.h"
 #include "engine/turn.h"
 
 #include <check.h>

@@ -5,11 +5,11 @@
 
 #include "engine/collecting.h"
 #include "engine/collective/collective-host.h"
-#include "engine/collects.h"
-#include "engine/communicator.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/landing.h"
+#include "engine/rounds/rounds.h"
 #include "engine/turn.h"
 #include "engine/viewing.h"
 

@@ -4,8 +4,8 @@
 #include "tests/ranks/mounted-rounds.h"
 #include "tests/ranks/scarce.h"
 
-#include "engine/collects.h"
 #include "engine/node/peers.h"
+#include "engine/rounds/landing.h"
 #include "engine/turn.h"
 
 #include <check.h>

@@ -5,8 +5,8 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/collective/collective-host.h"
-#include "engine/communicator.h"
 #include "engine/node/peers.h"
+#include "engine/rounds/communicator.h"
 
 #include <check.h>
 #include <errno.h>

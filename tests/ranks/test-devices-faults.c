@@ -3,7 +3,7 @@
 
 #include "engine/engine.h"
 #include "engine/rank/devices-internal.h"
-#include "engine/sends.h"
+#include "engine/rounds/send-source.h"
 #include "engine/viewing.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"

@@ -5,10 +5,10 @@
 #include "tests/ranks/hidden.h"
 
 #include "engine/base/log.h"
-#include "engine/communicator.h"
 #include "engine/job/rendezvous.h"
 #include "engine/rank/devices.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/rounds.h"
 
 #include <check.h>
 #include <errno.h>

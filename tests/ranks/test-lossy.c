@@ -4,8 +4,8 @@
 #include "tests/ranks/job.h"
 
 #include "engine/collective/collective-host.h"
-#include "engine/communicator.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/rounds.h"
 #include "engine/turn.h"
 
 #include <check.h>

@@ -5,10 +5,10 @@
 #include "tests/ranks/hidden.h"
 
 #include "engine/about.h"
-#include "engine/communicator.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/rounds.h"
 
 #include <check.h>
 #include <errno.h>

@@ -5,11 +5,11 @@
 #include "tests/ranks/hidden.h"
 #include "tests/ranks/scarce.h"
 
-#include "engine/collects.h"
-#include "engine/communicator.h"
 #include "engine/job/rendezvous.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/landing.h"
 #include "engine/turn.h"
 
 #include <check.h>

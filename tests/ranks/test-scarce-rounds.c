@@ -5,9 +5,9 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/collective/collective-host.h"
-#include "engine/collects.h"
-#include "engine/communicator.h"
-#include "engine/rounds.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/landing.h"
+#include "engine/rounds/rounds.h"
 
 #include <check.h>
 #include <errno.h>

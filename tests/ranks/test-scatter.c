@@ -4,10 +4,10 @@
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/hidden.h"
 
-#include "engine/collects.h"
-#include "engine/communicator.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/landing.h"
 
 #include <check.h>
 #include <errno.h>

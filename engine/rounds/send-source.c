@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/rank/devices.h"
-#include "engine/sends.h"
+#include "engine/rounds/send-source.h"
 
 #include <errno.h>
 #include <string.h>

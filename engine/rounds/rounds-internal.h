@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_ROUNDS_INTERNAL_H
-#define ENGINE_ROUNDS_INTERNAL_H
+#ifndef ENGINE_ROUNDS_ROUNDS_INTERNAL_H
+#define ENGINE_ROUNDS_ROUNDS_INTERNAL_H
 
 /* What the files of engine/rounds share. */
 
-#include "engine/communicator.h"
 #include "engine/node/plan.h"
-#include "engine/rounds.h"
-#include "engine/sends.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/rounds.h"
+#include "engine/rounds/send-source.h"
 
 enum round_phase { ROUND_PLAN, ROUND_STAGE, ROUND_ASKED, ROUND_OVER };
 

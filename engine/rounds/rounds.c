@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/node/peers.h"
-#include "engine/rounds-internal.h"
+#include "engine/rounds/rounds-internal.h"
 
 #include <errno.h>
 #include <string.h>

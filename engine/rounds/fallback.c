@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/unfit.h"
+#include "engine/rounds/fallback.h"
 
 static const struct {
 	const char *name, *text;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/communicator-internal.h"
+#include "engine/rounds/communicator-internal.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/communicator-internal.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
+#include "engine/rounds/communicator-internal.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/collects.h"
-#include "engine/communicator.h"
 #include "engine/memory/pinned.h"
 #include "engine/memory/view-pool.h"
 #include "engine/rank/devices.h"
-#include "engine/rounds.h"
-#include "engine/unfit.h"
+#include "engine/rounds/communicator.h"
+#include "engine/rounds/fallback.h"
+#include "engine/rounds/landing.h"
+#include "engine/rounds/rounds.h"
 
 #include <errno.h>
 #include <stdio.h>

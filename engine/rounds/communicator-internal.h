@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COMMUNICATOR_INTERNAL_H
-#define ENGINE_COMMUNICATOR_INTERNAL_H
+#ifndef ENGINE_ROUNDS_COMMUNICATOR_INTERNAL_H
+#define ENGINE_ROUNDS_COMMUNICATOR_INTERNAL_H
 
-#include "engine/communicator.h"
+#include "engine/rounds/communicator.h"
 
 struct communicator {
 	const struct collective_ops *ops;

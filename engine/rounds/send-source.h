@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SENDS_H
-#define ENGINE_SENDS_H
+#ifndef ENGINE_ROUNDS_SEND_SOURCE_H
+#define ENGINE_ROUNDS_SEND_SOURCE_H
 
 /* Memory from which a communicator sends bytes of this rank's states: of a device where they are on one, so that they do not come to
  * the host; else a copy.  Trainer's thread; free: the engine's too.

@@ -4,7 +4,7 @@
 /* What a rank does for a round: promises its part, launches it in the trainer's thread, sees it end. */
 
 #include "engine/node/peers.h"
-#include "engine/rounds-internal.h"
+#include "engine/rounds/rounds-internal.h"
 
 #include <errno.h>
 #include <string.h>

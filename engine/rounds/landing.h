@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COLLECTS_H
-#define ENGINE_COLLECTS_H
+#ifndef ENGINE_ROUNDS_LANDING_H
+#define ENGINE_ROUNDS_LANDING_H
 
 /* What a rank does for a mount of its host: has bytes of the mount's view sent to its memory by a round, from where the mount
  * copies them.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_UNFIT_H
-#define ENGINE_UNFIT_H
+#ifndef ENGINE_ROUNDS_FALLBACK_H
+#define ENGINE_ROUNDS_FALLBACK_H
 
 /* Why bytes do not come by a round, in words. */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COMMUNICATOR_H
-#define ENGINE_COMMUNICATOR_H
+#ifndef ENGINE_ROUNDS_COMMUNICATOR_H
+#define ENGINE_ROUNDS_COMMUNICATOR_H
 
 /* The communicator by which ranks send each other bytes of their devices, and its life.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_ROUNDS_H
-#define ENGINE_ROUNDS_H
+#ifndef ENGINE_ROUNDS_ROUNDS_H
+#define ENGINE_ROUNDS_ROUNDS_H
 
 /* A round: ranks send one of them bytes of their states as they are at one boundary, by the communicator.
  *
