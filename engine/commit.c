@@ -4,9 +4,9 @@
 #include "engine/base/dtype.h"
 #include "engine/base/log.h"
 #include "engine/commit.h"
-#include "engine/grab.h"
 #include "engine/node/plan.h"
-#include "engine/transfers.h"
+#include "engine/read/onesided-read.h"
+#include "engine/read/remote-read.h"
 
 #include <errno.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "engine/job/join.h"
 #include "engine/live.h"
 #include "engine/node/file.h"
-#include "engine/reads.h"
+#include "engine/read/reads.h"
 #include "engine/writes.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 
 #include "engine/frag-internal.h"
 #include "engine/rank/devices.h"
-#include "engine/reads.h"
+#include "engine/read/reads.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"
 

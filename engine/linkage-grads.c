@@ -5,7 +5,7 @@
 #include "engine/frag-internal.h"
 #include "engine/live.h"
 #include "engine/node/file.h"
-#include "engine/reads.h"
+#include "engine/read/reads.h"
 
 #include <errno.h>
 

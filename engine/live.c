@@ -2,18 +2,18 @@
 #include <config.h>
 
 #include "engine/about.h"
-#include "engine/collecting.h"
 #include "engine/freezes.h"
 #include "engine/job/join.h"
 #include "engine/launch/source.h"
 #include "engine/live.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
-#include "engine/readahead.h"
-#include "engine/reads.h"
+#include "engine/read/prefetch.h"
+#include "engine/read/readahead.h"
+#include "engine/read/reads.h"
+#include "engine/read/view-reader.h"
 #include "engine/streams.h"
 #include "engine/turn.h"
-#include "engine/viewing.h"
 #include "engine/watch.h"
 #include "engine/writes.h"
 

@@ -19,13 +19,13 @@ struct ahead { /* one request read ahead; under the read-ahead pool's lock */
 	void *buffer;
 };
 
-struct pace {           /* of questions to ranks that are waited for: engine/waiting.h */
+struct pace {           /* of questions to ranks that are waited for: engine/read/waiting.h */
 	uint64_t moves; /* the ranks', when they were last asked */
 	uint64_t next_ms;
 	unsigned interval_ms;
 };
 
-struct waiting {           /* of a read, for trainers: engine/waiting.h */
+struct waiting {           /* of a read, for trainers: engine/read/waiting.h */
 	uint64_t since_ms; /* 0: it does not wait */
 	uint64_t
 		moved_ms; /* when one of the ranks was last seen to get on; at first since_ms */
@@ -78,7 +78,7 @@ enum { WINDOWS = 4 };
 
 enum window_state { WINDOW_NONE, WINDOW_ASKED, WINDOW_THERE };
 
-struct window { /* bytes of the file's view, in a rank of this host: engine/collecting.h */
+struct window { /* bytes of the file's view, in a rank of this host: engine/read/prefetch.h */
 	enum window_state state;
 	uint64_t id[2];
 	uint64_t view[2];

@@ -105,7 +105,7 @@ enum collecting_how {
 	COLLECTING_NEVER,
 };
 
-struct collecting_choice { /* a mount's: collecting.c */
+struct collecting_choice { /* a mount's: prefetch.c */
 	enum collecting_how how;
 	uint64_t min;                /* bytes */
 	uint64_t window;             /* bytes asked for at a time */

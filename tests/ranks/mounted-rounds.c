@@ -3,9 +3,9 @@
 
 #include "tests/ranks/mounted-rounds.h"
 
-#include "engine/collecting.h"
 #include "engine/job/join.h"
 #include "engine/live.h"
+#include "engine/read/prefetch.h"
 #include "engine/rounds/landing.h"
 #include "engine/turn.h"
 

@@ -3,15 +3,15 @@
 
 #include "tests/ranks/mounted-rounds.h"
 
-#include "engine/collecting.h"
 #include "engine/collective/collective-host.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
+#include "engine/read/prefetch.h"
+#include "engine/read/view-reader.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
 #include "engine/turn.h"
-#include "engine/viewing.h"
 
 #include <check.h>
 #include <errno.h>

@@ -3,8 +3,8 @@
 
 #include "engine/engine.h"
 #include "engine/rank/devices-internal.h"
+#include "engine/read/view-reader.h"
 #include "engine/rounds/send-source.h"
-#include "engine/viewing.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 #include "tests/ranks/value-reading.h"

@@ -9,7 +9,7 @@
 #include "engine/live.h"
 #include "engine/memory/view-pool.h"
 #include "engine/rank/registry.h"
-#include "engine/readahead.h"
+#include "engine/read/readahead.h"
 #include "engine/swap/disk.h"
 #include "engine/transport/transport-peers.h"
 #include "engine/turn.h"

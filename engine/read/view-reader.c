@@ -4,8 +4,8 @@
 #include "engine/base/log.h"
 #include "engine/node/peers.h"
 #include "engine/rank/view-owner.h"
-#include "engine/viewing.h"
-#include "engine/waiting.h"
+#include "engine/read/view-reader.h"
+#include "engine/read/waiting.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_GRAB_H
-#define ENGINE_GRAB_H
+#ifndef ENGINE_READ_ONESIDED_READ_H
+#define ENGINE_READ_ONESIDED_READ_H
 
 /* Reading at once, in the caller's thread, where every piece is memory of this host. */
 

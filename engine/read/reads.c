@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/grab.h"
-#include "engine/readahead.h"
-#include "engine/reads.h"
-#include "engine/transfers.h"
-#include "engine/viewing.h"
+#include "engine/read/onesided-read.h"
+#include "engine/read/readahead.h"
+#include "engine/read/reads.h"
+#include "engine/read/remote-read.h"
+#include "engine/read/view-reader.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_READAHEAD_H
-#define ENGINE_READAHEAD_H
+#ifndef ENGINE_READ_READAHEAD_H
+#define ENGINE_READ_READAHEAD_H
 
 /* A sequential reader's next requests are copied by a second core while it takes the last one.  Only
  * for memory of this host, where that copy is the cost; and only briefly good, since the job trains on.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COLLECTING_H
-#define ENGINE_COLLECTING_H
+#ifndef ENGINE_READ_PREFETCH_H
+#define ENGINE_READ_PREFETCH_H
 
 /* A mount's reads of what lies in memory of devices, or of hosts elsewhere, by rounds: bytes of a file's view, some way ahead of its
  * reader, are brought to a rank of this host (engine/rounds/landing.h) and copied from there.  Whatever does not come so, or not in time,

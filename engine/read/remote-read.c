@@ -2,14 +2,14 @@
 #include <config.h>
 
 #include "engine/base/one-line.h"
-#include "engine/collecting.h"
-#include "engine/grab.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
-#include "engine/transfers.h"
-#include "engine/viewing.h"
-#include "engine/waiting.h"
+#include "engine/read/onesided-read.h"
+#include "engine/read/prefetch.h"
+#include "engine/read/remote-read.h"
+#include "engine/read/view-reader.h"
+#include "engine/read/waiting.h"
 
 #include <errno.h>
 #include <string.h>

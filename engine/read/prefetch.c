@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/collecting.h"
 #include "engine/memory/view-pool.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
+#include "engine/read/prefetch.h"
+#include "engine/read/view-reader.h"
 #include "engine/rounds/fallback.h"
 #include "engine/rounds/landing.h"
-#include "engine/viewing.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_VIEWING_H
-#define ENGINE_VIEWING_H
+#ifndef ENGINE_READ_VIEW_READER_H
+#define ENGINE_READ_VIEW_READER_H
 
 /* A file's view, the reader's side: one generation, the greatest that its owners have when it is opened, on
  * all of them to the file's end.  With the engine's lock.

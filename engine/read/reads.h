@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_READS_H
-#define ENGINE_READS_H
+#ifndef ENGINE_READ_READS_H
+#define ENGINE_READ_READS_H
 
 #include "engine/node/node.h"
 

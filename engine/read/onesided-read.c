@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/collecting.h"
-#include "engine/grab.h"
 #include "engine/memory/view-pool.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
-#include "engine/viewing.h"
+#include "engine/read/onesided-read.h"
+#include "engine/read/prefetch.h"
+#include "engine/read/view-reader.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSFERS_H
-#define ENGINE_TRANSFERS_H
+#ifndef ENGINE_READ_REMOTE_READ_H
+#define ENGINE_READ_REMOTE_READ_H
 
 /* Reads that the engine thread carries on: by messages, waiting for tables and for gradients. */
 

@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/node/peers.h"
-#include "engine/waiting.h"
+#include "engine/read/waiting.h"
 
 #include <errno.h>
 

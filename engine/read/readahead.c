@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/grab.h"
-#include "engine/readahead.h"
+#include "engine/read/onesided-read.h"
+#include "engine/read/readahead.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_WAITING_H
-#define ENGINE_WAITING_H
+#ifndef ENGINE_READ_WAITING_H
+#define ENGINE_READ_WAITING_H
 
 /* Reads that wait for trainers: for ranks that have not come to the generation of a view yet, or that are changing
  * their state.  A waited-for rank's control page is followed, by memory or by PING, ever more rarely and once for all
