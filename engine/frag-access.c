@@ -2,13 +2,13 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
+#include "engine/commit/transaction.h"
 #include "engine/frag-internal.h"
 #include "engine/job/barrier.h"
 #include "engine/job/join.h"
 #include "engine/live.h"
 #include "engine/node/file.h"
 #include "engine/read/reads.h"
-#include "engine/writes.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,8 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
-#include "engine/commit.h"
+#include "engine/commit/stage.h"
+#include "engine/commit/transaction.h"
 #include "engine/frag-internal.h"
 #include "engine/job/rendezvous.h"
 #include "engine/live.h"
@@ -12,7 +13,6 @@
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
-#include "engine/writes.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,7 +4,8 @@
 #include "engine/about.h"
 #include "engine/base/log.h"
 #include "engine/catalog/health.h"
-#include "engine/freezes.h"
+#include "engine/commit/freezes.h"
+#include "engine/commit/transaction.h"
 #include "engine/live.h"
 #include "engine/node/peers.h"
 #include "engine/past.h"
@@ -12,7 +13,6 @@
 #include "engine/read/remote-read.h"
 #include "engine/rounds/fallback.h"
 #include "engine/watch.h"
-#include "engine/writes.h"
 
 #include <errno.h>
 #include <stdio.h>

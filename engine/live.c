@@ -2,7 +2,8 @@
 #include <config.h>
 
 #include "engine/about.h"
-#include "engine/freezes.h"
+#include "engine/commit/freezes.h"
+#include "engine/commit/transaction.h"
 #include "engine/job/join.h"
 #include "engine/launch/source.h"
 #include "engine/live.h"
@@ -15,7 +16,6 @@
 #include "engine/streams.h"
 #include "engine/turn.h"
 #include "engine/watch.h"
-#include "engine/writes.h"
 
 #include <errno.h>
 #include <stdio.h>

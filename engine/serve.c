@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/agree.h"
 #include "engine/base/log.h"
+#include "engine/commit/coordinator.h"
+#include "engine/commit/edit-report.h"
 #include "engine/job/barrier.h"
 #include "engine/job/join.h"
 #include "engine/job/leave.h"
@@ -16,7 +17,6 @@
 #include "engine/serve-later.h"
 #include "engine/serve-swap.h"
 #include "engine/serve.h"
-#include "engine/settled.h"
 #include "engine/waiters.h"
 
 #include <errno.h>

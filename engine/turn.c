@@ -2,10 +2,12 @@
 #include <config.h>
 
 #include "engine/about.h"
-#include "engine/agree.h"
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
-#include "engine/freezes.h"
+#include "engine/commit/coordinator.h"
+#include "engine/commit/edit-report.h"
+#include "engine/commit/freezes.h"
+#include "engine/commit/transaction.h"
 #include "engine/job/barrier.h"
 #include "engine/job/join.h"
 #include "engine/job/leave.h"
@@ -24,11 +26,9 @@
 #include "engine/rounds/rounds.h"
 #include "engine/serve-later.h"
 #include "engine/serve.h"
-#include "engine/settled.h"
 #include "engine/turn.h"
 #include "engine/waiters.h"
 #include "engine/watch.h"
-#include "engine/writes.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -9,7 +9,7 @@
  *                                     receives, in the coordinator's order
  *   engine thread: what has ended.  APPLIED says whether all that was sent was what it ought to be.
  *
- * It is agreed on as an edit is (agree.h), so nothing is launched for a rank that has not promised to come.  What
+ * It is agreed on as an edit is (coordinator.h), so nothing is launched for a rank that has not promised to come.  What
  * fails, fails the communicator; the reader goes the host's way.
  */
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* engine/agree.c */
+/* engine/commit/coordinator.c */
 
 static struct message about(enum type type, unsigned edit, unsigned n, unsigned value)
 {

@@ -2,7 +2,7 @@
 #ifndef TESTS_MODEL_COMMIT_H
 #define TESTS_MODEL_COMMIT_H
 
-/* How ranks agree on edits, as engine/agree.c, participant.c, serve.c and writes.c do it: three ranks, each a
+/* How ranks agree on edits, as engine/commit/coordinator.c, participant.c, serve.c and transaction.c do it: three ranks, each a
  * trainer and an engine thread, and one writer.  Messages between two of them come in order, others in any.
  * What a clock decides in the engine may happen at any time here, and again.  Trainers are at most one boundary
  * apart; when one dies, the others go on.

@@ -3,9 +3,9 @@
 
 #include "tests/ranks/boundaries.h"
 
-#include "engine/agree.h"
+#include "engine/commit/coordinator.h"
+#include "engine/commit/edit-report.h"
 #include "engine/node/peers.h"
-#include "engine/settled.h"
 
 #include <check.h>
 #include <errno.h>

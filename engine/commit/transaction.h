@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_WRITES_H
-#define ENGINE_WRITES_H
+#ifndef ENGINE_COMMIT_TRANSACTION_H
+#define ENGINE_COMMIT_TRANSACTION_H
 
 #include "engine/node/node.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_FREEZES_H
-#define ENGINE_FREEZES_H
+#ifndef ENGINE_COMMIT_FREEZES_H
+#define ENGINE_COMMIT_FREEZES_H
 
 #include "engine/node/node.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_OUTCOME_H
-#define ENGINE_OUTCOME_H
+#ifndef ENGINE_COMMIT_OUTCOME_H
+#define ENGINE_COMMIT_OUTCOME_H
 
 /* What became of an edit whose coordinator was lost after it had been asked to commit: its writer asks the
  * ranks, as they ask each other, until one knows the decision, or all that live have promised to take none from the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/agree-internal.h"
+#include "engine/commit/coordinator-internal.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/agree-internal.h"
 #include "engine/base/log.h"
+#include "engine/commit/coordinator-internal.h"
 #include "engine/node/peers.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_AGREE_H
-#define ENGINE_AGREE_H
+#ifndef ENGINE_COMMIT_COORDINATOR_H
+#define ENGINE_COMMIT_COORDINATOR_H
 
 /* One boundary for an edit or a freeze.  The coordinator, the lowest live rank, asks all ranks for the promise not to
  * pass boundary N without the decision; when all have promised, the edit is accepted; when the first rank

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SETTLED_H
-#define ENGINE_SETTLED_H
+#ifndef ENGINE_COMMIT_EDIT_REPORT_H
+#define ENGINE_COMMIT_EDIT_REPORT_H
 
 /* What became of edits and freezes, on each rank: who asked for it hears that it was applied here, and each rank tells
  * each of them that it settles, so that whichever is left has it in its events.  Engine thread of a rank, with

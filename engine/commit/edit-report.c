@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/settled.h"
+#include "engine/commit/edit-report.h"
 
-#include "engine/agree.h"
 #include "engine/base/log.h"
+#include "engine/commit/coordinator.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 

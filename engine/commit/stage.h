@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COMMIT_H
-#define ENGINE_COMMIT_H
+#ifndef ENGINE_COMMIT_STAGE_H
+#define ENGINE_COMMIT_STAGE_H
 
-/* One transaction of writes (writes.h), and which bytes of it go where: extents -> sources, whole elements of what the
+/* One transaction of writes (transaction.h), and which bytes of it go where: extents -> sources, whole elements of what the
  * user writes and of its low-precision copy -> items, one STAGE message each.  What an extent's edges lack is read, here
  * or, when it is not in reach of memory, as an edge.
  */
 
+#include "engine/commit/outcome.h"
 #include "engine/node/file.h"
-#include "engine/outcome.h"
 
 struct commit_source { /* bytes for one range of a parameter, or of its low-precision copy */
 	const struct engine_file *file;

@@ -2,11 +2,11 @@
 #include <config.h>
 
 #include "engine/base/one-line.h"
-#include "engine/commit.h"
+#include "engine/commit/stage.h"
+#include "engine/commit/transaction.h"
 #include "engine/node/event-log.h"
 #include "engine/node/file.h"
 #include "engine/node/peers.h"
-#include "engine/writes.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_AGREE_INTERNAL_H
-#define ENGINE_AGREE_INTERNAL_H
+#ifndef ENGINE_COMMIT_COORDINATOR_INTERNAL_H
+#define ENGINE_COMMIT_COORDINATOR_INTERNAL_H
 
-#include "engine/agree.h"
+#include "engine/commit/coordinator.h"
 
 enum { AGREE_TELL_MS = 200 }; /* before who may not have heard is told, or asked, again */
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/catalog/lease.h"
-#include "engine/freezes.h"
+#include "engine/commit/freezes.h"
 #include "engine/node/peers.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/commit/outcome.h"
 #include "engine/node/peers.h"
-#include "engine/outcome.h"
 
 #include <errno.h>
 #include <string.h>
