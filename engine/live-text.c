@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/about.h"
 #include "engine/base/log.h"
 #include "engine/catalog/health.h"
 #include "engine/commit/freezes.h"
 #include "engine/commit/transaction.h"
 #include "engine/live.h"
 #include "engine/node/peers.h"
-#include "engine/past.h"
 #include "engine/read/prefetch.h"
 #include "engine/read/remote-read.h"
 #include "engine/rounds/fallback.h"
-#include "engine/watch.h"
+#include "engine/watch/edit-history.h"
+#include "engine/watch/rank-query.h"
+#include "engine/watch/watch.h"
 
 #include <errno.h>
 #include <stdio.h>

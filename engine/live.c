@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/about.h"
 #include "engine/commit/freezes.h"
 #include "engine/commit/transaction.h"
 #include "engine/job/join.h"
@@ -13,9 +12,10 @@
 #include "engine/read/readahead.h"
 #include "engine/read/reads.h"
 #include "engine/read/view-reader.h"
-#include "engine/streams.h"
 #include "engine/turn.h"
-#include "engine/watch.h"
+#include "engine/watch/event-stream.h"
+#include "engine/watch/rank-query.h"
+#include "engine/watch/watch.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/about.h"
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/commit/coordinator.h"
@@ -15,7 +14,6 @@
 #include "engine/node/fabric.h"
 #include "engine/node/peers.h"
 #include "engine/node/permissions.h"
-#include "engine/past.h"
 #include "engine/rank/arena-memory.h"
 #include "engine/read/prefetch.h"
 #include "engine/read/readahead.h"
@@ -28,7 +26,9 @@
 #include "engine/serve.h"
 #include "engine/turn.h"
 #include "engine/waiters.h"
-#include "engine/watch.h"
+#include "engine/watch/edit-history.h"
+#include "engine/watch/rank-query.h"
+#include "engine/watch/watch.h"
 
 #include <errno.h>
 #include <poll.h>

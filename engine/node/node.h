@@ -90,7 +90,7 @@ struct past_source { /* a rank that is asked what it has kept */
 	size_t size;
 };
 
-struct past { /* an observer's: past.c */
+struct past { /* an observer's: edit-history.c */
 	bool wanted, fetching;
 	uint64_t began_ns;
 	uint64_t told_ns; /* when the fetch began that sources have */

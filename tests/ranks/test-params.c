@@ -4,11 +4,11 @@
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
-#include "engine/about.h"
 #include "engine/base/log.h"
 #include "engine/rank/swap-text.h"
 #include "engine/rank/swapped-params.h"
 #include "engine/swap/swapper.h"
+#include "engine/watch/rank-query.h"
 
 #include <check.h>
 #include <errno.h>

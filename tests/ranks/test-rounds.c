@@ -4,11 +4,11 @@
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/hidden.h"
 
-#include "engine/about.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"
+#include "engine/watch/rank-query.h"
 
 #include <check.h>
 #include <errno.h>

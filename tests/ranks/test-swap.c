@@ -5,9 +5,9 @@
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
-#include "engine/about.h"
 #include "engine/swap/swapper.h"
 #include "engine/turn.h"
+#include "engine/watch/rank-query.h"
 
 #include <check.h>
 #include <errno.h>

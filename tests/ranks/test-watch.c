@@ -7,7 +7,7 @@
 #include "engine/live.h"
 #include "engine/node/event-log.h"
 #include "engine/turn.h"
-#include "engine/watch.h"
+#include "engine/watch/watch.h"
 
 #include <check.h>
 #include <errno.h>

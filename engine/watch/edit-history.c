@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/node/peers.h"
-#include "engine/past.h"
+#include "engine/watch/edit-history.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_ABOUT_H
-#define ENGINE_ABOUT_H
+#ifndef ENGINE_WATCH_RANK_QUERY_H
+#define ENGINE_WATCH_RANK_QUERY_H
 
 /* What a rank says about itself in words, asked for by observers: of its states on NVMe ("swap") and of the memory that
  * they visit ("pinned").

@@ -3,7 +3,7 @@
 
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
-#include "engine/watch.h"
+#include "engine/watch/watch.h"
 
 #include <errno.h>
 #include <string.h>

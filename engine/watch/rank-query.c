@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/about.h"
 #include "engine/node/peers.h"
+#include "engine/watch/rank-query.h"
 
 #include <errno.h>
 #include <stdio.h>

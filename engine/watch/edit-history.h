@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_PAST_H
-#define ENGINE_PAST_H
+#ifndef ENGINE_WATCH_EDIT_HISTORY_H
+#define ENGINE_WATCH_EDIT_HISTORY_H
 
 /* What became of the job's edits, also of those of mounts and ranks that are gone: the lines that the lowest live ranks
  * have kept, each edit's of the lowest that knows it.  Fetched when somebody asks; an observer's.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_STREAMS_H
-#define ENGINE_STREAMS_H
+#ifndef ENGINE_WATCH_EVENT_STREAM_H
+#define ENGINE_WATCH_EVENT_STREAM_H
 
 /* The door's streams of events: each is a place in the engine's events, and the rest of what was taken from
  * there and not read yet.  As engine_events_...

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_WATCH_H
-#define ENGINE_WATCH_H
+#ifndef ENGINE_WATCH_WATCH_H
+#define ENGINE_WATCH_WATCH_H
 
 /* What an observer's engine_wait waits for.  The lowest live rank speaks for the job: while somebody waits
  * its control page is looked at every few ms where its memory can be read; else it has a WAIT, and answers

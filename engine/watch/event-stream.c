@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/streams.h"
-#include "engine/watch.h"
+#include "engine/watch/event-stream.h"
+#include "engine/watch/watch.h"
 
 #include <errno.h>
 #include <string.h>
