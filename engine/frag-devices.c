@@ -7,7 +7,7 @@
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
-#include "engine/serve-later.h"
+#include "engine/serve/serve-pending.h"
 
 #include <errno.h>
 #include <string.h>

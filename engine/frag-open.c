@@ -13,7 +13,7 @@
 #include "engine/node/fabric.h"
 #include "engine/rank/swap-text.h"
 #include "engine/rank/swapped-params.h"
-#include "engine/serve-later.h"
+#include "engine/serve/serve-pending.h"
 #include "engine/swap/swapper.h"
 #include "engine/turn.h"
 

@@ -7,7 +7,7 @@
 
 #include "engine/node/peers.h"
 #include "engine/rank/view-owner.h"
-#include "engine/serve-later.h"
+#include "engine/serve/serve-pending.h"
 
 #include <check.h>
 #include <errno.h>

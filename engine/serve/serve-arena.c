@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/rank/arena-memory.h"
-#include "engine/serve-arena.h"
+#include "engine/serve/serve-arena.h"
 
 #include <stdio.h>
 

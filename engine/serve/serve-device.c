@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/serve-device.h"
-#include "engine/serve-later.h"
+#include "engine/serve/serve-device.h"
+#include "engine/serve/serve-pending.h"
 
 #include <errno.h>
 

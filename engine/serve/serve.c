@@ -13,11 +13,11 @@
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
-#include "engine/serve-device.h"
-#include "engine/serve-later.h"
-#include "engine/serve-swap.h"
-#include "engine/serve.h"
-#include "engine/waiters.h"
+#include "engine/serve/serve-device.h"
+#include "engine/serve/serve-pending.h"
+#include "engine/serve/serve-swap.h"
+#include "engine/serve/serve.h"
+#include "engine/serve/watch-server.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/waiters.h"
+#include "engine/serve/watch-server.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SERVE_H
-#define ENGINE_SERVE_H
+#ifndef ENGINE_SERVE_SERVE_H
+#define ENGINE_SERVE_SERVE_H
 
 /* What a rank answers.  Everything in a message is somebody's word: each number is checked before use.
  * Engine thread, with the lock.

@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/serve-later.h"
-#include "engine/serve-swap.h"
-#include "engine/serve.h"
+#include "engine/serve/serve-pending.h"
+#include "engine/serve/serve-swap.h"
+#include "engine/serve/serve.h"
 
 #include <errno.h>
 #include <string.h>

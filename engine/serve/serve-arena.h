@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SERVE_ARENA_H
-#define ENGINE_SERVE_ARENA_H
+#ifndef ENGINE_SERVE_SERVE_ARENA_H
+#define ENGINE_SERVE_SERVE_ARENA_H
 
 #include "engine/node/node.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_WAITERS_H
-#define ENGINE_WAITERS_H
+#ifndef ENGINE_SERVE_WATCH_SERVER_H
+#define ENGINE_SERVE_WATCH_SERVER_H
 
 /* WAITs of observers that cannot read this rank's memory: each is answered when the control page has other
  * numbers or something was told, and after WIRE_WAIT_MS in any case.  The trainer does nothing for it: the engine thread looks,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SERVE_LATER_H
-#define ENGINE_SERVE_LATER_H
+#ifndef ENGINE_SERVE_SERVE_PENDING_H
+#define ENGINE_SERVE_SERVE_PENDING_H
 
 /* READs of what is not in this process's memory: a disk or a device is asked, for which the engine thread does not wait, and
  * whose thread wakes it to answer.  Engine thread, with the lock, but where said.

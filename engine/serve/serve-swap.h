@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SERVE_SWAP_H
-#define ENGINE_SERVE_SWAP_H
+#ifndef ENGINE_SERVE_SERVE_SWAP_H
+#define ENGINE_SERVE_SERVE_SWAP_H
 
 /* What a rank tells of its states on NVMe, and words about them and more.  Engine thread, with the lock. */
 

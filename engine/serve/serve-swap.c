@@ -3,10 +3,10 @@
 
 #include "engine/rank/swap-text.h"
 #include "engine/rounds/landing.h"
-#include "engine/serve-arena.h"
-#include "engine/serve-later.h"
-#include "engine/serve-swap.h"
-#include "engine/serve.h"
+#include "engine/serve/serve-arena.h"
+#include "engine/serve/serve-pending.h"
+#include "engine/serve/serve-swap.h"
+#include "engine/serve/serve.h"
 #include "engine/swap/swapper.h"
 
 #include <errno.h>
