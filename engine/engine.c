@@ -3,7 +3,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/launch/source.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "engine/frag-internal.h"
 #include "engine/job/barrier.h"
 #include "engine/job/join.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
 #include "engine/node/file.h"
 #include "engine/read/reads.h"
 

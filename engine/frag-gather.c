@@ -3,7 +3,7 @@
 
 #include "engine/frag-internal.h"
 #include "engine/job/rendezvous.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
 #include "engine/node/file.h"
 #include "engine/node/plan.h"
 #include "engine/rounds/communicator.h"

@@ -9,13 +9,13 @@
 #include "engine/job/listen.h"
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
+#include "engine/live/loop.h"
 #include "engine/node/fabric.h"
 #include "engine/rank/swap-text.h"
 #include "engine/rank/swapped-params.h"
 #include "engine/serve/serve-pending.h"
 #include "engine/swap/swapper.h"
-#include "engine/turn.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "engine/commit/transaction.h"
 #include "engine/frag-internal.h"
 #include "engine/job/rendezvous.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"

@@ -3,7 +3,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/frag-internal.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
 #include "engine/node/file.h"
 #include "engine/read/reads.h"
 

@@ -10,10 +10,10 @@
 #include "engine/base/log.h"
 #include "engine/frag-internal.h"
 #include "engine/job/join.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
+#include "engine/live/loop.h"
 #include "engine/node/file.h"
 #include "engine/node/plan.h"
-#include "engine/turn.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/scripted.h"
 

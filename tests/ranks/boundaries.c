@@ -4,10 +4,10 @@
 #include "tests/ranks/boundaries.h"
 
 #include "engine/collective/collective-host.h"
+#include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 
 #include "engine/base/convert.h"
 #include "engine/job/join.h"
-#include "engine/turn.h"
+#include "engine/live/loop.h"
 
 #include <check.h>
 #include <stdio.h>

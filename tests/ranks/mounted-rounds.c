@@ -4,10 +4,10 @@
 #include "tests/ranks/mounted-rounds.h"
 
 #include "engine/job/join.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
+#include "engine/live/loop.h"
 #include "engine/read/prefetch.h"
 #include "engine/rounds/landing.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/job/join.h"
-#include "engine/live.h"
-#include "engine/turn.h"
+#include "engine/live/live.h"
+#include "engine/live/loop.h"
 
 #include <check.h>
 #include <stdio.h>

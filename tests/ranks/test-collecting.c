@@ -4,6 +4,7 @@
 #include "tests/ranks/mounted-rounds.h"
 
 #include "engine/collective/collective-host.h"
+#include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 #include "engine/read/prefetch.h"
@@ -11,7 +12,6 @@
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>

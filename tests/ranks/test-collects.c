@@ -4,9 +4,9 @@
 #include "tests/ranks/mounted-rounds.h"
 #include "tests/ranks/scarce.h"
 
+#include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/rounds/landing.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>

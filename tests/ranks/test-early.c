@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/frag-internal.h"
-#include "engine/turn.h"
+#include "engine/live/loop.h"
 
 #include <check.h>
 #include <errno.h>

@@ -5,10 +5,10 @@
 #include "tests/ranks/observed.h"
 
 #include "engine/job/join.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
+#include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>

@@ -3,9 +3,9 @@
 
 #include "tests/ranks/job.h"
 
+#include "engine/live/loop.h"
 #include "engine/node/fabric.h"
 #include "engine/node/peers.h"
-#include "engine/turn.h"
 #include "tests/ranks/scarce.h"
 
 #include <check.h>

@@ -5,8 +5,8 @@
 
 #include "engine/base/convert.h"
 #include "engine/base/dtype.h"
+#include "engine/live/loop.h"
 #include "engine/rank/devices.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>

@@ -4,9 +4,9 @@
 #include "tests/ranks/job.h"
 
 #include "engine/collective/collective-host.h"
+#include "engine/live/loop.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>

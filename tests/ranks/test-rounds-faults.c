@@ -5,10 +5,10 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/collective/collective-host.h"
+#include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>

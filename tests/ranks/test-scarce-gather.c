@@ -6,11 +6,11 @@
 #include "tests/ranks/scarce.h"
 
 #include "engine/job/rendezvous.h"
+#include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>

@@ -6,9 +6,9 @@
 
 #include "engine/catalog/health.h"
 #include "engine/job/join.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
+#include "engine/live/loop.h"
 #include "engine/node/peers.h"
-#include "engine/turn.h"
 
 #include <check.h>
 #include <errno.h>

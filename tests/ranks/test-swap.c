@@ -5,8 +5,8 @@
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
+#include "engine/live/loop.h"
 #include "engine/swap/swapper.h"
-#include "engine/turn.h"
 #include "engine/watch/rank-query.h"
 
 #include <check.h>

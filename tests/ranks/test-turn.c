@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/job/join.h"
-#include "engine/turn.h"
+#include "engine/live/loop.h"
 #include "tests/ranks/job.h"
 
 #include <check.h>

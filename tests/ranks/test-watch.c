@@ -4,9 +4,9 @@
 #include "tests/ranks/job.h"
 
 #include "engine/job/join.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
+#include "engine/live/loop.h"
 #include "engine/node/event-log.h"
-#include "engine/turn.h"
 #include "engine/watch/watch.h"
 
 #include <check.h>

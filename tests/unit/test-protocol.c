@@ -4,8 +4,8 @@
 #include "engine/base/log.h"
 #include "engine/frag-internal.h"
 #include "engine/job/join.h"
+#include "engine/live/loop.h"
 #include "engine/node/peers.h"
-#include "engine/turn.h"
 #include "tests/fuzz/scripted.h"
 
 #include <check.h>

@@ -6,7 +6,7 @@
 #include "engine/frag-internal.h"
 #include "engine/job/join.h"
 #include "engine/launch/resolver.h"
-#include "engine/turn.h"
+#include "engine/live/loop.h"
 #include "tests/ranks/scarce.h"
 
 #include <check.h>

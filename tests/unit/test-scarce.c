@@ -6,13 +6,13 @@
  */
 
 #include "engine/catalog/layout.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
+#include "engine/live/loop.h"
 #include "engine/memory/view-pool.h"
 #include "engine/rank/registry.h"
 #include "engine/read/readahead.h"
 #include "engine/swap/disk.h"
 #include "engine/transport/transport-peers.h"
-#include "engine/turn.h"
 #include "tests/ranks/scarce.h"
 #include "tests/unit/transports.h"
 

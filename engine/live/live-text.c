@@ -5,7 +5,7 @@
 #include "engine/catalog/health.h"
 #include "engine/commit/freezes.h"
 #include "engine/commit/transaction.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
 #include "engine/node/peers.h"
 #include "engine/read/prefetch.h"
 #include "engine/read/remote-read.h"

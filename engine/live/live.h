@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_LIVE_H
-#define ENGINE_LIVE_H
+#ifndef ENGINE_LIVE_LIVE_H
+#define ENGINE_LIVE_LIVE_H
 
 /* A job behind the door (engine/door.h): what an observer sees of it.  Ranks open files by it, too. */
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
-#include "engine/live.h"
+#include "engine/live/live.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
 

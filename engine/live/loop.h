@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TURN_H
-#define ENGINE_TURN_H
+#ifndef ENGINE_LIVE_LOOP_H
+#define ENGINE_LIVE_LOOP_H
 
 /* An engine's life, and its rounds. */
 
