@@ -2,13 +2,13 @@
 #ifndef ENGINE_CHECKPOINT_CHECKPOINT_H
 #define ENGINE_CHECKPOINT_CHECKPOINT_H
 
-/* A checkpoint behind the door (engine/door.h): a table of what its files hold, and reading them.  With an
+/* A checkpoint behind the door (engine/engine-ops.h): a table of what its files hold, and reading them.  With an
  * editor, edits change bytes in the files; nothing else of it changes while it is open.
  */
 
 #include "engine/checkpoint/gate.h"
 #include "engine/checkpoint/table.h"
-#include "engine/door.h"
+#include "engine/engine-ops.h"
 #include "engine/swap/disk.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ struct fetch;
 struct layer;
 
 struct checkpoint {
-	struct door door; /* first, as door.h wants it */
+	struct door door; /* first, as engine-ops.h wants it */
 	char *path;
 	const char *format; /* of the source that knew it */
 	struct table *table;
@@ -44,7 +44,7 @@ struct checkpoint {
 };
 
 struct engine_file {
-	struct engine *engine; /* first, as door.h wants it */
+	struct engine *engine; /* first, as engine-ops.h wants it */
 	const struct table_state *state;
 	double hyper;
 	bool is_hyper;

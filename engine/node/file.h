@@ -100,7 +100,7 @@ struct collecting { /* under the engine's lock */
 };
 
 struct engine_file {
-	struct engine *engine; /* first, as door.h wants it */
+	struct engine *engine; /* first, as engine-ops.h wants it */
 	struct engine_address address;
 	uint64_t bytes;
 	uint64_t opened_ns;

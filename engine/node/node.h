@@ -16,7 +16,7 @@
 #include "engine/catalog/control-page.h"
 #include "engine/catalog/event-ring.h"
 #include "engine/catalog/wire.h"
-#include "engine/door.h"
+#include "engine/engine-ops.h"
 #include "engine/engine.h"
 #include "engine/launch/launch.h"
 #include "engine/node/peer.h"

@@ -10,7 +10,7 @@
 enum { ROOM = 2 * EVENTS_LINE_MAX };
 
 struct engine_events {
-	struct engine *engine; /* first, as door.h wants it */
+	struct engine *engine; /* first, as engine-ops.h wants it */
 	uint64_t after;        /* number of the last line taken */
 	size_t at, length;
 	char text[ROOM];
