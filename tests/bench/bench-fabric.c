@@ -6,8 +6,8 @@
  * bytes are asked for, sent and received in a loop.
  */
 
+#include "engine/api/api.h"
 #include "engine/base/log.h"
-#include "engine/frag-internal.h"
 #include "tests/bench/rows.h"
 #include "tests/unit/ucx-there.h"
 

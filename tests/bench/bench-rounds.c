@@ -8,11 +8,11 @@
  * of the host, once on devices, which are device_host's: the owners' memory is then read by messages.
  */
 
+#include "engine/api/api.h"
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/collective/collective-host.h"
 #include "engine/device/device-host.h"
-#include "engine/frag-internal.h"
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"

@@ -5,7 +5,7 @@
  * passes boundaries, compares, and says how its devices are connected.
  */
 
-#include "engine/frag-internal.h"
+#include "engine/api/api.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"
 

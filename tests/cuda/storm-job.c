@@ -10,8 +10,8 @@
  * was started again has something else there until the next time.
  */
 
+#include "engine/api/api.h"
 #include "engine/collective/collective.h"
-#include "engine/frag-internal.h"
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"

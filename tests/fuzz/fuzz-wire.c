@@ -7,8 +7,8 @@
  * than its bounds.
  */
 
+#include "engine/api/api.h"
 #include "engine/base/log.h"
-#include "engine/frag-internal.h"
 #include "engine/job/join.h"
 #include "engine/live/live.h"
 #include "engine/live/loop.h"

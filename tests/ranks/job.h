@@ -18,7 +18,7 @@
  * While a rank's call waits, all engines are turned: no other rank has to call anything.
  */
 
-#include "engine/frag-internal.h"
+#include "engine/api/api.h"
 #include "tests/ranks/hidden.h"
 
 enum {

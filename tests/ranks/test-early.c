@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/api/api.h"
 #include "engine/base/log.h"
-#include "engine/frag-internal.h"
 #include "engine/live/loop.h"
 
 #include <check.h>

@@ -3,8 +3,8 @@
 
 /* Coming in by the front doors: frag_open, engine_open. */
 
+#include "engine/api/api.h"
 #include "engine/base/log.h"
-#include "engine/frag-internal.h"
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
 

@@ -3,7 +3,7 @@
 
 /* Names of hosts, by a name server that answers when the test lets it. */
 
-#include "engine/frag-internal.h"
+#include "engine/api/api.h"
 #include "engine/job/join.h"
 #include "engine/launch/resolver.h"
 #include "engine/live/loop.h"

@@ -38,7 +38,7 @@ static void teardown(void)
 	registry_fini(&r);
 }
 
-/* The trainer's hooks, as engine/frag-step.c has them. */
+/* The trainer's hooks, as engine/api/frag-step.c has them. */
 static void step_begin(void)
 {
 	atomic_fetch_add(&r.control->sequence, 1);

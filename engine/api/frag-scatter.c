@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/api/api.h"
 #include "engine/base/dtype.h"
 #include "engine/commit/stage.h"
 #include "engine/commit/transaction.h"
-#include "engine/frag-internal.h"
 #include "engine/job/rendezvous.h"
 #include "engine/live/live.h"
 #include "engine/node/event-log.h"

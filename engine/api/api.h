@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_FRAG_INTERNAL_H
-#define ENGINE_FRAG_INTERNAL_H
+#ifndef ENGINE_API_API_H
+#define ENGINE_API_API_H
 
 /* What the files behind frag.h share: frag-open, frag-describe, frag-step, frag-access, linkage ... */
 

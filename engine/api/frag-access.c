@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/api/api.h"
 #include "engine/base/dtype.h"
 #include "engine/commit/transaction.h"
-#include "engine/frag-internal.h"
 #include "engine/job/barrier.h"
 #include "engine/job/join.h"
 #include "engine/live/live.h"

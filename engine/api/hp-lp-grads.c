@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/api/api.h"
 #include "engine/base/dtype.h"
-#include "engine/frag-internal.h"
 #include "engine/live/live.h"
 #include "engine/node/file.h"
 #include "engine/read/reads.h"

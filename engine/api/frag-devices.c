@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/api/api.h"
 #include "engine/base/log.h"
-#include "engine/frag-internal.h"
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"

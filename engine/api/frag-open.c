@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/api/api.h"
 #include "engine/base/bytes.h"
 #include "engine/base/log.h"
 #include "engine/base/machine.h"
-#include "engine/frag-internal.h"
 #include "engine/job/join.h"
 #include "engine/job/listen.h"
 #include "engine/launch/jobfile.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/frag-internal.h"
+#include "engine/api/api.h"
 #include "engine/rank/arena-memory.h"
 
 #include <errno.h>
