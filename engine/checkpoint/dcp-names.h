@@ -13,7 +13,7 @@
  * is cut off, if all names stay apart.
  */
 
-#include "engine/checkpoint/dcp-metadata.h"
+#include "engine/checkpoint/parse/dcp-metadata.h"
 
 struct dcp_name {
 	const char *name; /* not terminated */

@@ -7,8 +7,8 @@
 #include "engine/checkpoint/dcp-names.h"
 #include "engine/checkpoint/format-files.h"
 #include "engine/checkpoint/format.h"
+#include "engine/checkpoint/parse/torch-unsupported.h"
 #include "engine/checkpoint/torch-hypers.h"
-#include "engine/checkpoint/torch-unfit.h"
 
 #include <errno.h>
 #include <string.h>

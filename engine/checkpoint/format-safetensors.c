@@ -3,8 +3,8 @@
 
 #include "engine/checkpoint/format-files.h"
 #include "engine/checkpoint/format.h"
+#include "engine/checkpoint/parse/safetensors.h"
 #include "engine/checkpoint/safetensors-index.h"
-#include "engine/checkpoint/safetensors.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 /* What who writes a journal and who reads it share. */
 
-#include "engine/checkpoint/little-endian.h"
+#include "engine/checkpoint/parse/little-endian.h"
 
 #define JOURNAL_MAGIC "fragfs\x8a\n"
 

@@ -4,7 +4,7 @@
 
 /* What who writes a log and who reads it share. */
 
-#include "engine/checkpoint/little-endian.h"
+#include "engine/checkpoint/parse/little-endian.h"
 
 #define REDO_MAGIC "fragfs\x8b\n"
 #define REDO_NEW REDO_NAME ".new"

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/vec.h"
-#include "engine/checkpoint/json.h"
+#include "engine/checkpoint/parse/json.h"
 #include "engine/checkpoint/safetensors-index.h"
 
 #include <errno.h>

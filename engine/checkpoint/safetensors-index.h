@@ -4,7 +4,7 @@
 
 /* model.safetensors.index.json of a Hugging Face folder: which file has which tensor. */
 
-#include "engine/checkpoint/blob.h"
+#include "engine/checkpoint/parse/blob.h"
 
 struct safetensors_place {
 	const char *name; /* of the tensor; not terminated */

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/vec.h"
+#include "engine/checkpoint/parse/torch-unsupported.h"
 #include "engine/checkpoint/torch-names.h"
-#include "engine/checkpoint/torch-unfit.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -7,8 +7,8 @@
  * below it, so that a module has the names of its state_dict.
  */
 
+#include "engine/checkpoint/parse/torchfile.h"
 #include "engine/checkpoint/table.h"
-#include "engine/checkpoint/torchfile.h"
 
 struct torch_name {
 	char *name; /* at most FRAG_NAME_MAX bytes */

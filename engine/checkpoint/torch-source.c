@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/torch-source.h"
 #include "engine/checkpoint/format-files.h"
+#include "engine/checkpoint/parse/torch-unsupported.h"
 #include "engine/checkpoint/table-torch.h"
-#include "engine/checkpoint/torch-unfit.h"
+#include "engine/checkpoint/torch-source.h"
 
 #include <errno.h>
 #include <stdarg.h>

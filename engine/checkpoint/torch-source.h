@@ -7,8 +7,8 @@
  */
 
 #include "engine/checkpoint/folder.h"
+#include "engine/checkpoint/parse/torchfile.h"
 #include "engine/checkpoint/table.h"
-#include "engine/checkpoint/torchfile.h"
 
 enum { TORCH_SOURCE_RUNS_MAX = 4096 }; /* pieces of one tensor that is not contiguous */
 

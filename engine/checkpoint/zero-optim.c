@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/torch-unfit.h"
+#include "engine/checkpoint/parse/torch-unsupported.h"
 #include "engine/checkpoint/zero-optim.h"
 
 #include <errno.h>

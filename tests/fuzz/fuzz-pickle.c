@@ -3,7 +3,7 @@
 
 /* A pickle: every question about every node has an answer, and what is a key is found. */
 
-#include "engine/checkpoint/pickle.h"
+#include "engine/checkpoint/parse/pickle.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/memfile.h"
 

@@ -3,7 +3,7 @@
 
 /* A file of torch.save: whatever it says of entries and tensors lies in the file. */
 
-#include "engine/checkpoint/torchfile.h"
+#include "engine/checkpoint/parse/torchfile.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/memfile.h"
 

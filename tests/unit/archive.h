@@ -4,7 +4,7 @@
 
 /* Zip archives as torch writes them, byte by byte, so that a test can then break any of them. */
 
-#include "engine/checkpoint/blob.h"
+#include "engine/checkpoint/parse/blob.h"
 
 enum { ARCHIVE_ENTRIES = 8, ARCHIVE_MAX = 1 << 17 };
 

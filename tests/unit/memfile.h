@@ -4,7 +4,7 @@
 
 /* A file in memory, to be parsed. */
 
-#include "engine/checkpoint/blob.h"
+#include "engine/checkpoint/parse/blob.h"
 
 #include <err.h>
 #include <sys/mman.h>

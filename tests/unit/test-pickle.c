@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/pickle.h"
+#include "engine/checkpoint/parse/pickle.h"
 #include "tests/unit/memfile.h"
 
 #include <check.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/json.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/parse/json.h"
+#include "engine/checkpoint/parse/safetensors.h"
 #include "engine/checkpoint/safetensors-index.h"
 #include "tests/unit/memfile.h"
 

@@ -6,7 +6,7 @@
  */
 
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/torchfile.h"
+#include "engine/checkpoint/parse/torchfile.h"
 #include "tests/ranks/scarce.h"
 #include "tests/unit/memfile.h"
 

@@ -5,7 +5,7 @@
  * TEST_ORACLE=FOLDER also the files of a folder like that of tests/unit/torch-expect.h.
  */
 
-#include "engine/checkpoint/torchfile.h"
+#include "engine/checkpoint/parse/torchfile.h"
 #include "tests/unit/archive.h"
 #include "tests/unit/memfile.h"
 #include "tests/unit/torch-expect.h"

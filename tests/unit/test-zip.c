@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/zip.h"
+#include "engine/checkpoint/parse/zip.h"
 #include "tests/unit/archive.h"
 #include "tests/unit/memfile.h"
 

@@ -4,7 +4,7 @@
 
 /* Files of torch.save against what tests/oracle/make-torchfiles.py says is in them. */
 
-#include "engine/checkpoint/torchfile.h"
+#include "engine/checkpoint/parse/torchfile.h"
 
 /* Compares NAME.pt with NAME.expect of the folder; the number of lines compared. */
 int check_expected(const char *folder, const char *name);

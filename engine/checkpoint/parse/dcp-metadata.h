@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CHECKPOINT_PARSE_DCP_METADATA_H
+#define ENGINE_CHECKPOINT_PARSE_DCP_METADATA_H
+
+/* The file .metadata of torch.distributed.checkpoint: a pickle that says which tensors there are, the boxes
+ * each is cut into, and in which part of which file each box is.  By the names of fields, since modules and
+ * classes have had several.  Once open it does not change: any thread.
+ *
+ *	Metadata	state_dict_metadata {name: tensor or bytes}, storage_data {index: place},
+ *			planner_data {name: path}
+ *	  tensor	properties (dtype ...), size, chunks [{offsets, sizes}]
+ *	  index		fqn, offset		(index is only a hint)
+ *	  place		relative_path, offset, length, transform_descriptors
+ */
+
+#include "engine/checkpoint/parse/pickle.h"
+
+enum { DCP_NAME_MAX = 2047 };
+
+struct dcp_row;
+
+struct dcp {
+	struct pickle *pickle;
+	uint32_t items;       /* node: state_dict_metadata */
+	struct dcp_row *rows; /* of storage_data, by name and offset */
+	uint32_t nrows;
+};
+
+/* Results as in parse-error.h. */
+int dcp_open(struct dcp *d, const struct blob *b, struct parse_error *error);
+void dcp_close(struct dcp *d);
+
+uint32_t dcp_count(const struct dcp *d);
+
+struct dcp_item {
+	const char *name; /* not terminated, without NUL bytes */
+	size_t name_size; /* at most DCP_NAME_MAX */
+	bool is_tensor;   /* else bytes: a file of torch.save of any object */
+	enum frag_dtype dtype;
+	uint32_t ndim;
+	uint64_t shape[FRAG_DIMS_MAX];
+	uint64_t numel;  /* below 2^62 */
+	uint32_t chunks; /* node */
+	uint32_t nchunks;
+};
+
+/* The i-th.  -EBADMSG; -EOPNOTSUPP: a dtype or a name that is not taken, too many dimensions. */
+int dcp_item(const struct dcp *d, uint32_t i, struct dcp_item *out, struct parse_error *error);
+
+struct dcp_place {
+	const char *file; /* not terminated, not checked */
+	size_t file_size;
+	uint64_t at, length;
+	bool transformed; /* compressed, or otherwise not as it is */
+};
+
+struct dcp_chunk {
+	uint64_t offsets[FRAG_DIMS_MAX], sizes[FRAG_DIMS_MAX];
+	bool is_empty; /* and has no place */
+	struct dcp_place place;
+};
+
+/* The i-th of a tensor, below nchunks. */
+int dcp_chunk(const struct dcp *d, const struct dcp_item *item, uint32_t i,
+	      struct dcp_chunk *out, struct parse_error *error);
+/* Where an item of bytes is. */
+int dcp_bytes(const struct dcp *d, const struct dcp_item *item, struct dcp_place *out,
+	      struct parse_error *error);
+
+#endif

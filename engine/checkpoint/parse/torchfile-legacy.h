@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_CHECKPOINT_PARSE_TORCHFILE_LEGACY_H
+#define ENGINE_CHECKPOINT_PARSE_TORCHFILE_LEGACY_H
+
+/* The container of torch.save before 1.6: a magic number, a version, facts about the machine, the
+ * object, the list of storage keys, each a pickle; then for each key, in the order of the list, the
+ * number of its elements (64 bits) and the elements.
+ */
+
+#include "engine/checkpoint/parse/torchfile.h"
+
+enum { TORCHFILE_PICKLE_MAX = 1 << 30 }; /* bytes */
+
+struct torchfile_storage {
+	const char *key; /* the pickle's; not terminated */
+	size_t key_size;
+	uint64_t at; /* in the blob */
+	uint64_t size;
+	uint64_t numel;
+	uint8_t item; /* bytes of an element */
+	bool placed;
+};
+
+int torchfile_open_legacy(struct torchfile *f, struct parse_error *error);
+const struct torchfile_storage *torchfile_find_legacy(const struct torchfile *f,
+						      const char *key, size_t size);
+
+#endif
