@@ -5,9 +5,9 @@
 
 #include "engine/base/fd.h"
 #include "engine/checkpoint/claim.h"
-#include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/journal.h"
 #include "engine/checkpoint/redo.h"
+#include "engine/checkpoint/table/folder.h"
 #include "engine/checkpoint/take.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
  */
 
 #include "engine/checkpoint/gate.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/table.h"
 #include "engine/engine-ops.h"
 #include "engine/swap/disk.h"
 

@@ -4,8 +4,8 @@
 #include "engine/checkpoint/claim.h"
 
 #include "engine/base/log.h"
-#include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/lock-holder.h"
+#include "engine/checkpoint/table/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>

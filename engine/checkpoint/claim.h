@@ -6,7 +6,7 @@
  * of one alone who writes; and whether they are still the files that were mounted.
  */
 
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/table.h"
 
 /* Both wait some seconds for locks.  Where the machine has none, the log says so.  -EBUSY: somebody edits them. */
 int claim_to_read(struct table *t, char *why, size_t whysize);

@@ -4,7 +4,7 @@
 #include "engine/checkpoint/edit.h"
 
 #include "engine/base/dtype.h"
-#include "engine/checkpoint/box.h"
+#include "engine/checkpoint/table/box.h"
 
 #include <errno.h>
 #include <string.h>

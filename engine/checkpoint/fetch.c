@@ -3,10 +3,10 @@
 
 #include "engine/base/dtype.h"
 #include "engine/base/thread.h"
-#include "engine/checkpoint/box.h"
 #include "engine/checkpoint/claim.h"
 #include "engine/checkpoint/fetch.h"
 #include "engine/checkpoint/layer.h"
+#include "engine/checkpoint/table/box.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,9 +4,9 @@
 
 /* What formats do alike.  Functions return -errno and have set t->why, unless errno says all. */
 
-#include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/parse/blob.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/folder.h"
+#include "engine/checkpoint/table/table.h"
 
 /* A file of the folder becomes one of the table, under the name shown: its number.  blob borrows the table's
  * descriptor.

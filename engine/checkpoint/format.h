@@ -6,8 +6,8 @@
  * format.c.
  */
 
-#include "engine/checkpoint/folder.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/folder.h"
+#include "engine/checkpoint/table/table.h"
 
 struct format {
 	const char *name;  /* for -o source=NAME */

@@ -11,7 +11,7 @@
  */
 
 #include "engine/base/vec.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/table.h"
 
 struct layer_range {
 	uint64_t offset, size; /* bytes in the file */

@@ -13,7 +13,7 @@
 
 #include "engine/base/vec.h"
 #include "engine/checkpoint/layer.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/table.h"
 
 struct patch {
 	uint64_t offset, size; /* bytes in the file */

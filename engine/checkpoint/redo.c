@@ -5,9 +5,9 @@
 
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
-#include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/lock-holder.h"
 #include "engine/checkpoint/redo-format.h"
+#include "engine/checkpoint/table/folder.h"
 
 #include <dirent.h>
 #include <errno.h>

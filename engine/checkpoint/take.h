@@ -4,8 +4,8 @@
 
 /* A folder's files for a mount: an edit that was interrupted is undone, then they are claimed (claim.h). */
 
-#include "engine/checkpoint/folder.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/folder.h"
+#include "engine/checkpoint/table/table.h"
 
 /* The folder or file itself, or the folder in it that `latest` names.  format: NULL: any. */
 int take_open(struct folder **f, const char *path, const char *format, char *why,

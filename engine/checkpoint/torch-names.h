@@ -8,7 +8,7 @@
  */
 
 #include "engine/checkpoint/parse/torchfile.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/table.h"
 
 struct torch_name {
 	char *name; /* at most FRAG_NAME_MAX bytes */

@@ -3,7 +3,7 @@
 
 #include "engine/checkpoint/format-files.h"
 #include "engine/checkpoint/parse/torch-unsupported.h"
-#include "engine/checkpoint/table-torch.h"
+#include "engine/checkpoint/table/table-torch.h"
 #include "engine/checkpoint/torch-source.h"
 
 #include <errno.h>

@@ -6,9 +6,9 @@
  * torch_source_close; the descriptor is the table's.
  */
 
-#include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/parse/torchfile.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/folder.h"
+#include "engine/checkpoint/table/table.h"
 
 enum { TORCH_SOURCE_RUNS_MAX = 4096 }; /* pieces of one tensor that is not contiguous */
 

@@ -11,8 +11,8 @@
  * MM is the model-parallel rank, D the data-parallel one.
  */
 
-#include "engine/checkpoint/folder.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/folder.h"
+#include "engine/checkpoint/table/table.h"
 
 enum zero_role { ZERO_MODEL, ZERO_MODEL_SHARD, ZERO_OPTIM };
 

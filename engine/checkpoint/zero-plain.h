@@ -4,8 +4,8 @@
 
 /* A model_states.pt of a run without ZeRO: the model, and in it torch's own state of the optimizer. */
 
-#include "engine/checkpoint/folder.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/folder.h"
+#include "engine/checkpoint/table/table.h"
 
 int zero_plain_fill(struct table *t, const struct folder *f, const char *name, uint32_t rank);
 

@@ -9,7 +9,7 @@
  *	boxes			fp32 of `grid`, in four boxes
  */
 
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/table.h"
 #include "engine/engine.h"
 #include "tests/unit/archive.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/box.h"
-#include "engine/checkpoint/folder.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/box.h"
+#include "engine/checkpoint/table/folder.h"
+#include "engine/checkpoint/table/table.h"
 
 #include <check.h>
 #include <errno.h>

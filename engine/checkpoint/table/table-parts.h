@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_TABLE_PARTS_H
-#define ENGINE_CHECKPOINT_TABLE_PARTS_H
+#ifndef ENGINE_CHECKPOINT_TABLE_TABLE_PARTS_H
+#define ENGINE_CHECKPOINT_TABLE_TABLE_PARTS_H
 
 /* What the files of table share. */
 
-#include "engine/checkpoint/box.h"
-#include "engine/checkpoint/table.h"
+#include "engine/checkpoint/table/box.h"
+#include "engine/checkpoint/table/table.h"
 
 /* No state that is shown has such a name. */
 #define TABLE_COPY_KEY "(copy)"

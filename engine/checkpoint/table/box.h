@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_BOX_H
-#define ENGINE_CHECKPOINT_BOX_H
+#ifndef ENGINE_CHECKPOINT_TABLE_BOX_H
+#define ENGINE_CHECKPOINT_TABLE_BOX_H
 
 /* A box of a tensor: offsets and sizes in each dimension, its elements in C order.  The order of a box's
  * elements is that of the tensor's: any range of the tensor's elements holds one range of the box's.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_TABLE_H
-#define ENGINE_CHECKPOINT_TABLE_H
+#ifndef ENGINE_CHECKPOINT_TABLE_TABLE_H
+#define ENGINE_CHECKPOINT_TABLE_TABLE_H
 
 /* What every checkpoint format is translated to: parameters and buffers, their states, and where in which
  * file each state's elements lie.  A source fills it from beginning to end:

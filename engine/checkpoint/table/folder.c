@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/folder.h"
+#include "engine/checkpoint/table/folder.h"
 
 #include "engine/base/log.h"
 

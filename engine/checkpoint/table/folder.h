@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_FOLDER_H
-#define ENGINE_CHECKPOINT_FOLDER_H
+#ifndef ENGINE_CHECKPOINT_TABLE_FOLDER_H
+#define ENGINE_CHECKPOINT_TABLE_FOLDER_H
 
 /* A folder of a checkpoint, or one file, seen by the plain names in it.  Only regular files right in it are
  * opened, and no symbolic link is followed; the path that the user gave may lead through some.

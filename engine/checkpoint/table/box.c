@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/box.h"
+#include "engine/checkpoint/table/box.h"
 
 bool box_is_inside(const struct box *b)
 {
