@@ -3,7 +3,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/editor.h"
-#include "engine/checkpoint/format.h"
+#include "engine/checkpoint/formats/format.h"
 #include "engine/checkpoint/redo.h"
 #include "engine/checkpoint/table/folder.h"
 #include "engine/checkpoint/take.h"

@@ -3,7 +3,7 @@
 
 /* A .metadata of torch.distributed.checkpoint: chunks are inside their tensors, states are of parameters. */
 
-#include "engine/checkpoint/dcp-names.h"
+#include "engine/checkpoint/formats/dcp-names.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/memfile.h"
 

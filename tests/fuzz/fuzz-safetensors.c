@@ -3,8 +3,8 @@
 
 /* A safetensors file, or, where it begins with '{', the index of several. */
 
+#include "engine/checkpoint/formats/safetensors-index.h"
 #include "engine/checkpoint/parse/safetensors.h"
-#include "engine/checkpoint/safetensors-index.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/memfile.h"
 

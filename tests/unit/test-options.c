@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/format.h"
+#include "engine/checkpoint/formats/format.h"
 #include "fs/options.h"
 
 #include <check.h>

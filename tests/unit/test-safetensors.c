@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/checkpoint/formats/safetensors-index.h"
 #include "engine/checkpoint/parse/json.h"
 #include "engine/checkpoint/parse/safetensors.h"
-#include "engine/checkpoint/safetensors-index.h"
 #include "tests/unit/memfile.h"
 
 #include <check.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/checkpoint/formats/safetensors-index.h"
 #include "engine/checkpoint/parse/safetensors.h"
-#include "engine/checkpoint/safetensors-index.h"
 #include "tests/unit/torch-expect.h"
 
 #include <errno.h>

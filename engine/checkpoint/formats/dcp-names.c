@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/checkpoint/formats/dcp-names.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define STATE "state."
+#define MODEL "model."
+
+enum { PLACES_MAX = 4 }; /* of "state." in one name that are tried */
+
+/* ---- texts ---- */
+
+struct text {
+	const char *at;
+	size_t size;
+};
+
+static int compare_texts(struct text a, struct text b)
+{
+	int order = memcmp(a.at, b.at, u64_min(a.size, b.size));
+
+	return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+static bool is_text(struct text a, const char *b)
+{
+	return a.size == strlen(b) && !memcmp(a.at, b, a.size);
+}
+
+static struct text name_of(const struct dcp_name *x)
+{
+	return (struct text){ x->name, x->size };
+}
+
+static int compare_items(const void *a, const void *b, void *names)
+{
+	const struct dcp_names *n = names;
+
+	return compare_texts(name_of(&n->items[*(const uint32_t *)a]),
+			     name_of(&n->items[*(const uint32_t *)b]));
+}
+
+static uint32_t find(const struct dcp_names *n, struct text name)
+{
+	uint32_t low = 0, high = n->ntensors;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		int order = compare_texts(name, name_of(&n->items[n->by_name[middle]]));
+
+		if (!order)
+			return n->by_name[middle];
+		if (order < 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return UINT32_MAX;
+}
+
+/* "app.optim." without its last component: "app.". */
+static size_t parent(const char *section, size_t size)
+{
+	size -= size > 0;
+	while (size && section[size - 1] != '.')
+		size--;
+	return size;
+}
+
+uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t section_size,
+			const char *name, size_t size)
+{
+	char tried[2 * DCP_NAME_MAX + sizeof(MODEL)];
+	size_t above = parent(section, section_size);
+	const struct {
+		size_t above;
+		const char *model;
+	} ways[] = { { above, MODEL }, { above, "" }, { 0, MODEL }, { 0, "" } };
+
+	assert(section_size <= DCP_NAME_MAX && size <= DCP_NAME_MAX);
+	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+		char *at = mempcpy(tried, section, ways[i].above);
+		uint32_t found;
+
+		at = mempcpy(at, ways[i].model, strlen(ways[i].model));
+		at = mempcpy(at, name, size);
+		found = find(n, (struct text){ tried, (size_t)(at - tried) });
+		if (found != UINT32_MAX)
+			return found;
+	}
+	return UINT32_MAX;
+}
+
+/* ---- states ---- */
+
+static bool same_shape(const struct dcp_item *a, const struct dcp_item *b)
+{
+	return a->ndim == b->ndim && !memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape));
+}
+
+/* A file in the parameter's folder, beside those it always has. */
+static bool is_key(struct text key)
+{
+	static const char *const taken[] = { "shape", "dtype", "numel", "group", "fragments" };
+
+	if (!key.size || key.size > FRAG_KEY_MAX || *key.at == '.')
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(taken); i++)
+		if (is_text(key, taken[i]))
+			return false;
+	for (size_t i = 0; i < key.size; i++)
+		if ((unsigned char)key.at[i] <= ' ' || key.at[i] == '/' || key.at[i] == 127)
+			return false;
+	return true;
+}
+
+static struct text rename_key(struct text key)
+{
+	if (is_text(key, "fp32_param") || is_text(key, "master_param"))
+		return (struct text){ "fp32", 4 };
+	return key;
+}
+
+static void note_prefix(struct dcp_names *n, uint32_t param, size_t size)
+{
+	const struct dcp_name *x = &n->items[param];
+	struct text prefix = { x->name, x->size - size };
+
+	if (!n->prefix) {
+		n->prefix = prefix.at;
+		n->prefix_size = prefix.size;
+	}
+	n->mixed |= compare_texts(prefix, (struct text){ n->prefix, n->prefix_size }) != 0;
+}
+
+/* Whether item i is that state of what the optimizer calls name. */
+static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct text name,
+		    struct text key)
+{
+	struct dcp_name *x = &n->items[i];
+	uint32_t found = name.size ? dcp_names_find(n, x->name, section, name.at, name.size)
+				   : UINT32_MAX;
+	struct dcp_item state, param;
+	struct parse_error error;
+
+	if (found == UINT32_MAX || found == i || !is_key(key) ||
+	    dcp_item(n->metadata, i, &state, &error) ||
+	    dcp_item(n->metadata, found, &param, &error))
+		return false;
+	x->is_scalar = !same_shape(&state, &param);
+	if (x->is_scalar && state.numel != 1)
+		return false;
+	key = rename_key(key);
+	x->key = key.at;
+	x->key_size = key.size;
+	x->param = found;
+	note_prefix(n, found, name.size);
+	return true;
+}
+
+/* rest: "NAME.KEY" or "KEY.NAME". */
+static bool link_rest(struct dcp_names *n, uint32_t i, size_t section, struct text rest)
+{
+	const char *last = memrchr(rest.at, '.', rest.size);
+	const char *first = memchr(rest.at, '.', rest.size), *end = rest.at + rest.size;
+
+	if (!last)
+		return false;
+	return link_as(n, i, section, (struct text){ rest.at, (size_t)(last - rest.at) },
+		       (struct text){ last + 1, (size_t)(end - last - 1) }) ||
+	       link_as(n, i, section, (struct text){ first + 1, (size_t)(end - first - 1) },
+		       (struct text){ rest.at, (size_t)(first - rest.at) });
+}
+
+static void link_item(struct dcp_names *n, uint32_t i)
+{
+	struct text name = name_of(&n->items[i]);
+	size_t length = strlen(STATE);
+	int tried = 0;
+
+	for (size_t at = 0; at + length < name.size && tried < PLACES_MAX; at++) {
+		struct text rest = { name.at + at + length, name.size - at - length };
+
+		if ((at && name.at[at - 1] != '.') || memcmp(name.at + at, STATE, length))
+			continue;
+		tried++;
+		if (link_rest(n, i, at, rest))
+			return;
+	}
+}
+
+static int compare_states(const void *a, const void *b, void *names)
+{
+	const struct dcp_names *n = names;
+	const struct dcp_name *x = &n->items[*(const uint32_t *)a];
+	const struct dcp_name *y = &n->items[*(const uint32_t *)b];
+
+	if (x->param != y->param)
+		return x->param < y->param ? -1 : 1;
+	return compare_texts((struct text){ x->key, x->key_size },
+			     (struct text){ y->key, y->key_size });
+}
+
+static void sort_states(struct dcp_names *n)
+{
+	n->nstates = 0;
+	for (uint32_t i = 0; i < n->count; i++)
+		if (n->items[i].key)
+			n->states[n->nstates++] = i;
+	qsort_r(n->states, n->nstates, sizeof(*n->states), compare_states, n);
+}
+
+/* A state of a state, and a second one of the same key, are on their own. */
+static void unlink_some(struct dcp_names *n)
+{
+	for (uint32_t i = 0; i < n->nstates; i++) {
+		struct dcp_name *x = &n->items[n->states[i]];
+
+		x->is_alone = n->items[x->param].key ||
+			      (i && !compare_states(&n->states[i - 1], &n->states[i], n));
+	}
+	for (uint32_t i = 0; i < n->count; i++)
+		if (n->items[i].is_alone)
+			n->items[i].key = NULL;
+}
+
+static void link_states(struct dcp_names *n)
+{
+	for (uint32_t i = 0; i < n->count; i++)
+		if (n->items[i].is_tensor)
+			link_item(n, i);
+	sort_states(n);
+	unlink_some(n);
+	sort_states(n);
+	for (uint32_t i = 0; i < n->nstates; i++) {
+		struct dcp_name *param = &n->items[n->items[n->states[i]].param];
+
+		if (!param->nstates++)
+			param->states = i;
+	}
+}
+
+/* ---- names that are shown ---- */
+
+static bool is_cut(const struct dcp_names *n, const struct dcp_name *x)
+{
+	return !x->key && x->size > n->prefix_size &&
+	       !memcmp(x->name, n->prefix, n->prefix_size);
+}
+
+static int compare_cut(const void *a, const void *b, void *names)
+{
+	const struct dcp_names *n = names;
+	struct text text[2];
+
+	for (int i = 0; i < 2; i++) {
+		const struct dcp_name *x = &n->items[*(const uint32_t *)(i ? b : a)];
+
+		text[i] = name_of(x);
+		if (is_cut(n, x)) {
+			text[i].at += n->prefix_size;
+			text[i].size -= n->prefix_size;
+		}
+	}
+	return compare_texts(text[0], text[1]);
+}
+
+static bool stay_apart(const struct dcp_names *n, uint32_t *by)
+{
+	qsort_r(by, n->ntensors, sizeof(*by), compare_cut, (void *)n);
+	for (uint32_t i = 1; i < n->ntensors; i++)
+		if (!compare_cut(&by[i - 1], &by[i], (void *)n))
+			return false;
+	return true;
+}
+
+static int cut_names(struct dcp_names *n)
+{
+	CLEANUP(free) uint32_t *by = calloc((size_t)n->ntensors + 1, sizeof(*by));
+
+	if (!by)
+		return -ENOMEM;
+	memcpy(by, n->by_name, n->ntensors * sizeof(*by));
+	if (!n->prefix_size || n->mixed || !stay_apart(n, by))
+		return 0;
+	for (uint32_t i = 0; i < n->count; i++)
+		n->items[i].cut = is_cut(n, &n->items[i]) ? (uint32_t)n->prefix_size : 0;
+	return 0;
+}
+
+/* ---- doors ---- */
+
+static int take_items(struct dcp_names *n,
+		      void (*see)(void *arg, const struct dcp_item *item, const char *why),
+		      void *arg, struct parse_error *error)
+{
+	for (uint32_t i = 0; i < n->count; i++) {
+		struct dcp_item item;
+		int rc = dcp_item(n->metadata, i, &item, error);
+
+		if (rc && rc != -EOPNOTSUPP)
+			return rc;
+		if (rc)
+			see(arg, &item, error->why);
+		n->items[i].name = item.name;
+		n->items[i].size = item.name_size;
+		n->items[i].is_taken = !rc;
+		n->items[i].is_tensor = !rc && item.is_tensor;
+		if (n->items[i].is_tensor)
+			n->by_name[n->ntensors++] = i;
+	}
+	error->why[0] = '\0';
+	qsort_r(n->by_name, n->ntensors, sizeof(*n->by_name), compare_items, n);
+	return 0;
+}
+
+int dcp_names_make(struct dcp_names *n, const struct dcp *d,
+		   void (*see)(void *arg, const struct dcp_item *item, const char *why),
+		   void *arg, struct parse_error *error)
+{
+	size_t room = (size_t)dcp_count(d) + 1;
+	int rc;
+
+	*n = (struct dcp_names){ .metadata = d,
+				 .count = dcp_count(d),
+				 .items = calloc(room, sizeof(*n->items)),
+				 .by_name = calloc(room, sizeof(*n->by_name)),
+				 .states = calloc(room, sizeof(*n->states)) };
+	rc = n->items && n->by_name && n->states ? take_items(n, see, arg, error) : -ENOMEM;
+	if (!rc)
+		link_states(n);
+	if (!rc)
+		rc = cut_names(n);
+	if (rc == -ENOMEM)
+		parse_fail(error, rc, "no memory");
+	if (rc)
+		dcp_names_free(n);
+	return rc;
+}
+
+void dcp_names_free(struct dcp_names *n)
+{
+	free(n->items);
+	free(n->by_name);
+	free(n->states);
+	*n = (struct dcp_names){ 0 };
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/base/vec.h"
+#include "engine/checkpoint/formats/safetensors-index.h"
+#include "engine/checkpoint/parse/json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { INDEX_MAX = 256 << 20, FILE_NAME_MAX = 255, DEPTH_MAX = 8 };
+
+struct entry {
+	struct json_text name, file;
+};
+
+static bool is_word(const struct json_text *t, const char *word)
+{
+	return t->size == strlen(word) && !memcmp(t->bytes, word, t->size);
+}
+
+static bool is_plain(const struct json_text *file)
+{
+	return file->size && file->size <= FILE_NAME_MAX && !is_word(file, ".") &&
+	       !is_word(file, "..") && !memchr(file->bytes, '/', file->size) &&
+	       !memchr(file->bytes, '\0', file->size);
+}
+
+static void take_map(struct json *j, struct list *entries)
+{
+	struct entry e, *kept;
+
+	if (entries->count)
+		json_fail(j, -EBADMSG, "two weight_maps");
+	json_enter(j, '{');
+	while (json_next(j)) {
+		json_key(j, &e.name);
+		json_take_string(j, &e.file);
+		if (!is_plain(&e.file))
+			json_fail(j, -EBADMSG, "not the name of a file in the same folder");
+		kept = j->rc ? NULL : list_add(entries, sizeof(e));
+		if (kept)
+			*kept = e;
+		else
+			json_fail(j, -ENOMEM, "no memory");
+	}
+}
+
+static int read_object(struct json *j, struct list *entries)
+{
+	struct json_text key;
+	bool found = false;
+
+	json_enter(j, '{');
+	while (json_next(j)) {
+		json_key(j, &key);
+		if (is_word(&key, "weight_map")) {
+			if (found)
+				json_fail(j, -EBADMSG, "two weight_maps");
+			found = true;
+			take_map(j, entries);
+		} else {
+			json_skip(j);
+		}
+	}
+	if (!found)
+		json_fail(j, -EBADMSG, "no weight_map");
+	return json_end(j);
+}
+
+/* ---- files and names ---- */
+
+static int compare_texts(const struct json_text *a, const struct json_text *b)
+{
+	size_t n = a->size < b->size ? a->size : b->size;
+	int order = n ? memcmp(a->bytes, b->bytes, n) : 0;
+
+	return order ? order : (a->size > b->size) - (a->size < b->size);
+}
+
+static int compare_files(const void *a, const void *b)
+{
+	return compare_texts(&((const struct entry *)a)->file,
+			     &((const struct entry *)b)->file);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	const struct safetensors_place *x = a, *y = b;
+
+	return compare_texts(&(struct json_text){ x->name, x->name_size },
+			     &(struct json_text){ y->name, y->name_size });
+}
+
+static int add_place(struct safetensors_index *x, const struct entry *e, bool new_file)
+{
+	if (new_file) {
+		x->files[x->nfiles] = text_copy(e->file.bytes, e->file.size);
+		if (!x->files[x->nfiles])
+			return -ENOMEM;
+		x->nfiles++;
+	}
+	x->places[x->nplaces++] =
+		(struct safetensors_place){ e->name.bytes, (uint32_t)e->name.size,
+					    x->nfiles - 1 };
+	return 0;
+}
+
+static int take_all(struct safetensors_index *x, struct list *entries,
+		    struct parse_error *error)
+{
+	struct entry *e = entries->items;
+	int rc = 0;
+
+	x->places = calloc(entries->count + 1, sizeof(*x->places));
+	x->files = calloc(entries->count + 1, sizeof(*x->files));
+	if (!x->places || !x->files)
+		return parse_fail(error, -ENOMEM, "no memory");
+	if (e)
+		qsort(e, entries->count, sizeof(*e), compare_files);
+	for (uint32_t i = 0; i < entries->count && !rc; i++)
+		rc = add_place(x, &e[i], !i || compare_files(&e[i - 1], &e[i]));
+	if (rc)
+		return parse_fail(error, rc, "no memory");
+	qsort(x->places, x->nplaces, sizeof(*x->places), compare_names);
+	for (uint32_t i = 1; i < x->nplaces; i++)
+		if (!compare_names(&x->places[i - 1], &x->places[i]))
+			return parse_fail(error, -EBADMSG, "two tensors %.*s",
+					  (int)u64_min(x->places[i].name_size, 100),
+					  x->places[i].name);
+	return 0;
+}
+
+int safetensors_index_open(struct safetensors_index *x, const struct blob *b,
+			   struct parse_error *error)
+{
+	struct list entries = { 0 };
+	struct json json;
+	int rc = 0;
+
+	*x = (struct safetensors_index){ 0 };
+	if (b->size > INDEX_MAX)
+		return parse_fail(error, -EFBIG, "an index of %" PRIu64 " bytes", b->size);
+	x->text = calloc(1, b->size + 1);
+	rc = x->text ? blob_read(b, 0, x->text, b->size, error)
+		     : parse_fail(error, -ENOMEM, "no memory");
+	if (!rc) {
+		json_init(&json, x->text, b->size, DEPTH_MAX, b->start, error);
+		rc = read_object(&json, &entries);
+	}
+	if (!rc)
+		rc = take_all(x, &entries, error);
+	free(entries.items);
+	if (rc)
+		safetensors_index_close(x);
+	return rc;
+}
+
+void safetensors_index_close(struct safetensors_index *x)
+{
+	for (uint32_t i = 0; i < x->nfiles; i++)
+		free(x->files[i]);
+	free(x->files);
+	free(x->places);
+	free(x->text);
+	*x = (struct safetensors_index){ 0 };
+}
