@@ -4,11 +4,11 @@
 #include "engine/overlay.h"
 
 #include "engine/base/fd.h"
-#include "engine/checkpoint/claim.h"
-#include "engine/checkpoint/journal.h"
-#include "engine/checkpoint/redo.h"
+#include "engine/checkpoint/edit/file-lock.h"
+#include "engine/checkpoint/edit/journal.h"
+#include "engine/checkpoint/edit/open-files.h"
+#include "engine/checkpoint/edit/overlay-log.h"
 #include "engine/checkpoint/table/folder.h"
-#include "engine/checkpoint/take.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,11 +2,11 @@
 #include <config.h>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/edit/open-files.h"
+#include "engine/checkpoint/edit/overlay-log.h"
 #include "engine/checkpoint/editor.h"
 #include "engine/checkpoint/formats/format.h"
-#include "engine/checkpoint/redo.h"
 #include "engine/checkpoint/table/folder.h"
-#include "engine/checkpoint/take.h"
 
 #include <ctype.h>
 #include <errno.h>

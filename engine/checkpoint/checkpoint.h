@@ -6,7 +6,7 @@
  * editor, edits change bytes in the files; nothing else of it changes while it is open.
  */
 
-#include "engine/checkpoint/gate.h"
+#include "engine/checkpoint/edit/rwgate.h"
 #include "engine/checkpoint/table/table.h"
 #include "engine/engine-ops.h"
 #include "engine/swap/disk.h"

@@ -6,10 +6,10 @@
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
-#include "engine/checkpoint/claim.h"
-#include "engine/checkpoint/edit.h"
-#include "engine/checkpoint/journal.h"
-#include "engine/checkpoint/redo.h"
+#include "engine/checkpoint/edit/edit.h"
+#include "engine/checkpoint/edit/file-lock.h"
+#include "engine/checkpoint/edit/journal.h"
+#include "engine/checkpoint/edit/overlay-log.h"
 
 #include <errno.h>
 #include <stdio.h>

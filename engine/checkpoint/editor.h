@@ -11,7 +11,7 @@
  *	journal gone	the edit is whole: done
  *	gate open	files that were open before, of states that have changed, are stale
  *
- * With an overlay (redo.h) the files stay as they are:
+ * With an overlay (overlay-log.h) the files stay as they are:
  *
  *	translate
  *	begin		the new bytes are on disk, behind the log's end

@@ -3,9 +3,9 @@
 
 #include "engine/base/dtype.h"
 #include "engine/base/thread.h"
-#include "engine/checkpoint/claim.h"
+#include "engine/checkpoint/edit/file-lock.h"
+#include "engine/checkpoint/edit/overlay-map.h"
 #include "engine/checkpoint/fetch.h"
-#include "engine/checkpoint/layer.h"
 #include "engine/checkpoint/table/box.h"
 
 #include <errno.h>

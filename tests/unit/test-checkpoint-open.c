@@ -4,7 +4,7 @@
 /* Checkpoints in folders that may not be listed, and with interrupted edits that are somebody else's to undo. */
 
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/journal.h"
+#include "engine/checkpoint/edit/journal.h"
 
 #include <check.h>
 #include <errno.h>

@@ -3,9 +3,9 @@
 
 #include "engine/base/fd.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/claim.h"
-#include "engine/checkpoint/journal-format.h"
-#include "engine/checkpoint/journal.h"
+#include "engine/checkpoint/edit/file-lock.h"
+#include "engine/checkpoint/edit/journal-format.h"
+#include "engine/checkpoint/edit/journal.h"
 #include "tests/unit/edited.h"
 
 #include <check.h>

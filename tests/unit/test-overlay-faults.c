@@ -5,9 +5,9 @@
  * not at all, and a commit writes all of them or none.
  */
 
-#include "engine/checkpoint/claim.h"
-#include "engine/checkpoint/edit.h"
-#include "engine/checkpoint/redo.h"
+#include "engine/checkpoint/edit/edit.h"
+#include "engine/checkpoint/edit/file-lock.h"
+#include "engine/checkpoint/edit/overlay-log.h"
 #include "engine/overlay.h"
 #include "tests/ranks/scarce.h"
 #include "tests/unit/edited.h"

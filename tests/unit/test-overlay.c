@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/claim.h"
-#include "engine/checkpoint/redo-format.h"
-#include "engine/checkpoint/redo.h"
+#include "engine/checkpoint/edit/file-lock.h"
+#include "engine/checkpoint/edit/overlay-log-format.h"
+#include "engine/checkpoint/edit/overlay-log.h"
 #include "engine/overlay.h"
 #include "tests/unit/edited.h"
 

@@ -5,11 +5,11 @@
  * not at all, one that was interrupted is undone or still there to be undone.
  */
 
-#include "engine/checkpoint/claim.h"
-#include "engine/checkpoint/edit.h"
-#include "engine/checkpoint/journal-format.h"
-#include "engine/checkpoint/journal.h"
-#include "engine/checkpoint/redo.h"
+#include "engine/checkpoint/edit/edit.h"
+#include "engine/checkpoint/edit/file-lock.h"
+#include "engine/checkpoint/edit/journal-format.h"
+#include "engine/checkpoint/edit/journal.h"
+#include "engine/checkpoint/edit/overlay-log.h"
 #include "engine/overlay.h"
 #include "tests/ranks/scarce.h"
 #include "tests/unit/edited.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/redo.h"
+#include "engine/checkpoint/edit/overlay-log.h"
 
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
-#include "engine/checkpoint/lock-holder.h"
-#include "engine/checkpoint/redo-format.h"
+#include "engine/checkpoint/edit/lock-holder.h"
+#include "engine/checkpoint/edit/overlay-log-format.h"
 #include "engine/checkpoint/table/folder.h"
 
 #include <dirent.h>

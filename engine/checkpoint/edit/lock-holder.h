@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_LOCK_HOLDER_H
-#define ENGINE_CHECKPOINT_LOCK_HOLDER_H
+#ifndef ENGINE_CHECKPOINT_EDIT_LOCK_HOLDER_H
+#define ENGINE_CHECKPOINT_EDIT_LOCK_HOLDER_H
 
 /* Who has a file locked (flock), as far as this machine says so, and waiting for it. */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/layer.h"
+#include "engine/checkpoint/edit/overlay-map.h"
 
 #include "engine/base/fd.h"
 

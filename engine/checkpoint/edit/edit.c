@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/edit.h"
+#include "engine/checkpoint/edit/edit.h"
 
 #include "engine/base/dtype.h"
 #include "engine/checkpoint/table/box.h"

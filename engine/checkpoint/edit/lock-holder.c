@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/lock-holder.h"
+#include "engine/checkpoint/edit/lock-holder.h"
 
 #include "engine/base/log.h"
 

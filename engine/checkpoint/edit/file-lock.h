@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_CLAIM_H
-#define ENGINE_CHECKPOINT_CLAIM_H
+#ifndef ENGINE_CHECKPOINT_EDIT_FILE_LOCK_H
+#define ENGINE_CHECKPOINT_EDIT_FILE_LOCK_H
 
 /* A mount's right to a table's files: locks (flock) on each as long as it is open, shared by those who read,
  * of one alone who writes; and whether they are still the files that were mounted.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_EDIT_H
-#define ENGINE_CHECKPOINT_EDIT_H
+#ifndef ENGINE_CHECKPOINT_EDIT_EDIT_H
+#define ENGINE_CHECKPOINT_EDIT_EDIT_H
 
 /* What bytes of which files a write to a state changes.  Padding is never among them.
  *
@@ -8,7 +8,7 @@
  * edited, since whoever resumes takes those from the file; and every copy of them.
  */
 
-#include "engine/checkpoint/patch.h"
+#include "engine/checkpoint/edit/patch.h"
 #include "engine/engine.h"
 
 /* Of states as they are stored; the model's own values only where they are not made of a master. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/journal.h"
+#include "engine/checkpoint/edit/journal.h"
 
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
-#include "engine/checkpoint/journal-format.h"
+#include "engine/checkpoint/edit/journal-format.h"
 
 #include <errno.h>
 #include <fcntl.h>

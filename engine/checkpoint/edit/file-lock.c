@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/claim.h"
+#include "engine/checkpoint/edit/file-lock.h"
 
 #include "engine/base/log.h"
-#include "engine/checkpoint/lock-holder.h"
+#include "engine/checkpoint/edit/lock-holder.h"
 #include "engine/checkpoint/table/folder.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/checkpoint/gate.h"
+#include "engine/checkpoint/edit/rwgate.h"
 
 void gate_init(struct gate *g)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_LAYER_H
-#define ENGINE_CHECKPOINT_LAYER_H
+#ifndef ENGINE_CHECKPOINT_EDIT_OVERLAY_MAP_H
+#define ENGINE_CHECKPOINT_EDIT_OVERLAY_MAP_H
 
 /* Bytes laid over those of a table's files: which ranges of which file are read elsewhere.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_JOURNAL_FORMAT_H
-#define ENGINE_CHECKPOINT_JOURNAL_FORMAT_H
+#ifndef ENGINE_CHECKPOINT_EDIT_JOURNAL_FORMAT_H
+#define ENGINE_CHECKPOINT_EDIT_JOURNAL_FORMAT_H
 
 /* What who writes a journal and who reads it share. */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_PATCH_H
-#define ENGINE_CHECKPOINT_PATCH_H
+#ifndef ENGINE_CHECKPOINT_EDIT_PATCH_H
+#define ENGINE_CHECKPOINT_EDIT_PATCH_H
 
 /* New bytes for ranges of a table's files, and the CRCs that change with them.
  *
@@ -12,7 +12,7 @@
  */
 
 #include "engine/base/vec.h"
-#include "engine/checkpoint/layer.h"
+#include "engine/checkpoint/edit/overlay-map.h"
 #include "engine/checkpoint/table/table.h"
 
 struct patch {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_GATE_H
-#define ENGINE_CHECKPOINT_GATE_H
+#ifndef ENGINE_CHECKPOINT_EDIT_RWGATE_H
+#define ENGINE_CHECKPOINT_EDIT_RWGATE_H
 
 /* Reads of a checkpoint and the bytes of an edit, apart: while the gate is shut nobody is inside, and who comes
  * is called when it opens.  Any thread.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_REDO_H
-#define ENGINE_CHECKPOINT_REDO_H
+#ifndef ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_H
+#define ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_H
 
 /* An overlay: a folder with one log of edits of a checkpoint, whose own files stay as they are.
  *
@@ -22,7 +22,7 @@
  * file ends before, it never was one.  Anything else that is not right is damage.  Who reads one believes nothing.
  */
 
-#include "engine/checkpoint/patch.h"
+#include "engine/checkpoint/edit/patch.h"
 
 #include <stdatomic.h>
 
@@ -94,7 +94,7 @@ int redo_note_written(struct redo *r, const struct table *t);
 /* There is no log any more.  -ENOENT: there was none. */
 int redo_remove(struct redo *r);
 
-/* ---- of redo-read.c ---- */
+/* ---- of overlay-log-read.c ---- */
 
 /* Of the log that r->fd is. */
 int redo_read(struct redo *r, char *why, size_t whysize);

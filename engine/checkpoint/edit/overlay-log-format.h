@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_REDO_FORMAT_H
-#define ENGINE_CHECKPOINT_REDO_FORMAT_H
+#ifndef ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_FORMAT_H
+#define ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_FORMAT_H
 
 /* What who writes a log and who reads it share. */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_JOURNAL_H
-#define ENGINE_CHECKPOINT_JOURNAL_H
+#ifndef ENGINE_CHECKPOINT_EDIT_JOURNAL_H
+#define ENGINE_CHECKPOINT_EDIT_JOURNAL_H
 
 /* What an edit is about to replace, in a file of the checkpoint's folder, so that an edit that was interrupted
  * is undone.  The folder has it under its name from before the first byte is changed until the disks have all
@@ -17,7 +17,7 @@
  * Numbers are little-endian.  Who reads one believes nothing of it.
  */
 
-#include "engine/checkpoint/patch.h"
+#include "engine/checkpoint/edit/patch.h"
 
 #include <stdatomic.h>
 

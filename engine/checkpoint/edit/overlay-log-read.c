@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/redo-format.h"
-#include "engine/checkpoint/redo.h"
+#include "engine/checkpoint/edit/overlay-log-format.h"
+#include "engine/checkpoint/edit/overlay-log.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/take.h"
+#include "engine/checkpoint/edit/open-files.h"
 
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
-#include "engine/checkpoint/claim.h"
-#include "engine/checkpoint/journal.h"
-#include "engine/checkpoint/lock-holder.h"
+#include "engine/checkpoint/edit/file-lock.h"
+#include "engine/checkpoint/edit/journal.h"
+#include "engine/checkpoint/edit/lock-holder.h"
 
 #include <errno.h>
 #include <fcntl.h>
