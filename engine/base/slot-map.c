@@ -8,19 +8,19 @@
 
 enum { NO_SLOT = UINT32_MAX };
 
-void slots_init(struct slots *s, uint32_t max)
+void slot_map_init(struct slot_map *s, uint32_t max)
 {
-	assert(max <= SLOTS_MAX);
-	*s = (struct slots){ .max = max, .first_free = NO_SLOT, .last_free = NO_SLOT };
+	assert(max <= SLOT_MAP_MAX);
+	*s = (struct slot_map){ .max = max, .first_free = NO_SLOT, .last_free = NO_SLOT };
 }
 
-void slots_fini(struct slots *s)
+void slot_map_fini(struct slot_map *s)
 {
 	free(s->slots);
-	slots_init(s, s->max);
+	slot_map_init(s, s->max);
 }
 
-static int grow(struct slots *s)
+static int grow(struct slot_map *s)
 {
 	uint32_t size = s->size ? s->size * 2 : 16;
 	struct slot *slots = realloc(s->slots, size * sizeof(*slots));
@@ -32,7 +32,7 @@ static int grow(struct slots *s)
 	return 0;
 }
 
-static uint32_t take_free(struct slots *s)
+static uint32_t take_free(struct slot_map *s)
 {
 	uint32_t slot = s->first_free;
 
@@ -42,7 +42,7 @@ static uint32_t take_free(struct slots *s)
 	return slot;
 }
 
-int slots_add(struct slots *s, void *item, uint32_t *number)
+int slot_map_add(struct slot_map *s, void *item, uint32_t *number)
 {
 	uint32_t slot;
 
@@ -63,7 +63,7 @@ int slots_add(struct slots *s, void *item, uint32_t *number)
 	return 0;
 }
 
-void *slots_get(const struct slots *s, uint32_t number)
+void *slot_map_get(const struct slot_map *s, uint32_t number)
 {
 	uint32_t slot = number & 0xffff;
 
@@ -72,11 +72,11 @@ void *slots_get(const struct slots *s, uint32_t number)
 	return s->slots[slot].item;
 }
 
-void slots_remove(struct slots *s, uint32_t number)
+void slot_map_remove(struct slot_map *s, uint32_t number)
 {
 	uint32_t slot = number & 0xffff;
 
-	if (!slots_get(s, number))
+	if (!slot_map_get(s, number))
 		return;
 	s->slots[slot].item = NULL;
 	s->slots[slot].next = NO_SLOT;
@@ -89,7 +89,7 @@ void slots_remove(struct slots *s, uint32_t number)
 	s->count--;
 }
 
-void *slots_next(const struct slots *s, uint32_t *slot)
+void *slot_map_next(const struct slot_map *s, uint32_t *slot)
 {
 	while (*slot < s->top) {
 		void *item = s->slots[(*slot)++].item;

@@ -9,7 +9,7 @@
 
 #include "engine/base/base.h"
 
-enum { SLOTS_MAX = 65536 };
+enum { SLOT_MAP_MAX = 65536 };
 
 struct slot {
 	void *item;          /* NULL: free */
@@ -17,25 +17,25 @@ struct slot {
 	uint16_t generation; /* of the number that is, or will be, given for it */
 };
 
-struct slots {
+struct slot_map {
 	struct slot *slots;
 	uint32_t size;  /* allocated */
 	uint32_t top;   /* ever used */
-	uint32_t max;   /* at most SLOTS_MAX */
+	uint32_t max;   /* at most SLOT_MAP_MAX */
 	uint32_t count; /* in use */
 	uint32_t first_free, last_free;
 };
 
-void slots_init(struct slots *s, uint32_t max);
-void slots_fini(struct slots *s);
+void slot_map_init(struct slot_map *s, uint32_t max);
+void slot_map_fini(struct slot_map *s);
 
 /* -ENFILE: max are in use; -ENOMEM.  Keeps item, which is not NULL. */
-int slots_add(struct slots *s, void *item, uint32_t *number);
+int slot_map_add(struct slot_map *s, void *item, uint32_t *number);
 /* NULL: no such number (any more). */
-void *slots_get(const struct slots *s, uint32_t number);
-void slots_remove(struct slots *s, uint32_t number);
+void *slot_map_get(const struct slot_map *s, uint32_t number);
+void slot_map_remove(struct slot_map *s, uint32_t number);
 
 /* Item of the first slot in use from *slot on, which is set behind it; NULL: none. */
-void *slots_next(const struct slots *s, uint32_t *slot);
+void *slot_map_next(const struct slot_map *s, uint32_t *slot);
 
 #endif

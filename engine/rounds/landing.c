@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLOTS_MAX = 32, PAGE = 4096 };
+enum { SLOT_MAP_MAX = 32, PAGE = 4096 };
 enum {
 	KEEP_MS = 10000,   /* for who asked */
 	PACE_MS = 100,     /* over which boundaries are counted */
@@ -46,7 +46,7 @@ struct collect { /* one that was asked for */
 struct collects {
 	struct pinned *memory;
 	bool reached; /* by devices */
-	struct slot slots[SLOTS_MAX];
+	struct slot slots[SLOT_MAP_MAX];
 	unsigned nslots;
 	struct collect *list;
 	uint32_t last_peer;              /* who asked last; WIRE_OBSERVER: nobody yet */
@@ -78,7 +78,7 @@ static void take_slots(struct collects *c)
 {
 	void *memory;
 
-	while (c->nslots < SLOTS_MAX && !pinned_get(c->memory, 0, &memory))
+	while (c->nslots < SLOT_MAP_MAX && !pinned_get(c->memory, 0, &memory))
 		c->slots[c->nslots++].memory = memory;
 }
 
@@ -86,7 +86,7 @@ static int make_slots(struct engine *e, struct collects *c, uint64_t bytes)
 {
 	const struct pinned_options options = { .size = COLLECTS_SLOT + PAGE,
 						.count = (unsigned)u64_min(
-							bytes / COLLECTS_SLOT, SLOTS_MAX),
+							bytes / COLLECTS_SLOT, SLOT_MAP_MAX),
 						.locked_by_user = e->registry.devices != NULL,
 						.unlocked = !e->registry.devices };
 	int rc;

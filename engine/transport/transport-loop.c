@@ -42,7 +42,7 @@ struct transport {
 	char address[32];
 	int event;
 	uint32_t queue_max;
-	struct slots connections; /* under the table's lock, as is what follows */
+	struct slot_map connections; /* under the table's lock, as is what follows */
 	uint64_t delivered;
 	struct message *first, **last;
 	struct transport_memory memory;
@@ -86,7 +86,7 @@ static int loop_open(struct transport **out, const struct transport_config *conf
 	t->ops = &transport_loop;
 	t->queue_max = config->queue_max ? config->queue_max : 1000;
 	t->last = &t->first;
-	slots_init(&t->connections, peers_max(config));
+	slot_map_init(&t->connections, peers_max(config));
 	transport_memory_init(&t->memory);
 	pthread_mutex_lock(&table.lock);
 	t->number = table.opened++;
@@ -124,7 +124,7 @@ static int end_of(const struct connection *c, const struct transport *t, uint32_
 
 static void drop_number(struct connection *c, int end)
 {
-	slots_remove(&c->end[end].at->connections, c->end[end].number);
+	slot_map_remove(&c->end[end].at->connections, c->end[end].number);
 	c->end[end].number = NO_NUMBER;
 	connection_put(c);
 }
@@ -153,7 +153,7 @@ static void close_connections(struct transport *t)
 	struct connection *c;
 	uint32_t slot = 0;
 
-	while ((c = slots_next(&t->connections, &slot))) {
+	while ((c = slot_map_next(&t->connections, &slot))) {
 		int end = c->end[0].at == t && (c->end[0].number & 0xffff) == slot - 1 ? 0 : 1;
 
 		c->refs++;
@@ -170,7 +170,7 @@ static void forget_addressee(struct transport *t)
 		struct connection *c;
 		uint32_t slot = 0;
 
-		while ((c = slots_next(&other->connections, &slot)))
+		while ((c = slot_map_next(&other->connections, &slot)))
 			if (c->end[1].at == t)
 				c->end[1].at = NULL;
 	}
@@ -198,7 +198,7 @@ static void loop_close(struct transport *t)
 	close_connections(t);
 	forget_addressee(t);
 	pthread_mutex_unlock(&table.lock);
-	slots_fini(&t->connections);
+	slot_map_fini(&t->connections);
 	transport_memory_fini(&t->memory);
 	close(t->event);
 	free(t);
@@ -240,7 +240,7 @@ static struct connection *heard_least_recently(struct transport *t)
 	struct connection *c, *oldest = NULL;
 	uint32_t slot = 0;
 
-	while ((c = slots_next(&t->connections, &slot))) {
+	while ((c = slot_map_next(&t->connections, &slot))) {
 		bool inbound = c->end[1].at == t && (c->end[1].number & 0xffff) == slot - 1;
 
 		if (inbound && (!oldest || c->heard < oldest->heard))
@@ -252,7 +252,7 @@ static struct connection *heard_least_recently(struct transport *t)
 static int give_number(struct transport *t, struct connection *c, uint32_t *number)
 {
 	struct connection *oldest;
-	int rc = slots_add(&t->connections, c, number);
+	int rc = slot_map_add(&t->connections, c, number);
 
 	if (rc != -ENFILE)
 		return rc;
@@ -260,7 +260,7 @@ static int give_number(struct transport *t, struct connection *c, uint32_t *numb
 	if (!oldest)
 		return rc;
 	drop_number(oldest, 1);
-	return slots_add(&t->connections, c, number);
+	return slot_map_add(&t->connections, c, number);
 }
 
 static int loop_connect(struct transport *t, const char *address, uint32_t *peer)
@@ -294,7 +294,7 @@ static void loop_disconnect(struct transport *t, uint32_t peer)
 	struct connection *c;
 
 	pthread_mutex_lock(&table.lock);
-	c = slots_get(&t->connections, peer);
+	c = slot_map_get(&t->connections, peer);
 	if (c)
 		leave(c, end_of(c, t, peer));
 	pthread_mutex_unlock(&table.lock);
@@ -330,7 +330,7 @@ static void queue(struct connection *c, int to, struct message *m)
 /* Under the table's lock.  Keeps m, or frees it where nobody will ever read it. */
 static int queue_or_refuse(struct transport *t, uint32_t peer, struct message *m)
 {
-	struct connection *c = slots_get(&t->connections, peer);
+	struct connection *c = slot_map_get(&t->connections, peer);
 	int to;
 
 	if (!c)

@@ -266,7 +266,7 @@ static struct process *process_get(struct transport_memory *m, uint32_t peer)
 	struct process *p;
 
 	pthread_mutex_lock(&m->lock);
-	p = slots_get(&m->processes, peer);
+	p = slot_map_get(&m->processes, peer);
 	if (p)
 		atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
 	pthread_mutex_unlock(&m->lock);
@@ -309,7 +309,7 @@ static int process_open(const struct transport_target *target, struct process **
 void transport_memory_init(struct transport_memory *m)
 {
 	pthread_mutex_init(&m->lock, NULL);
-	slots_init(&m->processes, TRANSPORT_PEERS_MAX);
+	slot_map_init(&m->processes, TRANSPORT_PEERS_MAX);
 }
 
 void transport_memory_fini(struct transport_memory *m)
@@ -317,9 +317,9 @@ void transport_memory_fini(struct transport_memory *m)
 	struct process *p;
 	uint32_t slot = 0;
 
-	while ((p = slots_next(&m->processes, &slot)))
+	while ((p = slot_map_next(&m->processes, &slot)))
 		process_put(p);
-	slots_fini(&m->processes);
+	slot_map_fini(&m->processes);
 	pthread_mutex_destroy(&m->lock);
 }
 
@@ -335,7 +335,7 @@ int transport_memory_attach(struct transport_memory *m, const struct transport_t
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&m->lock);
-	rc = slots_add(&m->processes, p, peer);
+	rc = slot_map_add(&m->processes, p, peer);
 	pthread_mutex_unlock(&m->lock);
 	if (rc)
 		process_put(p);
@@ -347,8 +347,8 @@ void transport_memory_detach(struct transport_memory *m, uint32_t peer)
 	struct process *p;
 
 	pthread_mutex_lock(&m->lock);
-	p = slots_get(&m->processes, peer);
-	slots_remove(&m->processes, peer);
+	p = slot_map_get(&m->processes, peer);
+	slot_map_remove(&m->processes, peer);
 	pthread_mutex_unlock(&m->lock);
 	if (p)
 		process_put(p);

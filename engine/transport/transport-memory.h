@@ -13,7 +13,7 @@
 
 struct transport_memory {
 	pthread_mutex_t lock;
-	struct slots processes; /* under lock */
+	struct slot_map processes; /* under lock */
 };
 
 void transport_memory_init(struct transport_memory *m);

@@ -36,7 +36,7 @@ static void peer_free(struct transport_peer *peer)
 void transport_peers_init(struct transport_peers *p, uint32_t max)
 {
 	*p = (struct transport_peers){ .serials = 0 };
-	slots_init(&p->slots, max);
+	slot_map_init(&p->slots, max);
 }
 
 void transport_peers_fini(struct transport_peers *p)
@@ -44,14 +44,14 @@ void transport_peers_fini(struct transport_peers *p)
 	struct transport_peer *peer;
 	uint32_t slot = 0;
 
-	while ((peer = slots_next(&p->slots, &slot)))
+	while ((peer = slot_map_next(&p->slots, &slot)))
 		peer_free(peer);
-	slots_fini(&p->slots);
+	slot_map_fini(&p->slots);
 }
 
 struct transport_peer *transport_peers_get(struct transport_peers *p, uint32_t number)
 {
-	return slots_get(&p->slots, number);
+	return slot_map_get(&p->slots, number);
 }
 
 /* ---- in the order in which they were heard ---- */
@@ -83,12 +83,12 @@ static void link_heard(struct transport_peers *p, struct transport_peer *peer)
 
 static int give_number(struct transport_peers *p, struct transport_peer *peer)
 {
-	int rc = slots_add(&p->slots, peer, &peer->number);
+	int rc = slot_map_add(&p->slots, peer, &peer->number);
 
 	if (rc != -ENFILE || !p->oldest)
 		return rc;
 	transport_peers_remove(p, p->oldest);
-	return slots_add(&p->slots, peer, &peer->number);
+	return slot_map_add(&p->slots, peer, &peer->number);
 }
 
 static int add(struct transport_peers *p, struct transport_peer *peer)
@@ -116,7 +116,7 @@ void transport_peers_remove(struct transport_peers *p, struct transport_peer *pe
 	if (!peer->outbound)
 		unlink_heard(p, peer);
 	p->nleft -= peer->left;
-	slots_remove(&p->slots, peer->number);
+	slot_map_remove(&p->slots, peer->number);
 	peer_free(peer);
 }
 

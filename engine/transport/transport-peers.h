@@ -29,7 +29,7 @@ struct transport_peer {
 };
 
 struct transport_peers {
-	struct slots slots;
+	struct slot_map slots;
 	uint64_t serials;
 	struct transport_peer *buckets[TRANSPORT_PEERS_BUCKETS];
 	struct transport_peer *oldest, *youngest;

@@ -96,7 +96,7 @@ struct transport {
 	ucp_worker_h worker;
 	ucp_listener_h listener;
 	struct transport_peers peers;
-	struct slots links;
+	struct slot_map links;
 	uint32_t queue_max;
 	uint64_t bytes;                          /* of blocks */
 	struct ucx_arrival *inbox, **inbox_last; /* to be delivered */

@@ -30,7 +30,7 @@ static void set_state(struct ucx_link *link, enum ucx_link_state state)
 
 struct ucx_link *ucx_link_get(struct transport *t, uint32_t number)
 {
-	struct ucx_link *link = slots_get(&t->links, number);
+	struct ucx_link *link = slot_map_get(&t->links, number);
 
 	return link && link->state <= UCX_BROKEN ? link : NULL;
 }
@@ -38,7 +38,7 @@ struct ucx_link *ucx_link_get(struct transport *t, uint32_t number)
 static void link_free(struct ucx_link *link)
 {
 	ucx_messages_free(link);
-	slots_remove(&link->t->links, link->number);
+	slot_map_remove(&link->t->links, link->number);
 	free(link);
 }
 
@@ -70,7 +70,7 @@ int ucx_link_new(struct transport *t, const struct transport_peer *peer, struct 
 	link->pause_ms = UCX_LINK_MS;
 	link->uses = 1; /* until it is closed */
 	if (getrandom(&link->nonce, sizeof(link->nonce), 0) == sizeof(link->nonce))
-		rc = slots_add(&t->links, link, &link->number);
+		rc = slot_map_add(&t->links, link, &link->number);
 	if (rc) {
 		free(link);
 		return rc;
@@ -228,7 +228,7 @@ static struct ucx_link *find_accepted(struct transport *t, ucp_ep_h ep)
 	struct ucx_link *link;
 	uint32_t slot = 0;
 
-	while ((link = slots_next(&t->links, &slot)))
+	while ((link = slot_map_next(&t->links, &slot)))
 		if (!link->outbound && link->state == UCX_OPENING && link->ep == ep)
 			return link;
 	return NULL;
@@ -333,7 +333,7 @@ static void look_at_time(struct transport *t)
 	struct ucx_link *link;
 	uint32_t slot = 0;
 
-	while (t->unsettled && (link = slots_next(&t->links, &slot))) {
+	while (t->unsettled && (link = slot_map_next(&t->links, &slot))) {
 		if (!is_unsettled(link->state) || now < link->until_ms)
 			continue;
 		if (link->state == UCX_OPENING)
@@ -353,7 +353,7 @@ void ucx_links_turn(struct transport *t)
 	if (!t->news)
 		return;
 	t->news = false;
-	while ((link = slots_next(&t->links, &slot))) {
+	while ((link = slot_map_next(&t->links, &slot))) {
 		if (link->state == UCX_READY)
 			ucx_messages_pump(link);
 		else if (link->state == UCX_BROKEN)
@@ -388,7 +388,7 @@ static void for_all(struct transport *t, void (*act)(struct ucx_link *link))
 	struct ucx_link *link;
 	uint32_t slot = 0;
 
-	while ((link = slots_next(&t->links, &slot)))
+	while ((link = slot_map_next(&t->links, &slot)))
 		act(link);
 }
 
@@ -397,7 +397,7 @@ static bool any_to_send(const struct transport *t)
 	const struct ucx_link *link;
 	uint32_t slot = 0;
 
-	while ((link = slots_next(&t->links, &slot)))
+	while ((link = slot_map_next(&t->links, &slot)))
 		if (link->state == UCX_READY && link->blocks)
 			return true;
 	return false;
@@ -448,8 +448,8 @@ void ucx_links_free(struct transport *t)
 
 	while ((a = ucx_messages_next(t)))
 		free(a);
-	while ((link = slots_next(&t->links, &slot)))
+	while ((link = slot_map_next(&t->links, &slot)))
 		link_free(link);
-	slots_fini(&t->links);
+	slot_map_fini(&t->links);
 	ucx_messages_close(t);
 }

@@ -200,7 +200,7 @@ static int transport_ucx_open(struct transport **out, const struct transport_con
 				 .bell = TRANSPORT_BELL_NONE,
 				 .timer = -1 };
 	transport_peers_init(&t->peers, (uint32_t)u64_min(max, TRANSPORT_PEERS_MAX));
-	slots_init(&t->links, SLOTS_MAX);
+	slot_map_init(&t->links, SLOT_MAP_MAX);
 	sigfillset(&all); /* UCX's thread inherits it */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = open_all(t, config);
@@ -314,7 +314,7 @@ static bool take_gone_outbound(struct transport *t, uint32_t *number)
 	struct ucx_link *link;
 	uint32_t slot = 0;
 
-	while (t->unsettled && (link = slots_next(&t->links, &slot))) {
+	while (t->unsettled && (link = slot_map_next(&t->links, &slot))) {
 		if (!link->gone || !ucx_link_get(t, link->number))
 			continue;
 		link->gone = false;
