@@ -10,14 +10,14 @@
 
 enum { HUGE = 2 << 20, SMALL = 4096 };
 
-void rooms_init(struct rooms *rooms, uint64_t bytes_max)
+void view_pool_init(struct view_pool *rooms, uint64_t bytes_max)
 {
-	*rooms = (struct rooms){ .max = bytes_max };
+	*rooms = (struct view_pool){ .max = bytes_max };
 }
 
-static void free_room(struct rooms *rooms, struct room **at)
+static void free_room(struct view_pool *rooms, struct view_buffer **at)
 {
-	struct room *room = *at;
+	struct view_buffer *room = *at;
 
 	*at = room->next;
 	rooms->kept -= room->capacity;
@@ -25,14 +25,14 @@ static void free_room(struct rooms *rooms, struct room **at)
 	free(room);
 }
 
-void rooms_fini(struct rooms *rooms)
+void view_pool_fini(struct view_pool *rooms)
 {
-	rooms_trim(rooms, UINT64_MAX);
+	view_pool_trim(rooms, UINT64_MAX);
 }
 
-void rooms_trim(struct rooms *rooms, uint64_t before)
+void view_pool_trim(struct view_pool *rooms, uint64_t before)
 {
-	for (struct room **at = &rooms->idle; *at;) {
+	for (struct view_buffer **at = &rooms->idle; *at;) {
 		if ((*at)->idle_ms < before)
 			free_room(rooms, at);
 		else
@@ -46,9 +46,9 @@ static uint64_t unit_of(uint64_t size)
 }
 
 /* Its bytes begin at a whole unit; the label has the end of the one before. */
-static struct room *new_room(uint64_t capacity)
+static struct view_buffer *new_room(uint64_t capacity)
 {
-	struct room *room = calloc(1, sizeof(*room));
+	struct view_buffer *room = calloc(1, sizeof(*room));
 	uint64_t unit = unit_of(capacity);
 
 	if (!room)
@@ -68,11 +68,11 @@ static struct room *new_room(uint64_t capacity)
 }
 
 /* The smallest idle one that will do, if it is not a waste. */
-static struct room *take_idle(struct rooms *rooms, uint64_t capacity)
+static struct view_buffer *take_idle(struct view_pool *rooms, uint64_t capacity)
 {
-	struct room **best = NULL, *room;
+	struct view_buffer **best = NULL, *room;
 
-	for (struct room **at = &rooms->idle; *at; at = &(*at)->next)
+	for (struct view_buffer **at = &rooms->idle; *at; at = &(*at)->next)
 		if ((*at)->capacity >= capacity && (*at)->capacity / 2 <= capacity &&
 		    (!best || (*at)->capacity < (*best)->capacity))
 			best = at;
@@ -84,10 +84,11 @@ static struct room *take_idle(struct rooms *rooms, uint64_t capacity)
 	return room;
 }
 
-int rooms_lend(struct rooms *rooms, uint64_t size, const uint64_t view[2], struct room **out)
+int view_pool_get(struct view_pool *rooms, uint64_t size, const uint64_t view[2],
+		  struct view_buffer **out)
 {
 	uint64_t capacity = u64_div_ceil(size, unit_of(size)) * unit_of(size);
-	struct room *room;
+	struct view_buffer *room;
 
 	if (size > rooms->max)
 		return -ENOMEM;
@@ -99,15 +100,15 @@ int rooms_lend(struct rooms *rooms, uint64_t size, const uint64_t view[2], struc
 	if (!room && !(room = new_room(capacity)))
 		return -ENOMEM;
 	rooms->lent += room->capacity;
-	*room_label(room) = (struct room_label){ { view[0], view[1] }, 0 };
+	*view_pool_label(room) = (struct view_label){ { view[0], view[1] }, 0 };
 	*out = room;
 	return 0;
 }
 
-void rooms_take_back(struct rooms *rooms, struct room *room, uint64_t now)
+void view_pool_put(struct view_pool *rooms, struct view_buffer *room, uint64_t now)
 {
-	atomic_store(&room_label(room)->complete, 0);
-	memset(room_label(room)->view, 0, sizeof(room_label(room)->view));
+	atomic_store(&view_pool_label(room)->complete, 0);
+	memset(view_pool_label(room)->view, 0, sizeof(view_pool_label(room)->view));
 	rooms->lent -= room->capacity;
 	rooms->kept += room->capacity;
 	room->idle_ms = now;

@@ -11,13 +11,13 @@
 /* Lies right before a room's bytes, so that a reader of this process's memory sees whose they are: it copies
  * bytes, then the label.
  */
-struct room_label {
+struct view_label {
 	uint64_t view[2];
 	_Atomic uint64_t complete; /* all bytes of the view are there */
 };
 
-struct room {
-	struct room *next;
+struct view_buffer {
+	struct view_buffer *next;
 	uint8_t *bytes;
 	uint64_t capacity;
 	void *map;
@@ -25,26 +25,27 @@ struct room {
 	uint64_t idle_ms; /* since when nobody has it */
 };
 
-struct rooms {
-	struct room *idle;
+struct view_pool {
+	struct view_buffer *idle;
 	uint64_t lent, kept; /* bytes: with views, idle */
 	uint64_t max;        /* of both */
 };
 
-void rooms_init(struct rooms *rooms, uint64_t bytes_max);
-void rooms_fini(struct rooms *rooms);
+void view_pool_init(struct view_pool *rooms, uint64_t bytes_max);
+void view_pool_fini(struct view_pool *rooms);
 
 /* At least size bytes, labelled view, not complete.  -ENOMEM: more than there is for all; or the machine
  * has none; -EAGAIN: too much is lent.
  */
-int rooms_lend(struct rooms *rooms, uint64_t size, const uint64_t view[2], struct room **out);
-void rooms_take_back(struct rooms *rooms, struct room *room, uint64_t now);
+int view_pool_get(struct view_pool *rooms, uint64_t size, const uint64_t view[2],
+		  struct view_buffer **out);
+void view_pool_put(struct view_pool *rooms, struct view_buffer *room, uint64_t now);
 /* Frees what has been idle since before. */
-void rooms_trim(struct rooms *rooms, uint64_t before);
+void view_pool_trim(struct view_pool *rooms, uint64_t before);
 
-static inline struct room_label *room_label(const struct room *room)
+static inline struct view_label *view_pool_label(const struct view_buffer *room)
 {
-	return (struct room_label *)(void *)room->bytes - 1;
+	return (struct view_label *)(void *)room->bytes - 1;
 }
 
 #endif

@@ -14,7 +14,7 @@ void views_init(struct views *v, uint64_t bytes_max)
 {
 	memset(v, 0, sizeof(*v));
 	pthread_mutex_init(&v->lock, NULL);
-	rooms_init(&v->rooms, bytes_max);
+	view_pool_init(&v->rooms, bytes_max);
 }
 
 static void drop(struct views *v, struct view **at)
@@ -23,7 +23,7 @@ static void drop(struct views *v, struct view **at)
 
 	*at = view->next;
 	if (view->room)
-		rooms_take_back(&v->rooms, view->room, monotonic_ms());
+		view_pool_put(&v->rooms, view->room, monotonic_ms());
 	registry_hold_put(view->hold);
 	devices_kept_put(view->kept);
 	free(view);
@@ -34,7 +34,7 @@ void views_fini(struct views *v)
 {
 	while (v->list)
 		drop(v, &v->list);
-	rooms_fini(&v->rooms);
+	view_pool_fini(&v->rooms);
 	pthread_mutex_destroy(&v->lock);
 }
 
@@ -50,7 +50,7 @@ static struct view **find(struct views *v, const uint64_t id[2])
 static void set_complete(struct view *view, bool complete)
 {
 	if (view->room)
-		atomic_store(&room_label(view->room)->complete, complete);
+		atomic_store(&view_pool_label(view->room)->complete, complete);
 }
 
 /* It shows what there is.  Of a row on NVMe that is held from now on: the trainer publishes no other before it has
@@ -124,7 +124,7 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 			       .size = q->size,
 			       .opened_ms = now };
 	if (view->tier == STATE_HOST)
-		rc = rooms_lend(&v->rooms, q->size, q->id, &view->room);
+		rc = view_pool_get(&v->rooms, q->size, q->id, &view->room);
 	if (rc) {
 		free(view);
 		return rc;
@@ -194,7 +194,7 @@ unsigned views_expire(struct views *v, uint64_t before)
 void views_trim(struct views *v, uint64_t before)
 {
 	pthread_mutex_lock(&v->lock);
-	rooms_trim(&v->rooms, before);
+	view_pool_trim(&v->rooms, before);
 	pthread_mutex_unlock(&v->lock);
 }
 

@@ -38,7 +38,7 @@ struct view {
 	uint64_t opened_ms;
 	uint64_t copied;            /* LIVE: bytes of room that are there already */
 	int status;                 /* KEPT: 0, or why it could not be copied */
-	struct room *room;          /* NULL: of a row on NVMe or a device */
+	struct view_buffer *room;   /* NULL: of a row on NVMe or a device */
 	struct registry_hold *hold; /* of a row on NVMe, from LIVE on */
 	struct devices_kept *kept;  /* of a row on a device, KEPT */
 };
@@ -46,7 +46,7 @@ struct view {
 struct views {
 	pthread_mutex_t lock;
 	struct view *list;
-	struct rooms rooms;
+	struct view_pool rooms;
 	_Atomic unsigned count; /* the trainer looks at this alone when nobody looks */
 };
 

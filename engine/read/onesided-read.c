@@ -200,7 +200,7 @@ static void note_kept(struct engine *e, struct engine_file *f, uint32_t view)
 static int copy_room(struct engine *e, const struct engine_file *f, const struct grab *grab,
 		     uint8_t *out)
 {
-	struct room_label label;
+	struct view_label label;
 	struct control_page control;
 	uint64_t at = grab->room + grab->inside, label_at = grab->room - sizeof(label);
 	struct iovec local[] = { { out, grab->size }, { &label, sizeof(label) } };

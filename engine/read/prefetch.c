@@ -435,7 +435,7 @@ enum collecting_next collecting_turn(struct engine *e, struct engine_file *f, ui
 static enum wire_unfit copy(struct engine *e, const struct window *w, uint64_t inside,
 			    void *out, uint64_t size)
 {
-	struct room_label label;
+	struct view_label label;
 	struct control_page control;
 	struct iovec local[] = { { out, size }, { &label, sizeof(label) } };
 	struct iovec remote[] = { { (void *)(uintptr_t)(w->address + inside), size },

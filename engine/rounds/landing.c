@@ -152,9 +152,9 @@ void collects_free(struct engine *e)
 	e->collects = NULL;
 }
 
-static struct room_label *label_of(const struct slot *slot)
+static struct view_label *label_of(const struct slot *slot)
 {
-	return (struct room_label *)(void *)(slot->memory + PAGE) - 1;
+	return (struct view_label *)(void *)(slot->memory + PAGE) - 1;
 }
 
 static unsigned count_free(const struct collects *c)
@@ -194,7 +194,7 @@ static struct slot *take_slot(struct collects *c, const uint64_t id[2])
 		if (slot->used)
 			continue;
 		slot->used = true;
-		*label_of(slot) = (struct room_label){ { id[0], id[1] }, 0 };
+		*label_of(slot) = (struct view_label){ { id[0], id[1] }, 0 };
 		return slot;
 	}
 	return NULL;

@@ -99,7 +99,7 @@ START_TEST(a_room_that_is_not_complete_is_asked_for)
 	open_kept_view(_i);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		if (view_of(rank))
-			atomic_store(&room_label(view_of(rank)->room)->complete, 0);
+			atomic_store(&view_pool_label(view_of(rank)->room)->complete, 0);
 	ck_assert(reads_as_before());
 	end();
 }

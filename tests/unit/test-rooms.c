@@ -10,75 +10,75 @@
 
 enum { MIB = 1 << 20, MAX = 16 * MIB };
 
-static struct rooms rooms;
+static struct view_pool rooms;
 static const uint64_t one[2] = { 1, 1 }, two[2] = { 1, 2 };
 
 static void setup(void)
 {
-	rooms_init(&rooms, MAX);
+	view_pool_init(&rooms, MAX);
 }
 
 static void teardown(void)
 {
-	rooms_fini(&rooms);
+	view_pool_fini(&rooms);
 	ck_assert_uint_eq(rooms.kept, 0);
 }
 
-static struct room *lend(uint64_t size, const uint64_t view[2])
+static struct view_buffer *lend(uint64_t size, const uint64_t view[2])
 {
-	struct room *room = NULL;
+	struct view_buffer *room = NULL;
 
-	ck_assert_int_eq(rooms_lend(&rooms, size, view, &room), 0);
+	ck_assert_int_eq(view_pool_get(&rooms, size, view, &room), 0);
 	memset(room->bytes, 0x5a, size);
 	return room;
 }
 
 START_TEST(a_room_is_lent_again_under_another_label)
 {
-	struct room *first = lend(3 * MIB, one), *second;
+	struct view_buffer *first = lend(3 * MIB, one), *second;
 
-	atomic_store(&room_label(first)->complete, 1);
-	rooms_take_back(&rooms, first, 1);
-	ck_assert(!room_label(first)->view[0] && !room_label(first)->complete);
+	atomic_store(&view_pool_label(first)->complete, 1);
+	view_pool_put(&rooms, first, 1);
+	ck_assert(!view_pool_label(first)->view[0] && !view_pool_label(first)->complete);
 	second = lend(3 * MIB - 100, two);
 	ck_assert_ptr_eq(first, second);
-	ck_assert(!memcmp(room_label(second)->view, two, sizeof(two)));
-	ck_assert(!room_label(second)->complete);
-	rooms_take_back(&rooms, second, 2);
+	ck_assert(!memcmp(view_pool_label(second)->view, two, sizeof(two)));
+	ck_assert(!view_pool_label(second)->complete);
+	view_pool_put(&rooms, second, 2);
 }
 END_TEST
 
 START_TEST(much_room_is_not_wasted_on_little)
 {
-	struct room *large = lend(8 * MIB, one), *small;
+	struct view_buffer *large = lend(8 * MIB, one), *small;
 
-	rooms_take_back(&rooms, large, 1);
+	view_pool_put(&rooms, large, 1);
 	small = lend(100, two);
 	ck_assert_ptr_ne(small, large);
 	ck_assert_uint_eq(rooms.lent, 4096);
-	rooms_take_back(&rooms, small, 1);
+	view_pool_put(&rooms, small, 1);
 }
 END_TEST
 
 START_TEST(all_of_it_is_bounded)
 {
-	struct room *room = lend(12 * MIB, one), *none;
+	struct view_buffer *room = lend(12 * MIB, one), *none;
 
-	ck_assert_int_eq(rooms_lend(&rooms, MAX + 1, two, &none), -ENOMEM);
-	ck_assert_int_eq(rooms_lend(&rooms, 5 * MIB, two, &none), -EAGAIN);
-	rooms_take_back(&rooms, room, 1);
+	ck_assert_int_eq(view_pool_get(&rooms, MAX + 1, two, &none), -ENOMEM);
+	ck_assert_int_eq(view_pool_get(&rooms, 5 * MIB, two, &none), -EAGAIN);
+	view_pool_put(&rooms, room, 1);
 	room = lend(5 * MIB, two); /* the idle one, of twice that, is freed for it */
 	ck_assert_uint_le(rooms.lent + rooms.kept, MAX);
-	rooms_take_back(&rooms, room, 1);
+	view_pool_put(&rooms, room, 1);
 }
 END_TEST
 
 START_TEST(what_is_idle_goes_back_to_the_machine)
 {
-	rooms_take_back(&rooms, lend(2 * MIB, one), 100);
-	rooms_trim(&rooms, 100);
+	view_pool_put(&rooms, lend(2 * MIB, one), 100);
+	view_pool_trim(&rooms, 100);
 	ck_assert_uint_eq(rooms.kept, 2 * MIB);
-	rooms_trim(&rooms, 101);
+	view_pool_trim(&rooms, 101);
 	ck_assert_uint_eq(rooms.kept, 0);
 }
 END_TEST

@@ -253,15 +253,15 @@ static int lay_out(void)
 static int lend_rooms(void)
 {
 	static const uint64_t view[2] = { 1, 1 };
-	struct rooms rooms;
-	struct room *room;
+	struct view_pool rooms;
+	struct view_buffer *room;
 	int rc;
 
-	rooms_init(&rooms, 16 << 20);
-	rc = rooms_lend(&rooms, 3 << 20, view, &room);
+	view_pool_init(&rooms, 16 << 20);
+	rc = view_pool_get(&rooms, 3 << 20, view, &room);
 	if (!rc)
-		rooms_take_back(&rooms, room, 0);
-	rooms_fini(&rooms);
+		view_pool_put(&rooms, room, 0);
+	view_pool_fini(&rooms);
 	return rc;
 }
 

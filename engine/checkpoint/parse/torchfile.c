@@ -13,12 +13,13 @@ enum { KEY_MAX = 255, TAR_MARK = 257 };
 /* ---- tensors ---- */
 
 /* What a tensor's elements lie in. */
-struct room {
+struct view_buffer {
 	const struct zip_entry *entry;
 	uint64_t at, size; /* in the blob; bytes */
 };
 
-static bool find_room(const struct torchfile *f, const char *key, size_t size, struct room *out)
+static bool find_room(const struct torchfile *f, const char *key, size_t size,
+		      struct view_buffer *out)
 {
 	char name[KEY_MAX + 8];
 	const struct torchfile_storage *s;
@@ -26,7 +27,8 @@ static bool find_room(const struct torchfile *f, const char *key, size_t size, s
 
 	if (f->legacy) {
 		s = torchfile_find_legacy(f, key, size);
-		*out = s ? (struct room){ NULL, s->at, s->size } : (struct room){ 0 };
+		*out = s ? (struct view_buffer){ NULL, s->at, s->size }
+			 : (struct view_buffer){ 0 };
 		return s;
 	}
 	if (size > KEY_MAX || memchr(key, '\0', size))
@@ -34,11 +36,11 @@ static bool find_room(const struct torchfile *f, const char *key, size_t size, s
 	snprintf(name, sizeof(name), "data/%.*s", (int)size, key);
 	entry = zip_find(&f->zip, name);
 	if (entry)
-		*out = (struct room){ entry, entry->data, entry->size };
+		*out = (struct view_buffer){ entry, entry->data, entry->size };
 	return entry;
 }
 
-static int find_storage(const struct torchfile *f, uint32_t node, struct room *out,
+static int find_storage(const struct torchfile *f, uint32_t node, struct view_buffer *out,
 			struct parse_error *error)
 {
 	struct pickle_storage s = { 0 };
@@ -94,7 +96,7 @@ static int take_tensor(const struct pickle *p, const struct pickle_tensor *t,
 static int place(const struct torchfile *f, const struct pickle_tensor *t,
 		 struct torchfile_tensor *out, struct parse_error *error)
 {
-	struct room room = { 0 };
+	struct view_buffer room = { 0 };
 	uint64_t end = 0;
 	int rc = find_storage(f, t->storage, &room, error);
 
