@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-struct decision *decisions_find(struct decisions *o, const uint64_t transaction[2])
+struct outcome_entry *outcome_log_find(struct outcome_log *o, const uint64_t transaction[2])
 {
-	uint64_t n = u64_min(o->n, DECISIONS_MAX);
+	uint64_t n = u64_min(o->n, OUTCOME_LOG_MAX);
 
 	for (uint64_t i = 0; i < n; i++)
 		if (!memcmp(o->ring[i].transaction, transaction,
@@ -16,9 +16,9 @@ struct decision *decisions_find(struct decisions *o, const uint64_t transaction[
 	return NULL;
 }
 
-void decisions_add(struct decisions *o, const uint64_t transaction[2], bool committed)
+void outcome_log_add(struct outcome_log *o, const uint64_t transaction[2], bool committed)
 {
-	o->ring[o->n++ % DECISIONS_MAX] = (struct decision){
+	o->ring[o->n++ % OUTCOME_LOG_MAX] = (struct outcome_entry){
 		.transaction = { transaction[0], transaction[1] },
 		.committed = committed,
 	};

@@ -6,21 +6,21 @@
 
 #include "engine/base/base.h"
 
-enum { DECISIONS_MAX = 512 };
+enum { OUTCOME_LOG_MAX = 512 };
 
-struct decision {
+struct outcome_entry {
 	uint64_t transaction[2];
 	bool committed;
 	int status; /* of applying it; a coordinator's: on all ranks */
 };
 
-struct decisions {
-	struct decision ring[DECISIONS_MAX];
+struct outcome_log {
+	struct outcome_entry ring[OUTCOME_LOG_MAX];
 	uint64_t n; /* ever */
 };
 
-/* NULL: it is not among them; else good until the next decisions_add. */
-struct decision *decisions_find(struct decisions *o, const uint64_t transaction[2]);
-void decisions_add(struct decisions *o, const uint64_t transaction[2], bool committed);
+/* NULL: it is not among them; else good until the next outcome_log_add. */
+struct outcome_entry *outcome_log_find(struct outcome_log *o, const uint64_t transaction[2]);
+void outcome_log_add(struct outcome_log *o, const uint64_t transaction[2], bool committed);
 
 #endif

@@ -100,11 +100,11 @@ struct edit *edits_find_or_add(struct edits *s, const uint64_t transaction[2])
 
 enum wire_outcome edits_known(struct edits *s, const uint64_t transaction[2])
 {
-	const struct decision *o = decisions_find(&s->decided, transaction);
+	const struct outcome_entry *o = outcome_log_find(&s->decided, transaction);
 
 	if (o)
 		return o->committed ? WIRE_COMMITTED : WIRE_ABORTED;
-	return decisions_find(&s->forbidden, transaction) ? WIRE_ABORTED : WIRE_UNDECIDED;
+	return outcome_log_find(&s->forbidden, transaction) ? WIRE_ABORTED : WIRE_UNDECIDED;
 }
 
 static bool bars(const struct edit *e)
@@ -164,7 +164,7 @@ static int promise_boundary(struct edits *s, struct registry *r, struct edit *e,
 /* Under the lock. */
 static void note(struct edits *s, const uint64_t transaction[2], int status)
 {
-	struct decision *o = decisions_find(&s->decided, transaction);
+	struct outcome_entry *o = outcome_log_find(&s->decided, transaction);
 
 	if (o && !o->status)
 		o->status = status;
@@ -255,7 +255,7 @@ static void settle_hold(struct edits *s, const struct edit *e, bool commit)
 /* Under the lock.  What its writer takes back before anybody promised is nobody's to know. */
 static void settle(struct edits *s, struct edit **at, bool commit, int why)
 {
-	decisions_add(&s->decided, (*at)->transaction, commit);
+	outcome_log_add(&s->decided, (*at)->transaction, commit);
 	settle_hold(s, *at, commit);
 	if (commit)
 		(*at)->state = EDIT_DECIDED;
@@ -305,12 +305,12 @@ int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, in
 
 enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], int *status)
 {
-	const struct decision *decided;
+	const struct outcome_entry *decided;
 	enum wire_outcome outcome;
 
 	pthread_mutex_lock(&s->lock);
 	outcome = edits_known(s, transaction);
-	decided = decisions_find(&s->decided, transaction);
+	decided = outcome_log_find(&s->decided, transaction);
 	if (status && decided)
 		*status = decided->status;
 	pthread_mutex_unlock(&s->lock);
@@ -323,7 +323,7 @@ static const char orphaned[] = "its coordinator died";
 static void forbid(struct edits *s, struct edit **at, const uint64_t transaction[2],
 		   const char *why)
 {
-	decisions_add(&s->forbidden, transaction, false);
+	outcome_log_add(&s->forbidden, transaction, false);
 	if (*at)
 		abort_edit(s, at, -EIO, why);
 }
@@ -367,7 +367,7 @@ void edits_drop(struct edits *s, const uint64_t transaction[2])
 	pthread_mutex_lock(&s->lock);
 	at = edits_find(s, transaction);
 	if (*at && (*at)->state == EDIT_STAGED) {
-		decisions_add(&s->forbidden, transaction, false);
+		outcome_log_add(&s->forbidden, transaction, false);
 		edit_free(take_out(s, at));
 	}
 	pthread_mutex_unlock(&s->lock);

@@ -87,8 +87,8 @@ struct edits {
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
 	struct hold hold;
-	struct decisions decided;
-	struct decisions
+	struct outcome_log decided;
+	struct outcome_log
 		forbidden; /* never promised here; of their own, however many a lost writer leaves */
 };
 

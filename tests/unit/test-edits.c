@@ -279,7 +279,7 @@ START_TEST(what_is_decided_long_ago_and_not_applied_is_not_promised_anew)
 {
 	stage(one, 3, 7);
 	commit(one);
-	for (uint64_t i = 0; i < DECISIONS_MAX; i++) {
+	for (uint64_t i = 0; i < OUTCOME_LOG_MAX; i++) {
 		uint64_t other[2] = { 7, i };
 
 		stage(other, 0, 1);
@@ -616,7 +616,7 @@ START_TEST(what_was_decided_is_known_however_many_writers_are_lost)
 	ck_assert_int_eq(decide(one, true), 0);
 	edits_pass(&s, &r, b + 1, 0);
 	edit_free(edits_take_over(&s));
-	for (lost[1] = 1; lost[1] <= DECISIONS_MAX; lost[1]++)
+	for (lost[1] = 1; lost[1] <= OUTCOME_LOG_MAX; lost[1]++)
 		ck_assert(edits_forbid(&s, lost));
 	ck_assert_int_eq(edits_outcome(&s, one), WIRE_COMMITTED);
 	ck_assert(!edits_forbid(&s, one));
