@@ -379,13 +379,14 @@ static void say_what_it_can(struct scatter *s)
 /* The root alone: other ranks know nothing of it that they could tell. */
 static void tell_failed(struct scatter *s, int why)
 {
-	struct told told = { .id = { s->transaction[0], s->transaction[1] }, .status = why };
+	struct event_settled told = { .id = { s->transaction[0], s->transaction[1] },
+				      .status = why };
 
 	if (!is_root(s))
 		return;
 	writes_origin(s->e, s->file, 1, s->file->bytes, &told.origin);
 	pthread_mutex_lock(&s->e->lock);
-	tell_edit(s->e, &told);
+	event_log_edit(s->e, &told);
 	pthread_mutex_unlock(&s->e->lock);
 }
 

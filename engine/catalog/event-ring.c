@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-void events_add(struct events *s, json_t *event)
+void event_ring_add(struct event_ring *s, json_t *event)
 {
-	char *line = event ? json_dumps(event, EVENTS_JSON) : NULL;
-	char **at = &s->lines[(s->count + 1) % EVENTS_KEPT];
+	char *line = event ? json_dumps(event, EVENT_RING_JSON) : NULL;
+	char **at = &s->lines[(s->count + 1) % EVENT_RING_KEPT];
 
 	json_decref(event);
-	if (!line || strlen(line) + 1 > EVENTS_LINE_MAX) {
+	if (!line || strlen(line) + 1 > EVENT_RING_LINE_MAX) {
 		free(line);
 		return;
 	}
@@ -21,9 +21,9 @@ void events_add(struct events *s, json_t *event)
 	s->count++;
 }
 
-static size_t put_lost(const struct events *s, uint64_t *after, char *out, size_t size)
+static size_t put_lost(const struct event_ring *s, uint64_t *after, char *out, size_t size)
 {
-	uint64_t oldest = s->count > EVENTS_KEPT ? s->count - EVENTS_KEPT : 0;
+	uint64_t oldest = s->count > EVENT_RING_KEPT ? s->count - EVENT_RING_KEPT : 0;
 	uint64_t lost = oldest - *after;
 
 	*after = oldest;
@@ -31,14 +31,14 @@ static size_t put_lost(const struct events *s, uint64_t *after, char *out, size_
 				(unsigned long long)lost);
 }
 
-size_t events_read(const struct events *s, uint64_t *after, char *out, size_t size)
+size_t event_ring_read(const struct event_ring *s, uint64_t *after, char *out, size_t size)
 {
 	size_t used = 0;
 
-	if (s->count > *after + EVENTS_KEPT)
+	if (s->count > *after + EVENT_RING_KEPT)
 		used = put_lost(s, after, out, size);
 	while (*after < s->count) {
-		const char *line = s->lines[(*after + 1) % EVENTS_KEPT];
+		const char *line = s->lines[(*after + 1) % EVENT_RING_KEPT];
 		size_t length = strlen(line);
 
 		if (length + 1 > size - used)
@@ -51,7 +51,7 @@ size_t events_read(const struct events *s, uint64_t *after, char *out, size_t si
 	return used;
 }
 
-void events_parse(const char *text, size_t size, events_see see, void *arg)
+void event_ring_parse(const char *text, size_t size, event_ring_see see, void *arg)
 {
 	const char *end = text + size, *line, *behind;
 
@@ -65,8 +65,8 @@ void events_parse(const char *text, size_t size, events_see see, void *arg)
 	}
 }
 
-void events_fini(struct events *s)
+void event_ring_fini(struct event_ring *s)
 {
-	for (unsigned i = 0; i < EVENTS_KEPT; i++)
+	for (unsigned i = 0; i < EVENT_RING_KEPT; i++)
 		free(s->lines[i]);
 }

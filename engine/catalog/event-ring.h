@@ -10,27 +10,27 @@
 
 #include <jansson.h>
 
-#define EVENTS_JSON (JSON_COMPACT | JSON_REAL_PRECISION(13))
+#define EVENT_RING_JSON (JSON_COMPACT | JSON_REAL_PRECISION(13))
 
-enum { EVENTS_KEPT = 1024, EVENTS_LINE_MAX = 8192 };
+enum { EVENT_RING_KEPT = 1024, EVENT_RING_LINE_MAX = 8192 };
 
-struct events {
-	uint64_t count;           /* ever: the newest's number */
-	char *lines[EVENTS_KEPT]; /* of number n: [n % EVENTS_KEPT] */
+struct event_ring {
+	uint64_t count;               /* ever: the newest's number */
+	char *lines[EVENT_RING_KEPT]; /* of number n: [n % EVENT_RING_KEPT] */
 };
 
-/* Takes event; one that has no line of EVENTS_LINE_MAX bytes is dropped. */
-void events_add(struct events *s, json_t *event);
+/* Takes event; one that has no line of EVENT_RING_LINE_MAX bytes is dropped. */
+void event_ring_add(struct event_ring *s, json_t *event);
 
 /* Copies whole lines after number *after; returns their bytes, moves *after.  size: at least
- * EVENTS_LINE_MAX.
+ * EVENT_RING_LINE_MAX.
  */
-size_t events_read(const struct events *s, uint64_t *after, char *out, size_t size);
+size_t event_ring_read(const struct event_ring *s, uint64_t *after, char *out, size_t size);
 
-/* Lines that events_read made, of another process: what is no JSON object is left out. */
-typedef void (*events_see)(void *arg, json_t *event);
-void events_parse(const char *text, size_t size, events_see see, void *arg);
+/* Lines that event_ring_read made, of another process: what is no JSON object is left out. */
+typedef void (*event_ring_see)(void *arg, json_t *event);
+void event_ring_parse(const char *text, size_t size, event_ring_see see, void *arg);
 
-void events_fini(struct events *s);
+void event_ring_fini(struct event_ring *s);
 
 #endif

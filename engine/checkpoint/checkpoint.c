@@ -274,7 +274,7 @@ static bool get_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 	return true;
 }
 
-static void tell_job(struct engine *e, struct engine_job *out)
+static void event_log_job(struct engine *e, struct engine_job *out)
 {
 	struct checkpoint *c = checkpoint_of(e);
 
@@ -450,7 +450,7 @@ static const struct door_ops checkpoint_ops = {
 	.partition_states = list_partition_states,
 	.hypers = list_hypers,
 	.rank = get_rank,
-	.job = tell_job,
+	.job = event_log_job,
 	.text = checkpoint_text,
 	.changed_ns = changed_ns,
 	.fragments = checkpoint_fragments,

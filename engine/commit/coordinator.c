@@ -133,10 +133,10 @@ static void name_late(const struct engine *e, const struct agreement *a, char *w
 
 static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 {
-	struct told told = { .id = { a->transaction[0], a->transaction[1] },
-			     .origin = a->origin,
-			     .boundary = boundary,
-			     .status = a->status };
+	struct event_settled told = { .id = { a->transaction[0], a->transaction[1] },
+				      .origin = a->origin,
+				      .boundary = boundary,
+				      .status = a->status };
 	char why[128];
 
 	if (a->commit && a->status) {
@@ -148,9 +148,9 @@ static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 		told.why = why;
 	}
 	if (a->freeze_ms)
-		tell_freeze(e, &told);
+		event_log_freeze(e, &told);
 	else if (!a->round)
-		tell_edit(e, &told);
+		event_log_edit(e, &told);
 }
 
 static void decide_at(struct engine *e, struct agreement *a, uint32_t rank)

@@ -40,18 +40,19 @@ static void report_applied(struct engine *e, const struct edit *edit)
 /* Its coordinator tells what became of it on all ranks. */
 static void tell(struct engine *e, const struct edit *edit)
 {
-	struct told told = { .id = { edit->transaction[0], edit->transaction[1] },
-			     .origin = edit->origin,
-			     .boundary = edit->state == EDIT_APPLIED ? edit->boundary : 0,
-			     .status = edit->status,
-			     .why = edit->why };
+	struct event_settled told = { .id = { edit->transaction[0], edit->transaction[1] },
+				      .origin = edit->origin,
+				      .boundary =
+					      edit->state == EDIT_APPLIED ? edit->boundary : 0,
+				      .status = edit->status,
+				      .why = edit->why };
 
 	if (agree_coordinates(e, edit->transaction) || edit->is_round || edit->round)
 		return;
 	if (edit->freeze_ms)
-		tell_freeze(e, &told);
+		event_log_freeze(e, &told);
 	else
-		tell_edit(e, &told);
+		event_log_edit(e, &told);
 }
 
 /* Who is asked what became of edits may not have had any bytes of it. */
@@ -97,12 +98,13 @@ void settled_gone(struct engine *e, uint32_t peer)
 
 void settled_dropped(struct engine *e, const struct wire_dropped *dropped)
 {
-	struct told told = { .id = { dropped->transaction[0], dropped->transaction[1] },
-			     .origin = dropped->origin,
-			     .status = -EIO,
-			     .why = dropped->why };
+	struct event_settled told = { .id = { dropped->transaction[0],
+					      dropped->transaction[1] },
+				      .origin = dropped->origin,
+				      .status = -EIO,
+				      .why = dropped->why };
 
 	if (wire_text_ok(dropped->why, sizeof(dropped->why)) &&
 	    edits_forbid(&e->edits, dropped->transaction))
-		tell_edit(e, &told);
+		event_log_edit(e, &told);
 }

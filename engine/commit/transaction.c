@@ -231,11 +231,11 @@ static void turn_stage(struct engine *e, struct commit *c)
 /* The ranks know nothing of it. */
 static void tell_failed(struct engine *e, const struct commit *c)
 {
-	struct told told = { .id = { c->transaction[0], c->transaction[1] },
-			     .origin = c->origin,
-			     .status = c->result };
+	struct event_settled told = { .id = { c->transaction[0], c->transaction[1] },
+				      .origin = c->origin,
+				      .status = c->result };
 
-	tell_edit(e, &told);
+	event_log_edit(e, &told);
 }
 
 /* True: it is over.  Once asked for, only the coordinator's word ends it: it alone knows whether a cancel

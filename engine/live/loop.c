@@ -311,7 +311,7 @@ void turn_free(struct engine *e)
 	rounds_abandon(e);
 	watch_abandon(e);
 	waiters_free(e);
-	events_fini(&e->events);
+	event_ring_fini(&e->events);
 	past_free(e);
 	about_free(e);
 	rpc_free(e);

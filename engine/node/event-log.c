@@ -8,7 +8,7 @@
 
 static void add(struct engine *e, json_t *event)
 {
-	events_add(&e->events, event);
+	event_ring_add(&e->events, event);
 	e->watch.changes++;
 	if (e->is_rank)
 		atomic_store_explicit(&e->registry.control->events, e->events.count,
@@ -48,7 +48,7 @@ static bool trains(const char *phase)
 	return !strcmp(phase, "stable") || !strcmp(phase, "step");
 }
 
-void tell_job(struct engine *e, uint64_t step, const char *phase)
+void event_log_job(struct engine *e, uint64_t step, const char *phase)
 {
 	const struct watch *w = &e->watch;
 	json_t *event;
@@ -62,7 +62,7 @@ void tell_job(struct engine *e, uint64_t step, const char *phase)
 	add(e, event);
 }
 
-void tell_rank(struct engine *e, uint32_t rank)
+void event_log_rank(struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
 	bool lost = p->state == ENGINE_RANK_LOST;
@@ -119,14 +119,14 @@ static void put_origin(const struct engine *e, json_t *event, const struct wire_
 /* True, once, of each; those without a number are not known again. */
 static bool is_new(struct engine *e, const uint64_t id[2])
 {
-	uint64_t n = u64_min(e->told.n, EVENTS_KEPT);
+	uint64_t n = u64_min(e->told.n, EVENT_RING_KEPT);
 
 	if (!id[0] && !id[1])
 		return true;
 	for (uint64_t i = 0; i < n; i++)
 		if (!memcmp(e->told.ids[i], id, sizeof(e->told.ids[i])))
 			return false;
-	memcpy(e->told.ids[e->told.n++ % EVENTS_KEPT], id, sizeof(e->told.ids[0]));
+	memcpy(e->told.ids[e->told.n++ % EVENT_RING_KEPT], id, sizeof(e->told.ids[0]));
 	return true;
 }
 
@@ -154,14 +154,14 @@ static void take_id(json_t *event, uint64_t id[2])
 }
 
 /* One that was decided on, and that a rank could not apply, may be there in part. */
-static const char *outcome_of(const struct told *told)
+static const char *outcome_of(const struct event_settled *told)
 {
 	if (!told->status)
 		return "committed";
 	return told->boundary ? "failed" : "aborted";
 }
 
-void tell_edit(struct engine *e, const struct told *told)
+void event_log_edit(struct engine *e, const struct event_settled *told)
 {
 	json_t *event;
 
@@ -179,7 +179,7 @@ void tell_edit(struct engine *e, const struct told *told)
 	add(e, event);
 }
 
-void tell_freeze(struct engine *e, const struct told *told)
+void event_log_freeze(struct engine *e, const struct event_settled *told)
 {
 	json_t *event;
 
@@ -195,7 +195,7 @@ void tell_freeze(struct engine *e, const struct told *told)
 	add(e, event);
 }
 
-void tell_evicted(struct engine *e, const struct engine_file *f)
+void event_log_evicted(struct engine *e, const struct engine_file *f)
 {
 	json_t *event = event_new("view-evicted");
 
@@ -218,7 +218,7 @@ static void see_line(void *arg, json_t *event)
 		add(e, json_incref(event));
 }
 
-void tell_lines(struct engine *e, const char *text, size_t size)
+void event_log_add_lines(struct engine *e, const char *text, size_t size)
 {
-	events_parse(text, size, see_line, e);
+	event_ring_parse(text, size, see_line, e);
 }

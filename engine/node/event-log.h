@@ -10,11 +10,11 @@
 #include "engine/node/file.h"
 
 /* An observer's: the job as e->watch has it; what it was before. */
-void tell_job(struct engine *e, uint64_t step, const char *phase);
+void event_log_job(struct engine *e, uint64_t step, const char *phase);
 /* An observer's: a rank is lost, or back. */
-void tell_rank(struct engine *e, uint32_t rank);
+void event_log_rank(struct engine *e, uint32_t rank);
 
-struct told {                      /* an edit, or a freeze, that is over */
+struct event_settled {             /* an edit, or a freeze, that is over */
 	uint64_t id[2];            /* of its transaction: it is told once; 0: not known */
 	struct wire_origin origin; /* files 0: not known */
 	uint64_t boundary;         /* where it was made; 0: nowhere */
@@ -22,11 +22,11 @@ struct told {                      /* an edit, or a freeze, that is over */
 	const char *why;           /* the same in words; NULL */
 };
 
-void tell_edit(struct engine *e, const struct told *told);
-void tell_freeze(struct engine *e, const struct told *told);
+void event_log_edit(struct engine *e, const struct event_settled *told);
+void event_log_freeze(struct engine *e, const struct event_settled *told);
 /* An observer's: the view of one of its open files was dropped by an owner. */
-void tell_evicted(struct engine *e, const struct engine_file *f);
+void event_log_evicted(struct engine *e, const struct engine_file *f);
 /* An observer's: lines of a rank; what is no JSON, or was told, is left out. */
-void tell_lines(struct engine *e, const char *text, size_t size);
+void event_log_add_lines(struct engine *e, const char *text, size_t size);
 
 #endif

@@ -218,9 +218,9 @@ struct engine {
 	struct message *local_first, *local_last; /* to ourselves */
 
 	struct watch watch;
-	struct events events;
+	struct event_ring events;
 	struct {
-		uint64_t ids[EVENTS_KEPT]
+		uint64_t ids[EVENT_RING_KEPT]
 			    [2]; /* newest edits and freezes that were told, a ring */
 		uint64_t n;
 	} told;

@@ -54,7 +54,7 @@ static void set_state(struct engine *e, struct peer *p, enum engine_rank_state s
 	p->since = time(NULL);
 	snprintf(p->why, sizeof(p->why), "%s", why);
 	if (was_known && !e->is_rank)
-		tell_rank(e, (uint32_t)(p - e->peers));
+		event_log_rank(e, (uint32_t)(p - e->peers));
 	atomic_fetch_add(&e->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }

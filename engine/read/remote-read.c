@@ -52,7 +52,7 @@ static void piece_failed(struct engine *e, struct transfer *t, uint32_t rank, in
 	} else if (!t->result) {
 		t->result = status;
 		if (status == -ESTALE)
-			tell_evicted(e, t->read->file);
+			event_log_evicted(e, t->read->file);
 	}
 }
 

@@ -43,8 +43,8 @@ static void answer(struct engine *e, const struct waiter *w, const struct wire_c
 
 	if (lines && (w->seen.how == WIRE_WAIT_EVENTS || w->seen.how == WIRE_WAIT_KEPT)) {
 		changed.events = w->seen.events > e->events.count ? 0 : w->seen.events;
-		changed.size = (uint32_t)events_read(&e->events, &changed.events, lines,
-						     WIRE_EVENTS_MAX);
+		changed.size = (uint32_t)event_ring_read(&e->events, &changed.events, lines,
+							 WIRE_EVENTS_MAX);
 	}
 	node_send(e, w->peer, WIRE_CHANGED, w->request, &changed, lines, changed.size);
 }

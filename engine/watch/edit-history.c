@@ -171,7 +171,7 @@ static void add_line(void *arg, json_t *event)
 
 static void put_event(FILE *out, const json_t *event)
 {
-	char *line = json_dumps(event, EVENTS_JSON);
+	char *line = json_dumps(event, EVENT_RING_JSON);
 
 	if (line)
 		fprintf(out, "fragfs: job: %s\n", line);
@@ -229,7 +229,8 @@ static void put(const struct past *p, bool none, FILE *out)
 			strerror(-rc));
 	for (unsigned i = 0; i < p->n; i++)
 		if (p->sources[i].text)
-			events_parse(p->sources[i].text, p->sources[i].size, add_line, &lines);
+			event_ring_parse(p->sources[i].text, p->sources[i].size, add_line,
+					 &lines);
 	put_sorted(out, lines.list);
 	json_decref(lines.list);
 	json_decref(lines.ids);

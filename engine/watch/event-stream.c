@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { ROOM = 2 * EVENTS_LINE_MAX };
+enum { ROOM = 2 * EVENT_RING_LINE_MAX };
 
 struct engine_events {
 	struct engine *engine; /* first, as engine-ops.h wants it */
@@ -30,7 +30,7 @@ static int begin(struct engine *e)
 	return rc == -EAGAIN ? rc : 0;
 }
 
-int streams_open(struct engine *e, struct engine_events **out)
+int event_stream_open(struct engine *e, struct engine_events **out)
 {
 	struct engine_events *s = malloc(sizeof(*s));
 	int rc;
@@ -51,7 +51,7 @@ int streams_open(struct engine *e, struct engine_events **out)
 	return rc;
 }
 
-void streams_close(struct engine_events *s)
+void event_stream_close(struct engine_events *s)
 {
 	pthread_mutex_lock(&s->engine->lock);
 	watch_end_events(s->engine);
@@ -64,7 +64,7 @@ static size_t take(struct engine_events *s, char *out, size_t size)
 	size_t n;
 
 	if (s->at == s->length) {
-		s->length = events_read(&s->engine->events, &s->after, s->text, ROOM);
+		s->length = event_ring_read(&s->engine->events, &s->after, s->text, ROOM);
 		s->at = 0;
 	}
 	n = u64_min(size, s->length - s->at);
@@ -73,7 +73,7 @@ static size_t take(struct engine_events *s, char *out, size_t size)
 	return n;
 }
 
-size_t streams_read(struct engine_events *s, char *out, size_t size)
+size_t event_stream_read(struct engine_events *s, char *out, size_t size)
 {
 	size_t n, used = 0;
 
@@ -84,7 +84,7 @@ size_t streams_read(struct engine_events *s, char *out, size_t size)
 	return used;
 }
 
-bool streams_ready(struct engine_events *s)
+bool event_stream_ready(struct engine_events *s)
 {
 	bool ready;
 

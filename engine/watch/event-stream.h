@@ -8,9 +8,9 @@
 
 #include "engine/node/node.h"
 
-int streams_open(struct engine *e, struct engine_events **events);
-void streams_close(struct engine_events *events);
-size_t streams_read(struct engine_events *events, char *out, size_t size);
-bool streams_ready(struct engine_events *events);
+int event_stream_open(struct engine *e, struct engine_events **events);
+void event_stream_close(struct engine_events *events);
+size_t event_stream_read(struct engine_events *events, char *out, size_t size);
+bool event_stream_ready(struct engine_events *events);
 
 #endif

@@ -53,7 +53,7 @@ void watch_look(struct engine *e)
 		return;
 	w->changes++;
 	if (follows(w))
-		tell_job(e, before.step, before.phase);
+		event_log_job(e, before.step, before.phase);
 }
 
 /* ---- by message ---- */
@@ -63,7 +63,7 @@ static void take_events(struct engine *e, struct peer *p, const struct wire_chan
 {
 	p->events = changed->events;
 	if (follows(&e->watch) && !e->watch.beginning)
-		tell_lines(e, lines, changed->size);
+		event_log_add_lines(e, lines, changed->size);
 }
 
 static void has_begun(struct engine *e)

@@ -22,10 +22,10 @@ static const struct job_group sharded = { .stage = 1, .nparams = 2, .params = { 
 /* How many lines of the rank have that text. */
 static unsigned lines(uint32_t rank, const char *text)
 {
-	static char kept[8 * EVENTS_LINE_MAX];
+	static char kept[8 * EVENT_RING_LINE_MAX];
 	uint64_t after = 0;
 	unsigned n = 0;
-	size_t size = events_read(&engine_of(rank)->events, &after, kept, sizeof(kept) - 1);
+	size_t size = event_ring_read(&engine_of(rank)->events, &after, kept, sizeof(kept) - 1);
 
 	kept[size] = '\0';
 	for (char *at = kept, *line; (line = strsep(&at, "\n"));)

@@ -276,7 +276,7 @@ static struct engine_events *stream;
 /* The next line, turning all until there is one. */
 static json_t *next_event(void)
 {
-	static char line[EVENTS_LINE_MAX];
+	static char line[EVENT_RING_LINE_MAX];
 	uint64_t deadline = monotonic_ms() + JOB_WAIT_MS;
 	json_t *event;
 	size_t n = 0;
@@ -609,13 +609,14 @@ START_TEST(a_slow_reader_hears_how_many_he_missed)
 	json_t *event;
 
 	open_stream(_i);
-	for (int i = 0; i < EVENTS_KEPT + 5; i++)
-		tell_edit(observer, &(struct told){ .boundary = 1 + (uint64_t)i });
+	for (int i = 0; i < EVENT_RING_KEPT + 5; i++)
+		event_log_edit(observer,
+			       &(struct event_settled){ .boundary = 1 + (uint64_t)i });
 	event = next_event();
 	ck_assert_str_eq(text_of(event, "event"), "lost");
 	ck_assert_int_eq(number_of(event, "count"), 5);
 	json_decref(event);
-	for (int i = 5; i < EVENTS_KEPT + 5; i++) {
+	for (int i = 5; i < EVENT_RING_KEPT + 5; i++) {
 		event = next_event();
 		ck_assert_int_eq(number_of(event, "boundary"), 1 + i);
 		json_decref(event);
@@ -632,7 +633,7 @@ START_TEST(events_of_a_rank_that_are_none_are_left_out)
 	json_t *event;
 
 	open_stream(_i);
-	tell_lines(observer, lines, sizeof(lines) - 1);
+	event_log_add_lines(observer, lines, sizeof(lines) - 1);
 	event = next_event();
 	ck_assert_str_eq(text_of(event, "event"), "a");
 	json_decref(event);

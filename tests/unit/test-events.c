@@ -6,12 +6,12 @@
 #include <check.h>
 #include <string.h>
 
-static struct events events;
-static char out[4 * EVENTS_LINE_MAX];
+static struct event_ring events;
+static char out[4 * EVENT_RING_LINE_MAX];
 
 static void add(int n)
 {
-	events_add(&events, json_pack("{s:i}", "n", n));
+	event_ring_add(&events, json_pack("{s:i}", "n", n));
 }
 
 static void setup(void)
@@ -21,7 +21,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-	events_fini(&events);
+	event_ring_fini(&events);
 }
 
 START_TEST(lines_come_in_order_and_once)
@@ -30,12 +30,12 @@ START_TEST(lines_come_in_order_and_once)
 
 	add(1);
 	add(2);
-	ck_assert_uint_eq(events_read(&events, &after, out, sizeof(out)), 16);
+	ck_assert_uint_eq(event_ring_read(&events, &after, out, sizeof(out)), 16);
 	ck_assert_mem_eq(out, "{\"n\":1}\n{\"n\":2}\n", 16);
 	ck_assert_uint_eq(after, 2);
-	ck_assert_uint_eq(events_read(&events, &after, out, sizeof(out)), 0);
+	ck_assert_uint_eq(event_ring_read(&events, &after, out, sizeof(out)), 0);
 	add(3);
-	ck_assert_uint_eq(events_read(&events, &after, out, sizeof(out)), 8);
+	ck_assert_uint_eq(event_ring_read(&events, &after, out, sizeof(out)), 8);
 	ck_assert_mem_eq(out, "{\"n\":3}\n", 8);
 }
 END_TEST
@@ -44,9 +44,9 @@ START_TEST(who_is_too_slow_hears_how_many_were_lost)
 {
 	uint64_t after = 1;
 
-	for (int n = 1; n <= EVENTS_KEPT + 12; n++)
+	for (int n = 1; n <= EVENT_RING_KEPT + 12; n++)
 		add(n);
-	events_read(&events, &after, out, sizeof(out));
+	event_ring_read(&events, &after, out, sizeof(out));
 	ck_assert_mem_eq(out, "{\"event\":\"lost\",\"count\":11}\n{\"n\":13}\n", 37);
 	ck_assert_uint_eq(after, events.count);
 }
@@ -54,28 +54,28 @@ END_TEST
 
 START_TEST(lines_are_whole_and_the_rest_waits)
 {
-	CLEANUP(free) char *text = calloc(1, EVENTS_LINE_MAX);
+	CLEANUP(free) char *text = calloc(1, EVENT_RING_LINE_MAX);
 	uint64_t after = 0;
 	size_t n;
 
-	memset(text, 'x', EVENTS_LINE_MAX / 2);
+	memset(text, 'x', EVENT_RING_LINE_MAX / 2);
 	for (int i = 0; i < 3; i++)
-		events_add(&events, json_pack("{s:s}", "t", text));
-	n = events_read(&events, &after, out, EVENTS_LINE_MAX);
+		event_ring_add(&events, json_pack("{s:s}", "t", text));
+	n = event_ring_read(&events, &after, out, EVENT_RING_LINE_MAX);
 	ck_assert_uint_eq(after, 1);
 	ck_assert_int_eq(out[n - 1], '\n');
-	events_read(&events, &after, out, sizeof(out));
+	event_ring_read(&events, &after, out, sizeof(out));
 	ck_assert_uint_eq(after, 3);
 }
 END_TEST
 
 START_TEST(what_has_no_line_is_dropped)
 {
-	CLEANUP(free) char *text = calloc(1, EVENTS_LINE_MAX + 1);
+	CLEANUP(free) char *text = calloc(1, EVENT_RING_LINE_MAX + 1);
 
-	memset(text, 'x', EVENTS_LINE_MAX);
-	events_add(&events, json_pack("{s:s}", "t", text));
-	events_add(&events, NULL);
+	memset(text, 'x', EVENT_RING_LINE_MAX);
+	event_ring_add(&events, json_pack("{s:s}", "t", text));
+	event_ring_add(&events, NULL);
 	ck_assert_uint_eq(events.count, 0);
 }
 END_TEST
