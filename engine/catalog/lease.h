@@ -9,35 +9,35 @@
 
 #include "engine/base/base.h"
 
-enum { HOLD_SILENT_MS = 5000, HOLD_MAX_MS = 24 * 3600 * 1000 };
+enum { LEASE_SILENT_MS = 5000, LEASE_MAX_MS = 24 * 3600 * 1000 };
 
-struct hold {
+struct lease {
 	uint64_t transaction[2]; /* 0: none */
 	uint64_t until_ms;       /* UINT64_MAX: not decided yet */
 	uint64_t heard_ms;       /* of who asked */
 	bool standing;           /* the trainer is at its boundary */
 };
 
-static inline bool hold_is(const struct hold *h, const uint64_t transaction[2])
+static inline bool lease_is_held(const struct lease *h, const uint64_t transaction[2])
 {
 	return h->transaction[0] == transaction[0] && h->transaction[1] == transaction[1];
 }
 
-static inline bool hold_lasts(const struct hold *h, uint64_t now)
+static inline bool lease_lasts(const struct lease *h, uint64_t now)
 {
 	return (h->transaction[0] || h->transaction[1]) && now < h->until_ms &&
-	       now < h->heard_ms + HOLD_SILENT_MS;
+	       now < h->heard_ms + LEASE_SILENT_MS;
 }
 
-static inline void hold_promise(struct hold *h, const uint64_t transaction[2], uint64_t now)
+static inline void lease_promise(struct lease *h, const uint64_t transaction[2], uint64_t now)
 {
-	*h = (struct hold){ { transaction[0], transaction[1] }, UINT64_MAX, now, false };
+	*h = (struct lease){ { transaction[0], transaction[1] }, UINT64_MAX, now, false };
 }
 
 /* One whose trainer stands somewhere is over when that has seen it. */
-static inline void hold_end(struct hold *h)
+static inline void lease_end(struct lease *h)
 {
-	*h = (struct hold){ .standing = h->standing };
+	*h = (struct lease){ .standing = h->standing };
 }
 
 #endif

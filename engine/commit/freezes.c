@@ -295,7 +295,7 @@ void freezes_start(struct engine *e, struct engine_freeze *asked)
 	struct freeze *f = NULL;
 
 	pthread_mutex_lock(&e->lock);
-	if (e->writable && asked->ms <= HOLD_MAX_MS)
+	if (e->writable && asked->ms <= LEASE_MAX_MS)
 		f = freeze_new(e, asked);
 	if (f) {
 		f->next = e->freezes;
@@ -305,9 +305,9 @@ void freezes_start(struct engine *e, struct engine_freeze *asked)
 	if (f)
 		node_wake(e);
 	else
-		asked->done(asked, !e->writable              ? -EROFS
-				   : asked->ms > HOLD_MAX_MS ? -EINVAL
-							     : -ENOMEM);
+		asked->done(asked, !e->writable               ? -EROFS
+				   : asked->ms > LEASE_MAX_MS ? -EINVAL
+							      : -ENOMEM);
 }
 
 void freezes_cancel(struct engine *e, struct engine_freeze *asked)

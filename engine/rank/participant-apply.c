@@ -80,7 +80,8 @@ static void stand(struct edits *s, uint64_t b, bool whole)
 			continue;
 		}
 		e->state = EDIT_APPLIED;
-		if (hold_is(&s->hold, e->transaction) && hold_lasts(&s->hold, monotonic_ms()))
+		if (lease_is_held(&s->hold, e->transaction) &&
+		    lease_lasts(&s->hold, monotonic_ms()))
 			s->hold.standing = true;
 		else
 			e->status = -ETIMEDOUT; /* over before the trainer came here */
@@ -92,9 +93,9 @@ static bool stands(struct edits *s)
 {
 	if (!s->hold.standing)
 		return false;
-	if (hold_lasts(&s->hold, monotonic_ms()))
+	if (lease_lasts(&s->hold, monotonic_ms()))
 		return true;
-	s->hold = (struct hold){ 0 };
+	s->hold = (struct lease){ 0 };
 	return false;
 }
 
@@ -137,7 +138,8 @@ static bool lasts(const struct edits *s, const uint64_t transaction[2])
 {
 	bool any = !transaction[0] && !transaction[1];
 
-	return hold_lasts(&s->hold, monotonic_ms()) && (any || hold_is(&s->hold, transaction));
+	return lease_lasts(&s->hold, monotonic_ms()) &&
+	       (any || lease_is_held(&s->hold, transaction));
 }
 
 int edits_keep(struct edits *s, const uint64_t transaction[2])
@@ -159,7 +161,7 @@ int edits_thaw(struct edits *s, const uint64_t transaction[2])
 
 	pthread_mutex_lock(&s->lock);
 	if (lasts(s, transaction)) {
-		hold_end(&s->hold);
+		lease_end(&s->hold);
 		pthread_cond_broadcast(&s->changed);
 		rc = 0;
 	}

@@ -137,7 +137,7 @@ bool edits_stand_at(struct edits *s, uint64_t b)
 {
 	const struct edit *freeze = *edits_find(s, s->hold.transaction);
 
-	return hold_lasts(&s->hold, monotonic_ms()) &&
+	return lease_lasts(&s->hold, monotonic_ms()) &&
 	       (s->hold.standing || (freeze && bars(freeze) && freeze->boundary <= b));
 }
 
@@ -187,7 +187,8 @@ static int check_window(const struct edit *e, struct registry *r, uint64_t windo
 
 static bool freezes_twice(const struct edits *s, const struct edit_promise *p, uint64_t now)
 {
-	return p->freeze_ms && hold_lasts(&s->hold, now) && !hold_is(&s->hold, p->transaction);
+	return p->freeze_ms && lease_lasts(&s->hold, now) &&
+	       !lease_is_held(&s->hold, p->transaction);
 }
 
 static int prepare(struct edits *s, struct registry *r, const struct edit_promise *p,
@@ -220,7 +221,7 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 	if (rc)
 		return rc;
 	if (p->freeze_ms)
-		hold_promise(&s->hold, p->transaction, now);
+		lease_promise(&s->hold, p->transaction, now);
 	e->freeze_ms = p->freeze_ms;
 	e->is_round = p->round;
 	e->holder = p->holder;
@@ -244,12 +245,12 @@ int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise
 
 static void settle_hold(struct edits *s, const struct edit *e, bool commit)
 {
-	if (!e->freeze_ms || !hold_is(&s->hold, e->transaction))
+	if (!e->freeze_ms || !lease_is_held(&s->hold, e->transaction))
 		return;
 	if (commit)
-		s->hold.until_ms = monotonic_ms() + u64_min(e->freeze_ms, HOLD_MAX_MS);
+		s->hold.until_ms = monotonic_ms() + u64_min(e->freeze_ms, LEASE_MAX_MS);
 	else
-		hold_end(&s->hold);
+		lease_end(&s->hold);
 }
 
 /* Under the lock.  What its writer takes back before anybody promised is nobody's to know. */

@@ -86,7 +86,7 @@ struct edits {
 	unsigned count;
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
-	struct hold hold;
+	struct lease hold;
 	struct outcome_log decided;
 	struct outcome_log
 		forbidden; /* never promised here; of their own, however many a lost writer leaves */

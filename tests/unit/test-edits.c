@@ -678,7 +678,7 @@ END_TEST
 
 START_TEST(who_is_silent_holds_nobody)
 {
-	uint64_t long_ago = monotonic_ms() - HOLD_SILENT_MS;
+	uint64_t long_ago = monotonic_ms() - LEASE_SILENT_MS;
 
 	freeze(one, b + 1, HOUR_MS, long_ago);
 	ck_assert_int_eq(arrive(true), EDITS_GO);
