@@ -170,7 +170,7 @@ static void become_rank(struct engine *e, const struct launch *launch)
 
 /* ---- states on NVMe ---- */
 
-static void name_range(void *owner, const struct place_state *s, uint64_t from, uint64_t to,
+static void name_range(void *owner, const struct swapper_state *s, uint64_t from, uint64_t to,
 		       char *text, size_t size)
 {
 	struct engine *e = owner;
@@ -181,9 +181,9 @@ static void name_range(void *owner, const struct place_state *s, uint64_t from, 
 /* What is in force, whoever said it. */
 static void tell_place(struct engine *e)
 {
-	struct place_figures f;
+	struct swapper_figures f;
 
-	place_figures(e->registry.place, &f);
+	swapper_figures(e->registry.place, &f);
 	log_info("swap: %s by %s: %u requests of %u bytes at once; %u buffers of %llu bytes%s; "
 		 "sweeps read ahead: %s, write behind: %s; states of less than %llu bytes stay "
 		 "in memory",
@@ -196,22 +196,22 @@ static int open_place(struct engine *e)
 {
 	const struct swap_config *c = &e->launch.swap;
 	char name[SWAP_NAME_MAX + 1], why[1400];
-	struct place_options options = { .dir = c->dir,
-					 .name = name,
-					 .capacity = c->max,
-					 .budget = c->pinned,
-					 .slice = c->slice,
-					 .spare = c->pinned,
-					 .least = c->least,
-					 .chunk = c->chunk,
-					 .depth = c->depth,
-					 .threads = c->threads,
-					 .unlocked = c->unlocked,
-					 .no_ahead = c->no_ahead,
-					 .no_behind = c->no_behind,
-					 .debug = c->debug,
-					 .name_range = name_range,
-					 .owner = e };
+	struct swapper_options options = { .dir = c->dir,
+					   .name = name,
+					   .capacity = c->max,
+					   .budget = c->pinned,
+					   .slice = c->slice,
+					   .spare = c->pinned,
+					   .least = c->least,
+					   .chunk = c->chunk,
+					   .depth = c->depth,
+					   .threads = c->threads,
+					   .unlocked = c->unlocked,
+					   .no_ahead = c->no_ahead,
+					   .no_behind = c->no_behind,
+					   .debug = c->debug,
+					   .name_range = name_range,
+					   .owner = e };
 	int rc, node = c->dir[0] ? machine_disk_node("/sys", c->dir) : 0;
 
 	if (!c->dir[0])
@@ -219,7 +219,7 @@ static int open_place(struct engine *e)
 	options.on_node = node >= 0;
 	options.node = node < 0 ? 0 : (unsigned)node;
 	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job, e->rank);
-	rc = place_open(&e->registry.place, &options, why, sizeof(why));
+	rc = swapper_open(&e->registry.place, &options, why, sizeof(why));
 	if (rc) {
 		log_warn("no states on NVMe (%s): %s", c->by, why);
 		return rc;

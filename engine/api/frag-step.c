@@ -105,7 +105,7 @@ static int publish(struct engine *e)
 		devices_mark(e->registry.devices);
 	if (rc || !e->registry.place)
 		return rc;
-	return place_publish(e->registry.place);
+	return swapper_publish(e->registry.place);
 }
 
 static void set_generation(struct control_page *c, uint64_t generation)

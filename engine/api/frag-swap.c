@@ -22,7 +22,7 @@ struct swept {
 
 struct frag_sweep {
 	struct frag *f;
-	struct place_walk *walk; /* NULL: all are in memory */
+	struct swapper_sweep *walk; /* NULL: all are in memory */
 	uint64_t numel;
 	bool visited; /* without a walk: all at once */
 	uint32_t group, sub;
@@ -34,19 +34,20 @@ struct frag_sweep {
 static unsigned use_of(unsigned flags)
 {
 	if (flags == FRAG_READ_ONLY)
-		return PLACE_READ;
-	return flags == FRAG_WRITE_ONLY ? PLACE_WRITE : PLACE_READ | PLACE_WRITE;
+		return SWAPPER_READ;
+	return flags == FRAG_WRITE_ONLY ? SWAPPER_WRITE : SWAPPER_READ | SWAPPER_WRITE;
 }
 
 /* Of one state: its memory, or its place among those of the walk. */
 static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
-		     const struct frag_swept *state, struct place_walked *walked, unsigned *n)
+		     const struct frag_swept *state, struct swapper_sweeped *walked,
+		     unsigned *n)
 {
 	struct registry *r = &s->f->engine->registry;
 	struct swept *swept = &s->states[s->n++];
 	enum frag_dtype dtype;
 	uint64_t at;
-	struct place_state *place =
+	struct swapper_state *place =
 		registry_place(r, STATE_PARTITION, group, sub, state->key, &at);
 	int row;
 
@@ -55,7 +56,7 @@ static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 		return -EINVAL;
 	if (place) {
 		swept->walked = *n;
-		walked[(*n)++] = (struct place_walked){ place, use_of(state->flags) };
+		walked[(*n)++] = (struct swapper_sweeped){ place, use_of(state->flags) };
 		return 0;
 	}
 	row = registry_find(r, STATE_PARTITION, group, sub, state->key, &dtype);
@@ -77,18 +78,18 @@ static bool is_twice(const struct frag_swept *states, size_t i)
 	return false;
 }
 
-static int begin_walk(struct frag_sweep *s, const struct place_walked *walked, unsigned n)
+static int begin_walk(struct frag_sweep *s, const struct swapper_sweeped *walked, unsigned n)
 {
 	const struct frag_sweep *before = s->f->sweep;
 
 	if (before && before->walk)
-		return place_walk_then(before->walk, walked, n, &s->walk);
-	return place_walk_begin(s->f->engine->registry.place, walked, n, &s->walk);
+		return swapper_sweep_then(before->walk, walked, n, &s->walk);
+	return swapper_sweep_begin(s->f->engine->registry.place, walked, n, &s->walk);
 }
 
 static int fill_sweep(struct frag_sweep *s, const struct frag_swept *states, size_t n)
 {
-	struct place_walked walked[FRAG_SWEEP_MAX];
+	struct swapper_sweeped walked[FRAG_SWEEP_MAX];
 	unsigned nwalked = 0;
 	int rc = 0;
 
@@ -109,7 +110,7 @@ static void sweep_free(struct frag_sweep *s)
 	for (size_t i = 0; i < s->n; i++)
 		free((void *)(uintptr_t)s->asked[i].key);
 	if (s->walk)
-		place_walk_end(s->walk);
+		swapper_sweep_end(s->walk);
 	free(s);
 }
 
@@ -136,7 +137,7 @@ static int sweep_new(struct frag *f, int group, uint32_t sub, const struct frag_
 void frag_sweep_forget(struct frag *f)
 {
 	if (f->sweep && f->sweep->walk)
-		place_walk_alone(f->sweep->walk);
+		swapper_sweep_alone(f->sweep->walk);
 	if (f->next)
 		sweep_free(f->next);
 	f->next = NULL;
@@ -200,7 +201,7 @@ static void forget_sent(const struct frag_sweep *s, void **memory)
 {
 	for (size_t i = 0; i < s->n; i++)
 		if (!s->states[i].base && s->walk &&
-		    !place_walk_memory(s->walk, s->states[i].walked))
+		    !swapper_sweep_memory(s->walk, s->states[i].walked))
 			memory[i] = NULL;
 }
 
@@ -210,9 +211,10 @@ int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void
 
 	if (!s || !frag_engine(s->f))
 		return -EINVAL;
-	rc = s->walk ? place_walk_next(s->walk, first, numel) : next_in_memory(s, first, numel);
+	rc = s->walk ? swapper_sweep_next(s->walk, first, numel)
+		     : next_in_memory(s, first, numel);
 	if (rc == -ENOBUFS && s->f->engine->shards && shards_make_room(s->f->engine->shards))
-		rc = place_walk_next(s->walk, first, numel);
+		rc = swapper_sweep_next(s->walk, first, numel);
 	if (rc < 0)
 		forget_sent(s, memory);
 	if (rc != 1)
@@ -221,7 +223,7 @@ int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void
 		const struct swept *swept = &s->states[i];
 
 		memory[i] = swept->base ? swept->base + *first * swept->element
-					: place_walk_memory(s->walk, swept->walked);
+					: swapper_sweep_memory(s->walk, swept->walked);
 	}
 	return 1;
 }
@@ -268,14 +270,14 @@ static int add_in_memory(struct registry *r, uint32_t row, uint64_t first, const
 	return rc;
 }
 
-static int put_on_disk(struct place *p, struct place_state *s, uint64_t first,
+static int put_on_disk(struct swapper *p, struct swapper_state *s, uint64_t first,
 		       const void *values, uint64_t numel, bool add)
 {
-	return add ? place_accumulate(p, s, first, values, numel)
-		   : place_put(p, s, first, values, numel);
+	return add ? swapper_accumulate(p, s, first, values, numel)
+		   : swapper_put(p, s, first, values, numel);
 }
 
-static int put(struct registry *r, uint32_t row, struct place_state *s, enum frag_dtype dtype,
+static int put(struct registry *r, uint32_t row, struct swapper_state *s, enum frag_dtype dtype,
 	       uint64_t first, const void *values, uint64_t numel, bool add)
 {
 	size_t element = frag_dtype_size(dtype);
@@ -290,13 +292,13 @@ static int put(struct registry *r, uint32_t row, struct place_state *s, enum fra
 void frag_make_room(struct frag *f)
 {
 	struct shards *shards = f->engine->shards;
-	struct place_figures figures;
+	struct swapper_figures figures;
 
 	if (!f->sweep)
 		frag_sweep_forget(f);
 	if (!shards)
 		return;
-	place_figures(f->engine->registry.place, &figures);
+	swapper_figures(f->engine->registry.place, &figures);
 	if (figures.pinned.lent == figures.pinned.count)
 		shards_make_room(shards);
 }
@@ -353,9 +355,9 @@ int frag_swap_flush(struct frag *f, unsigned timeout_ms)
 		return -EINVAL;
 	if (!e->registry.place)
 		return 0;
-	place_end_by(e->registry.place, until);
+	swapper_end_by(e->registry.place, until);
 	unsent = e->shards ? shards_settle(e->shards) : 0;
 	now = monotonic_ms();
-	rc = place_flush(e->registry.place, until > now ? until - now : 0);
+	rc = swapper_flush(e->registry.place, until > now ? until - now : 0);
 	return rc ? rc : unsent;
 }

@@ -39,7 +39,7 @@ enum state_tier {
 	STATE_TIERS,
 };
 
-struct place_state;
+struct swapper_state;
 
 struct state_segment {
 	uint64_t start; /* elements of the row */
@@ -58,7 +58,7 @@ struct state_row {
 	uint64_t numel;
 	uint64_t since;                 /* the table's epoch that it came with; not sent */
 	struct state_segment *segments; /* sorted, not overlapping */
-	struct place_state *place;      /* STATE_SWAP: a rank's own; not sent */
+	struct swapper_state *place;    /* STATE_SWAP: a rank's own; not sent */
 	uint64_t place_at;              /* where in it, in bytes */
 	int device;                     /* STATE_DEVICE: its number; not sent */
 	char key[FRAG_KEY_MAX + 1];

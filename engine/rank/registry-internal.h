@@ -24,9 +24,9 @@ const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch
 /* Where bytes of a row are; what there is none of is looked for in memory. */
 struct registry_spot {
 	enum state_tier tier;
-	struct place_state *state; /* STATE_SWAP */
-	uint64_t at;               /* in the state */
-	uint64_t element;          /* the state's */
+	struct swapper_state *state; /* STATE_SWAP */
+	uint64_t at;                 /* in the state */
+	uint64_t element;            /* the state's */
 };
 
 /* -EINVAL: of a row on NVMe, past its end. */

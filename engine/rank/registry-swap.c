@@ -11,13 +11,13 @@
 /* Rows on NVMe: partitions, and pieces of parameters. */
 
 static int add_place(struct registry *r, uint32_t index, uint32_t sub, const char *key,
-		     enum frag_dtype dtype, uint64_t numel, struct place_state **s)
+		     enum frag_dtype dtype, uint64_t numel, struct swapper_state **s)
 {
-	enum place_kind kind = strcmp(key, "grad") ? PLACE_STATE : PLACE_GRADIENT;
+	enum swapper_kind kind = strcmp(key, "grad") ? SWAPPER_STATE : SWAPPER_GRADIENT;
 	char name[FRAG_KEY_MAX + 40];
 
 	snprintf(name, sizeof(name), "group %u sub %u %s", index, sub, key);
-	return place_add(r->place, name, kind, (uint32_t)frag_dtype_size(dtype), numel, s);
+	return swapper_add(r->place, name, kind, (uint32_t)frag_dtype_size(dtype), numel, s);
 }
 
 /* What would never leave memory is a state in memory. */
@@ -37,13 +37,13 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 		  enum frag_dtype dtype, uint64_t numel)
 {
 	uint64_t bytes;
-	struct place_state *s;
+	struct swapper_state *s;
 	int row, rc = r->place ? 0 : -EOPNOTSUPP;
 
 	if (!rc && !numel)
 		return registry_keep(r, STATE_PARTITION, index, sub, key, dtype, 0, NULL);
 	if (!rc && u64_mul(numel, frag_dtype_size(dtype), &bytes) &&
-	    bytes < place_least(r->place))
+	    bytes < swapper_least(r->place))
 		return keep_small(r, index, sub, key, dtype, numel);
 	if (!rc)
 		rc = add_place(r, index, sub, key, dtype, numel, &s);
@@ -60,7 +60,7 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 	}
 	pthread_mutex_unlock(&r->lock);
 	if (row < 0)
-		place_drop(r->place, s);
+		swapper_drop(r->place, s);
 	return row < 0 ? row : 0;
 }
 
@@ -81,7 +81,7 @@ static int empty_shard(struct registry *r, uint32_t param, enum frag_dtype dtype
 }
 
 int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtype,
-			uint64_t numel, struct place_state *s, uint64_t at)
+			uint64_t numel, struct swapper_state *s, uint64_t at)
 {
 	int number;
 
@@ -115,10 +115,10 @@ void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, ui
 	pthread_mutex_unlock(&r->lock);
 }
 
-struct place_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
-				   uint32_t sub, const char *key, uint64_t *at)
+struct swapper_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
+				     uint32_t sub, const char *key, uint64_t *at)
 {
-	struct place_state *s = NULL;
+	struct swapper_state *s = NULL;
 	int row;
 
 	pthread_mutex_lock(&r->lock);
@@ -167,12 +167,12 @@ int registry_put(struct registry *r, uint32_t row, uint64_t offset, const void *
 	int rc = registry_find_spot(r, 0, row, offset, size, &spot);
 
 	if (!rc && spot.state)
-		rc = place_put(r->place, spot.state, spot.at / spot.element, data,
-			       size / spot.element);
+		rc = swapper_put(r->place, spot.state, spot.at / spot.element, data,
+				 size / spot.element);
 	else if (!rc)
 		return registry_write(r, 0, row, offset, data, size);
 	/* the trainer has it in */
-	return rc == -EBUSY ? place_write(r->place, spot.state, spot.at, data, size) : rc;
+	return rc == -EBUSY ? swapper_write(r->place, spot.state, spot.at, data, size) : rc;
 }
 
 /* ---- for readers of what is on NVMe ---- */
@@ -189,7 +189,7 @@ static int hold_row(struct registry *r, const struct state_row *row, uint64_t of
 		.place = r->place, .state = row->place, .at = row->place_at, .users = 1
 	};
 	if (!rc)
-		rc = place_hold(r->place, row->place, h->at + offset, size, &h->hold);
+		rc = swapper_pin(r->place, row->place, h->at + offset, size, &h->hold);
 	if (rc)
 		free(h);
 	else
@@ -224,6 +224,6 @@ void registry_hold_put(struct registry_hold *h)
 {
 	if (!h || atomic_fetch_sub_explicit(&h->users, 1, memory_order_acq_rel) > 1)
 		return;
-	place_release(h->place, h->hold);
+	swapper_release(h->place, h->hold);
 	free(h);
 }

@@ -51,7 +51,7 @@ void registry_fini(struct registry *r)
 		close(r->states.shares[i].fd);
 	states_fini(&r->states);
 	if (r->place)
-		place_close(r->place);
+		swapper_close(r->place);
 	if (r->devices)
 		devices_close(r->devices);
 	pthread_mutex_destroy(&r->lock);
@@ -246,7 +246,7 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 		old = drop_row(r, (uint32_t)row);
 	pthread_mutex_unlock(&r->lock);
 	if (old.place)
-		place_drop(r->place, old.place);
+		swapper_drop(r->place, old.place);
 	if (old.tier == STATE_DEVICE)
 		devices_drain(r->devices);
 	return row < 0 ? row : 0;
@@ -474,7 +474,7 @@ int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t off
 		return rc;
 	switch (spot.tier) {
 	case STATE_SWAP:
-		return place_look(r->place, spot.state, spot.at, size, out);
+		return swapper_look(r->place, spot.state, spot.at, size, out);
 	case STATE_DEVICE:
 		return registry_device_read(r, epoch, row, offset, out, size);
 	default:
@@ -498,7 +498,7 @@ int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 		return rc;
 	switch (spot.tier) {
 	case STATE_SWAP:
-		return place_write(r->place, spot.state, spot.at, data, size);
+		return swapper_write(r->place, spot.state, spot.at, data, size);
 	case STATE_DEVICE:
 		return registry_device_write(r, epoch, row, offset, data, size);
 	default:
@@ -544,7 +544,7 @@ int registry_clear(struct registry *r, uint32_t number)
 	registry_find_spot(r, 0, number, 0, 0, &spot);
 	switch (spot.tier) {
 	case STATE_SWAP:
-		return place_clear(r->place, spot.state);
+		return swapper_clear(r->place, spot.state);
 	case STATE_DEVICE:
 		return registry_device_clear(r, number);
 	default:

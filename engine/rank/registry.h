@@ -22,7 +22,7 @@ struct registry {
 	pthread_mutex_t lock;
 	struct states states; /* under lock */
 	struct control_page *control;
-	struct place *place; /* NULL: nothing is on NVMe; set before any row is */
+	struct swapper *place; /* NULL: nothing is on NVMe; set before any row is */
 	struct devices *
 		devices; /* NULL: nothing is on devices; set before any row is, with the engine's lock */
 };
@@ -54,7 +54,7 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
  * Who has the row from before asks again.  -EBUSY: it is there already, or in an arena; -ENOMEM, -ENOSPC.
  */
 int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtype,
-			uint64_t numel, struct place_state *s, uint64_t at);
+			uint64_t numel, struct swapper_state *s, uint64_t at);
 /* It would be there, but stays in memory. */
 void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		    const char *key);
@@ -111,14 +111,14 @@ int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 /* The state of a row on NVMe, and the bytes of it where the row begins; NULL: it is none such.  Trainer's thread: it lives
  * until registry_drop.
  */
-struct place_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
-				   uint32_t sub, const char *key, uint64_t *at);
+struct swapper_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
+				     uint32_t sub, const char *key, uint64_t *at);
 
 /* What a row on NVMe has now, as it is now, until the last _put. */
 struct registry_hold {
-	struct place *place;
-	struct place_state *state;
-	struct place_hold *hold;
+	struct swapper *place;
+	struct swapper_state *state;
+	struct swapper_pin *hold;
 	uint64_t at; /* where in the state the row begins */
 	_Atomic unsigned users;
 };

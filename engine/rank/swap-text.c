@@ -25,7 +25,7 @@ static void put_error(FILE *out, int error)
 	fprintf(out, "last_error %s\n", error ? strerror(-error) : "none");
 }
 
-static void put_totals(FILE *out, const struct place_figures *f)
+static void put_totals(FILE *out, const struct swapper_figures *f)
 {
 	fprintf(out, "disk %s\nregistered %s\ndirect %s\n", f->disk, yes(f->registered),
 		yes(f->file.direct));
@@ -68,30 +68,30 @@ static void put_disk(FILE *out, const struct swap_counters *c)
 	put(out, "damaged_blocks", c->damaged_blocks);
 }
 
-static uint64_t rate(const struct place_timer *t)
+static uint64_t rate(const struct swapper_timer *t)
 {
 	return t->busy_ns ? (uint64_t)((double)t->bytes * 1e9 / (double)t->busy_ns) : 0;
 }
 
-static void put_timers(FILE *out, const struct place_figures *f)
+static void put_timers(FILE *out, const struct swapper_figures *f)
 {
 	fprintf(out, "\ntimer\tcount\tbytes\tseconds\tbytes_per_second\n");
-	for (int kind = 0; kind < PLACE_KINDS; kind++) {
-		for (int timed = 0; timed < PLACE_TIMED; timed++) {
-			const struct place_timer *t = &f->timers[kind][timed];
+	for (int kind = 0; kind < SWAPPER_KINDS; kind++) {
+		for (int timed = 0; timed < SWAPPER_TIMED; timed++) {
+			const struct swapper_timer *t = &f->timers[kind][timed];
 
-			if (t->count &&
-			    place_timer_name((enum place_kind)kind, (enum place_timed)timed))
+			if (t->count && swapper_timer_name((enum swapper_kind)kind,
+							   (enum swapper_timed)timed))
 				fprintf(out,
 					"%s\t%" PRIu64 "\t%" PRIu64 "\t%.6f\t%" PRIu64 "\n",
-					place_timer_name((enum place_kind)kind,
-							 (enum place_timed)timed),
+					swapper_timer_name((enum swapper_kind)kind,
+							   (enum swapper_timed)timed),
 					t->count, t->bytes, (double)t->ns / 1e9, rate(t));
 		}
 	}
 }
 
-static void put_figures(FILE *out, const struct place_state_figures *f)
+static void put_figures(FILE *out, const struct swapper_state_figures *f)
 {
 	fprintf(out,
 		"\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
@@ -101,7 +101,7 @@ static void put_figures(FILE *out, const struct place_state_figures *f)
 }
 
 /* Its part of what is in the same buffer; reads, writes and errors are those of the buffer. */
-static void cut(struct place_state_figures *f, uint64_t bytes)
+static void cut(struct swapper_state_figures *f, uint64_t bytes)
 {
 	f->bytes = bytes;
 	f->disk = u64_min(f->disk, bytes);
@@ -111,14 +111,14 @@ static void cut(struct place_state_figures *f, uint64_t bytes)
 	f->lent = u64_min(f->lent, bytes);
 }
 
-static void put_row(FILE *out, struct place *p, const struct catalog *own,
+static void put_row(FILE *out, struct swapper *p, const struct catalog *own,
 		    const struct state_row *row)
 {
 	uint64_t bytes = states_row_whole(row);
-	struct place_state_figures f = { .bytes = bytes, .memory = bytes };
+	struct swapper_state_figures f = { .bytes = bytes, .memory = bytes };
 
 	if (row->place)
-		place_state_figures(p, row->place, &f);
+		swapper_state_figures(p, row->place, &f);
 	if (row->kind == STATE_PARTITION) {
 		fprintf(out, "%u.%u\t%s", row->index, row->sub, row->key);
 	} else {
@@ -143,14 +143,14 @@ static void put_states(FILE *out, struct registry *r, const struct catalog *own)
 
 char *swap_text_states(struct registry *r, const struct catalog *own)
 {
-	struct place_figures f;
+	struct swapper_figures f;
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 
 	if (!out)
 		return NULL;
-	place_figures(r->place, &f);
+	swapper_figures(r->place, &f);
 	put_totals(out, &f);
 	put_disk(out, &f.file);
 	put(out, "errors", f.errors);
@@ -205,7 +205,7 @@ static void put_found(FILE *out, const struct found *f, const struct catalog *ow
 }
 
 static void put_range(FILE *out, struct registry *r, const struct catalog *own, uint32_t rank,
-		      const struct place_state *s, uint64_t from, uint64_t to)
+		      const struct swapper_state *s, uint64_t from, uint64_t to)
 {
 	const struct state_row *partition = NULL;
 	struct found f = { 0 };
@@ -230,7 +230,7 @@ static void put_range(FILE *out, struct registry *r, const struct catalog *own, 
 }
 
 void swap_text_range(struct registry *r, const struct catalog *own, uint32_t rank,
-		     const struct place_state *s, uint64_t from, uint64_t to, char *text,
+		     const struct swapper_state *s, uint64_t from, uint64_t to, char *text,
 		     size_t size)
 {
 	FILE *out = fmemopen(text, size, "w");
@@ -248,14 +248,14 @@ void swap_text_range(struct registry *r, const struct catalog *own, uint32_t ran
 char *swap_text_pinned(struct registry *r)
 {
 	static const char *const pages[] = { "4096", "huge", "hugetlb" };
-	struct place_figures f;
+	struct swapper_figures f;
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 
 	if (!out)
 		return NULL;
-	place_figures(r->place, &f);
+	swapper_figures(r->place, &f);
 	put(out, "buffer_bytes", f.pinned.size);
 	put(out, "buffers", f.pinned.count);
 	put(out, "lent", f.pinned.lent);

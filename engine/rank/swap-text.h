@@ -19,7 +19,7 @@ size_t swap_text_lines(const char *text, size_t most);
  * that does not grow meanwhile.
  */
 void swap_text_range(struct registry *r, const struct catalog *own, uint32_t rank,
-		     const struct place_state *s, uint64_t from, uint64_t to, char *text,
+		     const struct swapper_state *s, uint64_t from, uint64_t to, char *text,
 		     size_t size);
 
 #endif

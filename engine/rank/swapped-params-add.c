@@ -10,11 +10,11 @@
 int shards_new(struct shards **out, const struct shards_options *o)
 {
 	struct shards *s = calloc(1, sizeof(*s));
-	struct place_figures f;
+	struct swapper_figures f;
 
 	if (!s)
 		return -ENOMEM;
-	place_figures(o->registry->place, &f);
+	swapper_figures(o->registry->place, &f);
 	*s = (struct shards){ .registry = o->registry,
 			      .place = o->registry->place,
 			      .least = o->least,
@@ -140,7 +140,7 @@ static int pack_new(struct shards *s, uint32_t first, uint64_t bytes, struct pac
 		return -ENOMEM;
 	p->n = (unsigned)n;
 	snprintf(name, sizeof(name), "parameters from number %u on", first);
-	rc = place_add(s->place, name, PLACE_PARAM, 1, bytes, &p->state);
+	rc = swapper_add(s->place, name, SWAPPER_PARAM, 1, bytes, &p->state);
 	if (rc)
 		free(p);
 	else
@@ -168,7 +168,7 @@ static int fill(struct shards *s, struct pack *p, const struct shard_given *g, u
 	int rc = values ? 0 : read_old(s, g, &old);
 
 	values = values ? values : old;
-	return rc || !values ? rc : place_put(s->place, p->state, at, values, bytes_of(g));
+	return rc || !values ? rc : swapper_put(s->place, p->state, at, values, bytes_of(g));
 }
 
 static int fill_all(struct shards *s, struct pack *p, const struct shard_given *given, size_t n)
@@ -181,9 +181,9 @@ static int fill_all(struct shards *s, struct pack *p, const struct shard_given *
 		at = aligned(at + bytes_of(&given[i]));
 	}
 	if (!rc)
-		rc = place_publish_state(s->place, p->state);
+		rc = swapper_publish_state(s->place, p->state);
 	if (!rc)
-		place_began(s->place, p->state, at, since);
+		swapper_began(s->place, p->state, at, since);
 	return rc;
 }
 
@@ -224,7 +224,7 @@ static int add_pack(struct shards *s, const struct shard_given *given, size_t n,
 	if (!rc)
 		rc = show_all(s, p, given, n, &shown);
 	if (rc && !shown) {
-		place_drop(s->place, p->state);
+		swapper_drop(s->place, p->state);
 		free(p);
 		return rc;
 	}
@@ -277,7 +277,7 @@ int shards_publish(struct shards *s, const int *params, size_t n)
 		const struct pack *p = s->shards[params[i]].pack;
 
 		if (p && p != last)
-			rc = place_publish_state(s->place, p->state);
+			rc = swapper_publish_state(s->place, p->state);
 		last = p;
 	}
 	return rc;

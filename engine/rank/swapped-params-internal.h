@@ -9,7 +9,7 @@ enum pack_where { PACK_OUT, PACK_IN, PACK_UNSENT };
 
 struct pack {
 	struct pack *next;
-	struct place_state *state;
+	struct swapper_state *state;
 	enum pack_where where;
 	unsigned users; /* pieces that are in, each as often */
 	bool changed;
@@ -17,7 +17,7 @@ struct pack {
 	bool unshown;    /* a changed piece that readers have yet to see */
 	uint8_t *memory; /* PACK_IN, once it is there */
 	unsigned n;
-	struct place_lent *lent[]; /* [n] slices */
+	struct swapper_lent *lent[]; /* [n] slices */
 };
 
 struct shard {
@@ -30,7 +30,7 @@ struct shard {
 
 struct shards {
 	struct registry *registry;
-	struct place *place;
+	struct swapper *place;
 	uint64_t least, stay, stayed, buffer;
 	struct pack *packs;
 	unsigned idle;   /* packs that are in, and nobody's */

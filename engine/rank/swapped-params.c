@@ -28,8 +28,8 @@ static bool has_all(const struct shards *s, const int *params, size_t n)
 
 static int bring(struct shards *s, struct pack *p, uint64_t wait_ms)
 {
-	int rc =
-		place_bring_all(s->place, p->state, PLACE_READ | PLACE_WRITE, wait_ms, p->lent);
+	int rc = swapper_swap_in_all(s->place, p->state, SWAPPER_READ | SWAPPER_WRITE, wait_ms,
+				     p->lent);
 
 	if (!rc)
 		p->where = PACK_IN;
@@ -40,7 +40,7 @@ static void give_back(struct shards *s, struct pack *p)
 {
 	for (unsigned i = 0; i < p->n; i++) {
 		if (p->lent[i])
-			place_return(s->place, p->lent[i]);
+			swapper_return(s->place, p->lent[i]);
 		p->lent[i] = NULL;
 	}
 	p->where = PACK_OUT;
@@ -54,7 +54,7 @@ static int send(struct shards *s, struct pack *p)
 	int rc = 0;
 
 	for (unsigned i = 0; i < p->n && !rc; i++) {
-		rc = p->lent[i] ? place_send(s->place, p->lent[i]) : 0;
+		rc = p->lent[i] ? swapper_swap_out(s->place, p->lent[i]) : 0;
 		if (!rc)
 			p->lent[i] = NULL;
 	}
@@ -158,12 +158,12 @@ static unsigned missing(const struct shards *s, const int *params, size_t n)
 static void say_missing(struct shards *s, const int *params, size_t n)
 {
 	unsigned buffers = missing(s, params, n);
-	struct place_figures f;
+	struct swapper_figures f;
 
 	if (buffers <= s->said)
 		return;
 	s->said = buffers;
-	place_figures(s->place, &f);
+	swapper_figures(s->place, &f);
 	log_warn("swap: parameters need %u buffers of %" PRIu64
 		 " bytes more, one behind the other where a piece is larger; of %u there are "
 		 "%u lent: "
@@ -195,7 +195,7 @@ static int wait_for(struct shards *s, struct pack *p)
 	int rc = 0;
 
 	for (unsigned i = 0; i < p->n && !rc; i++) {
-		rc = place_wait(s->place, p->lent[i], &memory);
+		rc = swapper_wait(s->place, p->lent[i], &memory);
 		if (!rc && !i)
 			p->memory = memory;
 	}
@@ -271,7 +271,7 @@ static int show_piece(struct shards *s, const struct shard *shard)
 
 	if (!p || p->where != PACK_IN || !(p->users || p->forgets))
 		return 0;
-	rc = place_write(s->place, p->state, shard->at, p->memory + shard->at, shard->bytes);
+	rc = swapper_write(s->place, p->state, shard->at, p->memory + shard->at, shard->bytes);
 	p->unshown |= rc != 0;
 	return rc;
 }

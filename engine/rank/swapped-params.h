@@ -43,18 +43,18 @@ struct shard_given {
  */
 int shards_add(struct shards *s, const struct shard_given *given, size_t n);
 /* What was put into them since is seen too: of params that are there, one pack's one after the other.
- * place_settle's errors.
+ * swapper_settle's errors.
  */
 int shards_publish(struct shards *s, const int *params, size_t n);
 
 /* memory[i]: params[i], until it is out as often.  Waits for the disk, and for buffers that are being written.
  * -ENOENT; -ENOBUFS: all are lent, a line says how many more it takes; -EIO: damaged; -EAGAIN: its memory is being
- * moved; others of place_bring.  Then all is as before.
+ * moved; others of swapper_swap_in.  Then all is as before.
  */
 int shards_in(struct shards *s, const int *params, size_t n, void **memory);
 /* Starts to bring them in, in this order, as far as there are buffers.  Returns how many are in, or will be.  -ENOENT. */
 int shards_ahead(struct shards *s, const int *params, size_t n);
-/* changed: as their memory is.  -ENOENT; -EINVAL: one is not in.  Others of place_send: they are out, and stay in their
+/* changed: as their memory is.  -ENOENT; -EINVAL: one is not in.  Others of swapper_swap_out: they are out, and stay in their
  * buffers, which the next call tries to send back.
  */
 int shards_out(struct shards *s, const int *params, size_t n, bool changed);

@@ -148,7 +148,7 @@ static struct later_read *take_ended(struct later *l)
 void later_free(struct engine *e)
 {
 	struct later *l = e->later;
-	struct timespec end = thread_in_ms(u64_min(e->timeout_ms, PLACE_END_MS));
+	struct timespec end = thread_in_ms(u64_min(e->timeout_ms, SWAPPER_END_MS));
 	struct later_read *ended, *next;
 	int rc = 0;
 	bool left;

@@ -35,7 +35,7 @@ struct later_read {
 	int status;
 	const struct later_source *source;
 	struct later_found found;
-	struct place_read io;     /* serve-swap.c */
+	struct swapper_read io;   /* serve-swap.c */
 	struct devices_copy copy; /* serve-device.c */
 	uint8_t bytes[];          /* of asked.size */
 };
@@ -58,7 +58,7 @@ extern const struct later_source serve_swap_source, serve_device_source;
 
 /* Trainer's thread, with the lock: before the first row that is not in memory.  Called again: nothing.  -ENOMEM. */
 int later_init(struct engine *e);
-/* Cancels what is under way, and waits for it; what a disk keeps all the same for PLACE_END_MS ends without it. */
+/* Cancels what is under way, and waits for it; what a disk keeps all the same for SWAPPER_END_MS ends without it. */
 void later_free(struct engine *e);
 
 /* READ.  False: the row is in memory. */

@@ -16,7 +16,7 @@ enum { FIGURES_MS = 100 };
 
 /* ---- reads ---- */
 
-static void on_read(struct place_read *io, int rc)
+static void on_read(struct swapper_read *io, int rc)
 {
 	later_came(io->owner, rc);
 }
@@ -43,33 +43,33 @@ static void put_found(struct engine *e, struct later_found *f)
 
 static bool same(const struct later_found *a, const struct later_found *b)
 {
-	return place_holds_same(a->hold->hold, b->hold->hold);
+	return swapper_pins_same(a->hold->hold, b->hold->hold);
 }
 
 static int begin(struct engine *e, struct later_read *r)
 {
 	struct registry_hold *hold = r->found.hold;
 
-	r->io = (struct place_read){ .state = hold->state,
-				     .hold = hold->hold,
-				     .offset = hold->at + r->found.at,
-				     .size = r->asked.size,
-				     .memory = r->bytes,
-				     .done = on_read,
-				     .owner = r };
-	place_read(hold->place, &r->io);
+	r->io = (struct swapper_read){ .state = hold->state,
+				       .hold = hold->hold,
+				       .offset = hold->at + r->found.at,
+				       .size = r->asked.size,
+				       .memory = r->bytes,
+				       .done = on_read,
+				       .owner = r };
+	swapper_read(hold->place, &r->io);
 	return 0;
 }
 
 static void cancel(struct later_read *r)
 {
-	place_read_cancel(&r->io);
+	swapper_read_cancel(&r->io);
 }
 
 /* What is held does not change. */
 static int check(struct engine *e, struct later_read *r)
 {
-	place_say(r->found.hold->place, &r->io.failure);
+	swapper_say(r->found.hold->place, &r->io.failure);
 	return r->status;
 }
 
@@ -87,13 +87,13 @@ const struct later_source serve_swap_source = {
 static void show_figures(struct engine *e)
 {
 	struct control_page *c = e->registry.control;
-	struct place_figures f;
+	struct swapper_figures f;
 	uint64_t in = 0, out = 0;
 
-	place_figures(e->registry.place, &f);
-	for (int kind = 0; kind < PLACE_KINDS; kind++) {
-		in += f.timers[kind][PLACE_IN].bytes;
-		out += f.timers[kind][PLACE_OUT].bytes;
+	swapper_figures(e->registry.place, &f);
+	for (int kind = 0; kind < SWAPPER_KINDS; kind++) {
+		in += f.timers[kind][SWAPPER_IN].bytes;
+		out += f.timers[kind][SWAPPER_OUT].bytes;
 	}
 	control_put(&c->swap_in_bytes, in);
 	control_put(&c->swap_out_bytes, out);

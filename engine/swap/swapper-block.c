@@ -14,7 +14,7 @@ enum { SAY_MS = 10000 };
 
 /* ---- memory ---- */
 
-static bool take_spare(struct place *p, uint64_t bytes)
+static bool take_spare(struct swapper *p, uint64_t bytes)
 {
 	if (bytes > p->spare_limit || p->spare > p->spare_limit - bytes)
 		return false;
@@ -23,24 +23,24 @@ static bool take_spare(struct place *p, uint64_t bytes)
 	return true;
 }
 
-bool place_take(struct place *p, enum place_memory kind, uint64_t bytes)
+bool swapper_take(struct swapper *p, enum swapper_memory kind, uint64_t bytes)
 {
-	if (kind == PLACE_SPARE)
+	if (kind == SWAPPER_SPARE)
 		return take_spare(p, bytes);
-	if (kind == PLACE_SMALL)
+	if (kind == SWAPPER_SMALL)
 		p->small += bytes;
 	return true;
 }
 
-void place_give(struct place *p, enum place_memory kind, uint64_t bytes)
+void swapper_give(struct swapper *p, enum swapper_memory kind, uint64_t bytes)
 {
-	if (kind == PLACE_SPARE)
+	if (kind == SWAPPER_SPARE)
 		p->spare -= bytes;
-	if (kind == PLACE_SMALL)
+	if (kind == SWAPPER_SMALL)
 		p->small -= bytes;
 }
 
-static void stick(struct place_body *b, bool stuck)
+static void stick(struct swapper_block *b, bool stuck)
 {
 	if (b->stuck == stuck)
 		return;
@@ -49,7 +49,7 @@ static void stick(struct place_body *b, bool stuck)
 	b->place->returning += stuck ? -1u : 1u;
 }
 
-static void drop_pinned(struct place_body *b)
+static void drop_pinned(struct swapper_block *b)
 {
 	stick(b, false);
 	pinned_put(b->place->pinned, b->memory);
@@ -57,35 +57,35 @@ static void drop_pinned(struct place_body *b)
 	pthread_cond_broadcast(&b->place->changed);
 }
 
-static void drop_memory(struct place_body *b)
+static void drop_memory(struct swapper_block *b)
 {
-	if (b->kind == PLACE_PINNED) {
+	if (b->kind == SWAPPER_PINNED) {
 		drop_pinned(b);
 	} else {
 		free(b->memory);
-		place_give(b->place, b->kind, b->bytes);
+		swapper_give(b->place, b->kind, b->bytes);
 	}
 	b->memory = NULL;
 }
 
 /* Whoever had it meanwhile, to read or to write, settles it then. */
-static bool is_idle(const struct place_body *b)
+static bool is_idle(const struct swapper_block *b)
 {
 	return !b->writing && !b->copying && !b->written;
 }
 
 /* Others need the buffer sooner than the disk may take this.  It is copied without the lock, which readers want. */
-static bool move_to_spare(struct place_body *b)
+static bool move_to_spare(struct swapper_block *b)
 {
-	struct place *p = b->place;
+	struct swapper *p = b->place;
 	void *to;
 
-	if (!place_take(p, PLACE_SPARE, b->bytes))
+	if (!swapper_take(p, SWAPPER_SPARE, b->bytes))
 		return false;
 	b->readers++;
 	b->copying++;
 	pthread_mutex_unlock(&p->lock);
-	to = aligned_alloc(SWAP_BLOCK, place_whole(b->bytes));
+	to = aligned_alloc(SWAP_BLOCK, swapper_whole(b->bytes));
 	if (to)
 		memcpy(to, b->memory, b->bytes);
 	pthread_mutex_lock(&p->lock);
@@ -93,25 +93,25 @@ static bool move_to_spare(struct place_body *b)
 	b->readers--;
 	if (!to || !is_idle(b)) {
 		free(to);
-		place_give(p, PLACE_SPARE, b->bytes);
+		swapper_give(p, SWAPPER_SPARE, b->bytes);
 		return false;
 	}
 	drop_memory(b);
 	b->memory = to;
-	b->kind = PLACE_SPARE;
+	b->kind = SWAPPER_SPARE;
 	return true;
 }
 
-static bool is_settled(const struct place_body *b)
+static bool is_settled(const struct swapper_block *b)
 {
 	return !b->memory || b->writing || b->copying;
 }
 
-void place_body_settle(struct place_body *b)
+void swapper_block_settle(struct swapper_block *b)
 {
 	if (is_settled(b))
 		return;
-	if (b->unwritten && b->kind == PLACE_PINNED) {
+	if (b->unwritten && b->kind == SWAPPER_PINNED) {
 		bool moved = move_to_spare(b);
 
 		if (!b->writing)
@@ -123,10 +123,10 @@ void place_body_settle(struct place_body *b)
 
 /* ---- bodies ---- */
 
-struct place_body *place_body_new(struct place_slice *slice, struct place *p, void *memory,
-				  enum place_memory kind)
+struct swapper_block *swapper_block_new(struct swapper_slice *slice, struct swapper *p,
+					void *memory, enum swapper_memory kind)
 {
-	struct place_body *b = calloc(1, sizeof(*b));
+	struct swapper_block *b = calloc(1, sizeof(*b));
 
 	if (!b)
 		return NULL;
@@ -134,18 +134,18 @@ struct place_body *place_body_new(struct place_slice *slice, struct place *p, vo
 	b->place = p;
 	b->state = slice->state;
 	b->slice = (uint64_t)(slice - slice->state->slices);
-	b->bytes = place_slice_bytes(b->state, b->slice);
+	b->bytes = swapper_slice_bytes(b->state, b->slice);
 	b->memory = memory;
 	b->kind = kind;
 	pthread_mutex_lock(&p->lock);
 	b->state->refs++;
-	if (kind == PLACE_PINNED)
+	if (kind == SWAPPER_PINNED)
 		p->returning++;
 	pthread_mutex_unlock(&p->lock);
 	return b;
 }
 
-static void unlink_unwritten(struct place_body *b)
+static void unlink_unwritten(struct swapper_block *b)
 {
 	if (!b->unwritten)
 		return;
@@ -158,9 +158,9 @@ static void unlink_unwritten(struct place_body *b)
 		b->next_unwritten->prev_unwritten = b->prev_unwritten;
 }
 
-static void link_unwritten(struct place_body *b)
+static void link_unwritten(struct swapper_block *b)
 {
-	struct place *p = b->place;
+	struct swapper *p = b->place;
 
 	if (b->unwritten)
 		return;
@@ -172,7 +172,7 @@ static void link_unwritten(struct place_body *b)
 	p->unwritten = b;
 }
 
-static void drop_extent(struct place_body *b)
+static void drop_extent(struct swapper_block *b)
 {
 	if (!b->extent)
 		return;
@@ -181,17 +181,17 @@ static void drop_extent(struct place_body *b)
 	b->place->freed++;
 }
 
-static void body_free(struct place_body *b)
+static void body_free(struct swapper_block *b)
 {
 	unlink_unwritten(b);
 	if (b->memory)
 		drop_memory(b);
 	drop_extent(b);
-	place_state_unref(b->state);
+	swapper_state_unref(b->state);
 	free(b);
 }
 
-void place_body_unref(struct place_body *b)
+void swapper_block_unref(struct swapper_block *b)
 {
 	if (--b->refs)
 		return;
@@ -202,15 +202,15 @@ void place_body_unref(struct place_body *b)
 	b->place->dying++;
 }
 
-void place_body_forget(struct place_body *b)
+void swapper_block_forget(struct swapper_block *b)
 {
-	if (b->kind == PLACE_PINNED)
+	if (b->kind == SWAPPER_PINNED)
 		b->place->returning--;
 	b->memory = NULL;
-	place_body_unref(b);
+	swapper_block_unref(b);
 }
 
-bool place_body_read(struct place_body *b)
+bool swapper_block_read(struct swapper_block *b)
 {
 	bool from_memory = b->memory && !b->written;
 
@@ -219,13 +219,13 @@ bool place_body_read(struct place_body *b)
 	return from_memory;
 }
 
-void place_body_read_end(struct place_body *b, bool from_memory)
+void swapper_block_read_end(struct swapper_block *b, bool from_memory)
 {
-	struct place *p = b->place;
+	struct swapper *p = b->place;
 
 	b->readers--;
 	b->copying -= from_memory;
-	place_body_settle(b);
+	swapper_block_settle(b);
 	if (b->refs || b->readers)
 		return;
 	p->dying--;
@@ -235,15 +235,15 @@ void place_body_read_end(struct place_body *b, bool from_memory)
 
 /* ---- what the disk said ---- */
 
-static void count_error(struct place *p, struct place_state *s, int rc)
+static void count_error(struct swapper *p, struct swapper_state *s, int rc)
 {
 	p->figures.errors++;
 	p->figures.error = s->error = rc;
 	s->errors++;
 }
 
-void place_not_read(struct place_body *b, const struct swap_io *io, int rc,
-		    struct place_failure *failure)
+void swapper_not_read(struct swapper_block *b, const struct swap_io *io, int rc,
+		      struct swapper_failure *failure)
 {
 	uint64_t first = b->slice * b->state->slice_bytes, now = monotonic_ms();
 	bool damaged = io->damaged != UINT64_MAX;
@@ -251,7 +251,7 @@ void place_not_read(struct place_body *b, const struct swap_io *io, int rc,
 	if (rc == -ECANCELED)
 		return;
 	count_error(b->place, b->state, rc);
-	*failure = (struct place_failure){
+	*failure = (struct swapper_failure){
 		.state = b->state,
 		.from = first + (damaged ? io->damaged : io->offset),
 		.to = first +
@@ -266,7 +266,7 @@ void place_not_read(struct place_body *b, const struct swap_io *io, int rc,
 		b->said_ms = now;
 }
 
-void place_say(struct place *p, struct place_failure *f)
+void swapper_say(struct swapper *p, struct swapper_failure *f)
 {
 	char name[FRAG_NAME_MAX + 200];
 
@@ -284,76 +284,77 @@ void place_say(struct place *p, struct place_failure *f)
 			  f->to, f->what, strerror(-f->rc));
 }
 
-void place_failed(struct place_body *b, int rc, const char *what, struct place_failure *failure)
+void swapper_failed(struct swapper_block *b, int rc, const char *what,
+		    struct swapper_failure *failure)
 {
-	struct place_state *s = b->state;
+	struct swapper_state *s = b->state;
 	uint64_t from = b->slice * s->slice_bytes, now = monotonic_ms();
 
 	count_error(b->place, s, rc);
-	*failure =
-		(struct place_failure){ .state = s,
-					.from = from,
-					.to = from + b->bytes,
-					.rc = rc,
-					.what = what,
-					.unsaid = s->said != rc || now - s->said_ms >= SAY_MS };
+	*failure = (struct swapper_failure){ .state = s,
+					     .from = from,
+					     .to = from + b->bytes,
+					     .rc = rc,
+					     .what = what,
+					     .unsaid = s->said != rc ||
+						       now - s->said_ms >= SAY_MS };
 	if (!failure->unsaid)
 		return;
 	s->said = rc;
 	s->said_ms = now;
 }
 
-void place_body_writes(struct place_body *b)
+void swapper_block_writes(struct swapper_block *b)
 {
 	b->refs++;
 	b->writing = true;
 	b->since = monotonic_ns();
 	b->place->writing++;
-	place_busy(b->place, b->state->kind, PLACE_OUT);
+	swapper_busy(b->place, b->state->kind, SWAPPER_OUT);
 	stick(b, false); /* it comes back, or is stuck once more */
 }
 
-void place_body_fail(struct place_body *b, int rc, struct place_failure *failure)
+void swapper_block_fail(struct swapper_block *b, int rc, struct swapper_failure *failure)
 {
 	if (rc != -ECANCELED) /* the place is closed */
-		place_failed(b, rc, "not written, kept in memory", failure);
+		swapper_failed(b, rc, "not written, kept in memory", failure);
 	b->error = rc;
 	drop_extent(b);
 	link_unwritten(b);
-	place_body_settle(b);
+	swapper_block_settle(b);
 }
 
-bool place_body_keep(struct place_body *b, int rc)
+bool swapper_block_keep(struct swapper_block *b, int rc)
 {
-	struct place_failure failure;
+	struct swapper_failure failure;
 	bool kept;
 
 	pthread_mutex_lock(&b->place->lock);
-	kept = b->kind != PLACE_PINNED || move_to_spare(b);
-	place_failed(b, rc, kept ? "not written, kept in memory" : "not written", &failure);
+	kept = b->kind != SWAPPER_PINNED || move_to_spare(b);
+	swapper_failed(b, rc, kept ? "not written, kept in memory" : "not written", &failure);
 	b->error = rc;
 	if (kept)
 		link_unwritten(b);
 	pthread_mutex_unlock(&b->place->lock);
-	place_say(b->place, &failure);
+	swapper_say(b->place, &failure);
 	return kept;
 }
 
-void place_body_wrote(struct place_body *b)
+void swapper_block_wrote(struct swapper_block *b)
 {
-	place_timed(b->place, b->state, b->slice, PLACE_OUT, b->bytes, b->since);
+	swapper_timed(b->place, b->state, b->slice, SWAPPER_OUT, b->bytes, b->since);
 	b->state->writes++;
 	b->written = true;
 	stick(b, false);
 	unlink_unwritten(b);
-	place_body_settle(b);
+	swapper_block_settle(b);
 }
 
 /* ---- versions ---- */
 
-struct place_version *place_version_new(struct place_body *body, unsigned npatches)
+struct swapper_version *swapper_version_new(struct swapper_block *body, unsigned npatches)
 {
-	struct place_version *v = calloc(1, sizeof(*v) + npatches * sizeof(v->patches[0]));
+	struct swapper_version *v = calloc(1, sizeof(*v) + npatches * sizeof(v->patches[0]));
 
 	if (!v)
 		return NULL;
@@ -362,36 +363,36 @@ struct place_version *place_version_new(struct place_body *body, unsigned npatch
 	return v;
 }
 
-void place_version_ref(struct place_version *v)
+void swapper_version_ref(struct swapper_version *v)
 {
 	if (v)
 		v->refs++;
 }
 
-void place_patch_unref(struct place *p, struct place_patch *patch)
+void swapper_patch_unref(struct swapper *p, struct swapper_patch *patch)
 {
 	if (--patch->refs)
 		return;
-	place_give(p, PLACE_SPARE, patch->size);
+	swapper_give(p, SWAPPER_SPARE, patch->size);
 	free(patch);
 }
 
-void place_version_unref(struct place *p, struct place_version *v)
+void swapper_version_unref(struct swapper *p, struct swapper_version *v)
 {
 	if (!v || --v->refs)
 		return;
 	for (unsigned i = 0; i < v->npatches; i++)
-		place_patch_unref(p, v->patches[i]);
+		swapper_patch_unref(p, v->patches[i]);
 	if (v->body)
-		place_body_unref(v->body);
+		swapper_block_unref(v->body);
 	free(v);
 }
 
-void place_version_patch(const struct place_version *v, uint64_t offset, uint64_t size,
-			 uint8_t *memory)
+void swapper_version_patch(const struct swapper_version *v, uint64_t offset, uint64_t size,
+			   uint8_t *memory)
 {
 	for (unsigned i = 0; i < v->npatches; i++) {
-		const struct place_patch *patch = v->patches[i];
+		const struct swapper_patch *patch = v->patches[i];
 		uint64_t from = u64_max(offset, patch->offset);
 		uint64_t to = u64_min(offset + size, patch->offset + patch->size);
 
@@ -401,7 +402,7 @@ void place_version_patch(const struct place_version *v, uint64_t offset, uint64_
 	}
 }
 
-bool place_version_covers(const struct place_version *v, uint64_t offset, uint64_t size)
+bool swapper_version_covers(const struct swapper_version *v, uint64_t offset, uint64_t size)
 {
 	for (unsigned i = 0; i < v->npatches; i++)
 		if (v->patches[i]->offset <= offset &&
@@ -412,18 +413,18 @@ bool place_version_covers(const struct place_version *v, uint64_t offset, uint64
 
 /* ---- slots ---- */
 
-static void clear_slot(struct place *p, struct place_version **slot)
+static void clear_slot(struct swapper *p, struct swapper_version **slot)
 {
-	struct place_version *v = *slot;
+	struct swapper_version *v = *slot;
 
 	*slot = NULL;
 	if (!v)
 		return;
 	v->slots--;
-	place_version_unref(p, v);
+	swapper_version_unref(p, v);
 }
 
-void place_set_next(struct place *p, struct place_slice *slice, struct place_version *v)
+void swapper_set_next(struct swapper *p, struct swapper_slice *slice, struct swapper_version *v)
 {
 	clear_slot(p, &slice->next);
 	slice->next = v;
@@ -436,7 +437,7 @@ void place_set_next(struct place *p, struct place_slice *slice, struct place_ver
 	p->first_changed = slice;
 }
 
-static void publish(struct place *p, struct place_slice *slice)
+static void publish(struct swapper *p, struct swapper_slice *slice)
 {
 	clear_slot(p, &slice->current);
 	slice->current = slice->next; /* with its reference */
@@ -444,12 +445,12 @@ static void publish(struct place *p, struct place_slice *slice)
 	slice->has_next = slice->lost = false;
 }
 
-void place_publish_changed(struct place *p, const struct place_state *s)
+void swapper_publish_changed(struct swapper *p, const struct swapper_state *s)
 {
-	struct place_slice **link = &p->first_changed;
+	struct swapper_slice **link = &p->first_changed;
 
 	while (*link) {
-		struct place_slice *slice = *link;
+		struct swapper_slice *slice = *link;
 
 		if (s && slice->state != s) {
 			link = &slice->changed;
@@ -460,12 +461,12 @@ void place_publish_changed(struct place *p, const struct place_state *s)
 	}
 }
 
-void place_forget_current(struct place *p, struct place_slice *slice)
+void swapper_forget_current(struct swapper *p, struct swapper_slice *slice)
 {
 	clear_slot(p, &slice->current);
 }
 
-void place_state_unref(struct place_state *s)
+void swapper_state_unref(struct swapper_state *s)
 {
 	if (--s->refs)
 		return;

@@ -11,23 +11,23 @@
  */
 
 struct edit { /* of one slice */
-	struct place *place;
-	struct place_slice *slice;
-	struct place_version *old, *new;
+	struct swapper *place;
+	struct swapper_slice *slice;
+	struct swapper_version *old, *new;
 	uint64_t offset, size; /* in the slice */
 	const uint8_t *data;
 };
 
 /* ---- as a patch ---- */
 
-static bool covers(const struct edit *e, const struct place_patch *patch)
+static bool covers(const struct edit *e, const struct swapper_patch *patch)
 {
 	return e->offset <= patch->offset && patch->offset + patch->size <= e->offset + e->size;
 }
 
-static struct place_patch *patch_new(const struct edit *e)
+static struct swapper_patch *patch_new(const struct edit *e)
 {
-	struct place_patch *patch = malloc(sizeof(*patch) + e->size);
+	struct swapper_patch *patch = malloc(sizeof(*patch) + e->size);
 
 	if (!patch)
 		return NULL;
@@ -38,9 +38,9 @@ static struct place_patch *patch_new(const struct edit *e)
 	return patch;
 }
 
-static void patch_over(struct edit *e, struct place_patch *patch)
+static void patch_over(struct edit *e, struct swapper_patch *patch)
 {
-	struct place_version *v = e->new;
+	struct swapper_version *v = e->new;
 
 	for (unsigned i = 0; e->old && i < e->old->npatches; i++)
 		if (!covers(e, e->old->patches[i])) {
@@ -55,20 +55,20 @@ static bool take_spare(struct edit *e)
 	bool taken;
 
 	pthread_mutex_lock(&e->place->lock);
-	taken = place_take(e->place, PLACE_SPARE, e->size);
+	taken = swapper_take(e->place, SWAPPER_SPARE, e->size);
 	pthread_mutex_unlock(&e->place->lock);
 	return taken;
 }
 
 /* Under the lock. */
-static int make_patched(struct edit *e, struct place_patch *patch)
+static int make_patched(struct edit *e, struct swapper_patch *patch)
 {
 	unsigned npatches = e->old ? e->old->npatches : 0;
 
-	e->new = patch ? place_version_new(e->old ? e->old->body : NULL, npatches + 1) : NULL;
+	e->new = patch ? swapper_version_new(e->old ? e->old->body : NULL, npatches + 1) : NULL;
 	if (!e->new) {
 		free(patch);
-		place_give(e->place, PLACE_SPARE, e->size);
+		swapper_give(e->place, SWAPPER_SPARE, e->size);
 		return -ENOMEM;
 	}
 	if (e->new->body)
@@ -81,13 +81,13 @@ static int make_patched(struct edit *e, struct place_patch *patch)
 static bool is_small(const struct edit *e)
 {
 	return e->size <= e->slice->state->slice_bytes / 4 &&
-	       (!e->old || e->old->npatches < PLACE_PATCHES);
+	       (!e->old || e->old->npatches < SWAPPER_PATCHES);
 }
 
 /* 1: it is too much for a patch. */
 static int try_patch(struct edit *e)
 {
-	struct place_patch *patch;
+	struct swapper_patch *patch;
 	int rc;
 
 	if (!is_small(e) || !take_spare(e))
@@ -103,32 +103,32 @@ static int try_patch(struct edit *e)
 
 static uint64_t bytes_of(const struct edit *e)
 {
-	return place_slice_bytes(e->slice->state,
-				 (uint64_t)(e->slice - e->slice->state->slices));
+	return swapper_slice_bytes(e->slice->state,
+				   (uint64_t)(e->slice - e->slice->state->slices));
 }
 
-static void free_memory(struct edit *e, void *memory, enum place_memory kind)
+static void free_memory(struct edit *e, void *memory, enum swapper_memory kind)
 {
-	struct place *p = e->place;
+	struct swapper *p = e->place;
 
 	pthread_mutex_lock(&p->lock);
-	if (kind == PLACE_PINNED)
+	if (kind == SWAPPER_PINNED)
 		pinned_put(p->pinned, memory);
 	else
-		place_give(p, kind, bytes_of(e));
+		swapper_give(p, kind, bytes_of(e));
 	pthread_mutex_unlock(&p->lock);
-	if (kind != PLACE_PINNED)
+	if (kind != SWAPPER_PINNED)
 		free(memory);
 }
 
-static void *ordinary(struct edit *e, enum place_memory kind)
+static void *ordinary(struct edit *e, enum swapper_memory kind)
 {
-	struct place *p = e->place;
-	void *memory = aligned_alloc(SWAP_BLOCK, place_whole(bytes_of(e)));
+	struct swapper *p = e->place;
+	void *memory = aligned_alloc(SWAP_BLOCK, swapper_whole(bytes_of(e)));
 	bool has_room;
 
 	pthread_mutex_lock(&p->lock);
-	has_room = memory && place_take(p, kind, bytes_of(e));
+	has_room = memory && swapper_take(p, kind, bytes_of(e));
 	pthread_mutex_unlock(&p->lock);
 	if (has_room)
 		return memory;
@@ -136,16 +136,17 @@ static void *ordinary(struct edit *e, enum place_memory kind)
 	return NULL;
 }
 
-static int take_memory(struct edit *e, void **memory, enum place_memory *kind)
+static int take_memory(struct edit *e, void **memory, enum swapper_memory *kind)
 {
 	int rc = -ENOMEM;
 
-	*kind = e->slice->state->small ? PLACE_SMALL : PLACE_PINNED;
-	if (*kind == PLACE_PINNED) {
-		rc = place_buffer(e->place, e->slice->state, place_patience(e->place), memory);
+	*kind = e->slice->state->small ? SWAPPER_SMALL : SWAPPER_PINNED;
+	if (*kind == SWAPPER_PINNED) {
+		rc = swapper_buffer(e->place, e->slice->state, swapper_patience(e->place),
+				    memory);
 		if (!rc)
 			return 0;
-		*kind = PLACE_SPARE;
+		*kind = SWAPPER_SPARE;
 	}
 	*memory = ordinary(e, *kind);
 	return *memory ? 0 : rc;
@@ -153,20 +154,20 @@ static int take_memory(struct edit *e, void **memory, enum place_memory *kind)
 
 static int make_whole(struct edit *e)
 {
-	struct place_state *s = e->slice->state;
+	struct swapper_state *s = e->slice->state;
 	uint64_t slice = (uint64_t)(e->slice - s->slices);
-	enum place_memory kind;
+	enum swapper_memory kind;
 	void *memory;
 	int rc = take_memory(e, &memory, &kind);
 
 	if (rc)
 		return rc;
 	if (e->size < bytes_of(e))
-		rc = place_read_newest(e->place, s, slice * s->slice_bytes, bytes_of(e),
-				       memory);
+		rc = swapper_read_newest(e->place, s, slice * s->slice_bytes, bytes_of(e),
+					 memory);
 	if (!rc) {
 		memcpy((uint8_t *)memory + e->offset, e->data, e->size);
-		rc = place_version_of(e->place, e->slice, memory, kind, &e->new);
+		rc = swapper_version_of(e->place, e->slice, memory, kind, &e->new);
 	}
 	if (rc)
 		free_memory(e, memory, kind);
@@ -178,10 +179,10 @@ static int make_whole(struct edit *e)
 /* What is in, or will be, is changed too: what a silent disk has yet to bring would not be. */
 static bool is_late(const struct edit *e)
 {
-	struct place_lent *l = e->slice->lent;
+	struct swapper_lent *l = e->slice->lent;
 	void *memory;
 
-	return l && place_wait(e->place, l, &memory) == -ETIMEDOUT;
+	return l && swapper_wait(e->place, l, &memory) == -ETIMEDOUT;
 }
 
 static int make(struct edit *e)
@@ -190,7 +191,7 @@ static int make(struct edit *e)
 
 	if (is_late(e))
 		return -ETIMEDOUT;
-	e->old = place_newest(e->slice);
+	e->old = swapper_newest(e->slice);
 	if (e->size < bytes_of(e))
 		rc = try_patch(e);
 	return rc == 1 ? make_whole(e) : rc;
@@ -199,22 +200,22 @@ static int make(struct edit *e)
 /* What the trainer has of it, too. */
 static void edit_lent(struct edit *e)
 {
-	struct place_lent *l = e->slice->lent;
+	struct swapper_lent *l = e->slice->lent;
 	void *memory;
 
-	if (l && !place_wait(e->place, l, &memory))
+	if (l && !swapper_wait(e->place, l, &memory))
 		memcpy((uint8_t *)memory + e->offset, e->data, e->size);
 }
 
 static void install(struct edit *e)
 {
 	pthread_mutex_lock(&e->place->lock);
-	place_set_next(e->place, e->slice, e->new);
+	swapper_set_next(e->place, e->slice, e->new);
 	pthread_mutex_unlock(&e->place->lock);
 	edit_lent(e);
 }
 
-static void cut(struct edit *e, struct place *p, struct place_state *s, uint64_t offset,
+static void cut(struct edit *e, struct swapper *p, struct swapper_state *s, uint64_t offset,
 		const uint8_t *data, uint64_t size)
 {
 	uint64_t at = offset % s->slice_bytes;
@@ -239,11 +240,11 @@ static void drop_all(struct edit *edits, uint64_t n)
 {
 	pthread_mutex_lock(&edits->place->lock);
 	for (uint64_t i = 0; i < n; i++)
-		place_version_unref(edits->place, edits[i].new);
+		swapper_version_unref(edits->place, edits[i].new);
 	pthread_mutex_unlock(&edits->place->lock);
 }
 
-static int write_range(struct place *p, struct place_state *s, uint64_t offset,
+static int write_range(struct swapper *p, struct swapper_state *s, uint64_t offset,
 		       const uint8_t *data, uint64_t size)
 {
 	uint64_t n = (offset + size - 1) / s->slice_bytes - offset / s->slice_bytes + 1;
@@ -263,15 +264,15 @@ static int write_range(struct place *p, struct place_state *s, uint64_t offset,
 	return rc;
 }
 
-int place_write(struct place *p, struct place_state *s, uint64_t offset, const void *data,
-		uint64_t size)
+int swapper_write(struct swapper *p, struct swapper_state *s, uint64_t offset, const void *data,
+		  uint64_t size)
 {
 	uint64_t end;
 	int rc;
 
 	if (!u64_add(offset, size, &end) || end > s->bytes)
 		return -EINVAL;
-	rc = size ? place_settle(p, s) : 0;
+	rc = size ? swapper_settle(p, s) : 0;
 	if (!rc && size)
 		rc = write_range(p, s, offset, data, size);
 	if (rc)
@@ -279,6 +280,6 @@ int place_write(struct place *p, struct place_state *s, uint64_t offset, const v
 	pthread_mutex_lock(&p->lock);
 	p->figures.edits++;
 	pthread_mutex_unlock(&p->lock);
-	place_debug(p, s, "edit", offset, size);
+	swapper_debug(p, s, "edit", offset, size);
 	return 0;
 }

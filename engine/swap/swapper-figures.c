@@ -6,31 +6,31 @@
 
 #include <inttypes.h>
 
-static const char *const names[PLACE_KINDS][PLACE_TIMED] = {
-	[PLACE_PARAM] = { [PLACE_IN] = "swap_in_param",
-			  [PLACE_OUT] = "swap_out_param",
-			  [PLACE_WAIT_IN] = "swap_wait_read_param",
-			  [PLACE_SUBMIT_IN] = "swap_submit_read_param",
-			  [PLACE_SUBMIT_OUT] = "swap_submit_write",
-			  [PLACE_INIT] = "swap_init_write" },
-	[PLACE_STATE] = { [PLACE_IN] = "swap_in_state",
-			  [PLACE_OUT] = "swap_out_state",
-			  [PLACE_WAIT_IN] = "optimizer_swap_in_state",
-			  [PLACE_WAIT_OUT] = "optimizer_swap_out_state",
-			  [PLACE_SUBMIT_IN] = "async_swap_in_state",
-			  [PLACE_SUBMIT_OUT] = "async_swap_out_state" },
-	[PLACE_GRADIENT] = { [PLACE_IN] = "swap_in_gradient",
-			     [PLACE_OUT] = "swap_out_gradient",
-			     [PLACE_WAIT_IN] = "swap_submit_wait_gradient",
-			     [PLACE_WAIT_OUT] = "async_swap_gradient_wait",
-			     [PLACE_SUBMIT_IN] = "swap_submit_read_gradient",
-			     [PLACE_FROM_MEMORY] = "unswapped_read_gradients" },
+static const char *const names[SWAPPER_KINDS][SWAPPER_TIMED] = {
+	[SWAPPER_PARAM] = { [SWAPPER_IN] = "swap_in_param",
+			    [SWAPPER_OUT] = "swap_out_param",
+			    [SWAPPER_WAIT_IN] = "swap_wait_read_param",
+			    [SWAPPER_SUBMIT_IN] = "swap_submit_read_param",
+			    [SWAPPER_SUBMIT_OUT] = "swap_submit_write",
+			    [SWAPPER_INIT] = "swap_init_write" },
+	[SWAPPER_STATE] = { [SWAPPER_IN] = "swap_in_state",
+			    [SWAPPER_OUT] = "swap_out_state",
+			    [SWAPPER_WAIT_IN] = "optimizer_swap_in_state",
+			    [SWAPPER_WAIT_OUT] = "optimizer_swap_out_state",
+			    [SWAPPER_SUBMIT_IN] = "async_swap_in_state",
+			    [SWAPPER_SUBMIT_OUT] = "async_swap_out_state" },
+	[SWAPPER_GRADIENT] = { [SWAPPER_IN] = "swap_in_gradient",
+			       [SWAPPER_OUT] = "swap_out_gradient",
+			       [SWAPPER_WAIT_IN] = "swap_submit_wait_gradient",
+			       [SWAPPER_WAIT_OUT] = "async_swap_gradient_wait",
+			       [SWAPPER_SUBMIT_IN] = "swap_submit_read_gradient",
+			       [SWAPPER_FROM_MEMORY] = "unswapped_read_gradients" },
 };
 
-void place_timed(struct place *p, const struct place_state *s, uint64_t slice,
-		 enum place_timed timed, uint64_t bytes, uint64_t since)
+void swapper_timed(struct swapper *p, const struct swapper_state *s, uint64_t slice,
+		   enum swapper_timed timed, uint64_t bytes, uint64_t since)
 {
-	struct place_timer *t = &p->figures.timers[s->kind][timed];
+	struct swapper_timer *t = &p->figures.timers[s->kind][timed];
 	uint64_t ns = monotonic_ns() - since;
 
 	t->count++;
@@ -38,7 +38,7 @@ void place_timed(struct place *p, const struct place_state *s, uint64_t slice,
 	t->ns += ns;
 	if (!p->debug || !names[s->kind][timed])
 		return;
-	if (slice == PLACE_NO_SLICE)
+	if (slice == SWAPPER_NO_SLICE)
 		log_warn("swap: %s: %s: %.3f ms", names[s->kind][timed], s->name,
 			 (double)ns / 1e6);
 	else
@@ -46,33 +46,34 @@ void place_timed(struct place *p, const struct place_state *s, uint64_t slice,
 			 names[s->kind][timed], s->name, slice, bytes, (double)ns / 1e6);
 }
 
-void place_began(struct place *p, const struct place_state *s, uint64_t bytes, uint64_t since)
+void swapper_began(struct swapper *p, const struct swapper_state *s, uint64_t bytes,
+		   uint64_t since)
 {
 	pthread_mutex_lock(&p->lock);
-	place_timed(p, s, 0, PLACE_INIT, bytes, since);
+	swapper_timed(p, s, 0, SWAPPER_INIT, bytes, since);
 	pthread_mutex_unlock(&p->lock);
 }
 
-void place_debug(struct place *p, const struct place_state *s, const char *what,
-		 uint64_t offset, uint64_t size)
+void swapper_debug(struct swapper *p, const struct swapper_state *s, const char *what,
+		   uint64_t offset, uint64_t size)
 {
 	if (p->debug)
 		log_warn("swap: %s: %s, bytes %" PRIu64 " to %" PRIu64, what, s->name, offset,
 			 offset + size);
 }
 
-const char *place_timer_name(enum place_kind kind, enum place_timed timed)
+const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed)
 {
 	return names[kind][timed];
 }
 
-void place_busy(struct place *p, enum place_kind kind, enum place_timed timed)
+void swapper_busy(struct swapper *p, enum swapper_kind kind, enum swapper_timed timed)
 {
 	if (!p->busy[kind][timed].n++)
 		p->busy[kind][timed].since = monotonic_ns();
 }
 
-void place_idle(struct place *p, enum place_kind kind, enum place_timed timed)
+void swapper_idle(struct swapper *p, enum swapper_kind kind, enum swapper_timed timed)
 {
 	if (!--p->busy[kind][timed].n)
 		p->figures.timers[kind][timed].busy_ns +=
@@ -80,21 +81,21 @@ void place_idle(struct place *p, enum place_kind kind, enum place_timed timed)
 }
 
 /* Under the lock: what is under way, until now. */
-static void add_busy(const struct place *p, struct place_figures *f)
+static void add_busy(const struct swapper *p, struct swapper_figures *f)
 {
 	uint64_t now = monotonic_ns();
 
-	for (int kind = 0; kind < PLACE_KINDS; kind++)
-		for (int timed = 0; timed < PLACE_TIMED; timed++)
+	for (int kind = 0; kind < SWAPPER_KINDS; kind++)
+		for (int timed = 0; timed < SWAPPER_TIMED; timed++)
 			if (p->busy[kind][timed].n)
 				f->timers[kind][timed].busy_ns +=
 					now - p->busy[kind][timed].since;
 }
 
 /* Under the lock. */
-static void sum_up(struct place *p, struct place_figures *f)
+static void sum_up(struct swapper *p, struct swapper_figures *f)
 {
-	for (struct place_state *s = p->states; s; s = s->next) {
+	for (struct swapper_state *s = p->states; s; s = s->next) {
 		f->states++;
 		f->bytes += s->bytes;
 	}
@@ -114,7 +115,7 @@ static void sum_up(struct place *p, struct place_figures *f)
 	f->behind = !p->no_behind;
 }
 
-void place_figures(struct place *p, struct place_figures *f)
+void swapper_figures(struct swapper *p, struct swapper_figures *f)
 {
 	pthread_mutex_lock(&p->lock);
 	*f = p->figures;
@@ -125,10 +126,10 @@ void place_figures(struct place *p, struct place_figures *f)
 	pinned_figures(p->pinned, &f->pinned);
 }
 
-static void count_slice(const struct place_slice *slice, uint64_t bytes,
-			struct place_state_figures *f)
+static void count_slice(const struct swapper_slice *slice, uint64_t bytes,
+			struct swapper_state_figures *f)
 {
-	const struct place_version *v = slice->current;
+	const struct swapper_version *v = slice->current;
 
 	f->lent += slice->lent ? bytes : 0;
 	for (unsigned i = 0; v && i < v->npatches; i++)
@@ -143,12 +144,13 @@ static void count_slice(const struct place_slice *slice, uint64_t bytes,
 		f->memory += bytes;
 }
 
-void place_state_figures(struct place *p, struct place_state *s, struct place_state_figures *f)
+void swapper_state_figures(struct swapper *p, struct swapper_state *s,
+			   struct swapper_state_figures *f)
 {
-	*f = (struct place_state_figures){ .bytes = s->bytes };
+	*f = (struct swapper_state_figures){ .bytes = s->bytes };
 	pthread_mutex_lock(&p->lock);
 	for (uint64_t i = 0; i < s->nslices; i++)
-		count_slice(&s->slices[i], place_slice_bytes(s, i), f);
+		count_slice(&s->slices[i], swapper_slice_bytes(s, i), f);
 	f->reads = s->reads;
 	f->writes = s->writes;
 	f->errors = s->errors;

@@ -12,7 +12,7 @@
 enum { PIECE = 8 << 20 };
 
 struct waited {
-	struct place_read read;
+	struct swapper_read read;
 	pthread_mutex_t lock;
 	pthread_cond_t over;
 	unsigned refs; /* who waits, and the read */
@@ -27,7 +27,7 @@ static struct waited *waited_new(uint64_t offset, uint64_t size)
 
 	if (!w)
 		return NULL;
-	w->bytes = aligned_alloc(SWAP_BLOCK, place_whole(size + offset % SWAP_BLOCK));
+	w->bytes = aligned_alloc(SWAP_BLOCK, swapper_whole(size + offset % SWAP_BLOCK));
 	if (!w->bytes) {
 		free(w);
 		return NULL;
@@ -54,7 +54,7 @@ static void waited_put(struct waited *w)
 	free(w);
 }
 
-static void wake(struct place_read *r, int rc)
+static void wake(struct swapper_read *r, int rc)
 {
 	struct waited *w = container_of(r, struct waited, read);
 
@@ -78,19 +78,19 @@ static int wait_for(struct waited *w, uint64_t wait_ms)
 	has_ended = w->has_ended;
 	pthread_mutex_unlock(&w->lock);
 	if (!has_ended) {
-		place_read_cancel(&w->read);
+		swapper_read_cancel(&w->read);
 		return rc;
 	}
-	place_say(w->read.place, &w->read.failure);
+	swapper_say(w->read.place, &w->read.failure);
 	return w->rc;
 }
 
-static int read_piece(struct place *p, const struct place_hold *whole, uint64_t offset,
+static int read_piece(struct swapper *p, const struct swapper_pin *whole, uint64_t offset,
 		      uint64_t size, void *memory)
 {
 	struct waited *w = waited_new(offset, size);
-	struct place_hold *part;
-	int rc = w ? place_hold_part(p, whole, offset, size, &part) : -ENOMEM;
+	struct swapper_pin *part;
+	int rc = w ? swapper_pin_part(p, whole, offset, size, &part) : -ENOMEM;
 
 	if (!w)
 		return rc;
@@ -99,12 +99,12 @@ static int read_piece(struct place *p, const struct place_hold *whole, uint64_t 
 		waited_put(w);
 		return rc;
 	}
-	w->read = (struct place_read){ .state = whole->state,
-				       .offset = offset,
-				       .size = size,
-				       .memory = w->at,
-				       .done = wake };
-	place_read_part(p, &w->read, part);
+	w->read = (struct swapper_read){ .state = whole->state,
+					 .offset = offset,
+					 .size = size,
+					 .memory = w->at,
+					 .done = wake };
+	swapper_read_part(p, &w->read, part);
 	rc = wait_for(w, p->wait_ms);
 	if (!rc)
 		memcpy(memory, w->at, size);
@@ -112,7 +112,7 @@ static int read_piece(struct place *p, const struct place_hold *whole, uint64_t 
 	return rc;
 }
 
-static int read_pieces(struct place *p, const struct place_hold *h, uint64_t offset,
+static int read_pieces(struct swapper *p, const struct swapper_pin *h, uint64_t offset,
 		       uint64_t size, void *memory)
 {
 	int rc = 0;
@@ -123,57 +123,57 @@ static int read_pieces(struct place *p, const struct place_hold *h, uint64_t off
 	return rc;
 }
 
-int place_read_now(struct place *p, struct place_state *s, struct place_hold *hold,
-		   uint64_t offset, uint64_t size, void *memory)
+int swapper_read_now(struct swapper *p, struct swapper_state *s, struct swapper_pin *hold,
+		     uint64_t offset, uint64_t size, void *memory)
 {
-	struct place_hold *h;
+	struct swapper_pin *h;
 	int rc;
 
 	if (hold)
-		return place_hold_has(hold, s, offset, size)
+		return swapper_pin_has(hold, s, offset, size)
 			       ? read_pieces(p, hold, offset, size, memory)
 			       : -EINVAL;
-	rc = place_hold(p, s, offset, size, &h);
+	rc = swapper_pin(p, s, offset, size, &h);
 	if (rc)
 		return rc;
 	rc = read_pieces(p, h, offset, size, memory);
-	place_release(p, h);
+	swapper_release(p, h);
 	return rc;
 }
 
-int place_read_newest(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
-		      void *memory)
+int swapper_read_newest(struct swapper *p, struct swapper_state *s, uint64_t offset,
+			uint64_t size, void *memory)
 {
-	struct place_hold *h;
-	int rc = place_hold_newest(p, s, offset, size, &h);
+	struct swapper_pin *h;
+	int rc = swapper_pin_newest(p, s, offset, size, &h);
 
 	if (rc)
 		return rc;
 	rc = read_pieces(p, h, offset, size, memory);
-	place_release(p, h);
+	swapper_release(p, h);
 	return rc;
 }
 
 /* ---- as the trainer has it ---- */
 
 /* In one slice. */
-static int look(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
+static int look(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
 		void *memory)
 {
-	struct place_lent *l = s->slices[offset / s->slice_bytes].lent;
+	struct swapper_lent *l = s->slices[offset / s->slice_bytes].lent;
 	void *lent;
 	int rc;
 
-	if (!l || !(l->use & PLACE_READ)) /* else it may be any, another state's */
-		return place_read_newest(p, s, offset, size, memory);
-	rc = place_wait(p, l, &lent);
+	if (!l || !(l->use & SWAPPER_READ)) /* else it may be any, another state's */
+		return swapper_read_newest(p, s, offset, size, memory);
+	rc = swapper_wait(p, l, &lent);
 	if (!rc)
 		memcpy(memory, (uint8_t *)lent + offset % s->slice_bytes, size);
 	return rc;
 }
 
-int place_look(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
-	       void *memory)
+int swapper_look(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
+		 void *memory)
 {
 	uint64_t end;
 	int rc = 0;

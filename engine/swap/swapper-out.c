@@ -10,44 +10,44 @@
 /* ---- room in the container ---- */
 
 /* Readers lose it, for good. */
-static void give_up(struct place *p, struct place_version *v)
+static void give_up(struct swapper *p, struct swapper_version *v)
 {
-	struct place_body *b = v->body;
+	struct swapper_block *b = v->body;
 
 	v->given_up = true;
 	v->body = NULL;
 	p->figures.given_up++;
-	place_body_unref(b);
+	swapper_block_unref(b);
 }
 
-static bool has_extent(const struct place_version *v)
+static bool has_extent(const struct swapper_version *v)
 {
 	return v && v->body && v->body->written;
 }
 
-static bool is_in_spare(const struct place_version *v)
+static bool is_in_spare(const struct swapper_version *v)
 {
-	return v && v->body && v->body->memory && v->body->kind == PLACE_SPARE &&
+	return v && v->body && v->body->memory && v->body->kind == SWAPPER_SPARE &&
 	       !v->body->writing;
 }
 
-typedef bool (*has_room_of)(const struct place_version *v);
+typedef bool (*has_room_of)(const struct swapper_version *v);
 
-static bool is_body_of(const struct place_body *b, const struct place_version *v)
+static bool is_body_of(const struct swapper_block *b, const struct swapper_version *v)
 {
 	return v && v->body == b;
 }
 
 /* To give it up makes no room when the slice itself has the same bytes, under other patches. */
-static bool is_for_readers(const struct place_slice *slice, const struct place_version *v)
+static bool is_for_readers(const struct swapper_slice *slice, const struct swapper_version *v)
 {
 	return !v->slots && !is_body_of(v->body, slice->current) &&
 	       !is_body_of(v->body, slice->next);
 }
 
-static bool give_up_held(struct place *p, has_room_of has)
+static bool give_up_held(struct swapper *p, has_room_of has)
 {
-	for (struct place_hold *h = p->oldest; h; h = h->next)
+	for (struct swapper_pin *h = p->oldest; h; h = h->next)
 		for (uint64_t i = 0; i < h->n; i++)
 			if (has(h->versions[i]) &&
 			    is_for_readers(&h->state->slices[h->first + i], h->versions[i])) {
@@ -58,9 +58,9 @@ static bool give_up_held(struct place *p, has_room_of has)
 }
 
 /* Of this generation, where the next is there: one that nobody needs for its own. */
-static bool give_up_current(struct place *p, has_room_of has)
+static bool give_up_current(struct swapper *p, has_room_of has)
 {
-	for (struct place_slice *s = p->first_changed; s; s = s->changed)
+	for (struct swapper_slice *s = p->first_changed; s; s = s->changed)
 		if (has(s->current) && (!s->next || s->next->body != s->current->body)) {
 			give_up(p, s->current);
 			s->lost = true;
@@ -70,30 +70,30 @@ static bool give_up_current(struct place *p, has_room_of has)
 }
 
 /* Readers end soon. */
-static bool wait_for_dying(struct place *p)
+static bool wait_for_dying(struct swapper *p)
 {
-	struct timespec end = thread_in_ms(place_patience(p));
+	struct timespec end = thread_in_ms(swapper_patience(p));
 	unsigned dying = p->dying;
 
 	while (dying && p->dying >= dying)
-		if (place_wait_until(p, &end))
+		if (swapper_wait_until(p, &end))
 			return false;
 	return dying;
 }
 
 /* It may be of what has been sent once more since. */
-static bool wait_for_writing(struct place *p)
+static bool wait_for_writing(struct swapper *p)
 {
-	struct timespec end = thread_in_ms(place_patience(p));
+	struct timespec end = thread_in_ms(swapper_patience(p));
 	unsigned writing = p->writing;
 
 	while (writing && p->writing >= writing)
-		if (place_wait_until(p, &end))
+		if (swapper_wait_until(p, &end))
 			return false;
 	return writing;
 }
 
-static uint64_t freed(struct place *p)
+static uint64_t freed(struct swapper *p)
 {
 	uint64_t n;
 
@@ -104,7 +104,7 @@ static uint64_t freed(struct place *p)
 }
 
 /* Or some has been made since so many extents were freed. */
-static bool make_room(struct place *p, uint64_t freed_before)
+static bool make_room(struct swapper *p, uint64_t freed_before)
 {
 	bool made;
 
@@ -116,7 +116,7 @@ static bool make_room(struct place *p, uint64_t freed_before)
 }
 
 /* The same of ordinary memory, where what could not be written may be held by readers alone. */
-static void make_spare(struct place *p, uint64_t bytes)
+static void make_spare(struct swapper *p, uint64_t bytes)
 {
 	pthread_mutex_lock(&p->lock);
 	while (bytes <= p->spare_limit && p->spare > p->spare_limit - bytes &&
@@ -126,9 +126,9 @@ static void make_spare(struct place *p, uint64_t bytes)
 	pthread_mutex_unlock(&p->lock);
 }
 
-static int new_extent(struct place_body *b)
+static int new_extent(struct swapper_block *b)
 {
-	struct place *p = b->place;
+	struct swapper *p = b->place;
 	uint64_t before;
 	int rc;
 
@@ -142,53 +142,54 @@ static int new_extent(struct place_body *b)
 /* ---- writing ---- */
 
 /* Under the lock, but for the line. */
-static void say(struct place *p, struct place_failure *failure)
+static void say(struct swapper *p, struct swapper_failure *failure)
 {
 	if (!failure->unsaid)
 		return;
 	pthread_mutex_unlock(&p->lock);
-	place_say(p, failure);
+	swapper_say(p, failure);
 	pthread_mutex_lock(&p->lock);
 }
 
 static void on_written(struct swap_io *io, int rc)
 {
-	struct place_body *b = container_of(io, struct place_body, io);
-	struct place_failure failure = { 0 };
-	struct place *p = b->place;
+	struct swapper_block *b = container_of(io, struct swapper_block, io);
+	struct swapper_failure failure = { 0 };
+	struct swapper *p = b->place;
 
 	pthread_mutex_lock(&p->lock);
 	b->writing = false;
-	place_idle(p, b->state->kind, PLACE_OUT);
+	swapper_idle(p, b->state->kind, SWAPPER_OUT);
 	if (rc)
-		place_body_fail(b, rc, &failure);
+		swapper_block_fail(b, rc, &failure);
 	else
-		place_body_wrote(b);
+		swapper_block_wrote(b);
 	say(p, &failure);
-	place_body_unref(b);
+	swapper_block_unref(b);
 	p->writing--; /* from here on it may be closed */
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 }
 
-static void submit(struct place_body *b)
+static void submit(struct swapper_block *b)
 {
-	struct place *p = b->place;
+	struct swapper *p = b->place;
 
 	pthread_mutex_lock(&p->lock);
-	place_body_writes(b);
+	swapper_block_writes(b);
 	pthread_mutex_unlock(&p->lock);
 	b->io = (struct swap_io){ .extent = b->extent,
 				  .what = DISK_WRITE,
-				  .slab = b->kind == PLACE_PINNED ? place_slab_of(p, b->memory)
-								  : DISK_NO_SLAB,
+				  .slab = b->kind == SWAPPER_PINNED
+						  ? swapper_slab_of(p, b->memory)
+						  : DISK_NO_SLAB,
 				  .bytes = b->bytes,
 				  .memory = b->memory,
 				  .done = on_written };
 	swap_submit(p->file, &b->io);
 }
 
-int place_body_write(struct place_body *b)
+int swapper_block_write(struct swapper_block *b)
 {
 	int rc = new_extent(b);
 
@@ -197,18 +198,18 @@ int place_body_write(struct place_body *b)
 	return rc;
 }
 
-int place_version_of(struct place *p, struct place_slice *slice, void *memory,
-		     enum place_memory kind, struct place_version **out)
+int swapper_version_of(struct swapper *p, struct swapper_slice *slice, void *memory,
+		       enum swapper_memory kind, struct swapper_version **out)
 {
-	struct place_body *b = place_body_new(slice, p, memory, kind);
-	struct place_version *v = b ? place_version_new(b, 0) : NULL;
+	struct swapper_block *b = swapper_block_new(slice, p, memory, kind);
+	struct swapper_version *v = b ? swapper_version_new(b, 0) : NULL;
 	int rc = v ? 0 : -ENOMEM;
 
-	if (v && kind != PLACE_SMALL) {
-		rc = place_body_write(b);
-		if (rc && kind == PLACE_PINNED)
+	if (v && kind != SWAPPER_SMALL) {
+		rc = swapper_block_write(b);
+		if (rc && kind == SWAPPER_PINNED)
 			make_spare(p, b->bytes);
-		rc = rc && place_body_keep(b, rc) ? 0 : rc;
+		rc = rc && swapper_block_keep(b, rc) ? 0 : rc;
 	}
 	if (!rc) {
 		*out = v;
@@ -217,7 +218,7 @@ int place_version_of(struct place *p, struct place_slice *slice, void *memory,
 	free(v);
 	if (b) {
 		pthread_mutex_lock(&p->lock);
-		place_body_forget(b);
+		swapper_block_forget(b);
 		pthread_mutex_unlock(&p->lock);
 	}
 	return rc;
@@ -226,9 +227,9 @@ int place_version_of(struct place *p, struct place_slice *slice, void *memory,
 /* ---- flushing ---- */
 
 /* The caller's reference, of one that this flush has not tried yet. */
-static struct place_body *next_to_try(struct place *p, uint64_t flush)
+static struct swapper_block *next_to_try(struct swapper *p, uint64_t flush)
 {
-	struct place_body *b = p->unwritten;
+	struct swapper_block *b = p->unwritten;
 
 	while (b && (b->tried == flush || b->writing))
 		b = b->next_unwritten;
@@ -239,47 +240,47 @@ static struct place_body *next_to_try(struct place *p, uint64_t flush)
 	return b;
 }
 
-void place_try_again(struct place *p)
+void swapper_try_again(struct swapper *p)
 {
-	struct place_body *b;
+	struct swapper_block *b;
 	uint64_t flush;
 
 	pthread_mutex_lock(&p->lock);
 	flush = ++p->flushes;
 	while ((b = next_to_try(p, flush))) {
-		struct place_failure failure;
+		struct swapper_failure failure;
 		int rc;
 
 		pthread_mutex_unlock(&p->lock);
-		rc = place_body_write(b);
+		rc = swapper_block_write(b);
 		pthread_mutex_lock(&p->lock);
 		if (rc) {
 			b->error = rc;
-			place_failed(b, rc, "not written", &failure);
+			swapper_failed(b, rc, "not written", &failure);
 			say(p, &failure);
 		}
-		place_body_unref(b);
+		swapper_block_unref(b);
 	}
 	pthread_mutex_unlock(&p->lock);
 }
 
-static int wait_for_all(struct place *p, const struct timespec *end)
+static int wait_for_all(struct swapper *p, const struct timespec *end)
 {
 	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
 	while (p->writing && !rc)
-		rc = place_wait_until(p, end);
+		rc = swapper_wait_until(p, end);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
 }
 
-static int flush(struct place *p, const struct timespec *end)
+static int flush(struct swapper *p, const struct timespec *end)
 {
-	int settled = place_settle(p, NULL), rc = wait_for_all(p, end);
+	int settled = swapper_settle(p, NULL), rc = wait_for_all(p, end);
 
 	if (!rc) {
-		place_try_again(p);
+		swapper_try_again(p);
 		rc = wait_for_all(p, end);
 	}
 	pthread_mutex_lock(&p->lock);
@@ -289,18 +290,18 @@ static int flush(struct place *p, const struct timespec *end)
 	return rc ? rc : settled;
 }
 
-void place_end_by(struct place *p, uint64_t until_ms)
+void swapper_end_by(struct swapper *p, uint64_t until_ms)
 {
 	p->until_ms = until_ms;
 }
 
-int place_flush(struct place *p, uint64_t wait_ms)
+int swapper_flush(struct swapper *p, uint64_t wait_ms)
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	int rc;
 
-	place_end_by(p, monotonic_ms() + wait_ms);
+	swapper_end_by(p, monotonic_ms() + wait_ms);
 	rc = flush(p, &end);
-	place_end_by(p, 0);
+	swapper_end_by(p, 0);
 	return rc;
 }

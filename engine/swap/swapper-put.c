@@ -10,17 +10,17 @@
  * the buffer.  A slice that was cleared begins as zeros: what no value comes for is no other step's.
  */
 
-static void use_first(struct place_state *s, unsigned i)
+static void use_first(struct swapper_state *s, unsigned i)
 {
-	struct place_lent *l = s->open[i];
+	struct swapper_lent *l = s->open[i];
 
-	memmove(s->open + 1, s->open, i * sizeof(struct place_lent *));
+	memmove(s->open + 1, s->open, i * sizeof(struct swapper_lent *));
 	s->open[0] = l;
 }
 
-static int close_one(struct place *p, struct place_state *s, unsigned i)
+static int close_one(struct swapper *p, struct swapper_state *s, unsigned i)
 {
-	int rc = s->open[i] ? place_send(p, s->open[i]) : 0;
+	int rc = s->open[i] ? swapper_swap_out(p, s->open[i]) : 0;
 
 	if (!rc)
 		s->open[i] = NULL;
@@ -28,30 +28,30 @@ static int close_one(struct place *p, struct place_state *s, unsigned i)
 }
 
 /* In open[0]. */
-static int open_slice(struct place *p, struct place_state *s, uint64_t slice)
+static int open_slice(struct swapper *p, struct swapper_state *s, uint64_t slice)
 {
 	void *memory;
 	int rc;
 
-	for (unsigned i = 0; i < PLACE_OPEN; i++)
+	for (unsigned i = 0; i < SWAPPER_OPEN; i++)
 		if (s->open[i] && s->open[i]->index == slice) {
 			use_first(s, i);
 			return 0;
 		}
-	rc = close_one(p, s, PLACE_OPEN - 1);
+	rc = close_one(p, s, SWAPPER_OPEN - 1);
 	if (rc)
 		return rc;
-	use_first(s, PLACE_OPEN - 1);
-	rc = place_bring_slice(p, s, slice, PLACE_READ | PLACE_WRITE, place_patience(p),
-			       &s->open[0]);
-	if (rc == -ENOBUFS && !(rc = place_settle(p, NULL)))
-		rc = place_bring_slice(p, s, slice, PLACE_READ | PLACE_WRITE, place_patience(p),
-				       &s->open[0]);
+	use_first(s, SWAPPER_OPEN - 1);
+	rc = swapper_swap_in_slice(p, s, slice, SWAPPER_READ | SWAPPER_WRITE,
+				   swapper_patience(p), &s->open[0]);
+	if (rc == -ENOBUFS && !(rc = swapper_settle(p, NULL)))
+		rc = swapper_swap_in_slice(p, s, slice, SWAPPER_READ | SWAPPER_WRITE,
+					   swapper_patience(p), &s->open[0]);
 	if (rc)
 		return rc;
-	rc = place_wait(p, s->open[0], &memory);
+	rc = swapper_wait(p, s->open[0], &memory);
 	if (rc) {
-		place_return(p, s->open[0]);
+		swapper_return(p, s->open[0]);
 		s->open[0] = NULL;
 	}
 	return rc;
@@ -63,10 +63,10 @@ static void add(float *to, const float *from, uint64_t n)
 		to[i] += from[i];
 }
 
-static int put(struct place *p, struct place_state *s, uint64_t first, const uint8_t *values,
-	       uint64_t numel, bool accumulate)
+static int put(struct swapper *p, struct swapper_state *s, uint64_t first,
+	       const uint8_t *values, uint64_t numel, bool accumulate)
 {
-	uint64_t each = place_slice_numel(s);
+	uint64_t each = swapper_slice_numel(s);
 
 	for (uint64_t gone = 0, n; gone < numel; gone += n) {
 		uint64_t at = (first + gone) % each;
@@ -86,15 +86,15 @@ static int put(struct place *p, struct place_state *s, uint64_t first, const uin
 	return 0;
 }
 
-static int check(const struct place_state *s, uint64_t first, uint64_t numel)
+static int check(const struct swapper_state *s, uint64_t first, uint64_t numel)
 {
 	uint64_t end;
 
 	return u64_add(first, numel, &end) && end <= s->bytes / s->element ? 0 : -EINVAL;
 }
 
-static int put_all(struct place *p, struct place_state *s, uint64_t first, const void *values,
-		   uint64_t numel, bool accumulate)
+static int put_all(struct swapper *p, struct swapper_state *s, uint64_t first,
+		   const void *values, uint64_t numel, bool accumulate)
 {
 	int rc = check(s, first, numel);
 
@@ -103,28 +103,28 @@ static int put_all(struct place *p, struct place_state *s, uint64_t first, const
 	pthread_mutex_lock(&p->lock);
 	p->figures.puts++;
 	pthread_mutex_unlock(&p->lock);
-	place_debug(p, s, accumulate ? "add" : "put", first * s->element, numel * s->element);
+	swapper_debug(p, s, accumulate ? "add" : "put", first * s->element, numel * s->element);
 	return put(p, s, first, values, numel, accumulate);
 }
 
-int place_put(struct place *p, struct place_state *s, uint64_t first, const void *values,
-	      uint64_t numel)
+int swapper_put(struct swapper *p, struct swapper_state *s, uint64_t first, const void *values,
+		uint64_t numel)
 {
 	return put_all(p, s, first, values, numel, false);
 }
 
-int place_accumulate(struct place *p, struct place_state *s, uint64_t first,
-		     const float *values, uint64_t numel)
+int swapper_accumulate(struct swapper *p, struct swapper_state *s, uint64_t first,
+		       const float *values, uint64_t numel)
 {
 	return s->element == sizeof(float) ? put_all(p, s, first, values, numel, true)
 					   : -EINVAL;
 }
 
-static int settle(struct place *p, struct place_state *s)
+static int settle(struct swapper *p, struct swapper_state *s)
 {
 	int rc = 0;
 
-	for (unsigned i = 0; i < PLACE_OPEN; i++) {
+	for (unsigned i = 0; i < SWAPPER_OPEN; i++) {
 		int one = close_one(p, s, i);
 
 		rc = rc ? rc : one;
@@ -132,7 +132,7 @@ static int settle(struct place *p, struct place_state *s)
 	return rc;
 }
 
-int place_settle(struct place *p, struct place_state *s)
+int swapper_settle(struct swapper *p, struct swapper_state *s)
 {
 	int rc = 0;
 
@@ -146,11 +146,11 @@ int place_settle(struct place *p, struct place_state *s)
 	return rc;
 }
 
-void place_forget_put(struct place *p, struct place_state *s)
+void swapper_forget_put(struct swapper *p, struct swapper_state *s)
 {
-	for (unsigned i = 0; i < PLACE_OPEN; i++)
+	for (unsigned i = 0; i < SWAPPER_OPEN; i++)
 		if (s->open[i]) {
-			place_return(p, s->open[i]);
+			swapper_return(p, s->open[i]);
 			s->open[i] = NULL;
 		}
 }

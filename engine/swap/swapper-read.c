@@ -8,7 +8,7 @@
 
 /* ---- holds ---- */
 
-static void link_hold(struct place *p, struct place_hold *h)
+static void link_hold(struct swapper *p, struct swapper_pin *h)
 {
 	h->prev = p->newest;
 	if (p->newest)
@@ -19,14 +19,14 @@ static void link_hold(struct place *p, struct place_hold *h)
 	p->figures.holds++;
 }
 
-static void unlink_hold(struct place *p, struct place_hold *h)
+static void unlink_hold(struct swapper *p, struct swapper_pin *h)
 {
 	*(h->prev ? &h->prev->next : &p->oldest) = h->next;
 	*(h->next ? &h->next->prev : &p->newest) = h->prev;
 	p->figures.holds--;
 }
 
-static bool has_lost(const struct place_hold *h)
+static bool has_lost(const struct swapper_pin *h)
 {
 	for (uint64_t i = 0; i < h->n; i++)
 		if (h->state->slices[h->first + i].lost)
@@ -35,24 +35,24 @@ static bool has_lost(const struct place_hold *h)
 }
 
 /* Under the lock. */
-static int hold_versions(struct place *p, struct place_hold *h)
+static int hold_versions(struct swapper *p, struct swapper_pin *h)
 {
 	if (has_lost(h))
 		return -ESTALE;
 	for (uint64_t i = 0; i < h->n; i++) {
 		h->versions[i] = h->state->slices[h->first + i].current;
-		place_version_ref(h->versions[i]);
+		swapper_version_ref(h->versions[i]);
 	}
 	h->state->refs++;
 	link_hold(p, h);
 	return 0;
 }
 
-static struct place_hold *hold_new(struct place_state *s, uint64_t offset, uint64_t size)
+static struct swapper_pin *hold_new(struct swapper_state *s, uint64_t offset, uint64_t size)
 {
 	uint64_t first = offset / s->slice_bytes;
 	uint64_t n = u64_div_ceil(offset + size, s->slice_bytes) - first;
-	struct place_hold *h = calloc(1, sizeof(*h) + n * sizeof(h->versions[0]));
+	struct swapper_pin *h = calloc(1, sizeof(*h) + n * sizeof(h->versions[0]));
 
 	if (!h)
 		return NULL;
@@ -64,10 +64,10 @@ static struct place_hold *hold_new(struct place_state *s, uint64_t offset, uint6
 	return h;
 }
 
-int place_hold(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
-	       struct place_hold **hold)
+int swapper_pin(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
+		struct swapper_pin **hold)
 {
-	struct place_hold *h;
+	struct swapper_pin *h;
 	uint64_t end;
 	int rc;
 
@@ -86,34 +86,34 @@ int place_hold(struct place *p, struct place_state *s, uint64_t offset, uint64_t
 	return rc;
 }
 
-bool place_holds_same(const struct place_hold *a, const struct place_hold *b)
+bool swapper_pins_same(const struct swapper_pin *a, const struct swapper_pin *b)
 {
 	return a->state == b->state && a->offset == b->offset && a->size == b->size &&
-	       !memcmp(a->versions, b->versions, a->n * sizeof(struct place_version *));
+	       !memcmp(a->versions, b->versions, a->n * sizeof(struct swapper_version *));
 }
 
-void place_release(struct place *p, struct place_hold *h)
+void swapper_release(struct swapper *p, struct swapper_pin *h)
 {
 	pthread_mutex_lock(&p->lock);
 	unlink_hold(p, h);
 	for (uint64_t i = 0; i < h->n; i++)
-		place_version_unref(p, h->versions[i]);
-	place_state_unref(h->state);
+		swapper_version_unref(p, h->versions[i]);
+	swapper_state_unref(h->state);
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 	free(h);
 }
 
-int place_hold_newest(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
-		      struct place_hold **hold)
+int swapper_pin_newest(struct swapper *p, struct swapper_state *s, uint64_t offset,
+		       uint64_t size, struct swapper_pin **hold)
 {
-	struct place_hold *h = hold_new(s, offset, size);
+	struct swapper_pin *h = hold_new(s, offset, size);
 
 	if (!h)
 		return -ENOMEM;
 	pthread_mutex_lock(&p->lock);
-	h->versions[0] = place_newest(&s->slices[h->first]);
-	place_version_ref(h->versions[0]);
+	h->versions[0] = swapper_newest(&s->slices[h->first]);
+	swapper_version_ref(h->versions[0]);
 	s->refs++;
 	link_hold(p, h);
 	pthread_mutex_unlock(&p->lock);
@@ -121,8 +121,8 @@ int place_hold_newest(struct place *p, struct place_state *s, uint64_t offset, u
 	return 0;
 }
 
-bool place_hold_has(const struct place_hold *h, const struct place_state *s, uint64_t offset,
-		    uint64_t size)
+bool swapper_pin_has(const struct swapper_pin *h, const struct swapper_state *s,
+		     uint64_t offset, uint64_t size)
 {
 	uint64_t end;
 
@@ -130,17 +130,17 @@ bool place_hold_has(const struct place_hold *h, const struct place_state *s, uin
 	       end <= h->offset + h->size;
 }
 
-int place_hold_part(struct place *p, const struct place_hold *whole, uint64_t offset,
-		    uint64_t size, struct place_hold **hold)
+int swapper_pin_part(struct swapper *p, const struct swapper_pin *whole, uint64_t offset,
+		     uint64_t size, struct swapper_pin **hold)
 {
-	struct place_hold *h = hold_new(whole->state, offset, size);
+	struct swapper_pin *h = hold_new(whole->state, offset, size);
 
 	if (!h)
 		return -ENOMEM;
 	pthread_mutex_lock(&p->lock);
 	for (uint64_t i = 0; i < h->n; i++) {
 		h->versions[i] = whole->versions[h->first - whole->first + i];
-		place_version_ref(h->versions[i]);
+		swapper_version_ref(h->versions[i]);
 	}
 	h->state->refs++;
 	link_hold(p, h);
@@ -151,61 +151,61 @@ int place_hold_part(struct place *p, const struct place_hold *whole, uint64_t of
 
 /* ---- reading: one slice after the other ---- */
 
-static const struct place_hold *hold_of(const struct place_read *r)
+static const struct swapper_pin *hold_of(const struct swapper_read *r)
 {
 	return r->hold ? r->hold : r->own;
 }
 
-static uint64_t slice_of(const struct place_read *r)
+static uint64_t slice_of(const struct swapper_read *r)
 {
 	return (r->offset + r->gone) / hold_of(r)->state->slice_bytes;
 }
 
-static struct place_version *version_of(const struct place_read *r)
+static struct swapper_version *version_of(const struct swapper_read *r)
 {
 	return hold_of(r)->versions[slice_of(r) - hold_of(r)->first];
 }
 
-static uint64_t offset_of(const struct place_read *r)
+static uint64_t offset_of(const struct swapper_read *r)
 {
 	return (r->offset + r->gone) % hold_of(r)->state->slice_bytes;
 }
 
-static uint8_t *memory_of(const struct place_read *r)
+static uint8_t *memory_of(const struct swapper_read *r)
 {
 	return (uint8_t *)r->memory + r->gone;
 }
 
-static void end(struct place_read *r, int rc)
+static void end(struct swapper_read *r, int rc)
 {
-	struct place *p = r->place;
+	struct swapper *p = r->place;
 
 	if (r->own)
-		place_release(p, r->own);
+		swapper_release(p, r->own);
 	r->done(r, rc);
 }
 
-static void part_is_there(struct place_read *r)
+static void part_is_there(struct swapper_read *r)
 {
-	const struct place_version *v = version_of(r);
+	const struct swapper_version *v = version_of(r);
 
 	if (v)
-		place_version_patch(v, offset_of(r), r->part, memory_of(r));
+		swapper_version_patch(v, offset_of(r), r->part, memory_of(r));
 	r->gone += r->part;
 }
 
-static void go_on(struct place_read *r);
+static void go_on(struct swapper_read *r);
 
 static void on_read(struct swap_io *io, int rc)
 {
-	struct place_read *r = container_of(io, struct place_read, io);
-	struct place *p = r->place;
+	struct swapper_read *r = container_of(io, struct swapper_read, io);
+	struct swapper *p = r->place;
 
 	pthread_mutex_lock(&p->lock);
 	r->submitted = false;
 	if (rc)
-		place_not_read(r->body, io, rc, &r->failure);
-	place_body_read_end(r->body, false);
+		swapper_not_read(r->body, io, rc, &r->failure);
+	swapper_block_read_end(r->body, false);
 	pthread_mutex_unlock(&p->lock);
 	if (rc) {
 		end(r, rc);
@@ -218,7 +218,7 @@ static void on_read(struct swap_io *io, int rc)
 enum from { FROM_NOTHING, FROM_MEMORY, FROM_DISK, FROM_NOWHERE, CANCELED };
 
 /* Under the lock. */
-static void prepare(struct place_read *r)
+static void prepare(struct swapper_read *r)
 {
 	r->io = (struct swap_io){ .extent = r->body->extent,
 				  .what = DISK_READ,
@@ -231,39 +231,39 @@ static void prepare(struct place_read *r)
 }
 
 /* Under the lock. */
-static enum from choose(struct place_read *r)
+static enum from choose(struct swapper_read *r)
 {
-	const struct place_version *v = version_of(r);
+	const struct swapper_version *v = version_of(r);
 
 	if (r->canceled)
 		return CANCELED;
 	if (v && v->given_up)
 		return FROM_NOWHERE;
 	r->body = v ? v->body : NULL;
-	if (!r->body || place_version_covers(v, offset_of(r), r->part))
+	if (!r->body || swapper_version_covers(v, offset_of(r), r->part))
 		return FROM_NOTHING;
-	if (place_body_read(r->body))
+	if (swapper_block_read(r->body))
 		return FROM_MEMORY;
 	prepare(r);
 	return FROM_DISK;
 }
 
-static void from_memory(struct place_read *r)
+static void from_memory(struct swapper_read *r)
 {
 	memcpy(memory_of(r), r->body->memory + offset_of(r), r->part);
 	pthread_mutex_lock(&r->place->lock);
-	place_body_read_end(r->body, true);
+	swapper_block_read_end(r->body, true);
 	pthread_mutex_unlock(&r->place->lock);
 	part_is_there(r);
 }
 
 /* 1: the disk will go on with it. */
-static int read_part(struct place_read *r)
+static int read_part(struct swapper_read *r)
 {
 	enum from from;
 
 	r->part = u64_min(r->size - r->gone,
-			  place_slice_bytes(hold_of(r)->state, slice_of(r)) - offset_of(r));
+			  swapper_slice_bytes(hold_of(r)->state, slice_of(r)) - offset_of(r));
 	pthread_mutex_lock(&r->place->lock);
 	from = choose(r);
 	pthread_mutex_unlock(&r->place->lock);
@@ -280,7 +280,7 @@ static int read_part(struct place_read *r)
 	return 0;
 }
 
-static void go_on(struct place_read *r)
+static void go_on(struct swapper_read *r)
 {
 	int rc = 0;
 
@@ -290,10 +290,10 @@ static void go_on(struct place_read *r)
 		end(r, rc);
 }
 
-static void begin(struct place *p, struct place_read *r)
+static void begin(struct swapper *p, struct swapper_read *r)
 {
 	r->gone = 0;
-	r->failure = (struct place_failure){ 0 };
+	r->failure = (struct swapper_failure){ 0 };
 	r->submitted = r->canceled = false;
 	pthread_mutex_lock(&p->lock);
 	p->figures.reads++;
@@ -302,15 +302,15 @@ static void begin(struct place *p, struct place_read *r)
 	go_on(r);
 }
 
-void place_read(struct place *p, struct place_read *r)
+void swapper_read(struct swapper *p, struct swapper_read *r)
 {
 	int rc = 0;
 
 	r->place = p;
 	r->own = NULL;
 	if (!r->hold)
-		rc = r->size ? place_hold(p, r->state, r->offset, r->size, &r->own) : -EINVAL;
-	else if (!place_hold_has(r->hold, r->state, r->offset, r->size))
+		rc = r->size ? swapper_pin(p, r->state, r->offset, r->size, &r->own) : -EINVAL;
+	else if (!swapper_pin_has(r->hold, r->state, r->offset, r->size))
 		rc = -EINVAL;
 	if (rc)
 		r->done(r, rc);
@@ -318,9 +318,9 @@ void place_read(struct place *p, struct place_read *r)
 		begin(p, r);
 }
 
-void place_read_cancel(struct place_read *r)
+void swapper_read_cancel(struct swapper_read *r)
 {
-	struct place *p = r->place;
+	struct swapper *p = r->place;
 
 	pthread_mutex_lock(&p->lock);
 	r->canceled = true;
@@ -329,7 +329,7 @@ void place_read_cancel(struct place_read *r)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void place_read_part(struct place *p, struct place_read *r, struct place_hold *own)
+void swapper_read_part(struct swapper *p, struct swapper_read *r, struct swapper_pin *own)
 {
 	r->place = p;
 	r->hold = NULL;

@@ -11,7 +11,7 @@
 
 /* ---- waiting ---- */
 
-uint64_t place_patience(const struct place *p)
+uint64_t swapper_patience(const struct swapper *p)
 {
 	uint64_t now = monotonic_ms();
 
@@ -20,43 +20,43 @@ uint64_t place_patience(const struct place *p)
 	return u64_min(p->wait_ms, p->until_ms > now ? p->until_ms - now : 0);
 }
 
-int place_wait_until(struct place *p, const struct timespec *end)
+int swapper_wait_until(struct swapper *p, const struct timespec *end)
 {
 	return -pthread_cond_timedwait(&p->changed, &p->lock, end);
 }
 
 /* ---- buffers ---- */
 
-uint16_t place_slab_of(struct place *p, const void *buffer)
+uint16_t swapper_slab_of(struct swapper *p, const void *buffer)
 {
 	return (uint16_t)pinned_slab_of(p->pinned, buffer);
 }
 
 /* Under the lock: one will be returned. */
-static int can_wait(struct place *p, uint64_t wait_ms)
+static int can_wait(struct swapper *p, uint64_t wait_ms)
 {
 	if (p->returning)
 		return wait_ms ? 0 : -EAGAIN;
-	for (const struct place_body *b = p->unwritten; b; b = b->next_unwritten)
+	for (const struct swapper_block *b = p->unwritten; b; b = b->next_unwritten)
 		if (b->stuck)
 			return b->error;
 	return -ENOBUFS;
 }
 
 /* Under the lock.  What could not be written has all that others could have: perhaps it can be by now. */
-static int free_stuck(struct place *p, uint64_t wait_ms)
+static int free_stuck(struct swapper *p, uint64_t wait_ms)
 {
 	int rc = can_wait(p, wait_ms);
 
 	if (!wait_ms || !p->stuck || p->returning)
 		return rc;
 	pthread_mutex_unlock(&p->lock);
-	place_try_again(p);
+	swapper_try_again(p);
 	pthread_mutex_lock(&p->lock);
 	return can_wait(p, wait_ms);
 }
 
-static int buffer_run(struct place *p, const struct place_state *s, unsigned n,
+static int buffer_run(struct swapper *p, const struct swapper_state *s, unsigned n,
 		      uint64_t wait_ms, void **buffers)
 {
 	struct timespec end = thread_in_ms(wait_ms);
@@ -71,22 +71,23 @@ static int buffer_run(struct place *p, const struct place_state *s, unsigned n,
 		if (rc)
 			break;
 		waited = true;
-		rc = place_wait_until(p, &end);
+		rc = swapper_wait_until(p, &end);
 		if (rc)
 			break;
 	}
 	if (waited)
-		place_timed(p, s, PLACE_NO_SLICE, PLACE_WAIT_OUT, 0, since);
+		swapper_timed(p, s, SWAPPER_NO_SLICE, SWAPPER_WAIT_OUT, 0, since);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
 }
 
-int place_buffer(struct place *p, const struct place_state *s, uint64_t wait_ms, void **buffer)
+int swapper_buffer(struct swapper *p, const struct swapper_state *s, uint64_t wait_ms,
+		   void **buffer)
 {
 	return buffer_run(p, s, 1, wait_ms, buffer);
 }
 
-static void give_back(struct place *p, void *buffer)
+static void give_back(struct swapper *p, void *buffer)
 {
 	pinned_put(p->pinned, buffer);
 	pthread_cond_broadcast(&p->changed);
@@ -95,36 +96,36 @@ static void give_back(struct place *p, void *buffer)
 /* ---- bringing in ---- */
 
 /* Under the lock. */
-static void forget(struct place_lent *l)
+static void forget(struct swapper_lent *l)
 {
 	if (l->buffer)
 		give_back(l->place, l->buffer);
-	place_version_unref(l->place, l->version);
+	swapper_version_unref(l->place, l->version);
 	free(l);
 }
 
-static void count(struct place_lent *l, enum place_timed timed, uint64_t since)
+static void count(struct swapper_lent *l, enum swapper_timed timed, uint64_t since)
 {
-	place_timed(l->place, l->slice->state, l->index, timed, l->bytes, since);
+	swapper_timed(l->place, l->slice->state, l->index, timed, l->bytes, since);
 }
 
 /* Under the lock. */
-static void count_in(struct place_lent *l)
+static void count_in(struct swapper_lent *l)
 {
-	count(l, PLACE_IN, l->since);
+	count(l, SWAPPER_IN, l->since);
 	l->slice->state->reads++;
 }
 
 /* Under the lock. */
-static void is_there(struct place_lent *l, int rc)
+static void is_there(struct swapper_lent *l, int rc)
 {
-	struct place *p = l->place;
+	struct swapper *p = l->place;
 
 	l->there = true;
 	l->rc = rc;
 	if (!rc && l->version)
-		place_version_patch(l->version, 0, l->bytes, l->buffer);
-	place_version_unref(p, l->version);
+		swapper_version_patch(l->version, 0, l->bytes, l->buffer);
+	swapper_version_unref(p, l->version);
 	l->version = NULL;
 	if (l->abandoned) {
 		p->returning--;
@@ -135,71 +136,71 @@ static void is_there(struct place_lent *l, int rc)
 
 static void on_read(struct swap_io *io, int rc)
 {
-	struct place_lent *l = container_of(io, struct place_lent, io);
-	struct place_body *body = l->body;
-	struct place *p = l->place;
+	struct swapper_lent *l = container_of(io, struct swapper_lent, io);
+	struct swapper_block *body = l->body;
+	struct swapper *p = l->place;
 
 	pthread_mutex_lock(&p->lock);
-	place_idle(p, body->state->kind, PLACE_IN);
+	swapper_idle(p, body->state->kind, SWAPPER_IN);
 	if (rc)
-		place_not_read(body, io, rc, &l->failure);
+		swapper_not_read(body, io, rc, &l->failure);
 	else
 		count_in(l);
 	is_there(l, rc);
-	place_body_read_end(body, false); /* the state may go with it */
+	swapper_block_read_end(body, false); /* the state may go with it */
 	p->bringing--;
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 }
 
-static void from_disk(struct place_lent *l)
+static void from_disk(struct swapper_lent *l)
 {
 	l->since = monotonic_ns();
 	l->io = (struct swap_io){ .extent = l->body->extent,
 				  .what = DISK_READ,
-				  .slab = place_slab_of(l->place, l->buffer),
+				  .slab = swapper_slab_of(l->place, l->buffer),
 				  .bytes = l->bytes,
 				  .memory = l->buffer,
 				  .done = on_read };
 	/* The trainer's, until it takes it back itself: l stays. */
 	swap_submit(l->place->file, &l->io);
 	pthread_mutex_lock(&l->place->lock);
-	count(l, PLACE_SUBMIT_IN, l->since);
+	count(l, SWAPPER_SUBMIT_IN, l->since);
 	pthread_mutex_unlock(&l->place->lock);
 }
 
-static void from_memory(struct place_lent *l)
+static void from_memory(struct swapper_lent *l)
 {
 	uint64_t since = monotonic_ns();
 
 	memcpy(l->buffer, l->body->memory, l->bytes);
 	pthread_mutex_lock(&l->place->lock);
-	count(l, PLACE_FROM_MEMORY, since);
-	place_body_read_end(l->body, true);
+	count(l, SWAPPER_FROM_MEMORY, since);
+	swapper_block_read_end(l->body, true);
 	is_there(l, 0);
 	pthread_mutex_unlock(&l->place->lock);
 }
 
-static void from_nothing(struct place_lent *l)
+static void from_nothing(struct swapper_lent *l)
 {
-	if (l->use & PLACE_READ)
+	if (l->use & SWAPPER_READ)
 		memset(l->buffer, 0, l->bytes);
 	pthread_mutex_lock(&l->place->lock);
 	is_there(l, 0);
 	pthread_mutex_unlock(&l->place->lock);
 }
 
-static void start(struct place_lent *l)
+static void start(struct swapper_lent *l)
 {
 	bool is_in_memory = false;
 
 	pthread_mutex_lock(&l->place->lock);
 	l->body = l->version ? l->version->body : NULL;
 	if (l->body)
-		is_in_memory = place_body_read(l->body);
+		is_in_memory = swapper_block_read(l->body);
 	if (l->body && !is_in_memory) {
 		l->place->bringing++;
-		place_busy(l->place, l->body->state->kind, PLACE_IN);
+		swapper_busy(l->place, l->body->state->kind, SWAPPER_IN);
 	}
 	pthread_mutex_unlock(&l->place->lock);
 	if (!l->body)
@@ -211,24 +212,24 @@ static void start(struct place_lent *l)
 }
 
 /* Under the lock.  The trainer is here, and has it nowhere else. */
-static int lend(struct place_lent *l)
+static int lend(struct swapper_lent *l)
 {
-	struct place_slice *slice = l->slice;
+	struct swapper_slice *slice = l->slice;
 
 	if (slice->lent)
 		return -EBUSY;
 	slice->lent = l;
-	if (l->use & PLACE_READ) {
-		l->version = place_newest(slice);
-		place_version_ref(l->version);
+	if (l->use & SWAPPER_READ) {
+		l->version = swapper_newest(slice);
+		swapper_version_ref(l->version);
 	}
 	return 0;
 }
 
-static int lent_new(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
-		    struct place_lent **out)
+static int lent_new(struct swapper *p, struct swapper_state *s, uint64_t slice, unsigned use,
+		    struct swapper_lent **out)
 {
-	struct place_lent *l = calloc(1, sizeof(*l));
+	struct swapper_lent *l = calloc(1, sizeof(*l));
 	int rc;
 
 	if (!l)
@@ -236,7 +237,7 @@ static int lent_new(struct place *p, struct place_state *s, uint64_t slice, unsi
 	l->place = p;
 	l->slice = &s->slices[slice];
 	l->index = slice;
-	l->bytes = place_slice_bytes(s, slice);
+	l->bytes = swapper_slice_bytes(s, slice);
 	l->use = use;
 	pthread_mutex_lock(&p->lock);
 	rc = lend(l);
@@ -248,7 +249,7 @@ static int lent_new(struct place *p, struct place_state *s, uint64_t slice, unsi
 	return rc;
 }
 
-static void take_back(struct place *p, struct place_lent *l)
+static void take_back(struct swapper *p, struct swapper_lent *l)
 {
 	pthread_mutex_lock(&p->lock);
 	l->slice->lent = NULL;
@@ -262,16 +263,16 @@ static void take_back(struct place *p, struct place_lent *l)
 	pthread_mutex_unlock(&p->lock);
 }
 
-int place_bring_slice(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
-		      uint64_t wait_ms, struct place_lent **lent)
+int swapper_swap_in_slice(struct swapper *p, struct swapper_state *s, uint64_t slice,
+			  unsigned use, uint64_t wait_ms, struct swapper_lent **lent)
 {
-	struct place_lent *l;
+	struct swapper_lent *l;
 	void *buffer;
 	int rc = lent_new(p, s, slice, use, &l);
 
 	if (rc)
 		return rc;
-	rc = place_buffer(p, s, wait_ms, &buffer);
+	rc = swapper_buffer(p, s, wait_ms, &buffer);
 	if (rc) {
 		take_back(p, l);
 		return rc;
@@ -282,22 +283,22 @@ int place_bring_slice(struct place *p, struct place_state *s, uint64_t slice, un
 	return 0;
 }
 
-int place_bring(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
-		uint64_t wait_ms, struct place_lent **lent)
+int swapper_swap_in(struct swapper *p, struct swapper_state *s, uint64_t slice, unsigned use,
+		    uint64_t wait_ms, struct swapper_lent **lent)
 {
-	int rc = slice < s->nslices ? place_settle(p, s) : -EINVAL;
+	int rc = slice < s->nslices ? swapper_settle(p, s) : -EINVAL;
 
 	if (rc)
 		return rc;
-	rc = place_bring_slice(p, s, slice, use, wait_ms, lent);
+	rc = swapper_swap_in_slice(p, s, slice, use, wait_ms, lent);
 	if (rc != -ENOBUFS)
 		return rc;
 	/* Those in which gradients are collected can be had. */
-	rc = place_settle(p, NULL);
-	return rc ? rc : place_bring_slice(p, s, slice, use, wait_ms, lent);
+	rc = swapper_settle(p, NULL);
+	return rc ? rc : swapper_swap_in_slice(p, s, slice, use, wait_ms, lent);
 }
 
-static void return_all(struct place *p, struct place_lent **lent, unsigned n)
+static void return_all(struct swapper *p, struct swapper_lent **lent, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		take_back(p, lent[i]);
@@ -306,8 +307,8 @@ static void return_all(struct place *p, struct place_lent **lent, unsigned n)
 }
 
 /* All slices are lent, without buffers. */
-static int lend_all(struct place *p, struct place_state *s, unsigned use,
-		    struct place_lent **lent)
+static int lend_all(struct swapper *p, struct swapper_state *s, unsigned use,
+		    struct swapper_lent **lent)
 {
 	for (unsigned i = 0; i < s->nslices; i++) {
 		int rc = lent_new(p, s, i, use, &lent[i]);
@@ -320,8 +321,8 @@ static int lend_all(struct place *p, struct place_state *s, unsigned use,
 	return 0;
 }
 
-static int bring_all(struct place *p, struct place_state *s, unsigned use, uint64_t wait_ms,
-		     struct place_lent **lent)
+static int bring_all(struct swapper *p, struct swapper_state *s, unsigned use, uint64_t wait_ms,
+		     struct swapper_lent **lent)
 {
 	unsigned n = (unsigned)s->nslices;
 	CLEANUP(free) void **buffers = calloc(n, sizeof(*buffers));
@@ -339,11 +340,11 @@ static int bring_all(struct place *p, struct place_state *s, unsigned use, uint6
 	return rc;
 }
 
-int place_bring_all(struct place *p, struct place_state *s, unsigned use, uint64_t wait_ms,
-		    struct place_lent **lent)
+int swapper_swap_in_all(struct swapper *p, struct swapper_state *s, unsigned use,
+			uint64_t wait_ms, struct swapper_lent **lent)
 {
 	struct pinned_figures f;
-	int rc = place_settle(p, s);
+	int rc = swapper_settle(p, s);
 
 	pinned_figures(p->pinned, &f);
 	if (rc || s->nslices > f.count)
@@ -351,38 +352,38 @@ int place_bring_all(struct place *p, struct place_state *s, unsigned use, uint64
 	rc = bring_all(p, s, use, wait_ms, lent);
 	if (rc != -ENOBUFS)
 		return rc;
-	rc = place_settle(p, NULL);
+	rc = swapper_settle(p, NULL);
 	return rc ? rc : bring_all(p, s, use, wait_ms, lent);
 }
 
 /* ---- in, and out again ---- */
 
-static int wait_for(struct place *p, struct place_lent *l, uint64_t wait_ms)
+static int wait_for(struct swapper *p, struct swapper_lent *l, uint64_t wait_ms)
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	uint64_t since = monotonic_ns();
-	struct place_failure *failure;
+	struct swapper_failure *failure;
 	bool waited = false;
 	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
 	while (!l->there && !rc) {
 		waited = true;
-		rc = place_wait_until(p, &end);
+		rc = swapper_wait_until(p, &end);
 	}
 	if (waited)
-		place_timed(p, l->slice->state, l->index, PLACE_WAIT_IN, 0, since);
+		swapper_timed(p, l->slice->state, l->index, SWAPPER_WAIT_IN, 0, since);
 	rc = rc ? rc : l->rc;
 	failure = l->there ? &l->failure : NULL;
 	pthread_mutex_unlock(&p->lock);
 	if (failure)
-		place_say(p, failure);
+		swapper_say(p, failure);
 	return rc;
 }
 
-int place_wait(struct place *p, struct place_lent *l, void **memory)
+int swapper_wait(struct swapper *p, struct swapper_lent *l, void **memory)
 {
-	int rc = wait_for(p, l, place_patience(p));
+	int rc = wait_for(p, l, swapper_patience(p));
 
 	if (!rc)
 		*memory = l->buffer;
@@ -390,7 +391,7 @@ int place_wait(struct place *p, struct place_lent *l, void **memory)
 }
 
 /* What never leaves memory needs no buffer. */
-static int small_version(struct place *p, struct place_lent *l, struct place_version **v)
+static int small_version(struct swapper *p, struct swapper_lent *l, struct swapper_version **v)
 {
 	void *memory = malloc(l->bytes);
 	int rc;
@@ -399,35 +400,35 @@ static int small_version(struct place *p, struct place_lent *l, struct place_ver
 		return -ENOMEM;
 	memcpy(memory, l->buffer, l->bytes);
 	pthread_mutex_lock(&p->lock);
-	place_take(p, PLACE_SMALL, l->bytes);
+	swapper_take(p, SWAPPER_SMALL, l->bytes);
 	pthread_mutex_unlock(&p->lock);
-	rc = place_version_of(p, l->slice, memory, PLACE_SMALL, v);
+	rc = swapper_version_of(p, l->slice, memory, SWAPPER_SMALL, v);
 	if (!rc)
 		return 0;
 	free(memory);
 	pthread_mutex_lock(&p->lock);
-	place_give(p, PLACE_SMALL, l->bytes);
+	swapper_give(p, SWAPPER_SMALL, l->bytes);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
 }
 
-int place_send(struct place *p, struct place_lent *l)
+int swapper_swap_out(struct swapper *p, struct swapper_lent *l)
 {
-	struct place_slice *slice = l->slice;
+	struct swapper_slice *slice = l->slice;
 	bool small = slice->state->small;
-	struct place_version *v;
-	int rc = wait_for(p, l, place_patience(p));
+	struct swapper_version *v;
+	int rc = wait_for(p, l, swapper_patience(p));
 	uint64_t since = monotonic_ns();
 
 	if (rc)
 		return rc;
 	rc = small ? small_version(p, l, &v)
-		   : place_version_of(p, slice, l->buffer, PLACE_PINNED, &v);
+		   : swapper_version_of(p, slice, l->buffer, SWAPPER_PINNED, &v);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&p->lock);
-	count(l, PLACE_SUBMIT_OUT, since);
-	place_set_next(p, slice, v);
+	count(l, SWAPPER_SUBMIT_OUT, since);
+	swapper_set_next(p, slice, v);
 	slice->lent = NULL;
 	if (!small)
 		l->buffer = NULL;
@@ -436,20 +437,20 @@ int place_send(struct place *p, struct place_lent *l)
 	return 0;
 }
 
-void place_return(struct place *p, struct place_lent *l)
+void swapper_return(struct swapper *p, struct swapper_lent *l)
 {
 	take_back(p, l);
 }
 
-static bool is_collected(const struct place_state *s, const struct place_lent *l)
+static bool is_collected(const struct swapper_state *s, const struct swapper_lent *l)
 {
-	for (unsigned i = 0; i < PLACE_OPEN; i++)
+	for (unsigned i = 0; i < SWAPPER_OPEN; i++)
 		if (s->open[i] == l)
 			return true;
 	return false;
 }
 
-void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel)
+void *swapper_memory(struct swapper *p, struct swapper_state *s, uint64_t first, uint64_t numel)
 {
 	uint64_t from = first * s->element, end = from + numel * s->element;
 	uint64_t slice = from / s->slice_bytes;
@@ -459,7 +460,7 @@ void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint6
 		return NULL;
 	pthread_mutex_lock(&p->lock);
 	for (uint64_t i = slice; i * s->slice_bytes < end; i++) {
-		const struct place_lent *l = s->slices[i].lent;
+		const struct swapper_lent *l = s->slices[i].lent;
 
 		if (!l || !l->there || l->rc || is_collected(s, l) ||
 		    (i > slice && l->buffer != memory + (i - slice) * s->slice_bytes)) {

@@ -9,8 +9,8 @@
 /* Slices are brought in in one order, that of the walk, so that what is read ahead is what is needed next: whoever
  * waits for a buffer waits for one that is being written.
  */
-struct place_walk {
-	struct place *place;
+struct swapper_sweep {
+	struct swapper *place;
 	unsigned n, depth;
 	uint64_t slices, numel, total;
 	uint64_t at; /* the slice that is in, or was last */
@@ -18,21 +18,21 @@ struct place_walk {
 	bool half;      /* it is one of place->half */
 	uint64_t ahead; /* the next slice to bring in, of state number ahead_state */
 	unsigned ahead_state;
-	struct place_walk *next;  /* whose first slices come after the last */
-	struct place_lent **lent; /* [depth + 1][n] */
-	struct place_walked states[];
+	struct swapper_sweep *next; /* whose first slices come after the last */
+	struct swapper_lent **lent; /* [depth + 1][n] */
+	struct swapper_sweeped states[];
 };
 
-static struct place_lent **lent_of(const struct place_walk *w, uint64_t slice, unsigned i)
+static struct swapper_lent **lent_of(const struct swapper_sweep *w, uint64_t slice, unsigned i)
 {
 	return &w->lent[slice % (w->depth + 1) * w->n + i];
 }
 
-static int bring_one(struct place_walk *w, uint64_t wait_ms)
+static int bring_one(struct swapper_sweep *w, uint64_t wait_ms)
 {
-	const struct place_walked *s = &w->states[w->ahead_state];
-	int rc = place_bring(w->place, s->state, w->ahead, s->use, wait_ms,
-			     lent_of(w, w->ahead, w->ahead_state));
+	const struct swapper_sweeped *s = &w->states[w->ahead_state];
+	int rc = swapper_swap_in(w->place, s->state, w->ahead, s->use, wait_ms,
+				 lent_of(w, w->ahead, w->ahead_state));
 
 	if (!rc && ++w->ahead_state == w->n) {
 		w->ahead_state = 0;
@@ -42,7 +42,7 @@ static int bring_one(struct place_walk *w, uint64_t wait_ms)
 }
 
 /* n slices from the first on, as far as there are buffers. */
-static bool bring_first(struct place_walk *w, uint64_t n)
+static bool bring_first(struct swapper_sweep *w, uint64_t n)
 {
 	while (w->ahead < u64_min(n, w->slices))
 		if (bring_one(w, 0))
@@ -50,7 +50,7 @@ static bool bring_first(struct place_walk *w, uint64_t n)
 	return true;
 }
 
-static void bring_ahead(struct place_walk *w)
+static void bring_ahead(struct swapper_sweep *w)
 {
 	uint64_t n = w->at + w->depth + 1;
 
@@ -58,25 +58,25 @@ static void bring_ahead(struct place_walk *w)
 		bring_first(w->next, u64_min(n - w->slices, w->next->depth));
 }
 
-static unsigned depth_of(struct place *p, unsigned n)
+static unsigned depth_of(struct swapper *p, unsigned n)
 {
 	struct pinned_figures f;
 
 	if (p->no_ahead)
 		return 0;
 	pinned_figures(p->pinned, &f);
-	return f.count / n < 4 ? 1 : (unsigned)u64_min(f.count / n - 2, PLACE_AHEAD);
+	return f.count / n < 4 ? 1 : (unsigned)u64_min(f.count / n - 2, SWAPPER_AHEAD);
 }
 
-static int check(struct place *p, const struct place_walked *states, unsigned n)
+static int check(struct swapper *p, const struct swapper_sweeped *states, unsigned n)
 {
-	const struct place_state *first = n ? states[0].state : NULL;
+	const struct swapper_state *first = n ? states[0].state : NULL;
 	struct pinned_figures f;
 
 	for (unsigned i = 0; i < n; i++)
 		if (states[i].state->bytes / states[i].state->element !=
 			    first->bytes / first->element ||
-		    place_slice_numel(states[i].state) != place_slice_numel(first))
+		    swapper_slice_numel(states[i].state) != swapper_slice_numel(first))
 			return -EINVAL;
 	pinned_figures(p->pinned, &f);
 	if (!n)
@@ -89,10 +89,10 @@ static int check(struct place *p, const struct place_walked *states, unsigned n)
 	return n > f.count ? -ENOBUFS : 0;
 }
 
-static struct place_walk *walk_new(struct place *p, const struct place_walked *states,
-				   unsigned n)
+static struct swapper_sweep *walk_new(struct swapper *p, const struct swapper_sweeped *states,
+				      unsigned n)
 {
-	struct place_walk *w = calloc(1, sizeof(*w) + n * sizeof(w->states[0]));
+	struct swapper_sweep *w = calloc(1, sizeof(*w) + n * sizeof(w->states[0]));
 
 	if (!w)
 		return NULL;
@@ -100,9 +100,9 @@ static struct place_walk *walk_new(struct place *p, const struct place_walked *s
 	w->n = n;
 	w->depth = depth_of(p, n);
 	w->slices = states[0].state->nslices;
-	w->numel = place_slice_numel(states[0].state);
+	w->numel = swapper_slice_numel(states[0].state);
 	w->total = states[0].state->bytes / states[0].state->element;
-	w->lent = calloc((size_t)(w->depth + 1) * n, sizeof(struct place_lent *));
+	w->lent = calloc((size_t)(w->depth + 1) * n, sizeof(struct swapper_lent *));
 	if (!w->lent) {
 		free(w);
 		return NULL;
@@ -112,8 +112,8 @@ static struct place_walk *walk_new(struct place *p, const struct place_walked *s
 	return w;
 }
 
-static int walk_open(struct place *p, const struct place_walked *states, unsigned n,
-		     struct place_walk **out)
+static int walk_open(struct swapper *p, const struct swapper_sweeped *states, unsigned n,
+		     struct swapper_sweep **out)
 {
 	int rc = check(p, states, n);
 
@@ -123,8 +123,8 @@ static int walk_open(struct place *p, const struct place_walked *states, unsigne
 	return *out ? 0 : -ENOMEM;
 }
 
-int place_walk_begin(struct place *p, const struct place_walked *states, unsigned n,
-		     struct place_walk **w)
+int swapper_sweep_begin(struct swapper *p, const struct swapper_sweeped *states, unsigned n,
+			struct swapper_sweep **w)
 {
 	int rc = walk_open(p, states, n, w);
 
@@ -133,8 +133,8 @@ int place_walk_begin(struct place *p, const struct place_walked *states, unsigne
 	return rc;
 }
 
-int place_walk_then(struct place_walk *w, const struct place_walked *states, unsigned n,
-		    struct place_walk **next)
+int swapper_sweep_then(struct swapper_sweep *w, const struct swapper_sweeped *states,
+		       unsigned n, struct swapper_sweep **next)
 {
 	int rc = walk_open(w->place, states, n, next);
 
@@ -145,69 +145,70 @@ int place_walk_then(struct place_walk *w, const struct place_walked *states, uns
 	return 0;
 }
 
-void place_walk_alone(struct place_walk *w)
+void swapper_sweep_alone(struct swapper_sweep *w)
 {
 	w->next = NULL;
 }
 
 /* One that has been sent is not sent again when another could not be. */
-static int send_changed(struct place_walk *w)
+static int send_changed(struct swapper_sweep *w)
 {
 	for (unsigned i = 0; i < w->n; i++) {
-		struct place_lent **l = lent_of(w, w->at, i);
-		int rc = *l && w->states[i].use & PLACE_WRITE ? place_send(w->place, *l) : 0;
+		struct swapper_lent **l = lent_of(w, w->at, i);
+		int rc = *l && w->states[i].use & SWAPPER_WRITE ? swapper_swap_out(w->place, *l)
+								: 0;
 
 		if (rc)
 			return rc;
-		if (w->states[i].use & PLACE_WRITE)
+		if (w->states[i].use & SWAPPER_WRITE)
 			*l = NULL;
 	}
 	return 0;
 }
 
-static int send_back(struct place_walk *w)
+static int send_back(struct swapper_sweep *w)
 {
 	int rc = send_changed(w);
 
 	for (unsigned i = 0; i < w->n && !rc; i++) {
-		struct place_lent **l = lent_of(w, w->at, i);
+		struct swapper_lent **l = lent_of(w, w->at, i);
 
 		if (*l)
-			place_return(w->place, *l);
+			swapper_return(w->place, *l);
 		*l = NULL;
 	}
 	return rc;
 }
 
-static bool changes(const struct place_walk *w)
+static bool changes(const struct swapper_sweep *w)
 {
 	for (unsigned i = 0; i < w->n; i++)
-		if (w->states[i].use & PLACE_WRITE)
+		if (w->states[i].use & SWAPPER_WRITE)
 			return true;
 	return false;
 }
 
 /* Some of its slices have been sent, perhaps, and others will be. */
-static void set_half(struct place_walk *w, bool half)
+static void set_half(struct swapper_sweep *w, bool half)
 {
 	w->place->half += half;
 	w->place->half -= w->half;
 	w->half = half;
 }
 
-static int bring_in(struct place_walk *w)
+static int bring_in(struct swapper_sweep *w)
 {
 	void *memory;
 
 	while (w->ahead <= w->at) {
-		int rc = bring_one(w, place_patience(w->place));
+		int rc = bring_one(w, swapper_patience(w->place));
 
 		if (rc)
 			return rc;
 	}
 	bring_ahead(w);
 	for (unsigned i = 0; i < w->n; i++) {
-		int rc = place_wait(w->place, *lent_of(w, w->at, i), &memory);
+		int rc = swapper_wait(w->place, *lent_of(w, w->at, i), &memory);
 
 		if (rc)
 			return rc;
@@ -216,14 +217,14 @@ static int bring_in(struct place_walk *w)
 	return 0;
 }
 
-int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel)
+int swapper_sweep_next(struct swapper_sweep *w, uint64_t *first, uint64_t *numel)
 {
 	int rc = w->in ? send_back(w) : 0;
 
 	if (rc)
 		return rc;
 	if (w->in && w->place->no_behind)
-		place_flush(w->place, w->place->wait_ms); /* what cannot be written stays */
+		swapper_flush(w->place, w->place->wait_ms); /* what cannot be written stays */
 	if (w->in || !w->begun)
 		w->at = w->begun ? w->at + 1 : 0;
 	w->begun = true;
@@ -242,19 +243,19 @@ int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel)
 	return 1;
 }
 
-void *place_walk_memory(const struct place_walk *w, unsigned i)
+void *swapper_sweep_memory(const struct swapper_sweep *w, unsigned i)
 {
-	const struct place_lent *l = w->in ? *lent_of(w, w->at, i) : NULL;
+	const struct swapper_lent *l = w->in ? *lent_of(w, w->at, i) : NULL;
 
 	return l ? l->buffer : NULL;
 }
 
-void place_walk_end(struct place_walk *w)
+void swapper_sweep_end(struct swapper_sweep *w)
 {
 	set_half(w, false);
 	for (unsigned i = 0; i < (w->depth + 1) * w->n; i++)
 		if (w->lent[i])
-			place_return(w->place, w->lent[i]);
+			swapper_return(w->place, w->lent[i]);
 	free(w->lent);
 	free(w);
 }

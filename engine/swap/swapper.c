@@ -19,7 +19,7 @@ static int refuse(char *why, size_t whysize, int rc, const char *what)
 	return rc;
 }
 
-static int open_pinned(struct place *p, const struct place_options *o)
+static int open_pinned(struct swapper *p, const struct swapper_options *o)
 {
 	uint64_t count = p->slice ? o->budget / p->slice : 0;
 
@@ -35,7 +35,7 @@ static int open_pinned(struct place *p, const struct place_options *o)
 			   &p->pinned);
 }
 
-static int open_slabs(struct place *p)
+static int open_slabs(struct swapper *p)
 {
 	struct iovec *slabs;
 
@@ -48,7 +48,7 @@ static int open_slabs(struct place *p)
 	return p->setup.n < DISK_NO_SLAB ? 0 : -EINVAL;
 }
 
-static int open_disk(struct place *p, const struct disk_ops *ops)
+static int open_disk(struct swapper *p, const struct disk_ops *ops)
 {
 	int rc;
 
@@ -64,7 +64,8 @@ static int open_disk(struct place *p, const struct disk_ops *ops)
 	return p->disk_ops->open(&p->disk, &p->setup);
 }
 
-static int open_file(struct place *p, const struct place_options *o, char *why, size_t whysize)
+static int open_file(struct swapper *p, const struct swapper_options *o, char *why,
+		     size_t whysize)
 {
 	const struct swap_file_config config = { .dir = o->dir,
 						 .name = o->name,
@@ -76,7 +77,8 @@ static int open_file(struct place *p, const struct place_options *o, char *why, 
 	return swap_file_create(&p->file, &config, why, whysize);
 }
 
-static int open_parts(struct place *p, const struct place_options *o, char *why, size_t whysize)
+static int open_parts(struct swapper *p, const struct swapper_options *o, char *why,
+		      size_t whysize)
 {
 	int rc = open_pinned(p, o);
 
@@ -100,12 +102,12 @@ static int open_parts(struct place *p, const struct place_options *o, char *why,
 enum { GENERATIONS = 3 };
 
 /* Under the lock, or before others know of it. */
-static void limit_file(struct place *p)
+static void limit_file(struct swapper *p)
 {
 	swap_file_limit(p->file, p->capacity ? p->capacity : GENERATIONS * p->room + p->slice);
 }
 
-static void place_free(struct place *p)
+static void place_free(struct swapper *p)
 {
 	swap_file_close(p->file);
 	if (p->disk)
@@ -117,9 +119,10 @@ static void place_free(struct place *p)
 	free(p);
 }
 
-int place_open(struct place **out, const struct place_options *o, char *why, size_t whysize)
+int swapper_open(struct swapper **out, const struct swapper_options *o, char *why,
+		 size_t whysize)
 {
-	struct place *p = calloc(1, sizeof(*p));
+	struct swapper *p = calloc(1, sizeof(*p));
 	int rc;
 
 	if (!p)
@@ -128,8 +131,8 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 	thread_cond_init(&p->changed);
 	p->slice = o->slice;
 	p->capacity = o->capacity;
-	p->wait_ms = o->wait_ms ? o->wait_ms : PLACE_WAIT_MS;
-	p->least = o->least ? o->least : PLACE_LEAST;
+	p->wait_ms = o->wait_ms ? o->wait_ms : SWAPPER_WAIT_MS;
+	p->least = o->least ? o->least : SWAPPER_LEAST;
 	p->spare_limit = o->spare;
 	p->setup.depth = o->depth;
 	p->setup.threads = o->threads;
@@ -150,24 +153,24 @@ int place_open(struct place **out, const struct place_options *o, char *why, siz
 }
 
 /* What is read for slices that were returned meanwhile, too, and for readers. */
-static int wait_for_disk(struct place *p)
+static int wait_for_disk(struct swapper *p)
 {
-	struct timespec end = thread_in_ms(u64_min(p->wait_ms, PLACE_END_MS));
+	struct timespec end = thread_in_ms(u64_min(p->wait_ms, SWAPPER_END_MS));
 	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
 	while ((p->writing || p->bringing || p->oldest) && !rc)
-		rc = place_wait_until(p, &end);
+		rc = swapper_wait_until(p, &end);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
 }
 
-void place_close(struct place *p)
+void swapper_close(struct swapper *p)
 {
 	if (!p)
 		return;
 	while (p->states)
-		place_drop(p, p->states);
+		swapper_drop(p, p->states);
 	swap_cancel_all(p->file);
 	if (wait_for_disk(p)) {
 		log_error("swap: the disk does not answer: what it has is left to it");
@@ -178,16 +181,16 @@ void place_close(struct place *p)
 
 /* ---- states ---- */
 
-static uint64_t slice_bytes(const struct place *p, enum place_kind kind, uint32_t element)
+static uint64_t slice_bytes(const struct swapper *p, enum swapper_kind kind, uint32_t element)
 {
-	if (kind == PLACE_PARAM && element == 1)
+	if (kind == SWAPPER_PARAM && element == 1)
 		return p->slice;
 	return p->slice / u64_max(element, 4) * element;
 }
 
-static struct place_state *state_new(const char *name, uint64_t nslices)
+static struct swapper_state *state_new(const char *name, uint64_t nslices)
 {
-	struct place_state *s;
+	struct swapper_state *s;
 	uint64_t size;
 
 	if (!u64_mul(nslices, sizeof(s->slices[0]), &size) || !u64_add(size, sizeof(*s), &size))
@@ -202,9 +205,9 @@ static struct place_state *state_new(const char *name, uint64_t nslices)
 	return NULL;
 }
 
-static uint64_t room_of(const struct place_state *s)
+static uint64_t room_of(const struct swapper_state *s)
 {
-	return s->small ? 0 : s->nslices * place_whole(s->slice_bytes);
+	return s->small ? 0 : s->nslices * swapper_whole(s->slice_bytes);
 }
 
 static bool is_element(uint32_t element)
@@ -212,11 +215,11 @@ static bool is_element(uint32_t element)
 	return element == 1 || element == 2 || element == 4 || element == 8;
 }
 
-int place_add(struct place *p, const char *name, enum place_kind kind, uint32_t element,
-	      uint64_t numel, struct place_state **out)
+int swapper_add(struct swapper *p, const char *name, enum swapper_kind kind, uint32_t element,
+		uint64_t numel, struct swapper_state **out)
 {
 	uint64_t bytes, slice;
-	struct place_state *s;
+	struct swapper_state *s;
 
 	if (!is_element(element))
 		return -EINVAL;
@@ -245,70 +248,70 @@ int place_add(struct place *p, const char *name, enum place_kind kind, uint32_t 
 	return 0;
 }
 
-static void unlink_state(struct place *p, struct place_state *s)
+static void unlink_state(struct swapper *p, struct swapper_state *s)
 {
-	struct place_state **link = &p->states;
+	struct swapper_state **link = &p->states;
 
 	while (*link != s)
 		link = &(*link)->next;
 	*link = s->next;
 }
 
-void place_drop(struct place *p, struct place_state *s)
+void swapper_drop(struct swapper *p, struct swapper_state *s)
 {
-	place_forget_put(p, s);
+	swapper_forget_put(p, s);
 	pthread_mutex_lock(&p->lock);
 	unlink_state(p, s);
 	p->room -= room_of(s);
 	limit_file(p);
-	place_publish_changed(p, s);
+	swapper_publish_changed(p, s);
 	for (uint64_t i = 0; i < s->nslices; i++) {
 		assert(!s->slices[i].lent);
-		place_forget_current(p, &s->slices[i]);
+		swapper_forget_current(p, &s->slices[i]);
 	}
-	place_state_unref(s);
+	swapper_state_unref(s);
 	pthread_mutex_unlock(&p->lock);
 }
 
-uint64_t place_least(const struct place *p)
+uint64_t swapper_least(const struct swapper *p)
 {
 	return p->least;
 }
 
-uint64_t place_slice_numel(const struct place_state *s)
+uint64_t swapper_slice_numel(const struct swapper_state *s)
 {
 	return s->slice_bytes / s->element;
 }
 
 /* ---- generations ---- */
 
-int place_publish(struct place *p)
+int swapper_publish(struct swapper *p)
 {
-	int rc = p->half ? -EBUSY : place_settle(p, NULL);
+	int rc = p->half ? -EBUSY : swapper_settle(p, NULL);
 
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&p->lock);
 	p->figures.publishes += p->first_changed != NULL;
-	place_publish_changed(p, NULL);
+	swapper_publish_changed(p, NULL);
 	pthread_mutex_unlock(&p->lock);
 	return 0;
 }
 
-int place_publish_state(struct place *p, struct place_state *s)
+int swapper_publish_state(struct swapper *p, struct swapper_state *s)
 {
-	int rc = place_settle(p, s);
+	int rc = swapper_settle(p, s);
 
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&p->lock);
-	place_publish_changed(p, s);
+	swapper_publish_changed(p, s);
 	pthread_mutex_unlock(&p->lock);
 	return 0;
 }
 
 /* Under the lock. */
-static bool is_in(const struct place_state *s)
+static bool is_in(const struct swapper_state *s)
 {
 	for (uint64_t i = 0; i < s->nslices; i++)
 		if (s->slices[i].lent)
@@ -316,16 +319,16 @@ static bool is_in(const struct place_state *s)
 	return false;
 }
 
-int place_clear(struct place *p, struct place_state *s)
+int swapper_clear(struct swapper *p, struct swapper_state *s)
 {
 	bool busy;
 
-	place_forget_put(p, s);
+	swapper_forget_put(p, s);
 	pthread_mutex_lock(&p->lock);
 	busy = is_in(s);
 	for (uint64_t i = 0; i < s->nslices && !busy; i++)
-		if (place_newest(&s->slices[i]))
-			place_set_next(p, &s->slices[i], NULL);
+		if (swapper_newest(&s->slices[i]))
+			swapper_set_next(p, &s->slices[i], NULL);
 	pthread_mutex_unlock(&p->lock);
 	return busy ? -EBUSY : 0;
 }

@@ -12,7 +12,7 @@
  *	         being written  written                        slice is sent back before there are many
  *
  * The trainer *brings in* a slice: its newest version is copied into a pinned buffer, which is the trainer's until it
- * *sends* it back: as a new version, written behind.  Until place_publish readers see the versions before, all of one
+ * *sends* it back: as a new version, written behind.  Until swapper_publish readers see the versions before, all of one
  * generation; then the new ones.  A reader that *holds* versions goes on seeing them; nothing it does changes or drops
  * anything, or takes one of the trainer's buffers.  What was never sent is zeros, without a byte on the disk.
  *
@@ -22,18 +22,18 @@
  *
  * What cannot be written stays in memory, within `spare`, and is counted and said in a line.
  *
- * place_hold, _release, _read and _figures: any thread.  All else: the trainer's thread, one at a time.
+ * swapper_pin, _release, _read and _figures: any thread.  All else: the trainer's thread, one at a time.
  */
 
 #include "engine/memory/pinned.h"
 #include "engine/swap/swap-file.h"
 
-struct place;
-struct place_state;
+struct swapper;
+struct swapper_state;
 
 /* ---- opening ---- */
 
-struct place_options {
+struct swapper_options {
 	const char *dir;  /* there already */
 	const char *name; /* of the container: plain */
 	uint64_t
@@ -43,14 +43,14 @@ struct place_options {
 	uint64_t
 		spare; /* bytes of ordinary memory for patches, and for what cannot be written */
 	uint64_t
-		least; /* states of fewer bytes never leave memory (not of `spare`); 0: PLACE_LEAST */
-	uint64_t wait_ms; /* for the disk, before it is held to be silent; 0: PLACE_WAIT_MS */
+		least; /* states of fewer bytes never leave memory (not of `spare`); 0: SWAPPER_LEAST */
+	uint64_t wait_ms; /* for the disk, before it is held to be silent; 0: SWAPPER_WAIT_MS */
 	const struct disk_ops *disk_ops; /* NULL: io_uring, else threads */
 	bool no_direct;
 	uint32_t chunk;          /* most bytes of a request, a multiple of 4096; 0: 2 MiB */
 	unsigned depth, threads; /* as struct disk_setup's */
 	bool unlocked;           /* buffers may be paged out */
-	bool no_ahead; /* walks read a slice when it is needed; place_walk_then has no effect */
+	bool no_ahead; /* walks read a slice when it is needed; swapper_sweep_then has no effect */
 	bool debug;    /* a line in the log for each operation */
 	bool no_behind; /* walks go on when what they have sent is written */
 	bool on_node;   /* as struct pinned_options' */
@@ -58,88 +58,89 @@ struct place_options {
 	/* What lines about reads call bytes [from, to) of a state; NULL: by its name.  In the thread that is told of the
 	 * error, without a lock.
 	 */
-	void (*name_range)(void *owner, const struct place_state *s, uint64_t from, uint64_t to,
-			   char *text, size_t size);
+	void (*name_range)(void *owner, const struct swapper_state *s, uint64_t from,
+			   uint64_t to, char *text, size_t size);
 	void *owner;
 };
 
-enum { PLACE_LEAST = 1 << 20, PLACE_WAIT_MS = 120000, PLACE_END_MS = 3000 };
+enum { SWAPPER_LEAST = 1 << 20, SWAPPER_WAIT_MS = 120000, SWAPPER_END_MS = 3000 };
 
 /* A container of its own, that ends with the process.  why has one line.  -EINVAL: no slice, or a budget of less than
  * two;  -ENOMEM; swap_file_create's.
  */
-int place_open(struct place **p, const struct place_options *options, char *why,
-	       size_t whysize);
+int swapper_open(struct swapper **p, const struct swapper_options *options, char *why,
+		 size_t whysize);
 /* Every hold is released, or of a read under way.  What is under way is canceled; what the disk keeps all the same for
- * PLACE_END_MS is left to it.
+ * SWAPPER_END_MS is left to it.
  */
-void place_close(struct place *p);
+void swapper_close(struct swapper *p);
 
 /* ---- states ---- */
 
-enum place_kind { PLACE_PARAM, PLACE_STATE, PLACE_GRADIENT, PLACE_KINDS };
+enum swapper_kind { SWAPPER_PARAM, SWAPPER_STATE, SWAPPER_GRADIENT, SWAPPER_KINDS };
 
 /* numel elements of 1, 2, 4 or 8 bytes, all 0.  name: what lines in the log call it.  -EINVAL; -EOVERFLOW; -ENOMEM. */
-int place_add(struct place *p, const char *name, enum place_kind kind, uint32_t element,
-	      uint64_t numel, struct place_state **s);
+int swapper_add(struct swapper *p, const char *name, enum swapper_kind kind, uint32_t element,
+		uint64_t numel, struct swapper_state **s);
 /* Nothing of it is in.  Holds of it stay good. */
-void place_drop(struct place *p, struct place_state *s);
+void swapper_drop(struct swapper *p, struct swapper_state *s);
 
 /* States of fewer bytes never leave memory. */
-uint64_t place_least(const struct place *p);
+uint64_t swapper_least(const struct swapper *p);
 /* Elements of a slice but the last; equal for all states whose elements have at most 4 bytes.  Bytes of
- * PLACE_PARAM have slices of a whole buffer.
+ * SWAPPER_PARAM have slices of a whole buffer.
  */
-uint64_t place_slice_numel(const struct place_state *s);
+uint64_t swapper_slice_numel(const struct swapper_state *s);
 
 /* ---- slices, by the trainer ---- */
 
-enum place_use {
-	PLACE_READ = 1,  /* its content is wanted: else the buffer has any */
-	PLACE_WRITE = 2, /* it will be sent back, changed */
+enum swapper_use {
+	SWAPPER_READ = 1,  /* its content is wanted: else the buffer has any */
+	SWAPPER_WRITE = 2, /* it will be sent back, changed */
 };
 
-struct place_lent;
+struct swapper_lent;
 
 /* Starts to bring it in.  May wait for buffers that are being written.  -EBUSY: it is in; -EINVAL: no such slice;
  * -ENOBUFS: all buffers are lent; -EAGAIN: only wait_ms 0: none right now; -ETIMEDOUT; -ENOMEM; or, where what could not
  * be written has the buffers, why it could not.
  */
-int place_bring(struct place *p, struct place_state *s, uint64_t slice, unsigned use,
-		uint64_t wait_ms, struct place_lent **lent);
+int swapper_swap_in(struct swapper *p, struct swapper_state *s, uint64_t slice, unsigned use,
+		    uint64_t wait_ms, struct swapper_lent **lent);
 /* Until it is there.  -EIO: damaged (a line says of what); -ETIMEDOUT; -ENOMEM.  It is lent all the same,
  * and still to be returned.
  */
-int place_wait(struct place *p, struct place_lent *lent, void **memory);
+int swapper_wait(struct swapper *p, struct swapper_lent *lent, void **memory);
 /* What is in the buffer is the slice's next version; the buffer is not the trainer's any more, and will be written.
  * Else an errno (-ENOSPC, -ENOMEM, ...): it is lent as before.
  */
-int place_send(struct place *p, struct place_lent *lent);
+int swapper_swap_out(struct swapper *p, struct swapper_lent *lent);
 /* Back unchanged; what is still read for it need not be. */
-void place_return(struct place *p, struct place_lent *lent);
-/* All slices of it, in buffers that lie one behind the other: one lent for each slice.  place_bring's errors; all are lent, or
+void swapper_return(struct swapper *p, struct swapper_lent *lent);
+/* All slices of it, in buffers that lie one behind the other: one lent for each slice.  swapper_swap_in's errors; all are lent, or
  * none, and lent has NULLs.
  */
-int place_bring_all(struct place *p, struct place_state *s, unsigned use, uint64_t wait_ms,
-		    struct place_lent **lent);
+int swapper_swap_in_all(struct swapper *p, struct swapper_state *s, unsigned use,
+			uint64_t wait_ms, struct swapper_lent **lent);
 /* Memory of elements [first, first + numel), at least one, when they were brought in, and are there, one behind the other;
  * else NULL.
  */
-void *place_memory(struct place *p, struct place_state *s, uint64_t first, uint64_t numel);
+void *swapper_memory(struct swapper *p, struct swapper_state *s, uint64_t first,
+		     uint64_t numel);
 
-/* All that was sent, written, put or cleared since becomes current, together; or place_settle's errno, and nothing does.
+/* All that was sent, written, put or cleared since becomes current, together; or swapper_settle's errno, and nothing does.
  * -EBUSY: a walk has changed some slices, and not the others.
  */
-int place_publish(struct place *p);
+int swapper_publish(struct swapper *p);
 /* The same of one state, that nobody has seen yet. */
-int place_publish_state(struct place *p, struct place_state *s);
+int swapper_publish_state(struct swapper *p, struct swapper_state *s);
 
 /* ---- the slices of several states in turn: brought in ahead, written behind ---- */
 
-struct place_walk;
+struct swapper_sweep;
 
-struct place_walked {
-	struct place_state *state;
+struct swapper_sweeped {
+	struct swapper_state *state;
 	unsigned use;
 };
 
@@ -147,24 +148,24 @@ struct place_walked {
  * as many buffers as states; the next are being read meanwhile, and those before written, in three times as many.
  * -EINVAL: states of different slices; -ENOBUFS: fewer buffers than states; -ENOMEM.
  */
-int place_walk_begin(struct place *p, const struct place_walked *states, unsigned n,
-		     struct place_walk **w);
+int swapper_sweep_begin(struct swapper *p, const struct swapper_sweeped *states, unsigned n,
+			struct swapper_sweep **w);
 /* The same of a walk that will come next: while the last slices of w are in, its first are being read, in the buffers that
- * would have been for more of w.  It is ended by itself, after w or after place_walk_alone.
+ * would have been for more of w.  It is ended by itself, after w or after swapper_sweep_alone.
  */
-int place_walk_then(struct place_walk *w, const struct place_walked *states, unsigned n,
-		    struct place_walk **next);
+int swapper_sweep_then(struct swapper_sweep *w, const struct swapper_sweeped *states,
+		       unsigned n, struct swapper_sweep **next);
 /* None comes next. */
-void place_walk_alone(struct place_walk *w);
-/* Sends what is in (PLACE_WRITE), then returns the rest of it, and brings in the next.  1: it is there, elements
- * [*first, *first + *numel); 0: there are no more.  -errno of place_send: those states that could be sent have been, and all
- * others are in as before; of place_bring or place_wait: nothing is in.  It may be tried again.
+void swapper_sweep_alone(struct swapper_sweep *w);
+/* Sends what is in (SWAPPER_WRITE), then returns the rest of it, and brings in the next.  1: it is there, elements
+ * [*first, *first + *numel); 0: there are no more.  -errno of swapper_swap_out: those states that could be sent have been, and all
+ * others are in as before; of swapper_swap_in or swapper_wait: nothing is in.  It may be tried again.
  */
-int place_walk_next(struct place_walk *w, uint64_t *first, uint64_t *numel);
+int swapper_sweep_next(struct swapper_sweep *w, uint64_t *first, uint64_t *numel);
 /* Of states[i], what is in now; NULL: nothing, or it has been sent. */
-void *place_walk_memory(const struct place_walk *w, unsigned i);
-/* What is in is returned unchanged, unless place_walk_next said 0. */
-void place_walk_end(struct place_walk *w);
+void *swapper_sweep_memory(const struct swapper_sweep *w, unsigned i);
+/* What is in is returned unchanged, unless swapper_sweep_next said 0. */
+void swapper_sweep_end(struct swapper_sweep *w);
 
 /* ---- edits and gradients, by the trainer ---- */
 
@@ -172,107 +173,107 @@ void place_walk_end(struct place_walk *w);
  * them.  Not published.  -EINVAL: past the end; -ENOMEM; -EIO: what is there is damaged; -ETIMEDOUT; where neither memory
  * nor disk has room, why.
  */
-int place_write(struct place *p, struct place_state *s, uint64_t offset, const void *data,
-		uint64_t size);
+int swapper_write(struct swapper *p, struct swapper_state *s, uint64_t offset, const void *data,
+		  uint64_t size);
 /* Bytes [offset, offset + size) as the trainer has them: of the newest version, of what was put, of what is lent.
  * -EINVAL: past the end; -EIO; -ENOMEM; waits for the disk, for what is not in memory.
  */
-int place_look(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
-	       void *memory);
+int swapper_look(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
+		 void *memory);
 /* Elements from first on are numel values, or, of float32, have them added.  They are collected in slices that are kept
- * in, until another state or place_settle needs the buffer.  place_bring's and place_send's errors.
+ * in, until another state or swapper_settle needs the buffer.  swapper_swap_in's and swapper_swap_out's errors.
  */
-int place_put(struct place *p, struct place_state *s, uint64_t first, const void *values,
-	      uint64_t numel);
-int place_accumulate(struct place *p, struct place_state *s, uint64_t first,
-		     const float *values, uint64_t numel);
+int swapper_put(struct swapper *p, struct swapper_state *s, uint64_t first, const void *values,
+		uint64_t numel);
+int swapper_accumulate(struct swapper *p, struct swapper_state *s, uint64_t first,
+		       const float *values, uint64_t numel);
 /* What was put is sent back, s: only of that state; NULL: of all.  The first errno; what could not be stays in, and more
  * can be put to it.
  */
-int place_settle(struct place *p, struct place_state *s);
+int swapper_settle(struct swapper *p, struct swapper_state *s);
 /* Zeros, once published.  Nothing of it is in, but for what was put, which is forgotten. */
-int place_clear(struct place *p, struct place_state *s);
+int swapper_clear(struct swapper *p, struct swapper_state *s);
 /* Calls of this thread wait until then at the latest (of monotonic_ms), and not their own time; 0: until that. */
-void place_end_by(struct place *p, uint64_t until_ms);
+void swapper_end_by(struct swapper *p, uint64_t until_ms);
 /* Until all that was sent is on the disk; what could not be written is tried once more.  The first errno of what still is
  * not; -ETIMEDOUT.
  */
-int place_flush(struct place *p, uint64_t wait_ms);
+int swapper_flush(struct swapper *p, uint64_t wait_ms);
 
 /* ---- readers: any thread ---- */
 
-struct place_hold;
+struct swapper_pin;
 
 /* The current versions of bytes [offset, offset + size), of one generation.  -EINVAL: past the end; -ENOMEM; -ESTALE:
- * there was no room to keep them: there are some again after place_publish.
+ * there was no room to keep them: there are some again after swapper_publish.
  */
-int place_hold(struct place *p, struct place_state *s, uint64_t offset, uint64_t size,
-	       struct place_hold **hold);
+int swapper_pin(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
+		struct swapper_pin **hold);
 /* Of the same range, the same bytes. */
-bool place_holds_same(const struct place_hold *a, const struct place_hold *b);
+bool swapper_pins_same(const struct swapper_pin *a, const struct swapper_pin *b);
 /* No read of it is under way. */
-void place_release(struct place *p, struct place_hold *hold);
+void swapper_release(struct swapper *p, struct swapper_pin *hold);
 
-struct place_failure { /* why bytes [from, to) of a state could not be read, or written */
-	const struct place_state *state;
+struct swapper_failure { /* why bytes [from, to) of a state could not be read, or written */
+	const struct swapper_state *state;
 	uint64_t from, to;
 	int rc;
 	const char *what; /* "not read" ... */
 	bool is_read, damaged, unsaid;
 };
 
-struct place_read { /* the caller's memory until done is called */
-	struct place_state *state;
-	struct place_hold *hold; /* NULL: what is current now */
-	uint64_t offset, size;   /* bytes of the state; in the hold */
+struct swapper_read { /* the caller's memory until done is called */
+	struct swapper_state *state;
+	struct swapper_pin *hold; /* NULL: what is current now */
+	uint64_t offset, size;    /* bytes of the state; in the hold */
 	void *memory;
 	/* 0; -EINVAL; -ESTALE: given up, for room; -EIO: damaged; -ENOMEM; -ECANCELED.  From a thread of the disk's, or in
-	 * place_read when no disk was needed.
+	 * swapper_read when no disk was needed.
 	 */
-	void (*done)(struct place_read *r, int rc);
+	void (*done)(struct swapper_read *r, int rc);
 	void *owner;
-	struct place_failure failure; /* out: for place_say */
+	struct swapper_failure failure; /* out: for swapper_say */
 	/* place's: */
-	struct place *place;
-	struct place_hold *own;
-	struct place_body *body;
+	struct swapper *place;
+	struct swapper_pin *own;
+	struct swapper_block *body;
 	uint64_t gone, part;
 	bool submitted, canceled;
 	struct swap_io io;
 };
 
-void place_read(struct place *p, struct place_read *r);
-/* After place_read, while r is there: it ends as soon as the disk lets it. */
-void place_read_cancel(struct place_read *r);
+void swapper_read(struct swapper *p, struct swapper_read *r);
+/* After swapper_read, while r is there: it ends as soon as the disk lets it. */
+void swapper_read_cancel(struct swapper_read *r);
 /* A line about it, unless there was one already, or nothing failed.  While the state is there, or a hold of it. */
-void place_say(struct place *p, struct place_failure *failure);
-/* place_read, waited for.  -ETIMEDOUT: the disk is silent. */
-int place_read_now(struct place *p, struct place_state *s, struct place_hold *hold,
-		   uint64_t offset, uint64_t size, void *memory);
+void swapper_say(struct swapper *p, struct swapper_failure *failure);
+/* swapper_read, waited for.  -ETIMEDOUT: the disk is silent. */
+int swapper_read_now(struct swapper *p, struct swapper_state *s, struct swapper_pin *hold,
+		     uint64_t offset, uint64_t size, void *memory);
 
 /* ---- figures: any thread ---- */
 
-struct place_timer {
+struct swapper_timer {
 	uint64_t count, bytes, ns; /* the sum of all */
 	uint64_t busy_ns;          /* that there was at least one */
 };
 
-enum place_timed {
-	PLACE_IN,        /* slices, from asking the disk until they are there */
-	PLACE_OUT,       /* slices, from sending until they are on the disk */
-	PLACE_WAIT_IN,   /* times that the trainer waited for what is read */
-	PLACE_WAIT_OUT,  /* and for a buffer, which is being written */
-	PLACE_SUBMIT_IN, /* the trainer's part of these, which others do meanwhile */
-	PLACE_SUBMIT_OUT,
-	PLACE_FROM_MEMORY, /* slices that came from memory: not written yet, not writable, small */
-	PLACE_INIT,        /* what states began as, until it was sent */
-	PLACE_TIMED
+enum swapper_timed {
+	SWAPPER_IN,        /* slices, from asking the disk until they are there */
+	SWAPPER_OUT,       /* slices, from sending until they are on the disk */
+	SWAPPER_WAIT_IN,   /* times that the trainer waited for what is read */
+	SWAPPER_WAIT_OUT,  /* and for a buffer, which is being written */
+	SWAPPER_SUBMIT_IN, /* the trainer's part of these, which others do meanwhile */
+	SWAPPER_SUBMIT_OUT,
+	SWAPPER_FROM_MEMORY, /* slices that came from memory: not written yet, not writable, small */
+	SWAPPER_INIT,        /* what states began as, until it was sent */
+	SWAPPER_TIMED
 };
 
 /* DeepSpeed's: swap_in_state, swap_out_gradient, async_swap_gradient_wait, ...  NULL: it has none for that, and we show none. */
-const char *place_timer_name(enum place_kind kind, enum place_timed timed);
+const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed);
 
-struct place_state_figures {
+struct swapper_state_figures {
 	uint64_t bytes;
 	uint64_t disk; /* of these, current on the disk; slices being written count as memory */
 	uint64_t memory;        /* current in memory: being written, not writable, or small */
@@ -285,8 +286,8 @@ struct place_state_figures {
 	int error; /* -errno of the last */
 };
 
-struct place_figures {
-	struct place_timer timers[PLACE_KINDS][PLACE_TIMED];
+struct swapper_figures {
+	struct swapper_timer timers[SWAPPER_KINDS][SWAPPER_TIMED];
 	uint64_t states, bytes; /* of all states */
 	uint64_t slice;         /* bytes */
 	uint64_t small;         /* bytes of versions of small states, in memory for good */
@@ -307,10 +308,11 @@ struct place_figures {
 	struct pinned_figures pinned;
 };
 
-/* A PLACE_INIT of the caller's, begun at `since` (ns). */
-void place_began(struct place *p, const struct place_state *s, uint64_t bytes, uint64_t since);
-void place_figures(struct place *p, struct place_figures *figures);
-void place_state_figures(struct place *p, struct place_state *s,
-			 struct place_state_figures *figures);
+/* A SWAPPER_INIT of the caller's, begun at `since` (ns). */
+void swapper_began(struct swapper *p, const struct swapper_state *s, uint64_t bytes,
+		   uint64_t since);
+void swapper_figures(struct swapper *p, struct swapper_figures *figures);
+void swapper_state_figures(struct swapper *p, struct swapper_state *s,
+			   struct swapper_state_figures *figures);
 
 #endif

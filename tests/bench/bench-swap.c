@@ -43,7 +43,7 @@ enum {
 #define SMALLS (SMALL_MIB * MIB / SMALL)
 
 static char dir[4096];
-static struct place *place;
+static struct swapper *place;
 static const char *pages;
 
 static _Noreturn void fail(const char *what, int rc)
@@ -198,7 +198,7 @@ static void remove_all(void)
 
 /* ---- ours ---- */
 
-static struct place_state *states[STATES];
+static struct swapper_state *states[STATES];
 
 static double swap_out(const struct way *way)
 {
@@ -206,15 +206,15 @@ static double swap_out(const struct way *way)
 
 	(void)way;
 	for (unsigned i = 0; i < STATES * SLICES; i++) {
-		struct place_lent *l;
+		struct swapper_lent *l;
 
-		must("bring", place_bring(place, states[i / SLICES], i % SLICES, PLACE_WRITE,
-					  60000, &l));
-		must("send", place_send(place, l));
+		must("bring", swapper_swap_in(place, states[i / SLICES], i % SLICES,
+					      SWAPPER_WRITE, 60000, &l));
+		must("send", swapper_swap_out(place, l));
 	}
-	must("flush", place_flush(place, 60000));
+	must("flush", swapper_flush(place, 60000));
 	begin = now() - begin;
-	place_publish(place);
+	swapper_publish(place);
 	return begin;
 }
 
@@ -222,42 +222,43 @@ enum { AHEAD = 3 * SLICES };
 
 static double swap_in(const struct way *way)
 {
-	struct place_lent *l[STATES * SLICES];
+	struct swapper_lent *l[STATES * SLICES];
 	double begin = now();
 	void *memory;
 
 	(void)way;
 	for (unsigned i = 0; i < STATES * SLICES + AHEAD; i++) {
 		if (i < STATES * SLICES)
-			must("bring", place_bring(place, states[i / SLICES], i % SLICES,
-						  PLACE_READ, 60000, &l[i]));
+			must("bring", swapper_swap_in(place, states[i / SLICES], i % SLICES,
+						      SWAPPER_READ, 60000, &l[i]));
 		if (i < AHEAD)
 			continue;
-		must("wait", place_wait(place, l[i - AHEAD], &memory));
-		place_return(place, l[i - AHEAD]);
+		must("wait", swapper_wait(place, l[i - AHEAD], &memory));
+		swapper_return(place, l[i - AHEAD]);
 	}
 	return now() - begin;
 }
 
-static struct place_state *packed;
+static struct swapper_state *packed;
 
 static double walk_packed(const struct way *way)
 {
-	const struct place_walked walked = { packed, way->write ? PLACE_WRITE : PLACE_READ };
-	struct place_walk *w;
+	const struct swapper_sweeped walked = { packed,
+						way->write ? SWAPPER_WRITE : SWAPPER_READ };
+	struct swapper_sweep *w;
 	uint64_t first, numel;
 	double begin = now();
 	int rc;
 
-	must("walk", place_walk_begin(place, &walked, 1, &w));
-	while ((rc = place_walk_next(w, &first, &numel)) == 1)
+	must("walk", swapper_sweep_begin(place, &walked, 1, &w));
+	while ((rc = swapper_sweep_next(w, &first, &numel)) == 1)
 		;
 	must("walk", rc);
-	place_walk_end(w);
+	swapper_sweep_end(w);
 	if (way->write)
-		must("flush", place_flush(place, 60000));
+		must("flush", swapper_flush(place, 60000));
 	begin = now() - begin;
-	place_publish(place);
+	swapper_publish(place);
 	return begin;
 }
 
@@ -346,7 +347,7 @@ static double fio_best(const struct way *way)
 /* ---- an optimizer's step ---- */
 
 static const struct adam adam = { 1e-3, 0.9, 0.999, 1e-8, 0.01, true };
-static struct place_state *step_states[4]; /* param, exp_avg, exp_avg_sq, grad */
+static struct swapper_state *step_states[4]; /* param, exp_avg, exp_avg_sq, grad */
 static uint16_t *bf16;
 static float *array[4]; /* ordinary memory of one slice */
 
@@ -363,79 +364,79 @@ static void compute(float *const a[4], uint64_t n)
 
 static double step(const struct way *way)
 {
-	struct place_walked walked[4];
-	struct place_walk *w;
+	struct swapper_sweeped walked[4];
+	struct swapper_sweep *w;
 	uint64_t first, numel;
 	double begin = now();
 	int rc;
 
 	for (unsigned i = 0; i < 4; i++)
-		walked[i] =
-			(struct place_walked){ step_states[i],
-					       i < 3 ? PLACE_READ | PLACE_WRITE : PLACE_READ };
-	must("walk", place_walk_begin(place, walked, 4, &w));
-	while ((rc = place_walk_next(w, &first, &numel)) == 1) {
+		walked[i] = (struct swapper_sweeped){ step_states[i],
+						      i < 3 ? SWAPPER_READ | SWAPPER_WRITE
+							    : SWAPPER_READ };
+	must("walk", swapper_sweep_begin(place, walked, 4, &w));
+	while ((rc = swapper_sweep_next(w, &first, &numel)) == 1) {
 		float *a[4];
 
 		for (unsigned i = 0; i < 4; i++)
-			a[i] = place_walk_memory(w, i);
+			a[i] = swapper_sweep_memory(w, i);
 		if (way->how)
 			compute(a, numel);
 	}
 	must("walk", rc);
-	place_walk_end(w);
-	must("flush", place_flush(place, 60000));
+	swapper_sweep_end(w);
+	must("flush", swapper_flush(place, 60000));
 	begin = now() - begin;
-	place_publish(place);
+	swapper_publish(place);
 	return begin;
 }
 
 /* Each sub-group a walk of its own; how: the next one's first slices are read while this one's last are in. */
-static struct place_state *groups[GROUPS][4];
+static struct swapper_state *groups[GROUPS][4];
 
-static void walked_of(unsigned group, struct place_walked *walked)
+static void walked_of(unsigned group, struct swapper_sweeped *walked)
 {
 	for (unsigned i = 0; i < 4; i++)
-		walked[i] =
-			(struct place_walked){ groups[group][i],
-					       i < 3 ? PLACE_READ | PLACE_WRITE : PLACE_READ };
+		walked[i] = (struct swapper_sweeped){ groups[group][i],
+						      i < 3 ? SWAPPER_READ | SWAPPER_WRITE
+							    : SWAPPER_READ };
 }
 
-static void step_group(struct place_walk *w)
+static void step_group(struct swapper_sweep *w)
 {
 	uint64_t first, numel;
 	float *a[4];
 	int rc;
 
-	while ((rc = place_walk_next(w, &first, &numel)) == 1) {
+	while ((rc = swapper_sweep_next(w, &first, &numel)) == 1) {
 		for (unsigned i = 0; i < 4; i++)
-			a[i] = place_walk_memory(w, i);
+			a[i] = swapper_sweep_memory(w, i);
 		compute(a, numel);
 	}
 	must("walk", rc);
-	place_walk_end(w);
+	swapper_sweep_end(w);
 }
 
 static double step_groups(const struct way *way)
 {
-	struct place_walked walked[4];
-	struct place_walk *w = NULL, *next;
+	struct swapper_sweeped walked[4];
+	struct swapper_sweep *w = NULL, *next;
 	double begin = now();
 
 	for (unsigned i = 0; i < GROUPS; i++, w = next) {
 		next = NULL;
 		walked_of(i, walked);
 		if (!w)
-			must("walk", place_walk_begin(place, walked, 4, &w));
+			must("walk", swapper_sweep_begin(place, walked, 4, &w));
 		if (way->how && i + 1 < GROUPS) {
 			walked_of(i + 1, walked);
-			must("walk", place_walk_then(w, walked, 4, &next));
+			must("walk", swapper_sweep_then(w, walked, 4, &next));
 		}
 		step_group(w);
 	}
-	must("flush", place_flush(place, 60000));
+	must("flush", swapper_flush(place, 60000));
 	begin = now() - begin;
-	place_publish(place);
+	swapper_publish(place);
 	return begin;
 }
 
@@ -482,21 +483,21 @@ static void fill(float *to, uint64_t n)
 }
 
 /* What was never written would not be read. */
-static void write_states(struct place_state *const *of)
+static void write_states(struct swapper_state *const *of)
 {
-	struct place_walked walked = { NULL, PLACE_WRITE };
-	struct place_walk *w;
+	struct swapper_sweeped walked = { NULL, SWAPPER_WRITE };
+	struct swapper_sweep *w;
 	uint64_t first, numel;
 	char path[4200];
 
 	for (unsigned i = 0; i < 4; i++) {
 		walked.state = of[i];
-		must("walk", place_walk_begin(place, &walked, 1, &w));
-		while (place_walk_next(w, &first, &numel) == 1)
-			fill(place_walk_memory(w, 0), numel);
-		place_walk_end(w);
+		must("walk", swapper_sweep_begin(place, &walked, 1, &w));
+		while (swapper_sweep_next(w, &first, &numel) == 1)
+			fill(swapper_sweep_memory(w, 0), numel);
+		swapper_sweep_end(w);
 	}
-	place_publish(place);
+	swapper_publish(place);
 	for (unsigned i = 0; i < 4 * GROUPS; i++) {
 		path_of(path, sizeof(path), "group", i);
 		reference_run(&(struct reference){ MIB, 8, 1 }, path, true, array[0], STATE);
@@ -507,29 +508,29 @@ static void write_states(struct place_state *const *of)
 
 static void open_place(void)
 {
-	struct place_options options = { .dir = dir,
-					 .name = "rank0.swap",
-					 .budget = SLOTS * STATE,
-					 .slice = STATE / SLICES };
-	struct place_figures f;
+	struct swapper_options options = { .dir = dir,
+					   .name = "rank0.swap",
+					   .budget = SLOTS * STATE,
+					   .slice = STATE / SLICES };
+	struct swapper_figures f;
 	char why[512];
 
-	if (place_open(&place, &options, why, sizeof(why))) {
+	if (swapper_open(&place, &options, why, sizeof(why))) {
 		fprintf(stderr, "bench-swap: %s\n", why);
 		exit(1);
 	}
-	place_figures(place, &f);
+	swapper_figures(place, &f);
 	pages = f.pinned.pages == PINNED_SMALL ? "4 KiB pages" : "huge pages";
 	fprintf(stderr, "bench-swap: %s, %s, buffers in %s, %slocked, %sregistered\n", f.disk,
 		f.file.direct ? "O_DIRECT" : "page cache", pages, f.pinned.locked ? "" : "not ",
 		f.registered ? "" : "not ");
 }
 
-static struct place_state *add(const char *name, uint64_t numel)
+static struct swapper_state *add(const char *name, uint64_t numel)
 {
-	struct place_state *s;
+	struct swapper_state *s;
 
-	must("state", place_add(place, name, PLACE_STATE, 4, numel, &s));
+	must("state", swapper_add(place, name, SWAPPER_STATE, 4, numel, &s));
 	return s;
 }
 
@@ -634,7 +635,7 @@ static void steps_of_groups(void)
 		      "each by itself", w[1].seconds, true, 1);
 	for (unsigned i = 0; i < GROUPS; i++)
 		for (unsigned k = 0; k < 4; k++)
-			place_drop(place, groups[i][k]);
+			swapper_drop(place, groups[i][k]);
 }
 
 /* By this process, as the kernel counts what goes to disks; page caches take no part in it. */
@@ -668,8 +669,8 @@ static void small_read(void)
 	}
 	for (uint64_t i = 0; i < 100; i++)
 		must("read",
-		     place_read_now(place, states[i % STATES], NULL,
-				    i * 1234567 % (STATE - 4096), sizeof(block), block));
+		     swapper_read_now(place, states[i % STATES], NULL,
+				      i * 1234567 % (STATE - 4096), sizeof(block), block));
 	print(r, (double)(device_bytes_read() - before) / 100, 0, NULL);
 }
 
@@ -714,6 +715,6 @@ int main(void)
 	packed = add("packed", SMALL_MIB * MIB / 4);
 	small_tensors(true);
 	small_tensors(false);
-	place_close(place);
+	swapper_close(place);
 	return 0;
 }

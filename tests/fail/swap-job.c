@@ -21,8 +21,8 @@
 
 enum { STATES = 2, FLOATS = 2 << 20, BALLAST = 8 << 20, FLUSH_MS = 60000 };
 
-static struct place *place;
-static struct place_state *states[STATES];
+static struct swapper *place;
+static struct swapper_state *states[STATES];
 
 static void check(bool is, const char *what)
 {
@@ -32,19 +32,19 @@ static void check(bool is, const char *what)
 	exit(1);
 }
 
-static void fill(struct place_state *s, uint32_t value)
+static void fill(struct swapper_state *s, uint32_t value)
 {
-	struct place_walk *w;
+	struct swapper_sweep *w;
 	uint64_t first, numel;
 	int rc;
 
-	check(!place_walk_begin(place, &(struct place_walked){ s, PLACE_WRITE }, 1, &w),
+	check(!swapper_sweep_begin(place, &(struct swapper_sweeped){ s, SWAPPER_WRITE }, 1, &w),
 	      "no walk");
-	while ((rc = place_walk_next(w, &first, &numel)) == 1)
+	while ((rc = swapper_sweep_next(w, &first, &numel)) == 1)
 		for (uint64_t i = 0; i < numel; i++)
-			((uint32_t *)place_walk_memory(w, 0))[i] = value;
+			((uint32_t *)swapper_sweep_memory(w, 0))[i] = value;
 	check(!rc, "a walk failed");
-	place_walk_end(w);
+	swapper_sweep_end(w);
 }
 
 static void expect(uint32_t value)
@@ -52,7 +52,8 @@ static void expect(uint32_t value)
 	static uint32_t out[FLOATS];
 
 	for (int i = 0; i < STATES; i++) {
-		check(!place_read_now(place, states[i], NULL, 0, sizeof(out), out), "not read");
+		check(!swapper_read_now(place, states[i], NULL, 0, sizeof(out), out),
+		      "not read");
 		check(out[0] == value && !memcmp(out, out + 1, sizeof(out) - 4), "other bytes");
 	}
 }
@@ -62,25 +63,25 @@ static void train(uint32_t from, uint32_t to)
 	for (uint32_t step = from; step < to; step++) {
 		for (int i = 0; i < STATES; i++)
 			fill(states[i], step);
-		place_publish(place);
+		swapper_publish(place);
 		expect(step);
 	}
 }
 
 static void open_all(const char *dir)
 {
-	const struct place_options options = { .dir = dir,
-					       .name = "rank0.swap",
-					       .budget = 8 << 20,
-					       .slice = 1 << 20,
-					       .spare = STATES * FLOATS * 4 };
+	const struct swapper_options options = { .dir = dir,
+						 .name = "rank0.swap",
+						 .budget = 8 << 20,
+						 .slice = 1 << 20,
+						 .spare = STATES * FLOATS * 4 };
 	char why[512];
 
-	if (place_open(&place, &options, why, sizeof(why)))
+	if (swapper_open(&place, &options, why, sizeof(why)))
 		check(false, why);
 	for (int i = 0; i < STATES; i++)
-		check(!place_add(place, i ? "exp_avg" : "fp32", PLACE_STATE, 4, FLOATS,
-				 &states[i]),
+		check(!swapper_add(place, i ? "exp_avg" : "fp32", SWAPPER_STATE, 4, FLOATS,
+				   &states[i]),
 		      "no state");
 }
 
@@ -94,25 +95,25 @@ static void make_ballast(const char *path)
 
 static void full(const char *dir)
 {
-	struct place_figures f;
+	struct swapper_figures f;
 	char path[4096];
 
 	snprintf(path, sizeof(path), "%s/ballast", dir);
 	make_ballast(path);
 	open_all(dir);
 	train(1, 4);
-	check(place_flush(place, FLUSH_MS) == -ENOSPC, "there was room");
-	place_figures(place, &f);
+	check(swapper_flush(place, FLUSH_MS) == -ENOSPC, "there was room");
+	swapper_figures(place, &f);
 	check(f.spare && f.error == -ENOSPC, "it is not in memory");
 	printf("%" PRIu64 " errors, %" PRIu64 " KiB in memory\n", f.errors, f.spare >> 10);
 	unlink(path);
-	check(!place_flush(place, FLUSH_MS), "there is no room yet");
+	check(!swapper_flush(place, FLUSH_MS), "there is no room yet");
 	expect(3);
 	train(4, 6);
-	check(!place_flush(place, FLUSH_MS), "there is no room any more");
-	place_figures(place, &f);
+	check(!swapper_flush(place, FLUSH_MS), "there is no room any more");
+	swapper_figures(place, &f);
 	check(!f.spare && f.file.direct, "it stays in memory, or in the page cache");
-	place_close(place);
+	swapper_close(place);
 }
 
 /* Slice by slice, so that one that cannot be read hides no other. */
@@ -123,7 +124,7 @@ static unsigned count_eio(uint32_t value)
 
 	for (int i = 0; i < STATES; i++)
 		for (uint64_t at = 0; at < FLOATS * 4; at += sizeof(out)) {
-			int rc = place_read_now(place, states[i], NULL, at, sizeof(out), out);
+			int rc = swapper_read_now(place, states[i], NULL, at, sizeof(out), out);
 
 			check(!rc || rc == -EIO, "another errno");
 			check(rc || (out[0] == value && !memcmp(out, out + 1, sizeof(out) - 4)),
@@ -135,20 +136,20 @@ static unsigned count_eio(uint32_t value)
 
 static void faulty(const char *dir)
 {
-	struct place_figures f;
+	struct swapper_figures f;
 	unsigned eio = 0;
 
 	open_all(dir);
 	for (uint32_t step = 1; step < 6; step++) {
 		for (int i = 0; i < STATES; i++)
 			fill(states[i], step);
-		place_publish(place);
-		place_flush(place, FLUSH_MS);
+		swapper_publish(place);
+		swapper_flush(place, FLUSH_MS);
 		eio += count_eio(step);
 	}
-	place_figures(place, &f);
+	swapper_figures(place, &f);
 	printf("%u %" PRIu64 "\n", eio, f.errors);
-	place_close(place);
+	swapper_close(place);
 }
 
 /* The file system has some of what it will not answer. */
@@ -164,18 +165,19 @@ static void wait_for_silence(const char *dir)
 
 static void silent(const char *dir)
 {
-	struct place_walk *w;
+	struct swapper_sweep *w;
 	uint64_t begin;
 
 	open_all(dir);
 	fill(states[0], 1);
-	check(!place_publish(place) && !place_flush(place, FLUSH_MS), "not written");
-	check(!place_walk_begin(place, &(struct place_walked){ states[0], PLACE_READ }, 1, &w),
+	check(!swapper_publish(place) && !swapper_flush(place, FLUSH_MS), "not written");
+	check(!swapper_sweep_begin(place, &(struct swapper_sweeped){ states[0], SWAPPER_READ },
+				   1, &w),
 	      "no walk");
 	wait_for_silence(dir);
 	begin = monotonic_ms();
-	place_walk_end(w);
-	place_close(place);
+	swapper_sweep_end(w);
+	swapper_close(place);
 	printf("%" PRIu64 "\n", monotonic_ms() - begin);
 	fflush(stdout);
 }

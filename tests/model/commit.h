@@ -102,7 +102,7 @@ struct launch_state {
 	uint8_t moved; /* with which ranks, a bit each */
 };
 
-enum place { RUNNING, ENTERED, WAITING };
+enum swapper { RUNNING, ENTERED, WAITING };
 
 struct rank {
 	uint8_t boundary;  /* entered */

@@ -13,7 +13,7 @@
 enum { RANKS = 3, TORN = 15 };
 
 /* The trainer's thread. */
-enum place { STABLE, SAID, KEPT_FOR_VIEWS, WRITING, WRITTEN, NEW, STABLE_AGAIN };
+enum swapper { STABLE, SAID, KEPT_FOR_VIEWS, WRITING, WRITTEN, NEW, STABLE_AGAIN };
 
 enum view_state { VIEW_NONE, VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
 

@@ -57,22 +57,22 @@ static struct frag *rank0(void)
 	return job_frag(&job, 0);
 }
 
-static struct place *place0(void)
+static struct swapper *place0(void)
 {
 	return rank0()->engine->registry.place;
 }
 
-static struct place_figures figures(void)
+static struct swapper_figures figures(void)
 {
-	struct place_figures f;
+	struct swapper_figures f;
 
-	place_figures(place0(), &f);
+	swapper_figures(place0(), &f);
 	return f;
 }
 
 static uint64_t brought(void)
 {
-	return figures().timers[PLACE_PARAM][PLACE_IN].count;
+	return figures().timers[SWAPPER_PARAM][SWAPPER_IN].count;
 }
 
 /* Once the disk has done what it was asked for. */
@@ -184,29 +184,31 @@ END_TEST
 /* DeepSpeed: "Not enough buffers", an assertion. */
 START_TEST(more_than_the_buffers_is_back_pressure)
 {
-	struct place_lent *lent[BUFFERS];
-	struct place_state *other;
+	struct swapper_lent *lent[BUFFERS];
+	struct swapper_state *other;
 	void *memory[NPARAMS];
 
 	open_job(JOB_LP_SWAP);
 	drain();
 	ck_assert_int_eq(
-		place_add(place0(), "other", PLACE_STATE, 4, BUFFERS * BUFFER / 4, &other), 0);
+		swapper_add(place0(), "other", SWAPPER_STATE, 4, BUFFERS * BUFFER / 4, &other),
+		0);
 	for (int i = 0; i < BUFFERS - 3; i++)
-		ck_assert_int_eq(
-			place_bring(place0(), other, (uint64_t)i, PLACE_WRITE, 0, &lent[i]), 0);
+		ck_assert_int_eq(swapper_swap_in(place0(), other, (uint64_t)i, SWAPPER_WRITE, 0,
+						 &lent[i]),
+				 0);
 	ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, memory), -ENOBUFS);
 	ck_assert(was_said("parameters need"));
 	expect_lent(BUFFERS - 3);
 	in(B);
 	out(B, 0);
-	place_send(place0(), lent[0]); /* it will come back */
+	swapper_swap_out(place0(), lent[0]); /* it will come back */
 	ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, memory), 0);
 	expect_piece(B, memory[B]);
 	ck_assert_int_eq(frag_params_out(rank0(), all, NPARAMS, 0), 0);
 	for (int i = 1; i < BUFFERS - 3; i++)
-		place_return(place0(), lent[i]);
-	place_drop(place0(), other);
+		swapper_return(place0(), lent[i]);
+	swapper_drop(place0(), other);
 	job_close(&job);
 }
 END_TEST
@@ -236,8 +238,8 @@ END_TEST
 START_TEST(reading_ahead_takes_what_nobody_needs_and_gives_way)
 {
 	static const int rest[] = { C, D, B };
-	struct place_lent *lent[BUFFERS];
-	struct place_state *other;
+	struct swapper_lent *lent[BUFFERS];
+	struct swapper_state *other;
 	uint64_t before;
 
 	open_job(JOB_LP_SWAP);
@@ -251,17 +253,19 @@ START_TEST(reading_ahead_takes_what_nobody_needs_and_gives_way)
 	out(B, 0);
 	ck_assert_int_eq(frag_params_ahead(rank0(), rest, 3), 3);
 	ck_assert_int_eq(
-		place_add(place0(), "other", PLACE_STATE, 4, BUFFERS * BUFFER / 4, &other), 0);
+		swapper_add(place0(), "other", SWAPPER_STATE, 4, BUFFERS * BUFFER / 4, &other),
+		0);
 	for (int i = 0; i < BUFFERS - 4; i++)
-		ck_assert_int_eq(
-			place_bring(place0(), other, (uint64_t)i, PLACE_WRITE, 0, &lent[i]), 0);
+		ck_assert_int_eq(swapper_swap_in(place0(), other, (uint64_t)i, SWAPPER_WRITE, 0,
+						 &lent[i]),
+				 0);
 	out(BIG, 0);
 	ck_assert_int_eq(frag_params_ahead(rank0(), all, 1), 1);
 	expect_piece(D, in(D)); /* of what is ahead already */
 	out(D, 0);
 	for (int i = 0; i < BUFFERS - 4; i++)
-		place_return(place0(), lent[i]);
-	place_drop(place0(), other);
+		swapper_return(place0(), lent[i]);
+	swapper_drop(place0(), other);
 	job_close(&job);
 }
 END_TEST
@@ -284,18 +288,20 @@ static void sweep_all(void)
 /* All buffers are lent for what may be needed later. */
 START_TEST(what_is_in_ahead_gives_way_to_states)
 {
-	struct place_lent *lent[BUFFERS];
-	struct place_state *other;
+	struct swapper_lent *lent[BUFFERS];
+	struct swapper_state *other;
 	float value = 3;
 	uint16_t half = 0x4700;
 
 	open_job(JOB_LP_SWAP);
 	drain();
 	ck_assert_int_eq(
-		place_add(place0(), "other", PLACE_STATE, 4, BUFFERS * BUFFER / 4, &other), 0);
+		swapper_add(place0(), "other", SWAPPER_STATE, 4, BUFFERS * BUFFER / 4, &other),
+		0);
 	for (int i = 0; i < BUFFERS - 2; i++)
-		ck_assert_int_eq(
-			place_bring(place0(), other, (uint64_t)i, PLACE_WRITE, 0, &lent[i]), 0);
+		ck_assert_int_eq(swapper_swap_in(place0(), other, (uint64_t)i, SWAPPER_WRITE, 0,
+						 &lent[i]),
+				 0);
 	for (int i = 0; i < 3; i++) {
 		ck_assert_int_eq(frag_params_ahead(rank0(), &all[C], 3), 3);
 		expect_lent(BUFFERS);
@@ -311,8 +317,8 @@ START_TEST(what_is_in_ahead_gives_way_to_states)
 		ck_assert_int_eq(frag_params_ahead(rank0(), &all[C], 3), 3);
 	}
 	for (int i = 0; i < BUFFERS - 2; i++)
-		place_return(place0(), lent[i]);
-	place_drop(place0(), other);
+		swapper_return(place0(), lent[i]);
+	swapper_drop(place0(), other);
 	job_close(&job);
 }
 END_TEST
@@ -320,23 +326,25 @@ END_TEST
 /* No buffer is left for what is asked for last. */
 START_TEST(a_job_ends_after_pieces_could_not_come_in)
 {
-	struct place_lent *lent[BUFFERS];
-	struct place_state *other;
+	struct swapper_lent *lent[BUFFERS];
+	struct swapper_state *other;
 	int big = BIG;
 	void *memory;
 
 	open_job(JOB_LP_SWAP);
 	drain();
 	ck_assert_int_eq(
-		place_add(place0(), "other", PLACE_STATE, 4, BUFFERS * BUFFER / 4, &other), 0);
+		swapper_add(place0(), "other", SWAPPER_STATE, 4, BUFFERS * BUFFER / 4, &other),
+		0);
 	for (int i = 0; i < BUFFERS; i++)
-		ck_assert_int_eq(
-			place_bring(place0(), other, (uint64_t)i, PLACE_WRITE, 0, &lent[i]), 0);
+		ck_assert_int_eq(swapper_swap_in(place0(), other, (uint64_t)i, SWAPPER_WRITE, 0,
+						 &lent[i]),
+				 0);
 	ck_assert_int_eq(frag_params_ahead(rank0(), all, NPARAMS), 0);
 	ck_assert_int_eq(frag_params_in(rank0(), &big, 1, &memory), -ENOBUFS);
 	for (int i = 0; i < BUFFERS; i++)
-		place_return(place0(), lent[i]);
-	place_drop(place0(), other);
+		swapper_return(place0(), lent[i]);
+	swapper_drop(place0(), other);
 	job_close(&job);
 }
 END_TEST

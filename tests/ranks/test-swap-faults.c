@@ -26,7 +26,7 @@ static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_KEEP },
 				       { "exp_avg", FRAG_F32, JOB_SWAP } };
 
 static struct job job;
-static struct place *own;
+static struct swapper *own;
 static unsigned turns, let_go_at;
 
 static struct engine *rank0(void)
@@ -57,7 +57,7 @@ static void swap_momentum(void)
 	ck_assert_int_eq(frag_state_swap(f, 0, 0, "momentum", FRAG_F32), 0);
 	ck_assert_int_eq(frag_state_put(f, 0, 0, "momentum", 0, ones, NUMEL, 0), 0);
 	frag_safe_point(f);
-	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 }
 
 /* Whether there is such a disk. */
@@ -355,7 +355,7 @@ END_TEST
 
 /* ---- what the registry and views hold ---- */
 
-static struct place_state *momentum(uint32_t *row)
+static struct swapper_state *momentum(uint32_t *row)
 {
 	struct registry *r = &rank0()->registry;
 	uint64_t at;
@@ -414,8 +414,8 @@ START_TEST(what_a_step_had_no_room_to_keep_can_be_held_after_it)
 {
 	struct registry *r;
 	struct registry_hold *hold;
-	struct place_state *s;
-	struct place_lent *l;
+	struct swapper_state *s;
+	struct swapper_lent *l;
 	uint32_t row;
 
 	placed_options.capacity = 2 * PLACED_SLICE + 4096;
@@ -424,12 +424,13 @@ START_TEST(what_a_step_had_no_room_to_keep_can_be_held_after_it)
 	r = &rank0()->registry;
 	s = momentum(&row);
 	for (uint64_t i = 0; i < 2; i++) {
-		ck_assert_int_eq(place_bring(place, s, i, PLACE_READ | PLACE_WRITE, 20000, &l),
-				 0);
-		ck_assert_int_eq(place_send(place, l), 0);
+		ck_assert_int_eq(
+			swapper_swap_in(place, s, i, SWAPPER_READ | SWAPPER_WRITE, 20000, &l),
+			0);
+		ck_assert_int_eq(swapper_swap_out(place, l), 0);
 	}
 	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, 0, BYTES, &hold), -EAGAIN);
-	place_publish(place);
+	swapper_publish(place);
 	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, 0, BYTES, &hold), 0);
 	registry_hold_put(hold);
 	close_job();
@@ -530,13 +531,13 @@ static uint64_t generation(void)
 }
 
 /* The disk has room for one version of it and `ballast`; values are put that there is no room for. */
-static struct place_state *begin_without_room(void)
+static struct swapper_state *begin_without_room(void)
 {
 	float twos[NUMEL] = { [0 ... NUMEL - 1] = 2 };
-	struct place_state *ballast = placed_add("ballast", NUMEL);
+	struct swapper_state *ballast = placed_add("ballast", NUMEL);
 
 	placed_fill(ballast, 7);
-	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 	ck_assert_int_eq(frag_state_put(job_frag(&job, 0), 0, 0, "momentum", 0, twos, NUMEL, 0),
 			 0);
 	return ballast;
@@ -552,7 +553,7 @@ static bool all_are(float value)
 
 START_TEST(a_step_that_does_not_fit_is_not_announced_until_it_does)
 {
-	struct place_state *ballast;
+	struct swapper_state *ballast;
 	struct frag *f;
 	uint64_t before, boundary;
 	float value;
@@ -574,7 +575,7 @@ START_TEST(a_step_that_does_not_fit_is_not_announced_until_it_does)
 	ck_assert_uint_eq(rank0()->registry.control->boundary, boundary + 3);
 	ck_assert_uint_eq(generation(), before);
 	ck_assert(all_are(1));
-	place_drop(place, ballast);
+	swapper_drop(place, ballast);
 	ck_assert_int_eq(frag_safe_point(f), 0);
 	ck_assert_uint_eq(generation(), control_generation(boundary + 3));
 	ck_assert(all_are(2));
@@ -588,7 +589,7 @@ END_TEST
 START_TEST(an_edit_makes_the_same_generation_where_a_step_did_not_fit)
 {
 	static const float values[10000];
-	struct place_state *ballast;
+	struct swapper_state *ballast;
 	struct frag *f, *other;
 
 	placed_options.capacity = (uint64_t)2 * 5 * 4096;
@@ -607,7 +608,7 @@ START_TEST(an_edit_makes_the_same_generation_where_a_step_did_not_fit)
 	ck_assert_int_eq(frag_set(other, 0, "fp32", values, sizeof(values)), 0);
 	ck_assert_int_eq(frag_safe_point(f), -ENOSPC);
 	ck_assert_int_eq(frag_safe_point(other), 0);
-	place_drop(place, ballast);
+	swapper_drop(place, ballast);
 	ck_assert_int_eq(frag_safe_point(f), 0);
 	ck_assert_int_eq(frag_safe_point(other), 0);
 	ck_assert_uint_eq(generation(), other->engine->registry.control->generation);
@@ -619,7 +620,7 @@ END_TEST
 
 START_TEST(gradients_that_do_not_fit_are_not_valid_until_they_do)
 {
-	struct place_state *ballast;
+	struct swapper_state *ballast;
 	struct frag *f;
 
 	placed_options.capacity = (uint64_t)2 * 5 * 4096;
@@ -630,7 +631,7 @@ START_TEST(gradients_that_do_not_fit_are_not_valid_until_they_do)
 	ck_assert_int_eq(frag_grads_valid(f, 1), -ENOSPC);
 	ck_assert_uint_eq(rank0()->registry.control->grads & 1, 0);
 	ck_assert(all_are(1));
-	place_drop(place, ballast);
+	swapper_drop(place, ballast);
 	ck_assert_int_eq(frag_grads_valid(f, 1), 0);
 	ck_assert_uint_eq(rank0()->registry.control->grads & 1, 1);
 	ck_assert(all_are(2));

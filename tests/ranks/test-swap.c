@@ -515,14 +515,14 @@ static void open_two_groups(void)
 	ck_assert_int_eq(frag_swap_flush(rank0(), 10000), 0);
 }
 
-static struct place_state_figures figures_of(uint32_t group, const char *key)
+static struct swapper_state_figures figures_of(uint32_t group, const char *key)
 {
 	struct registry *r = &rank0()->engine->registry;
-	struct place_state_figures f;
+	struct swapper_state_figures f;
 	uint64_t at;
 
-	place_state_figures(r->place, registry_place(r, STATE_PARTITION, group, 0, key, &at),
-			    &f);
+	swapper_state_figures(r->place, registry_place(r, STATE_PARTITION, group, 0, key, &at),
+			      &f);
 	return f;
 }
 

@@ -124,11 +124,11 @@ START_TEST(what_was_exported_is_imported_bit_for_bit)
 }
 END_TEST
 
-static struct place_figures figures(void)
+static struct swapper_figures figures(void)
 {
-	struct place_figures f;
+	struct swapper_figures f;
 
-	place_figures(job_frag(&job, 0)->engine->registry.place, &f);
+	swapper_figures(job_frag(&job, 0)->engine->registry.place, &f);
 	return f;
 }
 

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-struct place *place;
+struct swapper *place;
 char placed_dir[200];
-struct place_options placed_options;
+struct swapper_options placed_options;
 
 static const struct disk_ops *const disks[PLACED_DISKS] = { &disk_uring, &disk_threads };
 static uint64_t seed;
@@ -31,12 +31,12 @@ void placed_make_dir(void)
 	snprintf(placed_dir, sizeof(placed_dir), "%s/test-place-XXXXXX",
 		 given ? given : "/tmp");
 	ck_assert_ptr_nonnull(mkdtemp(placed_dir));
-	placed_options = (struct place_options){ .dir = placed_dir,
-						 .name = "rank0.swap",
-						 .budget = 8 * PLACED_SLICE,
-						 .slice = PLACED_SLICE,
-						 .least = 1,
-						 .disk_ops = &faulty_disk };
+	placed_options = (struct swapper_options){ .dir = placed_dir,
+						   .name = "rank0.swap",
+						   .budget = 8 * PLACED_SLICE,
+						   .slice = PLACED_SLICE,
+						   .least = 1,
+						   .disk_ops = &faulty_disk };
 }
 
 void placed_remove_dir(void)
@@ -55,13 +55,13 @@ bool placed_open(int disk)
 	}
 	disks[disk]->close(probe);
 	faulty_over(disks[disk]);
-	ck_assert_msg(!place_open(&place, &placed_options, why, sizeof(why)), "%s", why);
+	ck_assert_msg(!swapper_open(&place, &placed_options, why, sizeof(why)), "%s", why);
 	return true;
 }
 
 void placed_close(void)
 {
-	place_close(place);
+	swapper_close(place);
 	place = NULL;
 }
 
@@ -70,43 +70,44 @@ void placed_container(char path[PLACED_PATH])
 	snprintf(path, PLACED_PATH, "/proc/self/fd/%d", place->file->fd);
 }
 
-struct place_state *placed_add(const char *name, uint64_t floats)
+struct swapper_state *placed_add(const char *name, uint64_t floats)
 {
-	struct place_state *s;
+	struct swapper_state *s;
 
-	ck_assert_int_eq(place_add(place, name, PLACE_STATE, 4, floats, &s), 0);
+	ck_assert_int_eq(swapper_add(place, name, SWAPPER_STATE, 4, floats, &s), 0);
 	return s;
 }
 
-struct place_figures placed_figures(void)
+struct swapper_figures placed_figures(void)
 {
-	struct place_figures f;
+	struct swapper_figures f;
 
-	place_figures(place, &f);
+	swapper_figures(place, &f);
 	return f;
 }
 
-void placed_fill(struct place_state *s, uint32_t value)
+void placed_fill(struct swapper_state *s, uint32_t value)
 {
-	struct place_walk *w;
+	struct swapper_sweep *w;
 	uint64_t first, numel;
 
-	ck_assert_int_eq(
-		place_walk_begin(place, &(struct place_walked){ s, PLACE_WRITE }, 1, &w), 0);
-	while (place_walk_next(w, &first, &numel) == 1)
+	ck_assert_int_eq(swapper_sweep_begin(
+				 place, &(struct swapper_sweeped){ s, SWAPPER_WRITE }, 1, &w),
+			 0);
+	while (swapper_sweep_next(w, &first, &numel) == 1)
 		for (uint64_t i = 0; i < numel; i++)
-			((uint32_t *)place_walk_memory(w, 0))[i] = value;
-	place_walk_end(w);
-	ck_assert_int_eq(place_publish(place), 0);
+			((uint32_t *)swapper_sweep_memory(w, 0))[i] = value;
+	swapper_sweep_end(w);
+	ck_assert_int_eq(swapper_publish(place), 0);
 }
 
-bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, uint64_t numel,
-	       uint32_t value)
+bool placed_is(struct swapper_state *s, struct swapper_pin *hold, uint64_t first,
+	       uint64_t numel, uint32_t value)
 {
 	uint32_t *memory = malloc(numel * 4);
 	bool is;
 
-	ck_assert_int_eq(place_read_now(place, s, hold, first * 4, numel * 4, memory), 0);
+	ck_assert_int_eq(swapper_read_now(place, s, hold, first * 4, numel * 4, memory), 0);
 	is = memory[0] == value && !memcmp(memory, memory + 1, (numel - 1) * 4);
 	if (!is)
 		printf("%u, not %u\n", memory[0], value);
@@ -114,27 +115,27 @@ bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, u
 	return is;
 }
 
-static void on_answer(struct place_read *r, int rc)
+static void on_answer(struct swapper_read *r, int rc)
 {
 	container_of(r, struct placed_answer, read)->rc = rc;
 }
 
-void placed_ask(struct placed_answer *a, struct place_state *s, struct place_hold *hold)
+void placed_ask(struct placed_answer *a, struct swapper_state *s, struct swapper_pin *hold)
 {
 	placed_ask_at(a, s, hold, 0);
 }
 
-void placed_ask_at(struct placed_answer *a, struct place_state *s, struct place_hold *hold,
+void placed_ask_at(struct placed_answer *a, struct swapper_state *s, struct swapper_pin *hold,
 		   uint64_t offset)
 {
 	a->rc = 1;
-	a->read = (struct place_read){ .state = s,
-				       .hold = hold,
-				       .offset = offset,
-				       .size = sizeof(a->out),
-				       .memory = a->out,
-				       .done = on_answer };
-	place_read(place, &a->read);
+	a->read = (struct swapper_read){ .state = s,
+					 .hold = hold,
+					 .offset = offset,
+					 .size = sizeof(a->out),
+					 .memory = a->out,
+					 .done = on_answer };
+	swapper_read(place, &a->read);
 }
 
 int placed_answered(struct placed_answer *a)

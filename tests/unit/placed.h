@@ -13,9 +13,9 @@
 
 enum { PLACED_DISKS = 2, PLACED_SLICE = 16384, PLACED_PATH = 40 };
 
-extern struct place *place;
+extern struct swapper *place;
 extern char placed_dir[200];
-extern struct place_options
+extern struct swapper_options
 	placed_options; /* 8 buffers of PLACED_SLICE, no spare; to be changed before placed_open */
 
 /* Fixtures. */
@@ -27,13 +27,13 @@ bool placed_open(int disk);
 void placed_close(void);
 /* A path to its file, which has no name. */
 void placed_container(char path[PLACED_PATH]);
-struct place_state *placed_add(const char *name, uint64_t floats);
-struct place_figures placed_figures(void);
+struct swapper_state *placed_add(const char *name, uint64_t floats);
+struct swapper_figures placed_figures(void);
 /* All of it, as values of one kind; then published. */
-void placed_fill(struct place_state *s, uint32_t value);
+void placed_fill(struct swapper_state *s, uint32_t value);
 /* Whether elements [first, first + numel) are all that, read by range, of what is current or held. */
-bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, uint64_t numel,
-	       uint32_t value);
+bool placed_is(struct swapper_state *s, struct swapper_pin *hold, uint64_t first,
+	       uint64_t numel, uint32_t value);
 /* Until it is so; not for ever. */
 #define PLACED_UNTIL(condition)                                                                \
 	for (uint64_t end = monotonic_ms() + 20000; !(condition);)                             \
@@ -41,13 +41,13 @@ bool placed_is(struct place_state *s, struct place_hold *hold, uint64_t first, u
 	ck_abort_msg("never %s", #condition)
 
 struct placed_answer {
-	struct place_read read;
+	struct swapper_read read;
 	uint32_t out[64];
 	atomic_int rc; /* 1: not yet */
 };
 /* Begins to read what there is at its start; waits for it. */
-void placed_ask(struct placed_answer *a, struct place_state *s, struct place_hold *hold);
-void placed_ask_at(struct placed_answer *a, struct place_state *s, struct place_hold *hold,
+void placed_ask(struct placed_answer *a, struct swapper_state *s, struct swapper_pin *hold);
+void placed_ask_at(struct placed_answer *a, struct swapper_state *s, struct swapper_pin *hold,
 		   uint64_t offset);
 int placed_answered(struct placed_answer *a);
 bool placed_was_said(const char *what);

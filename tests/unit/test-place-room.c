@@ -16,32 +16,32 @@
 
 enum { SLICE_FLOATS = PLACED_SLICE / 4, FLOATS = 4 * SLICE_FLOATS };
 
-static struct place_state *filled(const char *name, uint64_t floats, uint32_t value)
+static struct swapper_state *filled(const char *name, uint64_t floats, uint32_t value)
 {
-	struct place_state *s = placed_add(name, floats);
+	struct swapper_state *s = placed_add(name, floats);
 
 	placed_fill(s, value);
-	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 	return s;
 }
 
-static int read_some(struct place_state *s, struct place_hold *hold, uint64_t slice)
+static int read_some(struct swapper_state *s, struct swapper_pin *hold, uint64_t slice)
 {
 	uint8_t out[100];
 
-	return place_read_now(place, s, hold, slice * PLACED_SLICE, sizeof(out), out);
+	return swapper_read_now(place, s, hold, slice * PLACED_SLICE, sizeof(out), out);
 }
 
 /* -ENOSPC, most likely. */
-static int send_slice(struct place_state *s, uint64_t slice)
+static int send_slice(struct swapper_state *s, uint64_t slice)
 {
-	struct place_lent *l;
+	struct swapper_lent *l;
 	int rc;
 
-	ck_assert_int_eq(place_bring(place, s, slice, PLACE_WRITE, 20000, &l), 0);
-	rc = place_send(place, l);
+	ck_assert_int_eq(swapper_swap_in(place, s, slice, SWAPPER_WRITE, 20000, &l), 0);
+	rc = swapper_swap_out(place, l);
 	if (rc)
-		place_return(place, l);
+		swapper_return(place, l);
 	return rc;
 }
 
@@ -50,8 +50,8 @@ static int send_slice(struct place_state *s, uint64_t slice)
 /* The slice itself has the same bytes, under a patch. */
 START_TEST(what_the_trainer_needs_too_is_not_taken_from_readers)
 {
-	struct place_state *s, *other;
-	struct place_hold *h;
+	struct swapper_state *s, *other;
+	struct swapper_pin *h;
 
 	placed_options.capacity = FLOATS * 4;
 	placed_options.spare = 4096;
@@ -59,13 +59,13 @@ START_TEST(what_the_trainer_needs_too_is_not_taken_from_readers)
 		return;
 	s = filled("fp32", FLOATS, 1);
 	other = placed_add("other", FLOATS);
-	ck_assert_int_eq(place_hold(place, s, 0, FLOATS * 4, &h), 0);
-	ck_assert_int_eq(place_write(place, s, 0, "1234", 4), 0);
-	ck_assert_int_eq(place_publish(place), 0);
+	ck_assert_int_eq(swapper_pin(place, s, 0, FLOATS * 4, &h), 0);
+	ck_assert_int_eq(swapper_write(place, s, 0, "1234", 4), 0);
+	ck_assert_int_eq(swapper_publish(place), 0);
 	ck_assert_int_eq(send_slice(other, 0), -ENOSPC);
 	ck_assert_uint_eq(placed_figures().given_up, 0);
 	ck_assert(placed_is(s, h, 0, FLOATS, 1));
-	place_release(place, h);
+	swapper_release(place, h);
 	placed_close();
 }
 END_TEST
@@ -74,8 +74,8 @@ END_TEST
 START_TEST(a_slice_larger_than_spare_memory_takes_none_from_readers)
 {
 	enum { FEW = 64 };
-	struct place_state *few, *ballast;
-	struct place_hold *h;
+	struct swapper_state *few, *ballast;
+	struct swapper_pin *h;
 
 	placed_options.capacity = PLACED_SLICE;
 	placed_options.spare = 4096;
@@ -84,14 +84,14 @@ START_TEST(a_slice_larger_than_spare_memory_takes_none_from_readers)
 	ballast = filled("ballast", SLICE_FLOATS, 7);
 	few = placed_add("few", FEW);
 	placed_fill(few, 1);
-	ck_assert_int_eq(place_hold(place, few, 0, FEW * 4, &h), 0);
+	ck_assert_int_eq(swapper_pin(place, few, 0, FEW * 4, &h), 0);
 	placed_fill(few, 2);
 	ck_assert_uint_eq(placed_figures().spare, 2 * FEW * 4);
-	ck_assert_int_eq(place_put(place, ballast, 0, (float[]){ 2 }, 1), 0);
-	ck_assert_int_eq(place_settle(place, ballast), -ENOSPC);
+	ck_assert_int_eq(swapper_put(place, ballast, 0, (float[]){ 2 }, 1), 0);
+	ck_assert_int_eq(swapper_settle(place, ballast), -ENOSPC);
 	ck_assert_uint_eq(placed_figures().given_up, 0);
 	ck_assert(placed_is(few, h, 0, FEW, 1));
-	place_release(place, h);
+	swapper_release(place, h);
 	placed_close();
 }
 END_TEST
@@ -104,7 +104,7 @@ static void *read_on(void *arg)
 
 	while (!over) {
 		uint32_t values[1000];
-		int rc = place_read_now(place, arg, NULL, 5000, sizeof(values), values);
+		int rc = swapper_read_now(place, arg, NULL, 5000, sizeof(values), values);
 
 		wrong += rc || memcmp(values, values + 1, sizeof(values) - 4);
 	}
@@ -115,7 +115,7 @@ static void *read_on(void *arg)
 START_TEST(readers_of_what_cannot_be_written_see_one_generation)
 {
 	pthread_t threads[2];
-	struct place_state *s;
+	struct swapper_state *s;
 	void *wrong;
 
 	placed_options.spare = 4 * FLOATS * 4;
@@ -129,7 +129,7 @@ START_TEST(readers_of_what_cannot_be_written_see_one_generation)
 	for (uint32_t step = 2; step < 40; step++) {
 		placed_fill(s, step);
 		if (step % 8 == 0)
-			ck_assert_int_eq(place_flush(place, 20000), -EIO);
+			ck_assert_int_eq(swapper_flush(place, 20000), -EIO);
 	}
 	over = true;
 	for (int i = 0; i < 2; i++) {
@@ -137,7 +137,7 @@ START_TEST(readers_of_what_cannot_be_written_see_one_generation)
 		ck_assert_ptr_null(wrong);
 	}
 	faulty_end();
-	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 	ck_assert_uint_eq(placed_figures().spare, 0);
 	ck_assert_uint_eq(placed_figures().pinned.lent, 0);
 	placed_close();
@@ -148,7 +148,7 @@ END_TEST
 
 START_TEST(a_disk_that_is_silent_is_a_timeout_and_may_answer_later)
 {
-	struct place_state *s;
+	struct swapper_state *s;
 	uint8_t out[100], zeros[100] = { 0 };
 
 	placed_options.wait_ms = 100;
@@ -157,9 +157,9 @@ START_TEST(a_disk_that_is_silent_is_a_timeout_and_may_answer_later)
 	s = filled("fp32", FLOATS, 1);
 	memset(out, 0, sizeof(out));
 	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 2 });
-	ck_assert_int_eq(place_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
-	ck_assert_int_eq(place_look(place, s, 5, sizeof(out), out), -ETIMEDOUT);
-	place_drop(place, s);
+	ck_assert_int_eq(swapper_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
+	ck_assert_int_eq(swapper_look(place, s, 5, sizeof(out), out), -ETIMEDOUT);
+	swapper_drop(place, s);
 	ck_assert_uint_eq(faulty_end(), 2);
 	placed_close(); /* waits for both */
 	ck_assert_mem_eq(out, zeros, sizeof(out));
@@ -169,15 +169,15 @@ END_TEST
 START_TEST(a_disk_that_stays_silent_is_left)
 {
 	uint8_t out[100];
-	struct place_state *s;
+	struct swapper_state *s;
 
 	placed_options.wait_ms = 100;
 	if (!placed_open(_i))
 		return;
 	s = filled("fp32", FLOATS, 1);
 	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1 });
-	ck_assert_int_eq(place_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
-	place_close(place);
+	ck_assert_int_eq(swapper_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
+	swapper_close(place);
 	ck_assert(placed_was_said("the disk does not answer: what it has is left to it"));
 	ck_assert_uint_eq(faulty_end(), 1);
 	placed_close();
@@ -194,7 +194,7 @@ static void hold_all(enum disk_what what)
 START_TEST(a_read_that_is_canceled_ends_on_a_silent_disk)
 {
 	struct placed_answer a;
-	struct place_state *s;
+	struct swapper_state *s;
 
 	if (!placed_open(_i))
 		return;
@@ -202,7 +202,7 @@ START_TEST(a_read_that_is_canceled_ends_on_a_silent_disk)
 	hold_all(DISK_READ);
 	placed_ask(&a, s, NULL);
 	faulty_wait_held(1);
-	place_read_cancel(&a.read);
+	swapper_read_cancel(&a.read);
 	ck_assert_int_eq(placed_answered(&a), -ECANCELED);
 	ck_assert_uint_eq(placed_figures().errors, 0);
 	ck_assert_uint_eq(faulty_end(), 1);
@@ -215,7 +215,7 @@ END_TEST
 START_TEST(a_read_that_is_canceled_begins_no_other_slice)
 {
 	struct placed_answer a;
-	struct place_state *s;
+	struct swapper_state *s;
 
 	if (!placed_open(_i))
 		return;
@@ -223,7 +223,7 @@ START_TEST(a_read_that_is_canceled_begins_no_other_slice)
 	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1000 });
 	placed_ask_at(&a, s, NULL, PLACED_SLICE - sizeof(a.out) / 2);
 	faulty_wait_held(1);
-	place_read_cancel(&a.read);
+	swapper_read_cancel(&a.read);
 	ck_assert_uint_eq(faulty_end(), 1);
 	ck_assert_int_eq(placed_answered(&a), -ECANCELED);
 	placed_close();
@@ -232,7 +232,7 @@ END_TEST
 
 START_TEST(a_read_that_took_too_long_is_canceled)
 {
-	struct place_state *s;
+	struct swapper_state *s;
 	uint8_t out[100];
 
 	placed_options.wait_ms = 100;
@@ -240,7 +240,7 @@ START_TEST(a_read_that_took_too_long_is_canceled)
 		return;
 	s = filled("fp32", FLOATS, 1);
 	hold_all(DISK_READ);
-	ck_assert_int_eq(place_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
+	ck_assert_int_eq(swapper_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
 	PLACED_UNTIL(!placed_figures().holds);
 	ck_assert_uint_eq(faulty_end(), 1);
 	placed_close();
@@ -249,16 +249,16 @@ END_TEST
 
 START_TEST(a_buffer_comes_back_when_its_slice_is_not_wanted_any_more)
 {
-	struct place_state *s;
-	struct place_lent *l;
+	struct swapper_state *s;
+	struct swapper_lent *l;
 
 	if (!placed_open(_i))
 		return;
 	s = filled("fp32", FLOATS, 1);
 	hold_all(DISK_READ);
-	ck_assert_int_eq(place_bring(place, s, 0, PLACE_READ, 20000, &l), 0);
+	ck_assert_int_eq(swapper_swap_in(place, s, 0, SWAPPER_READ, 20000, &l), 0);
 	faulty_wait_held(1);
-	place_return(place, l);
+	swapper_return(place, l);
 	PLACED_UNTIL(!placed_figures().pinned.lent);
 	ck_assert_uint_eq(placed_figures().errors, 0);
 	ck_assert_uint_eq(faulty_end(), 1);
@@ -269,7 +269,7 @@ END_TEST
 /* Its wait for an answer is two minutes. */
 START_TEST(a_place_is_closed_at_once_on_a_silent_disk)
 {
-	struct place_state *s;
+	struct swapper_state *s;
 	uint64_t begin;
 
 	if (!placed_open(_i))
@@ -291,28 +291,28 @@ END_TEST
 START_TEST(a_flush_ends_in_its_time)
 {
 	struct placed_answer a;
-	struct place_state *s, *other;
-	struct place_hold *h;
+	struct swapper_state *s, *other;
+	struct swapper_pin *h;
 	uint64_t begin;
 
 	placed_options.capacity = 2 * PLACED_SLICE;
 	if (!placed_open(_i))
 		return;
 	s = filled("fp32", SLICE_FLOATS, 1);
-	ck_assert_int_eq(place_hold(place, s, 0, PLACED_SLICE, &h), 0);
+	ck_assert_int_eq(swapper_pin(place, s, 0, PLACED_SLICE, &h), 0);
 	placed_fill(s, 2);
 	faulty_begin((struct faulty){ FAULT_HOLD, DISK_READ, 0, 1, 1 });
 	placed_ask(&a, s, h);
 	faulty_wait_held(1);
 	other = placed_add("other", SLICE_FLOATS);
-	ck_assert_int_eq(place_put(place, other, 0, (float[]){ 2 }, 1), 0);
+	ck_assert_int_eq(swapper_put(place, other, 0, (float[]){ 2 }, 1), 0);
 	begin = monotonic_ms();
-	ck_assert_int_eq(place_flush(place, 200), -ENOSPC);
+	ck_assert_int_eq(swapper_flush(place, 200), -ENOSPC);
 	ck_assert_uint_lt(monotonic_ms() - begin, 20000);
 	faulty_end();
-	ck_assert_int_eq(place_flush(place, 20000), 0);
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 	ck_assert_int_eq(a.rc, 0);
-	place_release(place, h);
+	swapper_release(place, h);
 	placed_close();
 }
 END_TEST
@@ -320,8 +320,8 @@ END_TEST
 /* The slice was returned before it came, its room taken, its state dropped. */
 START_TEST(what_comes_after_all_others_have_gone_is_forgotten)
 {
-	struct place_state *s, *other;
-	struct place_lent *l;
+	struct swapper_state *s, *other;
+	struct swapper_lent *l;
 
 	placed_options.capacity = PLACED_SLICE;
 	placed_options.wait_ms = 100;
@@ -330,13 +330,13 @@ START_TEST(what_comes_after_all_others_have_gone_is_forgotten)
 	s = filled("fp32", SLICE_FLOATS, 1);
 	other = placed_add("other", SLICE_FLOATS);
 	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1 });
-	ck_assert_int_eq(place_bring(place, s, 0, PLACE_READ, 20000, &l), 0);
+	ck_assert_int_eq(swapper_swap_in(place, s, 0, SWAPPER_READ, 20000, &l), 0);
 	faulty_wait_held(1);
-	place_return(place, l);
-	ck_assert_int_eq(place_clear(place, s), 0);
+	swapper_return(place, l);
+	ck_assert_int_eq(swapper_clear(place, s), 0);
 	ck_assert_int_eq(send_slice(other, 0), -ENOSPC);
 	ck_assert_uint_eq(placed_figures().given_up, 1);
-	place_drop(place, s);
+	swapper_drop(place, s);
 	ck_assert_uint_eq(faulty_end(), 1);
 	placed_close();
 }
@@ -346,8 +346,8 @@ END_TEST
 
 START_TEST(what_is_lost_is_no_zeros)
 {
-	struct place_state_figures f;
-	struct place_state *s;
+	struct swapper_state_figures f;
+	struct swapper_state *s;
 
 	placed_options.capacity = FLOATS * 4 + PLACED_SLICE;
 	if (!placed_open(_i))
@@ -355,12 +355,12 @@ START_TEST(what_is_lost_is_no_zeros)
 	s = filled("fp32", FLOATS, 1);
 	for (uint64_t i = 0; i < 2; i++)
 		ck_assert_int_eq(send_slice(s, i), 0);
-	place_state_figures(place, s, &f);
+	swapper_state_figures(place, s, &f);
 	ck_assert_uint_eq(f.lost, PLACED_SLICE);
 	ck_assert_uint_eq(f.zeros, 0);
 	ck_assert_uint_eq(f.disk, FLOATS * 4 - PLACED_SLICE);
-	ck_assert_int_eq(place_publish(place), 0);
-	place_state_figures(place, s, &f);
+	ck_assert_int_eq(swapper_publish(place), 0);
+	swapper_state_figures(place, s, &f);
 	ck_assert_uint_eq(f.lost, 0);
 	placed_close();
 }
@@ -369,8 +369,8 @@ END_TEST
 /* A rate is of the time that something was under way, however much at once. */
 START_TEST(what_is_written_at_once_takes_its_time_once)
 {
-	struct place_timer t;
-	struct place_state *s;
+	struct swapper_timer t;
+	struct swapper_state *s;
 	uint64_t begin;
 
 	if (!placed_open(_i))
@@ -383,10 +383,11 @@ START_TEST(what_is_written_at_once_takes_its_time_once)
 	begin = monotonic_ms();
 	while (monotonic_ms() < begin + 100)
 		sched_yield();
-	ck_assert_uint_ge(placed_figures().timers[PLACE_STATE][PLACE_OUT].busy_ns, 90000000);
+	ck_assert_uint_ge(placed_figures().timers[SWAPPER_STATE][SWAPPER_OUT].busy_ns,
+			  90000000);
 	ck_assert_uint_eq(faulty_end(), 4);
-	ck_assert_int_eq(place_flush(place, 20000), 0);
-	t = placed_figures().timers[PLACE_STATE][PLACE_OUT];
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
+	t = placed_figures().timers[SWAPPER_STATE][SWAPPER_OUT];
 	ck_assert_uint_eq(t.count, 4);
 	ck_assert_uint_gt(t.ns, 2 * t.busy_ns);
 	ck_assert_uint_le(t.ns, 4 * t.busy_ns);
@@ -407,7 +408,7 @@ static unsigned times_said(const char *what)
 
 START_TEST(a_damaged_slice_is_said_once_however_often_it_is_read)
 {
-	struct place_state *s;
+	struct swapper_state *s;
 
 	if (!placed_open(_i))
 		return;
