@@ -237,7 +237,7 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 		return rc;
 	become_rank(e, launch);
 	fabric_open(e);
-	edits_init(&e->edits, STAGE_MEM);
+	participant_init(&e->edits, STAGE_MEM);
 	views_init(&e->views, memory("FRAG_VIEW_MEM", VIEW_MEM));
 	e->gather_mem = memory("FRAG_GATHER_MEM", GATHER_MEM);
 	e->own = catalog_new();

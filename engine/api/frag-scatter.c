@@ -239,9 +239,10 @@ static int pass_window(struct scatter *s, const struct span *window, const struc
 static int stage(struct scatter *s, const struct own *own, const struct span *part,
 		 const void *bytes)
 {
-	return edits_stage(&s->e->edits, s->transaction, NODE_LOCAL, monotonic_ms(), s->epoch,
-			   own->row, s->file->is_grad, own->offset + part->from - own->at.from,
-			   bytes, (uint32_t)(part->to - part->from));
+	return participant_stage(&s->e->edits, s->transaction, NODE_LOCAL, monotonic_ms(),
+				 s->epoch, own->row, s->file->is_grad,
+				 own->offset + part->from - own->at.from, bytes,
+				 (uint32_t)(part->to - part->from));
 }
 
 static int stage_converted(struct scatter *s, const struct own *own, const struct span *part,
@@ -407,7 +408,7 @@ static int by_communicator(struct scatter *s)
 	else
 		rc = meet(s, HAVE_AGREED, is_root(s) ? agree(s) : 0);
 	if (rc)
-		edits_drop(&s->e->edits, s->transaction);
+		participant_drop(&s->e->edits, s->transaction);
 	return rc;
 }
 

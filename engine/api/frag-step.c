@@ -38,7 +38,7 @@ static void wait_here(struct engine *e)
 {
 	node_wake(e);
 	if (e->threaded)
-		edits_wait(&e->edits, WAIT_MS);
+		participant_wait(&e->edits, WAIT_MS);
 	else
 		node_yield(e);
 }
@@ -154,7 +154,7 @@ static int apply_edits(struct engine *e, uint64_t b)
 
 	if (whole)
 		change_begin(e);
-	applied = edits_pass(&e->edits, &e->registry, b, grads_word(c));
+	applied = participant_apply(&e->edits, &e->registry, b, grads_word(c));
 	if (whole)
 		rc = change_end(e, applied ? generation_after(now, b) : now);
 	else if (e->owed && applied)
@@ -166,7 +166,8 @@ static int apply_edits(struct engine *e, uint64_t b)
 /* It changes no state. */
 static void launch_round(struct engine *e, uint64_t b)
 {
-	edits_pass_round(&e->edits, b, grads_word(e->registry.control), rounds_launch, e);
+	participant_apply_round(&e->edits, b, grads_word(e->registry.control), rounds_launch,
+				e);
 	node_wake(e);
 }
 
@@ -181,15 +182,16 @@ static int look_at_edits(struct engine *e, uint64_t b)
 	struct control_page *c = e->registry.control;
 	uint32_t phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
 	uint64_t before = held(e), begin = monotonic_ns();
-	enum edits_next next;
+	enum participant_next next;
 	int rc = 0;
 
-	while ((next = edits_look(&e->edits, b, !is_changing(c) || e->owed)) != EDITS_GO) {
-		if (next == EDITS_FROZEN)
+	while ((next = participant_look(&e->edits, b, !is_changing(c) || e->owed)) !=
+	       PARTICIPANT_GO) {
+		if (next == PARTICIPANT_FROZEN)
 			show_phase(c, CONTROL_FROZEN);
-		if (next == EDITS_DECIDED)
+		if (next == PARTICIPANT_DECIDED)
 			rc = first_errno(rc, apply_edits(e, b));
-		else if (next == EDITS_ROUND)
+		else if (next == PARTICIPANT_ROUND)
 			launch_round(e, b);
 		else
 			wait_here(e);
@@ -213,7 +215,7 @@ static void time_boundary(struct engine *e)
 	e->passed_ns = now;
 }
 
-/* The boundary is entered before edits are looked for: see edits_prepare. */
+/* The boundary is entered before edits are looked for: see participant_prepare. */
 static int pass(struct engine *e)
 {
 	uint64_t b = atomic_fetch_add_explicit(&e->registry.control->boundary, 1,
@@ -221,7 +223,7 @@ static int pass(struct engine *e)
 		     1;
 
 	time_boundary(e);
-	return edits_pending(&e->edits, b) ? look_at_edits(e, b) : 0;
+	return participant_pending(&e->edits, b) ? look_at_edits(e, b) : 0;
 }
 
 static int boundary(struct engine *e)

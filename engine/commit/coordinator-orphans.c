@@ -10,12 +10,12 @@
 
 enum wire_outcome agree_outcome(struct engine *e, const uint64_t transaction[2])
 {
-	uint32_t coordinator = edits_coordinator(&e->edits, transaction);
+	uint32_t coordinator = participant_coordinator(&e->edits, transaction);
 
 	if (coordinator < e->world &&
 	    !peers_reach(e, coordinator)) /* from now on it is pinged */
 		return WIRE_COORDINATED;
-	return edits_outcome(&e->edits, transaction);
+	return participant_outcome(&e->edits, transaction);
 }
 
 /* One question to all live ranks about one edit. */
@@ -78,7 +78,7 @@ static void resolve(struct engine *e, const struct inquiry *q)
 
 	log_warn("an edit or freeze whose coordinator died is %s",
 		 committed ? "committed: another rank knew" : "aborted");
-	edits_resolve(&e->edits, q->transaction, committed);
+	participant_resolve(&e->edits, q->transaction, committed);
 }
 
 static void turn_inquiries(struct engine *e, uint64_t now)
@@ -135,7 +135,7 @@ static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank,
 
 	if (!answer->status && answer->type == WIRE_KNOWN) {
 		memcpy(&known, answer->body, sizeof(known));
-		edits_hear(&e->edits, known.transaction, known.outcome == WIRE_COMMITTED);
+		participant_hear(&e->edits, known.transaction, known.outcome == WIRE_COMMITTED);
 	}
 	return false;
 }
@@ -144,7 +144,7 @@ static void turn_prepared(struct engine *e, uint64_t now)
 {
 	struct orphans o = { .e = e, .now = now };
 
-	edits_each_prepared(&e->edits, see_prepared, &o);
+	participant_each_prepared(&e->edits, see_prepared, &o);
 	for (unsigned i = 0; i < o.narrived; i++) {
 		struct wire_transaction body;
 

@@ -210,7 +210,7 @@ static void finish(struct engine *e, struct agreement *a)
 		node_send(e, a->peer, WIRE_APPLIED, a->request, &applied, NULL, 0);
 		tell(e, a, a->boundary);
 	}
-	edits_note(&e->edits, a->transaction, a->status);
+	participant_note(&e->edits, a->transaction, a->status);
 	a->phase = AGREE_OVER;
 }
 
@@ -288,7 +288,7 @@ static uint64_t freeze_boundary(struct engine *e)
 	for (const struct agreement *a = e->agreements; a; a = a->next)
 		if (a->freeze_ms && !a->status && !a->cancelled)
 			return a->boundary;
-	return edits_frozen_at(&e->edits, entered) ? entered : 0;
+	return participant_frozen_at(&e->edits, entered) ? entered : 0;
 }
 
 /* Not before least, nor before what was asked for earlier; edits do not wait for the end of a freeze. */
@@ -396,7 +396,7 @@ static bool too_many(const struct engine *e, uint32_t writer)
 		own += a->peer == writer;
 		all++;
 	}
-	return all >= EDITS_MAX || own >= EDITS_OF_WRITER_MAX;
+	return all >= PARTICIPANT_EDITS_MAX || own >= PARTICIPANT_EDITS_OF_WRITER_MAX;
 }
 
 /* An edit of gradients is for those of one window: the writer's, or those that are here, or come next. */
@@ -435,7 +435,7 @@ static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 			say_accepted(e, a);
 		return true;
 	}
-	outcome = edits_recall(&e->edits, transaction, &applied.status);
+	outcome = participant_recall(&e->edits, transaction, &applied.status);
 	if (outcome == WIRE_UNDECIDED)
 		return false;
 	if (outcome == WIRE_ABORTED && !applied.status)
@@ -493,7 +493,7 @@ enum wire_outcome agree_arrived(struct engine *e, uint32_t rank, const uint64_t 
 	enum wire_outcome outcome;
 
 	if (!a) { /* decided without that rank, when it was held for lost */
-		outcome = edits_recall(&e->edits, transaction, NULL);
+		outcome = participant_recall(&e->edits, transaction, NULL);
 		return outcome ? outcome : WIRE_ABORTED;
 	}
 	a->arrived = true;

@@ -16,7 +16,7 @@ enum { STAGED_SILENT_MS = 60000 };
 static void log_applied(const struct edit *edit)
 {
 	if (edit->status ||
-	    edit->is_round) /* edits_pass has said why; a freeze was over before it came here */
+	    edit->is_round) /* participant_apply has said why; a freeze was over before it came here */
 		return;
 	if (edit->freeze_ms)
 		log_info("frozen at boundary %llu, for %u ms at most",
@@ -84,8 +84,8 @@ void settled_turn(struct engine *e, uint64_t now)
 	struct edit *edit;
 
 	if (now > STAGED_SILENT_MS)
-		edits_expire(&e->edits, now - STAGED_SILENT_MS);
-	while ((edit = edits_take_over(&e->edits))) {
+		participant_expire(&e->edits, now - STAGED_SILENT_MS);
+	while ((edit = participant_take_over(&e->edits))) {
 		settle(e, edit);
 		edit_free(edit);
 	}
@@ -93,7 +93,7 @@ void settled_turn(struct engine *e, uint64_t now)
 
 void settled_gone(struct engine *e, uint32_t peer)
 {
-	edits_lose_writer(&e->edits, peer);
+	participant_lose_writer(&e->edits, peer);
 }
 
 void settled_dropped(struct engine *e, const struct wire_dropped *dropped)
@@ -105,6 +105,6 @@ void settled_dropped(struct engine *e, const struct wire_dropped *dropped)
 				      .why = dropped->why };
 
 	if (wire_text_ok(dropped->why, sizeof(dropped->why)) &&
-	    edits_forbid(&e->edits, dropped->transaction))
+	    participant_forbid(&e->edits, dropped->transaction))
 		event_log_edit(e, &told);
 }

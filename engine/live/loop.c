@@ -329,7 +329,7 @@ void turn_free(struct engine *e)
 		e->memory_ops->close(e->memory);
 	if (e->is_rank) {
 		later_free(e);
-		edits_fini(&e->edits);
+		participant_fini(&e->edits);
 		views_fini(&e->views);
 		arena_memory_close(e->arena);
 		registry_fini(&e->registry);

@@ -165,7 +165,7 @@ struct engine {
 	char address[160]; /* rank 0's "HOST:PORT", or the one an observer reached */
 
 	struct registry registry; /* a rank's; its own lock */
-	struct edits edits;       /* a rank's; its own lock */
+	struct participant edits; /* a rank's; its own lock */
 	struct views views;       /* a rank's; its own lock */
 	struct arena_memory
 		*arena; /* a rank's; NULL: none.  Set by the trainer's thread, with lock */

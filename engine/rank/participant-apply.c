@@ -25,7 +25,7 @@ static int write_pieces(const struct edit *e, struct registry *r)
 
 static void apply(struct edit *e, struct registry *r, uint64_t grads)
 {
-	e->status = e->window && grads != e->window ? -ENODATA : edits_check_pieces(e, r);
+	e->status = e->window && grads != e->window ? -ENODATA : participant_check_pieces(e, r);
 	if (!e->status)
 		e->status = write_pieces(e, r);
 	if (e->status)
@@ -43,7 +43,7 @@ static bool before(const struct edit *a, const struct edit *b)
 }
 
 /* The next in the order that all ranks apply in: by boundary, then as they came to the coordinator. */
-static struct edit *next_decided(struct edits *s, uint64_t b)
+static struct edit *next_decided(struct participant *s, uint64_t b)
 {
 	struct edit *next = NULL;
 
@@ -54,7 +54,7 @@ static struct edit *next_decided(struct edits *s, uint64_t b)
 	return next;
 }
 
-static bool arrive(struct edits *s, uint64_t b)
+static bool arrive(struct participant *s, uint64_t b)
 {
 	bool any = false;
 
@@ -70,7 +70,7 @@ static bool arrive(struct edits *s, uint64_t b)
 /* Freezes that are decided: the trainer stands here from now on, or, inside a step, at the next boundary, on
  * every rank alike.
  */
-static void stand(struct edits *s, uint64_t b, bool whole)
+static void stand(struct participant *s, uint64_t b, bool whole)
 {
 	for (struct edit *e = s->list; e; e = e->next) {
 		if (e->state != EDIT_DECIDED || !e->freeze_ms || e->boundary > b)
@@ -86,10 +86,10 @@ static void stand(struct edits *s, uint64_t b, bool whole)
 		else
 			e->status = -ETIMEDOUT; /* over before the trainer came here */
 	}
-	edits_set_lowest(s);
+	participant_set_lowest(s);
 }
 
-static bool stands(struct edits *s)
+static bool stands(struct participant *s)
 {
 	if (!s->hold.standing)
 		return false;
@@ -99,23 +99,23 @@ static bool stands(struct edits *s)
 	return false;
 }
 
-static enum edits_next look(struct edits *s, uint64_t b, bool whole)
+static enum participant_next look(struct participant *s, uint64_t b, bool whole)
 {
 	struct edit *next;
 
 	if (arrive(s, b))
-		return EDITS_UNDECIDED;
+		return PARTICIPANT_UNDECIDED;
 	while ((next = next_decided(s, b)) && next->is_round && !whole)
 		next->boundary = b + 1; /* inside a step, on every rank alike */
 	if (next)
-		return next->is_round ? EDITS_ROUND : EDITS_DECIDED;
+		return next->is_round ? PARTICIPANT_ROUND : PARTICIPANT_DECIDED;
 	stand(s, b, whole);
-	return stands(s) ? EDITS_FROZEN : EDITS_GO;
+	return stands(s) ? PARTICIPANT_FROZEN : PARTICIPANT_GO;
 }
 
-enum edits_next edits_look(struct edits *s, uint64_t b, bool whole)
+enum participant_next participant_look(struct participant *s, uint64_t b, bool whole)
 {
-	enum edits_next next;
+	enum participant_next next;
 
 	pthread_mutex_lock(&s->lock);
 	next = look(s, b, whole);
@@ -123,18 +123,18 @@ enum edits_next edits_look(struct edits *s, uint64_t b, bool whole)
 	return next;
 }
 
-bool edits_frozen_at(struct edits *s, uint64_t b)
+bool participant_frozen_at(struct participant *s, uint64_t b)
 {
 	bool frozen;
 
 	pthread_mutex_lock(&s->lock);
-	frozen = edits_stand_at(s, b);
+	frozen = participant_stand_at(s, b);
 	pthread_mutex_unlock(&s->lock);
 	return frozen;
 }
 
 /* Under the lock. */
-static bool lasts(const struct edits *s, const uint64_t transaction[2])
+static bool lasts(const struct participant *s, const uint64_t transaction[2])
 {
 	bool any = !transaction[0] && !transaction[1];
 
@@ -142,7 +142,7 @@ static bool lasts(const struct edits *s, const uint64_t transaction[2])
 	       (any || lease_is_held(&s->hold, transaction));
 }
 
-int edits_keep(struct edits *s, const uint64_t transaction[2])
+int participant_keep(struct participant *s, const uint64_t transaction[2])
 {
 	int rc = -ENOENT;
 
@@ -155,7 +155,7 @@ int edits_keep(struct edits *s, const uint64_t transaction[2])
 	return rc;
 }
 
-int edits_thaw(struct edits *s, const uint64_t transaction[2])
+int participant_thaw(struct participant *s, const uint64_t transaction[2])
 {
 	int rc = -ENOENT;
 
@@ -170,7 +170,7 @@ int edits_thaw(struct edits *s, const uint64_t transaction[2])
 }
 
 /* NULL: its window of gradients is yet to come.  What is decided nobody else touches: no lock is needed. */
-static struct edit *begin_next(struct edits *s, uint64_t b, uint64_t grads)
+static struct edit *begin_next(struct participant *s, uint64_t b, uint64_t grads)
 {
 	struct edit *e;
 	bool early;
@@ -180,20 +180,20 @@ static struct edit *begin_next(struct edits *s, uint64_t b, uint64_t grads)
 	early = e && e->window && grads < e->window;
 	if (early)
 		e->boundary = b + 1; /* on every rank alike */
-	edits_set_lowest(s);
+	participant_set_lowest(s);
 	pthread_mutex_unlock(&s->lock);
 	return early ? NULL : e;
 }
 
-static void end_one(struct edits *s, struct edit *e)
+static void end_one(struct participant *s, struct edit *e)
 {
 	pthread_mutex_lock(&s->lock);
 	e->state = EDIT_APPLIED;
-	edits_set_lowest(s);
+	participant_set_lowest(s);
 	pthread_mutex_unlock(&s->lock);
 }
 
-bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads)
+bool participant_apply(struct participant *s, struct registry *r, uint64_t b, uint64_t grads)
 {
 	struct edit *e = begin_next(s, b, grads);
 
@@ -204,8 +204,8 @@ bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads)
 	return true;
 }
 
-void edits_pass_round(struct edits *s, uint64_t b, uint64_t grads, edits_launch launch,
-		      void *arg)
+void participant_apply_round(struct participant *s, uint64_t b, uint64_t grads,
+			     participant_launch launch, void *arg)
 {
 	struct edit *e = begin_next(s, b, grads);
 
@@ -215,7 +215,7 @@ void edits_pass_round(struct edits *s, uint64_t b, uint64_t grads, edits_launch 
 	end_one(s, e);
 }
 
-void edits_wait(struct edits *s, unsigned ms)
+void participant_wait(struct participant *s, unsigned ms)
 {
 	struct timespec t = thread_in_ms(ms);
 

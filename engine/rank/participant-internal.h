@@ -7,15 +7,15 @@
 #include "engine/rank/participant.h"
 
 /* Where it is in the list; *NULL: it is not.  NULL: no room, no memory. */
-struct edit **edits_find(struct edits *s, const uint64_t transaction[2]);
-struct edit *edits_find_or_add(struct edits *s, const uint64_t transaction[2]);
+struct edit **participant_find(struct participant *s, const uint64_t transaction[2]);
+struct edit *participant_find_or_add(struct participant *s, const uint64_t transaction[2]);
 /* What was decided, if it is remembered. */
-enum wire_outcome edits_known(struct edits *s, const uint64_t transaction[2]);
+enum wire_outcome participant_known(struct participant *s, const uint64_t transaction[2]);
 /* After any change of a state or a boundary. */
-void edits_set_lowest(struct edits *s);
+void participant_set_lowest(struct participant *s);
 /* -ESTALE, -EFAULT and so on: a place has gone. */
-int edits_check_pieces(const struct edit *e, struct registry *r);
+int participant_check_pieces(const struct edit *e, struct registry *r);
 /* Whether the trainer stands, or will stand, at boundary b for a freeze. */
-bool edits_stand_at(struct edits *s, uint64_t b);
+bool participant_stand_at(struct participant *s, uint64_t b);
 
 #endif

@@ -15,8 +15,8 @@ static uint64_t cost(const struct edit_piece *piece)
 }
 
 /* One writer leaves some to others. */
-static bool has_room(const struct edits *s, const uint64_t transaction[2], uint32_t writer,
-		     uint64_t bytes)
+static bool has_room(const struct participant *s, const uint64_t transaction[2],
+		     uint32_t writer, uint64_t bytes)
 {
 	uint64_t own = bytes;
 	unsigned others = 0;
@@ -28,19 +28,20 @@ static bool has_room(const struct edits *s, const uint64_t transaction[2], uint3
 		others += memcmp(e->transaction, transaction, sizeof(e->transaction)) != 0;
 	}
 	return s->bytes + bytes <= s->bytes_max && own <= s->bytes_max / 4 * 3 &&
-	       others < EDITS_OF_WRITER_MAX;
+	       others < PARTICIPANT_EDITS_OF_WRITER_MAX;
 }
 
 /* Something of that writer's, which costs so much, comes to the transaction. */
-static int make_room(struct edits *s, const uint64_t transaction[2], uint32_t writer,
+static int make_room(struct participant *s, const uint64_t transaction[2], uint32_t writer,
 		     uint64_t now, uint64_t costs, struct edit **out)
 {
 	struct edit *e;
 
-	if (!*edits_find(s, transaction) && edits_known(s, transaction) != WIRE_UNDECIDED)
+	if (!*participant_find(s, transaction) &&
+	    participant_known(s, transaction) != WIRE_UNDECIDED)
 		return -ESTALE;
 	if (!has_room(s, transaction, writer, costs) ||
-	    !(e = edits_find_or_add(s, transaction)))
+	    !(e = participant_find_or_add(s, transaction)))
 		return -ENOSPC;
 	if (e->state != EDIT_STAGED)
 		return -EBUSY;
@@ -50,14 +51,14 @@ static int make_room(struct edits *s, const uint64_t transaction[2], uint32_t wr
 	return 0;
 }
 
-static void charge(struct edits *s, struct edit *e, uint64_t costs)
+static void charge(struct participant *s, struct edit *e, uint64_t costs)
 {
 	e->cost += costs;
 	s->bytes += costs;
 }
 
-static int stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
-		 struct edit_piece *piece)
+static int stage(struct participant *s, const uint64_t transaction[2], uint32_t writer,
+		 uint64_t now, struct edit_piece *piece)
 {
 	struct edit *e;
 	int rc = make_room(s, transaction, writer, now, cost(piece), &e);
@@ -75,9 +76,9 @@ static int stage(struct edits *s, const uint64_t transaction[2], uint32_t writer
 	return 0;
 }
 
-int edits_stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
-		uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset, const void *data,
-		uint32_t size)
+int participant_stage(struct participant *s, const uint64_t transaction[2], uint32_t writer,
+		      uint64_t now, uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset,
+		      const void *data, uint32_t size)
 {
 	struct edit_piece *piece = malloc(sizeof(*piece) + size);
 	int rc;
@@ -96,7 +97,7 @@ int edits_stage(struct edits *s, const uint64_t transaction[2], uint32_t writer,
 	return rc;
 }
 
-static int stage_round(struct edits *s, const uint64_t transaction[2], uint32_t writer,
+static int stage_round(struct participant *s, const uint64_t transaction[2], uint32_t writer,
 		       uint64_t now, bool has_grad, struct edit_round *round)
 {
 	uint64_t costs = sizeof(*round) + round->count * sizeof(round->pieces[0]);
@@ -113,8 +114,9 @@ static int stage_round(struct edits *s, const uint64_t transaction[2], uint32_t 
 	return 0;
 }
 
-int edits_stage_round(struct edits *s, const uint64_t transaction[2], uint32_t writer,
-		      uint64_t now, bool has_grad, struct edit_round *round)
+int participant_stage_round(struct participant *s, const uint64_t transaction[2],
+			    uint32_t writer, uint64_t now, bool has_grad,
+			    struct edit_round *round)
 {
 	int rc;
 
@@ -126,13 +128,13 @@ int edits_stage_round(struct edits *s, const uint64_t transaction[2], uint32_t w
 	return rc;
 }
 
-void edits_name(struct edits *s, const uint64_t transaction[2],
-		const struct wire_origin *origin)
+void participant_name(struct participant *s, const uint64_t transaction[2],
+		      const struct wire_origin *origin)
 {
 	struct edit *e;
 
 	pthread_mutex_lock(&s->lock);
-	e = *edits_find(s, transaction);
+	e = *participant_find(s, transaction);
 	if (e)
 		e->origin = *origin;
 	pthread_mutex_unlock(&s->lock);

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-void edits_init(struct edits *s, uint64_t bytes_max)
+void participant_init(struct participant *s, uint64_t bytes_max)
 {
 	memset(s, 0, sizeof(*s));
 	pthread_mutex_init(&s->lock, NULL);
@@ -47,7 +47,7 @@ static void free_list(struct edit *e)
 	}
 }
 
-void edits_fini(struct edits *s)
+void participant_fini(struct participant *s)
 {
 	free_list(s->list);
 	free_list(s->aborted);
@@ -55,7 +55,7 @@ void edits_fini(struct edits *s)
 	pthread_mutex_destroy(&s->lock);
 }
 
-struct edit **edits_find(struct edits *s, const uint64_t transaction[2])
+struct edit **participant_find(struct participant *s, const uint64_t transaction[2])
 {
 	struct edit **at = &s->list;
 
@@ -65,7 +65,7 @@ struct edit **edits_find(struct edits *s, const uint64_t transaction[2])
 }
 
 /* The caller's. */
-static struct edit *take_out(struct edits *s, struct edit **at)
+static struct edit *take_out(struct participant *s, struct edit **at)
 {
 	struct edit *e = *at;
 
@@ -75,7 +75,7 @@ static struct edit *take_out(struct edits *s, struct edit **at)
 	return e;
 }
 
-static void abort_edit(struct edits *s, struct edit **at, int status, const char *why)
+static void abort_edit(struct participant *s, struct edit **at, int status, const char *why)
 {
 	struct edit *e = take_out(s, at);
 
@@ -87,18 +87,18 @@ static void abort_edit(struct edits *s, struct edit **at, int status, const char
 	s->aborted = e;
 }
 
-struct edit *edits_find_or_add(struct edits *s, const uint64_t transaction[2])
+struct edit *participant_find_or_add(struct participant *s, const uint64_t transaction[2])
 {
-	struct edit **at = edits_find(s, transaction);
+	struct edit **at = participant_find(s, transaction);
 
-	if (!*at && s->count < EDITS_MAX && (*at = calloc(1, sizeof(**at)))) {
+	if (!*at && s->count < PARTICIPANT_EDITS_MAX && (*at = calloc(1, sizeof(**at)))) {
 		memcpy((*at)->transaction, transaction, sizeof((*at)->transaction));
 		s->count++;
 	}
 	return *at;
 }
 
-enum wire_outcome edits_known(struct edits *s, const uint64_t transaction[2])
+enum wire_outcome participant_known(struct participant *s, const uint64_t transaction[2])
 {
 	const struct outcome_entry *o = outcome_log_find(&s->decided, transaction);
 
@@ -113,7 +113,7 @@ static bool bars(const struct edit *e)
 }
 
 /* Under the lock, after any change: the trainer looks at this alone. */
-void edits_set_lowest(struct edits *s)
+void participant_set_lowest(struct participant *s)
 {
 	uint64_t lowest = UINT64_MAX;
 
@@ -123,7 +123,7 @@ void edits_set_lowest(struct edits *s)
 	atomic_store_explicit(&s->lowest, lowest, memory_order_seq_cst);
 }
 
-int edits_check_pieces(const struct edit *e, struct registry *r)
+int participant_check_pieces(const struct edit *e, struct registry *r)
 {
 	int rc = 0;
 
@@ -132,10 +132,10 @@ int edits_check_pieces(const struct edit *e, struct registry *r)
 	return rc;
 }
 
-/* From the promise to freeze at b, or before, on the trainer does not leave b but by edits_look. */
-bool edits_stand_at(struct edits *s, uint64_t b)
+/* From the promise to freeze at b, or before, on the trainer does not leave b but by participant_look. */
+bool participant_stand_at(struct participant *s, uint64_t b)
 {
-	const struct edit *freeze = *edits_find(s, s->hold.transaction);
+	const struct edit *freeze = *participant_find(s, s->hold.transaction);
 
 	return lease_lasts(&s->hold, monotonic_ms()) &&
 	       (s->hold.standing || (freeze && bars(freeze) && freeze->boundary <= b));
@@ -144,25 +144,25 @@ bool edits_stand_at(struct edits *s, uint64_t b)
 /* The trainer stores the boundary it enters, then looks at lowest; we store lowest, then look at the
  * boundary: one of the two sees the other.
  */
-static int promise_boundary(struct edits *s, struct registry *r, struct edit *e,
+static int promise_boundary(struct participant *s, struct registry *r, struct edit *e,
 			    uint64_t boundary)
 {
 	uint64_t entered;
 
 	e->state = EDIT_PREPARED;
 	e->boundary = boundary;
-	edits_set_lowest(s);
+	participant_set_lowest(s);
 	entered = atomic_load_explicit(&r->control->boundary, memory_order_seq_cst);
 	if (e->arrived || entered < boundary ||
-	    (entered == boundary && !e->freeze_ms && edits_stand_at(s, boundary)))
+	    (entered == boundary && !e->freeze_ms && participant_stand_at(s, boundary)))
 		return 0;
 	e->state = EDIT_STAGED;
-	edits_set_lowest(s);
+	participant_set_lowest(s);
 	return -EAGAIN;
 }
 
 /* Under the lock. */
-static void note(struct edits *s, const uint64_t transaction[2], int status)
+static void note(struct participant *s, const uint64_t transaction[2], int status)
 {
 	struct outcome_entry *o = outcome_log_find(&s->decided, transaction);
 
@@ -170,7 +170,7 @@ static void note(struct edits *s, const uint64_t transaction[2], int status)
 		o->status = status;
 }
 
-void edits_note(struct edits *s, const uint64_t transaction[2], int status)
+void participant_note(struct participant *s, const uint64_t transaction[2], int status)
 {
 	pthread_mutex_lock(&s->lock);
 	note(s, transaction, status);
@@ -185,26 +185,27 @@ static int check_window(const struct edit *e, struct registry *r, uint64_t windo
 	return window && atomic_load(&r->control->grads) > window ? -ENODATA : 0;
 }
 
-static bool freezes_twice(const struct edits *s, const struct edit_promise *p, uint64_t now)
+static bool freezes_twice(const struct participant *s, const struct edit_promise *p,
+			  uint64_t now)
 {
 	return p->freeze_ms && lease_lasts(&s->hold, now) &&
 	       !lease_is_held(&s->hold, p->transaction);
 }
 
-static int prepare(struct edits *s, struct registry *r, const struct edit_promise *p,
+static int prepare(struct participant *s, struct registry *r, const struct edit_promise *p,
 		   uint64_t now)
 {
-	struct edit *e = *edits_find(s, p->transaction);
+	struct edit *e = *participant_find(s, p->transaction);
 	int rc;
 
-	if (edits_known(s, p->transaction) != WIRE_UNDECIDED || (e && e->fenced))
+	if (participant_known(s, p->transaction) != WIRE_UNDECIDED || (e && e->fenced))
 		return -ESTALE;
 	if (freezes_twice(s, p, now))
 		return -EBUSY;
 	if (p->holder && !e)
 		return -ENOENT;
 	if (!e) { /* nothing of it was staged here: its coordinator has the word from now on */
-		e = edits_find_or_add(s, p->transaction);
+		e = participant_find_or_add(s, p->transaction);
 		if (!e)
 			return -ENOSPC;
 		e->coordinator = p->coordinator;
@@ -215,7 +216,7 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 		return -EBUSY;
 	if (p->round ? e->first != NULL : e->round != NULL)
 		return -EINVAL;
-	rc = edits_check_pieces(e, r);
+	rc = participant_check_pieces(e, r);
 	if (!rc)
 		rc = check_window(e, r, p->window);
 	if (rc)
@@ -232,8 +233,8 @@ static int prepare(struct edits *s, struct registry *r, const struct edit_promis
 	return promise_boundary(s, r, e, p->boundary);
 }
 
-int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise,
-		  uint64_t now)
+int participant_prepare(struct participant *s, struct registry *r,
+			const struct edit_promise *promise, uint64_t now)
 {
 	int rc;
 
@@ -243,7 +244,7 @@ int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise
 	return rc;
 }
 
-static void settle_hold(struct edits *s, const struct edit *e, bool commit)
+static void settle_hold(struct participant *s, const struct edit *e, bool commit)
 {
 	if (!e->freeze_ms || !lease_is_held(&s->hold, e->transaction))
 		return;
@@ -254,7 +255,7 @@ static void settle_hold(struct edits *s, const struct edit *e, bool commit)
 }
 
 /* Under the lock.  What its writer takes back before anybody promised is nobody's to know. */
-static void settle(struct edits *s, struct edit **at, bool commit, int why)
+static void settle(struct participant *s, struct edit **at, bool commit, int why)
 {
 	outcome_log_add(&s->decided, (*at)->transaction, commit);
 	settle_hold(s, *at, commit);
@@ -264,15 +265,15 @@ static void settle(struct edits *s, struct edit **at, bool commit, int why)
 		edit_free(take_out(s, at));
 	else
 		abort_edit(s, at, why, (*at)->why);
-	edits_set_lowest(s);
+	participant_set_lowest(s);
 	pthread_cond_broadcast(&s->changed);
 }
 
-static int decide(struct edits *s, const uint64_t transaction[2], bool commit, int why,
+static int decide(struct participant *s, const uint64_t transaction[2], bool commit, int why,
 		  uint32_t peer, uint64_t request)
 {
-	struct edit **at = edits_find(s, transaction);
-	enum wire_outcome known = edits_known(s, transaction);
+	struct edit **at = participant_find(s, transaction);
+	enum wire_outcome known = participant_known(s, transaction);
 
 	if (known) { /* told again */
 		if (commit != (known == WIRE_COMMITTED))
@@ -293,8 +294,8 @@ static int decide(struct edits *s, const uint64_t transaction[2], bool commit, i
 	return 0;
 }
 
-int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, int why,
-		 uint32_t peer, uint64_t request)
+int participant_decide(struct participant *s, const uint64_t transaction[2], bool commit,
+		       int why, uint32_t peer, uint64_t request)
 {
 	int rc;
 
@@ -304,13 +305,14 @@ int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, in
 	return rc;
 }
 
-enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], int *status)
+enum wire_outcome participant_recall(struct participant *s, const uint64_t transaction[2],
+				     int *status)
 {
 	const struct outcome_entry *decided;
 	enum wire_outcome outcome;
 
 	pthread_mutex_lock(&s->lock);
-	outcome = edits_known(s, transaction);
+	outcome = participant_known(s, transaction);
 	decided = outcome_log_find(&s->decided, transaction);
 	if (status && decided)
 		*status = decided->status;
@@ -321,7 +323,7 @@ enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], i
 static const char orphaned[] = "its coordinator died";
 
 /* What is not promised here, and never will be: then nobody commits it. */
-static void forbid(struct edits *s, struct edit **at, const uint64_t transaction[2],
+static void forbid(struct participant *s, struct edit **at, const uint64_t transaction[2],
 		   const char *why)
 {
 	outcome_log_add(&s->forbidden, transaction, false);
@@ -329,14 +331,14 @@ static void forbid(struct edits *s, struct edit **at, const uint64_t transaction
 		abort_edit(s, at, -EIO, why);
 }
 
-enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2])
+enum wire_outcome participant_outcome(struct participant *s, const uint64_t transaction[2])
 {
 	enum wire_outcome outcome;
 	struct edit **at;
 
 	pthread_mutex_lock(&s->lock);
-	outcome = edits_known(s, transaction);
-	at = edits_find(s, transaction);
+	outcome = participant_known(s, transaction);
+	at = participant_find(s, transaction);
 	if (*at && (*at)->state != EDIT_STAGED && outcome == WIRE_UNDECIDED)
 		(*at)->fenced = true;
 	else if (outcome == WIRE_UNDECIDED)
@@ -345,15 +347,15 @@ enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2])
 	return outcome;
 }
 
-bool edits_forbid(struct edits *s, const uint64_t transaction[2])
+bool participant_forbid(struct participant *s, const uint64_t transaction[2])
 {
 	enum wire_outcome known;
 	struct edit **at;
 	bool may;
 
 	pthread_mutex_lock(&s->lock);
-	at = edits_find(s, transaction);
-	known = edits_known(s, transaction);
+	at = participant_find(s, transaction);
+	known = participant_known(s, transaction);
 	may = known != WIRE_COMMITTED && (!*at || (*at)->state == EDIT_STAGED);
 	if (may && known == WIRE_UNDECIDED)
 		forbid(s, at, transaction, NULL);
@@ -361,12 +363,12 @@ bool edits_forbid(struct edits *s, const uint64_t transaction[2])
 	return may;
 }
 
-void edits_drop(struct edits *s, const uint64_t transaction[2])
+void participant_drop(struct participant *s, const uint64_t transaction[2])
 {
 	struct edit **at;
 
 	pthread_mutex_lock(&s->lock);
-	at = edits_find(s, transaction);
+	at = participant_find(s, transaction);
 	if (*at && (*at)->state == EDIT_STAGED) {
 		outcome_log_add(&s->forbidden, transaction, false);
 		edit_free(take_out(s, at));
@@ -374,26 +376,26 @@ void edits_drop(struct edits *s, const uint64_t transaction[2])
 	pthread_mutex_unlock(&s->lock);
 }
 
-uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2])
+uint32_t participant_coordinator(struct participant *s, const uint64_t transaction[2])
 {
 	uint32_t coordinator;
 	struct edit *e;
 
 	pthread_mutex_lock(&s->lock);
-	e = *edits_find(s, transaction);
+	e = *participant_find(s, transaction);
 	coordinator =
 		e && e->state == EDIT_PREPARED && !e->fenced ? e->coordinator : UINT32_MAX;
 	pthread_mutex_unlock(&s->lock);
 	return coordinator;
 }
 
-static void resolve(struct edits *s, const uint64_t transaction[2], bool commit,
+static void resolve(struct participant *s, const uint64_t transaction[2], bool commit,
 		    bool coordinated)
 {
 	struct edit **at;
 
 	pthread_mutex_lock(&s->lock);
-	at = edits_find(s, transaction);
+	at = participant_find(s, transaction);
 	if (*at && (*at)->state == EDIT_PREPARED && !(coordinated && (*at)->fenced)) {
 		(*at)->peer = EDIT_PEER_NONE;
 		(*at)->why = coordinated ? NULL : orphaned;
@@ -402,17 +404,17 @@ static void resolve(struct edits *s, const uint64_t transaction[2], bool commit,
 	pthread_mutex_unlock(&s->lock);
 }
 
-void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit)
+void participant_resolve(struct participant *s, const uint64_t transaction[2], bool commit)
 {
 	resolve(s, transaction, commit, false);
 }
 
-void edits_hear(struct edits *s, const uint64_t transaction[2], bool commit)
+void participant_hear(struct participant *s, const uint64_t transaction[2], bool commit)
 {
 	resolve(s, transaction, commit, true);
 }
 
-void edits_each_prepared(struct edits *s, edits_see see, void *arg)
+void participant_each_prepared(struct participant *s, participant_see see, void *arg)
 {
 	pthread_mutex_lock(&s->lock);
 	for (struct edit *e = s->list; e; e = e->next)
@@ -422,7 +424,8 @@ void edits_each_prepared(struct edits *s, edits_see see, void *arg)
 }
 
 /* Under the lock.  What was asked for a boundary is its coordinator's to end. */
-static unsigned abort_staged(struct edits *s, uint32_t writer, uint64_t before, const char *why)
+static unsigned abort_staged(struct participant *s, uint32_t writer, uint64_t before,
+			     const char *why)
 {
 	unsigned n = 0;
 
@@ -441,7 +444,7 @@ static unsigned abort_staged(struct edits *s, uint32_t writer, uint64_t before, 
 	return n;
 }
 
-unsigned edits_expire(struct edits *s, uint64_t before)
+unsigned participant_expire(struct participant *s, uint64_t before)
 {
 	unsigned n;
 
@@ -452,7 +455,7 @@ unsigned edits_expire(struct edits *s, uint64_t before)
 	return n;
 }
 
-unsigned edits_lose_writer(struct edits *s, uint32_t writer)
+unsigned participant_lose_writer(struct participant *s, uint32_t writer)
 {
 	unsigned n;
 
@@ -462,7 +465,7 @@ unsigned edits_lose_writer(struct edits *s, uint32_t writer)
 	return n;
 }
 
-static struct edit **find_over(struct edits *s)
+static struct edit **find_over(struct participant *s)
 {
 	struct edit **at = &s->list;
 
@@ -471,7 +474,7 @@ static struct edit **find_over(struct edits *s)
 	return at;
 }
 
-struct edit *edits_take_over(struct edits *s)
+struct edit *participant_take_over(struct participant *s)
 {
 	struct edit *taken, **at;
 

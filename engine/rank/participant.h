@@ -26,7 +26,10 @@
 
 #define EDIT_PEER_NONE (UINT32_MAX - 1) /* decided without its coordinator */
 
-enum { EDITS_MAX = 1024, EDITS_OF_WRITER_MAX = EDITS_MAX / 4 * 3 };
+enum {
+	PARTICIPANT_EDITS_MAX = 1024,
+	PARTICIPANT_EDITS_OF_WRITER_MAX = PARTICIPANT_EDITS_MAX / 4 * 3
+};
 
 enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED, EDIT_ABORTED };
 
@@ -78,7 +81,7 @@ struct edit {
 	struct edit_round *round; /* NULL: this rank has no part in it, or it is none */
 };
 
-struct edits {
+struct participant {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* one was decided */
 	struct edit *list;      /* oldest first */
@@ -92,23 +95,24 @@ struct edits {
 		forbidden; /* never promised here; of their own, however many a lost writer leaves */
 };
 
-void edits_init(struct edits *s, uint64_t bytes_max);
-void edits_fini(struct edits *s);
+void participant_init(struct participant *s, uint64_t bytes_max);
+void participant_fini(struct participant *s);
 
 /* -ENOSPC: too many or too much, of which one writer (a peer) has at most three quarters; -EBUSY: it is prepared
  * already; -ESTALE: it was decided before, or dropped; -ENOMEM.
  */
-int edits_stage(struct edits *s, const uint64_t transaction[2], uint32_t writer, uint64_t now,
-		uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset, const void *data,
-		uint32_t size);
+int participant_stage(struct participant *s, const uint64_t transaction[2], uint32_t writer,
+		      uint64_t now, uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset,
+		      const void *data, uint32_t size);
 
 /* The same of a round, once; takes over `round`, from malloc, also on error.  -EEXIST: it is there. */
-int edits_stage_round(struct edits *s, const uint64_t transaction[2], uint32_t writer,
-		      uint64_t now, bool has_grad, struct edit_round *round);
+int participant_stage_round(struct participant *s, const uint64_t transaction[2],
+			    uint32_t writer, uint64_t now, bool has_grad,
+			    struct edit_round *round);
 
 /* Whose it is, as its writer or its coordinator says.  Nothing, when it is not there. */
-void edits_name(struct edits *s, const uint64_t transaction[2],
-		const struct wire_origin *origin);
+void participant_name(struct participant *s, const uint64_t transaction[2],
+		      const struct wire_origin *origin);
 
 /* What a coordinator asks. */
 struct edit_promise {
@@ -127,76 +131,77 @@ struct edit_promise {
  * freeze while another lasts; -ENOSPC; -ESTALE: it was decided before, or fenced; -ENODATA: its gradients are gone;
  * -EINVAL: gradients without a window; errors of registry_check: the bytes' place is gone.
  */
-int edits_prepare(struct edits *s, struct registry *r, const struct edit_promise *promise,
-		  uint64_t now);
+int participant_prepare(struct participant *s, struct registry *r,
+			const struct edit_promise *promise, uint64_t now);
 
 /* why: it is aborted, -errno.  peer, request: who is to hear that it was applied.  -ENOENT: no such
  * transaction; -ESTALE: fenced; -EALREADY: it is over.
  */
-int edits_decide(struct edits *s, const uint64_t transaction[2], bool commit, int why,
-		 uint32_t peer, uint64_t request);
+int participant_decide(struct participant *s, const uint64_t transaction[2], bool commit,
+		       int why, uint32_t peer, uint64_t request);
 
 /* What is known of a transaction (status, or NULL: what applying it ended with); of the second, undecided ones are fenced by the question. */
-enum wire_outcome edits_recall(struct edits *s, const uint64_t transaction[2], int *status);
-enum wire_outcome edits_outcome(struct edits *s, const uint64_t transaction[2]);
+enum wire_outcome participant_recall(struct participant *s, const uint64_t transaction[2],
+				     int *status);
+enum wire_outcome participant_outcome(struct participant *s, const uint64_t transaction[2]);
 /* What applying a remembered one ended with. */
-void edits_note(struct edits *s, const uint64_t transaction[2], int status);
+void participant_note(struct participant *s, const uint64_t transaction[2], int status);
 /* Its coordinator, while it is promised and undecided; UINT32_MAX: it is not. */
-uint32_t edits_coordinator(struct edits *s, const uint64_t transaction[2]);
+uint32_t participant_coordinator(struct participant *s, const uint64_t transaction[2]);
 /* The edit's own coordinator is gone, the others know this outcome. */
-void edits_resolve(struct edits *s, const uint64_t transaction[2], bool commit);
+void participant_resolve(struct participant *s, const uint64_t transaction[2], bool commit);
 /* The coordinator said so, asked by who waits at N: nothing, when it is fenced. */
-void edits_hear(struct edits *s, const uint64_t transaction[2], bool commit);
+void participant_hear(struct participant *s, const uint64_t transaction[2], bool commit);
 
 /* Aborts what was staged and never prepared: before `before`; by that peer, which is lost.  Returns how many. */
-unsigned edits_expire(struct edits *s, uint64_t before);
-unsigned edits_lose_writer(struct edits *s, uint32_t writer);
+unsigned participant_expire(struct participant *s, uint64_t before);
+unsigned participant_lose_writer(struct participant *s, uint32_t writer);
 /* Nobody may commit it any more.  False: it is promised, or decided, here. */
-bool edits_forbid(struct edits *s, const uint64_t transaction[2]);
+bool participant_forbid(struct participant *s, const uint64_t transaction[2]);
 /* What this rank has staged itself: the same, unless it is promised, and nobody is told. */
-void edits_drop(struct edits *s, const uint64_t transaction[2]);
+void participant_drop(struct participant *s, const uint64_t transaction[2]);
 
-enum edits_next {
-	EDITS_GO,
-	EDITS_UNDECIDED, /* one must be decided first: edits_wait */
-	EDITS_DECIDED,   /* edits_pass */
-	EDITS_ROUND,     /* edits_pass_round */
-	EDITS_FROZEN,    /* edits_wait */
+enum participant_next {
+	PARTICIPANT_GO,
+	PARTICIPANT_UNDECIDED, /* one must be decided first: participant_wait */
+	PARTICIPANT_DECIDED,   /* participant_apply */
+	PARTICIPANT_ROUND,     /* participant_apply_round */
+	PARTICIPANT_FROZEN,    /* participant_wait */
 };
 
 /* Trainer's thread, at boundary b, again until it may go.  whole: not inside a step, where a freeze waits for
  * the next boundary.
  */
-enum edits_next edits_look(struct edits *s, uint64_t b, bool whole);
-void edits_wait(struct edits *s, unsigned ms);
+enum participant_next participant_look(struct participant *s, uint64_t b, bool whole);
+void participant_wait(struct participant *s, unsigned ms);
 /* The next decided one; whether it was applied (holder or not), which makes one generation.  grads: the control
  * page's word; edits of gradients wait for a boundary in their window, and end with -ENODATA at the first after
  * it: all ranks pass the same boundaries in the same windows.
  */
-bool edits_pass(struct edits *s, struct registry *r, uint64_t b, uint64_t grads);
+bool participant_apply(struct participant *s, struct registry *r, uint64_t b, uint64_t grads);
 
 /* The next, a round: launch does this rank's part, and says with what it ended; not called, where its gradients are gone. */
-typedef int (*edits_launch)(void *arg, const struct edit *edit);
-void edits_pass_round(struct edits *s, uint64_t b, uint64_t grads, edits_launch launch,
-		      void *arg);
+typedef int (*participant_launch)(void *arg, const struct edit *edit);
+void participant_apply_round(struct participant *s, uint64_t b, uint64_t grads,
+			     participant_launch launch, void *arg);
 
 /* Whether edits may still name boundary b, which the trainer has entered: it is, or will be, frozen there. */
-bool edits_frozen_at(struct edits *s, uint64_t b);
+bool participant_frozen_at(struct participant *s, uint64_t b);
 /* The freeze of that number, 0: any, is still wanted; is to end.  -ENOENT: it has ended, or is not known. */
-int edits_keep(struct edits *s, const uint64_t transaction[2]);
-int edits_thaw(struct edits *s, const uint64_t transaction[2]);
+int participant_keep(struct participant *s, const uint64_t transaction[2]);
+int participant_thaw(struct participant *s, const uint64_t transaction[2]);
 
-static inline bool edits_pending(struct edits *s, uint64_t b)
+static inline bool participant_pending(struct participant *s, uint64_t b)
 {
 	return atomic_load_explicit(&s->lowest, memory_order_seq_cst) <= b;
 }
 
 /* Engine thread: calls see for each prepared edit; true from it: no more. */
-typedef bool (*edits_see)(void *arg, struct edit *edit);
-void edits_each_prepared(struct edits *s, edits_see see, void *arg);
+typedef bool (*participant_see)(void *arg, struct edit *edit);
+void participant_each_prepared(struct participant *s, participant_see see, void *arg);
 
 /* Takes one out that is applied or aborted, the caller's to edit_free; NULL: none. */
-struct edit *edits_take_over(struct edits *s);
+struct edit *participant_take_over(struct participant *s);
 void edit_free(struct edit *e);
 
 #endif

@@ -84,8 +84,8 @@ static int promise(struct engine *e, uint32_t peer, uint32_t reader,
 		free(round);
 		return rc;
 	}
-	return edits_stage_round(&e->edits, asked->transaction, peer, monotonic_ms(), has_grad,
-				 round);
+	return participant_stage_round(&e->edits, asked->transaction, peer, monotonic_ms(),
+				       has_grad, round);
 }
 
 void rounds_serve(struct engine *e, uint32_t peer, const struct wire_header *header,

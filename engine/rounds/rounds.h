@@ -72,7 +72,7 @@ void rounds_finish(struct round *finished);
 /* Ends all with -ECANCELED; the engine thread is gone, and nothing is under way. */
 void rounds_abandon(struct engine *e);
 
-/* Trainer's thread at the boundary, arg: struct engine: this rank's part.  With what it ended: edits_launch. */
+/* Trainer's thread at the boundary, arg: struct engine: this rank's part.  With what it ended: participant_launch. */
 int rounds_launch(void *arg, const struct edit *edit);
 
 bool rounds_tick(const struct engine *e);

@@ -194,12 +194,12 @@ static void serve_stage(struct engine *e, uint32_t peer, const struct wire_heade
 	stage.origin.writer = header->rank;
 	rc = check_stage(e, &stage, tail_size);
 	if (!rc)
-		rc = edits_stage(&e->edits, stage.transaction, peer, monotonic_ms(),
-				 stage.epoch, stage.state,
-				 registry_is_grad(&e->registry, stage.state), stage.offset,
-				 tail, stage.size);
+		rc = participant_stage(&e->edits, stage.transaction, peer, monotonic_ms(),
+				       stage.epoch, stage.state,
+				       registry_is_grad(&e->registry, stage.state),
+				       stage.offset, tail, stage.size);
 	if (!rc)
-		edits_name(&e->edits, stage.transaction, &stage.origin);
+		participant_name(&e->edits, stage.transaction, &stage.origin);
 	node_ack(e, peer, header->request, rc);
 }
 
@@ -208,7 +208,7 @@ static void tell_applied_again(struct engine *e, uint32_t peer, uint64_t request
 {
 	struct wire_applied applied = { 0 };
 
-	edits_recall(&e->edits, transaction, &applied.status);
+	participant_recall(&e->edits, transaction, &applied.status);
 	node_send(e, peer, WIRE_APPLIED, request, &applied, NULL, 0);
 }
 
@@ -221,10 +221,10 @@ static void serve_decide(struct engine *e, uint32_t peer, const struct wire_head
 	int rc = -EACCES;
 
 	memcpy(&decide, body, sizeof(decide));
-	coordinator = edits_coordinator(&e->edits, decide.transaction);
+	coordinator = participant_coordinator(&e->edits, decide.transaction);
 	if (coordinator == UINT32_MAX || coordinator == header->rank)
-		rc = edits_decide(&e->edits, decide.transaction, decide.commit,
-				  wire_status(decide.status), peer, header->request);
+		rc = participant_decide(&e->edits, decide.transaction, decide.commit,
+					wire_status(decide.status), peer, header->request);
 	if (!decide.commit && (rc == -ENOENT || rc == -EALREADY))
 		rc = 0;
 	if (rc == -EALREADY)
@@ -249,11 +249,12 @@ static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_hea
 					 prepare.coordinator,
 					 prepare.freeze_ms,
 					 prepare.round };
-	vote.status = prepare.coordinator == header->rank
-			      ? edits_prepare(&e->edits, &e->registry, &promise, monotonic_ms())
-			      : -EINVAL;
+	vote.status =
+		prepare.coordinator == header->rank
+			? participant_prepare(&e->edits, &e->registry, &promise, monotonic_ms())
+			: -EINVAL;
 	if (!vote.status)
-		edits_name(&e->edits, prepare.transaction, &prepare.origin);
+		participant_name(&e->edits, prepare.transaction, &prepare.origin);
 	vote.boundary = atomic_load(&e->registry.control->boundary);
 	node_send(e, peer, WIRE_VOTE, header->request, &vote, NULL, 0);
 }
@@ -283,8 +284,8 @@ static void serve_hold(struct engine *e, uint32_t peer, const struct wire_header
 
 	memcpy(&t, body, sizeof(t));
 	node_ack(e, peer, header->request,
-		 header->type == WIRE_KEEP ? edits_keep(&e->edits, t.transaction)
-					   : edits_thaw(&e->edits, t.transaction));
+		 header->type == WIRE_KEEP ? participant_keep(&e->edits, t.transaction)
+					   : participant_thaw(&e->edits, t.transaction));
 }
 
 /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE. */

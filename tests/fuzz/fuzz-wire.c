@@ -359,7 +359,7 @@ static bool trainer_would_wait(void)
 {
 	uint64_t lowest = UINT64_MAX;
 
-	edits_each_prepared(&it.e->edits, see_prepared, &lowest);
+	participant_each_prepared(&it.e->edits, see_prepared, &lowest);
 	return lowest <= atomic_load(&it.e->registry.control->boundary) + 1;
 }
 
@@ -515,7 +515,8 @@ static void check(void)
 
 			assert(it.memory[i][k] == 0x5a || (!guard && it.staged && it.decided));
 		}
-		assert(it.e->edits.bytes <= STAGE_ROOM && it.e->edits.count <= EDITS_MAX);
+		assert(it.e->edits.bytes <= STAGE_ROOM &&
+		       it.e->edits.count <= PARTICIPANT_EDITS_MAX);
 	}
 	assert(j->ncontributions <= it.e->world + 1);
 	assert(it.e->world <= FRAG_WORLD_MAX);

@@ -267,7 +267,8 @@ void agree_outcome(struct state *s, unsigned r, unsigned from, unsigned edit)
 		     !holds_for_lost(s, r, e->coordinator);
 
 	send(s, r, from,
-	     about(OUTCOME_KNOWN, edit, 0, waits ? COORDINATED : edits_outcome(s, r, edit)));
+	     about(OUTCOME_KNOWN, edit, 0,
+		   waits ? COORDINATED : participant_outcome(s, r, edit)));
 }
 
 bool agree_inquire(struct state *s, unsigned r, unsigned edit)
@@ -305,7 +306,7 @@ bool agree_end_inquiry(struct state *s, unsigned r, unsigned edit)
 	if (!q->asked || (q->outstanding && mutation != MUTATION_ABORTS_UNASKED))
 		return false;
 	if (!q->again || q->outcome == COMMITTED)
-		edits_resolve(s, r, edit, q->outcome == COMMITTED);
+		participant_resolve(s, r, edit, q->outcome == COMMITTED);
 	memset(q, 0, sizeof(*q));
 	return true;
 }

@@ -17,7 +17,7 @@ static void answer(struct state *s, unsigned r, unsigned to, enum type type, uns
 	     (struct message){ .type = type & 31, .edit = edit & 1, .value = value & 31 });
 }
 
-void edits_stage(struct state *s, unsigned r, unsigned from, unsigned edit)
+void participant_stage(struct state *s, unsigned r, unsigned from, unsigned edit)
 {
 	struct edit *e = &s->ranks[r].edits[edit];
 	bool taken = e->state == EDIT_STAGED || (!e->state && !e->remembered);
@@ -35,7 +35,7 @@ static void vote(struct state *s, unsigned r, unsigned from, unsigned edit, enum
 }
 
 /* The first half: from here on the trainer sees it. */
-void edits_prepare(struct state *s, unsigned r, unsigned from, struct message m)
+void participant_prepare(struct state *s, unsigned r, unsigned from, struct message m)
 {
 	struct rank *rank = &s->ranks[r];
 	struct edit *e = &rank->edits[m.edit];
@@ -110,7 +110,7 @@ static unsigned decide(struct edit *e, bool commit, unsigned peer)
 	return 0;
 }
 
-void edits_decide(struct state *s, unsigned r, unsigned from, struct message m)
+void participant_decide(struct state *s, unsigned r, unsigned from, struct message m)
 {
 	struct edit *e = &s->ranks[r].edits[m.edit];
 	bool is_coordinators = e->state == EDIT_PREPARED && !e->fenced;
@@ -126,7 +126,7 @@ void edits_decide(struct state *s, unsigned r, unsigned from, struct message m)
 		answer(s, r, from, DECIDED, m.edit, refused == 1 && m.value);
 }
 
-uint8_t edits_outcome(struct state *s, unsigned r, unsigned edit)
+uint8_t participant_outcome(struct state *s, unsigned r, unsigned edit)
 {
 	struct edit *e = &s->ranks[r].edits[edit];
 	uint8_t outcome = e->remembered;
@@ -138,7 +138,7 @@ uint8_t edits_outcome(struct state *s, unsigned r, unsigned edit)
 	return outcome;
 }
 
-bool edits_lose_writer(struct state *s, unsigned r, unsigned edit)
+bool participant_lose_writer(struct state *s, unsigned r, unsigned edit)
 {
 	struct edit *e = &s->ranks[r].edits[edit];
 
@@ -148,7 +148,7 @@ bool edits_lose_writer(struct state *s, unsigned r, unsigned edit)
 	return true;
 }
 
-void edits_resolve(struct state *s, unsigned r, unsigned edit, bool commit)
+void participant_resolve(struct state *s, unsigned r, unsigned edit, bool commit)
 {
 	struct edit *e = &s->ranks[r].edits[edit];
 
@@ -157,18 +157,18 @@ void edits_resolve(struct state *s, unsigned r, unsigned edit, bool commit)
 }
 
 /* The coordinator's answer to ARRIVED. */
-void edits_hear(struct state *s, unsigned r, unsigned edit, bool commit)
+void participant_hear(struct state *s, unsigned r, unsigned edit, bool commit)
 {
 	struct edit *e = &s->ranks[r].edits[edit];
 
 	if (e->awaits && !e->fenced)
-		edits_resolve(s, r, edit, commit);
+		participant_resolve(s, r, edit, commit);
 	e->awaits = 0;
 }
 
 /* ---- the trainer ---- */
 
-bool edits_pending(const struct state *s, unsigned r)
+bool participant_pending(const struct state *s, unsigned r)
 {
 	const struct rank *rank = &s->ranks[r];
 
@@ -219,7 +219,7 @@ static void take_for_decided(struct rank *rank)
 			settle(&rank->edits[i], true, rank->edits[i].coordinator);
 }
 
-bool edits_look(struct state *s, unsigned r)
+bool participant_look(struct state *s, unsigned r)
 {
 	struct rank *rank = &s->ranks[r];
 	struct edit *e;

@@ -69,7 +69,7 @@ static void take_rank_message(struct explore *x, struct state *s, unsigned from,
 {
 	switch (m.type) {
 	case STAGE:
-		edits_stage(s, r, from, m.edit);
+		participant_stage(s, r, from, m.edit);
 		break;
 	case COMMIT:
 		agree_commit(s, r, m.edit);
@@ -78,13 +78,13 @@ static void take_rank_message(struct explore *x, struct state *s, unsigned from,
 		agree_cancel(s, r, m.edit);
 		break;
 	case PREPARE:
-		edits_prepare(s, r, from, m);
+		participant_prepare(s, r, from, m);
 		break;
 	case VOTE:
 		agree_on_vote(s, r, from, m);
 		break;
 	case DECIDE:
-		edits_decide(s, r, from, m);
+		participant_decide(s, r, from, m);
 		break;
 	case DECIDED:
 	case APPLIED:
@@ -94,7 +94,7 @@ static void take_rank_message(struct explore *x, struct state *s, unsigned from,
 		agree_arrived(x, s, r, from, m.edit);
 		break;
 	case ARRIVED_KNOWN:
-		edits_hear(s, r, m.edit, m.value == COMMITTED);
+		participant_hear(s, r, m.edit, m.value == COMMITTED);
 		break;
 	case OUTCOME:
 		agree_outcome(s, r, from, m.edit);
@@ -204,9 +204,9 @@ static void look(struct explore *x, const struct state *s, unsigned r, enum laun
 	if (again && is_busy(s, r))
 		return;
 	round_next = (struct round_next){ .how = how };
-	rank->place = again || edits_pending(s, r) ? WAITING : RUNNING;
+	rank->place = again || participant_pending(s, r) ? WAITING : RUNNING;
 	if (rank->place == WAITING && !is_busy(s, r) &&
-	    !edits_look(&next, r)) /* the same lock */
+	    !participant_look(&next, r)) /* the same lock */
 		rank->place = RUNNING;
 	if (how != LAUNCHED && !round_next.used)
 		return;
@@ -260,7 +260,7 @@ static void step_edit(struct explore *x, const struct state *s, unsigned r, unsi
 			then(x, &next, "%d asks %d again", (int)r, (int)rank);
 	}
 	next = *s;
-	if (edits_lose_writer(&next, r, edit))
+	if (participant_lose_writer(&next, r, edit))
 		then(x, &next, "%d drops edit %d, whose writer is lost", (int)r, (int)edit);
 	say_arrived(x, s, r, edit);
 }

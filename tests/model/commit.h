@@ -197,16 +197,16 @@ bool is_under_way(const struct state *s, unsigned from, unsigned to, enum type t
 		  unsigned edit);
 
 /* Rank r's edits. */
-void edits_stage(struct state *s, unsigned r, unsigned from, unsigned edit);
-void edits_prepare(struct state *s, unsigned r, unsigned from, struct message m);
+void participant_stage(struct state *s, unsigned r, unsigned from, unsigned edit);
+void participant_prepare(struct state *s, unsigned r, unsigned from, struct message m);
 void edits_promise(struct state *s, unsigned r);
-void edits_decide(struct state *s, unsigned r, unsigned from, struct message m);
-uint8_t edits_outcome(struct state *s, unsigned r, unsigned edit);
-bool edits_lose_writer(struct state *s, unsigned r, unsigned edit);
-void edits_resolve(struct state *s, unsigned r, unsigned edit, bool commit);
-void edits_hear(struct state *s, unsigned r, unsigned edit, bool commit);
-bool edits_pending(const struct state *s, unsigned r);
-bool edits_look(struct state *s, unsigned r); /* false: the trainer may go */
+void participant_decide(struct state *s, unsigned r, unsigned from, struct message m);
+uint8_t participant_outcome(struct state *s, unsigned r, unsigned edit);
+bool participant_lose_writer(struct state *s, unsigned r, unsigned edit);
+void participant_resolve(struct state *s, unsigned r, unsigned edit, bool commit);
+void participant_hear(struct state *s, unsigned r, unsigned edit, bool commit);
+bool participant_pending(const struct state *s, unsigned r);
+bool participant_look(struct state *s, unsigned r); /* false: the trainer may go */
 bool edits_report(struct state *s, unsigned r, unsigned edit);
 
 /* Rank r as coordinator, and as one whose coordinator died. */

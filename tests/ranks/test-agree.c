@@ -126,11 +126,11 @@ START_TEST(a_rank_that_drops_an_edit_tells_the_first)
 
 	boundaries_open(3, &sharded);
 	e = engine_of(2);
-	ck_assert_int_eq(edits_stage(&e->edits, transaction, 77, 1, e->registry.states.epoch, 0,
-				     false, 0, "1234", 4),
+	ck_assert_int_eq(participant_stage(&e->edits, transaction, 77, 1,
+					   e->registry.states.epoch, 0, false, 0, "1234", 4),
 			 0);
-	edits_name(&e->edits, transaction,
-		   &(struct wire_origin){ .writer = 9, .files = 1, .bytes = 4 });
+	participant_name(&e->edits, transaction,
+			 &(struct wire_origin){ .writer = 9, .files = 1, .bytes = 4 });
 	settled_gone(e, 77);
 	while (!lines(0, "edit"))
 		turn(NULL);
@@ -348,7 +348,7 @@ END_TEST
 
 static bool has_aborted(uint32_t rank, const uint64_t transaction[2])
 {
-	return edits_recall(&engine_of(rank)->edits, transaction, NULL) == WIRE_ABORTED;
+	return participant_recall(&engine_of(rank)->edits, transaction, NULL) == WIRE_ABORTED;
 }
 
 static void lose_everywhere(uint32_t lost)

@@ -237,7 +237,7 @@ START_TEST(a_view_that_an_owner_has_lost_is_no_view)
 	if (_i % 2 == 0)
 		forget_view(OWNER);
 	engine_read(observer, &read);
-	while (_i % 2 && !edits_pending(&engine_of(OWNER)->edits, passed(OWNER) + 1))
+	while (_i % 2 && !participant_pending(&engine_of(OWNER)->edits, passed(OWNER) + 1))
 		turn_all(NULL);
 	if (_i % 2)
 		forget_view(OWNER);

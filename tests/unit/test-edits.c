@@ -12,7 +12,7 @@
 enum { N = 64, ROOM = 1 << 16, WRITER = 3, OTHER = 4 };
 
 static struct registry r;
-static struct edits s;
+static struct participant s;
 static uint32_t master[N], grad[N];
 static const uint64_t one[2] = { 1, 1 }, two[2] = { 1, 2 };
 static uint64_t b; /* boundaries passed */
@@ -27,20 +27,20 @@ static void setup(void)
 			 0);
 	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad),
 			 0);
-	edits_init(&s, ROOM);
+	participant_init(&s, ROOM);
 	b = 0;
 }
 
 static void teardown(void)
 {
-	edits_fini(&s);
+	participant_fini(&s);
 	registry_fini(&r);
 }
 
 static int stage_row(const uint64_t transaction[2], uint32_t row, uint64_t at, uint32_t value)
 {
-	return edits_stage(&s, transaction, WRITER, 1000, r.states.epoch, row, row == 1, at * 4,
-			   &value, 4);
+	return participant_stage(&s, transaction, WRITER, 1000, r.states.epoch, row, row == 1,
+				 at * 4, &value, 4);
 }
 
 static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
@@ -59,7 +59,7 @@ static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder
 				  0,
 				  false };
 
-	return edits_prepare(&s, &r, &p, 1500);
+	return participant_prepare(&s, &r, &p, 1500);
 }
 
 /* Of gradients of that window. */
@@ -75,12 +75,12 @@ static int promise_grads(const uint64_t transaction[2], uint64_t boundary, bool 
 				  0,
 				  false };
 
-	return edits_prepare(&s, &r, &p, 1500);
+	return participant_prepare(&s, &r, &p, 1500);
 }
 
 static int decide(const uint64_t transaction[2], bool commit)
 {
-	return edits_decide(&s, transaction, commit, -EIO, 5, 77);
+	return participant_decide(&s, transaction, commit, -EIO, 5, 77);
 }
 
 /* Promises the next boundary and is told to go on. */
@@ -94,15 +94,15 @@ static void commit(const uint64_t transaction[2])
 static bool waits(void)
 {
 	atomic_store(&r.control->boundary, ++b);
-	return edits_look(&s, b, true) == EDITS_UNDECIDED;
+	return participant_look(&s, b, true) == PARTICIPANT_UNDECIDED;
 }
 
 static int pass_here(uint64_t grads)
 {
 	int applied = 0;
 
-	while (edits_look(&s, b, true) == EDITS_DECIDED)
-		applied += edits_pass(&s, &r, b, grads);
+	while (participant_look(&s, b, true) == PARTICIPANT_DECIDED)
+		applied += participant_apply(&s, &r, b, grads);
 	return applied;
 }
 
@@ -117,7 +117,7 @@ static int pass(uint64_t grads)
 /* The status of the oldest applied edit. */
 static int applied(const uint64_t transaction[2])
 {
-	struct edit *e = edits_take_over(&s);
+	struct edit *e = participant_take_over(&s);
 	int status;
 
 	ck_assert_ptr_nonnull(e);
@@ -137,7 +137,7 @@ START_TEST(nothing_is_applied_before_it_is_decided)
 	ck_assert_int_eq(promise(one, b + 2, true), 0);
 	ck_assert_int_eq(pass(1), 0);
 	ck_assert_uint_eq(master[3], 0);
-	ck_assert_ptr_null(edits_take_over(&s));
+	ck_assert_ptr_null(participant_take_over(&s));
 	ck_assert(waits());
 	ck_assert_uint_eq(master[3], 0);
 	ck_assert_int_eq(decide(one, true), 0);
@@ -146,7 +146,7 @@ START_TEST(nothing_is_applied_before_it_is_decided)
 	ck_assert_uint_eq(master[3], 7);
 	ck_assert_int_eq(pass(1), 0);
 	ck_assert_int_eq(applied(one), 0);
-	ck_assert_ptr_null(edits_take_over(&s));
+	ck_assert_ptr_null(participant_take_over(&s));
 	ck_assert_uint_eq(s.bytes, 0);
 	ck_assert_uint_eq(s.count, 0);
 }
@@ -191,12 +191,12 @@ START_TEST(a_boundary_that_is_passed_is_not_promised)
 	pass(1);
 	pass(1);
 	ck_assert_int_eq(promise(one, 2, true), -EAGAIN);
-	ck_assert(!edits_pending(&s, UINT64_MAX - 1));
+	ck_assert(!participant_pending(&s, UINT64_MAX - 1));
 	ck_assert_int_eq(promise(one, 3, true), 0);
-	ck_assert(edits_pending(&s, 3) && !edits_pending(&s, 2));
+	ck_assert(participant_pending(&s, 3) && !participant_pending(&s, 2));
 	ck_assert_int_eq(promise(one, 4, true),
 			 0); /* the coordinator asks again, for a later one */
-	ck_assert(!edits_pending(&s, 3));
+	ck_assert(!participant_pending(&s, 3));
 }
 END_TEST
 
@@ -227,22 +227,22 @@ START_TEST(an_edit_whose_coordinator_died_is_settled_by_what_others_know)
 	stage(two, 4, 8);
 	promise(one, 1, true);
 	promise(two, 1, true);
-	ck_assert_int_eq(edits_outcome(&s, one), WIRE_UNDECIDED);
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_UNDECIDED);
 	ck_assert_int_eq(decide(one, true), -ESTALE); /* the dead one must not come back */
-	edits_resolve(&s, one, true);
-	edits_resolve(&s, two, false);
+	participant_resolve(&s, one, true);
+	participant_resolve(&s, two, false);
 	ck_assert_int_eq(pass(1), 1);
 	ck_assert_uint_eq(master[3], 7);
 	ck_assert_uint_eq(master[4], 0);
-	ck_assert_int_eq(edits_outcome(&s, one), WIRE_COMMITTED);
-	ck_assert_int_eq(edits_outcome(&s, two), WIRE_ABORTED);
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_COMMITTED);
+	ck_assert_int_eq(participant_outcome(&s, two), WIRE_ABORTED);
 }
 END_TEST
 
 START_TEST(one_never_heard_of_is_undecided_and_then_never_taken)
 {
-	ck_assert_int_eq(edits_outcome(&s, one), WIRE_UNDECIDED);
-	ck_assert_int_eq(edits_outcome(&s, one), WIRE_ABORTED);
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_UNDECIDED);
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_ABORTED);
 	ck_assert_int_eq(promise(one, 1, false), -ESTALE);
 }
 END_TEST
@@ -250,11 +250,11 @@ END_TEST
 START_TEST(one_that_is_fenced_is_not_promised)
 {
 	stage(one, 0, 7);
-	ck_assert_int_eq(edits_outcome(&s, one), WIRE_UNDECIDED);
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_UNDECIDED);
 	ck_assert_int_eq(promise(one, b + 1, true), -ESTALE);
 	stage(two, 0, 7);
 	ck_assert_int_eq(promise(two, b + 1, true), 0);
-	ck_assert_int_eq(edits_outcome(&s, two), WIRE_UNDECIDED);
+	ck_assert_int_eq(participant_outcome(&s, two), WIRE_UNDECIDED);
 	ck_assert_int_eq(promise(two, b + 2, true), -ESTALE);
 }
 END_TEST
@@ -263,15 +263,15 @@ START_TEST(one_that_is_fenced_does_not_hear_its_coordinator)
 {
 	stage(one, 0, 7);
 	ck_assert_int_eq(promise(one, b + 1, true), 0);
-	edits_outcome(&s, one);
-	edits_hear(&s, one, true);
-	ck_assert_int_eq(edits_recall(&s, one, NULL), WIRE_UNDECIDED);
-	edits_resolve(&s, one, false);
-	ck_assert_int_eq(edits_recall(&s, one, NULL), WIRE_ABORTED);
+	participant_outcome(&s, one);
+	participant_hear(&s, one, true);
+	ck_assert_int_eq(participant_recall(&s, one, NULL), WIRE_UNDECIDED);
+	participant_resolve(&s, one, false);
+	ck_assert_int_eq(participant_recall(&s, one, NULL), WIRE_ABORTED);
 	stage(two, 0, 7);
 	ck_assert_int_eq(promise(two, b + 1, true), 0);
-	edits_hear(&s, two, true);
-	ck_assert_int_eq(edits_recall(&s, two, NULL), WIRE_COMMITTED);
+	participant_hear(&s, two, true);
+	ck_assert_int_eq(participant_recall(&s, two, NULL), WIRE_COMMITTED);
 }
 END_TEST
 
@@ -368,7 +368,7 @@ START_TEST(edits_of_gradients_end_with_their_window)
 	ck_assert_uint_eq(grad[3], 0);
 	ck_assert_int_eq(applied(one), -ENODATA);
 	ck_assert_int_eq(applied(two), -ENODATA);
-	ck_assert(!edits_pending(&s, UINT64_MAX - 1));
+	ck_assert(!participant_pending(&s, UINT64_MAX - 1));
 }
 END_TEST
 
@@ -377,7 +377,7 @@ static int stage_round(const uint64_t transaction[2], bool has_grad)
 	struct edit_round *round = calloc(1, sizeof(*round));
 
 	ck_assert_ptr_nonnull(round);
-	return edits_stage_round(&s, transaction, WRITER, 1000, has_grad, round);
+	return participant_stage_round(&s, transaction, WRITER, 1000, has_grad, round);
 }
 
 static int count_launch(void *arg, const struct edit *e)
@@ -393,10 +393,10 @@ START_TEST(a_round_of_gradients_ends_with_their_window)
 	int launched = 0;
 
 	ck_assert_int_eq(stage_round(one, true), 0);
-	ck_assert_int_eq(edits_prepare(&s, &r, &p, 1500), 0);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, 1500), 0);
 	ck_assert_int_eq(decide(one, true), 0);
 	atomic_store(&r.control->boundary, ++b);
-	edits_pass_round(&s, b, _i ? 1 : 3, count_launch, &launched);
+	participant_apply_round(&s, b, _i ? 1 : 3, count_launch, &launched);
 	ck_assert_int_eq(launched, _i);
 	ck_assert_int_eq(applied(one), _i ? 0 : -ENODATA);
 }
@@ -420,8 +420,8 @@ START_TEST(gradients_that_are_gone_are_not_promised)
 	ck_assert_int_eq(promise(one, 2, true), -EINVAL);
 	ck_assert_int_eq(promise_grads(one, 2, true, 3), 0);
 	ck_assert_int_eq(promise_grads(two, 2, false, 1), -ENODATA);
-	ck_assert_uint_eq(edits_expire(&s, 1500), 0); /* it is its coordinator's */
-	ck_assert_uint_eq(edits_lose_writer(&s, 0), 0);
+	ck_assert_uint_eq(participant_expire(&s, 1500), 0); /* it is its coordinator's */
+	ck_assert_uint_eq(participant_lose_writer(&s, 0), 0);
 }
 END_TEST
 
@@ -431,16 +431,19 @@ START_TEST(staging_is_bounded_in_bytes)
 	uint64_t epoch = r.states.epoch;
 
 	ck_assert_int_eq(
-		edits_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2), 0);
+		participant_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
+		0);
 	ck_assert_int_eq(
-		edits_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
+		participant_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
 		-ENOSPC);
-	ck_assert_int_eq(edits_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM),
-			 -ENOSPC);
+	ck_assert_int_eq(
+		participant_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM),
+		-ENOSPC);
 	ck_assert_int_eq(promise(two, 1, true), -ENOENT); /* a refused one leaves nothing */
 	decide(one, false);
 	ck_assert_int_eq(
-		edits_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2), 0);
+		participant_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
+		0);
 }
 END_TEST
 
@@ -449,16 +452,18 @@ START_TEST(one_writer_leaves_room_to_others)
 	static uint8_t bytes[ROOM];
 	uint64_t epoch = r.states.epoch;
 
-	ck_assert_int_eq(
-		edits_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 4 * 3),
-		-ENOSPC); /* with what it costs besides */
-	ck_assert_int_eq(
-		edits_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 8 * 5), 0);
-	ck_assert_int_eq(
-		edits_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 8),
-		-ENOSPC);
-	ck_assert_int_eq(edits_stage(&s, two, OTHER, 1000, epoch, 0, false, 0, bytes, ROOM / 8),
+	ck_assert_int_eq(participant_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes,
+					   ROOM / 4 * 3),
+			 -ENOSPC); /* with what it costs besides */
+	ck_assert_int_eq(participant_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes,
+					   ROOM / 8 * 5),
 			 0);
+	ck_assert_int_eq(
+		participant_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 8),
+		-ENOSPC);
+	ck_assert_int_eq(
+		participant_stage(&s, two, OTHER, 1000, epoch, 0, false, 0, bytes, ROOM / 8),
+		0);
 }
 END_TEST
 
@@ -467,7 +472,7 @@ START_TEST(staging_is_bounded_however_small_its_pieces_are)
 	unsigned n = 0;
 
 	while (n < ROOM &&
-	       !edits_stage(&s, one, WRITER, 1000, r.states.epoch, 0, false, 0, "", 1))
+	       !participant_stage(&s, one, WRITER, 1000, r.states.epoch, 0, false, 0, "", 1))
 		n++;
 	ck_assert_uint_gt(n, 100);
 	ck_assert_uint_le(n * sizeof(struct edit_piece), ROOM);
@@ -479,18 +484,18 @@ START_TEST(staging_is_bounded_in_transactions)
 	uint64_t transaction[2] = { 9, 0 };
 	unsigned n = 0;
 
-	edits_fini(&s);
-	edits_init(&s, (uint64_t)1 << 30);
-	while (!stage(transaction, 0, 1) && n <= EDITS_MAX) {
+	participant_fini(&s);
+	participant_init(&s, (uint64_t)1 << 30);
+	while (!stage(transaction, 0, 1) && n <= PARTICIPANT_EDITS_MAX) {
 		transaction[1]++;
 		n++;
 	}
-	ck_assert_uint_eq(n, EDITS_OF_WRITER_MAX);
-	for (;
-	     !edits_stage(&s, transaction, OTHER, 1000, r.states.epoch, 0, false, 0, "1234", 4);
+	ck_assert_uint_eq(n, PARTICIPANT_EDITS_OF_WRITER_MAX);
+	for (; !participant_stage(&s, transaction, OTHER, 1000, r.states.epoch, 0, false, 0,
+				  "1234", 4);
 	     n++)
 		transaction[1]++;
-	ck_assert_uint_eq(n, EDITS_MAX);
+	ck_assert_uint_eq(n, PARTICIPANT_EDITS_MAX);
 	ck_assert_int_eq(stage(transaction, 0, 1), -ENOSPC);
 	ck_assert_int_eq(promise(transaction, b + 1, false), -ENOSPC);
 	transaction[1] = 0;
@@ -504,13 +509,13 @@ START_TEST(a_silent_writers_edit_expires_unless_it_is_decided)
 
 	stage(one, 3, 7);
 	stage(two, 4, 8);
-	edits_stage(&s, two, WRITER, 2000, r.states.epoch, 0, false, 0, &value,
-		    4); /* it goes on */
-	ck_assert_uint_eq(edits_expire(&s, 1000), 0);
-	ck_assert_uint_eq(edits_expire(&s, 1001), 1);
+	participant_stage(&s, two, WRITER, 2000, r.states.epoch, 0, false, 0, &value,
+			  4); /* it goes on */
+	ck_assert_uint_eq(participant_expire(&s, 1000), 0);
+	ck_assert_uint_eq(participant_expire(&s, 1001), 1);
 	ck_assert_int_eq(decide(one, true), -ENOENT);
 	commit(two);
-	ck_assert_uint_eq(edits_expire(&s, UINT64_MAX), 0);
+	ck_assert_uint_eq(participant_expire(&s, UINT64_MAX), 0);
 	ck_assert_int_eq(pass(1), 1);
 	ck_assert_uint_eq(master[4], 8);
 }
@@ -519,7 +524,7 @@ END_TEST
 /* What is over and was not applied: why. */
 static const char *aborted(const uint64_t transaction[2])
 {
-	struct edit *e = edits_take_over(&s);
+	struct edit *e = participant_take_over(&s);
 	const char *why;
 
 	ck_assert_ptr_nonnull(e);
@@ -534,7 +539,7 @@ static const char *aborted(const uint64_t transaction[2])
 
 static void name(const uint64_t transaction[2])
 {
-	edits_name(&s, transaction, &(struct wire_origin){ .bytes = transaction[1] });
+	participant_name(&s, transaction, &(struct wire_origin){ .bytes = transaction[1] });
 }
 
 START_TEST(what_a_lost_writer_staged_is_dropped_at_once_and_never_taken)
@@ -545,15 +550,15 @@ START_TEST(what_a_lost_writer_staged_is_dropped_at_once_and_never_taken)
 	name(one);
 	stage(asked, 5, 9); /* its coordinator ends it */
 	ck_assert_int_eq(promise(asked, b + 1, true), 0);
-	edits_stage(&s, two, OTHER, 1000, r.states.epoch, 0, false, 16, "here", 4);
-	ck_assert_uint_eq(edits_lose_writer(&s, WRITER), 1);
+	participant_stage(&s, two, OTHER, 1000, r.states.epoch, 0, false, 16, "here", 4);
+	ck_assert_uint_eq(participant_lose_writer(&s, WRITER), 1);
 	ck_assert_str_eq(aborted(one), "its writer was lost before it asked for a boundary");
-	ck_assert_ptr_null(edits_take_over(&s));
+	ck_assert_ptr_null(participant_take_over(&s));
 	ck_assert_int_eq(stage(one, 4, 8), -ESTALE); /* or some of its bytes would be taken */
 	ck_assert_int_eq(promise(one, b + 2, false), -ESTALE);
 	ck_assert_int_eq(decide(asked, true), 0);
 	ck_assert_uint_eq(s.count, 2);
-	ck_assert_uint_eq(edits_lose_writer(&s, OTHER), 1);
+	ck_assert_uint_eq(participant_lose_writer(&s, OTHER), 1);
 }
 END_TEST
 
@@ -561,7 +566,7 @@ START_TEST(what_is_aborted_is_told_unless_its_writer_took_it_back)
 {
 	stage(one, 3, 7);
 	ck_assert_int_eq(decide(one, false), 0);
-	ck_assert_ptr_null(edits_take_over(&s));
+	ck_assert_ptr_null(participant_take_over(&s));
 	stage(two, 3, 7);
 	name(two);
 	ck_assert_int_eq(promise(two, b + 1, true), 0);
@@ -575,9 +580,9 @@ START_TEST(what_was_staged_is_over_when_its_coordinator_is)
 {
 	stage(one, 3, 7);
 	name(one);
-	ck_assert_int_eq(edits_outcome(&s, one), WIRE_UNDECIDED);
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_UNDECIDED);
 	ck_assert_str_eq(aborted(one), "its coordinator died");
-	ck_assert_int_eq(edits_outcome(&s, one), WIRE_ABORTED);
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_ABORTED);
 }
 END_TEST
 
@@ -587,8 +592,8 @@ START_TEST(what_another_rank_has_dropped_is_not_promised)
 	name(one);
 	stage(two, 3, 7);
 	ck_assert_int_eq(promise(two, b + 1, true), 0);
-	ck_assert(edits_forbid(&s, one));
-	ck_assert(!edits_forbid(&s, two));
+	ck_assert(participant_forbid(&s, one));
+	ck_assert(!participant_forbid(&s, two));
 	ck_assert_str_eq(aborted(one), "");
 	ck_assert_int_eq(promise(one, b + 1, false), -ESTALE);
 	ck_assert_int_eq(decide(two, true), 0);
@@ -600,9 +605,9 @@ START_TEST(what_its_own_rank_drops_nobody_hears_of)
 	stage(one, 3, 7);
 	stage(two, 3, 7);
 	ck_assert_int_eq(promise(two, b + 1, true), 0);
-	edits_drop(&s, one);
-	edits_drop(&s, two);
-	ck_assert_ptr_null(edits_take_over(&s));
+	participant_drop(&s, one);
+	participant_drop(&s, two);
+	ck_assert_ptr_null(participant_take_over(&s));
 	ck_assert_int_eq(promise(one, b + 1, false), -ESTALE);
 	ck_assert_int_eq(decide(two, true), 0);
 }
@@ -614,12 +619,12 @@ START_TEST(what_was_decided_is_known_however_many_writers_are_lost)
 
 	ck_assert_int_eq(promise(one, b + 1, false), 0);
 	ck_assert_int_eq(decide(one, true), 0);
-	edits_pass(&s, &r, b + 1, 0);
-	edit_free(edits_take_over(&s));
+	participant_apply(&s, &r, b + 1, 0);
+	edit_free(participant_take_over(&s));
 	for (lost[1] = 1; lost[1] <= OUTCOME_LOG_MAX; lost[1]++)
-		ck_assert(edits_forbid(&s, lost));
-	ck_assert_int_eq(edits_outcome(&s, one), WIRE_COMMITTED);
-	ck_assert(!edits_forbid(&s, one));
+		ck_assert(participant_forbid(&s, lost));
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_COMMITTED);
+	ck_assert(!participant_forbid(&s, one));
 }
 END_TEST
 
@@ -631,20 +636,20 @@ static void freeze(const uint64_t transaction[2], uint64_t at, uint32_t ms, uint
 		{ transaction[0], transaction[1] }, at, 1, false, 0, 3, ms, false
 	};
 
-	ck_assert_int_eq(edits_prepare(&s, &r, &p, heard), 0);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, heard), 0);
 	ck_assert_int_eq(decide(transaction, true), 0);
 }
 
 /* What the trainer is to do at its next boundary. */
-static enum edits_next arrive(bool whole)
+static enum participant_next arrive(bool whole)
 {
 	atomic_store(&r.control->boundary, ++b);
-	return edits_pending(&s, b) ? edits_look(&s, b, whole) : EDITS_GO;
+	return participant_pending(&s, b) ? participant_look(&s, b, whole) : PARTICIPANT_GO;
 }
 
-static enum edits_next look(void)
+static enum participant_next look(void)
 {
-	return edits_look(&s, b, true);
+	return participant_look(&s, b, true);
 }
 
 enum { HOUR_MS = 3600000 };
@@ -652,16 +657,16 @@ enum { HOUR_MS = 3600000 };
 START_TEST(a_frozen_trainer_stands_until_it_is_thawed)
 {
 	freeze(one, b + 2, HOUR_MS, monotonic_ms());
-	ck_assert_int_eq(arrive(true), EDITS_GO);
-	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
-	ck_assert_int_eq(look(), EDITS_FROZEN);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_GO);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
+	ck_assert_int_eq(look(), PARTICIPANT_FROZEN);
 	ck_assert_int_eq(applied(one), 0); /* reported while it stands */
-	ck_assert_int_eq(edits_thaw(&s, two), -ENOENT);
-	ck_assert_int_eq(look(), EDITS_FROZEN);
-	ck_assert_int_eq(edits_thaw(&s, one), 0);
-	ck_assert_int_eq(look(), EDITS_GO);
-	ck_assert_int_eq(edits_thaw(&s, one), -ENOENT);
-	ck_assert_int_eq(arrive(true), EDITS_GO);
+	ck_assert_int_eq(participant_thaw(&s, two), -ENOENT);
+	ck_assert_int_eq(look(), PARTICIPANT_FROZEN);
+	ck_assert_int_eq(participant_thaw(&s, one), 0);
+	ck_assert_int_eq(look(), PARTICIPANT_GO);
+	ck_assert_int_eq(participant_thaw(&s, one), -ENOENT);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_GO);
 }
 END_TEST
 
@@ -670,8 +675,8 @@ START_TEST(a_freeze_that_is_thawed_before_the_trainer_comes_does_not_hold_it)
 	static const uint64_t any[2];
 
 	freeze(one, b + 1, HOUR_MS, monotonic_ms());
-	ck_assert_int_eq(edits_thaw(&s, any), 0);
-	ck_assert_int_eq(arrive(true), EDITS_GO);
+	ck_assert_int_eq(participant_thaw(&s, any), 0);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_GO);
 	ck_assert_int_eq(applied(one), -ETIMEDOUT);
 }
 END_TEST
@@ -681,37 +686,37 @@ START_TEST(who_is_silent_holds_nobody)
 	uint64_t long_ago = monotonic_ms() - LEASE_SILENT_MS;
 
 	freeze(one, b + 1, HOUR_MS, long_ago);
-	ck_assert_int_eq(arrive(true), EDITS_GO);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_GO);
 	ck_assert_int_eq(applied(one), -ETIMEDOUT);
 	freeze(two, b + 1, HOUR_MS, monotonic_ms());
-	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
 	s.hold.heard_ms = long_ago + 100;
-	ck_assert_int_eq(edits_keep(&s, two), 0);
-	edits_wait(&s, 150);
-	ck_assert_int_eq(look(), EDITS_FROZEN); /* it was heard of */
+	ck_assert_int_eq(participant_keep(&s, two), 0);
+	participant_wait(&s, 150);
+	ck_assert_int_eq(look(), PARTICIPANT_FROZEN); /* it was heard of */
 	s.hold.heard_ms = long_ago;
-	ck_assert_int_eq(edits_keep(&s, two), -ENOENT);
-	ck_assert_int_eq(look(), EDITS_GO);
+	ck_assert_int_eq(participant_keep(&s, two), -ENOENT);
+	ck_assert_int_eq(look(), PARTICIPANT_GO);
 }
 END_TEST
 
 START_TEST(the_bound_of_a_freeze_counts_from_its_decision)
 {
 	freeze(one, b + 1, 100, monotonic_ms());
-	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
-	while (look() == EDITS_FROZEN)
-		edits_wait(&s, 10);
-	ck_assert_int_eq(look(), EDITS_GO);
-	ck_assert_int_eq(edits_thaw(&s, one), -ENOENT);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
+	while (look() == PARTICIPANT_FROZEN)
+		participant_wait(&s, 10);
+	ck_assert_int_eq(look(), PARTICIPANT_GO);
+	ck_assert_int_eq(participant_thaw(&s, one), -ENOENT);
 }
 END_TEST
 
 START_TEST(a_freeze_waits_for_the_end_of_a_step)
 {
 	freeze(one, b + 1, HOUR_MS, monotonic_ms());
-	ck_assert_int_eq(arrive(false), EDITS_GO);
-	ck_assert_int_eq(arrive(false), EDITS_GO);
-	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
+	ck_assert_int_eq(arrive(false), PARTICIPANT_GO);
+	ck_assert_int_eq(arrive(false), PARTICIPANT_GO);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
 }
 END_TEST
 
@@ -720,32 +725,32 @@ START_TEST(one_freeze_at_a_time)
 	struct edit_promise p = { { two[0], two[1] }, b + 3, 1, false, 0, 3, HOUR_MS, false };
 
 	freeze(one, b + 1, HOUR_MS, monotonic_ms());
-	ck_assert_int_eq(edits_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
 	ck_assert_uint_eq(s.count, 1);
-	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
-	ck_assert_int_eq(edits_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
-	ck_assert_int_eq(edits_thaw(&s, one), 0);
-	ck_assert_int_eq(edits_prepare(&s, &r, &p, monotonic_ms()), 0);
-	ck_assert_int_eq(look(), EDITS_GO);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
+	ck_assert_int_eq(participant_thaw(&s, one), 0);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, monotonic_ms()), 0);
+	ck_assert_int_eq(look(), PARTICIPANT_GO);
 }
 END_TEST
 
 START_TEST(edits_may_name_the_boundary_that_the_trainer_stands_at)
 {
 	stage(two, 3, 7);
-	ck_assert(!edits_frozen_at(&s, b));
+	ck_assert(!participant_frozen_at(&s, b));
 	freeze(one, b + 1, HOUR_MS, monotonic_ms());
-	ck_assert_int_eq(arrive(true), EDITS_FROZEN);
-	ck_assert(edits_frozen_at(&s, b));
+	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
+	ck_assert(participant_frozen_at(&s, b));
 	ck_assert_int_eq(promise(two, b - 1, true), -EAGAIN);
 	ck_assert_int_eq(promise(two, b, true), 0);
-	ck_assert_int_eq(look(), EDITS_UNDECIDED);
-	ck_assert_int_eq(edits_thaw(&s, one), 0);
-	ck_assert_int_eq(look(), EDITS_UNDECIDED); /* it promised not to go */
+	ck_assert_int_eq(look(), PARTICIPANT_UNDECIDED);
+	ck_assert_int_eq(participant_thaw(&s, one), 0);
+	ck_assert_int_eq(look(), PARTICIPANT_UNDECIDED); /* it promised not to go */
 	ck_assert_int_eq(decide(two, true), 0);
 	ck_assert_int_eq(pass_here(1), 1);
 	ck_assert_uint_eq(master[3], 7);
-	ck_assert_int_eq(look(), EDITS_GO);
+	ck_assert_int_eq(look(), PARTICIPANT_GO);
 	ck_assert_int_eq(promise((uint64_t[2]){ 1, 3 }, b, false), -EAGAIN);
 }
 END_TEST

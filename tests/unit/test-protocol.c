@@ -642,7 +642,7 @@ START_TEST(only_its_coordinator_decides_an_edit)
 	ck_assert_int_eq(vote_of(1, 1), 0);
 	ck_assert_int_eq(decide_as(2, 1), -EACCES);
 	ck_assert_int_eq(decide_as(2, 0), -EACCES);
-	ck_assert_uint_eq(edits_coordinator(&e->edits, (uint64_t[]){ 7, 7 }), 1);
+	ck_assert_uint_eq(participant_coordinator(&e->edits, (uint64_t[]){ 7, 7 }), 1);
 	ck_assert_int_eq(decide_as(1, 0), 0);
 	ck_assert_uint_eq(e->edits.count, 0);
 }
@@ -666,9 +666,9 @@ START_TEST(one_writer_leaves_agreements_to_others)
 	uint64_t n = 1;
 
 	join_all();
-	while (n < 2 * EDITS_MAX && !commit_status(5, n))
+	while (n < 2 * PARTICIPANT_EDITS_MAX && !commit_status(5, n))
 		n++;
-	ck_assert_uint_eq(n, EDITS_OF_WRITER_MAX + 1);
+	ck_assert_uint_eq(n, PARTICIPANT_EDITS_OF_WRITER_MAX + 1);
 	ck_assert_int_eq(commit_status(5, n), -ENOSPC);
 	ck_assert_int_eq(commit_status(6, n + 1), 0);
 }
