@@ -310,16 +310,16 @@ static void leave(struct engine *e)
 void frag_close(struct frag *f)
 {
 	struct engine *e = frag_engine(f);
-	struct shards *shards = e ? e->shards : NULL;
+	struct swapped_params *shards = e ? e->shards : NULL;
 
 	if (!e)
 		return; /* a forked child's copy stays as it is: nothing of it may be touched */
 	frag_sweep_end(f->sweep);
 	frag_sweep_forget(f);
-	shards_leave(e->shards);
+	swapped_params_leave(e->shards);
 	leave(e);
 	turn_free(e);
-	shards_free(shards);
+	swapped_params_free(shards);
 	if (f->only)
 		atomic_flag_clear(&opened);
 	free(f->fetches);

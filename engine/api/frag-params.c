@@ -16,9 +16,10 @@ static int open_shards(struct frag *f)
 		return -EOPNOTSUPP;
 	if (e->shards)
 		return 0;
-	return shards_new(&e->shards, &(struct shards_options){ .registry = &e->registry,
-								.least = e->launch.swap.least,
-								.stay = e->launch.swap.stay });
+	return swapped_params_new(
+		&e->shards, &(struct swapped_params_options){ .registry = &e->registry,
+							      .least = e->launch.swap.least,
+							      .stay = e->launch.swap.stay });
 }
 
 static bool is_cut(const struct catalog *own, int param)
@@ -32,22 +33,23 @@ static bool is_cut(const struct catalog *own, int param)
 }
 
 static int list_given(const struct catalog *own, const int *params, size_t n,
-		      const void *const *values, struct shard_given *given)
+		      const void *const *values, struct swapped_param_given *given)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (!is_cut(own, params[i]))
 			return -EINVAL;
-		given[i] = (struct shard_given){ .param = (uint32_t)params[i],
-						 .dtype = own->params[params[i]].dtype,
-						 .numel = catalog_lp_piece(own,
-									   (uint32_t)params[i]),
-						 .values = values ? values[i] : NULL };
+		given[i] = (struct swapped_param_given){ .param = (uint32_t)params[i],
+							 .dtype = own->params[params[i]].dtype,
+							 .numel = catalog_lp_piece(
+								 own, (uint32_t)params[i]),
+							 .values = values ? values[i] : NULL };
 	}
 	return 0;
 }
 
 /* Those that had no values, in place of which there is a mark. */
-static void list_new(struct registry *r, struct shard_given *given, size_t n, bool *is_new)
+static void list_new(struct registry *r, struct swapped_param_given *given, size_t n,
+		     bool *is_new)
 {
 	enum frag_dtype dtype;
 
@@ -71,7 +73,7 @@ static int from_masters(struct frag *f, const int *params, size_t n, const bool 
 int frag_params_swap(struct frag *f, const int *params, size_t n, const void *const *values)
 {
 	struct engine *e = frag_engine(f);
-	CLEANUP(free) struct shard_given *given = NULL;
+	CLEANUP(free) struct swapped_param_given *given = NULL;
 	CLEANUP(free) bool *is_new = NULL;
 	int rc = !e || (n && !params) || n > FRAG_PARAMS_MAX ? -EINVAL : open_shards(f);
 
@@ -85,11 +87,11 @@ int frag_params_swap(struct frag *f, const int *params, size_t n, const void *co
 	if (rc)
 		return rc;
 	list_new(&e->registry, given, n, is_new);
-	rc = shards_add(e->shards, given, n);
+	rc = swapped_params_add(e->shards, given, n);
 	if (rc)
 		return rc;
 	rc = from_masters(f, params, n, is_new);
-	return rc ? rc : shards_publish(e->shards, params, n);
+	return rc ? rc : swapped_params_publish(e->shards, params, n);
 }
 
 /* -ENOENT: none is there. */
@@ -106,21 +108,21 @@ int frag_params_in(struct frag *f, const int *params, size_t n, void **memory)
 
 	if (!rc && !f->sweep)
 		frag_sweep_forget(f); /* its buffers may be needed */
-	return rc ? rc : shards_in(f->engine->shards, params, n, memory);
+	return rc ? rc : swapped_params_in(f->engine->shards, params, n, memory);
 }
 
 int frag_params_ahead(struct frag *f, const int *params, size_t n)
 {
 	int rc = check(f, params, n);
 
-	return rc ? rc : shards_ahead(f->engine->shards, params, n);
+	return rc ? rc : swapped_params_ahead(f->engine->shards, params, n);
 }
 
 int frag_params_out(struct frag *f, const int *params, size_t n, unsigned flags)
 {
 	int rc = flags & ~(unsigned)FRAG_CHANGED ? -EINVAL : check(f, params, n);
 
-	return rc ? rc : shards_out(f->engine->shards, params, n, flags & FRAG_CHANGED);
+	return rc ? rc : swapped_params_out(f->engine->shards, params, n, flags & FRAG_CHANGED);
 }
 
 int frag_param_put(struct frag *f, int param, uint64_t first, const void *values,

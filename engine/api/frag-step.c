@@ -99,7 +99,7 @@ static void change_begin(struct engine *e)
  */
 static int publish(struct engine *e)
 {
-	int rc = e->shards ? shards_settle(e->shards) : 0;
+	int rc = e->shards ? swapped_params_settle(e->shards) : 0;
 
 	if (e->registry.devices)
 		devices_mark(e->registry.devices);

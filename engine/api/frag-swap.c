@@ -213,7 +213,8 @@ int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void
 		return -EINVAL;
 	rc = s->walk ? swapper_sweep_next(s->walk, first, numel)
 		     : next_in_memory(s, first, numel);
-	if (rc == -ENOBUFS && s->f->engine->shards && shards_make_room(s->f->engine->shards))
+	if (rc == -ENOBUFS && s->f->engine->shards &&
+	    swapped_params_make_room(s->f->engine->shards))
 		rc = swapper_sweep_next(s->walk, first, numel);
 	if (rc < 0)
 		forget_sent(s, memory);
@@ -291,7 +292,7 @@ static int put(struct registry *r, uint32_t row, struct swapper_state *s, enum f
 
 void frag_make_room(struct frag *f)
 {
-	struct shards *shards = f->engine->shards;
+	struct swapped_params *shards = f->engine->shards;
 	struct swapper_figures figures;
 
 	if (!f->sweep)
@@ -300,7 +301,7 @@ void frag_make_room(struct frag *f)
 		return;
 	swapper_figures(f->engine->registry.place, &figures);
 	if (figures.pinned.lent == figures.pinned.count)
-		shards_make_room(shards);
+		swapped_params_make_room(shards);
 }
 
 int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uint64_t first,
@@ -356,7 +357,7 @@ int frag_swap_flush(struct frag *f, unsigned timeout_ms)
 	if (!e->registry.place)
 		return 0;
 	swapper_end_by(e->registry.place, until);
-	unsent = e->shards ? shards_settle(e->shards) : 0;
+	unsent = e->shards ? swapped_params_settle(e->shards) : 0;
 	now = monotonic_ms();
 	rc = swapper_flush(e->registry.place, until > now ? until - now : 0);
 	return rc ? rc : unsent;

@@ -193,10 +193,11 @@ struct engine {
 		struct wire_meet left; /* to be said, to left_at */
 		uint32_t left_at;
 		bool leaves;
-	} meet;                /* the trainer's call */
-	struct catalog *own;   /* what this rank described; frozen by frag_ready */
-	uint32_t *map_params;  /* own's numbers to catalog's */
-	struct shards *shards; /* the trainer's thread's; NULL: no parameters are on NVMe */
+	} meet;               /* the trainer's call */
+	struct catalog *own;  /* what this rank described; frozen by frag_ready */
+	uint32_t *map_params; /* own's numbers to catalog's */
+	struct swapped_params
+		*shards; /* the trainer's thread's; NULL: no parameters are on NVMe */
 	uint32_t *map_groups;
 	struct catalog *catalog;          /* the job's; once set it stays */
 	struct wire_writer catalog_bytes; /* its encoding, for others */

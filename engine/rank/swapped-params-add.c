@@ -7,24 +7,24 @@
 #include <stdio.h>
 #include <string.h>
 
-int shards_new(struct shards **out, const struct shards_options *o)
+int swapped_params_new(struct swapped_params **out, const struct swapped_params_options *o)
 {
-	struct shards *s = calloc(1, sizeof(*s));
+	struct swapped_params *s = calloc(1, sizeof(*s));
 	struct swapper_figures f;
 
 	if (!s)
 		return -ENOMEM;
 	swapper_figures(o->registry->place, &f);
-	*s = (struct shards){ .registry = o->registry,
-			      .place = o->registry->place,
-			      .least = o->least,
-			      .stay = o->stay,
-			      .buffer = f.slice };
+	*s = (struct swapped_params){ .registry = o->registry,
+				      .place = o->registry->place,
+				      .least = o->least,
+				      .stay = o->stay,
+				      .buffer = f.slice };
 	*out = s;
 	return 0;
 }
 
-void shards_free(struct shards *s)
+void swapped_params_free(struct swapped_params *s)
 {
 	if (!s)
 		return;
@@ -34,9 +34,10 @@ void shards_free(struct shards *s)
 	free(s);
 }
 
-static int make_table(struct shards *s, const struct shard_given *given, size_t n)
+static int make_table(struct swapped_params *s, const struct swapped_param_given *given,
+		      size_t n)
 {
-	struct shard *shards;
+	struct swapped_param *shards;
 	uint32_t most = s->n;
 
 	for (size_t i = 0; i < n; i++)
@@ -50,19 +51,19 @@ static int make_table(struct shards *s, const struct shard_given *given, size_t 
 	return 0;
 }
 
-static uint64_t bytes_of(const struct shard_given *g)
+static uint64_t bytes_of(const struct swapped_param_given *g)
 {
 	return g->numel * frag_dtype_size(g->dtype);
 }
 
 /* ---- what stays ---- */
 
-static bool stays(const struct shards *s, const struct shard_given *g)
+static bool stays(const struct swapped_params *s, const struct swapped_param_given *g)
 {
 	return bytes_of(g) < s->least || g->numel <= s->stay - s->stayed;
 }
 
-static int keep_values(struct shards *s, const struct shard_given *g)
+static int keep_values(struct swapped_params *s, const struct swapped_param_given *g)
 {
 	enum frag_dtype dtype;
 	int row = registry_find(s->registry, STATE_LP_SHARD, g->param, 0, "", &dtype);
@@ -72,7 +73,7 @@ static int keep_values(struct shards *s, const struct shard_given *g)
 	return registry_write(s->registry, 0, (uint32_t)row, 0, g->values, bytes_of(g));
 }
 
-static int keep_new(struct shards *s, const struct shard_given *g, void **owned)
+static int keep_new(struct swapped_params *s, const struct swapped_param_given *g, void **owned)
 {
 	void *memory = calloc(1, bytes_of(g) + 1);
 	int rc;
@@ -90,7 +91,7 @@ static int keep_new(struct shards *s, const struct shard_given *g, void **owned)
 	return rc;
 }
 
-static int stay(struct shards *s, const struct shard_given *g)
+static int stay(struct swapped_params *s, const struct swapped_param_given *g)
 {
 	void *owned = NULL;
 	int rc = keep_values(s, g);
@@ -100,7 +101,7 @@ static int stay(struct shards *s, const struct shard_given *g)
 	if (rc)
 		return rc;
 	registry_stays(s->registry, STATE_LP_SHARD, g->param, 0, "");
-	s->shards[g->param] = (struct shard){
+	s->shards[g->param] = (struct swapped_param){
 		.known = true, .bytes = bytes_of(g), .numel = g->numel, .owned = owned
 	};
 	if (bytes_of(g) >= s->least)
@@ -112,12 +113,12 @@ static int stay(struct shards *s, const struct shard_given *g)
 
 static uint64_t aligned(uint64_t bytes)
 {
-	return u64_div_ceil(bytes, SHARDS_ALIGN) * SHARDS_ALIGN;
+	return u64_div_ceil(bytes, SWAPPED_PARAMS_ALIGN) * SWAPPED_PARAMS_ALIGN;
 }
 
 /* How many of the first go into one pack, and its bytes. */
-static size_t fit(const struct shards *s, const struct shard_given *given, size_t n,
-		  uint64_t *bytes)
+static size_t fit(const struct swapped_params *s, const struct swapped_param_given *given,
+		  size_t n, uint64_t *bytes)
 {
 	size_t i = 1;
 
@@ -129,7 +130,7 @@ static size_t fit(const struct shards *s, const struct shard_given *given, size_
 	return i;
 }
 
-static int pack_new(struct shards *s, uint32_t first, uint64_t bytes, struct pack **out)
+static int pack_new(struct swapped_params *s, uint32_t first, uint64_t bytes, struct pack **out)
 {
 	uint64_t n = u64_div_ceil(bytes, s->buffer);
 	struct pack *p = calloc(1, sizeof(*p) + n * sizeof(p->lent[0]));
@@ -149,7 +150,7 @@ static int pack_new(struct shards *s, uint32_t first, uint64_t bytes, struct pac
 }
 
 /* From where it was in memory. */
-static int read_old(struct shards *s, const struct shard_given *g, void **old)
+static int read_old(struct swapped_params *s, const struct swapped_param_given *g, void **old)
 {
 	enum frag_dtype dtype;
 	int row = registry_find(s->registry, STATE_LP_SHARD, g->param, 0, "", &dtype);
@@ -161,7 +162,8 @@ static int read_old(struct shards *s, const struct shard_given *g, void **old)
 		    : -ENOMEM;
 }
 
-static int fill(struct shards *s, struct pack *p, const struct shard_given *g, uint64_t at)
+static int fill(struct swapped_params *s, struct pack *p, const struct swapped_param_given *g,
+		uint64_t at)
 {
 	CLEANUP(free) void *old = NULL;
 	const void *values = g->values;
@@ -171,7 +173,8 @@ static int fill(struct shards *s, struct pack *p, const struct shard_given *g, u
 	return rc || !values ? rc : swapper_put(s->place, p->state, at, values, bytes_of(g));
 }
 
-static int fill_all(struct shards *s, struct pack *p, const struct shard_given *given, size_t n)
+static int fill_all(struct swapped_params *s, struct pack *p,
+		    const struct swapped_param_given *given, size_t n)
 {
 	uint64_t at = 0, since = monotonic_ns();
 	int rc = 0;
@@ -188,19 +191,19 @@ static int fill_all(struct shards *s, struct pack *p, const struct shard_given *
 }
 
 /* From here on the rows are there. */
-static int show_all(struct shards *s, struct pack *p, const struct shard_given *given, size_t n,
-		    size_t *shown)
+static int show_all(struct swapped_params *s, struct pack *p,
+		    const struct swapped_param_given *given, size_t n, size_t *shown)
 {
 	uint64_t at = 0;
 
 	for (*shown = 0; *shown < n; ++*shown) {
-		const struct shard_given *g = &given[*shown];
+		const struct swapped_param_given *g = &given[*shown];
 		int rc = registry_swap_shard(s->registry, g->param, g->dtype, g->numel,
 					     p->state, at);
 
 		if (rc)
 			return rc;
-		s->shards[g->param] = (struct shard){
+		s->shards[g->param] = (struct swapped_param){
 			.known = true,
 			.pack = p,
 			.at = at,
@@ -212,7 +215,8 @@ static int show_all(struct shards *s, struct pack *p, const struct shard_given *
 	return 0;
 }
 
-static int add_pack(struct shards *s, const struct shard_given *given, size_t n, uint64_t bytes)
+static int add_pack(struct swapped_params *s, const struct swapped_param_given *given, size_t n,
+		    uint64_t bytes)
 {
 	struct pack *p;
 	size_t shown = 0;
@@ -248,13 +252,13 @@ static bool is_in_arena(struct registry *r, uint32_t param)
 }
 
 /* Each once, and none that is there. */
-static int claim(struct shards *s, const struct shard_given *given, size_t n)
+static int claim(struct swapped_params *s, const struct swapped_param_given *given, size_t n)
 {
 	size_t i = 0;
 	int rc = 0;
 
 	for (; i < n && !rc; i++) {
-		struct shard *shard = &s->shards[given[i].param];
+		struct swapped_param *shard = &s->shards[given[i].param];
 
 		rc = shard->known                               ? -EEXIST
 		     : is_in_arena(s->registry, given[i].param) ? -EBUSY
@@ -268,7 +272,7 @@ static int claim(struct shards *s, const struct shard_given *given, size_t n)
 	return rc;
 }
 
-int shards_publish(struct shards *s, const int *params, size_t n)
+int swapped_params_publish(struct swapped_params *s, const int *params, size_t n)
 {
 	const struct pack *last = NULL;
 	int rc = 0;
@@ -283,7 +287,8 @@ int shards_publish(struct shards *s, const int *params, size_t n)
 	return rc;
 }
 
-int shards_add(struct shards *s, const struct shard_given *given, size_t n)
+int swapped_params_add(struct swapped_params *s, const struct swapped_param_given *given,
+		       size_t n)
 {
 	int rc = make_table(s, given, n);
 

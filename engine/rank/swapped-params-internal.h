@@ -20,7 +20,7 @@ struct pack {
 	struct swapper_lent *lent[]; /* [n] slices */
 };
 
-struct shard {
+struct swapped_param {
 	bool known;
 	unsigned in;
 	struct pack *pack; /* NULL: it stays in memory */
@@ -28,7 +28,7 @@ struct shard {
 	void *owned; /* where it stays, if that is ours */
 };
 
-struct shards {
+struct swapped_params {
 	struct registry *registry;
 	struct swapper *place;
 	uint64_t least, stay, stayed, buffer;
@@ -36,7 +36,7 @@ struct shards {
 	unsigned idle;   /* packs that are in, and nobody's */
 	unsigned unsent; /* packs */
 	unsigned said;   /* the most buffers of which a line has said that they are missing */
-	struct shard *shards; /* by parameter */
+	struct swapped_param *shards; /* by parameter */
 	uint32_t n;
 };
 

@@ -9,14 +9,14 @@
 
 enum { WAIT_MS = 120000 };
 
-static struct shard *shard_of(const struct shards *s, int param)
+static struct swapped_param *shard_of(const struct swapped_params *s, int param)
 {
 	if (param < 0 || (uint32_t)param >= s->n || !s->shards[param].known)
 		return NULL;
 	return &s->shards[param];
 }
 
-static bool has_all(const struct shards *s, const int *params, size_t n)
+static bool has_all(const struct swapped_params *s, const int *params, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (!shard_of(s, params[i]))
@@ -26,7 +26,7 @@ static bool has_all(const struct shards *s, const int *params, size_t n)
 
 /* ---- packs: in, and out again ---- */
 
-static int bring(struct shards *s, struct pack *p, uint64_t wait_ms)
+static int bring(struct swapped_params *s, struct pack *p, uint64_t wait_ms)
 {
 	int rc = swapper_swap_in_all(s->place, p->state, SWAPPER_READ | SWAPPER_WRITE, wait_ms,
 				     p->lent);
@@ -36,7 +36,7 @@ static int bring(struct shards *s, struct pack *p, uint64_t wait_ms)
 	return rc;
 }
 
-static void give_back(struct shards *s, struct pack *p)
+static void give_back(struct swapped_params *s, struct pack *p)
 {
 	for (unsigned i = 0; i < p->n; i++) {
 		if (p->lent[i])
@@ -49,7 +49,7 @@ static void give_back(struct shards *s, struct pack *p)
 }
 
 /* What has been sent is not sent again when another slice could not be. */
-static int send(struct shards *s, struct pack *p)
+static int send(struct swapped_params *s, struct pack *p)
 {
 	int rc = 0;
 
@@ -65,7 +65,7 @@ static int send(struct shards *s, struct pack *p)
 	return rc;
 }
 
-int shards_settle(struct shards *s)
+int swapped_params_settle(struct swapped_params *s)
 {
 	int rc = 0;
 
@@ -78,7 +78,7 @@ int shards_settle(struct shards *s)
 	return rc;
 }
 
-bool shards_make_room(struct shards *s)
+bool swapped_params_make_room(struct swapped_params *s)
 {
 	bool made = s->idle > 0;
 
@@ -89,13 +89,13 @@ bool shards_make_room(struct shards *s)
 	return made;
 }
 
-void shards_leave(struct shards *s)
+void swapped_params_leave(struct swapped_params *s)
 {
 	struct pack *p;
 
 	if (!s)
 		return;
-	shards_settle(s);
+	swapped_params_settle(s);
 	while ((p = s->packs)) {
 		s->packs = p->next;
 		give_back(s, p);
@@ -105,7 +105,7 @@ void shards_leave(struct shards *s)
 
 /* ---- ahead ---- */
 
-int shards_ahead(struct shards *s, const int *params, size_t n)
+int swapped_params_ahead(struct swapped_params *s, const int *params, size_t n)
 {
 	int rc = has_all(s, params, n) ? 0 : -ENOENT;
 	size_t i = 0;
@@ -124,7 +124,7 @@ int shards_ahead(struct shards *s, const int *params, size_t n)
 
 /* ---- in ---- */
 
-static void use(struct shards *s, struct shard *shard)
+static void use(struct swapped_params *s, struct swapped_param *shard)
 {
 	shard->in++;
 	if (!shard->pack)
@@ -134,14 +134,14 @@ static void use(struct shards *s, struct shard *shard)
 }
 
 /* It was not brought in after all. */
-static void unuse(struct shards *s, struct shard *shard)
+static void unuse(struct swapped_params *s, struct swapped_param *shard)
 {
 	shard->in--;
 	if (shard->pack && !--shard->pack->users && shard->pack->where == PACK_IN)
 		give_back(s, shard->pack);
 }
 
-static unsigned missing(const struct shards *s, const int *params, size_t n)
+static unsigned missing(const struct swapped_params *s, const int *params, size_t n)
 {
 	unsigned buffers = 0;
 	struct pack *last = NULL; /* those of a pack come one after the other, as a rule */
@@ -155,7 +155,7 @@ static unsigned missing(const struct shards *s, const int *params, size_t n)
 	return buffers;
 }
 
-static void say_missing(struct shards *s, const int *params, size_t n)
+static void say_missing(struct swapped_params *s, const int *params, size_t n)
 {
 	unsigned buffers = missing(s, params, n);
 	struct swapper_figures f;
@@ -171,7 +171,7 @@ static void say_missing(struct shards *s, const int *params, size_t n)
 		 buffers, s->buffer, f.pinned.count, f.pinned.lent);
 }
 
-static int bring_all(struct shards *s, const int *params, size_t n)
+static int bring_all(struct swapped_params *s, const int *params, size_t n)
 {
 	int rc = 0;
 
@@ -183,13 +183,13 @@ static int bring_all(struct shards *s, const int *params, size_t n)
 		rc = p->where == PACK_UNSENT ? send(s, p) : 0;
 		if (!rc)
 			rc = bring(s, p, WAIT_MS);
-		if (rc == -ENOBUFS && shards_make_room(s))
+		if (rc == -ENOBUFS && swapped_params_make_room(s))
 			rc = bring(s, p, WAIT_MS);
 	}
 	return rc;
 }
 
-static int wait_for(struct shards *s, struct pack *p)
+static int wait_for(struct swapped_params *s, struct pack *p)
 {
 	void *memory;
 	int rc = 0;
@@ -202,9 +202,9 @@ static int wait_for(struct shards *s, struct pack *p)
 	return rc;
 }
 
-static int find_memory(struct shards *s, int param, void **memory)
+static int find_memory(struct swapped_params *s, int param, void **memory)
 {
-	const struct shard *shard = shard_of(s, param);
+	const struct swapped_param *shard = shard_of(s, param);
 	enum frag_dtype dtype;
 	int rc = shard->pack ? wait_for(s, shard->pack) : 0;
 
@@ -219,7 +219,7 @@ static int find_memory(struct shards *s, int param, void **memory)
 	return *memory || !shard->numel ? 0 : -EAGAIN;
 }
 
-static int bring_and_wait(struct shards *s, const int *params, size_t n, void **memory)
+static int bring_and_wait(struct swapped_params *s, const int *params, size_t n, void **memory)
 {
 	int rc = bring_all(s, params, n);
 
@@ -230,13 +230,13 @@ static int bring_and_wait(struct shards *s, const int *params, size_t n, void **
 	return rc;
 }
 
-int shards_in(struct shards *s, const int *params, size_t n, void **memory)
+int swapped_params_in(struct swapped_params *s, const int *params, size_t n, void **memory)
 {
 	int rc;
 
 	if (!has_all(s, params, n))
 		return -ENOENT;
-	shards_settle(s); /* the others can come in all the same */
+	swapped_params_settle(s); /* the others can come in all the same */
 	for (size_t i = 0; i < n; i++)
 		use(s, shard_of(s, params[i]));
 	rc = bring_and_wait(s, params, n, memory);
@@ -248,7 +248,7 @@ int shards_in(struct shards *s, const int *params, size_t n, void **memory)
 /* ---- out ---- */
 
 /* All of them, or none. */
-static int take_out(struct shards *s, const int *params, size_t n)
+static int take_out(struct swapped_params *s, const int *params, size_t n)
 {
 	size_t i = 0;
 
@@ -264,7 +264,7 @@ static int take_out(struct shards *s, const int *params, size_t n)
 }
 
 /* The pack stays for others, or has what is to be forgotten: readers see this piece of it all the same. */
-static int show_piece(struct shards *s, const struct shard *shard)
+static int show_piece(struct swapped_params *s, const struct swapped_param *shard)
 {
 	struct pack *p = shard->pack;
 	int rc;
@@ -276,7 +276,7 @@ static int show_piece(struct shards *s, const struct shard *shard)
 	return rc;
 }
 
-static int leave(struct shards *s, struct pack *p)
+static int leave(struct swapped_params *s, struct pack *p)
 {
 	if (!p || p->where != PACK_IN || p->users)
 		return 0;
@@ -286,7 +286,7 @@ static int leave(struct shards *s, struct pack *p)
 	return 0;
 }
 
-int shards_out(struct shards *s, const int *params, size_t n, bool changed)
+int swapped_params_out(struct swapped_params *s, const int *params, size_t n, bool changed)
 {
 	int rc = has_all(s, params, n) ? take_out(s, params, n) : -ENOENT, first = rc;
 

@@ -14,24 +14,24 @@
 
 #include "engine/rank/registry.h"
 
-struct shards;
+struct swapped_params;
 
-enum { SHARDS_ALIGN = 1024 }; /* bytes: where pieces begin in a pack */
+enum { SWAPPED_PARAMS_ALIGN = 1024 }; /* bytes: where pieces begin in a pack */
 
-struct shards_options {
+struct swapped_params_options {
 	struct registry *registry; /* that has a place */
 	uint64_t least;            /* bytes; smaller pieces stay in memory */
 	uint64_t stay; /* elements: pieces stay in memory until there are so many of these */
 };
 
 /* -ENOMEM. */
-int shards_new(struct shards **s, const struct shards_options *options);
+int swapped_params_new(struct swapped_params **s, const struct swapped_params_options *options);
 /* All goes back as it was on the disk; its memory is not used any more. */
-void shards_leave(struct shards *s);
+void swapped_params_leave(struct swapped_params *s);
 /* No reader is left. */
-void shards_free(struct shards *s);
+void swapped_params_free(struct swapped_params *s);
 
-struct shard_given {
+struct swapped_param_given {
 	uint32_t param;
 	enum frag_dtype dtype;
 	uint64_t numel;
@@ -41,26 +41,27 @@ struct shard_given {
 /* Readers see the values at once.  -EEXIST: one is there already, or twice; -EBUSY: it is in an arena; -EFAULT: where it was is no
  * memory; those before it are there then.  -ENOMEM; -ENOSPC and others: the disk, and spare memory, have no room.
  */
-int shards_add(struct shards *s, const struct shard_given *given, size_t n);
+int swapped_params_add(struct swapped_params *s, const struct swapped_param_given *given,
+		       size_t n);
 /* What was put into them since is seen too: of params that are there, one pack's one after the other.
  * swapper_settle's errors.
  */
-int shards_publish(struct shards *s, const int *params, size_t n);
+int swapped_params_publish(struct swapped_params *s, const int *params, size_t n);
 
 /* memory[i]: params[i], until it is out as often.  Waits for the disk, and for buffers that are being written.
  * -ENOENT; -ENOBUFS: all are lent, a line says how many more it takes; -EIO: damaged; -EAGAIN: its memory is being
  * moved; others of swapper_swap_in.  Then all is as before.
  */
-int shards_in(struct shards *s, const int *params, size_t n, void **memory);
+int swapped_params_in(struct swapped_params *s, const int *params, size_t n, void **memory);
 /* Starts to bring them in, in this order, as far as there are buffers.  Returns how many are in, or will be.  -ENOENT. */
-int shards_ahead(struct shards *s, const int *params, size_t n);
+int swapped_params_ahead(struct swapped_params *s, const int *params, size_t n);
 /* changed: as their memory is.  -ENOENT; -EINVAL: one is not in.  Others of swapper_swap_out: they are out, and stay in their
  * buffers, which the next call tries to send back.
  */
-int shards_out(struct shards *s, const int *params, size_t n, bool changed);
+int swapped_params_out(struct swapped_params *s, const int *params, size_t n, bool changed);
 /* Lets go of what is in ahead.  False: there was none. */
-bool shards_make_room(struct shards *s);
+bool swapped_params_make_room(struct swapped_params *s);
 /* What could not be sent back is tried once more.  0, or why it still cannot. */
-int shards_settle(struct shards *s);
+int swapped_params_settle(struct swapped_params *s);
 
 #endif

@@ -708,7 +708,7 @@ START_TEST(bytes_of_a_state_are_called_by_the_parameters_in_them)
 	open_job(JOB_LP_SWAP);
 	expect_named(STATE_LP_SHARD, BIG, "", 0, 4096, "lp of big");
 	expect_named(STATE_LP_SHARD, D, "", 0, 4096, "lp of c and 1 more");
-	expect_named(STATE_LP_SHARD, C, "", SHARDS_ALIGN, 4096, "lp of d");
+	expect_named(STATE_LP_SHARD, C, "", SWAPPED_PARAMS_ALIGN, 4096, "lp of d");
 	expect_named(STATE_PARTITION, 0, "fp32", 4096, 8192,
 		     "fp32 of big (group 0, sub-group 0)");
 	expect_named(STATE_PARTITION, 0, "fp32", 12288, 16384,
