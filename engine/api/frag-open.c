@@ -238,7 +238,7 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 	become_rank(e, launch);
 	fabric_open(e);
 	participant_init(&e->edits, STAGE_MEM);
-	views_init(&e->views, memory("FRAG_VIEW_MEM", VIEW_MEM));
+	view_owner_init(&e->views, memory("FRAG_VIEW_MEM", VIEW_MEM));
 	e->gather_mem = memory("FRAG_GATHER_MEM", GATHER_MEM);
 	e->own = catalog_new();
 	rc = e->own ? open_place(e) : -ENOMEM;

@@ -69,10 +69,10 @@ static void keep_for_views(struct engine *e, bool states)
 {
 	uint64_t begin;
 
-	if (!views_any(&e->views))
+	if (!view_owner_any(&e->views))
 		return;
 	begin = monotonic_ns();
-	views_keep(&e->views, &e->registry, states);
+	view_owner_keep(&e->views, &e->registry, states);
 	count_held(e, held(e), begin);
 }
 
@@ -80,10 +80,10 @@ static void tell_views(struct engine *e)
 {
 	uint64_t begin;
 
-	if (!views_any(&e->views))
+	if (!view_owner_any(&e->views))
 		return;
 	begin = monotonic_ns();
-	views_arrive(&e->views, &e->registry);
+	view_owner_arrive(&e->views, &e->registry);
 	count_held(e, held(e), begin);
 }
 

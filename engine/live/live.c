@@ -309,7 +309,7 @@ void live_file_close(struct engine_file *f)
 	readahead_drop(f);
 	pthread_mutex_lock(&f->engine->lock);
 	collecting_close(f->engine, f);
-	viewing_close(f->engine, f);
+	view_reader_close(f->engine, f);
 	pthread_mutex_unlock(&f->engine->lock);
 	free(f->whole);
 	free(f);

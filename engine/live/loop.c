@@ -196,7 +196,7 @@ static int wait_time(struct engine *e, int wait_ms)
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
 	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
 	    communicator_ticks(e) || barrier_tick(e) || meet_tick(e) || rounds_tick(e) ||
-	    (e->is_rank && views_any(&e->views)))
+	    (e->is_rank && view_owner_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -257,12 +257,12 @@ void engine_turn(struct engine *e, int wait_ms)
 	if (e->is_rank) {
 		agree_turn(e, now);
 		if (is_stepping(e, now))
-			views_copy_ahead(&e->views, &e->registry, now);
+			view_owner_copy_ahead(&e->views, &e->registry, now);
 		serve_turn(e, now);
 		waiters_turn(e, now);
 	}
 	collecting_go_on(e, now);
-	viewing_tell_closed(e);
+	view_reader_tell_closed(e);
 	transfers_turn(e, now, &transfers);
 	writes_turn(e, now, &commits);
 	watch_turn(e, now, &waits);
@@ -316,7 +316,7 @@ void turn_free(struct engine *e)
 	about_free(e);
 	rpc_free(e);
 	agree_free(e);
-	viewing_free(e);
+	view_reader_free(e);
 	free_local(e);
 	rounds_free(e);
 	collects_free(e);
@@ -330,7 +330,7 @@ void turn_free(struct engine *e)
 	if (e->is_rank) {
 		later_free(e);
 		participant_fini(&e->edits);
-		views_fini(&e->views);
+		view_owner_fini(&e->views);
 		arena_memory_close(e->arena);
 		registry_fini(&e->registry);
 	}

@@ -36,9 +36,14 @@ struct waiting {           /* of a read, for trainers: engine/read/waiting.h */
 	bool is_grad;
 };
 
-enum viewing_state { VIEWING_NONE, VIEWING_OPENING, VIEWING_READY, VIEWING_FAILED };
+enum view_reader_state {
+	VIEW_READER_NONE,
+	VIEW_READER_OPENING,
+	VIEW_READER_READY,
+	VIEW_READER_FAILED
+};
 
-struct viewing_piece { /* of a view, on one rank */
+struct view_reader_piece { /* of a view, on one rank */
 	uint32_t rank, row;
 	uint64_t epoch;
 	uint64_t cookie; /* of the rank's process: another one knows nothing of this view */
@@ -60,8 +65,8 @@ struct viewing_piece { /* of a view, on one rank */
 
 struct closing;
 
-struct viewing { /* what generation an open file shows; under the engine's lock */
-	enum viewing_state state;
+struct view_reader { /* what generation an open file shows; under the engine's lock */
+	enum view_reader_state state;
 	uint64_t id[2];
 	uint64_t generation;
 	uint64_t retry_ms;
@@ -69,7 +74,7 @@ struct viewing { /* what generation an open file shows; under the engine's lock 
 	unsigned restarts;
 	struct waiting waiting; /* OPENING: for those that are changing what it needs */
 	int status;             /* FAILED: why; -ENOMEM, -ETIMEDOUT, -ETIME: until retry_ms */
-	struct viewing_piece *pieces;
+	struct view_reader_piece *pieces;
 	uint32_t n;
 	struct closing *closing; /* made when it opens, so that its end can always be told */
 };
@@ -110,7 +115,7 @@ struct engine_file {
 	bool live;           /* no view: what there is when it is read */
 	_Atomic bool fast;   /* the last read was served at once */
 	_Atomic bool viewed; /* viewing is READY */
-	struct viewing viewing;
+	struct view_reader viewing;
 	struct collecting collecting;
 	_Atomic(uint8_t *) whole; /* all of a small file, read at once: it needs no view */
 	/* under the pool's lock */

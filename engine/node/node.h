@@ -166,7 +166,7 @@ struct engine {
 
 	struct registry registry; /* a rank's; its own lock */
 	struct participant edits; /* a rank's; its own lock */
-	struct views views;       /* a rank's; its own lock */
+	struct view_owner views;  /* a rank's; its own lock */
 	struct arena_memory
 		*arena; /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
 	uint64_t

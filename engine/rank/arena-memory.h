@@ -4,7 +4,7 @@
 
 /* A rank's arena (engine/memory/arena.h) with memory behind it, in which its low-precision parameters lie: what moves there
  * moves in the registry too.  The trainer's thread changes it; any thread may ask for figures and the map.  What
- * open files need of a parameter that goes is for the caller to keep (views_keep_row).
+ * open files need of a parameter that goes is for the caller to keep (view_owner_keep_row).
  */
 
 #include "engine/memory/arena.h"

@@ -10,14 +10,14 @@
 
 enum { COPY_CHUNK = 1 << 20, COPY_AFTER_MS = 5 };
 
-void views_init(struct views *v, uint64_t bytes_max)
+void view_owner_init(struct view_owner *v, uint64_t bytes_max)
 {
 	memset(v, 0, sizeof(*v));
 	pthread_mutex_init(&v->lock, NULL);
 	view_pool_init(&v->rooms, bytes_max);
 }
 
-static void drop(struct views *v, struct view **at)
+static void drop(struct view_owner *v, struct view **at)
 {
 	struct view *view = *at;
 
@@ -30,7 +30,7 @@ static void drop(struct views *v, struct view **at)
 	atomic_fetch_sub(&v->count, 1);
 }
 
-void views_fini(struct views *v)
+void view_owner_fini(struct view_owner *v)
 {
 	while (v->list)
 		drop(v, &v->list);
@@ -38,7 +38,7 @@ void views_fini(struct views *v)
 	pthread_mutex_destroy(&v->lock);
 }
 
-static struct view **find(struct views *v, const uint64_t id[2])
+static struct view **find(struct view_owner *v, const uint64_t id[2])
 {
 	struct view **at = &v->list;
 
@@ -90,7 +90,7 @@ static int place(struct view *view, struct registry *r, uint64_t want)
 }
 
 /* Each is a mapping, of which the trainer needs some too; one observer leaves some to others. */
-static bool too_many(const struct views *v, uint32_t peer)
+static bool too_many(const struct view_owner *v, uint32_t peer)
 {
 	unsigned own = 0, all = 0;
 
@@ -98,10 +98,11 @@ static bool too_many(const struct views *v, uint32_t peer)
 		own += view->peer == peer;
 		all++;
 	}
-	return all >= VIEWS_MAX || own >= VIEWS_OF_PEER_MAX;
+	return all >= VIEW_OWNER_MAX || own >= VIEW_OWNER_OF_PEER_MAX;
 }
 
-static int add(struct views *v, struct registry *r, const struct view_request *q, uint64_t now)
+static int add(struct view_owner *v, struct registry *r, const struct view_request *q,
+	       uint64_t now)
 {
 	struct view *view;
 	int rc = registry_covers(r, q->epoch, q->row, q->offset, q->size);
@@ -134,7 +135,7 @@ static int add(struct views *v, struct registry *r, const struct view_request *q
 	return place(view, r, q->want);
 }
 
-static int open_or_move(struct views *v, struct registry *r, const struct view_request *q,
+static int open_or_move(struct view_owner *v, struct registry *r, const struct view_request *q,
 			uint64_t now)
 {
 	struct view *view = *find(v, q->id);
@@ -146,8 +147,8 @@ static int open_or_move(struct views *v, struct registry *r, const struct view_r
 	return q->want && view->generation > q->want ? -EEXIST : 0;
 }
 
-int views_open(struct views *v, struct registry *r, const struct view_request *q, uint64_t now,
-	       struct view *out)
+int view_owner_open(struct view_owner *v, struct registry *r, const struct view_request *q,
+		    uint64_t now, struct view *out)
 {
 	int rc;
 
@@ -163,7 +164,7 @@ int views_open(struct views *v, struct registry *r, const struct view_request *q
 	return rc;
 }
 
-void views_close(struct views *v, const uint64_t id[2])
+void view_owner_close(struct view_owner *v, const uint64_t id[2])
 {
 	struct view **at;
 
@@ -174,7 +175,7 @@ void views_close(struct views *v, const uint64_t id[2])
 	pthread_mutex_unlock(&v->lock);
 }
 
-unsigned views_expire(struct views *v, uint64_t before)
+unsigned view_owner_expire(struct view_owner *v, uint64_t before)
 {
 	unsigned dropped = 0;
 
@@ -191,14 +192,14 @@ unsigned views_expire(struct views *v, uint64_t before)
 	return dropped;
 }
 
-void views_trim(struct views *v, uint64_t before)
+void view_owner_trim(struct view_owner *v, uint64_t before)
 {
 	pthread_mutex_lock(&v->lock);
 	view_pool_trim(&v->rooms, before);
 	pthread_mutex_unlock(&v->lock);
 }
 
-void views_touch(struct views *v, uint32_t peer, uint64_t now)
+void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now)
 {
 	pthread_mutex_lock(&v->lock);
 	for (struct view *view = v->list; view; view = view->next)
@@ -252,7 +253,7 @@ static void keep(struct view *view, struct registry *r)
 		keep_of_device(view, r);
 }
 
-void views_keep(struct views *v, struct registry *r, bool states)
+void view_owner_keep(struct view_owner *v, struct registry *r, bool states)
 {
 	pthread_mutex_lock(&v->lock);
 	for (struct view *view = v->list; view; view = view->next)
@@ -261,7 +262,7 @@ void views_keep(struct views *v, struct registry *r, bool states)
 	pthread_mutex_unlock(&v->lock);
 }
 
-void views_keep_row(struct views *v, struct registry *r, uint32_t row)
+void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row)
 {
 	pthread_mutex_lock(&v->lock);
 	for (struct view *view = v->list; view; view = view->next)
@@ -270,7 +271,7 @@ void views_keep_row(struct views *v, struct registry *r, uint32_t row)
 	pthread_mutex_unlock(&v->lock);
 }
 
-void views_arrive(struct views *v, struct registry *r)
+void view_owner_arrive(struct view_owner *v, struct registry *r)
 {
 	pthread_mutex_lock(&v->lock);
 	for (struct view *view = v->list; view; view = view->next) {
@@ -290,11 +291,11 @@ void views_arrive(struct views *v, struct registry *r)
 	pthread_mutex_unlock(&v->lock);
 }
 
-bool views_copy_ahead(struct views *v, struct registry *r, uint64_t now)
+bool view_owner_copy_ahead(struct view_owner *v, struct registry *r, uint64_t now)
 {
 	bool more = false;
 
-	if (!views_any(v))
+	if (!view_owner_any(v))
 		return false;
 	pthread_mutex_lock(&v->lock);
 	for (struct view *view = v->list; view && !more; view = view->next) {
@@ -316,7 +317,7 @@ static int take_kept(const struct view *view, uint64_t offset, void *out, size_t
 }
 
 /* Live bytes are copied without the lock, so that the trainer does not wait for it, and looked at again. */
-static int read_live(struct views *v, struct registry *r, const struct view *seen,
+static int read_live(struct view_owner *v, struct registry *r, const struct view *seen,
 		     uint64_t offset, void *out, size_t size)
 {
 	int rc = registry_read_memory(r, seen->epoch, seen->row, seen->offset + offset, out,
@@ -345,8 +346,8 @@ static int check_read(const struct view *view, uint64_t offset, size_t size)
 	return view->room ? 0 : -EREMOTE;
 }
 
-int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
-	       void *out, size_t size)
+int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[2],
+		    uint64_t offset, void *out, size_t size)
 {
 	struct view seen, *view;
 	int rc;
@@ -372,8 +373,8 @@ static int check_remote(const struct view *view, uint64_t offset, size_t size)
 	return rc ? rc : -EINVAL;
 }
 
-int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
-	       struct registry_hold **hold, uint64_t *at)
+int view_owner_hold(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
+		    struct registry_hold **hold, uint64_t *at)
 {
 	struct view *view;
 	int rc;
@@ -389,8 +390,8 @@ int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t si
 	return rc;
 }
 
-int views_look(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
-	       struct view_look *look)
+int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
+		    struct view_look *look)
 {
 	struct view *view;
 	int rc;
@@ -415,8 +416,8 @@ static bool has_bytes(const struct view *view, uint32_t row, uint64_t offset, ui
 	       offset - view->offset <= view->size - size;
 }
 
-int views_covers(struct views *v, const uint64_t id[2], uint32_t row, uint64_t offset,
-		 uint64_t size, uint64_t *inside)
+int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, uint64_t offset,
+		      uint64_t size, uint64_t *inside)
 {
 	const struct view *view;
 	int rc = -ESTALE;
@@ -431,7 +432,7 @@ int views_covers(struct views *v, const uint64_t id[2], uint32_t row, uint64_t o
 	return rc;
 }
 
-enum state_tier views_tier(struct views *v, const uint64_t id[2])
+enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2])
 {
 	struct view *view;
 	enum state_tier tier;

@@ -18,7 +18,7 @@
 #include "engine/memory/view-pool.h"
 #include "engine/rank/registry.h"
 
-enum { VIEWS_MAX = 16384, VIEWS_OF_PEER_MAX = VIEWS_MAX / 4 * 3 };
+enum { VIEW_OWNER_MAX = 16384, VIEW_OWNER_OF_PEER_MAX = VIEW_OWNER_MAX / 4 * 3 };
 
 enum view_state { VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
 
@@ -43,15 +43,15 @@ struct view {
 	struct devices_kept *kept;  /* of a row on a device, KEPT */
 };
 
-struct views {
+struct view_owner {
 	pthread_mutex_t lock;
 	struct view *list;
 	struct view_pool rooms;
 	_Atomic unsigned count; /* the trainer looks at this alone when nobody looks */
 };
 
-void views_init(struct views *v, uint64_t bytes_max);
-void views_fini(struct views *v);
+void view_owner_init(struct view_owner *v, uint64_t bytes_max);
+void view_owner_fini(struct view_owner *v);
 
 struct view_request {
 	uint64_t id[2];
@@ -67,21 +67,21 @@ struct view_request {
 /* Opens it, or looks how it is, or, where want is newer than what it shows, moves it there.  *out: a copy.
  * -ENOMEM: larger than all room; -EAGAIN: no room now; -EEXIST: want has gone by; registry_check's errors.
  */
-int views_open(struct views *v, struct registry *r, const struct view_request *q, uint64_t now,
-	       struct view *out);
-void views_close(struct views *v, const uint64_t id[2]);
+int view_owner_open(struct view_owner *v, struct registry *r, const struct view_request *q,
+		    uint64_t now, struct view *out);
+void view_owner_close(struct view_owner *v, const uint64_t id[2]);
 /* Drops those whose observers were silent since before. */
-unsigned views_expire(struct views *v, uint64_t before);
+unsigned view_owner_expire(struct view_owner *v, uint64_t before);
 /* Gives the machine back what no view has had since before. */
-void views_trim(struct views *v, uint64_t before);
-void views_touch(struct views *v, uint32_t peer, uint64_t now);
+void view_owner_trim(struct view_owner *v, uint64_t before);
+void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now);
 
-/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet; -EREMOTE: views_hold or views_look. */
-int views_read(struct views *v, struct registry *r, const uint64_t id[2], uint64_t offset,
-	       void *out, size_t size);
+/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet; -EREMOTE: view_owner_hold or view_owner_look. */
+int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[2],
+		    uint64_t offset, void *out, size_t size);
 /* The same of a view of a row on NVMe, -EINVAL: it is not: what it holds, the caller's to put, and where in the row that is. */
-int views_hold(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
-	       struct registry_hold **hold, uint64_t *at);
+int view_owner_hold(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
+		    struct registry_hold **hold, uint64_t *at);
 
 /* The same of a view of a row in a device's memory, -EINVAL: it is not: where its bytes are.  Live ones are to be looked for again when they
  * have been copied: they are what was asked for if all of this is as it was.
@@ -93,27 +93,27 @@ struct view_look {
 	uint32_t row;
 	struct devices_kept *kept; /* NULL: live; the caller's to put */
 };
-int views_look(struct views *v, const uint64_t id[2], uint64_t offset, size_t size,
-	       struct view_look *look);
+int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
+		    struct view_look *look);
 /* Whether those bytes of its row are the view's, and where in it.  -ESTALE: there is none such. */
-int views_covers(struct views *v, const uint64_t id[2], uint32_t row, uint64_t offset,
-		 uint64_t size, uint64_t *inside);
+int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, uint64_t offset,
+		      uint64_t size, uint64_t *inside);
 /* Of no view: STATE_HOST. */
-enum state_tier views_tier(struct views *v, const uint64_t id[2]);
+enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2]);
 
 /* Trainer's thread.  Content is about to change, and the control page says so already: of states and
  * gradients, or of gradients alone.
  */
-void views_keep(struct views *v, struct registry *r, bool states);
+void view_owner_keep(struct view_owner *v, struct registry *r, bool states);
 /* It has changed, and the control page says so: views that wait for the new generation are live. */
-void views_arrive(struct views *v, struct registry *r);
+void view_owner_arrive(struct view_owner *v, struct registry *r);
 /* A row is about to be dropped. */
-void views_keep_row(struct views *v, struct registry *r, uint32_t row);
+void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row);
 
 /* Engine thread: copies some bytes ahead for views that have been open for a while; false: nothing to do. */
-bool views_copy_ahead(struct views *v, struct registry *r, uint64_t now);
+bool view_owner_copy_ahead(struct view_owner *v, struct registry *r, uint64_t now);
 
-static inline bool views_any(struct views *v)
+static inline bool view_owner_any(struct view_owner *v)
 {
 	return atomic_load_explicit(&v->count, memory_order_seq_cst) != 0;
 }

@@ -92,8 +92,8 @@ static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t of
 
 	g->n = g->nparts = 0;
 	pthread_mutex_lock(&e->lock);
-	if (f->viewing.state == VIEWING_READY)
-		rc = viewing_plan(f, offset, size, &g->plan);
+	if (f->viewing.state == VIEW_READER_READY)
+		rc = view_reader_plan(f, offset, size, &g->plan);
 	else /* what is not there is for a transfer to find out */
 		rc = plan_read(e, &f->address, UINT64_MAX, offset, size, &g->plan);
 	for (unsigned i = 0; i < g->plan.n && !rc; i++)
@@ -128,9 +128,9 @@ static int witness(struct engine *e, const struct engine_file *f, const struct g
 		mark_stale(e, grab->rank);
 		return -EAGAIN;
 	}
-	if (!viewing_wanted(f) && !f->is_grad)
+	if (!view_reader_wanted(f) && !f->is_grad)
 		return 0;
-	if (!viewing_wanted(f))
+	if (!view_reader_wanted(f))
 		return atomic_load_explicit(&control->grads, memory_order_relaxed) & 1
 			       ? 0
 			       : -EAGAIN;
@@ -179,7 +179,7 @@ static int copy_live(struct engine *e, const struct engine_file *f, const struct
 	int rc = 0;
 
 	/* a copy begun while the generation was being made would be borne out by its end */
-	if (grab->look_before && viewing_wanted(f))
+	if (grab->look_before && view_reader_wanted(f))
 		rc = copy_parts(e, f, g, grab, NULL, generation);
 	if (rc)
 		return rc;

@@ -78,7 +78,7 @@ static bool is_of_view(const struct engine_file *f, const struct window *w)
 static void end_window(struct engine *e, struct engine_file *f, struct window *w)
 {
 	if (w->state != WINDOW_NONE)
-		viewing_close_at(e, w->id, w->rank);
+		view_reader_close_at(e, w->id, w->rank);
 	w->state = WINDOW_NONE;
 	for (unsigned i = 0; i < WINDOWS; i++)
 		if (f->collecting.windows[i].state != WINDOW_NONE)
@@ -318,8 +318,8 @@ static enum wire_unfit ask_next(struct engine *e, struct engine_file *f, uint32_
 	struct plan plan;
 	enum wire_unfit unfit;
 	bool near;
-	int tier, rc = viewing_plan(f, *offset,
-				    u64_min(e->collecting.window, f->bytes - *offset), &plan);
+	int tier, rc = view_reader_plan(
+			  f, *offset, u64_min(e->collecting.window, f->bytes - *offset), &plan);
 
 	if (rc)
 		return WIRE_UNFIT_VIEW;
@@ -410,7 +410,7 @@ void collecting_go_on(struct engine *e, uint64_t now)
 		uint64_t end = end_of_all(f);
 
 		want_no_more(e, f);
-		if (end && end < f->bytes && f->viewing.state == VIEWING_READY &&
+		if (end && end < f->bytes && f->viewing.state == VIEW_READER_READY &&
 		    now >= e->collecting.retry_ms && is_worth_it(e, f, end, now))
 			ask_ahead(e, f, end, now);
 	}
@@ -458,7 +458,7 @@ static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
 	bool there;
 
 	pthread_mutex_lock(&e->lock);
-	w = f->viewing.state == VIEWING_READY ? find(f, offset) : NULL;
+	w = f->viewing.state == VIEW_READER_READY ? find(f, offset) : NULL;
 	there = w && w->state == WINDOW_THERE;
 	if (there)
 		*out = *w;

@@ -50,8 +50,8 @@ static bool keep_whole(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
 
-	return !read->offset && read->size == f->bytes && viewing_wanted(f) && hot &&
-	       !grab_now(e, f, 0, hot, read->size) && !viewing_keep_whole(f, hot);
+	return !read->offset && read->size == f->bytes && view_reader_wanted(f) && hot &&
+	       !grab_now(e, f, 0, hot, read->size) && !view_reader_keep_whole(f, hot);
 }
 
 static bool read_whole(struct engine *e, struct engine_read *read)
@@ -86,7 +86,7 @@ void reads_start(struct engine *e, struct engine_read *read)
 	need_hot();
 	if (read_whole(e, read))
 		return;
-	if (viewing_wanted(f) && !atomic_load(&f->viewed)) {
+	if (view_reader_wanted(f) && !atomic_load(&f->viewed)) {
 		transfers_start(e, read); /* opens the view */
 		return;
 	}

@@ -113,7 +113,7 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 {
 	const struct piece *piece = &t->plan.pieces[i];
 	const struct peer *p = &e->peers[piece->rank];
-	const struct viewing *v = &t->read->file->viewing;
+	const struct view_reader *v = &t->read->file->viewing;
 	struct wire_read read = { p->states ? p->states->epoch : 0,
 				  piece->row,
 				  (uint32_t)piece->size,
@@ -179,14 +179,14 @@ static bool tries_whole(struct engine *e, struct transfer *t, uint64_t now)
 {
 	const struct engine_file *f = t->read->file;
 
-	return t->size == f->bytes && f->viewing.state == VIEWING_NONE && !t->nowait &&
+	return t->size == f->bytes && f->viewing.state == VIEW_READER_NONE && !t->nowait &&
 	       now < t->start_ns / 1000000 + WHOLE_MS && is_in_reach(e, t);
 }
 
 /* For a trainer, and is not to. */
 static bool must_wait(const struct transfer *t)
 {
-	return t->nowait && viewing_waits(t->read->file);
+	return t->nowait && view_reader_waits(t->read->file);
 }
 
 static void refuse_to_wait(struct transfer *t)
@@ -216,7 +216,7 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 	uint64_t offset = t->offset + t->done, size = t->size - t->done;
 	int rc;
 
-	if (!viewing_wanted(f))
+	if (!view_reader_wanted(f))
 		return plan_read(e, &t->address, t->start_ns, offset, size, &t->plan);
 	if (take_whole(t))
 		return -EAGAIN;
@@ -228,10 +228,10 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 		refuse_to_wait(t);
 		return -EAGAIN;
 	}
-	rc = viewing_turn(e, f, now);
+	rc = view_reader_turn(e, f, now);
 	t->asked = true;
 	if (rc == -EAGAIN) {
-		if (f->viewing.state == VIEWING_OPENING) /* a slow step is not silence */
+		if (f->viewing.state == VIEW_READER_OPENING) /* a slow step is not silence */
 			t->alive_ms = now;
 		if (must_wait(t))
 			refuse_to_wait(t);
@@ -243,7 +243,7 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 	}
 	if (!rc)
 		rc = plan_round(e, t, now);
-	return rc ? rc : viewing_plan(f, offset, size, &t->plan);
+	return rc ? rc : view_reader_plan(f, offset, size, &t->plan);
 }
 
 static void plan_and_ask(struct engine *e, struct transfer *t, uint64_t now)
@@ -284,7 +284,7 @@ static uint64_t awaited_content(const struct transfer *t)
 {
 	const struct engine_file *f = t->read->file;
 
-	return viewing_wanted(f) ? f->viewing.generation : 0;
+	return view_reader_wanted(f) ? f->viewing.generation : 0;
 }
 
 /* Gradients without a view are looked for in their rank's page first: an answer would have all bytes. */
@@ -393,7 +393,7 @@ static int grab_all(struct transfer *t)
 	bool viewed = atomic_load(&f->viewed);
 	int rc = grab_now(f->engine, f, t->offset, t->buffer, t->size);
 
-	if (!rc && !viewed && !(rc = viewing_keep_whole(f, t->buffer)))
+	if (!rc && !viewed && !(rc = view_reader_keep_whole(f, t->buffer)))
 		take_whole(t);
 
 	t->try_grab = false;
@@ -427,9 +427,9 @@ void transfers_finish(struct transfer *finished)
 
 static const struct waiting *waiting_of(const struct transfer *t)
 {
-	const struct viewing *v = &t->read->file->viewing;
+	const struct view_reader *v = &t->read->file->viewing;
 
-	return v->state == VIEWING_OPENING ? &v->waiting : &t->waiting;
+	return v->state == VIEW_READER_OPENING ? &v->waiting : &t->waiting;
 }
 
 unsigned transfers_tick_ms(const struct engine *e)

@@ -19,20 +19,20 @@ struct closing {
 	uint32_t ranks[];
 };
 
-bool viewing_wanted(const struct engine_file *f)
+bool view_reader_wanted(const struct engine_file *f)
 {
 	return f->address.kind == ENGINE_PARAM && !f->live && !f->address.now;
 }
 
 /* ---- closing ---- */
 
-static int make_closing(struct viewing *v)
+static int make_closing(struct view_reader *v)
 {
 	v->closing = malloc(sizeof(*v->closing) + v->n * sizeof(v->closing->ranks[0]));
 	return v->closing ? 0 : -ENOMEM;
 }
 
-static void close_at_owners(struct engine *e, struct viewing *v)
+static void close_at_owners(struct engine *e, struct view_reader *v)
 {
 	struct closing *c = v->closing;
 
@@ -44,7 +44,7 @@ static void close_at_owners(struct engine *e, struct viewing *v)
 	v->closing = NULL;
 }
 
-void viewing_close_at(struct engine *e, const uint64_t id[2], uint32_t rank)
+void view_reader_close_at(struct engine *e, const uint64_t id[2], uint32_t rank)
 {
 	struct closing *c = malloc(sizeof(*c) + sizeof(c->ranks[0]));
 
@@ -57,7 +57,7 @@ void viewing_close_at(struct engine *e, const uint64_t id[2], uint32_t rank)
 
 static void forget(struct engine *e, struct engine_file *f)
 {
-	struct viewing *v = &f->viewing;
+	struct view_reader *v = &f->viewing;
 
 	atomic_store(&f->viewed, false);
 	if (v->closing)
@@ -66,10 +66,10 @@ static void forget(struct engine *e, struct engine_file *f)
 	v->pieces = NULL;
 	v->n = 0;
 	waiting_end(&v->waiting);
-	v->state = VIEWING_NONE;
+	v->state = VIEW_READER_NONE;
 }
 
-void viewing_close(struct engine *e, struct engine_file *f)
+void view_reader_close(struct engine *e, struct engine_file *f)
 {
 	rpc_forget(e, f);
 	forget(e, f);
@@ -94,7 +94,7 @@ static bool tell_closed(struct engine *e, struct closing *c)
 	return true;
 }
 
-void viewing_tell_closed(struct engine *e)
+void view_reader_tell_closed(struct engine *e)
 {
 	while (e->closings && tell_closed(e, e->closings)) {
 		struct closing *c = e->closings;
@@ -104,7 +104,7 @@ void viewing_tell_closed(struct engine *e)
 	}
 }
 
-void viewing_free(struct engine *e)
+void view_reader_free(struct engine *e)
 {
 	while (e->closings) {
 		struct closing *c = e->closings;
@@ -116,9 +116,11 @@ void viewing_free(struct engine *e)
 
 /* ---- opening ---- */
 
-static int add_pieces(struct engine *e, struct viewing *v, const struct plan *plan, uint64_t at)
+static int add_pieces(struct engine *e, struct view_reader *v, const struct plan *plan,
+		      uint64_t at)
 {
-	struct viewing_piece *pieces = realloc(v->pieces, (v->n + plan->n) * sizeof(*pieces));
+	struct view_reader_piece *pieces =
+		realloc(v->pieces, (v->n + plan->n) * sizeof(*pieces));
 
 	if (!pieces)
 		return -ENOMEM;
@@ -126,7 +128,7 @@ static int add_pieces(struct engine *e, struct viewing *v, const struct plan *pl
 	for (unsigned i = 0; i < plan->n; i++) {
 		const struct piece *p = &plan->pieces[i];
 
-		pieces[v->n++] = (struct viewing_piece){
+		pieces[v->n++] = (struct view_reader_piece){
 			.rank = p->rank,
 			.row = p->row,
 			.epoch = p->lost ? 0 : e->peers[p->rank].states->epoch,
@@ -143,7 +145,7 @@ static int add_pieces(struct engine *e, struct viewing *v, const struct plan *pl
 /* Several runs on one rank would be several views of one number: the layouts have one. */
 static int plan_pieces(struct engine *e, struct engine_file *f)
 {
-	struct viewing *v = &f->viewing;
+	struct view_reader *v = &f->viewing;
 	struct plan plan = { .keep_lost = true };
 	uint64_t at = 0;
 	int rc = 0;
@@ -157,7 +159,7 @@ static int plan_pieces(struct engine *e, struct engine_file *f)
 	return rc;
 }
 
-static void set_status(struct viewing_piece *p, int status, bool no_room)
+static void set_status(struct view_reader_piece *p, int status, bool no_room)
 {
 	p->status = status;
 	p->no_room = no_room;
@@ -170,7 +172,7 @@ static void set_status(struct viewing_piece *p, int status, bool no_room)
 static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answer *answer)
 {
 	struct engine_file *f = owner;
-	struct viewing_piece *p = &f->viewing.pieces[i];
+	struct view_reader_piece *p = &f->viewing.pieces[i];
 	struct wire_view view;
 
 	f->viewing.outstanding--;
@@ -193,8 +195,8 @@ static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answ
 
 static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t want)
 {
-	struct viewing *v = &f->viewing;
-	struct viewing_piece *p = &v->pieces[i];
+	struct view_reader *v = &f->viewing;
+	struct view_reader_piece *p = &v->pieces[i];
 	struct wire_view_open body = {
 		{ v->id[0], v->id[1] }, p->epoch, p->offset, p->size, want, p->row, 0
 	};
@@ -211,7 +213,7 @@ static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t wa
 
 static int begin(struct engine *e, struct engine_file *f)
 {
-	struct viewing *v = &f->viewing;
+	struct view_reader *v = &f->viewing;
 	int rc;
 
 	v->id[0] = e->writer_id;
@@ -226,14 +228,14 @@ static int begin(struct engine *e, struct engine_file *f)
 		v->n = 0;
 		return rc;
 	}
-	v->state = VIEWING_OPENING;
+	v->state = VIEW_READER_OPENING;
 	for (uint32_t i = 0; i < v->n; i++)
 		if (!v->pieces[i].lost)
 			ask(e, f, i, 0);
 	return -EAGAIN;
 }
 
-static uint64_t greatest(const struct viewing *v)
+static uint64_t greatest(const struct view_reader *v)
 {
 	uint64_t generation = 0;
 
@@ -245,12 +247,12 @@ static uint64_t greatest(const struct viewing *v)
 }
 
 /* Its rank is changing it, or has no valid gradients. */
-static bool awaits_trainer(const struct viewing_piece *p)
+static bool awaits_trainer(const struct view_reader_piece *p)
 {
 	return !p->lost && !p->status && p->state == VIEW_NEXT;
 }
 
-static bool settled(const struct viewing_piece *p, uint64_t generation)
+static bool settled(const struct view_reader_piece *p, uint64_t generation)
 {
 	return p->lost || (!p->status && p->state != VIEW_NEXT && p->generation == generation);
 }
@@ -261,7 +263,7 @@ static int waited_enough(struct engine *e, const struct engine_file *f, uint64_t
 	const struct engine_address *a = &f->address;
 
 	for (uint32_t i = 0; i < f->viewing.n; i++) {
-		const struct viewing_piece *p = &f->viewing.pieces[i];
+		const struct view_reader_piece *p = &f->viewing.pieces[i];
 
 		if (p->lost || !p->refused_ms || now < p->refused_ms + e->timeout_ms)
 			continue;
@@ -282,7 +284,7 @@ static bool is_moved(int status)
 }
 
 /* The worst that a piece says; -ESTALE, -EEXIST: begin anew. */
-static int worst(const struct viewing *v)
+static int worst(const struct view_reader *v)
 {
 	int rc = 0;
 
@@ -309,7 +311,7 @@ static void ask_unsettled(struct engine *e, struct engine_file *f, uint64_t gene
 			  uint64_t now)
 {
 	for (uint32_t i = 0; i < f->viewing.n; i++) {
-		const struct viewing_piece *p = &f->viewing.pieces[i];
+		const struct view_reader_piece *p = &f->viewing.pieces[i];
 		bool again = p->status || p->state == VIEW_NEXT;
 
 		if (!settled(p, generation) &&
@@ -320,7 +322,7 @@ static void ask_unsettled(struct engine *e, struct engine_file *f, uint64_t gene
 
 static int wait_for_trainers(struct engine *e, struct engine_file *f, uint64_t now)
 {
-	struct viewing *v = &f->viewing;
+	struct view_reader *v = &f->viewing;
 
 	waiting_begin(&v->waiting, f->is_grad, 0, now);
 	for (uint32_t i = 0; i < v->n; i++)
@@ -332,7 +334,7 @@ static int wait_for_trainers(struct engine *e, struct engine_file *f, uint64_t n
 	return 0;
 }
 
-static bool all_settled(const struct viewing *v, uint64_t generation)
+static bool all_settled(const struct view_reader *v, uint64_t generation)
 {
 	for (uint32_t i = 0; i < v->n; i++)
 		if (!settled(&v->pieces[i], generation))
@@ -342,7 +344,7 @@ static bool all_settled(const struct viewing *v, uint64_t generation)
 
 static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 {
-	struct viewing *v = &f->viewing;
+	struct view_reader *v = &f->viewing;
 	uint64_t generation = greatest(v);
 	int rc = worst(v);
 
@@ -359,7 +361,7 @@ static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 		return -EAGAIN;
 	}
 	v->generation = generation;
-	v->state = VIEWING_READY;
+	v->state = VIEW_READER_READY;
 	atomic_store(&f->viewed, true);
 	return 0;
 }
@@ -370,30 +372,30 @@ static bool may_come(int rc)
 	return rc == -ENOMEM || rc == -ETIMEDOUT || rc == -ETIME;
 }
 
-int viewing_turn(struct engine *e, struct engine_file *f, uint64_t now)
+int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now)
 {
-	struct viewing *v = &f->viewing;
+	struct view_reader *v = &f->viewing;
 	int rc = -EAGAIN;
 
-	if (v->state == VIEWING_READY)
+	if (v->state == VIEW_READER_READY)
 		return 0;
-	if (v->state == VIEWING_FAILED && now >= v->retry_ms)
-		v->state = VIEWING_NONE;
-	if (v->state == VIEWING_FAILED)
+	if (v->state == VIEW_READER_FAILED && now >= v->retry_ms)
+		v->state = VIEW_READER_NONE;
+	if (v->state == VIEW_READER_FAILED)
 		return v->status;
 	if (v->outstanding || now < v->retry_ms)
 		return -EAGAIN;
-	rc = v->state == VIEWING_NONE ? begin(e, f) : judge(e, f, now);
+	rc = v->state == VIEW_READER_NONE ? begin(e, f) : judge(e, f, now);
 	if (rc && rc != -EAGAIN) {
 		forget(e, f);
-		v->state = VIEWING_FAILED;
+		v->state = VIEW_READER_FAILED;
 		v->status = rc;
 		v->retry_ms = may_come(rc) ? now + FAILED_MS : UINT64_MAX;
 	}
 	return rc;
 }
 
-bool viewing_waits(const struct engine_file *f)
+bool view_reader_waits(const struct engine_file *f)
 {
 	for (uint32_t i = 0; i < f->viewing.n && !f->viewing.outstanding; i++)
 		if (awaits_trainer(&f->viewing.pieces[i]))
@@ -403,13 +405,13 @@ bool viewing_waits(const struct engine_file *f)
 
 /* ---- without a view ---- */
 
-int viewing_keep_whole(struct engine_file *f, const void *bytes)
+int view_reader_keep_whole(struct engine_file *f, const void *bytes)
 {
 	uint8_t *whole = malloc(f->bytes);
 	int rc = whole ? 0 : -ENOMEM;
 
 	pthread_mutex_lock(&f->engine->lock);
-	if (f->viewing.state != VIEWING_NONE)
+	if (f->viewing.state != VIEW_READER_NONE)
 		rc = -EAGAIN;
 	if (!rc && !atomic_load(&f->whole)) {
 		memcpy(whole, bytes, f->bytes);
@@ -424,7 +426,7 @@ int viewing_keep_whole(struct engine_file *f, const void *bytes)
 /* ---- reading ---- */
 
 /* The piece that has byte at. */
-static uint32_t piece_at(const struct viewing *v, uint64_t at)
+static uint32_t piece_at(const struct view_reader *v, uint64_t at)
 {
 	uint32_t low = 0, high = v->n - 1;
 
@@ -439,15 +441,16 @@ static uint32_t piece_at(const struct viewing *v, uint64_t at)
 	return low;
 }
 
-int viewing_plan(const struct engine_file *f, uint64_t offset, uint64_t size, struct plan *plan)
+int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size,
+		     struct plan *plan)
 {
-	const struct viewing *v = &f->viewing;
+	const struct view_reader *v = &f->viewing;
 
 	plan->n = 0;
 	plan->covered = 0;
 	for (uint32_t i = piece_at(v, offset);
 	     plan->covered < size && plan->n < NODE_PIECES_MAX; i++) {
-		const struct viewing_piece *p = &v->pieces[i];
+		const struct view_reader_piece *p = &v->pieces[i];
 		uint64_t inside = offset + plan->covered - p->at;
 		uint64_t bytes = u64_min(p->size - inside, size - plan->covered);
 

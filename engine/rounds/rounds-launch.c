@@ -35,8 +35,8 @@ static int check_piece(struct engine *e, const struct edit_round *round,
 	if (piece->size > ROUNDS_BYTES_MAX || *total > ROUNDS_BYTES_MAX - piece->size)
 		return -E2BIG;
 	*total += piece->size;
-	rc = round->view[0] ? views_covers(&e->views, round->view, piece->state, piece->offset,
-					   piece->size, &inside)
+	rc = round->view[0] ? view_owner_covers(&e->views, round->view, piece->state,
+						piece->offset, piece->size, &inside)
 			    : registry_covers(&e->registry, piece->epoch, piece->state,
 					      piece->offset, piece->size);
 	return rc ? rc : check_memory(e, piece);

@@ -124,8 +124,8 @@ static int from_room(struct engine *e, struct send *s, const uint64_t view[2], u
 {
 	*from = copy_new(s, piece->size);
 	return *from ? copied(*from, piece->size,
-			      views_read(&e->views, &e->registry, view, inside, *from,
-					 piece->size))
+			      view_owner_read(&e->views, &e->registry, view, inside, *from,
+					      piece->size))
 		     : -ENOMEM;
 }
 
@@ -149,11 +149,12 @@ int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2],
 	uint64_t inside = 0;
 	struct view_look look;
 	enum state_tier tier;
-	int number, rc = views_covers(&e->views, view, piece->state, piece->offset, piece->size,
-				      &inside);
+	int number, rc = view_owner_covers(&e->views, view, piece->state, piece->offset,
+					   piece->size, &inside);
 
 	*from = NULL;
-	tier = rc ? registry_tier(&e->registry, piece->state) : views_tier(&e->views, view);
+	tier = rc ? registry_tier(&e->registry, piece->state)
+		  : view_owner_tier(&e->views, view);
 	if (tier != STATE_DEVICE) {
 		int read = from_room(e, s, view, inside, piece, from);
 
@@ -162,7 +163,7 @@ int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2],
 	registry_device_memory(&e->registry, piece->epoch, piece->state, piece->offset,
 			       piece->size, &number, from);
 	if (!rc)
-		rc = views_look(&e->views, view, inside, piece->size, &look);
+		rc = view_owner_look(&e->views, view, inside, piece->size, &look);
 	if (rc)
 		return rc;
 	if (look.kept)

@@ -17,7 +17,7 @@ static void on_copied(struct devices_copy *c, int result)
 static int look(struct engine *e, const struct wire_read *read, struct view_look *to)
 {
 	if (read->view[0])
-		return views_look(&e->views, read->view, read->offset, read->size, to);
+		return view_owner_look(&e->views, read->view, read->offset, read->size, to);
 	*to = (struct view_look){ .epoch = read->epoch,
 				  .at = read->offset,
 				  .row = read->state };

@@ -178,7 +178,7 @@ void later_free(struct engine *e)
 /* NULL: it is in memory, or there is none such. */
 static const struct later_source *source_of(struct engine *e, const struct wire_read *read)
 {
-	return sources[read->view[0] ? views_tier(&e->views, read->view)
+	return sources[read->view[0] ? view_owner_tier(&e->views, read->view)
 				     : registry_tier(&e->registry, read->state)];
 }
 

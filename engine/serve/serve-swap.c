@@ -26,8 +26,8 @@ static int find(struct engine *e, const struct wire_read *read, struct later_fou
 	int rc;
 
 	if (read->view[0]) {
-		rc = views_hold(&e->views, read->view, read->offset, read->size, &f->hold,
-				&f->at);
+		rc = view_owner_hold(&e->views, read->view, read->offset, read->size, &f->hold,
+				     &f->at);
 	} else {
 		f->at = read->offset;
 		rc = registry_hold(&e->registry, read->epoch, read->state, read->offset,

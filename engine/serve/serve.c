@@ -139,8 +139,9 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 				   open.offset,
 				   open.size,
 				   open.want };
-	reply.status = q.epoch ? views_open(&e->views, &e->registry, &q, monotonic_ms(), &view)
-			       : -ESTALE;
+	reply.status =
+		q.epoch ? view_owner_open(&e->views, &e->registry, &q, monotonic_ms(), &view)
+			: -ESTALE;
 	if (!reply.status) {
 		reply.state = view.state;
 		reply.generation = view.generation;
@@ -152,8 +153,8 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 static int read_bytes(struct engine *e, const struct wire_read *read, void *bytes)
 {
 	if (read->view[0])
-		return views_read(&e->views, &e->registry, read->view, read->offset, bytes,
-				  read->size);
+		return view_owner_read(&e->views, &e->registry, read->view, read->offset, bytes,
+				       read->size);
 	return registry_read_memory(&e->registry, read->epoch, read->state, read->offset, bytes,
 				    read->size);
 }
@@ -299,7 +300,7 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 	memcpy(known.transaction, t.transaction, sizeof(t.transaction));
 	switch (header->type) {
 	case WIRE_VIEW_CLOSE:
-		views_close(&e->views, t.transaction);
+		view_owner_close(&e->views, t.transaction);
 		collects_close(e, t.transaction);
 		break;
 	case WIRE_CANCEL:
@@ -321,8 +322,8 @@ static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)
 {
 	struct wire_control control;
 
-	if (views_any(&e->views))
-		views_touch(&e->views, peer, monotonic_ms());
+	if (view_owner_any(&e->views))
+		view_owner_touch(&e->views, peer, monotonic_ms());
 	wire_control_from_page(&control, e->registry.control);
 	node_send(e, peer, WIRE_PONG, request, &control, NULL, 0);
 	fabric_answer(e, peer, WIRE_PONG, request, &control, NULL, 0);
@@ -334,12 +335,12 @@ static void drop_silent_views(struct engine *e, uint64_t now)
 {
 	unsigned dropped = 0;
 
-	if (views_any(&e->views) && now > VIEW_SILENT_MS)
-		dropped = views_expire(&e->views, now - VIEW_SILENT_MS);
+	if (view_owner_any(&e->views) && now > VIEW_SILENT_MS)
+		dropped = view_owner_expire(&e->views, now - VIEW_SILENT_MS);
 	if (dropped)
 		log_info("dropped %u views whose observers went silent", dropped);
 	if (now > ROOM_IDLE_MS)
-		views_trim(&e->views, now - ROOM_IDLE_MS);
+		view_owner_trim(&e->views, now - ROOM_IDLE_MS);
 }
 
 /* Rank 0 hears from every rank once a second. */

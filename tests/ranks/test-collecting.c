@@ -221,7 +221,7 @@ END_TEST
 
 static void forget_view(uint32_t rank)
 {
-	views_close(&engine_of(rank)->views, file->viewing.id);
+	view_owner_close(&engine_of(rank)->views, file->viewing.id);
 }
 
 /* i 0: before its owner has promised; 1: between that and the boundary. */
@@ -256,7 +256,7 @@ END_TEST
 static void next_view(void)
 {
 	pthread_mutex_lock(&observer->lock);
-	viewing_close(observer, file);
+	view_reader_close(observer, file);
 	pthread_mutex_unlock(&observer->lock);
 }
 

@@ -480,7 +480,7 @@ START_TEST(what_is_kept_on_the_host_is_not_sent)
 	ck_assert_int_eq(open_file(&file), 0);
 	ck_assert_int_eq(read_file(file, &value), sizeof(value));
 	step(2);
-	ck_assert_int_eq(viewing_plan(file, 0, piece.size, &plan), 0);
+	ck_assert_int_eq(view_reader_plan(file, 0, piece.size, &plan), 0);
 	e = rank(plan.pieces[0].rank)->engine;
 	piece.state = plan.pieces[0].row;
 	piece.offset = plan.pieces[0].offset;

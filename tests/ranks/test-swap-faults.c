@@ -442,7 +442,7 @@ START_TEST(a_view_on_nvme_is_held_not_copied_and_needs_memory)
 	struct view_request q = { { 1, 1 }, .size = BYTES };
 	struct registry_hold *hold = NULL;
 	unsigned n = 0, failed;
-	struct views views;
+	struct view_owner views;
 	struct view view;
 	uint64_t at;
 	float value;
@@ -453,21 +453,22 @@ START_TEST(a_view_on_nvme_is_held_not_copied_and_needs_memory)
 	momentum(&q.row);
 	q.epoch = rank0()->registry.states.epoch;
 	do {
-		views_init(&views, 2 * BYTES);
+		view_owner_init(&views, 2 * BYTES);
 		scarce_begin(++n, 1);
-		rc = views_open(&views, &rank0()->registry, &q, 1000, &view);
+		rc = view_owner_open(&views, &rank0()->registry, &q, 1000, &view);
 		failed = scarce_end();
 		ck_assert_int_eq(rc, failed ? -ENOMEM : 0);
 		if (failed)
-			views_fini(&views);
+			view_owner_fini(&views);
 	} while (failed);
 	ck_assert_uint_gt(n, 2);
-	ck_assert_int_eq(views_read(&views, &rank0()->registry, q.id, 0, &value, sizeof(value)),
-			 -EREMOTE);
-	ck_assert_int_eq(views_hold(&views, q.id, 8, sizeof(value), &hold, &at), 0);
+	ck_assert_int_eq(
+		view_owner_read(&views, &rank0()->registry, q.id, 0, &value, sizeof(value)),
+		-EREMOTE);
+	ck_assert_int_eq(view_owner_hold(&views, q.id, 8, sizeof(value), &hold, &at), 0);
 	ck_assert_uint_eq(at, 8);
 	registry_hold_put(hold);
-	views_fini(&views);
+	view_owner_fini(&views);
 	close_job();
 }
 END_TEST

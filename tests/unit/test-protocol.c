@@ -442,7 +442,7 @@ START_TEST(who_does_not_say_which_table_is_meant_reads_nothing)
 	say(WIRE_VIEW_OPEN, 1, &open);
 	memcpy(&view, scripted_last(WIRE_VIEW)->body, sizeof(view));
 	ck_assert_int_eq(view.status, -ESTALE);
-	ck_assert(!views_any(&e->views));
+	ck_assert(!view_owner_any(&e->views));
 }
 END_TEST
 

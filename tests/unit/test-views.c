@@ -10,7 +10,7 @@
 enum { N = 1024, BYTES = N * 4 };
 
 static struct registry r;
-static struct views v;
+static struct view_owner v;
 static uint32_t master[N], grad[N];
 static const uint64_t one[2] = { 1, 1 }, two[2] = { 1, 2 };
 
@@ -27,14 +27,14 @@ static void setup(void)
 			 0);
 	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad),
 			 0);
-	views_init(&v, 2 * BYTES);
+	view_owner_init(&v, 2 * BYTES);
 	fill(master, 1);
 	fill(grad, 1);
 }
 
 static void teardown(void)
 {
-	views_fini(&v);
+	view_owner_fini(&v);
 	registry_fini(&r);
 }
 
@@ -42,7 +42,7 @@ static void teardown(void)
 static void step_begin(void)
 {
 	atomic_fetch_add(&r.control->sequence, 1);
-	views_keep(&v, &r, true);
+	view_owner_keep(&v, &r, true);
 }
 
 static void step_end(uint32_t value)
@@ -50,20 +50,20 @@ static void step_end(uint32_t value)
 	fill(master, value);
 	atomic_fetch_add(&r.control->generation, 2);
 	atomic_fetch_add(&r.control->sequence, 1);
-	views_arrive(&v, &r);
+	view_owner_arrive(&v, &r);
 }
 
 static void grads_gone(void)
 {
 	atomic_fetch_add(&r.control->grads, 1);
-	views_keep(&v, &r, false);
+	view_owner_keep(&v, &r, false);
 }
 
 static void grads_valid(uint32_t value)
 {
 	fill(grad, value);
 	atomic_fetch_add(&r.control->grads, 1);
-	views_arrive(&v, &r);
+	view_owner_arrive(&v, &r);
 }
 
 static int open_row(const uint64_t id[2], uint32_t row, uint64_t want, struct view *out)
@@ -71,7 +71,7 @@ static int open_row(const uint64_t id[2], uint32_t row, uint64_t want, struct vi
 	struct view_request q = { { id[0], id[1] }, 7, r.states.epoch, row,
 				  row == 1,         0, BYTES,          want };
 
-	return views_open(&v, &r, &q, 1000, out);
+	return view_owner_open(&v, &r, &q, 1000, out);
 }
 
 static int open_view(const uint64_t id[2], uint64_t want, struct view *out)
@@ -85,7 +85,7 @@ static uint32_t shows(const uint64_t id[2])
 	static uint32_t out[N];
 
 	memset(out, 0xff, sizeof(out));
-	ck_assert_int_eq(views_read(&v, &r, id, 0, out, BYTES), 0);
+	ck_assert_int_eq(view_owner_read(&v, &r, id, 0, out, BYTES), 0);
 	for (int i = 1; i < N; i++)
 		ck_assert_uint_eq(out[i], out[0]);
 	return out[0];
@@ -104,9 +104,9 @@ START_TEST(a_view_shows_its_generation_through_any_number_of_steps)
 		step_end(step);
 		ck_assert_uint_eq(shows(one), 1);
 	}
-	views_close(&v, one);
+	view_owner_close(&v, one);
 	ck_assert_uint_eq(v.rooms.lent, 0);
-	ck_assert(!views_any(&v));
+	ck_assert(!view_owner_any(&v));
 }
 END_TEST
 
@@ -118,7 +118,7 @@ START_TEST(one_opened_inside_a_step_shows_what_it_makes)
 	step_begin();
 	ck_assert_int_eq(open_view(one, 0, &view), 0);
 	ck_assert_int_eq(view.state, VIEW_NEXT);
-	ck_assert_int_eq(views_read(&v, &r, one, 0, &byte, 1), -EAGAIN);
+	ck_assert_int_eq(view_owner_read(&v, &r, one, 0, &byte, 1), -EAGAIN);
 	step_end(2);
 	ck_assert_int_eq(open_view(one, 0, &view), 0);
 	ck_assert_int_eq(view.state, VIEW_LIVE);
@@ -200,9 +200,9 @@ START_TEST(what_was_copied_ahead_is_right_too)
 	struct view view;
 
 	open_view(one, 0, &view);
-	ck_assert(!views_copy_ahead(&v, &r, 1001)); /* too young */
-	ck_assert(views_copy_ahead(&v, &r, 2000));
-	ck_assert(!views_copy_ahead(&v, &r, 2000));
+	ck_assert(!view_owner_copy_ahead(&v, &r, 1001)); /* too young */
+	ck_assert(view_owner_copy_ahead(&v, &r, 2000));
+	ck_assert(!view_owner_copy_ahead(&v, &r, 2000));
 	step_begin();
 	step_end(2);
 	ck_assert_uint_eq(shows(one), 1);
@@ -216,15 +216,15 @@ START_TEST(a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it)
 	struct view view;
 
 	open_view(one, 0, &view);
-	views_keep_row(&v, &r, 0);
+	view_owner_keep_row(&v, &r, 0);
 	open_view(two, 0, &view); /* too late for that */
 	registry_drop(&r, STATE_PARTITION, 0, 0, "fp32");
 	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "other", FRAG_F32, N, other),
 			 0);
 	ck_assert_uint_eq(shows(one), 1);
-	ck_assert_int_eq(views_read(&v, &r, two, 0, &byte, 1), -ESTALE);
+	ck_assert_int_eq(view_owner_read(&v, &r, two, 0, &byte, 1), -ESTALE);
 	step_begin();
-	ck_assert_int_eq(views_read(&v, &r, two, 0, &byte, 1), -ESTALE);
+	ck_assert_int_eq(view_owner_read(&v, &r, two, 0, &byte, 1), -ESTALE);
 }
 END_TEST
 
@@ -236,10 +236,10 @@ START_TEST(room_is_bounded_and_given_back)
 	ck_assert_int_eq(open_view(one, 0, &view), 0);
 	ck_assert_int_eq(open_view(two, 0, &view), 0);
 	ck_assert_int_eq(open_view(three, 0, &view), -EAGAIN);
-	views_close(&v, one);
+	view_owner_close(&v, one);
 	ck_assert_int_eq(open_view(three, 0, &view), 0);
-	views_fini(&v);
-	views_init(&v, BYTES - 1);
+	view_owner_fini(&v);
+	view_owner_init(&v, BYTES - 1);
 	ck_assert_int_eq(open_view(one, 0, &view), -ENOMEM);
 }
 END_TEST
@@ -250,11 +250,11 @@ START_TEST(a_silent_observers_views_are_dropped)
 	uint8_t byte;
 
 	open_view(one, 0, &view);
-	views_touch(&v, 7, 5000);
-	views_touch(&v, 8, 9000);
-	ck_assert_uint_eq(views_expire(&v, 5000), 0);
-	ck_assert_uint_eq(views_expire(&v, 5001), 1);
-	ck_assert_int_eq(views_read(&v, &r, one, 0, &byte, 1), -ESTALE);
+	view_owner_touch(&v, 7, 5000);
+	view_owner_touch(&v, 8, 9000);
+	ck_assert_uint_eq(view_owner_expire(&v, 5000), 0);
+	ck_assert_uint_eq(view_owner_expire(&v, 5001), 1);
+	ck_assert_int_eq(view_owner_read(&v, &r, one, 0, &byte, 1), -ESTALE);
 }
 END_TEST
 
@@ -264,10 +264,10 @@ START_TEST(ranges_outside_are_refused)
 	struct view view;
 	uint8_t byte;
 
-	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), -EINVAL);
+	ck_assert_int_eq(view_owner_open(&v, &r, &q, 1000, &view), -EINVAL);
 	open_view(one, 0, &view);
-	ck_assert_int_eq(views_read(&v, &r, one, BYTES, &byte, 1), -EINVAL);
-	ck_assert_int_eq(views_read(&v, &r, one, UINT64_MAX, &byte, 1), -EINVAL);
+	ck_assert_int_eq(view_owner_read(&v, &r, one, BYTES, &byte, 1), -EINVAL);
+	ck_assert_int_eq(view_owner_read(&v, &r, one, UINT64_MAX, &byte, 1), -EINVAL);
 }
 END_TEST
 
@@ -280,10 +280,10 @@ START_TEST(one_in_memory_is_not_looked_for_elsewhere)
 	uint64_t at;
 
 	ck_assert_int_eq(open_view(one, 0, &view), 0);
-	ck_assert_int_eq(views_look(&v, one, 0, BYTES, &look), -EINVAL);
-	ck_assert_int_eq(views_hold(&v, one, 0, BYTES, &hold, &at), -EINVAL);
-	ck_assert_int_eq(views_look(&v, one, 1, BYTES, &look), -EINVAL);
-	ck_assert_int_eq(views_look(&v, (uint64_t[2]){ 77, 7 }, 0, BYTES, &look), -ESTALE);
+	ck_assert_int_eq(view_owner_look(&v, one, 0, BYTES, &look), -EINVAL);
+	ck_assert_int_eq(view_owner_hold(&v, one, 0, BYTES, &hold, &at), -EINVAL);
+	ck_assert_int_eq(view_owner_look(&v, one, 1, BYTES, &look), -EINVAL);
+	ck_assert_int_eq(view_owner_look(&v, (uint64_t[2]){ 77, 7 }, 0, BYTES, &look), -ESTALE);
 }
 END_TEST
 
@@ -293,20 +293,20 @@ START_TEST(many_tiny_ones_are_bounded_for_all_and_for_each_observer)
 	struct view view;
 	uint64_t n = 0;
 
-	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), 0);
+	ck_assert_int_eq(view_owner_open(&v, &r, &q, 1000, &view), 0);
 	q.id[1]++; /* room for two pages */
-	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), 0);
+	ck_assert_int_eq(view_owner_open(&v, &r, &q, 1000, &view), 0);
 	q.id[1]++;
-	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), -EAGAIN);
+	ck_assert_int_eq(view_owner_open(&v, &r, &q, 1000, &view), -EAGAIN);
 	v.rooms.max = UINT64_MAX / 2;
-	for (n = 2; !views_open(&v, &r, &q, 1000, &view); q.id[1]++)
+	for (n = 2; !view_owner_open(&v, &r, &q, 1000, &view); q.id[1]++)
 		n++;
-	ck_assert_uint_eq(n, VIEWS_OF_PEER_MAX);
-	for (q.peer = 8; !views_open(&v, &r, &q, 1000, &view); q.id[1]++)
+	ck_assert_uint_eq(n, VIEW_OWNER_OF_PEER_MAX);
+	for (q.peer = 8; !view_owner_open(&v, &r, &q, 1000, &view); q.id[1]++)
 		n++;
-	ck_assert_uint_eq(n, VIEWS_MAX);
-	views_close(&v, (uint64_t[]){ 9, 0 });
-	ck_assert_int_eq(views_open(&v, &r, &q, 1000, &view), 0);
+	ck_assert_uint_eq(n, VIEW_OWNER_MAX);
+	view_owner_close(&v, (uint64_t[]){ 9, 0 });
+	ck_assert_int_eq(view_owner_open(&v, &r, &q, 1000, &view), 0);
 }
 END_TEST
 
