@@ -142,7 +142,7 @@ static void refuse_version(struct engine *e, uint32_t peer, const struct wire_he
 static void refuse_right(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
 	atomic_fetch_add_explicit(&e->counters.messages_bad, 1, memory_order_relaxed);
-	if (!rights_is_answer(header->type)) /* or two would refuse each other for ever */
+	if (!permissions_is_answer(header->type)) /* or two would refuse each other for ever */
 		node_ack(e, peer, header->request, -EACCES);
 }
 
@@ -158,17 +158,17 @@ static void receive(void *owner, uint32_t peer, const void *data, size_t size)
 	body = wire_open(data, size, &header, &tail, &tail_size, &status);
 	if (!body) {
 		atomic_fetch_add_explicit(&e->counters.messages_bad, 1, memory_order_relaxed);
-		if (status == -EPROTO && rights_is_answer(header.type))
+		if (status == -EPROTO && permissions_is_answer(header.type))
 			join_other_version(e, peer, header.version);
 		else if (status == -EPROTO)
 			refuse_version(e, peer, &header);
 		return;
 	}
-	if (rights_check(e, peer, &header)) {
+	if (permissions_check(e, peer, &header)) {
 		refuse_right(e, peer, &header);
 		return;
 	}
-	if (rights_is_answer(header.type))
+	if (permissions_is_answer(header.type))
 		take_answer(e, peer, &header, body, tail, tail_size);
 	else
 		serve_request(e, peer, &header, body, tail, tail_size);

@@ -35,7 +35,7 @@ static const uint8_t
 		[WIRE_COLLECTED] = ANSWERS,   [WIRE_LEFT] = IS_RANK,
 	};
 
-bool rights_is_answer(enum wire_type type)
+bool permissions_is_answer(enum wire_type type)
 {
 	return type < WIRE_TYPES && needs[type] == ANSWERS;
 }
@@ -54,7 +54,7 @@ static void log_once(struct engine *e, const struct wire_header *header)
 	e->warned_of_rights = true;
 }
 
-int rights_check(struct engine *e, uint32_t peer, struct wire_header *header)
+int permissions_check(struct engine *e, uint32_t peer, struct wire_header *header)
 {
 	enum right need = needs[header->type];
 

@@ -9,9 +9,9 @@
 #include "engine/node/node.h"
 
 /* Whether it answers what was asked. */
-bool rights_is_answer(enum wire_type type);
+bool permissions_is_answer(enum wire_type type);
 
 /* 0; -EACCES: it may not send that.  Corrects the header's rank.  Engine thread, with the lock. */
-int rights_check(struct engine *e, uint32_t peer, struct wire_header *header);
+int permissions_check(struct engine *e, uint32_t peer, struct wire_header *header);
 
 #endif
