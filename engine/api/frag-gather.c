@@ -16,7 +16,7 @@
 
 struct gather {
 	struct engine *e;
-	struct wire_meet said;
+	struct wire_rendezvous said;
 	struct engine_address address;
 	uint64_t start_ns, bytes;
 	uint8_t *out;
@@ -186,7 +186,7 @@ static int read_all(struct gather *g)
 	rc = frag_read_to(g->e, &g->address, g->out, g->bytes);
 	pthread_mutex_lock(&g->e->lock);
 	g->said.stage = 1;
-	through = meet_others(g->e, &g->said, NULL);
+	through = rendezvous_wait(g->e, &g->said, NULL);
 	return rc ? rc : through;
 }
 
@@ -198,12 +198,12 @@ static void say_what_it_can(struct gather *g, unsigned timeout_ms)
 	uint64_t number = communicator_number(g->e);
 	const struct catalog_param *param = &g->e->catalog->params[g->address.param];
 
-	g->said =
-		(struct wire_meet){ .group = param->group,
-				    .param = g->address.param,
-				    .root = WIRE_OBSERVER,
-				    .boundary = atomic_load(&g->e->registry.control->boundary),
-				    .wait_ms = timeout_ms };
+	g->said = (struct wire_rendezvous){ .group = param->group,
+					    .param = g->address.param,
+					    .root = WIRE_OBSERVER,
+					    .boundary = atomic_load(
+						    &g->e->registry.control->boundary),
+					    .wait_ms = timeout_ms };
 	strcpy(g->said.key, g->address.key);
 	if (number && (!grad || frag_grads_are_valid(g->e)) &&
 	    communicator_reaches_memory(g->e, g->out, g->bytes) &&
@@ -222,7 +222,7 @@ static int gather(struct gather *g, unsigned timeout_ms)
 	g->group = &e->catalog->groups[group];
 	g->replica = catalog_place(g->group, e->rank) / catalog_shards(g->group);
 	say_what_it_can(g, timeout_ms);
-	rc = meet_others(e, &g->said, NULL);
+	rc = rendezvous_wait(e, &g->said, NULL);
 	if (!rc)
 		rc = take(g);
 	else if (rc == -EREMOTE)

@@ -50,7 +50,7 @@ struct scatter {
 	struct own *own;
 	unsigned nown, room;
 	uint64_t epoch; /* of this rank's rows */
-	struct wire_meet said;
+	struct wire_rendezvous said;
 	uint64_t transaction[2]; /* the root's */
 	uint8_t *window;         /* COLLECTS_SLOT bytes that devices reach */
 };
@@ -342,7 +342,7 @@ static int meet(struct scatter *s, uint32_t stage, int status)
 	s->said.stage = stage;
 	s->said.status = status;
 	pthread_mutex_lock(&s->e->lock);
-	rc = meet_others(s->e, &s->said, stage == HAVE_COME ? s->transaction : NULL);
+	rc = rendezvous_wait(s->e, &s->said, stage == HAVE_COME ? s->transaction : NULL);
 	pthread_mutex_unlock(&s->e->lock);
 	return rc;
 }

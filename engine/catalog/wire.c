@@ -50,8 +50,8 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_ROUND] = sizeof(struct wire_round),
 	[WIRE_FORM] = sizeof(struct wire_form),
 	[WIRE_PART] = sizeof(struct wire_part),
-	[WIRE_MEET] = sizeof(struct wire_meet),
-	[WIRE_MET] = sizeof(struct wire_met),
+	[WIRE_RENDEZVOUS] = sizeof(struct wire_rendezvous),
+	[WIRE_RENDEZVOUS_OVER] = sizeof(struct wire_rendezvous_over),
 	[WIRE_COLLECT] = sizeof(struct wire_collect),
 	[WIRE_COLLECTED] = sizeof(struct wire_collected),
 };

@@ -109,8 +109,8 @@ enum wire_type {
 	WIRE_INVITE,
 	WIRE_FORM,
 	WIRE_PART,
-	WIRE_MEET,
-	WIRE_MET,
+	WIRE_RENDEZVOUS,
+	WIRE_RENDEZVOUS_OVER,
 	WIRE_FABRIC,
 	WIRE_COLLECT,
 	WIRE_COLLECTED,
@@ -400,7 +400,7 @@ static_assert(sizeof(struct wire_form) == 144, "wire");
 
 enum { WIRE_MEET_LEFT = UINT32_MAX }; /* a stage: it waits no more */
 
-struct wire_meet {             /* a rank has come to frag_gather or frag_scatter, or on in it */
+struct wire_rendezvous {       /* a rank has come to frag_gather or frag_scatter, or on in it */
 	uint64_t count;        /* grows with each that this process says */
 	uint64_t communicator; /* that it could take; 0: none */
 	uint64_t boundary;     /* the last that it has passed */
@@ -413,7 +413,7 @@ struct wire_meet {             /* a rank has come to frag_gather or frag_scatter
 	int32_t status;   /* what it has come to until here: 0, -errno */
 	char key[FRAG_KEY_MAX + 1];
 };
-static_assert(sizeof(struct wire_meet) == 136, "wire");
+static_assert(sizeof(struct wire_rendezvous) == 136, "wire");
 
 enum wire_met_why {
 	WIRE_MET_AWAY,    /* it has not come, or is lost */
@@ -421,14 +421,14 @@ enum wire_met_why {
 	WIRE_MET_SAID,    /* the status is what it has said */
 };
 
-struct wire_met { /* all have come, or not */
+struct wire_rendezvous_over { /* all have come, or not */
 	int32_t status;
 	uint32_t rank; /* by whom it is not 0 */
 	uint32_t why;  /* enum wire_met_why */
 	uint32_t reserved;
 	uint64_t transaction[2]; /* the root's */
 };
-static_assert(sizeof(struct wire_met) == 32, "wire");
+static_assert(sizeof(struct wire_rendezvous_over) == 32, "wire");
 
 struct wire_part {
 	uint64_t number;

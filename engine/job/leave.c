@@ -20,7 +20,7 @@ static unsigned find(const struct engine *e, uint32_t peer)
 	return i;
 }
 
-void goodbye_note(struct engine *e, uint32_t peer, const struct wire_header *header)
+void leave_note(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
 	unsigned n = e->goodbye.nhearers;
 	uint32_t *more;
@@ -36,7 +36,7 @@ void goodbye_note(struct engine *e, uint32_t peer, const struct wire_header *hea
 	e->goodbye.nhearers = n + 1;
 }
 
-void goodbye_gone(struct engine *e, uint32_t peer)
+void leave_gone(struct engine *e, uint32_t peer)
 {
 	unsigned i = find(e, peer);
 
@@ -80,7 +80,7 @@ static void say_to_all(struct engine *e)
 	}
 }
 
-void goodbye_turn(struct engine *e)
+void leave_turn(struct engine *e)
 {
 	if (!e->goodbye.wanted || e->goodbye.said)
 		return;
@@ -97,7 +97,7 @@ static bool is_last(const struct engine *e)
 	return true;
 }
 
-void goodbye_say(struct engine *e)
+void leave_say(struct engine *e)
 {
 	uint64_t until = monotonic_ms() + OTHERS_MS;
 
@@ -109,7 +109,7 @@ void goodbye_say(struct engine *e)
 	until = monotonic_ms() + HEARD_MS;
 	e->goodbye.wanted = true;
 	if (!e->threaded)
-		goodbye_turn(e);
+		leave_turn(e);
 	while (e->threaded && (!e->goodbye.said || e->goodbye.unheard) &&
 	       !node_wait_answer(e, until))
 		;
@@ -127,7 +127,7 @@ static void take_out(struct engine *e, uint32_t rank)
 	e->membership++;
 }
 
-void goodbye_serve(struct engine *e, uint32_t peer, const struct wire_header *header)
+void leave_serve(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
 	struct peer *p = &e->peers[header->rank];
 
@@ -150,8 +150,8 @@ static bool is_rank_at(const struct engine *e, uint32_t peer, const struct wire_
 }
 
 /* An observer has nothing more to wait for; a rank sees the end itself. */
-void goodbye_serve_left(struct engine *e, uint32_t peer, const struct wire_header *header,
-			const struct wire_left *body)
+void leave_serve_left(struct engine *e, uint32_t peer, const struct wire_header *header,
+		      const struct wire_left *body)
 {
 	struct wire_left left;
 	struct peer *p;

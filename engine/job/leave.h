@@ -10,17 +10,17 @@
 #include "engine/node/node.h"
 
 /* Before the engine thread ends: waits until all have heard it, a moment at most.  Trainer's thread. */
-void goodbye_say(struct engine *e);
+void leave_say(struct engine *e);
 /* Engine thread, with the lock. */
-void goodbye_turn(struct engine *e);
+void leave_turn(struct engine *e);
 /* LEAVE.  Engine thread, with the lock. */
-void goodbye_serve(struct engine *e, uint32_t peer, const struct wire_header *header);
+void leave_serve(struct engine *e, uint32_t peer, const struct wire_header *header);
 /* LEFT; to an observer, too.  Engine thread, with the lock. */
-void goodbye_serve_left(struct engine *e, uint32_t peer, const struct wire_header *header,
-			const struct wire_left *left);
+void leave_serve_left(struct engine *e, uint32_t peer, const struct wire_header *header,
+		      const struct wire_left *left);
 /* A rank has a request of that peer, which may want to be told of its end.  Engine thread, with the lock. */
-void goodbye_note(struct engine *e, uint32_t peer, const struct wire_header *header);
+void leave_note(struct engine *e, uint32_t peer, const struct wire_header *header);
 /* That peer has gone.  Engine thread, with the lock. */
-void goodbye_gone(struct engine *e, uint32_t peer);
+void leave_gone(struct engine *e, uint32_t peer);
 
 #endif

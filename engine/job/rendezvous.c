@@ -10,33 +10,33 @@
 #include <string.h>
 
 struct arrival {
-	struct wire_meet said;
+	struct wire_rendezvous said;
 	uint32_t peer;
 	uint64_t request;
 	bool waits;
-	struct wire_met met; /* the newest that it does not wait for any more */
+	struct wire_rendezvous_over met; /* the newest that it does not wait for any more */
 };
 
-struct meeting { /* of one group */
-	struct meeting *next;
+struct rendezvous { /* of one group */
+	struct rendezvous *next;
 	uint32_t group;
 	unsigned waiting;
 	uint64_t until_ms;
 	struct arrival arrivals[]; /* [nranks] */
 };
 
-static struct meeting *find(struct engine *e, uint32_t group)
+static struct rendezvous *find(struct engine *e, uint32_t group)
 {
-	struct meeting *m = e->meetings;
+	struct rendezvous *m = e->meetings;
 
 	while (m && m->group != group)
 		m = m->next;
 	return m;
 }
 
-static struct meeting *find_or_add(struct engine *e, uint32_t group, uint32_t nranks)
+static struct rendezvous *find_or_add(struct engine *e, uint32_t group, uint32_t nranks)
 {
-	struct meeting *m = find(e, group);
+	struct rendezvous *m = find(e, group);
 
 	if (m)
 		return m;
@@ -49,10 +49,10 @@ static struct meeting *find_or_add(struct engine *e, uint32_t group, uint32_t nr
 	return m;
 }
 
-void meet_free(struct engine *e)
+void rendezvous_free(struct engine *e)
 {
 	while (e->meetings) {
-		struct meeting *m = e->meetings;
+		struct rendezvous *m = e->meetings;
 
 		e->meetings = m->next;
 		free(m);
@@ -61,17 +61,18 @@ void meet_free(struct engine *e)
 
 /* ---- who counts ---- */
 
-static uint32_t ranks_of(const struct engine *e, const struct meeting *m)
+static uint32_t ranks_of(const struct engine *e, const struct rendezvous *m)
 {
 	return e->catalog->groups[m->group].nranks;
 }
 
 static void tell(struct engine *e, const struct arrival *a)
 {
-	node_send(e, a->peer, WIRE_MET, a->request, &a->met, NULL, 0);
+	node_send(e, a->peer, WIRE_RENDEZVOUS_OVER, a->request, &a->met, NULL, 0);
 }
 
-static void release(struct engine *e, struct meeting *m, const struct wire_met *met)
+static void release(struct engine *e, struct rendezvous *m,
+		    const struct wire_rendezvous_over *met)
 {
 	for (uint32_t i = 0; i < ranks_of(e, m); i++) {
 		struct arrival *a = &m->arrivals[i];
@@ -85,38 +86,42 @@ static void release(struct engine *e, struct meeting *m, const struct wire_met *
 	m->waiting = 0;
 }
 
-static bool is_same(const struct wire_meet *a, const struct wire_meet *b)
+static bool is_same(const struct wire_rendezvous *a, const struct wire_rendezvous *b)
 {
 	return a->param == b->param && a->root == b->root && a->stage == b->stage &&
 	       !memcmp(a->key, b->key, sizeof(a->key));
 }
 
 /* Rounds are launched at boundaries: who is elsewhere launches what it shares with others in another order. */
-static bool goes_with(const struct wire_meet *a, const struct wire_meet *b)
+static bool goes_with(const struct wire_rendezvous *a, const struct wire_rendezvous *b)
 {
 	return a->communicator && a->communicator == b->communicator &&
 	       a->boundary == b->boundary && a->held == b->held;
 }
 
 /* What one of them makes of all that have come. */
-static struct wire_met weigh(const struct wire_meet *said, const struct wire_meet *first)
+static struct wire_rendezvous_over weigh(const struct wire_rendezvous *said,
+					 const struct wire_rendezvous *first)
 {
 	if (!is_same(said, first))
-		return (struct wire_met){ .status = -EINVAL, .why = WIRE_MET_DIFFERS };
+		return (struct wire_rendezvous_over){ .status = -EINVAL,
+						      .why = WIRE_MET_DIFFERS };
 	if (said->stage || said->status)
-		return (struct wire_met){ .status = wire_status(said->status),
-					  .why = WIRE_MET_SAID };
-	return (struct wire_met){ .status = goes_with(said, first) ? 0 : -EREMOTE };
+		return (struct wire_rendezvous_over){ .status = wire_status(said->status),
+						      .why = WIRE_MET_SAID };
+	return (struct wire_rendezvous_over){ .status = goes_with(said, first) ? 0 : -EREMOTE };
 }
 
 /* All have come.  Who cannot go that way has less to say than who cannot go on. */
-static void judge(const struct engine *e, const struct meeting *m, struct wire_met *met)
+static void judge(const struct engine *e, const struct rendezvous *m,
+		  struct wire_rendezvous_over *met)
 {
 	const struct catalog_group *group = &e->catalog->groups[m->group];
 
-	*met = (struct wire_met){ 0 };
+	*met = (struct wire_rendezvous_over){ 0 };
 	for (uint32_t i = 0; i < group->nranks; i++) {
-		struct wire_met one = weigh(&m->arrivals[i].said, &m->arrivals[0].said);
+		struct wire_rendezvous_over one =
+			weigh(&m->arrivals[i].said, &m->arrivals[0].said);
 
 		if (!one.status || (met->status && met->status != -EREMOTE))
 			continue;
@@ -130,7 +135,8 @@ static void judge(const struct engine *e, const struct meeting *m, struct wire_m
 }
 
 /* Whom the others wait for in vain; now: it is late. */
-static bool misses(struct engine *e, const struct meeting *m, bool now, struct wire_met *met)
+static bool misses(struct engine *e, const struct rendezvous *m, bool now,
+		   struct wire_rendezvous_over *met)
 {
 	const struct catalog_group *group = &e->catalog->groups[m->group];
 
@@ -148,18 +154,18 @@ static bool misses(struct engine *e, const struct meeting *m, bool now, struct w
 	return met->status;
 }
 
-static void turn_meeting(struct engine *e, struct meeting *m, uint64_t now)
+static void turn_meeting(struct engine *e, struct rendezvous *m, uint64_t now)
 {
-	struct wire_met met = { 0 };
+	struct wire_rendezvous_over met = { 0 };
 
 	if (misses(e, m, false, &met) || misses(e, m, now >= m->until_ms, &met))
 		release(e, m, &met);
 }
 
-static void arrive(struct engine *e, struct meeting *m, struct arrival *a,
-		   const struct wire_meet *said, uint32_t peer, uint64_t request)
+static void arrive(struct engine *e, struct rendezvous *m, struct arrival *a,
+		   const struct wire_rendezvous *said, uint32_t peer, uint64_t request)
 {
-	struct wire_met met;
+	struct wire_rendezvous_over met;
 	bool again = !a->waits && a->said.count == said->count;
 
 	a->peer = peer;
@@ -179,7 +185,7 @@ static void arrive(struct engine *e, struct meeting *m, struct arrival *a,
 }
 
 /* It has not waited for the answer: what it came for is not judged with what it comes for next. */
-static void forget_arrival(struct meeting *m, struct arrival *a, uint64_t count)
+static void forget_arrival(struct rendezvous *m, struct arrival *a, uint64_t count)
 {
 	if (!a->waits || a->said.count != count)
 		return;
@@ -187,12 +193,12 @@ static void forget_arrival(struct meeting *m, struct arrival *a, uint64_t count)
 	m->waiting--;
 }
 
-void meet_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
-		const void *body)
+void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+		      const void *body)
 {
 	const struct catalog_group *group;
-	struct wire_meet said;
-	struct meeting *m;
+	struct wire_rendezvous said;
+	struct rendezvous *m;
 	uint32_t place;
 
 	memcpy(&said, body, sizeof(said));
@@ -219,7 +225,7 @@ void meet_serve(struct engine *e, uint32_t peer, const struct wire_header *heade
 
 /* ---- who comes ---- */
 
-static void answer(struct engine *e, const struct wire_met *met)
+static void answer(struct engine *e, const struct wire_rendezvous_over *met)
 {
 	e->meet.met = *met;
 	e->meet.answered = true;
@@ -228,11 +234,11 @@ static void answer(struct engine *e, const struct wire_met *met)
 
 static bool on_met(struct engine *e, void *owner, uint64_t count, const struct answer *answered)
 {
-	struct wire_met met = { .status = answered->status, .rank = WIRE_OBSERVER };
+	struct wire_rendezvous_over met = { .status = answered->status, .rank = WIRE_OBSERVER };
 
 	if (count != e->meet.said.count || e->meet.answered)
 		return false;
-	if (answered->type == WIRE_MET)
+	if (answered->type == WIRE_RENDEZVOUS_OVER)
 		memcpy(&met, answered->body, sizeof(met));
 	met.status = wire_status(met.status);
 	if (answered->status == -EAGAIN)
@@ -254,15 +260,16 @@ static uint32_t first_of(const struct engine *e, uint32_t group)
 
 static void say(struct engine *e)
 {
-	const struct wire_meet *said = &e->meet.said;
+	const struct wire_rendezvous *said = &e->meet.said;
 	int rc;
 
 	e->meet.counter = first_of(e, said->group);
-	rc = peers_call(e, e->meet.counter, WIRE_MEET, said, NULL, 0, on_met, NULL,
+	rc = peers_call(e, e->meet.counter, WIRE_RENDEZVOUS, said, NULL, 0, on_met, NULL,
 			said->count);
 	e->meet.asked = !rc;
 	if (rc && rc != -EAGAIN)
-		answer(e, &(struct wire_met){ .status = rc, .rank = WIRE_OBSERVER });
+		answer(e,
+		       &(struct wire_rendezvous_over){ .status = rc, .rank = WIRE_OBSERVER });
 }
 
 static void say_left(struct engine *e)
@@ -273,25 +280,25 @@ static void say_left(struct engine *e)
 	if (at != e->rank)
 		link = e->peers[at].link;
 	if (at == e->rank || e->peers[at].linked)
-		node_send(e, link, WIRE_MEET, 0, &e->meet.left, NULL, 0);
+		node_send(e, link, WIRE_RENDEZVOUS, 0, &e->meet.left, NULL, 0);
 }
 
-void meet_turn(struct engine *e, uint64_t now)
+void rendezvous_turn(struct engine *e, uint64_t now)
 {
 	if (e->meet.leaves)
 		say_left(e);
-	for (struct meeting *m = e->meetings; m; m = m->next)
+	for (struct rendezvous *m = e->meetings; m; m = m->next)
 		if (m->waiting)
 			turn_meeting(e, m, now);
 	if (e->meet.wanted && !e->meet.asked && !e->meet.answered)
 		say(e);
 }
 
-bool meet_tick(const struct engine *e)
+bool rendezvous_tick(const struct engine *e)
 {
 	if (e->meet.wanted)
 		return true;
-	for (const struct meeting *m = e->meetings; m; m = m->next)
+	for (const struct rendezvous *m = e->meetings; m; m = m->next)
 		if (m->waiting)
 			return true;
 	return false;
@@ -299,7 +306,7 @@ bool meet_tick(const struct engine *e)
 
 static void put_fault(const struct engine *e, char *out, size_t size)
 {
-	const struct wire_met *met = &e->meet.met;
+	const struct wire_rendezvous_over *met = &e->meet.met;
 	bool counts = met->rank == WIRE_OBSERVER, away = met->why == WIRE_MET_AWAY;
 	const char *which = counts ? ", which counts those that come," : "";
 	uint32_t rank = counts ? e->meet.counter : met->rank;
@@ -320,7 +327,7 @@ static void put_fault(const struct engine *e, char *out, size_t size)
 
 static void say_why(struct engine *e)
 {
-	const struct wire_meet *said = &e->meet.said;
+	const struct wire_rendezvous *said = &e->meet.said;
 	int status = e->meet.met.status;
 	char fault[120];
 
@@ -343,7 +350,8 @@ static void leave(struct engine *e)
 }
 
 /* Who counts does not wait for longer than it is told; it may be lost, or, what this rank does not see, hold this one for lost. */
-int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transaction[2])
+int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
+		    uint64_t transaction[2])
 {
 	uint64_t last = e->meet.said.count, count = (last ? last : e->writer_id) + 1;
 	uint64_t deadline = monotonic_ms() + said->wait_ms + e->timeout_ms;
@@ -356,7 +364,8 @@ int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transac
 	while (!e->meet.answered && monotonic_ms() < deadline)
 		node_wait(e, deadline);
 	if (!e->meet.answered)
-		e->meet.met = (struct wire_met){ .status = -ETIMEDOUT, .rank = WIRE_OBSERVER };
+		e->meet.met = (struct wire_rendezvous_over){ .status = -ETIMEDOUT,
+							     .rank = WIRE_OBSERVER };
 	e->meet.wanted = false;
 	if (e->meet.met.rank == WIRE_OBSERVER && e->meet.met.status)
 		leave(e);

@@ -13,13 +13,14 @@
  * -EIO: one is lost; -EINVAL: they said different things; the status of one that said one.  The root's transaction is with all that
  * end with 0 or -EREMOTE; NULL: nobody asks.
  */
-int meet_others(struct engine *e, const struct wire_meet *said, uint64_t transaction[2]);
+int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
+		    uint64_t transaction[2]);
 
 /* MEET.  Engine thread, with the lock. */
-void meet_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
-		const void *body);
-void meet_turn(struct engine *e, uint64_t now);
-void meet_free(struct engine *e);
-bool meet_tick(const struct engine *e);
+void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+		      const void *body);
+void rendezvous_turn(struct engine *e, uint64_t now);
+void rendezvous_free(struct engine *e);
+bool rendezvous_tick(const struct engine *e);
 
 #endif

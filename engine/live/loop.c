@@ -127,7 +127,7 @@ static void lose_gone(struct engine *e)
 		join_gone(e, peer);
 		if (e->is_rank)
 			settled_gone(e, peer);
-		goodbye_gone(e, peer);
+		leave_gone(e, peer);
 		later_gone(e, peer);
 		fabric_peer_gone(e, peer);
 	}
@@ -195,7 +195,7 @@ static int wait_time(struct engine *e, int wait_ms)
 		return (int)u64_min((uint64_t)wait_ms, transfers_tick_ms(e));
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
 	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
-	    communicator_ticks(e) || barrier_tick(e) || meet_tick(e) || rounds_tick(e) ||
+	    communicator_ticks(e) || barrier_tick(e) || rendezvous_tick(e) || rounds_tick(e) ||
 	    (e->is_rank && view_owner_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
@@ -270,8 +270,8 @@ void engine_turn(struct engine *e, int wait_ms)
 	about_turn(e, now);
 	freezes_turn(e, now, &freezes);
 	communicator_turn(e, now);
-	meet_turn(e, now);
-	goodbye_turn(e);
+	rendezvous_turn(e, now);
+	leave_turn(e);
 	rounds_turn(e, now, &rounds);
 	collects_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
@@ -296,7 +296,7 @@ void turn_free(struct engine *e)
 {
 	if (!e)
 		return;
-	goodbye_say(e);
+	leave_say(e);
 	if (e->threaded) {
 		atomic_store_explicit(&e->stop, true, memory_order_release);
 		node_wake(e);
@@ -307,7 +307,7 @@ void turn_free(struct engine *e)
 	writes_abandon(e);
 	freezes_abandon(e);
 	communicator_free(e);
-	meet_free(e);
+	rendezvous_free(e);
 	rounds_abandon(e);
 	watch_abandon(e);
 	waiters_free(e);

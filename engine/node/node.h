@@ -56,7 +56,7 @@ struct later;
 struct communicator;
 struct rounds;
 struct collects;
-struct meeting;
+struct rendezvous;
 
 struct message { /* to ourselves */
 	struct message *next;
@@ -184,13 +184,13 @@ struct engine {
 	struct rounds *rounds;
 	uint64_t gather_mem;       /* FRAG_GATHER_MEM */
 	struct collects *collects; /* for mounts; NULL: nothing is brought to them by rounds */
-	struct meeting *meetings;  /* of groups, at their lowest live rank */
+	struct rendezvous *meetings; /* of groups, at their lowest live rank */
 	struct {
-		struct wire_meet said;
+		struct wire_rendezvous said;
 		bool wanted, asked, answered;
 		uint32_t counter; /* the rank that is asked */
-		struct wire_met met;
-		struct wire_meet left; /* to be said, to left_at */
+		struct wire_rendezvous_over met;
+		struct wire_rendezvous left; /* to be said, to left_at */
 		uint32_t left_at;
 		bool leaves;
 	} meet;               /* the trainer's call */

@@ -402,10 +402,10 @@ static bool serve_member(struct engine *e, const struct request *r)
 		join_serve_put(e, r->peer, r->header, &part, r->tail, r->tail_size);
 		return true;
 	case WIRE_LEAVE:
-		goodbye_serve(e, r->peer, r->header);
+		leave_serve(e, r->peer, r->header);
 		return true;
 	case WIRE_LEFT:
-		goodbye_serve_left(e, r->peer, r->header, r->body);
+		leave_serve_left(e, r->peer, r->header, r->body);
 		return true;
 	case WIRE_PING:
 		serve_ping(e, r->peer, r->header->request);
@@ -493,8 +493,8 @@ static bool serve_round(struct engine *e, const struct request *r)
 	case WIRE_COLLECT:
 		collects_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
 		return true;
-	case WIRE_MEET:
-		meet_serve(e, r->peer, r->header, r->body);
+	case WIRE_RENDEZVOUS:
+		rendezvous_serve(e, r->peer, r->header, r->body);
 		return true;
 	case WIRE_INVITE:
 	case WIRE_FORM:
@@ -519,14 +519,14 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 
 	if (!e->is_rank) {
 		if (header->type == WIRE_LEFT)
-			goodbye_serve_left(e, peer, header, body);
+			leave_serve_left(e, peer, header, body);
 		else
 			node_ack(e, peer, header->request, -EOPNOTSUPP);
 		return;
 	}
 	if (!of_this_job(e, peer, header))
 		return;
-	goodbye_note(e, peer, header);
+	leave_note(e, peer, header);
 	if (tells_rank_0_it_lives(e, header))
 		peers_heard(e, header->rank, NULL);
 	if (!serve_look(e, &r) && !serve_edit(e, &r) && !serve_member(e, &r))

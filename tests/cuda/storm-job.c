@@ -393,7 +393,7 @@ static void look_at_scattered(void)
 		printf("scattered\n");
 }
 
-static void meet_others(uint64_t step)
+static void rendezvous_wait(uint64_t step)
 {
 	if (step % GATHER_STEPS == 0) {
 		gather();
@@ -419,7 +419,7 @@ static void go_on(void)
 	say_state();
 	fetch();
 	if (!is_behind(step))
-		meet_others(step);
+		rendezvous_wait(step);
 }
 
 /* ---- it begins ---- */

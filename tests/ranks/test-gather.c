@@ -327,14 +327,14 @@ END_TEST
 static void say_what_it_came_to(uint32_t rank)
 {
 	struct engine *e = engine_of(rank);
-	struct wire_meet said = { .root = WIRE_OBSERVER,
-				  .stage = 1,
-				  .status = calls[rank].status,
-				  .wait_ms = WAIT_MS };
+	struct wire_rendezvous said = { .root = WIRE_OBSERVER,
+					.stage = 1,
+					.status = calls[rank].status,
+					.wait_ms = WAIT_MS };
 
 	strcpy(said.key, "exp_avg");
 	pthread_mutex_lock(&e->lock);
-	calls[rank].result = meet_others(e, &said, NULL);
+	calls[rank].result = rendezvous_wait(e, &said, NULL);
 	pthread_mutex_unlock(&e->lock);
 }
 

@@ -282,7 +282,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 }
 
 /* Rank 1 comes, as rank 0 is told; it may not hear of it. */
-static void come(struct wire_meet said)
+static void come(struct wire_rendezvous said)
 {
 	struct engine *e = engine_of(1);
 	int rc;
@@ -290,7 +290,7 @@ static void come(struct wire_meet said)
 	answers = answered = 0;
 	do {
 		pthread_mutex_lock(&e->lock);
-		rc = peers_call(e, 0, WIRE_MEET, &said, NULL, 0, on_answer, NULL, 0);
+		rc = peers_call(e, 0, WIRE_RENDEZVOUS, &said, NULL, 0, on_answer, NULL, 0);
 		pthread_mutex_unlock(&e->lock);
 		turn(NULL);
 	} while (rc);
@@ -307,7 +307,7 @@ static int answer_of(void)
 
 START_TEST(who_comes_to_what_is_not_there_is_refused)
 {
-	struct wire_meet said = { .group = 77, .wait_ms = WAIT_MS };
+	struct wire_rendezvous said = { .group = 77, .wait_ms = WAIT_MS };
 
 	open_job(&sharded, false);
 	come(said);
@@ -324,7 +324,7 @@ START_TEST(who_comes_to_one_that_has_not_entered_asks_again)
 {
 	open_job(&sharded, false);
 	engine_of(0)->ready = false;
-	come((struct wire_meet){ .key = "fp32", .wait_ms = WAIT_MS });
+	come((struct wire_rendezvous){ .key = "fp32", .wait_ms = WAIT_MS });
 	ck_assert_int_eq(answer_of(), -EAGAIN);
 	call(1, gather);
 	call(2, gather);
@@ -347,9 +347,9 @@ START_TEST(who_counts_needs_memory)
 	open_job(&sharded, false);
 	do {
 		boundaries_wait_anew();
-		meet_free(engine_of(0));
+		rendezvous_free(engine_of(0));
 		asleep[0] = true;
-		come((struct wire_meet){ .key = "fp32", .wait_ms = 1 });
+		come((struct wire_rendezvous){ .key = "fp32", .wait_ms = 1 });
 		asleep[0] = false;
 		scarce_begin(n++ % 4 + 1, 1);
 		engine_turn(engine_of(0), 0);
