@@ -119,7 +119,8 @@ static int lay_moves(const struct gather *g, struct send *send, struct collectiv
 		    piece->size);
 		if (piece->rank != g->e->rank)
 			continue;
-		rc = sends_from(g->e, send, 0, piece->row, piece->offset, piece->size, &from);
+		rc = send_source_from(g->e, send, 0, piece->row, piece->offset, piece->size,
+				      &from);
 		if (!rc)
 			add_to_all(g, io, moves, from, piece->size);
 	}
@@ -142,7 +143,7 @@ static int lay_equal(const struct gather *g, struct send *send, struct collectiv
 {
 	const struct piece *own = &g->pieces[communicator_place(g->e, g->e->rank)];
 	void *from;
-	int rc = sends_from(g->e, send, 0, own->row, own->offset, own->size, &from);
+	int rc = send_source_from(g->e, send, 0, own->row, own->offset, own->size, &from);
 
 	if (rc)
 		return rc;
@@ -159,20 +160,20 @@ static int take(struct gather *g)
 	CLEANUP(free)
 	struct collective_move *moves = malloc((count_moves(g) + 1) * sizeof(*moves));
 	struct communicator_io io = { .io = { .what = COLLECTIVE_MOVES } };
-	struct send *send = sends_new(g->n, false);
+	struct send *send = send_source_new(g->n, false);
 	int rc = moves && send ? 0 : -ENOMEM;
 
 	if (!rc)
 		rc = is_equal(g) ? lay_equal(g, send, &io.io)
 				 : lay_moves(g, send, &io.io, moves);
 	if (!rc) {
-		io.io.after = sends_after(send);
+		io.io.after = send_source_after(send);
 		rc = communicator_launch(g->e, g->said.communicator, &io);
 		rc = rc ? rc : communicator_wait(g->e, &io);
 	}
 	if (rc)
 		communicator_break(g->e, g->said.communicator);
-	sends_free(g->e, send);
+	send_source_free(g->e, send);
 	return rc;
 }
 

@@ -52,7 +52,7 @@ struct scatter {
 	uint64_t epoch; /* of this rank's rows */
 	struct wire_rendezvous said;
 	uint64_t transaction[2]; /* the root's */
-	uint8_t *window;         /* COLLECTS_SLOT bytes that devices reach */
+	uint8_t *window;         /* LANDING_SLOT bytes that devices reach */
 };
 
 static bool is_root(const struct scatter *s)
@@ -293,8 +293,8 @@ static int pass_all(struct scatter *s)
 	const struct span *held = &s->held[catalog_place(s->group, s->e->rank)];
 	int rc = 0, kept = 0;
 
-	for (uint64_t at = 0; at < s->file->bytes && !rc; at += COLLECTS_SLOT) {
-		struct span window = { at, u64_min(at + COLLECTS_SLOT, s->file->bytes) };
+	for (uint64_t at = 0; at < s->file->bytes && !rc; at += LANDING_SLOT) {
+		struct span window = { at, u64_min(at + LANDING_SLOT, s->file->bytes) };
 		struct span own = overlap(&window, held);
 
 		rc = pass_window(s, &window, &own);
@@ -372,7 +372,7 @@ static void say_what_it_can(struct scatter *s)
 	s->said.transaction[0] = e->writer_id;
 	s->said.transaction[1] = ++e->transaction;
 	if (communicator_number(e) && reaches_value(s) && !find_held(s) &&
-	    (s->window = collects_slot_get(e)))
+	    (s->window = landing_slot_get(e)))
 		s->said.communicator = communicator_number(e);
 	pthread_mutex_unlock(&e->lock);
 }
@@ -394,7 +394,7 @@ static void tell_failed(struct scatter *s, int why)
 static void give_window_back(struct scatter *s)
 {
 	pthread_mutex_lock(&s->e->lock);
-	collects_slot_put(s->e, s->window);
+	landing_slot_put(s->e, s->window);
 	pthread_mutex_unlock(&s->e->lock);
 	s->window = NULL;
 }

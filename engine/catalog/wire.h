@@ -368,24 +368,24 @@ struct wire_collect { /* then count wire_piece: neighbours; again: how is it?  c
 static_assert(sizeof(struct wire_collect) == 48, "wire");
 
 /* Why bytes do not come by a round. */
-enum wire_unfit {
+enum wire_fallback {
 	WIRE_FIT,
-	WIRE_UNFIT_TOLD,         /* the mount's option, or the job's, says so */
-	WIRE_UNFIT_SIZE,         /* too few */
-	WIRE_UNFIT_REACH,        /* no rank whose memory the mount reads can ask for it */
-	WIRE_UNFIT_TIER,         /* the communicator does not reach where they lie */
-	WIRE_UNFIT_BOUNDARY,     /* none came, or is to come, in time */
-	WIRE_UNFIT_COMMUNICATOR, /* there is none now */
-	WIRE_UNFIT_BROKEN,       /* it failed on the way, or a rank was lost */
-	WIRE_UNFIT_VIEW,         /* an owner has not got it any more */
-	WIRE_UNFIT_ROOM,         /* others have all memory that there is for it */
-	WIRE_UNFIT_LATE,         /* the reader came when its memory was another's */
-	WIRE_UNFITS,
+	WIRE_FALLBACK_TOLD,         /* the mount's option, or the job's, says so */
+	WIRE_FALLBACK_SIZE,         /* too few */
+	WIRE_FALLBACK_REACH,        /* no rank whose memory the mount reads can ask for it */
+	WIRE_FALLBACK_TIER,         /* the communicator does not reach where they lie */
+	WIRE_FALLBACK_BOUNDARY,     /* none came, or is to come, in time */
+	WIRE_FALLBACK_COMMUNICATOR, /* there is none now */
+	WIRE_FALLBACK_BROKEN,       /* it failed on the way, or a rank was lost */
+	WIRE_FALLBACK_VIEW,         /* an owner has not got it any more */
+	WIRE_FALLBACK_ROOM,         /* others have all memory that there is for it */
+	WIRE_FALLBACK_LATE,         /* the reader came when its memory was another's */
+	WIRE_FALLBACKS,
 };
 
 struct wire_collected {
 	int32_t status;   /* 0, or -errno */
-	uint32_t unfit;   /* why: enum wire_unfit */
+	uint32_t unfit;   /* why: enum wire_fallback */
 	uint64_t address; /* in the rank: of the bytes, labelled (engine/memory/view-pool.h) */
 };
 static_assert(sizeof(struct wire_collected) == 16, "wire");

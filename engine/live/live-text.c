@@ -190,9 +190,9 @@ static void put_ways(FILE *out, struct engine_counters *c)
 	fputs("# HELP fragfs_round_unfit_total why bytes did not come by a round\n"
 	      "# TYPE fragfs_round_unfit_total counter\n",
 	      out);
-	for (unsigned i = WIRE_FIT + 1; i < WIRE_UNFITS; i++)
+	for (unsigned i = WIRE_FIT + 1; i < WIRE_FALLBACKS; i++)
 		fprintf(out, "fragfs_round_unfit_total{reason=\"%s\"} %llu\n",
-			unfit_name((enum wire_unfit)i),
+			fallback_name((enum wire_fallback)i),
 			(unsigned long long)atomic_load_explicit(&c->rounds_unfit[i],
 								 memory_order_relaxed));
 }

@@ -273,7 +273,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	rendezvous_turn(e, now);
 	leave_turn(e);
 	rounds_turn(e, now, &rounds);
-	collects_turn(e, now);
+	landing_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
 	transfers_finish(transfers);
 	writes_finish(commits);
@@ -319,7 +319,7 @@ void turn_free(struct engine *e)
 	view_reader_free(e);
 	free_local(e);
 	rounds_free(e);
-	collects_free(e);
+	landing_free(e);
 	peers_free(e);
 	join_free(e);
 	fabric_free(e);

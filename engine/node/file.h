@@ -96,11 +96,12 @@ struct window { /* bytes of the file's view, in a rank of this host: engine/read
 
 struct collecting { /* under the engine's lock */
 	struct window windows[WINDOWS];
-	_Atomic bool any;      /* not all are NONE */
-	enum wire_unfit unfit; /* why none is asked for of unfit_view any more; 0: they are */
-	uint64_t unfit_view;   /* its number */
-	uint64_t next;         /* where its reader goes on */
-	bool wanting;          /* among those of collecting_choice */
+	_Atomic bool any; /* not all are NONE */
+	enum wire_fallback
+		unfit;       /* why none is asked for of unfit_view any more; 0: they are */
+	uint64_t unfit_view; /* its number */
+	uint64_t next;       /* where its reader goes on */
+	bool wanting;        /* among those of collecting_choice */
 	struct engine_file *next_wanting;
 };
 

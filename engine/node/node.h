@@ -55,7 +55,7 @@ struct fabric;
 struct later;
 struct communicator;
 struct rounds;
-struct collects;
+struct landing;
 struct rendezvous;
 
 struct message { /* to ourselves */
@@ -112,7 +112,7 @@ struct collecting_choice { /* a mount's: prefetch.c */
 	unsigned wait_ms;            /* for a boundary; as much for the bytes to come then */
 	uint64_t retry_ms;           /* nothing is asked for before this */
 	unsigned failures;           /* one after the other */
-	enum wire_unfit unfit;       /* why the last one failed */
+	enum wire_fallback unfit;    /* why the last one failed */
 	struct engine_file *wanting; /* whose readers have read some of theirs */
 };
 
@@ -120,7 +120,7 @@ struct engine_counters { /* any thread, atomic, relaxed */
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t owner_bytes_memory, owner_bytes_messages, owner_bytes_rounds;
 	_Atomic uint64_t owner_reads_memory, owner_reads_messages, owner_reads_rounds;
-	_Atomic uint64_t rounds_unfit[WIRE_UNFITS]; /* why bytes did not come by a round */
+	_Atomic uint64_t rounds_unfit[WIRE_FALLBACKS]; /* why bytes did not come by a round */
 	_Atomic uint64_t writes, write_bytes, write_errors;
 	_Atomic uint64_t messages_in, messages_out, messages_bad;
 	_Atomic uint64_t readahead_hits, readahead_misses;
@@ -182,8 +182,8 @@ struct engine {
 	struct communicator *communicator;
 	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */
 	struct rounds *rounds;
-	uint64_t gather_mem;       /* FRAG_GATHER_MEM */
-	struct collects *collects; /* for mounts; NULL: nothing is brought to them by rounds */
+	uint64_t gather_mem;      /* FRAG_GATHER_MEM */
+	struct landing *collects; /* for mounts; NULL: nothing is brought to them by rounds */
 	struct rendezvous *meetings; /* of groups, at their lowest live rank */
 	struct {
 		struct wire_rendezvous said;

@@ -37,19 +37,19 @@ int collecting_init(struct engine *e, const char *how)
 	else
 		return -EINVAL;
 	c->wait_ms = (unsigned)u64_min(c->wait_ms, e->timeout_ms / 4);
-	c->window = COLLECTS_SLOT;
+	c->window = LANDING_SLOT;
 	return 0;
 }
 
 /* ---- why not ---- */
 
-static void count_unfit(struct engine *e, enum wire_unfit unfit)
+static void count_unfit(struct engine *e, enum wire_fallback unfit)
 {
 	atomic_fetch_add_explicit(&e->counters.rounds_unfit[unfit], 1, memory_order_relaxed);
 }
 
 /* For all files, for some time: longer each time. */
-static void hold_off(struct engine *e, enum wire_unfit unfit, uint64_t now)
+static void hold_off(struct engine *e, enum wire_fallback unfit, uint64_t now)
 {
 	struct collecting_choice *c = &e->collecting;
 
@@ -61,7 +61,7 @@ static void hold_off(struct engine *e, enum wire_unfit unfit, uint64_t now)
 }
 
 /* For that file, until it has another view. */
-static void give_up(struct engine *e, struct engine_file *f, enum wire_unfit unfit)
+static void give_up(struct engine *e, struct engine_file *f, enum wire_fallback unfit)
 {
 	count_unfit(e, unfit);
 	f->collecting.unfit = unfit;
@@ -178,30 +178,31 @@ static bool ask_again(struct engine *e, struct engine_file *f, const struct wind
 
 /* Those asked for with it wait for the same, but for memory. */
 static void fail(struct engine *e, struct engine_file *f, struct window *w,
-		 enum wire_unfit unfit, uint64_t now)
+		 enum wire_fallback unfit, uint64_t now)
 {
 	end_window(e, f, w);
-	if (unfit == WIRE_UNFIT_ROOM && atomic_load(&f->collecting.any)) {
+	if (unfit == WIRE_FALLBACK_ROOM && atomic_load(&f->collecting.any)) {
 		count_unfit(e, unfit);
 		return;
 	}
 	end_asked(e, f);
-	if (unfit == WIRE_UNFIT_VIEW || unfit == WIRE_UNFIT_TIER)
+	if (unfit == WIRE_FALLBACK_VIEW || unfit == WIRE_FALLBACK_TIER)
 		give_up(e, f, unfit);
 	else
 		hold_off(e, unfit, now);
 }
 
-static enum wire_unfit take(struct engine *e, struct window *w, const struct answer *answer)
+static enum wire_fallback take(struct engine *e, struct window *w, const struct answer *answer)
 {
 	struct wire_collected said;
 
 	if (answer->status || answer->type != WIRE_COLLECTED)
-		return WIRE_UNFIT_BROKEN;
+		return WIRE_FALLBACK_BROKEN;
 	memcpy(&said, answer->body, sizeof(said));
 	if (said.status)
-		return said.unfit && said.unfit < WIRE_UNFITS ? (enum wire_unfit)said.unfit
-							      : WIRE_UNFIT_BROKEN;
+		return said.unfit && said.unfit < WIRE_FALLBACKS
+			       ? (enum wire_fallback)said.unfit
+			       : WIRE_FALLBACK_BROKEN;
 	w->address = said.address;
 	w->state = WINDOW_THERE;
 	e->collecting.failures = 0;
@@ -213,7 +214,7 @@ static bool on_collected(struct engine *e, void *owner, uint64_t number,
 {
 	struct engine_file *f = owner;
 	struct window *w = find_number(f, number);
-	enum wire_unfit unfit;
+	enum wire_fallback unfit;
 
 	if (!w || w->state != WINDOW_ASKED || (answer->status == -EAGAIN && ask_again(e, f, w)))
 		return false;
@@ -248,8 +249,8 @@ static int tier_of(const struct engine *e, const struct engine_file *f,
 }
 
 /* Those of one window; *near: all are in reach of memory. */
-static enum wire_unfit look_at(const struct engine *e, const struct engine_file *f,
-			       const struct plan *plan, int *tier, bool *near)
+static enum wire_fallback look_at(const struct engine *e, const struct engine_file *f,
+				  const struct plan *plan, int *tier, bool *near)
 {
 	*near = true;
 	*tier = tier_of(e, f, &plan->pieces[0]);
@@ -258,9 +259,9 @@ static enum wire_unfit look_at(const struct engine *e, const struct engine_file 
 		int own = tier_of(e, f, piece);
 
 		if (piece->lost || !peer_is_live(&e->peers[piece->rank]))
-			return WIRE_UNFIT_BROKEN;
+			return WIRE_FALLBACK_BROKEN;
 		if (own < 0 || own != *tier || own == STATE_SWAP)
-			return WIRE_UNFIT_TIER;
+			return WIRE_FALLBACK_TIER;
 		*near &= own == STATE_HOST && e->peers[piece->rank].way == PEER_WAY_MEMORY;
 	}
 	return WIRE_FIT;
@@ -312,20 +313,20 @@ static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 }
 
 /* The next, from *offset on; *offset: its end. */
-static enum wire_unfit ask_next(struct engine *e, struct engine_file *f, uint32_t rank,
-				uint64_t *offset, uint64_t now)
+static enum wire_fallback ask_next(struct engine *e, struct engine_file *f, uint32_t rank,
+				   uint64_t *offset, uint64_t now)
 {
 	struct plan plan;
-	enum wire_unfit unfit;
+	enum wire_fallback unfit;
 	bool near;
 	int tier, rc = view_reader_plan(
 			  f, *offset, u64_min(e->collecting.window, f->bytes - *offset), &plan);
 
 	if (rc)
-		return WIRE_UNFIT_VIEW;
+		return WIRE_FALLBACK_VIEW;
 	unfit = look_at(e, f, &plan, &tier, &near);
 	if (!unfit && !near && ask_window(e, f, rank, &plan, tier, *offset, now))
-		unfit = WIRE_UNFIT_BROKEN;
+		unfit = WIRE_FALLBACK_BROKEN;
 	*offset += plan.covered;
 	return unfit;
 }
@@ -333,7 +334,7 @@ static enum wire_unfit ask_next(struct engine *e, struct engine_file *f, uint32_
 static void ask_ahead(struct engine *e, struct engine_file *f, uint64_t offset, uint64_t now)
 {
 	uint32_t rank = find_rank(e);
-	enum wire_unfit unfit = rank == WIRE_OBSERVER ? WIRE_UNFIT_REACH : WIRE_FIT;
+	enum wire_fallback unfit = rank == WIRE_OBSERVER ? WIRE_FALLBACK_REACH : WIRE_FIT;
 
 	for (unsigned n = 0;
 	     n < WINDOWS && !unfit && offset < f->bytes && find_free(f) && !find(f, offset);
@@ -342,7 +343,7 @@ static void ask_ahead(struct engine *e, struct engine_file *f, uint64_t offset, 
 		if (unfit && n)
 			return;
 	}
-	if (unfit == WIRE_UNFIT_VIEW || unfit == WIRE_UNFIT_TIER)
+	if (unfit == WIRE_FALLBACK_VIEW || unfit == WIRE_FALLBACK_TIER)
 		give_up(e, f, unfit);
 	else if (unfit)
 		hold_off(e, unfit, now);
@@ -364,9 +365,9 @@ static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset
 	if (f->collecting.unfit && f->collecting.unfit_view == f->viewing.id[1])
 		return false;
 	if (c->how == COLLECTING_NEVER)
-		give_up(e, f, WIRE_UNFIT_TOLD);
+		give_up(e, f, WIRE_FALLBACK_TOLD);
 	else if (f->bytes < c->min)
-		give_up(e, f, WIRE_UNFIT_SIZE);
+		give_up(e, f, WIRE_FALLBACK_SIZE);
 	else if (now < c->retry_ms)
 		count_unfit(e, c->unfit);
 	else
@@ -385,7 +386,7 @@ static enum collecting_next look(struct engine *e, struct engine_file *f, uint64
 		return COLLECTING_THERE;
 	if (now < first->until_ms || now < last->until_ms)
 		return COLLECTING_WAIT;
-	fail(e, f, first->state == WINDOW_ASKED ? first : last, WIRE_UNFIT_BOUNDARY, now);
+	fail(e, f, first->state == WINDOW_ASKED ? first : last, WIRE_FALLBACK_BOUNDARY, now);
 	return COLLECTING_NONE;
 }
 
@@ -432,8 +433,8 @@ enum collecting_next collecting_turn(struct engine *e, struct engine_file *f, ui
 /* ---- copying ---- */
 
 /* The bytes, then their label: the rank may have given the slot to another by now. */
-static enum wire_unfit copy(struct engine *e, const struct window *w, uint64_t inside,
-			    void *out, uint64_t size)
+static enum wire_fallback copy(struct engine *e, const struct window *w, uint64_t inside,
+			       void *out, uint64_t size)
 {
 	struct view_label label;
 	struct control_page control;
@@ -445,10 +446,10 @@ static enum wire_unfit copy(struct engine *e, const struct window *w, uint64_t i
 				    sizeof(control));
 
 	if (rc)
-		return WIRE_UNFIT_BROKEN;
+		return WIRE_FALLBACK_BROKEN;
 	return !memcmp(label.view, w->id, sizeof(label.view)) && atomic_load(&label.complete)
 		       ? WIRE_FIT
-		       : WIRE_UNFIT_LATE;
+		       : WIRE_FALLBACK_LATE;
 }
 
 static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
@@ -477,7 +478,7 @@ static void want_more(struct engine *e, struct engine_file *f)
 }
 
 static void note_copied(struct engine *e, struct engine_file *f, const struct window *seen,
-			uint64_t size, enum wire_unfit unfit)
+			uint64_t size, enum wire_fallback unfit)
 {
 	struct window *w;
 	bool over;
@@ -491,7 +492,8 @@ static void note_copied(struct engine *e, struct engine_file *f, const struct wi
 		end_window(e, f, w);
 		want_more(e, f);
 	}
-	if (w && unfit == WIRE_UNFIT_LATE) /* without w another reader of it has had enough */
+	if (w &&
+	    unfit == WIRE_FALLBACK_LATE) /* without w another reader of it has had enough */
 		give_up(e, f, unfit);
 	else if (w && unfit)
 		hold_off(e, unfit, monotonic_ms());
@@ -504,7 +506,7 @@ uint64_t collecting_copy(struct engine *e, struct engine_file *f, uint64_t offse
 			 uint64_t size)
 {
 	struct window w;
-	enum wire_unfit unfit;
+	enum wire_fallback unfit;
 	uint64_t inside;
 
 	if (!atomic_load_explicit(&f->collecting.any, memory_order_relaxed) ||
@@ -531,9 +533,9 @@ void collecting_describe(struct engine *e, FILE *out)
 		[COLLECTING_NEVER] = "host",
 	};
 	struct engine_counters *c = &e->counters;
-	uint64_t unfit[WIRE_UNFITS];
+	uint64_t unfit[WIRE_FALLBACKS];
 
-	for (unsigned i = 0; i < WIRE_UNFITS; i++)
+	for (unsigned i = 0; i < WIRE_FALLBACKS; i++)
 		unfit[i] = atomic_load_explicit(&c->rounds_unfit[i], memory_order_relaxed);
 	fprintf(out,
 		"this mount: gather %s, by rounds %llu bytes, by messages %llu bytes, from "
@@ -543,5 +545,5 @@ void collecting_describe(struct engine *e, FILE *out)
 		(unsigned long long)atomic_load(&c->owner_bytes_rounds),
 		(unsigned long long)atomic_load(&c->owner_bytes_messages),
 		(unsigned long long)atomic_load(&c->owner_bytes_memory));
-	unfit_describe(unfit, out);
+	fallback_describe(unfit, out);
 }

@@ -5,30 +5,30 @@
 
 static const struct {
 	const char *name, *text;
-} reasons[WIRE_UNFITS] = {
+} reasons[WIRE_FALLBACKS] = {
 	[WIRE_FIT] = { "none", "" },
-	[WIRE_UNFIT_TOLD] = { "option", "gather=host" },
-	[WIRE_UNFIT_SIZE] = { "size", "few bytes" },
-	[WIRE_UNFIT_REACH] = { "reach", "no rank's memory in reach" },
-	[WIRE_UNFIT_TIER] = { "tier", "not where the communicator reaches" },
-	[WIRE_UNFIT_BOUNDARY] = { "boundary", "no boundary in time" },
-	[WIRE_UNFIT_COMMUNICATOR] = { "communicator", "no communicator" },
-	[WIRE_UNFIT_BROKEN] = { "broken", "failed on the way" },
-	[WIRE_UNFIT_VIEW] = { "view", "the view was gone" },
-	[WIRE_UNFIT_ROOM] = { "room", "no memory free for it" },
-	[WIRE_UNFIT_LATE] = { "late", "not fetched in time by its reader" },
+	[WIRE_FALLBACK_TOLD] = { "option", "gather=host" },
+	[WIRE_FALLBACK_SIZE] = { "size", "few bytes" },
+	[WIRE_FALLBACK_REACH] = { "reach", "no rank's memory in reach" },
+	[WIRE_FALLBACK_TIER] = { "tier", "not where the communicator reaches" },
+	[WIRE_FALLBACK_BOUNDARY] = { "boundary", "no boundary in time" },
+	[WIRE_FALLBACK_COMMUNICATOR] = { "communicator", "no communicator" },
+	[WIRE_FALLBACK_BROKEN] = { "broken", "failed on the way" },
+	[WIRE_FALLBACK_VIEW] = { "view", "the view was gone" },
+	[WIRE_FALLBACK_ROOM] = { "room", "no memory free for it" },
+	[WIRE_FALLBACK_LATE] = { "late", "not fetched in time by its reader" },
 };
 
-const char *unfit_name(enum wire_unfit unfit)
+const char *fallback_name(enum wire_fallback unfit)
 {
 	return reasons[unfit].name;
 }
 
-void unfit_describe(const uint64_t counts[WIRE_UNFITS], FILE *out)
+void fallback_describe(const uint64_t counts[WIRE_FALLBACKS], FILE *out)
 {
 	const char *before = "; not by rounds: ";
 
-	for (unsigned i = WIRE_FIT + 1; i < WIRE_UNFITS; i++) {
+	for (unsigned i = WIRE_FIT + 1; i < WIRE_FALLBACKS; i++) {
 		if (!counts[i])
 			continue;
 		fprintf(out, "%s%s %llu", before, reasons[i].text,

@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 /* One word, as in metrics. */
-const char *unfit_name(enum wire_unfit unfit);
+const char *fallback_name(enum wire_fallback unfit);
 /* The rest of a line: of each reason that there was, how often. */
-void unfit_describe(const uint64_t counts[WIRE_UNFITS], FILE *out);
+void fallback_describe(const uint64_t counts[WIRE_FALLBACKS], FILE *out);
 
 #endif

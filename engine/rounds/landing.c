@@ -43,7 +43,7 @@ struct collect { /* one that was asked for */
 	struct wire_piece pieces[];
 };
 
-struct collects {
+struct landing {
 	struct pinned *memory;
 	bool reached; /* by devices */
 	struct slot slots[SLOT_MAP_MAX];
@@ -53,12 +53,12 @@ struct collects {
 	uint64_t shared_until_ms;        /* several ask */
 	uint64_t pace_ms, pace_boundary; /* when they were counted last, and to where */
 	uint64_t period_ms;              /* from one to the next; UINT64_MAX: none has come */
-	uint64_t brought, refused[WIRE_UNFITS];
+	uint64_t brought, refused[WIRE_FALLBACKS];
 };
 
 /* ---- memory ---- */
 
-static int reach(struct engine *e, struct collects *c)
+static int reach(struct engine *e, struct landing *c)
 {
 	struct iovec slab;
 	unsigned n;
@@ -74,7 +74,7 @@ static int reach(struct engine *e, struct collects *c)
 }
 
 /* All of them, for good: a mount may copy from one that it has lost, and sees by the label that it has. */
-static void take_slots(struct collects *c)
+static void take_slots(struct landing *c)
 {
 	void *memory;
 
@@ -82,11 +82,11 @@ static void take_slots(struct collects *c)
 		c->slots[c->nslots++].memory = memory;
 }
 
-static int make_slots(struct engine *e, struct collects *c, uint64_t bytes)
+static int make_slots(struct engine *e, struct landing *c, uint64_t bytes)
 {
-	const struct pinned_options options = { .size = COLLECTS_SLOT + PAGE,
-						.count = (unsigned)u64_min(
-							bytes / COLLECTS_SLOT, SLOT_MAP_MAX),
+	const struct pinned_options options = { .size = LANDING_SLOT + PAGE,
+						.count = (unsigned)u64_min(bytes / LANDING_SLOT,
+									   SLOT_MAP_MAX),
 						.locked_by_user = e->registry.devices != NULL,
 						.unlocked = !e->registry.devices };
 	int rc;
@@ -102,9 +102,9 @@ static int make_slots(struct engine *e, struct collects *c, uint64_t bytes)
 	return rc;
 }
 
-int collects_init(struct engine *e, uint64_t bytes)
+int landing_init(struct engine *e, uint64_t bytes)
 {
-	struct collects *c;
+	struct landing *c;
 	int rc;
 
 	if (e->collects)
@@ -122,7 +122,7 @@ int collects_init(struct engine *e, uint64_t bytes)
 	return rc;
 }
 
-static void free_memory(struct engine *e, struct collects *c)
+static void free_memory(struct engine *e, struct landing *c)
 {
 	struct iovec slab;
 
@@ -135,9 +135,9 @@ static void free_memory(struct engine *e, struct collects *c)
 	pinned_close(c->memory);
 }
 
-void collects_free(struct engine *e)
+void landing_free(struct engine *e)
 {
-	struct collects *c = e->collects;
+	struct landing *c = e->collects;
 
 	if (!c)
 		return;
@@ -157,7 +157,7 @@ static struct view_label *label_of(const struct slot *slot)
 	return (struct view_label *)(void *)(slot->memory + PAGE) - 1;
 }
 
-static unsigned count_free(const struct collects *c)
+static unsigned count_free(const struct landing *c)
 {
 	unsigned n = 0;
 
@@ -166,7 +166,7 @@ static unsigned count_free(const struct collects *c)
 	return n;
 }
 
-static bool has_slot(const struct collects *c, uint32_t peer)
+static bool has_slot(const struct landing *c, uint32_t peer)
 {
 	const struct collect *one = c->list;
 
@@ -178,7 +178,7 @@ static bool has_slot(const struct collects *c, uint32_t peer)
 /* Who is alone may have all.  Where several ask, the last that is free is for whoever has none: so nobody takes one that was let
  * go again and again while another has none, and each slot comes back after KEEP_MS at most.
  */
-static bool may_have_slot(struct collects *c, uint32_t peer, uint64_t now)
+static bool may_have_slot(struct landing *c, uint32_t peer, uint64_t now)
 {
 	if (peer != c->last_peer && c->last_peer != WIRE_OBSERVER)
 		c->shared_until_ms = now + SHARED_MS;
@@ -186,7 +186,7 @@ static bool may_have_slot(struct collects *c, uint32_t peer, uint64_t now)
 	return now >= c->shared_until_ms || count_free(c) > 1 || !has_slot(c, peer);
 }
 
-static struct slot *take_slot(struct collects *c, const uint64_t id[2])
+static struct slot *take_slot(struct landing *c, const uint64_t id[2])
 {
 	for (unsigned i = 0; i < c->nslots; i++) {
 		struct slot *slot = &c->slots[i];
@@ -207,7 +207,7 @@ static void put_slot(struct slot *slot)
 	slot->used = false;
 }
 
-void *collects_slot_get(struct engine *e)
+void *landing_slot_get(struct engine *e)
 {
 	const uint64_t nobodys[2] = { 0, 0 };
 	struct slot *slot = e->collects ? take_slot(e->collects, nobodys) : NULL;
@@ -215,9 +215,9 @@ void *collects_slot_get(struct engine *e)
 	return slot ? slot->memory + PAGE : NULL;
 }
 
-void collects_slot_put(struct engine *e, const void *memory)
+void landing_slot_put(struct engine *e, const void *memory)
 {
-	struct collects *c = e->collects;
+	struct landing *c = e->collects;
 
 	for (unsigned i = 0; c && i < c->nslots; i++)
 		if (c->slots[i].memory + PAGE == memory)
@@ -226,7 +226,7 @@ void collects_slot_put(struct engine *e, const void *memory)
 
 /* ---- how often the trainer comes to a boundary ---- */
 
-static void count_boundaries(struct engine *e, struct collects *c, uint64_t now)
+static void count_boundaries(struct engine *e, struct landing *c, uint64_t now)
 {
 	uint64_t boundary =
 		atomic_load_explicit(&e->registry.control->boundary, memory_order_relaxed);
@@ -249,27 +249,27 @@ static bool come_soon(const struct engine *e)
 
 /* ---- its life ---- */
 
-static enum wire_unfit why(const struct collect *one)
+static enum wire_fallback why(const struct collect *one)
 {
 	switch (one->result) {
 	case 0:
 		return WIRE_FIT;
 	case -ECANCELED:
-		return WIRE_UNFIT_BOUNDARY;
+		return WIRE_FALLBACK_BOUNDARY;
 	case -EREMOTE:
-		return WIRE_UNFIT_COMMUNICATOR;
+		return WIRE_FALLBACK_COMMUNICATOR;
 	case -ESTALE:
-		return WIRE_UNFIT_VIEW;
+		return WIRE_FALLBACK_VIEW;
 	case -ENOSPC:
 	case -ENOMEM:
 	case -E2BIG:
-		return WIRE_UNFIT_ROOM;
+		return WIRE_FALLBACK_ROOM;
 	}
-	return WIRE_UNFIT_BROKEN;
+	return WIRE_FALLBACK_BROKEN;
 }
 
 static void answer(struct engine *e, uint32_t peer, uint64_t request, int status,
-		   enum wire_unfit unfit, const struct slot *slot)
+		   enum wire_fallback unfit, const struct slot *slot)
 {
 	struct wire_collected said = { .status = status,
 				       .unfit = unfit,
@@ -279,7 +279,7 @@ static void answer(struct engine *e, uint32_t peer, uint64_t request, int status
 }
 
 static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
-		   enum wire_unfit unfit)
+		   enum wire_fallback unfit)
 {
 	if (e->collects)
 		e->collects->refused[unfit]++;
@@ -314,9 +314,9 @@ static void turn_one(struct engine *e, struct collect *one)
 	one->asked = false;
 }
 
-void collects_turn(struct engine *e, uint64_t now)
+void landing_turn(struct engine *e, uint64_t now)
 {
-	struct collects *c = e->collects;
+	struct landing *c = e->collects;
 
 	if (!c)
 		return;
@@ -338,7 +338,7 @@ void collects_turn(struct engine *e, uint64_t now)
 
 /* ---- what is asked of it ---- */
 
-static struct collect *find(const struct collects *c, const uint64_t id[2])
+static struct collect *find(const struct landing *c, const uint64_t id[2])
 {
 	struct collect *one = c ? c->list : NULL;
 
@@ -347,7 +347,7 @@ static struct collect *find(const struct collects *c, const uint64_t id[2])
 	return one;
 }
 
-void collects_close(struct engine *e, const uint64_t id[2])
+void landing_close(struct engine *e, const uint64_t id[2])
 {
 	struct collect *one = find(e->collects, id);
 
@@ -363,7 +363,7 @@ static int sum(const struct wire_piece *pieces, uint32_t n, uint64_t *bytes)
 	for (uint32_t i = 0; i < n; i++)
 		if (!pieces[i].size)
 			return -EINVAL;
-		else if (!u64_add(*bytes, pieces[i].size, bytes) || *bytes > COLLECTS_SLOT)
+		else if (!u64_add(*bytes, pieces[i].size, bytes) || *bytes > LANDING_SLOT)
 			return -E2BIG;
 	return 0;
 }
@@ -377,14 +377,14 @@ static int check(const struct wire_collect *asked, size_t tail_size)
 		       : -EINVAL;
 }
 
-static enum wire_unfit fits(struct engine *e, const struct wire_collect *asked)
+static enum wire_fallback fits(struct engine *e, const struct wire_collect *asked)
 {
 	if (!e->collects || !e->rounds || !communicator_number(e))
-		return WIRE_UNFIT_COMMUNICATOR;
+		return WIRE_FALLBACK_COMMUNICATOR;
 	if (asked->tier >= STATE_TIERS ||
 	    !communicator_reaches(e, (enum state_tier)asked->tier))
-		return WIRE_UNFIT_TIER;
-	return asked->soon && !come_soon(e) ? WIRE_UNFIT_BOUNDARY : WIRE_FIT;
+		return WIRE_FALLBACK_TIER;
+	return asked->soon && !come_soon(e) ? WIRE_FALLBACK_BOUNDARY : WIRE_FIT;
 }
 
 /* Who asks may be anybody that reads: he does not keep a slot for as long as he likes. */
@@ -450,12 +450,12 @@ static int begin(struct engine *e, uint32_t peer, uint64_t request,
 	return 0;
 }
 
-void collects_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
-		    const void *body, const void *tail, size_t tail_size)
+void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+		   const void *body, const void *tail, size_t tail_size)
 {
 	struct wire_collect asked;
 	struct collect *one;
-	enum wire_unfit unfit;
+	enum wire_fallback unfit;
 	int rc;
 
 	memcpy(&asked, body, sizeof(asked));
@@ -471,14 +471,14 @@ void collects_serve(struct engine *e, uint32_t peer, const struct wire_header *h
 	if (!rc && unfit)
 		rc = -EREMOTE;
 	if (!rc && (rc = begin(e, peer, header->request, &asked, tail)))
-		unfit = rc == -EINVAL ? WIRE_UNFIT_BROKEN : WIRE_UNFIT_ROOM;
+		unfit = rc == -EINVAL ? WIRE_FALLBACK_BROKEN : WIRE_FALLBACK_ROOM;
 	if (rc)
-		refuse(e, peer, header->request, rc, unfit ? unfit : WIRE_UNFIT_BROKEN);
+		refuse(e, peer, header->request, rc, unfit ? unfit : WIRE_FALLBACK_BROKEN);
 }
 
 /* ---- words ---- */
 
-static void describe(const struct collects *c, FILE *out)
+static void describe(const struct landing *c, FILE *out)
 {
 	fprintf(out, "for mounts: brought %llu bytes, %u of %u slots in use, boundaries ",
 		(unsigned long long)c->brought, c->nslots - count_free(c), c->nslots);
@@ -486,10 +486,10 @@ static void describe(const struct collects *c, FILE *out)
 		fputs("are not coming", out);
 	else
 		fprintf(out, "every %llu ms", (unsigned long long)c->period_ms);
-	unfit_describe(c->refused, out);
+	fallback_describe(c->refused, out);
 }
 
-char *collects_text(struct engine *e)
+char *landing_text(struct engine *e)
 {
 	char *text = NULL;
 	size_t size;

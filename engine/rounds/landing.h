@@ -15,28 +15,28 @@
 
 #include "engine/node/node.h"
 
-struct collects;
+struct landing;
 
-#define COLLECTS_SLOT (UINT64_C(16) << 20)
+#define LANDING_SLOT (UINT64_C(16) << 20)
 
 /* Slots in so many bytes, rounded down, 32 at most, which the rank's devices reach, where it has any.  0: there are none.
  * Trainer's thread, with the lock.  Errors of pinned_open and of the port's pin.
  */
-int collects_init(struct engine *e, uint64_t bytes);
+int landing_init(struct engine *e, uint64_t bytes);
 /* The communicator is gone. */
-void collects_free(struct engine *e);
+void landing_free(struct engine *e);
 
-/* One of them for the trainer's own use, until it is put: COLLECTS_SLOT bytes.  NULL: none is free.  Trainer's thread, with the lock. */
-void *collects_slot_get(struct engine *e);
-void collects_slot_put(struct engine *e, const void *memory);
+/* One of them for the trainer's own use, until it is put: LANDING_SLOT bytes.  NULL: none is free.  Trainer's thread, with the lock. */
+void *landing_slot_get(struct engine *e);
+void landing_slot_put(struct engine *e, const void *memory);
 
 /* COLLECT; VIEW_CLOSE, of whatever number.  Engine thread, with the lock. */
-void collects_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
-		    const void *body, const void *tail, size_t tail_size);
-void collects_close(struct engine *e, const uint64_t id[2]);
-void collects_turn(struct engine *e, uint64_t now);
+void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
+		   const void *body, const void *tail, size_t tail_size);
+void landing_close(struct engine *e, const uint64_t id[2]);
+void landing_turn(struct engine *e, uint64_t now);
 
 /* What .frag/nccl says of this rank: rounds_report, and what was brought to mounts.  With the lock; the caller's to free.  NULL: no memory. */
-char *collects_text(struct engine *e);
+char *landing_text(struct engine *e);
 
 #endif

@@ -112,7 +112,7 @@ static struct round *find(struct rounds *r, const uint64_t transaction[2])
 static void launched_free(struct engine *e, struct launched *l)
 {
 	if (l)
-		sends_free(e, l->send);
+		send_source_free(e, l->send);
 	free(l);
 }
 
@@ -122,7 +122,7 @@ static struct launched *launched_new(struct engine *e, const struct edit_round *
 	size_t n = part->count + (own ? own->plan.n : 0);
 	struct launched *l = calloc(1, sizeof(*l) + n * sizeof(l->moves[0]));
 
-	if (l && !(l->send = sends_new(part->count, true))) {
+	if (l && !(l->send = send_source_new(part->count, true))) {
 		free(l);
 		return NULL;
 	}
@@ -144,10 +144,11 @@ static int add_sent(struct engine *e, struct launched *l, const struct edit_roun
 	for (uint32_t i = 0; i < part->count; i++) {
 		const struct wire_piece *piece = &part->pieces[i];
 		void *from;
-		int status = part->view[0]
-				     ? sends_from_view(e, l->send, part->view, piece, &from)
-				     : sends_from(e, l->send, piece->epoch, piece->state,
-						  piece->offset, piece->size, &from);
+		int status =
+			part->view[0]
+				? send_source_from_view(e, l->send, part->view, piece, &from)
+				: send_source_from(e, l->send, piece->epoch, piece->state,
+						   piece->offset, piece->size, &from);
 
 		rc = rc ? rc : status;
 		*gone |= !from;
@@ -174,7 +175,7 @@ static int start(struct engine *e, struct rounds *r, struct launched *l, struct 
 
 	l->io.io.what = COLLECTIVE_MOVES;
 	l->io.io.moves = l->moves;
-	l->io.io.after = sends_after(l->send);
+	l->io.io.after = send_source_after(l->send);
 	atomic_fetch_add(&r->under_way, 1);
 	rc = communicator_launch(e, l->communicator, &l->io);
 	if (rc) {

@@ -20,7 +20,7 @@ struct send {
 	struct held held[];
 };
 
-struct send *sends_new(unsigned n, bool keep)
+struct send *send_source_new(unsigned n, bool keep)
 {
 	struct send *s = calloc(1, sizeof(*s) + n * sizeof(s->held[0]));
 
@@ -29,7 +29,7 @@ struct send *sends_new(unsigned n, bool keep)
 	return s;
 }
 
-void sends_free(struct engine *e, struct send *s)
+void send_source_free(struct engine *e, struct send *s)
 {
 	if (!s)
 		return;
@@ -102,8 +102,8 @@ static int keep(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, 
 	return 0;
 }
 
-int sends_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, uint64_t offset,
-	       uint64_t size, void **from)
+int send_source_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
+		     uint64_t offset, uint64_t size, void **from)
 {
 	int number, rc;
 
@@ -143,8 +143,8 @@ static int from_kept(struct send *s, struct devices_kept *kept, uint64_t inside,
 	return 0;
 }
 
-int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2],
-		    const struct wire_piece *piece, void **from)
+int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[2],
+			  const struct wire_piece *piece, void **from)
 {
 	uint64_t inside = 0;
 	struct view_look look;
@@ -171,7 +171,7 @@ int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2],
 	return keep(e, s, look.epoch, look.row, look.at, piece->size, from);
 }
 
-struct device_event *sends_after(const struct send *s)
+struct device_event *send_source_after(const struct send *s)
 {
 	return s->after;
 }

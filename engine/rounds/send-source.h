@@ -12,20 +12,20 @@ struct send;
 struct device_event;
 
 /* For n pieces.  keep: as they are now, whatever the trainer enqueues later.  NULL: no memory. */
-struct send *sends_new(unsigned n, bool keep);
-void sends_free(struct engine *e, struct send *s);
+struct send *send_source_new(unsigned n, bool keep);
+void send_source_free(struct engine *e, struct send *s);
 
 /* The next piece.  *from, unless it is NULL: as many bytes can be sent, also where they are not what they ought to be: -ENOSPC:
  * they could not be kept; as registry_copy; -ENOMEM; -E2BIG: they lie in several runs.
  */
-int sends_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, uint64_t offset,
-	       uint64_t size, void **from);
+int send_source_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
+		     uint64_t offset, uint64_t size, void **from);
 /* The same of a piece as a view shows it, all of one view on this rank.  -ESTALE: it is there no more; -EAGAIN: not yet what it is
  * to show.
  */
-int sends_from_view(struct engine *e, struct send *s, const uint64_t view[2],
-		    const struct wire_piece *piece, void **from);
+int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[2],
+			  const struct wire_piece *piece, void **from);
 /* When all of them are there; NULL: they are. */
-struct device_event *sends_after(const struct send *s);
+struct device_event *send_source_after(const struct send *s);
 
 #endif

@@ -116,7 +116,7 @@ void serve_swap_turn(struct engine *e, uint64_t now)
 static char *text_about(struct engine *e, const char *what)
 {
 	if (!strcmp(what, "nccl"))
-		return collects_text(e);
+		return landing_text(e);
 	if (!strcmp(what, "arena"))
 		return serve_arena_text(e);
 	if (!e->registry.place)

@@ -301,7 +301,7 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 	switch (header->type) {
 	case WIRE_VIEW_CLOSE:
 		view_owner_close(&e->views, t.transaction);
-		collects_close(e, t.transaction);
+		landing_close(e, t.transaction);
 		break;
 	case WIRE_CANCEL:
 		agree_cancel(e, t.transaction);
@@ -491,7 +491,7 @@ static bool serve_round(struct engine *e, const struct request *r)
 		rounds_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
 		return true;
 	case WIRE_COLLECT:
-		collects_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
+		landing_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
 		return true;
 	case WIRE_RENDEZVOUS:
 		rendezvous_serve(e, r->peer, r->header, r->body);

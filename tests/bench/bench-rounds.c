@@ -208,7 +208,7 @@ static void use_communicator(struct engine *e)
 	pthread_mutex_lock(&e->lock);
 	rc = rounds_init(e);
 	if (!rc)
-		rc = collects_init(e, COLLECTS_SLOT);
+		rc = landing_init(e, LANDING_SLOT);
 	if (!rc)
 		rc = communicator_use(e, mode->by, &options);
 	pthread_mutex_unlock(&e->lock);

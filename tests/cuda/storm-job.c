@@ -158,7 +158,7 @@ static void say_state(void)
 	char *text, *end;
 
 	pthread_mutex_lock(&f->engine->lock);
-	text = collects_text(f->engine);
+	text = landing_text(f->engine);
 	pthread_mutex_unlock(&f->engine->lock);
 	end = text ? strchr(text, '\n') : NULL;
 	if (!end)

@@ -36,8 +36,7 @@ static void connect_ranks(void)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_int_eq(
-			collects_init(engine_of(rank), rank == AGENT ? 2 * COLLECTS_SLOT : 0),
-			0);
+			landing_init(engine_of(rank), rank == AGENT ? 2 * LANDING_SLOT : 0), 0);
 	boundaries_connect();
 }
 
@@ -174,7 +173,7 @@ uint64_t by_rounds(void)
 	return atomic_load(&observer->counters.owner_bytes_rounds);
 }
 
-uint64_t unfit(enum wire_unfit why)
+uint64_t unfit(enum wire_fallback why)
 {
 	return atomic_load(&observer->counters.rounds_unfit[why]);
 }

@@ -109,7 +109,7 @@ START_TEST(it_comes_ahead_of_its_reader)
 	observer->collecting.window = 2 * PART;
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(0, PART), PART);
-	while (unfit(WIRE_UNFIT_ROOM) < 2)
+	while (unfit(WIRE_FALLBACK_ROOM) < 2)
 		turn_all(NULL);
 	ck_assert(find_window(2 * PART) && !find_window(4 * PART));
 	ck_assert_int_eq(read_at(PART, PART), PART);
@@ -131,7 +131,7 @@ START_TEST(a_trainer_that_does_not_come_is_not_waited_for)
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 0);
-	ck_assert_uint_ge(unfit(WIRE_UNFIT_BOUNDARY), 1);
+	ck_assert_uint_ge(unfit(WIRE_FALLBACK_BOUNDARY), 1);
 	close_all();
 }
 END_TEST
@@ -142,7 +142,7 @@ START_TEST(by_choice_boundaries_are_to_come_soon)
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 0);
-	ck_assert_uint_ge(unfit(WIRE_UNFIT_BOUNDARY), 1);
+	ck_assert_uint_ge(unfit(WIRE_FALLBACK_BOUNDARY), 1);
 	all_go(GOAL);
 	while (!by_rounds()) {
 		observer->collecting.retry_ms = 0;
@@ -158,11 +158,11 @@ END_TEST
 static const struct {
 	const char *host, *how;
 	uint64_t min;
-	enum wire_unfit unfit;
+	enum wire_fallback unfit;
 } unfits[] = {
-	{ "host 0", "host", 0, WIRE_UNFIT_TOLD },
-	{ "host 0", "auto", BYTES + 1, WIRE_UNFIT_SIZE },
-	{ "elsewhere", "nccl", 0, WIRE_UNFIT_REACH },
+	{ "host 0", "host", 0, WIRE_FALLBACK_TOLD },
+	{ "host 0", "auto", BYTES + 1, WIRE_FALLBACK_SIZE },
+	{ "elsewhere", "nccl", 0, WIRE_FALLBACK_REACH },
 };
 
 START_TEST(what_does_not_fit_is_read_as_ever)
@@ -186,7 +186,7 @@ START_TEST(without_a_communicator_all_is_read_as_ever)
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 0);
-	ck_assert_uint_ge(unfit(WIRE_UNFIT_COMMUNICATOR), 1);
+	ck_assert_uint_ge(unfit(WIRE_FALLBACK_COMMUNICATOR), 1);
 	close_all();
 }
 END_TEST
@@ -202,7 +202,7 @@ START_TEST(what_the_communicator_does_not_reach_is_read_as_ever)
 		struct engine *e = engine_of(rank);
 
 		ck_assert_int_eq(rounds_init(e), 0);
-		ck_assert_int_eq(collects_init(e, COLLECTS_SLOT), 0);
+		ck_assert_int_eq(landing_init(e, LANDING_SLOT), 0);
 		ck_assert_int_eq(communicator_use(e, &collective_host, &options), 0);
 	}
 	for (uint32_t rank = 0; rank < WORLD; rank++)
@@ -212,7 +212,7 @@ START_TEST(what_the_communicator_does_not_reach_is_read_as_ever)
 	file = open_state("exp_avg");
 	read_all();
 	expect_truth();
-	ck_assert_uint_ge(unfit(WIRE_UNFIT_TIER), 1);
+	ck_assert_uint_ge(unfit(WIRE_FALLBACK_TIER), 1);
 	close_all();
 }
 END_TEST
@@ -246,7 +246,7 @@ START_TEST(a_view_that_an_owner_has_lost_is_no_view)
 		turn_all(NULL);
 	ck_assert_int_eq(ended, -ESTALE);
 	ck_assert_uint_eq(by_rounds(), 0);
-	ck_assert_uint_ge(unfit(WIRE_UNFIT_VIEW), 1);
+	ck_assert_uint_ge(unfit(WIRE_FALLBACK_VIEW), 1);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_uint_ne(communicator_number(engine_of(rank)), 0);
 	close_all();
@@ -267,7 +267,7 @@ START_TEST(after_a_view_that_was_gone_the_next_one_comes_by_rounds)
 	forget_view(OWNER);
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(BYTES - PART, PART), -ESTALE);
-	ck_assert_uint_ge(unfit(WIRE_UNFIT_VIEW), 1);
+	ck_assert_uint_ge(unfit(WIRE_FALLBACK_VIEW), 1);
 	next_view();
 	read_all();
 	expect_truth();
@@ -283,13 +283,13 @@ START_TEST(a_slow_reader_reads_by_messages_until_the_next_view)
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(OWN, PART), PART);
 	ck_assert_uint_eq(by_rounds(), PART);
-	collects_close(engine_of(AGENT), find_window(OWN)->id);
+	landing_close(engine_of(AGENT), find_window(OWN)->id);
 	for (int i = 0; i < 20; i++)
 		turn_all(NULL);
 	ck_assert_int_eq(read_at(OWN + PART, PART), PART);
 	ck_assert_uint_eq(by_rounds(), PART);
-	ck_assert_uint_eq(unfit(WIRE_UNFIT_LATE), 1);
-	ck_assert_uint_eq(unfit(WIRE_UNFIT_BROKEN), 0);
+	ck_assert_uint_eq(unfit(WIRE_FALLBACK_LATE), 1);
+	ck_assert_uint_eq(unfit(WIRE_FALLBACK_BROKEN), 0);
 	next_view();
 	read_all();
 	expect_truth();

@@ -47,7 +47,7 @@ START_TEST(where_all_memory_is_lent_it_is_read_as_ever)
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 2 * PART);
-	ck_assert_uint_ge(unfit(WIRE_UNFIT_ROOM), 1);
+	ck_assert_uint_ge(unfit(WIRE_FALLBACK_ROOM), 1);
 	engine_file_close(others[0]);
 	engine_file_close(file);
 	for (int i = 0; i < 20; i++)
@@ -100,7 +100,7 @@ static void ask(const struct wire_collect *body, const struct wire_piece *pieces
 START_TEST(what_is_asked_for_wrongly_is_refused)
 {
 	struct wire_collect body = { .id = { 1, 1 }, .view = { 1, 1 }, .count = 2 };
-	struct wire_piece pieces[2] = { { .size = COLLECTS_SLOT, .rank = OWNER },
+	struct wire_piece pieces[2] = { { .size = LANDING_SLOT, .rank = OWNER },
 					{ .size = 1, .rank = WORLD } };
 
 	open_all("host 0", "nccl");
@@ -125,7 +125,7 @@ START_TEST(what_is_asked_for_wrongly_is_refused)
 	ck_assert_int_eq(collected.status, -EINVAL);
 	body.tier = STATE_TIERS;
 	ask(&body, pieces, 0);
-	ck_assert_uint_eq(collected.unfit, WIRE_UNFIT_TIER);
+	ck_assert_uint_eq(collected.unfit, WIRE_FALLBACK_TIER);
 	close_all();
 }
 END_TEST
@@ -141,7 +141,7 @@ START_TEST(without_memory_nothing_is_brought)
 	read_first_part();
 	e = engine_of(AGENT);
 	scarce_begin(1, 1);
-	collects_serve(e, NODE_LOCAL, &header, &body, &piece, sizeof(piece));
+	landing_serve(e, NODE_LOCAL, &header, &body, &piece, sizeof(piece));
 	ck_assert_uint_eq(scarce_end(), 1);
 	ask(&body, &piece, sizeof(piece)); /* there was none of that id */
 	ck_assert_int_eq(collected.status, -ESTALE);
@@ -180,11 +180,11 @@ START_TEST(a_mount_leaves_a_slot_to_another)
 	theirs = open_state_of(other, "exp_avg");
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(0, PART), PART);
-	while (unfit(WIRE_UNFIT_ROOM) < 2)
+	while (unfit(WIRE_FALLBACK_ROOM) < 2)
 		turn_all(NULL);
 	ck_assert_int_eq(read_of(theirs, 0, PART), PART);
-	ck_assert_uint_ge(other->counters.rounds_unfit[WIRE_UNFIT_ROOM], 1);
-	collects_close(engine_of(AGENT), find_window(2 * PART)->id);
+	ck_assert_uint_ge(other->counters.rounds_unfit[WIRE_FALLBACK_ROOM], 1);
+	landing_close(engine_of(AGENT), find_window(2 * PART)->id);
 	for (int i = 0; i < 20; i++)
 		turn_all(NULL);
 	ask_for_part(LONG_MS);
@@ -205,7 +205,7 @@ START_TEST(whoever_waits_for_ever_is_answered_all_the_same)
 	open_all("host 0", "nccl");
 	read_first_part();
 	ask_for_part(UINT32_MAX);
-	ck_assert_uint_eq(collected.unfit, WIRE_UNFIT_BOUNDARY);
+	ck_assert_uint_eq(collected.unfit, WIRE_FALLBACK_BOUNDARY);
 	close_all();
 }
 END_TEST

@@ -122,7 +122,7 @@ static void open_job(const struct job_group *group, bool connected)
 {
 	boundaries_open(WORLD, group);
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
-		ck_assert_int_eq(collects_init(engine_of(rank), COLLECTS_SLOT), 0);
+		ck_assert_int_eq(landing_init(engine_of(rank), LANDING_SLOT), 0);
 		if (on_devices)
 			hidden_new(&there[rank],
 				   devices_port(engine_of(rank)->registry.devices),

@@ -103,7 +103,7 @@ static void open_connected(const struct job_group *group)
 {
 	open_unconnected(group);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		ck_assert_int_eq(collects_init(engine_of(rank), COLLECTS_SLOT), 0);
+		ck_assert_int_eq(landing_init(engine_of(rank), LANDING_SLOT), 0);
 	boundaries_connect();
 }
 
@@ -206,12 +206,12 @@ START_TEST(where_one_cannot_none_does)
 	open_connected(&sharded);
 	if (_i)
 		boundary(2);
-	taken = _i ? NULL : collects_slot_get(engine_of(2));
+	taken = _i ? NULL : landing_slot_get(engine_of(2));
 	all_call("fp32");
 	all_end_with(0);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_uint_eq(launched(rank), 0);
-	collects_slot_put(engine_of(2), taken);
+	landing_slot_put(engine_of(2), taken);
 	if (_i)
 		for (uint32_t rank = 0; rank < WORLD; rank++)
 			if (rank != 2)
@@ -225,7 +225,7 @@ START_TEST(one_that_is_not_connected_has_its_part_by_the_host)
 {
 	open_unconnected(&sharded);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		ck_assert_int_eq(collects_init(engine_of(rank), COLLECTS_SLOT), 0);
+		ck_assert_int_eq(landing_init(engine_of(rank), LANDING_SLOT), 0);
 	boundaries_connect_some(WORLD - 1);
 	all_call("fp32");
 	all_end_with(0);
