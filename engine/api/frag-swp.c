@@ -264,14 +264,14 @@ static int check_files(struct swp *s)
 	return fd < 0 ? fd : 0;
 }
 
-struct transfer {
+struct remote_read {
 	struct registry *registry;
 	uint32_t row;
 };
 
 static int take(void *arg, uint64_t offset, void *data, size_t size)
 {
-	const struct transfer *t = arg;
+	const struct remote_read *t = arg;
 
 	return registry_put(t->registry, t->row, offset, data, size);
 }
@@ -291,7 +291,7 @@ static int make_state(struct swp *s, struct item *item)
 
 static int import_item(struct swp *s, struct item *item)
 {
-	struct transfer t = { .registry = &s->f->engine->registry };
+	struct remote_read t = { .registry = &s->f->engine->registry };
 	int fd = open_item(s, item), rc = 0;
 
 	if (fd < 0)
@@ -356,14 +356,14 @@ static int list_states(struct swp *s, uint32_t home)
 
 static int give(void *arg, uint64_t offset, void *data, size_t size)
 {
-	const struct transfer *t = arg;
+	const struct remote_read *t = arg;
 
 	return registry_read(t->registry, 0, t->row, offset, data, size);
 }
 
 static int export_item(struct swp *s, const struct item *item)
 {
-	struct transfer t = { &s->f->engine->registry, (uint32_t)item->row };
+	struct remote_read t = { &s->f->engine->registry, (uint32_t)item->row };
 	char file[TENSOR_SWP_FILE_MAX];
 
 	tensor_swp_name(&item->swp, file);

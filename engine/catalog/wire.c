@@ -52,8 +52,8 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_PART] = sizeof(struct wire_part),
 	[WIRE_RENDEZVOUS] = sizeof(struct wire_rendezvous),
 	[WIRE_RENDEZVOUS_OVER] = sizeof(struct wire_rendezvous_over),
-	[WIRE_COLLECT] = sizeof(struct wire_collect),
-	[WIRE_COLLECTED] = sizeof(struct wire_collected),
+	[WIRE_PREFETCH] = sizeof(struct wire_prefetch),
+	[WIRE_LANDED] = sizeof(struct wire_landed),
 };
 
 size_t wire_body_size(enum wire_type type)

@@ -112,8 +112,8 @@ enum wire_type {
 	WIRE_RENDEZVOUS,
 	WIRE_RENDEZVOUS_OVER,
 	WIRE_FABRIC,
-	WIRE_COLLECT,
-	WIRE_COLLECTED,
+	WIRE_PREFETCH,
+	WIRE_LANDED,
 	WIRE_LEFT,
 	WIRE_TYPES,
 };
@@ -357,7 +357,7 @@ struct wire_round { /* then count wire_piece: what this rank is to send to the o
 };
 static_assert(sizeof(struct wire_round) == 48, "wire");
 
-struct wire_collect { /* then count wire_piece: neighbours; again: how is it?  count is 0 then */
+struct wire_prefetch { /* then count wire_piece: neighbours; again: how is it?  count is 0 then */
 	uint64_t id[2];   /* the observer's number for them */
 	uint64_t view[2]; /* whose bytes they are */
 	uint32_t count;
@@ -365,7 +365,7 @@ struct wire_collect { /* then count wire_piece: neighbours; again: how is it?  c
 	uint32_t wait_ms; /* for a boundary */
 	uint32_t soon;    /* 1: not at all where boundaries are rare */
 };
-static_assert(sizeof(struct wire_collect) == 48, "wire");
+static_assert(sizeof(struct wire_prefetch) == 48, "wire");
 
 /* Why bytes do not come by a round. */
 enum wire_fallback {
@@ -383,12 +383,12 @@ enum wire_fallback {
 	WIRE_FALLBACKS,
 };
 
-struct wire_collected {
+struct wire_landed {
 	int32_t status;   /* 0, or -errno */
 	uint32_t unfit;   /* why: enum wire_fallback */
 	uint64_t address; /* in the rank: of the bytes, labelled (engine/memory/view-pool.h) */
 };
-static_assert(sizeof(struct wire_collected) == 16, "wire");
+static_assert(sizeof(struct wire_landed) == 16, "wire");
 
 struct wire_form { /* then count uint32_t: the ranks of it, in their places */
 	uint64_t number;

@@ -71,7 +71,8 @@ static int add_edge(struct engine *e, struct commit *c, const struct commit_edge
 {
 	struct commit_edge *edge = edge_new(c, like, f, offset);
 	uint8_t element[sizeof(edge->bytes)];
-	int rc = edge ? grab_now(e, &edge->file, offset, element, edge->read.size) : -ENOMEM;
+	int rc = edge ? onesided_read(e, &edge->file, offset, element, edge->read.size)
+		      : -ENOMEM;
 
 	if (!rc)
 		take_edge(edge, element);
@@ -169,7 +170,7 @@ void commit_read_edges(struct engine *e, struct commit_edge *edges)
 
 	for (struct commit_edge *edge = edges; edge; edge = next) {
 		next = edge->next; /* with the last one all may be gone */
-		transfers_start(e, &edge->read);
+		remote_read_start(e, &edge->read);
 	}
 }
 
@@ -177,7 +178,7 @@ void commit_cancel_edges(struct commit *c)
 {
 	for (struct commit_edge *edge = c->edges; edge; edge = edge->next)
 		if (!edge->over)
-			transfers_end(&edge->read);
+			remote_read_end(&edge->read);
 }
 
 static void free_edges(struct commit_edge *edge)

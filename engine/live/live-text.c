@@ -349,7 +349,7 @@ static char *inflight(struct engine *e)
 	if (!out)
 		return NULL;
 	pthread_mutex_lock(&e->lock);
-	transfers_describe(e, out);
+	remote_read_describe(e, out);
 	writes_describe(e, out);
 	freezes_describe(e, out);
 	pthread_mutex_unlock(&e->lock);
@@ -427,7 +427,7 @@ static char *nccl_text(struct engine *e)
 	if (!out)
 		return NULL;
 	fputs(connected, out);
-	collecting_describe(e, out);
+	prefetch_describe(e, out);
 	fclose(out);
 	return text;
 }

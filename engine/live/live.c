@@ -105,7 +105,7 @@ static int open_source(struct engine *e, const struct engine_options *o, char *w
 
 static int check_gather(struct engine *e, const char *how, char *why, size_t size)
 {
-	int rc = collecting_init(e, how);
+	int rc = prefetch_init(e, how);
 
 	if (rc)
 		snprintf(why, size, "gather=%s is none of auto, nccl, host", how);
@@ -308,7 +308,7 @@ void live_file_close(struct engine_file *f)
 		return;
 	readahead_drop(f);
 	pthread_mutex_lock(&f->engine->lock);
-	collecting_close(f->engine, f);
+	prefetch_close(f->engine, f);
 	view_reader_close(f->engine, f);
 	pthread_mutex_unlock(&f->engine->lock);
 	free(f->whole);

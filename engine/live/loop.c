@@ -192,7 +192,7 @@ static int wait_time(struct engine *e, int wait_ms)
 	if (e->local_first)
 		return 0;
 	if (e->transfers)
-		return (int)u64_min((uint64_t)wait_ms, transfers_tick_ms(e));
+		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
 	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
 	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
 	    communicator_ticks(e) || barrier_tick(e) || rendezvous_tick(e) || rounds_tick(e) ||
@@ -230,7 +230,7 @@ static bool is_stepping(struct engine *e, uint64_t now)
 
 void engine_turn(struct engine *e, int wait_ms)
 {
-	struct transfer *transfers = NULL;
+	struct remote_read *transfers = NULL;
 	struct commit *commits = NULL;
 	struct engine_wait *waits = NULL;
 	struct engine_freeze *freezes = NULL;
@@ -261,9 +261,9 @@ void engine_turn(struct engine *e, int wait_ms)
 		serve_turn(e, now);
 		waiters_turn(e, now);
 	}
-	collecting_go_on(e, now);
+	prefetch_go_on(e, now);
 	view_reader_tell_closed(e);
-	transfers_turn(e, now, &transfers);
+	remote_read_turn(e, now, &transfers);
 	writes_turn(e, now, &commits);
 	watch_turn(e, now, &waits);
 	past_turn(e, now);
@@ -275,7 +275,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	rounds_turn(e, now, &rounds);
 	landing_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
-	transfers_finish(transfers);
+	remote_read_finish(transfers);
 	writes_finish(commits);
 	watch_finish(waits);
 	freezes_finish(freezes);
@@ -303,7 +303,7 @@ void turn_free(struct engine *e)
 		pthread_join(e->thread, NULL);
 	}
 	readahead_free(e);
-	transfers_abandon(e);
+	remote_read_abandon(e);
 	writes_abandon(e);
 	freezes_abandon(e);
 	communicator_free(e);

@@ -94,7 +94,7 @@ struct window { /* bytes of the file's view, in a rank of this host: engine/read
 	uint64_t until_ms; /* ASKED: it is not waited for any longer */
 };
 
-struct collecting { /* under the engine's lock */
+struct prefetch { /* under the engine's lock */
 	struct window windows[WINDOWS];
 	_Atomic bool any; /* not all are NONE */
 	enum wire_fallback
@@ -117,7 +117,7 @@ struct engine_file {
 	_Atomic bool fast;   /* the last read was served at once */
 	_Atomic bool viewed; /* viewing is READY */
 	struct view_reader viewing;
-	struct collecting collecting;
+	struct prefetch collecting;
 	_Atomic(uint8_t *) whole; /* all of a small file, read at once: it needs no view */
 	/* under the pool's lock */
 	uint64_t next_offset;

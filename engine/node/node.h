@@ -41,7 +41,7 @@ enum {
 };
 
 struct rpc;
-struct transfer;
+struct remote_read;
 struct closing;
 struct commit;
 struct freeze;
@@ -98,15 +98,15 @@ struct past { /* an observer's: edit-history.c */
 	unsigned n;
 };
 
-enum collecting_how {
-	COLLECTING_NOT_ASKED, /* no mount's engine */
-	COLLECTING_AUTO,
-	COLLECTING_ALWAYS,
-	COLLECTING_NEVER,
+enum prefetch_how {
+	PREFETCH_NOT_ASKED, /* no mount's engine */
+	PREFETCH_AUTO,
+	PREFETCH_ALWAYS,
+	PREFETCH_NEVER,
 };
 
-struct collecting_choice { /* a mount's: prefetch.c */
-	enum collecting_how how;
+struct prefetch_choice { /* a mount's: prefetch.c */
+	enum prefetch_how how;
 	uint64_t min;                /* bytes */
 	uint64_t window;             /* bytes asked for at a time */
 	unsigned wait_ms;            /* for a boundary; as much for the bytes to come then */
@@ -226,10 +226,10 @@ struct engine {
 		uint64_t n;
 	} told;
 	struct past past;
-	struct about *abouts;       /* what observers' threads ask of ranks */
-	struct waiter *waiters;     /* a rank's: WAITs to be answered */
-	struct transfer *transfers; /* reads that wait */
-	struct collecting_choice collecting;
+	struct about *abouts;          /* what observers' threads ask of ranks */
+	struct waiter *waiters;        /* a rank's: WAITs to be answered */
+	struct remote_read *transfers; /* reads that wait */
+	struct prefetch_choice collecting;
 	struct closing *closings; /* views of closed files, to be told */
 	uint64_t view_number;
 	struct commit *commits;

@@ -30,8 +30,8 @@ static const uint8_t needs[WIRE_TYPES] = {
 	[WIRE_ROUND] = IS_RANK,       [WIRE_INVITE] = IS_RANK,
 	[WIRE_FORM] = IS_RANK,        [WIRE_PART] = IS_RANK,
 	[WIRE_RENDEZVOUS] = IS_RANK,  [WIRE_RENDEZVOUS_OVER] = ANSWERS,
-	[WIRE_FABRIC] = IS_RANK,      [WIRE_COLLECT] = LOOKS,
-	[WIRE_COLLECTED] = ANSWERS,   [WIRE_LEFT] = IS_RANK,
+	[WIRE_FABRIC] = IS_RANK,      [WIRE_PREFETCH] = LOOKS,
+	[WIRE_LANDED] = ANSWERS,      [WIRE_LEFT] = IS_RANK,
 };
 
 bool permissions_is_answer(enum wire_type type)

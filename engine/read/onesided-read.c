@@ -242,7 +242,8 @@ static int copy_grab(struct engine *e, struct engine_file *f, const struct grabs
 	return rc == -EAGAIN && grab->room ? copy_kept(e, f, grab, out) : rc;
 }
 
-int grab_now(struct engine *e, struct engine_file *f, uint64_t offset, void *out, size_t size)
+int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
+		  size_t size)
 {
 	static _Thread_local struct grabs g; /* plan.keep_lost stays false */
 	uint64_t generation = atomic_load(&f->viewed) ? f->viewing.generation : 0;
@@ -250,8 +251,8 @@ int grab_now(struct engine *e, struct engine_file *f, uint64_t offset, void *out
 	int rc = 0;
 
 	while (done < size && !rc) {
-		uint64_t here = collecting_copy(e, f, offset + done, (uint8_t *)out + done,
-						size - done);
+		uint64_t here =
+			prefetch_copy(e, f, offset + done, (uint8_t *)out + done, size - done);
 
 		done += here;
 		if (here)

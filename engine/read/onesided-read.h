@@ -11,6 +11,7 @@
  * make it a transfer; -EFAULT: freed, or moved meanwhile: the same.  -EIO, -ENOENT, -EINVAL.
  * Any thread, without the lock.
  */
-int grab_now(struct engine *e, struct engine_file *f, uint64_t offset, void *out, size_t size);
+int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
+		  size_t size);
 
 #endif

@@ -21,19 +21,18 @@ enum {
 	RETRY_MAX_MS = 30000,
 };
 
-int collecting_init(struct engine *e, const char *how)
+int prefetch_init(struct engine *e, const char *how)
 {
-	struct collecting_choice *c = &e->collecting;
+	struct prefetch_choice *c = &e->collecting;
 
 	if (!how || !strcmp(how, "auto"))
-		*c = (struct collecting_choice){ .how = COLLECTING_AUTO,
-						 .min = MIN,
-						 .wait_ms = AUTO_MS };
+		*c = (struct prefetch_choice){ .how = PREFETCH_AUTO,
+					       .min = MIN,
+					       .wait_ms = AUTO_MS };
 	else if (!strcmp(how, "nccl"))
-		*c = (struct collecting_choice){ .how = COLLECTING_ALWAYS,
-						 .wait_ms = ALWAYS_MS };
+		*c = (struct prefetch_choice){ .how = PREFETCH_ALWAYS, .wait_ms = ALWAYS_MS };
 	else if (!strcmp(how, "host"))
-		*c = (struct collecting_choice){ .how = COLLECTING_NEVER };
+		*c = (struct prefetch_choice){ .how = PREFETCH_NEVER };
 	else
 		return -EINVAL;
 	c->wait_ms = (unsigned)u64_min(c->wait_ms, e->timeout_ms / 4);
@@ -51,7 +50,7 @@ static void count_unfit(struct engine *e, enum wire_fallback unfit)
 /* For all files, for some time: longer each time. */
 static void hold_off(struct engine *e, enum wire_fallback unfit, uint64_t now)
 {
-	struct collecting_choice *c = &e->collecting;
+	struct prefetch_choice *c = &e->collecting;
 
 	count_unfit(e, unfit);
 	c->unfit = unfit;
@@ -104,7 +103,7 @@ static void want_no_more(struct engine *e, struct engine_file *f)
 	f->collecting.wanting = false;
 }
 
-void collecting_close(struct engine *e, struct engine_file *f)
+void prefetch_close(struct engine *e, struct engine_file *f)
 {
 	if (f->collecting.wanting)
 		want_no_more(e, f);
@@ -162,16 +161,16 @@ static bool on_collected(struct engine *e, void *owner, uint64_t number,
 			 const struct answer *answer);
 
 static int ask(struct engine *e, struct engine_file *f, const struct window *w,
-	       const struct wire_collect *body, const struct wire_piece *pieces)
+	       const struct wire_prefetch *body, const struct wire_piece *pieces)
 {
-	return peers_call(e, w->rank, WIRE_COLLECT, body, pieces, body->count * sizeof(*pieces),
-			  on_collected, f, w->id[1]);
+	return peers_call(e, w->rank, WIRE_PREFETCH, body, pieces,
+			  body->count * sizeof(*pieces), on_collected, f, w->id[1]);
 }
 
 /* What was asked got lost, or waits for its boundary. */
 static bool ask_again(struct engine *e, struct engine_file *f, const struct window *w)
 {
-	struct wire_collect body = { .id = { w->id[0], w->id[1] } };
+	struct wire_prefetch body = { .id = { w->id[0], w->id[1] } };
 
 	return !ask(e, f, w, &body, NULL);
 }
@@ -194,9 +193,9 @@ static void fail(struct engine *e, struct engine_file *f, struct window *w,
 
 static enum wire_fallback take(struct engine *e, struct window *w, const struct answer *answer)
 {
-	struct wire_collected said;
+	struct wire_landed said;
 
-	if (answer->status || answer->type != WIRE_COLLECTED)
+	if (answer->status || answer->type != WIRE_LANDED)
 		return WIRE_FALLBACK_BROKEN;
 	memcpy(&said, answer->body, sizeof(said));
 	if (said.status)
@@ -285,15 +284,15 @@ static void list_pieces(const struct engine_file *f, const struct plan *plan,
 static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 		      const struct plan *plan, int tier, uint64_t offset, uint64_t now)
 {
-	const struct collecting_choice *c = &e->collecting;
+	const struct prefetch_choice *c = &e->collecting;
 	struct wire_piece pieces[NODE_PIECES_MAX];
 	struct window *w = find_free(f);
-	struct wire_collect body = { .id = { e->writer_id, ++e->view_number },
-				     .view = { f->viewing.id[0], f->viewing.id[1] },
-				     .count = plan->n,
-				     .tier = (uint32_t)tier,
-				     .wait_ms = c->wait_ms,
-				     .soon = c->how == COLLECTING_AUTO };
+	struct wire_prefetch body = { .id = { e->writer_id, ++e->view_number },
+				      .view = { f->viewing.id[0], f->viewing.id[1] },
+				      .count = plan->n,
+				      .tier = (uint32_t)tier,
+				      .wait_ms = c->wait_ms,
+				      .soon = c->how == PREFETCH_AUTO };
 	int rc;
 
 	*w = (struct window){ .state = WINDOW_ASKED,
@@ -360,11 +359,11 @@ static bool is_in_sequence(struct engine_file *f, uint64_t offset, uint64_t size
 
 static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset, uint64_t now)
 {
-	const struct collecting_choice *c = &e->collecting;
+	const struct prefetch_choice *c = &e->collecting;
 
 	if (f->collecting.unfit && f->collecting.unfit_view == f->viewing.id[1])
 		return false;
-	if (c->how == COLLECTING_NEVER)
+	if (c->how == PREFETCH_NEVER)
 		give_up(e, f, WIRE_FALLBACK_TOLD);
 	else if (f->bytes < c->min)
 		give_up(e, f, WIRE_FALLBACK_SIZE);
@@ -375,19 +374,19 @@ static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset
 	return false;
 }
 
-static enum collecting_next look(struct engine *e, struct engine_file *f, uint64_t offset,
-				 uint64_t size, uint64_t now)
+static enum prefetch_next look(struct engine *e, struct engine_file *f, uint64_t offset,
+			       uint64_t size, uint64_t now)
 {
 	struct window *first = find(f, offset), *last = find(f, offset + size - 1);
 
 	if (!first || !last)
-		return COLLECTING_NONE;
+		return PREFETCH_NONE;
 	if (first->state == WINDOW_THERE && last->state == WINDOW_THERE)
-		return COLLECTING_THERE;
+		return PREFETCH_THERE;
 	if (now < first->until_ms || now < last->until_ms)
-		return COLLECTING_WAIT;
+		return PREFETCH_WAIT;
 	fail(e, f, first->state == WINDOW_ASKED ? first : last, WIRE_FALLBACK_BOUNDARY, now);
-	return COLLECTING_NONE;
+	return PREFETCH_NONE;
 }
 
 /* Where those that there are end. */
@@ -404,7 +403,7 @@ static uint64_t end_of_all(struct engine_file *f)
 	return end;
 }
 
-void collecting_go_on(struct engine *e, uint64_t now)
+void prefetch_go_on(struct engine *e, uint64_t now)
 {
 	while (e->collecting.wanting) {
 		struct engine_file *f = e->collecting.wanting;
@@ -417,13 +416,13 @@ void collecting_go_on(struct engine *e, uint64_t now)
 	}
 }
 
-enum collecting_next collecting_turn(struct engine *e, struct engine_file *f, uint64_t offset,
-				     uint64_t size, uint64_t now)
+enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64_t offset,
+				 uint64_t size, uint64_t now)
 {
 	bool goes_on = is_in_sequence(f, offset, size);
 
-	if (e->collecting.how == COLLECTING_NOT_ASKED)
-		return COLLECTING_NONE;
+	if (e->collecting.how == PREFETCH_NOT_ASKED)
+		return PREFETCH_NONE;
 	end_old(e, f, offset);
 	if (goes_on && !find(f, offset) && is_worth_it(e, f, offset, now))
 		ask_ahead(e, f, offset, now);
@@ -502,8 +501,8 @@ static void note_copied(struct engine *e, struct engine_file *f, const struct wi
 		node_wake(e);
 }
 
-uint64_t collecting_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
-			 uint64_t size)
+uint64_t prefetch_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
+		       uint64_t size)
 {
 	struct window w;
 	enum wire_fallback unfit;
@@ -525,12 +524,12 @@ uint64_t collecting_copy(struct engine *e, struct engine_file *f, uint64_t offse
 
 /* ---- words ---- */
 
-void collecting_describe(struct engine *e, FILE *out)
+void prefetch_describe(struct engine *e, FILE *out)
 {
 	static const char *const hows[] = {
-		[COLLECTING_AUTO] = "auto",
-		[COLLECTING_ALWAYS] = "nccl",
-		[COLLECTING_NEVER] = "host",
+		[PREFETCH_AUTO] = "auto",
+		[PREFETCH_ALWAYS] = "nccl",
+		[PREFETCH_NEVER] = "host",
 	};
 	struct engine_counters *c = &e->counters;
 	uint64_t unfit[WIRE_FALLBACKS];

@@ -15,29 +15,29 @@
 #include <stdio.h>
 
 /* "auto", "nccl" or "host"; NULL: auto.  -EINVAL. */
-int collecting_init(struct engine *e, const char *how);
+int prefetch_init(struct engine *e, const char *how);
 
-enum collecting_next {
-	COLLECTING_NONE,  /* they do not come so */
-	COLLECTING_WAIT,  /* they are to come */
-	COLLECTING_THERE, /* collecting_copy */
+enum prefetch_next {
+	PREFETCH_NONE,  /* they do not come so */
+	PREFETCH_WAIT,  /* they are to come */
+	PREFETCH_THERE, /* prefetch_copy */
 };
 
 /* A read of a file whose view is READY.  Asks for more, if it is worth it.  Engine thread, with the lock. */
-enum collecting_next collecting_turn(struct engine *e, struct engine_file *f, uint64_t offset,
-				     uint64_t size, uint64_t now);
+enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64_t offset,
+				 uint64_t size, uint64_t now);
 
 /* Asks for what comes behind what has been read.  Engine thread, with the lock. */
-void collecting_go_on(struct engine *e, uint64_t now);
+void prefetch_go_on(struct engine *e, uint64_t now);
 
 /* Any thread, without the lock: how many bytes from offset on have been copied; 0: they are not here. */
-uint64_t collecting_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
-			 uint64_t size);
+uint64_t prefetch_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
+		       uint64_t size);
 
 /* The file is closed.  With the lock. */
-void collecting_close(struct engine *e, struct engine_file *f);
+void prefetch_close(struct engine *e, struct engine_file *f);
 
 /* A line about what has come so, and why not more.  Any thread. */
-void collecting_describe(struct engine *e, FILE *out);
+void prefetch_describe(struct engine *e, FILE *out);
 
 #endif

@@ -34,11 +34,11 @@ static void need_hot(void)
 static void read_in_this_thread(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
-	int rc = hot ? grab_now(e, f, read->offset, hot, read->size) : -ENOMEM;
+	int rc = hot ? onesided_read(e, f, read->offset, hot, read->size) : -ENOMEM;
 
 	atomic_store_explicit(&f->fast, !rc, memory_order_relaxed);
 	if (rc == -EAGAIN || rc == -EFAULT) { /* the owner itself will say what is true */
-		transfers_start(e, read);
+		remote_read_start(e, read);
 		return;
 	}
 	node_count_read(e, rc ? rc : (int64_t)read->size);
@@ -51,7 +51,7 @@ static bool keep_whole(struct engine *e, struct engine_read *read)
 	struct engine_file *f = read->file;
 
 	return !read->offset && read->size == f->bytes && view_reader_wanted(f) && hot &&
-	       !grab_now(e, f, 0, hot, read->size) && !view_reader_keep_whole(f, hot);
+	       !onesided_read(e, f, 0, hot, read->size) && !view_reader_keep_whole(f, hot);
 }
 
 static bool read_whole(struct engine *e, struct engine_read *read)
@@ -87,7 +87,7 @@ void reads_start(struct engine *e, struct engine_read *read)
 	if (read_whole(e, read))
 		return;
 	if (view_reader_wanted(f) && !atomic_load(&f->viewed)) {
-		transfers_start(e, read); /* opens the view */
+		remote_read_start(e, read); /* opens the view */
 		return;
 	}
 	if (readahead_take(f, read->offset, read->size, &hot)) {
@@ -100,7 +100,7 @@ void reads_start(struct engine *e, struct engine_read *read)
 
 void reads_cancel(struct engine *e, struct engine_read *read)
 {
-	transfers_cancel(e, read);
+	remote_read_cancel(e, read);
 }
 
 /* ---- for callers that wait ---- */
@@ -186,7 +186,7 @@ static int get_by_transfer(struct waiter *w, uint64_t offset, void *out, size_t 
 					.into = out,
 					.done = on_waited,
 					.owner = p };
-	transfers_start(w->e, &p->read);
+	remote_read_start(w->e, &p->read);
 	return 0;
 }
 
@@ -197,7 +197,7 @@ static int get(struct waiter *w, uint64_t offset, uint8_t *out, uint64_t size)
 	for (uint64_t done = 0; done < size && !rc; done += ENGINE_READ_MAX) {
 		size_t chunk = u64_min(ENGINE_READ_MAX, size - done);
 
-		rc = grab_now(w->e, &w->file, offset + done, out + done, chunk);
+		rc = onesided_read(w->e, &w->file, offset + done, out + done, chunk);
 		if (rc == -EAGAIN || rc == -EFAULT)
 			rc = get_by_transfer(w, offset + done, out + done, chunk);
 	}

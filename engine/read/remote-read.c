@@ -16,8 +16,8 @@
 
 enum { WHOLE_MS = 20, LONG_MS = 100 };
 
-struct transfer {
-	struct transfer *next;
+struct remote_read {
+	struct remote_read *next;
 	struct engine_read *read;
 	struct engine_address address;
 	bool is_grad;
@@ -43,7 +43,7 @@ struct transfer {
 	bool owned; /* buffer is not the reader's */
 };
 
-static void piece_failed(struct engine *e, struct transfer *t, uint32_t rank, int status)
+static void piece_failed(struct engine *e, struct remote_read *t, uint32_t rank, int status)
 {
 	if ((status == -ESTALE && !t->read->file->viewed) || status == -EAGAIN) {
 		if (status == -ESTALE)
@@ -57,7 +57,7 @@ static void piece_failed(struct engine *e, struct transfer *t, uint32_t rank, in
 }
 
 /* Not there yet: gradients, or, in a view, a generation that the rank is still to come to. */
-static bool is_to_come(const struct transfer *t, const struct piece *piece,
+static bool is_to_come(const struct remote_read *t, const struct piece *piece,
 		       const struct wire_data *data)
 {
 	if (piece->view)
@@ -65,7 +65,7 @@ static bool is_to_come(const struct transfer *t, const struct piece *piece,
 	return !data->status && t->is_grad && !(data->control.grads & 1);
 }
 
-static void take_bytes(struct engine *e, struct transfer *t, const struct piece *piece,
+static void take_bytes(struct engine *e, struct remote_read *t, const struct piece *piece,
 		       const void *bytes)
 {
 	memcpy(t->buffer + t->done + piece->at, bytes, piece->size);
@@ -74,7 +74,7 @@ static void take_bytes(struct engine *e, struct transfer *t, const struct piece 
 	atomic_fetch_add_explicit(&e->counters.owner_reads_messages, 1, memory_order_relaxed);
 }
 
-static void take_data(struct engine *e, struct transfer *t, struct piece *piece,
+static void take_data(struct engine *e, struct remote_read *t, struct piece *piece,
 		      const struct answer *answer)
 {
 	struct wire_data data;
@@ -96,7 +96,7 @@ static void take_data(struct engine *e, struct transfer *t, struct piece *piece,
 
 static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
-	struct transfer *t = owner;
+	struct remote_read *t = owner;
 	struct piece *piece = &t->plan.pieces[tag];
 
 	t->outstanding--;
@@ -109,7 +109,7 @@ static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct an
 	return false;
 }
 
-static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
+static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
 {
 	const struct piece *piece = &t->plan.pieces[i];
 	const struct peer *p = &e->peers[piece->rank];
@@ -132,8 +132,8 @@ static void ask_piece(struct engine *e, struct transfer *t, unsigned i)
 		t->outstanding++;
 }
 
-/* In the engine thread even pieces in reach of memory go by message when grab_now could not. */
-static void ask(struct engine *e, struct transfer *t)
+/* In the engine thread even pieces in reach of memory go by message when onesided_read could not. */
+static void ask(struct engine *e, struct remote_read *t)
 {
 	for (unsigned i = 0; i < t->plan.n; i++) {
 		uint32_t rank = t->plan.pieces[i].rank;
@@ -145,7 +145,7 @@ static void ask(struct engine *e, struct transfer *t)
 	}
 }
 
-static bool take_whole(struct transfer *t)
+static bool take_whole(struct remote_read *t)
 {
 	const uint8_t *whole = atomic_load(&t->read->file->whole);
 
@@ -156,7 +156,7 @@ static bool take_whole(struct transfer *t)
 	return whole;
 }
 
-static bool is_in_reach(struct engine *e, struct transfer *t)
+static bool is_in_reach(struct engine *e, struct remote_read *t)
 {
 	if (!e->memory || plan_read(e, &t->address, UINT64_MAX, t->offset, t->size, &t->plan) ||
 	    t->plan.covered < t->size)
@@ -175,7 +175,7 @@ static bool is_in_reach(struct engine *e, struct transfer *t)
 /* A small file's bytes are tried for some time first, between steps: then it needs no view, for which its
  * owners would have to answer and to keep them.
  */
-static bool tries_whole(struct engine *e, struct transfer *t, uint64_t now)
+static bool tries_whole(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	const struct engine_file *f = t->read->file;
 
@@ -184,24 +184,24 @@ static bool tries_whole(struct engine *e, struct transfer *t, uint64_t now)
 }
 
 /* For a trainer, and is not to. */
-static bool must_wait(const struct transfer *t)
+static bool must_wait(const struct remote_read *t)
 {
 	return t->nowait && view_reader_waits(t->read->file);
 }
 
-static void refuse_to_wait(struct transfer *t)
+static void refuse_to_wait(struct remote_read *t)
 {
 	t->result = t->is_grad ? -ENODATA : -EAGAIN;
 }
 
 /* 0: by messages; -EAGAIN: by a round, if it comes. */
-static int plan_round(struct engine *e, struct transfer *t, uint64_t now)
+static int plan_round(struct engine *e, struct remote_read *t, uint64_t now)
 {
-	switch (collecting_turn(e, t->read->file, t->offset, t->size, now)) {
-	case COLLECTING_WAIT:
+	switch (prefetch_turn(e, t->read->file, t->offset, t->size, now)) {
+	case PREFETCH_WAIT:
 		t->alive_ms = now; /* for less long than silence is */
 		return -EAGAIN;
-	case COLLECTING_THERE:
+	case PREFETCH_THERE:
 		t->try_grab = true;
 		return -EAGAIN;
 	default:
@@ -210,7 +210,7 @@ static int plan_round(struct engine *e, struct transfer *t, uint64_t now)
 }
 
 /* -EAGAIN: not yet. */
-static int plan(struct engine *e, struct transfer *t, uint64_t now)
+static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	struct engine_file *f = t->read->file;
 	uint64_t offset = t->offset + t->done, size = t->size - t->done;
@@ -246,7 +246,7 @@ static int plan(struct engine *e, struct transfer *t, uint64_t now)
 	return rc ? rc : view_reader_plan(f, offset, size, &t->plan);
 }
 
-static void plan_and_ask(struct engine *e, struct transfer *t, uint64_t now)
+static void plan_and_ask(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	int rc = plan(e, t, now);
 
@@ -263,7 +263,7 @@ static void plan_and_ask(struct engine *e, struct transfer *t, uint64_t now)
 }
 
 /* All pieces of the plan have been answered. */
-static void settle(const struct engine *e, struct transfer *t, uint64_t now)
+static void settle(const struct engine *e, struct remote_read *t, uint64_t now)
 {
 	if (t->result)
 		return;
@@ -280,7 +280,7 @@ static void settle(const struct engine *e, struct transfer *t, uint64_t now)
 }
 
 /* What the ranks have to come to; 0: gradients without a view, of whatever window. */
-static uint64_t awaited_content(const struct transfer *t)
+static uint64_t awaited_content(const struct remote_read *t)
 {
 	const struct engine_file *f = t->read->file;
 
@@ -295,7 +295,7 @@ static bool is_worth_asking(const struct engine *e, const struct piece *piece)
 	return piece->view || !peer_is_live(p) || p->control.grads & 1;
 }
 
-static void ask_awaited(struct engine *e, struct transfer *t)
+static void ask_awaited(struct engine *e, struct remote_read *t)
 {
 	t->awaits = false;
 	for (unsigned i = 0; i < t->plan.n; i++) {
@@ -309,7 +309,7 @@ static void ask_awaited(struct engine *e, struct transfer *t)
 }
 
 /* The pieces of its plan that are there stay. */
-static void await(struct engine *e, struct transfer *t, uint64_t now)
+static void await(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	struct waiting *w = &t->waiting;
 	uint64_t moves = 0;
@@ -332,7 +332,7 @@ static void await(struct engine *e, struct transfer *t, uint64_t now)
 	ask_awaited(e, t);
 }
 
-static bool is_finished(struct engine *e, struct transfer *t)
+static bool is_finished(struct engine *e, struct remote_read *t)
 {
 	if (t->cancelled && !t->result)
 		t->result = -ECANCELED;
@@ -346,7 +346,7 @@ static bool is_finished(struct engine *e, struct transfer *t)
 	return true;
 }
 
-static bool turn_transfer(struct engine *e, struct transfer *t, uint64_t now)
+static bool turn_transfer(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	bool paused = t->again; /* until the next tick */
 
@@ -363,10 +363,10 @@ static bool turn_transfer(struct engine *e, struct transfer *t, uint64_t now)
 	return is_finished(e, t);
 }
 
-void transfers_turn(struct engine *e, uint64_t now, struct transfer **finished)
+void remote_read_turn(struct engine *e, uint64_t now, struct remote_read **finished)
 {
-	for (struct transfer **at = &e->transfers; *at;) {
-		struct transfer *t = *at;
+	for (struct remote_read **at = &e->transfers; *at;) {
+		struct remote_read *t = *at;
 
 		if (!turn_transfer(e, t, now)) {
 			at = &t->next;
@@ -378,7 +378,7 @@ void transfers_turn(struct engine *e, uint64_t now, struct transfer **finished)
 	}
 }
 
-static void put_back(struct engine *e, struct transfer *t)
+static void put_back(struct engine *e, struct remote_read *t)
 {
 	pthread_mutex_lock(&e->lock);
 	t->next = e->transfers;
@@ -387,11 +387,11 @@ static void put_back(struct engine *e, struct transfer *t)
 }
 
 /* 0: its bytes were in reach of memory, once it had its view, or it needs none. */
-static int grab_all(struct transfer *t)
+static int grab_all(struct remote_read *t)
 {
 	struct engine_file *f = t->read->file;
 	bool viewed = atomic_load(&f->viewed);
-	int rc = grab_now(f->engine, f, t->offset, t->buffer, t->size);
+	int rc = onesided_read(f->engine, f, t->offset, t->buffer, t->size);
 
 	if (!rc && !viewed && !(rc = view_reader_keep_whole(f, t->buffer)))
 		take_whole(t);
@@ -402,18 +402,18 @@ static int grab_all(struct transfer *t)
 	return rc;
 }
 
-static void transfer_free(struct transfer *t)
+static void transfer_free(struct remote_read *t)
 {
 	if (t->owned)
 		free(t->buffer);
 	free(t);
 }
 
-void transfers_finish(struct transfer *finished)
+void remote_read_finish(struct remote_read *finished)
 {
-	struct transfer *next;
+	struct remote_read *next;
 
-	for (struct transfer *t = finished; t; t = next) {
+	for (struct remote_read *t = finished; t; t = next) {
 		next = t->next;
 		if (t->try_grab && !t->result && grab_all(t)) {
 			put_back(t->read->file->engine, t);
@@ -425,18 +425,18 @@ void transfers_finish(struct transfer *finished)
 	}
 }
 
-static const struct waiting *waiting_of(const struct transfer *t)
+static const struct waiting *waiting_of(const struct remote_read *t)
 {
 	const struct view_reader *v = &t->read->file->viewing;
 
 	return v->state == VIEW_READER_OPENING ? &v->waiting : &t->waiting;
 }
 
-unsigned transfers_tick_ms(const struct engine *e)
+unsigned remote_read_tick_ms(const struct engine *e)
 {
 	uint64_t now = monotonic_ms();
 
-	for (const struct transfer *t = e->transfers; t; t = t->next) {
+	for (const struct remote_read *t = e->transfers; t; t = t->next) {
 		uint64_t since = waiting_of(t)->since_ms;
 
 		if (!since || now < since + LONG_MS)
@@ -445,7 +445,7 @@ unsigned transfers_tick_ms(const struct engine *e)
 	return NODE_WAIT_TICK_MS;
 }
 
-static void describe(struct engine *e, const struct transfer *t, FILE *out)
+static void describe(struct engine *e, const struct remote_read *t, FILE *out)
 {
 	const struct waiting *w = waiting_of(t);
 
@@ -466,23 +466,23 @@ static void describe(struct engine *e, const struct transfer *t, FILE *out)
 	fputc('\n', out);
 }
 
-void transfers_describe(struct engine *e, FILE *out)
+void remote_read_describe(struct engine *e, FILE *out)
 {
-	for (const struct transfer *t = e->transfers; t; t = t->next)
+	for (const struct remote_read *t = e->transfers; t; t = t->next)
 		describe(e, t, out);
 }
 
-void transfers_abandon(struct engine *e)
+void remote_read_abandon(struct engine *e)
 {
-	for (struct transfer *t = e->transfers; t; t = t->next)
+	for (struct remote_read *t = e->transfers; t; t = t->next)
 		t->result = -ECANCELED;
-	transfers_finish(e->transfers);
+	remote_read_finish(e->transfers);
 	e->transfers = NULL;
 }
 
-static struct transfer *transfer_new(const struct engine_read *read)
+static struct remote_read *transfer_new(const struct engine_read *read)
 {
-	struct transfer *t = calloc(1, sizeof(*t));
+	struct remote_read *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		return NULL;
@@ -494,9 +494,9 @@ static struct transfer *transfer_new(const struct engine_read *read)
 	return NULL;
 }
 
-void transfers_start(struct engine *e, struct engine_read *read)
+void remote_read_start(struct engine *e, struct engine_read *read)
 {
-	struct transfer *t = transfer_new(read);
+	struct remote_read *t = transfer_new(read);
 
 	if (!t) {
 		read->done(read, NULL, -ENOMEM);
@@ -518,18 +518,18 @@ void transfers_start(struct engine *e, struct engine_read *read)
 	node_wake(e);
 }
 
-void transfers_end(struct engine_read *read)
+void remote_read_end(struct engine_read *read)
 {
-	struct transfer *t = read->private;
+	struct remote_read *t = read->private;
 
 	if (t) /* listed or not, it lives until done has returned */
 		t->cancelled = true;
 }
 
-void transfers_cancel(struct engine *e, struct engine_read *read)
+void remote_read_cancel(struct engine *e, struct engine_read *read)
 {
 	pthread_mutex_lock(&e->lock);
-	transfers_end(read);
+	remote_read_end(read);
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
 }

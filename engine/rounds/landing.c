@@ -271,11 +271,11 @@ static enum wire_fallback why(const struct collect *one)
 static void answer(struct engine *e, uint32_t peer, uint64_t request, int status,
 		   enum wire_fallback unfit, const struct slot *slot)
 {
-	struct wire_collected said = { .status = status,
-				       .unfit = unfit,
-				       .address = slot ? (uintptr_t)slot->memory + PAGE : 0 };
+	struct wire_landed said = { .status = status,
+				    .unfit = unfit,
+				    .address = slot ? (uintptr_t)slot->memory + PAGE : 0 };
 
-	node_send(e, peer, WIRE_COLLECTED, request, &said, NULL, 0);
+	node_send(e, peer, WIRE_LANDED, request, &said, NULL, 0);
 }
 
 static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
@@ -368,7 +368,7 @@ static int sum(const struct wire_piece *pieces, uint32_t n, uint64_t *bytes)
 	return 0;
 }
 
-static int check(const struct wire_collect *asked, size_t tail_size)
+static int check(const struct wire_prefetch *asked, size_t tail_size)
 {
 	return asked->count && asked->count <= NODE_PIECES_MAX && asked->id[0] &&
 			       asked->view[0] &&
@@ -377,7 +377,7 @@ static int check(const struct wire_collect *asked, size_t tail_size)
 		       : -EINVAL;
 }
 
-static enum wire_fallback fits(struct engine *e, const struct wire_collect *asked)
+static enum wire_fallback fits(struct engine *e, const struct wire_prefetch *asked)
 {
 	if (!e->collects || !e->rounds || !communicator_number(e))
 		return WIRE_FALLBACK_COMMUNICATOR;
@@ -388,13 +388,13 @@ static enum wire_fallback fits(struct engine *e, const struct wire_collect *aske
 }
 
 /* Who asks may be anybody that reads: he does not keep a slot for as long as he likes. */
-static unsigned wait_of(const struct engine *e, const struct wire_collect *asked)
+static unsigned wait_of(const struct engine *e, const struct wire_prefetch *asked)
 {
 	return asked->wait_ms ? (unsigned)u64_min(asked->wait_ms, e->timeout_ms) : 1;
 }
 
 static struct collect *collect_new(struct engine *e, uint32_t peer,
-				   const struct wire_collect *asked, const void *tail)
+				   const struct wire_prefetch *asked, const void *tail)
 {
 	size_t size = asked->count * sizeof(struct wire_piece);
 	struct collect *one = calloc(1, sizeof(*one) + size);
@@ -434,7 +434,7 @@ static int bring(struct engine *e, struct collect *one)
 }
 
 static int begin(struct engine *e, uint32_t peer, uint64_t request,
-		 const struct wire_collect *asked, const void *tail)
+		 const struct wire_prefetch *asked, const void *tail)
 {
 	struct collect *one = collect_new(e, peer, asked, tail);
 	int rc = one ? bring(e, one) : -ENOMEM;
@@ -453,7 +453,7 @@ static int begin(struct engine *e, uint32_t peer, uint64_t request,
 void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body, const void *tail, size_t tail_size)
 {
-	struct wire_collect asked;
+	struct wire_prefetch asked;
 	struct collect *one;
 	enum wire_fallback unfit;
 	int rc;

@@ -490,7 +490,7 @@ static bool serve_round(struct engine *e, const struct request *r)
 	case WIRE_ROUND:
 		rounds_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
 		return true;
-	case WIRE_COLLECT:
+	case WIRE_PREFETCH:
 		landing_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
 		return true;
 	case WIRE_RENDEZVOUS:

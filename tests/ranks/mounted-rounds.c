@@ -49,7 +49,7 @@ void observe_as(struct engine **out, const char *host, const char *how)
 	*out = e;
 	e->yield = turn_all;
 	snprintf(e->launch.host, sizeof(e->launch.host), "%s", host);
-	ck_assert_int_eq(collecting_init(e, how), 0);
+	ck_assert_int_eq(prefetch_init(e, how), 0);
 	e->collecting.min = 0;
 	e->collecting.wait_ms = LONG_MS;
 	ck_assert_int_eq(node_open_messages(e, NULL), 0);
@@ -180,9 +180,9 @@ uint64_t unfit(enum wire_fallback why)
 
 void read_first_part(void)
 {
-	enum collecting_how how = observer->collecting.how;
+	enum prefetch_how how = observer->collecting.how;
 
-	observer->collecting.how = COLLECTING_NOT_ASKED;
+	observer->collecting.how = PREFETCH_NOT_ASKED;
 	ck_assert_int_eq(read_at(0, PART), PART);
 	observer->collecting.how = how;
 }

@@ -315,8 +315,8 @@ END_TEST
 
 /* i: which message the death comes with, who. */
 static const uint32_t victims[] = { AGENT, OWNER };
-static const enum wire_type messages[] = { WIRE_COLLECT, WIRE_ROUND,   WIRE_PREPARE,
-					   WIRE_DECIDE,  WIRE_APPLIED, WIRE_COLLECTED };
+static const enum wire_type messages[] = { WIRE_PREFETCH, WIRE_ROUND,   WIRE_PREPARE,
+					   WIRE_DECIDE,   WIRE_APPLIED, WIRE_LANDED };
 
 START_TEST(whoever_dies_the_reader_has_its_bytes_or_an_error)
 {
@@ -381,8 +381,8 @@ START_TEST(a_way_that_there_is_not_is_refused)
 {
 	static struct engine e;
 
-	ck_assert_int_eq(collecting_init(&e, "ipc"), -EINVAL);
-	ck_assert_int_eq(collecting_init(&e, NULL), 0);
+	ck_assert_int_eq(prefetch_init(&e, "ipc"), -EINVAL);
+	ck_assert_int_eq(prefetch_init(&e, NULL), 0);
 }
 END_TEST
 

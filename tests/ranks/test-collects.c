@@ -62,7 +62,7 @@ START_TEST(where_all_memory_is_lent_it_is_read_as_ever)
 }
 END_TEST
 
-static struct wire_collected collected;
+static struct wire_landed collected;
 static bool answered, is_lost;
 
 static bool on_collected(struct engine *e, void *owner, uint64_t tag,
@@ -72,17 +72,17 @@ static bool on_collected(struct engine *e, void *owner, uint64_t tag,
 	is_lost = answer->status == -EAGAIN; /* or not answered yet */
 	if (is_lost)
 		return false;
-	ck_assert_int_eq(answer->type, WIRE_COLLECTED);
+	ck_assert_int_eq(answer->type, WIRE_LANDED);
 	memcpy(&collected, answer->body, sizeof(collected));
 	return false;
 }
 
-static void ask_once(const struct wire_collect *body, const struct wire_piece *pieces,
+static void ask_once(const struct wire_prefetch *body, const struct wire_piece *pieces,
 		     size_t size)
 {
 	answered = false;
 	pthread_mutex_lock(&observer->lock);
-	ck_assert_int_eq(peers_call(observer, AGENT, WIRE_COLLECT, body, pieces, size,
+	ck_assert_int_eq(peers_call(observer, AGENT, WIRE_PREFETCH, body, pieces, size,
 				    on_collected, NULL, 0),
 			 0);
 	pthread_mutex_unlock(&observer->lock);
@@ -90,7 +90,7 @@ static void ask_once(const struct wire_collect *body, const struct wire_piece *p
 		turn_all(NULL);
 }
 
-static void ask(const struct wire_collect *body, const struct wire_piece *pieces, size_t size)
+static void ask(const struct wire_prefetch *body, const struct wire_piece *pieces, size_t size)
 {
 	do
 		ask_once(body, pieces, size);
@@ -99,7 +99,7 @@ static void ask(const struct wire_collect *body, const struct wire_piece *pieces
 
 START_TEST(what_is_asked_for_wrongly_is_refused)
 {
-	struct wire_collect body = { .id = { 1, 1 }, .view = { 1, 1 }, .count = 2 };
+	struct wire_prefetch body = { .id = { 1, 1 }, .view = { 1, 1 }, .count = 2 };
 	struct wire_piece pieces[2] = { { .size = LANDING_SLOT, .rank = OWNER },
 					{ .size = 1, .rank = WORLD } };
 
@@ -132,9 +132,9 @@ END_TEST
 
 START_TEST(without_memory_nothing_is_brought)
 {
-	struct wire_collect body = { .id = { 1, 1 }, .view = { 1, 1 }, .count = 1 };
+	struct wire_prefetch body = { .id = { 1, 1 }, .view = { 1, 1 }, .count = 1 };
 	struct wire_piece piece = { .size = 1, .rank = OWNER };
-	struct wire_header header = { .type = WIRE_COLLECT, .request = 77 };
+	struct wire_header header = { .type = WIRE_PREFETCH, .request = 77 };
 	struct engine *e;
 
 	open_all("host 0", "nccl");
@@ -152,10 +152,10 @@ END_TEST
 /* Of the file's view, on OWNER. */
 static void ask_for_part(uint32_t wait_ms)
 {
-	struct wire_collect body = { .id = { 1, 1 },
-				     .count = 1,
-				     .tier = on_devices ? STATE_DEVICE : STATE_HOST,
-				     .wait_ms = wait_ms };
+	struct wire_prefetch body = { .id = { 1, 1 },
+				      .count = 1,
+				      .tier = on_devices ? STATE_DEVICE : STATE_HOST,
+				      .wait_ms = wait_ms };
 	struct wire_piece piece = { .size = PART, .rank = OWNER };
 
 	for (uint32_t i = 0; i < file->viewing.n; i++)

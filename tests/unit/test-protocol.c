@@ -524,7 +524,7 @@ static bool a_reader_sends(enum wire_type type)
 	return type == WIRE_HELLO || type == WIRE_TABLE_GET || type == WIRE_CATALOG_GET ||
 	       type == WIRE_STATES_GET || type == WIRE_READ || type == WIRE_VIEW_OPEN ||
 	       type == WIRE_VIEW_CLOSE || type == WIRE_PING || type == WIRE_WAIT ||
-	       type == WIRE_ABOUT || type == WIRE_COLLECT;
+	       type == WIRE_ABOUT || type == WIRE_PREFETCH;
 }
 
 /* Answers to nobody's question are passed over in silence. */
