@@ -157,7 +157,7 @@ int frag_write(struct frag *f, struct engine_write *writes, size_t n)
 
 	writes[0].done = on_set;
 	writes[0].owner = &wait;
-	writes_start(f->engine, writes, n, false);
+	transaction_start(f->engine, writes, n, false);
 	return wait_set(f->engine, &wait);
 }
 
@@ -168,7 +168,7 @@ int frag_write_staged(struct frag *f, struct engine_write *write, const uint64_t
 
 	write->done = on_set;
 	write->owner = &wait;
-	writes_start_staged(f->engine, write, transaction, holders);
+	transaction_start_staged(f->engine, write, transaction, holders);
 	return wait_set(f->engine, &wait);
 }
 

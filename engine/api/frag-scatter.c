@@ -136,7 +136,7 @@ static int note_all(struct scatter *s)
 	s->nown = 0;
 	memset(s->held, 0, s->group->nranks * sizeof(*s->held));
 	rc = note_state(s, s->file->address.key, s->file->dtype);
-	if (rc || !commit_lp_follows(s->e, s->file, &lp))
+	if (rc || !stage_lp_follows(s->e, s->file, &lp))
 		return rc;
 	rc = note_state(s, "lp", lp);
 	return rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
@@ -385,7 +385,7 @@ static void tell_failed(struct scatter *s, int why)
 
 	if (!is_root(s))
 		return;
-	writes_origin(s->e, s->file, 1, s->file->bytes, &told.origin);
+	transaction_origin(s->e, s->file, 1, s->file->bytes, &told.origin);
 	pthread_mutex_lock(&s->e->lock);
 	event_log_edit(s->e, &told);
 	pthread_mutex_unlock(&s->e->lock);

@@ -4,10 +4,10 @@
 
 #include "engine/commit/coordinator.h"
 
-enum { AGREE_TELL_MS = 200 }; /* before who may not have heard is told, or asked, again */
+enum { COORDINATOR_TELL_MS = 200 }; /* before who may not have heard is told, or asked, again */
 
 /* Edits that were promised and of whose decision nothing is heard. */
-void agree_orphans_turn(struct engine *e, uint64_t now);
-void agree_orphans_free(struct engine *e);
+void coordinator_adopt_turn(struct engine *e, uint64_t now);
+void coordinator_adopt_free(struct engine *e);
 
 #endif

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum wire_outcome agree_outcome(struct engine *e, const uint64_t transaction[2])
+enum wire_outcome coordinator_outcome(struct engine *e, const uint64_t transaction[2])
 {
 	uint32_t coordinator = participant_coordinator(&e->edits, transaction);
 
@@ -86,7 +86,7 @@ static void turn_inquiries(struct engine *e, uint64_t now)
 	for (struct inquiry **at = &e->inquiries; *at;) {
 		struct inquiry *q = *at;
 
-		if (q->outstanding || (q->again && now < q->asked_ms + AGREE_TELL_MS)) {
+		if (q->outstanding || (q->again && now < q->asked_ms + COORDINATOR_TELL_MS)) {
 			at = &q->next;
 			continue;
 		}
@@ -118,7 +118,7 @@ static bool see_prepared(void *arg, struct edit *edit)
 
 	if ((p->state == ENGINE_RANK_LOST || edit->fenced) && o->n < ARRAY_SIZE(o->found))
 		memcpy(o->found[o->n++], edit->transaction, sizeof(edit->transaction));
-	if (edit->arrived && o->now >= edit->told_ms + AGREE_TELL_MS &&
+	if (edit->arrived && o->now >= edit->told_ms + COORDINATOR_TELL_MS &&
 	    o->narrived < ARRAY_SIZE(o->arrived)) {
 		edit->told_ms = o->now;
 		memcpy(o->arrived[o->narrived].transaction, edit->transaction,
@@ -157,13 +157,13 @@ static void turn_prepared(struct engine *e, uint64_t now)
 			inquire(e, o.found[i]);
 }
 
-void agree_orphans_turn(struct engine *e, uint64_t now)
+void coordinator_adopt_turn(struct engine *e, uint64_t now)
 {
 	turn_prepared(e, now);
 	turn_inquiries(e, now);
 }
 
-void agree_orphans_free(struct engine *e)
+void coordinator_adopt_free(struct engine *e)
 {
 	while (e->inquiries) {
 		struct inquiry *q = e->inquiries;

@@ -11,12 +11,17 @@
 
 enum { ATTEMPTS_MAX = 16, SLACK_MS = 100 };
 
-enum agree_phase { AGREE_VOTING, AGREE_ACCEPTED, AGREE_DECIDED, AGREE_OVER };
+enum coordinator_phase {
+	COORDINATOR_VOTING,
+	COORDINATOR_ACCEPTED,
+	COORDINATOR_DECIDED,
+	COORDINATOR_OVER
+};
 
-struct agreement {
-	struct agreement *next;
+struct coordinator_transaction {
+	struct coordinator_transaction *next;
 	uint64_t transaction[2];
-	enum agree_phase phase;
+	enum coordinator_phase phase;
 	uint64_t window; /* of gradients; 0: none */
 	uint32_t freeze_ms;
 	bool round;
@@ -42,16 +47,16 @@ struct agreement {
 	uint8_t *part; /* [world] 0: not asked, lost; 1: promised; 2: holder */
 };
 
-static struct agreement *find(struct engine *e, const uint64_t transaction[2])
+static struct coordinator_transaction *find(struct engine *e, const uint64_t transaction[2])
 {
-	struct agreement *a = e->agreements;
+	struct coordinator_transaction *a = e->agreements;
 
 	while (a && memcmp(a->transaction, transaction, sizeof(a->transaction)))
 		a = a->next;
 	return a;
 }
 
-static void free_agreement(struct agreement *a)
+static void free_agreement(struct coordinator_transaction *a)
 {
 	if (a)
 		free(a->part);
@@ -63,7 +68,7 @@ static void free_agreement(struct agreement *a)
 static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer);
 
-static int tell_decision(struct engine *e, struct agreement *a, uint32_t rank)
+static int tell_decision(struct engine *e, struct coordinator_transaction *a, uint32_t rank)
 {
 	struct wire_decide decide = { { a->transaction[0], a->transaction[1] },
 				      a->commit,
@@ -72,7 +77,7 @@ static int tell_decision(struct engine *e, struct agreement *a, uint32_t rank)
 	return peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied, a, rank);
 }
 
-static void hear_decided(struct agreement *a, const struct answer *answer)
+static void hear_decided(struct coordinator_transaction *a, const struct answer *answer)
 {
 	bool is_answer = answer->type == WIRE_ACK || answer->type == WIRE_APPLIED;
 
@@ -83,7 +88,7 @@ static void hear_decided(struct agreement *a, const struct answer *answer)
 static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer)
 {
-	struct agreement *a = owner;
+	struct coordinator_transaction *a = owner;
 	/* an edit can do without whoever is lost; a round's bytes are not known to be those */
 	struct wire_applied applied = { .status = a->round && a->part[rank] == 2 ? -EIO : 0 };
 
@@ -121,7 +126,8 @@ static uint32_t last_rank(const struct engine *e)
 	return last;
 }
 
-static void name_late(const struct engine *e, const struct agreement *a, char *why, size_t size)
+static void name_late(const struct engine *e, const struct coordinator_transaction *a,
+		      char *why, size_t size)
 {
 	uint32_t last = last_rank(e);
 
@@ -131,7 +137,7 @@ static void name_late(const struct engine *e, const struct agreement *a, char *w
 		 (unsigned long long)boundary_of(e, last));
 }
 
-static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
+static void tell(struct engine *e, const struct coordinator_transaction *a, uint64_t boundary)
 {
 	struct event_settled told = { .id = { a->transaction[0], a->transaction[1] },
 				      .origin = a->origin,
@@ -153,7 +159,7 @@ static void tell(struct engine *e, const struct agreement *a, uint64_t boundary)
 		event_log_edit(e, &told);
 }
 
-static void decide_at(struct engine *e, struct agreement *a, uint32_t rank)
+static void decide_at(struct engine *e, struct coordinator_transaction *a, uint32_t rank)
 {
 	int rc = a->part[rank] ? tell_decision(e, a, rank) : -ENOENT;
 
@@ -161,20 +167,20 @@ static void decide_at(struct engine *e, struct agreement *a, uint32_t rank)
 		a->status = rc; /* what it will send is not heard of */
 	a->outstanding += !rc;
 	if (rc)
-		a->part[rank] = 0; /* it asks again: agree_arrived */
+		a->part[rank] = 0; /* it asks again: coordinator_arrived */
 	a->decided_here |= rank == e->rank;
 }
 
 /* Who asked for it counts too, from a moment before. */
-static bool is_late_freeze(const struct agreement *a)
+static bool is_late_freeze(const struct coordinator_transaction *a)
 {
 	return a->freeze_ms && monotonic_ms() + SLACK_MS >= a->asked_ms + a->freeze_ms;
 }
 
-static void decide(struct engine *e, struct agreement *a, bool commit)
+static void decide(struct engine *e, struct coordinator_transaction *a, bool commit)
 {
 	rpc_forget(e, a);
-	a->phase = AGREE_DECIDED;
+	a->phase = COORDINATOR_DECIDED;
 	a->decided_ms = monotonic_ms();
 	a->commit = commit;
 	if (!commit && !a->status)
@@ -192,7 +198,7 @@ static void decide(struct engine *e, struct agreement *a, bool commit)
 /* Others that held us for dead may have aborted, and refuse: nothing is committed here before one has taken it, or
  * none is left.
  */
-static void decide_here(struct engine *e, struct agreement *a)
+static void decide_here(struct engine *e, struct coordinator_transaction *a)
 {
 	if (a->taken || (!a->outstanding && !a->refused)) {
 		decide_at(e, a, e->rank);
@@ -202,7 +208,7 @@ static void decide_here(struct engine *e, struct agreement *a)
 	}
 }
 
-static void finish(struct engine *e, struct agreement *a)
+static void finish(struct engine *e, struct coordinator_transaction *a)
 {
 	struct wire_applied applied = { .status = a->status, .generation = a->boundary };
 
@@ -211,12 +217,12 @@ static void finish(struct engine *e, struct agreement *a)
 		tell(e, a, a->boundary);
 	}
 	participant_note(&e->edits, a->transaction, a->status);
-	a->phase = AGREE_OVER;
+	a->phase = COORDINATOR_OVER;
 }
 
 /* ---- voting ---- */
 
-static void take_vote(struct agreement *a, const struct wire_vote *vote)
+static void take_vote(struct coordinator_transaction *a, const struct wire_vote *vote)
 {
 	a->passed = u64_max(a->passed, vote->boundary);
 	if (vote->status == -EAGAIN)
@@ -227,7 +233,7 @@ static void take_vote(struct agreement *a, const struct wire_vote *vote)
 
 static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
 {
-	struct agreement *a = owner;
+	struct coordinator_transaction *a = owner;
 	struct wire_vote vote;
 
 	a->outstanding--;
@@ -247,7 +253,7 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 	return false;
 }
 
-static void ask_all(struct engine *e, struct agreement *a)
+static void ask_all(struct engine *e, struct coordinator_transaction *a)
 {
 	struct wire_prepare prepare = { .transaction = { a->transaction[0], a->transaction[1] },
 					.boundary = a->boundary,
@@ -285,14 +291,15 @@ static uint64_t freeze_boundary(struct engine *e)
 {
 	uint64_t entered = atomic_load(&e->registry.control->boundary);
 
-	for (const struct agreement *a = e->agreements; a; a = a->next)
+	for (const struct coordinator_transaction *a = e->agreements; a; a = a->next)
 		if (a->freeze_ms && !a->status && !a->cancelled)
 			return a->boundary;
 	return participant_frozen_at(&e->edits, entered) ? entered : 0;
 }
 
 /* Not before least, nor before what was asked for earlier; edits do not wait for the end of a freeze. */
-static uint64_t next_boundary(struct engine *e, const struct agreement *a, uint64_t least)
+static uint64_t next_boundary(struct engine *e, const struct coordinator_transaction *a,
+			      uint64_t least)
 {
 	uint64_t freeze = a->freeze_ms ? 0 : freeze_boundary(e);
 
@@ -301,7 +308,7 @@ static uint64_t next_boundary(struct engine *e, const struct agreement *a, uint6
 	return u64_max(least, e->agreed_boundary);
 }
 
-static void ask_later(struct engine *e, struct agreement *a)
+static void ask_later(struct engine *e, struct coordinator_transaction *a)
 {
 	if (++a->attempts > ATTEMPTS_MAX) {
 		a->status = a->freeze_ms ? -ESTALE : -EBUSY;
@@ -314,21 +321,22 @@ static void ask_later(struct engine *e, struct agreement *a)
 }
 
 /* A rank has come, or come back, since: it promises too, or counts other generations than the others. */
-static void ask_newcomers(struct engine *e, struct agreement *a)
+static void ask_newcomers(struct engine *e, struct coordinator_transaction *a)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (!a->part[rank])
 			a->part[rank] = peer_is_live(&e->peers[rank]);
-	a->phase = AGREE_VOTING;
+	a->phase = COORDINATOR_VOTING;
 	ask_all(e, a);
 }
 
-static bool is_open(const struct agreement *a)
+static bool is_open(const struct coordinator_transaction *a)
 {
-	return a->phase <= AGREE_ACCEPTED && !a->outstanding && !a->status && !a->cancelled;
+	return a->phase <= COORDINATOR_ACCEPTED && !a->outstanding && !a->status &&
+	       !a->cancelled;
 }
 
-static void say_accepted(struct engine *e, const struct agreement *a)
+static void say_accepted(struct engine *e, const struct coordinator_transaction *a)
 {
 	struct wire_accepted accepted = { .boundary = a->boundary };
 
@@ -336,7 +344,7 @@ static void say_accepted(struct engine *e, const struct agreement *a)
 }
 
 /* 0: no holder is lost. */
-static int lost_holder(const struct engine *e, const struct agreement *a)
+static int lost_holder(const struct engine *e, const struct coordinator_transaction *a)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (a->part[rank] == 2 && e->peers[rank].state == ENGINE_RANK_LOST)
@@ -344,33 +352,33 @@ static int lost_holder(const struct engine *e, const struct agreement *a)
 	return 0;
 }
 
-static void turn_one(struct engine *e, struct agreement *a)
+static void turn_one(struct engine *e, struct coordinator_transaction *a)
 {
-	if (a->phase <= AGREE_ACCEPTED && !a->status)
+	if (a->phase <= COORDINATOR_ACCEPTED && !a->status)
 		a->status = lost_holder(e, a);
 	if (is_open(a) && a->membership != e->membership)
 		ask_newcomers(e, a);
-	if (a->phase == AGREE_VOTING && is_open(a)) {
+	if (a->phase == COORDINATOR_VOTING && is_open(a)) {
 		if (a->late) {
 			ask_later(e, a);
 		} else {
-			a->phase = AGREE_ACCEPTED;
+			a->phase = COORDINATOR_ACCEPTED;
 			say_accepted(e, a);
 		}
 	}
-	if (a->phase <= AGREE_ACCEPTED && !a->outstanding && (a->status || a->cancelled))
+	if (a->phase <= COORDINATOR_ACCEPTED && !a->outstanding && (a->status || a->cancelled))
 		decide(e, a, false);
-	if (a->phase == AGREE_ACCEPTED && a->arrived)
+	if (a->phase == COORDINATOR_ACCEPTED && a->arrived)
 		decide(e, a, true);
-	if (a->phase == AGREE_DECIDED && !a->decided_here)
+	if (a->phase == COORDINATOR_DECIDED && !a->decided_here)
 		decide_here(e, a);
-	if (a->phase == AGREE_DECIDED && a->decided_here && !a->outstanding)
+	if (a->phase == COORDINATOR_DECIDED && a->decided_here && !a->outstanding)
 		finish(e, a);
 }
 
 /* ---- a writer asks ---- */
 
-static bool mark_holders(struct engine *e, struct agreement *a, uint32_t count,
+static bool mark_holders(struct engine *e, struct coordinator_transaction *a, uint32_t count,
 			 const uint8_t *ranks)
 {
 	uint32_t rank;
@@ -392,7 +400,7 @@ static bool too_many(const struct engine *e, uint32_t writer)
 {
 	unsigned own = 0, all = 0;
 
-	for (const struct agreement *a = e->agreements; a; a = a->next) {
+	for (const struct coordinator_transaction *a = e->agreements; a; a = a->next) {
 		own += a->peer == writer;
 		all++;
 	}
@@ -407,9 +415,9 @@ static uint64_t window_of(const struct engine *e, const struct wire_commit *comm
 	return (commit->window ? commit->window : atomic_load(&e->registry.control->grads)) | 1;
 }
 
-static struct agreement *agreement_new(struct engine *e, uint32_t writer)
+static struct coordinator_transaction *agreement_new(struct engine *e, uint32_t writer)
 {
-	struct agreement *a = too_many(e, writer) ? NULL : calloc(1, sizeof(*a));
+	struct coordinator_transaction *a = too_many(e, writer) ? NULL : calloc(1, sizeof(*a));
 
 	if (a && !(a->part = calloc(e->world, 1))) {
 		free(a);
@@ -422,16 +430,16 @@ static struct agreement *agreement_new(struct engine *e, uint32_t writer)
 static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 			const uint64_t transaction[2])
 {
-	struct agreement *a = find(e, transaction);
+	struct coordinator_transaction *a = find(e, transaction);
 	struct wire_applied applied = { 0 };
 	enum wire_outcome outcome;
 
 	if (a) {
 		a->peer = peer;
 		a->request = request;
-		if (a->phase == AGREE_DECIDED && !a->commit)
+		if (a->phase == COORDINATOR_DECIDED && !a->commit)
 			node_ack(e, peer, request, a->status);
-		else if (a->phase != AGREE_VOTING)
+		else if (a->phase != COORDINATOR_VOTING)
 			say_accepted(e, a);
 		return true;
 	}
@@ -444,10 +452,10 @@ static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 	return true;
 }
 
-void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
-		  const struct wire_commit *commit, const void *ranks, size_t size)
+void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
+			const struct wire_commit *commit, const void *ranks, size_t size)
 {
-	struct agreement *a;
+	struct coordinator_transaction *a;
 
 	if (is_repeated(e, peer, request, commit->transaction))
 		return;
@@ -474,22 +482,23 @@ void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
 		ask_all(e, a);
 }
 
-bool agree_coordinates(struct engine *e, const uint64_t transaction[2])
+bool coordinator_coordinates(struct engine *e, const uint64_t transaction[2])
 {
 	return find(e, transaction) != NULL;
 }
 
-void agree_cancel(struct engine *e, const uint64_t transaction[2])
+void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 {
-	struct agreement *a = find(e, transaction);
+	struct coordinator_transaction *a = find(e, transaction);
 
 	if (a)
 		a->cancelled = true;
 }
 
-enum wire_outcome agree_arrived(struct engine *e, uint32_t rank, const uint64_t transaction[2])
+enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
+				      const uint64_t transaction[2])
 {
-	struct agreement *a = find(e, transaction);
+	struct coordinator_transaction *a = find(e, transaction);
 	enum wire_outcome outcome;
 
 	if (!a) { /* decided without that rank, when it was held for lost */
@@ -497,23 +506,23 @@ enum wire_outcome agree_arrived(struct engine *e, uint32_t rank, const uint64_t 
 		return outcome ? outcome : WIRE_ABORTED;
 	}
 	a->arrived = true;
-	if (a->phase != AGREE_DECIDED || !a->decided_here || rank >= e->world)
+	if (a->phase != COORDINATOR_DECIDED || !a->decided_here || rank >= e->world)
 		return WIRE_UNDECIDED;
-	if (a->part[rank] && monotonic_ms() < a->decided_ms + AGREE_TELL_MS)
+	if (a->part[rank] && monotonic_ms() < a->decided_ms + COORDINATOR_TELL_MS)
 		return WIRE_UNDECIDED; /* DECIDE is on its way */
 	return a->commit ? WIRE_COMMITTED : WIRE_ABORTED;
 }
 
 /* ---- all of them ---- */
 
-void agree_turn(struct engine *e, uint64_t now)
+void coordinator_turn(struct engine *e, uint64_t now)
 {
-	agree_orphans_turn(e, now);
-	for (struct agreement **at = &e->agreements; *at;) {
-		struct agreement *a = *at;
+	coordinator_adopt_turn(e, now);
+	for (struct coordinator_transaction **at = &e->agreements; *at;) {
+		struct coordinator_transaction *a = *at;
 
 		turn_one(e, a);
-		if (a->phase != AGREE_OVER) {
+		if (a->phase != COORDINATOR_OVER) {
 			at = &a->next;
 			continue;
 		}
@@ -523,13 +532,13 @@ void agree_turn(struct engine *e, uint64_t now)
 	}
 }
 
-void agree_free(struct engine *e)
+void coordinator_free(struct engine *e)
 {
 	while (e->agreements) {
-		struct agreement *a = e->agreements;
+		struct coordinator_transaction *a = e->agreements;
 
 		e->agreements = a->next;
 		free_agreement(a);
 	}
-	agree_orphans_free(e);
+	coordinator_adopt_free(e);
 }

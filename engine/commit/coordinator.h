@@ -16,16 +16,17 @@
 
 #include "engine/node/node.h"
 
-void agree_commit(struct engine *e, uint32_t peer, uint64_t request,
-		  const struct wire_commit *commit, const void *ranks, size_t size);
-void agree_cancel(struct engine *e, const uint64_t transaction[2]);
+void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
+			const struct wire_commit *commit, const void *ranks, size_t size);
+void coordinator_cancel(struct engine *e, const uint64_t transaction[2]);
 /* Whether this rank is its coordinator, and it is not over on all. */
-bool agree_coordinates(struct engine *e, const uint64_t transaction[2]);
+bool coordinator_coordinates(struct engine *e, const uint64_t transaction[2]);
 /* A rank holds the edit's coordinator for dead. */
-enum wire_outcome agree_outcome(struct engine *e, const uint64_t transaction[2]);
+enum wire_outcome coordinator_outcome(struct engine *e, const uint64_t transaction[2]);
 /* A rank waits for the decision.  What it is, when no DECIDE is on its way to that rank. */
-enum wire_outcome agree_arrived(struct engine *e, uint32_t rank, const uint64_t transaction[2]);
-void agree_turn(struct engine *e, uint64_t now);
-void agree_free(struct engine *e);
+enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
+				      const uint64_t transaction[2]);
+void coordinator_turn(struct engine *e, uint64_t now);
+void coordinator_free(struct engine *e);
 
 #endif

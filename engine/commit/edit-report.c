@@ -47,7 +47,7 @@ static void tell(struct engine *e, const struct edit *edit)
 				      .status = edit->status,
 				      .why = edit->why };
 
-	if (agree_coordinates(e, edit->transaction) || edit->is_round || edit->round)
+	if (coordinator_coordinates(e, edit->transaction) || edit->is_round || edit->round)
 		return;
 	if (edit->freeze_ms)
 		event_log_freeze(e, &told);
@@ -79,7 +79,7 @@ static void settle(struct engine *e, const struct edit *edit)
 	tell(e, edit);
 }
 
-void settled_turn(struct engine *e, uint64_t now)
+void edit_report_turn(struct engine *e, uint64_t now)
 {
 	struct edit *edit;
 
@@ -91,12 +91,12 @@ void settled_turn(struct engine *e, uint64_t now)
 	}
 }
 
-void settled_gone(struct engine *e, uint32_t peer)
+void edit_report_gone(struct engine *e, uint32_t peer)
 {
 	participant_lose_writer(&e->edits, peer);
 }
 
-void settled_dropped(struct engine *e, const struct wire_dropped *dropped)
+void edit_report_dropped(struct engine *e, const struct wire_dropped *dropped)
 {
 	struct event_settled told = { .id = { dropped->transaction[0],
 					      dropped->transaction[1] },

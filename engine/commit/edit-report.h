@@ -9,10 +9,10 @@
 
 #include "engine/node/node.h"
 
-void settled_turn(struct engine *e, uint64_t now);
+void edit_report_turn(struct engine *e, uint64_t now);
 /* A message peer has gone: what it had staged, and asks nobody to commit any more, is aborted. */
-void settled_gone(struct engine *e, uint32_t peer);
+void edit_report_gone(struct engine *e, uint32_t peer);
 /* Another rank has aborted such a one. */
-void settled_dropped(struct engine *e, const struct wire_dropped *dropped);
+void edit_report_dropped(struct engine *e, const struct wire_dropped *dropped);
 
 #endif

@@ -20,7 +20,7 @@ static bool is_whole(const struct engine_extent *x, uint64_t element)
 	       !((uintptr_t)x->data % element);
 }
 
-static void take_edge(struct commit_edge *edge, const uint8_t *element)
+static void take_edge(struct stage_edge *edge, const uint8_t *element)
 {
 	for (uint32_t i = 0; i < edge->read.size; i++)
 		if (i < edge->from || i >= edge->to)
@@ -30,8 +30,8 @@ static void take_edge(struct commit_edge *edge, const uint8_t *element)
 
 static void on_edge(struct engine_read *read, const void *data, int64_t result)
 {
-	struct commit_edge *edge = read->owner;
-	struct commit *c = edge->commit;
+	struct stage_edge *edge = read->owner;
+	struct transaction *c = edge->commit;
 
 	assert(result < 0 || result == (int64_t)read->size); /* a transfer brings all of it */
 	if (result >= 0)
@@ -44,10 +44,10 @@ static void on_edge(struct engine_read *read, const void *data, int64_t result)
 	pthread_mutex_unlock(&edge->file.engine->lock);
 }
 
-static struct commit_edge *edge_new(struct commit *c, const struct commit_edge *like,
-				    const struct engine_file *f, uint64_t offset)
+static struct stage_edge *edge_new(struct transaction *c, const struct stage_edge *like,
+				   const struct engine_file *f, uint64_t offset)
 {
-	struct commit_edge *edge = calloc(1, sizeof(*edge));
+	struct stage_edge *edge = calloc(1, sizeof(*edge));
 
 	if (!edge)
 		return NULL;
@@ -65,11 +65,11 @@ static struct commit_edge *edge_new(struct commit *c, const struct commit_edge *
 	return edge;
 }
 
-/* At once where it is in reach; else it is kept for commit_read_edges. */
-static int add_edge(struct engine *e, struct commit *c, const struct commit_edge *like,
+/* At once where it is in reach; else it is kept for stage_read_edges. */
+static int add_edge(struct engine *e, struct transaction *c, const struct stage_edge *like,
 		    const struct engine_file *f, uint64_t offset)
 {
-	struct commit_edge *edge = edge_new(c, like, f, offset);
+	struct stage_edge *edge = edge_new(c, like, f, offset);
 	uint8_t element[sizeof(edge->bytes)];
 	int rc = edge ? onesided_read(e, &edge->file, offset, element, edge->read.size)
 		      : -ENOMEM;
@@ -95,21 +95,21 @@ struct widened { /* an extent, to whole elements */
 };
 
 /* Of its element i, which it cuts, from and to are the user's. */
-static int add_cut(struct engine *e, struct commit *c, const struct widened *w, uint64_t i,
+static int add_cut(struct engine *e, struct transaction *c, const struct widened *w, uint64_t i,
 		   uint64_t from, uint64_t to)
 {
 	uint64_t element = frag_dtype_size(w->hp);
-	struct commit_edge like = { .from = (uint32_t)from,
-				    .to = (uint32_t)to,
-				    .converted = w->converted + i * frag_dtype_size(w->lp),
-				    .hp = w->hp,
-				    .lp = w->lp };
+	struct stage_edge like = { .from = (uint32_t)from,
+				   .to = (uint32_t)to,
+				   .converted = w->converted + i * frag_dtype_size(w->lp),
+				   .hp = w->hp,
+				   .lp = w->lp };
 
 	memcpy(like.bytes, w->bytes + i * element, element);
 	return add_edge(e, c, &like, w->file, (w->first + i) * element);
 }
 
-static int add_cuts(struct engine *e, struct commit *c, const struct widened *w)
+static int add_cuts(struct engine *e, struct transaction *c, const struct widened *w)
 {
 	uint64_t element = frag_dtype_size(w->hp), rest = w->end % element;
 	bool one = w->n == 1;
@@ -123,7 +123,7 @@ static int add_cuts(struct engine *e, struct commit *c, const struct widened *w)
 }
 
 /* The converted bytes are the caller's to free. */
-static int convert(struct engine *e, struct commit *c, const struct engine_extent *x,
+static int convert(struct engine *e, struct transaction *c, const struct engine_extent *x,
 		   struct widened *w)
 {
 	uint64_t element = frag_dtype_size(w->hp);
@@ -138,7 +138,7 @@ static int convert(struct engine *e, struct commit *c, const struct engine_exten
 	return add_cuts(e, c, w);
 }
 
-static int add_lp_source(struct engine *e, struct commit *c, const struct engine_file *f,
+static int add_lp_source(struct engine *e, struct transaction *c, const struct engine_file *f,
 			 const struct engine_extent *x, enum frag_dtype hp, enum frag_dtype lp)
 {
 	uint64_t element = frag_dtype_size(hp), first = x->offset / element;
@@ -153,37 +153,37 @@ static int add_lp_source(struct engine *e, struct commit *c, const struct engine
 
 	if (is_whole(x, element) && lp == hp) {
 		c->sources[c->nsources++] =
-			(struct commit_source){ f, true, x->offset, x->size, x->data, NULL };
+			(struct stage_source){ f, true, x->offset, x->size, x->data, NULL };
 		return 0;
 	}
 	rc = convert(e, c, x, &w);
-	c->sources[c->nsources++] = (struct commit_source){
+	c->sources[c->nsources++] = (struct stage_source){
 		f,           true,       first * frag_dtype_size(lp), w.n * frag_dtype_size(lp),
 		w.converted, w.converted
 	};
 	return rc;
 }
 
-void commit_read_edges(struct engine *e, struct commit_edge *edges)
+void stage_read_edges(struct engine *e, struct stage_edge *edges)
 {
-	struct commit_edge *next;
+	struct stage_edge *next;
 
-	for (struct commit_edge *edge = edges; edge; edge = next) {
+	for (struct stage_edge *edge = edges; edge; edge = next) {
 		next = edge->next; /* with the last one all may be gone */
 		remote_read_start(e, &edge->read);
 	}
 }
 
-void commit_cancel_edges(struct commit *c)
+void stage_cancel_edges(struct transaction *c)
 {
-	for (struct commit_edge *edge = c->edges; edge; edge = edge->next)
+	for (struct stage_edge *edge = c->edges; edge; edge = edge->next)
 		if (!edge->over)
 			remote_read_end(&edge->read);
 }
 
-static void free_edges(struct commit_edge *edge)
+static void free_edges(struct stage_edge *edge)
 {
-	struct commit_edge *next;
+	struct stage_edge *next;
 
 	for (; edge; edge = next) {
 		next = edge->next;
@@ -191,7 +191,7 @@ static void free_edges(struct commit_edge *edge)
 	}
 }
 
-bool commit_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp)
+bool stage_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp)
 {
 	if (f->address.kind != ENGINE_PARAM || strcmp(f->address.key, "fp32"))
 		return false;
@@ -203,10 +203,10 @@ bool commit_lp_follows(struct engine *e, const struct engine_file *f, enum frag_
 	return false;
 }
 
-static int add_write(struct engine *e, struct commit *c, const struct engine_write *w)
+static int add_write(struct engine *e, struct transaction *c, const struct engine_write *w)
 {
 	enum frag_dtype lp = FRAG_F32;
-	bool follows = commit_lp_follows(e, w->file, &lp);
+	bool follows = stage_lp_follows(e, w->file, &lp);
 	int rc = 0;
 
 	for (size_t i = 0; i < w->nextents && !rc; i++) {
@@ -216,8 +216,8 @@ static int add_write(struct engine *e, struct commit *c, const struct engine_wri
 			return -EFBIG;
 		if (!x->size)
 			continue;
-		c->sources[c->nsources++] = (struct commit_source){ w->file, false,   x->offset,
-								    x->size, x->data, NULL };
+		c->sources[c->nsources++] = (struct stage_source){ w->file, false,   x->offset,
+								   x->size, x->data, NULL };
 		c->bytes += x->size;
 		if (follows)
 			rc = add_lp_source(e, c, w->file, x, w->file->dtype, lp);
@@ -225,8 +225,8 @@ static int add_write(struct engine *e, struct commit *c, const struct engine_wri
 	return rc;
 }
 
-int commit_add_writes(struct engine *e, struct commit *c, const struct engine_write *writes,
-		      size_t n)
+int stage_add_writes(struct engine *e, struct transaction *c, const struct engine_write *writes,
+		     size_t n)
 {
 	size_t room = 1;
 	int rc = 0;
@@ -241,7 +241,7 @@ int commit_add_writes(struct engine *e, struct commit *c, const struct engine_wr
 	return rc;
 }
 
-void commit_free(struct commit *c)
+void stage_free(struct transaction *c)
 {
 	for (size_t i = 0; i < c->nsources; i++)
 		free(c->sources[i].owned);
@@ -256,15 +256,15 @@ void commit_free(struct commit *c)
 
 struct see {
 	struct engine *e;
-	struct commit *c;
-	const struct commit_source *source;
+	struct transaction *c;
+	const struct stage_source *source;
 };
 
-static int add_item(struct commit *c, struct commit_item item)
+static int add_item(struct transaction *c, struct stage_item item)
 {
 	if (c->nitems == c->items_room) {
 		size_t room = c->items_room ? c->items_room * 2 : 64;
-		struct commit_item *items = realloc(c->items, room * sizeof(*items));
+		struct stage_item *items = realloc(c->items, room * sizeof(*items));
 
 		if (!items)
 			return -ENOMEM;
@@ -284,7 +284,7 @@ static int see_piece(void *arg, const struct piece *piece)
 		s->c->nranks++;
 	for (uint64_t done = 0; done < piece->size && !rc; done += WIRE_CHUNK)
 		rc = add_item(s->c,
-			      (struct commit_item){
+			      (struct stage_item){
 				      .rank = piece->rank,
 				      .row = piece->row,
 				      .size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done),
@@ -295,7 +295,8 @@ static int see_piece(void *arg, const struct piece *piece)
 	return rc;
 }
 
-static int plan_source(struct engine *e, struct commit *c, const struct commit_source *source)
+static int plan_source(struct engine *e, struct transaction *c,
+		       const struct stage_source *source)
 {
 	struct engine_address address = source->file->address;
 	struct see see = { e, c, source };
@@ -311,14 +312,14 @@ static int plan_source(struct engine *e, struct commit *c, const struct commit_s
 /* Ranks take theirs in turn: they unpack and check at the same time. */
 static int by_turn(const void *a, const void *b)
 {
-	const struct commit_item *x = a, *y = b;
+	const struct stage_item *x = a, *y = b;
 
 	if (x->turn != y->turn)
 		return x->turn < y->turn ? -1 : 1;
 	return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-int commit_plan(struct engine *e, struct commit *c)
+int stage_plan(struct engine *e, struct transaction *c)
 {
 	int rc = 0;
 

@@ -10,7 +10,7 @@
 #include "engine/commit/outcome.h"
 #include "engine/node/file.h"
 
-struct commit_source { /* bytes for one range of a parameter, or of its low-precision copy */
+struct stage_source { /* bytes for one range of a parameter, or of its low-precision copy */
 	const struct engine_file *file;
 	bool lp;
 	uint64_t offset;
@@ -19,7 +19,7 @@ struct commit_source { /* bytes for one range of a parameter, or of its low-prec
 	uint8_t *owned; /* to be freed, or NULL */
 };
 
-struct commit_item { /* one STAGE message */
+struct stage_item { /* one STAGE message */
 	uint32_t rank, row;
 	uint32_t size;
 	uint32_t turn; /* among its rank's */
@@ -28,9 +28,9 @@ struct commit_item { /* one STAGE message */
 };
 
 /* An element of fp32 that an extent cuts, out of this thread's reach: the copy of low precision is of the whole. */
-struct commit_edge {
-	struct commit_edge *next;
-	struct commit *commit;
+struct stage_edge {
+	struct stage_edge *next;
+	struct transaction *commit;
 	struct engine_file file;
 	struct engine_read read;
 	bool over;
@@ -40,34 +40,34 @@ struct commit_edge {
 	enum frag_dtype hp, lp;
 };
 
-enum commit_phase {
-	COMMIT_EDGES,
-	COMMIT_PLAN,
-	COMMIT_STAGE,
-	COMMIT_ASKED,
-	COMMIT_ACCEPTED,
-	COMMIT_LOST, /* its coordinator is */
-	COMMIT_OVER
+enum transaction_phase {
+	TRANSACTION_EDGES,
+	TRANSACTION_PLAN,
+	TRANSACTION_STAGE,
+	TRANSACTION_ASKED,
+	TRANSACTION_ACCEPTED,
+	TRANSACTION_LOST, /* its coordinator is */
+	TRANSACTION_OVER
 };
 
-struct commit {
-	struct commit *next;
+struct transaction {
+	struct transaction *next;
 	struct engine_write *write; /* the first of them: its file names the commit */
 	bool wait_applied;
 	bool cancelled;
 	bool stale; /* a holder's memory was registered anew: plan again */
-	enum commit_phase phase;
+	enum transaction_phase phase;
 	int result;
 	unsigned restarts;
 	uint64_t transaction[2];
 	uint64_t progress_ms;
 	uint64_t start_ns;
 	uint64_t bytes;
-	struct commit_source *sources;
+	struct stage_source *sources;
 	size_t nsources;
-	struct commit_edge *edges;
+	struct stage_edge *edges;
 	unsigned edges_waiting; /* under the lock */
-	struct commit_item *items;
+	struct stage_item *items;
 	size_t nitems, items_room, sent;
 	uint32_t *involved; /* [world] messages for it */
 	uint32_t nranks, coordinator;
@@ -82,17 +82,17 @@ struct commit {
 };
 
 /* Whether, and in what dtype, the low-precision copies of the file's parameter follow. */
-bool commit_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp);
+bool stage_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp);
 /* Takes in what the writes say: in the caller's thread, without the lock. */
-int commit_add_writes(struct engine *e, struct commit *c, const struct engine_write *writes,
-		      size_t n);
+int stage_add_writes(struct engine *e, struct transaction *c, const struct engine_write *writes,
+		     size_t n);
 /* Without the lock: the edges are asked for, and the commit ends when all have come; with it: they need not come
  * any more.
  */
-void commit_read_edges(struct engine *e, struct commit_edge *edges);
-void commit_cancel_edges(struct commit *c);
+void stage_read_edges(struct engine *e, struct stage_edge *edges);
+void stage_cancel_edges(struct transaction *c);
 /* With the lock: items for every holder, under a new transaction.  -EAGAIN: a rank's table of states is awaited. */
-int commit_plan(struct engine *e, struct commit *c);
-void commit_free(struct commit *c);
+int stage_plan(struct engine *e, struct transaction *c);
+void stage_free(struct transaction *c);
 
 #endif

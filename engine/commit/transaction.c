@@ -19,7 +19,7 @@ enum { RESTARTS_MAX = 20 };
 
 /* ---- the protocol: engine thread ---- */
 
-static void forget_everywhere(struct engine *e, struct commit *c)
+static void forget_everywhere(struct engine *e, struct transaction *c)
 {
 	struct wire_decide decide = { { c->transaction[0], c->transaction[1] }, 0, 0 };
 
@@ -32,7 +32,7 @@ static void forget_everywhere(struct engine *e, struct commit *c)
 
 static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
 {
-	struct commit *c = owner;
+	struct transaction *c = owner;
 
 	c->outstanding--;
 	c->progress_ms = monotonic_ms();
@@ -45,11 +45,11 @@ static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct
 	return false;
 }
 
-static void send_items(struct engine *e, struct commit *c)
+static void send_items(struct engine *e, struct transaction *c)
 {
 	while (c->sent < c->nitems && c->outstanding < NODE_STAGE_WINDOW && !c->result &&
 	       !c->stale) {
-		const struct commit_item *item = &c->items[c->sent];
+		const struct stage_item *item = &c->items[c->sent];
 		const struct states *states = e->peers[item->rank].states;
 		struct wire_stage stage = { { c->transaction[0], c->transaction[1] },
 					    states ? states->epoch : 0,
@@ -72,13 +72,13 @@ static void send_items(struct engine *e, struct commit *c)
 	}
 }
 
-static void take_verdict(struct commit *c, const struct answer *answer)
+static void take_verdict(struct transaction *c, const struct answer *answer)
 {
 	struct wire_applied applied = { .status = answer->status };
 
 	if (answer->type == WIRE_APPLIED && !answer->status)
 		memcpy(&applied, answer->body, sizeof(applied));
-	c->phase = COMMIT_OVER;
+	c->phase = TRANSACTION_OVER;
 	if (!c->result)
 		c->result = wire_status(applied.status);
 }
@@ -89,36 +89,36 @@ static bool is_lost(const struct answer *answer)
 }
 
 /* A rank's own trainer may be waited for: it gets the error. */
-static void ask_others(struct commit *c, int why)
+static void ask_others(struct transaction *c, int why)
 {
 	if (!c->wait_applied) {
 		take_verdict(c, &(struct answer){ .status = why });
 		return;
 	}
-	c->phase = COMMIT_LOST;
+	c->phase = TRANSACTION_LOST;
 	c->lost = why;
 	c->outcome = (struct outcome){ .transaction = { c->transaction[0], c->transaction[1] },
 				       .holders = c->involved };
 }
 
-static void turn_lost(struct engine *e, struct commit *c, uint64_t now)
+static void turn_lost(struct engine *e, struct transaction *c, uint64_t now)
 {
 	int rc = outcome_turn(e, &c->outcome, now);
 
 	if (rc == -EAGAIN)
 		return;
-	c->phase = COMMIT_OVER;
+	c->phase = TRANSACTION_OVER;
 	c->result = rc ? c->lost : 0;
 }
 
 static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 		       const struct answer *answer)
 {
-	struct commit *c = owner;
+	struct transaction *c = owner;
 
 	c->progress_ms = monotonic_ms();
 	if (answer->type == WIRE_ACCEPTED && !answer->status) {
-		c->phase = c->wait_applied ? COMMIT_ACCEPTED : COMMIT_OVER;
+		c->phase = c->wait_applied ? TRANSACTION_ACCEPTED : TRANSACTION_OVER;
 		return c->wait_applied;
 	}
 	if (answer->status == -EAGAIN) {
@@ -132,7 +132,7 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 	return false;
 }
 
-static int send_commit(struct engine *e, struct commit *c)
+static int send_commit(struct engine *e, struct transaction *c)
 {
 	struct wire_commit body = { .transaction = { c->transaction[0], c->transaction[1] },
 				    .count = c->nranks,
@@ -152,7 +152,7 @@ static int send_commit(struct engine *e, struct commit *c)
 }
 
 /* Every holder has its bytes: now they are asked for one boundary. */
-static void ask_commit(struct engine *e, struct commit *c)
+static void ask_commit(struct engine *e, struct transaction *c)
 {
 	int rc;
 
@@ -161,11 +161,11 @@ static void ask_commit(struct engine *e, struct commit *c)
 	if (rc && rc != -EAGAIN)
 		c->result = rc;
 	else if (!rc)
-		c->phase = COMMIT_ASKED;
+		c->phase = TRANSACTION_ASKED;
 }
 
 /* The same coordinator: another one would decide the same edit once more. */
-static void ask_commit_again(struct engine *e, struct commit *c)
+static void ask_commit_again(struct engine *e, struct transaction *c)
 {
 	int rc = send_commit(e, c);
 
@@ -175,7 +175,7 @@ static void ask_commit_again(struct engine *e, struct commit *c)
 		ask_others(c, rc);
 }
 
-static void ask_cancel(struct engine *e, struct commit *c)
+static void ask_cancel(struct engine *e, struct transaction *c)
 {
 	struct wire_transaction body = { { c->transaction[0], c->transaction[1] } };
 
@@ -185,39 +185,39 @@ static void ask_cancel(struct engine *e, struct commit *c)
 }
 
 /* Whether none is under way. */
-static bool turn_edges(struct commit *c, uint64_t now)
+static bool turn_edges(struct transaction *c, uint64_t now)
 {
 	if (c->edges_waiting && (c->cancelled || c->result))
-		commit_cancel_edges(c);
+		stage_cancel_edges(c);
 	if (c->edges_waiting)
 		return false;
-	c->phase = COMMIT_PLAN;
+	c->phase = TRANSACTION_PLAN;
 	c->progress_ms = now;
 	return true;
 }
 
-static void turn_plan(struct engine *e, struct commit *c, uint64_t now)
+static void turn_plan(struct engine *e, struct transaction *c, uint64_t now)
 {
-	int rc = commit_plan(e, c);
+	int rc = stage_plan(e, c);
 
 	if (rc == -EAGAIN)
 		c->result = now >= c->progress_ms + e->timeout_ms ? -ETIMEDOUT : 0;
 	else if (rc)
 		c->result = rc;
 	else
-		c->phase = COMMIT_STAGE;
+		c->phase = TRANSACTION_STAGE;
 }
 
-static void plan_again(struct engine *e, struct commit *c)
+static void plan_again(struct engine *e, struct transaction *c)
 {
 	forget_everywhere(e, c);
 	c->stale = false;
-	c->phase = COMMIT_PLAN;
+	c->phase = TRANSACTION_PLAN;
 	if (++c->restarts > RESTARTS_MAX)
 		c->result = -EIO;
 }
 
-static void turn_stage(struct engine *e, struct commit *c)
+static void turn_stage(struct engine *e, struct transaction *c)
 {
 	if (c->stale && !c->result) {
 		plan_again(e, c);
@@ -229,7 +229,7 @@ static void turn_stage(struct engine *e, struct commit *c)
 }
 
 /* The ranks know nothing of it. */
-static void tell_failed(struct engine *e, const struct commit *c)
+static void tell_failed(struct engine *e, const struct transaction *c)
 {
 	struct event_settled told = { .id = { c->transaction[0], c->transaction[1] },
 				      .origin = c->origin,
@@ -241,35 +241,35 @@ static void tell_failed(struct engine *e, const struct commit *c)
 /* True: it is over.  Once asked for, only the coordinator's word ends it: it alone knows whether a cancel
  * came in time.
  */
-static bool turn_commit(struct engine *e, struct commit *c, uint64_t now)
+static bool turn_commit(struct engine *e, struct transaction *c, uint64_t now)
 {
-	if (c->phase == COMMIT_EDGES && !turn_edges(c, now))
+	if (c->phase == TRANSACTION_EDGES && !turn_edges(c, now))
 		return false;
-	if (c->phase <= COMMIT_STAGE && !c->result && file_is_stale(c->write->file))
+	if (c->phase <= TRANSACTION_STAGE && !c->result && file_is_stale(c->write->file))
 		c->result = -ESTALE;
-	if (c->phase == COMMIT_PLAN && !c->cancelled && !c->result)
+	if (c->phase == TRANSACTION_PLAN && !c->cancelled && !c->result)
 		turn_plan(e, c, now);
-	if (c->phase == COMMIT_STAGE && !c->cancelled && !c->result)
+	if (c->phase == TRANSACTION_STAGE && !c->cancelled && !c->result)
 		turn_stage(e, c);
-	if (c->phase <= COMMIT_STAGE && (c->cancelled || c->result)) {
+	if (c->phase <= TRANSACTION_STAGE && (c->cancelled || c->result)) {
 		forget_everywhere(e, c);
 		c->result = c->result ? c->result : -ECANCELED;
 		tell_failed(e, c);
 		return true;
 	}
-	if (c->phase < COMMIT_LOST && c->repeat)
+	if (c->phase < TRANSACTION_LOST && c->repeat)
 		ask_commit_again(e, c);
-	if (c->phase > COMMIT_STAGE && c->phase < COMMIT_LOST && c->cancelled)
+	if (c->phase > TRANSACTION_STAGE && c->phase < TRANSACTION_LOST && c->cancelled)
 		ask_cancel(e, c);
-	if (c->phase == COMMIT_LOST)
+	if (c->phase == TRANSACTION_LOST)
 		turn_lost(e, c, now);
-	return c->phase == COMMIT_OVER;
+	return c->phase == TRANSACTION_OVER;
 }
 
-void writes_turn(struct engine *e, uint64_t now, struct commit **finished)
+void transaction_turn(struct engine *e, uint64_t now, struct transaction **finished)
 {
-	for (struct commit **at = &e->commits; *at;) {
-		struct commit *c = *at;
+	for (struct transaction **at = &e->commits; *at;) {
+		struct transaction *c = *at;
 
 		if (!turn_commit(e, c, now)) {
 			at = &c->next;
@@ -287,18 +287,18 @@ void writes_turn(struct engine *e, uint64_t now, struct commit **finished)
 	}
 }
 
-void writes_finish(struct commit *finished)
+void transaction_finish(struct transaction *finished)
 {
-	struct commit *next;
+	struct transaction *next;
 
-	for (struct commit *c = finished; c; c = next) {
+	for (struct transaction *c = finished; c; c = next) {
 		next = c->next;
 		c->write->done(c->write, c->result);
-		commit_free(c);
+		stage_free(c);
 	}
 }
 
-void writes_describe(struct engine *e, FILE *out)
+void transaction_describe(struct engine *e, FILE *out)
 {
 	static const char *const phases[] = { "reading what its edges lack",
 					      "finding holders",
@@ -308,7 +308,7 @@ void writes_describe(struct engine *e, FILE *out)
 					      "asking what its coordinator decided",
 					      "over" };
 
-	for (const struct commit *c = e->commits; c; c = c->next) {
+	for (const struct transaction *c = e->commits; c; c = c->next) {
 		const struct engine_address *a = &c->write->file->address;
 
 		fputs("commit ", out);
@@ -316,26 +316,26 @@ void writes_describe(struct engine *e, FILE *out)
 							  : "-");
 		fprintf(out, " %s bytes %llu, %u ranks: %s", a->key,
 			(unsigned long long)c->bytes, c->nranks, phases[c->phase]);
-		if (c->phase == COMMIT_STAGE)
+		if (c->phase == TRANSACTION_STAGE)
 			fprintf(out, ", %zu of %zu messages taken", c->sent - c->outstanding,
 				c->nitems);
 		fputc('\n', out);
 	}
 }
 
-void writes_abandon(struct engine *e)
+void transaction_abandon(struct engine *e)
 {
-	for (struct commit *c = e->commits; c; c = c->next)
+	for (struct transaction *c = e->commits; c; c = c->next)
 		c->result = -ECANCELED;
-	writes_finish(e->commits);
+	transaction_finish(e->commits);
 	e->commits = NULL;
 }
 
 /* ---- the door ---- */
 
 /* A rank's edit of gradients is for those that it sees. */
-static int take_window(struct engine *e, struct commit *c, const struct engine_write *writes,
-		       size_t n)
+static int take_window(struct engine *e, struct transaction *c,
+		       const struct engine_write *writes, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		c->grads |= writes[i].file->is_grad;
@@ -345,8 +345,8 @@ static int take_window(struct engine *e, struct commit *c, const struct engine_w
 	return c->window & 1 ? 0 : -ENODATA;
 }
 
-void writes_origin(struct engine *e, const struct engine_file *file, size_t n, uint64_t bytes,
-		   struct wire_origin *origin)
+void transaction_origin(struct engine *e, const struct engine_file *file, size_t n,
+			uint64_t bytes, struct wire_origin *origin)
 {
 	const struct engine_address *a = &file->address;
 
@@ -362,21 +362,21 @@ void writes_origin(struct engine *e, const struct engine_file *file, size_t n, u
 }
 
 static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
-		      bool wait_applied, struct commit **out)
+		      bool wait_applied, struct transaction **out)
 {
-	struct commit *c = calloc(1, sizeof(*c));
+	struct transaction *c = calloc(1, sizeof(*c));
 	int rc;
 
 	if (!c)
 		return -ENOMEM;
 	rc = take_window(e, c, writes, n);
 	if (!rc)
-		rc = commit_add_writes(e, c, writes, n);
+		rc = stage_add_writes(e, c, writes, n);
 	if (rc) {
-		commit_free(c);
+		stage_free(c);
 		return rc;
 	}
-	writes_origin(e, writes->file, n, c->bytes, &c->origin);
+	transaction_origin(e, writes->file, n, c->bytes, &c->origin);
 	c->write = writes;
 	c->wait_applied = wait_applied;
 	c->transaction[0] = e->writer_id;
@@ -387,16 +387,17 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 }
 
 /* With the lock: from here on it is the engine thread's. */
-static void add(struct engine *e, struct commit *c)
+static void add(struct engine *e, struct transaction *c)
 {
 	c->next = e->commits;
 	e->commits = c;
 }
 
-void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool wait_applied)
+void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
+		       bool wait_applied)
 {
-	struct commit_edge *edges;
-	struct commit *c;
+	struct stage_edge *edges;
+	struct transaction *c;
 	int rc = commit_new(e, writes, n, wait_applied, &c);
 
 	if (rc) {
@@ -408,14 +409,14 @@ void writes_start(struct engine *e, struct engine_write *writes, size_t n, bool 
 	c->transaction[1] = ++e->transaction; /* also of one that fails before it is planned */
 	add(e, c);
 	pthread_mutex_unlock(&e->lock);
-	commit_read_edges(e, edges);
+	stage_read_edges(e, edges);
 	node_wake(e);
 }
 
-void writes_start_staged(struct engine *e, struct engine_write *write,
-			 const uint64_t transaction[2], uint32_t *holders)
+void transaction_start_staged(struct engine *e, struct engine_write *write,
+			      const uint64_t transaction[2], uint32_t *holders)
 {
-	struct commit *c;
+	struct transaction *c;
 	int rc = commit_new(e, write, 1, false, &c);
 
 	if (rc) {
@@ -428,27 +429,27 @@ void writes_start_staged(struct engine *e, struct engine_write *write,
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		c->nranks += holders[rank] != 0;
 	c->bytes = c->origin.bytes = write->file->bytes;
-	c->phase = COMMIT_STAGE; /* of nothing */
+	c->phase = TRANSACTION_STAGE; /* of nothing */
 	pthread_mutex_lock(&e->lock);
 	add(e, c);
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
 }
 
-void writes_ask(struct engine *e, struct engine_write *write)
+void transaction_ask(struct engine *e, struct engine_write *write)
 {
 	if (!e->writable)
 		write->done(write, -EROFS);
 	else if (engine_is_local(write->file->address.kind) && !e->local)
 		write->done(write, -EACCES);
 	else
-		writes_start(e, write, 1, true);
+		transaction_start(e, write, 1, true);
 }
 
-void writes_cancel(struct engine *e, struct engine_write *write)
+void transaction_cancel(struct engine *e, struct engine_write *write)
 {
 	pthread_mutex_lock(&e->lock);
-	for (struct commit *c = e->commits; c; c = c->next)
+	for (struct transaction *c = e->commits; c; c = c->next)
 		if (c->write == write)
 			c->cancelled = true;
 	pthread_mutex_unlock(&e->lock);

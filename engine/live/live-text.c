@@ -350,7 +350,7 @@ static char *inflight(struct engine *e)
 		return NULL;
 	pthread_mutex_lock(&e->lock);
 	remote_read_describe(e, out);
-	writes_describe(e, out);
+	transaction_describe(e, out);
 	freezes_describe(e, out);
 	pthread_mutex_unlock(&e->lock);
 	fclose(out);

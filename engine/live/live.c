@@ -352,8 +352,8 @@ const struct door_ops live_ops = {
 	.file_close = live_file_close,
 	.read = reads_start,
 	.read_cancel = reads_cancel,
-	.write = writes_ask,
-	.write_cancel = writes_cancel,
+	.write = transaction_ask,
+	.write_cancel = transaction_cancel,
 	.freeze = freezes_start,
 	.freeze_cancel = freezes_cancel,
 };

@@ -126,7 +126,7 @@ static void lose_gone(struct engine *e)
 		peers_gone(e, peer);
 		join_gone(e, peer);
 		if (e->is_rank)
-			settled_gone(e, peer);
+			edit_report_gone(e, peer);
 		leave_gone(e, peer);
 		later_gone(e, peer);
 		fabric_peer_gone(e, peer);
@@ -231,7 +231,7 @@ static bool is_stepping(struct engine *e, uint64_t now)
 void engine_turn(struct engine *e, int wait_ms)
 {
 	struct remote_read *transfers = NULL;
-	struct commit *commits = NULL;
+	struct transaction *commits = NULL;
 	struct engine_wait *waits = NULL;
 	struct engine_freeze *freezes = NULL;
 	struct round *rounds = NULL;
@@ -255,7 +255,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	rpc_expire(e, now);
 	peers_turn(e, now);
 	if (e->is_rank) {
-		agree_turn(e, now);
+		coordinator_turn(e, now);
 		if (is_stepping(e, now))
 			view_owner_copy_ahead(&e->views, &e->registry, now);
 		serve_turn(e, now);
@@ -264,7 +264,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	prefetch_go_on(e, now);
 	view_reader_tell_closed(e);
 	remote_read_turn(e, now, &transfers);
-	writes_turn(e, now, &commits);
+	transaction_turn(e, now, &commits);
 	watch_turn(e, now, &waits);
 	past_turn(e, now);
 	about_turn(e, now);
@@ -276,7 +276,7 @@ void engine_turn(struct engine *e, int wait_ms)
 	landing_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
 	remote_read_finish(transfers);
-	writes_finish(commits);
+	transaction_finish(commits);
 	watch_finish(waits);
 	freezes_finish(freezes);
 	rounds_finish(rounds);
@@ -304,7 +304,7 @@ void turn_free(struct engine *e)
 	}
 	readahead_free(e);
 	remote_read_abandon(e);
-	writes_abandon(e);
+	transaction_abandon(e);
 	freezes_abandon(e);
 	communicator_free(e);
 	rendezvous_free(e);
@@ -315,7 +315,7 @@ void turn_free(struct engine *e)
 	past_free(e);
 	about_free(e);
 	rpc_free(e);
-	agree_free(e);
+	coordinator_free(e);
 	view_reader_free(e);
 	free_local(e);
 	rounds_free(e);

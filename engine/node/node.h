@@ -43,9 +43,9 @@ enum {
 struct rpc;
 struct remote_read;
 struct closing;
-struct commit;
+struct transaction;
 struct freeze;
-struct agreement;
+struct coordinator_transaction;
 struct inquiry;
 struct join;
 struct waiter;
@@ -232,10 +232,10 @@ struct engine {
 	struct prefetch_choice collecting;
 	struct closing *closings; /* views of closed files, to be told */
 	uint64_t view_number;
-	struct commit *commits;
-	struct freeze *freezes;       /* that this engine asked for */
-	struct agreement *agreements; /* of which this rank is the coordinator */
-	uint64_t agreed_boundary;     /* the highest N asked for: later edits come no earlier */
+	struct transaction *commits;
+	struct freeze *freezes;                     /* that this engine asked for */
+	struct coordinator_transaction *agreements; /* of which this rank is the coordinator */
+	uint64_t agreed_boundary; /* the highest N asked for: later edits come no earlier */
 	uint64_t agreed_order;
 	uint64_t step_seen, step_seen_ms; /* a rank's own, as its engine thread saw it */
 	struct inquiry *inquiries;        /* about edits whose coordinator died */

@@ -267,7 +267,7 @@ static void serve_commit(struct engine *e, uint32_t peer, const struct wire_head
 
 	memcpy(&commit, body, sizeof(commit));
 	commit.origin.writer = header->rank;
-	agree_commit(e, peer, header->request, &commit, tail, tail_size);
+	coordinator_commit(e, peer, header->request, &commit, tail, tail_size);
 }
 
 static void serve_dropped(struct engine *e, const void *body)
@@ -275,7 +275,7 @@ static void serve_dropped(struct engine *e, const void *body)
 	struct wire_dropped dropped;
 
 	memcpy(&dropped, body, sizeof(dropped));
-	settled_dropped(e, &dropped);
+	edit_report_dropped(e, &dropped);
 }
 
 static void serve_hold(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -304,13 +304,13 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 		landing_close(e, t.transaction);
 		break;
 	case WIRE_CANCEL:
-		agree_cancel(e, t.transaction);
+		coordinator_cancel(e, t.transaction);
 		break;
 	case WIRE_OUTCOME:
-		known.outcome = agree_outcome(e, t.transaction);
+		known.outcome = coordinator_outcome(e, t.transaction);
 		break;
 	default:
-		known.outcome = agree_arrived(e, header->rank, t.transaction);
+		known.outcome = coordinator_arrived(e, header->rank, t.transaction);
 	}
 	if (header->type == WIRE_OUTCOME || known.outcome)
 		node_send(e, peer, WIRE_KNOWN, header->request, &known, NULL, 0);
@@ -353,7 +353,7 @@ static void find_silent(struct engine *e, uint64_t now)
 
 void serve_turn(struct engine *e, uint64_t now)
 {
-	settled_turn(e, now);
+	edit_report_turn(e, now);
 	later_turn(e, now);
 	serve_swap_turn(e, now);
 	serve_device_turn(e);

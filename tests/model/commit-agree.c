@@ -19,7 +19,7 @@ static bool tell_decision(struct state *s, unsigned r, unsigned edit, unsigned r
 	return !send(s, r, rank, about(DECIDE, edit, 0, s->ranks[r].agreements[edit].commit));
 }
 
-static void ended(struct agreement *a, unsigned rank)
+static void ended(struct coordinator_transaction *a, unsigned rank)
 {
 	a->part[rank] = PART_NONE;
 	a->outstanding &= (uint8_t) ~(1u << rank);
@@ -28,7 +28,7 @@ static void ended(struct agreement *a, unsigned rank)
 /* value: it refuses. */
 void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message m)
 {
-	struct agreement *a = &s->ranks[r].agreements[m.edit];
+	struct coordinator_transaction *a = &s->ranks[r].agreements[m.edit];
 	bool refused = m.type == DECIDED && m.value;
 
 	if (a->phase != PHASE_DECIDED || !(a->outstanding >> from & 1))
@@ -42,7 +42,7 @@ void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message
 
 static void tell(struct state *s, unsigned r, unsigned edit, unsigned rank)
 {
-	struct agreement *a = &s->ranks[r].agreements[edit];
+	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
 	if (a->part[rank] && tell_decision(s, r, edit, rank))
 		a->outstanding |= (uint8_t)(1u << rank);
@@ -53,7 +53,7 @@ static void tell(struct state *s, unsigned r, unsigned edit, unsigned rank)
 
 static void decide(struct state *s, unsigned r, unsigned edit, bool commit)
 {
-	struct agreement *a = &s->ranks[r].agreements[edit];
+	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
 	a->phase = PHASE_DECIDED;
 	a->commit = commit;
@@ -68,7 +68,7 @@ static void decide(struct state *s, unsigned r, unsigned edit, bool commit)
 /* Its own decision is the last: those that held it for dead may have aborted. */
 static void decide_here(struct state *s, unsigned r, unsigned edit)
 {
-	struct agreement *a = &s->ranks[r].agreements[edit];
+	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
 	if (a->told_self)
 		return;
@@ -80,7 +80,7 @@ static void decide_here(struct state *s, unsigned r, unsigned edit)
 
 static void finish(struct state *s, unsigned r, unsigned edit)
 {
-	struct agreement *a = &s->ranks[r].agreements[edit];
+	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
 	if (a->commit)
 		send(s, r, WRITER, about(VERDICT, edit, 0, !a->spoiled));
@@ -97,7 +97,7 @@ static uint8_t bounded(unsigned n)
 static void ask_all(struct state *s, unsigned r, unsigned edit)
 {
 	struct rank *me = &s->ranks[r];
-	struct agreement *a = &me->agreements[edit];
+	struct coordinator_transaction *a = &me->agreements[edit];
 
 	a->late = 0;
 	a->order = ++me->agreed_order;
@@ -117,7 +117,7 @@ static void ask_all(struct state *s, unsigned r, unsigned edit)
 static void ask_later(struct state *s, unsigned r, unsigned edit)
 {
 	struct rank *me = &s->ranks[r];
-	struct agreement *a = &me->agreements[edit];
+	struct coordinator_transaction *a = &me->agreements[edit];
 
 	a->n = bounded((unsigned)u64_max(u64_max(a->passed, a->n) + 1, me->agreed_boundary));
 	ask_all(s, r, edit);
@@ -125,7 +125,7 @@ static void ask_later(struct state *s, unsigned r, unsigned edit)
 
 void agree_on_vote(struct state *s, unsigned r, unsigned from, struct message m)
 {
-	struct agreement *a = &s->ranks[r].agreements[m.edit];
+	struct coordinator_transaction *a = &s->ranks[r].agreements[m.edit];
 
 	if (a->phase != PHASE_VOTING || !(a->outstanding >> from & 1))
 		return;
@@ -135,7 +135,8 @@ void agree_on_vote(struct state *s, unsigned r, unsigned from, struct message m)
 	a->failed |= m.value == VOTE_NO;
 }
 
-static bool holder_is_lost(const struct state *s, unsigned r, const struct agreement *a)
+static bool holder_is_lost(const struct state *s, unsigned r,
+			   const struct coordinator_transaction *a)
 {
 	for (unsigned rank = 0; rank < RANKS; rank++)
 		if (a->part[rank] == PART_HOLDER && holds_for_lost(s, r, rank))
@@ -145,7 +146,7 @@ static bool holder_is_lost(const struct state *s, unsigned r, const struct agree
 
 static void end_voting(struct state *s, unsigned r, unsigned edit)
 {
-	struct agreement *a = &s->ranks[r].agreements[edit];
+	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
 	if (a->late) {
 		ask_later(s, r, edit);
@@ -158,10 +159,10 @@ static void end_voting(struct state *s, unsigned r, unsigned edit)
 }
 
 /* False: nothing to do. */
-bool agree_turn(struct state *s, unsigned r, unsigned edit)
+bool coordinator_turn(struct state *s, unsigned r, unsigned edit)
 {
-	struct agreement *a = &s->ranks[r].agreements[edit];
-	struct agreement was = *a;
+	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
+	struct coordinator_transaction was = *a;
 	bool voted = !a->outstanding || mutation == MUTATION_DECIDES_BEFORE_VOTES;
 
 	if (!a->phase)
@@ -185,7 +186,7 @@ bool agree_turn(struct state *s, unsigned r, unsigned edit)
 
 static bool is_repeated(struct state *s, unsigned r, unsigned edit)
 {
-	const struct agreement *a = &s->ranks[r].agreements[edit];
+	const struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 	const struct edit *e = &s->ranks[r].edits[edit];
 
 	if (a->phase == PHASE_DECIDED && !a->commit)
@@ -199,10 +200,10 @@ static bool is_repeated(struct state *s, unsigned r, unsigned edit)
 	return e->remembered;
 }
 
-void agree_commit(struct state *s, unsigned r, unsigned edit)
+void coordinator_commit(struct state *s, unsigned r, unsigned edit)
 {
 	struct rank *me = &s->ranks[r];
-	struct agreement *a = &me->agreements[edit];
+	struct coordinator_transaction *a = &me->agreements[edit];
 
 	if (is_repeated(s, r, edit))
 		return;
@@ -221,7 +222,7 @@ void agree_commit(struct state *s, unsigned r, unsigned edit)
 		ask_all(s, r, edit);
 }
 
-void agree_cancel(struct state *s, unsigned r, unsigned edit)
+void coordinator_cancel(struct state *s, unsigned r, unsigned edit)
 {
 	if (s->ranks[r].agreements[edit].phase)
 		s->ranks[r].agreements[edit].cancelled = 1;
@@ -234,9 +235,10 @@ static void tell_known(struct state *s, unsigned r, unsigned to, unsigned edit,
 }
 
 /* Calls explore_next itself when time decides. */
-void agree_arrived(struct explore *x, struct state *s, unsigned r, unsigned from, unsigned edit)
+void coordinator_arrived(struct explore *x, struct state *s, unsigned r, unsigned from,
+			 unsigned edit)
 {
-	struct agreement *a = &s->ranks[r].agreements[edit];
+	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 	const struct edit *e = &s->ranks[r].edits[edit];
 	struct state told;
 
@@ -260,7 +262,7 @@ void agree_arrived(struct explore *x, struct state *s, unsigned r, unsigned from
 
 /* ---- a coordinator died ---- */
 
-void agree_outcome(struct state *s, unsigned r, unsigned from, unsigned edit)
+void coordinator_outcome(struct state *s, unsigned r, unsigned from, unsigned edit)
 {
 	const struct edit *e = &s->ranks[r].edits[edit];
 	bool waits = e->state == EDIT_PREPARED && !e->fenced &&
@@ -316,7 +318,7 @@ bool agree_end_inquiry(struct state *s, unsigned r, unsigned edit)
 /* What r asked the rank is neither answered nor under way. */
 bool agree_ask_again(struct state *s, unsigned r, unsigned rank, unsigned edit)
 {
-	struct agreement *a = &s->ranks[r].agreements[edit];
+	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 	struct inquiry *q = &s->ranks[r].inquiries[edit];
 	bool any = false;
 
@@ -343,7 +345,7 @@ bool agree_ask_again(struct state *s, unsigned r, unsigned rank, unsigned edit)
 void agree_lost(struct state *s, unsigned r, unsigned rank)
 {
 	for (unsigned edit = 0; edit < EDITS; edit++) {
-		struct agreement *a = &s->ranks[r].agreements[edit];
+		struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
 		s->ranks[r].inquiries[edit].outstanding &= (uint8_t) ~(1u << rank);
 		if (s->ranks[r].edits[edit].coordinator == rank)

@@ -72,10 +72,10 @@ static void take_rank_message(struct explore *x, struct state *s, unsigned from,
 		participant_stage(s, r, from, m.edit);
 		break;
 	case COMMIT:
-		agree_commit(s, r, m.edit);
+		coordinator_commit(s, r, m.edit);
 		break;
 	case CANCEL:
-		agree_cancel(s, r, m.edit);
+		coordinator_cancel(s, r, m.edit);
 		break;
 	case PREPARE:
 		participant_prepare(s, r, from, m);
@@ -91,13 +91,13 @@ static void take_rank_message(struct explore *x, struct state *s, unsigned from,
 		agree_on_decided(s, r, from, m);
 		break;
 	case ARRIVED:
-		agree_arrived(x, s, r, from, m.edit);
+		coordinator_arrived(x, s, r, from, m.edit);
 		break;
 	case ARRIVED_KNOWN:
 		participant_hear(s, r, m.edit, m.value == COMMITTED);
 		break;
 	case OUTCOME:
-		agree_outcome(s, r, from, m.edit);
+		coordinator_outcome(s, r, from, m.edit);
 		break;
 	case OUTCOME_KNOWN:
 		agree_on_known(s, r, from, m);
@@ -124,7 +124,7 @@ static bool turn(struct explore *x, struct state *s, unsigned r)
 		take_rank_message(x, s, r, r, take(s, r, r));
 	for (unsigned edit = 0; edit < bounds.edits && !is_busy(s, r); edit++) {
 		any |= edits_report(s, r, edit);
-		any |= agree_turn(s, r, edit);
+		any |= coordinator_turn(s, r, edit);
 		any |= agree_end_inquiry(s, r, edit);
 	}
 	return any;

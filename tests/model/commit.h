@@ -68,7 +68,7 @@ struct edit {
 enum phase { PHASE_NONE, PHASE_VOTING, PHASE_ACCEPTED, PHASE_DECIDED };
 enum part { PART_NONE, PART_PROMISED, PART_HOLDER };
 
-struct agreement {
+struct coordinator_transaction {
 	uint8_t phase;
 	uint8_t n;
 	uint8_t order;
@@ -113,7 +113,7 @@ struct rank {
 	uint8_t agreed_boundary;
 	uint8_t applied; /* how many */
 	struct edit edits[EDITS];
-	struct agreement agreements[EDITS];
+	struct coordinator_transaction agreements[EDITS];
 	struct inquiry inquiries[EDITS];
 	uint8_t parted; /* its communicator has failed */
 	struct launch_state launches[EDITS];
@@ -210,15 +210,15 @@ bool participant_look(struct state *s, unsigned r); /* false: the trainer may go
 bool edits_report(struct state *s, unsigned r, unsigned edit);
 
 /* Rank r as coordinator, and as one whose coordinator died. */
-void agree_commit(struct state *s, unsigned r, unsigned edit);
-void agree_cancel(struct state *s, unsigned r, unsigned edit);
-void agree_arrived(struct explore *x, struct state *s, unsigned r, unsigned from,
-		   unsigned edit);
+void coordinator_commit(struct state *s, unsigned r, unsigned edit);
+void coordinator_cancel(struct state *s, unsigned r, unsigned edit);
+void coordinator_arrived(struct explore *x, struct state *s, unsigned r, unsigned from,
+			 unsigned edit);
 void agree_on_vote(struct state *s, unsigned r, unsigned from, struct message m);
 void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message m);
 void agree_on_known(struct state *s, unsigned r, unsigned from, struct message m);
-void agree_outcome(struct state *s, unsigned r, unsigned from, unsigned edit);
-bool agree_turn(struct state *s, unsigned r, unsigned edit);
+void coordinator_outcome(struct state *s, unsigned r, unsigned from, unsigned edit);
+bool coordinator_turn(struct state *s, unsigned r, unsigned edit);
 bool agree_inquire(struct state *s, unsigned r, unsigned edit);
 bool agree_end_inquiry(struct state *s, unsigned r, unsigned edit);
 bool agree_ask_again(struct state *s, unsigned r, unsigned rank, unsigned edit);

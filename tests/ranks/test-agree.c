@@ -107,7 +107,7 @@ START_TEST(what_became_of_an_edit_whose_writer_dies_early_is_kept)
 		turn(NULL);
 	ck_assert_uint_eq(lines(0, "edit"), 0);
 	asleep[2] = true;
-	settled_gone(engine_of(0), engine_of(0)->edits.list->writer);
+	edit_report_gone(engine_of(0), engine_of(0)->edits.list->writer);
 	expect_line(0, 2, "\"why\":\"its writer was lost before it asked for a boundary\"");
 	asleep[2] = false;
 	engine_write_cancel(w.e, &w.write);
@@ -131,12 +131,12 @@ START_TEST(a_rank_that_drops_an_edit_tells_the_first)
 			 0);
 	participant_name(&e->edits, transaction,
 			 &(struct wire_origin){ .writer = 9, .files = 1, .bytes = 4 });
-	settled_gone(e, 77);
+	edit_report_gone(e, 77);
 	while (!lines(0, "edit"))
 		turn(NULL);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		ck_assert_uint_eq(lines(rank, "\"rank\":9,"), rank != 1);
-	ck_assert(agree_outcome(engine_of(0), transaction) == WIRE_ABORTED);
+	ck_assert(coordinator_outcome(engine_of(0), transaction) == WIRE_ABORTED);
 	job_close(&job);
 }
 END_TEST
@@ -394,7 +394,7 @@ START_TEST(the_writer_waits_for_a_rank_that_is_told_late)
 	asleep[2] = true;
 	boundary(0);
 	boundary(1);
-	while (agree_arrived(engine_of(0), 2, transaction) != WIRE_COMMITTED)
+	while (coordinator_arrived(engine_of(0), 2, transaction) != WIRE_COMMITTED)
 		turn(NULL);
 	for (int i = 0; i < 10; i++)
 		turn(NULL);

@@ -195,7 +195,7 @@ static int merge_all(struct reader *x)
 
 /* ---- commits ---- */
 
-struct commit {
+struct transaction {
 	uint32_t kind, nranges;
 	uint64_t bytes, number, sum;
 	uint64_t begin, end;
@@ -230,7 +230,7 @@ static int add_range(struct reader *x, struct list *edit, const uint8_t *row, ui
 	return 0;
 }
 
-static int read_ranges(struct reader *x, const struct commit *c, struct list *edit)
+static int read_ranges(struct reader *x, const struct transaction *c, struct list *edit)
 {
 	enum { ROWS = REDO_CHUNK / REDO_RANGE };
 	uint64_t at = x->at + (uint64_t)c->nranges * REDO_RANGE;
@@ -252,7 +252,7 @@ static int read_ranges(struct reader *x, const struct commit *c, struct list *ed
 	return rc || at == c->end ? rc : damaged(x, "more bytes than ranges");
 }
 
-static int check_rest(struct reader *x, const struct commit *c)
+static int check_rest(struct reader *x, const struct transaction *c)
 {
 	int rc = 0;
 
@@ -263,7 +263,7 @@ static int check_rest(struct reader *x, const struct commit *c)
 	return rc;
 }
 
-static int read_edit(struct reader *x, const struct commit *c)
+static int read_edit(struct reader *x, const struct transaction *c)
 {
 	struct list edit = { .items = NULL };
 	int rc = read_ranges(x, c, &edit);
@@ -279,7 +279,7 @@ static int read_edit(struct reader *x, const struct commit *c)
 	return push(x, &edit);
 }
 
-static int read_written(struct reader *x, const struct commit *c)
+static int read_written(struct reader *x, const struct transaction *c)
 {
 	struct redo *r = x->r;
 	int rc = 0;
@@ -291,7 +291,7 @@ static int read_written(struct reader *x, const struct commit *c)
 }
 
 /* Its place follows from its counts; false: no file is so large. */
-static bool place(const struct redo *r, struct commit *c)
+static bool place(const struct redo *r, struct transaction *c)
 {
 	uint64_t rows = (uint64_t)c->nranges * REDO_RANGE;
 
@@ -307,7 +307,7 @@ static bool is_zero(const uint8_t *bytes, size_t size)
 }
 
 /* 1: there is none. */
-static int read_commit(struct reader *x, struct commit *c)
+static int read_commit(struct reader *x, struct transaction *c)
 {
 	uint8_t h[REDO_COMMIT];
 	int rc;
@@ -335,7 +335,7 @@ static int read_commit(struct reader *x, struct commit *c)
 
 static int read_commits(struct reader *x)
 {
-	struct commit c;
+	struct transaction c;
 	int rc;
 
 	x->r->end = x->at;
