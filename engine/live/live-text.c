@@ -396,7 +396,7 @@ static char *log_text(struct engine *e)
 	if (!out)
 		return NULL;
 	put_log(out);
-	rc = past_tell(e, out);
+	rc = edit_history_tell(e, out);
 	fclose(out);
 	if (!rc)
 		return text;
@@ -414,7 +414,7 @@ static char *connected_text(struct engine *e)
 	first = peers_first_live(e);
 	pthread_mutex_unlock(&e->lock);
 	return first == WIRE_OBSERVER ? strdup("no rank is alive\n")
-				      : about_rank(e, first, "nccl");
+				      : rank_query_text(e, first, "nccl");
 }
 
 static char *nccl_text(struct engine *e)

@@ -266,8 +266,8 @@ void engine_turn(struct engine *e, int wait_ms)
 	remote_read_turn(e, now, &transfers);
 	transaction_turn(e, now, &commits);
 	watch_turn(e, now, &waits);
-	past_turn(e, now);
-	about_turn(e, now);
+	edit_history_turn(e, now);
+	rank_query_turn(e, now);
 	freezes_turn(e, now, &freezes);
 	communicator_turn(e, now);
 	rendezvous_turn(e, now);
@@ -312,8 +312,8 @@ void turn_free(struct engine *e)
 	watch_abandon(e);
 	waiters_free(e);
 	event_ring_fini(&e->events);
-	past_free(e);
-	about_free(e);
+	edit_history_free(e);
+	rank_query_free(e);
 	rpc_free(e);
 	coordinator_free(e);
 	view_reader_free(e);

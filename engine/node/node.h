@@ -50,7 +50,7 @@ struct inquiry;
 struct join;
 struct waiter;
 struct arena_memory;
-struct about;
+struct rank_query;
 struct fabric;
 struct later;
 struct communicator;
@@ -79,9 +79,9 @@ struct watch { /* an observer's: watch.c */
 	uint64_t retry_ms;
 };
 
-enum { PAST_RANKS = 8 };
+enum { EDIT_HISTORY_RANKS = 8 };
 
-struct past_source { /* a rank that is asked what it has kept */
+struct edit_history_source { /* a rank that is asked what it has kept */
 	uint32_t rank;
 	bool asked, over;
 	int status;     /* why it does not tell */
@@ -90,11 +90,11 @@ struct past_source { /* a rank that is asked what it has kept */
 	size_t size;
 };
 
-struct past { /* an observer's: edit-history.c */
+struct edit_history { /* an observer's: edit-history.c */
 	bool wanted, fetching;
 	uint64_t began_ns;
 	uint64_t told_ns; /* when the fetch began that sources have */
-	struct past_source sources[PAST_RANKS];
+	struct edit_history_source sources[EDIT_HISTORY_RANKS];
 	unsigned n;
 };
 
@@ -225,8 +225,8 @@ struct engine {
 			    [2]; /* newest edits and freezes that were told, a ring */
 		uint64_t n;
 	} told;
-	struct past past;
-	struct about *abouts;          /* what observers' threads ask of ranks */
+	struct edit_history past;
+	struct rank_query *abouts;     /* what observers' threads ask of ranks */
 	struct waiter *waiters;        /* a rank's: WAITs to be answered */
 	struct remote_read *transfers; /* reads that wait */
 	struct prefetch_choice collecting;

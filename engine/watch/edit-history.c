@@ -11,7 +11,7 @@ enum { PATIENCE_MS = 2000, BYTES_MAX = 1 << 20 };
 
 /* ---- fetching: engine thread, with the lock ---- */
 
-static void forget(struct past *p)
+static void forget(struct edit_history *p)
 {
 	for (unsigned i = 0; i < p->n; i++)
 		free(p->sources[i].text);
@@ -20,21 +20,22 @@ static void forget(struct past *p)
 
 static void begin(struct engine *e)
 {
-	struct past *p = &e->past;
+	struct edit_history *p = &e->past;
 
 	forget(p);
 	p->wanted = false;
 	p->fetching = true;
 	p->began_ns = monotonic_ns();
-	for (uint32_t rank = 0; rank < e->world && p->n < PAST_RANKS; rank++)
+	for (uint32_t rank = 0; rank < e->world && p->n < EDIT_HISTORY_RANKS; rank++)
 		if (peer_is_live(&e->peers[rank]))
 			p->sources[p->n++] =
-				(struct past_source){ .rank = rank, .status = -ETIMEDOUT };
+				(struct edit_history_source){ .rank = rank,
+							      .status = -ETIMEDOUT };
 }
 
 static void end(struct engine *e)
 {
-	struct past *p = &e->past;
+	struct edit_history *p = &e->past;
 
 	rpc_forget(e, p);
 	p->fetching = false;
@@ -43,7 +44,7 @@ static void end(struct engine *e)
 	pthread_cond_broadcast(&e->changed);
 }
 
-static int append(struct past_source *s, const void *lines, size_t size)
+static int append(struct edit_history_source *s, const void *lines, size_t size)
 {
 	char *text = realloc(s->text, s->size + size);
 
@@ -56,7 +57,7 @@ static int append(struct past_source *s, const void *lines, size_t size)
 }
 
 /* -EAGAIN: there may be more. */
-static int take(struct past_source *s, const struct answer *answer)
+static int take(struct edit_history_source *s, const struct answer *answer)
 {
 	struct wire_changed changed;
 	int rc;
@@ -74,7 +75,7 @@ static int take(struct past_source *s, const struct answer *answer)
 	return rc ? rc : -EAGAIN;
 }
 
-static void finish(struct past_source *s, int status)
+static void finish(struct edit_history_source *s, int status)
 {
 	s->over = true;
 	s->status = status;
@@ -82,8 +83,8 @@ static void finish(struct past_source *s, int status)
 
 static bool on_kept(struct engine *e, void *owner, uint64_t i, const struct answer *answer)
 {
-	struct past *p = owner;
-	struct past_source *s = &p->sources[i];
+	struct edit_history *p = owner;
+	struct edit_history_source *s = &p->sources[i];
 	int rc = take(s, answer);
 
 	s->asked = false;
@@ -92,9 +93,9 @@ static bool on_kept(struct engine *e, void *owner, uint64_t i, const struct answ
 	return false;
 }
 
-static void ask(struct engine *e, struct past_source *s)
+static void ask(struct engine *e, struct edit_history_source *s)
 {
-	struct past *p = &e->past;
+	struct edit_history *p = &e->past;
 	struct wire_wait wait = { .events = s->after, .how = WIRE_WAIT_KEPT };
 	int rc = peers_call(e, s->rank, WIRE_WAIT, &wait, NULL, 0, on_kept, p,
 			    (uint64_t)(s - p->sources));
@@ -107,11 +108,11 @@ static void ask(struct engine *e, struct past_source *s)
 /* Whether all are over. */
 static bool turn(struct engine *e, bool late)
 {
-	struct past *p = &e->past;
+	struct edit_history *p = &e->past;
 	bool all = true;
 
 	for (unsigned i = 0; i < p->n; i++) {
-		struct past_source *s = &p->sources[i];
+		struct edit_history_source *s = &p->sources[i];
 
 		if (!s->over && late)
 			finish(s, -ETIMEDOUT);
@@ -122,9 +123,9 @@ static bool turn(struct engine *e, bool late)
 	return all;
 }
 
-void past_turn(struct engine *e, uint64_t now)
+void edit_history_turn(struct engine *e, uint64_t now)
 {
-	struct past *p = &e->past;
+	struct edit_history *p = &e->past;
 
 	if (!p->fetching && p->wanted)
 		begin(e);
@@ -132,7 +133,7 @@ void past_turn(struct engine *e, uint64_t now)
 		end(e);
 }
 
-void past_free(struct engine *e)
+void edit_history_free(struct engine *e)
 {
 	forget(&e->past);
 }
@@ -200,7 +201,7 @@ static void put_sorted(FILE *out, const json_t *list)
 }
 
 /* 0: one of them has told; else why none has. */
-static int status_of(const struct past *p)
+static int status_of(const struct edit_history *p)
 {
 	int rc = p->n ? p->sources[0].status : -EIO;
 
@@ -219,7 +220,7 @@ static bool has_none(const struct engine *e)
 	return peers_all_left(e) && !events;
 }
 
-static void put(const struct past *p, bool none, FILE *out)
+static void put(const struct edit_history *p, bool none, FILE *out)
 {
 	struct lines lines = { json_array(), json_object() };
 	int rc = none ? 0 : status_of(p);
@@ -237,21 +238,21 @@ static void put(const struct past *p, bool none, FILE *out)
 }
 
 /* Whose text has no room is left out. */
-static void copy(const struct past *p, struct past *mine)
+static void copy(const struct edit_history *p, struct edit_history *mine)
 {
 	mine->n = p->n;
 	for (unsigned i = 0; i < p->n; i++) {
-		const struct past_source *s = &p->sources[i];
+		const struct edit_history_source *s = &p->sources[i];
 
-		mine->sources[i] = (struct past_source){ .status = s->status };
+		mine->sources[i] = (struct edit_history_source){ .status = s->status };
 		if (s->text && append(&mine->sources[i], s->text, s->size))
 			mine->sources[i].status = -ENOMEM;
 	}
 }
 
-int past_tell(struct engine *e, FILE *out)
+int edit_history_tell(struct engine *e, FILE *out)
 {
-	struct past mine = { .n = 0 };
+	struct edit_history mine = { .n = 0 };
 	bool none;
 	int rc;
 

@@ -13,10 +13,10 @@
 /* Puts it, as it was when this was called or later, or a line that it is not known.  -EAGAIN: this thread is in a
  * hurry.
  */
-int past_tell(struct engine *e, FILE *out);
+int edit_history_tell(struct engine *e, FILE *out);
 
 /* Engine thread, with the lock. */
-void past_turn(struct engine *e, uint64_t now);
-void past_free(struct engine *e);
+void edit_history_turn(struct engine *e, uint64_t now);
+void edit_history_free(struct engine *e);
 
 #endif

@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* One question of one rank, kept with its last answer. */
-struct about {
-	struct about *next;
+struct rank_query {
+	struct rank_query *next;
 	uint32_t rank;
 	struct wire_about question;
 	bool wanted, fetching, asked;
@@ -22,7 +22,7 @@ struct about {
 
 /* ---- engine thread, with the lock ---- */
 
-static void end(struct engine *e, struct about *a, char *text, int status)
+static void end(struct engine *e, struct rank_query *a, char *text, int status)
 {
 	free(a->text);
 	a->text = text;
@@ -35,7 +35,7 @@ static void end(struct engine *e, struct about *a, char *text, int status)
 
 static bool on_told(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
-	struct about *a = owner;
+	struct rank_query *a = owner;
 	bool told = !answer->status && answer->type == WIRE_TOLD;
 	int status = answer->status ? answer->status : told ? -ENOMEM : -EPROTO;
 
@@ -45,7 +45,7 @@ static bool on_told(struct engine *e, void *owner, uint64_t tag, const struct an
 	return false;
 }
 
-static void ask(struct engine *e, struct about *a)
+static void ask(struct engine *e, struct rank_query *a)
 {
 	int rc = peers_call(e, a->rank, WIRE_ABOUT, &a->question, NULL, 0, on_told, a, 0);
 
@@ -54,7 +54,7 @@ static void ask(struct engine *e, struct about *a)
 		end(e, a, NULL, rc);
 }
 
-static void turn(struct engine *e, struct about *a, uint64_t now)
+static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 {
 	if (a->wanted && !a->fetching) {
 		a->wanted = false;
@@ -69,16 +69,16 @@ static void turn(struct engine *e, struct about *a, uint64_t now)
 	}
 }
 
-void about_turn(struct engine *e, uint64_t now)
+void rank_query_turn(struct engine *e, uint64_t now)
 {
-	for (struct about *a = e->abouts; a; a = a->next)
+	for (struct rank_query *a = e->abouts; a; a = a->next)
 		turn(e, a, now);
 }
 
-void about_free(struct engine *e)
+void rank_query_free(struct engine *e)
 {
 	while (e->abouts) {
-		struct about *a = e->abouts;
+		struct rank_query *a = e->abouts;
 
 		e->abouts = a->next;
 		free(a->text);
@@ -88,9 +88,9 @@ void about_free(struct engine *e)
 
 /* ---- any thread ---- */
 
-static struct about *find_or_add(struct engine *e, uint32_t rank, const char *what)
+static struct rank_query *find_or_add(struct engine *e, uint32_t rank, const char *what)
 {
-	struct about *a = e->abouts;
+	struct rank_query *a = e->abouts;
 
 	while (a && (a->rank != rank || strcmp(a->question.what, what)))
 		a = a->next;
@@ -104,7 +104,7 @@ static struct about *find_or_add(struct engine *e, uint32_t rank, const char *wh
 }
 
 /* -EAGAIN: in a hurry. */
-static int await(struct engine *e, struct about *a)
+static int await(struct engine *e, struct rank_query *a)
 {
 	uint64_t since = engine_asked_since();
 	uint64_t deadline = since / 1000000 + e->timeout_ms + NODE_PING_MS;
@@ -117,7 +117,7 @@ static int await(struct engine *e, struct about *a)
 	return rc == -EAGAIN ? rc : 0;
 }
 
-static char *copy(const struct about *a)
+static char *copy(const struct rank_query *a)
 {
 	char *text;
 
@@ -126,9 +126,9 @@ static char *copy(const struct about *a)
 	return asprintf(&text, "not known: %s\n", strerror(-a->status)) < 0 ? NULL : text;
 }
 
-char *about_rank(struct engine *e, uint32_t rank, const char *what)
+char *rank_query_text(struct engine *e, uint32_t rank, const char *what)
 {
-	struct about *a;
+	struct rank_query *a;
 	char *text = NULL;
 	int rc = -ENOMEM;
 

@@ -11,10 +11,10 @@
 /* Any thread; waits for the rank's answer, as node_wait_answer does.  The caller's to free; NULL: no such rank; with errno
  * EAGAIN: this thread is in a hurry.
  */
-char *about_rank(struct engine *e, uint32_t rank, const char *what);
+char *rank_query_text(struct engine *e, uint32_t rank, const char *what);
 
 /* Engine thread, with the lock. */
-void about_turn(struct engine *e, uint64_t now);
-void about_free(struct engine *e);
+void rank_query_turn(struct engine *e, uint64_t now);
+void rank_query_free(struct engine *e);
 
 #endif

@@ -173,7 +173,7 @@ END_TEST
 
 static void expect_told(uint32_t of, const char *what)
 {
-	char *text = about_rank(engine_of(2), of, "nccl");
+	char *text = rank_query_text(engine_of(2), of, "nccl");
 
 	ck_assert_ptr_nonnull(text);
 	ck_assert_msg(strstr(text, what) != NULL, "%s", text);

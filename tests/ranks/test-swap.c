@@ -342,7 +342,7 @@ END_TEST
 /* What rank 1 hears from a rank. */
 static void expect_words(uint32_t rank, const char *what, const char *words)
 {
-	CLEANUP(free) char *text = about_rank(job_frag(&job, 1)->engine, rank, what);
+	CLEANUP(free) char *text = rank_query_text(job_frag(&job, 1)->engine, rank, what);
 
 	ck_assert_ptr_nonnull(text);
 	ck_assert_msg(strstr(text, words) != NULL, "%s: %s", what, text);
@@ -355,7 +355,7 @@ START_TEST(a_rank_says_what_it_has)
 	expect_words(0, "swap", "\n0.0\texp_avg\t20000\t");
 	expect_words(0, "pinned", "buffers 12\n");
 	expect_words(0, "else", "not known: Invalid argument");
-	ck_assert_ptr_null(about_rank(job_frag(&job, 1)->engine, WORLD, "swap"));
+	ck_assert_ptr_null(rank_query_text(job_frag(&job, 1)->engine, WORLD, "swap"));
 	job_close_rank(&job, 0);
 	job_frag(&job, 1)->engine->timeout_ms = 200;
 	expect_words(0, "swap", "not known: ");
@@ -398,7 +398,7 @@ START_TEST(words_are_as_new_as_the_question)
 	asks->yield = turn;
 	expect_words(0, "swap", "\nstates 3\n");
 	engine_hurry(&hurry);
-	ck_assert_ptr_null(about_rank(asks, 0, "swap"));
+	ck_assert_ptr_null(rank_query_text(asks, 0, "swap"));
 	engine_hurry(NULL);
 	engine_turn(asks, 0);
 	engine_turn(tells, 0);
@@ -419,7 +419,7 @@ START_TEST(words_need_memory)
 	expect_words(0, "pinned", "buffers 12\n");
 	do {
 		scarce_begin(++n, 1);
-		text = about_rank(job_frag(&job, 1)->engine, 0, "pinned");
+		text = rank_query_text(job_frag(&job, 1)->engine, 0, "pinned");
 		failed = scarce_end();
 		ck_assert(failed || text);
 		ck_assert_msg(!text || strstr(text, "buffers 12\n") ||
