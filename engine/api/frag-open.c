@@ -225,7 +225,7 @@ static int open_place(struct engine *e)
 		return rc;
 	}
 	tell_place(e);
-	return later_init(e);
+	return pending_reads_init(e);
 }
 
 static int start_rank(struct engine *e, const struct launch *launch, const char *seed,

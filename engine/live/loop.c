@@ -128,7 +128,7 @@ static void lose_gone(struct engine *e)
 		if (e->is_rank)
 			edit_report_gone(e, peer);
 		leave_gone(e, peer);
-		later_gone(e, peer);
+		pending_reads_gone(e, peer);
 		fabric_peer_gone(e, peer);
 	}
 }
@@ -259,7 +259,7 @@ void engine_turn(struct engine *e, int wait_ms)
 		if (is_stepping(e, now))
 			view_owner_copy_ahead(&e->views, &e->registry, now);
 		serve_turn(e, now);
-		waiters_turn(e, now);
+		watch_server_turn(e, now);
 	}
 	prefetch_go_on(e, now);
 	view_reader_tell_closed(e);
@@ -310,7 +310,7 @@ void turn_free(struct engine *e)
 	rendezvous_free(e);
 	rounds_abandon(e);
 	watch_abandon(e);
-	waiters_free(e);
+	watch_server_free(e);
 	event_ring_fini(&e->events);
 	edit_history_free(e);
 	rank_query_free(e);
@@ -328,7 +328,7 @@ void turn_free(struct engine *e)
 	if (e->memory)
 		e->memory_ops->close(e->memory);
 	if (e->is_rank) {
-		later_free(e);
+		pending_reads_free(e);
 		participant_fini(&e->edits);
 		view_owner_fini(&e->views);
 		arena_memory_close(e->arena);

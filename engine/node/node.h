@@ -52,7 +52,7 @@ struct waiter;
 struct arena_memory;
 struct rank_query;
 struct fabric;
-struct later;
+struct pending_reads;
 struct communicator;
 struct rounds;
 struct landing;
@@ -176,8 +176,9 @@ struct engine {
 	uint64_t
 		stepped_ns; /* the same of its last step's end; before, of its first boundary */
 	uint64_t whole_step_ns; /* between the last two of these */
-	struct later *later;    /* a rank's: reads of what is not in memory; NULL: all is */
-	uint64_t swap_told_ms;  /* when figures were put into the control page */
+	struct pending_reads
+		*later;        /* a rank's: reads of what is not in memory; NULL: all is */
+	uint64_t swap_told_ms; /* when figures were put into the control page */
 	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock */
 	struct communicator *communicator;
 	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */

@@ -10,7 +10,7 @@
 
 static void on_copied(struct devices_copy *c, int result)
 {
-	later_came(container_of(c, struct later_read, copy), result);
+	pending_reads_came(container_of(c, struct pending_read, copy), result);
 }
 
 /* Without a view there is any generation. */
@@ -24,7 +24,7 @@ static int look(struct engine *e, const struct wire_read *read, struct view_look
 	return 0;
 }
 
-static int find(struct engine *e, const struct wire_read *read, struct later_found *f)
+static int find(struct engine *e, const struct wire_read *read, struct pending_found *f)
 {
 	int rc = look(e, read, &f->look);
 
@@ -33,19 +33,19 @@ static int find(struct engine *e, const struct wire_read *read, struct later_fou
 	return registry_device_mark(&e->registry, f->look.epoch, f->look.row, &f->mark);
 }
 
-static void put_found(struct engine *e, struct later_found *f)
+static void put_found(struct engine *e, struct pending_found *f)
 {
 	devices_kept_put(f->look.kept);
 	devices_mark_put(e->registry.devices, f->mark);
 }
 
-static bool same(const struct later_found *a, const struct later_found *b)
+static bool same(const struct pending_found *a, const struct pending_found *b)
 {
 	return a->mark == b->mark && a->look.kept == b->look.kept &&
 	       a->look.generation == b->look.generation;
 }
 
-static int begin(struct engine *e, struct later_read *r)
+static int begin(struct engine *e, struct pending_read *r)
 {
 	const struct view_look *at = &r->found.look;
 	uint32_t size = r->asked.size;
@@ -58,7 +58,7 @@ static int begin(struct engine *e, struct later_read *r)
 }
 
 /* Live bytes may have been changed, or dropped, while they were copied: -EAGAIN: now they are kept. */
-static int check(struct engine *e, struct later_read *r)
+static int check(struct engine *e, struct pending_read *r)
 {
 	const struct view_look *before = &r->found.look;
 	struct view_look now;
@@ -72,7 +72,7 @@ static int check(struct engine *e, struct later_read *r)
 	return registry_covers(&e->registry, now.epoch, now.row, now.at, r->asked.size);
 }
 
-const struct later_source serve_device_source = {
+const struct pending_source serve_device_source = {
 	.find = find,
 	.put = put_found,
 	.same = same,

@@ -11,20 +11,20 @@
 
 enum { READS_MAX = 256, READS_OF_PEER_MAX = READS_MAX / 4 * 3 };
 
-struct later {
+struct pending_reads {
 	struct engine *engine; /* NULL: it has gone, and each read ends by itself */
 	pthread_mutex_t lock;  /* of reads' ended and status; the innermost */
 	pthread_cond_t came;
-	struct later_read *reads;
+	struct pending_read *reads;
 	unsigned count;
 };
 
-static const struct later_source *const sources[STATE_TIERS] = {
+static const struct pending_source *const sources[STATE_TIERS] = {
 	[STATE_SWAP] = &serve_swap_source,
 	[STATE_DEVICE] = &serve_device_source,
 };
 
-int later_init(struct engine *e)
+int pending_reads_init(struct engine *e)
 {
 	if (e->later)
 		return 0;
@@ -37,22 +37,22 @@ int later_init(struct engine *e)
 	return 0;
 }
 
-static void read_free(struct engine *e, struct later_read *r)
+static void read_free(struct engine *e, struct pending_read *r)
 {
 	r->source->put(e, &r->found);
 	free(r);
 }
 
-static void drop(struct later *l, struct later_read **at)
+static void drop(struct pending_reads *l, struct pending_read **at)
 {
-	struct later_read *r = *at;
+	struct pending_read *r = *at;
 
 	*at = r->next;
 	l->count--;
 	read_free(l->engine, r);
 }
 
-static void destroy(struct later *l)
+static void destroy(struct pending_reads *l)
 {
 	pthread_cond_destroy(&l->came);
 	pthread_mutex_destroy(&l->lock);
@@ -60,9 +60,9 @@ static void destroy(struct later *l)
 }
 
 /* Of a disk that was silent when the rank ended. */
-static void end_alone(struct later *l, struct later_read *r)
+static void end_alone(struct pending_reads *l, struct pending_read *r)
 {
-	struct later_read **at = &l->reads;
+	struct pending_read **at = &l->reads;
 	bool last;
 
 	pthread_mutex_lock(&l->lock);
@@ -76,9 +76,9 @@ static void end_alone(struct later *l, struct later_read *r)
 		destroy(l);
 }
 
-void later_came(struct later_read *r, int status)
+void pending_reads_came(struct pending_read *r, int status)
 {
-	struct later *l = r->of;
+	struct pending_reads *l = r->of;
 	bool alone;
 
 	pthread_mutex_lock(&l->lock);
@@ -94,7 +94,7 @@ void later_came(struct later_read *r, int status)
 		end_alone(l, r);
 }
 
-static bool has_ended(struct later *l, const struct later_read *r)
+static bool has_ended(struct pending_reads *l, const struct pending_read *r)
 {
 	bool ended;
 
@@ -104,7 +104,7 @@ static bool has_ended(struct later *l, const struct later_read *r)
 	return ended;
 }
 
-static void answer(struct engine *e, struct later_read *r, int status)
+static void answer(struct engine *e, struct pending_read *r, int status)
 {
 	for (unsigned i = 0; i < r->nrequests && !r->answered; i++)
 		serve_data(e, r->peer, r->requests[i], status, r->bytes, r->asked.size);
@@ -112,7 +112,7 @@ static void answer(struct engine *e, struct later_read *r, int status)
 }
 
 /* Nobody waits for it any more. */
-static void abandon(struct later_read *r)
+static void abandon(struct pending_read *r)
 {
 	r->answered = true;
 	if (r->source->cancel)
@@ -120,20 +120,20 @@ static void abandon(struct later_read *r)
 }
 
 /* Under l's lock.  source NULL: of any. */
-static bool is_under_way(const struct later *l, const struct later_source *source)
+static bool is_under_way(const struct pending_reads *l, const struct pending_source *source)
 {
-	for (const struct later_read *r = l->reads; r; r = r->next)
+	for (const struct pending_read *r = l->reads; r; r = r->next)
 		if (!r->ended && (!source || r->source == source))
 			return true;
 	return false;
 }
 
 /* Under l's lock. */
-static struct later_read *take_ended(struct later *l)
+static struct pending_read *take_ended(struct pending_reads *l)
 {
-	struct later_read *ended = NULL;
+	struct pending_read *ended = NULL;
 
-	for (struct later_read **at = &l->reads, *r; (r = *at);) {
+	for (struct pending_read **at = &l->reads, *r; (r = *at);) {
 		if (!r->ended) {
 			at = &r->next;
 			continue;
@@ -145,17 +145,17 @@ static struct later_read *take_ended(struct later *l)
 	return ended;
 }
 
-void later_free(struct engine *e)
+void pending_reads_free(struct engine *e)
 {
-	struct later *l = e->later;
+	struct pending_reads *l = e->later;
 	struct timespec end = thread_in_ms(u64_min(e->timeout_ms, SWAPPER_END_MS));
-	struct later_read *ended, *next;
+	struct pending_read *ended, *next;
 	int rc = 0;
 	bool left;
 
 	if (!l)
 		return;
-	for (struct later_read *r = l->reads; r; r = r->next)
+	for (struct pending_read *r = l->reads; r; r = r->next)
 		abandon(r);
 	pthread_mutex_lock(&l->lock);
 	while (is_under_way(l, NULL) && !rc)
@@ -176,19 +176,19 @@ void later_free(struct engine *e)
 }
 
 /* NULL: it is in memory, or there is none such. */
-static const struct later_source *source_of(struct engine *e, const struct wire_read *read)
+static const struct pending_source *source_of(struct engine *e, const struct wire_read *read)
 {
 	return sources[read->view[0] ? view_owner_tier(&e->views, read->view)
 				     : registry_tier(&e->registry, read->state)];
 }
 
 /* Asked again by the same reader, or by another of its threads, and there is nothing newer since. */
-static bool join(struct later *l, const struct later_source *source, uint32_t peer,
+static bool join(struct pending_reads *l, const struct pending_source *source, uint32_t peer,
 		 uint64_t request, const struct wire_read *read,
-		 const struct later_found *found)
+		 const struct pending_found *found)
 {
-	for (struct later_read *r = l->reads; r; r = r->next) {
-		if (r->answered || r->peer != peer || r->nrequests == LATER_ASKED_MAX ||
+	for (struct pending_read *r = l->reads; r; r = r->next) {
+		if (r->answered || r->peer != peer || r->nrequests == PENDING_READS_ASKED_MAX ||
 		    memcmp(&r->asked, read, sizeof(*read)) != 0 || r->source != source ||
 		    !source->same(&r->found, found))
 			continue;
@@ -199,21 +199,21 @@ static bool join(struct later *l, const struct later_source *source, uint32_t pe
 }
 
 /* One reader leaves some to others. */
-static bool is_full(const struct later *l, uint32_t peer)
+static bool is_full(const struct pending_reads *l, uint32_t peer)
 {
 	unsigned own = 0;
 
-	for (const struct later_read *r = l->reads; r; r = r->next)
+	for (const struct pending_read *r = l->reads; r; r = r->next)
 		own += r->peer == peer;
 	return l->count >= READS_MAX || own >= READS_OF_PEER_MAX;
 }
 
-static int begin(struct engine *e, const struct later_source *source, uint32_t peer,
+static int begin(struct engine *e, const struct pending_source *source, uint32_t peer,
 		 uint64_t request, const struct wire_read *read,
-		 const struct later_found *found)
+		 const struct pending_found *found)
 {
-	struct later *l = e->later;
-	struct later_read *r;
+	struct pending_reads *l = e->later;
+	struct pending_read *r;
 	int rc;
 
 	if (is_full(l, peer))
@@ -221,15 +221,15 @@ static int begin(struct engine *e, const struct later_source *source, uint32_t p
 	r = malloc(sizeof(*r) + read->size + 1);
 	if (!r)
 		return -ENOMEM;
-	*r = (struct later_read){ .next = l->reads,
-				  .of = l,
-				  .peer = peer,
-				  .asked = *read,
-				  .requests = { request },
-				  .nrequests = 1,
-				  .began_ms = monotonic_ms(),
-				  .source = source,
-				  .found = *found };
+	*r = (struct pending_read){ .next = l->reads,
+				    .of = l,
+				    .peer = peer,
+				    .asked = *read,
+				    .requests = { request },
+				    .nrequests = 1,
+				    .began_ms = monotonic_ms(),
+				    .source = source,
+				    .found = *found };
 	rc = source->begin(e, r);
 	if (rc) {
 		free(r);
@@ -240,10 +240,10 @@ static int begin(struct engine *e, const struct later_source *source, uint32_t p
 	return 0;
 }
 
-static int join_or_begin(struct engine *e, const struct later_source *source, uint32_t peer,
+static int join_or_begin(struct engine *e, const struct pending_source *source, uint32_t peer,
 			 uint64_t request, const struct wire_read *read)
 {
-	struct later_found found = { 0 };
+	struct pending_found found = { 0 };
 	bool joined;
 	int rc = source->find(e, read, &found);
 
@@ -256,9 +256,10 @@ static int join_or_begin(struct engine *e, const struct later_source *source, ui
 	return rc;
 }
 
-bool later_read(struct engine *e, uint32_t peer, uint64_t request, const struct wire_read *read)
+bool pending_reads_start(struct engine *e, uint32_t peer, uint64_t request,
+			 const struct wire_read *read)
 {
-	const struct later_source *source;
+	const struct pending_source *source;
 	int rc;
 
 	if (!e->later || read->size > WIRE_CHUNK)
@@ -270,18 +271,18 @@ bool later_read(struct engine *e, uint32_t peer, uint64_t request, const struct 
 	if (rc)
 		serve_data(e, peer, request, rc, NULL, 0);
 	else
-		later_turn(e, monotonic_ms());
+		pending_reads_turn(e, monotonic_ms());
 	return true;
 }
 
-void later_turn(struct engine *e, uint64_t now)
+void pending_reads_turn(struct engine *e, uint64_t now)
 {
-	struct later *l = e->later;
+	struct pending_reads *l = e->later;
 
 	if (!l)
 		return;
-	for (struct later_read **at = &l->reads; *at;) {
-		struct later_read *r = *at;
+	for (struct pending_read **at = &l->reads; *at;) {
+		struct pending_read *r = *at;
 
 		if (has_ended(l, r)) {
 			answer(e, r, r->source->check(e, r));
@@ -296,9 +297,9 @@ void later_turn(struct engine *e, uint64_t now)
 	}
 }
 
-void later_gone(struct engine *e, uint32_t peer)
+void pending_reads_gone(struct engine *e, uint32_t peer)
 {
-	for (struct later_read *r = e->later ? e->later->reads : NULL; r; r = r->next)
+	for (struct pending_read *r = e->later ? e->later->reads : NULL; r; r = r->next)
 		if (r->peer == peer && !r->answered)
 			abandon(r);
 }

@@ -18,10 +18,10 @@ enum { FIGURES_MS = 100 };
 
 static void on_read(struct swapper_read *io, int rc)
 {
-	later_came(io->owner, rc);
+	pending_reads_came(io->owner, rc);
 }
 
-static int find(struct engine *e, const struct wire_read *read, struct later_found *f)
+static int find(struct engine *e, const struct wire_read *read, struct pending_found *f)
 {
 	int rc;
 
@@ -36,17 +36,17 @@ static int find(struct engine *e, const struct wire_read *read, struct later_fou
 	return rc || f->hold ? rc : -ESTALE;
 }
 
-static void put_found(struct engine *e, struct later_found *f)
+static void put_found(struct engine *e, struct pending_found *f)
 {
 	registry_hold_put(f->hold);
 }
 
-static bool same(const struct later_found *a, const struct later_found *b)
+static bool same(const struct pending_found *a, const struct pending_found *b)
 {
 	return swapper_pins_same(a->hold->hold, b->hold->hold);
 }
 
-static int begin(struct engine *e, struct later_read *r)
+static int begin(struct engine *e, struct pending_read *r)
 {
 	struct registry_hold *hold = r->found.hold;
 
@@ -61,19 +61,19 @@ static int begin(struct engine *e, struct later_read *r)
 	return 0;
 }
 
-static void cancel(struct later_read *r)
+static void cancel(struct pending_read *r)
 {
 	swapper_read_cancel(&r->io);
 }
 
 /* What is held does not change. */
-static int check(struct engine *e, struct later_read *r)
+static int check(struct engine *e, struct pending_read *r)
 {
 	swapper_say(r->found.hold->place, &r->io.failure);
 	return r->status;
 }
 
-const struct later_source serve_swap_source = {
+const struct pending_source serve_swap_source = {
 	.find = find,
 	.put = put_found,
 	.same = same,

@@ -167,7 +167,7 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	memcpy(&read, body, sizeof(read));
 	if (!read.view[0] && !read.epoch) {
 		status = -ESTALE;
-	} else if (later_read(e, peer, request, &read)) {
+	} else if (pending_reads_start(e, peer, request, &read)) {
 		return;
 	} else if (read.size <= WIRE_CHUNK) {
 		if (!e->answer)
@@ -354,7 +354,7 @@ static void find_silent(struct engine *e, uint64_t now)
 void serve_turn(struct engine *e, uint64_t now)
 {
 	edit_report_turn(e, now);
-	later_turn(e, now);
+	pending_reads_turn(e, now);
 	serve_swap_turn(e, now);
 	serve_device_turn(e);
 	drop_silent_views(e, now);
@@ -446,7 +446,7 @@ static bool serve_look(struct engine *e, const struct request *r)
 		return true;
 	case WIRE_WAIT:
 		memcpy(&wait, r->body, sizeof(wait));
-		waiters_add(e, r->peer, request, &wait);
+		watch_server_add(e, r->peer, request, &wait);
 		return true;
 	}
 	return false;

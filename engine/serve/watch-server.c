@@ -57,8 +57,8 @@ static void answer_now(struct engine *e, const struct waiter *w)
 	answer(e, w, &control);
 }
 
-void waiters_add(struct engine *e, uint32_t peer, uint64_t request,
-		 const struct wire_wait *wait)
+void watch_server_add(struct engine *e, uint32_t peer, uint64_t request,
+		      const struct wire_wait *wait)
 {
 	struct waiter *w;
 
@@ -78,7 +78,7 @@ void waiters_add(struct engine *e, uint32_t peer, uint64_t request,
 	w->until_ms = monotonic_ms() + WIRE_WAIT_MS;
 }
 
-void waiters_turn(struct engine *e, uint64_t now)
+void watch_server_turn(struct engine *e, uint64_t now)
 {
 	struct wire_control control;
 
@@ -97,7 +97,7 @@ void waiters_turn(struct engine *e, uint64_t now)
 	}
 }
 
-void waiters_free(struct engine *e)
+void watch_server_free(struct engine *e)
 {
 	while (e->waiters) {
 		struct waiter *w = e->waiters;

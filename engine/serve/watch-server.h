@@ -10,9 +10,9 @@
 #include "engine/node/node.h"
 
 /* One for what is kept is answered at once.  A newer one of the same peer takes the place of its older one.  Too many: answered by -ENOSPC. */
-void waiters_add(struct engine *e, uint32_t peer, uint64_t request,
-		 const struct wire_wait *wait);
-void waiters_turn(struct engine *e, uint64_t now);
-void waiters_free(struct engine *e);
+void watch_server_add(struct engine *e, uint32_t peer, uint64_t request,
+		      const struct wire_wait *wait);
+void watch_server_turn(struct engine *e, uint64_t now);
+void watch_server_free(struct engine *e);
 
 #endif

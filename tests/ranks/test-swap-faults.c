@@ -203,7 +203,7 @@ static void ask_much_from(uint32_t from)
 					  .offset = 4 + i,
 					  .size = 1 };
 
-		ck_assert(later_read(rank0(), from, MANY + i, &read));
+		ck_assert(pending_reads_start(rank0(), from, MANY + i, &read));
 	}
 }
 
