@@ -32,9 +32,9 @@ static bool can_name(const struct engine *e, int param, const char *key)
 	       strlen(key) <= FRAG_KEY_MAX;
 }
 
-int frag_address_of(struct frag *f, int param, const char *key, struct engine_address *a)
+int api_address_of(struct frag *f, int param, const char *key, struct engine_address *a)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 
 	if (!can_name(e, param, key))
 		return -EINVAL;
@@ -61,10 +61,10 @@ static int wait_ready(struct engine *e, const char *who, uint64_t deadline_ms)
 	return rc;
 }
 
-int frag_address_in_time(struct frag *f, int param, const char *key, const char *who,
-			 unsigned *timeout_ms, struct engine_address *a)
+int api_address_in_time(struct frag *f, int param, const char *key, const char *who,
+			unsigned *timeout_ms, struct engine_address *a)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	uint64_t now = monotonic_ms(), deadline = now + *timeout_ms;
 	int rc = can_name(e, param, key) ? wait_ready(e, who, deadline) : -EINVAL;
 
@@ -72,14 +72,14 @@ int frag_address_in_time(struct frag *f, int param, const char *key, const char 
 		return rc;
 	now = monotonic_ms();
 	*timeout_ms = deadline > now ? (unsigned)(deadline - now) : 0;
-	return frag_address_of(f, param, key, a);
+	return api_address_of(f, param, key, a);
 }
 
 static int find_state(struct frag *f, int param, const char *key, struct engine_address *a,
 		      uint64_t *bytes)
 {
 	struct engine_file *file;
-	int rc = frag_address_of(f, param, key, a);
+	int rc = api_address_of(f, param, key, a);
 
 	if (!rc)
 		rc = live_file_open(f->engine, a, &file, bytes);
@@ -151,7 +151,7 @@ static int wait_set(struct engine *e, struct set_wait *w)
 	return w->result;
 }
 
-int frag_write(struct frag *f, struct engine_write *writes, size_t n)
+int api_write(struct frag *f, struct engine_write *writes, size_t n)
 {
 	struct set_wait wait = { .engine = f->engine };
 
@@ -161,8 +161,8 @@ int frag_write(struct frag *f, struct engine_write *writes, size_t n)
 	return wait_set(f->engine, &wait);
 }
 
-int frag_write_staged(struct frag *f, struct engine_write *write, const uint64_t transaction[2],
-		      uint32_t *holders)
+int api_write_staged(struct frag *f, struct engine_write *write, const uint64_t transaction[2],
+		     uint32_t *holders)
 {
 	struct set_wait wait = { .engine = f->engine };
 
@@ -178,13 +178,13 @@ int frag_set(struct frag *f, int param, const char *key, const void *value, uint
 	struct engine_write write = { .extents = &extent, .nextents = 1 };
 	struct engine_address a;
 	uint64_t size;
-	int rc = frag_address_of(f, param, key, &a);
+	int rc = api_address_of(f, param, key, &a);
 
 	if (!rc)
 		rc = live_file_open(f->engine, &a, &write.file, &size);
 	if (rc)
 		return rc;
-	rc = bytes == size && value ? frag_write(f, &write, 1) : -EINVAL;
+	rc = bytes == size && value ? api_write(f, &write, 1) : -EINVAL;
 	live_file_close(write.file);
 	return rc;
 }
@@ -194,7 +194,7 @@ int frag_set(struct frag *f, int param, const char *key, const void *value, uint
 int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, void *out,
 		   uint64_t bytes)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct engine_address a = { .kind = ENGINE_RANK_PUBLISHED, .rank = (uint32_t)rank };
 	int rc;
 
@@ -210,7 +210,7 @@ int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, 
 
 int frag_barrier(struct frag *f, unsigned timeout_ms)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct wire_barrier at;
 	int rc;
 
@@ -220,6 +220,6 @@ int frag_barrier(struct frag *f, unsigned timeout_ms)
 	rc = barrier_pass(e, timeout_ms, &at);
 	pthread_mutex_unlock(&e->lock);
 	if (!rc)
-		frag_count_on(e, &at);
+		api_count_on(e, &at);
 	return rc;
 }

@@ -10,7 +10,7 @@
 /* The rank's arena; NULL and *rc: none. */
 static struct arena_memory *arena_of(const struct frag *f, int *rc)
 {
-	const struct engine *e = frag_engine(f);
+	const struct engine *e = api_engine(f);
 
 	*rc = !e ? -EINVAL : e->arena ? 0 : -ENOENT;
 	return *rc ? NULL : e->arena;
@@ -35,10 +35,10 @@ static void set_arena(struct engine *e, struct arena_memory *arena)
 
 int frag_arena_open(struct frag *f, const struct frag_arena *arena)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct arena_memory *m;
 	struct frag_arena config;
-	int rc = e ? frag_copy_versioned(&config, arena, sizeof(config)) : -EINVAL;
+	int rc = e ? api_copy_versioned(&config, arena, sizeof(config)) : -EINVAL;
 
 	if (!rc && (!config.bytes || config.bytes > INT64_MAX))
 		rc = -EINVAL;

@@ -17,7 +17,7 @@ static bool key_ok(const char *key)
 	return key && *key && strlen(key) <= FRAG_KEY_MAX && !strchr(key, '/') && *key != '.';
 }
 
-int frag_copy_versioned(void *to, const void *from, size_t known)
+int api_copy_versioned(void *to, const void *from, size_t known)
 {
 	size_t size;
 
@@ -35,11 +35,11 @@ int frag_copy_versioned(void *to, const void *from, size_t known)
 
 int frag_param(struct frag *f, const struct frag_tensor *tensor)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct frag_tensor t;
 	int param, rc = 0;
 
-	if (!e || f->ready || frag_copy_versioned(&t, tensor, sizeof(t)))
+	if (!e || f->ready || api_copy_versioned(&t, tensor, sizeof(t)))
 		return -EINVAL;
 	param = catalog_add_param(e->own, t.name, t.coordinate ? t.coordinate : "", t.dtype,
 				  t.ndim, t.shape, t.flags & FRAG_FROZEN, 0);
@@ -104,14 +104,14 @@ static void size_lp_shards(struct engine *e, uint32_t group)
 
 int frag_group(struct frag *f, const int *params, size_t n, const struct frag_zero *zero)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	CLEANUP(free) uint32_t *all = NULL;
 	CLEANUP(free) uint32_t *members = NULL;
 	struct frag_zero z;
 	int group, rc;
 
 	if (!e || f->ready || n > FRAG_PARAMS_MAX || (n && !params) ||
-	    frag_copy_versioned(&z, zero, sizeof(z)))
+	    api_copy_versioned(&z, zero, sizeof(z)))
 		return -EINVAL;
 	members = malloc((n + 1) * sizeof(*members));
 	all = z.ranks ? NULL : all_ranks(e->world);
@@ -138,7 +138,7 @@ int frag_group(struct frag *f, const int *params, size_t n, const struct frag_ze
 
 static const struct catalog_group *group_of(const struct frag *f, int group)
 {
-	const struct engine *e = frag_engine(f);
+	const struct engine *e = api_engine(f);
 
 	if (!e || group < 0 || (uint32_t)group >= e->own->ngroups)
 		return NULL;
@@ -168,8 +168,8 @@ uint64_t frag_flat_numel(const struct frag *f, int group)
 	return g->layout.partition_numel[0] * g->layout.shards;
 }
 
-int frag_locate(const struct engine *e, int param, struct layout_fragment *fragment,
-		uint32_t *group)
+int api_locate(const struct engine *e, int param, struct layout_fragment *fragment,
+	       uint32_t *group)
 {
 	const struct catalog_param *p;
 	const struct catalog_group *g;
@@ -189,10 +189,10 @@ int frag_locate(const struct engine *e, int param, struct layout_fragment *fragm
 
 int frag_fragment(const struct frag *f, int param, struct frag_fragment *fragment)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct layout_fragment found;
 	uint32_t group;
-	int rc = e ? frag_locate(e, param, &found, &group) : -EINVAL;
+	int rc = e ? api_locate(e, param, &found, &group) : -EINVAL;
 
 	if (!rc)
 		*fragment = (struct frag_fragment){ group, found.sub, found.partition_offset,
@@ -227,12 +227,12 @@ static bool state_key_ok(const char *key)
 	return !is_taken(key);
 }
 
-int frag_check_state(const struct frag *f, int group, uint32_t sub, const char *key,
-		     enum frag_dtype dtype)
+int api_check_state(const struct frag *f, int group, uint32_t sub, const char *key,
+		    enum frag_dtype dtype)
 {
 	const struct catalog_group *g = group_of(f, group);
 
-	if (!frag_engine(f) || !state_key_ok(key) || !frag_dtype_size(dtype))
+	if (!api_engine(f) || !state_key_ok(key) || !frag_dtype_size(dtype))
 		return -EINVAL;
 	return g && sub < g->layout.nsubs ? 0 : -ENOENT;
 }
@@ -240,7 +240,7 @@ int frag_check_state(const struct frag *f, int group, uint32_t sub, const char *
 int frag_state_alloc(struct frag *f, int group, uint32_t sub, const char *key,
 		     enum frag_dtype dtype, void **memory)
 {
-	int rc = frag_check_state(f, group, sub, key, dtype);
+	int rc = api_check_state(f, group, sub, key, dtype);
 
 	if (rc)
 		return rc;
@@ -251,7 +251,7 @@ int frag_state_alloc(struct frag *f, int group, uint32_t sub, const char *key,
 int frag_state_keep(struct frag *f, int group, uint32_t sub, const char *key,
 		    enum frag_dtype dtype, void *memory)
 {
-	int rc = frag_check_state(f, group, sub, key, dtype);
+	int rc = api_check_state(f, group, sub, key, dtype);
 
 	if (!rc && !memory)
 		rc = -EINVAL;
@@ -266,7 +266,7 @@ int frag_state_keep_whole(struct frag *f, int group, const char *key, enum frag_
 {
 	uint64_t numel = frag_flat_numel(f, group);
 
-	if (!frag_engine(f) || !state_key_ok(key) || !frag_dtype_size(dtype) || !memory)
+	if (!api_engine(f) || !state_key_ok(key) || !frag_dtype_size(dtype) || !memory)
 		return -EINVAL;
 	if (!numel)
 		return -ENOENT;
@@ -277,14 +277,14 @@ int frag_state_keep_whole(struct frag *f, int group, const char *key, enum frag_
 int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dtype dtype,
 		       void *memory)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct layout_fragment found;
 	uint32_t group;
 	int rc;
 
 	if (!e || !state_key_ok(key) || !frag_dtype_size(dtype) || !memory)
 		return -EINVAL;
-	rc = frag_locate(e, param, &found, &group);
+	rc = api_locate(e, param, &found, &group);
 	if (rc)
 		return rc;
 	return registry_keep_segment(&e->registry, group, found.sub, key, dtype,
@@ -309,14 +309,14 @@ static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, ui
 
 int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	int rc;
 
 	if (!e || !key_ok(key) || group < 0)
 		return -EINVAL;
 	if (f->sweep)
 		return -EBUSY;
-	frag_sweep_forget(f);
+	api_sweep_forget(f);
 	rc = drop_state(e, STATE_PARTITION, (uint32_t)group, sub, key);
 	return rc == -ENOENT ? drop_state(e, STATE_WHOLE, (uint32_t)group, sub, key) : rc;
 }
@@ -331,7 +331,7 @@ int frag_hyper(struct frag *f, int group, const char *name, double *value)
 
 int frag_publish(struct frag *f, const char *name, void *memory, uint64_t bytes)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 
 	if (!e || !key_ok(name) || !memory || bytes > INT64_MAX / 8)
 		return -EINVAL;
@@ -340,7 +340,7 @@ int frag_publish(struct frag *f, const char *name, void *memory, uint64_t bytes)
 
 int frag_ready(struct frag *f)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	int rc;
 
 	if (!e || f->ready)

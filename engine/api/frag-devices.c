@@ -80,14 +80,14 @@ static int connect(struct engine *e, const struct frag_devices *c)
 	return rc;
 }
 
-int frag_devices_over(struct frag *f, const struct frag_devices *devices,
-		      const struct device_ops *ops)
+int api_devices_over(struct frag *f, const struct frag_devices *devices,
+		     const struct device_ops *ops)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct frag_devices c;
 	int rc = 0;
 
-	if (!e || frag_copy_versioned(&c, devices, sizeof(c)))
+	if (!e || api_copy_versioned(&c, devices, sizeof(c)))
 		return -EINVAL;
 	pthread_mutex_lock(&e->lock);
 	if (!e->registry.devices)
@@ -98,10 +98,10 @@ int frag_devices_over(struct frag *f, const struct frag_devices *devices,
 
 int frag_devices(struct frag *f, const struct frag_devices *devices)
 {
-	int rc = frag_devices_over(f, devices, &device_cuda);
+	int rc = api_devices_over(f, devices, &device_cuda);
 	struct frag_devices c;
 
 	if (!rc)
-		rc = frag_copy_versioned(&c, devices, sizeof(c));
+		rc = api_copy_versioned(&c, devices, sizeof(c));
 	return rc ? rc : connect(f->engine, &c);
 }

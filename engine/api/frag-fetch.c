@@ -55,7 +55,7 @@ static int read_to_device(struct engine *e, const struct engine_address *a, int 
 	return rc;
 }
 
-int frag_read_to(struct engine *e, const struct engine_address *a, void *out, uint64_t size)
+int api_read_to(struct engine *e, const struct engine_address *a, void *out, uint64_t size)
 {
 	int number = DEVICE_NONE, rc = 0;
 
@@ -118,7 +118,7 @@ int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t b
 		.engine = f->engine,
 		.get = { .size = bytes, .out = out, .done = on_fetched, .owner = fetch }
 	};
-	rc = frag_address_of(f, param, key, &fetch->get.address);
+	rc = api_address_of(f, param, key, &fetch->get.address);
 	if (rc)
 		return rc;
 	fetch->used = true;
@@ -130,7 +130,7 @@ int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t b
 int frag_fetched(struct frag *f, int number)
 {
 	struct fetch *fetch;
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	bool over;
 
 	if (!e || number < 0 || number >= FRAG_FETCHES_MAX || !f->fetches ||
@@ -144,6 +144,6 @@ int frag_fetched(struct frag *f, int number)
 		return -EAGAIN;
 	fetch->used = false;
 	return fetch->result
-		       ? frag_read_to(e, &fetch->get.address, fetch->get.out, fetch->get.size)
+		       ? api_read_to(e, &fetch->get.address, fetch->get.out, fetch->get.size)
 		       : 0;
 }

@@ -184,7 +184,7 @@ static int read_all(struct gather *g)
 	int rc, through;
 
 	pthread_mutex_unlock(&g->e->lock);
-	rc = frag_read_to(g->e, &g->address, g->out, g->bytes);
+	rc = api_read_to(g->e, &g->address, g->out, g->bytes);
 	pthread_mutex_lock(&g->e->lock);
 	g->said.stage = 1;
 	through = rendezvous_wait(g->e, &g->said, NULL);
@@ -206,7 +206,7 @@ static void say_what_it_can(struct gather *g, unsigned timeout_ms)
 						    &g->e->registry.control->boundary),
 					    .wait_ms = timeout_ms };
 	strcpy(g->said.key, g->address.key);
-	if (number && (!grad || frag_grads_are_valid(g->e)) &&
+	if (number && (!grad || api_grads_are_valid(g->e)) &&
 	    communicator_reaches_memory(g->e, g->out, g->bytes) &&
 	    !find_pieces(g, monotonic_ms() + timeout_ms))
 		g->said.communicator = number;
@@ -236,7 +236,7 @@ int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t 
 {
 	struct engine_address a;
 	struct gather g;
-	int rc = frag_address_in_time(f, param, key, "frag_gather", &timeout_ms, &a);
+	int rc = api_address_in_time(f, param, key, "frag_gather", &timeout_ms, &a);
 	int64_t size = rc ? rc : frag_get_bytes(f, param, key);
 
 	if (size < 0)

@@ -251,9 +251,9 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 	return !rc && thread ? turn_start_thread(e) : rc;
 }
 
-int frag_open_over(struct frag **out, const struct launch *launch,
-		   const struct transport_ops *messages, const struct transport_ops *memory,
-		   const char *seed, bool thread)
+int api_open_over(struct frag **out, const struct launch *launch,
+		  const struct transport_ops *messages, const struct transport_ops *memory,
+		  const char *seed, bool thread)
 {
 	struct frag *f = calloc(1, sizeof(*f));
 	int rc = f ? turn_new(&f->engine, &live_ops, messages, memory) : -ENOMEM;
@@ -289,8 +289,8 @@ int frag_open(struct frag **out, const struct frag_config *config)
 	}
 	if (launch.any_reads) /* where Yama is: lets observers of this user read us */
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-	rc = frag_open_over(out, &launch, &transport_zmq,
-			    launch.no_memory ? NULL : &transport_host, NULL, true);
+	rc = api_open_over(out, &launch, &transport_zmq,
+			   launch.no_memory ? NULL : &transport_host, NULL, true);
 	if (rc) {
 		atomic_flag_clear(&opened);
 		log_warn("not attached: %s", strerror(-rc));
@@ -309,13 +309,13 @@ static void leave(struct engine *e)
 
 void frag_close(struct frag *f)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct swapped_params *shards = e ? e->shards : NULL;
 
 	if (!e)
 		return; /* a forked child's copy stays as it is: nothing of it may be touched */
 	frag_sweep_end(f->sweep);
-	frag_sweep_forget(f);
+	api_sweep_forget(f);
 	swapped_params_leave(e->shards);
 	leave(e);
 	turn_free(e);
@@ -328,21 +328,21 @@ void frag_close(struct frag *f)
 
 int frag_rank(const struct frag *f)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 
 	return e ? (int)e->rank : -EINVAL;
 }
 
 int frag_world(const struct frag *f)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 
 	return e ? (int)e->world : -EINVAL;
 }
 
 const char *frag_address(const struct frag *f)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	const char *address = NULL;
 
 	if (!e)

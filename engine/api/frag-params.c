@@ -72,7 +72,7 @@ static int from_masters(struct frag *f, const int *params, size_t n, const bool 
 
 int frag_params_swap(struct frag *f, const int *params, size_t n, const void *const *values)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	CLEANUP(free) struct swapped_param_given *given = NULL;
 	CLEANUP(free) bool *is_new = NULL;
 	int rc = !e || (n && !params) || n > FRAG_PARAMS_MAX ? -EINVAL : open_shards(f);
@@ -97,7 +97,7 @@ int frag_params_swap(struct frag *f, const int *params, size_t n, const void *co
 /* -ENOENT: none is there. */
 static int check(const struct frag *f, const int *params, size_t n)
 {
-	if (!frag_engine(f) || (n && !params) || n > FRAG_PARAMS_MAX)
+	if (!api_engine(f) || (n && !params) || n > FRAG_PARAMS_MAX)
 		return -EINVAL;
 	return f->engine->shards ? 0 : -ENOENT;
 }
@@ -107,7 +107,7 @@ int frag_params_in(struct frag *f, const int *params, size_t n, void **memory)
 	int rc = n && !memory ? -EINVAL : check(f, params, n);
 
 	if (!rc && !f->sweep)
-		frag_sweep_forget(f); /* its buffers may be needed */
+		api_sweep_forget(f); /* its buffers may be needed */
 	return rc ? rc : swapped_params_in(f->engine->shards, params, n, memory);
 }
 
@@ -128,7 +128,7 @@ int frag_params_out(struct frag *f, const int *params, size_t n, unsigned flags)
 int frag_param_put(struct frag *f, int param, uint64_t first, const void *values,
 		   uint64_t numel)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	uint64_t offset, bytes;
 	enum frag_dtype dtype;
 	int row;
@@ -141,6 +141,6 @@ int frag_param_put(struct frag *f, int param, uint64_t first, const void *values
 	if (!u64_mul(first, frag_dtype_size(dtype), &offset) ||
 	    !u64_mul(numel, frag_dtype_size(dtype), &bytes))
 		return -EINVAL;
-	frag_make_room(f);
+	api_make_room(f);
 	return registry_put(&e->registry, (uint32_t)row, offset, values, bytes);
 }

@@ -314,7 +314,7 @@ static int agree(struct scatter *s)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->group->nranks; i++)
 		holders[s->group->ranks[i]] = s->held[i].from < s->held[i].to;
-	return frag_write_staged(s->f, &write, s->transaction, holders);
+	return api_write_staged(s->f, &write, s->transaction, holders);
 }
 
 /* ---- by the host ---- */
@@ -330,7 +330,7 @@ static int write_all(struct scatter *s)
 		extent.data = bytes = malloc(s->file->bytes);
 		rc = bytes ? on_host(s, 0, s->file->bytes, bytes) : -ENOMEM;
 	}
-	return rc ? rc : frag_write(s->f, &write, 1);
+	return rc ? rc : api_write(s->f, &write, 1);
 }
 
 /* ---- the call ---- */
@@ -467,7 +467,7 @@ int frag_scatter(struct frag *f, int param, const char *key, int root, const voi
 			     .said = { .root = (uint32_t)root, .wait_ms = timeout_ms } };
 	struct engine_address a;
 	uint64_t size;
-	int rc = frag_address_in_time(f, param, key, "frag_scatter", &s.said.wait_ms, &a);
+	int rc = api_address_in_time(f, param, key, "frag_scatter", &s.said.wait_ms, &a);
 
 	if (!rc) {
 		s.e = f->engine;

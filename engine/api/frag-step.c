@@ -235,7 +235,7 @@ static int boundary(struct engine *e)
 
 int frag_grads_gone(struct frag *f)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 
 	if (!e)
 		return -EINVAL;
@@ -250,7 +250,7 @@ int frag_grads_gone(struct frag *f)
 
 int frag_grads_valid(struct frag *f, double loss_scale)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	int rc;
 
 	if (!e)
@@ -279,7 +279,7 @@ static void time_step(struct engine *e)
 
 int frag_step_begin(struct frag *f)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	int rc;
 
 	if (!e)
@@ -294,7 +294,7 @@ int frag_step_begin(struct frag *f)
 
 int frag_step_end(struct frag *f)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct control_page *c;
 	int rc;
 
@@ -316,12 +316,12 @@ int frag_step_end(struct frag *f)
 
 int frag_safe_point(struct frag *f)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 
 	return e ? boundary(e) : -EINVAL;
 }
 
-void frag_count_on(struct engine *e, const struct wire_barrier *at)
+void api_count_on(struct engine *e, const struct wire_barrier *at)
 {
 	struct control_page *c = e->registry.control;
 

@@ -134,7 +134,7 @@ static int sweep_new(struct frag *f, int group, uint32_t sub, const struct frag_
 	return rc;
 }
 
-void frag_sweep_forget(struct frag *f)
+void api_sweep_forget(struct frag *f)
 {
 	if (f->sweep && f->sweep->walk)
 		swapper_sweep_alone(f->sweep->walk);
@@ -163,7 +163,7 @@ int frag_sweep_begin(struct frag *f, int group, uint32_t sub, const struct frag_
 	struct frag_sweep *s = NULL;
 	int rc = 0;
 
-	if (!frag_engine(f) || group < 0 || !states || !n || n > FRAG_SWEEP_MAX)
+	if (!api_engine(f) || group < 0 || !states || !n || n > FRAG_SWEEP_MAX)
 		return -EINVAL;
 	if (f->sweep)
 		return -EBUSY;
@@ -171,7 +171,7 @@ int frag_sweep_begin(struct frag *f, int group, uint32_t sub, const struct frag_
 		s = f->next;
 		f->next = NULL;
 	} else {
-		frag_sweep_forget(f);
+		api_sweep_forget(f);
 		rc = sweep_new(f, group, sub, states, n, &s);
 	}
 	if (!rc)
@@ -181,9 +181,9 @@ int frag_sweep_begin(struct frag *f, int group, uint32_t sub, const struct frag_
 
 int frag_sweep_then(struct frag_sweep *s, int group, uint32_t sub)
 {
-	if (!s || !frag_engine(s->f) || group < 0)
+	if (!s || !api_engine(s->f) || group < 0)
 		return -EINVAL;
-	frag_sweep_forget(s->f);
+	api_sweep_forget(s->f);
 	return sweep_new(s->f, group, sub, s->asked, s->n, &s->f->next);
 }
 
@@ -209,7 +209,7 @@ int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void
 {
 	int rc;
 
-	if (!s || !frag_engine(s->f))
+	if (!s || !api_engine(s->f))
 		return -EINVAL;
 	rc = s->walk ? swapper_sweep_next(s->walk, first, numel)
 		     : next_in_memory(s, first, numel);
@@ -231,7 +231,7 @@ int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void
 
 void frag_sweep_end(struct frag_sweep *s)
 {
-	if (!s || !frag_engine(s->f))
+	if (!s || !api_engine(s->f))
 		return;
 	s->f->sweep = NULL;
 	sweep_free(s);
@@ -242,7 +242,7 @@ void frag_sweep_end(struct frag_sweep *s)
 int frag_state_swap(struct frag *f, int group, uint32_t sub, const char *key,
 		    enum frag_dtype dtype)
 {
-	int rc = frag_check_state(f, group, sub, key, dtype);
+	int rc = api_check_state(f, group, sub, key, dtype);
 
 	if (!rc && frag_dtype_size(dtype) > 8)
 		rc = -EINVAL;
@@ -290,13 +290,13 @@ static int put(struct registry *r, uint32_t row, struct swapper_state *s, enum f
 	return registry_write(r, 0, row, first * element, values, numel * element);
 }
 
-void frag_make_room(struct frag *f)
+void api_make_room(struct frag *f)
 {
 	struct swapped_params *shards = f->engine->shards;
 	struct swapper_figures figures;
 
 	if (!f->sweep)
-		frag_sweep_forget(f);
+		api_sweep_forget(f);
 	if (!shards)
 		return;
 	swapper_figures(f->engine->registry.place, &figures);
@@ -307,7 +307,7 @@ void frag_make_room(struct frag *f)
 int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uint64_t first,
 		   const void *values, uint64_t numel, unsigned flags)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	uint64_t all = frag_partition_numel(f, group, sub), at;
 	enum frag_dtype dtype;
 	int row;
@@ -322,7 +322,7 @@ int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uin
 		return -EOPNOTSUPP;
 	if (!numel)
 		return 0;
-	frag_make_room(f);
+	api_make_room(f);
 	return put(
 		&e->registry, (uint32_t)row,
 		registry_place(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key, &at),
@@ -331,7 +331,7 @@ int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uin
 
 int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	enum frag_dtype dtype;
 	int row;
 
@@ -342,13 +342,13 @@ int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
 		return row;
 	if (f->sweep && registry_tier(&e->registry, (uint32_t)row) == STATE_SWAP)
 		return -EBUSY;
-	frag_sweep_forget(f);
+	api_sweep_forget(f);
 	return registry_clear(&e->registry, (uint32_t)row);
 }
 
 int frag_swap_flush(struct frag *f, unsigned timeout_ms)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	uint64_t until = monotonic_ms() + timeout_ms, now;
 	int rc, unsent;
 

@@ -134,8 +134,8 @@ static int open_swp(struct swp *s, struct frag *f, const struct frag_swp *config
 	int rc;
 
 	*s = (struct swp){ .f = f, .folder = -1 };
-	rc = frag_engine(f) ? frag_copy_versioned(&s->config, config, sizeof(s->config))
-			    : -EINVAL;
+	rc = api_engine(f) ? api_copy_versioned(&s->config, config, sizeof(s->config))
+			   : -EINVAL;
 	if (rc || !s->config.folder || s->config.threads > TENSOR_SWP_THREADS_MAX)
 		return -EINVAL;
 	s->config.threads = s->config.threads ? s->config.threads : 1;

@@ -55,7 +55,7 @@ static int load(struct frag *f, struct grads *s, int param)
 	struct engine_write *w = &s->writes[s->opened];
 	struct engine_address a;
 	uint64_t bytes;
-	int rc = frag_address_of(f, param, "grad", &a);
+	int rc = api_address_of(f, param, "grad", &a);
 
 	if (!rc)
 		rc = live_file_open(f->engine, &a, &w->file, &bytes);
@@ -114,7 +114,7 @@ static int load_all(struct frag *f, struct grads *s, const int *params)
 int frag_update_grads(struct frag *f, const int *params, size_t n, frag_grad_update update,
 		      void *arg)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct grads s = { .n = n };
 	int rc;
 
@@ -123,12 +123,12 @@ int frag_update_grads(struct frag *f, const int *params, size_t n, frag_grad_upd
 	rc = check_params(e, params, n);
 	if (rc || !n)
 		return rc;
-	if (!frag_grads_are_valid(e))
+	if (!api_grads_are_valid(e))
 		return -ENODATA;
 	rc = load_all(f, &s, params);
 	if (!rc) {
 		change(&s, update, arg);
-		rc = frag_write(f, s.writes, n);
+		rc = api_write(f, s.writes, n);
 	}
 	unload(&s);
 	return rc;

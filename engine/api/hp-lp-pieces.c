@@ -37,7 +37,7 @@ static int write_piece(struct engine *e, uint32_t row, uint32_t param, uint32_t 
 {
 	struct layout_fragment at;
 	uint32_t group;
-	int rc = piece ? frag_locate(e, (int)param, &at, &group) : -ENOENT;
+	int rc = piece ? api_locate(e, (int)param, &at, &group) : -ENOENT;
 
 	if (rc || at.sub != sub)
 		return rc == -ENOENT ? 0 : rc;
@@ -48,7 +48,7 @@ static int write_piece(struct engine *e, uint32_t row, uint32_t param, uint32_t 
 int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, const char *key,
 			      enum frag_dtype dtype, const void *const *pieces, size_t n)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	const struct catalog_group *g;
 	bool made;
 	int row, rc = 0;

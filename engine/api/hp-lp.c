@@ -81,7 +81,7 @@ static int hold(struct engine *e, int param, const char *key, struct held *h)
 
 	if (!e || !key)
 		return -EINVAL;
-	rc = frag_locate(e, param, &at, &group);
+	rc = api_locate(e, param, &at, &group);
 	if (rc)
 		return rc;
 	return is_lp_key(e, param, key) ? hold_lp(e, param, &at, group, h)
@@ -98,14 +98,14 @@ static int hold_for(struct engine *e, int param, const char *key, uint64_t bytes
 
 	if (!rc && bytes != h->numel * frag_dtype_size(h->dtype))
 		rc = -EINVAL;
-	if (!rc && !strcmp(key, "grad") && !frag_grads_are_valid(e))
+	if (!rc && !strcmp(key, "grad") && !api_grads_are_valid(e))
 		rc = -ENODATA;
 	return rc;
 }
 
 int frag_local_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct held h;
 	int rc = hold_for(e, param, key, bytes, &h);
 
@@ -117,7 +117,7 @@ int frag_local_get(struct frag *f, int param, const char *key, void *out, uint64
 int frag_local_set(struct frag *f, int param, const char *key, const void *value,
 		   uint64_t bytes)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct held h;
 	int rc = hold_for(e, param, key, bytes, &h);
 
@@ -145,7 +145,7 @@ static int find_memory(struct registry *r, const struct held *h, void **memory)
 int frag_local_view(struct frag *f, int param, const char *key, void **memory,
 		    enum frag_dtype *dtype)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct held h;
 	void *view;
 	int rc = hold(e, param, key, &h);
@@ -212,11 +212,11 @@ static int collect_keys(struct registry *r, uint32_t group, const struct layout_
 
 int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MAX + 1], int max)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	char(*all)[FRAG_KEY_MAX + 1];
 	struct layout_fragment at;
 	uint32_t group;
-	int n, rc = e && max >= 0 ? frag_locate(e, param, &at, &group) : -EINVAL;
+	int n, rc = e && max >= 0 ? api_locate(e, param, &at, &group) : -EINVAL;
 
 	if (rc)
 		return rc;
@@ -274,7 +274,7 @@ static int copy(struct engine *e, const struct held *to, const struct held *from
 
 int frag_update_hp(struct frag *f, int param)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct held lp, hp;
 	int rc = hold(e, param, "lp", &lp);
 
@@ -285,7 +285,7 @@ int frag_update_hp(struct frag *f, int param)
 
 int frag_update_lp(struct frag *f, int param)
 {
-	struct engine *e = frag_engine(f);
+	struct engine *e = api_engine(f);
 	struct held lp, whole, hp;
 	struct layout_fragment at;
 	uint32_t group;
@@ -295,7 +295,7 @@ int frag_update_lp(struct frag *f, int param)
 		rc = hold(e, param, "fp32", &hp);
 	if (!rc)
 		rc = copy(e, &lp, &hp);
-	if (rc || lp.kind == STATE_LP || frag_locate(e, param, &at, &group))
+	if (rc || lp.kind == STATE_LP || api_locate(e, param, &at, &group))
 		return rc;
 	/* a small parameter may be kept whole beside its piece */
 	whole = (struct held){

@@ -6,7 +6,7 @@
 
 /* All ranks count the same steps, boundaries, windows of gradients and barriers.  The process of a rank that comes
  * back begins with none: it adds what another has, to what its trainer's thread counts meanwhile.  What the others count
- * until they meet it at a barrier it learns there (frag_count_on).
+ * until they meet it at a barrier it learns there (api_count_on).
  */
 
 /* Where theirs are valid and ours are not, the trainer may be about to restore them, or to make the next ones:

@@ -77,7 +77,7 @@ static void open_job(struct job *j, unsigned rank)
 			(struct fabric_config){ .wanted = true, .open = true, .devices = "lo" };
 	snprintf(launch.job, sizeof(launch.job), "bench-fabric-%d-%s", (int)launcher, j->name);
 	must("launch", launch_host(launch.host));
-	must("frag_open", frag_open_over(&j->f, &launch, &transport_zmq, NULL, NULL, true));
+	must("frag_open", api_open_over(&j->f, &launch, &transport_zmq, NULL, NULL, true));
 	must("frag_param", j->param = frag_param(j->f, &t));
 	must("frag_group", frag_group(j->f, &j->param, 1, &zero));
 	must("frag_state_alloc", frag_state_alloc(j->f, 0, 0, "fp32", FRAG_F32, &state));

@@ -140,7 +140,7 @@ static void use_device(struct rank *r)
 	r->stream = device_host_stream_new();
 	must("a stream", r->stream ? 0 : -ENOMEM);
 	d.stream = r->stream;
-	must("frag_devices", frag_devices_over(r->f, &d, &device_host));
+	must("frag_devices", api_devices_over(r->f, &d, &device_host));
 }
 
 static void *state_of(struct rank *r, int group)
@@ -236,7 +236,7 @@ static void be_rank(struct rank *r)
 		 (int)(mode - modes));
 	must("launch", launch_host(launch.host));
 	must("frag_open",
-	     frag_open_over(&r->f, &launch, &transport_zmq, &transport_host, NULL, true));
+	     api_open_over(&r->f, &launch, &transport_zmq, &transport_host, NULL, true));
 	if (mode->on_device)
 		use_device(r);
 	use_communicator(r->f->engine);

@@ -508,7 +508,7 @@ static void connect(void)
 					      .end_ms = END_MS };
 	struct engine *e = f->engine;
 
-	check("frag_devices", frag_devices_over(f, &devices, &device_cuda));
+	check("frag_devices", api_devices_over(f, &devices, &device_cuda));
 	options.device = devices_port(e->registry.devices);
 	e->timeout_ms = SILENCE_MS;
 	pthread_mutex_lock(&e->lock);

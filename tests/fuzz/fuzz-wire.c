@@ -91,8 +91,8 @@ static void open_rank(uint32_t rank, const struct transport_ops *memory)
 {
 	struct launch launch = { .rank = rank, .world = WORLD, .job = "fuzz", .host = "here" };
 
-	assert(!frag_open_over(&it.f, &launch, &transport_scripted, memory,
-			       rank ? "scripted:zero" : NULL, false));
+	assert(!api_open_over(&it.f, &launch, &transport_scripted, memory,
+			      rank ? "scripted:zero" : NULL, false));
 	it.e = it.f->engine;
 	if (rank)
 		assert(!node_open_messages(it.e, NULL));

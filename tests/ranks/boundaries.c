@@ -252,7 +252,7 @@ void start(struct writer *w, uint32_t rank, const char *key, float value)
 		.extents = &w->extent, .nextents = 1, .done = on_done, .owner = w
 	};
 	ck_assert_int_eq(
-		frag_address_of(job_frag(&job, rank), job_number(&job, rank, 0), key, &a), 0);
+		api_address_of(job_frag(&job, rank), job_number(&job, rank, 0), key, &a), 0);
 	ck_assert_int_eq(engine_file_open(w->e, &a, &w->write.file, &bytes), 0);
 	ck_assert_uint_eq(bytes, BYTES);
 	engine_write(w->e, &w->write);

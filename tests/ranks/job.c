@@ -654,8 +654,8 @@ static void use_device(struct job *job, uint32_t rank)
 	c.number = (int)(rank % DEVICE_HOST_DEVICES);
 	c.stream = r->stream;
 	ck_assert_int_eq(
-		frag_devices_over(r->f, &c,
-				  job->spec.device_ops ? job->spec.device_ops : &device_host),
+		api_devices_over(r->f, &c,
+				 job->spec.device_ops ? job->spec.device_ops : &device_host),
 		0);
 }
 
@@ -676,9 +676,9 @@ static void open_rank(struct job *job, uint32_t rank)
 	snprintf(launch.host, sizeof(launch.host), "host %u",
 		 job->spec.hosts ? rank % job->spec.hosts : 0);
 	ck_assert_int_eq(
-		frag_open_over(f, &launch,
-			       job->spec.messages ? job->spec.messages : &transport_loop,
-			       &transport_loop, seed, false),
+		api_open_over(f, &launch,
+			      job->spec.messages ? job->spec.messages : &transport_loop,
+			      &transport_loop, seed, false),
 		0);
 	(*f)->engine->yield = turn_all;
 	(*f)->engine->yield_arg = job;

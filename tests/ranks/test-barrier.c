@@ -78,7 +78,7 @@ START_TEST(before_all_have_joined_who_has_not_is_named)
 	struct frag *f;
 
 	ck_assert_int_eq(
-		frag_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false), 0);
+		api_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false), 0);
 	ck_assert_int_eq(frag_ready(f), 0);
 	REFUSED(ETIMEDOUT, frag_barrier(f, SHORT_MS));
 	expect_said("frag_barrier: job alone: 1 of 2 ranks have joined; not yet: 1\n");

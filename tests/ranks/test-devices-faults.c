@@ -231,17 +231,17 @@ START_TEST(without_what_it_needs_no_device_is_used)
 	job_open(&job, &(struct job_spec){ .world = 1, JOB_PARAMS(params) });
 	f = rank(0);
 	refuse("pin", -ENOMEM);
-	ck_assert_int_eq(frag_devices_over(f, &c, port()), -ENOMEM);
+	ck_assert_int_eq(api_devices_over(f, &c, port()), -ENOMEM);
 	ck_assert_ptr_null(f->engine->registry.devices);
 	refuse("use", -ENOMEM);
-	ck_assert_int_eq(frag_devices_over(f, &c, port()), -ENOMEM);
+	ck_assert_int_eq(api_devices_over(f, &c, port()), -ENOMEM);
 	refuse("", 0);
-	ck_assert_int_eq(frag_devices_over(f, &c, port()), 0);
+	ck_assert_int_eq(api_devices_over(f, &c, port()), 0);
 	job_close(&job);
 	do {
 		job_open(&job, &(struct job_spec){ .world = 1, JOB_PARAMS(params) });
 		scarce_begin(++n, 1);
-		rc = frag_devices_over(rank(0), &c, port());
+		rc = api_devices_over(rank(0), &c, port());
 		failed = scarce_end();
 		ck_assert_msg(!rc || (failed && (rc == -ENOMEM || rc == -EAGAIN)), "%u: %d", n,
 			      rc);

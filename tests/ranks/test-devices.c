@@ -488,11 +488,11 @@ START_TEST(wrong_calls_are_refused)
 	hidden_new(&h, port, 0, NUMEL * 4);
 	ck_assert_int_eq(frag_state_keep(f, 0, 0, "m", FRAG_F32, h.memory), -EINVAL);
 	ck_assert_int_eq(frag_fragment_keep(f, 0, "m", FRAG_F32, h.memory), -EINVAL);
-	ck_assert_int_eq(frag_devices_over(f, &c, &device_host), 0);
+	ck_assert_int_eq(api_devices_over(f, &c, &device_host), 0);
 	ck_assert_int_eq(frag_fragment_keep(f, 0, "m", FRAG_F32, h.memory), 0);
 	ck_assert_int_eq(frag_fragment_keep(f, 1, "m", FRAG_F32, &value), -EINVAL);
 	c.number = DEVICE_HOST_DEVICES;
-	ck_assert_int_eq(frag_devices_over(f, &c, &device_host), -EINVAL);
+	ck_assert_int_eq(api_devices_over(f, &c, &device_host), -EINVAL);
 	ck_assert_int_eq(frag_devices(f, NULL), -EINVAL);
 	ck_assert_int_eq(frag_devices(NULL, &c), -EINVAL);
 	ck_assert_int_eq(frag_state_drop(f, 0, 0, "m"), 0);
@@ -501,11 +501,11 @@ START_TEST(wrong_calls_are_refused)
 
 	job_open(&job, &(struct job_spec){ .world = 1, JOB_PARAMS(params) });
 	c.number = 0;
-	ck_assert_int_eq(frag_devices_over(rank0(), &c, &none), -ENODEV);
+	ck_assert_int_eq(api_devices_over(rank0(), &c, &none), -ENODEV);
 	c.keep_host = UINT64_C(2) << 30;
-	ck_assert_int_eq(frag_devices_over(rank0(), &c, &device_host), -EINVAL);
+	ck_assert_int_eq(api_devices_over(rank0(), &c, &device_host), -EINVAL);
 	c.keep_host = 1; /* less than a piece */
-	ck_assert_int_eq(frag_devices_over(rank0(), &c, &device_host), -EINVAL);
+	ck_assert_int_eq(api_devices_over(rank0(), &c, &device_host), -EINVAL);
 	ck_assert_ptr_null(rank0()->engine->registry.devices);
 	ck_assert_int_eq(frag_safe_point(rank0()), 0);
 	job_close(&job);

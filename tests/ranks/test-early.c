@@ -24,8 +24,8 @@ static void join_at(uint32_t rank, const char *seed)
 	struct launch launch = { .rank = rank, .world = WORLD, .job = "early", .plain = true };
 
 	strcpy(launch.host, "host");
-	ck_assert_int_eq(frag_open_over(&ranks[rank], &launch, &transport_loop, &transport_loop,
-					seed, false),
+	ck_assert_int_eq(api_open_over(&ranks[rank], &launch, &transport_loop, &transport_loop,
+				       seed, false),
 			 0);
 	ranks[rank]->engine->yield = turn;
 }

@@ -33,7 +33,7 @@ START_TEST(a_rank_that_describes_wrongly_is_told)
 	struct frag *g;
 
 	ck_assert_int_eq(
-		frag_open_over(&g, &launch, &transport_loop, &transport_loop, NULL, false), 0);
+		api_open_over(&g, &launch, &transport_loop, &transport_loop, NULL, false), 0);
 	REFUSED(EINVAL, frag_param(g, NULL));
 	t.size = 1;
 	REFUSED(EINVAL, frag_param(g, &t));

@@ -119,7 +119,7 @@ START_TEST(a_read_is_whole_whatever_was_lost_of_it)
 	open_job(of_a_read[_i / 2], (unsigned)_i % 2);
 	e = job_frag(&job, 1)->engine;
 	ck_assert_int_eq(
-		frag_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", &a), 0);
+		api_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", &a), 0);
 	ck_assert_int_eq(engine_file_open(e, &a, &read.file, &bytes), 0);
 	engine_read(e, &read);
 	while (!r.ended)
@@ -146,7 +146,7 @@ START_TEST(a_read_ends_when_the_tables_of_states_never_come)
 	e = job_frag(&job, 1)->engine;
 	e->timeout_ms = TIMEOUT_MS;
 	ck_assert_int_eq(
-		frag_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", &a), 0);
+		api_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", &a), 0);
 	ck_assert_int_eq(engine_file_open(e, &a, &read.file, &bytes), 0);
 	loss.type = WIRE_STATES_GET;
 	loss.always = true;
@@ -187,7 +187,7 @@ START_TEST(an_edit_is_everywhere_whatever_was_lost_of_it)
 	open_job(of_an_edit[_i / 3], (unsigned)_i % 3);
 	for (int i = 0; i < NUMEL; i++)
 		value[i] = (float)i;
-	ck_assert_int_eq(frag_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "fp32", &a),
+	ck_assert_int_eq(api_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "fp32", &a),
 			 0);
 	ck_assert_int_eq(engine_file_open(job_frag(&job, 1)->engine, &a, &write.file, &bytes),
 			 0);

@@ -78,8 +78,8 @@ static int ask(struct asked *a)
 	a->get = (struct rounds_get){
 		.size = BYTES, .out = a->got, .done = on_done, .owner = a
 	};
-	ck_assert_int_eq(frag_address_of(job_frag(&job, READER), job_number(&job, READER, 0),
-					 "exp_avg", &a->get.address),
+	ck_assert_int_eq(api_address_of(job_frag(&job, READER), job_number(&job, READER, 0),
+					"exp_avg", &a->get.address),
 			 0);
 	return rounds_start(engine_of(READER), &a->get);
 }

@@ -45,8 +45,8 @@ static int ask(struct asked *a, uint32_t rank, const char *key)
 	a->get = (struct rounds_get){
 		.size = BYTES, .out = a->got, .done = on_done, .owner = a
 	};
-	ck_assert_int_eq(frag_address_of(job_frag(&job, rank), job_number(&job, rank, 0), key,
-					 &a->get.address),
+	ck_assert_int_eq(api_address_of(job_frag(&job, rank), job_number(&job, rank, 0), key,
+					&a->get.address),
 			 0);
 	return rounds_start(engine_of(rank), &a->get);
 }

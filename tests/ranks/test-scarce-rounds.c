@@ -171,8 +171,8 @@ static int ask(struct asked *a)
 	a->get = (struct rounds_get){
 		.size = BYTES, .out = a->got, .done = on_done, .owner = a
 	};
-	rc = frag_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg",
-			     &a->get.address);
+	rc = api_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg",
+			    &a->get.address);
 	if (!rc)
 		rc = rounds_start(engine_of(1), &a->get);
 	if (rc)

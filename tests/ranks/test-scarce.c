@@ -57,8 +57,8 @@ static int open_rank(uint32_t rank)
 	int rc;
 
 	snprintf(launch.host, sizeof(launch.host), "host %u", rank);
-	rc = frag_open_over(&ranks[rank], &launch, &transport_loop, &transport_loop, seed,
-			    false);
+	rc = api_open_over(&ranks[rank], &launch, &transport_loop, &transport_loop, seed,
+			   false);
 	if (!rc)
 		ranks[rank]->engine->yield = turn_ranks;
 	return rc;

@@ -652,7 +652,7 @@ START_TEST(a_rank_opens_or_says_what_is_wanting)
 	strcpy(launch.swap.dir, placed_dir);
 	do {
 		scarce_begin(++n, 1);
-		rc = frag_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false);
+		rc = api_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false);
 		failed = scarce_end();
 		ck_assert_msg(!rc || (failed && (is_need(rc) || rc == -EAGAIN)), "%u: %d", n,
 			      rc);

@@ -483,7 +483,7 @@ START_TEST(a_directory_that_cannot_be_used_is_said)
 		.dir = "/nonexistent/swap", .pinned = 12 * 4096, .slice = 4096, .least = 1
 	};
 	ck_assert_int_eq(
-		frag_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false),
+		api_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false),
 		-ENOENT);
 }
 END_TEST

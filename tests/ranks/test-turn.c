@@ -228,7 +228,7 @@ static void open_waiting(uint32_t rank, const char *seed)
 	struct launch launch = { .rank = rank, .world = WAITING, .job = "half", .plain = true };
 
 	ck_assert_int_eq(
-		frag_open_over(&waiting[rank], &launch, &transport_loop, NULL, seed, false), 0);
+		api_open_over(&waiting[rank], &launch, &transport_loop, NULL, seed, false), 0);
 	ck_assert_int_eq(frag_ready(waiting[rank]), 0);
 }
 
@@ -281,8 +281,8 @@ static void open_different(uint32_t rank, uint32_t world, int stage, bool more)
 	struct frag_zero z = { sizeof(z), .stage = stage };
 	int param;
 
-	ck_assert_int_eq(frag_open_over(&different[rank], &launch, &transport_loop, NULL,
-					rank ? different[0]->engine->address : NULL, false),
+	ck_assert_int_eq(api_open_over(&different[rank], &launch, &transport_loop, NULL,
+				       rank ? different[0]->engine->address : NULL, false),
 			 0);
 	param = frag_param(different[rank], &t);
 	ck_assert_int_eq(frag_group(different[rank], &param, 1, &z), 0);
@@ -414,8 +414,7 @@ static void begin_read(struct engine_read *read)
 
 	*read = (struct engine_read){ .size = ENGINE_READ_MAX, .done = on_read };
 	ck_assert_int_eq(
-		frag_address_of(job_frag(&job, 0), job_number(&job, 0, 0), "fp32", &address),
-		0);
+		api_address_of(job_frag(&job, 0), job_number(&job, 0, 0), "fp32", &address), 0);
 	ck_assert_int_eq(engine_file_open(e, &address, &read->file, &bytes), 0);
 	result = 0;
 	engine_read(e, read);

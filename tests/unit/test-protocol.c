@@ -31,7 +31,7 @@ static void describe_rank(uint32_t rank)
 	log_set_level(LOG_WARN);
 	scripted_reset();
 	ck_assert_int_eq(
-		frag_open_over(&f, &launch, &transport_scripted, NULL, "scripted:zero", false),
+		api_open_over(&f, &launch, &transport_scripted, NULL, "scripted:zero", false),
 		0);
 	e = f->engine;
 	param = frag_param(f, &tensor);

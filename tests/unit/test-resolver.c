@@ -112,7 +112,7 @@ static struct frag *open_rank(const char *master, bool thread)
 
 	snprintf(launch.master_addr, sizeof(launch.master_addr), "%s", master);
 	ck_assert_int_eq(
-		frag_open_over(&f, &launch, &transport_zmq, &transport_host, NULL, thread), 0);
+		api_open_over(&f, &launch, &transport_zmq, &transport_host, NULL, thread), 0);
 	return f;
 }
 
