@@ -9,7 +9,7 @@
 
 #include "engine/engine.h"
 
-struct door_ops {
+struct engine_ops {
 	bool live; /* engine_is_live */
 	void (*close)(struct engine *e);
 	uint32_t (*nparams)(struct engine *e);
@@ -55,11 +55,11 @@ struct door_ops {
 	void (*freeze_cancel)(struct engine *e, struct engine_freeze *freeze);
 };
 
-struct door {
-	const struct door_ops *ops;
+struct engine_base {
+	const struct engine_ops *ops;
 };
 
-struct door_part { /* of an engine: a file, a stream of events */
+struct engine_member { /* of an engine: a file, a stream of events */
 	struct engine *engine;
 };
 

@@ -10,19 +10,19 @@
 
 /* The door: to each question the answer of what stands behind it. */
 
-static const struct door_ops *ops(const struct engine *e)
+static const struct engine_ops *ops(const struct engine *e)
 {
-	return ((const struct door *)e)->ops;
+	return ((const struct engine_base *)e)->ops;
 }
 
-static const struct door_ops *file_ops(const struct engine_file *file)
+static const struct engine_ops *file_ops(const struct engine_file *file)
 {
-	return ops(((const struct door_part *)file)->engine);
+	return ops(((const struct engine_member *)file)->engine);
 }
 
-static const struct door_ops *events_ops(const struct engine_events *events)
+static const struct engine_ops *events_ops(const struct engine_events *events)
 {
-	return ops(((const struct door_part *)events)->engine);
+	return ops(((const struct engine_member *)events)->engine);
 }
 
 bool engine_is_checkpoint(const struct engine_options *options)

@@ -32,7 +32,7 @@ static inline bool api_grads_are_valid(const struct engine *e)
 	return atomic_load_explicit(&e->registry.control->grads, memory_order_relaxed) & 1;
 }
 
-/* A rank over given ports.  Tests: no thread (engine_turn by hand), seed the address of rank 0. */
+/* A rank over given ports.  Tests: no thread (loop_turn by hand), seed the address of rank 0. */
 int api_open_over(struct frag **f, const struct launch *launch,
 		  const struct transport_ops *messages, const struct transport_ops *memory,
 		  const char *seed, bool thread);

@@ -248,7 +248,7 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 		snprintf(e->join->seeds, sizeof(e->join->seeds), "%s", seed);
 	if (!rc && !e->rank)
 		rc = open_zero(e);
-	return !rc && thread ? turn_start_thread(e) : rc;
+	return !rc && thread ? loop_start_thread(e) : rc;
 }
 
 int api_open_over(struct frag **out, const struct launch *launch,
@@ -256,12 +256,12 @@ int api_open_over(struct frag **out, const struct launch *launch,
 		  const char *seed, bool thread)
 {
 	struct frag *f = calloc(1, sizeof(*f));
-	int rc = f ? turn_new(&f->engine, &live_ops, messages, memory) : -ENOMEM;
+	int rc = f ? loop_new(&f->engine, &live_ops, messages, memory) : -ENOMEM;
 
 	if (!rc) {
 		rc = start_rank(f->engine, launch, seed, thread);
 		if (rc)
-			turn_free(f->engine);
+			loop_free(f->engine);
 	}
 	if (rc) {
 		free(f);
@@ -318,7 +318,7 @@ void frag_close(struct frag *f)
 	api_sweep_forget(f);
 	swapped_params_leave(e->shards);
 	leave(e);
-	turn_free(e);
+	loop_free(e);
 	swapped_params_free(shards);
 	if (f->only)
 		atomic_flag_clear(&opened);

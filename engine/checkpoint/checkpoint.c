@@ -38,7 +38,7 @@ static int open_disk(struct checkpoint *c, const struct disk_ops *disk)
 	return c->disk_ops->open(&c->disk, NULL);
 }
 
-static const struct door_ops checkpoint_ops;
+static const struct engine_ops checkpoint_ops;
 
 int checkpoint_new(struct engine **e, const char *path, const char *format, struct table *table,
 		   const struct disk_ops *disk)
@@ -433,7 +433,7 @@ static void cancel_freeze(struct engine *e, struct engine_freeze *freeze)
 {
 }
 
-static const struct door_ops checkpoint_ops = {
+static const struct engine_ops checkpoint_ops = {
 	.live = false,
 	.close = checkpoint_close,
 	.nparams = nparams,

@@ -19,7 +19,7 @@ struct fetch;
 struct layer;
 
 struct checkpoint {
-	struct door door; /* first, as engine-ops.h wants it */
+	struct engine_base door; /* first, as engine-ops.h wants it */
 	char *path;
 	const char *format; /* of the source that knew it */
 	struct table *table;

@@ -99,7 +99,7 @@ static int open_source(struct engine *e, const struct engine_options *o, char *w
 	if (!rc)
 		rc = join_keep_options(e, o);
 	if (!rc)
-		rc = turn_start_thread(e);
+		rc = loop_start_thread(e);
 	return rc ? rc : wait_ready(e, o->source, why, size);
 }
 
@@ -120,7 +120,7 @@ int live_open(struct engine **out, const struct engine_options *o, char *why, si
 	if (rc)
 		return rc;
 	snprintf(why, whysize, "cannot start an engine");
-	rc = turn_new(&e, &live_ops, &transport_zmq, memory_for(o->transport));
+	rc = loop_new(&e, &live_ops, &transport_zmq, memory_for(o->transport));
 	if (rc)
 		return rc;
 	if (o->timeout_ms)
@@ -133,7 +133,7 @@ int live_open(struct engine **out, const struct engine_options *o, char *why, si
 	if (!rc && !o->readahead_off)
 		rc = readahead_new(e);
 	if (rc) {
-		turn_free(e);
+		loop_free(e);
 		return rc;
 	}
 	want_first_tables(e);
@@ -317,9 +317,9 @@ void live_file_close(struct engine_file *f)
 
 /* ---- behind the door ---- */
 
-const struct door_ops live_ops = {
+const struct engine_ops live_ops = {
 	.live = true,
-	.close = turn_free,
+	.close = loop_free,
 	.nparams = nparams,
 	.nbuffers = nbuffers,
 	.nparts = nparts,

@@ -6,7 +6,7 @@
 
 #include "engine/node/node.h"
 
-extern const struct door_ops live_ops;
+extern const struct engine_ops live_ops;
 
 int live_open(struct engine **e, const struct engine_options *options, char *why,
 	      size_t whysize);

@@ -43,7 +43,7 @@ enum {
 		10000, /* a job that has not stepped for so long is at rest: nothing is copied ahead */
 };
 
-int turn_new(struct engine **out, const struct door_ops *ops,
+int loop_new(struct engine **out, const struct engine_ops *ops,
 	     const struct transport_ops *messages, const struct transport_ops *memory)
 {
 	struct engine *e = calloc(1, sizeof(*e));
@@ -66,7 +66,7 @@ int turn_new(struct engine **out, const struct door_ops *ops,
 	if (!rc && memory)
 		rc = memory->open(&e->memory, &(struct transport_config){ 0 });
 	if (rc) {
-		turn_free(e);
+		loop_free(e);
 		return rc;
 	}
 	*out = e;
@@ -78,11 +78,11 @@ static void *run(void *arg)
 	struct engine *e = arg;
 
 	while (!atomic_load_explicit(&e->stop, memory_order_acquire))
-		engine_turn(e, NODE_IDLE_MS);
+		loop_turn(e, NODE_IDLE_MS);
 	return NULL;
 }
 
-int turn_start_thread(struct engine *e)
+int loop_start_thread(struct engine *e)
 {
 	int rc = thread_start(&e->thread, run, e);
 
@@ -228,7 +228,7 @@ static bool is_stepping(struct engine *e, uint64_t now)
 	return step && now < e->step_seen_ms + STEPPING_MS;
 }
 
-void engine_turn(struct engine *e, int wait_ms)
+void loop_turn(struct engine *e, int wait_ms)
 {
 	struct remote_read *transfers = NULL;
 	struct transaction *commits = NULL;
@@ -292,7 +292,7 @@ static void free_local(struct engine *e)
 	}
 }
 
-void turn_free(struct engine *e)
+void loop_free(struct engine *e)
 {
 	if (!e)
 		return;

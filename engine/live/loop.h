@@ -7,14 +7,14 @@
 #include "engine/node/node.h"
 
 /* An engine behind ops, over these ports; memory NULL: none.  No thread yet.  -errno. */
-int turn_new(struct engine **e, const struct door_ops *ops,
+int loop_new(struct engine **e, const struct engine_ops *ops,
 	     const struct transport_ops *messages, const struct transport_ops *memory);
-int turn_start_thread(struct engine *e);
-void turn_free(struct engine *e);
+int loop_start_thread(struct engine *e);
+void loop_free(struct engine *e);
 
 /* One round: messages, timers, waiting requests.  wait_ms: how long to wait for something to do.
  * Engine thread, or the test's.
  */
-void engine_turn(struct engine *e, int wait_ms);
+void loop_turn(struct engine *e, int wait_ms);
 
 #endif

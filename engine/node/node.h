@@ -7,7 +7,7 @@
  * pieces; grab, transfers, readahead, reads and writes; join finds the job; serve answers others (a
  * rank); turn goes round them all.
  *
- * Threads.  One engine thread calls engine_turn in a loop (tests call it themselves: turned by hand);
+ * Threads.  One engine thread calls loop_turn in a loop (tests call it themselves: turned by hand);
  * only it touches the message transport.  Everything below is under `lock` unless said; callbacks of
  * users are called without it.
  */
@@ -127,7 +127,7 @@ struct engine_counters { /* any thread, atomic, relaxed */
 };
 
 struct engine {
-	struct door door; /* first */
+	struct engine_base door; /* first */
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* catalog ready, a states table came, a rank's state changed */
 

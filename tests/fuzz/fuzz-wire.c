@@ -102,7 +102,7 @@ static void open_rank(uint32_t rank, const struct transport_ops *memory)
 
 static void open_observer(const struct transport_ops *memory)
 {
-	assert(!turn_new(&it.e, &live_ops, &transport_scripted, memory));
+	assert(!loop_new(&it.e, &live_ops, &transport_scripted, memory));
 	it.e->writable = true;
 	strcpy(it.e->launch.host, "here");
 	assert(!node_open_messages(it.e, NULL));
@@ -240,7 +240,7 @@ static void join_zero(const struct catalog *c, const struct wire_writer *w)
 	struct wire_header h = header_of(WIRE_JOIN, 1, 1);
 
 	feed(3, &h, &join, NULL, 0);
-	engine_turn(it.e, 0);
+	loop_turn(it.e, 0);
 }
 
 static void join_honestly(void)
@@ -255,7 +255,7 @@ static void join_honestly(void)
 		uint64_t n = scripted.nsent;
 
 		it.e->join->retry_ms = 0; /* no waiting here */
-		engine_turn(it.e, 0);
+		loop_turn(it.e, 0);
 		for (; n < scripted.nsent; n++)
 			answer_honestly(&scripted.sent[n % SCRIPTED_KEPT], c, &w);
 	}
@@ -500,7 +500,7 @@ static void step(struct input *in)
 		step_world(take(in));
 		break;
 	}
-	engine_turn(it.e, 0);
+	loop_turn(it.e, 0);
 }
 
 /* ---- what must hold ---- */
@@ -543,7 +543,7 @@ static void close_it(void)
 	if (it.f)
 		frag_close(it.f);
 	else
-		turn_free(it.e);
+		loop_free(it.e);
 	assert(!it.pending);
 	if (it.file) { /* its engine, with the read-ahead, is gone */
 		free(it.file->viewing.pieces);
@@ -566,7 +566,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < 3; i++) {
 		if (it.f && !trainer_would_wait())
 			frag_safe_point(it.f);
-		engine_turn(it.e, 0);
+		loop_turn(it.e, 0);
 	}
 	check();
 	close_it();

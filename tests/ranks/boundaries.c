@@ -169,7 +169,7 @@ void turn(void *arg)
 		uint32_t rank = job_random(&job, job.spec.world);
 
 		if (job_frag(&job, rank) && !asleep[rank])
-			engine_turn(engine_of(rank), 0);
+			loop_turn(engine_of(rank), 0);
 	}
 	for (uint32_t rank = 0; rank < job.spec.world; rank++)
 		if (job_frag(&job, rank) && (trainers[rank].inside || trainers[rank].errand ||

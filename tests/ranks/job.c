@@ -632,7 +632,7 @@ void job_turn(struct job *job)
 	}
 	for (uint32_t i = 0; i < job->spec.world; i++)
 		if (job->ranks[order[i]].f)
-			engine_turn(job->ranks[order[i]].f->engine, 0);
+			loop_turn(job->ranks[order[i]].f->engine, 0);
 }
 
 static bool has_swapped(const struct job *job)

@@ -25,9 +25,9 @@ void turn_all(void *arg)
 {
 	turn(NULL);
 	if (observer)
-		engine_turn(observer, 0);
+		loop_turn(observer, 0);
 	if (other)
-		engine_turn(other, 0);
+		loop_turn(other, 0);
 }
 
 /* ---- a job whose ranks are connected, and a mount of it ---- */
@@ -45,7 +45,7 @@ void observe_as(struct engine **out, const char *host, const char *how)
 	struct engine *e;
 	char seed[160];
 
-	ck_assert_int_eq(turn_new(&e, &live_ops, &transport_loop, &transport_loop), 0);
+	ck_assert_int_eq(loop_new(&e, &live_ops, &transport_loop, &transport_loop), 0);
 	*out = e;
 	e->yield = turn_all;
 	snprintf(e->launch.host, sizeof(e->launch.host), "%s", host);
@@ -118,7 +118,7 @@ void close_all(void)
 		engine_file_close(file);
 	file = NULL;
 	all_stop();
-	turn_free(observer);
+	loop_free(observer);
 	observer = NULL;
 	boundaries_close();
 }

@@ -30,7 +30,7 @@ void turn(void *arg)
 	scarce_skip_ms(TURN_MS);
 	job_turn(&job);
 	if (observer)
-		engine_turn(observer, 0);
+		loop_turn(observer, 0);
 }
 
 static void open_over(uint32_t hosts, const char *host)
@@ -45,7 +45,7 @@ static void open_over(uint32_t hosts, const char *host)
 					   JOB_GROUPS(groups) });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		job_frag(&job, rank)->engine->yield = turn;
-	ck_assert_int_eq(turn_new(&observer, &live_ops, faults_over(&transport_loop),
+	ck_assert_int_eq(loop_new(&observer, &live_ops, faults_over(&transport_loop),
 				  faults_over(&transport_loop)),
 			 0);
 	observer->yield = turn;
@@ -69,7 +69,7 @@ void open_far(void)
 
 void close_job(void)
 {
-	turn_free(observer);
+	loop_free(observer);
 	observer = NULL;
 	job_close(&job);
 }

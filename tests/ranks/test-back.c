@@ -104,7 +104,7 @@ START_TEST(who_is_known_already_is_not_lost_when_it_answers_in_the_place_of_the_
 	open_near();
 	job_start_again(&job, 2);
 	job_frag(&job, 2)->engine->yield = turn;
-	engine_turn(job_frag(&job, 2)->engine, 0); /* it has an address */
+	loop_turn(job_frag(&job, 2)->engine, 0); /* it has an address */
 	observer->peers[2].replaced = true;
 	join_fill_entry(job_frag(&job, 2)->engine, &entry);
 	peers_set_entry(observer, &entry);

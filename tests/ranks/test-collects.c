@@ -193,7 +193,7 @@ START_TEST(a_mount_leaves_a_slot_to_another)
 	ck_assert_int_eq(read_of(theirs, 0, PART), PART);
 	ck_assert_uint_eq(other->counters.owner_bytes_rounds, PART);
 	engine_file_close(theirs);
-	turn_free(other);
+	loop_free(other);
 	other = NULL;
 	close_all();
 }

@@ -43,7 +43,7 @@ static void turn(void *arg)
 	}
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		if (ranks[rank])
-			engine_turn(ranks[rank]->engine, 0);
+			loop_turn(ranks[rank]->engine, 0);
 }
 
 /* Rank 0's, or whose it is to be: it has all of it by itself. */

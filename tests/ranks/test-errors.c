@@ -527,9 +527,9 @@ START_TEST(a_range_or_a_rank_that_is_not_there_is_refused_below_too)
 	REFUSED(EIO, peers_lost_status(observer, 0)); /* not lost, and was asked for it */
 	memset(seeds, '1', sizeof(seeds) - 1);
 	seeds[sizeof(seeds) - 1] = '\0';
-	ck_assert_int_eq(turn_new(&other, &live_ops, &transport_loop, NULL), 0);
+	ck_assert_int_eq(loop_new(&other, &live_ops, &transport_loop, NULL), 0);
 	REFUSED(EINVAL, join_start_observer(other, seeds));
-	turn_free(other);
+	loop_free(other);
 	close_job();
 }
 END_TEST
@@ -564,17 +564,17 @@ static int failure_of_one_more(void)
 	struct engine *other;
 	int rc;
 
-	ck_assert_int_eq(turn_new(&other, &live_ops, faults_over(&transport_loop),
+	ck_assert_int_eq(loop_new(&other, &live_ops, faults_over(&transport_loop),
 				  faults_over(&transport_loop)),
 			 0);
 	ck_assert_int_eq(node_open_messages(other, NULL), 0);
 	ck_assert_int_eq(join_start_observer(other, job_frag(&job, 0)->engine->address), 0);
 	for (int i = 0; i < TURNS && !other->ready && !other->failure; i++) {
 		turn(NULL);
-		engine_turn(other, 0);
+		loop_turn(other, 0);
 	}
 	rc = other->failure;
-	turn_free(other);
+	loop_free(other);
 	return rc;
 }
 

@@ -117,7 +117,7 @@ static void turn(void *arg)
 
 		for (uint32_t i = 0; i < RANKS && turns % TURNS_BETWEEN == rank; i++)
 			e->peers[i].pinged_ms = 0; /* our seconds are short */
-		engine_turn(e, 0);
+		loop_turn(e, 0);
 	}
 }
 

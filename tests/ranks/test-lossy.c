@@ -71,7 +71,7 @@ static void turn(void *arg)
 
 		if (turns % TURNS_BETWEEN == rank)
 			ping_soon(e);
-		engine_turn(e, 0);
+		loop_turn(e, 0);
 	}
 }
 

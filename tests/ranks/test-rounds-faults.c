@@ -128,7 +128,7 @@ START_TEST(a_round_of_a_communicator_that_fails_before_it_is_planned_is_none)
 			turn(NULL);
 	ck_assert_int_eq(ask(&asked[0]), 0);
 	communicator_fail(e, communicator_number(e), "it is the test's will");
-	engine_turn(e, 0);
+	loop_turn(e, 0);
 	ck_assert_int_eq(asked[0].result, -EREMOTE);
 	boundaries_close();
 }

@@ -352,7 +352,7 @@ START_TEST(who_counts_needs_memory)
 		come((struct wire_rendezvous){ .key = "fp32", .wait_ms = 1 });
 		asleep[0] = false;
 		scarce_begin(n++ % 4 + 1, 1);
-		engine_turn(engine_of(0), 0);
+		loop_turn(engine_of(0), 0);
 		scarce_end();
 		ck_assert_uint_lt(n, 1000);
 	} while (answer_of() != -ENOMEM);

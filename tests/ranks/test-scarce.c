@@ -46,7 +46,7 @@ static void turn_ranks(void *arg)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		if (ranks[rank])
-			engine_turn(ranks[rank]->engine, 0);
+			loop_turn(ranks[rank]->engine, 0);
 	scarce_skip_ms(TURN_MS);
 }
 
@@ -195,7 +195,7 @@ static void turn_job(void *arg)
 	scarce_skip_ms(TURN_MS);
 	job_turn(&job);
 	if (observer)
-		engine_turn(observer, 0);
+		loop_turn(observer, 0);
 }
 
 static void open_job_of(uint32_t hosts, const struct job_key *keys, uint32_t nkeys)
@@ -217,7 +217,7 @@ static void open_job(uint32_t hosts)
 
 static void close_job(void)
 {
-	turn_free(observer);
+	loop_free(observer);
 	observer = NULL;
 	job_close(&job);
 }
@@ -368,7 +368,7 @@ static struct engine_events *events;
 
 static int open_observer(const char *host)
 {
-	int rc = turn_new(&observer, &live_ops, &transport_loop, &transport_loop);
+	int rc = loop_new(&observer, &live_ops, &transport_loop, &transport_loop);
 
 	if (rc)
 		return rc;
@@ -387,7 +387,7 @@ static int open_observer(const char *host)
 
 static void close_observer(void)
 {
-	turn_free(observer);
+	loop_free(observer);
 	observer = NULL;
 }
 

@@ -400,8 +400,8 @@ START_TEST(words_are_as_new_as_the_question)
 	engine_hurry(&hurry);
 	ck_assert_ptr_null(rank_query_text(asks, 0, "swap"));
 	engine_hurry(NULL);
-	engine_turn(asks, 0);
-	engine_turn(tells, 0);
+	loop_turn(asks, 0);
+	loop_turn(tells, 0);
 	ck_assert_int_eq(frag_state_drop(rank0(), 0, 0, "exp_avg"), 0);
 	expect_words(0, "swap", "\nstates 2\n");
 	job_close(&job);

@@ -238,7 +238,7 @@ static const char *turn_waiting(void)
 
 	for (int i = 0; i < TURNS; i++)
 		for (int rank = 0; rank < 2; rank++)
-			engine_turn(waiting[rank]->engine, 0);
+			loop_turn(waiting[rank]->engine, 0);
 	log_tail(log, sizeof(log));
 	return log;
 }
@@ -294,7 +294,7 @@ static void open_different(uint32_t rank, uint32_t world, int stage, bool more)
 static void turn_different(uint32_t world)
 {
 	for (uint32_t rank = 0; rank < world; rank++)
-		engine_turn(different[rank]->engine, 0);
+		loop_turn(different[rank]->engine, 0);
 }
 
 static void close_different(uint32_t world)
@@ -318,8 +318,8 @@ static bool is_between_hellos(const struct join *j)
 
 static void turn_pair(uint32_t a, uint32_t b)
 {
-	engine_turn(different[a]->engine, 0);
-	engine_turn(different[b]->engine, 0);
+	loop_turn(different[a]->engine, 0);
+	loop_turn(different[b]->engine, 0);
 }
 
 START_TEST(all_ranks_hear_of_one_that_describes_a_group_differently)
@@ -361,7 +361,7 @@ START_TEST(a_rank_that_cannot_be_told_why_is_not_waited_for_for_ever)
 	while (!zero->join->refusal)
 		turn_different(2);
 	zero->join->tell_until_ms = LONG_AGO_MS;
-	engine_turn(zero, 0);
+	loop_turn(zero, 0);
 	ck_assert_int_eq(zero->failure, -EINVAL);
 	close_different(2);
 }

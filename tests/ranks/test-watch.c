@@ -27,7 +27,7 @@ static struct engine *observer;
 
 static void turn(void *arg)
 {
-	engine_turn(observer, 0);
+	loop_turn(observer, 0);
 	job_turn(&job);
 }
 
@@ -46,7 +46,7 @@ static void open_observer(const char *host)
 {
 	char seed[160];
 
-	ck_assert_int_eq(turn_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
+	ck_assert_int_eq(loop_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
 	observer->yield = turn;
 	observer->writable = true;
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
@@ -68,7 +68,7 @@ static void open_job(int host)
 
 static void close_job(void)
 {
-	turn_free(observer);
+	loop_free(observer);
 	job_close(&job);
 }
 
@@ -405,7 +405,7 @@ START_TEST(the_log_says_what_became_of_edits)
 	ck_assert_ptr_nonnull(before);
 	ck_assert_ptr_null(strstr(before, "job: "));
 	set_by_rank(1);
-	turn_free(observer);
+	loop_free(observer);
 	open_observer(hosts[_i]);
 	after = engine_text(observer, "log");
 	ck_assert_ptr_nonnull(after);

@@ -82,8 +82,8 @@ static void say_as(const struct wire_header *header, uint32_t peer, const void *
 	if (tail_size)
 		memcpy(message + sizeof(*header) + size, tail, tail_size);
 	scripted_feed(peer, message, sizeof(*header) + size + tail_size);
-	engine_turn(e, 0);
-	engine_turn(e, 0); /* what it told itself */
+	loop_turn(e, 0);
+	loop_turn(e, 0); /* what it told itself */
 }
 
 static void say(enum wire_type type, uint32_t rank, const void *body)
@@ -180,7 +180,7 @@ START_TEST(a_rank_that_waited_long_for_the_others_is_not_silent)
 	join(1);
 	e->peers[1].heard_ms = 0;
 	join(2);
-	engine_turn(e, 0);
+	loop_turn(e, 0);
 	ck_assert_int_eq(e->peers[1].state, ENGINE_RANK_ALIVE);
 }
 END_TEST
@@ -695,7 +695,7 @@ static int agree_status(uint32_t count, uint32_t holder)
 
 	say_as(&header, 5, &commit, &holder, sizeof(holder));
 	for (int i = 0; i < 3; i++)
-		engine_turn(e, 0);
+		loop_turn(e, 0);
 	return ack_status(900);
 }
 
@@ -762,7 +762,7 @@ START_TEST(all_learn_that_a_rank_was_lost_also_who_comes_late)
 	ck_assert_int_eq(ack_status(101), -EIO);
 	e->barrier.wanted = 1; /* ourselves, later: to itself, and back */
 	for (int i = 0; i < 3; i++)
-		engine_turn(e, 0);
+		loop_turn(e, 0);
 	ck_assert_uint_eq(e->barrier.passed, 1);
 	ck_assert_int_eq(e->barrier.status, -EIO);
 }
@@ -789,7 +789,7 @@ START_TEST(waits_are_kept_one_of_each_peer_and_not_too_many)
 	wait_as(9, 503);
 	ck_assert_int_eq(ack_status(503), -ENOSPC);
 	ck_assert_int_eq(frag_step_begin(f), 0);
-	engine_turn(e, 0);
+	loop_turn(e, 0);
 	ck_assert_ptr_null(e->waiters);
 	ck_assert_uint_eq(scripted_last(WIRE_CHANGED)->header.request, 501);
 	ck_assert_uint_eq(scripted_last(WIRE_CHANGED)->peer, 10);
@@ -815,7 +815,7 @@ static const struct scripted_sent *asked(enum wire_type type)
 {
 	for (int i = 0; i < 10 && !scripted_last(type); i++) {
 		e->join->retry_ms = 0;
-		engine_turn(e, 0);
+		loop_turn(e, 0);
 	}
 	ck_assert_ptr_nonnull(scripted_last(type));
 	return scripted_last(type);
@@ -864,7 +864,7 @@ START_TEST(a_lost_rank_0_is_looked_for_whatever_tells_of_newer_tables)
 		e->join->refresh =
 			true; /* the next process of rank 0 tells so with each PONG */
 		e->join->retry_ms = 0;
-		engine_turn(e, 0);
+		loop_turn(e, 0);
 	}
 	ck_assert_uint_gt(scripted_last(WIRE_JOIN)->header.request, before);
 	ck_assert_uint_eq(scripted_last(WIRE_JOIN)->header.incarnation, 11);

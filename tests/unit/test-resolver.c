@@ -145,7 +145,7 @@ static unsigned lines_about(const char *master, unsigned questions)
 	ck_assert_int_ge(dup2(fileno(said), STDERR_FILENO), 0);
 	for (int i = 0; i < TURNS || asked < before + questions; i++) {
 		scarce_skip_ms(TURN_MS);
-		engine_turn(f->engine, 0);
+		loop_turn(f->engine, 0);
 		sched_yield();
 	}
 	rewind(said);
@@ -172,7 +172,7 @@ START_TEST(every_port_of_the_range_is_tried_and_the_first_one_often)
 
 	for (int i = 0; i < TURNS && !f->engine->join->seeds[0]; i++) {
 		scarce_skip_ms(TURN_MS);
-		engine_turn(f->engine, 0);
+		loop_turn(f->engine, 0);
 	}
 	for (int port = 21017; port <= 21117; port++) {
 		snprintf(seed, sizeof(seed), "tcp://127.0.0.1:%d", port);

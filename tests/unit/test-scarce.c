@@ -268,12 +268,12 @@ static int lend_rooms(void)
 static int read_ahead(void)
 {
 	struct engine *e;
-	int rc = turn_new(&e, &live_ops, &transport_loop, &transport_loop);
+	int rc = loop_new(&e, &live_ops, &transport_loop, &transport_loop);
 
 	if (rc)
 		return rc;
 	rc = readahead_new(e);
-	turn_free(e);
+	loop_free(e);
 	return rc;
 }
 
