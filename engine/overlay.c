@@ -39,8 +39,8 @@ void overlay_fini(struct overlay *o)
 	free(o->path);
 }
 
-static int add_range(struct overlay *o, const struct redo *r, const struct layer_range *range,
-		     bool is_new)
+static int add_range(struct overlay *o, const struct overlay_log *r,
+		     const struct overlay_map_range *range, bool is_new)
 {
 	struct overlay_file *f = &o->files[o->nfiles - !is_new];
 
@@ -52,23 +52,23 @@ static int add_range(struct overlay *o, const struct redo *r, const struct layer
 	return 0;
 }
 
-static int add_ranges(struct overlay *o, const struct redo *r)
+static int add_ranges(struct overlay *o, const struct overlay_log *r)
 {
 	int rc = 0;
 
 	o->files = calloc(r->nfiles + 1, sizeof(*o->files));
 	if (!o->files)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < layer_count(&r->layer) && !rc; i++) {
-		const struct layer_range *range = layer_get(&r->layer, i);
+	for (uint32_t i = 0; i < overlay_map_count(&r->layer) && !rc; i++) {
+		const struct overlay_map_range *range = overlay_map_get(&r->layer, i);
 
 		rc = add_range(o, r, range,
-			       !i || layer_get(&r->layer, i - 1)->file != range->file);
+			       !i || overlay_map_get(&r->layer, i - 1)->file != range->file);
 	}
 	return rc;
 }
 
-static int describe(struct overlay *o, const struct redo *r)
+static int describe(struct overlay *o, const struct overlay_log *r)
 {
 	int rc = 0;
 
@@ -86,15 +86,15 @@ static int describe(struct overlay *o, const struct redo *r)
 
 int overlay_look(struct overlay *o, const char *path, char *why, size_t whysize)
 {
-	struct redo *r;
-	int rc = redo_open(&r, path, REDO_LOOK, why, whysize);
+	struct overlay_log *r;
+	int rc = overlay_log_open(&r, path, OVERLAY_LOG_LOOK, why, whysize);
 
 	if (rc)
 		return rc;
-	rc = r->fd < 0 ? redo_check_alone(r) : 0;
+	rc = r->fd < 0 ? overlay_log_check_alone(r) : 0;
 	if (!rc)
 		rc = describe(o, r);
-	redo_close(r);
+	overlay_log_close(r);
 	return rc ? refuse(path, rc, why, whysize) : 0;
 }
 
@@ -111,7 +111,8 @@ static int add_file(struct table *t, const char *name, int dir, char *why, size_
 	return fd < 0 ? fd : 0;
 }
 
-static int add_files(struct table *t, const struct redo *r, int dir, char *why, size_t whysize)
+static int add_files(struct table *t, const struct overlay_log *r, int dir, char *why,
+		     size_t whysize)
 {
 	int rc = dir < 0 ? -EACCES : 0;
 
@@ -121,7 +122,8 @@ static int add_files(struct table *t, const struct redo *r, int dir, char *why, 
 }
 
 /* Who made the log has chosen the files and the bytes. */
-static int check_owner(const struct redo *r, const struct table *t, char *why, size_t whysize)
+static int check_owner(const struct overlay_log *r, const struct table *t, char *why,
+		       size_t whysize)
 {
 	struct stat log, st;
 
@@ -139,15 +141,15 @@ static int check_owner(const struct redo *r, const struct table *t, char *why, s
 	return 0;
 }
 
-static int replace(struct redo *r, struct table *t, int dir, const struct patches *p, char *why,
-		   size_t whysize)
+static int replace(struct overlay_log *r, struct table *t, int dir, const struct patches *p,
+		   char *why, size_t whysize)
 {
 	int rc = patches_apply(p);
 
 	for (uint32_t i = 0; i < t->nfiles && !rc; i++)
-		rc = claim_renew(&t->files[i]);
+		rc = file_lock_renew(&t->files[i]);
 	if (!rc)
-		rc = redo_note_written(r, t);
+		rc = overlay_log_note_written(r, t);
 	if (!rc)
 		rc = journal_end(dir);
 	if (rc && !journal_undo(dir, t, why, whysize))
@@ -155,8 +157,8 @@ static int replace(struct redo *r, struct table *t, int dir, const struct patche
 	return rc;
 }
 
-static int write_locked(struct redo *r, struct table *t, int dir, struct patches *p, char *why,
-			size_t whysize)
+static int write_locked(struct overlay_log *r, struct table *t, int dir, struct patches *p,
+			char *why, size_t whysize)
 {
 	static const _Atomic bool never;
 	int rc = fd_lock(dir, LOCK_MS);
@@ -170,7 +172,8 @@ static int write_locked(struct redo *r, struct table *t, int dir, struct patches
 	return rc;
 }
 
-static int write_files(struct redo *r, struct table *t, int dir, char *why, size_t whysize)
+static int write_files(struct overlay_log *r, struct table *t, int dir, char *why,
+		       size_t whysize)
 {
 	uint8_t *log = mmap(NULL, r->end, PROT_READ, MAP_PRIVATE, r->fd, 0);
 	struct patches p;
@@ -179,8 +182,8 @@ static int write_files(struct redo *r, struct table *t, int dir, char *why, size
 	if (rc)
 		return rc;
 	patches_init(&p, t, NULL);
-	for (uint32_t i = 0; i < layer_count(&r->layer) && !rc; i++) {
-		const struct layer_range *x = layer_get(&r->layer, i);
+	for (uint32_t i = 0; i < overlay_map_count(&r->layer) && !rc; i++) {
+		const struct overlay_map_range *x = overlay_map_get(&r->layer, i);
 
 		rc = patches_add(&p, x->file, x->offset, x->size, log + x->at);
 	}
@@ -194,33 +197,33 @@ static int write_files(struct redo *r, struct table *t, int dir, char *why, size
 }
 
 /* The table has the log's files; what they hold does not matter. */
-static int commit_files(struct redo *r, struct table *t, const struct folder *f, char *why,
-			size_t whysize)
+static int commit_files(struct overlay_log *r, struct table *t, const struct folder *f,
+			char *why, size_t whysize)
 {
-	CLEANUP(close) int dir = take_dir(f);
+	CLEANUP(close) int dir = open_files_dir(f);
 	int rc = add_files(t, r, dir, why, whysize);
 
 	if (!rc)
 		rc = check_owner(r, t, why, whysize);
 	if (!rc)
-		rc = take_files(t, f, dir, true, why, whysize);
+		rc = open_files_files(t, f, dir, true, why, whysize);
 	if (!rc)
-		rc = redo_match(r, t, why, whysize);
-	if (rc == REDO_OTHER)
+		rc = overlay_log_match(r, t, why, whysize);
+	if (rc == OVERLAY_LOG_OTHER)
 		return -ESTALE;
-	if (rc == REDO_SAME)
+	if (rc == OVERLAY_LOG_SAME)
 		rc = write_files(r, t, dir, why, whysize);
-	return rc < 0 ? rc : redo_remove(r);
+	return rc < 0 ? rc : overlay_log_remove(r);
 }
 
-static int commit_to(struct redo *r, const char *checkpoint, char *why, size_t whysize)
+static int commit_to(struct overlay_log *r, const char *checkpoint, char *why, size_t whysize)
 {
 	struct table *t = table_new();
 	struct folder *f;
 	int rc = -ENOMEM;
 
 	if (t && checkpoint)
-		rc = take_open(&f, checkpoint, NULL, why, whysize);
+		rc = open_files_open(&f, checkpoint, NULL, why, whysize);
 	else if (t)
 		rc = folder_open(&f, r->over, why, whysize);
 	if (!rc) {
@@ -235,8 +238,8 @@ static int commit_to(struct redo *r, const char *checkpoint, char *why, size_t w
 int overlay_commit(struct overlay *o, const char *path, const char *checkpoint, char *why,
 		   size_t whysize)
 {
-	struct redo *r;
-	int rc = redo_open(&r, path, REDO_CHANGE, why, whysize);
+	struct overlay_log *r;
+	int rc = overlay_log_open(&r, path, OVERLAY_LOG_CHANGE, why, whysize);
 
 	if (rc)
 		return rc;
@@ -247,7 +250,7 @@ int overlay_commit(struct overlay *o, const char *path, const char *checkpoint, 
 		if (rc)
 			overlay_fini(o);
 	}
-	redo_close(r);
+	overlay_log_close(r);
 	return rc && !*why ? refuse(path, rc, why, whysize) : rc;
 }
 
@@ -255,13 +258,13 @@ int overlay_commit(struct overlay *o, const char *path, const char *checkpoint, 
 
 int overlay_discard(const char *path, char *why, size_t whysize)
 {
-	struct redo *r;
-	int rc = redo_open(&r, path, REDO_REMOVE, why, whysize);
+	struct overlay_log *r;
+	int rc = overlay_log_open(&r, path, OVERLAY_LOG_REMOVE, why, whysize);
 
 	if (rc)
 		return rc;
-	rc = redo_remove(r);
-	redo_close(r);
+	rc = overlay_log_remove(r);
+	overlay_log_close(r);
 	if (rc == -ENOENT)
 		rc = -ENODATA;
 	return rc ? refuse(path, rc, why, whysize) : 0;

@@ -6,13 +6,13 @@
 
 #include "engine/base/base.h"
 
-struct list {
+struct vec {
 	void *items;
 	uint32_t count, room;
 };
 
 /* A new last item of `size` bytes, the same for all of a list; NULL: no memory. */
-static inline void *list_add(struct list *l, size_t size)
+static inline void *vec_add(struct vec *l, size_t size)
 {
 	uint32_t room = l->room ? 2 * l->room : 16;
 

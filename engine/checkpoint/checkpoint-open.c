@@ -32,10 +32,10 @@ bool checkpoint_is_unfinished(const char *path, const char *format)
 	char why[256];
 	bool is = false;
 
-	if (take_open(&f, path, format, why, sizeof(why)))
+	if (open_files_open(&f, path, format, why, sizeof(why)))
 		return false;
-	CLEANUP(close) int dir = take_dir(f);
-	is = take_is_unfinished(f, dir);
+	CLEANUP(close) int dir = open_files_dir(f);
+	is = open_files_is_unfinished(f, dir);
 	folder_close(f);
 	return is;
 }
@@ -59,45 +59,45 @@ static int read_table(struct table **out, const struct format **format, const st
 	return rc;
 }
 
-static int bind_overlay(struct redo *r, const struct folder *f, int dir, const struct table *t,
-			char *why, size_t whysize)
+static int bind_overlay(struct overlay_log *r, const struct folder *f, int dir,
+			const struct table *t, char *why, size_t whysize)
 {
-	CLEANUP(free) char *over = take_path(f);
+	CLEANUP(free) char *over = open_files_path(f);
 
 	if (!over)
 		return -errno;
-	if (!f->only && redo_is_in(r, dir)) {
+	if (!f->only && overlay_log_is_in(r, dir)) {
 		snprintf(why, whysize,
 			 "%s is in the checkpoint's folder: an overlay is beside it", r->path);
 		return -EINVAL;
 	}
-	return redo_bind(r, t, over, why, whysize);
+	return overlay_log_bind(r, t, over, why, whysize);
 }
 
 /* Of claimed files. */
-static int open_overlay(struct redo **r, const char *path, const struct folder *f, int dir,
-			const struct table *t, char *why, size_t whysize)
+static int open_overlay(struct overlay_log **r, const char *path, const struct folder *f,
+			int dir, const struct table *t, char *why, size_t whysize)
 {
-	int rc = redo_open(r, path, REDO_CHANGE, why, whysize);
+	int rc = overlay_log_open(r, path, OVERLAY_LOG_CHANGE, why, whysize);
 
 	if (rc)
 		return rc;
 	rc = bind_overlay(*r, f, dir, t, why, whysize);
 	if (rc)
-		redo_close(*r);
+		overlay_log_close(*r);
 	return rc;
 }
 
 /* Takes the table; a folder that is kept is -1 afterwards. */
 static int open_claimed(struct engine **e, const struct engine_options *o,
 			const struct folder *f, int *dir, const char *format, struct table *t,
-			struct redo *redo)
+			struct overlay_log *redo)
 {
 	int rc = checkpoint_new(e, f->path, format, t, NULL);
 	struct checkpoint *c;
 
 	if (rc || !o->writable) {
-		redo_close(redo);
+		overlay_log_close(redo);
 		return rc;
 	}
 	c = checkpoint_of(*e);
@@ -117,12 +117,12 @@ static int open_table(struct engine **e, const struct engine_options *o, const s
 		      const char *format, struct table *t, char *why, size_t whysize)
 {
 	bool in_place = o->writable && !o->overlay;
-	CLEANUP(close) int dir = take_dir(f);
-	struct redo *redo = NULL;
-	int rc = o->overlay && f->only ? take_real_name(t, f) : 0;
+	CLEANUP(close) int dir = open_files_dir(f);
+	struct overlay_log *redo = NULL;
+	int rc = o->overlay && f->only ? open_files_real_name(t, f) : 0;
 
 	if (!rc)
-		rc = take_files(t, f, dir, in_place, why, whysize);
+		rc = open_files_files(t, f, dir, in_place, why, whysize);
 	if (!rc && o->overlay)
 		rc = open_overlay(&redo, o->overlay, f, dir, t, why, whysize);
 	if (!rc)
@@ -140,7 +140,7 @@ static int open_path(struct engine **e, const struct engine_options *o, char *wh
 	int rc;
 
 	folder_raise_limit();
-	rc = take_open(&f, o->source, o->format, why, whysize);
+	rc = open_files_open(&f, o->source, o->format, why, whysize);
 	if (rc)
 		return rc;
 	rc = read_table(&t, &format, f, o->format, why, whysize);

@@ -17,7 +17,7 @@ enum { DRAIN_SECONDS = 5 };
 static void checkpoint_free(struct checkpoint *c)
 {
 	fetch_free_all(c);
-	gate_fini(&c->gate);
+	rwgate_fini(&c->gate);
 	table_free(c->table);
 	free(c->path);
 	pthread_cond_destroy(&c->idle);
@@ -54,7 +54,7 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 	c->door.ops = &checkpoint_ops;
 	c->table = table;
 	c->format = format;
-	gate_init(&c->gate);
+	rwgate_init(&c->gate);
 	pthread_mutex_init(&c->lock, NULL);
 	thread_cond_init(&c->idle);
 	c->path = realpath(path, NULL); /* the caller may chdir */

@@ -16,7 +16,7 @@
 
 struct editor;
 struct fetch;
-struct layer;
+struct overlay_map;
 
 struct checkpoint {
 	struct engine_base door; /* first, as engine-ops.h wants it */
@@ -28,10 +28,10 @@ struct checkpoint {
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t from_cache, from_disk; /* requests */
 	struct editor *editor;                  /* NULL: read-only */
-	const struct layer
-		*layer;   /* edits beside the files; changes while the gate is shut; NULL */
-	struct gate gate; /* reads are inside where there is an editor */
-	bool broken;      /* half of an edit is in the files; changes while the gate is shut */
+	const struct overlay_map
+		*layer;     /* edits beside the files; changes while the gate is shut; NULL */
+	struct rwgate gate; /* reads are inside where there is an editor */
+	bool broken; /* half of an edit is in the files; changes while the gate is shut */
 	_Atomic uint64_t edits, edit_bytes, edit_errors;
 	_Atomic uint64_t laid_ns; /* time of the last edit beside the files; 0: none */
 	pthread_mutex_t

@@ -19,9 +19,9 @@ enum { LOCK_MS = 10000, SHUT_SECONDS = 60 };
 
 struct editor {
 	struct checkpoint *checkpoint;
-	int dir;           /* of the journal; -1: */
-	struct redo *redo; /* beside the files; NULL: in them */
-	uint64_t before;   /* edits that were in it */
+	int dir;                  /* of the journal; -1: */
+	struct overlay_log *redo; /* beside the files; NULL: in them */
+	uint64_t before;          /* edits that were in it */
 	bool coherent;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
@@ -43,7 +43,7 @@ static int check_files(const struct editor *ed, const struct patches *p)
 		struct table_file *f = &t->files[patches_get(p, i)->file];
 
 		if (!i || patches_get(p, i)->file != patches_get(p, i - 1)->file)
-			rc = ed->redo ? claim_check(f) : claim_check_name(f, ed->dir);
+			rc = ed->redo ? file_lock_check(f) : file_lock_check_name(f, ed->dir);
 	}
 	return rc;
 }
@@ -54,7 +54,7 @@ static void renew_files(const struct editor *ed, const struct patches *p)
 
 	pthread_mutex_lock(&c->lock);
 	for (uint32_t i = 0; i < patches_count(p); i++)
-		claim_renew(&c->table->files[patches_get(p, i)->file]);
+		file_lock_renew(&c->table->files[patches_get(p, i)->file]);
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -120,7 +120,7 @@ static void roll_back(struct editor *ed)
 static int apply(struct editor *ed, const struct patches *p, const struct engine_write *write)
 {
 	struct checkpoint *c = ed->checkpoint;
-	int rc = gate_shut(&c->gate, SHUT_SECONDS);
+	int rc = rwgate_shut(&c->gate, SHUT_SECONDS);
 
 	if (rc) {
 		journal_end(ed->dir);
@@ -134,7 +134,7 @@ static int apply(struct editor *ed, const struct patches *p, const struct engine
 	renew_files(ed, p);
 	if (!rc)
 		show(c, p, write);
-	gate_open(&c->gate);
+	rwgate_open(&c->gate);
 	return rc;
 }
 
@@ -169,7 +169,7 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 /* ---- beside the files ---- */
 
 /* The log's time is that of its edits. */
-static void note_time(struct checkpoint *c, const struct redo *redo)
+static void note_time(struct checkpoint *c, const struct overlay_log *redo)
 {
 	struct stat st;
 
@@ -183,30 +183,30 @@ static int end_beside(struct editor *ed, const struct patches *p,
 		      const struct engine_write *write)
 {
 	struct checkpoint *c = ed->checkpoint;
-	int rc = gate_shut(&c->gate, SHUT_SECONDS);
+	int rc = rwgate_shut(&c->gate, SHUT_SECONDS);
 
 	if (rc) {
-		redo_drop(ed->redo);
+		overlay_log_drop(ed->redo);
 		return rc;
 	}
-	rc = redo_end(ed->redo);
+	rc = overlay_log_end(ed->redo);
 	if (!rc) {
 		note_time(c, ed->redo);
 		show(c, p, write);
 	}
-	if (rc && redo_drop(ed->redo)) {
+	if (rc && overlay_log_drop(ed->redo)) {
 		c->broken = true;
 		log_error("%s: whether it has the last edit is not known: nothing is read any "
 			  "more",
 			  ed->redo->path);
 	}
-	gate_open(&c->gate);
+	rwgate_open(&c->gate);
 	return rc;
 }
 
 static int lay(struct editor *ed, struct patches *p, const struct engine_write *write)
 {
-	int rc = redo_begin(ed->redo, p, &ed->cancelled);
+	int rc = overlay_log_begin(ed->redo, p, &ed->cancelled);
 
 	return rc ? rc : end_beside(ed, p, write);
 }
@@ -335,7 +335,7 @@ void editor_cancel(struct engine *e, struct engine_write *write)
 /* ---- the editor ---- */
 
 /* Takes dir and redo. */
-static int start(struct editor **out, struct checkpoint *c, int dir, struct redo *redo,
+static int start(struct editor **out, struct checkpoint *c, int dir, struct overlay_log *redo,
 		 bool coherent)
 {
 	struct editor *ed = calloc(1, sizeof(*ed));
@@ -360,7 +360,7 @@ static int start(struct editor **out, struct checkpoint *c, int dir, struct redo
 	}
 	c->layer = NULL;
 	base_close(&dir);
-	redo_close(redo);
+	overlay_log_close(redo);
 	free(ed);
 	return rc;
 }
@@ -370,7 +370,7 @@ int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent
 	return start(out, c, dir, NULL, coherent);
 }
 
-int editor_new_beside(struct editor **out, struct checkpoint *c, struct redo *redo,
+int editor_new_beside(struct editor **out, struct checkpoint *c, struct overlay_log *redo,
 		      bool coherent)
 {
 	return start(out, c, -1, redo, coherent);
@@ -398,7 +398,7 @@ void editor_free(struct editor *ed)
 	pthread_cond_destroy(&ed->queued);
 	pthread_mutex_destroy(&ed->lock);
 	base_close(&ed->dir);
-	redo_close(ed->redo);
+	overlay_log_close(ed->redo);
 	free(ed);
 }
 

@@ -38,7 +38,7 @@ struct part { /* neighbours in one file, or in what lies over it */
 struct fetch {
 	struct fetch *next, **link; /* of underway or free */
 	struct checkpoint *checkpoint;
-	struct gate_pass pass;
+	struct rwgate_pass pass;
 	bool inside;              /* the gate */
 	struct engine_read *read; /* NULL: cancelled */
 	const struct table_state *state;
@@ -121,7 +121,7 @@ static void give_back(struct fetch *f)
 	struct checkpoint *c = f->checkpoint;
 
 	if (f->inside)
-		gate_leave(&c->gate);
+		rwgate_leave(&c->gate);
 	f->inside = false;
 	pthread_mutex_lock(&c->lock);
 	if (f->link) {
@@ -200,7 +200,8 @@ static int add_parts(struct fetch *f, struct part p, uint64_t size)
 	const struct checkpoint *c = f->checkpoint;
 
 	for (uint64_t at = p.base; size; p.box = NULL) {
-		struct layer_run run = layer_find(c->layer, c->table, p.file, at, size);
+		struct overlay_map_run run =
+			overlay_map_find(c->layer, c->table, p.file, at, size);
 
 		if (f->nparts == f->room && more_parts(f))
 			return -ENOMEM;
@@ -292,7 +293,7 @@ static int check_files(const struct fetch *f)
 
 	for (uint32_t i = 0; i < f->nparts && !rc; i++)
 		if (!i || f->parts[i].file != f->parts[i - 1].file)
-			rc = claim_check(&t->files[f->parts[i].file]);
+			rc = file_lock_check(&t->files[f->parts[i].file]);
 	return rc;
 }
 
@@ -539,7 +540,7 @@ static int check_moment(struct fetch *f)
 }
 
 /* What was cancelled meanwhile is read all the same: finish does not answer twice. */
-static void go(struct gate_pass *pass)
+static void go(struct rwgate_pass *pass)
 {
 	struct fetch *f = container_of(pass, struct fetch, pass);
 	int rc = check_moment(f);
@@ -564,7 +565,7 @@ static void enter(struct fetch *f)
 {
 	begin(f);
 	f->pass.go = go;
-	gate_enter(&f->checkpoint->gate, &f->pass);
+	rwgate_enter(&f->checkpoint->gate, &f->pass);
 }
 
 /* ---- reading ---- */

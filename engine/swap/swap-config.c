@@ -392,7 +392,7 @@ static const char *setting(const char *given, const char *name)
 	return text && *text ? text : NULL;
 }
 
-static int take_dir(const struct reader *r, const char *dir, struct swap_config *c)
+static int open_files_dir(const struct reader *r, const char *dir, struct swap_config *c)
 {
 	if (strlen(dir) >= sizeof(c->dir))
 		return bad(r, "FRAG_SWAP_DIR is longer than %zu bytes", sizeof(c->dir) - 1);
@@ -453,7 +453,7 @@ int swap_config_read(struct swap_config *out, const struct frag_config *given, c
 	if (r.path)
 		rc = read_file(&r, &c);
 	if (!rc && dir)
-		rc = take_dir(&r, dir, &c);
+		rc = open_files_dir(&r, dir, &c);
 	if (!rc)
 		rc = take_bytes(&r, config.pinned_mem, "FRAG_PINNED_MEM", &c.pinned);
 	if (!rc)

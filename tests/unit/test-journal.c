@@ -391,8 +391,8 @@ START_TEST(a_file_that_was_cut_is_not_edited)
 	ck_assert(!truncate(path, (off_t)--x.sizes[3]));
 	ck_assert_int_eq(journal_begin(dir, &patches, &never), -EIO);
 	ck_assert(!journal_is_there(dir));
-	ck_assert_int_eq(claim_to_read(table, why, sizeof(why)), -ESTALE);
-	ck_assert_int_eq(claim_to_write(table, dir, why, sizeof(why)), -ESTALE);
+	ck_assert_int_eq(file_lock_to_read(table, why, sizeof(why)), -ESTALE);
+	ck_assert_int_eq(file_lock_to_write(table, dir, why, sizeof(why)), -ESTALE);
 	ck_assert_ptr_nonnull(strstr(why, " was replaced meanwhile"));
 	ck_assert(edited_is_as_expected(&x));
 }

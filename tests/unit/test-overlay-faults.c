@@ -34,7 +34,7 @@ static void setup(void)
 	edited_make(&before);
 	x = before;
 	snprintf(dir, sizeof(dir), "%s-overlay", before.dir);
-	snprintf(log_path, sizeof(log_path), "%s/" REDO_NAME, dir);
+	snprintf(log_path, sizeof(log_path), "%s/" OVERLAY_LOG_NAME, dir);
 	ck_assert(!mkdir(dir, 0700));
 }
 
@@ -91,7 +91,7 @@ static int patch(struct patches *p)
 	return rc ? rc : patches_finish(p);
 }
 
-static int edit_in(struct redo *r, const struct table *t)
+static int edit_in(struct overlay_log *r, const struct table *t)
 {
 	struct patches p;
 	int rc;
@@ -99,24 +99,24 @@ static int edit_in(struct redo *r, const struct table *t)
 	patches_init(&p, t, &r->layer);
 	rc = patch(&p);
 	if (!rc)
-		rc = redo_begin(r, &p, &never);
+		rc = overlay_log_begin(r, &p, &never);
 	if (!rc)
-		rc = redo_end(r);
+		rc = overlay_log_end(r);
 	patches_fini(&p);
 	return rc;
 }
 
 static int edit(const struct table *t)
 {
-	struct redo *r;
-	int rc = redo_open(&r, dir, REDO_CHANGE, why, sizeof(why));
+	struct overlay_log *r;
+	int rc = overlay_log_open(&r, dir, OVERLAY_LOG_CHANGE, why, sizeof(why));
 
 	if (rc)
 		return rc;
-	rc = redo_bind(r, t, before.dir, why, sizeof(why));
+	rc = overlay_log_bind(r, t, before.dir, why, sizeof(why));
 	if (!rc)
 		rc = edit_in(r, t);
-	redo_close(r);
+	overlay_log_close(r);
 	return rc;
 }
 
@@ -139,7 +139,7 @@ START_TEST(an_edit_is_in_the_log_or_not_at_all)
 	bool failed;
 	int rc;
 
-	ck_assert(!claim_to_read(t, why, sizeof(why)));
+	ck_assert(!file_lock_to_read(t, why, sizeof(why)));
 	do {
 		begin(f, ++n);
 		rc = edit(t);
@@ -160,7 +160,7 @@ static void make_edits(unsigned n)
 {
 	struct table *t = edited_table(&before);
 
-	ck_assert(!claim_to_read(t, why, sizeof(why)));
+	ck_assert(!file_lock_to_read(t, why, sizeof(why)));
 	while (n--)
 		ck_assert_int_eq(edit(t), 0);
 	table_free(t);
@@ -246,13 +246,13 @@ START_TEST(names_are_not_without_end)
 {
 	struct table_file file = { .name = malloc(MANY), .fd = -1 };
 	struct table t = { .files = &file, .nfiles = 1 };
-	struct redo *r;
+	struct overlay_log *r;
 
 	memset(file.name, 'x', MANY - 1);
 	file.name[MANY - 1] = '\0';
-	ck_assert(!redo_open(&r, dir, REDO_CHANGE, why, sizeof(why)));
-	ck_assert_int_eq(redo_bind(r, &t, before.dir, why, sizeof(why)), -EFBIG);
-	redo_close(r);
+	ck_assert(!overlay_log_open(&r, dir, OVERLAY_LOG_CHANGE, why, sizeof(why)));
+	ck_assert_int_eq(overlay_log_bind(r, &t, before.dir, why, sizeof(why)), -EFBIG);
+	overlay_log_close(r);
 	free(file.name);
 }
 END_TEST

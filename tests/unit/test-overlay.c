@@ -41,7 +41,7 @@ static void setup(void)
 	edited_make(&before);
 	x = before;
 	snprintf(dir, sizeof(dir), "%s-overlay", before.dir);
-	snprintf(log_path, sizeof(log_path), "%s/" REDO_NAME, dir);
+	snprintf(log_path, sizeof(log_path), "%s/" OVERLAY_LOG_NAME, dir);
 	ck_assert(!mkdir(dir, 0700));
 	engine = NULL;
 }
@@ -79,16 +79,16 @@ static void check_refused(int rc, const char *text)
 
 enum { MAP = 300, MAP_FILES = 2, MAP_RANGES = 8 };
 
-static void make_layer(struct list *l, uint64_t at, uint64_t map[MAP_FILES][MAP])
+static void make_layer(struct vec *l, uint64_t at, uint64_t map[MAP_FILES][MAP])
 {
 	for (uint32_t file = 0; file < MAP_FILES; file++) {
 		uint64_t from = next_random() % 60;
 
 		while (from < MAP && l->count < MAP_RANGES) {
 			uint64_t size = 1 + next_random() % u64_min(40, MAP - from);
-			struct layer_range *r = list_add(l, sizeof(*r));
+			struct overlay_map_range *r = vec_add(l, sizeof(*r));
 
-			*r = (struct layer_range){ from, size, at, file };
+			*r = (struct overlay_map_range){ from, size, at, file };
 			for (uint64_t i = 0; i < size; i++)
 				map[file][from + i] = at + i;
 			at += size;
@@ -97,14 +97,14 @@ static void make_layer(struct list *l, uint64_t at, uint64_t map[MAP_FILES][MAP]
 	}
 }
 
-static void check_map(const struct layer *l, const struct table *t,
+static void check_map(const struct overlay_map *l, const struct table *t,
 		      uint64_t map[MAP_FILES][MAP])
 {
-	struct layer_run run;
+	struct overlay_map_run run;
 
 	for (uint32_t file = 0; file < MAP_FILES; file++) {
 		for (uint64_t at = 0; at < MAP; at += run.size) {
-			run = layer_find(l, t, file, at, MAP - at);
+			run = overlay_map_find(l, t, file, at, MAP - at);
 			ck_assert_uint_ge(run.size, 1);
 			ck_assert_uint_le(run.size, MAP - at);
 			for (uint64_t i = 0; i < run.size; i++) {
@@ -122,19 +122,19 @@ START_TEST(later_layers_lie_over_earlier_ones)
 	struct table_file files[MAP_FILES] = { { .fd = 100 }, { .fd = 101 } };
 	struct table t = { .files = files, .nfiles = MAP_FILES };
 	uint64_t map[MAP_FILES][MAP] = { { 0 } };
-	struct layer l = { .fd = -2 };
+	struct overlay_map l = { .fd = -2 };
 
 	for (int i = 0; i < 200; i++) {
-		struct list above = { .items = NULL }, both = { .items = NULL };
+		struct vec above = { .items = NULL }, both = { .items = NULL };
 
 		make_layer(&above, 10000 * (uint64_t)(i + 1), map);
-		ck_assert(!layer_merge(&both, &l.ranges, &above));
+		ck_assert(!overlay_map_merge(&both, &l.ranges, &above));
 		free(above.items);
 		free(l.ranges.items);
 		l.ranges = both;
 		check_map(&l, &t, map);
 	}
-	layer_fini(&l);
+	overlay_map_fini(&l);
 }
 END_TEST
 
@@ -422,8 +422,9 @@ static void take_log(void)
 	close(fd);
 	ck_assert_uint_lt(size, sizeof(bytes));
 	first = get_le64(bytes + 16);
-	second = redo_align(first + REDO_COMMIT + REDO_RANGE * get_le32(bytes + first + 4) +
-			    get_le64(bytes + first + 8));
+	second = overlay_log_align(first + OVERLAY_LOG_COMMIT +
+				   OVERLAY_LOG_RANGE * get_le32(bytes + first + 4) +
+				   get_le64(bytes + first + 8));
 	ck_assert_uint_lt(second, size);
 }
 
@@ -445,7 +446,7 @@ static int count_edits(void)
 
 static size_t data_end(size_t commit)
 {
-	return commit + REDO_COMMIT + REDO_RANGE * get_le32(bytes + commit + 4) +
+	return commit + OVERLAY_LOG_COMMIT + OVERLAY_LOG_RANGE * get_le32(bytes + commit + 4) +
 	       get_le64(bytes + commit + 8);
 }
 
@@ -481,7 +482,7 @@ END_TEST
 
 START_TEST(a_commit_that_was_not_whole_is_left_out)
 {
-	uint8_t kept[REDO_COMMIT];
+	uint8_t kept[OVERLAY_LOG_COMMIT];
 
 	take_log();
 	for (size_t i = 0; i <= size; i++) {
@@ -493,7 +494,7 @@ START_TEST(a_commit_that_was_not_whole_is_left_out)
 			      "%zu: %s", i, why);
 	}
 	memcpy(kept, bytes + second, sizeof(kept));
-	memset(bytes + second, 0, REDO_COMMIT);
+	memset(bytes + second, 0, OVERLAY_LOG_COMMIT);
 	put_log(size);
 	ck_assert_int_eq(count_edits(), 1);
 	/* The next one takes its place. */
@@ -510,14 +511,14 @@ END_TEST
 
 static void sum_commit(size_t at)
 {
-	size_t end = data_end(at), begin = at + REDO_COMMIT;
-	uint64_t of_log = get_le64(bytes + first - REDO_SUM);
+	size_t end = data_end(at), begin = at + OVERLAY_LOG_COMMIT;
+	uint64_t of_log = get_le64(bytes + first - OVERLAY_LOG_SUM);
 
 	if (end <= size)
 		put_le64(bytes + at + 24,
 			 XXH3_64bits_withSeed(bytes + begin, end - begin, of_log));
-	put_le64(bytes + at + REDO_COMMIT_SUMMED,
-		 XXH3_64bits_withSeed(bytes + at, REDO_COMMIT_SUMMED, of_log));
+	put_le64(bytes + at + OVERLAY_LOG_COMMIT_SUMMED,
+		 XXH3_64bits_withSeed(bytes + at, OVERLAY_LOG_COMMIT_SUMMED, of_log));
 }
 
 static void check_hostile(uint8_t *at, uint64_t value, int bits)
@@ -543,11 +544,11 @@ START_TEST(hostile_commits_are_refused)
 
 	take_log();
 	c = bytes + second;
-	row = c + REDO_COMMIT;
+	row = c + OVERLAY_LOG_COMMIT;
 	ck_assert_uint_ge(get_le32(c + 4), 2);
 	check_hostile(c, 0, 32); /* the kind */
 	check_hostile(c, 3, 32);
-	check_hostile(c, REDO_WRITTEN, 32);
+	check_hostile(c, OVERLAY_LOG_WRITTEN, 32);
 	check_hostile(c + 4, get_le32(c + 4) - 1, 32);
 	check_hostile(c + 8, get_le64(c + 8) - 1, 64);
 	check_hostile(c + 8, UINT64_MAX, 64);
@@ -556,12 +557,12 @@ START_TEST(hostile_commits_are_refused)
 	check_hostile(c + 16, 3, 64);
 	check_hostile(row, before.sizes[3] - 3, 64);
 	check_hostile(row, UINT64_MAX - 1, 64);
-	check_hostile(row, get_le64(row + REDO_RANGE), 64);
+	check_hostile(row, get_le64(row + OVERLAY_LOG_RANGE), 64);
 	check_hostile(row + 8, 0, 64);
 	check_hostile(row + 8, UINT64_MAX - 10, 64);
 	check_hostile(row + 8, get_le64(row + 8) + 1, 64);
 	check_hostile(row + 16, EDITED_FILES, 32);
-	check_hostile(row + REDO_RANGE + 16, 0, 32);
+	check_hostile(row + OVERLAY_LOG_RANGE + 16, 0, 32);
 	put_log(size);
 	ck_assert_int_eq(count_edits(), 2);
 }
@@ -569,7 +570,7 @@ END_TEST
 
 static void sum_head(void)
 {
-	put_le64(bytes + first - REDO_SUM, XXH3_64bits(bytes, first - REDO_SUM));
+	put_le64(bytes + first - OVERLAY_LOG_SUM, XXH3_64bits(bytes, first - OVERLAY_LOG_SUM));
 }
 
 static void check_hostile_head(size_t at, const void *value, size_t n)
@@ -590,7 +591,7 @@ START_TEST(hostile_heads_are_refused)
 
 	take_log();
 	path = get_le16(bytes + 24);
-	file = REDO_HEAD + path;
+	file = OVERLAY_LOG_HEAD + path;
 	put_log(first);
 	ck_assert_int_eq(count_edits(), 0);
 	check_hostile_head(0, "g", 1);
@@ -601,10 +602,10 @@ START_TEST(hostile_heads_are_refused)
 	check_hostile_head(16, "\0\0\0\0\x01", 5);
 	check_hostile_head(24, "\xff\xff", 2);
 	check_hostile_head(24, "\0\0", 2);
-	check_hostile_head(REDO_HEAD + 1, "", 1);
-	check_hostile_head(file + REDO_IDENTITY, "\xff\xff", 2);
-	check_hostile_head(file + REDO_IDENTITY, "\0\0", 2);
-	check_hostile_head(file + REDO_FILE, "", 1);
+	check_hostile_head(OVERLAY_LOG_HEAD + 1, "", 1);
+	check_hostile_head(file + OVERLAY_LOG_IDENTITY, "\xff\xff", 2);
+	check_hostile_head(file + OVERLAY_LOG_IDENTITY, "\0\0", 2);
+	check_hostile_head(file + OVERLAY_LOG_FILE, "", 1);
 	bytes[8] = 9;
 	sum_head();
 	put_log(first);
@@ -630,7 +631,7 @@ START_TEST(a_commit_leaves_other_files_alone)
 	size_t file;
 
 	take_log();
-	file = REDO_HEAD + get_le16(bytes + 24) + REDO_FILE;
+	file = OVERLAY_LOG_HEAD + get_le16(bytes + 24) + OVERLAY_LOG_FILE;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		memcpy(bytes + file, names[i], 8);
 		sum_head();
@@ -662,7 +663,7 @@ START_TEST(an_edit_that_finds_no_room_leaves_nothing)
 	open_it();
 	write_something();
 	ck_assert(!stat(log_path, &st));
-	limit_files((rlim_t)redo_align((uint64_t)st.st_size) + 70);
+	limit_files((rlim_t)overlay_log_align((uint64_t)st.st_size) + 70);
 	rc = write_bytes(EDITED_W, 0, "abcd", 4);
 	limit_files(RLIM_INFINITY);
 	ck_assert_int_eq(rc, -EFBIG);
@@ -688,23 +689,23 @@ START_TEST(a_cancelled_edit_leaves_nothing)
 	struct table *t = edited_table(&before);
 	struct patches p;
 	struct stat st;
-	struct redo *r;
+	struct overlay_log *r;
 	off_t end;
 
 	take_log();
-	ck_assert(!redo_open(&r, dir, REDO_CHANGE, why, sizeof(why)));
-	ck_assert(!claim_to_read(t, why, sizeof(why)));
-	ck_assert_msg(!redo_bind(r, t, before.dir, why, sizeof(why)), "%s", why);
+	ck_assert(!overlay_log_open(&r, dir, OVERLAY_LOG_CHANGE, why, sizeof(why)));
+	ck_assert(!file_lock_to_read(t, why, sizeof(why)));
+	ck_assert_msg(!overlay_log_bind(r, t, before.dir, why, sizeof(why)), "%s", why);
 	ck_assert(!fstat(r->fd, &st));
 	end = st.st_size;
 	patches_init(&p, t, &r->layer);
 	ck_assert(!patches_add(&p, 3, 1000, 4, "abcd"));
 	ck_assert(!patches_finish(&p));
-	ck_assert_int_eq(redo_begin(r, &p, &always), -ECANCELED);
+	ck_assert_int_eq(overlay_log_begin(r, &p, &always), -ECANCELED);
 	ck_assert(!fstat(r->fd, &st));
 	ck_assert_int_eq(st.st_size, end);
 	patches_fini(&p);
-	redo_close(r);
+	overlay_log_close(r);
 	table_free(t);
 	ck_assert_int_eq(count_edits(), 2);
 }
@@ -716,14 +717,14 @@ END_TEST
 static void note_written(bool write)
 {
 	struct table *t = edited_table(&before);
-	struct redo *r;
+	struct overlay_log *r;
 
 	if (write)
 		change(3, 1001);
-	ck_assert(!redo_open(&r, dir, REDO_CHANGE, why, sizeof(why)));
-	ck_assert(!claim_to_read(t, why, sizeof(why)));
-	ck_assert(!redo_note_written(r, t));
-	redo_close(r);
+	ck_assert(!overlay_log_open(&r, dir, OVERLAY_LOG_CHANGE, why, sizeof(why)));
+	ck_assert(!file_lock_to_read(t, why, sizeof(why)));
+	ck_assert(!overlay_log_note_written(r, t));
+	overlay_log_close(r);
 	table_free(t);
 }
 
@@ -750,10 +751,11 @@ static void leave_something_behind(void)
 {
 	char junk[3000];
 	int fd = open(log_path, O_WRONLY);
-	off_t end = (off_t)redo_align((uint64_t)lseek(fd, 0, SEEK_END));
+	off_t end = (off_t)overlay_log_align((uint64_t)lseek(fd, 0, SEEK_END));
 
 	memset(junk, 'x', sizeof(junk));
-	ck_assert_int_eq(pwrite(fd, junk, sizeof(junk), end + REDO_COMMIT), sizeof(junk));
+	ck_assert_int_eq(pwrite(fd, junk, sizeof(junk), end + OVERLAY_LOG_COMMIT),
+			 sizeof(junk));
 	close(fd);
 }
 

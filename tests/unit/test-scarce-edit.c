@@ -44,7 +44,7 @@ static void setup(void)
 	table = edited_table(&x);
 	dir = open(x.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	ck_assert_int_ge(dir, 0);
-	ck_assert_msg(!claim_to_write(table, dir, why, sizeof(why)), "%s", why);
+	ck_assert_msg(!file_lock_to_write(table, dir, why, sizeof(why)), "%s", why);
 }
 
 static void drop_table(void)
@@ -313,21 +313,21 @@ static char overlay[80];
 static int edit_beside(void)
 {
 	struct patches p;
-	struct redo *r;
-	int rc = redo_open(&r, overlay, REDO_CHANGE, why, sizeof(why));
+	struct overlay_log *r;
+	int rc = overlay_log_open(&r, overlay, OVERLAY_LOG_CHANGE, why, sizeof(why));
 
 	if (rc)
 		return rc;
-	rc = redo_bind(r, table, x.dir, why, sizeof(why));
+	rc = overlay_log_bind(r, table, x.dir, why, sizeof(why));
 	patches_init(&p, table, &r->layer);
 	if (!rc)
 		rc = make_patches(&p);
 	if (!rc)
-		rc = redo_begin(r, &p, &never);
+		rc = overlay_log_begin(r, &p, &never);
 	if (!rc)
-		rc = redo_end(r);
+		rc = overlay_log_end(r);
 	patches_fini(&p);
-	redo_close(r);
+	overlay_log_close(r);
 	return rc;
 }
 

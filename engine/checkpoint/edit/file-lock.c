@@ -26,7 +26,7 @@ static int tell_stale(struct table_file *f)
 	return -ESTALE;
 }
 
-int claim_check(struct table_file *f)
+int file_lock_check(struct table_file *f)
 {
 	struct stat st;
 
@@ -38,17 +38,17 @@ int claim_check(struct table_file *f)
 	return 0;
 }
 
-int claim_check_name(struct table_file *f, int dir)
+int file_lock_check_name(struct table_file *f, int dir)
 {
 	struct stat st;
 	CLEANUP(close) int fd = folder_open_path(dir, f->name, O_RDONLY, &st);
 
 	if (fd < 0 || !is_same(f, &st) || st.st_nlink != 1)
 		return tell_stale(f);
-	return claim_check(f);
+	return file_lock_check(f);
 }
 
-int claim_renew(struct table_file *f)
+int file_lock_renew(struct table_file *f)
 {
 	struct stat st;
 
@@ -80,14 +80,14 @@ static int refuse_holder(const struct table_file *f, char *why, size_t whysize, 
 /* Locked, it is still the one that was opened. */
 static int renew(struct table_file *f, char *why, size_t whysize)
 {
-	int rc = claim_renew(f);
+	int rc = file_lock_renew(f);
 
 	return rc ? refuse(f, rc, why, whysize,
 			   rc == -ESTALE ? "was replaced meanwhile" : strerror(-rc))
 		  : 0;
 }
 
-int claim_to_read(struct table *t, char *why, size_t whysize)
+int file_lock_to_read(struct table *t, char *why, size_t whysize)
 {
 	uint64_t until = monotonic_ms() + LOCK_HOLDER_MS;
 	bool told = false;
@@ -137,7 +137,7 @@ static int lock(struct table_file *f, uint64_t until_ms, char *why, size_t whysi
 	return rc;
 }
 
-int claim_to_write(struct table *t, int dir, char *why, size_t whysize)
+int file_lock_to_write(struct table *t, int dir, char *why, size_t whysize)
 {
 	uint64_t until = monotonic_ms() + LOCK_HOLDER_MS;
 	int rc = 0;
@@ -154,7 +154,7 @@ int claim_to_write(struct table *t, int dir, char *why, size_t whysize)
 	return rc;
 }
 
-void claim_drop(struct table *t)
+void file_lock_drop(struct table *t)
 {
 	for (uint32_t i = 0; i < t->nfiles; i++)
 		flock(t->files[i].fd, LOCK_UN);

@@ -9,19 +9,19 @@
 #include "engine/checkpoint/table/table.h"
 
 /* Both wait some seconds for locks.  Where the machine has none, the log says so.  -EBUSY: somebody edits them. */
-int claim_to_read(struct table *t, char *why, size_t whysize);
+int file_lock_to_read(struct table *t, char *why, size_t whysize);
 /* Opens the files again, for writing too, by their names below dir.  -EBUSY: somebody has them mounted;
  * -EMLINK: a file has hard links; -ESTALE: it is another one; -EACCES, -EROFS, -ENOTSUP and so on.
  */
-int claim_to_write(struct table *t, int dir, char *why, size_t whysize);
+int file_lock_to_write(struct table *t, int dir, char *why, size_t whysize);
 
-void claim_drop(struct table *t);
+void file_lock_drop(struct table *t);
 
-/* -ESTALE: replaced, or changed by others than claim_renew knows of; the log says so, once. */
-int claim_check(struct table_file *f);
+/* -ESTALE: replaced, or changed by others than file_lock_renew knows of; the log says so, once. */
+int file_lock_check(struct table_file *f);
 /* The same, and whether its name still leads to it, and no other does. */
-int claim_check_name(struct table_file *f, int dir);
+int file_lock_check_name(struct table_file *f, int dir);
 /* What is there now is what it is checked against. */
-int claim_renew(struct table_file *f);
+int file_lock_renew(struct table_file *f);
 
 #endif

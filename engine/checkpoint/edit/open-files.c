@@ -29,8 +29,8 @@ static const char *find_tag(const struct folder *f, const char *format)
 	return folder_has(f, universal) ? universal : folder_has(f, "latest") ? "latest" : NULL;
 }
 
-int take_open(struct folder **out, const char *path, const char *format, char *why,
-	      size_t whysize)
+int open_files_open(struct folder **out, const char *path, const char *format, char *why,
+		    size_t whysize)
 {
 	char text[FOLDER_TEXT_MAX], line[256];
 	struct folder *f = NULL;
@@ -64,7 +64,7 @@ static const char *find_path(const struct folder *f, char path[PATH_MAX])
 	return f->only ? dirname(path) : path;
 }
 
-char *take_path(const struct folder *f)
+char *open_files_path(const struct folder *f)
 {
 	char path[PATH_MAX];
 	const char *found = find_path(f, path);
@@ -72,7 +72,7 @@ char *take_path(const struct folder *f)
 	return found ? strdup(found) : NULL;
 }
 
-int take_dir(const struct folder *f)
+int open_files_dir(const struct folder *f)
 {
 	char path[PATH_MAX];
 	const char *found;
@@ -84,7 +84,7 @@ int take_dir(const struct folder *f)
 }
 
 /* It may be one that may be looked into but not listed. */
-bool take_is_unfinished(const struct folder *f, int dir)
+bool open_files_is_unfinished(const struct folder *f, int dir)
 {
 	char folder[PATH_MAX], path[PATH_MAX + sizeof(JOURNAL_NAME)];
 	const char *found = dir < 0 && f->only ? find_path(f, folder) : NULL;
@@ -134,7 +134,7 @@ static int check_below(const struct table *t, int dir, char *why, size_t whysize
 	return 0;
 }
 
-int take_real_name(struct table *t, const struct folder *f)
+int open_files_real_name(struct table *t, const struct folder *f)
 {
 	char path[PATH_MAX];
 
@@ -158,32 +158,32 @@ static int claim(struct table *t, const struct folder *f, int dir, bool writable
 	int rc = check_below(t, dir, line, sizeof(line));
 
 	if (!rc && writable && f->only)
-		rc = take_real_name(t, f);
+		rc = open_files_real_name(t, f);
 	if (!rc && writable && dir < 0)
 		rc = -EACCES;
 	else if (!rc)
-		rc = writable ? claim_to_write(t, dir, line, sizeof(line))
-			      : claim_to_read(t, line, sizeof(line));
+		rc = writable ? file_lock_to_write(t, dir, line, sizeof(line))
+			      : file_lock_to_read(t, line, sizeof(line));
 	if (rc)
 		snprintf(why, whysize, "%s: %s", f->path, *line ? line : strerror(-rc));
 	return rc;
 }
 
 /* From when the files are claimed nobody else begins an edit. */
-int take_files(struct table *t, const struct folder *f, int dir, bool writable, char *why,
-	       size_t whysize)
+int open_files_files(struct table *t, const struct folder *f, int dir, bool writable, char *why,
+		     size_t whysize)
 {
 	enum { TRIES = 3 };
 	int rc = 0;
 
 	for (int i = 0; i < TRIES && !rc; i++) {
-		if (take_is_unfinished(f, dir))
+		if (open_files_is_unfinished(f, dir))
 			rc = undo(f, dir, why, whysize);
 		if (!rc)
 			rc = claim(t, f, dir, writable, why, whysize);
-		if (rc || !take_is_unfinished(f, dir))
+		if (rc || !open_files_is_unfinished(f, dir))
 			return rc;
-		claim_drop(t);
+		file_lock_drop(t);
 	}
 	snprintf(why, whysize, "%s: somebody edits it", f->path);
 	return -EBUSY;

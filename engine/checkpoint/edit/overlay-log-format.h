@@ -6,27 +6,27 @@
 
 #include "engine/checkpoint/parse/little-endian.h"
 
-#define REDO_MAGIC "fragfs\x8b\n"
-#define REDO_NEW REDO_NAME ".new"
+#define OVERLAY_LOG_MAGIC "fragfs\x8b\n"
+#define OVERLAY_LOG_NEW OVERLAY_LOG_NAME ".new"
 
 enum {
-	REDO_VERSION = 1,
-	REDO_ALIGN = 64,
-	REDO_HEAD = 32, /* then the path and files */
-	REDO_HEAD_MAX = 1 << 26,
-	REDO_FILE = 38, /* and its name */
-	REDO_COMMIT = 64,
-	REDO_COMMIT_SUMMED = 56,
-	REDO_RANGE = 20,
-	REDO_SUM = 8,
-	REDO_CHUNK = 1 << 20,
+	OVERLAY_LOG_VERSION = 1,
+	OVERLAY_LOG_ALIGN = 64,
+	OVERLAY_LOG_HEAD = 32, /* then the path and files */
+	OVERLAY_LOG_HEAD_MAX = 1 << 26,
+	OVERLAY_LOG_FILE = 38, /* and its name */
+	OVERLAY_LOG_COMMIT = 64,
+	OVERLAY_LOG_COMMIT_SUMMED = 56,
+	OVERLAY_LOG_RANGE = 20,
+	OVERLAY_LOG_SUM = 8,
+	OVERLAY_LOG_CHUNK = 1 << 20,
 };
 
-enum redo_kind { REDO_EDIT = 1, REDO_WRITTEN = 2 };
+enum overlay_log_kind { OVERLAY_LOG_EDIT = 1, OVERLAY_LOG_WRITTEN = 2 };
 
-static inline uint64_t redo_align(uint64_t at)
+static inline uint64_t overlay_log_align(uint64_t at)
 {
-	return (at + REDO_ALIGN - 1) / REDO_ALIGN * REDO_ALIGN;
+	return (at + OVERLAY_LOG_ALIGN - 1) / OVERLAY_LOG_ALIGN * OVERLAY_LOG_ALIGN;
 }
 
 #endif

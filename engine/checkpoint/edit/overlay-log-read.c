@@ -17,14 +17,14 @@
 enum { LISTS_MAX = 40 };
 
 struct reader {
-	struct redo *r;
+	struct overlay_log *r;
 	char *why;
 	size_t whysize;
 	uint64_t size; /* of the log */
 	uint64_t at;
-	uint8_t *chunk;   /* [REDO_CHUNK] */
+	uint8_t *chunk;   /* [OVERLAY_LOG_CHUNK] */
 	XXH3_state_t sum; /* of what read_next has read */
-	struct list lists
+	struct vec lists
 		[LISTS_MAX]; /* each the layer of some edits, twice as long as the next, about */
 	unsigned nlists;
 };
@@ -32,7 +32,7 @@ struct reader {
 static int damaged(struct reader *x, const char *what)
 {
 	snprintf(x->why, x->whysize,
-		 "%s/" REDO_NAME " is damaged at byte %" PRIu64
+		 "%s/" OVERLAY_LOG_NAME " is damaged at byte %" PRIu64
 		 ": %s (fragctl discard removes it)",
 		 x->r->path, x->at, what);
 	return -EBADMSG;
@@ -48,7 +48,7 @@ static int read_bytes(struct reader *x, void *to, uint64_t size)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			snprintf(x->why, x->whysize, "%s/" REDO_NAME ": %s", x->r->path,
+			snprintf(x->why, x->whysize, "%s/" OVERLAY_LOG_NAME ": %s", x->r->path,
 				 strerror(errno));
 			return -errno;
 		}
@@ -87,19 +87,19 @@ static int take_text(struct reader *x, struct cursor *c, size_t length, char **o
 	return *out ? 0 : -ENOMEM;
 }
 
-static int take_file(struct reader *x, struct cursor *c, struct redo_file *f)
+static int take_file(struct reader *x, struct cursor *c, struct overlay_log_file *f)
 {
-	const uint8_t *row = take(c, REDO_FILE);
+	const uint8_t *row = take(c, OVERLAY_LOG_FILE);
 
 	if (!row)
 		return damaged(x, "not as many files");
 	memcpy(f->identity, row, sizeof(f->identity));
-	return take_text(x, c, get_le16(row + REDO_IDENTITY), &f->name);
+	return take_text(x, c, get_le16(row + OVERLAY_LOG_IDENTITY), &f->name);
 }
 
-static int take_files(struct reader *x, struct cursor *c)
+static int open_files_files(struct reader *x, struct cursor *c)
 {
-	struct redo *r = x->r;
+	struct overlay_log *r = x->r;
 	int rc = 0;
 
 	r->files = calloc(r->nfiles ? r->nfiles : 1, sizeof(*r->files));
@@ -112,7 +112,7 @@ static int take_files(struct reader *x, struct cursor *c)
 
 static int read_whole_head(struct reader *x, uint8_t *head, uint64_t size)
 {
-	struct cursor c = { head + REDO_HEAD, head + size - REDO_SUM };
+	struct cursor c = { head + OVERLAY_LOG_HEAD, head + size - OVERLAY_LOG_SUM };
 	int rc;
 
 	x->at = 0;
@@ -120,32 +120,33 @@ static int read_whole_head(struct reader *x, uint8_t *head, uint64_t size)
 	if (rc)
 		return rc;
 	x->r->seed = get_le64(c.end);
-	if (XXH3_64bits(head, size - REDO_SUM) != x->r->seed)
+	if (XXH3_64bits(head, size - OVERLAY_LOG_SUM) != x->r->seed)
 		return damaged(x, "the head's checksum");
 	x->r->nfiles = get_le32(head + 12);
 	rc = take_text(x, &c, get_le16(head + 24), &x->r->over);
-	return rc ? rc : take_files(x, &c);
+	return rc ? rc : open_files_files(x, &c);
 }
 
 static int read_head(struct reader *x)
 {
-	uint8_t h[REDO_HEAD];
+	uint8_t h[OVERLAY_LOG_HEAD];
 	CLEANUP(free) uint8_t *head = NULL;
 	uint64_t size;
 	int rc = read_bytes(x, h, sizeof(h));
 
 	if (rc)
 		return rc;
-	if (memcmp(h, REDO_MAGIC, 8) != 0)
+	if (memcmp(h, OVERLAY_LOG_MAGIC, 8) != 0)
 		return damaged(x, "it is no overlay's");
-	if (get_le32(h + 8) != REDO_VERSION) {
-		snprintf(x->why, x->whysize, "%s/" REDO_NAME " is another version's of fragfs",
-			 x->r->path);
+	if (get_le32(h + 8) != OVERLAY_LOG_VERSION) {
+		snprintf(x->why, x->whysize,
+			 "%s/" OVERLAY_LOG_NAME " is another version's of fragfs", x->r->path);
 		return -EOPNOTSUPP;
 	}
 	size = get_le64(h + 16);
-	if (size < REDO_HEAD + REDO_SUM || size > REDO_HEAD_MAX || size > x->size ||
-	    size % REDO_ALIGN || get_le32(h + 12) > size / REDO_FILE)
+	if (size < OVERLAY_LOG_HEAD + OVERLAY_LOG_SUM || size > OVERLAY_LOG_HEAD_MAX ||
+	    size > x->size || size % OVERLAY_LOG_ALIGN ||
+	    get_le32(h + 12) > size / OVERLAY_LOG_FILE)
 		return damaged(x, "the head's size");
 	head = malloc(size);
 	return head ? read_whole_head(x, head, size) : -ENOMEM;
@@ -155,20 +156,20 @@ static int read_head(struct reader *x)
 
 static int merge_last_two(struct reader *x)
 {
-	struct list *below = &x->lists[x->nlists - 2], *above = below + 1;
-	struct list both = { .items = NULL };
-	int rc = layer_merge(&both, below, above);
+	struct vec *below = &x->lists[x->nlists - 2], *above = below + 1;
+	struct vec both = { .items = NULL };
+	int rc = overlay_map_merge(&both, below, above);
 
 	free(below->items);
 	free(above->items);
-	*above = (struct list){ .items = NULL };
+	*above = (struct vec){ .items = NULL };
 	*below = both;
 	x->nlists--;
 	return rc;
 }
 
 /* Each range is merged as often as the number of edits has bits. */
-static int push(struct reader *x, struct list *edit)
+static int push(struct reader *x, struct vec *edit)
 {
 	int rc = 0;
 
@@ -209,12 +210,13 @@ static int read_next(struct reader *x, void *to, uint64_t size)
 	return rc;
 }
 
-static int add_range(struct reader *x, struct list *edit, const uint8_t *row, uint64_t at)
+static int add_range(struct reader *x, struct vec *edit, const uint8_t *row, uint64_t at)
 {
-	struct layer_range r = { get_le64(row), get_le64(row + 8), at, get_le32(row + 16) };
-	const struct layer_range *last =
-		edit->count ? (struct layer_range *)edit->items + edit->count - 1 : NULL;
-	struct layer_range *next;
+	struct overlay_map_range r = { get_le64(row), get_le64(row + 8), at,
+				       get_le32(row + 16) };
+	const struct overlay_map_range *last =
+		edit->count ? (struct overlay_map_range *)edit->items + edit->count - 1 : NULL;
+	struct overlay_map_range *next;
 	uint64_t end;
 
 	if (r.file >= x->r->nfiles || !r.size || !u64_add(r.offset, r.size, &end) ||
@@ -223,25 +225,25 @@ static int add_range(struct reader *x, struct list *edit, const uint8_t *row, ui
 	if (last && (r.file < last->file ||
 		     (r.file == last->file && r.offset < last->offset + last->size)))
 		return damaged(x, "ranges are not sorted");
-	next = list_add(edit, sizeof(*next));
+	next = vec_add(edit, sizeof(*next));
 	if (!next)
 		return -ENOMEM;
 	*next = r;
 	return 0;
 }
 
-static int read_ranges(struct reader *x, const struct transaction *c, struct list *edit)
+static int read_ranges(struct reader *x, const struct transaction *c, struct vec *edit)
 {
-	enum { ROWS = REDO_CHUNK / REDO_RANGE };
-	uint64_t at = x->at + (uint64_t)c->nranges * REDO_RANGE;
+	enum { ROWS = OVERLAY_LOG_CHUNK / OVERLAY_LOG_RANGE };
+	uint64_t at = x->at + (uint64_t)c->nranges * OVERLAY_LOG_RANGE;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < c->nranges && !rc; i += ROWS) {
 		uint32_t n = (uint32_t)u64_min(ROWS, c->nranges - i);
 
-		rc = read_next(x, x->chunk, (uint64_t)n * REDO_RANGE);
+		rc = read_next(x, x->chunk, (uint64_t)n * OVERLAY_LOG_RANGE);
 		for (uint32_t j = 0; j < n && !rc; j++) {
-			const uint8_t *row = x->chunk + (size_t)j * REDO_RANGE;
+			const uint8_t *row = x->chunk + (size_t)j * OVERLAY_LOG_RANGE;
 
 			if (get_le64(row + 8) > c->end - at)
 				return damaged(x, "more ranges than bytes");
@@ -257,7 +259,7 @@ static int check_rest(struct reader *x, const struct transaction *c)
 	int rc = 0;
 
 	while (x->at < c->end && !rc)
-		rc = read_next(x, x->chunk, u64_min(REDO_CHUNK, c->end - x->at));
+		rc = read_next(x, x->chunk, u64_min(OVERLAY_LOG_CHUNK, c->end - x->at));
 	if (!rc && XXH3_64bits_digest(&x->sum) != c->sum)
 		rc = damaged(x, "a commit's checksum");
 	return rc;
@@ -265,7 +267,7 @@ static int check_rest(struct reader *x, const struct transaction *c)
 
 static int read_edit(struct reader *x, const struct transaction *c)
 {
-	struct list edit = { .items = NULL };
+	struct vec edit = { .items = NULL };
 	int rc = read_ranges(x, c, &edit);
 
 	if (!rc)
@@ -275,30 +277,30 @@ static int read_edit(struct reader *x, const struct transaction *c)
 		return rc;
 	}
 	x->r->edits++;
-	x->r->end = redo_align(c->end);
+	x->r->end = overlay_log_align(c->end);
 	return push(x, &edit);
 }
 
 static int read_written(struct reader *x, const struct transaction *c)
 {
-	struct redo *r = x->r;
+	struct overlay_log *r = x->r;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < r->nfiles && !rc; i++)
-		rc = read_next(x, r->files[i].written, REDO_IDENTITY);
+		rc = read_next(x, r->files[i].written, OVERLAY_LOG_IDENTITY);
 	r->written = true;
 	return rc ? rc : check_rest(x, c);
 }
 
 /* Its place follows from its counts; false: no file is so large. */
-static bool place(const struct redo *r, struct transaction *c)
+static bool place(const struct overlay_log *r, struct transaction *c)
 {
-	uint64_t rows = (uint64_t)c->nranges * REDO_RANGE;
+	uint64_t rows = (uint64_t)c->nranges * OVERLAY_LOG_RANGE;
 
-	if (c->kind == REDO_WRITTEN)
-		rows = (uint64_t)r->nfiles * REDO_IDENTITY;
+	if (c->kind == OVERLAY_LOG_WRITTEN)
+		rows = (uint64_t)r->nfiles * OVERLAY_LOG_IDENTITY;
 	return u64_add(rows, c->bytes, &c->end) &&
-	       u64_add(c->end, c->begin + REDO_COMMIT, &c->end) && c->end <= INT64_MAX;
+	       u64_add(c->end, c->begin + OVERLAY_LOG_COMMIT, &c->end) && c->end <= INT64_MAX;
 }
 
 static bool is_zero(const uint8_t *bytes, size_t size)
@@ -309,26 +311,26 @@ static bool is_zero(const uint8_t *bytes, size_t size)
 /* 1: there is none. */
 static int read_commit(struct reader *x, struct transaction *c)
 {
-	uint8_t h[REDO_COMMIT];
+	uint8_t h[OVERLAY_LOG_COMMIT];
 	int rc;
 
 	c->begin = x->at;
-	if (x->at > x->size || x->size - x->at < REDO_COMMIT)
+	if (x->at > x->size || x->size - x->at < OVERLAY_LOG_COMMIT)
 		return 1;
 	rc = read_bytes(x, h, sizeof(h));
 	if (rc || is_zero(h, sizeof(h)))
 		return rc ? rc : 1;
-	if (XXH3_64bits_withSeed(h, REDO_COMMIT_SUMMED, x->r->seed) !=
-	    get_le64(h + REDO_COMMIT_SUMMED))
+	if (XXH3_64bits_withSeed(h, OVERLAY_LOG_COMMIT_SUMMED, x->r->seed) !=
+	    get_le64(h + OVERLAY_LOG_COMMIT_SUMMED))
 		return damaged(x, "the checksum of a commit's beginning");
 	c->kind = get_le32(h);
 	c->nranges = get_le32(h + 4);
 	c->bytes = get_le64(h + 8);
 	c->number = get_le64(h + 16);
 	c->sum = get_le64(h + 24);
-	if ((c->kind != REDO_EDIT && c->kind != REDO_WRITTEN) || c->number != x->r->edits + 1 ||
-	    x->r->written || (c->kind == REDO_WRITTEN && (c->bytes || c->nranges)) ||
-	    !place(x->r, c))
+	if ((c->kind != OVERLAY_LOG_EDIT && c->kind != OVERLAY_LOG_WRITTEN) ||
+	    c->number != x->r->edits + 1 || x->r->written ||
+	    (c->kind == OVERLAY_LOG_WRITTEN && (c->bytes || c->nranges)) || !place(x->r, c))
 		return damaged(x, "a commit's beginning");
 	return c->end > x->size;
 }
@@ -341,10 +343,10 @@ static int read_commits(struct reader *x)
 	x->r->end = x->at;
 	while (!(rc = read_commit(x, &c))) {
 		XXH3_64bits_reset_withSeed(&x->sum, x->r->seed);
-		rc = c.kind == REDO_EDIT ? read_edit(x, &c) : read_written(x, &c);
+		rc = c.kind == OVERLAY_LOG_EDIT ? read_edit(x, &c) : read_written(x, &c);
 		if (rc)
 			return rc;
-		x->at = redo_align(c.end);
+		x->at = overlay_log_align(c.end);
 	}
 	if (rc > 0)
 		x->r->torn = x->size > c.begin;
@@ -358,7 +360,7 @@ static void fini(struct reader *x)
 	free(x->chunk);
 }
 
-int redo_read(struct redo *r, char *why, size_t whysize)
+int overlay_log_read(struct overlay_log *r, char *why, size_t whysize)
 {
 	struct reader x = { .r = r, .why = why, .whysize = whysize };
 	struct stat st;
@@ -368,7 +370,7 @@ int redo_read(struct redo *r, char *why, size_t whysize)
 	if (fstat(r->fd, &st))
 		return -errno;
 	x.size = (uint64_t)st.st_size;
-	x.chunk = malloc(REDO_CHUNK);
+	x.chunk = malloc(OVERLAY_LOG_CHUNK);
 	rc = x.chunk ? read_head(&x) : -ENOMEM;
 	if (!rc)
 		rc = read_commits(&x);

@@ -22,7 +22,7 @@ enum { SAMPLE = 16 << 10 };
 
 /* ---- opening ---- */
 
-void redo_close(struct redo *r)
+void overlay_log_close(struct overlay_log *r)
 {
 	if (!r)
 		return;
@@ -30,7 +30,7 @@ void redo_close(struct redo *r)
 		free(r->files[i].name);
 	free(r->files);
 	free(r->next.items);
-	layer_fini(&r->layer);
+	overlay_map_fini(&r->layer);
 	free(r->over);
 	free(r->path);
 	if (r->fd >= 0)
@@ -40,9 +40,9 @@ void redo_close(struct redo *r)
 	free(r);
 }
 
-static int lock(struct redo *r, enum redo_use use, char *why, size_t whysize)
+static int lock(struct overlay_log *r, enum overlay_log_use use, char *why, size_t whysize)
 {
-	bool looks = use == REDO_LOOK;
+	bool looks = use == OVERLAY_LOG_LOOK;
 	int rc = lock_wait(r->dir, looks ? LOCK_SH : LOCK_EX,
 			   looks ? 0 : monotonic_ms() + LOCK_HOLDER_MS, r->path);
 
@@ -61,10 +61,11 @@ static int lock(struct redo *r, enum redo_use use, char *why, size_t whysize)
 	return rc;
 }
 
-static int open_log(struct redo *r, enum redo_use use, char *why, size_t whysize)
+static int open_log(struct overlay_log *r, enum overlay_log_use use, char *why, size_t whysize)
 {
 	struct stat st;
-	int fd = folder_open_path(r->dir, REDO_NAME, use == REDO_LOOK ? O_RDONLY : O_RDWR, &st);
+	int fd = folder_open_path(r->dir, OVERLAY_LOG_NAME,
+				  use == OVERLAY_LOG_LOOK ? O_RDONLY : O_RDWR, &st);
 	int rc;
 
 	if (fd == -ENOENT)
@@ -72,12 +73,12 @@ static int open_log(struct redo *r, enum redo_use use, char *why, size_t whysize
 	if (fd < 0) {
 		char line[300];
 
-		folder_failed(REDO_NAME, fd, line, sizeof(line));
+		folder_failed(OVERLAY_LOG_NAME, fd, line, sizeof(line));
 		snprintf(why, whysize, "%s: %s", r->path, line);
 		return fd;
 	}
 	r->fd = fd;
-	rc = redo_read(r, why, whysize);
+	rc = overlay_log_read(r, why, whysize);
 	if (rc != -EBADMSG || !r->busy)
 		return rc;
 	snprintf(why, whysize, "%s is being changed by %s: look again", r->path,
@@ -85,7 +86,7 @@ static int open_log(struct redo *r, enum redo_use use, char *why, size_t whysize
 	return -EBUSY;
 }
 
-static int open_dir(struct redo *r, const char *path, char *why, size_t whysize)
+static int open_dir(struct overlay_log *r, const char *path, char *why, size_t whysize)
 {
 	int rc;
 
@@ -100,9 +101,10 @@ static int open_dir(struct redo *r, const char *path, char *why, size_t whysize)
 	return rc;
 }
 
-int redo_open(struct redo **out, const char *path, enum redo_use use, char *why, size_t whysize)
+int overlay_log_open(struct overlay_log **out, const char *path, enum overlay_log_use use,
+		     char *why, size_t whysize)
 {
-	struct redo *r = calloc(1, sizeof(*r));
+	struct overlay_log *r = calloc(1, sizeof(*r));
 	int rc;
 
 	if (!r)
@@ -111,17 +113,17 @@ int redo_open(struct redo **out, const char *path, enum redo_use use, char *why,
 	rc = open_dir(r, path, why, whysize);
 	if (!rc)
 		rc = lock(r, use, why, whysize);
-	if (!rc && use != REDO_REMOVE)
+	if (!rc && use != OVERLAY_LOG_REMOVE)
 		rc = open_log(r, use, why, whysize);
 	if (rc) {
-		redo_close(r);
+		overlay_log_close(r);
 		return rc;
 	}
 	*out = r;
 	return 0;
 }
 
-bool redo_is_in(const struct redo *r, int folder)
+bool overlay_log_is_in(const struct overlay_log *r, int folder)
 {
 	CLEANUP(close) int at = openat(r->dir, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat wanted, here, before = { .st_ino = 0 };
@@ -145,7 +147,7 @@ bool redo_is_in(const struct redo *r, int folder)
 
 /* ---- what files are ---- */
 
-static int identify(const struct table_file *f, uint8_t identity[REDO_IDENTITY])
+static int identify(const struct table_file *f, uint8_t identity[OVERLAY_LOG_IDENTITY])
 {
 	CLEANUP(free) uint8_t *bytes = malloc(2 * SAMPLE);
 	uint64_t size = u64_min(f->size, SAMPLE);
@@ -164,16 +166,16 @@ static int identify(const struct table_file *f, uint8_t identity[REDO_IDENTITY])
 	return 0;
 }
 
-static int other(const struct redo *r, const char *name, char *why, size_t whysize)
+static int other(const struct overlay_log *r, const char *name, char *why, size_t whysize)
 {
 	snprintf(why, whysize,
 		 "%s has changed since the overlay %s was made: %s (fragctl discard drops its "
 		 "edits of %s)",
 		 name, r->path, strerror(ESTALE), r->over);
-	return REDO_OTHER;
+	return OVERLAY_LOG_OTHER;
 }
 
-int redo_match(struct redo *r, const struct table *t, char *why, size_t whysize)
+int overlay_log_match(struct overlay_log *r, const struct table *t, char *why, size_t whysize)
 {
 	bool same = true, written = r->written;
 	uint32_t last = 0;
@@ -181,8 +183,8 @@ int redo_match(struct redo *r, const struct table *t, char *why, size_t whysize)
 	if (t->nfiles != r->nfiles)
 		return other(r, "the list of files", why, whysize);
 	for (uint32_t i = 0; i < t->nfiles && (same || written); i++) {
-		const struct redo_file *f = &r->files[i];
-		uint8_t now[REDO_IDENTITY];
+		const struct overlay_log_file *f = &r->files[i];
+		uint8_t now[OVERLAY_LOG_IDENTITY];
 		int rc = strcmp(f->name, t->files[i].name)
 				 ? other(r, t->files[i].name, why, whysize)
 				 : identify(&t->files[i], now);
@@ -195,7 +197,7 @@ int redo_match(struct redo *r, const struct table *t, char *why, size_t whysize)
 	}
 	if (!same && !written)
 		return other(r, r->files[last].name, why, whysize);
-	return same ? REDO_SAME : REDO_SAME_AS_WRITTEN;
+	return same ? OVERLAY_LOG_SAME : OVERLAY_LOG_SAME_AS_WRITTEN;
 }
 
 /* ---- a new log ---- */
@@ -205,7 +207,7 @@ struct out {
 	int rc; /* of the first write that failed */
 	uint64_t at;
 	size_t used;
-	uint8_t *buffer; /* [REDO_CHUNK] */
+	uint8_t *buffer; /* [OVERLAY_LOG_CHUNK] */
 	XXH3_state_t sum;
 };
 
@@ -223,20 +225,20 @@ static void put(struct out *o, const void *bytes, uint64_t size)
 	const uint8_t *from = bytes;
 
 	while (size) {
-		size_t n = u64_min(size, REDO_CHUNK - o->used);
+		size_t n = u64_min(size, OVERLAY_LOG_CHUNK - o->used);
 
 		memcpy(o->buffer + o->used, from, n);
 		o->used += n;
 		from += n;
 		size -= n;
-		if (o->used == REDO_CHUNK)
+		if (o->used == OVERLAY_LOG_CHUNK)
 			flush(o);
 	}
 }
 
 static int begin_out(struct out *o, int fd, uint64_t at, uint64_t seed)
 {
-	*o = (struct out){ .fd = fd, .at = at, .buffer = malloc(REDO_CHUNK) };
+	*o = (struct out){ .fd = fd, .at = at, .buffer = malloc(OVERLAY_LOG_CHUNK) };
 	XXH3_64bits_reset_withSeed(&o->sum, seed);
 	return o->buffer ? 0 : -ENOMEM;
 }
@@ -255,10 +257,10 @@ static int put_files(struct out *o, const struct table *t)
 
 	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {
 		const char *name = t->files[i].name;
-		uint8_t row[REDO_FILE];
+		uint8_t row[OVERLAY_LOG_FILE];
 
 		rc = identify(&t->files[i], row);
-		put_le16(row + REDO_IDENTITY, (uint16_t)strlen(name));
+		put_le16(row + OVERLAY_LOG_IDENTITY, (uint16_t)strlen(name));
 		put(o, row, sizeof(row));
 		put(o, name, strlen(name));
 	}
@@ -267,24 +269,24 @@ static int put_files(struct out *o, const struct table *t)
 
 static uint64_t head_size(const struct table *t, const char *over)
 {
-	uint64_t size = REDO_HEAD + strlen(over) + REDO_SUM;
+	uint64_t size = OVERLAY_LOG_HEAD + strlen(over) + OVERLAY_LOG_SUM;
 
 	for (uint32_t i = 0; i < t->nfiles; i++)
-		size += REDO_FILE + strlen(t->files[i].name);
-	return redo_align(size);
+		size += OVERLAY_LOG_FILE + strlen(t->files[i].name);
+	return overlay_log_align(size);
 }
 
 static int write_head(int fd, const struct table *t, const char *over)
 {
-	static const uint8_t zeros[REDO_ALIGN];
+	static const uint8_t zeros[OVERLAY_LOG_ALIGN];
 	uint64_t size = head_size(t, over), sum;
-	uint8_t h[REDO_HEAD] = REDO_MAGIC;
+	uint8_t h[OVERLAY_LOG_HEAD] = OVERLAY_LOG_MAGIC;
 	struct out o;
-	int rc = size > REDO_HEAD_MAX ? -EFBIG : begin_out(&o, fd, 0, 0), end;
+	int rc = size > OVERLAY_LOG_HEAD_MAX ? -EFBIG : begin_out(&o, fd, 0, 0), end;
 
 	if (rc)
 		return rc;
-	put_le32(h + 8, REDO_VERSION);
+	put_le32(h + 8, OVERLAY_LOG_VERSION);
 	put_le32(h + 12, t->nfiles);
 	put_le64(h + 16, size);
 	put_le16(h + 24, (uint16_t)strlen(over));
@@ -292,22 +294,22 @@ static int write_head(int fd, const struct table *t, const char *over)
 	put(&o, over, strlen(over));
 	rc = put_files(&o, t);
 	if (!rc)
-		put(&o, zeros, size - REDO_SUM - (o.at + o.used));
+		put(&o, zeros, size - OVERLAY_LOG_SUM - (o.at + o.used));
 	end = end_out(&o, &sum);
 	put_le64(h, sum);
 	rc = rc ? rc : end;
 	if (!rc)
-		rc = fd_write_all(fd, h, REDO_SUM, size - REDO_SUM);
+		rc = fd_write_all(fd, h, OVERLAY_LOG_SUM, size - OVERLAY_LOG_SUM);
 	return rc || !fsync(fd) ? rc : -errno;
 }
 
 static bool is_ours(const char *name)
 {
-	return !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, REDO_NAME) ||
-	       !strcmp(name, REDO_NEW);
+	return !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, OVERLAY_LOG_NAME) ||
+	       !strcmp(name, OVERLAY_LOG_NEW);
 }
 
-int redo_check_alone(const struct redo *r)
+int overlay_log_check_alone(const struct overlay_log *r)
 {
 	int fd = openat(r->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -325,26 +327,26 @@ int redo_check_alone(const struct redo *r)
 	return rc;
 }
 
-static int sync_dir(const struct redo *r)
+static int sync_dir(const struct overlay_log *r)
 {
 	return fsync(r->dir) ? -errno : 0;
 }
 
-static int create(struct redo *r, const struct table *t, const char *over)
+static int create(struct overlay_log *r, const struct table *t, const char *over)
 {
 	CLEANUP(close) int fd = -1;
-	int rc = redo_check_alone(r);
+	int rc = overlay_log_check_alone(r);
 
-	if (!rc && unlinkat(r->dir, REDO_NEW, 0) && errno != ENOENT)
+	if (!rc && unlinkat(r->dir, OVERLAY_LOG_NEW, 0) && errno != ENOENT)
 		rc = -errno;
 	if (rc)
 		return rc;
-	fd = openat(r->dir, REDO_NEW, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	fd = openat(r->dir, OVERLAY_LOG_NEW, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	rc = fd < 0 ? -errno : write_head(fd, t, over);
-	if (!rc && renameat(r->dir, REDO_NEW, r->dir, REDO_NAME))
+	if (!rc && renameat(r->dir, OVERLAY_LOG_NEW, r->dir, OVERLAY_LOG_NAME))
 		rc = -errno;
 	if (rc) {
-		unlinkat(r->dir, REDO_NEW, 0);
+		unlinkat(r->dir, OVERLAY_LOG_NEW, 0);
 		return rc;
 	}
 	return sync_dir(r);
@@ -352,28 +354,28 @@ static int create(struct redo *r, const struct table *t, const char *over)
 
 /* ---- over a checkpoint ---- */
 
-static void forget(struct redo *r)
+static void forget(struct overlay_log *r)
 {
 	for (uint32_t i = 0; i < r->nfiles; i++)
 		free(r->files[i].name);
 	free(r->files);
 	free(r->over);
-	layer_fini(&r->layer);
+	overlay_map_fini(&r->layer);
 	base_close(&r->fd);
-	*r = (struct redo){ .path = r->path, .dir = r->dir, .fd = -1 };
+	*r = (struct overlay_log){ .path = r->path, .dir = r->dir, .fd = -1 };
 }
 
-int redo_remove(struct redo *r)
+int overlay_log_remove(struct overlay_log *r)
 {
 	forget(r);
-	unlinkat(r->dir, REDO_NEW, 0);
-	if (unlinkat(r->dir, REDO_NAME, 0))
+	unlinkat(r->dir, OVERLAY_LOG_NEW, 0);
+	if (unlinkat(r->dir, OVERLAY_LOG_NAME, 0))
 		return -errno;
 	return sync_dir(r);
 }
 
 /* What is behind the edits is none. */
-static int cut(struct redo *r)
+static int cut(struct overlay_log *r)
 {
 	r->written = false;
 	r->torn = true;
@@ -383,7 +385,7 @@ static int cut(struct redo *r)
 	return 0;
 }
 
-static int bind_new(struct redo *r, const struct table *t, const char *over, char *why,
+static int bind_new(struct overlay_log *r, const struct table *t, const char *over, char *why,
 		    size_t whysize)
 {
 	int rc = create(r, t, over);
@@ -394,19 +396,19 @@ static int bind_new(struct redo *r, const struct table *t, const char *over, cha
 				 ? "there are other things in it: an overlay needs a folder of "
 				   "its own"
 				 : strerror(-rc));
-	return rc ? rc : open_log(r, REDO_CHANGE, why, whysize);
+	return rc ? rc : open_log(r, OVERLAY_LOG_CHANGE, why, whysize);
 }
 
-int redo_bind(struct redo *r, const struct table *t, const char *over, char *why,
-	      size_t whysize)
+int overlay_log_bind(struct overlay_log *r, const struct table *t, const char *over, char *why,
+		     size_t whysize)
 {
-	int rc = r->fd < 0 ? REDO_SAME : redo_match(r, t, why, whysize);
+	int rc = r->fd < 0 ? OVERLAY_LOG_SAME : overlay_log_match(r, t, why, whysize);
 
-	if (rc == REDO_OTHER)
+	if (rc == OVERLAY_LOG_OTHER)
 		return -ESTALE;
-	if (rc == REDO_SAME_AS_WRITTEN) {
+	if (rc == OVERLAY_LOG_SAME_AS_WRITTEN) {
 		log_info("%s: its edits were written to the files: empty now", r->path);
-		rc = redo_remove(r);
+		rc = overlay_log_remove(r);
 	}
 	if (!rc && r->fd < 0)
 		return bind_new(r, t, over, why, whysize);
@@ -426,8 +428,8 @@ static int see_old_of(struct patches *p, const struct patch *x, uint8_t *chunk,
 {
 	int rc = 0;
 
-	for (uint64_t at = 0; at < x->size && !rc; at += REDO_CHUNK) {
-		uint64_t size = u64_min(REDO_CHUNK, x->size - at);
+	for (uint64_t at = 0; at < x->size && !rc; at += OVERLAY_LOG_CHUNK) {
+		uint64_t size = u64_min(OVERLAY_LOG_CHUNK, x->size - at);
 
 		rc = atomic_load_explicit(cancelled, memory_order_relaxed)
 			     ? -ECANCELED
@@ -440,7 +442,7 @@ static int see_old_of(struct patches *p, const struct patch *x, uint8_t *chunk,
 
 static int see_old(struct patches *p, const _Atomic bool *cancelled)
 {
-	CLEANUP(free) uint8_t *chunk = malloc(REDO_CHUNK);
+	CLEANUP(free) uint8_t *chunk = malloc(OVERLAY_LOG_CHUNK);
 	int rc = chunk ? 0 : -ENOMEM;
 
 	for (uint32_t i = 0; i < patches_count(p) && !rc; i++)
@@ -450,25 +452,26 @@ static int see_old(struct patches *p, const _Atomic bool *cancelled)
 }
 
 /* Bytes come behind the ranges. */
-static int lay(struct redo *r, const struct patches *p)
+static int lay(struct overlay_log *r, const struct patches *p)
 {
-	struct list own = { .items = NULL };
-	uint64_t at = r->end + REDO_COMMIT + (uint64_t)patches_count(p) * REDO_RANGE;
+	struct vec own = { .items = NULL };
+	uint64_t at =
+		r->end + OVERLAY_LOG_COMMIT + (uint64_t)patches_count(p) * OVERLAY_LOG_RANGE;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < patches_count(p) && !rc; i++) {
 		const struct patch *x = patches_get(p, i);
-		struct layer_range *range = list_add(&own, sizeof(*range));
+		struct overlay_map_range *range = vec_add(&own, sizeof(*range));
 
 		if (range)
-			*range = (struct layer_range){ x->offset, x->size, at, x->file };
+			*range = (struct overlay_map_range){ x->offset, x->size, at, x->file };
 		else
 			rc = -ENOMEM;
 		at += x->size;
 	}
-	r->next_end = redo_align(at);
+	r->next_end = overlay_log_align(at);
 	if (!rc)
-		rc = layer_merge(&r->next, &r->layer.ranges, &own);
+		rc = overlay_map_merge(&r->next, &r->layer.ranges, &own);
 	free(own.items);
 	return rc;
 }
@@ -477,7 +480,7 @@ static void put_edit(struct out *o, const struct patches *p)
 {
 	for (uint32_t i = 0; i < patches_count(p); i++) {
 		const struct patch *x = patches_get(p, i);
-		uint8_t row[REDO_RANGE];
+		uint8_t row[OVERLAY_LOG_RANGE];
 
 		put_le64(row, x->offset);
 		put_le64(row + 8, x->size);
@@ -489,8 +492,8 @@ static void put_edit(struct out *o, const struct patches *p)
 }
 
 /* The first 64 bytes; they are written last. */
-static void set_commit(struct redo *r, enum redo_kind kind, uint32_t nranges, uint64_t bytes,
-		       uint64_t sum)
+static void set_commit(struct overlay_log *r, enum overlay_log_kind kind, uint32_t nranges,
+		       uint64_t bytes, uint64_t sum)
 {
 	uint8_t *h = r->commit;
 
@@ -500,31 +503,32 @@ static void set_commit(struct redo *r, enum redo_kind kind, uint32_t nranges, ui
 	put_le64(h + 8, bytes);
 	put_le64(h + 16, r->edits + 1);
 	put_le64(h + 24, sum);
-	put_le64(h + REDO_COMMIT_SUMMED, XXH3_64bits_withSeed(h, REDO_COMMIT_SUMMED, r->seed));
+	put_le64(h + OVERLAY_LOG_COMMIT_SUMMED,
+		 XXH3_64bits_withSeed(h, OVERLAY_LOG_COMMIT_SUMMED, r->seed));
 }
 
-static int write_edit(struct redo *r, const struct patches *p)
+static int write_edit(struct overlay_log *r, const struct patches *p)
 {
 	struct out o;
 	uint64_t sum;
-	int rc = begin_out(&o, r->fd, r->end + REDO_COMMIT, r->seed);
+	int rc = begin_out(&o, r->fd, r->end + OVERLAY_LOG_COMMIT, r->seed);
 
 	if (rc)
 		return rc;
 	put_edit(&o, p);
 	rc = end_out(&o, &sum);
-	set_commit(r, REDO_EDIT, patches_count(p), p->bytes, sum);
+	set_commit(r, OVERLAY_LOG_EDIT, patches_count(p), p->bytes, sum);
 	return rc || !fdatasync(r->fd) ? rc : -errno;
 }
 
-int redo_drop(struct redo *r)
+int overlay_log_drop(struct overlay_log *r)
 {
 	free(r->next.items);
-	r->next = (struct list){ .items = NULL };
+	r->next = (struct vec){ .items = NULL };
 	return cut(r);
 }
 
-int redo_begin(struct redo *r, struct patches *p, const _Atomic bool *cancelled)
+int overlay_log_begin(struct overlay_log *r, struct patches *p, const _Atomic bool *cancelled)
 {
 	int rc = r->torn ? cut(r) : 0;
 
@@ -535,18 +539,18 @@ int redo_begin(struct redo *r, struct patches *p, const _Atomic bool *cancelled)
 	if (!rc)
 		rc = write_edit(r, p);
 	if (rc)
-		redo_drop(r);
+		overlay_log_drop(r);
 	return rc;
 }
 
-static int write_commit(struct redo *r)
+static int write_commit(struct overlay_log *r)
 {
 	int rc = fd_write_all(r->fd, r->commit, sizeof(r->commit), r->end);
 
 	return rc || !fdatasync(r->fd) ? rc : -errno;
 }
 
-int redo_end(struct redo *r)
+int overlay_log_end(struct overlay_log *r)
 {
 	int rc = write_commit(r);
 
@@ -554,21 +558,21 @@ int redo_end(struct redo *r)
 		return rc;
 	free(r->layer.ranges.items);
 	r->layer.ranges = r->next;
-	r->next = (struct list){ .items = NULL };
+	r->next = (struct vec){ .items = NULL };
 	r->end = r->next_end;
 	r->edits++;
 	return 0;
 }
 
-int redo_note_written(struct redo *r, const struct table *t)
+int overlay_log_note_written(struct overlay_log *r, const struct table *t)
 {
-	uint8_t identity[REDO_IDENTITY];
+	uint8_t identity[OVERLAY_LOG_IDENTITY];
 	struct out o;
 	uint64_t sum;
 	int rc = r->torn && !r->written ? cut(r) : 0, end;
 
 	if (!rc)
-		rc = begin_out(&o, r->fd, r->end + REDO_COMMIT, r->seed);
+		rc = begin_out(&o, r->fd, r->end + OVERLAY_LOG_COMMIT, r->seed);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {
@@ -576,7 +580,7 @@ int redo_note_written(struct redo *r, const struct table *t)
 		put(&o, identity, sizeof(identity));
 	}
 	end = end_out(&o, &sum);
-	set_commit(r, REDO_WRITTEN, 0, 0, sum);
+	set_commit(r, OVERLAY_LOG_WRITTEN, 0, 0, sum);
 	if (!rc)
 		rc = end;
 	if (!rc && fdatasync(r->fd))

@@ -26,77 +26,78 @@
 
 #include <stdatomic.h>
 
-#define REDO_NAME "fragfs-overlay"
+#define OVERLAY_LOG_NAME "fragfs-overlay"
 
-enum { REDO_IDENTITY = 36 };
+enum { OVERLAY_LOG_IDENTITY = 36 };
 
-struct redo_file {
+struct overlay_log_file {
 	char *name;
-	uint8_t identity[REDO_IDENTITY];
-	uint8_t written[REDO_IDENTITY]; /* where redo.written */
+	uint8_t identity[OVERLAY_LOG_IDENTITY];
+	uint8_t written[OVERLAY_LOG_IDENTITY]; /* where redo.written */
 };
 
-struct redo {
+struct overlay_log {
 	char *path; /* of the folder, for people */
 	int dir;    /* locked */
 	bool busy;  /* it is not: somebody else has it mounted */
 	int fd;     /* the log; -1: there is none, and what follows is 0 */
 	char *over; /* the checkpoint's folder */
-	struct redo_file *files;
+	struct overlay_log_file *files;
 	uint32_t nfiles;
 	uint64_t edits;
-	struct layer layer; /* what they made */
-	bool written;       /* the last commit is of that kind */
-	bool torn;          /* what may be behind the last commit is none */
-	uint64_t end;       /* of the edits */
+	struct overlay_map layer; /* what they made */
+	bool written;             /* the last commit is of that kind */
+	bool torn;                /* what may be behind the last commit is none */
+	uint64_t end;             /* of the edits */
 	uint64_t seed;
-	/* Between redo_begin and redo_end: */
-	struct list next; /* of the layer */
+	/* Between overlay_log_begin and overlay_log_end: */
+	struct vec next; /* of the layer */
 	uint64_t next_end;
 	uint8_t commit[64];
 };
 
-enum redo_use {
-	REDO_LOOK, /* also while others have it mounted */
-	REDO_CHANGE,
-	REDO_REMOVE, /* its log is not read */
+enum overlay_log_use {
+	OVERLAY_LOG_LOOK, /* also while others have it mounted */
+	OVERLAY_LOG_CHANGE,
+	OVERLAY_LOG_REMOVE, /* its log is not read */
 };
 
 /* -EBUSY: others have it mounted; -EBADMSG: it is damaged; -ENOTDIR ... */
-int redo_open(struct redo **r, const char *path, enum redo_use use, char *why, size_t whysize);
-void redo_close(struct redo *r);
+int overlay_log_open(struct overlay_log **r, const char *path, enum overlay_log_use use,
+		     char *why, size_t whysize);
+void overlay_log_close(struct overlay_log *r);
 
 /* What the log's files are, of which the table has those of the same names; the table's are claimed. */
-enum redo_match { REDO_SAME, REDO_SAME_AS_WRITTEN, REDO_OTHER };
-/* -errno.  With a line where it is REDO_OTHER. */
-int redo_match(struct redo *r, const struct table *t, char *why, size_t whysize);
+enum overlay_log_match { OVERLAY_LOG_SAME, OVERLAY_LOG_SAME_AS_WRITTEN, OVERLAY_LOG_OTHER };
+/* -errno.  With a line where it is OVERLAY_LOG_OTHER. */
+int overlay_log_match(struct overlay_log *r, const struct table *t, char *why, size_t whysize);
 
 /* A log of these files, whose folder is `over`: the one there is, or a new one.  -ESTALE: it is of others;
  * -ENOTEMPTY: there are other things in its folder.
  */
-int redo_bind(struct redo *r, const struct table *t, const char *over, char *why,
-	      size_t whysize);
+int overlay_log_bind(struct overlay_log *r, const struct table *t, const char *over, char *why,
+		     size_t whysize);
 /* -ENOTEMPTY: other things are in its folder. */
-int redo_check_alone(const struct redo *r);
+int overlay_log_check_alone(const struct overlay_log *r);
 /* Whether its folder is that one, or below it. */
-bool redo_is_in(const struct redo *r, int folder);
+bool overlay_log_is_in(const struct overlay_log *r, int folder);
 
 /* Reads what the patches replace, seals them and has them on disk, as no commit yet.  On error nothing has changed.
  * -ECANCELED: *cancelled became true.
  */
-int redo_begin(struct redo *r, struct patches *p, const _Atomic bool *cancelled);
-/* They are a commit, and the layer has them: nobody looks at it now.  On error neither is so after redo_drop. */
-int redo_end(struct redo *r);
-int redo_drop(struct redo *r);
+int overlay_log_begin(struct overlay_log *r, struct patches *p, const _Atomic bool *cancelled);
+/* They are a commit, and the layer has them: nobody looks at it now.  On error neither is so after overlay_log_drop. */
+int overlay_log_end(struct overlay_log *r);
+int overlay_log_drop(struct overlay_log *r);
 
-/* The table's files, the log's, have all edits.  As redo_begin and redo_end in one. */
-int redo_note_written(struct redo *r, const struct table *t);
+/* The table's files, the log's, have all edits.  As overlay_log_begin and overlay_log_end in one. */
+int overlay_log_note_written(struct overlay_log *r, const struct table *t);
 /* There is no log any more.  -ENOENT: there was none. */
-int redo_remove(struct redo *r);
+int overlay_log_remove(struct overlay_log *r);
 
 /* ---- of overlay-log-read.c ---- */
 
 /* Of the log that r->fd is. */
-int redo_read(struct redo *r, char *why, size_t whysize);
+int overlay_log_read(struct overlay_log *r, char *why, size_t whysize);
 
 #endif

@@ -7,35 +7,35 @@
 
 #include <errno.h>
 
-void layer_fini(struct layer *l)
+void overlay_map_fini(struct overlay_map *l)
 {
 	free(l->ranges.items);
 }
 
 /* ---- laying one over the other ---- */
 
-static int put(struct list *out, const struct layer_range *r)
+static int put(struct vec *out, const struct overlay_map_range *r)
 {
-	struct layer_range *last =
-		out->count ? (struct layer_range *)out->items + out->count - 1 : NULL;
+	struct overlay_map_range *last =
+		out->count ? (struct overlay_map_range *)out->items + out->count - 1 : NULL;
 
 	if (last && last->file == r->file && last->offset + last->size == r->offset &&
 	    last->at + last->size == r->at) {
 		last->size += r->size;
 		return 0;
 	}
-	last = list_add(out, sizeof(*last));
+	last = vec_add(out, sizeof(*last));
 	if (last)
 		*last = *r;
 	return last ? 0 : -ENOMEM;
 }
 
-static bool is_before(const struct layer_range *a, const struct layer_range *b)
+static bool is_before(const struct overlay_map_range *a, const struct overlay_map_range *b)
 {
 	return a->file != b->file ? a->file < b->file : a->offset + a->size <= b->offset;
 }
 
-static void cut_front(struct layer_range *r, uint64_t size)
+static void cut_front(struct overlay_map_range *r, uint64_t size)
 {
 	r->offset += size;
 	r->at += size;
@@ -43,14 +43,14 @@ static void cut_front(struct layer_range *r, uint64_t size)
 }
 
 struct merging {
-	const struct list *below;
+	const struct vec *below;
 	uint32_t next;
-	struct layer_range rest; /* of the one that is looked at; size 0: none is left */
+	struct overlay_map_range rest; /* of the one that is looked at; size 0: none is left */
 };
 
 static void next_below(struct merging *m)
 {
-	const struct layer_range *all = m->below->items;
+	const struct overlay_map_range *all = m->below->items;
 
 	m->rest.size = 0;
 	if (m->next < m->below->count)
@@ -58,7 +58,7 @@ static void next_below(struct merging *m)
 }
 
 /* What of below comes before `above`; what that covers is left out. */
-static int put_before(struct list *out, struct merging *m, const struct layer_range *above)
+static int put_before(struct vec *out, struct merging *m, const struct overlay_map_range *above)
 {
 	uint64_t end = above->offset + above->size;
 	int rc = 0;
@@ -66,7 +66,7 @@ static int put_before(struct list *out, struct merging *m, const struct layer_ra
 	for (; m->rest.size && is_before(&m->rest, above) && !rc; next_below(m))
 		rc = put(out, &m->rest);
 	while (m->rest.size && !is_before(above, &m->rest) && !rc) {
-		struct layer_range head = m->rest;
+		struct overlay_map_range head = m->rest;
 
 		if (head.offset < above->offset) {
 			head.size = above->offset - head.offset;
@@ -81,9 +81,9 @@ static int put_before(struct list *out, struct merging *m, const struct layer_ra
 	return rc;
 }
 
-int layer_merge(struct list *out, const struct list *below, const struct list *above)
+int overlay_map_merge(struct vec *out, const struct vec *below, const struct vec *above)
 {
-	const struct layer_range *ranges = above->items;
+	const struct overlay_map_range *ranges = above->items;
 	struct merging m = { .below = below };
 	int rc = 0;
 
@@ -101,13 +101,13 @@ int layer_merge(struct list *out, const struct list *below, const struct list *a
 /* ---- looking ---- */
 
 /* The first that ends behind `offset`. */
-static uint32_t first_behind(const struct layer *l, uint32_t file, uint64_t offset)
+static uint32_t first_behind(const struct overlay_map *l, uint32_t file, uint64_t offset)
 {
-	uint32_t low = 0, high = layer_count(l);
+	uint32_t low = 0, high = overlay_map_count(l);
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
-		const struct layer_range *r = layer_get(l, middle);
+		const struct overlay_map_range *r = overlay_map_get(l, middle);
 
 		if (r->file < file || (r->file == file && r->offset + r->size <= offset))
 			low = middle + 1;
@@ -117,12 +117,13 @@ static uint32_t first_behind(const struct layer *l, uint32_t file, uint64_t offs
 	return low;
 }
 
-struct layer_run layer_find(const struct layer *l, const struct table *t, uint32_t file,
-			    uint64_t offset, uint64_t size)
+struct overlay_map_run overlay_map_find(const struct overlay_map *l, const struct table *t,
+					uint32_t file, uint64_t offset, uint64_t size)
 {
-	struct layer_run run = { t->files[file].fd, offset, size };
+	struct overlay_map_run run = { t->files[file].fd, offset, size };
 	uint32_t i = l ? first_behind(l, file, offset) : 0;
-	const struct layer_range *r = l && i < layer_count(l) ? layer_get(l, i) : NULL;
+	const struct overlay_map_range *r =
+		l && i < overlay_map_count(l) ? overlay_map_get(l, i) : NULL;
 
 	if (!r || r->file != file || r->offset >= offset + size)
 		return run;
@@ -130,18 +131,18 @@ struct layer_run layer_find(const struct layer *l, const struct table *t, uint32
 		run.size = r->offset - offset;
 		return run;
 	}
-	return (struct layer_run){ l->fd, r->at + (offset - r->offset),
-				   u64_min(size, r->offset + r->size - offset) };
+	return (struct overlay_map_run){ l->fd, r->at + (offset - r->offset),
+					 u64_min(size, r->offset + r->size - offset) };
 }
 
-int layer_read(const struct layer *l, const struct table *t, uint32_t file, uint64_t offset,
-	       void *to, uint64_t size)
+int overlay_map_read(const struct overlay_map *l, const struct table *t, uint32_t file,
+		     uint64_t offset, void *to, uint64_t size)
 {
 	uint8_t *bytes = to;
 	int rc = 0;
 
 	while (size && !rc) {
-		struct layer_run run = layer_find(l, t, file, offset, size);
+		struct overlay_map_run run = overlay_map_find(l, t, file, offset, size);
 
 		rc = fd_read_all(run.fd, bytes, run.size, run.at);
 		bytes += run.size;

@@ -10,7 +10,7 @@
 
 enum { CRC_BYTES = 4 };
 
-void patches_init(struct patches *p, const struct table *table, const struct layer *layer)
+void patches_init(struct patches *p, const struct table *table, const struct overlay_map *layer)
 {
 	*p = (struct patches){ .table = table, .layer = layer };
 }
@@ -34,7 +34,7 @@ static struct patch *items(const struct patches *p)
 int patches_add(struct patches *p, uint32_t file, uint64_t offset, uint64_t size,
 		const void *bytes)
 {
-	struct patch *patch = list_add(&p->all, sizeof(*patch));
+	struct patch *patch = vec_add(&p->all, sizeof(*patch));
 
 	assert(size);
 	if (!patch)
@@ -49,7 +49,7 @@ int patches_add(struct patches *p, uint32_t file, uint64_t offset, uint64_t size
 
 void *patches_lend(struct patches *p, uint64_t size)
 {
-	void **slot = list_add(&p->owned, sizeof(*slot));
+	void **slot = vec_add(&p->owned, sizeof(*slot));
 
 	if (!slot)
 		return NULL;

@@ -31,15 +31,16 @@ struct patch_crc {
 
 struct patches {
 	const struct table *table;
-	const struct layer *layer; /* over the table's files; NULL: none */
-	struct list all;           /* struct patch */
-	struct list owned;         /* void * */
+	const struct overlay_map *layer; /* over the table's files; NULL: none */
+	struct vec all;                  /* struct patch */
+	struct vec owned;                /* void * */
 	struct patch_crc *crcs;
 	uint32_t ncrcs;
 	uint64_t bytes; /* after finish */
 };
 
-void patches_init(struct patches *p, const struct table *table, const struct layer *layer);
+void patches_init(struct patches *p, const struct table *table,
+		  const struct overlay_map *layer);
 void patches_fini(struct patches *p);
 
 /* bytes stay the caller's until patches_fini. */
@@ -61,11 +62,11 @@ static inline const struct patch *patches_get(const struct patches *p, uint32_t 
 	return (const struct patch *)p->all.items + i;
 }
 
-/* What is there now.  As layer_read. */
+/* What is there now.  As overlay_map_read. */
 static inline int patches_read_old(const struct patches *p, uint32_t file, uint64_t offset,
 				   void *to, uint64_t size)
 {
-	return layer_read(p->layer, p->table, file, offset, to, size);
+	return overlay_map_read(p->layer, p->table, file, offset, to, size);
 }
 
 /* Whether some of the bytes are among them. */

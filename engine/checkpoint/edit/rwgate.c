@@ -4,21 +4,21 @@
 #include "engine/base/thread.h"
 #include "engine/checkpoint/edit/rwgate.h"
 
-void gate_init(struct gate *g)
+void rwgate_init(struct rwgate *g)
 {
-	*g = (struct gate){ .last = &g->first };
+	*g = (struct rwgate){ .last = &g->first };
 	pthread_mutex_init(&g->lock, NULL);
 	thread_cond_init(&g->empty);
 }
 
-void gate_fini(struct gate *g)
+void rwgate_fini(struct rwgate *g)
 {
 	assert(!g->inside && !g->first);
 	pthread_cond_destroy(&g->empty);
 	pthread_mutex_destroy(&g->lock);
 }
 
-void gate_enter(struct gate *g, struct gate_pass *pass)
+void rwgate_enter(struct rwgate *g, struct rwgate_pass *pass)
 {
 	bool shut;
 
@@ -36,7 +36,7 @@ void gate_enter(struct gate *g, struct gate_pass *pass)
 		pass->go(pass);
 }
 
-void gate_leave(struct gate *g)
+void rwgate_leave(struct rwgate *g)
 {
 	pthread_mutex_lock(&g->lock);
 	assert(g->inside);
@@ -46,31 +46,31 @@ void gate_leave(struct gate *g)
 }
 
 /* From here on all who wait are inside. */
-static struct gate_pass *open_all(struct gate *g)
+static struct rwgate_pass *open_all(struct rwgate *g)
 {
-	struct gate_pass *waiting = g->first;
+	struct rwgate_pass *waiting = g->first;
 
 	g->shut = false;
-	for (struct gate_pass *p = waiting; p; p = p->next)
+	for (struct rwgate_pass *p = waiting; p; p = p->next)
 		g->inside++;
 	g->first = NULL;
 	g->last = &g->first;
 	return waiting;
 }
 
-static void let_go(struct gate_pass *waiting)
+static void let_go(struct rwgate_pass *waiting)
 {
 	while (waiting) {
-		struct gate_pass *next = waiting->next;
+		struct rwgate_pass *next = waiting->next;
 
 		waiting->go(waiting);
 		waiting = next;
 	}
 }
 
-int gate_shut(struct gate *g, unsigned seconds)
+int rwgate_shut(struct rwgate *g, unsigned seconds)
 {
-	struct gate_pass *waiting = NULL;
+	struct rwgate_pass *waiting = NULL;
 	struct timespec until = thread_in_ms(1000ULL * seconds);
 	int rc = 0;
 
@@ -86,9 +86,9 @@ int gate_shut(struct gate *g, unsigned seconds)
 	return -rc;
 }
 
-void gate_open(struct gate *g)
+void rwgate_open(struct rwgate *g)
 {
-	struct gate_pass *waiting;
+	struct rwgate_pass *waiting;
 
 	pthread_mutex_lock(&g->lock);
 	waiting = open_all(g);

@@ -10,29 +10,29 @@
 
 #include <pthread.h>
 
-struct gate_pass { /* the caller's memory until go is called */
-	/* Inside, in the caller's thread or that of gate_open. */
-	void (*go)(struct gate_pass *pass);
-	struct gate_pass *next; /* the gate's */
+struct rwgate_pass { /* the caller's memory until go is called */
+	/* Inside, in the caller's thread or that of rwgate_open. */
+	void (*go)(struct rwgate_pass *pass);
+	struct rwgate_pass *next; /* the gate's */
 };
 
-struct gate {
+struct rwgate {
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t empty;
 	bool shut;
 	unsigned inside;
-	struct gate_pass *first, **last; /* who waits */
+	struct rwgate_pass *first, **last; /* who waits */
 };
 
-void gate_init(struct gate *g);
-void gate_fini(struct gate *g);
+void rwgate_init(struct rwgate *g);
+void rwgate_fini(struct rwgate *g);
 
-/* Calls go, now or later; gate_leave belongs to it. */
-void gate_enter(struct gate *g, struct gate_pass *pass);
-void gate_leave(struct gate *g);
+/* Calls go, now or later; rwgate_leave belongs to it. */
+void rwgate_enter(struct rwgate *g, struct rwgate_pass *pass);
+void rwgate_leave(struct rwgate *g);
 
 /* -ETIMEDOUT: there is still somebody inside; it stays open. */
-int gate_shut(struct gate *g, unsigned seconds);
-void gate_open(struct gate *g);
+int rwgate_shut(struct rwgate *g, unsigned seconds);
+void rwgate_open(struct rwgate *g);
 
 #endif

@@ -18,7 +18,7 @@ struct dcp_file {
 void dcp_files_close(struct dcp_files *f)
 {
 	free(f->files.items);
-	f->files = (struct list){ 0 };
+	f->files = (struct vec){ 0 };
 }
 
 /* "__3_0.distcp" is rank 3's; what is not named so is rank 0's. */
@@ -66,7 +66,7 @@ static int add(struct dcp_files *f, const char *name, uint32_t i)
 
 	if (number < 0)
 		return number;
-	if (!list_add(&f->files, sizeof(struct dcp_file)))
+	if (!vec_add(&f->files, sizeof(struct dcp_file)))
 		return -ENOMEM;
 	memmove(file_at(f, i + 1), file_at(f, i),
 		(f->files.count - 1 - i) * sizeof(struct dcp_file));

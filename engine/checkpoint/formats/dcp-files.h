@@ -13,7 +13,7 @@
 struct dcp_files {
 	const struct folder *folder;
 	struct table *table;
-	struct list files; /* of the table, by name */
+	struct vec files; /* of the table, by name */
 	uint32_t newest;
 };
 

@@ -53,11 +53,11 @@ static int check_chunk(struct filling *l, const struct dcp_name *x, const struct
 		       const struct dcp_chunk *chunk, const struct torch_source *s,
 		       struct torchfile_tensor *out)
 {
-	char why[TORCH_UNFIT_MAX];
+	char why[TORCH_UNSUPPORTED_MAX];
 	struct parse_error error;
 	int rc = torchfile_tensor(&s->torch, s->root, out, &error);
 
-	if (rc && torch_unfit(s->torch.pickle, s->root, why)) {
+	if (rc && torch_unsupported(s->torch.pickle, s->root, why)) {
 		dcp_files_skip(&l->files, x, why);
 		return 1;
 	}

@@ -27,7 +27,7 @@ static bool is_plain(const struct json_text *file)
 	       !memchr(file->bytes, '\0', file->size);
 }
 
-static void take_map(struct json *j, struct list *entries)
+static void take_map(struct json *j, struct vec *entries)
 {
 	struct entry e, *kept;
 
@@ -39,7 +39,7 @@ static void take_map(struct json *j, struct list *entries)
 		json_take_string(j, &e.file);
 		if (!is_plain(&e.file))
 			json_fail(j, -EBADMSG, "not the name of a file in the same folder");
-		kept = j->rc ? NULL : list_add(entries, sizeof(e));
+		kept = j->rc ? NULL : vec_add(entries, sizeof(e));
 		if (kept)
 			*kept = e;
 		else
@@ -47,7 +47,7 @@ static void take_map(struct json *j, struct list *entries)
 	}
 }
 
-static int read_object(struct json *j, struct list *entries)
+static int read_object(struct json *j, struct vec *entries)
 {
 	struct json_text key;
 	bool found = false;
@@ -107,8 +107,7 @@ static int add_place(struct safetensors_index *x, const struct entry *e, bool ne
 	return 0;
 }
 
-static int take_all(struct safetensors_index *x, struct list *entries,
-		    struct parse_error *error)
+static int take_all(struct safetensors_index *x, struct vec *entries, struct parse_error *error)
 {
 	struct entry *e = entries->items;
 	int rc = 0;
@@ -135,7 +134,7 @@ static int take_all(struct safetensors_index *x, struct list *entries,
 int safetensors_index_open(struct safetensors_index *x, const struct blob *b,
 			   struct parse_error *error)
 {
-	struct list entries = { 0 };
+	struct vec entries = { 0 };
 	struct json json;
 	int rc = 0;
 

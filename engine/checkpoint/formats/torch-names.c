@@ -29,7 +29,7 @@ struct step {
 struct walk {
 	const struct pickle *p;
 	struct table *table;
-	struct list found; /* of struct torch_name */
+	struct vec found; /* of struct torch_name */
 	uint64_t cost, cost_max;
 	uint8_t *above; /* bits: nodes on the way */
 	uint32_t depth;
@@ -214,7 +214,7 @@ static void leave(struct walk *w)
 
 static int add_found(struct walk *w, const struct step *s)
 {
-	struct torch_name *n = list_add(&w->found, sizeof(*n));
+	struct torch_name *n = vec_add(&w->found, sizeof(*n));
 
 	if (!n)
 		return -ENOMEM;
@@ -228,13 +228,13 @@ static int add_found(struct walk *w, const struct step *s)
 /* Whether the object is a tensor that is not shown: then its attributes follow, if it has any. */
 static bool pass_unfit(struct walk *w, struct step *s)
 {
-	char why[TORCH_UNFIT_MAX];
+	char why[TORCH_UNSUPPORTED_MAX];
 
-	if (!torch_unfit(w->p, s->node, why))
+	if (!torch_unsupported(w->p, s->node, why))
 		return false;
 	w->name[s->named] = '\0';
 	table_skip(w->table, w->name, "%s", why);
-	s->node = torch_unfit_attributes(w->p, s->node);
+	s->node = torch_unsupported_attributes(w->p, s->node);
 	if (is_container(w->p, s->node))
 		enter(w, s);
 	return true;
@@ -281,11 +281,11 @@ static int walk(struct walk *w)
 static int find(struct walk *w, const char *alone)
 {
 	struct step root = { .node = pickle_root(w->p), .top = true }, named = root;
-	char why[TORCH_UNFIT_MAX];
+	char why[TORCH_UNSUPPORTED_MAX];
 
 	if (pickle_kind(w->p, root.node) == PICKLE_TENSOR)
 		return append(w, &root, alone) ? add_found(w, &root) : 0;
-	if (!torch_unfit(w->p, root.node, why))
+	if (!torch_unsupported(w->p, root.node, why))
 		enter(w, &root);
 	else if (append(w, &named, alone))
 		pass_unfit(w, &named);

@@ -73,10 +73,10 @@ void torch_source_skip(const struct torch_source *s, const char *name, uint32_t 
 		       const char *other)
 {
 	struct parse_error error = { "" };
-	char why[TORCH_UNFIT_MAX];
+	char why[TORCH_UNSUPPORTED_MAX];
 	struct torchfile_tensor x;
 
-	if (torch_unfit(s->torch.pickle, node, why))
+	if (torch_unsupported(s->torch.pickle, node, why))
 		table_skip(s->table, name, "%s", why);
 	else if (torchfile_tensor(&s->torch, node, &x, &error) == -EOPNOTSUPP)
 		table_skip(s->table, name, "%s", error.why);

@@ -170,11 +170,11 @@ static void add_key(struct zero_optim *o, const struct pickle *p, uint32_t node)
 /* A tensor without dimensions is a number, such as step, and so is one of one element beside a master of more. */
 static bool has_elements(const struct reading *r, uint32_t unit, uint32_t node)
 {
-	char why[TORCH_UNFIT_MAX];
+	char why[TORCH_UNSUPPORTED_MAX];
 	struct torchfile_tensor x, master;
 
 	if (!torch_source_tensor(r->source, node, &x))
-		return torch_unfit(r->p, node, why);
+		return torch_unsupported(r->p, node, why);
 	return x.tensor.ndim &&
 	       (x.tensor.numel != 1 ||
 		(torch_source_tensor(r->source, pickle_item(r->p, r->masters, unit), &master) &&

@@ -69,7 +69,7 @@ struct reading {
 	struct json json;
 	struct safetensors *s;
 	uint64_t data_size, data_at;
-	struct list drafts, sizes, facts;
+	struct vec drafts, sizes, facts;
 	bool has_facts;
 };
 
@@ -97,7 +97,7 @@ static void take_shape(struct reading *r, struct draft *d)
 	d->sizes = r->sizes.count;
 	json_enter(&r->json, '[');
 	while (json_next(&r->json)) {
-		size = list_add(&r->sizes, sizeof(*size));
+		size = vec_add(&r->sizes, sizeof(*size));
 		if (size)
 			json_take_integer(&r->json, size);
 		else
@@ -180,7 +180,7 @@ static void take_tensor(struct reading *r, const struct json_text *name)
 			json_skip(&r->json);
 	}
 	check_draft(r, &d);
-	kept = r->json.rc ? NULL : list_add(&r->drafts, sizeof(d));
+	kept = r->json.rc ? NULL : vec_add(&r->drafts, sizeof(d));
 	if (kept)
 		*kept = d;
 	else
@@ -201,7 +201,7 @@ static void take_facts(struct reading *r)
 	while (json_next(&r->json)) {
 		json_key(&r->json, &key);
 		json_take_string(&r->json, &value);
-		fact = r->json.rc ? NULL : list_add(&r->facts, sizeof(*fact));
+		fact = r->json.rc ? NULL : vec_add(&r->facts, sizeof(*fact));
 		if (fact)
 			*fact = (struct safetensors_fact){ key.bytes, value.bytes,
 							   (uint32_t)key.size,

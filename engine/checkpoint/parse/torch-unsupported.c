@@ -22,19 +22,21 @@ static const struct {
 	{ "_rebuild_meta_tensor_no_storage", "it has no values, on the device meta" },
 };
 
-static void put(char why[TORCH_UNFIT_MAX], const char *text, const struct pickle *p,
+static void put(char why[TORCH_UNSUPPORTED_MAX], const char *text, const struct pickle *p,
 		uint32_t global)
 {
 	size_t module_size = 0, size = 0;
 	const char *module = pickle_text(p, pickle_module(p, global), &module_size);
 	const char *name = pickle_text(p, pickle_name(p, global), &size);
 
-	snprintf(why, TORCH_UNFIT_MAX, "%s %.*s.%.*s", text, (int)u64_min(module_size, 80),
-		 module ? module : "", (int)u64_min(size, 80), name ? name : "");
+	snprintf(why, TORCH_UNSUPPORTED_MAX, "%s %.*s.%.*s", text,
+		 (int)u64_min(module_size, 80), module ? module : "", (int)u64_min(size, 80),
+		 name ? name : "");
 }
 
 /* (storage, offset, shape, stride, requires_grad, hooks, dtype, metadata) */
-static void say_of_v3(const struct pickle *p, uint32_t arguments, char why[TORCH_UNFIT_MAX])
+static void say_of_v3(const struct pickle *p, uint32_t arguments,
+		      char why[TORCH_UNSUPPORTED_MAX])
 {
 	uint32_t type = pickle_item(p, arguments, 6);
 	enum frag_dtype dtype;
@@ -42,7 +44,7 @@ static void say_of_v3(const struct pickle *p, uint32_t arguments, char why[TORCH
 	const char *name = pickle_text(p, pickle_name(p, type), &size);
 
 	if (name && torch_dtype_by_name(name, size, &dtype))
-		snprintf(why, TORCH_UNFIT_MAX, "%s", lazy);
+		snprintf(why, TORCH_UNSUPPORTED_MAX, "%s", lazy);
 	else
 		put(why, "its dtype is", p, type);
 }
@@ -57,14 +59,14 @@ static bool is_maker(const struct pickle *p, uint32_t callee)
 }
 
 static bool say(const struct pickle *p, uint32_t callee, uint32_t arguments,
-		char why[TORCH_UNFIT_MAX])
+		char why[TORCH_UNSUPPORTED_MAX])
 {
 	if (!is_maker(p, callee))
 		return false;
 	put(why, "it is made by", p, callee);
 	for (size_t i = 0; i < ARRAY_SIZE(reasons); i++)
 		if (pickle_is_text(p, pickle_name(p, callee), reasons[i].maker))
-			snprintf(why, TORCH_UNFIT_MAX, "%s", reasons[i].why);
+			snprintf(why, TORCH_UNSUPPORTED_MAX, "%s", reasons[i].why);
 	if (pickle_is_text(p, pickle_name(p, callee), "_rebuild_tensor_v3"))
 		say_of_v3(p, arguments, why);
 	return true;
@@ -76,7 +78,7 @@ static bool has_class(const struct pickle *p, uint32_t node)
 	return pickle_is_object(p, node, "torch._tensor", "_rebuild_from_type_v2");
 }
 
-bool torch_unfit(const struct pickle *p, uint32_t node, char why[TORCH_UNFIT_MAX])
+bool torch_unsupported(const struct pickle *p, uint32_t node, char why[TORCH_UNSUPPORTED_MAX])
 {
 	uint32_t arguments = pickle_arguments(p, node), class = pickle_item(p, arguments, 1);
 
@@ -90,7 +92,7 @@ bool torch_unfit(const struct pickle *p, uint32_t node, char why[TORCH_UNFIT_MAX
 	return true;
 }
 
-uint32_t torch_unfit_attributes(const struct pickle *p, uint32_t node)
+uint32_t torch_unsupported_attributes(const struct pickle *p, uint32_t node)
 {
 	return has_class(p, node) ? pickle_item(p, pickle_arguments(p, node), 3)
 				  : PICKLE_NOTHING;

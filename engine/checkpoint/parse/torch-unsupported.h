@@ -8,12 +8,12 @@
 
 #include "engine/checkpoint/parse/pickle.h"
 
-enum { TORCH_UNFIT_MAX = 200 };
+enum { TORCH_UNSUPPORTED_MAX = 200 };
 
 /* Why an object that is a tensor is not shown: "it is sparse".  false: it is no such object. */
-bool torch_unfit(const struct pickle *p, uint32_t node, char why[TORCH_UNFIT_MAX]);
+bool torch_unsupported(const struct pickle *p, uint32_t node, char why[TORCH_UNSUPPORTED_MAX]);
 
 /* The attributes of one of a class of its own, which may be tensors; PICKLE_NOTHING. */
-uint32_t torch_unfit_attributes(const struct pickle *p, uint32_t node);
+uint32_t torch_unsupported_attributes(const struct pickle *p, uint32_t node);
 
 #endif
