@@ -9,7 +9,7 @@
 #include "engine/api/api.h"
 #include "engine/base/log.h"
 #include "tests/bench/rows.h"
-#include "tests/unit/ucx-there.h"
+#include "tests/unit/transport/ucx-there.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

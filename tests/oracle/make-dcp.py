@@ -3,7 +3,7 @@
 """Writes small checkpoints of torch.distributed.checkpoint, and what is in them, to tests/data/dcp.
 
 Run by hand, see README.md.  Each case is a folder, and CASE.tree what a mount of it has, in the words of
-tests/unit/mounted.h; the values are those that the job held, gathered from its tensors, not read back.
+tests/unit/checkpoint/formats/mounted.h; the values are those that the job held, gathered from its tensors, not read back.
 """
 
 import argparse

@@ -7,7 +7,7 @@ Run by hand, see README.md.  For each NAME.pt there is a NAME.expect of lines of
     tensor PATH DTYPE SHAPE STRIDE CONTIGUOUS HEX    SHAPE and STRIDE a,b or -; HEX of the elements in order
     int PATH VALUE | real PATH VALUE | text PATH VALUE | object PATH NAME
 PATH is of keys and indices with '/' between; '.' is the root.
-NAME.tree is the same file mounted, in the words of tests/unit/mounted.h.
+NAME.tree is the same file mounted, in the words of tests/unit/checkpoint/formats/mounted.h.
 """
 
 import argparse

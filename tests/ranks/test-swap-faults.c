@@ -3,7 +3,7 @@
 
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
-#include "tests/unit/placed.h"
+#include "tests/unit/swap/swapped.h"
 
 #include "engine/node/peers.h"
 #include "engine/rank/view-owner.h"

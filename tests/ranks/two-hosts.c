@@ -7,7 +7,7 @@
  */
 
 #include "tests/ranks/processes.h"
-#include "tests/unit/ucx-there.h"
+#include "tests/unit/transport/ucx-there.h"
 
 #include <check.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef UNIT_MEMFILE_H
-#define UNIT_MEMFILE_H
+#ifndef TESTS_UNIT_MEMFILE_H
+#define TESTS_UNIT_MEMFILE_H
 
 /* A file in memory, to be parsed. */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef UNIT_WAITER_H
-#define UNIT_WAITER_H
+#ifndef TESTS_UNIT_WAITER_H
+#define TESTS_UNIT_WAITER_H
 
 /* For a test that waits until a request at the engine's door has ended. */
 
