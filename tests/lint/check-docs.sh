@@ -59,9 +59,9 @@ nm -D --defined-only "$top_builddir/.libs/libfrag.so" |
 differ "symbols: engine/frag.h, libfrag.so" "$TMPDIR/header" "$TMPDIR/symbols"
 
 # The environment that the engine looks at is in frag(3).
-grep -oh '"\(FRAG\|OMPI\|PMIX\|PMI\|SLURM\|TORCHELASTIC\|MASTER\)_[A-Za-z_]*"' engine/*.c |
+grep -oh '"\(FRAG\|OMPI\|PMIX\|PMI\|SLURM\|TORCHELASTIC\|MASTER\)_[A-Za-z_]*"' $(find engine -name '*.c') |
 	tr -d '"' | sort -u >"$TMPDIR/read"
-[ -s "$TMPDIR/read" ] || { echo "engine/*.c looks at no environment"; bad=1; }
+[ -s "$TMPDIR/read" ] || { echo "engine/ looks at no environment"; bad=1; }
 while read -r name; do
 	grep -q "^\.\(It \)\?Ev .*\b$name\b\|^.Pq with Ev $name" docs/frag.3 ||
 		{ echo "docs/frag.3 does not name $name"; bad=1; }
