@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/base/log.h"
 #include "engine/checkpoint/editor.h"
 #include "engine/checkpoint/fetch.h"

@@ -20,7 +20,7 @@
  *	gate open
  */
 
-#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/opened.h"
 
 struct overlay_log;
 

@@ -6,7 +6,7 @@
  * its page cache is copied in the caller's thread, the rest comes by the disk's.
  */
 
-#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/opened.h"
 
 /* As engine_read, engine_read_cancel. */
 void fetch_start(struct engine *e, struct engine_read *read);

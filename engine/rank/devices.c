@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "engine/collective/collective.h"
 #include "engine/rank/devices-internal.h"
 
 #include <errno.h>
