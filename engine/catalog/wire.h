@@ -17,7 +17,7 @@
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
  *    x -> r  VIEW_OPEN -> VIEW, VIEW_CLOSE       x -> c  COMMIT            c: the lowest live rank
  *    x -> r  READ -> DATA
- *    x -> r  ABOUT -> TOLD   words for people    c -> all PREPARE{boundary N} -> VOTE
+ *    x -> r  RANK_QUERY -> RANK_TEXT for people    c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
  *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED -> ACK, KNOWN   r waits at N
  *    x -> r  WAIT -> CHANGED {control page}      c -> all DECIDE{commit or not} -> ACK,
@@ -29,15 +29,15 @@
  *      REFUSE, in time: who has not come         r -> c  DROPPED           when x is, before its COMMIT
  *
  * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says that the trainers
- * stand at N.  x -> all KEEP every second, or it ends; x, or anybody with transaction 0, -> all THAW.
+ * stand at N.  x -> all RENEW every second, or it ends; x, or anybody with transaction 0, -> all THAW.
  *
  * A round, too: x -> r ROUND -> ACK in place of STAGE, and a COMMIT whose holders have one.  The communicator that
- * rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, whoever sees it fail -> members PART.
+ * rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, whoever sees it fail -> members DISBAND.
  *
- * x -> r COLLECT -> COLLECTED: a rank of x's host has bytes of x's view brought to its memory by a round, and says where;
+ * x -> r PREFETCH -> LANDED: a rank of x's host has bytes of x's view brought to its memory by a round, and says where;
  * VIEW_CLOSE of their number lets it go.
  *
- * r -> m MEET -> MET to all of a group's ranks: they meet in frag_gather or frag_scatter, before and after; m, the
+ * r -> m RENDEZVOUS -> RENDEZVOUS_OVER to all of a group's ranks: they meet in frag_gather or frag_scatter, before and after; m, the
  * lowest live rank of the group, counts them.
  *
  * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
@@ -99,16 +99,16 @@ enum wire_type {
 	WIRE_VIEW_CLOSE,
 	WIRE_WAIT,
 	WIRE_CHANGED,
-	WIRE_KEEP,
+	WIRE_RENEW,
 	WIRE_THAW,
 	WIRE_PASSED,
 	WIRE_DROPPED,
-	WIRE_ABOUT,
-	WIRE_TOLD,
+	WIRE_RANK_QUERY,
+	WIRE_RANK_TEXT,
 	WIRE_ROUND,
 	WIRE_INVITE,
 	WIRE_FORM,
-	WIRE_PART,
+	WIRE_DISBAND,
 	WIRE_RENDEZVOUS,
 	WIRE_RENDEZVOUS_OVER,
 	WIRE_FABRIC,
@@ -344,7 +344,7 @@ struct wire_piece { /* bytes to be sent by a round */
 	uint64_t offset;
 	uint64_t size;
 	uint32_t state;
-	uint32_t rank; /* COLLECT: whose */
+	uint32_t rank; /* PREFETCH: whose */
 };
 static_assert(sizeof(struct wire_piece) == 32, "wire");
 
@@ -430,11 +430,11 @@ struct wire_rendezvous_over { /* all have come, or not */
 };
 static_assert(sizeof(struct wire_rendezvous_over) == 32, "wire");
 
-struct wire_part {
+struct wire_disband {
 	uint64_t number;
 	char why[72];
 };
-static_assert(sizeof(struct wire_part) == 80, "wire");
+static_assert(sizeof(struct wire_disband) == 80, "wire");
 
 struct wire_decide {
 	uint64_t transaction[2];
@@ -450,7 +450,7 @@ struct wire_applied {
 };
 static_assert(sizeof(struct wire_applied) == 16, "wire");
 
-struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE, KEEP, THAW */
+struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE, RENEW, THAW */
 	uint64_t transaction[2];
 };
 
@@ -507,15 +507,15 @@ struct wire_known {
 };
 static_assert(sizeof(struct wire_known) == 24, "wire");
 
-struct wire_about {
+struct wire_rank_query {
 	char what[16]; /* "swap", "pinned", "arena" */
 };
 
-struct wire_told {     /* then size bytes of text */
-	uint32_t size; /* at most WIRE_CHUNK */
+struct wire_rank_text { /* then size bytes of text */
+	uint32_t size;  /* at most WIRE_CHUNK */
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_told) == 8, "wire");
+static_assert(sizeof(struct wire_rank_text) == 8, "wire");
 
 /* BARRIER: what the rank that comes has counted; PASSED: the most that any has, and all go on from. */
 struct wire_barrier {

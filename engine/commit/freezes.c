@@ -25,7 +25,7 @@ struct freeze {
 	uint64_t deadline_ms; /* for the boundary to come; HELD: of the bound */
 	uint64_t kept_ms;
 	unsigned outstanding; /* answers to THAW */
-	bool held, ended;     /* what ranks said to the last KEEP; to THAW */
+	bool held, ended;     /* what ranks said to the last RENEW; to THAW */
 	int result;
 };
 
@@ -157,7 +157,7 @@ static void keep(struct engine *e, struct freeze *f, uint64_t now)
 	f->kept_ms = now;
 	f->held = f->ended = false;
 	/* before, a rank that has not been asked to promise says that there is none */
-	say_to_all(e, f, WIRE_KEEP, f->phase == FREEZE_HELD ? on_kept : NULL);
+	say_to_all(e, f, WIRE_RENEW, f->phase == FREEZE_HELD ? on_kept : NULL);
 }
 
 /* ---- thawing ---- */

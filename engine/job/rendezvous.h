@@ -16,7 +16,7 @@
 int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		    uint64_t transaction[2]);
 
-/* MEET.  Engine thread, with the lock. */
+/* RENDEZVOUS.  Engine thread, with the lock. */
 void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		      const void *body);
 void rendezvous_turn(struct engine *e, uint64_t now);

@@ -81,13 +81,13 @@ static bool on_parted(struct engine *e, void *owner, uint64_t rank, const struct
 
 static void tell_members(struct engine *e, struct communicator *c, const char *why)
 {
-	struct wire_part part = { .number = c->number };
+	struct wire_disband part = { .number = c->number };
 
 	snprintf(part.why, sizeof(part.why), "rank %u: %s", e->rank, why);
 	for (uint32_t i = 0; i < c->nranks; i++)
 		if (c->ranks[i] != e->rank)
-			c->outstanding += !peers_call(e, c->ranks[i], WIRE_PART, &part, NULL, 0,
-						      on_parted, c, c->ranks[i]);
+			c->outstanding += !peers_call(e, c->ranks[i], WIRE_DISBAND, &part, NULL,
+						      0, on_parted, c, c->ranks[i]);
 }
 
 static bool has_lost_member(struct engine *e, const struct communicator *c, char why[64])
@@ -401,7 +401,7 @@ static int join(struct engine *e, struct communicator *c, const struct wire_form
 
 static void serve_part(struct engine *e, struct communicator *c, const void *body)
 {
-	struct wire_part told;
+	struct wire_disband told;
 
 	memcpy(&told, body, sizeof(told));
 	if (told.number == c->number && wire_text_ok(told.why, sizeof(told.why)) &&
@@ -416,7 +416,7 @@ void communicator_serve(struct engine *e, uint32_t peer, const struct wire_heade
 	struct wire_form form;
 	int rc = c ? 0 : -ENODEV;
 
-	if (c && header->type == WIRE_PART) {
+	if (c && header->type == WIRE_DISBAND) {
 		serve_part(e, c, body);
 	} else if (c && header->type == WIRE_FORM) {
 		memcpy(&form, body, sizeof(form));

@@ -33,7 +33,7 @@ int communicator_use(struct engine *e, const struct collective_ops *ops,
 /* Waits for what is under way.  The engine thread is gone. */
 void communicator_free(struct engine *e);
 
-/* INVITE, FORM, PART; life.  Engine thread, with the lock. */
+/* INVITE, FORM, DISBAND; life.  Engine thread, with the lock. */
 void communicator_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 			const void *body, const void *tail, size_t tail_size);
 void communicator_turn(struct engine *e, uint64_t now);

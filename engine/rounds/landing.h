@@ -5,7 +5,7 @@
 /* What a rank does for a mount of its host: has bytes of the mount's view sent to its memory by a round, from where the mount
  * copies them.
  *
- *   mount  COLLECT{view, pieces} -> rank: a slot, a round of that view -> COLLECTED{address}
+ *   mount  PREFETCH{view, pieces} -> rank: a slot, a round of that view -> LANDED{address}
  *   mount  copies the bytes, and after them their label: they are still its own
  *   mount  VIEW_CLOSE -> rank: the slot is another's
  *
@@ -30,7 +30,7 @@ void landing_free(struct engine *e);
 void *landing_slot_get(struct engine *e);
 void landing_slot_put(struct engine *e, const void *memory);
 
-/* COLLECT; VIEW_CLOSE, of whatever number.  Engine thread, with the lock. */
+/* PREFETCH; VIEW_CLOSE, of whatever number.  Engine thread, with the lock. */
 void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body, const void *tail, size_t tail_size);
 void landing_close(struct engine *e, const uint64_t id[2]);

@@ -127,8 +127,8 @@ static char *text_about(struct engine *e, const char *what)
 
 void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
-	struct wire_about about;
-	struct wire_told told = { 0 };
+	struct wire_rank_query about;
+	struct wire_rank_text told = { 0 };
 	CLEANUP(free) char *text = NULL;
 
 	memcpy(&about, body, sizeof(about));
@@ -144,5 +144,5 @@ void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *
 		return;
 	}
 	told.size = (uint32_t)swap_text_lines(text, WIRE_CHUNK);
-	node_send(e, peer, WIRE_TOLD, request, &told, text, told.size);
+	node_send(e, peer, WIRE_RANK_TEXT, request, &told, text, told.size);
 }

@@ -9,7 +9,7 @@
 /* Puts figures into the control page, now and then. */
 void serve_swap_turn(struct engine *e, uint64_t now);
 
-/* ABOUT. */
+/* RANK_QUERY. */
 void serve_about(struct engine *e, uint32_t peer, uint64_t request, const void *body);
 
 #endif

@@ -285,8 +285,8 @@ static void serve_hold(struct engine *e, uint32_t peer, const struct wire_header
 
 	memcpy(&t, body, sizeof(t));
 	node_ack(e, peer, header->request,
-		 header->type == WIRE_KEEP ? participant_keep(&e->edits, t.transaction)
-					   : participant_thaw(&e->edits, t.transaction));
+		 header->type == WIRE_RENEW ? participant_keep(&e->edits, t.transaction)
+					    : participant_thaw(&e->edits, t.transaction));
 }
 
 /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE. */
@@ -441,7 +441,7 @@ static bool serve_look(struct engine *e, const struct request *r)
 	case WIRE_VIEW_OPEN:
 		serve_view_open(e, r->peer, request, r->body);
 		return true;
-	case WIRE_ABOUT:
+	case WIRE_RANK_QUERY:
 		serve_about(e, r->peer, request, r->body);
 		return true;
 	case WIRE_WAIT:
@@ -470,7 +470,7 @@ static bool serve_edit(struct engine *e, const struct request *r)
 	case WIRE_DROPPED:
 		serve_dropped(e, r->body);
 		return true;
-	case WIRE_KEEP:
+	case WIRE_RENEW:
 	case WIRE_THAW:
 		serve_hold(e, r->peer, r->header, r->body);
 		return true;
@@ -498,7 +498,7 @@ static bool serve_round(struct engine *e, const struct request *r)
 		return true;
 	case WIRE_INVITE:
 	case WIRE_FORM:
-	case WIRE_PART:
+	case WIRE_DISBAND:
 		communicator_serve(e, r->peer, r->header, r->body, r->tail, r->tail_size);
 		return true;
 	}

@@ -12,7 +12,7 @@
 struct rank_query {
 	struct rank_query *next;
 	uint32_t rank;
-	struct wire_about question;
+	struct wire_rank_query question;
 	bool wanted, fetching, asked;
 	uint64_t began_ns; /* of the fetch */
 	uint64_t told_ns;  /* when the one began that text is of */
@@ -36,7 +36,7 @@ static void end(struct engine *e, struct rank_query *a, char *text, int status)
 static bool on_told(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
 	struct rank_query *a = owner;
-	bool told = !answer->status && answer->type == WIRE_TOLD;
+	bool told = !answer->status && answer->type == WIRE_RANK_TEXT;
 	int status = answer->status ? answer->status : told ? -ENOMEM : -EPROTO;
 
 	a->asked = false;
@@ -47,7 +47,7 @@ static bool on_told(struct engine *e, void *owner, uint64_t tag, const struct an
 
 static void ask(struct engine *e, struct rank_query *a)
 {
-	int rc = peers_call(e, a->rank, WIRE_ABOUT, &a->question, NULL, 0, on_told, a, 0);
+	int rc = peers_call(e, a->rank, WIRE_RANK_QUERY, &a->question, NULL, 0, on_told, a, 0);
 
 	a->asked = !rc;
 	if (rc && rc != -EAGAIN)

@@ -101,7 +101,7 @@ START_TEST(who_fails_unheard_while_it_is_opened_is_asked)
 		use(rank);
 	until_it_says(1, "connecting");
 	until_it_says(2, "connecting");
-	loss = (struct loss){ .from = 1, .to = 0, .type = WIRE_PART };
+	loss = (struct loss){ .from = 1, .to = 0, .type = WIRE_DISBAND };
 	asleep[3] = true;
 	lose(1, 2);
 	while (!loss.dropped)

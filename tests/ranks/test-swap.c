@@ -374,11 +374,11 @@ START_TEST(words_that_do_not_come_or_are_others_are_not_known)
 {
 	open_job(JOB_SWAP);
 	job_frag(&job, 1)->engine->yield = turn;
-	faults_add(
-		&(struct fault){ FAULT_SEND, .type = WIRE_TOLD, .acked = true, .count = MANY });
+	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_RANK_TEXT, .acked = true,
+				    .count = MANY });
 	expect_words(0, "swap", "not known: Protocol error");
 	faults_clear();
-	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_TOLD, .count = MANY });
+	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_RANK_TEXT, .count = MANY });
 	expect_words(0, "swap", "not known: Connection timed out");
 	faults_clear();
 	expect_words(0, "swap", "\nstates 3\n");

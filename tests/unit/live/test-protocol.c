@@ -524,7 +524,7 @@ static bool a_reader_sends(enum wire_type type)
 	return type == WIRE_HELLO || type == WIRE_TABLE_GET || type == WIRE_CATALOG_GET ||
 	       type == WIRE_STATES_GET || type == WIRE_READ || type == WIRE_VIEW_OPEN ||
 	       type == WIRE_VIEW_CLOSE || type == WIRE_PING || type == WIRE_WAIT ||
-	       type == WIRE_ABOUT || type == WIRE_PREFETCH;
+	       type == WIRE_RANK_QUERY || type == WIRE_PREFETCH;
 }
 
 /* Answers to nobody's question are passed over in silence. */
@@ -599,7 +599,7 @@ START_TEST(what_ranks_agree_on_does_not_come_from_others)
 	static const enum wire_type of_ranks[] = { WIRE_LEAVE,   WIRE_BARRIER,     WIRE_PREPARE,
 						   WIRE_ARRIVED, WIRE_CATALOG_PUT, WIRE_DROPPED,
 						   WIRE_ROUND,   WIRE_INVITE,      WIRE_FORM,
-						   WIRE_PART,    WIRE_LEFT };
+						   WIRE_DISBAND, WIRE_LEFT };
 	uint8_t body[1024] = { 0 };
 
 	join_all();
