@@ -49,6 +49,22 @@ static inline uint64_t u64_max(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
+/* The first i of [0, n) for which `before` is false; n: there is none.  `before` may use i, and is true up to some i and
+ * false from there on.
+ */
+#define LOWER_BOUND(n, i, before)                                                              \
+	({                                                                                     \
+		uint64_t low_ = 0, high_ = (n);                                                \
+		while (low_ < high_) {                                                         \
+			uint64_t i = low_ + (high_ - low_) / 2;                                \
+			if (before)                                                            \
+				low_ = i + 1;                                                  \
+			else                                                                   \
+				high_ = i;                                                     \
+		}                                                                              \
+		low_;                                                                          \
+	})
+
 /* divisor > 0; never overflows. */
 static inline uint64_t u64_div_ceil(uint64_t n, uint64_t divisor)
 {

@@ -261,17 +261,7 @@ static uint64_t flat_padding(const struct layout *l, uint32_t shard)
 /* The first parameter whose sub-group is not below sub: sub[] never falls. */
 static uint32_t first_param_of(const struct layout *l, uint32_t sub)
 {
-	uint32_t low = 0, high = l->nparams;
-
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (l->sub[middle] < sub)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return (uint32_t)LOWER_BOUND(l->nparams, i, l->sub[i] < sub);
 }
 
 uint64_t layout_padding(const struct layout *l, uint32_t shard, uint32_t sub)
