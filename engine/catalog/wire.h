@@ -17,7 +17,7 @@
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
  *    x -> r  VIEW_OPEN -> VIEW, VIEW_CLOSE       x -> c  COMMIT            c: the lowest live rank
  *    x -> r  READ -> DATA
- *    x -> r  RANK_QUERY -> RANK_TEXT for people    c -> all PREPARE{boundary N} -> VOTE
+ *    x -> r  RANK_QUERY -> RANK_TEXT           c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
  *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED -> ACK, KNOWN   r waits at N
  *    x -> r  WAIT -> CHANGED {control page}      c -> all DECIDE{commit or not} -> ACK,
