@@ -2,9 +2,9 @@
 #ifndef ENGINE_ENGINE_OPS_H
 #define ENGINE_ENGINE_OPS_H
 
-/* What stands behind engine.h: a job, or a checkpoint.  Each function of the door is the one of that name
- * here, with the same promises.  What a struct engine *, engine_file * or engine_events * points to begins
- * with the structs below.
+/* What stands behind engine.h: a job, or a checkpoint.  Each function of the door is the one of
+ * that name here, with the same promises.  What a struct engine *, engine_file * or
+ * engine_events * points to begins with the structs below.
  */
 
 #include "engine/engine.h"

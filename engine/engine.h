@@ -4,8 +4,8 @@
 
 /* The door of the engine for fs/ and the helpers: an observer of a job, or a checkpoint.
  *
- * Any thread may call any function here.  What a function copies out is the caller's; the names and
- * arrays an engine_param or engine_group points to live until engine_close.
+ * Any thread may call any function here.  What a function copies out is the caller's; the names
+ * and arrays an engine_param or engine_group points to live until engine_close.
  */
 
 #include "engine/base/base.h"
@@ -31,10 +31,10 @@ struct engine_options {
 	bool incoherent; /* edits of a checkpoint's fp32 leave the low-precision values as they are */
 };
 
-/* Connects and fetches the catalog; blocks at most timeout_ms.  On error why (whysize bytes) has one
- * line for the user, such as "127.0.0.1:21017: 3 of 4 ranks have joined; not yet: 2".
- * -EINVAL, -ENOENT, -ECONNREFUSED (nobody there), -EAGAIN (not ready), -EACCES, -ENOKEY (key), -EPROTO
- * (version), -ETIMEDOUT.
+/* Connects and fetches the catalog; blocks at most timeout_ms.  On error why (whysize bytes)
+ * has one line for the user, such as "127.0.0.1:21017: 3 of 4 ranks have joined; not yet: 2".
+ * -EINVAL, -ENOENT, -ECONNREFUSED (nobody there), -EAGAIN (not ready), -EACCES, -ENOKEY (key),
+ * -EPROTO (version), -ETIMEDOUT.
  */
 int engine_open(struct engine **e, const struct engine_options *options, char *why,
 		size_t whysize);
@@ -42,10 +42,13 @@ void engine_close(struct engine *e);
 
 /* Do they name a checkpoint, not a job?  By their form alone. */
 bool engine_is_checkpoint(const struct engine_options *options);
-/* An edit of the checkpoint was interrupted: opening it undoes that, and must be able to write. */
+/* An edit of the checkpoint was interrupted: opening it undoes that, and must be able to write.
+ */
 bool engine_is_unfinished(const struct engine_options *options);
 
-/* A job: what is there changes.  False: a checkpoint, of which there are no changes to wait for, and no events. */
+/* A job: what is there changes.  False: a checkpoint, of which there are no changes to wait
+ * for, and no events.
+ */
 bool engine_is_live(struct engine *e);
 
 /* ---- what there is; the params and groups of a job do not change while it is mounted ---- */
@@ -74,13 +77,14 @@ struct engine_group {
 };
 
 uint32_t engine_nparams(struct engine *e);
-/* A checkpoint's buffers are numbered behind the parameters, and asked about in the same way. */
+/* A checkpoint's buffers are numbered behind the parameters, and asked about in the same way.
+ */
 uint32_t engine_nbuffers(struct engine *e);
 uint32_t engine_ngroups(struct engine *e);
 uint32_t engine_nranks(struct engine *e);
 
-/* A checkpoint of several model-parallel ranks is one tree each: parts, whose parameters, buffers, groups and
- * ranks are neighbours, and whose name is their parameters' coordinate.
+/* A checkpoint of several model-parallel ranks is one tree each: parts, whose parameters,
+ * buffers, groups and ranks are neighbours, and whose name is their parameters' coordinate.
  */
 struct engine_part {
 	const char *name; /* "mp_rank_00" */
@@ -98,7 +102,8 @@ bool engine_part(struct engine *e, uint32_t part, struct engine_part *out);
 bool engine_param(struct engine *e, uint32_t param, struct engine_param *out);
 bool engine_group(struct engine *e, uint32_t group, struct engine_group *out);
 
-/* ---- states: they come and go; engine_epoch grows when any did, or a rank came or went ---- */
+/* ---- states: they come and go; engine_epoch grows when any did, or a rank came or went ----
+ */
 
 enum {
 	ENGINE_STATE_WRITABLE = 1 << 0,
@@ -115,9 +120,10 @@ struct engine_state {
 
 uint64_t engine_epoch(struct engine *e);
 
-/* What there is now is asked of the ranks, and who needs an answer that is not here waits for it, at most
- * timeout_ms: in engine_states and all down to engine_hypers, in engine_rank_arena, and in engine_file_open.  A
- * thread in a hurry is told -EAGAIN instead, and that engine_epoch will have grown when it may try again.
+/* What there is now is asked of the ranks, and who needs an answer that is not here waits for
+ * it, at most timeout_ms: in engine_states and all down to engine_hypers, in engine_rank_arena,
+ * and in engine_file_open.  A thread in a hurry is told -EAGAIN instead, and that engine_epoch
+ * will have grown when it may try again.
  */
 struct engine_hurry {
 	uint64_t since_ns; /* the engine's, kept from one try to the next; 0 at first */
@@ -125,18 +131,20 @@ struct engine_hurry {
 
 /* Of what this thread calls from now on; NULL: it is in no hurry, as all are at first. */
 void engine_hurry(struct engine_hurry *hurry);
-/* Since when (monotonic) an answer must have been asked for to be one: since the first try, or now. */
+/* Since when (monotonic) an answer must have been asked for to be one: since the first try, or
+ * now.
+ */
 uint64_t engine_asked_since(void);
 
-/* Both return how many there are, sorted by key, and write at most max; -ENOENT: no such param, rank.
- * The second: what that rank holds of it.
+/* Both return how many there are, sorted by key, and write at most max; -ENOENT: no such param,
+ * rank. The second: what that rank holds of it.
  */
 int engine_states(struct engine *e, uint32_t param, struct engine_state *out, int max);
 int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 		       struct engine_state *out, int max);
 
-/* States of a rank's whole flat partition, padding included, and a group's hyper-parameters (dtype
- * FRAG_F64).
+/* States of a rank's whole flat partition, padding included, and a group's hyper-parameters
+ * (dtype FRAG_F64).
  */
 int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
 			    struct engine_state *out, int max);
@@ -195,10 +203,10 @@ struct engine_job {
 
 void engine_job(struct engine *e, struct engine_job *out);
 
-/* Waits until the job's step, generation or phase may be another than it was when engine_changes said
- * `seen`; ask that first, then look, then wait.  The caller's memory until done is called: exactly once,
- * from another thread, with 0 or -ECANCELED.  done may wait again with the same struct: a cancel that came
- * meanwhile holds.
+/* Waits until the job's step, generation or phase may be another than it was when
+ * engine_changes said `seen`; ask that first, then look, then wait.  The caller's memory until
+ * done is called: exactly once, from another thread, with 0 or -ECANCELED.  done may wait again
+ * with the same struct: a cancel that came meanwhile holds.
  */
 struct engine_wait {
 	uint64_t seen;
@@ -215,9 +223,9 @@ void engine_wait_epoch(struct engine *e, struct engine_wait *wait);
 /* Idempotent; not after the last done has returned. */
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
-/* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no such, or, with errno
- * EAGAIN, this thread is in a hurry.
- * what: "config", "health" (engine/catalog/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", a
+/* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no
+ * such, or, with errno EAGAIN, this thread is in a hurry. what: "config", "health"
+ * (engine/catalog/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", a
  * checkpoint's "source".
  */
 char *engine_text(struct engine *e, const char *what);
@@ -225,7 +233,9 @@ char *engine_text(struct engine *e, const char *what);
 /* The same of one rank of a job: "swap", "pinned", "arena" (engine/rank/arena-memory.h). */
 char *engine_rank_text(struct engine *e, uint32_t rank, const char *what);
 
-/* Whether a rank of a job has an arena.  -ENOENT: no such rank; -EIO, -ETIMEDOUT: it cannot be asked. */
+/* Whether a rank of a job has an arena.  -ENOENT: no such rank; -EIO, -ETIMEDOUT: it cannot be
+ * asked.
+ */
 int engine_rank_arena(struct engine *e, uint32_t rank);
 
 /* Where elements of a state lie. */
@@ -239,18 +249,22 @@ struct engine_fragment {
 	const uint64_t *box; /* offsets, then sizes; NULL: neighbours from param_offset on */
 };
 
-/* Calls see for each, before it returns.  Of a job: those of each state but the low-precision one. */
+/* Calls see for each, before it returns.  Of a job: those of each state but the low-precision
+ * one.
+ */
 void engine_fragments(struct engine *e, uint32_t param, const char *key,
 		      void (*see)(void *arg, const struct engine_fragment *f), void *arg);
 
-/* What happens to the job, lines of JSON (fragfs(1)), from open on; a slow reader gets one line about those
- * that he missed.  Steps are seen while a stream is open.
+/* What happens to the job, lines of JSON (fragfs(1)), from open on; a slow reader gets one line
+ * about those that he missed.  Steps are seen while a stream is open.
  */
 struct engine_events;
 
 int engine_events_open(struct engine *e, struct engine_events **events);
 void engine_events_close(struct engine_events *events);
-/* Bytes, at most size: a line's rest comes next time.  0: nothing now; engine_wait also ends by an event. */
+/* Bytes, at most size: a line's rest comes next time.  0: nothing now; engine_wait also ends by
+ * an event.
+ */
 size_t engine_events_read(struct engine_events *events, char *out, size_t size);
 bool engine_events_ready(struct engine_events *events);
 
@@ -280,9 +294,9 @@ struct engine_address {
 	char key[FRAG_KEY_MAX + 1];
 };
 
-/* CLOCK_REALTIME, ns, when what the state's file shows was changed last; 0: that is not known.  Of a job: when its
- * newest generation came about, on the lowest live rank, or on the address' own; of a checkpoint: when the newest of the
- * state's files, or the overlay, was written to.
+/* CLOCK_REALTIME, ns, when what the state's file shows was changed last; 0: that is not known.
+ * Of a job: when its newest generation came about, on the lowest live rank, or on the address'
+ * own; of a checkpoint: when the newest of the state's files, or the overlay, was written to.
  */
 uint64_t engine_changed_ns(struct engine *e, const struct engine_address *address);
 
@@ -294,11 +308,12 @@ int engine_file_open(struct engine *e, const struct engine_address *address,
 /* No request of the file may be under way. */
 void engine_file_close(struct engine_file *file);
 
-/* One request, the caller's memory until done is called: exactly once, with the bytes at data (lent
- * until done returns) and their number, or NULL and -errno: -EIO (an owner is lost), -ETIMEDOUT,
- * -ETIME (it waits for ranks that are behind, and do not get on), -EAGAIN, of gradients -ENODATA (with nowait: it
- * would wait for such), -ECANCELED, -ESTALE (the state was dropped or replaced).
- * done may be called before engine_read returns, or later from another thread.
+/* One request, the caller's memory until done is called: exactly once, with the bytes at data
+ * (lent until done returns) and their number, or NULL and -errno: -EIO (an owner is lost),
+ * -ETIMEDOUT, -ETIME (it waits for ranks that are behind, and do not get on), -EAGAIN, of
+ * gradients -ENODATA (with nowait: it would wait for such), -ECANCELED, -ESTALE (the state was
+ * dropped or replaced). done may be called before engine_read returns, or later from another
+ * thread.
  */
 struct engine_read {
 	struct engine_file *file;
@@ -319,8 +334,8 @@ void engine_read(struct engine *e, struct engine_read *read);
 void engine_read_cancel(struct engine *e, struct engine_read *read);
 
 /* All or nothing: extents of one file, sorted, not overlapping.  Result 0 when every holder has
- * applied it; else nobody keeps it: -EIO, -ETIMEDOUT, -ECANCELED, -EROFS, -EACCES (of one rank alone, and the
- * engine was opened without local).
+ * applied it; else nobody keeps it: -EIO, -ETIMEDOUT, -ECANCELED, -EROFS, -EACCES (of one rank
+ * alone, and the engine was opened without local).
  */
 struct engine_extent {
 	uint64_t offset; /* bytes */
@@ -340,12 +355,13 @@ struct engine_write {
 void engine_write(struct engine *e, struct engine_write *write);
 void engine_write_cancel(struct engine *e, struct engine_write *write);
 
-/* Stops the trainers of all live ranks at one boundary, done comes when they stand there, or lets them go on.
- * They go on too ms after the first came there, and soon when this engine is gone.  Meanwhile reads and writes
- * go on; writes are applied at that boundary.
+/* Stops the trainers of all live ranks at one boundary, done comes when they stand there, or
+ * lets them go on. They go on too ms after the first came there, and soon when this engine is
+ * gone.  Meanwhile reads and writes go on; writes are applied at that boundary.
  *
- * done's result: 0; of a freeze, and then nothing is stopped: -EBUSY (another one lasts), -ETIMEDOUT (not all
- * came there in ms), -ECANCELED, -EROFS, -EIO; of a thaw by number: -ETIMEDOUT (it was over before).
+ * done's result: 0; of a freeze, and then nothing is stopped: -EBUSY (another one lasts),
+ * -ETIMEDOUT (not all came there in ms), -ECANCELED, -EROFS, -EIO; of a thaw by number:
+ * -ETIMEDOUT (it was over before).
  */
 struct engine_freeze {
 	uint64_t

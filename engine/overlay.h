@@ -2,7 +2,9 @@
 #ifndef ENGINE_OVERLAY_H
 #define ENGINE_OVERLAY_H
 
-/* Overlays: folders with edits of a checkpoint, made by a mount (engine_options.overlay), and what becomes of them. */
+/* Overlays: folders with edits of a checkpoint, made by a mount (engine_options.overlay), and
+ * what becomes of them.
+ */
 
 #include "engine/base/base.h"
 
@@ -20,12 +22,15 @@ struct overlay {
 	uint32_t nfiles;
 };
 
-/* On error why has one line, and *o nothing to free.  -ENOENT, -EBADMSG: its log is damaged, and so on. */
+/* On error why has one line, and *o nothing to free.  -ENOENT, -EBADMSG: its log is damaged,
+ * and so on.
+ */
 int overlay_look(struct overlay *o, const char *path, char *why, size_t whysize);
 void overlay_fini(struct overlay *o);
 
-/* Writes the edits into the checkpoint, NULL: where it was, all or nothing, and forgets them; *o: what they were.
- * -EBUSY: the overlay or the checkpoint is mounted; -ESTALE: the checkpoint has changed; -ENODATA: no edits.
+/* Writes the edits into the checkpoint, NULL: where it was, all or nothing, and forgets them;
+ * *o: what they were. -EBUSY: the overlay or the checkpoint is mounted; -ESTALE: the checkpoint
+ * has changed; -ENODATA: no edits.
  */
 int overlay_commit(struct overlay *o, const char *path, const char *checkpoint, char *why,
 		   size_t whysize);

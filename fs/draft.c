@@ -133,7 +133,9 @@ static int parse(struct handle *h, double *value)
 	return -EINVAL;
 }
 
-/* The first write over the text that is there, of a part of it: "9" over "0.0031" would be 9.0031. */
+/* The first write over the text that is there, of a part of it: "9" over "0.0031" would be
+ * 9.0031.
+ */
 static bool is_patch(const struct draft *d, size_t size, uint64_t offset)
 {
 	return !d->touched && d->length && (offset || size < d->length);

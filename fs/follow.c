@@ -16,7 +16,8 @@ static void reply(fuse_req_t req, const char *text, size_t size, int error)
 		fuse_reply_buf(req, text, size);
 }
 
-/* Bytes; -EAGAIN: there are none, but there may be.  The last line is told before the end is. */
+/* Bytes; -EAGAIN: there are none, but there may be.  The last line is told before the end is.
+ */
 static ssize_t take(struct handle *h, char *text, size_t size)
 {
 	struct engine_job job;

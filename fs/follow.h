@@ -2,8 +2,8 @@
 #ifndef FS_FOLLOW_H
 #define FS_FOLLOW_H
 
-/* Reading /events: what there is, or, when there is nothing, a wait that a signal ends, and the end of the job, or
- * of the mount, by the end of the file.
+/* Reading /events: what there is, or, when there is nothing, a wait that a signal ends, and the
+ * end of the job, or of the mount, by the end of the file.
  */
 
 #include "fs/handle.h"

@@ -53,8 +53,8 @@ struct handle {
 	struct poll poll;             /* where poll_can(node) */
 };
 
-/* The reply lets the reader go on: its close, and the release after it, may come before the call that
- * made the reply has returned.  state_close gives the reference back.
+/* The reply lets the reader go on: its close, and the release after it, may come before the
+ * call that made the reply has returned.  state_close gives the reference back.
  */
 static inline void handle_ref(struct handle *h)
 {

@@ -2,8 +2,8 @@
 #ifndef FS_HYPERS_H
 #define FS_HYPERS_H
 
-/* Values of hyper-parameters that handlers need, and for which none of them waits: each try of a patient_call asks,
- * and the one after the value has come takes it.
+/* Values of hyper-parameters that handlers need, and for which none of them waits: each try of
+ * a patient_call asks, and the one after the value has come takes it.
  */
 
 #include "fs/patient.h"
@@ -24,7 +24,9 @@ void hypers_init(struct hypers *all, struct patient *patient);
 void hypers_stop(struct hypers *all);
 void hypers_fini(struct hypers *all);
 
-/* The value since the handler's first try.  -EAGAIN: it is on its way; -errno of engine_file_open, engine_read. */
+/* The value since the handler's first try.  -EAGAIN: it is on its way; -errno of
+ * engine_file_open, engine_read.
+ */
 int hypers_get(struct hypers *all, const struct engine_address *address, double *value);
 
 #endif

@@ -121,7 +121,9 @@ _Noreturn static void keep(const struct keeper *k, int fd)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
-/* A server whose keeper is killed ends, too: who kills one of two processes of a mount means the mount. */
+/* A server whose keeper is killed ends, too: who kills one of two processes of a mount means
+ * the mount.
+ */
 static void end_with(pid_t keeper)
 {
 	prctl(PR_SET_PDEATHSIG, SIGTERM);

@@ -2,9 +2,10 @@
 #ifndef FS_KEEPER_H
 #define FS_KEEPER_H
 
-/* Two processes of one mount: a server that may do almost nothing (fs/sandbox.h), and its keeper, which mounts
- * when the server asks, passes signals on to it, and unmounts when it has gone, however it went.  When the keeper is killed
- * the server goes, and the mount is dead until it is unmounted by hand or another takes its place.
+/* Two processes of one mount: a server that may do almost nothing (fs/sandbox.h), and its
+ * keeper, which mounts when the server asks, passes signals on to it, and unmounts when it has
+ * gone, however it went.  When the keeper is killed the server goes, and the mount is dead
+ * until it is unmounted by hand or another takes its place.
  */
 
 #include "engine/base/base.h"
@@ -17,8 +18,8 @@ struct keeper {
 	void *arg;
 };
 
-/* Before there are threads.  Forks: returns in the server, with *fd for keeper_mount; the keeper exits in here,
- * with the server's status.  -errno: there is one process still.
+/* Before there are threads.  Forks: returns in the server, with *fd for keeper_mount; the
+ * keeper exits in here, with the server's status.  -errno: there is one process still.
  */
 int keeper_split(const struct keeper *k, int *fd);
 

@@ -272,7 +272,9 @@ static int serve_session(struct mount *m)
 			log_warn("chdir /: %s", strerror(errno));
 		rc = serve(m);
 		polls_stop(&m->fs.polls);
-		/* Handlers have ended; replies that the engine still owes must find the session. */
+		/* Handlers have ended; replies that the engine still owes must find the
+		 * session.
+		 */
 		if (requests_drain(&m->fs.requests, DRAIN_SECONDS)) {
 			fuse_session_unmount(m->session);
 			log_error("requests are still under way: exiting without closing");

@@ -6,8 +6,8 @@
 
 #include "engine/base/base.h"
 
-/* The absolute path of a directory on which nothing is mounted; *path is the caller's to free.  What
- * a killed fragfs left there is unmounted.  -errno: why has one line.
+/* The absolute path of a directory on which nothing is mounted; *path is the caller's to free.
+ * What a killed fragfs left there is unmounted.  -errno: why has one line.
  */
 int mountpoint_prepare(const char *given, char **path, char *why, size_t whysize);
 

@@ -139,7 +139,9 @@ static size_t room_for(uint32_t count, names_source source, void *arg)
 	return room;
 }
 
-/* Names that are whole go first, so that a shortened one gives way to a name that looks like it. */
+/* Names that are whole go first, so that a shortened one gives way to a name that looks like
+ * it.
+ */
 static char *add(struct names *n, uint32_t number, const char *name, const char *coordinate,
 		 char *block, bool shortened)
 {

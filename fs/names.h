@@ -21,7 +21,8 @@ enum { NAMES_FILE_MAX = 255 };
  */
 size_t names_escape(const char *name, char *out, size_t size);
 
-/* As names_escape, the first byte escaped whatever it is: for a name that a file of ours has. */
+/* As names_escape, the first byte escaped whatever it is: for a name that a file of ours has.
+ */
 size_t names_escape_first(const char *name, char *out, size_t size);
 
 struct names {

@@ -25,8 +25,9 @@ static void call(fuse_req_t req, struct call c)
 	patient_call(&fs_of(req)->patient, req, &c);
 }
 
-/* Settings as measured.  With FUSE_CAP_ATOMIC_O_TRUNC the kernel itself takes open(2) with O_TRUNC for the file's end
- * and drops its pages: who reads by sendfile(2) or a mapping meanwhile finds it cut.
+/* Settings as measured.  With FUSE_CAP_ATOMIC_O_TRUNC the kernel itself takes open(2) with
+ * O_TRUNC for the file's end and drops its pages: who reads by sendfile(2) or a mapping
+ * meanwhile finds it cut.
  */
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
@@ -114,8 +115,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	call(req, (struct call){ .run = getattr, .ino = ino });
 }
 
-/* Without an open file there is nothing that could be written after it: `truncate(path, 0)` changes
- * nothing, as `: > path` does.
+/* Without an open file there is nothing that could be written after it: `truncate(path, 0)`
+ * changes nothing, as `: > path` does.
  */
 static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 {
@@ -127,8 +128,8 @@ static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 	return !size || (n.kind != NODE_HYPER && size == state.bytes) ? 0 : -EINVAL;
 }
 
-/* open(2) with O_TRUNC: the kernel sends OPEN without it and then, before open(2) returns, this, without the open
- * file, as of truncate(2).
+/* open(2) with O_TRUNC: the kernel sends OPEN without it and then, before open(2) returns,
+ * this, without the open file, as of truncate(2).
  */
 static int set_size(fuse_req_t req, struct node n, const struct call *c)
 {
@@ -244,7 +245,9 @@ static bool list_plain(struct listing *l, const struct tree_entry *entry, uint64
 	return true;
 }
 
-/* Inode 0 leaves the attributes to a lookup: of "." and "..", and of texts that take time to make. */
+/* Inode 0 leaves the attributes to a lookup: of "." and "..", and of texts that take time to
+ * make.
+ */
 static bool list_plus(struct listing *l, const struct tree_entry *entry, uint64_t next)
 {
 	struct fuse_entry_param e;

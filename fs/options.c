@@ -304,7 +304,9 @@ static int parse_one(struct options *o, const char *option, char *why, size_t si
 	return take(o, row, option, equals ? equals + 1 : NULL, why, size);
 }
 
-/* Cuts the next option off *rest, up to a comma; a backslash takes what follows it as it is.  NULL: none is left. */
+/* Cuts the next option off *rest, up to a comma; a backslash takes what follows it as it is.
+ * NULL: none is left.
+ */
 static char *next_option(char **rest)
 {
 	char *option = *rest, *from = option, *to = option;

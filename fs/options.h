@@ -2,8 +2,8 @@
 #ifndef FS_OPTIONS_H
 #define FS_OPTIONS_H
 
-/* The command line: fragfs SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS].  In OPTIONS a backslash stands before a comma, or a
- * backslash, that is of a value.
+/* The command line: fragfs SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS].  In OPTIONS a backslash
+ * stands before a comma, or a backslash, that is of a value.
  */
 
 #include "engine/base/base.h"
@@ -39,7 +39,9 @@ enum { OPTIONS_TIMEOUT_MS = 10000 };
 int options_parse(struct options *o, int argc, char **argv, char *why, size_t whysize);
 void options_fini(struct options *o);
 
-/* Those that were given and mean nothing for a job (live), or for a checkpoint: "gather,timeout"; "": none. */
+/* Those that were given and mean nothing for a job (live), or for a checkpoint:
+ * "gather,timeout"; "": none.
+ */
 void options_without_effect(const struct options *o, bool live, char *names, size_t size);
 
 /* What --help says, from the same table. */

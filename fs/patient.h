@@ -2,8 +2,8 @@
 #ifndef FS_PATIENT_H
 #define FS_PATIENT_H
 
-/* Handlers that need what a rank has not said yet.  libfuse has few threads, and a rank may be silent for long:
- * no handler waits in them.
+/* Handlers that need what a rank has not said yet.  libfuse has few threads, and a rank may be
+ * silent for long: no handler waits in them.
  *
  *	libfuse's thread	the patient thread		engine's thread
  *	patient_call
@@ -13,8 +13,9 @@
  *				.  <----------------------------- done
  *				run: it replies
  *
- * The patient thread does not wait for a rank either: it tries each of the listed again when something has
- * come, and says ETIMEDOUT to those that are listed for too long, EINTR to the interrupted.
+ * The patient thread does not wait for a rank either: it tries each of the listed again when
+ * something has come, and says ETIMEDOUT to those that are listed for too long, EINTR to the
+ * interrupted.
  *
  * Locks of fs/, in the order in which they are taken:
  *	libfuse's of a request, while its interrupt function runs
@@ -32,7 +33,8 @@
 
 #include <pthread.h>
 
-/* A request as libfuse gave it to its handler, which may look at what it has been given alone. */
+/* A request as libfuse gave it to its handler, which may look at what it has been given alone.
+ */
 struct call {
 	/* 0: it has replied, or somebody will; -errno.  With -EAGAIN it has changed nothing. */
 	int (*run)(fuse_req_t req, const struct call *c);

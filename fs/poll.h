@@ -2,11 +2,11 @@
 #ifndef FS_POLL_H
 #define FS_POLL_H
 
-/* poll(2) on files whose content changes by itself: step, phase, generation; events, ready while there are
- * some, or none will come.  What a text has is a stamp,
- * a number that is another when the content is.  It is ready while its stamp is not that of its last
- * read at offset 0; the kernel is told, and asks again, when it is not what it was when the kernel asked.
- * However many poll, the engine has one wait.  Any thread.
+/* poll(2) on files whose content changes by itself: step, phase, generation; events, ready
+ * while there are some, or none will come.  What a text has is a stamp, a number that is
+ * another when the content is.  It is ready while its stamp is not that of its last read at
+ * offset 0; the kernel is told, and asks again, when it is not what it was when the kernel
+ * asked. However many poll, the engine has one wait.  Any thread.
  */
 
 #define FUSE_USE_VERSION 314

@@ -13,9 +13,9 @@
  *				  fuse_reply_...
  *				  request_put
  *
- * libfuse calls interrupt functions with the request locked, and the lock dies with the reply, so
- * neither a cancel, which may complete the request, nor a reply can be made inside one: a thread of
- * our own cancels.
+ * libfuse calls interrupt functions with the request locked, and the lock dies with the reply,
+ * so neither a cancel, which may complete the request, nor a reply can be made inside one: a
+ * thread of our own cancels.
  */
 
 #define FUSE_USE_VERSION 314
@@ -81,8 +81,8 @@ void requests_fini(struct requests *all);
 /* The caller has a reference to handle for it, which release gives back.  NULL: no memory. */
 struct request *request_get(struct requests *all, fuse_req_t req, struct handle *handle);
 
-/* False: the caller has been interrupted already.  Then, as when it is not given to the engine for
- * another reason, request_drop is next.
+/* False: the caller has been interrupted already.  Then, as when it is not given to the engine
+ * for another reason, request_drop is next.
  */
 bool request_arm(struct request *r);
 void request_drop(struct request *r);

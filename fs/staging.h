@@ -7,9 +7,9 @@
  *	file   |....####|########|........|..##....|	'#' written
  *	block	   0	     1	    2	     3		a block has memory once something is in it
  *
- * Blocks come from slabs of huge pages that all files of a mount share; the pool bounds them.  Free
- * slabs are kept, because the first touch of memory takes longer than the copy, but the machine may
- * take their pages whenever it is short of memory (MADV_FREE).
+ * Blocks come from slabs of huge pages that all files of a mount share; the pool bounds them.
+ * Free slabs are kept, because the first touch of memory takes longer than the copy, but the
+ * machine may take their pages whenever it is short of memory (MADV_FREE).
  */
 
 #include "engine/base/base.h"
@@ -55,8 +55,8 @@ int staging_write(struct staging *s, uint64_t offset, const void *data, size_t s
 /* Copies what was written in [offset, offset + size) over out. */
 void staging_overlay(const struct staging *s, uint64_t offset, void *out, size_t size);
 
-/* What was written, sorted, adjoining memory as one; *extents is the caller's to free and points
- * into the blocks.  Returns their number; -ENOMEM.
+/* What was written, sorted, adjoining memory as one; *extents is the caller's to free and
+ * points into the blocks.  Returns their number; -ENOMEM.
  */
 int64_t staging_extents(const struct staging *s, struct engine_extent **extents);
 

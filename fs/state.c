@@ -194,8 +194,9 @@ static bool is_same_node(struct node a, struct node b)
 	return tree_inode(a) == tree_inode(b);
 }
 
-/* Which file a thread's open(2) made is known by its number: the newest that it has opened.  Threads of a pid namespace
- * that this one does not see all have the number 0: it may be any that nothing was done with yet.
+/* Which file a thread's open(2) made is known by its number: the newest that it has opened.
+ * Threads of a pid namespace that this one does not see all have the number 0: it may be any
+ * that nothing was done with yet.
  */
 void state_truncated(struct fs *fs, struct node n, pid_t opener)
 {
@@ -314,8 +315,8 @@ static int open_newer(struct handle *h)
 	return 0;
 }
 
-/* An engine's file shows one generation to its end: what was committed through h is read through
- * another one.  *through has a reference.
+/* An engine's file shows one generation to its end: what was committed through h is read
+ * through another one.  *through has a reference.
  */
 static int read_through(struct handle *h, struct handle **through)
 {

@@ -6,7 +6,9 @@
 
 #include "fs/handle.h"
 
-/* flags are open(2)'s, opener the thread that calls it.  -ENOENT, -EACCES, -EROFS, -ENOMEM, -EIO. */
+/* flags are open(2)'s, opener the thread that calls it.  -ENOENT, -EACCES, -EROFS, -ENOMEM,
+ * -EIO.
+ */
 int state_open(struct fs *fs, struct node n, int flags, pid_t opener, struct handle **handle);
 void state_close(struct handle *h);
 /* For requests_init. */
@@ -19,8 +21,9 @@ int state_writable(struct fs *fs, struct node n, struct engine_state *state);
 /* The same of any file that takes a write; *state of a state's alone. */
 int state_may_write(struct fs *fs, struct node n, struct engine_state *state);
 
-/* The open(2) of that thread, which has not returned yet, has O_TRUNC; or the thread calls truncate(2), which is then
- * taken for the same if it has just opened the file and written nothing.
+/* The open(2) of that thread, which has not returned yet, has O_TRUNC; or the thread calls
+ * truncate(2), which is then taken for the same if it has just opened the file and written
+ * nothing.
  */
 void state_truncated(struct fs *fs, struct node n, pid_t opener);
 

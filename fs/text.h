@@ -6,7 +6,9 @@
 
 #include "fs/tree.h"
 
-/* NODE_TEXT.  *text is the caller's to free; returns its length; -ENOMEM; of fragments: as tree_state. */
+/* NODE_TEXT.  *text is the caller's to free; returns its length; -ENOMEM; of fragments: as
+ * tree_state.
+ */
 int64_t text_build(struct tree *t, struct node n, char **text);
 
 /* Of TEXT_STEP, TEXT_PHASE, TEXT_GENERATION; its length. */

@@ -242,8 +242,8 @@ int tree_npy_header(struct tree *t, struct node n, const struct engine_state *st
 	return npy_header(state->dtype, p.shape, p.ndim, out);
 }
 
-/* The inode's other times are the mount's: tar(1) takes a file whose ctime moves for one that is written to while it
- * is read, which shows one generation.
+/* The inode's other times are the mount's: tar(1) takes a file whose ctime moves for one that
+ * is written to while it is read, which shows one generation.
  */
 static void set_change_time(struct tree *t, struct node n, struct stat *st)
 {
@@ -309,7 +309,9 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 	return rc;
 }
 
-/* Of a job everything may be another the next time; of a checkpoint, what fragfs says about itself. */
+/* Of a job everything may be another the next time; of a checkpoint, what fragfs says about
+ * itself.
+ */
 bool tree_is_still(const struct tree *t, struct node n)
 {
 	return (t->has & TREE_STILL) && (n.kind != NODE_TEXT || n.slot < TEXT_CONFIG);
@@ -321,8 +323,9 @@ double tree_timeout(const struct tree *t, struct node n)
 		return t->writable && node_is_state(n) ? 1 : 1e9;
 	if (n.kind == NODE_TEXT || n.kind == NODE_HYPER)
 		return 0;
-	/* A state may be dropped: its open would fail at once, its name may be seen for so long.
-	 * Telling the kernel instead costs a list of what it holds and 1 to 9 us for each.
+	/* A state may be dropped: its open would fail at once, its name may be seen for so
+	 * long. Telling the kernel instead costs a list of what it holds and 1 to 9 us for
+	 * each.
 	 */
 	return node_is_state(n) || n.kind == NODE_RANK_PARAM ? 1 : 1e9;
 }

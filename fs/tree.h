@@ -178,8 +178,8 @@ uint32_t tree_group_shown(const struct tree *t, uint32_t group);
 /* How the engine is asked for a state's node. */
 struct engine_address tree_address(const struct tree *t, struct node n);
 
-/* The state of a state's node as it is now.  -ENOENT: there is none now; -EIO, -ETIMEDOUT: its rank
- * cannot be asked.
+/* The state of a state's node as it is now.  -ENOENT: there is none now; -EIO, -ETIMEDOUT: its
+ * rank cannot be asked.
  */
 int tree_state(struct tree *t, struct node n, struct engine_state *state);
 /* What stands before the bytes of its .npy; as npy_header. */
@@ -218,7 +218,8 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 /* For how long attributes and name may be kept, seconds. */
 double tree_timeout(const struct tree *t, struct node n);
 
-/* Whether its bytes stay the same as long as it is mounted, so that the kernel may keep them. */
+/* Whether its bytes stay the same as long as it is mounted, so that the kernel may keep them.
+ */
 bool tree_is_still(const struct tree *t, struct node n);
 
 bool node_is_dir(struct node n);

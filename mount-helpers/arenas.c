@@ -150,7 +150,9 @@ static uint64_t cell_begin(const struct map *m, unsigned cell, unsigned cells)
 	return (uint64_t)((unsigned __int128)m->figures.bytes * cell / cells);
 }
 
-/* What blocks have of bytes [begin, end), from block *at on, which is moved behind those that end there. */
+/* What blocks have of bytes [begin, end), from block *at on, which is moved behind those that
+ * end there.
+ */
 static uint64_t used_in(const struct map *m, uint64_t begin, uint64_t end, uint64_t *at)
 {
 	uint64_t used = 0;

@@ -9,7 +9,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* rank < 0: all that have one.  On error why has a line: -ENOENT, -EINVAL: no such rank, or without an arena. */
+/* rank < 0: all that have one.  On error why has a line: -ENOENT, -EINVAL: no such rank, or
+ * without an arena.
+ */
 
 /* Figures and a map of each, as wide as the terminal; ascii: in no other characters. */
 int arenas_print(const char *mountpoint, int64_t rank, bool ascii, FILE *to, char *why,

@@ -70,7 +70,9 @@ static void run(char **command)
 	_exit(errno == ENOENT ? NOT_FOUND : NOT_RUN);
 }
 
-/* Ctrl-C and Ctrl-\ are for the command alone, as in system(3); without us the kernel closes the file. */
+/* Ctrl-C and Ctrl-\ are for the command alone, as in system(3); without us the kernel closes
+ * the file.
+ */
 static int run_and_wait(char **command)
 {
 	struct sigaction ignore = { .sa_handler = SIG_IGN }, interrupt, quit;

@@ -15,8 +15,8 @@ struct machine {
 
 void machine_read(struct machine *m);
 
-/* The word in brackets of "always [madvise] never"; all of text when there is none.  Exposed for
- * tests.
+/* The word in brackets of "always [madvise] never"; all of text when there is none.  Exposed
+ * for tests.
  */
 void machine_chosen(const char *text, char *word, size_t size);
 

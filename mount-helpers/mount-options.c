@@ -53,7 +53,9 @@ static size_t option_length(const char *word)
 	return n;
 }
 
-/* mount(8) has quotes around what has a comma, fragfs a backslash before the comma; SELinux's are the kernel's. */
+/* mount(8) has quotes around what has a comma, fragfs a backslash before the comma; SELinux's
+ * are the kernel's.
+ */
 static char *put(char *end, const char *word, size_t length)
 {
 	bool keep = is_option(word, length, "context=");

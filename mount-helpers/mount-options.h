@@ -6,10 +6,10 @@
 
 #include "engine/base/base.h"
 
-/* What mount(8), fstab readers and systemd keep for themselves is left out.  The result begins with
- * "ro", or with "rw" if "edit" is among the options and "ro" is not: mount(8) says "rw" by default
- * and when asked alike, so its "rw" means nothing.  options may be NULL.  The caller's to free;
- * NULL: no memory.
+/* What mount(8), fstab readers and systemd keep for themselves is left out.  The result begins
+ * with "ro", or with "rw" if "edit" is among the options and "ro" is not: mount(8) says "rw" by
+ * default and when asked alike, so its "rw" means nothing.  options may be NULL.  The caller's
+ * to free; NULL: no memory.
  */
 char *mount_options_for_fragfs(const char *options);
 

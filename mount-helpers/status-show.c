@@ -95,8 +95,8 @@ static void print_tier(const char *name, uint64_t bytes, FILE *to)
 		fprintf(to, ", %s %s", name, human(bytes, text));
 }
 
-/* The live ranks that are the furthest behind and ahead; false: they are at one boundary, or one has passed its own
- * a moment ago.
+/* The live ranks that are the furthest behind and ahead; false: they are at one boundary, or
+ * one has passed its own a moment ago.
  */
 static bool find_apart(const struct status *s, uint32_t *behind, uint32_t *ahead)
 {

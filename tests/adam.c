@@ -6,7 +6,9 @@
 
 #include <string.h>
 
-/* The loop is plain, for compilers to vectorise (more flags are in tests.am), and compiled for several machines. */
+/* The loop is plain, for compilers to vectorise (more flags are in tests.am), and compiled for
+ * several machines.
+ */
 #ifndef __clang__
 #pragma GCC optimize("O3")
 #endif

@@ -2,8 +2,9 @@
 #ifndef TESTS_ADAM_H
 #define TESTS_ADAM_H
 
-/* One step of Adam over flat float32 states: what torch.optim.Adam and AdamW do, in their order, each operation
- * rounded by itself, so that every machine gives the same bits.  Any thread.
+/* One step of Adam over flat float32 states: what torch.optim.Adam and AdamW do, in their
+ * order, each operation rounded by itself, so that every machine gives the same bits.  Any
+ * thread.
  */
 
 #include "engine/base/base.h"

@@ -45,7 +45,9 @@ static void narrow_slice(struct trainer *t, int number, const struct slice *s)
 	}
 }
 
-/* The next slice of a partition on NVMe, of which the one before goes back; false: there is none. */
+/* The next slice of a partition on NVMe, of which the one before goes back; false: there is
+ * none.
+ */
 static bool next_slice(const struct trainer *t, struct frag_sweep *sweep, struct slice *s)
 {
 	void *memory[4];
@@ -78,7 +80,9 @@ static void adam_on_disk(struct trainer *t, int number)
 	frag_sweep_end(sweep);
 }
 
-/* The states as they are, edits and all; what is computed of them goes there before frag_step_end. */
+/* The states as they are, edits and all; what is computed of them goes there before
+ * frag_step_end.
+ */
 static void adam_on_device(struct trainer *t, int number, const struct slice *all)
 {
 	const struct group *g = &t->group[number];

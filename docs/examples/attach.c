@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Parameters, groups and states of this rank are said to the library once: then it can be mounted. */
+/* Parameters, groups and states of this rank are said to the library once: then it can be
+ * mounted.
+ */
 
 #include "trainer.h"
 

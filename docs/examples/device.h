@@ -2,8 +2,8 @@
 #ifndef DEVICE_H
 #define DEVICE_H
 
-/* Memory of a CUDA device, and a stream on it.  The runtime is loaded at run time, so that this example is built anywhere.
- * Each ends the program where it cannot.
+/* Memory of a CUDA device, and a stream on it.  The runtime is loaded at run time, so that this
+ * example is built anywhere. Each ends the program where it cannot.
  */
 
 #include <stddef.h>

@@ -50,8 +50,8 @@ void model_init(struct model *m, uint32_t vocab, uint32_t hidden);
 /* The value an element begins with: the same on every rank that asks. */
 float model_initial(const struct model *m, int param, uint64_t element, uint64_t seed);
 
-/* The loss of predicting symbols[MODEL_CONTEXT] from those before it, in nats; adds its gradient to
- * gradient.  weight and gradient: a pointer to each parameter's elements.
+/* The loss of predicting symbols[MODEL_CONTEXT] from those before it, in nats; adds its
+ * gradient to gradient.  weight and gradient: a pointer to each parameter's elements.
  */
 double model_learn(const struct model *m, const uint8_t *symbols, float *const *weight,
 		   float *const *gradient);

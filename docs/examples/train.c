@@ -4,8 +4,9 @@
  *
  *	for r in 0 1 2 3; do RANK=$r WORLD_SIZE=4 docs/examples/train --stage 2 & done
  *
- * Each rank learns from its own part of the batch, and owns a partition of the fp32 masters, of the
- * gradients and of Adam's moments.  What a larger trainer does by NCCL, this one does by frag_peer_read:
+ * Each rank learns from its own part of the batch, and owns a partition of the fp32 masters, of
+ * the gradients and of Adam's moments.  What a larger trainer does by NCCL, this one does by
+ * frag_peer_read:
  *
  *	backward           all gradients, of this rank's samples, published
  *	reduce             own partition: the sum over the ranks
@@ -15,8 +16,8 @@
  *	pull_parameters    stages 1 and 2: the other ranks' bf16 parameters
  *	load_weights       widens them; stage 3, where each rank keeps its shards only, gathers first
  *
- * All sums are in the order of ranks, so that every stage computes the same bits.  Here are the loop and its step; what is
- * said to the library before, once, is in attach.c.
+ * All sums are in the order of ranks, so that every stage computes the same bits.  Here are the
+ * loop and its step; what is said to the library before, once, is in attach.c.
  */
 
 #include "trainer.h"

@@ -2,8 +2,8 @@
 #ifndef TRAINER_H
 #define TRAINER_H
 
-/* One rank of the trainer: train.c is its loop, attach.c how it meets the others and shows what it has, weights.c its
- * bf16 parameters, adam.c its optimizer.
+/* One rank of the trainer: train.c is its loop, attach.c how it meets the others and shows what
+ * it has, weights.c its bf16 parameters, adam.c its optimizer.
  */
 
 #include "model.h"
@@ -82,8 +82,8 @@ void attach(struct trainer *t);
 
 /* Own part of p's bf16, from its element at on, from n masters. */
 void narrow(struct trainer *t, int p, uint64_t at, const float *master, uint64_t n);
-/* The weights that this step computes with.  They are read anew each time: an edit through the mount
- * has changed the bf16 parameters in place.
+/* The weights that this step computes with.  They are read anew each time: an edit through the
+ * mount has changed the bf16 parameters in place.
  */
 void load_weights(struct trainer *t);
 /* Stages 1 and 2: the other ranks' bf16 parameters. */

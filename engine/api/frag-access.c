@@ -13,7 +13,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* A rank reads and writes whole parameters as a mount does: by its own engine, from the others'. */
+/* A rank reads and writes whole parameters as a mount does: by its own engine, from the
+ * others'.
+ */
 
 /* 0; -EAGAIN: not all ranks have come yet. */
 static int check_ready(struct engine *e)

@@ -37,7 +37,9 @@ static int open_devices(struct engine *e, const struct frag_devices *c,
 	return rc;
 }
 
-/* With one hardware queue, ranks' kernels and the communicator's can wait for each other in two orders. */
+/* With one hardware queue, ranks' kernels and the communicator's can wait for each other in two
+ * orders.
+ */
 static bool may_connect(struct engine *e)
 {
 	const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -60,7 +62,9 @@ static void collect_for_mounts(struct engine *e)
 		log_warn("no memory for what rounds bring to mounts: %s", strerror(-rc));
 }
 
-/* By the first device that is told of.  Its stream has as long to come to a boundary as it has for all else. */
+/* By the first device that is told of.  Its stream has as long to come to a boundary as it has
+ * for all else.
+ */
 static int connect(struct engine *e, const struct frag_devices *c)
 {
 	const struct collective_options options = { .device = devices_port(e->registry.devices),

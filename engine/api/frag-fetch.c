@@ -10,8 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* A rank asks for a whole state and goes on training: owners send it at a boundary to come, by a round, or it is read when the
- * trainer asks whether it has come.  A call that waited here would keep all from that boundary.
+/* A rank asks for a whole state and goes on training: owners send it at a boundary to come, by
+ * a round, or it is read when the trainer asks whether it has come.  A call that waited here
+ * would keep all from that boundary.
  */
 
 enum { CHUNK = 1 << 20 };

@@ -12,7 +12,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* All ranks of a group take all of a state: by the communicator, what each has to each, or by reading, each for itself. */
+/* All ranks of a group take all of a state: by the communicator, what each has to each, or by
+ * reading, each for itself.
+ */
 
 struct gather {
 	struct engine *e;

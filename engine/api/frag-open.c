@@ -35,7 +35,9 @@ const char *frag_version(void)
 
 /* ---- rank 0 publishes the job ---- */
 
-/* left: by a killed process of this job's rank 0; the other ranks may live, and have its key.  NULL: none. */
+/* left: by a killed process of this job's rank 0; the other ranks may live, and have its key.
+ * NULL: none.
+ */
 static int zero_key(struct engine *e, const struct jobfile *left, char *path, size_t size)
 {
 	char why[256];

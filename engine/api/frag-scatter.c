@@ -17,9 +17,10 @@
 #include <errno.h>
 #include <string.h>
 
-/* All ranks of a group stand here, and one has a value for all of a state.  By the communicator, window by window, each gets what
- * it holds something of, and keeps it aside as a writer's STAGE would; from there on it is an edit as any other.  Or else
- * the root writes it as frag_set does.
+/* All ranks of a group stand here, and one has a value for all of a state.  By the
+ * communicator, window by window, each gets what it holds something of, and keeps it aside as a
+ * writer's STAGE would; from there on it is an edit as any other.  Or else the root writes it
+ * as frag_set does.
  *
  *   root    meet(0)  value -> window -> sends ...  meet(1)  COMMIT, accepted  meet(2)
  *   others  meet(0)  receive -> window -> aside    meet(1)                    meet(2)
@@ -142,7 +143,9 @@ static int note_all(struct scatter *s)
 	return rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
 }
 
-/* With the lock.  Tables of states may have to be fetched: this rank's, if it has been given another memory just now. */
+/* With the lock.  Tables of states may have to be fetched: this rank's, if it has been given
+ * another memory just now.
+ */
 static int find_held(struct scatter *s)
 {
 	uint64_t deadline = monotonic_ms() + s->said.wait_ms;
@@ -220,8 +223,8 @@ static int pass(struct scatter *s, const struct span *window, const struct span 
 	return rc ? rc : communicator_wait(s->e, &io);
 }
 
-/* The window is copied to the host first, behind all that the trainer has enqueued: what is sent from the device is there, too.  An
- * error here is one for which others wait.
+/* The window is copied to the host first, behind all that the trainer has enqueued: what is
+ * sent from the device is there, too.  An error here is one for which others wait.
  */
 static int pass_window(struct scatter *s, const struct span *window, const struct span *own)
 {
@@ -347,7 +350,9 @@ static int meet(struct scatter *s, uint32_t stage, int status)
 	return rc;
 }
 
-/* From here on all are there, and each step ends by itself, or a rank is lost: this bound is for what is wrong. */
+/* From here on all are there, and each step ends by itself, or a rank is lost: this bound is
+ * for what is wrong.
+ */
 static void wait_longer(struct scatter *s)
 {
 	uint64_t ms = s->said.wait_ms + 3 * s->e->timeout_ms + s->file->bytes / BYTES_IN_MS;

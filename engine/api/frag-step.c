@@ -11,9 +11,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* The hooks of a step.  The trainer's thread writes these words of the control page; where it counts, it adds:
- * in a rank that comes back the engine thread adds what the others have counted (join-back.c).  Readers see
- * them in order by the release on the sequence.
+/* The hooks of a step.  The trainer's thread writes these words of the control page; where it
+ * counts, it adds: in a rank that comes back the engine thread adds what the others have
+ * counted (join-back.c).  Readers see them in order by the release on the sequence.
  */
 
 static void grow(_Atomic uint64_t *word)
@@ -53,7 +53,9 @@ static bool is_changing(const struct control_page *c)
 	return atomic_load_explicit(&c->sequence, memory_order_relaxed) & 1;
 }
 
-/* What the trainer's thread does for others is counted: a clock is read only when there is something. */
+/* What the trainer's thread does for others is counted: a clock is read only when there is
+ * something.
+ */
 static void count_held(struct engine *e, uint64_t before, uint64_t begin_ns)
 {
 	atomic_store_explicit(&e->registry.control->held_ns, before + monotonic_ns() - begin_ns,
@@ -94,8 +96,8 @@ static void change_begin(struct engine *e)
 	keep_for_views(e, true);
 }
 
-/* What slices and ranges of states on NVMe were given since becomes what readers see, all of it together, or none; and what
- * the trainer's streams were given for states on devices.
+/* What slices and ranges of states on NVMe were given since becomes what readers see, all of it
+ * together, or none; and what the trainer's streams were given for states on devices.
  */
 static int publish(struct engine *e)
 {
@@ -115,7 +117,9 @@ static void set_generation(struct control_page *c, uint64_t generation)
 	atomic_store_explicit(&c->generation, generation, memory_order_release);
 }
 
-/* Where not all of it can be had by readers they go on with the generation before, until it can. */
+/* Where not all of it can be had by readers they go on with the generation before, until it
+ * can.
+ */
 static int change_end(struct engine *e, uint64_t generation)
 {
 	struct control_page *c = e->registry.control;
@@ -138,7 +142,9 @@ static int make_current(struct engine *e)
 	return is_changing(e->registry.control) ? 0 : publish(e);
 }
 
-/* Each edit at a boundary is a generation of its own: all ranks apply the same ones in the same order. */
+/* Each edit at a boundary is a generation of its own: all ranks apply the same ones in the same
+ * order.
+ */
 static uint64_t generation_after(uint64_t before, uint64_t b)
 {
 	return u64_max(before, control_generation(b)) + 1;
@@ -176,7 +182,8 @@ static void show_phase(struct control_page *c, uint32_t phase)
 	atomic_store_explicit(&c->phase, phase, memory_order_release);
 }
 
-/* The trainer neither reads nor writes state here: decided edits go in, and a freeze holds it. */
+/* The trainer neither reads nor writes state here: decided edits go in, and a freeze holds it.
+ */
 static int look_at_edits(struct engine *e, uint64_t b)
 {
 	struct control_page *c = e->registry.control;
@@ -201,7 +208,9 @@ static int look_at_edits(struct engine *e, uint64_t b)
 	return rc;
 }
 
-/* For those who wait for this rank: since when it is where it is, and how long it takes to get on. */
+/* For those who wait for this rank: since when it is where it is, and how long it takes to get
+ * on.
+ */
 static void time_boundary(struct engine *e)
 {
 	struct control_page *c = e->registry.control;

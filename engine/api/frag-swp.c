@@ -207,7 +207,9 @@ static bool has_item(const struct swp *s, uint32_t home, const char *key)
 	return false;
 }
 
-/* Each sub-group that is large enough to be swapped has a file of its master, and of each key that any has. */
+/* Each sub-group that is large enough to be swapped has a file of its master, and of each key
+ * that any has.
+ */
 static int check_complete(struct swp *s, const char *key)
 {
 	for (uint32_t i = 0; i < s->nhomes; i++) {

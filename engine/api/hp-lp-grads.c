@@ -9,7 +9,8 @@
 
 #include <errno.h>
 
-/* Many full gradients, changed together: all are read, then all are written in one transaction. */
+/* Many full gradients, changed together: all are read, then all are written in one transaction.
+ */
 
 struct grad {
 	int param;

@@ -5,8 +5,8 @@
 
 #include <errno.h>
 
-/* A partition state from per-parameter pieces, in place of DeepSpeed's map_to_flat_opt_states: the state
- * is one of its own, and nothing else is touched.
+/* A partition state from per-parameter pieces, in place of DeepSpeed's map_to_flat_opt_states:
+ * the state is one of its own, and nothing else is touched.
  */
 
 /* The row, zeroed; *made: it was not there. */

@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A rank's own fragment of a parameter: reading and writing it, its keys, and copying between it and the
- * low-precision parameter.  docs/deepspeed.md compares.
+/* A rank's own fragment of a parameter: reading and writing it, its keys, and copying between
+ * it and the low-precision parameter.  docs/deepspeed.md compares.
  */
 
 enum { CHUNK = 1 << 16 }; /* elements */

@@ -49,8 +49,8 @@ static inline uint64_t u64_max(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* The first i of [0, n) for which `before` is false; n: there is none.  `before` may use i, and is true up to some i and
- * false from there on.
+/* The first i of [0, n) for which `before` is false; n: there is none.  `before` may use i, and
+ * is true up to some i and false from there on.
  */
 #define LOWER_BOUND(n, i, before)                                                              \
 	({                                                                                     \

@@ -78,7 +78,9 @@ void convert_e5m2fnuz_to_f32(uint32_t *to, const uint8_t *from, size_t n)
 		to[i] = fnuz_to(from[i], 2, 16);
 }
 
-/* An exponent alone, as that of a float32, whose lowest is that of subnormals; the highest is NaN. */
+/* An exponent alone, as that of a float32, whose lowest is that of subnormals; the highest is
+ * NaN.
+ */
 static inline uint32_t e8m0_to(uint32_t b)
 {
 	uint32_t bits = convert_choose(convert_mask(b == 0), 1u << 22, b << 23);

@@ -2,9 +2,10 @@
 #ifndef ENGINE_BASE_CONVERT_H
 #define ENGINE_BASE_CONVERT_H
 
-/* Between float32 and the 16-bit formats, and from those of 8 bits and small integers: round to nearest even, overflow to infinity,
- * subnormals kept; NaN stays NaN (quieted, sign and the upper payload bits kept).
- * Widening is exact.  Bits, not values: no floating-point exception is raised.  Any thread.
+/* Between float32 and the 16-bit formats, and from those of 8 bits and small integers: round to
+ * nearest even, overflow to infinity, subnormals kept; NaN stays NaN (quieted, sign and the
+ * upper payload bits kept). Widening is exact.  Bits, not values: no floating-point exception
+ * is raised.  Any thread.
  */
 
 #include "engine/base/base.h"
@@ -16,7 +17,9 @@ void convert_bf16_to_f32(uint32_t *to, const uint16_t *from, size_t n);
 void convert_f32_to_f16(uint16_t *to, const uint32_t *from, size_t n);
 void convert_f16_to_f32(uint32_t *to, const uint16_t *from, size_t n);
 
-/* float8, as torch.float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz and float8_e8m0fnu. */
+/* float8, as torch.float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz and
+ * float8_e8m0fnu.
+ */
 void convert_e4m3_to_f32(uint32_t *to, const uint8_t *from, size_t n);
 void convert_e5m2_to_f32(uint32_t *to, const uint8_t *from, size_t n);
 void convert_e4m3fnuz_to_f32(uint32_t *to, const uint8_t *from, size_t n);

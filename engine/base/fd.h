@@ -10,8 +10,8 @@
 int fd_read_all(int fd, void *bytes, size_t size, uint64_t offset);
 int fd_write_all(int fd, const void *bytes, size_t size, uint64_t offset);
 
-/* Exclusively, for no kernel has a lock with a timeout.  -EBUSY: somebody else has had it for ms; -ENOTSUP and others:
- * it cannot be locked.
+/* Exclusively, for no kernel has a lock with a timeout.  -EBUSY: somebody else has had it for
+ * ms; -ENOTSUP and others: it cannot be locked.
  */
 int fd_lock(int fd, unsigned ms);
 void fd_unlock(int fd);

@@ -15,8 +15,8 @@
 
 enum { FORK_FD_MAX = 65536 };
 
-/* What listens at this address, "tcp://10.0.0.1:21017", and all that it has accepted, whether we know of it yet or not:
- * one set of FORK_ADDRESSES_MAX; -ENFILE, -EINVAL.
+/* What listens at this address, "tcp://10.0.0.1:21017", and all that it has accepted, whether
+ * we know of it yet or not: one set of FORK_ADDRESSES_MAX; -ENFILE, -EINVAL.
  */
 enum { FORK_ADDRESSES_MAX = 16 };
 int fork_close_at(const char *address);

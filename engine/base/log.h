@@ -2,9 +2,10 @@
 #ifndef ENGINE_BASE_LOG_H
 #define ENGINE_BASE_LOG_H
 
-/* One line per event, "fragfs: warn: rank 3: ..." on stderr; the newest lines are kept
- * for .frag/log, those of info too that stderr does not get.  Any thread.  Level from FRAG_LOG (error,
- * warn, info, debug, trace); default warn.  Control characters are escaped (engine/base/one-line.h).
+/* One line per event, "fragfs: warn: rank 3: ..." on stderr; the newest lines are kept for
+ * .frag/log, those of info too that stderr does not get.  Any thread.  Level from FRAG_LOG
+ * (error, warn, info, debug, trace); default warn.  Control characters are escaped
+ * (engine/base/one-line.h).
  */
 
 #include "engine/base/base.h"

@@ -2,8 +2,8 @@
 #ifndef ENGINE_BASE_ONE_LINE_H
 #define ENGINE_BASE_ONE_LINE_H
 
-/* Names in lines for people: a parameter's may have any bytes, and a newline in it would make a line of its own.
- * Control characters are written as %0A is.
+/* Names in lines for people: a parameter's may have any bytes, and a newline in it would make a
+ * line of its own. Control characters are written as %0A is.
  */
 
 #include "engine/base/base.h"

@@ -2,7 +2,9 @@
 #ifndef ENGINE_BASE_QUEUE_H
 #define ENGINE_BASE_QUEUE_H
 
-/* Linked lists: <sys/queue.h>, and what glibc's leaves out, loops in which the element may be removed and freed. */
+/* Linked lists: <sys/queue.h>, and what glibc's leaves out, loops in which the element may be
+ * removed and freed.
+ */
 
 #include <sys/queue.h>
 

@@ -2,8 +2,8 @@
 #ifndef ENGINE_BASE_THREAD_H
 #define ENGINE_BASE_THREAD_H
 
-/* Threads and waits as this house has them: signals are for the process's own threads, deadlines are of the clock
- * that nobody sets.
+/* Threads and waits as this house has them: signals are for the process's own threads,
+ * deadlines are of the clock that nobody sets.
  */
 
 #include "engine/base/base.h"

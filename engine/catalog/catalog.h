@@ -3,10 +3,11 @@
 #define ENGINE_CATALOG_CATALOG_H
 
 /* The parameters and param groups of one rank, or, merged, of a whole job.  Grows by add, then
- * catalog_finish computes the layouts and the index, and it never changes again.  No I/O, no threads.
+ * catalog_finish computes the layouts and the index, and it never changes again.  No I/O, no
+ * threads.
  *
- * Identity of a parameter is (name, coordinate); of a group, its rank list and its ordinal among the
- * groups with that list.
+ * Identity of a parameter is (name, coordinate); of a group, its rank list and its ordinal
+ * among the groups with that list.
  */
 
 #include "engine/base/base.h"
@@ -65,8 +66,8 @@ int catalog_add_param(struct catalog *c, const char *name, const char *coordinat
 		      enum frag_dtype dtype, uint32_t ndim, const uint64_t *shape,
 		      unsigned flags, uint32_t owner);
 
-/* Copies what *g points to.  -EINVAL: a parameter unknown, twice, or in a group already; ranks twice;
- * nranks no multiple of replicas; -ENOMEM, -ENOSPC.  why: one line for -EINVAL.
+/* Copies what *g points to.  -EINVAL: a parameter unknown, twice, or in a group already; ranks
+ * twice; nranks no multiple of replicas; -ENOMEM, -ENOSPC.  why: one line for -EINVAL.
  */
 int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why,
 		      size_t whysize);
@@ -106,20 +107,21 @@ uint32_t catalog_place(const struct catalog_group *g, uint32_t rank);
 
 /* Whether lp pieces of the group's parameters are cut per parameter (stage 3, FSDP2). */
 bool catalog_lp_is_sharded(const struct catalog_group *g);
-/* Elements of each shard's piece of a low-precision parameter, which is in a group that is cut so; padding
- * included.  Frozen ones are cut like the others, though they have no fragment.
+/* Elements of each shard's piece of a low-precision parameter, which is in a group that is cut
+ * so; padding included.  Frozen ones are cut like the others, though they have no fragment.
  */
 uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param);
 
-/* A finished catalog to bytes and back.  encode: -ENOMEM, -EOVERFLOW; w is then empty.  decode: every count and length is checked; world bounds the
- * ranks; -EBADMSG, -ENOMEM; the result is finished.
+/* A finished catalog to bytes and back.  encode: -ENOMEM, -EOVERFLOW; w is then empty.  decode:
+ * every count and length is checked; world bounds the ranks; -EBADMSG, -ENOMEM; the result is
+ * finished.
  */
 int catalog_encode(const struct catalog *c, struct wire_writer *w);
 int catalog_decode(struct catalog **c, const void *bytes, size_t size, uint32_t world,
 		   char *why, size_t whysize);
 
-/* Adds what rank described in from to into.  map_params[from's param] and map_groups get the numbers
- * in into.  -EINVAL with why: the same parameter or group described differently.
+/* Adds what rank described in from to into.  map_params[from's param] and map_groups get the
+ * numbers in into.  -EINVAL with why: the same parameter or group described differently.
  */
 int catalog_merge(struct catalog *into, const struct catalog *from, uint32_t rank,
 		  uint32_t *map_params, uint32_t *map_groups, char *why, size_t whysize);

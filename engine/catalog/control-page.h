@@ -2,9 +2,9 @@
 #ifndef ENGINE_CATALOG_CONTROL_PAGE_H
 #define ENGINE_CATALOG_CONTROL_PAGE_H
 
-/* One page of a rank's memory that anyone who may read its fragments reads beside them.
- * Written by the trainer's thread inside frag_ calls (registry_epoch: under the registry's lock),
- * read by the engine thread as atomics and by other processes as bytes.
+/* One page of a rank's memory that anyone who may read its fragments reads beside them. Written
+ * by the trainer's thread inside frag_ calls (registry_epoch: under the registry's lock), read
+ * by the engine thread as atomics and by other processes as bytes.
  */
 
 #include "engine/base/base.h"
@@ -83,14 +83,16 @@ static inline void control_raise(_Atomic uint64_t *word, uint64_t to, uint64_t u
 
 enum { CONTROL_GENERATIONS = 1000000 };
 
-/* The generation that a step makes which ends at that boundary; edits at it make those that follow. */
+/* The generation that a step makes which ends at that boundary; edits at it make those that
+ * follow.
+ */
 static inline uint64_t control_generation(uint64_t boundary)
 {
 	return boundary * CONTROL_GENERATIONS;
 }
 
-/* What a view calls a generation: of state, the page's, counted from 1; of gradients, their window and it.
- * 0: being changed, or gradients that are not valid.
+/* What a view calls a generation: of state, the page's, counted from 1; of gradients, their
+ * window and it. 0: being changed, or gradients that are not valid.
  */
 static inline uint64_t control_content(const struct control_page *page, bool is_grad)
 {

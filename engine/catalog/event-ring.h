@@ -2,8 +2,9 @@
 #ifndef ENGINE_CATALOG_EVENT_RING_H
 #define ENGINE_CATALOG_EVENT_RING_H
 
-/* The newest lines of JSON, numbered from 1 on.  Who reads keeps the number of the last line he had; when
- * lines after it have been dropped, he gets {"event":"lost","count":N} in their place.
+/* The newest lines of JSON, numbered from 1 on.  Who reads keeps the number of the last line he
+ * had; when lines after it have been dropped, he gets {"event":"lost","count":N} in their
+ * place.
  */
 
 #include "engine/base/base.h"

@@ -7,8 +7,8 @@
  *   rank state step generation boundary boundary_ms phase  way  bytes   since_ms pid  host  address   why
  *   0    alive 17   17         35       12          stable host 1048576 5120     4242 node0 tcp://... -
  *
- * Words are separated by spaces, "-" is an empty one; why is the rest of the line.  Readers go by the
- * names of the columns: later versions add some.  Arithmetic only.  Any thread.
+ * Words are separated by spaces, "-" is an empty one; why is the rest of the line.  Readers go
+ * by the names of the columns: later versions add some.  Arithmetic only.  Any thread.
  */
 
 #include "engine/engine.h"

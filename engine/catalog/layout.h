@@ -17,10 +17,11 @@
  *   round_robin: the flat order is positions 0, W, 2W ..., then 1, W+1 ... (W = shards),
  *   counted over the parameters that are left.
  *
- * LAYOUT_PER_PARAM: ZeRO stage 3.  Every parameter is cut by itself: piece = ceil(numel / shards);
- * shard s has [s * piece, min((s + 1) * piece, numel)).  Pieces, padding included, are laid end to
- * end in the partition of a sub-group.  A sub-group is closed when its sum of pieces >=
- * sub_group_size, or at the last parameter; one sub-group when sub_group_size >= the sum of all.
+ * LAYOUT_PER_PARAM: ZeRO stage 3.  Every parameter is cut by itself: piece = ceil(numel /
+ * shards); shard s has [s * piece, min((s + 1) * piece, numel)).  Pieces, padding included, are
+ * laid end to end in the partition of a sub-group.  A sub-group is closed when its sum of
+ * pieces >= sub_group_size, or at the last parameter; one sub-group when sub_group_size >= the
+ * sum of all.
  *
  * LAYOUT_ROWS: FSDP2.  Like PER_PARAM, but cut along dimension 0 as torch.chunk does:
  * rows = ceil(dim0 / shards) per shard, piece = rows * row elements; the last shards may have
@@ -73,16 +74,16 @@ struct layout_fragment {
 	uint64_t numel; /* > 0 */
 };
 
-/* Fills *l; on error *l needs no layout_fini.  -EINVAL: shards or alignment 0, or ROWS with a row
- * that does not divide numel.  -EOVERFLOW: a sum, padding included, does not fit 64 bits.
+/* Fills *l; on error *l needs no layout_fini.  -EINVAL: shards or alignment 0, or ROWS with a
+ * row that does not divide numel.  -EOVERFLOW: a sum, padding included, does not fit 64 bits.
  * -ENOMEM.
  */
 int layout_init(struct layout *l, const struct layout_spec *spec,
 		const struct layout_param *params, uint32_t nparams);
 void layout_fini(struct layout *l);
 
-/* The fragment that holds element `at` of the parameter, cut to begin there: param_offset == at.
- * Walk a range [a, b): for (at = a; at < b && layout_find(l, p, at, &f); at += f.numel).
+/* The fragment that holds element `at` of the parameter, cut to begin there: param_offset ==
+ * at. Walk a range [a, b): for (at = a; at < b && layout_find(l, p, at, &f); at += f.numel).
  * False: at is past the end, or the parameter has no fragments.
  */
 bool layout_find(const struct layout *l, uint32_t param, uint64_t at,
@@ -92,8 +93,8 @@ bool layout_find(const struct layout *l, uint32_t param, uint64_t at,
 bool layout_on_shard(const struct layout *l, uint32_t param, uint32_t shard,
 		     struct layout_fragment *f);
 
-/* Elements of the shard's partition of sub-group sub that belong to no parameter.  O(1) for FLAT,
- * else O(parameters of the sub-group).
+/* Elements of the shard's partition of sub-group sub that belong to no parameter.  O(1) for
+ * FLAT, else O(parameters of the sub-group).
  */
 uint64_t layout_padding(const struct layout *l, uint32_t shard, uint32_t sub);
 

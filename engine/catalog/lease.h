@@ -2,9 +2,9 @@
 #ifndef ENGINE_CATALOG_LEASE_H
 #define ENGINE_CATALOG_LEASE_H
 
-/* A freeze as one rank sees it: from the promise on it lasts until it is thawed, until its bound, counted
- * from the decision, or until who asked for it has been silent; meanwhile the trainer stands at its boundary
- * when it has come there.  Under the lock of whom it belongs to.
+/* A freeze as one rank sees it: from the promise on it lasts until it is thawed, until its
+ * bound, counted from the decision, or until who asked for it has been silent; meanwhile the
+ * trainer stands at its boundary when it has come there.  Under the lock of whom it belongs to.
  */
 
 #include "engine/base/base.h"

@@ -2,8 +2,8 @@
 #ifndef ENGINE_CATALOG_STATES_H
 #define ENGINE_CATALOG_STATES_H
 
-/* What one rank holds and where: rows of named tensors, each in one or more segments of its memory.
- * A rank keeps its own (engine/rank/registry.h) and sends it to whoever reads from it.
+/* What one rank holds and where: rows of named tensors, each in one or more segments of its
+ * memory. A rank keeps its own (engine/rank/registry.h) and sends it to whoever reads from it.
  *
  *   row 3: PARTITION group 0 sub 1 "exp_avg" float32, 4096 elements
  *            segment [0, 4096) at 0x7f..
@@ -111,8 +111,9 @@ static inline uint64_t states_row_whole(const struct state_row *row)
 /* Of all segments of a row. */
 uint64_t states_row_bytes(const struct state_row *row);
 
-/* The memory of bytes [offset, offset + size) of a row, at most max parts.  Returns how many, or
- * -EINVAL: past the end; -EREMOTE: in another tier than memory; -ENODATA: a gap in it; -E2BIG: more than max.
+/* The memory of bytes [offset, offset + size) of a row, at most max parts.  Returns how many,
+ * or -EINVAL: past the end; -EREMOTE: in another tier than memory; -ENODATA: a gap in it;
+ * -E2BIG: more than max.
  */
 int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
 		   struct iovec *parts, int max);
@@ -123,7 +124,8 @@ int states_parts(const struct state_row *row, uint64_t offset, uint64_t size,
 /* Numbers of groups and parameters are mapped (the job's for this rank's) on the way. */
 int states_encode(const struct states *s, const uint32_t *map_params,
 		  const uint32_t *map_groups, struct wire_writer *w);
-/* Everything checked, against the limits above; segments inside their row.  -EBADMSG, -ENOMEM. */
+/* Everything checked, against the limits above; segments inside their row.  -EBADMSG, -ENOMEM.
+ */
 int states_decode(struct states **s, const void *bytes, size_t size);
 void states_free(struct states *s);
 

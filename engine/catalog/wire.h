@@ -2,16 +2,17 @@
 #ifndef ENGINE_CATALOG_WIRE_H
 #define ENGINE_CATALOG_WIRE_H
 
-/* Messages between engines.  Little-endian, fixed-width, no padding inside; a message is a header,
- * a body struct, and for some a tail of counted bytes.
+/* Messages between engines.  Little-endian, fixed-width, no padding inside; a message is a
+ * header, a body struct, and for some a tail of counted bytes.
  *
  *  a rank r joins its job                      an observer comes
  *    r -> 0  JOIN {entry, catalog hash}          o -> any  HELLO
  *    0 -> r  JOINED {need}                       o <- any  WELCOME {ranks, catalog size, ready}
  *    r -> 0  CATALOG_PUT* (if needed) -> ACK     o -> any  TABLE_GET -> TABLE*, CATALOG_GET -> CATALOG*
  *    r -> 0  HELLO ... as an observer does, until ready
- *  A rank that comes back does the same, and goes on counting where rank 0 is.  When rank 0 comes back, the
- *  others join it anew, and it takes the job's incarnation from them, and goes on where they are.
+ * A rank that comes back does the same, and goes on counting where rank 0 is.  When rank 0
+ * comes back, the  others join it anew, and it takes the job's incarnation from them, and goes
+ * on where they are.
  *
  *  reading                                     writing (one transaction, any number of ranks)
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
@@ -28,20 +29,22 @@
  *    r -> 0  BARRIER{n} -> PASSED to all, or     x -> r  OUTCOME -> KNOWN  when c is gone
  *      REFUSE, in time: who has not come         r -> c  DROPPED           when x is, before its COMMIT
  *
- * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says that the trainers
- * stand at N.  x -> all RENEW every second, or it ends; x, or anybody with transaction 0, -> all THAW.
+ * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says
+ * that the trainers stand at N.  x -> all RENEW every second, or it ends; x, or anybody with
+ * transaction 0, -> all THAW.
  *
- * A round, too: x -> r ROUND -> ACK in place of STAGE, and a COMMIT whose holders have one.  The communicator that
- * rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, whoever sees it fail -> members DISBAND.
+ * A round, too: x -> r ROUND -> ACK in place of STAGE, and a COMMIT whose holders have one.
+ * The communicator that rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, whoever
+ * sees it fail -> members DISBAND.
  *
- * x -> r PREFETCH -> LANDED: a rank of x's host has bytes of x's view brought to its memory by a round, and says where;
- * VIEW_CLOSE of their number lets it go.
+ * x -> r PREFETCH -> LANDED: a rank of x's host has bytes of x's view brought to its memory by
+ * a round, and says where; VIEW_CLOSE of their number lets it go.
  *
- * r -> m RENDEZVOUS -> RENDEZVOUS_OVER to all of a group's ranks: they meet in frag_gather or frag_scatter, before and after; m, the
- * lowest live rank of the group, counts them.
+ * r -> m RENDEZVOUS -> RENDEZVOUS_OVER to all of a group's ranks: they meet in frag_gather or
+ * frag_scatter, before and after; m, the lowest live rank of the group, counts them.
  *
- * A request carries a number of the sender's choosing, its answers carry the same.  Whatever cannot
- * be done is answered by ACK with -errno, or REFUSE with a line for people.
+ * A request carries a number of the sender's choosing, its answers carry the same.  Whatever
+ * cannot be done is answered by ACK with -errno, or REFUSE with a line for people.
  */
 
 #include "engine/base/base.h"
@@ -517,7 +520,9 @@ struct wire_rank_text { /* then size bytes of text */
 };
 static_assert(sizeof(struct wire_rank_text) == 8, "wire");
 
-/* BARRIER: what the rank that comes has counted; PASSED: the most that any has, and all go on from. */
+/* BARRIER: what the rank that comes has counted; PASSED: the most that any has, and all go on
+ * from.
+ */
 struct wire_barrier {
 	uint64_t count; /* which barrier: 1, 2, ... */
 	uint64_t step, boundary, generation, grads;
@@ -536,8 +541,8 @@ struct wire_fabric { /* engine/node/fabric.h */
 };
 static_assert(sizeof(struct wire_fabric) == 80, "wire");
 
-/* Checks magic, version, type and that the body is there.  Returns the body, *tail the bytes after
- * it; NULL: not one of ours (*status -EPROTO: another version).  Any thread.
+/* Checks magic, version, type and that the body is there.  Returns the body, *tail the bytes
+ * after it; NULL: not one of ours (*status -EPROTO: another version).  Any thread.
  */
 const void *wire_open(const void *message, size_t size, struct wire_header *header,
 		      const void **tail, size_t *tail_size, int *status);

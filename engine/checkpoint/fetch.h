@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_FETCH_H
 #define ENGINE_CHECKPOINT_FETCH_H
 
-/* Reads of a checkpoint: a request to ranges of files, to bytes in their place.  What the machine has in
- * its page cache is copied in the caller's thread, the rest comes by the disk's.
+/* Reads of a checkpoint: a request to ranges of files, to bytes in their place.  What the
+ * machine has in its page cache is copied in the caller's thread, the rest comes by the disk's.
  */
 
 #include "engine/checkpoint/opened.h"

@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_OPENED_H
 #define ENGINE_CHECKPOINT_OPENED_H
 
-/* An open checkpoint and its open files, as its modules share them: checkpoint.c answers the door, fetch.c reads,
- * editor.c edits.
+/* An open checkpoint and its open files, as its modules share them: checkpoint.c answers the
+ * door, fetch.c reads, editor.c edits.
  */
 
 #include "engine/checkpoint/edit/rwgate.h"

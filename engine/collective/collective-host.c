@@ -12,8 +12,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Ranks of one process find each other by the id.  Who sees that the first launches of two ranks have begun copies what pairs
- * up; a thread of each rank tells of its own launches and looks at the clock.
+/* Ranks of one process find each other by the id.  Who sees that the first launches of two
+ * ranks have begun copies what pairs up; a thread of each rank tells of its own launches and
+ * looks at the clock.
  */
 
 enum { EVENT_PAUSE_MS = 1 }; /* events tell nobody: they are asked */

@@ -6,8 +6,9 @@
 #include <errno.h>
 #include <signal.h>
 
-/* NCCL enqueues from a thread of its own, since a communicator that does not block is asked for.  The trainer's thread waits for
- * that, not for long: so its own operations come after ours, on each rank, as NCCL wants it.
+/* NCCL enqueues from a thread of its own, since a communicator that does not block is asked
+ * for.  The trainer's thread waits for that, not for long: so its own operations come after
+ * ours, on each rank, as NCCL wants it.
  */
 enum { ENQUEUE_MS = 100, PAUSE_NS = 20000 };
 

@@ -32,8 +32,8 @@ struct nccl {
 #undef NCCL_FIELD
 };
 
-/* library: NULL: by its usual name.  It stays loaded: it may have threads that nobody joins.  -ENODEV: there is none, or it
- * is too old; why says which.
+/* library: NULL: by its usual name.  It stays loaded: it may have threads that nobody joins.
+ * -ENODEV: there is none, or it is too old; why says which.
  */
 int nccl_load(struct nccl *nccl, const char *library, char *why, size_t size);
 

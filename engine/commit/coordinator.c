@@ -195,8 +195,8 @@ static void decide(struct engine *e, struct coordinator_transaction *a, bool com
 	node_ack(e, a->peer, a->request, a->status);
 }
 
-/* Others that held us for dead may have aborted, and refuse: nothing is committed here before one has taken it, or
- * none is left.
+/* Others that held us for dead may have aborted, and refuse: nothing is committed here before
+ * one has taken it, or none is left.
  */
 static void decide_here(struct engine *e, struct coordinator_transaction *a)
 {
@@ -286,7 +286,9 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 	}
 }
 
-/* Where the ranks stand, or will: agreed on here, or by one that coordinated before.  0: nowhere. */
+/* Where the ranks stand, or will: agreed on here, or by one that coordinated before.  0:
+ * nowhere.
+ */
 static uint64_t freeze_boundary(struct engine *e)
 {
 	uint64_t entered = atomic_load(&e->registry.control->boundary);
@@ -297,7 +299,9 @@ static uint64_t freeze_boundary(struct engine *e)
 	return participant_frozen_at(&e->edits, entered) ? entered : 0;
 }
 
-/* Not before least, nor before what was asked for earlier; edits do not wait for the end of a freeze. */
+/* Not before least, nor before what was asked for earlier; edits do not wait for the end of a
+ * freeze.
+ */
 static uint64_t next_boundary(struct engine *e, const struct coordinator_transaction *a,
 			      uint64_t least)
 {
@@ -320,7 +324,9 @@ static void ask_later(struct engine *e, struct coordinator_transaction *a)
 	ask_all(e, a);
 }
 
-/* A rank has come, or come back, since: it promises too, or counts other generations than the others. */
+/* A rank has come, or come back, since: it promises too, or counts other generations than the
+ * others.
+ */
 static void ask_newcomers(struct engine *e, struct coordinator_transaction *a)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)
@@ -407,7 +413,9 @@ static bool too_many(const struct engine *e, uint32_t writer)
 	return all >= PARTICIPANT_EDITS_MAX || own >= PARTICIPANT_EDITS_OF_WRITER_MAX;
 }
 
-/* An edit of gradients is for those of one window: the writer's, or those that are here, or come next. */
+/* An edit of gradients is for those of one window: the writer's, or those that are here, or
+ * come next.
+ */
 static uint64_t window_of(const struct engine *e, const struct wire_commit *commit)
 {
 	if (!commit->grads)

@@ -2,14 +2,16 @@
 #ifndef ENGINE_COMMIT_COORDINATOR_H
 #define ENGINE_COMMIT_COORDINATOR_H
 
-/* One boundary for an edit or a freeze.  The coordinator, the lowest live rank, asks all ranks for the promise not to
- * pass boundary N without the decision; when all have promised, the edit is accepted; when the first rank
- * arrives at N, it is decided and all are told; until then its writer may cancel it.  A freeze is an edit without bytes, at which
- * the trainers stand; edits that come meanwhile name the same boundary.
+/* One boundary for an edit or a freeze.  The coordinator, the lowest live rank, asks all ranks
+ * for the promise not to pass boundary N without the decision; when all have promised, the edit
+ * is accepted; when the first rank arrives at N, it is decided and all are told; until then its
+ * writer may cancel it.  A freeze is an edit without bytes, at which the trainers stand; edits
+ * that come meanwhile name the same boundary.
  *
- * A coordinator that dies: whoever waits asks all live ranks.  One that knows the decision settles it; when
- * none does, all of them having promised to take no more from the dead one, it is aborted.  It may live, though: it
- * commits its own part last, when another has taken the decision, and aborts when all refuse.
+ * A coordinator that dies: whoever waits asks all live ranks.  One that knows the decision
+ * settles it; when none does, all of them having promised to take no more from the dead one, it
+ * is aborted.  It may live, though: it commits its own part last, when another has taken the
+ * decision, and aborts when all refuse.
  *
  * Engine thread of a rank, with the lock.
  */

@@ -118,7 +118,9 @@ static void ask(struct engine *e, struct freeze *f)
 		f->result = rc;
 }
 
-/* Whatever the ranks agree on: from now on, or as soon as this is not heard of any more, it holds nobody. */
+/* Whatever the ranks agree on: from now on, or as soon as this is not heard of any more, it
+ * holds nobody.
+ */
 static void give_up(struct engine *e, struct freeze *f)
 {
 	rpc_forget(e, f);

@@ -2,9 +2,10 @@
 #ifndef ENGINE_COMMIT_OUTCOME_H
 #define ENGINE_COMMIT_OUTCOME_H
 
-/* What became of an edit whose coordinator was lost after it had been asked to commit: its writer asks the
- * ranks, as they ask each other, until one knows the decision, or all that live have promised to take none from the
- * lost one any more.  When it was committed, the writer waits until each holder has applied it.
+/* What became of an edit whose coordinator was lost after it had been asked to commit: its
+ * writer asks the ranks, as they ask each other, until one knows the decision, or all that live
+ * have promised to take none from the lost one any more.  When it was committed, the writer
+ * waits until each holder has applied it.
  *
  * Engine thread, with the lock.
  */

@@ -2,9 +2,10 @@
 #ifndef ENGINE_COMMIT_STAGE_H
 #define ENGINE_COMMIT_STAGE_H
 
-/* One transaction of writes (transaction.h), and which bytes of it go where: extents -> sources, whole elements of what the
- * user writes and of its low-precision copy -> items, one STAGE message each.  What an extent's edges lack is read, here
- * or, when it is not in reach of memory, as an edge.
+/* One transaction of writes (transaction.h), and which bytes of it go where: extents ->
+ * sources, whole elements of what the user writes and of its low-precision copy -> items, one
+ * STAGE message each.  What an extent's edges lack is read, here or, when it is not in reach of
+ * memory, as an edge.
  */
 
 #include "engine/commit/outcome.h"
@@ -27,7 +28,9 @@ struct stage_item { /* one STAGE message */
 	const uint8_t *data;
 };
 
-/* An element of fp32 that an extent cuts, out of this thread's reach: the copy of low precision is of the whole. */
+/* An element of fp32 that an extent cuts, out of this thread's reach: the copy of low precision
+ * is of the whole.
+ */
 struct stage_edge {
 	struct stage_edge *next;
 	struct transaction *commit;
@@ -86,12 +89,14 @@ bool stage_lp_follows(struct engine *e, const struct engine_file *f, enum frag_d
 /* Takes in what the writes say: in the caller's thread, without the lock. */
 int stage_add_writes(struct engine *e, struct transaction *c, const struct engine_write *writes,
 		     size_t n);
-/* Without the lock: the edges are asked for, and the commit ends when all have come; with it: they need not come
- * any more.
+/* Without the lock: the edges are asked for, and the commit ends when all have come; with it:
+ * they need not come any more.
  */
 void stage_read_edges(struct engine *e, struct stage_edge *edges);
 void stage_cancel_edges(struct transaction *c);
-/* With the lock: items for every holder, under a new transaction.  -EAGAIN: a rank's table of states is awaited. */
+/* With the lock: items for every holder, under a new transaction.  -EAGAIN: a rank's table of
+ * states is awaited.
+ */
 int stage_plan(struct engine *e, struct transaction *c);
 void stage_free(struct transaction *c);
 

@@ -11,8 +11,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* engine_write: every holder gets its bytes and keeps them aside; when all have, the coordinator is asked
- * to agree on one boundary with all ranks; if a holder cannot, all are told to forget.
+/* engine_write: every holder gets its bytes and keeps them aside; when all have, the
+ * coordinator is asked to agree on one boundary with all ranks; if a holder cannot, all are
+ * told to forget.
  */
 
 enum { RESTARTS_MAX = 20 };
@@ -238,8 +239,8 @@ static void tell_failed(struct engine *e, const struct transaction *c)
 	event_log_edit(e, &told);
 }
 
-/* True: it is over.  Once asked for, only the coordinator's word ends it: it alone knows whether a cancel
- * came in time.
+/* True: it is over.  Once asked for, only the coordinator's word ends it: it alone knows
+ * whether a cancel came in time.
  */
 static bool turn_commit(struct engine *e, struct transaction *c, uint64_t now)
 {

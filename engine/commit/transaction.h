@@ -6,14 +6,15 @@
 
 #include <stdio.h>
 
-/* Writes of one or more files, n > 0, in one transaction: all or none.  Only the first's done is called;
- * all of them are the engine's until then.  wait_applied: done comes when every holder has applied it,
- * at its next boundary; else when every holder is bound to.  Without the lock, any thread.
+/* Writes of one or more files, n > 0, in one transaction: all or none.  Only the first's done
+ * is called; all of them are the engine's until then.  wait_applied: done comes when every
+ * holder has applied it, at its next boundary; else when every holder is bound to.  Without the
+ * lock, any thread.
  */
 void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
 		       bool wait_applied);
-/* The same of one file's bytes that holders[world] have aside under that transaction, from malloc, taken over; done comes when all are
- * bound to apply them.
+/* The same of one file's bytes that holders[world] have aside under that transaction, from
+ * malloc, taken over; done comes when all are bound to apply them.
  */
 void transaction_start_staged(struct engine *e, struct engine_write *write,
 			      const uint64_t transaction[2], uint32_t *holders);

@@ -189,7 +189,9 @@ static void end_if_landed(struct device_io *io)
 		io->done(io, io->port.result);
 }
 
-/* Nothing of this chunk is on the stream.  Memory that has gone since is the request's error alone. */
+/* Nothing of this chunk is on the stream.  Memory that has gone since is the request's error
+ * alone.
+ */
 static void refuse(struct cuda_device *dev, struct cuda_chunk *c, int rc)
 {
 	put_staging(dev, c);

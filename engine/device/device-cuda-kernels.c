@@ -112,7 +112,9 @@ int cuda_kernel_launch(struct device *d, struct cuda_device *dev, const struct d
 		d->cuda.LaunchKernel(kernel, blocks, threads, arguments, 0, dev->stream));
 }
 
-/* Launches each for nothing, so that they are loaded before something waits, and that it is known that they can be. */
+/* Launches each for nothing, so that they are loaded before something waits, and that it is
+ * known that they can be.
+ */
 static int try_all(struct device *d, struct cuda_device *dev)
 {
 	void *partial;

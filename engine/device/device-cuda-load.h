@@ -60,12 +60,14 @@ struct cuda {
 #undef CUDA_FIELD
 };
 
-/* library: NULL: by its usual names.  -ENODEV: there is none, or it lacks something; a line says what. */
+/* library: NULL: by its usual names.  -ENODEV: there is none, or it lacks something; a line
+ * says what.
+ */
 int cuda_load(struct cuda *cuda, const char *library);
 void cuda_unload(struct cuda *cuda);
 
-/* 0, or -errno and a line: "WHAT: the runtime's own text".  Nothing is left for the trainer to find in
- * cudaGetLastError.
+/* 0, or -errno and a line: "WHAT: the runtime's own text".  Nothing is left for the trainer to
+ * find in cudaGetLastError.
  */
 int cuda_result(const struct cuda *cuda, const char *what, cudaError_t error);
 /* The same without a line. */

@@ -6,9 +6,10 @@
 
 #include <errno.h>
 
-/* A device's memory for what is preserved: of a pool of the port's, in the order of a stream in which nothing ever waits;
- * where the driver has no pools, one piece that is taken when training has not begun yet, since taking such memory later
- * could wait for kernels that wait for other ranks.
+/* A device's memory for what is preserved: of a pool of the port's, in the order of a stream in
+ * which nothing ever waits; where the driver has no pools, one piece that is taken when
+ * training has not begun yet, since taking such memory later could wait for kernels that wait
+ * for other ranks.
  *
  *   the pool's stream      --- take, event ---------------------------------- give ---
  *                                     |                                        |

@@ -77,8 +77,8 @@ int cuda_where(struct device *d, const void *memory, struct device_where *where)
 int cuda_enter(struct device *d, int number, int *before);
 void cuda_leave(struct device *d, int number, int before);
 
-/* A thread that is not the trainer's, before any other call: number becomes its current device, and what the trainer captures
- * into a graph is not spoilt by its looking at events.  -EIO.
+/* A thread that is not the trainer's, before any other call: number becomes its current device,
+ * and what the trainer captures into a graph is not spoilt by its looking at events.  -EIO.
  */
 int cuda_choose(struct device *d, int number);
 
@@ -107,7 +107,9 @@ int cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 /* -ENOMEM, -EIO. */
 int cuda_pool_open(struct device *d, struct cuda_device *dev);
 void cuda_pool_close(struct device *d, struct cuda_device *dev);
-/* kept->size bytes that this stream may write from here on.  -ENOSPC: more than keep; -ENOMEM, -EIO. */
+/* kept->size bytes that this stream may write from here on.  -ENOSPC: more than keep; -ENOMEM,
+ * -EIO.
+ */
 int cuda_pool_take(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 		   struct device_kept *kept);
 /* When nobody reads it. */
@@ -120,7 +122,9 @@ uint64_t cuda_pool_kept(struct device *d, struct cuda_device *dev);
 
 /* ---- device-cuda-kernels.c ---- */
 
-/* Where there are kernels for it; a line says why there are none.  Its device is the current one. */
+/* Where there are kernels for it; a line says why there are none.  Its device is the current
+ * one.
+ */
 void cuda_kernels_prepare(struct device *d, struct cuda_device *dev);
 void cuda_kernels_unload(struct device *d);
 /* Enqueues it on the device's stream; partial: for sums, a staging buffer.  -EINVAL, -EIO. */

@@ -2,8 +2,9 @@
 #ifndef ENGINE_DEVICE_DEVICE_HOST_H
 #define ENGINE_DEVICE_DEVICE_HOST_H
 
-/* What a runtime gives its trainer, for device_host: devices' memory, and streams, which do their work at once, in the
- * thread that enqueues it, unless they are held.  NULL is the default stream.
+/* What a runtime gives its trainer, for device_host: devices' memory, and streams, which do
+ * their work at once, in the thread that enqueues it, unless they are held.  NULL is the
+ * default stream.
  */
 
 #include "engine/device/device.h"
@@ -26,9 +27,11 @@ void device_host_go(struct device_host_stream *s);
 /* Whether the stream has come there. */
 bool device_host_passed(struct device_event *event);
 
-/* From here on this memory of the caller's is that device's; -EINVAL: no such device; -ENOMEM. */
+/* From here on this memory of the caller's is that device's; -EINVAL: no such device; -ENOMEM.
+ */
 int device_host_give(struct device *d, int number, void *memory, uint64_t size);
-/* The same of memory that nobody else may touch: the port finds its bytes at another address. */
+/* The same of memory that nobody else may touch: the port finds its bytes at another address.
+ */
 int device_host_give_hidden(struct device *d, int number, void *memory, uint64_t size,
 			    void *at);
 /* Where the port finds bytes: there, but for hidden memory. */

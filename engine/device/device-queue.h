@@ -2,7 +2,9 @@
 #ifndef ENGINE_DEVICE_DEVICE_QUEUE_H
 #define ENGINE_DEVICE_DEVICE_QUEUE_H
 
-/* What implementations of device.h share: a thread in which requests wait for their events, not for too long, and begin. */
+/* What implementations of device.h share: a thread in which requests wait for their events, not
+ * for too long, and begin.
+ */
 
 #include "engine/device/device.h"
 

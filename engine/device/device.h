@@ -2,19 +2,22 @@
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
-/* Memory of accelerators, without waiting for them.  A port: it never retries and never chooses.
+/* Memory of accelerators, without waiting for them.  A port: it never retries and never
+ * chooses.
  *
  *   trainer's stream   --- backward --- mark --- adam ------ preserve ---- backward --->
  *                                        |                      | copy, event
  *   the port's thread        submit ...  after  copies, in chunks, on a stream of its own ... done
  *
- * One port is for all devices of the process, numbered from 0 as its runtime does; it uses those alone that it was told
- * of (use), so that no context appears on another's.  A *stream* is the trainer's, as the runtime has it
- * (cudaStream_t), NULL its default stream; the port enqueues nothing there but events and what it is told to preserve.
- * An *event* is the place that a stream had come to when it was marked.
+ * One port is for all devices of the process, numbered from 0 as its runtime does; it uses
+ * those alone that it was told of (use), so that no context appears on another's.  A *stream*
+ * is the trainer's, as the runtime has it (cudaStream_t), NULL its default stream; the port
+ * enqueues nothing there but events and what it is told to preserve. An *event* is the place
+ * that a stream had come to when it was marked.
  *
- * Trainer's thread: use, where, pin, unpin, mark, preserve: whoever calls these has a device of the trainer's as its
- * current one, and it stays that.  Any thread: submit, unmark, release, figures.  One thread of the port's: done.
+ * Trainer's thread: use, where, pin, unpin, mark, preserve: whoever calls these has a device of
+ * the trainer's as its current one, and it stays that.  Any thread: submit, unmark, release,
+ * figures.  One thread of the port's: done.
  */
 
 #include "engine/base/base.h"
@@ -59,7 +62,8 @@ struct device_sums {
 	uint64_t nans, infinities;
 };
 
-/* The caller's until done is called, and so is all that it names.  Requests end in any order. */
+/* The caller's until done is called, and so is all that it names.  Requests end in any order.
+ */
 struct device_io {
 	enum device_what what;
 	int number; /* of the device whose memory from or to is */
@@ -69,10 +73,11 @@ struct device_io {
 	struct device_event
 		*after;   /* it begins when the stream has come there; NULL: at once */
 	uint64_t wait_ms; /* 0: as the options say */
-	/* 0; size 0 is a way to be told that after has passed.  Nothing was begun: -ETIMEDOUT: it waited for too long,
-	 * -ECANCELED: the port closes, -EINVAL: no such device in use, -EFAULT: from or to is no memory of that
-	 * device, -ENOSYS: no such code for it.  -EIO: the device failed or does not go on; what was to be written is
-	 * undefined, and where it is pinned memory a stuck device may write it yet.  From the port's thread.
+	/* 0; size 0 is a way to be told that after has passed.  Nothing was begun: -ETIMEDOUT:
+	 * it waited for too long, -ECANCELED: the port closes, -EINVAL: no such device in use,
+	 * -EFAULT: from or to is no memory of that device, -ENOSYS: no such code for it.  -EIO:
+	 * the device failed or does not go on; what was to be written is undefined, and where
+	 * it is pinned memory a stuck device may write it yet.  From the port's thread.
 	 */
 	void (*done)(struct device_io *io, int result);
 	struct {
@@ -85,7 +90,9 @@ struct device_io {
 	} port; /* the port's */
 };
 
-/* Bytes as they were when the trainer's stream came there.  To be read by requests after written. */
+/* Bytes as they were when the trainer's stream came there.  To be read by requests after
+ * written.
+ */
 struct device_kept {
 	int number; /* DEVICE_NONE: in host memory */
 	void *memory;
@@ -100,36 +107,44 @@ struct device_figures {
 
 struct device_ops {
 	const char *name;
-	/* -ENODEV: no device, driver or runtime, or too old ones; a line says which.  -EINVAL: options.  -ENOMEM. */
+	/* -ENODEV: no device, driver or runtime, or too old ones; a line says which.  -EINVAL:
+	 * options.  -ENOMEM.
+	 */
 	int (*open)(struct device **d, const struct device_options *options);
-	/* What has not begun is -ECANCELED; what has ends, within stuck_ms.  All events and all that was preserved
-	 * have been given back.
+	/* What has not begun is -ECANCELED; what has ends, within stuck_ms.  All events and all
+	 * that was preserved have been given back.
 	 */
 	void (*close)(struct device *d);
 
-	/* Prepares all that a device may later need, which may wait for it: before training begins, once for each device.
-	 * -EINVAL: no such device.  -ENOMEM, -EIO: a line says why.
+	/* Prepares all that a device may later need, which may wait for it: before training
+	 * begins, once for each device. -EINVAL: no such device.  -ENOMEM, -EIO: a line says
+	 * why.
 	 */
 	int (*use)(struct device *d, int number);
 	/* -EIO. */
 	int (*where)(struct device *d, const void *memory, struct device_where *where);
-	/* Makes host memory pinned, until unpin: the caller's, in whole pages.  -ENOMEM, -EIO, -EINVAL: it is already. */
+	/* Makes host memory pinned, until unpin: the caller's, in whole pages.  -ENOMEM, -EIO,
+	 * -EINVAL: it is already.
+	 */
 	int (*pin)(struct device *d, void *memory, uint64_t size);
 	void (*unpin)(struct device *d, void *memory);
 
-	/* The place that this stream of that device has come to.  -EBUSY: the stream is being captured.  -EINVAL: the
-	 * device is not in use.  -ENOMEM, -EIO.
+	/* The place that this stream of that device has come to.  -EBUSY: the stream is being
+	 * captured.  -EINVAL: the device is not in use.  -ENOMEM, -EIO.
 	 */
 	int (*mark)(struct device *d, int number, void *stream, struct device_event **event);
 	/* No request waits for it. */
 	void (*unmark)(struct device *d, struct device_event *event);
-	/* Enqueues a copy, so that the trainer may enqueue what changes the range: to pinned host memory of the caller's,
-	 * or, to NULL, to memory of the port's on the same device.  -ENOSPC: more than keep; -ENOMEM: the device has no
-	 * room.  -EINVAL: to is not pinned, size is 0, or the device not in use.  -EBUSY, -EIO: as mark.
+	/* Enqueues a copy, so that the trainer may enqueue what changes the range: to pinned
+	 * host memory of the caller's, or, to NULL, to memory of the port's on the same device.
+	 * -ENOSPC: more than keep; -ENOMEM: the device has no room.  -EINVAL: to is not pinned,
+	 * size is 0, or the device not in use.  -EBUSY, -EIO: as mark.
 	 */
 	int (*preserve)(struct device *d, int number, void *stream, const void *from,
 			uint64_t size, void *to, struct device_kept **kept);
-	/* No request reads it.  Its memory is free when the stream has come past it, and kept is at once. */
+	/* No request reads it.  Its memory is free when the stream has come past it, and kept
+	 * is at once.
+	 */
 	void (*release)(struct device *d, struct device_kept *kept);
 
 	void (*submit)(struct device *d, struct device_io *io);

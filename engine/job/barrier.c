@@ -39,7 +39,9 @@ static void raise_counts(struct wire_barrier *to, const struct wire_barrier *b)
 	to->grads = u64_max(to->grads, b->grads);
 }
 
-/* One that came back while the others went on has counted less, unless it waited where they stood. */
+/* One that came back while the others went on has counted less, unless it waited where they
+ * stood.
+ */
 static void release(struct engine *e, int status)
 {
 	e->barrier.count++;

@@ -4,13 +4,14 @@
 #include "engine/base/log.h"
 #include "engine/job/join.h"
 
-/* All ranks count the same steps, boundaries, windows of gradients and barriers.  The process of a rank that comes
- * back begins with none: it adds what another has, to what its trainer's thread counts meanwhile.  What the others count
- * until they meet it at a barrier it learns there (api_count_on).
+/* All ranks count the same steps, boundaries, windows of gradients and barriers.  The process
+ * of a rank that comes back begins with none: it adds what another has, to what its trainer's
+ * thread counts meanwhile.  What the others count until they meet it at a barrier it learns
+ * there (api_count_on).
  */
 
-/* Where theirs are valid and ours are not, the trainer may be about to restore them, or to make the next ones:
- * frag_grads_gone tells.
+/* Where theirs are valid and ours are not, the trainer may be about to restore them, or to make
+ * the next ones: frag_grads_gone tells.
  */
 void join_catch_up_grads(struct engine *e, uint64_t grads)
 {

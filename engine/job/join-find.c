@@ -38,8 +38,8 @@ static void add_seed(struct join *j, unsigned port)
 		 j->master_ip, port);
 }
 
-/* The addresses at which it may listen.  The first one, where it nearly always is, comes again and again: rank 0 may
- * begin to listen while the others are tried.
+/* The addresses at which it may listen.  The first one, where it nearly always is, comes again
+ * and again: rank 0 may begin to listen while the others are tried.
  */
 static void seeds_from_master(struct engine *e)
 {

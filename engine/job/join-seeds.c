@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The addresses at which the job may be: which is tried, for how long, and what becomes of those that hang up. */
+/* The addresses at which the job may be: which is tried, for how long, and what becomes of
+ * those that hang up.
+ */
 
 enum {
 	REFUSED_RETRY_MS = 1000,
@@ -98,7 +100,8 @@ static void forget_place(struct join *j)
 	j->seeds[0] = j->master_ip[0] = '\0';
 }
 
-/* The key in the file of a job that has ended meanwhile, perhaps: another may be there by now. */
+/* The key in the file of a job that has ended meanwhile, perhaps: another may be there by now.
+ */
 static void find_anew(struct engine *e)
 {
 	struct join *j = e->join;
@@ -160,7 +163,9 @@ static bool is_known(const struct engine *e, const struct source_key *key)
 	return key->is_there == e->has_key && !memcmp(key->bytes, e->key, sizeof(key->bytes));
 }
 
-/* A job that ended in order has taken its key with it, the next one has another.  False: there is none, or it cannot be used. */
+/* A job that ended in order has taken its key with it, the next one has another.  False: there
+ * is none, or it cannot be used.
+ */
 static bool take_new_key(struct engine *e)
 {
 	const struct engine_options *o = &e->join->options;

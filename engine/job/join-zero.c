@@ -118,8 +118,8 @@ static bool is_taken(const struct engine *e, const struct wire_entry *entry)
 	       memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
 }
 
-/* The job went on without its rank 0: it has an incarnation, and is somewhere.  One rank may know less of it than
- * another does.
+/* The job went on without its rank 0: it has an incarnation, and is somewhere.  One rank may
+ * know less of it than another does.
  */
 static void take_over(struct engine *e, const struct wire_header *header,
 		      const struct wire_join *join)
@@ -204,8 +204,9 @@ static int take_part(struct engine *e, struct contribution *c, const struct wire
 	return rc;
 }
 
-/* Several ranks may send the same one at once: each that begins at 0 begins it anew, and what does not
- * fit the newest is acknowledged and dropped.  One whose sender died is asked for again at the next JOIN.
+/* Several ranks may send the same one at once: each that begins at 0 begins it anew, and what
+ * does not fit the newest is acknowledged and dropped.  One whose sender died is asked for
+ * again at the next JOIN.
  */
 void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *header,
 		    const struct wire_catalog *part, const void *bytes, size_t size)

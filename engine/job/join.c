@@ -497,7 +497,9 @@ static void turn_find(struct engine *e, uint64_t now)
 
 static void turn_done(struct engine *e, uint64_t now)
 {
-	/* first: one that has come back tells of a newer table, but not the table before all have joined it */
+	/* first: one that has come back tells of a newer table, but not the table before all
+	 * have joined it
+	 */
 	if (e->is_rank && e->rank && !peer_is_live(&e->peers[0]))
 		join_look_for_zero(e, now);
 	else if (!e->is_rank && peers_first_live(e) == WIRE_OBSERVER)

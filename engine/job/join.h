@@ -2,10 +2,11 @@
 #ifndef ENGINE_JOB_JOIN_H
 #define ENGINE_JOB_JOIN_H
 
-/* How an engine comes to know its job.  A rank: find rank 0, JOIN with what it describes, then, as an
- * observer does: HELLO until all have come, the table of ranks, the catalog.  Rank 0 merges.  When rank 0 is
- * lost, the others look for its next process, and join that as they joined the first; when all ranks are lost, an observer
- * looks for the next ones, and takes them for the job's if that is described as it was.
+/* How an engine comes to know its job.  A rank: find rank 0, JOIN with what it describes, then,
+ * as an observer does: HELLO until all have come, the table of ranks, the catalog.  Rank 0
+ * merges.  When rank 0 is lost, the others look for its next process, and join that as they
+ * joined the first; when all ranks are lost, an observer looks for the next ones, and takes
+ * them for the job's if that is described as it was.
  */
 
 #include "engine/launch/resolver.h"
@@ -88,12 +89,14 @@ int join_keep_options(struct engine *e, const struct engine_options *options);
 void join_turn(struct engine *e, uint64_t now);
 void join_free(struct engine *e);
 
-/* Where rank 0 is and the job's key: in seeds, has_key, key; then the message transport is open.  False:
- * not found yet.
+/* Where rank 0 is and the job's key: in seeds, has_key, key; then the message transport is
+ * open.  False: not found yet.
  */
 bool join_find(struct engine *e);
 
-/* Of the seeds, the one that is tried: link_seed connects to it, if need be; next_seed leaves it for the next. */
+/* Of the seeds, the one that is tried: link_seed connects to it, if need be; next_seed leaves
+ * it for the next.
+ */
 int join_link_seed(struct engine *e);
 void join_unlink_seed(struct engine *e);
 void join_next_seed(struct engine *e);
@@ -101,14 +104,17 @@ void join_next_seed(struct engine *e);
 void join_shut_out(struct engine *e);
 /* One that hangs up on us, or is silent, is not waited for. */
 void join_look_at_seed(struct engine *e, uint64_t now);
-/* Nobody listens at that message peer's address: nor is it waited for, where there are others. */
+/* Nobody listens at that message peer's address: nor is it waited for, where there are others.
+ */
 void join_gone(struct engine *e, uint32_t link);
 /* A rank whose rank 0 is lost: where its next process is. */
 void join_look_for_zero(struct engine *e, uint64_t now);
 /* An observer that has lost all ranks: whether the job was started again. */
 void join_look_for_job(struct engine *e, uint64_t now);
 
-/* While not all ranks have come.  The first of those that have not, which rank 0 knows; how many. */
+/* While not all ranks have come.  The first of those that have not, which rank 0 knows; how
+ * many.
+ */
 uint32_t join_missing(const struct engine *e, uint32_t missing[JOIN_NAMED]);
 /* How many have. */
 uint32_t join_count(const struct engine *e);
@@ -144,7 +150,9 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *header,
 		    const struct wire_catalog *part, const void *bytes, size_t size);
 void join_merge_when_complete(struct engine *e);
-/* What ranks describe does not fit: rank 0 fails when all others have been told, since it may end then. */
+/* What ranks describe does not fit: rank 0 fails when all others have been told, since it may
+ * end then.
+ */
 void join_fail_when_told(struct engine *e, uint64_t now);
 
 #endif

@@ -92,7 +92,9 @@ static bool is_same(const struct wire_rendezvous *a, const struct wire_rendezvou
 	       !memcmp(a->key, b->key, sizeof(a->key));
 }
 
-/* Rounds are launched at boundaries: who is elsewhere launches what it shares with others in another order. */
+/* Rounds are launched at boundaries: who is elsewhere launches what it shares with others in
+ * another order.
+ */
 static bool goes_with(const struct wire_rendezvous *a, const struct wire_rendezvous *b)
 {
 	return a->communicator && a->communicator == b->communicator &&
@@ -184,7 +186,8 @@ static void arrive(struct engine *e, struct rendezvous *m, struct arrival *a,
 	release(e, m, &met);
 }
 
-/* It has not waited for the answer: what it came for is not judged with what it comes for next. */
+/* It has not waited for the answer: what it came for is not judged with what it comes for next.
+ */
 static void forget_arrival(struct rendezvous *m, struct arrival *a, uint64_t count)
 {
 	if (!a->waits || a->said.count != count)
@@ -349,7 +352,9 @@ static void leave(struct engine *e)
 	node_wake(e);
 }
 
-/* Who counts does not wait for longer than it is told; it may be lost, or, what this rank does not see, hold this one for lost. */
+/* Who counts does not wait for longer than it is told; it may be lost, or, what this rank does
+ * not see, hold this one for lost.
+ */
 int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		    uint64_t transaction[2])
 {

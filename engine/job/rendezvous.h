@@ -2,16 +2,18 @@
 #ifndef ENGINE_JOB_RENDEZVOUS_H
 #define ENGINE_JOB_RENDEZVOUS_H
 
-/* All ranks of a group meet: before each takes all of a state, or what it holds of one, and after (frag_gather, frag_scatter).  The lowest
- * live rank of the group counts them, as rank 0 does for a barrier, and says by which way all go.
+/* All ranks of a group meet: before each takes all of a state, or what it holds of one, and
+ * after (frag_gather, frag_scatter).  The lowest live rank of the group counts them, as rank 0
+ * does for a barrier, and says by which way all go.
  */
 
 #include "engine/node/node.h"
 
-/* Trainer's thread, with the lock, which is let go meanwhile: until all ranks of the group have come to that stage.  0: at stage 0: all
- * can take the communicator that was said; later: it was 0 for all.  -EREMOTE: at stage 0: not all can.  -ETIMEDOUT: one has not come in time;
- * -EIO: one is lost; -EINVAL: they said different things; the status of one that said one.  The root's transaction is with all that
- * end with 0 or -EREMOTE; NULL: nobody asks.
+/* Trainer's thread, with the lock, which is let go meanwhile: until all ranks of the group have
+ * come to that stage.  0: at stage 0: all can take the communicator that was said; later: it
+ * was 0 for all.  -EREMOTE: at stage 0: not all can.  -ETIMEDOUT: one has not come in time;
+ * -EIO: one is lost; -EINVAL: they said different things; the status of one that said one.  The
+ * root's transaction is with all that end with 0 or -EREMOTE; NULL: nobody asks.
  */
 int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		    uint64_t transaction[2]);

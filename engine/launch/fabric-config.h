@@ -2,8 +2,8 @@
 #ifndef ENGINE_LAUNCH_FABRIC_CONFIG_H
 #define ENGINE_LAUNCH_FABRIC_CONFIG_H
 
-/* Whether bulk data between ranks goes by a fabric of its own, and by which devices: FRAG_FABRIC,
- * FRAG_FABRIC_DEVICES, FRAG_FABRIC_OPEN.  frag(3) has the table.
+/* Whether bulk data between ranks goes by a fabric of its own, and by which devices:
+ * FRAG_FABRIC, FRAG_FABRIC_DEVICES, FRAG_FABRIC_OPEN.  frag(3) has the table.
  */
 
 #include "engine/base/base.h"
@@ -22,8 +22,9 @@ struct fabric_devices {
 /* From the environment.  -EINVAL, and why has one line. */
 int fabric_config_read(struct fabric_config *c, char *why, size_t whysize);
 
-/* Looks the devices up below sys, which is "/sys".  -EACCES: it would listen on an open network; -EINVAL: none are
- * given, or of both kinds; -ENODEV; -EADDRNOTAVAIL; and why has one line.
+/* Looks the devices up below sys, which is "/sys".  -EACCES: it would listen on an open
+ * network; -EINVAL: none are given, or of both kinds; -ENODEV; -EADDRNOTAVAIL; and why has one
+ * line.
  */
 int fabric_config_devices(const struct fabric_config *c, const char *sys,
 			  struct fabric_devices *devices, char *why, size_t whysize);

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a launcher calls a process's number and how many there are; those of one row belong together.
- * A size of several names: the first that is set.
+/* What a launcher calls a process's number and how many there are; those of one row belong
+ * together. A size of several names: the first that is set.
  */
 static const struct launcher {
 	const char *rank;

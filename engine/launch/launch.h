@@ -27,12 +27,14 @@ struct launch {
 	struct fabric_config fabric;
 };
 
-/* Order: *config, FRAG_*, torchrun, Open MPI, PMIx/PMI, Slurm.  On error why has one line naming
- * the variable.  -EINVAL: none or bad.
+/* Order: *config, FRAG_*, torchrun, Open MPI, PMIx/PMI, Slurm.  On error why has one line
+ * naming the variable.  -EINVAL: none or bad.
  */
 int launch_read(struct launch *l, const struct frag_config *config, char *why, size_t whysize);
 
-/* FRAG_HOST, else the machine's id: what says that two processes share memory.  -EINVAL: too long. */
+/* FRAG_HOST, else the machine's id: what says that two processes share memory.  -EINVAL: too
+ * long.
+ */
 int launch_host(char host[MACHINE_ID]);
 
 #endif

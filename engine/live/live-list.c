@@ -99,8 +99,8 @@ static void list_key(struct listing *l, const struct engine_address *a, enum fra
 	l->n++;
 }
 
-/* A parameter that no optimizer changes has no master: its low-precision tensor is edited itself, on
- * all ranks at once (ENGINE_PARAM), so that their copies stay alike.
+/* A parameter that no optimizer changes has no master: its low-precision tensor is edited
+ * itself, on all ranks at once (ENGINE_PARAM), so that their copies stay alike.
  */
 static bool lp_is_the_value(const struct engine_address *a, const struct catalog_param *p)
 {

@@ -2,7 +2,9 @@
 #ifndef ENGINE_LIVE_LIVE_H
 #define ENGINE_LIVE_LIVE_H
 
-/* A job behind the door (engine/engine-ops.h): what an observer sees of it.  Ranks open files by it, too. */
+/* A job behind the door (engine/engine-ops.h): what an observer sees of it.  Ranks open files
+ * by it, too.
+ */
 
 #include "engine/node/node.h"
 

@@ -12,8 +12,8 @@ int loop_new(struct engine **e, const struct engine_ops *ops,
 int loop_start_thread(struct engine *e);
 void loop_free(struct engine *e);
 
-/* One round: messages, timers, waiting requests.  wait_ms: how long to wait for something to do.
- * Engine thread, or the test's.
+/* One round: messages, timers, waiting requests.  wait_ms: how long to wait for something to
+ * do. Engine thread, or the test's.
  */
 void loop_turn(struct engine *e, int wait_ms);
 

@@ -3,8 +3,9 @@
 
 #include "engine/memory/arena-internal.h"
 
-/* Holes lie in bins by the three leading bits of their size, so that a bin's holes are all smaller than the next
- * one's; a bin is a treap in the order of size and tie, the priority of a hole is a hash of its record's number.
+/* Holes lie in bins by the three leading bits of their size, so that a bin's holes are all
+ * smaller than the next one's; a bin is a treap in the order of size and tie, the priority of a
+ * hole is a hash of its record's number.
  */
 
 static unsigned bin_of(uint64_t size)

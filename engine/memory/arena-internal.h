@@ -48,7 +48,9 @@ int arena_cut(struct arena *a, uint32_t hole, uint64_t size, enum arena_kind kin
 	      uint32_t *front);
 /* A hole becomes one of another kind, apart from its neighbours. */
 void arena_turn(struct arena *a, uint32_t hole, enum arena_kind kind);
-/* What is counted nowhere becomes a hole of a kind, together with neighbours of that kind; returns the record. */
+/* What is counted nowhere becomes a hole of a kind, together with neighbours of that kind;
+ * returns the record.
+ */
 uint32_t arena_free_as(struct arena *a, uint32_t block, enum arena_kind kind);
 /* A hole that the plan had reserved becomes one for all. */
 uint32_t arena_give_up(struct arena *a, uint32_t hole);

@@ -107,7 +107,9 @@ static int end(struct arena *a, struct items *s, int rc)
 	return rc;
 }
 
-/* Slides the blocks among items [first, last] down into the holes there, none past a pinned one. */
+/* Slides the blocks among items [first, last] down into the holes there, none past a pinned
+ * one.
+ */
 static int slide(struct arena *a, const struct items *s, uint32_t first, uint32_t last)
 {
 	uint64_t room = 0;
@@ -202,8 +204,9 @@ static void weigh(const struct items *s, struct windows *w, uint64_t start, uint
 		keep_if_cheap(w, &window);
 }
 
-/* What a window touches is least when it begins where a part does: further down it begins in the part before, further
- * up it touches more above.  Those that end where a part does leave other places to move to.
+/* What a window touches is least when it begins where a part does: further down it begins in
+ * the part before, further up it touches more above.  Those that end where a part does leave
+ * other places to move to.
  */
 static void list_windows(const struct arena *a, const struct items *s, uint64_t want,
 			 struct windows *w)
@@ -245,7 +248,9 @@ static int clear_hole(struct arena *a, uint32_t hole, uint64_t from, uint64_t to
 	return -ENOMEM;
 }
 
-/* A block on the window's edge slides out of it where the hole beyond is large enough.  1: it does. */
+/* A block on the window's edge slides out of it where the hole beyond is large enough.  1: it
+ * does.
+ */
 static int slide_out(struct arena *a, uint32_t block, uint64_t from, uint64_t to)
 {
 	const struct arena_block *b = &a->blocks[block];

@@ -2,18 +2,18 @@
 #ifndef ENGINE_MEMORY_ARENA_H
 #define ENGINE_MEMORY_ARENA_H
 
-/* Who has which part of one contiguous range.  Arithmetic only: it deals in units (elements or bytes, the
- * caller's choice), knows no memory and copies nothing.
+/* Who has which part of one contiguous range.  Arithmetic only: it deals in units (elements or
+ * bytes, the caller's choice), knows no memory and copies nothing.
  *
  *	0       start                                                                 size
  *	|  used  |....hole....|  used  |  used, pinned  |..hole..|  used  |.....hole......|
  *
- * A block takes the front of the smallest hole that holds it.  Every call takes O(log blocks), but for those
- * that say O(blocks).  A call that fails has changed nothing.  No locking.
+ * A block takes the front of the smallest hole that holds it.  Every call takes O(log blocks),
+ * but for those that say O(blocks).  A call that fails has changed nothing.  No locking.
  *
- * Compaction is planned, then stepped: a plan is a list of moves, made in copies of bounded size
- * between which everything else goes on.  The room it clears and the places it moves to are reserved as
- * long as it runs, so that no block allocated meanwhile can spoil it.
+ * Compaction is planned, then stepped: a plan is a list of moves, made in copies of bounded
+ * size between which everything else goes on.  The room it clears and the places it moves to
+ * are reserved as long as it runs, so that no block allocated meanwhile can spoil it.
  *
  *	rc = arena_plan(&a, want);
  *	while (arena_next_copy(&a, most, &copy) == 1) {
@@ -111,33 +111,34 @@ int arena_init(struct arena *a, const struct arena_options *options);
 void arena_fini(struct arena *a);
 
 /* size is rounded up to align.  A handle is never 0 and never means another block later.
- * -EINVAL: size is 0.  -ENOSPC: less is free.  -EAGAIN: enough is free, but not in one piece; a plan may help.
- * -ENOMEM: no record.
+ * -EINVAL: size is 0.  -ENOSPC: less is free.  -EAGAIN: enough is free, but not in one piece; a
+ * plan may help. -ENOMEM: no record.
  */
 int arena_alloc(struct arena *a, uint64_t size, uint64_t *block);
-/* The parameters assigned to it are then assigned to nothing.  -ENOENT: no such block (any more).  -EBUSY:
- * pinned.
+/* The parameters assigned to it are then assigned to nothing.  -ENOENT: no such block (any
+ * more).  -EBUSY: pinned.
  */
 int arena_release(struct arena *a, uint64_t block);
 /* Releases the block that param is assigned to.  -ENOENT, -EBUSY. */
 int arena_release_param(struct arena *a, uint64_t param);
 
-/* A pinned block neither moves nor goes; as often as it is pinned it must be unpinned.  -ENOENT.
- * -EAGAIN: it is half moved; to be asked again after its last copy.  -EINVAL: it is not pinned.
+/* A pinned block neither moves nor goes; as often as it is pinned it must be unpinned.
+ * -ENOENT. -EAGAIN: it is half moved; to be asked again after its last copy.  -EINVAL: it is
+ * not pinned.
  */
 int arena_pin(struct arena *a, uint64_t block);
 int arena_unpin(struct arena *a, uint64_t block);
 
-/* Where unit offset of a block is, and how many lie from there on in one piece: all up to the block's end,
- * except while it is being moved.  -ENOENT; -EINVAL: offset is not in it.
+/* Where unit offset of a block is, and how many lie from there on in one piece: all up to the
+ * block's end, except while it is being moved.  -ENOENT; -EINVAL: offset is not in it.
  */
 int arena_find(const struct arena *a, uint64_t block, uint64_t offset, uint64_t *at,
 	       uint64_t *run);
 /* Its size, rounded up.  -ENOENT. */
 int arena_size(const struct arena *a, uint64_t block, uint64_t *size);
 
-/* param, any number, has units [offset, offset + size) of the block.  -EEXIST: it is assigned already.  -ENOENT: no
- * such block.  -EINVAL: outside it.  -ENOMEM.
+/* param, any number, has units [offset, offset + size) of the block.  -EEXIST: it is assigned
+ * already.  -ENOENT: no such block.  -EINVAL: outside it.  -ENOMEM.
  */
 int arena_assign(struct arena *a, uint64_t param, uint64_t block, uint64_t offset,
 		 uint64_t size);
@@ -153,22 +154,24 @@ uint64_t arena_total_free(const struct arena *a);
 uint64_t arena_max_allocated(const struct arena *a);
 /* The largest that arena_alloc can give now. */
 uint64_t arena_largest_contiguous(const struct arena *a);
-/* The largest that could be after moving what is not pinned, without jumping over what is.  O(blocks). */
+/* The largest that could be after moving what is not pinned, without jumping over what is.
+ * O(blocks).
+ */
 uint64_t arena_attainable(const struct arena *a);
 
-/* Plans to make one hole of at least want units by moving the fewest it can; none where there is such a hole.
- * What lies in a window [x, x + want) must move in every plan for it, so that the cheapest window is the least that
- * can be: plan.minimum.  Windows are tried in that order (ARENA_WINDOWS of them), their blocks going to
- * holes elsewhere, largest first, each to the best; the first for which there is room is taken.  At worst
- * neighbours slide together, and there it takes the run with the least in it: no plan that keeps the order of blocks
- * moves less.  O(blocks log blocks).
- * -EINVAL: want is 0.  -ENOSPC: less is free.  -EBUSY: another plan runs, or pinned blocks are in the way.
- * -ENOMEM.
+/* Plans to make one hole of at least want units by moving the fewest it can; none where there
+ * is such a hole. What lies in a window [x, x + want) must move in every plan for it, so that
+ * the cheapest window is the least that can be: plan.minimum.  Windows are tried in that order
+ * (ARENA_WINDOWS of them), their blocks going to holes elsewhere, largest first, each to the
+ * best; the first for which there is room is taken.  At worst neighbours slide together, and
+ * there it takes the run with the least in it: no plan that keeps the order of blocks moves
+ * less.  O(blocks log blocks). -EINVAL: want is 0.  -ENOSPC: less is free.  -EBUSY: another
+ * plan runs, or pinned blocks are in the way. -ENOMEM.
  */
 enum { ARENA_WINDOWS = 32 };
 int arena_plan(struct arena *a, uint64_t want);
-/* Plans to slide every block down, in order, as DeepSpeed does; what is pinned stays, and what is above it above
- * it.  -EBUSY: another plan runs.  -ENOMEM.
+/* Plans to slide every block down, in order, as DeepSpeed does; what is pinned stays, and what
+ * is above it above it.  -EBUSY: another plan runs.  -ENOMEM.
  */
 int arena_plan_pack(struct arena *a);
 
@@ -176,17 +179,20 @@ struct arena_copy {
 	uint64_t from, to, size; /* the two may overlap: as memmove */
 };
 
-/* The next copy to make, of at most most units (> 0); then arena_copied() before anything else is called.  1: there is
- * one; 0: the plan is done, or there is none; -EBUSY: its next block has been pinned since; the plan is dropped.
+/* The next copy to make, of at most most units (> 0); then arena_copied() before anything else
+ * is called.  1: there is one; 0: the plan is done, or there is none; -EBUSY: its next block
+ * has been pinned since; the plan is dropped.
  */
 int arena_next_copy(struct arena *a, uint64_t most, struct arena_copy *copy);
 void arena_copied(struct arena *a);
-/* Forgets what has not been moved.  -EAGAIN: a block lies half here, half there: to be asked again after its last
- * copy.
+/* Forgets what has not been moved.  -EAGAIN: a block lies half here, half there: to be asked
+ * again after its last copy.
  */
 int arena_plan_drop(struct arena *a);
 
-/* Cuts the plan short where that makes a hole of size units; a block that is half moved goes on.  O(blocks). */
+/* Cuts the plan short where that makes a hole of size units; a block that is half moved goes
+ * on.  O(blocks).
+ */
 bool arena_plan_yield(struct arena *a, uint64_t size);
 
 /* The range as a line of resolution characters: '.' free, '|' used, ':' both, '#' pinned, at least in part.
@@ -201,7 +207,9 @@ struct arena_part {
 	uint32_t pins;
 };
 
-/* The parts of the range, in order of start; *cursor is 0 at first.  False: no more.  No other call between. */
+/* The parts of the range, in order of start; *cursor is 0 at first.  False: no more.  No other
+ * call between.
+ */
 bool arena_next_part(const struct arena *a, uint32_t *cursor, struct arena_part *part);
 
 /* Whether all of it is as it must be.  O(blocks log blocks), for tests. */

@@ -8,8 +8,8 @@
 
 #include <sys/uio.h>
 
-/* bytes of zeroed memory, aligned to 2 MiB.  *fd: a sealed memfd of it, the caller's to close; -1: it
- * is anonymous.  -ENOMEM.
+/* bytes of zeroed memory, aligned to 2 MiB.  *fd: a sealed memfd of it, the caller's to close;
+ * -1: it is anonymous.  -ENOMEM.
  */
 int memory_alloc(uint64_t bytes, void **memory, int *fd);
 void memory_free(void *memory, uint64_t bytes);

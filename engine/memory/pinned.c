@@ -103,7 +103,9 @@ static void lock_pages(struct pinned *p)
 			 (unsigned long long)p->bytes >> 10, strerror(error));
 }
 
-/* Before the first request waits for it.  A kernel that cannot do it at once does it page by page, later. */
+/* Before the first request waits for it.  A kernel that cannot do it at once does it page by
+ * page, later.
+ */
 static int touch_pages(struct pinned *p)
 {
 	if (!madvise(p->memory, p->bytes, MADV_POPULATE_WRITE) || errno == EINVAL)
@@ -252,7 +254,9 @@ int pinned_get(struct pinned *p, uint64_t wait_ms, void **buffer)
 	return 0;
 }
 
-/* Under lock.  The last ones, as single buffers are the first when the pool is opened.  count: there is none. */
+/* Under lock.  The last ones, as single buffers are the first when the pool is opened.  count:
+ * there is none.
+ */
 static unsigned find_run(const struct pinned *p, unsigned n)
 {
 	unsigned free = 0;

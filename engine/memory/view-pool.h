@@ -2,14 +2,15 @@
 #ifndef ENGINE_MEMORY_VIEW_POOL_H
 #define ENGINE_MEMORY_VIEW_POOL_H
 
-/* Memory for what views keep, in huge pages where it is large, lent and taken back: pages that were
- * touched once need not be cleared by the kernel again while a trainer waits.  The caller locks.
+/* Memory for what views keep, in huge pages where it is large, lent and taken back: pages that
+ * were touched once need not be cleared by the kernel again while a trainer waits.  The caller
+ * locks.
  */
 
 #include "engine/base/base.h"
 
-/* Lies right before a room's bytes, so that a reader of this process's memory sees whose they are: it copies
- * bytes, then the label.
+/* Lies right before a room's bytes, so that a reader of this process's memory sees whose they
+ * are: it copies bytes, then the label.
  */
 struct view_label {
 	uint64_t view[2];
@@ -34,8 +35,8 @@ struct view_pool {
 void view_pool_init(struct view_pool *rooms, uint64_t bytes_max);
 void view_pool_fini(struct view_pool *rooms);
 
-/* At least size bytes, labelled view, not complete.  -ENOMEM: more than there is for all; or the machine
- * has none; -EAGAIN: too much is lent.
+/* At least size bytes, labelled view, not complete.  -ENOMEM: more than there is for all; or
+ * the machine has none; -EAGAIN: too much is lent.
  */
 int view_pool_get(struct view_pool *rooms, uint64_t size, const uint64_t view[2],
 		  struct view_buffer **out);

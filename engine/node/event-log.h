@@ -2,9 +2,9 @@
 #ifndef ENGINE_NODE_EVENT_LOG_H
 #define ENGINE_NODE_EVENT_LOG_H
 
-/* What an engine adds to its events.  A rank: the edits it settles (edit-report.c), as a coordinator what became of them on
- * all ranks; observers fetch it (watch-server.c).
- * An observer: what it sees itself, and what it fetched.  With the lock.
+/* What an engine adds to its events.  A rank: the edits it settles (edit-report.c), as a
+ * coordinator what became of them on all ranks; observers fetch it (watch-server.c). An
+ * observer: what it sees itself, and what it fetched.  With the lock.
  */
 
 #include "engine/node/file.h"

@@ -3,13 +3,13 @@
 #define ENGINE_NODE_NODE_H
 
 /* The inside of one engine, a rank's or an observer's, that its modules share, and sending.
- * From the bottom: rpc requests that wait for an answer; peers what is known of each rank; plan range ->
- * pieces; grab, transfers, readahead, reads and writes; join finds the job; serve answers others (a
- * rank); turn goes round them all.
+ * From the bottom: rpc requests that wait for an answer; peers what is known of each rank; plan
+ * range -> pieces; grab, transfers, readahead, reads and writes; join finds the job; serve
+ * answers others (a rank); turn goes round them all.
  *
- * Threads.  One engine thread calls loop_turn in a loop (tests call it themselves: turned by hand);
- * only it touches the message transport.  Everything below is under `lock` unless said; callbacks of
- * users are called without it.
+ * Threads.  One engine thread calls loop_turn in a loop (tests call it themselves: turned by
+ * hand); only it touches the message transport.  Everything below is under `lock` unless said;
+ * callbacks of users are called without it.
  */
 
 #include "engine/catalog/catalog.h"
@@ -179,7 +179,8 @@ struct engine {
 	struct pending_reads
 		*later;        /* a rank's: reads of what is not in memory; NULL: all is */
 	uint64_t swap_told_ms; /* when figures were put into the control page */
-	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock */
+	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock
+	 */
 	struct communicator *communicator;
 	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */
 	struct rounds *rounds;
@@ -276,18 +277,23 @@ static inline uint32_t node_life(const uint64_t cookie[2])
 
 /* Any thread, without the lock: makes the engine thread go round. */
 void node_wake(struct engine *e);
-/* Where a call waits and no thread turns this engine: tests turn all theirs.  Without the lock. */
+/* Where a call waits and no thread turns this engine: tests turn all theirs.  Without the lock.
+ */
 void node_yield(struct engine *e);
 
-/* With the lock, which is let go meanwhile: until e->changed is signalled, or the monotonic deadline.
- * 0 or -ETIMEDOUT; whether what is waited for is there is for the caller to see.
+/* With the lock, which is let go meanwhile: until e->changed is signalled, or the monotonic
+ * deadline. 0 or -ETIMEDOUT; whether what is waited for is there is for the caller to see.
  */
 int node_wait(struct engine *e, uint64_t deadline_ms);
 
-/* What ended with rc: whether to ask once more, after some time in which an answer may have come. */
+/* What ended with rc: whether to ask once more, after some time in which an answer may have
+ * come.
+ */
 bool node_ask_again(struct engine *e, int rc, uint64_t deadline_ms);
 
-/* node_wait for an answer that the engine thread is about to ask for; -EAGAIN: this thread is in a hurry. */
+/* node_wait for an answer that the engine thread is about to ask for; -EAGAIN: this thread is
+ * in a hurry.
+ */
 int node_wait_answer(struct engine *e, uint64_t deadline_ms);
 
 /* A read has ended: its bytes, or -errno.  Any thread, without the lock. */
@@ -295,8 +301,8 @@ void node_count_read(struct engine *e, int64_t result);
 
 void node_header(const struct engine *e, struct wire_header *header, enum wire_type type,
 		 uint64_t request);
-/* Sends header, body and tail to a message peer (NODE_LOCAL: to ourselves).  Engine thread, with the
- * lock.  Errors of transport's send.
+/* Sends header, body and tail to a message peer (NODE_LOCAL: to ourselves).  Engine thread,
+ * with the lock.  Errors of transport's send.
  */
 int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 	      const void *body, const void *tail, size_t tail_size);

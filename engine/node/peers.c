@@ -304,8 +304,8 @@ static void fetch(struct engine *e, uint32_t rank, uint64_t first)
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
 }
 
-/* Takes an answer's part of the table; false: the fetch must begin again, as when the table changed since the
- * first part, which begins with its epoch.
+/* Takes an answer's part of the table; false: the fetch must begin again, as when the table
+ * changed since the first part, which begins with its epoch.
  */
 static bool take_part(struct peer *p, const struct answer *answer, struct wire_states *part)
 {
@@ -381,7 +381,9 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 		p->linked = false;
 }
 
-/* On this host the kernel tells at once that a process is gone: no need to wait for its silence. */
+/* On this host the kernel tells at once that a process is gone: no need to wait for its
+ * silence.
+ */
 static void look(struct engine *e, struct peer *p, uint32_t rank)
 {
 	struct control_page page;

@@ -2,7 +2,9 @@
 #ifndef ENGINE_NODE_PEERS_H
 #define ENGINE_NODE_PEERS_H
 
-/* The ranks of a job, as an engine knows them.  All with the lock; engine thread where it says so. */
+/* The ranks of a job, as an engine knows them.  All with the lock; engine thread where it says
+ * so.
+ */
 
 #include "engine/node/rpc.h"
 
@@ -20,7 +22,9 @@ void peers_gone(struct engine *e, uint32_t link);
 void peers_look(struct engine *e, uint32_t rank);
 /* The same again when every_ms have gone by, by message too.  Engine thread. */
 void peers_follow(struct engine *e, uint32_t rank, uint64_t every_ms, uint64_t now);
-/* For how long it has been where it is, as far as is known: by the clock on the wall since its last boundary. */
+/* For how long it has been where it is, as far as is known: by the clock on the wall since its
+ * last boundary.
+ */
 uint64_t peers_stood_ms(const struct peer *p);
 /* None is linked to. */
 void peers_unlink(struct engine *e);
@@ -32,12 +36,15 @@ bool peers_all_left(const struct engine *e);
 uint32_t peers_first_live(const struct engine *e);
 /* Whether it is a process of this host: its memory may be in reach. */
 bool peers_same_host(const struct engine *e, uint32_t rank);
-/* Links and attaches as needed; peers_lost_status: it is lost or has not come.  Engine thread. */
+/* Links and attaches as needed; peers_lost_status: it is lost or has not come.  Engine thread.
+ */
 int peers_reach(struct engine *e, uint32_t rank);
 /* Reaches the rank and asks it: rpc_call.  Engine thread. */
 int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,
 	       const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
-/* Fetches a missing or stale table in the background.  0: it is there; -EAGAIN; peers_lost_status. */
+/* Fetches a missing or stale table in the background.  0: it is there; -EAGAIN;
+ * peers_lost_status.
+ */
 int peers_want_states(struct engine *e, uint32_t rank);
 /* Pings, fetches.  Engine thread. */
 void peers_turn(struct engine *e, uint64_t now);

@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* From names to rows: which ranks hold which bytes.  The layouts are arithmetic (engine/catalog/layout.h); the
- * ranks' tables of states say where each partition lies.
+/* From names to rows: which ranks hold which bytes.  The layouts are arithmetic
+ * (engine/catalog/layout.h); the ranks' tables of states say where each partition lies.
  */
 
 /* Where the bytes of one address can be: found once, then walked. */
@@ -62,7 +62,9 @@ static uint32_t member(const struct place *p, uint32_t i)
 	return p->group ? p->group->ranks[i] : p->param->owner;
 }
 
-/* Whether any live member has the row: 0 (its dtype in *p), -ENOENT, -EAGAIN, is_lost: none lives. */
+/* Whether any live member has the row: 0 (its dtype in *p), -ENOENT, -EAGAIN, is_lost: none
+ * lives.
+ */
 static int some_member_has(struct engine *e, struct place *p, enum state_kind kind,
 			   uint32_t index, uint32_t sub)
 {
@@ -417,8 +419,8 @@ static bool had_no_lp(const struct engine *e, const struct place *p, uint32_t ra
 	return states && states_find(states, STATE_LP, p->param_number, 0, "") == -ENOENT;
 }
 
-/* Every rank's copy of a parameter that is in no group: the catalog does not say which ranks have
- * registered it, but their tables of states say which have a copy.
+/* Every rank's copy of a parameter that is in no group: the catalog does not say which ranks
+ * have registered it, but their tables of states say which have a copy.
  */
 static int see_ungrouped(struct engine *e, const struct place *p, uint64_t offset,
 			 uint64_t size, plan_see see, void *arg)

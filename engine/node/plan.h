@@ -2,7 +2,8 @@
 #ifndef ENGINE_NODE_PLAN_H
 #define ENGINE_NODE_PLAN_H
 
-/* From names to places: which bytes of which rows on which ranks.  Any thread, with the lock. */
+/* From names to places: which bytes of which rows on which ranks.  Any thread, with the lock.
+ */
 
 #include "engine/node/node.h"
 
@@ -29,8 +30,9 @@ struct plan {
 	bool keep_lost;   /* set by the caller: a lost rank's runs are pieces too */
 };
 
-/* since_ns: when the request began, monotonic_ns: a table of states that was asked for earlier cannot say
- * that something is not there, and is fetched anew (-EAGAIN); 0: what is here will do.
+/* since_ns: when the request began, monotonic_ns: a table of states that was asked for earlier
+ * cannot say that something is not there, and is fetched anew (-EAGAIN); 0: what is here will
+ * do.
  */
 
 /* Pieces of [offset, offset + size) of what address names, from one live holder each.

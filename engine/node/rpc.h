@@ -2,10 +2,11 @@
 #ifndef ENGINE_NODE_RPC_H
 #define ENGINE_NODE_RPC_H
 
-/* Requests that wait for an answer.  A request ends by the answer; by the rank's loss; by silence, nothing
- * heard from the rank for the timeout, however slow it is otherwise; or with -EAGAIN, when the rank answers a
- * PING sent after it: the request or its answer got lost, or it waits.  Whoever asked asks again then, so every
- * request may come twice.  Engine thread, with the lock.
+/* Requests that wait for an answer.  A request ends by the answer; by the rank's loss; by
+ * silence, nothing heard from the rank for the timeout, however slow it is otherwise; or with
+ * -EAGAIN, when the rank answers a PING sent after it: the request or its answer got lost, or
+ * it waits.  Whoever asked asks again then, so every request may come twice.  Engine thread,
+ * with the lock.
  */
 
 #include "engine/node/node.h"
@@ -24,9 +25,9 @@ struct answer {
 typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag,
 			 const struct answer *answer);
 
-/* Asks a message peer, known as rank (WIRE_OBSERVER: not yet known as any).  done is called exactly once
- * (or until it returns false), never from inside; NULL: nobody cares for the answer.  On error (-EAGAIN:
- * queue full) it is not called.
+/* Asks a message peer, known as rank (WIRE_OBSERVER: not yet known as any).  done is called
+ * exactly once (or until it returns false), never from inside; NULL: nobody cares for the
+ * answer.  On error (-EAGAIN: queue full) it is not called.
  */
 int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type,
 	     const void *body, const void *tail, size_t tail_size, rpc_done done, void *owner,
@@ -40,8 +41,9 @@ void rpc_expire(struct engine *e, uint64_t now);
 void rpc_fail_rank(struct engine *e, uint32_t rank, int status);
 /* Forgets all requests of owner. */
 void rpc_forget(struct engine *e, const void *owner);
-/* A rank takes what we say in order, and answers a PING at once, on both ways where it has two: what was asked
- * before one that has come back and is not answered is lost, or waits for a boundary.
+/* A rank takes what we say in order, and answers a PING at once, on both ways where it has two:
+ * what was asked before one that has come back and is not answered is lost, or waits for a
+ * boundary.
  */
 void rpc_ask_again(struct engine *e, uint32_t rank);
 void rpc_free(struct engine *e);

@@ -42,7 +42,9 @@ static bool before(const struct edit *a, const struct edit *b)
 	return memcmp(a->transaction, b->transaction, sizeof(a->transaction)) < 0;
 }
 
-/* The next in the order that all ranks apply in: by boundary, then as they came to the coordinator. */
+/* The next in the order that all ranks apply in: by boundary, then as they came to the
+ * coordinator.
+ */
 static struct edit *next_decided(struct participant *s, uint64_t b)
 {
 	struct edit *next = NULL;
@@ -67,8 +69,8 @@ static bool arrive(struct participant *s, uint64_t b)
 	return any;
 }
 
-/* Freezes that are decided: the trainer stands here from now on, or, inside a step, at the next boundary, on
- * every rank alike.
+/* Freezes that are decided: the trainer stands here from now on, or, inside a step, at the next
+ * boundary, on every rank alike.
  */
 static void stand(struct participant *s, uint64_t b, bool whole)
 {
@@ -169,7 +171,9 @@ int participant_thaw(struct participant *s, const uint64_t transaction[2])
 	return rc;
 }
 
-/* NULL: its window of gradients is yet to come.  What is decided nobody else touches: no lock is needed. */
+/* NULL: its window of gradients is yet to come.  What is decided nobody else touches: no lock
+ * is needed.
+ */
 static struct edit *begin_next(struct participant *s, uint64_t b, uint64_t grads)
 {
 	struct edit *e;

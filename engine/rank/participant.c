@@ -132,7 +132,9 @@ int participant_check_pieces(const struct edit *e, struct registry *r)
 	return rc;
 }
 
-/* From the promise to freeze at b, or before, on the trainer does not leave b but by participant_look. */
+/* From the promise to freeze at b, or before, on the trainer does not leave b but by
+ * participant_look.
+ */
 bool participant_stand_at(struct participant *s, uint64_t b)
 {
 	const struct edit *freeze = *participant_find(s, s->hold.transaction);
@@ -141,8 +143,8 @@ bool participant_stand_at(struct participant *s, uint64_t b)
 	       (s->hold.standing || (freeze && bars(freeze) && freeze->boundary <= b));
 }
 
-/* The trainer stores the boundary it enters, then looks at lowest; we store lowest, then look at the
- * boundary: one of the two sees the other.
+/* The trainer stores the boundary it enters, then looks at lowest; we store lowest, then look
+ * at the boundary: one of the two sees the other.
  */
 static int promise_boundary(struct participant *s, struct registry *r, struct edit *e,
 			    uint64_t boundary)

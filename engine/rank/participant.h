@@ -2,15 +2,16 @@
 #ifndef ENGINE_RANK_PARTICIPANT_H
 #define ENGINE_RANK_PARTICIPANT_H
 
-/* Edits of the job's state as one rank sees them: bytes staged with it and kept aside, the promise not
- * to pass a boundary N without the decision, the decision, applied by the trainer's thread at N, reported.
- * Ranks without bytes of an edit promise too, so that all count it as the same generation.
+/* Edits of the job's state as one rank sees them: bytes staged with it and kept aside, the
+ * promise not to pass a boundary N without the decision, the decision, applied by the trainer's
+ * thread at N, reported. Ranks without bytes of an edit promise too, so that all count it as
+ * the same generation.
  *
- * A freeze is agreed on as an edit is and has no bytes: applied, it holds the trainer's thread at N, and edits
- * that come meanwhile may name N too.
+ * A freeze is agreed on as an edit is and has no bytes: applied, it holds the trainer's thread
+ * at N, and edits that come meanwhile may name N too.
  *
- * A round (engine/rounds/rounds.h) is agreed on so too: staged are lists of what a rank is to send, and applying it is
- * launching it.  It makes no generation.
+ * A round (engine/rounds/rounds.h) is agreed on so too: staged are lists of what a rank is to
+ * send, and applying it is launching it.  It makes no generation.
  *
  *   STAGED --prepare--> PREPARED --decide--> DECIDED --boundary N--> APPLIED --> taken
  *      |  \                \------ abort, coordinator died -------> ABORTED ----'
@@ -98,14 +99,16 @@ struct participant {
 void participant_init(struct participant *s, uint64_t bytes_max);
 void participant_fini(struct participant *s);
 
-/* -ENOSPC: too many or too much, of which one writer (a peer) has at most three quarters; -EBUSY: it is prepared
- * already; -ESTALE: it was decided before, or dropped; -ENOMEM.
+/* -ENOSPC: too many or too much, of which one writer (a peer) has at most three quarters;
+ * -EBUSY: it is prepared already; -ESTALE: it was decided before, or dropped; -ENOMEM.
  */
 int participant_stage(struct participant *s, const uint64_t transaction[2], uint32_t writer,
 		      uint64_t now, uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset,
 		      const void *data, uint32_t size);
 
-/* The same of a round, once; takes over `round`, from malloc, also on error.  -EEXIST: it is there. */
+/* The same of a round, once; takes over `round`, from malloc, also on error.  -EEXIST: it is
+ * there.
+ */
 int participant_stage_round(struct participant *s, const uint64_t transaction[2],
 			    uint32_t writer, uint64_t now, bool has_grad,
 			    struct edit_round *round);
@@ -127,20 +130,23 @@ struct edit_promise {
 };
 
 /* Promises not to pass the boundary undecided; again with a later one moves it.  -EAGAIN: the
- * control page's count of boundaries has passed it; -ENOENT: a holder without bytes; -EBUSY: decided, or a
- * freeze while another lasts; -ENOSPC; -ESTALE: it was decided before, or fenced; -ENODATA: its gradients are gone;
- * -EINVAL: gradients without a window; errors of registry_check: the bytes' place is gone.
+ * control page's count of boundaries has passed it; -ENOENT: a holder without bytes; -EBUSY:
+ * decided, or a freeze while another lasts; -ENOSPC; -ESTALE: it was decided before, or fenced;
+ * -ENODATA: its gradients are gone; -EINVAL: gradients without a window; errors of
+ * registry_check: the bytes' place is gone.
  */
 int participant_prepare(struct participant *s, struct registry *r,
 			const struct edit_promise *promise, uint64_t now);
 
-/* why: it is aborted, -errno.  peer, request: who is to hear that it was applied.  -ENOENT: no such
- * transaction; -ESTALE: fenced; -EALREADY: it is over.
+/* why: it is aborted, -errno.  peer, request: who is to hear that it was applied.  -ENOENT: no
+ * such transaction; -ESTALE: fenced; -EALREADY: it is over.
  */
 int participant_decide(struct participant *s, const uint64_t transaction[2], bool commit,
 		       int why, uint32_t peer, uint64_t request);
 
-/* What is known of a transaction (status, or NULL: what applying it ended with); of the second, undecided ones are fenced by the question. */
+/* What is known of a transaction (status, or NULL: what applying it ended with); of the second,
+ * undecided ones are fenced by the question.
+ */
 enum wire_outcome participant_recall(struct participant *s, const uint64_t transaction[2],
 				     int *status);
 enum wire_outcome participant_outcome(struct participant *s, const uint64_t transaction[2]);
@@ -153,7 +159,9 @@ void participant_resolve(struct participant *s, const uint64_t transaction[2], b
 /* The coordinator said so, asked by who waits at N: nothing, when it is fenced. */
 void participant_hear(struct participant *s, const uint64_t transaction[2], bool commit);
 
-/* Aborts what was staged and never prepared: before `before`; by that peer, which is lost.  Returns how many. */
+/* Aborts what was staged and never prepared: before `before`; by that peer, which is lost.
+ * Returns how many.
+ */
 unsigned participant_expire(struct participant *s, uint64_t before);
 unsigned participant_lose_writer(struct participant *s, uint32_t writer);
 /* Nobody may commit it any more.  False: it is promised, or decided, here. */
@@ -169,25 +177,32 @@ enum participant_next {
 	PARTICIPANT_FROZEN,    /* participant_wait */
 };
 
-/* Trainer's thread, at boundary b, again until it may go.  whole: not inside a step, where a freeze waits for
- * the next boundary.
+/* Trainer's thread, at boundary b, again until it may go.  whole: not inside a step, where a
+ * freeze waits for the next boundary.
  */
 enum participant_next participant_look(struct participant *s, uint64_t b, bool whole);
 void participant_wait(struct participant *s, unsigned ms);
-/* The next decided one; whether it was applied (holder or not), which makes one generation.  grads: the control
- * page's word; edits of gradients wait for a boundary in their window, and end with -ENODATA at the first after
- * it: all ranks pass the same boundaries in the same windows.
+/* The next decided one; whether it was applied (holder or not), which makes one generation.
+ * grads: the control page's word; edits of gradients wait for a boundary in their window, and
+ * end with -ENODATA at the first after it: all ranks pass the same boundaries in the same
+ * windows.
  */
 bool participant_apply(struct participant *s, struct registry *r, uint64_t b, uint64_t grads);
 
-/* The next, a round: launch does this rank's part, and says with what it ended; not called, where its gradients are gone. */
+/* The next, a round: launch does this rank's part, and says with what it ended; not called,
+ * where its gradients are gone.
+ */
 typedef int (*participant_launch)(void *arg, const struct edit *edit);
 void participant_apply_round(struct participant *s, uint64_t b, uint64_t grads,
 			     participant_launch launch, void *arg);
 
-/* Whether edits may still name boundary b, which the trainer has entered: it is, or will be, frozen there. */
+/* Whether edits may still name boundary b, which the trainer has entered: it is, or will be,
+ * frozen there.
+ */
 bool participant_frozen_at(struct participant *s, uint64_t b);
-/* The freeze of that number, 0: any, is still wanted; is to end.  -ENOENT: it has ended, or is not known. */
+/* The freeze of that number, 0: any, is still wanted; is to end.  -ENOENT: it has ended, or is
+ * not known.
+ */
 int participant_keep(struct participant *s, const uint64_t transaction[2]);
 int participant_thaw(struct participant *s, const uint64_t transaction[2]);
 

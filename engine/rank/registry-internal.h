@@ -13,8 +13,8 @@
 void registry_new_epoch(struct registry *r);
 /* So many bytes of that tier came or, negative, went. */
 void registry_count(struct registry *r, enum state_tier tier, int64_t bytes);
-/* What else came or went since epoch does not matter: an edit, once decided, must not fail for that.  NULL: it is not
- * what it was.
+/* What else came or went since epoch does not matter: an edit, once decided, must not fail for
+ * that.  NULL: it is not what it was.
  */
 const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch,
 					uint32_t number);
@@ -40,8 +40,8 @@ struct registry_tier {
 	int device;
 };
 
-/* Where memory is that is about to be kept; what its stream was given before that is seen by readers.  -EINVAL: on a device
- * that is not in use; -EIO.
+/* Where memory is that is about to be kept; what its stream was given before that is seen by
+ * readers.  -EINVAL: on a device that is not in use; -EIO.
  */
 int registry_where(struct registry *r, const void *memory, struct registry_tier *in);
 int registry_device_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,

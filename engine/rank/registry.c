@@ -212,8 +212,8 @@ static void drop_share(struct states *s, uint64_t address)
 	}
 }
 
-/* The epoch first: who reads the memory after it was freed, and perhaps used for something else, finds
- * the new one in the control page behind it.  Returns what it was.
+/* The epoch first: who reads the memory after it was freed, and perhaps used for something
+ * else, finds the new one in the control page behind it.  Returns what it was.
  */
 static struct state_row drop_row(struct registry *r, uint32_t number)
 {
@@ -416,8 +416,8 @@ static int copy(enum way way, const struct state_row *row, const struct iovec *p
 	return -EINVAL;
 }
 
-/* The lock is held over the copy, so that registry_drop cannot free what is being copied.  What is large, or
- * in very many small segments, goes in several calls.
+/* The lock is held over the copy, so that registry_drop cannot free what is being copied.  What
+ * is large, or in very many small segments, goes in several calls.
  */
 static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32_t row,
 			uint64_t offset, uint8_t *data, size_t size)

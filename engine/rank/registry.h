@@ -3,9 +3,10 @@
 #define ENGINE_RANK_REGISTRY_H
 
 /* This rank's own memory: what is registered, and copying in and out of it so that memory freed
- * behind our back is -EFAULT and not a crash.  Any thread: one lock.  Of states on NVMe (engine/swap/swapper.h)
- * registry_read, _write and _clear are the trainer's thread's, and wait for the disk without the lock; other threads
- * hold them.  So they are of states in a device's memory (engine/rank/devices.h); other threads begin copies of these.
+ * behind our back is -EFAULT and not a crash.  Any thread: one lock.  Of states on NVMe
+ * (engine/swap/swapper.h) registry_read, _write and _clear are the trainer's thread's, and wait
+ * for the disk without the lock; other threads hold them.  So they are of states in a device's
+ * memory (engine/rank/devices.h); other threads begin copies of these.
  */
 
 #include "engine/catalog/control-page.h"
@@ -27,13 +28,16 @@ struct registry {
 		devices; /* NULL: nothing is on devices; set before any row is, with the engine's lock */
 };
 
-/* Allocates the control page with a new cookie, excluded from forked children's sight.  -ENOMEM. */
+/* Allocates the control page with a new cookie, excluded from forked children's sight.
+ * -ENOMEM.
+ */
 int registry_init(struct registry *r);
 /* No hold is left, and no copy is under way.  Closes place and devices. */
 void registry_fini(struct registry *r);
 
-/* As states_add and so on, and the epoch grows.  memory NULL: no segment yet.  Trainer's thread: what is a device's becomes
- * such a row; -EINVAL: of a device that is not in use, or segments here and there.
+/* As states_add and so on, and the epoch grows.  memory NULL: no segment yet.  Trainer's
+ * thread: what is a device's becomes such a row; -EINVAL: of a device that is not in use, or
+ * segments here and there.
  */
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory);
@@ -42,16 +46,19 @@ void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, u
 		     const char *key, uint64_t numel);
 int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 			  enum frag_dtype dtype, uint64_t numel, struct state_segment segment);
-/* Zeroed, 2 MiB aligned, in huge pages where given: a sealed memfd where the machine gives those to
- * shared memory, else anonymous.
+/* Zeroed, 2 MiB aligned, in huge pages where given: a sealed memfd where the machine gives
+ * those to shared memory, else anonymous.
  */
 int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		   const char *key, enum frag_dtype dtype, uint64_t numel, void **memory);
-/* A partition on NVMe; one that would never leave memory is a state there.  -EOPNOTSUPP: there is no place for it. */
+/* A partition on NVMe; one that would never leave memory is a state there.  -EOPNOTSUPP: there
+ * is no place for it.
+ */
 int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		  enum frag_dtype dtype, uint64_t numel);
-/* This rank's piece of a parameter comes to be bytes [at, ...) of a state on NVMe, which has its values, and is others' too.
- * Who has the row from before asks again.  -EBUSY: it is there already, or in an arena; -ENOMEM, -ENOSPC.
+/* This rank's piece of a parameter comes to be bytes [at, ...) of a state on NVMe, which has
+ * its values, and is others' too. Who has the row from before asks again.  -EBUSY: it is there
+ * already, or in an arena; -ENOMEM, -ENOSPC.
  */
 int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtype,
 			uint64_t numel, struct swapper_state *s, uint64_t at);
@@ -61,13 +68,14 @@ void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, ui
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
 
-/* A low-precision parameter comes to lie at `to`, in an arena, with the values it has; where there is no row of
- * it, one is made, of what is there.  -EFAULT: where it was is no memory; -EBUSY: it is on NVMe; -ENOMEM, -ENOSPC.
+/* A low-precision parameter comes to lie at `to`, in an arena, with the values it has; where
+ * there is no row of it, one is made, of what is there.  -EFAULT: where it was is no memory;
+ * -EBUSY: it is on NVMe; -ENOMEM, -ENOSPC.
  */
 int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 		    enum frag_dtype dtype, uint64_t numel, void *to);
-/* Moves memory of an arena, as memmove.  Whoever copied it meanwhile finds another epoch behind it; whoever asks us
- * waits until repoint has said by registry_point where the rows lie now.
+/* Moves memory of an arena, as memmove.  Whoever copied it meanwhile finds another epoch behind
+ * it; whoever asks us waits until repoint has said by registry_point where the rows lie now.
  */
 void registry_move(struct registry *r, void *to, const void *from, size_t size,
 		   void (*repoint)(void *arg), void *arg);
@@ -79,24 +87,29 @@ void registry_point(struct registry *r, enum state_kind kind, uint32_t index,
 int registry_find(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype *dtype);
 
-/* Address of element at; NULL: no such state, or not all of [at, at + numel) is in one segment. */
+/* Address of element at; NULL: no such state, or not all of [at, at + numel) is in one segment.
+ */
 void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		      const char *key, uint64_t at, uint64_t numel, enum frag_dtype *dtype);
 
-/* Bytes [offset, offset + size) of row number row, if it is still what it was at epoch (0: any).
- * -ESTALE, -EINVAL, -ENODATA, -EFAULT.
+/* Bytes [offset, offset + size) of row number row, if it is still what it was at epoch (0:
+ * any). -ESTALE, -EINVAL, -ENODATA, -EFAULT.
  */
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
 /* The same, by any thread: waits for no disk or device.  -EREMOTE: it is not in memory. */
 int registry_read_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			 void *out, size_t size);
-/* The same, by the trainer's thread or while it cannot change the row: quicker where the memory is ours. */
+/* The same, by the trainer's thread or while it cannot change the row: quicker where the memory
+ * is ours.
+ */
 int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size);
-/* The same of many ranges that come one after the other, by the trainer: of a row on NVMe whole elements. */
+/* The same of many ranges that come one after the other, by the trainer: of a row on NVMe whole
+ * elements.
+ */
 int registry_put(struct registry *r, uint32_t row, uint64_t offset, const void *data,
 		 size_t size);
 /* All of the row's memory becomes 0.  -ESTALE, -EFAULT. */
@@ -104,12 +117,14 @@ int registry_clear(struct registry *r, uint32_t row);
 /* Whether registry_read would find the row and the range in it; not looked at: the memory. */
 int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		    uint64_t size);
-/* Whether registry_write would succeed: its errors.  Not looked at: whether the memory is read-only. */
+/* Whether registry_write would succeed: its errors.  Not looked at: whether the memory is
+ * read-only.
+ */
 int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   size_t size);
 
-/* The state of a row on NVMe, and the bytes of it where the row begins; NULL: it is none such.  Trainer's thread: it lives
- * until registry_drop.
+/* The state of a row on NVMe, and the bytes of it where the row begins; NULL: it is none such.
+ * Trainer's thread: it lives until registry_drop.
  */
 struct swapper_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
 				     uint32_t sub, const char *key, uint64_t *at);
@@ -123,33 +138,39 @@ struct registry_hold {
 	_Atomic unsigned users;
 };
 
-/* Bytes of a row, as registry_read's.  *hold NULL: the row is in memory.  -ENOMEM; -EAGAIN: the disk has no room for
- * what readers hold, until the next generation.
+/* Bytes of a row, as registry_read's.  *hold NULL: the row is in memory.  -ENOMEM; -EAGAIN: the
+ * disk has no room for what readers hold, until the next generation.
  */
 int registry_hold(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		  uint64_t size, struct registry_hold **hold);
 struct registry_hold *registry_hold_get(struct registry_hold *h);
 void registry_hold_put(struct registry_hold *h);
 
-/* The newest mark of a row's device, the caller's to put.  -ESTALE: it is no such row; errors of devices_newest. */
+/* The newest mark of a row's device, the caller's to put.  -ESTALE: it is no such row; errors
+ * of devices_newest.
+ */
 int registry_device_mark(struct registry *r, uint64_t epoch, uint32_t row,
 			 struct devices_mark **mark);
-/* Begins to copy bytes of such a row to c->host, behind c->after; c->done from any thread.  -ESTALE, -EINVAL, -ENODATA;
- * -ENOMEM.
+/* Begins to copy bytes of such a row to c->host, behind c->after; c->done from any thread.
+ * -ESTALE, -EINVAL, -ENODATA; -ENOMEM.
  */
 int registry_device_begin(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			  uint64_t size, struct devices_copy *c);
 
-/* Trainer's thread: such bytes may be changed from here on.  -ESTALE; errors of devices_keep. */
+/* Trainer's thread: such bytes may be changed from here on.  -ESTALE; errors of devices_keep.
+ */
 int registry_device_keep(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			 uint64_t size, struct devices_kept **kept);
 
-/* Trainer's thread: where bytes of such a row are, and on which device.  -ESTALE, -EINVAL, -ENODATA; -E2BIG: in several runs. */
+/* Trainer's thread: where bytes of such a row are, and on which device.  -ESTALE, -EINVAL,
+ * -ENODATA; -E2BIG: in several runs.
+ */
 int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			   uint64_t size, int *number, void **memory);
 
-/* Trainer's thread: elements of a row, converted or copied to another where they are.  -EOPNOTSUPP: not both are in one device's
- * memory, or it converts no such pair; -ESTALE, -EINVAL, -ENODATA, -ENOMEM; errors of devices_copy_now.
+/* Trainer's thread: elements of a row, converted or copied to another where they are.
+ * -EOPNOTSUPP: not both are in one device's memory, or it converts no such pair; -ESTALE,
+ * -EINVAL, -ENODATA, -ENOMEM; errors of devices_copy_now.
  */
 struct registry_elements {
 	uint32_t row;

@@ -263,7 +263,9 @@ static int take_out(struct swapped_params *s, const int *params, size_t n)
 	return -EINVAL;
 }
 
-/* The pack stays for others, or has what is to be forgotten: readers see this piece of it all the same. */
+/* The pack stays for others, or has what is to be forgotten: readers see this piece of it all
+ * the same.
+ */
 static int show_piece(struct swapped_params *s, const struct swapped_param *shard)
 {
 	struct pack *p = shard->pack;

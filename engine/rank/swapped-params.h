@@ -2,14 +2,15 @@
 #ifndef ENGINE_RANK_SWAPPED_PARAMS_H
 #define ENGINE_RANK_SWAPPED_PARAMS_H
 
-/* This rank's pieces of low-precision parameters that live on NVMe, and visit pinned buffers whole.
+/* This rank's pieces of low-precision parameters that live on NVMe, and visit pinned buffers
+ * whole.
  *
  *	pack 0   | piece of 7 | of 8 | of 9 |      |     one buffer: pieces in the order in which they were given
  *	pack 1   | piece of 10                     |     larger than a buffer: in several that lie one behind the other
  *	         |                       |
  *
- * A pack is a state of engine/swap/swapper.h, and comes in, and goes back, as a whole.  Pieces that are too small for the disk stay
- * in memory.  Trainer's thread.
+ * A pack is a state of engine/swap/swapper.h, and comes in, and goes back, as a whole.  Pieces
+ * that are too small for the disk stay in memory.  Trainer's thread.
  */
 
 #include "engine/rank/registry.h"
@@ -38,25 +39,29 @@ struct swapped_param_given {
 	const void *values; /* NULL: those that it has in memory, or zeros */
 };
 
-/* Readers see the values at once.  -EEXIST: one is there already, or twice; -EBUSY: it is in an arena; -EFAULT: where it was is no
- * memory; those before it are there then.  -ENOMEM; -ENOSPC and others: the disk, and spare memory, have no room.
+/* Readers see the values at once.  -EEXIST: one is there already, or twice; -EBUSY: it is in an
+ * arena; -EFAULT: where it was is no memory; those before it are there then.  -ENOMEM; -ENOSPC
+ * and others: the disk, and spare memory, have no room.
  */
 int swapped_params_add(struct swapped_params *s, const struct swapped_param_given *given,
 		       size_t n);
-/* What was put into them since is seen too: of params that are there, one pack's one after the other.
- * swapper_settle's errors.
+/* What was put into them since is seen too: of params that are there, one pack's one after the
+ * other. swapper_settle's errors.
  */
 int swapped_params_publish(struct swapped_params *s, const int *params, size_t n);
 
-/* memory[i]: params[i], until it is out as often.  Waits for the disk, and for buffers that are being written.
- * -ENOENT; -ENOBUFS: all are lent, a line says how many more it takes; -EIO: damaged; -EAGAIN: its memory is being
- * moved; others of swapper_swap_in.  Then all is as before.
+/* memory[i]: params[i], until it is out as often.  Waits for the disk, and for buffers that are
+ * being written. -ENOENT; -ENOBUFS: all are lent, a line says how many more it takes; -EIO:
+ * damaged; -EAGAIN: its memory is being moved; others of swapper_swap_in.  Then all is as
+ * before.
  */
 int swapped_params_in(struct swapped_params *s, const int *params, size_t n, void **memory);
-/* Starts to bring them in, in this order, as far as there are buffers.  Returns how many are in, or will be.  -ENOENT. */
+/* Starts to bring them in, in this order, as far as there are buffers.  Returns how many are
+ * in, or will be.  -ENOENT.
+ */
 int swapped_params_ahead(struct swapped_params *s, const int *params, size_t n);
-/* changed: as their memory is.  -ENOENT; -EINVAL: one is not in.  Others of swapper_swap_out: they are out, and stay in their
- * buffers, which the next call tries to send back.
+/* changed: as their memory is.  -ENOENT; -EINVAL: one is not in.  Others of swapper_swap_out:
+ * they are out, and stay in their buffers, which the next call tries to send back.
  */
 int swapped_params_out(struct swapped_params *s, const int *params, size_t n, bool changed);
 /* Lets go of what is in ahead.  False: there was none. */

@@ -53,8 +53,8 @@ static void set_complete(struct view *view, bool complete)
 		atomic_store(&view_pool_label(view->room)->complete, complete);
 }
 
-/* It shows what there is.  Of a row on NVMe that is held from now on: the trainer publishes no other before it has
- * been here, under the lock.
+/* It shows what there is.  Of a row on NVMe that is held from now on: the trainer publishes no
+ * other before it has been here, under the lock.
  */
 static int go_live(struct view *view, struct registry *r)
 {
@@ -89,7 +89,8 @@ static int place(struct view *view, struct registry *r, uint64_t want)
 	return want && want <= control_newest(r->control, view->is_grad) ? -EEXIST : 0;
 }
 
-/* Each is a mapping, of which the trainer needs some too; one observer leaves some to others. */
+/* Each is a mapping, of which the trainer needs some too; one observer leaves some to others.
+ */
 static bool too_many(const struct view_owner *v, uint32_t peer)
 {
 	unsigned own = 0, all = 0;
@@ -316,7 +317,9 @@ static int take_kept(const struct view *view, uint64_t offset, void *out, size_t
 	return view->status;
 }
 
-/* Live bytes are copied without the lock, so that the trainer does not wait for it, and looked at again. */
+/* Live bytes are copied without the lock, so that the trainer does not wait for it, and looked
+ * at again.
+ */
 static int read_live(struct view_owner *v, struct registry *r, const struct view *seen,
 		     uint64_t offset, void *out, size_t size)
 {

@@ -2,17 +2,20 @@
 #ifndef ENGINE_RANK_VIEW_OWNER_H
 #define ENGINE_RANK_VIEW_OWNER_H
 
-/* What open files of observers still need of this rank's state, when the trainer is about to change it.
+/* What open files of observers still need of this rank's state, when the trainer is about to
+ * change it.
  *
  *   NEXT --new content--> LIVE(generation) --content about to change--> KEPT
  *                           ^                                             copied into room that was
  *   FUTURE(generation) -----'  when this rank comes to that generation   reserved when it was opened
  *
- * A view of a row on NVMe has no room: it holds what there is when it becomes LIVE, and nothing is copied.  One of a row in
- * a device's memory has none either: what preserves its bytes is enqueued on the trainer's stream (engine/rank/devices.h).
+ * A view of a row on NVMe has no room: it holds what there is when it becomes LIVE, and nothing
+ * is copied.  One of a row in a device's memory has none either: what preserves its bytes is
+ * enqueued on the trainer's stream (engine/rank/devices.h).
  *
- * A view is one run of bytes of one row at one generation (control_content).  The room of all views is bounded; the trainer never waits for a reader, it copies what is
- * not copied yet.  Any thread: one lock.
+ * A view is one run of bytes of one row at one generation (control_content).  The room of all
+ * views is bounded; the trainer never waits for a reader, it copies what is not copied yet.
+ * Any thread: one lock.
  */
 
 #include "engine/memory/view-pool.h"
@@ -64,8 +67,9 @@ struct view_request {
 	uint64_t want; /* generation it must show; 0: the one there is, or the next */
 };
 
-/* Opens it, or looks how it is, or, where want is newer than what it shows, moves it there.  *out: a copy.
- * -ENOMEM: larger than all room; -EAGAIN: no room now; -EEXIST: want has gone by; registry_check's errors.
+/* Opens it, or looks how it is, or, where want is newer than what it shows, moves it there.
+ * *out: a copy. -ENOMEM: larger than all room; -EAGAIN: no room now; -EEXIST: want has gone by;
+ * registry_check's errors.
  */
 int view_owner_open(struct view_owner *v, struct registry *r, const struct view_request *q,
 		    uint64_t now, struct view *out);
@@ -76,15 +80,20 @@ unsigned view_owner_expire(struct view_owner *v, uint64_t before);
 void view_owner_trim(struct view_owner *v, uint64_t before);
 void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now);
 
-/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet; -EREMOTE: view_owner_hold or view_owner_look. */
+/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet; -EREMOTE:
+ * view_owner_hold or view_owner_look.
+ */
 int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[2],
 		    uint64_t offset, void *out, size_t size);
-/* The same of a view of a row on NVMe, -EINVAL: it is not: what it holds, the caller's to put, and where in the row that is. */
+/* The same of a view of a row on NVMe, -EINVAL: it is not: what it holds, the caller's to put,
+ * and where in the row that is.
+ */
 int view_owner_hold(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct registry_hold **hold, uint64_t *at);
 
-/* The same of a view of a row in a device's memory, -EINVAL: it is not: where its bytes are.  Live ones are to be looked for again when they
- * have been copied: they are what was asked for if all of this is as it was.
+/* The same of a view of a row in a device's memory, -EINVAL: it is not: where its bytes are.
+ * Live ones are to be looked for again when they have been copied: they are what was asked for
+ * if all of this is as it was.
  */
 struct view_look {
 	uint64_t generation;
@@ -95,22 +104,27 @@ struct view_look {
 };
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct view_look *look);
-/* Whether those bytes of its row are the view's, and where in it.  -ESTALE: there is none such. */
+/* Whether those bytes of its row are the view's, and where in it.  -ESTALE: there is none such.
+ */
 int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, uint64_t offset,
 		      uint64_t size, uint64_t *inside);
 /* Of no view: STATE_HOST. */
 enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2]);
 
-/* Trainer's thread.  Content is about to change, and the control page says so already: of states and
- * gradients, or of gradients alone.
+/* Trainer's thread.  Content is about to change, and the control page says so already: of
+ * states and gradients, or of gradients alone.
  */
 void view_owner_keep(struct view_owner *v, struct registry *r, bool states);
-/* It has changed, and the control page says so: views that wait for the new generation are live. */
+/* It has changed, and the control page says so: views that wait for the new generation are
+ * live.
+ */
 void view_owner_arrive(struct view_owner *v, struct registry *r);
 /* A row is about to be dropped. */
 void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row);
 
-/* Engine thread: copies some bytes ahead for views that have been open for a while; false: nothing to do. */
+/* Engine thread: copies some bytes ahead for views that have been open for a while; false:
+ * nothing to do.
+ */
 bool view_owner_copy_ahead(struct view_owner *v, struct registry *r, uint64_t now);
 
 static inline bool view_owner_any(struct view_owner *v)

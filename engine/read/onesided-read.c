@@ -153,7 +153,8 @@ static int get_failed(struct engine *e, uint32_t rank, int rc)
 	return rc == -EPERM ? -EACCES : -EIO;
 }
 
-/* The parts, then the control page, and whether that bears them out; no parts: the page alone. */
+/* The parts, then the control page, and whether that bears them out; no parts: the page alone.
+ */
 static int copy_parts(struct engine *e, const struct engine_file *f, const struct grabs *g,
 		      const struct grab *grab, const struct iovec *local, uint64_t *generation)
 {
@@ -196,7 +197,9 @@ static void note_kept(struct engine *e, struct engine_file *f, uint32_t view)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* The room's bytes, or none, then its label: it may be another view's by now.  -EAGAIN: they are not all there. */
+/* The room's bytes, or none, then its label: it may be another view's by now.  -EAGAIN: they
+ * are not all there.
+ */
 static int copy_room(struct engine *e, const struct engine_file *f, const struct grab *grab,
 		     uint8_t *out)
 {

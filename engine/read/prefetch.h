@@ -2,8 +2,9 @@
 #ifndef ENGINE_READ_PREFETCH_H
 #define ENGINE_READ_PREFETCH_H
 
-/* A mount's reads of what lies in memory of devices, or of hosts elsewhere, by rounds: bytes of a file's view, some way ahead of its
- * reader, are brought to a rank of this host (engine/rounds/landing.h) and copied from there.  Whatever does not come so, or not in time,
+/* A mount's reads of what lies in memory of devices, or of hosts elsewhere, by rounds: bytes of
+ * a file's view, some way ahead of its reader, are brought to a rank of this host
+ * (engine/rounds/landing.h) and copied from there.  Whatever does not come so, or not in time,
  * is read as ever.
  *
  *   view  |--- window, there ---|--- window, asked for ---|--- window, asked for ---|
@@ -23,14 +24,18 @@ enum prefetch_next {
 	PREFETCH_THERE, /* prefetch_copy */
 };
 
-/* A read of a file whose view is READY.  Asks for more, if it is worth it.  Engine thread, with the lock. */
+/* A read of a file whose view is READY.  Asks for more, if it is worth it.  Engine thread, with
+ * the lock.
+ */
 enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64_t offset,
 				 uint64_t size, uint64_t now);
 
 /* Asks for what comes behind what has been read.  Engine thread, with the lock. */
 void prefetch_go_on(struct engine *e, uint64_t now);
 
-/* Any thread, without the lock: how many bytes from offset on have been copied; 0: they are not here. */
+/* Any thread, without the lock: how many bytes from offset on have been copied; 0: they are not
+ * here.
+ */
 uint64_t prefetch_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
 		       uint64_t size);
 

@@ -45,7 +45,8 @@ static void read_in_this_thread(struct engine *e, struct engine_read *read)
 	read->done(read, rc ? NULL : hot, rc ? rc : (int64_t)read->size);
 }
 
-/* The first request covers all of a small file: all of one generation, it stays with the file. */
+/* The first request covers all of a small file: all of one generation, it stays with the file.
+ */
 static bool keep_whole(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
@@ -137,7 +138,9 @@ static void on_waited(struct engine_read *read, const void *data, int64_t result
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* Until fewer are under way.  A transfer ends by itself: its waits are bounded by the timeout of silence. */
+/* Until fewer are under way.  A transfer ends by itself: its waits are bounded by the timeout
+ * of silence.
+ */
 static int wait_below(struct waiter *w, unsigned n)
 {
 	int rc;

@@ -132,7 +132,9 @@ static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
 		t->outstanding++;
 }
 
-/* In the engine thread even pieces in reach of memory go by message when onesided_read could not. */
+/* In the engine thread even pieces in reach of memory go by message when onesided_read could
+ * not.
+ */
 static void ask(struct engine *e, struct remote_read *t)
 {
 	for (unsigned i = 0; i < t->plan.n; i++) {
@@ -172,8 +174,8 @@ static bool is_in_reach(struct engine *e, struct remote_read *t)
 	return true;
 }
 
-/* A small file's bytes are tried for some time first, between steps: then it needs no view, for which its
- * owners would have to answer and to keep them.
+/* A small file's bytes are tried for some time first, between steps: then it needs no view, for
+ * which its owners would have to answer and to keep them.
  */
 static bool tries_whole(struct engine *e, struct remote_read *t, uint64_t now)
 {
@@ -287,7 +289,9 @@ static uint64_t awaited_content(const struct remote_read *t)
 	return view_reader_wanted(f) ? f->viewing.generation : 0;
 }
 
-/* Gradients without a view are looked for in their rank's page first: an answer would have all bytes. */
+/* Gradients without a view are looked for in their rank's page first: an answer would have all
+ * bytes.
+ */
 static bool is_worth_asking(const struct engine *e, const struct piece *piece)
 {
 	const struct peer *p = &e->peers[piece->rank];

@@ -2,7 +2,8 @@
 #ifndef ENGINE_READ_REMOTE_READ_H
 #define ENGINE_READ_REMOTE_READ_H
 
-/* Reads that the engine thread carries on: by messages, waiting for tables and for gradients. */
+/* Reads that the engine thread carries on: by messages, waiting for tables and for gradients.
+ */
 
 #include "engine/node/file.h"
 

@@ -257,7 +257,9 @@ static bool settled(const struct view_reader_piece *p, uint64_t generation)
 	return p->lost || (!p->status && p->state != VIEW_NEXT && p->generation == generation);
 }
 
-/* Nothing there waits for a trainer, which may take its time: it is bounded.  0; -ENOMEM; -ETIMEDOUT. */
+/* Nothing there waits for a trainer, which may take its time: it is bounded.  0; -ENOMEM;
+ * -ETIMEDOUT.
+ */
 static int waited_enough(struct engine *e, const struct engine_file *f, uint64_t now)
 {
 	const struct engine_address *a = &f->address;
@@ -306,7 +308,9 @@ static int again(struct engine *e, struct engine_file *f)
 	return ++f->viewing.restarts > RESTARTS_MAX ? -EIO : -EAGAIN;
 }
 
-/* What is not settled is asked for: at once what has a generation to come to, else when it is due. */
+/* What is not settled is asked for: at once what has a generation to come to, else when it is
+ * due.
+ */
 static void ask_unsettled(struct engine *e, struct engine_file *f, uint64_t generation,
 			  uint64_t now)
 {

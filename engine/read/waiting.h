@@ -2,10 +2,11 @@
 #ifndef ENGINE_READ_WAITING_H
 #define ENGINE_READ_WAITING_H
 
-/* Reads that wait for trainers: for ranks that have not come to the generation of a view yet, or that are changing
- * their state.  A waited-for rank's control page is followed, by memory or by PING, ever more rarely and once for all
- * readers; what it was asked for is asked again when the page has changed, else ever more rarely too.  A wait ends when
- * none of its ranks has passed a boundary, or begun or ended a window of gradients, for the greater of timeout_ms and
+/* Reads that wait for trainers: for ranks that have not come to the generation of a view yet,
+ * or that are changing their state.  A waited-for rank's control page is followed, by memory or
+ * by PING, ever more rarely and once for all readers; what it was asked for is asked again when
+ * the page has changed, else ever more rarely too.  A wait ends when none of its ranks has
+ * passed a boundary, or begun or ended a window of gradients, for the greater of timeout_ms and
  * twice as long as they last took.  Engine thread, with the lock.
  */
 
@@ -17,7 +18,9 @@
 void waiting_begin(struct waiting *w, bool is_grad, uint64_t content, uint64_t now);
 /* It is for this rank, too, which is followed. */
 void waiting_add(struct engine *e, struct waiting *w, uint32_t rank, uint64_t now);
-/* -ETIME: it is over.  0: it goes on.  The log tells of the first of either for a rank that has not moved since. */
+/* -ETIME: it is over.  0: it goes on.  The log tells of the first of either for a rank that has
+ * not moved since.
+ */
 int waiting_check(struct engine *e, struct waiting *w, const struct engine_file *f,
 		  uint64_t now);
 /* It waits no more. */

@@ -112,7 +112,9 @@ static bool has_leaving_member(const struct engine *e, const struct communicator
 	return leaving;
 }
 
-/* It is closed when all that was launched here is over and those that we tell know: their devices reach our memory. */
+/* It is closed when all that was launched here is over and those that we tell know: their
+ * devices reach our memory.
+ */
 static void part(struct engine *e, struct communicator *c, const char *why)
 {
 	rpc_forget(e, c);
@@ -265,8 +267,8 @@ static int form(struct engine *e, struct communicator *c, uint32_t rank,
 			  on_formed, c, rank);
 }
 
-/* Again and again: who was not ready takes it then; who had it may have failed, or have been silent when it was no more, and says
- * that it has it not.
+/* Again and again: who was not ready takes it then; who had it may have failed, or have been
+ * silent when it was no more, and says that it has it not.
  */
 static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
 {

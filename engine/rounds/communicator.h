@@ -8,10 +8,11 @@
  *     ^                                                              |                          |
  *     '--- all that was launched is over, all members know --- PARTING <--- a rank lost, an error, a new rank
  *
- * It is made in the background, and made anew over those that live; meanwhile bytes go by the host.  The
- * lowest live rank asks, and makes its id; so without a device there, there is none.  It tells the id again and again, also when all
- * have it: who has it no more, and was not heard, says so.  Who saw it fail tells the others, and waits until they know; who was
- * told does not.
+ * It is made in the background, and made anew over those that live; meanwhile bytes go by the
+ * host.  The lowest live rank asks, and makes its id; so without a device there, there is none.
+ * It tells the id again and again, also when all have it: who has it no more, and was not
+ * heard, says so.  Who saw it fail tells the others, and waits until they know; who was told
+ * does not.
  */
 
 #include "engine/collective/collective.h"
@@ -49,7 +50,9 @@ int communicator_place(const struct engine *e, uint32_t rank);
 uint32_t communicator_ranks(const struct engine *e);
 /* Whether it moves bytes of such rows. */
 bool communicator_reaches(const struct engine *e, enum state_tier tier);
-/* Whether that rank can send bytes of its row by it; whether this one can receive them into that memory. */
+/* Whether that rank can send bytes of its row by it; whether this one can receive them into
+ * that memory.
+ */
 bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row);
 bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size);
 
@@ -61,7 +64,9 @@ struct communicator_io {
 
 /* Trainer's thread: by the one of that number; -EIO: it is there no more; what launch says. */
 int communicator_launch(struct engine *e, uint64_t number, struct communicator_io *io);
-/* With the lock, which is let go meanwhile: until it is over.  The collective ends what it has begun. */
+/* With the lock, which is let go meanwhile: until it is over.  The collective ends what it has
+ * begun.
+ */
 int communicator_wait(struct engine *e, const struct communicator_io *io);
 
 /* A part could not be launched, for which others wait: it is to fail.  Any thread. */

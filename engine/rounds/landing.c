@@ -73,7 +73,9 @@ static int reach(struct engine *e, struct landing *c)
 	return rc;
 }
 
-/* All of them, for good: a mount may copy from one that it has lost, and sees by the label that it has. */
+/* All of them, for good: a mount may copy from one that it has lost, and sees by the label that
+ * it has.
+ */
 static void take_slots(struct landing *c)
 {
 	void *memory;
@@ -175,8 +177,9 @@ static bool has_slot(const struct landing *c, uint32_t peer)
 	return one;
 }
 
-/* Who is alone may have all.  Where several ask, the last that is free is for whoever has none: so nobody takes one that was let
- * go again and again while another has none, and each slot comes back after KEEP_MS at most.
+/* Who is alone may have all.  Where several ask, the last that is free is for whoever has none:
+ * so nobody takes one that was let go again and again while another has none, and each slot
+ * comes back after KEEP_MS at most.
  */
 static bool may_have_slot(struct landing *c, uint32_t peer, uint64_t now)
 {

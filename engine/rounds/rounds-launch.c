@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What a rank does for a round: promises its part, launches it in the trainer's thread, sees it end. */
+/* What a rank does for a round: promises its part, launches it in the trainer's thread, sees it
+ * end.
+ */
 
 #include "engine/node/peers.h"
 #include "engine/rounds/rounds-internal.h"
@@ -135,7 +137,9 @@ static void add_move(struct launched *l, bool to_peer, uint32_t peer, void *memo
 	l->moves[l->io.io.nmoves++] = (struct collective_move){ to_peer, peer, size, memory };
 }
 
-/* The receiver waits for as many bytes, also where they are not what they ought to be.  *gone: nothing can be sent. */
+/* The receiver waits for as many bytes, also where they are not what they ought to be.  *gone:
+ * nothing can be sent.
+ */
 static int add_sent(struct engine *e, struct launched *l, const struct edit_round *part,
 		    bool *gone)
 {

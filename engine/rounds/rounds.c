@@ -291,7 +291,9 @@ static void turn_asked(struct engine *e, struct round *round, uint64_t now)
 		ask_cancel(e, round);
 }
 
-/* From here on nothing of it is launched here.  What has failed here need not be told of all ranks. */
+/* From here on nothing of it is launched here.  What has failed here need not be told of all
+ * ranks.
+ */
 static bool is_over(struct rounds *r, struct round *round)
 {
 	bool over;

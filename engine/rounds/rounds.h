@@ -2,15 +2,16 @@
 #ifndef ENGINE_ROUNDS_ROUNDS_H
 #define ENGINE_ROUNDS_ROUNDS_H
 
-/* A round: ranks send one of them bytes of their states as they are at one boundary, by the communicator.
+/* A round: ranks send one of them bytes of their states as they are at one boundary, by the
+ * communicator.
  *
  *   reader: PLAN -> ROUND to each owner and to itself, ACK: it will -> COMMIT -> ACCEPTED -> ... -> APPLIED
  *   each rank at N, trainer's thread: keeps what it is to send aside, and launches its part: sends, or what the reader
  *                                     receives, in the coordinator's order
  *   engine thread: what has ended.  APPLIED says whether all that was sent was what it ought to be.
  *
- * It is agreed on as an edit is (coordinator.h), so nothing is launched for a rank that has not promised to come.  What
- * fails, fails the communicator; the reader goes the host's way.
+ * It is agreed on as an edit is (coordinator.h), so nothing is launched for a rank that has not
+ * promised to come.  What fails, fails the communicator; the reader goes the host's way.
  */
 
 #include "engine/node/node.h"
@@ -34,9 +35,9 @@ struct rounds_get {
 	const struct rounds_view *view; /* in place of address and offset; NULL: those */
 	void *out;                      /* memory that the communicator reaches */
 	unsigned wait_ms;               /* for its boundary; 0: however long that takes */
-	/* 0: they are as they were at one boundary.  -ETIMEDOUT, -ECANCELED: it did not come, or was not waited for; -EREMOTE: a
-	 * round cannot give them; -ESTALE: a view is gone; -EIO: a rank was lost, or could not send; others as of a read.
-	 * Without the lock.
+	/* 0: they are as they were at one boundary.  -ETIMEDOUT, -ECANCELED: it did not come,
+	 * or was not waited for; -EREMOTE: a round cannot give them; -ESTALE: a view is gone;
+	 * -EIO: a rank was lost, or could not send; others as of a read. Without the lock.
 	 */
 	void (*done)(struct rounds_get *get, int result);
 	void *owner;
@@ -54,8 +55,8 @@ int rounds_init(struct engine *e);
 /* The engine thread and the communicator are gone. */
 void rounds_free(struct engine *e);
 
-/* Any thread, without the lock: 0: done will be called.  -EREMOTE: there is no communicator now; -E2BIG; -EAGAIN: too many
- * are under way; -ENOMEM.
+/* Any thread, without the lock: 0: done will be called.  -EREMOTE: there is no communicator
+ * now; -E2BIG; -EAGAIN: too many are under way; -ENOMEM.
  */
 int rounds_start(struct engine *e, struct rounds_get *get);
 /* The same with the lock; the engine thread is to be woken. */
@@ -72,7 +73,9 @@ void rounds_finish(struct round *finished);
 /* Ends all with -ECANCELED; the engine thread is gone, and nothing is under way. */
 void rounds_abandon(struct engine *e);
 
-/* Trainer's thread at the boundary, arg: struct engine: this rank's part.  With what it ended: participant_launch. */
+/* Trainer's thread at the boundary, arg: struct engine: this rank's part.  With what it ended:
+ * participant_launch.
+ */
 int rounds_launch(void *arg, const struct edit *edit);
 
 bool rounds_tick(const struct engine *e);

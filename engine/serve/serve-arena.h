@@ -4,8 +4,9 @@
 
 #include "engine/node/node.h"
 
-/* What a rank says of its arena: arena_memory_tell's lines, parameters as their folders in a mount are called, with
- * "/shard" behind the name of a piece.  Engine thread, with the lock.  The caller's to free; NULL: no memory.
+/* What a rank says of its arena: arena_memory_tell's lines, parameters as their folders in a
+ * mount are called, with "/shard" behind the name of a piece.  Engine thread, with the lock.
+ * The caller's to free; NULL: no memory.
  */
 char *serve_arena_text(struct engine *e);
 

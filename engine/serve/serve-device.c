@@ -6,7 +6,9 @@
 
 #include <errno.h>
 
-/* READs of states in a device's memory: copied from there behind the newest mark, then looked at again. */
+/* READs of states in a device's memory: copied from there behind the newest mark, then looked
+ * at again.
+ */
 
 static void on_copied(struct devices_copy *c, int result)
 {
@@ -57,7 +59,9 @@ static int begin(struct engine *e, struct pending_read *r)
 	return registry_device_begin(&e->registry, at->epoch, at->row, at->at, size, &r->copy);
 }
 
-/* Live bytes may have been changed, or dropped, while they were copied: -EAGAIN: now they are kept. */
+/* Live bytes may have been changed, or dropped, while they were copied: -EAGAIN: now they are
+ * kept.
+ */
 static int check(struct engine *e, struct pending_read *r)
 {
 	const struct view_look *before = &r->found.look;

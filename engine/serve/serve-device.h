@@ -4,7 +4,9 @@
 
 #include "engine/node/node.h"
 
-/* Puts figures of copies from and to devices into the control page.  Engine thread, with the lock. */
+/* Puts figures of copies from and to devices into the control page.  Engine thread, with the
+ * lock.
+ */
 void serve_device_turn(struct engine *e);
 
 #endif

@@ -182,7 +182,9 @@ static const struct pending_source *source_of(struct engine *e, const struct wir
 				     : registry_tier(&e->registry, read->state)];
 }
 
-/* Asked again by the same reader, or by another of its threads, and there is nothing newer since. */
+/* Asked again by the same reader, or by another of its threads, and there is nothing newer
+ * since.
+ */
 static bool join(struct pending_reads *l, const struct pending_source *source, uint32_t peer,
 		 uint64_t request, const struct wire_read *read,
 		 const struct pending_found *found)

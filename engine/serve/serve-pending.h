@@ -2,8 +2,9 @@
 #ifndef ENGINE_SERVE_SERVE_PENDING_H
 #define ENGINE_SERVE_SERVE_PENDING_H
 
-/* READs of what is not in this process's memory: a disk or a device is asked, for which the engine thread does not wait, and
- * whose thread wakes it to answer.  Engine thread, with the lock, but where said.
+/* READs of what is not in this process's memory: a disk or a device is asked, for which the
+ * engine thread does not wait, and whose thread wakes it to answer.  Engine thread, with the
+ * lock, but where said.
  */
 
 #include "engine/node/node.h"
@@ -46,7 +47,9 @@ struct pending_source {
 	void (*put)(struct engine *e, struct pending_found *f);
 	/* Of one READ: would the bytes be the same? */
 	bool (*same)(const struct pending_found *a, const struct pending_found *b);
-	/* pending_reads_came is called when the bytes have come, or not; or an errno, and nothing has begun. */
+	/* pending_reads_came is called when the bytes have come, or not; or an errno, and
+	 * nothing has begun.
+	 */
 	int (*begin)(struct engine *e, struct pending_read *r);
 	/* Nobody waits for it any more; it ends all the same.  NULL: there is no way. */
 	void (*cancel)(struct pending_read *r);
@@ -56,9 +59,13 @@ struct pending_source {
 
 extern const struct pending_source serve_swap_source, serve_device_source;
 
-/* Trainer's thread, with the lock: before the first row that is not in memory.  Called again: nothing.  -ENOMEM. */
+/* Trainer's thread, with the lock: before the first row that is not in memory.  Called again:
+ * nothing.  -ENOMEM.
+ */
 int pending_reads_init(struct engine *e);
-/* Cancels what is under way, and waits for it; what a disk keeps all the same for SWAPPER_END_MS ends without it. */
+/* Cancels what is under way, and waits for it; what a disk keeps all the same for
+ * SWAPPER_END_MS ends without it.
+ */
 void pending_reads_free(struct engine *e);
 
 /* READ.  False: the row is in memory. */

@@ -2,7 +2,9 @@
 #ifndef ENGINE_SERVE_SERVE_SWAP_H
 #define ENGINE_SERVE_SERVE_SWAP_H
 
-/* What a rank tells of its states on NVMe, and words about them and more.  Engine thread, with the lock. */
+/* What a rank tells of its states on NVMe, and words about them and more.  Engine thread, with
+ * the lock.
+ */
 
 #include "engine/node/node.h"
 

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-/* One thread owns the ring: requests of a thread that ends are cancelled by the kernel, and threads of FUSE
- * come and go.  Others queue, and wake it by an eventfd that the ring reads.
+/* One thread owns the ring: requests of a thread that ends are cancelled by the kernel, and
+ * threads of FUSE come and go.  Others queue, and wake it by an eventfd that the ring reads.
  */
 
 enum { ENTRIES = 2 * DISK_DEPTH };
@@ -150,7 +150,9 @@ static void end(struct disk *d, struct disk_io *io, int result)
 
 /* ---- canceling ---- */
 
-/* Under the lock: the next that was canceled before it began; the ring is asked for those that had. */
+/* Under the lock: the next that was canceled before it began; the ring is asked for those that
+ * had.
+ */
 static struct disk_io *take_canceled(struct disk *d)
 {
 	struct disk_io *io;

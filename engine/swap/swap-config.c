@@ -203,7 +203,9 @@ static const struct key *find_key(const char *section, const char *name)
 	return NULL;
 }
 
-/* What DeepSpeed takes for keys that a section has not, where that is no harm here: frag(3) has the others. */
+/* What DeepSpeed takes for keys that a section has not, where that is no harm here: frag(3) has
+ * the others.
+ */
 static void begin_section(struct sections *s, const char *section)
 {
 	if (!strcmp(section, "aio")) {

@@ -2,9 +2,10 @@
 #ifndef ENGINE_SWAP_SWAP_CONFIG_H
 #define ENGINE_SWAP_SWAP_CONFIG_H
 
-/* Whether this rank has states on NVMe, where, and with how much pinned memory: from frag_config, FRAG_SWAP_DIR,
- * FRAG_PINNED_MEM, FRAG_SWAP_MAX, FRAG_SWAP_DEBUG, and a file with DeepSpeed's sections `aio`, `offload_optimizer` and `offload_param`
- * (FRAG_SWAP_CONFIG).  frag(3) has the table.
+/* Whether this rank has states on NVMe, where, and with how much pinned memory: from
+ * frag_config, FRAG_SWAP_DIR, FRAG_PINNED_MEM, FRAG_SWAP_MAX, FRAG_SWAP_DEBUG, and a file with
+ * DeepSpeed's sections `aio`, `offload_optimizer` and `offload_param` (FRAG_SWAP_CONFIG).
+ * frag(3) has the table.
  */
 
 #include "engine/base/base.h"
@@ -23,8 +24,8 @@ struct swap_config {
 	bool unlocked, no_ahead, no_behind, debug;
 };
 
-/* On error why has one line that names the variable, or the file and the key.  -EINVAL; -ENOENT, -EACCES and others of
- * the file.
+/* On error why has one line that names the variable, or the file and the key.  -EINVAL;
+ * -ENOENT, -EACCES and others of the file.
  */
 int swap_config_read(struct swap_config *c, const struct frag_config *config, char *why,
 		     size_t whysize);

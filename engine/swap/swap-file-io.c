@@ -6,8 +6,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* A request is cut into chunks, SWAP_CHUNKS of which are under way at once: whole blocks straight from or to memory
- * where that is aligned, else by a bounce buffer; a block that the request has only a part of by itself.
+/* A request is cut into chunks, SWAP_CHUNKS of which are under way at once: whole blocks
+ * straight from or to memory where that is aligned, else by a bounce buffer; a block that the
+ * request has only a part of by itself.
  */
 
 enum { BOUNCE = 256 << 10, AGAIN_MAX = 100 };

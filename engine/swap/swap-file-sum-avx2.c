@@ -3,7 +3,9 @@
 
 #include "engine/swap/swap-file-internal.h"
 
-/* The same numbers in two thirds of the time: what a core sums while the disk waits for it is bandwidth. */
+/* The same numbers in two thirds of the time: what a core sums while the disk waits for it is
+ * bandwidth.
+ */
 #ifdef __x86_64__
 
 #include <immintrin.h>

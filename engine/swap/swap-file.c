@@ -50,7 +50,9 @@ static uint64_t room_of(int fd)
 	return (uint64_t)s.f_blocks * s.f_frsize / SWAP_BLOCK * SWAP_BLOCK;
 }
 
-/* Of versions before this one, which gave the file no end with the process; of who was killed in open_nameless. */
+/* Of versions before this one, which gave the file no end with the process; of who was killed
+ * in open_nameless.
+ */
 static int remove_left(int dir, const char *name)
 {
 	CLEANUP(close)
@@ -233,8 +235,8 @@ static int allocate(int fd, uint64_t from, uint64_t bytes)
 	return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
-/* What the file system has given cannot be missing later, when there is nowhere else to put it.  It may take its time, for
- * which nobody else waits.
+/* What the file system has given cannot be missing later, when there is nowhere else to put it.
+ * It may take its time, for which nobody else waits.
  */
 static int grow(struct swap_file *f, uint64_t end)
 {

@@ -2,12 +2,14 @@
 #ifndef ENGINE_SWAP_SWAP_FILE_H
 #define ENGINE_SWAP_SWAP_FILE_H
 
-/* A rank's container of swapped states: one file of extents, with a checksum for each 4 KiB, kept in memory.
+/* A rank's container of swapped states: one file of extents, with a checksum for each 4 KiB,
+ * kept in memory.
  *
  *	| extent | extent | ...hole... | extent |
  *
- * The file has no name but while it is made: it ends with the process, however that ends, and nobody else finds it or
- * reads it.  So nothing is in it but extents: what each holds is a number of the caller's.
+ * The file has no name but while it is made: it ends with the process, however that ends, and
+ * nobody else finds it or reads it.  So nothing is in it but extents: what each holds is a
+ * number of the caller's.
  *
  * Requests on one extent that overlap, one of them a write, must not be under way together.
  */
@@ -29,8 +31,9 @@ struct swap_file_config {
 	uint32_t chunk; /* most bytes of a request, a multiple of SWAP_BLOCK; 0: SWAP_CHUNK */
 };
 
-/* A new one; what is left there of that name by an ended process goes.  -EBUSY: another process has that;
- * -ENOENT, -EACCES and so on; -ELOOP: a link is there; -EINVAL: another thing that is no file is.  why has one line.
+/* A new one; what is left there of that name by an ended process goes.  -EBUSY: another process
+ * has that; -ENOENT, -EACCES and so on; -ELOOP: a link is there; -EINVAL: another thing that is
+ * no file is.  why has one line.
  */
 int swap_file_create(struct swap_file **f, const struct swap_file_config *config, char *why,
 		     size_t whysize);
@@ -47,7 +50,9 @@ struct swap_extent {
 
 /* What it holds is not there yet: read as zeros, without the disk.  -ENOSPC; -ENOMEM. */
 int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swap_extent **x);
-/* There are never more bytes of extents than that, each rounded up to SWAP_BLOCK, unless there are already. */
+/* There are never more bytes of extents than that, each rounded up to SWAP_BLOCK, unless there
+ * are already.
+ */
 void swap_file_limit(struct swap_file *f, uint64_t bytes);
 void swap_extent_drop(struct swap_file *f, struct swap_extent *x);
 
@@ -68,9 +73,9 @@ struct swap_chunk { /* the file's */
 	uint8_t again;  /* -EAGAIN or -EINTR, one after the other */
 };
 
-/* Any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no byte is copied; elsewhere what is
- * at the edges is.  A block that is not what was written is -EIO, and so is what is read of a write that
- * failed.
+/* Any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no byte is
+ * copied; elsewhere what is at the edges is.  A block that is not what was written is -EIO, and
+ * so is what is read of a write that failed.
  */
 struct swap_io { /* the caller's memory until done is called */
 	struct swap_extent *extent;
@@ -78,12 +83,13 @@ struct swap_io { /* the caller's memory until done is called */
 	uint16_t slab;       /* as struct disk_io's */
 	uint64_t offset, bytes;
 	void *memory;
-	/* 0 or -errno: -EINVAL: not in the extent; -ECANCELED; -ENOSPC, -EFBIG, -EIO and so on.  From a thread of the
-	 * disk's, or in swap_submit.
+	/* 0 or -errno: -EINVAL: not in the extent; -ECANCELED; -ENOSPC, -EFBIG, -EIO and so on.
+	 * From a thread of the disk's, or in swap_submit.
 	 */
 	void (*done)(struct swap_io *io, int rc);
 	void *owner;
-	/* out: from the first damaged block to the end of the last; UINT64_MAX: there was none. */
+	/* out: from the first damaged block to the end of the last; UINT64_MAX: there was none.
+	 */
 	uint64_t damaged, damaged_end;
 	/* the file's, 0 at first: */
 	struct swap_file *file;
@@ -98,8 +104,8 @@ struct swap_io { /* the caller's memory until done is called */
 };
 
 void swap_submit(struct swap_file *f, struct swap_io *io);
-/* Any thread, also before swap_submit, and before done has returned: it ends as soon as the disk lets it, with -ECANCELED, or
- * as it would have.
+/* Any thread, also before swap_submit, and before done has returned: it ends as soon as the
+ * disk lets it, with -ECANCELED, or as it would have.
  */
 void swap_cancel(struct swap_file *f, struct swap_io *io);
 /* All that were submitted. */

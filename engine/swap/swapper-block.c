@@ -74,7 +74,9 @@ static bool is_idle(const struct swapper_block *b)
 	return !b->writing && !b->copying && !b->written;
 }
 
-/* Others need the buffer sooner than the disk may take this.  It is copied without the lock, which readers want. */
+/* Others need the buffer sooner than the disk may take this.  It is copied without the lock,
+ * which readers want.
+ */
 static bool move_to_spare(struct swapper_block *b)
 {
 	struct swapper *p = b->place;

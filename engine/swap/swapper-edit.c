@@ -6,8 +6,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* An edit is a patch of the version that is there, in memory, as most slices are sent back before there are many.
- * Where it is too large for that, or one too many, the slice is read, patched and written.
+/* An edit is a patch of the version that is there, in memory, as most slices are sent back
+ * before there are many. Where it is too large for that, or one too many, the slice is read,
+ * patched and written.
  */
 
 struct edit { /* of one slice */

@@ -14,7 +14,9 @@ enum {
 
 enum swapper_memory { SWAPPER_PINNED, SWAPPER_SPARE, SWAPPER_SMALL };
 
-/* Bytes of a slice that nobody changes: in memory until they are written, then on the disk.  Under the lock. */
+/* Bytes of a slice that nobody changes: in memory until they are written, then on the disk.
+ * Under the lock.
+ */
 struct swapper_block {
 	unsigned refs;    /* versions, and the request that writes it */
 	unsigned readers; /* of it, now */
@@ -161,7 +163,9 @@ static inline uint64_t swapper_whole(uint64_t bytes)
 bool swapper_take(struct swapper *p, enum swapper_memory kind, uint64_t bytes);
 void swapper_give(struct swapper *p, enum swapper_memory kind, uint64_t bytes);
 
-/* The caller's reference.  memory: its, from now on, of that kind, which has been counted.  Takes the lock. */
+/* The caller's reference.  memory: its, from now on, of that kind, which has been counted.
+ * Takes the lock.
+ */
 struct swapper_block *swapper_block_new(struct swapper_slice *slice, struct swapper *p,
 					void *memory, enum swapper_memory kind);
 void swapper_block_unref(struct swapper_block *b);
@@ -170,11 +174,14 @@ void swapper_block_forget(struct swapper_block *b);
 /* True: from b->memory; false: from b->extent. */
 bool swapper_block_read(struct swapper_block *b);
 void swapper_block_read_end(struct swapper_block *b, bool from_memory);
-/* When it is neither written nor read from memory: where it belongs.  May let go of the lock. */
+/* When it is neither written nor read from memory: where it belongs.  May let go of the lock.
+ */
 void swapper_block_settle(struct swapper_block *b);
 /* A request of it begins. */
 void swapper_block_writes(struct swapper_block *b);
-/* There was no room on the disk; says so.  False: nor is there in memory, which stays the caller's.  Takes the lock. */
+/* There was no room on the disk; says so.  False: nor is there in memory, which stays the
+ * caller's.  Takes the lock.
+ */
 bool swapper_block_keep(struct swapper_block *b, int rc);
 /* After a request. */
 void swapper_block_fail(struct swapper_block *b, int rc, struct swapper_failure *failure);
@@ -210,7 +217,9 @@ void swapper_forget_current(struct swapper *p, struct swapper_slice *slice);
 int swapper_block_write(struct swapper_block *b);
 /* All that could not be written: those that still cannot say so. */
 void swapper_try_again(struct swapper *p);
-/* What is in memory becomes the slice's version, and is written where it can be.  0: memory is taken. */
+/* What is in memory becomes the slice's version, and is written where it can be.  0: memory is
+ * taken.
+ */
 int swapper_version_of(struct swapper *p, struct swapper_slice *slice, void *memory,
 		       enum swapper_memory kind, struct swapper_version **v);
 

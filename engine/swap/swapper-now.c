@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* Reads that are waited for: piece by piece, to memory of our own, since a disk that was given up may still write there. */
+/* Reads that are waited for: piece by piece, to memory of our own, since a disk that was given
+ * up may still write there.
+ */
 
 enum { PIECE = 8 << 20 };
 

@@ -6,8 +6,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* Values come parameter by parameter, the last first, so that a slice is filled by many: it stays in until others need
- * the buffer.  A slice that was cleared begins as zeros: what no value comes for is no other step's.
+/* Values come parameter by parameter, the last first, so that a slice is filled by many: it
+ * stays in until others need the buffer.  A slice that was cleared begins as zeros: what no
+ * value comes for is no other step's.
  */
 
 static void use_first(struct swapper_state *s, unsigned i)

@@ -43,7 +43,9 @@ static int can_wait(struct swapper *p, uint64_t wait_ms)
 	return -ENOBUFS;
 }
 
-/* Under the lock.  What could not be written has all that others could have: perhaps it can be by now. */
+/* Under the lock.  What could not be written has all that others could have: perhaps it can be
+ * by now.
+ */
 static int free_stuck(struct swapper *p, uint64_t wait_ms)
 {
 	int rc = can_wait(p, wait_ms);

@@ -6,8 +6,8 @@
 
 #include <errno.h>
 
-/* Slices are brought in in one order, that of the walk, so that what is read ahead is what is needed next: whoever
- * waits for a buffer waits for one that is being written.
+/* Slices are brought in in one order, that of the walk, so that what is read ahead is what is
+ * needed next: whoever waits for a buffer waits for one that is being written.
  */
 struct swapper_sweep {
 	struct swapper *place;

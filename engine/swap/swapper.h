@@ -11,18 +11,21 @@
  *	           a buffer,    an extent of the container,    and patches: edits that the disk never sees when the
  *	         being written  written                        slice is sent back before there are many
  *
- * The trainer *brings in* a slice: its newest version is copied into a pinned buffer, which is the trainer's until it
- * *sends* it back: as a new version, written behind.  Until swapper_publish readers see the versions before, all of one
- * generation; then the new ones.  A reader that *holds* versions goes on seeing them; nothing it does changes or drops
- * anything, or takes one of the trainer's buffers.  What was never sent is zeros, without a byte on the disk.
+ * The trainer *brings in* a slice: its newest version is copied into a pinned buffer, which is
+ * the trainer's until it *sends* it back: as a new version, written behind.  Until
+ * swapper_publish readers see the versions before, all of one generation; then the new ones.  A
+ * reader that *holds* versions goes on seeing them; nothing it does changes or drops anything,
+ * or takes one of the trainer's buffers.  What was never sent is zeros, without a byte on the
+ * disk.
  *
- * There may be three times the bytes of all states on the disk: this generation's, the next, and what readers hold.
- * Where there is no room, readers lose: held versions first, the oldest before, then this generation's slices of which
- * there are newer.
+ * There may be three times the bytes of all states on the disk: this generation's, the next,
+ * and what readers hold. Where there is no room, readers lose: held versions first, the oldest
+ * before, then this generation's slices of which there are newer.
  *
  * What cannot be written stays in memory, within `spare`, and is counted and said in a line.
  *
- * swapper_pin, _release, _read and _figures: any thread.  All else: the trainer's thread, one at a time.
+ * swapper_pin, _release, _read and _figures: any thread.  All else: the trainer's thread, one
+ * at a time.
  */
 
 #include "engine/memory/pinned.h"
@@ -55,8 +58,8 @@ struct swapper_options {
 	bool no_behind; /* walks go on when what they have sent is written */
 	bool on_node;   /* as struct pinned_options' */
 	unsigned node;
-	/* What lines about reads call bytes [from, to) of a state; NULL: by its name.  In the thread that is told of the
-	 * error, without a lock.
+	/* What lines about reads call bytes [from, to) of a state; NULL: by its name.  In the
+	 * thread that is told of the error, without a lock.
 	 */
 	void (*name_range)(void *owner, const struct swapper_state *s, uint64_t from,
 			   uint64_t to, char *text, size_t size);
@@ -65,13 +68,13 @@ struct swapper_options {
 
 enum { SWAPPER_LEAST = 1 << 20, SWAPPER_WAIT_MS = 120000, SWAPPER_END_MS = 3000 };
 
-/* A container of its own, that ends with the process.  why has one line.  -EINVAL: no slice, or a budget of less than
- * two;  -ENOMEM; swap_file_create's.
+/* A container of its own, that ends with the process.  why has one line.  -EINVAL: no slice, or
+ * a budget of less than two;  -ENOMEM; swap_file_create's.
  */
 int swapper_open(struct swapper **p, const struct swapper_options *options, char *why,
 		 size_t whysize);
-/* Every hold is released, or of a read under way.  What is under way is canceled; what the disk keeps all the same for
- * SWAPPER_END_MS is left to it.
+/* Every hold is released, or of a read under way.  What is under way is canceled; what the disk
+ * keeps all the same for SWAPPER_END_MS is left to it.
  */
 void swapper_close(struct swapper *p);
 
@@ -79,7 +82,9 @@ void swapper_close(struct swapper *p);
 
 enum swapper_kind { SWAPPER_PARAM, SWAPPER_STATE, SWAPPER_GRADIENT, SWAPPER_KINDS };
 
-/* numel elements of 1, 2, 4 or 8 bytes, all 0.  name: what lines in the log call it.  -EINVAL; -EOVERFLOW; -ENOMEM. */
+/* numel elements of 1, 2, 4 or 8 bytes, all 0.  name: what lines in the log call it.  -EINVAL;
+ * -EOVERFLOW; -ENOMEM.
+ */
 int swapper_add(struct swapper *p, const char *name, enum swapper_kind kind, uint32_t element,
 		uint64_t numel, struct swapper_state **s);
 /* Nothing of it is in.  Holds of it stay good. */
@@ -87,8 +92,8 @@ void swapper_drop(struct swapper *p, struct swapper_state *s);
 
 /* States of fewer bytes never leave memory. */
 uint64_t swapper_least(const struct swapper *p);
-/* Elements of a slice but the last; equal for all states whose elements have at most 4 bytes.  Bytes of
- * SWAPPER_PARAM have slices of a whole buffer.
+/* Elements of a slice but the last; equal for all states whose elements have at most 4 bytes.
+ * Bytes of SWAPPER_PARAM have slices of a whole buffer.
  */
 uint64_t swapper_slice_numel(const struct swapper_state *s);
 
@@ -101,35 +106,37 @@ enum swapper_use {
 
 struct swapper_lent;
 
-/* Starts to bring it in.  May wait for buffers that are being written.  -EBUSY: it is in; -EINVAL: no such slice;
- * -ENOBUFS: all buffers are lent; -EAGAIN: only wait_ms 0: none right now; -ETIMEDOUT; -ENOMEM; or, where what could not
- * be written has the buffers, why it could not.
+/* Starts to bring it in.  May wait for buffers that are being written.  -EBUSY: it is in;
+ * -EINVAL: no such slice; -ENOBUFS: all buffers are lent; -EAGAIN: only wait_ms 0: none right
+ * now; -ETIMEDOUT; -ENOMEM; or, where what could not be written has the buffers, why it could
+ * not.
  */
 int swapper_swap_in(struct swapper *p, struct swapper_state *s, uint64_t slice, unsigned use,
 		    uint64_t wait_ms, struct swapper_lent **lent);
-/* Until it is there.  -EIO: damaged (a line says of what); -ETIMEDOUT; -ENOMEM.  It is lent all the same,
- * and still to be returned.
+/* Until it is there.  -EIO: damaged (a line says of what); -ETIMEDOUT; -ENOMEM.  It is lent all
+ * the same, and still to be returned.
  */
 int swapper_wait(struct swapper *p, struct swapper_lent *lent, void **memory);
-/* What is in the buffer is the slice's next version; the buffer is not the trainer's any more, and will be written.
- * Else an errno (-ENOSPC, -ENOMEM, ...): it is lent as before.
+/* What is in the buffer is the slice's next version; the buffer is not the trainer's any more,
+ * and will be written. Else an errno (-ENOSPC, -ENOMEM, ...): it is lent as before.
  */
 int swapper_swap_out(struct swapper *p, struct swapper_lent *lent);
 /* Back unchanged; what is still read for it need not be. */
 void swapper_return(struct swapper *p, struct swapper_lent *lent);
-/* All slices of it, in buffers that lie one behind the other: one lent for each slice.  swapper_swap_in's errors; all are lent, or
- * none, and lent has NULLs.
+/* All slices of it, in buffers that lie one behind the other: one lent for each slice.
+ * swapper_swap_in's errors; all are lent, or none, and lent has NULLs.
  */
 int swapper_swap_in_all(struct swapper *p, struct swapper_state *s, unsigned use,
 			uint64_t wait_ms, struct swapper_lent **lent);
-/* Memory of elements [first, first + numel), at least one, when they were brought in, and are there, one behind the other;
- * else NULL.
+/* Memory of elements [first, first + numel), at least one, when they were brought in, and are
+ * there, one behind the other; else NULL.
  */
 void *swapper_memory(struct swapper *p, struct swapper_state *s, uint64_t first,
 		     uint64_t numel);
 
-/* All that was sent, written, put or cleared since becomes current, together; or swapper_settle's errno, and nothing does.
- * -EBUSY: a walk has changed some slices, and not the others.
+/* All that was sent, written, put or cleared since becomes current, together; or
+ * swapper_settle's errno, and nothing does. -EBUSY: a walk has changed some slices, and not the
+ * others.
  */
 int swapper_publish(struct swapper *p);
 /* The same of one state, that nobody has seen yet. */
@@ -144,22 +151,25 @@ struct swapper_sweeped {
 	unsigned use;
 };
 
-/* States of as many elements, in as many slices each.  Slice number i of all of them is in at once, so there must be
- * as many buffers as states; the next are being read meanwhile, and those before written, in three times as many.
- * -EINVAL: states of different slices; -ENOBUFS: fewer buffers than states; -ENOMEM.
+/* States of as many elements, in as many slices each.  Slice number i of all of them is in at
+ * once, so there must be as many buffers as states; the next are being read meanwhile, and
+ * those before written, in three times as many. -EINVAL: states of different slices; -ENOBUFS:
+ * fewer buffers than states; -ENOMEM.
  */
 int swapper_sweep_begin(struct swapper *p, const struct swapper_sweeped *states, unsigned n,
 			struct swapper_sweep **w);
-/* The same of a walk that will come next: while the last slices of w are in, its first are being read, in the buffers that
- * would have been for more of w.  It is ended by itself, after w or after swapper_sweep_alone.
+/* The same of a walk that will come next: while the last slices of w are in, its first are
+ * being read, in the buffers that would have been for more of w.  It is ended by itself, after
+ * w or after swapper_sweep_alone.
  */
 int swapper_sweep_then(struct swapper_sweep *w, const struct swapper_sweeped *states,
 		       unsigned n, struct swapper_sweep **next);
 /* None comes next. */
 void swapper_sweep_alone(struct swapper_sweep *w);
-/* Sends what is in (SWAPPER_WRITE), then returns the rest of it, and brings in the next.  1: it is there, elements
- * [*first, *first + *numel); 0: there are no more.  -errno of swapper_swap_out: those states that could be sent have been, and all
- * others are in as before; of swapper_swap_in or swapper_wait: nothing is in.  It may be tried again.
+/* Sends what is in (SWAPPER_WRITE), then returns the rest of it, and brings in the next.  1: it
+ * is there, elements [*first, *first + *numel); 0: there are no more.  -errno of
+ * swapper_swap_out: those states that could be sent have been, and all others are in as before;
+ * of swapper_swap_in or swapper_wait: nothing is in.  It may be tried again.
  */
 int swapper_sweep_next(struct swapper_sweep *w, uint64_t *first, uint64_t *numel);
 /* Of states[i], what is in now; NULL: nothing, or it has been sent. */
@@ -169,34 +179,38 @@ void swapper_sweep_end(struct swapper_sweep *w);
 
 /* ---- edits and gradients, by the trainer ---- */
 
-/* New versions of the slices that bytes [offset, offset + size) are in: the same, patched.  Also in what is lent of
- * them.  Not published.  -EINVAL: past the end; -ENOMEM; -EIO: what is there is damaged; -ETIMEDOUT; where neither memory
- * nor disk has room, why.
+/* New versions of the slices that bytes [offset, offset + size) are in: the same, patched.
+ * Also in what is lent of them.  Not published.  -EINVAL: past the end; -ENOMEM; -EIO: what is
+ * there is damaged; -ETIMEDOUT; where neither memory nor disk has room, why.
  */
 int swapper_write(struct swapper *p, struct swapper_state *s, uint64_t offset, const void *data,
 		  uint64_t size);
-/* Bytes [offset, offset + size) as the trainer has them: of the newest version, of what was put, of what is lent.
- * -EINVAL: past the end; -EIO; -ENOMEM; waits for the disk, for what is not in memory.
+/* Bytes [offset, offset + size) as the trainer has them: of the newest version, of what was
+ * put, of what is lent. -EINVAL: past the end; -EIO; -ENOMEM; waits for the disk, for what is
+ * not in memory.
  */
 int swapper_look(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
 		 void *memory);
-/* Elements from first on are numel values, or, of float32, have them added.  They are collected in slices that are kept
- * in, until another state or swapper_settle needs the buffer.  swapper_swap_in's and swapper_swap_out's errors.
+/* Elements from first on are numel values, or, of float32, have them added.  They are collected
+ * in slices that are kept in, until another state or swapper_settle needs the buffer.
+ * swapper_swap_in's and swapper_swap_out's errors.
  */
 int swapper_put(struct swapper *p, struct swapper_state *s, uint64_t first, const void *values,
 		uint64_t numel);
 int swapper_accumulate(struct swapper *p, struct swapper_state *s, uint64_t first,
 		       const float *values, uint64_t numel);
-/* What was put is sent back, s: only of that state; NULL: of all.  The first errno; what could not be stays in, and more
- * can be put to it.
+/* What was put is sent back, s: only of that state; NULL: of all.  The first errno; what could
+ * not be stays in, and more can be put to it.
  */
 int swapper_settle(struct swapper *p, struct swapper_state *s);
 /* Zeros, once published.  Nothing of it is in, but for what was put, which is forgotten. */
 int swapper_clear(struct swapper *p, struct swapper_state *s);
-/* Calls of this thread wait until then at the latest (of monotonic_ms), and not their own time; 0: until that. */
+/* Calls of this thread wait until then at the latest (of monotonic_ms), and not their own time;
+ * 0: until that.
+ */
 void swapper_end_by(struct swapper *p, uint64_t until_ms);
-/* Until all that was sent is on the disk; what could not be written is tried once more.  The first errno of what still is
- * not; -ETIMEDOUT.
+/* Until all that was sent is on the disk; what could not be written is tried once more.  The
+ * first errno of what still is not; -ETIMEDOUT.
  */
 int swapper_flush(struct swapper *p, uint64_t wait_ms);
 
@@ -204,8 +218,9 @@ int swapper_flush(struct swapper *p, uint64_t wait_ms);
 
 struct swapper_pin;
 
-/* The current versions of bytes [offset, offset + size), of one generation.  -EINVAL: past the end; -ENOMEM; -ESTALE:
- * there was no room to keep them: there are some again after swapper_publish.
+/* The current versions of bytes [offset, offset + size), of one generation.  -EINVAL: past the
+ * end; -ENOMEM; -ESTALE: there was no room to keep them: there are some again after
+ * swapper_publish.
  */
 int swapper_pin(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
 		struct swapper_pin **hold);
@@ -227,8 +242,8 @@ struct swapper_read { /* the caller's memory until done is called */
 	struct swapper_pin *hold; /* NULL: what is current now */
 	uint64_t offset, size;    /* bytes of the state; in the hold */
 	void *memory;
-	/* 0; -EINVAL; -ESTALE: given up, for room; -EIO: damaged; -ENOMEM; -ECANCELED.  From a thread of the disk's, or in
-	 * swapper_read when no disk was needed.
+	/* 0; -EINVAL; -ESTALE: given up, for room; -EIO: damaged; -ENOMEM; -ECANCELED.  From a
+	 * thread of the disk's, or in swapper_read when no disk was needed.
 	 */
 	void (*done)(struct swapper_read *r, int rc);
 	void *owner;
@@ -245,7 +260,9 @@ struct swapper_read { /* the caller's memory until done is called */
 void swapper_read(struct swapper *p, struct swapper_read *r);
 /* After swapper_read, while r is there: it ends as soon as the disk lets it. */
 void swapper_read_cancel(struct swapper_read *r);
-/* A line about it, unless there was one already, or nothing failed.  While the state is there, or a hold of it. */
+/* A line about it, unless there was one already, or nothing failed.  While the state is there,
+ * or a hold of it.
+ */
 void swapper_say(struct swapper *p, struct swapper_failure *failure);
 /* swapper_read, waited for.  -ETIMEDOUT: the disk is silent. */
 int swapper_read_now(struct swapper *p, struct swapper_state *s, struct swapper_pin *hold,
@@ -270,7 +287,9 @@ enum swapper_timed {
 	SWAPPER_TIMED
 };
 
-/* DeepSpeed's: swap_in_state, swap_out_gradient, async_swap_gradient_wait, ...  NULL: it has none for that, and we show none. */
+/* DeepSpeed's: swap_in_state, swap_out_gradient, async_swap_gradient_wait, ...  NULL: it has
+ * none for that, and we show none.
+ */
 const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed);
 
 struct swapper_state_figures {

@@ -24,7 +24,9 @@ int transport_bell_watch(struct transport_bell *b, int fd, uint32_t events);
 void transport_bell_ring(struct transport_bell *b);
 void transport_bell_hush(struct transport_bell *b);
 
-/* A descriptor that a forked child does not keep, and its end; -1: none.  -errno of whoever opened it. */
+/* A descriptor that a forked child does not keep, and its end; -1: none.  -errno of whoever
+ * opened it.
+ */
 int transport_keep_fd(int *to, int fd);
 void transport_close_fd(int fd);
 

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <zmq.h>
 
-/* Parts of a question, RFC 27: version, request id, domain, address, identity, mechanism, and for
- * CURVE the client's public key.
+/* Parts of a question, RFC 27: version, request id, domain, address, identity, mechanism, and
+ * for CURVE the client's public key.
  */
 enum { REVISION, REQUEST, DOMAIN, ADDRESS, IDENTITY, MECHANISM, CREDENTIALS, PARTS };
 enum { PART_MAX = 256 };
@@ -22,7 +22,9 @@ struct question {
 	uint8_t part[PARTS][PART_MAX];
 };
 
-/* Of everyone: job is the public key, and for readers the secret one, of which readers is the public. */
+/* Of everyone: job is the public key, and for readers the secret one, of which readers is the
+ * public.
+ */
 static int make_keys(struct transport_curve *c, const uint8_t *key)
 {
 	const uint8_t *own = c->reads_only ? c->readers_public : c->job_public;

@@ -2,13 +2,15 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_CURVE_H
 #define ENGINE_TRANSPORT_TRANSPORT_CURVE_H
 
-/* Who may speak with transport zmq.  All engines of a job have one curve25519 key pair, made from
- * the job's secret, as servers and as clients; readers (engine/base/key.h) another, as clients only; whoever
- * has a third is refused.  libzmq asks for each connection (its ZAP protocol) and is answered from turn,
- * without a thread.  What it was answered stands by each message of that connection.
+/* Who may speak with transport zmq.  All engines of a job have one curve25519 key pair, made
+ * from the job's secret, as servers and as clients; readers (engine/base/key.h) another, as
+ * clients only; whoever has a third is refused.  libzmq asks for each connection (its ZAP
+ * protocol) and is answered from turn, without a thread.  What it was answered stands by each
+ * message of that connection.
  *
- * Without a key it is asked too, and answers yes: then libzmq refuses peers of before ZMTP 3, on whose
- * greeting libzmq 4.3.4 can abort the process (an assertion in zmtp_engine.cpp when they leave early).
+ * Without a key it is asked too, and answers yes: then libzmq refuses peers of before ZMTP 3,
+ * on whose greeting libzmq 4.3.4 can abort the process (an assertion in zmtp_engine.cpp when
+ * they leave early).
  */
 
 #include "engine/base/key.h"
@@ -25,14 +27,16 @@ struct transport_curve {
 	char secret_text[TRANSPORT_CURVE_TEXT];
 };
 
-/* context: of libzmq; key NULL: plain; reads_only: key is the one for readers.  -ENOTSUP: a libzmq without CURVE;
- * -EMFILE, -ENOMEM.  On error nothing stays open.
+/* context: of libzmq; key NULL: plain; reads_only: key is the one for readers.  -ENOTSUP: a
+ * libzmq without CURVE; -EMFILE, -ENOMEM.  On error nothing stays open.
  */
 int transport_curve_open(struct transport_curve *c, void *context, const uint8_t *key,
 			 bool reads_only);
 void transport_curve_close(struct transport_curve *c);
 
-/* Sets a socket's options before it is bound; before it connects.  -EACCES: readers serve nobody. */
+/* Sets a socket's options before it is bound; before it connects.  -EACCES: readers serve
+ * nobody.
+ */
 int transport_curve_serve(const struct transport_curve *c, void *socket);
 int transport_curve_join(const struct transport_curve *c, void *socket);
 

@@ -2,9 +2,9 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_PEERS_H
 #define ENGINE_TRANSPORT_TRANSPORT_PEERS_H
 
-/* Whom transport zmq knows: those it connected to, and those that connected to it, by the number
- * libzmq gave their connection.  At most so many; who connected to us and was heard least recently
- * makes room.
+/* Whom transport zmq knows: those it connected to, and those that connected to it, by the
+ * number libzmq gave their connection.  At most so many; who connected to us and was heard
+ * least recently makes room.
  */
 
 #include "engine/base/slot-map.h"
@@ -47,10 +47,13 @@ int transport_peers_connect(struct transport_peers *p, const char *address,
 			    struct transport_peer **peer, bool *fresh);
 /* The outbound one of that address; NULL: none. */
 struct transport_peer *transport_peers_find(struct transport_peers *p, const char *address);
-/* The one of that connection, heard now.  -ENFILE: all numbers are of outbound ones; -ENOMEM. */
+/* The one of that connection, heard now.  -ENFILE: all numbers are of outbound ones; -ENOMEM.
+ */
 int transport_peers_heard(struct transport_peers *p, uint32_t router,
 			  struct transport_peer **peer);
-/* The connection on that descriptor is over; but_last: of several the one heard last is a new one. */
+/* The connection on that descriptor is over; but_last: of several the one heard last is a new
+ * one.
+ */
 void transport_peers_left(struct transport_peers *p, int fd, bool but_last);
 /* One that has left, or NULL. */
 struct transport_peer *transport_peers_next_left(struct transport_peers *p);

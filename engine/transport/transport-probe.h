@@ -2,9 +2,9 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_PROBE_H
 #define ENGINE_TRANSPORT_TRANSPORT_PROBE_H
 
-/* Whether anybody listens at an address to which a connection broke: one is begun and given up.  libzmq tries
- * again by itself, but does not say what it was told.  At most so many at a time: whom there is no room for is
- * looked at when libzmq has failed the next time.
+/* Whether anybody listens at an address to which a connection broke: one is begun and given up.
+ * libzmq tries again by itself, but does not say what it was told.  At most so many at a time:
+ * whom there is no room for is looked at when libzmq has failed the next time.
  */
 
 #include "engine/base/base.h"

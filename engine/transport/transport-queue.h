@@ -2,9 +2,9 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_QUEUE_H
 #define ENGINE_TRANSPORT_TRANSPORT_QUEUE_H
 
-/* Bytes that wait in libzmq to be sent: to one peer, and to all.  libzmq counts messages only, and a peer
- * that asks and does not take would have a thousand of a mebibyte kept for it.  Messages below
- * TRANSPORT_QUEUE_SMALL are left to its count.
+/* Bytes that wait in libzmq to be sent: to one peer, and to all.  libzmq counts messages only,
+ * and a peer that asks and does not take would have a thousand of a mebibyte kept for it.
+ * Messages below TRANSPORT_QUEUE_SMALL are left to its count.
  */
 
 #include "engine/base/base.h"

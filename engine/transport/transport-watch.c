@@ -91,7 +91,8 @@ static bool is_still_ours(const struct transport_watch *w, int fd, const char *a
 	return name.sin_family == AF_INET && ntohs(name.sin_port) == port_of(address);
 }
 
-/* libzmq tells before it closes: a descriptor that is still open may be the one that has ended. */
+/* libzmq tells before it closes: a descriptor that is still open may be the one that has ended.
+ */
 static bool is_reused(const struct transport_watch *w, int fd, const char *address)
 {
 	struct tcp_info info;
@@ -126,7 +127,8 @@ static bool mark(struct transport_watch *w, int fd, bool is)
 	return was;
 }
 
-/* The descriptor is libzmq's, and perhaps not any more: what is looked at and ended is a copy. */
+/* The descriptor is libzmq's, and perhaps not any more: what is looked at and ended is a copy.
+ */
 static void hang_up(const struct transport_watch *w, int fd, const char *address)
 {
 	CLEANUP(close) int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);

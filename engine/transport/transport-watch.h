@@ -2,9 +2,10 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_WATCH_H
 #define ENGINE_TRANSPORT_TRANSPORT_WATCH_H
 
-/* Follows what libzmq does with one of its sockets: the descriptors it listens and speaks on are
- * closed in forked children (fork.h), who is refused is logged once, who refuses us is said, and connections
- * beyond accepted_max are closed: strangers are to leave descriptors to the trainer.
+/* Follows what libzmq does with one of its sockets: the descriptors it listens and speaks on
+ * are closed in forked children (fork.h), who is refused is logged once, who refuses us is
+ * said, and connections beyond accepted_max are closed: strangers are to leave descriptors to
+ * the trainer.
  */
 
 #include "engine/base/fork.h"

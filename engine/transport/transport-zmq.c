@@ -19,11 +19,12 @@
 #include <sys/resource.h>
 #include <zmq.h>
 
-/* Two ROUTER sockets: `in` is bound, and libzmq numbers who connects to it; `out` connects, and we
- * name its connections: one socket for all, because each costs a descriptor and more.
+/* Two ROUTER sockets: `in` is bound, and libzmq numbers who connects to it; `out` connects, and
+ * we name its connections: one socket for all, because each costs a descriptor and more.
  *
- * libzmq's descriptors tell of news, not of a state: they fall silent as soon as any call has looked
- * at their socket.  For what may have been looked at and not been taken, the bell is rung.
+ * libzmq's descriptors tell of news, not of a state: they fall silent as soon as any call has
+ * looked at their socket.  For what may have been looked at and not been taken, the bell is
+ * rung.
  */
 enum {
 	ROUTER_ID = 5, /* bytes: 0 and libzmq's number */
@@ -79,7 +80,8 @@ static int open_context(struct transport *t, const struct transport_config *conf
 	return transport_curve_open(&t->curve, t->context, config->key, config->reads_only);
 }
 
-/* Those that are expected, and a quarter of what the process may open for others and strangers. */
+/* Those that are expected, and a quarter of what the process may open for others and strangers.
+ */
 static unsigned accepted_max(const struct transport_config *config)
 {
 	struct rlimit limit = { .rlim_cur = 0 };

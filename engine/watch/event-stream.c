@@ -16,7 +16,9 @@ struct engine_events {
 	char text[ROOM];
 };
 
-/* With the lock.  Whoever speaks for the job is not waited for longer than for any answer.  -EAGAIN: in a hurry. */
+/* With the lock.  Whoever speaks for the job is not waited for longer than for any answer.
+ * -EAGAIN: in a hurry.
+ */
 static int begin(struct engine *e)
 {
 	uint64_t deadline = engine_asked_since() / 1000000 + e->timeout_ms;

@@ -2,8 +2,8 @@
 #ifndef ENGINE_WATCH_EVENT_STREAM_H
 #define ENGINE_WATCH_EVENT_STREAM_H
 
-/* The door's streams of events: each is a place in the engine's events, and the rest of what was taken from
- * there and not read yet.  As engine_events_...
+/* The door's streams of events: each is a place in the engine's events, and the rest of what
+ * was taken from there and not read yet.  As engine_events_...
  */
 
 #include "engine/node/node.h"

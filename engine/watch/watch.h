@@ -2,9 +2,10 @@
 #ifndef ENGINE_WATCH_WATCH_H
 #define ENGINE_WATCH_WATCH_H
 
-/* What an observer's engine_wait waits for.  The lowest live rank speaks for the job: while somebody waits
- * its control page is looked at every few ms where its memory can be read; else it has a WAIT, and answers
- * when its numbers are others.  However many wait, it is looked at once.  With the lock, but watch_finish.
+/* What an observer's engine_wait waits for.  The lowest live rank speaks for the job: while
+ * somebody waits its control page is looked at every few ms where its memory can be read; else
+ * it has a WAIT, and answers when its numbers are others.  However many wait, it is looked at
+ * once.  With the lock, but watch_finish.
  */
 
 #include "engine/node/node.h"
@@ -12,9 +13,9 @@
 /* Any thread: e->watch is the job as it is now, and its changes are counted. */
 void watch_look(struct engine *e);
 
-/* A stream of events is opened: those from now on are fetched.  While it is beginning the number of the
- * newest is asked for by message; e->changed, e->epoch.  One that is closed while it is beginning may be opened again:
- * events go on to be fetched for some time.
+/* A stream of events is opened: those from now on are fetched.  While it is beginning the
+ * number of the newest is asked for by message; e->changed, e->epoch.  One that is closed while
+ * it is beginning may be opened again: events go on to be fetched for some time.
  */
 void watch_begin_events(struct engine *e);
 bool watch_is_beginning(const struct engine *e);
@@ -23,7 +24,9 @@ void watch_end_events(struct engine *e);
 /* Whether the engine thread must go round every few ms. */
 bool watch_ticks(const struct engine *e);
 
-/* Engine thread.  Those that are over go to the list finished, and their done is called by watch_finish. */
+/* Engine thread.  Those that are over go to the list finished, and their done is called by
+ * watch_finish.
+ */
 void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished);
 void watch_finish(struct engine_wait *finished);
 void watch_abandon(struct engine *e);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* The arena at 90 % fill: time of an allocation or release beside glibc's malloc and, with python3, DeepSpeed's
- * algorithm; units that compaction moves beside the fewest possible.
+/* The arena at 90 % fill: time of an allocation or release beside glibc's malloc and, with
+ * python3, DeepSpeed's algorithm; units that compaction moves beside the fewest possible.
  */
 
 #include "engine/memory/arena.h"
@@ -23,7 +23,8 @@ enum {
 #define SIZE (256ul << 20)
 #define FILL (SIZE / 10 * 9)
 
-/* ---- one list of actions for all: allocate size, or release the block of an earlier number ---- */
+/* ---- one list of actions for all: allocate size, or release the block of an earlier number ----
+ */
 
 struct action {
 	uint32_t size; /* 0: release */
@@ -79,7 +80,9 @@ static void make_release(struct making *m)
 	*live = m->live[--m->nlive];
 }
 
-/* All of it in a row, then a tenth released here and there: no hole is left over from the beginning. */
+/* All of it in a row, then a tenth released here and there: no hole is left over from the
+ * beginning.
+ */
 static void make_actions(struct actions *s)
 {
 	enum { MOST = ACTIONS + 2 * (SIZE / LEAST) };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Time and memory of the catalog of a large job, as rank 0 and an observer make it: described by one
- * rank with its layout, sent, received, merged into the job's.
+/* Time and memory of the catalog of a large job, as rank 0 and an observer make it: described
+ * by one rank with its layout, sent, received, merged into the job's.
  */
 
 #include "engine/catalog/catalog.h"

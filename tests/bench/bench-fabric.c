@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What a rank reads of another's state that is not in reach of its memory, by ZeroMQ and by UCX, both on TCP over lo, and
- * beside each other: two processes, a job for each way, asked in turn.  The reference of both is a TCP socket by which the same
- * bytes are asked for, sent and received in a loop.
+/* What a rank reads of another's state that is not in reach of its memory, by ZeroMQ and by
+ * UCX, both on TCP over lo, and beside each other: two processes, a job for each way, asked in
+ * turn.  The reference of both is a TCP socket by which the same bytes are asked for, sent and
+ * received in a loop.
  */
 
 #include "engine/api/api.h"

@@ -6,8 +6,9 @@
 
 #include <stdio.h>
 
-/* What the ports of devices and of NCCL make of a GPU, beside the calls that they are made of.  Each way once in each round; a
- * ratio is the median of those of the rounds.  TEST_MIB: bytes of a copy: 1024.
+/* What the ports of devices and of NCCL make of a GPU, beside the calls that they are made of.
+ * Each way once in each round; a ratio is the median of those of the rounds.  TEST_MIB: bytes
+ * of a copy: 1024.
  */
 
 #ifndef HAVE_NCCL
@@ -153,7 +154,9 @@ static void f16_to_f32(void)
 	convert(DEVICE_F16_TO_F32);
 }
 
-/* As many bytes are read and written as by the conversion of an eighth of size elements: six for each. */
+/* As many bytes are read and written as by the conversion of an eighth of size elements: six
+ * for each.
+ */
 static void plain_on_device(void)
 {
 	must_cuda("cudaMemcpyAsync", gpu.MemcpyAsync(on_device + size, on_device, size / 8 * 3,

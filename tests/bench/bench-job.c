@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* bench-job RANKS BYTES PARAMS [kept]: a job to measure.  RANKS processes share BYTES of float32
- * state of PARAMS equal parameters in a group of stage 1: fp32 in memory of the engine; with `kept`
- * also exp_avg in memory of the trainer's in huge pages and exp_avg_sq in its pages of 4 KiB.
- * One parameter is called "state", many "layers.000000.weight" and so on.
+/* bench-job RANKS BYTES PARAMS [kept]: a job to measure.  RANKS processes share BYTES of
+ * float32 state of PARAMS equal parameters in a group of stage 1: fp32 in memory of the engine;
+ * with `kept` also exp_avg in memory of the trainer's in huge pages and exp_avg_sq in its pages
+ * of 4 KiB. One parameter is called "state", many "layers.000000.weight" and so on.
  *
- * Prints the address to mount.  Then each line of its input sets what the ranks do and is answered
- * by "ok": idle (nothing at all), commit (a safe point each millisecond), train (a step each
- * PERIOD_MS that changes TOUCH bytes of the rank's fp32).  At the input's end the job ends too.
+ * Prints the address to mount.  Then each line of its input sets what the ranks do and is
+ * answered by "ok": idle (nothing at all), commit (a safe point each millisecond), train (a
+ * step each PERIOD_MS that changes TOUCH bytes of the rank's fp32).  At the input's end the job
+ * ends too.
  *
- * The launcher tells all ranks of each step and waits until all have made it, as ranks do that reduce gradients:
- * none is ever more than one step ahead, and all are at the same step when the job is idle.
+ * The launcher tells all ranks of each step and waits until all have made it, as ranks do that
+ * reduce gradients: none is ever more than one step ahead, and all are at the same step when
+ * the job is idle.
  */
 
 #include "engine/base/base.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What ranks take from each other by the communicator, beside the same bytes read by each from the owners' memory, and beside
- * memcpy; what one gives to all, beside writing it by messages; and what a round costs who trains.  Four ranks are threads of
- * this process, each with an engine, ZeroMQ between them; the communicator is collective_host, which copies in one thread at a time: what it takes is not what devices would,
- * but what is around it, agreeing, meeting, keeping aside what is sent, is what they have too.  Once with states in memory
- * of the host, once on devices, which are device_host's: the owners' memory is then read by messages.
+/* What ranks take from each other by the communicator, beside the same bytes read by each from
+ * the owners' memory, and beside memcpy; what one gives to all, beside writing it by messages;
+ * and what a round costs who trains.  Four ranks are threads of this process, each with an
+ * engine, ZeroMQ between them; the communicator is collective_host, which copies in one thread
+ * at a time: what it takes is not what devices would, but what is around it, agreeing, meeting,
+ * keeping aside what is sent, is what they have too.  Once with states in memory of the host,
+ * once on devices, which are device_host's: the owners' memory is then read by messages.
  */
 
 #include "engine/api/api.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Swapping to the disk under the build folder (BENCH_DIR: elsewhere), checksums on, beside fio's best, beside DeepNVMe's
- * strategy (swap-reference.h), and an optimizer's step beside its bound.  Every way once in each round, in another order in
- * each; a ratio is the median of those of the rounds.
+/* Swapping to the disk under the build folder (BENCH_DIR: elsewhere), checksums on, beside
+ * fio's best, beside DeepNVMe's strategy (swap-reference.h), and an optimizer's step beside its
+ * bound.  Every way once in each round, in another order in each; a ratio is the median of
+ * those of the rounds.
  *
- * Buffers in huge pages are worth twice those in small ones on some disks, so that fio gets huge ones too.
+ * Buffers in huge pages are worth twice those in small ones on some disks, so that fio gets
+ * huge ones too.
  */
 
 #include "engine/base/log.h"
@@ -391,7 +393,9 @@ static double step(const struct way *way)
 	return begin;
 }
 
-/* Each sub-group a walk of its own; how: the next one's first slices are read while this one's last are in. */
+/* Each sub-group a walk of its own; how: the next one's first slices are read while this one's
+ * last are in.
+ */
 static struct swapper_state *groups[GROUPS][4];
 
 static void walked_of(unsigned group, struct swapper_sweeped *walked)
@@ -471,7 +475,9 @@ static double serial(const struct way *way)
 	return now() - begin;
 }
 
-/* From 1 to 2: a disk may have a way of its own with zeros, and a core with what is next to them. */
+/* From 1 to 2: a disk may have a way of its own with zeros, and a core with what is next to
+ * them.
+ */
 static void fill(float *to, uint64_t n)
 {
 	uint32_t state = 1;

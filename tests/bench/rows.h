@@ -2,8 +2,8 @@
 #ifndef BENCH_ROWS_H
 #define BENCH_ROWS_H
 
-/* Lines that table.sh takes, of what was measured in rounds: each way once in each, in another order in each.  A ratio is
- * the median of those of the rounds.
+/* Lines that table.sh takes, of what was measured in rounds: each way once in each, in another
+ * order in each.  A ratio is the median of those of the rounds.
  */
 
 #include "engine/base/base.h"
@@ -17,7 +17,9 @@ struct row {
 };
 
 double rows_median(const double *values, unsigned n);
-/* How far from it the true median may be (95 %): half of what lies between the order statistics around it. */
+/* How far from it the true median may be (95 %): half of what lies between the order statistics
+ * around it.
+ */
 double rows_spread(const double *values, unsigned n);
 
 /* ratios: NULL: of nothing. */
@@ -35,7 +37,9 @@ struct rows_way {
 		.run = (RUN), .arg = (ARG)                                                     \
 	}
 
-/* At SCHED_FIFO, this thread and those that it starts; where that is not allowed, a line says so. */
+/* At SCHED_FIFO, this thread and those that it starts; where that is not allowed, a line says
+ * so.
+ */
 void rows_go_first(const char *who);
 /* FRAG_BENCH_ROUNDS, or so many. */
 unsigned rows_rounds(unsigned otherwise);

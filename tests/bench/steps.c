@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What something costs the steps of a running trainer: windows of some steps, in turn with it (A) and with what it is
- * compared with (B), as A B B A A B B A ...
+/* What something costs the steps of a running trainer: windows of some steps, in turn with it
+ * (A) and with what it is compared with (B), as A B B A A B B A ...
  *
  *   steps PAIRS PID,PID... N RATE A... -- B...
  *
- * Lines of the trainer's rank 0 ("step ... MS ms/step") come to stdin; PIDs are its ranks.  N readers loop over the
- * files A, then over the files B, each at RATE bytes a second (0: as fast as they can) or slower where they must wait.
- * N 0: A and B are a shell command each, run before each window.
+ * Lines of the trainer's rank 0 ("step ... MS ms/step") come to stdin; PIDs are its ranks.  N
+ * readers loop over the files A, then over the files B, each at RATE bytes a second (0: as fast
+ * as they can) or slower where they must wait. N 0: A and B are a shell command each, run
+ * before each window.
  *
- * Prints, a line each: a name, the median of A's windows, of B's, of the pairs' quotients, and how far from it
- * the true one may be (95 %).
+ * Prints, a line each: a name, the median of A's windows, of B's, of the pairs' quotients, and
+ * how far from it the true one may be (95 %).
  *   step   ms		cpu    ms of a trainer's thread in a step
  *   other  ms of a rank's other threads in a step	read   bytes a second
  * and "steps" with how many there were.

@@ -2,9 +2,10 @@
 #ifndef TESTS_BENCH_SWAP_REFERENCE_H
 #define TESTS_BENCH_SWAP_REFERENCE_H
 
-/* The strategy of DeepNVMe's aio handle, by the system calls themselves: a file for each tensor, opened with O_DIRECT for
- * each request; blocks of it in a queue that is kept full; all of it drained, closed.  Several threads take a part of each
- * tensor each.  Unlike it, this looks at the results.
+/* The strategy of DeepNVMe's aio handle, by the system calls themselves: a file for each
+ * tensor, opened with O_DIRECT for each request; blocks of it in a queue that is kept full; all
+ * of it drained, closed.  Several threads take a part of each tensor each.  Unlike it, this
+ * looks at the results.
  */
 
 #include "engine/base/base.h"

@@ -94,7 +94,9 @@ START_TEST(an_event_that_does_not_come_is_timed_out)
 }
 END_TEST
 
-/* For longer than an operation may take: it, and one behind it, have their time from when they can begin. */
+/* For longer than an operation may take: it, and one behind it, have their time from when they
+ * can begin.
+ */
 START_TEST(a_stream_that_is_busy_takes_none_of_its_time)
 {
 	uint64_t until = monotonic_ms() + 2 * STUCK_MS;

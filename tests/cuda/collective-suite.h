@@ -2,7 +2,9 @@
 #ifndef TESTS_CUDA_COLLECTIVE_SUITE_H
 #define TESTS_CUDA_COLLECTIVE_SUITE_H
 
-/* What holds for each implementation of engine/collective/collective.h: ranks of one process, as many as there are devices for. */
+/* What holds for each implementation of engine/collective/collective.h: ranks of one process,
+ * as many as there are devices for.
+ */
 
 #include "engine/collective/collective.h"
 #include "tests/cuda/device-suite.h"
@@ -19,7 +21,8 @@ struct many {
 /* For main: runs that, and more, up to NULL, where there is more; returns its exit status. */
 int collective_suite_run(const struct many *many, TCase *const more[]);
 
-/* ---- for further tests; device-suite's device is open between port_open and port_close ---- */
+/* ---- for further tests; device-suite's device is open between port_open and port_close ----
+ */
 
 struct part { /* a rank's part in an operation */
 	struct collective_io io;

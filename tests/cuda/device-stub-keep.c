@@ -236,7 +236,9 @@ START_TEST(what_a_stream_may_write_yet_is_left_at_the_end)
 }
 END_TEST
 
-/* Of what preserve calls, each fails once.  Where it cannot be given back in a stream's order, it stays. */
+/* Of what preserve calls, each fails once.  Where it cannot be given back in a stream's order,
+ * it stays.
+ */
 static const struct {
 	const char *call;
 	unsigned nth;

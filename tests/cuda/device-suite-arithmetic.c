@@ -19,7 +19,8 @@ static const struct {
 	{ DEVICE_F16_TO_F32, 2, 4 },
 };
 
-/* All values of 16 bits; of 32 those whose upper half is any and lower half near what decides. */
+/* All values of 16 bits; of 32 those whose upper half is any and lower half near what decides.
+ */
 static void fill_elements(void *elements, unsigned size)
 {
 	static const uint32_t lower[] = { 0,      1,      0x0fff, 0x1000, 0x1001,

@@ -492,7 +492,9 @@ START_TEST(what_is_preserved_stays_when_the_trainer_goes_on)
 }
 END_TEST
 
-/* As an edit does: it marks the stream behind what is preserved, and writes when the stream has come there. */
+/* As an edit does: it marks the stream behind what is preserved, and writes when the stream has
+ * come there.
+ */
 START_TEST(what_is_preserved_is_read_before_a_request_behind_it_writes)
 {
 	uint8_t *memory = here->alloc(0, CHUNK), old[CHUNK], new[CHUNK], host[CHUNK];

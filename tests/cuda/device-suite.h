@@ -2,8 +2,8 @@
 #ifndef TESTS_CUDA_DEVICE_SUITE_H
 #define TESTS_CUDA_DEVICE_SUITE_H
 
-/* What holds for each implementation of engine/device/device.h.  A trainer is what the port's caller has besides: memory of
- * devices, and streams.
+/* What holds for each implementation of engine/device/device.h.  A trainer is what the port's
+ * caller has besides: memory of devices, and streams.
  */
 
 #include "engine/device/device.h"
@@ -14,7 +14,9 @@ struct trainer {
 	const struct device_ops *ops;
 	int (*ndevices)(void);
 	bool has_kernels;
-	/* After the port has been opened; before or after it is closed.  What is there then can still be used. */
+	/* After the port has been opened; before or after it is closed.  What is there then can
+	 * still be used.
+	 */
 	void (*begin)(struct device *d);
 	void (*end)(void);
 	void *(*alloc)(int number, uint64_t size);

@@ -2,7 +2,9 @@
 #ifndef TESTS_CUDA_GPU_H
 #define TESTS_CUDA_GPU_H
 
-/* What programs for a GPU use of the CUDA runtime besides the port: the first GPU of this machine. */
+/* What programs for a GPU use of the CUDA runtime besides the port: the first GPU of this
+ * machine.
+ */
 
 #include "engine/base/base.h"
 

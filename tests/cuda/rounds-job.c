@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* One rank of a job whose state is on devices, by the CUDA runtime's usual name: it fetches and gathers the state while it
- * passes boundaries, compares, and says how its devices are connected.
+/* One rank of a job whose state is on devices, by the CUDA runtime's usual name: it fetches and
+ * gathers the state while it passes boundaries, compares, and says how its devices are
+ * connected.
  */
 
 #include "engine/api/api.h"

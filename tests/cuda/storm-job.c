@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* storm-job DIR: one rank of a job that trains on devices, by the CUDA runtime's usual name, and fetches and gathers, until
- * DIR/stop is there.  What came is right, and no call takes longer than it may, whatever befalls the others, or NCCL: what
- * DIR/do.RANK says, the stub does, and the file goes.  What it sees it says, and a gather by the communicator with what was
- * in DIR/mark before.
+/* storm-job DIR: one rank of a job that trains on devices, by the CUDA runtime's usual name,
+ * and fetches and gathers, until DIR/stop is there.  What came is right, and no call takes
+ * longer than it may, whatever befalls the others, or NCCL: what DIR/do.RANK says, the stub
+ * does, and the file goes.  What it sees it says, and a gather by the communicator with what
+ * was in DIR/mark before.
  *
- * exp_avg changes in each step, and is one byte all over; exp_avg_sq does not.  What is scattered to lies in its own state: a rank that
- * was started again has something else there until the next time.
+ * exp_avg changes in each step, and is one byte all over; exp_avg_sq does not.  What is
+ * scattered to lies in its own state: a rank that was started again has something else there
+ * until the next time.
  */
 
 #include "engine/api/api.h"
@@ -214,8 +216,8 @@ static uint64_t steps(void)
 	return atomic_load(&f->engine->registry.control->step);
 }
 
-/* One that was stopped just before it called comes when the others are elsewhere; whose call failed at once is at its next
- * while they are still at the first.
+/* One that was stopped just before it called comes when the others are elsewhere; whose call
+ * failed at once is at its next while they are still at the first.
  */
 static bool is_apart(void)
 {

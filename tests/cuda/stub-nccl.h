@@ -2,9 +2,10 @@
 #ifndef TESTS_CUDA_STUB_NCCL_H
 #define TESTS_CUDA_STUB_NCCL_H
 
-/* NCCL's entry points that fragfs uses, over the stub of the CUDA runtime: what is sent goes through a file in TMPDIR that all
- * ranks map, in one process or many, and the id has its name.  Communicators do not block, as ours: a thread enqueues,
- * on the stream, what a group has.  It records the calls and fails as it is told.
+/* NCCL's entry points that fragfs uses, over the stub of the CUDA runtime: what is sent goes
+ * through a file in TMPDIR that all ranks map, in one process or many, and the id has its name.
+ * Communicators do not block, as ours: a thread enqueues, on the stream, what a group has.  It
+ * records the calls and fails as it is told.
  */
 
 #include "engine/base/base.h"
@@ -34,7 +35,9 @@ STUB_API void nccl_stub_fail(const char *name, unsigned nth, ncclResult_t result
 STUB_API void nccl_stub_hang(const char *name);
 /* Whether what groups have stays in progress: it is not enqueued. */
 STUB_API void nccl_stub_stall(bool stall);
-/* What communicators say from here on that do not say that they are in progress; ncclSuccess: no longer. */
+/* What communicators say from here on that do not say that they are in progress; ncclSuccess:
+ * no longer.
+ */
 STUB_API void nccl_stub_break(ncclResult_t error);
 STUB_API void nccl_stub_version(int version);
 /* The first n calls since the last reset; returns how many there were. */

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Streams are threads that do their work in order; a stream that is destroyed ends when it has. */
+/* Streams are threads that do their work in order; a stream that is destroyed ends when it has.
+ */
 
 struct CUstream_st {
 	struct stub_work *first, **end;

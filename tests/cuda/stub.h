@@ -2,9 +2,9 @@
 #ifndef TESTS_CUDA_STUB_H
 #define TESTS_CUDA_STUB_H
 
-/* The CUDA runtime's entry points that fragfs and its tests use, over ordinary memory: two devices, streams that are
- * threads, events, memory whose owner is known.  It records the calls and fails as it is told.  Kernels are their C twins,
- * by name.
+/* The CUDA runtime's entry points that fragfs and its tests use, over ordinary memory: two
+ * devices, streams that are threads, events, memory whose owner is known.  It records the calls
+ * and fails as it is told.  Kernels are their C twins, by name.
  */
 
 #include "engine/base/base.h"

@@ -5,7 +5,9 @@
 
 #include <stdio.h>
 
-/* The suite with NCCL on the GPUs of this machine, one rank on each: with one GPU a rank that sends to itself. */
+/* The suite with NCCL on the GPUs of this machine, one rank on each: with one GPU a rank that
+ * sends to itself.
+ */
 
 #ifdef HAVE_NCCL
 #include "engine/collective/collective-nccl-load.h"

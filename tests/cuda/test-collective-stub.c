@@ -5,7 +5,9 @@
 
 #include <stdio.h>
 
-/* The suite over collective-nccl.c on the recorded stubs of the CUDA runtime and of NCCL, and what it calls. */
+/* The suite over collective-nccl.c on the recorded stubs of the CUDA runtime and of NCCL, and
+ * what it calls.
+ */
 
 #ifndef HAVE_NCCL
 
@@ -223,7 +225,9 @@ START_TEST(a_communicator_is_small_and_does_not_block)
 }
 END_TEST
 
-/* From its opening on no call is the trainer's, and each rank sends to all and hears from all once. */
+/* From its opening on no call is the trainer's, and each rank sends to all and hears from all
+ * once.
+ */
 START_TEST(all_pairs_are_warm_when_it_is_ready)
 {
 	unsigned n = nccl.nranks;

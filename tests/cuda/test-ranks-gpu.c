@@ -5,8 +5,9 @@
 
 #include <stdio.h>
 
-/* Two and three ranks, processes of their own, on one GPU: NCCL takes each for a host of its own and goes by sockets, which
- * is slow, but is the protocol of many hosts.  They gather, scatter, lose one of them, and go on without it.
+/* Two and three ranks, processes of their own, on one GPU: NCCL takes each for a host of its
+ * own and goes by sockets, which is slow, but is the protocol of many hosts.  They gather,
+ * scatter, lose one of them, and go on without it.
  */
 
 #ifndef HAVE_NCCL

@@ -72,7 +72,9 @@ static _Noreturn void look(const char *library, int fd)
 
 unsigned trainer_cuda_devices;
 
-/* In a child: tests are children too, and a driver that was begun with before a fork is of no use after it. */
+/* In a child: tests are children too, and a driver that was begun with before a fork is of no
+ * use after it.
+ */
 const char *trainer_cuda_load(const char *library)
 {
 	static char text[1024];

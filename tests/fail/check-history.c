@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* check-history STAGE FILE...: what is wrong with a history of edit-job's and edit-client's files, if anything; then
- * what there was.
+/* check-history STAGE FILE...: what is wrong with a history of edit-job's and edit-client's
+ * files, if anything; then what there was.
  */
 
 static int load(struct history *h, const char *path)

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* driven-job: one rank (torchrun's environment) of a job that does what its standard input says, a letter each, until
- * that ends: b begins a step, which writes its number into every element, e ends it, s is both.  Rank 0 prints the
- * address to mount.
+/* driven-job: one rank (torchrun's environment) of a job that does what its standard input
+ * says, a letter each, until that ends: b begins a step, which writes its number into every
+ * element, e ends it, s is both.  Rank 0 prints the address to mount.
  */
 
 enum { WAIT_MS = 60000 };

@@ -19,9 +19,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* edit-job STAGE WORLD PAUSE_US: a job of WORLD processes that adds 1 to everything in each step, and writes what
- * it sees after each into rank.R (history.h).  Every parameter has one value at any time, on all ranks: a rank
- * that finds another says so and dies.  With FRAG_SWAP_DIR states are on NVMe.  Prints the address to mount, then answers each line of its input:
+/* edit-job STAGE WORLD PAUSE_US: a job of WORLD processes that adds 1 to everything in each
+ * step, and writes what it sees after each into rank.R (history.h).  Every parameter has one
+ * value at any time, on all ranks: a rank that finds another says so and dies.  With
+ * FRAG_SWAP_DIR states are on NVMe.  Prints the address to mount, then answers each line of its
+ * input:
  *	kill RANK	SIGKILL
  *	fork RANK	the rank has a child, which outlives it
  *	end		the living pass the same boundary as their last, and have the same there: their values
@@ -254,7 +256,9 @@ static void gather(uint64_t step)
 			usleep(50);
 }
 
-/* None passes a step that another has not published: whoever first sees that it is to end, ends it for all. */
+/* None passes a step that another has not published: whoever first sees that it is to end, ends
+ * it for all.
+ */
 static void agree_on_end(const struct rank *r)
 {
 	uint64_t none = UINT64_MAX;

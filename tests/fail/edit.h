@@ -2,9 +2,9 @@
 #ifndef TESTS_FAIL_EDIT_H
 #define TESTS_FAIL_EDIT_H
 
-/* What the job, its writers and readers, and the checker of their history agree on: each edit sets a whole parameter
- * to EDIT_STEPS times a number that no other edit has, and each step adds 1, so that a value tells which edit
- * was the last, and how many steps ago.
+/* What the job, its writers and readers, and the checker of their history agree on: each edit
+ * sets a whole parameter to EDIT_STEPS times a number that no other edit has, and each step
+ * adds 1, so that a value tells which edit was the last, and how many steps ago.
  */
 
 #include <stdint.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* faulty-fs FOLDER OP N FAULT MOUNTPOINT [FUSE option...]: the files of a folder, where each N-th read or write (OP) goes
- * wrong: EIO; SHORT, half of it; LOST, a write of which nothing is done; ELSEWHERE, one that goes 64 KiB further on; FLIP,
- * a read of which one bit is another; DELAY, 20 ms late; SILENT, that and all after it are never answered, and there is a
- * file "silent".  0: none.
+/* faulty-fs FOLDER OP N FAULT MOUNTPOINT [FUSE option...]: the files of a folder, where each
+ * N-th read or write (OP) goes wrong: EIO; SHORT, half of it; LOST, a write of which nothing is
+ * done; ELSEWHERE, one that goes 64 KiB further on; FLIP, a read of which one bit is another;
+ * DELAY, 20 ms late; SILENT, that and all after it are never answered, and there is a file
+ * "silent".  0: none.
  */
 
 #define FUSE_USE_VERSION 35

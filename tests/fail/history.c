@@ -423,7 +423,9 @@ static void check_generation(struct history *h, const struct event *e)
 		WRONG(h, "generation %lld, when step %d had not begun", e->value, begun + 1);
 }
 
-/* Ranks are a step apart at most: what is read behind a generation is no older than the one before its step. */
+/* Ranks are a step apart at most: what is read behind a generation is no older than the one
+ * before its step.
+ */
 static void check_behind(struct history *h, const struct event *e, long long generation)
 {
 	const struct edit *edit = edit_of(h, e->value);

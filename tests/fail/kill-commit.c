@@ -17,7 +17,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-/* Commits an edit of a checkpoint in a process that is killed at one of its system calls, or at each in turn.
+/* Commits an edit of a checkpoint in a process that is killed at one of its system calls, or at
+ * each in turn.
  *
  *	kill-commit write CHECKPOINT PARAM KEY FILE	FILE becomes the state; nobody is killed
  *	kill-commit kill CHECKPOINT PARAM KEY FILE N	the process is killed at its N-th stop
@@ -26,12 +27,14 @@
  *	kill-commit beside CHECKPOINT PARAM KEY FILE OVERLAY OLD
  *	kill-commit settle CHECKPOINT PARAM KEY FILE OVERLAY FOLDER OLD NEW
  *
- * A stop is the beginning or the end of a system call of any thread, between the write and its answer.  all: at
- * each stop, until it survives; after each kill the checkpoint is opened again, to read and to write by turns, and
- * then the files of FOLDER are those of OLD, or those of NEW, and there are no others.
+ * A stop is the beginning or the end of a system call of any thread, between the write and its
+ * answer.  all: at each stop, until it survives; after each kill the checkpoint is opened
+ * again, to read and to write by turns, and then the files of FOLDER are those of OLD, or those
+ * of NEW, and there are no others.
  *
- * beside: the edit goes to an overlay; at each stop, and afterwards the state is OLD, or FILE.  settle: that overlay is
- * committed, and killed: files are as above; with it the state is FILE in either case; committed again they are NEW.
+ * beside: the edit goes to an overlay; at each stop, and afterwards the state is OLD, or FILE.
+ * settle: that overlay is committed, and killed: files are as above; with it the state is FILE
+ * in either case; committed again they are NEW.
  */
 
 enum { SECONDS = 250, REOPEN_MS = 5000 };
@@ -302,7 +305,8 @@ static bool is_whole(const char *here, const char *other)
 	return same;
 }
 
-/* What the killed process had open is closed when it has gone altogether.  NULL: it cannot be. */
+/* What the killed process had open is closed when it has gone altogether.  NULL: it cannot be.
+ */
 static struct engine *wait_to_open(const struct edit *x, bool writable)
 {
 	uint64_t until = monotonic_ms() + REOPEN_MS;

@@ -7,7 +7,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Begins and ends of operations in order of time.  One that is taken out is part of the order that is being tried. */
+/* Begins and ends of operations in order of time.  One that is taken out is part of the order
+ * that is being tried.
+ */
 struct entry {
 	struct entry *previous, *next;
 	struct entry *end; /* of a begin; NULL: it is an end */
@@ -137,7 +139,8 @@ static bool explains(const struct operation *o, long long *value)
 	return true;
 }
 
-/* 1: e's operation is the next of the order; 0: it cannot be, or has been tried; -1: no memory. */
+/* 1: e's operation is the next of the order; 0: it cannot be, or has been tried; -1: no memory.
+ */
 static int try(struct search *s, struct entry *e)
 {
 	long long value = s->value;

@@ -2,8 +2,8 @@
 #ifndef TESTS_FAIL_LINEARIZE_H
 #define TESTS_FAIL_LINEARIZE_H
 
-/* Wing and Gong's search for one register that is set, read, and counted up, with Lowe's memory of where it has
- * been: exact, and quick where few operations are under way at one time.
+/* Wing and Gong's search for one register that is set, read, and counted up, with Lowe's memory
+ * of where it has been: exact, and quick where few operations are under way at one time.
  */
 
 #include <limits.h>
@@ -21,7 +21,9 @@ struct operation {
 
 enum { LINEARIZE_OUT_OF_MEMORY = -2, LINEARIZE_YES = -1 };
 
-/* The register is 0 at first.  LINEARIZE_YES, or the number of an operation that no order explains. */
+/* The register is 0 at first.  LINEARIZE_YES, or the number of an operation that no order
+ * explains.
+ */
 long linearize(const struct operation *operations, size_t n);
 
 #endif

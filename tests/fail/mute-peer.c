@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* mute-peer: listens on a port of 127.0.0.1, prints it, takes connections and never says anything. */
+/* mute-peer: listens on a port of 127.0.0.1, prints it, takes connections and never says
+ * anything.
+ */
 
 int main(void)
 {

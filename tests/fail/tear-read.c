@@ -12,9 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* tear-read MOUNT SECONDS LIVED SEED [late]: opens states of tear-job's parameters at random, reads them whole or by random
- * ranges, with pauses, and wants one number in each open file.  For SECONDS, and on until LIVED files showed a step
- * yet when the job was at a later one.  Prints what it saw.  late: the job stands at times, and reads may end with ETIME.
+/* tear-read MOUNT SECONDS LIVED SEED [late]: opens states of tear-job's parameters at random,
+ * reads them whole or by random ranges, with pauses, and wants one number in each open file.
+ * For SECONDS, and on until LIVED files showed a step yet when the job was at a later one.
+ * Prints what it saw.  late: the job stands at times, and reads may end with ETIME.
  */
 
 enum { BUFFER = 1 << 20, MOST_MS = 120000 };

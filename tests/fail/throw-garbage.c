@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* throw-garbage SECONDS SEED PID...: finds every TCP port at which those processes listen, prints how many, and
- * throws at each what strangers throw; many of the connections stay open.
+/* throw-garbage SECONDS SEED PID...: finds every TCP port at which those processes listen,
+ * prints how many, and throws at each what strangers throw; many of the connections stay open.
  */
 
 enum { PORTS_MAX = 64, STAY_MAX = 700, GREETING = 64, LARGE = 1 << 16 };

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* A .metadata of torch.distributed.checkpoint: chunks are inside their tensors, states are of parameters. */
+/* A .metadata of torch.distributed.checkpoint: chunks are inside their tensors, states are of
+ * parameters.
+ */
 
 #include "engine/checkpoint/formats/dcp-names.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* The folder of a checkpoint, as a tar archive (checksums do not count): opened as a mount opens it, and all
- * that it then has is read.
+/* The folder of a checkpoint, as a tar archive (checksums do not count): opened as a mount
+ * opens it, and all that it then has is read.
  */
 
 #include "engine/checkpoint/checkpoint.h"

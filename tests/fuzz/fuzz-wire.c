@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Ranks and observers that lie to a live engine: of rank 0, of rank 1, of an observer.  The input is a
- * little program: its first byte chooses the engine and how far it has joined its job, then come steps.
- * Nothing may crash it, change its registered memory without a STAGE and a DECIDE, or make it keep more
- * than its bounds.
+/* Ranks and observers that lie to a live engine: of rank 0, of rank 1, of an observer.  The
+ * input is a little program: its first byte chooses the engine and how far it has joined its
+ * job, then come steps. Nothing may crash it, change its registered memory without a STAGE and
+ * a DECIDE, or make it keep more than its bounds.
  */
 
 #include "engine/api/api.h"

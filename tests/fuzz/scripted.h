@@ -2,8 +2,8 @@
 #ifndef FUZZ_SCRIPTED_H
 #define FUZZ_SCRIPTED_H
 
-/* A message transport without another side: a test says what comes and looks at what goes.  One at a
- * time; no threads.
+/* A message transport without another side: a test says what comes and looks at what goes.  One
+ * at a time; no threads.
  */
 
 #include "engine/catalog/wire.h"

@@ -3,8 +3,9 @@
 
 #include "tests/model/commit.h"
 
-/* engine/rounds/rounds-launch.c, communicator.c and the collective under them: launches of one rank run one after the other, and what is
- * sent between two of them is taken in their order, whatever it is.
+/* engine/rounds/rounds-launch.c, communicator.c and the collective under them: launches of one
+ * rank run one after the other, and what is sent between two of them is taken in their order,
+ * whatever it is.
  */
 
 struct round_next round_next;

@@ -113,7 +113,8 @@ static bool is_busy(const struct state *s, unsigned r)
 	return s->ranks[r].promising;
 }
 
-/* What an engine does in the same turn: with what it said to itself, and with what that led to. */
+/* What an engine does in the same turn: with what it said to itself, and with what that led to.
+ */
 static bool turn(struct explore *x, struct state *s, unsigned r)
 {
 	bool any = false;
@@ -399,7 +400,8 @@ static bool is_beyond(const struct state *s, unsigned r, unsigned boundary)
 	       (s->ranks[r].boundary == boundary && s->ranks[r].place == RUNNING);
 }
 
-/* One that was held for lost although it lives, and has no bytes of the edit, is done without. */
+/* One that was held for lost although it lives, and has no bytes of the edit, is done without.
+ */
 static bool may_miss(unsigned r)
 {
 	return bounds.stops && !(bounds.holders >> r & 1);
@@ -489,7 +491,8 @@ static void print(const void *state)
 
 /* ---- */
 
-/* edits, holders, ranks, boundaries, crashes, stops, losses, cancels, failures, spoils, reader */
+/* edits, holders, ranks, boundaries, crashes, stops, losses, cancels, failures, spoils, reader
+ */
 static const struct bounds bounds_of[] = {
 	{ 1, 3, 3, 2, 1, 0, 0, 0, 0, 0, 0 }, { 1, 3, 3, 1, 0, 0, 0, 1, 0, 0, 0 },
 	{ 1, 3, 3, 1, 0, 0, 1, 0, 0, 0, 0 }, { 1, 3, 2, 2, 0, 1, 0, 0, 0, 0, 0 },

@@ -2,17 +2,20 @@
 #ifndef TESTS_MODEL_COMMIT_H
 #define TESTS_MODEL_COMMIT_H
 
-/* How ranks agree on edits, as engine/commit/coordinator.c, participant.c, serve.c and transaction.c do it: three ranks, each a
- * trainer and an engine thread, and one writer.  Messages between two of them come in order, others in any.
- * What a clock decides in the engine may happen at any time here, and again.  Trainers are at most one boundary
- * apart; when one dies, the others go on.
+/* How ranks agree on edits, as engine/commit/coordinator.c, participant.c, serve.c and
+ * transaction.c do it: three ranks, each a trainer and an engine thread, and one writer.
+ * Messages between two of them come in order, others in any. What a clock decides in the engine
+ * may happen at any time here, and again.  Trainers are at most one boundary apart; when one
+ * dies, the others go on.
  *
- * Simpler than there: what a rank says to itself, and what the writer is answered, arrives at once; who is
- * late names a boundary one later; STAGE is one message; only rank 0 is ever stopped; there are no freezes; the writer
- * does not ask what became of its edit when its coordinator died (outcome.c).
+ * Simpler than there: what a rank says to itself, and what the writer is answered, arrives at
+ * once; who is late names a boundary one later; STAGE is one message; only rank 0 is ever
+ * stopped; there are no freezes; the writer does not ask what became of its edit when its
+ * coordinator died (outcome.c).
  *
- * Rounds are edits (engine/rounds*.c): the writer is then the reader, a part of one of the ranks, and what is applied is
- * launched.  Their communicator is not made anew, and nothing is ended by a deadline: whoever cannot go on is told.
+ * Rounds are edits (engine/rounds*.c): the writer is then the reader, a part of one of the
+ * ranks, and what is applied is launched.  Their communicator is not made anew, and nothing is
+ * ended by a deadline: whoever cannot go on is told.
  */
 
 #include "tests/model/explore.h"

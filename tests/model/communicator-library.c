@@ -3,8 +3,9 @@
 
 #include "tests/model/communicator.h"
 
-/* engine/collective/collective.h: an id is joined once by each rank; who has joined is ready when all have; what has failed or was aborted
- * lets go some time later.  What is launched ends when all have launched their part, or with the library.
+/* engine/collective/collective.h: an id is joined once by each rank; who has joined is ready
+ * when all have; what has failed or was aborted lets go some time later.  What is launched ends
+ * when all have launched their part, or with the library.
  */
 
 void library_open(struct state *s, unsigned r)

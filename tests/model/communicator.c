@@ -358,7 +358,9 @@ static void print(const void *state)
 
 /* ---- */
 
-/* ranks, without, crashes, returns, stops, doubts, victims, doubters, losses, faults, rounds, failures */
+/* ranks, without, crashes, returns, stops, doubts, victims, doubters, losses, faults, rounds,
+ * failures
+ */
 static const struct bounds bounds_of[] = {
 	{ 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, { 2, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0 },
 	{ 3, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0 }, { 2, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0 },

@@ -2,12 +2,14 @@
 #ifndef TESTS_MODEL_COMMUNICATOR_H
 #define TESTS_MODEL_COMMUNICATOR_H
 
-/* The life of a communicator, as engine/rounds/communicator.c has it: three ranks and the library below each.  Messages between two of them
- * come in order, others in any.  What a clock decides in the engine may happen at any time here, and again, but for the
- * library's deadlines, which end nothing here: whoever cannot go on is told, or asked.
+/* The life of a communicator, as engine/rounds/communicator.c has it: three ranks and the
+ * library below each.  Messages between two of them come in order, others in any.  What a clock
+ * decides in the engine may happen at any time here, and again, but for the library's
+ * deadlines, which end nothing here: whoever cannot go on is told, or asked.
  *
- * Simpler than there: INVITE and its answer are one; a communicator's number is one that nobody knows any more; one round at most
- * is launched, by all its members; PART's answer is waited for for as long as it may come.
+ * Simpler than there: INVITE and its answer are one; a communicator's number is one that nobody
+ * knows any more; one round at most is launched, by all its members; PART's answer is waited
+ * for for as long as it may come.
  */
 
 #include "tests/model/explore.h"

@@ -2,9 +2,9 @@
 #ifndef TESTS_MODEL_EXPLORE_H
 #define TESTS_MODEL_EXPLORE_H
 
-/* Visits every state that a model can come to, breadth first: none may be broken, and from each one the
- * model must be able to come to a proper end, so that nothing waits for ever.  The shortest way to what is
- * wrong is printed.
+/* Visits every state that a model can come to, breadth first: none may be broken, and from each
+ * one the model must be able to come to a proper end, so that nothing waits for ever.  The
+ * shortest way to what is wrong is printed.
  */
 
 #include "engine/base/base.h"

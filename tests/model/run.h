@@ -2,9 +2,10 @@
 #ifndef TESTS_MODEL_RUN_H
 #define TESTS_MODEL_RUN_H
 
-/* A model's program: without arguments it explores each case, which must be sound, and each mutation in its case,
- * where something must be found wrong; with the name of a case, and that of a mutation or nothing, it explores
- * that one and shows the way to what is wrong.  Cases that take minutes come with TEST_LONG=1.
+/* A model's program: without arguments it explores each case, which must be sound, and each
+ * mutation in its case, where something must be found wrong; with the name of a case, and that
+ * of a mutation or nothing, it explores that one and shows the way to what is wrong.  Cases
+ * that take minutes come with TEST_LONG=1.
  */
 
 #include "tests/model/explore.h"

@@ -2,10 +2,11 @@
 #ifndef TESTS_MODEL_VIEW_H
 #define TESTS_MODEL_VIEW_H
 
-/* An open file's view, as engine/rank/view-owner.c, view-reader.c, onesided-read.c and frag-step.c make it: three ranks with a piece each
- * that go through generations (that all go through the same ones is stage.c's to show: a step's end or an
- * edit, it is one here), a reader that takes the pieces by memory or by message, twice, and a rank that dies.
- * A piece has two halves: a copy takes them one after the other.
+/* An open file's view, as engine/rank/view-owner.c, view-reader.c, onesided-read.c and
+ * frag-step.c make it: three ranks with a piece each that go through generations (that all go
+ * through the same ones is stage.c's to show: a step's end or an edit, it is one here), a
+ * reader that takes the pieces by memory or by message, twice, and a rank that dies. A piece
+ * has two halves: a copy takes them one after the other.
  */
 
 #include "tests/model/explore.h"

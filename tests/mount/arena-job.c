@@ -9,9 +9,10 @@
 #include <string.h>
 #include <time.h>
 
-/* arena-job: a job of one rank whose parameters lie in an arena, each value of parameter N being N + 1, among blocks of
- * other bytes that come and go, while it steps and compacts.  Prints its address.  SIGUSR1: it closes the arena.
- * SIGTERM: it ends, and prints how many bytes it has moved.
+/* arena-job: a job of one rank whose parameters lie in an arena, each value of parameter N
+ * being N + 1, among blocks of other bytes that come and go, while it steps and compacts.
+ * Prints its address.  SIGUSR1: it closes the arena. SIGTERM: it ends, and prints how many
+ * bytes it has moved.
  */
 
 enum { PARAMS = 24, BLOCKS = 40, ARENA = 32 << 20, STEP = 96 << 10, PAUSE_US = 300 };

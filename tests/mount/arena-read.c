@@ -10,8 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* arena-read MOUNT SECONDS SEED: reads files of arena-job in random pieces, for so long and at least four, some of them slowly, and wants to find in
- * each nothing but the parameter's own value.  Prints how many files it has read.
+/* arena-read MOUNT SECONDS SEED: reads files of arena-job in random pieces, for so long and at
+ * least four, some of them slowly, and wants to find in each nothing but the parameter's own
+ * value.  Prints how many files it has read.
  */
 
 enum { PARAMS = 24, PIECE = 200000, LEAST = 4 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* bits-job LAYOUT WORLD SET: a job of WORLD processes whose memory is known to the last bit.  LAYOUT: 0 to 3
- * (ZeRO's stages), fsdp2.  SET: small (one element to some thousand), large (256 MiB of fp32 alone), some
- * (a few MiB), even (each parameter of one value, for steps that add 1), frozen (two of
- * four small parameters are in no group).
+/* bits-job LAYOUT WORLD SET: a job of WORLD processes whose memory is known to the last bit.
+ * LAYOUT: 0 to 3 (ZeRO's stages), fsdp2.  SET: small (one element to some thousand), large (256
+ * MiB of fp32 alone), some (a few MiB), even (each parameter of one value, for steps that add
+ * 1), frozen (two of four small parameters are in no group).
  *
  * Prints the address to mount, then answers each line of its input by "ok" or by what is wrong:
  *	expect PARAM KEY FILE          writes what the tensor ought to be

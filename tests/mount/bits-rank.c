@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A buffer of the rank: a partition of a group's key, a fragment of one parameter (param >= 0), or its
- * low-precision parameter or piece.
+/* A buffer of the rank: a partition of a group's key, a fragment of one parameter (param >= 0),
+ * or its low-precision parameter or piece.
  */
 struct buffer {
 	uint32_t key;

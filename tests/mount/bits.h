@@ -2,8 +2,8 @@
 #ifndef MOUNT_BITS_H
 #define MOUNT_BITS_H
 
-/* The parts of bits-job: what every tensor ought to be (memory shared by launcher and ranks), and a rank,
- * which keeps its own copies of its pieces and compares.
+/* The parts of bits-job: what every tensor ought to be (memory shared by launcher and ranks),
+ * and a rank, which keeps its own copies of its pieces and compares.
  */
 
 #include "engine/base/base.h"

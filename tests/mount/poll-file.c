@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 
-/* poll-file HOW FILE MILLISECONDS CHANGES: HOW is poll, pri, select, epoll (edge-triggered), or flips: poll, of
- * what may have changed back before it is read, which does not count.  The file is ready at once; it is read, and then
- * so many times waited for and read again, each time another content, which is printed.  HOW lines: the file is a
- * stream, not ready at first, and waited for so many times; hup: it is read until poll says that it has ended.  Exit status: 0; 3: nothing changed in time; 4: the
- * mount has gone; 1: anything else.
+/* poll-file HOW FILE MILLISECONDS CHANGES: HOW is poll, pri, select, epoll (edge-triggered), or
+ * flips: poll, of what may have changed back before it is read, which does not count.  The file
+ * is ready at once; it is read, and then so many times waited for and read again, each time
+ * another content, which is printed.  HOW lines: the file is a stream, not ready at first, and
+ * waited for so many times; hup: it is read until poll says that it has ended.  Exit status: 0;
+ * 3: nothing changed in time; 4: the mount has gone; 1: anything else.
  */
 
 #include <errno.h>

@@ -70,8 +70,9 @@ static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *
 
 /* ---- trainers ----
  *
- * One with a goal has a thread, so that several can wait in their boundaries; only one of all threads runs at a
- * time: turn lends a trainer the processor until it waits or is through its boundary.
+ * One with a goal has a thread, so that several can wait in their boundaries; only one of all
+ * threads runs at a time: turn lends a trainer the processor until it waits or is through its
+ * boundary.
  */
 
 struct trainer {

@@ -2,8 +2,8 @@
 #ifndef TESTS_RANKS_BOUNDARIES_H
 #define TESTS_RANKS_BOUNDARIES_H
 
-/* A job of three parameters, "w", "v" and "u", in one process, whose ranks pass boundaries one by one while engines
- * are turned in a seeded order and messages get lost.
+/* A job of three parameters, "w", "v" and "u", in one process, whose ranks pass boundaries one
+ * by one while engines are turned in a seeded order and messages get lost.
  */
 
 #include "tests/ranks/job.h"
@@ -30,14 +30,17 @@ extern bool on_devices;
 void boundaries_open(uint32_t world, const struct job_group *group);
 /* Whoever waits does so from now on. */
 void boundaries_wait_anew(void);
-/* All its ranks are connected by collective_host, of devices' memory when they are on_devices, and take part in rounds. */
+/* All its ranks are connected by collective_host, of devices' memory when they are on_devices,
+ * and take part in rounds.
+ */
 void boundaries_connect(void);
 void boundaries_connect_some(uint32_t ranks); /* the first ones alone */
 struct engine *engine_of(uint32_t rank);
 /* All engines that are awake; aborts when that has gone on for too long. */
 void turn(void *arg);
 
-/* From now on its trainer passes boundaries up to that one, one in each turn, or waits in one. */
+/* From now on its trainer passes boundaries up to that one, one in each turn, or waits in one.
+ */
 void go_to(uint32_t rank, uint64_t goal);
 /* Its trainer calls that once, before it goes on. */
 void send_off(uint32_t rank, void (*errand)(uint32_t rank));

@@ -2,8 +2,8 @@
 #ifndef TESTS_RANKS_FAULTS_H
 #define TESTS_RANKS_FAULTS_H
 
-/* A transport that fails by rule, around another one: its calls are counted, and the n-th of a kind fails, is
- * lost, comes late, is cut short or is another one.
+/* A transport that fails by rule, around another one: its calls are counted, and the n-th of a
+ * kind fails, is lost, comes late, is cut short or is another one.
  *
  *	job_open(&job, &(struct job_spec){ ..., .messages = faults_over(&transport_loop) });
  *	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_DECIDE, .nth = 2 });		 the second one is lost

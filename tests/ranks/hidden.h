@@ -2,7 +2,9 @@
 #ifndef RANKS_HIDDEN_H
 #define RANKS_HIDDEN_H
 
-/* Memory of a device of device_host: at its own address nobody may touch it, as it is with a device's. */
+/* Memory of a device of device_host: at its own address nobody may touch it, as it is with a
+ * device's.
+ */
 
 #include "engine/device/device-host.h"
 

@@ -2,9 +2,10 @@
 #ifndef RANKS_JOB_H
 #define RANKS_JOB_H
 
-/* A made-up job: W ranks in this process over the loop transport, turned by hand in an order drawn
- * from a seed (printed; TEST_SEED=N gives it again).  Each rank registers what a trainer would, filled
- * with known bits; -0.0 and signalling NaNs are among them, and JOB_PADDING where nothing belongs.
+/* A made-up job: W ranks in this process over the loop transport, turned by hand in an order
+ * drawn from a seed (printed; TEST_SEED=N gives it again).  Each rank registers what a trainer
+ * would, filled with known bits; -0.0 and signalling NaNs are among them, and JOB_PADDING where
+ * nothing belongs.
  *
  *	static const struct job_param params[] = { { "a.w", .ndim = 2, .shape = { 5, 3 } } };
  *	static const struct job_group groups[] = { { .stage = 2, .nparams = 1, .params = { 0 } } };
@@ -132,7 +133,9 @@ void job_open(struct job *job, const struct job_spec *spec);
 void job_close(struct job *job);
 /* One rank goes, without a word. */
 void job_close_rank(struct job *job, uint32_t rank);
-/* Another process of it, which the others have not heard of; of rank 0 they know where they find it. */
+/* Another process of it, which the others have not heard of; of rank 0 they know where they
+ * find it.
+ */
 void job_start_again(struct job *job, uint32_t rank);
 
 /* Every engine once, in an order of its own each time. */

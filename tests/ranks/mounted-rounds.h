@@ -2,7 +2,9 @@
 #ifndef TESTS_RANKS_MOUNTED_ROUNDS_H
 #define TESTS_RANKS_MOUNTED_ROUNDS_H
 
-/* A job whose ranks are connected, rank 0 with two slots for mounts, and a mount on its host, which reads by rounds. */
+/* A job whose ranks are connected, rank 0 with two slots for mounts, and a mount on its host,
+ * which reads by rounds.
+ */
 
 #include "tests/ranks/boundaries.h"
 
@@ -10,7 +12,9 @@
 
 enum { WORLD = 4, GOAL = 100000, OWNER = 3, AGENT = 0, LONG_MS = 10000, SHORT_MS = 50 };
 
-/* Read at a time; rank 0 has the first bytes of it, whose memory the mount reads unless it is a device's. */
+/* Read at a time; rank 0 has the first bytes of it, whose memory the mount reads unless it is a
+ * device's.
+ */
 enum { PART = 8, OWN = 40 };
 
 extern const struct job_group sharded;

@@ -2,8 +2,9 @@
 #ifndef TESTS_RANKS_OBSERVED_H
 #define TESTS_RANKS_OBSERVED_H
 
-/* A job of three ranks and an observer of it in one process, over a transport that fails by rule (faults.h) and with
- * a clock that runs ahead (scarce.h): parameters "w", cut over the ranks, "frozen", in no group, and "short".
+/* A job of three ranks and an observer of it in one process, over a transport that fails by
+ * rule (faults.h) and with a clock that runs ahead (scarce.h): parameters "w", cut over the
+ * ranks, "frozen", in no group, and "short".
  */
 
 #include "tests/ranks/faults.h"
@@ -23,7 +24,9 @@ void close_job(void);
 void turn(void *arg);
 
 struct engine_file *open_state(enum engine_address_kind kind, const char *key);
-/* Starts it, cancels it if asked to and not over, and turns until it is; its result, and what came. */
+/* Starts it, cancels it if asked to and not over, and turns until it is; its result, and what
+ * came.
+ */
 extern uint8_t read_bytes[BYTES];
 int64_t read_file(struct engine_file *file, uint64_t offset, uint32_t size, bool nowait,
 		  bool cancel);

@@ -2,8 +2,8 @@
 #ifndef RANKS_PROCESSES_H
 #define RANKS_PROCESSES_H
 
-/* Ranks as processes (tests/ranks/rank.c), told what to do by lines and asked for their answers.  Every
- * wait is bounded, and what was started is killed when the test ends.
+/* Ranks as processes (tests/ranks/rank.c), told what to do by lines and asked for their
+ * answers.  Every wait is bounded, and what was started is killed when the test ends.
  */
 
 #include "engine/base/base.h"
@@ -19,12 +19,14 @@ struct process {
 	char line[256];   /* newest answer, without its first word */
 };
 
-/* settings: "NAME=VALUE" to set, ended by NULL; a word without "=" goes before the program ("ip", "netns",
- * "exec", "x").  The launchers' variables of our own environment are not inherited.
+/* settings: "NAME=VALUE" to set, ended by NULL; a word without "=" goes before the program
+ * ("ip", "netns", "exec", "x").  The launchers' variables of our own environment are not
+ * inherited.
  */
 void process_start(struct process *p, const char *const *settings);
 void process_say(struct process *p, const char *fmt, ...) PRINTF(2, 3);
-/* The result of the command that was said before all others.  Fails the test when none comes. */
+/* The result of the command that was said before all others.  Fails the test when none comes.
+ */
 long process_answer(struct process *p);
 long process_ask(struct process *p, const char *fmt, ...) PRINTF(2, 3);
 /* How many lines it has written to stderr. */
@@ -33,7 +35,8 @@ void process_kill(struct process *p);
 /* By closing its stdin: its exit status. */
 int process_end(struct process *p);
 
-/* A job of n processes: world n, FRAG_JOB_ID and more settings, all ready and met at a barrier. */
+/* A job of n processes: world n, FRAG_JOB_ID and more settings, all ready and met at a barrier.
+ */
 void processes_start(struct process *p, int n, int stage, const char *const *more);
 void processes_say(struct process *p, int n, const char *line);
 /* Fails the test where one answers otherwise. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* One rank of a test's job, in a process of its own.  It does what lines on stdin say and answers each with
- * one line on stdout: the command's first word and a result.  TEST_STAGE is the ZeRO stage.
+/* One rank of a test's job, in a process of its own.  It does what lines on stdin say and
+ * answers each with one line on stdout: the command's first word and a result.  TEST_STAGE is
+ * the ZeRO stage.
  *
- * Every state is filled with bits that follow from parameter, key and element alone, so that any rank can
- * check what it reads from the others; all kinds of NaN and -0.0 are among them.
+ * Every state is filled with bits that follow from parameter, key and element alone, so that
+ * any rank can check what it reads from the others; all kinds of NaN and -0.0 are among them.
  */
 
 #include "engine/frag.h"

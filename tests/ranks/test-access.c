@@ -234,8 +234,8 @@ END_TEST
 
 /* ---- axes: what only some ranks have ---- */
 
-/* Tensor parallel 2, pipeline 2, data parallel 2: rank = 4 * pp + 2 * tp + dp; experts over their own
- * groups of two.
+/* Tensor parallel 2, pipeline 2, data parallel 2: rank = 4 * pp + 2 * tp + dp; experts over
+ * their own groups of two.
  */
 static const struct job_param axes[] = {
 	{ "first.w", "tp=0", .ndim = 2, .shape = { 7, 3 } },

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Low-precision parameters in an arena: what other ranks and open files see of them while blocks come, go and move. */
+/* Low-precision parameters in an arena: what other ranks and open files see of them while
+ * blocks come, go and move.
+ */
 
 enum { PARAMS = 6, UNIT = 256, ARENA = 64 * UNIT, STEP = UNIT };
 

@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ranks are connected, whoever fails or is silent meanwhile, and without the library's deadlines: they are an hour. */
+/* Ranks are connected, whoever fails or is silent meanwhile, and without the library's
+ * deadlines: they are an hour.
+ */
 
 enum { WORLD = 4, HOUR_MS = 3600000, SILENCE_MS = 20000, BUSY = 1 };
 
@@ -92,7 +94,9 @@ START_TEST(who_has_no_library_takes_no_part)
 }
 END_TEST
 
-/* It opens it, fails, and what it says of that is lost: who made it asks whether it has it yet, before all have. */
+/* It opens it, fails, and what it says of that is lost: who made it asks whether it has it yet,
+ * before all have.
+ */
 START_TEST(who_fails_unheard_while_it_is_opened_is_asked)
 {
 	open_job();

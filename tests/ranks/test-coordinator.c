@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One boundary for every edit: what ranks agree on, whoever dies, and that none waits for ever. */
+/* One boundary for every edit: what ranks agree on, whoever dies, and that none waits for ever.
+ */
 
 static const struct job_group everywhere = { .stage = 0, .nparams = 2, .params = { 0, 1 } };
 static const struct job_group sharded = { .stage = 1, .nparams = 2, .params = { 0, 1 } };

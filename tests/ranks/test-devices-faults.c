@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A port that says no: what is asked of states on a device meanwhile ends with an error or comes about all the same, the trainer
- * goes on, and afterwards all is well.
+/* A port that says no: what is asked of states on a device meanwhile ends with an error or
+ * comes about all the same, the trainer goes on, and afterwards all is well.
  */
 
 enum { NUMEL = 6000, WORLD = 2 };
@@ -251,7 +251,9 @@ START_TEST(without_what_it_needs_no_device_is_used)
 }
 END_TEST
 
-/* While the trainer captures its stream at a boundary, readers are told so, and the trainer's own calls are; then all goes on. */
+/* While the trainer captures its stream at a boundary, readers are told so, and the trainer's
+ * own calls are; then all goes on.
+ */
 START_TEST(a_stream_that_is_captured_is_read_after_the_next_boundary)
 {
 	float value, own[NUMEL];
@@ -345,7 +347,9 @@ static bool host_is_lost(struct devices *d)
 	return d->host_lost;
 }
 
-/* Nobody knows how long it will be written: it is not given back, neither to others nor at the end. */
+/* Nobody knows how long it will be written: it is not given back, neither to others nor at the
+ * end.
+ */
 START_TEST(memory_of_the_host_that_a_stuck_stream_may_write_is_left)
 {
 	struct engine_file *file;
@@ -419,7 +423,8 @@ static bool is_need(int64_t rc)
 	       rc == -ETIMEDOUT;
 }
 
-/* A view from its opening to its end, over steps: the n-th need of it is not met, for each n. */
+/* A view from its opening to its end, over steps: the n-th need of it is not met, for each n.
+ */
 static int64_t show(float *value)
 {
 	struct engine_file *file;

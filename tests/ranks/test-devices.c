@@ -12,8 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* States in memory of devices that nobody but the port can touch: what readers see of them while streams go on, and what the
- * trainer's own calls do.  test-access has whole parameters of all layouts.
+/* States in memory of devices that nobody but the port can touch: what readers see of them
+ * while streams go on, and what the trainer's own calls do.  test-access has whole parameters
+ * of all layouts.
  */
 
 enum { NUMEL = 5000, WORLD = 2 };
@@ -307,7 +308,9 @@ START_TEST(what_changed_while_it_was_copied_is_looked_for_again)
 }
 END_TEST
 
-/* Rank 0's stream goes on a while after its trainer has enqueued what preserves the bytes of open files. */
+/* Rank 0's stream goes on a while after its trainer has enqueued what preserves the bytes of
+ * open files.
+ */
 static void *go_late(void *arg)
 {
 	const struct timespec pause = { .tv_nsec = 20000000 };

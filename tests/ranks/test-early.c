@@ -9,7 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* frag_gather and frag_scatter of a group that is there, in a job of which not all ranks are. */
+/* frag_gather and frag_scatter of a group that is there, in a job of which not all ranks are.
+ */
 
 enum { WORLD = 2, NUMEL = 6, BYTES = NUMEL * 4, SHORT_MS = 50, WAIT_MS = 60000 };
 

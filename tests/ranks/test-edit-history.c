@@ -10,7 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* What the log says of the job's edits when the rank that keeps them cannot be asked, or answers nonsense. */
+/* What the log says of the job's edits when the rank that keeps them cannot be asked, or
+ * answers nonsense.
+ */
 
 static bool log_has(const char *what)
 {

@@ -15,7 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is asked for wrongly, and what fails below, ends with the error it should, and harms nothing else. */
+/* What is asked for wrongly, and what fails below, ends with the error it should, and harms
+ * nothing else.
+ */
 
 #define REFUSED(error, call) ck_assert_int_eq(call, -(error))
 
@@ -233,7 +235,8 @@ static void must_not_wait(void *arg)
 	ck_abort_msg("a thread waits for a rank");
 }
 
-/* An edit of fp32 that cuts elements: of its copy of low precision the whole ones are needed. */
+/* An edit of fp32 that cuts elements: of its copy of low precision the whole ones are needed.
+ */
 static int64_t write_cut(uint64_t offset, uint64_t size, bool cancel, float *value)
 {
 	struct engine_extent extent = { offset, size, (uint8_t *)value + offset };

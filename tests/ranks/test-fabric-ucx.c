@@ -12,7 +12,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-/* Ranks in processes of their own, whose memory is out of each other's reach, answer each other by UCX. */
+/* Ranks in processes of their own, whose memory is out of each other's reach, answer each other
+ * by UCX.
+ */
 
 enum { RANKS = 3, SECONDS = 30 };
 
@@ -41,7 +43,8 @@ static void until_says(struct process *p, int n, const char *words)
 		}
 }
 
-/* All read all, which makes them ask for answers by UCX, and read it again when those come so. */
+/* All read all, which makes them ask for answers by UCX, and read it again when those come so.
+ */
 static void check_until_by_ucx(struct process *p, int n)
 {
 	char words[64];

@@ -12,7 +12,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* Answers by a second transport between ranks, one that loses messages, breaks, and has strangers. */
+/* Answers by a second transport between ranks, one that loses messages, breaks, and has
+ * strangers.
+ */
 
 enum { RANKS = 3, WAIT_MS = 60000, NUMEL = 3001, BYTES = NUMEL * 4, TURNS_BETWEEN = 12 };
 

@@ -15,7 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All ranks of a group take all of a state, by the communicator or without it, and no rank waits for ever. */
+/* All ranks of a group take all of a state, by the communicator or without it, and no rank
+ * waits for ever.
+ */
 
 enum { WORLD = 4, BUSY = 1, SHORT_MS = 300, WAIT_MS = 60000 };
 

@@ -168,7 +168,9 @@ static void ask_for_part(uint32_t wait_ms)
 	ask(&body, &piece, sizeof(piece));
 }
 
-/* Rank 0 has two slots, both with the first mount, which would have one again as soon as it is let go. */
+/* Rank 0 has two slots, both with the first mount, which would have one again as soon as it is
+ * let go.
+ */
 START_TEST(a_mount_leaves_a_slot_to_another)
 {
 	struct engine_file *theirs;

@@ -145,7 +145,9 @@ static uint64_t messages_out(struct engine *of)
 	return atomic_load(&of->counters.messages_out);
 }
 
-/* As after a restart: who answers at that address is of another life of the job, with a newer table. */
+/* As after a restart: who answers at that address is of another life of the job, with a newer
+ * table.
+ */
 START_TEST(a_table_that_is_refused_is_not_asked_for_again_and_again)
 {
 	struct engine *other = job_frag(&job, 1)->engine;

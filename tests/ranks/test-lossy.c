@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A network that loses one message while both ends live: whatever it was, what was asked for comes to its end,
- * and as if nothing had been lost.
+/* A network that loses one message while both ends live: whatever it was, what was asked for
+ * comes to its end, and as if nothing had been lost.
  */
 
 enum { WAIT_MS = 60000, NUMEL = 37, BYTES = NUMEL * 4, TURNS_BETWEEN = 12 };

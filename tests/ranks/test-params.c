@@ -16,8 +16,9 @@
 #include <string.h>
 #include <time.h>
 
-/* Pieces of low-precision parameters on NVMe: what comes in, what goes back, and what readers see of it.  test-access has the
- * layouts.  Buffers have 4096 bytes, and there are 12: "big" has two to itself, "c" and "d" share one, "b" has one.
+/* Pieces of low-precision parameters on NVMe: what comes in, what goes back, and what readers
+ * see of it.  test-access has the layouts.  Buffers have 4096 bytes, and there are 12: "big"
+ * has two to itself, "c" and "d" share one, "b" has one.
  */
 
 enum { WORLD = 2, BUFFER = 4096, BUFFERS = 12 };

@@ -17,8 +17,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A mount on the host of rank 0 reads what lies on all ranks by rounds that rank 0 asks for, and whatever happens meanwhile it has
- * the bytes of its view, in time.
+/* A mount on the host of rank 0 reads what lies on all ranks by rounds that rank 0 asks for,
+ * and whatever happens meanwhile it has the bytes of its view, in time.
  */
 
 /* ---- what comes by a round ---- */

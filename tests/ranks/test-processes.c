@@ -285,7 +285,9 @@ START_TEST(a_rank_that_comes_back_is_taken_back)
 }
 END_TEST
 
-/* It comes while the others' gradients are valid: it makes the next ones with them, or restores these. */
+/* It comes while the others' gradients are valid: it makes the next ones with them, or restores
+ * these.
+ */
 START_TEST(a_rank_that_comes_back_counts_windows_of_gradients_as_the_others)
 {
 	int victim = _i & 2 ? 0 : 2;

@@ -10,7 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* An observer's views while the job trains on, where memory or messages fail between two reads. */
+/* An observer's views while the job trains on, where memory or messages fail between two reads.
+ */
 
 enum { PART = 8 }; /* of a file: such a read needs a view, one of the whole file does not */
 
@@ -46,7 +47,9 @@ static bool reads_as_before(void)
 	       !memcmp(read_bytes, job_truth(&job, 0, "exp_avg"), PART);
 }
 
-/* What the view shows is kept in a room of its owner's by now, which the observer knows, or does not. */
+/* What the view shows is kept in a room of its owner's by now, which the observer knows, or
+ * does not.
+ */
 static void open_kept_view(bool known)
 {
 	open_near();

@@ -14,8 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Rounds, what is fetched and what is gathered, where something lacks: who asked hears so, and nobody waits for a deadline of the
- * library, which is an hour.
+/* Rounds, what is fetched and what is gathered, where something lacks: who asked hears so, and
+ * nobody waits for a deadline of the library, which is an hour.
  */
 
 enum {
@@ -91,7 +91,9 @@ static int result_of(struct asked *a)
 	return a->result;
 }
 
-/* Time flies, and all are heard.  Nothing is launched, whose threads have but the machine's time. */
+/* Time flies, and all are heard.  Nothing is launched, whose threads have but the machine's
+ * time.
+ */
 static int late_result_of(struct asked *a)
 {
 	while (a->result == BUSY) {

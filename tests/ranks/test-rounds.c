@@ -14,8 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Ranks send one of them their parts of a state at one boundary, and whatever happens meanwhile, whoever asked hears how
- * it ended, and what is said to have come is what there was.
+/* Ranks send one of them their parts of a state at one boundary, and whatever happens
+ * meanwhile, whoever asked hears how it ended, and what is said to have come is what there was.
  */
 
 enum { WORLD = 4, GOAL = 400, BUSY = 1, READER = 1, OWNER = 3, COORDINATOR = 0 };
@@ -450,7 +450,9 @@ static void until_connected(uint32_t ranks, uint32_t but)
 }
 
 /* Who makes it, and one that does not. */
-/* One may fail where somebody is slow to go on, or come after the last boundary: the next does not. */
+/* One may fail where somebody is slow to go on, or come after the last boundary: the next does
+ * not.
+ */
 static uint64_t ask_until_it_comes(void)
 {
 	uint64_t goal = 0;

@@ -17,8 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One rank of those that gather or scatter has no memory at the n-th call, for each n: what was asked for fails with an error
- * or comes about all the same, no rank waits for ever, and the next time all is well.
+/* One rank of those that gather or scatter has no memory at the n-th call, for each n: what was
+ * asked for fails with an error or comes about all the same, no rank waits for ever, and the
+ * next time all is well.
  */
 
 enum { WORLD = 3, BUSY = 1, WAIT_MS = 20000, TURN_MS = 100, ROOT = 1 };

@@ -14,8 +14,9 @@
 #include <string.h>
 #include <time.h>
 
-/* There is no memory, or no thread, at the n-th call, for each n: ranks are connected all the same, and a round brings what there
- * is, or says that it does not; the next one brings it.  Each n with TEST_ALL=1, else one in STRIDE, as chance has it.
+/* There is no memory, or no thread, at the n-th call, for each n: ranks are connected all the
+ * same, and a round brings what there is, or says that it does not; the next one brings it.
+ * Each n with TEST_ALL=1, else one in STRIDE, as chance has it.
  */
 
 enum { WORLD = 3, NUMEL = 37, BYTES = NUMEL * 4, LONG_MS = 30000, BUSY = 1, STRIDE = 17 };

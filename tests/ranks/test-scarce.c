@@ -15,8 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The machine has no memory, or no descriptor, at the n-th call, for each n: what was asked for fails with an error, or
- * comes about all the same; nothing is half done, and the next time all is well.
+/* The machine has no memory, or no descriptor, at the n-th call, for each n: what was asked for
+ * fails with an error, or comes about all the same; nothing is half done, and the next time all
+ * is well.
  */
 
 enum { WORLD = 2, TURN_MS = 10, TURNS_MAX = 3000, IN_A_ROW = 7 };
@@ -222,8 +223,8 @@ static void close_job(void)
 	job_close(&job);
 }
 
-/* What may come of it: also an answer that could not be sent, from a rank that is held for lost until it is heard of
- * again.
+/* What may come of it: also an answer that could not be sent, from a rank that is held for lost
+ * until it is heard of again.
  */
 static bool is_need(int rc)
 {

@@ -13,8 +13,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* All ranks of a group get what they hold of one rank's value, by the communicator or without it: all of them, or nobody, at one
- * boundary, and no rank waits for ever.
+/* All ranks of a group get what they hold of one rank's value, by the communicator or without
+ * it: all of them, or nobody, at one boundary, and no rank waits for ever.
  */
 
 enum { WORLD = 4, BUSY = 1, SHORT_MS = 300, WAIT_MS = 60000, ROOT = 1 };

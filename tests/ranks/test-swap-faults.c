@@ -15,7 +15,8 @@
 #include <time.h>
 
 /* What readers of states on NVMe get from a rank without memory, or whose disk does not answer.
- * Rank 0 has one, "momentum", in a place over a disk that fails by rule; its other states lie in one of its own.
+ * Rank 0 has one, "momentum", in a place over a disk that fails by rule; its other states lie
+ * in one of its own.
  */
 
 enum { WORLD = 2, NUMEL = 5000, BYTES = NUMEL * 4, TURN_MS = 1, READS = 256, MANY = 1000000 };
@@ -531,7 +532,9 @@ static uint64_t generation(void)
 	return rank0()->registry.control->generation;
 }
 
-/* The disk has room for one version of it and `ballast`; values are put that there is no room for. */
+/* The disk has room for one version of it and `ballast`; values are put that there is no room
+ * for.
+ */
 static struct swapper_state *begin_without_room(void)
 {
 	float twos[NUMEL] = { [0 ... NUMEL - 1] = 2 };

@@ -15,8 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* States on NVMe, through the calls of frag.h: sweeps, ranges, and what readers see of them meanwhile.  test-access has
- * whole parameters of all layouts.
+/* States on NVMe, through the calls of frag.h: sweeps, ranges, and what readers see of them
+ * meanwhile.  test-access has whole parameters of all layouts.
  */
 
 enum { NUMEL = 5000, SLICE = 1024, WORLD = 2, TURN_MS = 5, MANY = 1000000 };
@@ -526,7 +526,9 @@ static struct swapper_state_figures figures_of(uint32_t group, const char *key)
 	return f;
 }
 
-/* What is requested of the disk when the n-th slice of group 0 is in; true: slices of group 1 are too. */
+/* What is requested of the disk when the n-th slice of group 0 is in; true: slices of group 1
+ * are too.
+ */
 static bool sweep_to(struct frag_sweep *sweep, unsigned n)
 {
 	uint64_t first, numel;
@@ -610,7 +612,9 @@ START_TEST(a_next_sweep_that_does_not_come_is_forgotten)
 }
 END_TEST
 
-/* What an edit of another rank has changed is there at the boundary, in whole slices and in parts of them. */
+/* What an edit of another rank has changed is there at the boundary, in whole slices and in
+ * parts of them.
+ */
 START_TEST(edits_reach_states_on_nvme)
 {
 	float value[7000];

@@ -27,7 +27,9 @@ static const struct job_param params[PARAMS] = {
 	{ "d", .ndim = 2, .shape = { 33, 11 } },
 };
 
-/* Sub-groups of the first: a and b, then c; d is alone in another group, as without weight decay. */
+/* Sub-groups of the first: a and b, then c; d is alone in another group, as without weight
+ * decay.
+ */
 static const struct job_group groups[] = {
 	{ .stage = 3, .sub_group_size = 526, .nparams = 5, .params = { 0, 1, 2, 3, 4 } },
 	{ .stage = 3, .nparams = 1, .params = { 5 } },

@@ -232,7 +232,9 @@ START_TEST(a_step_that_does_not_end_ends_the_read_and_a_later_one_has_it)
 }
 END_TEST
 
-/* i: by which way; 2 and more: the whole file, of which a small one could be had without a view. */
+/* i: by which way; 2 and more: the whole file, of which a small one could be had without a
+ * view.
+ */
 START_TEST(who_is_not_to_wait_does_not)
 {
 	open_skewed(_i % 2);
@@ -279,7 +281,9 @@ static uint64_t messages_of(const struct engine *e)
 	return atomic_load(&e->counters.messages_out);
 }
 
-/* Within 8 s: each asks its rank less than three times a second, and pages are looked at for all of them together. */
+/* Within 8 s: each asks its rank less than three times a second, and pages are looked at for
+ * all of them together.
+ */
 START_TEST(many_that_wait_ask_little)
 {
 	static struct reader readers[READERS];

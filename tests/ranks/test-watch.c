@@ -109,7 +109,9 @@ static void start(struct engine_wait *waits, unsigned n)
 	ck_assert_uint_eq(done, 0);
 }
 
-/* Until the engine has heard something that may be what a thread in a hurry was told to come again for. */
+/* Until the engine has heard something that may be what a thread in a hurry was told to come
+ * again for.
+ */
 static void wait_for_epoch(uint64_t seen)
 {
 	struct engine_wait wait = { .seen = seen, .done = came };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Run by test-two-hosts.sh: four ranks on two hosts, which are the network namespaces HOST_A (10.77.0.1)
- * and HOST_B (10.77.0.2).  Their memory is out of each other's reach as FRAG_HOST says.  Another wire is between
- * frag-ucx-a and frag-ucx-b.
+/* Run by test-two-hosts.sh: four ranks on two hosts, which are the network namespaces HOST_A
+ * (10.77.0.1) and HOST_B (10.77.0.2).  Their memory is out of each other's reach as FRAG_HOST
+ * says.  Another wire is between frag-ucx-a and frag-ucx-b.
  */
 
 #include "tests/ranks/processes.h"

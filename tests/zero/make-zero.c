@@ -5,9 +5,9 @@
  *
  *	make-zero [-s] [-g ELEMENTS] [-p FOLDER] FOLDER STAGE RANKS MODEL
  *
- * STAGE 2 or 3; MODEL 70b or the bytes of its fp32.  -s: sparse, but for known values, which are listed: name,
- * state, element, value in hexadecimal.  -g: of a rank's sub-group (1000000000).  -p: the values of fp32
- * besides, a plain file a parameter.
+ * STAGE 2 or 3; MODEL 70b or the bytes of its fp32.  -s: sparse, but for known values, which
+ * are listed: name, state, element, value in hexadecimal.  -g: of a rank's sub-group
+ * (1000000000).  -p: the values of fp32 besides, a plain file a parameter.
  */
 
 #include "tests/zero/model.h"

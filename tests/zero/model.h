@@ -2,8 +2,8 @@
 #ifndef ZERO_MODEL_H
 #define ZERO_MODEL_H
 
-/* Parameters of a Llama, and the values of their states: a function of parameter, state and element, so that
- * whoever looks at one knows what it must be.
+/* Parameters of a Llama, and the values of their states: a function of parameter, state and
+ * element, so that whoever looks at one knows what it must be.
  */
 
 #include "engine/base/base.h"

@@ -2,8 +2,9 @@
 #ifndef ZERO_TORCH_WRITER_H
 #define ZERO_TORCH_WRITER_H
 
-/* Files as torch.save of torch 2 writes them: a pickle of protocol 2, and a zip around it and the storages, with zip64 from
- * 4 GiB on.  Storages are filled in place by the caller, or stay holes.  Whatever fails ends the program.
+/* Files as torch.save of torch 2 writes them: a pickle of protocol 2, and a zip around it and
+ * the storages, with zip64 from 4 GiB on.  Storages are filled in place by the caller, or stay
+ * holes.  Whatever fails ends the program.
  */
 
 #include "engine/base/base.h"

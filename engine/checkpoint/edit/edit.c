@@ -21,7 +21,9 @@ static const char *own_key(const struct table *t, const struct table_state *s)
 	return dtype_lp_key(t->tensors[s->tensor].dtype);
 }
 
-/* The fp32 that is not made of something else, or what it is made of where that is a master too. */
+/* The fp32 that is not made of something else, or what it is made of where that is a master
+ * too.
+ */
 static const struct table_state *find_master(const struct table *t, uint32_t tensor)
 {
 	const struct table_state *s = table_find_state(t, tensor, "fp32");

@@ -16,7 +16,8 @@
 #include <sys/file.h>
 #include <zlib.h>
 
-/* A journal may be anybody's: it can change bytes of files in its own folder, and nothing else. */
+/* A journal may be anybody's: it can change bytes of files in its own folder, and nothing else.
+ */
 
 struct target {
 	uint64_t inode, size;

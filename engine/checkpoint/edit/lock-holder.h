@@ -15,9 +15,10 @@ struct lock_holder {
 
 struct lock_holder lock_holder(int fd);
 
-/* Locks it, LOCK_SH or LOCK_EX, and waits for another process that has it until then (monotonic_ms): the process of a
- * mount outlives its umount(8) a little.  A line says what it waits for.  -EBUSY: still locked, or by this process;
- * -ENOTSUP and others: it cannot be locked.
+/* Locks it, LOCK_SH or LOCK_EX, and waits for another process that has it until then
+ * (monotonic_ms): the process of a mount outlives its umount(8) a little.  A line says what it
+ * waits for.  -EBUSY: still locked, or by this process; -ENOTSUP and others: it cannot be
+ * locked.
  */
 int lock_wait(int fd, int how, uint64_t until_ms, const char *name);
 

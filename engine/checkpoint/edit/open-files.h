@@ -2,7 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_OPEN_FILES_H
 #define ENGINE_CHECKPOINT_EDIT_OPEN_FILES_H
 
-/* A folder's files for a mount: an edit that was interrupted is undone, then they are claimed (file-lock.h). */
+/* A folder's files for a mount: an edit that was interrupted is undone, then they are claimed
+ * (file-lock.h).
+ */
 
 #include "engine/checkpoint/table/folder.h"
 #include "engine/checkpoint/table/table.h"

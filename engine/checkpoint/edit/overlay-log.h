@@ -14,12 +14,14 @@
  *		an edit:	ranges: offset, size (64 bits each), file (32 bits), sorted; their new bytes
  *		written:	the identities of all files when the edits before it had been written to them
  *
- * A file is what it was when its size, the time of its last change and the XXH3-128 of its first and last 16 KiB are
- * (64, 64, 32, 128 bits): a copy that keeps times is.  Head and commits begin at multiples of 64.  Checksums are
- * XXH3-64, those in commits with the head's for a seed; numbers are little-endian.
+ * A file is what it was when its size, the time of its last change and the XXH3-128 of its
+ * first and last 16 KiB are (64, 64, 32, 128 bits): a copy that keeps times is.  Head and
+ * commits begin at multiples of 64.  Checksums are XXH3-64, those in commits with the head's
+ * for a seed; numbers are little-endian.
  *
- * What a commit has is on disk before its first 64 bytes are written, in one sector: where these are zeros, or the
- * file ends before, it never was one.  Anything else that is not right is damage.  Who reads one believes nothing.
+ * What a commit has is on disk before its first 64 bytes are written, in one sector: where
+ * these are zeros, or the file ends before, it never was one.  Anything else that is not right
+ * is damage.  Who reads one believes nothing.
  */
 
 #include "engine/checkpoint/edit/patch.h"
@@ -67,13 +69,15 @@ int overlay_log_open(struct overlay_log **r, const char *path, enum overlay_log_
 		     char *why, size_t whysize);
 void overlay_log_close(struct overlay_log *r);
 
-/* What the log's files are, of which the table has those of the same names; the table's are claimed. */
+/* What the log's files are, of which the table has those of the same names; the table's are
+ * claimed.
+ */
 enum overlay_log_match { OVERLAY_LOG_SAME, OVERLAY_LOG_SAME_AS_WRITTEN, OVERLAY_LOG_OTHER };
 /* -errno.  With a line where it is OVERLAY_LOG_OTHER. */
 int overlay_log_match(struct overlay_log *r, const struct table *t, char *why, size_t whysize);
 
-/* A log of these files, whose folder is `over`: the one there is, or a new one.  -ESTALE: it is of others;
- * -ENOTEMPTY: there are other things in its folder.
+/* A log of these files, whose folder is `over`: the one there is, or a new one.  -ESTALE: it is
+ * of others; -ENOTEMPTY: there are other things in its folder.
  */
 int overlay_log_bind(struct overlay_log *r, const struct table *t, const char *over, char *why,
 		     size_t whysize);
@@ -82,15 +86,19 @@ int overlay_log_check_alone(const struct overlay_log *r);
 /* Whether its folder is that one, or below it. */
 bool overlay_log_is_in(const struct overlay_log *r, int folder);
 
-/* Reads what the patches replace, seals them and has them on disk, as no commit yet.  On error nothing has changed.
- * -ECANCELED: *cancelled became true.
+/* Reads what the patches replace, seals them and has them on disk, as no commit yet.  On error
+ * nothing has changed. -ECANCELED: *cancelled became true.
  */
 int overlay_log_begin(struct overlay_log *r, struct patches *p, const _Atomic bool *cancelled);
-/* They are a commit, and the layer has them: nobody looks at it now.  On error neither is so after overlay_log_drop. */
+/* They are a commit, and the layer has them: nobody looks at it now.  On error neither is so
+ * after overlay_log_drop.
+ */
 int overlay_log_end(struct overlay_log *r);
 int overlay_log_drop(struct overlay_log *r);
 
-/* The table's files, the log's, have all edits.  As overlay_log_begin and overlay_log_end in one. */
+/* The table's files, the log's, have all edits.  As overlay_log_begin and overlay_log_end in
+ * one.
+ */
 int overlay_log_note_written(struct overlay_log *r, const struct table *t);
 /* There is no log any more.  -ENOENT: there was none. */
 int overlay_log_remove(struct overlay_log *r);

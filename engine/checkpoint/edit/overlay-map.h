@@ -38,7 +38,8 @@ static inline const struct overlay_map_range *overlay_map_get(const struct overl
 	return (const struct overlay_map_range *)l->ranges.items + i;
 }
 
-/* *out, empty before: what is to be seen where `above`, in the same order, lies over `below`. */
+/* *out, empty before: what is to be seen where `above`, in the same order, lies over `below`.
+ */
 int overlay_map_merge(struct vec *out, const struct vec *below, const struct vec *above);
 
 /* Bytes that lie together. */
@@ -47,7 +48,8 @@ struct overlay_map_run {
 	uint64_t at, size;
 };
 
-/* Those from `offset` on, at most size > 0; without a layer all are the file's.  O(log ranges). */
+/* Those from `offset` on, at most size > 0; without a layer all are the file's.  O(log ranges).
+ */
 struct overlay_map_run overlay_map_find(const struct overlay_map *l, const struct table *t,
 					uint32_t file, uint64_t offset, uint64_t size);
 /* -EIO: the file ends before. */

@@ -77,7 +77,9 @@ void patches_saw(struct patches *p, const struct patch *patch, uint64_t at, cons
 		 uint64_t size);
 void patches_seal(struct patches *p);
 
-/* Writes them and waits until the disks have them.  -EIO and whatever else: some may be written. */
+/* Writes them and waits until the disks have them.  -EIO and whatever else: some may be
+ * written.
+ */
 int patches_apply(const struct patches *p);
 
 #endif

@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_RWGATE_H
 #define ENGINE_CHECKPOINT_EDIT_RWGATE_H
 
-/* Reads of a checkpoint and the bytes of an edit, apart: while the gate is shut nobody is inside, and who comes
- * is called when it opens.  Any thread.
+/* Reads of a checkpoint and the bytes of an edit, apart: while the gate is shut nobody is
+ * inside, and who comes is called when it opens.  Any thread.
  */
 
 #include "engine/base/base.h"

@@ -2,7 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_DCP_GROUPS_H
 #define ENGINE_CHECKPOINT_FORMATS_DCP_GROUPS_H
 
-/* What is no tensor in a .metadata: an optimizer's groups, "optim.param_groups.0.lr", and the step. */
+/* What is no tensor in a .metadata: an optimizer's groups, "optim.param_groups.0.lr", and the
+ * step.
+ */
 
 #include "engine/checkpoint/formats/dcp-files.h"
 #include "engine/checkpoint/formats/dcp-names.h"

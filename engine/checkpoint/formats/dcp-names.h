@@ -8,9 +8,9 @@
  *	optim.state.layers.0.weight.exp_avg	its exp_avg
  *	optimizer.state.exp_avg.layers.0.weight	the same, as Megatron writes it
  *
- * A state has its parameter's shape or, as `step`, one element.  What belongs to no tensor that is there is a parameter
- * of its own, under its whole name.  A beginning of the model's names that the optimizer's lack ("model.")
- * is cut off, if all names stay apart.
+ * A state has its parameter's shape or, as `step`, one element.  What belongs to no tensor that
+ * is there is a parameter of its own, under its whole name.  A beginning of the model's names
+ * that the optimizer's lack ("model.") is cut off, if all names stay apart.
  */
 
 #include "engine/checkpoint/parse/dcp-metadata.h"
@@ -50,8 +50,8 @@ int dcp_names_make(struct dcp_names *n, const struct dcp *d,
 		   void *arg, struct parse_error *error);
 void dcp_names_free(struct dcp_names *n);
 
-/* The parameter that an optimizer calls so; UINT32_MAX: none.  section: what stands before "state." or
- * "param_groups." in the optimizer's names, with its dot.
+/* The parameter that an optimizer calls so; UINT32_MAX: none.  section: what stands before
+ * "state." or "param_groups." in the optimizer's names, with its dot.
  */
 uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t section_size,
 			const char *name, size_t size);

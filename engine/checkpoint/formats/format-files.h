@@ -2,14 +2,15 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_FORMAT_FILES_H
 #define ENGINE_CHECKPOINT_FORMATS_FORMAT_FILES_H
 
-/* What formats do alike.  Functions return -errno and have set t->why, unless errno says all. */
+/* What formats do alike.  Functions return -errno and have set t->why, unless errno says all.
+ */
 
 #include "engine/checkpoint/parse/blob.h"
 #include "engine/checkpoint/table/folder.h"
 #include "engine/checkpoint/table/table.h"
 
-/* A file of the folder becomes one of the table, under the name shown: its number.  blob borrows the table's
- * descriptor.
+/* A file of the folder becomes one of the table, under the name shown: its number.  blob
+ * borrows the table's descriptor.
  */
 int format_open(const struct folder *f, struct table *t, const char *name, const char *shown,
 		struct blob *blob);

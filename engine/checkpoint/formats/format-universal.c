@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* DeepSpeed's universal checkpoints: zero/NAME/STATE.pt, each a tensor of the whole parameter, or a dict with
- * it under `param`, beside the model_states.pt of the checkpoint that it was made of.  From ZeRO-3 the tensors
- * are flat.  A name with a '/' is folders in folders.
+/* DeepSpeed's universal checkpoints: zero/NAME/STATE.pt, each a tensor of the whole parameter,
+ * or a dict with it under `param`, beside the model_states.pt of the checkpoint that it was
+ * made of.  From ZeRO-3 the tensors are flat.  A name with a '/' is folders in folders.
  */
 
 #define ZERO "zero"
@@ -302,7 +302,9 @@ static int open_model(struct filling *l, uint32_t mp)
 	return rc;
 }
 
-/* Newer DeepSpeed has zero/NAME/fp32.pt of frozen parameters, buffers and other names too: what module has, widened. */
+/* Newer DeepSpeed has zero/NAME/fp32.pt of frozen parameters, buffers and other names too: what
+ * module has, widened.
+ */
 static int add_copy(struct filling *l, const struct folder *folder, struct model_shape *shape,
 		    uint32_t of)
 {

@@ -12,8 +12,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* DeepSpeed's checkpoints of ZeRO-1, 2, 3, of its BF16_Optimizer, and of no ZeRO at all.  The order of
- * param_shapes is that of the data; param_slice_mappings is wrong for some runs and never looked at.
+/* DeepSpeed's checkpoints of ZeRO-1, 2, 3, of its BF16_Optimizer, and of no ZeRO at all.  The
+ * order of param_shapes is that of the data; param_slice_mappings is wrong for some runs and
+ * never looked at.
  */
 
 struct filling {

@@ -45,7 +45,9 @@ static bool is_below(const struct folder *f, const char *name)
 	return is;
 }
 
-/* "global_step30, global_step20 and 2 more": the checkpoints in it, the highest number first; how many. */
+/* "global_step30, global_step20 and 2 more": the checkpoints in it, the highest number first;
+ * how many.
+ */
 static uint32_t list_below(const struct folder *f, const char *prefix, FILE *out)
 {
 	enum { TRIED_MAX = 1000, NAMED_MAX = 5 };

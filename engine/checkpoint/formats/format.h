@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_FORMAT_H
 #define ENGINE_CHECKPOINT_FORMATS_FORMAT_H
 
-/* The kinds of checkpoints that there are.  A new one is a const struct in a file of its own, and a line in
- * format.c.
+/* The kinds of checkpoints that there are.  A new one is a const struct in a file of its own,
+ * and a line in format.c.
  */
 
 #include "engine/checkpoint/table/folder.h"
@@ -14,8 +14,8 @@ struct format {
 	const char *looks; /* by what it is known, for people: "*.safetensors" */
 	/* By names, or a few bytes at the beginning of a file. */
 	bool (*knows)(const struct folder *f);
-	/* Fills the table, which is finished later.  -errno: t->why has a line, or is "" where errno says
-	 * all.
+	/* Fills the table, which is finished later.  -errno: t->why has a line, or is "" where
+	 * errno says all.
 	 */
 	int (*fill)(const struct folder *f, struct table *t);
 };

@@ -264,8 +264,8 @@ static int add_shared_params(struct rest *r)
 	return rc;
 }
 
-/* The run's first rank alone wrote shared_params: a model-parallel rank's own slices are tied as those of
- * rank 0 are.
+/* The run's first rank alone wrote shared_params: a model-parallel rank's own slices are tied
+ * as those of rank 0 are.
  */
 static int add_shared_elsewhere(struct rest *r, uint32_t tensor)
 {

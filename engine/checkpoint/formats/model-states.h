@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_MODEL_STATES_H
 #define ENGINE_CHECKPOINT_FORMATS_MODEL_STATES_H
 
-/* What a DeepSpeed *model_states.pt says: the names, shapes and order of the parameters, and the tensors of
- * `module`, the model's own.  A format uses it so:
+/* What a DeepSpeed *model_states.pt says: the names, shapes and order of the parameters, and
+ * the tensors of `module`, the model's own.  A format uses it so:
  *
  *	model_states_open
  *	  for each group, for each of its shapes:
@@ -58,7 +58,9 @@ bool model_states_is_placeholder(const struct tensor *x);
 
 /* A parameter of the table, its dtype that of module; its number. */
 int model_states_add_tensor(struct model_states *m, const struct model_shape *s);
-/* The newest tensor's low-precision state, where module holds all of it; `lp` where that is float32. */
+/* The newest tensor's low-precision state, where module holds all of it; `lp` where that is
+ * float32.
+ */
 int model_states_add_copy(struct model_states *m, const struct model_shape *s);
 /* Whether module has anything of that name. */
 bool model_states_has(const struct model_states *m, const struct model_shape *s);
@@ -66,9 +68,9 @@ bool model_states_has(const struct model_states *m, const struct model_shape *s)
 bool model_states_find(const struct model_states *m, const struct model_shape *s,
 		       struct torchfile_tensor *out);
 
-/* Buffers; the names of shared_params; module's tensors that are none of these: a frozen parameter, or
- * another name of one that is there.  Calls see_buffer (NULL: nobody wants to know) when the newest tensor
- * is the i-th of buffer_names.
+/* Buffers; the names of shared_params; module's tensors that are none of these: a frozen
+ * parameter, or another name of one that is there.  Calls see_buffer (NULL: nobody wants to
+ * know) when the newest tensor is the i-th of buffer_names.
  */
 int model_states_add_rest(struct model_states *m,
 			  int (*see_buffer)(const void *arg, uint32_t i), const void *arg);

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the pickle holds is a graph: many ways may lead to a tensor, and a way may come back to where it
- * was.  Ways are followed one at a time, each at most DEPTH_MAX long and never through itself, and all
- * of them together no further than what the file's size lets us.
+/* What the pickle holds is a graph: many ways may lead to a tensor, and a way may come back to
+ * where it was.  Ways are followed one at a time, each at most DEPTH_MAX long and never through
+ * itself, and all of them together no further than what the file's size lets us.
  */
 
 enum { DEPTH_MAX = 2000, COST_LEAST = 1 << 20, COST_PER_BYTE = 16, KEYS_MAX = 200 };
@@ -225,7 +225,8 @@ static int add_found(struct walk *w, const struct step *s)
 	return n->name ? 0 : -ENOMEM;
 }
 
-/* Whether the object is a tensor that is not shown: then its attributes follow, if it has any. */
+/* Whether the object is a tensor that is not shown: then its attributes follow, if it has any.
+ */
 static bool pass_unfit(struct walk *w, struct step *s)
 {
 	char why[TORCH_UNSUPPORTED_MAX];

@@ -2,9 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_TORCH_NAMES_H
 #define ENGINE_CHECKPOINT_FORMATS_TORCH_NAMES_H
 
-/* The tensors of a file of torch.save and what they are called: the keys and indices that lead to them,
- * joined by dots.  An object's attributes, and the parameters and parts of a torch module, stand right
- * below it, so that a module has the names of its state_dict.
+/* The tensors of a file of torch.save and what they are called: the keys and indices that lead
+ * to them, joined by dots.  An object's attributes, and the parameters and parts of a torch
+ * module, stand right below it, so that a module has the names of its state_dict.
  */
 
 #include "engine/checkpoint/parse/torchfile.h"
@@ -27,8 +27,8 @@ struct torch_names {
 	uint32_t count;
 };
 
-/* alone: the name of a tensor that is all of the file.  What is left out is said in the table's notes.
- * -ENOMEM.
+/* alone: the name of a tensor that is all of the file.  What is left out is said in the table's
+ * notes. -ENOMEM.
  */
 int torch_names_find(struct torch_names *n, const struct torchfile *f, const char *alone,
 		     struct table *t);

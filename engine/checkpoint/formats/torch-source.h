@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_TORCH_SOURCE_H
 #define ENGINE_CHECKPOINT_FORMATS_TORCH_SOURCE_H
 
-/* A file of torch.save in a checkpoint's folder, and its tensors in the table.  Its pickle lives until
- * torch_source_close; the descriptor is the table's.
+/* A file of torch.save in a checkpoint's folder, and its tensors in the table.  Its pickle
+ * lives until torch_source_close; the descriptor is the table's.
  */
 
 #include "engine/checkpoint/parse/torchfile.h"
@@ -35,7 +35,9 @@ int torch_source_refuse(struct torch_source *s, const char *fmt, ...) PRINTF(2, 
 /* false: no tensor, or one of too many dimensions. */
 bool torch_source_tensor(const struct torch_source *s, uint32_t node,
 			 struct torchfile_tensor *out);
-/* Says in the table why a tensor that is there, at the node, is not shown; of what is none, `other`. */
+/* Says in the table why a tensor that is there, at the node, is not shown; of what is none,
+ * `other`.
+ */
 void torch_source_skip(const struct torch_source *s, const char *name, uint32_t node,
 		       const char *other);
 /* Whether it can be pieces: contiguous, or cut into few runs. */
@@ -45,7 +47,9 @@ uint64_t torch_source_runs(const struct torchfile_tensor *x);
 /* The newest state's elements from `first` on are those of a tensor that fits. */
 int torch_source_add_pieces(struct torch_source *s, const struct torchfile_tensor *x,
 			    uint64_t first);
-/* The newest state's box at offsets is a tensor that fits, of as many dimensions as the state has. */
+/* The newest state's box at offsets is a tensor that fits, of as many dimensions as the state
+ * has.
+ */
 int torch_source_add_box(struct torch_source *s, const struct torchfile_tensor *x,
 			 const uint64_t *offsets);
 /* A state of the newest tensor that is all of one that fits; key NULL: format_own_key. */
@@ -54,8 +58,8 @@ int torch_source_add_state(struct torch_source *s, const char *key,
 /* Its bytes become pieces of the table in another way: edits keep the CRC over them right. */
 int torch_source_use(const struct torch_source *s, const struct torchfile_tensor *x);
 
-/* The text of a pickle as a name or a key, in which a byte of value 0 is C0 80, as no UTF-8 text has it.
- * false: no text, or longer than size - 1.
+/* The text of a pickle as a name or a key, in which a byte of value 0 is C0 80, as no UTF-8
+ * text has it. false: no text, or longer than size - 1.
  */
 bool torch_source_text(const struct pickle *p, uint32_t node, char *out, size_t size);
 

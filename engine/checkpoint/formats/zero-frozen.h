@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_ZERO_FROZEN_H
 #define ENGINE_CHECKPOINT_FORMATS_ZERO_FROZEN_H
 
-/* Parameters that are not trained, of frozen_param_shapes: in stage 2 whole in the model's file, in stage 3 a
- * share in each rank's.
+/* Parameters that are not trained, of frozen_param_shapes: in stage 2 whole in the model's
+ * file, in stage 3 a share in each rank's.
  */
 
 #include "engine/checkpoint/formats/zero-shards.h"

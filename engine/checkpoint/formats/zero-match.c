@@ -65,7 +65,9 @@ static bool matters(const struct zero_match *m, uint32_t group, uint64_t positio
 	return group < m->ngroups && m->matters(m->arg, group, position);
 }
 
-/* A way that was found, the first or another; false: what matters is elsewhere in it than in the first. */
+/* A way that was found, the first or another; false: what matters is elsewhere in it than in
+ * the first.
+ */
 static bool take_way(struct search *s, bool first)
 {
 	struct zero_match *m = s->m;

@@ -167,7 +167,9 @@ static void add_key(struct zero_optim *o, const struct pickle *p, uint32_t node)
 		strcpy(o->keys[o->nkeys++], key);
 }
 
-/* A tensor without dimensions is a number, such as step, and so is one of one element beside a master of more. */
+/* A tensor without dimensions is a number, such as step, and so is one of one element beside a
+ * master of more.
+ */
 static bool has_elements(const struct reading *r, uint32_t unit, uint32_t node)
 {
 	char why[TORCH_UNSUPPORTED_MAX];

@@ -2,9 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_ZERO_OPTIM_H
 #define ENGINE_CHECKPOINT_FORMATS_ZERO_OPTIM_H
 
-/* What the ranks' *optim_states.pt hold: of each unit, which is a group of parameters (stages 1, 2) or a
- * sub-group (3), the master and the optimizer's states of that rank's partition.  A rank's pickle is gone
- * once it has been read, but that of rank 0.
+/* What the ranks' *optim_states.pt hold: of each unit, which is a group of parameters (stages
+ * 1, 2) or a sub-group (3), the master and the optimizer's states of that rank's partition.  A
+ * rank's pickle is gone once it has been read, but that of rank 0.
  */
 
 #include "engine/checkpoint/formats/torch-source.h"

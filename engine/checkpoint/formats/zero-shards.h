@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_ZERO_SHARDS_H
 #define ENGINE_CHECKPOINT_FORMATS_ZERO_SHARDS_H
 
-/* What the model's files of all ranks have, in stage 3 a file each: shares of frozen parameters, and buffers of
- * their own.
+/* What the model's files of all ranks have, in stage 3 a file each: shares of frozen
+ * parameters, and buffers of their own.
  */
 
 #include "engine/checkpoint/formats/model-states.h"

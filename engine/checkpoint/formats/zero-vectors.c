@@ -28,7 +28,9 @@ static uint64_t master_count(const struct zero_vectors *v, uint32_t rank, uint32
 	return zero_optim_part(v->optim, rank, unit, ZERO_MASTER)->count;
 }
 
-/* The dtype of a state that all ranks have that hold anything of the unit; 0: not all, or not the same. */
+/* The dtype of a state that all ranks have that hold anything of the unit; 0: not all, or not
+ * the same.
+ */
 static enum frag_dtype common_dtype(const struct zero_vectors *v, uint32_t unit, uint32_t key)
 {
 	uint32_t dtype = 0;
@@ -45,7 +47,9 @@ static enum frag_dtype common_dtype(const struct zero_vectors *v, uint32_t unit,
 	return dtype ? dtype : zero_optim_part(v->optim, 0, unit, key)->dtype;
 }
 
-/* A rank's part goes on with the newest vector; of a state with padding that the master has not, without. */
+/* A rank's part goes on with the newest vector; of a state with padding that the master has
+ * not, without.
+ */
 static int add_segment(struct zero_vectors *v, uint32_t rank, uint32_t unit, uint32_t key)
 {
 	const struct zero_optim *o = v->optim;

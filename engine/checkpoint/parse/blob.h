@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_BLOB_H
 #define ENGINE_CHECKPOINT_PARSE_BLOB_H
 
-/* A run of bytes of an open file: a whole file, or an archive inside one.  Borrows the descriptor,
- * holds nothing itself.  Any thread.
+/* A run of bytes of an open file: a whole file, or an archive inside one.  Borrows the
+ * descriptor, holds nothing itself.  Any thread.
  */
 
 #include "engine/checkpoint/parse/parse-error.h"
@@ -21,8 +21,8 @@ int blob_of_file(int fd, struct blob *out, struct parse_error *error);
 int blob_part(const struct blob *b, uint64_t at, uint64_t size, struct blob *out,
 	      struct parse_error *error);
 
-/* Fills out with the size bytes at `at`.  -EBADMSG: not all in the blob; -EIO: the file has become
- * shorter.
+/* Fills out with the size bytes at `at`.  -EBADMSG: not all in the blob; -EIO: the file has
+ * become shorter.
  */
 int blob_read(const struct blob *b, uint64_t at, void *out, size_t size,
 	      struct parse_error *error);

@@ -2,9 +2,10 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_DCP_METADATA_H
 #define ENGINE_CHECKPOINT_PARSE_DCP_METADATA_H
 
-/* The file .metadata of torch.distributed.checkpoint: a pickle that says which tensors there are, the boxes
- * each is cut into, and in which part of which file each box is.  By the names of fields, since modules and
- * classes have had several.  Once open it does not change: any thread.
+/* The file .metadata of torch.distributed.checkpoint: a pickle that says which tensors there
+ * are, the boxes each is cut into, and in which part of which file each box is.  By the names
+ * of fields, since modules and classes have had several.  Once open it does not change: any
+ * thread.
  *
  *	Metadata	state_dict_metadata {name: tensor or bytes}, storage_data {index: place},
  *			planner_data {name: path}
@@ -44,7 +45,8 @@ struct dcp_item {
 	uint32_t nchunks;
 };
 
-/* The i-th.  -EBADMSG; -EOPNOTSUPP: a dtype or a name that is not taken, too many dimensions. */
+/* The i-th.  -EBADMSG; -EOPNOTSUPP: a dtype or a name that is not taken, too many dimensions.
+ */
 int dcp_item(const struct dcp *d, uint32_t i, struct dcp_item *out, struct parse_error *error);
 
 struct dcp_place {

@@ -2,10 +2,11 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_JSON_H
 #define ENGINE_CHECKPOINT_PARSE_JSON_H
 
-/* A strict reader of JSON that builds no tree.  The header of a safetensors file may have 100 MB and come
- * from anybody: jansson's tree needs 9 bytes of memory for each byte of a usual header, and 45 for each
- * byte of one made of empty arrays (4.5 GB).  This reader needs what the caller keeps.  Strings are
- * decoded in place: the buffer is the reader's to change, and what it hands out points into it.
+/* A strict reader of JSON that builds no tree.  The header of a safetensors file may have 100
+ * MB and come from anybody: jansson's tree needs 9 bytes of memory for each byte of a usual
+ * header, and 45 for each byte of one made of empty arrays (4.5 GB).  This reader needs what
+ * the caller keeps.  Strings are decoded in place: the buffer is the reader's to change, and
+ * what it hands out points into it.
  *
  *   json_enter(&j, '{');
  *   while (json_next(&j)) {
@@ -43,7 +44,8 @@ void json_init(struct json *j, void *data, size_t size, uint32_t depth_max, uint
 
 /* open: '{' or '['. */
 void json_enter(struct json *j, char open);
-/* Whether a member or an item follows; false at the end of the container, which is then left. */
+/* Whether a member or an item follows; false at the end of the container, which is then left.
+ */
 bool json_next(struct json *j);
 void json_key(struct json *j, struct json_text *key);
 void json_take_string(struct json *j, struct json_text *text);

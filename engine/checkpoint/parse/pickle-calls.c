@@ -164,7 +164,9 @@ static bool tensor_parts(struct machine *m, uint32_t arguments, uint32_t *words)
 	return false;
 }
 
-/* Of a tensor whose sign or imaginary part is still to be turned around the bytes are not the values. */
+/* Of a tensor whose sign or imaginary part is still to be turned around the bytes are not the
+ * values.
+ */
 static bool is_lazy(struct machine *m, uint32_t metadata)
 {
 	const struct pickle *p = m->p;
@@ -299,7 +301,8 @@ static bool is_storage_id(const struct pickle *p, uint32_t id)
 	       pickle_kind(p, pickle_item(p, id, 2)) == PICKLE_TEXT;
 }
 
-/* Old torch so wrote the class of a module, with its source: ('module', class, file, source). */
+/* Old torch so wrote the class of a module, with its source: ('module', class, file, source).
+ */
 static bool is_module_id(const struct pickle *p, uint32_t id)
 {
 	return pickle_kind(p, id) == PICKLE_TUPLE && pickle_count(p, id) == 4 &&

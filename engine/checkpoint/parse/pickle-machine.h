@@ -18,8 +18,8 @@ enum {
 	LOOKUP_MIN = 9, /* pairs: a smaller dict is searched from its beginning */
 };
 
-/* A list, tuple, dict (two words a pair), global (module, name), storage (dtype, key, numel), tensor
- * or object has its parts as words.
+/* A list, tuple, dict (two words a pair), global (module, name), storage (dtype, key, numel),
+ * tensor or object has its parts as words.
  */
 struct pickle_node {
 	uint8_t kind;
@@ -71,8 +71,8 @@ struct memo_far {
 	uint32_t slot, node;
 };
 
-/* While it is read.  After the first fault rc stays set, nodes are PICKLE_NOTHING, and all else that is
- * done is without meaning, but safe.
+/* While it is read.  After the first fault rc stays set, nodes are PICKLE_NOTHING, and all else
+ * that is done is without meaning, but safe.
  */
 struct machine {
 	struct pickle *p;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Slots are numbered from 0 as they are filled, so a slot is below the bytes read so far, and an array
- * of them no larger than the pickle.  A few others are taken too.
+/* Slots are numbered from 0 as they are filled, so a slot is below the bytes read so far, and
+ * an array of them no larger than the pickle.  A few others are taken too.
  */
 
 #include "engine/checkpoint/parse/pickle-machine.h"

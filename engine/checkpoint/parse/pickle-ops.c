@@ -202,7 +202,8 @@ static void op_mark(struct machine *m)
 		m->marks[m->nmarks++] = m->nstack;
 }
 
-/* The values above the mark, which leave the stack but stay where they are until the next push. */
+/* The values above the mark, which leave the stack but stay where they are until the next push.
+ */
 static const uint32_t *pop_mark(struct machine *m, uint32_t *n)
 {
 	uint32_t mark;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* After the last instruction: of pairs with equal keys one is left, as in Python in the place of the
- * first and with the value of the last, and large dicts get an order in which a key is found by
- * bisection.  Texts that are keys are ranked first, each once, so that one long text which is a key
- * in a thousand places is not compared a thousand times.  Everything is O(n log n).
+/* After the last instruction: of pairs with equal keys one is left, as in Python in the place
+ * of the first and with the value of the last, and large dicts get an order in which a key is
+ * found by bisection.  Texts that are keys are ranked first, each once, so that one long text
+ * which is a key in a thousand places is not compared a thousand times.  Everything is O(n log
+ * n).
  */
 
 #include "engine/checkpoint/parse/pickle-machine.h"

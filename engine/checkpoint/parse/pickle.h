@@ -2,15 +2,15 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_PICKLE_H
 #define ENGINE_CHECKPOINT_PARSE_PICKLE_H
 
-/* A pickle, protocols 0 to 5, read into nodes.  Nothing in it is ever called or imported: the few
- * callees that torch and DeepSpeed need are a table (pickle-calls.c), everything else is an inert
- * object.  Memory is bounded by a multiple of the pickle's size; no recursion.
+/* A pickle, protocols 0 to 5, read into nodes.  Nothing in it is ever called or imported: the
+ * few callees that torch and DeepSpeed need are a table (pickle-calls.c), everything else is an
+ * inert object.  Memory is bounded by a multiple of the pickle's size; no recursion.
  *
- * Nodes are numbers.  They form a graph, in which one may be met many times and cycles are possible:
- * who walks it keeps a list of what is left to do, and marks what has been done.  Every function
- * takes every node: what does not fit its kind has no items, is no number, and so on, and what is
- * not there is PICKLE_NOTHING, so that lookups can be nested without looking at each step.
- * A pickle that has been read does not change: any thread.
+ * Nodes are numbers.  They form a graph, in which one may be met many times and cycles are
+ * possible: who walks it keeps a list of what is left to do, and marks what has been done.
+ * Every function takes every node: what does not fit its kind has no items, is no number, and
+ * so on, and what is not there is PICKLE_NOTHING, so that lookups can be nested without looking
+ * at each step. A pickle that has been read does not change: any thread.
  */
 
 #include "engine/checkpoint/parse/blob.h"

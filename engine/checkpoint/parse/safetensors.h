@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_SAFETENSORS_H
 #define ENGINE_CHECKPOINT_PARSE_SAFETENSORS_H
 
-/* A safetensors file: the size of a header, the header in JSON, then the data, which the tensors fill
- * without gaps or overlaps.  All tensors are contiguous.  Any thread.
+/* A safetensors file: the size of a header, the header in JSON, then the data, which the
+ * tensors fill without gaps or overlaps.  All tensors are contiguous.  Any thread.
  */
 
 #include "engine/checkpoint/parse/blob.h"

@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_TORCH_UNSUPPORTED_H
 #define ENGINE_CHECKPOINT_PARSE_TORCH_UNSUPPORTED_H
 
-/* Tensors whose values are not the bytes of a storage in some order: a pickle has them as objects, and nothing
- * shows them.
+/* Tensors whose values are not the bytes of a storage in some order: a pickle has them as
+ * objects, and nothing shows them.
  */
 
 #include "engine/checkpoint/parse/pickle.h"

@@ -2,9 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_TORCHFILE_LEGACY_H
 #define ENGINE_CHECKPOINT_PARSE_TORCHFILE_LEGACY_H
 
-/* The container of torch.save before 1.6: a magic number, a version, facts about the machine, the
- * object, the list of storage keys, each a pickle; then for each key, in the order of the list, the
- * number of its elements (64 bits) and the elements.
+/* The container of torch.save before 1.6: a magic number, a version, facts about the machine,
+ * the object, the list of storage keys, each a pickle; then for each key, in the order of the
+ * list, the number of its elements (64 bits) and the elements.
  */
 
 #include "engine/checkpoint/parse/torchfile.h"

@@ -2,10 +2,10 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_TORCHFILE_H
 #define ENGINE_CHECKPOINT_PARSE_TORCHFILE_H
 
-/* A file of torch.save, in its zip container or in the one before (five pickles, then storages), or
- * such an archive inside another file.  Opening reads the pickle and where things are, no data.  Every
- * tensor has been checked against the storage that is really there, so that what torchfile_tensor
- * says can be read.  Any thread.
+/* A file of torch.save, in its zip container or in the one before (five pickles, then
+ * storages), or such an archive inside another file.  Opening reads the pickle and where things
+ * are, no data.  Every tensor has been checked against the storage that is really there, so
+ * that what torchfile_tensor says can be read.  Any thread.
  */
 
 #include "engine/checkpoint/parse/pickle.h"
@@ -35,7 +35,9 @@ struct torchfile_tensor {
 		*entry; /* of the storage; NULL when legacy or without elements */
 };
 
-/* node: one of f->pickle's.  -EBADMSG: no tensor; -EOPNOTSUPP: more dimensions than FRAG_DIMS_MAX. */
+/* node: one of f->pickle's.  -EBADMSG: no tensor; -EOPNOTSUPP: more dimensions than
+ * FRAG_DIMS_MAX.
+ */
 int torchfile_tensor(const struct torchfile *f, uint32_t node, struct torchfile_tensor *out,
 		     struct parse_error *error);
 

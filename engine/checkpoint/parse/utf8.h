@@ -4,7 +4,8 @@
 
 #include "engine/base/base.h"
 
-/* Shortest forms up to U+10FFFF.  Lone surrogates, which Python writes, only where asked for. */
+/* Shortest forms up to U+10FFFF.  Lone surrogates, which Python writes, only where asked for.
+ */
 bool utf8_is_valid(const void *bytes, size_t size, bool surrogates);
 
 /* Writes 1 to 4 bytes and returns how many; code <= 0x10ffff. */

@@ -2,13 +2,15 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_ZIP_H
 #define ENGINE_CHECKPOINT_PARSE_ZIP_H
 
-/* The container of torch.save: a zip archive whose entries are all stored, below one top folder.
+/* The container of torch.save: a zip archive whose entries are all stored, below one top
+ * folder.
  *
  *   local header, name, padding | data | descriptor      per entry, in any order
  *   central directory | [zip64 end | its locator] | end
  *
- * Strict where two readers could disagree: two ends, two names, overlaps, duplicates, compressed or
- * encrypted entries, all are refused.  Reading never looks at data or checks a CRC.
+ * Strict where two readers could disagree: two ends, two names, overlaps, duplicates,
+ * compressed or encrypted entries, all are refused.  Reading never looks at data or checks a
+ * CRC.
  */
 
 #include "engine/checkpoint/parse/blob.h"

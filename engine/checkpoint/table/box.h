@@ -2,9 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_TABLE_BOX_H
 #define ENGINE_CHECKPOINT_TABLE_BOX_H
 
-/* A box of a tensor: offsets and sizes in each dimension, its elements in C order.  The order of a box's
- * elements is that of the tensor's: any range of the tensor's elements holds one range of the box's.
- * Arithmetic only.
+/* A box of a tensor: offsets and sizes in each dimension, its elements in C order.  The order
+ * of a box's elements is that of the tensor's: any range of the tensor's elements holds one
+ * range of the box's. Arithmetic only.
  */
 
 #include "engine/base/base.h"
@@ -23,7 +23,9 @@ bool box_overlaps(const struct box *a, const struct box *b);
 /* How many of the box's elements come before the tensor's element number `element`. */
 uint64_t box_below(const struct box *b, uint64_t element);
 
-/* The tensor's number of the box's element `index`; *run: how many from there on are neighbours in both. */
+/* The tensor's number of the box's element `index`; *run: how many from there on are neighbours
+ * in both.
+ */
 uint64_t box_element(const struct box *b, uint64_t index, uint64_t *run);
 
 /* Whether all of it are neighbours in the tensor. */

@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* Comparisons of boxes with each other, over all states: what a mesh of ranks needs is far below. */
+/* Comparisons of boxes with each other, over all states: what a mesh of ranks needs is far
+ * below.
+ */
 enum { COMPARISONS_MAX = 1 << 26 };
 
 static const char *name_of(const struct table *t, const struct table_state *s)
@@ -84,7 +86,8 @@ static int compare_boxes(const void *a, const void *b, void *arg)
 	return (p > q) - (p < q);
 }
 
-/* Boxes that are inside, apart from each other and together as many as the shape has cover it. */
+/* Boxes that are inside, apart from each other and together as many as the shape has cover it.
+ */
 static int check_boxes(struct table *t, const struct table_state *s, uint64_t *comparisons)
 {
 	struct table_piece *p = t->pieces + s->first;

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Param groups of the optimizer, their hyper-parameters, and what their ranks' partitions are. */
+/* Param groups of the optimizer, their hyper-parameters, and what their ranks' partitions are.
+ */
 
 int table_add_group(struct table *t, const char *kind, uint32_t shards, uint32_t replicas,
 		    uint32_t sub_groups, const uint32_t *ranks)

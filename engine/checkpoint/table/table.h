@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_TABLE_TABLE_H
 #define ENGINE_CHECKPOINT_TABLE_TABLE_H
 
-/* What every checkpoint format is translated to: parameters and buffers, their states, and where in which
- * file each state's elements lie.  A source fills it from beginning to end:
+/* What every checkpoint format is translated to: parameters and buffers, their states, and
+ * where in which file each state's elements lie.  A source fills it from beginning to end:
  *
  *	table_new
  *	  table_add_file ...			the files that pieces name
@@ -28,8 +28,8 @@
  *	equal	stage 3: a vector for each rank, of its segments; of a parameter, rank i has
  *		ceil(numel / ranks) elements from start on: those from i * that on
  *
- * Functions that return int: a number, 0 or -errno; after -EINVAL (what the file says cannot be) why has one
- * line.  Counts are elements, bases bytes.  No I/O but closing files.
+ * Functions that return int: a number, 0 or -errno; after -EINVAL (what the file says cannot
+ * be) why has one line.  Counts are elements, bases bytes.  No I/O but closing files.
  */
 
 #include "engine/base/base.h"
@@ -110,7 +110,9 @@ struct table_piece {
 	uint32_t file;
 	uint32_t rank;
 	uint64_t base; /* bytes in the file */
-	/* Element of the state, or of the vector; a box: where in numbers are offsets, then sizes. */
+	/* Element of the state, or of the vector; a box: where in numbers are offsets, then
+	 * sizes.
+	 */
 	uint64_t first;
 	uint64_t count;
 };
@@ -186,7 +188,9 @@ void table_free(struct table *t);
 /* Takes fd, also on error. */
 int table_add_file(struct table *t, const char *name, int fd, const struct stat *st);
 
-/* Once per storage that pieces are in; finish drops what was said twice.  -EINVAL: not all in the file. */
+/* Once per storage that pieces are in; finish drops what was said twice.  -EINVAL: not all in
+ * the file.
+ */
 int table_add_entry(struct table *t, const struct table_entry *entry);
 
 /* What is added from now on, tensors, groups and ranks, is of it. */
@@ -207,10 +211,13 @@ int table_add_tensor(struct table *t, const struct table_spec *spec);
 /* Another name of a tensor: the same shape, the same bytes. */
 int table_add_alias(struct table *t, const char *name, uint32_t of);
 
-/* A state of the newest tensor; the key "bf16", "fp16" ... (dtype_lp_key) is the model's own copy. */
+/* A state of the newest tensor; the key "bf16", "fp16" ... (dtype_lp_key) is the model's own
+ * copy.
+ */
 int table_add_state(struct table *t, const char *key, enum frag_dtype dtype);
-/* A state of the newest tensor that is not shown: the model's own values a second time, which an edit of
- * them must write too.  Where fp32 has a master beside it, the model's own shown state is such a copy anyway.
+/* A state of the newest tensor that is not shown: the model's own values a second time, which
+ * an edit of them must write too.  Where fp32 has a master beside it, the model's own shown
+ * state is such a copy anyway.
  */
 int table_add_copy(struct table *t, enum frag_dtype dtype);
 /* The same of another tensor, which is no alias. */
@@ -263,9 +270,9 @@ void table_skip(struct table *t, const char *name, const char *fmt, ...) PRINTF(
 /* Sets why and returns rc: for a source, too. */
 int table_refuse(struct table *t, int rc, const char *fmt, ...) PRINTF(3, 4);
 
-/* Sorts, checks, and adds `fp32` to tensors of a type that widens to it and that have none; not to buffers of
- * integers.
- * -EINVAL: a state is not covered exactly once; two tensors, or states of one, have the same name.
+/* Sorts, checks, and adds `fp32` to tensors of a type that widens to it and that have none; not
+ * to buffers of integers. -EINVAL: a state is not covered exactly once; two tensors, or states
+ * of one, have the same name.
  */
 int table_finish(struct table *t);
 
@@ -297,8 +304,8 @@ const struct table_state *table_states(const struct table *t, uint32_t tensor, u
 /* What table_add_copy made of it, an alias's too; n of them. */
 const struct table_state *table_copies(const struct table *t, uint32_t tensor, uint32_t *n);
 
-/* The first entry of a file that ends behind byte `at`; the following ones stand behind it, up to
- * t->entries + t->nentries.
+/* The first entry of a file that ends behind byte `at`; the following ones stand behind it, up
+ * to t->entries + t->nentries.
  */
 const struct table_entry *table_find_entry(const struct table *t, uint32_t file, uint64_t at);
 
@@ -311,8 +318,8 @@ struct table_run {
 	const uint64_t *box; /* offsets, sizes; NULL: an interval */
 };
 
-/* Calls see for the pieces that hold elements [first, first + count) of a state, cut to them, until it
- * returns other than 0; returns that.  Intervals come in the state's order.
+/* Calls see for the pieces that hold elements [first, first + count) of a state, cut to them,
+ * until it returns other than 0; returns that.  Intervals come in the state's order.
  */
 typedef int (*table_see)(void *arg, const struct table_run *run);
 int table_walk(const struct table *t, const struct table_state *s, uint64_t first,

@@ -2,9 +2,9 @@
 #ifndef ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_INTERNAL_H
 #define ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_INTERNAL_H
 
-/* Inside transport ucx.  A link is one endpoint of UCX, ours or one that was accepted; a peer that we connected
- * to has one link after the other.  UCX's callbacks set flags and count; what follows from them is
- * done when ucp_worker_progress has returned.
+/* Inside transport ucx.  A link is one endpoint of UCX, ours or one that was accepted; a peer
+ * that we connected to has one link after the other.  UCX's callbacks set flags and count; what
+ * follows from them is done when ucp_worker_progress has returned.
  */
 
 #ifdef HAVE_UCX
@@ -17,8 +17,8 @@
 
 enum { UCX_LINK_MS = 50, UCX_LINK_MAX_MS = 1000 }; /* before it is tried again: doubled up to */
 
-/* Before every message: it is for that link, the so-many-th on it.  UCX does not keep large ones and small
- * ones in order.
+/* Before every message: it is for that link, the so-many-th on it.  UCX does not keep large
+ * ones and small ones in order.
  */
 struct ucx_stamp {
 	uint64_t nonce; /* the receiving link's */

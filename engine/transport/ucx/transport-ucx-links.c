@@ -289,8 +289,8 @@ ucs_status_t ucx_links_open(struct transport *t)
 
 /* ---- they end ---- */
 
-/* Another link to the same peer, to be tried at once when there was one, and after a pause when it could not be
- * made.
+/* Another link to the same peer, to be tried at once when there was one, and after a pause when
+ * it could not be made.
  */
 static void replace(struct ucx_link *link, struct transport_peer *peer)
 {

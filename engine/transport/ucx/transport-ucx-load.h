@@ -2,7 +2,9 @@
 #ifndef ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_LOAD_H
 #define ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_LOAD_H
 
-/* libucp, loaded when it is asked for, once, and never unloaded: it has threads and constructors. */
+/* libucp, loaded when it is asked for, once, and never unloaded: it has threads and
+ * constructors.
+ */
 
 #ifdef HAVE_UCX
 #include "engine/base/base.h"
@@ -39,9 +41,9 @@ struct ucx {
 #undef UCX_FIELD
 };
 
-/* Settings that only the environment gives are put there first, where it has none; so call it before
- * threads that read the environment, where that can be.  NULL: there is no libucp, or it is too old; a line
- * has been logged.  Any thread.
+/* Settings that only the environment gives are put there first, where it has none; so call it
+ * before threads that read the environment, where that can be.  NULL: there is no libucp, or it
+ * is too old; a line has been logged.  Any thread.
  */
 const struct ucx *ucx_load(void);
 

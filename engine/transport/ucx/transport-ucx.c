@@ -12,9 +12,9 @@
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
-/* Active Messages between endpoints that a listener and a client made: only of these does UCX see on all
- * its transports that the other side has died.  Driven by the owner's thread: turn goes round in UCX, and arms its
- * descriptor for the next time.
+/* Active Messages between endpoints that a listener and a client made: only of these does UCX
+ * see on all its transports that the other side has died.  Driven by the owner's thread: turn
+ * goes round in UCX, and arms its descriptor for the next time.
  */
 enum {
 	PROGRESSES = 256,       /* of a turn */

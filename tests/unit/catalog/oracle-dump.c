@@ -72,8 +72,8 @@ static float *load(const char *path, uint64_t numel)
 	return values;
 }
 
-/* The fragment's bytes in the partition are those of the full tensor.  DeepSpeed sums to gather in
- * stages 1 and 2: -0.0 comes back as 0.0 there.
+/* The fragment's bytes in the partition are those of the full tensor.  DeepSpeed sums to gather
+ * in stages 1 and 2: -0.0 comes back as 0.0 there.
  */
 static void check_values(const struct part *p, const char *name, uint32_t param,
 			 const struct layout_fragment *f, const char *key)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Layouts against those of running DeepSpeed and FSDP2 engines: tests/data/layouts, whose format
- * is described in tests/oracle/make-layouts.py.
+/* Layouts against those of running DeepSpeed and FSDP2 engines: tests/data/layouts, whose
+ * format is described in tests/oracle/make-layouts.py.
  */
 
 #include "engine/catalog/layout.h"

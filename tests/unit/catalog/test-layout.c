@@ -401,7 +401,9 @@ START_TEST(sums_that_do_not_fit_are_refused)
 	for (int kind = LAYOUT_FLAT; kind <= LAYOUT_ROWS; kind++)
 		refuse(&(struct layout_spec){ kind, .shards = 1, .alignment = 1 }, p, 2,
 		       -EOVERFLOW);
-	/* 2^64 - 1 = 3 * 5 * 17 * 257 * 65537 ...: it fits over 3 shards, and not, padded, over 2. */
+	/* 2^64 - 1 = 3 * 5 * 17 * 257 * 65537 ...: it fits over 3 shards, and not, padded, over
+	 * 2.
+	 */
 	for (int kind = LAYOUT_FLAT; kind <= LAYOUT_ROWS; kind++)
 		refuse(&(struct layout_spec){ kind, .shards = 2, .alignment = 1 }, p, 1,
 		       -EOVERFLOW);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Checkpoints in folders that may not be listed, and with interrupted edits that are somebody else's to undo. */
+/* Checkpoints in folders that may not be listed, and with interrupted edits that are somebody
+ * else's to undo.
+ */
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/edit/journal.h"

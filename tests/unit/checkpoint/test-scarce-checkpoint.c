@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* The machine has no memory at the n-th call, for each n: a checkpoint opens or says so, what is asked of it is
- * answered or says so, and nothing is left open.
+/* The machine has no memory at the n-th call, for each n: a checkpoint opens or says so, what
+ * is asked of it is answered or says so, and nothing is left open.
  */
 
 #include "engine/checkpoint/checkpoint.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* A port of devices where the machine has no memory at the n-th call, for each n, and memory that is none of theirs. */
+/* A port of devices where the machine has no memory at the n-th call, for each n, and memory
+ * that is none of theirs.
+ */
 
 #include "engine/device/device-host.h"
 #include "tests/ranks/scarce.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Steps of torch's Adam and AdamW (tests/oracle/make-adam.py), from its states to its states. */
+/* Steps of torch's Adam and AdamW (tests/oracle/make-adam.py), from its states to its states.
+ */
 
 #include "engine/base/convert.h"
 #include "tests/adam.h"
@@ -13,7 +14,9 @@
 
 enum { MOST = 256, LINE = 512 };
 
-/* torch multiplies and adds in one rounding where the machine can, which is that many last bits of the largest term. */
+/* torch multiplies and adds in one rounding where the machine can, which is that many last bits
+ * of the largest term.
+ */
 enum { LAST_BITS = 2 };
 
 struct one_case {

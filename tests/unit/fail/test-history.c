@@ -55,7 +55,9 @@ static unsigned check(int stage, const char *const *files)
 		ck_assert_msg(strstr(said, words), "%s", said);                                \
 	} while (0)
 
-/* Steps 1 and 2 at 100 to 110 and 200 to 210, on two ranks; edit 5 of p0 goes in between, edit 6 behind. */
+/* Steps 1 and 2 at 100 to 110 and 200 to 210, on two ranks; edit 5 of p0 goes in between, edit
+ * 6 behind.
+ */
 #define STEPS                                                                                  \
 	"B 1 100\nS 1 108 1 1 1 1\nB 2 200\nS 2 208 20481 2 2 2\nB 3 300\nS 3 308 24577 3 3 "  \
 	"3\n"
@@ -108,7 +110,8 @@ START_TEST(a_step_too_early_or_missing)
 }
 END_TEST
 
-/* Each of two edits in one window is seen, in one order by one reader, in the other by another. */
+/* Each of two edits in one window is seen, in one order by one reader, in the other by another.
+ */
 START_TEST(edits_in_two_orders)
 {
 	static const char edits[] = "W 1 1 120\nD 1 1 190 0\n",

@@ -133,7 +133,9 @@ START_TEST(while_the_master_is_looked_up_nobody_waits)
 }
 END_TEST
 
-/* What the engine says, to which each turn is time to try again, until the name server has been asked so often. */
+/* What the engine says, to which each turn is time to try again, until the name server has been
+ * asked so often.
+ */
 static unsigned lines_about(const char *master, unsigned questions)
 {
 	FILE *said = tmpfile();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Parts of the engine where the machine has no memory, descriptor or thread at the n-th call, for each n: the call
- * fails with what is wanting, nothing stays open, and the next one is good.
+/* Parts of the engine where the machine has no memory, descriptor or thread at the n-th call,
+ * for each n: the call fails with what is wanting, nothing stays open, and the next one is
+ * good.
  */
 
 #include "engine/catalog/layout.h"

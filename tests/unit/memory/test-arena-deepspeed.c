@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Traces of DeepSpeed's ContiguousMemoryAllocator (tests/oracle/make-arena-traces.py): the same addresses, figures
- * and maps.  And what is wrong with it, a test each.
+/* Traces of DeepSpeed's ContiguousMemoryAllocator (tests/oracle/make-arena-traces.py): the same
+ * addresses, figures and maps.  And what is wrong with it, a test each.
  */
 
 #include "engine/memory/arena.h"
@@ -263,7 +263,9 @@ START_TEST(a_block_has_many_parameters)
 }
 END_TEST
 
-/* A block is copied in pieces of the hole's size: a million copies behind a hole of one element. */
+/* A block is copied in pieces of the hole's size: a million copies behind a hole of one
+ * element.
+ */
 START_TEST(behind_a_small_hole_is_not_a_million_copies)
 {
 	enum { LARGE = 1 << 20 };

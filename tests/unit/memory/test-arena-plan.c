@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Compaction: every small arena, with every choice of pinned blocks, against a search of all ways to move blocks;
- * and what may happen while a plan runs.  TEST_SIZE: units of the small arenas.
+/* Compaction: every small arena, with every choice of pinned blocks, against a search of all
+ * ways to move blocks; and what may happen while a plan runs.  TEST_SIZE: units of the small
+ * arenas.
  */
 
 #include "engine/memory/arena.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Blocks, parameters, pins, the map; and random use beside a plain model that has the bytes.  TEST_SEED,
- * TEST_ROUNDS.  Plans: test-arena-plan; DeepSpeed's own traces, and what is wrong with them: test-arena-deepspeed.
+/* Blocks, parameters, pins, the map; and random use beside a plain model that has the bytes.
+ * TEST_SEED, TEST_ROUNDS.  Plans: test-arena-plan; DeepSpeed's own traces, and what is wrong
+ * with them: test-arena-deepspeed.
  */
 
 #include "engine/memory/arena.h"

@@ -2,7 +2,9 @@
 #ifndef TESTS_UNIT_SWAP_SWAPPED_H
 #define TESTS_UNIT_SWAP_SWAPPED_H
 
-/* A place in a folder of its own, for tests: over each disk, which may fail.  TEST_SEED; TEST_DIR: where (/tmp). */
+/* A place in a folder of its own, for tests: over each disk, which may fail.  TEST_SEED;
+ * TEST_DIR: where (/tmp).
+ */
 
 #include "engine/swap/swapper.h"
 #include "tests/unit/swap/faulty-disk.h"
@@ -31,7 +33,9 @@ struct swapper_state *placed_add(const char *name, uint64_t floats);
 struct swapper_figures placed_figures(void);
 /* All of it, as values of one kind; then published. */
 void placed_fill(struct swapper_state *s, uint32_t value);
-/* Whether elements [first, first + numel) are all that, read by range, of what is current or held. */
+/* Whether elements [first, first + numel) are all that, read by range, of what is current or
+ * held.
+ */
 bool placed_is(struct swapper_state *s, struct swapper_pin *hold, uint64_t first,
 	       uint64_t numel, uint32_t value);
 /* Until it is so; not for ever. */

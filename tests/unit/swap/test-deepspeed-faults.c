@@ -10,8 +10,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* What DeepSpeed's swapper and its asynchronous I/O get wrong, each as a test of what swaps here.  B5 and so on number
- * what was found; the others are faults of the same code without a number.
+/* What DeepSpeed's swapper and its asynchronous I/O get wrong, each as a test of what swaps
+ * here.  B5 and so on number what was found; the others are faults of the same code without a
+ * number.
  */
 
 enum { SLICE_FLOATS = PLACED_SLICE / 4, FLOATS = 3 * SLICE_FLOATS + 17, PARAMS = 40 };
@@ -133,7 +134,9 @@ static void look_anywhere(void)
 		ck_assert_int_eq(swapper_look(place, s, first * 4, n * 4, out), 0);
 }
 
-/* Its documented debug loop alone changes training: unswapped gradients are read once and are gone. */
+/* Its documented debug loop alone changes training: unswapped gradients are read once and are
+ * gone.
+ */
 START_TEST(b5_reading_between_backward_and_step_changes_nothing)
 {
 	if (!placed_open(_i))
@@ -414,8 +417,8 @@ END_TEST
 
 /* ---- without a number ---- */
 
-/* swapped_gradients is never cleared: files of earlier steps are read again; what no piece covers is what that
- * buffer had before.
+/* swapped_gradients is never cleared: files of earlier steps are read again; what no piece
+ * covers is what that buffer had before.
  */
 START_TEST(gradients_of_earlier_steps_are_not_seen)
 {

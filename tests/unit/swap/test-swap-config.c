@@ -92,8 +92,8 @@ START_TEST(without_a_section_our_defaults_hold)
 }
 END_TEST
 
-/* Of DeepSpeed 0.19.8: runtime/swap_tensor/constants.py, runtime/zero/offload_config.py; `ours` where it would do harm, as
- * frag(3) says.
+/* Of DeepSpeed 0.19.8: runtime/swap_tensor/constants.py, runtime/zero/offload_config.py; `ours`
+ * where it would do harm, as frag(3) says.
  */
 static const struct {
 	const char *section, *key, *deepspeed;
@@ -123,7 +123,9 @@ static const struct {
 	{ "offload_param", "pin_memory", "true", false },
 };
 
-/* The section with that key alone, or without any; offload_param with a device of its own, so that others count. */
+/* The section with that key alone, or without any; offload_param with a device of its own, so
+ * that others count.
+ */
 static struct swap_config with_key(int i, bool said)
 {
 	const char *device = !strcmp(defaults[i].section, "offload_param") &&

@@ -452,7 +452,9 @@ static int leave_file(const char *path)
 	return fd;
 }
 
-/* Versions before this one left a file when they were killed, and had it locked while they lived. */
+/* Versions before this one left a file when they were killed, and had it locked while they
+ * lived.
+ */
 START_TEST(what_an_earlier_version_left_goes_and_is_not_read)
 {
 	struct swap_extent *x;

@@ -156,7 +156,9 @@ START_TEST(what_is_being_read_is_not_taken_from_the_reader)
 	faulty_wait_held(1);
 	ck_assert_int_eq(swapper_swap_in(place, s, 0, SWAPPER_WRITE, 20000, &l), 0);
 	ck_assert_int_eq(pthread_create(&thread, NULL, let_go, NULL), 0);
-	/* Its own extent is the only one that could be had, and goes only when its next is there. */
+	/* Its own extent is the only one that could be had, and goes only when its next is
+	 * there.
+	 */
 	ck_assert_int_eq(swapper_swap_out(place, l), -ENOSPC);
 	swapper_return(place, l);
 	pthread_join(thread, NULL);

@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What readers lose, or not, where there is no room, or the disk is silent; and that each wait has an end. */
+/* What readers lose, or not, where there is no room, or the disk is silent; and that each wait
+ * has an end.
+ */
 
 enum { SLICE_FLOATS = PLACED_SLICE / 4, FLOATS = 4 * SLICE_FLOATS };
 

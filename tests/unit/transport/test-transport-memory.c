@@ -16,8 +16,8 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-/* The owner of the memory is a child whose memory has the addresses of ours, and other content; for
- * loop it is this process.
+/* The owner of the memory is a child whose memory has the addresses of ours, and other content;
+ * for loop it is this process.
  */
 enum { DATA = 4 << 20, HOLE = 1 << 20, PAGE = 4096 };
 

@@ -295,7 +295,9 @@ END_TEST
 
 /* ---- a machine that has nothing left ---- */
 
-/* What it has received is counted, and answered with the same; without a word to Check, which needs memory. */
+/* What it has received is counted, and answered with the same; without a word to Check, which
+ * needs memory.
+ */
 static void receive_quietly(void *owner, uint32_t peer, const void *data, size_t size)
 {
 	struct side *s = owner;
@@ -306,7 +308,9 @@ static void receive_quietly(void *owner, uint32_t peer, const void *data, size_t
 		transport_ucx.send(s->t, peer, &part, 1);
 }
 
-/* One message there and one back, however often they must be sent.  -ETIMEDOUT: they never came. */
+/* One message there and one back, however often they must be sent.  -ETIMEDOUT: they never
+ * came.
+ */
 static int exchange(uint32_t peer)
 {
 	static uint8_t block[BLOCK];

@@ -339,7 +339,8 @@ static void hit_back(struct side *s)
 		ck_assert_int_eq(side_send(s, v->peer, s->data, s->size), 0);
 }
 
-/* libzmq's descriptor tells of news once, to whatever call looks first: here it is often send. */
+/* libzmq's descriptor tells of news once, to whatever call looks first: here it is often send.
+ */
 START_TEST(no_wakeup_is_lost_while_both_send)
 {
 	struct volley volley[2] = { { .left = 2000 }, { .left = 2000 } };

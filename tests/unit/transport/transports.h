@@ -2,7 +2,9 @@
 #ifndef TESTS_UNIT_TRANSPORT_TRANSPORTS_H
 #define TESTS_UNIT_TRANSPORT_TRANSPORTS_H
 
-/* Engines' ends of message transports in one process, turned only when their descriptor says so. */
+/* Engines' ends of message transports in one process, turned only when their descriptor says
+ * so.
+ */
 
 #include "engine/transport/transport.h"
 

@@ -6,8 +6,8 @@
 
 #include <sys/wait.h>
 
-/* Whether it can be loaded and use lo; else a line on stderr says why.  Looked at in a process of its own: what is
- * loaded stays loaded.
+/* Whether it can be loaded and use lo; else a line on stderr says why.  Looked at in a process
+ * of its own: what is loaded stays loaded.
  */
 static inline bool ucx_is_there(void)
 {

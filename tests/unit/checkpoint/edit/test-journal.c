@@ -282,7 +282,9 @@ static void check_refused_with_sum(void)
 	check_refused(journal, journal_size);
 }
 
-/* Whatever a field says, with a checksum that is right; what is put into each place is no sane value of any. */
+/* Whatever a field says, with a checksum that is right; what is put into each place is no sane
+ * value of any.
+ */
 START_TEST(hostile_ones_are_refused)
 {
 	const size_t times = JOURNAL_HEADER + 16;

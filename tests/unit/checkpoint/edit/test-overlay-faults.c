@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Overlays where the machine has no memory, or its disk fails, at the n-th call, for each n: an edit is in the log or
- * not at all, and a commit writes all of them or none.
+/* Overlays where the machine has no memory, or its disk fails, at the n-th call, for each n: an
+ * edit is in the log or not at all, and a commit writes all of them or none.
  */
 
 #include "engine/checkpoint/edit/edit.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* The machine has no memory, or its disk fails, at the n-th call, for each n: an edit of a checkpoint is in its files or
- * not at all, one that was interrupted is undone or still there to be undone.
+/* The machine has no memory, or its disk fails, at the n-th call, for each n: an edit of a
+ * checkpoint is in its files or not at all, one that was interrupted is undone or still there
+ * to be undone.
  */
 
 #include "engine/checkpoint/edit/edit.h"

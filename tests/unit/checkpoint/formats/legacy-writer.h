@@ -2,7 +2,8 @@
 #ifndef TESTS_UNIT_CHECKPOINT_FORMATS_LEGACY_WRITER_H
 #define TESTS_UNIT_CHECKPOINT_FORMATS_LEGACY_WRITER_H
 
-/* Files of torch.save in its container before zip, value by value, so that a test can say anything in them:
+/* Files of torch.save in its container before zip, value by value, so that a test can say
+ * anything in them:
  *
  *	legacy_begin(folder, name)
  *	  legacy_dict ...	every value is of what was begun last; in a dict, a key before each

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Checkpoints of torch.distributed.checkpoint, mounted: what tests/oracle/make-dcp.py says is in them, and
- * what is refused.
+/* Checkpoints of torch.distributed.checkpoint, mounted: what tests/oracle/make-dcp.py says is
+ * in them, and what is refused.
  */
 
 #include "tests/find-param.h"

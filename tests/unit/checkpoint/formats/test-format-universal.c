@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* DeepSpeed's universal checkpoints as they may come, beside the genuine ones of tests/data/checkpoints. */
+/* DeepSpeed's universal checkpoints as they may come, beside the genuine ones of
+ * tests/data/checkpoints.
+ */
 
 #include "tests/find-param.h"
 #include "tests/unit/checkpoint/formats/legacy-writer.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* DeepSpeed's checkpoints as they may come, beside the genuine ones of tests/data/checkpoints: what does not
- * fit together, and what is left out.
+/* DeepSpeed's checkpoints as they may come, beside the genuine ones of tests/data/checkpoints:
+ * what does not fit together, and what is left out.
  */
 
 #include "tests/unit/checkpoint/formats/legacy-writer.h"
@@ -19,8 +19,8 @@
 static char dir[] = "/tmp/test-format-zero-XXXXXX";
 static struct mounted m;
 
-/* A group of w (3, 2) and b (2), over two ranks; fp32 is 100, 101 ... on rank 0 and 200 ... on rank 1,
- * exp_avg the same and 500 more.
+/* A group of w (3, 2) and b (2), over two ranks; fp32 is 100, 101 ... on rank 0 and 200 ... on
+ * rank 1, exp_avg the same and 500 more.
  */
 struct run {
 	int64_t stage;      /* 0: BF16_Optimizer */

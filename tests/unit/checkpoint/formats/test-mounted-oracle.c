@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* With TEST_ORACLE=FOLDER, of a folder like that of tests/unit/checkpoint/parse/torch-expect.h: every file and folder of
- * bad/manifest.json, mounted, gets its verdict; each CASE in ds*, a checkpoint of DeepSpeed's, has the
- * values of CASE/oracle/NAME.STATE.npy, and each of dcp/ those of CASE/oracle/FQN.npy.
+/* With TEST_ORACLE=FOLDER, of a folder like that of tests/unit/checkpoint/parse/torch-expect.h:
+ * every file and folder of bad/manifest.json, mounted, gets its verdict; each CASE in ds*, a
+ * checkpoint of DeepSpeed's, has the values of CASE/oracle/NAME.STATE.npy, and each of dcp/
+ * those of CASE/oracle/FQN.npy.
  */
 
 #include "tests/unit/checkpoint/formats/mounted.h"

@@ -2,7 +2,8 @@
 #ifndef TESTS_UNIT_CHECKPOINT_PARSE_ARCHIVE_H
 #define TESTS_UNIT_CHECKPOINT_PARSE_ARCHIVE_H
 
-/* Zip archives as torch writes them, byte by byte, so that a test can then break any of them. */
+/* Zip archives as torch writes them, byte by byte, so that a test can then break any of them.
+ */
 
 #include "engine/checkpoint/parse/blob.h"
 

@@ -2,7 +2,8 @@
 #include <config.h>
 
 /* Files of torch.save: genuine ones of tests/data/checkpoint, and archives made here.  With
- * TEST_ORACLE=FOLDER also the files of a folder like that of tests/unit/checkpoint/parse/torch-expect.h.
+ * TEST_ORACLE=FOLDER also the files of a folder like that of
+ * tests/unit/checkpoint/parse/torch-expect.h.
  */
 
 #include "engine/checkpoint/parse/torchfile.h"

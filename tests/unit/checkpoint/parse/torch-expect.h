@@ -9,8 +9,9 @@
 /* Compares NAME.pt with NAME.expect of the folder; the number of lines compared. */
 int check_expected(const char *folder, const char *name);
 
-/* All of a folder like oracle/: the verdicts of bad/manifest.json and st/manifest.json, and that every
- * other .pt, .metadata and what that names can be read.  Prints what is wrong; how much that is.
+/* All of a folder like oracle/: the verdicts of bad/manifest.json and st/manifest.json, and
+ * that every other .pt, .metadata and what that names can be read.  Prints what is wrong; how
+ * much that is.
  */
 int check_oracle(const char *folder);
 
