@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What pages and comments name is there: files and functions in docs/, files in comments, messages in wire.h.
+# Lines are at most 96 columns wide, comments too; each header begins by saying what its module is.
+# tests/lint/words-todo lists files that do not hold to the last two rules yet.
+set -eu
+cd "${top_srcdir:-.}"
+bad=0
+
+if [ -e .git ]; then git ls-files; else find . -type f ! -path './build/*' | sed 's:^\./::'; fi >"$TMPDIR/files"
+grep '^\(engine\|fs\|mount-helpers\|tests\|docs/examples\)/.*\.[ch]$' "$TMPDIR/files" >"$TMPDIR/sources"
+there() { # there NAME: a file of that name, in any folder; * stands for characters of one name
+	grep -q "\(^\|/\)$(printf '%s' "$1" | sed 's/[.]/\\./g; s/\*/[^\/]*/g')\$" "$TMPDIR/files"
+}
+
+# `path/file.c`, `file*.c` and `some_function` of the pages that describe the code; comments do not count as code.
+{
+	grep -hv '^[	 ]*\(/\*\|\*\)' $(cat "$TMPDIR/sources")
+	cat $(grep '\.\(am\|sh\)$' "$TMPDIR/files")
+} | grep -o '[A-Za-z_][A-Za-z0-9_]*' | sort -u >"$TMPDIR/words"
+for page in $(ls docs/*.md | grep -v "deepspeed\|performance") engine/README.md README.md HACKING.md; do
+	grep -o '`[^`]*`' "$page" | tr -d '`' | sort -u >"$TMPDIR/named"
+	grep '^[a-zA-Z0-9_/*-][a-zA-Z0-9_/*.-]*\.\([ch]\|am\|sh\|py\)$' "$TMPDIR/named" |
+		grep -v 'NAME\|FOLDER\|^x\.\|test-x' | while read -r name; do
+		there "$name" || echo "$page names $name"
+	done
+	grep '^[a-z][a-z0-9]*_[a-z0-9_]*$' "$TMPDIR/named" | while read -r name; do
+		grep -qx "$name" "$TMPDIR/words" || echo "$page names $name"
+	done
+done >"$TMPDIR/absent"
+# Files in comments of C.
+grep -v '^tests/' "$TMPDIR/sources" | xargs grep -n '\.[ch]\>' | grep -v ':#[ ]*include' |
+	sed -n 's/^\([^:]*:[0-9]*\):.*[^A-Za-z0-9_/.<-]\([a-z][a-z0-9/-]*[a-z0-9]\.[ch]\)\([^A-Za-z0-9_>(].*\)\?$/\1 \2/p' |
+	while read -r at name; do
+		there "$name" || echo "$at names $name"
+	done >>"$TMPDIR/absent"
+[ ! -s "$TMPDIR/absent" ] || { cat "$TMPDIR/absent"; bad=1; }
+
+# Messages in the chart of wire.h: "x -> r NAME", "-> NAME", "NAME ->", "NAME*", "NAME{".
+wire=engine/catalog/wire.h
+sed -n 's/^	WIRE_\([A-Z_]*\)\( = [0-9]*\)\?,$/\1/p' "$wire" | sort -u >"$TMPDIR/types"
+sed -n '/^\/\* Messages/,/^ \*\//p' "$wire" | grep -o '[A-Z][A-Z_]*[A-Z]' | sort -u >"$TMPDIR/charted"
+[ -s "$TMPDIR/types" ] && [ -s "$TMPDIR/charted" ] || { echo "$wire: no messages, or no chart of them"; bad=1; }
+comm -13 "$TMPDIR/types" "$TMPDIR/charted" >"$TMPDIR/unknown"
+[ ! -s "$TMPDIR/unknown" ] || { sed "s:^:$wire has no message :" "$TMPDIR/unknown"; bad=1; }
+
+# Width, with tabs of 8; the first comment of a header.
+touch "$TMPDIR/todo"
+[ ! -f tests/lint/words-todo ] || cp tests/lint/words-todo "$TMPDIR/todo"
+for f in $(grep -vxFf "$TMPDIR/todo" "$TMPDIR/sources"); do
+	expand -t 8 "$f" | awk -v f="$f" 'length($0) > 96 { print f ":" NR ": wider than 96 columns"; bad = 1 }
+		END { exit bad }' || bad=1
+	case $f in
+	tests/* | *.c) ;;
+	*) sed -n '2,$p' "$f" | grep -v '^$\|^#' | head -n 1 | grep -q '^/\*' ||
+		{ echo "$f: does not begin with what it is"; bad=1; } ;;
+	esac
+done
+exit $bad
