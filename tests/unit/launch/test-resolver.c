@@ -135,9 +135,9 @@ END_TEST
 
 enum { LINES = 16 };
 
-/* Runs rank 1, each turn of which is late enough for another try, until the name server has been
- * asked so many questions.  Returns how many lines of its log name the master; no two of them
- * are the same.
+/* Runs rank 1, each turn of which is late enough for another try, until the name server has
+ * been asked so many questions.  Returns how many lines of its log name the master; no two of
+ * them are the same.
  */
 static unsigned lines_about(const char *master, unsigned questions)
 {
