@@ -31,23 +31,23 @@ struct fs {
 	void *ready_arg;
 };
 
-struct draft; /* draft.h: what was written through one open file */
+struct write_buffer; /* write-buffer.h: what was written through one open file */
 
 struct handle {
 	struct fs *fs;
 	struct handle *next, **link; /* of fs->handles, under its lock; link NULL: not in it */
 	struct node node;
-	struct engine_file *file; /* states; NULL: text has all */
-	uint64_t bytes;           /* of the engine's file */
-	char *text;               /* texts, hypers; .npy: the header; else NULL */
-	uint64_t length;          /* of text */
-	_Atomic unsigned refs;    /* RELEASE's, and one of each request */
-	struct draft *draft;      /* NULL: opened for reading */
-	_Atomic pid_t opener;     /* thread in open(2); -1: that has returned, a write came */
-	_Atomic bool truncated;   /* by O_TRUNC; the draft takes it from here */
-	pthread_mutex_t lock;     /* of newer */
-	struct handle *newer;     /* read in its stead, since a commit; else NULL */
-	_Atomic bool behind;      /* a commit was made: the next read opens newer anew */
+	struct engine_file *file;          /* states; NULL: text has all */
+	uint64_t bytes;                    /* of the engine's file */
+	char *text;                        /* texts, hypers; .npy: the header; else NULL */
+	uint64_t length;                   /* of text */
+	_Atomic unsigned refs;             /* RELEASE's, and one of each request */
+	struct write_buffer *write_buffer; /* NULL: opened for reading */
+	_Atomic pid_t opener;   /* thread in open(2); -1: that has returned, a write came */
+	_Atomic bool truncated; /* by O_TRUNC; the write buffer takes it from here */
+	pthread_mutex_t lock;   /* of newer */
+	struct handle *newer;   /* read in its stead, since a commit; else NULL */
+	_Atomic bool behind;    /* a commit was made: the next read opens newer anew */
 	struct engine_events *events; /* NODE_EVENTS, else NULL */
 	_Atomic uint64_t held;        /* the freeze that ends with it; 0: none */
 	struct poll poll;             /* where poll_can(node) */

@@ -5,7 +5,7 @@
 
 #include "fs/state.h"
 #include "fs/text.h"
-#include "fs/draft.h"
+#include "fs/write-buffer.h"
 #include "fs/freeze.h"
 #include "fs/xattr.h"
 
@@ -136,8 +136,8 @@ static int set_size(fuse_req_t req, struct node n, const struct call *c)
 	uint64_t size = (uint64_t)c->attr->st_size;
 	int rc;
 
-	if (c->file && handle_of(c->file)->draft)
-		return draft_truncate(handle_of(c->file), size);
+	if (c->file && handle_of(c->file)->write_buffer)
+		return write_buffer_truncate(handle_of(c->file), size);
 	rc = truncate_path(fs_of(req), n, size);
 	if (!rc && !size)
 		state_truncated(fs_of(req), n, fuse_req_ctx(req)->pid);
@@ -338,7 +338,7 @@ static int open_file(fuse_req_t req, const struct call *c)
 	fi->keep_cache = !fs->writable && h->file && h->node.kind != NODE_HYPER &&
 			 tree_is_still(&fs->tree, n);
 	fi->direct_io = !fi->keep_cache;
-	fi->noflush = !h->draft;
+	fi->noflush = !h->write_buffer;
 	fi->nonseekable = h->events != NULL;
 	/* The caller has gone: there will be no release. */
 	if (fuse_reply_open(req, fi) == -ENOENT)
@@ -380,7 +380,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 		freeze_write(h, req, buf, size);
 		return;
 	}
-	n = h->draft ? draft_write(h, buf, size, (uint64_t)offset) : -EBADF;
+	n = h->write_buffer ? write_buffer_write(h, buf, size, (uint64_t)offset) : -EBADF;
 	if (n < 0)
 		fuse_reply_err(req, (int)-n);
 	else
@@ -389,16 +389,16 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	if (handle_of(fi)->draft)
-		draft_flush(handle_of(fi), req, false);
+	if (handle_of(fi)->write_buffer)
+		write_buffer_flush(handle_of(fi), req, false);
 	else
 		fuse_reply_err(req, 0);
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	if (handle_of(fi)->draft)
-		draft_flush(handle_of(fi), req, true);
+	if (handle_of(fi)->write_buffer)
+		write_buffer_flush(handle_of(fi), req, true);
 	else
 		fuse_reply_err(req, 0);
 }

@@ -20,7 +20,7 @@
  * Locks of fs/, in the order in which they are taken:
  *	libfuse's of a request, while its interrupt function runs
  *	handle->lock, while a newer handle is opened or closed
- *	draft->lock; polls->lock; that of hypers
+ *	write_buffer->lock; polls->lock; that of hypers
  *	those of requests, patient, fs, staging_pool and tree, none with another
  *	the engine's, at any call of it
  * None is held where a request is replied to, nor where the engine calls a done.

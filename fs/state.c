@@ -4,7 +4,7 @@
 #include "fs/state.h"
 
 #include "engine/base/log.h"
-#include "fs/draft.h"
+#include "fs/write-buffer.h"
 #include "fs/follow.h"
 #include "fs/freeze.h"
 #include "fs/hyper.h"
@@ -169,7 +169,7 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	h->poll.text = n.slot;
 	rc = open_content(h);
 	if (!rc && (flags & O_ACCMODE) != O_RDONLY && !node_is_freeze(n))
-		rc = draft_new(h);
+		rc = write_buffer_new(h);
 	if (rc) {
 		state_close(h);
 		return rc;
@@ -220,7 +220,7 @@ void state_close(struct handle *h)
 		state_close(h->newer);
 	poll_close(&h->fs->polls, &h->poll);
 	engine_events_close(h->events);
-	draft_free(h);
+	write_buffer_free(h);
 	freeze_close(h);
 	if (h->file)
 		engine_file_close(h->file);
@@ -257,7 +257,7 @@ int64_t state_text_size(struct fs *fs, struct node n)
 
 /* ---- reading ---- */
 
-static void reply_drafted(struct request *r, const void *data, size_t size)
+static void reply_overlaid(struct request *r, const void *data, size_t size)
 {
 	struct handle *h = r->handle;
 	char *copy = malloc(size);
@@ -267,7 +267,7 @@ static void reply_drafted(struct request *r, const void *data, size_t size)
 		return;
 	}
 	memcpy(copy, data, size);
-	draft_overlay(h, r->read.offset, copy, size);
+	write_buffer_overlay(h, r->read.offset, copy, size);
 	fuse_reply_buf(r->req, copy, size);
 	free(copy);
 }
@@ -291,8 +291,8 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 		fuse_reply_err(r->req, request_error(result));
 	else if (r->head)
 		reply_with_header(r, data, (size_t)result);
-	else if (h->draft && draft_is_dirty(h))
-		reply_drafted(r, data, (size_t)result);
+	else if (h->write_buffer && write_buffer_is_dirty(h))
+		reply_overlaid(r, data, (size_t)result);
 	else
 		fuse_reply_buf(r->req, data, (size_t)result);
 	request_put(r);
@@ -374,10 +374,10 @@ static void read_changing(struct handle *h, fuse_req_t req, size_t size, uint64_
 	fuse_reply_buf(req, text, size);
 }
 
-static void read_hyper_draft(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
+static void read_written_hyper(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
 {
 	char text[HYPER_TEXT_MAX];
-	size_t length = draft_text(h, text, sizeof(text));
+	size_t length = write_buffer_text(h, text, sizeof(text));
 
 	offset = u64_min(offset, length);
 	fuse_reply_buf(req, text + offset, u64_min(size, length - offset));
@@ -396,8 +396,8 @@ int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, i
 		read_changing(h, req, size, offset);
 		return 0;
 	}
-	if (h->draft && h->node.kind == NODE_HYPER) {
-		read_hyper_draft(h, req, size, offset);
+	if (h->write_buffer && h->node.kind == NODE_HYPER) {
+		read_written_hyper(h, req, size, offset);
 		return 0;
 	}
 	offset = u64_min(offset, total);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "fs/draft.h"
+#include "fs/write-buffer.h"
 
 #include "engine/base/log.h"
 #include "fs/hyper.h"
@@ -12,12 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
-struct waiter {
-	struct waiter *next;
+struct pending_flush {
+	struct pending_flush *next;
 	fuse_req_t req;
 };
 
-struct draft {
+struct write_buffer {
 	pthread_mutex_t lock;   /* of all below */
 	struct staging staging; /* states */
 	char text[HYPER_TEXT_MAX];
@@ -30,7 +30,7 @@ struct draft {
 	int failed;       /* errno of the last commit */
 	double value;
 	struct engine_extent *extents; /* while committing */
-	struct waiter *waiters;        /* flushes that came meanwhile */
+	struct pending_flush *waiters; /* flushes that came meanwhile */
 };
 
 static bool is_hyper(const struct handle *h)
@@ -38,9 +38,9 @@ static bool is_hyper(const struct handle *h)
 	return h->node.kind == NODE_HYPER;
 }
 
-int draft_new(struct handle *h)
+int write_buffer_new(struct handle *h)
 {
-	struct draft *d = calloc(1, sizeof(*d));
+	struct write_buffer *d = calloc(1, sizeof(*d));
 
 	if (!d)
 		return -ENOMEM;
@@ -50,39 +50,39 @@ int draft_new(struct handle *h)
 		d->length = h->length;
 		memcpy(d->text, h->text, d->length);
 	}
-	h->draft = d;
+	h->write_buffer = d;
 	return 0;
 }
 
 static bool dirty(const struct handle *h)
 {
-	return is_hyper(h) ? h->draft->touched : h->draft->staging.covered;
+	return is_hyper(h) ? h->write_buffer->touched : h->write_buffer->staging.covered;
 }
 
 /* Takes the lock.  Who comes here has the open file: its open(2) has returned. */
 static void enter(struct handle *h)
 {
-	pthread_mutex_lock(&h->draft->lock);
+	pthread_mutex_lock(&h->write_buffer->lock);
 	atomic_store(&h->opener, -1);
 	if (!atomic_exchange(&h->truncated, false) || dirty(h))
 		return;
-	h->draft->length = 0;
-	h->draft->truncated = true;
+	h->write_buffer->length = 0;
+	h->write_buffer->truncated = true;
 }
 
 static void leave(struct handle *h)
 {
-	pthread_mutex_unlock(&h->draft->lock);
+	pthread_mutex_unlock(&h->write_buffer->lock);
 }
 
 static uint64_t staged(const struct handle *h)
 {
-	return is_hyper(h) ? h->draft->length : h->draft->staging.covered;
+	return is_hyper(h) ? h->write_buffer->length : h->write_buffer->staging.covered;
 }
 
 static void log_dropped(struct handle *h)
 {
-	int error = h->draft->failed;
+	int error = h->write_buffer->failed;
 	char path[TREE_PATH_MAX];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
@@ -98,9 +98,9 @@ static void log_committed(struct handle *h)
 	log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
 }
 
-void draft_free(struct handle *h)
+void write_buffer_free(struct handle *h)
 {
-	struct draft *d = h->draft;
+	struct write_buffer *d = h->write_buffer;
 
 	if (!d)
 		return;
@@ -123,7 +123,7 @@ static void log_refused(struct handle *h, const char *why)
 static int parse(struct handle *h, double *value)
 {
 	char why[64] = "what was written is refused: no number";
-	int rc = hyper_parse(h->draft->text, h->draft->length, value);
+	int rc = hyper_parse(h->write_buffer->text, h->write_buffer->length, value);
 
 	if (!rc && isfinite(*value))
 		return 0;
@@ -136,7 +136,7 @@ static int parse(struct handle *h, double *value)
 /* The first write over the text that is there, of a part of it: "9" over "0.0031" would be
  * 9.0031.
  */
-static bool is_patch(const struct draft *d, size_t size, uint64_t offset)
+static bool is_patch(const struct write_buffer *d, size_t size, uint64_t offset)
 {
 	return !d->touched && d->length && (offset || size < d->length);
 }
@@ -144,7 +144,7 @@ static bool is_patch(const struct draft *d, size_t size, uint64_t offset)
 /* A line that is no number is refused at once: shells do not look at what close says. */
 static int take_text(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
-	struct draft *d = h->draft;
+	struct write_buffer *d = h->write_buffer;
 	double value;
 
 	if (is_patch(d, size, offset)) {
@@ -161,7 +161,7 @@ static int take_text(struct handle *h, const void *data, size_t size, uint64_t o
 
 static int64_t take(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
-	struct draft *d = h->draft;
+	struct write_buffer *d = h->write_buffer;
 	uint64_t end = is_hyper(h) ? HYPER_TEXT_MAX : h->bytes;
 	size_t n;
 	int rc;
@@ -181,9 +181,9 @@ static int64_t take(struct handle *h, const void *data, size_t size, uint64_t of
 	return rc ? rc : (int64_t)n;
 }
 
-int64_t draft_write(struct handle *h, const void *data, size_t size, uint64_t offset)
+int64_t write_buffer_write(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
-	struct draft *d = h->draft;
+	struct write_buffer *d = h->write_buffer;
 	int64_t rc;
 
 	enter(h);
@@ -198,7 +198,7 @@ int64_t draft_write(struct handle *h, const void *data, size_t size, uint64_t of
 
 static void forget(struct handle *h)
 {
-	struct draft *d = h->draft;
+	struct write_buffer *d = h->write_buffer;
 
 	staging_fini(&d->staging);
 	d->touched = false;
@@ -206,9 +206,9 @@ static void forget(struct handle *h)
 	d->refused = 0;
 }
 
-int draft_truncate(struct handle *h, uint64_t size)
+int write_buffer_truncate(struct handle *h, uint64_t size)
 {
-	struct draft *d = h->draft;
+	struct write_buffer *d = h->write_buffer;
 	int rc = 0;
 
 	enter(h);
@@ -227,7 +227,7 @@ int draft_truncate(struct handle *h, uint64_t size)
 	return rc;
 }
 
-bool draft_is_dirty(struct handle *h)
+bool write_buffer_is_dirty(struct handle *h)
 {
 	bool is;
 
@@ -237,30 +237,30 @@ bool draft_is_dirty(struct handle *h)
 	return is;
 }
 
-void draft_overlay(struct handle *h, uint64_t offset, void *out, size_t size)
+void write_buffer_overlay(struct handle *h, uint64_t offset, void *out, size_t size)
 {
 	enter(h);
-	staging_overlay(&h->draft->staging, offset, out, size);
+	staging_overlay(&h->write_buffer->staging, offset, out, size);
 	leave(h);
 }
 
-size_t draft_text(struct handle *h, char *out, size_t size)
+size_t write_buffer_text(struct handle *h, char *out, size_t size)
 {
 	size_t n;
 
 	enter(h);
-	n = u64_min(size, h->draft->length);
-	memcpy(out, h->draft->text, n);
+	n = u64_min(size, h->write_buffer->length);
+	memcpy(out, h->write_buffer->text, n);
 	leave(h);
 	return n;
 }
 
 /* ---- committing ---- */
 
-static void reply_waiters(struct waiter *w, int error)
+static void reply_waiters(struct pending_flush *w, int error)
 {
 	while (w) {
-		struct waiter *next = w->next;
+		struct pending_flush *next = w->next;
 
 		fuse_reply_err(w->req, error);
 		free(w);
@@ -272,9 +272,9 @@ static void committed(struct engine_write *write, int result)
 {
 	struct request *r = write->owner;
 	struct handle *h = r->handle;
-	struct draft *d = h->draft;
+	struct write_buffer *d = h->write_buffer;
 	int error = request_error(result);
-	struct waiter *waiters;
+	struct pending_flush *waiters;
 
 	request_done(r);
 	pthread_mutex_lock(&d->lock);
@@ -300,7 +300,7 @@ static void committed(struct engine_write *write, int result)
 /* What is to be sent; -EINVAL: the text is no number that may be; -ENOMEM. */
 static int64_t extents(struct handle *h)
 {
-	struct draft *d = h->draft;
+	struct write_buffer *d = h->write_buffer;
 	int rc;
 
 	if (!is_hyper(h))
@@ -318,7 +318,7 @@ static int64_t extents(struct handle *h)
 /* 1: *out is to be given to the engine; 0: nothing to do; -errno. */
 static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **out)
 {
-	struct draft *d = h->draft;
+	struct write_buffer *d = h->write_buffer;
 	struct request *r;
 	int64_t n;
 
@@ -351,24 +351,25 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 	return 1;
 }
 
-static int wait_for(struct draft *d, fuse_req_t req)
+static int wait_for(struct write_buffer *d, fuse_req_t req)
 {
-	struct waiter *w = malloc(sizeof(*w));
+	struct pending_flush *w = malloc(sizeof(*w));
 
 	if (!w)
 		return -ENOMEM;
-	*w = (struct waiter){ d->waiters, req };
+	*w = (struct pending_flush){ d->waiters, req };
 	d->waiters = w;
 	return 1;
 }
 
-void draft_flush(struct handle *h, fuse_req_t req, bool fsync)
+void write_buffer_flush(struct handle *h, fuse_req_t req, bool fsync)
 {
 	struct request *r = NULL;
 	int rc;
 
 	enter(h);
-	rc = h->draft->committing ? wait_for(h->draft, req) : begin(h, req, fsync, &r);
+	rc = h->write_buffer->committing ? wait_for(h->write_buffer, req)
+					 : begin(h, req, fsync, &r);
 	leave(h);
 	if (rc <= 0) {
 		fuse_reply_err(req, -rc);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef FS_DRAFT_H
-#define FS_DRAFT_H
+#ifndef FS_WRITE_BUFFER_H
+#define FS_WRITE_BUFFER_H
 
 /* What is written through one open file: staged, and committed once, when the file is flushed.
  *
@@ -18,25 +18,25 @@
 #include "fs/handle.h"
 
 /* For a state of h->bytes, or a hyper (h->text).  -ENOMEM. */
-int draft_new(struct handle *h);
-void draft_free(struct handle *h);
+int write_buffer_new(struct handle *h);
+void write_buffer_free(struct handle *h);
 
 /* Takes size bytes at offset, or as many as lie before the end.  Returns how many; -EFBIG: none
  * do; -ENOSPC: over stage_mem; -EBUSY: being committed.
  */
-int64_t draft_write(struct handle *h, const void *data, size_t size, uint64_t offset);
+int64_t write_buffer_write(struct handle *h, const void *data, size_t size, uint64_t offset);
 
 /* As O_TRUNC when size is 0; nothing when it is the file's; else -EINVAL. */
-int draft_truncate(struct handle *h, uint64_t size);
+int write_buffer_truncate(struct handle *h, uint64_t size);
 
 /* Replies to a FLUSH or FSYNC, now or when the engine has applied it. */
-void draft_flush(struct handle *h, fuse_req_t req, bool fsync);
+void write_buffer_flush(struct handle *h, fuse_req_t req, bool fsync);
 
-/* Any bytes staged?  Then reads go through draft_overlay, of states alone. */
-bool draft_is_dirty(struct handle *h);
-void draft_overlay(struct handle *h, uint64_t offset, void *out, size_t size);
+/* Any bytes staged?  Then reads go through write_buffer_overlay, of states alone. */
+bool write_buffer_is_dirty(struct handle *h);
+void write_buffer_overlay(struct handle *h, uint64_t offset, void *out, size_t size);
 
 /* The hyper's text as written so far, at most size of it.  Returns its length. */
-size_t draft_text(struct handle *h, char *out, size_t size);
+size_t write_buffer_text(struct handle *h, char *out, size_t size);
 
 #endif
