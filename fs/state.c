@@ -5,7 +5,7 @@
 
 #include "engine/base/log.h"
 #include "fs/write-buffer.h"
-#include "fs/follow.h"
+#include "fs/event-reader.h"
 #include "fs/freeze.h"
 #include "fs/hyper.h"
 #include "fs/text.h"
@@ -389,7 +389,7 @@ int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, i
 	size_t head;
 
 	if (h->events) {
-		follow_read(h, req, size, flags);
+		event_reader_read(h, req, size, flags);
 		return 0;
 	}
 	if (poll_can(h->node)) {

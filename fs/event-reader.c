@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "fs/follow.h"
+#include "fs/event-reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -69,7 +69,7 @@ static void wait_for_some(struct handle *h, fuse_req_t req, size_t size, uint64_
 	request_submitted(r);
 }
 
-void follow_read(struct handle *h, fuse_req_t req, size_t size, int flags)
+void event_reader_read(struct handle *h, fuse_req_t req, size_t size, int flags)
 {
 	uint64_t seen = engine_changes(h->fs->engine);
 	char text[AT_ONCE_MAX];
