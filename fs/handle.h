@@ -6,7 +6,7 @@
 
 #include "fs/hypers.h"
 #include "fs/npy.h"
-#include "fs/patient.h"
+#include "fs/deferred.h"
 #include "fs/poll.h"
 #include "fs/request.h"
 #include "fs/staging.h"
@@ -18,7 +18,7 @@ struct fs {
 	struct engine *engine;
 	struct tree tree;
 	struct requests requests;
-	struct patient patient;
+	struct deferred deferred;
 	struct hypers hypers;
 	struct polls polls;
 	struct staging_pool pool;

@@ -18,9 +18,9 @@ struct hyper_read {
 	double value;
 };
 
-void hypers_init(struct hypers *all, struct patient *patient)
+void hypers_init(struct hypers *all, struct deferred *deferred)
 {
-	*all = (struct hypers){ .patient = patient };
+	*all = (struct hypers){ .deferred = deferred };
 	pthread_mutex_init(&all->lock, NULL);
 	pthread_cond_init(&all->changed, NULL);
 }
@@ -54,7 +54,7 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 		memcpy(&r->value, data, sizeof(r->value));
 	r->over = true;
 	if (!all->stop)
-		patient_wake(all->patient);
+		deferred_wake(all->deferred);
 	pthread_cond_broadcast(&all->changed);
 	pthread_mutex_unlock(&all->lock);
 }
@@ -73,7 +73,7 @@ static struct hyper_read *find(struct hypers *all, const struct engine_address *
 /* With the lock, which is let go meanwhile. */
 static int begin(struct hypers *all, const struct engine_address *address)
 {
-	struct engine *e = all->patient->engine;
+	struct engine *e = all->deferred->engine;
 	struct hyper_read *r = calloc(1, sizeof(*r));
 	uint64_t bytes;
 	int rc = r ? engine_file_open(e, address, &r->file, &bytes) : -ENOMEM;
@@ -153,7 +153,7 @@ static void cancel(struct hypers *all, struct hyper_read *r)
 {
 	all->cancelling = r;
 	pthread_mutex_unlock(&all->lock);
-	engine_read_cancel(all->patient->engine, &r->read);
+	engine_read_cancel(all->deferred->engine, &r->read);
 	pthread_mutex_lock(&all->lock);
 	all->cancelling = NULL;
 	pthread_cond_broadcast(&all->changed);

@@ -3,15 +3,15 @@
 #define FS_HYPERS_H
 
 /* Values of hyper-parameters that handlers need, and for which none of them waits: each try of
- * a patient_call asks, and the one after the value has come takes it.
+ * a deferred_run asks, and the one after the value has come takes it.
  */
 
-#include "fs/patient.h"
+#include "fs/deferred.h"
 
 struct hyper_read;
 
 struct hypers {
-	struct patient *patient; /* of those who ask */
+	struct deferred *deferred; /* of those who ask */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct hyper_read *reads; /* at most one of each hyper-parameter */
@@ -19,8 +19,8 @@ struct hypers {
 	bool stop;
 };
 
-void hypers_init(struct hypers *all, struct patient *patient);
-/* Nobody is told any more that one has come: patient_fini may follow, then hypers_fini. */
+void hypers_init(struct hypers *all, struct deferred *deferred);
+/* Nobody is told any more that one has come: deferred_fini may follow, then hypers_fini. */
 void hypers_stop(struct hypers *all);
 void hypers_fini(struct hypers *all);
 

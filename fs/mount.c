@@ -219,12 +219,12 @@ static int serve(struct mount *m)
 		return -ENOMEM;
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	fuse_loop_cfg_set_max_threads(config, cpus > 2 ? (unsigned)cpus : 2);
-	rc = patient_init(&m->fs.patient, m->fs.engine, m->options->timeout_ms);
+	rc = deferred_init(&m->fs.deferred, m->fs.engine, m->options->timeout_ms);
 	if (!rc) {
-		hypers_init(&m->fs.hypers, &m->fs.patient);
+		hypers_init(&m->fs.hypers, &m->fs.deferred);
 		rc = fuse_session_loop_mt(m->session, config);
 		hypers_stop(&m->fs.hypers);
-		patient_fini(&m->fs.patient);
+		deferred_fini(&m->fs.deferred);
 		hypers_fini(&m->fs.hypers);
 	}
 	fuse_loop_cfg_destroy(config);

@@ -20,9 +20,9 @@ static struct fs *fs_of(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
-static void call(fuse_req_t req, struct call c)
+static void call(fuse_req_t req, struct deferred_call c)
 {
-	patient_call(&fs_of(req)->patient, req, &c);
+	deferred_run(&fs_of(req)->deferred, req, &c);
 }
 
 /* Settings as measured.  With FUSE_CAP_ATOMIC_O_TRUNC the kernel itself takes open(2) with
@@ -75,7 +75,7 @@ static int fill(struct fs *fs, const struct tree_entry *entry, struct fuse_entry
 	return attr(fs, entry->node, entry->has_state ? &entry->state : NULL, &e->attr);
 }
 
-static int lookup(fuse_req_t req, const struct call *c)
+static int lookup(fuse_req_t req, const struct deferred_call *c)
 {
 	struct fs *fs = fs_of(req);
 	struct fuse_entry_param e;
@@ -94,10 +94,10 @@ static int lookup(fuse_req_t req, const struct call *c)
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	call(req, (struct call){ .run = lookup, .ino = parent, .name = name });
+	call(req, (struct deferred_call){ .run = lookup, .ino = parent, .name = name });
 }
 
-static int getattr(fuse_req_t req, const struct call *c)
+static int getattr(fuse_req_t req, const struct deferred_call *c)
 {
 	struct stat st;
 	struct node n;
@@ -112,7 +112,7 @@ static int getattr(fuse_req_t req, const struct call *c)
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	call(req, (struct call){ .run = getattr, .ino = ino });
+	call(req, (struct deferred_call){ .run = getattr, .ino = ino });
 }
 
 /* Without an open file there is nothing that could be written after it: `truncate(path, 0)`
@@ -131,7 +131,7 @@ static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 /* open(2) with O_TRUNC: the kernel sends OPEN without it and then, before open(2) returns,
  * this, without the open file, as of truncate(2).
  */
-static int set_size(fuse_req_t req, struct node n, const struct call *c)
+static int set_size(fuse_req_t req, struct node n, const struct deferred_call *c)
 {
 	uint64_t size = (uint64_t)c->attr->st_size;
 	int rc;
@@ -154,7 +154,7 @@ static bool changes_owner_or_mode(const struct stat *to, int to_set, const struc
 }
 
 /* Whatever is set, the attributes stay what they are. */
-static int setattr(fuse_req_t req, const struct call *c)
+static int setattr(fuse_req_t req, const struct deferred_call *c)
 {
 	struct fs *fs = fs_of(req);
 	struct stat now;
@@ -176,7 +176,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
 		       struct fuse_file_info *fi)
 {
 	call(req,
-	     (struct call){
+	     (struct deferred_call){
 		     .run = setattr, .ino = ino, .attr = st, .to_set = to_set, .file = fi });
 }
 
@@ -269,7 +269,7 @@ static bool list_plus(struct listing *l, const struct tree_entry *entry, uint64_
 }
 
 /* An error is said where there is nothing else to say: what comes before it is listed. */
-static int list(fuse_req_t req, const struct call *c,
+static int list(fuse_req_t req, const struct deferred_call *c,
 		bool (*put)(struct listing *l, const struct tree_entry *entry, uint64_t next))
 {
 	struct listing l = { .req = req, .fs = fs_of(req), .size = c->size };
@@ -296,7 +296,7 @@ static int list(fuse_req_t req, const struct call *c,
 	return rc;
 }
 
-static int readdir(fuse_req_t req, const struct call *c)
+static int readdir(fuse_req_t req, const struct deferred_call *c)
 {
 	return list(req, c, list_plain);
 }
@@ -304,10 +304,11 @@ static int readdir(fuse_req_t req, const struct call *c)
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 		       struct fuse_file_info *fi)
 {
-	call(req, (struct call){ .run = readdir, .ino = ino, .size = size, .offset = offset });
+	call(req, (struct deferred_call){
+			  .run = readdir, .ino = ino, .size = size, .offset = offset });
 }
 
-static int readdirplus(fuse_req_t req, const struct call *c)
+static int readdirplus(fuse_req_t req, const struct deferred_call *c)
 {
 	return list(req, c, list_plus);
 }
@@ -315,13 +316,13 @@ static int readdirplus(fuse_req_t req, const struct call *c)
 static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 			   struct fuse_file_info *fi)
 {
-	call(req,
-	     (struct call){ .run = readdirplus, .ino = ino, .size = size, .offset = offset });
+	call(req, (struct deferred_call){
+			  .run = readdirplus, .ino = ino, .size = size, .offset = offset });
 }
 
 /* ---- files ---- */
 
-static int open_file(fuse_req_t req, const struct call *c)
+static int open_file(fuse_req_t req, const struct deferred_call *c)
 {
 	struct fuse_file_info *fi = c->file;
 	struct fs *fs = fs_of(req);
@@ -348,7 +349,7 @@ static int open_file(fuse_req_t req, const struct call *c)
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	call(req, (struct call){ .run = open_file, .ino = ino, .file = fi });
+	call(req, (struct deferred_call){ .run = open_file, .ino = ino, .file = fi });
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -357,7 +358,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_err(req, 0);
 }
 
-static int read_file(fuse_req_t req, const struct call *c)
+static int read_file(fuse_req_t req, const struct deferred_call *c)
 {
 	return state_read(handle_of(c->file), req, c->size, (uint64_t)c->offset,
 			  c->file->flags);
@@ -366,8 +367,8 @@ static int read_file(fuse_req_t req, const struct call *c)
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 		    struct fuse_file_info *fi)
 {
-	call(req,
-	     (struct call){ .run = read_file, .size = size, .offset = offset, .file = fi });
+	call(req, (struct deferred_call){
+			  .run = read_file, .size = size, .offset = offset, .file = fi });
 }
 
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
@@ -452,7 +453,7 @@ static int reply_value(fuse_req_t req, const char *value, int64_t length, size_t
 	return 0;
 }
 
-static int getxattr(fuse_req_t req, const struct call *c)
+static int getxattr(fuse_req_t req, const struct deferred_call *c)
 {
 	struct tree *t = &fs_of(req)->tree;
 	CLEANUP(free) char *value = NULL;
@@ -466,10 +467,11 @@ static int getxattr(fuse_req_t req, const struct call *c)
 
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
-	call(req, (struct call){ .run = getxattr, .ino = ino, .name = name, .size = size });
+	call(req,
+	     (struct deferred_call){ .run = getxattr, .ino = ino, .name = name, .size = size });
 }
 
-static int listxattr(fuse_req_t req, const struct call *c)
+static int listxattr(fuse_req_t req, const struct deferred_call *c)
 {
 	struct tree *t = &fs_of(req)->tree;
 	CLEANUP(free) char *names = NULL;
@@ -483,7 +485,7 @@ static int listxattr(fuse_req_t req, const struct call *c)
 
 static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	call(req, (struct call){ .run = listxattr, .ino = ino, .size = size });
+	call(req, (struct deferred_call){ .run = listxattr, .ino = ino, .size = size });
 }
 
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,

@@ -2,17 +2,17 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
-#include "fs/patient.h"
+#include "fs/deferred.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
-struct waiting { /* a request, and copies of what its handler was given */
-	struct waiting *next;
+struct deferred_request { /* a request, and copies of what its handler was given */
+	struct deferred_request *next;
 	fuse_req_t req;
-	struct call call;
+	struct deferred_call call;
 	struct engine_hurry hurry;
 	uint64_t deadline_ms;
 	struct fuse_file_info file;
@@ -20,7 +20,7 @@ struct waiting { /* a request, and copies of what its handler was given */
 	char name[];
 };
 
-static int run(fuse_req_t req, const struct call *c, struct engine_hurry *hurry)
+static int run(fuse_req_t req, const struct deferred_call *c, struct engine_hurry *hurry)
 {
 	int rc;
 
@@ -31,13 +31,13 @@ static int run(fuse_req_t req, const struct call *c, struct engine_hurry *hurry)
 }
 
 /* With the lock. */
-static void wake(struct patient *p)
+static void wake(struct deferred *p)
 {
 	p->news = true;
 	pthread_cond_signal(&p->changed);
 }
 
-void patient_wake(struct patient *p)
+void deferred_wake(struct deferred *p)
 {
 	pthread_mutex_lock(&p->lock);
 	wake(p);
@@ -47,12 +47,12 @@ void patient_wake(struct patient *p)
 /* libfuse holds the request's lock. */
 static void interrupted(fuse_req_t req, void *data)
 {
-	patient_wake(data);
+	deferred_wake(data);
 }
 
 static void came(struct engine_wait *wait, int result)
 {
-	struct patient *p = wait->owner;
+	struct deferred *p = wait->owner;
 
 	pthread_mutex_lock(&p->lock);
 	p->asked = false;
@@ -62,10 +62,10 @@ static void came(struct engine_wait *wait, int result)
 
 /* ---- in libfuse's threads ---- */
 
-static struct waiting *copy(fuse_req_t req, const struct call *c)
+static struct deferred_request *copy(fuse_req_t req, const struct deferred_call *c)
 {
 	size_t length = c->name ? strlen(c->name) + 1 : 0;
-	struct waiting *w = calloc(1, sizeof(*w) + length);
+	struct deferred_request *w = calloc(1, sizeof(*w) + length);
 
 	if (!w)
 		return NULL;
@@ -80,10 +80,10 @@ static struct waiting *copy(fuse_req_t req, const struct call *c)
 	return w;
 }
 
-static int wait_patiently(struct patient *p, fuse_req_t req, const struct call *c,
-			  const struct engine_hurry *hurry)
+static int defer(struct deferred *p, fuse_req_t req, const struct deferred_call *c,
+		 const struct engine_hurry *hurry)
 {
-	struct waiting *w = copy(req, c);
+	struct deferred_request *w = copy(req, c);
 
 	if (!w)
 		return -ENOMEM;
@@ -99,20 +99,20 @@ static int wait_patiently(struct patient *p, fuse_req_t req, const struct call *
 	return 0;
 }
 
-void patient_call(struct patient *p, fuse_req_t req, const struct call *c)
+void deferred_run(struct deferred *p, fuse_req_t req, const struct deferred_call *c)
 {
 	struct engine_hurry hurry = { 0 };
 	int rc = run(req, c, &hurry);
 
 	if (rc == -EAGAIN)
-		rc = wait_patiently(p, req, c, &hurry);
+		rc = defer(p, req, c, &hurry);
 	if (rc)
 		fuse_reply_err(req, -rc);
 }
 
 /* ---- in its own ---- */
 
-static int try_again(struct waiting *w, bool stop)
+static int try_again(struct deferred_request *w, bool stop)
 {
 	bool late = monotonic_ms() >= w->deadline_ms;
 	int rc;
@@ -124,7 +124,7 @@ static int try_again(struct waiting *w, bool stop)
 }
 
 /* Has it been replied to?  Its interrupt function must not run meanwhile. */
-static bool is_over(struct patient *p, struct waiting *w, bool stop)
+static bool is_over(struct deferred *p, struct deferred_request *w, bool stop)
 {
 	int rc;
 
@@ -138,12 +138,12 @@ static bool is_over(struct patient *p, struct waiting *w, bool stop)
 }
 
 /* The lock is held, but while one is tried: others are listed behind it then. */
-static void try_all(struct patient *p)
+static void try_all(struct deferred *p)
 {
-	struct waiting **at = &p->first;
+	struct deferred_request **at = &p->first;
 
 	while (*at) {
-		struct waiting *w = *at;
+		struct deferred_request *w = *at;
 		bool stop = p->stop, over;
 
 		pthread_mutex_unlock(&p->lock);
@@ -161,7 +161,7 @@ static void try_all(struct patient *p)
 }
 
 /* The engine has p->wait as long as somebody waits. */
-static void ask(struct patient *p, uint64_t seen)
+static void ask(struct deferred *p, uint64_t seen)
 {
 	if (p->first && !p->asked) {
 		p->asked = true;
@@ -173,7 +173,7 @@ static void ask(struct patient *p, uint64_t seen)
 }
 
 /* Until there is news, or the first has waited for long enough. */
-static void sleep_on(struct patient *p)
+static void sleep_on(struct deferred *p)
 {
 	uint64_t until = p->first ? p->first->deadline_ms : 0;
 	struct timespec t = { .tv_sec = (time_t)(until / 1000),
@@ -185,9 +185,9 @@ static void sleep_on(struct patient *p)
 			      : pthread_cond_wait(&p->changed, &p->lock);
 }
 
-static void *patient(void *arg)
+static void *deferred(void *arg)
 {
-	struct patient *p = arg;
+	struct deferred *p = arg;
 
 	pthread_mutex_lock(&p->lock);
 	while (!p->stop || p->first || p->asked) {
@@ -203,15 +203,15 @@ static void *patient(void *arg)
 	return NULL;
 }
 
-int patient_init(struct patient *p, struct engine *engine, unsigned timeout_ms)
+int deferred_init(struct deferred *p, struct engine *engine, unsigned timeout_ms)
 {
-	*p = (struct patient){ .engine = engine, .timeout_ms = timeout_ms, .last = &p->first };
+	*p = (struct deferred){ .engine = engine, .timeout_ms = timeout_ms, .last = &p->first };
 	pthread_mutex_init(&p->lock, NULL);
 	thread_cond_init(&p->changed);
-	return thread_start(&p->thread, patient, p);
+	return thread_start(&p->thread, deferred, p);
 }
 
-void patient_fini(struct patient *p)
+void deferred_fini(struct deferred *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;

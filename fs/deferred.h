@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef FS_PATIENT_H
-#define FS_PATIENT_H
+#ifndef FS_DEFERRED_H
+#define FS_DEFERRED_H
 
 /* Handlers that need what a rank has not said yet.  libfuse has few threads, and a rank may be
  * silent for long: no handler waits in them.
  *
- *	libfuse's thread	the patient thread		engine's thread
- *	patient_call
+ *	libfuse's thread	the deferred thread		engine's thread
+ *	deferred_run
  *	  run: -EAGAIN
  *	  copied, listed ---->	run: -EAGAIN
  *				engine_wait_epoch  --------->	a table has come, a rank is lost
  *				.  <----------------------------- done
  *				run: it replies
  *
- * The patient thread does not wait for a rank either: it tries each of the listed again when
+ * The deferred thread does not wait for a rank either: it tries each of the listed again when
  * something has come, and says ETIMEDOUT to those that are listed for too long, EINTR to the
  * interrupted.
  *
@@ -21,7 +21,7 @@
  *	libfuse's of a request, while its interrupt function runs
  *	handle->lock, while a newer handle is opened or closed
  *	write_buffer->lock; polls->lock; that of hypers
- *	those of requests, patient, fs, staging_pool and tree, none with another
+ *	those of requests, deferred, fs, staging_pool and tree, none with another
  *	the engine's, at any call of it
  * None is held where a request is replied to, nor where the engine calls a done.
  */
@@ -35,9 +35,9 @@
 
 /* A request as libfuse gave it to its handler, which may look at what it has been given alone.
  */
-struct call {
+struct deferred_call {
 	/* 0: it has replied, or somebody will; -errno.  With -EAGAIN it has changed nothing. */
-	int (*run)(fuse_req_t req, const struct call *c);
+	int (*run)(fuse_req_t req, const struct deferred_call *c);
 	fuse_ino_t ino;
 	const char *name;
 	size_t size;
@@ -47,15 +47,16 @@ struct call {
 	int to_set;
 };
 
-struct waiting;
+struct deferred_request;
 
-struct patient {
+struct deferred {
 	struct engine *engine;
 	unsigned timeout_ms;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct waiting *first, **last; /* under lock, as all below; the thread takes them out */
+	struct deferred_request *first,
+		**last; /* under lock, as all below; the thread takes them out */
 	struct engine_wait wait;
 	bool asked; /* the engine has wait */
 	bool news;  /* try them */
@@ -63,14 +64,14 @@ struct patient {
 };
 
 /* -errno of pthread_create. */
-int patient_init(struct patient *p, struct engine *engine, unsigned timeout_ms);
+int deferred_init(struct deferred *p, struct engine *engine, unsigned timeout_ms);
 /* EINTR to all that wait.  No handler may run any more. */
-void patient_fini(struct patient *p);
+void deferred_fini(struct deferred *p);
 
 /* Replies, or c->run does: now, or later in another thread. */
-void patient_call(struct patient *p, fuse_req_t req, const struct call *c);
+void deferred_run(struct deferred *p, fuse_req_t req, const struct deferred_call *c);
 
 /* Any thread: something has come that some may wait for, and the engine does not tell. */
-void patient_wake(struct patient *p);
+void deferred_wake(struct deferred *p);
 
 #endif
