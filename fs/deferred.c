@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct deferred_request { /* a request, and copies of what its handler was given */
-	struct deferred_request *next;
+struct deferred_request { /* a request, and copies of its handler's arguments */
+	TAILQ_ENTRY(deferred_request) entry;
 	fuse_req_t req;
 	struct deferred_call call;
 	struct engine_hurry hurry;
@@ -30,18 +30,18 @@ static int run(fuse_req_t req, const struct deferred_call *c, struct engine_hurr
 	return rc;
 }
 
-/* With the lock. */
-static void wake(struct deferred *p)
+/* Called with the lock. */
+static void wake(struct deferred *d)
 {
-	p->news = true;
-	pthread_cond_signal(&p->changed);
+	d->news = true;
+	pthread_cond_signal(&d->changed);
 }
 
-void deferred_wake(struct deferred *p)
+void deferred_wake(struct deferred *d)
 {
-	pthread_mutex_lock(&p->lock);
-	wake(p);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&d->lock);
+	wake(d);
+	pthread_mutex_unlock(&d->lock);
 }
 
 /* libfuse holds the request's lock. */
@@ -52,12 +52,12 @@ static void interrupted(fuse_req_t req, void *data)
 
 static void came(struct engine_wait *wait, int result)
 {
-	struct deferred *p = wait->owner;
+	struct deferred *d = wait->owner;
 
-	pthread_mutex_lock(&p->lock);
-	p->asked = false;
-	wake(p);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&d->lock);
+	d->asked = false;
+	wake(d);
+	pthread_mutex_unlock(&d->lock);
 }
 
 /* ---- in libfuse's threads ---- */
@@ -80,7 +80,7 @@ static struct deferred_request *copy(fuse_req_t req, const struct deferred_call 
 	return w;
 }
 
-static int defer(struct deferred *p, fuse_req_t req, const struct deferred_call *c,
+static int defer(struct deferred *d, fuse_req_t req, const struct deferred_call *c,
 		 const struct engine_hurry *hurry)
 {
 	struct deferred_request *w = copy(req, c);
@@ -88,24 +88,23 @@ static int defer(struct deferred *p, fuse_req_t req, const struct deferred_call 
 	if (!w)
 		return -ENOMEM;
 	w->hurry = *hurry;
-	w->deadline_ms = monotonic_ms() + p->timeout_ms;
-	/* As soon as it is listed it may be gone. */
-	fuse_req_interrupt_func(req, interrupted, p);
-	pthread_mutex_lock(&p->lock);
-	*p->last = w;
-	p->last = &w->next;
-	wake(p);
-	pthread_mutex_unlock(&p->lock);
+	w->deadline_ms = monotonic_ms() + d->timeout_ms;
+	/* Before w is listed: from then on the deferred thread may reply and free it. */
+	fuse_req_interrupt_func(req, interrupted, d);
+	pthread_mutex_lock(&d->lock);
+	TAILQ_INSERT_TAIL(&d->requests, w, entry);
+	wake(d);
+	pthread_mutex_unlock(&d->lock);
 	return 0;
 }
 
-void deferred_run(struct deferred *p, fuse_req_t req, const struct deferred_call *c)
+void deferred_run(struct deferred *d, fuse_req_t req, const struct deferred_call *c)
 {
 	struct engine_hurry hurry = { 0 };
 	int rc = run(req, c, &hurry);
 
 	if (rc == -EAGAIN)
-		rc = defer(p, req, c, &hurry);
+		rc = defer(d, req, c, &hurry);
 	if (rc)
 		fuse_reply_err(req, -rc);
 }
@@ -123,102 +122,106 @@ static int try_again(struct deferred_request *w, bool stop)
 	return rc == -EAGAIN && late ? -ETIMEDOUT : rc;
 }
 
-/* Has it been replied to?  Its interrupt function must not run meanwhile. */
-static bool is_over(struct deferred *p, struct deferred_request *w, bool stop)
+/* True: w is replied to.  While the handler runs w has no interrupt function of ours: the
+ * handler may set its own, and its reply frees the request.
+ */
+static bool is_over(struct deferred *d, struct deferred_request *w, bool stop)
 {
 	int rc;
 
 	fuse_req_interrupt_func(w->req, NULL, NULL);
 	rc = try_again(w, stop);
 	if (rc == -EAGAIN)
-		fuse_req_interrupt_func(w->req, interrupted, p);
+		fuse_req_interrupt_func(w->req, interrupted, d);
 	else if (rc)
 		fuse_reply_err(w->req, -rc);
 	return rc != -EAGAIN;
 }
 
-/* The lock is held, but while one is tried: others are listed behind it then. */
-static void try_all(struct deferred *p)
+/* Called with the lock, which is let go while a request is tried: other threads append behind
+ * it meanwhile, but only this thread removes, so w and its successor stay.
+ */
+static void try_all(struct deferred *d)
 {
-	struct deferred_request **at = &p->first;
+	struct deferred_request *w, *next;
 
-	while (*at) {
-		struct deferred_request *w = *at;
-		bool stop = p->stop, over;
+	for (w = TAILQ_FIRST(&d->requests); w; w = next) {
+		bool stop = d->stop, over;
 
-		pthread_mutex_unlock(&p->lock);
-		over = is_over(p, w, stop);
-		pthread_mutex_lock(&p->lock);
-		if (!over) {
-			at = &w->next;
-			continue;
+		pthread_mutex_unlock(&d->lock);
+		over = is_over(d, w, stop);
+		pthread_mutex_lock(&d->lock);
+		next = TAILQ_NEXT(w, entry);
+		if (over) {
+			TAILQ_REMOVE(&d->requests, w, entry);
+			free(w);
 		}
-		*at = w->next;
-		if (p->last == &w->next)
-			p->last = at;
-		free(w);
 	}
 }
 
-/* The engine has p->wait as long as somebody waits. */
-static void ask(struct deferred *p, uint64_t seen)
+/* Gives the engine d->wait while requests are listed, and cancels it when none is. */
+static void ask(struct deferred *d, uint64_t seen)
 {
-	if (p->first && !p->asked) {
-		p->asked = true;
-		p->wait = (struct engine_wait){ .seen = seen, .done = came, .owner = p };
-		engine_wait_epoch(p->engine, &p->wait);
-	} else if (!p->first && p->asked) {
-		engine_wait_cancel(p->engine, &p->wait);
+	bool listed = !TAILQ_EMPTY(&d->requests);
+
+	if (listed && !d->asked) {
+		d->asked = true;
+		d->wait = (struct engine_wait){ .seen = seen, .done = came, .owner = d };
+		engine_wait_epoch(d->engine, &d->wait);
+	} else if (!listed && d->asked) {
+		engine_wait_cancel(d->engine, &d->wait);
 	}
 }
 
-/* Until there is news, or the first has waited for long enough. */
-static void sleep_on(struct deferred *p)
+/* Until there is news, or the oldest request has waited for timeout_ms. */
+static void sleep_on(struct deferred *d)
 {
-	uint64_t until = p->first ? p->first->deadline_ms : 0;
+	struct deferred_request *oldest = TAILQ_FIRST(&d->requests);
+	uint64_t until = oldest ? oldest->deadline_ms : 0;
 	struct timespec t = { .tv_sec = (time_t)(until / 1000),
 			      .tv_nsec = (long)(until % 1000) * 1000000 };
 	int rc = 0;
 
-	while (!p->news && !rc)
-		rc = p->first ? pthread_cond_timedwait(&p->changed, &p->lock, &t)
-			      : pthread_cond_wait(&p->changed, &p->lock);
+	while (!d->news && !rc)
+		rc = oldest ? pthread_cond_timedwait(&d->changed, &d->lock, &t)
+			    : pthread_cond_wait(&d->changed, &d->lock);
 }
 
-static void *deferred(void *arg)
+static void *retry(void *arg)
 {
-	struct deferred *p = arg;
+	struct deferred *d = arg;
 
-	pthread_mutex_lock(&p->lock);
-	while (!p->stop || p->first || p->asked) {
+	pthread_mutex_lock(&d->lock);
+	while (!d->stop || !TAILQ_EMPTY(&d->requests) || d->asked) {
 		uint64_t seen;
 
-		sleep_on(p);
-		p->news = false;
-		seen = engine_epoch(p->engine);
-		try_all(p);
-		ask(p, seen);
+		sleep_on(d);
+		d->news = false;
+		seen = engine_epoch(d->engine);
+		try_all(d);
+		ask(d, seen);
 	}
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_unlock(&d->lock);
 	return NULL;
 }
 
-int deferred_init(struct deferred *p, struct engine *engine, unsigned timeout_ms)
+int deferred_init(struct deferred *d, struct engine *engine, unsigned timeout_ms)
 {
-	*p = (struct deferred){ .engine = engine, .timeout_ms = timeout_ms, .last = &p->first };
-	pthread_mutex_init(&p->lock, NULL);
-	thread_cond_init(&p->changed);
-	return thread_start(&p->thread, deferred, p);
+	*d = (struct deferred){ .engine = engine, .timeout_ms = timeout_ms };
+	TAILQ_INIT(&d->requests);
+	pthread_mutex_init(&d->lock, NULL);
+	thread_cond_init(&d->changed);
+	return thread_start(&d->thread, retry, d);
 }
 
-void deferred_fini(struct deferred *p)
+void deferred_fini(struct deferred *d)
 {
-	pthread_mutex_lock(&p->lock);
-	p->stop = true;
-	wake(p);
-	pthread_mutex_unlock(&p->lock);
-	pthread_join(p->thread, NULL);
-	assert(!p->first && !p->asked);
-	pthread_cond_destroy(&p->changed);
-	pthread_mutex_destroy(&p->lock);
+	pthread_mutex_lock(&d->lock);
+	d->stop = true;
+	wake(d);
+	pthread_mutex_unlock(&d->lock);
+	pthread_join(d->thread, NULL);
+	assert(TAILQ_EMPTY(&d->requests) && !d->asked);
+	pthread_cond_destroy(&d->changed);
+	pthread_mutex_destroy(&d->lock);
 }

@@ -2,8 +2,9 @@
 #ifndef FS_DEFERRED_H
 #define FS_DEFERRED_H
 
-/* Handlers that need what a rank has not said yet.  libfuse has few threads, and a rank may be
- * silent for long: no handler waits in them.
+/* Handlers that need a table of states which a rank has not sent yet.  libfuse has few threads,
+ * and a rank may be silent for long, so no handler waits in one of them: it returns -EAGAIN,
+ * and a thread of this module calls it again.
  *
  *	libfuse's thread	the deferred thread		engine's thread
  *	deferred_run
@@ -13,30 +14,32 @@
  *				.  <----------------------------- done
  *				run: it replies
  *
- * The deferred thread does not wait for a rank either: it tries each of the listed again when
- * something has come, and says ETIMEDOUT to those that are listed for too long, EINTR to the
- * interrupted.
+ * The deferred thread does not wait for a rank either: it tries each listed request again when
+ * a table has come.  It replies ETIMEDOUT to a request that was listed for timeout_ms, and EINTR
+ * to one whose caller was interrupted.
  *
  * Locks of fs/, in the order in which they are taken:
- *	libfuse's of a request, while its interrupt function runs
+ *	libfuse's lock of a request, while its interrupt function runs
  *	handle->lock, while a newer handle is opened or closed
- *	write_buffer->lock; polls->lock; that of hypers
- *	those of requests, deferred, fs, staging_pool and tree, none with another
- *	the engine's, at any call of it
- * None is held where a request is replied to, nor where the engine calls a done.
+ *	write_buffer->lock; polls->lock; hypers->lock
+ *	the locks of requests, deferred, fs, staging_pool and tree: none with another
+ *	the engine's, in any call of engine.h
+ * No lock is held where a request is replied to, nor where the engine calls a done function.
  */
 
 #define FUSE_USE_VERSION 314
 #include <fuse_lowlevel.h>
 
+#include "engine/base/queue.h"
 #include "engine/engine.h"
 
 #include <pthread.h>
 
-/* A request as libfuse gave it to its handler, which may look at what it has been given alone.
- */
+/* A handler, and the arguments that libfuse gave it.  run looks at no others. */
 struct deferred_call {
-	/* 0: it has replied, or somebody will; -errno.  With -EAGAIN it has changed nothing. */
+	/* 0: run has replied, or has arranged for a reply; else -errno.  -EAGAIN: run has changed
+	 * nothing and is to be called again.
+	 */
 	int (*run)(fuse_req_t req, const struct deferred_call *c);
 	fuse_ino_t ino;
 	const char *name;
@@ -55,23 +58,25 @@ struct deferred {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct deferred_request *first,
-		**last; /* under lock, as all below; the thread takes them out */
+	/* Under lock, as all below.  Any thread appends, the deferred thread alone removes. */
+	TAILQ_HEAD(, deferred_request) requests;
 	struct engine_wait wait;
 	bool asked; /* the engine has wait */
-	bool news;  /* try them */
+	bool news;  /* the requests are to be tried again */
 	bool stop;
 };
 
-/* -errno of pthread_create. */
-int deferred_init(struct deferred *p, struct engine *engine, unsigned timeout_ms);
-/* EINTR to all that wait.  No handler may run any more. */
-void deferred_fini(struct deferred *p);
+/* Starts the thread.  -errno of pthread_create. */
+int deferred_init(struct deferred *d, struct engine *engine, unsigned timeout_ms);
+/* Replies EINTR to all requests that are listed.  No handler may run any more. */
+void deferred_fini(struct deferred *d);
 
-/* Replies, or c->run does: now, or later in another thread. */
-void deferred_run(struct deferred *p, fuse_req_t req, const struct deferred_call *c);
+/* Calls c->run in this thread; when it returns -EAGAIN, again later in the deferred thread.
+ * Replies with the errno that it returns.
+ */
+void deferred_run(struct deferred *d, fuse_req_t req, const struct deferred_call *c);
 
-/* Any thread: something has come that some may wait for, and the engine does not tell. */
-void deferred_wake(struct deferred *p);
+/* Has the requests tried again, for a change that the engine does not report.  Any thread. */
+void deferred_wake(struct deferred *d);
 
 #endif
