@@ -15,8 +15,8 @@
  *				run: it replies
  *
  * The deferred thread does not wait for a rank either: it tries each listed request again when
- * a table has come.  It replies ETIMEDOUT to a request that was listed for timeout_ms, and EINTR
- * to one whose caller was interrupted.
+ * a table has come.  It replies ETIMEDOUT to a request that was listed for timeout_ms, and
+ * EINTR to one whose caller was interrupted.
  *
  * Locks of fs/, in the order in which they are taken:
  *	libfuse's lock of a request, while its interrupt function runs
@@ -37,8 +37,8 @@
 
 /* A handler, and the arguments that libfuse gave it.  run looks at no others. */
 struct deferred_call {
-	/* 0: run has replied, or has arranged for a reply; else -errno.  -EAGAIN: run has changed
-	 * nothing and is to be called again.
+	/* 0: run has replied, or has arranged for a reply; else -errno.  -EAGAIN: run has
+	 * changed nothing and is to be called again.
 	 */
 	int (*run)(fuse_req_t req, const struct deferred_call *c);
 	fuse_ino_t ino;
