@@ -19,6 +19,8 @@ static int wait_states(struct engine *e, uint32_t rank)
 
 	if (rank >= e->world)
 		return -ENOENT;
+	if (peers_is_readable(e, rank))
+		return 0;
 	while ((rc = peers_want_states(e, rank)) == -EAGAIN && !waited) {
 		if (e->peers[rank].states) /* stale: good enough for a listing */
 			return 0;

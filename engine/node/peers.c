@@ -339,6 +339,14 @@ static bool on_states(struct engine *e, void *owner, uint64_t rank, const struct
 }
 
 /* May be called from any thread with the lock: only marks, the engine thread fetches. */
+bool peers_is_readable(const struct engine *e, uint32_t rank)
+{
+	const struct peer *p = &e->peers[rank];
+
+	return p->entry.present && p->state == ENGINE_RANK_LOST && p->lost == -ETIMEDOUT &&
+	       p->way == PEER_WAY_MEMORY && p->states && !p->states_stale;
+}
+
 int peers_want_states(struct engine *e, uint32_t rank)
 {
 	struct peer *p = &e->peers[rank];

@@ -24,6 +24,7 @@ struct place {
 	uint32_t rank; /* IN_ROW */
 	uint32_t row;
 	uint64_t since_ns;
+	bool as_it_stands; /* no generation is wanted: the memory of a silent rank will do */
 };
 
 /* -ETIMEDOUT: it is but silent. */
@@ -33,14 +34,17 @@ static bool is_lost(int status)
 }
 
 /* The row on that rank; -EAGAIN: its table is not here yet, or too old to deny; is_lost. */
-static int row_on(struct engine *e, uint64_t since_ns, uint32_t rank, enum state_kind kind,
+static int row_on(struct engine *e, const struct place *p, uint32_t rank, enum state_kind kind,
 		  uint32_t index, uint32_t sub, const char *key)
 {
-	int rc = rank < e->world ? peers_want_states(e, rank) : -EIO;
+	int rc = -EIO;
 
+	if (rank < e->world)
+		rc = p->as_it_stands && peers_is_readable(e, rank) ? 0
+								   : peers_want_states(e, rank);
 	if (!rc)
 		rc = states_find(e->peers[rank].states, kind, index, sub, key);
-	if (rc == -ENOENT && e->peers[rank].states_ns < since_ns) {
+	if (rc == -ENOENT && e->peers[rank].states_ns < p->since_ns) {
 		e->peers[rank].states_stale = true;
 		return -EAGAIN;
 	}
@@ -72,7 +76,7 @@ static int some_member_has(struct engine *e, struct place *p, enum state_kind ki
 
 	for (uint32_t i = 0; i < members(p); i++) {
 		uint32_t rank = member(p, i);
-		int row = row_on(e, p->since_ns, rank, kind, index, sub, p->key);
+		int row = row_on(e, p, rank, kind, index, sub, p->key);
 
 		if (row >= 0) {
 			p->dtype = row_of(e, rank, (uint32_t)row)->dtype;
@@ -147,7 +151,7 @@ static int locate_param(struct engine *e, const struct engine_address *a, struct
 static int locate_row(struct engine *e, struct place *p, uint32_t rank, enum state_kind kind,
 		      uint32_t index, uint32_t sub, const char *key)
 {
-	int row = row_on(e, p->since_ns, rank, kind, index, sub, key);
+	int row = row_on(e, p, rank, kind, index, sub, key);
 
 	if (row < 0)
 		return row;
@@ -178,7 +182,8 @@ static int locate_hyper(struct engine *e, const struct engine_address *a, struct
 static int locate(struct engine *e, const struct engine_address *a, uint64_t since_ns,
 		  struct place *p)
 {
-	*p = (struct place){ .since_ns = since_ns };
+	*p = (struct place){ .since_ns = since_ns,
+			     .as_it_stands = a->now || a->kind != ENGINE_PARAM };
 	switch (a->kind) {
 	case ENGINE_PARAM:
 	case ENGINE_RANK_PARAM:
@@ -291,8 +296,7 @@ static int choose_holder(struct engine *e, const struct place *p, const struct r
 
 		if (best >= 0 && !peers_same_host(e, candidate))
 			continue;
-		row = row_on(e, p->since_ns, candidate, run->kind, run->index, run->sub,
-			     run->key);
+		row = row_on(e, p, candidate, run->kind, run->index, run->sub, run->key);
 		if (row >= 0 || is_lost(best)) {
 			best = row;
 			*rank = candidate;
@@ -378,8 +382,7 @@ static int held_by(struct engine *e, const struct place *p, uint32_t rank, struc
 {
 	int rc = run_on_rank(e, p, rank, run);
 
-	return rc ? rc
-		  : row_on(e, p->since_ns, rank, run->kind, run->index, run->sub, run->key);
+	return rc ? rc : row_on(e, p, rank, run->kind, run->index, run->sub, run->key);
 }
 
 int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_ns,
@@ -428,7 +431,7 @@ static int see_ungrouped(struct engine *e, const struct place *p, uint64_t offse
 	int rc = 0;
 
 	for (uint32_t rank = 0; rank < e->world && !rc; rank++) {
-		int row = row_on(e, p->since_ns, rank, STATE_LP, p->param_number, 0, "");
+		int row = row_on(e, p, rank, STATE_LP, p->param_number, 0, "");
 		struct piece piece = {
 			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
 		};
@@ -448,8 +451,7 @@ static int see_holders(struct engine *e, const struct place *p, const struct run
 
 	for (uint32_t i = 0; i < run->count && !rc; i++) {
 		uint32_t rank = member(p, run->first + i * run->stride);
-		int row =
-			row_on(e, p->since_ns, rank, run->kind, run->index, run->sub, run->key);
+		int row = row_on(e, p, rank, run->kind, run->index, run->sub, run->key);
 		struct piece piece = { .rank = rank,
 				       .row = (uint32_t)row,
 				       .offset = run->row_offset * element + inside,
@@ -471,7 +473,7 @@ static int see_hyper(struct engine *e, const struct place *p, uint64_t offset, u
 
 	for (uint32_t i = 0; i < p->group->nranks && !rc; i++) {
 		uint32_t rank = p->group->ranks[i];
-		int row = row_on(e, p->since_ns, rank, STATE_HYPER, p->group_number, 0, p->key);
+		int row = row_on(e, p, rank, STATE_HYPER, p->group_number, 0, p->key);
 		struct piece piece = {
 			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
 		};

@@ -42,7 +42,8 @@ static int find_parts(struct engine *e, struct grabs *g, const struct piece *pie
 		      struct grab *grab)
 {
 	struct peer *p = &e->peers[piece->rank];
-	int n = peers_want_states(e, piece->rank);
+	bool readable = !piece->view && peers_is_readable(e, piece->rank);
+	int n = readable ? 0 : peers_want_states(e, piece->rank);
 
 	if (n)
 		return n;

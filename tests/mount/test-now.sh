@@ -85,6 +85,19 @@ print(os.getxattr(sys.argv[1], "user.frag.generations").decode())' "$M/now/p2/fp
 	# Nothing was preserved for these reads.
 	! grep '^fragfs_rank_kept_bytes_total' "$M/.frag/metrics" | grep -v ' 0$' || fail "$way: preserved"
 
+	# A rank that is stopped, by a debugger for example, is silent; its memory is there.
+	if [ $way = auto ]; then
+		cp "$M/now/p2/fp32" want
+		stop_process $rank1
+		wait_until 60 grep -q '^lost' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
+		within 60 cat "$M/now/p2/fp32" >got || fail "now/p2/fp32 of a silent rank: $?"
+		same want got
+		tail -c 4 want >last
+		within 60 tail -c 4 "$M/ranks/1/params/p2/fp32" | cmp - last || fail "ranks/1/ of a silent rank"
+		kill -CONT $rank1
+		wait_until 60 grep -q '^alive' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
+	fi
+
 	# A lost rank costs its own pieces.
 	kill -9 $rank1
 	wait $rank1 2>/dev/null || :

@@ -453,8 +453,8 @@ static void expect_apart(const char *zero, const char *one)
 	processes_say(p, 2, "barrier 1500");
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_lt(process_answer(&p[i]), 0);
-	/* and that it waited in vain */
-	ck_assert_int_eq(process_errors(&p[1], text, sizeof(text)), 2);
+	/* where it looks, why it is not let in, and that it waited in vain */
+	ck_assert_int_eq(process_errors(&p[1], text, sizeof(text)), 3);
 	ck_assert_msg(strstr(text, "does not take our key") != NULL, "%s", text);
 	ck_assert_msg(strstr(text, "frag_barrier: ") != NULL, "%s", text);
 	processes_say(p, 2, "step");
