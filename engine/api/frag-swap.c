@@ -40,8 +40,7 @@ static unsigned use_of(unsigned flags)
 
 /* Of one state: its memory, or its place among those of the walk. */
 static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
-		     const struct frag_swept *state, struct swapper_sweeped *walked,
-		     unsigned *n)
+		     const struct frag_swept *state, struct swapper_swept *walked, unsigned *n)
 {
 	struct registry *r = &s->f->engine->registry;
 	struct swept *swept = &s->states[s->n++];
@@ -56,7 +55,7 @@ static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 		return -EINVAL;
 	if (place) {
 		swept->walked = *n;
-		walked[(*n)++] = (struct swapper_sweeped){ place, use_of(state->flags) };
+		walked[(*n)++] = (struct swapper_swept){ place, use_of(state->flags) };
 		return 0;
 	}
 	row = registry_find(r, STATE_PARTITION, group, sub, state->key, &dtype);
@@ -78,7 +77,7 @@ static bool is_twice(const struct frag_swept *states, size_t i)
 	return false;
 }
 
-static int begin_walk(struct frag_sweep *s, const struct swapper_sweeped *walked, unsigned n)
+static int begin_walk(struct frag_sweep *s, const struct swapper_swept *walked, unsigned n)
 {
 	const struct frag_sweep *before = s->f->sweep;
 
@@ -89,7 +88,7 @@ static int begin_walk(struct frag_sweep *s, const struct swapper_sweeped *walked
 
 static int fill_sweep(struct frag_sweep *s, const struct frag_swept *states, size_t n)
 {
-	struct swapper_sweeped walked[FRAG_SWEEP_MAX];
+	struct swapper_swept walked[FRAG_SWEEP_MAX];
 	unsigned nwalked = 0;
 	int rc = 0;
 
@@ -356,7 +355,7 @@ int frag_swap_flush(struct frag *f, unsigned timeout_ms)
 		return -EINVAL;
 	if (!e->registry.place)
 		return 0;
-	swapper_end_by(e->registry.place, until);
+	swapper_set_deadline(e->registry.place, until);
 	unsent = e->shards ? swapped_params_settle(e->shards) : 0;
 	now = monotonic_ms();
 	rc = swapper_flush(e->registry.place, until > now ? until - now : 0);

@@ -224,6 +224,6 @@ void registry_hold_put(struct registry_hold *h)
 {
 	if (!h || atomic_fetch_sub_explicit(&h->users, 1, memory_order_acq_rel) > 1)
 		return;
-	swapper_release(h->place, h->hold);
+	swapper_unpin(h->place, h->hold);
 	free(h);
 }

@@ -474,7 +474,7 @@ int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t off
 		return rc;
 	switch (spot.tier) {
 	case STATE_SWAP:
-		return swapper_look(r->place, spot.state, spot.at, size, out);
+		return swapper_read_newest(r->place, spot.state, spot.at, size, out);
 	case STATE_DEVICE:
 		return registry_device_read(r, epoch, row, offset, out, size);
 	default:

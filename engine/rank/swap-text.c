@@ -46,8 +46,8 @@ static void put_totals(FILE *out, const struct swapper_figures *f)
 	put(out, "spare_bytes", f->spare);
 	put(out, "spare_bytes_max", f->spare_max);
 	put(out, "spare_bytes_limit", f->spare_limit);
-	put(out, "holds", f->holds);
-	put(out, "holds_given_up", f->given_up);
+	put(out, "holds", f->pins);
+	put(out, "holds_given_up", f->evicted);
 	put(out, "reads", f->reads);
 	put(out, "read_bytes", f->read_bytes);
 	put(out, "edits", f->edits);

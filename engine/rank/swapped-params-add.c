@@ -186,7 +186,7 @@ static int fill_all(struct swapped_params *s, struct pack *p,
 	if (!rc)
 		rc = swapper_publish_state(s->place, p->state);
 	if (!rc)
-		swapper_began(s->place, p->state, at, since);
+		swapper_count_init(s->place, p->state, at, since);
 	return rc;
 }
 

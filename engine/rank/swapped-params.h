@@ -46,7 +46,7 @@ struct swapped_param_given {
 int swapped_params_add(struct swapped_params *s, const struct swapped_param_given *given,
 		       size_t n);
 /* What was put into them since is seen too: of params that are there, one pack's one after the
- * other. swapper_settle's errors.
+ * other. swapper_swap_out_puts's errors.
  */
 int swapped_params_publish(struct swapped_params *s, const int *params, size_t n);
 

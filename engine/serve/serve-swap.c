@@ -51,7 +51,7 @@ static int begin(struct engine *e, struct pending_read *r)
 	struct registry_hold *hold = r->found.hold;
 
 	r->io = (struct swapper_read){ .state = hold->state,
-				       .hold = hold->hold,
+				       .pin = hold->hold,
 				       .offset = hold->at + r->found.at,
 				       .size = r->asked.size,
 				       .memory = r->bytes,
@@ -69,7 +69,7 @@ static void cancel(struct pending_read *r)
 /* What is held does not change. */
 static int check(struct engine *e, struct pending_read *r)
 {
-	swapper_say(r->found.hold->place, &r->io.failure);
+	swapper_log_failure(r->found.hold->place, &r->io.failure);
 	return r->status;
 }
 

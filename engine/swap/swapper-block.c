@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/frag.h"
 #include "engine/swap/swapper-internal.h"
 
@@ -14,47 +15,47 @@ enum { SAY_MS = 10000 };
 
 /* ---- memory ---- */
 
-static bool take_spare(struct swapper *p, uint64_t bytes)
+static bool take_spare(struct swapper *sw, uint64_t bytes)
 {
-	if (bytes > p->spare_limit || p->spare > p->spare_limit - bytes)
+	if (bytes > sw->spare_limit || sw->spare > sw->spare_limit - bytes)
 		return false;
-	p->spare += bytes;
-	p->spare_max = u64_max(p->spare_max, p->spare);
+	sw->spare += bytes;
+	sw->spare_max = u64_max(sw->spare_max, sw->spare);
 	return true;
 }
 
-bool swapper_take(struct swapper *p, enum swapper_memory kind, uint64_t bytes)
+bool swapper_charge(struct swapper *sw, enum swapper_memory kind, uint64_t bytes)
 {
 	if (kind == SWAPPER_SPARE)
-		return take_spare(p, bytes);
+		return take_spare(sw, bytes);
 	if (kind == SWAPPER_SMALL)
-		p->small += bytes;
+		sw->small += bytes;
 	return true;
 }
 
-void swapper_give(struct swapper *p, enum swapper_memory kind, uint64_t bytes)
+void swapper_uncharge(struct swapper *sw, enum swapper_memory kind, uint64_t bytes)
 {
 	if (kind == SWAPPER_SPARE)
-		p->spare -= bytes;
+		sw->spare -= bytes;
 	if (kind == SWAPPER_SMALL)
-		p->small -= bytes;
+		sw->small -= bytes;
 }
 
-static void stick(struct swapper_block *b, bool stuck)
+static void set_stuck(struct swapper_block *b, bool stuck)
 {
 	if (b->stuck == stuck)
 		return;
 	b->stuck = stuck;
-	b->place->stuck += stuck ? 1u : -1u;
-	b->place->returning += stuck ? -1u : 1u;
+	b->swapper->stuck += stuck ? 1u : -1u;
+	b->swapper->returning += stuck ? -1u : 1u;
 }
 
 static void drop_pinned(struct swapper_block *b)
 {
-	stick(b, false);
-	pinned_put(b->place->pinned, b->memory);
-	b->place->returning--;
-	pthread_cond_broadcast(&b->place->changed);
+	set_stuck(b, false);
+	pinned_put(b->swapper->pinned, b->memory);
+	b->swapper->returning--;
+	pthread_cond_broadcast(&b->swapper->changed);
 }
 
 static void drop_memory(struct swapper_block *b)
@@ -63,7 +64,7 @@ static void drop_memory(struct swapper_block *b)
 		drop_pinned(b);
 	} else {
 		free(b->memory);
-		swapper_give(b->place, b->kind, b->bytes);
+		swapper_uncharge(b->swapper, b->kind, b->bytes);
 	}
 	b->memory = NULL;
 }
@@ -79,23 +80,23 @@ static bool is_idle(const struct swapper_block *b)
  */
 static bool move_to_spare(struct swapper_block *b)
 {
-	struct swapper *p = b->place;
+	struct swapper *sw = b->swapper;
 	void *to;
 
-	if (!swapper_take(p, SWAPPER_SPARE, b->bytes))
+	if (!swapper_charge(sw, SWAPPER_SPARE, b->bytes))
 		return false;
 	b->readers++;
 	b->copying++;
-	pthread_mutex_unlock(&p->lock);
-	to = aligned_alloc(SWAP_BLOCK, swapper_whole(b->bytes));
+	pthread_mutex_unlock(&sw->lock);
+	to = aligned_alloc(SWAP_BLOCK, swapper_whole_blocks(b->bytes));
 	if (to)
 		memcpy(to, b->memory, b->bytes);
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	b->copying--;
 	b->readers--;
 	if (!to || !is_idle(b)) {
 		free(to);
-		swapper_give(p, SWAPPER_SPARE, b->bytes);
+		swapper_uncharge(sw, SWAPPER_SPARE, b->bytes);
 		return false;
 	}
 	drop_memory(b);
@@ -109,7 +110,7 @@ static bool is_settled(const struct swapper_block *b)
 	return !b->memory || b->writing || b->copying;
 }
 
-void swapper_block_settle(struct swapper_block *b)
+static void block_settle(struct swapper_block *b)
 {
 	if (is_settled(b))
 		return;
@@ -117,33 +118,33 @@ void swapper_block_settle(struct swapper_block *b)
 		bool moved = move_to_spare(b);
 
 		if (!b->writing)
-			stick(b, !moved);
+			set_stuck(b, !moved);
 	}
 	if (b->written && !is_settled(b))
 		drop_memory(b);
 }
 
-/* ---- bodies ---- */
+/* ---- blocks ---- */
 
-struct swapper_block *swapper_block_new(struct swapper_slice *slice, struct swapper *p,
-					void *memory, enum swapper_memory kind)
+static struct swapper_block *block_new(struct swapper_slice *slice, struct swapper *sw,
+				       void *memory, enum swapper_memory kind)
 {
 	struct swapper_block *b = calloc(1, sizeof(*b));
 
 	if (!b)
 		return NULL;
 	b->refs = 1;
-	b->place = p;
+	b->swapper = sw;
 	b->state = slice->state;
 	b->slice = (uint64_t)(slice - slice->state->slices);
 	b->bytes = swapper_slice_bytes(b->state, b->slice);
 	b->memory = memory;
 	b->kind = kind;
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	b->state->refs++;
 	if (kind == SWAPPER_PINNED)
-		p->returning++;
-	pthread_mutex_unlock(&p->lock);
+		sw->returning++;
+	pthread_mutex_unlock(&sw->lock);
 	return b;
 }
 
@@ -155,35 +156,35 @@ static void unlink_unwritten(struct swapper_block *b)
 	if (b->prev_unwritten)
 		b->prev_unwritten->next_unwritten = b->next_unwritten;
 	else
-		b->place->unwritten = b->next_unwritten;
+		b->swapper->unwritten = b->next_unwritten;
 	if (b->next_unwritten)
 		b->next_unwritten->prev_unwritten = b->prev_unwritten;
 }
 
 static void link_unwritten(struct swapper_block *b)
 {
-	struct swapper *p = b->place;
+	struct swapper *sw = b->swapper;
 
 	if (b->unwritten)
 		return;
 	b->unwritten = true;
 	b->prev_unwritten = NULL;
-	b->next_unwritten = p->unwritten;
-	if (p->unwritten)
-		p->unwritten->prev_unwritten = b;
-	p->unwritten = b;
+	b->next_unwritten = sw->unwritten;
+	if (sw->unwritten)
+		sw->unwritten->prev_unwritten = b;
+	sw->unwritten = b;
 }
 
 static void drop_extent(struct swapper_block *b)
 {
 	if (!b->extent)
 		return;
-	swap_extent_drop(b->place->file, b->extent);
+	swap_extent_drop(b->swapper->file, b->extent);
 	b->extent = NULL;
-	b->place->freed++;
+	b->swapper->freed++;
 }
 
-static void body_free(struct swapper_block *b)
+static void block_free(struct swapper_block *b)
 {
 	unlink_unwritten(b);
 	if (b->memory)
@@ -198,16 +199,16 @@ void swapper_block_unref(struct swapper_block *b)
 	if (--b->refs)
 		return;
 	if (!b->readers) {
-		body_free(b);
+		block_free(b);
 		return;
 	}
-	b->place->dying++;
+	b->swapper->dying++;
 }
 
-void swapper_block_forget(struct swapper_block *b)
+static void block_drop(struct swapper_block *b)
 {
 	if (b->kind == SWAPPER_PINNED)
-		b->place->returning--;
+		b->swapper->returning--;
 	b->memory = NULL;
 	swapper_block_unref(b);
 }
@@ -223,36 +224,36 @@ bool swapper_block_read(struct swapper_block *b)
 
 void swapper_block_read_end(struct swapper_block *b, bool from_memory)
 {
-	struct swapper *p = b->place;
+	struct swapper *sw = b->swapper;
 
 	b->readers--;
 	b->copying -= from_memory;
-	swapper_block_settle(b);
+	block_settle(b);
 	if (b->refs || b->readers)
 		return;
-	p->dying--;
-	body_free(b);
-	pthread_cond_broadcast(&p->changed);
+	sw->dying--;
+	block_free(b);
+	pthread_cond_broadcast(&sw->changed);
 }
 
 /* ---- what the disk said ---- */
 
-static void count_error(struct swapper *p, struct swapper_state *s, int rc)
+static void count_error(struct swapper *sw, struct swapper_state *s, int rc)
 {
-	p->figures.errors++;
-	p->figures.error = s->error = rc;
+	sw->figures.errors++;
+	sw->figures.error = s->error = rc;
 	s->errors++;
 }
 
-void swapper_not_read(struct swapper_block *b, const struct swap_io *io, int rc,
-		      struct swapper_failure *failure)
+void swapper_read_failed(struct swapper_block *b, const struct swap_io *io, int rc,
+			 struct swapper_failure *failure)
 {
 	uint64_t first = b->slice * b->state->slice_bytes, now = monotonic_ms();
 	bool damaged = io->damaged != UINT64_MAX;
 
 	if (rc == -ECANCELED)
 		return;
-	count_error(b->place, b->state, rc);
+	count_error(b->swapper, b->state, rc);
 	*failure = (struct swapper_failure){
 		.state = b->state,
 		.from = first + (damaged ? io->damaged : io->offset),
@@ -268,7 +269,7 @@ void swapper_not_read(struct swapper_block *b, const struct swap_io *io, int rc,
 		b->said_ms = now;
 }
 
-void swapper_say(struct swapper *p, struct swapper_failure *f)
+void swapper_log_failure(struct swapper *sw, struct swapper_failure *f)
 {
 	char name[FRAG_NAME_MAX + 200];
 
@@ -276,8 +277,8 @@ void swapper_say(struct swapper *p, struct swapper_failure *f)
 		return;
 	f->unsaid = false;
 	snprintf(name, sizeof(name), "%s", f->state->name);
-	if (f->is_read && p->name_range)
-		p->name_range(p->owner, f->state, f->from, f->to, name, sizeof(name));
+	if (f->is_read && sw->name_range)
+		sw->name_range(sw->owner, f->state, f->from, f->to, name, sizeof(name));
 	if (f->damaged)
 		log_error("swap: %s, bytes %" PRIu64 " to %" PRIu64 ": damaged", name, f->from,
 			  f->to);
@@ -286,13 +287,13 @@ void swapper_say(struct swapper *p, struct swapper_failure *f)
 			  f->to, f->what, strerror(-f->rc));
 }
 
-void swapper_failed(struct swapper_block *b, int rc, const char *what,
-		    struct swapper_failure *failure)
+static void write_failed(struct swapper_block *b, int rc, const char *what,
+			 struct swapper_failure *failure)
 {
 	struct swapper_state *s = b->state;
 	uint64_t from = b->slice * s->slice_bytes, now = monotonic_ms();
 
-	count_error(b->place, s, rc);
+	count_error(b->swapper, s, rc);
 	*failure = (struct swapper_failure){ .state = s,
 					     .from = from,
 					     .to = from + b->bytes,
@@ -306,62 +307,62 @@ void swapper_failed(struct swapper_block *b, int rc, const char *what,
 	s->said_ms = now;
 }
 
-void swapper_block_writes(struct swapper_block *b)
+static void block_begin_write(struct swapper_block *b)
 {
 	b->refs++;
 	b->writing = true;
 	b->since = monotonic_ns();
-	b->place->writing++;
-	swapper_busy(b->place, b->state->kind, SWAPPER_OUT);
-	stick(b, false); /* it comes back, or is stuck once more */
+	b->swapper->writing++;
+	swapper_timer_begin(b->swapper, b->state->kind, SWAPPER_OUT);
+	set_stuck(b, false); /* it comes back, or is stuck once more */
 }
 
-void swapper_block_fail(struct swapper_block *b, int rc, struct swapper_failure *failure)
+static void block_write_failed(struct swapper_block *b, int rc, struct swapper_failure *failure)
 {
-	if (rc != -ECANCELED) /* the place is closed */
-		swapper_failed(b, rc, "not written, kept in memory", failure);
+	if (rc != -ECANCELED) /* the swapper is closed */
+		write_failed(b, rc, "not written, kept in memory", failure);
 	b->error = rc;
 	drop_extent(b);
 	link_unwritten(b);
-	swapper_block_settle(b);
+	block_settle(b);
 }
 
-bool swapper_block_keep(struct swapper_block *b, int rc)
+static bool block_keep(struct swapper_block *b, int rc)
 {
 	struct swapper_failure failure;
 	bool kept;
 
-	pthread_mutex_lock(&b->place->lock);
+	pthread_mutex_lock(&b->swapper->lock);
 	kept = b->kind != SWAPPER_PINNED || move_to_spare(b);
-	swapper_failed(b, rc, kept ? "not written, kept in memory" : "not written", &failure);
+	write_failed(b, rc, kept ? "not written, kept in memory" : "not written", &failure);
 	b->error = rc;
 	if (kept)
 		link_unwritten(b);
-	pthread_mutex_unlock(&b->place->lock);
-	swapper_say(b->place, &failure);
+	pthread_mutex_unlock(&b->swapper->lock);
+	swapper_log_failure(b->swapper, &failure);
 	return kept;
 }
 
-void swapper_block_wrote(struct swapper_block *b)
+static void block_written(struct swapper_block *b)
 {
-	swapper_timed(b->place, b->state, b->slice, SWAPPER_OUT, b->bytes, b->since);
+	swapper_timer_add(b->swapper, b->state, b->slice, SWAPPER_OUT, b->bytes, b->since);
 	b->state->writes++;
 	b->written = true;
-	stick(b, false);
+	set_stuck(b, false);
 	unlink_unwritten(b);
-	swapper_block_settle(b);
+	block_settle(b);
 }
 
 /* ---- versions ---- */
 
-struct swapper_version *swapper_version_new(struct swapper_block *body, unsigned npatches)
+struct swapper_version *swapper_version_new(struct swapper_block *block, unsigned npatches)
 {
 	struct swapper_version *v = calloc(1, sizeof(*v) + npatches * sizeof(v->patches[0]));
 
 	if (!v)
 		return NULL;
 	v->refs = 1;
-	v->body = body;
+	v->block = block;
 	return v;
 }
 
@@ -371,22 +372,22 @@ void swapper_version_ref(struct swapper_version *v)
 		v->refs++;
 }
 
-void swapper_patch_unref(struct swapper *p, struct swapper_patch *patch)
+static void patch_unref(struct swapper *sw, struct swapper_patch *patch)
 {
 	if (--patch->refs)
 		return;
-	swapper_give(p, SWAPPER_SPARE, patch->size);
+	swapper_uncharge(sw, SWAPPER_SPARE, patch->size);
 	free(patch);
 }
 
-void swapper_version_unref(struct swapper *p, struct swapper_version *v)
+void swapper_version_unref(struct swapper *sw, struct swapper_version *v)
 {
 	if (!v || --v->refs)
 		return;
 	for (unsigned i = 0; i < v->npatches; i++)
-		swapper_patch_unref(p, v->patches[i]);
-	if (v->body)
-		swapper_block_unref(v->body);
+		patch_unref(sw, v->patches[i]);
+	if (v->block)
+		swapper_block_unref(v->block);
 	free(v);
 }
 
@@ -415,7 +416,7 @@ bool swapper_version_covers(const struct swapper_version *v, uint64_t offset, ui
 
 /* ---- slots ---- */
 
-static void clear_slot(struct swapper *p, struct swapper_version **slot)
+static void clear_slot(struct swapper *sw, struct swapper_version **slot)
 {
 	struct swapper_version *v = *slot;
 
@@ -423,33 +424,34 @@ static void clear_slot(struct swapper *p, struct swapper_version **slot)
 	if (!v)
 		return;
 	v->slots--;
-	swapper_version_unref(p, v);
+	swapper_version_unref(sw, v);
 }
 
-void swapper_set_next(struct swapper *p, struct swapper_slice *slice, struct swapper_version *v)
+void swapper_set_next(struct swapper *sw, struct swapper_slice *slice,
+		      struct swapper_version *v)
 {
-	clear_slot(p, &slice->next);
+	clear_slot(sw, &slice->next);
 	slice->next = v;
 	if (v)
 		v->slots++;
 	if (slice->has_next)
 		return;
 	slice->has_next = true;
-	slice->changed = p->first_changed;
-	p->first_changed = slice;
+	slice->changed = sw->first_changed;
+	sw->first_changed = slice;
 }
 
-static void publish(struct swapper *p, struct swapper_slice *slice)
+static void publish(struct swapper *sw, struct swapper_slice *slice)
 {
-	clear_slot(p, &slice->current);
+	clear_slot(sw, &slice->current);
 	slice->current = slice->next; /* with its reference */
 	slice->next = NULL;
 	slice->has_next = slice->lost = false;
 }
 
-void swapper_publish_changed(struct swapper *p, const struct swapper_state *s)
+void swapper_publish_changed(struct swapper *sw, const struct swapper_state *s)
 {
-	struct swapper_slice **link = &p->first_changed;
+	struct swapper_slice **link = &sw->first_changed;
 
 	while (*link) {
 		struct swapper_slice *slice = *link;
@@ -459,13 +461,13 @@ void swapper_publish_changed(struct swapper *p, const struct swapper_state *s)
 			continue;
 		}
 		*link = slice->changed;
-		publish(p, slice);
+		publish(sw, slice);
 	}
 }
 
-void swapper_forget_current(struct swapper *p, struct swapper_slice *slice)
+void swapper_drop_current(struct swapper *sw, struct swapper_slice *slice)
 {
-	clear_slot(p, &slice->current);
+	clear_slot(sw, &slice->current);
 }
 
 void swapper_state_unref(struct swapper_state *s)
@@ -474,4 +476,305 @@ void swapper_state_unref(struct swapper_state *s)
 		return;
 	free(s->name);
 	free(s);
+}
+
+/* ---- room in the container ---- */
+
+/* Readers lose it, for good. */
+static void evict(struct swapper *sw, struct swapper_version *v)
+{
+	struct swapper_block *b = v->block;
+
+	v->evicted = true;
+	v->block = NULL;
+	sw->figures.evicted++;
+	swapper_block_unref(b);
+}
+
+static bool has_extent(const struct swapper_version *v)
+{
+	return v && v->block && v->block->written;
+}
+
+static bool is_in_spare(const struct swapper_version *v)
+{
+	return v && v->block && v->block->memory && v->block->kind == SWAPPER_SPARE &&
+	       !v->block->writing;
+}
+
+typedef bool (*has_room_of)(const struct swapper_version *v);
+
+static bool is_block_of(const struct swapper_block *b, const struct swapper_version *v)
+{
+	return v && v->block == b;
+}
+
+/* To give it up makes no room when the slice itself has the same bytes, under other patches. */
+static bool is_for_readers(const struct swapper_slice *slice, const struct swapper_version *v)
+{
+	return !v->slots && !is_block_of(v->block, slice->current) &&
+	       !is_block_of(v->block, slice->next);
+}
+
+static bool evict_pinned(struct swapper *sw, has_room_of has)
+{
+	for (struct swapper_pin *pin = sw->oldest; pin; pin = pin->next)
+		for (uint64_t i = 0; i < pin->n; i++)
+			if (has(pin->versions[i]) &&
+			    is_for_readers(&pin->state->slices[pin->first + i],
+					   pin->versions[i])) {
+				evict(sw, pin->versions[i]);
+				return true;
+			}
+	return false;
+}
+
+/* Of this generation, where the next is there: one that nobody needs for its own. */
+static bool evict_current(struct swapper *sw, has_room_of has)
+{
+	for (struct swapper_slice *s = sw->first_changed; s; s = s->changed)
+		if (has(s->current) && (!s->next || s->next->block != s->current->block)) {
+			evict(sw, s->current);
+			s->lost = true;
+			return true;
+		}
+	return false;
+}
+
+/* Readers end soon. */
+static bool wait_for_dying(struct swapper *sw)
+{
+	struct timespec end = thread_in_ms(swapper_time_left_ms(sw));
+	unsigned dying = sw->dying;
+
+	while (dying && sw->dying >= dying)
+		if (swapper_wait_changed(sw, &end))
+			return false;
+	return dying;
+}
+
+/* It may be of what has been sent once more since. */
+static bool wait_for_writing(struct swapper *sw)
+{
+	struct timespec end = thread_in_ms(swapper_time_left_ms(sw));
+	unsigned writing = sw->writing;
+
+	while (writing && sw->writing >= writing)
+		if (swapper_wait_changed(sw, &end))
+			return false;
+	return writing;
+}
+
+static uint64_t freed(struct swapper *sw)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&sw->lock);
+	n = sw->freed;
+	pthread_mutex_unlock(&sw->lock);
+	return n;
+}
+
+/* Or some has been made since so many extents were freed. */
+static bool make_room(struct swapper *sw, uint64_t freed_before)
+{
+	bool made;
+
+	pthread_mutex_lock(&sw->lock);
+	made = sw->freed != freed_before || evict_pinned(sw, has_extent) ||
+	       evict_current(sw, has_extent) || wait_for_dying(sw) || wait_for_writing(sw);
+	pthread_mutex_unlock(&sw->lock);
+	return made;
+}
+
+/* The same of ordinary memory, where what could not be written may be held by readers alone. */
+static void make_spare(struct swapper *sw, uint64_t bytes)
+{
+	pthread_mutex_lock(&sw->lock);
+	while (bytes <= sw->spare_limit && sw->spare > sw->spare_limit - bytes &&
+	       (evict_pinned(sw, is_in_spare) || evict_current(sw, is_in_spare) ||
+		wait_for_dying(sw)))
+		;
+	pthread_mutex_unlock(&sw->lock);
+}
+
+static int new_extent(struct swapper_block *b)
+{
+	struct swapper *sw = b->swapper;
+	uint64_t before;
+	int rc;
+
+	do {
+		before = freed(sw);
+		rc = swap_extent_new(sw->file, b->slice, b->bytes, &b->extent);
+	} while (rc == -ENOSPC && make_room(sw, before));
+	return rc;
+}
+
+/* ---- writing ---- */
+
+/* Under the lock, but for the line. */
+static void say(struct swapper *sw, struct swapper_failure *failure)
+{
+	if (!failure->unsaid)
+		return;
+	pthread_mutex_unlock(&sw->lock);
+	swapper_log_failure(sw, failure);
+	pthread_mutex_lock(&sw->lock);
+}
+
+static void on_written(struct swap_io *io, int rc)
+{
+	struct swapper_block *b = container_of(io, struct swapper_block, io);
+	struct swapper_failure failure = { 0 };
+	struct swapper *sw = b->swapper;
+
+	pthread_mutex_lock(&sw->lock);
+	b->writing = false;
+	swapper_timer_end(sw, b->state->kind, SWAPPER_OUT);
+	if (rc)
+		block_write_failed(b, rc, &failure);
+	else
+		block_written(b);
+	say(sw, &failure);
+	swapper_block_unref(b);
+	sw->writing--; /* from here on it may be closed */
+	pthread_cond_broadcast(&sw->changed);
+	pthread_mutex_unlock(&sw->lock);
+}
+
+static void submit(struct swapper_block *b)
+{
+	struct swapper *sw = b->swapper;
+
+	pthread_mutex_lock(&sw->lock);
+	block_begin_write(b);
+	pthread_mutex_unlock(&sw->lock);
+	b->io = (struct swap_io){ .extent = b->extent,
+				  .what = DISK_WRITE,
+				  .slab = b->kind == SWAPPER_PINNED
+						  ? (uint16_t)pinned_slab_of(sw->pinned,
+									     b->memory)
+						  : DISK_NO_SLAB,
+				  .bytes = b->bytes,
+				  .memory = b->memory,
+				  .done = on_written };
+	swap_submit(sw->file, &b->io);
+}
+
+static int block_write(struct swapper_block *b)
+{
+	int rc = new_extent(b);
+
+	if (!rc)
+		submit(b);
+	return rc;
+}
+
+int swapper_version_write(struct swapper *sw, struct swapper_slice *slice, void *memory,
+			  enum swapper_memory kind, struct swapper_version **out)
+{
+	struct swapper_block *b = block_new(slice, sw, memory, kind);
+	struct swapper_version *v = b ? swapper_version_new(b, 0) : NULL;
+	int rc = v ? 0 : -ENOMEM;
+
+	if (v && kind != SWAPPER_SMALL) {
+		rc = block_write(b);
+		if (rc && kind == SWAPPER_PINNED)
+			make_spare(sw, b->bytes);
+		rc = rc && block_keep(b, rc) ? 0 : rc;
+	}
+	if (!rc) {
+		*out = v;
+		return 0;
+	}
+	free(v);
+	if (b) {
+		pthread_mutex_lock(&sw->lock);
+		block_drop(b);
+		pthread_mutex_unlock(&sw->lock);
+	}
+	return rc;
+}
+
+/* ---- flushing ---- */
+
+/* The caller's reference, of one that this flush has not tried yet. */
+static struct swapper_block *next_to_try(struct swapper *sw, uint64_t flush)
+{
+	struct swapper_block *b = sw->unwritten;
+
+	while (b && (b->tried == flush || b->writing))
+		b = b->next_unwritten;
+	if (b) {
+		b->tried = flush;
+		b->refs++;
+	}
+	return b;
+}
+
+void swapper_retry_writes(struct swapper *sw)
+{
+	struct swapper_block *b;
+	uint64_t flush;
+
+	pthread_mutex_lock(&sw->lock);
+	flush = ++sw->flushes;
+	while ((b = next_to_try(sw, flush))) {
+		struct swapper_failure failure;
+		int rc;
+
+		pthread_mutex_unlock(&sw->lock);
+		rc = block_write(b);
+		pthread_mutex_lock(&sw->lock);
+		if (rc) {
+			b->error = rc;
+			write_failed(b, rc, "not written", &failure);
+			say(sw, &failure);
+		}
+		swapper_block_unref(b);
+	}
+	pthread_mutex_unlock(&sw->lock);
+}
+
+static int wait_for_all(struct swapper *sw, const struct timespec *end)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&sw->lock);
+	while (sw->writing && !rc)
+		rc = swapper_wait_changed(sw, end);
+	pthread_mutex_unlock(&sw->lock);
+	return rc;
+}
+
+static int flush(struct swapper *sw, const struct timespec *end)
+{
+	int settled = swapper_swap_out_puts(sw, NULL), rc = wait_for_all(sw, end);
+
+	if (!rc) {
+		swapper_retry_writes(sw);
+		rc = wait_for_all(sw, end);
+	}
+	pthread_mutex_lock(&sw->lock);
+	if (!rc && sw->unwritten)
+		rc = sw->unwritten->error;
+	pthread_mutex_unlock(&sw->lock);
+	return rc ? rc : settled;
+}
+
+void swapper_set_deadline(struct swapper *sw, uint64_t until_ms)
+{
+	sw->until_ms = until_ms;
+}
+
+int swapper_flush(struct swapper *sw, uint64_t wait_ms)
+{
+	struct timespec end = thread_in_ms(wait_ms);
+	int rc;
+
+	swapper_set_deadline(sw, monotonic_ms() + wait_ms);
+	rc = flush(sw, &end);
+	swapper_set_deadline(sw, 0);
+	return rc;
 }

@@ -12,7 +12,7 @@
  */
 
 struct edit { /* of one slice */
-	struct swapper *place;
+	struct swapper *swapper;
 	struct swapper_slice *slice;
 	struct swapper_version *old, *new;
 	uint64_t offset, size; /* in the slice */
@@ -55,9 +55,9 @@ static bool take_spare(struct edit *e)
 {
 	bool taken;
 
-	pthread_mutex_lock(&e->place->lock);
-	taken = swapper_take(e->place, SWAPPER_SPARE, e->size);
-	pthread_mutex_unlock(&e->place->lock);
+	pthread_mutex_lock(&e->swapper->lock);
+	taken = swapper_charge(e->swapper, SWAPPER_SPARE, e->size);
+	pthread_mutex_unlock(&e->swapper->lock);
 	return taken;
 }
 
@@ -66,16 +66,17 @@ static int make_patched(struct edit *e, struct swapper_patch *patch)
 {
 	unsigned npatches = e->old ? e->old->npatches : 0;
 
-	e->new = patch ? swapper_version_new(e->old ? e->old->body : NULL, npatches + 1) : NULL;
+	e->new =
+		patch ? swapper_version_new(e->old ? e->old->block : NULL, npatches + 1) : NULL;
 	if (!e->new) {
 		free(patch);
-		swapper_give(e->place, SWAPPER_SPARE, e->size);
+		swapper_uncharge(e->swapper, SWAPPER_SPARE, e->size);
 		return -ENOMEM;
 	}
-	if (e->new->body)
-		e->new->body->refs++;
+	if (e->new->block)
+		e->new->block->refs++;
 	patch_over(e, patch);
-	e->place->figures.patches++;
+	e->swapper->figures.patches++;
 	return 0;
 }
 
@@ -94,9 +95,9 @@ static int try_patch(struct edit *e)
 	if (!is_small(e) || !take_spare(e))
 		return 1;
 	patch = patch_new(e);
-	pthread_mutex_lock(&e->place->lock);
+	pthread_mutex_lock(&e->swapper->lock);
 	rc = make_patched(e, patch);
-	pthread_mutex_unlock(&e->place->lock);
+	pthread_mutex_unlock(&e->swapper->lock);
 	return rc;
 }
 
@@ -110,27 +111,27 @@ static uint64_t bytes_of(const struct edit *e)
 
 static void free_memory(struct edit *e, void *memory, enum swapper_memory kind)
 {
-	struct swapper *p = e->place;
+	struct swapper *sw = e->swapper;
 
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	if (kind == SWAPPER_PINNED)
-		pinned_put(p->pinned, memory);
+		pinned_put(sw->pinned, memory);
 	else
-		swapper_give(p, kind, bytes_of(e));
-	pthread_mutex_unlock(&p->lock);
+		swapper_uncharge(sw, kind, bytes_of(e));
+	pthread_mutex_unlock(&sw->lock);
 	if (kind != SWAPPER_PINNED)
 		free(memory);
 }
 
 static void *ordinary(struct edit *e, enum swapper_memory kind)
 {
-	struct swapper *p = e->place;
-	void *memory = aligned_alloc(SWAP_BLOCK, swapper_whole(bytes_of(e)));
+	struct swapper *sw = e->swapper;
+	void *memory = aligned_alloc(SWAP_BLOCK, swapper_whole_blocks(bytes_of(e)));
 	bool has_room;
 
-	pthread_mutex_lock(&p->lock);
-	has_room = memory && swapper_take(p, kind, bytes_of(e));
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
+	has_room = memory && swapper_charge(sw, kind, bytes_of(e));
+	pthread_mutex_unlock(&sw->lock);
 	if (has_room)
 		return memory;
 	free(memory);
@@ -143,8 +144,8 @@ static int take_memory(struct edit *e, void **memory, enum swapper_memory *kind)
 
 	*kind = e->slice->state->small ? SWAPPER_SMALL : SWAPPER_PINNED;
 	if (*kind == SWAPPER_PINNED) {
-		rc = swapper_buffer(e->place, e->slice->state, swapper_patience(e->place),
-				    memory);
+		rc = swapper_get_buffer(e->swapper, e->slice->state,
+					swapper_time_left_ms(e->swapper), memory);
 		if (!rc)
 			return 0;
 		*kind = SWAPPER_SPARE;
@@ -164,11 +165,11 @@ static int make_whole(struct edit *e)
 	if (rc)
 		return rc;
 	if (e->size < bytes_of(e))
-		rc = swapper_read_newest(e->place, s, slice * s->slice_bytes, bytes_of(e),
+		rc = swapper_read_unlent(e->swapper, s, slice * s->slice_bytes, bytes_of(e),
 					 memory);
 	if (!rc) {
 		memcpy((uint8_t *)memory + e->offset, e->data, e->size);
-		rc = swapper_version_of(e->place, e->slice, memory, kind, &e->new);
+		rc = swapper_version_write(e->swapper, e->slice, memory, kind, &e->new);
 	}
 	if (rc)
 		free_memory(e, memory, kind);
@@ -183,7 +184,7 @@ static bool is_late(const struct edit *e)
 	struct swapper_lent *l = e->slice->lent;
 	void *memory;
 
-	return l && swapper_wait(e->place, l, &memory) == -ETIMEDOUT;
+	return l && swapper_wait(e->swapper, l, &memory) == -ETIMEDOUT;
 }
 
 static int make(struct edit *e)
@@ -204,24 +205,24 @@ static void edit_lent(struct edit *e)
 	struct swapper_lent *l = e->slice->lent;
 	void *memory;
 
-	if (l && !swapper_wait(e->place, l, &memory))
+	if (l && !swapper_wait(e->swapper, l, &memory))
 		memcpy((uint8_t *)memory + e->offset, e->data, e->size);
 }
 
 static void install(struct edit *e)
 {
-	pthread_mutex_lock(&e->place->lock);
-	swapper_set_next(e->place, e->slice, e->new);
-	pthread_mutex_unlock(&e->place->lock);
+	pthread_mutex_lock(&e->swapper->lock);
+	swapper_set_next(e->swapper, e->slice, e->new);
+	pthread_mutex_unlock(&e->swapper->lock);
 	edit_lent(e);
 }
 
-static void cut(struct edit *e, struct swapper *p, struct swapper_state *s, uint64_t offset,
+static void cut(struct edit *e, struct swapper *sw, struct swapper_state *s, uint64_t offset,
 		const uint8_t *data, uint64_t size)
 {
 	uint64_t at = offset % s->slice_bytes;
 
-	*e = (struct edit){ .place = p,
+	*e = (struct edit){ .swapper = sw,
 			    .slice = &s->slices[offset / s->slice_bytes],
 			    .offset = at,
 			    .size = u64_min(size, s->slice_bytes - at),
@@ -239,13 +240,13 @@ static int make_all(struct edit *edits, uint64_t n)
 
 static void drop_all(struct edit *edits, uint64_t n)
 {
-	pthread_mutex_lock(&edits->place->lock);
+	pthread_mutex_lock(&edits->swapper->lock);
 	for (uint64_t i = 0; i < n; i++)
-		swapper_version_unref(edits->place, edits[i].new);
-	pthread_mutex_unlock(&edits->place->lock);
+		swapper_version_unref(edits->swapper, edits[i].new);
+	pthread_mutex_unlock(&edits->swapper->lock);
 }
 
-static int write_range(struct swapper *p, struct swapper_state *s, uint64_t offset,
+static int write_range(struct swapper *sw, struct swapper_state *s, uint64_t offset,
 		       const uint8_t *data, uint64_t size)
 {
 	uint64_t n = (offset + size - 1) / s->slice_bytes - offset / s->slice_bytes + 1;
@@ -256,7 +257,7 @@ static int write_range(struct swapper *p, struct swapper_state *s, uint64_t offs
 	if (!edits)
 		return -ENOMEM;
 	for (uint64_t i = 0; i < n; i++, gone += edits[i - 1].size)
-		cut(&edits[i], p, s, offset + gone, data + gone, size - gone);
+		cut(&edits[i], sw, s, offset + gone, data + gone, size - gone);
 	rc = make_all(edits, n);
 	for (uint64_t i = 0; i < n && !rc; i++)
 		install(&edits[i]);
@@ -265,22 +266,22 @@ static int write_range(struct swapper *p, struct swapper_state *s, uint64_t offs
 	return rc;
 }
 
-int swapper_write(struct swapper *p, struct swapper_state *s, uint64_t offset, const void *data,
-		  uint64_t size)
+int swapper_write(struct swapper *sw, struct swapper_state *s, uint64_t offset,
+		  const void *data, uint64_t size)
 {
 	uint64_t end;
 	int rc;
 
 	if (!u64_add(offset, size, &end) || end > s->bytes)
 		return -EINVAL;
-	rc = size ? swapper_settle(p, s) : 0;
+	rc = size ? swapper_swap_out_puts(sw, s) : 0;
 	if (!rc && size)
-		rc = write_range(p, s, offset, data, size);
+		rc = write_range(sw, s, offset, data, size);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&p->lock);
-	p->figures.edits++;
-	pthread_mutex_unlock(&p->lock);
-	swapper_debug(p, s, "edit", offset, size);
+	pthread_mutex_lock(&sw->lock);
+	sw->figures.edits++;
+	pthread_mutex_unlock(&sw->lock);
+	swapper_log_debug(sw, s, "edit", offset, size);
 	return 0;
 }

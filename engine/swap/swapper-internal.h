@@ -9,7 +9,7 @@
 enum {
 	SWAPPER_OPEN = 2,     /* slices of a state in which values are collected */
 	SWAPPER_PATCHES = 16, /* of a version */
-	SWAPPER_AHEAD = 4,    /* slices of a walk */
+	SWAPPER_AHEAD = 4,    /* slices of a sweep */
 };
 
 enum swapper_memory { SWAPPER_PINNED, SWAPPER_SPARE, SWAPPER_SMALL };
@@ -21,14 +21,14 @@ struct swapper_block {
 	unsigned refs;    /* versions, and the request that writes it */
 	unsigned readers; /* of it, now */
 	unsigned copying; /* of these, from memory */
-	struct swapper *place;
+	struct swapper *swapper;
 	struct swapper_state *state;
 	uint64_t slice, bytes;
 	uint8_t *memory; /* NULL: on the disk alone */
 	enum swapper_memory kind;
 	struct swap_extent *extent; /* NULL: in memory alone */
 	bool writing, written;
-	bool unwritten; /* it could not be: in place->unwritten */
+	bool unwritten; /* it could not be: in swapper->unwritten */
 	bool stuck;     /* so it keeps a pinned buffer */
 	int error;      /* why it could not */
 	struct swapper_block *prev_unwritten, *next_unwritten;
@@ -47,8 +47,8 @@ struct swapper_patch {
 struct swapper_version {
 	unsigned refs;
 	unsigned slots; /* of these, as a slice's current or next */
-	bool given_up;
-	struct swapper_block *body; /* NULL: zeros */
+	bool evicted;
+	struct swapper_block *block; /* NULL: zeros */
 	unsigned npatches;
 	struct swapper_patch *patches[]; /* the oldest first */
 };
@@ -63,7 +63,7 @@ struct swapper_slice {
 };
 
 struct swapper_state {
-	unsigned refs; /* the place's, bodies', holds' */
+	unsigned refs; /* the swapper's, blocks', pins' */
 	char *name;
 	enum swapper_kind kind;
 	uint32_t element;
@@ -80,10 +80,10 @@ struct swapper_state {
 };
 
 struct swapper_lent {
-	struct swapper *place;
+	struct swapper *swapper;
 	struct swapper_slice *slice;
 	struct swapper_version *version; /* that is brought in */
-	struct swapper_block *body;      /* that is read */
+	struct swapper_block *block;     /* that is read */
 	uint8_t *buffer;
 	uint64_t index, bytes;
 	unsigned use;
@@ -125,12 +125,12 @@ struct swapper {
 	struct swapper_pin *oldest, *newest;
 	struct swapper_block *unwritten;
 	uint64_t flushes;
-	unsigned writing;   /* bodies */
-	unsigned bringing;  /* slices, by the disk */
-	unsigned dying;     /* bodies that only readers have */
-	unsigned returning; /* pinned buffers that come back by themselves */
-	unsigned stuck;     /* that do not */
-	uint64_t freed;     /* extents, ever */
+	unsigned writing;     /* blocks */
+	unsigned swapping_in; /* slices, by the disk */
+	unsigned dying;       /* blocks that only readers have */
+	unsigned returning;   /* pinned buffers that come back by themselves */
+	unsigned stuck;       /* that do not */
+	uint64_t freed;       /* extents, ever */
 	uint64_t small, spare, spare_max;
 	struct swapper_figures figures; /* what only counts */
 	struct {
@@ -139,7 +139,7 @@ struct swapper {
 	} busy[SWAPPER_KINDS][SWAPPER_TIMED];
 
 	unsigned
-		half; /* walks that have changed some slices of all: the trainer's, without the lock */
+		half; /* sweeps that have changed some slices of all: the trainer's, without the lock */
 };
 
 static inline struct swapper_version *swapper_newest(const struct swapper_slice *slice)
@@ -152,7 +152,7 @@ static inline uint64_t swapper_slice_bytes(const struct swapper_state *s, uint64
 	return u64_min(s->slice_bytes, s->bytes - slice * s->slice_bytes);
 }
 
-static inline uint64_t swapper_whole(uint64_t bytes)
+static inline uint64_t swapper_whole_blocks(uint64_t bytes)
 {
 	return u64_div_ceil(bytes, SWAP_BLOCK) * SWAP_BLOCK;
 }
@@ -160,117 +160,77 @@ static inline uint64_t swapper_whole(uint64_t bytes)
 /* ---- swapper-block.c: under the lock, but for _new and what says otherwise ---- */
 
 /* Memory of that kind is taken, if there may be as much; is given back. */
-bool swapper_take(struct swapper *p, enum swapper_memory kind, uint64_t bytes);
-void swapper_give(struct swapper *p, enum swapper_memory kind, uint64_t bytes);
+bool swapper_charge(struct swapper *sw, enum swapper_memory kind, uint64_t bytes);
+void swapper_uncharge(struct swapper *sw, enum swapper_memory kind, uint64_t bytes);
 
-/* The caller's reference.  memory: its, from now on, of that kind, which has been counted.
- * Takes the lock.
- */
-struct swapper_block *swapper_block_new(struct swapper_slice *slice, struct swapper *p,
-					void *memory, enum swapper_memory kind);
 void swapper_block_unref(struct swapper_block *b);
-/* Without its memory, which stays the caller's. */
-void swapper_block_forget(struct swapper_block *b);
 /* True: from b->memory; false: from b->extent. */
 bool swapper_block_read(struct swapper_block *b);
 void swapper_block_read_end(struct swapper_block *b, bool from_memory);
-/* When it is neither written nor read from memory: where it belongs.  May let go of the lock.
- */
-void swapper_block_settle(struct swapper_block *b);
-/* A request of it begins. */
-void swapper_block_writes(struct swapper_block *b);
-/* There was no room on the disk; says so.  False: nor is there in memory, which stays the
- * caller's.  Takes the lock.
- */
-bool swapper_block_keep(struct swapper_block *b, int rc);
-/* After a request. */
-void swapper_block_fail(struct swapper_block *b, int rc, struct swapper_failure *failure);
-void swapper_block_wrote(struct swapper_block *b);
-/* A slice was not written.  Counts it; it is to be said once in SAY_MS. */
-void swapper_failed(struct swapper_block *b, int rc, const char *what,
-		    struct swapper_failure *failure);
-/* Counts it; it is to be said once in SAY_MS of each body. */
-void swapper_not_read(struct swapper_block *b, const struct swap_io *io, int rc,
-		      struct swapper_failure *failure);
+/* Counts it; it is to be said once in SAY_MS of each block. */
+void swapper_read_failed(struct swapper_block *b, const struct swap_io *io, int rc,
+			 struct swapper_failure *failure);
 void swapper_state_unref(struct swapper_state *s);
 
-/* The caller's reference; takes that of body. */
-struct swapper_version *swapper_version_new(struct swapper_block *body, unsigned npatches);
+/* The caller's reference; takes that of block. */
+struct swapper_version *swapper_version_new(struct swapper_block *block, unsigned npatches);
 void swapper_version_ref(struct swapper_version *v); /* NULL: nothing */
-void swapper_version_unref(struct swapper *p, struct swapper_version *v);
+void swapper_version_unref(struct swapper *sw, struct swapper_version *v);
 /* Patches of [offset, offset + size) of the slice onto memory; no lock. */
 void swapper_version_patch(const struct swapper_version *v, uint64_t offset, uint64_t size,
 			   uint8_t *memory);
 /* Some patch is all of it. */
 bool swapper_version_covers(const struct swapper_version *v, uint64_t offset, uint64_t size);
-void swapper_patch_unref(struct swapper *p, struct swapper_patch *patch);
 /* Takes the caller's reference. */
-void swapper_set_next(struct swapper *p, struct swapper_slice *slice,
+void swapper_set_next(struct swapper *sw, struct swapper_slice *slice,
 		      struct swapper_version *v);
 /* Of s; NULL: of all. */
-void swapper_publish_changed(struct swapper *p, const struct swapper_state *s);
-void swapper_forget_current(struct swapper *p, struct swapper_slice *slice);
+void swapper_publish_changed(struct swapper *sw, const struct swapper_state *s);
+void swapper_drop_current(struct swapper *sw, struct swapper_slice *slice);
 
 /* ---- swapper-out.c: without the lock, by the trainer ---- */
 
-/* To a new extent, by the disk.  -ENOSPC and others: nothing has begun. */
-int swapper_block_write(struct swapper_block *b);
 /* All that could not be written: those that still cannot say so. */
-void swapper_try_again(struct swapper *p);
+void swapper_retry_writes(struct swapper *sw);
 /* What is in memory becomes the slice's version, and is written where it can be.  0: memory is
  * taken.
  */
-int swapper_version_of(struct swapper *p, struct swapper_slice *slice, void *memory,
-		       enum swapper_memory kind, struct swapper_version **v);
+int swapper_version_write(struct swapper *sw, struct swapper_slice *slice, void *memory,
+			  enum swapper_memory kind, struct swapper_version **v);
 
 /* ---- swapper-figures.c: under the lock ---- */
 
 /* One more, one less is under way. */
-void swapper_busy(struct swapper *p, enum swapper_kind kind, enum swapper_timed timed);
-void swapper_idle(struct swapper *p, enum swapper_kind kind, enum swapper_timed timed);
+void swapper_timer_begin(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed);
+void swapper_timer_end(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed);
 #define SWAPPER_NO_SLICE UINT64_MAX
 
-void swapper_timed(struct swapper *p, const struct swapper_state *s, uint64_t slice,
-		   enum swapper_timed timed, uint64_t bytes, uint64_t since);
+void swapper_timer_add(struct swapper *sw, const struct swapper_state *s, uint64_t slice,
+		       enum swapper_timed timed, uint64_t bytes, uint64_t since);
 /* What the trainer did with a range; also without the lock. */
-void swapper_debug(struct swapper *p, const struct swapper_state *s, const char *what,
-		   uint64_t offset, uint64_t size);
+void swapper_log_debug(struct swapper *sw, const struct swapper_state *s, const char *what,
+		       uint64_t offset, uint64_t size);
 
 /* ---- swapper-slice.c ---- */
 
-/* Even if values are collected in it. */
-int swapper_swap_in_slice(struct swapper *p, struct swapper_state *s, uint64_t slice,
-			  unsigned use, uint64_t wait_ms, struct swapper_lent **lent);
-uint16_t swapper_slab_of(struct swapper *p, const void *buffer);
-int swapper_buffer(struct swapper *p, const struct swapper_state *s, uint64_t wait_ms,
-		   void **buffer);
+int swapper_get_buffer(struct swapper *sw, const struct swapper_state *s, uint64_t wait_ms,
+		       void **buffer);
 /* How long the trainer's thread may wait for the disk. */
-uint64_t swapper_patience(const struct swapper *p);
+uint64_t swapper_time_left_ms(const struct swapper *sw);
 /* Under the lock; -ETIMEDOUT. */
-int swapper_wait_until(struct swapper *p, const struct timespec *end);
+int swapper_wait_changed(struct swapper *sw, const struct timespec *end);
 
 /* ---- swapper-read.c: without the lock ---- */
-
-/* What the trainer would bring in, of one slice. */
-int swapper_pin_newest(struct swapper *p, struct swapper_state *s, uint64_t offset,
-		       uint64_t size, struct swapper_pin **hold);
-/* The same versions, for longer than whole may be. */
-int swapper_pin_part(struct swapper *p, const struct swapper_pin *whole, uint64_t offset,
-		     uint64_t size, struct swapper_pin **hold);
-bool swapper_pin_has(const struct swapper_pin *h, const struct swapper_state *s,
-		     uint64_t offset, uint64_t size);
-/* All of own, which it releases. */
-void swapper_read_part(struct swapper *p, struct swapper_read *r, struct swapper_pin *own);
 
 /* ---- swapper-now.c: without the lock ---- */
 
 /* The newest version, in one slice. */
-int swapper_read_newest(struct swapper *p, struct swapper_state *s, uint64_t offset,
+int swapper_read_unlent(struct swapper *sw, struct swapper_state *s, uint64_t offset,
 			uint64_t size, void *memory);
 
 /* ---- swapper-put.c ---- */
 
 /* Values of s that are collected. */
-void swapper_forget_put(struct swapper *p, struct swapper_state *s);
+void swapper_drop_puts(struct swapper *sw, struct swapper_state *s);
 
 #endif

@@ -1,88 +1,89 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/swap/swapper-internal.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* ---- holds ---- */
+/* ---- pins ---- */
 
-static void link_hold(struct swapper *p, struct swapper_pin *h)
+static void link_pin(struct swapper *sw, struct swapper_pin *pin)
 {
-	h->prev = p->newest;
-	if (p->newest)
-		p->newest->next = h;
+	pin->prev = sw->newest;
+	if (sw->newest)
+		sw->newest->next = pin;
 	else
-		p->oldest = h;
-	p->newest = h;
-	p->figures.holds++;
+		sw->oldest = pin;
+	sw->newest = pin;
+	sw->figures.pins++;
 }
 
-static void unlink_hold(struct swapper *p, struct swapper_pin *h)
+static void unlink_pin(struct swapper *sw, struct swapper_pin *pin)
 {
-	*(h->prev ? &h->prev->next : &p->oldest) = h->next;
-	*(h->next ? &h->next->prev : &p->newest) = h->prev;
-	p->figures.holds--;
+	*(pin->prev ? &pin->prev->next : &sw->oldest) = pin->next;
+	*(pin->next ? &pin->next->prev : &sw->newest) = pin->prev;
+	sw->figures.pins--;
 }
 
-static bool has_lost(const struct swapper_pin *h)
+static bool has_lost(const struct swapper_pin *pin)
 {
-	for (uint64_t i = 0; i < h->n; i++)
-		if (h->state->slices[h->first + i].lost)
+	for (uint64_t i = 0; i < pin->n; i++)
+		if (pin->state->slices[pin->first + i].lost)
 			return true;
 	return false;
 }
 
 /* Under the lock. */
-static int hold_versions(struct swapper *p, struct swapper_pin *h)
+static int pin_versions(struct swapper *sw, struct swapper_pin *pin)
 {
-	if (has_lost(h))
+	if (has_lost(pin))
 		return -ESTALE;
-	for (uint64_t i = 0; i < h->n; i++) {
-		h->versions[i] = h->state->slices[h->first + i].current;
-		swapper_version_ref(h->versions[i]);
+	for (uint64_t i = 0; i < pin->n; i++) {
+		pin->versions[i] = pin->state->slices[pin->first + i].current;
+		swapper_version_ref(pin->versions[i]);
 	}
-	h->state->refs++;
-	link_hold(p, h);
+	pin->state->refs++;
+	link_pin(sw, pin);
 	return 0;
 }
 
-static struct swapper_pin *hold_new(struct swapper_state *s, uint64_t offset, uint64_t size)
+static struct swapper_pin *pin_new(struct swapper_state *s, uint64_t offset, uint64_t size)
 {
 	uint64_t first = offset / s->slice_bytes;
 	uint64_t n = u64_div_ceil(offset + size, s->slice_bytes) - first;
-	struct swapper_pin *h = calloc(1, sizeof(*h) + n * sizeof(h->versions[0]));
+	struct swapper_pin *pin = calloc(1, sizeof(*pin) + n * sizeof(pin->versions[0]));
 
-	if (!h)
+	if (!pin)
 		return NULL;
-	h->state = s;
-	h->offset = offset;
-	h->size = size;
-	h->first = first;
-	h->n = n;
-	return h;
+	pin->state = s;
+	pin->offset = offset;
+	pin->size = size;
+	pin->first = first;
+	pin->n = n;
+	return pin;
 }
 
-int swapper_pin(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
-		struct swapper_pin **hold)
+int swapper_pin(struct swapper *sw, struct swapper_state *s, uint64_t offset, uint64_t size,
+		struct swapper_pin **out)
 {
-	struct swapper_pin *h;
+	struct swapper_pin *pin;
 	uint64_t end;
 	int rc;
 
 	if (!size || !u64_add(offset, size, &end) || end > s->bytes)
 		return -EINVAL;
-	h = hold_new(s, offset, size);
-	if (!h)
+	pin = pin_new(s, offset, size);
+	if (!pin)
 		return -ENOMEM;
-	pthread_mutex_lock(&p->lock);
-	rc = hold_versions(p, h);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
+	rc = pin_versions(sw, pin);
+	pthread_mutex_unlock(&sw->lock);
 	if (rc)
-		free(h);
+		free(pin);
 	else
-		*hold = h;
+		*out = pin;
 	return rc;
 }
 
@@ -92,83 +93,83 @@ bool swapper_pins_same(const struct swapper_pin *a, const struct swapper_pin *b)
 	       !memcmp(a->versions, b->versions, a->n * sizeof(struct swapper_version *));
 }
 
-void swapper_release(struct swapper *p, struct swapper_pin *h)
+void swapper_unpin(struct swapper *sw, struct swapper_pin *pin)
 {
-	pthread_mutex_lock(&p->lock);
-	unlink_hold(p, h);
-	for (uint64_t i = 0; i < h->n; i++)
-		swapper_version_unref(p, h->versions[i]);
-	swapper_state_unref(h->state);
-	pthread_cond_broadcast(&p->changed);
-	pthread_mutex_unlock(&p->lock);
-	free(h);
+	pthread_mutex_lock(&sw->lock);
+	unlink_pin(sw, pin);
+	for (uint64_t i = 0; i < pin->n; i++)
+		swapper_version_unref(sw, pin->versions[i]);
+	swapper_state_unref(pin->state);
+	pthread_cond_broadcast(&sw->changed);
+	pthread_mutex_unlock(&sw->lock);
+	free(pin);
 }
 
-int swapper_pin_newest(struct swapper *p, struct swapper_state *s, uint64_t offset,
-		       uint64_t size, struct swapper_pin **hold)
+static int pin_newest(struct swapper *sw, struct swapper_state *s, uint64_t offset,
+		      uint64_t size, struct swapper_pin **out)
 {
-	struct swapper_pin *h = hold_new(s, offset, size);
+	struct swapper_pin *pin = pin_new(s, offset, size);
 
-	if (!h)
+	if (!pin)
 		return -ENOMEM;
-	pthread_mutex_lock(&p->lock);
-	h->versions[0] = swapper_newest(&s->slices[h->first]);
-	swapper_version_ref(h->versions[0]);
+	pthread_mutex_lock(&sw->lock);
+	pin->versions[0] = swapper_newest(&s->slices[pin->first]);
+	swapper_version_ref(pin->versions[0]);
 	s->refs++;
-	link_hold(p, h);
-	pthread_mutex_unlock(&p->lock);
-	*hold = h;
+	link_pin(sw, pin);
+	pthread_mutex_unlock(&sw->lock);
+	*out = pin;
 	return 0;
 }
 
-bool swapper_pin_has(const struct swapper_pin *h, const struct swapper_state *s,
-		     uint64_t offset, uint64_t size)
+static bool pin_has(const struct swapper_pin *pin, const struct swapper_state *s,
+		    uint64_t offset, uint64_t size)
 {
 	uint64_t end;
 
-	return s == h->state && offset >= h->offset && u64_add(offset, size, &end) &&
-	       end <= h->offset + h->size;
+	return s == pin->state && offset >= pin->offset && u64_add(offset, size, &end) &&
+	       end <= pin->offset + pin->size;
 }
 
-int swapper_pin_part(struct swapper *p, const struct swapper_pin *whole, uint64_t offset,
-		     uint64_t size, struct swapper_pin **hold)
+static int pin_part(struct swapper *sw, const struct swapper_pin *whole, uint64_t offset,
+		    uint64_t size, struct swapper_pin **out)
 {
-	struct swapper_pin *h = hold_new(whole->state, offset, size);
+	struct swapper_pin *pin = pin_new(whole->state, offset, size);
 
-	if (!h)
+	if (!pin)
 		return -ENOMEM;
-	pthread_mutex_lock(&p->lock);
-	for (uint64_t i = 0; i < h->n; i++) {
-		h->versions[i] = whole->versions[h->first - whole->first + i];
-		swapper_version_ref(h->versions[i]);
+	pthread_mutex_lock(&sw->lock);
+	for (uint64_t i = 0; i < pin->n; i++) {
+		pin->versions[i] = whole->versions[pin->first - whole->first + i];
+		swapper_version_ref(pin->versions[i]);
 	}
-	h->state->refs++;
-	link_hold(p, h);
-	pthread_mutex_unlock(&p->lock);
-	*hold = h;
+	pin->state->refs++;
+	link_pin(sw, pin);
+	pthread_mutex_unlock(&sw->lock);
+	*out = pin;
 	return 0;
 }
 
 /* ---- reading: one slice after the other ---- */
 
-static const struct swapper_pin *hold_of(const struct swapper_read *r)
+static const struct swapper_pin *pin_of(const struct swapper_read *r)
 {
-	return r->hold ? r->hold : r->own;
+	return r->pin ? r->pin : r->own;
 }
 
 static uint64_t slice_of(const struct swapper_read *r)
 {
-	return (r->offset + r->gone) / hold_of(r)->state->slice_bytes;
+	return (r->offset + r->gone) / pin_of(r)->state->slice_bytes;
 }
 
 static struct swapper_version *version_of(const struct swapper_read *r)
 {
-	return hold_of(r)->versions[slice_of(r) - hold_of(r)->first];
+	return pin_of(r)->versions[slice_of(r) - pin_of(r)->first];
 }
 
 static uint64_t offset_of(const struct swapper_read *r)
 {
-	return (r->offset + r->gone) % hold_of(r)->state->slice_bytes;
+	return (r->offset + r->gone) % pin_of(r)->state->slice_bytes;
 }
 
 static uint8_t *memory_of(const struct swapper_read *r)
@@ -178,14 +179,14 @@ static uint8_t *memory_of(const struct swapper_read *r)
 
 static void end(struct swapper_read *r, int rc)
 {
-	struct swapper *p = r->place;
+	struct swapper *sw = r->swapper;
 
 	if (r->own)
-		swapper_release(p, r->own);
+		swapper_unpin(sw, r->own);
 	r->done(r, rc);
 }
 
-static void part_is_there(struct swapper_read *r)
+static void finish_part(struct swapper_read *r)
 {
 	const struct swapper_version *v = version_of(r);
 
@@ -199,19 +200,19 @@ static void go_on(struct swapper_read *r);
 static void on_read(struct swap_io *io, int rc)
 {
 	struct swapper_read *r = container_of(io, struct swapper_read, io);
-	struct swapper *p = r->place;
+	struct swapper *sw = r->swapper;
 
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	r->submitted = false;
 	if (rc)
-		swapper_not_read(r->body, io, rc, &r->failure);
-	swapper_block_read_end(r->body, false);
-	pthread_mutex_unlock(&p->lock);
+		swapper_read_failed(r->block, io, rc, &r->failure);
+	swapper_block_read_end(r->block, false);
+	pthread_mutex_unlock(&sw->lock);
 	if (rc) {
 		end(r, rc);
 		return;
 	}
-	part_is_there(r);
+	finish_part(r);
 	go_on(r);
 }
 
@@ -220,7 +221,7 @@ enum from { FROM_NOTHING, FROM_MEMORY, FROM_DISK, FROM_NOWHERE, CANCELED };
 /* Under the lock. */
 static void prepare(struct swapper_read *r)
 {
-	r->io = (struct swap_io){ .extent = r->body->extent,
+	r->io = (struct swap_io){ .extent = r->block->extent,
 				  .what = DISK_READ,
 				  .slab = DISK_NO_SLAB,
 				  .offset = offset_of(r),
@@ -237,12 +238,12 @@ static enum from choose(struct swapper_read *r)
 
 	if (r->canceled)
 		return CANCELED;
-	if (v && v->given_up)
+	if (v && v->evicted)
 		return FROM_NOWHERE;
-	r->body = v ? v->body : NULL;
-	if (!r->body || swapper_version_covers(v, offset_of(r), r->part))
+	r->block = v ? v->block : NULL;
+	if (!r->block || swapper_version_covers(v, offset_of(r), r->part))
 		return FROM_NOTHING;
-	if (swapper_block_read(r->body))
+	if (swapper_block_read(r->block))
 		return FROM_MEMORY;
 	prepare(r);
 	return FROM_DISK;
@@ -250,11 +251,11 @@ static enum from choose(struct swapper_read *r)
 
 static void from_memory(struct swapper_read *r)
 {
-	memcpy(memory_of(r), r->body->memory + offset_of(r), r->part);
-	pthread_mutex_lock(&r->place->lock);
-	swapper_block_read_end(r->body, true);
-	pthread_mutex_unlock(&r->place->lock);
-	part_is_there(r);
+	memcpy(memory_of(r), r->block->memory + offset_of(r), r->part);
+	pthread_mutex_lock(&r->swapper->lock);
+	swapper_block_read_end(r->block, true);
+	pthread_mutex_unlock(&r->swapper->lock);
+	finish_part(r);
 }
 
 /* 1: the disk will go on with it. */
@@ -263,20 +264,20 @@ static int read_part(struct swapper_read *r)
 	enum from from;
 
 	r->part = u64_min(r->size - r->gone,
-			  swapper_slice_bytes(hold_of(r)->state, slice_of(r)) - offset_of(r));
-	pthread_mutex_lock(&r->place->lock);
+			  swapper_slice_bytes(pin_of(r)->state, slice_of(r)) - offset_of(r));
+	pthread_mutex_lock(&r->swapper->lock);
 	from = choose(r);
-	pthread_mutex_unlock(&r->place->lock);
+	pthread_mutex_unlock(&r->swapper->lock);
 	if (from == CANCELED || from == FROM_NOWHERE)
 		return from == CANCELED ? -ECANCELED : -ESTALE;
 	if (from == FROM_MEMORY)
 		from_memory(r);
 	if (from == FROM_DISK)
-		swap_submit(r->place->file, &r->io);
+		swap_submit(r->swapper->file, &r->io);
 	if (from != FROM_NOTHING)
 		return from == FROM_DISK;
 	memset(memory_of(r), 0, r->part);
-	part_is_there(r);
+	finish_part(r);
 	return 0;
 }
 
@@ -290,49 +291,200 @@ static void go_on(struct swapper_read *r)
 		end(r, rc);
 }
 
-static void begin(struct swapper *p, struct swapper_read *r)
+static void begin(struct swapper *sw, struct swapper_read *r)
 {
 	r->gone = 0;
 	r->failure = (struct swapper_failure){ 0 };
 	r->submitted = r->canceled = false;
-	pthread_mutex_lock(&p->lock);
-	p->figures.reads++;
-	p->figures.read_bytes += r->size;
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
+	sw->figures.reads++;
+	sw->figures.read_bytes += r->size;
+	pthread_mutex_unlock(&sw->lock);
 	go_on(r);
 }
 
-void swapper_read(struct swapper *p, struct swapper_read *r)
+void swapper_read(struct swapper *sw, struct swapper_read *r)
 {
 	int rc = 0;
 
-	r->place = p;
+	r->swapper = sw;
 	r->own = NULL;
-	if (!r->hold)
-		rc = r->size ? swapper_pin(p, r->state, r->offset, r->size, &r->own) : -EINVAL;
-	else if (!swapper_pin_has(r->hold, r->state, r->offset, r->size))
+	if (!r->pin)
+		rc = r->size ? swapper_pin(sw, r->state, r->offset, r->size, &r->own) : -EINVAL;
+	else if (!pin_has(r->pin, r->state, r->offset, r->size))
 		rc = -EINVAL;
 	if (rc)
 		r->done(r, rc);
 	else
-		begin(p, r);
+		begin(sw, r);
 }
 
 void swapper_read_cancel(struct swapper_read *r)
 {
-	struct swapper *p = r->place;
+	struct swapper *sw = r->swapper;
 
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	r->canceled = true;
 	if (r->submitted)
-		swap_cancel(p->file, &r->io);
-	pthread_mutex_unlock(&p->lock);
+		swap_cancel(sw->file, &r->io);
+	pthread_mutex_unlock(&sw->lock);
 }
 
-void swapper_read_part(struct swapper *p, struct swapper_read *r, struct swapper_pin *own)
+static void read_own_pin(struct swapper *sw, struct swapper_read *r, struct swapper_pin *own)
 {
-	r->place = p;
-	r->hold = NULL;
+	r->swapper = sw;
+	r->pin = NULL;
 	r->own = own;
-	begin(p, r);
+	begin(sw, r);
+}
+
+/* ---- reads that are waited for ---- */
+
+/* Reads that are waited for: piece by piece, to memory of our own, since a disk that was given
+ * up may still write there.
+ */
+
+enum { PIECE = 8 << 20 };
+
+struct waited {
+	struct swapper_read read;
+	pthread_mutex_t lock;
+	pthread_cond_t over;
+	unsigned refs; /* who waits, and the read */
+	bool has_ended;
+	int rc;
+	uint8_t *bytes, *at; /* as far into a block as in the state */
+};
+
+static struct waited *waited_new(uint64_t offset, uint64_t size)
+{
+	struct waited *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->bytes = aligned_alloc(SWAP_BLOCK, swapper_whole_blocks(size + offset % SWAP_BLOCK));
+	if (!w->bytes) {
+		free(w);
+		return NULL;
+	}
+	w->at = w->bytes + offset % SWAP_BLOCK;
+	w->refs = 2;
+	pthread_mutex_init(&w->lock, NULL);
+	thread_cond_init(&w->over);
+	return w;
+}
+
+static void waited_put(struct waited *w)
+{
+	bool last;
+
+	pthread_mutex_lock(&w->lock);
+	last = !--w->refs;
+	pthread_mutex_unlock(&w->lock);
+	if (!last)
+		return;
+	pthread_cond_destroy(&w->over);
+	pthread_mutex_destroy(&w->lock);
+	free(w->bytes);
+	free(w);
+}
+
+static void wake(struct swapper_read *r, int rc)
+{
+	struct waited *w = container_of(r, struct waited, read);
+
+	pthread_mutex_lock(&w->lock);
+	w->rc = rc;
+	w->has_ended = true;
+	pthread_cond_signal(&w->over);
+	pthread_mutex_unlock(&w->lock);
+	waited_put(w);
+}
+
+static int wait_for(struct waited *w, uint64_t wait_ms)
+{
+	struct timespec end = thread_in_ms(wait_ms);
+	bool has_ended;
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	while (!w->has_ended && !rc)
+		rc = -pthread_cond_timedwait(&w->over, &w->lock, &end);
+	has_ended = w->has_ended;
+	pthread_mutex_unlock(&w->lock);
+	if (!has_ended) {
+		swapper_read_cancel(&w->read);
+		return rc;
+	}
+	swapper_log_failure(w->read.swapper, &w->read.failure);
+	return w->rc;
+}
+
+static int read_piece(struct swapper *sw, const struct swapper_pin *whole, uint64_t offset,
+		      uint64_t size, void *memory)
+{
+	struct waited *w = waited_new(offset, size);
+	struct swapper_pin *part;
+	int rc = w ? pin_part(sw, whole, offset, size, &part) : -ENOMEM;
+
+	if (!w)
+		return rc;
+	if (rc) {
+		w->refs = 1;
+		waited_put(w);
+		return rc;
+	}
+	w->read = (struct swapper_read){ .state = whole->state,
+					 .offset = offset,
+					 .size = size,
+					 .memory = w->at,
+					 .done = wake };
+	read_own_pin(sw, &w->read, part);
+	rc = wait_for(w, sw->wait_ms);
+	if (!rc)
+		memcpy(memory, w->at, size);
+	waited_put(w);
+	return rc;
+}
+
+static int read_pieces(struct swapper *sw, const struct swapper_pin *pin, uint64_t offset,
+		       uint64_t size, void *memory)
+{
+	int rc = 0;
+
+	for (uint64_t gone = 0; gone < size && !rc; gone += PIECE)
+		rc = read_piece(sw, pin, offset + gone, u64_min(size - gone, PIECE),
+				(uint8_t *)memory + gone);
+	return rc;
+}
+
+int swapper_read_now(struct swapper *sw, struct swapper_state *s, struct swapper_pin *pin,
+		     uint64_t offset, uint64_t size, void *memory)
+{
+	struct swapper_pin *own;
+	int rc;
+
+	if (pin)
+		return pin_has(pin, s, offset, size)
+			       ? read_pieces(sw, pin, offset, size, memory)
+			       : -EINVAL;
+	rc = swapper_pin(sw, s, offset, size, &own);
+	if (rc)
+		return rc;
+	rc = read_pieces(sw, own, offset, size, memory);
+	swapper_unpin(sw, own);
+	return rc;
+}
+
+int swapper_read_unlent(struct swapper *sw, struct swapper_state *s, uint64_t offset,
+			uint64_t size, void *memory)
+{
+	struct swapper_pin *pin;
+	int rc = pin_newest(sw, s, offset, size, &pin);
+
+	if (rc)
+		return rc;
+	rc = read_pieces(sw, pin, offset, size, memory);
+	swapper_unpin(sw, pin);
+	return rc;
 }

@@ -11,33 +11,28 @@
 
 /* ---- waiting ---- */
 
-uint64_t swapper_patience(const struct swapper *p)
+uint64_t swapper_time_left_ms(const struct swapper *sw)
 {
 	uint64_t now = monotonic_ms();
 
-	if (!p->until_ms)
-		return p->wait_ms;
-	return u64_min(p->wait_ms, p->until_ms > now ? p->until_ms - now : 0);
+	if (!sw->until_ms)
+		return sw->wait_ms;
+	return u64_min(sw->wait_ms, sw->until_ms > now ? sw->until_ms - now : 0);
 }
 
-int swapper_wait_until(struct swapper *p, const struct timespec *end)
+int swapper_wait_changed(struct swapper *sw, const struct timespec *end)
 {
-	return -pthread_cond_timedwait(&p->changed, &p->lock, end);
+	return -pthread_cond_timedwait(&sw->changed, &sw->lock, end);
 }
 
 /* ---- buffers ---- */
 
-uint16_t swapper_slab_of(struct swapper *p, const void *buffer)
-{
-	return (uint16_t)pinned_slab_of(p->pinned, buffer);
-}
-
 /* Under the lock: one will be returned. */
-static int can_wait(struct swapper *p, uint64_t wait_ms)
+static int can_wait(struct swapper *sw, uint64_t wait_ms)
 {
-	if (p->returning)
+	if (sw->returning)
 		return wait_ms ? 0 : -EAGAIN;
-	for (const struct swapper_block *b = p->unwritten; b; b = b->next_unwritten)
+	for (const struct swapper_block *b = sw->unwritten; b; b = b->next_unwritten)
 		if (b->stuck)
 			return b->error;
 	return -ENOBUFS;
@@ -46,19 +41,19 @@ static int can_wait(struct swapper *p, uint64_t wait_ms)
 /* Under the lock.  What could not be written has all that others could have: perhaps it can be
  * by now.
  */
-static int free_stuck(struct swapper *p, uint64_t wait_ms)
+static int free_stuck(struct swapper *sw, uint64_t wait_ms)
 {
-	int rc = can_wait(p, wait_ms);
+	int rc = can_wait(sw, wait_ms);
 
-	if (!wait_ms || !p->stuck || p->returning)
+	if (!wait_ms || !sw->stuck || sw->returning)
 		return rc;
-	pthread_mutex_unlock(&p->lock);
-	swapper_try_again(p);
-	pthread_mutex_lock(&p->lock);
-	return can_wait(p, wait_ms);
+	pthread_mutex_unlock(&sw->lock);
+	swapper_retry_writes(sw);
+	pthread_mutex_lock(&sw->lock);
+	return can_wait(sw, wait_ms);
 }
 
-static int buffer_run(struct swapper *p, const struct swapper_state *s, unsigned n,
+static int buffer_run(struct swapper *sw, const struct swapper_state *s, unsigned n,
 		      uint64_t wait_ms, void **buffers)
 {
 	struct timespec end = thread_in_ms(wait_ms);
@@ -66,147 +61,148 @@ static int buffer_run(struct swapper *p, const struct swapper_state *s, unsigned
 	bool waited = false;
 	int rc;
 
-	pthread_mutex_lock(&p->lock);
-	while ((rc = n == 1 ? pinned_get(p->pinned, 0, buffers)
-			    : pinned_get_run(p->pinned, n, buffers)) == -EAGAIN) {
-		rc = waited ? can_wait(p, wait_ms) : free_stuck(p, wait_ms);
+	pthread_mutex_lock(&sw->lock);
+	while ((rc = n == 1 ? pinned_get(sw->pinned, 0, buffers)
+			    : pinned_get_run(sw->pinned, n, buffers)) == -EAGAIN) {
+		rc = waited ? can_wait(sw, wait_ms) : free_stuck(sw, wait_ms);
 		if (rc)
 			break;
 		waited = true;
-		rc = swapper_wait_until(p, &end);
+		rc = swapper_wait_changed(sw, &end);
 		if (rc)
 			break;
 	}
 	if (waited)
-		swapper_timed(p, s, SWAPPER_NO_SLICE, SWAPPER_WAIT_OUT, 0, since);
-	pthread_mutex_unlock(&p->lock);
+		swapper_timer_add(sw, s, SWAPPER_NO_SLICE, SWAPPER_WAIT_OUT, 0, since);
+	pthread_mutex_unlock(&sw->lock);
 	return rc;
 }
 
-int swapper_buffer(struct swapper *p, const struct swapper_state *s, uint64_t wait_ms,
-		   void **buffer)
+int swapper_get_buffer(struct swapper *sw, const struct swapper_state *s, uint64_t wait_ms,
+		       void **buffer)
 {
-	return buffer_run(p, s, 1, wait_ms, buffer);
+	return buffer_run(sw, s, 1, wait_ms, buffer);
 }
 
-static void give_back(struct swapper *p, void *buffer)
+static void put_buffer(struct swapper *sw, void *buffer)
 {
-	pinned_put(p->pinned, buffer);
-	pthread_cond_broadcast(&p->changed);
+	pinned_put(sw->pinned, buffer);
+	pthread_cond_broadcast(&sw->changed);
 }
 
-/* ---- bringing in ---- */
+/* ---- swapping_in in ---- */
 
 /* Under the lock. */
-static void forget(struct swapper_lent *l)
+static void free_lent(struct swapper_lent *l)
 {
 	if (l->buffer)
-		give_back(l->place, l->buffer);
-	swapper_version_unref(l->place, l->version);
+		put_buffer(l->swapper, l->buffer);
+	swapper_version_unref(l->swapper, l->version);
 	free(l);
 }
 
 static void count(struct swapper_lent *l, enum swapper_timed timed, uint64_t since)
 {
-	swapper_timed(l->place, l->slice->state, l->index, timed, l->bytes, since);
+	swapper_timer_add(l->swapper, l->slice->state, l->index, timed, l->bytes, since);
 }
 
 /* Under the lock. */
-static void count_in(struct swapper_lent *l)
+static void count_swap_in(struct swapper_lent *l)
 {
 	count(l, SWAPPER_IN, l->since);
 	l->slice->state->reads++;
 }
 
 /* Under the lock. */
-static void is_there(struct swapper_lent *l, int rc)
+static void finish_swap_in(struct swapper_lent *l, int rc)
 {
-	struct swapper *p = l->place;
+	struct swapper *sw = l->swapper;
 
 	l->there = true;
 	l->rc = rc;
 	if (!rc && l->version)
 		swapper_version_patch(l->version, 0, l->bytes, l->buffer);
-	swapper_version_unref(p, l->version);
+	swapper_version_unref(sw, l->version);
 	l->version = NULL;
 	if (l->abandoned) {
-		p->returning--;
-		forget(l);
+		sw->returning--;
+		free_lent(l);
 	}
-	pthread_cond_broadcast(&p->changed);
+	pthread_cond_broadcast(&sw->changed);
 }
 
 static void on_read(struct swap_io *io, int rc)
 {
 	struct swapper_lent *l = container_of(io, struct swapper_lent, io);
-	struct swapper_block *body = l->body;
-	struct swapper *p = l->place;
+	struct swapper_block *block = l->block;
+	struct swapper *sw = l->swapper;
 
-	pthread_mutex_lock(&p->lock);
-	swapper_idle(p, body->state->kind, SWAPPER_IN);
+	pthread_mutex_lock(&sw->lock);
+	swapper_timer_end(sw, block->state->kind, SWAPPER_IN);
 	if (rc)
-		swapper_not_read(body, io, rc, &l->failure);
+		swapper_read_failed(block, io, rc, &l->failure);
 	else
-		count_in(l);
-	is_there(l, rc);
-	swapper_block_read_end(body, false); /* the state may go with it */
-	p->bringing--;
-	pthread_cond_broadcast(&p->changed);
-	pthread_mutex_unlock(&p->lock);
+		count_swap_in(l);
+	finish_swap_in(l, rc);
+	swapper_block_read_end(block, false); /* the state may go with it */
+	sw->swapping_in--;
+	pthread_cond_broadcast(&sw->changed);
+	pthread_mutex_unlock(&sw->lock);
 }
 
 static void from_disk(struct swapper_lent *l)
 {
 	l->since = monotonic_ns();
-	l->io = (struct swap_io){ .extent = l->body->extent,
+	l->io = (struct swap_io){ .extent = l->block->extent,
 				  .what = DISK_READ,
-				  .slab = swapper_slab_of(l->place, l->buffer),
+				  .slab = (uint16_t)pinned_slab_of(l->swapper->pinned,
+								   l->buffer),
 				  .bytes = l->bytes,
 				  .memory = l->buffer,
 				  .done = on_read };
 	/* The trainer's, until it takes it back itself: l stays. */
-	swap_submit(l->place->file, &l->io);
-	pthread_mutex_lock(&l->place->lock);
+	swap_submit(l->swapper->file, &l->io);
+	pthread_mutex_lock(&l->swapper->lock);
 	count(l, SWAPPER_SUBMIT_IN, l->since);
-	pthread_mutex_unlock(&l->place->lock);
+	pthread_mutex_unlock(&l->swapper->lock);
 }
 
 static void from_memory(struct swapper_lent *l)
 {
 	uint64_t since = monotonic_ns();
 
-	memcpy(l->buffer, l->body->memory, l->bytes);
-	pthread_mutex_lock(&l->place->lock);
+	memcpy(l->buffer, l->block->memory, l->bytes);
+	pthread_mutex_lock(&l->swapper->lock);
 	count(l, SWAPPER_FROM_MEMORY, since);
-	swapper_block_read_end(l->body, true);
-	is_there(l, 0);
-	pthread_mutex_unlock(&l->place->lock);
+	swapper_block_read_end(l->block, true);
+	finish_swap_in(l, 0);
+	pthread_mutex_unlock(&l->swapper->lock);
 }
 
-static void from_nothing(struct swapper_lent *l)
+static void swap_in_zeros(struct swapper_lent *l)
 {
 	if (l->use & SWAPPER_READ)
 		memset(l->buffer, 0, l->bytes);
-	pthread_mutex_lock(&l->place->lock);
-	is_there(l, 0);
-	pthread_mutex_unlock(&l->place->lock);
+	pthread_mutex_lock(&l->swapper->lock);
+	finish_swap_in(l, 0);
+	pthread_mutex_unlock(&l->swapper->lock);
 }
 
 static void start(struct swapper_lent *l)
 {
 	bool is_in_memory = false;
 
-	pthread_mutex_lock(&l->place->lock);
-	l->body = l->version ? l->version->body : NULL;
-	if (l->body)
-		is_in_memory = swapper_block_read(l->body);
-	if (l->body && !is_in_memory) {
-		l->place->bringing++;
-		swapper_busy(l->place, l->body->state->kind, SWAPPER_IN);
+	pthread_mutex_lock(&l->swapper->lock);
+	l->block = l->version ? l->version->block : NULL;
+	if (l->block)
+		is_in_memory = swapper_block_read(l->block);
+	if (l->block && !is_in_memory) {
+		l->swapper->swapping_in++;
+		swapper_timer_begin(l->swapper, l->block->state->kind, SWAPPER_IN);
 	}
-	pthread_mutex_unlock(&l->place->lock);
-	if (!l->body)
-		from_nothing(l);
+	pthread_mutex_unlock(&l->swapper->lock);
+	if (!l->block)
+		swap_in_zeros(l);
 	else if (is_in_memory)
 		from_memory(l);
 	else
@@ -228,7 +224,7 @@ static int lend(struct swapper_lent *l)
 	return 0;
 }
 
-static int lent_new(struct swapper *p, struct swapper_state *s, uint64_t slice, unsigned use,
+static int lent_new(struct swapper *sw, struct swapper_state *s, uint64_t slice, unsigned use,
 		    struct swapper_lent **out)
 {
 	struct swapper_lent *l = calloc(1, sizeof(*l));
@@ -236,14 +232,14 @@ static int lent_new(struct swapper *p, struct swapper_state *s, uint64_t slice, 
 
 	if (!l)
 		return -ENOMEM;
-	l->place = p;
+	l->swapper = sw;
 	l->slice = &s->slices[slice];
 	l->index = slice;
 	l->bytes = swapper_slice_bytes(s, slice);
 	l->use = use;
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	rc = lend(l);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_unlock(&sw->lock);
 	if (rc)
 		free(l);
 	else
@@ -251,32 +247,32 @@ static int lent_new(struct swapper *p, struct swapper_state *s, uint64_t slice, 
 	return rc;
 }
 
-static void take_back(struct swapper *p, struct swapper_lent *l)
+static void end_lent(struct swapper *sw, struct swapper_lent *l)
 {
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	l->slice->lent = NULL;
 	if (l->there || !l->buffer) {
-		forget(l);
+		free_lent(l);
 	} else {
 		l->abandoned = true;
-		p->returning++;
-		swap_cancel(p->file, &l->io);
+		sw->returning++;
+		swap_cancel(sw->file, &l->io);
 	}
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_unlock(&sw->lock);
 }
 
-int swapper_swap_in_slice(struct swapper *p, struct swapper_state *s, uint64_t slice,
-			  unsigned use, uint64_t wait_ms, struct swapper_lent **lent)
+static int swap_in_slice(struct swapper *sw, struct swapper_state *s, uint64_t slice,
+			 unsigned use, uint64_t wait_ms, struct swapper_lent **lent)
 {
 	struct swapper_lent *l;
 	void *buffer;
-	int rc = lent_new(p, s, slice, use, &l);
+	int rc = lent_new(sw, s, slice, use, &l);
 
 	if (rc)
 		return rc;
-	rc = swapper_buffer(p, s, wait_ms, &buffer);
+	rc = swapper_get_buffer(sw, s, wait_ms, &buffer);
 	if (rc) {
-		take_back(p, l);
+		end_lent(sw, l);
 		return rc;
 	}
 	l->buffer = buffer;
@@ -285,56 +281,56 @@ int swapper_swap_in_slice(struct swapper *p, struct swapper_state *s, uint64_t s
 	return 0;
 }
 
-int swapper_swap_in(struct swapper *p, struct swapper_state *s, uint64_t slice, unsigned use,
+int swapper_swap_in(struct swapper *sw, struct swapper_state *s, uint64_t slice, unsigned use,
 		    uint64_t wait_ms, struct swapper_lent **lent)
 {
-	int rc = slice < s->nslices ? swapper_settle(p, s) : -EINVAL;
+	int rc = slice < s->nslices ? swapper_swap_out_puts(sw, s) : -EINVAL;
 
 	if (rc)
 		return rc;
-	rc = swapper_swap_in_slice(p, s, slice, use, wait_ms, lent);
+	rc = swap_in_slice(sw, s, slice, use, wait_ms, lent);
 	if (rc != -ENOBUFS)
 		return rc;
 	/* Those in which gradients are collected can be had. */
-	rc = swapper_settle(p, NULL);
-	return rc ? rc : swapper_swap_in_slice(p, s, slice, use, wait_ms, lent);
+	rc = swapper_swap_out_puts(sw, NULL);
+	return rc ? rc : swap_in_slice(sw, s, slice, use, wait_ms, lent);
 }
 
-static void return_all(struct swapper *p, struct swapper_lent **lent, unsigned n)
+static void return_all(struct swapper *sw, struct swapper_lent **lent, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		take_back(p, lent[i]);
+		end_lent(sw, lent[i]);
 		lent[i] = NULL;
 	}
 }
 
 /* All slices are lent, without buffers. */
-static int lend_all(struct swapper *p, struct swapper_state *s, unsigned use,
+static int lend_all(struct swapper *sw, struct swapper_state *s, unsigned use,
 		    struct swapper_lent **lent)
 {
 	for (unsigned i = 0; i < s->nslices; i++) {
-		int rc = lent_new(p, s, i, use, &lent[i]);
+		int rc = lent_new(sw, s, i, use, &lent[i]);
 
 		if (!rc)
 			continue;
-		return_all(p, lent, i);
+		return_all(sw, lent, i);
 		return rc;
 	}
 	return 0;
 }
 
-static int bring_all(struct swapper *p, struct swapper_state *s, unsigned use, uint64_t wait_ms,
-		     struct swapper_lent **lent)
+static int try_swap_in_all(struct swapper *sw, struct swapper_state *s, unsigned use,
+			   uint64_t wait_ms, struct swapper_lent **lent)
 {
 	unsigned n = (unsigned)s->nslices;
 	CLEANUP(free) void **buffers = calloc(n, sizeof(*buffers));
-	int rc = buffers ? lend_all(p, s, use, lent) : -ENOMEM;
+	int rc = buffers ? lend_all(sw, s, use, lent) : -ENOMEM;
 
 	if (rc)
 		return rc;
-	rc = buffer_run(p, s, n, wait_ms, buffers);
+	rc = buffer_run(sw, s, n, wait_ms, buffers);
 	if (rc)
-		return_all(p, lent, n);
+		return_all(sw, lent, n);
 	for (unsigned i = 0; i < n && !rc; i++) {
 		lent[i]->buffer = buffers[i];
 		start(lent[i]);
@@ -342,25 +338,25 @@ static int bring_all(struct swapper *p, struct swapper_state *s, unsigned use, u
 	return rc;
 }
 
-int swapper_swap_in_all(struct swapper *p, struct swapper_state *s, unsigned use,
+int swapper_swap_in_all(struct swapper *sw, struct swapper_state *s, unsigned use,
 			uint64_t wait_ms, struct swapper_lent **lent)
 {
 	struct pinned_figures f;
-	int rc = swapper_settle(p, s);
+	int rc = swapper_swap_out_puts(sw, s);
 
-	pinned_figures(p->pinned, &f);
+	pinned_figures(sw->pinned, &f);
 	if (rc || s->nslices > f.count)
 		return rc ? rc : -ENOBUFS;
-	rc = bring_all(p, s, use, wait_ms, lent);
+	rc = try_swap_in_all(sw, s, use, wait_ms, lent);
 	if (rc != -ENOBUFS)
 		return rc;
-	rc = swapper_settle(p, NULL);
-	return rc ? rc : bring_all(p, s, use, wait_ms, lent);
+	rc = swapper_swap_out_puts(sw, NULL);
+	return rc ? rc : try_swap_in_all(sw, s, use, wait_ms, lent);
 }
 
 /* ---- in, and out again ---- */
 
-static int wait_for(struct swapper *p, struct swapper_lent *l, uint64_t wait_ms)
+static int wait_for(struct swapper *sw, struct swapper_lent *l, uint64_t wait_ms)
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	uint64_t since = monotonic_ns();
@@ -368,24 +364,24 @@ static int wait_for(struct swapper *p, struct swapper_lent *l, uint64_t wait_ms)
 	bool waited = false;
 	int rc = 0;
 
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	while (!l->there && !rc) {
 		waited = true;
-		rc = swapper_wait_until(p, &end);
+		rc = swapper_wait_changed(sw, &end);
 	}
 	if (waited)
-		swapper_timed(p, l->slice->state, l->index, SWAPPER_WAIT_IN, 0, since);
+		swapper_timer_add(sw, l->slice->state, l->index, SWAPPER_WAIT_IN, 0, since);
 	rc = rc ? rc : l->rc;
 	failure = l->there ? &l->failure : NULL;
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_unlock(&sw->lock);
 	if (failure)
-		swapper_say(p, failure);
+		swapper_log_failure(sw, failure);
 	return rc;
 }
 
-int swapper_wait(struct swapper *p, struct swapper_lent *l, void **memory)
+int swapper_wait(struct swapper *sw, struct swapper_lent *l, void **memory)
 {
-	int rc = wait_for(p, l, swapper_patience(p));
+	int rc = wait_for(sw, l, swapper_time_left_ms(sw));
 
 	if (!rc)
 		*memory = l->buffer;
@@ -393,7 +389,7 @@ int swapper_wait(struct swapper *p, struct swapper_lent *l, void **memory)
 }
 
 /* What never leaves memory needs no buffer. */
-static int small_version(struct swapper *p, struct swapper_lent *l, struct swapper_version **v)
+static int small_version(struct swapper *sw, struct swapper_lent *l, struct swapper_version **v)
 {
 	void *memory = malloc(l->bytes);
 	int rc;
@@ -401,47 +397,47 @@ static int small_version(struct swapper *p, struct swapper_lent *l, struct swapp
 	if (!memory)
 		return -ENOMEM;
 	memcpy(memory, l->buffer, l->bytes);
-	pthread_mutex_lock(&p->lock);
-	swapper_take(p, SWAPPER_SMALL, l->bytes);
-	pthread_mutex_unlock(&p->lock);
-	rc = swapper_version_of(p, l->slice, memory, SWAPPER_SMALL, v);
+	pthread_mutex_lock(&sw->lock);
+	swapper_charge(sw, SWAPPER_SMALL, l->bytes);
+	pthread_mutex_unlock(&sw->lock);
+	rc = swapper_version_write(sw, l->slice, memory, SWAPPER_SMALL, v);
 	if (!rc)
 		return 0;
 	free(memory);
-	pthread_mutex_lock(&p->lock);
-	swapper_give(p, SWAPPER_SMALL, l->bytes);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
+	swapper_uncharge(sw, SWAPPER_SMALL, l->bytes);
+	pthread_mutex_unlock(&sw->lock);
 	return rc;
 }
 
-int swapper_swap_out(struct swapper *p, struct swapper_lent *l)
+int swapper_swap_out(struct swapper *sw, struct swapper_lent *l)
 {
 	struct swapper_slice *slice = l->slice;
 	bool small = slice->state->small;
 	struct swapper_version *v;
-	int rc = wait_for(p, l, swapper_patience(p));
+	int rc = wait_for(sw, l, swapper_time_left_ms(sw));
 	uint64_t since = monotonic_ns();
 
 	if (rc)
 		return rc;
-	rc = small ? small_version(p, l, &v)
-		   : swapper_version_of(p, slice, l->buffer, SWAPPER_PINNED, &v);
+	rc = small ? small_version(sw, l, &v)
+		   : swapper_version_write(sw, slice, l->buffer, SWAPPER_PINNED, &v);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	count(l, SWAPPER_SUBMIT_OUT, since);
-	swapper_set_next(p, slice, v);
+	swapper_set_next(sw, slice, v);
 	slice->lent = NULL;
 	if (!small)
 		l->buffer = NULL;
-	forget(l);
-	pthread_mutex_unlock(&p->lock);
+	free_lent(l);
+	pthread_mutex_unlock(&sw->lock);
 	return 0;
 }
 
-void swapper_return(struct swapper *p, struct swapper_lent *l)
+void swapper_return(struct swapper *sw, struct swapper_lent *l)
 {
-	take_back(p, l);
+	end_lent(sw, l);
 }
 
 static bool is_collected(const struct swapper_state *s, const struct swapper_lent *l)
@@ -452,7 +448,8 @@ static bool is_collected(const struct swapper_state *s, const struct swapper_len
 	return false;
 }
 
-void *swapper_memory(struct swapper *p, struct swapper_state *s, uint64_t first, uint64_t numel)
+void *swapper_memory(struct swapper *sw, struct swapper_state *s, uint64_t first,
+		     uint64_t numel)
 {
 	uint64_t from = first * s->element, end = from + numel * s->element;
 	uint64_t slice = from / s->slice_bytes;
@@ -460,7 +457,7 @@ void *swapper_memory(struct swapper *p, struct swapper_state *s, uint64_t first,
 
 	if (first > s->bytes / s->element || numel > s->bytes / s->element - first || !numel)
 		return NULL;
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
 	for (uint64_t i = slice; i * s->slice_bytes < end; i++) {
 		const struct swapper_lent *l = s->slices[i].lent;
 
@@ -471,6 +468,193 @@ void *swapper_memory(struct swapper *p, struct swapper_state *s, uint64_t first,
 		}
 		memory = i > slice ? memory : l->buffer;
 	}
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_unlock(&sw->lock);
 	return memory ? memory + from % s->slice_bytes : NULL;
+}
+
+/* ---- as the trainer has it ---- */
+
+/* In one slice. */
+static int look(struct swapper *sw, struct swapper_state *s, uint64_t offset, uint64_t size,
+		void *memory)
+{
+	struct swapper_lent *l = s->slices[offset / s->slice_bytes].lent;
+	void *lent;
+	int rc;
+
+	if (!l || !(l->use & SWAPPER_READ)) /* else it may be any, another state's */
+		return swapper_read_unlent(sw, s, offset, size, memory);
+	rc = swapper_wait(sw, l, &lent);
+	if (!rc)
+		memcpy(memory, (uint8_t *)lent + offset % s->slice_bytes, size);
+	return rc;
+}
+
+int swapper_read_newest(struct swapper *sw, struct swapper_state *s, uint64_t offset,
+			uint64_t size, void *memory)
+{
+	uint64_t end;
+	int rc = 0;
+
+	if (!u64_add(offset, size, &end) || end > s->bytes)
+		return -EINVAL;
+	for (uint64_t n; offset < end && !rc; offset += n) {
+		n = u64_min(end - offset, s->slice_bytes - offset % s->slice_bytes);
+		rc = look(sw, s, offset, n, memory);
+		memory = (uint8_t *)memory + n;
+	}
+	return rc;
+}
+
+/* ---- values that are put ---- */
+
+/* Values come parameter by parameter, the last first, so that a slice is filled by many: it
+ * stays in until others need the buffer.  A slice that was cleared begins as zeros: what no
+ * value comes for is no other step's.
+ */
+
+static void use_first(struct swapper_state *s, unsigned i)
+{
+	struct swapper_lent *l = s->open[i];
+
+	memmove(s->open + 1, s->open, i * sizeof(struct swapper_lent *));
+	s->open[0] = l;
+}
+
+static int close_one(struct swapper *sw, struct swapper_state *s, unsigned i)
+{
+	int rc = s->open[i] ? swapper_swap_out(sw, s->open[i]) : 0;
+
+	if (!rc)
+		s->open[i] = NULL;
+	return rc;
+}
+
+/* In open[0]. */
+static int open_slice(struct swapper *sw, struct swapper_state *s, uint64_t slice)
+{
+	void *memory;
+	int rc;
+
+	for (unsigned i = 0; i < SWAPPER_OPEN; i++)
+		if (s->open[i] && s->open[i]->index == slice) {
+			use_first(s, i);
+			return 0;
+		}
+	rc = close_one(sw, s, SWAPPER_OPEN - 1);
+	if (rc)
+		return rc;
+	use_first(s, SWAPPER_OPEN - 1);
+	rc = swap_in_slice(sw, s, slice, SWAPPER_READ | SWAPPER_WRITE, swapper_time_left_ms(sw),
+			   &s->open[0]);
+	if (rc == -ENOBUFS && !(rc = swapper_swap_out_puts(sw, NULL)))
+		rc = swap_in_slice(sw, s, slice, SWAPPER_READ | SWAPPER_WRITE,
+				   swapper_time_left_ms(sw), &s->open[0]);
+	if (rc)
+		return rc;
+	rc = swapper_wait(sw, s->open[0], &memory);
+	if (rc) {
+		swapper_return(sw, s->open[0]);
+		s->open[0] = NULL;
+	}
+	return rc;
+}
+
+static void add(float *to, const float *from, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		to[i] += from[i];
+}
+
+static int put(struct swapper *sw, struct swapper_state *s, uint64_t first,
+	       const uint8_t *values, uint64_t numel, bool accumulate)
+{
+	uint64_t each = swapper_slice_numel(s);
+
+	for (uint64_t gone = 0, n; gone < numel; gone += n) {
+		uint64_t at = (first + gone) % each;
+		const uint8_t *from = values + gone * s->element;
+		int rc = open_slice(sw, s, (first + gone) / each);
+		uint8_t *to;
+
+		if (rc)
+			return rc;
+		n = u64_min(numel - gone, each - at);
+		to = s->open[0]->buffer + at * s->element;
+		if (accumulate)
+			add((float *)to, (const float *)from, n);
+		else
+			memcpy(to, from, n * s->element);
+	}
+	return 0;
+}
+
+static int check(const struct swapper_state *s, uint64_t first, uint64_t numel)
+{
+	uint64_t end;
+
+	return u64_add(first, numel, &end) && end <= s->bytes / s->element ? 0 : -EINVAL;
+}
+
+static int put_all(struct swapper *sw, struct swapper_state *s, uint64_t first,
+		   const void *values, uint64_t numel, bool accumulate)
+{
+	int rc = check(s, first, numel);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&sw->lock);
+	sw->figures.puts++;
+	pthread_mutex_unlock(&sw->lock);
+	swapper_log_debug(sw, s, accumulate ? "add" : "put", first * s->element,
+			  numel * s->element);
+	return put(sw, s, first, values, numel, accumulate);
+}
+
+int swapper_put(struct swapper *sw, struct swapper_state *s, uint64_t first, const void *values,
+		uint64_t numel)
+{
+	return put_all(sw, s, first, values, numel, false);
+}
+
+int swapper_accumulate(struct swapper *sw, struct swapper_state *s, uint64_t first,
+		       const float *values, uint64_t numel)
+{
+	return s->element == sizeof(float) ? put_all(sw, s, first, values, numel, true)
+					   : -EINVAL;
+}
+
+static int settle(struct swapper *sw, struct swapper_state *s)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < SWAPPER_OPEN; i++) {
+		int one = close_one(sw, s, i);
+
+		rc = rc ? rc : one;
+	}
+	return rc;
+}
+
+int swapper_swap_out_puts(struct swapper *sw, struct swapper_state *s)
+{
+	int rc = 0;
+
+	if (s)
+		return settle(sw, s);
+	for (s = sw->states; s; s = s->next) {
+		int one = settle(sw, s);
+
+		rc = rc ? rc : one;
+	}
+	return rc;
+}
+
+void swapper_drop_puts(struct swapper *sw, struct swapper_state *s)
+{
+	for (unsigned i = 0; i < SWAPPER_OPEN; i++)
+		if (s->open[i]) {
+			swapper_return(sw, s->open[i]);
+			s->open[i] = NULL;
+		}
 }

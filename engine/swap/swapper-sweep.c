@@ -6,21 +6,21 @@
 
 #include <errno.h>
 
-/* Slices are brought in in one order, that of the walk, so that what is read ahead is what is
+/* Slices are brought in in one order, that of the sweep, so that what is read ahead is what is
  * needed next: whoever waits for a buffer waits for one that is being written.
  */
 struct swapper_sweep {
-	struct swapper *place;
+	struct swapper *swapper;
 	unsigned n, depth;
 	uint64_t slices, numel, total;
 	uint64_t at; /* the slice that is in, or was last */
 	bool begun, in;
-	bool half;      /* it is one of place->half */
+	bool half;      /* it is one of swapper->half */
 	uint64_t ahead; /* the next slice to bring in, of state number ahead_state */
 	unsigned ahead_state;
 	struct swapper_sweep *next; /* whose first slices come after the last */
 	struct swapper_lent **lent; /* [depth + 1][n] */
-	struct swapper_sweeped states[];
+	struct swapper_swept states[];
 };
 
 static struct swapper_lent **lent_of(const struct swapper_sweep *w, uint64_t slice, unsigned i)
@@ -28,10 +28,10 @@ static struct swapper_lent **lent_of(const struct swapper_sweep *w, uint64_t sli
 	return &w->lent[slice % (w->depth + 1) * w->n + i];
 }
 
-static int bring_one(struct swapper_sweep *w, uint64_t wait_ms)
+static int swap_in_one(struct swapper_sweep *w, uint64_t wait_ms)
 {
-	const struct swapper_sweeped *s = &w->states[w->ahead_state];
-	int rc = swapper_swap_in(w->place, s->state, w->ahead, s->use, wait_ms,
+	const struct swapper_swept *s = &w->states[w->ahead_state];
+	int rc = swapper_swap_in(w->swapper, s->state, w->ahead, s->use, wait_ms,
 				 lent_of(w, w->ahead, w->ahead_state));
 
 	if (!rc && ++w->ahead_state == w->n) {
@@ -42,33 +42,33 @@ static int bring_one(struct swapper_sweep *w, uint64_t wait_ms)
 }
 
 /* n slices from the first on, as far as there are buffers. */
-static bool bring_first(struct swapper_sweep *w, uint64_t n)
+static bool swap_in_until(struct swapper_sweep *w, uint64_t n)
 {
 	while (w->ahead < u64_min(n, w->slices))
-		if (bring_one(w, 0))
+		if (swap_in_one(w, 0))
 			return false;
 	return true;
 }
 
-static void bring_ahead(struct swapper_sweep *w)
+static void swap_in_ahead(struct swapper_sweep *w)
 {
 	uint64_t n = w->at + w->depth + 1;
 
-	if (bring_first(w, n) && w->next && n > w->slices)
-		bring_first(w->next, u64_min(n - w->slices, w->next->depth));
+	if (swap_in_until(w, n) && w->next && n > w->slices)
+		swap_in_until(w->next, u64_min(n - w->slices, w->next->depth));
 }
 
-static unsigned depth_of(struct swapper *p, unsigned n)
+static unsigned depth_of(struct swapper *sw, unsigned n)
 {
 	struct pinned_figures f;
 
-	if (p->no_ahead)
+	if (sw->no_ahead)
 		return 0;
-	pinned_figures(p->pinned, &f);
+	pinned_figures(sw->pinned, &f);
 	return f.count / n < 4 ? 1 : (unsigned)u64_min(f.count / n - 2, SWAPPER_AHEAD);
 }
 
-static int check(struct swapper *p, const struct swapper_sweeped *states, unsigned n)
+static int check(struct swapper *sw, const struct swapper_swept *states, unsigned n)
 {
 	const struct swapper_state *first = n ? states[0].state : NULL;
 	struct pinned_figures f;
@@ -78,7 +78,7 @@ static int check(struct swapper *p, const struct swapper_sweeped *states, unsign
 			    first->bytes / first->element ||
 		    swapper_slice_numel(states[i].state) != swapper_slice_numel(first))
 			return -EINVAL;
-	pinned_figures(p->pinned, &f);
+	pinned_figures(sw->pinned, &f);
 	if (!n)
 		return -EINVAL;
 	if (n > f.count)
@@ -89,16 +89,16 @@ static int check(struct swapper *p, const struct swapper_sweeped *states, unsign
 	return n > f.count ? -ENOBUFS : 0;
 }
 
-static struct swapper_sweep *walk_new(struct swapper *p, const struct swapper_sweeped *states,
-				      unsigned n)
+static struct swapper_sweep *sweep_new(struct swapper *sw, const struct swapper_swept *states,
+				       unsigned n)
 {
 	struct swapper_sweep *w = calloc(1, sizeof(*w) + n * sizeof(w->states[0]));
 
 	if (!w)
 		return NULL;
-	w->place = p;
+	w->swapper = sw;
 	w->n = n;
-	w->depth = depth_of(p, n);
+	w->depth = depth_of(sw, n);
 	w->slices = states[0].state->nslices;
 	w->numel = swapper_slice_numel(states[0].state);
 	w->total = states[0].state->bytes / states[0].state->element;
@@ -112,36 +112,36 @@ static struct swapper_sweep *walk_new(struct swapper *p, const struct swapper_sw
 	return w;
 }
 
-static int walk_open(struct swapper *p, const struct swapper_sweeped *states, unsigned n,
-		     struct swapper_sweep **out)
+static int sweep_open(struct swapper *sw, const struct swapper_swept *states, unsigned n,
+		      struct swapper_sweep **out)
 {
-	int rc = check(p, states, n);
+	int rc = check(sw, states, n);
 
 	if (rc)
 		return rc;
-	*out = walk_new(p, states, n);
+	*out = sweep_new(sw, states, n);
 	return *out ? 0 : -ENOMEM;
 }
 
-int swapper_sweep_begin(struct swapper *p, const struct swapper_sweeped *states, unsigned n,
+int swapper_sweep_begin(struct swapper *sw, const struct swapper_swept *states, unsigned n,
 			struct swapper_sweep **w)
 {
-	int rc = walk_open(p, states, n, w);
+	int rc = sweep_open(sw, states, n, w);
 
 	if (!rc)
-		bring_ahead(*w);
+		swap_in_ahead(*w);
 	return rc;
 }
 
-int swapper_sweep_then(struct swapper_sweep *w, const struct swapper_sweeped *states,
-		       unsigned n, struct swapper_sweep **next)
+int swapper_sweep_then(struct swapper_sweep *w, const struct swapper_swept *states, unsigned n,
+		       struct swapper_sweep **next)
 {
-	int rc = walk_open(w->place, states, n, next);
+	int rc = sweep_open(w->swapper, states, n, next);
 
 	if (rc)
 		return rc;
 	w->next = *next;
-	bring_ahead(w);
+	swap_in_ahead(w);
 	return 0;
 }
 
@@ -151,12 +151,13 @@ void swapper_sweep_alone(struct swapper_sweep *w)
 }
 
 /* One that has been sent is not sent again when another could not be. */
-static int send_changed(struct swapper_sweep *w)
+static int swap_out_changed(struct swapper_sweep *w)
 {
 	for (unsigned i = 0; i < w->n; i++) {
 		struct swapper_lent **l = lent_of(w, w->at, i);
-		int rc = *l && w->states[i].use & SWAPPER_WRITE ? swapper_swap_out(w->place, *l)
-								: 0;
+		int rc = *l && w->states[i].use & SWAPPER_WRITE
+				 ? swapper_swap_out(w->swapper, *l)
+				 : 0;
 
 		if (rc)
 			return rc;
@@ -166,15 +167,15 @@ static int send_changed(struct swapper_sweep *w)
 	return 0;
 }
 
-static int send_back(struct swapper_sweep *w)
+static int swap_out_current(struct swapper_sweep *w)
 {
-	int rc = send_changed(w);
+	int rc = swap_out_changed(w);
 
 	for (unsigned i = 0; i < w->n && !rc; i++) {
 		struct swapper_lent **l = lent_of(w, w->at, i);
 
 		if (*l)
-			swapper_return(w->place, *l);
+			swapper_return(w->swapper, *l);
 		*l = NULL;
 	}
 	return rc;
@@ -191,50 +192,51 @@ static bool changes(const struct swapper_sweep *w)
 /* Some of its slices have been sent, perhaps, and others will be. */
 static void set_half(struct swapper_sweep *w, bool half)
 {
-	w->place->half += half;
-	w->place->half -= w->half;
+	w->swapper->half += half;
+	w->swapper->half -= w->half;
 	w->half = half;
 }
 
-static int bring_in(struct swapper_sweep *w)
+static int swap_in_next(struct swapper_sweep *w)
 {
 	void *memory;
 
 	while (w->ahead <= w->at) {
-		int rc = bring_one(w, swapper_patience(w->place));
+		int rc = swap_in_one(w, swapper_time_left_ms(w->swapper));
 
 		if (rc)
 			return rc;
 	}
-	bring_ahead(w);
+	swap_in_ahead(w);
 	for (unsigned i = 0; i < w->n; i++) {
-		int rc = swapper_wait(w->place, *lent_of(w, w->at, i), &memory);
+		int rc = swapper_wait(w->swapper, *lent_of(w, w->at, i), &memory);
 
 		if (rc)
 			return rc;
 	}
-	bring_ahead(w); /* what was being written then has come back since */
+	swap_in_ahead(w); /* what was being written then has come back since */
 	return 0;
 }
 
 int swapper_sweep_next(struct swapper_sweep *w, uint64_t *first, uint64_t *numel)
 {
-	int rc = w->in ? send_back(w) : 0;
+	int rc = w->in ? swap_out_current(w) : 0;
 
 	if (rc)
 		return rc;
-	if (w->in && w->place->no_behind)
-		swapper_flush(w->place, w->place->wait_ms); /* what cannot be written stays */
+	if (w->in && w->swapper->no_behind)
+		swapper_flush(w->swapper,
+			      w->swapper->wait_ms); /* what cannot be written stays */
 	if (w->in || !w->begun)
 		w->at = w->begun ? w->at + 1 : 0;
 	w->begun = true;
 	w->in = false;
 	set_half(w, w->at < w->slices && changes(w));
 	if (w->at >= w->slices) {
-		bring_ahead(w);
+		swap_in_ahead(w);
 		return 0;
 	}
-	rc = bring_in(w);
+	rc = swap_in_next(w);
 	if (rc)
 		return rc;
 	w->in = true;
@@ -255,7 +257,7 @@ void swapper_sweep_end(struct swapper_sweep *w)
 	set_half(w, false);
 	for (unsigned i = 0; i < (w->depth + 1) * w->n; i++)
 		if (w->lent[i])
-			swapper_return(w->place, w->lent[i]);
+			swapper_return(w->swapper, w->lent[i]);
 	free(w->lent);
 	free(w);
 }

@@ -7,6 +7,7 @@
 #include "engine/swap/swapper-internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,68 +20,68 @@ static int refuse(char *why, size_t whysize, int rc, const char *what)
 	return rc;
 }
 
-static int open_pinned(struct swapper *p, const struct swapper_options *o)
+static int open_pinned(struct swapper *sw, const struct swapper_options *o)
 {
-	uint64_t count = p->slice ? o->budget / p->slice : 0;
+	uint64_t count = sw->slice ? o->budget / sw->slice : 0;
 
 	if (o->budget > machine_memory()) /* which would end this process, or another */
 		return -ENOMEM;
-	if (count < 2 || count > UINT32_MAX || p->slice % SWAP_BLOCK)
+	if (count < 2 || count > UINT32_MAX || sw->slice % SWAP_BLOCK)
 		return -EINVAL;
-	return pinned_open(&(struct pinned_options){ .size = p->slice,
+	return pinned_open(&(struct pinned_options){ .size = sw->slice,
 						     .count = (unsigned)count,
 						     .on_node = o->on_node,
 						     .unlocked = o->unlocked,
 						     .node = o->node },
-			   &p->pinned);
+			   &sw->pinned);
 }
 
-static int open_slabs(struct swapper *p)
+static int open_slabs(struct swapper *sw)
 {
 	struct iovec *slabs;
 
-	p->setup.n = pinned_slabs(p->pinned, NULL);
-	slabs = calloc(p->setup.n, sizeof(*slabs));
+	sw->setup.n = pinned_slabs(sw->pinned, NULL);
+	slabs = calloc(sw->setup.n, sizeof(*slabs));
 	if (!slabs)
 		return -ENOMEM;
-	pinned_slabs(p->pinned, slabs);
-	p->setup.slabs = slabs;
-	return p->setup.n < DISK_NO_SLAB ? 0 : -EINVAL;
+	pinned_slabs(sw->pinned, slabs);
+	sw->setup.slabs = slabs;
+	return sw->setup.n < DISK_NO_SLAB ? 0 : -EINVAL;
 }
 
-static int open_disk(struct swapper *p, const struct disk_ops *ops)
+static int open_disk(struct swapper *sw, const struct disk_ops *ops)
 {
 	int rc;
 
-	p->disk_ops = ops ? ops : &disk_uring;
-	rc = p->disk_ops->open(&p->disk, &p->setup);
-	if (!rc && p->disk_ops == &disk_uring && p->setup.threads > 1)
+	sw->disk_ops = ops ? ops : &disk_uring;
+	rc = sw->disk_ops->open(&sw->disk, &sw->setup);
+	if (!rc && sw->disk_ops == &disk_uring && sw->setup.threads > 1)
 		log_warn("swap: aio.intra_op_parallelism: has no effect: io_uring needs no "
 			 "threads");
 	if (!rc || ops)
 		return rc;
 	log_info("swap: no io_uring: %s: by threads", strerror(-rc));
-	p->disk_ops = &disk_threads;
-	return p->disk_ops->open(&p->disk, &p->setup);
+	sw->disk_ops = &disk_threads;
+	return sw->disk_ops->open(&sw->disk, &sw->setup);
 }
 
-static int open_file(struct swapper *p, const struct swapper_options *o, char *why,
+static int open_file(struct swapper *sw, const struct swapper_options *o, char *why,
 		     size_t whysize)
 {
 	const struct swap_file_config config = { .dir = o->dir,
 						 .name = o->name,
-						 .disk_ops = p->disk_ops,
-						 .disk = p->disk,
+						 .disk_ops = sw->disk_ops,
+						 .disk = sw->disk,
 						 .no_direct = o->no_direct,
-						 .chunk = p->chunk };
+						 .chunk = sw->chunk };
 
-	return swap_file_create(&p->file, &config, why, whysize);
+	return swap_file_create(&sw->file, &config, why, whysize);
 }
 
-static int open_parts(struct swapper *p, const struct swapper_options *o, char *why,
+static int open_parts(struct swapper *sw, const struct swapper_options *o, char *why,
 		      size_t whysize)
 {
-	int rc = open_pinned(p, o);
+	int rc = open_pinned(sw, o);
 
 	if (rc) {
 		snprintf(why, whysize,
@@ -90,102 +91,103 @@ static int open_parts(struct swapper *p, const struct swapper_options *o, char *
 			 strerror(-rc));
 		return rc;
 	}
-	rc = open_slabs(p);
+	rc = open_slabs(sw);
 	if (rc)
 		return refuse(why, whysize, rc, "pinned buffers");
-	rc = open_disk(p, o->disk_ops);
+	rc = open_disk(sw, o->disk_ops);
 	if (rc)
 		return refuse(why, whysize, rc, "no thread for the disk");
-	return open_file(p, o, why, whysize);
+	return open_file(sw, o, why, whysize);
 }
 
 enum { GENERATIONS = 3 };
 
 /* Under the lock, or before others know of it. */
-static void limit_file(struct swapper *p)
+static void limit_file(struct swapper *sw)
 {
-	swap_file_limit(p->file, p->capacity ? p->capacity : GENERATIONS * p->room + p->slice);
+	swap_file_limit(sw->file,
+			sw->capacity ? sw->capacity : GENERATIONS * sw->room + sw->slice);
 }
 
-static void place_free(struct swapper *p)
+static void swapper_free(struct swapper *sw)
 {
-	swap_file_close(p->file);
-	if (p->disk)
-		p->disk_ops->close(p->disk);
-	free((void *)p->setup.slabs);
-	pinned_close(p->pinned);
-	pthread_cond_destroy(&p->changed);
-	pthread_mutex_destroy(&p->lock);
-	free(p);
+	swap_file_close(sw->file);
+	if (sw->disk)
+		sw->disk_ops->close(sw->disk);
+	free((void *)sw->setup.slabs);
+	pinned_close(sw->pinned);
+	pthread_cond_destroy(&sw->changed);
+	pthread_mutex_destroy(&sw->lock);
+	free(sw);
 }
 
 int swapper_open(struct swapper **out, const struct swapper_options *o, char *why,
 		 size_t whysize)
 {
-	struct swapper *p = calloc(1, sizeof(*p));
+	struct swapper *sw = calloc(1, sizeof(*sw));
 	int rc;
 
-	if (!p)
+	if (!sw)
 		return refuse(why, whysize, -ENOMEM, "swap");
-	pthread_mutex_init(&p->lock, NULL);
-	thread_cond_init(&p->changed);
-	p->slice = o->slice;
-	p->capacity = o->capacity;
-	p->wait_ms = o->wait_ms ? o->wait_ms : SWAPPER_WAIT_MS;
-	p->least = o->least ? o->least : SWAPPER_LEAST;
-	p->spare_limit = o->spare;
-	p->setup.depth = o->depth;
-	p->setup.threads = o->threads;
-	p->no_ahead = o->no_ahead;
-	p->no_behind = o->no_behind;
-	p->debug = o->debug;
-	p->chunk = o->chunk ? o->chunk : SWAP_CHUNK;
-	p->name_range = o->name_range;
-	p->owner = o->owner;
-	rc = open_parts(p, o, why, whysize);
+	pthread_mutex_init(&sw->lock, NULL);
+	thread_cond_init(&sw->changed);
+	sw->slice = o->slice;
+	sw->capacity = o->capacity;
+	sw->wait_ms = o->wait_ms ? o->wait_ms : SWAPPER_WAIT_MS;
+	sw->least = o->least ? o->least : SWAPPER_LEAST;
+	sw->spare_limit = o->spare;
+	sw->setup.depth = o->depth;
+	sw->setup.threads = o->threads;
+	sw->no_ahead = o->no_ahead;
+	sw->no_behind = o->no_behind;
+	sw->debug = o->debug;
+	sw->chunk = o->chunk ? o->chunk : SWAP_CHUNK;
+	sw->name_range = o->name_range;
+	sw->owner = o->owner;
+	rc = open_parts(sw, o, why, whysize);
 	if (rc) {
-		place_free(p);
+		swapper_free(sw);
 		return rc;
 	}
-	limit_file(p);
-	*out = p;
+	limit_file(sw);
+	*out = sw;
 	return 0;
 }
 
 /* What is read for slices that were returned meanwhile, too, and for readers. */
-static int wait_for_disk(struct swapper *p)
+static int wait_for_disk(struct swapper *sw)
 {
-	struct timespec end = thread_in_ms(u64_min(p->wait_ms, SWAPPER_END_MS));
+	struct timespec end = thread_in_ms(u64_min(sw->wait_ms, SWAPPER_END_MS));
 	int rc = 0;
 
-	pthread_mutex_lock(&p->lock);
-	while ((p->writing || p->bringing || p->oldest) && !rc)
-		rc = swapper_wait_until(p, &end);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
+	while ((sw->writing || sw->swapping_in || sw->oldest) && !rc)
+		rc = swapper_wait_changed(sw, &end);
+	pthread_mutex_unlock(&sw->lock);
 	return rc;
 }
 
-void swapper_close(struct swapper *p)
+void swapper_close(struct swapper *sw)
 {
-	if (!p)
+	if (!sw)
 		return;
-	while (p->states)
-		swapper_drop(p, p->states);
-	swap_cancel_all(p->file);
-	if (wait_for_disk(p)) {
+	while (sw->states)
+		swapper_drop(sw, sw->states);
+	swap_cancel_all(sw->file);
+	if (wait_for_disk(sw)) {
 		log_error("swap: the disk does not answer: what it has is left to it");
 		return;
 	}
-	place_free(p);
+	swapper_free(sw);
 }
 
 /* ---- states ---- */
 
-static uint64_t slice_bytes(const struct swapper *p, enum swapper_kind kind, uint32_t element)
+static uint64_t slice_bytes(const struct swapper *sw, enum swapper_kind kind, uint32_t element)
 {
 	if (kind == SWAPPER_PARAM && element == 1)
-		return p->slice;
-	return p->slice / u64_max(element, 4) * element;
+		return sw->slice;
+	return sw->slice / u64_max(element, 4) * element;
 }
 
 static struct swapper_state *state_new(const char *name, uint64_t nslices)
@@ -207,7 +209,7 @@ static struct swapper_state *state_new(const char *name, uint64_t nslices)
 
 static uint64_t room_of(const struct swapper_state *s)
 {
-	return s->small ? 0 : s->nslices * swapper_whole(s->slice_bytes);
+	return s->small ? 0 : s->nslices * swapper_whole_blocks(s->slice_bytes);
 }
 
 static bool is_element(uint32_t element)
@@ -215,7 +217,7 @@ static bool is_element(uint32_t element)
 	return element == 1 || element == 2 || element == 4 || element == 8;
 }
 
-int swapper_add(struct swapper *p, const char *name, enum swapper_kind kind, uint32_t element,
+int swapper_add(struct swapper *sw, const char *name, enum swapper_kind kind, uint32_t element,
 		uint64_t numel, struct swapper_state **out)
 {
 	uint64_t bytes, slice;
@@ -225,7 +227,7 @@ int swapper_add(struct swapper *p, const char *name, enum swapper_kind kind, uin
 		return -EINVAL;
 	if (!u64_mul(numel, element, &bytes))
 		return -EOVERFLOW;
-	slice = slice_bytes(p, kind, element);
+	slice = slice_bytes(sw, kind, element);
 	s = state_new(name, u64_div_ceil(bytes, slice));
 	if (!s)
 		return -ENOMEM;
@@ -235,47 +237,47 @@ int swapper_add(struct swapper *p, const char *name, enum swapper_kind kind, uin
 	s->bytes = bytes;
 	s->slice_bytes = slice;
 	s->nslices = u64_div_ceil(bytes, slice);
-	s->small = bytes < p->least;
+	s->small = bytes < sw->least;
 	for (uint64_t i = 0; i < s->nslices; i++)
 		s->slices[i].state = s;
-	pthread_mutex_lock(&p->lock);
-	s->next = p->states;
-	p->states = s;
-	p->room += room_of(s);
-	limit_file(p);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
+	s->next = sw->states;
+	sw->states = s;
+	sw->room += room_of(s);
+	limit_file(sw);
+	pthread_mutex_unlock(&sw->lock);
 	*out = s;
 	return 0;
 }
 
-static void unlink_state(struct swapper *p, struct swapper_state *s)
+static void unlink_state(struct swapper *sw, struct swapper_state *s)
 {
-	struct swapper_state **link = &p->states;
+	struct swapper_state **link = &sw->states;
 
 	while (*link != s)
 		link = &(*link)->next;
 	*link = s->next;
 }
 
-void swapper_drop(struct swapper *p, struct swapper_state *s)
+void swapper_drop(struct swapper *sw, struct swapper_state *s)
 {
-	swapper_forget_put(p, s);
-	pthread_mutex_lock(&p->lock);
-	unlink_state(p, s);
-	p->room -= room_of(s);
-	limit_file(p);
-	swapper_publish_changed(p, s);
+	swapper_drop_puts(sw, s);
+	pthread_mutex_lock(&sw->lock);
+	unlink_state(sw, s);
+	sw->room -= room_of(s);
+	limit_file(sw);
+	swapper_publish_changed(sw, s);
 	for (uint64_t i = 0; i < s->nslices; i++) {
 		assert(!s->slices[i].lent);
-		swapper_forget_current(p, &s->slices[i]);
+		swapper_drop_current(sw, &s->slices[i]);
 	}
 	swapper_state_unref(s);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_unlock(&sw->lock);
 }
 
-uint64_t swapper_least(const struct swapper *p)
+uint64_t swapper_least(const struct swapper *sw)
 {
-	return p->least;
+	return sw->least;
 }
 
 uint64_t swapper_slice_numel(const struct swapper_state *s)
@@ -285,28 +287,28 @@ uint64_t swapper_slice_numel(const struct swapper_state *s)
 
 /* ---- generations ---- */
 
-int swapper_publish(struct swapper *p)
+int swapper_publish(struct swapper *sw)
 {
-	int rc = p->half ? -EBUSY : swapper_settle(p, NULL);
+	int rc = sw->half ? -EBUSY : swapper_swap_out_puts(sw, NULL);
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&p->lock);
-	p->figures.publishes += p->first_changed != NULL;
-	swapper_publish_changed(p, NULL);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
+	sw->figures.publishes += sw->first_changed != NULL;
+	swapper_publish_changed(sw, NULL);
+	pthread_mutex_unlock(&sw->lock);
 	return 0;
 }
 
-int swapper_publish_state(struct swapper *p, struct swapper_state *s)
+int swapper_publish_state(struct swapper *sw, struct swapper_state *s)
 {
-	int rc = swapper_settle(p, s);
+	int rc = swapper_swap_out_puts(sw, s);
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&p->lock);
-	swapper_publish_changed(p, s);
-	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&sw->lock);
+	swapper_publish_changed(sw, s);
+	pthread_mutex_unlock(&sw->lock);
 	return 0;
 }
 
@@ -319,16 +321,170 @@ static bool is_in(const struct swapper_state *s)
 	return false;
 }
 
-int swapper_clear(struct swapper *p, struct swapper_state *s)
+int swapper_clear(struct swapper *sw, struct swapper_state *s)
 {
 	bool busy;
 
-	swapper_forget_put(p, s);
-	pthread_mutex_lock(&p->lock);
+	swapper_drop_puts(sw, s);
+	pthread_mutex_lock(&sw->lock);
 	busy = is_in(s);
 	for (uint64_t i = 0; i < s->nslices && !busy; i++)
 		if (swapper_newest(&s->slices[i]))
-			swapper_set_next(p, &s->slices[i], NULL);
-	pthread_mutex_unlock(&p->lock);
+			swapper_set_next(sw, &s->slices[i], NULL);
+	pthread_mutex_unlock(&sw->lock);
 	return busy ? -EBUSY : 0;
+}
+
+/* ---- figures ---- */
+
+static const char *const names[SWAPPER_KINDS][SWAPPER_TIMED] = {
+	[SWAPPER_PARAM] = { [SWAPPER_IN] = "swap_in_param",
+			    [SWAPPER_OUT] = "swap_out_param",
+			    [SWAPPER_WAIT_IN] = "swap_wait_read_param",
+			    [SWAPPER_SUBMIT_IN] = "swap_submit_read_param",
+			    [SWAPPER_SUBMIT_OUT] = "swap_submit_write",
+			    [SWAPPER_INIT] = "swap_init_write" },
+	[SWAPPER_STATE] = { [SWAPPER_IN] = "swap_in_state",
+			    [SWAPPER_OUT] = "swap_out_state",
+			    [SWAPPER_WAIT_IN] = "optimizer_swap_in_state",
+			    [SWAPPER_WAIT_OUT] = "optimizer_swap_out_state",
+			    [SWAPPER_SUBMIT_IN] = "async_swap_in_state",
+			    [SWAPPER_SUBMIT_OUT] = "async_swap_out_state" },
+	[SWAPPER_GRADIENT] = { [SWAPPER_IN] = "swap_in_gradient",
+			       [SWAPPER_OUT] = "swap_out_gradient",
+			       [SWAPPER_WAIT_IN] = "swap_submit_wait_gradient",
+			       [SWAPPER_WAIT_OUT] = "async_swap_gradient_wait",
+			       [SWAPPER_SUBMIT_IN] = "swap_submit_read_gradient",
+			       [SWAPPER_FROM_MEMORY] = "unswapped_read_gradients" },
+};
+
+void swapper_timer_add(struct swapper *sw, const struct swapper_state *s, uint64_t slice,
+		       enum swapper_timed timed, uint64_t bytes, uint64_t since)
+{
+	struct swapper_timer *t = &sw->figures.timers[s->kind][timed];
+	uint64_t ns = monotonic_ns() - since;
+
+	t->count++;
+	t->bytes += bytes;
+	t->ns += ns;
+	if (!sw->debug || !names[s->kind][timed])
+		return;
+	if (slice == SWAPPER_NO_SLICE)
+		log_warn("swap: %s: %s: %.3f ms", names[s->kind][timed], s->name,
+			 (double)ns / 1e6);
+	else
+		log_warn("swap: %s: %s, slice %" PRIu64 ": %" PRIu64 " bytes, %.3f ms",
+			 names[s->kind][timed], s->name, slice, bytes, (double)ns / 1e6);
+}
+
+void swapper_count_init(struct swapper *sw, const struct swapper_state *s, uint64_t bytes,
+			uint64_t since)
+{
+	pthread_mutex_lock(&sw->lock);
+	swapper_timer_add(sw, s, 0, SWAPPER_INIT, bytes, since);
+	pthread_mutex_unlock(&sw->lock);
+}
+
+void swapper_log_debug(struct swapper *sw, const struct swapper_state *s, const char *what,
+		       uint64_t offset, uint64_t size)
+{
+	if (sw->debug)
+		log_warn("swap: %s: %s, bytes %" PRIu64 " to %" PRIu64, what, s->name, offset,
+			 offset + size);
+}
+
+const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed)
+{
+	return names[kind][timed];
+}
+
+void swapper_timer_begin(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed)
+{
+	if (!sw->busy[kind][timed].n++)
+		sw->busy[kind][timed].since = monotonic_ns();
+}
+
+void swapper_timer_end(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed)
+{
+	if (!--sw->busy[kind][timed].n)
+		sw->figures.timers[kind][timed].busy_ns +=
+			monotonic_ns() - sw->busy[kind][timed].since;
+}
+
+/* Under the lock: what is under way, until now. */
+static void add_busy(const struct swapper *sw, struct swapper_figures *f)
+{
+	uint64_t now = monotonic_ns();
+
+	for (int kind = 0; kind < SWAPPER_KINDS; kind++)
+		for (int timed = 0; timed < SWAPPER_TIMED; timed++)
+			if (sw->busy[kind][timed].n)
+				f->timers[kind][timed].busy_ns +=
+					now - sw->busy[kind][timed].since;
+}
+
+/* Under the lock. */
+static void sum_up(struct swapper *sw, struct swapper_figures *f)
+{
+	for (struct swapper_state *s = sw->states; s; s = s->next) {
+		f->states++;
+		f->bytes += s->bytes;
+	}
+	f->slice = sw->slice;
+	f->small = sw->small;
+	f->spare = sw->spare;
+	f->spare_max = sw->spare_max;
+	f->spare_limit = sw->spare_limit;
+	f->writing = sw->writing;
+	f->disk = sw->disk_ops->name;
+	f->registered = sw->setup.registered;
+	f->chunk = sw->chunk;
+	f->depth = sw->setup.depth ? sw->setup.depth : DISK_DEPTH;
+	f->threads = sw->disk_ops == &disk_uring ? 0 : sw->setup.threads;
+	f->least = sw->least;
+	f->ahead = !sw->no_ahead;
+	f->behind = !sw->no_behind;
+}
+
+void swapper_figures(struct swapper *sw, struct swapper_figures *f)
+{
+	pthread_mutex_lock(&sw->lock);
+	*f = sw->figures;
+	sum_up(sw, f);
+	add_busy(sw, f);
+	pthread_mutex_unlock(&sw->lock);
+	swap_file_counters(sw->file, &f->file);
+	pinned_figures(sw->pinned, &f->pinned);
+}
+
+static void count_slice(const struct swapper_slice *slice, uint64_t bytes,
+			struct swapper_state_figures *f)
+{
+	const struct swapper_version *v = slice->current;
+
+	f->lent += slice->lent ? bytes : 0;
+	for (unsigned i = 0; v && i < v->npatches; i++)
+		f->patches += v->patches[i]->size;
+	if (slice->lost)
+		f->lost += bytes;
+	else if (!v || !v->block)
+		f->zeros += bytes;
+	else if (v->block->written)
+		f->disk += bytes;
+	else
+		f->memory += bytes;
+}
+
+void swapper_state_figures(struct swapper *sw, struct swapper_state *s,
+			   struct swapper_state_figures *f)
+{
+	*f = (struct swapper_state_figures){ .bytes = s->bytes };
+	pthread_mutex_lock(&sw->lock);
+	for (uint64_t i = 0; i < s->nslices; i++)
+		count_slice(&s->slices[i], swapper_slice_bytes(s, i), f);
+	f->reads = s->reads;
+	f->writes = s->writes;
+	f->errors = s->errors;
+	f->error = s->error;
+	pthread_mutex_unlock(&sw->lock);
 }

@@ -14,12 +14,12 @@
  * The trainer *brings in* a slice: its newest version is copied into a pinned buffer, which is
  * the trainer's until it *sends* it back: as a new version, written behind.  Until
  * swapper_publish readers see the versions before, all of one generation; then the new ones.  A
- * reader that *holds* versions goes on seeing them; nothing it does changes or drops anything,
+ * reader that *pins* versions goes on seeing them; nothing it does changes or drops anything,
  * or takes one of the trainer's buffers.  What was never sent is zeros, without a byte on the
  * disk.
  *
  * There may be three times the bytes of all states on the disk: this generation's, the next,
- * and what readers hold. Where there is no room, readers lose: held versions first, the oldest
+ * and what readers pin. Where there is no room, readers lose: held versions first, the oldest
  * before, then this generation's slices of which there are newer.
  *
  * What cannot be written stays in memory, within `spare`, and is counted and said in a line.
@@ -53,9 +53,9 @@ struct swapper_options {
 	uint32_t chunk;          /* most bytes of a request, a multiple of 4096; 0: 2 MiB */
 	unsigned depth, threads; /* as struct disk_setup's */
 	bool unlocked;           /* buffers may be paged out */
-	bool no_ahead; /* walks read a slice when it is needed; swapper_sweep_then has no effect */
-	bool debug;    /* a line in the log for each operation */
-	bool no_behind; /* walks go on when what they have sent is written */
+	bool no_ahead; /* sweeps read a slice when it is needed; swapper_sweep_then has no effect */
+	bool debug;     /* a line in the log for each operation */
+	bool no_behind; /* sweeps go on when what they have sent is written */
 	bool on_node;   /* as struct pinned_options' */
 	unsigned node;
 	/* What lines about reads call bytes [from, to) of a state; NULL: by its name.  In the
@@ -71,12 +71,12 @@ enum { SWAPPER_LEAST = 1 << 20, SWAPPER_WAIT_MS = 120000, SWAPPER_END_MS = 3000 
 /* A container of its own, that ends with the process.  why has one line.  -EINVAL: no slice, or
  * a budget of less than two;  -ENOMEM; swap_file_create's.
  */
-int swapper_open(struct swapper **p, const struct swapper_options *options, char *why,
+int swapper_open(struct swapper **sw, const struct swapper_options *options, char *why,
 		 size_t whysize);
-/* Every hold is released, or of a read under way.  What is under way is canceled; what the disk
+/* Every pin is released, or of a read under way.  What is under way is canceled; what the disk
  * keeps all the same for SWAPPER_END_MS is left to it.
  */
-void swapper_close(struct swapper *p);
+void swapper_close(struct swapper *sw);
 
 /* ---- states ---- */
 
@@ -85,13 +85,13 @@ enum swapper_kind { SWAPPER_PARAM, SWAPPER_STATE, SWAPPER_GRADIENT, SWAPPER_KIND
 /* numel elements of 1, 2, 4 or 8 bytes, all 0.  name: what lines in the log call it.  -EINVAL;
  * -EOVERFLOW; -ENOMEM.
  */
-int swapper_add(struct swapper *p, const char *name, enum swapper_kind kind, uint32_t element,
+int swapper_add(struct swapper *sw, const char *name, enum swapper_kind kind, uint32_t element,
 		uint64_t numel, struct swapper_state **s);
 /* Nothing of it is in.  Holds of it stay good. */
-void swapper_drop(struct swapper *p, struct swapper_state *s);
+void swapper_drop(struct swapper *sw, struct swapper_state *s);
 
 /* States of fewer bytes never leave memory. */
-uint64_t swapper_least(const struct swapper *p);
+uint64_t swapper_least(const struct swapper *sw);
 /* Elements of a slice but the last; equal for all states whose elements have at most 4 bytes.
  * Bytes of SWAPPER_PARAM have slices of a whole buffer.
  */
@@ -111,42 +111,42 @@ struct swapper_lent;
  * now; -ETIMEDOUT; -ENOMEM; or, where what could not be written has the buffers, why it could
  * not.
  */
-int swapper_swap_in(struct swapper *p, struct swapper_state *s, uint64_t slice, unsigned use,
+int swapper_swap_in(struct swapper *sw, struct swapper_state *s, uint64_t slice, unsigned use,
 		    uint64_t wait_ms, struct swapper_lent **lent);
 /* Until it is there.  -EIO: damaged (a line says of what); -ETIMEDOUT; -ENOMEM.  It is lent all
  * the same, and still to be returned.
  */
-int swapper_wait(struct swapper *p, struct swapper_lent *lent, void **memory);
+int swapper_wait(struct swapper *sw, struct swapper_lent *lent, void **memory);
 /* What is in the buffer is the slice's next version; the buffer is not the trainer's any more,
  * and will be written. Else an errno (-ENOSPC, -ENOMEM, ...): it is lent as before.
  */
-int swapper_swap_out(struct swapper *p, struct swapper_lent *lent);
+int swapper_swap_out(struct swapper *sw, struct swapper_lent *lent);
 /* Back unchanged; what is still read for it need not be. */
-void swapper_return(struct swapper *p, struct swapper_lent *lent);
+void swapper_return(struct swapper *sw, struct swapper_lent *lent);
 /* All slices of it, in buffers that lie one behind the other: one lent for each slice.
  * swapper_swap_in's errors; all are lent, or none, and lent has NULLs.
  */
-int swapper_swap_in_all(struct swapper *p, struct swapper_state *s, unsigned use,
+int swapper_swap_in_all(struct swapper *sw, struct swapper_state *s, unsigned use,
 			uint64_t wait_ms, struct swapper_lent **lent);
 /* Memory of elements [first, first + numel), at least one, when they were brought in, and are
  * there, one behind the other; else NULL.
  */
-void *swapper_memory(struct swapper *p, struct swapper_state *s, uint64_t first,
+void *swapper_memory(struct swapper *sw, struct swapper_state *s, uint64_t first,
 		     uint64_t numel);
 
 /* All that was sent, written, put or cleared since becomes current, together; or
- * swapper_settle's errno, and nothing does. -EBUSY: a walk has changed some slices, and not the
+ * swapper_swap_out_puts's errno, and nothing does. -EBUSY: a sweep has changed some slices, and not the
  * others.
  */
-int swapper_publish(struct swapper *p);
+int swapper_publish(struct swapper *sw);
 /* The same of one state, that nobody has seen yet. */
-int swapper_publish_state(struct swapper *p, struct swapper_state *s);
+int swapper_publish_state(struct swapper *sw, struct swapper_state *s);
 
 /* ---- the slices of several states in turn: brought in ahead, written behind ---- */
 
 struct swapper_sweep;
 
-struct swapper_sweeped {
+struct swapper_swept {
 	struct swapper_state *state;
 	unsigned use;
 };
@@ -156,14 +156,14 @@ struct swapper_sweeped {
  * those before written, in three times as many. -EINVAL: states of different slices; -ENOBUFS:
  * fewer buffers than states; -ENOMEM.
  */
-int swapper_sweep_begin(struct swapper *p, const struct swapper_sweeped *states, unsigned n,
+int swapper_sweep_begin(struct swapper *sw, const struct swapper_swept *states, unsigned n,
 			struct swapper_sweep **w);
-/* The same of a walk that will come next: while the last slices of w are in, its first are
+/* The same of a sweep that will come next: while the last slices of w are in, its first are
  * being read, in the buffers that would have been for more of w.  It is ended by itself, after
  * w or after swapper_sweep_alone.
  */
-int swapper_sweep_then(struct swapper_sweep *w, const struct swapper_sweeped *states,
-		       unsigned n, struct swapper_sweep **next);
+int swapper_sweep_then(struct swapper_sweep *w, const struct swapper_swept *states, unsigned n,
+		       struct swapper_sweep **next);
 /* None comes next. */
 void swapper_sweep_alone(struct swapper_sweep *w);
 /* Sends what is in (SWAPPER_WRITE), then returns the rest of it, and brings in the next.  1: it
@@ -183,36 +183,36 @@ void swapper_sweep_end(struct swapper_sweep *w);
  * Also in what is lent of them.  Not published.  -EINVAL: past the end; -ENOMEM; -EIO: what is
  * there is damaged; -ETIMEDOUT; where neither memory nor disk has room, why.
  */
-int swapper_write(struct swapper *p, struct swapper_state *s, uint64_t offset, const void *data,
-		  uint64_t size);
+int swapper_write(struct swapper *sw, struct swapper_state *s, uint64_t offset,
+		  const void *data, uint64_t size);
 /* Bytes [offset, offset + size) as the trainer has them: of the newest version, of what was
  * put, of what is lent. -EINVAL: past the end; -EIO; -ENOMEM; waits for the disk, for what is
  * not in memory.
  */
-int swapper_look(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
-		 void *memory);
+int swapper_read_newest(struct swapper *sw, struct swapper_state *s, uint64_t offset,
+			uint64_t size, void *memory);
 /* Elements from first on are numel values, or, of float32, have them added.  They are collected
- * in slices that are kept in, until another state or swapper_settle needs the buffer.
+ * in slices that are kept in, until another state or swapper_swap_out_puts needs the buffer.
  * swapper_swap_in's and swapper_swap_out's errors.
  */
-int swapper_put(struct swapper *p, struct swapper_state *s, uint64_t first, const void *values,
+int swapper_put(struct swapper *sw, struct swapper_state *s, uint64_t first, const void *values,
 		uint64_t numel);
-int swapper_accumulate(struct swapper *p, struct swapper_state *s, uint64_t first,
+int swapper_accumulate(struct swapper *sw, struct swapper_state *s, uint64_t first,
 		       const float *values, uint64_t numel);
 /* What was put is sent back, s: only of that state; NULL: of all.  The first errno; what could
  * not be stays in, and more can be put to it.
  */
-int swapper_settle(struct swapper *p, struct swapper_state *s);
+int swapper_swap_out_puts(struct swapper *sw, struct swapper_state *s);
 /* Zeros, once published.  Nothing of it is in, but for what was put, which is forgotten. */
-int swapper_clear(struct swapper *p, struct swapper_state *s);
+int swapper_clear(struct swapper *sw, struct swapper_state *s);
 /* Calls of this thread wait until then at the latest (of monotonic_ms), and not their own time;
  * 0: until that.
  */
-void swapper_end_by(struct swapper *p, uint64_t until_ms);
+void swapper_set_deadline(struct swapper *sw, uint64_t until_ms);
 /* Until all that was sent is on the disk; what could not be written is tried once more.  The
  * first errno of what still is not; -ETIMEDOUT.
  */
-int swapper_flush(struct swapper *p, uint64_t wait_ms);
+int swapper_flush(struct swapper *sw, uint64_t wait_ms);
 
 /* ---- readers: any thread ---- */
 
@@ -222,12 +222,12 @@ struct swapper_pin;
  * end; -ENOMEM; -ESTALE: there was no room to keep them: there are some again after
  * swapper_publish.
  */
-int swapper_pin(struct swapper *p, struct swapper_state *s, uint64_t offset, uint64_t size,
-		struct swapper_pin **hold);
+int swapper_pin(struct swapper *sw, struct swapper_state *s, uint64_t offset, uint64_t size,
+		struct swapper_pin **pin);
 /* Of the same range, the same bytes. */
 bool swapper_pins_same(const struct swapper_pin *a, const struct swapper_pin *b);
 /* No read of it is under way. */
-void swapper_release(struct swapper *p, struct swapper_pin *hold);
+void swapper_unpin(struct swapper *sw, struct swapper_pin *pin);
 
 struct swapper_failure { /* why bytes [from, to) of a state could not be read, or written */
 	const struct swapper_state *state;
@@ -239,33 +239,33 @@ struct swapper_failure { /* why bytes [from, to) of a state could not be read, o
 
 struct swapper_read { /* the caller's memory until done is called */
 	struct swapper_state *state;
-	struct swapper_pin *hold; /* NULL: what is current now */
-	uint64_t offset, size;    /* bytes of the state; in the hold */
+	struct swapper_pin *pin; /* NULL: what is current now */
+	uint64_t offset, size;   /* bytes of the state; in the pin */
 	void *memory;
 	/* 0; -EINVAL; -ESTALE: given up, for room; -EIO: damaged; -ENOMEM; -ECANCELED.  From a
 	 * thread of the disk's, or in swapper_read when no disk was needed.
 	 */
 	void (*done)(struct swapper_read *r, int rc);
 	void *owner;
-	struct swapper_failure failure; /* out: for swapper_say */
-	/* place's: */
-	struct swapper *place;
+	struct swapper_failure failure; /* out: for swapper_log_failure */
+	/* swapper's: */
+	struct swapper *swapper;
 	struct swapper_pin *own;
-	struct swapper_block *body;
+	struct swapper_block *block;
 	uint64_t gone, part;
 	bool submitted, canceled;
 	struct swap_io io;
 };
 
-void swapper_read(struct swapper *p, struct swapper_read *r);
+void swapper_read(struct swapper *sw, struct swapper_read *r);
 /* After swapper_read, while r is there: it ends as soon as the disk lets it. */
 void swapper_read_cancel(struct swapper_read *r);
 /* A line about it, unless there was one already, or nothing failed.  While the state is there,
- * or a hold of it.
+ * or a pin of it.
  */
-void swapper_say(struct swapper *p, struct swapper_failure *failure);
+void swapper_log_failure(struct swapper *sw, struct swapper_failure *failure);
 /* swapper_read, waited for.  -ETIMEDOUT: the disk is silent. */
-int swapper_read_now(struct swapper *p, struct swapper_state *s, struct swapper_pin *hold,
+int swapper_read_now(struct swapper *sw, struct swapper_state *s, struct swapper_pin *pin,
 		     uint64_t offset, uint64_t size, void *memory);
 
 /* ---- figures: any thread ---- */
@@ -312,7 +312,7 @@ struct swapper_figures {
 	uint64_t small;         /* bytes of versions of small states, in memory for good */
 	uint64_t spare, spare_max, spare_limit; /* bytes */
 	uint64_t writing;                       /* slices, now */
-	uint64_t holds, given_up;   /* now; versions that readers lost, since it was opened */
+	uint64_t pins, evicted;     /* now; versions that readers lost, since it was opened */
 	uint64_t reads, read_bytes; /* of readers */
 	uint64_t edits, patches, puts, publishes;
 	uint64_t errors;
@@ -328,10 +328,10 @@ struct swapper_figures {
 };
 
 /* A SWAPPER_INIT of the caller's, begun at `since` (ns). */
-void swapper_began(struct swapper *p, const struct swapper_state *s, uint64_t bytes,
-		   uint64_t since);
-void swapper_figures(struct swapper *p, struct swapper_figures *figures);
-void swapper_state_figures(struct swapper *p, struct swapper_state *s,
+void swapper_count_init(struct swapper *sw, const struct swapper_state *s, uint64_t bytes,
+			uint64_t since);
+void swapper_figures(struct swapper *sw, struct swapper_figures *figures);
+void swapper_state_figures(struct swapper *sw, struct swapper_state *s,
 			   struct swapper_state_figures *figures);
 
 #endif

@@ -245,8 +245,8 @@ static struct swapper_state *packed;
 
 static double walk_packed(const struct way *way)
 {
-	const struct swapper_sweeped walked = { packed,
-						way->write ? SWAPPER_WRITE : SWAPPER_READ };
+	const struct swapper_swept walked = { packed,
+					      way->write ? SWAPPER_WRITE : SWAPPER_READ };
 	struct swapper_sweep *w;
 	uint64_t first, numel;
 	double begin = now();
@@ -366,16 +366,16 @@ static void compute(float *const a[4], uint64_t n)
 
 static double step(const struct way *way)
 {
-	struct swapper_sweeped walked[4];
+	struct swapper_swept walked[4];
 	struct swapper_sweep *w;
 	uint64_t first, numel;
 	double begin = now();
 	int rc;
 
 	for (unsigned i = 0; i < 4; i++)
-		walked[i] = (struct swapper_sweeped){ step_states[i],
-						      i < 3 ? SWAPPER_READ | SWAPPER_WRITE
-							    : SWAPPER_READ };
+		walked[i] = (struct swapper_swept){ step_states[i],
+						    i < 3 ? SWAPPER_READ | SWAPPER_WRITE
+							  : SWAPPER_READ };
 	must("walk", swapper_sweep_begin(place, walked, 4, &w));
 	while ((rc = swapper_sweep_next(w, &first, &numel)) == 1) {
 		float *a[4];
@@ -398,12 +398,12 @@ static double step(const struct way *way)
  */
 static struct swapper_state *groups[GROUPS][4];
 
-static void walked_of(unsigned group, struct swapper_sweeped *walked)
+static void walked_of(unsigned group, struct swapper_swept *walked)
 {
 	for (unsigned i = 0; i < 4; i++)
-		walked[i] = (struct swapper_sweeped){ groups[group][i],
-						      i < 3 ? SWAPPER_READ | SWAPPER_WRITE
-							    : SWAPPER_READ };
+		walked[i] = (struct swapper_swept){ groups[group][i],
+						    i < 3 ? SWAPPER_READ | SWAPPER_WRITE
+							  : SWAPPER_READ };
 }
 
 static void step_group(struct swapper_sweep *w)
@@ -423,7 +423,7 @@ static void step_group(struct swapper_sweep *w)
 
 static double step_groups(const struct way *way)
 {
-	struct swapper_sweeped walked[4];
+	struct swapper_swept walked[4];
 	struct swapper_sweep *w = NULL, *next;
 	double begin = now();
 
@@ -491,7 +491,7 @@ static void fill(float *to, uint64_t n)
 /* What was never written would not be read. */
 static void write_states(struct swapper_state *const *of)
 {
-	struct swapper_sweeped walked = { NULL, SWAPPER_WRITE };
+	struct swapper_swept walked = { NULL, SWAPPER_WRITE };
 	struct swapper_sweep *w;
 	uint64_t first, numel;
 	char path[4200];

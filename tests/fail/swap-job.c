@@ -41,7 +41,7 @@ static void fill(struct swapper_state *s, uint32_t value)
 	uint64_t first, numel;
 	int rc;
 
-	check(!swapper_sweep_begin(place, &(struct swapper_sweeped){ s, SWAPPER_WRITE }, 1, &w),
+	check(!swapper_sweep_begin(place, &(struct swapper_swept){ s, SWAPPER_WRITE }, 1, &w),
 	      "no walk");
 	while ((rc = swapper_sweep_next(w, &first, &numel)) == 1)
 		for (uint64_t i = 0; i < numel; i++)
@@ -174,8 +174,8 @@ static void silent(const char *dir)
 	open_all(dir);
 	fill(states[0], 1);
 	check(!swapper_publish(place) && !swapper_flush(place, FLUSH_MS), "not written");
-	check(!swapper_sweep_begin(place, &(struct swapper_sweeped){ states[0], SWAPPER_READ },
-				   1, &w),
+	check(!swapper_sweep_begin(place, &(struct swapper_swept){ states[0], SWAPPER_READ }, 1,
+				   &w),
 	      "no walk");
 	wait_for_silence(dir);
 	begin = monotonic_ms();

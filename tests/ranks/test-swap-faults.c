@@ -148,9 +148,9 @@ static void lose_reads(void)
 /* Until no read of the rank is under way. */
 static void expect_no_reads(void)
 {
-	for (unsigned end = turns + 20000; placed_figures().holds && turns < end;)
+	for (unsigned end = turns + 20000; placed_figures().pins && turns < end;)
 		turn(NULL);
-	ck_assert_uint_eq(placed_figures().holds, 0);
+	ck_assert_uint_eq(placed_figures().pins, 0);
 }
 
 START_TEST(a_disk_that_does_not_answer_is_a_timeout)
@@ -187,7 +187,7 @@ START_TEST(a_rank_ends_while_its_disk_does_not_answer)
 	ck_assert_int_eq(frag_state_drop(job_frag(&job, 0), 0, 0, "momentum"), 0);
 	rank0()->registry.place = own;
 	job_close(&job);
-	ck_assert_uint_ge(placed_figures().holds, 1);
+	ck_assert_uint_ge(placed_figures().pins, 1);
 	faulty_end();
 	placed_close();
 }
@@ -222,9 +222,9 @@ START_TEST(a_reader_leaves_some_reads_to_others)
 	ck_assert_int_eq(get("momentum", &value), 0);
 	hold_reads();
 	ask_much();
-	ck_assert_uint_eq(placed_figures().holds, READS / 4 * 3);
+	ck_assert_uint_eq(placed_figures().pins, READS / 4 * 3);
 	ask_much_from(rank0()->peers[1].link + 1);
-	ck_assert_uint_eq(placed_figures().holds, READS);
+	ck_assert_uint_eq(placed_figures().pins, READS);
 	faulty_end();
 	expect_no_reads();
 	close_job();

@@ -91,9 +91,9 @@ void placed_fill(struct swapper_state *s, uint32_t value)
 	struct swapper_sweep *w;
 	uint64_t first, numel;
 
-	ck_assert_int_eq(swapper_sweep_begin(
-				 place, &(struct swapper_sweeped){ s, SWAPPER_WRITE }, 1, &w),
-			 0);
+	ck_assert_int_eq(
+		swapper_sweep_begin(place, &(struct swapper_swept){ s, SWAPPER_WRITE }, 1, &w),
+		0);
 	while (swapper_sweep_next(w, &first, &numel) == 1)
 		for (uint64_t i = 0; i < numel; i++)
 			((uint32_t *)swapper_sweep_memory(w, 0))[i] = value;
@@ -130,7 +130,7 @@ void placed_ask_at(struct placed_answer *a, struct swapper_state *s, struct swap
 {
 	a->rc = 1;
 	a->read = (struct swapper_read){ .state = s,
-					 .hold = hold,
+					 .pin = hold,
 					 .offset = offset,
 					 .size = sizeof(a->out),
 					 .memory = a->out,

@@ -74,7 +74,7 @@ static void update(float *w, float *m, const float *g, uint64_t n)
 
 static void optimize(void (*look)(void))
 {
-	const struct swapper_sweeped walked[STATES] = {
+	const struct swapper_swept walked[STATES] = {
 		{ state[W], SWAPPER_READ | SWAPPER_WRITE },
 		{ state[M], SWAPPER_READ | SWAPPER_WRITE },
 		{ state[G], SWAPPER_READ }
@@ -131,7 +131,7 @@ static void look_anywhere(void)
 	if (placed_random(4) == 0)
 		ck_assert_int_eq(swapper_read_now(place, s, NULL, first * 4, n * 4, out), 0);
 	if (placed_random(8) == 0)
-		ck_assert_int_eq(swapper_look(place, s, first * 4, n * 4, out), 0);
+		ck_assert_int_eq(swapper_read_newest(place, s, first * 4, n * 4, out), 0);
 }
 
 /* Its documented debug loop alone changes training: unswapped gradients are read once and are
@@ -180,7 +180,7 @@ static void set_and_get(void)
 	float value = (float)edited++, seen;
 
 	ck_assert_int_eq(swapper_write(place, state[W], i * 4, &value, 4), 0);
-	ck_assert_int_eq(swapper_look(place, state[W], i * 4, 4, &seen), 0);
+	ck_assert_int_eq(swapper_read_newest(place, state[W], i * 4, 4, &seen), 0);
 	ck_assert(seen == value);
 	ck_assert_int_eq(swapper_read_now(place, state[M], NULL, i * 4, 4, &seen), 0);
 }
@@ -189,8 +189,8 @@ static void set_and_get(void)
 START_TEST(b10_gets_and_sets_work_amid_a_pipelined_step)
 {
 	struct swapper_sweep *w;
-	const struct swapper_sweeped walked = { NULL, SWAPPER_READ | SWAPPER_WRITE };
-	struct swapper_sweeped one = walked;
+	const struct swapper_swept walked = { NULL, SWAPPER_READ | SWAPPER_WRITE };
+	struct swapper_swept one = walked;
 	uint64_t first, numel;
 
 	placed_options.spare = _i ? 0 : 100;
@@ -461,14 +461,14 @@ END_TEST
 /* AMSGrad with 4 buffers: an assertion without a message. */
 START_TEST(too_few_buffers_is_an_errno)
 {
-	struct swapper_sweeped walked[5];
+	struct swapper_swept walked[5];
 	struct swapper_sweep *w;
 
 	placed_options.budget = 4 * PLACED_SLICE;
 	if (!placed_open(_i))
 		return;
 	for (int i = 0; i < 5; i++)
-		walked[i] = (struct swapper_sweeped){ placed_add("x", FLOATS), SWAPPER_READ };
+		walked[i] = (struct swapper_swept){ placed_add("x", FLOATS), SWAPPER_READ };
 	ck_assert_int_eq(swapper_sweep_begin(place, walked, 5, &w), -ENOBUFS);
 	ck_assert_int_eq(swapper_sweep_begin(place, walked, 4, &w), 0);
 	swapper_sweep_end(w);

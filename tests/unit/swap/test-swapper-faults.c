@@ -48,22 +48,22 @@ START_TEST(without_room_the_oldest_reader_loses_first)
 	placed_fill(s, 2);
 	ck_assert_int_eq(swapper_pin(place, s, 0, FLOATS * 4, &young), 0);
 	placed_fill(s, 3); /* all of it is used */
-	ck_assert_uint_eq(placed_figures().given_up, 0);
+	ck_assert_uint_eq(placed_figures().evicted, 0);
 	ck_assert(placed_is(s, old, 0, FLOATS, 1));
 	placed_fill(s, 4);
-	ck_assert_uint_eq(placed_figures().given_up, 4);
+	ck_assert_uint_eq(placed_figures().evicted, 4);
 	for (uint64_t i = 0; i < 4; i++)
 		ck_assert_int_eq(read_some(s, old, i), -ESTALE);
 	ck_assert(placed_is(s, young, 0, FLOATS, 2));
-	swapper_release(place, old);
+	swapper_unpin(place, old);
 	ck_assert_int_eq(swapper_pin(place, s, 0, FLOATS * 4, &old), 0);
 	placed_fill(s, 5);
 	placed_fill(s, 6);
 	ck_assert_int_eq(read_some(s, young, 0), -ESTALE);
 	ck_assert(placed_is(s, old, 0, FLOATS, 4));
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 6));
-	swapper_release(place, young);
-	swapper_release(place, old);
+	swapper_unpin(place, young);
+	swapper_unpin(place, old);
 	ck_assert_uint_eq(placed_figures().errors, 0);
 	placed_close();
 }
@@ -92,7 +92,7 @@ START_TEST(readers_do_not_fill_the_disk)
 	ck_assert(placed_is(s, NULL, 0, FLOATS, STEPS + 1));
 	ck_assert_uint_eq(placed_figures().errors, 0);
 	for (uint32_t i = 0; i < STEPS; i++)
-		swapper_release(place, holds[i]);
+		swapper_unpin(place, holds[i]);
 	swapper_drop(place, other);
 	ck_assert_uint_eq(placed_figures().file.extent_bytes_limit,
 			  3 * FLOATS * 4 + PLACED_SLICE);
@@ -196,7 +196,7 @@ static void *let_go_when_given_up(void *arg)
 	uint64_t end = monotonic_ms() + 60000;
 
 	(void)arg;
-	while (!placed_figures().given_up && monotonic_ms() < end)
+	while (!placed_figures().evicted && monotonic_ms() < end)
 		sched_yield();
 	faulty_end();
 	return NULL;
@@ -227,7 +227,7 @@ START_TEST(a_read_of_what_is_given_up_ends_well_and_is_waited_for)
 	ck_assert_uint_eq(a.out[63], 1);
 	ck_assert_int_eq(read_some(s, h, 0), -ESTALE);
 	ck_assert(placed_is(s, NULL, 0, SLICE_FLOATS, 3));
-	swapper_release(place, h);
+	swapper_unpin(place, h);
 	ck_assert_uint_eq(placed_figures().errors, 0);
 	placed_close();
 }
@@ -306,7 +306,7 @@ END_TEST
 START_TEST(a_walk_goes_on_where_it_had_no_room)
 {
 	struct swapper_lent *lent[2];
-	struct swapper_sweeped walked[2];
+	struct swapper_swept walked[2];
 	struct swapper_state *ballast;
 	struct swapper_sweep *w;
 	uint64_t first, numel;
@@ -315,8 +315,8 @@ START_TEST(a_walk_goes_on_where_it_had_no_room)
 	if (!placed_open(_i))
 		return;
 	for (int i = 0; i < 2; i++)
-		walked[i] = (struct swapper_sweeped){ placed_add("x", SLICE_FLOATS),
-						      SWAPPER_WRITE };
+		walked[i] =
+			(struct swapper_swept){ placed_add("x", SLICE_FLOATS), SWAPPER_WRITE };
 	ballast = placed_add("ballast", 2 * SLICE_FLOATS);
 	placed_fill(ballast, 1);
 	ck_assert_int_eq(swapper_sweep_begin(place, walked, 2, &w), 0);
@@ -327,7 +327,7 @@ START_TEST(a_walk_goes_on_where_it_had_no_room)
 	ck_assert_ptr_null(swapper_sweep_memory(w, 0));
 	ck_assert_ptr_nonnull(swapper_sweep_memory(w, 1));
 	ck_assert_int_eq(swapper_put(place, ballast, 0, (float[]){ 2 }, 1), 0);
-	ck_assert_int_eq(swapper_settle(place, ballast), -ENOSPC);
+	ck_assert_int_eq(swapper_swap_out_puts(place, ballast), -ENOSPC);
 	ck_assert_int_eq(swapper_swap_in_all(place, ballast, SWAPPER_READ, 20000, lent),
 			 -ENOSPC);
 	swapper_drop(place, ballast);
@@ -369,7 +369,7 @@ START_TEST(without_a_buffer_an_edit_takes_spare_memory_or_is_refused)
 	ck_assert_int_eq(swapper_write(place, s, PLACED_SLICE, half, 1), 0);
 	ck_assert_int_eq(swapper_write(place, s, 0, half, sizeof(half)), -ENOBUFS);
 	ck_assert_int_eq(
-		swapper_sweep_begin(place, &(struct swapper_sweeped){ s, SWAPPER_READ }, 1, &w),
+		swapper_sweep_begin(place, &(struct swapper_swept){ s, SWAPPER_READ }, 1, &w),
 		0);
 	ck_assert_int_eq(swapper_sweep_next(w, &first, &numel), -ENOBUFS);
 	swapper_return(place, l[0]);
@@ -510,7 +510,7 @@ START_TEST(a_flipped_bit_is_eio_there_and_nowhere_else)
 			 -EIO);
 	ck_assert(placed_was_said("swap: fp32, bytes 36864 to 40960: damaged"));
 	ck_assert_int_eq(
-		swapper_sweep_begin(place, &(struct swapper_sweeped){ s, SWAPPER_READ }, 1, &w),
+		swapper_sweep_begin(place, &(struct swapper_swept){ s, SWAPPER_READ }, 1, &w),
 		0);
 	while ((rc = swapper_sweep_next(w, &first, &numel)) == 1)
 		n++;
@@ -585,7 +585,7 @@ static int use_it(struct swapper_state *s, struct swapper_state *small)
 	uint64_t first, numel;
 	uint8_t bytes[8192] = { 0 };
 	int rc = swapper_sweep_begin(
-		place, &(struct swapper_sweeped){ s, SWAPPER_READ | SWAPPER_WRITE }, 1, &w);
+		place, &(struct swapper_swept){ s, SWAPPER_READ | SWAPPER_WRITE }, 1, &w);
 
 	if (rc)
 		return rc;
@@ -596,14 +596,14 @@ static int use_it(struct swapper_state *s, struct swapper_state *small)
 	rc = rc ? rc : swapper_write(place, s, 0, bytes, sizeof(bytes));
 	rc = rc ? rc : swapper_write(place, small, 0, bytes, 4);
 	rc = rc ? rc : swapper_put(place, small, 0, bytes, 4);
-	rc = rc ? rc : swapper_settle(place, NULL);
+	rc = rc ? rc : swapper_swap_out_puts(place, NULL);
 	rc = rc ? rc : swapper_pin(place, s, 0, 100, &h);
 	if (rc)
 		return rc;
 	rc = swapper_read_now(place, s, h, 0, 100, bytes);
 	rc = rc ? rc : swapper_read_now(place, s, NULL, 3, 100, bytes);
-	swapper_release(place, h);
-	return rc ? rc : swapper_look(place, s, 5, 100, bytes);
+	swapper_unpin(place, h);
+	return rc ? rc : swapper_read_newest(place, s, 5, 100, bytes);
 }
 
 START_TEST(it_is_used_or_enomem)
@@ -626,7 +626,7 @@ START_TEST(it_is_used_or_enomem)
 		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
 		swapper_publish(place);
 		ck_assert(placed_is(s, NULL, 0, FLOATS, 0));
-		ck_assert_uint_eq(placed_figures().holds, 0);
+		ck_assert_uint_eq(placed_figures().pins, 0);
 		swapper_drop(place, s);
 		swapper_drop(place, small);
 		ck_assert_int_eq(swapper_flush(place, 20000), 0);

@@ -65,9 +65,9 @@ START_TEST(what_the_trainer_needs_too_is_not_taken_from_readers)
 	ck_assert_int_eq(swapper_write(place, s, 0, "1234", 4), 0);
 	ck_assert_int_eq(swapper_publish(place), 0);
 	ck_assert_int_eq(send_slice(other, 0), -ENOSPC);
-	ck_assert_uint_eq(placed_figures().given_up, 0);
+	ck_assert_uint_eq(placed_figures().evicted, 0);
 	ck_assert(placed_is(s, h, 0, FLOATS, 1));
-	swapper_release(place, h);
+	swapper_unpin(place, h);
 	placed_close();
 }
 END_TEST
@@ -90,10 +90,10 @@ START_TEST(a_slice_larger_than_spare_memory_takes_none_from_readers)
 	placed_fill(few, 2);
 	ck_assert_uint_eq(placed_figures().spare, 2 * FEW * 4);
 	ck_assert_int_eq(swapper_put(place, ballast, 0, (float[]){ 2 }, 1), 0);
-	ck_assert_int_eq(swapper_settle(place, ballast), -ENOSPC);
-	ck_assert_uint_eq(placed_figures().given_up, 0);
+	ck_assert_int_eq(swapper_swap_out_puts(place, ballast), -ENOSPC);
+	ck_assert_uint_eq(placed_figures().evicted, 0);
 	ck_assert(placed_is(few, h, 0, FEW, 1));
-	swapper_release(place, h);
+	swapper_unpin(place, h);
 	placed_close();
 }
 END_TEST
@@ -160,7 +160,7 @@ START_TEST(a_disk_that_is_silent_is_a_timeout_and_may_answer_later)
 	memset(out, 0, sizeof(out));
 	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 2 });
 	ck_assert_int_eq(swapper_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
-	ck_assert_int_eq(swapper_look(place, s, 5, sizeof(out), out), -ETIMEDOUT);
+	ck_assert_int_eq(swapper_read_newest(place, s, 5, sizeof(out), out), -ETIMEDOUT);
 	swapper_drop(place, s);
 	ck_assert_uint_eq(faulty_end(), 2);
 	placed_close(); /* waits for both */
@@ -243,7 +243,7 @@ START_TEST(a_read_that_took_too_long_is_canceled)
 	s = filled("fp32", FLOATS, 1);
 	hold_all(DISK_READ);
 	ck_assert_int_eq(swapper_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
-	PLACED_UNTIL(!placed_figures().holds);
+	PLACED_UNTIL(!placed_figures().pins);
 	ck_assert_uint_eq(faulty_end(), 1);
 	placed_close();
 }
@@ -314,7 +314,7 @@ START_TEST(a_flush_ends_in_its_time)
 	faulty_end();
 	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 	ck_assert_int_eq(a.rc, 0);
-	swapper_release(place, h);
+	swapper_unpin(place, h);
 	placed_close();
 }
 END_TEST
@@ -337,7 +337,7 @@ START_TEST(what_comes_after_all_others_have_gone_is_forgotten)
 	swapper_return(place, l);
 	ck_assert_int_eq(swapper_clear(place, s), 0);
 	ck_assert_int_eq(send_slice(other, 0), -ENOSPC);
-	ck_assert_uint_eq(placed_figures().given_up, 1);
+	ck_assert_uint_eq(placed_figures().evicted, 1);
 	swapper_drop(place, s);
 	ck_assert_uint_eq(faulty_end(), 1);
 	placed_close();

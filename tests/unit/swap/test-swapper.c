@@ -50,11 +50,12 @@ START_TEST(what_is_sent_is_seen_when_published)
 	ck_assert_uint_eq(memory[7], 1);
 	ck_assert_ptr_eq(swapper_memory(place, s, 2 * SLICE_FLOATS + 7, 10), memory + 7);
 	memory[7] = 3;
-	ck_assert_int_eq(swapper_look(place, s, (2 * SLICE_FLOATS - 1) * 4, sizeof(seen), seen),
-			 0);
+	ck_assert_int_eq(
+		swapper_read_newest(place, s, (2 * SLICE_FLOATS - 1) * 4, sizeof(seen), seen),
+		0);
 	ck_assert_uint_eq(seen[0], 1);
 	ck_assert_uint_eq(seen[8], 3);
-	ck_assert_int_eq(swapper_look(place, s, FLOATS * 4, 1, seen), -EINVAL);
+	ck_assert_int_eq(swapper_read_newest(place, s, FLOATS * 4, 1, seen), -EINVAL);
 	ck_assert_ptr_null(swapper_memory(place, s, 3 * SLICE_FLOATS - 1, 2));
 	ck_assert_ptr_null(swapper_memory(place, s, 0, 1));
 	for (int i = 0; i < SLICE_FLOATS; i++)
@@ -243,9 +244,8 @@ START_TEST(what_cannot_be_is_refused)
 	placed_fill(s, 1);
 	expect_unread((struct swapper_read){ .state = s });
 	ck_assert_int_eq(swapper_pin(place, s, 0, 4, &hold), 0);
-	expect_unread(
-		(struct swapper_read){ .state = s, .hold = hold, .offset = 1, .size = 4 });
-	swapper_release(place, hold);
+	expect_unread((struct swapper_read){ .state = s, .pin = hold, .offset = 1, .size = 4 });
+	swapper_unpin(place, hold);
 	s = placed_add("many", 9 * PLACED_SLICE / 4);
 	ck_assert_int_eq(swapper_swap_in_all(place, s, SWAPPER_READ, 20000, lent), -ENOBUFS);
 	ck_assert_int_eq(swapper_add(place, "b", SWAPPER_GRADIENT, 2, 4, &s), 0);
@@ -289,9 +289,9 @@ END_TEST
 
 static void check_walk(struct swapper_state *const s[3], uint32_t step)
 {
-	const struct swapper_sweeped states[] = { { s[0], SWAPPER_READ | SWAPPER_WRITE },
-						  { s[1], SWAPPER_READ },
-						  { s[2], SWAPPER_WRITE } };
+	const struct swapper_swept states[] = { { s[0], SWAPPER_READ | SWAPPER_WRITE },
+						{ s[1], SWAPPER_READ },
+						{ s[2], SWAPPER_WRITE } };
 	struct swapper_sweep *w;
 	uint64_t first, numel, sum = 0, wrong = 0;
 
@@ -342,7 +342,7 @@ END_TEST
 
 START_TEST(a_place_that_was_told_so_reads_not_ahead_and_writes_not_behind)
 {
-	struct swapper_sweeped walked;
+	struct swapper_swept walked;
 	struct swapper_sweep *w, *next;
 	uint64_t first, numel, before;
 
@@ -351,8 +351,8 @@ START_TEST(a_place_that_was_told_so_reads_not_ahead_and_writes_not_behind)
 	placed_options.unlocked = true;
 	if (!placed_open(_i))
 		return;
-	walked = (struct swapper_sweeped){ placed_add("fp32", FLOATS),
-					   SWAPPER_READ | SWAPPER_WRITE };
+	walked = (struct swapper_swept){ placed_add("fp32", FLOATS),
+					 SWAPPER_READ | SWAPPER_WRITE };
 	ck_assert(!placed_figures().pinned.locked);
 	placed_fill(walked.state, 1);
 	ck_assert_int_eq(swapper_flush(place, 20000), 0);
@@ -372,13 +372,13 @@ END_TEST
 
 START_TEST(a_walk_that_cannot_be_is_refused)
 {
-	struct swapper_sweeped states[9];
+	struct swapper_swept states[9];
 	struct swapper_sweep *w;
 
 	if (!placed_open(_i))
 		return;
 	for (unsigned i = 0; i < 9; i++)
-		states[i] = (struct swapper_sweeped){ placed_add("x", FLOATS), SWAPPER_READ };
+		states[i] = (struct swapper_swept){ placed_add("x", FLOATS), SWAPPER_READ };
 	ck_assert_int_eq(swapper_sweep_begin(place, states, 0, &w), -EINVAL);
 	ck_assert_int_eq(swapper_sweep_begin(place, states, 9, &w), -ENOBUFS);
 	states[1].state = placed_add("other", FLOATS + 1);
@@ -397,11 +397,11 @@ START_TEST(a_walk_left_midway_changes_nothing)
 		return;
 	s = placed_add("fp32", FLOATS);
 	placed_fill(s, 5);
-	ck_assert_int_eq(swapper_sweep_begin(
-				 place,
-				 &(struct swapper_sweeped){ s, SWAPPER_READ | SWAPPER_WRITE },
-				 1, &w),
-			 0);
+	ck_assert_int_eq(
+		swapper_sweep_begin(place,
+				    &(struct swapper_swept){ s, SWAPPER_READ | SWAPPER_WRITE },
+				    1, &w),
+		0);
 	ck_assert_int_eq(swapper_sweep_next(w, &first, &numel), 1);
 	memset(swapper_sweep_memory(w, 0), 1, numel * 4);
 	swapper_sweep_end(w);
@@ -431,12 +431,12 @@ START_TEST(what_is_held_stays_as_it_was)
 		ck_assert(placed_is(s, h[i], i, FLOATS - i, i + 1));
 	ck_assert_int_eq(swapper_read_now(place, s, h[1], 0, 8, (char[8]){ 0 }), -EINVAL);
 	ck_assert_int_eq(swapper_pin(place, s, 0, 4 * FLOATS + 1, &h[0]), -EINVAL);
-	ck_assert_uint_eq(placed_figures().holds, 4);
-	swapper_release(place, h[0]);
+	ck_assert_uint_eq(placed_figures().pins, 4);
+	swapper_unpin(place, h[0]);
 	swapper_drop(place, s);
 	for (uint32_t i = 1; i < 4; i++) {
 		ck_assert(placed_is(s, h[i], i, FLOATS - i, i + 1));
-		swapper_release(place, h[i]);
+		swapper_unpin(place, h[i]);
 	}
 	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 	ck_assert_uint_eq(placed_figures().file.extents, 0);
@@ -474,7 +474,7 @@ START_TEST(an_edit_costs_the_disk_nothing)
 	ck_assert(placed_is(s, NULL, 100, 1, 8));
 	ck_assert(placed_is(s, NULL, 101, FLOATS - 101, 5));
 	ck_assert(placed_is(s, h, 0, FLOATS, 5));
-	swapper_release(place, h);
+	swapper_unpin(place, h);
 	/* What is sent back has it. */
 	placed_fill(s, 6);
 	ck_assert_uint_eq(placed_figures().spare, 0);
@@ -632,7 +632,7 @@ static void act_read(unsigned i, uint64_t first, uint64_t numel)
 
 static void act_look(unsigned i, uint64_t first, uint64_t numel)
 {
-	ck_assert_int_eq(swapper_look(place, model[i].s, first * 4, numel * 4, out), 0);
+	ck_assert_int_eq(swapper_read_newest(place, model[i].s, first * 4, numel * 4, out), 0);
 	ck_assert_mem_eq(out, model[i].newest + first, numel * 4);
 }
 
@@ -650,7 +650,7 @@ static void act_hold(unsigned i, uint64_t first, uint64_t numel)
 		ck_assert_mem_eq(out, h->values + h->first + at, n * 4);
 		if (placed_random(2))
 			return;
-		swapper_release(place, h->hold);
+		swapper_unpin(place, h->hold);
 	}
 	*h = (struct held){ .state = i, .first = first, .numel = numel };
 	memcpy(h->values, model[i].current, sizeof(h->values));
@@ -785,7 +785,7 @@ START_TEST(whatever_is_done_it_is_what_it_must_be)
 		act_read(i, 0, FLOATS);
 	for (int i = 0; i < HOLDS; i++)
 		if (held[i].hold)
-			swapper_release(place, held[i].hold);
+			swapper_unpin(place, held[i].hold);
 	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 	ck_assert_uint_eq(placed_figures().pinned.lent, 0);
 	ck_assert_uint_eq(placed_figures().errors, 0);
@@ -814,7 +814,7 @@ static void *read_on(void *arg)
 						  values + at) != 0;
 		for (uint64_t i = 1; i < FLOATS; i++)
 			wrong += values[i] != values[0];
-		swapper_release(place, h);
+		swapper_unpin(place, h);
 	}
 	free(values);
 	return (void *)wrong;
