@@ -3,7 +3,7 @@
 
 #include "engine/api/api.h"
 #include "engine/base/dtype.h"
-#include "engine/commit/transaction.h"
+#include "engine/write/transaction.h"
 #include "engine/job/barrier.h"
 #include "engine/job/join.h"
 #include "engine/live/live.h"

@@ -3,8 +3,8 @@
 
 #include "engine/api/api.h"
 #include "engine/base/dtype.h"
-#include "engine/commit/stage.h"
-#include "engine/commit/transaction.h"
+#include "engine/write/stage.h"
+#include "engine/write/transaction.h"
 #include "engine/job/rendezvous.h"
 #include "engine/live/live.h"
 #include "engine/node/event-log.h"

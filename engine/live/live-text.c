@@ -4,7 +4,7 @@
 #include "engine/base/log.h"
 #include "engine/catalog/health.h"
 #include "engine/commit/freezes.h"
-#include "engine/commit/transaction.h"
+#include "engine/write/transaction.h"
 #include "engine/live/live.h"
 #include "engine/node/peers.h"
 #include "engine/read/prefetch.h"

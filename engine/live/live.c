@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/commit/freezes.h"
-#include "engine/commit/transaction.h"
+#include "engine/write/transaction.h"
 #include "engine/job/join.h"
 #include "engine/launch/source.h"
 #include "engine/live/live.h"

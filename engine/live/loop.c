@@ -6,7 +6,7 @@
 #include "engine/commit/coordinator.h"
 #include "engine/commit/edit-report.h"
 #include "engine/commit/freezes.h"
-#include "engine/commit/transaction.h"
+#include "engine/write/transaction.h"
 #include "engine/job/barrier.h"
 #include "engine/job/join.h"
 #include "engine/job/leave.h"

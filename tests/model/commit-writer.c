@@ -3,7 +3,7 @@
 
 #include "tests/model/commit.h"
 
-/* engine/commit/transaction.c: cancelled is 2 when CANCEL was sent. */
+/* engine/write/transaction.c: cancelled is 2 when CANCEL was sent. */
 
 static void say(struct state *s, enum type type, unsigned edit, unsigned to)
 {

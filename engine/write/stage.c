@@ -3,7 +3,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/base/log.h"
-#include "engine/commit/stage.h"
+#include "engine/write/stage.h"
 #include "engine/node/plan.h"
 #include "engine/read/onesided-read.h"
 #include "engine/read/remote-read.h"

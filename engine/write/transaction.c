@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/one-line.h"
-#include "engine/commit/stage.h"
-#include "engine/commit/transaction.h"
+#include "engine/write/stage.h"
+#include "engine/write/transaction.h"
 #include "engine/node/event-log.h"
 #include "engine/node/file.h"
 #include "engine/node/peers.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COMMIT_STAGE_H
-#define ENGINE_COMMIT_STAGE_H
+#ifndef ENGINE_WRITE_STAGE_H
+#define ENGINE_WRITE_STAGE_H
 
 /* One transaction of writes (transaction.h), and which bytes of it go where: extents ->
  * sources, whole elements of what the user writes and of its low-precision copy -> items, one

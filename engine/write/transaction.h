@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COMMIT_TRANSACTION_H
-#define ENGINE_COMMIT_TRANSACTION_H
+#ifndef ENGINE_WRITE_TRANSACTION_H
+#define ENGINE_WRITE_TRANSACTION_H
 
 #include "engine/node/node.h"
 
