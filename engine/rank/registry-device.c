@@ -139,14 +139,14 @@ static int copy_now(struct registry *r, uint64_t epoch, uint32_t number, uint64_
 	return rc;
 }
 
-int registry_device_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			 void *out, size_t size)
+static int read_device(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		       void *out, size_t size)
 {
 	return copy_now(r, epoch, row, offset, out, size, false);
 }
 
-int registry_device_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			  const void *data, size_t size)
+static int write_device(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			const void *data, size_t size)
 {
 	return copy_now(r, epoch, row, offset, (void *)(uintptr_t)data, size, true);
 }
@@ -170,7 +170,7 @@ static int clear_part(struct registry *r, int number, const struct iovec *part)
 	return rc;
 }
 
-int registry_device_clear(struct registry *r, uint32_t number)
+static int clear_device(struct registry *r, uint32_t number)
 {
 	struct state_row row;
 	size_t element;
@@ -189,6 +189,20 @@ int registry_device_clear(struct registry *r, uint32_t number)
 	}
 	return rc;
 }
+
+/* The memory is the caller's again: no copy of it is under way. */
+static void end_copies(struct registry *r, const struct state_row *old)
+{
+	(void)old;
+	devices_drain(r->devices);
+}
+
+const struct tier_ops registry_tier_device = {
+	.read = read_device,
+	.write = write_device,
+	.clear = clear_device,
+	.dropped = end_copies,
+};
 
 /* ---- on the device ---- */
 

@@ -19,19 +19,28 @@ void registry_count(struct registry *r, enum state_tier tier, int64_t bytes);
 const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch,
 					uint32_t number);
 
-/* ---- registry-swap.c: trainer's thread, without the lock ---- */
+/* ---- tiers ---- */
 
-/* Where bytes of a row are; what there is none of is looked for in memory. */
-struct registry_spot {
-	enum state_tier tier;
-	struct swapper_state *state; /* STATE_SWAP */
-	uint64_t at;                 /* in the state */
-	uint64_t element;            /* the state's */
+/* What can be done with rows of one tier, in registry-host.c, registry-swap.c and
+ * registry-device.c.  Trainer's thread, without the lock.
+ */
+struct tier_ops {
+	/* Arguments and errors of registry_read, _write, _put and _clear. */
+	int (*read)(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		    void *out, size_t size);
+	int (*write)(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		     const void *data, size_t size);
+	int (*put)(struct registry *r, uint32_t row, uint64_t offset, const void *data,
+		   size_t size); /* NULL: write does as well */
+	int (*clear)(struct registry *r, uint32_t row);
+	/* A row has been dropped; NULL: nothing is left to do. */
+	void (*dropped)(struct registry *r, const struct state_row *old);
 };
 
-/* -EINVAL: of a row on NVMe, past its end. */
-int registry_find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-		       uint64_t size, struct registry_spot *spot);
+/* NULL: the row is not what it was at epoch.  Takes the lock. */
+const struct tier_ops *registry_tier_ops(struct registry *r, uint64_t epoch, uint32_t row);
+
+extern const struct tier_ops registry_tier_host, registry_tier_swap, registry_tier_device;
 
 /* ---- registry-device.c: trainer's thread, without the lock ---- */
 
@@ -44,10 +53,5 @@ struct registry_tier {
  * readers.  -EINVAL: on a device that is not in use; -EIO.
  */
 int registry_where(struct registry *r, const void *memory, struct registry_tier *in);
-int registry_device_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			 void *out, size_t size);
-int registry_device_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			  const void *data, size_t size);
-int registry_device_clear(struct registry *r, uint32_t row);
 
 #endif

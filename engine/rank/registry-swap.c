@@ -138,42 +138,85 @@ static bool is_in_row(const struct state_row *row, uint64_t offset, uint64_t siz
 	return u64_add(offset, size, &end) && end <= states_row_whole(row);
 }
 
-int registry_find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-		       uint64_t size, struct registry_spot *spot)
+/* Where bytes of a row are. */
+struct spot {
+	struct swapper_state *state;
+	uint64_t at;      /* in the state */
+	uint64_t element; /* the state's */
+};
+
+/* -ESTALE, -EINVAL: past the row's end. */
+static int find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		     uint64_t size, struct spot *spot)
 {
 	const struct state_row *row;
-	int rc = 0;
+	int rc = -ESTALE;
 
-	*spot = (struct registry_spot){ .tier = STATE_HOST };
 	pthread_mutex_lock(&r->lock);
 	row = registry_row_at(r, epoch, number);
-	if (row)
-		*spot = (struct registry_spot){ .tier = row->tier,
-						.state = row->place,
-						.at = row->place_at + offset,
-						.element = row->kind == STATE_PARTITION
-								   ? frag_dtype_size(row->dtype)
-								   : 1 };
-	if (spot->state)
+	if (row && row->place) {
 		rc = is_in_row(row, offset, size) ? 0 : -EINVAL;
+		*spot = (struct spot){ .state = row->place,
+				       .at = row->place_at + offset,
+				       .element = row->kind == STATE_PARTITION
+							  ? frag_dtype_size(row->dtype)
+							  : 1 };
+	}
 	pthread_mutex_unlock(&r->lock);
 	return rc;
 }
 
-int registry_put(struct registry *r, uint32_t row, uint64_t offset, const void *data,
-		 size_t size)
+static int read_state(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		      void *out, size_t size)
 {
-	struct registry_spot spot;
-	int rc = registry_find_spot(r, 0, row, offset, size, &spot);
+	struct spot spot;
+	int rc = find_spot(r, epoch, row, offset, size, &spot);
 
-	if (!rc && spot.state)
+	return rc ? rc : swapper_read_newest(r->place, spot.state, spot.at, size, out);
+}
+
+static int write_state(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+		       const void *data, size_t size)
+{
+	struct spot spot;
+	int rc = find_spot(r, epoch, row, offset, size, &spot);
+
+	return rc ? rc : swapper_write(r->place, spot.state, spot.at, data, size);
+}
+
+static int put_state(struct registry *r, uint32_t row, uint64_t offset, const void *data,
+		     size_t size)
+{
+	struct spot spot;
+	int rc = find_spot(r, 0, row, offset, size, &spot);
+
+	if (!rc)
 		rc = swapper_put(r->place, spot.state, spot.at / spot.element, data,
 				 size / spot.element);
-	else if (!rc)
-		return registry_write(r, 0, row, offset, data, size);
 	/* the trainer has it in */
 	return rc == -EBUSY ? swapper_write(r->place, spot.state, spot.at, data, size) : rc;
 }
+
+static int clear_state(struct registry *r, uint32_t row)
+{
+	struct spot spot;
+	int rc = find_spot(r, 0, row, 0, 0, &spot);
+
+	return rc ? rc : swapper_clear(r->place, spot.state);
+}
+
+static void drop_state(struct registry *r, const struct state_row *old)
+{
+	swapper_drop(r->place, old->place);
+}
+
+const struct tier_ops registry_tier_swap = {
+	.read = read_state,
+	.write = write_state,
+	.put = put_state,
+	.clear = clear_state,
+	.dropped = drop_state,
+};
 
 /* ---- for readers of what is on NVMe ---- */
 

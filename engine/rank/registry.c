@@ -11,9 +11,10 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-enum {
-	REGISTRY_PARTS = 1024,
-	ONCE = 1 << 30, /* bytes; process_vm_readv copies less than 2 GiB in a call */
+static const struct tier_ops *const tiers[STATE_TIERS] = {
+	[STATE_HOST] = &registry_tier_host,
+	[STATE_SWAP] = &registry_tier_swap,
+	[STATE_DEVICE] = &registry_tier_device,
 };
 
 int registry_init(struct registry *r)
@@ -145,7 +146,9 @@ static int row_for_segments(struct registry *r, uint32_t index, uint32_t sub, co
 	if (row < 0)
 		return states_add(&r->states, STATE_PARTITION, index, sub, key, dtype, numel,
 				  (struct state_segment){ 0 });
-	return r->states.rows[row].dtype == dtype ? row : -EINVAL;
+	if (r->states.rows[row].dtype != dtype || r->states.rows[row].tier == STATE_SWAP)
+		return -EINVAL;
+	return row;
 }
 
 int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, const char *key,
@@ -237,7 +240,7 @@ static struct state_row drop_row(struct registry *r, uint32_t number)
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key)
 {
-	struct state_row old = { 0 };
+	struct state_row old;
 	int row;
 
 	pthread_mutex_lock(&r->lock);
@@ -245,10 +248,8 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 	if (row >= 0)
 		old = drop_row(r, (uint32_t)row);
 	pthread_mutex_unlock(&r->lock);
-	if (old.place)
-		swapper_drop(r->place, old.place);
-	if (old.tier == STATE_DEVICE)
-		devices_drain(r->devices);
+	if (row >= 0 && tiers[old.tier]->dropped)
+		tiers[old.tier]->dropped(r, &old);
 	return row < 0 ? row : 0;
 }
 
@@ -373,183 +374,53 @@ const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch
 	return row;
 }
 
-enum way { READ, COPY, WRITE, PROBE, FIND };
+/* ---- by tiers: the trainer's thread ---- */
 
-static int resolve(enum way way, const struct state_row *row, uint64_t offset, size_t size,
-		   struct iovec *parts)
+const struct tier_ops *registry_tier_ops(struct registry *r, uint64_t epoch, uint32_t number)
 {
-	if (way == PROBE || way == FIND)
-		return states_parts(row, offset, size, parts, REGISTRY_PARTS);
-	return states_resolve(row, offset, size, parts, REGISTRY_PARTS);
-}
-
-static void copy_plainly(const struct iovec *parts, unsigned n, uint8_t *out)
-{
-	for (unsigned i = 0; i < n; i++) {
-		memcpy(out, parts[i].iov_base, parts[i].iov_len);
-		out += parts[i].iov_len;
-	}
-}
-
-static int copy(enum way way, const struct state_row *row, const struct iovec *parts,
-		unsigned n, uint8_t *data, size_t size)
-{
-	if (way == COPY && row->owned) {
-		copy_plainly(parts, n, data);
-		return 0;
-	}
-	if (row->tier == STATE_DEVICE)
-		return 0;
-	if (way == PROBE && row->owned) /* mapped until it is dropped, which takes the lock */
-		return 0;
-	switch (way) {
-	case READ:
-	case COPY:
-		return memory_read_own(data, parts, n, size);
-	case WRITE:
-		return memory_write_own(parts, n, data, size);
-	case PROBE:
-		return memory_probe_own(parts, n);
-	case FIND:
-		return 0;
-	}
-	return -EINVAL;
-}
-
-/* The lock is held over the copy, so that registry_drop cannot free what is being copied.  What
- * is large, or in very many small segments, goes in several calls.
- */
-static int access_bytes(enum way way, struct registry *r, uint64_t epoch, uint32_t row,
-			uint64_t offset, uint8_t *data, size_t size)
-{
-	struct iovec parts[REGISTRY_PARTS];
-	const struct state_row *at;
-	size_t done = 0, chunk = ONCE;
-	int n = 0;
+	const struct tier_ops *ops = NULL;
+	const struct state_row *row;
 
 	pthread_mutex_lock(&r->lock);
-	at = registry_row_at(r, epoch, row);
-	do {
-		chunk = u64_min(chunk, size - done);
-		n = at ? resolve(way, at, offset + done, chunk, parts) : -ESTALE;
-		if (n == -E2BIG) {
-			chunk /= 2;
-			continue;
-		}
-		if (n == -EREMOTE && (way == PROBE || way == FIND))
-			n = 0;
-		if (n > 0)
-			n = copy(way, at, parts, (unsigned)n, data ? data + done : NULL, chunk);
-		done += chunk;
-	} while (done < size && (!n || n == -E2BIG));
+	row = registry_row_at(r, epoch, number);
+	if (row)
+		ops = tiers[row->tier];
 	pthread_mutex_unlock(&r->lock);
-	return n;
-}
-
-int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-		   size_t size)
-{
-	return access_bytes(PROBE, r, epoch, row, offset, NULL, size);
-}
-
-int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-		    uint64_t size)
-{
-	return access_bytes(FIND, r, epoch, row, offset, NULL, size);
-}
-
-int registry_read_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			 void *out, size_t size)
-{
-	return access_bytes(READ, r, epoch, row, offset, out, size);
+	return ops;
 }
 
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size)
 {
-	struct registry_spot spot;
-	int rc = registry_find_spot(r, epoch, row, offset, size, &spot);
+	const struct tier_ops *ops = registry_tier_ops(r, epoch, row);
 
-	if (rc)
-		return rc;
-	switch (spot.tier) {
-	case STATE_SWAP:
-		return swapper_read_newest(r->place, spot.state, spot.at, size, out);
-	case STATE_DEVICE:
-		return registry_device_read(r, epoch, row, offset, out, size);
-	default:
-		return registry_read_memory(r, epoch, row, offset, out, size);
-	}
-}
-
-int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
-		  size_t size)
-{
-	return access_bytes(COPY, r, epoch, row, offset, out, size);
+	return ops ? ops->read(r, epoch, row, offset, out, size) : -ESTALE;
 }
 
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size)
 {
-	struct registry_spot spot;
-	int rc = registry_find_spot(r, epoch, row, offset, size, &spot);
+	const struct tier_ops *ops = registry_tier_ops(r, epoch, row);
 
-	if (rc)
-		return rc;
-	switch (spot.tier) {
-	case STATE_SWAP:
-		return swapper_write(r->place, spot.state, spot.at, data, size);
-	case STATE_DEVICE:
-		return registry_device_write(r, epoch, row, offset, data, size);
-	default:
-		return access_bytes(WRITE, r, epoch, row, offset, (uint8_t *)(uintptr_t)data,
-				    size);
-	}
+	return ops ? ops->write(r, epoch, row, offset, data, size) : -ESTALE;
 }
 
-static int clear_segment(const struct state_segment *segment, size_t element)
+int registry_put(struct registry *r, uint32_t row, uint64_t offset, const void *data,
+		 size_t size)
 {
-	static const uint8_t zeros[65536];
-	uint64_t bytes = segment->numel * element;
-	int rc = 0;
+	const struct tier_ops *ops = registry_tier_ops(r, 0, row);
 
-	for (uint64_t done = 0; done < bytes && !rc; done += sizeof(zeros)) {
-		struct iovec part = { (void *)(uintptr_t)(segment->address + done),
-				      u64_min(sizeof(zeros), bytes - done) };
-
-		rc = memory_write_own(&part, 1, zeros, part.iov_len);
-	}
-	return rc;
+	if (!ops)
+		return -ESTALE;
+	return ops->put ? ops->put(r, row, offset, data, size)
+			: ops->write(r, 0, row, offset, data, size);
 }
 
-static int clear_memory(struct registry *r, uint32_t number)
+int registry_clear(struct registry *r, uint32_t row)
 {
-	const struct state_row *row;
-	int rc = 0;
+	const struct tier_ops *ops = registry_tier_ops(r, 0, row);
 
-	pthread_mutex_lock(&r->lock);
-	row = registry_row_at(r, 0, number);
-	if (!row)
-		rc = -ESTALE;
-	for (uint32_t i = 0; !rc && i < row->nsegments; i++)
-		rc = clear_segment(&row->segments[i], frag_dtype_size(row->dtype));
-	pthread_mutex_unlock(&r->lock);
-	return rc;
-}
-
-int registry_clear(struct registry *r, uint32_t number)
-{
-	struct registry_spot spot;
-
-	registry_find_spot(r, 0, number, 0, 0, &spot);
-	switch (spot.tier) {
-	case STATE_SWAP:
-		return swapper_clear(r->place, spot.state);
-	case STATE_DEVICE:
-		return registry_device_clear(r, number);
-	default:
-		return clear_memory(r, number);
-	}
+	return ops ? ops->clear(r, row) : -ESTALE;
 }
 
 bool registry_is_grad(struct registry *r, uint32_t row)
