@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* The table of callees: what each makes of its arguments.  None is called. */
+/* The table of callees: which node a REDUCE of each yields.  No Python code runs. */
 
 #include "engine/checkpoint/parse/pickle-machine.h"
 #include "engine/checkpoint/parse/torch-dtype.h"
@@ -50,7 +50,9 @@ static bool is_sequence(struct machine *m, uint32_t node)
 	return kind == PICKLE_LIST || kind == PICKLE_TUPLE;
 }
 
-/* A list of its own: what is added to the set is not added to what it was made of. */
+/* The node is a copy: items that are later added to a set do not show in the list that it was
+ * made of.
+ */
 static uint32_t copy(struct machine *m, enum pickle_kind kind, uint32_t items)
 {
 	uint32_t n = pickle_count(m->p, items), node = machine_words(m, kind, NULL, 0);
@@ -91,7 +93,7 @@ static uint32_t call_size(struct machine *m, uint32_t callee, uint32_t arguments
 				     : machine_object(m, callee, arguments);
 }
 
-/* Protocol 2 has no bytes: it has the text whose Latin-1 they are. */
+/* Protocol 2 has no opcode for bytes: Python writes encode(text, "latin1"). */
 static uint32_t call_encode(struct machine *m, uint32_t callee, uint32_t arguments)
 {
 	uint32_t text = pickle_item(m->p, arguments, 0), name = pickle_item(m->p, arguments, 1);
@@ -132,7 +134,7 @@ static uint32_t call_stage(struct machine *m, uint32_t callee, uint32_t argument
 						      : machine_object(m, callee, arguments);
 }
 
-/* CPython 3.11.0 to 3.11.3 write members of an enumeration so. */
+/* CPython 3.11.0 to 3.11.3 write a member of an enumeration as getattr(class, name). */
 static uint32_t call_getattr(struct machine *m, uint32_t callee, uint32_t arguments)
 {
 	static const char *const stages[] = { "disabled", "optimizer_states", "gradients",
@@ -164,9 +166,7 @@ static bool tensor_parts(struct machine *m, uint32_t arguments, uint32_t *words)
 	return false;
 }
 
-/* Of a tensor whose sign or imaginary part is still to be turned around the bytes are not the
- * values.
- */
+/* A lazily negated or conjugated tensor: its bytes are not its values. */
 static bool is_lazy(struct machine *m, uint32_t metadata)
 {
 	const struct pickle *p = m->p;
@@ -190,7 +190,7 @@ static uint32_t call_tensor(struct machine *m, uint32_t callee, uint32_t argumen
 	return machine_words(m, PICKLE_TENSOR, words, TENSOR_WORDS);
 }
 
-/* The storage counts bytes, the type is said apart. */
+/* _rebuild_tensor_v3: the storage is untyped and counts bytes; argument 6 is the tensor's dtype. */
 static uint32_t call_tensor_v3(struct machine *m, uint32_t callee, uint32_t arguments)
 {
 	uint32_t words[TENSOR_WORDS], type = pickle_item(m->p, arguments, 6);
@@ -258,7 +258,7 @@ static call *find(const struct pickle *p, uint32_t callee)
 	return machine_object;
 }
 
-/* (function, class, arguments, state): a tensor that has attributes. */
+/* _rebuild_from_type_v2(function, class, arguments, state): a tensor with attributes. */
 static uint32_t call_from_type(struct machine *m, uint32_t callee, uint32_t arguments)
 {
 	const struct pickle *p = m->p;
@@ -290,7 +290,7 @@ static bool is_storage_module(const struct pickle *p, uint32_t class)
 	       (size == 5 || module[5] == '.');
 }
 
-/* ('storage', class, key, location, elements), in the old format with a None behind. */
+/* ('storage', class, key, location, elements); the old format has a sixth item, None. */
 static bool is_storage_id(const struct pickle *p, uint32_t id)
 {
 	uint32_t n = pickle_kind(p, id) == PICKLE_TUPLE ? pickle_count(p, id) : 0;
@@ -301,8 +301,7 @@ static bool is_storage_id(const struct pickle *p, uint32_t id)
 	       pickle_kind(p, pickle_item(p, id, 2)) == PICKLE_TEXT;
 }
 
-/* Old torch so wrote the class of a module, with its source: ('module', class, file, source).
- */
+/* Old torch wrote the class of a module with its source: ('module', class, file, source). */
 static bool is_module_id(const struct pickle *p, uint32_t id)
 {
 	return pickle_kind(p, id) == PICKLE_TUPLE && pickle_count(p, id) == 4 &&

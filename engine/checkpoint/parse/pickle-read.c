@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* One function an opcode, or a few; what is not in the table is refused. */
+/* Reads a pickle: one function an opcode, or a few; what is not in the table is refused. */
 
 #include "engine/checkpoint/parse/pickle-machine.h"
 #include "engine/checkpoint/parse/utf8.h"
@@ -23,7 +23,7 @@ static uint64_t take(struct machine *m, size_t n)
 	return value;
 }
 
-/* The place of n bytes, after a length of length_size bytes. */
+/* Takes a length of length_size bytes and the n bytes behind it; returns where these begin. */
 static size_t take_counted(struct machine *m, size_t length_size, size_t *n)
 {
 	uint64_t length = take(m, length_size);
@@ -37,7 +37,7 @@ static size_t take_counted(struct machine *m, size_t length_size, size_t *n)
 	return from;
 }
 
-/* Lengths that are signed must not be negative. */
+/* LONG4 and BINSTRING have signed lengths, which must not be negative. */
 static size_t take_counted_signed(struct machine *m, size_t *n)
 {
 	if (machine_need(m, 4) && m->p->data[m->at + 3] & 0x80)
@@ -202,7 +202,7 @@ static void op_mark(struct machine *m)
 		m->marks[m->nmarks++] = m->nstack;
 }
 
-/* The values above the mark, which leave the stack but stay where they are until the next push.
+/* Pops the values above the topmost mark.  They stay readable where they are until the next push.
  */
 static const uint32_t *pop_mark(struct machine *m, uint32_t *n)
 {
@@ -356,8 +356,10 @@ static void op_list(struct machine *m)
 	machine_push(m, machine_words(m, PICKLE_LIST, items, n));
 }
 
-/* The list or dict that grows: the value itself, or that of an object. */
-static uint32_t part(struct machine *m, uint32_t node, enum pickle_kind kind)
+/* The list or dict to which items are added: the node itself, or an object's sequence or items,
+ * which are made when the first one comes.
+ */
+static uint32_t container(struct machine *m, uint32_t node, enum pickle_kind kind)
 {
 	enum pickle_kind is = m->rc ? PICKLE_NOTHING : machine_at(m, node)->kind;
 	uint32_t which = kind == PICKLE_DICT ? OBJECT_ITEMS : OBJECT_SEQUENCE, made;
@@ -379,7 +381,7 @@ static uint32_t part(struct machine *m, uint32_t node, enum pickle_kind kind)
 
 static void append(struct machine *m, const uint32_t *items, uint32_t n)
 {
-	machine_append(m, part(m, machine_top(m), PICKLE_LIST), items, n);
+	machine_append(m, container(m, machine_top(m), PICKLE_LIST), items, n);
 }
 
 static void op_append(struct machine *m)
@@ -420,7 +422,7 @@ static void op_setitem(struct machine *m)
 
 	pair[1] = machine_pop(m);
 	pair[0] = machine_pop(m);
-	set(m, part(m, machine_top(m), PICKLE_DICT), pair, 2);
+	set(m, container(m, machine_top(m), PICKLE_DICT), pair, 2);
 }
 
 static void op_setitems(struct machine *m)
@@ -428,7 +430,7 @@ static void op_setitems(struct machine *m)
 	uint32_t n;
 	const uint32_t *pairs = pop_mark(m, &n);
 
-	set(m, part(m, machine_top(m), PICKLE_DICT), pairs, n);
+	set(m, container(m, machine_top(m), PICKLE_DICT), pairs, n);
 }
 
 /* ---- objects ---- */
@@ -480,11 +482,11 @@ static void op_newobj(struct machine *m)
 
 static void op_newobj_ex(struct machine *m)
 {
-	machine_pop(m); /* by keyword: __new__ would want them, nobody else */
+	machine_pop(m); /* keyword arguments, which only __new__ would use */
 	op_newobj(m);
 }
 
-/* Of all else the state is dropped: attributes of tensors and of dicts. */
+/* The state of a node that is no object is dropped: attributes of tensors and of dicts. */
 static void op_build(struct machine *m)
 {
 	uint32_t state = machine_pop(m), node = machine_top(m);
@@ -581,7 +583,7 @@ static void (*const ops[256])(struct machine *m) = {
 	[0x96] = op_binbytes8,
 };
 
-void machine_step(struct machine *m)
+static void step(struct machine *m)
 {
 	uint8_t op = (uint8_t)take(m, 1);
 
@@ -591,4 +593,79 @@ void machine_step(struct machine *m)
 		ops[op](m);
 	else
 		machine_fail(m, -EOPNOTSUPP, "opcode 0x%02x is not taken", op);
+}
+
+/* ---- the whole ---- */
+
+static void make_fixed(struct machine *m)
+{
+	machine_node(m, PICKLE_NOTHING);
+	machine_node(m, PICKLE_NONE);
+	machine_node(m, PICKLE_BOOL);
+	machine_node(m, PICKLE_BOOL);
+	machine_words(m, PICKLE_TUPLE, NULL, 0);
+	if (m->rc)
+		return;
+	assert(m->p->nnodes == NODES_FIXED);
+	machine_at(m, PICKLE_NOTHING)->hashable = false;
+	machine_at(m, NODE_TRUE)->integer = 1;
+}
+
+static void run(struct machine *m)
+{
+	int rc;
+
+	make_fixed(m);
+	while (!m->rc && !m->stopped)
+		step(m);
+	if (m->rc)
+		return;
+	m->p->root = machine_pop(m);
+	if (m->nstack || m->nmarks)
+		machine_fail(m, -EBADMSG, "values are left over");
+	m->p->size = m->at;
+	rc = m->rc ? 0 : pickle_seal(m->p);
+	if (rc)
+		machine_fail(m, rc, rc == -EFBIG ? "too much in it" : "no memory");
+}
+
+static void *shrink(void *array, size_t size)
+{
+	void *smaller = realloc(array, size ? size : 1);
+
+	return smaller ? smaller : array;
+}
+
+static void trim(struct pickle *p)
+{
+	p->data = shrink(p->data, p->size);
+	p->nodes = shrink(p->nodes, p->nnodes * sizeof(*p->nodes));
+	p->words = shrink(p->words, p->nwords * sizeof(*p->words));
+}
+
+int pickle_read(struct pickle **out, const struct blob *b, uint64_t at, uint64_t size,
+		struct parse_error *error)
+{
+	struct machine *m = calloc(1, sizeof(*m));
+	struct pickle *p = calloc(1, sizeof(*p));
+	int rc = m && p ? 0 : parse_fail(error, -ENOMEM, "no memory");
+
+	if (!rc)
+		rc = blob_part(b, at, size, &p->blob, error);
+	if (!rc) {
+		m->p = p;
+		m->error = error;
+		run(m);
+		rc = m->rc;
+		free(m->stack);
+		free(m->memo);
+	}
+	free(m);
+	if (rc) {
+		pickle_free(p);
+		return rc;
+	}
+	trim(p);
+	*out = p;
+	return 0;
 }
