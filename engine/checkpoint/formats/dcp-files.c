@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/checkpoint/formats/dcp-files.h"
-#include "engine/checkpoint/formats/format-files.h"
+#include "engine/checkpoint/table/table-files.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -62,7 +62,7 @@ static uint32_t find(const struct dcp_files *f, const char *name, bool *found)
 static int add(struct dcp_files *f, const char *name, uint32_t i)
 {
 	struct blob blob;
-	int number = format_open(f->folder, f->table, name, name, &blob);
+	int number = table_open_file(f->table, f->folder, name, name, &blob);
 
 	if (number < 0)
 		return number;
@@ -109,6 +109,6 @@ int dcp_files_open(struct dcp_files *f, const struct dcp_name *x, const struct d
 	file = file_at(f, i);
 	rc = blob_part(&file->blob, place->at, place->length, &part, &error);
 	if (rc)
-		return format_refuse(f->table, name, rc, &error);
+		return table_refuse_file(f->table, name, rc, &error);
 	return torch_source_open_part(out, f->table, file->number, &part, file->rank);
 }

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/checkpoint/formats/dcp-groups.h"
-#include "engine/checkpoint/formats/format-files.h"
+#include "engine/checkpoint/table/table-files.h"
 #include "engine/checkpoint/formats/torch-hypers.h"
 
 #include <ctype.h>
@@ -93,7 +93,7 @@ static int open_item(struct adding *a, uint32_t i, struct torch_source *out)
 	if (!rc)
 		rc = dcp_bytes(a->names->metadata, &item, &place, &error);
 	if (rc)
-		return format_refuse(a->table, ".metadata", rc, &error);
+		return table_refuse_file(a->table, ".metadata", rc, &error);
 	return dcp_files_open(a->files, &a->names->items[i], &place, out);
 }
 

@@ -5,7 +5,7 @@
 #include "engine/checkpoint/formats/dcp-files.h"
 #include "engine/checkpoint/formats/dcp-groups.h"
 #include "engine/checkpoint/formats/dcp-names.h"
-#include "engine/checkpoint/formats/format-files.h"
+#include "engine/checkpoint/table/table-files.h"
 #include "engine/checkpoint/formats/format.h"
 #include "engine/checkpoint/formats/torch-hypers.h"
 #include "engine/checkpoint/parse/torch-unsupported.h"
@@ -36,7 +36,7 @@ static bool knows(const struct folder *f)
 
 static int refuse(struct filling *l, int rc, const struct parse_error *error)
 {
-	return format_refuse(l->table, METADATA, rc, error);
+	return table_refuse_file(l->table, METADATA, rc, error);
 }
 
 static void see_untaken(void *arg, const struct dcp_item *item, const char *why)
@@ -62,7 +62,7 @@ static int check_chunk(struct filling *l, const struct dcp_name *x, const struct
 		return 1;
 	}
 	if (rc)
-		return format_refuse(l->table, s->name, rc, &error);
+		return table_refuse_file(l->table, s->name, rc, &error);
 	if (out->tensor.dtype != item->dtype || out->tensor.ndim != item->ndim ||
 	    memcmp(out->tensor.shape, chunk->sizes, item->ndim * sizeof(*chunk->sizes)))
 		return table_refuse(l->table, -EINVAL, "%s: a chunk of %.*s is not as %s says",
@@ -221,7 +221,7 @@ static int add_param(struct filling *l, uint32_t i)
 	if (rc >= 0)
 		rc = add_item(l, i,
 			      has_master(l, x) ? dtype_lp_key(item.dtype)
-					       : format_own_key(item.dtype));
+					       : table_own_key(item.dtype));
 	if (!rc)
 		rc = add_states(l, x);
 	if (!rc && !table_has_states(l->table)) {

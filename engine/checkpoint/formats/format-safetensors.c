@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/formats/format-files.h"
+#include "engine/checkpoint/table/table-files.h"
 #include "engine/checkpoint/formats/format.h"
 #include "engine/checkpoint/formats/safetensors-index.h"
 #include "engine/checkpoint/parse/safetensors.h"
@@ -124,7 +124,7 @@ static int add_tensor(struct filling *l, const struct safetensor *x, uint32_t fi
 	}
 	rc = table_add_tensor(l->table, &spec);
 	if (rc >= 0)
-		rc = table_add_state(l->table, format_own_key(x->dtype), x->dtype);
+		rc = table_add_state(l->table, table_own_key(x->dtype), x->dtype);
 	return rc < 0 ? rc : table_add_interval(l->table, file, 0, x->at, 0, x->numel);
 }
 
@@ -136,7 +136,7 @@ static int add_tensors(struct filling *l, const char *name, const struct blob *b
 	int rc = safetensors_open(&s, blob, &error);
 
 	if (rc)
-		return format_refuse(l->table, name, rc, &error);
+		return table_refuse_file(l->table, name, rc, &error);
 	note_facts(l, &s);
 	for (uint32_t i = 0; i < s.ntensors && !rc; i++)
 		rc = add_tensor(l, &s.tensors[i], file);
@@ -147,7 +147,7 @@ static int add_tensors(struct filling *l, const char *name, const struct blob *b
 static int add_file(struct filling *l, const char *name)
 {
 	struct blob blob;
-	int file = format_open(l->folder, l->table, name, name, &blob);
+	int file = table_open_file(l->table, l->folder, name, name, &blob);
 
 	return file < 0 ? file : add_tensors(l, name, &blob, (uint32_t)file);
 }
@@ -194,7 +194,7 @@ static int fill_by_index(struct filling *l, const char *name)
 	if (!rc)
 		rc = safetensors_index_open(&index, &blob, &error);
 	if (rc)
-		return format_refuse(l->table, name, rc, &error);
+		return table_refuse_file(l->table, name, rc, &error);
 	table_note(l->table, "index %s", name);
 	l->index = &index;
 	rc = add_indexed(l, name);

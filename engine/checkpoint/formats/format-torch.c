@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/formats/format-files.h"
+#include "engine/checkpoint/table/table-files.h"
 #include "engine/checkpoint/formats/format.h"
 #include "engine/checkpoint/formats/torch-names.h"
 #include "engine/checkpoint/formats/torch-source.h"
@@ -103,7 +103,7 @@ static int add(struct filling *l, struct torch_name *n)
 	int rc = torchfile_tensor(&l->source.torch, n->node, &x, &error);
 
 	if (rc && rc != -EOPNOTSUPP)
-		return format_refuse(l->table, l->source.name, rc, &error);
+		return table_refuse_file(l->table, l->source.name, rc, &error);
 	if (!rc && !n->twice && n->same != n && n->same->added) {
 		rc = table_add_alias(l->table, n->name, n->same->tensor);
 		return rc < 0 ? rc : 0;

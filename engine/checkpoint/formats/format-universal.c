@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/formats/format-files.h"
+#include "engine/checkpoint/table/table-files.h"
 #include "engine/checkpoint/formats/format.h"
 #include "engine/checkpoint/formats/model-states.h"
 #include "engine/checkpoint/formats/torch-hypers.h"
@@ -57,7 +57,7 @@ static int open_state(const struct param *p, const char *file, struct torch_sour
 		path = NULL;
 		return -ENOMEM;
 	}
-	number = format_open(p->folder, t, file, path, &blob);
+	number = table_open_file(t, p->folder, file, path, &blob);
 	return number < 0 ? number : torch_source_open_part(out, t, (uint32_t)number, &blob, 0);
 }
 

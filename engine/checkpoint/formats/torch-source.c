@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/formats/format-files.h"
+#include "engine/checkpoint/table/table-files.h"
 #include "engine/checkpoint/formats/torch-source.h"
 #include "engine/checkpoint/parse/torch-unsupported.h"
-#include "engine/checkpoint/table/table-torch.h"
+#include "engine/checkpoint/table/table-files.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ int torch_source_open(struct torch_source *s, struct table *t, const struct fold
 		      const char *name, uint32_t rank)
 {
 	struct blob blob;
-	int file = format_open(f, t, name, name, &blob);
+	int file = table_open_file(t, f, name, name, &blob);
 
 	*s = (struct torch_source){ .table = t, .name = name, .rank = rank };
 	if (file < 0)
@@ -184,7 +184,7 @@ int torch_source_add_box(struct torch_source *s, const struct torchfile_tensor *
 int torch_source_add_state(struct torch_source *s, const char *key,
 			   const struct torchfile_tensor *x)
 {
-	int rc = table_add_state(s->table, key ? key : format_own_key(x->tensor.dtype),
+	int rc = table_add_state(s->table, key ? key : table_own_key(x->tensor.dtype),
 				 x->tensor.dtype);
 
 	return rc < 0 ? rc : torch_source_add_pieces(s, x, 0);

@@ -52,7 +52,7 @@ int torch_source_add_pieces(struct torch_source *s, const struct torchfile_tenso
  */
 int torch_source_add_box(struct torch_source *s, const struct torchfile_tensor *x,
 			 const uint64_t *offsets);
-/* A state of the newest tensor that is all of one that fits; key NULL: format_own_key. */
+/* A state of the newest tensor that is all of one that fits; key NULL: table_own_key. */
 int torch_source_add_state(struct torch_source *s, const char *key,
 			   const struct torchfile_tensor *x);
 /* Its bytes become pieces of the table in another way: edits keep the CRC over them right. */

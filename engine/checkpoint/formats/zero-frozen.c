@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/formats/format-files.h"
+#include "engine/checkpoint/table/table-files.h"
 #include "engine/checkpoint/formats/zero-frozen.h"
 
 #include <errno.h>
@@ -87,7 +87,7 @@ static int add_one(const struct zero_shards *z, uint32_t i)
 				    .frozen = true };
 	rc = table_add_tensor(t, &spec);
 	if (rc >= 0)
-		rc = table_add_state(t, format_own_key(first->dtype), first->dtype);
+		rc = table_add_state(t, table_own_key(first->dtype), first->dtype);
 	if (rc >= 0)
 		rc = add_pieces(z, &shape, i);
 	return rc ? rc : add_second(z, &shape, first);

@@ -3,11 +3,364 @@
 
 #include "engine/base/dtype.h"
 #include "engine/checkpoint/formats/model-states.h"
-#include "engine/checkpoint/formats/zero-plain-optim.h"
+#include "engine/checkpoint/formats/torch-hypers.h"
+#include "engine/checkpoint/formats/zero-match.h"
 #include "engine/checkpoint/formats/zero-plain.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+
+/* The optimizer in model_states.pt:
+ *
+ *	float32	torch's state_dict
+ *	lp	optimizer_state_dict, and masters: fp32_groups, a list for each group, or
+ *		fp32_groups_flat, one vector for each, whose states are vectors too
+ */
+
+enum { SAMPLE = 64 /* values of a master that are compared */, ELEMENT_MAX = 16 };
+
+struct plain_param {
+	char name[FRAG_NAME_MAX + 1];
+	struct torchfile_tensor x; /* the model's own values */
+	bool alias;                /* another one is there */
+};
+
+struct plain_optim {
+	struct model_states *model;
+	const struct pickle *p;
+	const struct plain_param *params;
+	uint32_t nparams;
+	uint32_t states, param_groups, masters; /* nodes; masters: none of a float32 run */
+	bool flat;
+	bool known; /* which parameter is which */
+	uint32_t ngroups;
+	uint32_t first_group; /* in the table */
+	uint64_t *ends;       /* [ngroups] */
+	uint32_t *groups;     /* [nparams]; ngroups: none */
+	uint64_t *positions;  /* [nparams] */
+};
+
+static uint32_t number_of(const struct plain_optim *o, const struct plain_param *param)
+{
+	return (uint32_t)(param - o->params);
+}
+
+/* ---- what the file has ---- */
+
+static void find_parts(struct plain_optim *o)
+{
+	uint32_t optim = model_states_get(o->model, "optimizer");
+	uint32_t inner = pickle_get(o->p, optim, "optimizer_state_dict");
+	uint32_t flat = pickle_get(o->p, optim, "fp32_groups_flat");
+
+	o->masters = flat ? flat : pickle_get(o->p, optim, "fp32_groups");
+	o->flat = flat != PICKLE_NOTHING;
+	optim = inner ? inner : optim;
+	o->states = pickle_get(o->p, optim, "state");
+	o->param_groups = pickle_get(o->p, optim, "param_groups");
+	o->ngroups = pickle_count(o->p, o->param_groups);
+}
+
+static uint32_t members_of(const struct plain_optim *o, uint32_t group)
+{
+	return pickle_get(o->p, pickle_item(o->p, o->param_groups, group), "params");
+}
+
+/* The master at a position; PICKLE_NOTHING. */
+static uint32_t master_at(const struct plain_optim *o, uint32_t group, uint64_t position)
+{
+	uint32_t masters = pickle_item(o->p, o->masters, group);
+
+	return o->flat ? masters : pickle_item(o->p, masters, (uint32_t)position);
+}
+
+/* The dict of its states. */
+static uint32_t states_at(const struct plain_optim *o, uint32_t group, uint64_t position)
+{
+	uint32_t item =
+		pickle_item(o->p, members_of(o, group), o->flat ? 0 : (uint32_t)position);
+	int64_t number;
+
+	return pickle_int(o->p, item, &number) ? pickle_get_int(o->p, o->states, number)
+					       : PICKLE_NOTHING;
+}
+
+static uint64_t end_of(const struct plain_optim *o, uint32_t group)
+{
+	struct torchfile_tensor x;
+
+	if (!o->flat)
+		return pickle_count(o->p, o->masters ? pickle_item(o->p, o->masters, group)
+						     : members_of(o, group));
+	return torch_source_tensor(&o->model->source, master_at(o, group, 0), &x)
+		       ? x.tensor.numel
+		       : 0;
+}
+
+/* ---- which is which ---- */
+
+static bool read_values(const struct plain_optim *o, const struct torchfile_tensor *x,
+			uint64_t first, uint64_t n, float out[SAMPLE])
+{
+	uint8_t bytes[SAMPLE * ELEMENT_MAX];
+	size_t size = frag_dtype_size(x->tensor.dtype);
+	const struct torch_source *s = &o->model->source;
+
+	return pread(s->table->files[s->file].fd, bytes, n * size,
+		     (off_t)(x->at + first * size)) == (ssize_t)(n * size) &&
+	       !dtype_convert(FRAG_F32, out, x->tensor.dtype, bytes, n);
+}
+
+/* Whether the model's first values are those of the master, rounded. */
+static bool same_values(const struct plain_optim *o, const struct plain_param *param,
+			const struct torchfile_tensor *master, uint64_t first)
+{
+	uint64_t n = u64_min(param->x.tensor.numel, SAMPLE);
+	float high[SAMPLE], low[SAMPLE];
+	uint8_t rounded[SAMPLE * ELEMENT_MAX];
+	enum frag_dtype dtype = param->x.tensor.dtype;
+
+	return param->x.tensor.contiguous && master->tensor.contiguous &&
+	       read_values(o, master, first, n, high) && read_values(o, &param->x, 0, n, low) &&
+	       !dtype_convert(dtype, rounded, FRAG_F32, high, n) &&
+	       !dtype_convert(FRAG_F32, high, dtype, rounded, n) &&
+	       !memcmp(high, low, n * sizeof(*low));
+}
+
+static bool fits_master(const struct plain_optim *o, const struct plain_param *param,
+			uint32_t group, uint64_t position)
+{
+	struct torchfile_tensor master;
+
+	if (!torch_source_tensor(&o->model->source, master_at(o, group, position), &master))
+		return false;
+	if (!o->flat && !tensor_is_shaped_as(&master.tensor, &param->x.tensor))
+		return false;
+	return same_values(o, param, &master, o->flat ? position : 0);
+}
+
+/* A parameter without any states may be of any shape: it is frozen. */
+static bool fits_states(const struct plain_optim *o, const struct plain_param *param,
+			uint32_t group, uint64_t position)
+{
+	uint32_t states = states_at(o, group, position);
+	struct torchfile_tensor x;
+
+	for (uint32_t i = 0; i < pickle_count(o->p, states); i++)
+		if (torch_source_tensor(&o->model->source, pickle_value(o->p, states, i), &x) &&
+		    x.tensor.ndim && !tensor_is_shaped_as(&x.tensor, &param->x.tensor))
+			return false;
+	return true;
+}
+
+/* torch since 2.6 may have written names. */
+static bool fits_name(const struct plain_optim *o, const struct plain_param *param,
+		      uint32_t group, uint64_t position)
+{
+	uint32_t names =
+		pickle_get(o->p, pickle_item(o->p, o->param_groups, group), "param_names");
+	char name[FRAG_NAME_MAX + 1];
+
+	return !torch_source_text(o->p, pickle_item(o->p, names, (uint32_t)position), name,
+				  sizeof(name)) ||
+	       !strcmp(name, param->name);
+}
+
+static bool fits(void *arg, uint32_t number, uint32_t group, uint64_t position)
+{
+	const struct plain_optim *o = arg;
+	const struct plain_param *param = &o->params[number];
+
+	if (o->flat)
+		return fits_master(o, param, group, position);
+	return fits_name(o, param, group, position) &&
+	       (!o->masters || fits_master(o, param, group, position)) &&
+	       fits_states(o, param, group, position);
+}
+
+static bool matters(void *arg, uint32_t group, uint64_t position)
+{
+	const struct plain_optim *o = arg;
+
+	return o->masters || states_at(o, group, position) != PICKLE_NOTHING;
+}
+
+static int match(struct plain_optim *o)
+{
+	uint64_t *lengths = calloc((size_t)o->nparams + 1, sizeof(*lengths));
+	struct zero_match m = { .nparams = o->nparams,
+				.ngroups = o->ngroups,
+				.fits = fits,
+				.matters = matters,
+				.arg = o,
+				.lengths = lengths,
+				.ends = o->ends,
+				.groups = o->groups,
+				.positions = o->positions };
+	int rc;
+
+	for (uint32_t i = 0; lengths && i < o->nparams; i++)
+		lengths[i] = o->flat ? o->params[i].x.tensor.numel : 1;
+	rc = lengths ? zero_match(&m) : -ENOMEM;
+	free(lengths);
+	if (rc == -ENOMEM)
+		return rc;
+	o->known = !rc;
+	if (rc)
+		table_skip(o->model->source.table, "the optimizer's states",
+			   rc == -ENOENT ? "they do not fit the parameters of module"
+					 : "which parameter each is of is not certain");
+	return 0;
+}
+
+/* ---- groups and states in the table ---- */
+
+/* Every rank had all of it; the file has it once. */
+static int add_group(struct plain_optim *o, uint32_t group)
+{
+	const struct torch_source *s = &o->model->source;
+	int number = table_add_group(s->table, "zero0", 1, 1, 1, &s->rank), rc;
+
+	if (number < 0)
+		return number;
+	rc = torch_hypers_add(s, (uint32_t)number, pickle_item(o->p, o->param_groups, group));
+	return rc ? rc
+		  : torch_hypers_add_states(s, (uint32_t)number, states_at(o, group, 0), NULL);
+}
+
+static int add_groups(struct plain_optim *o)
+{
+	int rc = 0;
+
+	o->first_group = o->model->source.table->ngroups;
+	for (uint32_t i = 0; i < o->ngroups && !rc; i++)
+		rc = add_group(o, i);
+	return rc;
+}
+
+static int plain_optim_open(struct plain_optim *o, struct model_states *m,
+			    const struct plain_param *params, uint32_t nparams)
+{
+	*o = (struct plain_optim){
+		.model = m, .p = m->source.torch.pickle, .params = params, .nparams = nparams
+	};
+	find_parts(o);
+	o->ends = calloc((size_t)o->ngroups + 1, sizeof(*o->ends));
+	o->groups = calloc((size_t)nparams + 1, sizeof(*o->groups));
+	o->positions = calloc((size_t)nparams + 1, sizeof(*o->positions));
+	if (!o->ends || !o->groups || !o->positions)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < o->ngroups; i++)
+		o->ends[i] = end_of(o, i);
+	if (o->ngroups) {
+		int rc = match(o);
+
+		if (rc)
+			return rc;
+	}
+	return add_groups(o);
+}
+
+static void plain_optim_close(struct plain_optim *o)
+{
+	free(o->ends);
+	free(o->groups);
+	free(o->positions);
+}
+
+static bool is_in_group(const struct plain_optim *o, const struct plain_param *param)
+{
+	return o->known && o->groups[number_of(o, param)] < o->ngroups;
+}
+
+static bool plain_optim_has_master(const struct plain_optim *o, const struct plain_param *param)
+{
+	return o->masters && is_in_group(o, param);
+}
+
+static uint32_t states_of(const struct plain_optim *o, const struct plain_param *param)
+{
+	uint32_t i = number_of(o, param);
+
+	return is_in_group(o, param) ? states_at(o, o->groups[i], o->positions[i])
+				     : PICKLE_NOTHING;
+}
+
+static bool plain_optim_is_frozen(const struct plain_optim *o, const struct plain_param *param)
+{
+	return o->known && !states_of(o, param) && pickle_count(o->p, o->states);
+}
+
+static int skip_state(const struct plain_optim *o, const struct plain_param *param,
+		      const char *key, uint32_t node)
+{
+	char name[FRAG_NAME_MAX + FRAG_KEY_MAX + 2];
+	enum pickle_kind kind = pickle_kind(o->p, node);
+
+	snprintf(name, sizeof(name), "%s/%s", param->name, key);
+	if (kind == PICKLE_TENSOR || kind == PICKLE_OBJECT)
+		torch_source_skip(&o->model->source, name, node, "it has another shape");
+	return 0;
+}
+
+static int add_whole(const struct plain_optim *o, const struct plain_param *param,
+		     const char *key, uint32_t node, const struct torchfile_tensor *x)
+{
+	struct torch_source *s = &o->model->source;
+	int rc;
+
+	if (tensor_is_shaped_as(&x->tensor, &param->x.tensor) && torch_source_fits(x))
+		return torch_source_add_state(s, key, x);
+	if (x->tensor.numel != 1)
+		return skip_state(o, param, key, node);
+	rc = table_add_scalar(s->table, key, x->tensor.dtype);
+	return rc < 0 ? rc : torch_source_add_pieces(s, x, 0);
+}
+
+/* All of a tensor of its shape, or of its place in a vector. */
+static int add_tensor(const struct plain_optim *o, const struct plain_param *param,
+		      const char *key, uint32_t node)
+{
+	struct torch_source *s = &o->model->source;
+	uint64_t first = o->positions[number_of(o, param)], numel = param->x.tensor.numel;
+	struct torchfile_tensor x;
+	int rc;
+
+	if (!torch_source_tensor(s, node, &x))
+		return skip_state(o, param, key, node);
+	if (!o->flat)
+		return add_whole(o, param, key, node, &x);
+	if (x.tensor.numel == 1 && !x.tensor.ndim) /* the group has it */
+		return 0;
+	if (!x.tensor.contiguous || x.tensor.ndim != 1 ||
+	    x.tensor.numel != o->ends[o->groups[number_of(o, param)]])
+		return skip_state(o, param, key, node);
+	rc = table_add_state(s->table, key, x.tensor.dtype);
+	if (rc >= 0)
+		rc = table_add_interval(s->table, s->file, s->rank,
+					x.at + first * frag_dtype_size(x.tensor.dtype), 0,
+					numel);
+	return rc < 0 ? rc : torch_source_use(s, &x);
+}
+
+static int plain_optim_add_states(const struct plain_optim *o, const struct plain_param *param,
+				  uint32_t tensor)
+{
+	uint32_t i = number_of(o, param), states = states_of(o, param);
+	char key[FRAG_KEY_MAX + 1];
+	int rc = 0;
+
+	if (!is_in_group(o, param) || !(states || o->masters))
+		return 0;
+	rc = table_add_member(o->model->source.table, o->first_group + o->groups[i], tensor);
+	if (!rc && o->masters)
+		rc = add_tensor(o, param, "fp32", master_at(o, o->groups[i], o->positions[i]));
+	for (uint32_t k = 0; k < pickle_count(o->p, states) && !rc; k++)
+		if (torch_source_text(o->p, pickle_key(o->p, states, k), key, sizeof(key)))
+			rc = add_tensor(o, param, key, pickle_value(o->p, states, k));
+	return rc;
+}
 
 struct filling {
 	struct model_states model;
@@ -122,7 +475,7 @@ static int find_params(struct filling *l)
 	return drop_aliases(l);
 }
 
-/* ---- in the table ---- */
+/* ---- parameters in the table ---- */
 
 static int add_values(struct filling *l, const struct plain_optim *o,
 		      const struct plain_param *param)

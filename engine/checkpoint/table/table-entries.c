@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/table/table-parts.h"
+#include "engine/checkpoint/table/table-internal.h"
 
 #include <errno.h>
 

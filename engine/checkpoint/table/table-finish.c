@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
-#include "engine/checkpoint/table/table-parts.h"
+#include "engine/checkpoint/table/table-internal.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
-#include "engine/checkpoint/table/table-parts.h"
+#include "engine/checkpoint/table/table-internal.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -360,6 +360,11 @@ int table_add_state(struct table *t, const char *key, enum frag_dtype dtype)
 			    (struct table_state){ .kind = TABLE_INTERVALS,
 						  .first = t->npieces,
 						  .stored = (uint8_t)dtype });
+}
+
+const char *table_own_key(enum frag_dtype dtype)
+{
+	return dtype == FRAG_F32 ? "fp32" : dtype_lp_key(dtype);
 }
 
 int table_add_copy(struct table *t, enum frag_dtype dtype)

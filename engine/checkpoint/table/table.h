@@ -222,6 +222,8 @@ int table_add_state(struct table *t, const char *key, enum frag_dtype dtype);
 int table_add_copy(struct table *t, enum frag_dtype dtype);
 /* The same of another tensor, which is no alias. */
 int table_add_copy_of(struct table *t, uint32_t tensor, enum frag_dtype dtype);
+/* The key of a tensor that has no master: "fp32", "bf16", "int64" ... */
+const char *table_own_key(enum frag_dtype dtype);
 /* Of one element: `step`. */
 int table_add_scalar(struct table *t, const char *key, enum frag_dtype dtype);
 /* As if it, the newest state, had not been added. */

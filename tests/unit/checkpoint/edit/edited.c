@@ -5,7 +5,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/table/table-torch.h"
+#include "engine/checkpoint/table/table-files.h"
 #include "tests/find-param.h"
 #include "tests/unit/waiter.h"
 

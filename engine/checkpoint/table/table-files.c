@@ -1,9 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/table/table-torch.h"
+#include "engine/checkpoint/table/table-files.h"
 
-#include <errno.h>
+int table_refuse_file(struct table *t, const char *name, int rc,
+		      const struct parse_error *error)
+{
+	return table_refuse(t, rc, "%.100s: %s", name, error->why);
+}
+
+int table_open_file(struct table *t, const struct folder *f, const char *name,
+		    const char *shown, struct blob *blob)
+{
+	struct parse_error error = { "" };
+	struct stat st;
+	int fd = folder_open_file(f, name, &st), file, rc;
+
+	if (fd < 0)
+		return folder_failed(shown, fd, t->why, sizeof(t->why));
+	file = table_add_file(t, shown, fd, &st);
+	if (file < 0)
+		return file;
+	rc = blob_of_file(fd, blob, &error);
+	return rc ? table_refuse_file(t, shown, rc, &error) : file;
+}
 
 int table_add_torch_entry(struct table *t, uint32_t file, const struct torchfile *f,
 			  const struct torchfile_tensor *x)
