@@ -100,21 +100,16 @@ int overlay_map_merge(struct vec *out, const struct vec *below, const struct vec
 
 /* ---- looking ---- */
 
-/* The first that ends behind `offset`. */
+static bool ends_before(const struct overlay_map_range *r, uint32_t file, uint64_t offset)
+{
+	return r->file < file || (r->file == file && r->offset + r->size <= offset);
+}
+
+/* The first range of the file that ends behind `offset`. */
 static uint32_t first_behind(const struct overlay_map *l, uint32_t file, uint64_t offset)
 {
-	uint32_t low = 0, high = overlay_map_count(l);
-
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		const struct overlay_map_range *r = overlay_map_get(l, middle);
-
-		if (r->file < file || (r->file == file && r->offset + r->size <= offset))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return (uint32_t)LOWER_BOUND(overlay_map_count(l), i,
+				     ends_before(overlay_map_get(l, i), file, offset));
 }
 
 struct overlay_map_run overlay_map_find(const struct overlay_map *l, const struct table *t,

@@ -23,7 +23,7 @@ void patches_fini(struct patches *p)
 		free(owned[i]);
 	free(p->owned.items);
 	free(p->all.items);
-	free(p->crcs);
+	free(p->crcs.items);
 }
 
 static struct patch *items(const struct patches *p)
@@ -136,20 +136,22 @@ static int merge_overlaps(struct patches *p)
 
 /* ---- CRCs ---- */
 
+static struct patch_crc *crc_at(const struct patches *p, uint32_t i)
+{
+	return (struct patch_crc *)p->crcs.items + i;
+}
+
 /* Patches come in the order of entries. */
 static int note_entry(struct patches *p, const struct table_entry *e)
 {
-	struct patch_crc *more;
+	struct patch_crc *c;
 
-	if (p->ncrcs && p->crcs[p->ncrcs - 1].entry == e)
+	if (p->crcs.count && crc_at(p, p->crcs.count - 1)->entry == e)
 		return 0;
-	if (!(p->ncrcs & (p->ncrcs - 1))) {
-		more = reallocarray(p->crcs, p->ncrcs ? 2 * p->ncrcs : 1, sizeof(*more));
-		if (!more)
-			return -ENOMEM;
-		p->crcs = more;
-	}
-	p->crcs[p->ncrcs++] = (struct patch_crc){ .entry = e };
+	c = vec_add(&p->crcs, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	*c = (struct patch_crc){ .entry = e };
 	return 0;
 }
 
@@ -182,8 +184,8 @@ static int add_crcs(struct patches *p)
 
 	for (uint32_t i = 0; i < p->all.count && !rc; i++)
 		rc = note_entries(p, &items(p)[i]);
-	for (uint32_t i = 0; i < p->ncrcs && !rc; i++) {
-		struct patch_crc *c = &p->crcs[i];
+	for (uint32_t i = 0; i < p->crcs.count && !rc; i++) {
+		struct patch_crc *c = crc_at(p, i);
 
 		rc = add_crc(p, c->entry->file, c->entry->crc_in_directory, c->places[0]);
 		if (!rc)
@@ -222,36 +224,24 @@ int patches_finish(struct patches *p)
 	return rc ? rc : check(p);
 }
 
+static bool ends_before(const struct patch *x, uint32_t file, uint64_t offset)
+{
+	return x->file < file || (x->file == file && x->offset + x->size <= offset);
+}
+
 bool patches_touch(const struct patches *p, uint32_t file, uint64_t offset, uint64_t size)
 {
 	const struct patch *all = items(p);
-	uint32_t low = 0, high = p->all.count;
+	uint64_t at = LOWER_BOUND(p->all.count, i, ends_before(&all[i], file, offset));
 
-	while (low < high) { /* the first that ends behind offset */
-		uint32_t middle = low + (high - low) / 2;
-		const struct patch *x = &all[middle];
-
-		if (x->file < file || (x->file == file && x->offset + x->size <= offset))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < p->all.count && all[low].file == file && all[low].offset < offset + size;
+	return at < p->all.count && all[at].file == file && all[at].offset < offset + size;
 }
 
 static struct patch_crc *find_crc(const struct patches *p, const struct table_entry *e)
 {
-	uint32_t low = 0, high = p->ncrcs;
+	struct patch_crc *crcs = p->crcs.items;
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (p->crcs[middle].entry < e)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return &p->crcs[low];
+	return &crcs[LOWER_BOUND(p->crcs.count, i, crcs[i].entry < e)];
 }
 
 /* The CRC is linear: what changes is the CRC of the difference, followed by zeros. */
@@ -301,9 +291,11 @@ static void put_change(uint8_t place[CRC_BYTES], uint32_t change)
 
 void patches_seal(struct patches *p)
 {
-	for (uint32_t i = 0; i < p->ncrcs; i++) {
-		put_change(p->crcs[i].places[0], p->crcs[i].change);
-		put_change(p->crcs[i].places[1], p->crcs[i].change);
+	for (uint32_t i = 0; i < p->crcs.count; i++) {
+		struct patch_crc *c = crc_at(p, i);
+
+		put_change(c->places[0], c->change);
+		put_change(c->places[1], c->change);
 	}
 }
 

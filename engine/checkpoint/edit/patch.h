@@ -34,9 +34,8 @@ struct patches {
 	const struct overlay_map *layer; /* over the table's files; NULL: none */
 	struct vec all;                  /* struct patch */
 	struct vec owned;                /* void * */
-	struct patch_crc *crcs;
-	uint32_t ncrcs;
-	uint64_t bytes; /* after finish */
+	struct vec crcs;                 /* struct patch_crc, in the order of entries */
+	uint64_t bytes;                  /* after finish */
 };
 
 void patches_init(struct patches *p, const struct table *table,

@@ -38,25 +38,9 @@ static struct dcp_file *file_at(const struct dcp_files *f, uint32_t i)
 	return (struct dcp_file *)f->files.items + i;
 }
 
-/* Where it is, or would be. */
-static uint32_t find(const struct dcp_files *f, const char *name, bool *found)
+static int compare_name(const struct dcp_files *f, uint64_t i, const char *name)
 {
-	uint32_t low = 0, high = f->files.count;
-
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		int order = strcmp(name, f->table->files[file_at(f, middle)->number].name);
-
-		*found = !order;
-		if (!order)
-			return middle;
-		if (order < 0)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	*found = false;
-	return low;
+	return strcmp(f->table->files[file_at(f, (uint32_t)i)->number].name, name);
 }
 
 static int add(struct dcp_files *f, const char *name, uint32_t i)
@@ -89,7 +73,6 @@ int dcp_files_open(struct dcp_files *f, const struct dcp_name *x, const struct d
 	struct parse_error error = { "" };
 	const struct dcp_file *file;
 	struct blob part;
-	bool found;
 	uint32_t i;
 	int rc = 0;
 
@@ -101,8 +84,8 @@ int dcp_files_open(struct dcp_files *f, const struct dcp_name *x, const struct d
 		return table_refuse(f->table, -EINVAL, "%.*s... is no name of a file there",
 				    (int)u64_min(place->file_size, 100), place->file);
 	*(char *)mempcpy(name, place->file, place->file_size) = '\0';
-	i = find(f, name, &found);
-	if (!found)
+	i = (uint32_t)LOWER_BOUND(f->files.count, k, compare_name(f, k, name) < 0);
+	if (i == f->files.count || compare_name(f, i, name))
 		rc = add(f, name, i);
 	if (rc)
 		return rc;

@@ -14,7 +14,6 @@ struct dcp_files {
 	const struct folder *folder;
 	struct table *table;
 	struct vec files; /* of the table, by name */
-	uint32_t newest;
 };
 
 void dcp_files_close(struct dcp_files *f);

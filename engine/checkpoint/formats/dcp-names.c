@@ -43,22 +43,17 @@ static int compare_items(const void *a, const void *b, void *names)
 			     name_of(&n->items[*(const uint32_t *)b]));
 }
 
+static int compare_name(const struct dcp_names *n, uint64_t i, struct text name)
+{
+	return compare_texts(name_of(&n->items[n->by_name[i]]), name);
+}
+
+/* The number of the tensor of that name; UINT32_MAX: none. */
 static uint32_t find(const struct dcp_names *n, struct text name)
 {
-	uint32_t low = 0, high = n->ntensors;
+	uint64_t at = LOWER_BOUND(n->ntensors, i, compare_name(n, i, name) < 0);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		int order = compare_texts(name, name_of(&n->items[n->by_name[middle]]));
-
-		if (!order)
-			return n->by_name[middle];
-		if (order < 0)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return UINT32_MAX;
+	return at < n->ntensors && !compare_name(n, at, name) ? n->by_name[at] : UINT32_MAX;
 }
 
 /* "app.optim." without its last component: "app.". */

@@ -64,20 +64,10 @@ static int index_names(struct rest *r)
 /* The tensor of that name; TABLE_NONE. */
 static uint32_t find_name(const struct rest *r, const char *name)
 {
-	uint32_t low = 0, high = r->nnames;
+	uint64_t at = LOWER_BOUND(r->nnames, i, strcmp(name_of(r->t, r->by_name[i]), name) < 0);
+	bool found = at < r->nnames && !strcmp(name_of(r->t, r->by_name[at]), name);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		int order = strcmp(name_of(r->t, r->by_name[middle]), name);
-
-		if (!order)
-			return r->by_name[middle];
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return TABLE_NONE;
+	return found ? r->by_name[at] : TABLE_NONE;
 }
 
 static bool is_one_place(const struct rest *r, const struct table_state *s)

@@ -10,16 +10,11 @@
 
 static int add_run(struct zero_vectors *v, struct zero_run run)
 {
-	struct zero_run *bigger;
+	struct zero_run *added = vec_add(&v->runs, sizeof(*added));
 
-	if (!(v->nruns & (v->nruns - 1))) {
-		bigger = reallocarray(v->runs, v->nruns ? (size_t)v->nruns * 2 : 1,
-				      sizeof(*bigger));
-		if (!bigger)
-			return -ENOMEM;
-		v->runs = bigger;
-	}
-	v->runs[v->nruns++] = run;
+	if (!added)
+		return -ENOMEM;
+	*added = run;
 	return 0;
 }
 
@@ -83,7 +78,7 @@ static int take_unit(struct zero_vectors *v, uint32_t unit)
 {
 	int rc = 0;
 
-	v->nruns = 0;
+	v->runs.count = 0;
 	v->unit = unit;
 	for (uint32_t key = 0; key < v->optim->nkeys && !rc; key++)
 		rc = add_flat(v, unit, key);
@@ -173,17 +168,7 @@ static int take_all(struct zero_vectors *v)
 
 uint32_t zero_vectors_unit(const struct zero_vectors *v, uint64_t start)
 {
-	uint32_t low = 0, high = v->optim->nunits;
-
-	while (low < high) { /* the first that ends behind start */
-		uint32_t middle = low + (high - low) / 2;
-
-		if (v->ends[middle] <= start)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return (uint32_t)LOWER_BOUND(v->optim->nunits, i, v->ends[i] <= start);
 }
 
 /* ---- partitions ---- */
@@ -237,7 +222,7 @@ int zero_vectors_open(struct zero_vectors *v, const struct zero_optim *o,
 
 void zero_vectors_close(struct zero_vectors *v)
 {
-	free(v->runs);
+	free(v->runs.items);
 	free(v->ends);
 	*v = (struct zero_vectors){ 0 };
 }
@@ -253,18 +238,10 @@ static bool is_before(const struct zero_run *r, uint32_t key, uint64_t start)
 static const struct zero_run *find_run(const struct zero_vectors *v, uint32_t key,
 				       uint64_t start, uint64_t end)
 {
-	uint32_t low = 0, high = v->nruns;
-	const struct zero_run *r;
+	const struct zero_run *runs = v->runs.items, *r;
+	uint64_t behind = LOWER_BOUND(v->runs.count, i, is_before(&runs[i], key, start));
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (is_before(&v->runs[middle], key, start))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	r = low ? &v->runs[low - 1] : NULL;
+	r = behind ? &runs[behind - 1] : NULL;
 	return r && r->key == key && end <= r->end ? r : NULL;
 }
 

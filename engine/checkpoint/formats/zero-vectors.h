@@ -7,6 +7,7 @@
  * as they are.
  */
 
+#include "engine/base/vec.h"
 #include "engine/checkpoint/formats/zero-optim.h"
 
 struct zero_run {
@@ -18,8 +19,8 @@ struct zero_run {
 
 struct zero_vectors {
 	const struct zero_optim *optim;
-	struct zero_run *runs; /* by key, then begin; 1, 2: of one unit, that of `unit` */
-	uint32_t nruns;
+	struct vec
+		runs; /* struct zero_run, by key, then begin; 1, 2: of one unit, that of `unit` */
 	uint32_t unit;
 	uint64_t *ends; /* [nunits], 3: of a rank's vector of all */
 };

@@ -140,20 +140,10 @@ static const struct dcp_row *find_row(const struct dcp *d, const struct dcp_item
 				      uint32_t offset)
 {
 	struct dcp_row key = { item->name, item->name_size, offset, 0 };
-	uint32_t low = 0, high = d->nrows;
+	uint64_t at = LOWER_BOUND(d->nrows, i, compare_rows(&d->rows[i], &key, d->pickle) < 0);
+	bool found = at < d->nrows && !compare_rows(&d->rows[at], &key, d->pickle);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		int order = compare_rows(&key, &d->rows[middle], d->pickle);
-
-		if (!order)
-			return &d->rows[middle];
-		if (order < 0)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return NULL;
+	return found ? &d->rows[at] : NULL;
 }
 
 static int fail_item(const struct dcp_item *item, int rc, const char *what,

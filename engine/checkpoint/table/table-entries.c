@@ -85,18 +85,14 @@ int table_finish_entries(struct table *t)
 	return rc;
 }
 
+static bool ends_before(const struct table_entry *e, uint32_t file, uint64_t at)
+{
+	return e->file < file || (e->file == file && e->at + e->size <= at);
+}
+
 const struct table_entry *table_find_entry(const struct table *t, uint32_t file, uint64_t at)
 {
-	uint32_t low = 0, high = t->nentries;
+	uint64_t i = LOWER_BOUND(t->nentries, k, ends_before(&t->entries[k], file, at));
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		const struct table_entry *e = &t->entries[middle];
-
-		if (e->file < file || (e->file == file && e->at + e->size <= at))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < t->nentries ? &t->entries[low] : NULL;
+	return i < t->nentries ? &t->entries[i] : NULL;
 }

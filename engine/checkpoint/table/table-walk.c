@@ -7,23 +7,18 @@
 
 /* ---- finding ---- */
 
+static int compare_name(const struct table *t, uint64_t i, const char *name,
+			const char *coordinate)
+{
+	return table_compare_names(t, &t->tensors[t->by_name[i]], name, coordinate);
+}
+
 uint32_t table_find(const struct table *t, const char *name, const char *coordinate)
 {
-	uint32_t low = 0, high = t->ntensors;
+	uint64_t at = LOWER_BOUND(t->ntensors, i, compare_name(t, i, name, coordinate) < 0);
+	bool found = at < t->ntensors && !compare_name(t, at, name, coordinate);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		int order = table_compare_names(t, &t->tensors[t->by_name[middle]], name,
-						coordinate);
-
-		if (!order)
-			return t->by_name[middle];
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return TABLE_NONE;
+	return found ? t->by_name[at] : TABLE_NONE;
 }
 
 /* The tensor whose states it has. */
@@ -65,20 +60,14 @@ const struct table_state *table_copies(const struct table *t, uint32_t tensor, u
 const struct table_partition *table_partitions(const struct table *t, uint32_t rank,
 					       uint32_t group, uint32_t sub, uint32_t *n)
 {
-	uint32_t low = 0, high = t->npartitions;
+	const struct table_partition *all = t->partitions;
+	uint64_t first = LOWER_BOUND(t->npartitions, i,
+				     table_compare_partition(&all[i], rank, group, sub) < 0);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (table_compare_partition(&t->partitions[middle], rank, group, sub) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	for (*n = 0; low + *n < t->npartitions; ++*n)
-		if (table_compare_partition(&t->partitions[low + *n], rank, group, sub))
+	for (*n = 0; first + *n < t->npartitions; ++*n)
+		if (table_compare_partition(&all[first + *n], rank, group, sub))
 			break;
-	return t->partitions + low;
+	return all + first;
 }
 
 uint64_t table_numel(const struct table *t, const struct table_state *s)
@@ -116,23 +105,15 @@ static int see_part(const struct walk *w, struct table_run run)
 static int walk_pieces(const struct walk *w, const struct table_piece *p, uint32_t n,
 		       uint64_t from, uint64_t to, uint64_t first)
 {
-	uint32_t low = 0, high = n;
+	uint64_t i = LOWER_BOUND(n, k, p[k].first + p[k].count <= from);
 	int rc = 0;
 
-	while (low < high) { /* the first that ends behind from */
-		uint32_t middle = low + (high - low) / 2;
+	for (; i < n && p[i].first < to && !rc; i++) {
+		uint64_t begin = u64_max(from, p[i].first);
+		uint64_t end = u64_min(to, p[i].first + p[i].count);
+		uint64_t base = p[i].base + (begin - p[i].first) * w->size;
 
-		if (p[middle].first + p[middle].count <= from)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	for (; low < n && p[low].first < to && !rc; low++) {
-		uint64_t begin = u64_max(from, p[low].first);
-		uint64_t end = u64_min(to, p[low].first + p[low].count);
-		uint64_t base = p[low].base + (begin - p[low].first) * w->size;
-
-		rc = see_part(w, (struct table_run){ p[low].file, p[low].rank, base,
+		rc = see_part(w, (struct table_run){ p[i].file, p[i].rank, base,
 						     first + begin - from, end - begin, NULL });
 	}
 	return rc;
