@@ -6,14 +6,15 @@
 
 void rwgate_init(struct rwgate *g)
 {
-	*g = (struct rwgate){ .last = &g->first };
+	*g = (struct rwgate){ .shut = false };
+	STAILQ_INIT(&g->waiting);
 	pthread_mutex_init(&g->lock, NULL);
 	thread_cond_init(&g->empty);
 }
 
 void rwgate_fini(struct rwgate *g)
 {
-	assert(!g->inside && !g->first);
+	assert(!g->inside && STAILQ_EMPTY(&g->waiting));
 	pthread_cond_destroy(&g->empty);
 	pthread_mutex_destroy(&g->lock);
 }
@@ -25,9 +26,7 @@ void rwgate_enter(struct rwgate *g, struct rwgate_pass *pass)
 	pthread_mutex_lock(&g->lock);
 	shut = g->shut;
 	if (shut) {
-		pass->next = NULL;
-		*g->last = pass;
-		g->last = &pass->next;
+		STAILQ_INSERT_TAIL(&g->waiting, pass, entry);
 	} else {
 		g->inside++;
 	}
@@ -45,32 +44,30 @@ void rwgate_leave(struct rwgate *g)
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* From here on all who wait are inside. */
-static struct rwgate_pass *open_all(struct rwgate *g)
+/* Opens the gate, lets all waiting passes in and moves them to *admitted.  The lock is held;
+ * call_all() calls them after it was let go.
+ */
+static void admit_all(struct rwgate *g, struct rwgate_passes *admitted)
 {
-	struct rwgate_pass *waiting = g->first;
+	struct rwgate_pass *p;
 
 	g->shut = false;
-	for (struct rwgate_pass *p = waiting; p; p = p->next)
-		g->inside++;
-	g->first = NULL;
-	g->last = &g->first;
-	return waiting;
+	STAILQ_FOREACH(p, &g->waiting, entry)
+	g->inside++;
+	STAILQ_CONCAT(admitted, &g->waiting);
 }
 
-static void let_go(struct rwgate_pass *waiting)
+static void call_all(struct rwgate_passes *admitted)
 {
-	while (waiting) {
-		struct rwgate_pass *next = waiting->next;
+	struct rwgate_pass *p, *next;
 
-		waiting->go(waiting);
-		waiting = next;
-	}
+	STAILQ_FOREACH_SAFE(p, admitted, entry, next) /* go may free or reuse the pass */
+	p->go(p);
 }
 
 int rwgate_shut(struct rwgate *g, unsigned seconds)
 {
-	struct rwgate_pass *waiting = NULL;
+	struct rwgate_passes admitted = STAILQ_HEAD_INITIALIZER(admitted);
 	struct timespec until = thread_in_ms(1000ULL * seconds);
 	int rc = 0;
 
@@ -80,18 +77,18 @@ int rwgate_shut(struct rwgate *g, unsigned seconds)
 	while (g->inside && !rc)
 		rc = pthread_cond_timedwait(&g->empty, &g->lock, &until);
 	if (rc)
-		waiting = open_all(g);
+		admit_all(g, &admitted);
 	pthread_mutex_unlock(&g->lock);
-	let_go(waiting);
+	call_all(&admitted);
 	return -rc;
 }
 
 void rwgate_open(struct rwgate *g)
 {
-	struct rwgate_pass *waiting;
+	struct rwgate_passes admitted = STAILQ_HEAD_INITIALIZER(admitted);
 
 	pthread_mutex_lock(&g->lock);
-	waiting = open_all(g);
+	admit_all(g, &admitted);
 	pthread_mutex_unlock(&g->lock);
-	let_go(waiting);
+	call_all(&admitted);
 }

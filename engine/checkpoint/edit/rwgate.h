@@ -7,21 +7,24 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/base/queue.h"
 
 #include <pthread.h>
 
 struct rwgate_pass { /* the caller's memory until go is called */
 	/* Inside, in the caller's thread or that of rwgate_open. */
 	void (*go)(struct rwgate_pass *pass);
-	struct rwgate_pass *next; /* the gate's */
+	STAILQ_ENTRY(rwgate_pass) entry; /* the gate's */
 };
+
+STAILQ_HEAD(rwgate_passes, rwgate_pass);
 
 struct rwgate {
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t empty;
 	bool shut;
 	unsigned inside;
-	struct rwgate_pass *first, **last; /* who waits */
+	struct rwgate_passes waiting;
 };
 
 void rwgate_init(struct rwgate *g);
