@@ -11,6 +11,8 @@
 #include "engine/base/base.h"
 #include "engine/frag.h"
 
+#include <sys/queue.h>
+
 struct engine;
 
 struct engine_options {
@@ -349,7 +351,7 @@ struct engine_write {
 	size_t nextents;
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
-	struct engine_write *next; /* the engine's */
+	STAILQ_ENTRY(engine_write) entry; /* the engine's */
 };
 
 void engine_write(struct engine *e, struct engine_write *write);

@@ -59,11 +59,11 @@ static int add_ranges(struct overlay *o, const struct overlay_log *r)
 	o->files = calloc(r->nfiles + 1, sizeof(*o->files));
 	if (!o->files)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < overlay_map_count(&r->layer) && !rc; i++) {
-		const struct overlay_map_range *range = overlay_map_get(&r->layer, i);
+	for (uint32_t i = 0; i < overlay_map_count(&r->map) && !rc; i++) {
+		const struct overlay_map_range *range = overlay_map_get(&r->map, i);
 
 		rc = add_range(o, r, range,
-			       !i || overlay_map_get(&r->layer, i - 1)->file != range->file);
+			       !i || overlay_map_get(&r->map, i - 1)->file != range->file);
 	}
 	return rc;
 }
@@ -182,8 +182,8 @@ static int write_files(struct overlay_log *r, struct table *t, int dir, char *wh
 	if (rc)
 		return rc;
 	patches_init(&p, t, NULL);
-	for (uint32_t i = 0; i < overlay_map_count(&r->layer) && !rc; i++) {
-		const struct overlay_map_range *x = overlay_map_get(&r->layer, i);
+	for (uint32_t i = 0; i < overlay_map_count(&r->map) && !rc; i++) {
+		const struct overlay_map_range *x = overlay_map_get(&r->map, i);
 
 		rc = patches_add(&p, x->file, x->offset, x->size, log + x->at);
 	}
@@ -206,7 +206,7 @@ static int commit_files(struct overlay_log *r, struct table *t, const struct fol
 	if (!rc)
 		rc = check_owner(r, t, why, whysize);
 	if (!rc)
-		rc = open_files_files(t, f, dir, true, why, whysize);
+		rc = open_files_lock(t, f, dir, true, why, whysize);
 	if (!rc)
 		rc = overlay_log_match(r, t, why, whysize);
 	if (rc == OVERLAY_LOG_OTHER)
@@ -223,7 +223,7 @@ static int commit_to(struct overlay_log *r, const char *checkpoint, char *why, s
 	int rc = -ENOMEM;
 
 	if (t && checkpoint)
-		rc = open_files_open(&f, checkpoint, NULL, why, whysize);
+		rc = open_files_folder(&f, checkpoint, NULL, why, whysize);
 	else if (t)
 		rc = folder_open(&f, r->over, why, whysize);
 	if (!rc) {

@@ -32,7 +32,7 @@ bool checkpoint_is_unfinished(const char *path, const char *format)
 	char why[256];
 	bool is = false;
 
-	if (open_files_open(&f, path, format, why, sizeof(why)))
+	if (open_files_folder(&f, path, format, why, sizeof(why)))
 		return false;
 	CLEANUP(close) int dir = open_files_dir(f);
 	is = open_files_is_unfinished(f, dir);
@@ -74,7 +74,7 @@ static int bind_overlay(struct overlay_log *r, const struct folder *f, int dir,
 	return overlay_log_bind(r, t, over, why, whysize);
 }
 
-/* Of claimed files. */
+/* Opens the overlay of files that are locked. */
 static int open_overlay(struct overlay_log **r, const char *path, const struct folder *f,
 			int dir, const struct table *t, char *why, size_t whysize)
 {
@@ -89,20 +89,20 @@ static int open_overlay(struct overlay_log **r, const char *path, const struct f
 }
 
 /* Takes the table; a folder that is kept is -1 afterwards. */
-static int open_claimed(struct engine **e, const struct engine_options *o,
-			const struct folder *f, int *dir, const char *format, struct table *t,
-			struct overlay_log *redo)
+static int open_locked(struct engine **e, const struct engine_options *o,
+		       const struct folder *f, int *dir, const char *format, struct table *t,
+		       struct overlay_log *log)
 {
 	int rc = checkpoint_new(e, f->path, format, t, NULL);
 	struct checkpoint *c;
 
 	if (rc || !o->writable) {
-		overlay_log_close(redo);
+		overlay_log_close(log);
 		return rc;
 	}
 	c = checkpoint_of(*e);
-	if (redo) {
-		rc = editor_new_beside(&c->editor, c, redo, !o->incoherent);
+	if (log) {
+		rc = editor_new_overlay(&c->editor, c, log, !o->incoherent);
 	} else {
 		rc = editor_new(&c->editor, c, *dir, !o->incoherent);
 		*dir = -1;
@@ -118,15 +118,15 @@ static int open_table(struct engine **e, const struct engine_options *o, const s
 {
 	bool in_place = o->writable && !o->overlay;
 	CLEANUP(close) int dir = open_files_dir(f);
-	struct overlay_log *redo = NULL;
+	struct overlay_log *log = NULL;
 	int rc = o->overlay && f->only ? open_files_real_name(t, f) : 0;
 
 	if (!rc)
-		rc = open_files_files(t, f, dir, in_place, why, whysize);
+		rc = open_files_lock(t, f, dir, in_place, why, whysize);
 	if (!rc && o->overlay)
-		rc = open_overlay(&redo, o->overlay, f, dir, t, why, whysize);
+		rc = open_overlay(&log, o->overlay, f, dir, t, why, whysize);
 	if (!rc)
-		return open_claimed(e, o, f, &dir, format, t, redo);
+		return open_locked(e, o, f, &dir, format, t, log);
 	table_free(t);
 	return rc;
 }
@@ -140,7 +140,7 @@ static int open_path(struct engine **e, const struct engine_options *o, char *wh
 	int rc;
 
 	folder_raise_limit();
-	rc = open_files_open(&f, o->source, o->format, why, whysize);
+	rc = open_files_folder(&f, o->source, o->format, why, whysize);
 	if (rc)
 		return rc;
 	rc = read_table(&t, &format, f, o->format, why, whysize);

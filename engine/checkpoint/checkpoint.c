@@ -51,7 +51,7 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 		return -ENOMEM;
 	}
 	assert(table->finished);
-	c->door.ops = &checkpoint_ops;
+	c->base.ops = &checkpoint_ops;
 	c->table = table;
 	c->format = format;
 	rwgate_init(&c->gate);
@@ -65,7 +65,7 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 		checkpoint_free(c);
 		return rc;
 	}
-	*e = (struct engine *)c;
+	*e = (struct engine *)&c->base;
 	return 0;
 }
 
@@ -274,7 +274,7 @@ static bool get_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 	return true;
 }
 
-static void event_log_job(struct engine *e, struct engine_job *out)
+static void get_job(struct engine *e, struct engine_job *out)
 {
 	struct checkpoint *c = checkpoint_of(e);
 
@@ -289,7 +289,7 @@ static void event_log_job(struct engine *e, struct engine_job *out)
 /* ---- files ---- */
 
 static int find_hyper(const struct table *t, const struct engine_address *a,
-		      struct engine_file *f)
+		      struct checkpoint_file *f)
 {
 	const struct table_group *g;
 
@@ -308,7 +308,7 @@ static int find_hyper(const struct table *t, const struct engine_address *a,
 }
 
 static int find_state(const struct table *t, const struct engine_address *a,
-		      struct engine_file *f)
+		      struct checkpoint_file *f)
 {
 	uint64_t count;
 
@@ -325,7 +325,7 @@ static int find_state(const struct table *t, const struct engine_address *a,
 }
 
 static int find_partition(const struct table *t, const struct engine_address *a,
-			  struct engine_file *f)
+			  struct checkpoint_file *f)
 {
 	uint32_t n;
 	const struct table_partition *p = table_partitions(t, a->rank, a->group, a->sub, &n);
@@ -339,18 +339,8 @@ static int find_partition(const struct table *t, const struct engine_address *a,
 	return 0;
 }
 
-static void list(struct checkpoint *c, struct engine_file *f)
-{
-	pthread_mutex_lock(&c->lock);
-	f->link = &c->files;
-	f->next = c->files;
-	if (f->next)
-		f->next->link = &f->next;
-	c->files = f;
-	pthread_mutex_unlock(&c->lock);
-}
-
-static int find(const struct table *t, const struct engine_address *a, struct engine_file *f)
+static int find(const struct table *t, const struct engine_address *a,
+		struct checkpoint_file *f)
 {
 	if (a->kind == ENGINE_HYPER)
 		return find_hyper(t, a, f);
@@ -362,31 +352,33 @@ static int find(const struct table *t, const struct engine_address *a, struct en
 static int open_file(struct engine *e, const struct engine_address *a,
 		     struct engine_file **file, uint64_t *bytes)
 {
-	struct engine_file *f = calloc(1, sizeof(*f));
+	struct checkpoint *c = checkpoint_of(e);
+	struct checkpoint_file *f = calloc(1, sizeof(*f));
 	int rc;
 
 	if (!f)
 		return -ENOMEM;
-	f->engine = e;
-	rc = find(checkpoint_of(e)->table, a, f);
+	f->base.engine = e;
+	rc = find(c->table, a, f);
 	if (rc) {
 		free(f);
 		return rc;
 	}
-	list(checkpoint_of(e), f);
-	*file = f;
+	pthread_mutex_lock(&c->lock);
+	LIST_INSERT_HEAD(&c->files, f, entry);
+	pthread_mutex_unlock(&c->lock);
+	*file = (struct engine_file *)&f->base;
 	*bytes = f->bytes;
 	return 0;
 }
 
-static void close_file(struct engine_file *f)
+static void close_file(struct engine_file *file)
 {
-	struct checkpoint *c = checkpoint_of(f->engine);
+	struct checkpoint_file *f = checkpoint_file_of(file);
+	struct checkpoint *c = checkpoint_of(f->base.engine);
 
 	pthread_mutex_lock(&c->lock);
-	*f->link = f->next;
-	if (f->next)
-		f->next->link = f->link;
+	LIST_REMOVE(f, entry);
 	pthread_mutex_unlock(&c->lock);
 	free(f);
 }
@@ -409,8 +401,8 @@ static int see_time(void *arg, const struct table_run *run)
 static uint64_t changed_ns(struct engine *e, const struct engine_address *a)
 {
 	struct checkpoint *c = checkpoint_of(e);
-	struct newest newest = { c->table, atomic_load(&c->laid_ns) };
-	struct engine_file f = { .engine = e };
+	struct newest newest = { c->table, atomic_load(&c->overlay_ns) };
+	struct checkpoint_file f = { .base.engine = e };
 
 	if (find(c->table, a, &f) || f.is_hyper)
 		return 0;
@@ -450,7 +442,7 @@ static const struct engine_ops checkpoint_ops = {
 	.partition_states = list_partition_states,
 	.hypers = list_hypers,
 	.rank = get_rank,
-	.job = event_log_job,
+	.job = get_job,
 	.text = checkpoint_text,
 	.changed_ns = changed_ns,
 	.fragments = checkpoint_fragments,

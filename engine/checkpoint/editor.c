@@ -19,15 +19,15 @@ enum { LOCK_MS = 10000, SHUT_SECONDS = 60 };
 
 struct editor {
 	struct checkpoint *checkpoint;
-	int dir;                  /* of the journal; -1: */
-	struct overlay_log *redo; /* beside the files; NULL: in them */
-	uint64_t before;          /* edits that were in it */
+	int dir;                 /* of the journal; -1: */
+	struct overlay_log *log; /* beside the files; NULL: in them */
+	uint64_t before;         /* edits that were in it */
 	bool coherent;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t queued;
 	bool stop;
-	struct engine_write *first, **last; /* who wait */
+	STAILQ_HEAD(, engine_write) queue;
 	struct engine_write *current;
 	_Atomic bool cancelled; /* the current one */
 };
@@ -43,7 +43,7 @@ static int check_files(const struct editor *ed, const struct patches *p)
 		struct table_file *f = &t->files[patches_get(p, i)->file];
 
 		if (!i || patches_get(p, i)->file != patches_get(p, i - 1)->file)
-			rc = ed->redo ? file_lock_check(f) : file_lock_check_name(f, ed->dir);
+			rc = ed->log ? file_lock_check(f) : file_lock_check_name(f, ed->dir);
 	}
 	return rc;
 }
@@ -70,7 +70,7 @@ static int see_touched(void *arg, const struct table_run *run)
 	return patches_touch(x->patches, run->file, run->base, run->count * x->size);
 }
 
-static bool is_touched(const struct patches *p, const struct engine_file *f)
+static bool is_touched(const struct patches *p, const struct checkpoint_file *f)
 {
 	const struct table *t = p->table;
 	struct touching x = { p, f->state ? frag_dtype_size(f->state->stored) : 0 };
@@ -84,12 +84,14 @@ static bool is_touched(const struct patches *p, const struct engine_file *f)
 
 /* An open file shows one moment to its end. */
 static void mark_stale(struct checkpoint *c, const struct patches *p,
-		       const struct engine_file *except)
+		       const struct checkpoint_file *except)
 {
+	struct checkpoint_file *f;
+
 	pthread_mutex_lock(&c->lock);
-	for (struct engine_file *f = c->files; f; f = f->next)
-		if (f != except && is_touched(p, f))
-			f->stale = true;
+	LIST_FOREACH(f, &c->files, entry)
+	if (f != except && is_touched(p, f))
+		f->stale = true;
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -99,7 +101,7 @@ static void show(struct checkpoint *c, const struct patches *p,
 {
 	atomic_fetch_add(&c->edits, 1);
 	atomic_fetch_add(&c->edit_bytes, p->bytes);
-	mark_stale(c, p, write->file);
+	mark_stale(c, p, checkpoint_file_of(write->file));
 }
 
 /* ---- in the files ---- */
@@ -166,49 +168,49 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 	return rc;
 }
 
-/* ---- beside the files ---- */
+/* ---- in an overlay ---- */
 
 /* The log's time is that of its edits. */
-static void note_time(struct checkpoint *c, const struct overlay_log *redo)
+static void note_time(struct checkpoint *c, const struct overlay_log *log)
 {
 	struct stat st;
 
-	if (redo->fd >= 0 && !fstat(redo->fd, &st))
-		atomic_store(&c->laid_ns, (uint64_t)st.st_mtim.tv_sec * 1000000000 +
-						  (uint64_t)st.st_mtim.tv_nsec);
+	if (log->fd >= 0 && !fstat(log->fd, &st))
+		atomic_store(&c->overlay_ns, (uint64_t)st.st_mtim.tv_sec * 1000000000 +
+						     (uint64_t)st.st_mtim.tv_nsec);
 }
 
 /* The log has it, as no commit yet. */
-static int end_beside(struct editor *ed, const struct patches *p,
-		      const struct engine_write *write)
+static int end_overlay(struct editor *ed, const struct patches *p,
+		       const struct engine_write *write)
 {
 	struct checkpoint *c = ed->checkpoint;
 	int rc = rwgate_shut(&c->gate, SHUT_SECONDS);
 
 	if (rc) {
-		overlay_log_drop(ed->redo);
+		overlay_log_drop(ed->log);
 		return rc;
 	}
-	rc = overlay_log_end(ed->redo);
+	rc = overlay_log_end(ed->log);
 	if (!rc) {
-		note_time(c, ed->redo);
+		note_time(c, ed->log);
 		show(c, p, write);
 	}
-	if (rc && overlay_log_drop(ed->redo)) {
+	if (rc && overlay_log_drop(ed->log)) {
 		c->broken = true;
 		log_error("%s: whether it has the last edit is not known: nothing is read any "
 			  "more",
-			  ed->redo->path);
+			  ed->log->path);
 	}
 	rwgate_open(&c->gate);
 	return rc;
 }
 
-static int lay(struct editor *ed, struct patches *p, const struct engine_write *write)
+static int write_overlay(struct editor *ed, struct patches *p, const struct engine_write *write)
 {
-	int rc = overlay_log_begin(ed->redo, p, &ed->cancelled);
+	int rc = overlay_log_begin(ed->log, p, &ed->cancelled);
 
-	return rc ? rc : end_beside(ed, p, write);
+	return rc ? rc : end_overlay(ed, p, write);
 }
 
 static int commit(struct editor *ed, const struct engine_write *write)
@@ -219,15 +221,15 @@ static int commit(struct editor *ed, const struct engine_write *write)
 
 	if (c->broken)
 		return -EIO;
-	patches_init(&p, c->table, c->layer);
-	rc = edit_translate(&p, write->file->state, write->extents, write->nextents,
-			    ed->coherent);
+	patches_init(&p, c->table, c->overlay);
+	rc = edit_translate(&p, checkpoint_file_of(write->file)->state, write->extents,
+			    write->nextents, ed->coherent);
 	if (!rc)
 		rc = patches_finish(&p);
 	if (!rc)
 		rc = check_files(ed, &p);
 	if (!rc && patches_count(&p))
-		rc = ed->redo ? lay(ed, &p, write) : apply_locked(ed, &p, write);
+		rc = ed->log ? write_overlay(ed, &p, write) : apply_locked(ed, &p, write);
 	patches_fini(&p);
 	return rc;
 }
@@ -239,13 +241,11 @@ static struct engine_write *next_write(struct editor *ed)
 	struct engine_write *w;
 
 	pthread_mutex_lock(&ed->lock);
-	while (!ed->first && !ed->stop)
+	while (STAILQ_EMPTY(&ed->queue) && !ed->stop)
 		pthread_cond_wait(&ed->queued, &ed->lock);
-	w = ed->stop ? NULL : ed->first;
+	w = ed->stop ? NULL : STAILQ_FIRST(&ed->queue);
 	if (w) {
-		ed->first = w->next;
-		if (!ed->first)
-			ed->last = &ed->first;
+		STAILQ_REMOVE_HEAD(&ed->queue, entry);
 		ed->current = w;
 		atomic_store(&ed->cancelled, false);
 	}
@@ -278,7 +278,7 @@ bool editor_lets(const struct checkpoint *c, const struct table_state *s)
 	return c->editor && edit_is_possible(c->table, s, c->editor->coherent);
 }
 
-static bool is_writable(const struct checkpoint *c, const struct engine_file *f)
+static bool is_writable(const struct checkpoint *c, const struct checkpoint_file *f)
 {
 	return f->state && f->state->tensor != TABLE_NONE && !f->of_rank &&
 	       editor_lets(c, f->state);
@@ -289,31 +289,29 @@ void editor_write(struct engine *e, struct engine_write *write)
 	struct checkpoint *c = checkpoint_of(e);
 	struct editor *ed = c->editor;
 
-	if (!ed || !is_writable(c, write->file)) {
+	if (!ed || !is_writable(c, checkpoint_file_of(write->file))) {
 		write->done(write, ed ? -EACCES : -EROFS);
 		return;
 	}
-	write->next = NULL;
 	pthread_mutex_lock(&ed->lock);
-	*ed->last = write;
-	ed->last = &write->next;
+	STAILQ_INSERT_TAIL(&ed->queue, write, entry);
 	pthread_cond_signal(&ed->queued);
 	pthread_mutex_unlock(&ed->lock);
 }
 
-/* Whether it was among those that wait.  The lock is held. */
-static bool take_out(struct editor *ed, struct engine_write *write)
+/* Removes a write from the queue; false: it is not there.  The lock is held. */
+static bool dequeue(struct editor *ed, struct engine_write *write)
 {
-	struct engine_write **at = &ed->first;
+	struct engine_write *w;
 
-	while (*at && *at != write)
-		at = &(*at)->next;
-	if (!*at)
-		return false;
-	*at = write->next;
-	if (!*at)
-		ed->last = at;
-	return true;
+	STAILQ_FOREACH(w, &ed->queue, entry)
+	{
+		if (w != write)
+			continue;
+		STAILQ_REMOVE(&ed->queue, write, engine_write, entry);
+		return true;
+	}
+	return false;
 }
 
 void editor_cancel(struct engine *e, struct engine_write *write)
@@ -324,7 +322,7 @@ void editor_cancel(struct engine *e, struct engine_write *write)
 	if (!ed)
 		return;
 	pthread_mutex_lock(&ed->lock);
-	waited = take_out(ed, write);
+	waited = dequeue(ed, write);
 	if (ed->current == write)
 		atomic_store(&ed->cancelled, true);
 	pthread_mutex_unlock(&ed->lock);
@@ -334,8 +332,8 @@ void editor_cancel(struct engine *e, struct engine_write *write)
 
 /* ---- the editor ---- */
 
-/* Takes dir and redo. */
-static int start(struct editor **out, struct checkpoint *c, int dir, struct overlay_log *redo,
+/* Takes dir and log. */
+static int start(struct editor **out, struct checkpoint *c, int dir, struct overlay_log *log,
 		 bool coherent)
 {
 	struct editor *ed = calloc(1, sizeof(*ed));
@@ -343,24 +341,24 @@ static int start(struct editor **out, struct checkpoint *c, int dir, struct over
 
 	if (ed) {
 		*ed = (struct editor){
-			.checkpoint = c, .dir = dir, .redo = redo, .coherent = coherent
+			.checkpoint = c, .dir = dir, .log = log, .coherent = coherent
 		};
-		ed->before = redo ? redo->edits : 0;
-		ed->last = &ed->first;
+		ed->before = log ? log->edits : 0;
+		STAILQ_INIT(&ed->queue);
 		pthread_mutex_init(&ed->lock, NULL);
 		pthread_cond_init(&ed->queued, NULL);
-		c->layer = redo ? &redo->layer : NULL;
+		c->overlay = log ? &log->map : NULL;
 		if (ed->before)
-			note_time(c, redo);
+			note_time(c, log);
 		rc = thread_start(&ed->thread, run, ed);
 	}
 	if (!rc) {
 		*out = ed;
 		return 0;
 	}
-	c->layer = NULL;
+	c->overlay = NULL;
 	base_close(&dir);
-	overlay_log_close(redo);
+	overlay_log_close(log);
 	free(ed);
 	return rc;
 }
@@ -370,10 +368,10 @@ int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent
 	return start(out, c, dir, NULL, coherent);
 }
 
-int editor_new_beside(struct editor **out, struct checkpoint *c, struct overlay_log *redo,
-		      bool coherent)
+int editor_new_overlay(struct editor **out, struct checkpoint *c, struct overlay_log *log,
+		       bool coherent)
 {
-	return start(out, c, -1, redo, coherent);
+	return start(out, c, -1, log, coherent);
 }
 
 void editor_stop(struct editor *ed)
@@ -385,8 +383,8 @@ void editor_stop(struct editor *ed)
 	pthread_cond_signal(&ed->queued);
 	pthread_mutex_unlock(&ed->lock);
 	pthread_join(ed->thread, NULL);
-	while ((w = ed->first)) {
-		ed->first = w->next;
+	while ((w = STAILQ_FIRST(&ed->queue))) {
+		STAILQ_REMOVE_HEAD(&ed->queue, entry);
 		w->done(w, -ECANCELED);
 	}
 }
@@ -398,7 +396,7 @@ void editor_free(struct editor *ed)
 	pthread_cond_destroy(&ed->queued);
 	pthread_mutex_destroy(&ed->lock);
 	base_close(&ed->dir);
-	overlay_log_close(ed->redo);
+	overlay_log_close(ed->log);
 	free(ed);
 }
 
@@ -410,6 +408,6 @@ uint64_t editor_edits(const struct checkpoint *c)
 void editor_describe(const struct checkpoint *c, FILE *out)
 {
 	fprintf(out, "coherent %s\n", c->editor->coherent ? "on" : "off");
-	if (c->editor->redo)
-		fprintf(out, "overlay %s\n", c->editor->redo->path);
+	if (c->editor->log)
+		fprintf(out, "overlay %s\n", c->editor->log->path);
 }

@@ -26,9 +26,9 @@ struct overlay_log;
 
 /* Takes dir, where the table's files are; those are claimed for writing. */
 int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent);
-/* Takes redo, a log of the table's files, which are claimed for reading. */
-int editor_new_beside(struct editor **out, struct checkpoint *c, struct overlay_log *redo,
-		      bool coherent);
+/* Takes log, a log of the table's files, which are claimed for reading. */
+int editor_new_overlay(struct editor **out, struct checkpoint *c, struct overlay_log *log,
+		       bool coherent);
 /* The edit under way is ended, whole; those that wait are cancelled. */
 void editor_stop(struct editor *editor);
 /* A stopped one; no read is under way. */

@@ -36,7 +36,8 @@ struct part { /* neighbours in one file, or in what lies over it */
 };
 
 struct fetch {
-	struct fetch *next, **link; /* of underway or free */
+	LIST_ENTRY(fetch) entry; /* of underway or spare */
+	bool listed;             /* in underway */
 	struct checkpoint *checkpoint;
 	struct rwgate_pass pass;
 	bool inside;              /* the gate */
@@ -107,10 +108,10 @@ static struct fetch *lend(struct checkpoint *c)
 	struct fetch *f;
 
 	pthread_mutex_lock(&c->lock);
-	f = c->free;
+	f = LIST_FIRST(&c->spare);
 	if (f) {
-		c->free = f->next;
-		c->nfree--;
+		LIST_REMOVE(f, entry);
+		c->nspare--;
 	}
 	pthread_mutex_unlock(&c->lock);
 	return f ? f : fetch_new(c);
@@ -124,18 +125,14 @@ static void give_back(struct fetch *f)
 		rwgate_leave(&c->gate);
 	f->inside = false;
 	pthread_mutex_lock(&c->lock);
-	if (f->link) {
-		*f->link = f->next;
-		if (f->next)
-			f->next->link = f->link;
-		f->link = NULL;
-	}
-	if (!c->underway)
+	if (f->listed)
+		LIST_REMOVE(f, entry);
+	f->listed = false;
+	if (LIST_EMPTY(&c->underway))
 		pthread_cond_broadcast(&c->idle);
-	if (c->nfree < POOL_MAX && f->room <= MANY) {
-		f->next = c->free;
-		c->free = f;
-		c->nfree++;
+	if (c->nspare < POOL_MAX && f->room <= MANY) {
+		LIST_INSERT_HEAD(&c->spare, f, entry);
+		c->nspare++;
 		f = NULL;
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -147,11 +144,8 @@ static void list(struct fetch *f)
 	struct checkpoint *c = f->checkpoint;
 
 	pthread_mutex_lock(&c->lock);
-	f->next = c->underway;
-	f->link = &c->underway;
-	if (f->next)
-		f->next->link = &f->next;
-	c->underway = f;
+	LIST_INSERT_HEAD(&c->underway, f, entry);
+	f->listed = true;
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -161,7 +155,7 @@ int fetch_drain(struct checkpoint *c, unsigned seconds)
 	int rc = 0;
 
 	pthread_mutex_lock(&c->lock);
-	while (c->underway && !rc)
+	while (!LIST_EMPTY(&c->underway) && !rc)
 		rc = pthread_cond_timedwait(&c->idle, &c->lock, &until);
 	pthread_mutex_unlock(&c->lock);
 	return -rc;
@@ -169,12 +163,10 @@ int fetch_drain(struct checkpoint *c, unsigned seconds)
 
 void fetch_free_all(struct checkpoint *c)
 {
-	while (c->free) {
-		struct fetch *next = c->free->next;
+	struct fetch *f, *next;
 
-		fetch_free(c->free);
-		c->free = next;
-	}
+	LIST_FOREACH_SAFE(f, &c->spare, entry, next)
+	fetch_free(f);
 }
 
 /* ---- planning ---- */
@@ -201,7 +193,7 @@ static int add_parts(struct fetch *f, struct part p, uint64_t size)
 
 	for (uint64_t at = p.base; size; p.box = NULL) {
 		struct overlay_map_run run =
-			overlay_map_find(c->layer, c->table, p.file, at, size);
+			overlay_map_find(c->overlay, c->table, p.file, at, size);
 
 		if (f->nparts == f->room && more_parts(f))
 			return -ENOMEM;
@@ -476,8 +468,9 @@ void fetch_cancel(struct engine *e, struct engine_read *read)
 	bool answered = true;
 
 	pthread_mutex_lock(&c->lock);
-	for (f = c->underway; f && f->read != read; f = f->next)
-		;
+	LIST_FOREACH(f, &c->underway, entry)
+	if (f->read == read)
+		break;
 	if (f) {
 		pthread_mutex_lock(&f->lock);
 		answered = f->answered;
@@ -512,7 +505,7 @@ static bool read_cached(struct fetch *f)
 
 static void take_request(struct fetch *f, struct engine_read *read)
 {
-	const struct engine_file *file = read->file;
+	const struct checkpoint_file *file = checkpoint_file_of(read->file);
 
 	f->read = read;
 	f->state = file->state;
@@ -534,7 +527,7 @@ static int check_moment(struct fetch *f)
 	if (!f->answered && f->checkpoint->broken)
 		rc = -EIO;
 	else if (!f->answered)
-		rc = f->read->file->stale ? -ESTALE : 0;
+		rc = checkpoint_file_of(f->read->file)->stale ? -ESTALE : 0;
 	pthread_mutex_unlock(&f->lock);
 	return rc;
 }
@@ -607,7 +600,7 @@ static void read_state(struct checkpoint *c, struct engine_read *read)
 
 void fetch_start(struct engine *e, struct engine_read *read)
 {
-	const struct engine_file *file = read->file;
+	const struct checkpoint_file *file = checkpoint_file_of(read->file);
 
 	read->private = NULL;
 	if (read->size > ENGINE_READ_MAX)
@@ -626,8 +619,10 @@ void fetch_start(struct engine *e, struct engine_read *read)
 
 void fetch_describe(struct checkpoint *c, FILE *out)
 {
+	const struct fetch *f;
+
 	pthread_mutex_lock(&c->lock);
-	for (const struct fetch *f = c->underway; f; f = f->next)
-		fprintf(out, "read %" PRIu64 " bytes\n", f->bytes);
+	LIST_FOREACH(f, &c->underway, entry)
+	fprintf(out, "read %" PRIu64 " bytes\n", f->bytes);
 	pthread_mutex_unlock(&c->lock);
 }

@@ -29,8 +29,8 @@ static const char *find_tag(const struct folder *f, const char *format)
 	return folder_has(f, universal) ? universal : folder_has(f, "latest") ? "latest" : NULL;
 }
 
-int open_files_open(struct folder **out, const char *path, const char *format, char *why,
-		    size_t whysize)
+int open_files_folder(struct folder **out, const char *path, const char *format, char *why,
+		      size_t whysize)
 {
 	char text[FOLDER_TEXT_MAX], line[256];
 	struct folder *f = NULL;
@@ -151,8 +151,8 @@ int open_files_real_name(struct table *t, const struct folder *f)
 	return 0;
 }
 
-static int claim(struct table *t, const struct folder *f, int dir, bool writable, char *why,
-		 size_t whysize)
+static int lock_files(struct table *t, const struct folder *f, int dir, bool writable,
+		      char *why, size_t whysize)
 {
 	char line[400] = "";
 	int rc = check_below(t, dir, line, sizeof(line));
@@ -170,8 +170,8 @@ static int claim(struct table *t, const struct folder *f, int dir, bool writable
 }
 
 /* From when the files are claimed nobody else begins an edit. */
-int open_files_files(struct table *t, const struct folder *f, int dir, bool writable, char *why,
-		     size_t whysize)
+int open_files_lock(struct table *t, const struct folder *f, int dir, bool writable, char *why,
+		    size_t whysize)
 {
 	enum { TRIES = 3 };
 	int rc = 0;
@@ -180,7 +180,7 @@ int open_files_files(struct table *t, const struct folder *f, int dir, bool writ
 		if (open_files_is_unfinished(f, dir))
 			rc = undo(f, dir, why, whysize);
 		if (!rc)
-			rc = claim(t, f, dir, writable, why, whysize);
+			rc = lock_files(t, f, dir, writable, why, whysize);
 		if (rc || !open_files_is_unfinished(f, dir))
 			return rc;
 		file_lock_drop(t);

@@ -97,7 +97,7 @@ static int take_file(struct reader *x, struct cursor *c, struct overlay_log_file
 	return take_text(x, c, get_le16(row + OVERLAY_LOG_IDENTITY), &f->name);
 }
 
-static int open_files_files(struct reader *x, struct cursor *c)
+static int take_files(struct reader *x, struct cursor *c)
 {
 	struct overlay_log *r = x->r;
 	int rc = 0;
@@ -124,7 +124,7 @@ static int read_whole_head(struct reader *x, uint8_t *head, uint64_t size)
 		return damaged(x, "the head's checksum");
 	x->r->nfiles = get_le32(head + 12);
 	rc = take_text(x, &c, get_le16(head + 24), &x->r->over);
-	return rc ? rc : open_files_files(x, &c);
+	return rc ? rc : take_files(x, &c);
 }
 
 static int read_head(struct reader *x)
@@ -188,7 +188,7 @@ static int merge_all(struct reader *x)
 	while (x->nlists > 1 && !rc)
 		rc = merge_last_two(x);
 	if (!rc && x->nlists) {
-		x->r->layer.ranges = x->lists[0];
+		x->r->map.ranges = x->lists[0];
 		x->nlists = 0;
 	}
 	return rc;
@@ -374,7 +374,7 @@ int overlay_log_read(struct overlay_log *r, char *why, size_t whysize)
 	rc = x.chunk ? read_head(&x) : -ENOMEM;
 	if (!rc)
 		rc = read_commits(&x);
-	r->layer.fd = r->fd;
+	r->map.fd = r->fd;
 	fini(&x);
 	return rc;
 }

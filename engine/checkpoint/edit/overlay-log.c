@@ -29,8 +29,8 @@ void overlay_log_close(struct overlay_log *r)
 	for (uint32_t i = 0; r->files && i < r->nfiles; i++)
 		free(r->files[i].name);
 	free(r->files);
-	free(r->next.items);
-	overlay_map_fini(&r->layer);
+	free(r->next_map.items);
+	overlay_map_fini(&r->map);
 	free(r->over);
 	free(r->path);
 	if (r->fd >= 0)
@@ -360,7 +360,7 @@ static void forget(struct overlay_log *r)
 		free(r->files[i].name);
 	free(r->files);
 	free(r->over);
-	overlay_map_fini(&r->layer);
+	overlay_map_fini(&r->map);
 	base_close(&r->fd);
 	*r = (struct overlay_log){ .path = r->path, .dir = r->dir, .fd = -1 };
 }
@@ -451,8 +451,8 @@ static int see_old(struct patches *p, const _Atomic bool *cancelled)
 	return rc;
 }
 
-/* Bytes come behind the ranges. */
-static int lay(struct overlay_log *r, const struct patches *p)
+/* Makes next_map and next_end: the commit at r->end has its ranges first, then their bytes. */
+static int map_patches(struct overlay_log *r, const struct patches *p)
 {
 	struct vec own = { .items = NULL };
 	uint64_t at =
@@ -471,7 +471,7 @@ static int lay(struct overlay_log *r, const struct patches *p)
 	}
 	r->next_end = overlay_log_align(at);
 	if (!rc)
-		rc = overlay_map_merge(&r->next, &r->layer.ranges, &own);
+		rc = overlay_map_merge(&r->next_map, &r->map.ranges, &own);
 	free(own.items);
 	return rc;
 }
@@ -523,8 +523,8 @@ static int write_edit(struct overlay_log *r, const struct patches *p)
 
 int overlay_log_drop(struct overlay_log *r)
 {
-	free(r->next.items);
-	r->next = (struct vec){ .items = NULL };
+	free(r->next_map.items);
+	r->next_map = (struct vec){ .items = NULL };
 	return cut(r);
 }
 
@@ -535,7 +535,7 @@ int overlay_log_begin(struct overlay_log *r, struct patches *p, const _Atomic bo
 	if (!rc)
 		rc = see_old(p, cancelled);
 	if (!rc)
-		rc = lay(r, p);
+		rc = map_patches(r, p);
 	if (!rc)
 		rc = write_edit(r, p);
 	if (rc)
@@ -556,9 +556,9 @@ int overlay_log_end(struct overlay_log *r)
 
 	if (rc)
 		return rc;
-	free(r->layer.ranges.items);
-	r->layer.ranges = r->next;
-	r->next = (struct vec){ .items = NULL };
+	free(r->map.ranges.items);
+	r->map.ranges = r->next_map;
+	r->next_map = (struct vec){ .items = NULL };
 	r->end = r->next_end;
 	r->edits++;
 	return 0;

@@ -47,13 +47,13 @@ struct overlay_log {
 	struct overlay_log_file *files;
 	uint32_t nfiles;
 	uint64_t edits;
-	struct overlay_map layer; /* what they made */
-	bool written;             /* the last commit is of that kind */
-	bool torn;                /* what may be behind the last commit is none */
-	uint64_t end;             /* of the edits */
+	struct overlay_map map; /* what they made */
+	bool written;           /* the last commit is of that kind */
+	bool torn;              /* what may be behind the last commit is none */
+	uint64_t end;           /* of the edits */
 	uint64_t seed;
 	/* Between overlay_log_begin and overlay_log_end: */
-	struct vec next; /* of the layer */
+	struct vec next_map; /* ranges of the map with the new edit */
 	uint64_t next_end;
 	uint8_t commit[64];
 };

@@ -10,9 +10,10 @@
 
 enum { CRC_BYTES = 4 };
 
-void patches_init(struct patches *p, const struct table *table, const struct overlay_map *layer)
+void patches_init(struct patches *p, const struct table *table,
+		  const struct overlay_map *overlay)
 {
-	*p = (struct patches){ .table = table, .layer = layer };
+	*p = (struct patches){ .table = table, .overlay = overlay };
 }
 
 void patches_fini(struct patches *p)

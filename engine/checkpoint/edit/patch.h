@@ -31,15 +31,15 @@ struct patch_crc {
 
 struct patches {
 	const struct table *table;
-	const struct overlay_map *layer; /* over the table's files; NULL: none */
-	struct vec all;                  /* struct patch */
-	struct vec owned;                /* void * */
-	struct vec crcs;                 /* struct patch_crc, in the order of entries */
-	uint64_t bytes;                  /* after finish */
+	const struct overlay_map *overlay; /* over the table's files; NULL: none */
+	struct vec all;                    /* struct patch */
+	struct vec owned;                  /* void * */
+	struct vec crcs;                   /* struct patch_crc, in the order of entries */
+	uint64_t bytes;                    /* after finish */
 };
 
 void patches_init(struct patches *p, const struct table *table,
-		  const struct overlay_map *layer);
+		  const struct overlay_map *overlay);
 void patches_fini(struct patches *p);
 
 /* bytes stay the caller's until patches_fini. */
@@ -65,7 +65,7 @@ static inline const struct patch *patches_get(const struct patches *p, uint32_t 
 static inline int patches_read_old(const struct patches *p, uint32_t file, uint64_t offset,
 				   void *to, uint64_t size)
 {
-	return overlay_map_read(p->layer, p->table, file, offset, to, size);
+	return overlay_map_read(p->overlay, p->table, file, offset, to, size);
 }
 
 /* Whether some of the bytes are among them. */

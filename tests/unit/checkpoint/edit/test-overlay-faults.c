@@ -96,7 +96,7 @@ static int edit_in(struct overlay_log *r, const struct table *t)
 	struct patches p;
 	int rc;
 
-	patches_init(&p, t, &r->layer);
+	patches_init(&p, t, &r->map);
 	rc = patch(&p);
 	if (!rc)
 		rc = overlay_log_begin(r, &p, &never);

@@ -698,7 +698,7 @@ START_TEST(a_cancelled_edit_leaves_nothing)
 	ck_assert_msg(!overlay_log_bind(r, t, before.dir, why, sizeof(why)), "%s", why);
 	ck_assert(!fstat(r->fd, &st));
 	end = st.st_size;
-	patches_init(&p, t, &r->layer);
+	patches_init(&p, t, &r->map);
 	ck_assert(!patches_add(&p, 3, 1000, 4, "abcd"));
 	ck_assert(!patches_finish(&p));
 	ck_assert_int_eq(overlay_log_begin(r, &p, &always), -ECANCELED);

@@ -320,7 +320,7 @@ static int edit_beside(void)
 	if (rc)
 		return rc;
 	rc = overlay_log_bind(r, table, x.dir, why, sizeof(why));
-	patches_init(&p, table, &r->layer);
+	patches_init(&p, table, &r->map);
 	if (!rc)
 		rc = make_patches(&p);
 	if (!rc)
