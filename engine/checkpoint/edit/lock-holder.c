@@ -15,7 +15,8 @@
 
 enum { TOLD_BEHIND_MS = 300 };
 
-/* "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF"; of other hosts, or hidden ones, there is none with a process.
+/* "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF"; of other hosts, or hidden ones, there is
+ * none with a process.
  */
 static bool holds(const char *line, const struct stat *st, int *pid)
 {

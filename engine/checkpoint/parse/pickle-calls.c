@@ -190,7 +190,9 @@ static uint32_t call_tensor(struct machine *m, uint32_t callee, uint32_t argumen
 	return machine_words(m, PICKLE_TENSOR, words, TENSOR_WORDS);
 }
 
-/* _rebuild_tensor_v3: the storage is untyped and counts bytes; argument 6 is the tensor's dtype. */
+/* _rebuild_tensor_v3: the storage is untyped and counts bytes; argument 6 is the tensor's
+ * dtype.
+ */
 static uint32_t call_tensor_v3(struct machine *m, uint32_t callee, uint32_t arguments)
 {
 	uint32_t words[TENSOR_WORDS], type = pickle_item(m->p, arguments, 6);

@@ -28,7 +28,8 @@ void machine_fail(struct machine *m, int rc, const char *fmt, ...)
 			   m->p->blob.start + m->at, why);
 }
 
-/* Makes room for `more` elements of `size` bytes behind `used`, never beyond max.  false: rc is set.
+/* Makes room for `more` elements of `size` bytes behind `used`, never beyond max.  false: rc is
+ * set.
  */
 static bool room_for(struct machine *m, void **array, uint32_t *room, uint32_t used,
 		     uint32_t more, size_t size, uint32_t max)
@@ -193,7 +194,9 @@ uint32_t machine_words(struct machine *m, enum pickle_kind kind, const uint32_t 
 	return node;
 }
 
-/* Gives the node room for `more` words.  It moves to the end of p->words, unless it stands there. */
+/* Gives the node room for `more` words.  It moves to the end of p->words, unless it stands
+ * there.
+ */
 static bool grow(struct machine *m, struct pickle_node *n, uint32_t more)
 {
 	struct pickle *p = m->p;
@@ -260,8 +263,8 @@ uint32_t machine_pop(struct machine *m)
 /* ---- the memo ----
  *
  * Python numbers slots from 0 in the order in which it fills them, so a slot's number is less
- * than the bytes read so far, and m->memo no larger than the pickle.  A few larger numbers, which
- * only other writers use, go into m->far.
+ * than the bytes read so far, and m->memo no larger than the pickle.  A few larger numbers,
+ * which only other writers use, go into m->far.
  */
 
 static struct memo_far *find_far(struct machine *m, uint32_t slot)
@@ -450,8 +453,8 @@ static bool take_hex(const uint8_t *in, size_t left, size_t digits, uint32_t *ou
 	return true;
 }
 
-/* Appends the byte that an escape in a Python 2 string stands for; `in` is behind the backslash.
- * Returns how many bytes the escape has there; 0: it is malformed.
+/* Appends the byte that an escape in a Python 2 string stands for; `in` is behind the
+ * backslash. Returns how many bytes the escape has there; 0: it is malformed.
  */
 static size_t take_escape(const uint8_t *in, size_t left, uint8_t **out)
 {

@@ -124,10 +124,11 @@ int pickle_seal(struct pickle *p);
 /* Sets m->rc, and the error's text, unless an earlier error has. */
 void machine_fail(struct machine *m, int rc, const char *fmt, ...) PRINTF(3, 4);
 
-/* Makes n bytes from m->at on readable in p->data.  false: the pickle ends before; rc is set. */
+/* Makes n bytes from m->at on readable in p->data.  false: the pickle ends before; rc is set.
+ */
 bool machine_need(struct machine *m, uint64_t n);
-/* Counts n bytes or items as copied.  Copies beyond twice the bytes read fail with -EFBIG: a small
- * pickle must not make large memory.
+/* Counts n bytes or items as copied.  Copies beyond twice the bytes read fail with -EFBIG: a
+ * small pickle must not make large memory.
  */
 bool machine_charge(struct machine *m, size_t n);
 
@@ -147,7 +148,8 @@ uint32_t machine_words(struct machine *m, enum pickle_kind kind, const uint32_t 
 		       uint32_t n);
 /* Appends words, which must not be in p->words, to a list. */
 void machine_append(struct machine *m, uint32_t list, const uint32_t *words, uint32_t n);
-/* Appends keys and values, alternating, n in all, to a dict.  -EBADMSG: a key is not hashable. */
+/* Appends keys and values, alternating, n in all, to a dict.  -EBADMSG: a key is not hashable.
+ */
 void machine_set(struct machine *m, uint32_t dict, const uint32_t *pairs, uint32_t n);
 
 /* The stack.  top and pop fail with -EBADMSG when no value stands above the topmost mark. */

@@ -202,7 +202,8 @@ static void op_mark(struct machine *m)
 		m->marks[m->nmarks++] = m->nstack;
 }
 
-/* Pops the values above the topmost mark.  They stay readable where they are until the next push.
+/* Pops the values above the topmost mark.  They stay readable where they are until the next
+ * push.
  */
 static const uint32_t *pop_mark(struct machine *m, uint32_t *n)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* The nodes of a pickle: questions about them, and the order in which keys of dicts are found. */
+/* The nodes of a pickle: questions about them, and the order in which keys of dicts are found.
+ */
 
 #include "engine/checkpoint/parse/pickle-machine.h"
 
@@ -236,8 +237,8 @@ static int compare_texts(const void *a, const void *b, void *pickle)
 	return compare_bytes(pickle_bytes_of(p, x), x->count, pickle_bytes_of(p, y), y->count);
 }
 
-/* Counts the texts that are keys, each once; out, where not NULL, receives them.  The first call
- * (out NULL) marks each text by rank 1, the second one by rank 2.
+/* Counts the texts that are keys, each once; out, where not NULL, receives them.  The first
+ * call (out NULL) marks each text by rank 1, the second one by rank 2.
  */
 static uint32_t collect(struct pickle *p, uint32_t *out)
 {
@@ -429,7 +430,9 @@ struct wanted {
 	int64_t integer;
 };
 
-/* The order of compare_nodes().  Texts are compared by their bytes: rank_texts() ranked them so. */
+/* The order of compare_nodes().  Texts are compared by their bytes: rank_texts() ranked them
+ * so.
+ */
 static int compare_wanted(const struct pickle *p, const struct wanted *w, uint32_t key)
 {
 	const struct pickle_node *n = &p->nodes[key];
