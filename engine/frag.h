@@ -3,18 +3,19 @@
 #define FRAG_H
 
 /* libfrag: shows the sharded state of a training job, so that `fragfs HOST:PORT /frag` can
- * mount it and ranks can read and write each other's.  One struct frag per process, one process
- * per rank.
+ * mount it, and ranks can read and write each other's.  One process is one rank and has one
+ * struct frag.
  *
  *	struct frag *f;
+ *	struct frag_tensor tensor = { sizeof(tensor), .name = "w", .dtype = FRAG_BF16, ... };
+ *	struct frag_zero zero = { sizeof(zero), .stage = 2 };
  *
- *	frag_open(&f, NULL);				 rank, world, address from the environment
- *	for (i = 0; i < n; i++)
- *		param[i] = frag_param(f, &(struct frag_tensor){ sizeof(struct frag_tensor), ... });
- *	group = frag_group(f, param, n, &(struct frag_zero){ sizeof(struct frag_zero), .stage = 2 });
+ *	frag_open(&f, NULL);			rank, world, address from the environment
+ *	param[0] = frag_param(f, &tensor);	and so on
+ *	group = frag_group(f, param, n, &zero);
  *	frag_state_alloc(f, group, 0, "fp32", FRAG_F32, &master);
  *	frag_state_keep(f, group, 0, "exp_avg", FRAG_F32, my_buffer);
- *	frag_ready(f);					 from here on it can be mounted
+ *	frag_ready(f);				from here on it can be mounted
  *	for (;;) {
  *		frag_grads_gone(f);   backward();   frag_grads_valid(f, loss_scale);
  *		frag_step_begin(f);   adam();       frag_step_end(f);
@@ -24,7 +25,7 @@
  * Errors.  Functions return 0 (or what they say) or -errno, and leave a line on stderr where
  * the cause is not the caller's argument.  A job must never stop for this library: when
  * frag_open fails it sets *f to NULL, and every function takes a NULL f: it does nothing and
- * returns -EINVAL. After fork the child's f is dead: its calls return -EINVAL and touch
+ * returns -EINVAL.  After fork the child's f is dead: its calls return -EINVAL and touch
  * nothing.
  *
  * Threads.  One thread at a time may be inside a frag_ call of one f (the trainer's, as a
@@ -32,14 +33,18 @@
  *
  * Memory.  Arguments are borrowed for the call.  Memory given to a ..._keep function or as lp
  * stays the caller's and must stay mapped until it is dropped; if it is freed early, readers
- * get EFAULT, nothing crashes.  Memory from frag_state_alloc is the library's until frag_close.
+ * get EFAULT and nothing crashes.  Memory from frag_state_alloc is the library's until
+ * frag_close.  A state on NVMe (frag_state_swap) has no address: its slices visit pinned
+ * memory (frag_sweep_begin), and the calls that copy, such as frag_get or frag_local_set, work
+ * on it as on any other.
  *
- * States on NVMe (frag_state_swap) are nobody's memory: they visit it in slices
- * (frag_sweep_begin).  The calls that copy find them like others: frag_get, frag_set,
- * frag_local_get and so on.
- *
- * Units.  numel, offsets in partitions and in parameters are elements; bytes are named so.
+ * Units.  numel, and offsets in partitions and in parameters, are elements; bytes are named so.
  * Structs begin with their size, set by the caller, so that later versions can append to them.
+ *
+ * Words.  lp: the low-precision parameter that the model computes with.  Master, or hp: its
+ * float32 copy in the optimizer, key "fp32".  Partition: the part of a group's flat tensor that
+ * one rank has.  Fragment: the part of one parameter in a partition.  Boundary: a call of
+ * frag_step_begin, frag_step_end or frag_safe_point.
  */
 
 #include <stddef.h>
@@ -98,36 +103,39 @@ FRAG_API const char *frag_version(void);
 
 /* ---- a rank ---- */
 
-/* What is 0 or NULL comes from the environment (man frag(3) has the table). */
+/* A field that is 0 or NULL is taken from the environment (frag(3) has the table). */
 struct frag_config {
 	size_t size;             /* sizeof(struct frag_config) */
 	const char *rank;        /* decimal text, so that 0 can be told from unset */
 	uint32_t world;          /* ranks of the job */
 	const char *job;         /* job id */
-	const char *master_addr; /* where rank 0 listens */
-	uint16_t port;
-	const char *key_file;
-	const char *swap_dir;    /* where states may live on NVMe; none: nowhere */
-	uint64_t pinned_mem;     /* bytes of memory that they visit in */
-	const char *swap_config; /* path of a file of DeepSpeed's sections */
-	uint64_t swap_max;       /* bytes of their file; three times the states' */
+	const char *master_addr; /* host on which rank 0 listens */
+	uint16_t port;           /* of rank 0 */
+	const char *key_file;    /* the job's key, readable by its owner alone */
+	const char *swap_dir;    /* folder for states on NVMe; unset: they cannot be there */
+	uint64_t pinned_mem;     /* bytes of locked memory that such states visit */
+	const char *swap_config; /* path of a JSON file with DeepSpeed's swap sections */
+	uint64_t swap_max;       /* bytes on NVMe; unset: three times those of the states */
 };
 
-/* -EINVAL: no rank or world to be found, or they contradict; -EBUSY: a second frag_open;
- * -EADDRINUSE; -EEXIST: a job of that name of this user has its rank 0 here; -EACCES: key file
- * readable by others; others of socket(2), mmap(2). Waits for nobody: finding the other ranks
- * goes on in the engine's thread.
+/* Starts the engine's thread, which looks for the other ranks; waits for none of them.
+ * -EINVAL: rank or world is not given, or two sources contradict each other.
+ * -EBUSY: the process has an open struct frag.
+ * -EADDRINUSE: rank 0 cannot have its port.
+ * -EEXIST: a running job of this user has this job id on this host.
+ * -EACCES: the key file is readable by others.
+ * Other errors are those of socket(2) and mmap(2).
  */
 FRAG_API int frag_open(struct frag **f, const struct frag_config *config);
-/* Of the trainer's process alone; a forked child's copy stays as it is.  Tells the other ranks,
- * and waits 0.3 s for them at most.
+/* Tells ranks and mounts that this rank leaves, and waits at most 0.3 s for them to hear it;
+ * rank 0 first waits up to 1 s for the others to leave.  Does nothing in a forked child.
  */
 FRAG_API void frag_close(struct frag *f);
 
 FRAG_API int frag_rank(const struct frag *f);
 FRAG_API int frag_world(const struct frag *f);
 
-/* ---- what this rank has; all before frag_ready, states also after it ---- */
+/* ---- what this rank has: described before frag_ready; states may change later ---- */
 
 enum {
 	FRAG_FROZEN = 1 << 0, /* requires_grad is False: no fragment, no states */
@@ -137,22 +145,24 @@ struct frag_tensor {
 	size_t size;            /* sizeof(struct frag_tensor) */
 	const char *name;       /* "layers.17.mlp.up.weight"; unique together with coordinate */
 	const char *coordinate; /* "tp=1", "ep=3,tp=0"; NULL: none */
-	enum frag_dtype dtype;  /* of the low-precision parameter */
+	enum frag_dtype dtype;  /* of lp */
 	uint32_t ndim;
 	const uint64_t *shape; /* [ndim] of the whole parameter (of this coordinate) */
 	void *lp;              /* the whole low-precision parameter on this rank, or NULL */
-	void *lp_shard; /* stage 3, FSDP2: this rank's piece of it, padded (ceil), or NULL */
-	unsigned flags;
+	void *lp_shard;        /* stage 3, FSDP2: this rank's piece of it, padded, or NULL */
+	unsigned flags;        /* FRAG_FROZEN */
 };
 
-/* Returns the parameter's number, 0, 1, 2 ... in order of calls.
- * -EINVAL, -EEXIST: (name, coordinate) given twice; -EOVERFLOW: bytes do not fit 63 bits.
+/* Describes a parameter.  Returns its number: 0, 1, 2 ... in the order of calls.
+ * -EINVAL: a field is wrong.
+ * -EEXIST: (name, coordinate) was given before.
+ * -EOVERFLOW: its bytes do not fit 63 bits.
  */
 FRAG_API int frag_param(struct frag *f, const struct frag_tensor *tensor);
 
 enum frag_sharding {
 	FRAG_ZERO,  /* as stage says */
-	FRAG_FSDP2, /* rows of dimension 0, torch.chunk; stage is not looked at */
+	FRAG_FSDP2, /* rows of dimension 0, as torch.chunk cuts them; stage is ignored */
 };
 
 enum {
@@ -163,29 +173,28 @@ struct frag_zero {
 	size_t size; /* sizeof(struct frag_zero) */
 	int stage;   /* 0 to 3; BF16_Optimizer has the layout of stage 1 */
 	enum frag_sharding sharding;
-	const uint32_t
-		*ranks; /* [nranks] that share the group, of replica 0 first; NULL: all */
-	uint32_t nranks;
+	const uint32_t *ranks;   /* [nranks] that share the group, replica 0 first; NULL: all */
+	uint32_t nranks;         /* a multiple of replicas */
 	uint32_t replicas;       /* HSDP: nranks / replicas shards; 0 and 1: no replicas */
 	uint64_t sub_group_size; /* stage 3, elements of a shard; 0: 1000000000 */
-	unsigned flags;
+	unsigned flags;          /* FRAG_ROUND_ROBIN */
 };
 
-/* An optimizer's param group: params[n] in its order.  Returns its number, 0, 1, 2 ...
- * All ranks of zero->ranks must give the same group, in the same order of calls among them.
- * -EINVAL: a parameter twice or unknown, this rank not among ranks, nranks not a multiple of
- * replicas.
+/* Describes an optimizer's param group: params[n] in its order.  Returns the group's number:
+ * 0, 1, 2 ...  All ranks of zero->ranks must describe the same groups in the same order.
+ * -EINVAL: a parameter is unknown or given twice; this rank is not among ranks; nranks is not a
+ * multiple of replicas.
  */
 FRAG_API int frag_group(struct frag *f, const int *params, size_t n,
 			const struct frag_zero *zero);
 
-/* How many sub-groups, and elements of this rank's flat partition of one, padding included.
- * 0: no such group.
+/* Number of the group's sub-groups; elements of this rank's flat partition of one, padding
+ * included.  0: no such group.
  */
 FRAG_API uint32_t frag_sub_groups(const struct frag *f, int group);
 FRAG_API uint64_t frag_partition_numel(const struct frag *f, int group, uint32_t sub);
 
-/* Where a parameter lies in this rank's partition (DeepSpeed's lp and hp fragment_address). */
+/* Position of a parameter in this rank's partition (DeepSpeed's lp and hp fragment_address). */
 struct frag_fragment {
 	uint32_t group;
 	uint32_t sub;
@@ -194,126 +203,149 @@ struct frag_fragment {
 	uint64_t numel;
 };
 
-/* -ENOENT: nothing of it on this rank. */
+/* -ENOENT: this rank has no fragment of the parameter. */
 FRAG_API int frag_fragment(const struct frag *f, int param, struct frag_fragment *fragment);
 
-/* A partition-shaped state: "fp32" (the master), "grad", or an optimizer's key; not one that a
- * mount has a file of beside it (lp, bf16, fp16, shape, dtype, numel, group, group_index,
- * fragments): -EINVAL, as for frag_state_keep_whole and frag_fragment_keep. alloc: zeroed
- * memory of the library, in huge pages where the machine gives them. keep: the caller's memory,
- * partition_numel elements. -EINVAL, -ENOENT: no such group or sub-group; -EEXIST: the key is
- * there; -ENOMEM.
+/* Registers a partition-shaped state.  key is "fp32" (the master), "grad", or an optimizer's
+ * own, such as "exp_avg"; not the name of another file that a mount has beside it (lp, bf16,
+ * fp16, shape, dtype, numel, group, group_index, fragments).
+ *
+ * frag_state_alloc gives zeroed memory of the library, in huge pages where the machine has
+ * them.  frag_state_keep takes memory of the caller: partition_numel elements.
+ * -EINVAL: the key is one of those files', or another argument is wrong.
+ * -ENOENT: no such group or sub-group.
+ * -EEXIST: the key is registered.
+ * -ENOMEM.
  */
 FRAG_API int frag_state_alloc(struct frag *f, int group, uint32_t sub, const char *key,
 			      enum frag_dtype dtype, void **memory);
 FRAG_API int frag_state_keep(struct frag *f, int group, uint32_t sub, const char *key,
 			     enum frag_dtype dtype, void *memory);
 
-/* The same for a state that every rank holds for the whole group, unsharded and in the order of
+/* Registers a state that every rank holds for the whole group, unsharded and in the order of
  * the flat tensor (stages 0 to 2; BF16_Optimizer's gradients): frag_flat_numel elements.
+ * Errors are those of frag_state_keep.
  */
 FRAG_API int frag_state_keep_whole(struct frag *f, int group, const char *key,
 				   enum frag_dtype dtype, void *memory);
 FRAG_API uint64_t frag_flat_numel(const struct frag *f, int group);
 
-/* One parameter's fragment in memory of its own (FSDP2, lists of gradients): frag_fragment's
- * numel elements.  All parameters of the group that have a fragment here need one before they
- * can be read.
+/* Registers one parameter's fragment in memory of its own (FSDP2, lists of gradients):
+ * frag_fragment's numel elements.  The state can be read when all parameters of the group that
+ * have a fragment here have theirs.  Errors are those of frag_state_keep.
  */
 FRAG_API int frag_fragment_keep(struct frag *f, int param, const char *key,
 				enum frag_dtype dtype, void *memory);
 
-/* Forgets a state; memory of frag_state_alloc is freed.  -ENOENT; -EBUSY: inside a sweep. */
+/* Forgets a state, and frees its memory if it is frag_state_alloc's.
+ * -ENOENT: no such state.
+ * -EBUSY: a sweep visits it.
+ */
 FRAG_API int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key);
 
-/* A hyper-parameter of a group, shown as groups/<g>/<name>; an edit writes *value at a
+/* Shows a hyper-parameter of a group as groups/G/NAME.  An edit of that file writes *value at a
  * boundary.
  */
 FRAG_API int frag_hyper(struct frag *f, int group, const char *name, double *value);
 
-/* Memory that other ranks may read with frag_peer_read, under a name of this rank's own. */
+/* Lets other ranks read memory by frag_peer_read, under a name of this rank's own. */
 FRAG_API int frag_publish(struct frag *f, const char *name, void *memory, uint64_t bytes);
 
-/* What was given above is complete.  -EINVAL: it contradicts itself (the line says where).
- * Returns at once; mounts are admitted when all ranks have come.
+/* Says that parameters and groups are complete.  Returns at once; mounts are admitted when all
+ * ranks have called it.
+ * -EINVAL: the description contradicts itself; the line on stderr says where.
  */
 FRAG_API int frag_ready(struct frag *f);
 
-/* ---- the step.  Cheap when nobody looks: a few atomic stores, no system call. ---- */
+/* ---- the step: a few atomic stores and no system call, when nobody reads or writes ---- */
 
+/* Gradients will change: readers no longer get them. */
 FRAG_API int frag_grads_gone(struct frag *f);
-/* They are not changed until frag_grads_gone.  Called again before: the loss scale is another.
+/* Gradients may be read, and stay as they are, until frag_grads_gone; they are to be divided by
+ * loss_scale.  Called again before that, it changes the loss scale.
  */
 FRAG_API int frag_grads_valid(struct frag *f, double loss_scale);
-/* Boundaries: pending edits of state are applied inside these three.  They are counted, and an
- * edit names one: all ranks must pass the same ones in the same order.
+/* The boundaries.  Edits are applied inside these three calls and nowhere else.  Boundaries are
+ * counted, and an edit names one by its number: all ranks must pass the same ones in the same
+ * order.
  */
 FRAG_API int frag_step_begin(struct frag *f);
 FRAG_API int frag_step_end(struct frag *f);
 FRAG_API int frag_safe_point(struct frag *f);
 
-/* ---- reading and writing whole parameters, from any one rank, with nobody's help ----
+/* ---- whole parameters: one rank calls, the others need do nothing ----
  *
- * key: "fp32", "grad", an optimizer's key, or "lp" for the low-precision parameter. Bytes are
- * copied, never computed with: -0.0 and signalling NaNs arrive as they are. -ENOENT: no such
- * key; -ENODATA: gradients are not valid now; -EIO: an owner is lost; -ETIMEDOUT; -EINVAL: no
- * such parameter, or bytes is not its size; -EAGAIN: not all ranks have joined yet.
+ * key is "fp32", "grad", an optimizer's key, or "lp" for the low-precision parameter.  Bytes
+ * are copied and never computed with: -0.0 and signalling NaNs arrive as they are.
+ * -ENOENT: no such key.
+ * -ENODATA: gradients are not valid now.
+ * -EIO: an owner is lost.
+ * -ETIMEDOUT: an owner has been silent for too long.
+ * -EINVAL: no such parameter, or bytes is not the state's size.
+ * -EAGAIN: not all ranks have joined yet.
  */
 FRAG_API int64_t frag_get_bytes(struct frag *f, int param, const char *key);
 FRAG_API int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes);
 FRAG_API int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset,
 			    void *out, uint64_t bytes);
 
-/* Scatters value to every holder; "fp32" refreshes the low-precision copies too.  One rank
- * calls. Returns when every holder has it staged and all ranks have agreed on a boundary to
- * come, at which all of them, this one too, apply it.  On error nobody keeps it. Gradients: for
- * those that are valid now; where all pass no boundary before frag_grads_gone, nobody applies
- * it.
+/* Sends value to every holder; the low-precision copies follow an edit of "fp32".  Returns when
+ * every holder has staged its bytes and all ranks have agreed on a later boundary, at which all
+ * of them, this one too, apply them.  After an error no rank applies anything.  An edit of
+ * gradients is for those that are valid now: if the ranks pass no boundary before
+ * frag_grads_gone, no rank applies it.
  */
 FRAG_API int frag_set(struct frag *f, int param, const char *key, const void *value,
 		      uint64_t bytes);
 
-/* update(arg, param, grad, numel) for each full gradient as float32, then written back: one
- * transaction for all.  -ENODATA: they are not valid now; -EINVAL: a parameter unknown or
- * twice.
+/* Calls update(arg, param, grad, numel) for each full gradient as float32, then writes all of
+ * them back as one transaction.
+ * -ENODATA: gradients are not valid now.
+ * -EINVAL: a parameter is unknown or given twice.
  */
 typedef void (*frag_grad_update)(void *arg, int param, float *grad, uint64_t numel);
 FRAG_API int frag_update_grads(struct frag *f, const int *params, size_t n,
 			       frag_grad_update update, void *arg);
 
-/* This rank's own fragment, at once; bytes is the fragment's.  set of "fp32" leaves the
- * low-precision parameter: frag_update_lp.  -ENOENT: nothing of it on this rank, or no such
- * key; -ENODATA: gradients are not valid now; -EINVAL: bytes; -EFAULT: the memory is gone.
+/* Copies this rank's own fragment out or in, at once; bytes is the fragment's size.  Setting
+ * "fp32" does not change the low-precision parameter: frag_update_lp does.
+ * -ENOENT: this rank has no fragment of it, or no such key.
+ * -ENODATA: gradients are not valid now.
+ * -EINVAL: bytes is not the fragment's size.
+ * -EFAULT: the registered memory is not mapped any more.
  */
 FRAG_API int frag_local_get(struct frag *f, int param, const char *key, void *out,
 			    uint64_t bytes);
 FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const void *value,
 			    uint64_t bytes);
 
-/* The fragment's own memory in the flat state: numel of frag_fragment.  Of a state on NVMe:
- * while a sweep, or frag_params_in, has it in; -EOPNOTSUPP: none has, or it lies in two slices.
+/* Points *memory at the fragment in the flat state: frag_fragment's numel elements.  A state on
+ * NVMe has it only while a sweep or frag_params_in holds it.
+ * -EOPNOTSUPP: neither does, or the fragment lies in two slices.
  */
 FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **memory,
 			     enum frag_dtype *dtype);
 
-/* Keys of the states a parameter has on this rank, NUL-terminated, sorted; returns how many
- * there are, at most max are written.
+/* Writes the keys of the states that a parameter has on this rank, at most max of them, sorted
+ * and NUL-terminated.  Returns how many there are.
  */
 FRAG_API int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MAX + 1],
 			     int max);
 
-/* Copies this rank's fragment lp -> master (widening) or master -> lp (nearest even).  -ENOENT:
- * it has not both; -EOPNOTSUPP: lp is neither bfloat16, float16 nor of the master's dtype;
- * -EFAULT.
+/* Copies this rank's fragment: frag_update_hp from lp to the master (widening), frag_update_lp
+ * from the master to lp (to nearest, ties to even).
+ * -ENOENT: the rank has not both.
+ * -EOPNOTSUPP: lp is neither bfloat16, nor float16, nor of the master's dtype.
+ * -EFAULT: the registered memory is not mapped any more.
  */
 FRAG_API int frag_update_hp(struct frag *f, int param);
 FRAG_API int frag_update_lp(struct frag *f, int param);
 
-/* Builds a partition state from per-parameter pieces (DeepSpeed's map_to_flat_opt_states):
- * pieces[i] is the fragment of the group's i-th parameter, frag_fragment's numel elements, or
- * NULL; gaps and padding become 0.  The state is registered by frag_state_alloc if it is not
- * there. -EINVAL: n is not the group's, or the state has another dtype; -EEXIST: it is a whole
- * state.
+/* Builds a partition state from pieces (DeepSpeed's map_to_flat_opt_states): pieces[i] is the
+ * fragment of the group's i-th parameter, frag_fragment's numel elements, or NULL; gaps and
+ * padding become 0.  Registers the state as frag_state_alloc does if it is not there.
+ * -EINVAL: n is not the group's number of parameters, or the state has another dtype.
+ * -EEXIST: the key is that of a whole state.
  */
 FRAG_API int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, const char *key,
 				       enum frag_dtype dtype, const void *const *pieces,
@@ -323,142 +355,169 @@ FRAG_API int frag_state_from_fragments(struct frag *f, int group, uint32_t sub, 
 
 struct frag_swp {
 	size_t size; /* sizeof(struct frag_swp) */
-	/* This rank's: NVME_PATH/zero_stage_3/optimizer/rank0 of a run,
-	 * CHECKPOINT/TAG/offloaded_tensors/rank00 of what it has saved.
+	/* This rank's folder: NVME_PATH/zero_stage_3/optimizer/rank0 of a run, or
+	 * CHECKPOINT/TAG/offloaded_tensors/rank00 of a checkpoint.
 	 */
 	const char *folder;
-	/* [frag_param calls] DeepSpeed's numbers of the parameters (ds_id), by which it calls
-	 * sub-groups; NULL: as they were given to frag_param, which is right where that was the
-	 * order of model.parameters().
+	/* [calls of frag_param] DeepSpeed's numbers of the parameters (ds_id), after which it
+	 * names the files of sub-groups.  NULL: they are in the order of frag_param, as when
+	 * that was the order of model.parameters().
 	 */
 	const uint64_t *numbers;
-	uint64_t
-		smallest; /* bytes of a state that DeepSpeed swaps: its block_size, if above 1 MiB; 0: 1 MiB */
-	unsigned
-		threads; /* its intra_op_parallelism, by which it pads; 0: 1; import takes any */
+	/* Bytes of the smallest state that DeepSpeed swaps: its block_size if that is above
+	 * 1 MiB; 0: 1 MiB.
+	 */
+	uint64_t smallest;
+	/* DeepSpeed's intra_op_parallelism, by which it pads files; 0: 1.  Import takes any. */
+	unsigned threads;
 };
 
-/* Masters and optimizer states of this rank's sub-groups from the files there, which are left
- * as they are; a state that is not there is allocated as by frag_state_alloc, float32.  To be
- * called where the trainer may change states.  Returns how many files; -ENOENT, -EINVAL, -ELOOP
- * ...: one is missing, or not what it must be, and nothing has changed; a line says which.
- * -EIO: what was read before is changed.
+/* Reads masters and optimizer states of this rank's sub-groups from these files, and leaves the
+ * files as they are; a state that is not registered is allocated as by frag_state_alloc,
+ * float32.  To be called where the trainer may change states.  Returns the number of files.
+ * -ENOENT, -EINVAL, -ELOOP ...: a file is missing or is not what it must be; a line says which,
+ * and no state has changed.
+ * -EIO: reading failed midway; states of the files before have changed.
  */
 FRAG_API int64_t frag_swp_import(struct frag *f, const struct frag_swp *swp);
-/* Writes them, so that DeepSpeed would take them: each file whole, or as it was.  Smaller ones
- * it keeps elsewhere.
+/* Writes these files so that DeepSpeed can take them; an error leaves each file whole, new or
+ * as it was.  States below `smallest` have no file: DeepSpeed keeps those elsewhere.
  */
 FRAG_API int64_t frag_swp_export(struct frag *f, const struct frag_swp *swp);
 
 /* ---- an arena: low-precision parameters in one run of memory, one arena a rank ----
  *
- * Blocks are got and released in any order; what is free becomes one run again by
- * frag_arena_compact, which moves blocks, and with them the parameters that are assigned to
- * them, in steps as small as the trainer likes. Readers see a parameter's values all the time,
- * in files that are open too. -ENOENT: there is no arena, or no such block (any more).
+ * Blocks are allocated and released in any order.  frag_arena_compact makes the free bytes one
+ * run again: it moves blocks, and with them the parameters assigned to them, in steps as small
+ * as the trainer likes.  Readers see a parameter's values all the time, also in open files.
+ * Blocks begin at, and have, multiples of 256 bytes.
+ *
+ * flags of these calls: 0 is the whole parameter (lp), FRAG_SHARD this rank's piece (lp_shard).
+ * -ENOENT of any call: there is no arena, or no such block any more.
  */
 enum {
-	FRAG_SHARD =
-		1 << 0, /* this rank's piece of a parameter (lp_shard), not the whole (lp) */
+	FRAG_SHARD = 1 << 0,
 };
 
 struct frag_arena {
-	size_t size; /* sizeof(struct frag_arena) */
-	uint64_t
-		bytes; /* rounded up to a multiple of 256, as blocks are, where they begin too */
-	/* NULL, or called by frag_arena_compact, without which nothing moves, for each
-	 * parameter (param, flags) that lies at memory now.  It must not call frag_arena_
-	 * functions.
+	size_t size;    /* sizeof(struct frag_arena) */
+	uint64_t bytes; /* rounded up to a multiple of 256 */
+	/* NULL, or called by frag_arena_compact for each parameter (param, flags) that it has
+	 * moved to memory.  It must not call frag_arena_ functions.
 	 */
 	void (*moved)(void *arg, int param, unsigned flags, void *memory);
 	void *arg;
 };
 
-/* Zeroed memory of the library until frag_arena_close.  -EEXIST: there is one; -EINVAL: no
- * bytes; -ENOMEM.
+/* Makes the arena: zeroed memory, the library's until frag_arena_close.
+ * -EEXIST: this rank has one.
+ * -EINVAL: bytes is 0.
+ * -ENOMEM.
  */
 FRAG_API int frag_arena_open(struct frag *f, const struct frag_arena *arena);
-/* Parameters in it have no low-precision values on this rank any more. */
+/* Frees the arena; its parameters have no low-precision values on this rank any more. */
 FRAG_API int frag_arena_close(struct frag *f);
 
-/* -ENOSPC: less is free; -EAGAIN: enough, but not in one run: frag_arena_compact; -EINVAL: 0
- * bytes; -ENOMEM.
+/* Cuts a block of bytes out of the arena.
+ * -ENOSPC: fewer bytes are free.
+ * -EAGAIN: enough bytes are free, but not in one run: call frag_arena_compact.
+ * -EINVAL: bytes is 0.
+ * -ENOMEM.
  */
 FRAG_API int frag_arena_alloc(struct frag *f, uint64_t bytes, uint64_t *block);
-/* And what is assigned to it has no low-precision values on this rank any more.  -EBUSY:
- * pinned.
+/* Frees a block; parameters assigned to it have no low-precision values on this rank any more.
+ * -EBUSY: the block is pinned.
  */
 FRAG_API int frag_arena_release(struct frag *f, uint64_t block);
-/* The same of the block that the parameter is assigned to. */
+/* Does the same with the block that the parameter is assigned to. */
 FRAG_API int frag_arena_release_param(struct frag *f, int param, unsigned flags);
 
-/* Where the block is until frag_arena_compact is called next; while it is pinned, then too.
- * -EAGAIN: half of it has been moved, the next frag_arena_compact goes on with it.
+/* Gives the block's address, which holds until the next frag_arena_compact, and while the block
+ * is pinned.
+ * -EAGAIN: half of the block has been moved; the next frag_arena_compact goes on with it.
  */
 FRAG_API int frag_arena_memory(struct frag *f, uint64_t block, void **memory, uint64_t *bytes);
-/* A pinned block stays where it is, and is unpinned as often.  -EAGAIN: half of it has been
- * moved; -EINVAL: it is not pinned.
+/* Keeps a block where it is until it has been unpinned as often as pinned.
+ * -EAGAIN: half of the block has been moved.
+ * -EINVAL: frag_arena_unpin of a block that is not pinned.
  */
 FRAG_API int frag_arena_pin(struct frag *f, uint64_t block);
 FRAG_API int frag_arena_unpin(struct frag *f, uint64_t block);
 
-/* The parameter's low-precision values come to lie at offset (bytes) of the block: those it has
- * on this rank are copied there, and its lp or lp_shard is the caller's again; has it none, it
- * gets what is there.  -EEXIST: it is assigned; -EINVAL: no such parameter, it does not fit
- * there, or offset is no multiple of an element; -EAGAIN: as frag_arena_memory; -EFAULT: where
- * it was is no memory; -ENOENT also: FRAG_SHARD of one without a group; -ENOMEM.
+/* Puts a parameter's low-precision values at offset (bytes) of a block: values that it has on
+ * this rank are copied there, and its lp or lp_shard is the caller's again; a parameter without
+ * values takes those that lie there.
+ * -EEXIST: the parameter is assigned to a block.
+ * -EINVAL: no such parameter; it does not fit there; offset is no multiple of an element.
+ * -EAGAIN: half of the block has been moved.
+ * -EFAULT: lp or lp_shard is not mapped any more.
+ * -ENOENT: also FRAG_SHARD of a parameter without a group.
+ * -ENOMEM.
  */
 FRAG_API int frag_arena_assign(struct frag *f, int param, unsigned flags, uint64_t block,
 			       uint64_t offset);
-/* It has no low-precision values on this rank any more.  -ENOENT: it is not assigned. */
+/* Takes the values away: the parameter has none on this rank any more.
+ * -ENOENT: the parameter is not assigned.
+ */
 FRAG_API int frag_arena_unassign(struct frag *f, int param, unsigned flags);
-/* As frag_arena_memory; *block: which it is assigned to; may be NULL. */
+/* Gives a parameter's block, unless block is NULL, and its address, as frag_arena_memory does.
+ * 
+ */
 FRAG_API int frag_arena_find(struct frag *f, int param, unsigned flags, uint64_t *block,
 			     void **memory);
 
-/* Moves blocks until want bytes are free in one run, as few bytes as it can, or, want 0, until
- * all are, but for what pinned ones keep apart; most bytes (at least 256) in this call.
- * Returns how many it has moved; 0: there is nothing to do.  A plan that is begun is carried
- * out, whatever a later call wants, unless an allocation needs what it keeps free.  -ENOSPC:
- * less than want is free; -EBUSY: pinned blocks are in the way; -EINVAL; -ENOMEM.
+/* Moves blocks until want bytes are free in one run, and as few bytes as that takes; with want
+ * 0 until all free bytes are one run, but for what pinned blocks keep apart.  Moves at most
+ * `most` bytes (and at least 256) in a call.  A plan that has begun is carried out, whatever
+ * later calls want, unless an allocation takes bytes that it keeps free.
+ * Returns how many bytes it has moved; 0: there is nothing to do.
+ * -ENOSPC: fewer than want bytes are free.
+ * -EBUSY: pinned blocks are in the way.
+ * -EINVAL. -ENOMEM.
  */
 FRAG_API int64_t frag_arena_compact(struct frag *f, uint64_t want, uint64_t most);
 
 struct frag_arena_figures {
-	size_t size; /* sizeof(struct frag_arena_figures), set by the caller; bytes in what follows */
-	uint64_t bytes;
-	uint64_t used, used_max; /* in blocks, now and at most */
-	uint64_t free, largest;  /* in all, and in one run */
+	size_t size;             /* sizeof(struct frag_arena_figures), set by the caller */
+	uint64_t bytes;          /* of the arena */
+	uint64_t used, used_max; /* bytes in blocks, now and at most */
+	uint64_t free, largest;  /* free bytes, in all and in one run */
 	uint64_t blocks, holes;  /* how many */
-	uint64_t moved;          /* by frag_arena_compact, ever */
+	uint64_t moved;          /* bytes moved by frag_arena_compact, ever */
 };
 
-/* Takes longer the more blocks there are. */
+/* Takes time in proportion to the number of blocks. */
 FRAG_API int frag_arena_figures(struct frag *f, struct frag_arena_figures *figures);
 
-/* ---- states on NVMe: where FRAG_SWAP_DIR or the config says that there are ----
+/* ---- states on NVMe: where FRAG_SWAP_DIR, or swap_dir of the config, names a folder ----
+ *
+ *	struct frag_swept swept[] = {
+ *		{ "fp32" }, { "exp_avg" }, { "exp_avg_sq" }, { "grad", FRAG_READ_ONLY },
+ *	};
  *
  *	frag_state_swap(f, group, 0, "fp32", FRAG_F32);	 and so on
  *	frag_step_begin(f);
- *	frag_sweep_begin(f, group, 0, (struct frag_swept[]){ { "fp32" }, { "exp_avg" }, { "exp_avg_sq" },
- *							     { "grad", FRAG_READ_ONLY } }, 4, &sweep);
+ *	frag_sweep_begin(f, group, 0, swept, 4, &sweep);
  *	while (frag_sweep_next(sweep, &first, &numel, memory) == 1)
  *		adam(memory[0], memory[1], memory[2], memory[3], numel);
  *	frag_sweep_end(sweep);
  *	frag_step_end(f);
  *
- * Readers see what was changed in a step from frag_step_end on, all of it together, and until
- * then what was there before; what was changed outside of one from the next frag_grads_valid or
- * boundary on.  What cannot be written to the disk stays in memory, as much as FRAG_PINNED_MEM
- * again, and the job goes on; then calls end with the disk's errno. frag_step_end, _step_begin
- * and _safe_point with such an errno, or -EBUSY, inside a sweep that changes states, have
- * passed their boundary all the same, but readers go on with the generation before, all of it,
- * and frag_grads_valid has not said that gradients are: each next of these calls tries once
- * more to have all that was changed become what they see.
+ * Publication.  Changes made inside a step become visible to readers at frag_step_end, all of
+ * them together; until then readers see the generation before.  Changes made outside a step
+ * become visible at the next frag_grads_valid or boundary.
+ *
+ * Errors of the disk.  Changes that cannot be written stay in memory, up to FRAG_PINNED_MEM
+ * bytes beside the pinned ones, and the job goes on; beyond that calls return the disk's errno.
+ * A boundary that returns such an errno, or -EBUSY because a sweep is changing states, has been
+ * passed all the same, but readers keep the generation before, all of it.  frag_grads_valid
+ * that returns one has not made gradients valid.  Each later one of these calls tries again to
+ * publish.
  */
 
-/* As frag_state_alloc, of a state that lives in a file in the swap directory.  It is all 0.
- * Elements have at most 8 bytes. -EOPNOTSUPP: this rank has no swap directory.
+/* Registers a state as frag_state_alloc does, in a file in the swap folder; it is all 0.
+ * -EOPNOTSUPP: this rank has no swap folder.
+ * -EINVAL: also elements of more than 8 bytes.
  */
 FRAG_API int frag_state_swap(struct frag *f, int group, uint32_t sub, const char *key,
 			     enum frag_dtype dtype);
@@ -466,8 +525,8 @@ FRAG_API int frag_state_swap(struct frag *f, int group, uint32_t sub, const char
 enum {
 	FRAG_SWEEP_MAX = 16,
 	/* flags of struct frag_swept */
-	FRAG_READ_ONLY = 1 << 0,  /* what is changed in memory is forgotten */
-	FRAG_WRITE_ONLY = 1 << 1, /* memory has any content, and becomes the state's */
+	FRAG_READ_ONLY = 1 << 0,  /* changes of the memory are forgotten */
+	FRAG_WRITE_ONLY = 1 << 1, /* memory begins with any content, and replaces the state's */
 };
 
 struct frag_swept {
@@ -477,50 +536,67 @@ struct frag_swept {
 
 struct frag_sweep;
 
-/* Goes through states of one partition, slice by slice, all of them at the same elements; the
- * next slices are read, and those before written, meanwhile.  States in memory may be among
- * them: they are visited where they are.  One sweep at a time. -EINVAL: n is 0 or above
- * FRAG_SWEEP_MAX, a key twice, or in pieces, or states on NVMe whose elements have 8 bytes with
- * others; -ENOENT: no such state; -EBUSY: there is a sweep; -ENOBUFS: less pinned memory than a
- * slice of each; -ENOMEM.
+/* Begins a walk over states of one partition, slice by slice, each slice the same elements of
+ * all of them; following slices are read ahead, and slices before are written behind.  States
+ * in memory may be among them: they are visited in place.  One sweep at a time.
+ * -EINVAL: n is 0 or above FRAG_SWEEP_MAX; a key is given twice; a state is in pieces
+ * (frag_fragment_keep); states on NVMe have elements of 8 bytes and of other sizes.
+ * -ENOENT: no such state.
+ * -EBUSY: another sweep is open.
+ * -ENOBUFS: pinned memory has no room for a slice of each.
+ * -EOPNOTSUPP: a state is in a device's memory.
+ * -ENOMEM.
  */
 FRAG_API int frag_sweep_begin(struct frag *f, int group, uint32_t sub,
 			      const struct frag_swept *states, size_t n,
 			      struct frag_sweep **sweep);
-/* The next sweep will be of the same states of that partition, frag_sweep_begin's with the same
- * arguments: its first slices are read while the last of this one are in.  To be called once
- * frag_sweep_begin has returned.  Its errors; another sweep may be begun all the same.
+/* Announces the next sweep: of the same states of that partition, to be begun by
+ * frag_sweep_begin with the same arguments.  Its first slices are read while the last ones of
+ * this sweep are in memory.  A sweep of something else may be begun all the same.  Errors are
+ * those of frag_sweep_begin.
  */
 FRAG_API int frag_sweep_then(struct frag_sweep *sweep, int group, uint32_t sub);
-/* Takes the last slice back, and gives the next: elements [*first, *first + *numel) of
- * states[i] at memory[i], the caller's until the next call.  1; 0: that was all. -ENOSPC, -EIO
- * and others: not all of the last slice could be taken back: memory[i] is NULL of those states
- * that were, and the others are still the caller's.  -EIO: the next is damaged on the disk;
- * -ENOMEM; -ETIMEDOUT: memory[i] is NULL of all states on NVMe.  It may be called again.
+/* Takes the last slice back, and gives the next one: elements [*first, *first + *numel) of
+ * states[i] at memory[i], the caller's until the next call.  Returns 1; 0: there are no more.
+ * After an error it may be called again, and memory[i] is NULL for the states whose slice was
+ * taken back; the others' are still the caller's.
+ * -ENOSPC, -EIO and others: not every state's last slice could be taken back.
+ * -EIO: the next slice is damaged on the disk.
+ * -ENOMEM. -ETIMEDOUT.
  */
 FRAG_API int frag_sweep_next(struct frag_sweep *sweep, uint64_t *first, uint64_t *numel,
 			     void **memory);
-/* What is in when frag_sweep_next has not returned 0 is forgotten.  NULL is allowed. */
+/* Ends a sweep.  Changes of a slice that frag_sweep_next has not taken back are forgotten.  A
+ * NULL sweep is allowed.
+ */
 FRAG_API void frag_sweep_end(struct frag_sweep *sweep);
 
 enum {
-	FRAG_ADD = 1 << 0, /* flag of frag_state_put: added to what is there, of float32 */
+	FRAG_ADD = 1 << 0, /* flag of frag_state_put: values are added; float32 only */
 };
 
-/* Elements [first, first + numel) of this rank's partition state become values, or have them
- * added: gradients, range by range, as they come.  Of the state's dtype.  The state may be in
- * memory. -EINVAL: not inside; -ENOENT; -EOPNOTSUPP: FRAG_ADD, and it is not float32; -EBUSY: a
- * sweep, also one that frag_sweep_then names, has it in; -EFAULT; of a state on NVMe also
- * errors of frag_sweep_next.  After an error some of the values may have been put, or added.
+/* Sets elements [first, first + numel) of this rank's partition state to values of its dtype,
+ * or adds the values: gradients, range by range, as they come.  The state may be in memory or
+ * on NVMe.  After an error some of the values may have been put or added.
+ * -EINVAL: the range is not inside the partition.
+ * -ENOENT: no such state.
+ * -EOPNOTSUPP: FRAG_ADD to a state that is not float32.
+ * -EBUSY: a sweep has the state in memory, also one announced by frag_sweep_then.
+ * -EFAULT: values, or the state's memory, is not mapped.
+ * Errors of frag_sweep_next, for a state on NVMe.
  */
 FRAG_API int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key,
 			    uint64_t first, const void *values, uint64_t numel, unsigned flags);
-/* All of it becomes 0.  -ENOENT; -EBUSY: a sweep has it in; -EFAULT. */
+/* Sets all of a state to 0.
+ * -ENOENT: no such state.
+ * -EBUSY: a sweep has the state in memory.
+ * -EFAULT: the state's memory is not mapped.
+ */
 FRAG_API int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key);
 
-/* ---- pieces of low-precision parameters on NVMe (stage 3, FSDP2) ----
+/* ---- low-precision parameters on NVMe: this rank's pieces (stage 3, FSDP2) ----
  *
- *	frag_params_swap(f, params, n, NULL);		 what lp_shard was may be freed
+ *	frag_params_swap(f, params, n, NULL);		 the old lp_shard may then be freed
  *	for (i = 0; i < n; i++) {
  *		frag_params_in(f, &params[i], 1, &memory);
  *		frag_params_ahead(f, &params[i + 1], ...);
@@ -528,136 +604,169 @@ FRAG_API int frag_state_clear(struct frag *f, int group, uint32_t sub, const cha
  *		frag_params_out(f, &params[i], 1, 0);
  *	}
  *
- * Pieces come in whole, padding included, into pinned buffers; those that are named one after
- * the other share one while they fit, and so come in together.  Those of fewer bytes than a
- * state that leaves memory stay there, and are treated alike. Readers see the values all the
- * time.
+ * A piece comes in whole, padding included, into pinned buffers.  Pieces that are named one
+ * after the other share a buffer while they fit, and then come in together.  Pieces of fewer
+ * bytes than a state that leaves memory stay in memory, and these calls treat them alike.
+ * Readers see the values all the time.
  */
 
-/* This rank's pieces of params, in the order in which they will be used, live on NVMe from now
- * on.  values[i]: what it is, in any memory, lent for the call; where that, or values, is NULL:
- * what is in its lp_shard, which is the caller's again unless the piece stays in memory; where
- * there is none: its master as frag_update_lp converts it, or 0. -EINVAL: unknown, or of no
- * group whose parameters are cut; -EEXIST: one is there already, or twice; -EBUSY: in an arena;
- * -EFAULT; -ENOMEM; -EOPNOTSUPP: this rank has no swap directory; errors of frag_state_put.
- * Then some of them may be there.
+/* Moves this rank's pieces of params to NVMe, in the order in which they will be used.  A
+ * piece's values are values[i], in any memory.  Where values or values[i] is NULL, they are
+ * those of its lp_shard, which is the caller's again unless the piece stays in memory; without
+ * an lp_shard they are its master, converted as by frag_update_lp, or 0.  After an error some
+ * pieces may have been moved.
+ * -EINVAL: a parameter is unknown, or its group does not cut parameters.
+ * -EEXIST: a piece is on NVMe already, or named twice.
+ * -EBUSY: a piece is in an arena.
+ * -EOPNOTSUPP: this rank has no swap folder.
+ * -EFAULT. -ENOMEM. Errors of frag_state_put.
  */
 FRAG_API int frag_params_swap(struct frag *f, const int *params, size_t n,
 			      const void *const *values);
-/* memory[i]: params[i]'s piece, the caller's until it is out as often.  An edit changes it
- * there at a boundary.  Waits for what is being written.  -ENOENT: one is not on NVMe;
- * -ENOBUFS: they need more pinned memory than there is, a line says how much, and nothing is
- * in; -EIO: damaged on the disk; -ENOMEM; -ETIMEDOUT.
+/* Brings pieces in and waits for them: memory[i] is the piece of params[i], the caller's until
+ * frag_params_out was called for it as often as frag_params_in.  An edit changes it there, at a
+ * boundary.
+ * -ENOENT: a parameter is not on NVMe.
+ * -ENOBUFS: they need more pinned memory than there is; a line says how much; none is in.
+ * -EIO: a piece is damaged on the disk.
+ * -ENOMEM. -ETIMEDOUT.
  */
 FRAG_API int frag_params_in(struct frag *f, const int *params, size_t n, void **memory);
-/* Begins to read what is not in, in this order, as far as there are buffers that nobody needs,
- * and waits for nothing. Returns how many of the first are in or on their way.  -ENOENT.
+/* Begins to read pieces that are not in, in this order, as far as there are free buffers.
+ * Waits for nothing.  Returns how many of the first ones are in or on their way.
+ * -ENOENT: a parameter is not on NVMe.
  */
 FRAG_API int frag_params_ahead(struct frag *f, const int *params, size_t n);
 
 enum {
-	FRAG_CHANGED =
-		1 << 0, /* flag of frag_params_out: the memory is what they are now; else it is
-			* forgotten once all are out that share its buffer */
+	/* Flag of frag_params_out: the memory has new values.  Without it changes are forgotten
+	 * once all pieces that share the buffer are out.
+	 */
+	FRAG_CHANGED = 1 << 0,
 };
 
-/* -ENOENT; -EINVAL: one is not in.  -ENOSPC and others: they are out, but readers see what they
- * were until there is room: frag_swap_flush and the next calls of these try again.
+/* Gives pieces back.
+ * -ENOENT: a parameter is not on NVMe.
+ * -EINVAL: a piece is not in.
+ * -ENOSPC and others: the pieces are out, but readers see their old values until the new ones
+ * can be written; frag_swap_flush and later calls of this section try again.
  */
 FRAG_API int frag_params_out(struct frag *f, const int *params, size_t n, unsigned flags);
-/* Elements [first, first + numel) of this rank's piece become values, whether it is in or not,
- * on NVMe or not.  -EINVAL: not inside; -ENOENT: it has no piece here; -EFAULT; errors of
- * frag_state_put.
+/* Sets elements [first, first + numel) of this rank's piece, whether it is in or not, on NVMe
+ * or not.
+ * -EINVAL: the range is not inside the piece.
+ * -ENOENT: this rank has no piece of it.
+ * -EFAULT. Errors of frag_state_put.
  */
 FRAG_API int frag_param_put(struct frag *f, int param, uint64_t first, const void *values,
 			    uint64_t numel);
 
-/* Returns when all that was changed is on the disk; what could not be written is tried again:
- * 0, or the errno of what still cannot.  -ETIMEDOUT.
+/* Tries again to write what could not be written, and returns when all changes are on the disk.
+ * -ETIMEDOUT: they are not after timeout_ms.
+ * Errors of the disk, for what still cannot be written.
  */
 FRAG_API int frag_swap_flush(struct frag *f, unsigned timeout_ms);
 
 /* ---- states in memory of devices: CUDA's, loaded at run time ----
  *
- *	frag_devices(f, &(struct frag_devices){ sizeof(struct frag_devices), .number = device, .stream = stream });
+ *	struct frag_devices devices = { sizeof(devices), .number = 0, .stream = stream };
+ *
+ *	frag_devices(f, &devices);
  *	frag_state_keep(f, group, 0, "fp32", FRAG_F32, device_pointer);
  *
- * What the trainer has enqueued on its stream before frag_grads_valid or a boundary is what
- * readers see from there on. They have it copied by a stream of the library's; the trainer
- * waits for no reader.
+ * Work that the trainer has enqueued on its stream before frag_grads_valid or a boundary is in
+ * what readers see from there on.  A stream of the library's copies for readers; the trainer
+ * waits for none of them.
  */
 
 struct frag_devices {
-	size_t size;  /* sizeof(struct frag_devices) */
-	int number;   /* of a device, as its runtime counts */
-	void *stream; /* on which the trainer changes states there; NULL: the default stream */
-	unsigned timeout_ms; /* a device that does not go on for so long is given up; 0: 10 s */
-	/* For what open files still need of states that are about to change: at most so many
-	 * bytes of a device's memory, 0: 256 MiB, taken when they are needed, or, where the
-	 * driver has no memory pools, now; and where these do not do, of pinned memory of the
-	 * host, at most 1 GiB, taken now, in whole MiB.  Where there is no room such a file
+	size_t size;         /* sizeof(struct frag_devices) */
+	int number;          /* the device's, as its runtime counts */
+	void *stream;        /* on which the trainer changes states; NULL: the default stream */
+	unsigned timeout_ms; /* a device that makes no progress so long is given up; 0: 10 s */
+	/* Memory that preserves, for open files, states about to change.  keep: bytes of a
+	 * device's memory, 0: 256 MiB, taken when they are needed, or now where the driver has
+	 * no memory pools.  keep_host: bytes of the host's pinned memory for what does not fit
+	 * there, at most 1 GiB, in whole MiB, taken now.  With no room in either such a file
 	 * ends with ESTALE.
 	 */
 	uint64_t keep, keep_host;
 };
 
-/* From here on lp, lp_shard and memory given to frag_state_keep, _keep_whole,
- * frag_fragment_keep and frag_publish may be that device's; for each device before the first
- * memory of it.  Called again for a device: states change on another stream, what it has been
- * given so far before.  The device is to be the current one. -ENODEV: there are no devices, or
- * no driver; a line says why, and the job goes on.  -EINVAL: no such device; -ENOMEM, -EIO.
+/* Lets lp, lp_shard and the memory of frag_state_keep, frag_state_keep_whole,
+ * frag_fragment_keep and frag_publish be this device's.  To be called for each device before
+ * its first memory is given, while the device is the current one.  A second call for a device
+ * names another stream, on which states change from then on; it also is for memory that was
+ * given before.
+ * -ENODEV: no devices or no driver; a line says why, and the job goes on.
+ * -EINVAL: no such device.
+ * -ENOMEM. -EIO.
  */
 FRAG_API int frag_devices(struct frag *f, const struct frag_devices *devices);
 
 /* ---- between ranks ---- */
 
-/* Reads what rank published.  -EAGAIN: it has not come yet, or has not published name. */
+/* Reads memory that rank has published.
+ * -EAGAIN: the rank has not joined yet, or has not published name.
+ */
 FRAG_API int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset,
 			    void *out, uint64_t bytes);
 
-/* Returns 0 when all ranks have called it as often.  -ETIMEDOUT: the log names ranks that have
- * not; this one has, and is to call it again; -EIO: a rank is lost.  A rank whose process was
- * started again is to call this with the others before they train on: from then on its counts
- * are theirs.
+/* Returns 0 when all ranks have called it as often.  A rank whose process was started again
+ * must call it with the others before they train on: from then on its counts are theirs.
+ * -ETIMEDOUT: the log names ranks that have not come.  This rank has come, and must call again.
+ * -EIO: a rank is lost.
  */
 FRAG_API int frag_barrier(struct frag *f, unsigned timeout_ms);
 
-/* All ranks of the parameter's group call it at the same place, and each has the whole state in
- * out: bytes as frag_get's.  By the ranks' devices where all pieces, and all ranks' out, are
- * their memory and they are connected; else each rank reads. Bounded: -ETIMEDOUT: a rank has
- * not come, or not joined, within timeout_ms, or a device did not go on; -EIO: one is lost;
- * -EINVAL: they have called it for different states; -ENOENT: the parameter is in no group;
- * others of frag_get.
+/* Gathers a whole state into out on every rank; bytes as for frag_get.  All ranks of the
+ * parameter's group call it at the same place.  Bytes go from device to device where all pieces
+ * and every rank's out are in device memory and the devices are connected; else each rank reads
+ * them as frag_get does.
+ * -ETIMEDOUT: a rank has not come, or not joined, within timeout_ms, or a device made no
+ * progress.
+ * -EIO: a rank is lost.
+ * -EINVAL: the ranks have called it for different states.
+ * -ENOENT: the parameter is in no group.
+ * Errors of frag_get.
  */
 FRAG_API int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t bytes,
 			 unsigned timeout_ms);
 
-/* All ranks of the parameter's group call it at the same place, and all of the state becomes
- * root's value, bytes as frag_get's; others' value is not looked at.  As frag_set by root
- * alone, but what others hold of it goes to them by the ranks' devices where these are
- * connected; value may be memory of root's device.  0: all have agreed on a boundary to come at
- * which they apply it. Else nobody does: -ETIMEDOUT: a rank has not come, or not joined, within
- * timeout_ms, as one whose own call was wrong (-EINVAL, -ENOENT: it returns at once); -EIO: one
- * is lost; -EINVAL: they have called it for different states or roots; -ENOENT: the parameter
- * is in no group; others of frag_set.  Where a rank is lost after all have come, that is, with
- * -EIO or -ETIMEDOUT, all may apply it, or nobody.
+/* Sets all of a state to root's value, which may be in memory of root's device; bytes as for
+ * frag_get; the others' value is ignored.  All ranks of the parameter's group call it at the
+ * same place.  It does what frag_set by root does, but bytes go by the devices where these are
+ * connected.  Returns 0 when all ranks have agreed on a later boundary, at which they apply it.
+ * After an error no rank applies it, except as said of -EIO.
+ * -ETIMEDOUT: a rank has not come, or not joined, within timeout_ms; a rank whose own call was
+ * wrong has returned at once and counts as one that has not come.
+ * -EIO: a rank is lost.  If it was lost, or fell silent (-ETIMEDOUT), after all had come,
+ * either all ranks apply the value or none does.
+ * -EINVAL: the ranks have called it for different states or roots.
+ * -ENOENT: the parameter is in no group.
+ * Errors of frag_set.
  */
 FRAG_API int frag_scatter(struct frag *f, int param, const char *key, int root,
 			  const void *value, uint64_t bytes, unsigned timeout_ms);
 
-/* Begins to fetch a whole state into out, the library's until it has come, and returns a
- * number; training goes on.  Where all pieces and out are devices' memory, and the devices are
- * connected, their ranks send them at one boundary to come, as they are there; else, and when
- * that fails, frag_fetched reads them.  -EBUSY: FRAG_FETCHES_MAX are under way; as frag_get.
+/* Begins to fetch a whole state into out, which is the library's until frag_fetched has
+ * returned 0 or an error other than -EAGAIN; training goes on.  Where all pieces and out are in
+ * device memory and the devices are connected, the owners send their pieces as they are at one
+ * later boundary.  Otherwise, or when that fails, frag_fetched reads them.
+ * Returns a number for frag_fetched.
+ * -EBUSY: FRAG_FETCHES_MAX fetches are under way.
+ * Errors of frag_get.
  */
 enum { FRAG_FETCHES_MAX = 16 };
 FRAG_API int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t bytes);
-/* -EAGAIN: its boundary is yet to come; 0: there it is, and the number is free; -ENOENT: no
- * such number; as frag_get.
+/* Returns 0 when the bytes are in out; number is then free.
+ * -EAGAIN: their boundary is yet to come.
+ * -ENOENT: no such number.
+ * Errors of frag_get.
  */
 FRAG_API int frag_fetched(struct frag *f, int number);
 
-/* "HOST:PORT" to mount; NULL until it is known.  The library's. */
+/* "HOST:PORT", the source to mount; NULL until it is known.  The text is the library's. */
 FRAG_API const char *frag_address(const struct frag *f);
 
 #ifdef __cplusplus

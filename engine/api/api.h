@@ -2,8 +2,8 @@
 #ifndef ENGINE_API_API_H
 #define ENGINE_API_API_H
 
-/* What the files behind frag.h share: frag-open, frag-describe, frag-step, frag-access, linkage
- * ...
+/* What the files behind frag.h share: frag-open.c, frag-describe.c, frag-step.c, frag-access.c,
+ * hp-lp.c ...  All functions are for the trainer's thread.
  */
 
 #include "engine/device/device.h"
@@ -12,77 +12,92 @@
 struct frag {
 	struct engine *engine;
 	bool ready; /* frag_ready was called */
-	bool only;  /* the process's one frag_open */
+	bool only;  /* made by frag_open: one at a time in a process; tests open several */
 	struct frag_arena arena;
-	struct frag_sweep *sweep;     /* NULL: none */
-	struct frag_fetches *fetches; /* NULL: none was ever */
-	struct frag_sweep *next; /* frag_sweep_then's, of which slices may be in; NULL: none */
+	struct frag_sweep *sweep;     /* the open sweep, or NULL */
+	struct frag_fetches *fetches; /* NULL before the first frag_fetch */
+	struct frag_sweep *next;      /* announced by frag_sweep_then, read ahead; or NULL */
 };
 
-/* The rank's engine, or NULL: f is NULL, or we are a forked child. */
+/* The rank's engine; NULL when f is NULL, or in a forked child, where the control page, which
+ * is wiped on fork, has no cookie.
+ */
 static inline struct engine *api_engine(const struct frag *f)
 {
 	return f && f->engine->registry.control->cookie[0] ? f->engine : NULL;
 }
 
-/* A struct that begins with its size, from a caller who may know more or fewer fields.
- * -EINVAL: too few for any version.
+/* Copies a struct that begins with its size, from a caller compiled with more or fewer fields;
+ * fields that the caller does not have become 0.
+ * -EINVAL: the size is too small for any version.
  */
 int api_copy_versioned(void *to, const void *from, size_t known);
 
-/* Trainer's thread. */
+/* Whether this is between frag_grads_valid and frag_grads_gone. */
 static inline bool api_grads_are_valid(const struct engine *e)
 {
 	return atomic_load_explicit(&e->registry.control->grads, memory_order_relaxed) & 1;
 }
 
-/* A rank over given ports.  Tests: no thread (loop_turn by hand), seed the address of rank 0.
+/* Opens a rank over the given ports: frag_open's work, and the tests' door, which call it
+ * without a thread (they call loop_turn by hand) and with rank 0's address as seed.
  */
 int api_open_over(struct frag **f, const struct launch *launch,
 		  const struct transport_ops *messages, const struct transport_ops *memory,
 		  const char *seed, bool thread);
 
-/* frag_devices over a given port. */
+/* Does frag_devices over the given port. */
 int api_devices_over(struct frag *f, const struct frag_devices *devices,
 		     const struct device_ops *ops);
 
-/* Group, sub-group and position of a parameter that has a fragment on this rank.  -ENOENT,
- * -EINVAL.
+/* Fills group, sub-group and position of a parameter's fragment on this rank.
+ * -ENOENT: this rank has no fragment of it.
+ * -EINVAL: no such parameter.
  */
 int api_locate(const struct engine *e, int param, struct layout_fragment *fragment,
 	       uint32_t *group);
 
-/* Whether a partition state can be registered so.  -EINVAL; -ENOENT: no such group or
- * sub-group.
+/* 0 when a partition state with this key and dtype can be registered.
+ * -EINVAL: key or dtype is wrong.
+ * -ENOENT: no such group or sub-group.
  */
 int api_check_state(const struct frag *f, int group, uint32_t sub, const char *key,
 		    enum frag_dtype dtype);
 
-/* No sweep comes next. */
+/* Drops the sweep that frag_sweep_then has announced, if there is one. */
 void api_sweep_forget(struct frag *f);
-/* What is in ahead gives way to a put, which needs a buffer and cannot be done twice. */
+/* Frees buffers for a put, which needs one and, having failed midway, cannot be repeated: drops
+ * the announced sweep unless a sweep is open, and, when all buffers are lent, parameters that
+ * were read ahead.
+ */
 void api_make_room(struct frag *f);
 
-/* The job's number of this rank's parameter.  -EAGAIN: not all ranks have come yet; -EINVAL. */
+/* Fills the job-wide address of this rank's parameter.
+ * -EAGAIN: not all ranks have joined yet.
+ * -EINVAL: no such parameter or key.
+ */
 int api_address_of(struct frag *f, int param, const char *key, struct engine_address *a);
-/* The same, when all have: -ETIMEDOUT, and a line of `who` says which have not.  *timeout_ms
- * becomes what is left of it.
+/* Does the same once all ranks have joined, and waits for that; *timeout_ms becomes the time
+ * that is left.
+ * -ETIMEDOUT: they have not; a line of the log that begins with `who` names those missing.
  */
 int api_address_in_time(struct frag *f, int param, const char *key, const char *who,
 			unsigned *timeout_ms, struct engine_address *a);
 
-/* Trainer's thread: all of a state to memory of the host or of a device, by reading. */
+/* Reads all of a state into memory of the host or of a device, without rounds. */
 int api_read_to(struct engine *e, const struct engine_address *a, void *out, uint64_t size);
 
-/* Trainer's thread, which has met the others at a barrier: its counts are theirs. */
+/* Sets this rank's counts of steps and boundaries to those of the ranks it has met at a
+ * barrier.
+ */
 void api_count_on(struct engine *e, const struct wire_barrier *at);
 
-/* One transaction of n > 0 writes, done and owner filled in here; when all holders have it,
- * this rank applies its part.
+/* Runs n > 0 writes as one transaction and returns when all ranks have agreed on the boundary
+ * at which they, this one too, apply it.  Fills in the writes' done and owner.
  */
 int api_write(struct frag *f, struct engine_write *writes, size_t n);
-/* The same of one whose bytes holders[world] have aside already, under that transaction;
- * holders is taken over.
+/* Does the same with one write whose bytes the ranks in holders[world] have staged already,
+ * under this transaction id.  Takes holders.
  */
 int api_write_staged(struct frag *f, struct engine_write *write, const uint64_t transaction[2],
 		     uint32_t *holders);
