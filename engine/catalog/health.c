@@ -3,8 +3,11 @@
 
 #include "engine/catalog/health.h"
 
+#include "engine/base/vec.h"
+
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,62 +20,97 @@ static const char *const state_names[] = {
 	[ENGINE_RANK_LEFT] = "left",
 };
 
-static const char header[] =
-	"rank state step generation boundary boundary_ms phase way bytes swap_bytes "
-	"device_bytes swap_errors swap_damaged fabric since_ms pid "
-	"host address why\n";
+/* The columns, in their order, and the field of struct engine_rank that each shows. */
+static const struct column {
+	const char *name;
+	enum { RANK, STATE, NUMBER, FLAG, CONSTANT, TEXT, LINE } kind;
+	size_t offset, size;
+} columns[] = {
+#define COLUMN(name, kind, field)                                                              \
+	{                                                                                      \
+		name, kind, offsetof(struct engine_rank, field),                               \
+			sizeof(((struct engine_rank *)NULL)->field)                            \
+	}
+	{ "rank", RANK, 0, 0 },
+	COLUMN("state", STATE, state),
+	COLUMN("step", NUMBER, step),
+	COLUMN("generation", NUMBER, generation),
+	COLUMN("boundary", NUMBER, boundary),
+	COLUMN("boundary_ms", NUMBER, boundary_ms),
+	COLUMN("phase", CONSTANT, phase),
+	COLUMN("way", CONSTANT, way),
+	COLUMN("bytes", NUMBER, bytes_host),
+	COLUMN("swap_bytes", NUMBER, bytes_swap),
+	COLUMN("device_bytes", NUMBER, bytes_device),
+	COLUMN("swap_errors", NUMBER, swap_errors),
+	COLUMN("swap_damaged", NUMBER, swap_damaged),
+	COLUMN("fabric", FLAG, fabric),
+	COLUMN("since_ms", NUMBER, since_ms),
+	COLUMN("pid", NUMBER, pid),
+	COLUMN("host", TEXT, host),
+	COLUMN("address", TEXT, address),
+	COLUMN("why", LINE, why),
+#undef COLUMN
+};
 
 /* ---- writing ---- */
 
-static void put_word(FILE *out, const char *word, char after)
+/* A word has no spaces; the rest of a line may. */
+static void put_text(FILE *out, const char *text, bool line)
 {
-	if (!word || !*word)
-		word = "-";
-	for (; *word; word++)
-		fputc((unsigned char)*word > ' ' || after == '\n' ? *word : '_', out);
-	fputc(after, out);
+	if (!text || !*text)
+		text = "-";
+	for (; *text; text++) {
+		bool space =
+			line ? *text == '\n' || *text == '\r' : (unsigned char)*text <= ' ';
+
+		fputc(!space ? *text : line ? ' ' : '_', out);
+	}
 }
 
-static void put_why(FILE *out, const char *why)
+static void put(FILE *out, const struct column *c, uint32_t rank, const struct engine_rank *r)
 {
-	char line[sizeof(((struct engine_rank *)NULL)->why)];
-	char *end;
+	const void *field = (const char *)r + c->offset;
 
-	snprintf(line, sizeof(line), "%s", why);
-	while ((end = strpbrk(line, "\n\r")))
-		*end = ' ';
-	put_word(out, line, '\n');
-}
-
-static void put_rank(FILE *out, uint32_t rank, const struct engine_rank *r)
-{
-	fprintf(out, "%" PRIu32 " ", rank);
-	put_word(out, state_names[r->state], ' ');
-	fprintf(out, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " ", r->step, r->generation,
-		r->boundary, r->boundary_ms);
-	put_word(out, r->phase, ' ');
-	put_word(out, r->way, ' ');
-	fprintf(out, "%" PRIu64 " %" PRIu64 " %" PRIu64 " ", r->bytes_host, r->bytes_swap,
-		r->bytes_device);
-	fprintf(out, "%" PRIu64 " %" PRIu64 " %s ", r->swap_errors, r->swap_damaged,
-		r->fabric ? "yes" : "no");
-	fprintf(out, "%" PRIu64 " %" PRId64 " ", r->since_ms, r->pid);
-	put_word(out, r->host, ' ');
-	put_word(out, r->address, ' ');
-	put_why(out, r->why);
+	switch (c->kind) {
+	case RANK:
+		fprintf(out, "%" PRIu32, rank);
+		break;
+	case STATE:
+		put_text(out, state_names[r->state], false);
+		break;
+	case NUMBER:
+		fprintf(out, "%" PRIu64, *(const uint64_t *)field);
+		break;
+	case FLAG:
+		fputs(*(const bool *)field ? "yes" : "no", out);
+		break;
+	case CONSTANT:
+		put_text(out, *(const char *const *)field, false);
+		break;
+	case TEXT:
+	case LINE:
+		put_text(out, field, c->kind == LINE);
+		break;
+	}
 }
 
 char *health_text(const struct engine_rank *ranks, uint32_t nranks)
 {
+	const size_t last = ARRAY_SIZE(columns) - 1;
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 
 	if (!out)
 		return NULL;
-	fputs(header, out);
+	for (size_t i = 0; i <= last; i++)
+		fprintf(out, "%s%c", columns[i].name, i < last ? ' ' : '\n');
 	for (uint32_t rank = 0; rank < nranks; rank++)
-		put_rank(out, rank, &ranks[rank]);
+		for (size_t i = 0; i <= last; i++) {
+			put(out, &columns[i], rank, &ranks[rank]);
+			fputc(i < last ? ' ' : '\n', out);
+		}
 	if (fclose(out)) {
 		free(text);
 		return NULL;
@@ -82,7 +120,16 @@ char *health_text(const struct engine_rank *ranks, uint32_t nranks)
 
 /* ---- reading ---- */
 
-static const char *known(const char *word)
+static const struct column *find_column(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+		if (!strcmp(columns[i].name, name))
+			return &columns[i];
+	return NULL;
+}
+
+/* The constant that is this word. */
+static const char *constant(const char *word)
 {
 	static const char *const words[] = { "host", "zmq",    "loop",   "ready", "stable",
 					     "step", "frozen", "closed", "lost" };
@@ -103,60 +150,33 @@ static enum engine_rank_state state_of(const char *word)
 	return ENGINE_RANK_UNKNOWN;
 }
 
-static void take_text(char *to, size_t size, const char *word)
+static void take(struct engine_rank *r, const struct column *c, const char *word)
 {
-	snprintf(to, size, "%s", strcmp(word, "-") ? word : "");
-}
+	void *field = (char *)r + c->offset;
 
-static void take_number(struct engine_rank *r, const char *column, const char *word)
-{
-	uint64_t n = strtoull(word, NULL, 10);
-
-	if (!strcmp(column, "step"))
-		r->step = n;
-	else if (!strcmp(column, "generation"))
-		r->generation = n;
-	else if (!strcmp(column, "boundary"))
-		r->boundary = n;
-	else if (!strcmp(column, "boundary_ms"))
-		r->boundary_ms = n;
-	else if (!strcmp(column, "bytes"))
-		r->bytes_host = n;
-	else if (!strcmp(column, "swap_bytes"))
-		r->bytes_swap = n;
-	else if (!strcmp(column, "device_bytes"))
-		r->bytes_device = n;
-	else if (!strcmp(column, "swap_errors"))
-		r->swap_errors = n;
-	else if (!strcmp(column, "swap_damaged"))
-		r->swap_damaged = n;
-	else if (!strcmp(column, "since_ms"))
-		r->since_ms = n;
-	else if (!strcmp(column, "pid"))
-		r->pid = strtoll(word, NULL, 10);
-}
-
-static void take_word(struct engine_rank *r, const char *column, const char *word)
-{
-	if (!strcmp(column, "state"))
+	switch (c->kind) {
+	case RANK: /* the row's number says it */
+		break;
+	case STATE:
 		r->state = state_of(word);
-	else if (!strcmp(column, "phase"))
-		r->phase = known(word);
-	else if (!strcmp(column, "way"))
-		r->way = known(word);
-	else if (!strcmp(column, "fabric"))
-		r->fabric = !strcmp(word, "yes");
-	else if (!strcmp(column, "host"))
-		take_text(r->host, sizeof(r->host), word);
-	else if (!strcmp(column, "address"))
-		take_text(r->address, sizeof(r->address), word);
-	else if (!strcmp(column, "why"))
-		take_text(r->why, sizeof(r->why), word);
-	else
-		take_number(r, column, word);
+		break;
+	case NUMBER:
+		*(uint64_t *)field = strtoull(word, NULL, 10);
+		break;
+	case FLAG:
+		*(bool *)field = !strcmp(word, "yes");
+		break;
+	case CONSTANT:
+		*(const char **)field = constant(word);
+		break;
+	case TEXT:
+	case LINE:
+		snprintf(field, c->size, "%s", strcmp(word, "-") ? word : "");
+		break;
+	}
 }
 
-/* Cuts line into words; the last of max has the rest. */
+/* Cuts line into at most max words, the last of which has the rest.  Returns how many. */
 static int cut(char *line, char **words, int max)
 {
 	int n = 0;
@@ -172,62 +192,52 @@ static int cut(char *line, char **words, int max)
 	return n;
 }
 
-static int parse_row(char *line, char **columns, int ncolumns, struct engine_rank *r)
+/* A later version's columns that we do not know are skipped. */
+static int parse_row(char *line, const struct column *const *named, int n, struct vec *ranks)
 {
 	char *words[HEALTH_COLUMNS_MAX];
-	int n = cut(line, words, ncolumns);
+	struct engine_rank *r;
 
-	if (n < ncolumns)
+	if (cut(line, words, n) < n)
 		return -EINVAL;
+	r = vec_add(ranks, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
 	*r = (struct engine_rank){ .phase = "-", .way = "-" };
 	for (int i = 0; i < n; i++)
-		take_word(r, columns[i], words[i]);
+		if (named[i])
+			take(r, named[i], words[i]);
 	return 0;
 }
 
-static int append(struct engine_rank **ranks, uint32_t *n, const struct engine_rank *r)
+static int parse(char *text, struct vec *ranks)
 {
-	struct engine_rank *grown = realloc(*ranks, (*n + 1) * sizeof(*grown));
-
-	if (!grown)
-		return -ENOMEM;
-	grown[(*n)++] = *r;
-	*ranks = grown;
-	return 0;
-}
-
-static int parse(char *text, struct engine_rank **ranks, uint32_t *n)
-{
-	char *columns[HEALTH_COLUMNS_MAX];
+	const struct column *named[HEALTH_COLUMNS_MAX];
+	char *names[HEALTH_COLUMNS_MAX];
 	char *save, *line = strtok_r(text, "\n", &save);
-	struct engine_rank r;
-	int ncolumns, e;
+	int n, e = 0;
 
 	if (!line || strncmp(line, "rank ", 5))
 		return -EINVAL;
-	ncolumns = cut(line, columns, HEALTH_COLUMNS_MAX);
-	while ((line = strtok_r(NULL, "\n", &save))) {
-		e = parse_row(line, columns, ncolumns, &r);
-		if (!e)
-			e = append(ranks, n, &r);
-		if (e)
-			return e;
-	}
-	return 0;
+	n = cut(line, names, HEALTH_COLUMNS_MAX);
+	for (int i = 0; i < n; i++)
+		named[i] = find_column(names[i]);
+	while (!e && (line = strtok_r(NULL, "\n", &save)))
+		e = parse_row(line, named, n, ranks);
+	return e;
 }
 
 int health_parse(const char *text, struct engine_rank **ranks, uint32_t *nranks)
 {
 	char *copy CLEANUP(free) = strdup(text);
-	struct engine_rank *list = NULL;
-	uint32_t n = 0;
-	int e = copy ? parse(copy, &list, &n) : -ENOMEM;
+	struct vec list = { 0 };
+	int e = copy ? parse(copy, &list) : -ENOMEM;
 
 	if (e) {
-		free(list);
+		free(list.items);
 		return e;
 	}
-	*ranks = list;
-	*nranks = n;
+	*ranks = list.items;
+	*nranks = list.count;
 	return 0;
 }

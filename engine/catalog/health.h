@@ -4,20 +4,22 @@
 
 /* The text of .frag/health: one line a rank, below a line that names the columns.
  *
- *   rank state step generation boundary boundary_ms phase  way  bytes   since_ms pid  host  address   why
- *   0    alive 17   17         35       12          stable host 1048576 5120     4242 node0 tcp://... -
+ *   rank state step generation boundary boundary_ms phase  way  bytes   ... host  address   why
+ *   0    alive 17   17         35       12          stable host 1048576 ... node0 tcp://... -
  *
- * Words are separated by spaces, "-" is an empty one; why is the rest of the line.  Readers go
- * by the names of the columns: later versions add some.  Arithmetic only.  Any thread.
+ * Words are separated by spaces; "-" is an empty one; `why` is the rest of the line.  A reader
+ * finds columns by their names, because later versions add some.  The table in health.c has
+ * them all, for writing and for reading.  Arithmetic only.  Any thread.
  */
 
 #include "engine/engine.h"
 
-/* The caller's to free; NULL: no memory. */
+/* Returns the text, the caller's to free; NULL: no memory. */
 char *health_text(const struct engine_rank *ranks, uint32_t nranks);
 
-/* The reverse.  *ranks is the caller's to free; way and phase point to constants.
- * -EINVAL: not such a text; -ENOMEM.
+/* Parses such a text.  *ranks is the caller's to free; way and phase point to constants.
+ * -EINVAL: it is none.
+ * -ENOMEM.
  */
 int health_parse(const char *text, struct engine_rank **ranks, uint32_t *nranks);
 
