@@ -16,7 +16,9 @@ static void reply(fuse_req_t req, const char *text, size_t size, int error)
 		fuse_reply_buf(req, text, size);
 }
 
-/* Bytes; -EAGAIN: there are none, but there may be.  The last line is told before the end is.
+/* Copies lines to text and returns their bytes; 0: the job has ended, and its last line was
+ * read.
+ * -EAGAIN: there are none now.
  */
 static ssize_t take(struct handle *h, char *text, size_t size)
 {

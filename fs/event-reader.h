@@ -2,12 +2,16 @@
 #ifndef FS_EVENT_READER_H
 #define FS_EVENT_READER_H
 
-/* Reading /events: what there is, or, when there is nothing, a wait that a signal ends, and the
- * end of the job, or of the mount, by the end of the file.
+/* Reads of /events, a file of lines.  A read gives the lines that have come; when there are
+ * none it waits for the next one, and a signal interrupts it.  The end of the job, or of the
+ * mount, is the end of the file.
  */
 
 #include "fs/handle.h"
 
+/* Replies, now or when a line has come.  flags are open(2)'s: O_NONBLOCK, -EAGAIN in place of a
+ * wait.
+ */
 void event_reader_read(struct handle *h, fuse_req_t req, size_t size, int flags);
 
 #endif

@@ -2,19 +2,19 @@
 #ifndef FS_FREEZE_H
 #define FS_FREEZE_H
 
-/* What is written to .frag/freeze, a line at a time; write(2) returns when it is so.
+/* Writes to .frag/freeze, a line each; write(2) returns when the line is carried out.
  *
- *	SECONDS		the job is frozen, for so long at most
- *	SECONDS held	and until the file is closed
- *	0		it is thawed, whoever froze it; where the file holds a freeze, that one: ETIMEDOUT,
- *			if it was over before
+ *	SECONDS		freezes the job for at most so long
+ *	SECONDS held	freezes it, and thaws it when the file is closed
+ *	0		ends the freeze that this open file holds; if it holds none, any freeze.
+ *			ETIMEDOUT: the file's freeze was over before
  */
 
 #include "fs/handle.h"
 
-/* Replies, now or when the engine has done it. */
+/* Replies to a write, now or when the engine has carried it out. */
 void freeze_write(struct handle *h, fuse_req_t req, const char *text, size_t size);
-/* Thaws what the file holds. */
+/* Ends the freeze that the file holds, if it holds one. */
 void freeze_close(struct handle *h);
 
 #endif

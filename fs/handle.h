@@ -2,8 +2,9 @@
 #ifndef FS_HANDLE_H
 #define FS_HANDLE_H
 
-/* What fi->fh points to, and what a mount is. */
+/* struct fs, a mount, and struct handle, an open file (libfuse's fi->fh). */
 
+#include "engine/base/queue.h"
 #include "fs/hypers.h"
 #include "fs/npy.h"
 #include "fs/deferred.h"
@@ -23,38 +24,40 @@ struct fs {
 	struct polls polls;
 	struct staging_pool pool;
 	bool writable;
-	_Atomic bool told_local;  /* that one rank's states are not writable */
-	unsigned max_read;        /* of one request; 0: the kernel's */
-	pthread_mutex_t lock;     /* of handles */
-	struct handle *handles;   /* all that the kernel has open */
-	void (*ready)(void *arg); /* called once, when the kernel has said hello */
+	_Atomic bool told_local; /* the log has said why one rank's states are not writable */
+	unsigned max_read;       /* bytes of one request; 0: the kernel's maximum */
+	pthread_mutex_t lock;    /* of handles */
+	LIST_HEAD(, handle) handles; /* files that the kernel has open */
+	void (*ready)(void *arg);    /* called once, when the kernel has sent INIT */
 	void *ready_arg;
 };
 
-struct write_buffer; /* write-buffer.h: what was written through one open file */
+struct write_buffer; /* fs/write-buffer.h */
 
 struct handle {
 	struct fs *fs;
-	struct handle *next, **link; /* of fs->handles, under its lock; link NULL: not in it */
+	LIST_ENTRY(handle) entry; /* in fs->handles while listed; under its lock */
+	bool listed;
 	struct node node;
-	struct engine_file *file;          /* states; NULL: text has all */
-	uint64_t bytes;                    /* of the engine's file */
-	char *text;                        /* texts, hypers; .npy: the header; else NULL */
-	uint64_t length;                   /* of text */
-	_Atomic unsigned refs;             /* RELEASE's, and one of each request */
+	struct engine_file *file; /* of a state; NULL: text is the whole content */
+	uint64_t bytes;           /* of the engine's file */
+	char *text;               /* content of texts and hypers, header of .npy; else NULL */
+	uint64_t length;          /* of text */
+	_Atomic unsigned refs;    /* one until RELEASE, and one for each request under way */
 	struct write_buffer *write_buffer; /* NULL: opened for reading */
-	_Atomic pid_t opener;   /* thread in open(2); -1: that has returned, a write came */
+	_Atomic pid_t opener;   /* thread in open(2); -1: that open(2) has returned */
 	_Atomic bool truncated; /* by O_TRUNC; the write buffer takes it from here */
 	pthread_mutex_t lock;   /* of newer */
-	struct handle *newer;   /* read in its stead, since a commit; else NULL */
-	_Atomic bool behind;    /* a commit was made: the next read opens newer anew */
-	struct engine_events *events; /* NODE_EVENTS, else NULL */
-	_Atomic uint64_t held;        /* the freeze that ends with it; 0: none */
-	struct poll poll;             /* where poll_can(node) */
+	struct handle *newer;   /* since a commit: the handle that is read in place of this */
+	_Atomic bool behind;    /* after a commit: the next read opens `newer` anew */
+	struct engine_events *events; /* of /events; else NULL */
+	_Atomic uint64_t held;        /* freeze that ends when this is closed; 0: none */
+	struct poll poll;             /* used where poll_can(node) */
 };
 
-/* The reply lets the reader go on: its close, and the release after it, may come before the
- * call that made the reply has returned.  state_close gives the reference back.
+/* Takes a reference for a request under way: its reply lets the reader go on, whose close(2),
+ * and the RELEASE after it, may come before the function that replied has returned.
+ * state_close gives it back.
  */
 static inline void handle_ref(struct handle *h)
 {

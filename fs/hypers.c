@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct hyper_read {
-	struct hyper_read *next;
+	LIST_ENTRY(hyper_read) entry;
 	struct hypers *all;
 	struct engine_address address;
 	struct engine_file *file;
@@ -25,22 +25,15 @@ void hypers_init(struct hypers *all, struct deferred *deferred)
 	pthread_cond_init(&all->changed, NULL);
 }
 
-static void free_read(struct hyper_read *r)
+/* Called with the lock, when r is over. */
+static void take_out(struct hyper_read *r)
 {
+	LIST_REMOVE(r, entry);
 	engine_file_close(r->file);
 	free(r);
 }
 
-static void take_out(struct hypers *all, struct hyper_read *r)
-{
-	struct hyper_read **at = &all->reads;
-
-	while (*at != r)
-		at = &(*at)->next;
-	*at = r->next;
-}
-
-/* What it is cancelled with must live until then. */
+/* The engine's done.  Waits while hypers_fini cancels r: once r is over it may be freed. */
 static void came(struct engine_read *read, const void *data, int64_t result)
 {
 	struct hyper_read *r = read->owner;
@@ -63,14 +56,17 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 
 static struct hyper_read *find(struct hypers *all, const struct engine_address *a)
 {
-	struct hyper_read *r = all->reads;
+	struct hyper_read *r;
 
-	while (r && (r->address.group != a->group || strcmp(r->address.key, a->key)))
-		r = r->next;
+	LIST_FOREACH(r, &all->reads, entry)
+	if (r->address.group == a->group && !strcmp(r->address.key, a->key))
+		break;
 	return r;
 }
 
-/* With the lock, which is let go meanwhile. */
+/* Starts a read.  Called with the lock, which is let go in engine_read: that may call came().
+ * 
+ */
 static int begin(struct hypers *all, const struct engine_address *address)
 {
 	struct engine *e = all->deferred->engine;
@@ -90,32 +86,28 @@ static int begin(struct hypers *all, const struct engine_address *address)
 					.nowait = true,
 					.done = came,
 					.owner = r };
-	r->next = all->reads;
-	all->reads = r;
+	LIST_INSERT_HEAD(&all->reads, r, entry);
 	pthread_mutex_unlock(&all->lock);
 	engine_read(e, &r->read);
 	pthread_mutex_lock(&all->lock);
 	return 0;
 }
 
-/* One that nobody took says what was before. */
+/* Drops a value that was read before `since` and that no handler has taken. */
 static void drop_old(struct hypers *all, const struct engine_address *address, uint64_t since)
 {
 	struct hyper_read *r = find(all, address);
 
-	if (!r || !r->over || r->began_ns >= since)
-		return;
-	take_out(all, r);
-	free_read(r);
+	if (r && r->over && r->began_ns < since)
+		take_out(r);
 }
 
-static int take(struct hypers *all, struct hyper_read *r, double *value)
+static int take(struct hyper_read *r, double *value)
 {
 	int64_t result = r->result;
 
 	*value = r->value;
-	take_out(all, r);
-	free_read(r);
+	take_out(r);
 	if (result < 0)
 		return (int)result;
 	return result == sizeof(*value) ? 0 : -EIO;
@@ -135,7 +127,7 @@ int hypers_get(struct hypers *all, const struct engine_address *address, double 
 		rc = begin(all, address);
 	r = rc ? NULL : find(all, address);
 	if (!rc)
-		rc = r && r->over ? take(all, r, value) : -EAGAIN;
+		rc = r && r->over ? take(r, value) : -EAGAIN;
 	pthread_mutex_unlock(&all->lock);
 	return rc;
 }
@@ -164,13 +156,12 @@ static void cancel(struct hypers *all, struct hyper_read *r)
 void hypers_fini(struct hypers *all)
 {
 	pthread_mutex_lock(&all->lock);
-	while (all->reads) {
-		struct hyper_read *r = all->reads;
+	while (!LIST_EMPTY(&all->reads)) {
+		struct hyper_read *r = LIST_FIRST(&all->reads);
 
 		if (!r->over)
 			cancel(all, r);
-		take_out(all, r);
-		free_read(r);
+		take_out(r);
 	}
 	pthread_mutex_unlock(&all->lock);
 	pthread_cond_destroy(&all->changed);

@@ -2,8 +2,8 @@
 #ifndef FS_HYPERS_H
 #define FS_HYPERS_H
 
-/* Values of hyper-parameters that handlers need, and for which none of them waits: each try of
- * a deferred_run asks, and the one after the value has come takes it.
+/* Values of hyper-parameters for handlers, none of which waits for one: a handler run by
+ * deferred_run asks for the value and returns -EAGAIN, and the try after its arrival takes it.
  */
 
 #include "fs/deferred.h"
@@ -11,21 +11,24 @@
 struct hyper_read;
 
 struct hypers {
-	struct deferred *deferred; /* of those who ask */
+	struct deferred *deferred; /* woken when a value has come */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct hyper_read *reads; /* at most one of each hyper-parameter */
-	struct hyper_read *cancelling;
+	LIST_HEAD(, hyper_read) reads; /* at most one of each hyper-parameter */
+	struct hyper_read *cancelling; /* by hypers_fini, without the lock; not to be freed */
 	bool stop;
 };
 
 void hypers_init(struct hypers *all, struct deferred *deferred);
-/* Nobody is told any more that one has come: deferred_fini may follow, then hypers_fini. */
+/* Wakes `deferred` no more: to be called before deferred_fini, which goes before hypers_fini.
+ * 
+ */
 void hypers_stop(struct hypers *all);
 void hypers_fini(struct hypers *all);
 
-/* The value since the handler's first try.  -EAGAIN: it is on its way; -errno of
- * engine_file_open, engine_read.
+/* Gives the value, read no earlier than the handler's first try.
+ * -EAGAIN: it is on its way.
+ * Errors of engine_file_open and engine_read.
  */
 int hypers_get(struct hypers *all, const struct engine_address *address, double *value);
 

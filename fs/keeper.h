@@ -2,28 +2,34 @@
 #ifndef FS_KEEPER_H
 #define FS_KEEPER_H
 
-/* Two processes of one mount: a server that may do almost nothing (fs/sandbox.h), and its
- * keeper, which mounts when the server asks, passes signals on to it, and unmounts when it has
- * gone, however it went.  When the keeper is killed the server goes, and the mount is dead
- * until it is unmounted by hand or another takes its place.
+/* Splits a mount into two processes: a server that may do almost nothing (fs/sandbox.h), and
+ * its keeper, which mounts when the server asks, passes signals on to it, and unmounts when the
+ * server has ended, however it ended.  When the keeper is killed the server ends too, and the
+ * mount point is dead until it is unmounted by hand or mounted again.
  */
 
 #include "engine/base/base.h"
 
 struct keeper {
-	/* The descriptor of /dev/fuse, which stays open here; or -errno with a line. */
+	/* Mounts.  Returns the descriptor of /dev/fuse, which stays open in the keeper; or
+	 * -errno with a line in why.
+	 */
 	int (*mount)(void *arg, char *why, size_t whysize);
-	void (*end)(void *arg,
-		    bool mounted); /* the server has gone: unmounts what was mounted */
+	/* Called when the server has ended: unmounts if `mounted`. */
+	void (*end)(void *arg, bool mounted);
 	void *arg;
 };
 
-/* Before there are threads.  Forks: returns in the server, with *fd for keeper_mount; the
- * keeper exits in here, with the server's status.  -errno: there is one process still.
+/* Forks; to be called before threads are started.  Returns in the server, with *fd for
+ * keeper_mount; the keeper stays in here and exits with the server's status.
+ * -errno: no process was made.
  */
 int keeper_split(const struct keeper *k, int *fd);
 
-/* In the server: its own descriptor of /dev/fuse, or -errno with the keeper's line. */
+/* Has the keeper mount; called in the server.  Returns the server's own descriptor of
+ * /dev/fuse, or
+ * -errno with the keeper's line in why.
+ */
 int keeper_mount(int fd, char *why, size_t whysize);
 
 #endif

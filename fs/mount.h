@@ -6,8 +6,9 @@
 
 #include "fs/options.h"
 
-/* Goes to the background unless o->foreground; returns the program's exit status: of the parent
- * when the mount is ready or one line has said why not, of the daemon when it is unmounted.
+/* Mounts, serves and unmounts.  Goes to the background unless o->foreground.  Returns the
+ * program's exit status: in the parent when the mount is ready or one line has said why it is
+ * not, in the daemon when it is unmounted.
  */
 int mount_run(const struct options *o);
 

@@ -21,7 +21,8 @@ enum { NAMES_FILE_MAX = 255 };
  */
 size_t names_escape(const char *name, char *out, size_t size);
 
-/* As names_escape, the first byte escaped whatever it is: for a name that a file of ours has.
+/* Does the same and escapes the first byte whatever it is: for a name that the mount has given
+ * to a file of its own.
  */
 size_t names_escape_first(const char *name, char *out, size_t size);
 
@@ -30,7 +31,7 @@ struct names {
 	uint32_t mask;      /* of slots, a power of two - 1 */
 	uint32_t *slots;    /* number + 1; 0: empty */
 	const char **files; /* [count], the source's own where it needs no change */
-	char *block;        /* of those that needed one */
+	char *block;        /* memory of the names that needed a change */
 };
 
 /* Gives the name and the coordinate ("" : none) of number; both must live as long as names. */
@@ -41,10 +42,10 @@ typedef void (*names_source)(void *arg, uint32_t number, const char **name,
 int names_init(struct names *n, uint32_t count, names_source source, void *arg);
 void names_fini(struct names *n);
 
-/* The number whose file name it is; -ENOENT. */
+/* Returns the number that has this file name; -ENOENT. */
 int64_t names_find(const struct names *n, const char *file);
 
-/* number < count. */
+/* Returns the file name of number, which is less than count. */
 const char *names_get(const struct names *n, uint32_t number);
 
 #endif

@@ -9,9 +9,9 @@
 
 enum { NPY_HEADER_MAX = 512 };
 
-/* Writes the header and returns its size, a multiple of 64.  bfloat16 and the 8-bit floats,
- * which NumPy has not, are unsigned integers of their size.  -EINVAL: no such dtype, or too
- * many dimensions.
+/* Writes the header and returns its size, a multiple of 64.  dtypes that NumPy does not have,
+ * bfloat16 and the 8-bit floats, are shown as unsigned integers of their size.
+ * -EINVAL: no such dtype, or too many dimensions.
  */
 int npy_header(enum frag_dtype dtype, const uint64_t *shape, uint32_t ndim,
 	       unsigned char out[NPY_HEADER_MAX]);

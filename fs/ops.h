@@ -2,7 +2,7 @@
 #ifndef FS_OPS_H
 #define FS_OPS_H
 
-/* FUSE's requests.  Userdata of the session is a struct fs. */
+/* The handlers of FUSE's requests.  The session's userdata is a struct fs. */
 
 #include "fs/handle.h"
 

@@ -2,8 +2,8 @@
 #ifndef FS_OPTIONS_H
 #define FS_OPTIONS_H
 
-/* The command line: fragfs SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS].  In OPTIONS a backslash
- * stands before a comma, or a backslash, that is of a value.
+/* The command line: fragfs SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS].  In OPTIONS a comma or a
+ * backslash that belongs to a value is written with a backslash before it.
  */
 
 #include "engine/base/base.h"
@@ -11,15 +11,15 @@
 #include <stdio.h>
 
 struct options {
-	const char *source; /* argv's, as all texts below */
+	const char *source; /* borrowed from argv */
 	const char *mountpoint;
 	bool help, version, foreground, debug;
 	bool writable;
-	bool local;     /* what one rank holds, too */
-	bool read_only; /* was asked for */
+	bool local;     /* states of one rank are writable too */
+	bool read_only; /* "ro" was given */
 	bool plain, readahead_off, coherent;
-	bool plain_words; /* "--" was there: no options follow */
-	uint64_t given;   /* a bit for each row of the table of options */
+	bool plain_words; /* "--" was given: what follows are no options */
+	uint64_t given;   /* one bit for each row of the table of options */
 	unsigned timeout_ms;
 	unsigned max_read;  /* bytes; 0: not given */
 	uint64_t stage_mem; /* bytes */
@@ -29,7 +29,7 @@ struct options {
 	char *format;  /* of a checkpoint */
 	char *overlay; /* of a checkpoint: a folder */
 	char *fsname;
-	char *passed; /* to libfuse: "allow_other,noatime"; "" : nothing */
+	char *passed; /* options for libfuse: "allow_other,noatime"; "": none */
 };
 
 enum { OPTIONS_TIMEOUT_MS = 10000 };
@@ -39,12 +39,12 @@ enum { OPTIONS_TIMEOUT_MS = 10000 };
 int options_parse(struct options *o, int argc, char **argv, char *why, size_t whysize);
 void options_fini(struct options *o);
 
-/* Those that were given and mean nothing for a job (live), or for a checkpoint:
- * "gather,timeout"; "": none.
+/* Writes the names of options that were given but mean nothing for a job (live), or for a
+ * checkpoint: "gather,timeout"; "": none.
  */
 void options_without_effect(const struct options *o, bool live, char *names, size_t size);
 
-/* What --help says, from the same table. */
+/* Prints what --help prints, from the table of options. */
 void options_help(FILE *out, const char *program);
 
 #endif

@@ -26,7 +26,6 @@ bool poll_can(struct node n)
 	return n.kind == NODE_EVENTS || (n.kind == NODE_TEXT && n.slot <= TEXT_GENERATION);
 }
 
-/* Of a text. */
 static uint64_t stamp(const struct engine_job *job, uint32_t text)
 {
 	if (text == TEXT_PHASE)
@@ -34,28 +33,22 @@ static uint64_t stamp(const struct engine_job *job, uint32_t text)
 	return text == TEXT_STEP ? job->step : job->generation;
 }
 
-/* ---- who waits; under the lock ---- */
+/* ---- the list of polls that wait; under the lock ---- */
 
 static void forget(struct poll *p)
 {
-	if (!p->link)
+	if (!p->ph)
 		return;
-	*p->link = p->next;
-	if (p->next)
-		p->next->link = p->link;
-	p->link = NULL;
+	LIST_REMOVE(p, entry);
 	fuse_pollhandle_destroy(p->ph);
+	p->ph = NULL;
 }
 
 static void list(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 {
 	forget(p);
 	p->ph = ph;
-	p->next = all->list;
-	p->link = &all->list;
-	if (p->next)
-		p->next->link = &p->next;
-	all->list = p;
+	LIST_INSERT_HEAD(&all->list, p, entry);
 }
 
 static bool is_news(const struct poll *p, const struct engine_job *job)
@@ -68,11 +61,11 @@ static bool is_news(const struct poll *p, const struct engine_job *job)
 static void tell_changed(struct polls *all)
 {
 	struct engine_job job;
-	struct poll *next;
+	struct poll *p, *next;
 
 	engine_job(all->engine, &job);
-	for (struct poll *p = all->list; p; p = next) {
-		next = p->next;
+	LIST_FOREACH_SAFE(p, &all->list, entry, next)
+	{
 		if (!is_news(p, &job))
 			continue;
 		fuse_lowlevel_notify_poll(p->ph);
@@ -88,7 +81,7 @@ static void came(struct engine_wait *wait, int result)
 	wait->seen = engine_changes(all->engine);
 	if (!all->stop)
 		tell_changed(all);
-	all->waiting = all->list && !all->stop && !result;
+	all->waiting = !LIST_EMPTY(&all->list) && !all->stop && !result;
 	if (all->waiting)
 		engine_wait(all->engine, wait);
 	else
@@ -100,8 +93,8 @@ void polls_stop(struct polls *all)
 {
 	pthread_mutex_lock(&all->lock);
 	all->stop = true;
-	while (all->list)
-		forget(all->list);
+	while (!LIST_EMPTY(&all->list))
+		forget(LIST_FIRST(&all->list));
 	if (all->waiting)
 		engine_wait_cancel(all->engine, &all->wait);
 	while (all->waiting)
@@ -135,8 +128,8 @@ unsigned poll_ask(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 	uint64_t seen;
 	bool ready, ended;
 
-	pthread_mutex_lock(
-		&all->lock); /* a change after this is one after the wait began, too */
+	pthread_mutex_lock(&all->lock);
+	/* Read before the job: a change between the two then ends the wait at once. */
 	seen = engine_changes(all->engine);
 	engine_job(all->engine, &job);
 	p->told = stamp(&job, p->text);
@@ -147,7 +140,7 @@ unsigned poll_ask(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 		fuse_pollhandle_destroy(ph);
 	else if (ph)
 		list(all, p, ph);
-	if (all->list && !all->waiting) {
+	if (!LIST_EMPTY(&all->list) && !all->waiting) {
 		all->waiting = true;
 		all->wait.seen = seen;
 		engine_wait(all->engine, &all->wait);

@@ -13,9 +13,9 @@
  *				  fuse_reply_...
  *				  request_put
  *
- * libfuse calls interrupt functions with the request locked, and the lock dies with the reply,
- * so neither a cancel, which may complete the request, nor a reply can be made inside one: a
- * thread of our own cancels.
+ * libfuse calls interrupt functions with the request locked, and a reply frees the lock.  So an
+ * interrupt function can neither reply nor cancel, which may complete the request: a thread of
+ * our own, the canceller, does it.
  */
 
 #define FUSE_USE_VERSION 314
@@ -30,15 +30,15 @@ struct request;
 
 struct requests {
 	struct engine *engine;
-	void (*release)(struct request *r); /* its handles: it has no more use for them */
+	void (*release)(struct request *r); /* gives back the request's references to handles */
 	pthread_t thread;                   /* the canceller */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;   /* for the canceller, and for who waits for it */
+	pthread_cond_t changed;   /* for the canceller, and for those that wait for it */
 	pthread_cond_t drained;   /* nothing is in flight */
 	struct request *inflight; /* under lock, as all below */
 	struct request *free;
-	struct request *cancelling; /* by the canceller, right now */
-	bool wanted;                /* some request wants to be cancelled */
+	struct request *cancelling; /* in engine_..._cancel right now */
+	bool wanted;                /* a request is to be cancelled */
 	bool stop;
 };
 
@@ -49,7 +49,7 @@ struct request {
 	struct requests *all;
 	fuse_req_t req;
 	struct handle *handle;
-	struct handle *through; /* whose engine file is read; a write: NULL */
+	struct handle *through; /* the handle whose engine file is read; NULL: a write */
 	union {
 		struct engine_read read;
 		struct engine_write write;
@@ -57,45 +57,50 @@ struct request {
 		struct engine_freeze freeze;
 	};
 	enum request_kind kind;
-	size_t size; /* of a wait: that the reader has room for; of a freeze: of its line */
-	bool held;   /* the freeze, by its open file */
+	size_t size; /* a wait: the reader's room in bytes; a freeze: bytes of its line */
+	bool held;   /* a freeze that ends when its file is closed */
 	size_t head; /* bytes of a .npy header that go before the engine's */
-	unsigned
-		refs; /* the handler's until request_submitted, done's; under lock, as all below */
+	/* One of the handler until request_submitted, one of done until request_put; under
+	 * lock, as all below.
+	 */
+	unsigned refs;
 	bool submitted;
 	bool interrupted;
-	bool cancelled; /* the canceller has had it */
-	bool finished;
+	bool cancelled; /* the canceller has cancelled it */
+	bool finished;  /* request_done was called */
 };
 
 /* Starts the canceller.  -errno of pthread_create. */
 int requests_init(struct requests *all, struct engine *engine,
 		  void (*release)(struct request *r));
 
-/* Cancels what is in flight and waits for it.  -ETIMEDOUT: something is still there, so that
- * neither engine nor session may be closed.
+/* Cancels the requests in flight and waits for their end.
+ * -ETIMEDOUT: some have not ended, so neither the engine nor the session may be closed.
  */
 int requests_drain(struct requests *all, unsigned seconds);
 void requests_fini(struct requests *all);
 
-/* The caller has a reference to handle for it, which release gives back.  NULL: no memory. */
+/* Makes a request.  The caller takes a reference to handle for it, which release gives back.
+ * NULL: no memory.
+ */
 struct request *request_get(struct requests *all, fuse_req_t req, struct handle *handle);
 
-/* False: the caller has been interrupted already.  Then, as when it is not given to the engine
- * for another reason, request_drop is next.
+/* Lets a signal cancel the request from here on.  False: the reader has been interrupted
+ * already.
  */
 bool request_arm(struct request *r);
+/* Frees a request that was not given to the engine. */
 void request_drop(struct request *r);
 
-/* After engine_read, engine_write or engine_wait. */
+/* To be called after engine_read, engine_write, engine_wait or engine_freeze. */
 void request_submitted(struct request *r);
 
-/* First thing in done. */
+/* The first call in done: no interrupt and no cancel from here on. */
 void request_done(struct request *r);
-/* Last thing in done, after the reply. */
+/* The last call in done, after the reply. */
 void request_put(struct request *r);
 
-/* errno for the caller of what the engine said. */
+/* Converts the engine's result to an errno for the reader. */
 int request_error(int64_t result);
 
 #endif

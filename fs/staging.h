@@ -2,10 +2,10 @@
 #ifndef FS_STAGING_H
 #define FS_STAGING_H
 
-/* Bytes written through one open file, held until they are committed.
+/* Bytes written through one open file, kept until they are committed.
  *
  *	file   |....####|########|........|..##....|	'#' written
- *	block	   0	     1	    2	     3		a block has memory once something is in it
+ *	block	   0	     1	    2	     3		memory from a block's first write on
  *
  * Blocks come from slabs of huge pages that all files of a mount share; the pool bounds them.
  * Free slabs are kept, because the first touch of memory takes longer than the copy, but the
@@ -25,16 +25,16 @@ struct staging_pool {
 	pthread_mutex_t lock;
 	uint64_t limit; /* bytes in blocks, over all files */
 	uint64_t used;
-	struct staging_slab *slabs; /* that have a free block */
+	struct staging_slab *slabs; /* those with a free block */
 };
 
 void staging_pool_init(struct staging_pool *p, uint64_t limit);
-/* Nothing may be staged any more. */
+/* To be called when no file has staged bytes. */
 void staging_pool_fini(struct staging_pool *p);
 
 struct staging_block;
 
-/* Not for several threads at once. */
+/* Bytes of one file.  One thread at a time. */
 struct staging {
 	struct staging_pool *pool;
 	uint64_t bytes;   /* of the file */
@@ -44,19 +44,19 @@ struct staging {
 };
 
 void staging_init(struct staging *s, struct staging_pool *pool, uint64_t bytes);
-/* Forgets all that was written: then it is as after staging_init. */
+/* Forgets all bytes; s is then as after staging_init. */
 void staging_fini(struct staging *s);
 
-/* offset + size <= s->bytes.  -ENOSPC: over the pool's limit, or no memory: nothing was written
- * of this call.
+/* Stages size bytes at offset; offset + size <= s->bytes.
+ * -ENOSPC: the pool's limit is reached, or there is no memory; none of the bytes are staged.
  */
 int staging_write(struct staging *s, uint64_t offset, const void *data, size_t size);
 
-/* Copies what was written in [offset, offset + size) over out. */
+/* Copies the staged bytes of [offset, offset + size) over out. */
 void staging_overlay(const struct staging *s, uint64_t offset, void *out, size_t size);
 
-/* What was written, sorted, adjoining memory as one; *extents is the caller's to free and
- * points into the blocks.  Returns their number; -ENOMEM.
+/* Lists the staged bytes as extents, sorted, neighbours joined where their memory adjoins.
+ * *extents is the caller's to free and points into the blocks.  Returns their number; -ENOMEM.
  */
 int64_t staging_extents(const struct staging *s, struct engine_extent **extents);
 

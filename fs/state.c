@@ -82,7 +82,7 @@ static int open_content(struct handle *h)
 	return h->node.kind == NODE_TEXT ? open_text(h) : open_file(h);
 }
 
-/* Why ranks/ cannot be written, once. */
+/* Logs once why ranks/ cannot be written. */
 static void tell_local(struct fs *fs, struct node n)
 {
 	char path[TREE_PATH_MAX];
@@ -130,28 +130,6 @@ static int check_access(struct fs *fs, struct node n, int flags)
 	return state_may_write(fs, n, &state);
 }
 
-static void list(struct fs *fs, struct handle *h)
-{
-	pthread_mutex_lock(&fs->lock);
-	h->next = fs->handles;
-	h->link = &fs->handles;
-	if (h->next)
-		h->next->link = &h->next;
-	fs->handles = h;
-	pthread_mutex_unlock(&fs->lock);
-}
-
-static void unlist(struct handle *h)
-{
-	if (!h->link)
-		return;
-	pthread_mutex_lock(&h->fs->lock);
-	*h->link = h->next;
-	if (h->next)
-		h->next->link = h->link;
-	pthread_mutex_unlock(&h->fs->lock);
-}
-
 static int open_handle(struct fs *fs, struct node n, int flags, struct handle **handle)
 {
 	struct handle *h;
@@ -185,7 +163,10 @@ int state_open(struct fs *fs, struct node n, int flags, pid_t opener, struct han
 	if (rc)
 		return rc;
 	(*handle)->opener = opener;
-	list(fs, *handle);
+	(*handle)->listed = true;
+	pthread_mutex_lock(&fs->lock);
+	LIST_INSERT_HEAD(&fs->handles, *handle, entry);
+	pthread_mutex_unlock(&fs->lock);
 	return 0;
 }
 
@@ -194,14 +175,17 @@ static bool is_same_node(struct node a, struct node b)
 	return tree_inode(a) == tree_inode(b);
 }
 
-/* Which file a thread's open(2) made is known by its number: the newest that it has opened.
- * Threads of a pid namespace that this one does not see all have the number 0: it may be any
- * that nothing was done with yet.
+/* Marks the file that thread `opener` has opened last.  Threads in a pid namespace that this
+ * process does not see all have the number 0: then all files that no call has used yet are
+ * marked.
  */
 void state_truncated(struct fs *fs, struct node n, pid_t opener)
 {
+	struct handle *h;
+
 	pthread_mutex_lock(&fs->lock);
-	for (struct handle *h = fs->handles; h; h = h->next) {
+	LIST_FOREACH(h, &fs->handles, entry)
+	{
 		if (!is_same_node(h->node, n) || atomic_load(&h->opener) != opener)
 			continue;
 		atomic_store(&h->truncated, true);
@@ -215,7 +199,11 @@ void state_close(struct handle *h)
 {
 	if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) > 1)
 		return;
-	unlist(h);
+	if (h->listed) {
+		pthread_mutex_lock(&h->fs->lock);
+		LIST_REMOVE(h, entry);
+		pthread_mutex_unlock(&h->fs->lock);
+	}
 	if (h->newer)
 		state_close(h->newer);
 	poll_close(&h->fs->polls, &h->poll);
@@ -238,8 +226,8 @@ void state_release(struct request *r)
 
 void state_close_all(struct fs *fs)
 {
-	while (fs->handles)
-		state_close(fs->handles);
+	while (!LIST_EMPTY(&fs->handles))
+		state_close(LIST_FIRST(&fs->handles));
 }
 
 int64_t state_text_size(struct fs *fs, struct node n)

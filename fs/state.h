@@ -6,31 +6,40 @@
 
 #include "fs/handle.h"
 
-/* flags are open(2)'s, opener the thread that calls it.  -ENOENT, -EACCES, -EROFS, -ENOMEM,
- * -EIO.
+/* Opens a file.  flags are open(2)'s, opener is the thread that calls it.
+ * -ENOENT. -EACCES. -EROFS. -ENOMEM. -EIO.
  */
 int state_open(struct fs *fs, struct node n, int flags, pid_t opener, struct handle **handle);
+/* Gives back one reference to h, and closes the file with the last one. */
 void state_close(struct handle *h);
-/* For requests_init. */
+/* Gives back the references that a request has: the callback of requests_init. */
 void state_release(struct request *r);
-/* At the end of a mount: what the kernel has not released.  No request may be under way. */
+/* Closes, at the end of a mount, the files that the kernel has not released.  No request may be
+ * under way.
+ */
 void state_close_all(struct fs *fs);
 
-/* The state of a file that may be written to.  -EROFS, -EACCES; as tree_state. */
+/* Fills *state when node n is a state's file that may be written.
+ * -EROFS: the mount is read-only.
+ * -EACCES: the file is.
+ * Errors of tree_state.
+ */
 int state_writable(struct fs *fs, struct node n, struct engine_state *state);
-/* The same of any file that takes a write; *state of a state's alone. */
+/* Does the same for any file that takes writes, and fills *state only for a state's file. */
 int state_may_write(struct fs *fs, struct node n, struct engine_state *state);
 
-/* The open(2) of that thread, which has not returned yet, has O_TRUNC; or the thread calls
- * truncate(2), which is then taken for the same if it has just opened the file and written
- * nothing.
+/* Notes that the file which thread `opener` is opening was truncated: the kernel sends O_TRUNC
+ * as a SETATTR without a file handle, before open(2) returns.  truncate(2) of a path looks
+ * alike, and is taken for the same if the thread has just opened the file and written nothing.
  */
 void state_truncated(struct fs *fs, struct node n, pid_t opener);
 
-/* Replies, now or when the engine has it; or -errno. */
+/* Replies to a read, now or when the engine has the bytes; or returns -errno, for the caller to
+ * reply.
+ */
 int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags);
 
-/* Length of what a text or hyper holds now; -errno. */
+/* Returns the length that the content of a text or hyper-parameter has now; -errno. */
 int64_t state_text_size(struct fs *fs, struct node n);
 
 #endif

@@ -2,20 +2,23 @@
 #ifndef FS_TEXT_H
 #define FS_TEXT_H
 
-/* The content of the small files: made whenever one is opened or its size asked for. */
+/* The content of the small text files, made when one is opened or its size is asked for. */
 
 #include "fs/tree.h"
 
-/* NODE_TEXT.  *text is the caller's to free; returns its length; -ENOMEM; of fragments: as
- * tree_state.
+/* Makes the content of a NODE_TEXT; *text is the caller's to free.  Returns its length.
+ * -ENOMEM.
+ * Errors of tree_state, for `fragments`.
  */
 int64_t text_build(struct tree *t, struct node n, char **text);
 
-/* Of TEXT_STEP, TEXT_PHASE, TEXT_GENERATION; its length. */
 enum { TEXT_JOB_MAX = 32 };
+/* Makes the content of TEXT_STEP, TEXT_PHASE or TEXT_GENERATION.  Returns its length. */
 size_t text_of_job(const struct engine_job *job, uint32_t id, char out[TEXT_JOB_MAX]);
 
-/* True: making the text costs more than a look at the catalog, listings leave its size out. */
+/* Whether making the text costs more than a look at the catalog: then listings leave out its
+ * size.
+ */
 bool text_is_costly(struct node n);
 
 #endif

@@ -2,44 +2,44 @@
 #ifndef FS_TREE_PARTS_H
 #define FS_TREE_PARTS_H
 
-/* What the files of tree share. */
+/* The inside of the tree, shared by tree.c, tree-list.c, tree-lookup.c and tree-part.c. */
 
 #include "fs/tree.h"
 
 enum { TREE_FIXED = 44, TREE_SUBS_MAX = 1 << 16 };
 
-/* Entries that a directory always has. */
+/* An entry that every directory of a kind has. */
 struct tree_fixed {
 	enum node_kind dir;
 	const char *name;
 	enum node_kind kind;
 	enum text_id text;
-	unsigned needs; /* TREE_...; 0: always there */
+	unsigned needs; /* TREE_... that the source must have; 0: none */
 };
 
 extern const struct tree_fixed tree_fixed[TREE_FIXED];
 
-/* Of that directory; NULL: it has none such. */
+/* Finds a fixed entry of a directory; NULL: it has none of that name. */
 const struct tree_fixed *tree_find_fixed(enum node_kind dir, const char *name);
 bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f);
-/* Whether it is in this directory now: 1, 0; -errno: its rank cannot be asked. */
+/* Whether the entry is in this directory now: 1 or 0; -errno: its rank cannot be asked. */
 int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct node dir);
 
-/* What the other entries of a directory are. */
+/* The kind of a directory's other entries. */
 extern const enum node_kind tree_content[NODE_KINDS];
 
-/* Of a directory that has states; returns how many are written, at most max; -errno. */
+/* Lists the states of a directory, at most max.  Returns how many it wrote; -errno. */
 int tree_states(struct tree *t, struct node dir, struct engine_state *out, int max);
 
-/* -ENOSPC: the table of keys is full. */
+/* Fills the entry of a state's file.  -ENOSPC: the table of keys is full. */
 int tree_state_entry(struct tree *t, struct node dir, const struct engine_state *state,
 		     bool npy, struct tree_entry *entry);
 
-/* The file of a key. */
+/* Writes the file name of a key. */
 void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out);
 
 struct node tree_fixed_node(const struct tree_fixed *f, struct node dir);
-/* How many states of it; -EIO, -ETIMEDOUT. */
+/* Returns how many states of param the rank holds; -EIO, -ETIMEDOUT. */
 int tree_rank_holds(struct tree *t, uint32_t rank, uint32_t param);
 bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct engine_group *g);
 
@@ -49,7 +49,7 @@ void tree_fini_parts(struct tree *t);
 uint32_t tree_part_of_param(const struct tree *t, uint32_t param);
 uint32_t tree_part_of_group(const struct tree *t, uint32_t group);
 uint32_t tree_part_of_rank(const struct tree *t, uint32_t rank);
-/* Of its groups, those that are shown. */
+/* Returns how many of the part's groups are shown. */
 uint32_t tree_part_groups(const struct tree *t, uint32_t part);
 /* A parameter's file name, and the parameter that has it.  -ENOENT. */
 const char *tree_name(const struct tree *t, uint32_t param);

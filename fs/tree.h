@@ -2,14 +2,18 @@
 #ifndef FS_TREE_H
 #define FS_TREE_H
 
-/* The tree as arithmetic: an inode number says what the node is, so that no node needs memory.
+/* The tree of files as arithmetic: an inode number says what its node is, so no node needs
+ * memory.
  *
  *	63	58 57	   42 41		    10 9     0
  *	|  kind	  |   rank   |	      item	      |  slot  |
  *
- * rank is 1 of all that is below now/, whose nodes are those of params/, which have 0 there.
- * item is a parameter, or group << 16 | sub-group, or a part; slot a key's number in the table of keys, or the
- * text.  Inode 1 is the root.  Any thread.
+ * rank	a rank's number below ranks/; 1 below now/, whose nodes are otherwise those of params/,
+ *	which have 0
+ * item	a parameter, or group << 16 | sub-group, or a part
+ * slot	a key's number in the table of keys, or an enum text_id
+ *
+ * Inode 1 is the root.  Any thread.
  */
 
 #include "engine/engine.h"
@@ -22,11 +26,11 @@ enum { TREE_KEYS_MAX = 1024, TREE_STATES_MAX = 128, TREE_BLOCK = 1 << 20, TREE_P
 
 enum node_kind {
 	NODE_ROOT,
-	NODE_PART,   /* mp_rank_NN/: item */
-	NODE_PARAMS, /* params/, now/: item, a part, as those of the part's other folders have */
-	NODE_PARAM,  /* params/<name>/, now/<name>/: item */
-	NODE_RANKS,  /* ranks/ */
-	NODE_RANK,   /* ranks/<r>/: rank */
+	NODE_PART,         /* mp_rank_NN/: item */
+	NODE_PARAMS,       /* params/, now/: item is the part, as in the part's other folders */
+	NODE_PARAM,        /* params/<name>/, now/<name>/: item */
+	NODE_RANKS,        /* ranks/ */
+	NODE_RANK,         /* ranks/<r>/: rank */
 	NODE_RANK_PARAMS,  /* ranks/<r>/params/ */
 	NODE_RANK_PARAM,   /* ranks/<r>/params/<name>/: rank, item */
 	NODE_PARTITIONS,   /* ranks/<r>/partitions/ */
@@ -42,7 +46,7 @@ enum node_kind {
 	NODE_RANK_STATE,   /* rank, item, slot */
 	NODE_PARTITION_STATE, /* rank, item, slot */
 	NODE_HYPER,           /* item, slot */
-	NODE_GROUP_LINK,      /* rank holds the group; item the parameter */
+	NODE_GROUP_LINK,      /* the field rank has the group; item: the parameter */
 	NODE_EVENTS,          /* events */
 	NODE_KINDS,
 };
@@ -94,14 +98,14 @@ static inline uint32_t node_group(struct node n)
 	return n.kind == NODE_GROUP_LINK ? n.rank : n.item >> 16;
 }
 
-/* Of params/, and with rank 1 of now/; their texts are too. */
+/* Whether the kind belongs to params/ and, with rank 1, to now/.  NODE_TEXT may too. */
 static inline bool kind_is_of_params(enum node_kind kind)
 {
 	return kind == NODE_PARAMS || kind == NODE_PARAM || kind == NODE_STATE ||
 	       kind == NODE_NPY;
 }
 
-/* Below now/: everything as it stands when it is looked at. */
+/* Whether the node is below now/, where files show bytes as they are when they are read. */
 static inline bool node_is_now(struct node n)
 {
 	bool text = n.kind == NODE_TEXT && n.slot >= TEXT_SHAPE && n.slot <= TEXT_FRAGMENTS;
@@ -119,14 +123,14 @@ static inline uint32_t node_sub(struct node n)
 	return n.item & 0xffff;
 }
 
-/* What only some sources have. */
+/* What a source has, or is. */
 enum {
 	TREE_LIVE = 1 << 0,  /* a job */
 	TREE_STILL = 1 << 1, /* a checkpoint */
 	TREE_STEP = 1 << 2,
 	TREE_BUFFERS = 1 << 3,
 	TREE_GROUPS = 1 << 4,
-	TREE_WHOLE = 1 << 5, /* one part, that is the root */
+	TREE_WHOLE = 1 << 5, /* one part, which is the root */
 	TREE_PARTS = 1 << 6,
 	TREE_PART_BUFFERS = 1 << 7, /* as TREE_BUFFERS, where there are parts */
 	TREE_PART_GROUPS = 1 << 8,
@@ -140,7 +144,7 @@ struct tree_key {
 };
 
 struct tree_part {
-	struct engine_part is; /* its name NULL: it is all */
+	struct engine_part is; /* name NULL: the part is the whole */
 	struct names names;    /* of its parameters, then of its buffers */
 };
 
@@ -153,11 +157,10 @@ struct tree {
 	bool writable;
 	uid_t uid;
 	gid_t gid;
-	struct timespec
-		time; /* of the mount: every node's times, but when a state was changed */
+	struct timespec time; /* of mounting: every node's, but the mtime of a state */
 	pthread_mutex_t lock; /* of adding a key */
-	struct tree_key
-		*keys; /* [TREE_KEYS_MAX], hashed, so that another mount numbers them alike */
+	/* [TREE_KEYS_MAX], by hash, so that another mount gives the same numbers. */
+	struct tree_key *keys;
 };
 
 /* Borrows engine until tree_fini.  -ENOMEM. */
@@ -165,70 +168,74 @@ int tree_init(struct tree *t, struct engine *engine, bool writable);
 void tree_fini(struct tree *t);
 
 uint64_t tree_inode(struct node n);
-/* -ESTALE: no number of ours, or of a parameter, rank, group that is not there. */
+/* -ESTALE: the number is no node's, or names a parameter, rank or group that is not there. */
 int tree_node(const struct tree *t, uint64_t inode, struct node *n);
 struct node tree_parent(const struct tree *t, struct node n);
 
-/* The key of a node's slot; the tree's. */
+/* Returns the key of a node's slot; the text is the tree's. */
 const char *tree_key(const struct tree *t, struct node n);
 
-/* As the number of its directory says it. */
+/* Returns the group's number as its directory shows it, counted within its part. */
 uint32_t tree_group_shown(const struct tree *t, uint32_t group);
 
-/* How the engine is asked for a state's node. */
+/* Returns the engine's address of a state's node. */
 struct engine_address tree_address(const struct tree *t, struct node n);
 
-/* The state of a state's node as it is now.  -ENOENT: there is none now; -EIO, -ETIMEDOUT: its
- * rank cannot be asked.
+/* Fills the state of a state's node as it is now.
+ * -ENOENT: there is none now.
+ * -EIO, -ETIMEDOUT: its rank is lost, or silent.
+ * -EAGAIN: its rank's table is on its way.
  */
 int tree_state(struct tree *t, struct node n, struct engine_state *state);
-/* What stands before the bytes of its .npy; as npy_header. */
+/* Writes the header of the state's .npy file; as npy_header. */
 int tree_npy_header(struct tree *t, struct node n, const struct engine_state *state,
 		    unsigned char out[]);
 
 struct tree_entry {
 	struct node node;
 	char name[NAMES_FILE_MAX + 1];
-	bool has_state; /* of nodes that have one, so that it is not looked up again */
+	bool has_state; /* state is filled, so that it is not looked up again */
 	struct engine_state state;
 };
 
-/* -ENOENT, -ENOTDIR, -ENAMETOOLONG; as tree_state. */
+/* Finds a name in a directory.  -ENOENT. -ENOTDIR. -ENAMETOOLONG. Errors of tree_state. */
 int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry);
 
-/* Reads a directory.  Offset 0 is its beginning; *next is the offset behind the entry. */
+/* A directory that is being read.  Offset 0 is its beginning; *next is the offset after the
+ * entry.
+ */
 struct tree_dir {
 	struct tree *tree;
 	struct node node;
 	int nstates; /* -1: not asked for yet */
-	int error;   /* why there are no more: as tree_state; 0: it is the end */
+	int error;   /* of tree_state, on which the listing ended; 0: none */
 	struct engine_state states[TREE_STATES_MAX];
 };
 
 void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node);
-/* False: the end, or d->error. */
+/* Gives the entry at offset.  False: there are no more, or d->error says why. */
 bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 		  uint64_t *next);
 
-/* state: of nodes that have one, or NULL: looked up.  st_size of texts and hypers is left 0.
+/* Fills a node's attributes, st_size of texts and hypers excepted.  state is that of a state's
+ * node, or NULL: it is then looked up.
  * -ENOENT: the state is not there now.
  */
 int tree_attr(struct tree *t, struct node n, const struct engine_state *state, struct stat *st);
 
-/* For how long attributes and name may be kept, seconds. */
+/* Returns the seconds for which the kernel may keep a node's name and attributes. */
 double tree_timeout(const struct tree *t, struct node n);
 
-/* Whether its bytes stay the same as long as it is mounted, so that the kernel may keep them.
- */
+/* Whether a file's bytes never change while mounted, so that the kernel may cache them. */
 bool tree_is_still(const struct tree *t, struct node n);
 
 bool node_is_dir(struct node n);
 bool node_is_state(struct node n); /* has a struct engine_state; NODE_NPY too */
 
-/* Where a link leads; its length.  As snprintf. */
+/* Writes the target of a symbolic link and returns its length; as snprintf. */
 int tree_link(const struct tree *t, struct node n, char *out, size_t size);
 
-/* The path below the mount, for people.  As snprintf. */
+/* Writes a node's path below the mount, for people, and returns its length; as snprintf. */
 int tree_path(const struct tree *t, struct node n, char *out, size_t size);
 
 #endif

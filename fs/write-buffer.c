@@ -21,12 +21,12 @@ struct write_buffer {
 	pthread_mutex_t lock;   /* of all below */
 	struct staging staging; /* states */
 	char text[HYPER_TEXT_MAX];
-	size_t length; /* of text; hypers */
-	bool touched;  /* text was written to */
-	bool truncated;
+	size_t length;  /* of text; hypers */
+	bool touched;   /* text was written to */
+	bool truncated; /* by O_TRUNC or truncate(2): a commit must cover the whole file */
 	bool committing;
-	bool interrupted; /* the last commit, and nothing was written since */
-	int refused;      /* errno of a write that was not taken, 0: none */
+	bool interrupted; /* the last commit was, and nothing was written since */
+	int refused;      /* errno of a write that was refused; 0: none was */
 	int failed;       /* errno of the last commit */
 	double value;
 	struct engine_extent *extents; /* while committing */
@@ -59,7 +59,9 @@ static bool dirty(const struct handle *h)
 	return is_hyper(h) ? h->write_buffer->touched : h->write_buffer->staging.covered;
 }
 
-/* Takes the lock.  Who comes here has the open file: its open(2) has returned. */
+/* Takes the lock.  A caller has the file's descriptor, so its open(2) has returned: from here
+ * on a truncation by that thread is another file's.
+ */
 static void enter(struct handle *h)
 {
 	pthread_mutex_lock(&h->write_buffer->lock);
@@ -119,7 +121,9 @@ static void log_refused(struct handle *h, const char *why)
 	log_warn("%s: %s", path, why);
 }
 
-/* One step with such a learning rate leaves nothing of a model. */
+/* Parses the text written.  NaN and infinities are refused: one step with such a learning rate
+ * destroys the model.
+ */
 static int parse(struct handle *h, double *value)
 {
 	char why[64] = "what was written is refused: no number";
@@ -133,15 +137,17 @@ static int parse(struct handle *h, double *value)
 	return -EINVAL;
 }
 
-/* The first write over the text that is there, of a part of it: "9" over "0.0031" would be
- * 9.0031.
+/* Whether a write is the first one and replaces a part of the text: "9" over "0.0031" would
+ * make 9.0031.
  */
 static bool is_patch(const struct write_buffer *d, size_t size, uint64_t offset)
 {
 	return !d->touched && d->length && (offset || size < d->length);
 }
 
-/* A line that is no number is refused at once: shells do not look at what close says. */
+/* Stages text of a hyper-parameter.  A line that is no number is refused at once, not by
+ * close(2), whose result shells ignore.
+ */
 static int take_text(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
 	struct write_buffer *d = h->write_buffer;
@@ -175,7 +181,9 @@ static int64_t take(struct handle *h, const void *data, size_t size, uint64_t of
 		return 0;
 	rc = is_hyper(h) ? take_text(h, data, n, offset)
 			 : staging_write(&d->staging, offset, data, n);
-	/* The rest lies behind the end: the caller may not look, so that close says it too. */
+	/* The rest lies behind the end.  Callers may ignore a short write, so close(2) fails
+	 * too.
+	 */
 	if (!rc && n < size)
 		d->refused = EFBIG;
 	return rc ? rc : (int64_t)n;
@@ -297,7 +305,10 @@ static void committed(struct engine_write *write, int result)
 	request_put(r);
 }
 
-/* What is to be sent; -EINVAL: the text is no number that may be; -ENOMEM. */
+/* Fills d->extents with the bytes to commit.  Returns their number.
+ * -EINVAL: the text is no finite number.
+ * -ENOMEM.
+ */
 static int64_t extents(struct handle *h)
 {
 	struct write_buffer *d = h->write_buffer;
@@ -315,7 +326,7 @@ static int64_t extents(struct handle *h)
 	return 1;
 }
 
-/* 1: *out is to be given to the engine; 0: nothing to do; -errno. */
+/* Begins a commit.  1: *out is to be given to the engine; 0: nothing is staged; -errno. */
 static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **out)
 {
 	struct write_buffer *d = h->write_buffer;

@@ -2,7 +2,8 @@
 #ifndef FS_WRITE_BUFFER_H
 #define FS_WRITE_BUFFER_H
 
-/* What is written through one open file: staged, and committed once, when the file is flushed.
+/* The bytes written through one open file: staged, and committed as one transaction when the
+ * file is flushed.
  *
  *	at FLUSH and FSYNC			result
  *	nothing written				0, no change (also after O_TRUNC: `: > f`)
@@ -12,31 +13,44 @@
  *	O_TRUNC and not all bytes written	EINVAL, staging kept
  *	else					the engine's; staging kept unless it is 0
  *
- * Sizes never change.  What is left at RELEASE is dropped, and a line says so.
+ * A file's size never changes.  Bytes that are staged at RELEASE are dropped, with a line in
+ * the log.  FLUSH is each close(2) of a descriptor, RELEASE the last one.
  */
 
 #include "fs/handle.h"
 
-/* For a state of h->bytes, or a hyper (h->text).  -ENOMEM. */
+/* Makes h->write_buffer, for a state of h->bytes or a hyper-parameter (h->text).  -ENOMEM. */
 int write_buffer_new(struct handle *h);
 void write_buffer_free(struct handle *h);
 
-/* Takes size bytes at offset, or as many as lie before the end.  Returns how many; -EFBIG: none
- * do; -ENOSPC: over stage_mem; -EBUSY: being committed.
+/* Stages size bytes at offset, or as many of them as lie before the file's end.  Returns how
+ * many.
+ * -EFBIG: none of them do.
+ * -ENOSPC: stage_mem is used up.
+ * -EBUSY: a commit is under way.
+ * -EINVAL: a hyper-parameter's line is no finite number, or a part of its text is overwritten.
  */
 int64_t write_buffer_write(struct handle *h, const void *data, size_t size, uint64_t offset);
 
-/* As O_TRUNC when size is 0; nothing when it is the file's; else -EINVAL. */
+/* size 0: forgets what is staged, as O_TRUNC does.  The file's size: nothing.
+ * -EINVAL: any other size.
+ * -EBUSY: a commit is under way.
+ */
 int write_buffer_truncate(struct handle *h, uint64_t size);
 
-/* Replies to a FLUSH or FSYNC, now or when the engine has applied it. */
+/* Commits, and replies to a FLUSH or FSYNC: now, or when all ranks have applied the commit. */
 void write_buffer_flush(struct handle *h, fuse_req_t req, bool fsync);
 
-/* Any bytes staged?  Then reads go through write_buffer_overlay, of states alone. */
+/* Whether bytes are staged. */
 bool write_buffer_is_dirty(struct handle *h);
+/* Copies the staged bytes of [offset, offset + size) of a state over out, which has the bytes
+ * that were read.
+ */
 void write_buffer_overlay(struct handle *h, uint64_t offset, void *out, size_t size);
 
-/* The hyper's text as written so far, at most size of it.  Returns its length. */
+/* Copies the text written to a hyper-parameter so far, at most size bytes.  Returns its length.
+ * 
+ */
 size_t write_buffer_text(struct handle *h, char *out, size_t size);
 
 #endif

@@ -2,17 +2,22 @@
 #ifndef FS_XATTR_H
 #define FS_XATTR_H
 
-/* user.frag.name, shape, dtype, generation, tier, owners: of parameters and their states. */
+/* Extended attributes of parameters and their states: user.frag.name, shape, dtype, generation,
+ * tier, owners.
+ */
 
 #include "fs/tree.h"
 
-/* Names that n has, each with its NUL.  *list is the caller's to free; returns its length;
- * -ENOMEM.
+/* Lists the names of n's attributes, each with its NUL; *list is the caller's to free.  Returns
+ * the list's length; -ENOMEM.
  */
 int64_t xattr_list(struct tree *t, struct node n, char **list);
 
-/* *value is the caller's to free; returns its length; -ENODATA: n has no such; -EOPNOTSUPP: of
- * a kind that no node has, tools may stop asking; -ENOMEM; as tree_state.
+/* Makes the value of an attribute; *value is the caller's to free.  Returns its length.
+ * -ENODATA: n has no such attribute.
+ * -EOPNOTSUPP: no node has attributes of this namespace, so tools may stop asking.
+ * -ENOMEM.
+ * Errors of tree_state.
  */
 int64_t xattr_get(struct tree *t, struct node n, const char *name, char **value);
 
