@@ -42,8 +42,8 @@ int peers_reach(struct engine *e, uint32_t rank);
 /* Reaches the rank and asks it: rpc_call.  Engine thread. */
 int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,
 	       const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
-/* Whether a rank that is silent, and was not heard to end, can be read without its help: its memory is
- * in reach, and the last table of its states is here.
+/* Whether a rank that is silent, and was not heard to end, can be read without its help: its
+ * memory is in reach, and the last table of its states is here.
  */
 bool peers_is_readable(const struct engine *e, uint32_t rank);
 /* Fetches a missing or stale table in the background.  0: it is there; -EAGAIN;

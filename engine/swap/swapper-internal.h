@@ -188,7 +188,7 @@ void swapper_set_next(struct swapper *sw, struct swapper_slice *slice,
 void swapper_publish_changed(struct swapper *sw, const struct swapper_state *s);
 void swapper_drop_current(struct swapper *sw, struct swapper_slice *slice);
 
-/* ---- swapper-out.c: without the lock, by the trainer ---- */
+/* ---- swapper-block.c: without the lock, by the trainer ---- */
 
 /* All that could not be written: those that still cannot say so. */
 void swapper_retry_writes(struct swapper *sw);
@@ -198,7 +198,7 @@ void swapper_retry_writes(struct swapper *sw);
 int swapper_version_write(struct swapper *sw, struct swapper_slice *slice, void *memory,
 			  enum swapper_memory kind, struct swapper_version **v);
 
-/* ---- swapper-figures.c: under the lock ---- */
+/* ---- swapper.c: under the lock ---- */
 
 /* One more, one less is under way. */
 void swapper_timer_begin(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed);
@@ -222,13 +222,13 @@ int swapper_wait_changed(struct swapper *sw, const struct timespec *end);
 
 /* ---- swapper-read.c: without the lock ---- */
 
-/* ---- swapper-now.c: without the lock ---- */
+/* ---- swapper-read.c: without the lock ---- */
 
 /* The newest version, in one slice. */
 int swapper_read_unlent(struct swapper *sw, struct swapper_state *s, uint64_t offset,
 			uint64_t size, void *memory);
 
-/* ---- swapper-put.c ---- */
+/* ---- swapper-slice.c ---- */
 
 /* Values of s that are collected. */
 void swapper_drop_puts(struct swapper *sw, struct swapper_state *s);
