@@ -34,8 +34,8 @@ enum option_use { FOR_BOTH, FOR_JOB, FOR_CHECKPOINT };
 
 static const struct option_row {
 	const char *name;
-	const char *value;   /* what it is called, or each that it may be; NULL: takes none */
-	const char *allowed; /* what it may be, where value does not say that */
+	const char *value;   /* name of the value, or the values allowed; NULL: it takes none */
+	const char *allowed; /* the values allowed, where value does not say them; for errors */
 	enum option_id id;
 	enum option_use use;
 	const char *help;
@@ -45,26 +45,25 @@ static const struct option_row {
 	{ "local", .id = OPTION_LOCAL, .use = FOR_JOB,
 	  .help = "with rw: ranks/ too, where an edit changes one rank alone" },
 	{ "timeout", "SECONDS", "seconds, 0.001 to 4294967", .id = OPTION_TIMEOUT,
-	  .use = FOR_JOB, .help = "silence after which a request fails (10)" },
+	  .use = FOR_JOB, .help = "fail requests to a rank that is silent for so long (10)" },
 	{ "stage_mem", "SIZE", "bytes, or with K, M, G or T, below 2^64",
 	  .id = OPTION_STAGE_MEM,
-	  .help = "most that may be written and not yet committed (1G)" },
+	  .help = "bytes that may be written and not yet committed (1G)" },
 	{ "key", "FILE", .id = OPTION_KEY, .use = FOR_JOB,
 	  .help = "the job's key, if not the one it left for you" },
-	{ "plain", .id = OPTION_PLAIN, .use = FOR_JOB,
-	  .help = "speak to a job that has no key" },
+	{ "plain", .id = OPTION_PLAIN, .use = FOR_JOB, .help = "mount a job that has no key" },
 	{ "transport", "auto|zmq", .id = OPTION_TRANSPORT, .use = FOR_JOB,
-	  .help = "by which way bytes come" },
+	  .help = "zmq: read by messages, never from memory of this host (auto)" },
 	{ "gather", "auto|nccl|host", .id = OPTION_GATHER, .use = FOR_JOB,
-	  .help = "how states on devices come" },
+	  .help = "read states on devices by NCCL, or through the host (auto)" },
 	{ "source", "FORMAT", "auto|dcp|safetensors|universal|zero|torch", .id = OPTION_SOURCE,
-	  .use = FOR_CHECKPOINT, .help = "what kind of checkpoint SOURCE is (auto)" },
+	  .use = FOR_CHECKPOINT, .help = "format of the checkpoint SOURCE (auto)" },
 	{ "coherent", "on|off", .id = OPTION_COHERENT, .use = FOR_CHECKPOINT,
 	  .help = "edits of fp32 write a checkpoint's bf16 or fp16 too (on)" },
 	{ "overlay", "DIR", .id = OPTION_OVERLAY, .use = FOR_CHECKPOINT,
-	  .help = "rw, with edits of a checkpoint in DIR, not in its files" },
+	  .help = "rw, and keep edits of a checkpoint in DIR, not in its files" },
 	{ "noreadahead", .id = OPTION_NOREADAHEAD, .use = FOR_JOB,
-	  .help = "fetch nothing before it is asked for" },
+	  .help = "do not read ahead" },
 	{ "allow_other", .id = OPTION_ALLOW_OTHER,
 	  .help = "let other users in; permissions are checked" },
 	{ "allow_root", .id = OPTION_PASSED, .help = "let root in" },
@@ -436,8 +435,8 @@ void options_help(FILE *out, const char *program)
 		"the job's ranks, or the path of a folder or file.\n"
 		"\n"
 		"  -f             stay in the foreground\n"
-		"  -d             the same, and print every request\n"
-		"  --             what follows are no options\n"
+		"  -d             as -f, and print every request\n"
+		"  --             end of the options\n"
 		"  -h, --help     this text\n"
 		"  -V, --version  versions of fragfs and of libfuse\n"
 		"\n",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* fragctl: what is mounted, what can be mounted. */
+/* fragctl: the commands for mounts, jobs, keys, freezes and overlays. */
 
 #include "engine/base/base.h"
 #include "engine/frag.h"
@@ -38,27 +38,24 @@ static const char help[] =
 	"       fragctl discard DIR\n"
 	"       fragctl arena [--json] [--ascii] [-R RANK] [MOUNTPOINT]\n"
 	"\n"
-	"  status   ranks, step, generation and bytes of mounted jobs, and "
-	"what this machine gives\n"
-	"           (all mounts of fragfs when none is named)\n"
-	"  jobs     the jobs of this user on this host\n"
-	"  key      a new key file for a job (FRAG_KEY_FILE)\n"
-	"  freeze   stop all ranks at one boundary: while COMMAND runs, or until "
-	"thaw\n"
-	"  thaw     let them go on\n"
-	"  overlay  what edits of a checkpoint a folder holds (fragfs -o "
+	"  status   show ranks, step, generation and bytes of mounted jobs, and what this\n"
+	"           machine offers (without an argument: of all mounts of fragfs)\n"
+	"  jobs     list the jobs of this user on this host\n"
+	"  key      make a new key file for a job (FRAG_KEY_FILE)\n"
+	"  freeze   stop all ranks at one boundary: while COMMAND runs, or until thaw\n"
+	"  thaw     let frozen ranks go on\n"
+	"  overlay  show the edits that a folder holds for a checkpoint (fragfs -o "
 	"overlay=DIR)\n"
-	"  commit   write them into the checkpoint, all or nothing\n"
-	"  discard  forget them\n"
-	"  arena    a map of the memory of low-precision parameters, of each rank "
-	"that has one\n"
+	"  commit   write these edits into the checkpoint, all or nothing\n"
+	"  discard  delete these edits\n"
+	"  arena    draw the arena, memory of low-precision parameters, of each rank that has "
+	"one\n"
 	"\n"
-	"  -j, --json     one JSON object\n"
-	"  -r, --readers  print the key for readers of the job with that key "
-	"file\n"
-	"  -R, --rank     only of that rank\n"
-	"  -a, --ascii    without Unicode's blocks\n"
-	"  -t, --time     seconds after which a freeze ends by itself, if not 60\n"
+	"  -j, --json     print one JSON object\n"
+	"  -r, --readers  print the key for readers of the job that has this key file\n"
+	"  -R, --rank     show only this rank\n"
+	"  -a, --ascii    draw with ASCII characters only\n"
+	"  -t, --time     seconds after which a freeze ends by itself (60)\n"
 	"  -h, --help     this text\n"
 	"  -V, --version  the version\n";
 

@@ -2,11 +2,13 @@
 #ifndef MOUNT_HELPERS_HUMAN_H
 #define MOUNT_HELPERS_HUMAN_H
 
+/* Sizes for people. */
+
 #include "engine/base/base.h"
 
 #include <stdio.h>
 
-/* 1.5G, 12M, 900B. */
+/* Writes bytes as 1.5G, 12M or 900B, and returns text. */
 static inline const char *human(uint64_t bytes, char text[16])
 {
 	static const char units[] = "BKMGTPE";

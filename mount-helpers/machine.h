@@ -2,7 +2,7 @@
 #ifndef MOUNT_HELPERS_MACHINE_H
 #define MOUNT_HELPERS_MACHINE_H
 
-/* What this machine gives that decides how fast a mount is. */
+/* The settings of this machine that decide how fast a mount is. */
 
 #include "engine/base/base.h"
 
@@ -15,8 +15,8 @@ struct machine {
 
 void machine_read(struct machine *m);
 
-/* The word in brackets of "always [madvise] never"; all of text when there is none.  Exposed
- * for tests.
+/* Copies the word in brackets of "always [madvise] never", or all of text when there is none.
+ * Exposed for tests.
  */
 void machine_chosen(const char *text, char *word, size_t size);
 

@@ -2,13 +2,13 @@
 #ifndef MOUNT_HELPERS_MOUNT_FILE_H
 #define MOUNT_HELPERS_MOUNT_FILE_H
 
-/* The text files of a mount. */
+/* Reads the text files of a mount. */
 
 #include "engine/base/base.h"
 
-/* All of one, the caller's to free.  -errno; -EFBIG: 64 MiB or more. */
+/* Reads all of a file; *text is the caller's to free.  -EFBIG: it has 64 MiB or more. */
 int mount_file_read(const char *mountpoint, const char *name, char **text);
-/* Its first line, cut to size. */
+/* Reads the file's first line, cut to size. */
 int mount_file_value(const char *mountpoint, const char *name, char *value, size_t size);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef MOUNT_HELPERS_MOUNTS_H
 #define MOUNT_HELPERS_MOUNTS_H
 
-/* The fragfs mounts of a table like /proc/self/mounts. */
+/* Finds the mounts of fragfs in a table like /proc/self/mounts. */
 
 #include "engine/base/base.h"
 
@@ -13,7 +13,7 @@ struct mount_entry {
 	char *source;
 };
 
-/* Sets *entries, the caller's to mounts_free.  Returns how many; -ENOMEM. */
+/* Fills *entries, which mounts_free frees.  Returns how many; -ENOMEM. */
 int mounts_read(FILE *table, struct mount_entry **entries);
 void mounts_free(struct mount_entry *entries, int n);
 

@@ -2,7 +2,7 @@
 #ifndef MOUNT_HELPERS_STATUS_H
 #define MOUNT_HELPERS_STATUS_H
 
-/* What fragctl status shows of one job, read through a mount or asked of the job itself. */
+/* fragctl status of one job, read through a mount or from the job itself. */
 
 #include "engine/engine.h"
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 struct status {
-	char *mountpoint; /* NULL: asked of the job */
+	char *mountpoint; /* NULL: read from the job */
 	char *source;
 	char job[128];
 	char phase[16];
@@ -23,7 +23,7 @@ struct status {
 	char *waiting;     /* the first of them, as .frag/inflight has it; NULL: none */
 };
 
-/* Both fill *s; on error why (whysize bytes) has one line and *s needs no status_fini. */
+/* Both fill *s.  On error why (whysize bytes) has one line, and *s needs no status_fini. */
 int status_of_mount(struct status *s, const char *mountpoint, const char *source, char *why,
 		    size_t whysize);
 int status_of_job(struct status *s, const char *address, char *why, size_t whysize);
