@@ -3,6 +3,7 @@
 
 #include "engine/catalog/lease.h"
 #include "engine/commit/freezes.h"
+#include "engine/commit/proposal.h"
 #include "engine/node/peers.h"
 
 #include <errno.h>
@@ -16,11 +17,10 @@ enum freeze_phase { FREEZE_NEW, FREEZE_ASKED, FREEZE_HELD, FREEZE_THAWING, FREEZ
 struct freeze {
 	struct freeze *next;
 	struct engine_freeze *asked; /* NULL: it has been told */
-	uint64_t transaction[2];
+	struct proposal proposal;
 	uint64_t incarnation; /* of the job that stands */
 	enum freeze_phase phase;
 	uint32_t ms;
-	uint32_t coordinator; /* WIRE_OBSERVER: not asked yet */
 	bool cancelled;
 	uint64_t deadline_ms; /* for the boundary to come; HELD: of the bound */
 	uint64_t kept_ms;
@@ -33,7 +33,7 @@ static void tell(struct freeze *f, int result, struct engine_freeze **finished)
 {
 	if (!f->asked)
 		return;
-	f->asked->id = f->transaction[1];
+	f->asked->id = f->proposal.commit.transaction[1];
 	f->asked->result = result;
 	f->asked->next = *finished;
 	*finished = f->asked;
@@ -43,8 +43,9 @@ static void tell(struct freeze *f, int result, struct engine_freeze **finished)
 static bool say(struct engine *e, struct freeze *f, uint32_t rank, enum wire_type type,
 		rpc_done done)
 {
-	struct wire_transaction body = { { f->transaction[0], f->transaction[1] } };
+	struct wire_transaction body;
 
+	memcpy(body.transaction, f->proposal.commit.transaction, sizeof(body.transaction));
 	return !peers_call(e, rank, type, &body, NULL, 0, done, done ? f : NULL, rank);
 }
 
@@ -81,41 +82,24 @@ static bool on_kept(struct engine *e, void *owner, uint64_t rank, const struct a
 
 /* ---- asking ---- */
 
-static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
-		       const struct answer *answer)
-{
-	struct freeze *f = owner;
-	struct wire_applied applied = { .status = answer->status };
-
-	if (answer->type == WIRE_ACCEPTED && !answer->status)
-		return true;
-	f->phase = FREEZE_NEW;
-	if (answer->status == -EAGAIN)
-		return false; /* asked again: of the same one */
-	if (answer->type == WIRE_APPLIED && !answer->status)
-		memcpy(&applied, answer->body, sizeof(applied));
-	f->result = wire_status(applied.status);
-	if (!f->result)
-		f->phase = FREEZE_HELD;
-	return false;
-}
-
 static void ask(struct engine *e, struct freeze *f)
 {
-	struct wire_commit body = { .transaction = { f->transaction[0], f->transaction[1] },
-				    .freeze_ms = f->ms };
-	int rc = -EIO;
+	int rc = proposal_ask(e, &f->proposal);
 
-	node_origin(e, &body.origin);
-	if (f->coordinator == WIRE_OBSERVER)
-		f->coordinator = peers_first_live(e);
-	if (f->coordinator != WIRE_OBSERVER)
-		rc = peers_call(e, f->coordinator, WIRE_COMMIT, &body, NULL, 0, on_verdict, f,
-				f->coordinator);
 	if (!rc)
 		f->phase = FREEZE_ASKED;
 	else if (rc != -EAGAIN)
 		f->result = rc;
+}
+
+static void turn_asked(struct engine *e, struct freeze *f)
+{
+	proposal_turn(e, &f->proposal, false);
+	if (!proposal_is_over(&f->proposal))
+		return;
+	f->result = f->proposal.status;
+	if (!f->result)
+		f->phase = FREEZE_HELD;
 }
 
 /* Whatever the ranks agree on: from now on, or as soon as this is not heard of any more, it
@@ -124,8 +108,8 @@ static void ask(struct engine *e, struct freeze *f)
 static void give_up(struct engine *e, struct freeze *f)
 {
 	rpc_forget(e, f);
-	if (f->coordinator != WIRE_OBSERVER) {
-		say(e, f, f->coordinator, WIRE_CANCEL, NULL);
+	if (f->proposal.state != PROPOSAL_NEW) {
+		proposal_cancel(e, &f->proposal);
 		say_to_all(e, f, WIRE_THAW, NULL);
 	}
 	f->phase = FREEZE_OVER;
@@ -136,6 +120,8 @@ static void turn_asking(struct engine *e, struct freeze *f, uint64_t now,
 {
 	if (f->phase == FREEZE_NEW && !f->cancelled && !f->result)
 		ask(e, f);
+	else if (f->phase == FREEZE_ASKED)
+		turn_asked(e, f);
 	if (f->cancelled && !f->result)
 		f->result = -ECANCELED;
 	if (f->phase < FREEZE_HELD && now >= f->deadline_ms && !f->result)
@@ -168,14 +154,14 @@ static void forget_held(struct engine *e, const uint64_t transaction[2])
 {
 	for (struct freeze *f = e->freezes; f; f = f->next)
 		if (f->phase == FREEZE_HELD &&
-		    (!transaction[1] || f->transaction[1] == transaction[1]))
+		    (!transaction[1] || f->proposal.commit.transaction[1] == transaction[1]))
 			f->phase = FREEZE_OVER;
 }
 
 static void turn_thaw(struct engine *e, struct freeze *f, struct engine_freeze **finished)
 {
 	if (f->phase == FREEZE_NEW) {
-		forget_held(e, f->transaction);
+		forget_held(e, f->proposal.commit.transaction);
 		f->outstanding = say_to_all(e, f, WIRE_THAW, on_thawed);
 		f->phase = FREEZE_THAWING;
 	}
@@ -184,7 +170,7 @@ static void turn_thaw(struct engine *e, struct freeze *f, struct engine_freeze *
 	f->phase = FREEZE_OVER;
 	if (f->outstanding)
 		f->result = -ECANCELED;
-	else if (f->ended && f->transaction[1])
+	else if (f->ended && f->proposal.commit.transaction[1])
 		f->result = -ETIMEDOUT;
 	tell(f, f->result, finished);
 }
@@ -216,6 +202,7 @@ void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finishe
 		}
 		*at = f->next;
 		rpc_forget(e, f);
+		rpc_forget(e, &f->proposal);
 		free(f);
 	}
 }
@@ -244,6 +231,7 @@ void freezes_abandon(struct engine *e)
 
 		e->freezes = f->next;
 		rpc_forget(e, f);
+		rpc_forget(e, &f->proposal);
 		free(f);
 	}
 	freezes_finish(finished);
@@ -279,15 +267,16 @@ static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked)
 		return NULL;
 	f->asked = asked;
 	f->ms = asked->ms;
-	f->coordinator = WIRE_OBSERVER;
+	f->proposal.commit.freeze_ms = asked->ms;
+	node_origin(e, &f->proposal.commit.origin);
 	f->incarnation = e->incarnation;
 	if (asked->ms) {
-		f->transaction[0] = e->writer_id;
-		f->transaction[1] = ++e->transaction;
+		f->proposal.commit.transaction[0] = e->writer_id;
+		f->proposal.commit.transaction[1] = ++e->transaction;
 		f->deadline_ms = monotonic_ms() + asked->ms;
 	} else if (asked->id) {
-		f->transaction[0] = e->writer_id;
-		f->transaction[1] = asked->id;
+		f->proposal.commit.transaction[0] = e->writer_id;
+		f->proposal.commit.transaction[1] = asked->id;
 	}
 	return f;
 }

@@ -4,6 +4,7 @@
 
 /* What the files of engine/rounds share. */
 
+#include "engine/commit/proposal.h"
 #include "engine/node/plan.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"
@@ -16,18 +17,15 @@ struct round {
 	struct round *next;
 	struct rounds_get *get;
 	enum round_phase phase;
-	uint64_t transaction[2]; /* changed with both locks */
-	uint64_t communicator;   /* its number */
+	struct proposal proposal; /* commit.transaction: changed with both locks */
+	uint64_t communicator;    /* its number */
 	struct plan plan;
 	uint32_t places[NODE_PIECES_MAX]; /* of the pieces' ranks in the communicator */
 	uint64_t epochs[NODE_PIECES_MAX]; /* of the tables that the pieces' rows are of */
 	uint64_t start_ns, start_ms;
 	unsigned restarts, outstanding;
-	uint32_t coordinator;
 	bool stale; /* an owner's memory was registered anew, or what it was told got lost: plan again */
-	bool repeat; /* COMMIT, or its answer, may have been lost */
-	bool told;   /* the coordinator said how it ended */
-	bool cancelled, cancel_sent;
+	bool cancelled;
 	int result;
 	/* under the lock of rounds */
 	struct launched *launched; /* its part here; NULL: none, or over */

@@ -106,7 +106,8 @@ static struct round *find(struct rounds *r, const uint64_t transaction[2])
 {
 	struct round *round = r->list;
 
-	while (round && memcmp(round->transaction, transaction, sizeof(round->transaction)))
+	while (round && memcmp(round->proposal.commit.transaction, transaction,
+			       2 * sizeof(*transaction)))
 		round = round->next;
 	return round;
 }

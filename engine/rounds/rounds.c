@@ -86,6 +86,20 @@ static void plan_view(struct round *round)
 	}
 }
 
+/* Each owner has a part, and this rank, which receives. */
+static int find_holders(struct engine *e, struct round *round)
+{
+	struct proposal *p = &round->proposal;
+
+	if (!p->holders && !(p->holders = calloc(e->world, sizeof(*p->holders))))
+		return -ENOMEM;
+	memset(p->holders, 0, e->world * sizeof(*p->holders));
+	p->holders[e->rank] = 1;
+	for (unsigned i = 0; i < round->plan.n; i++)
+		p->holders[round->plan.pieces[i].rank] = 1;
+	return 0;
+}
+
 static int plan(struct engine *e, struct round *round)
 {
 	int rc = 0;
@@ -94,7 +108,9 @@ static int plan(struct engine *e, struct round *round)
 		plan_view(round);
 	else
 		rc = plan_state(e, round);
-	return rc ? rc : find_places(e, round);
+	if (!rc)
+		rc = find_places(e, round);
+	return rc ? rc : find_holders(e, round);
 }
 
 static void turn_plan(struct engine *e, struct round *round, uint64_t now)
@@ -107,23 +123,14 @@ static void turn_plan(struct engine *e, struct round *round, uint64_t now)
 	if (rc == -EAGAIN && now < round->start_ms + e->timeout_ms)
 		return;
 	pthread_mutex_lock(&e->rounds->lock); /* the trainer's thread looks for another's */
-	round->transaction[0] = e->writer_id;
-	round->transaction[1] = ++e->transaction;
+	round->proposal.commit.transaction[0] = e->writer_id;
+	round->proposal.commit.transaction[1] = ++e->transaction;
 	pthread_mutex_unlock(&e->rounds->lock);
 	round->result = rc == -EAGAIN ? -ETIMEDOUT : rc;
 	round->phase = ROUND_STAGE;
 }
 
 /* ---- each owner, and this rank, is told its part ---- */
-
-static bool has_part(const struct engine *e, const struct round *round, uint32_t rank)
-{
-	bool found = rank == e->rank;
-
-	for (unsigned i = 0; i < round->plan.n; i++)
-		found |= round->plan.pieces[i].rank == rank;
-	return found;
-}
 
 static bool on_promised(struct engine *e, void *owner, uint64_t rank,
 			const struct answer *answer)
@@ -143,8 +150,8 @@ static bool on_promised(struct engine *e, void *owner, uint64_t rank,
 
 static int tell_part(struct engine *e, struct round *round, uint32_t rank)
 {
-	struct wire_round body = { .transaction = { round->transaction[0],
-						    round->transaction[1] },
+	const uint64_t *id = round->proposal.commit.transaction;
+	struct wire_round body = { .transaction = { id[0], id[1] },
 				   .communicator = round->communicator };
 	struct wire_piece pieces[NODE_PIECES_MAX];
 
@@ -166,7 +173,7 @@ static int tell_part(struct engine *e, struct round *round, uint32_t rank)
 static void tell_parts(struct engine *e, struct round *round)
 {
 	for (uint32_t rank = 0; rank < e->world && !round->result; rank++) {
-		int rc = has_part(e, round, rank) ? tell_part(e, round, rank) : -ENOENT;
+		int rc = round->proposal.holders[rank] ? tell_part(e, round, rank) : -ENOENT;
 
 		round->outstanding += !rc;
 		if (rc == -EAGAIN)
@@ -176,91 +183,11 @@ static void tell_parts(struct engine *e, struct round *round)
 	}
 }
 
-/* Who has heard of it forgets it. */
 static void forget_everywhere(struct engine *e, struct round *round)
 {
-	struct wire_decide decide = { { round->transaction[0], round->transaction[1] }, 0, 0 };
-
 	rpc_forget(e, round);
 	round->outstanding = 0;
-	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (has_part(e, round, rank))
-			peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, NULL, NULL, 0);
-}
-
-/* ---- the coordinator is asked for a boundary ---- */
-
-static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
-		       const struct answer *answer)
-{
-	struct round *round = owner;
-	struct wire_applied applied = { .status = answer->status ? answer->status : -EIO };
-
-	if (answer->type == WIRE_ACCEPTED && !answer->status)
-		return true;
-	if (answer->status == -EAGAIN) {
-		round->repeat = true;
-		return false;
-	}
-	if (answer->type == WIRE_APPLIED && !answer->status)
-		memcpy(&applied, answer->body, sizeof(applied));
-	round->told = true;
-	if (!round->result)
-		round->result = wire_status(applied.status);
-	return false;
-}
-
-static int ask(struct engine *e, struct round *round)
-{
-	struct wire_commit body = {
-		.transaction = { round->transaction[0], round->transaction[1] },
-		.grads = !round->get->view && !strcmp(round->get->address.key, "grad"),
-		.round = 1
-	};
-	CLEANUP(free) uint32_t *ranks = malloc(e->world * sizeof(*ranks));
-
-	if (!ranks)
-		return -ENOMEM;
-	node_origin(e, &body.origin);
-	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (has_part(e, round, rank))
-			ranks[body.count++] = rank;
-	return peers_call(e, round->coordinator, WIRE_COMMIT, &body, ranks,
-			  body.count * sizeof(*ranks), on_verdict, round, round->coordinator);
-}
-
-static void ask_first(struct engine *e, struct round *round)
-{
-	int rc;
-
-	round->coordinator = peers_first_live(e);
-	rc = ask(e, round);
-	if (!rc)
-		round->phase = ROUND_ASKED;
-	else if (rc != -EAGAIN)
-		round->result = rc;
-}
-
-/* The same one: another would decide it once more. */
-static void ask_again(struct engine *e, struct round *round)
-{
-	int rc = ask(e, round);
-
-	round->repeat = rc == -EAGAIN || rc == -ENOMEM;
-	round->cancel_sent &= round->repeat;
-	if (rc && !round->repeat) {
-		round->told = true;
-		round->result = round->result ? round->result : rc;
-	}
-}
-
-static void ask_cancel(struct engine *e, struct round *round)
-{
-	struct wire_transaction body = { { round->transaction[0], round->transaction[1] } };
-
-	if (!round->cancel_sent)
-		peers_call(e, round->coordinator, WIRE_CANCEL, &body, NULL, 0, NULL, NULL, 0);
-	round->cancel_sent = true;
+	proposal_withdraw(e, &round->proposal);
 }
 
 /* ---- its life ---- */
@@ -270,7 +197,12 @@ static void turn_stage(struct engine *e, struct round *round)
 	if (round->outstanding)
 		return;
 	if (!round->stale) {
-		ask_first(e, round);
+		int rc = proposal_ask(e, &round->proposal);
+
+		if (!rc)
+			round->phase = ROUND_ASKED;
+		else if (rc != -EAGAIN)
+			round->result = rc;
 		return;
 	}
 	forget_everywhere(e, round);
@@ -283,12 +215,13 @@ static void turn_stage(struct engine *e, struct round *round)
 /* Until the coordinator has said how it ended: it alone knows whether a cancel came in time. */
 static void turn_asked(struct engine *e, struct round *round, uint64_t now)
 {
+	struct proposal *p = &round->proposal;
+
 	if (round->get->wait_ms && now >= round->start_ms + round->get->wait_ms)
 		round->cancelled = true;
-	if (round->repeat)
-		ask_again(e, round);
-	if (round->cancelled && !round->told)
-		ask_cancel(e, round);
+	proposal_turn(e, p, round->cancelled);
+	if (proposal_is_over(p) && !round->result)
+		round->result = p->status;
 }
 
 /* From here on nothing of it is launched here.  What has failed here need not be told of all
@@ -300,7 +233,7 @@ static bool is_over(struct rounds *r, struct round *round)
 
 	pthread_mutex_lock(&r->lock);
 	over = !round->launched &&
-	       (round->told ||
+	       (proposal_is_over(&round->proposal) ||
 		(round->result && (round->phase < ROUND_ASKED || round->was_launched)));
 	if (over && !round->result && !round->was_launched)
 		round->result = -EIO;
@@ -363,6 +296,7 @@ void rounds_turn(struct engine *e, uint64_t now, struct round **finished)
 		}
 		take_out(r, at);
 		rpc_forget(e, round);
+		rpc_forget(e, &round->proposal);
 		round->next = *finished;
 		*finished = round;
 	}
@@ -375,6 +309,7 @@ void rounds_finish(struct round *finished)
 	for (struct round *round = finished; round; round = next) {
 		next = round->next;
 		round->get->done(round->get, round->result);
+		free(round->proposal.holders);
 		free(round);
 	}
 }
@@ -424,7 +359,9 @@ int rounds_begin(struct engine *e, struct rounds_get *get)
 	round->get = get;
 	round->start_ns = monotonic_ns();
 	round->start_ms = monotonic_ms();
-	round->coordinator = WIRE_OBSERVER;
+	node_origin(e, &round->proposal.commit.origin);
+	round->proposal.commit.grads = !get->view && !strcmp(get->address.key, "grad");
+	round->proposal.commit.round = 1;
 	add(e->rounds, round);
 	return 0;
 }

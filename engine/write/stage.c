@@ -248,7 +248,7 @@ void stage_free(struct transaction *c)
 	free(c->sources);
 	free_edges(c->edges);
 	free(c->items);
-	free(c->involved);
+	free(c->proposal.holders);
 	free(c);
 }
 
@@ -280,15 +280,15 @@ static int see_piece(void *arg, const struct piece *piece)
 	struct see *s = arg;
 	int rc = 0;
 
-	if (!s->c->involved[piece->rank] && piece->size)
-		s->c->nranks++;
+	if (!s->c->proposal.holders[piece->rank] && piece->size)
+		s->c->proposal.commit.count++;
 	for (uint64_t done = 0; done < piece->size && !rc; done += WIRE_CHUNK)
 		rc = add_item(s->c,
 			      (struct stage_item){
 				      .rank = piece->rank,
 				      .row = piece->row,
 				      .size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done),
-				      .turn = s->c->involved[piece->rank]++,
+				      .turn = s->c->proposal.holders[piece->rank]++,
 				      .offset = piece->offset + done,
 				      .data = s->source->data + piece->at + done,
 			      });
@@ -321,17 +321,18 @@ static int by_turn(const void *a, const void *b)
 
 int stage_plan(struct engine *e, struct transaction *c)
 {
+	struct proposal *p = &c->proposal;
 	int rc = 0;
 
 	c->nitems = c->sent = 0;
-	c->nranks = 0;
-	if (!c->involved && !(c->involved = calloc(e->world, sizeof(*c->involved))))
+	p->commit.count = 0;
+	if (!p->holders && !(p->holders = calloc(e->world, sizeof(*p->holders))))
 		return -ENOMEM;
-	memset(c->involved, 0, e->world * sizeof(*c->involved));
+	memset(p->holders, 0, e->world * sizeof(*p->holders));
 	for (size_t i = 0; i < c->nsources && !rc; i++)
 		rc = plan_source(e, c, &c->sources[i]);
 	if (!rc && c->nitems)
 		qsort(c->items, c->nitems, sizeof(*c->items), by_turn);
-	c->transaction[1] = ++e->transaction;
+	p->commit.transaction[1] = ++e->transaction;
 	return rc;
 }

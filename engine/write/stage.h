@@ -9,6 +9,7 @@
  */
 
 #include "engine/commit/outcome.h"
+#include "engine/commit/proposal.h"
 #include "engine/node/file.h"
 
 struct stage_source { /* bytes for one range of a parameter, or of its low-precision copy */
@@ -47,9 +48,8 @@ enum transaction_phase {
 	TRANSACTION_EDGES,
 	TRANSACTION_PLAN,
 	TRANSACTION_STAGE,
-	TRANSACTION_ASKED,
-	TRANSACTION_ACCEPTED,
-	TRANSACTION_LOST, /* its coordinator is */
+	TRANSACTION_ASKED, /* the coordinator: proposal */
+	TRANSACTION_LOST,  /* the coordinator: termination */
 	TRANSACTION_OVER
 };
 
@@ -62,7 +62,7 @@ struct transaction {
 	enum transaction_phase phase;
 	int result;
 	unsigned restarts;
-	uint64_t transaction[2];
+	struct proposal proposal; /* commit.count: so many holders */
 	uint64_t progress_ms;
 	uint64_t start_ns;
 	uint64_t bytes;
@@ -72,14 +72,6 @@ struct transaction {
 	unsigned edges_waiting; /* under the lock */
 	struct stage_item *items;
 	size_t nitems, items_room, sent;
-	uint32_t *involved; /* [world] messages for it */
-	uint32_t nranks, coordinator;
-	bool grads;
-	uint64_t window; /* of gradients, a rank's; 0: not said */
-	struct wire_origin origin;
-	bool cancel_sent;
-	bool repeat; /* COMMIT, or its answer, may have been lost */
-	int lost;    /* why nothing is heard from the coordinator */
 	struct outcome outcome;
 	unsigned outstanding;
 };

@@ -22,13 +22,10 @@ enum { RESTARTS_MAX = 20 };
 
 static void forget_everywhere(struct engine *e, struct transaction *c)
 {
-	struct wire_decide decide = { { c->transaction[0], c->transaction[1] }, 0, 0 };
-
 	rpc_forget(e, c);
 	c->outstanding = 0;
-	for (uint32_t rank = 0; rank < e->world && c->involved; rank++)
-		if (c->involved[rank] && c->sent)
-			peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, NULL, NULL, 0);
+	if (c->sent)
+		proposal_withdraw(e, &c->proposal);
 }
 
 static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
@@ -52,12 +49,10 @@ static void send_items(struct engine *e, struct transaction *c)
 	       !c->stale) {
 		const struct stage_item *item = &c->items[c->sent];
 		const struct states *states = e->peers[item->rank].states;
-		struct wire_stage stage = { { c->transaction[0], c->transaction[1] },
-					    states ? states->epoch : 0,
-					    item->row,
-					    item->size,
-					    item->offset,
-					    c->origin };
+		const uint64_t *id = c->proposal.commit.transaction;
+		struct wire_stage stage = { { id[0], id[1] }, states ? states->epoch : 0,
+					    item->row,        item->size,
+					    item->offset,     c->proposal.commit.origin };
 		int rc = states ? peers_call(e, item->rank, WIRE_STAGE, &stage, item->data,
 					     item->size, on_staged, c, item->rank)
 				: -EIO;
@@ -73,33 +68,32 @@ static void send_items(struct engine *e, struct transaction *c)
 	}
 }
 
-static void take_verdict(struct transaction *c, const struct answer *answer)
+static void ask_commit(struct engine *e, struct transaction *c)
 {
-	struct wire_applied applied = { .status = answer->status };
+	int rc = proposal_ask(e, &c->proposal);
 
-	if (answer->type == WIRE_APPLIED && !answer->status)
-		memcpy(&applied, answer->body, sizeof(applied));
-	c->phase = TRANSACTION_OVER;
-	if (!c->result)
-		c->result = wire_status(applied.status);
+	if (!rc)
+		c->phase = TRANSACTION_ASKED;
+	else if (rc != -EAGAIN)
+		c->result = rc;
 }
 
-static bool is_lost(const struct answer *answer)
+static void turn_asked(struct engine *e, struct transaction *c)
 {
-	return !answer->type && (answer->status == -EIO || answer->status == -ETIMEDOUT);
-}
+	struct proposal *p = &c->proposal;
+	bool enough = p->state == PROPOSAL_ACCEPTED && !c->wait_applied;
 
-/* A rank's own trainer may be waited for: it gets the error. */
-static void ask_others(struct transaction *c, int why)
-{
-	if (!c->wait_applied) {
-		take_verdict(c, &(struct answer){ .status = why });
-		return;
+	if (!enough)
+		proposal_turn(e, p, c->cancelled);
+	if (p->state == PROPOSAL_LOST && c->wait_applied) {
+		c->phase = TRANSACTION_LOST;
+		c->outcome = (struct outcome){ .holders = p->holders };
+		memcpy(c->outcome.transaction, p->commit.transaction,
+		       sizeof(c->outcome.transaction));
+	} else if (enough || proposal_is_over(p)) {
+		c->phase = TRANSACTION_OVER;
+		c->result = p->status;
 	}
-	c->phase = TRANSACTION_LOST;
-	c->lost = why;
-	c->outcome = (struct outcome){ .transaction = { c->transaction[0], c->transaction[1] },
-				       .holders = c->involved };
 }
 
 static void turn_lost(struct engine *e, struct transaction *c, uint64_t now)
@@ -109,80 +103,7 @@ static void turn_lost(struct engine *e, struct transaction *c, uint64_t now)
 	if (rc == -EAGAIN)
 		return;
 	c->phase = TRANSACTION_OVER;
-	c->result = rc ? c->lost : 0;
-}
-
-static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
-		       const struct answer *answer)
-{
-	struct transaction *c = owner;
-
-	c->progress_ms = monotonic_ms();
-	if (answer->type == WIRE_ACCEPTED && !answer->status) {
-		c->phase = c->wait_applied ? TRANSACTION_ACCEPTED : TRANSACTION_OVER;
-		return c->wait_applied;
-	}
-	if (answer->status == -EAGAIN) {
-		c->repeat = true;
-		return false;
-	}
-	if (is_lost(answer))
-		ask_others(c, answer->status);
-	else
-		take_verdict(c, answer);
-	return false;
-}
-
-static int send_commit(struct engine *e, struct transaction *c)
-{
-	struct wire_commit body = { .transaction = { c->transaction[0], c->transaction[1] },
-				    .count = c->nranks,
-				    .grads = c->grads,
-				    .window = c->window,
-				    .origin = c->origin };
-	CLEANUP(free) uint32_t *ranks = malloc((c->nranks + 1) * sizeof(*ranks));
-	uint32_t n = 0;
-
-	for (uint32_t rank = 0; ranks && rank < e->world; rank++)
-		if (c->involved[rank])
-			ranks[n++] = rank;
-	if (!ranks)
-		return -ENOMEM;
-	return peers_call(e, c->coordinator, WIRE_COMMIT, &body, ranks, n * sizeof(*ranks),
-			  on_verdict, c, c->coordinator);
-}
-
-/* Every holder has its bytes: now they are asked for one boundary. */
-static void ask_commit(struct engine *e, struct transaction *c)
-{
-	int rc;
-
-	c->coordinator = peers_first_live(e); /* never a mount */
-	rc = c->coordinator == WIRE_OBSERVER ? -EIO : send_commit(e, c);
-	if (rc && rc != -EAGAIN)
-		c->result = rc;
-	else if (!rc)
-		c->phase = TRANSACTION_ASKED;
-}
-
-/* The same coordinator: another one would decide the same edit once more. */
-static void ask_commit_again(struct engine *e, struct transaction *c)
-{
-	int rc = send_commit(e, c);
-
-	c->repeat = rc == -EAGAIN || rc == -ENOMEM;
-	c->cancel_sent &= c->repeat;
-	if (rc && !c->repeat)
-		ask_others(c, rc);
-}
-
-static void ask_cancel(struct engine *e, struct transaction *c)
-{
-	struct wire_transaction body = { { c->transaction[0], c->transaction[1] } };
-
-	if (!c->cancel_sent)
-		peers_call(e, c->coordinator, WIRE_CANCEL, &body, NULL, 0, NULL, NULL, 0);
-	c->cancel_sent = true;
+	c->result = rc ? c->proposal.status : 0;
 }
 
 /* Whether none is under way. */
@@ -232,8 +153,9 @@ static void turn_stage(struct engine *e, struct transaction *c)
 /* The ranks know nothing of it. */
 static void tell_failed(struct engine *e, const struct transaction *c)
 {
-	struct event_settled told = { .id = { c->transaction[0], c->transaction[1] },
-				      .origin = c->origin,
+	const struct wire_commit *commit = &c->proposal.commit;
+	struct event_settled told = { .id = { commit->transaction[0], commit->transaction[1] },
+				      .origin = commit->origin,
 				      .status = c->result };
 
 	event_log_edit(e, &told);
@@ -258,10 +180,8 @@ static bool turn_commit(struct engine *e, struct transaction *c, uint64_t now)
 		tell_failed(e, c);
 		return true;
 	}
-	if (c->phase < TRANSACTION_LOST && c->repeat)
-		ask_commit_again(e, c);
-	if (c->phase > TRANSACTION_STAGE && c->phase < TRANSACTION_LOST && c->cancelled)
-		ask_cancel(e, c);
+	if (c->phase == TRANSACTION_ASKED)
+		turn_asked(e, c);
 	if (c->phase == TRANSACTION_LOST)
 		turn_lost(e, c, now);
 	return c->phase == TRANSACTION_OVER;
@@ -277,6 +197,8 @@ void transaction_turn(struct engine *e, uint64_t now, struct transaction **finis
 			continue;
 		}
 		*at = c->next;
+		rpc_forget(e,
+			   &c->proposal); /* whom ACCEPTED is enough does not hear the rest */
 		c->next = *finished;
 		*finished = c;
 		atomic_fetch_add(&e->edit_count, 1);
@@ -305,7 +227,6 @@ void transaction_describe(struct engine *e, FILE *out)
 					      "finding holders",
 					      "staging",
 					      "asking for a boundary",
-					      "waiting for its boundary",
 					      "asking what its coordinator decided",
 					      "over" };
 
@@ -316,7 +237,10 @@ void transaction_describe(struct engine *e, FILE *out)
 		one_line_put(out, a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param)
 							  : "-");
 		fprintf(out, " %s bytes %llu, %u ranks: %s", a->key,
-			(unsigned long long)c->bytes, c->nranks, phases[c->phase]);
+			(unsigned long long)c->bytes, c->proposal.commit.count,
+			c->phase == TRANSACTION_ASKED && c->proposal.state == PROPOSAL_ACCEPTED
+				? "waiting for its boundary"
+				: phases[c->phase]);
 		if (c->phase == TRANSACTION_STAGE)
 			fprintf(out, ", %zu of %zu messages taken", c->sent - c->outstanding,
 				c->nitems);
@@ -335,15 +259,15 @@ void transaction_abandon(struct engine *e)
 /* ---- the door ---- */
 
 /* A rank's edit of gradients is for those that it sees. */
-static int take_window(struct engine *e, struct transaction *c,
+static int take_window(struct engine *e, struct wire_commit *commit,
 		       const struct engine_write *writes, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		c->grads |= writes[i].file->is_grad;
-	if (!c->grads || !e->is_rank)
+		commit->grads |= writes[i].file->is_grad;
+	if (!commit->grads || !e->is_rank)
 		return 0;
-	c->window = atomic_load(&e->registry.control->grads);
-	return c->window & 1 ? 0 : -ENODATA;
+	commit->window = atomic_load(&e->registry.control->grads);
+	return commit->window & 1 ? 0 : -ENODATA;
 }
 
 void transaction_origin(struct engine *e, const struct engine_file *file, size_t n,
@@ -370,17 +294,17 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 
 	if (!c)
 		return -ENOMEM;
-	rc = take_window(e, c, writes, n);
+	rc = take_window(e, &c->proposal.commit, writes, n);
 	if (!rc)
 		rc = stage_add_writes(e, c, writes, n);
 	if (rc) {
 		stage_free(c);
 		return rc;
 	}
-	transaction_origin(e, writes->file, n, c->bytes, &c->origin);
+	transaction_origin(e, writes->file, n, c->bytes, &c->proposal.commit.origin);
 	c->write = writes;
 	c->wait_applied = wait_applied;
-	c->transaction[0] = e->writer_id;
+	c->proposal.commit.transaction[0] = e->writer_id;
 	c->progress_ms = monotonic_ms();
 	c->start_ns = monotonic_ns();
 	*out = c;
@@ -407,7 +331,8 @@ void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
 	}
 	edges = c->edges;
 	pthread_mutex_lock(&e->lock);
-	c->transaction[1] = ++e->transaction; /* also of one that fails before it is planned */
+	c->proposal.commit.transaction[1] =
+		++e->transaction; /* also of one that fails before it is planned */
 	add(e, c);
 	pthread_mutex_unlock(&e->lock);
 	stage_read_edges(e, edges);
@@ -425,11 +350,12 @@ void transaction_start_staged(struct engine *e, struct engine_write *write,
 		write->done(write, rc);
 		return;
 	}
-	memcpy(c->transaction, transaction, sizeof(c->transaction));
-	c->involved = holders;
+	memcpy(c->proposal.commit.transaction, transaction,
+	       sizeof(c->proposal.commit.transaction));
+	c->proposal.holders = holders;
 	for (uint32_t rank = 0; rank < e->world; rank++)
-		c->nranks += holders[rank] != 0;
-	c->bytes = c->origin.bytes = write->file->bytes;
+		c->proposal.commit.count += holders[rank] != 0;
+	c->bytes = c->proposal.commit.origin.bytes = write->file->bytes;
 	c->phase = TRANSACTION_STAGE; /* of nothing */
 	pthread_mutex_lock(&e->lock);
 	add(e, c);
