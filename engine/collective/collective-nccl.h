@@ -31,7 +31,7 @@ struct collective {
 	bool warm_is_pinned;
 	struct collective_io *unmarked; /* NCCL has not enqueued it yet */
 
-	pthread_mutex_t lock; /* of what follows; the innermost but for the device's */
+	pthread_mutex_t lock; /* what follows; order: engine/node/node.h */
 	pthread_cond_t changed;
 	struct collective_about about;
 	struct collective_id id;

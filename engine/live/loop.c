@@ -77,6 +77,7 @@ static void *run(void *arg)
 {
 	struct engine *e = arg;
 
+	node_be_engine_thread(e);
 	while (!atomic_load_explicit(&e->stop, memory_order_acquire))
 		loop_turn(e, NODE_IDLE_MS);
 	return NULL;
@@ -84,9 +85,12 @@ static void *run(void *arg)
 
 int loop_start_thread(struct engine *e)
 {
-	int rc = thread_start(&e->thread, run, e);
+	int rc;
 
-	e->threaded = !rc;
+	e->threaded = true; /* before the thread looks at it */
+	rc = thread_start(&e->thread, run, e);
+	if (rc)
+		e->threaded = false;
 	return rc;
 }
 
@@ -237,6 +241,7 @@ void loop_turn(struct engine *e, int wait_ms)
 	struct round *rounds = NULL;
 	uint64_t now;
 
+	assert(node_is_engine_thread(e));
 	pthread_mutex_lock(&e->lock);
 	wait_ms = wait_time(e, wait_ms);
 	pthread_mutex_unlock(&e->lock);
@@ -301,6 +306,7 @@ void loop_free(struct engine *e)
 		atomic_store_explicit(&e->stop, true, memory_order_release);
 		node_wake(e);
 		pthread_join(e->thread, NULL);
+		e->threaded = false; /* this thread may end what only that one touched */
 	}
 	readahead_free(e);
 	remote_read_abandon(e);

@@ -162,6 +162,7 @@ bool fabric_answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_
 {
 	struct reach *r = NULL;
 
+	assert(node_is_engine_thread(e));
 	if (type == WIRE_DATA || type == WIRE_STATES || type == WIRE_PONG)
 		r = who_uses(e, peer);
 	return r && !send_by(e, r, type, request, body, tail, size);
@@ -410,6 +411,7 @@ void fabric_turn(struct engine *e, uint64_t now, fabric_receive deliver)
 	struct fabric *f = e->fabric;
 	uint32_t peer;
 
+	assert(node_is_engine_thread(e));
 	if (!f)
 		return;
 	f->receive = deliver;

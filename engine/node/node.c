@@ -11,6 +11,18 @@
 
 enum { ASK_MS = 100 };
 
+static _Thread_local const struct engine *turned_here; /* NULL: no engine's thread */
+
+bool node_is_engine_thread(const struct engine *e)
+{
+	return !e->threaded || turned_here == e;
+}
+
+void node_be_engine_thread(const struct engine *e)
+{
+	turned_here = e;
+}
+
 int node_open_messages(struct engine *e, const char *bind)
 {
 	struct transport_config config = { .bind = bind,
@@ -142,6 +154,7 @@ int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t req
 		{ (void *)(uintptr_t)tail, tail_size },
 	};
 
+	assert(node_is_engine_thread(e));
 	node_header(e, &header, type, request);
 	if (peer == NODE_LOCAL)
 		return append_local(e, &header, body, body_size, tail, tail_size);

@@ -12,6 +12,40 @@
  * callbacks of users are called without it.
  */
 
+/* The locks of engine/, in the order in which they are taken: a thread that holds one takes only
+ * those of later rows.  Locks of one row are never held together, but for those with an arrow.
+ *
+ *   1  engine.lock (here)              the engine: peers, requests, what waits
+ *   2  rounds.lock                     rounds: this rank's list and what it has launched
+ *   3  communicator.lock               rounds: the communicator in use, between trainer and engine
+ *      participant.lock                rank: edits staged, promised, decided; its lease
+ *      view_owner.lock                 rank: views that observers have of this rank's states
+ *      arena_memory.lock               rank: the arena, while its blocks are moved or listed
+ *   4  registry.lock                   rank: the table of states and their addresses
+ *   5  devices.lock                    rank: copies under way from and to devices, marks
+ *      swapper.lock                    swap: blocks and versions of one state on NVMe
+ *      pending_reads.lock              serve: which reads' sources have come; takes nothing else
+ *   6  swap_file.lock -> io's lock     swap: room in a file; the parts of one read or write of it
+ *      pinned.lock                     memory: free buffers
+ *   7  disk's lock (uring, threads)    swap: the queue of requests
+ *   8  NCCL's calls -> its lock        collective: calls of NCCL; what is launched and its state
+ *      collective-host's lock          collective: all communicators of this process
+ *   9  a device's lock (host, cuda)    device: ranges, events, blocks of its pool
+ *      streams' lock (host)            device: streams of the host's device
+ *      device_queue.lock               device: finished copies and the end of its thread
+ *  10  the journal of the log          base: lines that were said last; any thread, any time
+ *
+ * On their own, taken with no other held, or with engine.lock alone, and with nothing in them:
+ *   transport_memory.lock              the table of processes that are attached
+ *   process.lock (reading, writing)    one of them, while bytes are copied; writing: it is replaced
+ *   transport-loop's lock              tests' transport: all its ends
+ *   readahead_pool.lock                read: streams of readers; let go while bytes are copied
+ *   the waits of reads.c, devices.c and the swapper: one call's result, on its stack
+ *
+ * Of an open checkpoint, which has no struct engine: checkpoint.lock -> fetch.lock; the lock of
+ * editor and that of rwgate on their own.
+ */
+
 #include "engine/catalog/catalog.h"
 #include "engine/catalog/control-page.h"
 #include "engine/catalog/event-ring.h"
@@ -274,6 +308,13 @@ static inline uint32_t node_life(const uint64_t cookie[2])
 {
 	return (uint32_t)(cookie[0] ^ cookie[1]);
 }
+
+/* Whether the calling thread may do what only the engine thread does: it is the engine thread,
+ * or the engine has none (tests turn it by hand; the thread is not started yet, or has ended).
+ */
+bool node_is_engine_thread(const struct engine *e);
+/* The calling thread is the engine thread of e from now on. */
+void node_be_engine_thread(const struct engine *e);
 
 /* Any thread, without the lock: makes the engine thread go round. */
 void node_wake(struct engine *e);

@@ -217,6 +217,7 @@ int peers_reach(struct engine *e, uint32_t rank)
 	struct peer *p;
 	int rc;
 
+	assert(node_is_engine_thread(e));
 	if (rank >= e->world)
 		return -EIO;
 	p = &e->peers[rank];
@@ -529,6 +530,7 @@ static void keep_in_touch(struct engine *e)
 
 void peers_turn(struct engine *e, uint64_t now)
 {
+	assert(node_is_engine_thread(e));
 	if (e->ready && !e->is_rank)
 		keep_in_touch(e);
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {

@@ -57,6 +57,7 @@ int permissions_check(struct engine *e, uint32_t peer, struct wire_header *heade
 {
 	enum right need = needs[header->type];
 
+	assert(node_is_engine_thread(e));
 	if (reads_only(e, peer)) {
 		header->rank = WIRE_OBSERVER;
 		if (need != LOOKS) {

@@ -24,6 +24,7 @@ int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type
 	struct rpc *rpc = malloc(sizeof(*rpc));
 	int rc;
 
+	assert(node_is_engine_thread(e));
 	if (!rpc)
 		return -ENOMEM;
 	*rpc = (struct rpc){ .next = e->rpcs,
@@ -85,6 +86,7 @@ bool rpc_answer(struct engine *e, const struct wire_header *header, const struct
 {
 	struct rpc *rpc = e->rpcs;
 
+	assert(node_is_engine_thread(e));
 	while (rpc && (rpc->number != header->request || rpc->peer != answer->peer))
 		rpc = rpc->next;
 	if (!rpc)
@@ -113,6 +115,7 @@ static uint64_t last_sign(const struct engine *e, const struct rpc *rpc)
 
 void rpc_expire(struct engine *e, uint64_t now)
 {
+	assert(node_is_engine_thread(e));
 	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next) {
 		if (rpc->ended || now < last_sign(e, rpc) + e->timeout_ms)
 			continue;

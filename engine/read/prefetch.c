@@ -405,6 +405,7 @@ static uint64_t end_of_all(struct engine_file *f)
 
 void prefetch_go_on(struct engine *e, uint64_t now)
 {
+	assert(node_is_engine_thread(e));
 	while (e->collecting.wanting) {
 		struct engine_file *f = e->collecting.wanting;
 		uint64_t end = end_of_all(f);
@@ -421,6 +422,7 @@ enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64
 {
 	bool goes_on = is_in_sequence(f, offset, size);
 
+	assert(node_is_engine_thread(e));
 	if (e->collecting.how == PREFETCH_NOT_ASKED)
 		return PREFETCH_NONE;
 	end_old(e, f, offset);

@@ -369,6 +369,7 @@ static bool turn_transfer(struct engine *e, struct remote_read *t, uint64_t now)
 
 void remote_read_turn(struct engine *e, uint64_t now, struct remote_read **finished)
 {
+	assert(node_is_engine_thread(e));
 	for (struct remote_read **at = &e->transfers; *at;) {
 		struct remote_read *t = *at;
 

@@ -96,6 +96,7 @@ static bool tell_closed(struct engine *e, struct closing *c)
 
 void view_reader_tell_closed(struct engine *e)
 {
+	assert(node_is_engine_thread(e));
 	while (e->closings && tell_closed(e, e->closings)) {
 		struct closing *c = e->closings;
 
@@ -381,6 +382,7 @@ int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now)
 	struct view_reader *v = &f->viewing;
 	int rc = -EAGAIN;
 
+	assert(node_is_engine_thread(e));
 	if (v->state == VIEW_READER_READY)
 		return 0;
 	if (v->state == VIEW_READER_FAILED && now >= v->retry_ms)

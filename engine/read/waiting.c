@@ -140,6 +140,7 @@ int waiting_check(struct engine *e, struct waiting *w, const struct engine_file 
 {
 	struct peer *p = &e->peers[w->rank];
 
+	assert(node_is_engine_thread(e));
 	tell(e, w, f, now);
 	if (now < w->moved_ms + w->limit_ms)
 		return 0;

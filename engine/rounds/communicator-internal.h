@@ -8,8 +8,8 @@ struct communicator {
 	const struct collective_ops *ops;
 	struct collective_options options;
 	enum communicator_state state;
-	pthread_mutex_t
-		lock; /* of c and number, between launch and the engine thread; the innermost */
+	/* c and number, between launch and the engine thread; order: engine/node/node.h */
+	pthread_mutex_t lock;
 	struct collective *c;
 	uint64_t number;            /* 0: none */
 	_Atomic unsigned under_way; /* launched and not over */

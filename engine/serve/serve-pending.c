@@ -13,7 +13,7 @@ enum { READS_MAX = 256, READS_OF_PEER_MAX = READS_MAX / 4 * 3 };
 
 struct pending_reads {
 	struct engine *engine; /* NULL: it has gone, and each read ends by itself */
-	pthread_mutex_t lock;  /* of reads' ended and status; the innermost */
+	pthread_mutex_t lock;  /* of reads' ended and status; takes no other */
 	pthread_cond_t came;
 	struct pending_read *reads;
 	unsigned count;

@@ -127,6 +127,7 @@ void edit_history_turn(struct engine *e, uint64_t now)
 {
 	struct edit_history *p = &e->past;
 
+	assert(node_is_engine_thread(e));
 	if (!p->fetching && p->wanted)
 		begin(e);
 	if (p->fetching && turn(e, now >= p->began_ns / 1000000 + PATIENCE_MS))

@@ -71,6 +71,7 @@ static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 
 void rank_query_turn(struct engine *e, uint64_t now)
 {
+	assert(node_is_engine_thread(e));
 	for (struct rank_query *a = e->abouts; a; a = a->next)
 		turn(e, a, now);
 }

@@ -196,6 +196,7 @@ static void take_finished(struct engine_wait **waits, uint64_t changes,
 
 void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished)
 {
+	assert(node_is_engine_thread(e));
 	take_finished(&e->watch.epoch_waits, atomic_load(&e->epoch), finished);
 	if (!e->watch.waits && !follows(&e->watch))
 		return;
