@@ -54,34 +54,104 @@ static int fill(struct registry *r, uint64_t epoch, uint32_t number, uint64_t of
 	return 0;
 }
 
-int registry_device_mark(struct registry *r, uint64_t epoch, uint32_t number,
-			 struct devices_mark **mark)
+/* ---- versions ---- */
+
+/* The mark behind which the row's bytes are what they are now. */
+static int find_mark(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		     uint64_t size, struct registry_version *v)
 {
 	const struct state_row *row;
-	int rc;
+	int rc = -ESTALE;
 
+	(void)offset, (void)size; /* begin looks whether the row has them */
+	v->device.devices = r->devices;
+	v->device.epoch = epoch;
+	v->device.row = number;
 	pthread_mutex_lock(&r->lock);
 	row = registry_row_at(r, epoch, number);
-	rc = row && row->tier == STATE_DEVICE ? devices_newest(r->devices, row->device, mark)
-					      : -ESTALE;
+	if (row && row->tier == STATE_DEVICE)
+		rc = devices_newest(r->devices, row->device, &v->device.mark);
 	pthread_mutex_unlock(&r->lock);
 	return rc;
 }
 
-int registry_device_begin(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-			  uint64_t size, struct devices_copy *c)
+static int keep(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		uint64_t size, struct registry_version *v)
 {
+	struct devices_copy at;
 	struct iovec *parts;
 	int rc;
 
 	pthread_mutex_lock(&r->lock);
-	rc = fill(r, epoch, number, offset, size, c, &parts);
+	rc = fill(r, epoch, number, offset, size, &at, &parts);
+	pthread_mutex_unlock(&r->lock);
+	if (rc)
+		return rc;
+	v->device.devices = r->devices;
+	v->device.kept_at = offset;
+	rc = devices_keep(r->devices, at.number, parts, at.n, &v->device.kept);
+	free(parts);
+	return rc;
+}
+
+static void release(struct registry_version *v)
+{
+	devices_mark_put(v->device.devices, v->device.mark);
+	devices_kept_put(v->device.kept);
+}
+
+static bool same(const struct registry_version *a, const struct registry_version *b)
+{
+	return a->device.mark == b->device.mark && a->device.kept == b->device.kept;
+}
+
+static bool is_live(const struct registry_version *v)
+{
+	return !v->device.kept;
+}
+
+void *registry_version_on_device(const struct registry_version *v, uint64_t offset,
+				 struct device_event **written)
+{
+	uint8_t *memory = devices_kept_memory(v->device.kept, written);
+
+	return memory ? memory + offset - v->device.kept_at : NULL;
+}
+
+static void on_copied(struct devices_copy *c, int result)
+{
+	struct registry_fetch *f = container_of(c, struct registry_fetch, device);
+
+	f->done(f, result);
+}
+
+static int begin_live(struct registry *r, const struct registry_version *v,
+		      struct registry_fetch *f)
+{
+	struct iovec *parts;
+	int rc;
+
+	if (v->device.mark)
+		f->device.after = devices_mark_event(v->device.mark);
+	pthread_mutex_lock(&r->lock);
+	rc = fill(r, v->device.epoch, v->device.row, f->offset, f->size, &f->device, &parts);
 	if (!rc) {
-		rc = devices_copy_begin(r->devices, c);
+		rc = devices_copy_begin(r->devices, &f->device);
 		free(parts);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return rc;
+}
+
+static int begin(struct registry *r, struct registry_fetch *f)
+{
+	const struct registry_version *v = f->version;
+
+	f->device = (struct devices_copy){ .host = f->memory, .done = on_copied };
+	if (is_live(v))
+		return begin_live(r, v, f);
+	return devices_kept_begin(v->device.kept, f->offset - v->device.kept_at, f->size,
+				  &f->device);
 }
 
 /* ---- the trainer's thread, which alone drops rows ---- */
@@ -103,23 +173,6 @@ int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t number, 
 	if (n == 1)
 		*memory = part.iov_base;
 	return n < 0 ? n : 0;
-}
-
-int registry_device_keep(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-			 uint64_t size, struct devices_kept **kept)
-{
-	struct devices_copy at;
-	struct iovec *parts;
-	int rc;
-
-	pthread_mutex_lock(&r->lock);
-	rc = fill(r, epoch, number, offset, size, &at, &parts);
-	pthread_mutex_unlock(&r->lock);
-	if (rc)
-		return rc;
-	rc = devices_keep(r->devices, at.number, parts, at.n, kept);
-	free(parts);
-	return rc;
 }
 
 static int copy_now(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
@@ -202,6 +255,12 @@ const struct tier_ops registry_tier_device = {
 	.write = write_device,
 	.clear = clear_device,
 	.dropped = end_copies,
+	.newest = find_mark,
+	.keep = keep,
+	.release = release,
+	.same = same,
+	.is_live = is_live,
+	.begin = begin,
 };
 
 /* ---- on the device ---- */

@@ -4,8 +4,7 @@
 
 /* What the registry's files share. */
 
-#include "engine/rank/devices.h"
-#include "engine/rank/registry.h"
+#include "engine/rank/registry-version.h"
 
 /* ---- under the lock ---- */
 
@@ -24,17 +23,34 @@ const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch
 /* What can be done with rows of one tier, in registry-host.c, registry-swap.c and
  * registry-device.c.  Trainer's thread, without the lock.
  */
+typedef int make_version(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			 uint64_t size, struct registry_version *v);
+
 struct tier_ops {
 	/* Arguments and errors of registry_read, _write, _put and _clear. */
 	int (*read)(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		    void *out, size_t size);
 	int (*write)(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		     const void *data, size_t size);
+	/* NULL: write does as well */
 	int (*put)(struct registry *r, uint32_t row, uint64_t offset, const void *data,
-		   size_t size); /* NULL: write does as well */
+		   size_t size);
 	int (*clear)(struct registry *r, uint32_t row);
 	/* A row has been dropped; NULL: nothing is left to do. */
 	void (*dropped)(struct registry *r, const struct state_row *old);
+
+	/* Versions: as in registry-version.h, and by which thread.  make_version fills *v, and
+	 * takes nothing on error.  A tier that has no newest has none of these.
+	 */
+	make_version *newest;
+	make_version *hold; /* NULL: a version that is held is kept */
+	make_version *keep; /* NULL: one that is kept has been held */
+	void (*release)(struct registry_version *v);
+	bool (*same)(const struct registry_version *a, const struct registry_version *b);
+	bool (*is_live)(const struct registry_version *v); /* NULL: never */
+	int (*begin)(struct registry *r, struct registry_fetch *f);
+	void (*cancel)(struct registry_fetch *f); /* NULL: it ends by itself */
+	void (*log)(struct registry_fetch *f);    /* NULL: its port has done so */
 };
 
 /* NULL: the row is not what it was at epoch.  Takes the lock. */

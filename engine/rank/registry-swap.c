@@ -210,63 +210,84 @@ static void drop_state(struct registry *r, const struct state_row *old)
 	swapper_drop(r->place, old->place);
 }
 
+/* ---- versions ---- */
+
+static int pin_row(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		   uint64_t size, struct registry_version *v)
+{
+	const struct state_row *row;
+	int rc = -ESTALE;
+
+	pthread_mutex_lock(&r->lock);
+	row = registry_row_at(r, epoch, number);
+	if (row && row->place) {
+		v->swap.swapper = r->place;
+		v->swap.state = row->place;
+		v->swap.row_at = row->place_at;
+		rc = !is_in_row(row, offset, size)
+			     ? -EINVAL
+			     : swapper_pin(r->place, row->place, row->place_at + offset, size,
+					   &v->swap.pin);
+		if (rc == -ESTALE) /* of the pin: there will be room for another */
+			rc = -EAGAIN;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+static void unpin(struct registry_version *v)
+{
+	swapper_unpin(v->swap.swapper, v->swap.pin);
+}
+
+static bool same(const struct registry_version *a, const struct registry_version *b)
+{
+	return swapper_pins_same(a->swap.pin, b->swap.pin);
+}
+
+static void on_read(struct swapper_read *io, int rc)
+{
+	struct registry_fetch *f = container_of(io, struct registry_fetch, swap);
+
+	f->done(f, rc);
+}
+
+static int begin(struct registry *r, struct registry_fetch *f)
+{
+	const struct registry_version *v = f->version;
+
+	(void)r;
+	f->swap = (struct swapper_read){ .state = v->swap.state,
+					 .pin = v->swap.pin,
+					 .offset = v->swap.row_at + f->offset,
+					 .size = f->size,
+					 .memory = f->memory,
+					 .done = on_read };
+	swapper_read(v->swap.swapper, &f->swap);
+	return 0;
+}
+
+static void cancel(struct registry_fetch *f)
+{
+	swapper_read_cancel(&f->swap);
+}
+
+static void log_failure(struct registry_fetch *f)
+{
+	swapper_log_failure(f->version->swap.swapper, &f->swap.failure);
+}
+
 const struct tier_ops registry_tier_swap = {
 	.read = read_state,
 	.write = write_state,
 	.put = put_state,
 	.clear = clear_state,
 	.dropped = drop_state,
+	.newest = pin_row,
+	.hold = pin_row,
+	.release = unpin,
+	.same = same,
+	.begin = begin,
+	.cancel = cancel,
+	.log = log_failure,
 };
-
-/* ---- for readers of what is on NVMe ---- */
-
-static int hold_row(struct registry *r, const struct state_row *row, uint64_t offset,
-		    uint64_t size, struct registry_hold **out)
-{
-	struct registry_hold *h = malloc(sizeof(*h));
-	int rc = is_in_row(row, offset, size) ? 0 : -EINVAL;
-
-	if (!h)
-		return -ENOMEM;
-	*h = (struct registry_hold){
-		.place = r->place, .state = row->place, .at = row->place_at, .users = 1
-	};
-	if (!rc)
-		rc = swapper_pin(r->place, row->place, h->at + offset, size, &h->hold);
-	if (rc)
-		free(h);
-	else
-		*out = h;
-	return rc == -ESTALE ? -EAGAIN : rc;
-}
-
-int registry_hold(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-		  uint64_t size, struct registry_hold **hold)
-{
-	const struct state_row *row;
-	int rc = 0;
-
-	*hold = NULL;
-	pthread_mutex_lock(&r->lock);
-	row = registry_row_at(r, epoch, number);
-	if (!row)
-		rc = -ESTALE;
-	else if (row->place)
-		rc = hold_row(r, row, offset, size, hold);
-	pthread_mutex_unlock(&r->lock);
-	return rc;
-}
-
-struct registry_hold *registry_hold_get(struct registry_hold *h)
-{
-	atomic_fetch_add_explicit(&h->users, 1, memory_order_relaxed);
-	return h;
-}
-
-void registry_hold_put(struct registry_hold *h)
-{
-	if (!h || atomic_fetch_sub_explicit(&h->users, 1, memory_order_acq_rel) > 1)
-		return;
-	swapper_unpin(h->place, h->hold);
-	free(h);
-}

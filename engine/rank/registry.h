@@ -15,9 +15,6 @@
 #include <pthread.h>
 
 struct devices;
-struct devices_copy;
-struct devices_kept;
-struct devices_mark;
 
 struct registry {
 	pthread_mutex_t lock;
@@ -129,40 +126,7 @@ int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 struct swapper_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
 				     uint32_t sub, const char *key, uint64_t *at);
 
-/* What a row on NVMe has now, as it is now, until the last _put. */
-struct registry_hold {
-	struct swapper *place;
-	struct swapper_state *state;
-	struct swapper_pin *hold;
-	uint64_t at; /* where in the state the row begins */
-	_Atomic unsigned users;
-};
-
-/* Bytes of a row, as registry_read's.  *hold NULL: the row is in memory.  -ENOMEM; -EAGAIN: the
- * disk has no room for what readers hold, until the next generation.
- */
-int registry_hold(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-		  uint64_t size, struct registry_hold **hold);
-struct registry_hold *registry_hold_get(struct registry_hold *h);
-void registry_hold_put(struct registry_hold *h);
-
-/* The newest mark of a row's device, the caller's to put.  -ESTALE: it is no such row; errors
- * of devices_newest.
- */
-int registry_device_mark(struct registry *r, uint64_t epoch, uint32_t row,
-			 struct devices_mark **mark);
-/* Begins to copy bytes of such a row to c->host, behind c->after; c->done from any thread.
- * -ESTALE, -EINVAL, -ENODATA; -ENOMEM.
- */
-int registry_device_begin(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			  uint64_t size, struct devices_copy *c);
-
-/* Trainer's thread: such bytes may be changed from here on.  -ESTALE; errors of devices_keep.
- */
-int registry_device_keep(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			 uint64_t size, struct devices_kept **kept);
-
-/* Trainer's thread: where bytes of such a row are, and on which device.  -ESTALE, -EINVAL,
+/* Trainer's thread: where bytes of a row on a device are, and on which device.  -ESTALE, -EINVAL,
  * -ENODATA; -E2BIG: in several runs.
  */
 int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,

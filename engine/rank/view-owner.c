@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/rank/devices.h"
+#include "engine/rank/registry-version.h"
 #include "engine/rank/view-owner.h"
 
 #include <errno.h>
@@ -24,8 +24,7 @@ static void drop(struct view_owner *v, struct view **at)
 	*at = view->next;
 	if (view->room)
 		view_pool_put(&v->rooms, view->room, monotonic_ms());
-	registry_hold_put(view->hold);
-	devices_kept_put(view->kept);
+	registry_version_put(view->version);
 	free(view);
 	atomic_fetch_sub(&v->count, 1);
 }
@@ -53,14 +52,14 @@ static void set_complete(struct view *view, bool complete)
 		atomic_store(&view_pool_label(view->room)->complete, complete);
 }
 
-/* It shows what there is.  Of a row on NVMe that is held from now on: the trainer publishes no
- * other before it has been here, under the lock.
+/* The view shows the row as it is now.  Where the tier can, that is held from here on: the
+ * trainer publishes no other version before it has taken the lock of views.
  */
 static int go_live(struct view *view, struct registry *r)
 {
 	int rc = view->room ? 0
-			    : registry_hold(r, view->epoch, view->row, view->offset, view->size,
-					    &view->hold);
+			    : registry_version_hold(r, view->epoch, view->row, view->offset,
+						    view->size, &view->version);
 
 	if (!rc)
 		view->state = VIEW_LIVE;
@@ -76,10 +75,8 @@ static int place(struct view *view, struct registry *r, uint64_t want)
 	view->copied = 0;
 	view->status = 0;
 	set_complete(view, false);
-	registry_hold_put(view->hold);
-	view->hold = NULL;
-	devices_kept_put(view->kept);
-	view->kept = NULL;
+	registry_version_put(view->version);
+	view->version = NULL;
 	view->generation = want > now ? want : now;
 	view->state = want ? VIEW_FUTURE : VIEW_NEXT;
 	if (now >= want && now) {
@@ -235,11 +232,11 @@ static void keep_in_room(struct view *view, struct registry *r)
 	count_kept(view, r);
 }
 
-/* Where there is no room for it the view ends: the trainer does not wait. */
-static void keep_of_device(struct view *view, struct registry *r)
+/* Where there is no memory for it the view ends: the trainer does not wait. */
+static void keep_version(struct view *view, struct registry *r)
 {
-	if (registry_device_keep(r, view->epoch, view->row, view->offset, view->size,
-				 &view->kept))
+	if (registry_version_keep(r, view->epoch, view->row, view->offset, view->size,
+				  &view->version))
 		view->status = -ESTALE;
 	else
 		count_kept(view, r);
@@ -250,8 +247,8 @@ static void keep(struct view *view, struct registry *r)
 	view->state = VIEW_KEPT;
 	if (view->room)
 		keep_in_room(view, r);
-	else if (view->tier == STATE_DEVICE)
-		keep_of_device(view, r);
+	else if (!view->version)
+		keep_version(view, r);
 }
 
 void view_owner_keep(struct view_owner *v, struct registry *r, bool states)
@@ -376,23 +373,6 @@ static int check_remote(const struct view *view, uint64_t offset, size_t size)
 	return rc ? rc : -EINVAL;
 }
 
-int view_owner_hold(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
-		    struct registry_hold **hold, uint64_t *at)
-{
-	struct view *view;
-	int rc;
-
-	pthread_mutex_lock(&v->lock);
-	view = *find(v, id);
-	rc = check_remote(view, offset, size);
-	if (!rc) {
-		*hold = registry_hold_get(view->hold);
-		*at = view->offset + offset;
-	}
-	pthread_mutex_unlock(&v->lock);
-	return rc;
-}
-
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct view_look *look)
 {
@@ -406,9 +386,8 @@ int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset,
 		*look = (struct view_look){ .generation = view->generation,
 					    .epoch = view->epoch,
 					    .at = view->offset + offset,
-					    .inside = offset,
 					    .row = view->row,
-					    .kept = devices_kept_get(view->kept) };
+					    .version = registry_version_get(view->version) };
 	pthread_mutex_unlock(&v->lock);
 	return rc;
 }

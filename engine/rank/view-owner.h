@@ -39,11 +39,10 @@ struct view {
 	uint64_t size;
 	uint64_t heard_ms;
 	uint64_t opened_ms;
-	uint64_t copied;            /* LIVE: bytes of room that are there already */
-	int status;                 /* KEPT: 0, or why it could not be copied */
-	struct view_buffer *room;   /* NULL: of a row on NVMe or a device */
-	struct registry_hold *hold; /* of a row on NVMe, from LIVE on */
-	struct devices_kept *kept;  /* of a row on a device, KEPT */
+	uint64_t copied;                  /* LIVE: bytes of room that are there already */
+	int status;                       /* KEPT: 0, or why it could not be copied */
+	struct view_buffer *room;         /* NULL: the row is not in the host's memory; then: */
+	struct registry_version *version; /* preserved bytes; NULL: not yet */
 };
 
 struct view_owner {
@@ -80,28 +79,26 @@ unsigned view_owner_expire(struct view_owner *v, uint64_t before);
 void view_owner_trim(struct view_owner *v, uint64_t before);
 void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now);
 
-/* size bytes from offset of the view.  -ESTALE: no such view; -EAGAIN: not there yet; -EREMOTE:
- * view_owner_hold or view_owner_look.
+/* Copies size bytes from offset of the view, whose row is in the host's memory.
+ * -ESTALE: there is no such view.
+ * -EAGAIN: it does not show its generation yet.
+ * -EREMOTE: its row is not in the host's memory: view_owner_look.
+ * -EINVAL: past the view's end.
  */
 int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[2],
 		    uint64_t offset, void *out, size_t size);
-/* The same of a view of a row on NVMe, -EINVAL: it is not: what it holds, the caller's to put,
- * and where in the row that is.
- */
-int view_owner_hold(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
-		    struct registry_hold **hold, uint64_t *at);
 
-/* The same of a view of a row in a device's memory, -EINVAL: it is not: where its bytes are.
- * Live ones are to be looked for again when they have been copied: they are what was asked for
- * if all of this is as it was.
- */
+/* Where the bytes of a view are, whose row is not in the host's memory. */
 struct view_look {
 	uint64_t generation;
-	uint64_t epoch, at; /* bytes of the row */
-	uint64_t inside;    /* bytes of the view */
+	uint64_t epoch, at; /* of the registry; bytes of the row */
 	uint32_t row;
-	struct devices_kept *kept; /* NULL: live; the caller's to put */
+	struct registry_version *version; /* preserved, the caller's to put; NULL: live */
 };
+/* -EINVAL: the row is in the host's memory; else errors of view_owner_read.  A reader of live
+ * bytes looks again after it has copied them: they are the view's if the view is live still, and
+ * of the same generation.
+ */
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct view_look *look);
 /* Whether those bytes of its row are the view's, and where in it.  -ESTALE: there is none such.

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/rank/devices.h"
+#include "engine/rank/registry-version.h"
 #include "engine/rounds/send-source.h"
 
 #include <errno.h>
 #include <string.h>
 
 struct held { /* of a piece: one of them, or neither */
-	struct devices_kept *kept;
+	struct registry_version *version;
 	void *copy;
 };
 
@@ -34,8 +34,7 @@ void send_source_free(struct engine *e, struct send *s)
 	if (!s)
 		return;
 	for (unsigned i = 0; i < s->n; i++) {
-		if (s->held[i].kept)
-			devices_kept_put(s->held[i].kept);
+		registry_version_put(s->held[i].version);
 		free(s->held[i].copy);
 	}
 	if (s->mark)
@@ -83,23 +82,27 @@ static int from_there(struct devices *d, struct send *s, int number)
 	return rc;
 }
 
+/* Takes v, whose bytes stay until they have been sent. */
+static int from_kept(struct send *s, struct registry_version *v, uint64_t offset, void **from)
+{
+	void *memory = registry_version_on_device(v, offset, &s->after);
+
+	if (!memory) {
+		registry_version_put(v);
+		return -ENOSPC;
+	}
+	s->held[s->n++].version = v;
+	*from = memory;
+	return 0;
+}
+
 static int keep(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, uint64_t offset,
 		uint64_t size, void **from)
 {
-	struct devices_kept *kept;
-	void *memory;
-	int rc = registry_device_keep(&e->registry, epoch, row, offset, size, &kept);
+	struct registry_version *v;
+	int rc = registry_version_keep(&e->registry, epoch, row, offset, size, &v);
 
-	if (rc)
-		return rc;
-	memory = devices_kept_memory(kept, &s->after);
-	if (!memory) {
-		devices_kept_put(kept);
-		return -ENOSPC;
-	}
-	s->held[s->n++].kept = kept;
-	*from = memory;
-	return 0;
+	return rc ? rc : from_kept(s, v, offset, from);
 }
 
 int send_source_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
@@ -129,20 +132,6 @@ static int from_room(struct engine *e, struct send *s, const uint64_t view[2], u
 		     : -ENOMEM;
 }
 
-/* What was kept for it already stays until it has been sent. */
-static int from_kept(struct send *s, struct devices_kept *kept, uint64_t inside, void **from)
-{
-	uint8_t *memory = devices_kept_memory(kept, &s->after);
-
-	if (!memory) {
-		devices_kept_put(kept);
-		return -ENOSPC;
-	}
-	s->held[s->n++].kept = kept;
-	*from = memory + inside;
-	return 0;
-}
-
 int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[2],
 			  const struct wire_piece *piece, void **from)
 {
@@ -166,8 +155,8 @@ int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[
 		rc = view_owner_look(&e->views, view, inside, piece->size, &look);
 	if (rc)
 		return rc;
-	if (look.kept)
-		return from_kept(s, look.kept, look.inside, from);
+	if (look.version)
+		return from_kept(s, look.version, look.at, from);
 	return keep(e, s, look.epoch, look.row, look.at, piece->size, from);
 }
 

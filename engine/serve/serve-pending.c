@@ -1,27 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/queue.h"
 #include "engine/base/thread.h"
+#include "engine/rank/registry-version.h"
 #include "engine/serve/serve-pending.h"
-#include "engine/serve/serve-swap.h"
 #include "engine/serve/serve.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { READS_MAX = 256, READS_OF_PEER_MAX = READS_MAX / 4 * 3 };
+enum { READS_MAX = 256, READS_OF_PEER_MAX = READS_MAX / 4 * 3, REQUESTS_MAX = 4 };
+
+struct pending_read {
+	LIST_ENTRY(pending_read) link;
+	struct pending_reads *of;
+	uint32_t peer;
+	struct wire_read asked;
+	uint64_t requests[REQUESTS_MAX]; /* the READs of the peer that this one answers */
+	unsigned nrequests;
+	uint64_t began_ms;
+	bool bound;    /* the fetch cannot be cancelled */
+	bool answered; /* it took too long, or its reader has left */
+	bool ended;    /* under the lock of pending_reads, as status */
+	int status;
+	struct view_look shown; /* version: fetch's */
+	struct registry_fetch fetch;
+	uint8_t bytes[]; /* of asked.size */
+};
+
+LIST_HEAD(pending_list, pending_read);
 
 struct pending_reads {
 	struct engine *engine; /* NULL: it has gone, and each read ends by itself */
 	pthread_mutex_t lock;  /* of reads' ended and status; takes no other */
 	pthread_cond_t came;
-	struct pending_read *reads;
+	struct pending_list reads;
 	unsigned count;
-};
-
-static const struct pending_source *const sources[STATE_TIERS] = {
-	[STATE_SWAP] = &serve_swap_source,
-	[STATE_DEVICE] = &serve_device_source,
 };
 
 int pending_reads_init(struct engine *e)
@@ -37,19 +52,17 @@ int pending_reads_init(struct engine *e)
 	return 0;
 }
 
-static void read_free(struct engine *e, struct pending_read *r)
+static void read_free(struct pending_read *r)
 {
-	r->source->put(e, &r->found);
+	registry_version_put(r->shown.version);
 	free(r);
 }
 
-static void drop(struct pending_reads *l, struct pending_read **at)
+static void drop(struct pending_reads *l, struct pending_read *r)
 {
-	struct pending_read *r = *at;
-
-	*at = r->next;
+	LIST_REMOVE(r, link);
 	l->count--;
-	read_free(l->engine, r);
+	read_free(r);
 }
 
 static void destroy(struct pending_reads *l)
@@ -59,25 +72,24 @@ static void destroy(struct pending_reads *l)
 	free(l);
 }
 
-/* Of a disk that was silent when the rank ended. */
+/* A disk that was silent when the rank ended has ended a fetch after all. */
 static void end_alone(struct pending_reads *l, struct pending_read *r)
 {
-	struct pending_read **at = &l->reads;
 	bool last;
 
 	pthread_mutex_lock(&l->lock);
-	while (*at != r)
-		at = &(*at)->next;
-	*at = r->next;
-	last = !l->reads;
+	LIST_REMOVE(r, link);
+	last = LIST_EMPTY(&l->reads);
 	pthread_mutex_unlock(&l->lock);
-	read_free(NULL, r);
+	read_free(r);
 	if (last)
 		destroy(l);
 }
 
-void pending_reads_came(struct pending_read *r, int status)
+/* Any thread. */
+static void on_fetched(struct registry_fetch *f, int status)
 {
+	struct pending_read *r = container_of(f, struct pending_read, fetch);
 	struct pending_reads *l = r->of;
 	bool alone;
 
@@ -87,7 +99,7 @@ void pending_reads_came(struct pending_read *r, int status)
 	alone = !l->engine;
 	if (!alone) {
 		pthread_cond_broadcast(&l->came);
-		node_wake(l->engine); /* inside: from here on r and l may go */
+		node_wake(l->engine); /* before the lock is let go: then r and l may be freed */
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (alone)
@@ -111,88 +123,119 @@ static void answer(struct engine *e, struct pending_read *r, int status)
 	r->answered = true;
 }
 
-/* Nobody waits for it any more. */
-static void abandon(struct pending_read *r)
+/* Nobody waits for it any more.  False: it has to be waited for before the registry ends. */
+static bool abandon(struct pending_read *r)
 {
 	r->answered = true;
-	if (r->source->cancel)
-		r->source->cancel(r);
+	return registry_fetch_cancel(&r->fetch);
 }
 
-/* Under l's lock.  source NULL: of any. */
-static bool is_under_way(const struct pending_reads *l, const struct pending_source *source)
+/* Under l's lock: is one under way, or one that cannot be cancelled? */
+static bool is_under_way(const struct pending_reads *l, bool bound)
 {
-	for (const struct pending_read *r = l->reads; r; r = r->next)
-		if (!r->ended && (!source || r->source == source))
-			return true;
+	const struct pending_read *r;
+
+	LIST_FOREACH(r, &l->reads, link)
+	if (!r->ended && (!bound || r->bound))
+		return true;
 	return false;
-}
-
-/* Under l's lock. */
-static struct pending_read *take_ended(struct pending_reads *l)
-{
-	struct pending_read *ended = NULL;
-
-	for (struct pending_read **at = &l->reads, *r; (r = *at);) {
-		if (!r->ended) {
-			at = &r->next;
-			continue;
-		}
-		*at = r->next;
-		r->next = ended;
-		ended = r;
-	}
-	return ended;
 }
 
 void pending_reads_free(struct engine *e)
 {
 	struct pending_reads *l = e->later;
 	struct timespec end = thread_in_ms(u64_min(e->timeout_ms, SWAPPER_END_MS));
-	struct pending_read *ended, *next;
+	struct pending_list ended = LIST_HEAD_INITIALIZER(ended);
+	struct pending_read *r, *next;
 	int rc = 0;
 	bool left;
 
 	if (!l)
 		return;
-	for (struct pending_read *r = l->reads; r; r = r->next)
-		abandon(r);
+	LIST_FOREACH(r, &l->reads, link)
+	r->bound = !abandon(r);
 	pthread_mutex_lock(&l->lock);
-	while (is_under_way(l, NULL) && !rc)
+	while (is_under_way(l, false) && !rc)
 		rc = pthread_cond_timedwait(&l->came, &l->lock, &end);
-	while (is_under_way(l, &serve_device_source)) /* its port gives up */
+	while (is_under_way(l, true)) /* a device's port ends them in bounded time */
 		pthread_cond_wait(&l->came, &l->lock);
-	ended = take_ended(l);
 	l->engine = NULL;
-	left = l->reads;
-	pthread_mutex_unlock(&l->lock);
-	for (; ended; ended = next) {
-		next = ended->next;
-		read_free(e, ended);
+	LIST_FOREACH_SAFE(r, &l->reads, link, next)
+	if (r->ended) {
+		LIST_REMOVE(r, link);
+		LIST_INSERT_HEAD(&ended, r, link);
 	}
+	left = !LIST_EMPTY(&l->reads);
+	pthread_mutex_unlock(&l->lock); /* read_free takes locks of the swapper */
+	LIST_FOREACH_SAFE(r, &ended, link, next)
+	read_free(r);
 	if (!left)
 		destroy(l);
 	e->later = NULL;
 }
 
-/* NULL: it is in memory, or there is none such. */
-static const struct pending_source *source_of(struct engine *e, const struct wire_read *read)
+static bool is_in_memory(struct engine *e, const struct wire_read *read)
 {
-	return sources[read->view[0] ? view_owner_tier(&e->views, read->view)
-				     : registry_tier(&e->registry, read->state)];
+	return (read->view[0] ? view_owner_tier(&e->views, read->view)
+			      : registry_tier(&e->registry, read->state)) == STATE_HOST;
+}
+
+/* Where the bytes are now; those of no view are of any generation. */
+static int look(struct engine *e, const struct wire_read *read, struct view_look *to)
+{
+	if (read->view[0])
+		return view_owner_look(&e->views, read->view, read->offset, read->size, to);
+	*to = (struct view_look){ .epoch = read->epoch,
+				  .at = read->offset,
+				  .row = read->state };
+	return 0;
+}
+
+/* What to show, and from which version to fetch it: the caller's to put. */
+static int find(struct engine *e, const struct wire_read *read, struct view_look *shown)
+{
+	int rc = look(e, read, shown);
+
+	if (rc || shown->version)
+		return rc;
+	return registry_version_newest(&e->registry, shown->epoch, shown->row, shown->at,
+				       read->size, &shown->version);
+}
+
+/* Live bytes may have been changed, or dropped, while they were copied.  -EAGAIN: the view has
+ * kept them, or shows another generation.
+ */
+static int check(struct engine *e, struct pending_read *r)
+{
+	struct view_look now;
+	int rc = r->status;
+
+	registry_fetch_log(&r->fetch);
+	if (rc || !registry_version_is_live(r->shown.version))
+		return rc;
+	rc = look(e, &r->asked, &now);
+	if (rc)
+		return rc;
+	registry_version_put(now.version);
+	if (now.version || now.generation != r->shown.generation)
+		return -EAGAIN;
+	return registry_covers(&e->registry, now.epoch, now.row, now.at, r->asked.size);
 }
 
 /* Asked again by the same reader, or by another of its threads, and there is nothing newer
  * since.
  */
-static bool join(struct pending_reads *l, const struct pending_source *source, uint32_t peer,
-		 uint64_t request, const struct wire_read *read,
-		 const struct pending_found *found)
+static bool join(struct pending_reads *l, uint32_t peer, uint64_t request,
+		 const struct wire_read *read, const struct view_look *shown)
 {
-	for (struct pending_read *r = l->reads; r; r = r->next) {
-		if (r->answered || r->peer != peer || r->nrequests == PENDING_READS_ASKED_MAX ||
-		    memcmp(&r->asked, read, sizeof(*read)) != 0 || r->source != source ||
-		    !source->same(&r->found, found))
+	struct pending_read *r;
+
+	LIST_FOREACH(r, &l->reads, link)
+	{
+		if (r->answered || r->peer != peer || r->nrequests == REQUESTS_MAX ||
+		    memcmp(&r->asked, read, sizeof(*read)) != 0 ||
+		    r->shown.generation != shown->generation ||
+		    !registry_version_same(r->shown.version, shown->version))
 			continue;
 		r->requests[r->nrequests++] = request;
 		return true;
@@ -203,16 +246,16 @@ static bool join(struct pending_reads *l, const struct pending_source *source, u
 /* One reader leaves some to others. */
 static bool is_full(const struct pending_reads *l, uint32_t peer)
 {
+	const struct pending_read *r;
 	unsigned own = 0;
 
-	for (const struct pending_read *r = l->reads; r; r = r->next)
-		own += r->peer == peer;
+	LIST_FOREACH(r, &l->reads, link)
+	own += r->peer == peer;
 	return l->count >= READS_MAX || own >= READS_OF_PEER_MAX;
 }
 
-static int begin(struct engine *e, const struct pending_source *source, uint32_t peer,
-		 uint64_t request, const struct wire_read *read,
-		 const struct pending_found *found)
+static int begin(struct engine *e, uint32_t peer, uint64_t request,
+		 const struct wire_read *read, const struct view_look *shown)
 {
 	struct pending_reads *l = e->later;
 	struct pending_read *r;
@@ -223,53 +266,52 @@ static int begin(struct engine *e, const struct pending_source *source, uint32_t
 	r = malloc(sizeof(*r) + read->size + 1);
 	if (!r)
 		return -ENOMEM;
-	*r = (struct pending_read){ .next = l->reads,
-				    .of = l,
+	*r = (struct pending_read){ .of = l,
 				    .peer = peer,
 				    .asked = *read,
 				    .requests = { request },
 				    .nrequests = 1,
 				    .began_ms = monotonic_ms(),
-				    .source = source,
-				    .found = *found };
-	rc = source->begin(e, r);
+				    .shown = *shown,
+				    .fetch = { .version = shown->version,
+					       .offset = shown->at,
+					       .size = read->size,
+					       .memory = r->bytes,
+					       .done = on_fetched } };
+	rc = registry_fetch_begin(&e->registry, &r->fetch);
 	if (rc) {
 		free(r);
 		return rc;
 	}
-	l->reads = r;
+	LIST_INSERT_HEAD(&l->reads, r, link);
 	l->count++;
 	return 0;
 }
 
-static int join_or_begin(struct engine *e, const struct pending_source *source, uint32_t peer,
-			 uint64_t request, const struct wire_read *read)
+static int join_or_begin(struct engine *e, uint32_t peer, uint64_t request,
+			 const struct wire_read *read)
 {
-	struct pending_found found = { 0 };
+	struct view_look shown;
 	bool joined;
-	int rc = source->find(e, read, &found);
+	int rc = find(e, read, &shown);
 
 	if (rc)
 		return rc;
-	joined = join(e->later, source, peer, request, read, &found);
-	rc = joined ? 0 : begin(e, source, peer, request, read, &found);
+	joined = join(e->later, peer, request, read, &shown);
+	rc = joined ? 0 : begin(e, peer, request, read, &shown);
 	if (joined || rc)
-		source->put(e, &found);
+		registry_version_put(shown.version);
 	return rc;
 }
 
 bool pending_reads_start(struct engine *e, uint32_t peer, uint64_t request,
 			 const struct wire_read *read)
 {
-	const struct pending_source *source;
 	int rc;
 
-	if (!e->later || read->size > WIRE_CHUNK)
+	if (!e->later || read->size > WIRE_CHUNK || is_in_memory(e, read))
 		return false;
-	source = source_of(e, read);
-	if (!source)
-		return false;
-	rc = join_or_begin(e, source, peer, request, read);
+	rc = join_or_begin(e, peer, request, read);
 	if (rc)
 		serve_data(e, peer, request, rc, NULL, 0);
 	else
@@ -279,29 +321,29 @@ bool pending_reads_start(struct engine *e, uint32_t peer, uint64_t request,
 
 void pending_reads_turn(struct engine *e, uint64_t now)
 {
-	struct pending_reads *l = e->later;
+	struct pending_read *r, *next;
 
-	if (!l)
+	if (!e->later)
 		return;
-	for (struct pending_read **at = &l->reads; *at;) {
-		struct pending_read *r = *at;
-
-		if (has_ended(l, r)) {
-			answer(e, r, r->source->check(e, r));
-			drop(l, at);
-			continue;
-		}
-		if (!r->answered && now >= r->began_ms + e->timeout_ms) {
+	LIST_FOREACH_SAFE(r, &e->later->reads, link, next)
+	{
+		if (has_ended(e->later, r)) {
+			answer(e, r, check(e, r));
+			drop(e->later, r);
+		} else if (!r->answered && now >= r->began_ms + e->timeout_ms) {
 			answer(e, r, -ETIMEDOUT);
 			abandon(r);
 		}
-		at = &r->next;
 	}
 }
 
 void pending_reads_gone(struct engine *e, uint32_t peer)
 {
-	for (struct pending_read *r = e->later ? e->later->reads : NULL; r; r = r->next)
-		if (r->peer == peer && !r->answered)
-			abandon(r);
+	struct pending_read *r;
+
+	if (!e->later)
+		return;
+	LIST_FOREACH(r, &e->later->reads, link)
+	if (r->peer == peer && !r->answered)
+		abandon(r);
 }

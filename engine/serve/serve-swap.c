@@ -4,7 +4,6 @@
 #include "engine/rank/swap-text.h"
 #include "engine/rounds/landing.h"
 #include "engine/serve/serve-arena.h"
-#include "engine/serve/serve-pending.h"
 #include "engine/serve/serve-swap.h"
 #include "engine/serve/serve.h"
 #include "engine/swap/swapper.h"
@@ -13,74 +12,6 @@
 #include <string.h>
 
 enum { FIGURES_MS = 100 };
-
-/* ---- reads ---- */
-
-static void on_read(struct swapper_read *io, int rc)
-{
-	pending_reads_came(io->owner, rc);
-}
-
-static int find(struct engine *e, const struct wire_read *read, struct pending_found *f)
-{
-	int rc;
-
-	if (read->view[0]) {
-		rc = view_owner_hold(&e->views, read->view, read->offset, read->size, &f->hold,
-				     &f->at);
-	} else {
-		f->at = read->offset;
-		rc = registry_hold(&e->registry, read->epoch, read->state, read->offset,
-				   read->size, &f->hold);
-	}
-	return rc || f->hold ? rc : -ESTALE;
-}
-
-static void put_found(struct engine *e, struct pending_found *f)
-{
-	registry_hold_put(f->hold);
-}
-
-static bool same(const struct pending_found *a, const struct pending_found *b)
-{
-	return swapper_pins_same(a->hold->hold, b->hold->hold);
-}
-
-static int begin(struct engine *e, struct pending_read *r)
-{
-	struct registry_hold *hold = r->found.hold;
-
-	r->io = (struct swapper_read){ .state = hold->state,
-				       .pin = hold->hold,
-				       .offset = hold->at + r->found.at,
-				       .size = r->asked.size,
-				       .memory = r->bytes,
-				       .done = on_read,
-				       .owner = r };
-	swapper_read(hold->place, &r->io);
-	return 0;
-}
-
-static void cancel(struct pending_read *r)
-{
-	swapper_read_cancel(&r->io);
-}
-
-/* What is held does not change. */
-static int check(struct engine *e, struct pending_read *r)
-{
-	swapper_log_failure(r->found.hold->place, &r->io.failure);
-	return r->status;
-}
-
-const struct pending_source serve_swap_source = {
-	.find = find,
-	.put = put_found,
-	.same = same,
-	.begin = begin,
-	.cancel = cancel,
-	.check = check,
-};
 
 /* ---- figures ---- */
 

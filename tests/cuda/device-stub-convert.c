@@ -4,7 +4,7 @@
 #ifdef HAVE_CUDA
 #include "engine/base/convert.h"
 #include "engine/rank/devices.h"
-#include "engine/rank/registry.h"
+#include "engine/rank/registry-version.h"
 #include "tests/cuda/device-stub.h"
 
 #include <errno.h>
@@ -104,15 +104,15 @@ START_TEST(what_is_on_two_devices_is_left_to_the_host)
 	void *other = here->stream_new(1);
 	uint32_t *f32 = here->alloc(0, NUMEL * 4);
 	uint16_t *half = here->alloc(1, NUMEL * 2);
-	struct devices_copy copy = { .number = 0 };
+	struct registry_version *version;
 	uint32_t from = keep_row("from", FRAG_F32, f32), to;
 
 	ck_assert_int_eq(devices_use(registry.devices, 1, other), 0);
 	to = keep_row("to", FRAG_BF16, half);
 	ck_assert_int_eq(convert(to, from), -EOPNOTSUPP);
-	ck_assert_int_eq(
-		registry_device_begin(&registry, registry.states.epoch + 1, from, 0, 4, &copy),
-		-ESTALE);
+	ck_assert_int_eq(registry_version_newest(&registry, registry.states.epoch + 1, from, 0,
+						 4, &version),
+			 -ESTALE);
 	here->stream_free(other);
 	here->free(f32);
 	here->free(half);

@@ -6,6 +6,7 @@
 #include "tests/unit/swap/swapped.h"
 
 #include "engine/node/peers.h"
+#include "engine/rank/registry-version.h"
 #include "engine/rank/view-owner.h"
 #include "engine/serve/serve-pending.h"
 
@@ -368,7 +369,7 @@ static struct swapper_state *momentum(uint32_t *row)
 START_TEST(a_hold_needs_memory_and_the_row_as_it_was)
 {
 	struct registry *r;
-	struct registry_hold *hold;
+	struct registry_version *version;
 	unsigned n = 0, failed;
 	uint32_t row;
 	int rc;
@@ -379,14 +380,17 @@ START_TEST(a_hold_needs_memory_and_the_row_as_it_was)
 	momentum(&row);
 	do {
 		scarce_begin(++n, 1);
-		rc = registry_hold(r, r->states.epoch, row, 0, BYTES, &hold);
+		rc = registry_version_newest(r, r->states.epoch, row, 0, BYTES, &version);
 		failed = scarce_end();
 		ck_assert_int_eq(rc, failed ? -ENOMEM : 0);
-		registry_hold_put(hold);
+		registry_version_put(version);
 	} while (failed);
 	ck_assert_uint_gt(n, 1);
-	ck_assert_int_eq(registry_hold(r, r->states.epoch + 1, row, 0, BYTES, &hold), -ESTALE);
-	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, BYTES, 4, &hold), -EINVAL);
+	ck_assert_int_eq(
+		registry_version_newest(r, r->states.epoch + 1, row, 0, BYTES, &version),
+		-ESTALE);
+	ck_assert_int_eq(registry_version_newest(r, r->states.epoch, row, BYTES, 4, &version),
+			 -EINVAL);
 	close_job();
 }
 END_TEST
@@ -414,7 +418,7 @@ END_TEST
 START_TEST(what_a_step_had_no_room_to_keep_can_be_held_after_it)
 {
 	struct registry *r;
-	struct registry_hold *hold;
+	struct registry_version *version;
 	struct swapper_state *s;
 	struct swapper_lent *l;
 	uint32_t row;
@@ -430,10 +434,12 @@ START_TEST(what_a_step_had_no_room_to_keep_can_be_held_after_it)
 			0);
 		ck_assert_int_eq(swapper_swap_out(place, l), 0);
 	}
-	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, 0, BYTES, &hold), -EAGAIN);
+	ck_assert_int_eq(registry_version_newest(r, r->states.epoch, row, 0, BYTES, &version),
+			 -EAGAIN);
 	swapper_publish(place);
-	ck_assert_int_eq(registry_hold(r, r->states.epoch, row, 0, BYTES, &hold), 0);
-	registry_hold_put(hold);
+	ck_assert_int_eq(registry_version_newest(r, r->states.epoch, row, 0, BYTES, &version),
+			 0);
+	registry_version_put(version);
 	close_job();
 }
 END_TEST
@@ -441,11 +447,10 @@ END_TEST
 START_TEST(a_view_on_nvme_is_held_not_copied_and_needs_memory)
 {
 	struct view_request q = { { 1, 1 }, .size = BYTES };
-	struct registry_hold *hold = NULL;
 	unsigned n = 0, failed;
 	struct view_owner views;
+	struct view_look look;
 	struct view view;
-	uint64_t at;
 	float value;
 	int rc;
 
@@ -466,9 +471,10 @@ START_TEST(a_view_on_nvme_is_held_not_copied_and_needs_memory)
 	ck_assert_int_eq(
 		view_owner_read(&views, &rank0()->registry, q.id, 0, &value, sizeof(value)),
 		-EREMOTE);
-	ck_assert_int_eq(view_owner_hold(&views, q.id, 8, sizeof(value), &hold, &at), 0);
-	ck_assert_uint_eq(at, 8);
-	registry_hold_put(hold);
+	ck_assert_int_eq(view_owner_look(&views, q.id, 8, sizeof(value), &look), 0);
+	ck_assert_uint_eq(look.at, 8);
+	ck_assert_ptr_nonnull(look.version);
+	registry_version_put(look.version);
 	view_owner_fini(&views);
 	close_job();
 }

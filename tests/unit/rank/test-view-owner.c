@@ -274,14 +274,11 @@ END_TEST
 /* Its state may have been elsewhere when it was opened. */
 START_TEST(one_in_memory_is_not_looked_for_elsewhere)
 {
-	struct registry_hold *hold;
 	struct view_look look;
 	struct view view;
-	uint64_t at;
 
 	ck_assert_int_eq(open_view(one, 0, &view), 0);
 	ck_assert_int_eq(view_owner_look(&v, one, 0, BYTES, &look), -EINVAL);
-	ck_assert_int_eq(view_owner_hold(&v, one, 0, BYTES, &hold, &at), -EINVAL);
 	ck_assert_int_eq(view_owner_look(&v, one, 1, BYTES, &look), -EINVAL);
 	ck_assert_int_eq(view_owner_look(&v, (uint64_t[2]){ 77, 7 }, 0, BYTES, &look), -ESTALE);
 }
