@@ -27,6 +27,7 @@ struct fs {
 	_Atomic bool told_local; /* the log has said why one rank's states are not writable */
 	unsigned max_read;       /* bytes of one request; 0: the kernel's maximum */
 	pthread_mutex_t lock;    /* of handles */
+	pthread_cond_t released; /* a handle was closed */
 	LIST_HEAD(, handle) handles; /* files that the kernel has open */
 	void (*ready)(void *arg);    /* called once, when the kernel has sent INIT */
 	void *ready_arg;
@@ -50,6 +51,9 @@ struct handle {
 	pthread_mutex_t lock;   /* of newer */
 	struct handle *newer;   /* since a commit: the handle that is read in place of this */
 	_Atomic bool behind;    /* after a commit: the next read opens `newer` anew */
+	bool still;             /* its bytes never change */
+	bool fills_pages;       /* of the kernel: state_fill_page; under fs->lock */
+	bool may_not_fill;      /* another handle has filled some; under fs->lock */
 	struct engine_events *events; /* of /events; else NULL */
 	_Atomic uint64_t held;        /* freeze that ends when this is closed; 0: none */
 	struct poll poll;             /* used where poll_can(node) */

@@ -4,6 +4,7 @@
 #include "fs/mount.h"
 
 #include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "fs/keeper.h"
 #include "fs/mountpoint.h"
 #include "fs/ops.h"
@@ -299,6 +300,7 @@ static int serve_tree(struct mount *m)
 	if (rc)
 		return rc;
 	pthread_mutex_init(&fs->lock, NULL);
+	thread_cond_init(&fs->released);
 	staging_pool_init(&fs->pool, m->options->stage_mem);
 	polls_init(&fs->polls, fs->engine);
 	rc = requests_init(&fs->requests, fs->engine, state_release);

@@ -336,9 +336,10 @@ static int open_file(fuse_req_t req, const struct deferred_call *c)
 		return rc;
 	fi->fh = (uintptr_t)h;
 	/* What does not change goes through the page cache, and can be mapped. */
-	fi->keep_cache = !fs->writable && h->file && h->node.kind != NODE_HYPER &&
-			 tree_is_still(&fs->tree, n);
-	fi->direct_io = !fi->keep_cache;
+	h->still = !fs->writable && h->file && h->node.kind != NODE_HYPER &&
+		   tree_is_still(&fs->tree, n);
+	fi->keep_cache = h->still;
+	fi->direct_io = !h->still;
 	fi->noflush = !h->write_buffer;
 	fi->nonseekable = h->events != NULL;
 	/* The caller has gone: there will be no release. */
@@ -358,10 +359,21 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_err(req, 0);
 }
 
+/* READs that fill pages of the kernel have no lock owner; those of read(2) have the caller's.
+ */
+static bool is_for_page(const struct fuse_file_info *fi)
+{
+	return !fi->lock_owner;
+}
+
 static int read_file(fuse_req_t req, const struct deferred_call *c)
 {
-	return state_read(handle_of(c->file), req, c->size, (uint64_t)c->offset,
-			  c->file->flags);
+	struct handle *h = handle_of(c->file);
+	int rc = h->file && !h->still && is_for_page(c->file) ? state_fill_page(h) : 0;
+
+	if (rc)
+		return rc;
+	return state_read(h, req, c->size, (uint64_t)c->offset, c->file->flags);
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,

@@ -4,6 +4,7 @@
 #include "fs/state.h"
 
 #include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "fs/write-buffer.h"
 #include "fs/event-reader.h"
 #include "fs/freeze.h"
@@ -13,6 +14,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+
+enum { FILL_WAIT_MS = 250 };
 
 /* ---- opening ---- */
 
@@ -202,6 +205,7 @@ void state_close(struct handle *h)
 	if (h->listed) {
 		pthread_mutex_lock(&h->fs->lock);
 		LIST_REMOVE(h, entry);
+		pthread_cond_broadcast(&h->fs->released);
 		pthread_mutex_unlock(&h->fs->lock);
 	}
 	if (h->newer)
@@ -352,6 +356,46 @@ static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t siz
 	engine_read(h->fs->engine, &r->read);
 	request_submitted(r);
 	return 0;
+}
+
+static bool another_fills(const struct handle *h)
+{
+	const struct handle *other;
+
+	LIST_FOREACH(other, &h->fs->handles, entry)
+	if (other != h && other->fills_pages && is_same_node(other->node, h->node))
+		return true;
+	return false;
+}
+
+/* The kernel drops an inode's pages when the inode is opened, and keeps those that come later:
+ * a handle that is open now may find pages that h fills.
+ */
+static void keep_others_from_filling(struct handle *h)
+{
+	struct handle *other;
+
+	LIST_FOREACH(other, &h->fs->handles, entry)
+	if (other != h && is_same_node(other->node, h->node))
+		other->may_not_fill = true;
+}
+
+int state_fill_page(struct handle *h)
+{
+	struct timespec deadline = thread_in_ms(FILL_WAIT_MS);
+	bool may;
+	int rc = 0;
+
+	pthread_mutex_lock(&h->fs->lock);
+	/* A RELEASE may come after the next OPEN: close(2) does not wait for it. */
+	while (!h->may_not_fill && another_fills(h) && !rc)
+		rc = pthread_cond_timedwait(&h->fs->released, &h->fs->lock, &deadline);
+	may = !h->may_not_fill && !another_fills(h);
+	if (may)
+		keep_others_from_filling(h);
+	h->fills_pages |= may;
+	pthread_mutex_unlock(&h->fs->lock);
+	return may ? 0 : -EINVAL;
 }
 
 static void read_changing(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)

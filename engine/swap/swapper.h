@@ -135,8 +135,8 @@ void *swapper_memory(struct swapper *sw, struct swapper_state *s, uint64_t first
 		     uint64_t numel);
 
 /* All that was sent, written, put or cleared since becomes current, together; or
- * swapper_swap_out_puts's errno, and nothing does. -EBUSY: a sweep has changed some slices, and not the
- * others.
+ * swapper_swap_out_puts's errno, and nothing does. -EBUSY: a sweep has changed some slices, and
+ * not the others.
  */
 int swapper_publish(struct swapper *sw);
 /* The same of one state, that nobody has seen yet. */

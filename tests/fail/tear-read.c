@@ -9,13 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <time.h>
 #include <unistd.h>
 
 /* tear-read MOUNT SECONDS LIVED SEED [late]: opens states of tear-job's parameters at random,
- * reads them whole or by random ranges, with pauses, and wants one number in each open file.
- * For SECONDS, and on until LIVED files showed a step yet when the job was at a later one.
- * Prints what it saw.  late: the job stands at times, and reads may end with ETIME.
+ * reads them whole, by sendfile(2) or by random ranges, with pauses, and wants one number in
+ * each open file. For SECONDS, and on until LIVED files showed a step yet when the job was at a
+ * later one. Prints what it saw.  late: the job stands at times, and reads may end with ETIME.
  */
 
 enum { BUFFER = 1 << 20, MOST_MS = 120000 };
@@ -24,10 +26,11 @@ static const char *const keys[] = { "fp32", "exp_avg", "grad" };
 static float buffer[BUFFER / sizeof(float)];
 
 static struct {
-	unsigned long files, torn, errors, lived, late;
+	unsigned long files, torn, errors, lived, late, sent;
 	int error;
 } seen;
 static bool may_be_late;
+static int copy; /* of a file, in memory */
 
 struct file {
 	int fd;
@@ -91,6 +94,30 @@ static void read_whole(struct file *f)
 		n = read_at(f, size, at);
 }
 
+/* Copies as shutil.copyfile does: by sendfile(2), which reads through pages of the kernel, or,
+ * where its first call is EINVAL, by read(2).
+ */
+static void send_whole(struct file *f)
+{
+	off_t at = 0;
+	ssize_t n;
+
+	lseek(copy, 0, SEEK_SET);
+	while ((n = sendfile(copy, f->fd, &at, BUFFER / 8)) > 0) {
+		if (pread(copy, buffer, (size_t)n, at - n) != n)
+			fail(EIO);
+		look(f, n);
+		pause_at_times();
+	}
+	if (n < 0 && errno != EINVAL)
+		fail(errno);
+	else if (n < 0 && !at)
+		read_whole(f);
+	seen.sent += !n;
+	f->any =
+		false; /* read(2) has the file's own generation, the pages may have another's */
+}
+
 static ssize_t read_range(struct file *f)
 {
 	return read_at(f, sizeof(float) * (size_t)(1 + rand() % 5000),
@@ -135,10 +162,16 @@ static void read_one(const char *mount)
 		return;
 	}
 	f.size = lseek(f.fd, 0, SEEK_END);
-	if (rand() % 2)
+	switch (rand() % 4) {
+	case 0:
+		send_whole(&f);
+		break;
+	case 1:
 		read_whole(&f);
-	else
+		break;
+	default:
 		read_ranges(&f);
+	}
 	read_late(mount, &f);
 	close(f.fd);
 	seen.files++;
@@ -157,9 +190,11 @@ int main(int argc, char **argv)
 	most = least + MOST_MS;
 	wanted = (unsigned long)atol(argv[3]);
 	srand((unsigned)atoi(argv[4]));
+	copy = memfd_create("copy", 0);
 	while (!seen.errors && now_ms() < (seen.lived < wanted ? most : least))
 		read_one(argv[1]);
-	printf("files %lu torn %lu errors %lu (%s) lived %lu late %lu\n", seen.files, seen.torn,
-	       seen.errors, seen.errors ? strerror(seen.error) : "none", seen.lived, seen.late);
+	printf("files %lu torn %lu errors %lu (%s) lived %lu late %lu sent %lu\n", seen.files,
+	       seen.torn, seen.errors, seen.errors ? strerror(seen.error) : "none", seen.lived,
+	       seen.late, seen.sent);
 	return seen.torn || seen.errors || seen.lived < wanted;
 }
