@@ -69,14 +69,14 @@ static void drop_memory(struct swapper_block *b)
 	b->memory = NULL;
 }
 
-/* Whoever had it meanwhile, to read or to write, settles it then. */
+/* Nobody writes it or copies from it: else that one's end calls block_settle. */
 static bool is_idle(const struct swapper_block *b)
 {
 	return !b->writing && !b->copying && !b->written;
 }
 
-/* Others need the buffer sooner than the disk may take this.  It is copied without the lock,
- * which readers want.
+/* The trainer needs the pinned buffer sooner than the disk may take the block.  The copy is
+ * made without the lock, which readers want; `readers` and `copying` keep the block until then.
  */
 static bool move_to_spare(struct swapper_block *b)
 {
@@ -105,11 +105,15 @@ static bool move_to_spare(struct swapper_block *b)
 	return true;
 }
 
+/* Its memory is needed as it is, or it has none. */
 static bool is_settled(const struct swapper_block *b)
 {
 	return !b->memory || b->writing || b->copying;
 }
 
+/* Moves or frees the block's memory once nobody uses it: an unwritten block leaves its pinned
+ * buffer, a written one leaves memory.  May let go of the lock.
+ */
 static void block_settle(struct swapper_block *b)
 {
 	if (is_settled(b))
@@ -153,26 +157,15 @@ static void unlink_unwritten(struct swapper_block *b)
 	if (!b->unwritten)
 		return;
 	b->unwritten = false;
-	if (b->prev_unwritten)
-		b->prev_unwritten->next_unwritten = b->next_unwritten;
-	else
-		b->swapper->unwritten = b->next_unwritten;
-	if (b->next_unwritten)
-		b->next_unwritten->prev_unwritten = b->prev_unwritten;
+	LIST_REMOVE(b, in_unwritten);
 }
 
 static void link_unwritten(struct swapper_block *b)
 {
-	struct swapper *sw = b->swapper;
-
 	if (b->unwritten)
 		return;
 	b->unwritten = true;
-	b->prev_unwritten = NULL;
-	b->next_unwritten = sw->unwritten;
-	if (sw->unwritten)
-		sw->unwritten->prev_unwritten = b;
-	sw->unwritten = b;
+	LIST_INSERT_HEAD(&b->swapper->unwritten, b, in_unwritten);
 }
 
 static void drop_extent(struct swapper_block *b)
@@ -194,7 +187,7 @@ static void block_free(struct swapper_block *b)
 	free(b);
 }
 
-void swapper_block_unref(struct swapper_block *b)
+static void block_unref(struct swapper_block *b)
 {
 	if (--b->refs)
 		return;
@@ -210,7 +203,7 @@ static void block_drop(struct swapper_block *b)
 	if (b->kind == SWAPPER_PINNED)
 		b->swapper->returning--;
 	b->memory = NULL;
-	swapper_block_unref(b);
+	block_unref(b);
 }
 
 bool swapper_block_read(struct swapper_block *b)
@@ -236,7 +229,7 @@ void swapper_block_read_end(struct swapper_block *b, bool from_memory)
 	pthread_cond_broadcast(&sw->changed);
 }
 
-/* ---- what the disk said ---- */
+/* ---- results of the disk ---- */
 
 static void count_error(struct swapper *sw, struct swapper_state *s, int rc)
 {
@@ -314,7 +307,7 @@ static void block_begin_write(struct swapper_block *b)
 	b->since = monotonic_ns();
 	b->swapper->writing++;
 	swapper_timer_begin(b->swapper, b->state->kind, SWAPPER_OUT);
-	set_stuck(b, false); /* it comes back, or is stuck once more */
+	set_stuck(b, false); /* the buffer comes back, or is stuck once more */
 }
 
 static void block_write_failed(struct swapper_block *b, int rc, struct swapper_failure *failure)
@@ -387,7 +380,7 @@ void swapper_version_unref(struct swapper *sw, struct swapper_version *v)
 	for (unsigned i = 0; i < v->npatches; i++)
 		patch_unref(sw, v->patches[i]);
 	if (v->block)
-		swapper_block_unref(v->block);
+		block_unref(v->block);
 	free(v);
 }
 
@@ -437,32 +430,25 @@ void swapper_set_next(struct swapper *sw, struct swapper_slice *slice,
 	if (slice->has_next)
 		return;
 	slice->has_next = true;
-	slice->changed = sw->first_changed;
-	sw->first_changed = slice;
+	LIST_INSERT_HEAD(&sw->changed_slices, slice, in_changed);
 }
 
 static void publish(struct swapper *sw, struct swapper_slice *slice)
 {
 	clear_slot(sw, &slice->current);
 	slice->current = slice->next; /* with its reference */
+	LIST_REMOVE(slice, in_changed);
 	slice->next = NULL;
 	slice->has_next = slice->lost = false;
 }
 
 void swapper_publish_changed(struct swapper *sw, const struct swapper_state *s)
 {
-	struct swapper_slice **link = &sw->first_changed;
+	struct swapper_slice *slice, *next;
 
-	while (*link) {
-		struct swapper_slice *slice = *link;
-
-		if (s && slice->state != s) {
-			link = &slice->changed;
-			continue;
-		}
-		*link = slice->changed;
+	LIST_FOREACH_SAFE(slice, &sw->changed_slices, in_changed, next)
+	if (!s || slice->state == s)
 		publish(sw, slice);
-	}
 }
 
 void swapper_drop_current(struct swapper *sw, struct swapper_slice *slice)
@@ -480,7 +466,7 @@ void swapper_state_unref(struct swapper_state *s)
 
 /* ---- room in the container ---- */
 
-/* Readers lose it, for good. */
+/* Takes the block from a version: readers of it get -ESTALE from now on. */
 static void evict(struct swapper *sw, struct swapper_version *v)
 {
 	struct swapper_block *b = v->block;
@@ -488,7 +474,7 @@ static void evict(struct swapper *sw, struct swapper_version *v)
 	v->evicted = true;
 	v->block = NULL;
 	sw->figures.evicted++;
-	swapper_block_unref(b);
+	block_unref(b);
 }
 
 static bool has_extent(const struct swapper_version *v)
@@ -509,7 +495,7 @@ static bool is_block_of(const struct swapper_block *b, const struct swapper_vers
 	return v && v->block == b;
 }
 
-/* To give it up makes no room when the slice itself has the same bytes, under other patches. */
+/* Evicting v makes no room where current or next is the same block with other patches. */
 static bool is_for_readers(const struct swapper_slice *slice, const struct swapper_version *v)
 {
 	return !v->slots && !is_block_of(v->block, slice->current) &&
@@ -518,30 +504,33 @@ static bool is_for_readers(const struct swapper_slice *slice, const struct swapp
 
 static bool evict_pinned(struct swapper *sw, has_room_of has)
 {
-	for (struct swapper_pin *pin = sw->oldest; pin; pin = pin->next)
-		for (uint64_t i = 0; i < pin->n; i++)
-			if (has(pin->versions[i]) &&
-			    is_for_readers(&pin->state->slices[pin->first + i],
-					   pin->versions[i])) {
-				evict(sw, pin->versions[i]);
-				return true;
-			}
-	return false;
-}
+	struct swapper_pin *pin;
 
-/* Of this generation, where the next is there: one that nobody needs for its own. */
-static bool evict_current(struct swapper *sw, has_room_of has)
-{
-	for (struct swapper_slice *s = sw->first_changed; s; s = s->changed)
-		if (has(s->current) && (!s->next || s->next->block != s->current->block)) {
-			evict(sw, s->current);
-			s->lost = true;
+	TAILQ_FOREACH(pin, &sw->pins, in_pins)
+	for (uint64_t i = 0; i < pin->n; i++)
+		if (has(pin->versions[i]) &&
+		    is_for_readers(&pin->state->slices[pin->first + i], pin->versions[i])) {
+			evict(sw, pin->versions[i]);
 			return true;
 		}
 	return false;
 }
 
-/* Readers end soon. */
+/* Evicts a current version whose slice has a next one of another block. */
+static bool evict_current(struct swapper *sw, has_room_of has)
+{
+	struct swapper_slice *s;
+
+	LIST_FOREACH(s, &sw->changed_slices, in_changed)
+	if (has(s->current) && (!s->next || s->next->block != s->current->block)) {
+		evict(sw, s->current);
+		s->lost = true;
+		return true;
+	}
+	return false;
+}
+
+/* Blocks that only reads under way still use are freed soon. */
 static bool wait_for_dying(struct swapper *sw)
 {
 	struct timespec end = thread_in_ms(swapper_time_left_ms(sw));
@@ -553,7 +542,7 @@ static bool wait_for_dying(struct swapper *sw)
 	return dying;
 }
 
-/* It may be of what has been sent once more since. */
+/* A block being written may be of a version that has been replaced since. */
 static bool wait_for_writing(struct swapper *sw)
 {
 	struct timespec end = thread_in_ms(swapper_time_left_ms(sw));
@@ -575,7 +564,9 @@ static uint64_t freed(struct swapper *sw)
 	return n;
 }
 
-/* Or some has been made since so many extents were freed. */
+/* freed_before: as many extents had been freed before the disk was full; where more are by now,
+ * there is room already.
+ */
 static bool make_room(struct swapper *sw, uint64_t freed_before)
 {
 	bool made;
@@ -587,7 +578,7 @@ static bool make_room(struct swapper *sw, uint64_t freed_before)
 	return made;
 }
 
-/* The same of ordinary memory, where what could not be written may be held by readers alone. */
+/* Makes room in ordinary memory: unwritten blocks there may be of pinned versions only. */
 static void make_spare(struct swapper *sw, uint64_t bytes)
 {
 	pthread_mutex_lock(&sw->lock);
@@ -613,7 +604,7 @@ static int new_extent(struct swapper_block *b)
 
 /* ---- writing ---- */
 
-/* Under the lock, but for the line. */
+/* Under the lock, which is let go of for the line. */
 static void say(struct swapper *sw, struct swapper_failure *failure)
 {
 	if (!failure->unsaid)
@@ -637,8 +628,8 @@ static void on_written(struct swap_io *io, int rc)
 	else
 		block_written(b);
 	say(sw, &failure);
-	swapper_block_unref(b);
-	sw->writing--; /* from here on it may be closed */
+	block_unref(b);
+	sw->writing--; /* from here on the swapper may be closed */
 	pthread_cond_broadcast(&sw->changed);
 	pthread_mutex_unlock(&sw->lock);
 }
@@ -699,18 +690,18 @@ int swapper_version_write(struct swapper *sw, struct swapper_slice *slice, void 
 
 /* ---- flushing ---- */
 
-/* The caller's reference, of one that this flush has not tried yet. */
+/* An unwritten block that this flush has not tried yet, with a reference for the caller. */
 static struct swapper_block *next_to_try(struct swapper *sw, uint64_t flush)
 {
-	struct swapper_block *b = sw->unwritten;
+	struct swapper_block *b;
 
-	while (b && (b->tried == flush || b->writing))
-		b = b->next_unwritten;
-	if (b) {
+	LIST_FOREACH(b, &sw->unwritten, in_unwritten)
+	if (b->tried != flush && !b->writing) {
 		b->tried = flush;
 		b->refs++;
+		return b;
 	}
-	return b;
+	return NULL;
 }
 
 void swapper_retry_writes(struct swapper *sw)
@@ -732,7 +723,7 @@ void swapper_retry_writes(struct swapper *sw)
 			write_failed(b, rc, "not written", &failure);
 			say(sw, &failure);
 		}
-		swapper_block_unref(b);
+		block_unref(b);
 	}
 	pthread_mutex_unlock(&sw->lock);
 }
@@ -757,8 +748,8 @@ static int flush(struct swapper *sw, const struct timespec *end)
 		rc = wait_for_all(sw, end);
 	}
 	pthread_mutex_lock(&sw->lock);
-	if (!rc && sw->unwritten)
-		rc = sw->unwritten->error;
+	if (!rc && !LIST_EMPTY(&sw->unwritten))
+		rc = LIST_FIRST(&sw->unwritten)->error;
 	pthread_mutex_unlock(&sw->lock);
 	return rc ? rc : settled;
 }

@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* An edit is a patch of the version that is there, in memory, as most slices are sent back
- * before there are many. Where it is too large for that, or one too many, the slice is read,
- * patched and written.
+/* An edit is a patch in memory on top of the slice's newest version: most slices are swapped
+ * out before they have many.  Where the edit is too large, or the version has SWAPPER_PATCHES
+ * already, the slice is read, changed and written.
  */
 
 struct edit { /* of one slice */
@@ -86,7 +86,7 @@ static bool is_small(const struct edit *e)
 	       (!e->old || e->old->npatches < SWAPPER_PATCHES);
 }
 
-/* 1: it is too much for a patch. */
+/* 1: the edit is too large for a patch, or there are too many. */
 static int try_patch(struct edit *e)
 {
 	struct swapper_patch *patch;
@@ -178,7 +178,9 @@ static int make_whole(struct edit *e)
 
 /* ---- all slices of it, or none ---- */
 
-/* What is in, or will be, is changed too: what a silent disk has yet to bring would not be. */
+/* A lent slice is edited in its buffer too.  Where a silent disk has yet to fill the buffer,
+ * the edit would be overwritten.
+ */
 static bool is_late(const struct edit *e)
 {
 	struct swapper_lent *l = e->slice->lent;
@@ -199,7 +201,7 @@ static int make(struct edit *e)
 	return rc == 1 ? make_whole(e) : rc;
 }
 
-/* What the trainer has of it, too. */
+/* The buffer that is lent to the trainer. */
 static void edit_lent(struct edit *e)
 {
 	struct swapper_lent *l = e->slice->lent;

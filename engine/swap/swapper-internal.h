@@ -2,25 +2,43 @@
 #ifndef ENGINE_SWAP_SWAPPER_INTERNAL_H
 #define ENGINE_SWAP_SWAPPER_INTERNAL_H
 
+/* What the files of the swapper share.
+ *
+ *	state -> slice -> version (current, next) -> block -> memory or extent
+ *	                     ^    \-> patches
+ *	                    pin
+ *
+ *	swapper.c        opening, states, publishing, figures
+ *	swapper-block.c  blocks and versions: memory, writing, room on the disk
+ *	swapper-slice.c  slices that are lent to the trainer; puts
+ *	swapper-edit.c   edits: patches, or whole slices
+ *	swapper-sweep.c  sweeps
+ *	swapper-read.c   readers: pins, reads
+ */
+
+#include "engine/base/queue.h"
 #include "engine/swap/swapper.h"
 
 #include <pthread.h>
 
 enum {
-	SWAPPER_OPEN = 2,     /* slices of a state in which values are collected */
+	SWAPPER_OPEN = 2,     /* slices of a state in which puts are collected */
 	SWAPPER_PATCHES = 16, /* of a version */
-	SWAPPER_AHEAD = 4,    /* slices of a sweep */
+	SWAPPER_AHEAD = 4,    /* slices that a sweep prefetches */
 };
 
+/* Where a block's bytes in memory are: in a pinned buffer, in ordinary memory that counts as
+ * spare, or in that of a small state, which never leaves memory.
+ */
 enum swapper_memory { SWAPPER_PINNED, SWAPPER_SPARE, SWAPPER_SMALL };
 
-/* Bytes of a slice that nobody changes: in memory until they are written, then on the disk.
- * Under the lock.
+/* The immutable bytes of a slice: in memory until they are written, then on the disk.  All
+ * fields are under the lock.
  */
 struct swapper_block {
-	unsigned refs;    /* versions, and the request that writes it */
-	unsigned readers; /* of it, now */
-	unsigned copying; /* of these, from memory */
+	unsigned refs;    /* of versions, and of the request that writes it */
+	unsigned readers; /* reads under way */
+	unsigned copying; /* of these, the ones that copy from memory */
 	struct swapper *swapper;
 	struct swapper_state *state;
 	uint64_t slice, bytes;
@@ -28,13 +46,13 @@ struct swapper_block {
 	enum swapper_memory kind;
 	struct swap_extent *extent; /* NULL: in memory alone */
 	bool writing, written;
-	bool unwritten; /* it could not be: in swapper->unwritten */
-	bool stuck;     /* so it keeps a pinned buffer */
-	int error;      /* why it could not */
-	struct swapper_block *prev_unwritten, *next_unwritten;
-	uint64_t tried;   /* the last flush that did */
-	uint64_t said_ms; /* that it could not be read; 0: never */
-	uint64_t since;   /* ns */
+	bool unwritten; /* the disk refused it: it is in swapper->unwritten */
+	bool stuck;     /* unwritten, and so it keeps a pinned buffer */
+	int error;      /* -errno of the disk */
+	LIST_ENTRY(swapper_block) in_unwritten;
+	uint64_t tried;   /* the last flush that tried to write it */
+	uint64_t said_ms; /* when a line said that it could not be read; 0: never */
+	uint64_t since;   /* ns, when the write began */
 	struct swap_io io;
 };
 
@@ -46,7 +64,7 @@ struct swapper_patch {
 
 struct swapper_version {
 	unsigned refs;
-	unsigned slots; /* of these, as a slice's current or next */
+	unsigned slots; /* of these, the ones of a slice's current and next */
 	bool evicted;
 	struct swapper_block *block; /* NULL: zeros */
 	unsigned npatches;
@@ -55,50 +73,51 @@ struct swapper_version {
 
 struct swapper_slice {
 	struct swapper_version *current, *next; /* NULL: zeros */
-	bool has_next;
-	bool lost; /* current was given up for room */
-	struct swapper_lent *lent;
+	bool has_next;                          /* it is in swapper->changed_slices */
+	bool lost;                              /* current was evicted */
+	struct swapper_lent *lent;              /* NULL: it is not */
 	struct swapper_state *state;
-	struct swapper_slice *changed; /* the next with a next */
+	LIST_ENTRY(swapper_slice) in_changed;
 };
 
 struct swapper_state {
-	unsigned refs; /* the swapper's, blocks', pins' */
+	unsigned refs; /* of the swapper, of blocks, of pins */
 	char *name;
 	enum swapper_kind kind;
 	uint32_t element;
 	uint64_t bytes, slice_bytes, nslices;
-	bool small;
-	int said; /* the error of the last line about writing, and when */
-	uint64_t said_ms;
+	bool small;       /* it never leaves memory */
+	int said;         /* the error of the last line about writing ... */
+	uint64_t said_ms; /* ... and when that was */
 	uint64_t reads, writes, errors;
 	int error;
-	struct swapper_lent
-		*open[SWAPPER_OPEN]; /* where values are collected; the last used first */
-	struct swapper_state *next;
+	struct swapper_lent *open[SWAPPER_OPEN]; /* of puts; the last used first */
+	LIST_ENTRY(swapper_state) in_states;
 	struct swapper_slice slices[];
 };
 
-struct swapper_lent {
+struct swapper_lent { /* a slice that is lent to the trainer */
 	struct swapper *swapper;
 	struct swapper_slice *slice;
-	struct swapper_version *version; /* that is brought in */
-	struct swapper_block *block;     /* that is read */
+	struct swapper_version
+		*version;            /* to be read into buffer; NULL: zeros, or it is there */
+	struct swapper_block *block; /* of that version, while it is read */
 	uint8_t *buffer;
-	uint64_t index, bytes;
+	uint64_t index, bytes; /* of the slice */
 	unsigned use;
-	bool there;     /* rc says how */
-	bool abandoned; /* it goes when the disk is done */
+	bool there;     /* the read is over, with rc */
+	bool abandoned; /* returned while it is read: freed when the disk is done */
 	int rc;
 	struct swapper_failure failure;
-	uint64_t since;
+	uint64_t since; /* ns, when the read began */
 	struct swap_io io;
 };
 
 struct swapper_pin {
-	struct swapper_pin *prev, *next; /* the older, the newer */
+	TAILQ_ENTRY(swapper_pin) in_pins;
 	struct swapper_state *state;
-	uint64_t offset, size, first, n; /* slices */
+	uint64_t offset, size;
+	uint64_t first, n; /* slices */
 	struct swapper_version *versions[];
 };
 
@@ -109,39 +128,41 @@ struct swapper {
 	struct pinned *pinned;
 	struct swap_file *file;
 	uint64_t slice, least, spare_limit, capacity, wait_ms;
-	uint64_t
-		until_ms; /* the trainer's thread's: when its call ends at the latest; 0: none has an end */
+	uint64_t until_ms; /* trainer's thread: the deadline of its call; 0: none */
 	bool no_ahead, no_behind, debug;
 	uint32_t chunk;
 	void (*name_range)(void *owner, const struct swapper_state *s, uint64_t from,
 			   uint64_t to, char *text, size_t size);
 	void *owner;
 
-	pthread_mutex_t lock; /* of all below; before those of pinned and swap-file */
+	pthread_mutex_t lock; /* of all below; taken before those of pinned and swap-file */
 	pthread_cond_t changed;
-	struct swapper_state *states;
+	LIST_HEAD(, swapper_state) states; /* changed by the trainer's thread only */
 	uint64_t room; /* bytes on the disk of one generation of all states */
-	struct swapper_slice *first_changed;
-	struct swapper_pin *oldest, *newest;
-	struct swapper_block *unwritten;
+	LIST_HEAD(, swapper_slice) changed_slices; /* those with a next version */
+	TAILQ_HEAD(, swapper_pin) pins;            /* the oldest first */
+	LIST_HEAD(, swapper_block) unwritten;      /* blocks that the disk refused */
 	uint64_t flushes;
-	unsigned writing;     /* blocks */
-	unsigned swapping_in; /* slices, by the disk */
-	unsigned dying;       /* blocks that only readers have */
-	unsigned returning;   /* pinned buffers that come back by themselves */
-	unsigned stuck;       /* that do not */
-	uint64_t freed;       /* extents, ever */
+	unsigned writing;     /* blocks that are being written */
+	unsigned swapping_in; /* slices that the disk reads for the trainer */
+	unsigned dying;       /* blocks that only reads under way still use */
+	unsigned returning;   /* pinned buffers that come back when the disk is done */
+	unsigned stuck;       /* pinned buffers of blocks that the disk refused */
+	uint64_t freed;       /* extents that were ever freed */
 	uint64_t small, spare, spare_max;
-	struct swapper_figures figures; /* what only counts */
+	struct swapper_figures figures; /* counters only */
 	struct {
-		unsigned n;
+		unsigned n; /* operations under way */
 		uint64_t since;
 	} busy[SWAPPER_KINDS][SWAPPER_TIMED];
 
-	unsigned
-		half; /* sweeps that have changed some slices of all: the trainer's, without the lock */
+	/* Sweeps that have changed some slices and not yet the others.  The trainer's thread's,
+	 * without the lock.
+	 */
+	unsigned half;
 };
 
+/* The version that the trainer works with. */
 static inline struct swapper_version *swapper_newest(const struct swapper_slice *slice)
 {
 	return slice->has_next ? slice->next : slice->current;
@@ -152,85 +173,91 @@ static inline uint64_t swapper_slice_bytes(const struct swapper_state *s, uint64
 	return u64_min(s->slice_bytes, s->bytes - slice * s->slice_bytes);
 }
 
+/* Rounded up to what the disk writes. */
 static inline uint64_t swapper_whole_blocks(uint64_t bytes)
 {
 	return u64_div_ceil(bytes, SWAP_BLOCK) * SWAP_BLOCK;
 }
 
-/* ---- swapper-block.c: under the lock, but for _new and what says otherwise ---- */
+/* ---- swapper-block.c: under the lock, but for what says otherwise ---- */
 
-/* Memory of that kind is taken, if there may be as much; is given back. */
+/* Counts bytes of memory of that kind.  False: spare would be exceeded; nothing is counted. */
 bool swapper_charge(struct swapper *sw, enum swapper_memory kind, uint64_t bytes);
 void swapper_uncharge(struct swapper *sw, enum swapper_memory kind, uint64_t bytes);
 
-void swapper_block_unref(struct swapper_block *b);
-/* True: from b->memory; false: from b->extent. */
+/* Begins a read of the block.  True: the caller copies from b->memory; false: it reads
+ * b->extent.  Either way the bytes stay until swapper_block_read_end.
+ */
 bool swapper_block_read(struct swapper_block *b);
+/* Ends a read; may free the block, and its state with it.  May let go of the lock. */
 void swapper_block_read_end(struct swapper_block *b, bool from_memory);
-/* Counts it; it is to be said once in SAY_MS of each block. */
+/* Counts a failed read and fills *failure; a line about the same block comes once in SAY_MS. */
 void swapper_read_failed(struct swapper_block *b, const struct swap_io *io, int rc,
 			 struct swapper_failure *failure);
 void swapper_state_unref(struct swapper_state *s);
 
-/* The caller's reference; takes that of block. */
+/* A version of that block with no patches yet and room for npatches; the caller's reference.
+ * Takes over the caller's reference of block.  Needs no lock.  NULL: no memory.
+ */
 struct swapper_version *swapper_version_new(struct swapper_block *block, unsigned npatches);
-void swapper_version_ref(struct swapper_version *v); /* NULL: nothing */
+/* v NULL: does nothing. */
+void swapper_version_ref(struct swapper_version *v);
 void swapper_version_unref(struct swapper *sw, struct swapper_version *v);
-/* Patches of [offset, offset + size) of the slice onto memory; no lock. */
+/* Applies the patches of [offset, offset + size) of the slice to memory.  Needs no lock. */
 void swapper_version_patch(const struct swapper_version *v, uint64_t offset, uint64_t size,
 			   uint8_t *memory);
-/* Some patch is all of it. */
+/* One patch covers all of the range, so that the block need not be read. */
 bool swapper_version_covers(const struct swapper_version *v, uint64_t offset, uint64_t size);
-/* Takes the caller's reference. */
+
+/* Makes v the slice's next version; takes over the caller's reference. */
 void swapper_set_next(struct swapper *sw, struct swapper_slice *slice,
 		      struct swapper_version *v);
-/* Of s; NULL: of all. */
+/* Makes next versions current: those of s; NULL: of all states. */
 void swapper_publish_changed(struct swapper *sw, const struct swapper_state *s);
 void swapper_drop_current(struct swapper *sw, struct swapper_slice *slice);
 
-/* ---- swapper-block.c: without the lock, by the trainer ---- */
-
-/* All that could not be written: those that still cannot say so. */
+/* The trainer's thread, without the lock: writes unwritten blocks once more, and logs a line
+ * for each that the disk refuses again.
+ */
 void swapper_retry_writes(struct swapper *sw);
-/* What is in memory becomes the slice's version, and is written where it can be.  0: memory is
- * taken.
+/* The trainer's thread, without the lock: makes a version of memory, which was charged as that
+ * kind, and starts to write it.  0: memory is the swapper's, and keeps the bytes where the disk
+ * refuses them.
  */
 int swapper_version_write(struct swapper *sw, struct swapper_slice *slice, void *memory,
 			  enum swapper_memory kind, struct swapper_version **v);
 
-/* ---- swapper.c: under the lock ---- */
+/* ---- swapper.c, figures: under the lock ---- */
 
-/* One more, one less is under way. */
+/* One operation more is under way, one less. */
 void swapper_timer_begin(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed);
 void swapper_timer_end(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed);
+
 #define SWAPPER_NO_SLICE UINT64_MAX
 
+/* Counts an operation that began at `since` (ns). */
 void swapper_timer_add(struct swapper *sw, const struct swapper_state *s, uint64_t slice,
 		       enum swapper_timed timed, uint64_t bytes, uint64_t since);
-/* What the trainer did with a range; also without the lock. */
+/* Where debug is set: a line about a call of the trainer's on a range.  Needs no lock. */
 void swapper_log_debug(struct swapper *sw, const struct swapper_state *s, const char *what,
 		       uint64_t offset, uint64_t size);
 
-/* ---- swapper-slice.c ---- */
+/* ---- swapper-slice.c: the trainer's thread ---- */
 
+/* A pinned buffer.  Errors of swapper_swap_in. */
 int swapper_get_buffer(struct swapper *sw, const struct swapper_state *s, uint64_t wait_ms,
 		       void **buffer);
-/* How long the trainer's thread may wait for the disk. */
+/* How long a call may still wait for the disk. */
 uint64_t swapper_time_left_ms(const struct swapper *sw);
-/* Under the lock; -ETIMEDOUT. */
+/* Any thread, under the lock: waits for sw->changed.  -ETIMEDOUT. */
 int swapper_wait_changed(struct swapper *sw, const struct timespec *end);
+/* Forgets the puts to s that are collected. */
+void swapper_drop_puts(struct swapper *sw, struct swapper_state *s);
 
 /* ---- swapper-read.c: without the lock ---- */
 
-/* ---- swapper-read.c: without the lock ---- */
-
-/* The newest version, in one slice. */
+/* Reads the newest version of bytes of one slice, even while the slice is lent. */
 int swapper_read_unlent(struct swapper *sw, struct swapper_state *s, uint64_t offset,
 			uint64_t size, void *memory);
-
-/* ---- swapper-slice.c ---- */
-
-/* Values of s that are collected. */
-void swapper_drop_puts(struct swapper *sw, struct swapper_state *s);
 
 #endif

@@ -11,19 +11,13 @@
 
 static void link_pin(struct swapper *sw, struct swapper_pin *pin)
 {
-	pin->prev = sw->newest;
-	if (sw->newest)
-		sw->newest->next = pin;
-	else
-		sw->oldest = pin;
-	sw->newest = pin;
+	TAILQ_INSERT_TAIL(&sw->pins, pin, in_pins);
 	sw->figures.pins++;
 }
 
 static void unlink_pin(struct swapper *sw, struct swapper_pin *pin)
 {
-	*(pin->prev ? &pin->prev->next : &sw->oldest) = pin->next;
-	*(pin->next ? &pin->next->prev : &sw->newest) = pin->prev;
+	TAILQ_REMOVE(&sw->pins, pin, in_pins);
 	sw->figures.pins--;
 }
 
@@ -258,7 +252,7 @@ static void from_memory(struct swapper_read *r)
 	finish_part(r);
 }
 
-/* 1: the disk will go on with it. */
+/* Reads the rest of one slice.  1: on_read will go on with it. */
 static int read_part(struct swapper_read *r)
 {
 	enum from from;
@@ -340,8 +334,8 @@ static void read_own_pin(struct swapper *sw, struct swapper_read *r, struct swap
 
 /* ---- reads that are waited for ---- */
 
-/* Reads that are waited for: piece by piece, to memory of our own, since a disk that was given
- * up may still write there.
+/* Reads piece by piece to memory of the read's own: a disk that was silent for too long may
+ * still write there after the caller has gone on.
  */
 
 enum { PIECE = 8 << 20 };

@@ -27,19 +27,21 @@ int swapper_wait_changed(struct swapper *sw, const struct timespec *end)
 
 /* ---- buffers ---- */
 
-/* Under the lock: one will be returned. */
+/* Under the lock.  0: a buffer will come back by itself. */
 static int can_wait(struct swapper *sw, uint64_t wait_ms)
 {
+	const struct swapper_block *b;
+
 	if (sw->returning)
 		return wait_ms ? 0 : -EAGAIN;
-	for (const struct swapper_block *b = sw->unwritten; b; b = b->next_unwritten)
-		if (b->stuck)
-			return b->error;
+	LIST_FOREACH(b, &sw->unwritten, in_unwritten)
+	if (b->stuck)
+		return b->error;
 	return -ENOBUFS;
 }
 
-/* Under the lock.  What could not be written has all that others could have: perhaps it can be
- * by now.
+/* Under the lock; lets go of it.  Unwritten blocks have all buffers that could come back: the
+ * disk may take them by now.
  */
 static int free_stuck(struct swapper *sw, uint64_t wait_ms)
 {
@@ -160,7 +162,7 @@ static void from_disk(struct swapper_lent *l)
 				  .bytes = l->bytes,
 				  .memory = l->buffer,
 				  .done = on_read };
-	/* The trainer's, until it takes it back itself: l stays. */
+	/* on_read may end before the lock is taken again: l is the trainer's, and stays. */
 	swap_submit(l->swapper->file, &l->io);
 	pthread_mutex_lock(&l->swapper->lock);
 	count(l, SWAPPER_SUBMIT_IN, l->since);
@@ -209,7 +211,7 @@ static void start(struct swapper_lent *l)
 		from_disk(l);
 }
 
-/* Under the lock.  The trainer is here, and has it nowhere else. */
+/* Under the lock. */
 static int lend(struct swapper_lent *l)
 {
 	struct swapper_slice *slice = l->slice;
@@ -291,7 +293,7 @@ int swapper_swap_in(struct swapper *sw, struct swapper_state *s, uint64_t slice,
 	rc = swap_in_slice(sw, s, slice, use, wait_ms, lent);
 	if (rc != -ENOBUFS)
 		return rc;
-	/* Those in which gradients are collected can be had. */
+	/* Puts may have the buffers: swapping them out gives these back. */
 	rc = swapper_swap_out_puts(sw, NULL);
 	return rc ? rc : swap_in_slice(sw, s, slice, use, wait_ms, lent);
 }
@@ -304,7 +306,7 @@ static void return_all(struct swapper *sw, struct swapper_lent **lent, unsigned 
 	}
 }
 
-/* All slices are lent, without buffers. */
+/* Lends all slices, as yet without buffers. */
 static int lend_all(struct swapper *sw, struct swapper_state *s, unsigned use,
 		    struct swapper_lent **lent)
 {
@@ -388,7 +390,7 @@ int swapper_wait(struct swapper *sw, struct swapper_lent *l, void **memory)
 	return rc;
 }
 
-/* What never leaves memory needs no buffer. */
+/* A small state's version is in memory of its own, not in a pinned buffer. */
 static int small_version(struct swapper *sw, struct swapper_lent *l, struct swapper_version **v)
 {
 	void *memory = malloc(l->bytes);
@@ -474,7 +476,7 @@ void *swapper_memory(struct swapper *sw, struct swapper_state *s, uint64_t first
 
 /* ---- as the trainer has it ---- */
 
-/* In one slice. */
+/* The range is in one slice. */
 static int look(struct swapper *sw, struct swapper_state *s, uint64_t offset, uint64_t size,
 		void *memory)
 {
@@ -482,7 +484,7 @@ static int look(struct swapper *sw, struct swapper_state *s, uint64_t offset, ui
 	void *lent;
 	int rc;
 
-	if (!l || !(l->use & SWAPPER_READ)) /* else it may be any, another state's */
+	if (!l || !(l->use & SWAPPER_READ)) /* the buffer has another state's bytes */
 		return swapper_read_unlent(sw, s, offset, size, memory);
 	rc = swapper_wait(sw, l, &lent);
 	if (!rc)
@@ -508,9 +510,9 @@ int swapper_read_newest(struct swapper *sw, struct swapper_state *s, uint64_t of
 
 /* ---- values that are put ---- */
 
-/* Values come parameter by parameter, the last first, so that a slice is filled by many: it
- * stays in until others need the buffer.  A slice that was cleared begins as zeros: what no
- * value comes for is no other step's.
+/* Gradients are put parameter by parameter, the last first, so that many puts fill one slice:
+ * it stays lent until others need the buffer.  A slice that was cleared begins as zeros, so
+ * that elements which nothing is put to have no gradient of another step.
  */
 
 static void use_first(struct swapper_state *s, unsigned i)
@@ -530,7 +532,7 @@ static int close_one(struct swapper *sw, struct swapper_state *s, unsigned i)
 	return rc;
 }
 
-/* In open[0]. */
+/* Makes s->open[0] that slice, swapped in. */
 static int open_slice(struct swapper *sw, struct swapper_state *s, uint64_t slice)
 {
 	void *memory;
@@ -642,7 +644,8 @@ int swapper_swap_out_puts(struct swapper *sw, struct swapper_state *s)
 
 	if (s)
 		return settle(sw, s);
-	for (s = sw->states; s; s = s->next) {
+	LIST_FOREACH(s, &sw->states, in_states)
+	{
 		int one = settle(sw, s);
 
 		rc = rc ? rc : one;

@@ -6,19 +6,19 @@
 
 #include <errno.h>
 
-/* Slices are brought in in one order, that of the sweep, so that what is read ahead is what is
- * needed next: whoever waits for a buffer waits for one that is being written.
+/* Slices are swapped in in the order of the sweep, so that what is prefetched is what is needed
+ * next, and a wait for a buffer is a wait for one that is being written.
  */
 struct swapper_sweep {
 	struct swapper *swapper;
 	unsigned n, depth;
 	uint64_t slices, numel, total;
-	uint64_t at; /* the slice that is in, or was last */
+	uint64_t at; /* the slice that is lent, or was last */
 	bool begun, in;
-	bool half;      /* it is one of swapper->half */
+	bool half;      /* it counts in swapper->half */
 	uint64_t ahead; /* the next slice to bring in, of state number ahead_state */
 	unsigned ahead_state;
-	struct swapper_sweep *next; /* whose first slices come after the last */
+	struct swapper_sweep *next; /* prefetched behind this one's last slices; NULL: none */
 	struct swapper_lent **lent; /* [depth + 1][n] */
 	struct swapper_swept states[];
 };
@@ -41,7 +41,7 @@ static int swap_in_one(struct swapper_sweep *w, uint64_t wait_ms)
 	return rc;
 }
 
-/* n slices from the first on, as far as there are buffers. */
+/* Starts to swap in slices [0, n), as far as there are buffers. */
 static bool swap_in_until(struct swapper_sweep *w, uint64_t n)
 {
 	while (w->ahead < u64_min(n, w->slices))
@@ -150,7 +150,7 @@ void swapper_sweep_alone(struct swapper_sweep *w)
 	w->next = NULL;
 }
 
-/* One that has been sent is not sent again when another could not be. */
+/* A slice that is swapped out is not lent any more, so that a second try leaves it alone. */
 static int swap_out_changed(struct swapper_sweep *w)
 {
 	for (unsigned i = 0; i < w->n; i++) {
@@ -189,7 +189,7 @@ static bool changes(const struct swapper_sweep *w)
 	return false;
 }
 
-/* Some of its slices have been sent, perhaps, and others will be. */
+/* While a sweep that writes is half way, swapper_publish is refused. */
 static void set_half(struct swapper_sweep *w, bool half)
 {
 	w->swapper->half += half;
@@ -214,7 +214,7 @@ static int swap_in_next(struct swapper_sweep *w)
 		if (rc)
 			return rc;
 	}
-	swap_in_ahead(w); /* what was being written then has come back since */
+	swap_in_ahead(w); /* buffers have come back while swapper_wait waited */
 	return 0;
 }
 

@@ -102,7 +102,7 @@ static int open_parts(struct swapper *sw, const struct swapper_options *o, char 
 
 enum { GENERATIONS = 3 };
 
-/* Under the lock, or before others know of it. */
+/* Under the lock, or while the swapper is opened. */
 static void limit_file(struct swapper *sw)
 {
 	swap_file_limit(sw->file,
@@ -131,6 +131,7 @@ int swapper_open(struct swapper **out, const struct swapper_options *o, char *wh
 		return refuse(why, whysize, -ENOMEM, "swap");
 	pthread_mutex_init(&sw->lock, NULL);
 	thread_cond_init(&sw->changed);
+	TAILQ_INIT(&sw->pins);
 	sw->slice = o->slice;
 	sw->capacity = o->capacity;
 	sw->wait_ms = o->wait_ms ? o->wait_ms : SWAPPER_WAIT_MS;
@@ -154,14 +155,14 @@ int swapper_open(struct swapper **out, const struct swapper_options *o, char *wh
 	return 0;
 }
 
-/* What is read for slices that were returned meanwhile, too, and for readers. */
+/* Waits for writes, for reads of slices (returned ones too), and for readers' pins. */
 static int wait_for_disk(struct swapper *sw)
 {
 	struct timespec end = thread_in_ms(u64_min(sw->wait_ms, SWAPPER_END_MS));
 	int rc = 0;
 
 	pthread_mutex_lock(&sw->lock);
-	while ((sw->writing || sw->swapping_in || sw->oldest) && !rc)
+	while ((sw->writing || sw->swapping_in || !TAILQ_EMPTY(&sw->pins)) && !rc)
 		rc = swapper_wait_changed(sw, &end);
 	pthread_mutex_unlock(&sw->lock);
 	return rc;
@@ -171,8 +172,8 @@ void swapper_close(struct swapper *sw)
 {
 	if (!sw)
 		return;
-	while (sw->states)
-		swapper_drop(sw, sw->states);
+	while (!LIST_EMPTY(&sw->states))
+		swapper_drop(sw, LIST_FIRST(&sw->states));
 	swap_cancel_all(sw->file);
 	if (wait_for_disk(sw)) {
 		log_error("swap: the disk does not answer: what it has is left to it");
@@ -241,8 +242,7 @@ int swapper_add(struct swapper *sw, const char *name, enum swapper_kind kind, ui
 	for (uint64_t i = 0; i < s->nslices; i++)
 		s->slices[i].state = s;
 	pthread_mutex_lock(&sw->lock);
-	s->next = sw->states;
-	sw->states = s;
+	LIST_INSERT_HEAD(&sw->states, s, in_states);
 	sw->room += room_of(s);
 	limit_file(sw);
 	pthread_mutex_unlock(&sw->lock);
@@ -250,20 +250,11 @@ int swapper_add(struct swapper *sw, const char *name, enum swapper_kind kind, ui
 	return 0;
 }
 
-static void unlink_state(struct swapper *sw, struct swapper_state *s)
-{
-	struct swapper_state **link = &sw->states;
-
-	while (*link != s)
-		link = &(*link)->next;
-	*link = s->next;
-}
-
 void swapper_drop(struct swapper *sw, struct swapper_state *s)
 {
 	swapper_drop_puts(sw, s);
 	pthread_mutex_lock(&sw->lock);
-	unlink_state(sw, s);
+	LIST_REMOVE(s, in_states);
 	sw->room -= room_of(s);
 	limit_file(sw);
 	swapper_publish_changed(sw, s);
@@ -294,7 +285,7 @@ int swapper_publish(struct swapper *sw)
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sw->lock);
-	sw->figures.publishes += sw->first_changed != NULL;
+	sw->figures.publishes += !LIST_EMPTY(&sw->changed_slices);
 	swapper_publish_changed(sw, NULL);
 	pthread_mutex_unlock(&sw->lock);
 	return 0;
@@ -411,7 +402,7 @@ void swapper_timer_end(struct swapper *sw, enum swapper_kind kind, enum swapper_
 			monotonic_ns() - sw->busy[kind][timed].since;
 }
 
-/* Under the lock: what is under way, until now. */
+/* Under the lock: adds the time until now of what is under way. */
 static void add_busy(const struct swapper *sw, struct swapper_figures *f)
 {
 	uint64_t now = monotonic_ns();
@@ -426,7 +417,10 @@ static void add_busy(const struct swapper *sw, struct swapper_figures *f)
 /* Under the lock. */
 static void sum_up(struct swapper *sw, struct swapper_figures *f)
 {
-	for (struct swapper_state *s = sw->states; s; s = s->next) {
+	const struct swapper_state *s;
+
+	LIST_FOREACH(s, &sw->states, in_states)
+	{
 		f->states++;
 		f->bytes += s->bytes;
 	}
