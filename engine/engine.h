@@ -21,16 +21,14 @@ struct engine_options {
 	const char *key_file; /* NULL: FRAG_KEY_FILE, else the key the job left under the user's
 				 * runtime directory */
 	const char *transport; /* "auto" (NULL): memory of this host's ranks; "zmq": never */
-	const char *
-		gather; /* what is on devices or elsewhere: "nccl": by rounds, "host", "auto" (NULL) */
-	unsigned timeout_ms; /* silence after which a request fails; 0: 10000 */
-	bool plain;          /* speak to a job that has no key */
+	const char *gather;    /* states on devices: "nccl": by rounds; "host"; "auto" (NULL) */
+	unsigned timeout_ms;   /* silence after which a request fails; 0: 10000 */
+	bool plain;            /* speak to a job that has no key */
 	bool readahead_off;
 	bool writable;
-	bool local; /* what one rank of a job holds is writable by itself too */
-	const char *
-		overlay; /* a folder that has edits of a checkpoint; NULL: they go to its files */
-	bool incoherent; /* edits of a checkpoint's fp32 leave the low-precision values as they are */
+	bool local;          /* what one rank of a job holds is writable by itself too */
+	const char *overlay; /* folder for edits of a checkpoint; NULL: they go to its files */
+	bool incoherent; /* edits of a checkpoint's fp32 leave its low-precision values alone */
 };
 
 /* Connects and fetches the catalog; blocks at most timeout_ms.  On error why (whysize bytes)
@@ -292,7 +290,10 @@ struct engine_address {
 	uint32_t group;
 	uint32_t sub;
 	uint32_t rank;
-	bool now; /* ENGINE_PARAM of a job: each byte as it is when it is read, gradients that are not valid too */
+	/* ENGINE_PARAM of a job: read bytes as they are now, also of gradients that are not
+	 * valid.
+	 */
+	bool now;
 	char key[FRAG_KEY_MAX + 1];
 };
 
@@ -366,8 +367,7 @@ void engine_write_cancel(struct engine *e, struct engine_write *write);
  * -ETIMEDOUT (it was over before).
  */
 struct engine_freeze {
-	uint64_t
-		id; /* out: the freeze's number; of a thaw, in: which, 0: any, whoever asked for it */
+	uint64_t id; /* a freeze, out: its number; a thaw, in: which freeze, 0: any */
 	uint32_t ms; /* 0: a thaw */
 	void (*done)(struct engine_freeze *freeze, int result);
 	void *owner;

@@ -2,6 +2,8 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
+/* The command line of the example. */
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,9 +16,9 @@ struct options {
 	uint64_t every; /* steps between two lines */
 	uint64_t pause_ms;
 	const char *text;
-	const char *swap;   /* NULL: states are in memory */
-	bool swap_params;   /* this rank's bf16 shards are there too */
-	const char *device; /* number of the one whose memory they are in; NULL: none */
+	const char *swap;   /* folder of states on NVMe; NULL: states are in memory */
+	bool swap_params;   /* this rank's bf16 shards are on NVMe too */
+	const char *device; /* number of the device whose memory has the states; NULL: none */
 	uint64_t device_ms;
 	bool forever;
 	bool quiet;

@@ -10,14 +10,15 @@
  *
  *	backward           all gradients, of this rank's samples, published
  *	reduce             own partition: the sum over the ranks
- *	adam               own partition: masters and moments, then the bf16 parameters; with --swap slice by
- *	                   slice, of states that live on NVMe; with --device of states in a GPU's memory: this
- *	                   example has no kernels, so that they are fetched, and the new ones enqueued to go there
+ *	adam               own partition: masters and moments, then the bf16 parameters
  *	pull_parameters    stages 1 and 2: the other ranks' bf16 parameters
- *	load_weights       widens them; stage 3, where each rank keeps its shards only, gathers first
+ *	load_weights       widens them; stage 3, where ranks have only their shards, gathers
  *
- * All sums are in the order of ranks, so that every stage computes the same bits.  Here are the
- * loop and its step; what is said to the library before, once, is in attach.c.
+ * With --swap the states are on NVMe and adam visits them slice by slice.  With --device they
+ * are in a GPU's memory; the example has no kernels, so adam copies them to the host and back.
+ *
+ * All sums are in the order of ranks, so that every stage computes the same bits.  This file
+ * has the loop and its step; attach.c describes the rank to the library.
  */
 
 #include "trainer.h"

@@ -49,8 +49,10 @@ struct trainer {
 	struct group group[NGROUPS];
 	uint64_t total; /* elements of the model */
 	float *weight, *gradient, *scratch, *sum;
-	uint16_t *
-		lp; /* stages 0 to 2: all bf16 parameters; stage 3: this rank's shards, or some on the way to NVMe */
+	/* bf16.  Stages 0 to 2: all parameters.  Stage 3: this rank's shards, or those on the
+	 * way to NVMe.
+	 */
+	uint16_t *lp;
 	uint64_t lp_numel;
 	struct word word;
 	uint64_t step;   /* steps done */

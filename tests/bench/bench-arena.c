@@ -23,7 +23,8 @@ enum {
 #define SIZE (256ul << 20)
 #define FILL (SIZE / 10 * 9)
 
-/* ---- one list of actions for all: allocate size, or release the block of an earlier number ----
+/* ---- one list of actions for all: allocate size, or release the block of an earlier number
+ * ----
  */
 
 struct action {

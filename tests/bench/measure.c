@@ -5,7 +5,8 @@
  *
  *   measure random FILE COUNT	4 KiB reads at random places of an open file: median and 99th
  *				percentile, microseconds
- *   measure write FILE		writes the whole file by 1 MiB, in place, and closes it: seconds of
+ *   measure write FILE		writes the whole file by 1 MiB, in place, and closes it: seconds
+ * of
  *				the writes, seconds of the close
  *   measure time COMMAND...	runs it, its output thrown away: seconds
  *   measure load FILE...	reads them all into its memory: MiB it then had at most

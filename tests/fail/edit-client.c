@@ -15,11 +15,12 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* edit-client read|write|fork MOUNT ID SEED LOG: until SIGTERM, or the mount is gone, reads states of edit-job's parameters, or sets
- * whole parameters, and writes what it did and saw into LOG (history.h).  fork: as write, and
- * while it commits a child has the file too.  ID, 0 to 3, tells the writers' values apart.
- * edit-client kill PID WHAT LOG: SIGKILL, and its line in LOG. edit-client agree SIZE FILE...:
- * those files that there are have one value, of SIZE bytes, all the same.
+/* edit-client read|write|fork MOUNT ID SEED LOG: until SIGTERM, or the mount is gone, reads
+ * states of edit-job's parameters, or sets whole parameters, and writes what it did and saw
+ * into LOG (history.h).  fork: as write, and while it commits a child has the file too.  ID, 0
+ * to 3, tells the writers' values apart.  edit-client kill PID WHAT LOG: SIGKILL, and its line
+ * in LOG. edit-client agree SIZE FILE...: those files that there are have one value, of SIZE
+ * bytes, all the same.
  */
 
 enum { BUFFER = 1 << 20, WRITERS = 4, KEYS = 2 };

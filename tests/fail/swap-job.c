@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* swap-job full DIR	trains two states, of 8 MiB each, on a file system that has room for little
- * more than one,
+/* swap-job full DIR	trains two states, of 8 MiB each, on a file system that has room for
+ * little more than one,
  *			until there is room again.  What it has must be right all the time.
  * swap-job faulty DIR	trains them where requests go wrong: what is read is right, or EIO;
  * prints how often

@@ -12,13 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* tear-job STAGE PAUSE_US [STEP_US [GRADS|IN|SKEW STEP]]: one rank (torchrun's environment) of a job that writes the number of
- * the step into every element of every state, until SIGTERM; a step lasts STEP_US.  Rank 0
- * prints the address to mount. With FRAG_SWAP_DIR the states are on NVMe.  GRADS, IN: the rank
- * waits for no other, and stands from then on, before the gradients of that step are valid, or
- * inside it.  SKEW: ranks meet after each so many steps alone, pause for as long as chance has
- * it, and one after the other stands for STAND_US before every STAND_STEPS-th step, then goes
- * on.
+/* tear-job STAGE PAUSE_US [STEP_US [GRADS|IN|SKEW STEP]]: one rank (torchrun's environment) of
+ * a job that writes the number of the step into every element of every state, until SIGTERM; a
+ * step lasts STEP_US.  Rank 0 prints the address to mount. With FRAG_SWAP_DIR the states are on
+ * NVMe.  GRADS, IN: the rank waits for no other, and stands from then on, before the gradients
+ * of that step are valid, or inside it.  SKEW: ranks meet after each so many steps alone, pause
+ * for as long as chance has it, and one after the other stands for STAND_US before every
+ * STAND_STEPS-th step, then goes on.
  */
 
 enum { STATES = 3, PARAMS = 5, WAIT_MS = 60000, STAND_STEPS = 50, STAND_US = 2500000 };
