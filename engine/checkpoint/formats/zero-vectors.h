@@ -19,8 +19,7 @@ struct zero_run {
 
 struct zero_vectors {
 	const struct zero_optim *optim;
-	struct vec
-		runs; /* struct zero_run, by key, then begin; 1, 2: of the unit `unit` */
+	struct vec runs; /* struct zero_run, by key, then begin; 1, 2: of the unit `unit` */
 	uint32_t unit;
 	uint64_t *ends; /* [nunits], 3: of a rank's vector of all */
 };
