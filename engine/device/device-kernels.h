@@ -2,9 +2,9 @@
 #ifndef ENGINE_DEVICE_DEVICE_KERNELS_H
 #define ENGINE_DEVICE_DEVICE_KERNELS_H
 
-/* What device-kernels.cu and who launches it agree on: each kernel takes (to, from, count), any
- * number of blocks; those of sums leave one struct device_sums of each block in to, where count
- * is not 0.
+/* The contract between device-kernels.cu and its launcher.  Each kernel takes (to, from, count)
+ * and runs with any number of blocks.  Where count is not 0, kernels of sums leave one struct
+ * device_sums per block in `to`.
  */
 
 enum {

@@ -2,22 +2,23 @@
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
-/* Memory of accelerators, without waiting for them.  A port: it never retries and never
- * chooses.
+/* The port to memory of accelerators.  No call waits for a device; a port never retries and
+ * never chooses.
  *
  *   trainer's stream   --- backward --- mark --- adam ------ preserve ---- backward --->
  *                                        |                      | copy, event
- *   the port's thread        submit ...  after  copies, in chunks, on a stream of its own ... done
+ *   the port's thread        submit ...  after  copies in chunks, on its own stream ... done
  *
- * One port is for all devices of the process, numbered from 0 as its runtime does; it uses
- * those alone that it was told of (use), so that no context appears on another's.  A *stream*
- * is the trainer's, as the runtime has it (cudaStream_t), NULL its default stream; the port
- * enqueues nothing there but events and what it is told to preserve. An *event* is the place
- * that a stream had come to when it was marked.
+ * One port serves all devices of the process, which it numbers from 0 as the runtime does.  It
+ * touches only devices that `use` named, so that no context appears on another one.  A *stream*
+ * is the trainer's, as the runtime has it (cudaStream_t); NULL is its default stream.  The port
+ * enqueues nothing there but events and the copies of `preserve`.  An *event* is the point that
+ * a stream had reached when it was marked; it *passes* when the stream's work up to there is
+ * done.
  *
- * Trainer's thread: use, where, pin, unpin, mark, preserve: whoever calls these has a device of
- * the trainer's as its current one, and it stays that.  Any thread: submit, unmark, release,
- * figures.  One thread of the port's: done.
+ * Threads: use, where, pin, unpin, mark and preserve are for the trainer's thread; the device
+ * that is current in it stays current.  submit, unmark, release and figures: any thread.  The
+ * port calls done in one thread of its own.
  */
 
 #include "engine/base/base.h"
@@ -27,57 +28,71 @@ struct device_event;
 
 #define DEVICE_NONE (-1) /* the number of host memory */
 
-struct device_options {      /* 0 of each: the default */
-	const char *library; /* to load in place of the runtime by its usual names */
-	uint64_t
-		chunk; /* bytes moved at a time, and of a staging buffer: 4 MiB; at least 8 KiB */
-	unsigned
-		chunks; /* staging buffers of each device: 4; at least 2, 1 GiB in all at most */
-	uint64_t
-		keep; /* bytes of each device's memory for what is preserved; 0: none; taken when they are needed, or, where
-			 * that could wait for the device, by use */
-	uint64_t wait_ms;  /* how long a request waits before it begins: 10 s */
-	uint64_t stuck_ms; /* a device without progress for so long is given up: 10 s */
+struct device_options { /* 0 of each: the default */
+	/* The file to load in place of the runtime by its usual names. */
+	const char *library;
+	/* Bytes moved at a time, and of a staging buffer: at least 8 KiB; 0: 4 MiB. */
+	uint64_t chunk;
+	/* Staging buffers of each device: at least 2, at most 1 GiB in all; 0: 4. */
+	unsigned chunks;
+	/* Bytes of each device's memory for what is preserved; 0: none.  They are allocated
+	 * when first needed, or by `use` where allocating could wait for the device.
+	 */
+	uint64_t keep;
+	/* The time that a request may wait for its event before it begins; 0: 10 s. */
+	uint64_t wait_ms;
+	/* The time after which a device without progress is given up; 0: 10 s. */
+	uint64_t stuck_ms;
 };
 
 struct device_where {
-	int number;  /* DEVICE_NONE: host memory, or none at all */
-	bool pinned; /* host memory that devices reach themselves */
+	int number;  /* DEVICE_NONE: host memory, or not mapped */
+	bool pinned; /* host memory that devices can access */
 };
 
 enum device_what {
-	DEVICE_COPY,        /* size: bytes.  Between a device and host memory, or on devices */
-	DEVICE_F32_TO_BF16, /* size: elements.  On the device; the bits of convert.h */
+	/* size bytes, between a device and host memory, or device to device. */
+	DEVICE_COPY,
+	/* size elements, on the device; the same bits as convert.h gives. */
+	DEVICE_F32_TO_BF16,
 	DEVICE_BF16_TO_F32,
 	DEVICE_F32_TO_F16,
 	DEVICE_F16_TO_F32,
-	DEVICE_SUMS_F32, /* size: elements, of the device's memory; to: struct device_sums of the host's */
+	/* Sums over size elements of the device's memory; to is a struct device_sums in host
+	 * memory.
+	 */
+	DEVICE_SUMS_F32,
 	DEVICE_SUMS_BF16,
 	DEVICE_SUMS_F16,
-	DEVICE_RELEASE, /* the port's */
+	DEVICE_RELEASE, /* the port's own */
 };
 
 struct device_sums {
-	double squares; /* of what is finite; the same for the same elements */
+	double squares; /* of the finite elements; the same elements give the same sum */
 	uint64_t nans, infinities;
 };
 
-/* The caller's until done is called, and so is all that it names.  Requests end in any order.
+/* A request.  The caller keeps it, and all that it points to, until done is called.  Requests
+ * end in any order.
  */
 struct device_io {
 	enum device_what what;
-	int number; /* of the device whose memory from or to is */
+	int number; /* the device that `from` or `to` belongs to */
 	uint64_t size;
-	void *to; /* no overlap with from */
+	void *to; /* must not overlap `from` */
 	const void *from;
-	struct device_event
-		*after;   /* it begins when the stream has come there; NULL: at once */
-	uint64_t wait_ms; /* 0: as the options say */
-	/* 0; size 0 is a way to be told that after has passed.  Nothing was begun: -ETIMEDOUT:
-	 * it waited for too long, -ECANCELED: the port closes, -EINVAL: no such device in use,
-	 * -EFAULT: from or to is no memory of that device, -ENOSYS: no such code for it.  -EIO:
-	 * the device failed or does not go on; what was to be written is undefined, and where
-	 * it is pinned memory a stuck device may write it yet.  From the port's thread.
+	struct device_event *after; /* begins when this event has passed; NULL: at once */
+	uint64_t wait_ms;           /* for `after`; 0: that of the options */
+	/* Called in the port's thread.
+	 * 0.  With size 0 this tells only that `after` has passed.
+	 * Nothing was begun:
+	 * -ETIMEDOUT: `after` did not pass in time.
+	 * -ECANCELED: the port closes.
+	 * -EINVAL: the device is not in use.
+	 * -EFAULT: from or to is not memory of that device.
+	 * -ENOSYS: there is no kernel for this on that device.
+	 * The content of `to` is undefined; a stuck device may still write it if it is pinned:
+	 * -EIO: the device failed, or makes no progress.
 	 */
 	void (*done)(struct device_io *io, int result);
 	struct {
@@ -90,14 +105,14 @@ struct device_io {
 	} port; /* the port's */
 };
 
-/* Bytes as they were when the trainer's stream came there.  To be read by requests after
- * written.
+/* A copy that `preserve` made: the bytes as they were at that point of the trainer's stream.
+ * Requests that read it must name `written` as their `after`.
  */
 struct device_kept {
-	int number; /* DEVICE_NONE: in host memory */
+	int number; /* of the device; DEVICE_NONE: in host memory */
 	void *memory;
 	uint64_t size;
-	struct device_event *written; /* until release */
+	struct device_event *written; /* valid until release */
 	uint64_t port;                /* the port's */
 };
 
@@ -107,46 +122,56 @@ struct device_figures {
 
 struct device_ops {
 	const char *name;
-	/* -ENODEV: no device, driver or runtime, or too old ones; a line says which.  -EINVAL:
-	 * options.  -ENOMEM.
+	/* On error a line says why.
+	 * -ENODEV: no device, driver or runtime, or one that is too old.
+	 * -EINVAL: options.
+	 * -ENOMEM.
 	 */
 	int (*open)(struct device **d, const struct device_options *options);
-	/* What has not begun is -ECANCELED; what has ends, within stuck_ms.  All events and all
-	 * that was preserved have been given back.
+	/* Requests that have not begun end with -ECANCELED, the others as they do, within
+	 * stuck_ms.  The caller has unmarked all events and released all copies before.
 	 */
 	void (*close)(struct device *d);
 
-	/* Prepares all that a device may later need, which may wait for it: before training
-	 * begins, once for each device. -EINVAL: no such device.  -ENOMEM, -EIO: a line says
-	 * why.
+	/* Prepares all that the device may need later.  May wait for the device: called before
+	 * training begins, once for each device.  On error a line says why.
+	 * -EINVAL: no such device.
+	 * -ENOMEM.  -EIO.
 	 */
 	int (*use)(struct device *d, int number);
-	/* -EIO. */
+	/* Finds out what memory this is.  -EIO. */
 	int (*where)(struct device *d, const void *memory, struct device_where *where);
-	/* Makes host memory pinned, until unpin: the caller's, in whole pages.  -ENOMEM, -EIO,
-	 * -EINVAL: it is already.
+	/* Makes whole pages of the caller's host memory pinned, until unpin.
+	 * -EINVAL: they are pinned already.
+	 * -ENOMEM.  -EIO.
 	 */
 	int (*pin)(struct device *d, void *memory, uint64_t size);
 	void (*unpin)(struct device *d, void *memory);
 
-	/* The place that this stream of that device has come to.  -EBUSY: the stream is being
-	 * captured.  -EINVAL: the device is not in use.  -ENOMEM, -EIO.
+	/* Makes an event at the point that the stream has reached.
+	 * -EBUSY: the stream is being captured into a graph.
+	 * -EINVAL: the device is not in use.
+	 * -ENOMEM.  -EIO.
 	 */
 	int (*mark)(struct device *d, int number, void *stream, struct device_event **event);
-	/* No request waits for it. */
+	/* No request may wait for the event. */
 	void (*unmark)(struct device *d, struct device_event *event);
-	/* Enqueues a copy, so that the trainer may enqueue what changes the range: to pinned
-	 * host memory of the caller's, or, to NULL, to memory of the port's on the same device.
-	 * -ENOSPC: more than keep; -ENOMEM: the device has no room.  -EINVAL: to is not pinned,
-	 * size is 0, or the device not in use.  -EBUSY, -EIO: as mark.
+	/* Enqueues a copy of the range on the stream, so that the trainer may enqueue changes
+	 * of it afterwards.  `to` is pinned host memory of the caller's; NULL: memory of the
+	 * port's on the same device.
+	 * -ENOSPC: `keep` would be exceeded.
+	 * -ENOMEM: the device has no memory left.
+	 * -EINVAL: `to` is not pinned, size is 0, or the device is not in use.
+	 * -EBUSY, -EIO: as of mark.
 	 */
 	int (*preserve)(struct device *d, int number, void *stream, const void *from,
 			uint64_t size, void *to, struct device_kept **kept);
-	/* No request reads it.  Its memory is free when the stream has come past it, and kept
-	 * is at once.
+	/* Frees kept at once, and its memory when the stream has done the copy.  No request may
+	 * read it.
 	 */
 	void (*release)(struct device *d, struct device_kept *kept);
 
+	/* Starts a request; its result, errors too, comes by done. */
 	void (*submit)(struct device *d, struct device_io *io);
 	void (*figures)(struct device *d, struct device_figures *f);
 };
@@ -154,7 +179,7 @@ struct device_ops {
 extern const struct device_ops device_host; /* ordinary memory, see device-host.h */
 extern const struct device_ops device_cuda;
 
-/* Fills in the defaults.  -EINVAL. */
+/* Fills in the defaults.  -EINVAL: a value is out of range. */
 int device_options_check(struct device_options *options);
 
 #endif

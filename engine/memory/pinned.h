@@ -2,9 +2,10 @@
 #ifndef ENGINE_MEMORY_PINNED_H
 #define ENGINE_MEMORY_PINNED_H
 
-/* Equal buffers for requests to devices: in huge pages where the machine gives them, touched
- * and locked when the pool is opened, not there in a forked child; lent and returned.  What is
- * returned is poisoned under AddressSanitizer. Any thread.
+/* A pool of equal pinned buffers for requests to disks and devices.  Its memory is in huge
+ * pages where the machine gives them, touched and locked when the pool is opened, and not
+ * inherited by forked children.  Buffers are lent and returned; a returned buffer is poisoned
+ * under AddressSanitizer.  Any thread.
  */
 
 #include "engine/base/base.h"
@@ -16,9 +17,12 @@ struct pinned;
 struct pinned_options {
 	uint64_t size;  /* bytes of a buffer, at most 1 GiB; rounded up to 4096 */
 	unsigned count; /* > 0 */
-	bool on_node; /* on that NUMA node, as far as it has room; where there is none such, a line says so */
+	/* The memory is on NUMA node `node`, as far as that has room.  No such node: a line
+	 * says so.
+	 */
+	bool on_node;
 	unsigned node;
-	bool locked_by_user; /* who registers it with a device locks it thereby */
+	bool locked_by_user; /* the caller registers it with a device, which locks it */
 	bool unlocked;       /* it may be paged out */
 };
 
@@ -27,34 +31,35 @@ enum pinned_pages { PINNED_SMALL, PINNED_HUGE, PINNED_HUGETLB };
 struct pinned_figures {
 	uint64_t size;
 	unsigned count, lent, lent_max;
-	uint64_t gets, waits, refusals; /* buffers lent; of these after waiting; not lent */
+	uint64_t gets, waits, refusals; /* loans; of these after a wait; refused ones */
 	enum pinned_pages pages;
 	bool locked;
 };
 
-/* Memory that may not be locked, for the limit or otherwise, is used unlocked, and a line says
- * so.  -EINVAL: no size, too large, or no count.  -ENOMEM.
+/* Memory that cannot be locked (RLIMIT_MEMLOCK) is used unlocked, and a line says so.
+ * -EINVAL: size is 0 or too large, or count is 0.
+ * -ENOMEM.
  */
 int pinned_open(const struct pinned_options *options, struct pinned **out);
-/* All buffers are returned. */
+/* All buffers must have been returned. */
 void pinned_close(struct pinned *p);
 
-/* A buffer, aligned to 4096, of any content.  wait_ms 0: -EAGAIN when all are lent; else
- * -ETIMEDOUT when none came back for so long.
+/* Lends a buffer, aligned to 4096, of any content.
+ * -EAGAIN: wait_ms is 0 and all are lent.
+ * -ETIMEDOUT: none came back within wait_ms.
  */
 int pinned_get(struct pinned *p, uint64_t wait_ms, void **buffer);
-/* As many that lie one behind the other; each is returned by itself.  -EAGAIN: there are none
- * such now.
- */
+/* Lends n adjacent buffers; each is returned by itself.  -EAGAIN: no such run is free now. */
 int pinned_get_run(struct pinned *p, unsigned n, void **buffers);
 void pinned_put(struct pinned *p, void *buffer);
 
 void pinned_figures(struct pinned *p, struct pinned_figures *figures);
 
-/* All of it in pieces of at most 1 GiB, for registration; a buffer lies in one.  Returns how
- * many; slabs may be NULL.
+/* Gives the pool's memory as slabs of at most 1 GiB, for registration; each buffer lies in one
+ * slab.  Returns how many there are; slabs may be NULL.
  */
 unsigned pinned_slabs(const struct pinned *p, struct iovec *slabs);
+/* The number of the slab that the buffer lies in. */
 unsigned pinned_slab_of(const struct pinned *p, const void *buffer);
 
 #endif

@@ -2,9 +2,8 @@
 #ifndef ENGINE_SWAP_DISK_H
 #define ENGINE_SWAP_DISK_H
 
-/* Ranges of files, without waiting for them.  One thread of its own, or some, where requests
- * end.  A port: it never retries and never chooses; what was read or written short is the
- * caller's to go on with.
+/* The port to asynchronous reads and writes of files.  Requests end in threads of its own.  A
+ * port never retries and never chooses: after a short read or write the caller goes on.
  */
 
 #include "engine/base/base.h"
@@ -25,10 +24,11 @@ struct disk_io { /* the caller's memory until done is called */
 	enum disk_what what;
 	int fd;
 	uint32_t size;
-	uint16_t slab; /* of those given to open, in which memory lies; or DISK_NO_SLAB */
+	uint16_t slab; /* the number of the setup's slab that memory lies in, or DISK_NO_SLAB */
 	uint64_t offset;
 	void *memory;
-	/* Bytes, 0 at the end of a file that is read; or -errno.  From a thread of the disk's.
+	/* result: bytes, 0 at the end of the file; or -errno.  Called in a thread of the disk.
+	 * 
 	 */
 	void (*done)(struct disk_io *io, int result);
 	/* the disk's, 0 at first: */
@@ -40,30 +40,29 @@ struct disk_io { /* the caller's memory until done is called */
 enum { DISK_DEPTH = 128, DISK_THREADS = 64 };
 
 struct disk_setup {
-	/* Memory that is registered once, not for each request; at most 1 GiB each; the
-	 * caller's until close.
+	/* Memory to be registered once instead of for each request: at most 1 GiB each; the
+	 * caller keeps it until close.
 	 */
 	const struct iovec *slabs;
 	unsigned n;
-	bool registered; /* out: the machine lets us; requests name their slab all the same */
-	unsigned depth;  /* requests at once; 0: DISK_DEPTH, which is the most */
-	unsigned
-		threads; /* where requests need threads of ours; 0: 4; at most DISK_THREADS, and depth */
+	bool registered;  /* out: the kernel took the slabs; requests name theirs in any case */
+	unsigned depth;   /* requests at once, at most DISK_DEPTH; 0: DISK_DEPTH */
+	unsigned threads; /* of disk_threads: at most DISK_THREADS, and depth; 0: 4 */
 };
 
 struct disk_ops {
 	const char *name;
-	/* NULL: no slabs, and the rest is 0.  -ENOSYS, -EPERM and others: the machine does not
-	 * let us.
+	/* setup NULL: no slabs, and the defaults.  -ENOSYS, -EPERM and others: the machine does
+	 * not allow it.
 	 */
 	int (*open)(struct disk **d, struct disk_setup *setup);
-	/* Nothing may be under way. */
+	/* No request may be under way. */
 	void (*close)(struct disk *d);
 	/* Any thread, also from done. */
 	void (*submit)(struct disk *d, struct disk_io *io);
-	/* Any thread, before done has returned, or before submit: it ends as soon as it can,
-	 * with -ECANCELED, or as it would have: what a device or a file system has begun may
-	 * not let go.  Until done its memory is in use.
+	/* Any thread, before submit or until done has returned.  The request ends as soon as it
+	 * can, with -ECANCELED or with its result: a device or a file system may finish what it
+	 * has begun.  Its memory is in use until done.
 	 */
 	void (*cancel)(struct disk *d, struct disk_io *io);
 };

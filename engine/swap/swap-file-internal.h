@@ -2,14 +2,17 @@
 #ifndef ENGINE_SWAP_SWAP_FILE_INTERNAL_H
 #define ENGINE_SWAP_SWAP_FILE_INTERNAL_H
 
+/* What the files of the swap file share. */
+
 #include "engine/memory/arena.h"
 #include "engine/swap/swap-file.h"
 
 #include <pthread.h>
 
 enum {
-	SWAP_UNWRITTEN = 0, /* sums that are none */
-	SWAP_DAMAGED = 1,
+	/* Values that stand in place of a checksum, and that no checksum has. */
+	SWAP_UNWRITTEN = 0,
+	SWAP_DAMAGED = 1, /* its write failed */
 };
 
 struct swap_file {
@@ -19,10 +22,10 @@ struct swap_file {
 	struct disk *disk;
 	uint32_t chunk;
 	pthread_mutex_t lock; /* of all below */
-	struct arena arena;   /* its bytes */
-	uint64_t limit;       /* of the bytes of it that are used */
+	struct arena arena;   /* who has which blocks of the file */
+	uint64_t limit;       /* most bytes of extents */
 	uint64_t end;         /* of the file */
-	struct swap_io *open; /* requests under way; before the locks of these */
+	struct swap_io *open; /* requests under way; `lock` is taken before theirs */
 	struct swap_counters counters;
 };
 
@@ -31,9 +34,9 @@ static inline uint64_t swap_blocks(uint64_t bytes)
 	return u64_div_ceil(bytes, SWAP_BLOCK);
 }
 
-/* Of one block; never one of those that are none. */
+/* The checksum of one block; never SWAP_UNWRITTEN or SWAP_DAMAGED. */
 uint32_t swap_sum(const void *block);
-/* Where the machine has AVX2. */
+/* XXH3 by AVX2, which the machine must have. */
 uint64_t swap_hash_avx2(const void *block);
 
 #endif

@@ -2,17 +2,19 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_H
 #define ENGINE_TRANSPORT_TRANSPORT_H
 
-/* Point to point between the engines of two processes.  A port: it never blocks, never retries,
- * never chooses.  Two kinds of service, and an implementation has one or both:
+/* The port between the engines of two processes.  A port never blocks, never retries and never
+ * chooses.  It has two kinds of service; an implementation has one or both:
  *
- *   messages   connect, send, turn: whole messages, in order per peer, each delivered once or
- *              never.  A lost peer may be seen (gone); else the engine's own heartbeats find it.
- *   memory     attach, get: reads another process's memory without its help.
+ *   messages   connect, send, turn: whole messages, in order per peer, each delivered at most
+ *              once.  `gone` tells of some lost peers; the engine's own heartbeats find the
+ *              others.
+ *   memory     attach, get: one-sided reads of another process's memory.
  *
  *   loop   messages and memory inside one process, for tests: N engines, stepped
  *   host   memory of processes of this machine (process_vm_readv, sealed memfds)
  *   zmq    messages, ZeroMQ over TCP, CURVE
- *   ucx    messages between ranks of a closed fabric, UCX; loaded at run time.  Nobody is authenticated
+ *   ucx    messages between ranks of a closed network, UCX, loaded at run time; without
+ *          authentication
  */
 
 #include "engine/base/base.h"
@@ -21,30 +23,34 @@
 #include <sys/uio.h>
 
 enum {
-	TRANSPORT_MESSAGE_MAX =
-		2 << 20, /* bytes; larger ones are never sent, and dropped if received */
+	/* Bytes of a message; larger ones are never sent, and dropped if received. */
+	TRANSPORT_MESSAGE_MAX = 2 << 20,
 	TRANSPORT_PEERS_MAX = 65536,
 };
 
 struct transport_config {
-	const char *bind; /* zmq: "tcp://10.0.0.1:21017", port 0 or absent: any free one below
-				   * 32768; NULL: only connects out.  ucx: "ucx://10.0.0.1".  loop: ignored */
-	const uint8_t
-		*key;    /* 32 bytes, the job's secret: CURVE; NULL: plain, unauthenticated */
-	bool reads_only; /* key is the one for readers (engine/base/key.h): connects out only */
-	uint32_t queue_max;  /* messages waiting per peer before send says -EAGAIN; 0: 1000 */
-	uint32_t peers_max;  /* numbers at a time; 0: TRANSPORT_PEERS_MAX */
+	/* The address to listen at.  zmq: "tcp://10.0.0.1:21017"; port 0 or none: any free one
+	 * below 32768; NULL: does not listen.  ucx: "ucx://10.0.0.1".  loop: ignored.
+	 */
+	const char *bind;
+	const uint8_t *key;  /* 32 bytes, the job's secret: CURVE; NULL: unauthenticated */
+	bool reads_only;     /* key is the readers' (engine/base/key.h): does not listen */
+	uint32_t queue_max;  /* messages queued per peer before send says -EAGAIN; 0: 1000 */
+	uint32_t peers_max;  /* peers at a time; 0: TRANSPORT_PEERS_MAX */
 	const char *devices; /* ucx: those it may use, "lo" or "mlx5_0:1,mlx5_1:1" */
-	bool rdma;           /* ucx: they are InfiniBand's or RoCE's */
-	uint32_t expected;   /* zmq: so many will connect to us; of others no more at a time
-				   * than a quarter of RLIMIT_NOFILE */
+	bool rdma;           /* ucx: the devices are InfiniBand or RoCE */
+	/* zmq: how many peers will connect to us; strangers beyond them get at most a quarter
+	 * of RLIMIT_NOFILE.
+	 */
+	uint32_t expected;
 };
 
-/* Takes one received message; data lasts until it returns.  May call send, not turn or close.
+/* Receives one message; data is valid until it returns.  It may call send, but not turn or
+ * close.
  */
 typedef void (*transport_receive)(void *owner, uint32_t peer, const void *data, size_t size);
 
-/* What the owner's control page (engine/catalog/control-page.h) must say around a get. */
+/* A process whose memory is read, as its control page (engine/catalog/control-page.h) says. */
 struct transport_target {
 	pid_t pid;
 	uint64_t control;   /* address of the owner's control page */
@@ -56,90 +62,102 @@ struct transport; /* each implementation has its own; the first member is the op
 struct transport_ops {
 	const char *name;
 
-	/* -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL, -EACCES (port), -ENOMEM, -EMFILE; -ENOTSUP: a
-	 * key, but a libzmq without CURVE, or no libucp, or an old one: a line has been logged.
-	 * close waits at most 0.1 s for what was sent just before.
+	/* -EADDRINUSE.  -EADDRNOTAVAIL.  -EINVAL: the address.
+	 * -EACCES: the port.
+	 * -ENOMEM.  -EMFILE.
+	 * -ENOTSUP: there is a key, but libzmq has no CURVE; or libucp is missing or too old.
+	 * A line says so.
 	 */
 	int (*open)(struct transport **t, const struct transport_config *config);
+	/* Waits at most 0.1 s for messages that were sent just before. */
 	void (*close)(struct transport *t);
 
 	/* ---- messages; NULL where there are none.  Owner's thread only. ---- */
 
-	/* A descriptor to poll for POLLIN: then call turn. */
+	/* A descriptor; when it polls POLLIN, turn has something to do. */
 	int (*fd)(struct transport *t);
 
-	/* The address others connect to, "tcp://10.0.0.1:21018" or "loop:3"; the transport's.
+	/* The address that others connect to, "tcp://10.0.0.1:21018" or "loop:3"; the string is
+	 * the transport's.
 	 */
 	const char *(*address)(struct transport *t);
 
-	/* Gives the number by which to send.  Returns at once: whether anyone answers shows in
-	 * messages only.  -EINVAL: not an address; -ENFILE: TRANSPORT_PEERS_MAX reached. Peers
-	 * that connect to us get numbers at their first message; those unheard for longest lose
-	 * theirs when the room is needed, and get another with their next message. Numbers are
-	 * of slot-map.h: not dense, never UINT32_MAX, not used again soon.  An address
-	 * connected twice may get the same number twice, and wants disconnect as often; what
-	 * was still queued for the peer then may be lost.
+	/* Makes a peer of the address; *peer is its number, for send.  Returns at once: only
+	 * messages show whether anyone answers.
+	 * -EINVAL: not an address.
+	 * -ENFILE: peers_max reached.
+	 *
+	 * A peer that connects to us gets a number with its first message.  When numbers run
+	 * out, the peer that was silent longest loses its number, and gets another with its
+	 * next message.  Numbers are of slot-map.h: not dense, never UINT32_MAX, not used again
+	 * soon.  An address that is connected twice may get the same number twice, and needs as
+	 * many disconnects; messages still queued for the peer then may be lost.
 	 */
 	int (*connect)(struct transport *t, const char *address, uint32_t *peer);
 	void (*disconnect)(struct transport *t, uint32_t peer);
 
 	/* Sends the parts, copied, as one message of at most TRANSPORT_MESSAGE_MAX bytes.
-	 * -EAGAIN: the peer's queue is full, of messages or (zmq) of bytes; -EMSGSIZE; -ENOMEM;
-	 * -ENOTCONN: no such peer, or it left, or it refused our key or speaks another
-	 * protocol: its number is void now, connect anew.
+	 * -EAGAIN: the peer's queue is full, of messages or (zmq) of bytes.
+	 * -EMSGSIZE.  -ENOMEM.
+	 * -ENOTCONN: no such peer; or it left, refused our key or speaks another protocol.  Its
+	 * number is void from now on; connect again.
 	 */
 	int (*send)(struct transport *t, uint32_t peer, const struct iovec *parts,
 		    unsigned nparts);
 
-	/* Whether the peer, one that connected to us, has but the key for readers.  NULL: there
-	 * is no such key here.
+	/* True: the peer, which connected to us, has only the readers' key.  NULL: this
+	 * transport has no such key.
 	 */
 	bool (*reads_only)(struct transport *t, uint32_t peer);
 
-	/* Whether the peer, one that we connected to, hangs up on us before a first message: it
-	 * has another key or speaks another protocol.  Its number stays until disconnect.
-	 * NULL: all are taken.
+	/* True: the peer, which we connected to, hangs up on us before a first message: it has
+	 * another key or speaks another protocol.  Its number stays until disconnect.  NULL:
+	 * this transport accepts all.
 	 */
 	bool (*refused)(struct transport *t, uint32_t peer);
 
-	/* Takes one peer that is gone.  Of those we connected to: nobody listens at its address
-	 * any more, it broke the connection, and a new one is refused.  Of those that connected
-	 * to us: its connection is over, and what came by it was delivered; who connects again
-	 * has another number.  NULL: that is not known here.
+	/* Gives the next peer that is gone, once; false: none.  A peer that we connected to is
+	 * gone when its connection broke and a new one is refused, as nobody listens there.  A
+	 * peer that connected to us is gone when its connection is over and its messages were
+	 * delivered; if it connects again it gets another number.  NULL: this transport does
+	 * not know.
 	 */
 	bool (*gone)(struct transport *t, uint32_t *peer);
 
-	/* Delivers what has come, at most max messages.  Returns how many. */
+	/* Delivers at most max of the messages that have arrived; returns how many. */
 	int (*turn)(struct transport *t, transport_receive receive, void *owner, int max);
 
-	/* ---- memory; NULL where there is none.  Any thread, and blocks only for the copy. ----
-	 */
+	/* ---- memory; NULL where there is none.  Any thread; blocks only for the copy. ---- */
 
-	/* Looks whether target's memory can be read at all: 0; -EPERM (another user, Yama),
-	 * -ESRCH (no such process), -ESTALE (the cookie differs: another process has its pid).
-	 * On success *peer is the number for get.
+	/* Checks that the target's memory can be read; *peer is its number, for get.
+	 * -EPERM: another user's process, or Yama forbids it.
+	 * -ESRCH: no such process.
+	 * -ESTALE: the cookie differs: another process has the pid now.
 	 */
 	int (*attach)(struct transport *t, const struct transport_target *target,
 		      uint32_t *peer);
 	void (*detach)(struct transport *t, uint32_t peer);
 
 	/* Copies remote ranges (addresses of the target, base and length) to local ones of the
-	 * same total, then copies the target's control page to control, in this order, so that
-	 * what control says was true after the bytes were read.  control_size bytes of it.
-	 * -EFAULT: a range is not mapped there (freed); -ESRCH: the process is gone; -ESTALE:
-	 * the cookie differs; -ENOTCONN: no such peer; -EINVAL: the totals differ, or
-	 * control_size is less than the cookie.  Nothing is promised of local's content on
-	 * error.
+	 * same total, then control_size bytes of the target's control page to control.  In this
+	 * order, so that what control says was true after the bytes were read.  On error the
+	 * content of local is undefined.
+	 * -EFAULT: a range is not mapped in the target (any more).
+	 * -ESRCH: the process is gone.
+	 * -ESTALE: the cookie differs.
+	 * -ENOTCONN: no such peer.
+	 * -EINVAL: the totals differ, or control_size is less than the cookie.
 	 */
 	int (*get)(struct transport *t, uint32_t peer, const struct iovec *local,
 		   unsigned nlocal, const struct iovec *remote, unsigned nremote, void *control,
 		   size_t control_size);
 
-	/* host only, else NULL.  From now on [address, address + size) of the target is read by
-	 * a mapping of the first size bytes of its descriptor fd (a memfd sealed against
-	 * shrink, growth and later writers, reopened read-only through /proc).  fd -1: by
-	 * mapping no more. An error means only that get goes on as before: -EPERM: not sealed
-	 * so; -EINVAL: not a memfd, or shorter than size.
+	/* host only, else NULL.  From now on get reads [address, address + size) of the target
+	 * through a mapping of the first size bytes of its descriptor fd: a memfd sealed
+	 * against shrink, growth and later writers, reopened read-only through /proc.  fd -1:
+	 * ends that.  After an error get goes on as before.
+	 * -EPERM: not sealed so.
+	 * -EINVAL: not a memfd, or shorter than size.
 	 */
 	int (*share)(struct transport *t, uint32_t peer, int fd, uint64_t address,
 		     uint64_t size);
