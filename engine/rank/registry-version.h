@@ -7,8 +7,8 @@
  *
  *   tier     a version is                                    a fetch
  *   swap     a pin of the state, whose blocks stay           reads the disk
- *   device   live: a mark in the trainer's stream            copies behind the mark, what may
- * have                                                            changed meanwhile: look again
+ *   device   live: a mark in the trainer's stream            copies behind the mark; looks
+ *                                                            again, as they may have changed
  *            kept: bytes preserved before they changed       copies those
  *
  * A row in the host's memory has no versions: readers copy it at once, and views have buffers
