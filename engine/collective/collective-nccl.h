@@ -4,9 +4,10 @@
 
 /* What the files of collective-nccl share.
  *
- *   trainer's thread   launch: wait for its event, group, its end's event  --> stream of the port's
- *   the port's thread  opens (errand) ... polls: errors, events, deadlines ... lets go (errand), tells
- *   an errand          a thread for calls of NCCL that may not return: it is waited for no longer than it may take
+ *   trainer's thread   launch: wait for `after`, group, event of its end  --> the port's stream
+ *   the port's thread  opens (errand) ... polls: errors, events, deadlines ... lets go (errand)
+ *   an errand          a thread for calls of NCCL that may never return: the port's thread
+ *                      waits for it up to a deadline, and then leaves it
  */
 
 #include "engine/collective/collective-common.h"
@@ -19,12 +20,12 @@
 
 struct collective {
 	struct collective_options options;
-	struct cuda
-		cuda; /* its own: an errand that was left may return when the device's has gone */
+	/* A table of its own: an errand that was left may return after the device's is gone. */
+	struct cuda cuda;
 	struct nccl nccl;
 
-	pthread_mutex_t
-		calls; /* of NCCL's calls for comm, once it is ready, and of unmarked; before lock */
+	/* Of NCCL's calls for comm, once it is ready, and of unmarked; taken before lock. */
+	pthread_mutex_t calls;
 	ncclComm_t comm; /* NULL: none */
 	cudaStream_t stream;
 	void *warm; /* memory for warming up */

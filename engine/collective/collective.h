@@ -95,9 +95,8 @@ struct collective_io {
 		uint64_t bytes; /* sent and received */
 		uint64_t until_ms;
 		int result;
-		bool passed;   /* `after` has */
-		bool is_asked; /* the device is asked whether it has */
-	} port;                /* the port's */
+		bool passed; /* `after` has */
+	} port;              /* the port's */
 };
 
 struct collective_about {

@@ -13,7 +13,9 @@
  *
  *   the pool's stream      --- take, event ---------------------------------- give ---
  *                                     |                                        |
- *   the trainer's stream   ------- wait, copy, event --- ...        when it is past, and nobody reads
+ *   the trainer's stream   ------- wait, copy, event --- ...        once that event has passed
+ * and
+ *                                                                   no request reads the copy
  */
 
 enum { ALIGN = 256 };
@@ -152,7 +154,9 @@ static int take_of_pool(struct device *d, struct cuda_device *dev, cudaStream_t 
 	return rc;
 }
 
-/* Who had it before is past, and nobody reads it. */
+/* A room that is free has no reader, and its last user's event has passed: it can be reused at
+ * once, by any stream.
+ */
 static int take_of_piece(struct device *d, struct cuda_device *dev, struct device_kept *kept)
 {
 	struct cuda_pool *p = &dev->pool;

@@ -4,9 +4,10 @@
 
 /* What the files of device-cuda share.
  *
- *   request --- issue: a chunk at a time, requests in turn ---> stream of the port's ---> land: its oldest chunk
- *                 |                                              ring of chunks, each with its event     |
- *          pageable memory --> staging --> device         device --> staging -----------> pageable memory
+ *   request --- issue: a chunk at a time, ---> the port's stream ---> land: its oldest chunk
+ *               |      requests in turn        ring of chunks,                |
+ *               |                              each with its event            |
+ *        pageable memory --> staging --> device    device --> staging --> pageable memory
  */
 
 #include "engine/device/device-cuda-load.h"

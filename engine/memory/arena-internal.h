@@ -2,6 +2,8 @@
 #ifndef ENGINE_MEMORY_ARENA_INTERNAL_H
 #define ENGINE_MEMORY_ARENA_INTERNAL_H
 
+/* What the files of the arena share. */
+
 #include "engine/memory/arena.h"
 
 static inline uint64_t handle_of(const struct arena *a, uint32_t block)

@@ -2,8 +2,8 @@
 #ifndef ENGINE_MEMORY_ARENA_H
 #define ENGINE_MEMORY_ARENA_H
 
-/* Who has which part of one contiguous range.  Arithmetic only: it deals in units (elements or
- * bytes, the caller's choice), knows no memory and copies nothing.
+/* An allocator of blocks in one contiguous range.  Arithmetic only: it deals in units (elements
+ * or bytes, the caller's choice), touches no memory and copies nothing.
  *
  *	0       start                                                                 size
  *	|  used  |....hole....|  used  |  used, pinned  |..hole..|  used  |.....hole......|
@@ -28,11 +28,11 @@
 
 enum arena_tie {
 	ARENA_LOWEST, /* of equal holes the one at the lowest start */
-	ARENA_OLDEST, /* the one that is a hole of this size for longest, as in DeepSpeed's dict */
+	ARENA_OLDEST, /* the one that has had this size longest, as in DeepSpeed's dict */
 };
 
 enum arena_kind {
-	ARENA_UNUSED, /* record of nothing */
+	ARENA_UNUSED, /* the record is free */
 	ARENA_HOLE,
 	ARENA_USED,
 	ARENA_CLEARED, /* a hole that the plan clears */
@@ -43,8 +43,8 @@ enum { ARENA_NONE = UINT32_MAX, ARENA_BINS = 256 };
 
 struct arena_block {
 	uint64_t start, size;
-	uint64_t tie;         /* of a hole: its place among those of equal size */
-	uint32_t prev, next;  /* in the order of start; next also: of the records of nothing */
+	uint64_t tie;         /* of a hole: its order among those of equal size */
+	uint32_t prev, next;  /* in the order of start; next also: of free records */
 	uint32_t left, right; /* of a hole: in its bin's tree */
 	uint32_t generation;
 	uint32_t pins;
@@ -134,7 +134,7 @@ int arena_unpin(struct arena *a, uint64_t block);
  */
 int arena_find(const struct arena *a, uint64_t block, uint64_t offset, uint64_t *at,
 	       uint64_t *run);
-/* Its size, rounded up.  -ENOENT. */
+/* The size of a block, rounded up.  -ENOENT: no such block. */
 int arena_size(const struct arena *a, uint64_t block, uint64_t *size);
 
 /* param, any number, has units [offset, offset + size) of the block.  -EEXIST: it is assigned
@@ -142,9 +142,11 @@ int arena_size(const struct arena *a, uint64_t block, uint64_t *size);
  */
 int arena_assign(struct arena *a, uint64_t param, uint64_t block, uint64_t offset,
 		 uint64_t size);
-/* -ENOENT: it is not assigned. */
+/* Takes param from its block.  -ENOENT: it is not assigned. */
 int arena_unassign(struct arena *a, uint64_t param);
-/* -ENOENT: it is not assigned.  arena_find(block, offset) says where it is now. */
+/* The units that param is assigned.  -ENOENT: it is not assigned.  arena_find(block, offset)
+ * says where it is now.
+ */
 int arena_param(const struct arena *a, uint64_t param, uint64_t *block, uint64_t *offset,
 		uint64_t *size);
 /* The first parameter of a block, then the next.  False: no more. */
@@ -195,8 +197,8 @@ int arena_plan_drop(struct arena *a);
  */
 bool arena_plan_yield(struct arena *a, uint64_t size);
 
-/* The range as a line of resolution characters: '.' free, '|' used, ':' both, '#' pinned, at least in part.
- * O(blocks).  -EIO.
+/* Prints the range as a line of `resolution` characters: '.' free, '|' used, ':' both, '#'
+ * pinned, at least in part.  O(blocks).  -EIO.
  */
 int arena_print(const struct arena *a, unsigned resolution, FILE *to);
 
@@ -212,7 +214,7 @@ struct arena_part {
  */
 bool arena_next_part(const struct arena *a, uint32_t *cursor, struct arena_part *part);
 
-/* Whether all of it is as it must be.  O(blocks log blocks), for tests. */
+/* Verifies the whole structure; false: it is damaged.  O(blocks log blocks), for tests. */
 bool arena_check(const struct arena *a);
 
 #endif

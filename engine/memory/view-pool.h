@@ -2,15 +2,15 @@
 #ifndef ENGINE_MEMORY_VIEW_POOL_H
 #define ENGINE_MEMORY_VIEW_POOL_H
 
-/* Memory for what views keep, in huge pages where it is large, lent and taken back: pages that
- * were touched once need not be cleared by the kernel again while a trainer waits.  The caller
- * locks.
+/* A pool of buffers for bytes that views preserve, in huge pages where they are large.
+ * Returned buffers are kept for a while, because the kernel would have to clear new pages while
+ * a trainer waits.  The caller locks.
  */
 
 #include "engine/base/base.h"
 
-/* Lies right before a room's bytes, so that a reader of this process's memory sees whose they
- * are: it copies bytes, then the label.
+/* The label right before a buffer's bytes says which view they belong to.  A one-sided reader
+ * copies the bytes, then the label, and so knows whether they are still that view's.
  */
 struct view_label {
 	uint64_t view[2];
@@ -23,7 +23,7 @@ struct view_buffer {
 	uint64_t capacity;
 	void *map;
 	size_t mapped;
-	uint64_t idle_ms; /* since when nobody has it */
+	uint64_t idle_ms; /* when it was returned */
 };
 
 struct view_pool {
@@ -35,13 +35,14 @@ struct view_pool {
 void view_pool_init(struct view_pool *rooms, uint64_t bytes_max);
 void view_pool_fini(struct view_pool *rooms);
 
-/* At least size bytes, labelled view, not complete.  -ENOMEM: more than there is for all; or
- * the machine has none; -EAGAIN: too much is lent.
+/* Lends a buffer of at least size bytes, labelled `view`, not complete.
+ * -ENOMEM: more than bytes_max, or the machine has no memory.
+ * -EAGAIN: too much is lent.
  */
 int view_pool_get(struct view_pool *rooms, uint64_t size, const uint64_t view[2],
 		  struct view_buffer **out);
 void view_pool_put(struct view_pool *rooms, struct view_buffer *room, uint64_t now);
-/* Frees what has been idle since before. */
+/* Frees the buffers that were returned before that time. */
 void view_pool_trim(struct view_pool *rooms, uint64_t before);
 
 static inline struct view_label *view_pool_label(const struct view_buffer *room)

@@ -14,8 +14,7 @@ enum { THREADS = 4 }; /* as long as nobody says how many */
 struct disk {
 	pthread_t threads[DISK_THREADS];
 	unsigned nthreads;
-	pthread_t
-		ender; /* of what was canceled before it began: all others may be where nothing moves */
+	pthread_t ender; /* ends requests canceled before they began: all others may be stuck */
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t queued, canceled;
 	struct disk_queue queue;

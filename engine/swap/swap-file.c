@@ -228,7 +228,7 @@ static int allocate(int fd, uint64_t from, uint64_t bytes)
 	int rc;
 
 	if (!getrlimit(RLIMIT_FSIZE, &limit) && from + bytes > limit.rlim_cur)
-		return -EFBIG; /* before the kernel says so by a signal, which ends the trainer */
+		return -EFBIG; /* a write would raise SIGXFSZ, which ends the trainer */
 	do
 		rc = fallocate(fd, 0, (off_t)from, (off_t)bytes) ? -errno : 0;
 	while (rc == -EINTR);

@@ -2,10 +2,10 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_WATCH_H
 #define ENGINE_TRANSPORT_TRANSPORT_WATCH_H
 
-/* Follows what libzmq does with one of its sockets: the descriptors it listens and speaks on
- * are closed in forked children (fork.h), who is refused is logged once, who refuses us is
- * said, and connections beyond accepted_max are closed: strangers are to leave descriptors to
- * the trainer.
+/* Follows the events of one of libzmq's sockets.  The socket's descriptors are closed in forked
+ * children (fork.h); a refused peer is logged once; a peer that refuses us is reported to the
+ * owner; connections beyond accepted_max are closed, so that strangers leave descriptors to the
+ * trainer.
  */
 
 #include "engine/base/fork.h"
@@ -24,18 +24,18 @@ int transport_watch_open(struct transport_watch *w, void *context, void *socket,
 void transport_watch_close(struct transport_watch *w);
 
 enum transport_watch_news {
-	TRANSPORT_BROKEN,         /* the connection, or the try to make one */
-	TRANSPORT_HUNG_UP,        /* on us in the handshake */
-	TRANSPORT_REFUSED,        /* libzmq does not try again */
-	TRANSPORT_LEFT,           /* who had connected to us, on descriptor fd */
-	TRANSPORT_LEFT_OR_REUSED, /* the same, but fd is of another of our connections already */
+	TRANSPORT_BROKEN,         /* the connection, or the attempt to make one, failed */
+	TRANSPORT_HUNG_UP,        /* the peer hung up in the handshake */
+	TRANSPORT_REFUSED,        /* the peer refused us; libzmq does not try again */
+	TRANSPORT_LEFT,           /* the peer that had connected to us on fd is gone */
+	TRANSPORT_LEFT_OR_REUSED, /* as LEFT, but fd is another connection's already */
 };
 
-/* What happened to the connection to address, our own when listening. */
+/* Tells the owner what happened to the connection to address (our own when listening). */
 typedef void (*transport_watch_tell)(void *owner, const char *address, int fd,
 				     enum transport_watch_news news);
 
-/* Takes in all that has happened. */
+/* Handles all events that have come. */
 void transport_watch_turn(struct transport_watch *w, transport_watch_tell tell, void *owner);
 
 #endif
