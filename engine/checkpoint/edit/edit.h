@@ -2,23 +2,24 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_EDIT_H
 #define ENGINE_CHECKPOINT_EDIT_EDIT_H
 
-/* What bytes of which files a write to a state changes.  Padding is never among them.
+/* Translates a write to a state into patches of files.  Padding is never written.
  *
- * Coherent edits also write the model's own low-precision values, where the master that they
- * are made of is edited, since whoever resumes takes those from the file; and every copy of
- * them.
+ * A coherent edit of a master also writes the model's own low-precision values, which are made
+ * of it, and every copy of them: a trainer that resumes reads those from the file.
  */
 
 #include "engine/checkpoint/edit/patch.h"
 #include "engine/engine.h"
 
-/* Of states as they are stored; the model's own values only where they are not made of a
- * master.
+/* True for a state that is shown as it is stored.  A coherent edit of the model's own values is
+ * possible only where no master determines them.
  */
 bool edit_is_possible(const struct table *t, const struct table_state *s, bool coherent);
 
-/* Elements that the extents cut are completed by reading.  -EOPNOTSUPP: no such conversion;
- * -EIO ...
+/* Adds the patches of n extents to p.  An element that an extent covers only in part is
+ * completed from the file.
+ * -EOPNOTSUPP: the values cannot be converted to the copy's dtype. -EIO and others: a read
+ * failed.
  */
 int edit_translate(struct patches *p, const struct table_state *s,
 		   const struct engine_extent *extents, size_t n, bool coherent);

@@ -2,31 +2,37 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_FILE_LOCK_H
 #define ENGINE_CHECKPOINT_EDIT_FILE_LOCK_H
 
-/* A mount's right to a table's files: locks (flock) on each as long as it is open, shared by
- * those who read, of one alone who writes; and whether they are still the files that were
+/* Locks on a table's files (flock), held while the files are open: shared by mounts that read,
+ * exclusive for one that writes in place.  Also checks that the files are those that were
  * mounted.
  */
 
 #include "engine/checkpoint/table/table.h"
 
-/* Both wait some seconds for locks.  Where the machine has none, the log says so.  -EBUSY:
- * somebody edits them.
+/* Takes shared locks, and waits some seconds for them.  Where the file system has no locks, the
+ * log says so.
+ * -EBUSY: another mount edits the files.
  */
 int file_lock_to_read(struct table *t, char *why, size_t whysize);
-/* Opens the files again, for writing too, by their names below dir.  -EBUSY: somebody has them
- * mounted; -EMLINK: a file has hard links; -ESTALE: it is another one; -EACCES, -EROFS,
- * -ENOTSUP and so on.
+/* Opens the files for reading and writing, by their names below dir, and takes exclusive locks,
+ * as file_lock_to_read() does.
+ * -EBUSY: another process has them mounted.
+ * -EMLINK: a file has hard links.
+ * -ESTALE: a name leads to another file than before. -EACCES, -EROFS, -ENOTSUP and others: a
+ * file cannot be opened or locked.
  */
 int file_lock_to_write(struct table *t, int dir, char *why, size_t whysize);
 
 void file_lock_drop(struct table *t);
 
-/* -ESTALE: replaced, or changed by others than file_lock_renew knows of; the log says so, once.
+/* Compares the file's size and time with those in *f.
+ * -ESTALE: the file has been replaced or changed; the log says so, once.
  */
 int file_lock_check(struct table_file *f);
-/* The same, and whether its name still leads to it, and no other does. */
+/* file_lock_check(), and also that the name below dir leads to the file and no other link does.
+ */
 int file_lock_check_name(struct table_file *f, int dir);
-/* What is there now is what it is checked against. */
+/* Stores the file's present size and time in *f, after a change of our own. */
 int file_lock_renew(struct table_file *f);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_JOURNAL_FORMAT_H
 #define ENGINE_CHECKPOINT_EDIT_JOURNAL_FORMAT_H
 
-/* What who writes a journal and who reads it share. */
+/* Constants of the undo journal's format: journal.c writes it, journal-undo.c reads it. */
 
 #include "engine/checkpoint/parse/little-endian.h"
 
@@ -11,7 +11,7 @@
 enum {
 	JOURNAL_VERSION = 2,
 	JOURNAL_HEADER = 32,
-	JOURNAL_FILE = 30, /* and its path */
+	JOURNAL_FILE = 30, /* a file's row, its path follows */
 	JOURNAL_RANGE = 20,
 	JOURNAL_CHECKSUM = 4,
 	JOURNAL_CHUNK = 1 << 20,

@@ -2,20 +2,23 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_JOURNAL_H
 #define ENGINE_CHECKPOINT_EDIT_JOURNAL_H
 
-/* What an edit is about to replace, in a file of the checkpoint's folder, so that an edit that
- * was interrupted is undone.  The folder has it under its name from before the first byte is
- * changed until the disks have all the new ones; it is written under another name, which means
- * nothing to anybody.
+/* The undo journal of an edit in place: a file in the checkpoint's folder with the bytes that
+ * the edit replaces.  Whoever finds a journal undoes the edit, which was interrupted.
+ *
+ * The journal is written and synced as JOURNAL_NEW, which recovery ignores, and renamed to
+ * JOURNAL_NAME before the first byte changes.  It is removed when all new bytes are on disk.
  *
  *	header | files | ranges | old bytes | checksum
  *
- *	header		magic (8 bytes), version, files (32 bits each), ranges, old bytes (64 bits each)
- *	file		inode, size, seconds (64 bits each) and nanoseconds (32 bits) of its last change, length of its
- *			path (16 bits), path below the folder
- *	range		offset, size (64 bits each), file (32 bits); sorted, apart from each other
+ *	header		magic (8 bytes), version, number of files (32 bits each),
+ *			number of ranges, of old bytes (64 bits each)
+ *	file		inode, size (64 bits each), time of its last change (seconds, 64 bits,
+ *			and nanoseconds, 32 bits), length of its path (16 bits), path below
+ *			the folder
+ *	range		offset, size (64 bits each), file (32 bits); sorted, disjoint
  *	checksum	the CRC-32 of all before it
  *
- * Numbers are little-endian.  Who reads one believes nothing of it.
+ * Numbers are little-endian.  The reader checks everything: anybody may have written the file.
  */
 
 #include "engine/checkpoint/edit/patch.h"
@@ -25,19 +28,21 @@
 #define JOURNAL_NAME ".fragfs-journal"
 #define JOURNAL_NEW ".fragfs-journal.new"
 
-/* One edit at a time in a folder: all of these are called with fd_lock of it. */
+/* A folder has one edit at a time: the caller of each function holds fd_lock() of the folder.
+ */
 bool journal_is_there(int dir);
 
-/* Reads what the patches replace, seals them, and has all of it on disk.  On error nothing has
- * changed. -ECANCELED: *cancelled became true.
+/* Reads the bytes that the patches replace, seals the patches, and puts the journal on disk.
+ * On error nothing has changed.
+ * -ECANCELED: *cancelled became true.
  */
 int journal_begin(int dir, struct patches *p, const _Atomic bool *cancelled);
-/* The edit stays; after an error the journal is still there. */
+/* Removes the journal: the edit is committed.  On error the journal is still there. */
 int journal_end(int dir);
 
-/* Writes the old bytes and times back and removes the journal; the folder is locked.  With a
- * table: through its open files; else through files that are opened by name, and locked
- * meanwhile.  -errno, with a line: it can be tried again.
+/* Writes the old bytes and times back and removes the journal.  With a table, the bytes go
+ * through its open files; without (NULL), files are opened by name and locked meanwhile.  On
+ * error `why` has a line and the undo can be tried again.
  */
 int journal_undo(int dir, const struct table *table, char *why, size_t whysize);
 

@@ -15,8 +15,8 @@
 
 enum { TOLD_BEHIND_MS = 300 };
 
-/* "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF"; of other hosts, or hidden ones, there is
- * none with a process.
+/* A line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF".  A lock of another
+ * host, or of a process in another PID namespace, has no line, or none with a process.
  */
 static bool holds(const char *line, const struct stat *st, int *pid)
 {

@@ -2,11 +2,12 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_LOCK_HOLDER_H
 #define ENGINE_CHECKPOINT_EDIT_LOCK_HOLDER_H
 
-/* Who has a file locked (flock), as far as this machine says so, and waiting for it. */
+/* The process that holds a lock (flock) on a file, from /proc/locks, and waiting for the lock.
+ */
 
 #include "engine/base/base.h"
 
-enum { LOCK_HOLDER_MS = 3000 };
+enum { LOCK_HOLDER_MS = 3000 }; /* how long an overlay's user waits for its lock */
 
 struct lock_holder {
 	int pid;       /* 0: not known */
@@ -15,10 +16,11 @@ struct lock_holder {
 
 struct lock_holder lock_holder(int fd);
 
-/* Locks it, LOCK_SH or LOCK_EX, and waits for another process that has it until then
- * (monotonic_ms): the process of a mount outlives its umount(8) a little.  A line says what it
- * waits for.  -EBUSY: still locked, or by this process; -ENOTSUP and others: it cannot be
- * locked.
+/* Locks the file by flock (how: LOCK_SH or LOCK_EX).  While another process holds the lock,
+ * waits until until_ms (monotonic_ms): the process of a mount outlives its umount(8) a little.
+ * The log says which file (`name`) is waited for.
+ * -EBUSY: the file is still locked, or this process has it locked. -ENOTSUP and others: the
+ * file system cannot lock.
  */
 int lock_wait(int fd, int how, uint64_t until_ms, const char *name);
 

@@ -56,7 +56,7 @@ int open_files_folder(struct folder **out, const char *path, const char *format,
 	return rc;
 }
 
-/* In path; NULL: there is none. */
+/* The path of the folder that has the files, in `path`; NULL: none. */
 static const char *find_path(const struct folder *f, char path[PATH_MAX])
 {
 	if (!realpath(f->path, path))
@@ -83,7 +83,7 @@ int open_files_dir(const struct folder *f)
 	return found ? open(found, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 
-/* It may be one that may be looked into but not listed. */
+/* The folder may be searchable but not readable: then it is asked by path. */
 bool open_files_is_unfinished(const struct folder *f, int dir)
 {
 	char folder[PATH_MAX], path[PATH_MAX + sizeof(JOURNAL_NAME)];
@@ -115,7 +115,7 @@ static int undo(const struct folder *f, int dir, char *why, size_t whysize)
 	return rc;
 }
 
-/* Of files in folders of their own, which may be mounted alone. */
+/* Refuses a checkpoint whose subfolder, mounted alone before, has the journal of an edit. */
 static int check_below(const struct table *t, int dir, char *why, size_t whysize)
 {
 	for (uint32_t i = 0; i < t->nfiles && dir >= 0; i++) {
@@ -169,7 +169,9 @@ static int lock_files(struct table *t, const struct folder *f, int dir, bool wri
 	return rc;
 }
 
-/* From when the files are claimed nobody else begins an edit. */
+/* Once the files are locked nobody else begins an edit; an edit that another mount began and
+ * did not end between our undo and our locks is found by looking again.
+ */
 int open_files_lock(struct table *t, const struct folder *f, int dir, bool writable, char *why,
 		    size_t whysize)
 {

@@ -2,25 +2,34 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_OPEN_FILES_H
 #define ENGINE_CHECKPOINT_EDIT_OPEN_FILES_H
 
-/* A folder's files for a mount: an edit that was interrupted is undone, then they are claimed
- * (file-lock.h).
+/* Opens a checkpoint's files for a mount: finds the folder, undoes an edit that was
+ * interrupted, and locks the files (file-lock.h).
  */
 
 #include "engine/checkpoint/table/folder.h"
 #include "engine/checkpoint/table/table.h"
 
-/* The folder or file itself, or the folder in it that `latest` names.  format: NULL: any. */
+/* Opens the folder or file at `path`, or the folder in it that `latest` names.  format: the
+ * user's choice, for which another file may name the folder; NULL: any.
+ */
 int open_files_folder(struct folder **f, const char *path, const char *format, char *why,
 		      size_t whysize);
-/* The folder that the files are in: where an edit's journal is.  -1: it cannot be opened. */
+/* Opens the folder that the files are in, which has the journal of an edit.  -1: the folder
+ * cannot be opened.
+ */
 int open_files_dir(const struct folder *f);
-/* Whether an edit was interrupted.  dir: as open_files_dir has it. */
+/* Whether the folder has the journal of an interrupted edit.  dir: from open_files_dir(). */
 bool open_files_is_unfinished(const struct folder *f, int dir);
-/* That folder's path, the caller's to free; NULL: there is none, or no memory. */
+/* The path of that folder, the caller's to free.  NULL: no such path, or no memory. */
 char *open_files_path(const struct folder *f);
-/* A link may have led to the one file: in its own folder it has another name. */
+/* Gives a table of one file the name that the file has in its own folder: the user's path may
+ * have been a symbolic link.
+ */
 int open_files_real_name(struct table *t, const struct folder *f);
-/* -EBUSY: others have them, or edit them; as file_lock_to_read, file_lock_to_write. */
+/* Undoes an interrupted edit and locks the files, for reading or writing (file-lock.h, whose
+ * errors it returns).
+ * -EBUSY: another mount has the files locked, or edits them.
+ */
 int open_files_lock(struct table *t, const struct folder *f, int dir, bool writable, char *why,
 		    size_t whysize);
 

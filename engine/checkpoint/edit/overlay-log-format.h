@@ -2,7 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_FORMAT_H
 #define ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_FORMAT_H
 
-/* What who writes a log and who reads it share. */
+/* Constants of the overlay log's format: overlay-log.c writes it, overlay-log-read.c reads it.
+ */
 
 #include "engine/checkpoint/parse/little-endian.h"
 
@@ -12,9 +13,9 @@
 enum {
 	OVERLAY_LOG_VERSION = 1,
 	OVERLAY_LOG_ALIGN = 64,
-	OVERLAY_LOG_HEAD = 32, /* then the path and files */
+	OVERLAY_LOG_HEAD = 32, /* the path and the files follow */
 	OVERLAY_LOG_HEAD_MAX = 1 << 26,
-	OVERLAY_LOG_FILE = 38, /* and its name */
+	OVERLAY_LOG_FILE = 38, /* a file's row, its name follows */
 	OVERLAY_LOG_COMMIT = 64,
 	OVERLAY_LOG_COMMIT_SUMMED = 56,
 	OVERLAY_LOG_RANGE = 20,

@@ -12,7 +12,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* A log may be anybody's. */
+/* Reads a log that anybody may have written: every number is checked before it is used. */
 
 enum { LISTS_MAX = 40 };
 
@@ -24,8 +24,8 @@ struct reader {
 	uint64_t at;
 	uint8_t *chunk;   /* [OVERLAY_LOG_CHUNK] */
 	XXH3_state_t sum; /* of what read_next has read */
-	struct vec lists
-		[LISTS_MAX]; /* each the layer of some edits, twice as long as the next, about */
+	struct vec
+		lists[LISTS_MAX]; /* maps of some edits each, about twice as long as the next */
 	unsigned nlists;
 };
 
@@ -152,7 +152,7 @@ static int read_head(struct reader *x)
 	return head ? read_whole_head(x, head, size) : -ENOMEM;
 }
 
-/* ---- layers of edits ---- */
+/* ---- the map of all edits ---- */
 
 static int merge_last_two(struct reader *x)
 {
@@ -168,7 +168,9 @@ static int merge_last_two(struct reader *x)
 	return rc;
 }
 
-/* Each range is merged as often as the number of edits has bits. */
+/* Adds the map of an edit.  Lists are merged while one is shorter than twice the next, so that
+ * each range is merged O(log edits) times.
+ */
 static int push(struct reader *x, struct vec *edit)
 {
 	int rc = 0;
@@ -292,7 +294,7 @@ static int read_written(struct reader *x, const struct transaction *c)
 	return rc ? rc : check_rest(x, c);
 }
 
-/* Its place follows from its counts; false: no file is so large. */
+/* Computes the end of a commit from its counts; false: beyond any file's size. */
 static bool place(const struct overlay_log *r, struct transaction *c)
 {
 	uint64_t rows = (uint64_t)c->nranges * OVERLAY_LOG_RANGE;
@@ -308,7 +310,7 @@ static bool is_zero(const uint8_t *bytes, size_t size)
 	return !*bytes && !memcmp(bytes, bytes + 1, size - 1);
 }
 
-/* 1: there is none. */
+/* Reads the first 64 bytes of the next commit.  1: there is no further commit. */
 static int read_commit(struct reader *x, struct transaction *c)
 {
 	uint8_t h[OVERLAY_LOG_COMMIT];

@@ -49,7 +49,7 @@ static int lock(struct overlay_log *r, enum overlay_log_use use, char *why, size
 	r->busy = rc == -EBUSY;
 	if (!rc && looks)
 		fd_unlock(
-			r->dir); /* it has said that nobody changes it: who is about to does not wait for us */
+			r->dir); /* a look only tests the lock: no writer has to wait for us */
 	if (!rc || looks)
 		return 0;
 	if (r->busy)
@@ -374,7 +374,7 @@ int overlay_log_remove(struct overlay_log *r)
 	return sync_dir(r);
 }
 
-/* What is behind the edits is none. */
+/* Cuts off all behind the last edit, a commit of kind `written` too. */
 static int cut(struct overlay_log *r)
 {
 	r->written = false;
@@ -491,7 +491,7 @@ static void put_edit(struct out *o, const struct patches *p)
 		put(o, patches_get(p, i)->bytes, patches_get(p, i)->size);
 }
 
-/* The first 64 bytes; they are written last. */
+/* Fills r->commit, the first 64 bytes of the commit, which are written last. */
 static void set_commit(struct overlay_log *r, enum overlay_log_kind kind, uint32_t nranges,
 		       uint64_t bytes, uint64_t sum)
 {

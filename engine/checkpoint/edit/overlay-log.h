@@ -2,26 +2,30 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_H
 #define ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_H
 
-/* An overlay: a folder with one log of edits of a checkpoint, whose own files stay as they are.
+/* The log of an overlay.  An overlay is a folder with one redo log of edits of a checkpoint,
+ * whose own files are never written (copy on write).
  *
  *	head | commit | commit ...
  *
- *	head	magic (8 bytes), version, files (32 bits each), its size (64 bits), length of the path (16 bits), zeros
- *		(48); the path of the checkpoint's folder; files; zeros; checksum, the last 8 bytes
+ *	head	magic (8 bytes), version, number of files (32 bits each), size of the head (64
+ *		bits), length of the path (16 bits), zeros (48 bits); the path of the
+ *		checkpoint's folder; files; zeros; checksum, the last 8 bytes
  *	file	identity, length of its name (16 bits), name below that folder
- *	commit	kind, ranges (32 bits each), bytes, number from 1 on, checksum of what follows (64 bits each), zeros
+ *	commit	kind, number of ranges (32 bits each), number of bytes, number of the commit
+ *		from 1 on, checksum of what follows the first 64 bytes (64 bits each), zeros
  *		(24 bytes), checksum of these 56 bytes; then
- *		an edit:	ranges: offset, size (64 bits each), file (32 bits), sorted; their new bytes
- *		written:	the identities of all files when the edits before it had been written to them
+ *		edit:	 ranges (offset, size, 64 bits each, file, 32 bits), sorted; new bytes
+ *		written: the identities of all files after all edits were written to them
  *
- * A file is what it was when its size, the time of its last change and the XXH3-128 of its
- * first and last 16 KiB are (64, 64, 32, 128 bits): a copy that keeps times is.  Head and
- * commits begin at multiples of 64.  Checksums are XXH3-64, those in commits with the head's
- * for a seed; numbers are little-endian.
+ * A file's identity is its size, the time of its last change and the XXH3-128 of its first and
+ * last 16 KiB (64, 64 and 32, 128 bits); a copy that keeps times has the same one.  Head and
+ * commits begin at multiples of 64.  Checksums are XXH3-64; those in commits are seeded with
+ * the head's.  Numbers are little-endian.
  *
- * What a commit has is on disk before its first 64 bytes are written, in one sector: where
- * these are zeros, or the file ends before, it never was one.  Anything else that is not right
- * is damage.  Who reads one believes nothing.
+ * All of a commit is on disk before its first 64 bytes are written, which are in one sector.
+ * Where these bytes are zeros, or the log ends before their end, the commit never took place.
+ * All else that does not fit is damage.  The reader checks everything: anybody may have written
+ * the log.
  */
 
 #include "engine/checkpoint/edit/patch.h"
@@ -35,77 +39,86 @@ enum { OVERLAY_LOG_IDENTITY = 36 };
 struct overlay_log_file {
 	char *name;
 	uint8_t identity[OVERLAY_LOG_IDENTITY];
-	uint8_t written[OVERLAY_LOG_IDENTITY]; /* where redo.written */
+	uint8_t written
+		[OVERLAY_LOG_IDENTITY]; /* after the edits were written; if log.written */
 };
 
 struct overlay_log {
 	char *path; /* of the folder, for people */
-	int dir;    /* locked */
-	bool busy;  /* it is not: somebody else has it mounted */
-	int fd;     /* the log; -1: there is none, and what follows is 0 */
+	int dir;    /* the folder; locked unless busy */
+	bool busy;  /* OVERLAY_LOG_LOOK: another process has the overlay mounted */
+	int fd;     /* the log; -1: there is none, and all below is 0 */
 	char *over; /* the checkpoint's folder */
 	struct overlay_log_file *files;
 	uint32_t nfiles;
 	uint64_t edits;
-	struct overlay_map map; /* what they made */
-	bool written;           /* the last commit is of that kind */
-	bool torn;              /* what may be behind the last commit is none */
-	uint64_t end;           /* of the edits */
-	uint64_t seed;
-	/* Between overlay_log_begin and overlay_log_end: */
+	struct overlay_map map; /* all edits, the newest above */
+	bool written;           /* the last commit is of kind `written` */
+	bool torn;              /* bytes behind the last commit are to be cut off */
+	uint64_t end;           /* bytes up to the end of the last edit */
+	uint64_t seed;          /* of checksums */
+	/* Between overlay_log_begin() and overlay_log_end(): */
 	struct vec next_map; /* ranges of the map with the new edit */
 	uint64_t next_end;
-	uint8_t commit[64];
+	uint8_t commit[64]; /* its first bytes, which are written last */
 };
 
 enum overlay_log_use {
-	OVERLAY_LOG_LOOK, /* also while others have it mounted */
-	OVERLAY_LOG_CHANGE,
-	OVERLAY_LOG_REMOVE, /* its log is not read */
+	OVERLAY_LOG_LOOK,   /* read only, also while another process has it mounted */
+	OVERLAY_LOG_CHANGE, /* read and append; exclusive */
+	OVERLAY_LOG_REMOVE, /* exclusive; the log is not read and may be damaged */
 };
 
-/* -EBUSY: others have it mounted; -EBADMSG: it is damaged; -ENOTDIR ... */
+/* Opens the overlay in the folder at `path` and, but for OVERLAY_LOG_REMOVE, reads its log.
+ * -EBUSY: another process has it mounted.
+ * -EBADMSG: the log is damaged.
+ * -ENOTDIR and others: the folder cannot be opened.
+ */
 int overlay_log_open(struct overlay_log **r, const char *path, enum overlay_log_use use,
 		     char *why, size_t whysize);
 void overlay_log_close(struct overlay_log *r);
 
-/* What the log's files are, of which the table has those of the same names; the table's are
- * claimed.
- */
-enum overlay_log_match { OVERLAY_LOG_SAME, OVERLAY_LOG_SAME_AS_WRITTEN, OVERLAY_LOG_OTHER };
-/* -errno.  With a line where it is OVERLAY_LOG_OTHER. */
+/* How the table's files, which are locked, compare with those that the log is of. */
+enum overlay_log_match {
+	OVERLAY_LOG_SAME,
+	OVERLAY_LOG_SAME_AS_WRITTEN, /* as after the log's edits were written to them */
+	OVERLAY_LOG_OTHER,           /* `why` has a line */
+};
+/* Returns an enum overlay_log_match, or -errno. */
 int overlay_log_match(struct overlay_log *r, const struct table *t, char *why, size_t whysize);
 
-/* A log of these files, whose folder is `over`: the one there is, or a new one.  -ESTALE: it is
- * of others; -ENOTEMPTY: there are other things in its folder.
+/* Makes the log that of the table's files, whose folder is `over`: keeps it if it is already,
+ * makes a new one if there is none or all its edits were written to the files.
+ * -ESTALE: the log is of other files.
+ * -ENOTEMPTY: the overlay's folder has other files in it.
  */
 int overlay_log_bind(struct overlay_log *r, const struct table *t, const char *over, char *why,
 		     size_t whysize);
-/* -ENOTEMPTY: other things are in its folder. */
+/* -ENOTEMPTY: the overlay's folder has other files in it. */
 int overlay_log_check_alone(const struct overlay_log *r);
-/* Whether its folder is that one, or below it. */
+/* Whether the overlay's folder is `folder`, or below it. */
 bool overlay_log_is_in(const struct overlay_log *r, int folder);
 
-/* Reads what the patches replace, seals them and has them on disk, as no commit yet.  On error
- * nothing has changed. -ECANCELED: *cancelled became true.
+/* Reads the bytes that the patches replace, seals the patches, and puts them on disk behind the
+ * log's end, not yet committed.  On error nothing has changed.
+ * -ECANCELED: *cancelled became true.
  */
 int overlay_log_begin(struct overlay_log *r, struct patches *p, const _Atomic bool *cancelled);
-/* They are a commit, and the layer has them: nobody looks at it now.  On error neither is so
- * after overlay_log_drop.
+/* Commits them and replaces the map, which nobody may be reading.  On error the caller calls
+ * overlay_log_drop(), after which they are not committed, unless that fails too.
  */
 int overlay_log_end(struct overlay_log *r);
+/* Cuts the log behind the last edit. */
 int overlay_log_drop(struct overlay_log *r);
 
-/* The table's files, the log's, have all edits.  As overlay_log_begin and overlay_log_end in
- * one.
- */
+/* Commits that the table's files, which the log is of, have all its edits. */
 int overlay_log_note_written(struct overlay_log *r, const struct table *t);
-/* There is no log any more.  -ENOENT: there was none. */
+/* Removes the log from the folder.  -ENOENT: there was none. */
 int overlay_log_remove(struct overlay_log *r);
 
-/* ---- of overlay-log-read.c ---- */
+/* ---- overlay-log-read.c ---- */
 
-/* Of the log that r->fd is. */
+/* Reads and checks the log that r->fd is open on, into *r. */
 int overlay_log_read(struct overlay_log *r, char *why, size_t whysize);
 
 #endif

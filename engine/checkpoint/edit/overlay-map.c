@@ -45,7 +45,7 @@ static void cut_front(struct overlay_map_range *r, uint64_t size)
 struct merging {
 	const struct vec *below;
 	uint32_t next;
-	struct overlay_map_range rest; /* of the one that is looked at; size 0: none is left */
+	struct overlay_map_range rest; /* of the range at hand; size 0: none is left */
 };
 
 static void next_below(struct merging *m)
@@ -57,7 +57,7 @@ static void next_below(struct merging *m)
 		m->rest = all[m->next++];
 }
 
-/* What of below comes before `above`; what that covers is left out. */
+/* Puts the parts of `below` that lie before `above`, and skips those that `above` covers. */
 static int put_before(struct vec *out, struct merging *m, const struct overlay_map_range *above)
 {
 	uint64_t end = above->offset + above->size;

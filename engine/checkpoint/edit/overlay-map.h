@@ -2,12 +2,13 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_OVERLAY_MAP_H
 #define ENGINE_CHECKPOINT_EDIT_OVERLAY_MAP_H
 
-/* Bytes laid over those of a table's files: which ranges of which file are read elsewhere.
+/* The map of an overlay: which ranges of a table's files are read from the overlay's log
+ * instead.
  *
- *	file 0	......XXXXX.......YYYY......	. the file's own
- *	file 1	ZZ..........................	X, Y, Z in the layer's
+ *	file 0	......XXXXX.......YYYY......	. read from the file
+ *	file 1	ZZ..........................	X, Y, Z read from the log
  *
- * Changes only while nobody looks.
+ * No lock: the map may change only while nobody reads it.
  */
 
 #include "engine/base/vec.h"
@@ -15,14 +16,13 @@
 
 struct overlay_map_range {
 	uint64_t offset, size; /* bytes in the file */
-	uint64_t at;           /* where they are in the layer's */
+	uint64_t at;           /* where the bytes are in the log */
 	uint32_t file;
 };
 
 struct overlay_map {
-	int fd; /* where its bytes are; the owner's */
-	struct vec
-		ranges; /* struct overlay_map_range: by file and offset, apart from each other */
+	int fd;            /* the log; borrowed */
+	struct vec ranges; /* struct overlay_map_range, by file and offset, disjoint */
 };
 
 void overlay_map_fini(struct overlay_map *l);
@@ -38,21 +38,23 @@ static inline const struct overlay_map_range *overlay_map_get(const struct overl
 	return (const struct overlay_map_range *)l->ranges.items + i;
 }
 
-/* *out, empty before: what is to be seen where `above`, in the same order, lies over `below`.
+/* Fills *out, which is empty, with the ranges of `above` and those parts of `below` that they
+ * do not cover.  All are sorted by file and offset.
  */
 int overlay_map_merge(struct vec *out, const struct vec *below, const struct vec *above);
 
-/* Bytes that lie together. */
+/* Bytes that are neighbours in one file. */
 struct overlay_map_run {
 	int fd;
 	uint64_t at, size;
 };
 
-/* Those from `offset` on, at most size > 0; without a layer all are the file's.  O(log ranges).
+/* Where the bytes of a file from `offset` on are read, at most size (> 0).  l NULL: in the
+ * file. O(log ranges).
  */
 struct overlay_map_run overlay_map_find(const struct overlay_map *l, const struct table *t,
 					uint32_t file, uint64_t offset, uint64_t size);
-/* -EIO: the file ends before. */
+/* Reads bytes of a file through the map.  -EIO: the file ends before. */
 int overlay_map_read(const struct overlay_map *l, const struct table *t, uint32_t file,
 		     uint64_t offset, void *to, uint64_t size);
 

@@ -245,7 +245,7 @@ static struct patch_crc *find_crc(const struct patches *p, const struct table_en
 	return &crcs[LOWER_BOUND(p->crcs.count, i, crcs[i].entry < e)];
 }
 
-/* The CRC is linear: what changes is the CRC of the difference, followed by zeros. */
+/* CRC-32 is linear: the change of a CRC is the CRC of old ^ new, followed by `tail` zeros. */
 static uint32_t change_of(const uint8_t *old, const uint8_t *new, uint64_t size, uint64_t tail)
 {
 	uint32_t difference;

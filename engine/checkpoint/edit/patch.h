@@ -2,13 +2,14 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_PATCH_H
 #define ENGINE_CHECKPOINT_EDIT_PATCH_H
 
-/* New bytes for ranges of a table's files, and the CRCs that change with them.
+/* Patches: new bytes for ranges of a table's files, and the CRCs of zip entries that change
+ * with them.  Used in this order:
  *
- *	patches_add ...			later ones win where some overlap
- *	patches_finish				sorted, apart from each other; a patch for each CRC
- *	patches_saw ...				all that they replace, piece by piece
- *	patches_seal				now the CRCs are known
- *	patches_apply
+ *	patches_add ...		a later patch wins where two overlap
+ *	patches_finish		sorts, makes patches disjoint, adds a patch for each CRC
+ *	patches_saw ...		is shown all bytes that the patches replace, piece by piece
+ *	patches_seal		computes the CRCs
+ *	patches_apply		writes
  */
 
 #include "engine/base/vec.h"
@@ -17,21 +18,22 @@
 
 struct patch {
 	uint64_t offset, size; /* bytes in the file */
-	const uint8_t *bytes;  /* the new ones */
+	const uint8_t *bytes;  /* the new bytes */
 	uint32_t file;
 	uint32_t number; /* in the order in which they were added */
-	uint8_t *crc;    /* bytes, of a CRC; NULL: data */
+	uint8_t *crc;    /* a patch of a CRC: its bytes; NULL: a patch of data */
 };
 
 struct patch_crc {
 	const struct table_entry *entry;
-	uint32_t change;      /* of either CRC, by exclusive or */
-	uint8_t places[2][4]; /* what is written there */
+	uint32_t change; /* old CRC ^ new CRC, of either place */
+	uint8_t places[2]
+		      [4]; /* the bytes to be written in the directory, and in the descriptor */
 };
 
 struct patches {
 	const struct table *table;
-	const struct overlay_map *overlay; /* over the table's files; NULL: none */
+	const struct overlay_map *overlay; /* over the files; NULL: none */
 	struct vec all;                    /* struct patch */
 	struct vec owned;                  /* void * */
 	struct vec crcs;                   /* struct patch_crc, in the order of entries */
@@ -42,13 +44,13 @@ void patches_init(struct patches *p, const struct table *table,
 		  const struct overlay_map *overlay);
 void patches_fini(struct patches *p);
 
-/* bytes stay the caller's until patches_fini. */
+/* Adds a patch; borrows `bytes` until patches_fini(). */
 int patches_add(struct patches *p, uint32_t file, uint64_t offset, uint64_t size,
 		const void *bytes);
-/* Memory that patches_fini frees; NULL: there is none. */
+/* Returns memory that patches_fini() frees; NULL: no memory. */
 void *patches_lend(struct patches *p, uint64_t size);
 
-/* -EINVAL: bytes behind the end of a file, or in a CRC. */
+/* -EINVAL: a patch reaches behind the end of its file, or into a CRC. */
 int patches_finish(struct patches *p);
 
 static inline uint32_t patches_count(const struct patches *p)
@@ -61,24 +63,22 @@ static inline const struct patch *patches_get(const struct patches *p, uint32_t 
 	return (const struct patch *)p->all.items + i;
 }
 
-/* What is there now.  As overlay_map_read. */
+/* Reads the bytes that are there now, through the overlay if there is one. */
 static inline int patches_read_old(const struct patches *p, uint32_t file, uint64_t offset,
 				   void *to, uint64_t size)
 {
 	return overlay_map_read(p->overlay, p->table, file, offset, to, size);
 }
 
-/* Whether some of the bytes are among them. */
+/* Whether a patch changes some of these bytes. */
 bool patches_touch(const struct patches *p, uint32_t file, uint64_t offset, uint64_t size);
 
-/* The `size` bytes that are now at `at` of a patch. */
+/* Takes note of `size` bytes that the patch replaces, from its byte `at` on. */
 void patches_saw(struct patches *p, const struct patch *patch, uint64_t at, const void *old,
 		 uint64_t size);
 void patches_seal(struct patches *p);
 
-/* Writes them and waits until the disks have them.  -EIO and whatever else: some may be
- * written.
- */
+/* Writes all patches to the files and syncs these.  On error some may have been written. */
 int patches_apply(const struct patches *p);
 
 #endif

@@ -2,8 +2,10 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_RWGATE_H
 #define ENGINE_CHECKPOINT_EDIT_RWGATE_H
 
-/* Reads of a checkpoint and the bytes of an edit, apart: while the gate is shut nobody is
- * inside, and who comes is called when it opens.  Any thread.
+/* A gate that keeps reads of a checkpoint and the writing of an edit apart, like a
+ * readers-writer lock whose readers wait by callback.  Reads are inside while the gate is open;
+ * while it is shut nobody is inside, and passes that come are called when it opens.  Any
+ * thread.
  */
 
 #include "engine/base/base.h"
@@ -11,8 +13,8 @@
 
 #include <pthread.h>
 
-struct rwgate_pass { /* the caller's memory until go is called */
-	/* Inside, in the caller's thread or that of rwgate_open. */
+struct rwgate_pass { /* one read; the gate borrows it until it calls go */
+	/* Called inside the gate, in the thread of rwgate_enter() or of rwgate_open(). */
 	void (*go)(struct rwgate_pass *pass);
 	STAILQ_ENTRY(rwgate_pass) entry; /* the gate's */
 };
@@ -30,11 +32,13 @@ struct rwgate {
 void rwgate_init(struct rwgate *g);
 void rwgate_fini(struct rwgate *g);
 
-/* Calls go, now or later; rwgate_leave belongs to it. */
+/* Calls pass->go, now or when the gate opens; each call is followed by one rwgate_leave(). */
 void rwgate_enter(struct rwgate *g, struct rwgate_pass *pass);
 void rwgate_leave(struct rwgate *g);
 
-/* -ETIMEDOUT: there is still somebody inside; it stays open. */
+/* Shuts the gate and waits until nobody is inside.
+ * -ETIMEDOUT: somebody still is; the gate is open again.
+ */
 int rwgate_shut(struct rwgate *g, unsigned seconds);
 void rwgate_open(struct rwgate *g);
 
