@@ -15,7 +15,7 @@ def run(*command):
 def count_lines(files):
     lines, comments, code, asserts, wide = collections.Counter(), collections.Counter(), 0, 0, 0
     for name in files:
-        kind, inside = name[-1], False
+        kind, inside = "h" if name.endswith(".h") else "c", False
         for line in open(name).read().split("\n")[:-1]:
             text = line.strip()
             whole = inside or text.startswith("/*")
@@ -57,7 +57,7 @@ def count_users(build):
 build = len(sys.argv) > 2 and os.path.abspath(sys.argv[2])
 os.chdir(sys.argv[1])
 files = [f for f in run("git", "ls-files", "engine", "fs", "mount-helpers").split()
-         if f.endswith((".c", ".h"))]
+         if f.endswith((".c", ".cu", ".h"))]
 folders = collections.Counter(os.path.dirname(f) for f in files)
 modules = [f for f in files if re.match(r"engine/.*\.h$", f) and "internal" not in f and f != "engine/frag.h"]
 print("files of engine/: %d in its root, %d in all" % (folders["engine"], sum(f.startswith("engine/") for f in files)))
