@@ -121,7 +121,9 @@ static int add_files(struct table *t, const struct overlay_log *r, int dir, char
 	return rc;
 }
 
-/* Who made the log has chosen the files and the bytes. */
+/* The maker of the log chose the files and the bytes: the log's owner must be the caller, or
+ * own each file.
+ */
 static int check_owner(const struct overlay_log *r, const struct table *t, char *why,
 		       size_t whysize)
 {
@@ -196,7 +198,7 @@ static int write_files(struct overlay_log *r, struct table *t, int dir, char *wh
 	return rc;
 }
 
-/* The table has the log's files; what they hold does not matter. */
+/* Fills the table with the log's files alone, without tensors, and writes the edits to them. */
 static int commit_files(struct overlay_log *r, struct table *t, const struct folder *f,
 			char *why, size_t whysize)
 {

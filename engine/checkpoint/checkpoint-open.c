@@ -88,7 +88,7 @@ static int open_overlay(struct overlay_log **r, const char *path, const struct f
 	return rc;
 }
 
-/* Takes the table; a folder that is kept is -1 afterwards. */
+/* Takes the table and the log; *dir, where the editor takes it, becomes -1. */
 static int open_locked(struct engine **e, const struct engine_options *o,
 		       const struct folder *f, int *dir, const char *format, struct table *t,
 		       struct overlay_log *log)

@@ -75,7 +75,7 @@ void checkpoint_close(struct engine *e)
 
 	if (c->editor)
 		editor_stop(c->editor);
-	if (fetch_drain(c, DRAIN_SECONDS)) { /* the disk still writes to its memory */
+	if (fetch_drain(c, DRAIN_SECONDS)) { /* the disk still writes to memory of reads */
 		log_error("%s: reads are still under way: left as it is", c->path);
 		return;
 	}
@@ -211,7 +211,7 @@ static int list_states(struct engine *e, uint32_t param, struct engine_state *ou
 	return (int)n;
 }
 
-/* What is stored there: no widened copies. */
+/* Lists what the rank's files store; a widened fp32 is not stored. */
 static int list_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 			    struct engine_state *out, int max)
 {

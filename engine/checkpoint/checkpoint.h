@@ -2,34 +2,41 @@
 #ifndef ENGINE_CHECKPOINT_CHECKPOINT_H
 #define ENGINE_CHECKPOINT_CHECKPOINT_H
 
-/* A checkpoint behind the door (engine/engine-ops.h): a table of what its files hold, and
- * reading them.  With an editor, edits change bytes in the files; nothing else of it changes
- * while it is open.
+/* A checkpoint as an engine (engine/engine-ops.h): a table of the states in its files, reads of
+ * these files and, with an editor, edits of them.  The table does not change while it is open.
  */
 
 #include "engine/checkpoint/opened.h"
 
-/* options->source is a folder or a file.  An edit of it that was interrupted is undone first.
- * -EINVAL: it is none we know, or damaged; -EBUSY: others have it mounted, or edit it; -ENOENT
- * and so on.
+/* Opens the checkpoint at options->source, a folder or a file.  An interrupted edit is undone
+ * first.
+ * -EINVAL: no format knows it, or a file is damaged.
+ * -EBUSY: another process has it mounted, or edits it. -ENOENT and others: a file cannot be
+ * opened.
  */
 int checkpoint_open(struct engine **e, const struct engine_options *options, char *why,
 		    size_t whysize);
-/* The same with a finished table, which is taken, of files in the folder options->source. */
+/* checkpoint_open() of a finished table of files in the folder options->source.  Takes the
+ * table.
+ */
 int checkpoint_open_table(struct engine **e, const struct engine_options *options,
 			  struct table *table, char *why, size_t whysize);
-/* Whether an edit was interrupted, which opening undoes: that needs the right to write, in any
- * case.
+/* Whether an edit was interrupted.  checkpoint_open() undoes it, and needs the right to write
+ * then, even for a mount that only reads.
  */
 bool checkpoint_is_unfinished(const char *path, const char *format);
-/* The same over a table, finished, that is taken.  disk: NULL: the best that the machine lets
- * us.
+/* Makes an engine of a finished table, without an editor and without locks.  Takes the table,
+ * also on error.  disk NULL: io_uring, or threads where there is none.
  */
 int checkpoint_new(struct engine **e, const char *path, const char *format, struct table *table,
 		   const struct disk_ops *disk);
 
+/* Cancels writes that wait and ends the one under way.  Reads that the disk does not end within
+ * 5 seconds keep their memory: it then leaks.
+ */
 void checkpoint_close(struct engine *e);
 
+/* engine_ops.text and engine_ops.fragments. */
 char *checkpoint_text(struct engine *e, const char *what);
 void checkpoint_fragments(struct engine *e, uint32_t param, const char *key,
 			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);

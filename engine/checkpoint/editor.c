@@ -82,7 +82,9 @@ static bool is_touched(const struct patches *p, const struct checkpoint_file *f)
 	return table_walk(t, f->state, 0, table_numel(t, f->state), see_touched, &x);
 }
 
-/* An open file shows one moment to its end. */
+/* An open file shows the checkpoint as it was when it was opened: reads of one that an edit
+ * changed fail with -ESTALE.
+ */
 static void mark_stale(struct checkpoint *c, const struct patches *p,
 		       const struct checkpoint_file *except)
 {
@@ -95,7 +97,7 @@ static void mark_stale(struct checkpoint *c, const struct patches *p,
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* The gate is shut. */
+/* Makes a committed edit visible to counters and open files; the gate is shut. */
 static void show(struct checkpoint *c, const struct patches *p,
 		 const struct engine_write *write)
 {
@@ -118,7 +120,7 @@ static void roll_back(struct editor *ed)
 	log_error("%s: %s: nothing is read any more; the next mount undoes it", c->path, why);
 }
 
-/* The journal is there. */
+/* Writes the patches; the journal is on disk.  On error the old bytes are written back. */
 static int apply(struct editor *ed, const struct patches *p, const struct engine_write *write)
 {
 	struct checkpoint *c = ed->checkpoint;
@@ -140,7 +142,7 @@ static int apply(struct editor *ed, const struct patches *p, const struct engine
 	return rc;
 }
 
-/* Who died before it ended. */
+/* Undoes the edit of a process that died before it ended. */
 static int undo_others(const struct editor *ed)
 {
 	char why[512];
@@ -157,7 +159,7 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 {
 	int rc = fd_lock(ed->dir, LOCK_MS);
 
-	if (rc) /* it may have been cancelled while it waited */
+	if (rc) /* the write may have been cancelled during the wait */
 		return atomic_load(&ed->cancelled) ? -ECANCELED : rc;
 	rc = undo_others(ed);
 	if (!rc)
@@ -170,7 +172,7 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 
 /* ---- in an overlay ---- */
 
-/* The log's time is that of its edits. */
+/* Edits in an overlay have the time of the log's last change. */
 static void note_time(struct checkpoint *c, const struct overlay_log *log)
 {
 	struct stat st;
@@ -180,7 +182,7 @@ static void note_time(struct checkpoint *c, const struct overlay_log *log)
 						     (uint64_t)st.st_mtim.tv_nsec);
 }
 
-/* The log has it, as no commit yet. */
+/* Commits the edit that overlay_log_begin() has put on disk. */
 static int end_overlay(struct editor *ed, const struct patches *p,
 		       const struct engine_write *write)
 {
@@ -332,7 +334,7 @@ void editor_cancel(struct engine *e, struct engine_write *write)
 
 /* ---- the editor ---- */
 
-/* Takes dir and log. */
+/* Takes dir and log, also on error. */
 static int start(struct editor **out, struct checkpoint *c, int dir, struct overlay_log *log,
 		 bool coherent)
 {

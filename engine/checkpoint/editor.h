@@ -2,21 +2,22 @@
 #ifndef ENGINE_CHECKPOINT_EDITOR_H
 #define ENGINE_CHECKPOINT_EDITOR_H
 
-/* Edits of a checkpoint, one after the other in a thread of their own:
+/* The editor carries out writes to a checkpoint, one after the other, in a thread of its own.
+ * An edit in place is undone if it is interrupted:
  *
- *	translate	the write to patches (edit.h)
- *	journal		what they replace is on disk
- *	gate shut	reads under way have ended, others wait
- *	apply		the disks have the new bytes; or the old ones again
- *	journal gone	the edit is whole: done
- *	gate open	files that were open before, of states that have changed, are stale
+ *	translate	the write becomes patches (edit.h)
+ *	journal		the bytes that they replace are on disk (journal.h)
+ *	gate shut	reads under way have ended, new ones wait (rwgate.h)
+ *	apply		the new bytes are on disk; after an error the old ones are again
+ *	journal gone	the edit is committed
+ *	gate open	open files of states that it changed are stale
  *
- * With an overlay (overlay-log.h) the files stay as they are:
+ * An edit in an overlay leaves the files as they are (overlay-log.h):
  *
  *	translate
- *	begin		the new bytes are on disk, behind the log's end
+ *	begin		the new bytes are on disk behind the log's end
  *	gate shut
- *	end		they are a commit: done
+ *	end		the edit is committed
  *	gate open
  */
 
@@ -24,25 +25,33 @@
 
 struct overlay_log;
 
-/* Takes dir, where the table's files are; those are claimed for writing. */
+/* An editor in place.  Takes dir, the folder of the table's files, which are locked for
+ * writing.
+ */
 int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent);
-/* Takes log, a log of the table's files, which are claimed for reading. */
+/* An editor in an overlay.  Takes log, which is of the table's files; these are locked for
+ * reading.
+ */
 int editor_new_overlay(struct editor **out, struct checkpoint *c, struct overlay_log *log,
 		       bool coherent);
-/* The edit under way is ended, whole; those that wait are cancelled. */
+/* Waits for the edit under way, then cancels those that are queued. */
 void editor_stop(struct editor *editor);
-/* A stopped one; no read is under way. */
+/* Frees a stopped editor; no read is under way. */
 void editor_free(struct editor *editor);
 
-/* As engine_write and engine_write_cancel: an edit whose journal is written goes on. */
+/* engine_write() and engine_write_cancel().  Any thread.  An edit whose journal is written goes
+ * on in spite of a cancel.
+ */
 void editor_write(struct engine *e, struct engine_write *write);
 void editor_cancel(struct engine *e, struct engine_write *write);
 
 /* Whether a state may be written; false without an editor. */
 bool editor_lets(const struct checkpoint *c, const struct table_state *s);
-/* Those that are shown: made by this mount, or in its overlay.  There is an editor. */
+/* The number of edits that reads show: those of this mount and of its overlay.  The checkpoint
+ * has an editor.
+ */
 uint64_t editor_edits(const struct checkpoint *c);
-/* Lines of how it edits; there is an editor. */
+/* Prints lines about the editor, which there is, for .frag/config. */
 void editor_describe(const struct checkpoint *c, FILE *out);
 
 #endif

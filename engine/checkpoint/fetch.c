@@ -22,7 +22,7 @@ enum {
 	ROOM = ENGINE_READ_MAX + MARGIN,
 };
 
-struct part { /* neighbours in one file, or in what lies over it */
+struct part { /* bytes that are neighbours in a file, or in the overlay's log */
 	struct disk_io disk;
 	struct fetch *fetch;
 	uint32_t file;
@@ -40,10 +40,10 @@ struct fetch {
 	bool listed;             /* in underway */
 	struct checkpoint *checkpoint;
 	struct rwgate_pass pass;
-	bool inside;              /* the gate */
+	bool inside;              /* of the gate: rwgate_leave() is due */
 	struct engine_read *read; /* NULL: cancelled */
 	const struct table_state *state;
-	bool of_rank; /* as the file has it, as the next ones; the file may be closed after a cancel */
+	bool of_rank; /* copied from the file, which may be closed after a cancel */
 	uint32_t rank;
 	uint64_t offset, bytes; /* asked for */
 	struct part few[FEW];
@@ -186,7 +186,7 @@ static int more_parts(struct fetch *f)
 	return 0;
 }
 
-/* Where its bytes lie together, it is one part. */
+/* Adds one part for each run of bytes that the overlay's map leaves whole. */
 static int add_parts(struct fetch *f, struct part p, uint64_t size)
 {
 	const struct checkpoint *c = f->checkpoint;
@@ -208,7 +208,7 @@ static int add_parts(struct fetch *f, struct part p, uint64_t size)
 	return 0;
 }
 
-/* `at`: elements behind the request's first. */
+/* Adds the parts of a run whose first element is the request's element `at`. */
 static int add_run(struct fetch *f, const struct table_run *run, uint64_t at)
 {
 	uint64_t size = run->count * f->size;
@@ -236,7 +236,7 @@ static int see_run(void *arg, const struct table_run *run)
 	return add_run(f, run, run->first - f->first);
 }
 
-/* A rank's pieces stand one after the other. */
+/* A file of one rank's pieces shows them one after the other, without holes. */
 static int see_held(void *arg, const struct table_run *whole)
 {
 	struct fetch *f = arg;
@@ -277,7 +277,9 @@ static int plan(struct fetch *f)
 
 /* ---- the end ---- */
 
-/* Whether the files are those that were mounted: asked after they were read. */
+/* Checks that the files are those that were mounted.  It comes after the reading: a file that
+ * is replaced meanwhile is then found.
+ */
 static int check_files(const struct fetch *f)
 {
 	struct table *t = f->checkpoint->table;
@@ -336,7 +338,9 @@ static void answer(struct fetch *f, int64_t result)
 	read->done(read, result < 0 ? NULL : f->answer + skip, result);
 }
 
-/* A replaced file is the reason of whatever else went wrong. */
+/* The result of a fetch.  A file that was replaced explains all other errors, so it comes
+ * first.
+ */
 static int64_t conclude(struct fetch *f, int status)
 {
 	int changed = check_files(f);
@@ -350,7 +354,9 @@ static int64_t conclude(struct fetch *f, int status)
 
 /* ---- by the disk ---- */
 
-/* The lock is held.  The list is to be submitted without it. */
+/* Takes the next parts, up to WINDOW under way.  The lock is held; the caller submits the list
+ * without it, since the disk may answer at once.
+ */
 static struct disk_io *next_parts(struct fetch *f)
 {
 	struct disk_io *list = NULL;
@@ -393,7 +399,7 @@ static void submit_list(struct disk_io *list)
 	}
 }
 
-/* The last one to be under way has ended. */
+/* Ends a fetch of which no part is under way. */
 static void finish(struct fetch *f)
 {
 	bool answered;
@@ -451,7 +457,7 @@ static void submit_first(struct fetch *f)
 	submit_list(first);
 }
 
-/* From here on it may be cancelled. */
+/* Lists the fetch as under way; from here on it may be cancelled. */
 static void begin(struct fetch *f)
 {
 	f->read->private = f;
@@ -488,7 +494,7 @@ void fetch_cancel(struct engine *e, struct engine_read *read)
 
 /* ---- at once ---- */
 
-/* True: all of it was in the page cache. */
+/* Copies the parts from the page cache.  false: some bytes are not in it. */
 static bool read_cached(struct fetch *f)
 {
 	for (uint32_t i = 0; i < f->nparts; i++) {
@@ -518,7 +524,9 @@ static void take_request(struct fetch *f, struct engine_read *read)
 
 /* ---- beside edits ---- */
 
-/* Until it is answered the file is open.  1: it was cancelled while it waited. */
+/* Whether the file still shows the moment of its opening.  The file is open as long as the read
+ * is not answered.  1: the read was cancelled while it waited at the gate.
+ */
 static int check_moment(struct fetch *f)
 {
 	int rc = 1;
@@ -532,7 +540,9 @@ static int check_moment(struct fetch *f)
 	return rc;
 }
 
-/* What was cancelled meanwhile is read all the same: finish does not answer twice. */
+/* Inside the gate.  A read that is cancelled from here on is read all the same; finish() does
+ * not answer it a second time.
+ */
 static void go(struct rwgate_pass *pass)
 {
 	struct fetch *f = container_of(pass, struct fetch, pass);

@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_OPENED_H
 #define ENGINE_CHECKPOINT_OPENED_H
 
-/* An open checkpoint and its open files, as its modules share them: checkpoint.c answers the
- * door, fetch.c reads, editor.c edits.
+/* An open checkpoint and its open files, shared by the modules of this folder: checkpoint.c
+ * answers the calls of engine.h, fetch.c reads, editor.c edits.
  */
 
 #include "engine/base/queue.h"
@@ -22,38 +22,39 @@ struct overlay_map;
 struct checkpoint {
 	struct engine_base base;
 	char *path;
-	const char *format; /* of the source that knew it */
+	const char *format; /* its name */
 	struct table *table;
 	const struct disk_ops *disk_ops;
 	struct disk *disk;
 	_Atomic uint64_t reads, read_bytes, read_errors;
-	_Atomic uint64_t from_cache, from_disk; /* requests */
+	_Atomic uint64_t from_cache, from_disk; /* reads */
 	struct editor *editor;                  /* NULL: read-only */
-	const struct overlay_map
-		*overlay;   /* edits beside the files; changes while the gate is shut; NULL */
-	struct rwgate gate; /* reads are inside where there is an editor */
-	bool broken; /* half of an edit is in the files; changes while the gate is shut */
+	struct rwgate gate;                     /* reads are inside, where there is an editor */
+	/* Change while the gate is shut: */
+	const struct overlay_map *overlay; /* NULL: none */
+	bool broken;                       /* an edit failed in the middle and was not undone */
 	_Atomic uint64_t edits, edit_bytes, edit_errors;
-	_Atomic uint64_t overlay_ns; /* time of the last edit beside the files; 0: none */
-	pthread_mutex_t
-		lock; /* of all below, and of times of files for who is outside of the gate */
-	pthread_cond_t idle;      /* nothing is under way */
-	LIST_HEAD(, fetch) spare; /* kept for later requests */
+	_Atomic uint64_t overlay_ns; /* time of the last edit in the overlay; 0: none */
+	/* Guards all below, and the files' times for those who are not inside the gate. */
+	pthread_mutex_t lock;
+	pthread_cond_t idle;      /* underway became empty */
+	LIST_HEAD(, fetch) spare; /* kept for later reads */
 	unsigned nspare;
 	LIST_HEAD(, fetch) underway;
 	LIST_HEAD(, checkpoint_file) files; /* open ones */
 };
 
+/* An open file: a state, what one rank holds of a state, or a hyper-parameter. */
 struct checkpoint_file {
 	struct engine_member base;
-	const struct table_state *state;
+	const struct table_state *state; /* NULL: a hyper-parameter */
 	double hyper;
 	bool is_hyper;
-	bool of_rank; /* what one rank holds of it */
+	bool of_rank; /* only what `rank` holds */
 	uint32_t rank;
 	uint64_t bytes;
 	LIST_ENTRY(checkpoint_file) entry;
-	bool stale; /* an edit changed it; changes while the gate is shut */
+	bool stale; /* an edit changed the state; set while the gate is shut */
 };
 
 static inline struct checkpoint *checkpoint_of(struct engine *e)

@@ -2,17 +2,17 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_DCP_GROUPS_H
 #define ENGINE_CHECKPOINT_FORMATS_DCP_GROUPS_H
 
-/* What is no tensor in a .metadata: an optimizer's groups, "optim.param_groups.0.lr", and the
- * step.
+/* The entries of a .metadata that are no tensors: hyper-parameters of the optimizer's groups,
+ * such as "optim.param_groups.0.lr", and the step.
  */
 
 #include "engine/checkpoint/formats/dcp-files.h"
 #include "engine/checkpoint/formats/dcp-names.h"
 
-/* *step becomes the value where that is higher, and a step. */
+/* Sets *step to the value if it is higher and can be a step. */
 void dcp_groups_step(double *step, double value);
 
-/* To the table, whose tensors are there already; what is left out is said. */
+/* Adds the groups to the table, which has its tensors.  The table notes what is left out. */
 int dcp_groups_add(const struct dcp_names *names, struct dcp_files *files, struct table *t,
 		   double *step);
 

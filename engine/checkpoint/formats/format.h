@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_FORMAT_H
 #define ENGINE_CHECKPOINT_FORMATS_FORMAT_H
 
-/* The kinds of checkpoints that there are.  A new one is a const struct in a file of its own,
- * and a line in format.c.
+/* The formats of checkpoints.  A new format is a const struct in a file format-NAME.c of its
+ * own, and a line in format.c.
  */
 
 #include "engine/checkpoint/table/folder.h"
@@ -11,11 +11,11 @@
 
 struct format {
 	const char *name;  /* for -o source=NAME */
-	const char *looks; /* by what it is known, for people: "*.safetensors" */
-	/* By names, or a few bytes at the beginning of a file. */
+	const char *looks; /* how one recognizes it, for people: "*.safetensors" */
+	/* Whether the folder has this format, by names or the first bytes of a file. */
 	bool (*knows)(const struct folder *f);
-	/* Fills the table, which is finished later.  -errno: t->why has a line, or is "" where
-	 * errno says all.
+	/* Fills the table; the caller finishes it.  On error t->why has a line, or is "" where
+	 * the errno says all.
 	 */
 	int (*fill)(const struct folder *f, struct table *t);
 };
@@ -29,7 +29,9 @@ extern const struct format format_zero;
 /* In the order in which they are tried; NULL at the end. */
 extern const struct format *const formats[];
 
-/* By name, or the first that knows it (name "auto" or NULL).  -EINVAL: none, with a line. */
+/* Finds the format of that name, or the first that knows the folder (name "auto" or NULL).
+ * -EINVAL: none; `why` has a line.
+ */
 int format_find(const struct format **out, const struct folder *f, const char *name, char *why,
 		size_t whysize);
 

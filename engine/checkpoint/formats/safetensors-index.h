@@ -2,7 +2,7 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_SAFETENSORS_INDEX_H
 #define ENGINE_CHECKPOINT_FORMATS_SAFETENSORS_INDEX_H
 
-/* model.safetensors.index.json of a Hugging Face folder: which file has which tensor. */
+/* The index of a Hugging Face folder, model.safetensors.index.json: the file of each tensor. */
 
 #include "engine/checkpoint/parse/blob.h"
 
@@ -13,13 +13,13 @@ struct safetensors_place {
 };
 
 struct safetensors_index {
-	char *text; /* what names point into */
+	char *text; /* owns the names */
 	uint32_t nplaces, nfiles;
 	struct safetensors_place *places; /* by name */
-	char **files; /* names of files in the folder of the index, without '/', never "." or ".." */
+	char **files; /* names in the index's folder, without '/', never "." or ".." */
 };
 
-/* Results as in parse-error.h; a file named by a path is -EBADMSG. */
+/* Errors: as in parse-error.h.  -EBADMSG also where a file is named by a path. */
 int safetensors_index_open(struct safetensors_index *x, const struct blob *b,
 			   struct parse_error *error);
 void safetensors_index_close(struct safetensors_index *x);

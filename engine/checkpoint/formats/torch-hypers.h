@@ -2,24 +2,24 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_TORCH_HYPERS_H
 #define ENGINE_CHECKPOINT_FORMATS_TORCH_HYPERS_H
 
-/* The numbers of an optimizer's group, or of a state of it, as hyper-parameters: integers,
- * reals, tensors of one element, and tuples of them, betas as beta1 and beta2.  What is there
- * already stays.
+/* Adds numbers of an optimizer's group, or of one of its states, as hyper-parameters of the
+ * table's group: integers, reals, tensors of one element, and tuples of these (betas as beta1
+ * and beta2).  A hyper-parameter that the group has already stays as it is.
  */
 
 #include "engine/checkpoint/formats/torch-source.h"
 
-/* All numbers of a dict. */
+/* Adds all numbers of a dict. */
 int torch_hypers_add(const struct torch_source *s, uint32_t group, uint32_t dict);
-/* Of a dict of states: no tensors of the master's shape, but for step; master NULL: no others
- * at all.
+/* Adds the numbers of a dict of states.  Tensors of the master's shape are states and are left
+ * out, but for step; master NULL: all tensors but step are left out.
  */
 int torch_hypers_add_states(const struct torch_source *s, uint32_t group, uint32_t dict,
 			    const struct tensor *master);
-/* One of them, where node is a number or a tuple of them. */
+/* Adds a node under `name`, if it is a number or a tuple of numbers. */
 int torch_hypers_add_one(const struct torch_source *s, uint32_t group, const char *name,
 			 uint32_t node);
-/* false: it is none. */
+/* false: the node is no number. */
 bool torch_hypers_number(const struct torch_source *s, uint32_t node, double *out);
 
 #endif

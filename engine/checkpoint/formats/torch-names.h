@@ -2,9 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_TORCH_NAMES_H
 #define ENGINE_CHECKPOINT_FORMATS_TORCH_NAMES_H
 
-/* The tensors of a file of torch.save and what they are called: the keys and indices that lead
- * to them, joined by dots.  An object's attributes, and the parameters and parts of a torch
- * module, stand right below it, so that a module has the names of its state_dict.
+/* Names the tensors of a torch.save file: a name is the keys and indices that lead to the
+ * tensor, joined by dots.  Attributes of an object, and parameters and submodules of a torch
+ * module, are named right below it, so that a module has the names of its state_dict.
  */
 
 #include "engine/checkpoint/parse/torchfile.h"
@@ -13,12 +13,11 @@
 struct torch_name {
 	char *name; /* at most FRAG_NAME_MAX bytes */
 	uint32_t node;
-	bool buffer; /* of a module */
-	bool twice;  /* an earlier one has the same name */
-	struct torch_name
-		*same; /* the first with the same bytes, dtype, shape and strides; itself */
+	bool buffer;             /* a module's buffer */
+	bool twice;              /* an earlier one has the same name */
+	struct torch_name *same; /* first with these bytes, dtype, shape, strides; or itself */
 	uint64_t key[2];
-	uint32_t tensor; /* the caller's, as added */
+	uint32_t tensor; /* the caller's: in the table, if added */
 	bool added;
 };
 
@@ -27,8 +26,8 @@ struct torch_names {
 	uint32_t count;
 };
 
-/* alone: the name of a tensor that is all of the file.  What is left out is said in the table's
- * notes. -ENOMEM.
+/* Finds all tensors of f.  A tensor that is all of the file is named `alone`.  The table notes
+ * what is left out.  -ENOMEM.
  */
 int torch_names_find(struct torch_names *n, const struct torchfile *f, const char *alone,
 		     struct table *t);

@@ -2,7 +2,7 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_ZERO_FILES_H
 #define ENGINE_CHECKPOINT_FORMATS_ZERO_FILES_H
 
-/* Which files of a folder are whose, by DeepSpeed's names:
+/* The files of a ZeRO checkpoint by rank and role, from DeepSpeed's names:
  *
  *	mp_rank_MM_model_states.pt			stages 0 to 2
  *	zero_pp_rank_D_mp_rank_MM_model_states.pt	stage 3
@@ -17,7 +17,7 @@
 enum zero_role { ZERO_MODEL, ZERO_MODEL_SHARD, ZERO_OPTIM };
 
 struct zero_file {
-	const char *name; /* the folder's */
+	const char *name; /* borrowed from the folder */
 	enum zero_role role;
 	uint32_t mp, dp;
 };
@@ -28,12 +28,13 @@ struct zero_files {
 	uint32_t nmp; /* model-parallel ranks, 0 to nmp - 1 */
 };
 
+/* Whether the folder has any such file. */
 bool zero_files_any(const struct folder *f);
-/* -EINVAL: a rank's file is missing, or two are of one rank. */
+/* Lists the files.  -EINVAL: the file of a rank is missing, or a rank has two. */
 int zero_files_list(struct zero_files *z, const struct folder *f, struct table *t);
 void zero_files_free(struct zero_files *z);
 
-/* Those of a role, of ranks 0 to *n - 1; NULL: none. */
+/* The files of a role, of data-parallel ranks 0 to *n - 1; NULL: none. */
 const struct zero_file *zero_files_of(const struct zero_files *z, uint32_t mp,
 				      enum zero_role role, uint32_t *n);
 

@@ -2,9 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_ZERO_OPTIM_H
 #define ENGINE_CHECKPOINT_FORMATS_ZERO_OPTIM_H
 
-/* What the ranks' *optim_states.pt hold: of each unit, which is a group of parameters (stages
- * 1, 2) or a sub-group (3), the master and the optimizer's states of that rank's partition.  A
- * rank's pickle is gone once it has been read, but that of rank 0.
+/* The ranks' *optim_states.pt.  Each has, for each unit, the rank's partition of the master and
+ * of the optimizer's states.  A unit is a group of parameters (stages 1, 2) or a sub-group
+ * (3).  Only rank 0's pickle is kept; the others are freed once read.
  */
 
 #include "engine/checkpoint/formats/torch-source.h"
@@ -22,8 +22,8 @@ struct zero_optim {
 	struct table *table;
 	struct torch_source source; /* of rank 0 */
 	int stage;                  /* 1 to 3 */
-	bool bf16_optimizer;        /* whose masters have their padding still */
-	uint32_t first_rank;        /* data-parallel rank 0 as the table counts */
+	bool bf16_optimizer;        /* BF16_Optimizer, whose masters still have their padding */
+	uint32_t first_rank;        /* the table's rank of data-parallel rank 0 */
 	uint32_t nranks, nunits, nkeys;
 	char keys[ZERO_KEYS_MAX][FRAG_KEY_MAX + 1];
 	uint32_t *files;         /* [nranks], in the table */
@@ -40,21 +40,22 @@ static inline struct zero_part *zero_optim_part(const struct zero_optim *o, uint
 	return &o->parts[((size_t)rank * o->nunits + unit) * o->nkeys + key];
 }
 
-/* The state of torch's own optimizer, in a rank's file. */
+/* The node of torch's own optimizer state in a rank's file. */
 uint32_t zero_optim_base(const struct zero_optim *o, const struct torch_source *s);
 /* The dict of a unit's states. */
 uint32_t zero_optim_states(const struct zero_optim *o, const struct torch_source *s,
 			   uint32_t unit);
 
-/* How many ranks a unit is cut over. */
+/* The number of ranks that a unit is partitioned over. */
 uint32_t zero_optim_partitions(const struct zero_optim *o, uint32_t unit);
-/* Elements behind each parameter of a group that are no one's: the list's node, or nothing. */
+/* The node of the list of padding elements behind each parameter of a group, or nothing. */
 uint32_t zero_optim_alignment(const struct zero_optim *o, uint32_t unit);
 
 uint32_t zero_optim_ngroups(const struct zero_optim *o);
-/* Which of the optimizer's groups each unit is of: [nunits], the caller's; NULL: no memory. */
+/* Returns the optimizer's group of each unit, [nunits], the caller's to free; NULL: no memory.
+ */
 uint32_t *zero_optim_groups(const struct zero_optim *o);
-/* lr, betas, step ... of it, for the table's group. */
+/* Adds lr, betas, step ... of a group of the optimizer to the table's group. */
 int zero_optim_add_hypers(const struct zero_optim *o, uint32_t group, uint32_t table_group);
 
 #endif

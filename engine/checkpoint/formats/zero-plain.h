@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_ZERO_PLAIN_H
 #define ENGINE_CHECKPOINT_FORMATS_ZERO_PLAIN_H
 
-/* A model_states.pt of a run without ZeRO: the model, and in it torch's own state of the
- * optimizer.
+/* Reads the model_states.pt of a run without ZeRO into the table: the model, and the state of
+ * torch's optimizer.
  */
 
 #include "engine/checkpoint/table/folder.h"

@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_BLOB_H
 #define ENGINE_CHECKPOINT_PARSE_BLOB_H
 
-/* A run of bytes of an open file: a whole file, or an archive inside one.  Borrows the
- * descriptor, holds nothing itself.  Any thread.
+/* A blob: a run of bytes of an open file, which is a whole file or an archive inside one.  A
+ * blob borrows the descriptor and owns nothing.  Any thread.
  */
 
 #include "engine/checkpoint/parse/parse-error.h"
@@ -14,15 +14,16 @@ struct blob {
 	uint64_t size;
 };
 
-/* The whole of a regular file, as large as it is now. */
+/* Makes a blob of a whole regular file, with its present size. */
 int blob_of_file(int fd, struct blob *out, struct parse_error *error);
 
-/* The size bytes at `at` of b.  -EBADMSG: they are not all in it. */
+/* Makes a blob of `size` bytes of b from `at` on.  -EBADMSG: b has not so many. */
 int blob_part(const struct blob *b, uint64_t at, uint64_t size, struct blob *out,
 	      struct parse_error *error);
 
-/* Fills out with the size bytes at `at`.  -EBADMSG: not all in the blob; -EIO: the file has
- * become shorter.
+/* Reads `size` bytes from `at` on.
+ * -EBADMSG: the blob has not so many.
+ * -EIO: the file has become shorter.
  */
 int blob_read(const struct blob *b, uint64_t at, void *out, size_t size,
 	      struct parse_error *error);

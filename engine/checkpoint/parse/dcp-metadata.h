@@ -2,13 +2,13 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_DCP_METADATA_H
 #define ENGINE_CHECKPOINT_PARSE_DCP_METADATA_H
 
-/* The file .metadata of torch.distributed.checkpoint: a pickle that says which tensors there
- * are, the boxes each is cut into, and in which part of which file each box is.  By the names
- * of fields, since modules and classes have had several.  Once open it does not change: any
- * thread.
+/* The file .metadata of torch.distributed.checkpoint (DCP): a pickle of the tensors, the boxes
+ * that each is cut into, and the part of a file that has each box.  Objects are told apart by
+ * the names of their fields, since modules and classes have changed theirs.  Once open it does
+ * not change: any thread.
  *
- *	Metadata	state_dict_metadata {name: tensor or bytes}, storage_data {index: place},
- *			planner_data {name: path}
+ *	Metadata	state_dict_metadata {name: tensor or bytes}, planner_data {name: path},
+ *			storage_data {index: place}
  *	  tensor	properties (dtype ...), size, chunks [{offsets, sizes}]
  *	  index		fqn, offset		(index is only a hint)
  *	  place		relative_path, offset, length, transform_descriptors
@@ -27,7 +27,7 @@ struct dcp {
 	uint32_t nrows;
 };
 
-/* Results as in parse-error.h. */
+/* Errors: as in parse-error.h. */
 int dcp_open(struct dcp *d, const struct blob *b, struct parse_error *error);
 void dcp_close(struct dcp *d);
 
@@ -36,7 +36,7 @@ uint32_t dcp_count(const struct dcp *d);
 struct dcp_item {
 	const char *name; /* not terminated, without NUL bytes */
 	size_t name_size; /* at most DCP_NAME_MAX */
-	bool is_tensor;   /* else bytes: a file of torch.save of any object */
+	bool is_tensor;   /* else bytes: any object, written by torch.save */
 	enum frag_dtype dtype;
 	uint32_t ndim;
 	uint64_t shape[FRAG_DIMS_MAX];
@@ -45,7 +45,9 @@ struct dcp_item {
 	uint32_t nchunks;
 };
 
-/* The i-th.  -EBADMSG; -EOPNOTSUPP: a dtype or a name that is not taken, too many dimensions.
+/* Reads the i-th item.
+ * -EBADMSG.
+ * -EOPNOTSUPP: the dtype or the name is not supported, or it has too many dimensions.
  */
 int dcp_item(const struct dcp *d, uint32_t i, struct dcp_item *out, struct parse_error *error);
 
@@ -53,19 +55,19 @@ struct dcp_place {
 	const char *file; /* not terminated, not checked */
 	size_t file_size;
 	uint64_t at, length;
-	bool transformed; /* compressed, or otherwise not as it is */
+	bool transformed; /* compressed, or otherwise encoded */
 };
 
 struct dcp_chunk {
 	uint64_t offsets[FRAG_DIMS_MAX], sizes[FRAG_DIMS_MAX];
-	bool is_empty; /* and has no place */
+	bool is_empty; /* no elements; `place` is unset */
 	struct dcp_place place;
 };
 
-/* The i-th of a tensor, below nchunks. */
+/* Reads the i-th chunk of a tensor; i < nchunks. */
 int dcp_chunk(const struct dcp *d, const struct dcp_item *item, uint32_t i,
 	      struct dcp_chunk *out, struct parse_error *error);
-/* Where an item of bytes is. */
+/* Reads the place of an item of bytes. */
 int dcp_bytes(const struct dcp *d, const struct dcp_item *item, struct dcp_place *out,
 	      struct parse_error *error);
 

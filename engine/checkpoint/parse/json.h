@@ -4,18 +4,19 @@
 
 /* A strict reader of JSON that builds no tree.  The header of a safetensors file may have 100
  * MB and come from anybody: jansson's tree needs 9 bytes of memory for each byte of a usual
- * header, and 45 for each byte of one made of empty arrays (4.5 GB).  This reader needs what
- * the caller keeps.  Strings are decoded in place: the buffer is the reader's to change, and
- * what it hands out points into it.
+ * header, and 45 for each byte of one made of empty arrays (4.5 GB).  This reader needs no
+ * memory but the caller's.  It decodes strings in place: it changes the buffer, and the texts
+ * that it returns point into it.
  *
  *   json_enter(&j, '{');
  *   while (json_next(&j)) {
  *           json_key(&j, &key);
- *           ... exactly one value: json_text, json_integer, json_skip, or json_enter and its loop
+ *           ... exactly one value: json_take_string, json_take_integer, json_skip, or
+ *           ... json_enter with a loop of its own
  *   }
- *   if (json_end(&j)) ... j.rc says what went wrong anywhere before
+ *   if (json_end(&j)) ... j.rc is the first error
  *
- * After a fault every call does nothing and json_next is false.
+ * After an error all calls do nothing, and json_next returns false.
  */
 
 #include "engine/checkpoint/parse/parse-error.h"
@@ -30,33 +31,32 @@ struct json_text {
 struct json {
 	uint8_t *data;
 	size_t size, at;
-	uint64_t origin; /* of data in the file, for messages */
+	uint64_t origin; /* byte of the file where data begins, for messages */
 	struct parse_error *error;
 	int rc;
 	uint32_t depth, depth_max;
-	bool first; /* in the innermost container nothing has been read yet */
+	bool first; /* the innermost container has no member or item so far */
 	char close[JSON_DEPTH_MAX];
 };
 
-/* Containers deeper than depth_max, at most JSON_DEPTH_MAX, are faults. */
+/* Containers nested deeper than depth_max (<= JSON_DEPTH_MAX) are an error. */
 void json_init(struct json *j, void *data, size_t size, uint32_t depth_max, uint64_t origin,
 	       struct parse_error *error);
 
-/* open: '{' or '['. */
+/* Enters an object (open: '{') or an array ('['). */
 void json_enter(struct json *j, char open);
-/* Whether a member or an item follows; false at the end of the container, which is then left.
- */
+/* Whether a member or an item follows.  false: the container has ended and has been left. */
 bool json_next(struct json *j);
 void json_key(struct json *j, struct json_text *key);
 void json_take_string(struct json *j, struct json_text *text);
-/* Digits alone, below 2^64. */
+/* Takes an integer of digits alone, below 2^64. */
 void json_take_integer(struct json *j, uint64_t *out);
-/* Any value. */
+/* Skips a value of any kind. */
 void json_skip(struct json *j);
-/* Nothing but white space may be left.  Returns rc. */
+/* Checks that only white space is left.  Returns rc. */
 int json_end(struct json *j);
 
-/* Sets rc, unless there has been a fault. */
+/* Sets rc and the error's line, unless an earlier error has. */
 void json_fail(struct json *j, int rc, const char *why);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_LITTLE_ENDIAN_H
 #define ENGINE_CHECKPOINT_PARSE_LITTLE_ENDIAN_H
 
-/* Numbers in files of our own. */
+/* Little-endian numbers, as files have them. */
 
 #include "engine/base/base.h"
 

@@ -2,12 +2,12 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_PARSE_ERROR_H
 #define ENGINE_CHECKPOINT_PARSE_PARSE_ERROR_H
 
-/* Why a file was refused: a result, one of
- *   -EBADMSG     it is not what it says it is
- *   -EOPNOTSUPP  a format, or a part of one, that is known and not taken
- *   -EFBIG       beyond a limit
- *   -EIO, -ENOMEM, and what reading gave
- * and one line for people, which says what was wrong and at which byte of the file.
+/* The reason why a parser refused a file.  Parsers return
+ *   -EBADMSG     the file is damaged, or of another format
+ *   -EOPNOTSUPP  the format, or a part of it, is known but not supported
+ *   -EFBIG       a number in the file exceeds a limit
+ *   -EIO, -ENOMEM, and errors of reading
+ * and set one line for people, with what was wrong and at which byte of the file.
  */
 
 #include "engine/base/base.h"

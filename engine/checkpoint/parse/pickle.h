@@ -2,15 +2,16 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_PICKLE_H
 #define ENGINE_CHECKPOINT_PARSE_PICKLE_H
 
-/* A pickle, protocols 0 to 5, read into nodes.  Nothing in it is ever called or imported: the
- * few callees that torch and DeepSpeed need are a table (pickle-calls.c), everything else is an
- * inert object.  Memory is bounded by a multiple of the pickle's size; no recursion.
+/* A pickle, protocols 0 to 5, read into a graph of nodes.  Nothing in it is ever called or
+ * imported: a table has the few callees that torch and DeepSpeed need (pickle-calls.c), all
+ * others yield an inert object.  Memory is bounded by a multiple of the pickle's size; there is
+ * no recursion.
  *
- * Nodes are numbers.  They form a graph, in which one may be met many times and cycles are
- * possible: who walks it keeps a list of what is left to do, and marks what has been done.
- * Every function takes every node: what does not fit its kind has no items, is no number, and
- * so on, and what is not there is PICKLE_NOTHING, so that lookups can be nested without looking
- * at each step. A pickle that has been read does not change: any thread.
+ * A node is a number.  The graph may have cycles, and a node several parents: whoever walks it
+ * keeps a list of nodes to visit and marks those that were visited.  Each function takes any
+ * node.  A node of another kind has no items, is no number, and so on; a part that is missing
+ * is PICKLE_NOTHING, which is a node too, so lookups can be nested without a check at each
+ * step.  A pickle that has been read does not change: any thread.
  */
 
 #include "engine/checkpoint/parse/blob.h"
@@ -21,13 +22,13 @@ enum pickle_kind {
 	PICKLE_NONE,
 	PICKLE_BOOL,
 	PICKLE_INT,
-	PICKLE_BIG, /* an integer beyond 64 bits: its bytes, as they stand */
+	PICKLE_BIG, /* an integer beyond 64 bits: its bytes as in the pickle */
 	PICKLE_REAL,
-	PICKLE_TEXT, /* UTF-8, lone surrogates possible, any byte of value 0 too */
+	PICKLE_TEXT, /* UTF-8, may have lone surrogates and NULs */
 	PICKLE_BYTES,
 	PICKLE_LIST,   /* also a set */
 	PICKLE_TUPLE,  /* also a torch.Size, a frozenset */
-	PICKLE_DICT,   /* in order; of equal keys that are texts or integers the last */
+	PICKLE_DICT,   /* in order; the last of equal keys that are texts or integers */
 	PICKLE_GLOBAL, /* the name of a class or function */
 	PICKLE_STORAGE,
 	PICKLE_TENSOR,
@@ -36,17 +37,18 @@ enum pickle_kind {
 
 struct pickle;
 
-/* Reads the pickle that begins at byte `at` of b and is no longer than size.
- * -EBADMSG, -EOPNOTSUPP (a refused opcode), -EFBIG, -EIO, -ENOMEM.
+/* Reads the pickle that begins at byte `at` of b and has at most `size` bytes.
+ * Errors: as in parse-error.h.
+ * -EOPNOTSUPP: an opcode that is refused.
  */
 int pickle_read(struct pickle **out, const struct blob *b, uint64_t at, uint64_t size,
 		struct parse_error *error);
 void pickle_free(struct pickle *p);
 
 uint32_t pickle_root(const struct pickle *p);
-/* Bytes it has, up to and with its STOP. */
+/* The pickle's bytes, up to and including its STOP. */
 uint64_t pickle_size(const struct pickle *p);
-/* All nodes are below this, reachable or not: for lists of what has been seen. */
+/* All nodes, reachable or not, are below this number: the size of a walk's marks. */
 uint32_t pickle_nodes(const struct pickle *p);
 
 enum pickle_kind pickle_kind(const struct pickle *p, uint32_t node);
@@ -60,37 +62,37 @@ uint32_t pickle_value(const struct pickle *p, uint32_t dict, uint32_t i);
 /* The value under a key of a dict.  O(log n). */
 uint32_t pickle_get(const struct pickle *p, uint32_t dict, const char *key);
 uint32_t pickle_get_text(const struct pickle *p, uint32_t dict, const char *key, size_t size);
-/* Under the text that a node of another pickle, or of this one, is. */
+/* The value under the key that equals the text `key` of the pickle `other`. */
 uint32_t pickle_get_as(const struct pickle *p, uint32_t dict, const struct pickle *other,
 		       uint32_t key);
 uint32_t pickle_get_int(const struct pickle *p, uint32_t dict, int64_t key);
 
-/* false, and *out is left: of another kind. */
+/* false: the node is of another kind, *out is unchanged. */
 bool pickle_bool(const struct pickle *p, uint32_t node, bool *out);
 bool pickle_int(const struct pickle *p, uint32_t node, int64_t *out);
-/* An integer or a real. */
+/* The value of an integer or a real. */
 bool pickle_number(const struct pickle *p, uint32_t node, double *out);
 
-/* The bytes of a text, of bytes, of a big integer; not terminated; NULL: of another kind. */
+/* The bytes of a text, of bytes, or of a big integer; not terminated.  NULL: another kind. */
 const char *pickle_text(const struct pickle *p, uint32_t node, size_t *size);
 bool pickle_is_text(const struct pickle *p, uint32_t node, const char *text);
 
-/* A global's module and name; PICKLE_NOTHING: it is none. */
+/* The module and the name of a global, which are texts. */
 uint32_t pickle_module(const struct pickle *p, uint32_t node);
 uint32_t pickle_name(const struct pickle *p, uint32_t node);
-/* module NULL: any. */
+/* Whether the node is that global; module NULL: of any module. */
 bool pickle_is_global(const struct pickle *p, uint32_t node, const char *module,
 		      const char *name);
 
-/* Parts of an object.  items: the dict of what was set by key; sequence: the list of what was
- * appended.
+/* The parts of an object.  items: a dict of the pairs that were set; sequence: a list of the
+ * items that were appended.
  */
 uint32_t pickle_callee(const struct pickle *p, uint32_t node);
 uint32_t pickle_arguments(const struct pickle *p, uint32_t node);
 uint32_t pickle_state(const struct pickle *p, uint32_t node);
 uint32_t pickle_items(const struct pickle *p, uint32_t node);
 uint32_t pickle_sequence(const struct pickle *p, uint32_t node);
-/* An attribute from its state, which is a dict, or a pair of dicts. */
+/* An attribute of an object, from its state, which is a dict or a pair of dicts. */
 uint32_t pickle_field(const struct pickle *p, uint32_t node, const char *name);
 bool pickle_is_object(const struct pickle *p, uint32_t node, const char *module,
 		      const char *callee);
@@ -98,11 +100,11 @@ bool pickle_is_object(const struct pickle *p, uint32_t node, const char *module,
 struct pickle_storage {
 	enum frag_dtype dtype; /* UntypedStorage: FRAG_U8 */
 	uint32_t key;
-	uint64_t numel; /* as it says; < 2^62 */
+	uint64_t numel; /* as the pickle has it, not checked against data; < 2^62 */
 };
 bool pickle_storage(const struct pickle *p, uint32_t node, struct pickle_storage *out);
 
-/* As it stands in the pickle: none of the numbers is checked. */
+/* A tensor as the pickle has it: none of the numbers is checked. */
 struct pickle_tensor {
 	enum frag_dtype dtype;
 	uint32_t storage;

@@ -2,8 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_SAFETENSORS_H
 #define ENGINE_CHECKPOINT_PARSE_SAFETENSORS_H
 
-/* A safetensors file: the size of a header, the header in JSON, then the data, which the
- * tensors fill without gaps or overlaps.  All tensors are contiguous.  Any thread.
+/* A safetensors file: the size of the header, the header in JSON, then the data, which the
+ * tensors fill without gaps or overlaps.  All tensors are contiguous.  Once open it does not
+ * change: any thread.
  */
 
 #include "engine/checkpoint/parse/blob.h"
@@ -21,7 +22,7 @@ struct safetensor {
 	uint64_t bytes;
 };
 
-/* Of "__metadata__". */
+/* A pair in "__metadata__". */
 struct safetensors_fact {
 	const char *key, *value; /* not terminated */
 	uint32_t key_size, value_size;
@@ -29,15 +30,15 @@ struct safetensors_fact {
 
 struct safetensors {
 	struct blob blob;
-	char *header; /* what names point into */
+	char *header; /* owns names, keys and values */
 	uint32_t ntensors, nfacts;
 	struct safetensor *tensors;     /* in the order of the data */
 	struct safetensors_fact *facts; /* by key */
-	uint64_t *sizes;                /* what shapes point into */
+	uint64_t *sizes;                /* owns shapes */
 	uint32_t nsizes;
 };
 
-/* Results as in parse-error.h. */
+/* Errors: as in parse-error.h. */
 int safetensors_open(struct safetensors *s, const struct blob *b, struct parse_error *error);
 void safetensors_close(struct safetensors *s);
 

@@ -2,14 +2,14 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_TORCH_DTYPE_H
 #define ENGINE_CHECKPOINT_PARSE_TORCH_DTYPE_H
 
-/* The names under which torch writes types of elements.  false: none that we know. */
+/* torch's names of dtypes.  Functions return false for unknown names. */
 
 #include "engine/base/dtype.h"
 
-/* "float32", also "float", as in the GLOBAL "torch float32". */
+/* By the name in a pickle's global "torch float32"; also "float". */
 bool torch_dtype_by_name(const char *name, size_t size, enum frag_dtype *out);
 
-/* "FloatStorage"; an UntypedStorage counts bytes. */
+/* By the class of a storage, "FloatStorage"; an UntypedStorage is of bytes. */
 bool torch_dtype_by_storage(const char *name, size_t size, enum frag_dtype *out);
 
 #endif

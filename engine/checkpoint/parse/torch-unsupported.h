@@ -2,18 +2,19 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_TORCH_UNSUPPORTED_H
 #define ENGINE_CHECKPOINT_PARSE_TORCH_UNSUPPORTED_H
 
-/* Tensors whose values are not the bytes of a storage in some order: a pickle has them as
- * objects, and nothing shows them.
+/* Tensors that are not shown, because their values are not simply bytes of a storage: sparse,
+ * quantized, nested and meta ones, and subclasses.  A pickle has them as objects.
  */
 
 #include "engine/checkpoint/parse/pickle.h"
 
 enum { TORCH_UNSUPPORTED_MAX = 200 };
 
-/* Why an object that is a tensor is not shown: "it is sparse".  false: it is no such object. */
+/* Prints the reason why such a tensor is not shown, "it is sparse".  false: the node is none.
+ */
 bool torch_unsupported(const struct pickle *p, uint32_t node, char why[TORCH_UNSUPPORTED_MAX]);
 
-/* The attributes of one of a class of its own, which may be tensors; PICKLE_NOTHING. */
+/* The attributes of a tensor of a subclass, which may be tensors; PICKLE_NOTHING: none. */
 uint32_t torch_unsupported_attributes(const struct pickle *p, uint32_t node);
 
 #endif

@@ -2,26 +2,25 @@
 #ifndef ENGINE_CHECKPOINT_PARSE_ZIP_H
 #define ENGINE_CHECKPOINT_PARSE_ZIP_H
 
-/* The container of torch.save: a zip archive whose entries are all stored, below one top
- * folder.
+/* The container of torch.save: a zip archive whose entries are all stored (not compressed)
+ * below one top folder.
  *
  *   local header, name, padding | data | descriptor      per entry, in any order
  *   central directory | [zip64 end | its locator] | end
  *
- * Strict where two readers could disagree: two ends, two names, overlaps, duplicates,
- * compressed or encrypted entries, all are refused.  Reading never looks at data or checks a
- * CRC.
+ * The reader is strict where two readers could disagree: it refuses two ends, two names,
+ * overlaps, duplicates, compressed and encrypted entries.  It never reads data or checks a CRC.
  */
 
 #include "engine/checkpoint/parse/blob.h"
 
 struct zip_entry {
 	const char *name; /* below the top folder: "data.pkl", "data/0"; without NUL bytes */
-	uint64_t header;  /* of the local header, in the blob, as all places here */
+	uint64_t header;  /* its local header; all places are bytes in the blob */
 	uint64_t data;
 	uint64_t size;
-	uint64_t central; /* of its record in the central directory */
-	uint32_t crc;     /* as the central directory has it; torch may have left it wrong */
+	uint64_t central; /* its record in the central directory */
+	uint32_t crc;     /* from the central directory; torch may have written a wrong one */
 	uint16_t flags;
 };
 
@@ -38,10 +37,10 @@ struct zip {
 int zip_open(struct zip *z, const struct blob *b, struct parse_error *error);
 void zip_close(struct zip *z);
 
-/* NULL: there is none.  O(log n). */
+/* Finds an entry by its name; NULL: none.  O(log n). */
 const struct zip_entry *zip_find(const struct zip *z, const char *name);
 
-/* Where the CRC of an entry stands, for who changes its data: 32 bits little-endian each. */
+/* The places of an entry's CRC, for edits of its data: 32 bits little-endian each. */
 struct zip_crc_places {
 	uint64_t central; /* in the central directory */
 	uint64_t local;   /* in the data descriptor or, without one, in the local header */

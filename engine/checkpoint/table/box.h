@@ -2,9 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_TABLE_BOX_H
 #define ENGINE_CHECKPOINT_TABLE_BOX_H
 
-/* A box of a tensor: offsets and sizes in each dimension, its elements in C order.  The order
- * of a box's elements is that of the tensor's: any range of the tensor's elements holds one
- * range of the box's. Arithmetic only.
+/* A box of a tensor: offsets and sizes in each dimension.  Elements of boxes and tensors are
+ * numbered in C order, so a range of the tensor's elements holds one range of the box's.
+ * Arithmetic only.
  */
 
 #include "engine/base/base.h"
@@ -20,15 +20,15 @@ bool box_is_inside(const struct box *b);
 uint64_t box_count(const struct box *b);
 bool box_overlaps(const struct box *a, const struct box *b);
 
-/* How many of the box's elements come before the tensor's element number `element`. */
+/* The number of the box's elements that come before the tensor's element `element`. */
 uint64_t box_below(const struct box *b, uint64_t element);
 
-/* The tensor's number of the box's element `index`; *run: how many from there on are neighbours
- * in both.
+/* The number in the tensor of the box's element `index`.  *run: so many elements from there on
+ * are neighbours both in the box and in the tensor.
  */
 uint64_t box_element(const struct box *b, uint64_t index, uint64_t *run);
 
-/* Whether all of it are neighbours in the tensor. */
+/* Whether all elements of the box are neighbours in the tensor. */
 bool box_is_interval(const struct box *b);
 
 #endif

@@ -2,9 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_TABLE_FOLDER_H
 #define ENGINE_CHECKPOINT_TABLE_FOLDER_H
 
-/* A folder of a checkpoint, or one file, seen by the plain names in it.  Only regular files
- * right in it are opened, and no symbolic link is followed; the path that the user gave may
- * lead through some.
+/* A checkpoint's folder, or its one file, and the names in it.  Only regular files right in the
+ * folder are opened, and no symbolic link is followed; the path that the user gave may lead
+ * through links.
  */
 
 #include "engine/base/base.h"
@@ -22,42 +22,48 @@ struct folder {
 	size_t count;
 };
 
-/* -ENOENT, -ENOTDIR, -EACCES, -E2BIG: too many entries, -EINVAL: neither file nor folder. */
+/* Opens the folder or file at `path`.
+ * -E2BIG: the folder has more than FOLDER_ENTRIES_MAX entries.
+ * -EINVAL: the path leads to neither a file nor a folder.
+ * -ENOENT, -ENOTDIR, -EACCES and others: as open().
+ */
 int folder_open(struct folder **f, const char *path, char *why, size_t whysize);
 void folder_close(struct folder *f);
 
-/* A folder in it.  -EINVAL: no plain name; as openat. */
+/* Opens a folder in the folder.  -EINVAL: the name is not plain.  Others: as openat(). */
 int folder_open_below(struct folder **below, const struct folder *f, const char *name,
 		      char *why, size_t whysize);
 
-/* "model.safetensors", not "a/b", "", ".", "..", nor with control characters: names are in
- * lines of text.
+/* Whether the name is plain: "model.safetensors", but not "a/b", "", ".", "..", nor one with
+ * control characters, since names are printed in lines of text.
  */
 bool folder_is_plain(const char *name);
-/* "model.safetensors" in ".safetensors"; not that alone. */
+/* "model.safetensors" ends in ".safetensors"; ".safetensors" alone does not. */
 bool folder_ends_in(const char *name, const char *suffix);
 bool folder_has(const struct folder *f, const char *name);
 
-/* An fd for reading.  -EINVAL: no plain name, no regular file; -ELOOP: a link; -ENOENT and so
- * on.
+/* Opens a file for reading; returns its fd.
+ * -EINVAL: the name is not plain, or the file not regular.
+ * -ELOOP: a symbolic link.
+ * -ENOENT and others: as openat().
  */
 int folder_open_file(const struct folder *f, const char *name, struct stat *st);
-/* The same below an open folder, by a path like "zero/w/fp32.pt": plain names, none of them a
- * link. access: O_RDONLY or O_RDWR.
+/* Opens a file below the folder `dir` by a path of plain names, such as "zero/w/fp32.pt", none
+ * of which may be a symbolic link.  access: O_RDONLY or O_RDWR.  Errors: as folder_open_file().
  */
 int folder_open_path(int dir, const char *path, int access, struct stat *st);
-/* What went wrong with a file, as a line, and error again. */
+/* Prints what went wrong with a file to `why`; returns error. */
 int folder_failed(const char *name, int error, char *why, size_t whysize);
 
-/* All of a small text, such as `latest`, NUL-terminated, white space at its end cut off.
- * -EFBIG.
+/* Reads a small text file, such as `latest`, without white space at its end; NUL-terminated.
+ * -EFBIG: the file has FOLDER_TEXT_MAX bytes or more.
  */
 int folder_read_text(const struct folder *f, const char *name, char text[FOLDER_TEXT_MAX]);
 
-/* Files stay open: as many as this process may have. */
+/* Raises the limit of open files to the hard limit: a table keeps all its files open. */
 void folder_raise_limit(void);
 
-/* As strcmp, but numbers by their value: rank 9 before 10. */
+/* strcmp(), but numbers are compared by their value: rank9 comes before rank10. */
 int folder_compare(const char *a, const char *b);
 
 #endif

@@ -2,27 +2,31 @@
 #ifndef ENGINE_CHECKPOINT_TABLE_TABLE_INTERNAL_H
 #define ENGINE_CHECKPOINT_TABLE_TABLE_INTERNAL_H
 
-/* What the files of table share. */
+/* The inside of the table, for the files table*.c alone. */
 
 #include "engine/checkpoint/table/box.h"
 #include "engine/checkpoint/table/table.h"
 
-/* No state that is shown has such a name. */
+/* The key of a state that table_add_copy() made; no state that is shown has it. */
 #define TABLE_COPY_KEY "(copy)"
 
-/* Makes room for one more in an array of n. */
+/* Makes room for one more element in an array of n, whose pointer is at `array`.  -ENOSPC,
+ * -ENOMEM.
+ */
 int table_room(void *array, uint32_t n, size_t size);
 
-/* The number of a key of states, a new one if it has none.  -EINVAL; -ENOMEM. */
+/* The number of a key of states, which is added if it has none.  -EINVAL: the key is too long,
+ * or one too many.  -ENOMEM.
+ */
 int table_key(struct table *t, const char *key);
 
-/* Sorts the entries, drops what is there twice.  -EINVAL: some overlap. */
+/* Sorts the entries and drops repeated ones.  -EINVAL: two entries overlap. */
 int table_finish_entries(struct table *t);
 
-/* The state fp32, of the same elements as another. */
+/* Adds a state fp32 with the pieces of the state `of`. */
 int table_widen(struct table *t, const struct table_state *of);
 
-/* As strcmp. */
+/* Compares the tensor's name and coordinate, as strcmp() does. */
 int table_compare_names(const struct table *t, const struct table_tensor *x, const char *name,
 			const char *coordinate);
 
@@ -50,7 +54,7 @@ static inline struct box table_piece_box(const struct table *t, const struct tab
 	return table_box(t, s, t->numbers + p->first);
 }
 
-/* Of an equal state: what every rank has room for. */
+/* The elements of an equal state that each rank has room for. */
 static inline uint64_t table_share(const struct table *t, const struct table_state *s)
 {
 	return u64_div_ceil(t->tensors[s->tensor].numel, s->n);

@@ -2,8 +2,9 @@
 #ifndef ENGINE_CHECKPOINT_TABLE_TABLE_H
 #define ENGINE_CHECKPOINT_TABLE_TABLE_H
 
-/* What every checkpoint format is translated to: parameters and buffers, their states, and
- * where in which file each state's elements lie.  A source fills it from beginning to end:
+/* The table of a checkpoint: parameters and buffers, their states, and where in which file each
+ * state's elements lie.  Every checkpoint format is translated to it.  A format fills it in
+ * this order:
  *
  *	table_new
  *	  table_add_file ...			the files that pieces name
@@ -11,15 +12,15 @@
  *	  table_add_flat, table_add_segment ...	tensors that parameters are cut out of
  *	  table_begin_part			where there are several model-parallel ranks
  *	  table_add_tensor ...			a parameter or buffer, then what belongs to it:
- *	    table_add_state			a state of the newest tensor, then its pieces, in any order:
+ *	    table_add_state			a state of the newest tensor, then its pieces:
  *	      table_add_interval | table_add_box ...
  *	    table_add_flat_state, table_add_equal_state
- *	    table_add_copy			more bytes that an edit of the tensor's values also writes
+ *	    table_add_copy			a copy of its values, which edits write too
  *	  table_add_group, table_add_hyper, table_add_partition ...
  *	  table_note, table_skip ...		what .frag/source says
- *	table_finish				checks that each state is covered once, everywhere
+ *	table_finish				checks that each state is covered exactly once
  *
- * and it never changes again.  A state's rank r pieces are what ranks/<r>/ shows.
+ * A finished table never changes again.  ranks/<r>/ shows the pieces of rank r.
  *
  * ZeRO in rows per parameter, not per parameter and rank:
  *
@@ -28,8 +29,8 @@
  *	equal	stage 3: a vector for each rank, of its segments; of a parameter, rank i has
  *		ceil(numel / ranks) elements from start on: those from i * that on
  *
- * Functions that return int: a number, 0 or -errno; after -EINVAL (what the file says cannot
- * be) why has one line.  Counts are elements, bases bytes.  No I/O but closing files.
+ * Functions that return int return a number, 0 or -errno; after -EINVAL (a file says what
+ * cannot be) t->why has one line.  Counts are elements, bases bytes.  No I/O but closing files.
  */
 
 #include "engine/base/base.h"
@@ -45,7 +46,7 @@ enum {
 	TABLE_RANKS_MAX = 1 << 16,
 	TABLE_KEYS_MAX = 512,
 	TABLE_PARTS_MAX = 1 << 15,
-	TABLE_NOTES_MAX = 1000, /* skipped things that are named; the others are counted */
+	TABLE_NOTES_MAX = 1000, /* skipped things with a note; further ones are counted */
 };
 
 struct table_file {
@@ -55,19 +56,19 @@ struct table_file {
 	ino_t ino;
 	uint64_t size;
 	struct timespec mtime;
-	_Atomic bool told; /* that it is not what it was */
+	_Atomic bool told; /* the log says that the file has changed */
 };
 
 struct table_tensor {
 	uint64_t numel;
 	uint32_t name, coordinate; /* in strings */
 	uint32_t shape;            /* in numbers */
-	uint32_t alias;            /* the tensor whose states it has; TABLE_NONE: its own */
+	uint32_t alias;            /* the tensor that has the states; TABLE_NONE: this one */
 	uint32_t group;            /* TABLE_NONE: none */
 	uint32_t position;         /* among its group's */
 	uint32_t states, nstates;  /* after finish */
 	uint32_t ncopies;          /* after finish: behind the states */
-	uint32_t shown;            /* after finish: its number at the door */
+	uint32_t shown;            /* after finish: its number in engine.h */
 	uint16_t part;             /* of parts */
 	uint8_t dtype;
 	uint8_t ndim;
@@ -75,15 +76,19 @@ struct table_tensor {
 	bool frozen;
 };
 
-/* A part of the checkpoint that has a tree of its own; without any, all is one. */
+/* A part of the checkpoint with a tree of its own, such as a model-parallel rank.  A table
+ * without parts is one tree.
+ */
 struct table_part {
 	uint32_t name; /* in strings: the coordinate of its tensors, too */
 	uint32_t groups, ranks;
-	uint32_t params, nparams, buffers, nbuffers; /* after finish: at the door */
+	uint32_t params, nparams, buffers, nbuffers; /* after finish: numbers in engine.h */
 	uint32_t ngroups, nranks;                    /* after finish */
 };
 
-/* Data of a stored zip entry, and where its CRC stands, 32 bits little-endian each. */
+/* The data of a stored (not compressed) zip entry, and the places of its CRC, 32 bits
+ * little-endian each.
+ */
 struct table_entry {
 	uint32_t file;
 	uint64_t at, size; /* bytes in the file */
@@ -110,8 +115,8 @@ struct table_piece {
 	uint32_t file;
 	uint32_t rank;
 	uint64_t base; /* bytes in the file */
-	/* Element of the state, or of the vector; a box: where in numbers are offsets, then
-	 * sizes.
+	/* First element of the state, or of the vector; a box: index in numbers of its offsets,
+	 * which its sizes follow.
 	 */
 	uint64_t first;
 	uint64_t count;
@@ -121,12 +126,12 @@ struct table_flat {
 	uint32_t first; /* of segments */
 	uint32_t n;
 	uint64_t count;
-	uint64_t least; /* equal's first one: the smallest count of as many as `of` */
+	uint64_t least; /* first of an equal state: the smallest count of the next `of` */
 	uint32_t of;
 	uint8_t dtype;
 };
 
-/* A state of a rank's whole flat partition. */
+/* A state of the whole flat partition of a rank. */
 struct table_partition {
 	uint32_t rank, group, sub;
 	struct table_state state; /* flat, of no tensor */
@@ -143,7 +148,7 @@ struct table_group {
 	uint32_t replicas;
 	uint32_t sub_groups;
 	uint32_t nparams, params_room;
-	uint32_t *params; /* tensors; after finish, numbers at the door */
+	uint32_t *params; /* tensors; after finish, numbers in engine.h */
 	uint32_t nranks;
 	uint32_t *ranks;
 	struct table_hyper *hypers;
@@ -167,9 +172,8 @@ struct table {
 	uint32_t nfiles, ntensors, nstates, npieces, nflats, nsegments, nentries, ngroups,
 		npartitions, nparts, nkeys;
 	uint64_t nnumbers, numbers_room, strings_size, strings_room;
-	uint32_t
-		nparams; /* after finish: at the door they come first, the buffers behind them */
-	uint32_t *shown;   /* after finish: [ntensors], tensor of a number at the door */
+	uint32_t nparams;  /* after finish; parameters have the first numbers in engine.h */
+	uint32_t *shown;   /* after finish: [ntensors], the tensor of a number in engine.h */
 	uint32_t *by_name; /* after finish: tensors, sorted */
 	uint32_t nranks;
 	bool has_step;
@@ -185,15 +189,15 @@ struct table {
 struct table *table_new(void); /* NULL: no memory */
 void table_free(struct table *t);
 
-/* Takes fd, also on error. */
+/* Adds a file; returns its number.  Takes fd, also on error. */
 int table_add_file(struct table *t, const char *name, int fd, const struct stat *st);
 
-/* Once per storage that pieces are in; finish drops what was said twice.  -EINVAL: not all in
- * the file.
+/* Adds the entry of a storage that pieces are in; table_finish() drops repeated ones.
+ * -EINVAL: the entry reaches behind the end of its file.
  */
 int table_add_entry(struct table *t, const struct table_entry *entry);
 
-/* What is added from now on, tensors, groups and ranks, is of it. */
+/* Begins a part, to which tensors, groups and ranks belong that are added from now on. */
 int table_begin_part(struct table *t, const char *name);
 
 struct table_spec {
@@ -206,75 +210,81 @@ struct table_spec {
 	bool frozen;
 };
 
-/* -EINVAL: the name is too long, the shape has too many elements. */
+/* Adds a tensor; returns its number.  -EINVAL: the name is too long, or the shape has too many
+ * elements.
+ */
 int table_add_tensor(struct table *t, const struct table_spec *spec);
-/* Another name of a tensor: the same shape, the same bytes. */
+/* Adds another name of a tensor, with the same shape and the same bytes. */
 int table_add_alias(struct table *t, const char *name, uint32_t of);
 
-/* A state of the newest tensor; the key "bf16", "fp16" ... (dtype_lp_key) is the model's own
- * copy.
+/* Adds a state of the newest tensor.  The model's own values have the key "bf16", "fp16" ...
+ * (dtype_lp_key).
  */
 int table_add_state(struct table *t, const char *key, enum frag_dtype dtype);
-/* A state of the newest tensor that is not shown: the model's own values a second time, which
- * an edit of them must write too.  Where fp32 has a master beside it, the model's own shown
- * state is such a copy anyway.
+/* Adds a state of the newest tensor that is not shown: another copy of the model's own values,
+ * which edits of them write too.  The model's own shown state beside a master is such a copy
+ * already.
  */
 int table_add_copy(struct table *t, enum frag_dtype dtype);
-/* The same of another tensor, which is no alias. */
+/* table_add_copy() for any tensor that is no alias. */
 int table_add_copy_of(struct table *t, uint32_t tensor, enum frag_dtype dtype);
 /* The key of a tensor that has no master: "fp32", "bf16", "int64" ... */
 const char *table_own_key(enum frag_dtype dtype);
-/* Of one element: `step`. */
+/* Adds a state of one element, such as `step`, of the newest tensor. */
 int table_add_scalar(struct table *t, const char *key, enum frag_dtype dtype);
-/* As if it, the newest state, had not been added. */
+/* Removes the newest state. */
 void table_drop_state(struct table *t);
-/* As if it, the newest tensor, had not been added; it has no states and is in no group. */
+/* Removes the newest tensor, which has no states and is in no group. */
 void table_drop_tensor(struct table *t);
 /* Whether the newest tensor has any state. */
 bool table_has_states(const struct table *t);
-/* A piece of the newest state.  An empty one is no piece. */
+/* Adds a piece to the newest state, in any order; an empty one adds nothing. */
 int table_add_interval(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 		       uint64_t first, uint64_t count);
 int table_add_box(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 		  const uint64_t *offsets, const uint64_t *sizes);
 
-/* A vector, and what comes next in the newest one. */
+/* Adds a vector, and appends a segment to the newest one. */
 int table_add_flat(struct table *t, enum frag_dtype dtype);
 int table_add_segment(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 		      uint64_t count);
-/* States of the newest tensor.  Equal: nranks vectors, from `first` on; vector i is one of rank
- * (that of the first) + i.
+/* Add a state of the newest tensor that is cut out of vectors.  An equal state has nranks
+ * vectors from `first` on; the vectors are those of consecutive ranks.
  */
 int table_add_flat_state(struct table *t, const char *key, uint32_t flat, uint64_t start);
 int table_add_equal_state(struct table *t, const char *key, uint32_t first, uint32_t nranks,
 			  uint64_t start);
 
-/* The newest state's elements as fp32 too: a master that is stored in low precision. */
+/* Shows the newest state, a master that is stored in low precision, as fp32 too. */
 int table_add_widened(struct table *t);
 
-/* ranks are shards * replicas.  A tensor may be in one. */
+/* Adds a group of the optimizer; ranks has shards * replicas elements.  A tensor is a member of
+ * at most one group.
+ */
 int table_add_group(struct table *t, const char *kind, uint32_t shards, uint32_t replicas,
 		    uint32_t sub_groups, const uint32_t *ranks);
 int table_add_member(struct table *t, uint32_t group, uint32_t tensor);
 int table_add_hyper(struct table *t, uint32_t group, const char *name, double value);
-/* of: rank, group and sub; count elements from base on. */
+/* Adds a state of the partition of of->rank, of->group, of->sub: count elements from base on.
+ */
 int table_add_partition(struct table *t, const char *key, enum frag_dtype dtype,
 			const struct table_partition *of, uint32_t file, uint64_t base,
 			uint64_t count);
 
-/* Ranks there are even where they hold nothing. */
+/* Makes sure that the table has ranks 0 to nranks - 1, even where they hold nothing. */
 int table_need_ranks(struct table *t, uint32_t nranks);
 void table_set_step(struct table *t, uint64_t step);
 void table_note(struct table *t, const char *fmt, ...) PRINTF(2, 3);
-/* "skipped NAME: ...". */
+/* Notes "skipped NAME: ...". */
 void table_skip(struct table *t, const char *name, const char *fmt, ...) PRINTF(3, 4);
 
-/* Sets why and returns rc: for a source, too. */
+/* Sets t->why and returns rc; formats call it too. */
 int table_refuse(struct table *t, int rc, const char *fmt, ...) PRINTF(3, 4);
 
-/* Sorts, checks, and adds `fp32` to tensors of a type that widens to it and that have none; not
- * to buffers of integers. -EINVAL: a state is not covered exactly once; two tensors, or states
- * of one, have the same name.
+/* Sorts and checks the table, and adds `fp32` to tensors without it whose dtype widens to
+ * float32, but not to buffers of integers.
+ * -EINVAL: a state is not covered exactly once; or two tensors, or two states of one, have the
+ * same name.
  */
 int table_finish(struct table *t);
 
@@ -290,9 +300,9 @@ static inline const uint64_t *table_shape(const struct table *t, const struct ta
 	return t->numbers + x->shape;
 }
 
-/* TABLE_NONE. */
+/* The tensor of that name; TABLE_NONE: none. */
 uint32_t table_find(const struct table *t, const char *name, const char *coordinate);
-/* NULL. */
+/* The state of that key; NULL: none. */
 const struct table_state *table_find_state(const struct table *t, uint32_t tensor,
 					   const char *key);
 /* The states of a rank's partition, n of them, sorted by key. */
@@ -300,18 +310,18 @@ const struct table_partition *table_partitions(const struct table *t, uint32_t r
 					       uint32_t group, uint32_t sub, uint32_t *n);
 /* Elements of a state. */
 uint64_t table_numel(const struct table *t, const struct table_state *s);
-/* A tensor's states, an alias's too: n of them, sorted by key. */
+/* The shown states, n of them, sorted by key; an alias has those of its tensor. */
 const struct table_state *table_states(const struct table *t, uint32_t tensor, uint32_t *n);
 
-/* What table_add_copy made of it, an alias's too; n of them. */
+/* The states that table_add_copy() added, n of them; an alias has those of its tensor. */
 const struct table_state *table_copies(const struct table *t, uint32_t tensor, uint32_t *n);
 
-/* The first entry of a file that ends behind byte `at`; the following ones stand behind it, up
- * to t->entries + t->nentries.
+/* The first entry that ends behind byte `at` of a file, or is in a later file; further ones
+ * follow it up to t->entries + t->nentries.  NULL: none.
  */
 const struct table_entry *table_find_entry(const struct table *t, uint32_t file, uint64_t at);
 
-/* Elements of one piece, neighbours in the file. */
+/* Elements of one piece that are neighbours in the file. */
 struct table_run {
 	uint32_t file, rank;
 	uint64_t base;  /* bytes in the file, of the first */
@@ -326,11 +336,11 @@ struct table_run {
 typedef int (*table_see)(void *arg, const struct table_run *run);
 int table_walk(const struct table *t, const struct table_state *s, uint64_t first,
 	       uint64_t count, table_see see, void *arg);
-/* All that a rank holds of it. */
+/* table_walk() of all pieces that a rank holds of the state. */
 int table_walk_rank(const struct table *t, const struct table_state *s, uint32_t rank,
 		    table_see see, void *arg);
 uint64_t table_rank_count(const struct table *t, const struct table_state *s, uint32_t rank);
-/* Of all pieces and segments, padding too. */
+/* The bytes of all pieces and segments, padding included. */
 uint64_t table_bytes(const struct table *t);
 
 #endif

@@ -4,8 +4,8 @@
 
 /* A small checkpoint to edit, in a folder of its own, and what its files should hold.
  *
- *	rank0.pt, rank1.pt	zip: fp32 of `w` and `b` as one vector, then padding; exp_avg the same
- *	model.pt		zip: bf16 of `w`, `b` and `frozen`; a second copy of `frozen`, one of `b` as fp16
+ *	rank0.pt, rank1.pt	zip: fp32 of `w` and `b` as one vector, then padding; so exp_avg
+ *	model.pt		zip: bf16 of `w`, `b`, `frozen`; copies of `frozen`, `b` (fp16)
  *	boxes			fp32 of `grid`, in four boxes
  */
 

@@ -6,7 +6,7 @@
  * anything in them:
  *
  *	legacy_begin(folder, name)
- *	  legacy_dict ...	every value is of what was begun last; in a dict, a key before each
+ *	  legacy_dict ...	a value goes to the innermost container, in a dict after its key
  *	    legacy_key, legacy_int ...
  *	  legacy_up
  *	legacy_end
