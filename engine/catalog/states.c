@@ -177,18 +177,10 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 /* The first segment that ends after element at. */
 static uint32_t segment_at(const struct state_row *row, uint64_t at)
 {
-	uint32_t low = 0, high = row->nsegments;
+	const struct state_segment *segments = row->segments;
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		const struct state_segment *segment = &row->segments[middle];
-
-		if (segment->start + segment->numel <= at)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return (uint32_t)LOWER_BOUND(row->nsegments, i,
+				     segments[i].start + segments[i].numel <= at);
 }
 
 int states_add_segment(struct states *s, uint32_t number, struct state_segment segment)

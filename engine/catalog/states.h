@@ -2,14 +2,14 @@
 #ifndef ENGINE_CATALOG_STATES_H
 #define ENGINE_CATALOG_STATES_H
 
-/* What one rank holds and where: rows of named tensors, each in one or more segments of its
- * memory. A rank keeps its own (engine/rank/registry.h) and sends it to whoever reads from it.
+/* The table of states of one rank: rows of named tensors, each in one or more segments of the
+ * rank's memory.  A rank has its own (engine/rank/registry.h) and sends it to its readers.
  *
  *   row 3: PARTITION group 0 sub 1 "exp_avg" float32, 4096 elements
  *            segment [0, 4096) at 0x7f..
  *   row 4: PARTITION group 0 sub 1 "grad", fragments in memory of their own
  *            segment [0, 15) at 0x7f..   segment [15, 18) at 0x7f..    (gaps: nothing there)
- *   row 5: PARTITION group 1 sub 0 "exp_avg" float32, on NVMe: all of it is there, at no address
+ *   row 5: PARTITION group 1 sub 0 "exp_avg" float32, on NVMe: whole, without addresses
  *   row 6: as row 3, in a device's memory: the addresses are the device's
  *   row 7: LP_SHARD parameter 12, on NVMe too: bytes of a state that others share
  */
@@ -28,14 +28,14 @@ enum state_kind {
 	STATE_LP_SHARD,  /* index: parameter; this rank's piece of it */
 	STATE_HYPER,     /* index: group; one float64 */
 	STATE_PUBLISHED, /* bytes for other ranks */
-	STATE_ARENA, /* bytes in which low-precision parameters lie: engine/rank/arena-memory.h */
+	STATE_ARENA,     /* memory of low-precision parameters: engine/rank/arena-memory.h */
 	STATE_KINDS,
 };
 
 enum state_tier {
-	STATE_HOST, /* memory, at the segments' addresses */
-	STATE_SWAP, /* a partition, or a piece of a parameter, that visits memory; no segments: it is all there */
-	STATE_DEVICE, /* memory of a device, at addresses that nobody copies from but by engine/rank/devices.h */
+	STATE_HOST,   /* memory, at the segments' addresses */
+	STATE_SWAP,   /* NVMe; partitions and pieces of parameters; whole, without segments */
+	STATE_DEVICE, /* memory of a device: addresses are only for engine/rank/devices.h */
 	STATE_TIERS,
 };
 
@@ -63,7 +63,7 @@ struct state_row {
 	int device;                     /* STATE_DEVICE: its number; not sent */
 	char key[FRAG_KEY_MAX + 1];
 	bool in_arena; /* its bytes are counted with those of the arena; not sent */
-	bool stays; /* it would be in STATE_SWAP, were it not too small, or told to stay; not sent */
+	bool stays;    /* meant for STATE_SWAP, but too small or told to stay; not sent */
 };
 
 struct state_share { /* a sealed memfd that holds [address, address + size) */
@@ -102,13 +102,13 @@ void states_drop(struct states *s, uint32_t row);
 int states_find(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
 		const char *key);
 
-/* Of all elements of a row, wherever they are. */
+/* Bytes of all elements of a row, wherever they are. */
 static inline uint64_t states_row_whole(const struct state_row *row)
 {
 	return row->numel * frag_dtype_size(row->dtype);
 }
 
-/* Of all segments of a row. */
+/* Bytes of all segments of a row. */
 uint64_t states_row_bytes(const struct state_row *row);
 
 /* The memory of bytes [offset, offset + size) of a row, at most max parts.  Returns how many,
@@ -117,14 +117,17 @@ uint64_t states_row_bytes(const struct state_row *row);
  */
 int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
 		   struct iovec *parts, int max);
-/* The same of what has addresses, a device's too. */
+/* As states_resolve, of a device's memory too. */
 int states_parts(const struct state_row *row, uint64_t offset, uint64_t size,
 		 struct iovec *parts, int max);
 
-/* Numbers of groups and parameters are mapped (the job's for this rank's) on the way. */
+/* Writes the table to w; map_params and map_groups translate this rank's numbers to the
+ * job's.
+ */
 int states_encode(const struct states *s, const uint32_t *map_params,
 		  const uint32_t *map_groups, struct wire_writer *w);
-/* Everything checked, against the limits above; segments inside their row.  -EBADMSG, -ENOMEM.
+/* Reads a table that a peer has sent: checks each number against the limits above, and that
+ * segments are inside their row.  -EBADMSG, -ENOMEM.
  */
 int states_decode(struct states **s, const void *bytes, size_t size);
 void states_free(struct states *s);

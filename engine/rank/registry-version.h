@@ -5,11 +5,11 @@
 /* Versions of rows that are not in the host's memory, and asynchronous copies of them for
  * readers.  Any thread, but where said.
  *
- *   tier     a version is                                    a fetch
- *   swap     a pin of the state, whose blocks stay           reads the disk
- *   device   live: a mark in the trainer's stream            copies behind the mark; looks
- *                                                            again, as they may have changed
- *            kept: bytes preserved before they changed       copies those
+ *   tier     a version is                                a fetch
+ *   swap     a pin of the state, whose blocks stay       reads the disk
+ *   device   live: a mark in the trainer's stream        copies behind the mark; look again
+ *                                                        after it: they may have changed
+ *            kept: bytes preserved before they changed   copies these
  *
  * A row in the host's memory has no versions: readers copy it at once, and views have buffers
  * of their own (engine/rank/view-owner.h).

@@ -2,11 +2,15 @@
 #ifndef ENGINE_RANK_REGISTRY_H
 #define ENGINE_RANK_REGISTRY_H
 
-/* This rank's own memory: what is registered, and copying in and out of it so that memory freed
- * behind our back is -EFAULT and not a crash.  Any thread: one lock.  Of states on NVMe
- * (engine/swap/swapper.h) registry_read, _write and _clear are the trainer's thread's, and wait
- * for the disk without the lock; other threads hold them.  So they are of states in a device's
- * memory (engine/rank/devices.h); other threads begin copies of these.
+/* The registry: a table of the states that this rank has registered (engine/catalog/states.h),
+ * and copies in and out of them.  Memory that the trainer freed without telling us is -EFAULT
+ * and not a crash, because the kernel walks its pages.
+ *
+ * A row is in one tier: the host's memory, NVMe (engine/swap/swapper.h) or a device's memory
+ * (engine/rank/devices.h).  registry_read, _write, _put and _clear work on rows of any tier, by
+ * the tier's struct tier_ops; they wait for the disk or the device, without the lock, and are
+ * the trainer's thread's.  Other threads read memory by registry_read_memory, and the other
+ * tiers by versions (engine/rank/registry-version.h).  All else: any thread, under one lock.
  */
 
 #include "engine/catalog/control-page.h"
@@ -20,63 +24,73 @@ struct registry {
 	pthread_mutex_t lock;
 	struct states states; /* under lock */
 	struct control_page *control;
-	struct swapper *place; /* NULL: nothing is on NVMe; set before any row is */
-	struct devices *
-		devices; /* NULL: nothing is on devices; set before any row is, with the engine's lock */
+	struct swapper *place; /* NULL: no row is on NVMe; set before the first one is */
+	struct devices
+		*devices; /* NULL: no row is on a device; set before the first one is, with
+				  * the engine's lock */
 };
 
 /* Allocates the control page with a new cookie, excluded from forked children's sight.
  * -ENOMEM.
  */
 int registry_init(struct registry *r);
-/* No hold is left, and no copy is under way.  Closes place and devices. */
+/* Closes place and devices.  No version is lent, and no copy is under way. */
 void registry_fini(struct registry *r);
 
-/* As states_add and so on, and the epoch grows.  memory NULL: no segment yet.  Trainer's
- * thread: what is a device's becomes such a row; -EINVAL: of a device that is not in use, or
- * segments here and there.
+/* Adds a row with one segment, or with none if memory is NULL, in the tier of the memory.  The
+ * epoch grows.  Trainer's thread.
+ * -EINVAL: the memory is a device's that is not in use.
+ * -EEXIST, -ENOMEM, -ENOSPC: as states_add.
  */
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory);
 /* Sets the length of a row kept with numel 0, whose address is known. */
 void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		     const char *key, uint64_t numel);
+/* Adds a segment to a partition's row, which it adds too if there is none.
+ * -EINVAL: the row has another dtype, or is in another tier, or on another device.
+ */
 int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 			  enum frag_dtype dtype, uint64_t numel, struct state_segment segment);
-/* Zeroed, 2 MiB aligned, in huge pages where given: a sealed memfd where the machine gives
- * those to shared memory, else anonymous.
+/* Adds a row of memory that the library allocates: zeroed, 2 MiB aligned, in huge pages where
+ * the machine has them.  It is a sealed memfd where the machine gives huge pages to shared
+ * memory, else anonymous.
  */
 int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		   const char *key, enum frag_dtype dtype, uint64_t numel, void **memory);
-/* A partition on NVMe; one that would never leave memory is a state there.  -EOPNOTSUPP: there
- * is no place for it.
+/* Adds a partition on NVMe; one that is so small that it would never leave memory is allocated
+ * there.
+ * -EOPNOTSUPP: the registry has no swapper.
  */
 int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		  enum frag_dtype dtype, uint64_t numel);
-/* This rank's piece of a parameter comes to be bytes [at, ...) of a state on NVMe, which has
- * its values, and is others' too. Who has the row from before asks again.  -EBUSY: it is there
- * already, or in an arena; -ENOMEM, -ENOSPC.
+/* This rank's piece of a parameter becomes bytes [at, ...) of a state on NVMe, which has its
+ * values already and may hold other pieces too.  The row's old memory is the caller's again;
+ * requests that name an epoch before this one are -ESTALE.  -ENOMEM, -ENOSPC.
  */
 int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtype,
 			uint64_t numel, struct swapper_state *s, uint64_t at);
-/* It would be there, but stays in memory. */
+/* Marks a row that was meant for NVMe but stays in memory: swap-text.h lists it too. */
 void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		    const char *key);
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
 
-/* A low-precision parameter comes to lie at `to`, in an arena, with the values it has; where
- * there is no row of it, one is made, of what is there.  -EFAULT: where it was is no memory;
- * -EBUSY: it is on NVMe; -ENOMEM, -ENOSPC.
+/* Moves a low-precision parameter, with its values, to `to` in an arena.  If it has no row, one
+ * is added, and the bytes at `to` are its values.
+ * -EFAULT: its old memory has been freed.
+ * -EBUSY: it is on NVMe.
+ * -ENOMEM, -ENOSPC.
  */
 int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 		    enum frag_dtype dtype, uint64_t numel, void *to);
-/* Moves memory of an arena, as memmove.  Whoever copied it meanwhile finds another epoch behind
- * it; whoever asks us waits until repoint has said by registry_point where the rows lie now.
+/* Moves memory of an arena, as memmove, under the lock; repoint then tells by registry_point
+ * where the rows are now.  The epoch grows before the first byte moves: a one-sided reader that
+ * copied meanwhile finds the new epoch in the control page, which it reads after the bytes.
  */
 void registry_move(struct registry *r, void *to, const void *from, size_t size,
 		   void (*repoint)(void *arg), void *arg);
-/* In repoint: a row of registry_assign's lies in n parts, at most two. */
+/* In repoint: a row of registry_assign is now in n parts, at most two. */
 void registry_point(struct registry *r, enum state_kind kind, uint32_t index,
 		    const struct iovec *parts, uint32_t n);
 
@@ -89,39 +103,45 @@ int registry_find(struct registry *r, enum state_kind kind, uint32_t index, uint
 void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		      const char *key, uint64_t at, uint64_t numel, enum frag_dtype *dtype);
 
-/* Bytes [offset, offset + size) of row number row, if it is still what it was at epoch (0:
- * any). -ESTALE, -EINVAL, -ENODATA, -EFAULT.
+/* Copies bytes [offset, offset + size) of row number row.  Trainer's thread, of any tier.
+ * -ESTALE: the row is not what it was at epoch (0: any).
+ * -EINVAL: past the row's end.
+ * -ENODATA: the row has no segment there.
+ * -EFAULT: the trainer has freed the memory.
  */
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
-/* The same, by any thread: waits for no disk or device.  -EREMOTE: it is not in memory. */
+/* As registry_read, by any thread, which waits for no disk or device.  -EREMOTE: the row is not
+ * in the host's memory.
+ */
 int registry_read_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			 void *out, size_t size);
-/* The same, by the trainer's thread or while it cannot change the row: quicker where the memory
- * is ours.
+/* As registry_read_memory, by the trainer's thread or while it cannot change the row: quicker
+ * where the library has allocated the memory.
  */
 int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
 int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   const void *data, size_t size);
-/* The same of many ranges that come one after the other, by the trainer: of a row on NVMe whole
+/* As registry_write with epoch 0, for many ranges one after the other; of a row on NVMe whole
  * elements.
  */
 int registry_put(struct registry *r, uint32_t row, uint64_t offset, const void *data,
 		 size_t size);
-/* All of the row's memory becomes 0.  -ESTALE, -EFAULT. */
+/* Zeroes the row.  Trainer's thread.  -ESTALE, -EFAULT. */
 int registry_clear(struct registry *r, uint32_t row);
-/* Whether registry_read would find the row and the range in it; not looked at: the memory. */
+/* 0, if registry_read would find the row and the range in it; else its error.  Does not look at
+ * the memory.
+ */
 int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		    uint64_t size);
-/* Whether registry_write would succeed: its errors.  Not looked at: whether the memory is
- * read-only.
+/* 0, if registry_write would succeed; else its error.  Does not see that memory is read-only.
  */
 int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   size_t size);
 
-/* The state of a row on NVMe, and the bytes of it where the row begins; NULL: it is none such.
- * Trainer's thread: it lives until registry_drop.
+/* The state of a row on NVMe, and the byte of the state at which the row begins; NULL: the row
+ * is not on NVMe.  Trainer's thread: the state lives until registry_drop.
  */
 struct swapper_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
 				     uint32_t sub, const char *key, uint64_t *at);
@@ -143,9 +163,9 @@ struct registry_elements {
 int registry_device_convert(struct registry *r, const struct registry_elements *to,
 			    const struct registry_elements *from, uint64_t numel);
 
-/* Of no row: STATE_HOST. */
+/* STATE_HOST, if there is no such row. */
 enum state_tier registry_tier(struct registry *r, uint32_t row);
-/* Is the row gradients, valid only now and then? */
+/* Is it a row of gradients?  Their content is valid only at times: control_content. */
 bool registry_is_grad(struct registry *r, uint32_t row);
 
 #endif

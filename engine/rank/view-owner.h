@@ -2,20 +2,21 @@
 #ifndef ENGINE_RANK_VIEW_OWNER_H
 #define ENGINE_RANK_VIEW_OWNER_H
 
-/* What open files of observers still need of this rank's state, when the trainer is about to
- * change it.
+/* The owner's side of views: copy on write.  A view is one run of bytes of one row at one
+ * generation (control_content), which an observer has open.  When the trainer is about to
+ * change the row, it preserves what live views show.
  *
  *   NEXT --new content--> LIVE(generation) --content about to change--> KEPT
- *                           ^                                             copied into room that was
- *   FUTURE(generation) -----'  when this rank comes to that generation   reserved when it was opened
+ *                           ^
+ *   FUTURE(generation) -----'  when this rank comes to that generation
  *
- * A view of a row on NVMe has no room: it holds what there is when it becomes LIVE, and nothing
- * is copied.  One of a row in a device's memory has none either: what preserves its bytes is
- * enqueued on the trainer's stream (engine/rank/devices.h).
+ *   tier      preserved                          where
+ *   host      when it becomes KEPT, or before    copied into a buffer reserved at open
+ *   swap      when it becomes LIVE               a pinned version; nothing is copied
+ *   device    when it becomes KEPT               a copy enqueued on the trainer's stream
  *
- * A view is one run of bytes of one row at one generation (control_content).  The room of all
- * views is bounded; the trainer never waits for a reader, it copies what is not copied yet.
- * Any thread: one lock.
+ * The buffers of all views are bounded.  The trainer never waits for a reader; it copies what
+ * has not been copied ahead.  Any thread: one lock.
  */
 
 #include "engine/memory/view-pool.h"
@@ -33,7 +34,7 @@ struct view {
 	uint64_t generation;
 	uint64_t epoch;
 	uint32_t row;
-	enum state_tier tier; /* of the row, which may be dropped */
+	enum state_tier tier; /* of the row when the view was opened; the row may be dropped */
 	bool is_grad;
 	uint64_t offset;
 	uint64_t size;
@@ -66,17 +67,21 @@ struct view_request {
 	uint64_t want; /* generation it must show; 0: the one there is, or the next */
 };
 
-/* Opens it, or looks how it is, or, where want is newer than what it shows, moves it there.
- * *out: a copy. -ENOMEM: larger than all room; -EAGAIN: no room now; -EEXIST: want has gone by;
- * registry_check's errors.
+/* Opens view q->id, or, if it is open, moves it to generation want if that is newer.  *out is a
+ * copy of the view.
+ * -ENOMEM: larger than all buffers together.
+ * -EAGAIN: no buffer now, or too many views.
+ * -EEXIST: the generation wanted has passed.
+ * Errors of registry_covers and registry_version_hold.
  */
 int view_owner_open(struct view_owner *v, struct registry *r, const struct view_request *q,
 		    uint64_t now, struct view *out);
 void view_owner_close(struct view_owner *v, const uint64_t id[2]);
-/* Drops those whose observers were silent since before. */
+/* Drops the views whose observers have been silent since before.  How many. */
 unsigned view_owner_expire(struct view_owner *v, uint64_t before);
-/* Gives the machine back what no view has had since before. */
+/* Unmaps the buffers that no view has used since before. */
 void view_owner_trim(struct view_owner *v, uint64_t before);
+/* The peer has been heard at now: its views stay. */
 void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now);
 
 /* Copies size bytes from offset of the view, whose row is in the host's memory.
@@ -101,22 +106,23 @@ struct view_look {
  */
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct view_look *look);
-/* Whether those bytes of its row are the view's, and where in it.  -ESTALE: there is none such.
+/* *inside: where in the view those bytes of its row are.  -ESTALE: there is no such view, or it
+ * has not all of them.
  */
 int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, uint64_t offset,
 		      uint64_t size, uint64_t *inside);
-/* Of no view: STATE_HOST. */
+/* STATE_HOST, if there is no such view. */
 enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2]);
 
-/* Trainer's thread.  Content is about to change, and the control page says so already: of
- * states and gradients, or of gradients alone.
+/* Trainer's thread.  Preserves what live views show, of states and gradients or of gradients
+ * alone, before the content changes; the control page says already that it changes.
  */
 void view_owner_keep(struct view_owner *v, struct registry *r, bool states);
-/* It has changed, and the control page says so: views that wait for the new generation are
- * live.
+/* Trainer's thread.  The content has changed, and the control page says so: views that wait for
+ * the new generation become LIVE.
  */
 void view_owner_arrive(struct view_owner *v, struct registry *r);
-/* A row is about to be dropped. */
+/* Trainer's thread.  Preserves what live views show of a row that is about to be dropped. */
 void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row);
 
 /* Engine thread: copies some bytes ahead for views that have been open for a while; false:

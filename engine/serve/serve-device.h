@@ -2,6 +2,8 @@
 #ifndef ENGINE_SERVE_SERVE_DEVICE_H
 #define ENGINE_SERVE_SERVE_DEVICE_H
 
+/* Figures of a rank's devices. */
+
 #include "engine/node/node.h"
 
 /* Puts figures of copies from and to devices into the control page.  Engine thread, with the

@@ -7,6 +7,7 @@
 #include "engine/serve/serve-pending.h"
 #include "engine/serve/serve.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -222,9 +223,7 @@ static int check(struct engine *e, struct pending_read *r)
 	return registry_covers(&e->registry, now.epoch, now.row, now.at, r->asked.size);
 }
 
-/* Asked again by the same reader, or by another of its threads, and there is nothing newer
- * since.
- */
+/* Adds a request to a pending read of the same bytes, at the same version, by the same peer. */
 static bool join(struct pending_reads *l, uint32_t peer, uint64_t request,
 		 const struct wire_read *read, const struct view_look *shown)
 {
@@ -243,7 +242,7 @@ static bool join(struct pending_reads *l, uint32_t peer, uint64_t request,
 	return false;
 }
 
-/* One reader leaves some to others. */
+/* One peer may have three quarters of all pending reads. */
 static bool is_full(const struct pending_reads *l, uint32_t peer)
 {
 	const struct pending_read *r;
@@ -309,6 +308,7 @@ bool pending_reads_start(struct engine *e, uint32_t peer, uint64_t request,
 {
 	int rc;
 
+	assert(node_is_engine_thread(e));
 	if (!e->later || read->size > WIRE_CHUNK || is_in_memory(e, read))
 		return false;
 	rc = join_or_begin(e, peer, request, read);

@@ -2,9 +2,9 @@
 #ifndef ENGINE_SERVE_SERVE_PENDING_H
 #define ENGINE_SERVE_SERVE_PENDING_H
 
-/* READs of rows that are not in the host's memory.  The engine thread does not wait for the
- * disk or the device that is asked; whichever thread ends the fetch wakes it to answer.  Engine
- * thread, with the lock, but where said.
+/* READs of rows that are not in the host's memory.  The engine thread starts a fetch from the
+ * disk or the device and does not wait for it; the thread that ends the fetch wakes it to
+ * answer.  Engine thread, with the lock, but where said.
  */
 
 #include "engine/node/node.h"

@@ -19,6 +19,7 @@
 #include "engine/serve/serve.h"
 #include "engine/serve/watch-server.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -353,6 +354,7 @@ static void find_silent(struct engine *e, uint64_t now)
 
 void serve_turn(struct engine *e, uint64_t now)
 {
+	assert(node_is_engine_thread(e));
 	edit_report_turn(e, now);
 	pending_reads_turn(e, now);
 	serve_swap_turn(e, now);
@@ -517,6 +519,7 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 {
 	const struct request r = { peer, header, body, tail, tail_size };
 
+	assert(node_is_engine_thread(e));
 	if (!e->is_rank) {
 		if (header->type == WIRE_LEFT)
 			leave_serve_left(e, peer, header, body);

@@ -3,6 +3,7 @@
 
 #include "engine/serve/watch-server.h"
 
+#include <assert.h>
 #include <errno.h>
 
 struct waiter {
@@ -35,7 +36,7 @@ static bool is_new(const struct engine *e, const struct wire_control *control,
 	       (seen->how == WIRE_WAIT_EVENTS && seen->events != e->events.count);
 }
 
-/* A number that we have not come to is of another process of this rank. */
+/* An observer may have seen more events than we have: of an earlier process of this rank. */
 static void answer(struct engine *e, const struct waiter *w, const struct wire_control *control)
 {
 	CLEANUP(free) char *lines = malloc(WIRE_EVENTS_MAX);
@@ -62,6 +63,7 @@ void watch_server_add(struct engine *e, uint32_t peer, uint64_t request,
 {
 	struct waiter *w;
 
+	assert(node_is_engine_thread(e));
 	if (wait->how == WIRE_WAIT_KEPT) {
 		answer_now(e,
 			   &(struct waiter){ .peer = peer, .request = request, .seen = *wait });

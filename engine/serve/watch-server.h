@@ -2,16 +2,17 @@
 #ifndef ENGINE_SERVE_WATCH_SERVER_H
 #define ENGINE_SERVE_WATCH_SERVER_H
 
-/* WAITs of observers that cannot read this rank's memory: each is answered when the control
- * page has other numbers or something was told, and after WIRE_WAIT_MS in any case.  The
- * trainer does nothing for it: the engine thread looks, while there are any.  Engine thread,
- * with the lock.
+/* WAITs of observers that cannot read this rank's memory.  A WAIT is answered when the control
+ * page has other numbers than the observer has seen, or when there is a new event, and after
+ * WIRE_WAIT_MS in any case.  The trainer wakes nobody for it: the engine thread polls the
+ * control page while there are WAITs.  Engine thread, with the lock.
  */
 
 #include "engine/node/node.h"
 
-/* One for what is kept is answered at once.  A newer one of the same peer takes the place of
- * its older one.  Too many: answered by -ENOSPC.
+/* Keeps a WAIT; a newer one replaces an older one of the same peer.  A WAIT for the events that
+ * are kept (WIRE_WAIT_KEPT) is answered at once.  More than WIRE_WAITS_MAX: acknowledged by
+ * -ENOSPC.
  */
 void watch_server_add(struct engine *e, uint32_t peer, uint64_t request,
 		      const struct wire_wait *wait);
