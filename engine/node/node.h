@@ -85,6 +85,7 @@ struct join;
 struct waiter;
 struct arena_memory;
 struct rank_query;
+struct edit_history;
 struct fabric;
 struct pending_reads;
 struct communicator;
@@ -111,25 +112,6 @@ struct watch { /* an observer's: watch.c */
 	bool asked;         /* a WAIT is under way */
 	bool ask_anew;      /* it asks for too little */
 	uint64_t retry_ms;
-};
-
-enum { EDIT_HISTORY_RANKS = 8 };
-
-struct edit_history_source { /* a rank that is asked what it has kept */
-	uint32_t rank;
-	bool asked, over;
-	int status;     /* why it does not tell */
-	uint64_t after; /* number of the last line of text */
-	char *text;
-	size_t size;
-};
-
-struct edit_history { /* an observer's: edit-history.c */
-	bool wanted, fetching;
-	uint64_t began_ns;
-	uint64_t told_ns; /* when the fetch began that sources have */
-	struct edit_history_source sources[EDIT_HISTORY_RANKS];
-	unsigned n;
 };
 
 enum prefetch_how {
@@ -261,10 +243,10 @@ struct engine {
 			    [2]; /* newest edits and freezes that were told, a ring */
 		uint64_t n;
 	} told;
-	struct edit_history past;
-	struct rank_query *abouts;     /* what observers' threads ask of ranks */
-	struct waiter *waiters;        /* a rank's: WAITs to be answered */
-	struct remote_read *transfers; /* reads that wait */
+	struct edit_history *edit_history; /* an observer's; NULL: nobody has asked yet */
+	struct rank_query *abouts;         /* what observers' threads ask of ranks */
+	struct waiter *waiters;            /* a rank's: WAITs to be answered */
+	struct remote_read *transfers;     /* reads that wait */
 	struct prefetch_choice collecting;
 	struct closing *closings; /* views of closed files, to be told */
 	uint64_t view_number;

@@ -7,7 +7,26 @@
 #include <errno.h>
 #include <string.h>
 
-enum { PATIENCE_MS = 2000, BYTES_MAX = 1 << 20 };
+enum { PATIENCE_MS = 2000, BYTES_MAX = 1 << 20, RANKS_MAX = 8 };
+
+/* One of the ranks that are asked for the lines they have kept. */
+struct edit_history_source {
+	uint32_t rank;
+	bool asked;     /* a WAIT to it is under way */
+	bool over;      /* all its lines are here, or status says why not */
+	int status;     /* 0, or -errno: why its lines are not known */
+	uint64_t after; /* number of the last line in text */
+	char *text;
+	size_t size;
+};
+
+struct edit_history {
+	bool wanted, fetching;
+	uint64_t began_ns; /* when the fetch under way began */
+	uint64_t told_ns;  /* when the fetch began whose lines the sources have; 0: none has */
+	struct edit_history_source sources[RANKS_MAX];
+	unsigned n;
+};
 
 /* ---- fetching: engine thread, with the lock ---- */
 
@@ -20,13 +39,13 @@ static void forget(struct edit_history *p)
 
 static void begin(struct engine *e)
 {
-	struct edit_history *p = &e->past;
+	struct edit_history *p = e->edit_history;
 
 	forget(p);
 	p->wanted = false;
 	p->fetching = true;
 	p->began_ns = monotonic_ns();
-	for (uint32_t rank = 0; rank < e->world && p->n < EDIT_HISTORY_RANKS; rank++)
+	for (uint32_t rank = 0; rank < e->world && p->n < RANKS_MAX; rank++)
 		if (peer_is_live(&e->peers[rank]))
 			p->sources[p->n++] =
 				(struct edit_history_source){ .rank = rank,
@@ -35,7 +54,7 @@ static void begin(struct engine *e)
 
 static void end(struct engine *e)
 {
-	struct edit_history *p = &e->past;
+	struct edit_history *p = e->edit_history;
 
 	rpc_forget(e, p);
 	p->fetching = false;
@@ -95,7 +114,7 @@ static bool on_kept(struct engine *e, void *owner, uint64_t i, const struct answ
 
 static void ask(struct engine *e, struct edit_history_source *s)
 {
-	struct edit_history *p = &e->past;
+	struct edit_history *p = e->edit_history;
 	struct wire_wait wait = { .events = s->after, .how = WIRE_WAIT_KEPT };
 	int rc = peers_call(e, s->rank, WIRE_WAIT, &wait, NULL, 0, on_kept, p,
 			    (uint64_t)(s - p->sources));
@@ -108,7 +127,7 @@ static void ask(struct engine *e, struct edit_history_source *s)
 /* Whether all are over. */
 static bool turn(struct engine *e, bool late)
 {
-	struct edit_history *p = &e->past;
+	struct edit_history *p = e->edit_history;
 	bool all = true;
 
 	for (unsigned i = 0; i < p->n; i++) {
@@ -125,9 +144,11 @@ static bool turn(struct engine *e, bool late)
 
 void edit_history_turn(struct engine *e, uint64_t now)
 {
-	struct edit_history *p = &e->past;
+	struct edit_history *p = e->edit_history;
 
 	assert(node_is_engine_thread(e));
+	if (!p)
+		return;
 	if (!p->fetching && p->wanted)
 		begin(e);
 	if (p->fetching && turn(e, now >= p->began_ns / 1000000 + PATIENCE_MS))
@@ -136,7 +157,14 @@ void edit_history_turn(struct engine *e, uint64_t now)
 
 void edit_history_free(struct engine *e)
 {
-	forget(&e->past);
+	if (e->edit_history)
+		forget(e->edit_history);
+	free(e->edit_history);
+}
+
+bool edit_history_ticks(const struct engine *e)
+{
+	return e->edit_history && e->edit_history->fetching;
 }
 
 /* ---- the door ---- */
@@ -145,11 +173,14 @@ static int await(struct engine *e)
 {
 	uint64_t since = engine_asked_since();
 	uint64_t deadline = since / 1000000 + e->timeout_ms;
+	struct edit_history *p;
 	int rc = 0;
 
-	while ((e->past.told_ns < since || e->past.fetching) && !rc &&
-	       monotonic_ms() < deadline) {
-		e->past.wanted |= !e->past.fetching;
+	if (!e->edit_history && !(e->edit_history = calloc(1, sizeof(*e->edit_history))))
+		return -ENOMEM;
+	p = e->edit_history;
+	while ((p->told_ns < since || p->fetching) && !rc && monotonic_ms() < deadline) {
+		p->wanted |= !p->fetching;
 		rc = node_wait_answer(e, deadline);
 	}
 	return rc;
@@ -259,8 +290,8 @@ int edit_history_tell(struct engine *e, FILE *out)
 
 	pthread_mutex_lock(&e->lock);
 	rc = await(e);
-	if (rc != -EAGAIN)
-		copy(&e->past, &mine);
+	if (rc != -EAGAIN && e->edit_history)
+		copy(e->edit_history, &mine);
 	none = has_none(e);
 	pthread_mutex_unlock(&e->lock);
 	if (rc == -EAGAIN)

@@ -2,22 +2,27 @@
 #ifndef ENGINE_WATCH_EDIT_HISTORY_H
 #define ENGINE_WATCH_EDIT_HISTORY_H
 
-/* What became of the job's edits, also of those of mounts and ranks that are gone: the lines
- * that the lowest live ranks have kept, each edit's of the lowest that knows it.  Fetched when
- * somebody asks; an observer's.
+/* The history of the job's edits, for an observer: the lines of event that ranks keep about
+ * edits, also about edits of mounts and ranks that have ended.  A call of edit_history_tell makes
+ * the engine thread ask the lowest eight live ranks; an edit that several of them know is told
+ * once.
  */
 
 #include "engine/node/node.h"
 
 #include <stdio.h>
 
-/* Puts it, as it was when this was called or later, or a line that it is not known.  -EAGAIN:
- * this thread is in a hurry.
+/* Writes the history to out, no older than this call, or a line that says why it is not known.
+ * Waits for the ranks' answers, without the lock.
+ * -EAGAIN: the calling thread may not wait (engine_hurry).
  */
 int edit_history_tell(struct engine *e, FILE *out);
 
 /* Engine thread, with the lock. */
 void edit_history_turn(struct engine *e, uint64_t now);
+/* Whether a fetch is under way, for which the engine thread must go round every few ms. */
+bool edit_history_ticks(const struct engine *e);
+/* With the lock, or when the engine thread has ended. */
 void edit_history_free(struct engine *e);
 
 #endif
