@@ -2,18 +2,22 @@
 #ifndef ENGINE_LIVE_LOOP_H
 #define ENGINE_LIVE_LOOP_H
 
-/* An engine's life, and its rounds. */
+/* The event loop of one engine: it opens the engine, starts its thread, gives each module its
+ * turn, and frees them all.
+ */
 
 #include "engine/node/node.h"
 
-/* An engine behind ops, over these ports; memory NULL: none.  No thread yet.  -errno. */
+/* Makes an engine behind ops, over these transports; memory NULL: no memory is read.  It has no
+ * thread yet.  -errno.
+ */
 int loop_new(struct engine **e, const struct engine_ops *ops,
 	     const struct transport_ops *messages, const struct transport_ops *memory);
 int loop_start_thread(struct engine *e);
 void loop_free(struct engine *e);
 
-/* One round: messages, timers, waiting requests.  wait_ms: how long to wait for something to
- * do. Engine thread, or the test's.
+/* One turn: messages, timers, one step of each module, then callbacks of users without the
+ * lock. Waits at most wait_ms for something to do.  Engine thread, or a test's.
  */
 void loop_turn(struct engine *e, int wait_ms);
 

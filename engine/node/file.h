@@ -2,6 +2,10 @@
 #ifndef ENGINE_NODE_FILE_H
 #define ENGINE_NODE_FILE_H
 
+/* An open file of a job: its address, its view as its reader knows it, and what was copied
+ * ahead for it.  engine/live opens and closes files; engine/read reads them.
+ */
+
 #include "engine/node/node.h"
 
 enum { AHEAD_MAX = 4 };
@@ -54,8 +58,8 @@ struct view_reader_piece { /* of a view, on one rank */
 	uint64_t room; /* address in the rank of the bytes once they are kept */
 	bool kept;     /* they are: seen there */
 	int status;
-	uint64_t
-		refused_ms; /* since when its rank has no room, or what it is asked gets lost; 0: not so */
+	/* since when its rank has had no room, or requests to it got lost; 0: neither */
+	uint64_t refused_ms;
 	bool no_room;
 	uint8_t state; /* enum view_state */
 	bool opened;
@@ -112,7 +116,7 @@ struct engine_file {
 	uint64_t opened_ns;
 	uint64_t incarnation; /* of the job that it was opened of */
 	enum frag_dtype dtype;
-	bool is_grad; /* reads wait until they are valid: not of one that shows what is there now */
+	bool is_grad;        /* gradients, for which reads wait; false if address.now is set */
 	bool live;           /* no view: what there is when it is read */
 	_Atomic bool fast;   /* the last read was served at once */
 	_Atomic bool viewed; /* viewing is READY */

@@ -12,23 +12,24 @@
  * callbacks of users are called without it.
  */
 
-/* The locks of engine/, in the order in which they are taken: a thread that holds one takes only
- * those of later rows.  Locks of one row are never held together, but for those with an arrow.
+/* The locks of engine/, in the order in which they are taken: a thread that holds one takes
+ * only those of later rows.  Locks of one row are never held together, but for those with an
+ * arrow.
  *
  *   1  engine.lock (here)              the engine: peers, requests, what waits
  *   2  rounds.lock                     rounds: this rank's list and what it has launched
- *   3  communicator.lock               rounds: the communicator in use, between trainer and engine
+ *   3  communicator.lock               rounds: the communicator in use
  *      participant.lock                rank: edits staged, promised, decided; its lease
  *      view_owner.lock                 rank: views that observers have of this rank's states
  *      arena_memory.lock               rank: the arena, while its blocks are moved or listed
  *   4  registry.lock                   rank: the table of states and their addresses
  *   5  devices.lock                    rank: copies under way from and to devices, marks
  *      swapper.lock                    swap: blocks and versions of one state on NVMe
- *      pending_reads.lock              serve: which reads' sources have come; takes nothing else
- *   6  swap_file.lock -> io's lock     swap: room in a file; the parts of one read or write of it
+ *      pending_reads.lock              serve: which reads' sources have come
+ *   6  swap_file.lock -> io's lock     swap: room in a file; the parts of one request
  *      pinned.lock                     memory: free buffers
  *   7  disk's lock (uring, threads)    swap: the queue of requests
- *   8  NCCL's calls -> its lock        collective: calls of NCCL; what is launched and its state
+ *   8  NCCL's calls -> its lock        collective: calls of NCCL; what is launched
  *      collective-host's lock          collective: all communicators of this process
  *   9  a device's lock (host, cuda)    device: ranges, events, blocks of its pool
  *      streams' lock (host)            device: streams of the host's device
@@ -37,7 +38,7 @@
  *
  * On their own, taken with no other held, or with engine.lock alone, and with nothing in them:
  *   transport_memory.lock              the table of processes that are attached
- *   process.lock (reading, writing)    one of them, while bytes are copied; writing: it is replaced
+ *   process.lock (reading, writing)    one of these, while bytes are copied
  *   transport-loop's lock              tests' transport: all its ends
  *   readahead_pool.lock                read: streams of readers; let go while bytes are copied
  *   the waits of reads.c, devices.c and the swapper: one call's result, on its stack
@@ -185,10 +186,9 @@ struct engine {
 	struct view_owner views;  /* a rank's; its own lock */
 	struct arena_memory
 		*arena; /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
-	uint64_t
-		owed; /* the trainer's thread's: a generation that not all is there of; 0: none */
-	uint64_t
-		passed_ns; /* the trainer's thread's: when it entered its last boundary; 0: none */
+	/* the trainer's thread: a generation of which some states are not there yet; 0: none */
+	uint64_t owed;
+	uint64_t passed_ns; /* trainer's thread: when it entered its last boundary; 0: never */
 	uint64_t
 		stepped_ns; /* the same of its last step's end; before, of its first boundary */
 	uint64_t whole_step_ns; /* between the last two of these */
@@ -228,9 +228,8 @@ struct engine {
 	struct rpc *rpcs;
 	struct {
 		bool wanted, said;
-		unsigned unheard; /* by so many */
-		uint32_t *
-			hearers; /* message peers that connected to this rank and ask how it is */
+		unsigned unheard;  /* by so many */
+		uint32_t *hearers; /* message peers that said HELLO or PING to this rank */
 		unsigned nhearers;
 	} goodbye;
 	uint64_t rpc_number;

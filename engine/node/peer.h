@@ -46,8 +46,8 @@ struct peer {
 	bool leaving; /* its process said that it ends */
 	int vanished; /* -errno of a look at its memory: its process is gone; 0: it is not */
 	uint64_t vanished_ms;
-	uint32_t
-		witness; /* the rank that was then asked for a PONG, behind which nothing is under way */
+	/* the rank then asked for a PONG, before which its messages about this rank arrive */
+	uint32_t witness;
 	uint64_t asked_of; /* number of that PING; 0: none yet */
 	bool replaced;     /* another process answers at its address: for peers_turn */
 	bool silent;       /* a request was not answered: it is to be lost */

@@ -13,7 +13,7 @@
 
 /* The outcome of an answer: its type and parts, or a status < 0 and nothing else. */
 struct answer {
-	int status; /* 0, -errno of an ACK or REFUSE, -ETIMEDOUT, -EAGAIN, -EIO: the rank is lost */
+	int status; /* 0; -errno of an ACK or REFUSE; -ETIMEDOUT; -EAGAIN; -EIO: rank lost */
 	enum wire_type type;
 	const void *body;
 	const void *tail;

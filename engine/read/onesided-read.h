@@ -2,14 +2,19 @@
 #ifndef ENGINE_READ_ONESIDED_READ_H
 #define ENGINE_READ_ONESIDED_READ_H
 
-/* Reading at once, in the caller's thread, where every piece is memory of this host. */
+/* One-sided reads: the calling thread copies bytes out of the owners' memory, where all owners
+ * are on this host, and checks by their control pages, read after the bytes, that no owner was
+ * changing them meanwhile.
+ */
 
 #include "engine/node/file.h"
 
-/* size bytes from offset of the file, into out: of the generation of its view, or, where it has
- * none, all of one.  -EAGAIN: not possible at once (a piece is out of reach, has another
- * generation or is being changed): make it a transfer; -EFAULT: freed, or moved meanwhile: the
- * same.  -EIO, -ENOENT, -EINVAL. Any thread, without the lock.
+/* Copies size bytes from offset of the file to out: of the generation of the file's view; of
+ * any one generation, where the file has no view.  Any thread, without the lock.
+ * -EAGAIN: a piece is out of reach, has another generation or is being changed.
+ * -EFAULT: the owner has freed or moved a piece meanwhile. After both, remote_read_start may
+ * still succeed.
+ * -EIO. -ENOENT. -EINVAL.
  */
 int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
 		  size_t size);

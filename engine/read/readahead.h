@@ -2,24 +2,26 @@
 #ifndef ENGINE_READ_READAHEAD_H
 #define ENGINE_READ_READAHEAD_H
 
-/* A sequential reader's next requests are copied by a second core while it takes the last one.
- * Only for memory of this host, where that copy is the cost; and only briefly good, since the
- * job trains on. One worker thread for all files of an engine.
+/* Read-ahead: one worker thread of an engine copies a sequential reader's next requests while
+ * the reader takes the last one.  It does so for memory of this host alone, where the copy is
+ * the cost.  What it has copied is good for a short time only, since the job trains on.
  */
 
 #include "engine/node/file.h"
 
 int readahead_new(struct engine *e);
 void readahead_free(struct engine *e);
-/* A request of a file: what a sequential reader will ask next is queued.  True: its bytes were
- * there, in the buffer that *buffer then is; the one it was before is the worker's.  Both are
- * readahead_buffer's.
+/* Notes a request of a file, and queues the next ones for the worker if its reader is
+ * sequential.
+ * True: the bytes had been copied; *buffer is replaced by the buffer that holds them, and the
+ * worker takes the old one.  Both are from readahead_buffer.
  */
 bool readahead_take(struct engine_file *f, uint64_t offset, size_t size, void **buffer);
-/* ENGINE_READ_MAX bytes in one huge page, where the machine gives it; to free().  NULL: no
- * memory.
+/* Returns ENGINE_READ_MAX bytes, in one huge page where the machine gives one; the caller calls
+ * free().  NULL: no memory.
  */
 void *readahead_buffer(void);
+/* The file is closed: forgets what was copied of it, and waits while the worker copies. */
 void readahead_drop(struct engine_file *f);
 
 #endif

@@ -2,28 +2,43 @@
 #ifndef ENGINE_READ_REMOTE_READ_H
 #define ENGINE_READ_REMOTE_READ_H
 
-/* Reads that the engine thread carries on: by messages, waiting for tables and for gradients.
+/* Reads that could not end in the thread that asked: the engine thread carries them on.
+ *
+ *   LISTED --plan--> ASKED --all answers--> LISTED: plans what is missing, or is over
+ *     |                |  ^
+ *     |                |  '--again-- WAITS for a trainer: a piece is not there yet
+ *     |                '-------------^
+ *     '--bytes are in reach of memory--> onesided_read --> over, or LISTED again
+ *
+ * A read plans (engine/node/plan.h) the bytes that it lacks, sends READ to each owner of a
+ * piece, and plans again what was stale.  It is LISTED, without pieces, while its file's view
+ * opens, a round brings its bytes, or tables of states are fetched.  It ends with its bytes;
+ * with the first error; by cancellation; or with -ETIMEDOUT after timeout_ms of silence.
+ * done is called exactly once, by remote_read_finish.
  */
 
 #include "engine/node/file.h"
 
 #include <stdio.h>
 
-/* Any thread, without the lock; read->done will be called. */
+/* Any thread, without the lock.  read->done is called later, or at once with -ENOMEM. */
 void remote_read_start(struct engine *e, struct engine_read *read);
+/* Any thread, without the lock: the read ends soon, with -ECANCELED if not otherwise. */
 void remote_read_cancel(struct engine *e, struct engine_read *read);
-/* With the lock: the same, in the engine thread. */
+/* remote_read_cancel with the lock held, which wakes nobody. */
 void remote_read_end(struct engine_read *read);
 
-/* Engine thread, with the lock; what is over goes to *finished. */
+/* Engine thread, with the lock: one step of each read.  Moves reads that have ended, and those
+ * whose bytes memory may have, to *finished.
+ */
 void remote_read_turn(struct engine *e, uint64_t now, struct remote_read **finished);
-/* Without the lock. */
+/* Engine thread, without the lock: tries memory, then calls done or lists the read again. */
 void remote_read_finish(struct remote_read *finished);
-/* Ends all with -ECANCELED; the engine thread is gone. */
+/* Ends all reads with -ECANCELED, when the engine thread has ended. */
 void remote_read_abandon(struct engine *e);
-/* How often those that there are must be looked after. */
+/* The interval at which the reads there are need remote_read_turn. */
 unsigned remote_read_tick_ms(const struct engine *e);
-/* A line for each that waits.  With the lock. */
+/* Writes a line about each read that is not over.  With the lock. */
 void remote_read_describe(struct engine *e, FILE *out);
 
 #endif

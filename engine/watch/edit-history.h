@@ -3,9 +3,9 @@
 #define ENGINE_WATCH_EDIT_HISTORY_H
 
 /* The history of the job's edits, for an observer: the lines of event that ranks keep about
- * edits, also about edits of mounts and ranks that have ended.  A call of edit_history_tell makes
- * the engine thread ask the lowest eight live ranks; an edit that several of them know is told
- * once.
+ * edits, also about edits of mounts and ranks that have ended.  A call of edit_history_tell
+ * makes the engine thread ask the lowest eight live ranks; an edit that several of them know
+ * is told once.
  */
 
 #include "engine/node/node.h"

@@ -2,8 +2,9 @@
 #ifndef ENGINE_WATCH_EVENT_STREAM_H
 #define ENGINE_WATCH_EVENT_STREAM_H
 
-/* The door's streams of events: each is a place in the engine's events, and the rest of what
- * was taken from there and not read yet.  As engine_events_...
+/* Streams of the job's events, as engine_events_open and its sisters in engine/engine.h.  A
+ * stream is a position in the engine's ring of events, and the rest of the text that it has
+ * taken from the ring and its reader has not read yet.
  */
 
 #include "engine/node/node.h"

@@ -2,14 +2,18 @@
 #ifndef ENGINE_WATCH_RANK_QUERY_H
 #define ENGINE_WATCH_RANK_QUERY_H
 
-/* What a rank says about itself in words, asked for by observers: of its states on NVMe
- * ("swap") and of the memory that they visit ("pinned").
+/* Questions that an observer asks a rank, answered by a text: "swap" about its states on NVMe,
+ * "pinned" about the buffers that they pass through.  Each pair of rank and question keeps its
+ * last answer; a caller is given an answer that was asked for no earlier than its call.
  */
 
 #include "engine/node/node.h"
 
-/* Any thread; waits for the rank's answer, as node_wait_answer does.  The caller's to free;
- * NULL: no such rank; with errno EAGAIN: this thread is in a hurry.
+/* Any thread, without the lock; waits for the rank's answer.  Returns the text, which the
+ * caller frees; where the rank has not answered, the text says why.
+ * NULL: no such rank.
+ * NULL, errno EAGAIN: the calling thread may not wait (engine_hurry).
+ * NULL, errno ENOMEM.
  */
 char *rank_query_text(struct engine *e, uint32_t rank, const char *what);
 

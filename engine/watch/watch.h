@@ -2,20 +2,24 @@
 #ifndef ENGINE_WATCH_WATCH_H
 #define ENGINE_WATCH_WATCH_H
 
-/* What an observer's engine_wait waits for.  The lowest live rank speaks for the job: while
- * somebody waits its control page is looked at every few ms where its memory can be read; else
- * it has a WAIT, and answers when its numbers are others.  However many wait, it is looked at
- * once.  With the lock, but watch_finish.
+/* Changes of the job's step, generation and phase, for an observer: engine_wait ends at one.
+ * The lowest live rank speaks for the job.  While somebody waits, the engine thread reads
+ * that rank's control page every few ms where its memory is in reach; else it sends the rank
+ * one WAIT, which the rank answers when its numbers have changed.  All waits share the look
+ * or the WAIT. With the lock, except watch_finish and the door's calls.
  */
 
 #include "engine/node/node.h"
 
-/* Any thread: e->watch is the job as it is now, and its changes are counted. */
+/* Any thread.  Brings e->watch up to date; counts a change if step, generation or phase differ.
+ */
 void watch_look(struct engine *e);
 
-/* A stream of events is opened: those from now on are fetched.  While it is beginning the
- * number of the newest is asked for by message; e->changed, e->epoch.  One that is closed while
- * it is beginning may be opened again: events go on to be fetched for some time.
+/* A stream of events is opened: the engine thread fetches events that happen from now on.
+ * Where the speaker's memory is out of reach, the stream is "beginning" until the speaker has
+ * answered with the number of its newest event; then e->epoch grows and e->changed is
+ * signalled.  Events are fetched for timeout_ms more if a stream is closed while it is
+ * beginning, so that its opener may open another.
  */
 void watch_begin_events(struct engine *e);
 bool watch_is_beginning(const struct engine *e);
@@ -24,11 +28,11 @@ void watch_end_events(struct engine *e);
 /* Whether the engine thread must go round every few ms. */
 bool watch_ticks(const struct engine *e);
 
-/* Engine thread.  Those that are over go to the list finished, and their done is called by
- * watch_finish.
- */
+/* Engine thread.  Moves waits that have ended to the list *finished, for watch_finish. */
 void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished);
+/* Without the lock: calls done of each. */
 void watch_finish(struct engine_wait *finished);
+/* Ends all waits with -ECANCELED, when the engine thread has ended. */
 void watch_abandon(struct engine *e);
 
 /* As engine_changes, engine_wait, engine_wait_epoch, engine_wait_cancel. */
