@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/commit/coordinator-internal.h"
+#include "engine/commit/coordinator.h"
+#include "engine/commit/termination.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ATTEMPTS_MAX = 16, SLACK_MS = 100 };
+enum { ATTEMPTS_MAX = 16, SLACK_MS = 100, RETELL_MS = 200 };
 
 enum coordinator_phase {
 	COORDINATOR_VOTING,
@@ -516,7 +517,7 @@ enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 	a->arrived = true;
 	if (a->phase != COORDINATOR_DECIDED || !a->decided_here || rank >= e->world)
 		return WIRE_UNDECIDED;
-	if (a->part[rank] && monotonic_ms() < a->decided_ms + COORDINATOR_TELL_MS)
+	if (a->part[rank] && monotonic_ms() < a->decided_ms + RETELL_MS)
 		return WIRE_UNDECIDED; /* DECIDE is on its way */
 	return a->commit ? WIRE_COMMITTED : WIRE_ABORTED;
 }
@@ -525,7 +526,7 @@ enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 
 void coordinator_turn(struct engine *e, uint64_t now)
 {
-	coordinator_adopt_turn(e, now);
+	termination_turn_orphans(e, now);
 	for (struct coordinator_transaction **at = &e->agreements; *at;) {
 		struct coordinator_transaction *a = *at;
 
@@ -548,5 +549,5 @@ void coordinator_free(struct engine *e)
 		e->agreements = a->next;
 		free_agreement(a);
 	}
-	coordinator_adopt_free(e);
+	termination_free_orphans(e);
 }

@@ -23,8 +23,6 @@ void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 void coordinator_cancel(struct engine *e, const uint64_t transaction[2]);
 /* Whether this rank is its coordinator, and it is not over on all. */
 bool coordinator_coordinates(struct engine *e, const uint64_t transaction[2]);
-/* A rank holds the edit's coordinator for dead. */
-enum wire_outcome coordinator_outcome(struct engine *e, const uint64_t transaction[2]);
 /* A rank waits for the decision.  What it is, when no DECIDE is on its way to that rank. */
 enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 				      const uint64_t transaction[2]);

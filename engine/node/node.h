@@ -81,7 +81,7 @@ struct closing;
 struct transaction;
 struct freeze;
 struct coordinator_transaction;
-struct inquiry;
+struct orphan;
 struct join;
 struct waiter;
 struct arena_memory;
@@ -255,7 +255,7 @@ struct engine {
 	uint64_t agreed_boundary; /* the highest N asked for: later edits come no earlier */
 	uint64_t agreed_order;
 	uint64_t step_seen, step_seen_ms; /* a rank's own, as its engine thread saw it */
-	struct inquiry *inquiries;        /* about edits whose coordinator died */
+	struct orphan *orphans;           /* edits whose coordinator died */
 	uint64_t writer_id;               /* random: first half of our transactions' numbers */
 	uint64_t transaction;             /* second half of the newest */
 	_Atomic uint64_t epoch;           /* engine_epoch */

@@ -4,6 +4,7 @@
 #include "engine/base/log.h"
 #include "engine/commit/coordinator.h"
 #include "engine/commit/edit-report.h"
+#include "engine/commit/termination.h"
 #include "engine/job/barrier.h"
 #include "engine/job/join.h"
 #include "engine/job/leave.h"
@@ -308,7 +309,7 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 		coordinator_cancel(e, t.transaction);
 		break;
 	case WIRE_OUTCOME:
-		known.outcome = coordinator_outcome(e, t.transaction);
+		known.outcome = termination_outcome(e, t.transaction);
 		break;
 	default:
 		known.outcome = coordinator_arrived(e, header->rank, t.transaction);

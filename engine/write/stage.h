@@ -8,8 +8,8 @@
  * memory, as an edge.
  */
 
-#include "engine/commit/outcome.h"
 #include "engine/commit/proposal.h"
+#include "engine/commit/termination.h"
 #include "engine/node/file.h"
 
 struct stage_source { /* bytes for one range of a parameter, or of its low-precision copy */
@@ -72,7 +72,7 @@ struct transaction {
 	unsigned edges_waiting; /* under the lock */
 	struct stage_item *items;
 	size_t nitems, items_room, sent;
-	struct outcome outcome;
+	struct termination termination;
 	unsigned outstanding;
 };
 

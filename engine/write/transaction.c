@@ -87,9 +87,9 @@ static void turn_asked(struct engine *e, struct transaction *c)
 		proposal_turn(e, p, c->cancelled);
 	if (p->state == PROPOSAL_LOST && c->wait_applied) {
 		c->phase = TRANSACTION_LOST;
-		c->outcome = (struct outcome){ .holders = p->holders };
-		memcpy(c->outcome.transaction, p->commit.transaction,
-		       sizeof(c->outcome.transaction));
+		c->termination = (struct termination){ .holders = p->holders };
+		memcpy(c->termination.transaction, p->commit.transaction,
+		       sizeof(c->termination.transaction));
 	} else if (enough || proposal_is_over(p)) {
 		c->phase = TRANSACTION_OVER;
 		c->result = p->status;
@@ -98,7 +98,7 @@ static void turn_asked(struct engine *e, struct transaction *c)
 
 static void turn_lost(struct engine *e, struct transaction *c, uint64_t now)
 {
-	int rc = outcome_turn(e, &c->outcome, now);
+	int rc = termination_turn(e, &c->termination, now);
 
 	if (rc == -EAGAIN)
 		return;

@@ -262,7 +262,7 @@ void coordinator_arrived(struct explore *x, struct state *s, unsigned r, unsigne
 
 /* ---- a coordinator died ---- */
 
-void coordinator_outcome(struct state *s, unsigned r, unsigned from, unsigned edit)
+void termination_outcome(struct state *s, unsigned r, unsigned from, unsigned edit)
 {
 	const struct edit *e = &s->ranks[r].edits[edit];
 	bool waits = e->state == EDIT_PREPARED && !e->fenced &&

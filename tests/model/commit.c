@@ -97,7 +97,7 @@ static void take_rank_message(struct explore *x, struct state *s, unsigned from,
 		participant_hear(s, r, m.edit, m.value == COMMITTED);
 		break;
 	case OUTCOME:
-		coordinator_outcome(s, r, from, m.edit);
+		termination_outcome(s, r, from, m.edit);
 		break;
 	case OUTCOME_KNOWN:
 		agree_on_known(s, r, from, m);

@@ -11,7 +11,7 @@
  * Simpler than there: what a rank says to itself, and what the writer is answered, arrives at
  * once; who is late names a boundary one later; STAGE is one message; only rank 0 is ever
  * stopped; there are no freezes; the writer does not ask what became of its edit when its
- * coordinator died (outcome.c).
+ * coordinator died (termination.c).
  *
  * Rounds are edits (engine/rounds*.c): the writer is then the reader, a part of one of the
  * ranks, and what is applied is launched.  Their communicator is not made anew, and nothing is
@@ -220,7 +220,7 @@ void coordinator_arrived(struct explore *x, struct state *s, unsigned r, unsigne
 void agree_on_vote(struct state *s, unsigned r, unsigned from, struct message m);
 void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message m);
 void agree_on_known(struct state *s, unsigned r, unsigned from, struct message m);
-void coordinator_outcome(struct state *s, unsigned r, unsigned from, unsigned edit);
+void termination_outcome(struct state *s, unsigned r, unsigned from, unsigned edit);
 bool coordinator_turn(struct state *s, unsigned r, unsigned edit);
 bool agree_inquire(struct state *s, unsigned r, unsigned edit);
 bool agree_end_inquiry(struct state *s, unsigned r, unsigned edit);

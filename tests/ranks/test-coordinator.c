@@ -5,6 +5,7 @@
 
 #include "engine/commit/coordinator.h"
 #include "engine/commit/edit-report.h"
+#include "engine/commit/termination.h"
 #include "engine/node/peers.h"
 
 #include <check.h>
@@ -137,7 +138,7 @@ START_TEST(a_rank_that_drops_an_edit_tells_the_first)
 		turn(NULL);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		ck_assert_uint_eq(lines(rank, "\"rank\":9,"), rank != 1);
-	ck_assert(coordinator_outcome(engine_of(0), transaction) == WIRE_ABORTED);
+	ck_assert(termination_outcome(engine_of(0), transaction) == WIRE_ABORTED);
 	job_close(&job);
 }
 END_TEST

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/base/log.h"
+#include "engine/commit/termination.h"
+#include "engine/node/peers.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { RETRY_MS = 200 };
+
+static void sent(struct termination *t, int rc)
+{
+	t->outstanding += !rc;
+	t->again |= rc == -EAGAIN;
+}
+
+/* ---- is it decided? ---- */
+
+static bool on_known(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct termination *t = owner;
+	struct wire_known known;
+
+	t->outstanding--;
+	t->again |= answer->status == -EAGAIN;
+	if (answer->status || answer->type != WIRE_KNOWN)
+		return false;
+	memcpy(&known, answer->body, sizeof(known));
+	t->again |= known.outcome == WIRE_COORDINATED;
+	/* counts for more than the ABORTED of a rank that was not asked to promise */
+	t->committed |= known.outcome == WIRE_COMMITTED;
+	return false;
+}
+
+static void ask(struct engine *e, struct termination *t)
+{
+	struct wire_transaction body = { { t->transaction[0], t->transaction[1] } };
+
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		sent(t, peers_call(e, rank, WIRE_OUTCOME, &body, NULL, 0, on_known, t, rank));
+}
+
+/* ---- is it applied? ---- */
+
+static bool on_applied(struct engine *e, void *owner, uint64_t rank,
+		       const struct answer *answer)
+{
+	struct termination *t = owner;
+
+	if (answer->type == WIRE_ACK && !answer->status)
+		return true; /* APPLIED follows */
+	t->outstanding--;
+	/* a rank that has promised to the lost coordinator settles that itself first */
+	if (answer->status == -EAGAIN || answer->status == -EACCES || answer->status == -ESTALE)
+		t->again = true;
+	else
+		t->holders[rank] = 0;
+	return false;
+}
+
+static void tell(struct engine *e, struct termination *t)
+{
+	struct wire_decide decide = { { t->transaction[0], t->transaction[1] }, 1, 0 };
+
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (t->holders[rank])
+			sent(t, peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied,
+					   t, rank));
+}
+
+int termination_turn(struct engine *e, struct termination *t, uint64_t now)
+{
+	if (t->outstanding || (t->again && now < t->asked_ms + RETRY_MS))
+		return -EAGAIN;
+	if (t->phase == TERMINATION_TELLING && !t->again)
+		return 0;
+	if (t->phase == TERMINATION_ASKING && (t->committed || !t->again)) {
+		if (!t->committed || !t->holders)
+			return t->committed ? 0 : -EIO;
+		t->phase = TERMINATION_TELLING;
+	} else if (t->phase == TERMINATION_NEW) {
+		t->phase = TERMINATION_ASKING;
+	}
+	t->again = false;
+	t->asked_ms = now;
+	if (t->phase == TERMINATION_TELLING)
+		tell(e, t);
+	else
+		ask(e, t);
+	return -EAGAIN;
+}
+
+enum wire_outcome termination_outcome(struct engine *e, const uint64_t transaction[2])
+{
+	uint32_t coordinator = participant_coordinator(&e->edits, transaction);
+
+	/* peers_reach: a coordinator that is linked here is pinged from now on */
+	if (coordinator < e->world && !peers_reach(e, coordinator))
+		return WIRE_COORDINATED;
+	return participant_outcome(&e->edits, transaction);
+}
+
+/* ---- a rank: what it has promised ---- */
+
+/* An edit, round or freeze that this rank has promised and whose coordinator is lost. */
+struct orphan {
+	struct orphan *next;
+	struct termination termination;
+	bool waits; /* still: see_prepared has seen it in this turn */
+};
+
+static void see_orphan(struct engine *e, const uint64_t transaction[2])
+{
+	struct orphan *o = e->orphans;
+
+	while (o && memcmp(o->termination.transaction, transaction, 2 * sizeof(*transaction)))
+		o = o->next;
+	if (!o) {
+		o = calloc(1, sizeof(*o));
+		if (!o)
+			return; /* seen again at the next turn */
+		memcpy(o->termination.transaction, transaction,
+		       sizeof(o->termination.transaction));
+		o->next = e->orphans;
+		e->orphans = o;
+	}
+	o->waits = true;
+}
+
+/* Edits at whose boundary the trainer waits: their coordinators are told, outside the
+ * participant's lock.
+ */
+struct arrivals {
+	struct engine *e;
+	uint64_t now;
+	struct {
+		uint64_t transaction[2];
+		uint32_t coordinator;
+	} found[8];
+	unsigned n;
+};
+
+static bool see_prepared(void *arg, struct edit *edit)
+{
+	struct arrivals *a = arg;
+	const struct peer *p = &a->e->peers[edit->coordinator];
+
+	if (p->state == ENGINE_RANK_LOST || edit->fenced)
+		see_orphan(a->e, edit->transaction);
+	if (edit->arrived && a->now >= edit->told_ms + RETRY_MS &&
+	    a->n < ARRAY_SIZE(a->found)) {
+		edit->told_ms = a->now;
+		memcpy(a->found[a->n].transaction, edit->transaction,
+		       sizeof(edit->transaction));
+		a->found[a->n++].coordinator = edit->coordinator;
+	}
+	return false;
+}
+
+static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank,
+			     const struct answer *answer)
+{
+	struct wire_known known;
+
+	if (!answer->status && answer->type == WIRE_KNOWN) {
+		memcpy(&known, answer->body, sizeof(known));
+		participant_hear(&e->edits, known.transaction, known.outcome == WIRE_COMMITTED);
+	}
+	return false;
+}
+
+static void tell_arrivals(struct engine *e, const struct arrivals *a)
+{
+	for (unsigned i = 0; i < a->n; i++) {
+		struct wire_transaction body;
+
+		memcpy(body.transaction, a->found[i].transaction, sizeof(body.transaction));
+		peers_call(e, a->found[i].coordinator, WIRE_ARRIVED, &body, NULL, 0,
+			   on_arrival_heard, NULL, a->found[i].coordinator);
+	}
+}
+
+/* True: it is over. */
+static bool turn_orphan(struct engine *e, struct orphan *o, uint64_t now)
+{
+	struct termination *t = &o->termination;
+	int rc;
+
+	if (!o->waits && !t->outstanding)
+		return true; /* its coordinator is back, and has decided */
+	rc = termination_turn(e, t, now);
+	o->waits = false;
+	if (rc == -EAGAIN)
+		return false;
+	log_warn("an edit or freeze whose coordinator died is %s",
+		 rc ? "aborted" : "committed: another rank knew");
+	participant_resolve(&e->edits, t->transaction, !rc);
+	return true;
+}
+
+void termination_turn_orphans(struct engine *e, uint64_t now)
+{
+	struct arrivals a = { .e = e, .now = now };
+
+	participant_each_prepared(&e->edits, see_prepared, &a);
+	tell_arrivals(e, &a);
+	for (struct orphan **at = &e->orphans; *at;) {
+		struct orphan *o = *at;
+
+		if (!turn_orphan(e, o, now)) {
+			at = &o->next;
+			continue;
+		}
+		*at = o->next;
+		free(o);
+	}
+}
+
+void termination_free_orphans(struct engine *e)
+{
+	while (e->orphans) {
+		struct orphan *o = e->orphans;
+
+		e->orphans = o->next;
+		free(o);
+	}
+}

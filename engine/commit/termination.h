@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_COMMIT_TERMINATION_H
+#define ENGINE_COMMIT_TERMINATION_H
+
+/* Cooperative termination of the two-phase commit: when a coordinator is lost, whoever needs
+ * its decision asks all ranks (OUTCOME -> KNOWN).
+ *
+ *   COMMITTED    that rank knows the decision; this settles it
+ *   COORDINATED  for that rank the coordinator lives: the question is asked again later
+ *   ABORTED      that rank knows it, or has promised nothing and never will
+ *   UNDECIDED    that rank has promised, and is fenced from now on: it takes no decision from
+ *                the lost coordinator any more
+ *
+ * When all live ranks have answered, none of them COMMITTED or COORDINATED, it is aborted.  Two
+ * ask: a rank about what it has promised, and the writer of a transaction, which then also
+ * tells the holders in the coordinator's place.  Engine thread, with the lock.
+ */
+
+#include "engine/node/node.h"
+
+enum termination_phase { TERMINATION_NEW, TERMINATION_ASKING, TERMINATION_TELLING };
+
+struct termination {
+	uint64_t transaction[2];
+	uint32_t
+		*holders; /* a writer's, [world] not 0: that rank has not applied it; or NULL */
+	enum termination_phase phase;
+	unsigned outstanding; /* answers */
+	uint64_t asked_ms;    /* when the ranks were asked, or told, last */
+	bool again;           /* a rank is to be asked, or told, once more */
+	bool committed;       /* a rank knows that it is */
+};
+
+/* Asks all ranks until the decision is known.  With holders, and when it is to commit, tells
+ * them, until each has applied its part.
+ * 0: committed.  -EIO: aborted.  -EAGAIN: not over yet.
+ */
+int termination_turn(struct engine *e, struct termination *t, uint64_t now);
+
+/* A rank asks about each edit, round and freeze that it has promised and whose coordinator is
+ * lost, and tells the coordinator where its trainer waits for the decision (ARRIVED).
+ */
+void termination_turn_orphans(struct engine *e, uint64_t now);
+void termination_free_orphans(struct engine *e);
+
+/* OUTCOME: what this rank answers. */
+enum wire_outcome termination_outcome(struct engine *e, const uint64_t transaction[2]);
+
+#endif
