@@ -197,13 +197,8 @@ static int wait_time(struct engine *e, int wait_ms)
 		return 0;
 	if (e->transfers)
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
-<<<<<<< HEAD
-	if (e->commits || e->agreements || e->inquiries || !e->ready || e->waiters ||
-	    e->watch.epoch_waits || edit_history_ticks(e) || watch_ticks(e) ||
-=======
 	if (e->commits || e->agreements || e->orphans || !e->ready || e->waiters ||
-	    e->watch.epoch_waits || e->past.fetching || watch_ticks(e) ||
->>>>>>> f850e76 (engine/commit/termination: one inquiry of all ranks, for a writer and for a rank)
+	    e->watch.epoch_waits || edit_history_ticks(e) || watch_ticks(e) ||
 	    communicator_ticks(e) || barrier_tick(e) || rendezvous_tick(e) || rounds_tick(e) ||
 	    (e->is_rank && view_owner_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
