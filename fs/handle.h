@@ -28,6 +28,7 @@ struct fs {
 	unsigned max_read;       /* bytes of one request; 0: the kernel's maximum */
 	pthread_mutex_t lock;    /* of handles */
 	pthread_cond_t released; /* a handle was closed */
+	struct handle *page_waiter;  /* in state_fill_page; NULL: none */
 	LIST_HEAD(, handle) handles; /* files that the kernel has open */
 	void (*ready)(void *arg);    /* called once, when the kernel has sent INIT */
 	void *ready_arg;

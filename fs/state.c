@@ -358,7 +358,10 @@ static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t siz
 	return 0;
 }
 
-static bool another_fills(const struct handle *h)
+/* Another handle has filled pages, or has found some that a closed one had filled, and could go
+ * on with those of h.
+ */
+static bool others_use_pages(const struct handle *h)
 {
 	const struct handle *other;
 
@@ -380,17 +383,32 @@ static void keep_others_from_filling(struct handle *h)
 		other->may_not_fill = true;
 }
 
-int state_fill_page(struct handle *h)
+/* One caller at a time waits: it stands in a thread of libfuse's, and RELEASE needs one too. */
+static void wait_for_pages(struct handle *h)
 {
 	struct timespec deadline = thread_in_ms(FILL_WAIT_MS);
-	bool may;
+	struct fs *fs = h->fs;
 	int rc = 0;
 
+	if (fs->page_waiter)
+		return;
+	fs->page_waiter = h;
+	while (!h->may_not_fill && others_use_pages(h) && !rc)
+		rc = pthread_cond_timedwait(&fs->released, &fs->lock, &deadline);
+	fs->page_waiter = NULL;
+}
+
+int state_fill_page(struct handle *h)
+{
+	bool may;
+
+	if (h->write_buffer) /* what it has written is for itself alone */
+		return -EINVAL;
 	pthread_mutex_lock(&h->fs->lock);
 	/* A RELEASE may come after the next OPEN: close(2) does not wait for it. */
-	while (!h->may_not_fill && another_fills(h) && !rc)
-		rc = pthread_cond_timedwait(&h->fs->released, &h->fs->lock, &deadline);
-	may = !h->may_not_fill && !another_fills(h);
+	if (!h->fills_pages)
+		wait_for_pages(h);
+	may = h->fills_pages || (!h->may_not_fill && !others_use_pages(h));
 	if (may)
 		keep_others_from_filling(h);
 	h->fills_pages |= may;

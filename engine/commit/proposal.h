@@ -23,7 +23,7 @@ enum proposal_state {
 	PROPOSAL_NEW,
 	PROPOSAL_ASKED,
 	PROPOSAL_ACCEPTED, /* all ranks have promised; a cancel may still come in time */
-	PROPOSAL_LOST,     /* the decision is not known here: outcome.h */
+	PROPOSAL_LOST,     /* the decision is not known here: termination.h */
 	PROPOSAL_SETTLED,
 };
 

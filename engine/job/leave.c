@@ -25,8 +25,11 @@ void leave_note(struct engine *e, uint32_t peer, const struct wire_header *heade
 	unsigned n = e->goodbye.nhearers;
 	uint32_t *more;
 
-	if ((header->type != WIRE_HELLO && header->type != WIRE_PING) || peer == NODE_LOCAL ||
-	    find(e, peer) < n)
+	/* Ranks hear LEAVE from each other: to them LEFT would be world messages for each that
+	 * ends.
+	 */
+	if ((header->type != WIRE_HELLO && header->type != WIRE_PING) ||
+	    header->rank != WIRE_OBSERVER || peer == NODE_LOCAL || find(e, peer) < n)
 		return;
 	more = realloc(e->goodbye.hearers, (n + 1) * sizeof(*more));
 	if (!more)

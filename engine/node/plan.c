@@ -37,11 +37,13 @@ static bool is_lost(int status)
 static int row_on(struct engine *e, const struct place *p, uint32_t rank, enum state_kind kind,
 		  uint32_t index, uint32_t sub, const char *key)
 {
+	bool last_table = p->as_it_stands && rank < e->world && peers_is_readable(e, rank);
 	int rc = -EIO;
 
+	if (last_table) /* there will be no newer one */
+		return states_find(e->peers[rank].states, kind, index, sub, key);
 	if (rank < e->world)
-		rc = p->as_it_stands && peers_is_readable(e, rank) ? 0
-								   : peers_want_states(e, rank);
+		rc = peers_want_states(e, rank);
 	if (!rc)
 		rc = states_find(e->peers[rank].states, kind, index, sub, key);
 	if (rc == -ENOENT && e->peers[rank].states_ns < p->since_ns) {
@@ -284,24 +286,30 @@ static bool run_at(const struct engine *e, const struct place *p, uint64_t at, s
 	return false;
 }
 
-/* The live holder to read a run from: ourselves, one of this host, any.  Sets *row. */
+/* The holder to read a run from: a live one of this host, a live one, or a silent one whose
+ * memory can be read.  Returns its row, and sets *rank.
+ */
 static int choose_holder(struct engine *e, const struct place *p, const struct run *run,
 			 uint32_t *rank)
 {
+	bool best_lives = false;
 	int best = -EIO;
 
 	for (uint32_t i = 0; i < run->count; i++) {
 		uint32_t candidate = member(p, run->first + i * run->stride);
 		int row;
 
-		if (best >= 0 && !peers_same_host(e, candidate))
+		bool live = peer_is_live(&e->peers[candidate]);
+
+		if (best >= 0 && best_lives && (!live || !peers_same_host(e, candidate)))
 			continue;
 		row = row_on(e, p, candidate, run->kind, run->index, run->sub, run->key);
-		if (row >= 0 || is_lost(best)) {
+		if (row >= 0 ? best < 0 || live : is_lost(best)) {
 			best = row;
+			best_lives = live;
 			*rank = candidate;
 		}
-		if (row >= 0 && peers_same_host(e, candidate))
+		if (row >= 0 && live && peers_same_host(e, candidate))
 			break;
 	}
 	return best;
@@ -436,7 +444,8 @@ static int see_ungrouped(struct engine *e, const struct place *p, uint64_t offse
 			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
 		};
 
-		if (row == -ENOENT || (is_lost(row) && had_no_lp(e, p, rank)))
+		if (row == -ENOENT || peer_has_left(&e->peers[rank]) ||
+		    (is_lost(row) && had_no_lp(e, p, rank)))
 			continue;
 		rc = row < 0 ? row : see(arg, &piece);
 	}

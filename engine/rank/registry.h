@@ -146,8 +146,8 @@ int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 struct swapper_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
 				     uint32_t sub, const char *key, uint64_t *at);
 
-/* Trainer's thread: where bytes of a row on a device are, and on which device.  -ESTALE, -EINVAL,
- * -ENODATA; -E2BIG: in several runs.
+/* Trainer's thread: where bytes of a row on a device are, and on which device.  -ESTALE,
+ * -EINVAL, -ENODATA; -E2BIG: in several runs.
  */
 int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			   uint64_t size, int *number, void **memory);

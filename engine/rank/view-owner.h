@@ -101,8 +101,8 @@ struct view_look {
 	struct registry_version *version; /* preserved, the caller's to put; NULL: live */
 };
 /* -EINVAL: the row is in the host's memory; else errors of view_owner_read.  A reader of live
- * bytes looks again after it has copied them: they are the view's if the view is live still, and
- * of the same generation.
+ * bytes looks again after it has copied them: they are the view's if the view is live still,
+ * and of the same generation.
  */
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct view_look *look);

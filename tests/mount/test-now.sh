@@ -86,17 +86,22 @@ print(os.getxattr(sys.argv[1], "user.frag.generations").decode())' "$M/now/p2/fp
 	! grep '^fragfs_rank_kept_bytes_total' "$M/.frag/metrics" | grep -v ' 0$' || fail "$way: preserved"
 
 	# A rank that is stopped, by a debugger for example, is silent; its memory is there.
-	if [ $way = auto ]; then
-		cp "$M/now/p2/fp32" want
-		stop_process $rank1
-		wait_until 60 grep -q '^lost' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
-		within 60 cat "$M/now/p2/fp32" >got || fail "now/p2/fp32 of a silent rank: $?"
+	for rank in $([ $way != auto ] || echo 0 1); do
+		process=$(eval echo "\$rank$rank")
+		for param in p0 p1 p2 p3 p4; do
+			cat "$M/now/$param/fp32"
+		done >want
+		stop_process "$process"
+		wait_until 60 grep -q '^lost' "$M/ranks/$rank/state" || fail "$(cat "$M/ranks/$rank/state")"
+		for param in p0 p1 p2 p3 p4; do
+			within 60 cat "$M/now/$param/fp32" || fail "now/$param/fp32, rank $rank is silent: $?"
+			part=$M/ranks/$rank/params/$param/fp32
+			[ ! -e "$part" ] || within 60 cat "$part" >part || fail "ranks/$rank/params/$param/fp32: $?"
+		done >got
 		same want got
-		tail -c 4 want >last
-		within 60 tail -c 4 "$M/ranks/1/params/p2/fp32" | cmp - last || fail "ranks/1/ of a silent rank"
-		kill -CONT $rank1
-		wait_until 60 grep -q '^alive' "$M/ranks/1/state" || fail "$(cat "$M/ranks/1/state")"
-	fi
+		kill -CONT "$process"
+		wait_until 60 grep -q '^alive' "$M/ranks/$rank/state" || fail "$(cat "$M/ranks/$rank/state")"
+	done
 
 	# A lost rank costs its own pieces.
 	kill -9 $rank1
