@@ -49,8 +49,7 @@ struct control_page {
 	/* 0: none yet */
 	_Atomic uint64_t generation_ns; /* CLOCK_REALTIME when that generation came about */
 	_Atomic uint64_t boundary_ns;   /* CLOCK_REALTIME when the last boundary was entered */
-	_Atomic uint64_t
-		interval_ns; /* the longer of that between the last two boundaries, and the last whole step */
+	_Atomic uint64_t interval_ns;   /* longest of: last boundary to boundary, last step */
 	uint8_t spare[48];
 };
 static_assert(sizeof(struct control_page) == 320, "control page");

@@ -9,8 +9,8 @@
  * LAYOUT_FLAT: ZeRO stages 0, 1, 2 and BF16_Optimizer.  The trainable parameters, in order, are
  * one flat tensor, padded at its end and cut into equal partitions:
  *
- *   | p0 | p1     | p2        | p3 |pad|       aligned = ceil(total / A) * A, A = alignment * shards
- *   |-- shard 0 --|-- shard 1 --|-- 2 --|       partition = aligned / shards
+ *   | p0 | p1     | p2        | p3 |pad|       aligned = ceil(total / A) * A
+ *   |-- shard 0 --|-- shard 1 --|-- 2 --|       partition = aligned / shards; A = alignment * shards
  *
  *   (DeepSpeed stage_1_and_2.py: alignment 2 elements.  Stage 0 is one shard, alignment 1.)
  *   Padding may cover the end of one shard and whole further shards.
@@ -45,8 +45,7 @@ struct layout_spec {
 
 struct layout_param {
 	uint64_t numel;
-	uint64_t
-		row; /* elements of one index of dimension 0; ROWS only; 1 for a 0-dim parameter */
+	uint64_t row; /* ROWS: elements of one index of dimension 0; 0-dim: 1 */
 	bool frozen;
 };
 
@@ -54,15 +53,13 @@ struct layout {
 	enum layout_kind kind;
 	uint32_t shards;
 	uint32_t nparams;
-	uint32_t nsubs; /* sub-groups; FLAT: 1, or 0 when nothing is trainable */
-	uint64_t total; /* elements of all trainable parameters, without padding */
-	uint64_t *
-		offset; /* [nparams] FLAT: in the flat tensor; else in the sub-group's partition */
-	uint64_t *numel; /* [nparams] 0 for frozen ones */
-	uint64_t *row;   /* [nparams] ROWS, else NULL */
-	uint32_t *sub;   /* [nparams] sub-group; never falls */
-	uint64_t *
-		partition_numel; /* [nsubs] elements of one shard's partition, padding included */
+	uint32_t nsubs;   /* sub-groups; FLAT: 1, or 0 when nothing is trainable */
+	uint64_t total;   /* elements of all trainable parameters, without padding */
+	uint64_t *offset; /* [nparams] in the flat tensor; not FLAT: in the partition */
+	uint64_t *numel;  /* [nparams] 0 for frozen ones */
+	uint64_t *row;    /* [nparams] ROWS, else NULL */
+	uint32_t *sub;    /* [nparams] sub-group; never falls */
+	uint64_t *partition_numel; /* [nsubs] elements of one shard, with padding */
 };
 
 /* One run of one parameter in one shard's partition. */

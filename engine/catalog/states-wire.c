@@ -8,7 +8,8 @@
 
 /* u64 epoch, u32 nshares, u32 nrows,
  * shares: u32 fd, u64 address, u64 size
- * rows:   u8 kind, u8 dtype, u8 tier, u32 index, u32 sub, u64 numel, u8 key length, key, u32 nsegments,
+ * rows:   u8 kind, u8 dtype, u8 tier, u32 index, u32 sub, u64 numel, u8 length, key,
+ *         u32 nsegments,
  *         segments: u64 start, u64 numel, u64 address
  */
 

@@ -8,7 +8,8 @@
  *  a rank r joins its job                      an observer comes
  *    r -> 0  JOIN {entry, catalog hash}          o -> any  HELLO
  *    0 -> r  JOINED {need}                       o <- any  WELCOME {ranks, catalog size, ready}
- *    r -> 0  CATALOG_PUT* (if needed) -> ACK     o -> any  TABLE_GET -> TABLE*, CATALOG_GET -> CATALOG*
+ *    r -> 0  CATALOG_PUT* (if needed) -> ACK     o -> any  TABLE_GET -> TABLE*
+ *                                                o -> any  CATALOG_GET -> CATALOG*
  *    r -> 0  HELLO ... as an observer does, until ready
  * A rank that comes back does the same, and goes on counting where rank 0 is.  When rank 0
  * comes back, the  others join it anew, and it takes the job's incarnation from them, and goes
@@ -16,7 +17,7 @@
  *
  *  reading                                     writing (one transaction, any number of ranks)
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
- *    x -> r  VIEW_OPEN -> VIEW, VIEW_CLOSE       x -> c  COMMIT            c: the lowest live rank
+ *    x -> r  VIEW_OPEN -> VIEW, VIEW_CLOSE       x -> c  COMMIT  c: the lowest live rank
  *    x -> r  READ -> DATA
  *    x -> r  RANK_QUERY -> RANK_TEXT           c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
@@ -27,7 +28,7 @@
  *    r -> x  LEFT{rank} -> ACK: of itself, and, by rank 0, of those that have said LEAVE to it
  *  between ranks                                 x -> c  CANCEL            before it is decided
  *    r -> 0  BARRIER{n} -> PASSED to all, or     x -> r  OUTCOME -> KNOWN  when c is gone
- *      REFUSE, in time: who has not come         r -> c  DROPPED           when x is, before its COMMIT
+ *      REFUSE, in time: who has not come         r -> c  DROPPED   x is gone before its COMMIT
  *
  * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says
  * that the trainers stand at N.  x -> all RENEW every second, or it ends; x, or anybody with
@@ -215,7 +216,7 @@ struct wire_joined {
 };
 static_assert(sizeof(struct wire_joined) == 296, "wire");
 
-struct wire_welcome { /* while not complete, then uint32_t: the first of the ranks that have not come */
+struct wire_welcome { /* then, while not complete, uint32_t: ranks that have not come */
 	char job[128];
 	uint32_t world;
 	uint32_t joined; /* ranks that have come */
@@ -280,8 +281,7 @@ struct wire_view {
 	int32_t status;
 	uint32_t state; /* enum view_state */
 	uint64_t generation;
-	uint64_t
-		room; /* address in the rank of its bytes once they are kept, labelled (engine/memory/view-pool.h) */
+	uint64_t room; /* address of the view's buffer in the rank (view-pool.h) */
 };
 static_assert(sizeof(struct wire_view) == 24, "wire");
 
@@ -351,7 +351,7 @@ struct wire_piece { /* bytes to be sent by a round */
 };
 static_assert(sizeof(struct wire_piece) == 32, "wire");
 
-struct wire_round { /* then count wire_piece: what this rank is to send to the one that asks, in this order */
+struct wire_round { /* then count wire_piece: what the rank sends to the reader, in order */
 	uint64_t transaction[2];
 	uint64_t view[2];      /* as that one shows them; 0: as they are at the boundary */
 	uint64_t communicator; /* its number */
@@ -360,7 +360,7 @@ struct wire_round { /* then count wire_piece: what this rank is to send to the o
 };
 static_assert(sizeof(struct wire_round) == 48, "wire");
 
-struct wire_prefetch { /* then count wire_piece: neighbours; again: how is it?  count is 0 then */
+struct wire_prefetch {    /* then count wire_piece; count 0: how an earlier one is */
 	uint64_t id[2];   /* the observer's number for them */
 	uint64_t view[2]; /* whose bytes they are */
 	uint32_t count;
@@ -503,8 +503,7 @@ enum wire_outcome { WIRE_UNDECIDED, WIRE_COMMITTED, WIRE_ABORTED, WIRE_COORDINAT
 
 struct wire_known {
 	uint64_t transaction[2];
-	uint32_t
-		outcome; /* UNDECIDED is a promise to take no more decisions of that coordinator;
+	uint32_t outcome; /* UNDECIDED promises to take no more decisions of it;
 			   * COORDINATED: it lives for all that rank knows, ask again */
 	uint32_t reserved;
 };

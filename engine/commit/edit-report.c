@@ -15,8 +15,7 @@ enum { STAGED_SILENT_MS = 60000 };
 
 static void log_applied(const struct edit *edit)
 {
-	if (edit->status ||
-	    edit->is_round) /* participant_apply has said why; a freeze was over before it came here */
+	if (edit->status || edit->is_round) /* participant_apply has logged why */
 		return;
 	if (edit->freeze_ms)
 		log_info("frozen at boundary %llu, for %u ms at most",

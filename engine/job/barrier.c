@@ -169,7 +169,7 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 		e->barrier.asked = count - e->barrier.before - 1;
 		return false;
 	}
-	if (!answer->type) { /* rank 0 is not there: of the same one it is asked the next time */
+	if (!answer->type) { /* rank 0 is not there: asked again later */
 		e->barrier.failed = true;
 		pthread_cond_broadcast(&e->changed);
 		return false;

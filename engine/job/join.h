@@ -65,7 +65,7 @@ struct join {
 	struct wire_writer own;     /* a rank's, to be sent */
 	uint64_t sent;
 	struct engine_options
-		options; /* an observer's: source (NULL: not known), and what says where its key is */
+		options;       /* of an observer: its source, NULL: not known; its key */
 	uint32_t refresh_from; /* ready: a peer that knows a newer table */
 	bool refresh;
 

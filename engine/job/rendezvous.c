@@ -221,7 +221,7 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 		forget_arrival(m, &m->arrivals[place], said.count);
 		return;
 	}
-	if (m->waiting) /* this rank may have been stopped: who comes now has not come to those */
+	if (m->waiting) /* after a stop: new arrivals are not for these */
 		turn_meeting(e, m, monotonic_ms());
 	arrive(e, m, &m->arrivals[place], &said, peer, header->request);
 }

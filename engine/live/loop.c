@@ -39,8 +39,7 @@
 
 enum {
 	MESSAGES_PER_TURN = 64,
-	STEPPING_MS =
-		10000, /* a job that has not stepped for so long is at rest: nothing is copied ahead */
+	STEPPING_MS = 10000, /* without a step for so long nothing is copied ahead */
 };
 
 int loop_new(struct engine **out, const struct engine_ops *ops,

@@ -6,9 +6,9 @@
  * Everything is asked for by messages as ever, and what does not come this way is asked for
  * again that way.
  *
- *   r -> o  FABRIC{CALL, address, token}    -> ACK       o connects there, and sends a PONG by the fabric
- *   r -> o  FABRIC{USE}                     -> ACK       it has come: from now on answers come so, too
- *   r -> o  FABRIC{STOP}                    -> ACK       it broke, or was silent for 3 s; CALL again after 10 s, 20 s ...
+ *   r -> o  FABRIC{CALL, address, token}    -> ACK       o connects, and sends PONG by it
+ *   r -> o  FABRIC{USE}                     -> ACK       answers come by the fabric from now on
+ *   r -> o  FABRIC{STOP}                    -> ACK       broken, or silent for 3 s
  *
  * Nobody on the fabric is authenticated: what comes by it is taken only as the answer to a
  * question that is open, and only with the token that r gave to o by messages.  o answers each

@@ -14,7 +14,7 @@ struct piece {
 	uint64_t offset; /* bytes in the row */
 	uint64_t at;     /* bytes in what was asked */
 	uint64_t size;
-	int lost; /* its holder is: -EIO, -ETIMEDOUT; else 0: only where keep_lost asks for such */
+	int lost;        /* 0; keep_lost: -EIO, -ETIMEDOUT if the holder is lost */
 	bool coming;     /* the view's generation was still to come there when it was opened */
 	uint32_t view;   /* number in the file's view + 1; 0: none */
 	uint64_t inside; /* bytes in the view's piece */

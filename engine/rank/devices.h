@@ -71,7 +71,7 @@ struct devices_copy {
 	enum device_what what;
 	const struct iovec *from;
 	bool to_device;
-	bool pinned; /* the parts are pinned memory of the host's, which device number writes before `after` */
+	bool pinned; /* parts are pinned host memory, written before `after` */
 	unsigned n;
 	const struct iovec *parts;  /* not looked at any more when it has begun */
 	void *host;                 /* as many bytes as all of them */

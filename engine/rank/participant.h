@@ -92,8 +92,7 @@ struct participant {
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
 	struct lease hold;
 	struct outcome_log decided;
-	struct outcome_log
-		forbidden; /* never promised here; of their own, however many a lost writer leaves */
+	struct outcome_log forbidden; /* transactions that are never promised here */
 };
 
 void participant_init(struct participant *s, uint64_t bytes_max);

@@ -5,8 +5,8 @@
 /* This rank's pieces of low-precision parameters that live on NVMe, and visit pinned buffers
  * whole.
  *
- *	pack 0   | piece of 7 | of 8 | of 9 |      |     one buffer: pieces in the order in which they were given
- *	pack 1   | piece of 10                     |     larger than a buffer: in several that lie one behind the other
+ *	pack 0   | piece of 7 | of 8 | of 9 |      |     one buffer: pieces in the order given
+ *	pack 1   | piece of 10                     |     larger than a buffer: in adjacent ones
  *	         |                       |
  *
  * A pack is a state of engine/swap/swapper.h, and comes in, and goes back, as a whole.  Pieces

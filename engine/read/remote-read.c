@@ -25,9 +25,9 @@ struct remote_read {
 	bool cancelled;
 	bool try_grab; /* the view is there now: memory may do, outside the lock */
 	bool tried;
-	bool asked; /* the owners for the view, since this read began */
-	bool again; /* something moved: plan anew */
-	bool awaits; /* pieces of its plan: a trainer is to have gradients, to come to the view's generation */
+	bool asked;             /* the owners for the view, since this read began */
+	bool again;             /* something moved: plan anew */
+	bool awaits;            /* a trainer: gradients, or the view's generation */
 	struct waiting waiting; /* for these */
 	struct pace pace;
 	unsigned outstanding;

@@ -11,8 +11,7 @@ enum {
 	LOOK_MS =
 		NODE_WAIT_TICK_MS, /* at most between two looks at a page in reach of memory */
 	PING_MS = 200,             /* by message */
-	LIVE_MS =
-		20, /* by message, for gradients without a view: nothing keeps them until they are asked for */
+	LIVE_MS = 20,              /* gradients without a view: nothing preserves them */
 	ASK_MS = 500,
 	SHARE = 8, /* of the time waited until now is between two looks */
 	TELL_MS = 1000,

@@ -4,9 +4,9 @@
 
 /* The communicator by which ranks send each other bytes of their devices, and its life.
  *
- *   NONE --the lowest live rank asks who takes part--> ASKING --> OPENING --all have warmed up--> UP
- *     ^                                                              |                          |
- *     '--- all that was launched is over, all members know --- PARTING <--- a rank lost, an error, a new rank
+ *   NONE --the lowest live rank sends INVITE--> ASKING --> OPENING --all have warmed up--> UP
+ *     ^                                                      |                          |
+ *     '-- nothing under way, all members know -- PARTING <-- a rank lost, an error, a new rank
  *
  * It is made in the background, and made anew over those that live; meanwhile bytes go by the
  * host.  The lowest live rank asks, and makes its id; so without a device there, there is none.

@@ -24,7 +24,7 @@ struct round {
 	uint64_t epochs[NODE_PIECES_MAX]; /* of the tables that the pieces' rows are of */
 	uint64_t start_ns, start_ms;
 	unsigned restarts, outstanding;
-	bool stale; /* an owner's memory was registered anew, or what it was told got lost: plan again */
+	bool stale; /* memory was registered anew, or ROUND got lost: plan again */
 	bool cancelled;
 	int result;
 	/* under the lock of rounds */

@@ -5,10 +5,10 @@
 /* A round: ranks send one of them bytes of their states as they are at one boundary, by the
  * communicator.
  *
- *   reader: PLAN -> ROUND to each owner and to itself, ACK: it will -> COMMIT -> ACCEPTED -> ... -> APPLIED
- *   each rank at N, trainer's thread: keeps what it is to send aside, and launches its part: sends, or what the reader
- *                                     receives, in the coordinator's order
- *   engine thread: what has ended.  APPLIED says whether all that was sent was what it ought to be.
+ *   reader         PLAN -> ROUND to each owner and to itself, ACK -> COMMIT -> ACCEPTED -> APPLIED
+ *   trainer, at N  each rank preserves what it is to send, and launches its part in the
+ *                  coordinator's order: it sends, or receives
+ *   engine thread  looks at what has ended; APPLIED says whether all senders sent what was asked
  *
  * It is agreed on as an edit is (coordinator.h), so nothing is launched for a rank that has not
  * promised to come.  What fails, fails the communicator; the reader goes the host's way.

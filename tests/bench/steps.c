@@ -176,8 +176,7 @@ static double next_step(int arm)
 }
 
 struct used {
-	double rank,
-		other; /* ms on a core, summed over the ranks: all threads, all but the trainer's */
+	double rank, other; /* ms on a core, of all ranks: all threads; without trainers' */
 	uint64_t bytes;
 	uint64_t at_ns;
 };

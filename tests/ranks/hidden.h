@@ -11,9 +11,9 @@
 struct hidden {
 	struct device *device;
 	uint64_t mapped;
-	void *memory; /* the device's address: a trap */
-	void *at;     /* where the test has the same bytes */
-	void *reached; /* where the port has: it may copy what a stream changes, which is no race of this process's */
+	void *memory;  /* the device's address: a trap */
+	void *at;      /* where the test has the same bytes */
+	void *reached; /* what the port has reached: its copies race with no thread here */
 };
 
 /* Aborts the test when it fails. */

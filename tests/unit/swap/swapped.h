@@ -18,7 +18,7 @@ enum { PLACED_DISKS = 2, PLACED_SLICE = 16384, PLACED_PATH = 40 };
 extern struct swapper *place;
 extern char placed_dir[200];
 extern struct swapper_options
-	placed_options; /* 8 buffers of PLACED_SLICE, no spare; to be changed before placed_open */
+	placed_options; /* 8 buffers of PLACED_SLICE; set before placed_open */
 
 /* Fixtures. */
 void placed_make_dir(void);
