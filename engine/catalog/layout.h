@@ -10,7 +10,8 @@
  * one flat tensor, padded at its end and cut into equal partitions:
  *
  *   | p0 | p1     | p2        | p3 |pad|       aligned = ceil(total / A) * A
- *   |-- shard 0 --|-- shard 1 --|-- 2 --|       partition = aligned / shards; A = alignment * shards
+ *   |-- shard 0 --|-- shard 1 --|-- 2 --|       partition = aligned / shards, with
+ *                                             A = alignment * shards
  *
  *   (DeepSpeed stage_1_and_2.py: alignment 2 elements.  Stage 0 is one shard, alignment 1.)
  *   Padding may cover the end of one shard and whole further shards.

@@ -2,6 +2,8 @@
 #ifndef ENGINE_JOB_LISTEN_H
 #define ENGINE_JOB_LISTEN_H
 
+/* Where a rank listens: the host's address towards the master, and a port. */
+
 #include "engine/node/node.h"
 
 enum { LISTEN_PORT_FIRST = 21017, LISTEN_PORT_LAST = 21117 };

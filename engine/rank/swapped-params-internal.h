@@ -2,6 +2,8 @@
 #ifndef ENGINE_RANK_SWAPPED_PARAMS_INTERNAL_H
 #define ENGINE_RANK_SWAPPED_PARAMS_INTERNAL_H
 
+/* The structs of swapped low-precision parameters, which swapped-params*.c share. */
+
 #include "engine/rank/swapped-params.h"
 #include "engine/swap/swapper.h"
 

@@ -2,6 +2,8 @@
 #ifndef ENGINE_ROUNDS_COMMUNICATOR_INTERNAL_H
 #define ENGINE_ROUNDS_COMMUNICATOR_INTERNAL_H
 
+/* The struct of a rank's communicator, which communicator*.c share. */
+
 #include "engine/rounds/communicator.h"
 
 struct communicator {

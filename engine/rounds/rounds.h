@@ -5,10 +5,10 @@
 /* A round: ranks send one of them bytes of their states as they are at one boundary, by the
  * communicator.
  *
- *   reader         PLAN -> ROUND to each owner and to itself, ACK -> COMMIT -> ACCEPTED -> APPLIED
+ *   reader         ROUND to each owner and to itself, ACK, COMMIT, ACCEPTED, APPLIED
  *   trainer, at N  each rank preserves what it is to send, and launches its part in the
  *                  coordinator's order: it sends, or receives
- *   engine thread  looks at what has ended; APPLIED says whether all senders sent what was asked
+ *   engine thread  looks at what has ended; APPLIED says whether all senders did
  *
  * It is agreed on as an edit is (coordinator.h), so nothing is launched for a rank that has not
  * promised to come.  What fails, fails the communicator; the reader goes the host's way.
