@@ -52,6 +52,7 @@ struct handle {
 	pthread_mutex_t lock;   /* of newer */
 	struct handle *newer;   /* since a commit: the handle that is read in place of this */
 	_Atomic bool behind;    /* after a commit: the next read opens `newer` anew */
+	bool write_only;        /* reads no pages */
 	bool still;             /* its bytes never change */
 	bool fills_pages;       /* of the kernel: state_fill_page; under fs->lock */
 	bool may_not_fill;      /* another handle has filled some; under fs->lock */

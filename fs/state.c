@@ -148,6 +148,7 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	h->fs = fs;
 	h->node = n;
 	h->poll.text = n.slot;
+	h->write_only = (flags & O_ACCMODE) == O_WRONLY;
 	rc = open_content(h);
 	if (!rc && (flags & O_ACCMODE) != O_RDONLY && !node_is_freeze(n))
 		rc = write_buffer_new(h);
@@ -379,7 +380,7 @@ static void keep_others_from_filling(struct handle *h)
 	struct handle *other;
 
 	LIST_FOREACH(other, &h->fs->handles, entry)
-	if (other != h && is_same_node(other->node, h->node))
+	if (other != h && !other->write_only && is_same_node(other->node, h->node))
 		other->may_not_fill = true;
 }
 
