@@ -198,10 +198,11 @@ static int prepare(struct participant *s, struct registry *r, const struct edit_
 		   uint64_t now)
 {
 	struct edit *e = *participant_find(s, p->transaction);
+	enum wire_outcome known = participant_known(s, p->transaction);
 	int rc;
 
-	if (participant_known(s, p->transaction) != WIRE_UNDECIDED || (e && e->fenced))
-		return -ESTALE;
+	if (known != WIRE_UNDECIDED || (e && e->fenced))
+		return known == WIRE_COMMITTED ? -EBUSY : -ECANCELED;
 	if (freezes_twice(s, p, now))
 		return -EBUSY;
 	if (p->holder && !e)

@@ -128,11 +128,16 @@ struct edit_promise {
 	bool round;
 };
 
-/* Promises not to pass the boundary undecided; again with a later one moves it.  -EAGAIN: the
- * control page's count of boundaries has passed it; -ENOENT: a holder without bytes; -EBUSY:
- * decided, or a freeze while another lasts; -ENOSPC; -ESTALE: it was decided before, or fenced;
- * -ENODATA: its gradients are gone; -EINVAL: gradients without a window; errors of
- * registry_check: the bytes' place is gone.
+/* Promises not to pass the boundary before the transaction is decided; a promise of a later
+ * boundary replaces an earlier one.
+ * -EAGAIN: the control page's count of boundaries has passed this one.
+ * -ENOENT: this rank is a holder, and has no bytes of the transaction.
+ * -EBUSY: the transaction was committed; or it freezes, and another freeze lasts.
+ * -ECANCELED: the transaction was aborted here, or fenced by participant_outcome.
+ * -ENODATA: its gradients are gone.
+ * -EINVAL: it edits gradients without a window.
+ * -ENOSPC.
+ * Errors of registry_check: the memory of a staged byte is not registered any more.
  */
 int participant_prepare(struct participant *s, struct registry *r,
 			const struct edit_promise *promise, uint64_t now);

@@ -243,7 +243,7 @@ START_TEST(one_never_heard_of_is_undecided_and_then_never_taken)
 {
 	ck_assert_int_eq(participant_outcome(&s, one), WIRE_UNDECIDED);
 	ck_assert_int_eq(participant_outcome(&s, one), WIRE_ABORTED);
-	ck_assert_int_eq(promise(one, 1, false), -ESTALE);
+	ck_assert_int_eq(promise(one, 1, false), -ECANCELED);
 }
 END_TEST
 
@@ -251,11 +251,11 @@ START_TEST(one_that_is_fenced_is_not_promised)
 {
 	stage(one, 0, 7);
 	ck_assert_int_eq(participant_outcome(&s, one), WIRE_UNDECIDED);
-	ck_assert_int_eq(promise(one, b + 1, true), -ESTALE);
+	ck_assert_int_eq(promise(one, b + 1, true), -ECANCELED);
 	stage(two, 0, 7);
 	ck_assert_int_eq(promise(two, b + 1, true), 0);
 	ck_assert_int_eq(participant_outcome(&s, two), WIRE_UNDECIDED);
-	ck_assert_int_eq(promise(two, b + 2, true), -ESTALE);
+	ck_assert_int_eq(promise(two, b + 2, true), -ECANCELED);
 }
 END_TEST
 
@@ -295,7 +295,7 @@ START_TEST(what_is_decided_takes_no_more_pieces_and_no_other_decision)
 	stage(one, 3, 7);
 	commit(one);
 	ck_assert_int_eq(stage(one, 4, 8), -EBUSY);
-	ck_assert_int_eq(promise(one, b + 2, true), -ESTALE);
+	ck_assert_int_eq(promise(one, b + 2, true), -EBUSY);
 	ck_assert_int_eq(decide(one, false), -ENOENT);
 	ck_assert_int_eq(pass(1), 1);
 	ck_assert_uint_eq(master[3], 7);
@@ -555,7 +555,7 @@ START_TEST(what_a_lost_writer_staged_is_dropped_at_once_and_never_taken)
 	ck_assert_str_eq(aborted(one), "its writer was lost before it asked for a boundary");
 	ck_assert_ptr_null(participant_take_over(&s));
 	ck_assert_int_eq(stage(one, 4, 8), -ESTALE); /* or some of its bytes would be taken */
-	ck_assert_int_eq(promise(one, b + 2, false), -ESTALE);
+	ck_assert_int_eq(promise(one, b + 2, false), -ECANCELED);
 	ck_assert_int_eq(decide(asked, true), 0);
 	ck_assert_uint_eq(s.count, 2);
 	ck_assert_uint_eq(participant_lose_writer(&s, OTHER), 1);
@@ -595,7 +595,7 @@ START_TEST(what_another_rank_has_dropped_is_not_promised)
 	ck_assert(participant_forbid(&s, one));
 	ck_assert(!participant_forbid(&s, two));
 	ck_assert_str_eq(aborted(one), "");
-	ck_assert_int_eq(promise(one, b + 1, false), -ESTALE);
+	ck_assert_int_eq(promise(one, b + 1, false), -ECANCELED);
 	ck_assert_int_eq(decide(two, true), 0);
 }
 END_TEST
@@ -608,7 +608,7 @@ START_TEST(what_its_own_rank_drops_nobody_hears_of)
 	participant_drop(&s, one);
 	participant_drop(&s, two);
 	ck_assert_ptr_null(participant_take_over(&s));
-	ck_assert_int_eq(promise(one, b + 1, false), -ESTALE);
+	ck_assert_int_eq(promise(one, b + 1, false), -ECANCELED);
 	ck_assert_int_eq(decide(two, true), 0);
 }
 END_TEST
