@@ -9,10 +9,21 @@
 #include "engine/device/device.h"
 #include "engine/node/node.h"
 
+/* What a rank's engine keeps for the trainer's thread alone. */
+struct trainer_state {
+	uint64_t owed_generation; /* some states of it are not readable yet; 0: none is owed */
+	uint64_t boundary_ns;     /* when the last boundary was entered; 0: never */
+	uint64_t step_end_ns;     /* when the last step ended; before: the first boundary */
+	uint64_t whole_step_ns;   /* between the last two of these */
+	uint64_t gather_mem;      /* bytes, FRAG_GATHER_MEM */
+	struct swapped_params *swapped_params; /* NULL: no parameters are on NVMe */
+};
+
 struct frag {
 	struct engine *engine;
-	bool ready; /* frag_ready was called */
-	bool only;  /* made by frag_open: one at a time in a process; tests open several */
+	struct trainer_state trainer; /* engine->trainer */
+	bool ready;                   /* frag_ready was called */
+	bool only; /* made by frag_open: one at a time in a process; tests open several */
 	struct frag_arena arena;
 	struct frag_sweep *sweep;     /* the open sweep, or NULL */
 	struct frag_fetches *fetches; /* NULL before the first frag_fetch */

@@ -56,7 +56,7 @@ static bool may_connect(struct engine *e)
 /* Without it mounts read as ever. */
 static void collect_for_mounts(struct engine *e)
 {
-	int rc = landing_init(e, e->gather_mem);
+	int rc = landing_init(e, e->trainer->gather_mem);
 
 	if (rc)
 		log_warn("no memory for what rounds bring to mounts: %s", strerror(-rc));

@@ -241,7 +241,7 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 	fabric_open(e);
 	participant_init(&e->edits, STAGE_MEM);
 	view_owner_init(&e->views, memory("FRAG_VIEW_MEM", VIEW_MEM));
-	e->gather_mem = memory("FRAG_GATHER_MEM", GATHER_MEM);
+	e->trainer->gather_mem = memory("FRAG_GATHER_MEM", GATHER_MEM);
 	e->own = catalog_new();
 	rc = e->own ? open_place(e) : -ENOMEM;
 	if (!rc)
@@ -261,6 +261,7 @@ int api_open_over(struct frag **out, const struct launch *launch,
 	int rc = f ? loop_new(&f->engine, &live_ops, messages, memory) : -ENOMEM;
 
 	if (!rc) {
+		f->engine->trainer = &f->trainer;
 		rc = start_rank(f->engine, launch, seed, thread);
 		if (rc)
 			loop_free(f->engine);
@@ -312,16 +313,15 @@ static void leave(struct engine *e)
 void frag_close(struct frag *f)
 {
 	struct engine *e = api_engine(f);
-	struct swapped_params *shards = e ? e->shards : NULL;
 
 	if (!e)
 		return; /* a forked child's copy stays as it is: nothing of it may be touched */
 	frag_sweep_end(f->sweep);
 	api_sweep_forget(f);
-	swapped_params_leave(e->shards);
+	swapped_params_leave(f->trainer.swapped_params);
 	leave(e);
 	loop_free(e);
-	swapped_params_free(shards);
+	swapped_params_free(f->trainer.swapped_params);
 	if (f->only)
 		atomic_flag_clear(&opened);
 	free(f->fetches);

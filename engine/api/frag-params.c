@@ -14,12 +14,13 @@ static int open_shards(struct frag *f)
 
 	if (!e->registry.place)
 		return -EOPNOTSUPP;
-	if (e->shards)
+	if (e->trainer->swapped_params)
 		return 0;
 	return swapped_params_new(
-		&e->shards, &(struct swapped_params_options){ .registry = &e->registry,
-							      .least = e->launch.swap.least,
-							      .stay = e->launch.swap.stay });
+		&e->trainer->swapped_params,
+		&(struct swapped_params_options){ .registry = &e->registry,
+						  .least = e->launch.swap.least,
+						  .stay = e->launch.swap.stay });
 }
 
 static bool is_cut(const struct catalog *own, int param)
@@ -87,11 +88,11 @@ int frag_params_swap(struct frag *f, const int *params, size_t n, const void *co
 	if (rc)
 		return rc;
 	list_new(&e->registry, given, n, is_new);
-	rc = swapped_params_add(e->shards, given, n);
+	rc = swapped_params_add(e->trainer->swapped_params, given, n);
 	if (rc)
 		return rc;
 	rc = from_masters(f, params, n, is_new);
-	return rc ? rc : swapped_params_publish(e->shards, params, n);
+	return rc ? rc : swapped_params_publish(e->trainer->swapped_params, params, n);
 }
 
 /* -ENOENT: none is there. */
@@ -99,7 +100,7 @@ static int check(const struct frag *f, const int *params, size_t n)
 {
 	if (!api_engine(f) || (n && !params) || n > FRAG_PARAMS_MAX)
 		return -EINVAL;
-	return f->engine->shards ? 0 : -ENOENT;
+	return f->trainer.swapped_params ? 0 : -ENOENT;
 }
 
 int frag_params_in(struct frag *f, const int *params, size_t n, void **memory)
@@ -108,21 +109,23 @@ int frag_params_in(struct frag *f, const int *params, size_t n, void **memory)
 
 	if (!rc && !f->sweep)
 		api_sweep_forget(f); /* its buffers may be needed */
-	return rc ? rc : swapped_params_in(f->engine->shards, params, n, memory);
+	return rc ? rc : swapped_params_in(f->trainer.swapped_params, params, n, memory);
 }
 
 int frag_params_ahead(struct frag *f, const int *params, size_t n)
 {
 	int rc = check(f, params, n);
 
-	return rc ? rc : swapped_params_ahead(f->engine->shards, params, n);
+	return rc ? rc : swapped_params_ahead(f->trainer.swapped_params, params, n);
 }
 
 int frag_params_out(struct frag *f, const int *params, size_t n, unsigned flags)
 {
 	int rc = flags & ~(unsigned)FRAG_CHANGED ? -EINVAL : check(f, params, n);
 
-	return rc ? rc : swapped_params_out(f->engine->shards, params, n, flags & FRAG_CHANGED);
+	return rc ? rc
+		  : swapped_params_out(f->trainer.swapped_params, params, n,
+				       flags & FRAG_CHANGED);
 }
 
 int frag_param_put(struct frag *f, int param, uint64_t first, const void *values,

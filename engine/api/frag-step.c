@@ -101,7 +101,8 @@ static void change_begin(struct engine *e)
  */
 static int publish(struct engine *e)
 {
-	int rc = e->shards ? swapped_params_settle(e->shards) : 0;
+	int rc = e->trainer->swapped_params ? swapped_params_settle(e->trainer->swapped_params)
+					    : 0;
 
 	if (e->registry.devices)
 		devices_mark(e->registry.devices);
@@ -125,7 +126,7 @@ static int change_end(struct engine *e, uint64_t generation)
 	struct control_page *c = e->registry.control;
 	int rc = publish(e);
 
-	e->owed = rc ? generation : 0;
+	e->trainer->owed_generation = rc ? generation : 0;
 	if (rc)
 		return rc;
 	set_generation(c, generation);
@@ -137,8 +138,8 @@ static int change_end(struct engine *e, uint64_t generation)
 /* Outside of a step; or after one whose generation is owed. */
 static int make_current(struct engine *e)
 {
-	if (e->owed)
-		return change_end(e, e->owed);
+	if (e->trainer->owed_generation)
+		return change_end(e, e->trainer->owed_generation);
 	return is_changing(e->registry.control) ? 0 : publish(e);
 }
 
@@ -163,8 +164,8 @@ static int apply_edits(struct engine *e, uint64_t b)
 	applied = participant_apply(&e->edits, &e->registry, b, grads_word(c));
 	if (whole)
 		rc = change_end(e, applied ? generation_after(now, b) : now);
-	else if (e->owed && applied)
-		e->owed = generation_after(e->owed, b);
+	else if (e->trainer->owed_generation && applied)
+		e->trainer->owed_generation = generation_after(e->trainer->owed_generation, b);
 	node_wake(e);
 	return rc;
 }
@@ -192,7 +193,8 @@ static int look_at_edits(struct engine *e, uint64_t b)
 	enum participant_next next;
 	int rc = 0;
 
-	while ((next = participant_look(&e->edits, b, !is_changing(c) || e->owed)) !=
+	while ((next = participant_look(&e->edits, b,
+					!is_changing(c) || e->trainer->owed_generation)) !=
 	       PARTICIPANT_GO) {
 		if (next == PARTICIPANT_FROZEN)
 			show_phase(c, CONTROL_FROZEN);
@@ -216,12 +218,13 @@ static void time_boundary(struct engine *e)
 	struct control_page *c = e->registry.control;
 	uint64_t now = monotonic_ns();
 
-	if (!e->stepped_ns)
-		e->stepped_ns = now;
-	if (e->passed_ns)
-		control_put(&c->interval_ns, u64_max(now - e->passed_ns, e->whole_step_ns));
+	if (!e->trainer->step_end_ns)
+		e->trainer->step_end_ns = now;
+	if (e->trainer->boundary_ns)
+		control_put(&c->interval_ns,
+			    u64_max(now - e->trainer->boundary_ns, e->trainer->whole_step_ns));
 	control_put(&c->boundary_ns, clock_ns(CLOCK_REALTIME));
-	e->passed_ns = now;
+	e->trainer->boundary_ns = now;
 }
 
 /* The boundary is entered before edits are looked for: see participant_prepare. */
@@ -281,9 +284,9 @@ static void time_step(struct engine *e)
 {
 	uint64_t now = monotonic_ns();
 
-	if (e->stepped_ns)
-		e->whole_step_ns = now - e->stepped_ns;
-	e->stepped_ns = now;
+	if (e->trainer->step_end_ns)
+		e->trainer->whole_step_ns = now - e->trainer->step_end_ns;
+	e->trainer->step_end_ns = now;
 }
 
 int frag_step_begin(struct frag *f)
@@ -294,7 +297,7 @@ int frag_step_begin(struct frag *f)
 	if (!e)
 		return -EINVAL;
 	rc = boundary(e);
-	e->owed = 0; /* it comes with this step's */
+	e->trainer->owed_generation = 0; /* it comes with this step's */
 	if (!is_changing(e->registry.control))
 		change_begin(e);
 	show_phase(e->registry.control, CONTROL_STEP);

@@ -212,8 +212,8 @@ int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void
 		return -EINVAL;
 	rc = s->walk ? swapper_sweep_next(s->walk, first, numel)
 		     : next_in_memory(s, first, numel);
-	if (rc == -ENOBUFS && s->f->engine->shards &&
-	    swapped_params_make_room(s->f->engine->shards))
+	if (rc == -ENOBUFS && s->f->trainer.swapped_params &&
+	    swapped_params_make_room(s->f->trainer.swapped_params))
 		rc = swapper_sweep_next(s->walk, first, numel);
 	if (rc < 0)
 		forget_sent(s, memory);
@@ -291,7 +291,7 @@ static int put(struct registry *r, uint32_t row, struct swapper_state *s, enum f
 
 void api_make_room(struct frag *f)
 {
-	struct swapped_params *shards = f->engine->shards;
+	struct swapped_params *shards = f->trainer.swapped_params;
 	struct swapper_figures figures;
 
 	if (!f->sweep)
@@ -356,7 +356,8 @@ int frag_swap_flush(struct frag *f, unsigned timeout_ms)
 	if (!e->registry.place)
 		return 0;
 	swapper_set_deadline(e->registry.place, until);
-	unsent = e->shards ? swapped_params_settle(e->shards) : 0;
+	unsent = e->trainer->swapped_params ? swapped_params_settle(e->trainer->swapped_params)
+					    : 0;
 	now = monotonic_ms();
 	rc = swapper_flush(e->registry.place, until > now ? until - now : 0);
 	return rc ? rc : unsent;

@@ -21,14 +21,27 @@ struct barrier_arrival {
 	uint64_t until_ms; /* when it is told who has not; 0: not, or it was */
 };
 
+int barrier_new(struct engine *e)
+{
+	e->barrier = calloc(1, sizeof(*e->barrier));
+	return e->barrier ? 0 : -ENOMEM;
+}
+
+void barrier_free(struct engine *e)
+{
+	if (e->barrier)
+		free(e->barrier->arrivals);
+	free(e->barrier);
+}
+
 /* ---- who counts ---- */
 
 static void answer_arrival(struct engine *e, uint32_t peer, uint64_t request)
 {
-	if (e->barrier.released)
-		node_ack(e, peer, request, e->barrier.released);
+	if (e->barrier->released)
+		node_ack(e, peer, request, e->barrier->released);
 	else
-		node_send(e, peer, WIRE_PASSED, request, &e->barrier.at, NULL, 0);
+		node_send(e, peer, WIRE_PASSED, request, &e->barrier->at, NULL, 0);
 }
 
 static void raise_counts(struct wire_barrier *to, const struct wire_barrier *b)
@@ -44,21 +57,21 @@ static void raise_counts(struct wire_barrier *to, const struct wire_barrier *b)
  */
 static void release(struct engine *e, int status)
 {
-	e->barrier.count++;
-	e->barrier.released = status;
-	e->barrier.at = (struct wire_barrier){ .count = e->barrier.count };
+	e->barrier->count++;
+	e->barrier->released = status;
+	e->barrier->at = (struct wire_barrier){ .count = e->barrier->count };
 	for (uint32_t i = 0; i < e->world; i++)
-		if (e->barrier.arrivals[i].at.count)
-			raise_counts(&e->barrier.at, &e->barrier.arrivals[i].at);
+		if (e->barrier->arrivals[i].at.count)
+			raise_counts(&e->barrier->at, &e->barrier->arrivals[i].at);
 	for (uint32_t i = 0; i < e->world; i++) {
-		struct barrier_arrival *a = &e->barrier.arrivals[i];
+		struct barrier_arrival *a = &e->barrier->arrivals[i];
 
 		if (a->at.count)
 			answer_arrival(e, a->peer, a->request);
 		a->at.count = 0;
 	}
-	e->barrier.arrived = 0;
-	e->barrier.tell_ms = 0;
+	e->barrier->arrived = 0;
+	e->barrier->tell_ms = 0;
 }
 
 static bool any_rank_lost(const struct engine *e)
@@ -76,11 +89,11 @@ static uint64_t sooner(uint64_t a, uint64_t b)
 
 static void name_late(const struct engine *e, char *out, size_t size)
 {
-	uint32_t missing[NAMED], n = 0, all = e->world - e->barrier.arrived;
+	uint32_t missing[NAMED], n = 0, all = e->world - e->barrier->arrived;
 	char names[80];
 
 	for (uint32_t rank = 0; rank < e->world && n < NAMED; rank++)
-		if (!e->barrier.arrivals[rank].at.count)
+		if (!e->barrier->arrivals[rank].at.count)
 			missing[n++] = rank;
 	join_name_ranks(missing, n, all, names, sizeof(names));
 	if (all == 1)
@@ -92,25 +105,25 @@ static void name_late(const struct engine *e, char *out, size_t size)
 /* They have come all the same. */
 static void tell_late(struct engine *e, uint64_t now)
 {
-	char why[sizeof(e->barrier.why)];
+	char why[sizeof(e->barrier->why)];
 
 	name_late(e, why, sizeof(why));
-	e->barrier.tell_ms = 0;
+	e->barrier->tell_ms = 0;
 	for (uint32_t i = 0; i < e->world; i++) {
-		struct barrier_arrival *a = &e->barrier.arrivals[i];
+		struct barrier_arrival *a = &e->barrier->arrivals[i];
 
 		if (a->at.count && a->until_ms && now >= a->until_ms) {
 			node_refuse(e, a->peer, a->request, -ETIMEDOUT, "%s", why);
 			a->until_ms = 0;
 		}
 		if (a->at.count)
-			e->barrier.tell_ms = sooner(e->barrier.tell_ms, a->until_ms);
+			e->barrier->tell_ms = sooner(e->barrier->tell_ms, a->until_ms);
 	}
 }
 
 bool barrier_tick(const struct engine *e)
 {
-	return e->barrier.tell_ms;
+	return e->barrier->tell_ms;
 }
 
 void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -120,32 +133,32 @@ void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 	struct wire_barrier barrier;
 
 	memcpy(&barrier, body, sizeof(barrier));
-	e->barrier.count = u64_max(e->barrier.count, e->barrier.before);
-	if (e->rank || header->rank >= e->world || barrier.count > e->barrier.count + 1) {
+	e->barrier->count = u64_max(e->barrier->count, e->barrier->before);
+	if (e->rank || header->rank >= e->world || barrier.count > e->barrier->count + 1) {
 		node_ack(e, peer, header->request, -EINVAL);
 		return;
 	}
 	if (barrier.count <=
-	    e->barrier.count) { /* asked again, or a rank was lost before it came */
-		if (barrier.count == e->barrier.count)
+	    e->barrier->count) { /* asked again, or a rank was lost before it came */
+		if (barrier.count == e->barrier->count)
 			answer_arrival(e, peer, header->request);
 		else
 			node_ack(e, peer, header->request, -EIO);
 		return;
 	}
-	if (!e->barrier.arrivals)
-		e->barrier.arrivals = calloc(e->world, sizeof(*e->barrier.arrivals));
-	if (!e->barrier.arrivals) {
+	if (!e->barrier->arrivals)
+		e->barrier->arrivals = calloc(e->world, sizeof(*e->barrier->arrivals));
+	if (!e->barrier->arrivals) {
 		node_ack(e, peer, header->request,
 			 -EAGAIN); /* or the others would wait for it */
 		return;
 	}
-	a = &e->barrier.arrivals[header->rank];
-	e->barrier.arrived += !a->at.count;
+	a = &e->barrier->arrivals[header->rank];
+	e->barrier->arrived += !a->at.count;
 	*a = (struct barrier_arrival){ barrier, peer, header->request,
 				       barrier.wait_ms ? monotonic_ms() + barrier.wait_ms : 0 };
-	e->barrier.tell_ms = sooner(e->barrier.tell_ms, a->until_ms);
-	if (e->barrier.arrived == e->world)
+	e->barrier->tell_ms = sooner(e->barrier->tell_ms, a->until_ms);
+	if (e->barrier->arrived == e->world)
 		release(e, 0);
 }
 
@@ -156,8 +169,8 @@ static bool on_late(struct engine *e, const void *body)
 	struct wire_refuse refuse;
 
 	memcpy(&refuse, body, sizeof(refuse));
-	memcpy(e->barrier.why, refuse.why, sizeof(e->barrier.why) - 1);
-	e->barrier.late = true;
+	memcpy(e->barrier->why, refuse.why, sizeof(e->barrier->why) - 1);
+	e->barrier->late = true;
 	pthread_cond_broadcast(&e->changed);
 	return false;
 }
@@ -166,22 +179,22 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 		       const struct answer *answer)
 {
 	if (answer->status == -EAGAIN) {
-		e->barrier.asked = count - e->barrier.before - 1;
+		e->barrier->asked = count - e->barrier->before - 1;
 		return false;
 	}
 	if (!answer->type) { /* rank 0 is not there: asked again later */
-		e->barrier.failed = true;
+		e->barrier->failed = true;
 		pthread_cond_broadcast(&e->changed);
 		return false;
 	}
 	if (answer->type == WIRE_REFUSE && answer->status == -ETIMEDOUT)
 		return on_late(e, answer->body);
-	e->barrier.passed = count - e->barrier.before;
-	e->barrier.status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
+	e->barrier->passed = count - e->barrier->before;
+	e->barrier->status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
 	if (answer->type == WIRE_PASSED && !answer->status)
-		memcpy(&e->barrier.at, answer->body, sizeof(e->barrier.at));
-	else if (!e->barrier.status)
-		e->barrier.status = -EIO;
+		memcpy(&e->barrier->at, answer->body, sizeof(e->barrier->at));
+	else if (!e->barrier->status)
+		e->barrier->status = -EIO;
 	pthread_cond_broadcast(&e->changed);
 	return false;
 }
@@ -190,73 +203,74 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 static void reach_missing(struct engine *e)
 {
 	for (uint32_t i = 0; i < e->world; i++)
-		if (!e->barrier.arrivals[i].at.count)
+		if (!e->barrier->arrivals[i].at.count)
 			peers_reach(e, i);
 }
 
 void barrier_turn(struct engine *e)
 {
 	const struct control_page *c = e->registry.control;
-	struct wire_barrier barrier = { .count = e->barrier.before + e->barrier.wanted,
+	struct wire_barrier barrier = { .count = e->barrier->before + e->barrier->wanted,
 					.step = atomic_load(&c->step),
 					.boundary = atomic_load(&c->boundary),
 					.generation = atomic_load(&c->generation),
 					.grads = atomic_load(&c->grads) };
-	uint64_t now = monotonic_ms(), until = e->barrier.until_ms;
+	uint64_t now = monotonic_ms(), until = e->barrier->until_ms;
 	int rc;
 
 	if (until)
 		barrier.wait_ms = (uint32_t)(until > now ? until - now : 1);
-	if (e->barrier.arrived)
+	if (e->barrier->arrived)
 		reach_missing(e);
-	if (e->barrier.arrived && any_rank_lost(e))
+	if (e->barrier->arrived && any_rank_lost(e))
 		release(e, -EIO);
-	if (e->barrier.tell_ms && now >= e->barrier.tell_ms)
+	if (e->barrier->tell_ms && now >= e->barrier->tell_ms)
 		tell_late(e, now);
-	if (!e->ready || e->barrier.asked == e->barrier.wanted)
+	if (!e->ready || e->barrier->asked == e->barrier->wanted)
 		return;
-	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, &e->barrier,
+	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, e->barrier,
 			barrier.count);
 	if (!rc || rc == -EIO || rc == -ETIMEDOUT)
-		e->barrier.asked = e->barrier.wanted;
+		e->barrier->asked = e->barrier->wanted;
 	if (rc == -EIO || rc == -ETIMEDOUT)
 		on_barrier(e, NULL, barrier.count, &(struct answer){ .status = rc });
 }
 
 static bool has_ended(const struct engine *e, uint64_t mine)
 {
-	return e->barrier.passed >= mine || e->barrier.failed || e->barrier.late || e->failure;
+	return e->barrier->passed >= mine || e->barrier->failed || e->barrier->late ||
+	       e->failure;
 }
 
 /* One that ended with -ETIMEDOUT is asked for again. */
 static void begin(struct engine *e, uint64_t mine, unsigned timeout_ms)
 {
-	e->barrier.until_ms = monotonic_ms() + timeout_ms;
-	e->barrier.failed = e->barrier.late = false;
-	snprintf(e->barrier.why, sizeof(e->barrier.why), "rank 0 does not answer");
-	if (e->barrier.passed >= mine)
+	e->barrier->until_ms = monotonic_ms() + timeout_ms;
+	e->barrier->failed = e->barrier->late = false;
+	snprintf(e->barrier->why, sizeof(e->barrier->why), "rank 0 does not answer");
+	if (e->barrier->passed >= mine)
 		return;
-	rpc_forget(e, &e->barrier);
-	e->barrier.asked = e->barrier.passed;
-	e->barrier.wanted = mine;
+	rpc_forget(e, e->barrier);
+	e->barrier->asked = e->barrier->passed;
+	e->barrier->wanted = mine;
 	node_wake(e);
 }
 
 static int end(struct engine *e, uint64_t mine)
 {
-	e->barrier.until_ms = 0;
+	e->barrier->until_ms = 0;
 	if (e->failure)
 		return e->failure;
-	if (e->barrier.passed >= mine) {
-		e->barrier.returned = mine;
-		return e->barrier.status;
+	if (e->barrier->passed >= mine) {
+		e->barrier->returned = mine;
+		return e->barrier->status;
 	}
-	if (e->barrier.failed) {
-		e->barrier.wanted = e->barrier.asked = e->barrier.passed;
+	if (e->barrier->failed) {
+		e->barrier->wanted = e->barrier->asked = e->barrier->passed;
 		return -EIO;
 	}
 	if (e->ready)
-		log_warn("frag_barrier: %s", e->barrier.why);
+		log_warn("frag_barrier: %s", e->barrier->why);
 	else
 		join_say_missing(e, "frag_barrier");
 	return -ETIMEDOUT;
@@ -265,13 +279,13 @@ static int end(struct engine *e, uint64_t mine)
 /* Rank 0 tells in time who has not come, unless it is silent, which is soon seen. */
 int barrier_pass(struct engine *e, unsigned timeout_ms, struct wire_barrier *at)
 {
-	uint64_t mine = e->barrier.returned + 1;
+	uint64_t mine = e->barrier->returned + 1;
 	int rc = 0;
 
 	begin(e, mine, timeout_ms);
 	while (!has_ended(e, mine) && !rc)
-		rc = node_wait(e, e->barrier.until_ms + (e->ready ? e->timeout_ms : 0));
+		rc = node_wait(e, e->barrier->until_ms + (e->ready ? e->timeout_ms : 0));
 	rc = end(e, mine);
-	*at = e->barrier.at;
+	*at = e->barrier->at;
 	return rc;
 }

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/job/barrier.h"
 #include "engine/job/join.h"
 
 /* All ranks count the same steps, boundaries, windows of gradients and barriers.  The process
@@ -27,7 +28,7 @@ void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t bar
 	control_raise(&page->boundary, at->boundary, 1);
 	control_raise(&page->generation, at->generation, 1);
 	join_catch_up_grads(e, at->grads);
-	e->barrier.before = u64_max(e->barrier.before, barrier);
+	e->barrier->before = u64_max(e->barrier->before, barrier);
 	log_info("back in the job, at step %llu, boundary %llu", (unsigned long long)at->step,
 		 (unsigned long long)at->boundary);
 }

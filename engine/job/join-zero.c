@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/job/barrier.h"
 #include "engine/job/join.h"
 #include "engine/node/peers.h"
 
@@ -161,7 +162,7 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	}
 	joined.need_catalog = !c->catalog;
 	joined.incarnation = e->incarnation;
-	joined.barrier = u64_max(e->barrier.count, e->barrier.before);
+	joined.barrier = u64_max(e->barrier->count, e->barrier->before);
 	wire_control_from_page(&joined.control, e->registry.control);
 	j->contribution_of[join->entry.rank] = (uint32_t)(c - j->contributions) + 1;
 	peers_set_entry(e, &join->entry);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/job/barrier.h"
 #include "engine/job/join.h"
 #include "engine/node/peers.h"
 
@@ -87,7 +88,7 @@ void join_fill_entry(struct engine *e, struct wire_entry *entry)
 static void turn_enter(struct engine *e)
 {
 	struct wire_join join = { .world = e->world,
-				  .barrier = e->barrier.before + e->barrier.passed };
+				  .barrier = e->barrier->before + e->barrier->passed };
 
 	if (!e->join->described)
 		return;

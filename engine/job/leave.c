@@ -9,20 +9,40 @@
 
 enum { HEARD_MS = 300, OTHERS_MS = 1000 };
 
+struct leave {
+	bool said;
+	unsigned unheard;  /* peers that have not acknowledged it yet */
+	uint32_t *hearers; /* message peers that said HELLO or PING to this rank */
+	unsigned nhearers;
+};
+
+int leave_new(struct engine *e)
+{
+	e->leave = calloc(1, sizeof(*e->leave));
+	return e->leave ? 0 : -ENOMEM;
+}
+
+void leave_free(struct engine *e)
+{
+	if (e->leave)
+		free(e->leave->hearers);
+	free(e->leave);
+}
+
 /* ---- who hears of it ---- */
 
 static unsigned find(const struct engine *e, uint32_t peer)
 {
 	unsigned i = 0;
 
-	while (i < e->goodbye.nhearers && e->goodbye.hearers[i] != peer)
+	while (i < e->leave->nhearers && e->leave->hearers[i] != peer)
 		i++;
 	return i;
 }
 
 void leave_note(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
-	unsigned n = e->goodbye.nhearers;
+	unsigned n = e->leave->nhearers;
 	uint32_t *more;
 
 	/* Ranks hear LEAVE from each other: to them LEFT would be world messages for each that
@@ -31,27 +51,27 @@ void leave_note(struct engine *e, uint32_t peer, const struct wire_header *heade
 	if ((header->type != WIRE_HELLO && header->type != WIRE_PING) ||
 	    header->rank != WIRE_OBSERVER || peer == NODE_LOCAL || find(e, peer) < n)
 		return;
-	more = realloc(e->goodbye.hearers, (n + 1) * sizeof(*more));
+	more = realloc(e->leave->hearers, (n + 1) * sizeof(*more));
 	if (!more)
 		return;
 	more[n] = peer;
-	e->goodbye.hearers = more;
-	e->goodbye.nhearers = n + 1;
+	e->leave->hearers = more;
+	e->leave->nhearers = n + 1;
 }
 
 void leave_gone(struct engine *e, uint32_t peer)
 {
 	unsigned i = find(e, peer);
 
-	if (i < e->goodbye.nhearers)
-		e->goodbye.hearers[i] = e->goodbye.hearers[--e->goodbye.nhearers];
+	if (i < e->leave->nhearers)
+		e->leave->hearers[i] = e->leave->hearers[--e->leave->nhearers];
 }
 
 /* ---- saying it ---- */
 
 static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
-	e->goodbye.unheard--;
+	e->leave->unheard--;
 	pthread_cond_broadcast(&e->changed);
 	return false;
 }
@@ -62,9 +82,9 @@ static unsigned tell_left(struct engine *e, uint32_t rank, uint32_t life, uint32
 	struct wire_left left = { rank, life };
 	unsigned told = 0;
 
-	for (unsigned i = 0; i < e->goodbye.nhearers; i++)
-		if (e->goodbye.hearers[i] != but)
-			told += !rpc_call(e, WIRE_OBSERVER, e->goodbye.hearers[i], WIRE_LEFT,
+	for (unsigned i = 0; i < e->leave->nhearers; i++)
+		if (e->leave->hearers[i] != but)
+			told += !rpc_call(e, WIRE_OBSERVER, e->leave->hearers[i], WIRE_LEFT,
 					  &left, NULL, 0, rank == e->rank ? on_heard : NULL,
 					  NULL, rank);
 	return told;
@@ -72,23 +92,23 @@ static unsigned tell_left(struct engine *e, uint32_t rank, uint32_t life, uint32
 
 static void say_to_all(struct engine *e)
 {
-	e->goodbye.unheard +=
+	e->leave->unheard +=
 		tell_left(e, e->rank, node_life(e->registry.control->cookie), NODE_LOCAL);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		const struct peer *p = &e->peers[rank];
 
 		if (rank != e->rank && p->linked && peer_is_live(p) && !p->leaving)
-			e->goodbye.unheard += !peers_call(e, rank, WIRE_LEAVE, NULL, NULL, 0,
-							  on_heard, NULL, rank);
+			e->leave->unheard += !peers_call(e, rank, WIRE_LEAVE, NULL, NULL, 0,
+							 on_heard, NULL, rank);
 	}
 }
 
 void leave_turn(struct engine *e)
 {
-	if (!e->goodbye.wanted || e->goodbye.said)
+	if (!e->leaving || e->leave->said)
 		return;
 	say_to_all(e);
-	e->goodbye.said = true;
+	e->leave->said = true;
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -110,10 +130,10 @@ void leave_say(struct engine *e)
 	while (!e->rank && e->threaded && !is_last(e) && !node_wait_answer(e, until))
 		;
 	until = monotonic_ms() + HEARD_MS;
-	e->goodbye.wanted = true;
+	e->leaving = true;
 	if (!e->threaded)
 		leave_turn(e);
-	while (e->threaded && (!e->goodbye.said || e->goodbye.unheard) &&
+	while (e->threaded && (!e->leave->said || e->leave->unheard) &&
 	       !node_wait_answer(e, until))
 		;
 	pthread_mutex_unlock(&e->lock);

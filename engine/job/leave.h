@@ -10,6 +10,9 @@
 
 #include "engine/node/node.h"
 
+int leave_new(struct engine *e);
+void leave_free(struct engine *e);
+
 /* Before the engine thread ends: waits until all have heard it, a moment at most.  Trainer's
  * thread.
  */

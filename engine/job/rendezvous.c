@@ -17,26 +17,26 @@ struct arrival {
 	struct wire_rendezvous_over met; /* the newest that it does not wait for any more */
 };
 
-struct rendezvous { /* of one group */
-	struct rendezvous *next;
+struct meeting { /* of one group */
+	struct meeting *next;
 	uint32_t group;
 	unsigned waiting;
 	uint64_t until_ms;
 	struct arrival arrivals[]; /* [nranks] */
 };
 
-static struct rendezvous *find(struct engine *e, uint32_t group)
+static struct meeting *find(struct engine *e, uint32_t group)
 {
-	struct rendezvous *m = e->meetings;
+	struct meeting *m = e->rendezvous->meetings;
 
 	while (m && m->group != group)
 		m = m->next;
 	return m;
 }
 
-static struct rendezvous *find_or_add(struct engine *e, uint32_t group, uint32_t nranks)
+static struct meeting *find_or_add(struct engine *e, uint32_t group, uint32_t nranks)
 {
-	struct rendezvous *m = find(e, group);
+	struct meeting *m = find(e, group);
 
 	if (m)
 		return m;
@@ -44,24 +44,31 @@ static struct rendezvous *find_or_add(struct engine *e, uint32_t group, uint32_t
 	if (!m)
 		return NULL;
 	m->group = group;
-	m->next = e->meetings;
-	e->meetings = m;
+	m->next = e->rendezvous->meetings;
+	e->rendezvous->meetings = m;
 	return m;
+}
+
+int rendezvous_new(struct engine *e)
+{
+	e->rendezvous = calloc(1, sizeof(*e->rendezvous));
+	return e->rendezvous ? 0 : -ENOMEM;
 }
 
 void rendezvous_free(struct engine *e)
 {
-	while (e->meetings) {
-		struct rendezvous *m = e->meetings;
+	struct meeting *next;
 
-		e->meetings = m->next;
+	for (struct meeting *m = e->rendezvous ? e->rendezvous->meetings : NULL; m; m = next) {
+		next = m->next;
 		free(m);
 	}
+	free(e->rendezvous);
 }
 
 /* ---- who counts ---- */
 
-static uint32_t ranks_of(const struct engine *e, const struct rendezvous *m)
+static uint32_t ranks_of(const struct engine *e, const struct meeting *m)
 {
 	return e->catalog->groups[m->group].nranks;
 }
@@ -71,8 +78,7 @@ static void tell(struct engine *e, const struct arrival *a)
 	node_send(e, a->peer, WIRE_RENDEZVOUS_OVER, a->request, &a->met, NULL, 0);
 }
 
-static void release(struct engine *e, struct rendezvous *m,
-		    const struct wire_rendezvous_over *met)
+static void release(struct engine *e, struct meeting *m, const struct wire_rendezvous_over *met)
 {
 	for (uint32_t i = 0; i < ranks_of(e, m); i++) {
 		struct arrival *a = &m->arrivals[i];
@@ -115,7 +121,7 @@ static struct wire_rendezvous_over weigh(const struct wire_rendezvous *said,
 }
 
 /* All have come.  Who cannot go that way has less to say than who cannot go on. */
-static void judge(const struct engine *e, const struct rendezvous *m,
+static void judge(const struct engine *e, const struct meeting *m,
 		  struct wire_rendezvous_over *met)
 {
 	const struct catalog_group *group = &e->catalog->groups[m->group];
@@ -137,7 +143,7 @@ static void judge(const struct engine *e, const struct rendezvous *m,
 }
 
 /* Whom the others wait for in vain; now: it is late. */
-static bool misses(struct engine *e, const struct rendezvous *m, bool now,
+static bool misses(struct engine *e, const struct meeting *m, bool now,
 		   struct wire_rendezvous_over *met)
 {
 	const struct catalog_group *group = &e->catalog->groups[m->group];
@@ -156,7 +162,7 @@ static bool misses(struct engine *e, const struct rendezvous *m, bool now,
 	return met->status;
 }
 
-static void turn_meeting(struct engine *e, struct rendezvous *m, uint64_t now)
+static void turn_meeting(struct engine *e, struct meeting *m, uint64_t now)
 {
 	struct wire_rendezvous_over met = { 0 };
 
@@ -164,7 +170,7 @@ static void turn_meeting(struct engine *e, struct rendezvous *m, uint64_t now)
 		release(e, m, &met);
 }
 
-static void arrive(struct engine *e, struct rendezvous *m, struct arrival *a,
+static void arrive(struct engine *e, struct meeting *m, struct arrival *a,
 		   const struct wire_rendezvous *said, uint32_t peer, uint64_t request)
 {
 	struct wire_rendezvous_over met;
@@ -188,7 +194,7 @@ static void arrive(struct engine *e, struct rendezvous *m, struct arrival *a,
 
 /* It has not waited for the answer: what it came for is not judged with what it comes for next.
  */
-static void forget_arrival(struct rendezvous *m, struct arrival *a, uint64_t count)
+static void forget_arrival(struct meeting *m, struct arrival *a, uint64_t count)
 {
 	if (!a->waits || a->said.count != count)
 		return;
@@ -201,7 +207,7 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 {
 	const struct catalog_group *group;
 	struct wire_rendezvous said;
-	struct rendezvous *m;
+	struct meeting *m;
 	uint32_t place;
 
 	memcpy(&said, body, sizeof(said));
@@ -230,8 +236,8 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 
 static void answer(struct engine *e, const struct wire_rendezvous_over *met)
 {
-	e->meet.met = *met;
-	e->meet.answered = true;
+	e->rendezvous->met = *met;
+	e->rendezvous->answered = true;
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -239,13 +245,13 @@ static bool on_met(struct engine *e, void *owner, uint64_t count, const struct a
 {
 	struct wire_rendezvous_over met = { .status = answered->status, .rank = WIRE_OBSERVER };
 
-	if (count != e->meet.said.count || e->meet.answered)
+	if (count != e->rendezvous->said.count || e->rendezvous->answered)
 		return false;
 	if (answered->type == WIRE_RENDEZVOUS_OVER)
 		memcpy(&met, answered->body, sizeof(met));
 	met.status = wire_status(met.status);
 	if (answered->status == -EAGAIN)
-		e->meet.asked = false;
+		e->rendezvous->asked = false;
 	else
 		answer(e, &met);
 	return false;
@@ -263,13 +269,13 @@ static uint32_t first_of(const struct engine *e, uint32_t group)
 
 static void say(struct engine *e)
 {
-	const struct wire_rendezvous *said = &e->meet.said;
+	const struct wire_rendezvous *said = &e->rendezvous->said;
 	int rc;
 
-	e->meet.counter = first_of(e, said->group);
-	rc = peers_call(e, e->meet.counter, WIRE_RENDEZVOUS, said, NULL, 0, on_met, NULL,
+	e->rendezvous->counter = first_of(e, said->group);
+	rc = peers_call(e, e->rendezvous->counter, WIRE_RENDEZVOUS, said, NULL, 0, on_met, NULL,
 			said->count);
-	e->meet.asked = !rc;
+	e->rendezvous->asked = !rc;
 	if (rc && rc != -EAGAIN)
 		answer(e,
 		       &(struct wire_rendezvous_over){ .status = rc, .rank = WIRE_OBSERVER });
@@ -277,31 +283,31 @@ static void say(struct engine *e)
 
 static void say_left(struct engine *e)
 {
-	uint32_t at = e->meet.left_at, link = NODE_LOCAL;
+	uint32_t at = e->rendezvous->left_at, link = NODE_LOCAL;
 
-	e->meet.leaves = false;
+	e->rendezvous->leaves = false;
 	if (at != e->rank)
 		link = e->peers[at].link;
 	if (at == e->rank || e->peers[at].linked)
-		node_send(e, link, WIRE_RENDEZVOUS, 0, &e->meet.left, NULL, 0);
+		node_send(e, link, WIRE_RENDEZVOUS, 0, &e->rendezvous->left, NULL, 0);
 }
 
 void rendezvous_turn(struct engine *e, uint64_t now)
 {
-	if (e->meet.leaves)
+	if (e->rendezvous->leaves)
 		say_left(e);
-	for (struct rendezvous *m = e->meetings; m; m = m->next)
+	for (struct meeting *m = e->rendezvous->meetings; m; m = m->next)
 		if (m->waiting)
 			turn_meeting(e, m, now);
-	if (e->meet.wanted && !e->meet.asked && !e->meet.answered)
+	if (e->rendezvous->wanted && !e->rendezvous->asked && !e->rendezvous->answered)
 		say(e);
 }
 
 bool rendezvous_tick(const struct engine *e)
 {
-	if (e->meet.wanted)
+	if (e->rendezvous->wanted)
 		return true;
-	for (const struct rendezvous *m = e->meetings; m; m = m->next)
+	for (const struct meeting *m = e->rendezvous->meetings; m; m = m->next)
 		if (m->waiting)
 			return true;
 	return false;
@@ -309,11 +315,11 @@ bool rendezvous_tick(const struct engine *e)
 
 static void put_fault(const struct engine *e, char *out, size_t size)
 {
-	const struct wire_rendezvous_over *met = &e->meet.met;
+	const struct wire_rendezvous_over *met = &e->rendezvous->met;
 	bool counts = met->rank == WIRE_OBSERVER, away = met->why == WIRE_MET_AWAY;
 	const char *which = counts ? ", which counts those that come," : "";
-	uint32_t rank = counts ? e->meet.counter : met->rank;
-	uint32_t first = e->catalog->groups[e->meet.said.group].ranks[0];
+	uint32_t rank = counts ? e->rendezvous->counter : met->rank;
+	uint32_t first = e->catalog->groups[e->rendezvous->said.group].ranks[0];
 
 	if (met->why == WIRE_MET_DIFFERS)
 		snprintf(out, size, "rank %u has called it for something else than rank %u",
@@ -330,8 +336,8 @@ static void put_fault(const struct engine *e, char *out, size_t size)
 
 static void say_why(struct engine *e)
 {
-	const struct wire_rendezvous *said = &e->meet.said;
-	int status = e->meet.met.status;
+	const struct wire_rendezvous *said = &e->rendezvous->said;
+	int status = e->rendezvous->met.status;
 	char fault[120];
 
 	if (!status || status == -EREMOTE)
@@ -345,10 +351,10 @@ static void say_why(struct engine *e)
 /* Who counts may only be silent, and find this rank's arrival when it goes on. */
 static void leave(struct engine *e)
 {
-	e->meet.left = e->meet.said;
-	e->meet.left.stage = WIRE_MEET_LEFT;
-	e->meet.left_at = e->meet.counter;
-	e->meet.leaves = true;
+	e->rendezvous->left = e->rendezvous->said;
+	e->rendezvous->left.stage = WIRE_MEET_LEFT;
+	e->rendezvous->left_at = e->rendezvous->counter;
+	e->rendezvous->leaves = true;
 	node_wake(e);
 }
 
@@ -358,24 +364,25 @@ static void leave(struct engine *e)
 int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		    uint64_t transaction[2])
 {
-	uint64_t last = e->meet.said.count, count = (last ? last : e->writer_id) + 1;
+	uint64_t last = e->rendezvous->said.count, count = (last ? last : e->writer_id) + 1;
 	uint64_t deadline = monotonic_ms() + said->wait_ms + e->timeout_ms;
 
-	e->meet.said = *said;
-	e->meet.said.count = count;
-	e->meet.asked = e->meet.answered = false;
-	e->meet.wanted = true;
+	e->rendezvous->said = *said;
+	e->rendezvous->said.count = count;
+	e->rendezvous->asked = e->rendezvous->answered = false;
+	e->rendezvous->wanted = true;
 	node_wake(e);
-	while (!e->meet.answered && monotonic_ms() < deadline)
+	while (!e->rendezvous->answered && monotonic_ms() < deadline)
 		node_wait(e, deadline);
-	if (!e->meet.answered)
-		e->meet.met = (struct wire_rendezvous_over){ .status = -ETIMEDOUT,
-							     .rank = WIRE_OBSERVER };
-	e->meet.wanted = false;
-	if (e->meet.met.rank == WIRE_OBSERVER && e->meet.met.status)
+	if (!e->rendezvous->answered)
+		e->rendezvous->met = (struct wire_rendezvous_over){ .status = -ETIMEDOUT,
+								    .rank = WIRE_OBSERVER };
+	e->rendezvous->wanted = false;
+	if (e->rendezvous->met.rank == WIRE_OBSERVER && e->rendezvous->met.status)
 		leave(e);
 	say_why(e);
 	if (transaction)
-		memcpy(transaction, e->meet.met.transaction, sizeof(e->meet.met.transaction));
-	return e->meet.met.status;
+		memcpy(transaction, e->rendezvous->met.transaction,
+		       sizeof(e->rendezvous->met.transaction));
+	return e->rendezvous->met.status;
 }

@@ -62,6 +62,12 @@ int loop_new(struct engine **out, const struct engine_ops *ops,
 	if (e->wake_fd < 0 ||
 	    getrandom(&e->writer_id, sizeof(e->writer_id), 0) != sizeof(e->writer_id))
 		rc = -errno;
+	if (!rc)
+		rc = barrier_new(e);
+	if (!rc)
+		rc = rendezvous_new(e);
+	if (!rc)
+		rc = leave_new(e);
 	if (!rc && memory)
 		rc = memory->open(&e->memory, &(struct transport_config){ 0 });
 	if (rc) {
@@ -345,8 +351,8 @@ void loop_free(struct engine *e)
 	free(e->map_params);
 	free(e->map_groups);
 	free(e->catalog_bytes.data);
-	free(e->barrier.arrivals);
-	free(e->goodbye.hearers);
+	barrier_free(e);
+	leave_free(e);
 	free(e->answer);
 	if (e->wake_fd >= 0)
 		close(e->wake_fd);

@@ -92,7 +92,10 @@ struct pending_reads;
 struct communicator;
 struct rounds;
 struct landing;
+struct trainer_state;
 struct rendezvous;
+struct barrier;
+struct leave;
 
 struct message { /* to ourselves */
 	struct message *next;
@@ -186,12 +189,7 @@ struct engine {
 	struct view_owner views;  /* a rank's; its own lock */
 	struct arena_memory
 		*arena; /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
-	/* the trainer's thread: a generation of which some states are not there yet; 0: none */
-	uint64_t owed;
-	uint64_t passed_ns; /* trainer's thread: when it entered its last boundary; 0: never */
-	uint64_t
-		stepped_ns; /* the same of its last step's end; before, of its first boundary */
-	uint64_t whole_step_ns; /* between the last two of these */
+	struct trainer_state *trainer; /* a rank's: engine/api/api.h */
 	struct pending_reads
 		*later;        /* a rank's: reads of what is not in memory; NULL: all is */
 	uint64_t swap_told_ms; /* when figures were put into the control page */
@@ -200,22 +198,10 @@ struct engine {
 	struct communicator *communicator;
 	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */
 	struct rounds *rounds;
-	uint64_t gather_mem;      /* FRAG_GATHER_MEM */
 	struct landing *collects; /* for mounts; NULL: nothing is brought to them by rounds */
-	struct rendezvous *meetings; /* of groups, at their lowest live rank */
-	struct {
-		struct wire_rendezvous said;
-		bool wanted, asked, answered;
-		uint32_t counter; /* the rank that is asked */
-		struct wire_rendezvous_over met;
-		struct wire_rendezvous left; /* to be said, to left_at */
-		uint32_t left_at;
-		bool leaves;
-	} meet;               /* the trainer's call */
+	struct rendezvous *rendezvous;
 	struct catalog *own;  /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params; /* own's numbers to catalog's */
-	struct swapped_params
-		*shards; /* the trainer's thread's; NULL: no parameters are on NVMe */
 	uint32_t *map_groups;
 	struct catalog *catalog;          /* the job's; once set it stays */
 	struct wire_writer catalog_bytes; /* its encoding, for others */
@@ -226,12 +212,8 @@ struct engine {
 	struct peer *peers; /* [world] */
 	struct join *join;
 	struct rpc *rpcs;
-	struct {
-		bool wanted, said;
-		unsigned unheard;  /* by so many */
-		uint32_t *hearers; /* message peers that said HELLO or PING to this rank */
-		unsigned nhearers;
-	} goodbye;
+	struct leave *leave;
+	bool leaving; /* this rank is to tell the others that it ends */
 	uint64_t rpc_number;
 	struct message *local_first, *local_last; /* to ourselves */
 
@@ -261,22 +243,7 @@ struct engine {
 	_Atomic uint64_t epoch;           /* engine_epoch */
 	_Atomic uint64_t edit_count; /* commits of ours: what was read ahead before is old */
 
-	struct {
-		uint64_t wanted, asked, passed; /* this rank's */
-		uint64_t returned;              /* to its trainer */
-		uint64_t until_ms; /* when that is told who has not come; 0: it does not wait */
-		bool failed;       /* to ask rank 0 for the one that is wanted */
-		bool late;         /* it has said why not */
-		char why[sizeof(((struct wire_refuse *)0)->why)];
-		int status;
-		uint64_t count;         /* rank 0: released */
-		int released;           /* its status */
-		struct wire_barrier at; /* what all have counted who passed the newest */
-		uint64_t before; /* that the job had passed when this process came back */
-		uint32_t arrived;
-		uint64_t tell_ms; /* when the next that waits is told; 0: none is */
-		struct barrier_arrival *arrivals; /* [world] */
-	} barrier;
+	struct barrier *barrier;
 	_Atomic uint64_t
 		grads_elsewhere; /* the newest window that this process has been told of */
 	struct engine_counters counters;

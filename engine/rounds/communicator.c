@@ -105,7 +105,7 @@ static bool has_lost_member(struct engine *e, const struct communicator *c, char
 /* A job that ends is nothing to warn of. */
 static bool has_leaving_member(const struct engine *e, const struct communicator *c)
 {
-	bool leaving = e->goodbye.wanted;
+	bool leaving = e->leaving;
 
 	for (uint32_t i = 0; i < c->nranks; i++)
 		leaving |= e->peers[c->ranks[i]].leaving;

@@ -7,6 +7,7 @@
  * a DECIDE, or make it keep more than its bounds.
  */
 
+#include "engine/job/barrier.h"
 #include "engine/api/api.h"
 #include "engine/base/log.h"
 #include "engine/job/join.h"
@@ -383,7 +384,7 @@ static void step_trainer(struct input *in)
 		frag_grads_gone(it.f);
 		break;
 	case 4:
-		it.e->barrier.wanted = it.e->barrier.passed + 1;
+		it.e->barrier->wanted = it.e->barrier->passed + 1;
 		break;
 	}
 }

@@ -3,6 +3,7 @@
 
 #include "tests/ranks/observed.h"
 
+#include "engine/job/barrier.h"
 #include "engine/base/log.h"
 
 #include <check.h>
@@ -111,7 +112,7 @@ static int pass_barrier(void)
 
 	for (uint32_t rank = 0; rank < WORLD; rank += 2) {
 		e = job_frag(&job, rank)->engine;
-		e->barrier.wanted = e->barrier.passed + 1;
+		e->barrier->wanted = e->barrier->passed + 1;
 	}
 	return frag_barrier(job_frag(&job, 1), 60000);
 }

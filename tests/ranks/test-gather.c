@@ -250,7 +250,7 @@ static void until_arrived(uint32_t rank)
 
 	do
 		turn(NULL);
-	while (!e->meet.asked || e->local_first);
+	while (!e->rendezvous->asked || e->local_first);
 }
 
 /* Who counts is stopped, and sees first what has come meanwhile. */

@@ -4,6 +4,7 @@
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
+#include "engine/job/barrier.h"
 #include "engine/catalog/health.h"
 #include "engine/job/join.h"
 #include "engine/live/live.h"
@@ -536,7 +537,7 @@ static bool all_passed(void)
 	for (uint32_t rank = 0; rank < 3; rank++) {
 		struct engine *e = job_frag(&job, rank)->engine;
 
-		if (e->barrier.passed < e->barrier.wanted)
+		if (e->barrier->passed < e->barrier->wanted)
 			return false;
 	}
 	return true;
@@ -547,13 +548,13 @@ static int barrier(void)
 	struct engine *zero = job_frag(&job, 0)->engine;
 	int rc;
 
-	free(zero->barrier.arrivals); /* as before the first one */
-	zero->barrier.arrivals = NULL;
+	free(zero->barrier->arrivals); /* as before the first one */
+	zero->barrier->arrivals = NULL;
 
 	for (uint32_t rank = 1; rank < 3; rank++) {
 		struct engine *e = job_frag(&job, rank)->engine;
 
-		e->barrier.wanted = e->barrier.passed + 1;
+		e->barrier->wanted = e->barrier->passed + 1;
 	}
 	rc = frag_barrier(job_frag(&job, 0), 60000);
 	while (!all_passed() && in_time())

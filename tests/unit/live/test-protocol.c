@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/job/barrier.h"
 #include "engine/api/api.h"
 #include "engine/base/log.h"
 #include "engine/job/join.h"
@@ -318,7 +319,7 @@ END_TEST
 
 static uint64_t gather_mem(void)
 {
-	return e->gather_mem;
+	return e->trainer->gather_mem;
 }
 
 static uint64_t views_max(void)
@@ -568,7 +569,7 @@ START_TEST(whatever_a_reader_sends_nothing_changes)
 	ck_assert_ptr_null(e->agreements);
 	ck_assert_uint_eq(e->membership, membership);
 	ck_assert(!e->join->refresh);
-	ck_assert_uint_eq(e->barrier.arrived, 0);
+	ck_assert_uint_eq(e->barrier->arrived, 0);
 	ck_assert_mem_eq(&e->peers[1].entry, &before.entry, sizeof(before.entry));
 	ck_assert_uint_eq(e->peers[1].heard_ms, before.heard_ms);
 	for (size_t i = 0; i < NUMEL; i++)
@@ -740,13 +741,13 @@ START_TEST(a_barrier_opens_when_the_last_has_come)
 	struct wire_barrier passed;
 
 	join_all();
-	e->barrier.wanted = 1;
+	e->barrier->wanted = 1;
 	arrive(1, 1);
 	arrive(1, 1); /* twice is once */
 	ck_assert_ptr_null(scripted_last(WIRE_PASSED));
 	arrive(2, 1);
-	ck_assert_uint_eq(e->barrier.passed, 1);
-	ck_assert_int_eq(e->barrier.status, 0);
+	ck_assert_uint_eq(e->barrier->passed, 1);
+	ck_assert_int_eq(e->barrier->status, 0);
 	memcpy(&passed, scripted_last(WIRE_PASSED)->body, sizeof(passed));
 	ck_assert_uint_eq(passed.boundary, 12);
 	arrive(1, 1); /* its answer got lost */
@@ -760,11 +761,11 @@ START_TEST(all_learn_that_a_rank_was_lost_also_who_comes_late)
 	arrive(1, 1);
 	say(WIRE_LEAVE, 2, NULL);
 	ck_assert_int_eq(ack_status(101), -EIO);
-	e->barrier.wanted = 1; /* ourselves, later: to itself, and back */
+	e->barrier->wanted = 1; /* ourselves, later: to itself, and back */
 	for (int i = 0; i < 3; i++)
 		loop_turn(e, 0);
-	ck_assert_uint_eq(e->barrier.passed, 1);
-	ck_assert_int_eq(e->barrier.status, -EIO);
+	ck_assert_uint_eq(e->barrier->passed, 1);
+	ck_assert_int_eq(e->barrier->status, -EIO);
 }
 END_TEST
 
@@ -803,7 +804,7 @@ START_TEST(a_barrier_of_another_count_is_an_error)
 	ck_assert_int_eq(ack_status(101), -EINVAL);
 	arrive(1, UINT64_MAX);
 	ck_assert_int_eq(ack_status(101), -EINVAL);
-	e->barrier.count = 2;
+	e->barrier->count = 2;
 	arrive(1, 1); /* the others are past it */
 	ck_assert_int_eq(ack_status(101), -EIO);
 }
