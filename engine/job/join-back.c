@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/job/barrier.h"
+#include "engine/job/barrier-state.h"
 #include "engine/job/join.h"
 
 /* All ranks count the same steps, boundaries, windows of gradients and barriers.  The process

@@ -349,6 +349,7 @@ START_TEST(who_counts_needs_memory)
 	do {
 		boundaries_wait_anew();
 		rendezvous_free(engine_of(0));
+		ck_assert_int_eq(rendezvous_new(engine_of(0)), 0);
 		asleep[0] = true;
 		come((struct wire_rendezvous){ .key = "fp32", .wait_ms = 1 });
 		asleep[0] = false;
