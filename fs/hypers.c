@@ -58,9 +58,9 @@ static struct hyper_read *find(struct hypers *all, const struct engine_address *
 {
 	struct hyper_read *r;
 
-	LIST_FOREACH(r, &all->reads, entry)
-	if (r->address.group == a->group && !strcmp(r->address.key, a->key))
-		break;
+	LIST_FOREACH (r, &all->reads, entry)
+		if (r->address.group == a->group && !strcmp(r->address.key, a->key))
+			break;
 	return r;
 }
 

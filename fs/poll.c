@@ -64,8 +64,7 @@ static void tell_changed(struct polls *all)
 	struct poll *p, *next;
 
 	engine_job(all->engine, &job);
-	LIST_FOREACH_SAFE(p, &all->list, entry, next)
-	{
+	LIST_FOREACH_SAFE (p, &all->list, entry, next) {
 		if (!is_news(p, &job))
 			continue;
 		fuse_lowlevel_notify_poll(p->ph);

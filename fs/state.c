@@ -188,8 +188,7 @@ void state_truncated(struct fs *fs, struct node n, pid_t opener)
 	struct handle *h;
 
 	pthread_mutex_lock(&fs->lock);
-	LIST_FOREACH(h, &fs->handles, entry)
-	{
+	LIST_FOREACH (h, &fs->handles, entry) {
 		if (!is_same_node(h->node, n) || atomic_load(&h->opener) != opener)
 			continue;
 		atomic_store(&h->truncated, true);
@@ -366,9 +365,9 @@ static bool others_use_pages(const struct handle *h)
 {
 	const struct handle *other;
 
-	LIST_FOREACH(other, &h->fs->handles, entry)
-	if (other != h && other->fills_pages && is_same_node(other->node, h->node))
-		return true;
+	LIST_FOREACH (other, &h->fs->handles, entry)
+		if (other != h && other->fills_pages && is_same_node(other->node, h->node))
+			return true;
 	return false;
 }
 
@@ -379,9 +378,9 @@ static void keep_others_from_filling(struct handle *h)
 {
 	struct handle *other;
 
-	LIST_FOREACH(other, &h->fs->handles, entry)
-	if (other != h && !other->write_only && is_same_node(other->node, h->node))
-		other->may_not_fill = true;
+	LIST_FOREACH (other, &h->fs->handles, entry)
+		if (other != h && !other->write_only && is_same_node(other->node, h->node))
+			other->may_not_fill = true;
 }
 
 /* One caller at a time waits: it stands in a thread of libfuse's, and RELEASE needs one too. */

@@ -91,9 +91,9 @@ static void mark_stale(struct checkpoint *c, const struct patches *p,
 	struct checkpoint_file *f;
 
 	pthread_mutex_lock(&c->lock);
-	LIST_FOREACH(f, &c->files, entry)
-	if (f != except && is_touched(p, f))
-		f->stale = true;
+	LIST_FOREACH (f, &c->files, entry)
+		if (f != except && is_touched(p, f))
+			f->stale = true;
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -306,8 +306,7 @@ static bool dequeue(struct editor *ed, struct engine_write *write)
 {
 	struct engine_write *w;
 
-	STAILQ_FOREACH(w, &ed->queue, entry)
-	{
+	STAILQ_FOREACH (w, &ed->queue, entry) {
 		if (w != write)
 			continue;
 		STAILQ_REMOVE(&ed->queue, write, engine_write, entry);

@@ -165,8 +165,8 @@ void fetch_free_all(struct checkpoint *c)
 {
 	struct fetch *f, *next;
 
-	LIST_FOREACH_SAFE(f, &c->spare, entry, next)
-	fetch_free(f);
+	LIST_FOREACH_SAFE (f, &c->spare, entry, next)
+		fetch_free(f);
 }
 
 /* ---- planning ---- */
@@ -474,9 +474,9 @@ void fetch_cancel(struct engine *e, struct engine_read *read)
 	bool answered = true;
 
 	pthread_mutex_lock(&c->lock);
-	LIST_FOREACH(f, &c->underway, entry)
-	if (f->read == read)
-		break;
+	LIST_FOREACH (f, &c->underway, entry)
+		if (f->read == read)
+			break;
 	if (f) {
 		pthread_mutex_lock(&f->lock);
 		answered = f->answered;
@@ -632,7 +632,7 @@ void fetch_describe(struct checkpoint *c, FILE *out)
 	const struct fetch *f;
 
 	pthread_mutex_lock(&c->lock);
-	LIST_FOREACH(f, &c->underway, entry)
-	fprintf(out, "read %" PRIu64 " bytes\n", f->bytes);
+	LIST_FOREACH (f, &c->underway, entry)
+		fprintf(out, "read %" PRIu64 " bytes\n", f->bytes);
 	pthread_mutex_unlock(&c->lock);
 }

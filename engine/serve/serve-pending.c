@@ -136,9 +136,9 @@ static bool is_under_way(const struct pending_reads *l, bool bound)
 {
 	const struct pending_read *r;
 
-	LIST_FOREACH(r, &l->reads, link)
-	if (!r->ended && (!bound || r->bound))
-		return true;
+	LIST_FOREACH (r, &l->reads, link)
+		if (!r->ended && (!bound || r->bound))
+			return true;
 	return false;
 }
 
@@ -153,23 +153,23 @@ void pending_reads_free(struct engine *e)
 
 	if (!l)
 		return;
-	LIST_FOREACH(r, &l->reads, link)
-	r->bound = !abandon(r);
+	LIST_FOREACH (r, &l->reads, link)
+		r->bound = !abandon(r);
 	pthread_mutex_lock(&l->lock);
 	while (is_under_way(l, false) && !rc)
 		rc = pthread_cond_timedwait(&l->came, &l->lock, &end);
 	while (is_under_way(l, true)) /* a device's port ends them in bounded time */
 		pthread_cond_wait(&l->came, &l->lock);
 	l->engine = NULL;
-	LIST_FOREACH_SAFE(r, &l->reads, link, next)
-	if (r->ended) {
-		LIST_REMOVE(r, link);
-		LIST_INSERT_HEAD(&ended, r, link);
-	}
+	LIST_FOREACH_SAFE (r, &l->reads, link, next)
+		if (r->ended) {
+			LIST_REMOVE(r, link);
+			LIST_INSERT_HEAD(&ended, r, link);
+		}
 	left = !LIST_EMPTY(&l->reads);
 	pthread_mutex_unlock(&l->lock); /* read_free takes locks of the swapper */
-	LIST_FOREACH_SAFE(r, &ended, link, next)
-	read_free(r);
+	LIST_FOREACH_SAFE (r, &ended, link, next)
+		read_free(r);
 	if (!left)
 		destroy(l);
 	e->later = NULL;
@@ -229,8 +229,7 @@ static bool join(struct pending_reads *l, uint32_t peer, uint64_t request,
 {
 	struct pending_read *r;
 
-	LIST_FOREACH(r, &l->reads, link)
-	{
+	LIST_FOREACH (r, &l->reads, link) {
 		if (r->answered || r->peer != peer || r->nrequests == REQUESTS_MAX ||
 		    memcmp(&r->asked, read, sizeof(*read)) != 0 ||
 		    r->shown.generation != shown->generation ||
@@ -248,8 +247,8 @@ static bool is_full(const struct pending_reads *l, uint32_t peer)
 	const struct pending_read *r;
 	unsigned own = 0;
 
-	LIST_FOREACH(r, &l->reads, link)
-	own += r->peer == peer;
+	LIST_FOREACH (r, &l->reads, link)
+		own += r->peer == peer;
 	return l->count >= READS_MAX || own >= READS_OF_PEER_MAX;
 }
 
@@ -325,8 +324,7 @@ void pending_reads_turn(struct engine *e, uint64_t now)
 
 	if (!e->later)
 		return;
-	LIST_FOREACH_SAFE(r, &e->later->reads, link, next)
-	{
+	LIST_FOREACH_SAFE (r, &e->later->reads, link, next) {
 		if (has_ended(e->later, r)) {
 			answer(e, r, check(e, r));
 			drop(e->later, r);
@@ -343,7 +341,7 @@ void pending_reads_gone(struct engine *e, uint32_t peer)
 
 	if (!e->later)
 		return;
-	LIST_FOREACH(r, &e->later->reads, link)
-	if (r->peer == peer && !r->answered)
-		abandon(r);
+	LIST_FOREACH (r, &e->later->reads, link)
+		if (r->peer == peer && !r->answered)
+			abandon(r);
 }

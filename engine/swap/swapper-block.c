@@ -446,9 +446,9 @@ void swapper_publish_changed(struct swapper *sw, const struct swapper_state *s)
 {
 	struct swapper_slice *slice, *next;
 
-	LIST_FOREACH_SAFE(slice, &sw->changed_slices, in_changed, next)
-	if (!s || slice->state == s)
-		publish(sw, slice);
+	LIST_FOREACH_SAFE (slice, &sw->changed_slices, in_changed, next)
+		if (!s || slice->state == s)
+			publish(sw, slice);
 }
 
 void swapper_drop_current(struct swapper *sw, struct swapper_slice *slice)
@@ -506,13 +506,14 @@ static bool evict_pinned(struct swapper *sw, has_room_of has)
 {
 	struct swapper_pin *pin;
 
-	TAILQ_FOREACH(pin, &sw->pins, in_pins)
-	for (uint64_t i = 0; i < pin->n; i++)
-		if (has(pin->versions[i]) &&
-		    is_for_readers(&pin->state->slices[pin->first + i], pin->versions[i])) {
-			evict(sw, pin->versions[i]);
-			return true;
-		}
+	TAILQ_FOREACH (pin, &sw->pins, in_pins)
+		for (uint64_t i = 0; i < pin->n; i++)
+			if (has(pin->versions[i]) &&
+			    is_for_readers(&pin->state->slices[pin->first + i],
+					   pin->versions[i])) {
+				evict(sw, pin->versions[i]);
+				return true;
+			}
 	return false;
 }
 
@@ -521,12 +522,12 @@ static bool evict_current(struct swapper *sw, has_room_of has)
 {
 	struct swapper_slice *s;
 
-	LIST_FOREACH(s, &sw->changed_slices, in_changed)
-	if (has(s->current) && (!s->next || s->next->block != s->current->block)) {
-		evict(sw, s->current);
-		s->lost = true;
-		return true;
-	}
+	LIST_FOREACH (s, &sw->changed_slices, in_changed)
+		if (has(s->current) && (!s->next || s->next->block != s->current->block)) {
+			evict(sw, s->current);
+			s->lost = true;
+			return true;
+		}
 	return false;
 }
 
@@ -695,12 +696,12 @@ static struct swapper_block *next_to_try(struct swapper *sw, uint64_t flush)
 {
 	struct swapper_block *b;
 
-	LIST_FOREACH(b, &sw->unwritten, in_unwritten)
-	if (b->tried != flush && !b->writing) {
-		b->tried = flush;
-		b->refs++;
-		return b;
-	}
+	LIST_FOREACH (b, &sw->unwritten, in_unwritten)
+		if (b->tried != flush && !b->writing) {
+			b->tried = flush;
+			b->refs++;
+			return b;
+		}
 	return NULL;
 }
 

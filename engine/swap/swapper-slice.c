@@ -34,9 +34,9 @@ static int can_wait(struct swapper *sw, uint64_t wait_ms)
 
 	if (sw->returning)
 		return wait_ms ? 0 : -EAGAIN;
-	LIST_FOREACH(b, &sw->unwritten, in_unwritten)
-	if (b->stuck)
-		return b->error;
+	LIST_FOREACH (b, &sw->unwritten, in_unwritten)
+		if (b->stuck)
+			return b->error;
 	return -ENOBUFS;
 }
 
@@ -644,8 +644,7 @@ int swapper_swap_out_puts(struct swapper *sw, struct swapper_state *s)
 
 	if (s)
 		return settle(sw, s);
-	LIST_FOREACH(s, &sw->states, in_states)
-	{
+	LIST_FOREACH (s, &sw->states, in_states) {
 		int one = settle(sw, s);
 
 		rc = rc ? rc : one;

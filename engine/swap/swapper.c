@@ -419,8 +419,7 @@ static void sum_up(struct swapper *sw, struct swapper_figures *f)
 {
 	const struct swapper_state *s;
 
-	LIST_FOREACH(s, &sw->states, in_states)
-	{
+	LIST_FOREACH (s, &sw->states, in_states) {
 		f->states++;
 		f->bytes += s->bytes;
 	}

@@ -52,8 +52,8 @@ static void admit_all(struct rwgate *g, struct rwgate_passes *admitted)
 	struct rwgate_pass *p;
 
 	g->shut = false;
-	STAILQ_FOREACH(p, &g->waiting, entry)
-	g->inside++;
+	STAILQ_FOREACH (p, &g->waiting, entry)
+		g->inside++;
 	STAILQ_CONCAT(admitted, &g->waiting);
 }
 
@@ -61,8 +61,8 @@ static void call_all(struct rwgate_passes *admitted)
 {
 	struct rwgate_pass *p, *next;
 
-	STAILQ_FOREACH_SAFE(p, admitted, entry, next) /* go may free or reuse the pass */
-	p->go(p);
+	STAILQ_FOREACH_SAFE (p, admitted, entry, next) /* go may free or reuse the pass */
+		p->go(p);
 }
 
 int rwgate_shut(struct rwgate *g, unsigned seconds)
