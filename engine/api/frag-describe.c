@@ -82,7 +82,7 @@ static int add_group(struct engine *e, const struct frag_zero *z, const uint32_t
 	char why[200] = "";
 	int group;
 
-	if (catalog_place(&g, e->rank) == CATALOG_NONE) {
+	if (catalog_member(&g, e->rank) == CATALOG_NONE) {
 		log_warn("group %u: this rank is not among its ranks", e->own->ngroups);
 		return -EINVAL;
 	}
@@ -181,7 +181,7 @@ int api_locate(const struct engine *e, int param, struct layout_fragment *fragme
 	if (p->group == CATALOG_NONE)
 		return -ENOENT;
 	g = &e->own->groups[p->group];
-	place = catalog_place(g, e->rank);
+	place = catalog_member(g, e->rank);
 	*group = p->group;
 	place = g->layout.shards == 1 ? 0 : place % g->layout.shards;
 	return layout_on_shard(&g->layout, p->position, place, fragment) ? 0 : -ENOENT;

@@ -34,7 +34,7 @@ struct gather {
 static int note_piece(void *arg, const struct piece *piece)
 {
 	struct gather *g = arg;
-	uint32_t place = catalog_place(g->group, piece->rank);
+	uint32_t place = catalog_member(g->group, piece->rank);
 
 	if (place / catalog_shards(g->group) != g->replica || g->covered == g->bytes)
 		return 0;
@@ -103,7 +103,7 @@ static void add_to_all(const struct gather *g, struct collective_io *io,
 	for (uint32_t i = 0; i < shards; i++) {
 		uint32_t rank = g->group->ranks[g->replica * shards + i];
 
-		add(io, moves, true, communicator_place(g->e, rank), from, size);
+		add(io, moves, true, communicator_member(g->e, rank), from, size);
 	}
 }
 
@@ -117,8 +117,8 @@ static int lay_moves(const struct gather *g, struct send *send, struct collectiv
 		const struct piece *piece = &g->pieces[i];
 		void *from;
 
-		add(io, moves, false, communicator_place(g->e, piece->rank), g->out + piece->at,
-		    piece->size);
+		add(io, moves, false, communicator_member(g->e, piece->rank),
+		    g->out + piece->at, piece->size);
 		if (piece->rank != g->e->rank)
 			continue;
 		rc = send_source_from(g->e, send, 0, piece->row, piece->offset, piece->size,
@@ -137,13 +137,13 @@ static bool is_equal(const struct gather *g)
 
 	for (unsigned i = 0; i < g->n && equal; i++)
 		equal = g->pieces[i].size == g->pieces[0].size &&
-			communicator_place(g->e, g->pieces[i].rank) == (int)i;
+			communicator_member(g->e, g->pieces[i].rank) == (int)i;
 	return equal;
 }
 
 static int lay_equal(const struct gather *g, struct send *send, struct collective_io *io)
 {
-	const struct piece *own = &g->pieces[communicator_place(g->e, g->e->rank)];
+	const struct piece *own = &g->pieces[communicator_member(g->e, g->e->rank)];
 	void *from;
 	int rc = send_source_from(g->e, send, 0, own->row, own->offset, own->size, &from);
 
@@ -223,7 +223,7 @@ static int gather(struct gather *g, unsigned timeout_ms)
 	if (group == CATALOG_NONE)
 		return -ENOENT;
 	g->group = &e->catalog->groups[group];
-	g->replica = catalog_place(g->group, e->rank) / catalog_shards(g->group);
+	g->replica = catalog_member(g->group, e->rank) / catalog_shards(g->group);
 	say_what_it_can(g, timeout_ms);
 	rc = rendezvous_wait(e, &g->said, NULL);
 	if (!rc)

@@ -185,7 +185,7 @@ static void tell_place(struct engine *e)
 {
 	struct swapper_figures f;
 
-	swapper_figures(e->registry.place, &f);
+	swapper_figures(e->registry.swapper, &f);
 	log_info("swap: %s by %s: %u requests of %u bytes at once; %u buffers of %llu bytes%s; "
 		 "sweeps read ahead: %s, write behind: %s; states of less than %llu bytes stay "
 		 "in memory",
@@ -221,7 +221,7 @@ static int open_place(struct engine *e)
 	options.on_node = node >= 0;
 	options.node = node < 0 ? 0 : (unsigned)node;
 	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job, e->rank);
-	rc = swapper_open(&e->registry.place, &options, why, sizeof(why));
+	rc = swapper_open(&e->registry.swapper, &options, why, sizeof(why));
 	if (rc) {
 		log_warn("no states on NVMe (%s): %s", c->by, why);
 		return rc;

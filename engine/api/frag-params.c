@@ -12,7 +12,7 @@ static int open_shards(struct frag *f)
 {
 	struct engine *e = f->engine;
 
-	if (!e->registry.place)
+	if (!e->registry.swapper)
 		return -EOPNOTSUPP;
 	if (e->trainer->swapped_params)
 		return 0;

@@ -105,10 +105,10 @@ static int note_held(void *arg, const struct piece *piece)
 	struct scatter *s = n->s;
 	struct span at = { piece->at, piece->at + piece->size };
 	struct span new = in_dtype(&at, n->dtype, s->file->dtype);
-	uint32_t place = catalog_place(s->group, piece->rank);
+	uint32_t place = catalog_member(s->group, piece->rank);
 	struct span *held;
 
-	if (place == CATALOG_NONE || communicator_place(s->e, piece->rank) < 0)
+	if (place == CATALOG_NONE || communicator_member(s->e, piece->rank) < 0)
 		return -EREMOTE;
 	held = &s->held[place];
 	if (held->from == held->to)
@@ -189,7 +189,7 @@ static void add_send(struct scatter *s, struct collective_io *io, struct collect
 	from = s->number == DEVICE_NONE ? s->window + (part.from - window->from)
 					: s->value + part.from;
 	moves[io->nmoves++] =
-		(struct collective_move){ true, (unsigned)communicator_place(s->e, rank),
+		(struct collective_move){ true, (unsigned)communicator_member(s->e, rank),
 					  part.to - part.from, (void *)(uintptr_t)from };
 }
 
@@ -198,7 +198,7 @@ static void add_receive(struct scatter *s, struct collective_io *io,
 {
 	if (part->from < part->to)
 		moves[io->nmoves++] = (struct collective_move){
-			false, (unsigned)communicator_place(s->e, s->said.root),
+			false, (unsigned)communicator_member(s->e, s->said.root),
 			part->to - part->from, s->window
 		};
 }
@@ -293,7 +293,7 @@ static int keep_all_aside(struct scatter *s, const struct span *window, const st
 /* Who has no room goes on receiving: the others wait for it. */
 static int pass_all(struct scatter *s)
 {
-	const struct span *held = &s->held[catalog_place(s->group, s->e->rank)];
+	const struct span *held = &s->held[catalog_member(s->group, s->e->rank)];
 	int rc = 0, kept = 0;
 
 	for (uint64_t at = 0; at < s->file->bytes && !rc; at += LANDING_SLOT) {
@@ -444,7 +444,7 @@ static int begin(struct scatter *s, const struct engine_address *a, uint64_t byt
 		return -ENOENT;
 	s->group = &e->catalog->groups[group];
 	s->said.group = group;
-	if (s->file->bytes != bytes || catalog_place(s->group, s->said.root) == CATALOG_NONE ||
+	if (s->file->bytes != bytes || catalog_member(s->group, s->said.root) == CATALOG_NONE ||
 	    (is_root(s) && !s->value))
 		return -EINVAL;
 	s->held = calloc(s->group->nranks, sizeof(*s->held));

@@ -106,9 +106,9 @@ static int publish(struct engine *e)
 
 	if (e->registry.devices)
 		devices_mark(e->registry.devices);
-	if (rc || !e->registry.place)
+	if (rc || !e->registry.swapper)
 		return rc;
-	return swapper_publish(e->registry.place);
+	return swapper_publish(e->registry.swapper);
 }
 
 static void set_generation(struct control_page *c, uint64_t generation)

@@ -47,7 +47,7 @@ static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 	enum frag_dtype dtype;
 	uint64_t at;
 	struct swapper_state *place =
-		registry_place(r, STATE_PARTITION, group, sub, state->key, &at);
+		registry_swap_state(r, STATE_PARTITION, group, sub, state->key, &at);
 	int row;
 
 	if (state->flags & ~(unsigned)(FRAG_READ_ONLY | FRAG_WRITE_ONLY) ||
@@ -83,7 +83,7 @@ static int begin_walk(struct frag_sweep *s, const struct swapper_swept *walked, 
 
 	if (before && before->walk)
 		return swapper_sweep_then(before->walk, walked, n, &s->walk);
-	return swapper_sweep_begin(s->f->engine->registry.place, walked, n, &s->walk);
+	return swapper_sweep_begin(s->f->engine->registry.swapper, walked, n, &s->walk);
 }
 
 static int fill_sweep(struct frag_sweep *s, const struct frag_swept *states, size_t n)
@@ -283,7 +283,7 @@ static int put(struct registry *r, uint32_t row, struct swapper_state *s, enum f
 	size_t element = frag_dtype_size(dtype);
 
 	if (s)
-		return put_on_disk(r->place, s, first, values, numel, add);
+		return put_on_disk(r->swapper, s, first, values, numel, add);
 	if (add)
 		return add_in_memory(r, row, first, values, numel);
 	return registry_write(r, 0, row, first * element, values, numel * element);
@@ -298,7 +298,7 @@ void api_make_room(struct frag *f)
 		api_sweep_forget(f);
 	if (!shards)
 		return;
-	swapper_figures(f->engine->registry.place, &figures);
+	swapper_figures(f->engine->registry.swapper, &figures);
 	if (figures.pinned.lent == figures.pinned.count)
 		swapped_params_make_room(shards);
 }
@@ -322,10 +322,10 @@ int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uin
 	if (!numel)
 		return 0;
 	api_make_room(f);
-	return put(
-		&e->registry, (uint32_t)row,
-		registry_place(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key, &at),
-		dtype, first, values, numel, flags & FRAG_ADD);
+	return put(&e->registry, (uint32_t)row,
+		   registry_swap_state(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key,
+				       &at),
+		   dtype, first, values, numel, flags & FRAG_ADD);
 }
 
 int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
@@ -353,12 +353,12 @@ int frag_swap_flush(struct frag *f, unsigned timeout_ms)
 
 	if (!e)
 		return -EINVAL;
-	if (!e->registry.place)
+	if (!e->registry.swapper)
 		return 0;
-	swapper_set_deadline(e->registry.place, until);
+	swapper_set_deadline(e->registry.swapper, until);
 	unsent = e->trainer->swapped_params ? swapped_params_settle(e->trainer->swapped_params)
 					    : 0;
 	now = monotonic_ms();
-	rc = swapper_flush(e->registry.place, until > now ? until - now : 0);
+	rc = swapper_flush(e->registry.swapper, until > now ? until - now : 0);
 	return rc ? rc : unsent;
 }

@@ -131,12 +131,14 @@ static int find_memory(struct registry *r, const struct held *h, void **memory)
 {
 	enum frag_dtype dtype;
 	uint64_t at, element = frag_dtype_size(h->dtype);
-	struct swapper_state *s = registry_place(r, h->kind, h->index, h->sub, h->key, &at);
+	struct swapper_state *s =
+		registry_swap_state(r, h->kind, h->index, h->sub, h->key, &at);
 
 	if (s && h->kind == STATE_LP_SHARD) /* of bytes */
-		*memory = swapper_memory(r->place, s, at + h->at * element, h->numel * element);
+		*memory =
+			swapper_memory(r->swapper, s, at + h->at * element, h->numel * element);
 	else
-		*memory = s ? swapper_memory(r->place, s, h->at, h->numel)
+		*memory = s ? swapper_memory(r->swapper, s, h->at, h->numel)
 			    : registry_memory(r, h->kind, h->index, h->sub, h->key, h->at,
 					      h->numel, &dtype);
 	return *memory ? 0 : s ? -EOPNOTSUPP : -ENOENT;

@@ -169,7 +169,7 @@ int catalog_add_param(struct catalog *c, const char *name, const char *coordinat
 	return (int)c->nparams - 1;
 }
 
-uint32_t catalog_place(const struct catalog_group *g, uint32_t rank)
+uint32_t catalog_member(const struct catalog_group *g, uint32_t rank)
 {
 	if (rank < g->nranks && g->ranks[rank] == rank) /* the usual list: all ranks in order */
 		return rank;

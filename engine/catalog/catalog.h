@@ -102,8 +102,8 @@ static inline uint32_t catalog_shards(const struct catalog_group *g)
 	return g->nranks / g->replicas;
 }
 
-/* The rank's place in the group's list; CATALOG_NONE: not in it. */
-uint32_t catalog_place(const struct catalog_group *g, uint32_t rank);
+/* The index of the rank in the group's list; CATALOG_NONE: not in it. */
+uint32_t catalog_member(const struct catalog_group *g, uint32_t rank);
 
 /* Whether lp pieces of the group's parameters are cut per parameter (stage 3, FSDP2). */
 bool catalog_lp_is_sharded(const struct catalog_group *g);

@@ -56,11 +56,11 @@ struct state_row {
 	uint32_t sub;
 	uint32_t nsegments;
 	uint64_t numel;
-	uint64_t since;                 /* the table's epoch that it came with; not sent */
-	struct state_segment *segments; /* sorted, not overlapping */
-	struct swapper_state *place;    /* STATE_SWAP: a rank's own; not sent */
-	uint64_t place_at;              /* where in it, in bytes */
-	int device;                     /* STATE_DEVICE: its number; not sent */
+	uint64_t since;                   /* the table's epoch that it came with; not sent */
+	struct state_segment *segments;   /* sorted, not overlapping */
+	struct swapper_state *swap_state; /* STATE_SWAP: a rank's own; not sent */
+	uint64_t swap_at;                 /* where in it, in bytes */
+	int device;                       /* STATE_DEVICE: its number; not sent */
 	char key[FRAG_KEY_MAX + 1];
 	bool in_arena; /* its bytes are counted with those of the arena; not sent */
 	bool stays;    /* meant for STATE_SWAP, but too small or told to stay; not sent */

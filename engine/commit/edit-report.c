@@ -86,7 +86,7 @@ void edit_report_turn(struct engine *e, uint64_t now)
 		participant_expire(&e->edits, now - STAGED_SILENT_MS);
 	while ((edit = participant_take_over(&e->edits))) {
 		settle(e, edit);
-		edit_free(edit);
+		participant_free_edit(edit);
 	}
 }
 

@@ -142,7 +142,7 @@ struct arrivals {
 	unsigned n;
 };
 
-static bool see_prepared(void *arg, struct edit *edit)
+static void see_prepared(void *arg, struct edit *edit)
 {
 	struct arrivals *a = arg;
 	const struct peer *p = &a->e->peers[edit->coordinator];
@@ -156,7 +156,6 @@ static bool see_prepared(void *arg, struct edit *edit)
 		       sizeof(edit->transaction));
 		a->found[a->n++].coordinator = edit->coordinator;
 	}
-	return false;
 }
 
 static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank,

@@ -213,7 +213,7 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 	memcpy(&said, body, sizeof(said));
 	group = e->ready && said.group < e->catalog->ngroups ? &e->catalog->groups[said.group]
 							     : NULL;
-	place = group ? catalog_place(group, header->rank) : CATALOG_NONE;
+	place = group ? catalog_member(group, header->rank) : CATALOG_NONE;
 	if (place == CATALOG_NONE || !wire_text_ok(said.key, sizeof(said.key))) {
 		node_ack(e, peer, header->request, e->ready ? -EINVAL : -EAGAIN);
 		return;

@@ -356,7 +356,7 @@ static int run_on_rank(struct engine *e, const struct place *p, uint32_t rank, s
 
 	if (!p->group)
 		return lp_run(p, 0, run) ? 0 : -ENOENT;
-	place = catalog_place(p->group, rank);
+	place = catalog_member(p->group, rank);
 	if (place == CATALOG_NONE)
 		return -ENOENT;
 	if (p->kind == IN_WHOLE || p->kind == IN_LP)

@@ -13,9 +13,11 @@
 
 static int write_pieces(const struct edit *e, struct registry *r)
 {
+	const struct edit_piece *p;
 	int rc = 0, status;
 
-	for (const struct edit_piece *p = e->first; p; p = p->next) {
+	STAILQ_FOREACH(p, &e->pieces, link)
+	{
 		status = registry_write(r, p->epoch, p->row, p->offset, p->data, p->size);
 		if (status)
 			rc = status;
@@ -47,20 +49,22 @@ static bool before(const struct edit *a, const struct edit *b)
  */
 static struct edit *next_decided(struct participant *s, uint64_t b)
 {
-	struct edit *next = NULL;
+	struct edit *e, *next = NULL;
 
-	for (struct edit *e = s->list; e; e = e->next)
-		if (e->state == EDIT_DECIDED && !e->freeze_ms && e->boundary <= b &&
-		    (!next || before(e, next)))
-			next = e;
+	TAILQ_FOREACH(e, &s->list, link)
+	if (e->state == EDIT_DECIDED && !e->freeze_ms && e->boundary <= b &&
+	    (!next || before(e, next)))
+		next = e;
 	return next;
 }
 
 static bool arrive(struct participant *s, uint64_t b)
 {
+	struct edit *e;
 	bool any = false;
 
-	for (struct edit *e = s->list; e; e = e->next) {
+	TAILQ_FOREACH(e, &s->list, link)
+	{
 		if (e->state != EDIT_PREPARED || e->boundary > b)
 			continue;
 		e->arrived = true;
@@ -74,7 +78,10 @@ static bool arrive(struct participant *s, uint64_t b)
  */
 static void stand(struct participant *s, uint64_t b, bool whole)
 {
-	for (struct edit *e = s->list; e; e = e->next) {
+	struct edit *e;
+
+	TAILQ_FOREACH(e, &s->list, link)
+	{
 		if (e->state != EDIT_DECIDED || !e->freeze_ms || e->boundary > b)
 			continue;
 		if (!whole) {
@@ -82,9 +89,9 @@ static void stand(struct participant *s, uint64_t b, bool whole)
 			continue;
 		}
 		e->state = EDIT_APPLIED;
-		if (lease_is_held(&s->hold, e->transaction) &&
-		    lease_lasts(&s->hold, monotonic_ms()))
-			s->hold.standing = true;
+		if (lease_is_held(&s->lease, e->transaction) &&
+		    lease_lasts(&s->lease, monotonic_ms()))
+			s->lease.standing = true;
 		else
 			e->status = -ETIMEDOUT; /* over before the trainer came here */
 	}
@@ -93,18 +100,19 @@ static void stand(struct participant *s, uint64_t b, bool whole)
 
 static bool stands(struct participant *s)
 {
-	if (!s->hold.standing)
+	if (!s->lease.standing)
 		return false;
-	if (lease_lasts(&s->hold, monotonic_ms()))
+	if (lease_lasts(&s->lease, monotonic_ms()))
 		return true;
-	s->hold = (struct lease){ 0 };
+	s->lease = (struct lease){ 0 };
 	return false;
 }
 
-static enum participant_next look(struct participant *s, uint64_t b, bool whole)
+enum participant_next participant_look(struct participant *s, uint64_t b, bool whole)
 {
 	struct edit *next;
 
+	LOCKED(&s->lock);
 	if (arrive(s, b))
 		return PARTICIPANT_UNDECIDED;
 	while ((next = next_decided(s, b)) && next->is_round && !whole)
@@ -115,24 +123,10 @@ static enum participant_next look(struct participant *s, uint64_t b, bool whole)
 	return stands(s) ? PARTICIPANT_FROZEN : PARTICIPANT_GO;
 }
 
-enum participant_next participant_look(struct participant *s, uint64_t b, bool whole)
-{
-	enum participant_next next;
-
-	pthread_mutex_lock(&s->lock);
-	next = look(s, b, whole);
-	pthread_mutex_unlock(&s->lock);
-	return next;
-}
-
 bool participant_frozen_at(struct participant *s, uint64_t b)
 {
-	bool frozen;
-
-	pthread_mutex_lock(&s->lock);
-	frozen = participant_stand_at(s, b);
-	pthread_mutex_unlock(&s->lock);
-	return frozen;
+	LOCKED(&s->lock);
+	return participant_stand_at(s, b);
 }
 
 /* Under the lock. */
@@ -140,61 +134,50 @@ static bool lasts(const struct participant *s, const uint64_t transaction[2])
 {
 	bool any = !transaction[0] && !transaction[1];
 
-	return lease_lasts(&s->hold, monotonic_ms()) &&
-	       (any || lease_is_held(&s->hold, transaction));
+	return lease_lasts(&s->lease, monotonic_ms()) &&
+	       (any || lease_is_held(&s->lease, transaction));
 }
 
-int participant_keep(struct participant *s, const uint64_t transaction[2])
+int participant_renew(struct participant *s, const uint64_t transaction[2])
 {
-	int rc = -ENOENT;
-
-	pthread_mutex_lock(&s->lock);
-	if (lasts(s, transaction)) {
-		s->hold.heard_ms = monotonic_ms();
-		rc = 0;
-	}
-	pthread_mutex_unlock(&s->lock);
-	return rc;
+	LOCKED(&s->lock);
+	if (!lasts(s, transaction))
+		return -ENOENT;
+	s->lease.heard_ms = monotonic_ms();
+	return 0;
 }
 
 int participant_thaw(struct participant *s, const uint64_t transaction[2])
 {
-	int rc = -ENOENT;
-
-	pthread_mutex_lock(&s->lock);
-	if (lasts(s, transaction)) {
-		lease_end(&s->hold);
-		pthread_cond_broadcast(&s->changed);
-		rc = 0;
-	}
-	pthread_mutex_unlock(&s->lock);
-	return rc;
+	LOCKED(&s->lock);
+	if (!lasts(s, transaction))
+		return -ENOENT;
+	lease_end(&s->lease);
+	pthread_cond_broadcast(&s->changed);
+	return 0;
 }
 
-/* NULL: its window of gradients is yet to come.  What is decided nobody else touches: no lock
- * is needed.
+/* NULL: its window of gradients is yet to come.  The edit is used without the lock: once it is
+ * decided only this thread changes it.
  */
 static struct edit *begin_next(struct participant *s, uint64_t b, uint64_t grads)
 {
 	struct edit *e;
-	bool early;
 
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	e = next_decided(s, b);
-	early = e && e->window && grads < e->window;
-	if (early)
-		e->boundary = b + 1; /* on every rank alike */
+	if (!e || !e->window || grads >= e->window)
+		return e;
+	e->boundary = b + 1; /* on every rank alike */
 	participant_set_lowest(s);
-	pthread_mutex_unlock(&s->lock);
-	return early ? NULL : e;
+	return NULL;
 }
 
 static void end_one(struct participant *s, struct edit *e)
 {
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	e->state = EDIT_APPLIED;
 	participant_set_lowest(s);
-	pthread_mutex_unlock(&s->lock);
 }
 
 bool participant_apply(struct participant *s, struct registry *r, uint64_t b, uint64_t grads)
@@ -203,7 +186,7 @@ bool participant_apply(struct participant *s, struct registry *r, uint64_t b, ui
 
 	if (!e)
 		return false;
-	apply(e, r, grads); /* it may take a disk */
+	apply(e, r, grads); /* without the lock: it may wait for a disk */
 	end_one(s, e);
 	return true;
 }
@@ -223,7 +206,6 @@ void participant_wait(struct participant *s, unsigned ms)
 {
 	struct timespec t = thread_in_ms(ms);
 
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	pthread_cond_timedwait(&s->changed, &s->lock, &t);
-	pthread_mutex_unlock(&s->lock);
 }

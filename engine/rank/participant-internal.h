@@ -2,18 +2,18 @@
 #ifndef ENGINE_RANK_PARTICIPANT_INTERNAL_H
 #define ENGINE_RANK_PARTICIPANT_INTERNAL_H
 
-/* What the files of engine/edits share.  All under the lock. */
+/* What participant*.c share.  All under the lock. */
 
 #include "engine/rank/participant.h"
 
-/* Where it is in the list; *NULL: it is not.  NULL: no room, no memory. */
-struct edit **participant_find(struct participant *s, const uint64_t transaction[2]);
+struct edit *participant_find(struct participant *s, const uint64_t transaction[2]);
+/* NULL: too many edits, or no memory. */
 struct edit *participant_find_or_add(struct participant *s, const uint64_t transaction[2]);
-/* What was decided, if it is remembered. */
+/* The decision, as long as it is remembered. */
 enum wire_outcome participant_known(struct participant *s, const uint64_t transaction[2]);
 /* After any change of a state or a boundary. */
 void participant_set_lowest(struct participant *s);
-/* -ESTALE, -EFAULT and so on: a place has gone. */
+/* registry_check of all pieces. */
 int participant_check_pieces(const struct edit *e, struct registry *r);
 /* Whether the trainer stands, or will stand, at boundary b for a freeze. */
 bool participant_stand_at(struct participant *s, uint64_t b);

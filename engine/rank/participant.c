@@ -13,89 +13,80 @@ void participant_init(struct participant *s, uint64_t bytes_max)
 	memset(s, 0, sizeof(*s));
 	pthread_mutex_init(&s->lock, NULL);
 	thread_cond_init(&s->changed);
+	TAILQ_INIT(&s->list);
+	TAILQ_INIT(&s->aborted);
 	s->bytes_max = bytes_max;
 	atomic_store(&s->lowest, UINT64_MAX);
 }
 
 static void free_pieces(struct edit *e)
 {
-	struct edit_piece *next;
+	struct edit_piece *piece;
 
-	for (struct edit_piece *p = e->first; p; p = next) {
-		next = p->next;
-		free(p);
+	while ((piece = STAILQ_FIRST(&e->pieces))) {
+		STAILQ_REMOVE_HEAD(&e->pieces, link);
+		free(piece);
 	}
-	e->first = e->last = NULL;
 }
 
-void edit_free(struct edit *e)
+void participant_free_edit(struct edit *e)
 {
-	if (e) {
-		free_pieces(e);
-		free(e->round);
-	}
+	if (!e)
+		return;
+	free_pieces(e);
+	free(e->round);
 	free(e);
-}
-
-static void free_list(struct edit *e)
-{
-	struct edit *next;
-
-	for (; e; e = next) {
-		next = e->next;
-		edit_free(e);
-	}
 }
 
 void participant_fini(struct participant *s)
 {
-	free_list(s->list);
-	free_list(s->aborted);
+	struct edit *e, *next;
+
+	TAILQ_CONCAT(&s->list, &s->aborted, link);
+	TAILQ_FOREACH_SAFE(e, &s->list, link, next)
+	participant_free_edit(e);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 }
 
-struct edit **participant_find(struct participant *s, const uint64_t transaction[2])
+struct edit *participant_find(struct participant *s, const uint64_t transaction[2])
 {
-	struct edit **at = &s->list;
+	struct edit *e;
 
-	while (*at && memcmp((*at)->transaction, transaction, sizeof((*at)->transaction)))
-		at = &(*at)->next;
-	return at;
+	TAILQ_FOREACH(e, &s->list, link)
+	if (!memcmp(e->transaction, transaction, sizeof(e->transaction)))
+		return e;
+	return NULL;
 }
 
-/* The caller's. */
-static struct edit *take_out(struct participant *s, struct edit **at)
+static void take_out(struct participant *s, struct edit *e)
 {
-	struct edit *e = *at;
-
-	*at = e->next;
+	TAILQ_REMOVE(&s->list, e, link);
 	s->count--;
 	s->bytes -= e->cost;
-	return e;
 }
 
-static void abort_edit(struct participant *s, struct edit **at, int status, const char *why)
+static void abort_edit(struct participant *s, struct edit *e, int status, const char *why)
 {
-	struct edit *e = take_out(s, at);
-
+	take_out(s, e);
 	free_pieces(e);
 	e->state = EDIT_ABORTED;
 	e->status = status;
 	e->why = why;
-	e->next = s->aborted;
-	s->aborted = e;
+	TAILQ_INSERT_HEAD(&s->aborted, e, link);
 }
 
 struct edit *participant_find_or_add(struct participant *s, const uint64_t transaction[2])
 {
-	struct edit **at = participant_find(s, transaction);
+	struct edit *e = participant_find(s, transaction);
 
-	if (!*at && s->count < PARTICIPANT_EDITS_MAX && (*at = calloc(1, sizeof(**at)))) {
-		memcpy((*at)->transaction, transaction, sizeof((*at)->transaction));
+	if (!e && s->count < PARTICIPANT_EDITS_MAX && (e = calloc(1, sizeof(*e)))) {
+		memcpy(e->transaction, transaction, sizeof(e->transaction));
+		STAILQ_INIT(&e->pieces);
+		TAILQ_INSERT_TAIL(&s->list, e, link);
 		s->count++;
 	}
-	return *at;
+	return e;
 }
 
 enum wire_outcome participant_known(struct participant *s, const uint64_t transaction[2])
@@ -107,7 +98,7 @@ enum wire_outcome participant_known(struct participant *s, const uint64_t transa
 	return outcome_log_find(&s->forbidden, transaction) ? WIRE_ABORTED : WIRE_UNDECIDED;
 }
 
-static bool bars(const struct edit *e)
+static bool is_bound(const struct edit *e)
 {
 	return e->state == EDIT_PREPARED || e->state == EDIT_DECIDED;
 }
@@ -116,20 +107,23 @@ static bool bars(const struct edit *e)
 void participant_set_lowest(struct participant *s)
 {
 	uint64_t lowest = UINT64_MAX;
+	const struct edit *e;
 
-	for (const struct edit *e = s->list; e; e = e->next)
-		if (bars(e))
-			lowest = u64_min(lowest, e->boundary);
+	TAILQ_FOREACH(e, &s->list, link)
+	if (is_bound(e))
+		lowest = u64_min(lowest, e->boundary);
 	atomic_store_explicit(&s->lowest, lowest, memory_order_seq_cst);
 }
 
 int participant_check_pieces(const struct edit *e, struct registry *r)
 {
-	int rc = 0;
+	const struct edit_piece *p;
+	int rc;
 
-	for (const struct edit_piece *p = e->first; p && !rc; p = p->next)
-		rc = registry_check(r, p->epoch, p->row, p->offset, p->size);
-	return rc;
+	STAILQ_FOREACH(p, &e->pieces, link)
+	if ((rc = registry_check(r, p->epoch, p->row, p->offset, p->size)))
+		return rc;
+	return 0;
 }
 
 /* From the promise to freeze at b, or before, on the trainer does not leave b but by
@@ -137,10 +131,10 @@ int participant_check_pieces(const struct edit *e, struct registry *r)
  */
 bool participant_stand_at(struct participant *s, uint64_t b)
 {
-	const struct edit *freeze = *participant_find(s, s->hold.transaction);
+	const struct edit *freeze = participant_find(s, s->lease.transaction);
 
-	return lease_lasts(&s->hold, monotonic_ms()) &&
-	       (s->hold.standing || (freeze && bars(freeze) && freeze->boundary <= b));
+	return lease_lasts(&s->lease, monotonic_ms()) &&
+	       (s->lease.standing || (freeze && is_bound(freeze) && freeze->boundary <= b));
 }
 
 /* The trainer stores the boundary it enters, then looks at lowest; we store lowest, then look
@@ -174,9 +168,8 @@ static void note(struct participant *s, const uint64_t transaction[2], int statu
 
 void participant_note(struct participant *s, const uint64_t transaction[2], int status)
 {
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	note(s, transaction, status);
-	pthread_mutex_unlock(&s->lock);
 }
 
 /* Whether a boundary to come can be in that window of gradients. */
@@ -187,27 +180,32 @@ static int check_window(const struct edit *e, struct registry *r, uint64_t windo
 	return window && atomic_load(&r->control->grads) > window ? -ENODATA : 0;
 }
 
-static bool freezes_twice(const struct participant *s, const struct edit_promise *p,
+static bool freezes_twice(const struct participant *s, const struct wire_prepare *p,
 			  uint64_t now)
 {
-	return p->freeze_ms && lease_lasts(&s->hold, now) &&
-	       !lease_is_held(&s->hold, p->transaction);
+	return p->freeze_ms && lease_lasts(&s->lease, now) &&
+	       !lease_is_held(&s->lease, p->transaction);
 }
 
-static int prepare(struct participant *s, struct registry *r, const struct edit_promise *p,
-		   uint64_t now)
+int participant_prepare(struct participant *s, struct registry *r, const struct wire_prepare *p,
+			uint64_t now)
 {
-	struct edit *e = *participant_find(s, p->transaction);
-	enum wire_outcome known = participant_known(s, p->transaction);
+	enum wire_outcome known;
+	struct edit *e;
 	int rc;
 
+	LOCKED(&s->lock);
+	e = participant_find(s, p->transaction);
+	known = participant_known(s, p->transaction);
 	if (known != WIRE_UNDECIDED || (e && e->fenced))
 		return known == WIRE_COMMITTED ? -EBUSY : -ECANCELED;
 	if (freezes_twice(s, p, now))
 		return -EBUSY;
 	if (p->holder && !e)
 		return -ENOENT;
-	if (!e) { /* nothing of it was staged here: its coordinator has the word from now on */
+	if (!e) { /* nothing was staged here; should a check below fail, only its coordinator
+		   * ends it, because it has an order: abort_staged
+		   */
 		e = participant_find_or_add(s, p->transaction);
 		if (!e)
 			return -ENOSPC;
@@ -217,7 +215,7 @@ static int prepare(struct participant *s, struct registry *r, const struct edit_
 	}
 	if (e->state > EDIT_PREPARED)
 		return -EBUSY;
-	if (p->round ? e->first != NULL : e->round != NULL)
+	if (p->round ? !STAILQ_EMPTY(&e->pieces) : e->round != NULL)
 		return -EINVAL;
 	rc = participant_check_pieces(e, r);
 	if (!rc)
@@ -225,7 +223,7 @@ static int prepare(struct participant *s, struct registry *r, const struct edit_
 	if (rc)
 		return rc;
 	if (p->freeze_ms)
-		lease_promise(&s->hold, p->transaction, now);
+		lease_promise(&s->lease, p->transaction, now);
 	e->freeze_ms = p->freeze_ms;
 	e->is_round = p->round;
 	e->holder = p->holder;
@@ -233,178 +231,152 @@ static int prepare(struct participant *s, struct registry *r, const struct edit_
 	e->coordinator = p->coordinator;
 	e->order = p->order;
 	e->touched_ms = now;
-	return promise_boundary(s, r, e, p->boundary);
-}
-
-int participant_prepare(struct participant *s, struct registry *r,
-			const struct edit_promise *promise, uint64_t now)
-{
-	int rc;
-
-	pthread_mutex_lock(&s->lock);
-	rc = prepare(s, r, promise, now);
-	pthread_mutex_unlock(&s->lock);
+	rc = promise_boundary(s, r, e, p->boundary);
+	if (!rc)
+		e->origin = p->origin;
 	return rc;
 }
 
-static void settle_hold(struct participant *s, const struct edit *e, bool commit)
+static void settle_lease(struct participant *s, const struct edit *e, bool commit)
 {
-	if (!e->freeze_ms || !lease_is_held(&s->hold, e->transaction))
+	if (!e->freeze_ms || !lease_is_held(&s->lease, e->transaction))
 		return;
 	if (commit)
-		s->hold.until_ms = monotonic_ms() + u64_min(e->freeze_ms, LEASE_MAX_MS);
+		s->lease.until_ms = monotonic_ms() + u64_min(e->freeze_ms, LEASE_MAX_MS);
 	else
-		lease_end(&s->hold);
+		lease_end(&s->lease);
 }
 
-/* Under the lock.  What its writer takes back before anybody promised is nobody's to know. */
-static void settle(struct participant *s, struct edit **at, bool commit, int why)
+/* Under the lock.  An edit that its writer takes back before this rank has promised is not
+ * reported: it is freed at once.
+ */
+static void settle(struct participant *s, struct edit *e, bool commit, int why)
 {
-	outcome_log_add(&s->decided, (*at)->transaction, commit);
-	settle_hold(s, *at, commit);
-	if (commit)
-		(*at)->state = EDIT_DECIDED;
-	else if ((*at)->state == EDIT_STAGED)
-		edit_free(take_out(s, at));
-	else
-		abort_edit(s, at, why, (*at)->why);
+	outcome_log_add(&s->decided, e->transaction, commit);
+	settle_lease(s, e, commit);
+	if (commit) {
+		e->state = EDIT_DECIDED;
+	} else if (e->state == EDIT_STAGED) {
+		take_out(s, e);
+		participant_free_edit(e);
+	} else {
+		abort_edit(s, e, why, e->why);
+	}
 	participant_set_lowest(s);
 	pthread_cond_broadcast(&s->changed);
-}
-
-static int decide(struct participant *s, const uint64_t transaction[2], bool commit, int why,
-		  uint32_t peer, uint64_t request)
-{
-	struct edit **at = participant_find(s, transaction);
-	enum wire_outcome known = participant_known(s, transaction);
-
-	if (known) { /* told again */
-		if (commit != (known == WIRE_COMMITTED))
-			return -ENOENT;
-		if (!*at)
-			return -EALREADY;
-		(*at)->peer = peer;
-		(*at)->request = request;
-		return 0;
-	}
-	if (!*at || (commit && (*at)->state != EDIT_PREPARED))
-		return -ENOENT;
-	if ((*at)->fenced)
-		return -ESTALE;
-	(*at)->peer = peer;
-	(*at)->request = request;
-	settle(s, at, commit, why);
-	return 0;
 }
 
 int participant_decide(struct participant *s, const uint64_t transaction[2], bool commit,
 		       int why, uint32_t peer, uint64_t request)
 {
-	int rc;
+	enum wire_outcome known;
+	struct edit *e;
 
-	pthread_mutex_lock(&s->lock);
-	rc = decide(s, transaction, commit, why, peer, request);
-	pthread_mutex_unlock(&s->lock);
-	return rc;
+	LOCKED(&s->lock);
+	e = participant_find(s, transaction);
+	known = participant_known(s, transaction);
+	if (known && commit != (known == WIRE_COMMITTED))
+		return -ENOENT;
+	if (known && !e)
+		return -EALREADY;
+	if (!known && (!e || (commit && e->state != EDIT_PREPARED)))
+		return -ENOENT;
+	if (!known && e->fenced)
+		return -ESTALE;
+	e->peer = peer;
+	e->request = request;
+	if (!known) /* else the coordinator has only said it again */
+		settle(s, e, commit, why);
+	return 0;
 }
 
 enum wire_outcome participant_recall(struct participant *s, const uint64_t transaction[2],
 				     int *status)
 {
 	const struct outcome_entry *decided;
-	enum wire_outcome outcome;
 
-	pthread_mutex_lock(&s->lock);
-	outcome = participant_known(s, transaction);
+	LOCKED(&s->lock);
 	decided = outcome_log_find(&s->decided, transaction);
 	if (status && decided)
 		*status = decided->status;
-	pthread_mutex_unlock(&s->lock);
-	return outcome;
+	return participant_known(s, transaction);
 }
 
 static const char orphaned[] = "its coordinator died";
 
-/* What is not promised here, and never will be: then nobody commits it. */
-static void forbid(struct participant *s, struct edit **at, const uint64_t transaction[2],
+/* A transaction that is not promised here, and never will be, is committed by nobody. */
+static void forbid(struct participant *s, struct edit *e, const uint64_t transaction[2],
 		   const char *why)
 {
 	outcome_log_add(&s->forbidden, transaction, false);
-	if (*at)
-		abort_edit(s, at, -EIO, why);
+	if (e)
+		abort_edit(s, e, -EIO, why);
 }
 
 enum wire_outcome participant_outcome(struct participant *s, const uint64_t transaction[2])
 {
 	enum wire_outcome outcome;
-	struct edit **at;
+	struct edit *e;
 
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	outcome = participant_known(s, transaction);
-	at = participant_find(s, transaction);
-	if (*at && (*at)->state != EDIT_STAGED && outcome == WIRE_UNDECIDED)
-		(*at)->fenced = true;
+	e = participant_find(s, transaction);
+	if (e && e->state != EDIT_STAGED && outcome == WIRE_UNDECIDED)
+		e->fenced = true;
 	else if (outcome == WIRE_UNDECIDED)
-		forbid(s, at, transaction, orphaned);
-	pthread_mutex_unlock(&s->lock);
+		forbid(s, e, transaction, orphaned);
 	return outcome;
 }
 
 bool participant_forbid(struct participant *s, const uint64_t transaction[2])
 {
 	enum wire_outcome known;
-	struct edit **at;
-	bool may;
+	struct edit *e;
 
-	pthread_mutex_lock(&s->lock);
-	at = participant_find(s, transaction);
+	LOCKED(&s->lock);
+	e = participant_find(s, transaction);
 	known = participant_known(s, transaction);
-	may = known != WIRE_COMMITTED && (!*at || (*at)->state == EDIT_STAGED);
-	if (may && known == WIRE_UNDECIDED)
-		forbid(s, at, transaction, NULL);
-	pthread_mutex_unlock(&s->lock);
-	return may;
+	if (known == WIRE_COMMITTED || (e && e->state != EDIT_STAGED))
+		return false;
+	if (known == WIRE_UNDECIDED)
+		forbid(s, e, transaction, NULL);
+	return true;
 }
 
 void participant_drop(struct participant *s, const uint64_t transaction[2])
 {
-	struct edit **at;
+	struct edit *e;
 
-	pthread_mutex_lock(&s->lock);
-	at = participant_find(s, transaction);
-	if (*at && (*at)->state == EDIT_STAGED) {
+	LOCKED(&s->lock);
+	e = participant_find(s, transaction);
+	if (e && e->state == EDIT_STAGED) {
 		outcome_log_add(&s->forbidden, transaction, false);
-		edit_free(take_out(s, at));
+		take_out(s, e);
+		participant_free_edit(e);
 	}
-	pthread_mutex_unlock(&s->lock);
 }
 
 uint32_t participant_coordinator(struct participant *s, const uint64_t transaction[2])
 {
-	uint32_t coordinator;
-	struct edit *e;
+	const struct edit *e;
 
-	pthread_mutex_lock(&s->lock);
-	e = *participant_find(s, transaction);
-	coordinator =
-		e && e->state == EDIT_PREPARED && !e->fenced ? e->coordinator : UINT32_MAX;
-	pthread_mutex_unlock(&s->lock);
-	return coordinator;
+	LOCKED(&s->lock);
+	e = participant_find(s, transaction);
+	return e && e->state == EDIT_PREPARED && !e->fenced ? e->coordinator : UINT32_MAX;
 }
 
 static void resolve(struct participant *s, const uint64_t transaction[2], bool commit,
 		    bool coordinated)
 {
-	struct edit **at;
+	struct edit *e;
 
-	pthread_mutex_lock(&s->lock);
-	at = participant_find(s, transaction);
-	if (*at && (*at)->state == EDIT_PREPARED && !(coordinated && (*at)->fenced)) {
-		(*at)->peer = EDIT_PEER_NONE;
-		(*at)->why = coordinated ? NULL : orphaned;
-		settle(s, at, commit, coordinated ? -ECANCELED : -EIO);
+	LOCKED(&s->lock);
+	e = participant_find(s, transaction);
+	if (e && e->state == EDIT_PREPARED && !(coordinated && e->fenced)) {
+		e->peer = EDIT_PEER_NONE;
+		e->why = coordinated ? NULL : orphaned;
+		settle(s, e, commit, coordinated ? -ECANCELED : -EIO);
 	}
-	pthread_mutex_unlock(&s->lock);
 }
 
 void participant_resolve(struct participant *s, const uint64_t transaction[2], bool commit)
@@ -419,76 +391,63 @@ void participant_hear(struct participant *s, const uint64_t transaction[2], bool
 
 void participant_each_prepared(struct participant *s, participant_see see, void *arg)
 {
-	pthread_mutex_lock(&s->lock);
-	for (struct edit *e = s->list; e; e = e->next)
-		if (e->state == EDIT_PREPARED && see(arg, e))
-			break;
-	pthread_mutex_unlock(&s->lock);
+	struct edit *e;
+
+	LOCKED(&s->lock);
+	TAILQ_FOREACH(e, &s->list, link)
+	if (e->state == EDIT_PREPARED)
+		see(arg, e);
 }
 
-/* Under the lock.  What was asked for a boundary is its coordinator's to end. */
+/* Under the lock.  A transaction with an order is the coordinator's to end. */
 static unsigned abort_staged(struct participant *s, uint32_t writer, uint64_t before,
 			     const char *why)
 {
+	struct edit *e, *next;
 	unsigned n = 0;
 
-	for (struct edit **at = &s->list; *at;) {
-		const struct edit *e = *at;
-
+	TAILQ_FOREACH_SAFE(e, &s->list, link, next)
+	{
 		bool lost = e->writer == writer && !e->order;
 
-		if (e->state != EDIT_STAGED || (!lost && e->touched_ms >= before)) {
-			at = &(*at)->next;
-			continue;
+		if (e->state == EDIT_STAGED && (lost || e->touched_ms < before)) {
+			forbid(s, e, e->transaction, why);
+			n++;
 		}
-		forbid(s, at, e->transaction, why);
-		n++;
 	}
 	return n;
 }
 
 unsigned participant_expire(struct participant *s, uint64_t before)
 {
-	unsigned n;
-
-	pthread_mutex_lock(&s->lock);
-	n = abort_staged(s, EDIT_PEER_NONE, before,
-			 "its writer went silent before it asked for a boundary");
-	pthread_mutex_unlock(&s->lock);
-	return n;
+	LOCKED(&s->lock);
+	return abort_staged(s, EDIT_PEER_NONE, before,
+			    "its writer went silent before it asked for a boundary");
 }
 
 unsigned participant_lose_writer(struct participant *s, uint32_t writer)
 {
-	unsigned n;
-
-	pthread_mutex_lock(&s->lock);
-	n = abort_staged(s, writer, 0, "its writer was lost before it asked for a boundary");
-	pthread_mutex_unlock(&s->lock);
-	return n;
-}
-
-static struct edit **find_over(struct participant *s)
-{
-	struct edit **at = &s->list;
-
-	while (*at && (*at)->state != EDIT_APPLIED)
-		at = &(*at)->next;
-	return at;
+	LOCKED(&s->lock);
+	return abort_staged(s, writer, 0, "its writer was lost before it asked for a boundary");
 }
 
 struct edit *participant_take_over(struct participant *s)
 {
-	struct edit *taken, **at;
+	struct edit *e;
 
-	pthread_mutex_lock(&s->lock);
-	taken = s->aborted;
-	if (taken) {
-		s->aborted = taken->next;
-	} else if (*(at = find_over(s))) {
-		taken = take_out(s, at);
-		note(s, taken->transaction, taken->status);
+	LOCKED(&s->lock);
+	e = TAILQ_FIRST(&s->aborted);
+	if (e) {
+		TAILQ_REMOVE(&s->aborted, e, link);
+		return e;
 	}
-	pthread_mutex_unlock(&s->lock);
-	return taken;
+	TAILQ_FOREACH(e, &s->list, link)
+	{
+		if (e->state == EDIT_APPLIED) {
+			take_out(s, e);
+			note(s, e->transaction, e->status);
+			break;
+		}
+	}
+	return e;
 }

@@ -10,14 +10,14 @@
 
 /* Rows on NVMe: partitions, and pieces of parameters. */
 
-static int add_place(struct registry *r, uint32_t index, uint32_t sub, const char *key,
-		     enum frag_dtype dtype, uint64_t numel, struct swapper_state **s)
+static int add_swapped(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+		       enum frag_dtype dtype, uint64_t numel, struct swapper_state **s)
 {
 	enum swapper_kind kind = strcmp(key, "grad") ? SWAPPER_STATE : SWAPPER_GRADIENT;
 	char name[FRAG_KEY_MAX + 40];
 
 	snprintf(name, sizeof(name), "group %u sub %u %s", index, sub, key);
-	return swapper_add(r->place, name, kind, (uint32_t)frag_dtype_size(dtype), numel, s);
+	return swapper_add(r->swapper, name, kind, (uint32_t)frag_dtype_size(dtype), numel, s);
 }
 
 /* What would never leave memory is a state in memory. */
@@ -38,15 +38,15 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 {
 	uint64_t bytes;
 	struct swapper_state *s;
-	int row, rc = r->place ? 0 : -EOPNOTSUPP;
+	int row, rc = r->swapper ? 0 : -EOPNOTSUPP;
 
 	if (!rc && !numel)
 		return registry_keep(r, STATE_PARTITION, index, sub, key, dtype, 0, NULL);
 	if (!rc && u64_mul(numel, frag_dtype_size(dtype), &bytes) &&
-	    bytes < swapper_least(r->place))
+	    bytes < swapper_least(r->swapper))
 		return keep_small(r, index, sub, key, dtype, numel);
 	if (!rc)
-		rc = add_place(r, index, sub, key, dtype, numel, &s);
+		rc = add_swapped(r, index, sub, key, dtype, numel, &s);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&r->lock);
@@ -54,13 +54,13 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 			 (struct state_segment){ 0 });
 	if (row >= 0) {
 		r->states.rows[row].tier = STATE_SWAP;
-		r->states.rows[row].place = s;
+		r->states.rows[row].swap_state = s;
 		registry_count(r, STATE_SWAP, (int64_t)(numel * frag_dtype_size(dtype)));
 		registry_new_epoch(r);
 	}
 	pthread_mutex_unlock(&r->lock);
 	if (row < 0)
-		swapper_drop(r->place, s);
+		swapper_drop(r->swapper, s);
 	return row < 0 ? row : 0;
 }
 
@@ -91,8 +91,8 @@ int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtyp
 		struct state_row *row = &r->states.rows[number];
 
 		row->tier = STATE_SWAP;
-		row->place = s;
-		row->place_at = at;
+		row->swap_state = s;
+		row->swap_at = at;
 		registry_count(r, STATE_SWAP, (int64_t)states_row_whole(row));
 		registry_new_epoch(r);
 		row->since = r->states.epoch;
@@ -115,8 +115,9 @@ void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, ui
 	pthread_mutex_unlock(&r->lock);
 }
 
-struct swapper_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
-				     uint32_t sub, const char *key, uint64_t *at)
+struct swapper_state *registry_swap_state(struct registry *r, enum state_kind kind,
+					  uint32_t index, uint32_t sub, const char *key,
+					  uint64_t *at)
 {
 	struct swapper_state *s = NULL;
 	int row;
@@ -124,8 +125,8 @@ struct swapper_state *registry_place(struct registry *r, enum state_kind kind, u
 	pthread_mutex_lock(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
 	if (row >= 0) {
-		s = r->states.rows[row].place;
-		*at = r->states.rows[row].place_at;
+		s = r->states.rows[row].swap_state;
+		*at = r->states.rows[row].swap_at;
 	}
 	pthread_mutex_unlock(&r->lock);
 	return s;
@@ -154,10 +155,10 @@ static int find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64
 
 	pthread_mutex_lock(&r->lock);
 	row = registry_row_at(r, epoch, number);
-	if (row && row->place) {
+	if (row && row->swap_state) {
 		rc = is_in_row(row, offset, size) ? 0 : -EINVAL;
-		*spot = (struct spot){ .state = row->place,
-				       .at = row->place_at + offset,
+		*spot = (struct spot){ .state = row->swap_state,
+				       .at = row->swap_at + offset,
 				       .element = row->kind == STATE_PARTITION
 							  ? frag_dtype_size(row->dtype)
 							  : 1 };
@@ -172,7 +173,7 @@ static int read_state(struct registry *r, uint64_t epoch, uint32_t row, uint64_t
 	struct spot spot;
 	int rc = find_spot(r, epoch, row, offset, size, &spot);
 
-	return rc ? rc : swapper_read_newest(r->place, spot.state, spot.at, size, out);
+	return rc ? rc : swapper_read_newest(r->swapper, spot.state, spot.at, size, out);
 }
 
 static int write_state(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
@@ -181,7 +182,7 @@ static int write_state(struct registry *r, uint64_t epoch, uint32_t row, uint64_
 	struct spot spot;
 	int rc = find_spot(r, epoch, row, offset, size, &spot);
 
-	return rc ? rc : swapper_write(r->place, spot.state, spot.at, data, size);
+	return rc ? rc : swapper_write(r->swapper, spot.state, spot.at, data, size);
 }
 
 static int put_state(struct registry *r, uint32_t row, uint64_t offset, const void *data,
@@ -191,10 +192,10 @@ static int put_state(struct registry *r, uint32_t row, uint64_t offset, const vo
 	int rc = find_spot(r, 0, row, offset, size, &spot);
 
 	if (!rc)
-		rc = swapper_put(r->place, spot.state, spot.at / spot.element, data,
+		rc = swapper_put(r->swapper, spot.state, spot.at / spot.element, data,
 				 size / spot.element);
 	/* the trainer has it in */
-	return rc == -EBUSY ? swapper_write(r->place, spot.state, spot.at, data, size) : rc;
+	return rc == -EBUSY ? swapper_write(r->swapper, spot.state, spot.at, data, size) : rc;
 }
 
 static int clear_state(struct registry *r, uint32_t row)
@@ -202,12 +203,12 @@ static int clear_state(struct registry *r, uint32_t row)
 	struct spot spot;
 	int rc = find_spot(r, 0, row, 0, 0, &spot);
 
-	return rc ? rc : swapper_clear(r->place, spot.state);
+	return rc ? rc : swapper_clear(r->swapper, spot.state);
 }
 
 static void drop_state(struct registry *r, const struct state_row *old)
 {
-	swapper_drop(r->place, old->place);
+	swapper_drop(r->swapper, old->swap_state);
 }
 
 /* ---- versions ---- */
@@ -220,14 +221,14 @@ static int pin_row(struct registry *r, uint64_t epoch, uint32_t number, uint64_t
 
 	pthread_mutex_lock(&r->lock);
 	row = registry_row_at(r, epoch, number);
-	if (row && row->place) {
-		v->swap.swapper = r->place;
-		v->swap.state = row->place;
-		v->swap.row_at = row->place_at;
+	if (row && row->swap_state) {
+		v->swap.swapper = r->swapper;
+		v->swap.state = row->swap_state;
+		v->swap.row_at = row->swap_at;
 		rc = !is_in_row(row, offset, size)
 			     ? -EINVAL
-			     : swapper_pin(r->place, row->place, row->place_at + offset, size,
-					   &v->swap.pin);
+			     : swapper_pin(r->swapper, row->swap_state, row->swap_at + offset,
+					   size, &v->swap.pin);
 		if (rc == -ESTALE) /* of the pin: there will be room for another */
 			rc = -EAGAIN;
 	}

@@ -51,8 +51,8 @@ void registry_fini(struct registry *r)
 	for (uint32_t i = 0; i < r->states.nshares; i++)
 		close(r->states.shares[i].fd);
 	states_fini(&r->states);
-	if (r->place)
-		swapper_close(r->place);
+	if (r->swapper)
+		swapper_close(r->swapper);
 	if (r->devices)
 		devices_close(r->devices);
 	pthread_mutex_destroy(&r->lock);
@@ -222,9 +222,9 @@ static struct state_row drop_row(struct registry *r, uint32_t number)
 {
 	struct state_row old = r->states.rows[number];
 	uint64_t address = old.nsegments ? old.segments[0].address : 0;
-	uint64_t bytes = old.in_arena ? 0
-			 : old.place  ? states_row_whole(&old)
-				      : states_row_bytes(&old);
+	uint64_t bytes = old.in_arena     ? 0
+			 : old.swap_state ? states_row_whole(&old)
+					  : states_row_bytes(&old);
 
 	states_drop(&r->states, number);
 	registry_new_epoch(r);

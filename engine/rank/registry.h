@@ -24,7 +24,7 @@ struct registry {
 	pthread_mutex_t lock;
 	struct states states; /* under lock */
 	struct control_page *control;
-	struct swapper *place; /* NULL: no row is on NVMe; set before the first one is */
+	struct swapper *swapper; /* NULL: no row is on NVMe; set before the first one is */
 	struct devices
 		*devices; /* NULL: no row is on a device; set before the first one is, with
 				  * the engine's lock */
@@ -143,8 +143,9 @@ int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 /* The state of a row on NVMe, and the byte of the state at which the row begins; NULL: the row
  * is not on NVMe.  Trainer's thread: the state lives until registry_drop.
  */
-struct swapper_state *registry_place(struct registry *r, enum state_kind kind, uint32_t index,
-				     uint32_t sub, const char *key, uint64_t *at);
+struct swapper_state *registry_swap_state(struct registry *r, enum state_kind kind,
+					  uint32_t index, uint32_t sub, const char *key,
+					  uint64_t *at);
 
 /* Trainer's thread: where bytes of a row on a device are, and on which device.  -ESTALE,
  * -EINVAL, -ENODATA; -E2BIG: in several runs.

@@ -117,8 +117,8 @@ static void put_row(FILE *out, struct swapper *p, const struct catalog *own,
 	uint64_t bytes = states_row_whole(row);
 	struct swapper_state_figures f = { .bytes = bytes, .memory = bytes };
 
-	if (row->place)
-		swapper_state_figures(p, row->place, &f);
+	if (row->swap_state)
+		swapper_state_figures(p, row->swap_state, &f);
 	if (row->kind == STATE_PARTITION) {
 		fprintf(out, "%u.%u\t%s", row->index, row->sub, row->key);
 	} else {
@@ -136,8 +136,8 @@ static void put_states(FILE *out, struct registry *r, const struct catalog *own)
 		     "errors\tlast_error\n");
 	pthread_mutex_lock(&r->lock);
 	for (uint32_t i = 0; i < r->states.nrows; i++)
-		if (r->states.rows[i].place || r->states.rows[i].stays)
-			put_row(out, r->place, own, &r->states.rows[i]);
+		if (r->states.rows[i].swap_state || r->states.rows[i].stays)
+			put_row(out, r->swapper, own, &r->states.rows[i]);
 	pthread_mutex_unlock(&r->lock);
 }
 
@@ -150,7 +150,7 @@ char *swap_text_states(struct registry *r, const struct catalog *own)
 
 	if (!out)
 		return NULL;
-	swapper_figures(r->place, &f);
+	swapper_figures(r->swapper, &f);
 	put_totals(out, &f);
 	put_disk(out, &f.file);
 	put(out, "errors", f.errors);
@@ -187,7 +187,7 @@ static void find_fragments(struct found *f, const struct catalog *own, uint32_t 
 {
 	const struct catalog_group *g = &own->groups[row->index];
 	uint64_t element = frag_dtype_size(row->dtype);
-	uint32_t shard = catalog_place(g, rank) % catalog_shards(g);
+	uint32_t shard = catalog_member(g, rank) % catalog_shards(g);
 	struct layout_fragment at;
 
 	for (uint32_t i = 0; i < g->nparams; i++)
@@ -213,13 +213,12 @@ static void put_range(FILE *out, struct registry *r, const struct catalog *own, 
 	for (uint32_t i = 0; i < r->states.nrows; i++) {
 		const struct state_row *row = &r->states.rows[i];
 
-		if (row->place != s)
+		if (row->swap_state != s)
 			continue;
 		if (row->kind == STATE_PARTITION)
 			partition = row;
-		else if (overlap(from, to, row->place_at,
-				 row->place_at + states_row_whole(row)))
-			find(&f, row->index, row->place_at);
+		else if (overlap(from, to, row->swap_at, row->swap_at + states_row_whole(row)))
+			find(&f, row->index, row->swap_at);
 	}
 	if (partition)
 		find_fragments(&f, own, rank, partition, from, to);
@@ -255,7 +254,7 @@ char *swap_text_pinned(struct registry *r)
 
 	if (!out)
 		return NULL;
-	swapper_figures(r->place, &f);
+	swapper_figures(r->swapper, &f);
 	put(out, "buffer_bytes", f.pinned.size);
 	put(out, "buffers", f.pinned.count);
 	put(out, "lent", f.pinned.lent);

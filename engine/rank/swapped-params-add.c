@@ -14,9 +14,9 @@ int swapped_params_new(struct swapped_params **out, const struct swapped_params_
 
 	if (!s)
 		return -ENOMEM;
-	swapper_figures(o->registry->place, &f);
+	swapper_figures(o->registry->swapper, &f);
 	*s = (struct swapped_params){ .registry = o->registry,
-				      .place = o->registry->place,
+				      .swapper = o->registry->swapper,
 				      .least = o->least,
 				      .stay = o->stay,
 				      .buffer = f.slice };
@@ -141,7 +141,7 @@ static int pack_new(struct swapped_params *s, uint32_t first, uint64_t bytes, st
 		return -ENOMEM;
 	p->n = (unsigned)n;
 	snprintf(name, sizeof(name), "parameters from number %u on", first);
-	rc = swapper_add(s->place, name, SWAPPER_PARAM, 1, bytes, &p->state);
+	rc = swapper_add(s->swapper, name, SWAPPER_PARAM, 1, bytes, &p->state);
 	if (rc)
 		free(p);
 	else
@@ -170,7 +170,7 @@ static int fill(struct swapped_params *s, struct pack *p, const struct swapped_p
 	int rc = values ? 0 : read_old(s, g, &old);
 
 	values = values ? values : old;
-	return rc || !values ? rc : swapper_put(s->place, p->state, at, values, bytes_of(g));
+	return rc || !values ? rc : swapper_put(s->swapper, p->state, at, values, bytes_of(g));
 }
 
 static int fill_all(struct swapped_params *s, struct pack *p,
@@ -184,9 +184,9 @@ static int fill_all(struct swapped_params *s, struct pack *p,
 		at = aligned(at + bytes_of(&given[i]));
 	}
 	if (!rc)
-		rc = swapper_publish_state(s->place, p->state);
+		rc = swapper_publish_state(s->swapper, p->state);
 	if (!rc)
-		swapper_count_init(s->place, p->state, at, since);
+		swapper_count_init(s->swapper, p->state, at, since);
 	return rc;
 }
 
@@ -228,7 +228,7 @@ static int add_pack(struct swapped_params *s, const struct swapped_param_given *
 	if (!rc)
 		rc = show_all(s, p, given, n, &shown);
 	if (rc && !shown) {
-		swapper_drop(s->place, p->state);
+		swapper_drop(s->swapper, p->state);
 		free(p);
 		return rc;
 	}
@@ -281,7 +281,7 @@ int swapped_params_publish(struct swapped_params *s, const int *params, size_t n
 		const struct pack *p = s->shards[params[i]].pack;
 
 		if (p && p != last)
-			rc = swapper_publish_state(s->place, p->state);
+			rc = swapper_publish_state(s->swapper, p->state);
 		last = p;
 	}
 	return rc;

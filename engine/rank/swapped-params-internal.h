@@ -32,7 +32,7 @@ struct swapped_param {
 
 struct swapped_params {
 	struct registry *registry;
-	struct swapper *place;
+	struct swapper *swapper;
 	uint64_t least, stay, stayed, buffer;
 	struct pack *packs;
 	unsigned idle;   /* packs that are in, and nobody's */

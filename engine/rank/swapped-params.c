@@ -28,8 +28,8 @@ static bool has_all(const struct swapped_params *s, const int *params, size_t n)
 
 static int bring(struct swapped_params *s, struct pack *p, uint64_t wait_ms)
 {
-	int rc = swapper_swap_in_all(s->place, p->state, SWAPPER_READ | SWAPPER_WRITE, wait_ms,
-				     p->lent);
+	int rc = swapper_swap_in_all(s->swapper, p->state, SWAPPER_READ | SWAPPER_WRITE,
+				     wait_ms, p->lent);
 
 	if (!rc)
 		p->where = PACK_IN;
@@ -40,7 +40,7 @@ static void give_back(struct swapped_params *s, struct pack *p)
 {
 	for (unsigned i = 0; i < p->n; i++) {
 		if (p->lent[i])
-			swapper_return(s->place, p->lent[i]);
+			swapper_return(s->swapper, p->lent[i]);
 		p->lent[i] = NULL;
 	}
 	p->where = PACK_OUT;
@@ -54,7 +54,7 @@ static int send(struct swapped_params *s, struct pack *p)
 	int rc = 0;
 
 	for (unsigned i = 0; i < p->n && !rc; i++) {
-		rc = p->lent[i] ? swapper_swap_out(s->place, p->lent[i]) : 0;
+		rc = p->lent[i] ? swapper_swap_out(s->swapper, p->lent[i]) : 0;
 		if (!rc)
 			p->lent[i] = NULL;
 	}
@@ -163,7 +163,7 @@ static void say_missing(struct swapped_params *s, const int *params, size_t n)
 	if (buffers <= s->said)
 		return;
 	s->said = buffers;
-	swapper_figures(s->place, &f);
+	swapper_figures(s->swapper, &f);
 	log_warn("swap: parameters need %u buffers of %" PRIu64
 		 " bytes more, one behind the other where a piece is larger; of %u there are "
 		 "%u lent: "
@@ -195,7 +195,7 @@ static int wait_for(struct swapped_params *s, struct pack *p)
 	int rc = 0;
 
 	for (unsigned i = 0; i < p->n && !rc; i++) {
-		rc = swapper_wait(s->place, p->lent[i], &memory);
+		rc = swapper_wait(s->swapper, p->lent[i], &memory);
 		if (!rc && !i)
 			p->memory = memory;
 	}
@@ -273,7 +273,8 @@ static int show_piece(struct swapped_params *s, const struct swapped_param *shar
 
 	if (!p || p->where != PACK_IN || !(p->users || p->forgets))
 		return 0;
-	rc = swapper_write(s->place, p->state, shard->at, p->memory + shard->at, shard->bytes);
+	rc = swapper_write(s->swapper, p->state, shard->at, p->memory + shard->at,
+			   shard->bytes);
 	p->unshown |= rc != 0;
 	return rc;
 }

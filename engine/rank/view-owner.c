@@ -67,7 +67,7 @@ static int go_live(struct view *view, struct registry *r)
 }
 
 /* -EEXIST: want has gone by, or is just being changed; go_live's. */
-static int place(struct view *view, struct registry *r, uint64_t want)
+static int show(struct view *view, struct registry *r, uint64_t want)
 {
 	uint64_t now = control_content(r->control, view->is_grad);
 	int rc;
@@ -129,8 +129,8 @@ static int add(struct view_owner *v, struct registry *r, const struct view_reque
 		return rc;
 	}
 	v->list = view;
-	atomic_fetch_add(&v->count, 1); /* from here on the trainer looks: place after it */
-	return place(view, r, q->want);
+	atomic_fetch_add(&v->count, 1); /* from here on the trainer looks: show after it */
+	return show(view, r, q->want);
 }
 
 static int open_or_move(struct view_owner *v, struct registry *r, const struct view_request *q,
@@ -141,7 +141,7 @@ static int open_or_move(struct view_owner *v, struct registry *r, const struct v
 	if (!view)
 		return add(v, r, q, now);
 	if (q->want > view->generation)
-		return place(view, r, q->want);
+		return show(view, r, q->want);
 	return q->want && view->generation > q->want ? -EEXIST : 0;
 }
 

@@ -365,20 +365,20 @@ static int take_members(struct engine *e, struct communicator *c, const struct w
 	return place_in(c->ranks, c->nranks, e->rank);
 }
 
-static int join_collective(struct communicator *c, const struct wire_form *form, unsigned place,
-			   struct collective **collective)
+static int join_collective(struct communicator *c, const struct wire_form *form,
+			   unsigned member, struct collective **collective)
 {
 	struct collective_id id;
 
 	memcpy(id.bytes, form->id, sizeof(id.bytes));
-	return c->ops->open(collective, &c->options, place, c->nranks, &id);
+	return c->ops->open(collective, &c->options, member, c->nranks, &id);
 }
 
 static int join(struct engine *e, struct communicator *c, const struct wire_form *form,
 		const void *tail, size_t tail_size)
 {
 	struct collective *collective;
-	int place, rc;
+	int member, rc;
 
 	if (c->number == form->number && c->state != COMMUNICATOR_PARTING)
 		return 0; /* told again */
@@ -390,8 +390,8 @@ static int join(struct engine *e, struct communicator *c, const struct wire_form
 		return -EAGAIN;
 	if (c->state == COMMUNICATOR_ASKING)
 		return -EBUSY; /* we hold ourselves for the lowest that lives */
-	place = take_members(e, c, form, tail, tail_size);
-	rc = place < 0 ? place : join_collective(c, form, (unsigned)place, &collective);
+	member = take_members(e, c, form, tail, tail_size);
+	rc = member < 0 ? member : join_collective(c, form, (unsigned)member, &collective);
 	if (rc) {
 		forget_members(c);
 		return rc;
@@ -436,7 +436,7 @@ uint64_t communicator_number(const struct engine *e)
 	return c && c->state == COMMUNICATOR_UP ? c->number : 0;
 }
 
-int communicator_place(const struct engine *e, uint32_t rank)
+int communicator_member(const struct engine *e, uint32_t rank)
 {
 	const struct communicator *c = e->communicator;
 
@@ -457,7 +457,7 @@ bool communicator_reaches(const struct engine *e, enum state_tier tier)
 
 bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row)
 {
-	return communicator_place(e, rank) >= 0 &&
+	return communicator_member(e, rank) >= 0 &&
 	       communicator_reaches(e, e->peers[rank].states->rows[row].tier);
 }
 

@@ -46,7 +46,7 @@ void communicator_fail(struct engine *e, uint64_t number, const char *why);
 /* Its number, when bytes can go by it; 0: they cannot. */
 uint64_t communicator_number(const struct engine *e);
 /* The rank's place in it, or -ENOENT; how many there are. */
-int communicator_place(const struct engine *e, uint32_t rank);
+int communicator_member(const struct engine *e, uint32_t rank);
 uint32_t communicator_ranks(const struct engine *e);
 /* Whether it moves bytes of such rows. */
 bool communicator_reaches(const struct engine *e, enum state_tier tier);

@@ -20,8 +20,8 @@ struct round {
 	struct proposal proposal; /* commit.transaction: changed with both locks */
 	uint64_t communicator;    /* its number */
 	struct plan plan;
-	uint32_t places[NODE_PIECES_MAX]; /* of the pieces' ranks in the communicator */
-	uint64_t epochs[NODE_PIECES_MAX]; /* of the tables that the pieces' rows are of */
+	uint32_t members[NODE_PIECES_MAX]; /* of the pieces' ranks in the communicator */
+	uint64_t epochs[NODE_PIECES_MAX];  /* of the tables that the pieces' rows are of */
 	uint64_t start_ns, start_ms;
 	unsigned restarts, outstanding;
 	bool stale; /* memory was registered anew, or ROUND got lost: plan again */

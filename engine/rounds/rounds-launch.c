@@ -64,9 +64,9 @@ static int promise(struct engine *e, uint32_t peer, uint32_t reader,
 {
 	struct edit_round *round;
 	bool has_grad;
-	int rc, place = communicator_place(e, reader);
+	int rc, member = communicator_member(e, reader);
 
-	if (!e->rounds || communicator_number(e) != asked->communicator || place < 0)
+	if (!e->rounds || communicator_number(e) != asked->communicator || member < 0)
 		return -EREMOTE;
 	if (asked->count > WIRE_ROUND_PIECES ||
 	    tail_size != asked->count * sizeof(round->pieces[0]))
@@ -75,7 +75,7 @@ static int promise(struct engine *e, uint32_t peer, uint32_t reader,
 	if (!round)
 		return -ENOMEM;
 	*round = (struct edit_round){ .reader = reader,
-				      .place = (uint32_t)place,
+				      .member = (uint32_t)member,
 				      .communicator = asked->communicator,
 				      .view = { asked->view[0], asked->view[1] },
 				      .count = asked->count };
@@ -157,7 +157,7 @@ static int add_sent(struct engine *e, struct launched *l, const struct edit_roun
 
 		rc = rc ? rc : status;
 		*gone |= !from;
-		add_move(l, true, part->place, from, piece->size);
+		add_move(l, true, part->member, from, piece->size);
 	}
 	return rc;
 }
@@ -170,7 +170,7 @@ static void add_received(struct launched *l, const struct round *own)
 	for (unsigned i = 0; i < own->plan.n; i++) {
 		const struct piece *piece = &own->plan.pieces[i];
 
-		add_move(l, false, own->places[i], out + piece->at, piece->size);
+		add_move(l, false, own->members[i], out + piece->at, piece->size);
 	}
 }
 

@@ -35,11 +35,11 @@ void rounds_free(struct engine *e)
 static int find_places(struct engine *e, struct round *round)
 {
 	for (unsigned i = 0; i < round->plan.n; i++) {
-		int place = communicator_place(e, round->plan.pieces[i].rank);
+		int member = communicator_member(e, round->plan.pieces[i].rank);
 
-		if (place < 0)
+		if (member < 0)
 			return -EREMOTE;
-		round->places[i] = (uint32_t)place;
+		round->members[i] = (uint32_t)member;
 	}
 	return 0;
 }

@@ -21,7 +21,7 @@ static void show_figures(struct engine *e)
 	struct swapper_figures f;
 	uint64_t in = 0, out = 0;
 
-	swapper_figures(e->registry.place, &f);
+	swapper_figures(e->registry.swapper, &f);
 	for (int kind = 0; kind < SWAPPER_KINDS; kind++) {
 		in += f.timers[kind][SWAPPER_IN].bytes;
 		out += f.timers[kind][SWAPPER_OUT].bytes;
@@ -36,7 +36,7 @@ static void show_figures(struct engine *e)
 
 void serve_swap_turn(struct engine *e, uint64_t now)
 {
-	if (!e->registry.place || now < e->swap_told_ms + FIGURES_MS)
+	if (!e->registry.swapper || now < e->swap_told_ms + FIGURES_MS)
 		return;
 	e->swap_told_ms = now;
 	show_figures(e);
@@ -50,7 +50,7 @@ static char *text_about(struct engine *e, const char *what)
 		return landing_text(e);
 	if (!strcmp(what, "arena"))
 		return serve_arena_text(e);
-	if (!e->registry.place)
+	if (!e->registry.swapper)
 		return strdup("none\n");
 	return strcmp(what, "swap") ? swap_text_pinned(&e->registry)
 				    : swap_text_states(&e->registry, e->own);

@@ -241,23 +241,12 @@ static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_hea
 {
 	struct wire_prepare prepare;
 	struct wire_vote vote = { 0 };
-	struct edit_promise promise;
 
 	memcpy(&prepare, body, sizeof(prepare));
-	promise = (struct edit_promise){ { prepare.transaction[0], prepare.transaction[1] },
-					 prepare.boundary,
-					 prepare.order,
-					 prepare.holder,
-					 prepare.window,
-					 prepare.coordinator,
-					 prepare.freeze_ms,
-					 prepare.round };
 	vote.status =
 		prepare.coordinator == header->rank
-			? participant_prepare(&e->edits, &e->registry, &promise, monotonic_ms())
+			? participant_prepare(&e->edits, &e->registry, &prepare, monotonic_ms())
 			: -EINVAL;
-	if (!vote.status)
-		participant_name(&e->edits, prepare.transaction, &prepare.origin);
 	vote.boundary = atomic_load(&e->registry.control->boundary);
 	node_send(e, peer, WIRE_VOTE, header->request, &vote, NULL, 0);
 }
@@ -287,7 +276,7 @@ static void serve_hold(struct engine *e, uint32_t peer, const struct wire_header
 
 	memcpy(&t, body, sizeof(t));
 	node_ack(e, peer, header->request,
-		 header->type == WIRE_RENEW ? participant_keep(&e->edits, t.transaction)
+		 header->type == WIRE_RENEW ? participant_renew(&e->edits, t.transaction)
 					    : participant_thaw(&e->edits, t.transaction));
 }
 

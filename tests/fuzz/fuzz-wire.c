@@ -347,12 +347,11 @@ static void step_states(struct input *in)
 	free(w.data);
 }
 
-static bool see_prepared(void *arg, struct edit *edit)
+static void see_prepared(void *arg, struct edit *edit)
 {
 	uint64_t *lowest = arg;
 
 	*lowest = u64_min(*lowest, edit->boundary);
-	return false;
 }
 
 /* The next boundary has to wait for a decision, which may never come here. */

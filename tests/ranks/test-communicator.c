@@ -88,8 +88,8 @@ START_TEST(who_has_no_library_takes_no_part)
 	for (uint32_t rank = 0; rank + 1 < WORLD; rank++)
 		use(rank);
 	until_connected(WORLD - 1);
-	ck_assert_int_eq(communicator_place(engine_of(0), WORLD - 1), -ENOENT);
-	ck_assert_int_eq(communicator_place(engine_of(WORLD - 1), 0), -ENOENT);
+	ck_assert_int_eq(communicator_member(engine_of(0), WORLD - 1), -ENOENT);
+	ck_assert_int_eq(communicator_member(engine_of(WORLD - 1), 0), -ENOENT);
 	boundaries_close();
 }
 END_TEST

@@ -109,7 +109,7 @@ START_TEST(what_became_of_an_edit_whose_writer_dies_early_is_kept)
 		turn(NULL);
 	ck_assert_uint_eq(lines(0, "edit"), 0);
 	asleep[2] = true;
-	edit_report_gone(engine_of(0), engine_of(0)->edits.list->writer);
+	edit_report_gone(engine_of(0), TAILQ_FIRST(&engine_of(0)->edits.list)->writer);
 	expect_line(0, 2, "\"why\":\"its writer was lost before it asked for a boundary\"");
 	asleep[2] = false;
 	engine_write_cancel(w.e, &w.write);
@@ -368,7 +368,8 @@ START_TEST(a_coordinator_that_slept_while_the_others_aborted_aborts_too)
 	boundaries_open(3, &everywhere);
 	start(&w, 1, "fp32", 7);
 	until_accepted(&w);
-	memcpy(transaction, engine_of(1)->edits.list->transaction, sizeof(transaction));
+	memcpy(transaction, TAILQ_FIRST(&engine_of(1)->edits.list)->transaction,
+	       sizeof(transaction));
 	asleep[0] = true;
 	lose_everywhere(0);
 	while (!has_aborted(1, transaction) || !has_aborted(2, transaction))
@@ -392,7 +393,8 @@ START_TEST(the_writer_waits_for_a_rank_that_is_told_late)
 	boundaries_open(3, &everywhere);
 	start(&w, 1, "fp32", 7);
 	until_accepted(&w);
-	memcpy(transaction, engine_of(2)->edits.list->transaction, sizeof(transaction));
+	memcpy(transaction, TAILQ_FIRST(&engine_of(2)->edits.list)->transaction,
+	       sizeof(transaction));
 	asleep[2] = true;
 	boundary(0);
 	boundary(1);

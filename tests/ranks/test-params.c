@@ -60,7 +60,7 @@ static struct frag *rank0(void)
 
 static struct swapper *place0(void)
 {
-	return rank0()->engine->registry.place;
+	return rank0()->engine->registry.swapper;
 }
 
 static struct swapper_figures figures(void)
@@ -697,8 +697,8 @@ static void expect_named(enum state_kind kind, uint32_t number, const char *key,
 	uint64_t at;
 
 	swap_text_range(&e->registry, e->own, 0,
-			registry_place(&e->registry, kind, number, 0, key, &at), from, to, text,
-			sizeof(text));
+			registry_swap_state(&e->registry, kind, number, 0, key, &at), from, to,
+			text, sizeof(text));
 	ck_assert_str_eq(text, name);
 }
 

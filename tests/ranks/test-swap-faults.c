@@ -54,8 +54,8 @@ static void swap_momentum(void)
 	float ones[NUMEL] = { [0 ... NUMEL - 1] = 1 };
 	struct frag *f = job_frag(&job, 0);
 
-	own = rank0()->registry.place;
-	rank0()->registry.place = place;
+	own = rank0()->registry.swapper;
+	rank0()->registry.swapper = place;
 	ck_assert_int_eq(frag_state_swap(f, 0, 0, "momentum", FRAG_F32), 0);
 	ck_assert_int_eq(frag_state_put(f, 0, 0, "momentum", 0, ones, NUMEL, 0), 0);
 	frag_safe_point(f);
@@ -82,7 +82,7 @@ static bool open_job(int disk)
 static void close_job(void)
 {
 	ck_assert_int_eq(frag_state_drop(job_frag(&job, 0), 0, 0, "momentum"), 0);
-	rank0()->registry.place = own;
+	rank0()->registry.swapper = own;
 	job_close(&job);
 	placed_close();
 }
@@ -186,7 +186,7 @@ START_TEST(a_rank_ends_while_its_disk_does_not_answer)
 	ck_assert_int_eq(get("momentum", &value), -ETIMEDOUT);
 	faulty_wait_held(1);
 	ck_assert_int_eq(frag_state_drop(job_frag(&job, 0), 0, 0, "momentum"), 0);
-	rank0()->registry.place = own;
+	rank0()->registry.swapper = own;
 	job_close(&job);
 	ck_assert_uint_ge(placed_figures().pins, 1);
 	faulty_end();
@@ -363,7 +363,7 @@ static struct swapper_state *momentum(uint32_t *row)
 	uint64_t at;
 
 	*row = (uint32_t)states_find(&r->states, STATE_PARTITION, 0, 0, "momentum");
-	return registry_place(r, STATE_PARTITION, 0, 0, "momentum", &at);
+	return registry_swap_state(r, STATE_PARTITION, 0, 0, "momentum", &at);
 }
 
 START_TEST(a_hold_needs_memory_and_the_row_as_it_was)

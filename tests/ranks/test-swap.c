@@ -469,7 +469,7 @@ START_TEST(a_job_without_a_directory_has_no_tier)
 			 .world = 1, JOB_PARAMS(params), .groups = &group, .ngroups = 1 });
 	ck_assert_int_eq(frag_state_swap(rank0(), 0, 0, "momentum", FRAG_F32), -EOPNOTSUPP);
 	ck_assert_int_eq(frag_swap_flush(rank0(), 0), 0);
-	ck_assert_ptr_null(rank0()->engine->registry.place);
+	ck_assert_ptr_null(rank0()->engine->registry.swapper);
 	job_close(&job);
 }
 END_TEST
@@ -521,8 +521,8 @@ static struct swapper_state_figures figures_of(uint32_t group, const char *key)
 	struct swapper_state_figures f;
 	uint64_t at;
 
-	swapper_state_figures(r->place, registry_place(r, STATE_PARTITION, group, 0, key, &at),
-			      &f);
+	swapper_state_figures(r->swapper,
+			      registry_swap_state(r, STATE_PARTITION, group, 0, key, &at), &f);
 	return f;
 }
 

@@ -130,7 +130,7 @@ static struct swapper_figures figures(void)
 {
 	struct swapper_figures f;
 
-	swapper_figures(job_frag(&job, 0)->engine->registry.place, &f);
+	swapper_figures(job_frag(&job, 0)->engine->registry.swapper, &f);
 	return f;
 }
 

@@ -50,14 +50,12 @@ static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
 
 static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder)
 {
-	struct edit_promise p = { { transaction[0], transaction[1] },
-				  boundary,
-				  transaction[1],
-				  holder,
-				  0,
-				  3,
-				  0,
-				  false };
+	struct wire_prepare p = { .transaction = { transaction[0], transaction[1] },
+				  .boundary = boundary,
+				  .order = transaction[1],
+				  .holder = holder,
+				  .coordinator = 3,
+				  .origin = { .bytes = transaction[1] } };
 
 	return participant_prepare(&s, &r, &p, 1500);
 }
@@ -66,14 +64,12 @@ static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder
 static int promise_grads(const uint64_t transaction[2], uint64_t boundary, bool holder,
 			 uint64_t window)
 {
-	struct edit_promise p = { { transaction[0], transaction[1] },
-				  boundary,
-				  transaction[1],
-				  holder,
-				  window,
-				  3,
-				  0,
-				  false };
+	struct wire_prepare p = { .transaction = { transaction[0], transaction[1] },
+				  .boundary = boundary,
+				  .order = transaction[1],
+				  .window = window,
+				  .holder = holder,
+				  .coordinator = 3 };
 
 	return participant_prepare(&s, &r, &p, 1500);
 }
@@ -125,7 +121,7 @@ static int applied(const uint64_t transaction[2])
 	ck_assert_uint_eq(e->peer, 5);
 	ck_assert_uint_eq(e->request, 77);
 	status = e->status;
-	edit_free(e);
+	participant_free_edit(e);
 	return status;
 }
 
@@ -389,7 +385,13 @@ static int count_launch(void *arg, const struct edit *e)
 /* i: 1: it comes in it. */
 START_TEST(a_round_of_gradients_ends_with_their_window)
 {
-	struct edit_promise p = { { one[0], one[1] }, b + 1, 1, true, 1, 3, 0, true };
+	struct wire_prepare p = { .transaction = { one[0], one[1] },
+				  .boundary = b + 1,
+				  .order = 1,
+				  .window = 1,
+				  .holder = true,
+				  .coordinator = 3,
+				  .round = true };
 	int launched = 0;
 
 	ck_assert_int_eq(stage_round(one, true), 0);
@@ -531,9 +533,9 @@ static const char *aborted(const uint64_t transaction[2])
 	ck_assert_int_eq(memcmp(e->transaction, transaction, sizeof(e->transaction)), 0);
 	ck_assert_int_eq(e->state, EDIT_ABORTED);
 	ck_assert_uint_eq(e->origin.bytes, transaction[1]);
-	ck_assert_ptr_null(e->first);
+	ck_assert_ptr_null(STAILQ_FIRST(&e->pieces));
 	why = e->why;
-	edit_free(e);
+	participant_free_edit(e);
 	return why ? why : "";
 }
 
@@ -620,7 +622,7 @@ START_TEST(what_was_decided_is_known_however_many_writers_are_lost)
 	ck_assert_int_eq(promise(one, b + 1, false), 0);
 	ck_assert_int_eq(decide(one, true), 0);
 	participant_apply(&s, &r, b + 1, 0);
-	edit_free(participant_take_over(&s));
+	participant_free_edit(participant_take_over(&s));
 	for (lost[1] = 1; lost[1] <= OUTCOME_LOG_MAX; lost[1]++)
 		ck_assert(participant_forbid(&s, lost));
 	ck_assert_int_eq(participant_outcome(&s, one), WIRE_COMMITTED);
@@ -632,9 +634,11 @@ END_TEST
 
 static void freeze(const uint64_t transaction[2], uint64_t at, uint32_t ms, uint64_t heard)
 {
-	struct edit_promise p = {
-		{ transaction[0], transaction[1] }, at, 1, false, 0, 3, ms, false
-	};
+	struct wire_prepare p = { .transaction = { transaction[0], transaction[1] },
+				  .boundary = at,
+				  .order = 1,
+				  .coordinator = 3,
+				  .freeze_ms = ms };
 
 	ck_assert_int_eq(participant_prepare(&s, &r, &p, heard), 0);
 	ck_assert_int_eq(decide(transaction, true), 0);
@@ -690,12 +694,12 @@ START_TEST(who_is_silent_holds_nobody)
 	ck_assert_int_eq(applied(one), -ETIMEDOUT);
 	freeze(two, b + 1, HOUR_MS, monotonic_ms());
 	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
-	s.hold.heard_ms = long_ago + 100;
-	ck_assert_int_eq(participant_keep(&s, two), 0);
+	s.lease.heard_ms = long_ago + 100;
+	ck_assert_int_eq(participant_renew(&s, two), 0);
 	participant_wait(&s, 150);
 	ck_assert_int_eq(look(), PARTICIPANT_FROZEN); /* it was heard of */
-	s.hold.heard_ms = long_ago;
-	ck_assert_int_eq(participant_keep(&s, two), -ENOENT);
+	s.lease.heard_ms = long_ago;
+	ck_assert_int_eq(participant_renew(&s, two), -ENOENT);
 	ck_assert_int_eq(look(), PARTICIPANT_GO);
 }
 END_TEST
@@ -722,7 +726,11 @@ END_TEST
 
 START_TEST(one_freeze_at_a_time)
 {
-	struct edit_promise p = { { two[0], two[1] }, b + 3, 1, false, 0, 3, HOUR_MS, false };
+	struct wire_prepare p = { .transaction = { two[0], two[1] },
+				  .boundary = b + 3,
+				  .order = 1,
+				  .coordinator = 3,
+				  .freeze_ms = HOUR_MS };
 
 	freeze(one, b + 1, HOUR_MS, monotonic_ms());
 	ck_assert_int_eq(participant_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
