@@ -90,11 +90,12 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static cudaStream_t new_stream(void)
+static cudaStream_t new_stream(bool has_priority)
 {
 	cudaStream_t s = calloc(1, sizeof(*s));
 	pthread_t thread;
 
+	s->has_priority = has_priority;
 	s->end = &s->first;
 	if (thread_start(&thread, run, s))
 		abort();
@@ -108,7 +109,7 @@ static cudaStream_t real_stream(cudaStream_t s)
 	if (s)
 		return s;
 	if (!default_stream[stub_device()])
-		default_stream[stub_device()] = new_stream();
+		default_stream[stub_device()] = new_stream(false);
 	return default_stream[stub_device()];
 }
 
@@ -153,25 +154,25 @@ void stub_drain(void)
 
 /* ---- streams ---- */
 
-STUB_API cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
+static cudaError_t create(cudaStream_t *s, unsigned flags, bool has_priority)
 {
 	cudaError_t error = stub_enter("StreamCreateWithPriority", NULL, flags, false);
 
 	if (error != cudaSuccess)
 		return error;
 	stub_count_left(1);
-	*s = new_stream();
-	(*s)->has_priority = true;
+	*s = new_stream(has_priority);
 	return cudaSuccess;
+}
+
+STUB_API cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
+{
+	return create(s, flags, true);
 }
 
 STUB_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
-	cudaError_t error = cudaStreamCreateWithPriority(s, flags, 0);
-
-	if (error == cudaSuccess)
-		(*s)->has_priority = false;
-	return error;
+	return create(s, flags, false);
 }
 
 STUB_API cudaError_t cudaStreamSynchronize(cudaStream_t stream)

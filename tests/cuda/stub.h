@@ -43,7 +43,9 @@ STUB_API void stub_drain(void);
 STUB_API void stub_capture(bool capturing);
 /* How often that was done, by threads that had not exchanged their mode. */
 STUB_API unsigned stub_spoilt(void);
-/* The first n calls since the last reset; returns how many there were. */
+/* The first n calls since the last reset, but for EventQuery and SetDevice; returns how many
+ * there were.
+ */
 STUB_API unsigned stub_calls(struct stub_call *calls, unsigned n);
 STUB_API unsigned stub_count(const char *name, bool trainers);
 /* Streams, events, registrations, libraries that there are. */

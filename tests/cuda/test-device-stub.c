@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -480,7 +481,7 @@ START_TEST(nothing_is_left_after_close)
 	uint8_t *memory = here->alloc(0, 3 * CHUNK);
 	unsigned before = stub_left();
 
-	try_with_failure(memory, CALLS);
+	try_with_failure(memory, UINT_MAX); /* no call fails */
 	ck_assert_uint_eq(stub_left(), before);
 	here->free(memory);
 }
