@@ -17,7 +17,7 @@ static ncclResult_t enqueued(struct collective *c)
 	uint64_t end = monotonic_ms() + ENQUEUE_MS;
 	ncclResult_t r;
 
-	while ((r = nccl_poll(c)) == ncclInProgress && monotonic_ms() < end)
+	while ((r = collective_nccl_poll(c)) == ncclInProgress && monotonic_ms() < end)
 		nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
 	return r;
 }
@@ -27,9 +27,9 @@ static void mark_if_enqueued(struct collective *c)
 	ncclResult_t r = enqueued(c);
 
 	if (r == ncclSuccess)
-		nccl_mark(c);
+		collective_nccl_mark(c);
 	else if (r != ncclInProgress)
-		nccl_refuse(c, "ncclCommGetAsyncError", r);
+		collective_nccl_refuse(c, "ncclCommGetAsyncError", r);
 }
 
 static ncclResult_t move(struct collective *c, const struct collective_move *m)
@@ -74,12 +74,11 @@ static ncclResult_t operate(struct collective *c, const struct collective_io *io
 static int wait_for_event(struct collective *c, const struct collective_io *io)
 {
 	struct cuda *cuda = &c->options.device->cuda;
-	int rc = io->after ? cuda_result(cuda, "cudaStreamWaitEvent",
-					 cuda->StreamWaitEvent(c->stream, io->after->event, 0))
+	int rc = io->after ? CUDA_CALL(cuda, StreamWaitEvent, c->stream, io->after->event, 0)
 			   : 0;
 
 	if (rc)
-		nccl_fail(c, rc, "the stream cannot wait for an event");
+		collective_nccl_fail(c, rc, "the stream cannot wait for an event");
 	return rc;
 }
 
@@ -93,13 +92,13 @@ static int enqueue(struct collective *c, struct collective_io *io)
 		return rc;
 	r = operate(c, io);
 	if (r != ncclSuccess) {
-		nccl_refuse(c,
-			    io->what == COLLECTIVE_MOVES ? "ncclSend, ncclRecv"
-							 : "ncclAllGather",
-			    r);
+		collective_nccl_refuse(c,
+				       io->what == COLLECTIVE_MOVES ? "ncclSend, ncclRecv"
+								    : "ncclAllGather",
+				       r);
 		return -EIO;
 	}
-	rc = nccl_append(c, io);
+	rc = collective_nccl_append(c, io);
 	if (rc)
 		return rc;
 	c->unmarked = io;
@@ -110,12 +109,13 @@ static int enqueue(struct collective *c, struct collective_io *io)
 /* NCCL takes nothing while it has not enqueued the last.  Under calls. */
 static int be_ready(struct collective *c)
 {
-	if (!nccl_state(c) && c->unmarked)
+	if (!collective_nccl_state(c) && c->unmarked)
 		mark_if_enqueued(c);
-	if (!nccl_state(c) && c->unmarked)
-		nccl_fail(c, -ETIMEDOUT,
-			  "NCCL has not enqueued the last operation within %u ms", ENQUEUE_MS);
-	return nccl_state(c);
+	if (!collective_nccl_state(c) && c->unmarked)
+		collective_nccl_fail(c, -ETIMEDOUT,
+				     "NCCL has not enqueued the last operation within %u ms",
+				     ENQUEUE_MS);
+	return collective_nccl_state(c);
 }
 
 static int launch_locked(struct collective *c, struct collective_io *io)
@@ -125,15 +125,15 @@ static int launch_locked(struct collective *c, struct collective_io *io)
 
 	if (rc)
 		return rc;
-	rc = cuda_enter(d, c->options.number, &before);
+	rc = device_cuda_enter(d, c->options.number, &before);
 	if (rc)
 		return rc;
 	rc = enqueue(c, io);
-	cuda_leave(d, c->options.number, before);
+	device_cuda_leave(d, c->options.number, before);
 	return rc;
 }
 
-int nccl_launch(struct collective *c, struct collective_io *io)
+int collective_nccl_launch(struct collective *c, struct collective_io *io)
 {
 	int rc = collective_io_check(&device_cuda, &c->options, c->about.nranks, io);
 

@@ -17,17 +17,17 @@
 
 /* ---- failing ---- */
 
-int nccl_state(struct collective *c)
+int collective_nccl_state(struct collective *c)
 {
 	struct collective_about about;
 
-	nccl_about(c, &about);
+	collective_nccl_about(c, &about);
 	return about.state;
 }
 
-bool nccl_has_failed(struct collective *c)
+bool collective_nccl_has_failed(struct collective *c)
 {
-	int state = nccl_state(c);
+	int state = collective_nccl_state(c);
 
 	return state && state != -EINPROGRESS;
 }
@@ -41,7 +41,7 @@ static void say(const struct collective *c, int before)
 		 c->about.rank, c->about.nranks, c->about.error);
 }
 
-void nccl_fail(struct collective *c, int rc, const char *fmt, ...)
+void collective_nccl_fail(struct collective *c, int rc, const char *fmt, ...)
 {
 	va_list args;
 	int before;
@@ -60,7 +60,7 @@ void nccl_fail(struct collective *c, int rc, const char *fmt, ...)
 	pthread_mutex_unlock(&c->lock);
 }
 
-void nccl_be_ready(struct collective *c)
+void collective_nccl_be_ready(struct collective *c)
 {
 	pthread_mutex_lock(&c->lock);
 	if (c->about.state == -EINPROGRESS)
@@ -68,9 +68,9 @@ void nccl_be_ready(struct collective *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
-bool nccl_is_late(struct collective *c)
+bool collective_nccl_is_late(struct collective *c)
 {
-	return nccl_has_failed(c) || monotonic_ms() >= c->open_until_ms;
+	return collective_nccl_has_failed(c) || monotonic_ms() >= c->open_until_ms;
 }
 
 /* ---- errands ---- */
@@ -86,15 +86,15 @@ static void *errand_thread(void *arg)
 	left = c->left;
 	pthread_cond_broadcast(&c->changed);
 	pthread_mutex_unlock(&c->lock);
-	if (left && c->errand != nccl_let_go)
-		nccl_let_go(arg);
+	if (left && c->errand != collective_nccl_let_go)
+		collective_nccl_let_go(arg);
 	return NULL;
 }
 
 /* Opening ends soon after a failure. */
 static uint64_t errand_until(const struct collective *c, uint64_t until_ms)
 {
-	if (c->errand != nccl_let_go && collective_has_failed(&c->about))
+	if (c->errand != collective_nccl_let_go && collective_has_failed(&c->about))
 		return u64_min(c->failed_ms + c->options.end_ms, until_ms);
 	return until_ms;
 }
@@ -112,8 +112,8 @@ static void await_errand(struct collective *c, uint64_t until_ms)
 	pthread_mutex_unlock(&c->lock);
 }
 
-void nccl_run_errand(struct collective *c, void (*errand)(struct collective *c),
-		     uint64_t until_ms)
+void collective_nccl_run_errand(struct collective *c, void (*errand)(struct collective *c),
+				uint64_t until_ms)
 {
 	pthread_t thread;
 	int rc;
@@ -122,8 +122,8 @@ void nccl_run_errand(struct collective *c, void (*errand)(struct collective *c),
 	c->errand_over = false;
 	rc = thread_start(&thread, errand_thread, c);
 	if (rc) {
-		nccl_fail(c, rc, "no thread");
-		c->left = errand == nccl_let_go;
+		collective_nccl_fail(c, rc, "no thread");
+		c->left = errand == collective_nccl_let_go;
 		return;
 	}
 	await_errand(c, until_ms);
@@ -133,11 +133,12 @@ void nccl_run_errand(struct collective *c, void (*errand)(struct collective *c),
 		pthread_join(thread, NULL);
 }
 
-void nccl_let_go_in_time(struct collective *c)
+void collective_nccl_let_go_in_time(struct collective *c)
 {
 	if (c->left)
 		return;
-	nccl_run_errand(c, nccl_let_go, monotonic_ms() + c->options.end_ms);
+	collective_nccl_run_errand(c, collective_nccl_let_go,
+				   monotonic_ms() + c->options.end_ms);
 	if (c->left)
 		log_warn("nccl: rank %u of %u: it does not let go of what it was given within "
 			 "%" PRIu64 " ms",
@@ -146,7 +147,7 @@ void nccl_let_go_in_time(struct collective *c)
 
 /* ---- what is launched ---- */
 
-int nccl_append(struct collective *c, struct collective_io *io)
+int collective_nccl_append(struct collective *c, struct collective_io *io)
 {
 	int rc = 0;
 
@@ -163,7 +164,7 @@ int nccl_append(struct collective *c, struct collective_io *io)
 	return rc;
 }
 
-struct collective_io *nccl_first(struct collective *c)
+struct collective_io *collective_nccl_first(struct collective *c)
 {
 	struct collective_io *io;
 
@@ -185,7 +186,7 @@ static struct collective_io *take(struct collective *c, int result)
 	return io;
 }
 
-struct collective_io *nccl_take(struct collective *c, int result)
+struct collective_io *collective_nccl_take(struct collective *c, int result)
 {
 	struct collective_io *io;
 
@@ -195,7 +196,7 @@ struct collective_io *nccl_take(struct collective *c, int result)
 	return io;
 }
 
-struct collective_io *nccl_take_rest(struct collective *c)
+struct collective_io *collective_nccl_take_rest(struct collective *c)
 {
 	struct collective_io *io;
 
@@ -208,8 +209,8 @@ struct collective_io *nccl_take_rest(struct collective *c)
 
 /* ---- beginning and end ---- */
 
-int nccl_start(struct collective *c, void *(*run)(void *collective), unsigned rank,
-	       unsigned nranks)
+int collective_nccl_start(struct collective *c, void *(*run)(void *collective), unsigned rank,
+			  unsigned nranks)
 {
 	int rc;
 
@@ -246,10 +247,10 @@ static bool is_busy(struct collective *c)
 	return busy;
 }
 
-bool nccl_stop(struct collective *c)
+bool collective_nccl_stop(struct collective *c)
 {
 	if (is_busy(c))
-		nccl_fail(c, -ECANCELED, "closed");
+		collective_nccl_fail(c, -ECANCELED, "closed");
 	pthread_mutex_lock(&c->lock);
 	c->stop = true;
 	pthread_cond_broadcast(&c->changed);
@@ -266,7 +267,7 @@ bool nccl_stop(struct collective *c)
 
 /* ---- the port ---- */
 
-int nccl_id(struct collective *c, struct collective_id *id)
+int collective_nccl_id(struct collective *c, struct collective_id *id)
 {
 	int rc;
 
@@ -278,19 +279,19 @@ int nccl_id(struct collective *c, struct collective_id *id)
 	return rc;
 }
 
-void nccl_about(struct collective *c, struct collective_about *about)
+void collective_nccl_about(struct collective *c, struct collective_about *about)
 {
 	pthread_mutex_lock(&c->lock);
 	*about = c->about;
 	pthread_mutex_unlock(&c->lock);
 }
 
-void nccl_abort(struct collective *c)
+void collective_nccl_abort(struct collective *c)
 {
-	nccl_fail(c, -ECANCELED, "aborted");
+	collective_nccl_fail(c, -ECANCELED, "aborted");
 }
 
-bool nccl_is_over(struct collective *c)
+bool collective_nccl_is_over(struct collective *c)
 {
 	bool over;
 

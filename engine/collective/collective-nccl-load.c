@@ -38,7 +38,7 @@ static int check_version(struct nccl *nccl, char *why, size_t size)
 	return -ENODEV;
 }
 
-int nccl_load(struct nccl *nccl, const char *library, char *why, size_t size)
+int collective_nccl_load(struct nccl *nccl, const char *library, char *why, size_t size)
 {
 	void *handle = dlopen(library ? library : "libnccl.so.2",
 			      RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -35,7 +35,7 @@ struct nccl {
 /* library: NULL: by its usual name.  It stays loaded: it may have threads that nobody joins.
  * -ENODEV: there is none, or it is too old; why says which.
  */
-int nccl_load(struct nccl *nccl, const char *library, char *why, size_t size);
+int collective_nccl_load(struct nccl *nccl, const char *library, char *why, size_t size);
 
 #endif
 #endif

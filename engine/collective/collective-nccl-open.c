@@ -17,10 +17,10 @@ static void pause_shortly(void)
 static bool load(struct collective *c)
 {
 	char why[sizeof(c->about.error)];
-	int rc = nccl_load(&c->nccl, c->options.library, why, sizeof(why));
+	int rc = collective_nccl_load(&c->nccl, c->options.library, why, sizeof(why));
 
 	if (rc) {
-		nccl_fail(c, rc, "%s", why);
+		collective_nccl_fail(c, rc, "%s", why);
 		return false;
 	}
 	pthread_mutex_lock(&c->lock);
@@ -39,7 +39,7 @@ static bool make_id(struct collective *c)
 		return true;
 	r = c->nccl.GetUniqueId(&id);
 	if (r != ncclSuccess) {
-		nccl_refuse(c, "ncclGetUniqueId", r);
+		collective_nccl_refuse(c, "ncclGetUniqueId", r);
 		return false;
 	}
 	pthread_mutex_lock(&c->lock);
@@ -54,26 +54,24 @@ static int make_stream(struct collective *c)
 {
 	struct cuda *cuda = &c->cuda;
 	int least, greatest;
-	int rc = cuda_result(cuda, "cudaDeviceGetStreamPriorityRange",
-			     cuda->DeviceGetStreamPriorityRange(&least, &greatest));
+	int rc = CUDA_CALL(cuda, DeviceGetStreamPriorityRange, &least, &greatest);
 
 	if (rc)
 		return rc;
-	return cuda_result(
-		cuda, "cudaStreamCreateWithPriority",
-		cuda->StreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, least));
+	return CUDA_CALL(cuda, StreamCreateWithPriority, &c->stream, cudaStreamNonBlocking,
+			 least);
 }
 
-uint64_t nccl_warm_size(unsigned nranks)
+uint64_t collective_nccl_warm_size(unsigned nranks)
 {
 	return u64_div_ceil(3 * (uint64_t)nranks, PAGE) * PAGE;
 }
 
 static int pin_warm(struct collective *c)
 {
-	int rc = cuda_result(&c->cuda, "cudaHostRegister",
-			     c->cuda.HostRegister(c->warm, nccl_warm_size(c->about.nranks),
-						  cudaHostRegisterPortable));
+	int rc =
+		CUDA_CALL(&c->cuda, HostRegister, c->warm,
+			  collective_nccl_warm_size(c->about.nranks), cudaHostRegisterPortable);
 
 	c->warm_is_pinned = !rc;
 	return rc;
@@ -82,14 +80,15 @@ static int pin_warm(struct collective *c)
 static bool prepare(struct collective *c)
 {
 	struct cuda *cuda = &c->cuda;
-	int rc = cuda_result(cuda, "cudaSetDevice", cuda->SetDevice(c->options.number));
+	int rc = CUDA_CALL(cuda, SetDevice, c->options.number);
 
 	if (!rc)
 		rc = make_stream(c);
 	if (!rc)
 		rc = pin_warm(c);
 	if (rc)
-		nccl_fail(c, rc, "device %d: no stream or no pinned memory", c->options.number);
+		collective_nccl_fail(c, rc, "device %d: no stream or no pinned memory",
+				     c->options.number);
 	return !rc;
 }
 
@@ -97,12 +96,12 @@ static bool prepare(struct collective *c)
 static bool settle(struct collective *c, const char *call, ncclResult_t r)
 {
 	while ((r == ncclSuccess || r == ncclInProgress) &&
-	       (r = nccl_poll(c)) == ncclInProgress && !nccl_is_late(c))
+	       (r = collective_nccl_poll(c)) == ncclInProgress && !collective_nccl_is_late(c))
 		pause_shortly();
 	if (r == ncclInProgress)
-		nccl_fail(c, -ETIMEDOUT, "%s: not all ranks have come", call);
+		collective_nccl_fail(c, -ETIMEDOUT, "%s: not all ranks have come", call);
 	else if (r != ncclSuccess)
-		nccl_refuse(c, call, r);
+		collective_nccl_refuse(c, call, r);
 	return r == ncclSuccess;
 }
 
@@ -151,12 +150,11 @@ static ncclResult_t gather(struct collective *c)
 static int make_event(struct collective *c, cudaEvent_t *event)
 {
 	struct cuda *cuda = &c->cuda;
-	int rc = cuda_result(cuda, "cudaEventCreateWithFlags",
-			     cuda->EventCreateWithFlags(event, cudaEventDisableTiming));
+	int rc = CUDA_CALL(cuda, EventCreateWithFlags, event, cudaEventDisableTiming);
 
 	if (rc)
 		return rc;
-	rc = cuda_result(cuda, "cudaEventRecord", cuda->EventRecord(*event, c->stream));
+	rc = CUDA_CALL(cuda, EventRecord, *event, c->stream);
 	if (rc)
 		cuda->EventDestroy(*event);
 	return rc;
@@ -169,13 +167,14 @@ static bool await_stream(struct collective *c)
 	int rc = make_event(c, &event);
 
 	if (!rc) {
-		while ((rc = cuda_errno(cuda, cuda->EventQuery(event))) == -EAGAIN &&
-		       !nccl_is_late(c))
+		while ((rc = device_cuda_errno(cuda, cuda->EventQuery(event))) == -EAGAIN &&
+		       !collective_nccl_is_late(c))
 			pause_shortly();
 		cuda->EventDestroy(event);
 	}
 	if (rc)
-		nccl_fail(c, rc == -EAGAIN ? -ETIMEDOUT : rc, "not all ranks have warmed up");
+		collective_nccl_fail(c, rc == -EAGAIN ? -ETIMEDOUT : rc,
+				     "not all ranks have warmed up");
 	return !rc;
 }
 
@@ -188,17 +187,17 @@ static bool warm_up(struct collective *c)
 
 static bool be_ready(struct collective *c)
 {
-	nccl_be_ready(c);
+	collective_nccl_be_ready(c);
 	return true;
 }
 
-void nccl_open(struct collective *c)
+void collective_nccl_open(struct collective *c)
 {
 	static bool (*const steps[])(struct collective * c) = { load,    make_id, prepare,
 								connect, warm_up, be_ready };
 
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
-		if (nccl_has_failed(c) || !steps[i](c))
+		if (collective_nccl_has_failed(c) || !steps[i](c))
 			return;
 }
 
@@ -211,16 +210,16 @@ static bool finalize(struct collective *c)
 	ncclResult_t r = c->nccl.CommFinalize(c->comm);
 
 	while ((r == ncclSuccess || r == ncclInProgress) &&
-	       (r = nccl_poll(c)) == ncclInProgress && monotonic_ms() < end)
+	       (r = collective_nccl_poll(c)) == ncclInProgress && monotonic_ms() < end)
 		pause_shortly();
 	return r == ncclSuccess;
 }
 
-void nccl_let_go(struct collective *c)
+void collective_nccl_let_go(struct collective *c)
 {
 	c->cuda.SetDevice(c->options.number);
 	pthread_mutex_lock(&c->calls);
-	if (c->comm && !nccl_has_failed(c) && finalize(c))
+	if (c->comm && !collective_nccl_has_failed(c) && finalize(c))
 		c->nccl.CommDestroy(c->comm);
 	else if (c->comm)
 		c->nccl.CommAbort(c->comm);

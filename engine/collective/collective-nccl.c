@@ -10,30 +10,30 @@
 
 enum { PAGE = 4096, PAUSE_US = 50 }; /* a device tells nobody: it is asked */
 
-void nccl_refuse(struct collective *c, const char *call, ncclResult_t result)
+void collective_nccl_refuse(struct collective *c, const char *call, ncclResult_t result)
 {
 	const char *more = c->nccl.GetLastError(c->comm);
 
-	nccl_fail(c, -EIO, "%s: %s%s%s", call, c->nccl.GetErrorString(result),
-		  more && *more ? ": " : "", more ? more : "");
+	collective_nccl_fail(c, -EIO, "%s: %s%s%s", call, c->nccl.GetErrorString(result),
+			     more && *more ? ": " : "", more ? more : "");
 }
 
-ncclResult_t nccl_poll(struct collective *c)
+ncclResult_t collective_nccl_poll(struct collective *c)
 {
 	ncclResult_t state, r = c->nccl.CommGetAsyncError(c->comm, &state);
 
 	return r == ncclSuccess ? state : r;
 }
 
-void nccl_mark(struct collective *c)
+void collective_nccl_mark(struct collective *c)
 {
 	struct collective_io *io = c->unmarked;
 	struct device_event *event;
-	int rc = cuda_mark(c->options.device, c->options.number, c->stream, &event);
+	int rc = device_cuda_mark(c->options.device, c->options.number, c->stream, &event);
 
 	c->unmarked = NULL;
 	if (rc) {
-		nccl_fail(c, rc, "no event for the end of an operation");
+		collective_nccl_fail(c, rc, "no event for the end of an operation");
 		return;
 	}
 	pthread_mutex_lock(&c->lock);
@@ -50,17 +50,17 @@ static void look_for_errors(struct collective *c)
 
 	if (pthread_mutex_trylock(&c->calls))
 		return;
-	r = nccl_poll(c);
+	r = collective_nccl_poll(c);
 	if (r == ncclSuccess && c->unmarked)
-		nccl_mark(c);
+		collective_nccl_mark(c);
 	else if (r != ncclSuccess && r != ncclInProgress)
-		nccl_refuse(c, "ncclCommGetAsyncError", r);
+		collective_nccl_refuse(c, "ncclCommGetAsyncError", r);
 	pthread_mutex_unlock(&c->calls);
 }
 
 static int has_passed(struct collective *c, struct device_event *event)
 {
-	return cuda_passed(c->options.device, event);
+	return device_cuda_passed(c->options.device, event);
 }
 
 /* 0: its event has passed. */
@@ -69,10 +69,11 @@ static int look_at_event(struct collective *c, struct collective_io *io)
 	int rc = io->port.passed || !io->after ? 0 : has_passed(c, io->after);
 
 	if (rc == -EAGAIN && monotonic_ms() >= io->port.until_ms)
-		nccl_fail(c, -ETIMEDOUT, "the stream has not come there within %" PRIu64 " ms",
-			  c->options.wait_ms);
+		collective_nccl_fail(c, -ETIMEDOUT,
+				     "the stream has not come there within %" PRIu64 " ms",
+				     c->options.wait_ms);
 	else if (rc && rc != -EAGAIN)
-		nccl_fail(c, rc, "device %d failed", c->options.number);
+		collective_nccl_fail(c, rc, "device %d failed", c->options.number);
 	if (!rc && !io->port.passed) {
 		io->port.passed = true;
 		io->port.until_ms = monotonic_ms() + collective_limit_ms(&c->options, io);
@@ -91,17 +92,18 @@ static int look_at_end(struct collective *c, struct collective_io *io)
 	pthread_mutex_unlock(&c->lock);
 	rc = ended ? has_passed(c, ended) : -EAGAIN;
 	if (rc == -EAGAIN && monotonic_ms() >= io->port.until_ms)
-		nccl_fail(c, -ETIMEDOUT, "a peer has not done its part within %" PRIu64 " ms",
-			  collective_limit_ms(&c->options, io));
+		collective_nccl_fail(c, -ETIMEDOUT,
+				     "a peer has not done its part within %" PRIu64 " ms",
+				     collective_limit_ms(&c->options, io));
 	else if (rc && rc != -EAGAIN)
-		nccl_fail(c, rc, "device %d failed", c->options.number);
+		collective_nccl_fail(c, rc, "device %d failed", c->options.number);
 	return rc;
 }
 
 static void end(struct collective *c, struct collective_io *io)
 {
 	if (io->port.ended)
-		cuda_unmark(c->options.device, io->port.ended);
+		device_cuda_unmark(c->options.device, io->port.ended);
 	io->done(io, io->port.result);
 }
 
@@ -109,8 +111,8 @@ static void look_at_launched(struct collective *c)
 {
 	struct collective_io *io;
 
-	while ((io = nccl_first(c)) && !look_at_event(c, io) && !look_at_end(c, io))
-		end(c, nccl_take(c, 0));
+	while ((io = collective_nccl_first(c)) && !look_at_event(c, io) && !look_at_end(c, io))
+		end(c, collective_nccl_take(c, 0));
 }
 
 /* Returns whether it goes on. */
@@ -141,14 +143,13 @@ static void prepare_thread(struct collective *c)
 {
 	struct cuda *cuda = &c->cuda;
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	int rc = cuda_result(cuda, "cudaSetDevice", cuda->SetDevice(c->options.number));
+	int rc = CUDA_CALL(cuda, SetDevice, c->options.number);
 
 	/* Else our looking at events would spoil what the trainer captures. */
 	if (!rc)
-		rc = cuda_result(cuda, "cudaThreadExchangeStreamCaptureMode",
-				 cuda->ThreadExchangeStreamCaptureMode(&mode));
+		rc = CUDA_CALL(cuda, ThreadExchangeStreamCaptureMode, &mode);
 	if (rc)
-		nccl_fail(c, rc, "device %d cannot be chosen", c->options.number);
+		collective_nccl_fail(c, rc, "device %d cannot be chosen", c->options.number);
 }
 
 static void *run(void *arg)
@@ -157,12 +158,13 @@ static void *run(void *arg)
 	struct collective_io *io;
 
 	prepare_thread(c);
-	nccl_run_errand(c, nccl_open, c->open_until_ms + c->options.end_ms);
+	collective_nccl_run_errand(c, collective_nccl_open,
+				   c->open_until_ms + c->options.end_ms);
 	if (c->left)
-		nccl_fail(c, -ETIMEDOUT, "NCCL does not return from opening");
+		collective_nccl_fail(c, -ETIMEDOUT, "NCCL does not return from opening");
 	operate(c);
-	nccl_let_go_in_time(c);
-	while ((io = nccl_take_rest(c)))
+	collective_nccl_let_go_in_time(c);
+	while ((io = collective_nccl_take_rest(c)))
 		end(c, io);
 	return NULL;
 }
@@ -178,15 +180,15 @@ static void free_collective(struct collective *c)
 /* The runtime is the device's: it is loaded. */
 static int load_and_start(struct collective *c, unsigned rank, unsigned nranks)
 {
-	int rc = cuda_load(&c->cuda, c->options.device->options.library);
+	int rc = device_cuda_load(&c->cuda, c->options.device->options.library);
 
 	if (rc)
 		return rc;
 	pthread_mutex_init(&c->calls, NULL);
-	rc = nccl_start(c, run, rank, nranks);
+	rc = collective_nccl_start(c, run, rank, nranks);
 	if (rc) {
 		pthread_mutex_destroy(&c->calls);
-		cuda_unload(&c->cuda);
+		device_cuda_unload(&c->cuda);
 	}
 	return rc;
 }
@@ -195,13 +197,13 @@ static struct collective *new_collective(const struct collective_options *option
 					 unsigned nranks, const struct collective_id *id)
 {
 	struct collective *c = calloc(1, sizeof(*c));
-	void *warm = c ? aligned_alloc(PAGE, nccl_warm_size(nranks)) : NULL;
+	void *warm = c ? aligned_alloc(PAGE, collective_nccl_warm_size(nranks)) : NULL;
 
 	if (!warm) {
 		free(c);
 		return NULL;
 	}
-	memset(warm, 0, nccl_warm_size(nranks));
+	memset(warm, 0, collective_nccl_warm_size(nranks));
 	c->warm = warm;
 	c->options = *options;
 	c->has_id = id;
@@ -217,7 +219,7 @@ static int nccl_port_open(struct collective **out, const struct collective_optio
 	struct collective *c;
 	int rc = collective_check(&checked, rank, nranks);
 
-	if (rc || !checked.device || !cuda_device_of(checked.device, checked.number))
+	if (rc || !checked.device || !device_cuda_of(checked.device, checked.number))
 		return -EINVAL;
 	c = new_collective(&checked, nranks, id);
 	if (!c)
@@ -232,9 +234,9 @@ static int nccl_port_open(struct collective **out, const struct collective_optio
 
 static void nccl_close(struct collective *c)
 {
-	if (!nccl_stop(c))
+	if (!collective_nccl_stop(c))
 		return;
-	cuda_unload(&c->cuda);
+	device_cuda_unload(&c->cuda);
 	pthread_mutex_destroy(&c->calls);
 	free_collective(c);
 }
@@ -243,10 +245,10 @@ const struct collective_ops collective_nccl = {
 	.name = "nccl",
 	.open = nccl_port_open,
 	.close = nccl_close,
-	.id = nccl_id,
-	.state = nccl_state,
-	.launch = nccl_launch,
-	.abort = nccl_abort,
-	.is_over = nccl_is_over,
-	.about = nccl_about,
+	.id = collective_nccl_id,
+	.state = collective_nccl_state,
+	.launch = collective_nccl_launch,
+	.abort = collective_nccl_abort,
+	.is_over = collective_nccl_is_over,
+	.about = collective_nccl_about,
 };

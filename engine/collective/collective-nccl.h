@@ -48,58 +48,58 @@ struct collective {
 };
 
 /* It fails, with the library's own text. */
-void nccl_refuse(struct collective *c, const char *call, ncclResult_t result);
+void collective_nccl_refuse(struct collective *c, const char *call, ncclResult_t result);
 /* What is enqueued: ncclSuccess, ncclInProgress, or what went wrong.  Under calls. */
-ncclResult_t nccl_poll(struct collective *c);
+ncclResult_t collective_nccl_poll(struct collective *c);
 /* Of what it has enqueued, the event of its end.  Under calls. */
-void nccl_mark(struct collective *c);
+void collective_nccl_mark(struct collective *c);
 
 /* ---- collective-nccl-life.c ---- */
 
 /* Starts the port's thread.  Options are checked.  -EAGAIN: no thread; all is as before. */
-int nccl_start(struct collective *c, void *(*run)(void *collective), unsigned rank,
-	       unsigned nranks);
+int collective_nccl_start(struct collective *c, void *(*run)(void *collective), unsigned rank,
+			  unsigned nranks);
 /* From close.  Returns whether the caller can free it: an errand that was left uses it. */
-bool nccl_stop(struct collective *c);
+bool collective_nccl_stop(struct collective *c);
 
-bool nccl_has_failed(struct collective *c);
+bool collective_nccl_has_failed(struct collective *c);
 /* It fails with rc and this text, in a line too, unless it has failed before. */
-void nccl_fail(struct collective *c, int rc, const char *fmt, ...) PRINTF(3, 4);
+void collective_nccl_fail(struct collective *c, int rc, const char *fmt, ...) PRINTF(3, 4);
 /* From opening: it is ready, unless it has failed. */
-void nccl_be_ready(struct collective *c);
+void collective_nccl_be_ready(struct collective *c);
 /* Whether opening is to end. */
-bool nccl_is_late(struct collective *c);
+bool collective_nccl_is_late(struct collective *c);
 
 /* The port's thread: runs the errand in a thread of its own, which it leaves after until_ms. */
-void nccl_run_errand(struct collective *c, void (*errand)(struct collective *c),
-		     uint64_t until_ms);
-/* Runs nccl_let_go as an errand, within end_ms, unless one was left; a line says when it is. */
-void nccl_let_go_in_time(struct collective *c);
+void collective_nccl_run_errand(struct collective *c, void (*errand)(struct collective *c),
+				uint64_t until_ms);
+/* Runs collective_nccl_let_go as an errand, within end_ms, unless one was left; a line says when it is. */
+void collective_nccl_let_go_in_time(struct collective *c);
 
 /* From launch.  What it has failed with, when done was called for all that was launched. */
-int nccl_append(struct collective *c, struct collective_io *io);
-struct collective_io *nccl_first(struct collective *c); /* NULL: none */
+int collective_nccl_append(struct collective *c, struct collective_io *io);
+struct collective_io *collective_nccl_first(struct collective *c); /* NULL: none */
 /* Takes out the first, which ended so; the caller calls done. */
-struct collective_io *nccl_take(struct collective *c, int result);
+struct collective_io *collective_nccl_take(struct collective *c, int result);
 /* Takes out the first, ended with the communicator's error; NULL: none, now and ever. */
-struct collective_io *nccl_take_rest(struct collective *c);
+struct collective_io *collective_nccl_take_rest(struct collective *c);
 
-int nccl_state(struct collective *c);
-int nccl_id(struct collective *c, struct collective_id *id);
-void nccl_abort(struct collective *c);
-bool nccl_is_over(struct collective *c);
-void nccl_about(struct collective *c, struct collective_about *about);
+int collective_nccl_state(struct collective *c);
+int collective_nccl_id(struct collective *c, struct collective_id *id);
+void collective_nccl_abort(struct collective *c);
+bool collective_nccl_is_over(struct collective *c);
+void collective_nccl_about(struct collective *c, struct collective_about *about);
 
 /* ---- collective-nccl-open.c: errands, which touch nothing of the device's ---- */
 
 /* For a byte to each rank, one from each, and one of each; whole pages. */
-uint64_t nccl_warm_size(unsigned nranks);
-void nccl_open(struct collective *c);
-void nccl_let_go(struct collective *c);
+uint64_t collective_nccl_warm_size(unsigned nranks);
+void collective_nccl_open(struct collective *c);
+void collective_nccl_let_go(struct collective *c);
 
 /* ---- collective-nccl-launch.c: the trainer's thread ---- */
 
-int nccl_launch(struct collective *c, struct collective_io *io);
+int collective_nccl_launch(struct collective *c, struct collective_io *io);
 
 #endif
 #endif

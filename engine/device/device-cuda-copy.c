@@ -22,7 +22,7 @@ static int look_at(struct device *d, const struct device_io *io, const void *at,
 		   enum side *side)
 {
 	struct device_where where;
-	int rc = cuda_where(d, at, &where);
+	int rc = device_cuda_where(d, at, &where);
 
 	if (rc)
 		return rc;
@@ -82,7 +82,7 @@ static int prepare(struct device *d, struct cuda_device *dev, struct device_io *
 		return -EINVAL;
 	if (dev->lost)
 		return -EIO;
-	if (cuda_choose(d, dev->number))
+	if (device_cuda_choose(d, dev->number))
 		return -EIO;
 	if (!is_copy(io) && !dev->has_kernels)
 		return -ENOSYS;
@@ -99,13 +99,13 @@ static void end_empty(struct device_io *io)
 	io->done(io, 0);
 }
 
-void cuda_begin(struct device *d, struct device_io *io)
+void device_cuda_begin(struct device *d, struct device_io *io)
 {
-	struct cuda_device *dev = cuda_device_of(d, io->number);
+	struct cuda_device *dev = device_cuda_of(d, io->number);
 	int rc;
 
 	if (io->what == DEVICE_RELEASE) {
-		cuda_let_go(d, io);
+		device_cuda_let_go(d, io);
 		io->done(io, 0);
 		return;
 	}
@@ -140,15 +140,14 @@ static int issue_copy(struct device *d, struct cuda_device *dev, struct cuda_chu
 	}
 	if (c->io->port.to_pageable)
 		to = c->staging;
-	return cuda_result(
-		&d->cuda, "cudaMemcpyAsync",
-		d->cuda.MemcpyAsync(to, from, c->size, cudaMemcpyDefault, dev->stream));
+	return CUDA_CALL(&d->cuda, MemcpyAsync, to, from, c->size, cudaMemcpyDefault,
+			 dev->stream);
 }
 
 static int issue(struct device *d, struct cuda_device *dev, struct cuda_chunk *c)
 {
 	return is_copy(c->io) ? issue_copy(d, dev, c)
-			      : cuda_kernel_launch(d, dev, c->io, c->staging);
+			      : device_cuda_kernel_launch(d, dev, c->io, c->staging);
 }
 
 static void put_staging(struct cuda_device *dev, struct cuda_chunk *c)
@@ -208,8 +207,7 @@ static void put_on_stream(struct device *d, struct cuda_device *dev, struct cuda
 {
 	struct device_io *io = c->io;
 
-	if (cuda_result(&d->cuda, "cudaEventRecord",
-			d->cuda.EventRecord(c->ended, dev->stream)))
+	if (CUDA_CALL(&d->cuda, EventRecord, c->ended, dev->stream))
 		lose(dev, "it does not take events");
 	if (!dev->under_way++)
 		dev->progress_ms = monotonic_ms();
@@ -261,7 +259,7 @@ static void land(struct cuda_device *dev)
 	struct device_io *io = c->io;
 
 	if (device_io_is_sums(io))
-		cuda_kernel_sum(io, c->staging);
+		device_cuda_kernel_sum(io, c->staging);
 	else if (io->port.to_pageable)
 		memcpy((uint8_t *)io->to + c->offset, c->staging, c->size);
 	put_staging(dev, c);
@@ -285,7 +283,7 @@ static int land_one(struct device *d, struct cuda_device *dev)
 		lose(dev, d->cuda.GetErrorString(error));
 	else if (monotonic_ms() - dev->progress_ms >= d->options.stuck_ms)
 		lose(dev, "it does not go on");
-	return cuda_errno(&d->cuda, error);
+	return device_cuda_errno(&d->cuda, error);
 }
 
 /* Its staging stays: who does not answer may write there. */
@@ -309,7 +307,7 @@ static bool turn_device(struct device *d, struct cuda_device *dev)
 {
 	if (!dev->under_way && !dev->begun.first)
 		return false;
-	if (cuda_choose(d, dev->number))
+	if (device_cuda_choose(d, dev->number))
 		lose(dev, "it cannot be chosen");
 	do
 		issue_some(d, dev);
@@ -319,12 +317,12 @@ static bool turn_device(struct device *d, struct cuda_device *dev)
 	return dev->under_way || dev->begun.first;
 }
 
-bool cuda_turn(struct device *d)
+bool device_cuda_turn(struct device *d)
 {
 	bool more = false;
 
 	for (int i = 0; i < d->ndevices; i++) {
-		struct cuda_device *dev = cuda_device_of(d, i);
+		struct cuda_device *dev = device_cuda_of(d, i);
 
 		more |= dev && turn_device(d, dev);
 	}

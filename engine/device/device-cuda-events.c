@@ -23,7 +23,7 @@ static struct device_event *take_idle(struct device *d, struct cuda_device *dev)
 
 static void make_idle(struct device *d, struct device_event *e)
 {
-	struct cuda_device *dev = cuda_device_of(d, e->number);
+	struct cuda_device *dev = device_cuda_of(d, e->number);
 
 	pthread_mutex_lock(&d->lock);
 	e->next = dev->idle;
@@ -39,8 +39,7 @@ static int new_event(struct device *d, int number, struct device_event **out)
 	if (!e)
 		return -ENOMEM;
 	e->number = number;
-	rc = cuda_result(&d->cuda, "cudaEventCreateWithFlags",
-			 d->cuda.EventCreateWithFlags(&e->event, cudaEventDisableTiming));
+	rc = CUDA_CALL(&d->cuda, EventCreateWithFlags, &e->event, cudaEventDisableTiming);
 	if (rc) {
 		free(e);
 		return rc;
@@ -49,7 +48,7 @@ static int new_event(struct device *d, int number, struct device_event **out)
 	return 0;
 }
 
-void cuda_events_free(struct device *d, struct cuda_device *dev)
+void device_cuda_events_free(struct device *d, struct cuda_device *dev)
 {
 	struct device_event *e;
 
@@ -71,21 +70,21 @@ static int check_capture(struct device *d, cudaStream_t stream)
 		d->cuda.GetLastError();
 		return -EBUSY;
 	}
-	rc = cuda_result(&d->cuda, "cudaStreamIsCapturing", error);
+	rc = device_cuda_result(&d->cuda, "cudaStreamIsCapturing", error);
 	if (rc)
 		return rc;
 	return status == cudaStreamCaptureStatusNone ? 0 : -EBUSY;
 }
 
-int cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
-		struct device_event **out)
+int device_cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		       struct device_event **out)
 {
 	struct device_event *e = take_idle(d, dev);
 	int rc = e ? 0 : new_event(d, dev->number, &e);
 
 	if (rc)
 		return rc;
-	rc = cuda_result(&d->cuda, "cudaEventRecord", d->cuda.EventRecord(e->event, stream));
+	rc = CUDA_CALL(&d->cuda, EventRecord, e->event, stream);
 	if (rc)
 		make_idle(d, e);
 	else
@@ -93,37 +92,38 @@ int cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 	return rc;
 }
 
-int cuda_mark(struct device *d, int number, void *stream, struct device_event **event)
+int device_cuda_mark(struct device *d, int number, void *stream, struct device_event **event)
 {
-	struct cuda_device *dev = cuda_device_of(d, number);
+	struct cuda_device *dev = device_cuda_of(d, number);
 	int before, rc;
 
 	if (!dev)
 		return -EINVAL;
-	rc = cuda_enter(d, number, &before);
+	rc = device_cuda_enter(d, number, &before);
 	if (rc)
 		return rc;
 	rc = check_capture(d, stream);
 	if (!rc)
-		rc = cuda_record(d, dev, stream, event);
-	cuda_leave(d, number, before);
+		rc = device_cuda_record(d, dev, stream, event);
+	device_cuda_leave(d, number, before);
 	return rc;
 }
 
-void cuda_unmark(struct device *d, struct device_event *event)
+void device_cuda_unmark(struct device *d, struct device_event *event)
 {
 	make_idle(d, event);
 }
 
-int cuda_passed(struct device *d, struct device_event *event)
+int device_cuda_passed(struct device *d, struct device_event *event)
 {
 	cudaError_t error;
 
-	if (cuda_choose(d, event->number))
+	if (device_cuda_choose(d, event->number))
 		return -EIO;
 	error = d->cuda.EventQuery(event->event);
-	return error == cudaErrorNotReady ? cuda_errno(&d->cuda, error)
-					  : cuda_result(&d->cuda, "cudaEventQuery", error);
+	return error == cudaErrorNotReady
+		       ? device_cuda_errno(&d->cuda, error)
+		       : device_cuda_result(&d->cuda, "cudaEventQuery", error);
 }
 
 /* ---- what is preserved ---- */
@@ -138,11 +138,10 @@ struct keeping {
 static int copy_kept(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 		     const void *from, struct device_kept *kept)
 {
-	int rc = cuda_result(
-		&d->cuda, "cudaMemcpyAsync",
-		d->cuda.MemcpyAsync(kept->memory, from, kept->size, cudaMemcpyDefault, stream));
+	int rc = CUDA_CALL(&d->cuda, MemcpyAsync, kept->memory, from, kept->size,
+			   cudaMemcpyDefault, stream);
 
-	return rc ? rc : cuda_record(d, dev, stream, &kept->written);
+	return rc ? rc : device_cuda_record(d, dev, stream, &kept->written);
 }
 
 /* The device is the current one. */
@@ -152,12 +151,12 @@ static int enqueue(struct device *d, struct cuda_device *dev, cudaStream_t strea
 	int rc = check_capture(d, stream);
 
 	if (!rc && !kept->memory)
-		rc = cuda_pool_take(d, dev, stream, kept);
+		rc = device_cuda_pool_take(d, dev, stream, kept);
 	if (rc)
 		return rc;
 	rc = copy_kept(d, dev, stream, from, kept);
 	if (rc && kept->number != DEVICE_NONE)
-		cuda_pool_drop(d, dev, stream, kept);
+		device_cuda_pool_drop(d, dev, stream, kept);
 	return rc;
 }
 
@@ -165,7 +164,7 @@ static int enqueue(struct device *d, struct cuda_device *dev, cudaStream_t strea
 static int check_pinned(struct device *d, const void *to)
 {
 	struct device_where where;
-	int rc = cuda_where(d, to, &where);
+	int rc = device_cuda_where(d, to, &where);
 
 	return rc || where.pinned ? rc : -EINVAL;
 }
@@ -173,21 +172,21 @@ static int check_pinned(struct device *d, const void *to)
 static int preserve_entered(struct device *d, struct cuda_device *dev, void *stream,
 			    const void *from, struct device_kept *kept)
 {
-	int before, rc = cuda_enter(d, dev->number, &before);
+	int before, rc = device_cuda_enter(d, dev->number, &before);
 
 	if (rc)
 		return rc;
 	rc = kept->memory ? check_pinned(d, kept->memory) : 0;
 	if (!rc)
 		rc = enqueue(d, dev, stream, from, kept);
-	cuda_leave(d, dev->number, before);
+	device_cuda_leave(d, dev->number, before);
 	return rc;
 }
 
-int cuda_preserve(struct device *d, int number, void *stream, const void *from, uint64_t size,
-		  void *to, struct device_kept **kept)
+int device_cuda_preserve(struct device *d, int number, void *stream, const void *from,
+			 uint64_t size, void *to, struct device_kept **kept)
 {
-	struct cuda_device *dev = cuda_device_of(d, number);
+	struct cuda_device *dev = device_cuda_of(d, number);
 	struct keeping *k;
 	int rc;
 
@@ -214,7 +213,7 @@ static void released(struct device_io *io, int result)
 	free(k);
 }
 
-void cuda_release(struct device *d, struct device_kept *kept)
+void device_cuda_release(struct device *d, struct device_kept *kept)
 {
 	struct keeping *k = container_of(kept, struct keeping, kept);
 
@@ -227,11 +226,11 @@ void cuda_release(struct device *d, struct device_kept *kept)
 }
 
 /* The stream has come past it, but when the port closes before. */
-void cuda_let_go(struct device *d, struct device_io *io)
+void device_cuda_let_go(struct device *d, struct device_io *io)
 {
 	struct device_kept *kept = &container_of(io, struct keeping, release)->kept;
-	struct cuda_device *dev = cuda_device_of(d, io->number);
+	struct cuda_device *dev = device_cuda_of(d, io->number);
 
-	if (kept->number != DEVICE_NONE && !dev->lost && !cuda_choose(d, dev->number))
-		cuda_pool_give(d, dev, kept);
+	if (kept->number != DEVICE_NONE && !dev->lost && !device_cuda_choose(d, dev->number))
+		device_cuda_pool_give(d, dev, kept);
 }

@@ -30,8 +30,8 @@ static int find_kernels(struct device *d)
 	int rc = 0;
 
 	for (unsigned i = 0; i < CUDA_KERNELS && !rc; i++) {
-		rc = cuda_result(c, names[i],
-				 c->LibraryGetKernel(&found, d->kernels, names[i]));
+		rc = device_cuda_result(c, names[i],
+					c->LibraryGetKernel(&found, d->kernels, names[i]));
 		d->kernel[i] = found;
 	}
 	return rc;
@@ -50,7 +50,7 @@ static int load(struct device *d)
 			 "done on devices");
 		return -ENOSYS;
 	}
-	rc = cuda_result(
+	rc = device_cuda_result(
 		c, "kernels",
 		c->LibraryLoadData(&library, device_kernels, NULL, NULL, 0, NULL, NULL, 0));
 	if (rc)
@@ -58,14 +58,14 @@ static int load(struct device *d)
 	d->kernels = library;
 	rc = find_kernels(d);
 	if (rc)
-		cuda_kernels_unload(d);
+		device_cuda_kernels_unload(d);
 	return rc;
 }
 
-void cuda_kernels_unload(struct device *d)
+void device_cuda_kernels_unload(struct device *d)
 {
 	if (d->kernels)
-		cuda_result(&d->cuda, "kernels", d->cuda.LibraryUnload(d->kernels));
+		device_cuda_result(&d->cuda, "kernels", d->cuda.LibraryUnload(d->kernels));
 	d->kernels = NULL;
 }
 
@@ -77,7 +77,7 @@ static int load(struct device *d)
 	return -ENOSYS;
 }
 
-void cuda_kernels_unload(struct device *d)
+void device_cuda_kernels_unload(struct device *d)
 {
 }
 
@@ -91,8 +91,8 @@ static unsigned blocks_for(const struct device_io *io)
 					    DEVICE_KERNEL_BLOCKS));
 }
 
-int cuda_kernel_launch(struct device *d, struct cuda_device *dev, const struct device_io *io,
-		       void *partial)
+int device_cuda_kernel_launch(struct device *d, struct cuda_device *dev,
+			      const struct device_io *io, void *partial)
 {
 	const dim3 blocks = { blocks_for(io), 1, 1 }, threads = { DEVICE_KERNEL_THREADS, 1, 1 };
 	const void *kernel = d->kernel[io->what - DEVICE_F32_TO_BF16];
@@ -102,14 +102,12 @@ int cuda_kernel_launch(struct device *d, struct cuda_device *dev, const struct d
 	void *arguments[] = { &to, &from, &count };
 
 	if (partial) {
-		int rc = cuda_result(&d->cuda, "cudaHostGetDevicePointer",
-				     d->cuda.HostGetDevicePointer(&to, partial, 0));
+		int rc = CUDA_CALL(&d->cuda, HostGetDevicePointer, &to, partial, 0);
 		if (rc)
 			return rc;
 	}
-	return cuda_result(
-		&d->cuda, "cudaLaunchKernel",
-		d->cuda.LaunchKernel(kernel, blocks, threads, arguments, 0, dev->stream));
+	return CUDA_CALL(&d->cuda, LaunchKernel, kernel, blocks, threads, arguments, 0,
+			 dev->stream);
 }
 
 /* Launches each for nothing, so that they are loaded before something waits, and that it is
@@ -125,18 +123,19 @@ static int try_all(struct device *d, struct cuda_device *dev)
 	for (unsigned i = 0; i < CUDA_KERNELS && !rc; i++) {
 		struct device_io io = { .what = DEVICE_F32_TO_BF16 + i };
 
-		rc = cuda_kernel_launch(d, dev, &io, device_io_is_sums(&io) ? partial : NULL);
+		rc = device_cuda_kernel_launch(d, dev, &io,
+					       device_io_is_sums(&io) ? partial : NULL);
 	}
 	pinned_put(dev->staging, partial);
 	return rc;
 }
 
-void cuda_kernels_prepare(struct device *d, struct cuda_device *dev)
+void device_cuda_kernels_prepare(struct device *d, struct cuda_device *dev)
 {
 	dev->has_kernels = !load(d) && !try_all(d, dev);
 }
 
-void cuda_kernel_sum(const struct device_io *io, const void *partial)
+void device_cuda_kernel_sum(const struct device_io *io, const void *partial)
 {
 	const struct device_sums *of_block = partial;
 	struct device_sums sums = { 0 };

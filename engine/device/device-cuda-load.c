@@ -43,7 +43,7 @@ static const char *find_all(struct cuda *cuda)
 	return NULL;
 }
 
-int cuda_load(struct cuda *cuda, const char *library)
+int device_cuda_load(struct cuda *cuda, const char *library)
 {
 	const char *lacking;
 
@@ -55,18 +55,18 @@ int cuda_load(struct cuda *cuda, const char *library)
 	lacking = find_all(cuda);
 	if (lacking) {
 		log_warn("the CUDA runtime is too old: it has no %s", lacking);
-		cuda_unload(cuda);
+		device_cuda_unload(cuda);
 		return -ENODEV;
 	}
 	return 0;
 }
 
-void cuda_unload(struct cuda *cuda)
+void device_cuda_unload(struct cuda *cuda)
 {
 	dlclose(cuda->library);
 }
 
-int cuda_errno(const struct cuda *cuda, cudaError_t error)
+int device_cuda_errno(const struct cuda *cuda, cudaError_t error)
 {
 	if (error == cudaSuccess)
 		return 0;
@@ -84,11 +84,11 @@ int cuda_errno(const struct cuda *cuda, cudaError_t error)
 	}
 }
 
-int cuda_result(const struct cuda *cuda, const char *what, cudaError_t error)
+int device_cuda_result(const struct cuda *cuda, const char *call, cudaError_t error)
 {
-	int rc = cuda_errno(cuda, error);
+	int rc = device_cuda_errno(cuda, error);
 
 	if (rc)
-		log_warn("%s: %s", what, cuda->GetErrorString(error));
+		log_warn("%s: %s", call, cuda->GetErrorString(error));
 	return rc;
 }

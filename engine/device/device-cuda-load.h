@@ -63,15 +63,17 @@ struct cuda {
 /* library: NULL: by its usual names.  -ENODEV: there is none, or it lacks something; a line
  * says what.
  */
-int cuda_load(struct cuda *cuda, const char *library);
-void cuda_unload(struct cuda *cuda);
+int device_cuda_load(struct cuda *cuda, const char *library);
+void device_cuda_unload(struct cuda *cuda);
 
-/* 0, or -errno and a line: "WHAT: the runtime's own text".  Nothing is left for the trainer to
- * find in cudaGetLastError.
+/* Translates a result of the runtime to 0 or -errno, and clears the error that the runtime keeps
+ * for cudaGetLastError, which is the trainer's to read.
  */
-int cuda_result(const struct cuda *cuda, const char *what, cudaError_t error);
-/* The same without a line. */
-int cuda_errno(const struct cuda *cuda, cudaError_t error);
+int device_cuda_errno(const struct cuda *cuda, cudaError_t error);
+/* Does that, and logs an error as "CALL: the runtime's own text". */
+int device_cuda_result(const struct cuda *cuda, const char *call, cudaError_t error);
+#define CUDA_CALL(cuda, name, ...)                                                             \
+	device_cuda_result(cuda, "cuda" #name, (cuda)->name(__VA_ARGS__))
 
 #endif
 #endif

@@ -33,16 +33,13 @@ static int try_pool(struct device *d, struct cuda_pool *p)
 	uint64_t threshold = stays(d);
 	struct cuda *c = &d->cuda;
 	void *memory;
-	int rc = cuda_result(
-		c, "cudaMemPoolSetAttribute",
-		c->MemPoolSetAttribute(p->pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+	int rc = CUDA_CALL(c, MemPoolSetAttribute, p->pool, cudaMemPoolAttrReleaseThreshold,
+			   &threshold);
 
 	if (!rc)
-		rc = cuda_result(
-			c, "cudaMallocFromPoolAsync",
-			c->MallocFromPoolAsync(&memory, threshold, p->pool, p->stream));
+		rc = CUDA_CALL(c, MallocFromPoolAsync, &memory, threshold, p->pool, p->stream);
 	if (!rc)
-		rc = cuda_result(c, "cudaFreeAsync", c->FreeAsync(memory, p->stream));
+		rc = CUDA_CALL(c, FreeAsync, memory, p->stream);
 	return rc;
 }
 
@@ -55,14 +52,13 @@ static bool make_pool(struct device *d, struct cuda_device *dev)
 	struct cuda *c = &d->cuda;
 	int has = 0;
 
-	if (cuda_result(c, "cudaDeviceGetAttribute",
-			c->DeviceGetAttribute(&has, cudaDevAttrMemoryPoolsSupported,
-					      dev->number)) ||
-	    !has || cuda_result(c, "cudaMemPoolCreate", c->MemPoolCreate(&p->pool, &props)))
+	if (CUDA_CALL(c, DeviceGetAttribute, &has, cudaDevAttrMemoryPoolsSupported,
+		      dev->number) ||
+	    !has || CUDA_CALL(c, MemPoolCreate, &p->pool, &props))
 		return false;
 	if (!try_pool(d, p))
 		return true;
-	cuda_result(c, "cudaMemPoolDestroy", c->MemPoolDestroy(p->pool));
+	CUDA_CALL(c, MemPoolDestroy, p->pool);
 	p->pool = NULL;
 	return false;
 }
@@ -75,8 +71,7 @@ static int make_piece(struct device *d, struct cuda_device *dev)
 	struct cuda_pool *p = &dev->pool;
 	int rc;
 
-	if (!options.size ||
-	    cuda_result(&d->cuda, "cudaMalloc", d->cuda.Malloc(&p->piece, options.size)))
+	if (!options.size || CUDA_CALL(&d->cuda, Malloc, &p->piece, options.size))
 		return 0;
 	rc = arena_init(&p->rooms, &options);
 	if (!rc) {
@@ -84,29 +79,28 @@ static int make_piece(struct device *d, struct cuda_device *dev)
 			 dev->number, (unsigned long long)options.size);
 		return 0;
 	}
-	cuda_result(&d->cuda, "cudaFree", d->cuda.Free(p->piece));
+	CUDA_CALL(&d->cuda, Free, p->piece);
 	p->piece = NULL;
 	return rc;
 }
 
-int cuda_pool_open(struct device *d, struct cuda_device *dev)
+int device_cuda_pool_open(struct device *d, struct cuda_device *dev)
 {
 	struct cuda *c = &d->cuda;
 	int rc;
 
 	if (!d->options.keep)
 		return 0;
-	rc = cuda_result(c, "cudaStreamCreateWithFlags",
-			 c->StreamCreateWithFlags(&dev->pool.stream, cudaStreamNonBlocking));
+	rc = CUDA_CALL(c, StreamCreateWithFlags, &dev->pool.stream, cudaStreamNonBlocking);
 	if (rc || make_pool(d, dev))
 		return rc;
 	rc = make_piece(d, dev);
 	if (rc)
-		cuda_result(c, "cudaStreamDestroy", c->StreamDestroy(dev->pool.stream));
+		CUDA_CALL(c, StreamDestroy, dev->pool.stream);
 	return rc;
 }
 
-void cuda_pool_close(struct device *d, struct cuda_device *dev)
+void device_cuda_pool_close(struct device *d, struct cuda_device *dev)
 {
 	struct cuda_pool *p = &dev->pool;
 	struct cuda *c = &d->cuda;
@@ -114,12 +108,12 @@ void cuda_pool_close(struct device *d, struct cuda_device *dev)
 	if (!d->options.keep)
 		return;
 	if (p->pool)
-		cuda_result(c, "cudaMemPoolDestroy", c->MemPoolDestroy(p->pool));
+		CUDA_CALL(c, MemPoolDestroy, p->pool);
 	if (p->piece && !p->is_written) /* it would wait for the stream */
-		cuda_result(c, "cudaFree", c->Free(p->piece));
+		CUDA_CALL(c, Free, p->piece);
 	if (p->piece)
 		arena_fini(&p->rooms);
-	cuda_result(c, "cudaStreamDestroy", c->StreamDestroy(p->stream));
+	CUDA_CALL(c, StreamDestroy, p->stream);
 }
 
 /* ---- taking and giving ---- */
@@ -128,13 +122,12 @@ void cuda_pool_close(struct device *d, struct cuda_device *dev)
 static int follow(struct device *d, struct cuda_device *dev, cudaStream_t stream)
 {
 	struct device_event *taken;
-	int rc = cuda_record(d, dev, dev->pool.stream, &taken);
+	int rc = device_cuda_record(d, dev, dev->pool.stream, &taken);
 
 	if (rc)
 		return rc;
-	rc = cuda_result(&d->cuda, "cudaStreamWaitEvent",
-			 d->cuda.StreamWaitEvent(stream, taken->event, 0));
-	cuda_unmark(d, taken);
+	rc = CUDA_CALL(&d->cuda, StreamWaitEvent, stream, taken->event, 0);
+	device_cuda_unmark(d, taken);
 	return rc;
 }
 
@@ -143,14 +136,14 @@ static int take_of_pool(struct device *d, struct cuda_device *dev, cudaStream_t 
 {
 	struct cuda_pool *p = &dev->pool;
 	struct cuda *c = &d->cuda;
-	int rc = cuda_errno(
+	int rc = device_cuda_errno(
 		c, c->MallocFromPoolAsync(&kept->memory, kept->size, p->pool, p->stream));
 
 	if (rc)
 		return rc;
 	rc = follow(d, dev, stream);
 	if (rc)
-		cuda_result(c, "cudaFreeAsync", c->FreeAsync(kept->memory, p->stream));
+		CUDA_CALL(c, FreeAsync, kept->memory, p->stream);
 	return rc;
 }
 
@@ -194,8 +187,8 @@ static void unreserve(struct device *d, struct cuda_device *dev, uint64_t size)
 	pthread_mutex_unlock(&d->lock);
 }
 
-int cuda_pool_take(struct device *d, struct cuda_device *dev, cudaStream_t stream,
-		   struct device_kept *kept)
+int device_cuda_pool_take(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+			  struct device_kept *kept)
 {
 	int rc = reserve(d, dev, kept->size);
 
@@ -213,9 +206,8 @@ static void give_to_pool(struct device *d, struct cuda_pool *p, const struct dev
 {
 	struct cuda *c = &d->cuda;
 
-	if (!cuda_result(c, "cudaStreamWaitEvent",
-			 c->StreamWaitEvent(p->stream, kept->written->event, 0)))
-		cuda_result(c, "cudaFreeAsync", c->FreeAsync(kept->memory, p->stream));
+	if (!CUDA_CALL(c, StreamWaitEvent, p->stream, kept->written->event, 0))
+		CUDA_CALL(c, FreeAsync, kept->memory, p->stream);
 }
 
 static void give_to_piece(struct device *d, struct cuda_pool *p, const struct device_kept *kept)
@@ -230,7 +222,8 @@ static void give_to_piece(struct device *d, struct cuda_pool *p, const struct de
 	pthread_mutex_unlock(&d->lock);
 }
 
-void cuda_pool_give(struct device *d, struct cuda_device *dev, const struct device_kept *kept)
+void device_cuda_pool_give(struct device *d, struct cuda_device *dev,
+			   const struct device_kept *kept)
 {
 	if (dev->pool.pool)
 		give_to_pool(d, &dev->pool, kept);
@@ -239,21 +232,21 @@ void cuda_pool_give(struct device *d, struct cuda_device *dev, const struct devi
 	unreserve(d, dev, kept->size);
 }
 
-void cuda_pool_drop(struct device *d, struct cuda_device *dev, cudaStream_t stream,
-		    const struct device_kept *kept)
+void device_cuda_pool_drop(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+			   const struct device_kept *kept)
 {
 	struct cuda_pool *p = &dev->pool;
 	struct cuda *c = &d->cuda;
 
 	if (p->pool)
-		cuda_result(c, "cudaFreeAsync", c->FreeAsync(kept->memory, stream));
+		CUDA_CALL(c, FreeAsync, kept->memory, stream);
 	pthread_mutex_lock(&d->lock);
 	p->is_written |= !p->pool;
 	dev->kept -= p->pool ? kept->size : 0;
 	pthread_mutex_unlock(&d->lock);
 }
 
-uint64_t cuda_pool_kept(struct device *d, struct cuda_device *dev)
+uint64_t device_cuda_pool_kept(struct device *d, struct cuda_device *dev)
 {
 	uint64_t kept;
 

@@ -9,38 +9,37 @@
 
 /* ---- devices ---- */
 
-struct cuda_device *cuda_device_of(struct device *d, int number)
+struct cuda_device *device_cuda_of(struct device *d, int number)
 {
 	if (number < 0 || number >= d->ndevices)
 		return NULL;
 	return atomic_load_explicit(&d->devices[number], memory_order_acquire);
 }
 
-int cuda_enter(struct device *d, int number, int *before)
+int device_cuda_enter(struct device *d, int number, int *before)
 {
-	int rc = cuda_result(&d->cuda, "cudaGetDevice", d->cuda.GetDevice(before));
+	int rc = CUDA_CALL(&d->cuda, GetDevice, before);
 
 	if (rc || *before == number)
 		return rc;
-	return cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(number));
+	return CUDA_CALL(&d->cuda, SetDevice, number);
 }
 
-void cuda_leave(struct device *d, int number, int before)
+void device_cuda_leave(struct device *d, int number, int before)
 {
 	if (before != number)
-		cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(before));
+		CUDA_CALL(&d->cuda, SetDevice, before);
 }
 
-int cuda_choose(struct device *d, int number)
+int device_cuda_choose(struct device *d, int number)
 {
 	static _Thread_local bool relaxed;
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	int rc = cuda_result(&d->cuda, "cudaSetDevice", d->cuda.SetDevice(number));
+	int rc = CUDA_CALL(&d->cuda, SetDevice, number);
 
 	if (rc || relaxed)
 		return rc ? -EIO : 0;
-	rc = cuda_result(&d->cuda, "cudaThreadExchangeStreamCaptureMode",
-			 d->cuda.ThreadExchangeStreamCaptureMode(&mode));
+	rc = CUDA_CALL(&d->cuda, ThreadExchangeStreamCaptureMode, &mode);
 	relaxed = !rc;
 	return rc ? -EIO : 0;
 }
@@ -50,14 +49,12 @@ static int make_stream(struct device *d, struct cuda_device *dev)
 {
 	struct cuda *c = &d->cuda;
 	int least, greatest;
-	int rc = cuda_result(c, "cudaDeviceGetStreamPriorityRange",
-			     c->DeviceGetStreamPriorityRange(&least, &greatest));
+	int rc = CUDA_CALL(c, DeviceGetStreamPriorityRange, &least, &greatest);
 
 	if (rc)
 		return rc;
-	return cuda_result(
-		c, "cudaStreamCreateWithPriority",
-		c->StreamCreateWithPriority(&dev->stream, cudaStreamNonBlocking, least));
+	return CUDA_CALL(c, StreamCreateWithPriority, &dev->stream, cudaStreamNonBlocking,
+			 least);
 }
 
 static int make_ring(struct device *d, struct cuda_device *dev)
@@ -66,9 +63,8 @@ static int make_ring(struct device *d, struct cuda_device *dev)
 	int rc = 0;
 
 	for (unsigned i = 0; i < CUDA_RING && !rc; i++)
-		rc = cuda_result(
-			c, "cudaEventCreateWithFlags",
-			c->EventCreateWithFlags(&dev->ring[i].ended, cudaEventDisableTiming));
+		rc = CUDA_CALL(c, EventCreateWithFlags, &dev->ring[i].ended,
+			       cudaEventDisableTiming);
 	return rc;
 }
 
@@ -102,9 +98,8 @@ static int make_staging(struct device *d, struct cuda_device *dev)
 	if (rc)
 		return rc;
 	slab = slab_of(dev->staging, &size);
-	rc = cuda_result(
-		c, "cudaHostRegister",
-		c->HostRegister(slab, size, cudaHostRegisterPortable | cudaHostRegisterMapped));
+	rc = CUDA_CALL(c, HostRegister, slab, size,
+		       cudaHostRegisterPortable | cudaHostRegisterMapped);
 	if (rc)
 		pinned_close(dev->staging);
 	return rc;
@@ -128,16 +123,16 @@ static int make_device(struct device *d, struct cuda_device *dev)
 	rc = make_ring(d, dev);
 	if (rc)
 		goto ring;
-	rc = cuda_pool_open(d, dev);
+	rc = device_cuda_pool_open(d, dev);
 	if (rc)
 		goto ring;
 	rc = make_staging(d, dev);
 	if (rc)
 		goto pool;
-	cuda_kernels_prepare(d, dev);
+	device_cuda_kernels_prepare(d, dev);
 	return 0;
 pool:
-	cuda_pool_close(d, dev);
+	device_cuda_pool_close(d, dev);
 ring:
 	free_ring(d, dev);
 	d->cuda.StreamDestroy(dev->stream);
@@ -146,12 +141,12 @@ ring:
 
 static int make_entered(struct device *d, struct cuda_device *dev)
 {
-	int before, rc = cuda_enter(d, dev->number, &before);
+	int before, rc = device_cuda_enter(d, dev->number, &before);
 
 	if (rc)
 		return rc;
 	rc = make_device(d, dev);
-	cuda_leave(d, dev->number, before);
+	device_cuda_leave(d, dev->number, before);
 	return rc;
 }
 
@@ -162,7 +157,7 @@ static int cuda_use(struct device *d, int number)
 
 	if (number < 0 || number >= d->ndevices)
 		return -EINVAL;
-	if (cuda_device_of(d, number))
+	if (device_cuda_of(d, number))
 		return 0;
 	dev = calloc(1, sizeof(*dev));
 	if (!dev)
@@ -180,29 +175,28 @@ static int cuda_use(struct device *d, int number)
 static void free_device(struct device *d, struct cuda_device *dev)
 {
 	int before;
-	bool entered = !cuda_enter(d, dev->number, &before);
+	bool entered = !device_cuda_enter(d, dev->number, &before);
 
-	cuda_kernels_unload(d); /* all devices'; by one of them */
-	cuda_events_free(d, dev);
+	device_cuda_kernels_unload(d); /* all devices'; by one of them */
+	device_cuda_events_free(d, dev);
 	free_ring(d, dev);
 	free_staging(d, dev);
-	cuda_pool_close(d, dev);
+	device_cuda_pool_close(d, dev);
 	d->cuda.StreamDestroy(dev->stream);
 	if (entered)
-		cuda_leave(d, dev->number, before);
+		device_cuda_leave(d, dev->number, before);
 	free(dev);
 }
 
 /* ---- memory ---- */
 
-int cuda_where(struct device *d, const void *memory, struct device_where *where)
+int device_cuda_where(struct device *d, const void *memory, struct device_where *where)
 {
 	union {
 		struct cudaPointerAttributes a;
 		char of_later_runtimes[256];
 	} u = { 0 };
-	int rc = cuda_result(&d->cuda, "cudaPointerGetAttributes",
-			     d->cuda.PointerGetAttributes(&u.a, memory));
+	int rc = CUDA_CALL(&d->cuda, PointerGetAttributes, &u.a, memory);
 	bool there = u.a.type == cudaMemoryTypeDevice || u.a.type == cudaMemoryTypeManaged;
 
 	if (rc)
@@ -214,21 +208,20 @@ int cuda_where(struct device *d, const void *memory, struct device_where *where)
 
 static int cuda_pin(struct device *d, void *memory, uint64_t size)
 {
-	return cuda_result(&d->cuda, "cudaHostRegister",
-			   d->cuda.HostRegister(memory, size, cudaHostRegisterPortable));
+	return CUDA_CALL(&d->cuda, HostRegister, memory, size, cudaHostRegisterPortable);
 }
 
 static void cuda_unpin(struct device *d, void *memory)
 {
-	cuda_result(&d->cuda, "cudaHostUnregister", d->cuda.HostUnregister(memory));
+	CUDA_CALL(&d->cuda, HostUnregister, memory);
 }
 
 /* ---- the port ---- */
 
 static const struct device_queue_ops queue_ops = {
-	.passed = cuda_passed,
-	.begin = cuda_begin,
-	.turn = cuda_turn,
+	.passed = device_cuda_passed,
+	.begin = device_cuda_begin,
+	.turn = device_cuda_turn,
 };
 
 static void say_why(struct device *d, cudaError_t error)
@@ -289,11 +282,11 @@ static int cuda_open(struct device **out, const struct device_options *options)
 	if (!d)
 		return -ENOMEM;
 	d->options = checked;
-	rc = cuda_load(&d->cuda, checked.library);
+	rc = device_cuda_load(&d->cuda, checked.library);
 	if (!rc) {
 		rc = make_port(d);
 		if (rc)
-			cuda_unload(&d->cuda);
+			device_cuda_unload(&d->cuda);
 	}
 	if (rc)
 		free(d);
@@ -308,7 +301,7 @@ static bool is_any_lost(struct device *d)
 	bool lost = false;
 
 	for (int i = 0; i < d->ndevices; i++) {
-		struct cuda_device *dev = cuda_device_of(d, i);
+		struct cuda_device *dev = device_cuda_of(d, i);
 
 		lost |= dev && dev->lost;
 	}
@@ -332,9 +325,9 @@ static void cuda_close(struct device *d)
 		return;
 	}
 	for (int i = 0; i < d->ndevices; i++)
-		if (cuda_device_of(d, i))
-			free_device(d, cuda_device_of(d, i));
-	cuda_unload(&d->cuda);
+		if (device_cuda_of(d, i))
+			free_device(d, device_cuda_of(d, i));
+	device_cuda_unload(&d->cuda);
 	pthread_mutex_destroy(&d->lock);
 	free(d->devices);
 	free(d);
@@ -349,9 +342,9 @@ static void cuda_figures(struct device *d, struct device_figures *f)
 {
 	*f = (struct device_figures){ 0 };
 	for (int i = 0; i < d->ndevices; i++) {
-		struct cuda_device *dev = cuda_device_of(d, i);
+		struct cuda_device *dev = device_cuda_of(d, i);
 
-		f->kept += dev ? cuda_pool_kept(d, dev) : 0;
+		f->kept += dev ? device_cuda_pool_kept(d, dev) : 0;
 	}
 }
 
@@ -360,13 +353,13 @@ const struct device_ops device_cuda = {
 	.open = cuda_open,
 	.close = cuda_close,
 	.use = cuda_use,
-	.where = cuda_where,
+	.where = device_cuda_where,
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,
-	.mark = cuda_mark,
-	.unmark = cuda_unmark,
-	.preserve = cuda_preserve,
-	.release = cuda_release,
+	.mark = device_cuda_mark,
+	.unmark = device_cuda_unmark,
+	.preserve = device_cuda_preserve,
+	.release = device_cuda_release,
 	.submit = cuda_submit,
 	.figures = cuda_figures,
 };

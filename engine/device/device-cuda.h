@@ -70,69 +70,70 @@ struct device {
 };
 
 /* NULL: not in use. */
-struct cuda_device *cuda_device_of(struct device *d, int number);
+struct cuda_device *device_cuda_of(struct device *d, int number);
 
-int cuda_where(struct device *d, const void *memory, struct device_where *where);
+int device_cuda_where(struct device *d, const void *memory, struct device_where *where);
 
 /* This thread's current device is number between these; -EIO. */
-int cuda_enter(struct device *d, int number, int *before);
-void cuda_leave(struct device *d, int number, int before);
+int device_cuda_enter(struct device *d, int number, int *before);
+void device_cuda_leave(struct device *d, int number, int before);
 
 /* A thread that is not the trainer's, before any other call: number becomes its current device,
  * and what the trainer captures into a graph is not spoilt by its looking at events.  -EIO.
  */
-int cuda_choose(struct device *d, int number);
+int device_cuda_choose(struct device *d, int number);
 
 /* ---- device-cuda-copy.c: the port's thread ---- */
 
-void cuda_begin(struct device *d, struct device_io *io);
-bool cuda_turn(struct device *d);
+void device_cuda_begin(struct device *d, struct device_io *io);
+bool device_cuda_turn(struct device *d);
 
 /* ---- device-cuda-events.c ---- */
 
-int cuda_mark(struct device *d, int number, void *stream, struct device_event **event);
-void cuda_unmark(struct device *d, struct device_event *event);
-int cuda_passed(struct device *d, struct device_event *event);
-int cuda_preserve(struct device *d, int number, void *stream, const void *from, uint64_t size,
-		  void *to, struct device_kept **kept);
-void cuda_release(struct device *d, struct device_kept *kept);
+int device_cuda_mark(struct device *d, int number, void *stream, struct device_event **event);
+void device_cuda_unmark(struct device *d, struct device_event *event);
+int device_cuda_passed(struct device *d, struct device_event *event);
+int device_cuda_preserve(struct device *d, int number, void *stream, const void *from,
+			 uint64_t size, void *to, struct device_kept **kept);
+void device_cuda_release(struct device *d, struct device_kept *kept);
 /* In the port's thread: memory that was preserved is free when the stream has come past it. */
-void cuda_let_go(struct device *d, struct device_io *io);
-void cuda_events_free(struct device *d, struct cuda_device *dev);
+void device_cuda_let_go(struct device *d, struct device_io *io);
+void device_cuda_events_free(struct device *d, struct cuda_device *dev);
 /* The same as mark, its device being the current one and the stream not captured. */
-int cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
-		struct device_event **event);
+int device_cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+		       struct device_event **event);
 
 /* ---- device-cuda-pool.c; its device is the current one ---- */
 
 /* -ENOMEM, -EIO. */
-int cuda_pool_open(struct device *d, struct cuda_device *dev);
-void cuda_pool_close(struct device *d, struct cuda_device *dev);
+int device_cuda_pool_open(struct device *d, struct cuda_device *dev);
+void device_cuda_pool_close(struct device *d, struct cuda_device *dev);
 /* kept->size bytes that this stream may write from here on.  -ENOSPC: more than keep; -ENOMEM,
  * -EIO.
  */
-int cuda_pool_take(struct device *d, struct cuda_device *dev, cudaStream_t stream,
-		   struct device_kept *kept);
+int device_cuda_pool_take(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+			  struct device_kept *kept);
 /* When nobody reads it. */
-void cuda_pool_give(struct device *d, struct cuda_device *dev, const struct device_kept *kept);
+void device_cuda_pool_give(struct device *d, struct cuda_device *dev,
+			   const struct device_kept *kept);
 /* The same of what could not be written; the stream may have been given a copy there. */
-void cuda_pool_drop(struct device *d, struct cuda_device *dev, cudaStream_t stream,
-		    const struct device_kept *kept);
+void device_cuda_pool_drop(struct device *d, struct cuda_device *dev, cudaStream_t stream,
+			   const struct device_kept *kept);
 /* Any thread: bytes that are taken. */
-uint64_t cuda_pool_kept(struct device *d, struct cuda_device *dev);
+uint64_t device_cuda_pool_kept(struct device *d, struct cuda_device *dev);
 
 /* ---- device-cuda-kernels.c ---- */
 
 /* Where there are kernels for it; a line says why there are none.  Its device is the current
  * one.
  */
-void cuda_kernels_prepare(struct device *d, struct cuda_device *dev);
-void cuda_kernels_unload(struct device *d);
+void device_cuda_kernels_prepare(struct device *d, struct cuda_device *dev);
+void device_cuda_kernels_unload(struct device *d);
 /* Enqueues it on the device's stream; partial: for sums, a staging buffer.  -EINVAL, -EIO. */
-int cuda_kernel_launch(struct device *d, struct cuda_device *dev, const struct device_io *io,
-		       void *partial);
+int device_cuda_kernel_launch(struct device *d, struct cuda_device *dev,
+			      const struct device_io *io, void *partial);
 /* Of what a kernel left in partial. */
-void cuda_kernel_sum(const struct device_io *io, const void *partial);
+void device_cuda_kernel_sum(const struct device_io *io, const void *partial);
 
 #endif
 #endif
