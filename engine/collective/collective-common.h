@@ -28,11 +28,6 @@ uint64_t collective_limit_ms(const struct collective_options *o,
 /* It has ended. */
 void collective_count(struct collective_about *a, const struct collective_io *io, int result);
 
-struct collective_list {
-	struct collective_io *first, *last;
-};
-
-void collective_list_append(struct collective_list *l, struct collective_io *io);
-struct collective_io *collective_list_take(struct collective_list *l); /* NULL: empty */
+STAILQ_HEAD(collective_ios, collective_io); /* by port.next */
 
 #endif

@@ -20,7 +20,7 @@
 enum { EVENT_PAUSE_MS = 1 }; /* events tell nobody: they are asked */
 
 struct world {
-	struct world *next;
+	LIST_ENTRY(world) next;
 	struct collective_id id;
 	unsigned nranks, users, came;
 	struct collective *ranks[]; /* NULL: not here yet, or no longer */
@@ -28,7 +28,7 @@ struct world {
 
 struct launch {
 	struct collective_io *io;
-	struct launch *next;
+	STAILQ_ENTRY(launch) next;
 	uint64_t until_ms;
 	unsigned left; /* moves */
 	bool begun, ended;
@@ -40,8 +40,8 @@ struct collective {
 	struct collective_options options;
 	struct collective_about about;
 	uint64_t open_until_ms;
-	struct launch *first, **end;
-	struct collective_list over;
+	STAILQ_HEAD(, launch) launches;
+	struct collective_ios over; /* done is to be called */
 	bool held, stop;
 	pthread_t thread;
 };
@@ -49,7 +49,7 @@ struct collective {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all there is here */
 static pthread_cond_t changed;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct world *worlds;
+static LIST_HEAD(, world) worlds;
 static uint64_t last_id;
 
 static void init_once(void)
@@ -63,8 +63,9 @@ static struct world *find_world(const struct collective_id *id)
 {
 	struct world *w;
 
-	for (w = worlds; w && memcmp(&w->id, id, sizeof(*id));)
-		w = w->next;
+	LIST_FOREACH(w, &worlds, next)
+	if (!memcmp(&w->id, id, sizeof(*id)))
+		break;
 	return w;
 }
 
@@ -75,8 +76,7 @@ static struct world *new_world(const struct collective_id *id, unsigned nranks)
 	if (!w)
 		return NULL;
 	w->nranks = nranks;
-	w->next = worlds;
-	worlds = w;
+	LIST_INSERT_HEAD(&worlds, w, next);
 	if (id)
 		w->id = *id;
 	else
@@ -104,14 +104,12 @@ static int join_world(struct collective *c, const struct collective_id *id)
 
 static void leave_world(struct collective *c)
 {
-	struct world *w = c->world, **at;
+	struct world *w = c->world;
 
 	w->ranks[c->about.rank] = NULL;
 	if (--w->users)
 		return;
-	for (at = &worlds; *at != w;)
-		at = &(*at)->next;
-	*at = w->next;
+	LIST_REMOVE(w, next);
 	free(w);
 }
 
@@ -119,13 +117,10 @@ static void leave_world(struct collective *c)
 
 static void end_first(struct collective *c, int result)
 {
-	struct launch *l = c->first;
+	struct launch *l = STAILQ_TAKE(&c->launches, next);
 
-	c->first = l->next;
-	if (!c->first)
-		c->end = &c->first;
 	l->io->port.result = result;
-	collective_list_append(&c->over, l->io);
+	STAILQ_INSERT_TAIL(&c->over, l->io, port.next);
 	collective_count(&c->about, l->io, result);
 	free(l);
 }
@@ -142,7 +137,7 @@ static void PRINTF(3, 4) fail(struct collective *c, int rc, const char *fmt, ...
 	log_warn("collective host: rank %u of %u: %s", c->about.rank, c->about.nranks,
 		 c->about.error);
 	c->about.state = rc;
-	while (c->first)
+	while (!STAILQ_EMPTY(&c->launches))
 		end_first(c, rc);
 	pthread_cond_broadcast(&changed);
 }
@@ -150,7 +145,9 @@ static void PRINTF(3, 4) fail(struct collective *c, int rc, const char *fmt, ...
 /* NULL: it has none, or it has not begun. */
 static struct launch *begun(const struct collective *c)
 {
-	return c && c->first && c->first->begun && !c->first->ended ? c->first : NULL;
+	struct launch *l = c ? STAILQ_FIRST(&c->launches) : NULL;
+
+	return l && l->begun && !l->ended ? l : NULL;
 }
 
 static void end_launch(struct launch *l)
@@ -197,7 +194,7 @@ static void copy(const struct collective *of_a, const struct collective_move *a,
 
 static void pair(struct collective *c, unsigned i)
 {
-	struct launch *mine = c->first, *theirs;
+	struct launch *mine = STAILQ_FIRST(&c->launches), *theirs;
 	const struct collective_move *m = &mine->io->moves[i];
 	struct collective *peer = c->world->ranks[m->peer];
 	unsigned j;
@@ -220,9 +217,9 @@ static void pair(struct collective *c, unsigned i)
 
 static void pair_all(struct collective *c)
 {
-	struct launch *l = c->first;
+	struct launch *l = STAILQ_FIRST(&c->launches);
 
-	for (unsigned i = 0; c->first == l && i < l->io->nmoves; i++)
+	for (unsigned i = 0; STAILQ_FIRST(&c->launches) == l && i < l->io->nmoves; i++)
 		if (!l->paired[i])
 			pair(c, i);
 }
@@ -232,12 +229,12 @@ static void pair_all(struct collective *c)
 static bool all_gather(const struct collective *c)
 {
 	const struct world *w = c->world;
+	uint64_t size = STAILQ_FIRST(&c->launches)->io->size;
 
 	for (unsigned r = 0; r < w->nranks; r++) {
 		const struct launch *l = begun(w->ranks[r]);
 
-		if (!l || l->io->what != COLLECTIVE_GATHER_ALL ||
-		    l->io->size != c->first->io->size)
+		if (!l || l->io->what != COLLECTIVE_GATHER_ALL || l->io->size != size)
 			return false;
 	}
 	return true;
@@ -249,7 +246,7 @@ static void gather_to(const struct collective *c, const struct collective_io *io
 
 	for (unsigned r = 0; r < w->nranks; r++) {
 		uint8_t *to = (uint8_t *)io->to + r * io->size;
-		const void *from = w->ranks[r]->first->io->from;
+		const void *from = STAILQ_FIRST(&w->ranks[r]->launches)->io->from;
 
 		if (to != from)
 			memcpy(reach(c, to), reach(w->ranks[r], from), io->size);
@@ -263,9 +260,9 @@ static void gather(struct collective *c)
 	if (!all_gather(c))
 		return;
 	for (unsigned r = 0; r < w->nranks; r++)
-		gather_to(w->ranks[r], w->ranks[r]->first->io);
+		gather_to(w->ranks[r], STAILQ_FIRST(&w->ranks[r]->launches)->io);
 	for (unsigned r = 0; r < w->nranks; r++)
-		end_launch(w->ranks[r]->first);
+		end_launch(STAILQ_FIRST(&w->ranks[r]->launches));
 }
 
 /* ---- the thread ---- */
@@ -282,11 +279,13 @@ static void begin(struct collective *c, struct launch *l)
 
 static void go_on(struct collective *c)
 {
-	if (c->first && !c->first->begun)
-		begin(c, c->first);
+	struct launch *l = STAILQ_FIRST(&c->launches);
+
+	if (l && !l->begun)
+		begin(c, l);
 	if (!begun(c))
 		return;
-	if (c->first->io->what == COLLECTIVE_MOVES)
+	if (l->io->what == COLLECTIVE_MOVES)
 		pair_all(c);
 	else
 		gather(c);
@@ -294,13 +293,15 @@ static void go_on(struct collective *c)
 
 static void end_all(struct collective *c)
 {
-	for (go_on(c); c->first && c->first->ended; go_on(c))
+	struct launch *l;
+
+	for (go_on(c); (l = STAILQ_FIRST(&c->launches)) && l->ended; go_on(c))
 		end_first(c, 0);
 }
 
 static void look_at_clock(struct collective *c)
 {
-	struct launch *l = c->first;
+	struct launch *l = STAILQ_FIRST(&c->launches);
 
 	if (c->about.state == -EINPROGRESS && monotonic_ms() >= c->open_until_ms)
 		fail(c, -ETIMEDOUT, "not all ranks have come");
@@ -313,14 +314,15 @@ static void look_at_clock(struct collective *c)
 
 static uint64_t next_ms(const struct collective *c)
 {
+	const struct launch *l = STAILQ_FIRST(&c->launches);
 	uint64_t now = monotonic_ms(), until = UINT64_MAX;
 
-	if (c->first && !c->first->begun && !c->held)
+	if (l && !l->begun && !c->held)
 		return EVENT_PAUSE_MS;
 	if (c->about.state == -EINPROGRESS)
 		until = c->open_until_ms;
-	if (c->first)
-		until = c->first->until_ms;
+	if (l)
+		until = l->until_ms;
 	return until > now ? until - now : 0;
 }
 
@@ -338,7 +340,7 @@ static void tell(struct collective *c)
 {
 	struct collective_io *io;
 
-	while ((io = collective_list_take(&c->over))) {
+	while ((io = STAILQ_TAKE(&c->over, port.next))) {
 		pthread_mutex_unlock(&lock);
 		io->done(io, io->port.result);
 		pthread_mutex_lock(&lock);
@@ -350,10 +352,10 @@ static void *run(void *arg)
 	struct collective *c = arg;
 
 	pthread_mutex_lock(&lock);
-	while (!c->stop || c->over.first) {
+	while (!c->stop || !STAILQ_EMPTY(&c->over)) {
 		end_all(c);
 		look_at_clock(c);
-		if (c->over.first)
+		if (!STAILQ_EMPTY(&c->over))
 			tell(c);
 		else if (!c->stop)
 			wait_for_change(c);
@@ -405,7 +407,8 @@ static int host_open(struct collective **out, const struct collective_options *o
 					      .number = checked.device ? checked.number
 								       : DEVICE_NONE,
 					      .state = -EINPROGRESS };
-	c->end = &c->first;
+	STAILQ_INIT(&c->launches);
+	STAILQ_INIT(&c->over);
 	c->open_until_ms = monotonic_ms() + checked.open_ms;
 	pthread_once(&once, init_once);
 	pthread_mutex_lock(&lock);
@@ -421,7 +424,7 @@ static int host_open(struct collective **out, const struct collective_options *o
 static void host_close(struct collective *c)
 {
 	pthread_mutex_lock(&lock);
-	if (c->first)
+	if (!STAILQ_EMPTY(&c->launches))
 		fail(c, -ECANCELED, "closed");
 	c->stop = true;
 	pthread_cond_broadcast(&changed);
@@ -485,8 +488,7 @@ static int host_launch(struct collective *c, struct collective_io *io)
 	pthread_mutex_lock(&lock);
 	rc = c->about.state;
 	if (!rc) {
-		*c->end = l;
-		c->end = &l->next;
+		STAILQ_INSERT_TAIL(&c->launches, l, next);
 		c->about.launched++;
 		pthread_cond_broadcast(&changed);
 	}
@@ -508,7 +510,8 @@ static bool host_is_over(struct collective *c)
 	bool over;
 
 	pthread_mutex_lock(&lock);
-	over = collective_has_failed(&c->about) && !c->first && !c->over.first;
+	over = collective_has_failed(&c->about) && STAILQ_EMPTY(&c->launches) &&
+	       STAILQ_EMPTY(&c->over);
 	pthread_mutex_unlock(&lock);
 	return over;
 }

@@ -35,7 +35,7 @@ bool collective_nccl_has_failed(struct collective *c)
 static void say(const struct collective *c, int before)
 {
 	bool asked_for = c->about.state == -ENODEV || c->about.state == -ECANCELED;
-	bool idle = !before && !c->launched.first;
+	bool idle = !before && STAILQ_EMPTY(&c->launched);
 
 	log_line(asked_for || idle ? LOG_INFO : LOG_WARN, "nccl: rank %u of %u: %s",
 		 c->about.rank, c->about.nranks, c->about.error);
@@ -156,7 +156,7 @@ int collective_nccl_append(struct collective *c, struct collective_io *io)
 		rc = c->about.state;
 	} else {
 		io->port.until_ms = monotonic_ms() + c->options.wait_ms;
-		collective_list_append(&c->launched, io);
+		STAILQ_INSERT_TAIL(&c->launched, io, port.next);
 		c->about.launched++;
 		pthread_cond_broadcast(&c->changed);
 	}
@@ -169,7 +169,7 @@ struct collective_io *collective_nccl_first(struct collective *c)
 	struct collective_io *io;
 
 	pthread_mutex_lock(&c->lock);
-	io = c->launched.first;
+	io = STAILQ_FIRST(&c->launched);
 	pthread_mutex_unlock(&c->lock);
 	return io;
 }
@@ -177,7 +177,7 @@ struct collective_io *collective_nccl_first(struct collective *c)
 /* Under lock. */
 static struct collective_io *take(struct collective *c, int result)
 {
-	struct collective_io *io = collective_list_take(&c->launched);
+	struct collective_io *io = STAILQ_TAKE(&c->launched, port.next);
 
 	if (io) {
 		io->port.result = result;
@@ -218,6 +218,7 @@ int collective_nccl_start(struct collective *c, void *(*run)(void *collective), 
 	c->about.nranks = nranks;
 	c->about.number = c->options.number;
 	c->about.state = -EINPROGRESS;
+	STAILQ_INIT(&c->launched);
 	c->open_until_ms = monotonic_ms() + c->options.open_ms;
 	pthread_mutex_init(&c->lock, NULL);
 	thread_cond_init(&c->changed);
@@ -242,7 +243,7 @@ static bool is_busy(struct collective *c)
 	bool busy;
 
 	pthread_mutex_lock(&c->lock);
-	busy = c->about.state == -EINPROGRESS || c->launched.first;
+	busy = c->about.state == -EINPROGRESS || !STAILQ_EMPTY(&c->launched);
 	pthread_mutex_unlock(&c->lock);
 	return busy;
 }

@@ -122,9 +122,9 @@ static bool wait_for_more(struct collective *c)
 	bool on;
 
 	pthread_mutex_lock(&c->lock);
-	if (c->launched.first && !c->about.state)
+	if (!STAILQ_EMPTY(&c->launched) && !c->about.state)
 		pthread_cond_timedwait(&c->changed, &c->lock, &until);
-	while (!c->launched.first && !c->about.state && !c->stop)
+	while (STAILQ_EMPTY(&c->launched) && !c->about.state && !c->stop)
 		pthread_cond_wait(&c->changed, &c->lock);
 	on = !c->about.state && !c->stop;
 	pthread_mutex_unlock(&c->lock);

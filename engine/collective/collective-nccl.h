@@ -39,7 +39,7 @@ struct collective {
 	bool has_id, stop;
 	bool told; /* done was called for all, and nothing can be launched any more */
 	uint64_t open_until_ms, failed_ms;
-	struct collective_list launched; /* not ended; the first ends first */
+	struct collective_ios launched; /* not ended; the first ends first */
 	void (*errand)(struct collective *c);
 	bool errand_over, left; /* left: an errand did not return in time, and uses all this */
 

@@ -115,22 +115,3 @@ void collective_count(struct collective_about *a, const struct collective_io *io
 		a->bytes_received += io->size * (a->nranks - 1);
 	}
 }
-
-void collective_list_append(struct collective_list *l, struct collective_io *io)
-{
-	io->port.next = NULL;
-	if (l->first)
-		l->last->port.next = io;
-	else
-		l->first = io;
-	l->last = io;
-}
-
-struct collective_io *collective_list_take(struct collective_list *l)
-{
-	struct collective_io *io = l->first;
-
-	if (io)
-		l->first = io->port.next;
-	return io;
-}

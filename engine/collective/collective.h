@@ -90,7 +90,7 @@ struct collective_io {
 	 */
 	void (*done)(struct collective_io *io, int result);
 	struct {
-		struct collective_io *next;
+		STAILQ_ENTRY(collective_io) next;
 		struct device_event *ended;
 		uint64_t bytes; /* sent and received */
 		uint64_t until_ms;

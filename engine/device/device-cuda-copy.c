@@ -119,7 +119,7 @@ void device_cuda_begin(struct device *d, struct device_io *io)
 	else if (!io->size)
 		end_empty(io);
 	else
-		device_list_append(&dev->begun, io);
+		STAILQ_INSERT_TAIL(&dev->begun, io, port.next);
 }
 
 /* ---- issuing ---- */
@@ -198,7 +198,7 @@ static void refuse(struct cuda_device *dev, struct cuda_chunk *c, int rc)
 		lose(dev, "it does not take requests");
 		return;
 	}
-	device_list_take(&dev->begun);
+	STAILQ_REMOVE_HEAD(&dev->begun, port.next);
 	c->io->port.result = -EFAULT;
 	end_if_landed(c->io);
 }
@@ -213,16 +213,16 @@ static void put_on_stream(struct device *d, struct cuda_device *dev, struct cuda
 		dev->progress_ms = monotonic_ms();
 	io->port.issued += c->size;
 	io->port.under_way++;
-	device_list_take(&dev->begun);
+	STAILQ_REMOVE_HEAD(&dev->begun, port.next);
 	if (io->port.issued < io->size)
-		device_list_append(&dev->begun, io);
+		STAILQ_INSERT_TAIL(&dev->begun, io, port.next);
 }
 
 /* A chunk of the first.  -EAGAIN: no staging. */
 static int issue_one(struct device *d, struct cuda_device *dev)
 {
 	struct cuda_chunk *c = &dev->ring[(dev->oldest + dev->under_way) % CUDA_RING];
-	int rc = cut(d, dev, dev->begun.first, c);
+	int rc = cut(d, dev, STAILQ_FIRST(&dev->begun), c);
 
 	if (rc)
 		return rc;
@@ -236,7 +236,7 @@ static int issue_one(struct device *d, struct cuda_device *dev)
 
 static void issue_some(struct device *d, struct cuda_device *dev)
 {
-	while (dev->begun.first && dev->under_way < CUDA_RING && !dev->lost)
+	while (!STAILQ_EMPTY(&dev->begun) && dev->under_way < CUDA_RING && !dev->lost)
 		if (issue_one(d, dev))
 			return;
 }
@@ -289,23 +289,22 @@ static int land_one(struct device *d, struct cuda_device *dev)
 /* Its staging stays: who does not answer may write there. */
 static void drop_all(struct cuda_device *dev)
 {
-	struct device_list over = { NULL, NULL };
+	struct device_ios over = STAILQ_HEAD_INITIALIZER(over);
 	struct device_io *io;
 
 	while (dev->under_way) {
 		io = take_oldest(dev)->io;
 		if (all_landed(io))
-			device_list_append(&over, io);
+			STAILQ_INSERT_TAIL(&over, io, port.next);
 	}
-	while ((io = device_list_take(&dev->begun)))
-		device_list_append(&over, io);
-	while ((io = device_list_take(&over)))
+	STAILQ_CONCAT(&over, &dev->begun);
+	while ((io = STAILQ_TAKE(&over, port.next)))
 		io->done(io, -EIO);
 }
 
 static bool turn_device(struct device *d, struct cuda_device *dev)
 {
-	if (!dev->under_way && !dev->begun.first)
+	if (!dev->under_way && STAILQ_EMPTY(&dev->begun))
 		return false;
 	if (device_cuda_choose(d, dev->number))
 		lose(dev, "it cannot be chosen");
@@ -314,7 +313,7 @@ static bool turn_device(struct device *d, struct cuda_device *dev)
 	while (!dev->lost && !land_one(d, dev));
 	if (dev->lost)
 		drop_all(dev);
-	return dev->under_way || dev->begun.first;
+	return dev->under_way || !STAILQ_EMPTY(&dev->begun);
 }
 
 bool device_cuda_turn(struct device *d)

@@ -14,9 +14,9 @@ static struct device_event *take_idle(struct device *d, struct cuda_device *dev)
 	struct device_event *e;
 
 	pthread_mutex_lock(&d->lock);
-	e = dev->idle;
+	e = SLIST_FIRST(&dev->idle);
 	if (e)
-		dev->idle = e->next;
+		SLIST_REMOVE_HEAD(&dev->idle, next);
 	pthread_mutex_unlock(&d->lock);
 	return e;
 }
@@ -26,8 +26,7 @@ static void make_idle(struct device *d, struct device_event *e)
 	struct cuda_device *dev = device_cuda_of(d, e->number);
 
 	pthread_mutex_lock(&d->lock);
-	e->next = dev->idle;
-	dev->idle = e;
+	SLIST_INSERT_HEAD(&dev->idle, e, next);
 	pthread_mutex_unlock(&d->lock);
 }
 

@@ -163,6 +163,7 @@ static int cuda_use(struct device *d, int number)
 	if (!dev)
 		return -ENOMEM;
 	dev->number = number;
+	STAILQ_INIT(&dev->begun);
 	rc = make_entered(d, dev);
 	if (rc) {
 		free(dev);

@@ -29,7 +29,7 @@ struct cuda_chunk {
 };
 
 struct device_event {
-	struct device_event *next; /* where idle */
+	SLIST_ENTRY(device_event) next; /* where idle */
 	cudaEvent_t event;
 	int number;
 };
@@ -46,14 +46,14 @@ struct cuda_device { /* the port's thread's but where said */
 	int number;
 	cudaStream_t stream;
 	struct pinned *staging;
-	struct device_list begun; /* not issued as a whole */
+	struct device_ios begun; /* not issued as a whole */
 	struct cuda_chunk ring[CUDA_RING];
 	unsigned oldest, under_way;
 	uint64_t progress_ms; /* when its oldest chunk became that */
 	bool lost;            /* it failed, or does not go on */
 	bool has_kernels;
-	struct device_event *idle; /* under the port's lock */
-	uint64_t kept;             /* bytes; under the port's lock */
+	SLIST_HEAD(, device_event) idle; /* under the port's lock */
+	uint64_t kept;                   /* bytes; under the port's lock */
 	struct cuda_pool pool;
 };
 

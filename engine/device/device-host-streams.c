@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 struct work {
-	struct work *next;
+	STAILQ_ENTRY(work) next;
 	void (*work)(void *arg);
 	void *arg;
 };
@@ -15,7 +15,7 @@ struct work {
 struct device_host_stream {
 	pthread_mutex_t lock;
 	bool held;
-	struct work *first, **end;
+	STAILQ_HEAD(, work) works;
 };
 
 struct device_host_stream *device_host_stream_new(void)
@@ -25,13 +25,13 @@ struct device_host_stream *device_host_stream_new(void)
 	if (!s)
 		return NULL;
 	pthread_mutex_init(&s->lock, NULL);
-	s->end = &s->first;
+	STAILQ_INIT(&s->works);
 	return s;
 }
 
 void device_host_stream_free(struct device_host_stream *s)
 {
-	assert(!s->first);
+	assert(STAILQ_EMPTY(&s->works));
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
@@ -50,10 +50,8 @@ static bool append_if_held(struct device_host_stream *s, struct work *w)
 
 	pthread_mutex_lock(&s->lock);
 	held = s->held;
-	if (held) {
-		*s->end = w;
-		s->end = &w->next;
-	}
+	if (held)
+		STAILQ_INSERT_TAIL(&s->works, w, next);
 	pthread_mutex_unlock(&s->lock);
 	return held;
 }
@@ -77,11 +75,7 @@ static struct work *take_work(struct device_host_stream *s)
 	struct work *w;
 
 	pthread_mutex_lock(&s->lock);
-	w = s->first;
-	if (w)
-		s->first = w->next;
-	if (!s->first)
-		s->end = &s->first;
+	w = STAILQ_TAKE(&s->works, next);
 	s->held = w;
 	pthread_mutex_unlock(&s->lock);
 	return w;

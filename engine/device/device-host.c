@@ -20,7 +20,7 @@ struct device_event {
 };
 
 struct range {
-	struct range *next;
+	LIST_ENTRY(range) next;
 	uint8_t *start;
 	uint64_t size;
 	int number;  /* DEVICE_NONE: pinned */
@@ -31,7 +31,7 @@ struct device {
 	struct device_queue queue;
 	struct device_options options;
 	pthread_mutex_t lock; /* of ranges and kept */
-	struct range *ranges;
+	LIST_HEAD(, range) ranges;
 	uint64_t kept[DEVICE_HOST_DEVICES];
 	atomic_bool used[DEVICE_HOST_DEVICES];
 };
@@ -42,14 +42,16 @@ struct device {
 static struct range *find_range(struct device *d, const void *memory, uint64_t size)
 {
 	uintptr_t at = (uintptr_t)memory;
+	struct range *r;
 
-	for (struct range *r = d->ranges; r; r = r->next) {
+	LIST_FOREACH(r, &d->ranges, next)
+	{
 		uintptr_t start = (uintptr_t)r->start;
 
 		if (at >= start && at - start < r->size && size <= r->size - (at - start))
-			return r;
+			break;
 	}
-	return NULL;
+	return r;
 }
 
 static int number_of(struct device *d, const void *memory, uint64_t size)
@@ -64,7 +66,6 @@ static int number_of(struct device *d, const void *memory, uint64_t size)
 	return number;
 }
 
-/* Where the memory is to be had: as it is, but for a device's that nobody else reaches. */
 void *device_host_reach(struct device *d, const void *memory)
 {
 	uint8_t *at = (uint8_t *)(uintptr_t)memory;
@@ -84,25 +85,24 @@ static int add_range(struct device *d, void *start, uint64_t size, int number, v
 
 	if (!r)
 		return -ENOMEM;
+	*r = (struct range){ .start = start, .size = size, .number = number, .at = at };
 	pthread_mutex_lock(&d->lock);
-	*r = (struct range){ d->ranges, start, size, number, at };
-	d->ranges = r;
+	LIST_INSERT_HEAD(&d->ranges, r, next);
 	pthread_mutex_unlock(&d->lock);
 	return 0;
 }
 
-/* Of memory that was added. */
-static void drop_range(struct device *d, void *start)
+void device_host_take(struct device *d, void *start)
 {
-	struct range **at, *found;
+	struct range *r;
 
 	pthread_mutex_lock(&d->lock);
-	for (at = &d->ranges; (*at)->start != start;)
-		at = &(*at)->next;
-	found = *at;
-	*at = found->next;
+	LIST_FOREACH(r, &d->ranges, next)
+	if (r->start == start)
+		break;
+	LIST_REMOVE(r, next);
 	pthread_mutex_unlock(&d->lock);
-	free(found);
+	free(r);
 }
 
 static bool is_number(int number)
@@ -115,19 +115,9 @@ static bool in_use(struct device *d, int number)
 	return is_number(number) && atomic_load(&d->used[number]);
 }
 
-int device_host_give(struct device *d, int number, void *memory, uint64_t size)
-{
-	return device_host_give_hidden(d, number, memory, size, memory);
-}
-
-int device_host_give_hidden(struct device *d, int number, void *memory, uint64_t size, void *at)
+int device_host_give(struct device *d, int number, void *memory, uint64_t size, void *at)
 {
 	return is_number(number) ? add_range(d, memory, size, number, at) : -EINVAL;
-}
-
-void device_host_take(struct device *d, void *memory)
-{
-	drop_range(d, memory);
 }
 
 static int host_where(struct device *d, const void *memory, struct device_where *where)
@@ -360,7 +350,7 @@ static void drop_own(struct device *d, struct keeping *k)
 {
 	if (!k->own)
 		return;
-	drop_range(d, k->own);
+	device_host_take(d, k->own);
 	give_back(d, k->kept.number, k->kept.size);
 }
 
@@ -455,18 +445,16 @@ static const struct device_queue_ops queue_ops = {
 
 static int host_open(struct device **out, const struct device_options *options)
 {
-	struct device_options checked = *options;
-	struct device *d;
-	int rc = device_options_check(&checked);
+	struct device *d = calloc(1, sizeof(*d));
+	int rc;
 
-	if (rc)
-		return rc;
-	d = calloc(1, sizeof(*d));
 	if (!d)
 		return -ENOMEM;
-	d->options = checked;
+	d->options = *options;
 	pthread_mutex_init(&d->lock, NULL);
-	rc = device_queue_start(&d->queue, &queue_ops, d, checked.wait_ms);
+	rc = device_options_check(&d->options);
+	if (!rc)
+		rc = device_queue_start(&d->queue, &queue_ops, d, d->options.wait_ms);
 	if (rc) {
 		pthread_mutex_destroy(&d->lock);
 		free(d);
@@ -478,13 +466,11 @@ static int host_open(struct device **out, const struct device_options *options)
 
 static void host_close(struct device *d)
 {
-	device_queue_stop(&d->queue);
-	while (d->ranges) {
-		struct range *r = d->ranges;
+	struct range *r, *next;
 
-		d->ranges = r->next;
-		free(r);
-	}
+	device_queue_stop(&d->queue);
+	LIST_FOREACH_SAFE(r, &d->ranges, next, next)
+	free(r);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
 }
@@ -518,7 +504,7 @@ const struct device_ops device_host = {
 	.use = host_use,
 	.where = host_where,
 	.pin = host_pin,
-	.unpin = drop_range,
+	.unpin = device_host_take,
 	.mark = host_mark,
 	.unmark = host_unmark,
 	.preserve = host_preserve,

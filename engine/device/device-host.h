@@ -2,9 +2,9 @@
 #ifndef ENGINE_DEVICE_DEVICE_HOST_H
 #define ENGINE_DEVICE_DEVICE_HOST_H
 
-/* What a runtime gives its trainer, for device_host: devices' memory, and streams, which do
- * their work at once, in the thread that enqueues it, unless they are held.  NULL is the
- * default stream.
+/* What a runtime gives its trainer, for device_host: memory of devices, and streams.  A stream
+ * does its work at once, in the thread that enqueues it, unless it is held.  NULL is the default
+ * stream, which is never held.
  */
 
 #include "engine/device/device.h"
@@ -14,29 +14,29 @@ enum { DEVICE_HOST_DEVICES = 2 };
 struct device_host_stream;
 
 struct device_host_stream *device_host_stream_new(void); /* NULL: no memory */
-/* Nothing is in it. */
+/* The stream must be empty. */
 void device_host_stream_free(struct device_host_stream *s);
 
-/* -ENOMEM. */
+/* Enqueues a call of work(arg).  -ENOMEM. */
 int device_host_enqueue(struct device_host_stream *s, void (*work)(void *arg), void *arg);
-/* What is enqueued from here on waits. */
+/* Work that is enqueued from now on waits. */
 void device_host_hold(struct device_host_stream *s);
-/* Does all that waits, in this thread; what comes later is not held. */
+/* Does all work that waits, in this thread, and holds the stream no longer. */
 void device_host_go(struct device_host_stream *s);
 
-/* Whether the stream has come there. */
+/* Whether the stream has done all that was enqueued before the event. */
 bool device_host_passed(struct device_event *event);
 
-/* From here on this memory of the caller's is that device's; -EINVAL: no such device; -ENOMEM.
+/* Makes the caller's range of addresses memory of that device until take.  The port reads and
+ * writes its bytes at `at`: `memory` itself, or another mapping of memory that must not be
+ * touched by its address, as a GPU's.
+ * -EINVAL: no such device.
+ * -ENOMEM.
  */
-int device_host_give(struct device *d, int number, void *memory, uint64_t size);
-/* The same of memory that nobody else may touch: the port finds its bytes at another address.
- */
-int device_host_give_hidden(struct device *d, int number, void *memory, uint64_t size,
-			    void *at);
-/* Where the port finds bytes: there, but for hidden memory. */
-void *device_host_reach(struct device *d, const void *memory);
-/* No request names it. */
+int device_host_give(struct device *d, int number, void *memory, uint64_t size, void *at);
+/* Forgets a range that was given or pinned; no request may name it. */
 void device_host_take(struct device *d, void *memory);
+/* Returns where the port reads and writes the byte at this address. */
+void *device_host_reach(struct device *d, const void *memory);
 
 #endif

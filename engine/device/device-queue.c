@@ -38,44 +38,22 @@ void device_io_sizes(const struct device_io *io, uint64_t *from, uint64_t *to)
 	*to = device_io_is_sums(io) ? 0 : size * (wide ? 2 : 4);
 }
 
-void device_list_append(struct device_list *l, struct device_io *io)
-{
-	io->port.next = NULL;
-	if (l->first)
-		l->last->port.next = io;
-	else
-		l->first = io;
-	l->last = io;
-}
-
-struct device_io *device_list_take(struct device_list *l)
-{
-	struct device_io *io = l->first;
-
-	if (io)
-		l->first = io->port.next;
-	return io;
-}
-
 /* ---- the thread ---- */
 
 /* Waits until a request comes, or for pause_us.  Returns whether the queue is to stop. */
 static bool take_what_came(struct device_queue *q, uint64_t pause_us)
 {
-	struct device_io *io;
-	struct timespec until;
 	bool stop;
 
 	pthread_mutex_lock(&q->lock);
-	if (pause_us) {
-		until = thread_in_us(pause_us);
-		if (!q->come.first)
-			pthread_cond_timedwait(&q->woken, &q->lock, &until);
+	if (pause_us && STAILQ_EMPTY(&q->come)) {
+		struct timespec until = thread_in_us(pause_us);
+
+		pthread_cond_timedwait(&q->woken, &q->lock, &until);
 	}
-	while (!pause_us && !q->come.first && !q->stop)
+	while (!pause_us && STAILQ_EMPTY(&q->come) && !q->stop)
 		pthread_cond_wait(&q->woken, &q->lock);
-	while ((io = device_list_take(&q->come)))
-		device_list_append(&q->waiting, io);
+	STAILQ_CONCAT(&q->waiting, &q->come);
 	stop = q->stop;
 	pthread_mutex_unlock(&q->lock);
 	return stop;
@@ -94,30 +72,30 @@ static int may_begin(struct device_queue *q, struct device_io *io, bool stop)
 	return rc;
 }
 
-/* Those that wait keep their order. */
+/* Requests that still wait keep their order. */
 static void begin_some(struct device_queue *q, bool stop)
 {
-	struct device_list still = { NULL, NULL };
+	struct device_ios still = STAILQ_HEAD_INITIALIZER(still);
 	struct device_io *io;
 
-	while ((io = device_list_take(&q->waiting))) {
+	while ((io = STAILQ_TAKE(&q->waiting, port.next))) {
 		int rc = may_begin(q, io, stop);
 
 		if (rc == -EAGAIN)
-			device_list_append(&still, io);
+			STAILQ_INSERT_TAIL(&still, io, port.next);
 		else if (rc && io->what != DEVICE_RELEASE)
 			io->done(io, rc);
 		else
 			q->ops->begin(q->device, io);
 	}
-	q->waiting = still;
+	STAILQ_CONCAT(&q->waiting, &still);
 }
 
 static uint64_t next_pause(struct device_queue *q, bool under_way, uint64_t pause_us)
 {
 	if (under_way)
 		return PAUSE_MIN_US;
-	if (!q->waiting.first)
+	if (STAILQ_EMPTY(&q->waiting))
 		return 0;
 	return u64_min(u64_max(2 * pause_us, PAUSE_MIN_US), PAUSE_MAX_US);
 }
@@ -127,7 +105,7 @@ static bool come_is_empty(struct device_queue *q)
 	bool empty;
 
 	pthread_mutex_lock(&q->lock);
-	empty = !q->come.first;
+	empty = STAILQ_EMPTY(&q->come);
 	pthread_mutex_unlock(&q->lock);
 	return empty;
 }
@@ -155,6 +133,8 @@ int device_queue_start(struct device_queue *q, const struct device_queue_ops *op
 	int rc;
 
 	*q = (struct device_queue){ .ops = ops, .device = d, .wait_ms = wait_ms };
+	STAILQ_INIT(&q->come);
+	STAILQ_INIT(&q->waiting);
 	pthread_mutex_init(&q->lock, NULL);
 	thread_cond_init(&q->woken);
 	rc = thread_start(&q->thread, run, q);
@@ -172,7 +152,7 @@ void device_queue_stop(struct device_queue *q)
 	pthread_cond_signal(&q->woken);
 	pthread_mutex_unlock(&q->lock);
 	pthread_join(q->thread, NULL);
-	assert(!q->come.first && !q->waiting.first);
+	assert(STAILQ_EMPTY(&q->come) && STAILQ_EMPTY(&q->waiting));
 	pthread_cond_destroy(&q->woken);
 	pthread_mutex_destroy(&q->lock);
 }
@@ -184,7 +164,7 @@ void device_queue_submit(struct device_queue *q, struct device_io *io)
 	if (!u64_add(monotonic_ms(), wait_ms, &io->port.until_ms))
 		io->port.until_ms = UINT64_MAX;
 	pthread_mutex_lock(&q->lock);
-	device_list_append(&q->come, io);
+	STAILQ_INSERT_TAIL(&q->come, io, port.next);
 	pthread_cond_signal(&q->woken);
 	pthread_mutex_unlock(&q->lock);
 }

@@ -27,20 +27,15 @@ static inline bool device_io_is_sums(const struct device_io *io)
 	return io->what >= DEVICE_SUMS_F32;
 }
 
-struct device_list {
-	struct device_io *first, *last;
-};
-
-void device_list_append(struct device_list *l, struct device_io *io);
-struct device_io *device_list_take(struct device_list *l); /* NULL: empty */
+STAILQ_HEAD(device_ios, device_io); /* by port.next */
 
 struct device_queue {
 	pthread_mutex_t lock; /* of come and stop */
 	pthread_cond_t woken;
-	struct device_list come;
+	struct device_ios come;
 	bool stop;
 	pthread_t thread;
-	struct device_list waiting; /* the thread's */
+	struct device_ios waiting; /* the thread's */
 	uint64_t wait_ms;
 	const struct device_queue_ops *ops;
 	struct device *device;

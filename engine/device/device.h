@@ -22,6 +22,7 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/base/queue.h"
 
 struct device;
 struct device_event;
@@ -96,7 +97,7 @@ struct device_io {
 	 */
 	void (*done)(struct device_io *io, int result);
 	struct {
-		struct device_io *next;
+		STAILQ_ENTRY(device_io) next;
 		uint64_t until_ms;
 		uint64_t issued; /* bytes */
 		unsigned under_way;

@@ -132,7 +132,7 @@ static void give(struct rank *r, void *memory, uint64_t size)
 	if (mode->on_device)
 		must("device_host_give",
 		     device_host_give(devices_port(r->f->engine->registry.devices), 0, memory,
-				      size));
+				      size, memory));
 }
 
 static void use_device(struct rank *r)

@@ -28,7 +28,7 @@ static void *alloc(int number, uint64_t size)
 	void *memory = malloc(size);
 
 	ck_assert_ptr_nonnull(memory);
-	ck_assert_int_eq(device_host_give(port, number, memory, size), 0);
+	ck_assert_int_eq(device_host_give(port, number, memory, size, memory), 0);
 	return memory;
 }
 

@@ -27,8 +27,7 @@ void hidden_new(struct hidden *h, struct device *d, int number, uint64_t size)
 	h->at = map(fd, h->mapped, PROT_READ | PROT_WRITE);
 	h->reached = map(fd, h->mapped, PROT_READ | PROT_WRITE);
 	close(fd);
-	ck_assert_int_eq(device_host_give_hidden(d, number, h->memory, h->mapped, h->reached),
-			 0);
+	ck_assert_int_eq(device_host_give(d, number, h->memory, h->mapped, h->reached), 0);
 }
 
 void hidden_free(struct hidden *h)

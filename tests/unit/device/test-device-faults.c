@@ -29,7 +29,7 @@ static int use_port(void)
 	int rc = device_host.use(d, 0);
 
 	if (!rc)
-		rc = device_host_give(d, 0, memory, BYTES);
+		rc = device_host_give(d, 0, memory, BYTES, memory);
 	if (!rc)
 		rc = device_host.pin(d, pinned, sizeof(pinned));
 	return rc;
@@ -107,7 +107,7 @@ START_TEST(what_is_of_a_device_only_in_part_is_not_copied)
 
 	ck_assert_int_eq(open_port(), 0);
 	ck_assert_int_eq(use_port(), 0);
-	ck_assert_int_eq(device_host_give(d, 2, memory, BYTES), -EINVAL);
+	ck_assert_int_eq(device_host_give(d, 2, memory, BYTES, memory), -EINVAL);
 	ck_assert_int_eq(copy(memory, host, BYTES), 0);
 	ck_assert_int_eq(copy(host, memory, BYTES), 0);
 	ck_assert_int_eq(copy(host, host + BYTES, BYTES), -EFAULT);
