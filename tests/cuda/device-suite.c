@@ -15,7 +15,7 @@ enum { CHUNK = 8192, SIZE = 10 * CHUNK + 123, PAGE = 4096, JOBS = 32, KEEP = 4 *
 const struct trainer *here;
 struct device *device;
 struct device_options device_test_options = {
-	.chunk = CHUNK, .chunks = 2, .keep = KEEP, .wait_ms = 20000, .stuck_ms = 20000
+	.chunk = CHUNK, .chunks = 2, .keep = KEEP, .wait_ms = 60000, .stuck_ms = 60000
 };
 
 /* ---- requests ---- */
@@ -45,7 +45,7 @@ void job_start(struct job *j)
 
 int job_wait(struct job *j)
 {
-	struct timespec until = thread_in_ms(30000);
+	struct timespec until = thread_in_ms(60000);
 	int rc = 0;
 
 	pthread_mutex_lock(&lock);
@@ -136,8 +136,11 @@ static struct device_event *mark(int number, void *stream)
 
 static void expect_bytes(const uint8_t *bytes, uint8_t value, uint64_t size)
 {
-	for (uint64_t i = 0; i < size; i++)
-		ck_assert_uint_eq(bytes[i], value);
+	uint64_t same = 0; /* one assertion: each writes to Check's file */
+
+	while (same < size && bytes[same] == value)
+		same++;
+	ck_assert_uint_eq(same, size);
 }
 
 static void expect_on_device(const void *memory, uint8_t value, uint64_t size)
@@ -534,7 +537,7 @@ static struct device_kept *preserve_when_there_is_room(const void *from, uint64_
 	struct device_kept *kept;
 	int rc = -ENOSPC;
 
-	for (uint64_t end = monotonic_ms() + 20000; rc && monotonic_ms() < end;) {
+	for (uint64_t end = monotonic_ms() + 60000; rc && monotonic_ms() < end;) {
 		rc = here->ops->preserve(device, 0, NULL, from, size, NULL, &kept);
 		ck_assert(!rc || rc == -ENOSPC);
 		if (rc)

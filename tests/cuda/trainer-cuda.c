@@ -164,7 +164,7 @@ static void stream_free(void *stream)
 
 static bool wait_until(const bool *what, bool value)
 {
-	struct timespec until = thread_in_ms(30000);
+	struct timespec until = thread_in_ms(60000);
 	int rc = 0;
 
 	pthread_mutex_lock(&lock);
