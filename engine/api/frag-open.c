@@ -9,6 +9,7 @@
 #include "engine/job/listen.h"
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
+#include "engine/launch/resolver.h"
 #include "engine/live/live.h"
 #include "engine/live/loop.h"
 #include "engine/node/fabric.h"
@@ -245,9 +246,7 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 	e->own = catalog_new();
 	rc = e->own ? open_place(e) : -ENOMEM;
 	if (!rc)
-		rc = join_start_rank(e);
-	if (!rc && seed)
-		snprintf(e->join->seeds, sizeof(e->join->seeds), "%s", seed);
+		rc = join_start_rank(e, seed);
 	if (!rc && !e->rank)
 		rc = open_zero(e);
 	return !rc && thread ? loop_start_thread(e) : rc;

@@ -13,7 +13,7 @@
 
 /* The hooks of a step.  The trainer's thread writes these words of the control page; where it
  * counts, it adds: in a rank that comes back the engine thread adds what the others have
- * counted (join-back.c).  Readers see them in order by the release on the sequence.
+ * counted (join_catch_up).  Readers see them in order by the release on the sequence.
  */
 
 static void grow(_Atomic uint64_t *word)

@@ -2,283 +2,138 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/job/join.h"
-#include "engine/node/peers.h"
+#include "engine/job/join-internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The addresses at which the job may be: which is tried, for how long, and what becomes of
- * those that hang up.
+/* The addresses at which the job may be: which is tried, for how long, and how one that hangs
+ * up is left.
  */
 
-enum {
-	REFUSED_RETRY_MS = 1000,
-	SEED_MS = 500, /* in the first round of several; twice that in the next */
-	LOOK_MS = 500,
-};
+enum { SEED_MS = 500 }; /* in the first round; twice as long in each further one */
+
+unsigned join_count_seeds(const struct join_seeds *s)
+{
+	unsigned n = 1;
+
+	for (const char *at = s->list; (at = strchr(at, ',')); at++)
+		n++;
+	return n;
+}
+
+void join_add_seed(struct join_seeds *s, const char *address)
+{
+	size_t size = strlen(address), used = strlen(s->list);
+
+	for (const char *at = s->list; *at; at += strspn(at, ",")) {
+		if (strcspn(at, ",") == size && !memcmp(at, address, size))
+			return;
+		at += strcspn(at, ",");
+	}
+	snprintf(s->list + used, sizeof(s->list) - used, "%s%s", used ? "," : "", address);
+}
 
 void join_unlink_seed(struct engine *e)
 {
 	struct join *j = e->join;
 
-	if (j->linked)
-		e->message_ops->disconnect(e->messages, j->link);
+	if (j->seeds.linked)
+		e->message_ops->disconnect(e->messages, j->seeds.link);
 	rpc_forget(e, j);
-	j->linked = j->waiting = j->answered = false;
-}
-
-/* Seed number n of the list, or of none left: the first. */
-static void seed_address(const struct join *j, char *address, size_t size)
-{
-	const char *at = j->seeds, *comma;
-	unsigned n = 0;
-
-	for (const char *p = at; n < j->seed && (comma = strchr(p, ',')); n++)
-		at = p = comma + 1;
-	comma = strchr(at, ',');
-	snprintf(address, size, "%.*s", (int)(comma ? comma - at : (long)strlen(at)), at);
-}
-
-static unsigned seed_count(const struct join *j)
-{
-	unsigned n = 1;
-
-	for (const char *p = j->seeds; *p; p++)
-		n += *p == ',';
-	return n;
-}
-
-/* All seeds have been tried, and some have hung up on us. */
-static void all_tried(struct engine *e)
-{
-	struct join *j = e->join;
-
-	if (!e->is_rank && j->refusals >= seed_count(j)) {
-		e->failure = -EACCES; /* its opener says why */
-		pthread_cond_broadcast(&e->changed);
-	}
-	if (e->is_rank && !j->said_refused)
-		log_warn("%s; trying on", e->why);
-	j->said_refused = true;
-	j->refusals = 0;
-	j->retry_ms = monotonic_ms() + REFUSED_RETRY_MS;
-}
-
-void join_next_seed(struct engine *e)
-{
-	struct join *j = e->join;
-
-	join_unlink_seed(e);
-	j->seed = (j->seed + 1) % seed_count(j);
-	j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
-	j->rounds += !j->seed;
-	if (!j->seed && j->refusals)
-		all_tried(e);
+	j->seeds.linked = j->seeds.answered = j->waiting = false;
 }
 
 int join_link_seed(struct engine *e)
 {
+	struct join_seeds *s = &e->join->seeds;
+	const char *at = s->list;
 	char address[256];
 	int rc;
 
-	if (e->join->linked)
+	if (s->linked)
 		return 0;
-	seed_address(e->join, address, sizeof(address));
-	rc = e->message_ops->connect(e->messages, address, &e->join->link);
-	e->join->linked = !rc;
+	for (unsigned n = 0; n < s->current && strchr(at, ','); n++)
+		at = strchr(at, ',') + 1;
+	snprintf(address, sizeof(address), "%.*s", (int)strcspn(at, ","), at);
+	rc = e->message_ops->connect(e->messages, address, &s->link);
+	s->linked = !rc;
 	if (!rc)
 		snprintf(e->address, sizeof(e->address), "%.159s",
 			 strncmp(address, "tcp://", 6) ? address : address + 6);
 	return rc;
 }
 
-/* A name may mean another address by now. */
-static void forget_place(struct join *j)
+/* All seeds have been tried, and some have refused our key. */
+static void all_tried(struct engine *e)
 {
-	j->seeds[0] = j->master_ip[0] = '\0';
-}
+	struct join_seeds *s = &e->join->seeds;
 
-/* The key in the file of a job that has ended meanwhile, perhaps: another may be there by now.
- */
-static void find_anew(struct engine *e)
-{
-	struct join *j = e->join;
-
-	join_unlink_seed(e);
-	e->message_ops->close(e->messages);
-	e->messages = NULL;
-	e->has_key = false;
-	forget_place(j);
-	j->phase = JOIN_FIND;
-	j->retry_ms = monotonic_ms() + REFUSED_RETRY_MS;
-}
-
-static const char *other_way(const struct engine *e)
-{
-	if (e->is_rank)
-		return e->has_key ? "plain (FRAG_PLAIN=1)" : "with one (FRAG_KEY_FILE)";
-	return e->has_key ? "plain (-o plain; fragctl: FRAG_PLAIN=1)"
-			  : "with one (-o key=FILE; fragctl: FRAG_KEY_FILE)";
-}
-
-void join_take_key(struct engine *e, struct source_key *key)
-{
-	memcpy(e->key, key->bytes, sizeof(e->key));
-	e->has_key = key->is_there;
-	e->key_reads_only = key->reads_only;
-	explicit_bzero(key, sizeof(*key));
-}
-
-int join_keep_options(struct engine *e, const struct engine_options *o)
-{
-	struct engine_options *kept = &e->join->options;
-
-	*kept = (struct engine_options){ .source = strdup(o->source),
-					 .key_file = o->key_file ? strdup(o->key_file) : NULL,
-					 .plain = o->plain,
-					 .writable = o->writable };
-	return kept->source && !kept->key_file == !o->key_file ? 0 : -ENOMEM;
-}
-
-/* With another key: all ranks are lost. */
-static int open_anew(struct engine *e)
-{
-	struct transport *before = e->messages;
-	int rc;
-
-	join_unlink_seed(e);
-	peers_unlink(e);
-	rc = node_open_messages(e, NULL);
-	if (rc)
-		e->messages = before;
-	else
-		e->message_ops->close(before);
-	return rc;
-}
-
-static bool is_known(const struct engine *e, const struct source_key *key)
-{
-	return key->is_there == e->has_key && !memcmp(key->bytes, e->key, sizeof(key->bytes));
-}
-
-/* A job that ended in order has taken its key with it, the next one has another.  False: there
- * is none, or it cannot be used.
- */
-static bool take_new_key(struct engine *e)
-{
-	const struct engine_options *o = &e->join->options;
-	struct source_key key,
-		before = { .is_there = e->has_key, .reads_only = e->key_reads_only };
-	char why[256];
-	bool taken = false;
-
-	memcpy(before.bytes, e->key, sizeof(e->key));
-	if (o->source && !source_key(o, &key, why, sizeof(why)) && !is_known(e, &key)) {
-		join_take_key(e, &key);
-		taken = !open_anew(e);
-		if (!taken)
-			join_take_key(e, &before);
+	if (!e->is_rank && s->refusals >= join_count_seeds(s)) {
+		e->failure = -EACCES; /* engine_open's caller is told e->why */
+		pthread_cond_broadcast(&e->changed);
 	}
-	explicit_bzero(&key, sizeof(key));
-	explicit_bzero(&before, sizeof(before));
-	return taken;
+	if (e->is_rank && !s->said_refused)
+		log_warn("%s; trying on", e->why);
+	s->said_refused = true;
+	s->refusals = 0;
+	e->join->retry_ms = monotonic_ms() + JOIN_REFUSED_RETRY_MS;
 }
 
-static void look_elsewhere(struct engine *e)
+void join_next_seed(struct engine *e)
 {
-	if (!take_new_key(e))
-		peers_say_of_lost(e, e->why);
-	e->join->phase = JOIN_DONE; /* it looks again */
+	struct join_seeds *s = &e->join->seeds;
+
+	join_unlink_seed(e);
+	s->current = (s->current + 1) % join_count_seeds(s);
+	e->join->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
+	s->rounds += !s->current;
+	if (!s->current && s->refusals)
+		all_tried(e);
 }
 
-/* The other side does not take our key. */
 void join_shut_out(struct engine *e)
 {
+	const char *way =
+		e->is_rank ? "plain (FRAG_PLAIN=1)" : "plain (-o plain; fragctl: FRAG_PLAIN=1)";
+
+	if (!e->has_key)
+		way = e->is_rank ? "with one (FRAG_KEY_FILE)"
+				 : "with one (-o key=FILE; fragctl: FRAG_KEY_FILE)";
 	snprintf(e->why, sizeof(e->why),
 		 "%.80s does not take our key: it is another job's, or the job runs %s",
-		 e->address, other_way(e));
+		 e->address, way);
 	if (e->is_rank && !e->launch.key_file[0] && !e->launch.plain) {
-		find_anew(e);
+		/* the job file's key: perhaps of a job that has ended since */
+		join_find_anew(e);
 		return;
 	}
-	e->join->refusals += !e->ready;
+	e->join->seeds.refusals += !e->ready;
 	join_next_seed(e);
 	if (e->ready && !e->is_rank)
-		look_elsewhere(e);
+		join_try_new_key(e);
 }
 
-/* A rank whose rank 0 is lost. */
-void join_look_for_zero(struct engine *e, uint64_t now)
-{
-	struct join *j = e->join;
-
-	j->retry_ms = now + LOOK_MS;
-	join_unlink_seed(e);
-	if (e->message_ops == &transport_zmq)
-		forget_place(j);
-	if (!join_find(e))
-		return;
-	j->seed %= seed_count(j);
-	if (j->own.size || !catalog_encode(e->own, &j->own))
-		j->phase = JOIN_ENTER;
-}
-
-static bool is_seed(const struct join *j, const char *address)
-{
-	size_t size = strlen(address);
-
-	for (const char *at = j->seeds; at; at = strchr(at, ',')) {
-		at += *at == ',';
-		if (!strncmp(at, address, size) && (!at[size] || at[size] == ','))
-			return true;
-	}
-	return false;
-}
-
-/* It was perhaps told of another rank, whose next process is elsewhere. */
-static void add_rank_zero(struct engine *e)
-{
-	struct join *j = e->join;
-	const char *address = e->peers[0].entry.address;
-	size_t used = strlen(j->seeds);
-
-	if (*address && !is_seed(j, address))
-		snprintf(j->seeds + used, sizeof(j->seeds) - used, ",%s", address);
-}
-
-void join_look_for_job(struct engine *e, uint64_t now)
-{
-	struct join *j = e->join;
-
-	j->retry_ms = now + LOOK_MS;
-	join_unlink_seed(e);
-	add_rank_zero(e);
-	j->refresh = false; /* it was of the last job's */
-	j->phase = JOIN_HELLO;
-}
-
-/* One of several seeds that has not answered yet is soon left for the next. */
-static bool is_long(const struct engine *e, uint64_t now)
+/* A seed that has not answered is left soon only where there are others. */
+static bool is_slow(const struct engine *e, uint64_t now)
 {
 	const struct join *j = e->join;
-	uint64_t patience = (uint64_t)SEED_MS << u64_min(j->rounds, 16);
+	uint64_t patience = (uint64_t)SEED_MS << u64_min(j->seeds.rounds, 16);
 
-	return j->waiting && !j->answered && seed_count(j) > 1 &&
+	return j->waiting && !j->seeds.answered && join_count_seeds(&j->seeds) > 1 &&
 	       now >= j->asked_ms + u64_min(patience, e->timeout_ms);
 }
 
-/* A seed that hangs up on us is not waited for. */
 void join_look_at_seed(struct engine *e, uint64_t now)
 {
-	struct join *j = e->join;
+	const struct join *j = e->join;
 
-	if (!j->linked || (e->ready && (e->is_rank || j->phase == JOIN_DONE)))
+	if (!j->seeds.linked || (e->ready && (e->is_rank || j->phase == JOIN_DONE)))
 		return;
-	if (e->message_ops->refused && e->message_ops->refused(e->messages, j->link))
+	if (e->message_ops->refused && e->message_ops->refused(e->messages, j->seeds.link))
 		join_shut_out(e);
-	else if (is_long(e, now))
+	else if (is_slow(e, now))
 		join_next_seed(e);
 }
 
@@ -286,10 +141,10 @@ void join_gone(struct engine *e, uint32_t link)
 {
 	struct join *j = e->join;
 
-	if (!j || !j->linked || j->link != link || !j->waiting || j->phase == JOIN_DONE ||
-	    seed_count(j) == 1)
+	if (!j || !j->seeds.linked || j->seeds.link != link || !j->waiting ||
+	    j->phase == JOIN_DONE || join_count_seeds(&j->seeds) == 1)
 		return;
 	join_next_seed(e);
 	if (e->ready)
-		j->phase = JOIN_DONE; /* it looks again */
+		j->phase = JOIN_DONE; /* from where the turn looks again */
 }

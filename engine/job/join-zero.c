@@ -3,14 +3,14 @@
 
 #include "engine/base/log.h"
 #include "engine/job/barrier-state.h"
-#include "engine/job/join.h"
+#include "engine/job/join-internal.h"
 #include "engine/node/peers.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Rank 0's part: it takes the others in, and merges what they describe. */
+/* The role of rank 0: admits the others, and merges what all describe. */
 
 uint32_t join_count(const struct engine *e)
 {
@@ -21,82 +21,205 @@ uint32_t join_count(const struct engine *e)
 	return n;
 }
 
-void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header *header)
+uint32_t join_missing(const struct engine *e, uint32_t missing[JOIN_NAMED])
 {
-	uint64_t request = header->request;
-	struct wire_welcome w = { .world = e->world,
-				  .joined = join_count(e),
-				  .incarnation = e->incarnation,
-				  .membership = e->membership };
-	uint32_t missing[JOIN_NAMED];
+	uint32_t n = 0;
 
-	if (e->failure || e->join->refusal) {
-		node_refuse(e, peer, request, -EINVAL, "%s", e->why);
-		if (e->join->refusal && header->rank < e->world)
-			e->join->contribution_of[header->rank] = 0;
-		return;
-	}
-	memcpy(w.job, e->job, sizeof(w.job));
-	if (e->ready) {
-		w.catalog_hash = e->catalog->hash;
-		w.catalog_bytes = e->catalog_bytes.size;
-	}
-	node_send(e, peer, WIRE_WELCOME, request, &w, missing,
-		  join_missing(e, missing) * sizeof(missing[0]));
+	for (uint32_t rank = 0; rank < e->world && n < JOIN_NAMED && !e->ready; rank++)
+		if (!e->peers[rank].entry.present)
+			missing[n++] = rank;
+	return n;
 }
 
-static struct contribution *find(struct join *j, uint64_t hash)
+static struct contribution *contribution(const struct join_zero *z, uint32_t i)
 {
-	for (uint32_t i = 0; i < j->ncontributions; i++)
-		if (j->contributions[i].hash == hash)
-			return &j->contributions[i];
+	return (struct contribution *)z->catalogs.items + i;
+}
+
+static struct contribution *find(const struct join_zero *z, uint64_t hash)
+{
+	for (uint32_t i = 0; i < z->catalogs.count; i++)
+		if (contribution(z, i)->hash == hash)
+			return contribution(z, i);
 	return NULL;
 }
 
-/* One that no rank refers to any more, emptied; NULL: there is none. */
-static struct contribution *unused(struct join *j, uint32_t world)
+static void forget_bytes(struct contribution *c)
 {
-	CLEANUP(free) bool *used = calloc(j->ncontributions + 1, sizeof(*used));
+	free(c->bytes.data);
+	c->bytes = (struct wire_writer){ 0 };
+}
+
+static void release(struct contribution *c)
+{
+	catalog_free(c->catalog);
+	free(c->bytes.data);
+}
+
+void join_free_zero(struct join_zero *z)
+{
+	for (uint32_t i = 0; i < z->catalogs.count; i++)
+		release(contribution(z, i));
+	free(z->catalogs.items);
+	free(z->catalog_of);
+}
+
+/* One to which no rank refers any more, released; NULL: none. */
+static struct contribution *unused(struct join_zero *z, uint32_t world)
+{
+	CLEANUP(free) bool *used = calloc(z->catalogs.count + 1, sizeof(*used));
 	uint32_t i = 0;
 
 	for (uint32_t rank = 0; used && rank < world; rank++)
-		used[j->contribution_of[rank]] = true;
-	while (used && i < j->ncontributions && used[i + 1])
+		used[z->catalog_of[rank]] = true;
+	while (used && i < z->catalogs.count && used[i + 1])
 		i++;
-	if (!used || i == j->ncontributions)
+	if (!used || i == z->catalogs.count)
 		return NULL;
-	catalog_free(j->contributions[i].catalog);
-	free(j->contributions[i].bytes.data);
-	return &j->contributions[i];
+	release(contribution(z, i));
+	return contribution(z, i);
 }
 
-/* There are never more than one of each rank, whatever ranks say how often. */
-static struct contribution *add(struct join *j, uint32_t world, uint64_t hash, uint64_t total)
+/* Those of ranks that described something else before are used again: there are never more than
+ * ranks, however often one joins.
+ */
+static struct contribution *add(struct join_zero *z, uint32_t world, uint64_t hash,
+				uint64_t total)
 {
-	struct contribution *c = unused(j, world);
+	struct contribution *c = unused(z, world);
 
-	if (!c) {
-		c = realloc(j->contributions, (j->ncontributions + 1) * sizeof(*c));
-		if (!c)
-			return NULL;
-		j->contributions = c;
-		c += j->ncontributions++;
-	}
-	*c = (struct contribution){ .hash = hash, .total = total };
+	if (!c)
+		c = vec_add(&z->catalogs, sizeof(*c));
+	if (c)
+		*c = (struct contribution){ .hash = hash, .total = total };
 	return c;
 }
 
-/* Why a JOIN cannot be, or NULL. */
+/* The rank describes c from now on. */
+static void refer(struct join_zero *z, uint32_t rank, const struct contribution *c)
+{
+	z->catalog_of[rank] = (uint32_t)(c - contribution(z, 0)) + 1;
+}
+
+static bool all_described(const struct engine *e)
+{
+	const struct join_zero *z = &e->join->zero;
+
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (!z->catalog_of[rank] || !contribution(z, z->catalog_of[rank] - 1)->catalog)
+			return false;
+	return true;
+}
+
+static int merge_one(struct engine *e, struct catalog *into, struct contribution *c,
+		     uint32_t rank)
+{
+	CLEANUP(free) uint32_t *params = calloc(c->catalog->nparams + 1, sizeof(*params));
+	CLEANUP(free) uint32_t *groups = calloc(c->catalog->ngroups + 1, sizeof(*groups));
+
+	if (!params || !groups)
+		return -ENOMEM;
+	c->merged = true;
+	return catalog_merge(into, c->catalog, rank, params, groups, e->why, sizeof(e->why));
+}
+
+static int merge_all(struct engine *e, struct catalog *into)
+{
+	const struct join_zero *z = &e->join->zero;
+	int rc;
+
+	e->why[0] = '\0';
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		struct contribution *c = contribution(z, z->catalog_of[rank] - 1);
+
+		if (!c->merged && (rc = merge_one(e, into, c, rank)))
+			return rc;
+	}
+	return catalog_finish(into);
+}
+
+static void begin_refusal(struct engine *e, int status)
+{
+	e->join->zero.refusal = status;
+	e->join->zero.refuse_until_ms = monotonic_ms() + e->timeout_ms;
+	if (status == -ENOMEM || !e->why[0])
+		snprintf(e->why, sizeof(e->why), "the ranks' descriptions cannot be merged: %s",
+			 strerror(-status));
+}
+
+void join_fail_when_told(struct engine *e, uint64_t now)
+{
+	const struct join_zero *z = &e->join->zero;
+
+	if (!z->refusal)
+		return;
+	for (uint32_t rank = 1; rank < e->world && now < z->refuse_until_ms; rank++)
+		if (z->catalog_of[rank])
+			return;
+	join_fail(e, z->refusal, "%s", e->why);
+}
+
+static void merge_when_complete(struct engine *e)
+{
+	struct catalog *catalog;
+	int rc;
+
+	if (e->ready || e->failure || e->join->zero.refusal || !all_described(e))
+		return;
+	catalog = catalog_new();
+	rc = catalog ? merge_all(e, catalog) : -ENOMEM;
+	if (!rc)
+		rc = join_complete(e, catalog);
+	if (rc) {
+		begin_refusal(e, rc);
+		catalog_free(catalog);
+		return;
+	}
+	/* while they waited, ranks only said HELLO: their silence counts from here */
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		peers_heard(e, rank, NULL);
+}
+
+int join_describe_zero(struct engine *e)
+{
+	struct join_zero *z = &e->join->zero;
+	struct contribution *c = find(z, e->own->hash);
+	struct wire_entry entry;
+	int rc = 0;
+
+	if (!c && !(c = add(z, e->world, e->own->hash, 0)))
+		return -ENOMEM;
+	if (!c->catalog) { /* no rank has sent the same one, or not all of it */
+		c->bytes.size = 0;
+		rc = catalog_encode(e->own, &c->bytes);
+		c->total = c->bytes.size;
+	}
+	if (!rc && !c->catalog)
+		rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
+				    sizeof(e->why));
+	if (rc)
+		return rc;
+	refer(z, 0, c);
+	join_fill_entry(e, &entry);
+	peers_set_entry(e, &entry);
+	e->membership++;
+	merge_when_complete(e);
+	return 0;
+}
+
+/* ---- JOIN and CATALOG_PUT ---- */
+
+/* Why rank 0 refuses a JOIN; NULL: it does not. */
 static const char *objection(const struct engine *e, const struct wire_header *header,
 			     const struct wire_join *join)
 {
 	const struct wire_entry *entry = &join->entry;
 
-	if (e->rank || !e->join->contribution_of)
+	if (e->rank || !e->join->zero.catalog_of)
 		return "is not rank 0";
 	if (header->job != e->job_hash)
 		return "is rank 0 of another job";
-	if (e->join->refusal)
+	if (e->join->zero.refusal)
 		return e->why;
 	if (join->world != e->world)
 		return "has another world size";
@@ -110,7 +233,9 @@ static const char *objection(const struct engine *e, const struct wire_header *h
 	return NULL;
 }
 
-/* Another process that was heard lately: one that waits for the others says HELLO. */
+/* Another process of that rank is live: it was heard lately, because ranks that wait for the
+ * others keep asking HELLO.
+ */
 static bool is_taken(const struct engine *e, const struct wire_entry *entry)
 {
 	const struct peer *p = &e->peers[entry->rank];
@@ -119,8 +244,8 @@ static bool is_taken(const struct engine *e, const struct wire_entry *entry)
 	       memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
 }
 
-/* The job went on without its rank 0: it has an incarnation, and is somewhere.  One rank may
- * know less of it than another does.
+/* This is a later process of rank 0, and the job went on meanwhile: takes the job's incarnation
+ * and counts from the ranks that join it, of which some may have newer ones than others.
  */
 static void take_over(struct engine *e, const struct wire_header *header,
 		      const struct wire_join *join)
@@ -135,7 +260,7 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 {
 	const char *why = objection(e, header, join);
 	struct wire_joined joined = { .complete = e->ready };
-	struct join *j = e->join;
+	struct join_zero *z = &e->join->zero;
 	struct contribution *c;
 
 	if (why) {
@@ -144,7 +269,7 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 		return;
 	}
 	if (is_taken(e, &join->entry)) {
-		peers_look(e, join->entry.rank); /* it may be gone, which is soon seen */
+		peers_look(e, join->entry.rank); /* it may be gone: that is soon seen */
 		peers_reach(e, join->entry.rank);
 		node_refuse(e, peer, header->request, -EBUSY,
 			    "has a live process of rank %u already", join->entry.rank);
@@ -152,11 +277,12 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	}
 	if (!e->ready && header->incarnation)
 		take_over(e, header, join);
-	c = find(j, join->catalog_hash);
-	if (!c)
-		j->contribution_of[join->entry.rank] =
-			0; /* what it described before, it does no more */
-	if (!c && !(c = add(j, e->world, join->catalog_hash, join->catalog_bytes))) {
+	c = find(z, join->catalog_hash);
+	if (!c) { /* what the rank described before can make room */
+		z->catalog_of[join->entry.rank] = 0;
+		c = add(z, e->world, join->catalog_hash, join->catalog_bytes);
+	}
+	if (!c) {
 		node_ack(e, peer, header->request, -ENOMEM);
 		return;
 	}
@@ -164,17 +290,11 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	joined.incarnation = e->incarnation;
 	joined.barrier = u64_max(e->barrier->count, e->barrier->before);
 	wire_control_from_page(&joined.control, e->registry.control);
-	j->contribution_of[join->entry.rank] = (uint32_t)(c - j->contributions) + 1;
+	refer(z, join->entry.rank, c);
 	peers_set_entry(e, &join->entry);
 	e->membership++;
 	node_send(e, peer, WIRE_JOINED, header->request, &joined, NULL, 0);
-	join_merge_when_complete(e);
-}
-
-static void forget_bytes(struct contribution *c)
-{
-	free(c->bytes.data);
-	c->bytes = (struct wire_writer){ 0 };
+	merge_when_complete(e);
 }
 
 static int take_part(struct engine *e, struct contribution *c, const struct wire_catalog *part,
@@ -205,14 +325,14 @@ static int take_part(struct engine *e, struct contribution *c, const struct wire
 	return rc;
 }
 
-/* Several ranks may send the same one at once: each that begins at 0 begins it anew, and what
- * does not fit the newest is acknowledged and dropped.  One whose sender died is asked for
- * again at the next JOIN.
+/* Several ranks may send the same catalog at once: each that begins at 0 begins it anew, and
+ * parts that do not follow the newest are acknowledged and dropped.  A catalog whose sender
+ * died is asked for again at the next JOIN.
  */
 void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *header,
 		    const struct wire_catalog *part, const void *bytes, size_t size)
 {
-	struct contribution *c = e->rank ? NULL : find(e->join, part->hash);
+	struct contribution *c = e->rank ? NULL : find(&e->join->zero, part->hash);
 	int rc = 0;
 
 	if (!c || part->total != c->total || part->size != size || size > c->total ||
@@ -226,126 +346,5 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 		log_warn("rank %u sent a catalog that cannot be read: %s", header->rank,
 			 e->why);
 	node_ack(e, peer, header->request, rc);
-	join_merge_when_complete(e);
-}
-
-static bool all_described(const struct engine *e)
-{
-	const struct join *j = e->join;
-
-	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (!j->contribution_of[rank] ||
-		    !j->contributions[j->contribution_of[rank] - 1].catalog)
-			return false;
-	return true;
-}
-
-static int merge_one(struct engine *e, struct catalog *into, struct contribution *c,
-		     uint32_t rank)
-{
-	CLEANUP(free) uint32_t *params = calloc(c->catalog->nparams + 1, sizeof(*params));
-	CLEANUP(free) uint32_t *groups = calloc(c->catalog->ngroups + 1, sizeof(*groups));
-
-	if (!params || !groups)
-		return -ENOMEM;
-	c->merged = true;
-	return catalog_merge(into, c->catalog, rank, params, groups, e->why, sizeof(e->why));
-}
-
-static int merge_all(struct engine *e, struct catalog *into)
-{
-	struct join *j = e->join;
-	int rc;
-
-	e->why[0] = '\0';
-	for (uint32_t rank = 0; rank < e->world; rank++) {
-		struct contribution *c = &j->contributions[j->contribution_of[rank] - 1];
-
-		if (!c->merged && (rc = merge_one(e, into, c, rank)))
-			return rc;
-	}
-	return catalog_finish(into);
-}
-
-/* Who waits for the others to come only says HELLO: its silence counts from here. */
-static void count_silence(struct engine *e)
-{
-	for (uint32_t rank = 0; rank < e->world; rank++)
-		peers_heard(e, rank, NULL);
-}
-
-static void begin_refusal(struct engine *e, int status)
-{
-	e->join->refusal = status;
-	e->join->tell_until_ms = monotonic_ms() + e->timeout_ms;
-	if (status == -ENOMEM || !e->why[0])
-		snprintf(e->why, sizeof(e->why), "the ranks' descriptions cannot be merged: %s",
-			 strerror(-status));
-}
-
-void join_fail_when_told(struct engine *e, uint64_t now)
-{
-	const struct join *j = e->join;
-
-	if (!j->refusal)
-		return;
-	for (uint32_t rank = 1; rank < e->world && now < j->tell_until_ms; rank++)
-		if (j->contribution_of[rank])
-			return;
-	join_fail(e, j->refusal, "%s", e->why);
-}
-
-void join_merge_when_complete(struct engine *e)
-{
-	struct catalog *catalog;
-	int rc;
-
-	if (e->ready || e->failure || e->join->refusal || !all_described(e))
-		return;
-	catalog = catalog_new();
-	rc = catalog ? merge_all(e, catalog) : -ENOMEM;
-	if (!rc)
-		rc = join_complete(e, catalog);
-	if (!rc) {
-		count_silence(e);
-	} else {
-		begin_refusal(e, rc);
-		catalog_free(catalog);
-	}
-}
-
-static int describe_zero(struct engine *e)
-{
-	struct join *j = e->join;
-	struct contribution *c = find(j, e->own->hash);
-	struct wire_entry entry;
-	int rc = 0;
-
-	if (!c && !(c = add(j, e->world, e->own->hash, 0)))
-		return -ENOMEM;
-	if (!c->catalog) { /* else others have sent the same, or do yet */
-		c->bytes.size = 0;
-		rc = catalog_encode(e->own, &c->bytes);
-		c->total = c->bytes.size;
-	}
-	if (!rc && !c->catalog)
-		rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
-				    sizeof(e->why));
-	if (rc)
-		return rc;
-	j->contribution_of[0] = (uint32_t)(c - j->contributions) + 1;
-	join_fill_entry(e, &entry);
-	peers_set_entry(e, &entry);
-	e->membership++;
-	join_merge_when_complete(e);
-	return 0;
-}
-
-int join_described(struct engine *e)
-{
-	int rc = e->rank ? catalog_encode(e->own, &e->join->own) : describe_zero(e);
-
-	e->join->described = !rc;
-	join_count_wait(e, monotonic_ms());
-	return rc;
+	merge_when_complete(e);
 }

@@ -2,8 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/job/barrier-state.h"
-#include "engine/job/join.h"
+#include "engine/job/join-internal.h"
 #include "engine/node/peers.h"
 
 #include <errno.h>
@@ -11,24 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Asking, of all three roles, and the questions that ranks and observers ask alike: HELLO, the
+ * table of ranks, the catalog.
+ */
+
 enum { AGAIN_MS = 2000, HELLOS_BEFORE_JOIN = 40 };
-
-static struct join *join_new(struct engine *e)
-{
-	e->join = calloc(1, sizeof(*e->join));
-	if (e->join)
-		join_count_wait(e, monotonic_ms());
-	return e->join;
-}
-
-/* Rank 0 has taken it in before it could know: it is as one that has ended. */
-static void leave(struct engine *e)
-{
-	const struct join *j = e->join;
-
-	if (e->is_rank && j->linked && j->phase > JOIN_ENTER)
-		rpc_call(e, WIRE_OBSERVER, j->link, WIRE_LEAVE, NULL, NULL, 0, NULL, NULL, 0);
-}
 
 void join_fail(struct engine *e, int status, const char *fmt, ...)
 {
@@ -40,107 +26,97 @@ void join_fail(struct engine *e, int status, const char *fmt, ...)
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
 	memcpy(e->why, why, sizeof(why));
-	if (e->is_rank) /* an observer's opener says it */
+	if (e->is_rank) /* an observer's engine_open returns it */
 		log_error("%s", e->why);
-	leave(e);
+	if (e->is_rank && e->join->seeds.linked && e->join->phase > JOIN_ENTER)
+		rpc_call(e, WIRE_OBSERVER, e->join->seeds.link, WIRE_LEAVE, NULL, NULL, 0, NULL,
+			 NULL, 0); /* rank 0 has admitted this rank already */
 	pthread_cond_broadcast(&e->changed);
 }
 
 static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer);
 
-static void ask(struct engine *e, enum wire_type type, const void *body, const void *tail,
-		size_t size)
+void join_ask(struct engine *e, enum wire_type type, const void *body, const void *tail,
+	      size_t size)
 {
 	struct join *j = e->join;
 	int rc = join_link_seed(e);
 
 	if (!rc)
-		rc = rpc_call(e, WIRE_OBSERVER, j->link, type, body, tail, size, on_answer, j,
-			      j->phase);
+		rc = rpc_call(e, WIRE_OBSERVER, j->seeds.link, type, body, tail, size,
+			      on_answer, j, j->phase);
 	j->waiting = !rc;
 	j->asked_ms = monotonic_ms();
 	if (rc)
 		j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
 	if (rc == -ENOTCONN)
 		join_shut_out(e);
-	else if (!j->linked) /* no address at all */
+	else if (!j->seeds.linked) /* the address cannot be connected to */
 		join_next_seed(e);
 }
 
-/* ---- a rank enters ---- */
+/* ---- which ranks are missing ---- */
 
-void join_fill_entry(struct engine *e, struct wire_entry *entry)
+void join_name_ranks(const uint32_t *ranks, uint32_t named, uint32_t all, char *out,
+		     size_t size)
 {
-	*entry = (struct wire_entry){
-		.rank = e->rank,
-		.uid = getuid(),
-		.pid = getpid(),
-		.control = (uintptr_t)e->registry.control,
-		.cookie = { e->registry.control->cookie[0], e->registry.control->cookie[1] },
-		.present = 1,
-	};
-	snprintf(entry->host, sizeof(entry->host), "%s", e->launch.host);
-	gethostname(entry->hostname, sizeof(entry->hostname) - 1);
-	snprintf(entry->address, sizeof(entry->address), "%s",
-		 e->message_ops->address(e->messages));
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < named && used < size; i++)
+		used += (size_t)snprintf(out + used, size - used, "%s%u", i ? " " : "",
+					 ranks[i]);
+	if (named < all && used < size)
+		snprintf(out + used, size - used, " and %u more", all - named);
 }
 
-static void turn_enter(struct engine *e)
-{
-	struct wire_join join = { .world = e->world,
-				  .barrier = e->barrier->before + e->barrier->passed };
-
-	if (!e->join->described)
-		return;
-	join_fill_entry(e, &join.entry);
-	join.catalog_hash = e->own->hash;
-	join.catalog_bytes = e->join->own.size;
-	wire_control_from_page(&join.control, e->registry.control);
-	ask(e, WIRE_JOIN, &join, NULL, 0);
-}
-
-static void turn_upload(struct engine *e)
+void join_note_missing(struct engine *e)
 {
 	struct join *j = e->join;
-	struct wire_catalog part = { .hash = e->own->hash,
-				     .total = j->own.size,
-				     .offset = j->sent };
+	struct wire_welcome *w = &j->welcome;
+	char names[120] = "";
 
-	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
-	ask(e, WIRE_CATALOG_PUT, &part, j->own.data + j->sent, part.size);
+	if (j->zero.refusal)
+		return;
+	if (!e->rank) {
+		w->world = e->world;
+		w->joined = join_count(e);
+		j->nmissing = join_missing(e, j->missing);
+	}
+	join_name_ranks(j->missing, j->nmissing, w->world - w->joined, names, sizeof(names));
+	snprintf(e->why, sizeof(e->why), "job %.30s: %u of %u ranks have joined%s%s", e->job,
+		 w->joined, w->world, j->nmissing ? "; not yet: " : "",
+		 j->nmissing ? names : "");
 }
 
-/* ---- everybody learns the job ---- */
+/* ---- HELLO, the table of ranks, the catalog ---- */
 
-/* Of a job that is known already, as far as it is complete. */
+/* Whether w is of the job that this engine knows, perhaps not yet complete again. */
 static bool is_as_it_was(const struct engine *e, const struct wire_welcome *w)
 {
 	return w->world == e->world && (e->is_rank || !strcmp(w->job, e->job)) &&
 	       (!w->catalog_hash || w->catalog_hash == e->catalog->hash);
 }
 
-static void say_other(struct engine *e, const struct wire_welcome *w)
+static void after_welcome(struct engine *e)
 {
-	char why[sizeof(e->peers->why)];
+	struct join *j = e->join;
 
-	if (e->is_rank)
+	if (j->welcome.catalog_hash) {
+		j->rows = 0;
+		j->phase = JOIN_TABLE;
 		return;
-	if (strcmp(w->job, e->job))
-		snprintf(why, sizeof(why), "job %.30s is at its address now: mount that",
-			 w->job);
-	else if (w->world != e->world)
-		snprintf(why, sizeof(why),
-			 "the job was started again, with %u ranks, not %u: mount it anew",
-			 w->world, e->world);
-	else
-		snprintf(why, sizeof(why),
-			 "the job was started again, with other parameters or groups: mount it "
-			 "anew");
-	peers_say_of_lost(e, why);
+	}
+	join_note_missing(e);
+	if (!e->is_rank && e->ready)
+		peers_say_of_lost(e, e->why);
+	j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
+	if (e->is_rank && ++j->rank.hellos % HELLOS_BEFORE_JOIN == 0)
+		j->phase = JOIN_ENTER; /* in case the catalog's sender died half way */
 }
 
 static int take_welcome(struct engine *e, const struct answer *answer)
 {
+	struct join *j = e->join;
 	struct wire_welcome w;
 
 	memcpy(&w, answer->body, sizeof(w));
@@ -148,11 +124,14 @@ static int take_welcome(struct engine *e, const struct answer *answer)
 	    w.catalog_bytes > WIRE_CATALOG_MAX || (e->is_rank && w.world != e->world))
 		return -EPROTO;
 	if (e->ready && !is_as_it_was(e, &w)) {
-		say_other(e, &w);
+		if (!e->is_rank)
+			join_say_other(e, &w);
 		return -EPROTO;
 	}
-	e->join->welcome = w;
-	join_take_missing(e, answer->tail, answer->tail_size);
+	j->welcome = w;
+	j->nmissing = (uint32_t)u64_min(answer->tail_size / sizeof(j->missing[0]), JOIN_NAMED);
+	if (j->nmissing)
+		memcpy(j->missing, answer->tail, j->nmissing * sizeof(j->missing[0]));
 	e->incarnation = w.incarnation;
 	if (!e->is_rank) {
 		memcpy(e->job, w.job, sizeof(w.job));
@@ -162,24 +141,10 @@ static int take_welcome(struct engine *e, const struct answer *answer)
 		e->peers = calloc(w.world, sizeof(*e->peers));
 		e->world = e->peers ? w.world : 0;
 	}
-	return e->world == w.world ? 0 : -ENOMEM;
-}
-
-static void after_welcome(struct engine *e)
-{
-	struct join *j = e->join;
-
-	if (!j->welcome.catalog_hash) {
-		join_note_missing(e);
-		if (!e->is_rank && e->ready)
-			peers_say_of_lost(e, e->why);
-		j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
-		if (e->is_rank && ++j->hellos % HELLOS_BEFORE_JOIN == 0)
-			j->phase = JOIN_ENTER; /* in case the catalog's sender died half way */
-		return;
-	}
-	j->rows = 0;
-	j->phase = JOIN_TABLE;
+	if (e->world != w.world)
+		return -ENOMEM;
+	after_welcome(e);
+	return 0;
 }
 
 static bool entry_ok(const struct wire_entry *entry, uint32_t world)
@@ -208,14 +173,18 @@ static int take_table(struct engine *e, const struct answer *answer)
 		peers_set_entry(e, &entry);
 	}
 	j->rows += t.count;
-	if (!t.first) /* who came while the rest was fetched is told of again */
+	/* The epoch is the first page's: after a change during the fetch, messages announce
+	 * a newer one, and the table is fetched again.  Ours announce this one once the
+	 * whole table is here, because peers then ask us for it.
+	 */
+	if (!t.first)
 		j->membership = t.membership;
-	if (j->rows == e->world) /* not before: who hears of it from us asks us for the table */
+	if (j->rows == e->world)
 		e->membership = j->membership;
 	return 0;
 }
 
-/* Takes the catalog. */
+/* Takes the catalog, also when it fails. */
 static int complete(struct engine *e, struct catalog *catalog)
 {
 	int rc = join_complete(e, catalog);
@@ -225,7 +194,7 @@ static int complete(struct engine *e, struct catalog *catalog)
 	return rc;
 }
 
-/* A rank whose own description is the whole job's need not fetch it. */
+/* This rank's own description is the whole job's: the catalog need not be fetched. */
 static int take_own_catalog(struct engine *e)
 {
 	struct wire_writer w = { 0 };
@@ -238,19 +207,25 @@ static int take_own_catalog(struct engine *e)
 	return rc ? rc : complete(e, copy);
 }
 
-static int after_table(struct engine *e)
+/* The table, page by page, and then the catalog. */
+static int take_first_table(struct engine *e, const struct answer *answer)
 {
 	struct join *j = e->join;
+	int rc = take_table(e, answer);
 
-	if (j->rows < e->world)
-		return 0;
+	if (rc || j->rows < e->world)
+		return rc;
 	if (e->ready) {
 		j->phase = JOIN_DONE;
 		return 0;
 	}
 	j->catalog.size = 0;
 	j->phase = JOIN_CATALOG;
-	return e->is_rank && e->own->hash == j->welcome.catalog_hash ? take_own_catalog(e) : 0;
+	if (e->is_rank && e->own->hash == j->welcome.catalog_hash)
+		rc = take_own_catalog(e);
+	if (rc)
+		join_fail(e, rc, "cannot take the job's catalog: %s", strerror(-rc));
+	return 0;
 }
 
 static int take_catalog(struct engine *e, const struct answer *answer)
@@ -278,54 +253,21 @@ static int take_catalog(struct engine *e, const struct answer *answer)
 	return rc ? rc : complete(e, catalog);
 }
 
-static int take_joined(struct engine *e, const struct answer *answer)
-{
-	struct wire_joined joined;
-
-	memcpy(&joined, answer->body, sizeof(joined));
-	e->incarnation = joined.incarnation;
-	if (joined.complete && !e->ready)
-		join_catch_up(e, &joined.control, joined.barrier);
-	e->join->sent = 0;
-	e->join->phase = joined.need_catalog ? JOIN_UPLOAD : JOIN_HELLO;
-	return 0;
-}
-
-static int take_upload_ack(struct engine *e)
-{
-	struct join *j = e->join;
-
-	j->sent += u64_min(WIRE_CHUNK, j->own.size - j->sent);
-	if (j->sent == j->own.size)
-		j->phase = JOIN_HELLO;
-	return 0;
-}
-
 static const struct {
 	enum wire_type want;
 	int (*take)(struct engine *e, const struct answer *answer);
 } takes[] = {
-	[JOIN_ENTER] = { WIRE_JOINED, take_joined },
+	[JOIN_ENTER] = { WIRE_JOINED, join_take_joined },
+	[JOIN_UPLOAD] = { 0, join_take_upload_ack }, /* any answer without an error */
 	[JOIN_HELLO] = { WIRE_WELCOME, take_welcome },
-	[JOIN_TABLE] = { WIRE_TABLE, take_table },
+	[JOIN_TABLE] = { WIRE_TABLE, take_first_table },
 	[JOIN_CATALOG] = { WIRE_CATALOG, take_catalog },
 };
-
-static void after_take(struct engine *e, enum join_phase phase)
-{
-	int rc = 0;
-
-	if (phase == JOIN_HELLO)
-		after_welcome(e);
-	else if (phase == JOIN_TABLE)
-		rc = after_table(e);
-	if (rc)
-		join_fail(e, rc, "cannot take the job's catalog: %s", strerror(-rc));
-}
 
 static void refused_to_enter(struct engine *e, const struct answer *answer)
 {
 	struct wire_refuse refuse = { .status = answer->status };
+	struct join *j = e->join;
 
 	if (answer->type == WIRE_REFUSE && answer->body)
 		memcpy(&refuse, answer->body, sizeof(refuse));
@@ -335,32 +277,21 @@ static void refused_to_enter(struct engine *e, const struct answer *answer)
 			  refuse.why[0] ? refuse.why : strerror(-answer->status));
 	else if (refuse.why[0])
 		snprintf(e->why, sizeof(e->why), "%s", refuse.why);
-	if (answer->status == -EBUSY && !e->join->said_refused) {
+	if (answer->status == -EBUSY && !j->seeds.said_refused) {
 		log_warn("rank 0 %s; trying on, until that is silent", refuse.why);
-		e->join->said_refused = true;
+		j->seeds.said_refused = true;
 	}
-	if (!e->failure && e->join->phase != JOIN_DONE) {
-		join_next_seed(e);
-		if (e->join->phase > JOIN_HELLO || !e->is_rank)
-			e->join->phase = JOIN_HELLO;
-		else
-			e->join->phase = JOIN_ENTER;
-	}
+	if (e->failure || j->phase == JOIN_DONE)
+		return;
+	join_next_seed(e);
+	j->phase = j->phase > JOIN_HELLO || !e->is_rank ? JOIN_HELLO : JOIN_ENTER;
 }
 
-/* The job goes on without rank 0, which is looked for again. */
+/* The job is known, but this seed's answer is of no use: the turn looks again, elsewhere. */
 static void give_up(struct engine *e)
 {
 	join_next_seed(e);
 	e->join->phase = JOIN_DONE;
-}
-
-static void refused(struct engine *e, const struct answer *answer)
-{
-	if (e->ready)
-		give_up(e);
-	else
-		refused_to_enter(e, answer);
 }
 
 static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
@@ -370,14 +301,17 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	int rc;
 
 	if (phase != tag || phase == JOIN_DONE || phase == JOIN_FIND)
-		return false; /* of a HELLO that was asked twice */
+		return false; /* of an earlier phase: a question that was asked twice */
 	j->waiting = false;
-	j->answered = answer->status != -ETIMEDOUT;
-	if (answer->status || (phase != JOIN_UPLOAD && answer->type != takes[phase].want)) {
-		refused(e, answer);
+	j->seeds.answered = answer->status != -ETIMEDOUT;
+	if (answer->status || (takes[phase].want && answer->type != takes[phase].want)) {
+		if (e->ready)
+			give_up(e);
+		else
+			refused_to_enter(e, answer);
 		return false;
 	}
-	rc = phase == JOIN_UPLOAD ? take_upload_ack(e) : takes[phase].take(e, answer);
+	rc = takes[phase].take(e, answer);
 	if (rc && e->ready)
 		give_up(e);
 	else if (rc)
@@ -385,8 +319,6 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 			  rc == -ENOMEM   ? strerror(ENOMEM)
 			  : rc == -EINVAL ? e->why
 					  : "its answer is none of this protocol");
-	else
-		after_take(e, phase);
 	return false;
 }
 
@@ -394,7 +326,7 @@ void join_other_version(struct engine *e, uint32_t peer, unsigned version)
 {
 	struct join *j = e->join;
 
-	if (e->failure || !j->linked || j->link != peer)
+	if (e->failure || !j->seeds.linked || j->seeds.link != peer)
 		return;
 	if (!e->ready) {
 		join_fail(e, -EPROTO, "%s speaks protocol version %u, not %d", e->address,
@@ -407,11 +339,11 @@ void join_other_version(struct engine *e, uint32_t peer, unsigned version)
 	}
 }
 
-static void forget_bytes(struct join *j)
+static void free_bytes(struct join *j)
 {
 	free(j->catalog.data);
-	free(j->own.data);
-	j->catalog = j->own = (struct wire_writer){ 0 };
+	free(j->rank.own.data);
+	j->catalog = j->rank.own = (struct wire_writer){ 0 };
 }
 
 int join_complete(struct engine *e, struct catalog *catalog)
@@ -424,7 +356,7 @@ int join_complete(struct engine *e, struct catalog *catalog)
 		e->map_groups = calloc(e->own->ngroups + 1, sizeof(*e->map_groups));
 		if (!e->map_params || !e->map_groups)
 			return -ENOMEM;
-		/* merging what is there already only finds the numbers */
+		/* catalog has all of own already: merging only finds the numbers */
 		rc = catalog_merge(catalog, e->own, e->rank, e->map_params, e->map_groups,
 				   e->why, sizeof(e->why));
 		if (rc)
@@ -441,7 +373,7 @@ int join_complete(struct engine *e, struct catalog *catalog)
 	rc = e->is_rank ? catalog_encode(catalog, &e->catalog_bytes) : 0;
 	if (rc)
 		return rc;
-	forget_bytes(e->join);
+	free_bytes(e->join);
 	e->catalog = catalog;
 	e->ready = true;
 	e->join->phase = JOIN_DONE;
@@ -468,7 +400,7 @@ static bool on_refresh(struct engine *e, void *owner, uint64_t tag, const struct
 
 	j->waiting = false;
 	j->refresh = taken && j->rows < e->world;
-	if (!taken) { /* the next answer that tells of a newer one begins anew */
+	if (!taken) { /* the next message of a newer epoch begins anew */
 		j->rows = 0;
 		j->retry_ms = monotonic_ms() + AGAIN_MS;
 	}
@@ -489,26 +421,6 @@ static void turn_refresh(struct engine *e)
 		j->refresh = false;
 }
 
-static void turn_find(struct engine *e, uint64_t now)
-{
-	e->join->retry_ms = now + JOIN_RETRY_MS;
-	if (join_find(e))
-		e->join->phase = JOIN_ENTER;
-}
-
-static void turn_done(struct engine *e, uint64_t now)
-{
-	/* first: one that has come back tells of a newer table, but not the table before all
-	 * have joined it
-	 */
-	if (e->is_rank && e->rank && !peer_is_live(&e->peers[0]))
-		join_look_for_zero(e, now);
-	else if (!e->is_rank && peers_first_live(e) == WIRE_OBSERVER)
-		join_look_for_job(e, now);
-	else if (e->join->refresh)
-		turn_refresh(e);
-}
-
 void join_turn(struct engine *e, uint64_t now)
 {
 	struct join *j = e->join;
@@ -523,43 +435,63 @@ void join_turn(struct engine *e, uint64_t now)
 		return;
 	switch (j->phase) {
 	case JOIN_FIND:
-		turn_find(e, now);
+		j->retry_ms = now + JOIN_RETRY_MS;
+		if (join_find(e))
+			j->phase = JOIN_ENTER;
 		break;
 	case JOIN_ENTER:
-		turn_enter(e);
+		join_turn_enter(e);
 		break;
 	case JOIN_UPLOAD:
-		turn_upload(e);
+		join_turn_upload(e);
 		break;
 	case JOIN_HELLO:
-		ask(e, WIRE_HELLO, NULL, NULL, 0);
+		join_ask(e, WIRE_HELLO, NULL, NULL, 0);
 		break;
 	case JOIN_TABLE:
 		page.first = j->rows;
-		ask(e, WIRE_TABLE_GET, &page, NULL, 0);
+		join_ask(e, WIRE_TABLE_GET, &page, NULL, 0);
 		break;
 	case JOIN_CATALOG:
 		page.first = j->catalog.size;
-		ask(e, WIRE_CATALOG_GET, &page, NULL, 0);
+		join_ask(e, WIRE_CATALOG_GET, &page, NULL, 0);
 		break;
 	case JOIN_DONE:
-		turn_done(e, now);
+		/* Before a refresh: the next process of rank 0 announces a newer table,
+		 * which it does not have before all ranks have joined it.
+		 */
+		if (e->is_rank && e->rank && !peer_is_live(&e->peers[0]))
+			join_look_for_zero(e, now);
+		else if (!e->is_rank && peers_first_live(e) == WIRE_OBSERVER)
+			join_look_for_job(e, now);
+		else if (j->refresh)
+			turn_refresh(e);
 		break;
 	}
 }
 
-int join_start_rank(struct engine *e)
+static struct join *join_new(struct engine *e)
+{
+	e->join = calloc(1, sizeof(*e->join));
+	if (e->join)
+		join_count_wait(e, monotonic_ms());
+	return e->join;
+}
+
+int join_start_rank(struct engine *e, const char *seed)
 {
 	struct join *j = join_new(e);
 
 	e->peers = calloc(e->world, sizeof(*e->peers));
 	if (!j || !e->peers)
 		return -ENOMEM;
+	if (seed)
+		snprintf(j->seeds.list, sizeof(j->seeds.list), "%s", seed);
 	if (e->rank)
 		return 0;
 	j->phase = JOIN_DONE;
-	j->contribution_of = calloc(e->world, sizeof(*j->contribution_of));
-	return j->contribution_of ? 0 : -ENOMEM;
+	j->zero.catalog_of = calloc(e->world, sizeof(*j->zero.catalog_of));
+	return j->zero.catalog_of ? 0 : -ENOMEM;
 }
 
 int join_start_observer(struct engine *e, const char *seeds)
@@ -569,9 +501,9 @@ int join_start_observer(struct engine *e, const char *seeds)
 	if (!j)
 		return -ENOMEM;
 	j->phase = JOIN_HELLO;
-	if (strlen(seeds) >= sizeof(j->seeds))
+	if (strlen(seeds) >= sizeof(j->seeds.list))
 		return -EINVAL;
-	strcpy(j->seeds, seeds);
+	strcpy(j->seeds.list, seeds);
 	return 0;
 }
 
@@ -581,14 +513,9 @@ void join_free(struct engine *e)
 
 	if (!j)
 		return;
-	for (uint32_t i = 0; i < j->ncontributions; i++) {
-		free(j->contributions[i].bytes.data);
-		catalog_free(j->contributions[i].catalog);
-	}
-	free(j->contributions);
-	free(j->contribution_of);
-	forget_bytes(j);
-	resolver_forget(j->resolver);
+	join_free_zero(&j->zero);
+	free_bytes(j);
+	resolver_forget(j->rank.resolver);
 	free((char *)(uintptr_t)j->options.source);
 	free((char *)(uintptr_t)j->options.key_file);
 	free(j);

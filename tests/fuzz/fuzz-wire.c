@@ -10,7 +10,7 @@
 #include "engine/job/barrier.h"
 #include "engine/api/api.h"
 #include "engine/base/log.h"
-#include "engine/job/join.h"
+#include "engine/job/join-internal.h"
 #include "engine/live/live.h"
 #include "engine/live/loop.h"
 #include "engine/node/file.h"
@@ -518,7 +518,7 @@ static void check(void)
 		assert(it.e->edits.bytes <= STAGE_ROOM &&
 		       it.e->edits.count <= PARTICIPANT_EDITS_MAX);
 	}
-	assert(j->ncontributions <= it.e->world + 1);
+	assert(j->zero.catalogs.count <= it.e->world + 1);
 	assert(it.e->world <= FRAG_WORLD_MAX);
 }
 

@@ -5,7 +5,7 @@
 #include "tests/ranks/job.h"
 
 #include "engine/base/convert.h"
-#include "engine/job/join.h"
+#include "engine/job/join-internal.h"
 #include "engine/live/loop.h"
 
 #include <check.h>
@@ -762,9 +762,9 @@ void job_start_again(struct job *job, uint32_t rank)
 	open_rank(job, rank);
 	describe(job, rank);
 	for (uint32_t i = 1; i < job->spec.world && !rank; i++) {
-		struct join *j = job->ranks[i].f->engine->join;
+		struct join_seeds *s = &job->ranks[i].f->engine->join->seeds;
 
-		snprintf(j->seeds, sizeof(j->seeds), "%s", job->ranks[0].f->engine->address);
+		snprintf(s->list, sizeof(s->list), "%s", job->ranks[0].f->engine->address);
 	}
 }
 

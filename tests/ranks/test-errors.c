@@ -4,7 +4,7 @@
 #include "tests/find-param.h"
 #include "tests/ranks/observed.h"
 
-#include "engine/job/join.h"
+#include "engine/job/join-internal.h"
 #include "engine/live/live.h"
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
@@ -516,7 +516,7 @@ END_TEST
 START_TEST(a_range_or_a_rank_that_is_not_there_is_refused_below_too)
 {
 	struct engine_address a = { ENGINE_PARAM, .param = 0, .key = "fp32" };
-	char seeds[2 * sizeof(observer->join->seeds)];
+	char seeds[2 * sizeof(observer->join->seeds.list)];
 	struct engine *other;
 	struct plan plan;
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/job/join.h"
+#include "engine/job/join-internal.h"
 #include "engine/live/loop.h"
 #include "tests/ranks/job.h"
 
@@ -258,11 +258,11 @@ START_TEST(who_has_not_come_is_said_ever_later)
 		turn_waiting();
 	ck_assert_ptr_null(strstr(turn_waiting(), "not yet"));
 	for (int rank = 0; rank < 2; rank++)
-		waiting[rank]->engine->join->since_ms -= SECONDS * 1000;
+		waiting[rank]->engine->join->rank.since_ms -= SECONDS * 1000;
 	log = turn_waiting();
 	log = strstr(log, said);
 	ck_assert(log && strstr(log + 1, said)); /* by both */
-	ck_assert_uint_ge(waiting[0]->engine->join->say_ms, 2 * SECONDS * 1000);
+	ck_assert_uint_ge(waiting[0]->engine->join->rank.say_ms, 2 * SECONDS * 1000);
 	frag_close(waiting[1]);
 	frag_close(waiting[0]);
 }
@@ -335,10 +335,10 @@ START_TEST(all_ranks_hear_of_one_that_describes_a_group_differently)
 		turn_different(2);
 	open_different(2, DIFFERENT, 2, false);
 	zero = different[0]->engine;
-	while (!zero->join->refusal)
+	while (!zero->join->zero.refusal)
 		turn_pair(0, 2);
-	ck_assert_int_eq(zero->join->refusal, -EINVAL);
-	zero->join->tell_until_ms = UINT64_MAX;
+	ck_assert_int_eq(zero->join->zero.refusal, -EINVAL);
+	zero->join->zero.refuse_until_ms = UINT64_MAX;
 	for (int i = 0; i < PAIRED; i++)
 		turn_pair(0, 2);
 	ck_assert_int_eq(zero->failure, 0); /* its trainer may end when it has */
@@ -360,9 +360,9 @@ START_TEST(a_rank_that_cannot_be_told_why_is_not_waited_for_for_ever)
 	for (uint32_t rank = 0; rank < 2; rank++)
 		open_different(rank, 2, 1 + (int)rank, false);
 	zero = different[0]->engine;
-	while (!zero->join->refusal)
+	while (!zero->join->zero.refusal)
 		turn_different(2);
-	zero->join->tell_until_ms = LONG_AGO_MS;
+	zero->join->zero.refuse_until_ms = LONG_AGO_MS;
 	loop_turn(zero, 0);
 	ck_assert_int_eq(zero->failure, -EINVAL);
 	close_different(2);

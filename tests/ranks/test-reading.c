@@ -3,7 +3,7 @@
 
 #include "tests/ranks/observed.h"
 
-#include "engine/job/join.h"
+#include "engine/job/join-internal.h"
 #include "engine/node/file.h"
 
 #include <check.h>

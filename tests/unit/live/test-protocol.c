@@ -4,7 +4,7 @@
 #include "engine/job/barrier.h"
 #include "engine/api/api.h"
 #include "engine/base/log.h"
-#include "engine/job/join.h"
+#include "engine/job/join-internal.h"
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "tests/fuzz/scripted.h"
@@ -235,7 +235,7 @@ START_TEST(who_does_not_belong_is_refused_with_a_line)
 		ck_assert_int_eq(refuse.status, bad[i].status);
 		ck_assert_msg(strstr(refuse.why, bad[i].why) != NULL, "%s", refuse.why);
 	}
-	ck_assert_uint_eq(e->join->ncontributions, 1);
+	ck_assert_uint_eq(e->join->zero.catalogs.count, 1);
 }
 END_TEST
 
@@ -249,7 +249,7 @@ START_TEST(a_description_without_end_is_refused_with_a_line)
 	ck_assert_ptr_nonnull(scripted_last(WIRE_REFUSE));
 	memcpy(&refuse, scripted_last(WIRE_REFUSE)->body, sizeof(refuse));
 	ck_assert_ptr_nonnull(strstr(refuse.why, "more than 256 MiB"));
-	ck_assert_uint_eq(e->join->ncontributions, 1);
+	ck_assert_uint_eq(e->join->zero.catalogs.count, 1);
 }
 END_TEST
 
@@ -260,7 +260,7 @@ START_TEST(a_rank_that_keeps_changing_its_description_takes_one_place)
 
 		say(WIRE_JOIN, 1, &message);
 	}
-	ck_assert_uint_le(e->join->ncontributions, WORLD + 1);
+	ck_assert_uint_le(e->join->zero.catalogs.count, WORLD + 1);
 	join_all(); /* and does no harm */
 }
 END_TEST
@@ -977,7 +977,7 @@ END_TEST
 START_TEST(an_address_that_is_none_is_passed_over)
 {
 	setup_rank(1);
-	strcpy(e->join->seeds, "nonsense,scripted:zero");
+	strcpy(e->join->seeds.list, "nonsense,scripted:zero");
 	asked(WIRE_JOIN);
 	ck_assert_str_eq(e->address, "scripted:zero");
 	teardown();

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_JOB_JOIN_INTERNAL_H
+#define ENGINE_JOB_JOIN_INTERNAL_H
+
+/* The state of join.h, and what its files call of each other. */
+
+#include "engine/base/vec.h"
+#include "engine/job/join.h"
+#include "engine/launch/resolver.h"
+#include "engine/node/rpc.h"
+
+enum { JOIN_NAMED = 16, JOIN_RETRY_MS = 50, JOIN_REFUSED_RETRY_MS = 1000 };
+
+enum join_phase {
+	JOIN_FIND,    /* a rank: looks for the address and key of rank 0 */
+	JOIN_ENTER,   /* a rank: JOIN, once frag_ready was called */
+	JOIN_UPLOAD,  /* a rank: CATALOG_PUT */
+	JOIN_HELLO,   /* HELLO until the job is complete */
+	JOIN_TABLE,   /* TABLE_GET */
+	JOIN_CATALOG, /* CATALOG_GET */
+	JOIN_DONE,
+};
+
+struct join_seeds {       /* addresses at which the job may be; one is tried at a time */
+	char list[4096];  /* "tcp://a:1,tcp://b:2"; "": a rank has not found rank 0 */
+	unsigned current; /* index of the address that is tried */
+	unsigned rounds;  /* how often all were tried */
+	bool linked;      /* the current one has a message peer: */
+	uint32_t link;
+	bool answered;     /* the current one has answered */
+	unsigned refusals; /* addresses that refused our key in this round */
+	bool said_refused; /* a refusal was logged */
+};
+
+struct join_rank {                   /* a rank's search for rank 0, and what it sends there */
+	char master_ip[RESOLVER_IP]; /* "": not resolved yet */
+	struct resolver *resolver;
+	bool said_unknown;      /* logged: the master's name is unknown */
+	bool said_world;        /* logged: a job file with another number of ranks */
+	int listen_failed;      /* the last -errno of listening, which was logged */
+	bool described;         /* frag_ready was called */
+	struct wire_writer own; /* e->own, encoded */
+	uint64_t sent;          /* bytes of own that rank 0 has */
+	uint32_t hellos;        /* answered before the job was complete */
+	uint64_t since_ms;      /* since then it waits for rank 0, or for the others */
+	uint64_t say_ms;        /* it logs that again once it has waited for so long */
+};
+
+struct contribution { /* one catalog, which one or several ranks describe */
+	uint64_t hash;
+	uint64_t total;           /* bytes encoded */
+	struct wire_writer bytes; /* those that have come */
+	struct catalog *catalog;  /* NULL: not all bytes have come */
+	bool merged;
+};
+
+struct join_zero {                /* rank 0: the ranks it admits */
+	struct vec catalogs;      /* of struct contribution */
+	uint32_t *catalog_of;     /* [world] index in catalogs + 1; 0: none, or was refused */
+	int refusal;              /* != 0: the catalogs do not fit (e->why); all are refused */
+	uint64_t refuse_until_ms; /* rank 0 itself fails then at the latest */
+};
+
+struct join {
+	enum join_phase phase;
+	bool waiting;                 /* for the answer of the current phase, or of a refresh */
+	uint64_t asked_ms;            /* when that was asked for */
+	uint64_t retry_ms;            /* nothing is asked before this */
+	struct wire_welcome welcome;  /* the newest */
+	uint32_t missing[JOIN_NAMED]; /* the first ranks that have not come */
+	uint32_t nmissing;
+	uint32_t rows;              /* of the table of ranks, fetched so far */
+	uint64_t membership;        /* the table's epoch */
+	struct wire_writer catalog; /* bytes fetched so far */
+	bool refresh;               /* a newer table of ranks exists, which */
+	uint32_t refresh_from;      /* this message peer has */
+	struct join_seeds seeds;
+	struct join_rank rank;
+	struct join_zero zero;
+	struct engine_options options; /* an observer's; source NULL: not known */
+};
+
+/* join.c */
+
+/* Sends the question of the current phase to the current seed. */
+void join_ask(struct engine *e, enum wire_type type, const void *body, const void *tail,
+	      size_t size);
+/* Ends the engine's attempt to join with status and a line. */
+void join_fail(struct engine *e, int status, const char *fmt, ...) PRINTF(3, 4);
+/* The job is known: takes catalog, with 0, and wakes all that wait for it.
+ * -EINVAL: this rank describes more than catalog has.
+ * -ENOMEM, -EOVERFLOW.
+ */
+int join_complete(struct engine *e, struct catalog *catalog);
+/* Puts "job J: 3 of 8 ranks have joined; not yet: 0 2" into e->why. */
+void join_note_missing(struct engine *e);
+
+/* join-seeds.c */
+
+/* Connects to the current seed, unless that is done.
+ * -errno of the transport's connect.
+ */
+int join_link_seed(struct engine *e);
+void join_unlink_seed(struct engine *e);
+void join_next_seed(struct engine *e);
+unsigned join_count_seeds(const struct join_seeds *s);
+/* Adds an address, unless the list has it. */
+void join_add_seed(struct join_seeds *s, const char *address);
+/* The current seed does not take our key. */
+void join_shut_out(struct engine *e);
+/* Leaves the current seed for the next if it refuses our key, or is one of several and slow. */
+void join_look_at_seed(struct engine *e, uint64_t now);
+
+/* join-rank.c */
+
+/* Finds rank 0 and the job's key, and opens the message transport; false: not found yet. */
+bool join_find(struct engine *e);
+/* Forgets key and address of rank 0, which are found anew. */
+void join_find_anew(struct engine *e);
+void join_turn_enter(struct engine *e);
+void join_turn_upload(struct engine *e);
+int join_take_joined(struct engine *e, const struct answer *answer);
+int join_take_upload_ack(struct engine *e, const struct answer *answer);
+/* Rank 0 is lost: looks for its next process, and joins that. */
+void join_look_for_zero(struct engine *e, uint64_t now);
+/* This rank's process came back to a job that is at `at`, and has passed `barrier` barriers. */
+void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t barrier);
+/* The rank begins to wait for others: join_say_when_long logs that, ever less often. */
+void join_count_wait(struct engine *e, uint64_t now);
+void join_say_when_long(struct engine *e, uint64_t now);
+
+/* join-zero.c */
+
+/* The first ranks that have not come, by rank 0's table; returns their number. */
+uint32_t join_missing(const struct engine *e, uint32_t missing[JOIN_NAMED]);
+/* How many ranks have come. */
+uint32_t join_count(const struct engine *e);
+/* Rank 0 adds its own description. */
+int join_describe_zero(struct engine *e);
+/* Fails rank 0, which has refused, once all others have been told, because its process may end
+ * then.
+ */
+void join_fail_when_told(struct engine *e, uint64_t now);
+void join_free_zero(struct join_zero *z);
+
+/* join-observer.c */
+
+/* All ranks are lost: asks whether the job was started again. */
+void join_look_for_job(struct engine *e, uint64_t now);
+/* The job that was started again does not take the key: takes the key that the options lead to
+ * now, if it is another.
+ */
+void join_try_new_key(struct engine *e);
+/* The welcome is not this observer's job's; the lost ranks' lines say so. */
+void join_say_other(struct engine *e, const struct wire_welcome *w);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/job/join-internal.h"
+#include "engine/launch/source.h"
+#include "engine/node/peers.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The observer's role: its key, and the job's next processes when all ranks are lost. */
+
+enum { LOOK_MS = 500 };
+
+void join_take_key(struct engine *e, struct source_key *key)
+{
+	memcpy(e->key, key->bytes, sizeof(e->key));
+	e->has_key = key->is_there;
+	e->key_reads_only = key->reads_only;
+	explicit_bzero(key, sizeof(*key));
+}
+
+int join_keep_options(struct engine *e, const struct engine_options *o)
+{
+	struct engine_options *kept = &e->join->options;
+
+	*kept = (struct engine_options){ .source = strdup(o->source),
+					 .key_file = o->key_file ? strdup(o->key_file) : NULL,
+					 .plain = o->plain,
+					 .writable = o->writable };
+	return kept->source && !kept->key_file == !o->key_file ? 0 : -ENOMEM;
+}
+
+/* Opens the message transport with the new key, which no link to a lost rank survives. */
+static int open_anew(struct engine *e)
+{
+	struct transport *before = e->messages;
+	int rc;
+
+	join_unlink_seed(e);
+	peers_unlink(e);
+	rc = node_open_messages(e, NULL);
+	if (rc)
+		e->messages = before;
+	else
+		e->message_ops->close(before);
+	return rc;
+}
+
+/* A job that ended in order has removed its key, and the next one has another. */
+static bool take_new_key(struct engine *e)
+{
+	const struct engine_options *o = &e->join->options;
+	struct source_key key,
+		before = { .is_there = e->has_key, .reads_only = e->key_reads_only };
+	char why[256];
+	bool taken = false;
+
+	memcpy(before.bytes, e->key, sizeof(e->key));
+	if (o->source && !source_key(o, &key, why, sizeof(why)) &&
+	    (key.is_there != e->has_key || memcmp(key.bytes, e->key, sizeof(e->key)) != 0)) {
+		join_take_key(e, &key);
+		taken = !open_anew(e);
+		if (!taken)
+			join_take_key(e, &before);
+	}
+	explicit_bzero(&key, sizeof(key));
+	explicit_bzero(&before, sizeof(before));
+	return taken;
+}
+
+void join_try_new_key(struct engine *e)
+{
+	if (!take_new_key(e))
+		peers_say_of_lost(e, e->why);
+	e->join->phase = JOIN_DONE; /* from where the turn looks again */
+}
+
+void join_look_for_job(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	j->retry_ms = now + LOOK_MS;
+	join_unlink_seed(e);
+	/* the options may name another rank, whose next process can be elsewhere */
+	if (e->peers[0].entry.address[0])
+		join_add_seed(&j->seeds, e->peers[0].entry.address);
+	j->refresh = false; /* that table was the last job's */
+	j->phase = JOIN_HELLO;
+}
+
+void join_say_other(struct engine *e, const struct wire_welcome *w)
+{
+	char why[sizeof(e->peers->why)];
+
+	if (strcmp(w->job, e->job))
+		snprintf(why, sizeof(why), "job %.30s is at its address now: mount that",
+			 w->job);
+	else if (w->world != e->world)
+		snprintf(why, sizeof(why),
+			 "the job was started again, with %u ranks, not %u: mount it anew",
+			 w->world, e->world);
+	else
+		snprintf(why, sizeof(why),
+			 "the job was started again, with other parameters or groups: mount it "
+			 "anew");
+	peers_say_of_lost(e, why);
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/base/log.h"
+#include "engine/job/barrier-state.h"
+#include "engine/job/join-internal.h"
+#include "engine/job/listen.h"
+#include "engine/launch/jobfile.h"
+#include "engine/launch/keyfile.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The role of a rank: finds rank 0 and the job's key, joins, sends its description, and says
+ * in the log for whom it waits.
+ */
+
+enum {
+	PORTS = LISTEN_PORT_LAST - LISTEN_PORT_FIRST + 1,
+	BEFORE_FIRST_AGAIN = 15,
+	LOOK_MS = 500,
+	ZERO_MS = 1000, /* a rank logs after so long that it waits for rank 0 */
+	SAY_MS = 10000,
+	SAY_MAX_MS = 600000,
+};
+
+/* ---- where rank 0 is ---- */
+
+/* Resolves the master's name into master_ip; -EAGAIN: a resolver is asked, call again. */
+static int find_master(struct engine *e)
+{
+	struct join_rank *r = &e->join->rank;
+	const char *master = listen_master(e);
+	int rc = r->master_ip[0] ? 0 : resolver_ask(&r->resolver, master, r->master_ip);
+
+	if (rc && rc != -EAGAIN && !r->said_unknown) {
+		log_warn("%s: %s; trying on", master,
+			 rc == -ENOENT ? "no such host is known" : strerror(-rc));
+		r->said_unknown = true;
+	}
+	return rc;
+}
+
+static void add_port(struct join *j, unsigned port)
+{
+	char *list = j->seeds.list;
+	size_t used = strlen(list);
+
+	snprintf(list + used, sizeof(j->seeds.list) - used, "%stcp://%s:%u", used ? "," : "",
+		 j->rank.master_ip, port);
+}
+
+/* All addresses at which rank 0 may listen.  The first port, where it nearly always listens, is
+ * repeated: rank 0 may begin to listen while the others are tried.
+ */
+static void seeds_from_master(struct engine *e)
+{
+	struct join *j = e->join;
+
+	static_assert((PORTS + PORTS / BEFORE_FIRST_AGAIN) *
+				      sizeof("tcp://255.255.255.255:65535,") <
+			      sizeof(j->seeds.list),
+		      "seeds");
+	if (e->launch.port) {
+		add_port(j, e->launch.port);
+		return;
+	}
+	for (unsigned i = 0; i < PORTS; i++) {
+		if (i && i % BEFORE_FIRST_AGAIN == 0)
+			add_port(j, LISTEN_PORT_FIRST);
+		add_port(j, LISTEN_PORT_FIRST + i);
+	}
+}
+
+/* The key that this rank was given; -ENOKEY: none, the job file names it. */
+static int own_key(struct engine *e)
+{
+	char why[256];
+	int rc;
+
+	if (e->failure)
+		return e->failure; /* logged already */
+	if (e->launch.plain || e->has_key)
+		return 0;
+	if (!e->launch.key_file[0])
+		return -ENOKEY;
+	rc = keyfile_load(e->launch.key_file, e->key, NULL, why, sizeof(why));
+	if (rc)
+		join_fail(e, rc, "%s", why);
+	e->has_key = !rc;
+	return rc;
+}
+
+static int key_of(struct engine *e, const struct jobfile *job)
+{
+	char why[256];
+	int rc = own_key(e);
+
+	if (rc != -ENOKEY)
+		return rc;
+	if (!job->key_file[0])
+		return 0; /* the job runs plain: its file, in our user's folder, says so */
+	rc = keyfile_load(job->key_file, e->key, NULL, why, sizeof(why));
+	e->has_key = !rc;
+	return rc;
+}
+
+static bool has_our_world(struct engine *e, const struct jobfile *job)
+{
+	if (job->world == e->world)
+		return true;
+	if (!e->join->rank.said_world)
+		log_warn("job %s at %s has %u ranks, WORLD_SIZE is %u here", job->job,
+			 job->address, job->world, e->world);
+	e->join->rank.said_world = true;
+	return false;
+}
+
+static bool found_job_file(struct engine *e)
+{
+	struct jobfile job;
+	int rc;
+
+	if (e->launch.rendezvous[0])
+		rc = jobfile_read(e->launch.rendezvous, &job);
+	else
+		rc = jobfile_find(e->launch.job, &job);
+	if (rc || !has_our_world(e, &job) || key_of(e, &job))
+		return false;
+	snprintf(e->join->seeds.list, sizeof(e->join->seeds.list), "tcp://%s", job.address);
+	return true;
+}
+
+static bool found_master(struct engine *e)
+{
+	if (!e->launch.master_addr[0] || e->launch.rendezvous[0] || own_key(e) ||
+	    find_master(e))
+		return false;
+	seeds_from_master(e);
+	return true;
+}
+
+static bool open_messages(struct engine *e)
+{
+	struct join_rank *r = &e->join->rank;
+	int rc;
+
+	if (e->message_ops == &transport_zmq && find_master(e))
+		return false;
+	rc = listen_open(e, r->master_ip, "");
+	if (rc && rc != r->listen_failed)
+		log_warn("cannot listen on this host's address towards %s: %s; trying on",
+			 listen_master(e), strerror(-rc));
+	r->listen_failed = rc;
+	return !rc;
+}
+
+bool join_find(struct engine *e)
+{
+	if (!e->join->seeds.list[0] && !found_job_file(e) && !found_master(e))
+		return false;
+	return e->messages || open_messages(e);
+}
+
+/* The master's name may lead to another address by the next time. */
+static void forget_place(struct join *j)
+{
+	j->seeds.list[0] = j->rank.master_ip[0] = '\0';
+}
+
+void join_find_anew(struct engine *e)
+{
+	struct join *j = e->join;
+
+	join_unlink_seed(e);
+	e->message_ops->close(e->messages);
+	e->messages = NULL;
+	e->has_key = false;
+	forget_place(j);
+	j->phase = JOIN_FIND;
+	j->retry_ms = monotonic_ms() + JOIN_REFUSED_RETRY_MS;
+}
+
+void join_look_for_zero(struct engine *e, uint64_t now)
+{
+	struct join *j = e->join;
+
+	j->retry_ms = now + LOOK_MS;
+	join_unlink_seed(e);
+	if (e->message_ops == &transport_zmq)
+		forget_place(j);
+	if (!join_find(e))
+		return;
+	j->seeds.current %= join_count_seeds(&j->seeds);
+	if (j->rank.own.size || !catalog_encode(e->own, &j->rank.own))
+		j->phase = JOIN_ENTER;
+}
+
+/* ---- joining it ---- */
+
+void join_fill_entry(struct engine *e, struct wire_entry *entry)
+{
+	*entry = (struct wire_entry){
+		.rank = e->rank,
+		.uid = getuid(),
+		.pid = getpid(),
+		.control = (uintptr_t)e->registry.control,
+		.cookie = { e->registry.control->cookie[0], e->registry.control->cookie[1] },
+		.present = 1,
+	};
+	snprintf(entry->host, sizeof(entry->host), "%s", e->launch.host);
+	gethostname(entry->hostname, sizeof(entry->hostname) - 1);
+	snprintf(entry->address, sizeof(entry->address), "%s",
+		 e->message_ops->address(e->messages));
+}
+
+int join_described(struct engine *e)
+{
+	struct join_rank *r = &e->join->rank;
+	int rc = e->rank ? catalog_encode(e->own, &r->own) : join_describe_zero(e);
+
+	r->described = !rc;
+	join_count_wait(e, monotonic_ms());
+	return rc;
+}
+
+void join_turn_enter(struct engine *e)
+{
+	struct wire_join join = { .world = e->world,
+				  .barrier = e->barrier->before + e->barrier->passed };
+
+	if (!e->join->rank.described)
+		return;
+	join_fill_entry(e, &join.entry);
+	join.catalog_hash = e->own->hash;
+	join.catalog_bytes = e->join->rank.own.size;
+	wire_control_from_page(&join.control, e->registry.control);
+	join_ask(e, WIRE_JOIN, &join, NULL, 0);
+}
+
+int join_take_joined(struct engine *e, const struct answer *answer)
+{
+	struct wire_joined joined;
+
+	memcpy(&joined, answer->body, sizeof(joined));
+	e->incarnation = joined.incarnation;
+	if (joined.complete && !e->ready)
+		join_catch_up(e, &joined.control, joined.barrier);
+	e->join->rank.sent = 0;
+	e->join->phase = joined.need_catalog ? JOIN_UPLOAD : JOIN_HELLO;
+	return 0;
+}
+
+void join_turn_upload(struct engine *e)
+{
+	struct join_rank *r = &e->join->rank;
+	struct wire_catalog part = { .hash = e->own->hash,
+				     .total = r->own.size,
+				     .offset = r->sent };
+
+	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
+	join_ask(e, WIRE_CATALOG_PUT, &part, r->own.data + r->sent, part.size);
+}
+
+int join_take_upload_ack(struct engine *e, const struct answer *answer)
+{
+	struct join_rank *r = &e->join->rank;
+
+	r->sent += u64_min(WIRE_CHUNK, r->own.size - r->sent);
+	if (r->sent == r->own.size)
+		e->join->phase = JOIN_HELLO;
+	return 0;
+}
+
+void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header *header)
+{
+	struct wire_welcome w = { .world = e->world,
+				  .joined = join_count(e),
+				  .incarnation = e->incarnation,
+				  .membership = e->membership };
+	struct join_zero *z = &e->join->zero;
+	uint32_t missing[JOIN_NAMED];
+
+	if (e->failure || z->refusal) {
+		node_refuse(e, peer, header->request, -EINVAL, "%s", e->why);
+		if (z->refusal && header->rank < e->world)
+			z->catalog_of[header->rank] = 0; /* that rank has been told */
+		return;
+	}
+	memcpy(w.job, e->job, sizeof(w.job));
+	if (e->ready) {
+		w.catalog_hash = e->catalog->hash;
+		w.catalog_bytes = e->catalog_bytes.size;
+	}
+	node_send(e, peer, WIRE_WELCOME, header->request, &w, missing,
+		  join_missing(e, missing) * sizeof(missing[0]));
+}
+
+/* ---- a rank that comes back ---- */
+
+/* All ranks count the same steps, boundaries, windows of gradients and barriers.  The next
+ * process of a rank begins at 0, and its trainer may have counted some before it learns where
+ * the others are: control_raise adds, and keeps both.  What the others count until all meet at
+ * a barrier is learnt there (api_count_on).
+ */
+void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t barrier)
+{
+	struct control_page *page = e->registry.control;
+
+	control_raise(&page->step, at->step, 1);
+	control_raise(&page->boundary, at->boundary, 1);
+	control_raise(&page->generation, at->generation, 1);
+	join_catch_up_grads(e, at->grads);
+	e->barrier->before = u64_max(e->barrier->before, barrier);
+	log_info("back in the job, at step %llu, boundary %llu", (unsigned long long)at->step,
+		 (unsigned long long)at->boundary);
+}
+
+/* The count is odd while gradients are valid.  This rank's stays as it is, odd or even: where
+ * only the others have valid ones, its trainer may restore those, or make the next, which
+ * frag_grads_gone then counts from grads_elsewhere.
+ */
+void join_catch_up_grads(struct engine *e, uint64_t grads)
+{
+	control_raise(&e->registry.control->grads, grads & ~(uint64_t)1, 2);
+	control_raise(&e->grads_elsewhere, grads, 1);
+}
+
+/* ---- saying for whom it waits ---- */
+
+void join_say_missing(struct engine *e, const char *caller)
+{
+	const struct join *j = e->join;
+	const char *why = e->why;
+
+	if (!e->rank)
+		join_note_missing(e);
+	if (!j->welcome.world) /* nobody has told this rank who is missing */
+		why = !j->rank.described      ? "frag_ready has not been called"
+		      : j->phase == JOIN_FIND ? "rank 0 has not been found"
+					      : "rank 0 has not answered";
+	log_warn("%s: %s", caller, why);
+}
+
+static void say_waiting(struct engine *e, unsigned seconds)
+{
+	const struct join *j = e->join;
+	char after[32];
+
+	snprintf(after, sizeof(after), "after %u s", seconds);
+	if (j->phase == JOIN_FIND)
+		log_warn("job %s: rank 0 has not been found for %u s; on other hosts than its "
+			 "own give every rank MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)",
+			 e->launch.job, seconds);
+	else if (!e->rank || j->welcome.world)
+		join_say_missing(e, after);
+	else
+		log_warn("job %s: rank 0 has not answered for %u s", e->launch.job, seconds);
+}
+
+/* Logs where the rank looks for rank 0. */
+static void say_place(const struct engine *e)
+{
+	const struct launch *l = &e->launch;
+	char place[256] = "in this user's job files on this host";
+
+	if (e->join->seeds.list[0])
+		snprintf(place, sizeof(place), "at %.200s", e->join->seeds.list);
+	else if (l->rendezvous[0])
+		snprintf(place, sizeof(place), "in the job file %.200s", l->rendezvous);
+	else if (l->master_addr[0])
+		snprintf(place, sizeof(place),
+			 "in this user's job files on this host, and at %.200s",
+			 l->master_addr);
+	log_warn("job %s: waits for rank 0, and looks for it %s", l->job, place);
+}
+
+void join_count_wait(struct engine *e, uint64_t now)
+{
+	e->join->rank.since_ms = now;
+	e->join->rank.say_ms = e->rank ? ZERO_MS : SAY_MS;
+}
+
+void join_say_when_long(struct engine *e, uint64_t now)
+{
+	const struct join *j = e->join;
+	struct join_rank *r = &e->join->rank;
+	uint64_t waited = now - r->since_ms;
+
+	if (!e->is_rank || e->ready || waited < r->say_ms ||
+	    (!r->described && j->phase != JOIN_FIND))
+		return;
+	if (r->say_ms < SAY_MS) {
+		if (e->rank && (j->phase == JOIN_FIND || !j->welcome.world))
+			say_place(e);
+		r->say_ms = SAY_MS;
+		return;
+	}
+	say_waiting(e, (unsigned)(waited / 1000));
+	r->say_ms =
+		waited + u64_min(waited, SAY_MAX_MS); /* twice as long, at most 10 min more */
+}
