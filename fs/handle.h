@@ -28,7 +28,7 @@ struct fs {
 	unsigned max_read;       /* bytes of one request; 0: the kernel's maximum */
 	pthread_mutex_t lock;    /* of handles */
 	pthread_cond_t released; /* a handle was closed */
-	struct handle *page_waiter;  /* in state_fill_page; NULL: none */
+	bool page_waiter;        /* a thread waits in state_fill_page; under lock */
 	LIST_HEAD(, handle) handles; /* files that the kernel has open */
 	void (*ready)(void *arg);    /* called once, when the kernel has sent INIT */
 	void *ready_arg;
@@ -56,6 +56,8 @@ struct handle {
 	bool still;             /* its bytes never change */
 	bool fills_pages;       /* of the kernel: state_fill_page; under fs->lock */
 	bool may_not_fill;      /* another handle has filled some; under fs->lock */
+	bool was_awaited;       /* its RELEASE was waited for in vain; under fs->lock */
+	pid_t filler;           /* thread that filled pages last; 0: none, or not known */
 	struct engine_events *events; /* of /events; else NULL */
 	_Atomic uint64_t held;        /* freeze that ends when this is closed; 0: none */
 	struct poll poll;             /* used where poll_can(node) */

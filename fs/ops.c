@@ -369,8 +369,10 @@ static bool is_for_page(const struct fuse_file_info *fi)
 static int read_file(fuse_req_t req, const struct deferred_call *c)
 {
 	struct handle *h = handle_of(c->file);
-	int rc = h->file && !h->still && is_for_page(c->file) ? state_fill_page(h) : 0;
+	int rc = 0;
 
+	if (h->file && !h->still && is_for_page(c->file))
+		rc = state_fill_page(h, fuse_req_ctx(req)->pid);
 	if (rc)
 		return rc;
 	return state_read(h, req, c->size, (uint64_t)c->offset, c->file->flags);

@@ -13,9 +13,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { FILL_WAIT_MS = 250 };
+enum { RELEASE_MS = 250, SYNC_MS = 5 };
 
 /* ---- opening ---- */
 
@@ -358,17 +360,22 @@ static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t siz
 	return 0;
 }
 
-/* Another handle has filled pages, or has found some that a closed one had filled, and could go
- * on with those of h.
+/* Returns another open file of h's inode that has filled pages, or that may have found pages
+ * of another file: both would go on with those of h.  NULL: there is none.
  */
-static bool others_use_pages(const struct handle *h)
+static struct handle *other_user_of_pages(const struct handle *h)
 {
-	const struct handle *other;
+	struct handle *other, *filler = NULL;
 
-	LIST_FOREACH (other, &h->fs->handles, entry)
-		if (other != h && other->fills_pages && is_same_node(other->node, h->node))
-			return true;
-	return false;
+	LIST_FOREACH (other, &h->fs->handles, entry) {
+		if (other == h || !is_same_node(other->node, h->node))
+			continue;
+		if (other->may_not_fill)
+			return other;
+		if (other->fills_pages)
+			filler = other;
+	}
+	return filler;
 }
 
 /* The kernel drops an inode's pages when the inode is opened, and keeps those that come later:
@@ -381,37 +388,65 @@ static void keep_others_from_filling(struct handle *h)
 	LIST_FOREACH (other, &h->fs->handles, entry)
 		if (other != h && !other->write_only && is_same_node(other->node, h->node))
 			other->may_not_fill = true;
+	pthread_cond_broadcast(&h->fs->released);
 }
 
-/* One caller at a time waits: it stands in a thread of libfuse's, and RELEASE needs one too. */
-static void wait_for_pages(struct handle *h)
+/* Returns how long the RELEASE of a file may yet take through which thread `filler` filled
+ * pages, now that thread `reader` asks for some.  A process that has ended, and the reader's
+ * own, may have closed it before open(2), and RELEASE may come after OPEN.  Another live
+ * process has it open, most likely.  Ids are 0 where this process cannot see them.
+ */
+static unsigned release_ms(pid_t filler, pid_t reader)
 {
-	struct timespec deadline = thread_in_ms(FILL_WAIT_MS);
+	char process[32], same_process[64];
+
+	snprintf(process, sizeof(process), "/proc/%d", (int)filler);
+	snprintf(same_process, sizeof(same_process), "/proc/%d/task/%d", (int)reader,
+		 (int)filler);
+	return access(process, F_OK) || !access(same_process, F_OK) ? RELEASE_MS : SYNC_MS;
+}
+
+/* Waits until the file that fills the inode's pages is closed, if it may be closed already.
+ * The kernel holds locks of pages meanwhile, for which open(2) and sendfile(2) of others wait:
+ * this is done once for each file that fills pages, by one caller at a time (it stands in a
+ * thread of libfuse's, and RELEASE needs one too), and not once h has to share pages.
+ */
+static void wait_for_release(struct handle *h, pid_t reader)
+{
 	struct fs *fs = h->fs;
+	struct handle *user = other_user_of_pages(h);
+	struct timespec deadline;
 	int rc = 0;
 
-	if (fs->page_waiter)
+	if (fs->page_waiter || !user)
 		return;
-	fs->page_waiter = h;
-	while (!h->may_not_fill && others_use_pages(h) && !rc)
-		rc = pthread_cond_timedwait(&fs->released, &fs->lock, &deadline);
-	fs->page_waiter = NULL;
+	fs->page_waiter = true;
+	deadline = thread_in_ms(release_ms(user->filler, reader));
+	while (user && !user->may_not_fill && !user->was_awaited && !h->may_not_fill) {
+		if (rc)
+			user->was_awaited = true;
+		else
+			rc = pthread_cond_timedwait(&fs->released, &fs->lock, &deadline);
+		user = other_user_of_pages(h);
+	}
+	fs->page_waiter = false;
 }
 
-int state_fill_page(struct handle *h)
+int state_fill_page(struct handle *h, pid_t reader)
 {
 	bool may;
 
 	if (h->write_buffer) /* what it has written is for itself alone */
 		return -EINVAL;
 	pthread_mutex_lock(&h->fs->lock);
-	/* A RELEASE may come after the next OPEN: close(2) does not wait for it. */
 	if (!h->fills_pages)
-		wait_for_pages(h);
-	may = h->fills_pages || (!h->may_not_fill && !others_use_pages(h));
-	if (may)
+		wait_for_release(h, reader);
+	may = h->fills_pages || (!h->may_not_fill && !other_user_of_pages(h));
+	if (may) {
 		keep_others_from_filling(h);
-	h->fills_pages |= may;
+		h->fills_pages = true;
+		h->filler = reader;
+	}
 	pthread_mutex_unlock(&h->fs->lock);
 	return may ? 0 : -EINVAL;
 }

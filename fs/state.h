@@ -34,13 +34,14 @@ int state_may_write(struct fs *fs, struct node n, struct engine_state *state);
  */
 void state_truncated(struct fs *fs, struct node n, pid_t opener);
 
-/* Returns 0 if the open file may fill pages of the kernel, from which sendfile(2), splice(2)
- * and private mappings read.  The open files of an inode share its pages, but each shows its
- * own generation: only one handle fills pages, the first that asks, until it is closed.  Waits
- * up to 250 ms for that. -EINVAL: another handle fills pages, or has since this one was opened;
- * programs then use read(2).
+/* Returns 0 if thread `reader` may fill pages of the kernel through h: sendfile(2), splice(2)
+ * and private mappings read from them.  The open files of an inode share its pages, but each
+ * shows its own generation: only one handle fills pages, the first that asks, until it and all
+ * that were open meanwhile are closed.  Waits for a close(2) that may be under way.
+ * -EINVAL: another handle fills pages, or h or another one may have found some that a third
+ * filled; programs then use read(2).
  */
-int state_fill_page(struct handle *h);
+int state_fill_page(struct handle *h, pid_t reader);
 
 /* Replies to a read, now or when the engine has the bytes; or returns -errno, for the caller to
  * reply.
