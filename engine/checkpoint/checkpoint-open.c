@@ -12,20 +12,6 @@
 #include <errno.h>
 #include <string.h>
 
-static int fill(const struct folder *f, const struct format *format, struct table *t, char *why,
-		size_t whysize)
-{
-	int rc;
-
-	table_note(t, "format %s", format->name);
-	rc = format->fill(f, t);
-	if (!rc)
-		rc = table_finish(t);
-	if (rc)
-		snprintf(why, whysize, "%s: %s", f->path, *t->why ? t->why : strerror(-rc));
-	return rc;
-}
-
 bool checkpoint_is_unfinished(const char *path, const char *format)
 {
 	struct folder *f;
@@ -51,11 +37,18 @@ static int read_table(struct table **out, const struct format **format, const st
 	if (rc)
 		return rc;
 	t = table_new();
-	rc = t ? fill(f, *format, t, why, whysize) : -ENOMEM;
-	if (rc)
-		table_free(t);
-	else
+	if (!t)
+		return -ENOMEM;
+	table_note(t, "format %s", (*format)->name);
+	rc = (*format)->fill(f, t);
+	if (!rc)
+		rc = table_finish(t);
+	if (!rc) {
 		*out = t;
+		return 0;
+	}
+	snprintf(why, whysize, "%s: %s", f->path, *t->why ? t->why : strerror(-rc));
+	table_free(t);
 	return rc;
 }
 
@@ -88,7 +81,7 @@ static int open_overlay(struct overlay_log **r, const char *path, const struct f
 	return rc;
 }
 
-/* Takes the table and the log; *dir, where the editor takes it, becomes -1. */
+/* Takes the table and the log; *dir, if an editor takes it, becomes -1. */
 static int open_locked(struct engine **e, const struct engine_options *o,
 		       const struct folder *f, int *dir, const char *format, struct table *t,
 		       struct overlay_log *log)
@@ -101,20 +94,17 @@ static int open_locked(struct engine **e, const struct engine_options *o,
 		return rc;
 	}
 	c = checkpoint_of(*e);
-	if (log) {
-		rc = editor_new_overlay(&c->editor, c, log, !o->incoherent);
-	} else {
-		rc = editor_new(&c->editor, c, *dir, !o->incoherent);
+	rc = editor_new(&c->editor, c, log ? -1 : *dir, log, !o->incoherent);
+	if (!log)
 		*dir = -1;
-	}
 	if (rc)
 		checkpoint_close(*e);
 	return rc;
 }
 
-/* Takes the table. */
-static int open_table(struct engine **e, const struct engine_options *o, const struct folder *f,
-		      const char *format, struct table *t, char *why, size_t whysize)
+int checkpoint_open_table(struct engine **e, const struct engine_options *o,
+			  const struct folder *f, const char *format, struct table *t,
+			  char *why, size_t whysize)
 {
 	bool in_place = o->writable && !o->overlay;
 	CLEANUP(close) int dir = open_files_dir(f);
@@ -145,17 +135,9 @@ static int open_path(struct engine **e, const struct engine_options *o, char *wh
 		return rc;
 	rc = read_table(&t, &format, f, o->format, why, whysize);
 	if (!rc)
-		rc = open_table(e, o, f, format->name, t, why, whysize);
+		rc = checkpoint_open_table(e, o, f, format->name, t, why, whysize);
 	folder_close(f);
 	return rc;
-}
-
-/* A path, and what `latest` says, may have anything in it. */
-static void make_one_line(char *why)
-{
-	for (; *why; why++)
-		if (iscntrl((unsigned char)*why))
-			*why = '?';
 }
 
 int checkpoint_open(struct engine **e, const struct engine_options *o, char *why,
@@ -163,22 +145,9 @@ int checkpoint_open(struct engine **e, const struct engine_options *o, char *why
 {
 	int rc = open_path(e, o, why, whysize);
 
-	if (rc)
-		make_one_line(why);
-	return rc;
-}
-
-int checkpoint_open_table(struct engine **e, const struct engine_options *o, struct table *t,
-			  char *why, size_t whysize)
-{
-	struct folder *f;
-	int rc = folder_open(&f, o->source, why, whysize);
-
-	if (rc) {
-		table_free(t);
-		return rc;
-	}
-	rc = open_table(e, o, f, o->format, t, why, whysize);
-	folder_close(f);
+	/* A path, and what `latest` says, may have line breaks in it. */
+	for (char *at = why; rc && *at; at++)
+		if (iscntrl((unsigned char)*at))
+			*at = '?';
 	return rc;
 }

@@ -8,19 +8,22 @@
 
 #include "engine/checkpoint/opened.h"
 
+struct folder;
+
 /* Opens the checkpoint at options->source, a folder or a file.  An interrupted edit is undone
  * first.
  * -EINVAL: no format knows it, or a file is damaged.
- * -EBUSY: another process has it mounted, or edits it. -ENOENT and others: a file cannot be
- * opened.
+ * -EBUSY: another process has it mounted, or edits it.
+ * -ENOENT and others: a file cannot be opened.
  */
 int checkpoint_open(struct engine **e, const struct engine_options *options, char *why,
 		    size_t whysize);
-/* checkpoint_open() of a finished table of files in the folder options->source.  Takes the
- * table.
+/* checkpoint_open() of a finished table of the folder's files, as tests make them without a
+ * format.  Takes the table, also on error.
  */
 int checkpoint_open_table(struct engine **e, const struct engine_options *options,
-			  struct table *table, char *why, size_t whysize);
+			  const struct folder *f, const char *format, struct table *table,
+			  char *why, size_t whysize);
 /* Whether an edit was interrupted.  checkpoint_open() undoes it, and needs the right to write
  * then, even for a mount that only reads.
  */
@@ -35,10 +38,5 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
  * 5 seconds keep their memory: it then leaks.
  */
 void checkpoint_close(struct engine *e);
-
-/* engine_ops.text and engine_ops.fragments. */
-char *checkpoint_text(struct engine *e, const char *what);
-void checkpoint_fragments(struct engine *e, uint32_t param, const char *key,
-			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);
 
 #endif

@@ -19,9 +19,9 @@ enum { LOCK_MS = 10000, SHUT_SECONDS = 60 };
 
 struct editor {
 	struct checkpoint *checkpoint;
-	int dir;                 /* of the journal; -1: */
-	struct overlay_log *log; /* beside the files; NULL: in them */
-	uint64_t before;         /* edits that were in it */
+	int dir;                 /* of the journal; -1: there is a log */
+	struct overlay_log *log; /* NULL: edits are made in place */
+	uint64_t before;         /* edits that the log had */
 	bool coherent;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
@@ -82,28 +82,22 @@ static bool is_touched(const struct patches *p, const struct checkpoint_file *f)
 	return table_walk(t, f->state, 0, table_numel(t, f->state), see_touched, &x);
 }
 
-/* An open file shows the checkpoint as it was when it was opened: reads of one that an edit
- * changed fail with -ESTALE.
+/* Makes a committed edit visible to counters and open files; the gate is shut.  An open file
+ * shows the checkpoint as it was when it was opened, so that reads of one that the edit changed
+ * fail with -ESTALE from now on, but for the writer's own.
  */
-static void mark_stale(struct checkpoint *c, const struct patches *p,
-		       const struct checkpoint_file *except)
-{
-	struct checkpoint_file *f;
-
-	pthread_mutex_lock(&c->lock);
-	LIST_FOREACH (f, &c->files, entry)
-		if (f != except && is_touched(p, f))
-			f->stale = true;
-	pthread_mutex_unlock(&c->lock);
-}
-
-/* Makes a committed edit visible to counters and open files; the gate is shut. */
 static void show(struct checkpoint *c, const struct patches *p,
 		 const struct engine_write *write)
 {
+	struct checkpoint_file *f;
+
 	atomic_fetch_add(&c->edits, 1);
 	atomic_fetch_add(&c->edit_bytes, p->bytes);
-	mark_stale(c, p, checkpoint_file_of(write->file));
+	pthread_mutex_lock(&c->lock);
+	LIST_FOREACH (f, &c->files, entry)
+		if (f != checkpoint_file_of(write->file) && is_touched(p, f))
+			f->stale = true;
+	pthread_mutex_unlock(&c->lock);
 }
 
 /* ---- in the files ---- */
@@ -182,13 +176,14 @@ static void note_time(struct checkpoint *c, const struct overlay_log *log)
 						     (uint64_t)st.st_mtim.tv_nsec);
 }
 
-/* Commits the edit that overlay_log_begin() has put on disk. */
-static int end_overlay(struct editor *ed, const struct patches *p,
-		       const struct engine_write *write)
+static int write_overlay(struct editor *ed, struct patches *p, const struct engine_write *write)
 {
 	struct checkpoint *c = ed->checkpoint;
-	int rc = rwgate_shut(&c->gate, SHUT_SECONDS);
+	int rc = overlay_log_begin(ed->log, p, &ed->cancelled);
 
+	if (rc)
+		return rc;
+	rc = rwgate_shut(&c->gate, SHUT_SECONDS);
 	if (rc) {
 		overlay_log_drop(ed->log);
 		return rc;
@@ -206,13 +201,6 @@ static int end_overlay(struct editor *ed, const struct patches *p,
 	}
 	rwgate_open(&c->gate);
 	return rc;
-}
-
-static int write_overlay(struct editor *ed, struct patches *p, const struct engine_write *write)
-{
-	int rc = overlay_log_begin(ed->log, p, &ed->cancelled);
-
-	return rc ? rc : end_overlay(ed, p, write);
 }
 
 static int commit(struct editor *ed, const struct engine_write *write)
@@ -255,23 +243,21 @@ static struct engine_write *next_write(struct editor *ed)
 	return w;
 }
 
-static void end_write(struct editor *ed, struct engine_write *w, int rc)
-{
-	pthread_mutex_lock(&ed->lock);
-	ed->current = NULL;
-	pthread_mutex_unlock(&ed->lock);
-	if (rc)
-		atomic_fetch_add(&ed->checkpoint->edit_errors, 1);
-	w->done(w, rc);
-}
-
 static void *run(void *arg)
 {
 	struct editor *ed = arg;
 	struct engine_write *w;
 
-	while ((w = next_write(ed)))
-		end_write(ed, w, commit(ed, w));
+	while ((w = next_write(ed))) {
+		int rc = commit(ed, w);
+
+		pthread_mutex_lock(&ed->lock);
+		ed->current = NULL;
+		pthread_mutex_unlock(&ed->lock);
+		if (rc)
+			atomic_fetch_add(&ed->checkpoint->edit_errors, 1);
+		w->done(w, rc);
+	}
 	return NULL;
 }
 
@@ -280,18 +266,14 @@ bool editor_lets(const struct checkpoint *c, const struct table_state *s)
 	return c->editor && edit_is_possible(c->table, s, c->editor->coherent);
 }
 
-static bool is_writable(const struct checkpoint *c, const struct checkpoint_file *f)
-{
-	return f->state && f->state->tensor != TABLE_NONE && !f->of_rank &&
-	       editor_lets(c, f->state);
-}
-
 void editor_write(struct engine *e, struct engine_write *write)
 {
 	struct checkpoint *c = checkpoint_of(e);
+	const struct checkpoint_file *f = checkpoint_file_of(write->file);
 	struct editor *ed = c->editor;
 
-	if (!ed || !is_writable(c, checkpoint_file_of(write->file))) {
+	if (!ed || !f->state || f->state->tensor == TABLE_NONE || f->of_rank ||
+	    !editor_lets(c, f->state)) {
 		write->done(write, ed ? -EACCES : -EROFS);
 		return;
 	}
@@ -333,9 +315,8 @@ void editor_cancel(struct engine *e, struct engine_write *write)
 
 /* ---- the editor ---- */
 
-/* Takes dir and log, also on error. */
-static int start(struct editor **out, struct checkpoint *c, int dir, struct overlay_log *log,
-		 bool coherent)
+int editor_new(struct editor **out, struct checkpoint *c, int dir, struct overlay_log *log,
+	       bool coherent)
 {
 	struct editor *ed = calloc(1, sizeof(*ed));
 	int rc = -ENOMEM;
@@ -362,17 +343,6 @@ static int start(struct editor **out, struct checkpoint *c, int dir, struct over
 	overlay_log_close(log);
 	free(ed);
 	return rc;
-}
-
-int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent)
-{
-	return start(out, c, dir, NULL, coherent);
-}
-
-int editor_new_overlay(struct editor **out, struct checkpoint *c, struct overlay_log *log,
-		       bool coherent)
-{
-	return start(out, c, -1, log, coherent);
 }
 
 void editor_stop(struct editor *ed)

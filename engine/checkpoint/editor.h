@@ -25,15 +25,12 @@
 
 struct overlay_log;
 
-/* An editor in place.  Takes dir, the folder of the table's files, which are locked for
- * writing.
+/* Starts an editor of files that are locked.  Takes dir and log, also on error.  log: the
+ * overlay's, of the table's files; NULL: the editor writes in place, and dir is the files'
+ * folder.
  */
-int editor_new(struct editor **out, struct checkpoint *c, int dir, bool coherent);
-/* An editor in an overlay.  Takes log, which is of the table's files; these are locked for
- * reading.
- */
-int editor_new_overlay(struct editor **out, struct checkpoint *c, struct overlay_log *log,
-		       bool coherent);
+int editor_new(struct editor **out, struct checkpoint *c, int dir, struct overlay_log *log,
+	       bool coherent);
 /* Waits for the edit under way, then cancels those that are queued. */
 void editor_stop(struct editor *editor);
 /* Frees a stopped editor; no read is under way. */

@@ -139,16 +139,6 @@ static void give_back(struct fetch *f)
 	fetch_free(f);
 }
 
-static void list(struct fetch *f)
-{
-	struct checkpoint *c = f->checkpoint;
-
-	pthread_mutex_lock(&c->lock);
-	LIST_INSERT_HEAD(&c->underway, f, entry);
-	f->listed = true;
-	pthread_mutex_unlock(&c->lock);
-}
-
 int fetch_drain(struct checkpoint *c, unsigned seconds)
 {
 	struct timespec until = thread_in_ms(1000ULL * seconds);
@@ -414,15 +404,6 @@ static void finish(struct fetch *f)
 	give_back(f);
 }
 
-static bool goes_on(struct part *p, int result)
-{
-	if (result == -EINTR || result == -EAGAIN)
-		return true;
-	if (result > 0)
-		p->done += (uint32_t)result;
-	return result > 0 && p->done < p->size;
-}
-
 static void part_done(struct disk_io *disk, int result)
 {
 	struct part *p = container_of(disk, struct part, disk);
@@ -430,8 +411,10 @@ static void part_done(struct disk_io *disk, int result)
 	struct disk_io *list;
 	bool last;
 
-	if (goes_on(p, result)) {
-		submit(p);
+	if (result > 0)
+		p->done += (uint32_t)result;
+	if (result == -EINTR || result == -EAGAIN || (result > 0 && p->done < p->size)) {
+		submit(p); /* the rest */
 		return;
 	}
 	pthread_mutex_lock(&f->lock);
@@ -460,11 +443,16 @@ static void submit_first(struct fetch *f)
 /* Lists the fetch as under way; from here on it may be cancelled. */
 static void begin(struct fetch *f)
 {
+	struct checkpoint *c = f->checkpoint;
+
 	f->read->private = f;
 	f->next_part = f->underway = 0;
 	f->status = 0;
 	f->answered = false;
-	list(f);
+	pthread_mutex_lock(&c->lock);
+	LIST_INSERT_HEAD(&c->underway, f, entry);
+	f->listed = true;
+	pthread_mutex_unlock(&c->lock);
 }
 
 void fetch_cancel(struct engine *e, struct engine_read *read)
@@ -564,26 +552,7 @@ static void go(struct rwgate_pass *pass)
 	}
 }
 
-static void enter(struct fetch *f)
-{
-	begin(f);
-	f->pass.go = go;
-	rwgate_enter(&f->checkpoint->gate, &f->pass);
-}
-
 /* ---- reading ---- */
-
-static void read_still(struct fetch *f)
-{
-	if (!read_cached(f)) {
-		begin(f);
-		submit_first(f);
-		return;
-	}
-	atomic_fetch_add_explicit(&f->checkpoint->from_cache, 1, memory_order_relaxed);
-	answer(f, conclude(f, 0));
-	give_back(f);
-}
 
 static void read_state(struct checkpoint *c, struct engine_read *read)
 {
@@ -593,19 +562,26 @@ static void read_state(struct checkpoint *c, struct engine_read *read)
 	if (!rc)
 		take_request(f, read);
 	if (!rc && c->editor) {
-		enter(f);
+		begin(f);
+		f->pass.go = go;
+		rwgate_enter(&c->gate, &f->pass);
 		return;
 	}
 	if (!rc)
 		rc = plan(f);
-	if (!rc) {
-		read_still(f);
-		return;
-	}
-	count_read(c, rc);
-	read->done(read, NULL, rc);
-	if (f)
+	if (rc) {
+		count_read(c, rc);
+		read->done(read, NULL, rc);
+		if (f)
+			give_back(f);
+	} else if (read_cached(f)) {
+		atomic_fetch_add_explicit(&c->from_cache, 1, memory_order_relaxed);
+		answer(f, conclude(f, 0));
 		give_back(f);
+	} else {
+		begin(f);
+		submit_first(f);
+	}
 }
 
 void fetch_start(struct engine *e, struct engine_read *read)

@@ -21,9 +21,7 @@ static const char *own_key(const struct table *t, const struct table_state *s)
 	return dtype_lp_key(t->tensors[s->tensor].dtype);
 }
 
-/* The fp32 that is not made of something else, or what it is made of where that is a master
- * too.
- */
+/* Returns the master: the stored fp32, or the state "master" that a widened fp32 is made of. */
 static const struct table_state *find_master(const struct table *t, uint32_t tensor)
 {
 	const struct table_state *s = table_find_state(t, tensor, "fp32");
@@ -50,7 +48,7 @@ struct values { /* elements [first, first + count) of a state */
 	const uint8_t *bytes;
 };
 
-/* A box's elements are neighbours in its file, in whose order they are put here. */
+/* Adds the patch of a box, whose elements are neighbours in the file, in the file's order. */
 static int gather(const struct values *v, const struct table_run *run)
 {
 	const struct table *t = v->patches->table;
@@ -86,17 +84,7 @@ static int add_values(struct values *v)
 	return table_walk(v->patches->table, v->state, v->first, v->count, see_run, v);
 }
 
-static int convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
-		   const void *from, uint64_t n)
-{
-	int rc = dtype_convert(to_dtype, to, from_dtype, from, n);
-
-	return rc == -EOPNOTSUPP && to_dtype == FRAG_F32
-		       ? dtype_round_to_f32(to, from_dtype, from, n)
-		       : rc;
-}
-
-/* The same values in another state of the tensor. */
+/* Adds the values, converted, to another state of the tensor. */
 static int add_converted(const struct values *of, const struct table_state *to)
 {
 	_Alignas(16) uint8_t from[CHUNK * 16];
@@ -109,7 +97,10 @@ static int add_converted(const struct values *of, const struct table_state *to)
 		uint64_t n = u64_min(CHUNK, v.count - i);
 
 		memcpy(from, of->bytes + i * of->size, n * of->size);
-		rc = convert(to->stored, bytes + i * v.size, of->state->stored, from, n);
+		rc = dtype_convert(to->stored, bytes + i * v.size, of->state->stored, from, n);
+		if (rc == -EOPNOTSUPP && to->stored == FRAG_F32)
+			rc = dtype_round_to_f32((float *)(bytes + i * v.size),
+						of->state->stored, from, n);
 	}
 	return rc ? rc : add_values(&v);
 }
@@ -166,7 +157,9 @@ static int read_run(void *arg, const struct table_run *run)
 	return patches_read_old(r->patches, run->file, run->base, r->to, r->size);
 }
 
-/* What is written to it over what it is now; the i-th extent is the first that touches it. */
+/* Adds an element that extents cover in part: the file's bytes with those of the extents over
+ * them.  The i-th extent is the first that touches the element.
+ */
 static int add_partial(const struct edit *e, size_t i, uint64_t element)
 {
 	uint64_t begin = element * e->size, end = begin + e->size;
@@ -185,7 +178,9 @@ static int add_partial(const struct edit *e, size_t i, uint64_t element)
 	return rc ? rc : add_span(e, element, 1, r.to);
 }
 
-/* *next: the first element that nothing has been done about. */
+/* Adds the elements of the i-th extent that are not before *next, which becomes the first
+ * element behind them.
+ */
 static int add_extent(const struct edit *e, size_t i, uint64_t *next)
 {
 	const struct engine_extent *x = &e->extents[i];

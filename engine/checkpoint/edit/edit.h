@@ -18,8 +18,8 @@ bool edit_is_possible(const struct table *t, const struct table_state *s, bool c
 
 /* Adds the patches of n extents to p.  An element that an extent covers only in part is
  * completed from the file.
- * -EOPNOTSUPP: the values cannot be converted to the copy's dtype. -EIO and others: a read
- * failed.
+ * -EOPNOTSUPP: the values cannot be converted to the copy's dtype.
+ * -EIO and others: a read failed.
  */
 int edit_translate(struct patches *p, const struct table_state *s,
 		   const struct engine_extent *extents, size_t n, bool coherent);

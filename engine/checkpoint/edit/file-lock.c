@@ -4,7 +4,6 @@
 #include "engine/checkpoint/edit/file-lock.h"
 
 #include "engine/base/log.h"
-#include "engine/checkpoint/edit/lock-holder.h"
 #include "engine/checkpoint/table/folder.h"
 
 #include <errno.h>
@@ -12,6 +11,63 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TOLD_BEHIND_MS = 300 };
+
+/* A lock of another host, or of a process in another PID namespace, has no line in /proc/locks,
+ * or none with a process.
+ */
+struct file_lock_holder file_lock_holder(int fd)
+{
+	struct file_lock_holder holder = { 0, "another process" };
+	FILE *locks = fopen("/proc/locks", "re");
+	char line[256]; /* "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF" */
+	unsigned major, minor;
+	unsigned long inode;
+	struct stat st;
+	int pid;
+
+	while (locks && !fstat(fd, &st) && fgets(line, sizeof(line), locks)) {
+		if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%lu", &pid, &major, &minor,
+			   &inode) != 4 ||
+		    pid <= 0 || major != major(st.st_dev) || minor != minor(st.st_dev) ||
+		    inode != st.st_ino)
+			continue;
+		holder.pid = pid;
+		snprintf(holder.name, sizeof(holder.name), "process %d", pid);
+		break;
+	}
+	if (locks)
+		fclose(locks);
+	return holder;
+}
+
+int file_lock_wait(int fd, int how, uint64_t until_ms, const char *name)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+	uint64_t since = monotonic_ms(), now;
+	bool told = false;
+
+	while (flock(fd, how | LOCK_NB)) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		now = monotonic_ms();
+		if (now >= until_ms || file_lock_holder(fd).pid == getpid())
+			return -EBUSY;
+		if (!told && now - since >= TOLD_BEHIND_MS) {
+			log_warn("waiting for %s, which has %s locked",
+				 file_lock_holder(fd).name, name);
+			told = true;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+/* ---- files that were mounted ---- */
 
 static bool is_same(const struct table_file *f, const struct stat *st)
 {
@@ -60,7 +116,7 @@ int file_lock_renew(struct table_file *f)
 	return 0;
 }
 
-/* ---- locks ---- */
+/* ---- locks of all files ---- */
 
 static int refuse(const struct table_file *f, int rc, char *why, size_t whysize,
 		  const char *what)
@@ -73,11 +129,11 @@ static int refuse_holder(const struct table_file *f, char *why, size_t whysize, 
 			 const char *so)
 {
 	snprintf(why, whysize, "%s is mounted%s by %s, %s", f->name, how,
-		 lock_holder(f->fd).name, so);
+		 file_lock_holder(f->fd).name, so);
 	return -EBUSY;
 }
 
-/* Locked, it is still the one that was opened. */
+/* Checks, under its lock, that the file is still the one that was opened. */
 static int renew(struct table_file *f, char *why, size_t whysize)
 {
 	int rc = file_lock_renew(f);
@@ -89,14 +145,14 @@ static int renew(struct table_file *f, char *why, size_t whysize)
 
 int file_lock_to_read(struct table *t, char *why, size_t whysize)
 {
-	uint64_t until = monotonic_ms() + LOCK_HOLDER_MS;
+	uint64_t until = monotonic_ms() + FILE_LOCK_MS;
 	bool told = false;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {
 		struct table_file *f = &t->files[i];
 
-		rc = lock_wait(f->fd, LOCK_SH, until, f->name);
+		rc = file_lock_wait(f->fd, LOCK_SH, until, f->name);
 		if (rc == -EBUSY)
 			return refuse_holder(f, why, whysize, " with -o rw",
 					     "which may change it");
@@ -127,7 +183,7 @@ static int reopen(struct table_file *f, int dir, char *why, size_t whysize)
 
 static int lock(struct table_file *f, uint64_t until_ms, char *why, size_t whysize)
 {
-	int rc = lock_wait(f->fd, LOCK_EX, until_ms, f->name);
+	int rc = file_lock_wait(f->fd, LOCK_EX, until_ms, f->name);
 
 	if (rc == -EBUSY)
 		return refuse_holder(f, why, whysize, "", "so that it cannot be edited");
@@ -139,7 +195,7 @@ static int lock(struct table_file *f, uint64_t until_ms, char *why, size_t whysi
 
 int file_lock_to_write(struct table *t, int dir, char *why, size_t whysize)
 {
-	uint64_t until = monotonic_ms() + LOCK_HOLDER_MS;
+	uint64_t until = monotonic_ms() + FILE_LOCK_MS;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < t->nfiles && !rc; i++) {

@@ -2,14 +2,32 @@
 #ifndef ENGINE_CHECKPOINT_EDIT_FILE_LOCK_H
 #define ENGINE_CHECKPOINT_EDIT_FILE_LOCK_H
 
-/* Locks on a table's files (flock), held while the files are open: shared by mounts that read,
- * exclusive for one that writes in place.  Also checks that the files are those that were
- * mounted.
+/* Locks (flock) on the files of a checkpoint and on the folder of an overlay.  Those on a
+ * table's files are held while the files are open: shared by mounts that read, exclusive for
+ * one that writes in place.  Also checks that the files are those that were mounted.
  */
 
 #include "engine/checkpoint/table/table.h"
 
-/* Takes shared locks, and waits some seconds for them.  Where the file system has no locks, the
+enum { FILE_LOCK_MS = 3000 }; /* how long a mount waits for its locks */
+
+/* The process that holds a lock on a file, from /proc/locks. */
+struct file_lock_holder {
+	int pid;       /* 0: not known */
+	char name[64]; /* "process 4711", "another process" */
+};
+
+struct file_lock_holder file_lock_holder(int fd);
+
+/* Locks a file (how: LOCK_SH or LOCK_EX).  While another process holds the lock, waits until
+ * until_ms (monotonic_ms): the process of a mount outlives its umount(8) a little.  The log
+ * says which file (`name`) is waited for.
+ * -EBUSY: the file is still locked, or this process has it locked.
+ * -ENOTSUP and others: the file system cannot lock.
+ */
+int file_lock_wait(int fd, int how, uint64_t until_ms, const char *name);
+
+/* Takes shared locks on a table's files.  Where the file system has no locks, the
  * log says so.
  * -EBUSY: another mount edits the files.
  */
@@ -18,8 +36,8 @@ int file_lock_to_read(struct table *t, char *why, size_t whysize);
  * as file_lock_to_read() does.
  * -EBUSY: another process has them mounted.
  * -EMLINK: a file has hard links.
- * -ESTALE: a name leads to another file than before. -EACCES, -EROFS, -ENOTSUP and others: a
- * file cannot be opened or locked.
+ * -ESTALE: a name leads to another file than before.
+ * -EACCES, -EROFS, -ENOTSUP and others: a file cannot be opened or locked.
  */
 int file_lock_to_write(struct table *t, int dir, char *why, size_t whysize);
 

@@ -7,7 +7,6 @@
 #include "engine/base/log.h"
 #include "engine/checkpoint/edit/file-lock.h"
 #include "engine/checkpoint/edit/journal.h"
-#include "engine/checkpoint/edit/lock-holder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +100,7 @@ static int undo(const struct folder *f, int dir, char *why, size_t whysize)
 	int rc = dir < 0 ? -EACCES : fd_lock(dir, LOCK_MS);
 
 	if (rc == -EBUSY)
-		snprintf(line, sizeof(line), "%s edits it", lock_holder(dir).name);
+		snprintf(line, sizeof(line), "%s edits it", file_lock_holder(dir).name);
 	if (dir >= 0 && rc != -EBUSY) { /* without locks there are no edits by others */
 		bool there = journal_is_there(dir);
 

@@ -20,7 +20,7 @@ enum {
 	OVERLAY_LOG_COMMIT_SUMMED = 56,
 	OVERLAY_LOG_RANGE = 20,
 	OVERLAY_LOG_SUM = 8,
-	OVERLAY_LOG_CHUNK = 1 << 20,
+	OVERLAY_LOG_CHUNK = 1 << 20, /* that is written or read at once */
 };
 
 enum overlay_log_kind { OVERLAY_LOG_EDIT = 1, OVERLAY_LOG_WRITTEN = 2 };

@@ -24,8 +24,8 @@ struct reader {
 	uint64_t at;
 	uint8_t *chunk;   /* [OVERLAY_LOG_CHUNK] */
 	XXH3_state_t sum; /* of what read_next has read */
-	struct vec
-		lists[LISTS_MAX]; /* maps of some edits each, about twice as long as the next */
+	/* Maps of some edits each, a list at least twice as long as the next. */
+	struct vec lists[LISTS_MAX];
 	unsigned nlists;
 };
 
@@ -87,16 +87,6 @@ static int take_text(struct reader *x, struct cursor *c, size_t length, char **o
 	return *out ? 0 : -ENOMEM;
 }
 
-static int take_file(struct reader *x, struct cursor *c, struct overlay_log_file *f)
-{
-	const uint8_t *row = take(c, OVERLAY_LOG_FILE);
-
-	if (!row)
-		return damaged(x, "not as many files");
-	memcpy(f->identity, row, sizeof(f->identity));
-	return take_text(x, c, get_le16(row + OVERLAY_LOG_IDENTITY), &f->name);
-}
-
 static int take_files(struct reader *x, struct cursor *c)
 {
 	struct overlay_log *r = x->r;
@@ -105,8 +95,14 @@ static int take_files(struct reader *x, struct cursor *c)
 	r->files = calloc(r->nfiles ? r->nfiles : 1, sizeof(*r->files));
 	if (!r->files)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < r->nfiles && !rc; i++)
-		rc = take_file(x, c, &r->files[i]);
+	for (uint32_t i = 0; i < r->nfiles && !rc; i++) {
+		const uint8_t *row = take(c, OVERLAY_LOG_FILE);
+
+		if (!row)
+			return damaged(x, "not as many files");
+		memcpy(r->files[i].identity, row, OVERLAY_LOG_IDENTITY);
+		rc = take_text(x, c, get_le16(row + OVERLAY_LOG_IDENTITY), &r->files[i].name);
+	}
 	return rc;
 }
 
@@ -198,7 +194,7 @@ static int merge_all(struct reader *x)
 
 /* ---- commits ---- */
 
-struct transaction {
+struct commit {
 	uint32_t kind, nranges;
 	uint64_t bytes, number, sum;
 	uint64_t begin, end;
@@ -234,7 +230,7 @@ static int add_range(struct reader *x, struct vec *edit, const uint8_t *row, uin
 	return 0;
 }
 
-static int read_ranges(struct reader *x, const struct transaction *c, struct vec *edit)
+static int read_ranges(struct reader *x, const struct commit *c, struct vec *edit)
 {
 	enum { ROWS = OVERLAY_LOG_CHUNK / OVERLAY_LOG_RANGE };
 	uint64_t at = x->at + (uint64_t)c->nranges * OVERLAY_LOG_RANGE;
@@ -256,7 +252,7 @@ static int read_ranges(struct reader *x, const struct transaction *c, struct vec
 	return rc || at == c->end ? rc : damaged(x, "more bytes than ranges");
 }
 
-static int check_rest(struct reader *x, const struct transaction *c)
+static int check_rest(struct reader *x, const struct commit *c)
 {
 	int rc = 0;
 
@@ -267,7 +263,7 @@ static int check_rest(struct reader *x, const struct transaction *c)
 	return rc;
 }
 
-static int read_edit(struct reader *x, const struct transaction *c)
+static int read_edit(struct reader *x, const struct commit *c)
 {
 	struct vec edit = { .items = NULL };
 	int rc = read_ranges(x, c, &edit);
@@ -283,7 +279,7 @@ static int read_edit(struct reader *x, const struct transaction *c)
 	return push(x, &edit);
 }
 
-static int read_written(struct reader *x, const struct transaction *c)
+static int read_written(struct reader *x, const struct commit *c)
 {
 	struct overlay_log *r = x->r;
 	int rc = 0;
@@ -295,7 +291,7 @@ static int read_written(struct reader *x, const struct transaction *c)
 }
 
 /* Computes the end of a commit from its counts; false: beyond any file's size. */
-static bool place(const struct overlay_log *r, struct transaction *c)
+static bool place(const struct overlay_log *r, struct commit *c)
 {
 	uint64_t rows = (uint64_t)c->nranges * OVERLAY_LOG_RANGE;
 
@@ -305,13 +301,8 @@ static bool place(const struct overlay_log *r, struct transaction *c)
 	       u64_add(c->end, c->begin + OVERLAY_LOG_COMMIT, &c->end) && c->end <= INT64_MAX;
 }
 
-static bool is_zero(const uint8_t *bytes, size_t size)
-{
-	return !*bytes && !memcmp(bytes, bytes + 1, size - 1);
-}
-
 /* Reads the first 64 bytes of the next commit.  1: there is no further commit. */
-static int read_commit(struct reader *x, struct transaction *c)
+static int read_commit(struct reader *x, struct commit *c)
 {
 	uint8_t h[OVERLAY_LOG_COMMIT];
 	int rc;
@@ -320,8 +311,10 @@ static int read_commit(struct reader *x, struct transaction *c)
 	if (x->at > x->size || x->size - x->at < OVERLAY_LOG_COMMIT)
 		return 1;
 	rc = read_bytes(x, h, sizeof(h));
-	if (rc || is_zero(h, sizeof(h)))
-		return rc ? rc : 1;
+	if (rc)
+		return rc;
+	if (!*h && !memcmp(h, h + 1, sizeof(h) - 1)) /* all are zero */
+		return 1;
 	if (XXH3_64bits_withSeed(h, OVERLAY_LOG_COMMIT_SUMMED, x->r->seed) !=
 	    get_le64(h + OVERLAY_LOG_COMMIT_SUMMED))
 		return damaged(x, "the checksum of a commit's beginning");
@@ -339,7 +332,7 @@ static int read_commit(struct reader *x, struct transaction *c)
 
 static int read_commits(struct reader *x)
 {
-	struct transaction c;
+	struct commit c;
 	int rc;
 
 	x->r->end = x->at;
@@ -353,13 +346,6 @@ static int read_commits(struct reader *x)
 	if (rc > 0)
 		x->r->torn = x->size > c.begin;
 	return rc < 0 ? rc : merge_all(x);
-}
-
-static void fini(struct reader *x)
-{
-	for (unsigned i = 0; i < x->nlists; i++)
-		free(x->lists[i].items);
-	free(x->chunk);
 }
 
 int overlay_log_read(struct overlay_log *r, char *why, size_t whysize)
@@ -377,6 +363,8 @@ int overlay_log_read(struct overlay_log *r, char *why, size_t whysize)
 	if (!rc)
 		rc = read_commits(&x);
 	r->map.fd = r->fd;
-	fini(&x);
+	for (unsigned i = 0; i < x.nlists; i++)
+		free(x.lists[i].items);
+	free(x.chunk);
 	return rc;
 }

@@ -5,7 +5,7 @@
 
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
-#include "engine/checkpoint/edit/lock-holder.h"
+#include "engine/checkpoint/edit/file-lock.h"
 #include "engine/checkpoint/edit/overlay-log-format.h"
 #include "engine/checkpoint/table/folder.h"
 
@@ -22,40 +22,44 @@ enum { SAMPLE = 16 << 10 };
 
 /* ---- opening ---- */
 
-void overlay_log_close(struct overlay_log *r)
+/* Closes the log; the folder stays open. */
+static void close_log(struct overlay_log *r)
 {
-	if (!r)
-		return;
 	for (uint32_t i = 0; r->files && i < r->nfiles; i++)
 		free(r->files[i].name);
 	free(r->files);
 	free(r->next_map.items);
 	overlay_map_fini(&r->map);
 	free(r->over);
+	base_close(&r->fd);
+	*r = (struct overlay_log){ .path = r->path, .dir = r->dir, .fd = -1 };
+}
+
+void overlay_log_close(struct overlay_log *r)
+{
+	if (!r)
+		return;
+	close_log(r);
+	base_close(&r->dir);
 	free(r->path);
-	if (r->fd >= 0)
-		close(r->fd);
-	if (r->dir >= 0)
-		close(r->dir);
 	free(r);
 }
 
 static int lock(struct overlay_log *r, enum overlay_log_use use, char *why, size_t whysize)
 {
 	bool looks = use == OVERLAY_LOG_LOOK;
-	int rc = lock_wait(r->dir, looks ? LOCK_SH : LOCK_EX,
-			   looks ? 0 : monotonic_ms() + LOCK_HOLDER_MS, r->path);
+	int rc = file_lock_wait(r->dir, looks ? LOCK_SH : LOCK_EX,
+				looks ? 0 : monotonic_ms() + FILE_LOCK_MS, r->path);
 
 	r->busy = rc == -EBUSY;
 	if (!rc && looks)
-		fd_unlock(
-			r->dir); /* a look only tests the lock: no writer has to wait for us */
+		fd_unlock(r->dir); /* so that no writer waits for one who only looks */
 	if (!rc || looks)
 		return 0;
 	if (r->busy)
 		snprintf(why, whysize,
 			 "%s is the overlay of a mount, or being committed, by %s", r->path,
-			 lock_holder(r->dir).name);
+			 file_lock_holder(r->dir).name);
 	else
 		snprintf(why, whysize, "%s cannot be locked: %s", r->path, strerror(-rc));
 	return rc;
@@ -82,7 +86,7 @@ static int open_log(struct overlay_log *r, enum overlay_log_use use, char *why, 
 	if (rc != -EBADMSG || !r->busy)
 		return rc;
 	snprintf(why, whysize, "%s is being changed by %s: look again", r->path,
-		 lock_holder(r->dir).name);
+		 file_lock_holder(r->dir).name);
 	return -EBUSY;
 }
 
@@ -354,20 +358,9 @@ static int create(struct overlay_log *r, const struct table *t, const char *over
 
 /* ---- over a checkpoint ---- */
 
-static void forget(struct overlay_log *r)
-{
-	for (uint32_t i = 0; i < r->nfiles; i++)
-		free(r->files[i].name);
-	free(r->files);
-	free(r->over);
-	overlay_map_fini(&r->map);
-	base_close(&r->fd);
-	*r = (struct overlay_log){ .path = r->path, .dir = r->dir, .fd = -1 };
-}
-
 int overlay_log_remove(struct overlay_log *r)
 {
-	forget(r);
+	close_log(r);
 	unlinkat(r->dir, OVERLAY_LOG_NEW, 0);
 	if (unlinkat(r->dir, OVERLAY_LOG_NAME, 0))
 		return -errno;
@@ -422,34 +415,6 @@ int overlay_log_bind(struct overlay_log *r, const struct table *t, const char *o
 }
 
 /* ---- a commit ---- */
-
-static int see_old_of(struct patches *p, const struct patch *x, uint8_t *chunk,
-		      const _Atomic bool *cancelled)
-{
-	int rc = 0;
-
-	for (uint64_t at = 0; at < x->size && !rc; at += OVERLAY_LOG_CHUNK) {
-		uint64_t size = u64_min(OVERLAY_LOG_CHUNK, x->size - at);
-
-		rc = atomic_load_explicit(cancelled, memory_order_relaxed)
-			     ? -ECANCELED
-			     : patches_read_old(p, x->file, x->offset + at, chunk, size);
-		if (!rc)
-			patches_saw(p, x, at, chunk, size);
-	}
-	return rc;
-}
-
-static int see_old(struct patches *p, const _Atomic bool *cancelled)
-{
-	CLEANUP(free) uint8_t *chunk = malloc(OVERLAY_LOG_CHUNK);
-	int rc = chunk ? 0 : -ENOMEM;
-
-	for (uint32_t i = 0; i < patches_count(p) && !rc; i++)
-		rc = see_old_of(p, patches_get(p, i), chunk, cancelled);
-	patches_seal(p);
-	return rc;
-}
 
 /* Makes next_map and next_end: the commit at r->end has its ranges first, then their bytes. */
 static int map_patches(struct overlay_log *r, const struct patches *p)
@@ -533,7 +498,7 @@ int overlay_log_begin(struct overlay_log *r, struct patches *p, const _Atomic bo
 	int rc = r->torn ? cut(r) : 0;
 
 	if (!rc)
-		rc = see_old(p, cancelled);
+		rc = patches_look(p, NULL, NULL, cancelled);
 	if (!rc)
 		rc = map_patches(r, p);
 	if (!rc)

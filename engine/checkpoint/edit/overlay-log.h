@@ -39,8 +39,7 @@ enum { OVERLAY_LOG_IDENTITY = 36 };
 struct overlay_log_file {
 	char *name;
 	uint8_t identity[OVERLAY_LOG_IDENTITY];
-	uint8_t written
-		[OVERLAY_LOG_IDENTITY]; /* after the edits were written; if log.written */
+	uint8_t written[OVERLAY_LOG_IDENTITY]; /* after the edits were written to it */
 };
 
 struct overlay_log {

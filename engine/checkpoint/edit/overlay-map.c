@@ -100,26 +100,17 @@ int overlay_map_merge(struct vec *out, const struct vec *below, const struct vec
 
 /* ---- looking ---- */
 
-static bool ends_before(const struct overlay_map_range *r, uint32_t file, uint64_t offset)
-{
-	return r->file < file || (r->file == file && r->offset + r->size <= offset);
-}
-
-/* The first range of the file that ends behind `offset`. */
-static uint32_t first_behind(const struct overlay_map *l, uint32_t file, uint64_t offset)
-{
-	return (uint32_t)LOWER_BOUND(overlay_map_count(l), i,
-				     ends_before(overlay_map_get(l, i), file, offset));
-}
-
 struct overlay_map_run overlay_map_find(const struct overlay_map *l, const struct table *t,
 					uint32_t file, uint64_t offset, uint64_t size)
 {
 	struct overlay_map_run run = { t->files[file].fd, offset, size };
-	uint32_t i = l ? first_behind(l, file, offset) : 0;
-	const struct overlay_map_range *r =
-		l && i < overlay_map_count(l) ? overlay_map_get(l, i) : NULL;
+	const struct overlay_map_range *r = l ? l->ranges.items : NULL;
+	uint32_t n = l ? l->ranges.count : 0;
+	uint64_t i = LOWER_BOUND(
+		n, k,
+		r[k].file < file || (r[k].file == file && r[k].offset + r[k].size <= offset));
 
+	r = i < n ? r + i : NULL;
 	if (!r || r->file != file || r->offset >= offset + size)
 		return run;
 	if (r->offset > offset) {

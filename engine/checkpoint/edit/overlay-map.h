@@ -49,8 +49,8 @@ struct overlay_map_run {
 	uint64_t at, size;
 };
 
-/* Where the bytes of a file from `offset` on are read, at most size (> 0).  l NULL: in the
- * file. O(log ranges).
+/* Returns where the bytes of a file from `offset` on are read, at most size (> 0), in O(log
+ * ranges).  l NULL: in the file.
  */
 struct overlay_map_run overlay_map_find(const struct overlay_map *l, const struct table *t,
 					uint32_t file, uint64_t offset, uint64_t size);

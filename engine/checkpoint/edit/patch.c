@@ -83,7 +83,7 @@ static void sort(struct patches *p)
 		qsort(p->all.items, p->all.count, sizeof(struct patch), compare_places);
 }
 
-/* How many from the i-th on hang together by overlaps; *end: of their bytes. */
+/* Returns how many patches from the i-th on are linked by overlaps; *end: of their bytes. */
 static uint32_t overlapping(const struct patches *p, uint32_t i, uint64_t *end)
 {
 	const struct patch *all = items(p);
@@ -100,7 +100,7 @@ static uint32_t overlapping(const struct patches *p, uint32_t i, uint64_t *end)
 	return n;
 }
 
-/* One patch of n that overlap: each writes over those before it. */
+/* Makes one patch of n that overlap, of which each writes over those added before it. */
 static int merge(struct patches *p, uint32_t i, uint32_t n, uint64_t end, struct patch *out)
 {
 	struct patch *some = items(p) + i;
@@ -142,7 +142,7 @@ static struct patch_crc *crc_at(const struct patches *p, uint32_t i)
 	return (struct patch_crc *)p->crcs.items + i;
 }
 
-/* Patches come in the order of entries. */
+/* Adds the CRC of an entry once; patches come in the order of entries. */
 static int note_entry(struct patches *p, const struct table_entry *e)
 {
 	struct patch_crc *c;
@@ -154,15 +154,6 @@ static int note_entry(struct patches *p, const struct table_entry *e)
 		return -ENOMEM;
 	*c = (struct patch_crc){ .entry = e };
 	return 0;
-}
-
-static int add_crc(struct patches *p, uint32_t file, uint64_t at, uint8_t *bytes)
-{
-	int rc = at ? patches_add(p, file, at, CRC_BYTES, bytes) : 0;
-
-	if (at && !rc)
-		items(p)[p->all.count - 1].crc = bytes;
-	return rc;
 }
 
 static int note_entries(struct patches *p, const struct patch *x)
@@ -187,11 +178,15 @@ static int add_crcs(struct patches *p)
 		rc = note_entries(p, &items(p)[i]);
 	for (uint32_t i = 0; i < p->crcs.count && !rc; i++) {
 		struct patch_crc *c = crc_at(p, i);
+		uint64_t at[2] = { c->entry->crc_in_directory, c->entry->crc_in_descriptor };
 
-		rc = add_crc(p, c->entry->file, c->entry->crc_in_directory, c->places[0]);
-		if (!rc)
-			rc = add_crc(p, c->entry->file, c->entry->crc_in_descriptor,
-				     c->places[1]);
+		for (int k = 0; k < 2 && !rc; k++) {
+			if (!at[k])
+				continue;
+			rc = patches_add(p, c->entry->file, at[k], CRC_BYTES, c->places[k]);
+			if (!rc)
+				items(p)[p->all.count - 1].crc = c->places[k];
+		}
 	}
 	return rc;
 }
@@ -225,15 +220,13 @@ int patches_finish(struct patches *p)
 	return rc ? rc : check(p);
 }
 
-static bool ends_before(const struct patch *x, uint32_t file, uint64_t offset)
-{
-	return x->file < file || (x->file == file && x->offset + x->size <= offset);
-}
-
 bool patches_touch(const struct patches *p, uint32_t file, uint64_t offset, uint64_t size)
 {
 	const struct patch *all = items(p);
-	uint64_t at = LOWER_BOUND(p->all.count, i, ends_before(&all[i], file, offset));
+	uint64_t at =
+		LOWER_BOUND(p->all.count, i,
+			    all[i].file < file || (all[i].file == file &&
+						   all[i].offset + all[i].size <= offset));
 
 	return at < p->all.count && all[at].file == file && all[at].offset < offset + size;
 }
@@ -274,30 +267,42 @@ static void saw_data(struct patches *p, uint32_t file, uint64_t offset, const ui
 	}
 }
 
-void patches_saw(struct patches *p, const struct patch *patch, uint64_t at, const void *old,
-		 uint64_t size)
+static int look_at(struct patches *p, const struct patch *x, uint8_t *chunk,
+		   int (*see)(void *arg, const void *old, size_t size), void *arg,
+		   const _Atomic bool *cancelled)
 {
-	assert(at + size <= patch->size);
-	if (patch->crc)
-		memcpy(patch->crc + at, old, size);
-	else
-		saw_data(p, patch->file, patch->offset + at, old, patch->bytes + at, size);
-}
+	int rc = 0;
 
-static void put_change(uint8_t place[CRC_BYTES], uint32_t change)
-{
-	for (int i = 0; i < CRC_BYTES; i++)
-		place[i] ^= (uint8_t)(change >> 8 * i);
-}
+	for (uint64_t at = 0; at < x->size && !rc; at += PATCHES_CHUNK) {
+		size_t size = u64_min(PATCHES_CHUNK, x->size - at);
 
-void patches_seal(struct patches *p)
-{
-	for (uint32_t i = 0; i < p->crcs.count; i++) {
-		struct patch_crc *c = crc_at(p, i);
-
-		put_change(c->places[0], c->change);
-		put_change(c->places[1], c->change);
+		if (atomic_load_explicit(cancelled, memory_order_relaxed))
+			return -ECANCELED;
+		rc = patches_read_old(p, x->file, x->offset + at, chunk, size);
+		if (rc)
+			return rc;
+		if (x->crc)
+			memcpy(x->crc + at, chunk, size);
+		else
+			saw_data(p, x->file, x->offset + at, chunk, x->bytes + at, size);
+		rc = see ? see(arg, chunk, size) : 0;
 	}
+	return rc;
+}
+
+int patches_look(struct patches *p, int (*see)(void *arg, const void *old, size_t size),
+		 void *arg, const _Atomic bool *cancelled)
+{
+	CLEANUP(free) uint8_t *chunk = malloc(PATCHES_CHUNK);
+	int rc = chunk ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < p->all.count && !rc; i++)
+		rc = look_at(p, &items(p)[i], chunk, see, arg, cancelled);
+	for (uint32_t i = 0; i < p->crcs.count && !rc; i++)
+		for (int k = 0; k < 2 * CRC_BYTES; k++)
+			crc_at(p, i)->places[k / CRC_BYTES][k % CRC_BYTES] ^=
+				(uint8_t)(crc_at(p, i)->change >> 8 * (k % CRC_BYTES));
+	return rc;
 }
 
 /* ---- writing ---- */

@@ -7,14 +7,15 @@
  *
  *	patches_add ...		a later patch wins where two overlap
  *	patches_finish		sorts, makes patches disjoint, adds a patch for each CRC
- *	patches_saw ...		is shown all bytes that the patches replace, piece by piece
- *	patches_seal		computes the CRCs
+ *	patches_look		reads all bytes that the patches replace, and computes the CRCs
  *	patches_apply		writes
  */
 
 #include "engine/base/vec.h"
 #include "engine/checkpoint/edit/overlay-map.h"
 #include "engine/checkpoint/table/table.h"
+
+#include <stdatomic.h>
 
 struct patch {
 	uint64_t offset, size; /* bytes in the file */
@@ -26,9 +27,8 @@ struct patch {
 
 struct patch_crc {
 	const struct table_entry *entry;
-	uint32_t change; /* old CRC ^ new CRC, of either place */
-	uint8_t places[2]
-		      [4]; /* the bytes to be written in the directory, and in the descriptor */
+	uint32_t change;      /* old CRC ^ new CRC, of either place */
+	uint8_t places[2][4]; /* new bytes in the directory, and in the descriptor */
 };
 
 struct patches {
@@ -73,10 +73,15 @@ static inline int patches_read_old(const struct patches *p, uint32_t file, uint6
 /* Whether a patch changes some of these bytes. */
 bool patches_touch(const struct patches *p, uint32_t file, uint64_t offset, uint64_t size);
 
-/* Takes note of `size` bytes that the patch replaces, from its byte `at` on. */
-void patches_saw(struct patches *p, const struct patch *patch, uint64_t at, const void *old,
-		 uint64_t size);
-void patches_seal(struct patches *p);
+enum { PATCHES_CHUNK = 1 << 20 };
+
+/* Reads the bytes that the patches replace, patch after patch, and computes the new CRCs from
+ * them.  see, if there is one, is called for each PATCHES_CHUNK of a patch, or its end, and
+ * ends the look by a result other than 0, which is returned.
+ * -ECANCELED: *cancelled became true.
+ */
+int patches_look(struct patches *p, int (*see)(void *arg, const void *old, size_t size),
+		 void *arg, const _Atomic bool *cancelled);
 
 /* Writes all patches to the files and syncs these.  On error some may have been written. */
 int patches_apply(const struct patches *p);

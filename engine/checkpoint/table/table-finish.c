@@ -10,16 +10,12 @@
 /* Comparisons of boxes with each other, over all states: what a mesh of ranks needs is far
  * below.
  */
-enum { COMPARISONS_MAX = 1 << 26 };
-
-static const char *name_of(const struct table *t, const struct table_state *s)
-{
-	return table_string(t, t->tensors[s->tensor].name);
-}
+enum { COMPARISONS_MAX = 1 << 26, CRC_BYTES = 4 };
 
 static int refuse_state(struct table *t, const struct table_state *s, const char *what)
 {
-	return table_refuse(t, -EINVAL, "%.150s: %s %s", name_of(t, s), t->keys[s->key], what);
+	return table_refuse(t, -EINVAL, "%.150s: %s %s",
+			    table_string(t, t->tensors[s->tensor].name), t->keys[s->key], what);
 }
 
 /* ---- every element once ---- */
@@ -124,7 +120,9 @@ static int check_flat(struct table *t, const struct table_state *s)
 	return 0;
 }
 
-/* Whether the ranks' vectors are alike, and in order; once for all states of the same. */
+/* Checks that the ranks' vectors are alike and in order, once for all states that are cut out
+ * of them.
+ */
 static int check_shards(struct table *t, const struct table_state *s)
 {
 	struct table_flat *f = t->flats + s->first;
@@ -157,24 +155,77 @@ static int check_equal(struct table *t, const struct table_state *s)
 	return 0;
 }
 
-static int check_state(struct table *t, struct table_state *s, uint64_t *comparisons)
-{
-	if (s->kind == TABLE_FLAT)
-		return check_flat(t, s);
-	if (s->kind == TABLE_EQUAL)
-		return check_equal(t, s);
-	if (s->kind == TABLE_BOXES && !make_intervals(t, s))
-		return check_boxes(t, s, comparisons);
-	return check_intervals(t, s);
-}
-
 static int check_states(struct table *t)
 {
 	uint64_t comparisons = 0;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < t->nstates && !rc; i++)
-		rc = check_state(t, &t->states[i], &comparisons);
+	for (uint32_t i = 0; i < t->nstates && !rc; i++) {
+		struct table_state *s = &t->states[i];
+
+		if (s->kind == TABLE_FLAT)
+			rc = check_flat(t, s);
+		else if (s->kind == TABLE_EQUAL)
+			rc = check_equal(t, s);
+		else if (s->kind == TABLE_BOXES && !make_intervals(t, s))
+			rc = check_boxes(t, s, &comparisons);
+		else
+			rc = check_intervals(t, s);
+	}
+	return rc;
+}
+
+/* ---- zip entries ---- */
+
+static int compare_entries(const void *a, const void *b)
+{
+	const struct table_entry *x = a, *y = b;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return (x->at > y->at) - (x->at < y->at);
+}
+
+static bool is_same(const struct table_entry *a, const struct table_entry *b)
+{
+	return a->file == b->file && a->at == b->at && a->size == b->size &&
+	       a->crc_in_directory == b->crc_in_directory &&
+	       a->crc_in_descriptor == b->crc_in_descriptor;
+}
+
+static bool touches_data(const struct table *t, uint32_t file, uint64_t crc)
+{
+	const struct table_entry *e = table_find_entry(t, file, crc);
+
+	return e && e->file == file && e->at < crc + CRC_BYTES;
+}
+
+static int check_entry(struct table *t, const struct table_entry *e)
+{
+	const char *name = t->files[e->file].name;
+
+	if (e + 1 < t->entries + t->nentries && e[1].file == e->file &&
+	    e->at + e->size > e[1].at)
+		return table_refuse(t, -EINVAL, "%s: two entries overlap", name);
+	if (touches_data(t, e->file, e->crc_in_directory) ||
+	    (e->crc_in_descriptor && touches_data(t, e->file, e->crc_in_descriptor)))
+		return table_refuse(t, -EINVAL, "%s: an entry has its CRC among data", name);
+	return 0;
+}
+
+static int finish_entries(struct table *t)
+{
+	uint32_t n = 0;
+	int rc = 0;
+
+	if (t->nentries)
+		qsort(t->entries, t->nentries, sizeof(*t->entries), compare_entries);
+	for (uint32_t i = 0; i < t->nentries; i++)
+		if (!n || !is_same(&t->entries[n - 1], &t->entries[i]))
+			t->entries[n++] = t->entries[i];
+	t->nentries = n;
+	for (uint32_t i = 0; i < n && !rc; i++)
+		rc = check_entry(t, &t->entries[i]);
 	return rc;
 }
 
@@ -187,7 +238,9 @@ static bool widens(const struct table_tensor *x, const struct table_state *own)
 	       (!x->buffer || dtype_is_float(own->stored));
 }
 
-/* The states of a tensor stand together, the model's own copy is what fp32 is made of. */
+/* Adds fp32 to tensors without it, made of the model's own copy.  The states of a tensor stand
+ * together.
+ */
 static int widen_states(struct table *t)
 {
 	uint32_t n = t->nstates, end;
@@ -246,27 +299,20 @@ static int sort_states(struct table *t)
 	return 0;
 }
 
-int table_compare_names(const struct table *t, const struct table_tensor *x, const char *name,
-			const char *coordinate)
-{
-	int order = strcmp(table_string(t, x->name), name);
-
-	return order ? order : strcmp(table_string(t, x->coordinate), coordinate);
-}
-
 static int compare_tensors(const void *a, const void *b, void *arg)
 {
 	const struct table *t = arg;
 	const struct table_tensor *x = &t->tensors[*(const uint32_t *)a];
 	const struct table_tensor *y = &t->tensors[*(const uint32_t *)b];
+	int order = strcmp(table_string(t, x->name), table_string(t, y->name));
 
-	return table_compare_names(t, x, table_string(t, y->name),
-				   table_string(t, y->coordinate));
+	return order ? order
+		     : strcmp(table_string(t, x->coordinate), table_string(t, y->coordinate));
 }
 
-static int sort_names(struct table *t)
+static int check_names(struct table *t)
 {
-	uint32_t *by = t->by_name = calloc((size_t)t->ntensors + 1, sizeof(*by));
+	CLEANUP(free) uint32_t *by = calloc((size_t)t->ntensors + 1, sizeof(*by));
 
 	if (!by)
 		return -ENOMEM;
@@ -330,9 +376,9 @@ static int compare_hypers(const void *a, const void *b)
 		      ((const struct table_hyper *)b)->name);
 }
 
-/* An alias has the group of the other name, which alone is a member, and its place there. */
-static void group_aliases(struct table *t)
+static int finish_groups(struct table *t)
 {
+	/* An alias has the group of the other name, which alone is a member, and its place. */
 	for (uint32_t i = 0; i < t->ntensors; i++) {
 		struct table_tensor *x = &t->tensors[i];
 
@@ -341,11 +387,6 @@ static void group_aliases(struct table *t)
 		x->group = t->tensors[x->alias].group;
 		x->position = t->tensors[x->alias].position;
 	}
-}
-
-static int finish_groups(struct table *t)
-{
-	group_aliases(t);
 	for (uint32_t i = 0; i < t->ngroups; i++) {
 		struct table_group *g = &t->groups[i];
 
@@ -389,7 +430,7 @@ static int finish_notes(struct table *t)
 
 	if (t->nskipped > TABLE_NOTES_MAX)
 		fprintf(t->notes, "skipped %u more\n", t->nskipped - TABLE_NOTES_MAX);
-	failed = ferror(t->notes);
+	failed = ferror(t->notes); /* no memory for the text */
 	failed |= fclose(t->notes) != 0;
 	t->notes = NULL;
 	return failed ? -ENOMEM : 0;
@@ -404,9 +445,9 @@ int table_finish(struct table *t)
 	if (!rc)
 		rc = sort_states(t);
 	if (!rc)
-		rc = table_finish_entries(t);
+		rc = finish_entries(t);
 	if (!rc)
-		rc = sort_names(t);
+		rc = check_names(t);
 	if (!rc)
 		rc = number(t);
 	if (!rc)

@@ -10,25 +10,8 @@
 /* The key of a state that table_add_copy() made; no state that is shown has it. */
 #define TABLE_COPY_KEY "(copy)"
 
-/* Makes room for one more element in an array of n, whose pointer is at `array`.  -ENOSPC,
- * -ENOMEM.
- */
-int table_room(void *array, uint32_t n, size_t size);
-
-/* The number of a key of states, which is added if it has none.  -EINVAL: the key is too long,
- * or one too many.  -ENOMEM.
- */
-int table_key(struct table *t, const char *key);
-
-/* Sorts the entries and drops repeated ones.  -EINVAL: two entries overlap. */
-int table_finish_entries(struct table *t);
-
 /* Adds a state fp32 with the pieces of the state `of`. */
 int table_widen(struct table *t, const struct table_state *of);
-
-/* Compares the tensor's name and coordinate, as strcmp() does. */
-int table_compare_names(const struct table *t, const struct table_tensor *x, const char *name,
-			const char *coordinate);
 
 static inline int table_compare_partition(const struct table_partition *p, uint32_t rank,
 					  uint32_t group, uint32_t sub)

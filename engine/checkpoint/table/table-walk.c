@@ -7,21 +7,7 @@
 
 /* ---- finding ---- */
 
-static int compare_name(const struct table *t, uint64_t i, const char *name,
-			const char *coordinate)
-{
-	return table_compare_names(t, &t->tensors[t->by_name[i]], name, coordinate);
-}
-
-uint32_t table_find(const struct table *t, const char *name, const char *coordinate)
-{
-	uint64_t at = LOWER_BOUND(t->ntensors, i, compare_name(t, i, name, coordinate) < 0);
-	bool found = at < t->ntensors && !compare_name(t, at, name, coordinate);
-
-	return found ? t->by_name[at] : TABLE_NONE;
-}
-
-/* The tensor whose states it has. */
+/* Returns the tensor that has the states: the other one of an alias. */
 static const struct table_tensor *own(const struct table *t, uint32_t tensor)
 {
 	const struct table_tensor *x = &t->tensors[tensor];
@@ -77,6 +63,18 @@ uint64_t table_numel(const struct table *t, const struct table_state *s)
 	return s->tensor == TABLE_NONE ? t->flats[s->first].count : t->tensors[s->tensor].numel;
 }
 
+static bool ends_before(const struct table_entry *e, uint32_t file, uint64_t at)
+{
+	return e->file < file || (e->file == file && e->at + e->size <= at);
+}
+
+const struct table_entry *table_find_entry(const struct table *t, uint32_t file, uint64_t at)
+{
+	uint64_t i = LOWER_BOUND(t->nentries, k, ends_before(&t->entries[k], file, at));
+
+	return i < t->nentries ? &t->entries[i] : NULL;
+}
+
 /* ---- walking ---- */
 
 struct walk {
@@ -119,23 +117,20 @@ static int walk_pieces(const struct walk *w, const struct table_piece *p, uint32
 	return rc;
 }
 
-static int see_box(const struct walk *w, const struct table_piece *p)
-{
-	struct box b = table_piece_box(w->table, w->state, p);
-	uint64_t from = box_below(&b, w->first), to = box_below(&b, w->end);
-	struct table_run run = { p->file, p->rank,   p->base + from * w->size,
-				 from,    to - from, b.offsets };
-
-	return from < to ? w->see(w->arg, &run) : 0;
-}
-
 static int walk_boxes(const struct walk *w)
 {
 	const struct table_piece *p = w->table->pieces + w->state->first;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < w->state->n && !rc; i++)
-		rc = see_box(w, &p[i]);
+	for (uint32_t i = 0; i < w->state->n && !rc; i++, p++) {
+		struct box b = table_piece_box(w->table, w->state, p);
+		uint64_t from = box_below(&b, w->first), to = box_below(&b, w->end);
+		struct table_run run = { p->file, p->rank,   p->base + from * w->size,
+					 from,    to - from, b.offsets };
+
+		if (from < to)
+			rc = w->see(w->arg, &run);
+	}
 	return rc;
 }
 
@@ -205,24 +200,20 @@ static int see_rank(void *arg, const struct table_run *run)
 	return run->rank == f->rank ? f->see(f->arg, run) : 0;
 }
 
-static int walk_equal_rank(const struct walk *w, uint32_t rank)
-{
-	const struct table_flat *f = &w->table->flats[w->state->first];
-	uint32_t first = f->n ? w->table->segments[f->first].rank : 0;
-
-	return rank < first || rank - first >= w->state->n ? 0 : walk_shard(w, rank - first);
-}
-
 int table_walk_rank(const struct table *t, const struct table_state *s, uint32_t rank,
 		    table_see see, void *arg)
 {
 	uint64_t numel = table_numel(t, s);
 	struct walk w = { t, s, 0, numel, frag_dtype_size(s->stored), see, arg };
-	struct filter f = { rank, see, arg };
+	struct filter filter = { rank, see, arg };
 
-	if (s->kind == TABLE_EQUAL)
-		return numel ? walk_equal_rank(&w, rank) : 0;
-	return table_walk(t, s, 0, numel, see_rank, &f);
+	if (s->kind == TABLE_EQUAL && numel) {
+		const struct table_flat *f = &t->flats[s->first];
+		uint32_t first = f->n ? t->segments[f->first].rank : 0;
+
+		return rank < first || rank - first >= s->n ? 0 : walk_shard(&w, rank - first);
+	}
+	return table_walk(t, s, 0, numel, see_rank, &filter);
 }
 
 static int add_count(void *arg, const struct table_run *run)
@@ -241,7 +232,7 @@ uint64_t table_rank_count(const struct table *t, const struct table_state *s, ui
 
 /* ---- all ---- */
 
-static uint64_t bytes_of_segments(const struct table *t)
+uint64_t table_bytes(const struct table *t)
 {
 	uint64_t bytes = 0;
 
@@ -249,25 +240,13 @@ static uint64_t bytes_of_segments(const struct table *t)
 		for (uint32_t k = 0; k < t->flats[i].n; k++)
 			bytes += t->segments[t->flats[i].first + k].count *
 				 frag_dtype_size(t->flats[i].dtype);
-	return bytes;
-}
-
-/* Copies that are shown widened have their pieces from the stored one. */
-static uint64_t bytes_of_states(const struct table *t)
-{
-	uint64_t bytes = 0;
-
 	for (uint32_t i = 0; i < t->nstates; i++) {
 		const struct table_state *s = &t->states[i];
 
+		/* A widened state has its pieces from the stored one. */
 		if ((s->kind == TABLE_INTERVALS || s->kind == TABLE_BOXES) &&
 		    s->shown == s->stored)
 			bytes += table_numel(t, s) * frag_dtype_size(s->stored);
 	}
 	return bytes;
-}
-
-uint64_t table_bytes(const struct table *t)
-{
-	return bytes_of_segments(t) + bytes_of_states(t);
 }

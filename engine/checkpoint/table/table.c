@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { BYTES_MAX_SHIFT = 62 };
+enum { BYTES_MAX_SHIFT = 62, CRC_BYTES = 4 };
 
 struct table *table_new(void)
 {
@@ -23,33 +23,23 @@ struct table *table_new(void)
 	return t;
 }
 
-static void free_groups(struct table *t)
-{
-	for (uint32_t i = 0; i < t->ngroups; i++) {
-		free(t->groups[i].params);
-		free(t->groups[i].ranks);
-		free(t->groups[i].hypers);
-	}
-	free(t->groups);
-}
-
-static void free_files(struct table *t)
-{
-	for (uint32_t i = 0; i < t->nfiles; i++) {
-		free(t->files[i].name);
-		close(t->files[i].fd);
-	}
-	free(t->files);
-}
-
 void table_free(struct table *t)
 {
 	if (!t)
 		return;
 	if (t->notes)
 		fclose(t->notes);
-	free_groups(t);
-	free_files(t);
+	for (uint32_t i = 0; i < t->ngroups; i++) {
+		free(t->groups[i].params);
+		free(t->groups[i].ranks);
+		free(t->groups[i].hypers);
+	}
+	free(t->groups);
+	for (uint32_t i = 0; i < t->nfiles; i++) {
+		free(t->files[i].name);
+		close(t->files[i].fd);
+	}
+	free(t->files);
 	free(t->tensors);
 	free(t->states);
 	free(t->pieces);
@@ -62,7 +52,6 @@ void table_free(struct table *t)
 	free(t->strings);
 	free(t->keys);
 	free(t->shown);
-	free(t->by_name);
 	free(t->source);
 	free(t);
 }
@@ -79,8 +68,8 @@ int table_refuse(struct table *t, int rc, const char *fmt, ...)
 
 /* ---- room ---- */
 
-/* For one more in an array of n. */
-int table_room(void *array, uint32_t n, size_t size)
+/* Makes room for one more element in an array of n, whose pointer is at `array`. */
+static int make_room(void *array, uint32_t n, size_t size)
 {
 	void **at = array, *bigger;
 
@@ -95,7 +84,7 @@ int table_room(void *array, uint32_t n, size_t size)
 	return 0;
 }
 
-/* For `more` behind n. */
+/* Makes room for `more` elements behind the n of an array that has room for *have. */
 static int reserve(void *array, uint64_t *have, uint64_t n, uint64_t more, size_t size)
 {
 	void **at = array, *bigger;
@@ -113,7 +102,7 @@ static int reserve(void *array, uint64_t *have, uint64_t n, uint64_t more, size_
 	return 0;
 }
 
-/* Its place in strings. */
+/* Returns the text's place in strings. */
 static int64_t add_string(struct table *t, const char *text)
 {
 	uint64_t length = strlen(text) + 1, at = t->strings_size;
@@ -126,7 +115,7 @@ static int64_t add_string(struct table *t, const char *text)
 	return (int64_t)at;
 }
 
-/* Their place in numbers. */
+/* Returns the place in numbers of those that were added. */
 static int64_t add_numbers(struct table *t, const uint64_t *numbers, uint32_t n)
 {
 	uint64_t at = t->nnumbers;
@@ -146,7 +135,7 @@ int table_add_file(struct table *t, const char *name, int fd, const struct stat 
 {
 	int rc = t->nfiles == TABLE_FILES_MAX
 			 ? -ENOSPC
-			 : table_room(&t->files, t->nfiles, sizeof(*t->files));
+			 : make_room(&t->files, t->nfiles, sizeof(*t->files));
 	char *copy = rc ? NULL : strdup(name);
 
 	if (!copy) {
@@ -186,6 +175,32 @@ static int check_place(struct table *t, uint32_t file, uint32_t rank, uint64_t b
 	return table_need_ranks(t, rank + 1);
 }
 
+static bool is_inside(uint64_t at, uint64_t size, uint64_t end)
+{
+	return size <= end && at <= end - size;
+}
+
+int table_add_entry(struct table *t, const struct table_entry *e)
+{
+	uint64_t end;
+	int rc;
+
+	assert(e->file < t->nfiles);
+	end = t->files[e->file].size;
+	if (!is_inside(e->at, e->size, end) ||
+	    !is_inside(e->crc_in_directory, CRC_BYTES, end) ||
+	    !is_inside(e->crc_in_descriptor, CRC_BYTES, end))
+		return table_refuse(t, -EINVAL, "%s ends before its entries do",
+				    t->files[e->file].name);
+	if (!e->size)
+		return 0;
+	rc = make_room(&t->entries, t->nentries, sizeof(*e));
+	if (rc)
+		return rc;
+	t->entries[t->nentries++] = *e;
+	return 0;
+}
+
 /* ---- tensors ---- */
 
 static int count_elements(const struct table_spec *s, uint64_t *numel)
@@ -213,7 +228,7 @@ int table_begin_part(struct table *t, const char *name)
 	int rc = t->nparts == TABLE_PARTS_MAX
 			 ? table_refuse(t, -EINVAL, "there are more than %d parts",
 					TABLE_PARTS_MAX)
-			 : table_room(&t->parts, t->nparts, sizeof(part));
+			 : make_room(&t->parts, t->nparts, sizeof(part));
 
 	if (rc || at < 0)
 		return rc ? rc : (int)at;
@@ -246,7 +261,7 @@ static int append_tensor(struct table *t, const struct table_tensor *x)
 {
 	int rc = t->ntensors >= FRAG_PARAMS_MAX
 			 ? -ENOSPC
-			 : table_room(&t->tensors, t->ntensors, sizeof(*t->tensors));
+			 : make_room(&t->tensors, t->ntensors, sizeof(*t->tensors));
 
 	if (rc)
 		return rc;
@@ -299,7 +314,8 @@ int table_add_alias(struct table *t, const char *name, uint32_t of)
 
 /* ---- states ---- */
 
-int table_key(struct table *t, const char *key)
+/* Returns the number of a key of states, which is added where it has none. */
+static int add_key(struct table *t, const char *key)
 {
 	if (strlen(key) > FRAG_KEY_MAX)
 		return table_refuse(t, -EINVAL, "the key %.40s... is too long", key);
@@ -309,7 +325,7 @@ int table_key(struct table *t, const char *key)
 	if (t->nkeys == TABLE_KEYS_MAX)
 		return table_refuse(t, -EINVAL, "there are more than %d kinds of states",
 				    TABLE_KEYS_MAX);
-	if (table_room(&t->keys, t->nkeys, sizeof(*t->keys)))
+	if (make_room(&t->keys, t->nkeys, sizeof(*t->keys)))
 		return -ENOMEM;
 	strcpy(t->keys[t->nkeys], key);
 	return (int)t->nkeys++;
@@ -317,12 +333,12 @@ int table_key(struct table *t, const char *key)
 
 static int append_row(struct table *t, const char *key, struct table_state s)
 {
-	int rc = table_key(t, key);
+	int rc = add_key(t, key);
 
 	if (rc < 0)
 		return rc;
 	s.key = (uint16_t)rc;
-	rc = table_room(&t->states, t->nstates, sizeof(*t->states));
+	rc = make_room(&t->states, t->nstates, sizeof(*t->states));
 	if (rc)
 		return rc;
 	t->states[t->nstates] = s;
@@ -424,7 +440,7 @@ static int append_piece(struct table *t, const struct table_piece *p)
 	int rc = check_place(t, p->file, p->rank, p->base, p->count, s->stored);
 
 	if (!rc)
-		rc = table_room(&t->pieces, t->npieces, sizeof(*t->pieces));
+		rc = make_room(&t->pieces, t->npieces, sizeof(*t->pieces));
 	if (rc)
 		return rc;
 	t->pieces[t->npieces++] = *p;
@@ -441,14 +457,6 @@ int table_add_interval(struct table *t, uint32_t file, uint32_t rank, uint64_t b
 	return count ? append_piece(t, &p) : 0;
 }
 
-static bool is_empty(const uint64_t *sizes, uint32_t ndim)
-{
-	for (uint32_t d = 0; d < ndim; d++)
-		if (!sizes[d])
-			return true;
-	return false;
-}
-
 int table_add_box(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 		  const uint64_t *offsets, const uint64_t *sizes)
 {
@@ -459,8 +467,9 @@ int table_add_box(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 
 	assert(t->nstates &&
 	       (!t->states[t->nstates - 1].n || t->states[t->nstates - 1].kind == TABLE_BOXES));
-	if (is_empty(sizes, x->ndim))
-		return 0;
+	for (uint32_t d = 0; d < x->ndim; d++)
+		if (!sizes[d])
+			return 0;
 	if (!box_is_inside(&b))
 		return table_refuse(t, -EINVAL, "%.150s: a piece is outside of its shape",
 				    table_string(t, x->name));
@@ -478,7 +487,7 @@ int table_add_box(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 
 int table_add_flat(struct table *t, enum frag_dtype dtype)
 {
-	int rc = table_room(&t->flats, t->nflats, sizeof(*t->flats));
+	int rc = make_room(&t->flats, t->nflats, sizeof(*t->flats));
 
 	if (rc)
 		return rc;
@@ -496,7 +505,7 @@ int table_add_segment(struct table *t, uint32_t file, uint32_t rank, uint64_t ba
 
 	if (!count || rc)
 		return rc;
-	rc = table_room(&t->segments, t->nsegments, sizeof(*t->segments));
+	rc = make_room(&t->segments, t->nsegments, sizeof(*t->segments));
 	if (rc)
 		return rc;
 	t->segments[t->nsegments++] = (struct table_piece){ file, rank, base, f->count, count };
@@ -526,6 +535,99 @@ int table_add_equal_state(struct table *t, const char *key, uint32_t first, uint
 						  .stored = t->flats[first].dtype });
 }
 
+/* ---- param groups of the optimizer, and the ranks' partitions ---- */
+
+int table_add_group(struct table *t, const char *kind, uint32_t shards, uint32_t replicas,
+		    uint32_t sub_groups, const uint32_t *ranks)
+{
+	struct table_group g = { .shards = shards,
+				 .replicas = replicas,
+				 .sub_groups = sub_groups,
+				 .nranks = shards * replicas };
+	int rc = t->ngroups == FRAG_GROUPS_MAX ? -ENOSPC
+					       : make_room(&t->groups, t->ngroups, sizeof(g));
+
+	assert(shards && replicas && shards <= TABLE_RANKS_MAX / replicas);
+	for (uint32_t i = 0; i < g.nranks && !rc; i++)
+		rc = ranks[i] >= TABLE_RANKS_MAX
+			     ? table_refuse(t, -EINVAL, "a rank is too high")
+			     : table_need_ranks(t, ranks[i] + 1);
+	if (rc)
+		return rc;
+	g.ranks = calloc(g.nranks, sizeof(*ranks));
+	if (!g.ranks)
+		return -ENOMEM;
+	memcpy(g.ranks, ranks, g.nranks * sizeof(*ranks));
+	snprintf(g.kind, sizeof(g.kind), "%s", kind);
+	t->groups[t->ngroups] = g;
+	return (int)t->ngroups++;
+}
+
+int table_add_member(struct table *t, uint32_t group, uint32_t tensor)
+{
+	struct table_group *g = &t->groups[group];
+	int rc = make_room(&g->params, g->nparams, sizeof(*g->params));
+
+	assert(group < t->ngroups && tensor < t->ntensors);
+	if (rc)
+		return rc;
+	if (t->tensors[tensor].group != TABLE_NONE)
+		return table_refuse(t, -EINVAL, "%.150s is in two groups",
+				    table_string(t, t->tensors[tensor].name));
+	t->tensors[tensor].group = group;
+	t->tensors[tensor].position = g->nparams;
+	g->params[g->nparams++] = tensor;
+	return 0;
+}
+
+int table_add_hyper(struct table *t, uint32_t group, const char *name, double value)
+{
+	struct table_group *g = &t->groups[group];
+	int rc = make_room(&g->hypers, g->nhypers, sizeof(*g->hypers));
+
+	assert(group < t->ngroups);
+	if (rc)
+		return rc;
+	if (!*name || strlen(name) > FRAG_KEY_MAX)
+		return table_refuse(t, -EINVAL, "the hyper-parameter %.40s... is too long",
+				    name);
+	for (uint32_t i = 0; i < g->nhypers; i++)
+		if (!strcmp(g->hypers[i].name, name))
+			return table_refuse(t, -EINVAL, "group %u has two hyper-parameters %s",
+					    group, name);
+	strcpy(g->hypers[g->nhypers].name, name);
+	g->hypers[g->nhypers++].value = value;
+	return 0;
+}
+
+int table_add_partition(struct table *t, const char *key, enum frag_dtype dtype,
+			const struct table_partition *of, uint32_t file, uint64_t base,
+			uint64_t count)
+{
+	struct table_partition p = *of;
+	int flat = table_add_flat(t, dtype), number, rc;
+
+	if (flat < 0)
+		return flat;
+	rc = table_add_segment(t, file, of->rank, base, count);
+	if (rc)
+		return rc;
+	number = add_key(t, key);
+	if (number < 0)
+		return number;
+	rc = make_room(&t->partitions, t->npartitions, sizeof(p));
+	if (rc)
+		return rc;
+	p.state = (struct table_state){ .kind = TABLE_FLAT,
+					.tensor = TABLE_NONE,
+					.first = (uint32_t)flat,
+					.key = (uint16_t)number,
+					.stored = (uint8_t)dtype,
+					.shown = (uint8_t)dtype };
+	t->partitions[t->npartitions++] = p;
+	return 0;
+}
+
 /* ---- what .frag/source says ---- */
 
 void table_set_step(struct table *t, uint64_t step)
@@ -534,30 +636,19 @@ void table_set_step(struct table *t, uint64_t step)
 	t->step = step;
 }
 
-/* What would end a line is '?'. */
-static void put_line(FILE *out, const char *text)
-{
-	for (; *text; text++)
-		fputc((unsigned char)*text < ' ' || *text == 127 ? '?' : *text, out);
-	fputc('\n', out);
-}
-
-static void put_formatted(FILE *out, const char *fmt, va_list ap)
-{
-	CLEANUP(free) char *line = NULL;
-
-	if (vasprintf(&line, fmt, ap) < 0)
-		line = NULL;
-	put_line(out, line ? line : "?");
-}
-
 void table_note(struct table *t, const char *fmt, ...)
 {
+	CLEANUP(free) char *line = NULL;
 	va_list ap;
 
 	va_start(ap, fmt);
-	put_formatted(t->notes, fmt, ap);
+	if (vasprintf(&line, fmt, ap) < 0)
+		line = NULL;
 	va_end(ap);
+	/* Names of files may have characters that would end the line. */
+	for (const char *at = line ? line : "?"; *at; at++)
+		fputc((unsigned char)*at < ' ' || *at == 127 ? '?' : *at, t->notes);
+	fputc('\n', t->notes);
 }
 
 void table_skip(struct table *t, const char *name, const char *fmt, ...)

@@ -172,9 +172,8 @@ struct table {
 	uint32_t nfiles, ntensors, nstates, npieces, nflats, nsegments, nentries, ngroups,
 		npartitions, nparts, nkeys;
 	uint64_t nnumbers, numbers_room, strings_size, strings_room;
-	uint32_t nparams;  /* after finish; parameters have the first numbers in engine.h */
-	uint32_t *shown;   /* after finish: [ntensors], the tensor of a number in engine.h */
-	uint32_t *by_name; /* after finish: tensors, sorted */
+	uint32_t nparams; /* after finish; parameters have the first numbers in engine.h */
+	uint32_t *shown;  /* after finish: [ntensors], the tensor of a number in engine.h */
 	uint32_t nranks;
 	bool has_step;
 	uint64_t step;
@@ -300,8 +299,6 @@ static inline const uint64_t *table_shape(const struct table *t, const struct ta
 	return t->numbers + x->shape;
 }
 
-/* The tensor of that name; TABLE_NONE: none. */
-uint32_t table_find(const struct table *t, const char *name, const char *coordinate);
 /* The state of that key; NULL: none. */
 const struct table_state *table_find_state(const struct table *t, uint32_t tensor,
 					   const char *key);

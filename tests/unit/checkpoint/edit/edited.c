@@ -266,25 +266,48 @@ struct table *edited_table(const struct edited *x)
 	return t;
 }
 
+uint32_t edited_find(const struct table *t, const char *name)
+{
+	for (uint32_t i = 0; i < t->ntensors; i++)
+		if (!strcmp(table_string(t, t->tensors[i].name), name))
+			return i;
+	return TABLE_NONE;
+}
+
+static int open_table(const struct edited *x, struct engine **e,
+		      const struct engine_options *options, char *why, size_t whysize)
+{
+	struct table *t = edited_table(x);
+	struct folder *f;
+	int rc = folder_open(&f, x->dir, why, whysize);
+
+	if (rc) {
+		table_free(t);
+		return rc;
+	}
+	rc = checkpoint_open_table(e, options, f, "test", t, why, whysize);
+	folder_close(f);
+	return rc;
+}
+
 int edited_open(const struct edited *x, struct engine **e, bool writable, bool coherent,
 		char *why, size_t whysize)
 {
 	struct engine_options options = { .source = x->dir,
-					  .format = "test",
 					  .writable = writable,
 					  .incoherent = !coherent };
 
-	return checkpoint_open_table(e, &options, edited_table(x), why, whysize);
+	return open_table(x, e, &options, why, whysize);
 }
 
 int edited_open_beside(const struct edited *x, struct engine **e, const char *overlay,
 		       char *why, size_t whysize)
 {
-	struct engine_options options = {
-		.source = x->dir, .format = "test", .writable = true, .overlay = overlay
-	};
+	struct engine_options options = { .source = x->dir,
+					  .writable = true,
+					  .overlay = overlay };
 
-	return checkpoint_open_table(e, &options, edited_table(x), why, whysize);
+	return open_table(x, e, &options, why, whysize);
 }
 
 /* ---- what should be ---- */

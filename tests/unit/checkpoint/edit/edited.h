@@ -47,6 +47,8 @@ void edited_remove(struct edited *x);
 
 /* A table of them, finished; files are opened for reading. */
 struct table *edited_table(const struct edited *x);
+/* The number of a tensor; TABLE_NONE: none has the name. */
+uint32_t edited_find(const struct table *t, const char *name);
 /* They, behind the door; -errno: as checkpoint_open's, with a line. */
 int edited_open(const struct edited *x, struct engine **e, bool writable, bool coherent,
 		char *why, size_t whysize);

@@ -4,8 +4,8 @@
 #include "engine/base/fd.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/edit/file-lock.h"
-#include "engine/checkpoint/edit/journal-format.h"
 #include "engine/checkpoint/edit/journal.h"
+#include "engine/checkpoint/parse/little-endian.h"
 #include "tests/unit/checkpoint/edit/edited.h"
 
 #include <check.h>

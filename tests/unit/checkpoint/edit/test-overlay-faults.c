@@ -85,7 +85,7 @@ static int patch(struct patches *p)
 		const struct table *t = p->table;
 
 		rc = edit_translate(
-			p, table_find_state(t, table_find(t, truth->param, ""), truth->key),
+			p, table_find_state(t, edited_find(t, truth->param), truth->key),
 			extents, ARRAY_SIZE(extents), true);
 	}
 	return rc ? rc : patches_finish(p);

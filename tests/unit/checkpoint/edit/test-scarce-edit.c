@@ -8,7 +8,6 @@
 
 #include "engine/checkpoint/edit/edit.h"
 #include "engine/checkpoint/edit/file-lock.h"
-#include "engine/checkpoint/edit/journal-format.h"
 #include "engine/checkpoint/edit/journal.h"
 #include "engine/checkpoint/edit/overlay-log.h"
 #include "engine/overlay.h"
@@ -66,7 +65,7 @@ static const struct table_state *find(enum edited_state state)
 {
 	const struct edited_truth *truth = &edited_truths[state];
 
-	return table_find_state(table, table_find(table, truth->param, ""), truth->key);
+	return table_find_state(table, edited_find(table, truth->param), truth->key);
 }
 
 static int make_patches(struct patches *p)
