@@ -30,11 +30,11 @@
 #define JOURNAL_MAGIC "fragfs\x8a\n"
 
 enum { /* sizes are bytes */
-	JOURNAL_VERSION = 2,
-	JOURNAL_HEADER = 32,
-	JOURNAL_FILE = 30, /* a file's row, without its path */
-	JOURNAL_RANGE = 20,
-	JOURNAL_CHECKSUM = 4,
+       JOURNAL_VERSION = 2,
+       JOURNAL_HEADER = 32,
+       JOURNAL_FILE = 30, /* a file's row, without its path */
+       JOURNAL_RANGE = 20,
+       JOURNAL_CHECKSUM = 4,
 };
 
 /* A folder has one edit at a time: the caller of each function holds fd_lock() of the folder.

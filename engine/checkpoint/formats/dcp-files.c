@@ -21,18 +21,6 @@ void dcp_files_close(struct dcp_files *f)
 	f->files = (struct vec){ 0 };
 }
 
-/* "__3_0.distcp" is rank 3's; what is not named so is rank 0's. */
-static uint32_t rank_of(const char *name)
-{
-	unsigned rank, part;
-	int end = 0;
-
-	return sscanf(name, "__%5u_%9u.distcp%n", &rank, &part, &end) == 2 && end &&
-			       !name[end] && rank < TABLE_RANKS_MAX
-		       ? rank
-		       : 0;
-}
-
 static struct dcp_file *file_at(const struct dcp_files *f, uint32_t i)
 {
 	return (struct dcp_file *)f->files.items + i;
@@ -46,15 +34,20 @@ static int compare_name(const struct dcp_files *f, uint64_t i, const char *name)
 static int add(struct dcp_files *f, const char *name, uint32_t i)
 {
 	struct blob blob;
-	int number = table_open_file(f->table, f->folder, name, name, &blob);
+	int number = table_open_file(f->table, f->folder, name, name, &blob), end = 0;
+	unsigned rank, part;
 
 	if (number < 0)
 		return number;
+	/* "__3_0.distcp" is rank 3's; a file with another name is rank 0's. */
+	if (sscanf(name, "__%5u_%9u.distcp%n", &rank, &part, &end) != 2 || !end || name[end] ||
+	    rank >= TABLE_RANKS_MAX)
+		rank = 0;
 	if (!vec_add(&f->files, sizeof(struct dcp_file)))
 		return -ENOMEM;
 	memmove(file_at(f, i + 1), file_at(f, i),
 		(f->files.count - 1 - i) * sizeof(struct dcp_file));
-	*file_at(f, i) = (struct dcp_file){ (uint32_t)number, rank_of(name), blob };
+	*file_at(f, i) = (struct dcp_file){ (uint32_t)number, rank, blob };
 	return 0;
 }
 

@@ -3,7 +3,7 @@
 #define ENGINE_CHECKPOINT_FORMATS_DCP_FILES_H
 
 /* The files that a .metadata names, opened when they are first needed, and the archives in
- * them. Functions return results as in table.h.
+ * them.  Functions return results as in table.h.
  */
 
 #include "engine/base/vec.h"

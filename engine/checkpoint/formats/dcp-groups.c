@@ -4,6 +4,7 @@
 #include "engine/checkpoint/formats/dcp-groups.h"
 #include "engine/checkpoint/table/table-files.h"
 #include "engine/checkpoint/formats/torch-hypers.h"
+#include "engine/checkpoint/parse/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -13,6 +14,7 @@
 #define WHOLE "param_groups"
 #define GROUPS WHOLE "."
 
+/* An entry of the optimizer's groups, "optim.param_groups.3.lr". */
 struct part {
 	const struct dcp_name *name;
 	uint32_t item;
@@ -40,11 +42,17 @@ void dcp_groups_step(double *step, double value)
 
 /* ---- names ---- */
 
-/* "3.lr" behind GROUPS. */
-static bool take_rest(struct part *p, const char *rest, const char *end)
+static bool take_part(struct part *p, const struct dcp_name *x)
 {
+	const char *rest = memmem(x->name, x->size, GROUPS, strlen(GROUPS));
+	const char *end = x->name + x->size;
 	uint32_t digits = 0;
 
+	p->name = x;
+	p->section = rest ? (uint32_t)(rest - x->name) : 0;
+	if (!rest || (p->section && rest[-1] != '.'))
+		return false;
+	rest += strlen(GROUPS);
 	for (p->group = 0; rest < end && digits < 6 && isdigit((unsigned char)*rest); digits++)
 		p->group = p->group * 10 + (uint32_t)(*rest++ - '0');
 	p->key = rest + 1;
@@ -53,22 +61,10 @@ static bool take_rest(struct part *p, const char *rest, const char *end)
 	       p->key_size <= FRAG_KEY_MAX && !memchr(p->key, '.', p->key_size);
 }
 
-static bool take_part(struct part *p, const struct dcp_name *x)
-{
-	const char *at = memmem(x->name, x->size, GROUPS, strlen(GROUPS));
-
-	p->name = x;
-	p->section = at ? (uint32_t)(at - x->name) : 0;
-	return at && (!p->section || at[-1] == '.') &&
-	       take_rest(p, at + strlen(GROUPS), x->name + x->size);
-}
-
 static int compare_groups(const struct part *p, const struct part *q)
 {
-	int order = memcmp(p->name->name, q->name->name, u64_min(p->section, q->section));
+	int order = utf8_compare(p->name->name, p->section, q->name->name, q->section);
 
-	if (!order)
-		order = (p->section > q->section) - (p->section < q->section);
 	return order ? order : (p->group > q->group) - (p->group < q->group);
 }
 
@@ -82,7 +78,7 @@ static int compare_parts(const void *a, const void *b)
 
 /* ---- one ---- */
 
-/* 1: it cannot be read as it is, which is said. */
+/* Opens the archive of item i.  1: it cannot be read as it is; the table has a note. */
 static int open_item(struct adding *a, uint32_t i, struct torch_source *out)
 {
 	struct parse_error error = { "" };
@@ -97,7 +93,7 @@ static int open_item(struct adding *a, uint32_t i, struct torch_source *out)
 	return dcp_files_open(a->files, &a->names->items[i], &place, out);
 }
 
-/* list: of names. */
+/* Adds the parameters that a list names to the group. */
 static int add_members(struct adding *a, const struct part *p, uint32_t group,
 		       const struct pickle *pickle, uint32_t list)
 {
@@ -202,26 +198,22 @@ static int add_whole(struct adding *a, const struct part *p)
 
 /* ---- the others ---- */
 
-/* The checkpoint's own, which is more than what an optimizer has counted. */
-static bool is_step(const struct dcp_name *x)
+/* Sets the step from an entry that is the checkpoint's own, which counts for more than what an
+ * optimizer has counted.
+ */
+static int add_other(struct adding *a, uint32_t i)
 {
 	static const char *const names[] = { "step", "global_step", "global_steps",
 					     "iteration" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (x->size == strlen(names[i]) && !memcmp(x->name, names[i], x->size))
-			return true;
-	return false;
-}
-
-static int add_other(struct adding *a, uint32_t i)
-{
 	const struct dcp_name *x = &a->names->items[i];
 	struct torch_source s;
+	bool is_step = false;
 	double value;
 	int rc;
 
-	if (!is_step(x)) {
+	for (size_t k = 0; k < ARRAY_SIZE(names); k++)
+		is_step |= x->size == strlen(names[k]) && !memcmp(x->name, names[k], x->size);
+	if (!is_step) {
 		dcp_files_skip(a->files, x, "it is no tensor");
 		return 0;
 	}

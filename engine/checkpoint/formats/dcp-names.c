@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/checkpoint/formats/dcp-names.h"
+#include "engine/checkpoint/parse/utf8.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,9 +21,7 @@ struct text {
 
 static int compare_texts(struct text a, struct text b)
 {
-	int order = memcmp(a.at, b.at, u64_min(a.size, b.size));
-
-	return order ? order : (a.size > b.size) - (a.size < b.size);
+	return utf8_compare(a.at, a.size, b.at, b.size);
 }
 
 static bool is_text(struct text a, const char *b)
@@ -56,31 +55,21 @@ static uint32_t find(const struct dcp_names *n, struct text name)
 	return at < n->ntensors && !compare_name(n, at, name) ? n->by_name[at] : UINT32_MAX;
 }
 
-/* "app.optim." without its last component: "app.". */
-static size_t parent(const char *section, size_t size)
-{
-	size -= size > 0;
-	while (size && section[size - 1] != '.')
-		size--;
-	return size;
-}
-
 uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t section_size,
 			const char *name, size_t size)
 {
+	static const char *const models[] = { MODEL, "" };
 	char tried[2 * DCP_NAME_MAX + sizeof(MODEL)];
-	size_t above = parent(section, section_size);
-	const struct {
-		size_t above;
-		const char *model;
-	} ways[] = { { above, MODEL }, { above, "" }, { 0, MODEL }, { 0, "" } };
+	size_t above = section_size - (section_size > 0);
 
 	assert(section_size <= DCP_NAME_MAX && size <= DCP_NAME_MAX);
-	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
-		char *at = mempcpy(tried, section, ways[i].above);
+	while (above && section[above - 1] != '.') /* "app.optim." -> "app." */
+		above--;
+	for (int i = 0; i < 4; i++) { /* "app.model.NAME", "app.NAME", "model.NAME", "NAME" */
+		char *at = mempcpy(tried, section, i < 2 ? above : 0);
 		uint32_t found;
 
-		at = mempcpy(at, ways[i].model, strlen(ways[i].model));
+		at = mempcpy(at, models[i % 2], strlen(models[i % 2]));
 		at = mempcpy(at, name, size);
 		found = find(n, (struct text){ tried, (size_t)(at - tried) });
 		if (found != UINT32_MAX)
@@ -91,12 +80,7 @@ uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t s
 
 /* ---- states ---- */
 
-static bool same_shape(const struct dcp_item *a, const struct dcp_item *b)
-{
-	return a->ndim == b->ndim && !memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape));
-}
-
-/* A file in the parameter's folder, beside those it always has. */
+/* Whether the key can name a file in the parameter's folder, beside those it always has. */
 static bool is_key(struct text key)
 {
 	static const char *const taken[] = { "shape", "dtype", "numel", "group", "fragments" };
@@ -112,13 +96,6 @@ static bool is_key(struct text key)
 	return true;
 }
 
-static struct text rename_key(struct text key)
-{
-	if (is_text(key, "fp32_param") || is_text(key, "master_param"))
-		return (struct text){ "fp32", 4 };
-	return key;
-}
-
 static void note_prefix(struct dcp_names *n, uint32_t param, size_t size)
 {
 	const struct dcp_name *x = &n->items[param];
@@ -131,7 +108,9 @@ static void note_prefix(struct dcp_names *n, uint32_t param, size_t size)
 	n->mixed |= compare_texts(prefix, (struct text){ n->prefix, n->prefix_size }) != 0;
 }
 
-/* Whether item i is that state of what the optimizer calls name. */
+/* Links item i as a state, `key`, to the parameter that the optimizer calls `name`.  false:
+ * there is no such parameter, or the item is no state of it.
+ */
 static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct text name,
 		    struct text key)
 {
@@ -145,10 +124,12 @@ static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct text
 	    dcp_item(n->metadata, i, &state, &error) ||
 	    dcp_item(n->metadata, found, &param, &error))
 		return false;
-	x->is_scalar = !same_shape(&state, &param);
+	x->is_scalar = state.ndim != param.ndim ||
+		       memcmp(state.shape, param.shape, state.ndim * sizeof(*state.shape));
 	if (x->is_scalar && state.numel != 1)
 		return false;
-	key = rename_key(key);
+	if (is_text(key, "fp32_param") || is_text(key, "master_param"))
+		key = (struct text){ "fp32", 4 };
 	x->key = key.at;
 	x->key_size = key.size;
 	x->param = found;
@@ -156,7 +137,7 @@ static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct text
 	return true;
 }
 
-/* rest: "NAME.KEY" or "KEY.NAME". */
+/* Links item i, whose name ends in `rest`: "NAME.KEY" or "KEY.NAME". */
 static bool link_rest(struct dcp_names *n, uint32_t i, size_t section, struct text rest)
 {
 	const char *last = memrchr(rest.at, '.', rest.size);
@@ -208,7 +189,7 @@ static void sort_states(struct dcp_names *n)
 	qsort_r(n->states, n->nstates, sizeof(*n->states), compare_states, n);
 }
 
-/* A state of a state, and a second one of the same key, are on their own. */
+/* Unlinks states of a state, and second ones of the same key: they become parameters. */
 static void unlink_some(struct dcp_names *n)
 {
 	for (uint32_t i = 0; i < n->nstates; i++) {
@@ -263,15 +244,6 @@ static int compare_cut(const void *a, const void *b, void *names)
 	return compare_texts(text[0], text[1]);
 }
 
-static bool stay_apart(const struct dcp_names *n, uint32_t *by)
-{
-	qsort_r(by, n->ntensors, sizeof(*by), compare_cut, (void *)n);
-	for (uint32_t i = 1; i < n->ntensors; i++)
-		if (!compare_cut(&by[i - 1], &by[i], (void *)n))
-			return false;
-	return true;
-}
-
 static int cut_names(struct dcp_names *n)
 {
 	CLEANUP(free) uint32_t *by = calloc((size_t)n->ntensors + 1, sizeof(*by));
@@ -279,8 +251,12 @@ static int cut_names(struct dcp_names *n)
 	if (!by)
 		return -ENOMEM;
 	memcpy(by, n->by_name, n->ntensors * sizeof(*by));
-	if (!n->prefix_size || n->mixed || !stay_apart(n, by))
+	if (!n->prefix_size || n->mixed)
 		return 0;
+	qsort_r(by, n->ntensors, sizeof(*by), compare_cut, n);
+	for (uint32_t i = 1; i < n->ntensors; i++)
+		if (!compare_cut(&by[i - 1], &by[i], n)) /* two names would become equal */
+			return 0;
 	for (uint32_t i = 0; i < n->count; i++)
 		n->items[i].cut = is_cut(n, &n->items[i]) ? (uint32_t)n->prefix_size : 0;
 	return 0;

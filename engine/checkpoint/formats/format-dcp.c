@@ -48,7 +48,7 @@ static void see_untaken(void *arg, const struct dcp_item *item, const char *why)
 
 /* ---- chunks ---- */
 
-/* 1: it is not taken, which is said. */
+/* Checks a chunk against its item.  1: it is not taken; the table has a note. */
 static int check_chunk(struct filling *l, const struct dcp_name *x, const struct dcp_item *item,
 		       const struct dcp_chunk *chunk, const struct torch_source *s,
 		       struct torchfile_tensor *out)
@@ -108,15 +108,7 @@ static int add_chunks(struct filling *l, const struct dcp_name *x, const struct 
 
 /* ---- parameters ---- */
 
-static int add_state(struct filling *l, const struct dcp_name *x, const struct dcp_item *item,
-		     const char *key)
-{
-	int rc = table_add_state(l->table, key, item->dtype);
-
-	return rc < 0 ? rc : add_chunks(l, x, item);
-}
-
-/* The one element, which need not have the parameter's dimensions. */
+/* Adds the element of a scalar, which need not have the parameter's dimensions. */
 static int add_element(struct filling *l, const struct dcp_name *x, const struct dcp_item *item,
 		       const struct dcp_chunk *chunk)
 {
@@ -164,8 +156,13 @@ static int add_item(struct filling *l, uint32_t i, const char *key)
 
 	if (rc)
 		return refuse(l, rc, &error);
-	rc = x->key && x->is_scalar ? add_scalar(l, x, &item, key)
-				    : add_state(l, x, &item, key);
+	if (x->key && x->is_scalar) {
+		rc = add_scalar(l, x, &item, key);
+	} else {
+		rc = table_add_state(l->table, key, item.dtype);
+		if (rc >= 0)
+			rc = add_chunks(l, x, &item);
+	}
 	if (rc == 1) /* it is not taken */
 		table_drop_state(l->table);
 	return rc < 0 ? rc : 0;

@@ -16,7 +16,7 @@
 
 enum { FACTS_MAX = 32, FACT_MAX = 200 };
 
-/* NULL: none. */
+/* Returns the name of the folder's index; NULL: it has none. */
 static const char *find_index(const struct folder *f)
 {
 	if (f->only)
@@ -48,52 +48,21 @@ struct filling {
 	uint32_t placed;                       /* tensors of the index that were found */
 };
 
-/* Of text that is not terminated, cut. */
-static char *copy_text(const char *bytes, size_t size, size_t most)
-{
-	char *copy = malloc(u64_min(size, most) + 1);
-
-	if (!copy)
-		return NULL;
-	memcpy(copy, bytes, u64_min(size, most));
-	copy[u64_min(size, most)] = '\0';
-	return copy;
-}
-
 static void note_facts(struct filling *l, const struct safetensors *s)
 {
 	for (uint32_t i = 0; i < s->nfacts && i < FACTS_MAX; i++) {
 		const struct safetensors_fact *fact = &s->facts[i];
-		CLEANUP(free) char *key = copy_text(fact->key, fact->key_size, FACT_MAX);
-		CLEANUP(free) char *value = copy_text(fact->value, fact->value_size, FACT_MAX);
+		CLEANUP(free)
+		char *key = text_copy(fact->key, u64_min(fact->key_size, FACT_MAX));
+		CLEANUP(free)
+		char *value = text_copy(fact->value, u64_min(fact->value_size, FACT_MAX));
 
 		if (key && value)
 			table_note(l->table, "metadata %s %s", key, value);
 	}
 }
 
-static int compare_places(const void *a, const void *b)
-{
-	const struct safetensors_place *p = a, *q = b;
-	int order = memcmp(p->name, q->name, u64_min(p->name_size, q->name_size));
-
-	return order ? order : (p->name_size > q->name_size) - (p->name_size < q->name_size);
-}
-
-static bool is_indexed(struct filling *l, const struct safetensor *x)
-{
-	struct safetensors_place key = { .name = x->name, .name_size = x->name_size }, *place;
-
-	if (!l->index)
-		return true;
-	place = bsearch(&key, l->index->places, l->index->nplaces, sizeof(key), compare_places);
-	if (!place || place->file != l->indexed)
-		return false;
-	l->placed++;
-	return true;
-}
-
-/* Why it is not shown; NULL: it is. */
+/* Returns the reason why a tensor is not shown; NULL: it is. */
 static const char *unfit(const struct safetensor *x)
 {
 	if (!x->dtype)
@@ -108,7 +77,7 @@ static const char *unfit(const struct safetensor *x)
 static int add_tensor(struct filling *l, const struct safetensor *x, uint32_t file)
 {
 	const char *why = unfit(x);
-	CLEANUP(free) char *name = copy_text(x->name, x->name_size, FRAG_NAME_MAX);
+	CLEANUP(free) char *name = text_copy(x->name, u64_min(x->name_size, FRAG_NAME_MAX));
 	struct table_spec spec = {
 		.name = name, .dtype = x->dtype, .ndim = x->ndim, .shape = x->shape
 	};
@@ -116,8 +85,10 @@ static int add_tensor(struct filling *l, const struct safetensor *x, uint32_t fi
 
 	if (!name)
 		return -ENOMEM;
-	if (!is_indexed(l, x))
+	if (l->index && safetensors_index_find(l->index, x->name, x->name_size) != l->indexed)
 		why = "the index does not name it in this file";
+	else
+		l->placed++;
 	if (why) {
 		table_skip(l->table, name, "%s", why);
 		return 0;
@@ -153,17 +124,6 @@ static int add_file(struct filling *l, const char *name)
 }
 
 /* ---- folders ---- */
-
-static int add_all(struct filling *l)
-{
-	int rc = 0;
-
-	for (size_t i = 0; i < l->folder->count && !rc; i++)
-		if (folder_ends_in(l->folder->names[i], SUFFIX))
-			rc = add_file(l, l->folder->names[i]);
-	return rc || l->table->nfiles ? rc
-				      : table_refuse(l->table, -EINVAL, "there is no *" SUFFIX);
-}
 
 static int add_indexed(struct filling *l, const char *name)
 {
@@ -206,10 +166,16 @@ static int fill(const struct folder *f, struct table *t)
 {
 	struct filling l = { .folder = f, .table = t };
 	const char *index = find_index(f);
+	int rc = 0;
 
 	if (index)
 		return fill_by_index(&l, index);
-	return f->only ? add_file(&l, f->only) : add_all(&l);
+	if (f->only)
+		return add_file(&l, f->only);
+	for (size_t i = 0; i < f->count && !rc; i++)
+		if (folder_ends_in(f->names[i], SUFFIX))
+			rc = add_file(&l, f->names[i]);
+	return rc || t->nfiles ? rc : table_refuse(t, -EINVAL, "there is no *" SUFFIX);
 }
 
 const struct format format_safetensors = {

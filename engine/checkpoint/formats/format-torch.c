@@ -21,7 +21,7 @@ static bool is_torch_name(const char *name)
 	return false;
 }
 
-/* A zip archive, or a pickle of protocol 2 or later. */
+/* Whether the file begins as a zip archive, or as a pickle of protocol 2 or later. */
 static bool begins_as_torch(const struct folder *f)
 {
 	uint8_t first[4] = { 0 };
@@ -30,7 +30,7 @@ static bool begins_as_torch(const struct folder *f)
 	       (!memcmp(first, "PK\3\4", 4) || (first[0] == 0x80 && first[1] >= 2));
 }
 
-/* The one file of that kind in a folder; NULL: none, or several. */
+/* Returns the name of the one torch.save file in a folder; NULL: none, or several. */
 static const char *find_only(const struct folder *f)
 {
 	const char *found = NULL;
@@ -65,7 +65,7 @@ struct filling {
 
 enum { ALL_RUNS_MAX = 1 << 20 };
 
-/* Why it is not shown; NULL: it is. */
+/* Returns the reason why a tensor is not shown; NULL: it is. */
 static const char *unfit(struct filling *l, const struct torch_name *n,
 			 const struct torchfile_tensor *x)
 {
@@ -134,17 +134,12 @@ static void take_step(struct filling *l)
 		table_set_step(l->table, (uint64_t)step);
 }
 
-/* What a tensor that is all of the file is called. */
-static char *stem(const char *name)
-{
-	const char *dot = strrchr(name, '.');
-
-	return strndup(name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
-}
-
 static int add_all(struct filling *l)
 {
-	CLEANUP(free) char *alone = stem(l->source.name);
+	const char *name = l->source.name, *dot = strrchr(name, '.');
+	/* The name of a tensor that is all of the file. */
+	CLEANUP(free)
+	char *alone = strndup(name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
 	int rc = alone ? torch_names_find(&l->names, &l->source.torch, alone, l->table)
 		       : -ENOMEM;
 

@@ -61,7 +61,7 @@ static int open_state(const struct param *p, const char *file, struct torch_sour
 	return number < 0 ? number : torch_source_open_part(out, t, (uint32_t)number, &blob, 0);
 }
 
-/* The tensor of the file; of a dict its shape is that of the parameter. */
+/* Takes the file's tensor.  One in a dict has the shape of the parameter. */
 static bool take_tensor(const struct param *p, const struct torch_source *s,
 			struct torchfile_tensor *out)
 {
@@ -119,7 +119,7 @@ static bool take_key(const char *file, char key[FRAG_KEY_MAX + 1])
 	return *key != '.';
 }
 
-/* A plain number, such as the step of some optimizers, is one of the group. */
+/* Adds a plain number, such as the step of some optimizers, to the parameter's group. */
 static int add_number(struct param *p, struct torch_source *s, const char *key)
 {
 	if (p->group >= p->l->ngroups) {
@@ -152,7 +152,7 @@ static int add_state(struct param *p, const char *file)
 
 /* ---- a parameter ---- */
 
-/* NULL and 0: there is none. */
+/* Opens zero/NAME.  *out NULL and 0: there is no such folder. */
 static int open_folder(struct filling *l, const char *name, struct folder **out)
 {
 	CLEANUP(free) char *copy = strdup(name);
@@ -170,7 +170,7 @@ static int open_folder(struct filling *l, const char *name, struct folder **out)
 	return rc == -ENOENT || rc == -EINVAL ? 0 : rc;
 }
 
-/* The master first: its shape is the parameter's. */
+/* Adds the states of a folder, the master first: its shape is the parameter's. */
 static int add_states(struct param *p)
 {
 	int rc = folder_has(p->folder, "fp32.pt") ? add_state(p, "fp32.pt") : 0;
@@ -206,7 +206,9 @@ static int add_param(struct filling *l, struct model_states *m, uint32_t group,
 	return rc;
 }
 
-/* Tensor-parallel ranks have the same names. */
+/* Whether an earlier model-parallel rank has the parameter: tensor-parallel ranks have the same
+ * names.
+ */
 static bool was_added(const struct filling *l, uint32_t mp, const struct model_states *m,
 		      uint32_t key)
 {
@@ -231,16 +233,6 @@ static int add_group(struct filling *l, uint32_t mp, uint32_t group)
 		if (!rc && !was_added(l, mp, m, shape.key))
 			rc = add_param(l, m, group, &shape);
 	}
-	return rc;
-}
-
-static int add_params(struct filling *l)
-{
-	int rc = 0;
-
-	for (uint32_t mp = 0; mp < l->nmodels && !rc; mp++)
-		for (uint32_t g = 0; g < model_states_ngroups(&l->models[mp]) && !rc; g++)
-			rc = add_group(l, mp, g);
 	return rc;
 }
 
@@ -302,8 +294,8 @@ static int open_model(struct filling *l, uint32_t mp)
 	return rc;
 }
 
-/* Newer DeepSpeed has zero/NAME/fp32.pt of frozen parameters, buffers and other names too: what
- * module has, widened.
+/* Adds the fp32.pt that newer DeepSpeed writes of frozen parameters, buffers and other names
+ * too: a widened copy of module's values.
  */
 static int add_copy(struct filling *l, const struct folder *folder, struct model_shape *shape,
 		    uint32_t of)
@@ -346,16 +338,6 @@ static int add_copies_of(struct filling *l, uint32_t tensor)
 	return rc;
 }
 
-/* Of what is not trained. */
-static int add_copies(struct filling *l, uint32_t first)
-{
-	int rc = 0;
-
-	for (uint32_t i = first; i < l->table->ntensors && !rc; i++)
-		rc = add_copies_of(l, i);
-	return rc;
-}
-
 static int add_rest(struct filling *l)
 {
 	uint32_t first = l->table->ntensors;
@@ -365,7 +347,9 @@ static int add_rest(struct filling *l)
 	if (zero_files_of(&l->files, 0, ZERO_MODEL_SHARD, &o.nranks))
 		o.stage = 3;
 	rc = zero_frozen_add_rest(&l->models[0], l->folder, &l->files, 0, &o);
-	return rc ? rc : add_copies(l, first);
+	for (uint32_t i = first; i < l->table->ntensors && !rc; i++)
+		rc = add_copies_of(l, i);
+	return rc;
 }
 
 static int fill_all(struct filling *l)
@@ -385,8 +369,9 @@ static int fill_all(struct filling *l)
 	model_states_note(&l->models[0]);
 	table_note(l->table, "model_parallel %u", l->files.nmp);
 	rc = add_groups(l);
-	if (!rc)
-		rc = add_params(l);
+	for (uint32_t mp = 0; mp < l->nmodels && !rc; mp++)
+		for (uint32_t g = 0; g < model_states_ngroups(&l->models[mp]) && !rc; g++)
+			rc = add_group(l, mp, g);
 	return rc ? rc : add_rest(l);
 }
 

@@ -88,7 +88,7 @@ static int add_states(struct filling *l, const struct model_shape *shape, uint32
 	return rc < 0 ? rc : model_states_add_copy(&l->model, shape);
 }
 
-/* Elements behind a parameter that are no one's. */
+/* Reads how many elements of padding are behind a parameter. */
 static int alignment_of(struct filling *l, uint32_t unit, uint32_t i, uint64_t *out)
 {
 	const struct pickle *p = l->optim.source.torch.pickle;
@@ -126,7 +126,9 @@ static int add_flat_params(struct filling *l, uint32_t unit)
 	return zero_vectors_check_end(&l->vectors, unit, start);
 }
 
-/* An expert is on some ranks, whose names are not those of the others. */
+/* Leaves out a unit that not all ranks have: that of an expert, whose names the other ranks'
+ * file does not have.
+ */
 static int skip_unit(struct filling *l, uint32_t unit)
 {
 	uint32_t dict = model_states_group(&l->model, unit);
@@ -231,25 +233,20 @@ static int open_model(struct filling *l)
 	return model_states_open(&l->model, l->table, l->folder, f->name, l->optim.first_rank);
 }
 
-static void note(struct filling *l)
-{
-	if (l->mp)
-		return;
-	model_states_note(&l->model);
-	table_note(l->table, "stage %d", l->optim.stage);
-	if (l->optim.bf16_optimizer)
-		table_note(l->table, "optimizer BF16_Optimizer");
-	table_note(l->table, "data_parallel %u", l->optim.nranks);
-	table_note(l->table, "model_parallel %u", l->files->nmp);
-}
-
 static int fill_model(struct filling *l)
 {
 	int rc = check_experts(l);
 
 	if (rc)
 		return rc;
-	note(l);
+	if (!l->mp) {
+		model_states_note(&l->model);
+		table_note(l->table, "stage %d", l->optim.stage);
+		if (l->optim.bf16_optimizer)
+			table_note(l->table, "optimizer BF16_Optimizer");
+		table_note(l->table, "data_parallel %u", l->optim.nranks);
+		table_note(l->table, "model_parallel %u", l->files->nmp);
+	}
 	rc = add_groups(l);
 	if (!rc)
 		rc = zero_vectors_open(&l->vectors, &l->optim, l->groups, l->first_group);
@@ -292,14 +289,6 @@ static int fill_rank(const struct folder *f, struct table *t, const struct zero_
 	return zero_plain_fill(t, f, model->name, t->nranks);
 }
 
-static int begin_part(struct table *t, uint32_t mp)
-{
-	char name[24];
-
-	snprintf(name, sizeof(name), "mp_rank_%02u", mp);
-	return table_begin_part(t, name);
-}
-
 static int fill(const struct folder *f, struct table *t)
 {
 	struct zero_files files;
@@ -310,8 +299,11 @@ static int fill(const struct folder *f, struct table *t)
 	if (!files.nmp)
 		rc = table_refuse(t, -EINVAL, "there is no *_model_states.pt");
 	for (uint32_t mp = 0; mp < files.nmp && !rc; mp++) {
+		char name[24];
+
+		snprintf(name, sizeof(name), "mp_rank_%02u", mp);
 		if (files.nmp > 1)
-			rc = begin_part(t, mp);
+			rc = table_begin_part(t, name);
 		if (!rc)
 			rc = fill_rank(f, t, &files, mp);
 	}

@@ -45,8 +45,8 @@ static bool is_below(const struct folder *f, const char *name)
 	return is;
 }
 
-/* "global_step30, global_step20 and 2 more": the checkpoints in it, the highest number first;
- * how many.
+/* Prints the checkpoints in a folder, the highest number first: "global_step30, global_step20
+ * and 2 more".  Returns how many there are.
  */
 static uint32_t list_below(const struct folder *f, const char *prefix, FILE *out)
 {
@@ -64,7 +64,7 @@ static uint32_t list_below(const struct folder *f, const char *prefix, FILE *out
 	return n;
 }
 
-/* Where a Hugging Face cache has them. */
+/* Prints those in snapshots/, where a Hugging Face cache has them. */
 static uint32_t list_snapshots(const struct folder *f, FILE *out)
 {
 	static const char snapshots[] = "snapshots";
@@ -80,7 +80,7 @@ static uint32_t list_snapshots(const struct folder *f, FILE *out)
 	return n;
 }
 
-/* The checkpoints in a folder that is none; NULL: it has none. */
+/* Names the checkpoints in a folder that is none itself; NULL: it has none. */
 static char *find_below(const struct folder *f)
 {
 	char *text = NULL;
@@ -122,19 +122,14 @@ static int refuse(const struct folder *f, const char *name, char *why, size_t wh
 
 /* ---- finding ---- */
 
-static const struct format *find_named(const char *name)
-{
-	for (size_t i = 0; formats[i]; i++)
-		if (!strcmp(formats[i]->name, name))
-			return formats[i];
-	return NULL;
-}
-
 int format_find(const struct format **out, const struct folder *f, const char *name, char *why,
 		size_t whysize)
 {
 	if (name && !strcmp(name, "auto"))
 		name = NULL;
-	*out = name ? find_named(name) : find_known(f);
+	*out = name ? NULL : find_known(f);
+	for (size_t i = 0; name && formats[i]; i++)
+		if (!strcmp(formats[i]->name, name))
+			*out = formats[i];
 	return *out ? 0 : refuse(f, name, why, whysize);
 }

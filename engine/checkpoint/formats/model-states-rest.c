@@ -21,7 +21,7 @@ struct rest {
 	uint32_t shared;   /* node of shared_params */
 	uint32_t *by_name; /* tensors */
 	uint32_t nnames;
-	struct place *places; /* of those whose values are in this file, at one place */
+	struct place *places; /* of tensors whose values are in this file, in one piece */
 	uint32_t nplaces;
 	int (*see_buffer)(const void *arg, uint32_t i);
 	const void *arg;
@@ -61,19 +61,13 @@ static int index_names(struct rest *r)
 	return 0;
 }
 
-/* The tensor of that name; TABLE_NONE. */
+/* Finds the tensor of that name; TABLE_NONE: none. */
 static uint32_t find_name(const struct rest *r, const char *name)
 {
 	uint64_t at = LOWER_BOUND(r->nnames, i, strcmp(name_of(r->t, r->by_name[i]), name) < 0);
 	bool found = at < r->nnames && !strcmp(name_of(r->t, r->by_name[at]), name);
 
 	return found ? r->by_name[at] : TABLE_NONE;
-}
-
-static bool is_one_place(const struct rest *r, const struct table_state *s)
-{
-	return s->tensor >= r->m->first && s->kind == TABLE_INTERVALS && s->n == 1 &&
-	       r->t->pieces[s->first].file == r->m->source.file;
 }
 
 static int index_places(struct rest *r)
@@ -84,7 +78,8 @@ static int index_places(struct rest *r)
 	for (uint32_t i = 0; i < r->t->nstates; i++) {
 		const struct table_state *s = &r->t->states[i];
 
-		if (is_one_place(r, s))
+		if (s->tensor >= r->m->first && s->kind == TABLE_INTERVALS && s->n == 1 &&
+		    r->t->pieces[s->first].file == r->m->source.file)
 			r->places[r->nplaces++] =
 				(struct place){ r->t->pieces[s->first].base, s->tensor };
 	}
@@ -100,7 +95,7 @@ static bool is_like(const struct table *t, uint32_t tensor, const struct tensor 
 	       !memcmp(table_shape(t, y), x->shape, x->ndim * sizeof(*x->shape));
 }
 
-/* The tensor that has the same values there; TABLE_NONE. */
+/* Finds the tensor whose values are those of x, at the same place; TABLE_NONE: none. */
 static uint32_t find_place(const struct rest *r, const struct torchfile_tensor *x)
 {
 	struct place key = { .at = x->at };
@@ -163,16 +158,6 @@ static int add_buffer(struct rest *r, uint32_t i)
 	return r->see_buffer(r->arg, i);
 }
 
-static int add_buffers(struct rest *r)
-{
-	uint32_t names = model_states_get(r->m, "buffer_names");
-	int rc = 0;
-
-	for (uint32_t i = 0; i < pickle_count(r->p, names) && !rc; i++)
-		rc = add_buffer(r, i);
-	return rc;
-}
-
 static int add_alias(struct rest *r, const char *name, uint32_t of)
 {
 	int rc = table_add_alias(r->t, name, of);
@@ -202,17 +187,9 @@ static int add_leftover(struct rest *r, uint32_t key, uint32_t value)
 				: add(r, name, &x, model_states_is_extra(name));
 }
 
-static int add_leftovers(struct rest *r)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; i < pickle_count(r->p, r->m->module) && !rc; i++)
-		rc = add_leftover(r, pickle_key(r->p, r->m->module, i),
-				  pickle_value(r->p, r->m->module, i));
-	return rc;
-}
-
-/* Tensors without elements have all the same address, so that DeepSpeed takes them for one. */
+/* Whether a name that DeepSpeed calls shared is: all tensors without elements have the same
+ * address, so that it takes them for one.
+ */
 static bool is_true_alias(const struct rest *r, uint32_t of, const struct torchfile_tensor *own)
 {
 	return of != TABLE_NONE &&
@@ -245,17 +222,8 @@ static int add_shared(struct rest *r, uint32_t i)
 	return 0;
 }
 
-static int add_shared_params(struct rest *r)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; i < pickle_count(r->p, r->shared) && !rc; i++)
-		rc = add_shared(r, i);
-	return rc;
-}
-
-/* The run's first rank alone wrote shared_params: a model-parallel rank's own slices are tied
- * as those of rank 0 are.
+/* Adds the alias of another model-parallel rank's tensor here too: the run's first rank alone
+ * wrote shared_params, and the other ranks' slices are tied as its own are.
  */
 static int add_shared_elsewhere(struct rest *r, uint32_t tensor)
 {
@@ -275,15 +243,6 @@ static int add_shared_elsewhere(struct rest *r, uint32_t tensor)
 	return add_alias(r, name, of);
 }
 
-static int add_all_shared_elsewhere(struct rest *r)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; i < r->m->first && !rc; i++)
-		rc = add_shared_elsewhere(r, i);
-	return rc ? rc : index_names(r);
-}
-
 int model_states_add_rest(struct model_states *m,
 			  int (*see_buffer)(const void *arg, uint32_t i), const void *arg)
 {
@@ -292,22 +251,27 @@ int model_states_add_rest(struct model_states *m,
 			  .t = m->source.table,
 			  .see_buffer = see_buffer,
 			  .arg = arg };
-	int rc;
+	uint32_t buffers = model_states_get(m, "buffer_names");
+	int rc = 0;
 
 	r.shared = model_states_get(m, "shared_params");
-	rc = add_buffers(&r);
+	for (uint32_t i = 0; i < pickle_count(r.p, buffers) && !rc; i++)
+		rc = add_buffer(&r, i);
 	if (!rc)
 		rc = index_names(&r);
 	if (!rc)
 		rc = index_places(&r);
-	if (!rc)
-		rc = add_all_shared_elsewhere(&r);
-	if (!rc)
-		rc = add_leftovers(&r);
+	for (uint32_t i = 0; i < m->first && !rc; i++)
+		rc = add_shared_elsewhere(&r, i);
 	if (!rc)
 		rc = index_names(&r);
+	for (uint32_t i = 0; i < pickle_count(r.p, m->module) && !rc; i++)
+		rc = add_leftover(&r, pickle_key(r.p, m->module, i),
+				  pickle_value(r.p, m->module, i));
 	if (!rc)
-		rc = add_shared_params(&r);
+		rc = index_names(&r);
+	for (uint32_t i = 0; i < pickle_count(r.p, r.shared) && !rc; i++)
+		rc = add_shared(&r, i);
 	free(r.by_name);
 	free(r.places);
 	return rc;

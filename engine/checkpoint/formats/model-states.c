@@ -91,7 +91,7 @@ uint32_t model_states_frozen(const struct model_states *m)
 	return model_states_get(m, "frozen_param_shapes");
 }
 
-/* A shape's sizes; of a shape with too many, their product alone counts. */
+/* Takes the sizes of a shape.  Where there are too many, only their product is right. */
 static bool take_shape(const struct pickle *p, uint32_t node, struct model_shape *out)
 {
 	uint64_t numel = 1;
@@ -148,14 +148,6 @@ static bool is_enabled(const struct model_states *m, const char *section)
 	return pickle_bool(p, pickle_get(p, config, "enabled"), &enabled) && enabled;
 }
 
-/* What the run computed in, where module does not say it. */
-static enum frag_dtype dtype_of_run(const struct model_states *m)
-{
-	if (is_enabled(m, "bf16") || is_enabled(m, "bfloat16"))
-		return FRAG_BF16;
-	return is_enabled(m, "fp16") ? FRAG_F16 : FRAG_F32;
-}
-
 static enum frag_dtype dtype_of(const struct model_states *m, uint32_t key)
 {
 	const struct pickle *p = pickle_of(m);
@@ -163,7 +155,10 @@ static enum frag_dtype dtype_of(const struct model_states *m, uint32_t key)
 
 	if (pickle_tensor(p, pickle_get_as(p, m->module, p, key), &x))
 		return x.dtype;
-	return dtype_of_run(m);
+	/* Module does not have it: the dtype that the run computed in. */
+	if (is_enabled(m, "bf16") || is_enabled(m, "bfloat16"))
+		return FRAG_BF16;
+	return is_enabled(m, "fp16") ? FRAG_F16 : FRAG_F32;
 }
 
 bool model_states_is_placeholder(const struct tensor *x)

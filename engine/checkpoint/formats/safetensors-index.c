@@ -4,6 +4,7 @@
 #include "engine/base/vec.h"
 #include "engine/checkpoint/formats/safetensors-index.h"
 #include "engine/checkpoint/parse/json.h"
+#include "engine/checkpoint/parse/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,15 +16,10 @@ struct entry {
 	struct json_text name, file;
 };
 
-static bool is_word(const struct json_text *t, const char *word)
-{
-	return t->size == strlen(word) && !memcmp(t->bytes, word, t->size);
-}
-
 static bool is_plain(const struct json_text *file)
 {
-	return file->size && file->size <= FILE_NAME_MAX && !is_word(file, ".") &&
-	       !is_word(file, "..") && !memchr(file->bytes, '/', file->size) &&
+	return file->size && file->size <= FILE_NAME_MAX && !json_is(file, ".") &&
+	       !json_is(file, "..") && !memchr(file->bytes, '/', file->size) &&
 	       !memchr(file->bytes, '\0', file->size);
 }
 
@@ -55,7 +51,7 @@ static int read_object(struct json *j, struct vec *entries)
 	json_enter(j, '{');
 	while (json_next(j)) {
 		json_key(j, &key);
-		if (is_word(&key, "weight_map")) {
+		if (json_is(&key, "weight_map")) {
 			if (found)
 				json_fail(j, -EBADMSG, "two weight_maps");
 			found = true;
@@ -71,26 +67,29 @@ static int read_object(struct json *j, struct vec *entries)
 
 /* ---- files and names ---- */
 
-static int compare_texts(const struct json_text *a, const struct json_text *b)
-{
-	size_t n = a->size < b->size ? a->size : b->size;
-	int order = n ? memcmp(a->bytes, b->bytes, n) : 0;
-
-	return order ? order : (a->size > b->size) - (a->size < b->size);
-}
-
 static int compare_files(const void *a, const void *b)
 {
-	return compare_texts(&((const struct entry *)a)->file,
-			     &((const struct entry *)b)->file);
+	const struct json_text *x = &((const struct entry *)a)->file;
+	const struct json_text *y = &((const struct entry *)b)->file;
+
+	return utf8_compare(x->bytes, x->size, y->bytes, y->size);
 }
 
 static int compare_names(const void *a, const void *b)
 {
 	const struct safetensors_place *x = a, *y = b;
 
-	return compare_texts(&(struct json_text){ x->name, x->name_size },
-			     &(struct json_text){ y->name, y->name_size });
+	return utf8_compare(x->name, x->name_size, y->name, y->name_size);
+}
+
+uint32_t safetensors_index_find(const struct safetensors_index *x, const char *name,
+				size_t size)
+{
+	struct safetensors_place key = { .name = name, .name_size = (uint32_t)size };
+	const struct safetensors_place *found =
+		bsearch(&key, x->places, x->nplaces, sizeof(key), compare_names);
+
+	return found ? found->file : UINT32_MAX;
 }
 
 static int add_place(struct safetensors_index *x, const struct entry *e, bool new_file)

@@ -6,8 +6,8 @@
 
 #include "engine/checkpoint/parse/blob.h"
 
-struct safetensors_place {
-	const char *name; /* of the tensor; not terminated */
+struct safetensors_place { /* where a tensor is */
+	const char *name;  /* of the tensor; not terminated */
 	uint32_t name_size;
 	uint32_t file;
 };
@@ -23,5 +23,8 @@ struct safetensors_index {
 int safetensors_index_open(struct safetensors_index *x, const struct blob *b,
 			   struct parse_error *error);
 void safetensors_index_close(struct safetensors_index *x);
+/* The number of the file that has a tensor; UINT32_MAX: the index does not name the tensor. */
+uint32_t safetensors_index_find(const struct safetensors_index *x, const char *name,
+				size_t size);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { HYPERS_MAX = 128 };
 
-/* A tensor of one number. */
+/* Reads a tensor of one number. */
 static bool read_number(const struct torch_source *s, uint32_t node, double *out)
 {
 	union {
@@ -65,7 +65,7 @@ static int add_number(const struct torch_source *s, uint32_t group, const char *
 	return table_add_hyper(s->table, group, name, value);
 }
 
-/* betas are beta1, beta2. */
+/* Adds the numbers of a tuple: betas as beta1 and beta2. */
 static int add_numbers(const struct torch_source *s, uint32_t group, const char *name,
 		       uint32_t tuple)
 {
@@ -93,7 +93,7 @@ int torch_hypers_add_one(const struct torch_source *s, uint32_t group, const cha
 							   : add_number(s, group, name, node);
 }
 
-/* false: none of a dict's keys, or one that is no hyper-parameter's name. */
+/* Takes the name of a hyper-parameter from a dict's key.  false: the key is none. */
 static bool take_name(const struct pickle *p, uint32_t key, char name[FRAG_KEY_MAX + 1])
 {
 	return torch_source_text(p, key, name, FRAG_KEY_MAX + 1) && *name &&

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the pickle holds is a graph: many ways may lead to a tensor, and a way may come back to
- * where it was.  Ways are followed one at a time, each at most DEPTH_MAX long and never through
- * itself, and all of them together no further than what the file's size lets us.
+/* A pickle is a graph: many ways may lead to a tensor, and a way may come back to where it was.
+ * The walk follows one way at a time, each at most DEPTH_MAX long and never through itself.
+ * The file's size limits the cost of all ways together.
  */
 
 enum { DEPTH_MAX = 2000, COST_LEAST = 1 << 20, COST_PER_BYTE = 16, KEYS_MAX = 200 };
@@ -82,7 +82,7 @@ static bool is_container(const struct pickle *p, uint32_t node)
 
 /* ---- names ---- */
 
-/* A byte of value 0 is C0 80, as in torch_source_text. */
+/* Prints a text; a byte of value 0 becomes C0 80, as in torch_source_text(). */
 static void put_text(const char *text, size_t size, FILE *out)
 {
 	for (size_t i = 0; i < size && i <= FRAG_NAME_MAX; i++)
@@ -111,7 +111,7 @@ static void put_key(const struct pickle *p, uint32_t key, FILE *out)
 		fputs(pickle_kind(p, key) == PICKLE_NONE ? "None" : "?", out);
 }
 
-/* Of a tuple its items, joined as nested keys are. */
+/* Prints a key; the items of a tuple are joined as nested keys are. */
 static void put_keys(const struct pickle *p, uint32_t key, FILE *out)
 {
 	uint32_t n = pickle_kind(p, key) == PICKLE_TUPLE ? pickle_count(p, key) : 0;
@@ -125,7 +125,9 @@ static void put_keys(const struct pickle *p, uint32_t key, FILE *out)
 	}
 }
 
-/* The name of the child is w->name; false: it is too long, which is said. */
+/* Appends `text` to w->name, so that it is the child's name.  false: the name is too long; the
+ * table has a note.
+ */
 static bool append(struct walk *w, struct step *to, const char *text)
 {
 	size_t dot = !to->top, size = strlen(text);
@@ -157,7 +159,7 @@ static bool append_key(struct walk *w, struct step *to, uint32_t key)
 	return made && append(w, to, made);
 }
 
-/* Of a module, what its state_dict has no keys for. */
+/* Whether the key is an attribute of a module that the names of its state_dict leave out. */
 static bool is_layer(struct walk *w, struct step *to, uint32_t key)
 {
 	if (pickle_is_text(w->p, key, "_buffers")) {
@@ -203,13 +205,6 @@ static void enter(struct walk *w, const struct step *s)
 	}
 	w->above[s->node / 8] |= (uint8_t)(1 << s->node % 8);
 	w->way[w->depth++] = *s;
-}
-
-static void leave(struct walk *w)
-{
-	uint32_t node = w->way[--w->depth].node;
-
-	w->above[node / 8] &= (uint8_t) ~(1 << node % 8);
 }
 
 static int add_found(struct walk *w, const struct step *s)
@@ -271,10 +266,12 @@ static int walk(struct walk *w)
 			table_skip(w->table, "the rest", "there are too many ways to it");
 			return 0;
 		}
-		if (s->next < children(w->p, s->node))
+		if (s->next < children(w->p, s->node)) {
 			rc = visit(w, s);
-		else
-			leave(w);
+			continue;
+		}
+		w->above[s->node / 8] &= (uint8_t) ~(1 << s->node % 8);
+		w->depth--;
 	}
 	return rc;
 }
@@ -302,13 +299,6 @@ static int compare_names(const void *a, const void *b)
 	int order = strcmp(x->name, y->name);
 
 	return order ? order : (x > y) - (x < y);
-}
-
-static void mark_twice(struct torch_names *n, struct torch_name **by)
-{
-	qsort(by, n->count, sizeof(struct torch_name *), compare_names);
-	for (uint32_t i = 1; i < n->count; i++)
-		by[i]->twice = !strcmp(by[i]->name, by[i - 1]->name);
 }
 
 static void hash(uint64_t *h, uint64_t value)
@@ -379,7 +369,9 @@ static int compare_all(const struct torchfile *f, struct torch_names *n)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n->count; i++)
 		by[i] = &n->items[i];
-	mark_twice(n, by);
+	qsort(by, n->count, sizeof(struct torch_name *), compare_names);
+	for (uint32_t i = 1; i < n->count; i++)
+		by[i]->twice = !strcmp(by[i]->name, by[i - 1]->name);
 	link_same(f, n, by);
 	return 0;
 }

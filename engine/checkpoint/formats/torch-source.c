@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/table/table-files.h"
 #include "engine/checkpoint/formats/torch-source.h"
 #include "engine/checkpoint/parse/torch-unsupported.h"
 #include "engine/checkpoint/table/table-files.h"
@@ -84,7 +83,8 @@ void torch_source_skip(const struct torch_source *s, const char *name, uint32_t 
 		table_skip(s->table, name, "%s", other);
 }
 
-/* Elements that are neighbours in the file: those of the dimensions from *outer on. */
+/* Returns how many elements are neighbours in the file: those of the dimensions from *outer on.
+ */
 static uint64_t run_of(const struct tensor *x, uint32_t *outer)
 {
 	uint64_t run = 1;
@@ -108,26 +108,21 @@ bool torch_source_fits(const struct torchfile_tensor *x)
 	return torch_source_runs(x) <= TORCH_SOURCE_RUNS_MAX;
 }
 
-/* The place of the run that begins with that element, relative to the first, in elements. */
-static uint64_t place_of(const struct tensor *x, uint32_t outer, uint64_t run, uint64_t element)
-{
-	uint64_t at = 0, rest = element / run;
-
-	for (uint32_t d = outer; d-- > 0; rest /= x->shape[d])
-		at += rest % x->shape[d] * x->stride[d];
-	return at;
-}
-
 static int add_runs(struct torch_source *s, const struct torchfile_tensor *x, uint64_t first)
 {
 	uint32_t outer;
 	uint64_t run = run_of(&x->tensor, &outer), size = frag_dtype_size(x->tensor.dtype);
 	int rc = 0;
 
-	for (uint64_t i = 0; i < x->tensor.numel && !rc; i += run)
-		rc = table_add_interval(s->table, s->file, s->rank,
-					x->at + place_of(&x->tensor, outer, run, i) * size,
+	for (uint64_t i = 0; i < x->tensor.numel && !rc; i += run) {
+		uint64_t at = 0,
+			 rest = i / run; /* at: of the run, in elements from the first */
+
+		for (uint32_t d = outer; d-- > 0; rest /= x->tensor.shape[d])
+			at += rest % x->tensor.shape[d] * x->tensor.stride[d];
+		rc = table_add_interval(s->table, s->file, s->rank, x->at + at * size,
 					first + i, run);
+	}
 	return rc;
 }
 
@@ -149,7 +144,9 @@ int torch_source_add_pieces(struct torch_source *s, const struct torchfile_tenso
 	return table_add_interval(s->table, s->file, s->rank, x->at, first, x->tensor.numel);
 }
 
-/* The i-th run: in the outer dimensions one, in the others all. */
+/* Adds the i-th run as a box, which has one element in each outer dimension and all in the
+ * others.
+ */
 static int add_run_box(struct torch_source *s, const struct torchfile_tensor *x,
 		       const uint64_t *offsets, uint32_t outer, uint64_t i)
 {

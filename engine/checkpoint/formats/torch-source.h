@@ -60,7 +60,7 @@ int torch_source_add_state(struct torch_source *s, const char *key,
 int torch_source_use(const struct torch_source *s, const struct torchfile_tensor *x);
 
 /* Copies a pickle's text as a name or key.  A NUL in it becomes C0 80, which no UTF-8 text
- * contains. false: the node is no text, or longer than size - 1.
+ * contains.  false: the node is no text, or longer than size - 1.
  */
 bool torch_source_text(const struct pickle *p, uint32_t node, char *out, size_t size);
 

@@ -69,7 +69,8 @@ static int compare(const void *a, const void *b)
 
 /* ---- what else there may be ---- */
 
-/* Why a file of DeepSpeed's is not read; NULL: it is none. */
+/* Returns the reason why a file of DeepSpeed's is not read; NULL: the file is not DeepSpeed's.
+ */
 static const char *foreign(const char *name)
 {
 	if (!strcmp(name, "offloaded_tensors"))
@@ -85,17 +86,6 @@ static const char *foreign(const char *name)
 			       folder_ends_in(name, "_model_states.pt")
 		       ? "a name that DeepSpeed does not give"
 		       : NULL;
-}
-
-static void note_foreign(const struct folder *f, struct table *t)
-{
-	for (size_t i = 0; i < f->count; i++) {
-		struct zero_file file;
-		const char *why = parse(f->names[i], &file) ? NULL : foreign(f->names[i]);
-
-		if (why)
-			table_skip(t, f->names[i], "%s", why);
-	}
 }
 
 /* ---- all of them ---- */
@@ -138,7 +128,13 @@ int zero_files_list(struct zero_files *z, const struct folder *f, struct table *
 		return rc;
 	}
 	z->nmp = z->n ? z->files[z->n - 1].mp + 1 : 0;
-	note_foreign(f, t);
+	for (size_t i = 0; i < f->count; i++) {
+		struct zero_file file;
+		const char *why = parse(f->names[i], &file) ? NULL : foreign(f->names[i]);
+
+		if (why)
+			table_skip(t, f->names[i], "%s", why);
+	}
 	return 0;
 }
 

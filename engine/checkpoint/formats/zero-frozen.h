@@ -6,7 +6,8 @@
  * in stage 3 a share in the file of each rank.
  */
 
-#include "engine/checkpoint/formats/zero-shards.h"
+#include "engine/checkpoint/formats/model-states.h"
+#include "engine/checkpoint/formats/zero-optim.h"
 
 /* Adds the frozen parameters, then calls model_states_add_rest(), with the buffers of all
  * ranks.

@@ -19,25 +19,18 @@ struct search {
 	uint32_t found;
 };
 
-/* What is left must be able to fill the groups. */
-static bool can_take(const struct search *s, uint32_t group)
+static bool try_group(struct search *s, uint32_t group)
 {
 	const struct zero_match *m = s->m;
 	uint64_t length = m->lengths[s->depth];
 
-	if (group == m->ngroups)
-		return s->rest - length >= s->room;
-	return m->ends[group] - s->at[group] >= length &&
-	       m->fits(m->arg, s->depth, group, s->at[group]);
-}
-
-static bool try_group(struct search *s, uint32_t group)
-{
-	uint64_t length = s->m->lengths[s->depth];
-
-	if (!can_take(s, group))
-		return false;
-	if (group < s->m->ngroups) {
+	if (group == m->ngroups) {
+		if (s->rest - length < s->room) /* the rest could not fill the groups */
+			return false;
+	} else {
+		if (m->ends[group] - s->at[group] < length ||
+		    !m->fits(m->arg, s->depth, group, s->at[group]))
+			return false;
 		s->at[group] += length;
 		s->room -= length;
 	}
@@ -46,7 +39,7 @@ static bool try_group(struct search *s, uint32_t group)
 	return true;
 }
 
-/* Takes the newest decision back; the group to try next. */
+/* Takes the newest decision back; returns the group to try next. */
 static uint32_t undo(struct search *s)
 {
 	uint32_t group = s->choice[--s->depth];
@@ -65,15 +58,15 @@ static bool matters(const struct zero_match *m, uint32_t group, uint64_t positio
 	return group < m->ngroups && m->matters(m->arg, group, position);
 }
 
-/* A way that was found, the first or another; false: what matters is elsewhere in it than in
- * the first.
+/* Keeps the first match, or compares another one with it.  false: they differ at a position
+ * that matters.
  */
 static bool take_way(struct search *s, bool first)
 {
 	struct zero_match *m = s->m;
 	bool same = true;
 
-	memset(s->at, 0, m->ngroups * sizeof(*s->at)); /* and then as it was */
+	memset(s->at, 0, m->ngroups * sizeof(*s->at)); /* the loop fills it as it was */
 	for (uint32_t i = 0; i < m->nparams; i++) {
 		uint32_t group = s->choice[i];
 		uint64_t position = group < m->ngroups ? s->at[group] : 0;

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Where things stand in one rank's pickle. */
+/* One rank's pickle, and nodes in it. */
 struct reading {
 	struct zero_optim *o;
 	const struct torch_source *source;
@@ -79,7 +79,9 @@ static int take_part(const struct reading *r, uint32_t unit, uint32_t key,
 	return torch_source_use(r->source, x);
 }
 
-/* As long as the partition, or as that with the padding that the master has not. */
+/* Whether a state is as long as the partition, or as the partition with the padding that the
+ * master does not have.
+ */
 static bool is_of_partition(const struct reading *r, uint32_t unit, uint64_t count)
 {
 	const struct zero_part *master = zero_optim_part(r->o, r->rank, unit, ZERO_MASTER);
@@ -139,7 +141,7 @@ static bool is_taken(const struct zero_optim *o, const char *key)
 	return false;
 }
 
-/* Names that other files of a parameter have. */
+/* Whether the key is the name that another file of a parameter has. */
 static bool is_ours(const char *key)
 {
 	static const char *const keys[] = { "fp32", "master", "lp", "fp16", "bf16" };
@@ -184,7 +186,7 @@ static bool has_elements(const struct reading *r, uint32_t unit, uint32_t node)
 		 master.tensor.numel == 1));
 }
 
-/* Of rank 0's states the ones that may be as long as the partition. */
+/* Finds the keys of rank 0's states that may be as long as the partition. */
 static void find_keys(struct reading *r)
 {
 	for (uint32_t unit = 0; unit < r->o->nunits; unit++) {
@@ -211,15 +213,6 @@ static int read_stage(struct zero_optim *o)
 		return torch_source_refuse(&o->source,
 					   "zero_stage is %" PRId64 ", none of 1, 2, 3", stage);
 	o->stage = (int)stage;
-	return 0;
-}
-
-static int check_experts(struct zero_optim *o)
-{
-	if (get(&o->source, "ds_zero_partition_groups") != PICKLE_NOTHING)
-		return torch_source_refuse(&o->source,
-					   "experts that ZeRO-3 cuts over ranks of their own "
-					   "are not taken");
 	return 0;
 }
 
@@ -260,22 +253,17 @@ static int check_ranks(struct zero_optim *o)
 	return 0;
 }
 
-static int make_room(struct zero_optim *o)
-{
-	uint64_t n = (uint64_t)o->nranks * o->nkeys * o->nunits;
-
-	static_assert((uint64_t)TABLE_RANKS_MAX * ZERO_KEYS_MAX < 1ULL << 32, "fits");
-	o->parts = calloc(n + 1, sizeof(*o->parts));
-	return o->parts ? 0 : -ENOMEM;
-}
-
 static int begin_first(struct zero_optim *o)
 {
 	struct reading r;
 	int rc = read_stage(o);
 
-	if (rc || (rc = check_experts(o)))
+	if (rc)
 		return rc;
+	if (get(&o->source, "ds_zero_partition_groups") != PICKLE_NOTHING)
+		return torch_source_refuse(&o->source,
+					   "experts that ZeRO-3 cuts over ranks of their own "
+					   "are not taken");
 	o->nunits = pickle_count(o->source.torch.pickle, get(&o->source, masters_key(o)));
 	strcpy(o->keys[o->nkeys++], "fp32");
 	rc = begin(&r, o, &o->source, 0);
@@ -284,7 +272,9 @@ static int begin_first(struct zero_optim *o)
 	if (rc)
 		return rc;
 	find_keys(&r);
-	return make_room(o);
+	static_assert((uint64_t)TABLE_RANKS_MAX * ZERO_KEYS_MAX < 1ULL << 32, "fits");
+	o->parts = calloc((uint64_t)o->nranks * o->nkeys * o->nunits + 1, sizeof(*o->parts));
+	return o->parts ? 0 : -ENOMEM;
 }
 
 uint32_t zero_optim_alignment(const struct zero_optim *o, uint32_t unit)
@@ -309,20 +299,9 @@ static int read_rank(struct zero_optim *o, const struct folder *f, const char *n
 	return rc;
 }
 
-static int read_first(struct zero_optim *o, const struct folder *f, const char *name)
-{
-	int rc = torch_source_open(&o->source, o->table, f, name, o->first_rank);
-
-	if (rc)
-		return rc;
-	o->files[0] = o->source.file;
-	rc = begin_first(o);
-	return rc ? rc : take_rank(o, &o->source, 0);
-}
-
 enum having { NONE_HAS, SOME_HAVE, ALL_HAVE };
 
-/* The ranks that hold anything of a unit. */
+/* Tells which of the ranks that hold anything of a unit have a state of it. */
 static enum having who_has(const struct zero_optim *o, uint32_t unit, uint32_t key)
 {
 	uint32_t have = 0, want = 0;
@@ -336,7 +315,7 @@ static enum having who_has(const struct zero_optim *o, uint32_t unit, uint32_t k
 	return have == want ? ALL_HAVE : have ? SOME_HAVE : NONE_HAS;
 }
 
-/* A state that is not everywhere in a form that fits is none there. */
+/* Notes the states that not all ranks have as long as their partitions: they are left out. */
 static void note_unfit(struct zero_optim *o)
 {
 	for (uint32_t key = ZERO_MASTER + 1; key < o->nkeys; key++) {
@@ -359,7 +338,14 @@ int zero_optim_open(struct zero_optim *o, struct table *t, const struct folder *
 	assert(nranks);
 	*o = (struct zero_optim){ .table = t, .nranks = nranks, .first_rank = first_rank };
 	o->files = calloc(nranks, sizeof(*o->files));
-	rc = o->files ? read_first(o, f, files[0].name) : -ENOMEM;
+	rc = o->files ? torch_source_open(&o->source, t, f, files[0].name, first_rank)
+		      : -ENOMEM;
+	if (!rc) {
+		o->files[0] = o->source.file;
+		rc = begin_first(o);
+	}
+	if (!rc)
+		rc = take_rank(o, &o->source, 0);
 	for (uint32_t rank = 1; rank < nranks && !rc; rank++)
 		rc = read_rank(o, f, files[rank].name, rank);
 	if (rc)
@@ -399,7 +385,7 @@ uint32_t zero_optim_ngroups(const struct zero_optim *o)
 	return n ? n : 1;
 }
 
-/* The i-th unit of a group; nunits: there is none. */
+/* Returns the i-th unit of a group; nunits: there is none. */
 static uint32_t unit_of(const struct zero_optim *o, uint32_t group, uint32_t i)
 {
 	const struct pickle *p = o->source.torch.pickle;
@@ -432,7 +418,7 @@ uint32_t *zero_optim_groups(const struct zero_optim *o)
 	return groups;
 }
 
-/* The numbers of a group's first unit are those of all. */
+/* The numbers of a group's first unit count for all its units. */
 int zero_optim_add_hypers(const struct zero_optim *o, uint32_t group, uint32_t table_group)
 {
 	const struct torch_source *s = &o->source;

@@ -6,6 +6,7 @@
 #include "engine/checkpoint/formats/torch-hypers.h"
 #include "engine/checkpoint/formats/zero-match.h"
 #include "engine/checkpoint/formats/zero-plain.h"
+#include "engine/checkpoint/parse/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ static uint32_t members_of(const struct plain_optim *o, uint32_t group)
 	return pickle_get(o->p, pickle_item(o->p, o->param_groups, group), "params");
 }
 
-/* The master at a position; PICKLE_NOTHING. */
+/* Returns the node of the master at a position; PICKLE_NOTHING: none. */
 static uint32_t master_at(const struct plain_optim *o, uint32_t group, uint64_t position)
 {
 	uint32_t masters = pickle_item(o->p, o->masters, group);
@@ -75,7 +76,7 @@ static uint32_t master_at(const struct plain_optim *o, uint32_t group, uint64_t 
 	return o->flat ? masters : pickle_item(o->p, masters, (uint32_t)position);
 }
 
-/* The dict of its states. */
+/* Returns the dict of the states at a position; PICKLE_NOTHING: none. */
 static uint32_t states_at(const struct plain_optim *o, uint32_t group, uint64_t position)
 {
 	uint32_t item =
@@ -140,7 +141,9 @@ static bool fits_master(const struct plain_optim *o, const struct plain_param *p
 	return same_values(o, param, &master, o->flat ? position : 0);
 }
 
-/* A parameter without any states may be of any shape: it is frozen. */
+/* Whether the states at a position have the parameter's shape.  A position without states fits
+ * any: its parameter is frozen.
+ */
 static bool fits_states(const struct plain_optim *o, const struct plain_param *param,
 			uint32_t group, uint64_t position)
 {
@@ -154,7 +157,7 @@ static bool fits_states(const struct plain_optim *o, const struct plain_param *p
 	return true;
 }
 
-/* torch since 2.6 may have written names. */
+/* Whether the name at a position, which torch writes since 2.6, is the parameter's. */
 static bool fits_name(const struct plain_optim *o, const struct plain_param *param,
 		      uint32_t group, uint64_t position)
 {
@@ -216,7 +219,9 @@ static int match(struct plain_optim *o)
 
 /* ---- groups and states in the table ---- */
 
-/* Every rank had all of it; the file has it once. */
+/* Adds a group of one rank: all ranks of the run had the same values, and the file has them
+ * once.
+ */
 static int add_group(struct plain_optim *o, uint32_t group)
 {
 	const struct torch_source *s = &o->model->source;
@@ -229,19 +234,11 @@ static int add_group(struct plain_optim *o, uint32_t group)
 		  : torch_hypers_add_states(s, (uint32_t)number, states_at(o, group, 0), NULL);
 }
 
-static int add_groups(struct plain_optim *o)
-{
-	int rc = 0;
-
-	o->first_group = o->model->source.table->ngroups;
-	for (uint32_t i = 0; i < o->ngroups && !rc; i++)
-		rc = add_group(o, i);
-	return rc;
-}
-
 static int plain_optim_open(struct plain_optim *o, struct model_states *m,
 			    const struct plain_param *params, uint32_t nparams)
 {
+	int rc = 0;
+
 	*o = (struct plain_optim){
 		.model = m, .p = m->source.torch.pickle, .params = params, .nparams = nparams
 	};
@@ -253,30 +250,17 @@ static int plain_optim_open(struct plain_optim *o, struct model_states *m,
 		return -ENOMEM;
 	for (uint32_t i = 0; i < o->ngroups; i++)
 		o->ends[i] = end_of(o, i);
-	if (o->ngroups) {
-		int rc = match(o);
-
-		if (rc)
-			return rc;
-	}
-	return add_groups(o);
-}
-
-static void plain_optim_close(struct plain_optim *o)
-{
-	free(o->ends);
-	free(o->groups);
-	free(o->positions);
+	if (o->ngroups)
+		rc = match(o);
+	o->first_group = m->source.table->ngroups;
+	for (uint32_t i = 0; i < o->ngroups && !rc; i++)
+		rc = add_group(o, i);
+	return rc;
 }
 
 static bool is_in_group(const struct plain_optim *o, const struct plain_param *param)
 {
 	return o->known && o->groups[number_of(o, param)] < o->ngroups;
-}
-
-static bool plain_optim_has_master(const struct plain_optim *o, const struct plain_param *param)
-{
-	return o->masters && is_in_group(o, param);
 }
 
 static uint32_t states_of(const struct plain_optim *o, const struct plain_param *param)
@@ -285,11 +269,6 @@ static uint32_t states_of(const struct plain_optim *o, const struct plain_param 
 
 	return is_in_group(o, param) ? states_at(o, o->groups[i], o->positions[i])
 				     : PICKLE_NOTHING;
-}
-
-static bool plain_optim_is_frozen(const struct plain_optim *o, const struct plain_param *param)
-{
-	return o->known && !states_of(o, param) && pickle_count(o->p, o->states);
 }
 
 static int skip_state(const struct plain_optim *o, const struct plain_param *param,
@@ -318,7 +297,7 @@ static int add_whole(const struct plain_optim *o, const struct plain_param *para
 	return rc < 0 ? rc : torch_source_add_pieces(s, x, 0);
 }
 
-/* All of a tensor of its shape, or of its place in a vector. */
+/* Adds a state: a tensor of the parameter's shape, or the parameter's place in a vector. */
 static int add_tensor(const struct plain_optim *o, const struct plain_param *param,
 		      const char *key, uint32_t node)
 {
@@ -389,13 +368,11 @@ static struct text text_of(const struct filling *l, uint32_t node)
 static int compare_texts(const void *a, const void *b)
 {
 	const struct text *x = a, *y = b;
-	size_t size = u64_min(x->size, y->size);
-	int order = size ? memcmp(x->at, y->at, size) : 0;
 
-	return order ? order : (x->size > y->size) - (x->size < y->size);
+	return utf8_compare(x->at, x->size, y->at, y->size);
 }
 
-/* The names of buffers, in order. */
+/* Returns the names of buffers, sorted. */
 static struct text *sort_buffers(const struct filling *l, uint32_t *n)
 {
 	uint32_t list = model_states_get(&l->model, "buffer_names");
@@ -410,24 +387,6 @@ static struct text *sort_buffers(const struct filling *l, uint32_t *n)
 	return names;
 }
 
-static bool is_buffer(const struct filling *l, uint32_t key, const struct text *names,
-		      uint32_t n)
-{
-	struct text name = text_of(l, key);
-
-	return bsearch(&name, names, n, sizeof(name), compare_texts);
-}
-
-static bool take_param(const struct filling *l, uint32_t i, struct plain_param *out)
-{
-	uint32_t key = pickle_key(l->p, l->model.module, i);
-
-	return torch_source_text(l->p, key, out->name, sizeof(out->name)) &&
-	       torch_source_tensor(&l->model.source, pickle_value(l->p, l->model.module, i),
-				   &out->x) &&
-	       torch_source_fits(&out->x) && !model_states_is_extra(out->name);
-}
-
 static int compare_places(const void *a, const void *b)
 {
 	const struct plain_param *x = *(struct plain_param *const *)a;
@@ -438,7 +397,7 @@ static int compare_places(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Other names of one that is there already come with the rest. */
+/* Leaves out other names of a parameter's values: they are added with the rest. */
 static int drop_aliases(struct filling *l)
 {
 	struct plain_param **by = calloc((size_t)l->nparams + 1, sizeof(struct plain_param *));
@@ -468,24 +427,22 @@ static int find_params(struct filling *l)
 	l->params = calloc((size_t)count + 1, sizeof(*l->params));
 	if (!l->params || !buffers)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < count; i++)
-		l->nparams += !is_buffer(l, pickle_key(l->p, l->model.module, i), buffers,
-					 nbuffers) &&
-			      take_param(l, i, &l->params[l->nparams]);
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t key = pickle_key(l->p, l->model.module, i);
+		struct text text = text_of(l, key);
+		struct plain_param *out = &l->params[l->nparams];
+
+		l->nparams +=
+			!bsearch(&text, buffers, nbuffers, sizeof(text), compare_texts) &&
+			torch_source_text(l->p, key, out->name, sizeof(out->name)) &&
+			torch_source_tensor(&l->model.source,
+					    pickle_value(l->p, l->model.module, i), &out->x) &&
+			torch_source_fits(&out->x) && !model_states_is_extra(out->name);
+	}
 	return drop_aliases(l);
 }
 
 /* ---- parameters in the table ---- */
-
-static int add_values(struct filling *l, const struct plain_optim *o,
-		      const struct plain_param *param)
-{
-	bool has_master = plain_optim_has_master(o, param);
-
-	return torch_source_add_state(&l->model.source,
-				      has_master ? dtype_lp_key(param->x.tensor.dtype) : NULL,
-				      &param->x);
-}
 
 static int add_param(struct filling *l, const struct plain_optim *o,
 		     const struct plain_param *param)
@@ -495,9 +452,15 @@ static int add_param(struct filling *l, const struct plain_optim *o,
 					    .dtype = param->x.tensor.dtype,
 					    .ndim = param->x.tensor.ndim,
 					    .shape = param->x.tensor.shape,
-					    .frozen = plain_optim_is_frozen(o, param) });
-	int rc = tensor < 0 ? tensor : add_values(l, o, param);
+					    .frozen = o->known && !states_of(o, param) &&
+						      pickle_count(o->p, o->states) });
+	bool has_master = o->masters && is_in_group(o, param);
+	int rc = tensor;
 
+	if (tensor >= 0)
+		rc = torch_source_add_state(
+			&l->model.source,
+			has_master ? dtype_lp_key(param->x.tensor.dtype) : NULL, &param->x);
 	return rc ? rc : plain_optim_add_states(o, param, (uint32_t)tensor);
 }
 
@@ -508,7 +471,9 @@ static int add_params(struct filling *l)
 
 	for (uint32_t i = 0; i < l->nparams && !rc; i++)
 		rc = add_param(l, &o, &l->params[i]);
-	plain_optim_close(&o);
+	free(o.ends);
+	free(o.groups);
+	free(o.positions);
 	return rc;
 }
 

@@ -23,8 +23,8 @@ static uint64_t master_count(const struct zero_vectors *v, uint32_t rank, uint32
 	return zero_optim_part(v->optim, rank, unit, ZERO_MASTER)->count;
 }
 
-/* The dtype of a state that all ranks have that hold anything of the unit; 0: not all, or not
- * the same.
+/* Returns the dtype of a state, if all ranks that hold anything of the unit have the state, in
+ * one dtype; else 0.
  */
 static enum frag_dtype common_dtype(const struct zero_vectors *v, uint32_t unit, uint32_t key)
 {
@@ -42,8 +42,8 @@ static enum frag_dtype common_dtype(const struct zero_vectors *v, uint32_t unit,
 	return dtype ? dtype : zero_optim_part(v->optim, 0, unit, key)->dtype;
 }
 
-/* A rank's part goes on with the newest vector; of a state with padding that the master has
- * not, without.
+/* Appends a rank's part to the newest vector.  Padding that a state has, but its master has
+ * not, is left out.
  */
 static int add_segment(struct zero_vectors *v, uint32_t rank, uint32_t unit, uint32_t key)
 {
@@ -72,17 +72,6 @@ static int add_flat(struct zero_vectors *v, uint32_t unit, uint32_t key)
 	if (rc)
 		return rc;
 	return add_run(v, (struct zero_run){ key, (uint32_t)flat, 0, t->flats[flat].count });
-}
-
-static int take_unit(struct zero_vectors *v, uint32_t unit)
-{
-	int rc = 0;
-
-	v->runs.count = 0;
-	v->unit = unit;
-	for (uint32_t key = 0; key < v->optim->nkeys && !rc; key++)
-		rc = add_flat(v, unit, key);
-	return rc;
 }
 
 /* ---- stage 3: a vector of each rank ---- */
@@ -123,7 +112,7 @@ static uint64_t begin_of(const struct zero_vectors *v, uint32_t unit)
 	return unit ? v->ends[unit - 1] : 0;
 }
 
-/* The vectors of units [first, end). */
+/* Adds the vectors of units [first, end). */
 static int add_equal(struct zero_vectors *v, uint32_t key, uint32_t first, uint32_t end)
 {
 	enum frag_dtype dtype = common_dtype(v, first, key);
@@ -152,17 +141,6 @@ static int add_equals(struct zero_vectors *v, uint32_t key)
 		if (dtype)
 			rc = add_equal(v, key, unit, end);
 	}
-	return rc;
-}
-
-static int take_all(struct zero_vectors *v)
-{
-	int rc = check_counts(v);
-
-	if (!rc)
-		rc = count_ends(v);
-	for (uint32_t key = 0; key < v->optim->nkeys && !rc; key++)
-		rc = add_equals(v, key);
 	return rc;
 }
 
@@ -217,7 +195,14 @@ int zero_vectors_open(struct zero_vectors *v, const struct zero_optim *o,
 
 	*v = (struct zero_vectors){ .optim = o, .unit = UINT32_MAX };
 	rc = add_partitions(v, groups, first_group);
-	return rc || o->stage != 3 ? rc : take_all(v);
+	if (rc || o->stage != 3)
+		return rc;
+	rc = check_counts(v);
+	if (!rc)
+		rc = count_ends(v);
+	for (uint32_t key = 0; key < o->nkeys && !rc; key++)
+		rc = add_equals(v, key);
+	return rc;
 }
 
 void zero_vectors_close(struct zero_vectors *v)
@@ -229,17 +214,14 @@ void zero_vectors_close(struct zero_vectors *v)
 
 /* ---- parameters ---- */
 
-static bool is_before(const struct zero_run *r, uint32_t key, uint64_t start)
-{
-	return r->key < key || (r->key == key && r->begin <= start);
-}
-
-/* The run of a key that has all of [start, end); NULL. */
+/* Finds the run of a key that has all of [start, end); NULL: none. */
 static const struct zero_run *find_run(const struct zero_vectors *v, uint32_t key,
 				       uint64_t start, uint64_t end)
 {
 	const struct zero_run *runs = v->runs.items, *r;
-	uint64_t behind = LOWER_BOUND(v->runs.count, i, is_before(&runs[i], key, start));
+	uint64_t behind = LOWER_BOUND(v->runs.count, i,
+				      runs[i].key < key ||
+					      (runs[i].key == key && runs[i].begin <= start));
 
 	r = behind ? &runs[behind - 1] : NULL;
 	return r && r->key == key && end <= r->end ? r : NULL;
@@ -255,7 +237,8 @@ static int add_state(struct zero_vectors *v, const struct zero_run *r, const cha
 	return table_add_equal_state(o->table, key, r->flat, o->nranks, start - r->begin);
 }
 
-/* A master in low precision, of runs that keep it so: fp32 is what it widens to. */
+/* Adds the master.  One in low precision, which some runs keep, is also shown widened, as fp32.
+ */
 static int add_master(struct zero_vectors *v, const struct zero_run *r, uint64_t start)
 {
 	struct table *t = v->optim->table;
@@ -267,20 +250,20 @@ static int add_master(struct zero_vectors *v, const struct zero_run *r, uint64_t
 	return rc < 0 ? rc : table_add_widened(t);
 }
 
-static const char *newest_name(const struct table *t)
-{
-	return t->strings + t->tensors[t->ntensors - 1].name;
-}
-
 int zero_vectors_add_states(struct zero_vectors *v, uint32_t unit, uint64_t start,
 			    uint64_t numel)
 {
 	const struct zero_optim *o = v->optim;
+	const struct table_tensor *newest = &o->table->tensors[o->table->ntensors - 1];
 	uint64_t share = o->stage == 3 ? u64_div_ceil(numel, o->nranks) : numel, end;
 	int rc = 0;
 
-	if (o->stage != 3 && unit != v->unit)
-		rc = take_unit(v, unit);
+	if (o->stage != 3 && unit != v->unit) {
+		v->runs.count = 0;
+		v->unit = unit;
+		for (uint32_t key = 0; key < o->nkeys && !rc; key++)
+			rc = add_flat(v, unit, key);
+	}
 	if (!u64_add(start, share, &end))
 		rc = -EOVERFLOW;
 	for (uint32_t key = 0; key < o->nkeys && rc >= 0; key++) {
@@ -294,13 +277,13 @@ int zero_vectors_add_states(struct zero_vectors *v, uint32_t unit, uint64_t star
 			rc = table_refuse(o->table, -EINVAL,
 					  "%.150s: its elements are not all in the ranks' "
 					  "files: %.60s and others are too short",
-					  newest_name(o->table),
+					  table_string(o->table, newest->name),
 					  o->table->files[o->files[0]].name);
 	}
 	return rc < 0 ? rc : 0;
 }
 
-/* The elements that all ranks together, or each, have of masters. */
+/* Counts the elements of masters: those of all ranks together or, in stage 3, of each. */
 static uint64_t total_of(const struct zero_vectors *v, uint32_t unit)
 {
 	uint64_t total = 0;

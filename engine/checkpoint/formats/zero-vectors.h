@@ -4,7 +4,7 @@
 
 /* The table's vectors that ZeRO's parameters are cut out of.  Stages 1 and 2 have a vector for
  * each key and group; stage 3 has one for each key, rank and run of neighbouring sub-groups
- * that have the key. Also adds the ranks' partitions as they are.
+ * that have the key.  Also adds the ranks' partitions as they are.
  */
 
 #include "engine/base/vec.h"

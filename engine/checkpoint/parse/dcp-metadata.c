@@ -3,6 +3,7 @@
 
 #include "engine/checkpoint/parse/dcp-metadata.h"
 #include "engine/checkpoint/parse/torch-dtype.h"
+#include "engine/checkpoint/parse/utf8.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,23 +21,6 @@ struct dcp_row {
 
 /* ---- numbers ---- */
 
-/* A tuple's, as a torch.Size. */
-static bool take_sizes(const struct pickle *p, uint32_t tuple, uint64_t *out, uint32_t *n)
-{
-	*n = pickle_count(p, tuple);
-	if (pickle_kind(p, tuple) != PICKLE_TUPLE || *n > FRAG_DIMS_MAX)
-		return false;
-	for (uint32_t i = 0; i < *n; i++) {
-		int64_t size = -1;
-
-		pickle_int(p, pickle_item(p, tuple, i), &size);
-		if (size < 0 || (uint64_t)size >= size_limit)
-			return false;
-		out[i] = (uint64_t)size;
-	}
-	return true;
-}
-
 static bool take_size(const struct pickle *p, uint32_t node, uint64_t *out)
 {
 	int64_t size = -1;
@@ -44,6 +28,18 @@ static bool take_size(const struct pickle *p, uint32_t node, uint64_t *out)
 	pickle_int(p, node, &size);
 	*out = (uint64_t)size;
 	return size >= 0 && *out < size_limit;
+}
+
+/* Takes the sizes of a tuple, which a torch.Size is. */
+static bool take_sizes(const struct pickle *p, uint32_t tuple, uint64_t *out, uint32_t *n)
+{
+	*n = pickle_count(p, tuple);
+	if (pickle_kind(p, tuple) != PICKLE_TUPLE || *n > FRAG_DIMS_MAX)
+		return false;
+	for (uint32_t i = 0; i < *n; i++)
+		if (!take_size(p, pickle_item(p, tuple, i), &out[i]))
+			return false;
+	return true;
 }
 
 static bool has_zero(const uint64_t *sizes, uint32_t n)
@@ -84,22 +80,15 @@ static int compare_offsets(const struct pickle *p, uint32_t a, uint32_t b)
 	return 0;
 }
 
-static int compare_names(const char *a, size_t a_size, const char *b, size_t b_size)
-{
-	int order = a == b ? 0 : memcmp(a, b, u64_min(a_size, b_size));
-
-	return order ? order : (a_size > b_size) - (a_size < b_size);
-}
-
 static int compare_rows(const void *a, const void *b, void *pickle)
 {
 	const struct dcp_row *x = a, *y = b;
-	int order = compare_names(x->name, x->name_size, y->name, y->name_size);
+	int order = utf8_compare(x->name, x->name_size, y->name, y->name_size);
 
 	return order ? order : compare_offsets(pickle, x->offset, y->offset);
 }
 
-/* false: of a name or a shape that no tensor has which is taken. */
+/* Takes the name and offset of an index.  false: no tensor that is taken has such ones. */
 static bool take_row(const struct pickle *p, uint32_t index, uint32_t place,
 		     struct dcp_row *out)
 {

@@ -105,7 +105,7 @@ static uint32_t take_hex(struct json *j)
 	return code;
 }
 
-/* The other half of a pair follows, as an escape too. */
+/* Takes the other half of a surrogate pair, which follows as an escape too. */
 static uint32_t take_low_surrogate(struct json *j, uint32_t high)
 {
 	uint32_t low = 0;
@@ -139,7 +139,7 @@ static uint32_t take_escape(struct json *j)
 	return code >= 0xd800 && code < 0xe000 ? take_low_surrogate(j, code) : code;
 }
 
-/* What is decoded is never longer than what it was. */
+/* Decodes a text in place: no escape is shorter than its character. */
 static size_t decode(struct json *j, uint8_t *out)
 {
 	uint8_t *end = out, c;
@@ -237,34 +237,26 @@ static bool skip_word(struct json *j, const char *word)
 	return true;
 }
 
-static void skip_scalar(struct json *j)
-{
-	struct json_text text;
-
-	if (peek(j) == '"')
-		json_take_string(j, &text);
-	else if (!j->rc && !skip_word(j, "true") && !skip_word(j, "false") &&
-		 !skip_word(j, "null"))
-		skip_number(j);
-}
-
-/* The containers that are open are the list of what is left to do. */
+/* Needs no recursion: the open containers are the list of what is left to skip. */
 void json_skip(struct json *j)
 {
 	uint32_t outside = j->depth;
-	struct json_text key;
+	struct json_text text;
 
 	do {
 		uint8_t c = peek_token(j);
 
 		if (j->depth > outside && j->close[j->depth - 1] == '}') {
-			json_key(j, &key);
+			json_key(j, &text);
 			c = peek_token(j);
 		}
 		if (c == '{' || c == '[')
 			json_enter(j, (char)c);
-		else
-			skip_scalar(j);
+		else if (c == '"')
+			json_take_string(j, &text);
+		else if (!j->rc && !skip_word(j, "true") && !skip_word(j, "false") &&
+			 !skip_word(j, "null"))
+			skip_number(j);
 		while (!j->rc && j->depth > outside && !json_next(j))
 			;
 	} while (!j->rc && j->depth > outside);

@@ -21,12 +21,19 @@
 
 #include "engine/checkpoint/parse/parse-error.h"
 
+#include <string.h>
+
 enum { JSON_DEPTH_MAX = 32 };
 
 struct json_text {
 	const char *bytes; /* UTF-8 without surrogates; may have NUL bytes; not terminated */
 	size_t size;
 };
+
+static inline bool json_is(const struct json_text *t, const char *word)
+{
+	return t->size == strlen(word) && !memcmp(t->bytes, word, t->size);
+}
 
 struct json {
 	uint8_t *data;

@@ -21,15 +21,6 @@ uint32_t machine_object(struct machine *m, uint32_t callee, uint32_t arguments)
 
 /* ---- containers ---- */
 
-static void add_pair(struct machine *m, uint32_t dict, uint32_t pair)
-{
-	uint32_t words[2] = { pickle_item(m->p, pair, 0), pickle_item(m->p, pair, 1) };
-
-	if (pickle_count(m->p, pair) != 2 || !words[0])
-		machine_fail(m, -EBADMSG, "a dict of what are no pairs");
-	machine_set(m, dict, words, 2);
-}
-
 static uint32_t call_dict(struct machine *m, uint32_t callee, uint32_t arguments)
 {
 	uint32_t pairs = pickle_item(m->p, arguments, 0), n = pickle_count(m->p, pairs);
@@ -38,8 +29,14 @@ static uint32_t call_dict(struct machine *m, uint32_t callee, uint32_t arguments
 	if (pickle_kind(m->p, pairs) != PICKLE_LIST)
 		return dict;
 	machine_charge(m, n);
-	for (uint32_t i = 0; i < n && !m->rc; i++)
-		add_pair(m, dict, pickle_item(m->p, pairs, i));
+	for (uint32_t i = 0; i < n && !m->rc; i++) {
+		uint32_t pair = pickle_item(m->p, pairs, i);
+		uint32_t words[2] = { pickle_item(m->p, pair, 0), pickle_item(m->p, pair, 1) };
+
+		if (pickle_count(m->p, pair) != 2 || !words[0])
+			machine_fail(m, -EBADMSG, "a dict of what are no pairs");
+		machine_set(m, dict, words, 2);
+	}
 	return m->rc ? PICKLE_NOTHING : dict;
 }
 

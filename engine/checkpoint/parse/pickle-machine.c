@@ -340,20 +340,13 @@ bool machine_line(struct machine *m, size_t *from, size_t *size)
 	return true;
 }
 
-/* The size without bytes at the end that only repeat the sign. */
-static size_t without_sign(const uint8_t *bytes, size_t n)
-{
-	while (n > 1 && bytes[n - 1] == (bytes[n - 2] & 0x80 ? 0xff : 0))
-		n--;
-	return n;
-}
-
 uint32_t machine_little_endian(struct machine *m, size_t from, size_t n)
 {
 	const uint8_t *bytes = m->p->data + from;
 	uint64_t value = 0;
 
-	n = without_sign(bytes, n);
+	while (n > 1 && bytes[n - 1] == (bytes[n - 2] & 0x80 ? 0xff : 0))
+		n--; /* the byte only repeats the sign */
 	if (n > 8)
 		return machine_bytes(m, PICKLE_BIG, from, n);
 	if (n && bytes[n - 1] & 0x80)

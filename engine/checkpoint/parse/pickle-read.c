@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Reads a pickle: one function an opcode, or a few; what is not in the table is refused. */
+/* Reads a pickle by a table of opcodes; one that is not in the table is refused. */
 
 #include "engine/checkpoint/parse/pickle-machine.h"
 #include "engine/checkpoint/parse/utf8.h"
@@ -47,34 +47,19 @@ static size_t take_counted_signed(struct machine *m, size_t *n)
 
 /* ---- constants ---- */
 
-static void op_none(struct machine *m)
+static void push_node(struct machine *m, uint32_t node)
 {
-	machine_push(m, NODE_NONE);
+	machine_push(m, node);
 }
 
-static void op_true(struct machine *m)
+static void push_unsigned(struct machine *m, uint32_t size)
 {
-	machine_push(m, NODE_TRUE);
-}
-
-static void op_false(struct machine *m)
-{
-	machine_push(m, NODE_FALSE);
+	machine_push(m, machine_int(m, (int64_t)take(m, size)));
 }
 
 static void op_binint(struct machine *m)
 {
 	machine_push(m, machine_int(m, (int32_t)take(m, 4)));
-}
-
-static void op_binint1(struct machine *m)
-{
-	machine_push(m, machine_int(m, (int64_t)take(m, 1)));
-}
-
-static void op_binint2(struct machine *m)
-{
-	machine_push(m, machine_int(m, (int64_t)take(m, 2)));
 }
 
 static void op_long1(struct machine *m)
@@ -101,73 +86,18 @@ static void op_binfloat(struct machine *m)
 	machine_push(m, node);
 }
 
-static void op_int(struct machine *m)
-{
-	machine_push(m, machine_read_integer(m));
-}
-
-static void op_long(struct machine *m)
-{
-	machine_push(m, machine_read_long(m));
-}
-
-static void op_float(struct machine *m)
-{
-	machine_push(m, machine_read_float(m));
-}
-
-static void op_string(struct machine *m)
-{
-	machine_push(m, machine_read_string(m));
-}
-
-static void op_unicode(struct machine *m)
-{
-	machine_push(m, machine_read_unicode(m));
-}
-
-static void push_text(struct machine *m, size_t length_size)
+static void push_text(struct machine *m, uint32_t length_size)
 {
 	size_t n, from = take_counted(m, length_size, &n);
 
 	machine_push(m, machine_text(m, from, n));
 }
 
-static void op_binunicode(struct machine *m)
-{
-	push_text(m, 4);
-}
-
-static void op_short_binunicode(struct machine *m)
-{
-	push_text(m, 1);
-}
-
-static void op_binunicode8(struct machine *m)
-{
-	push_text(m, 8);
-}
-
-static void push_bytes(struct machine *m, size_t length_size)
+static void push_bytes(struct machine *m, uint32_t length_size)
 {
 	size_t n, from = take_counted(m, length_size, &n);
 
 	machine_push(m, machine_bytes(m, PICKLE_BYTES, from, n));
-}
-
-static void op_binbytes(struct machine *m)
-{
-	push_bytes(m, 4);
-}
-
-static void op_short_binbytes(struct machine *m)
-{
-	push_bytes(m, 1);
-}
-
-static void op_binbytes8(struct machine *m)
-{
-	push_bytes(m, 8);
 }
 
 /* Python 2's str: a text where it can be one. */
@@ -237,29 +167,19 @@ static void op_dup(struct machine *m)
 	machine_push(m, machine_top(m));
 }
 
-static void op_binput(struct machine *m)
+static void put_slot(struct machine *m, uint32_t size)
 {
-	machine_put(m, take(m, 1));
+	machine_put(m, take(m, size));
 }
 
-static void op_long_binput(struct machine *m)
+static void get_slot(struct machine *m, uint32_t size)
 {
-	machine_put(m, take(m, 4));
+	machine_get(m, take(m, size));
 }
 
 static void op_memoize(struct machine *m)
 {
 	machine_put(m, m->memo_count);
-}
-
-static void op_binget(struct machine *m)
-{
-	machine_get(m, take(m, 1));
-}
-
-static void op_long_binget(struct machine *m)
-{
-	machine_get(m, take(m, 4));
 }
 
 static uint64_t take_slot(struct machine *m)
@@ -293,19 +213,9 @@ static void op_get(struct machine *m)
 
 /* ---- containers ---- */
 
-static void op_empty_list(struct machine *m)
+static void push_empty(struct machine *m, uint32_t kind)
 {
-	machine_push(m, machine_words(m, PICKLE_LIST, NULL, 0));
-}
-
-static void op_empty_dict(struct machine *m)
-{
-	machine_push(m, machine_words(m, PICKLE_DICT, NULL, 0));
-}
-
-static void op_empty_tuple(struct machine *m)
-{
-	machine_push(m, NODE_EMPTY_TUPLE);
+	machine_push(m, machine_words(m, (enum pickle_kind)kind, NULL, 0));
 }
 
 static void push_tuple(struct machine *m, const uint32_t *items, uint32_t n)
@@ -332,21 +242,6 @@ static void push_small_tuple(struct machine *m, uint32_t n)
 	for (uint32_t i = n; i--;)
 		items[i] = machine_pop(m);
 	push_tuple(m, items, n);
-}
-
-static void op_tuple1(struct machine *m)
-{
-	push_small_tuple(m, 1);
-}
-
-static void op_tuple2(struct machine *m)
-{
-	push_small_tuple(m, 2);
-}
-
-static void op_tuple3(struct machine *m)
-{
-	push_small_tuple(m, 3);
 }
 
 static void op_list(struct machine *m)
@@ -521,80 +416,78 @@ static void op_stop(struct machine *m)
 	m->stopped = true;
 }
 
-static void (*const ops[256])(struct machine *m) = {
-	['('] = op_mark,
-	['.'] = op_stop,
-	['0'] = op_pop,
-	['1'] = op_pop_mark,
-	['2'] = op_dup,
-	['B'] = op_binbytes,
-	['C'] = op_short_binbytes,
-	['F'] = op_float,
-	['G'] = op_binfloat,
-	['I'] = op_int,
-	['J'] = op_binint,
-	['K'] = op_binint1,
-	['L'] = op_long,
-	['M'] = op_binint2,
-	['N'] = op_none,
-	['Q'] = op_binpersid,
-	['R'] = op_reduce,
-	['S'] = op_string,
-	['T'] = op_binstring,
-	['U'] = op_short_binstring,
-	['V'] = op_unicode,
-	['X'] = op_binunicode,
-	[']'] = op_empty_list,
-	['a'] = op_append,
-	['b'] = op_build,
-	['c'] = op_global,
-	['d'] = op_dict,
-	['e'] = op_appends,
-	['g'] = op_get,
-	['h'] = op_binget,
-	['j'] = op_long_binget,
-	['l'] = op_list,
-	['p'] = op_put,
-	['q'] = op_binput,
-	['r'] = op_long_binput,
-	['s'] = op_setitem,
-	['t'] = op_tuple,
-	['u'] = op_setitems,
-	[')'] = op_empty_tuple,
-	['}'] = op_empty_dict,
-	[0x80] = op_proto,
-	[0x81] = op_newobj,
-	[0x85] = op_tuple1,
-	[0x86] = op_tuple2,
-	[0x87] = op_tuple3,
-	[0x88] = op_true,
-	[0x89] = op_false,
-	[0x8a] = op_long1,
-	[0x8b] = op_long4,
-	[0x8c] = op_short_binunicode,
-	[0x8d] = op_binunicode8,
-	[0x8e] = op_binbytes8,
-	[0x8f] = op_empty_list,
-	[0x90] = op_appends,
-	[0x91] = op_tuple, /* a frozenset */
-	[0x92] = op_newobj_ex,
-	[0x93] = op_stack_global,
-	[0x94] = op_memoize,
-	[0x95] = op_frame,
-	[0x96] = op_binbytes8,
+/* What an opcode does: a function of the machine, one with a number, or one whose node is
+ * pushed.
+ */
+struct opcode {
+	void (*op)(struct machine *m);
+	void (*with)(struct machine *m, uint32_t number);
+	uint32_t number;
+	uint32_t (*read)(struct machine *m);
 };
 
-static void step(struct machine *m)
-{
-	uint8_t op = (uint8_t)take(m, 1);
-
-	if (m->rc)
-		return;
-	if (ops[op])
-		ops[op](m);
-	else
-		machine_fail(m, -EOPNOTSUPP, "opcode 0x%02x is not taken", op);
-}
+static const struct opcode ops[256] = {
+	['('] = { .op = op_mark },
+	['.'] = { .op = op_stop },
+	['0'] = { .op = op_pop },
+	['1'] = { .op = op_pop_mark },
+	['2'] = { .op = op_dup },
+	['B'] = { .with = push_bytes, .number = 4 },
+	['C'] = { .with = push_bytes, .number = 1 },
+	['F'] = { .read = machine_read_float },
+	['G'] = { .op = op_binfloat },
+	['I'] = { .read = machine_read_integer },
+	['J'] = { .op = op_binint },
+	['K'] = { .with = push_unsigned, .number = 1 },
+	['L'] = { .read = machine_read_long },
+	['M'] = { .with = push_unsigned, .number = 2 },
+	['N'] = { .with = push_node, .number = NODE_NONE },
+	['Q'] = { .op = op_binpersid },
+	['R'] = { .op = op_reduce },
+	['S'] = { .read = machine_read_string },
+	['T'] = { .op = op_binstring },
+	['U'] = { .op = op_short_binstring },
+	['V'] = { .read = machine_read_unicode },
+	['X'] = { .with = push_text, .number = 4 },
+	[']'] = { .with = push_empty, .number = PICKLE_LIST },
+	['a'] = { .op = op_append },
+	['b'] = { .op = op_build },
+	['c'] = { .op = op_global },
+	['d'] = { .op = op_dict },
+	['e'] = { .op = op_appends },
+	['g'] = { .op = op_get },
+	['h'] = { .with = get_slot, .number = 1 },
+	['j'] = { .with = get_slot, .number = 4 },
+	['l'] = { .op = op_list },
+	['p'] = { .op = op_put },
+	['q'] = { .with = put_slot, .number = 1 },
+	['r'] = { .with = put_slot, .number = 4 },
+	['s'] = { .op = op_setitem },
+	['t'] = { .op = op_tuple },
+	['u'] = { .op = op_setitems },
+	[')'] = { .with = push_node, .number = NODE_EMPTY_TUPLE },
+	['}'] = { .with = push_empty, .number = PICKLE_DICT },
+	[0x80] = { .op = op_proto },
+	[0x81] = { .op = op_newobj },
+	[0x85] = { .with = push_small_tuple, .number = 1 },
+	[0x86] = { .with = push_small_tuple, .number = 2 },
+	[0x87] = { .with = push_small_tuple, .number = 3 },
+	[0x88] = { .with = push_node, .number = NODE_TRUE },
+	[0x89] = { .with = push_node, .number = NODE_FALSE },
+	[0x8a] = { .op = op_long1 },
+	[0x8b] = { .op = op_long4 },
+	[0x8c] = { .with = push_text, .number = 1 },
+	[0x8d] = { .with = push_text, .number = 8 },
+	[0x8e] = { .with = push_bytes, .number = 8 },
+	[0x8f] = { .with = push_empty, .number = PICKLE_LIST },
+	[0x90] = { .op = op_appends },
+	[0x91] = { .op = op_tuple }, /* a frozenset */
+	[0x92] = { .op = op_newobj_ex },
+	[0x93] = { .op = op_stack_global },
+	[0x94] = { .op = op_memoize },
+	[0x95] = { .op = op_frame },
+	[0x96] = { .with = push_bytes, .number = 8 },
+};
 
 /* ---- the whole ---- */
 
@@ -617,8 +510,21 @@ static void run(struct machine *m)
 	int rc;
 
 	make_fixed(m);
-	while (!m->rc && !m->stopped)
-		step(m);
+	while (!m->rc && !m->stopped) {
+		uint8_t code = (uint8_t)take(m, 1);
+		const struct opcode *o = &ops[code];
+
+		if (m->rc)
+			break;
+		if (o->op)
+			o->op(m);
+		else if (o->with)
+			o->with(m, o->number);
+		else if (o->read)
+			machine_push(m, o->read(m));
+		else
+			machine_fail(m, -EOPNOTSUPP, "opcode 0x%02x is not taken", code);
+	}
 	if (m->rc)
 		return;
 	m->p->root = machine_pop(m);
@@ -635,13 +541,6 @@ static void *shrink(void *array, size_t size)
 	void *smaller = realloc(array, size ? size : 1);
 
 	return smaller ? smaller : array;
-}
-
-static void trim(struct pickle *p)
-{
-	p->data = shrink(p->data, p->size);
-	p->nodes = shrink(p->nodes, p->nnodes * sizeof(*p->nodes));
-	p->words = shrink(p->words, p->nwords * sizeof(*p->words));
 }
 
 int pickle_read(struct pickle **out, const struct blob *b, uint64_t at, uint64_t size,
@@ -666,7 +565,9 @@ int pickle_read(struct pickle **out, const struct blob *b, uint64_t at, uint64_t
 		pickle_free(p);
 		return rc;
 	}
-	trim(p);
+	p->data = shrink(p->data, p->size);
+	p->nodes = shrink(p->nodes, p->nnodes * sizeof(*p->nodes));
+	p->words = shrink(p->words, p->nwords * sizeof(*p->words));
 	*out = p;
 	return 0;
 }

@@ -5,6 +5,7 @@
  */
 
 #include "engine/checkpoint/parse/pickle-machine.h"
+#include "engine/checkpoint/parse/utf8.h"
 
 #include <errno.h>
 #include <string.h>
@@ -212,14 +213,6 @@ bool pickle_tensor(const struct pickle *p, uint32_t node, struct pickle_tensor *
 	return pickle_int(p, words[TENSOR_OFFSET], &out->offset);
 }
 
-static int compare_bytes(const void *a, size_t a_size, const void *b, size_t b_size)
-{
-	size_t n = a_size < b_size ? a_size : b_size;
-	int order = n ? memcmp(a, b, n) : 0;
-
-	return order ? order : (a_size > b_size) - (a_size < b_size);
-}
-
 /* ---- sealing ----
  *
  * Pairs with equal keys become one pair, which stands, as in Python, where the first stood and
@@ -234,7 +227,7 @@ static int compare_texts(const void *a, const void *b, void *pickle)
 	const struct pickle_node *x = &p->nodes[*(const uint32_t *)a];
 	const struct pickle_node *y = &p->nodes[*(const uint32_t *)b];
 
-	return compare_bytes(pickle_bytes_of(p, x), x->count, pickle_bytes_of(p, y), y->count);
+	return utf8_compare(pickle_bytes_of(p, x), x->count, pickle_bytes_of(p, y), y->count);
 }
 
 /* Counts the texts that are keys, each once; out, where not NULL, receives them.  The first
@@ -438,33 +431,28 @@ static int compare_wanted(const struct pickle *p, const struct wanted *w, uint32
 	const struct pickle_node *n = &p->nodes[key];
 
 	if (n->kind == w->kind && w->kind == PICKLE_TEXT)
-		return compare_bytes(w->text, w->size, pickle_bytes_of(p, n), n->count);
+		return utf8_compare(w->text, w->size, pickle_bytes_of(p, n), n->count);
 	if (n->kind == w->kind)
 		return (w->integer > n->integer) - (w->integer < n->integer);
 	return w->kind == PICKLE_TEXT || n->kind != PICKLE_TEXT ? -1 : 1;
 }
 
-static uint32_t bisect(const struct pickle *p, const struct pickle_node *dict,
-		       const struct wanted *w)
-{
-	const uint32_t *pairs = p->words + dict->at, *order = p->words + dict->order;
-	uint32_t n = dict->count / 2;
-	uint64_t at = LOWER_BOUND(n, i, compare_wanted(p, w, pairs[2 * order[i]]) > 0);
-
-	if (at == n || compare_wanted(p, w, pairs[2 * order[at]]))
-		return PICKLE_NOTHING;
-	return pairs[2 * order[at] + 1];
-}
-
 static uint32_t find(const struct pickle *p, uint32_t node, const struct wanted *w)
 {
 	const struct pickle_node *dict = &p->nodes[node];
+	const uint32_t *pairs = p->words + dict->at, *order = p->words + dict->order;
+	uint32_t n = dict->count / 2;
 
 	if (pickle_kind(p, node) != PICKLE_DICT)
 		return PICKLE_NOTHING;
 	/* While the pickle is read no dict has an order yet. */
-	if (p->size && dict->count / 2 >= LOOKUP_MIN)
-		return bisect(p, dict, w);
+	if (p->size && n >= LOOKUP_MIN) {
+		uint64_t at = LOWER_BOUND(n, i, compare_wanted(p, w, pairs[2 * order[i]]) > 0);
+
+		if (at == n || compare_wanted(p, w, pairs[2 * order[at]]))
+			return PICKLE_NOTHING;
+		return pairs[2 * order[at] + 1];
+	}
 	for (uint32_t i = dict->count; i; i -= 2)
 		if (!compare_wanted(p, w, p->words[dict->at + i - 2]))
 			return p->words[dict->at + i - 1];

@@ -4,6 +4,7 @@
 #include "engine/base/vec.h"
 #include "engine/checkpoint/parse/json.h"
 #include "engine/checkpoint/parse/safetensors.h"
+#include "engine/checkpoint/parse/utf8.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -41,19 +42,6 @@ static const struct type {
 	{ "F6_E3M2", 0, 6 },
 };
 
-static bool is_word(const struct json_text *t, const char *word)
-{
-	return t->size == strlen(word) && !memcmp(t->bytes, word, t->size);
-}
-
-static int compare_bytes(const char *a, size_t a_size, const char *b, size_t b_size)
-{
-	size_t n = a_size < b_size ? a_size : b_size;
-	int order = n ? memcmp(a, b, n) : 0;
-
-	return order ? order : (a_size > b_size) - (a_size < b_size);
-}
-
 /* ---- one tensor ---- */
 
 /* While the header is read: offsets relative to the data, shape as a place among the sizes. */
@@ -81,7 +69,7 @@ static void take_type(struct json *j, struct draft *d)
 	if (d->type)
 		json_fail(j, -EBADMSG, "two dtypes");
 	for (size_t i = 0; i < ARRAY_SIZE(types); i++)
-		if (is_word(&name, types[i].name))
+		if (json_is(&name, types[i].name))
 			d->type = &types[i];
 	if (!d->type)
 		json_fail(j, -EBADMSG, "no such dtype");
@@ -170,11 +158,11 @@ static void take_tensor(struct reading *r, const struct json_text *name)
 	json_enter(&r->json, '{');
 	while (json_next(&r->json)) {
 		json_key(&r->json, &key);
-		if (is_word(&key, "dtype"))
+		if (json_is(&key, "dtype"))
 			take_type(&r->json, &d);
-		else if (is_word(&key, "shape"))
+		else if (json_is(&key, "shape"))
 			take_shape(r, &d);
-		else if (is_word(&key, "data_offsets"))
+		else if (json_is(&key, "data_offsets"))
 			take_offsets(&r->json, &d);
 		else
 			json_skip(&r->json);
@@ -218,7 +206,7 @@ static int read_object(struct reading *r)
 	json_enter(&r->json, '{');
 	while (json_next(&r->json)) {
 		json_key(&r->json, &key);
-		if (is_word(&key, "__metadata__"))
+		if (json_is(&key, "__metadata__"))
 			take_facts(r);
 		else
 			take_tensor(r, &key);
@@ -232,14 +220,14 @@ static int compare_names(const void *a, const void *b)
 {
 	const struct safetensor *x = a, *y = b;
 
-	return compare_bytes(x->name, x->name_size, y->name, y->name_size);
+	return utf8_compare(x->name, x->name_size, y->name, y->name_size);
 }
 
 static int compare_facts(const void *a, const void *b)
 {
 	const struct safetensors_fact *x = a, *y = b;
 
-	return compare_bytes(x->key, x->key_size, y->key, y->key_size);
+	return utf8_compare(x->key, x->key_size, y->key, y->key_size);
 }
 
 static int compare_places(const void *a, const void *b)
@@ -287,18 +275,6 @@ static int check_places(const struct reading *r, struct parse_error *error)
 	return 0;
 }
 
-static void fill(const struct reading *r, const struct draft *d, struct safetensor *t)
-{
-	*t = (struct safetensor){ .name = d->name.bytes,
-				  .name_size = (uint32_t)d->name.size,
-				  .ndim = d->ndim,
-				  .shape = r->s->sizes + d->sizes,
-				  .dtype = d->type->dtype,
-				  .bits = d->type->bits,
-				  .at = r->data_at + d->begin };
-	measure(r, d, &t->numel, &t->bytes);
-}
-
 static int take_all(struct reading *r, struct parse_error *error)
 {
 	struct safetensors *s = r->s;
@@ -309,8 +285,19 @@ static int take_all(struct reading *r, struct parse_error *error)
 		return parse_fail(error, -ENOMEM, "no memory");
 	s->ntensors = r->drafts.count;
 	s->sizes = r->sizes.items;
-	for (uint32_t i = 0; i < s->ntensors; i++)
-		fill(r, (struct draft *)r->drafts.items + i, &s->tensors[i]);
+	for (uint32_t i = 0; i < s->ntensors; i++) {
+		const struct draft *d = (const struct draft *)r->drafts.items + i;
+		struct safetensor *x = &s->tensors[i];
+
+		*x = (struct safetensor){ .name = d->name.bytes,
+					  .name_size = (uint32_t)d->name.size,
+					  .ndim = d->ndim,
+					  .shape = s->sizes + d->sizes,
+					  .dtype = d->type->dtype,
+					  .bits = d->type->bits,
+					  .at = r->data_at + d->begin };
+		measure(r, d, &x->numel, &x->bytes);
+	}
 	qsort(s->tensors, s->ntensors, sizeof(*s->tensors), compare_names);
 	if (s->nfacts)
 		qsort(s->facts, s->nfacts, sizeof(*s->facts), compare_facts);

@@ -8,36 +8,6 @@
 
 static const uint64_t limit = (uint64_t)1 << 62;
 
-static bool is_empty(const struct tensor *t)
-{
-	for (uint32_t i = 0; i < t->ndim; i++)
-		if (!t->shape[i])
-			return true;
-	return false;
-}
-
-static bool count(struct tensor *t)
-{
-	t->numel = 1;
-	for (uint32_t i = 0; i < t->ndim; i++)
-		if (!u64_mul(t->numel, t->shape[i], &t->numel))
-			return false;
-	return u64_mul(t->numel, frag_dtype_size(t->dtype), &t->bytes) && t->bytes < limit;
-}
-
-/* Of the last element, and the end of it. */
-static bool reach(struct tensor *t)
-{
-	uint64_t last = 0, step;
-
-	for (uint32_t i = 0; i < t->ndim; i++)
-		if (!u64_mul(t->shape[i] - 1, t->stride[i], &step) ||
-		    !u64_add(last, step, &last))
-			return false;
-	return u64_mul(last + 1, frag_dtype_size(t->dtype), &t->extent) && last < limit &&
-	       t->extent < limit;
-}
-
 static bool is_contiguous(const struct tensor *t)
 {
 	uint64_t wanted = 1;
@@ -54,11 +24,22 @@ static bool is_contiguous(const struct tensor *t)
 
 int tensor_measure(struct tensor *t, struct parse_error *error)
 {
+	uint64_t last = 0, step; /* the place of the last element, in elements */
+	size_t size = frag_dtype_size(t->dtype);
+	bool fits = true;
+
 	t->numel = t->bytes = t->extent = 0;
 	t->contiguous = true;
-	if (is_empty(t))
-		return 0;
-	if (!count(t) || !reach(t))
+	for (uint32_t i = 0; i < t->ndim; i++)
+		if (!t->shape[i])
+			return 0;
+	t->numel = 1;
+	for (uint32_t i = 0; i < t->ndim && fits; i++)
+		fits = u64_mul(t->numel, t->shape[i], &t->numel) &&
+		       u64_mul(t->shape[i] - 1, t->stride[i], &step) &&
+		       u64_add(last, step, &last);
+	if (!fits || !u64_mul(t->numel, size, &t->bytes) || t->bytes >= limit ||
+	    !u64_mul(last + 1, size, &t->extent) || last >= limit || t->extent >= limit)
 		return parse_fail(error, -EBADMSG, "a tensor of impossible size");
 	t->contiguous = is_contiguous(t);
 	return 0;

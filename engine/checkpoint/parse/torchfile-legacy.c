@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/checkpoint/parse/torchfile-legacy.h"
+#include "engine/checkpoint/parse/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -69,12 +70,8 @@ static int read_headers(const struct blob *b, uint64_t *at, struct parse_error *
 static int compare_keys(const void *a, const void *b)
 {
 	const struct torchfile_storage *x = a, *y = b;
-	int order;
 
-	if (x->key_size != y->key_size)
-		return x->key_size < y->key_size ? -1 : 1;
-	order = x->key_size ? memcmp(x->key, y->key, x->key_size) : 0;
-	return order;
+	return utf8_compare(x->key, x->key_size, y->key, y->key_size);
 }
 
 static struct torchfile_storage storage_of(const struct pickle *p,
@@ -87,7 +84,7 @@ static struct torchfile_storage storage_of(const struct pickle *p,
 	return t;
 }
 
-/* A storage is one however often it is named; all must agree on it. */
+/* Makes one row of the storages with the same key, which must agree on their size. */
 static int merge_storages(struct torchfile *f, struct parse_error *error)
 {
 	struct torchfile_storage *s = f->storages;

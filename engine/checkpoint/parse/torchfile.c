@@ -12,14 +12,14 @@ enum { KEY_MAX = 255, TAR_MARK = 257 };
 
 /* ---- tensors ---- */
 
-/* What a tensor's elements lie in. */
-struct view_buffer {
+/* Where the bytes of a storage are. */
+struct storage {
 	const struct zip_entry *entry;
-	uint64_t at, size; /* in the blob; bytes */
+	uint64_t at, size; /* bytes, in the blob */
 };
 
-static bool find_room(const struct torchfile *f, const char *key, size_t size,
-		      struct view_buffer *out)
+static bool find_bytes(const struct torchfile *f, const char *key, size_t size,
+		       struct storage *out)
 {
 	char name[KEY_MAX + 8];
 	const struct torchfile_storage *s;
@@ -27,8 +27,7 @@ static bool find_room(const struct torchfile *f, const char *key, size_t size,
 
 	if (f->legacy) {
 		s = torchfile_find_legacy(f, key, size);
-		*out = s ? (struct view_buffer){ NULL, s->at, s->size }
-			 : (struct view_buffer){ 0 };
+		*out = s ? (struct storage){ NULL, s->at, s->size } : (struct storage){ 0 };
 		return s;
 	}
 	if (size > KEY_MAX || memchr(key, '\0', size))
@@ -36,11 +35,11 @@ static bool find_room(const struct torchfile *f, const char *key, size_t size,
 	snprintf(name, sizeof(name), "data/%.*s", (int)size, key);
 	entry = zip_find(&f->zip, name);
 	if (entry)
-		*out = (struct view_buffer){ entry, entry->data, entry->size };
+		*out = (struct storage){ entry, entry->data, entry->size };
 	return entry;
 }
 
-static int find_storage(const struct torchfile *f, uint32_t node, struct view_buffer *out,
+static int find_storage(const struct torchfile *f, uint32_t node, struct storage *out,
 			struct parse_error *error)
 {
 	struct pickle_storage s = { 0 };
@@ -49,7 +48,7 @@ static int find_storage(const struct torchfile *f, uint32_t node, struct view_bu
 
 	if (pickle_storage(f->pickle, node, &s))
 		key = pickle_text(f->pickle, s.key, &size);
-	if (!find_room(f, key, size, out))
+	if (!find_bytes(f, key, size, out))
 		return parse_fail(error, -EBADMSG, "a tensor's storage %.*s is not in the file",
 				  (int)u64_min(size, 60), key);
 	if (out->size / frag_dtype_size(s.dtype) != s.numel)
@@ -96,20 +95,20 @@ static int take_tensor(const struct pickle *p, const struct pickle_tensor *t,
 static int place(const struct torchfile *f, const struct pickle_tensor *t,
 		 struct torchfile_tensor *out, struct parse_error *error)
 {
-	struct view_buffer room = { 0 };
+	struct storage storage = { 0 };
 	uint64_t end = 0;
-	int rc = find_storage(f, t->storage, &room, error);
+	int rc = find_storage(f, t->storage, &storage, error);
 
 	if (rc)
 		return rc;
 	if (!u64_mul((uint64_t)t->offset, frag_dtype_size(t->dtype), &out->at_storage) ||
-	    !u64_add(out->at_storage, out->tensor.extent, &end) || end > room.size)
+	    !u64_add(out->at_storage, out->tensor.extent, &end) || end > storage.size)
 		return parse_fail(error, -EBADMSG,
 				  "a tensor goes beyond its storage of %" PRIu64
 				  " bytes at byte %" PRIu64,
-				  room.size, f->blob.start + room.at);
-	out->at = f->blob.start + room.at + out->at_storage;
-	out->entry = room.entry;
+				  storage.size, f->blob.start + storage.at);
+	out->at = f->blob.start + storage.at + out->at_storage;
+	out->entry = storage.entry;
 	return 0;
 }
 

@@ -31,8 +31,7 @@ struct torchfile_tensor {
 	struct tensor tensor;
 	uint64_t at;         /* of element 0, in the file; 0 when it has no elements */
 	uint64_t at_storage; /* of element 0, in the storage */
-	const struct zip_entry
-		*entry; /* of the storage; NULL when legacy or without elements */
+	const struct zip_entry *entry; /* the storage's; NULL: legacy, or no elements */
 };
 
 /* Finds the tensor at a node of f->pickle.

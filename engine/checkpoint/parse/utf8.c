@@ -3,6 +3,8 @@
 
 #include "engine/checkpoint/parse/utf8.h"
 
+#include <string.h>
+
 static size_t length_by_first(uint8_t first)
 {
 	return first < 0x80   ? 1
@@ -24,14 +26,6 @@ size_t utf8_get(const uint8_t *bytes, uint32_t *code)
 	return n;
 }
 
-static bool continues(const uint8_t *bytes, size_t n)
-{
-	for (size_t i = 1; i < n; i++)
-		if ((bytes[i] & 0xc0) != 0x80)
-			return false;
-	return true;
-}
-
 bool utf8_is_valid(const void *bytes, size_t size, bool surrogates)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
@@ -40,14 +34,25 @@ bool utf8_is_valid(const void *bytes, size_t size, bool surrogates)
 
 	for (size_t n; size; at += n, size -= n) {
 		n = length_by_first(*at);
-		if (!n || n > size || !continues(at, n))
+		if (!n || n > size)
 			return false;
+		for (size_t i = 1; i < n; i++)
+			if ((at[i] & 0xc0) != 0x80)
+				return false;
 		utf8_get(at, &code);
 		if (code < least[n] || code > 0x10ffff ||
 		    (!surrogates && code >= 0xd800 && code < 0xe000))
 			return false;
 	}
 	return true;
+}
+
+int utf8_compare(const void *a, size_t a_size, const void *b, size_t b_size)
+{
+	size_t n = a_size < b_size ? a_size : b_size;
+	int order = n && a != b ? memcmp(a, b, n) : 0;
+
+	return order ? order : (a_size > b_size) - (a_size < b_size);
 }
 
 size_t utf8_put(uint32_t code, uint8_t out[4])

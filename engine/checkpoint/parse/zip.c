@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/checkpoint/parse/little-endian.h"
 #include "engine/checkpoint/parse/utf8.h"
 #include "engine/checkpoint/parse/zip.h"
 
@@ -22,26 +23,11 @@ enum {
 	EXTRA_ZIP64 = 1,
 };
 
-/* The directory, as the end records tell. */
+/* The central directory, as the end records describe it. */
 struct directory {
 	uint64_t count, at, size;
-	uint64_t end; /* where what follows it begins */
+	uint64_t end; /* where the record behind it begins */
 };
-
-static uint16_t get16(const uint8_t *p)
-{
-	return (uint16_t)(p[0] | p[1] << 8);
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-	return get16(p) | (uint32_t)get16(p + 2) << 16;
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-	return get32(p) | (uint64_t)get32(p + 4) << 32;
-}
 
 static bool is_record(const uint8_t *p, char a, char b)
 {
@@ -52,10 +38,10 @@ static bool is_record(const uint8_t *p, char a, char b)
 
 static bool ends_file(const uint8_t *tail, size_t size, size_t at)
 {
-	return at + END_SIZE <= size && at + END_SIZE + get16(tail + at + 20) == size;
+	return at + END_SIZE <= size && at + END_SIZE + get_le16(tail + at + 20) == size;
 }
 
-/* The last end record must end the file, and no earlier one may. */
+/* Finds the end record.  The last one must end the file, and no earlier one may. */
 static int find_end(const struct zip *z, const uint8_t *tail, size_t size, size_t *out,
 		    struct parse_error *error)
 {
@@ -87,19 +73,19 @@ static int read_end64(const struct zip *z, uint64_t end, const uint8_t *record,
 		      const uint8_t *locator, struct directory *d, struct parse_error *error)
 {
 	uint8_t r[END64_SIZE];
-	uint64_t at = get64(locator + 8);
+	uint64_t at = get_le64(locator + 8);
 	int rc = blob_read(&z->blob, at, r, sizeof(r), error);
 
 	if (rc)
 		return rc;
-	*d = (struct directory){ get64(r + 32), get64(r + 48), get64(r + 40), at };
+	*d = (struct directory){ get_le64(r + 32), get_le64(r + 48), get_le64(r + 40), at };
 	if (!is_record(r, 6, 6) || at > end - LOCATOR_SIZE - END64_SIZE ||
-	    get64(r + 24) != d->count)
+	    get_le64(r + 24) != d->count)
 		return parse_fail(error, -EBADMSG, "no zip64 end record at byte %" PRIu64,
 				  z->blob.start + at);
-	if (!agree(get16(record + 10), 0xffff, d->count) ||
-	    !agree(get32(record + 12), 0xffffffff, d->size) ||
-	    !agree(get32(record + 16), 0xffffffff, d->at))
+	if (!agree(get_le16(record + 10), 0xffff, d->count) ||
+	    !agree(get_le32(record + 12), 0xffffffff, d->size) ||
+	    !agree(get_le32(record + 16), 0xffffffff, d->at))
 		return parse_fail(error, -EBADMSG,
 				  "the two end records at byte %" PRIu64 " and %" PRIu64
 				  " differ",
@@ -119,9 +105,9 @@ static int read_end(const struct zip *z, uint64_t end, const uint8_t *record,
 		return rc;
 	if (is_record(locator, 6, 7))
 		return read_end64(z, end, record, locator, d, error);
-	*d = (struct directory){ get16(record + 10), get32(record + 16), get32(record + 12),
-				 end };
-	if (get16(record + 8) != d->count)
+	*d = (struct directory){ get_le16(record + 10), get_le32(record + 16),
+				 get_le32(record + 12), end };
+	if (get_le16(record + 8) != d->count)
 		return parse_fail(error, -EOPNOTSUPP, "a zip archive of several disks");
 	return 0;
 }
@@ -166,7 +152,8 @@ static int find_directory(const struct zip *z, struct directory *d, struct parse
 
 /* ---- the directory ---- */
 
-/* In the order of the file, where they stand; full ones are in the zip64 field instead. */
+/* A record's numbers in the order of its zip64 field, which has those that are 0xffffffff here.
+ */
 struct sizes {
 	uint64_t real, stored, header;
 };
@@ -180,7 +167,7 @@ static bool take_zip64(const uint8_t *field, size_t size, struct sizes *s)
 			continue;
 		if (size < 8)
 			return false;
-		*wanted[i] = get64(field);
+		*wanted[i] = get_le64(field);
 		field += 8;
 		size -= 8;
 	}
@@ -192,23 +179,17 @@ static bool take_extra(const uint8_t *extra, size_t size, struct sizes *s)
 	bool found = false;
 
 	while (size >= 4) {
-		size_t n = get16(extra + 2);
+		size_t n = get_le16(extra + 2);
 
 		if (n > size - 4)
 			return false;
-		if (get16(extra) == EXTRA_ZIP64 && (found || !take_zip64(extra + 4, n, s)))
+		if (get_le16(extra) == EXTRA_ZIP64 && (found || !take_zip64(extra + 4, n, s)))
 			return false;
-		found |= get16(extra) == EXTRA_ZIP64;
+		found |= get_le16(extra) == EXTRA_ZIP64;
 		extra += 4 + n;
 		size -= 4 + n;
 	}
 	return true;
-}
-
-static bool name_is_usable(const uint8_t *name, size_t size)
-{
-	return utf8_is_valid(name, size, false) && !memchr(name, '\0', size) &&
-	       memchr(name, '/', size);
 }
 
 static int check_method(const struct zip_entry *e, unsigned method, const struct sizes *s,
@@ -239,11 +220,12 @@ static int take_record(struct zip *z, struct zip_entry *e, const uint8_t *r, siz
 	if (left < CENTRAL_SIZE || !is_record(r, 1, 2))
 		return broken_record(z, e->central, error);
 
-	size_t name = get16(r + 28), extra = get16(r + 30), comment = get16(r + 32);
-	struct sizes s = { get32(r + 24), get32(r + 20), get32(r + 42) };
+	size_t name = get_le16(r + 28), extra = get_le16(r + 30), comment = get_le16(r + 32);
+	struct sizes s = { get_le32(r + 24), get_le32(r + 20), get_le32(r + 42) };
 
 	*taken = CENTRAL_SIZE + name + extra + comment;
-	if (*taken > left || !name_is_usable(r + CENTRAL_SIZE, name) ||
+	if (*taken > left || !utf8_is_valid(r + CENTRAL_SIZE, name, false) ||
+	    memchr(r + CENTRAL_SIZE, '\0', name) || !memchr(r + CENTRAL_SIZE, '/', name) ||
 	    !take_extra(r + CENTRAL_SIZE + name, extra, &s))
 		return broken_record(z, e->central, error);
 	e->name = memcpy(*names, r + CENTRAL_SIZE, name);
@@ -251,9 +233,9 @@ static int take_record(struct zip *z, struct zip_entry *e, const uint8_t *r, siz
 	*names += name + 1;
 	e->header = s.header;
 	e->size = s.real;
-	e->crc = get32(r + 16);
-	e->flags = get16(r + 8);
-	return check_method(e, get16(r + 10), &s, error);
+	e->crc = get_le32(r + 16);
+	e->flags = get_le16(r + 8);
+	return check_method(e, get_le16(r + 10), &s, error);
 }
 
 static int take_records(struct zip *z, const struct directory *d, const uint8_t *r,
@@ -301,11 +283,11 @@ static int read_local(const struct zip *z, struct zip_entry *e, struct parse_err
 
 	if (rc)
 		return rc;
-	if (!is_record(header, 3, 4) || get16(header + 26) != name ||
+	if (!is_record(header, 3, 4) || get_le16(header + 26) != name ||
 	    memcmp(header + LOCAL_SIZE, e->name, name))
 		return parse_fail(error, -EBADMSG, "zip entry %.80s is not at byte %" PRIu64,
 				  e->name, z->blob.start + e->header);
-	e->data = e->header + LOCAL_SIZE + name + get16(header + 28);
+	e->data = e->header + LOCAL_SIZE + name + get_le16(header + 28);
 	if (!u64_add(e->data, e->size, &end) || end > z->blob.size)
 		return parse_fail(error, -EBADMSG,
 				  "zip entry %.80s, %" PRIu64 " bytes at byte %" PRIu64
@@ -410,25 +392,13 @@ void zip_close(struct zip *z)
 	*z = (struct zip){ .blob = z->blob };
 }
 
-struct wanted {
-	const struct zip *z;
-	const char *name;
-};
-
-static int compare_wanted(const void *key, const void *index)
-{
-	const struct wanted *w = key;
-
-	return strcmp(w->name, w->z->entries[*(const uint32_t *)index].name);
-}
-
 const struct zip_entry *zip_find(const struct zip *z, const char *name)
 {
-	struct wanted w = { z, name };
-	const uint32_t *index =
-		bsearch(&w, z->by_name, z->nentries, sizeof(*z->by_name), compare_wanted);
+	uint64_t at =
+		LOWER_BOUND(z->nentries, i, strcmp(z->entries[z->by_name[i]].name, name) < 0);
+	const struct zip_entry *e = at < z->nentries ? &z->entries[z->by_name[at]] : NULL;
 
-	return index ? &z->entries[*index] : NULL;
+	return e && !strcmp(e->name, name) ? e : NULL;
 }
 
 int zip_crc_places(const struct zip *z, const struct zip_entry *entry,
@@ -444,7 +414,7 @@ int zip_crc_places(const struct zip *z, const struct zip_entry *entry,
 	rc = blob_read(&z->blob, descriptor, d, sizeof(d), error);
 	if (rc)
 		return rc;
-	if (!is_record(d, 7, 8) || get32(d + 8) != (uint32_t)entry->size)
+	if (!is_record(d, 7, 8) || get_le32(d + 8) != (uint32_t)entry->size)
 		return parse_fail(error, -EBADMSG,
 				  "zip entry %.80s has no data descriptor at byte %" PRIu64,
 				  entry->name, z->blob.start + descriptor);
