@@ -3,6 +3,8 @@
 
 #include "tests/ranks/job.h"
 
+#include "engine/node/peers.h"
+
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
@@ -201,6 +203,32 @@ START_TEST(one_rank_sets_what_is_frozen_and_every_holder_has_it)
 }
 END_TEST
 
+/* "frozen" is in a group, "alone" in none. */
+START_TEST(what_is_frozen_is_not_set_while_a_holder_is_lost)
+{
+	static const uint32_t frozen[] = { 3, 8 };
+	uint8_t value[40] = { 0 };
+	uint64_t bytes;
+	struct job job;
+
+	open_case(&job, (1 + 5 * (_i / 2)) * WORLDS); /* stages 1, with whole copies, and 3 */
+	ck_assert_str_eq(usual[frozen[_i % 2]].name, _i % 2 ? "alone" : "frozen");
+	bytes = job_bytes(&job, frozen[_i % 2], "lp");
+	ck_assert_uint_le(bytes, sizeof(value));
+	check_set(&job, 0, frozen[_i % 2], "lp");
+	job_frag(&job, 2)->engine->ready = false; /* it dies, and says no LEAVE */
+	job_close_rank(&job, 2);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		peers_lose(job_frag(&job, rank)->engine, 2, "lost by the test");
+	for (uint32_t rank = 0; rank < 2; rank++)
+		ck_assert_int_eq(frag_set(job_frag(&job, rank),
+					  job_number(&job, rank, frozen[_i % 2]), "lp", value,
+					  bytes),
+				 -EIO);
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(a_value_of_another_size_is_refused)
 {
 	uint8_t value[64] = { 0 };
@@ -375,6 +403,7 @@ int main(void)
 	tcase_add_loop_test(t, every_rank_gets_every_state_bit_for_bit, 0, ALL);
 	tcase_add_loop_test(t, one_rank_sets_and_every_holder_has_it, 0, ALL);
 	tcase_add_loop_test(t, one_rank_sets_what_is_frozen_and_every_holder_has_it, 0, ALL);
+	tcase_add_loop_test(t, what_is_frozen_is_not_set_while_a_holder_is_lost, 0, 4);
 	tcase_add_test(t, a_value_of_another_size_is_refused);
 	tcase_add_loop_test(t, a_parameter_that_there_is_not_is_a_bad_argument, 0, 3);
 	tcase_add_test(t, a_range_is_got_alone);

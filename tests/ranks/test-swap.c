@@ -327,6 +327,8 @@ START_TEST(wrong_calls_are_refused)
 			 -EINVAL);
 	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "none", 0, value, 2, 0), -ENOENT);
 	ck_assert_int_eq(frag_state_clear(rank0(), 0, 0, "none"), -ENOENT);
+	/* a state has memory or its place on NVMe, not both */
+	ck_assert_int_eq(frag_fragment_keep(rank0(), 0, "fp32", FRAG_F32, value), -EINVAL);
 
 	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 3, &sweep), 0);
 	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 3, &second), -EBUSY);
