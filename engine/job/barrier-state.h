@@ -9,10 +9,9 @@
 struct barrier {
 	uint64_t wanted, asked, passed; /* this rank's: numbers of barriers */
 	uint64_t returned;              /* to its trainer */
-	uint64_t
-		until_ms; /* when rank 0 is to say who has not come; 0: the trainer is not here */
-	bool failed;      /* rank 0 could not be asked for the barrier that is wanted */
-	bool late;        /* rank 0 has said in why which ranks have not come */
+	uint64_t until_ms;              /* when the trainer's call ends; 0: no call waits */
+	bool failed; /* rank 0 could not be asked for the barrier that is wanted */
+	bool late;   /* rank 0 has said in why which ranks have not come */
 	char why[sizeof(((struct wire_refuse *)0)->why)];
 	int status;             /* of the barrier that was passed last */
 	uint64_t count;         /* rank 0: barriers released */

@@ -15,10 +15,10 @@
 enum { NAMED = 8 };
 
 struct barrier_arrival {
-	struct wire_barrier at; /* count 0: not there */
+	struct wire_barrier at; /* count 0: the rank has not come */
 	uint32_t peer;
 	uint64_t request;
-	uint64_t until_ms; /* when it is told who has not; 0: not, or it was */
+	uint64_t until_ms; /* when it is told which have not come; 0: never, or it was told */
 };
 
 int barrier_new(struct engine *e)
@@ -34,7 +34,7 @@ void barrier_free(struct engine *e)
 	free(e->barrier);
 }
 
-/* ---- who counts ---- */
+/* ---- rank 0 ---- */
 
 static void answer_arrival(struct engine *e, uint32_t peer, uint64_t request)
 {
@@ -52,8 +52,8 @@ static void raise_counts(struct wire_barrier *to, const struct wire_barrier *b)
 	to->grads = u64_max(to->grads, b->grads);
 }
 
-/* One that came back while the others went on has counted less, unless it waited where they
- * stood.
+/* Ends the barrier, and tells all the highest counts: a rank that came back has counted less
+ * than the others.
  */
 static void release(struct engine *e, int status)
 {
@@ -102,7 +102,9 @@ static void name_late(const struct engine *e, char *out, size_t size)
 		snprintf(out, size, "ranks %s have not come in time", names);
 }
 
-/* They have come all the same. */
+/* Tells ranks whose time is over which have not come.  They stay counted, so that the barrier
+ * is released when the others come.
+ */
 static void tell_late(struct engine *e, uint64_t now)
 {
 	char why[sizeof(e->barrier->why)];
@@ -138,8 +140,7 @@ void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 		node_ack(e, peer, header->request, -EINVAL);
 		return;
 	}
-	if (barrier.count <=
-	    e->barrier->count) { /* asked again, or a rank was lost before it came */
+	if (barrier.count <= e->barrier->count) { /* it is over, perhaps because of a loss */
 		if (barrier.count == e->barrier->count)
 			answer_arrival(e, peer, header->request);
 		else
@@ -149,8 +150,7 @@ void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 	if (!e->barrier->arrivals)
 		e->barrier->arrivals = calloc(e->world, sizeof(*e->barrier->arrivals));
 	if (!e->barrier->arrivals) {
-		node_ack(e, peer, header->request,
-			 -EAGAIN); /* or the others would wait for it */
+		node_ack(e, peer, header->request, -EAGAIN); /* the rank asks again */
 		return;
 	}
 	a = &e->barrier->arrivals[header->rank];
@@ -162,7 +162,7 @@ void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 		release(e, 0);
 }
 
-/* ---- who comes ---- */
+/* ---- a rank that comes ---- */
 
 static bool on_late(struct engine *e, const void *body)
 {
@@ -182,7 +182,7 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 		e->barrier->asked = count - e->barrier->before - 1;
 		return false;
 	}
-	if (!answer->type) { /* rank 0 is not there: asked again later */
+	if (!answer->type) { /* rank 0 is lost or silent: the next call asks again */
 		e->barrier->failed = true;
 		pthread_cond_broadcast(&e->changed);
 		return false;
@@ -199,7 +199,7 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 	return false;
 }
 
-/* A link to each for whom others wait: it tells when the rank is gone. */
+/* Links to the ranks that have not come: a link tells when its rank is gone. */
 static void reach_missing(struct engine *e)
 {
 	for (uint32_t i = 0; i < e->world; i++)
@@ -242,7 +242,7 @@ static bool has_ended(const struct engine *e, uint64_t mine)
 	       e->failure;
 }
 
-/* One that ended with -ETIMEDOUT is asked for again. */
+/* Asks, again where the last call ended with -ETIMEDOUT. */
 static void begin(struct engine *e, uint64_t mine, unsigned timeout_ms)
 {
 	e->barrier->until_ms = monotonic_ms() + timeout_ms;
@@ -276,7 +276,9 @@ static int end(struct engine *e, uint64_t mine)
 	return -ETIMEDOUT;
 }
 
-/* Rank 0 tells in time who has not come, unless it is silent, which is soon seen. */
+/* Once the job is complete, rank 0 answers in time even if ranks are missing; e->timeout_ms
+ * more is for a silent rank 0.
+ */
 int barrier_pass(struct engine *e, unsigned timeout_ms, struct wire_barrier *at)
 {
 	uint64_t mine = e->barrier->returned + 1;

@@ -9,20 +9,24 @@
 #include "engine/job/barrier-state.h"
 #include "engine/node/node.h"
 
+/* -ENOMEM. */
 int barrier_new(struct engine *e);
 void barrier_free(struct engine *e);
 
+/* BARRIER: the rank in header has come. */
 void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body);
-/* Asks for the one that the trainer waits for; on rank 0 ends one that a lost rank will not
- * come to.
+/* Sends BARRIER for the trainer's call.  Rank 0 ends a barrier with -EIO once a rank is lost.
  */
 void barrier_turn(struct engine *e);
-/* Whether rank 0 is to tell someone who has not come in time. */
+/* Whether rank 0 must go round every few ms, to answer ranks whose time is over. */
 bool barrier_tick(const struct engine *e);
 
-/* Trainer's thread, with the lock, which is let go meanwhile: frag_barrier.  *at, with 0: what
- * all have counted.
+/* Trainer's thread, with the lock, which is let go meanwhile: waits until all ranks have called
+ * it.  Fills *at with the highest counts among them.
+ * -EIO: a rank is lost.
+ * -ETIMEDOUT: a rank has not come in time, or not joined yet; the next call waits for the same
+ * barrier.
  */
 int barrier_pass(struct engine *e, unsigned timeout_ms, struct wire_barrier *at);
 

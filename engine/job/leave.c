@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/vec.h"
 #include "engine/job/leave.h"
 #include "engine/node/peers.h"
 
@@ -11,9 +12,9 @@ enum { HEARD_MS = 300, OTHERS_MS = 1000 };
 
 struct leave {
 	bool said;
-	unsigned unheard;  /* peers that have not acknowledged it yet */
-	uint32_t *hearers; /* message peers that said HELLO or PING to this rank */
-	unsigned nhearers;
+	unsigned unheard; /* peers that have not acknowledged it yet */
+	struct vec
+		hearers; /* of uint32_t: message peers of observers that sent HELLO or PING */
 };
 
 int leave_new(struct engine *e)
@@ -25,46 +26,42 @@ int leave_new(struct engine *e)
 void leave_free(struct engine *e)
 {
 	if (e->leave)
-		free(e->leave->hearers);
+		free(e->leave->hearers.items);
 	free(e->leave);
 }
 
-/* ---- who hears of it ---- */
+/* ---- observers that hear of it ---- */
 
-static unsigned find(const struct engine *e, uint32_t peer)
+/* NULL: peer is none of them. */
+static uint32_t *find(const struct engine *e, uint32_t peer)
 {
-	unsigned i = 0;
+	uint32_t *hearers = e->leave->hearers.items;
 
-	while (i < e->leave->nhearers && e->leave->hearers[i] != peer)
-		i++;
-	return i;
+	for (uint32_t i = 0; i < e->leave->hearers.count; i++)
+		if (hearers[i] == peer)
+			return &hearers[i];
+	return NULL;
 }
 
 void leave_note(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
-	unsigned n = e->leave->nhearers;
-	uint32_t *more;
+	uint32_t *hearer;
 
-	/* Ranks hear LEAVE from each other: to them LEFT would be world messages for each that
-	 * ends.
-	 */
+	/* no ranks: they hear LEAVE itself, and LEFT would be `world` messages for each end */
 	if ((header->type != WIRE_HELLO && header->type != WIRE_PING) ||
-	    header->rank != WIRE_OBSERVER || peer == NODE_LOCAL || find(e, peer) < n)
+	    header->rank != WIRE_OBSERVER || peer == NODE_LOCAL || find(e, peer))
 		return;
-	more = realloc(e->leave->hearers, (n + 1) * sizeof(*more));
-	if (!more)
-		return;
-	more[n] = peer;
-	e->leave->hearers = more;
-	e->leave->nhearers = n + 1;
+	hearer = vec_add(&e->leave->hearers, sizeof(*hearer));
+	if (hearer)
+		*hearer = peer;
 }
 
 void leave_gone(struct engine *e, uint32_t peer)
 {
-	unsigned i = find(e, peer);
+	uint32_t *hearer = find(e, peer), *hearers = e->leave->hearers.items;
 
-	if (i < e->leave->nhearers)
-		e->leave->hearers[i] = e->leave->hearers[--e->leave->nhearers];
+	if (hearer)
+		*hearer = hearers[--e->leave->hearers.count];
 }
 
 /* ---- saying it ---- */
@@ -76,17 +73,17 @@ static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct a
 	return false;
 }
 
-/* Not to the rank itself, whose peer that is. */
+/* Sends LEFT of a rank's process to all observers; `but` is that rank's own message peer. */
 static unsigned tell_left(struct engine *e, uint32_t rank, uint32_t life, uint32_t but)
 {
 	struct wire_left left = { rank, life };
+	const uint32_t *hearers = e->leave->hearers.items;
 	unsigned told = 0;
 
-	for (unsigned i = 0; i < e->leave->nhearers; i++)
-		if (e->leave->hearers[i] != but)
-			told += !rpc_call(e, WIRE_OBSERVER, e->leave->hearers[i], WIRE_LEFT,
-					  &left, NULL, 0, rank == e->rank ? on_heard : NULL,
-					  NULL, rank);
+	for (uint32_t i = 0; i < e->leave->hearers.count; i++)
+		if (hearers[i] != but)
+			told += !rpc_call(e, WIRE_OBSERVER, hearers[i], WIRE_LEFT, &left, NULL,
+					  0, rank == e->rank ? on_heard : NULL, NULL, rank);
 	return told;
 }
 
@@ -172,7 +169,7 @@ static bool is_rank_at(const struct engine *e, uint32_t peer, const struct wire_
 	return p && p->linked && p->link == peer && header->life == node_life(p->entry.cookie);
 }
 
-/* An observer has nothing more to wait for; a rank sees the end itself. */
+/* To an observer the rank is gone at once; a rank sees the end of the process itself. */
 void leave_serve_left(struct engine *e, uint32_t peer, const struct wire_header *header,
 		      const struct wire_left *body)
 {

@@ -2,33 +2,31 @@
 #ifndef ENGINE_JOB_LEAVE_H
 #define ENGINE_JOB_LEAVE_H
 
-/* A rank that ends says so to those that are linked with it (LEAVE, LEFT), so that nobody takes
- * it for lost; rank 0 takes it out of its table, so that no mount waits for its silence, and
- * tells those that are linked with rank 0.  Rank 0 ends last, when all end at about the same
- * time.
+/* A rank that ends in order sends LEAVE to the ranks it is linked with and LEFT to its
+ * observers, which then do not report it as lost.  Rank 0 removes it from the table of ranks,
+ * and sends LEFT to its own observers.  Rank 0 waits a moment for the others to end first.
+ * Engine thread, with the lock, unless said.
  */
 
 #include "engine/node/node.h"
 
+/* -ENOMEM. */
 int leave_new(struct engine *e);
 void leave_free(struct engine *e);
 
-/* Before the engine thread ends: waits until all have heard it, a moment at most.  Trainer's
- * thread.
+/* Trainer's thread, without the lock, before the engine thread ends: has LEAVE and LEFT sent,
+ * and waits a moment at most until all have acknowledged them.
  */
 void leave_say(struct engine *e);
-/* Engine thread, with the lock. */
 void leave_turn(struct engine *e);
-/* LEAVE.  Engine thread, with the lock. */
+/* LEAVE, at a rank. */
 void leave_serve(struct engine *e, uint32_t peer, const struct wire_header *header);
-/* LEFT; to an observer, too.  Engine thread, with the lock. */
+/* LEFT, at an observer or a rank. */
 void leave_serve_left(struct engine *e, uint32_t peer, const struct wire_header *header,
 		      const struct wire_left *left);
-/* A rank has a request of that peer, which may want to be told of its end.  Engine thread, with
- * the lock.
- */
+/* A request of message peer `peer` has come: if it is an observer's, LEFT is sent there. */
 void leave_note(struct engine *e, uint32_t peer, const struct wire_header *header);
-/* That peer has gone.  Engine thread, with the lock. */
+/* Message peer `peer` is gone. */
 void leave_gone(struct engine *e, uint32_t peer);
 
 #endif

@@ -2,20 +2,23 @@
 #ifndef ENGINE_JOB_LISTEN_H
 #define ENGINE_JOB_LISTEN_H
 
-/* Where a rank listens: the host's address towards the master, and a port. */
+/* The address at which a rank listens: this host's, on the way to the master, and a port. */
 
 #include "engine/node/node.h"
 
 enum { LISTEN_PORT_FIRST = 21017, LISTEN_PORT_LAST = 21117 };
 
-/* Opens a rank's message transport, at this host's address towards the master, whose address is
- * given: rank 0 at FRAG_PORT or the first free port of that range (before, "HOST:PORT", if that
- * is free: where this job's was), the others anywhere.  -EADDRNOTAVAIL: there is no way to the
- * master; -errno.
+/* Opens a rank's message transport.  Rank 0 listens at FRAG_PORT; without that, at the port of
+ * `before` ("HOST:PORT", where its last process listened, or "") if it is free, else at the
+ * first free port of the range.  Other ranks listen at any port.
+ * -EINVAL: master_ip is no IPv4 address.
+ * -EADDRNOTAVAIL: this host has no route to the master.
+ * -EADDRINUSE: no such port is free.
+ * -errno of the transport.
  */
 int listen_open(struct engine *e, const char *master_ip, const char *before);
 
-/* By name. */
+/* The master's name, as it was given. */
 static inline const char *listen_master(const struct engine *e)
 {
 	return e->launch.master_addr[0] ? e->launch.master_addr : "127.0.0.1";

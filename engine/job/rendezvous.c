@@ -9,43 +9,34 @@
 #include <stdio.h>
 #include <string.h>
 
-struct arrival {
+struct arrival { /* of one rank */
 	struct wire_rendezvous said;
 	uint32_t peer;
 	uint64_t request;
-	bool waits;
-	struct wire_rendezvous_over met; /* the newest that it does not wait for any more */
+	bool waits;                      /* for the answer */
+	struct wire_rendezvous_over met; /* the last answer, in case it got lost */
 };
 
 struct meeting { /* of one group */
-	struct meeting *next;
+	SLIST_ENTRY(meeting) next;
 	uint32_t group;
-	unsigned waiting;
-	uint64_t until_ms;
-	struct arrival arrivals[]; /* [nranks] */
+	unsigned waiting;          /* arrivals that wait */
+	uint64_t until_ms;         /* when the first of them ends all with -ETIMEDOUT */
+	struct arrival arrivals[]; /* [nranks of the group] */
 };
-
-static struct meeting *find(struct engine *e, uint32_t group)
-{
-	struct meeting *m = e->rendezvous->meetings;
-
-	while (m && m->group != group)
-		m = m->next;
-	return m;
-}
 
 static struct meeting *find_or_add(struct engine *e, uint32_t group, uint32_t nranks)
 {
-	struct meeting *m = find(e, group);
+	struct meeting *m;
 
-	if (m)
+	SLIST_FOREACH(m, &e->rendezvous->meetings, next)
+	if (m->group == group)
 		return m;
 	m = calloc(1, sizeof(*m) + nranks * sizeof(m->arrivals[0]));
 	if (!m)
 		return NULL;
 	m->group = group;
-	m->next = e->rendezvous->meetings;
-	e->rendezvous->meetings = m;
+	SLIST_INSERT_HEAD(&e->rendezvous->meetings, m, next);
 	return m;
 }
 
@@ -57,16 +48,17 @@ int rendezvous_new(struct engine *e)
 
 void rendezvous_free(struct engine *e)
 {
-	struct meeting *next;
+	struct rendezvous *r = e->rendezvous;
+	struct meeting *m;
 
-	for (struct meeting *m = e->rendezvous ? e->rendezvous->meetings : NULL; m; m = next) {
-		next = m->next;
+	while (r && (m = SLIST_FIRST(&r->meetings))) {
+		SLIST_REMOVE_HEAD(&r->meetings, next);
 		free(m);
 	}
-	free(e->rendezvous);
+	free(r);
 }
 
-/* ---- who counts ---- */
+/* ---- the counter ---- */
 
 static uint32_t ranks_of(const struct engine *e, const struct meeting *m)
 {
@@ -98,8 +90,8 @@ static bool is_same(const struct wire_rendezvous *a, const struct wire_rendezvou
 	       !memcmp(a->key, b->key, sizeof(a->key));
 }
 
-/* Rounds are launched at boundaries: who is elsewhere launches what it shares with others in
- * another order.
+/* Ranks at different boundaries, where rounds are launched, would launch the operations of the
+ * communicator in different orders.
  */
 static bool goes_with(const struct wire_rendezvous *a, const struct wire_rendezvous *b)
 {
@@ -107,7 +99,7 @@ static bool goes_with(const struct wire_rendezvous *a, const struct wire_rendezv
 	       a->boundary == b->boundary && a->held == b->held;
 }
 
-/* What one of them makes of all that have come. */
+/* The verdict on one arrival, compared with the first. */
 static struct wire_rendezvous_over weigh(const struct wire_rendezvous *said,
 					 const struct wire_rendezvous *first)
 {
@@ -120,7 +112,7 @@ static struct wire_rendezvous_over weigh(const struct wire_rendezvous *said,
 	return (struct wire_rendezvous_over){ .status = goes_with(said, first) ? 0 : -EREMOTE };
 }
 
-/* All have come.  Who cannot go that way has less to say than who cannot go on. */
+/* The verdict on all arrivals: the first error; -EREMOTE only where there is no other. */
 static void judge(const struct engine *e, const struct meeting *m,
 		  struct wire_rendezvous_over *met)
 {
@@ -142,8 +134,8 @@ static void judge(const struct engine *e, const struct meeting *m,
 			       sizeof(met->transaction));
 }
 
-/* Whom the others wait for in vain; now: it is late. */
-static bool misses(struct engine *e, const struct meeting *m, bool now,
+/* Finds a rank that has not come and is lost, or, once it is late, has not come at all. */
+static bool misses(struct engine *e, const struct meeting *m, bool late,
 		   struct wire_rendezvous_over *met)
 {
 	const struct catalog_group *group = &e->catalog->groups[m->group];
@@ -156,7 +148,7 @@ static bool misses(struct engine *e, const struct meeting *m, bool now,
 		met->rank = rank;
 		if (rank != e->rank && peers_reach(e, rank))
 			met->status = peers_lost_status(e, rank);
-		else if (now)
+		else if (late)
 			met->status = -ETIMEDOUT;
 	}
 	return met->status;
@@ -166,6 +158,7 @@ static void turn_meeting(struct engine *e, struct meeting *m, uint64_t now)
 {
 	struct wire_rendezvous_over met = { 0 };
 
+	/* twice: a rank that is lost is named before one that is only late */
 	if (misses(e, m, false, &met) || misses(e, m, now >= m->until_ms, &met))
 		release(e, m, &met);
 }
@@ -192,21 +185,12 @@ static void arrive(struct engine *e, struct meeting *m, struct arrival *a,
 	release(e, m, &met);
 }
 
-/* It has not waited for the answer: what it came for is not judged with what it comes for next.
- */
-static void forget_arrival(struct meeting *m, struct arrival *a, uint64_t count)
-{
-	if (!a->waits || a->said.count != count)
-		return;
-	a->waits = false;
-	m->waiting--;
-}
-
 void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		      const void *body)
 {
 	const struct catalog_group *group;
 	struct wire_rendezvous said;
+	struct arrival *a;
 	struct meeting *m;
 	uint32_t place;
 
@@ -223,16 +207,21 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 		node_ack(e, peer, header->request, -ENOMEM);
 		return;
 	}
-	if (said.stage == WIRE_MEET_LEFT) {
-		forget_arrival(m, &m->arrivals[place], said.count);
+	a = &m->arrivals[place];
+	if (said.stage ==
+	    WIRE_MEET_LEFT) { /* its trainer's call has ended without the answer */
+		if (a->waits && a->said.count == said.count) {
+			a->waits = false;
+			m->waiting--;
+		}
 		return;
 	}
-	if (m->waiting) /* after a stop: new arrivals are not for these */
+	if (m->waiting) /* this process may have been stopped: those that are late end first */
 		turn_meeting(e, m, monotonic_ms());
-	arrive(e, m, &m->arrivals[place], &said, peer, header->request);
+	arrive(e, m, a, &said, peer, header->request);
 }
 
-/* ---- who comes ---- */
+/* ---- a rank that comes ---- */
 
 static void answer(struct engine *e, const struct wire_rendezvous_over *met)
 {
@@ -294,23 +283,25 @@ static void say_left(struct engine *e)
 
 void rendezvous_turn(struct engine *e, uint64_t now)
 {
+	struct meeting *m;
+
 	if (e->rendezvous->leaves)
 		say_left(e);
-	for (struct meeting *m = e->rendezvous->meetings; m; m = m->next)
-		if (m->waiting)
-			turn_meeting(e, m, now);
+	SLIST_FOREACH(m, &e->rendezvous->meetings, next)
+	if (m->waiting)
+		turn_meeting(e, m, now);
 	if (e->rendezvous->wanted && !e->rendezvous->asked && !e->rendezvous->answered)
 		say(e);
 }
 
 bool rendezvous_tick(const struct engine *e)
 {
-	if (e->rendezvous->wanted)
+	const struct meeting *m;
+
+	SLIST_FOREACH(m, &e->rendezvous->meetings, next)
+	if (m->waiting)
 		return true;
-	for (const struct meeting *m = e->rendezvous->meetings; m; m = m->next)
-		if (m->waiting)
-			return true;
-	return false;
+	return e->rendezvous->wanted;
 }
 
 static void put_fault(const struct engine *e, char *out, size_t size)
@@ -348,41 +339,38 @@ static void say_why(struct engine *e)
 		 catalog_name(e->catalog, said->param), said->key, fault);
 }
 
-/* Who counts may only be silent, and find this rank's arrival when it goes on. */
-static void leave(struct engine *e)
-{
-	e->rendezvous->left = e->rendezvous->said;
-	e->rendezvous->left.stage = WIRE_MEET_LEFT;
-	e->rendezvous->left_at = e->rendezvous->counter;
-	e->rendezvous->leaves = true;
-	node_wake(e);
-}
-
-/* Who counts does not wait for longer than it is told; it may be lost, or, what this rank does
- * not see, hold this one for lost.
- */
 int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		    uint64_t transaction[2])
 {
-	uint64_t last = e->rendezvous->said.count, count = (last ? last : e->writer_id) + 1;
+	struct rendezvous *r = e->rendezvous;
+	uint64_t count = (r->said.count ? r->said.count : e->writer_id) + 1;
 	uint64_t deadline = monotonic_ms() + said->wait_ms + e->timeout_ms;
 
-	e->rendezvous->said = *said;
-	e->rendezvous->said.count = count;
-	e->rendezvous->asked = e->rendezvous->answered = false;
-	e->rendezvous->wanted = true;
+	r->said = *said;
+	r->said.count = count;
+	r->asked = r->answered = false;
+	r->wanted = true;
 	node_wake(e);
-	while (!e->rendezvous->answered && monotonic_ms() < deadline)
+	/* The counter answers within wait_ms, unless it is silent, or takes this rank for lost.
+	 */
+	while (!r->answered && monotonic_ms() < deadline)
 		node_wait(e, deadline);
-	if (!e->rendezvous->answered)
-		e->rendezvous->met = (struct wire_rendezvous_over){ .status = -ETIMEDOUT,
-								    .rank = WIRE_OBSERVER };
-	e->rendezvous->wanted = false;
-	if (e->rendezvous->met.rank == WIRE_OBSERVER && e->rendezvous->met.status)
-		leave(e);
+	if (!r->answered)
+		r->met = (struct wire_rendezvous_over){ .status = -ETIMEDOUT,
+							.rank = WIRE_OBSERVER };
+	r->wanted = false;
+	if (r->met.rank == WIRE_OBSERVER && r->met.status) {
+		/* A counter that is only silent will find this arrival, and must not count it
+		 * in the next meeting.
+		 */
+		r->left = r->said;
+		r->left.stage = WIRE_MEET_LEFT;
+		r->left_at = r->counter;
+		r->leaves = true;
+		node_wake(e);
+	}
 	say_why(e);
 	if (transaction)
-		memcpy(transaction, e->rendezvous->met.transaction,
-		       sizeof(e->rendezvous->met.transaction));
-	return e->rendezvous->met.status;
+		memcpy(transaction, r->met.transaction, sizeof(r->met.transaction));
+	return r->met.status;
 }

@@ -2,22 +2,24 @@
 #ifndef ENGINE_JOB_RENDEZVOUS_H
 #define ENGINE_JOB_RENDEZVOUS_H
 
-/* All ranks of a group meet: before each takes all of a state, or what it holds of one, and
- * after (frag_gather, frag_scatter).  The lowest live rank of the group counts them, as rank 0
- * does for a barrier, and says by which way all go.
+/* A barrier of one group's ranks, by numbered stages: frag_gather and frag_scatter call it
+ * before they move a state's bytes (stage 0) and after.  The counter, the group's lowest live
+ * rank, counts those that have come; its answer says for all whether the bytes go by the
+ * communicator.
  */
 
+#include "engine/base/queue.h"
 #include "engine/node/node.h"
 
 struct meeting;
 
 struct rendezvous {
-	struct meeting *meetings; /* of groups whose lowest live rank this is */
+	SLIST_HEAD(, meeting) meetings; /* that this rank has counted */
 	/* of the trainer's call */
 	struct wire_rendezvous said;
 	bool wanted, asked, answered;
-	uint32_t counter;                /* the rank that is asked */
-	struct wire_rendezvous_over met; /* what it answered */
+	uint32_t counter;
+	struct wire_rendezvous_over met; /* the counter's answer; rank WIRE_OBSERVER: none */
 	bool leaves;                     /* left is to be sent to left_at */
 	struct wire_rendezvous left;
 	uint32_t left_at;
@@ -26,11 +28,15 @@ struct rendezvous {
 int rendezvous_new(struct engine *e);
 void rendezvous_free(struct engine *e);
 
-/* Trainer's thread, with the lock, which is let go meanwhile: until all ranks of the group have
- * come to that stage.  0: at stage 0: all can take the communicator that was said; later: it
- * was 0 for all.  -EREMOTE: at stage 0: not all can.  -ETIMEDOUT: one has not come in time;
- * -EIO: one is lost; -EINVAL: they said different things; the status of one that said one.  The
- * root's transaction is with all that end with 0 or -EREMOTE; NULL: nobody asks.
+/* Trainer's thread, with the lock, which is let go meanwhile.  Waits until all ranks of the
+ * group have come to the stage in *said.
+ * 0: all ranks said status 0, and at stage 0 the same communicator and boundary.
+ * -EREMOTE: at stage 0: the ranks differ in communicator or boundary.
+ * -ETIMEDOUT: a rank has not come in time.
+ * -EIO: a rank is lost.
+ * -EINVAL: the ranks called for different states, roots or stages.
+ * -errno: the status that a rank said.
+ * With 0 and -EREMOTE, *transaction (or NULL) is the one that the root said.
  */
 int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		    uint64_t transaction[2]);

@@ -367,7 +367,7 @@ START_TEST(who_waits_for_less_than_the_others_waits_no_longer)
 {
 	open_job(&sharded, false);
 	call(1, gather);
-	while (!engine_of(0)->rendezvous->meetings)
+	while (SLIST_EMPTY(&engine_of(0)->rendezvous->meetings))
 		turn(NULL);
 	wait_ms = 1;
 	call(2, gather);
