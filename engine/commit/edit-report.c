@@ -13,17 +13,6 @@
 
 enum { STAGED_SILENT_MS = 60000 };
 
-static void log_applied(const struct edit *edit)
-{
-	if (edit->status || edit->is_round) /* participant_apply has logged why */
-		return;
-	if (edit->freeze_ms)
-		log_info("frozen at boundary %llu, for %u ms at most",
-			 (unsigned long long)edit->boundary, edit->freeze_ms);
-	else
-		log_info("applied an edit of %llu bytes", (unsigned long long)edit->bytes);
-}
-
 static void report_applied(struct engine *e, const struct edit *edit)
 {
 	struct wire_applied applied = {
@@ -33,10 +22,18 @@ static void report_applied(struct engine *e, const struct edit *edit)
 
 	if (edit->peer != EDIT_PEER_NONE)
 		node_send(e, edit->peer, WIRE_APPLIED, edit->request, &applied, NULL, 0);
-	log_applied(edit);
+	if (edit->status || edit->is_round) /* participant_apply has logged why */
+		return;
+	if (edit->freeze_ms)
+		log_info("frozen at boundary %llu, for %u ms at most",
+			 (unsigned long long)edit->boundary, edit->freeze_ms);
+	else
+		log_info("applied an edit of %llu bytes", (unsigned long long)edit->bytes);
 }
 
-/* Its coordinator tells what became of it on all ranks. */
+/* A rank that coordinates the edit says nothing here: coordinator.c tells how it ended on all
+ * ranks.
+ */
 static void tell(struct engine *e, const struct edit *edit)
 {
 	struct event_settled told = { .id = { edit->transaction[0], edit->transaction[1] },
@@ -54,7 +51,7 @@ static void tell(struct engine *e, const struct edit *edit)
 		event_log_edit(e, &told);
 }
 
-/* Who is asked what became of edits may not have had any bytes of it. */
+/* The first live rank is asked for the history of edits, and may hold no bytes of this one. */
 static void tell_first(struct engine *e, const struct edit *edit)
 {
 	struct wire_dropped dropped = { .transaction = { edit->transaction[0],
@@ -69,15 +66,6 @@ static void tell_first(struct engine *e, const struct edit *edit)
 		peers_call(e, first, WIRE_DROPPED, &dropped, NULL, 0, NULL, NULL, 0);
 }
 
-static void settle(struct engine *e, const struct edit *edit)
-{
-	if (edit->state == EDIT_APPLIED)
-		report_applied(e, edit);
-	else if (!edit->order && edit->why && !edit->round)
-		tell_first(e, edit);
-	tell(e, edit);
-}
-
 void edit_report_turn(struct engine *e, uint64_t now)
 {
 	struct edit *edit;
@@ -85,7 +73,11 @@ void edit_report_turn(struct engine *e, uint64_t now)
 	if (now > STAGED_SILENT_MS)
 		participant_expire(&e->edits, now - STAGED_SILENT_MS);
 	while ((edit = participant_take_over(&e->edits))) {
-		settle(e, edit);
+		if (edit->state == EDIT_APPLIED)
+			report_applied(e, edit);
+		else if (!edit->order && edit->why && !edit->round)
+			tell_first(e, edit);
+		tell(e, edit);
 		participant_free_edit(edit);
 	}
 }

@@ -9,23 +9,23 @@
 #include <errno.h>
 #include <string.h>
 
-enum { KEEP_MS = 1000 };
+enum { RENEW_MS = 1000 };
 
-/* NEW -> ASKED -> HELD -> OVER, or a thaw: NEW -> THAWING -> OVER. */
+/* A freeze: NEW -> ASKED -> HELD -> OVER.  A thaw: NEW -> THAWING -> OVER. */
 enum freeze_phase { FREEZE_NEW, FREEZE_ASKED, FREEZE_HELD, FREEZE_THAWING, FREEZE_OVER };
 
 struct freeze {
-	struct freeze *next;
-	struct engine_freeze *asked; /* NULL: it has been told */
+	LIST_ENTRY(freeze) link;
+	struct engine_freeze *asked; /* NULL: its result has been told */
 	struct proposal proposal;
-	uint64_t incarnation; /* of the job that stands */
+	uint64_t incarnation; /* of the job that is frozen */
 	enum freeze_phase phase;
-	uint32_t ms;
+	uint32_t ms; /* 0: a thaw */
 	bool cancelled;
-	uint64_t deadline_ms; /* for the boundary to come; HELD: of the bound */
-	uint64_t kept_ms;
+	uint64_t deadline_ms; /* until HELD: for its boundary; then: the end of the freeze */
+	uint64_t renewed_ms;
 	unsigned outstanding; /* answers to THAW */
-	bool held, ended;     /* what ranks said to the last RENEW; to THAW */
+	bool held, ended;     /* some rank said so to the last RENEW, or to THAW */
 	int result;
 };
 
@@ -49,7 +49,7 @@ static bool say(struct engine *e, struct freeze *f, uint32_t rank, enum wire_typ
 	return !peers_call(e, rank, type, &body, NULL, 0, done, done ? f : NULL, rank);
 }
 
-/* How many were asked. */
+/* Returns how many ranks were asked. */
 static unsigned say_to_all(struct engine *e, struct freeze *f, enum wire_type type,
 			   rpc_done done)
 {
@@ -71,7 +71,8 @@ static bool on_thawed(struct engine *e, void *owner, uint64_t rank, const struct
 	return false;
 }
 
-static bool on_kept(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+static bool on_renewed(struct engine *e, void *owner, uint64_t rank,
+		       const struct answer *answer)
 {
 	struct freeze *f = owner;
 
@@ -92,18 +93,8 @@ static void ask(struct engine *e, struct freeze *f)
 		f->result = rc;
 }
 
-static void turn_asked(struct engine *e, struct freeze *f)
-{
-	proposal_turn(e, &f->proposal, false);
-	if (!proposal_is_over(&f->proposal))
-		return;
-	f->result = f->proposal.status;
-	if (!f->result)
-		f->phase = FREEZE_HELD;
-}
-
-/* Whatever the ranks agree on: from now on, or as soon as this is not heard of any more, it
- * holds nobody.
+/* Ends the freeze on every rank, whatever the coordinator decides: a rank that misses THAW ends
+ * it when RENEW stays away.
  */
 static void give_up(struct engine *e, struct freeze *f)
 {
@@ -121,7 +112,11 @@ static void turn_asking(struct engine *e, struct freeze *f, uint64_t now,
 	if (f->phase == FREEZE_NEW && !f->cancelled && !f->result)
 		ask(e, f);
 	else if (f->phase == FREEZE_ASKED)
-		turn_asked(e, f);
+		proposal_turn(e, &f->proposal, false);
+	if (f->phase == FREEZE_ASKED && proposal_is_over(&f->proposal)) {
+		f->result = f->proposal.status;
+		f->phase = f->result ? FREEZE_ASKED : FREEZE_HELD;
+	}
 	if (f->cancelled && !f->result)
 		f->result = -ECANCELED;
 	if (f->phase < FREEZE_HELD && now >= f->deadline_ms && !f->result)
@@ -136,23 +131,25 @@ static void turn_asking(struct engine *e, struct freeze *f, uint64_t now,
 
 /* ---- holding ---- */
 
-static void keep(struct engine *e, struct freeze *f, uint64_t now)
+static void renew(struct engine *e, struct freeze *f, uint64_t now)
 {
-	if (now < f->kept_ms + KEEP_MS)
+	if (now < f->renewed_ms + RENEW_MS)
 		return;
 	if (f->phase == FREEZE_HELD && f->ended && !f->held)
-		f->phase = FREEZE_OVER; /* somebody else has thawed it */
-	f->kept_ms = now;
+		f->phase = FREEZE_OVER; /* another process has thawed it */
+	f->renewed_ms = now;
 	f->held = f->ended = false;
-	/* before, a rank that has not been asked to promise says that there is none */
-	say_to_all(e, f, WIRE_RENEW, f->phase == FREEZE_HELD ? on_kept : NULL);
+	/* until HELD answers say nothing: a rank that has not been asked yet knows no freeze */
+	say_to_all(e, f, WIRE_RENEW, f->phase == FREEZE_HELD ? on_renewed : NULL);
 }
 
 /* ---- thawing ---- */
 
 static void forget_held(struct engine *e, const uint64_t transaction[2])
 {
-	for (struct freeze *f = e->freezes; f; f = f->next)
+	struct freeze *f;
+
+	LIST_FOREACH (f, &e->freezes, link)
 		if (f->phase == FREEZE_HELD &&
 		    (!transaction[1] || f->proposal.commit.transaction[1] == transaction[1]))
 			f->phase = FREEZE_OVER;
@@ -181,29 +178,31 @@ static void turn_freeze(struct engine *e, struct freeze *f, uint64_t now,
 	if (f->phase < FREEZE_HELD || f->asked)
 		turn_asking(e, f, now, finished);
 	if (f->phase == FREEZE_ASKED || f->phase == FREEZE_HELD)
-		keep(e, f, now);
+		renew(e, f, now);
 	if (f->phase == FREEZE_HELD &&
 	    (now >= f->deadline_ms || f->incarnation != e->incarnation))
 		f->phase = FREEZE_OVER;
 }
 
+static void remove_freeze(struct engine *e, struct freeze *f)
+{
+	LIST_REMOVE(f, link);
+	rpc_forget(e, f);
+	rpc_forget(e, &f->proposal);
+	free(f);
+}
+
 void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finished)
 {
-	for (struct freeze **at = &e->freezes; *at;) {
-		struct freeze *f = *at;
+	struct freeze *f, *next;
 
+	LIST_FOREACH_SAFE (f, &e->freezes, link, next) {
 		if (f->ms)
 			turn_freeze(e, f, now, finished);
 		else
 			turn_thaw(e, f, finished);
-		if (f->phase != FREEZE_OVER) {
-			at = &f->next;
-			continue;
-		}
-		*at = f->next;
-		rpc_forget(e, f);
-		rpc_forget(e, &f->proposal);
-		free(f);
+		if (f->phase == FREEZE_OVER)
+			remove_freeze(e, f);
 	}
 }
 
@@ -220,19 +219,13 @@ void freezes_finish(struct engine_freeze *finished)
 void freezes_abandon(struct engine *e)
 {
 	struct engine_freeze *finished = NULL;
+	struct freeze *f, *next;
 
-	for (struct freeze *f = e->freezes; f; f = f->next) {
+	LIST_FOREACH_SAFE (f, &e->freezes, link, next) {
 		if (f->ms)
 			give_up(e, f);
 		tell(f, -ECANCELED, &finished);
-	}
-	while (e->freezes) {
-		struct freeze *f = e->freezes;
-
-		e->freezes = f->next;
-		rpc_forget(e, f);
-		rpc_forget(e, &f->proposal);
-		free(f);
+		remove_freeze(e, f);
 	}
 	freezes_finish(finished);
 }
@@ -241,7 +234,9 @@ void freezes_abandon(struct engine *e)
 
 void freezes_describe(struct engine *e, FILE *out)
 {
-	for (const struct freeze *f = e->freezes; f; f = f->next)
+	const struct freeze *f;
+
+	LIST_FOREACH (f, &e->freezes, link)
 		if (f->ms && f->phase < FREEZE_HELD)
 			fprintf(out, "freeze of %u s: waiting for its boundary\n",
 				f->ms / 1000);
@@ -250,8 +245,9 @@ void freezes_describe(struct engine *e, FILE *out)
 void freezes_tell(struct engine *e, FILE *out)
 {
 	uint64_t now = monotonic_ms();
+	const struct freeze *f;
 
-	for (const struct freeze *f = e->freezes; f; f = f->next)
+	LIST_FOREACH (f, &e->freezes, link)
 		if (f->phase == FREEZE_HELD && f->deadline_ms > now)
 			fprintf(out, "frozen, for %llu s at most\n",
 				(unsigned long long)u64_div_ceil(f->deadline_ms - now, 1000));
@@ -288,10 +284,8 @@ void freezes_start(struct engine *e, struct engine_freeze *asked)
 	pthread_mutex_lock(&e->lock);
 	if (e->writable && asked->ms <= LEASE_MAX_MS)
 		f = freeze_new(e, asked);
-	if (f) {
-		f->next = e->freezes;
-		e->freezes = f;
-	}
+	if (f)
+		LIST_INSERT_HEAD(&e->freezes, f, link);
 	pthread_mutex_unlock(&e->lock);
 	if (f)
 		node_wake(e);
@@ -303,8 +297,10 @@ void freezes_start(struct engine *e, struct engine_freeze *asked)
 
 void freezes_cancel(struct engine *e, struct engine_freeze *asked)
 {
+	struct freeze *f;
+
 	pthread_mutex_lock(&e->lock);
-	for (struct freeze *f = e->freezes; f; f = f->next)
+	LIST_FOREACH (f, &e->freezes, link)
 		if (f->asked == asked)
 			f->cancelled = true;
 	pthread_mutex_unlock(&e->lock);

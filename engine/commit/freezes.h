@@ -2,6 +2,11 @@
 #ifndef ENGINE_COMMIT_FREEZES_H
 #define ENGINE_COMMIT_FREEZES_H
 
+/* Freezes and thaws that this engine, an observer, asks for.  A freeze asks the coordinator for
+ * a boundary, as an edit does (proposal.h), and renews its lease (engine/catalog/lease.h) with
+ * all ranks every second.
+ */
+
 #include "engine/node/node.h"
 
 #include <stdio.h>
@@ -10,19 +15,21 @@
 void freezes_start(struct engine *e, struct engine_freeze *freeze);
 void freezes_cancel(struct engine *e, struct engine_freeze *freeze);
 
-/* A freeze of an observer: asks the coordinator for a boundary, and says every second to all
- * ranks that the freeze is wanted.  Engine thread, with the lock; what is done goes to
- * *finished, to be told without it.
+/* Engine thread, with the lock.  Freezes whose result is known are put in *finished, for
+ * freezes_finish, which is called without the lock.
  */
 void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finished);
 void freezes_finish(struct engine_freeze *finished);
 
-/* A line for each that waits; a line that says whether, and for how long yet.  With the lock.
+/* With the lock.  Describe writes a line for each freeze that waits for its boundary; tell, for
+ * each that lasts, and for how long yet.
  */
 void freezes_describe(struct engine *e, FILE *out);
 void freezes_tell(struct engine *e, FILE *out);
 
-/* Thaws what we froze, ends every wait with -ECANCELED; the engine thread is gone. */
+/* Thaws what this engine froze, and ends every wait with -ECANCELED.  The engine thread has
+ * ended.
+ */
 void freezes_abandon(struct engine *e);
 
 #endif

@@ -29,7 +29,7 @@ static bool on_known(struct engine *e, void *owner, uint64_t rank, const struct 
 		return false;
 	memcpy(&known, answer->body, sizeof(known));
 	t->again |= known.outcome == WIRE_COORDINATED;
-	/* counts for more than the ABORTED of a rank that was not asked to promise */
+	/* outweighs ABORTED, the answer of a rank that was not asked to promise */
 	t->committed |= known.outcome == WIRE_COMMITTED;
 	return false;
 }
@@ -106,25 +106,25 @@ enum wire_outcome termination_outcome(struct engine *e, const uint64_t transacti
 
 /* An edit, round or freeze that this rank has promised and whose coordinator is lost. */
 struct orphan {
-	struct orphan *next;
+	LIST_ENTRY(orphan) link;
 	struct termination termination;
-	bool waits; /* still: see_prepared has seen it in this turn */
+	bool waits; /* see_prepared has seen it in this turn: it is still undecided */
 };
 
 static void see_orphan(struct engine *e, const uint64_t transaction[2])
 {
-	struct orphan *o = e->orphans;
+	struct orphan *o;
 
-	while (o && memcmp(o->termination.transaction, transaction, 2 * sizeof(*transaction)))
-		o = o->next;
+	LIST_FOREACH (o, &e->orphans, link)
+		if (!memcmp(o->termination.transaction, transaction, 2 * sizeof(*transaction)))
+			break;
 	if (!o) {
 		o = calloc(1, sizeof(*o));
 		if (!o)
 			return; /* seen again at the next turn */
 		memcpy(o->termination.transaction, transaction,
 		       sizeof(o->termination.transaction));
-		o->next = e->orphans;
-		e->orphans = o;
+		LIST_INSERT_HEAD(&e->orphans, o, link);
 	}
 	o->waits = true;
 }
@@ -202,27 +202,24 @@ static bool turn_orphan(struct engine *e, struct orphan *o, uint64_t now)
 void termination_turn_orphans(struct engine *e, uint64_t now)
 {
 	struct arrivals a = { .e = e, .now = now };
+	struct orphan *o, *next;
 
 	participant_each_prepared(&e->edits, see_prepared, &a);
 	tell_arrivals(e, &a);
-	for (struct orphan **at = &e->orphans; *at;) {
-		struct orphan *o = *at;
-
-		if (!turn_orphan(e, o, now)) {
-			at = &o->next;
-			continue;
+	LIST_FOREACH_SAFE (o, &e->orphans, link, next) {
+		if (turn_orphan(e, o, now)) {
+			LIST_REMOVE(o, link);
+			free(o);
 		}
-		*at = o->next;
-		free(o);
 	}
 }
 
 void termination_free_orphans(struct engine *e)
 {
-	while (e->orphans) {
-		struct orphan *o = e->orphans;
+	struct orphan *o;
 
-		e->orphans = o->next;
+	while ((o = LIST_FIRST(&e->orphans))) {
+		LIST_REMOVE(o, link);
 		free(o);
 	}
 }

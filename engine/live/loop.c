@@ -202,10 +202,10 @@ static int wait_time(struct engine *e, int wait_ms)
 		return 0;
 	if (e->transfers)
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
-	if (e->commits || e->agreements || e->orphans || !e->ready || e->waiters ||
-	    e->watch.epoch_waits || edit_history_ticks(e) || watch_ticks(e) ||
-	    communicator_ticks(e) || barrier_tick(e) || rendezvous_tick(e) || rounds_tick(e) ||
-	    (e->is_rank && view_owner_any(&e->views)))
+	if (!LIST_EMPTY(&e->commits) || e->agreements || !LIST_EMPTY(&e->orphans) ||
+	    !e->ready || e->waiters || e->watch.epoch_waits || edit_history_ticks(e) ||
+	    watch_ticks(e) || communicator_ticks(e) || barrier_tick(e) || rendezvous_tick(e) ||
+	    rounds_tick(e) || (e->is_rank && view_owner_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -240,7 +240,7 @@ static bool is_stepping(struct engine *e, uint64_t now)
 void loop_turn(struct engine *e, int wait_ms)
 {
 	struct remote_read *transfers = NULL;
-	struct transaction *commits = NULL;
+	struct transaction_list commits = LIST_HEAD_INITIALIZER(commits);
 	struct engine_wait *waits = NULL;
 	struct engine_freeze *freezes = NULL;
 	struct round *rounds = NULL;
@@ -286,7 +286,7 @@ void loop_turn(struct engine *e, int wait_ms)
 	landing_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
 	remote_read_finish(transfers);
-	transaction_finish(commits);
+	transaction_finish(&commits);
 	watch_finish(waits);
 	freezes_finish(freezes);
 	rounds_finish(rounds);

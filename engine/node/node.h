@@ -47,6 +47,7 @@
  * editor and that of rwgate on their own.
  */
 
+#include "engine/base/queue.h"
 #include "engine/catalog/catalog.h"
 #include "engine/catalog/control-page.h"
 #include "engine/catalog/event-ring.h"
@@ -91,6 +92,7 @@ struct fabric;
 struct pending_reads;
 struct communicator;
 struct rounds;
+LIST_HEAD(transaction_list, transaction);
 struct landing;
 struct trainer_state;
 struct rendezvous;
@@ -231,13 +233,13 @@ struct engine {
 	struct prefetch_choice collecting;
 	struct closing *closings; /* views of closed files, to be told */
 	uint64_t view_number;
-	struct transaction *commits;
-	struct freeze *freezes;                     /* that this engine asked for */
+	struct transaction_list commits;
+	LIST_HEAD(, freeze) freezes;                /* that this engine asked for */
 	struct coordinator_transaction *agreements; /* of which this rank is the coordinator */
 	uint64_t agreed_boundary; /* the highest N asked for: later edits come no earlier */
 	uint64_t agreed_order;
 	uint64_t step_seen, step_seen_ms; /* a rank's own, as its engine thread saw it */
-	struct orphan *orphans;           /* edits whose coordinator died */
+	LIST_HEAD(, orphan) orphans;      /* edits whose coordinator died */
 	uint64_t writer_id;               /* random: first half of our transactions' numbers */
 	uint64_t transaction;             /* second half of the newest */
 	_Atomic uint64_t epoch;           /* engine_epoch */

@@ -16,8 +16,7 @@ static int write_pieces(const struct edit *e, struct registry *r)
 	const struct edit_piece *p;
 	int rc = 0, status;
 
-	STAILQ_FOREACH(p, &e->pieces, link)
-	{
+	STAILQ_FOREACH (p, &e->pieces, link) {
 		status = registry_write(r, p->epoch, p->row, p->offset, p->data, p->size);
 		if (status)
 			rc = status;
@@ -51,10 +50,10 @@ static struct edit *next_decided(struct participant *s, uint64_t b)
 {
 	struct edit *e, *next = NULL;
 
-	TAILQ_FOREACH(e, &s->list, link)
-	if (e->state == EDIT_DECIDED && !e->freeze_ms && e->boundary <= b &&
-	    (!next || before(e, next)))
-		next = e;
+	TAILQ_FOREACH (e, &s->list, link)
+		if (e->state == EDIT_DECIDED && !e->freeze_ms && e->boundary <= b &&
+		    (!next || before(e, next)))
+			next = e;
 	return next;
 }
 
@@ -63,8 +62,7 @@ static bool arrive(struct participant *s, uint64_t b)
 	struct edit *e;
 	bool any = false;
 
-	TAILQ_FOREACH(e, &s->list, link)
-	{
+	TAILQ_FOREACH (e, &s->list, link) {
 		if (e->state != EDIT_PREPARED || e->boundary > b)
 			continue;
 		e->arrived = true;
@@ -80,8 +78,7 @@ static void stand(struct participant *s, uint64_t b, bool whole)
 {
 	struct edit *e;
 
-	TAILQ_FOREACH(e, &s->list, link)
-	{
+	TAILQ_FOREACH (e, &s->list, link) {
 		if (e->state != EDIT_DECIDED || !e->freeze_ms || e->boundary > b)
 			continue;
 		if (!whole) {

@@ -17,8 +17,7 @@ static bool has_room(const struct participant *s, const uint64_t transaction[2],
 	unsigned others = 0;
 	const struct edit *e;
 
-	TAILQ_FOREACH(e, &s->list, link)
-	{
+	TAILQ_FOREACH (e, &s->list, link) {
 		if ((STAILQ_EMPTY(&e->pieces) && !e->round) || e->writer != writer)
 			continue;
 		own += e->cost;

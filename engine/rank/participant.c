@@ -43,8 +43,8 @@ void participant_fini(struct participant *s)
 	struct edit *e, *next;
 
 	TAILQ_CONCAT(&s->list, &s->aborted, link);
-	TAILQ_FOREACH_SAFE(e, &s->list, link, next)
-	participant_free_edit(e);
+	TAILQ_FOREACH_SAFE (e, &s->list, link, next)
+		participant_free_edit(e);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 }
@@ -53,9 +53,9 @@ struct edit *participant_find(struct participant *s, const uint64_t transaction[
 {
 	struct edit *e;
 
-	TAILQ_FOREACH(e, &s->list, link)
-	if (!memcmp(e->transaction, transaction, sizeof(e->transaction)))
-		return e;
+	TAILQ_FOREACH (e, &s->list, link)
+		if (!memcmp(e->transaction, transaction, sizeof(e->transaction)))
+			return e;
 	return NULL;
 }
 
@@ -109,9 +109,9 @@ void participant_set_lowest(struct participant *s)
 	uint64_t lowest = UINT64_MAX;
 	const struct edit *e;
 
-	TAILQ_FOREACH(e, &s->list, link)
-	if (is_bound(e))
-		lowest = u64_min(lowest, e->boundary);
+	TAILQ_FOREACH (e, &s->list, link)
+		if (is_bound(e))
+			lowest = u64_min(lowest, e->boundary);
 	atomic_store_explicit(&s->lowest, lowest, memory_order_seq_cst);
 }
 
@@ -120,9 +120,9 @@ int participant_check_pieces(const struct edit *e, struct registry *r)
 	const struct edit_piece *p;
 	int rc;
 
-	STAILQ_FOREACH(p, &e->pieces, link)
-	if ((rc = registry_check(r, p->epoch, p->row, p->offset, p->size)))
-		return rc;
+	STAILQ_FOREACH (p, &e->pieces, link)
+		if ((rc = registry_check(r, p->epoch, p->row, p->offset, p->size)))
+			return rc;
 	return 0;
 }
 
@@ -394,9 +394,9 @@ void participant_each_prepared(struct participant *s, participant_see see, void 
 	struct edit *e;
 
 	LOCKED(&s->lock);
-	TAILQ_FOREACH(e, &s->list, link)
-	if (e->state == EDIT_PREPARED)
-		see(arg, e);
+	TAILQ_FOREACH (e, &s->list, link)
+		if (e->state == EDIT_PREPARED)
+			see(arg, e);
 }
 
 /* Under the lock.  A transaction with an order is the coordinator's to end. */
@@ -406,8 +406,7 @@ static unsigned abort_staged(struct participant *s, uint32_t writer, uint64_t be
 	struct edit *e, *next;
 	unsigned n = 0;
 
-	TAILQ_FOREACH_SAFE(e, &s->list, link, next)
-	{
+	TAILQ_FOREACH_SAFE (e, &s->list, link, next) {
 		bool lost = e->writer == writer && !e->order;
 
 		if (e->state == EDIT_STAGED && (lost || e->touched_ms < before)) {
@@ -441,8 +440,7 @@ struct edit *participant_take_over(struct participant *s)
 		TAILQ_REMOVE(&s->aborted, e, link);
 		return e;
 	}
-	TAILQ_FOREACH(e, &s->list, link)
-	{
+	TAILQ_FOREACH (e, &s->list, link) {
 		if (e->state == EDIT_APPLIED) {
 			take_out(s, e);
 			note(s, e->transaction, e->status);

@@ -13,7 +13,7 @@
 
 /* ---- sources: in the caller's thread ---- */
 
-/* Whether x begins and ends with an element, and lies as a pointer to them may. */
+/* Whether x begins and ends with an element, and its memory is aligned for elements. */
 static bool is_whole(const struct engine_extent *x, uint64_t element)
 {
 	return !(x->offset % element) && !(x->size % element) &&
@@ -33,7 +33,7 @@ static void on_edge(struct engine_read *read, const void *data, int64_t result)
 	struct stage_edge *edge = read->owner;
 	struct transaction *c = edge->commit;
 
-	assert(result < 0 || result == (int64_t)read->size); /* a transfer brings all of it */
+	assert(result < 0 || result == (int64_t)read->size); /* remote reads are whole */
 	if (result >= 0)
 		take_edge(edge, data);
 	pthread_mutex_lock(&edge->file.engine->lock);
@@ -65,7 +65,7 @@ static struct stage_edge *edge_new(struct transaction *c, const struct stage_edg
 	return edge;
 }
 
-/* At once where it is in reach; else it is kept for stage_read_edges. */
+/* Reads the element at once where memory can be copied; else keeps it for stage_read_edges. */
 static int add_edge(struct engine *e, struct transaction *c, const struct stage_edge *like,
 		    const struct engine_file *f, uint64_t offset)
 {
@@ -76,7 +76,7 @@ static int add_edge(struct engine *e, struct transaction *c, const struct stage_
 
 	if (!rc)
 		take_edge(edge, element);
-	if (rc == -EAGAIN || rc == -EFAULT) { /* the owner itself will say what is true */
+	if (rc == -EAGAIN || rc == -EFAULT) { /* the owner is to be asked */
 		edge->next = c->edges;
 		c->edges = edge;
 		c->edges_waiting++;
@@ -86,7 +86,7 @@ static int add_edge(struct engine *e, struct transaction *c, const struct stage_
 	return rc;
 }
 
-struct widened { /* an extent, to whole elements */
+struct widened { /* an extent, widened to whole elements */
 	const struct engine_file *file;
 	uint64_t first, n;    /* elements */
 	uint64_t before, end; /* bytes in them */
@@ -94,7 +94,7 @@ struct widened { /* an extent, to whole elements */
 	enum frag_dtype hp, lp;
 };
 
-/* Of its element i, which it cuts, from and to are the user's. */
+/* The extent cuts element i, of which the user writes bytes [from, to). */
 static int add_cut(struct engine *e, struct transaction *c, const struct widened *w, uint64_t i,
 		   uint64_t from, uint64_t to)
 {
@@ -122,7 +122,7 @@ static int add_cuts(struct engine *e, struct transaction *c, const struct widene
 	return rc;
 }
 
-/* The converted bytes are the caller's to free. */
+/* Fills w->converted, which the caller frees, also on error. */
 static int convert(struct engine *e, struct transaction *c, const struct engine_extent *x,
 		   struct widened *w)
 {
@@ -169,7 +169,7 @@ void stage_read_edges(struct engine *e, struct stage_edge *edges)
 	struct stage_edge *next;
 
 	for (struct stage_edge *edge = edges; edge; edge = next) {
-		next = edge->next; /* with the last one all may be gone */
+		next = edge->next; /* when the last has been read, the transaction may be freed */
 		remote_read_start(e, &edge->read);
 	}
 }
@@ -179,16 +179,6 @@ void stage_cancel_edges(struct transaction *c)
 	for (struct stage_edge *edge = c->edges; edge; edge = edge->next)
 		if (!edge->over)
 			remote_read_end(&edge->read);
-}
-
-static void free_edges(struct stage_edge *edge)
-{
-	struct stage_edge *next;
-
-	for (; edge; edge = next) {
-		next = edge->next;
-		free(edge);
-	}
 }
 
 bool stage_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp)
@@ -243,11 +233,16 @@ int stage_add_writes(struct engine *e, struct transaction *c, const struct engin
 
 void stage_free(struct transaction *c)
 {
+	struct stage_edge *edge;
+
+	while ((edge = c->edges)) {
+		c->edges = edge->next;
+		free(edge);
+	}
 	for (size_t i = 0; i < c->nsources; i++)
 		free(c->sources[i].owned);
 	free(c->sources);
-	free_edges(c->edges);
-	free(c->items);
+	free(c->items.items);
 	free(c->proposal.holders);
 	free(c);
 }
@@ -260,39 +255,28 @@ struct see {
 	const struct stage_source *source;
 };
 
-static int add_item(struct transaction *c, struct stage_item item)
-{
-	if (c->nitems == c->items_room) {
-		size_t room = c->items_room ? c->items_room * 2 : 64;
-		struct stage_item *items = realloc(c->items, room * sizeof(*items));
-
-		if (!items)
-			return -ENOMEM;
-		c->items = items;
-		c->items_room = room;
-	}
-	c->items[c->nitems++] = item;
-	return 0;
-}
-
 static int see_piece(void *arg, const struct piece *piece)
 {
 	struct see *s = arg;
-	int rc = 0;
+	struct proposal *p = &s->c->proposal;
 
-	if (!s->c->proposal.holders[piece->rank] && piece->size)
-		s->c->proposal.commit.count++;
-	for (uint64_t done = 0; done < piece->size && !rc; done += WIRE_CHUNK)
-		rc = add_item(s->c,
-			      (struct stage_item){
-				      .rank = piece->rank,
-				      .row = piece->row,
-				      .size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done),
-				      .turn = s->c->proposal.holders[piece->rank]++,
-				      .offset = piece->offset + done,
-				      .data = s->source->data + piece->at + done,
-			      });
-	return rc;
+	if (!p->holders[piece->rank] && piece->size)
+		p->commit.count++;
+	for (uint64_t done = 0; done < piece->size; done += WIRE_CHUNK) {
+		struct stage_item *item = vec_add(&s->c->items, sizeof(*item));
+
+		if (!item)
+			return -ENOMEM;
+		*item = (struct stage_item){
+			.rank = piece->rank,
+			.row = piece->row,
+			.size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done),
+			.turn = p->holders[piece->rank]++,
+			.offset = piece->offset + done,
+			.data = s->source->data + piece->at + done,
+		};
+	}
+	return 0;
 }
 
 static int plan_source(struct engine *e, struct transaction *c,
@@ -306,10 +290,10 @@ static int plan_source(struct engine *e, struct transaction *c,
 		strcpy(address.key, "lp");
 	rc = plan_write(e, &address, c->start_ns, source->offset, source->size, see_piece,
 			&see);
-	return source->lp && rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
+	return source->lp && rc == -ENOENT ? 0 : rc; /* no rank keeps a copy */
 }
 
-/* Ranks take theirs in turn: they unpack and check at the same time. */
+/* Ranks get their items in turns, so that they unpack and check at the same time. */
 static int by_turn(const void *a, const void *b)
 {
 	const struct stage_item *x = a, *y = b;
@@ -324,15 +308,15 @@ int stage_plan(struct engine *e, struct transaction *c)
 	struct proposal *p = &c->proposal;
 	int rc = 0;
 
-	c->nitems = c->sent = 0;
+	c->items.count = c->sent = 0;
 	p->commit.count = 0;
 	if (!p->holders && !(p->holders = calloc(e->world, sizeof(*p->holders))))
 		return -ENOMEM;
 	memset(p->holders, 0, e->world * sizeof(*p->holders));
 	for (size_t i = 0; i < c->nsources && !rc; i++)
 		rc = plan_source(e, c, &c->sources[i]);
-	if (!rc && c->nitems)
-		qsort(c->items, c->nitems, sizeof(*c->items), by_turn);
+	if (!rc && c->items.count)
+		qsort(c->items.items, c->items.count, sizeof(struct stage_item), by_turn);
 	p->commit.transaction[1] = ++e->transaction;
 	return rc;
 }

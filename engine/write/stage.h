@@ -2,17 +2,18 @@
 #ifndef ENGINE_WRITE_STAGE_H
 #define ENGINE_WRITE_STAGE_H
 
-/* One transaction of writes (transaction.h), and which bytes of it go where: extents ->
- * sources, whole elements of what the user writes and of its low-precision copy -> items, one
- * STAGE message each.  What an extent's edges lack is read, here or, when it is not in reach of
- * memory, as an edge.
+/* The struct of a transaction of writes (transaction.h), and the way of its bytes to the
+ * holders: extents, which the user writes -> sources, whole elements of the parameter and of
+ * its low-precision copy -> items, one STAGE message each.  The rest of an element that an
+ * extent cuts is read one-sided where that is possible, or else by message: an edge.
  */
 
+#include "engine/base/vec.h"
 #include "engine/commit/proposal.h"
 #include "engine/commit/termination.h"
 #include "engine/node/file.h"
 
-struct stage_source { /* bytes for one range of a parameter, or of its low-precision copy */
+struct stage_source { /* bytes for one range of the file, or of its low-precision copy */
 	const struct engine_file *file;
 	bool lp;
 	uint64_t offset;
@@ -24,13 +25,13 @@ struct stage_source { /* bytes for one range of a parameter, or of its low-preci
 struct stage_item { /* one STAGE message */
 	uint32_t rank, row;
 	uint32_t size;
-	uint32_t turn; /* among its rank's */
+	uint32_t turn; /* among the items of this rank: ranks get their items in turns */
 	uint64_t offset;
 	const uint8_t *data;
 };
 
-/* An element of fp32 that an extent cuts, out of this thread's reach: the copy of low precision
- * is of the whole.
+/* An element that an extent cuts, and that its owner has to be asked for: the low-precision
+ * copy is converted from the whole element.
  */
 struct stage_edge {
 	struct stage_edge *next;
@@ -38,9 +39,9 @@ struct stage_edge {
 	struct engine_file file;
 	struct engine_read read;
 	bool over;
-	uint32_t from, to;  /* what the user has written of it */
-	uint8_t bytes[8];   /* that, and then the rest */
-	uint8_t *converted; /* to lp, from hp */
+	uint32_t from, to;  /* the bytes of it that the user writes */
+	uint8_t bytes[8];   /* these, and then the rest */
+	uint8_t *converted; /* where its low-precision copy goes */
 	enum frag_dtype hp, lp;
 };
 
@@ -54,15 +55,15 @@ enum transaction_phase {
 };
 
 struct transaction {
-	struct transaction *next;
-	struct engine_write *write; /* the first of them: its file names the commit */
+	LIST_ENTRY(transaction) link;
+	struct engine_write *write; /* the first of them: its file names the transaction */
 	bool wait_applied;
 	bool cancelled;
-	bool stale; /* a holder's memory was registered anew: plan again */
+	bool stale; /* a holder's memory was registered anew, or STAGE got lost: plan again */
 	enum transaction_phase phase;
 	int result;
 	unsigned restarts;
-	struct proposal proposal; /* commit.count: so many holders */
+	struct proposal proposal; /* its commit.transaction names the transaction */
 	uint64_t progress_ms;
 	uint64_t start_ns;
 	uint64_t bytes;
@@ -70,24 +71,24 @@ struct transaction {
 	size_t nsources;
 	struct stage_edge *edges;
 	unsigned edges_waiting; /* under the lock */
-	struct stage_item *items;
-	size_t nitems, items_room, sent;
+	struct vec items;       /* of struct stage_item */
+	uint32_t sent;
 	struct termination termination;
 	unsigned outstanding;
 };
 
-/* Whether, and in what dtype, the low-precision copies of the file's parameter follow. */
+/* Whether edits of the file are copied to its low-precision parameter, of dtype *lp. */
 bool stage_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp);
-/* Takes in what the writes say: in the caller's thread, without the lock. */
+/* Adds the sources and edges of the writes.  Caller's thread, without the lock. */
 int stage_add_writes(struct engine *e, struct transaction *c, const struct engine_write *writes,
 		     size_t n);
-/* Without the lock: the edges are asked for, and the commit ends when all have come; with it:
- * they need not come any more.
+/* Starts to read the edges; the transaction goes on when edges_waiting is 0.  Without the lock.
  */
 void stage_read_edges(struct engine *e, struct stage_edge *edges);
+/* With the lock. */
 void stage_cancel_edges(struct transaction *c);
-/* With the lock: items for every holder, under a new transaction.  -EAGAIN: a rank's table of
- * states is awaited.
+/* Plans the items for every holder, under a new number of the transaction.  With the lock.
+ * -EAGAIN: a rank's table of states is awaited.
  */
 int stage_plan(struct engine *e, struct transaction *c);
 void stage_free(struct transaction *c);

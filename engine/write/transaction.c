@@ -11,9 +11,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* engine_write: every holder gets its bytes and keeps them aside; when all have, the
- * coordinator is asked to agree on one boundary with all ranks; if a holder cannot, all are
- * told to forget.
+/* engine_write: every holder gets its bytes and keeps them aside; when all have, a proposal
+ * asks the coordinator for a boundary; if a holder cannot, all are told to drop their bytes.
  */
 
 enum { RESTARTS_MAX = 20 };
@@ -45,9 +44,11 @@ static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct
 
 static void send_items(struct engine *e, struct transaction *c)
 {
-	while (c->sent < c->nitems && c->outstanding < NODE_STAGE_WINDOW && !c->result &&
+	const struct stage_item *items = c->items.items;
+
+	while (c->sent < c->items.count && c->outstanding < NODE_STAGE_WINDOW && !c->result &&
 	       !c->stale) {
-		const struct stage_item *item = &c->items[c->sent];
+		const struct stage_item *item = &items[c->sent];
 		const struct states *states = e->peers[item->rank].states;
 		const uint64_t *id = c->proposal.commit.transaction;
 		struct wire_stage stage = { { id[0], id[1] }, states ? states->epoch : 0,
@@ -106,7 +107,7 @@ static void turn_lost(struct engine *e, struct transaction *c, uint64_t now)
 	c->result = rc ? c->proposal.status : 0;
 }
 
-/* Whether none is under way. */
+/* False: edges are still being read. */
 static bool turn_edges(struct transaction *c, uint64_t now)
 {
 	if (c->edges_waiting && (c->cancelled || c->result))
@@ -146,11 +147,11 @@ static void turn_stage(struct engine *e, struct transaction *c)
 		return;
 	}
 	send_items(e, c);
-	if (!c->result && !c->stale && c->sent == c->nitems && !c->outstanding)
+	if (!c->result && !c->stale && c->sent == c->items.count && !c->outstanding)
 		ask_commit(e, c);
 }
 
-/* The ranks know nothing of it. */
+/* The event comes from here: no rank has heard of the transaction. */
 static void tell_failed(struct engine *e, const struct transaction *c)
 {
 	const struct wire_commit *commit = &c->proposal.commit;
@@ -161,7 +162,7 @@ static void tell_failed(struct engine *e, const struct transaction *c)
 	event_log_edit(e, &told);
 }
 
-/* True: it is over.  Once asked for, only the coordinator's word ends it: it alone knows
+/* True: the transaction is over.  From ASKED on only the coordinator ends it: it alone knows
  * whether a cancel came in time.
  */
 static bool turn_commit(struct engine *e, struct transaction *c, uint64_t now)
@@ -187,20 +188,16 @@ static bool turn_commit(struct engine *e, struct transaction *c, uint64_t now)
 	return c->phase == TRANSACTION_OVER;
 }
 
-void transaction_turn(struct engine *e, uint64_t now, struct transaction **finished)
+void transaction_turn(struct engine *e, uint64_t now, struct transaction_list *finished)
 {
-	for (struct transaction **at = &e->commits; *at;) {
-		struct transaction *c = *at;
+	struct transaction *c, *next;
 
-		if (!turn_commit(e, c, now)) {
-			at = &c->next;
+	LIST_FOREACH_SAFE (c, &e->commits, link, next) {
+		if (!turn_commit(e, c, now))
 			continue;
-		}
-		*at = c->next;
-		rpc_forget(e,
-			   &c->proposal); /* whom ACCEPTED is enough does not hear the rest */
-		c->next = *finished;
-		*finished = c;
+		LIST_REMOVE(c, link);
+		LIST_INSERT_HEAD(finished, c, link);
+		rpc_forget(e, &c->proposal); /* APPLIED may come, and nothing waits for it */
 		atomic_fetch_add(&e->edit_count, 1);
 		atomic_fetch_add_explicit(c->result ? &e->counters.write_errors
 						    : &e->counters.writes,
@@ -210,12 +207,12 @@ void transaction_turn(struct engine *e, uint64_t now, struct transaction **finis
 	}
 }
 
-void transaction_finish(struct transaction *finished)
+void transaction_finish(struct transaction_list *finished)
 {
-	struct transaction *next;
+	struct transaction *c;
 
-	for (struct transaction *c = finished; c; c = next) {
-		next = c->next;
+	while ((c = LIST_FIRST(finished))) {
+		LIST_REMOVE(c, link);
 		c->write->done(c->write, c->result);
 		stage_free(c);
 	}
@@ -229,8 +226,9 @@ void transaction_describe(struct engine *e, FILE *out)
 					      "asking for a boundary",
 					      "asking what its coordinator decided",
 					      "over" };
+	const struct transaction *c;
 
-	for (const struct transaction *c = e->commits; c; c = c->next) {
+	LIST_FOREACH (c, &e->commits, link) {
 		const struct engine_address *a = &c->write->file->address;
 
 		fputs("commit ", out);
@@ -242,23 +240,24 @@ void transaction_describe(struct engine *e, FILE *out)
 				? "waiting for its boundary"
 				: phases[c->phase]);
 		if (c->phase == TRANSACTION_STAGE)
-			fprintf(out, ", %zu of %zu messages taken", c->sent - c->outstanding,
-				c->nitems);
+			fprintf(out, ", %u of %u messages taken", c->sent - c->outstanding,
+				c->items.count);
 		fputc('\n', out);
 	}
 }
 
 void transaction_abandon(struct engine *e)
 {
-	for (struct transaction *c = e->commits; c; c = c->next)
+	struct transaction *c;
+
+	LIST_FOREACH (c, &e->commits, link)
 		c->result = -ECANCELED;
-	transaction_finish(e->commits);
-	e->commits = NULL;
+	transaction_finish(&e->commits);
 }
 
 /* ---- the door ---- */
 
-/* A rank's edit of gradients is for those that it sees. */
+/* An edit of gradients by a rank is for the window that the rank itself is in. */
 static int take_window(struct engine *e, struct wire_commit *commit,
 		       const struct engine_write *writes, size_t n)
 {
@@ -311,13 +310,6 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 	return 0;
 }
 
-/* With the lock: from here on it is the engine thread's. */
-static void add(struct engine *e, struct transaction *c)
-{
-	c->next = e->commits;
-	e->commits = c;
-}
-
 void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
 		       bool wait_applied)
 {
@@ -332,8 +324,8 @@ void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
 	edges = c->edges;
 	pthread_mutex_lock(&e->lock);
 	c->proposal.commit.transaction[1] =
-		++e->transaction; /* also of one that fails before it is planned */
-	add(e, c);
+		++e->transaction; /* a write that fails before it is planned has a number too */
+	LIST_INSERT_HEAD(&e->commits, c, link); /* from here on it is the engine thread's */
 	pthread_mutex_unlock(&e->lock);
 	stage_read_edges(e, edges);
 	node_wake(e);
@@ -356,9 +348,9 @@ void transaction_start_staged(struct engine *e, struct engine_write *write,
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		c->proposal.commit.count += holders[rank] != 0;
 	c->bytes = c->proposal.commit.origin.bytes = write->file->bytes;
-	c->phase = TRANSACTION_STAGE; /* of nothing */
+	c->phase = TRANSACTION_STAGE; /* with no items: the holders have the bytes */
 	pthread_mutex_lock(&e->lock);
-	add(e, c);
+	LIST_INSERT_HEAD(&e->commits, c, link);
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
 }
@@ -375,8 +367,10 @@ void transaction_ask(struct engine *e, struct engine_write *write)
 
 void transaction_cancel(struct engine *e, struct engine_write *write)
 {
+	struct transaction *c;
+
 	pthread_mutex_lock(&e->lock);
-	for (struct transaction *c = e->commits; c; c = c->next)
+	LIST_FOREACH (c, &e->commits, link)
 		if (c->write == write)
 			c->cancelled = true;
 	pthread_mutex_unlock(&e->lock);

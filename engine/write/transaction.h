@@ -2,24 +2,28 @@
 #ifndef ENGINE_WRITE_TRANSACTION_H
 #define ENGINE_WRITE_TRANSACTION_H
 
+/* The writer of the two-phase commit: stages bytes with their holders, proposes the transaction
+ * to the coordinator, and waits for the outcome.  stage.h has the struct.
+ */
+
 #include "engine/node/node.h"
 
 #include <stdio.h>
 
-/* Writes of one or more files, n > 0, in one transaction: all or none.  Only the first's done
- * is called; all of them are the engine's until then.  wait_applied: done comes when every
- * holder has applied it, at its next boundary; else when every holder is bound to.  Without the
- * lock, any thread.
+/* Writes n > 0 files in one transaction: all or none.  Only writes[0].done is called; until
+ * then the writes are the engine's.  wait_applied: done comes when every holder has applied the
+ * transaction, at its next boundary; else when every rank has promised.  Any thread, without
+ * the lock.
  */
 void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
 		       bool wait_applied);
-/* The same of one file's bytes that holders[world] have aside under that transaction, from
- * malloc, taken over; done comes when all are bound to apply them.
+/* Proposes a transaction whose bytes, of write's file, are staged already.  Takes holders,
+ * [world] from malloc: not 0: that rank has bytes.  done comes when every rank has promised.
  */
 void transaction_start_staged(struct engine *e, struct engine_write *write,
 			      const uint64_t transaction[2], uint32_t *holders);
 
-/* Whose an edit of n files, this one the first, and so many bytes is. */
+/* Fills the origin of an edit of n files, the first being `file`, and of so many bytes. */
 void transaction_origin(struct engine *e, const struct engine_file *file, size_t n,
 			uint64_t bytes, struct wire_origin *origin);
 
@@ -27,14 +31,16 @@ void transaction_origin(struct engine *e, const struct engine_file *file, size_t
 void transaction_ask(struct engine *e, struct engine_write *write);
 void transaction_cancel(struct engine *e, struct engine_write *write);
 
-/* Engine thread, with the lock; what is over goes to *finished, to be ended without it. */
-void transaction_turn(struct engine *e, uint64_t now, struct transaction **finished);
-void transaction_finish(struct transaction *finished);
+/* Engine thread, with the lock.  Transactions that are over are moved to *finished, for
+ * transaction_finish, which is called without the lock.
+ */
+void transaction_turn(struct engine *e, uint64_t now, struct transaction_list *finished);
+void transaction_finish(struct transaction_list *finished);
 
-/* A line for each waiting commit.  With the lock. */
+/* Writes a line for each transaction.  With the lock. */
 void transaction_describe(struct engine *e, FILE *out);
 
-/* Ends every commit with -ECANCELED; the engine thread is gone. */
+/* Ends every transaction with -ECANCELED.  The engine thread has ended. */
 void transaction_abandon(struct engine *e);
 
 #endif
