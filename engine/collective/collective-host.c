@@ -63,9 +63,9 @@ static struct world *find_world(const struct collective_id *id)
 {
 	struct world *w;
 
-	LIST_FOREACH(w, &worlds, next)
-	if (!memcmp(&w->id, id, sizeof(*id)))
-		break;
+	LIST_FOREACH (w, &worlds, next)
+		if (!memcmp(&w->id, id, sizeof(*id)))
+			break;
 	return w;
 }
 

@@ -243,7 +243,7 @@ void loop_turn(struct engine *e, int wait_ms)
 	struct transaction_list commits = LIST_HEAD_INITIALIZER(commits);
 	struct engine_wait *waits = NULL;
 	struct engine_freeze *freezes = NULL;
-	struct round *rounds = NULL;
+	struct round_list rounds = LIST_HEAD_INITIALIZER(rounds);
 	uint64_t now;
 
 	assert(node_is_engine_thread(e));
@@ -289,7 +289,7 @@ void loop_turn(struct engine *e, int wait_ms)
 	transaction_finish(&commits);
 	watch_finish(waits);
 	freezes_finish(freezes);
-	rounds_finish(rounds);
+	rounds_finish(&rounds);
 }
 
 static void free_local(struct engine *e)

@@ -93,6 +93,7 @@ struct pending_reads;
 struct communicator;
 struct rounds;
 LIST_HEAD(transaction_list, transaction);
+LIST_HEAD(round_list, round);
 struct landing;
 struct trainer_state;
 struct rendezvous;

@@ -19,9 +19,9 @@ static const struct {
 	[WIRE_FALLBACK_LATE] = { "late", "not fetched in time by its reader" },
 };
 
-const char *fallback_name(enum wire_fallback unfit)
+const char *fallback_name(enum wire_fallback reason)
 {
-	return reasons[unfit].name;
+	return reasons[reason].name;
 }
 
 void fallback_describe(const uint64_t counts[WIRE_FALLBACKS], FILE *out)

@@ -2,15 +2,15 @@
 #ifndef ENGINE_ROUNDS_FALLBACK_H
 #define ENGINE_ROUNDS_FALLBACK_H
 
-/* Why bytes do not come by a round, in words. */
+/* The reasons why bytes do not come by a round (enum wire_fallback), in words. */
 
 #include "engine/catalog/wire.h"
 
 #include <stdio.h>
 
-/* One word, as in metrics. */
-const char *fallback_name(enum wire_fallback unfit);
-/* The rest of a line: of each reason that there was, how often. */
+/* The name of the reason in metrics: one word. */
+const char *fallback_name(enum wire_fallback reason);
+/* Writes the rest of a line: each reason that has occurred, and how often. */
 void fallback_describe(const uint64_t counts[WIRE_FALLBACKS], FILE *out);
 
 #endif

@@ -2,8 +2,9 @@
 #ifndef ENGINE_ROUNDS_ROUNDS_INTERNAL_H
 #define ENGINE_ROUNDS_ROUNDS_INTERNAL_H
 
-/* What the files of engine/rounds share. */
+/* The structs of rounds, which rounds.c and rounds-launch.c share. */
 
+#include "engine/base/queue.h"
 #include "engine/commit/proposal.h"
 #include "engine/node/plan.h"
 #include "engine/rounds/communicator.h"
@@ -12,9 +13,9 @@
 
 enum round_phase { ROUND_PLAN, ROUND_STAGE, ROUND_ASKED, ROUND_OVER };
 
-/* One that this rank asked for.  Engine thread, with the engine's lock, unless said. */
+/* A round that this rank asked for.  Engine thread, with the engine's lock, unless said. */
 struct round {
-	struct round *next;
+	LIST_ENTRY(round) link;
 	struct rounds_get *get;
 	enum round_phase phase;
 	struct proposal proposal; /* commit.transaction: changed with both locks */
@@ -28,30 +29,30 @@ struct round {
 	bool cancelled;
 	int result;
 	/* under the lock of rounds */
-	struct launched *launched; /* its part here; NULL: none, or over */
+	struct launched *launched; /* this rank's part in it; NULL: none, or over */
 	bool was_launched;
 };
 
-/* This rank's part in one, under way.  From on_launched on the engine thread's. */
+/* This rank's part in a round, under way. */
 struct launched {
 	struct communicator_io io;
-	struct launched *next;
-	struct round *of; /* this rank's own */
+	LIST_ENTRY(launched) link;
+	struct round *own; /* NULL: another rank asked for the round */
 	uint64_t communicator;
 	struct send *send;
 	struct collective_move moves[];
 };
 
 struct rounds {
-	pthread_mutex_t lock; /* of what the trainer's thread looks at */
-	struct round *list;   /* changed with both locks */
+	pthread_mutex_t lock;   /* of what the trainer's thread looks at */
+	struct round_list list; /* changed with both locks */
 	unsigned n;
-	struct launched *launched; /* under the lock */
+	LIST_HEAD(, launched) launched; /* under the lock */
 	_Atomic unsigned under_way;
 	struct rounds_figures figures; /* engine thread; launched: under the lock */
 };
 
-/* Takes what has ended out; it is the engine thread's.  With the engine's lock. */
+/* Ends the parts that are over.  Engine thread, with the engine's lock. */
 void rounds_turn_launched(struct engine *e);
 void rounds_free_launched(struct engine *e);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What a rank does for a round: promises its part, launches it in the trainer's thread, sees it
- * end.
+/* A rank's part in a round: the engine thread promises it, the trainer's thread launches it, the
+ * engine thread sees it end.
  */
 
+#include "engine/base/thread.h"
 #include "engine/node/peers.h"
 #include "engine/rounds/rounds-internal.h"
 
@@ -13,7 +14,7 @@
 
 /* ---- the promise ---- */
 
-/* A communicator of devices sends one run of memory. */
+/* What is sent from a device must be one run of memory. */
 static int check_memory(struct engine *e, const struct wire_piece *piece)
 {
 	enum state_tier tier = registry_tier(&e->registry, piece->state);
@@ -104,12 +105,13 @@ void rounds_serve(struct engine *e, uint32_t peer, const struct wire_header *hea
 
 static struct round *find(struct rounds *r, const uint64_t transaction[2])
 {
-	struct round *round = r->list;
+	struct round *round;
 
-	while (round && memcmp(round->proposal.commit.transaction, transaction,
-			       2 * sizeof(*transaction)))
-		round = round->next;
-	return round;
+	LIST_FOREACH (round, &r->list, link)
+		if (!memcmp(round->proposal.commit.transaction, transaction,
+			    2 * sizeof(*transaction)))
+			return round;
+	return NULL;
 }
 
 static void launched_free(struct engine *e, struct launched *l)
@@ -138,8 +140,8 @@ static void add_move(struct launched *l, bool to_peer, uint32_t peer, void *memo
 	l->moves[l->io.io.nmoves++] = (struct collective_move){ to_peer, peer, size, memory };
 }
 
-/* The receiver waits for as many bytes, also where they are not what they ought to be.  *gone:
- * nothing can be sent.
+/* Adds the pieces that this rank sends.  On error they are sent too, with other content: the
+ * receiver waits for as many bytes.  *gone: a piece has no memory, and nothing can be sent.
  */
 static int add_sent(struct engine *e, struct launched *l, const struct edit_round *part,
 		    bool *gone)
@@ -162,7 +164,7 @@ static int add_sent(struct engine *e, struct launched *l, const struct edit_roun
 	return rc;
 }
 
-/* Of each rank in the order that it was told of. */
+/* Each rank sends its pieces in the order of tell_part, which is that of the plan. */
 static void add_received(struct launched *l, const struct round *own)
 {
 	uint8_t *out = own->get->out;
@@ -187,11 +189,10 @@ static int start(struct engine *e, struct rounds *r, struct launched *l, struct 
 		atomic_fetch_sub(&r->under_way, 1);
 		return rc;
 	}
-	l->next = r->launched;
-	r->launched = l;
+	LIST_INSERT_HEAD(&r->launched, l, link);
 	r->figures.launched++;
 	if (own) {
-		l->of = own;
+		l->own = own;
 		own->launched = l;
 		own->was_launched = true;
 	}
@@ -206,7 +207,7 @@ static int launch(struct engine *e, struct rounds *r, const struct edit *edit, b
 	struct launched *l = launched_new(e, part, own);
 	int rc = l ? 0 : -ENOMEM;
 
-	*gone = !l || (part->reader == e->rank && !own); /* given up meanwhile */
+	*gone = !l || (part->reader == e->rank && !own); /* its reader has given up */
 	if (!*gone) {
 		l->communicator = part->communicator;
 		rc = add_sent(e, l, part, gone);
@@ -231,62 +232,46 @@ int rounds_launch(void *arg, const struct edit *edit)
 	bool gone = false;
 	int rc;
 
-	if (!edit->round) /* others' */
+	if (!edit->round) /* a round of other ranks */
 		return 0;
 	pthread_mutex_lock(&r->lock);
 	rc = launch(e, r, edit, &gone);
 	pthread_mutex_unlock(&r->lock);
-	if (gone) /* the others wait for us there */
+	if (gone) /* the other members would wait for this rank for ever */
 		communicator_break(e, edit->round->communicator);
 	return rc;
 }
 
 /* ---- how it ended: engine thread ---- */
 
-static struct launched *take_ended(struct rounds *r)
-{
-	struct launched **at = &r->launched, *l;
-
-	while ((l = *at) && atomic_load(&l->io.result) == -EINPROGRESS)
-		at = &l->next;
-	if (l)
-		*at = l->next;
-	return l;
-}
-
-/* What fails, fails the communicator too. */
-static void end(struct engine *e, struct rounds *r, struct launched *l)
-{
-	int result = atomic_load(&l->io.result);
-
-	atomic_fetch_sub(&r->under_way, 1);
-	if (l->of) {
-		l->of->launched = NULL;
-		if (!l->of->result)
-			l->of->result = result;
-	}
-	launched_free(e, l);
-}
-
 void rounds_turn_launched(struct engine *e)
 {
 	struct rounds *r = e->rounds;
-	struct launched *l;
+	struct launched *l, *next;
 
-	pthread_mutex_lock(&r->lock);
-	while ((l = take_ended(r)))
-		end(e, r, l);
-	pthread_mutex_unlock(&r->lock);
+	LOCKED(&r->lock);
+	LIST_FOREACH_SAFE (l, &r->launched, link, next) {
+		int result = atomic_load(&l->io.result);
+
+		if (result == -EINPROGRESS)
+			continue;
+		LIST_REMOVE(l, link);
+		atomic_fetch_sub(&r->under_way, 1);
+		if (l->own) {
+			l->own->launched = NULL;
+			if (!l->own->result)
+				l->own->result = result;
+		}
+		launched_free(e, l);
+	}
 }
 
 void rounds_free_launched(struct engine *e)
 {
-	struct rounds *r = e->rounds;
+	struct launched *l;
 
-	while (r->launched) {
-		struct launched *l = r->launched;
-
-		r->launched = l->next;
+	while ((l = LIST_FIRST(&e->rounds->launched))) {
+		LIST_REMOVE(l, link);
 		launched_free(e, l);
 	}
 }

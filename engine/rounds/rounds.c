@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/node/peers.h"
 #include "engine/rounds/rounds-internal.h"
 
@@ -32,7 +33,7 @@ void rounds_free(struct engine *e)
 
 /* ---- planning ---- */
 
-static int find_places(struct engine *e, struct round *round)
+static int find_members(struct engine *e, struct round *round)
 {
 	for (unsigned i = 0; i < round->plan.n; i++) {
 		int member = communicator_member(e, round->plan.pieces[i].rank);
@@ -67,7 +68,7 @@ static int plan_state(struct engine *e, struct round *round)
 	return round->plan.covered < get->size ? -EREMOTE : find_epochs(e, round);
 }
 
-/* Whether they can be sent is for their owners to say. */
+/* The owners themselves check whether they can send the pieces of a view. */
 static void plan_view(struct round *round)
 {
 	const struct rounds_view *view = round->get->view;
@@ -86,7 +87,7 @@ static void plan_view(struct round *round)
 	}
 }
 
-/* Each owner has a part, and this rank, which receives. */
+/* Holders are the owners, and this rank, which receives. */
 static int find_holders(struct engine *e, struct round *round)
 {
 	struct proposal *p = &round->proposal;
@@ -109,7 +110,7 @@ static int plan(struct engine *e, struct round *round)
 	else
 		rc = plan_state(e, round);
 	if (!rc)
-		rc = find_places(e, round);
+		rc = find_members(e, round);
 	return rc ? rc : find_holders(e, round);
 }
 
@@ -122,7 +123,7 @@ static void turn_plan(struct engine *e, struct round *round, uint64_t now)
 		rc = -EREMOTE;
 	if (rc == -EAGAIN && now < round->start_ms + e->timeout_ms)
 		return;
-	pthread_mutex_lock(&e->rounds->lock); /* the trainer's thread looks for another's */
+	pthread_mutex_lock(&e->rounds->lock); /* the trainer's thread compares transactions */
 	round->proposal.commit.transaction[0] = e->writer_id;
 	round->proposal.commit.transaction[1] = ++e->transaction;
 	pthread_mutex_unlock(&e->rounds->lock);
@@ -212,7 +213,7 @@ static void turn_stage(struct engine *e, struct round *round)
 		round->result = -EIO;
 }
 
-/* Until the coordinator has said how it ended: it alone knows whether a cancel came in time. */
+/* Only the coordinator ends the round: it alone knows whether a cancel came in time. */
 static void turn_asked(struct engine *e, struct round *round, uint64_t now)
 {
 	struct proposal *p = &round->proposal;
@@ -224,23 +225,18 @@ static void turn_asked(struct engine *e, struct round *round, uint64_t now)
 		round->result = p->status;
 }
 
-/* From here on nothing of it is launched here.  What has failed here need not be told of all
- * ranks.
- */
+/* A round that failed in this rank's own part does not wait for the coordinator. */
 static bool is_over(struct rounds *r, struct round *round)
 {
-	bool over;
-
-	pthread_mutex_lock(&r->lock);
-	over = !round->launched &&
-	       (proposal_is_over(&round->proposal) ||
-		(round->result && (round->phase < ROUND_ASKED || round->was_launched)));
-	if (over && !round->result && !round->was_launched)
+	LOCKED(&r->lock);
+	if (round->launched ||
+	    !(proposal_is_over(&round->proposal) ||
+	      (round->result && (round->phase < ROUND_ASKED || round->was_launched))))
+		return false;
+	if (!round->result && !round->was_launched)
 		round->result = -EIO;
-	if (over)
-		round->phase = ROUND_OVER;
-	pthread_mutex_unlock(&r->lock);
-	return over;
+	round->phase = ROUND_OVER;
+	return true;
 }
 
 static bool turn_round(struct engine *e, struct round *round, uint64_t now)
@@ -263,51 +259,42 @@ static bool turn_round(struct engine *e, struct round *round, uint64_t now)
 	return is_over(e->rounds, round);
 }
 
-static struct round *take_out(struct rounds *r, struct round **at)
+static void take_out(struct rounds *r, struct round *round)
 {
-	struct round *round;
-
-	pthread_mutex_lock(&r->lock);
-	round = *at;
-	*at = round->next;
+	LOCKED(&r->lock);
+	LIST_REMOVE(round, link);
 	r->n--;
 	r->figures.rounds++;
 	if (round->result)
 		r->figures.failed++;
 	else
 		r->figures.bytes += round->get->size;
-	pthread_mutex_unlock(&r->lock);
-	return round;
 }
 
-void rounds_turn(struct engine *e, uint64_t now, struct round **finished)
+void rounds_turn(struct engine *e, uint64_t now, struct round_list *finished)
 {
 	struct rounds *r = e->rounds;
+	struct round *round, *next;
 
 	if (!r)
 		return;
 	rounds_turn_launched(e);
-	for (struct round **at = &r->list; *at;) {
-		struct round *round = *at;
-
-		if (!turn_round(e, round, now)) {
-			at = &round->next;
+	LIST_FOREACH_SAFE (round, &r->list, link, next) {
+		if (!turn_round(e, round, now))
 			continue;
-		}
-		take_out(r, at);
+		take_out(r, round);
 		rpc_forget(e, round);
 		rpc_forget(e, &round->proposal);
-		round->next = *finished;
-		*finished = round;
+		LIST_INSERT_HEAD(finished, round, link);
 	}
 }
 
-void rounds_finish(struct round *finished)
+void rounds_finish(struct round_list *finished)
 {
-	struct round *next;
+	struct round *round;
 
-	for (struct round *round = finished; round; round = next) {
-		next = round->next;
+	while ((round = LIST_FIRST(finished))) {
+		LIST_REMOVE(round, link);
 		round->get->done(round->get, round->result);
 		free(round->proposal.holders);
 		free(round);
@@ -316,43 +303,28 @@ void rounds_finish(struct round *finished)
 
 void rounds_abandon(struct engine *e)
 {
-	struct round *all = e->rounds ? e->rounds->list : NULL;
+	struct round *round;
 
 	if (!e->rounds)
 		return;
-	e->rounds->list = NULL;
-	for (struct round *round = all; round; round = round->next)
+	LIST_FOREACH (round, &e->rounds->list, link)
 		round->result = -ECANCELED;
-	rounds_finish(all);
+	rounds_finish(&e->rounds->list);
 }
 
 /* ---- the door ---- */
 
-static int check(const struct engine *e, const struct rounds_get *get)
+int rounds_begin(struct engine *e, struct rounds_get *get)
 {
-	if (!e->rounds || !communicator_number(e))
+	struct rounds *r = e->rounds;
+	struct round *round;
+
+	if (!r || !communicator_number(e))
 		return -EREMOTE;
 	if (get->size > ROUNDS_BYTES_MAX)
 		return -E2BIG;
-	return e->rounds->n >= ROUNDS_UNDER_WAY_MAX ? -EAGAIN : 0;
-}
-
-static void add(struct rounds *r, struct round *round)
-{
-	pthread_mutex_lock(&r->lock);
-	round->next = r->list;
-	r->list = round;
-	r->n++;
-	pthread_mutex_unlock(&r->lock);
-}
-
-int rounds_begin(struct engine *e, struct rounds_get *get)
-{
-	struct round *round;
-	int rc = check(e, get);
-
-	if (rc)
-		return rc;
+	if (r->n >= ROUNDS_UNDER_WAY_MAX)
+		return -EAGAIN;
 	round = calloc(1, sizeof(*round));
 	if (!round)
 		return -ENOMEM;
@@ -362,7 +334,9 @@ int rounds_begin(struct engine *e, struct rounds_get *get)
 	node_origin(e, &round->proposal.commit.origin);
 	round->proposal.commit.grads = !get->view && !strcmp(get->address.key, "grad");
 	round->proposal.commit.round = 1;
-	add(e->rounds, round);
+	LOCKED(&r->lock);
+	LIST_INSERT_HEAD(&r->list, round, link);
+	r->n++;
 	return 0;
 }
 
@@ -380,8 +354,11 @@ int rounds_start(struct engine *e, struct rounds_get *get)
 
 void rounds_end(struct engine *e, struct rounds_get *get)
 {
-	for (struct round *round = e->rounds ? e->rounds->list : NULL; round;
-	     round = round->next)
+	struct round *round;
+
+	if (!e->rounds)
+		return;
+	LIST_FOREACH (round, &e->rounds->list, link)
 		if (round->get == get)
 			round->cancelled = true;
 }
@@ -390,7 +367,8 @@ void rounds_end(struct engine *e, struct rounds_get *get)
 
 bool rounds_tick(const struct engine *e)
 {
-	return e->rounds && (e->rounds->list || atomic_load(&e->rounds->under_way));
+	return e->rounds &&
+	       (!LIST_EMPTY(&e->rounds->list) || atomic_load(&e->rounds->under_way));
 }
 
 void rounds_figures(const struct engine *e, struct rounds_figures *f)
@@ -398,18 +376,19 @@ void rounds_figures(const struct engine *e, struct rounds_figures *f)
 	memset(f, 0, sizeof(*f));
 	if (!e->rounds)
 		return;
-	pthread_mutex_lock(&e->rounds->lock);
+	LOCKED(&e->rounds->lock);
 	*f = e->rounds->figures;
-	pthread_mutex_unlock(&e->rounds->lock);
 }
 
 void rounds_describe(struct engine *e, FILE *out)
 {
 	static const char *const phases[] = { "finding owners", "telling owners",
 					      "waiting for its boundary", "over" };
+	const struct round *round;
 
-	for (const struct round *round = e->rounds ? e->rounds->list : NULL; round;
-	     round = round->next)
+	if (!e->rounds)
+		return;
+	LIST_FOREACH (round, &e->rounds->list, link)
 		fprintf(out, "round %s %s bytes %llu: %s\n",
 			round->get->address.kind == ENGINE_PARAM && !round->get->view
 				? catalog_name(e->catalog, round->get->address.param)

@@ -7,13 +7,13 @@
 #include <errno.h>
 #include <string.h>
 
-struct held { /* of a piece: one of them, or neither */
+struct held { /* what a piece is sent from: a version, a copy, or the live memory */
 	struct registry_version *version;
 	void *copy;
 };
 
 struct send {
-	struct devices_mark *mark; /* of what is sent from where it lies */
+	struct devices_mark *mark; /* for pieces that are sent from live memory */
 	struct device_event *after;
 	bool keep;
 	unsigned n;
@@ -51,7 +51,7 @@ static void *copy_new(struct send *s, uint64_t size)
 	return copy;
 }
 
-/* What could not be copied is sent as zeroes, not as what was there before. */
+/* Sends zeroes for what could not be copied, not what the memory held before. */
 static int copied(void *copy, uint64_t size, int rc)
 {
 	if (rc)
@@ -68,7 +68,7 @@ static int from_copy(struct engine *e, struct send *s, uint64_t epoch, uint32_t 
 		     : -ENOMEM;
 }
 
-/* It begins when the stream has come to where the trainer is now. */
+/* Sends begin when the stream has come to where the trainer is now. */
 static int from_there(struct devices *d, struct send *s, int number)
 {
 	int rc;
@@ -82,7 +82,7 @@ static int from_there(struct devices *d, struct send *s, int number)
 	return rc;
 }
 
-/* Takes v, whose bytes stay until they have been sent. */
+/* Takes v, which is put when the bytes have been sent. */
 static int from_kept(struct send *s, struct registry_version *v, uint64_t offset, void **from)
 {
 	void *memory = registry_version_on_device(v, offset, &s->after);

@@ -2,9 +2,8 @@
 #ifndef ENGINE_ROUNDS_SEND_SOURCE_H
 #define ENGINE_ROUNDS_SEND_SOURCE_H
 
-/* Memory from which a communicator sends bytes of this rank's states: of a device where they
- * are on one, so that they do not come to the host; else a copy.  Trainer's thread; free: the
- * engine's too.
+/* Memory from which a communicator sends bytes of this rank's states: the device's own, where
+ * they are on one; else a copy.  Trainer's thread; send_source_free: the engine's too.
  */
 
 #include "engine/node/node.h"
@@ -12,23 +11,29 @@
 struct send;
 struct device_event;
 
-/* For n pieces.  keep: as they are now, whatever the trainer enqueues later.  NULL: no memory.
+/* For n pieces.  keep: the bytes are sent as they are now, whatever the trainer enqueues later.
+ * NULL: no memory.
  */
 struct send *send_source_new(unsigned n, bool keep);
 void send_source_free(struct engine *e, struct send *s);
 
-/* The next piece.  *from, unless it is NULL: as many bytes can be sent, also where they are not
- * what they ought to be: -ENOSPC: they could not be kept; as registry_copy; -ENOMEM; -E2BIG:
- * they lie in several runs.
+/* Adds the next piece.  *from: its memory, which can be sent also on error, with undefined
+ * content; NULL: nothing can be sent.
+ * -ENOSPC: there is no room to keep the bytes.
+ * -E2BIG: they lie in several runs on the device.
+ * -ENOMEM.
+ * Errors of registry_copy.
  */
 int send_source_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
 		     uint64_t offset, uint64_t size, void **from);
-/* The same of a piece as a view shows it, all of one view on this rank.  -ESTALE: it is there
- * no more; -EAGAIN: not yet what it is to show.
+/* Adds the next piece, as a view of this rank shows it.
+ * -ESTALE: there is no such view any more.
+ * -EAGAIN: the view does not show its generation yet.
+ * Errors of send_source_from.
  */
 int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[2],
 			  const struct wire_piece *piece, void **from);
-/* When all of them are there; NULL: they are. */
+/* The event after which all pieces may be sent; NULL: at once. */
 struct device_event *send_source_after(const struct send *s);
 
 #endif
