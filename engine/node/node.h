@@ -201,7 +201,7 @@ struct engine {
 	struct communicator *communicator;
 	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */
 	struct rounds *rounds;
-	struct landing *collects; /* for mounts; NULL: nothing is brought to them by rounds */
+	struct landing *landing; /* for mounts; NULL: nothing is brought to them by rounds */
 	struct rendezvous *rendezvous;
 	struct catalog *own;  /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params; /* own's numbers to catalog's */

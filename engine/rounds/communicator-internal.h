@@ -10,27 +10,29 @@ struct communicator {
 	const struct collective_ops *ops;
 	struct collective_options options;
 	enum communicator_state state;
-	/* c and number, between launch and the engine thread; order: engine/node/node.h */
+	/* guards c and number between communicator_launch and the engine thread; its order is
+	 * in engine/node/node.h
+	 */
 	pthread_mutex_t lock;
 	struct collective *c;
 	uint64_t number;            /* 0: none */
-	_Atomic unsigned under_way; /* launched and not over */
-	_Atomic bool news;          /* something launched is over */
-	_Atomic uint64_t broken;    /* number of one that is to fail; 0: none */
+	_Atomic unsigned under_way; /* launched collectives that are not over */
+	_Atomic bool news;          /* a launched collective is over */
+	_Atomic uint64_t broken;    /* number of the communicator that is to fail; 0: none */
 
 	/* engine thread */
-	uint64_t newest; /* of those made here */
-	uint64_t left;   /* the number of the one that it had last */
-	uint32_t *ranks; /* [nranks] its members in their places; ASKING: who was asked */
+	uint64_t newest; /* the count of communicators made here */
+	uint64_t left;   /* number of the last one that was closed here */
+	uint32_t *ranks; /* [nranks] the rank of each member */
 	uint32_t nranks;
-	uint8_t *answers; /* [world] who made it: HAS_DECLINED ... */
+	uint8_t *answers; /* [world] HAS_DECLINED ...; NULL: another rank made it */
 	unsigned outstanding;
-	uint64_t membership; /* of the table of ranks it was made from */
+	uint64_t membership; /* epoch of the table of ranks that it was made from */
 	uint64_t since_ms, retry_ms, again_ms;
-	unsigned failures; /* one after the other */
+	unsigned failures; /* since the last success */
 	uint64_t made, failed;
 	char why[160];    /* the newest failure; empty: none */
-	char without[64]; /* " 2 3": who was asked last and takes no part */
+	char without[64]; /* " 2 3": the ranks that take no part */
 };
 
 #endif

@@ -9,10 +9,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { RETRY_MS = 50, RETRY_MAX_MS = 60000, ASK_MS = 200, CHECK_MS = 1000, PART_MS = 5000 };
+enum { RETRY_MS = 50, RETRY_MAX_MS = 60000, ASK_MS = 200, CHECK_MS = 1000, DISBAND_MS = 5000 };
 enum { WAIT_MS = 100 };
 
-/* What a rank that was asked has said; 0: nothing, as one that is silent, or comes later. */
+/* The state of a rank that was asked; 0: it is silent, or came later. */
 enum { HAS_DECLINED = 1, TAKES_PART, HAS_IT };
 
 int communicator_use(struct engine *e, const struct collective_ops *ops,
@@ -71,7 +71,8 @@ void communicator_free(struct engine *e)
 
 /* ---- its end ---- */
 
-static bool on_parted(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+static bool on_disbanded(struct engine *e, void *owner, uint64_t rank,
+			 const struct answer *answer)
 {
 	struct communicator *c = owner;
 
@@ -81,13 +82,13 @@ static bool on_parted(struct engine *e, void *owner, uint64_t rank, const struct
 
 static void tell_members(struct engine *e, struct communicator *c, const char *why)
 {
-	struct wire_disband part = { .number = c->number };
+	struct wire_disband body = { .number = c->number };
 
-	snprintf(part.why, sizeof(part.why), "rank %u: %s", e->rank, why);
+	snprintf(body.why, sizeof(body.why), "rank %u: %s", e->rank, why);
 	for (uint32_t i = 0; i < c->nranks; i++)
 		if (c->ranks[i] != e->rank)
-			c->outstanding += !peers_call(e, c->ranks[i], WIRE_DISBAND, &part, NULL,
-						      0, on_parted, c, c->ranks[i]);
+			c->outstanding += !peers_call(e, c->ranks[i], WIRE_DISBAND, &body, NULL,
+						      0, on_disbanded, c, c->ranks[i]);
 }
 
 static bool has_lost_member(struct engine *e, const struct communicator *c, char why[64])
@@ -102,7 +103,7 @@ static bool has_lost_member(struct engine *e, const struct communicator *c, char
 	return false;
 }
 
-/* A job that ends is nothing to warn of. */
+/* The end of a job is logged without a warning. */
 static bool has_leaving_member(const struct engine *e, const struct communicator *c)
 {
 	bool leaving = e->leaving;
@@ -112,16 +113,16 @@ static bool has_leaving_member(const struct engine *e, const struct communicator
 	return leaving;
 }
 
-/* It is closed when all that was launched here is over and those that we tell know: their
- * devices reach our memory.
+/* Aborts the collective.  turn_disbanding closes it when everything launched here is over and
+ * the members that this rank tells have answered: until then their devices reach its memory.
  */
-static void part(struct engine *e, struct communicator *c, const char *why)
+static void disband(struct engine *e, struct communicator *c, const char *why)
 {
 	rpc_forget(e, c);
 	c->outstanding = 0;
 	if (c->c)
 		c->ops->abort(c->c);
-	c->state = COMMUNICATOR_PARTING;
+	c->state = COMMUNICATOR_DISBANDING;
 	c->since_ms = monotonic_ms();
 	c->failed++;
 	c->failures++;
@@ -135,9 +136,9 @@ void communicator_fail(struct engine *e, uint64_t number, const char *why)
 	struct communicator *c = e->communicator;
 
 	if (!c || !number || c->number != number || c->state < COMMUNICATOR_OPENING ||
-	    c->state == COMMUNICATOR_PARTING)
+	    c->state == COMMUNICATOR_DISBANDING)
 		return;
-	part(e, c, why);
+	disband(e, c, why);
 	tell_members(e, c, why);
 }
 
@@ -153,9 +154,9 @@ static void be_none(struct engine *e, struct communicator *c, uint64_t now)
 	c->retry_ms = now + pause_of(c);
 }
 
-static void turn_parting(struct engine *e, struct communicator *c, uint64_t now)
+static void turn_disbanding(struct engine *e, struct communicator *c, uint64_t now)
 {
-	if (atomic_load(&c->under_way) || (c->outstanding && now < c->since_ms + PART_MS) ||
+	if (atomic_load(&c->under_way) || (c->outstanding && now < c->since_ms + DISBAND_MS) ||
 	    (c->c && !c->ops->is_over(c->c)))
 		return;
 	rpc_forget(e, c);
@@ -210,23 +211,18 @@ static void count_members(struct engine *e, struct communicator *c)
 						 " %u", rank);
 }
 
-static int make_collective(struct communicator *c, struct collective **collective)
-{
-	int rc = c->ops->open(collective, &c->options, 0, c->nranks, NULL);
-
-	if (rc)
-		snprintf(c->why, sizeof(c->why), "%s: %s", c->ops->name, strerror(-rc));
-	return rc;
-}
-
 static void open_first(struct engine *e, struct communicator *c, uint64_t now)
 {
 	struct collective *collective;
-	int rc;
+	int rc = -ENOENT;
 
 	count_members(e, c);
 	c->again_ms = now;
-	rc = c->nranks > 1 ? make_collective(c, &collective) : -ENOENT;
+	if (c->nranks > 1) {
+		rc = c->ops->open(&collective, &c->options, 0, c->nranks, NULL);
+		if (rc)
+			snprintf(c->why, sizeof(c->why), "%s: %s", c->ops->name, strerror(-rc));
+	}
 	if (rc) {
 		c->failures++;
 		be_none(e, c, now);
@@ -243,7 +239,7 @@ static bool on_formed(struct engine *e, void *owner, uint64_t rank, const struct
 	char why[64];
 
 	c->outstanding--;
-	if (answer->status == -EAGAIN) { /* it parts from an older one yet */
+	if (answer->status == -EAGAIN) { /* the rank still disbands an older one */
 		c->again_ms = monotonic_ms() + ASK_MS;
 	} else if (!answer->status) {
 		c->answers[rank] = HAS_IT;
@@ -267,8 +263,8 @@ static int form(struct engine *e, struct communicator *c, uint32_t rank,
 			  on_formed, c, rank);
 }
 
-/* Again and again: who was not ready takes it then; who had it may have failed, or have been
- * silent when it was no more, and says that it has it not.
+/* Sends FORM every CHECK_MS, also to members that have joined: a rank that was not ready joins
+ * then, and a rank whose communicator has failed unheard answers -ENOENT.
  */
 static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
 {
@@ -282,7 +278,9 @@ static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
 			c->outstanding += !form(e, c, c->ranks[i], &id);
 }
 
-/* One that has come back has another process, or was silent when it was asked. */
+/* Whether a rank has come since the members were asked: a new process, or a rank that was silent
+ * then.
+ */
 static bool has_come(struct engine *e, struct communicator *c, char why[64])
 {
 	bool came = c->answers && c->membership != e->membership;
@@ -334,13 +332,13 @@ void communicator_turn(struct engine *e, uint64_t now)
 		watch(e, c);
 	if ((c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP) && c->answers)
 		tell_id(e, c, now);
-	if (c->state == COMMUNICATOR_PARTING)
-		turn_parting(e, c, now);
+	if (c->state == COMMUNICATOR_DISBANDING)
+		turn_disbanding(e, c, now);
 }
 
 /* ---- asked by others ---- */
 
-static int place_in(const uint32_t *ranks, uint32_t n, uint32_t rank)
+static int index_in(const uint32_t *ranks, uint32_t n, uint32_t rank)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (ranks[i] == rank)
@@ -362,36 +360,31 @@ static int take_members(struct engine *e, struct communicator *c, const struct w
 	for (uint32_t i = 0; i < c->nranks; i++)
 		if (c->ranks[i] >= e->world)
 			return -EINVAL;
-	return place_in(c->ranks, c->nranks, e->rank);
-}
-
-static int join_collective(struct communicator *c, const struct wire_form *form,
-			   unsigned member, struct collective **collective)
-{
-	struct collective_id id;
-
-	memcpy(id.bytes, form->id, sizeof(id.bytes));
-	return c->ops->open(collective, &c->options, member, c->nranks, &id);
+	return index_in(c->ranks, c->nranks, e->rank);
 }
 
 static int join(struct engine *e, struct communicator *c, const struct wire_form *form,
 		const void *tail, size_t tail_size)
 {
 	struct collective *collective;
+	struct collective_id id;
 	int member, rc;
 
-	if (c->number == form->number && c->state != COMMUNICATOR_PARTING)
-		return 0; /* told again */
+	if (c->number == form->number && c->state != COMMUNICATOR_DISBANDING)
+		return 0; /* FORM is repeated */
 	if (form->made || form->number == c->left)
-		return -ENOENT; /* an id is for once */
+		return -ENOENT; /* it had joined, and has left: an id is used once */
 	if (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)
-		part(e, c, "another one is made");
-	if (c->state == COMMUNICATOR_PARTING)
+		disband(e, c, "another one is made");
+	if (c->state == COMMUNICATOR_DISBANDING)
 		return -EAGAIN;
 	if (c->state == COMMUNICATOR_ASKING)
-		return -EBUSY; /* we hold ourselves for the lowest that lives */
+		return -EBUSY; /* this rank takes itself for the lowest live one */
 	member = take_members(e, c, form, tail, tail_size);
-	rc = member < 0 ? member : join_collective(c, form, (unsigned)member, &collective);
+	memcpy(id.bytes, form->id, sizeof(id.bytes));
+	rc = member < 0
+		     ? member
+		     : c->ops->open(&collective, &c->options, (unsigned)member, c->nranks, &id);
 	if (rc) {
 		forget_members(c);
 		return rc;
@@ -401,14 +394,14 @@ static int join(struct engine *e, struct communicator *c, const struct wire_form
 	return 0;
 }
 
-static void serve_part(struct engine *e, struct communicator *c, const void *body)
+static void serve_disband(struct engine *e, struct communicator *c, const void *body)
 {
 	struct wire_disband told;
 
 	memcpy(&told, body, sizeof(told));
 	if (told.number == c->number && wire_text_ok(told.why, sizeof(told.why)) &&
 	    (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP))
-		part(e, c, told.why);
+		disband(e, c, told.why);
 }
 
 void communicator_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -419,7 +412,7 @@ void communicator_serve(struct engine *e, uint32_t peer, const struct wire_heade
 	int rc = c ? 0 : -ENODEV;
 
 	if (c && header->type == WIRE_DISBAND) {
-		serve_part(e, c, body);
+		serve_disband(e, c, body);
 	} else if (c && header->type == WIRE_FORM) {
 		memcpy(&form, body, sizeof(form));
 		rc = join(e, c, &form, tail, tail_size);
@@ -440,7 +433,7 @@ int communicator_member(const struct engine *e, uint32_t rank)
 {
 	const struct communicator *c = e->communicator;
 
-	return c ? place_in(c->ranks, c->nranks, rank) : -ENOENT;
+	return c ? index_in(c->ranks, c->nranks, rank) : -ENOENT;
 }
 
 uint32_t communicator_ranks(const struct engine *e)
@@ -485,7 +478,7 @@ static void on_launched(struct collective_io *collective_io, int result)
 	struct communicator_io *io = container_of(collective_io, struct communicator_io, io);
 	struct engine *e = io->engine;
 
-	atomic_store(&io->result, result); /* from here on it is its owner's */
+	atomic_store(&io->result, result); /* from here on io is its owner's */
 	atomic_store(&e->communicator->news, true);
 	node_wake(e);
 	atomic_fetch_sub(&e->communicator->under_way, 1);
@@ -527,5 +520,5 @@ bool communicator_ticks(const struct engine *e)
 	const struct communicator *c = e->communicator;
 
 	return c && (c->state == COMMUNICATOR_ASKING || c->state == COMMUNICATOR_OPENING ||
-		     c->state == COMMUNICATOR_PARTING || atomic_load(&c->under_way));
+		     c->state == COMMUNICATOR_DISBANDING || atomic_load(&c->under_way));
 }

@@ -4,15 +4,15 @@
 
 /* The communicator by which ranks send each other bytes of their devices, and its life.
  *
- *   NONE --the lowest live rank sends INVITE--> ASKING --> OPENING --all have warmed up--> UP
- *     ^                                                      |                          |
- *     '-- nothing under way, all members know -- PARTING <-- a rank lost, an error, a new rank
+ *   NONE --the lowest live rank sends INVITE--> ASKING --FORM--> OPENING --all warmed up--> UP
+ *     ^                                                             |                      |
+ *     '-- nothing under way, all members know -- DISBANDING <-- rank lost, error, new rank --'
  *
- * It is made in the background, and made anew over those that live; meanwhile bytes go by the
- * host.  The lowest live rank asks, and makes its id; so without a device there, there is none.
- * It tells the id again and again, also when all have it: who has it no more, and was not
- * heard, says so.  Who saw it fail tells the others, and waits until they know; who was told
- * does not.
+ * The engine thread makes it in the background, and makes it anew over the ranks that live;
+ * meanwhile bytes go by message.  The lowest live rank makes its id and asks the others, so
+ * without a device there is none.  It repeats FORM as long as the communicator lives, since a
+ * member that has lost it unheard answers so.  A rank that sees it fail sends DISBAND to the
+ * others and waits for their answers; a rank that is told does not.
  */
 
 #include "engine/collective/collective.h"
@@ -25,59 +25,64 @@ enum communicator_state {
 	COMMUNICATOR_ASKING,
 	COMMUNICATOR_OPENING,
 	COMMUNICATOR_UP,
-	COMMUNICATOR_PARTING,
+	COMMUNICATOR_DISBANDING,
 };
 
 /* From here on this rank takes part.  Trainer's thread, with the lock, once.  -ENOMEM. */
 int communicator_use(struct engine *e, const struct collective_ops *ops,
 		     const struct collective_options *options);
-/* Waits for what is under way.  The engine thread is gone. */
+/* Waits for what is under way.  The engine thread has ended. */
 void communicator_free(struct engine *e);
 
-/* INVITE, FORM, DISBAND; life.  Engine thread, with the lock. */
+/* INVITE, FORM, DISBAND.  Engine thread, with the lock. */
 void communicator_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 			const void *body, const void *tail, size_t tail_size);
 void communicator_turn(struct engine *e, uint64_t now);
-/* It has failed: all members are told.  Engine thread, with the lock. */
+/* Disbands the communicator of that number, if it is open.  Engine thread, with the lock. */
 void communicator_fail(struct engine *e, uint64_t number, const char *why);
 
 /* With the lock: */
 
-/* Its number, when bytes can go by it; 0: they cannot. */
+/* The number of the communicator that is UP; 0: there is none. */
 uint64_t communicator_number(const struct engine *e);
-/* The rank's place in it, or -ENOENT; how many there are. */
+/* The index of the rank among its members, or -ENOENT. */
 int communicator_member(const struct engine *e, uint32_t rank);
+/* How many members it has. */
 uint32_t communicator_ranks(const struct engine *e);
-/* Whether it moves bytes of such rows. */
+/* Whether it moves bytes of rows of that tier. */
 bool communicator_reaches(const struct engine *e, enum state_tier tier);
-/* Whether that rank can send bytes of its row by it; whether this one can receive them into
- * that memory.
- */
+/* Whether that rank can send bytes of its row by it. */
 bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row);
+/* Whether this rank can receive into that memory by it. */
 bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size);
 
 struct communicator_io {
 	struct collective_io io; /* done is set here */
 	struct engine *engine;
-	_Atomic int result; /* -EINPROGRESS: not over; else it is its owner's again */
+	_Atomic int result; /* -EINPROGRESS: not over; else the struct is its owner's again */
 };
 
-/* Trainer's thread: by the one of that number; -EIO: it is there no more; what launch says. */
+/* Launches io by the communicator of that number.  Trainer's thread.
+ * -EIO: that communicator is gone.
+ * Errors of the collective's launch.
+ */
 int communicator_launch(struct engine *e, uint64_t number, struct communicator_io *io);
-/* With the lock, which is let go meanwhile: until it is over.  The collective ends what it has
- * begun.
+/* Waits until io is over, and returns its result; a collective always ends.  With the lock,
+ * which is let go meanwhile.
  */
 int communicator_wait(struct engine *e, const struct communicator_io *io);
 
-/* A part could not be launched, for which others wait: it is to fail.  Any thread. */
+/* Makes the communicator fail, because this rank could not launch a part for which the other
+ * members wait.  Any thread.
+ */
 void communicator_break(struct engine *e, uint64_t number);
 
-/* Whether it is waiting for something that no message announces.  With the lock. */
+/* Whether the engine thread is to look again soon, without a message.  With the lock. */
 bool communicator_ticks(const struct engine *e);
 
-/* What its library says; zero: there is none.  Engine thread, or with the lock. */
+/* What its library says of itself; zeroes: there is none.  Engine thread, or with the lock. */
 void communicator_about(struct engine *e, struct collective_about *about);
-/* Lines about it, for people.  With the lock. */
+/* Writes lines about it, for people.  With the lock. */
 void communicator_describe(struct engine *e, FILE *out);
 
 #endif

@@ -15,10 +15,10 @@
 
 enum { SLOT_MAP_MAX = 32, PAGE = 4096 };
 enum {
-	KEEP_MS = 10000,   /* for who asked */
-	PACE_MS = 100,     /* over which boundaries are counted */
-	SOON_MS = 50,      /* from one to the next, at most, where they come soon */
-	SHARED_MS = 40000, /* a mount that was refused asks again before that */
+	FETCH_MS = 10000,  /* the mount copies the bytes within this time, or loses the slot */
+	PACE_MS = 100,     /* boundaries are counted over this time */
+	SOON_MS = 50,      /* boundaries are frequent: at most this time lies between two */
+	SHARED_MS = 40000, /* a mount that was refused asks again before this time is over */
 };
 
 struct slot {
@@ -26,15 +26,15 @@ struct slot {
 	bool used;
 };
 
-struct collect { /* one that was asked for */
-	struct collect *next;
+struct prefetch { /* that a mount has asked for */
+	LIST_ENTRY(prefetch) link;
 	struct engine *engine;
 	uint64_t id[2];
-	uint32_t peer; /* who asked, and waits for the answer to its request */
+	uint32_t peer; /* the mount's */
 	uint64_t request;
-	bool asked;
-	bool unwanted;
-	bool over;
+	bool asked;    /* the mount waits for the answer to request */
+	bool unwanted; /* the mount has closed it */
+	bool over;     /* the round has ended, with result */
 	int result;
 	uint64_t over_ms;
 	struct slot *slot;
@@ -48,11 +48,11 @@ struct landing {
 	bool reached; /* by devices */
 	struct slot slots[SLOT_MAP_MAX];
 	unsigned nslots;
-	struct collect *list;
-	uint32_t last_peer;              /* who asked last; WIRE_OBSERVER: nobody yet */
-	uint64_t shared_until_ms;        /* several ask */
-	uint64_t pace_ms, pace_boundary; /* when they were counted last, and to where */
-	uint64_t period_ms;              /* from one to the next; UINT64_MAX: none has come */
+	LIST_HEAD(, prefetch) list;
+	uint32_t last_peer;              /* that asked; WIRE_OBSERVER: none has */
+	uint64_t shared_until_ms;        /* several mounts ask */
+	uint64_t pace_ms, pace_boundary; /* the last count of boundaries: when, and which */
+	uint64_t period_ms;              /* between two boundaries; UINT64_MAX: none came */
 	uint64_t brought, refused[WIRE_FALLBACKS];
 };
 
@@ -73,8 +73,8 @@ static int reach(struct engine *e, struct landing *c)
 	return rc;
 }
 
-/* All of them, for good: a mount may copy from one that it has lost, and sees by the label that
- * it has.
+/* Takes all buffers for good: a mount may still copy from a slot that it has lost, and sees by
+ * the label that it has.
  */
 static void take_slots(struct landing *c)
 {
@@ -109,7 +109,7 @@ int landing_init(struct engine *e, uint64_t bytes)
 	struct landing *c;
 	int rc;
 
-	if (e->collects)
+	if (e->landing)
 		return 0;
 	c = calloc(1, sizeof(*c));
 	if (!c)
@@ -120,7 +120,7 @@ int landing_init(struct engine *e, uint64_t bytes)
 	if (rc)
 		free(c);
 	else
-		e->collects = c;
+		e->landing = c;
 	return rc;
 }
 
@@ -139,19 +139,18 @@ static void free_memory(struct engine *e, struct landing *c)
 
 void landing_free(struct engine *e)
 {
-	struct landing *c = e->collects;
+	struct landing *c = e->landing;
+	struct prefetch *one;
 
 	if (!c)
 		return;
-	while (c->list) {
-		struct collect *one = c->list;
-
-		c->list = one->next;
+	while ((one = LIST_FIRST(&c->list))) {
+		LIST_REMOVE(one, link);
 		free(one);
 	}
 	free_memory(e, c);
 	free(c);
-	e->collects = NULL;
+	e->landing = NULL;
 }
 
 static struct view_label *label_of(const struct slot *slot)
@@ -170,16 +169,16 @@ static unsigned count_free(const struct landing *c)
 
 static bool has_slot(const struct landing *c, uint32_t peer)
 {
-	const struct collect *one = c->list;
+	const struct prefetch *one;
 
-	while (one && one->peer != peer)
-		one = one->next;
-	return one;
+	LIST_FOREACH (one, &c->list, link)
+		if (one->peer == peer)
+			return true;
+	return false;
 }
 
-/* Who is alone may have all.  Where several ask, the last that is free is for whoever has none:
- * so nobody takes one that was let go again and again while another has none, and each slot
- * comes back after KEEP_MS at most.
+/* A mount that is alone may have all slots.  Where several ask, the last free slot is for a
+ * mount that has none, and each slot comes back after FETCH_MS at most, so every mount gets one.
  */
 static bool may_have_slot(struct landing *c, uint32_t peer, uint64_t now)
 {
@@ -212,15 +211,15 @@ static void put_slot(struct slot *slot)
 
 void *landing_slot_get(struct engine *e)
 {
-	const uint64_t nobodys[2] = { 0, 0 };
-	struct slot *slot = e->collects ? take_slot(e->collects, nobodys) : NULL;
+	const uint64_t no_view[2] = { 0, 0 };
+	struct slot *slot = e->landing ? take_slot(e->landing, no_view) : NULL;
 
 	return slot ? slot->memory + PAGE : NULL;
 }
 
 void landing_slot_put(struct engine *e, const void *memory)
 {
-	struct landing *c = e->collects;
+	struct landing *c = e->landing;
 
 	for (unsigned i = 0; c && i < c->nslots; i++)
 		if (c->slots[i].memory + PAGE == memory)
@@ -242,17 +241,17 @@ static void count_boundaries(struct engine *e, struct landing *c, uint64_t now)
 	c->pace_boundary = boundary;
 }
 
-/* Where all stand there is one that they have come to. */
+/* Ranks that are frozen stand at a boundary: a round can have it at once. */
 static bool come_soon(const struct engine *e)
 {
-	return e->collects->period_ms <= SOON_MS ||
+	return e->landing->period_ms <= SOON_MS ||
 	       atomic_load_explicit(&e->registry.control->phase, memory_order_relaxed) ==
 		       CONTROL_FROZEN;
 }
 
 /* ---- its life ---- */
 
-static enum wire_fallback why(const struct collect *one)
+static enum wire_fallback why(const struct prefetch *one)
 {
 	switch (one->result) {
 	case 0:
@@ -284,15 +283,15 @@ static void answer(struct engine *e, uint32_t peer, uint64_t request, int status
 static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
 		   enum wire_fallback unfit)
 {
-	if (e->collects)
-		e->collects->refused[unfit]++;
+	if (e->landing)
+		e->landing->refused[unfit]++;
 	answer(e, peer, request, status, unfit, NULL);
 }
 
 /* Without the lock, by the engine thread, or when it is gone. */
 static void on_brought(struct rounds_get *get, int result)
 {
-	struct collect *one = get->owner;
+	struct prefetch *one = get->owner;
 	struct engine *e = one->engine;
 
 	pthread_mutex_lock(&e->lock);
@@ -300,40 +299,31 @@ static void on_brought(struct rounds_get *get, int result)
 	one->over_ms = monotonic_ms();
 	one->result = result;
 	if (result)
-		e->collects->refused[why(one)]++;
+		e->landing->refused[why(one)]++;
 	else
-		e->collects->brought += get->size;
+		e->landing->brought += get->size;
 	atomic_store(&label_of(one->slot)->complete, !result);
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
 }
 
-static void turn_one(struct engine *e, struct collect *one)
-{
-	if (!one->asked)
-		return;
-	answer(e, one->peer, one->request, one->result, why(one),
-	       one->result ? NULL : one->slot);
-	one->asked = false;
-}
-
 void landing_turn(struct engine *e, uint64_t now)
 {
-	struct landing *c = e->collects;
+	struct landing *c = e->landing;
+	struct prefetch *one, *next;
 
 	if (!c)
 		return;
 	count_boundaries(e, c, now);
-	for (struct collect **at = &c->list; *at;) {
-		struct collect *one = *at;
-
-		if (one->over && !one->unwanted)
-			turn_one(e, one);
-		if (!one->over || (!one->unwanted && now < one->over_ms + KEEP_MS)) {
-			at = &one->next;
-			continue;
+	LIST_FOREACH_SAFE (one, &c->list, link, next) {
+		if (one->over && !one->unwanted && one->asked) {
+			answer(e, one->peer, one->request, one->result, why(one),
+			       one->result ? NULL : one->slot);
+			one->asked = false;
 		}
-		*at = one->next;
+		if (!one->over || (!one->unwanted && now < one->over_ms + FETCH_MS))
+			continue;
+		LIST_REMOVE(one, link);
 		put_slot(one->slot);
 		free(one);
 	}
@@ -341,18 +331,21 @@ void landing_turn(struct engine *e, uint64_t now)
 
 /* ---- what is asked of it ---- */
 
-static struct collect *find(const struct landing *c, const uint64_t id[2])
+static struct prefetch *find(const struct landing *c, const uint64_t id[2])
 {
-	struct collect *one = c ? c->list : NULL;
+	struct prefetch *one;
 
-	while (one && memcmp(one->id, id, sizeof(one->id)))
-		one = one->next;
-	return one;
+	if (!c)
+		return NULL;
+	LIST_FOREACH (one, &c->list, link)
+		if (!memcmp(one->id, id, sizeof(one->id)))
+			return one;
+	return NULL;
 }
 
 void landing_close(struct engine *e, const uint64_t id[2])
 {
-	struct collect *one = find(e->collects, id);
+	struct prefetch *one = find(e->landing, id);
 
 	if (!one)
 		return;
@@ -382,7 +375,7 @@ static int check(const struct wire_prefetch *asked, size_t tail_size)
 
 static enum wire_fallback fits(struct engine *e, const struct wire_prefetch *asked)
 {
-	if (!e->collects || !e->rounds || !communicator_number(e))
+	if (!e->landing || !e->rounds || !communicator_number(e))
 		return WIRE_FALLBACK_COMMUNICATOR;
 	if (asked->tier >= STATE_TIERS ||
 	    !communicator_reaches(e, (enum state_tier)asked->tier))
@@ -390,17 +383,17 @@ static enum wire_fallback fits(struct engine *e, const struct wire_prefetch *ask
 	return asked->soon && !come_soon(e) ? WIRE_FALLBACK_BOUNDARY : WIRE_FIT;
 }
 
-/* Who asks may be anybody that reads: he does not keep a slot for as long as he likes. */
+/* Bounded by the job's own timeout: any process that may read can ask, and occupies a slot. */
 static unsigned wait_of(const struct engine *e, const struct wire_prefetch *asked)
 {
 	return asked->wait_ms ? (unsigned)u64_min(asked->wait_ms, e->timeout_ms) : 1;
 }
 
-static struct collect *collect_new(struct engine *e, uint32_t peer,
-				   const struct wire_prefetch *asked, const void *tail)
+static struct prefetch *prefetch_new(struct engine *e, uint32_t peer,
+				     const struct wire_prefetch *asked, const void *tail)
 {
 	size_t size = asked->count * sizeof(struct wire_piece);
-	struct collect *one = calloc(1, sizeof(*one) + size);
+	struct prefetch *one = calloc(1, sizeof(*one) + size);
 
 	if (!one)
 		return NULL;
@@ -418,15 +411,15 @@ static struct collect *collect_new(struct engine *e, uint32_t peer,
 	return one;
 }
 
-/* Into a slot. */
-static int bring(struct engine *e, struct collect *one)
+/* Starts a round that brings the bytes into a slot. */
+static int bring(struct engine *e, struct prefetch *one)
 {
 	int rc = sum(one->pieces, one->view.n, &one->get.size);
 
 	if (rc)
 		return rc;
-	if (may_have_slot(e->collects, one->peer, monotonic_ms()))
-		one->slot = take_slot(e->collects, one->id);
+	if (may_have_slot(e->landing, one->peer, monotonic_ms()))
+		one->slot = take_slot(e->landing, one->id);
 	if (!one->slot)
 		return -ENOSPC;
 	one->get.out = one->slot->memory + PAGE;
@@ -439,7 +432,7 @@ static int bring(struct engine *e, struct collect *one)
 static int begin(struct engine *e, uint32_t peer, uint64_t request,
 		 const struct wire_prefetch *asked, const void *tail)
 {
-	struct collect *one = collect_new(e, peer, asked, tail);
+	struct prefetch *one = prefetch_new(e, peer, asked, tail);
 	int rc = one ? bring(e, one) : -ENOMEM;
 
 	if (rc) {
@@ -448,8 +441,7 @@ static int begin(struct engine *e, uint32_t peer, uint64_t request,
 	}
 	one->request = request;
 	one->asked = true;
-	one->next = e->collects->list;
-	e->collects->list = one;
+	LIST_INSERT_HEAD(&e->landing->list, one, link);
 	return 0;
 }
 
@@ -457,13 +449,13 @@ void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 		   const void *body, const void *tail, size_t tail_size)
 {
 	struct wire_prefetch asked;
-	struct collect *one;
+	struct prefetch *one;
 	enum wire_fallback unfit;
 	int rc;
 
 	memcpy(&asked, body, sizeof(asked));
-	one = find(e->collects, asked.id);
-	if (one) { /* the answer was lost, or is yet to come */
+	one = find(e->landing, asked.id);
+	if (one) { /* the mount asks again */
 		one->peer = peer;
 		one->request = header->request;
 		one->asked = true;
@@ -501,8 +493,8 @@ char *landing_text(struct engine *e)
 	if (!out)
 		return NULL;
 	rounds_report(e, out);
-	if (e->collects)
-		describe(e->collects, out);
+	if (e->landing)
+		describe(e->landing, out);
 	fclose(out);
 	return text;
 }

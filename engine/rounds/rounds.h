@@ -2,17 +2,17 @@
 #ifndef ENGINE_ROUNDS_ROUNDS_H
 #define ENGINE_ROUNDS_ROUNDS_H
 
-/* A round: ranks send bytes of their states, as they are at one boundary, to one of them, by the
- * communicator.
+/* A round: ranks send bytes of their states, as they are at one boundary, to one of them, by
+ * the communicator.
  *
  *   reader         ROUND to each owner and to itself, ACK, COMMIT, ACCEPTED, APPLIED
  *   trainer, at N  each rank preserves the bytes that it sends, and launches its part, a send
  *                  or a receive, in the coordinator's order
  *   engine thread  looks at what has ended; APPLIED says whether all senders did
  *
- * A round is agreed on as an edit is (coordinator.h), so nothing is launched for a rank that has
- * not promised to come.  A round that fails makes the communicator fail; its reader asks the
- * owners by message instead.
+ * A round is agreed on as an edit is (coordinator.h), so nothing is launched for a rank that
+ * has not promised to come.  A round that fails makes the communicator fail; its reader asks
+ * the owners by message instead.
  */
 
 #include "engine/node/node.h"
@@ -78,8 +78,8 @@ void rounds_end(struct engine *e, struct rounds_get *get);
 /* ROUND.  Engine thread, with the lock. */
 void rounds_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		  const void *body, const void *tail, size_t tail_size);
-/* Engine thread, with the lock.  Rounds that are over are moved to *finished, for rounds_finish,
- * which is called without the lock.
+/* Engine thread, with the lock.  Rounds that are over are moved to *finished, for
+ * rounds_finish, which is called without the lock.
  */
 void rounds_turn(struct engine *e, uint64_t now, struct round_list *finished);
 void rounds_finish(struct round_list *finished);

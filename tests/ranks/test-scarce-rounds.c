@@ -124,7 +124,7 @@ START_TEST(without_memory_there_are_no_rounds)
 	scarce_begin(1, 1);
 	ck_assert_int_eq(landing_init(engine_of(0), 0), -ENOMEM);
 	scarce_end();
-	ck_assert_ptr_null(engine_of(0)->collects);
+	ck_assert_ptr_null(engine_of(0)->landing);
 	job_close(&job);
 }
 END_TEST
