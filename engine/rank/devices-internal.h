@@ -4,15 +4,16 @@
 
 /* What devices.c and devices-keep.c share. */
 
+#include "engine/base/queue.h"
 #include "engine/memory/pinned.h"
 #include "engine/rank/devices.h"
 
 #include <pthread.h>
 
-struct used {
-	struct used *next;
+struct used { /* a device in use */
+	LIST_ENTRY(used) link;
 	int number;
-	void *stream;              /* the trainer's thread's */
+	void *stream;              /* only the trainer's thread reads it */
 	struct devices_mark *mark; /* under the lock, as status */
 	int status;                /* why there is no mark */
 };
@@ -20,22 +21,21 @@ struct used {
 struct devices {
 	const struct device_ops *ops;
 	struct device *device;
-	struct pinned
-		*host; /* for what is kept there; NULL: nothing is.  The trainer's thread's */
+	struct pinned *host; /* memory of devices_keep_on_host; NULL: none.  Trainer's thread */
 	pthread_mutex_t lock;
-	struct used *used;           /* changed by the trainer's thread, under the lock */
-	struct devices_copy *copies; /* that are under way; under the lock, as what follows */
+	LIST_HEAD(, used) used; /* changed by the trainer's thread, under the lock */
+	/* under the lock, to `ended`: */
+	LIST_HEAD(, devices_copy) copies; /* under way */
 	uint64_t sequence;
-	unsigned
-		host_leaving; /* kept on the host, and let go before the stream has come past */
-	bool host_lost;       /* it did not: who knows what is written there yet */
+	unsigned host_leaving; /* devices_kept on the host that a stream is yet to write */
+	bool host_lost;        /* a stream failed to: a device may write there still */
 	pthread_cond_t ended;
 	_Atomic uint64_t from_bytes, to_bytes, errors;
 };
 
-/* By the trainer's thread, or under the lock. */
+/* NULL: the device is not in use.  Trainer's thread, or under the lock. */
 struct used *devices_find(struct devices *d, int number);
-/* Before the port is closed. */
+/* Called before the port is closed. */
 void devices_host_free(struct devices *d);
 
 #endif

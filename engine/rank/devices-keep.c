@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/rank/devices-internal.h"
 
 #include <errno.h>
@@ -13,14 +14,14 @@ struct devices_kept {
 	int number;
 	bool on_host;
 	_Atomic unsigned users;
-	struct device_io passed; /* the stream has come past it: memory of the host's is free */
+	struct device_io passed; /* ends when the stream has written: host memory is free */
 	unsigned n;
 	struct device_kept *pieces[]; /* in order, all of one stream */
 };
 
 /* ---- memory of the host ---- */
 
-/* It is one slab. */
+/* devices_keep_on_host asks for a single slab. */
 static struct iovec slab_of(const struct devices *d)
 {
 	struct iovec slab;
@@ -49,7 +50,7 @@ int devices_keep_on_host(struct devices *d, uint64_t bytes)
 	return rc;
 }
 
-/* What a device may write yet stays. */
+/* Memory that a device may still write is never freed; `left` lets leak checkers find it. */
 void devices_host_free(struct devices *d)
 {
 	static struct pinned *_Atomic left;
@@ -89,13 +90,13 @@ static void on_passed(struct device_io *io, int rc)
 	for (unsigned i = 0; i < k->n && !rc; i++)
 		pinned_put(d->host, k->pieces[i]->memory);
 	free_kept(k);
-	pthread_mutex_lock(&d->lock);
+	LOCKED(&d->lock);
 	d->host_leaving--;
 	d->host_lost |= rc != 0;
 	pthread_cond_broadcast(&d->ended);
-	pthread_mutex_unlock(&d->lock);
 }
 
+/* The host memory may be lent again when the stream has come past the copies into it. */
 static void leave_host(struct devices_kept *k)
 {
 	struct devices *d = k->devices;
@@ -224,7 +225,7 @@ void *devices_kept_memory(const struct devices_kept *k, struct device_event **wr
 
 /* ---- reading ---- */
 
-/* How many of the pieces have some of these bytes, and where. */
+/* Fills parts with the memory of these bytes; returns how many parts. */
 static unsigned cut(const struct devices_kept *k, uint64_t offset, uint64_t size,
 		    struct iovec *parts)
 {

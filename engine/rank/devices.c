@@ -32,11 +32,11 @@ int devices_open(struct devices **out, const struct device_ops *ops,
 
 void devices_close(struct devices *d)
 {
-	while (d->used) {
-		struct used *u = d->used;
+	struct used *u;
 
+	while ((u = LIST_FIRST(&d->used))) {
+		LIST_REMOVE(u, link);
 		devices_mark_put(d, u->mark);
-		d->used = u->next;
 		free(u);
 	}
 	devices_host_free(d);
@@ -63,11 +63,12 @@ void devices_unpin(struct devices *d, void *memory)
 
 struct used *devices_find(struct devices *d, int number)
 {
-	struct used *u = d->used;
+	struct used *u;
 
-	while (u && u->number != number)
-		u = u->next;
-	return u;
+	LIST_FOREACH (u, &d->used, link)
+		if (u->number == number)
+			return u;
+	return NULL;
 }
 
 static int add(struct devices *d, int number, void *stream)
@@ -79,10 +80,10 @@ static int add(struct devices *d, int number, void *stream)
 		free(u);
 		return rc;
 	}
-	pthread_mutex_lock(&d->lock);
-	*u = (struct used){ .next = d->used, .number = number, .stream = stream };
-	d->used = u;
-	pthread_mutex_unlock(&d->lock);
+	u->number = number;
+	u->stream = stream;
+	LOCKED(&d->lock);
+	LIST_INSERT_HEAD(&d->used, u, link);
 	return 0;
 }
 
@@ -123,7 +124,7 @@ static int make_mark(struct devices *d, const struct used *u, struct devices_mar
 	return 0;
 }
 
-/* NULL, and why there is none. */
+/* Replaces the newest mark; new is NULL where making it failed with status. */
 static void take_mark(struct devices *d, struct used *u, struct devices_mark *new, int status)
 {
 	struct devices_mark *old;
@@ -136,33 +137,28 @@ static void take_mark(struct devices *d, struct used *u, struct devices_mark *ne
 	devices_mark_put(d, old);
 }
 
-static void mark_one(struct devices *d, struct used *u)
-{
-	struct devices_mark *new = NULL;
-	int rc = make_mark(d, u, &new);
-
-	take_mark(d, u, new, rc);
-}
-
 void devices_mark(struct devices *d)
 {
-	for (struct used *u = d->used; u; u = u->next)
-		mark_one(d, u);
+	struct used *u;
+
+	LIST_FOREACH (u, &d->used, link) {
+		struct devices_mark *new = NULL;
+		int rc = make_mark(d, u, &new);
+
+		take_mark(d, u, new, rc);
+	}
 }
 
 int devices_newest(struct devices *d, int number, struct devices_mark **mark)
 {
-	struct used *u;
-	int rc;
+	const struct used *u;
 
-	pthread_mutex_lock(&d->lock);
+	LOCKED(&d->lock);
 	u = devices_find(d, number);
-	rc = u->status;
 	*mark = u->mark;
 	if (*mark)
 		atomic_fetch_add_explicit(&(*mark)->users, 1, memory_order_relaxed);
-	pthread_mutex_unlock(&d->lock);
-	return rc;
+	return u->status;
 }
 
 void devices_mark_put(struct devices *d, struct devices_mark *m)
@@ -183,7 +179,7 @@ struct device_event *devices_mark_event(const struct devices_mark *mark)
 struct devices_part {
 	struct device_io io;
 	struct devices_copy *copy;
-	struct iovec pinned; /* to be copied by us when the event has passed */
+	struct iovec pinned; /* copied by on_part, when the event has passed */
 	void *host;
 };
 
@@ -207,28 +203,16 @@ void devices_figures(struct devices *d, struct devices_figures *f)
 
 static void enlist(struct devices *d, struct devices_copy *c)
 {
-	pthread_mutex_lock(&d->lock);
+	LOCKED(&d->lock);
 	c->sequence = ++d->sequence;
-	c->next = d->copies;
-	d->copies = c;
-	pthread_mutex_unlock(&d->lock);
-}
-
-static void delist(struct devices *d, struct devices_copy *c)
-{
-	struct devices_copy **at = &d->copies;
-
-	pthread_mutex_lock(&d->lock);
-	while (*at != c)
-		at = &(*at)->next;
-	*at = c->next;
-	pthread_cond_broadcast(&d->ended);
-	pthread_mutex_unlock(&d->lock);
+	LIST_INSERT_HEAD(&d->copies, c, link);
 }
 
 static bool is_any_until(const struct devices *d, uint64_t sequence)
 {
-	for (const struct devices_copy *c = d->copies; c; c = c->next)
+	const struct devices_copy *c;
+
+	LIST_FOREACH (c, &d->copies, link)
 		if (c->sequence <= sequence)
 			return true;
 	return false;
@@ -238,18 +222,20 @@ void devices_drain(struct devices *d)
 {
 	uint64_t sequence;
 
-	pthread_mutex_lock(&d->lock);
-	sequence = d->sequence;
+	LOCKED(&d->lock);
+	sequence = d->sequence; /* copies that begin from here on are not waited for */
 	while (is_any_until(d, sequence))
 		pthread_cond_wait(&d->ended, &d->lock);
-	pthread_mutex_unlock(&d->lock);
 }
 
 static void end(struct devices_copy *c)
 {
 	int result = atomic_load(&c->result);
 
-	delist(c->devices, c);
+	pthread_mutex_lock(&c->devices->lock);
+	LIST_REMOVE(c, link);
+	pthread_cond_broadcast(&c->devices->ended);
+	pthread_mutex_unlock(&c->devices->lock);
 	free(c->ours);
 	if (result && result != -ENOSYS)
 		count(&c->devices->errors, 1);
@@ -329,7 +315,7 @@ int devices_copy_begin(struct devices *d, struct devices_copy *c)
 	enlist(d, c);
 	for (unsigned i = 0; i < n; i++)
 		d->ops->submit(d->device, &parts[i].io);
-	if (atomic_fetch_sub(&c->left, 1) == 1) /* the one that was ours */
+	if (atomic_fetch_sub(&c->left, 1) == 1) /* the one that kept it from ending meanwhile */
 		end(c);
 	return 0;
 }
@@ -345,11 +331,10 @@ static void on_waited(struct devices_copy *c, int result)
 {
 	struct waited *w = c->owner;
 
-	pthread_mutex_lock(&w->lock);
+	LOCKED(&w->lock); /* w is gone as soon as this is let go */
 	w->over = true;
 	w->result = result;
 	pthread_cond_signal(&w->came);
-	pthread_mutex_unlock(&w->lock);
 }
 
 static int begin_and_wait(struct devices *d, struct devices_copy *c)
@@ -380,7 +365,7 @@ int devices_copy_now(struct devices *d, struct devices_copy *c)
 		return rc;
 	c->after = mark->event;
 	rc = begin_and_wait(d, c);
-	if (c->to_device) /* who reads from here on joins no copy of before */
+	if (c->to_device) /* readers must not join a copy of what was there before */
 		take_mark(d, u, mark, 0);
 	else
 		devices_mark_put(d, mark);
