@@ -178,7 +178,7 @@ static bool has_slot(const struct landing *c, uint32_t peer)
 }
 
 /* A mount that is alone may have all slots.  Where several ask, the last free slot is for a
- * mount that has none, and each slot comes back after FETCH_MS at most, so every mount gets one.
+ * mount that has none, and each slot comes back after FETCH_MS at most: every mount gets one.
  */
 static bool may_have_slot(struct landing *c, uint32_t peer, uint64_t now)
 {

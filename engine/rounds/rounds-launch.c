@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* A rank's part in a round: the engine thread promises it, the trainer's thread launches it, the
- * engine thread sees it end.
+/* A rank's part in a round: the engine thread promises it, the trainer's thread launches it,
+ * the engine thread sees it end.
  */
 
 #include "engine/base/thread.h"

@@ -169,7 +169,7 @@ void stage_read_edges(struct engine *e, struct stage_edge *edges)
 	struct stage_edge *next;
 
 	for (struct stage_edge *edge = edges; edge; edge = next) {
-		next = edge->next; /* when the last has been read, the transaction may be freed */
+		next = edge->next; /* with the last read the transaction may be freed */
 		remote_read_start(e, &edge->read);
 	}
 }
