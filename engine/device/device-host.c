@@ -44,8 +44,7 @@ static struct range *find_range(struct device *d, const void *memory, uint64_t s
 	uintptr_t at = (uintptr_t)memory;
 	struct range *r;
 
-	LIST_FOREACH(r, &d->ranges, next)
-	{
+	LIST_FOREACH (r, &d->ranges, next) {
 		uintptr_t start = (uintptr_t)r->start;
 
 		if (at >= start && at - start < r->size && size <= r->size - (at - start))
@@ -97,9 +96,9 @@ void device_host_take(struct device *d, void *start)
 	struct range *r;
 
 	pthread_mutex_lock(&d->lock);
-	LIST_FOREACH(r, &d->ranges, next)
-	if (r->start == start)
-		break;
+	LIST_FOREACH (r, &d->ranges, next)
+		if (r->start == start)
+			break;
 	LIST_REMOVE(r, next);
 	pthread_mutex_unlock(&d->lock);
 	free(r);
@@ -469,8 +468,8 @@ static void host_close(struct device *d)
 	struct range *r, *next;
 
 	device_queue_stop(&d->queue);
-	LIST_FOREACH_SAFE(r, &d->ranges, next, next)
-	free(r);
+	LIST_FOREACH_SAFE (r, &d->ranges, next, next)
+		free(r);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
 }

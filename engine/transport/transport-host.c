@@ -7,7 +7,6 @@
 #include <errno.h>
 
 struct transport {
-	const struct transport_ops *ops;
 	struct transport_memory memory;
 };
 
@@ -17,8 +16,7 @@ static int host_open(struct transport **out, const struct transport_config *conf
 
 	if (!t)
 		return -ENOMEM;
-	t->ops = &transport_host;
-	transport_memory_init(&t->memory);
+	transport_memory_init(&t->memory, &transport_host);
 	*out = t;
 	return 0;
 }
@@ -31,37 +29,12 @@ static void host_close(struct transport *t)
 	free(t);
 }
 
-static int host_attach(struct transport *t, const struct transport_target *target,
-		       uint32_t *peer)
-{
-	return transport_memory_attach(&t->memory, target, peer);
-}
-
-static void host_detach(struct transport *t, uint32_t peer)
-{
-	transport_memory_detach(&t->memory, peer);
-}
-
-static int host_get(struct transport *t, uint32_t peer, const struct iovec *local,
-		    unsigned nlocal, const struct iovec *remote, unsigned nremote,
-		    void *control, size_t control_size)
-{
-	return transport_memory_get(&t->memory, peer, local, nlocal, remote, nremote, control,
-				    control_size);
-}
-
-static int host_share(struct transport *t, uint32_t peer, int fd, uint64_t address,
-		      uint64_t size)
-{
-	return transport_memory_share(&t->memory, peer, fd, address, size);
-}
-
 const struct transport_ops transport_host = {
 	.name = "host",
 	.open = host_open,
 	.close = host_close,
-	.attach = host_attach,
-	.detach = host_detach,
-	.get = host_get,
-	.share = host_share,
+	.attach = transport_memory_attach,
+	.detach = transport_memory_detach,
+	.get = transport_memory_get,
+	.share = transport_memory_share,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/queue.h"
 #include "engine/transport/transport-common.h"
 #include "engine/transport/transport-memory.h"
 
@@ -28,7 +29,7 @@ struct connection {
 };
 
 struct message {
-	struct message *next;
+	STAILQ_ENTRY(message) next;
 	struct connection *connection;
 	int to; /* the end it goes to */
 	size_t size;
@@ -36,22 +37,21 @@ struct message {
 };
 
 struct transport {
-	const struct transport_ops *ops;
-	struct transport *next; /* the table */
+	struct transport_memory memory;
+	LIST_ENTRY(transport) next; /* in the table */
 	uint64_t number;
 	char address[32];
 	int event;
 	uint32_t queue_max;
 	struct slot_map connections; /* under the table's lock, as is what follows */
 	uint64_t delivered;
-	struct message *first, **last;
-	struct transport_memory memory;
+	STAILQ_HEAD(, message) messages; /* that it has not read */
 };
 
 /* All transports of the process; the lock covers their connections and queues too. */
 static struct {
 	pthread_mutex_t lock;
-	struct transport *first;
+	LIST_HEAD(, transport) transports;
 	uint64_t opened;
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -83,15 +83,13 @@ static int loop_open(struct transport **out, const struct transport_config *conf
 		free(t);
 		return rc;
 	}
-	t->ops = &transport_loop;
 	t->queue_max = config->queue_max ? config->queue_max : 1000;
-	t->last = &t->first;
+	STAILQ_INIT(&t->messages);
 	slot_map_init(&t->connections, peers_max(config));
-	transport_memory_init(&t->memory);
+	transport_memory_init(&t->memory, &transport_loop);
 	pthread_mutex_lock(&table.lock);
 	t->number = table.opened++;
-	t->next = table.first;
-	table.first = t;
+	LIST_INSERT_HEAD(&table.transports, t, next);
 	pthread_mutex_unlock(&table.lock);
 	snprintf(t->address, sizeof(t->address), "loop:%llu", (unsigned long long)t->number);
 	*out = t;
@@ -100,14 +98,10 @@ static int loop_open(struct transport **out, const struct transport_config *conf
 
 static struct message *take_message(struct transport *t)
 {
-	struct message *m = t->first;
+	struct message *m = STAILQ_TAKE(&t->messages, next);
 
-	if (m) {
-		t->first = m->next;
-		if (!t->first)
-			t->last = &t->first;
+	if (m)
 		m->connection->end[m->to].waiting--;
-	}
 	return m;
 }
 
@@ -166,7 +160,9 @@ static void close_connections(struct transport *t)
 /* Those that were made to t but of which it has not read yet. */
 static void forget_addressee(struct transport *t)
 {
-	for (struct transport *other = table.first; other; other = other->next) {
+	struct transport *other;
+
+	LIST_FOREACH (other, &table.transports, next) {
 		struct connection *c;
 		uint32_t slot = 0;
 
@@ -176,15 +172,6 @@ static void forget_addressee(struct transport *t)
 	}
 }
 
-static void leave_table(struct transport *t)
-{
-	struct transport **link = &table.first;
-
-	while (*link != t)
-		link = &(*link)->next;
-	*link = t->next;
-}
-
 static void loop_close(struct transport *t)
 {
 	struct message *m;
@@ -192,7 +179,7 @@ static void loop_close(struct transport *t)
 	if (!t)
 		return;
 	pthread_mutex_lock(&table.lock);
-	leave_table(t);
+	LIST_REMOVE(t, next);
 	while ((m = take_message(t)))
 		message_free(m);
 	close_connections(t);
@@ -228,10 +215,11 @@ static bool parse_address(const char *address, uint64_t *number)
 
 static struct transport *find(uint64_t number)
 {
-	struct transport *t = table.first;
+	struct transport *t;
 
-	while (t && t->number != number)
-		t = t->next;
+	LIST_FOREACH (t, &table.transports, next)
+		if (t->number == number)
+			break;
 	return t;
 }
 
@@ -322,8 +310,7 @@ static void queue(struct connection *c, int to, struct message *m)
 	m->connection = c;
 	m->to = to;
 	c->refs++;
-	*t->last = m;
-	t->last = &m->next;
+	STAILQ_INSERT_TAIL(&t->messages, m, next);
 	wake(t);
 }
 
@@ -408,7 +395,7 @@ static void finish_message(struct message *m)
 static void wake_if_waiting(struct transport *t)
 {
 	pthread_mutex_lock(&table.lock);
-	if (t->first)
+	if (!STAILQ_EMPTY(&t->messages))
 		wake(t);
 	pthread_mutex_unlock(&table.lock);
 }
@@ -437,20 +424,7 @@ static int loop_attach(struct transport *t, const struct transport_target *targe
 {
 	if (target->pid != getpid())
 		return -EPERM;
-	return transport_memory_attach(&t->memory, target, peer);
-}
-
-static void loop_detach(struct transport *t, uint32_t peer)
-{
-	transport_memory_detach(&t->memory, peer);
-}
-
-static int loop_get(struct transport *t, uint32_t peer, const struct iovec *local,
-		    unsigned nlocal, const struct iovec *remote, unsigned nremote,
-		    void *control, size_t control_size)
-{
-	return transport_memory_get(&t->memory, peer, local, nlocal, remote, nremote, control,
-				    control_size);
+	return transport_memory_attach(t, target, peer);
 }
 
 const struct transport_ops transport_loop = {
@@ -464,6 +438,6 @@ const struct transport_ops transport_loop = {
 	.send = loop_send,
 	.turn = loop_turn,
 	.attach = loop_attach,
-	.detach = loop_detach,
-	.get = loop_get,
+	.detach = transport_memory_detach,
+	.get = transport_memory_get,
 };

@@ -4,6 +4,7 @@
 #include "engine/transport/transport-memory.h"
 
 #include "engine/base/fork.h"
+#include "engine/base/queue.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,7 +19,7 @@
 #include <sys/syscall.h>
 
 struct share {
-	struct share *next;
+	LIST_ENTRY(share) next;
 	uint64_t start, end; /* addresses of the target */
 	const uint8_t *map;  /* of [start, end) */
 	size_t mapped;       /* bytes, whole pages of the file */
@@ -28,8 +29,8 @@ struct process {
 	struct transport_target target;
 	int pidfd; /* -1: the kernel has none */
 	_Atomic unsigned refs;
-	pthread_rwlock_t lock; /* held for reading while bytes are copied */
-	struct share *shares;  /* under lock, the newest first */
+	pthread_rwlock_t lock;     /* held for reading while bytes are copied */
+	LIST_HEAD(, share) shares; /* under lock, the newest first */
 };
 
 /* ---- one system call's worth of ranges ---- */
@@ -157,46 +158,39 @@ static int diagnose(const struct process *p, int rc)
 
 static const struct share *find_share(const struct process *p, uint64_t address)
 {
-	for (const struct share *s = p->shares; s; s = s->next)
+	const struct share *s;
+
+	LIST_FOREACH (s, &p->shares, next)
 		if (address >= s->start && address < s->end)
-			return s;
-	return NULL;
+			break;
+	return s;
 }
 
 /* How many of the size bytes at address come the same way; *share is it, or NULL. */
 static size_t same_way(const struct process *p, uint64_t address, size_t size,
 		       const struct share **share)
 {
+	const struct share *s;
 	uint64_t end;
 
 	*share = find_share(p, address);
 	end = *share ? (*share)->end : UINT64_MAX;
-	for (const struct share *s = p->shares; s; s = s->next)
+	LIST_FOREACH (s, &p->shares, next)
 		if (s->start > address)
 			end = u64_min(end, s->start);
 	return (size_t)u64_min(size, end - address);
 }
 
-static void share_free(struct share *s)
-{
-	munmap((void *)(uintptr_t)s->map, s->mapped);
-	free(s);
-}
-
 static void drop_shares(struct process *p, uint64_t start, uint64_t end)
 {
-	struct share **link = &p->shares;
+	struct share *s, *next;
 
-	while (*link) {
-		struct share *s = *link;
-
+	LIST_FOREACH_SAFE (s, &p->shares, next, next)
 		if (s->start < end && start < s->end) {
-			*link = s->next;
-			share_free(s);
-		} else {
-			link = &s->next;
+			LIST_REMOVE(s, next);
+			munmap((void *)(uintptr_t)s->map, s->mapped);
+			free(s);
 		}
-	}
 }
 
 static int check_sealed(int fd, uint64_t size, size_t *mapped)
@@ -261,8 +255,9 @@ static void process_put(struct process *p)
 		process_free(p);
 }
 
-static struct process *process_get(struct transport_memory *m, uint32_t peer)
+static struct process *process_get(struct transport *t, uint32_t peer)
 {
+	struct transport_memory *m = (struct transport_memory *)t;
 	struct process *p;
 
 	pthread_mutex_lock(&m->lock);
@@ -306,8 +301,9 @@ static int process_open(const struct transport_target *target, struct process **
 	return rc;
 }
 
-void transport_memory_init(struct transport_memory *m)
+void transport_memory_init(struct transport_memory *m, const struct transport_ops *ops)
 {
+	m->ops = ops;
 	pthread_mutex_init(&m->lock, NULL);
 	slot_map_init(&m->processes, TRANSPORT_PEERS_MAX);
 }
@@ -323,9 +319,10 @@ void transport_memory_fini(struct transport_memory *m)
 	pthread_mutex_destroy(&m->lock);
 }
 
-int transport_memory_attach(struct transport_memory *m, const struct transport_target *target,
+int transport_memory_attach(struct transport *t, const struct transport_target *target,
 			    uint32_t *peer)
 {
+	struct transport_memory *m = (struct transport_memory *)t;
 	struct process *p;
 	int rc;
 
@@ -342,8 +339,9 @@ int transport_memory_attach(struct transport_memory *m, const struct transport_t
 	return rc;
 }
 
-void transport_memory_detach(struct transport_memory *m, uint32_t peer)
+void transport_memory_detach(struct transport *t, uint32_t peer)
 {
+	struct transport_memory *m = (struct transport_memory *)t;
 	struct process *p;
 
 	pthread_mutex_lock(&m->lock);
@@ -421,7 +419,7 @@ static int copy_all(const struct process *p, const struct iovec *local,
 	return rc;
 }
 
-int transport_memory_get(struct transport_memory *m, uint32_t peer, const struct iovec *local,
+int transport_memory_get(struct transport *t, uint32_t peer, const struct iovec *local,
 			 unsigned nlocal, const struct iovec *remote, unsigned nremote,
 			 void *control, size_t control_size)
 {
@@ -432,7 +430,7 @@ int transport_memory_get(struct transport_memory *m, uint32_t peer, const struct
 	if (!total(local, nlocal, &here) || !total(remote, nremote, &there) || here != there ||
 	    control_size < sizeof(p->target.cookie))
 		return -EINVAL;
-	p = process_get(m, peer);
+	p = process_get(t, peer);
 	if (!p)
 		return -ENOTCONN;
 	pthread_rwlock_rdlock(&p->lock);
@@ -458,8 +456,7 @@ static int share_add(struct process *p, int fd, uint64_t start, uint64_t end)
 	}
 	pthread_rwlock_wrlock(&p->lock);
 	drop_shares(p, start, end);
-	s->next = p->shares;
-	p->shares = s;
+	LIST_INSERT_HEAD(&p->shares, s, next);
 	pthread_rwlock_unlock(&p->lock);
 	return 0;
 }
@@ -472,7 +469,7 @@ static int share_drop(struct process *p, uint64_t start, uint64_t end)
 	return 0;
 }
 
-int transport_memory_share(struct transport_memory *m, uint32_t peer, int fd, uint64_t address,
+int transport_memory_share(struct transport *t, uint32_t peer, int fd, uint64_t address,
 			   uint64_t size)
 {
 	struct process *p;
@@ -481,7 +478,7 @@ int transport_memory_share(struct transport_memory *m, uint32_t peer, int fd, ui
 
 	if (!size || !u64_add(address, size, &end))
 		return -EINVAL;
-	p = process_get(m, peer);
+	p = process_get(t, peer);
 	if (!p)
 		return -ENOTCONN;
 	rc = fd < 0 ? share_drop(p, address, end) : share_add(p, fd, address, end);

@@ -15,15 +15,9 @@ static uint64_t hash_address(const char *address)
 	return hash;
 }
 
-static struct transport_peer **bucket(struct transport_peers *p, uint64_t hash)
+static struct transport_peer_bucket *bucket(struct transport_peers *p, uint64_t hash)
 {
 	return &p->buckets[hash % TRANSPORT_PEERS_BUCKETS];
-}
-
-static struct transport_peer **bucket_of(struct transport_peers *p,
-					 const struct transport_peer *peer)
-{
-	return bucket(p, peer->outbound ? hash_address(peer->address) : peer->router);
 }
 
 static void peer_free(struct transport_peer *peer)
@@ -35,7 +29,8 @@ static void peer_free(struct transport_peer *peer)
 
 void transport_peers_init(struct transport_peers *p, uint32_t max)
 {
-	*p = (struct transport_peers){ .serials = 0 };
+	memset(p, 0, sizeof(*p));
+	TAILQ_INIT(&p->heard);
 	slot_map_init(&p->slots, max);
 }
 
@@ -54,67 +49,36 @@ struct transport_peer *transport_peers_get(struct transport_peers *p, uint32_t n
 	return slot_map_get(&p->slots, number);
 }
 
-/* ---- in the order in which they were heard ---- */
-
-static void unlink_heard(struct transport_peers *p, struct transport_peer *peer)
-{
-	if (peer->older)
-		peer->older->younger = peer->younger;
-	else
-		p->oldest = peer->younger;
-	if (peer->younger)
-		peer->younger->older = peer->older;
-	else
-		p->youngest = peer->older;
-	peer->older = peer->younger = NULL;
-}
-
-static void link_heard(struct transport_peers *p, struct transport_peer *peer)
-{
-	peer->older = p->youngest;
-	if (p->youngest)
-		p->youngest->younger = peer;
-	else
-		p->oldest = peer;
-	p->youngest = peer;
-}
-
 /* ---- add and remove ---- */
 
 static int give_number(struct transport_peers *p, struct transport_peer *peer)
 {
 	int rc = slot_map_add(&p->slots, peer, &peer->number);
 
-	if (rc != -ENFILE || !p->oldest)
+	if (rc != -ENFILE || TAILQ_EMPTY(&p->heard))
 		return rc;
-	transport_peers_remove(p, p->oldest);
+	transport_peers_remove(p, TAILQ_FIRST(&p->heard));
 	return slot_map_add(&p->slots, peer, &peer->number);
 }
 
 static int add(struct transport_peers *p, struct transport_peer *peer)
 {
-	struct transport_peer **head;
+	uint64_t hash = peer->outbound ? hash_address(peer->address) : peer->router;
 	int rc = give_number(p, peer);
 
 	if (rc)
 		return rc;
-	head = bucket_of(p, peer);
-	peer->next = *head;
-	*head = peer;
+	LIST_INSERT_HEAD(bucket(p, hash), peer, next);
 	if (!peer->outbound)
-		link_heard(p, peer);
+		TAILQ_INSERT_TAIL(&p->heard, peer, heard);
 	return 0;
 }
 
 void transport_peers_remove(struct transport_peers *p, struct transport_peer *peer)
 {
-	struct transport_peer **link = bucket_of(p, peer);
-
-	while (*link != peer)
-		link = &(*link)->next;
-	*link = peer->next;
+	LIST_REMOVE(peer, next);
 	if (!peer->outbound)
-		unlink_heard(p, peer);
+		TAILQ_REMOVE(&p->heard, peer, heard);
 	p->nleft -= peer->left;
 	slot_map_remove(&p->slots, peer->number);
 	peer_free(peer);
@@ -122,19 +86,21 @@ void transport_peers_remove(struct transport_peers *p, struct transport_peer *pe
 
 struct transport_peer *transport_peers_find(struct transport_peers *p, const char *address)
 {
-	struct transport_peer *peer = *bucket(p, hash_address(address));
+	struct transport_peer *peer;
 
-	while (peer && !(peer->outbound && !strcmp(peer->address, address)))
-		peer = peer->next;
+	LIST_FOREACH (peer, bucket(p, hash_address(address)), next)
+		if (peer->outbound && !strcmp(peer->address, address))
+			break;
 	return peer;
 }
 
 static struct transport_peer *find_router(struct transport_peers *p, uint32_t router)
 {
-	struct transport_peer *peer = *bucket(p, router);
+	struct transport_peer *peer;
 
-	while (peer && (peer->outbound || peer->router != router))
-		peer = peer->next;
+	LIST_FOREACH (peer, bucket(p, router), next)
+		if (!peer->outbound && peer->router == router)
+			break;
 	return peer;
 }
 
@@ -198,15 +164,18 @@ int transport_peers_heard(struct transport_peers *p, uint32_t router,
 
 	if (!peer)
 		return add_inbound(p, router, out);
-	unlink_heard(p, peer);
-	link_heard(p, peer);
+	TAILQ_REMOVE(&p->heard, peer, heard);
+	TAILQ_INSERT_TAIL(&p->heard, peer, heard);
 	*out = peer;
 	return 0;
 }
 
 void transport_peers_left(struct transport_peers *p, int fd, bool but_last)
 {
-	for (struct transport_peer *peer = p->youngest; peer; peer = peer->older) {
+	struct transport_peer *peer;
+
+	TAILQ_FOREACH_REVERSE(peer, &p->heard, transport_peers_heard_list, heard)
+	{
 		if (peer->fd != fd || peer->left)
 			continue;
 		peer->left = !but_last;
@@ -217,9 +186,11 @@ void transport_peers_left(struct transport_peers *p, int fd, bool but_last)
 
 struct transport_peer *transport_peers_next_left(struct transport_peers *p)
 {
-	struct transport_peer *peer = p->nleft ? p->oldest : NULL;
+	struct transport_peer *peer = NULL;
 
-	while (peer && !peer->left)
-		peer = peer->younger;
+	if (p->nleft)
+		TAILQ_FOREACH (peer, &p->heard, heard)
+			if (peer->left)
+				break;
 	return peer;
 }

@@ -2,11 +2,12 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_PEERS_H
 #define ENGINE_TRANSPORT_TRANSPORT_PEERS_H
 
-/* Whom transport zmq knows: those it connected to, and those that connected to it, by the
- * number libzmq gave their connection.  At most so many; who connected to us and was heard
- * least recently makes room.
+/* The peers of transport zmq.  We connected to *outbound* ones, by their address; *inbound* ones
+ * connected to us, and are known by the number that libzmq gave their connection.  Where a
+ * number is needed and none is left, the inbound peer heard least recently loses its own.
  */
 
+#include "engine/base/queue.h"
 #include "engine/base/slot-map.h"
 #include "engine/transport/transport-queue.h"
 
@@ -15,47 +16,54 @@ enum { TRANSPORT_PEERS_BUCKETS = 4096 };
 struct transport_peer {
 	uint32_t number;
 	bool outbound;
-	uint32_t refs;                 /* outbound: connects of this address */
-	char *address;                 /* outbound */
-	unsigned hangups;              /* outbound: before a message came, in a row */
-	uint64_t serial;               /* outbound: never used twice */
-	struct transport_queue *queue; /* NULL: nothing was sent to it */
-	uint32_t router;               /* inbound: libzmq's number */
-	bool reads_only;               /* inbound: it came with the key for readers */
-	int fd;                        /* inbound: of its connection; -1: not known */
-	bool left;                     /* inbound: that is over */
-	struct transport_peer *next; /* of the bucket; inbound by router, outbound by address */
-	struct transport_peer *older, *younger; /* inbound, by when they were heard */
+	uint32_t refs;                     /* outbound: connects of this address */
+	char *address;                     /* outbound */
+	unsigned hangups;                  /* outbound: times in a row that it hung up on us */
+	uint64_t serial;                   /* outbound: never used twice */
+	struct transport_queue *queue;     /* NULL: nothing was sent to it */
+	uint32_t router;                   /* inbound: libzmq's number */
+	bool reads_only;                   /* inbound: it came with the key for readers */
+	int fd;                            /* inbound: of its connection; -1: not known */
+	bool left;                         /* inbound: its connection is over */
+	LIST_ENTRY(transport_peer) next;   /* in its bucket */
+	TAILQ_ENTRY(transport_peer) heard; /* inbound */
 };
 
 struct transport_peers {
 	struct slot_map slots;
 	uint64_t serials;
-	struct transport_peer *buckets[TRANSPORT_PEERS_BUCKETS];
-	struct transport_peer *oldest, *youngest;
+	/* Outbound peers by their address, inbound ones by router. */
+	LIST_HEAD(transport_peer_bucket, transport_peer) buckets[TRANSPORT_PEERS_BUCKETS];
+	/* Inbound peers; the one heard least recently is the first. */
+	TAILQ_HEAD(transport_peers_heard_list, transport_peer) heard;
 	unsigned nleft;
 };
 
 void transport_peers_init(struct transport_peers *p, uint32_t max);
 void transport_peers_fini(struct transport_peers *p);
 
-/* Any of them by its number; NULL: none. */
+/* Finds a peer by its number; NULL: none. */
 struct transport_peer *transport_peers_get(struct transport_peers *p, uint32_t number);
 
-/* The one to that address, one more time connected; *fresh: it is new.  -ENFILE, -ENOMEM. */
+/* Finds the outbound peer of that address or adds it (*fresh), and counts one more connect.
+ * -ENFILE: no number is left.
+ * -ENOMEM.
+ */
 int transport_peers_connect(struct transport_peers *p, const char *address,
 			    struct transport_peer **peer, bool *fresh);
-/* The outbound one of that address; NULL: none. */
+/* Finds the outbound peer of that address; NULL: none. */
 struct transport_peer *transport_peers_find(struct transport_peers *p, const char *address);
-/* The one of that connection, heard now.  -ENFILE: all numbers are of outbound ones; -ENOMEM.
+/* Finds or adds the inbound peer of that connection, which was heard now.
+ * -ENFILE: all numbers are outbound peers'.
+ * -ENOMEM.
  */
 int transport_peers_heard(struct transport_peers *p, uint32_t router,
 			  struct transport_peer **peer);
-/* The connection on that descriptor is over; but_last: of several the one heard last is a new
- * one.
+/* Marks inbound peers on that descriptor as left.  but_last: all but the one heard last, which
+ * has the descriptor again, by a new connection.
  */
 void transport_peers_left(struct transport_peers *p, int fd, bool but_last);
-/* One that has left, or NULL. */
+/* Returns an inbound peer that left, which the caller removes; NULL: none. */
 struct transport_peer *transport_peers_next_left(struct transport_peers *p);
 void transport_peers_remove(struct transport_peers *p, struct transport_peer *peer);
 
