@@ -24,6 +24,7 @@ enum {
 
 struct part { /* bytes that are neighbours in a file, or in the overlay's log */
 	struct disk_io disk;
+	struct part *next; /* to be submitted after it */
 	struct fetch *fetch;
 	uint32_t file;
 	int fd;
@@ -347,17 +348,17 @@ static int64_t conclude(struct fetch *f, int status)
 /* Takes the next parts, up to WINDOW under way.  The lock is held; the caller submits the list
  * without it, since the disk may answer at once.
  */
-static struct disk_io *next_parts(struct fetch *f)
+static struct part *next_parts(struct fetch *f)
 {
-	struct disk_io *list = NULL;
+	struct part *list = NULL;
 
 	while (f->underway < WINDOW && f->next_part < f->nparts && !f->status && !f->answered) {
 		struct part *p = &f->parts[f->next_part++];
 
 		if (p->done == p->size)
 			continue;
-		p->disk.next = list;
-		list = &p->disk;
+		p->next = list;
+		list = p;
 		f->underway++;
 	}
 	return list;
@@ -379,12 +380,12 @@ static void submit(struct part *p)
 	c->disk_ops->submit(c->disk, &p->disk);
 }
 
-static void submit_list(struct disk_io *list)
+static void submit_list(struct part *list)
 {
 	while (list) {
-		struct part *p = container_of(list, struct part, disk);
+		struct part *p = list;
 
-		list = list->next;
+		list = p->next; /* p may be over before submit returns */
 		submit(p);
 	}
 }
@@ -408,7 +409,7 @@ static void part_done(struct disk_io *disk, int result)
 {
 	struct part *p = container_of(disk, struct part, disk);
 	struct fetch *f = p->fetch;
-	struct disk_io *list;
+	struct part *list;
 	bool last;
 
 	if (result > 0)
@@ -431,7 +432,7 @@ static void part_done(struct disk_io *disk, int result)
 
 static void submit_first(struct fetch *f)
 {
-	struct disk_io *first;
+	struct part *first;
 
 	pthread_mutex_lock(&f->lock);
 	first = next_parts(f);

@@ -2,41 +2,26 @@
 #ifndef ENGINE_SWAP_DISK_QUEUE_H
 #define ENGINE_SWAP_DISK_QUEUE_H
 
-/* What was submitted and has not begun, in order.  Under the disk's lock. */
+/* Requests that were submitted and have not begun, in order.  Under the disk's lock. */
 
 #include "engine/swap/disk.h"
 
-struct disk_queue {
-	struct disk_io *first, **end; /* end NULL: it was never used */
-};
+TAILQ_HEAD(disk_queue, disk_io);
 
 static inline void disk_queue_add(struct disk_queue *q, struct disk_io *io)
 {
-	io->next = NULL;
 	io->at = DISK_QUEUED;
-	*(q->first ? q->end : &q->first) = io;
-	q->end = &io->next;
+	TAILQ_INSERT_TAIL(q, io, next);
 }
 
-static inline void disk_queue_remove(struct disk_queue *q, struct disk_io *io)
-{
-	struct disk_io **at = &q->first;
-
-	while (*at != io)
-		at = &(*at)->next;
-	*at = io->next;
-	if (!io->next)
-		q->end = at;
-}
-
-/* The first, which begins; NULL: there is none. */
+/* Removes the first request, which begins; NULL: none. */
 static inline struct disk_io *disk_queue_take(struct disk_queue *q)
 {
-	struct disk_io *io = q->first;
+	struct disk_io *io = TAILQ_FIRST(q);
 
 	if (!io)
 		return NULL;
-	disk_queue_remove(q, io);
+	TAILQ_REMOVE(q, io, next);
 	io->at = DISK_UNDERWAY;
 	return io;
 }

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <pthread.h>
 
-/* Where io_uring is forbidden, as it is in many containers. */
+/* The disk for machines that forbid io_uring, as many containers do: threads that block. */
 
-enum { THREADS = 4 }; /* as long as nobody says how many */
+enum { THREADS = 4 }; /* by default */
 
 struct disk {
 	pthread_t threads[DISK_THREADS];
@@ -18,7 +18,7 @@ struct disk {
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t queued, canceled;
 	struct disk_queue queue;
-	bool ends; /* there is an ender */
+	bool has_ender;
 	bool stop;
 };
 
@@ -27,7 +27,7 @@ static struct disk_io *wait_for_one(struct disk *d)
 	struct disk_io *io;
 
 	pthread_mutex_lock(&d->lock);
-	while (!d->queue.first && !d->stop)
+	while (TAILQ_EMPTY(&d->queue) && !d->stop)
 		pthread_cond_wait(&d->queued, &d->lock);
 	io = disk_queue_take(&d->queue);
 	pthread_mutex_unlock(&d->lock);
@@ -74,12 +74,13 @@ static void *run(void *arg)
 /* Under the lock. */
 static struct disk_io *take_canceled(struct disk *d)
 {
-	struct disk_io *io = d->queue.first;
+	struct disk_io *io;
 
-	while (io && !io->canceled)
-		io = io->next;
-	if (io)
-		disk_queue_remove(&d->queue, io);
+	TAILQ_FOREACH (io, &d->queue, next)
+		if (io->canceled) {
+			TAILQ_REMOVE(&d->queue, io, next);
+			break;
+		}
 	return io;
 }
 
@@ -113,9 +114,9 @@ static void threads_close(struct disk *d)
 	pthread_mutex_unlock(&d->lock);
 	for (unsigned i = 0; i < d->nthreads; i++)
 		pthread_join(d->threads[i], NULL);
-	if (d->ends)
+	if (d->has_ender)
 		pthread_join(d->ender, NULL);
-	assert(!d->queue.first);
+	assert(TAILQ_EMPTY(&d->queue));
 	pthread_cond_destroy(&d->canceled);
 	pthread_cond_destroy(&d->queued);
 	pthread_mutex_destroy(&d->lock);
@@ -139,6 +140,7 @@ static int threads_open(struct disk **out, struct disk_setup *setup)
 
 	if (!d)
 		return -ENOMEM;
+	TAILQ_INIT(&d->queue);
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->queued, NULL);
 	pthread_cond_init(&d->canceled, NULL);
@@ -160,15 +162,17 @@ static void threads_submit(struct disk *d, struct disk_io *io)
 {
 	pthread_mutex_lock(&d->lock);
 	disk_queue_add(&d->queue, io);
-	pthread_cond_signal(io->canceled && d->ends ? &d->canceled : &d->queued);
+	pthread_cond_signal(io->canceled && d->has_ender ? &d->canceled : &d->queued);
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* Under the lock.  Without it, one of the others ends what they find. */
+/* Under the lock.  Where no thread can be started, a worker ends canceled requests as it comes
+ * to them.
+ */
 static void need_ender(struct disk *d)
 {
-	if (!d->ends)
-		d->ends = !thread_start(&d->ender, end_canceled, d);
+	if (!d->has_ender)
+		d->has_ender = !thread_start(&d->ender, end_canceled, d);
 }
 
 static void threads_cancel(struct disk *d, struct disk_io *io)

@@ -11,8 +11,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-/* One thread owns the ring: requests of a thread that ends are cancelled by the kernel, and
- * threads of FUSE come and go.  Others queue, and wake it by an eventfd that the ring reads.
+/* One thread owns the ring: the kernel cancels the requests of a thread that ends, and threads
+ * of FUSE come and go.  Others queue requests, and wake the owner by an eventfd that the ring
+ * reads.
  */
 
 enum { ENTRIES = 2 * DISK_DEPTH };
@@ -21,7 +22,7 @@ struct disk {
 	struct io_uring ring;
 	pthread_t thread;
 	int wake_fd;
-	uint64_t woken;           /* where the ring reads wake_fd to */
+	uint64_t woken;           /* the ring reads wake_fd into it */
 	struct disk_setup *setup; /* while it opens */
 	unsigned inflight, depth;
 	bool registered;
@@ -29,7 +30,7 @@ struct disk {
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t started;
 	struct disk_queue queue;
-	struct disk_io *canceled; /* of these, and of what is under way */
+	LIST_HEAD(, disk_io) canceled; /* queued or under way; the ring was not asked yet */
 	bool stop;
 	bool ready;
 	int status; /* of the ring, once ready */
@@ -45,7 +46,7 @@ static void wake(struct disk *d)
 
 /* ---- the thread ---- */
 
-/* What entries of the ring are, that are no request's. */
+/* The data of entries that belong to no request. */
 static char marks[2];
 #define LISTENING ((void *)&marks[0])
 #define CANCELING ((void *)&marks[1])
@@ -128,16 +129,17 @@ static void start_queued(struct disk *d)
 	}
 }
 
-/* Under the lock: nobody may cancel it any more. */
+/* Under the lock: from now on cancel does nothing to it. */
 static void leave(struct disk *d, struct disk_io *io)
 {
-	struct disk_io **at = &d->canceled;
+	struct disk_io *canceled;
 
 	io->at = DISK_ENDED;
-	while (io->canceled && *at && *at != io)
-		at = &(*at)->next_canceled;
-	if (io->canceled && *at)
-		*at = io->next_canceled;
+	LIST_FOREACH (canceled, &d->canceled, next_canceled)
+		if (canceled == io) {
+			LIST_REMOVE(io, next_canceled);
+			break;
+		}
 }
 
 static void end(struct disk *d, struct disk_io *io, int result)
@@ -150,20 +152,20 @@ static void end(struct disk *d, struct disk_io *io, int result)
 
 /* ---- canceling ---- */
 
-/* Under the lock: the next that was canceled before it began; the ring is asked for those that
- * had.
+/* Under the lock.  Returns the next request that was canceled before it began, and asks the ring
+ * to cancel those that had begun.
  */
 static struct disk_io *take_canceled(struct disk *d)
 {
 	struct disk_io *io;
 
-	while ((io = d->canceled)) {
+	while ((io = LIST_FIRST(&d->canceled))) {
 		if (io->at == DISK_UNDERWAY &&
 		    io_uring_sq_space_left(&d->ring) <= DISK_DEPTH + 1)
 			return NULL; /* later: what is in the ring is submitted first */
-		d->canceled = io->next_canceled;
+		LIST_REMOVE(io, next_canceled);
 		if (io->at == DISK_QUEUED) {
-			disk_queue_remove(&d->queue, io);
+			TAILQ_REMOVE(&d->queue, io, next);
 			return io;
 		}
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
@@ -286,6 +288,7 @@ static int uring_open(struct disk **out, struct disk_setup *setup)
 	}
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->started, NULL);
+	TAILQ_INIT(&d->queue);
 	d->setup = setup;
 	d->depth = setup && setup->depth ? setup->depth : DISK_DEPTH;
 	d->depth = d->depth < DISK_DEPTH ? d->depth : DISK_DEPTH;
@@ -305,15 +308,8 @@ static void uring_close(struct disk *d)
 	pthread_mutex_unlock(&d->lock);
 	wake(d);
 	pthread_join(d->thread, NULL);
-	assert(!d->queue.first && !d->inflight);
+	assert(TAILQ_EMPTY(&d->queue) && !d->inflight);
 	disk_free(d);
-}
-
-/* Under the lock. */
-static void add_canceled(struct disk *d, struct disk_io *io)
-{
-	io->next_canceled = d->canceled;
-	d->canceled = io;
 }
 
 static void uring_submit(struct disk *d, struct disk_io *io)
@@ -321,10 +317,10 @@ static void uring_submit(struct disk *d, struct disk_io *io)
 	bool first;
 
 	pthread_mutex_lock(&d->lock);
-	first = !d->queue.first;
+	first = TAILQ_EMPTY(&d->queue);
 	disk_queue_add(&d->queue, io);
 	if (io->canceled)
-		add_canceled(d, io);
+		LIST_INSERT_HEAD(&d->canceled, io, next_canceled);
 	pthread_mutex_unlock(&d->lock);
 	if (first && !pthread_equal(pthread_self(), d->thread))
 		wake(d);
@@ -336,7 +332,7 @@ static void uring_cancel(struct disk *d, struct disk_io *io)
 	if (!io->canceled && io->at != DISK_ENDED) {
 		io->canceled = true;
 		if (io->at != DISK_NOWHERE)
-			add_canceled(d, io);
+			LIST_INSERT_HEAD(&d->canceled, io, next_canceled);
 	}
 	pthread_mutex_unlock(&d->lock);
 	wake(d);

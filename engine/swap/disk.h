@@ -2,11 +2,13 @@
 #ifndef ENGINE_SWAP_DISK_H
 #define ENGINE_SWAP_DISK_H
 
-/* The port to asynchronous reads and writes of files.  Requests end in threads of its own.  A
- * port never retries and never chooses: after a short read or write the caller goes on.
+/* The port to asynchronous reads and writes of files.  A disk ends requests in threads of its
+ * own.  It never retries and never chooses: after a short read or write the caller submits the
+ * rest.
  */
 
 #include "engine/base/base.h"
+#include "engine/base/queue.h"
 
 #include <sys/uio.h>
 
@@ -15,7 +17,7 @@ struct disk;
 enum disk_what {
 	DISK_READ,
 	DISK_WRITE,
-	DISK_SYNC /* fdatasync; size and memory are nothing */
+	DISK_SYNC /* fdatasync; without size and memory */
 };
 
 #define DISK_NO_SLAB UINT16_MAX
@@ -27,12 +29,11 @@ struct disk_io { /* the caller's memory until done is called */
 	uint16_t slab; /* the number of the setup's slab that memory lies in, or DISK_NO_SLAB */
 	uint64_t offset;
 	void *memory;
-	/* result: bytes, 0 at the end of the file; or -errno.  Called in a thread of the disk.
-	 * 
-	 */
+	/* Called in a thread of the disk.  result: bytes, 0 at the end of the file; or -errno. */
 	void (*done)(struct disk_io *io, int result);
-	/* the disk's, 0 at first: */
-	struct disk_io *next, *next_canceled;
+	/* The disk's; 0 at first. */
+	TAILQ_ENTRY(disk_io) next;
+	LIST_ENTRY(disk_io) next_canceled;
 	bool canceled;
 	enum disk_at { DISK_NOWHERE, DISK_QUEUED, DISK_UNDERWAY, DISK_ENDED } at;
 };
@@ -40,8 +41,8 @@ struct disk_io { /* the caller's memory until done is called */
 enum { DISK_DEPTH = 128, DISK_THREADS = 64 };
 
 struct disk_setup {
-	/* Memory to be registered once instead of for each request: at most 1 GiB each; the
-	 * caller keeps it until close.
+	/* Memory that the kernel may map once instead of for each request: at most 1 GiB each;
+	 * the caller keeps it until close.
 	 */
 	const struct iovec *slabs;
 	unsigned n;
@@ -52,8 +53,8 @@ struct disk_setup {
 
 struct disk_ops {
 	const char *name;
-	/* setup NULL: no slabs, and the defaults.  -ENOSYS, -EPERM and others: the machine does
-	 * not allow it.
+	/* setup NULL: no slabs, and the defaults.
+	 * -ENOSYS, -EPERM and others: the machine does not allow this kind of disk.
 	 */
 	int (*open)(struct disk **d, struct disk_setup *setup);
 	/* No request may be under way. */

@@ -387,11 +387,10 @@ static int read_file(struct reader *r, struct swap_config *c)
 
 /* ---- all of it ---- */
 
+/* A text that is given, even empty, overrides the variable. */
 static const char *setting(const char *given, const char *name)
 {
-	const char *text = given ? given : getenv(name);
-
-	return text && *text ? text : NULL;
+	return !given ? env_text(name) : *given ? given : NULL;
 }
 
 static int open_files_dir(const struct reader *r, const char *dir, struct swap_config *c)

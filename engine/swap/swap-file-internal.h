@@ -21,22 +21,22 @@ struct swap_file {
 	const struct disk_ops *disk_ops;
 	struct disk *disk;
 	uint32_t chunk;
-	pthread_mutex_t lock; /* of all below */
-	struct arena arena;   /* who has which blocks of the file */
-	uint64_t limit;       /* most bytes of extents */
-	uint64_t end;         /* of the file */
-	struct swap_io *open; /* requests under way; `lock` is taken before theirs */
+	pthread_mutex_t lock;      /* of all below */
+	struct arena arena;        /* who has which blocks of the file */
+	uint64_t limit;            /* most bytes of extents */
+	uint64_t end;              /* of the file */
+	LIST_HEAD(, swap_io) open; /* requests under way; `lock` is taken before theirs */
 	struct swap_counters counters;
 };
 
-static inline uint64_t swap_blocks(uint64_t bytes)
+static inline uint64_t swap_file_blocks(uint64_t bytes)
 {
 	return u64_div_ceil(bytes, SWAP_BLOCK);
 }
 
 /* The checksum of one block; never SWAP_UNWRITTEN or SWAP_DAMAGED. */
-uint32_t swap_sum(const void *block);
+uint32_t swap_file_sum(const void *block);
 /* XXH3 by AVX2, which the machine must have. */
-uint64_t swap_hash_avx2(const void *block);
+uint64_t swap_file_hash_avx2(const void *block);
 
 #endif

@@ -30,7 +30,8 @@ static void set_sums(struct swap_chunk *c, bool good)
 	uint32_t *sums = sums_of(c);
 
 	for (uint32_t i = 0; i < c->size / SWAP_BLOCK; i++)
-		sums[i] = good ? swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK) : SWAP_DAMAGED;
+		sums[i] = good ? swap_file_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK)
+			       : SWAP_DAMAGED;
 }
 
 /* How many blocks are not what was written; the first of them, and the last. */
@@ -40,7 +41,7 @@ static uint32_t count_bad(struct swap_chunk *c, uint32_t *first, uint32_t *last)
 	uint32_t bad = 0;
 
 	for (uint32_t i = 0; i < c->size / SWAP_BLOCK; i++) {
-		if (sums[i] == swap_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK))
+		if (sums[i] == swap_file_sum(bytes_of(c) + (size_t)i * SWAP_BLOCK))
 			continue;
 		*first = bad++ ? *first : i;
 		*last = i;
@@ -293,29 +294,12 @@ static void end_chunk(struct swap_chunk *c, int rc)
 	pthread_mutex_unlock(&io->lock);
 }
 
-static void open_io(struct swap_file *f, struct swap_io *io)
-{
-	io->open = true;
-	io->prev = NULL;
-	io->next = f->open;
-	if (f->open)
-		f->open->prev = io;
-	f->open = io;
-}
-
-static void close_io(struct swap_file *f, struct swap_io *io)
-{
-	pthread_mutex_lock(&f->lock);
-	io->open = false;
-	*(io->prev ? &io->prev->next : &f->open) = io->next;
-	if (io->next)
-		io->next->prev = io->prev;
-	pthread_mutex_unlock(&f->lock);
-}
-
 static void end(struct swap_io *io)
 {
-	close_io(io->file, io);
+	pthread_mutex_lock(&io->file->lock);
+	io->open = false;
+	LIST_REMOVE(io, next);
+	pthread_mutex_unlock(&io->file->lock);
 	pthread_mutex_destroy(&io->lock);
 	io->done(io, io->rc);
 }
@@ -383,7 +367,7 @@ static bool is_in(const struct swap_io *io)
 	       (io->what == DISK_READ || io->what == DISK_WRITE);
 }
 
-void swap_submit(struct swap_file *f, struct swap_io *io)
+void swap_file_submit(struct swap_file *f, struct swap_io *io)
 {
 	if (!is_in(io) || !io->bytes) {
 		io->done(io, is_in(io) ? 0 : -EINVAL);
@@ -400,7 +384,8 @@ void swap_submit(struct swap_file *f, struct swap_io *io)
 	pthread_mutex_lock(&f->lock);
 	*(io->what == DISK_WRITE ? &f->counters.asked_write_bytes
 				 : &f->counters.asked_read_bytes) += io->bytes;
-	open_io(f, io);
+	io->open = true;
+	LIST_INSERT_HEAD(&f->open, io, next);
 	pthread_mutex_unlock(&f->lock);
 	go_on(io);
 }
@@ -416,7 +401,7 @@ static void cancel(struct swap_file *f, struct swap_io *io)
 	pthread_mutex_unlock(&io->lock);
 }
 
-void swap_cancel(struct swap_file *f, struct swap_io *io)
+void swap_file_cancel(struct swap_file *f, struct swap_io *io)
 {
 	pthread_mutex_lock(&f->lock);
 	if (io->open)
@@ -426,10 +411,12 @@ void swap_cancel(struct swap_file *f, struct swap_io *io)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void swap_cancel_all(struct swap_file *f)
+void swap_file_cancel_all(struct swap_file *f)
 {
+	struct swap_io *io;
+
 	pthread_mutex_lock(&f->lock);
-	for (struct swap_io *io = f->open; io; io = io->next)
+	LIST_FOREACH (io, &f->open, next)
 		cancel(f, io);
 	pthread_mutex_unlock(&f->lock);
 }

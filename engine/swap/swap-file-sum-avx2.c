@@ -23,7 +23,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-uint64_t swap_hash_avx2(const void *block)
+uint64_t swap_file_hash_avx2(const void *block)
 {
 	return XXH3_64bits(block, SWAP_BLOCK);
 }

@@ -10,12 +10,12 @@ static uint64_t hash(const void *block)
 {
 #ifdef __x86_64__
 	if (__builtin_cpu_supports("avx2"))
-		return swap_hash_avx2(block);
+		return swap_file_hash_avx2(block);
 #endif
 	return XXH3_64bits(block, SWAP_BLOCK);
 }
 
-uint32_t swap_sum(const void *block)
+uint32_t swap_file_sum(const void *block)
 {
 	uint32_t sum = (uint32_t)hash(block);
 

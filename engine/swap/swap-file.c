@@ -186,7 +186,7 @@ static struct swap_extent *extent_alloc(uint64_t id, uint64_t bytes)
 		return NULL;
 	x->id = id;
 	x->bytes = bytes;
-	x->sums = calloc(swap_blocks(bytes), sizeof(*x->sums));
+	x->sums = calloc(swap_file_blocks(bytes), sizeof(*x->sums));
 	if (!x->sums) {
 		free(x);
 		return NULL;
@@ -206,7 +206,7 @@ static int reserve(struct swap_file *f, struct swap_extent *x)
 	int rc = -ENOSPC;
 
 	pthread_mutex_lock(&f->lock);
-	if (f->arena.used + swap_blocks(x->bytes) * SWAP_BLOCK <= f->limit)
+	if (f->arena.used + swap_file_blocks(x->bytes) * SWAP_BLOCK <= f->limit)
 		rc = arena_alloc(&f->arena, x->bytes, &x->block);
 	if (!rc)
 		arena_find(&f->arena, x->block, 0, &x->offset, &run);
@@ -256,7 +256,8 @@ static int grow(struct swap_file *f, uint64_t end)
 	return 0;
 }
 
-int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swap_extent **out)
+int swap_file_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes,
+			 struct swap_extent **out)
 {
 	struct swap_extent *x = bytes ? extent_alloc(id, bytes) : NULL;
 	int rc;
@@ -265,7 +266,7 @@ int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swa
 		return bytes ? -ENOMEM : -EINVAL;
 	rc = reserve(f, x);
 	if (!rc) {
-		rc = grow(f, x->offset + swap_blocks(bytes) * SWAP_BLOCK);
+		rc = grow(f, x->offset + swap_file_blocks(bytes) * SWAP_BLOCK);
 		if (rc)
 			release(f, x);
 	}
@@ -283,7 +284,7 @@ void swap_file_limit(struct swap_file *f, uint64_t bytes)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void swap_extent_drop(struct swap_file *f, struct swap_extent *x)
+void swap_file_extent_drop(struct swap_file *f, struct swap_extent *x)
 {
 	release(f, x);
 	extent_free(x);

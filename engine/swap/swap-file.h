@@ -49,12 +49,13 @@ struct swap_extent {
 };
 
 /* What it holds is not there yet: read as zeros, without the disk.  -ENOSPC; -ENOMEM. */
-int swap_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes, struct swap_extent **x);
+int swap_file_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes,
+			 struct swap_extent **x);
 /* There are never more bytes of extents than that, each rounded up to SWAP_BLOCK, unless there
  * are already.
  */
 void swap_file_limit(struct swap_file *f, uint64_t bytes);
-void swap_extent_drop(struct swap_file *f, struct swap_extent *x);
+void swap_file_extent_drop(struct swap_file *f, struct swap_extent *x);
 
 enum { SWAP_CHUNKS = 8, SWAP_CHUNK = 2 << 20 };
 
@@ -84,7 +85,7 @@ struct swap_io { /* the caller's memory until done is called */
 	uint64_t offset, bytes;
 	void *memory;
 	/* 0 or -errno: -EINVAL: not in the extent; -ECANCELED; -ENOSPC, -EFBIG, -EIO and so on.
-	 * From a thread of the disk's, or in swap_submit.
+	 * From a thread of the disk's, or in swap_file_submit.
 	 */
 	void (*done)(struct swap_io *io, int rc);
 	void *owner;
@@ -93,7 +94,7 @@ struct swap_io { /* the caller's memory until done is called */
 	uint64_t damaged, damaged_end;
 	/* the file's, 0 at first: */
 	struct swap_file *file;
-	struct swap_io *prev, *next; /* under the file's lock */
+	LIST_ENTRY(swap_io) next; /* under the file's lock, as open is */
 	bool open;
 	pthread_mutex_t lock; /* of all below */
 	bool canceled;
@@ -103,13 +104,13 @@ struct swap_io { /* the caller's memory until done is called */
 	struct swap_chunk chunks[SWAP_CHUNKS];
 };
 
-void swap_submit(struct swap_file *f, struct swap_io *io);
-/* Any thread, also before swap_submit, and before done has returned: it ends as soon as the
+void swap_file_submit(struct swap_file *f, struct swap_io *io);
+/* Any thread, also before swap_file_submit, and before done has returned: it ends as soon as the
  * disk lets it, with -ECANCELED, or as it would have.
  */
-void swap_cancel(struct swap_file *f, struct swap_io *io);
+void swap_file_cancel(struct swap_file *f, struct swap_io *io);
 /* All that were submitted. */
-void swap_cancel_all(struct swap_file *f);
+void swap_file_cancel_all(struct swap_file *f);
 
 struct swap_counters {                                /* since it was opened */
 	uint64_t reads, writes;                       /* requests to the disk */

@@ -172,7 +172,7 @@ static void drop_extent(struct swapper_block *b)
 {
 	if (!b->extent)
 		return;
-	swap_extent_drop(b->swapper->file, b->extent);
+	swap_file_extent_drop(b->swapper->file, b->extent);
 	b->extent = NULL;
 	b->swapper->freed++;
 }
@@ -598,7 +598,7 @@ static int new_extent(struct swapper_block *b)
 
 	do {
 		before = freed(sw);
-		rc = swap_extent_new(sw->file, b->slice, b->bytes, &b->extent);
+		rc = swap_file_extent_new(sw->file, b->slice, b->bytes, &b->extent);
 	} while (rc == -ENOSPC && make_room(sw, before));
 	return rc;
 }
@@ -651,7 +651,7 @@ static void submit(struct swapper_block *b)
 				  .bytes = b->bytes,
 				  .memory = b->memory,
 				  .done = on_written };
-	swap_submit(sw->file, &b->io);
+	swap_file_submit(sw->file, &b->io);
 }
 
 static int block_write(struct swapper_block *b)

@@ -267,7 +267,7 @@ static int read_part(struct swapper_read *r)
 	if (from == FROM_MEMORY)
 		from_memory(r);
 	if (from == FROM_DISK)
-		swap_submit(r->swapper->file, &r->io);
+		swap_file_submit(r->swapper->file, &r->io);
 	if (from != FROM_NOTHING)
 		return from == FROM_DISK;
 	memset(memory_of(r), 0, r->part);
@@ -320,7 +320,7 @@ void swapper_read_cancel(struct swapper_read *r)
 	pthread_mutex_lock(&sw->lock);
 	r->canceled = true;
 	if (r->submitted)
-		swap_cancel(sw->file, &r->io);
+		swap_file_cancel(sw->file, &r->io);
 	pthread_mutex_unlock(&sw->lock);
 }
 

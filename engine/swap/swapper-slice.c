@@ -163,7 +163,7 @@ static void from_disk(struct swapper_lent *l)
 				  .memory = l->buffer,
 				  .done = on_read };
 	/* on_read may end before the lock is taken again: l is the trainer's, and stays. */
-	swap_submit(l->swapper->file, &l->io);
+	swap_file_submit(l->swapper->file, &l->io);
 	pthread_mutex_lock(&l->swapper->lock);
 	count(l, SWAPPER_SUBMIT_IN, l->since);
 	pthread_mutex_unlock(&l->swapper->lock);
@@ -258,7 +258,7 @@ static void end_lent(struct swapper *sw, struct swapper_lent *l)
 	} else {
 		l->abandoned = true;
 		sw->returning++;
-		swap_cancel(sw->file, &l->io);
+		swap_file_cancel(sw->file, &l->io);
 	}
 	pthread_mutex_unlock(&sw->lock);
 }

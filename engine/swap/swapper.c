@@ -174,7 +174,7 @@ void swapper_close(struct swapper *sw)
 		return;
 	while (!LIST_EMPTY(&sw->states))
 		swapper_drop(sw, LIST_FIRST(&sw->states));
-	swap_cancel_all(sw->file);
+	swap_file_cancel_all(sw->file);
 	if (wait_for_disk(sw)) {
 		log_error("swap: the disk does not answer: what it has is left to it");
 		return;

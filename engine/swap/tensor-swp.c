@@ -122,7 +122,8 @@ int tensor_swp_open(int folder, const char *file, uint64_t bytes, char *why, siz
 	return rc ? rc : fd;
 }
 
-int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg)
+/* Moves bytes from give to the file, or from the file to take. */
+static int move_data(int fd, uint64_t bytes, bool write, tensor_swp_bytes move, void *arg)
 {
 	CLEANUP(free) uint8_t *chunk = malloc(CHUNK);
 	int rc = chunk ? 0 : -ENOMEM;
@@ -130,29 +131,20 @@ int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg)
 	for (uint64_t at = 0; at < bytes && !rc; at += CHUNK) {
 		size_t size = u64_min(CHUNK, bytes - at);
 
-		rc = fd_read_all(fd, chunk, size, at);
+		rc = write ? move(arg, at, chunk, size) : fd_read_all(fd, chunk, size, at);
 		if (!rc)
-			rc = take(arg, at, chunk, size);
+			rc = write ? fd_write_all(fd, chunk, size, at)
+				   : move(arg, at, chunk, size);
 	}
 	return rc;
+}
+
+int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg)
+{
+	return move_data(fd, bytes, false, take, arg);
 }
 
 /* ---- writing ---- */
-
-static int write_data(int fd, uint64_t bytes, tensor_swp_bytes give, void *arg)
-{
-	CLEANUP(free) uint8_t *chunk = malloc(CHUNK);
-	int rc = chunk ? 0 : -ENOMEM;
-
-	for (uint64_t at = 0; at < bytes && !rc; at += CHUNK) {
-		size_t size = u64_min(CHUNK, bytes - at);
-
-		rc = give(arg, at, chunk, size);
-		if (!rc)
-			rc = fd_write_all(fd, chunk, size, at);
-	}
-	return rc;
-}
 
 static int finish(int fd, int folder, const char *temporary, const char *file, uint64_t size)
 {
@@ -175,7 +167,7 @@ int tensor_swp_write(int folder, const char *file, uint64_t bytes, unsigned thre
 		    0600);
 	if (fd < 0)
 		return refuse(file, NULL, errno, why, whysize);
-	rc = write_data(fd, bytes, give, arg);
+	rc = move_data(fd, bytes, true, give, arg);
 	if (!rc)
 		rc = finish(fd, folder, temporary, file, u64_div_ceil(bytes, unit) * unit);
 	close(fd);

@@ -400,7 +400,7 @@ END_TEST
 
 /* ---- a disk that takes its time ---- */
 
-static struct disk_io *held;
+static TAILQ_HEAD(, disk_io) held = TAILQ_HEAD_INITIALIZER(held);
 static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int hold_open(struct disk **d, struct disk_setup *slabs)
@@ -416,8 +416,7 @@ static void hold_close(struct disk *d)
 static void hold_submit(struct disk *d, struct disk_io *read)
 {
 	pthread_mutex_lock(&held_lock);
-	read->next = held;
-	held = read;
+	TAILQ_INSERT_HEAD(&held, read, next);
 	pthread_mutex_unlock(&held_lock);
 }
 
@@ -433,10 +432,10 @@ static bool is_cached(int fd, uint64_t offset)
 
 static void end_held(int (*how)(struct disk_io *read))
 {
-	while (held) {
-		struct disk_io *read = held;
+	struct disk_io *read;
 
-		held = read->next;
+	while ((read = TAILQ_FIRST(&held))) {
+		TAILQ_REMOVE(&held, read, next);
 		read->done(read, how(read));
 	}
 }

@@ -94,7 +94,7 @@ static struct swap_extent *new_extent(uint64_t bytes)
 {
 	struct swap_extent *x;
 
-	ck_assert_int_eq(swap_extent_new(file, 7, bytes, &x), 0);
+	ck_assert_int_eq(swap_file_extent_new(file, 7, bytes, &x), 0);
 	return x;
 }
 
@@ -102,7 +102,7 @@ static struct swap_extent *new_extent(uint64_t bytes)
 static void stop(struct swap_extent *x)
 {
 	if (x)
-		swap_extent_drop(file, x);
+		swap_file_extent_drop(file, x);
 	swap_file_close(file);
 	config.disk_ops->close(disk);
 }
@@ -138,7 +138,7 @@ static int run_io(struct swap_io *io)
 
 	io->done = wake;
 	io->owner = &w;
-	swap_submit(file, io);
+	swap_file_submit(file, io);
 	return wait_for(&w);
 }
 
@@ -321,7 +321,7 @@ START_TEST(b11_a_write_over_the_limit_is_efbig)
 	/* What it may have half overwritten is not served as anything. */
 	ck_assert_int_eq(run(x, DISK_READ, 2 << 20, SWAP_BLOCK, memory), -EIO);
 	ck_assert_int_eq(run(x, DISK_READ, 0, SWAP_BLOCK, memory), 0);
-	rc = swap_extent_new(file, 8, EXTENT, &y);
+	rc = swap_file_extent_new(file, 8, EXTENT, &y);
 	ck_assert_int_eq(rc, -EFBIG);
 	stop(x);
 }
@@ -335,20 +335,21 @@ START_TEST(no_room_is_said_when_it_is_asked_for)
 		return;
 	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
 	swap_file_limit(file, 3 << 20);
-	ck_assert_int_eq(swap_extent_new(file, 1, 2 << 20, &x), 0);
-	ck_assert_int_eq(swap_extent_new(file, 2, 2 << 20, &y), -ENOSPC);
-	swap_extent_drop(file, x);
-	ck_assert_int_eq(swap_extent_new(file, 2, 2 << 20, &y), 0);
-	ck_assert_int_eq(swap_extent_new(file, 3, 0, &x), -EINVAL);
-	ck_assert_int_eq(swap_extent_new(file, 3, 4 << 20, &x), -ENOSPC);
-	swap_extent_drop(file, y);
+	ck_assert_int_eq(swap_file_extent_new(file, 1, 2 << 20, &x), 0);
+	ck_assert_int_eq(swap_file_extent_new(file, 2, 2 << 20, &y), -ENOSPC);
+	swap_file_extent_drop(file, x);
+	ck_assert_int_eq(swap_file_extent_new(file, 2, 2 << 20, &y), 0);
+	ck_assert_int_eq(swap_file_extent_new(file, 3, 0, &x), -EINVAL);
+	ck_assert_int_eq(swap_file_extent_new(file, 3, 4 << 20, &x), -ENOSPC);
+	swap_file_extent_drop(file, y);
 	for (uint64_t i = 0; i < ARRAY_SIZE(third); i++)
-		ck_assert_int_eq(swap_extent_new(file, i, 1 << 20, &third[i]), 0);
-	swap_extent_drop(file, third[0]);
-	swap_extent_drop(file, third[2]);
-	ck_assert_int_eq(swap_extent_new(file, 3, 2 << 20, &x), 0); /* holes are not counted */
-	ck_assert_int_eq(swap_extent_new(file, 4, 1, &y), -ENOSPC);
-	swap_extent_drop(file, x);
+		ck_assert_int_eq(swap_file_extent_new(file, i, 1 << 20, &third[i]), 0);
+	swap_file_extent_drop(file, third[0]);
+	swap_file_extent_drop(file, third[2]);
+	ck_assert_int_eq(swap_file_extent_new(file, 3, 2 << 20, &x),
+			 0); /* holes are not counted */
+	ck_assert_int_eq(swap_file_extent_new(file, 4, 1, &y), -ENOSPC);
+	swap_file_extent_drop(file, x);
 	stop(third[1]);
 }
 END_TEST
@@ -399,7 +400,7 @@ START_TEST(a_file_system_that_takes_its_time_or_gives_nothing_stops_nobody)
 		asked = locked = 0;
 		answer = answers[i];
 		if (answer == EDQUOT)
-			ck_assert_int_eq(swap_extent_new(file, 7, EXTENT, &x), -EDQUOT);
+			ck_assert_int_eq(swap_file_extent_new(file, 7, EXTENT, &x), -EDQUOT);
 		x = new_extent(EXTENT);
 		expect_given(x);
 		stop(x);
@@ -544,7 +545,7 @@ START_TEST(sums_do_not_depend_on_the_machine)
 
 		fill(memory, SWAP_BLOCK);
 		sum = (uint32_t)XXH3_64bits(memory, SWAP_BLOCK);
-		ck_assert_uint_eq(swap_sum(memory), sum > SWAP_DAMAGED ? sum : sum + 2);
+		ck_assert_uint_eq(swap_file_sum(memory), sum > SWAP_DAMAGED ? sum : sum + 2);
 	}
 }
 END_TEST
@@ -559,11 +560,11 @@ static int use_a_file(void)
 
 	if (rc)
 		return rc;
-	rc = swap_extent_new(file, 1, 3 * SWAP_BLOCK, &x);
+	rc = swap_file_extent_new(file, 1, 3 * SWAP_BLOCK, &x);
 	if (!rc) {
 		rc = run(x, DISK_WRITE, 5, 2 * SWAP_BLOCK, memory);
 		rc = rc ? rc : run(x, DISK_READ, 5, 2 * SWAP_BLOCK, memory + 1);
-		swap_extent_drop(file, x);
+		swap_file_extent_drop(file, x);
 	}
 	swap_file_close(file);
 	return rc;
@@ -626,9 +627,9 @@ START_TEST(a_write_that_is_canceled_meanwhile_is_not_begun)
 	write_all(io.extent);
 	before = file->counters;
 	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1 });
-	swap_submit(file, &io);
+	swap_file_submit(file, &io);
 	faulty_wait_held(1);
-	swap_cancel(file, &io);
+	swap_file_cancel(file, &io);
 	ck_assert_uint_eq(faulty_end(), 1);
 	ck_assert_int_eq(wait_for(&w), -ECANCELED);
 	ck_assert_uint_eq(file->counters.reads, before.reads + 1);
@@ -666,13 +667,13 @@ START_TEST(a_canceled_request_ends_once_and_leaves_no_wrong_bytes)
 
 		memcpy(memory, truth, EXTENT);
 		if (!next_random(8))
-			swap_cancel(file, &io);
-		swap_submit(file, &io);
+			swap_file_cancel(file, &io);
+		swap_file_submit(file, &io);
 		pthread_mutex_lock(&w.lock);
 		if (w.rc == 1 && next_random(2))
-			swap_cancel(file, &io);
+			swap_file_cancel(file, &io);
 		else if (w.rc == 1)
-			swap_cancel_all(file);
+			swap_file_cancel_all(file);
 		while (w.rc == 1)
 			pthread_cond_wait(&w.over, &w.lock);
 		pthread_mutex_unlock(&w.lock);
