@@ -2,9 +2,10 @@
 #ifndef ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_INTERNAL_H
 #define ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_INTERNAL_H
 
-/* Inside transport ucx.  A link is one endpoint of UCX, ours or one that was accepted; a peer
- * that we connected to has one link after the other.  UCX's callbacks set flags and count; what
- * follows from them is done when ucp_worker_progress has returned.
+/* What the files of transport ucx share.  A *link* is one endpoint of UCX: *outbound* where we
+ * made it, else accepted.  A peer that we connected to has one link after the other.  UCX's
+ * callbacks only set flags and counts, on which ucx_links_turn acts when ucp_worker_progress has
+ * returned.
  */
 
 #ifdef HAVE_UCX
@@ -15,10 +16,11 @@
 
 #include <netinet/in.h>
 
-enum { UCX_LINK_MS = 50, UCX_LINK_MAX_MS = 1000 }; /* before it is tried again: doubled up to */
+/* The pause before a link is tried again: doubled each time, up to the second. */
+enum { UCX_LINK_MS = 50, UCX_LINK_MAX_MS = 1000 };
 
-/* Before every message: it is for that link, the so-many-th on it.  UCX does not keep large
- * ones and small ones in order.
+/* The header of every message.  UCX does not keep large and small messages in order: the
+ * receiver does, by the sequence.
  */
 struct ucx_stamp {
 	uint64_t nonce; /* the receiving link's */
@@ -28,16 +30,19 @@ struct ucx_stamp {
 };
 static_assert(sizeof(struct ucx_stamp) == 24, "stamp");
 
-struct ucx_block { /* a message of ours */
-	struct ucx_block *next;
+TAILQ_HEAD(ucx_blocks, ucx_block);
+TAILQ_HEAD(ucx_arrivals, ucx_arrival);
+
+struct ucx_block { /* a message to be sent */
+	TAILQ_ENTRY(ucx_block) next;
 	struct ucx_link *link;
 	struct ucx_stamp stamp;
 	uint64_t size;
 	_Alignas(16) uint8_t data[];
 };
 
-struct ucx_arrival { /* a message of a peer */
-	struct ucx_arrival *next;
+struct ucx_arrival {                   /* a message that is received */
+	TAILQ_ENTRY(ucx_arrival) next; /* of the link's arrivals, then of the inbox */
 	struct ucx_link *link;
 	uint64_t sequence;
 	size_t size;
@@ -69,22 +74,20 @@ struct ucx_link {
 	enum ucx_link_state state;
 	ucp_ep_h ep;
 	uint64_t nonce;
-	struct ucx_hello hello; /* being sent */
-	struct ucx_stamp stamp; /* of the next message to it */
-	uint64_t expected;      /* sequence of the next one from it */
-	struct ucx_block *
-		first; /* not given to UCX yet; of count bytes and blocks with those that are */
-	struct ucx_block **last;
-	struct ucx_block *under_way;
-	uint32_t blocks;
-	uint64_t bytes;
+	struct ucx_hello hello;      /* being sent */
+	struct ucx_stamp stamp;      /* of the next message to it */
+	uint64_t expected;           /* sequence of the next one from it */
+	struct ucx_blocks waiting;   /* not given to UCX yet */
+	struct ucx_blocks under_way; /* given to UCX */
+	uint32_t blocks;             /* in both lists */
+	uint64_t bytes;              /* in both lists */
 	unsigned nunder_way;
-	struct ucx_arrival *arrivals; /* rising; not whole, or not the next */
+	struct ucx_arrivals arrivals; /* by sequence; not whole, or not the next */
 	unsigned narrivals;
-	unsigned uses;     /* what UCX, or the inbox, will give back */
-	uint64_t until_ms; /* waiting: then it is tried; opening: then it is given up */
+	unsigned uses;     /* references by UCX and the inbox */
+	uint64_t until_ms; /* waiting: when it is tried; opening: when it is given up */
 	unsigned pause_ms;
-	bool was_ready; /* outbound: it, or one before it */
+	bool was_ready; /* outbound: a link of this peer was ready */
 	bool gone;      /* outbound: for transport's gone */
 };
 
@@ -98,10 +101,10 @@ struct transport {
 	struct transport_peers peers;
 	struct slot_map links;
 	uint32_t queue_max;
-	uint64_t bytes;                          /* of blocks */
-	struct ucx_arrival *inbox, **inbox_last; /* to be delivered */
-	uint64_t inbox_bytes;                    /* and of what is being received */
-	struct ucx_spare *spares;                /* memory of large messages that are over */
+	uint64_t bytes;                 /* of all blocks */
+	struct ucx_arrivals inbox;      /* to be delivered */
+	uint64_t inbox_bytes;           /* in the inbox and being received */
+	SLIST_HEAD(, ucx_spare) spares; /* memory of large messages that are over */
 	unsigned nspares;
 	bool news;          /* a link broke, was made, or has room */
 	unsigned unsettled; /* links that are waiting or opening */
@@ -111,30 +114,33 @@ struct transport {
 	char address[64];
 };
 
-/* "ucx://10.0.0.1:20001"; port 0 where it has none.  -EINVAL. */
+/* Parses "ucx://10.0.0.1:20001", or without a port, which then is 0.  -EINVAL. */
 int ucx_address_parse(const char *address, struct sockaddr_in *name);
 
 /* ---- links ---- */
 
-/* The handlers of UCX's messages. */
+/* Sets the handlers of UCX for the messages of links. */
 ucs_status_t ucx_links_open(struct transport *t);
-/* One to be made, of that peer.  -ENOMEM, -ENFILE. */
+/* Adds a link to that peer, to be opened.
+ * -ENOMEM.
+ * -ENFILE.
+ */
 int ucx_link_new(struct transport *t, const struct transport_peer *peer,
 		 struct ucx_link **link);
-/* NULL: it is not, or is about to end. */
+/* NULL: there is none of that number, or it is about to end. */
 struct ucx_link *ucx_link_get(struct transport *t, uint32_t number);
-/* Its end begins.  Not inside UCX. */
+/* Starts to close the link.  Not inside a callback of UCX. */
 void ucx_link_close(struct ucx_link *link);
-/* What it had is given back; frees it when that was the last. */
+/* Drops a reference; frees the link with the last one. */
 void ucx_link_unuse(struct ucx_link *link);
 void ucx_link_break(struct ucx_link *link);
-/* Who asks to be connected: ucp_listener's. */
+/* ucp_listener's callback: accepts a link. */
 void ucx_link_accept(ucp_conn_request_h request, void *transport);
-/* What became of links, and what time it is. */
+/* Acts on what callbacks set, and on the clock. */
 void ucx_links_turn(struct transport *t);
-/* Ends all, within ms. */
+/* Closes all links, within ms. */
 void ucx_links_finish(struct transport *t, unsigned ms);
-/* Without UCX. */
+/* Frees all links, without a call of UCX. */
 void ucx_links_free(struct transport *t);
 
 /* ---- messages ---- */
@@ -142,15 +148,15 @@ void ucx_links_free(struct transport *t);
 ucs_status_t ucx_messages_open(struct transport *t);
 int ucx_message_send(struct ucx_link *link, const struct iovec *parts, unsigned nparts,
 		     uint64_t size);
-/* What waits to be sent and may be now. */
+/* Gives UCX the blocks that wait, as far as it may have them. */
 void ucx_messages_pump(struct ucx_link *link);
-/* Arrivals that wait for one which will not come. */
+/* Drops whole arrivals: the one that they wait for will not come. */
 void ucx_messages_give_up(struct ucx_link *link);
-/* Gives what was not begun to be sent to another link of the same peer. */
+/* Moves blocks that UCX does not have to another link of the same peer. */
 void ucx_messages_move(struct ucx_link *from, struct ucx_link *to);
 void ucx_messages_free(struct ucx_link *link);
 void ucx_messages_close(struct transport *t);
-/* The next to be delivered, the caller's to free with ucx_arrival_done; NULL: none. */
+/* Removes the next message from the inbox, which ucx_arrival_done frees; NULL: none. */
 struct ucx_arrival *ucx_messages_next(struct transport *t);
 void ucx_arrival_done(struct ucx_arrival *a);
 

@@ -66,7 +66,9 @@ int ucx_link_new(struct transport *t, const struct transport_peer *peer, struct 
 	link->t = t;
 	link->outbound = peer != NULL;
 	link->peer = peer ? peer->number : 0;
-	link->last = &link->first;
+	TAILQ_INIT(&link->waiting);
+	TAILQ_INIT(&link->under_way);
+	TAILQ_INIT(&link->arrivals);
 	link->pause_ms = UCX_LINK_MS;
 	link->uses = 1; /* until it is closed */
 	if (getrandom(&link->nonce, sizeof(link->nonce), 0) == sizeof(link->nonce))

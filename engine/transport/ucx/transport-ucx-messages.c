@@ -14,10 +14,10 @@ enum {
 	SPARES = 8,
 };
 
-/* ---- their memory: to touch its pages for the first time costs more than to copy them ---- */
+/* ---- memory of messages, kept: the first touch of a page costs more than a copy of it ---- */
 
 struct ucx_spare {
-	struct ucx_spare *next;
+	SLIST_ENTRY(ucx_spare) next;
 };
 
 static bool is_spare(size_t size)
@@ -27,11 +27,11 @@ static bool is_spare(size_t size)
 
 static void *memory_new(struct transport *t, size_t size)
 {
-	struct ucx_spare *spare = is_spare(size) ? t->spares : NULL;
+	struct ucx_spare *spare = is_spare(size) ? SLIST_FIRST(&t->spares) : NULL;
 
 	if (!spare)
 		return malloc(is_spare(size) ? SPARE_BYTES : size);
-	t->spares = spare->next;
+	SLIST_REMOVE_HEAD(&t->spares, next);
 	t->nspares--;
 	return spare;
 }
@@ -44,23 +44,21 @@ static void memory_free(struct transport *t, void *memory, size_t size)
 		free(memory);
 		return;
 	}
-	spare->next = t->spares;
-	t->spares = spare;
+	SLIST_INSERT_HEAD(&t->spares, spare, next);
 	t->nspares++;
 }
 
 void ucx_messages_close(struct transport *t)
 {
-	struct ucx_spare *next;
+	struct ucx_spare *spare;
 
-	for (struct ucx_spare *spare = t->spares; spare; spare = next) {
-		next = spare->next;
+	while ((spare = SLIST_FIRST(&t->spares))) {
+		SLIST_REMOVE_HEAD(&t->spares, next);
 		free(spare);
 	}
-	t->spares = NULL;
 }
 
-/* ---- ours ---- */
+/* ---- sending ---- */
 
 static void block_free(struct ucx_block *block)
 {
@@ -75,11 +73,8 @@ static void block_free(struct ucx_block *block)
 static void sent(struct ucx_block *block, ucs_status_t status)
 {
 	struct ucx_link *link = block->link;
-	struct ucx_block **at = &link->under_way;
 
-	while (*at != block)
-		at = &(*at)->next;
-	*at = block->next;
+	TAILQ_REMOVE(&link->under_way, block, next);
 	link->nunder_way--;
 	link->t->news = true;
 	if (status != UCS_OK)
@@ -105,8 +100,7 @@ static void post(struct ucx_link *link, struct ucx_block *block)
 					    .user_data = block };
 	ucs_status_ptr_t request;
 
-	block->next = link->under_way;
-	link->under_way = block;
+	TAILQ_INSERT_HEAD(&link->under_way, block, next);
 	link->nunder_way++;
 	link->uses++;
 	block->stamp = link->stamp;
@@ -122,30 +116,25 @@ void ucx_messages_pump(struct ucx_link *link)
 {
 	struct ucx_block *block;
 
-	while ((block = link->first) && link->state == UCX_READY &&
+	while ((block = TAILQ_FIRST(&link->waiting)) && link->state == UCX_READY &&
 	       link->nunder_way < UNDER_WAY) {
-		link->first = block->next;
-		if (!link->first)
-			link->last = &link->first;
+		TAILQ_REMOVE(&link->waiting, block, next);
 		post(link, block);
 	}
 }
 
 void ucx_messages_move(struct ucx_link *from, struct ucx_link *to)
 {
-	for (struct ucx_block *block = from->first; block; block = block->next) {
+	struct ucx_block *block;
+
+	TAILQ_FOREACH (block, &from->waiting, next) {
 		block->link = to;
 		from->blocks--;
 		from->bytes -= block->size;
 		to->blocks++;
 		to->bytes += block->size;
 	}
-	if (from->first) {
-		to->first = from->first;
-		to->last = from->last;
-	}
-	from->first = NULL;
-	from->last = &from->first;
+	TAILQ_CONCAT(&to->waiting, &from->waiting, next);
 }
 
 static struct ucx_block *block_new(struct ucx_link *link, const struct iovec *parts,
@@ -172,8 +161,7 @@ int ucx_message_send(struct ucx_link *link, const struct iovec *parts, unsigned 
 	block = block_new(link, parts, nparts, size);
 	if (!block)
 		return -ENOMEM;
-	*link->last = block;
-	link->last = &block->next;
+	TAILQ_INSERT_TAIL(&link->waiting, block, next);
 	link->blocks++;
 	link->bytes += size;
 	t->bytes += size;
@@ -181,7 +169,7 @@ int ucx_message_send(struct ucx_link *link, const struct iovec *parts, unsigned 
 	return 0;
 }
 
-/* ---- theirs ---- */
+/* ---- receiving ---- */
 
 static void arrival_free(struct ucx_arrival *a)
 {
@@ -199,44 +187,43 @@ void ucx_arrival_done(struct ucx_arrival *a)
 
 struct ucx_arrival *ucx_messages_next(struct transport *t)
 {
-	struct ucx_arrival *a = t->inbox;
+	struct ucx_arrival *a = TAILQ_FIRST(&t->inbox);
 
-	if (!a)
-		return NULL;
-	t->inbox = a->next;
-	if (!t->inbox)
-		t->inbox_last = &t->inbox;
+	if (a)
+		TAILQ_REMOVE(&t->inbox, a, next);
 	return a;
 }
 
-/* Those that are whole and whose turn it is. */
+/* Moves arrivals that are whole, and the next by their sequence, to the inbox. */
 static void to_inbox(struct ucx_link *link)
 {
 	struct transport *t = link->t;
 	struct ucx_arrival *a;
 
-	while ((a = link->arrivals) && a->whole && a->sequence == link->expected) {
-		link->arrivals = a->next;
+	while ((a = TAILQ_FIRST(&link->arrivals)) && a->whole &&
+	       a->sequence == link->expected) {
+		TAILQ_REMOVE(&link->arrivals, a, next);
 		link->narrivals--;
 		link->expected++;
-		a->next = NULL;
-		*t->inbox_last = a;
-		t->inbox_last = &a->next;
+		TAILQ_INSERT_TAIL(&t->inbox, a, next);
 	}
 }
 
-/* By its sequence.  False: it was there before. */
+/* Inserts the arrival by its sequence.  False: it came before, or too many wait. */
 static bool insert(struct ucx_link *link, struct ucx_arrival *a)
 {
-	struct ucx_arrival **at = &link->arrivals;
+	struct ucx_arrival *at;
 
-	while (*at && (*at)->sequence < a->sequence)
-		at = &(*at)->next;
-	if (a->sequence < link->expected || (*at && (*at)->sequence == a->sequence) ||
+	TAILQ_FOREACH (at, &link->arrivals, next)
+		if (at->sequence >= a->sequence)
+			break;
+	if (a->sequence < link->expected || (at && at->sequence == a->sequence) ||
 	    link->narrivals >= EARLY_MAX)
 		return false;
-	a->next = *at;
-	*at = a;
+	if (at)
+		TAILQ_INSERT_BEFORE(at, a, next);
+	else
+		TAILQ_INSERT_TAIL(&link->arrivals, a, next);
 	link->narrivals++;
 	link->uses++;
 	link->t->inbox_bytes += a->size;
@@ -259,11 +246,7 @@ static struct ucx_arrival *arrival_new(struct ucx_link *link, const struct ucx_s
 
 static void drop(struct ucx_arrival *a)
 {
-	struct ucx_arrival **at = &a->link->arrivals;
-
-	while (*at != a)
-		at = &(*at)->next;
-	*at = a->next;
+	TAILQ_REMOVE(&a->link->arrivals, a, next);
 	a->link->narrivals--;
 	ucx_arrival_done(a);
 }
@@ -283,13 +266,11 @@ static void came(struct ucx_arrival *a, ucs_status_t status)
 
 void ucx_messages_give_up(struct ucx_link *link)
 {
-	struct ucx_arrival *next;
+	struct ucx_arrival *a, *next;
 
-	for (struct ucx_arrival *a = link->arrivals; a; a = next) {
-		next = a->next;
+	TAILQ_FOREACH_SAFE (a, &link->arrivals, next, next)
 		if (a->whole)
 			drop(a);
-	}
 }
 
 static void on_received(void *request, ucs_status_t status, size_t size, void *arrival)
@@ -361,28 +342,25 @@ ucs_status_t ucx_messages_open(struct transport *t)
 
 /* ---- the end ---- */
 
-static void free_blocks(struct ucx_block *block)
+static void free_blocks(struct ucx_blocks *blocks)
 {
-	struct ucx_block *next;
+	struct ucx_block *block;
 
-	for (; block; block = next) {
-		next = block->next;
+	while ((block = TAILQ_FIRST(blocks))) {
+		TAILQ_REMOVE(blocks, block, next);
 		block_free(block);
 	}
 }
 
 void ucx_messages_free(struct ucx_link *link)
 {
-	struct ucx_arrival *next;
+	struct ucx_arrival *a;
 
-	free_blocks(link->first);
-	free_blocks(link->under_way);
-	link->first = link->under_way = NULL;
-	link->last = &link->first;
-	for (struct ucx_arrival *a = link->arrivals; a; a = next) {
-		next = a->next;
+	free_blocks(&link->waiting);
+	free_blocks(&link->under_way);
+	while ((a = TAILQ_FIRST(&link->arrivals))) {
+		TAILQ_REMOVE(&link->arrivals, a, next);
 		link->t->inbox_bytes -= a->size;
 		arrival_free(a);
 	}
-	link->arrivals = NULL;
 }

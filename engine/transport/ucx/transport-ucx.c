@@ -195,7 +195,7 @@ static int transport_ucx_open(struct transport **out, const struct transport_con
 	*t = (struct transport){ .ops = &transport_ucx,
 				 .ucx = ucx,
 				 .pid = getpid(),
-				 .inbox_last = &t->inbox,
+				 .inbox = TAILQ_HEAD_INITIALIZER(t->inbox),
 				 .queue_max = config->queue_max ? config->queue_max : 1000,
 				 .bell = TRANSPORT_BELL_NONE,
 				 .timer = -1 };
@@ -259,7 +259,7 @@ static void set_timer(struct transport *t)
 static void rest(struct transport *t)
 {
 	set_timer(t);
-	if (t->inbox || t->news || t->ucx->ucp_worker_arm(t->worker) != UCS_OK)
+	if (!TAILQ_EMPTY(&t->inbox) || t->news || t->ucx->ucp_worker_arm(t->worker) != UCS_OK)
 		transport_bell_ring(&t->bell);
 }
 
@@ -328,7 +328,7 @@ static bool transport_ucx_gone(struct transport *t, uint32_t *number)
 {
 	struct transport_peer *peer;
 
-	if (t->inbox) /* what came is delivered first */
+	if (!TAILQ_EMPTY(&t->inbox)) /* what came is delivered first */
 		return false;
 	if (take_gone_outbound(t, number))
 		return true;
@@ -406,7 +406,7 @@ static int transport_ucx_turn(struct transport *t, transport_receive receive, vo
 
 	transport_bell_hush(&t->bell);
 	progress(t);
-	for (int i = 0; i < max && t->inbox; i++)
+	for (int i = 0; i < max && !TAILQ_EMPTY(&t->inbox); i++)
 		count += deliver(t, receive, owner);
 	rest(t);
 	return count;
