@@ -159,7 +159,7 @@ static bool nothing_is_copied(void)
 	bool nothing;
 
 	pthread_mutex_lock(&d->lock);
-	nothing = !d->copies;
+	nothing = LIST_EMPTY(&d->copies);
 	pthread_mutex_unlock(&d->lock);
 	return nothing;
 }
