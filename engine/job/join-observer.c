@@ -95,15 +95,16 @@ void join_say_other(struct engine *e, const struct wire_welcome *w)
 	char why[sizeof(e->peers->why)];
 
 	if (strcmp(w->job, e->job))
-		snprintf(why, sizeof(why), "job %.30s is at its address now: mount that",
-			 w->job);
+		snprintf(why, sizeof(why),
+			 "its address now belongs to job %.30s: mount that job", w->job);
 	else if (w->world != e->world)
 		snprintf(why, sizeof(why),
-			 "the job was started again, with %u ranks, not %u: mount it anew",
+			 "the job was started again, with %u ranks instead of %u: mount it "
+			 "again",
 			 w->world, e->world);
 	else
 		snprintf(why, sizeof(why),
 			 "the job was started again, with other parameters or groups: mount it "
-			 "anew");
+			 "again");
 	peers_say_of_lost(e, why);
 }

@@ -35,8 +35,8 @@ static int find_master(struct engine *e)
 	int rc = r->master_ip[0] ? 0 : resolver_ask(&r->resolver, master, r->master_ip);
 
 	if (rc && rc != -EAGAIN && !r->said_unknown) {
-		log_warn("%s: %s; trying on", master,
-			 rc == -ENOENT ? "no such host is known" : strerror(-rc));
+		log_warn("cannot find the master's address: %s: %s; trying again", master,
+			 rc == -ENOENT ? "no such host" : strerror(-rc));
 		r->said_unknown = true;
 	}
 	return rc;
@@ -111,8 +111,9 @@ static bool has_our_world(struct engine *e, const struct jobfile *job)
 	if (job->world == e->world)
 		return true;
 	if (!e->join->rank.said_world)
-		log_warn("job %s at %s has %u ranks, WORLD_SIZE is %u here", job->job,
-			 job->address, job->world, e->world);
+		log_warn("job %s at %s has %u ranks, but this rank was started as one of %u; "
+			 "looking for another job file",
+			 job->job, job->address, job->world, e->world);
 	e->join->rank.said_world = true;
 	return false;
 }
@@ -150,7 +151,7 @@ static bool open_messages(struct engine *e)
 		return false;
 	rc = listen_open(e, r->master_ip, "");
 	if (rc && rc != r->listen_failed)
-		log_warn("cannot listen on this host's address towards %s: %s; trying on",
+		log_warn("cannot listen on this host's address towards %s: %s; trying again",
 			 listen_master(e), strerror(-rc));
 	r->listen_failed = rc;
 	return !rc;
@@ -337,7 +338,7 @@ void join_say_missing(struct engine *e, const char *caller)
 	if (!e->rank)
 		join_note_missing(e);
 	if (!j->welcome.world) /* nobody has told this rank who is missing */
-		why = !j->rank.described      ? "frag_ready has not been called"
+		why = !j->rank.described      ? "this rank has not called frag_ready"
 		      : j->phase == JOIN_FIND ? "rank 0 has not been found"
 					      : "rank 0 has not answered";
 	log_warn("%s: %s", caller, why);
@@ -350,9 +351,10 @@ static void say_waiting(struct engine *e, unsigned seconds)
 
 	snprintf(after, sizeof(after), "after %u s", seconds);
 	if (j->phase == JOIN_FIND)
-		log_warn("job %s: rank 0 has not been found for %u s; on other hosts than its "
-			 "own give every rank MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)",
-			 e->launch.job, seconds);
+		log_warn(
+			"job %s: rank 0 has not been found for %u s; ranks on other hosts than "
+			"rank 0's need MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)",
+			e->launch.job, seconds);
 	else if (!e->rank || j->welcome.world)
 		join_say_missing(e, after);
 	else
@@ -373,7 +375,7 @@ static void say_place(const struct engine *e)
 		snprintf(place, sizeof(place),
 			 "in this user's job files on this host, and at %.200s",
 			 l->master_addr);
-	log_warn("job %s: waits for rank 0, and looks for it %s", l->job, place);
+	log_warn("job %s: rank 0 has not been reached yet; looking for it %s", l->job, place);
 }
 
 void join_count_wait(struct engine *e, uint64_t now)

@@ -75,7 +75,7 @@ static void all_tried(struct engine *e)
 		pthread_cond_broadcast(&e->changed);
 	}
 	if (e->is_rank && !s->said_refused)
-		log_warn("%s; trying on", e->why);
+		log_warn("%s; trying again", e->why);
 	s->said_refused = true;
 	s->refusals = 0;
 	e->join->retry_ms = monotonic_ms() + JOIN_REFUSED_RETRY_MS;
@@ -95,15 +95,16 @@ void join_next_seed(struct engine *e)
 
 void join_shut_out(struct engine *e)
 {
-	const char *way =
-		e->is_rank ? "plain (FRAG_PLAIN=1)" : "plain (-o plain; fragctl: FRAG_PLAIN=1)";
-
-	if (!e->has_key)
-		way = e->is_rank ? "with one (FRAG_KEY_FILE)"
-				 : "with one (-o key=FILE; fragctl: FRAG_KEY_FILE)";
-	snprintf(e->why, sizeof(e->why),
-		 "%.80s does not take our key: it is another job's, or the job runs %s",
-		 e->address, way);
+	if (e->has_key)
+		snprintf(e->why, sizeof(e->why),
+			 "%.80s does not accept our key: it is another job's, or the job runs "
+			 "plain (%sFRAG_PLAIN=1)",
+			 e->address, e->is_rank ? "" : "-o plain; fragctl: ");
+	else
+		snprintf(e->why, sizeof(e->why),
+			 "%.80s does not accept us without a key: the job runs with one "
+			 "(%sFRAG_KEY_FILE)",
+			 e->address, e->is_rank ? "" : "-o key=FILE; fragctl: ");
 	if (e->is_rank && !e->launch.key_file[0] && !e->launch.plain) {
 		/* the job file's key: perhaps of a job that has ended since */
 		join_find_anew(e);

@@ -216,20 +216,20 @@ static const char *objection(const struct engine *e, const struct wire_header *h
 	const struct wire_entry *entry = &join->entry;
 
 	if (e->rank || !e->join->zero.catalog_of)
-		return "is not rank 0";
+		return "this process is not rank 0";
 	if (header->job != e->job_hash)
-		return "is rank 0 of another job";
+		return "this is rank 0 of another job";
 	if (e->join->zero.refusal)
 		return e->why;
 	if (join->world != e->world)
-		return "has another world size";
+		return "the job has another world size";
 	if (!entry->rank || entry->rank >= e->world || !entry->present ||
 	    !wire_text_ok(entry->host, sizeof(entry->host)) ||
 	    !wire_text_ok(entry->hostname, sizeof(entry->hostname)) ||
 	    !wire_text_ok(entry->address, sizeof(entry->address)))
-		return "got a malformed JOIN";
+		return "the JOIN message is malformed";
 	if (join->catalog_bytes > WIRE_CATALOG_MAX)
-		return "takes no description of more than 256 MiB";
+		return "the rank's description has more than 256 MiB";
 	return NULL;
 }
 
@@ -317,7 +317,7 @@ static int take_part(struct engine *e, struct contribution *c, const struct wire
 	if (c->catalog && c->catalog->hash != c->hash) {
 		catalog_free(c->catalog);
 		c->catalog = NULL;
-		snprintf(e->why, sizeof(e->why), "it is another than was announced");
+		snprintf(e->why, sizeof(e->why), "it is not the one that JOIN announced");
 		rc = -EBADMSG;
 	}
 	if (rc || c->catalog)

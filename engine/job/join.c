@@ -278,7 +278,7 @@ static void refused_to_enter(struct engine *e, const struct answer *answer)
 	else if (refuse.why[0])
 		snprintf(e->why, sizeof(e->why), "%s", refuse.why);
 	if (answer->status == -EBUSY && !j->seeds.said_refused) {
-		log_warn("rank 0 %s; trying on, until that is silent", refuse.why);
+		log_warn("rank 0 %s; trying again until that process is silent", refuse.why);
 		j->seeds.said_refused = true;
 	}
 	if (e->failure || j->phase == JOIN_DONE)
@@ -318,7 +318,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 		join_fail(e, rc, "%s: %s", e->address,
 			  rc == -ENOMEM   ? strerror(ENOMEM)
 			  : rc == -EINVAL ? e->why
-					  : "its answer is none of this protocol");
+					  : "its answer breaks the protocol");
 	return false;
 }
 
@@ -329,12 +329,12 @@ void join_other_version(struct engine *e, uint32_t peer, unsigned version)
 	if (e->failure || !j->seeds.linked || j->seeds.link != peer)
 		return;
 	if (!e->ready) {
-		join_fail(e, -EPROTO, "%s speaks protocol version %u, not %d", e->address,
-			  version, WIRE_VERSION);
+		join_fail(e, -EPROTO, "%s speaks protocol version %u, this process version %d",
+			  e->address, version, WIRE_VERSION);
 	} else if (!e->is_rank) {
 		snprintf(e->why, sizeof(e->why),
-			 "the job speaks protocol version %u now, not %d", version,
-			 WIRE_VERSION);
+			 "the job now speaks protocol version %u, this mount version %d",
+			 version, WIRE_VERSION);
 		peers_say_of_lost(e, e->why);
 	}
 }
@@ -363,7 +363,7 @@ int join_complete(struct engine *e, struct catalog *catalog)
 			return rc;
 		if (catalog->nparams != nparams || catalog->ngroups != ngroups) {
 			snprintf(e->why, sizeof(e->why),
-				 "rank %u describes more than the job has: parameters %u, "
+				 "rank %u describes what the job does not have: parameters %u, "
 				 "groups %u",
 				 e->rank, catalog->nparams - nparams,
 				 catalog->ngroups - ngroups);

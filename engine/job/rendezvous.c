@@ -308,12 +308,12 @@ static void put_fault(const struct engine *e, char *out, size_t size)
 {
 	const struct wire_rendezvous_over *met = &e->rendezvous->met;
 	bool counts = met->rank == WIRE_OBSERVER, away = met->why == WIRE_MET_AWAY;
-	const char *which = counts ? ", which counts those that come," : "";
+	const char *which = counts ? ", which counts the group's ranks," : "";
 	uint32_t rank = counts ? e->rendezvous->counter : met->rank;
 	uint32_t first = e->catalog->groups[e->rendezvous->said.group].ranks[0];
 
 	if (met->why == WIRE_MET_DIFFERS)
-		snprintf(out, size, "rank %u has called it for something else than rank %u",
+		snprintf(out, size, "rank %u has called it with other arguments than rank %u",
 			 rank, first);
 	else if (away && met->status == -ETIMEDOUT)
 		snprintf(out, size, "rank %u%s has not %s in time", rank, which,
@@ -321,7 +321,7 @@ static void put_fault(const struct engine *e, char *out, size_t size)
 	else if (away && met->status == -EIO)
 		snprintf(out, size, "rank %u%s is lost", rank, which);
 	else
-		snprintf(out, size, "rank %u%s could not: %s", rank, which,
+		snprintf(out, size, "rank %u%s failed: %s", rank, which,
 			 strerror(-met->status));
 }
 

@@ -107,11 +107,12 @@ static int look_up_all(const struct fabric_config *c, const char *sys,
 	while ((text = strsep(&rest, ","))) {
 		kind = look_up(sys, text, first < 0 ? name : other);
 		if (kind < 0)
-			snprintf(why, whysize, "no device %.60s", text);
+			snprintf(why, whysize, "FRAG_FABRIC_DEVICES: there is no device %.60s",
+				 text);
 		else if (first >= 0 && kind != first)
 			snprintf(why, whysize,
 				 "FRAG_FABRIC_DEVICES=%.60s are of two kinds, InfiniBand and "
-				 "not",
+				 "others",
 				 c->devices);
 		if (kind < 0 || (first >= 0 && kind != first))
 			return kind < 0 ? kind : -EINVAL;
@@ -129,18 +130,19 @@ int fabric_config_devices(const struct fabric_config *c, const char *sys,
 
 	if (!c->devices[0]) {
 		snprintf(why, whysize,
-			 "FRAG_FABRIC_DEVICES does not say on which devices: UCX takes anybody "
-			 "for a rank");
+			 "FRAG_FABRIC_DEVICES does not say which devices to use: UCX would "
+			 "listen on all, and accept anybody as a rank");
 		return -EINVAL;
 	}
 	rc = look_up_all(c, sys, devices, name, why, whysize);
 	if (rc)
 		return rc;
 	if (!devices->rdma && !c->open) {
-		snprintf(why, whysize,
-			 "%.60s is no InfiniBand device, and UCX takes anybody who reaches it "
-			 "for a rank: FRAG_FABRIC_OPEN=1 says that only ranks do",
-			 c->devices);
+		snprintf(
+			why, whysize,
+			"%.60s is no InfiniBand device, and UCX accepts anybody who reaches it "
+			"as a rank: FRAG_FABRIC_OPEN=1 says that only ranks reach it",
+			c->devices);
 		return -EACCES;
 	}
 	rc = address_of(name, devices->address, sizeof(devices->address));

@@ -118,7 +118,7 @@ static int read_world(struct reader *r, const struct launcher *launcher, const c
 		name = "world";
 		r->l->world = r->config.world;
 	} else if (!name) {
-		return bad(r, "%s is set, but no size of the job: %s%sFRAG_WORLD_SIZE",
+		return bad(r, "%s is set, but not the number of ranks: set %s%sFRAG_WORLD_SIZE",
 			   rank_name, own ? own : "", own ? " or " : "");
 	} else if (number(r, name, env_text(name), FRAG_WORLD_MAX, &r->l->world)) {
 		return -EINVAL;

@@ -128,7 +128,7 @@ for way in transport=auto transport=zmq,key=$T/kept; do
 	wait $rank0 $rank1 || :
 	start 1
 	case $way in
-	*key*) is_said 'does not take our key' ;;
+	*key*) is_said 'does not accept our key' ;;
 	*) until_alive 'ended, and started again' && within 60 cat "$file" >/dev/null || fail "$way: not read with another key" ;;
 	esac
 	unmount

@@ -38,12 +38,12 @@ expect asked
 need_dev_fuse
 shut_out() { # shut_out OPTION: soon, in one line
 	! timeout 5 fragfs "$address" "$M" -o "$1" 2>why || fail "$1: taken"
-	[ "$(wc -l <why)" = 1 ] && grep -q "^fragfs: $address does not take our key" why ||
+	[ "$(wc -l <why)" = 1 ] && grep -q "^fragfs: $address does not accept" why ||
 		fail "$1: $(cat why)"
 }
 asked_otherwise() { # asked_otherwise VARIABLE VALUE WHAT: what fragctl goes by is said
 	! (export "$1=$2" && timeout 60 fragctl status "$address") >/dev/null 2>why || fail "$1: taken"
-	grep -q "$address does not take our key: .* fragctl: $3)" why || fail "$1: $(cat why)"
+	grep -q "$address does not accept .* fragctl: $3)" why || fail "$1: $(cat why)"
 }
 shut_out plain
 asked_otherwise FRAG_PLAIN 1 FRAG_KEY_FILE

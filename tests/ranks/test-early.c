@@ -134,13 +134,15 @@ START_TEST(a_rank_that_has_not_heard_who_has_joined_says_so)
 	join_at(1, _i ? "loop:nobody" : NULL);
 	describe(ranks[1], &itself);
 	ck_assert_int_eq(frag_gather(ranks[1], 0, "fp32", value, BYTES, 0), -ETIMEDOUT);
-	expect_said("frag_gather: frag_ready has not been called\n");
+	expect_said("frag_gather: this rank has not called frag_ready\n");
 	ck_assert_int_eq(frag_ready(ranks[1]), 0);
 	ck_assert_int_eq(frag_gather(ranks[1], 0, "fp32", value, BYTES, SHORT_MS), -ETIMEDOUT);
 	expect_said(_i ? "frag_gather: rank 0 has not answered\n"
 		       : "frag_gather: rank 0 has not been found\n");
-	turn_until_said(_i ? "job early: waits for rank 0, and looks for it at loop:nobody\n"
-			   : "job early: waits for rank 0, and looks for it in this user's job "
+	turn_until_said(_i ? "job early: rank 0 has not been reached yet; looking for it at "
+			     "loop:nobody\n"
+			   : "job early: rank 0 has not been reached yet; looking for it in "
+			     "this user's job "
 			     "files on this host\n");
 	close_all();
 }

@@ -281,7 +281,7 @@ START_TEST(who_has_left_is_not_waited_with)
 	asleep[0] = true;
 	call(1, "exp_avg");
 	ck_assert_int_eq(result_of(1), -ETIMEDOUT);
-	expect_told("frag_gather of w, exp_avg: rank %u, which counts those that come, "
+	expect_told("frag_gather of w, exp_avg: rank %u, which counts the group's ranks, "
 		    "has not answered in time",
 		    0);
 	asleep[0] = false;
@@ -321,7 +321,7 @@ START_TEST(different_states_are_refused)
 	call(_i ? 0 : 2, "exp_avg_sq");
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_int_eq(result_of(rank), -EINVAL);
-	expect_told("rank %u has called it for something else than rank 0\n", _i ? 1 : 2);
+	expect_told("rank %u has called it with other arguments than rank 0\n", _i ? 1 : 2);
 	boundaries_close();
 }
 END_TEST
@@ -353,7 +353,7 @@ START_TEST(who_has_come_and_could_not_is_not_said_to_be_away)
 	}
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_int_eq(result_of(rank), -statuses[_i]);
-	snprintf(line, sizeof(line), "rank %%u could not: %s\n", strerror(statuses[_i]));
+	snprintf(line, sizeof(line), "rank %%u failed: %s\n", strerror(statuses[_i]));
 	expect_told(line, 2);
 	boundaries_close();
 }

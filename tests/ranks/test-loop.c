@@ -375,7 +375,7 @@ static const struct {
 	const char *said;
 } backs[] = {
 	{ 2, false, ": rank 1 describes group 0 differently: stage 2, not 1" },
-	{ 1, true, ": rank 1 describes more than the job has: parameters 1, groups 0" },
+	{ 1, true, ": rank 1 describes what the job does not have: parameters 1, groups 0" },
 };
 
 START_TEST(a_rank_that_comes_back_as_another_says_what_is)

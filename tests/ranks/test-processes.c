@@ -455,7 +455,7 @@ static void expect_apart(const char *zero, const char *one)
 		ck_assert_int_lt(process_answer(&p[i]), 0);
 	/* where it looks, why it is not let in, and that it waited in vain */
 	ck_assert_int_eq(process_errors(&p[1], text, sizeof(text)), 3);
-	ck_assert_msg(strstr(text, "does not take our key") != NULL, "%s", text);
+	ck_assert_msg(strstr(text, "does not accept") != NULL, "%s", text);
 	ck_assert_msg(strstr(text, "frag_barrier: ") != NULL, "%s", text);
 	processes_say(p, 2, "step");
 	processes_expect(p, 2, 0);

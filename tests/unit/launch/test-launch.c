@@ -164,10 +164,11 @@ END_TEST
 START_TEST(what_is_wrong_is_named)
 {
 	expect_bad(launch_with(NULL, NULL), "FRAG_RANK");
-	expect_bad(LAUNCH("RANK=0"),
-		   "RANK is set, but no size of the job: WORLD_SIZE or FRAG_WORLD_SIZE");
-	expect_bad(LAUNCH("PMI_RANK=0"), "job: PMI_SIZE or FRAG_WORLD_SIZE");
-	expect_bad(LAUNCH("FRAG_RANK=0"), "job: FRAG_WORLD_SIZE");
+	expect_bad(
+		LAUNCH("RANK=0"),
+		"RANK is set, but not the number of ranks: set WORLD_SIZE or FRAG_WORLD_SIZE");
+	expect_bad(LAUNCH("PMI_RANK=0"), "set PMI_SIZE or FRAG_WORLD_SIZE");
+	expect_bad(LAUNCH("FRAG_RANK=0"), "set FRAG_WORLD_SIZE");
 	expect_bad(LAUNCH("RANK=x", "WORLD_SIZE=2"), "RANK=x");
 	expect_bad(LAUNCH("RANK=-1", "WORLD_SIZE=2"), "RANK=-1");
 	expect_bad(LAUNCH("RANK=1", "WORLD_SIZE=2x"), "WORLD_SIZE=2x");
