@@ -44,7 +44,7 @@ void deferred_wake(struct deferred *d)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* libfuse holds the request's lock. */
+/* Called by libfuse with the request locked. */
 static void interrupted(fuse_req_t req, void *data)
 {
 	deferred_wake(data);
@@ -109,7 +109,7 @@ void deferred_run(struct deferred *d, fuse_req_t req, const struct deferred_call
 		fuse_reply_err(req, -rc);
 }
 
-/* ---- in its own ---- */
+/* ---- in the deferred thread ---- */
 
 static int try_again(struct deferred_request *w, bool stop)
 {
@@ -122,8 +122,8 @@ static int try_again(struct deferred_request *w, bool stop)
 	return rc == -EAGAIN && late ? -ETIMEDOUT : rc;
 }
 
-/* True: w is replied to.  While the handler runs w has no interrupt function of ours: the
- * handler may set its own, and its reply frees the request.
+/* Tries a request again; true: it is replied to.  While the handler runs, the request has no
+ * interrupt function of ours: the handler may set its own, and its reply frees the request.
  */
 static bool is_over(struct deferred *d, struct deferred_request *w, bool stop)
 {
@@ -173,7 +173,7 @@ static void ask(struct deferred *d, uint64_t seen)
 	}
 }
 
-/* Until there is news, or the oldest request has waited for timeout_ms. */
+/* Sleeps until there is news, or the oldest request has waited for timeout_ms. */
 static void sleep_on(struct deferred *d)
 {
 	struct deferred_request *oldest = TAILQ_FIRST(&d->requests);

@@ -61,8 +61,7 @@ void freeze_write(struct handle *h, fuse_req_t req, const char *text, size_t siz
 	r->freeze = (struct engine_freeze){ .ms = ms, .done = done, .owner = r };
 	if (!ms)
 		r->freeze.id = atomic_exchange(&h->held, 0);
-	/* Interrupted already: the engine hears of it as soon as it has the freeze. */
-	request_arm(r);
+	request_arm(r); /* where it is interrupted already, request_submitted cancels */
 	engine_freeze(h->fs->engine, &r->freeze);
 	request_submitted(r);
 }

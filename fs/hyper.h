@@ -8,9 +8,7 @@
 
 enum { HYPER_TEXT_MAX = 64 };
 
-/* Writes the shortest text that reads as the same number, and a newline.  Returns its length.
- * 
- */
+/* Writes the shortest text that reads as the same number, and a newline; returns its length. */
 int hyper_format(double value, char out[HYPER_TEXT_MAX]);
 
 /* Reads the number.  -EINVAL: it is none, or is followed by something else. */

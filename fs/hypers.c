@@ -64,8 +64,7 @@ static struct hyper_read *find(struct hypers *all, const struct engine_address *
 	return r;
 }
 
-/* Starts a read.  Called with the lock, which is let go in engine_read: that may call came().
- * 
+/* Starts a read.  Called with the lock, which is let go in engine_read(): that may call came().
  */
 static int begin(struct hypers *all, const struct engine_address *address)
 {
@@ -93,15 +92,6 @@ static int begin(struct hypers *all, const struct engine_address *address)
 	return 0;
 }
 
-/* Drops a value that was read before `since` and that no handler has taken. */
-static void drop_old(struct hypers *all, const struct engine_address *address, uint64_t since)
-{
-	struct hyper_read *r = find(all, address);
-
-	if (r && r->over && r->began_ns < since)
-		take_out(r);
-}
-
 static int take(struct hyper_read *r, double *value)
 {
 	int64_t result = r->result;
@@ -120,7 +110,9 @@ int hypers_get(struct hypers *all, const struct engine_address *address, double 
 	int rc = 0;
 
 	pthread_mutex_lock(&all->lock);
-	drop_old(all, address, since);
+	r = find(all, address);
+	if (r && r->over && r->began_ns < since)
+		take_out(r); /* no handler has taken the value, which is too old for this one */
 	if (all->stop)
 		rc = -EINTR;
 	else if (!find(all, address))

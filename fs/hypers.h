@@ -20,9 +20,7 @@ struct hypers {
 };
 
 void hypers_init(struct hypers *all, struct deferred *deferred);
-/* Wakes `deferred` no more: to be called before deferred_fini, which goes before hypers_fini.
- * 
- */
+/* Stops waking `deferred`: to be called before deferred_fini(), which hypers_fini() follows. */
 void hypers_stop(struct hypers *all);
 void hypers_fini(struct hypers *all);
 

@@ -24,18 +24,9 @@ static void pass_on(int signal)
 	kill(server, signal);
 }
 
-static void pass_signals_on(void)
-{
-	static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
-	struct sigaction action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
-
-	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
-		sigaction(signals[i], &action, NULL);
-}
-
 /* ---- a reply, and a descriptor with it ---- */
 
-union control { /* aligned */
+union control { /* room for a descriptor, aligned */
 	struct cmsghdr head;
 	char room[CMSG_SPACE(sizeof(int))];
 };
@@ -87,7 +78,7 @@ static int receive_reply(int from, struct reply *reply)
 
 /* ---- the keeper ---- */
 
-/* Until the server has gone. */
+/* Mounts when the server asks, until the server has gone; returns whether it is mounted. */
 static bool serve(const struct keeper *k, int fd)
 {
 	struct reply reply;
@@ -110,25 +101,18 @@ static bool serve(const struct keeper *k, int fd)
 
 _Noreturn static void keep(const struct keeper *k, int fd)
 {
+	static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
+	struct sigaction action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
 	bool mounted;
 	int status;
 
-	pass_signals_on();
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		sigaction(signals[i], &action, NULL);
 	mounted = serve(k, fd);
 	while (waitpid(server, &status, 0) < 0 && errno == EINTR)
 		;
 	k->end(k->arg, mounted);
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
-}
-
-/* A server whose keeper is killed ends, too: who kills one of two processes of a mount means
- * the mount.
- */
-static void end_with(pid_t keeper)
-{
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != keeper)
-		_exit(1);
 }
 
 int keeper_split(const struct keeper *k, int *fd)
@@ -144,8 +128,14 @@ int keeper_split(const struct keeper *k, int *fd)
 		keep(k, fds[0]);
 	}
 	rc = server < 0 ? -errno : 0;
-	if (!rc)
-		end_with(keeper);
+	if (!rc) {
+		/* The server ends with its keeper: a signal to either of a mount's two
+		 * processes means the mount.
+		 */
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		if (getppid() != keeper)
+			_exit(1);
+	}
 	close(fds[0]);
 	if (rc)
 		close(fds[1]);

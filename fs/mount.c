@@ -88,7 +88,9 @@ static int wait_until_ready(int fd, pid_t pid)
 	return 1;
 }
 
-/* Threads are started after it.  Returns in the daemon alone, or -errno. */
+/* Goes to the background; called before threads are started.  Returns in the daemon alone, or
+ * -errno.
+ */
 static int to_background(struct mount *m)
 {
 	int fds[2];
@@ -109,7 +111,9 @@ static int to_background(struct mount *m)
 	return 0;
 }
 
-/* The page caches and bounce buffers of a big job are no reason to choose the mount. */
+/* Asks the kernel to spare the mount when page caches and bounce buffers of a big job leave no
+ * memory.
+ */
 static void survive_memory_shortage(void)
 {
 	CLEANUP(close) int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
@@ -156,7 +160,9 @@ static int add_arguments(struct mount *m, struct fuse_args *args)
 	return rc ? -ENOMEM : 0;
 }
 
-/* fusermount3 speaks to stderr by itself: what it says becomes part of our one line. */
+/* Mounts in this process.  fusermount3 writes to stderr by itself: its text becomes a part of
+ * our one line.
+ */
 static int mount_here(struct mount *m)
 {
 	const char *passed = m->options->passed;
@@ -198,18 +204,6 @@ static int open_session(struct mount *m)
 	return rc;
 }
 
-/* libfuse takes a descriptor for a mountpoint. */
-static int mount_by_keeper(struct mount *m)
-{
-	char path[32];
-	int fd = keeper_mount(m->keeper_fd, m->why, sizeof(m->why));
-
-	if (fd < 0)
-		return fd;
-	snprintf(path, sizeof(path), "/dev/fd/%d", fd);
-	return fuse_session_mount(m->session, path) ? -EIO : 0;
-}
-
 static int serve(struct mount *m)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
@@ -229,8 +223,7 @@ static int serve(struct mount *m)
 		hypers_fini(&m->fs.hypers);
 	}
 	fuse_loop_cfg_destroy(config);
-	/* A signal that ended the loop is its number. */
-	return rc < 0 ? rc : 0;
+	return rc < 0 ? rc : 0; /* above 0: the signal that ended the loop */
 }
 
 /* ---- one mount ---- */
@@ -251,23 +244,19 @@ static struct engine_options engine_options(const struct options *o)
 					.readahead_off = o->readahead_off };
 }
 
-static int open_engine(struct mount *m)
-{
-	const struct options *o = m->options;
-	struct engine_options options = engine_options(o);
-	int rc = engine_open(&m->fs.engine, &options, m->why, sizeof(m->why));
-
-	if (rc && !*m->why)
-		snprintf(m->why, sizeof(m->why), "%s: %s", o->source, strerror(-rc));
-	return rc;
-}
-
 static int serve_session(struct mount *m)
 {
 	int rc = fuse_set_signal_handlers(m->session);
 
-	if (!rc)
-		rc = m->keeper_fd < 0 ? mount_here(m) : mount_by_keeper(m);
+	if (!rc && m->keeper_fd < 0) {
+		rc = mount_here(m);
+	} else if (!rc) {
+		int fd = keeper_mount(m->keeper_fd, m->why, sizeof(m->why));
+		char path[32]; /* libfuse takes a descriptor for a mount point */
+
+		snprintf(path, sizeof(path), "/dev/fd/%d", fd);
+		rc = fd < 0 ? fd : fuse_session_mount(m->session, path) ? -EIO : 0;
+	}
 	if (!rc) {
 		if (m->ready_fd >= 0 && chdir("/"))
 			log_warn("chdir /: %s", strerror(errno));
@@ -319,7 +308,9 @@ static int serve_tree(struct mount *m)
 	return rc;
 }
 
-/* Who keeps options in fstab has some for what is mounted there at other times. */
+/* Options that mean nothing for the source are no error: the mount point of a line in fstab may
+ * serve a job and a checkpoint in turn.
+ */
 static void warn_of_options(const struct mount *m)
 {
 	bool live = engine_is_live(m->fs.engine);
@@ -333,8 +324,11 @@ static void warn_of_options(const struct mount *m)
 
 static int serve_job(struct mount *m)
 {
-	int rc = open_engine(m);
+	const struct engine_options options = engine_options(m->options);
+	int rc = engine_open(&m->fs.engine, &options, m->why, sizeof(m->why));
 
+	if (rc && !*m->why)
+		snprintf(m->why, sizeof(m->why), "%s: %s", m->options->source, strerror(-rc));
 	if (rc)
 		return rc;
 	warn_of_options(m);
@@ -343,7 +337,7 @@ static int serve_job(struct mount *m)
 	return rc;
 }
 
-/* ---- a checkpoint, which anybody may have made: a process of few rights serves it ---- */
+/* ---- a checkpoint: anybody may have made it, so a process of few rights serves it ---- */
 
 static int keep_mount(void *arg, char *why, size_t whysize)
 {
@@ -374,7 +368,9 @@ static void keep_end(void *arg, bool mounted)
 		rmdir(m->options->overlay);
 }
 
-/* Edits of a file have their journal beside it. */
+/* Limits this process to the checkpoint and its overlay.  Edits in place need to write the
+ * folder, also that of a single file: it has their journal.
+ */
 static int enter_sandbox(const struct options *o)
 {
 	const struct engine_options options = engine_options(o);
@@ -397,7 +393,7 @@ static int make_overlay(struct mount *m)
 
 	m->made_overlay = path && !mkdir(path, 0700);
 	rc = path && !m->made_overlay && errno != EEXIST ? -errno : 0;
-	if (path && !rc && access(path, F_OK)) /* a link that leads nowhere */
+	if (path && !rc && access(path, F_OK)) /* the path is a link that leads nowhere */
 		rc = -errno;
 	if (rc)
 		snprintf(m->why, sizeof(m->why), "%s: %s", path, strerror(-rc));
@@ -409,7 +405,7 @@ static int to_sandbox(struct mount *m)
 	const struct keeper keeper = { keep_mount, keep_end, m };
 	int rc;
 
-	if (access(m->options->source, F_OK)) /* who opens it says so */
+	if (access(m->options->source, F_OK)) /* engine_open() says that it is not there */
 		return 0;
 	rc = make_overlay(m);
 	if (!rc)

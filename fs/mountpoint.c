@@ -26,7 +26,9 @@ static int fail(int error, char *why, size_t size, const char *fmt, ...)
 	return -error;
 }
 
-/* Of the directory alone, so that a dead mount on it does not matter; NULL: errno. */
+/* Makes the path absolute, the caller's to free.  Where a dead mount is on it, only the folder
+ * above is resolved.  NULL: see errno.
+ */
 static char *absolute(const char *given)
 {
 	char *copy = strdup(given), *copy2 = strdup(given), *whole = realpath(given, NULL);
@@ -42,7 +44,7 @@ static char *absolute(const char *given)
 	return whole;
 }
 
-/* The type of what is mounted last on path; false: nothing is. */
+/* Gives the type of the file system that was mounted last on the path; false: none is. */
 static bool mounted_type(const char *path, char *type, size_t size)
 {
 	FILE *table = setmntent("/proc/self/mounts", "re");

@@ -82,7 +82,7 @@ static uint64_t hash(const char *text, uint64_t seed)
 	return h ^ h >> 32;
 }
 
-/* The escaped name with its coordinate; returns the length of the whole. */
+/* Writes the escaped name with its coordinate; returns the length of the whole. */
 static size_t compose(const char *name, const char *coordinate, char *out, size_t size)
 {
 	struct out o = { out, size, 0 };
@@ -98,7 +98,8 @@ static size_t compose(const char *name, const char *coordinate, char *out, size_
 	return finish(&o);
 }
 
-/* Shorter, and not in the middle of an escape or of a UTF-8 sequence. */
+/* Returns `length`, or a little less so that it does not cut an escape or a character of UTF-8.
+ */
 static size_t cut(const char *file, size_t length)
 {
 	if (length && file[length - 1] == '%')
@@ -108,13 +109,6 @@ static size_t cut(const char *file, size_t length)
 	while (length && ((unsigned char)file[length] & 0xc0) == 0x80)
 		length--;
 	return length;
-}
-
-static void shorten(char *file, uint64_t salt)
-{
-	uint64_t h = hash(file, salt);
-
-	sprintf(file + cut(file, NAMES_FILE_MAX - HASH_TEXT), "~%016" PRIx64, h);
 }
 
 static void insert(struct names *n, uint32_t number)
@@ -139,8 +133,8 @@ static size_t room_for(uint32_t count, names_source source, void *arg)
 	return room;
 }
 
-/* Names that are whole go first, so that a shortened one gives way to a name that looks like
- * it.
+/* Adds a file name, if it is shortened or not as `shortened` says.  All whole names are added
+ * first: a shortened one then gives way to a name that looks like it.
  */
 static char *add(struct names *n, uint32_t number, const char *name, const char *coordinate,
 		 char *block, bool shortened)
@@ -153,8 +147,8 @@ static char *add(struct names *n, uint32_t number, const char *name, const char 
 		return block;
 	strcpy(file, whole);
 	for (uint64_t salt = 0; shortened && (!salt || names_find(n, file) >= 0); salt++) {
-		strcpy(file, whole);
-		shorten(file, salt);
+		sprintf(strcpy(file, whole) + cut(whole, NAMES_FILE_MAX - HASH_TEXT),
+			"~%016" PRIx64, hash(whole, salt));
 	}
 	if (!strcmp(file, name)) {
 		n->files[number] = name;

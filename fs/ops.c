@@ -25,9 +25,9 @@ static void call(fuse_req_t req, struct deferred_call c)
 	deferred_run(&fs_of(req)->deferred, req, &c);
 }
 
-/* Settings as measured.  With FUSE_CAP_ATOMIC_O_TRUNC the kernel itself takes open(2) with
- * O_TRUNC for the file's end and drops its pages: who reads by sendfile(2) or a mapping
- * meanwhile finds it cut.
+/* Chooses the settings by measurement.  With FUSE_CAP_ATOMIC_O_TRUNC the kernel itself would
+ * take open(2) with O_TRUNC for the file's end and drop its pages: a reader by sendfile(2) or a
+ * mapping would meanwhile find the file cut.
  */
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
@@ -47,17 +47,12 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 
 /* ---- names and attributes ---- */
 
-static bool has_text(struct node n)
-{
-	return n.kind == NODE_TEXT || n.kind == NODE_HYPER;
-}
-
 static int attr(struct fs *fs, struct node n, const struct engine_state *state, struct stat *st)
 {
 	int rc = tree_attr(&fs->tree, n, state, st);
 	int64_t size;
 
-	if (rc || !has_text(n))
+	if (rc || (n.kind != NODE_TEXT && n.kind != NODE_HYPER))
 		return rc;
 	size = state_text_size(fs, n);
 	if (size < 0)
@@ -115,8 +110,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	call(req, (struct deferred_call){ .run = getattr, .ino = ino });
 }
 
-/* Without an open file there is nothing that could be written after it: `truncate(path, 0)`
- * changes nothing, as `: > path` does.
+/* Checks a truncation without an open file.  Nothing can be written after it, so that
+ * `truncate(path, 0)` changes nothing, as `: > path` does.
  */
 static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 {
@@ -128,8 +123,8 @@ static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 	return !size || (n.kind != NODE_HYPER && size == state.bytes) ? 0 : -EINVAL;
 }
 
-/* open(2) with O_TRUNC: the kernel sends OPEN without it and then, before open(2) returns,
- * this, without the open file, as of truncate(2).
+/* Sets the size of a file.  For open(2) with O_TRUNC the kernel sends OPEN without the flag and
+ * then, before open(2) returns, this request without the open file, as for truncate(2).
  */
 static int set_size(fuse_req_t req, struct node n, const struct deferred_call *c)
 {
@@ -144,7 +139,7 @@ static int set_size(fuse_req_t req, struct node n, const struct deferred_call *c
 	return rc;
 }
 
-/* `cp -p` sets what is there already. */
+/* Whether an attribute would change: `cp -p` sets those that are there already. */
 static bool changes_owner_or_mode(const struct stat *to, int to_set, const struct stat *now)
 {
 	return ((to_set & FUSE_SET_ATTR_MODE) &&
@@ -153,7 +148,7 @@ static bool changes_owner_or_mode(const struct stat *to, int to_set, const struc
 	       ((to_set & FUSE_SET_ATTR_GID) && to->st_gid != now->st_gid);
 }
 
-/* Whatever is set, the attributes stay what they are. */
+/* Sets the size alone: all other attributes stay as they are. */
 static int setattr(fuse_req_t req, const struct deferred_call *c)
 {
 	struct fs *fs = fs_of(req);
@@ -198,7 +193,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- directories ---- */
 
-/* Their entries are the same as long as it is mounted. */
+/* Whether the directory's entries are the same as long as it is mounted. */
 static bool is_constant(const struct tree *t, struct node n)
 {
 	return tree_is_still(t, n) || n.kind == NODE_PARAMS || n.kind == NODE_GROUP_PARAMS ||
@@ -227,7 +222,7 @@ struct listing {
 	size_t size, used;
 };
 
-/* False: it does not fit. */
+/* Adds an entry to the listing.  false: it does not fit. */
 static bool list_plain(struct listing *l, const struct tree_entry *entry, uint64_t next)
 {
 	struct stat st = { .st_ino = tree_inode(entry->node), .st_mode = S_IFREG };
@@ -245,8 +240,8 @@ static bool list_plain(struct listing *l, const struct tree_entry *entry, uint64
 	return true;
 }
 
-/* Inode 0 leaves the attributes to a lookup: of "." and "..", and of texts that take time to
- * make.
+/* Adds an entry with its attributes.  Inode 0 in e leaves these to a lookup: for "." and "..",
+ * and for texts that take time to make.
  */
 static bool list_plus(struct listing *l, const struct tree_entry *entry, uint64_t next)
 {
@@ -268,7 +263,7 @@ static bool list_plus(struct listing *l, const struct tree_entry *entry, uint64_
 	return true;
 }
 
-/* An error is said where there is nothing else to say: what comes before it is listed. */
+/* Lists a directory.  An error is returned only where no entry comes before it. */
 static int list(fuse_req_t req, const struct deferred_call *c,
 		bool (*put)(struct listing *l, const struct tree_entry *entry, uint64_t next))
 {
@@ -335,7 +330,7 @@ static int open_file(fuse_req_t req, const struct deferred_call *c)
 	if (rc)
 		return rc;
 	fi->fh = (uintptr_t)h;
-	/* What does not change goes through the page cache, and can be mapped. */
+	/* A file that never changes goes through the page cache, and can be mapped. */
 	h->still = !fs->writable && h->file && h->node.kind != NODE_HYPER &&
 		   tree_is_still(&fs->tree, n);
 	fi->keep_cache = h->still;
@@ -359,19 +354,15 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_err(req, 0);
 }
 
-/* READs that fill pages of the kernel have no lock owner; those of read(2) have the caller's.
- */
-static bool is_for_page(const struct fuse_file_info *fi)
-{
-	return !fi->lock_owner;
-}
-
 static int read_file(fuse_req_t req, const struct deferred_call *c)
 {
 	struct handle *h = handle_of(c->file);
 	int rc = 0;
 
-	if (h->file && !h->still && is_for_page(c->file))
+	/* READs that fill pages of the kernel have no lock owner; those of read(2) have the
+	 * caller's.
+	 */
+	if (h->file && !h->still && !c->file->lock_owner)
 		rc = state_fill_page(h, fuse_req_ctx(req)->pid);
 	if (rc)
 		return rc;

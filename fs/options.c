@@ -113,7 +113,7 @@ static int replace(char **text, const char *value)
 	return 0;
 }
 
-/* A path that stays right after chdir. */
+/* Replaces a path by one that stays right after chdir(2). */
 static int replace_path(char **text, const char *value)
 {
 	char *path = realpath(value, NULL);
@@ -136,7 +136,7 @@ static int pass(struct options *o, const char *option)
 	return 0;
 }
 
-/* A comma in it stays one: libfuse splits the list as we do. */
+/* Passes an option on, with its commas escaped: libfuse splits the list as we do. */
 static int pass_value(struct options *o, const char *option)
 {
 	CLEANUP(free) char *escaped = malloc(2 * strlen(option) + 1);
@@ -184,7 +184,7 @@ static int parse_size(const char *text, uint64_t *size)
 	return 0;
 }
 
-/* A page is the least that the kernel takes. */
+/* Takes max_read, for which the kernel takes no less than a page. */
 static int parse_max_read(struct options *o, const char *text)
 {
 	char option[32];
@@ -197,7 +197,7 @@ static int parse_max_read(struct options *o, const char *text)
 	return pass(o, option);
 }
 
-/* Of "on|off"; where there is no "|", any. */
+/* Whether the value is one of "on|off"; choices without a '|' let any value in. */
 static bool is_one_of(const char *choices, const char *value)
 {
 	size_t length = strlen(value);
@@ -262,16 +262,7 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 	return -EINVAL;
 }
 
-static const struct option_row *find(const char *option, size_t length)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		if (strlen(rows[i].name) == length && !strncmp(rows[i].name, option, length))
-			return &rows[i];
-	}
-	return NULL;
-}
-
-/* value: NULL where there was no "=". */
+/* Takes an option; value NULL: there was no "=". */
 static int take(struct options *o, const struct option_row *row, const char *whole,
 		const char *value, char *why, size_t size)
 {
@@ -290,17 +281,6 @@ static int take(struct options *o, const struct option_row *row, const char *who
 			      rc == -EINVAL ? allowed : strerror(-rc));
 	o->given |= (uint64_t)1 << (row - rows);
 	return 0;
-}
-
-static int parse_one(struct options *o, const char *option, char *why, size_t size)
-{
-	const char *equals = strchr(option, '=');
-	const struct option_row *row =
-		find(option, equals ? (size_t)(equals - option) : strlen(option));
-
-	if (!row)
-		return refuse(why, size, "unknown option '%s' (see fragfs --help)", option);
-	return take(o, row, option, equals ? equals + 1 : NULL, why, size);
 }
 
 /* Cuts the next option off *rest, up to a comma; a backslash takes what follows it as it is.
@@ -328,8 +308,19 @@ static int parse_list(struct options *o, const char *list, char *why, size_t siz
 	int rc = copy ? 0 : -ENOMEM;
 
 	while (!rc && (option = next_option(&rest))) {
-		if (*option)
-			rc = parse_one(o, option, why, size);
+		size_t length = strcspn(option, "="), i = 0;
+
+		if (!*option)
+			continue;
+		while (i < ARRAY_SIZE(rows) && (strlen(rows[i].name) != length ||
+						strncmp(rows[i].name, option, length) != 0))
+			i++;
+		if (i == ARRAY_SIZE(rows))
+			rc = refuse(why, size, "unknown option '%s' (see fragfs --help)",
+				    option);
+		else
+			rc = take(o, &rows[i], option,
+				  option[length] ? option + length + 1 : NULL, why, size);
 	}
 	free(copy);
 	return rc;
@@ -347,7 +338,7 @@ static int positional(struct options *o, const char *arg, char *why, size_t size
 	return 0;
 }
 
-/* *i is the argument's number; -o takes the next one too. */
+/* Takes the argument with number *i; -o takes the next one too. */
 static int parse_arg(struct options *o, char **argv, int *i, char *why, size_t size)
 {
 	const char *arg = argv[*i];

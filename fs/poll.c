@@ -51,13 +51,6 @@ static void list(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 	LIST_INSERT_HEAD(&all->list, p, entry);
 }
 
-static bool is_news(const struct poll *p, const struct engine_job *job)
-{
-	if (p->events)
-		return engine_events_ready(p->events) || job->ended;
-	return stamp(job, p->text) != p->told;
-}
-
 static void tell_changed(struct polls *all)
 {
 	struct engine_job job;
@@ -65,7 +58,8 @@ static void tell_changed(struct polls *all)
 
 	engine_job(all->engine, &job);
 	LIST_FOREACH_SAFE (p, &all->list, entry, next) {
-		if (!is_news(p, &job))
+		if (p->events ? !engine_events_ready(p->events) && !job.ended
+			      : stamp(&job, p->text) == p->told)
 			continue;
 		fuse_lowlevel_notify_poll(p->ph);
 		forget(p);

@@ -14,7 +14,7 @@ static void wake(struct requests *all)
 	pthread_cond_broadcast(&all->changed);
 }
 
-/* libfuse holds the request's lock. */
+/* Called by libfuse with the request locked. */
 static void interrupted(fuse_req_t req, void *data)
 {
 	struct request *r = data;
@@ -27,14 +27,15 @@ static void interrupted(fuse_req_t req, void *data)
 
 static struct request *next_to_cancel(struct requests *all)
 {
-	struct request *r = all->inflight;
+	struct request *r;
 
-	while (r && !(r->interrupted && r->submitted && !r->finished && !r->cancelled))
-		r = r->next;
+	LIST_FOREACH (r, &all->inflight, entry)
+		if (r->interrupted && r->submitted && !r->finished && !r->cancelled)
+			break;
 	return r;
 }
 
-/* The lock is held and given up meanwhile. */
+/* Cancels a request.  The lock is held, and let go meanwhile. */
 static void cancel(struct requests *all, struct request *r)
 {
 	r->cancelled = true;
@@ -86,13 +87,14 @@ int requests_init(struct requests *all, struct engine *engine,
 int requests_drain(struct requests *all, unsigned seconds)
 {
 	struct timespec until = thread_in_ms(1000ULL * seconds);
+	struct request *r;
 	int rc = 0;
 
 	pthread_mutex_lock(&all->lock);
-	for (struct request *r = all->inflight; r; r = r->next)
+	LIST_FOREACH (r, &all->inflight, entry)
 		r->interrupted = true;
 	wake(all);
-	while (all->inflight && !rc)
+	while (!LIST_EMPTY(&all->inflight) && !rc)
 		rc = pthread_cond_timedwait(&all->drained, &all->lock, &until);
 	pthread_mutex_unlock(&all->lock);
 	return -rc;
@@ -100,32 +102,19 @@ int requests_drain(struct requests *all, unsigned seconds)
 
 void requests_fini(struct requests *all)
 {
-	assert(!all->inflight);
+	struct request *r, *next;
+
+	assert(LIST_EMPTY(&all->inflight));
 	pthread_mutex_lock(&all->lock);
 	all->stop = true;
 	pthread_cond_broadcast(&all->changed);
 	pthread_mutex_unlock(&all->lock);
 	pthread_join(all->thread, NULL);
-	while (all->free) {
-		struct request *next = all->free->next;
-
-		free(all->free);
-		all->free = next;
-	}
+	LIST_FOREACH_SAFE (r, &all->free, entry, next)
+		free(r);
 	pthread_cond_destroy(&all->drained);
 	pthread_cond_destroy(&all->changed);
 	pthread_mutex_destroy(&all->lock);
-}
-
-static void list(struct request *r)
-{
-	struct requests *all = r->all;
-
-	r->next = all->inflight;
-	r->link = &all->inflight;
-	if (r->next)
-		r->next->link = &r->next;
-	all->inflight = r;
 }
 
 struct request *request_get(struct requests *all, fuse_req_t req, struct handle *handle)
@@ -133,33 +122,22 @@ struct request *request_get(struct requests *all, fuse_req_t req, struct handle 
 	struct request *r;
 
 	pthread_mutex_lock(&all->lock);
-	r = all->free;
+	r = LIST_FIRST(&all->free);
 	if (r)
-		all->free = r->next;
+		LIST_REMOVE(r, entry);
 	else
 		r = malloc(sizeof(*r));
 	if (r) {
 		*r = (struct request){ .all = all, .req = req, .handle = handle, .refs = 2 };
-		list(r);
+		LIST_INSERT_HEAD(&all->inflight, r, entry);
 	}
 	pthread_mutex_unlock(&all->lock);
 	return r;
 }
 
-static void recycle(struct request *r)
-{
-	struct requests *all = r->all;
-
-	*r->link = r->next;
-	if (r->next)
-		r->next->link = r->link;
-	r->next = all->free;
-	all->free = r;
-	if (!all->inflight)
-		pthread_cond_signal(&all->drained);
-}
-
-/* The lock is held and given up meanwhile: requests_drain waits for the release too. */
+/* Gives a reference back; the last one frees the request.  The lock is held, and let go while
+ * handles are released: requests_drain() waits for that too.
+ */
 static void unref(struct request *r)
 {
 	struct requests *all = r->all;
@@ -169,7 +147,10 @@ static void unref(struct request *r)
 	pthread_mutex_unlock(&all->lock);
 	all->release(r);
 	pthread_mutex_lock(&all->lock);
-	recycle(r);
+	LIST_REMOVE(r, entry);
+	LIST_INSERT_HEAD(&all->free, r, entry);
+	if (LIST_EMPTY(&all->inflight))
+		pthread_cond_signal(&all->drained);
 }
 
 bool request_arm(struct request *r)

@@ -21,6 +21,7 @@
 #define FUSE_USE_VERSION 314
 #include <fuse_lowlevel.h>
 
+#include "engine/base/queue.h"
 #include "engine/engine.h"
 
 #include <pthread.h>
@@ -33,10 +34,10 @@ struct requests {
 	void (*release)(struct request *r); /* gives back the request's references to handles */
 	pthread_t thread;                   /* the canceller */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;   /* for the canceller, and for those that wait for it */
-	pthread_cond_t drained;   /* nothing is in flight */
-	struct request *inflight; /* under lock, as all below */
-	struct request *free;
+	pthread_cond_t changed;        /* for the canceller, and for those that wait for it */
+	pthread_cond_t drained;        /* nothing is in flight */
+	LIST_HEAD(, request) inflight; /* under lock, as all below */
+	LIST_HEAD(, request) free;
 	struct request *cancelling; /* in engine_..._cancel right now */
 	bool wanted;                /* a request is to be cancelled */
 	bool stop;
@@ -45,7 +46,7 @@ struct requests {
 enum request_kind { REQUEST_READ, REQUEST_WRITE, REQUEST_WAIT, REQUEST_FREEZE };
 
 struct request {
-	struct request *next, **link; /* of inflight or free */
+	LIST_ENTRY(request) entry; /* of inflight or free */
 	struct requests *all;
 	fuse_req_t req;
 	struct handle *handle;

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Sanitizers look into their own process. */
+/* Sanitizers look into their own process, by ptrace(2) and /proc. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #else
@@ -45,26 +45,9 @@
 	 LANDLOCK_ACCESS_FS_REMOVE_FILE | FS_TRUNCATE)
 #define FS_DEVICE (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | FS_IOCTL_DEV)
 
-struct ruleset {
+struct ruleset { /* struct landlock_ruleset_attr of version 6 */
 	uint64_t fs, net, scoped;
 };
-
-static struct ruleset everything(int version)
-{
-	return (struct ruleset){
-		.fs = FS_FIRST | (version >= 2 ? FS_REFER : 0) |
-		      (version >= 3 ? FS_TRUNCATE : 0) | (version >= 5 ? FS_IOCTL_DEV : 0),
-		.net = version >= 4 ? NET_ALL : 0,
-		.scoped = version >= 6 ? SCOPE_ALL : 0,
-	};
-}
-
-static size_t ruleset_size(int version)
-{
-	return version >= 6   ? sizeof(struct ruleset)
-	       : version >= 4 ? offsetof(struct ruleset, scoped)
-			      : offsetof(struct ruleset, net);
-}
 
 static int allow(int ruleset, uint64_t handled, const char *path, uint64_t access)
 {
@@ -80,7 +63,7 @@ static int allow(int ruleset, uint64_t handled, const char *path, uint64_t acces
 	return 0;
 }
 
-/* What the C library and libfuse open themselves. */
+/* Allows the files that the C library and libfuse open themselves. */
 static void allow_machine(int ruleset, uint64_t handled)
 {
 	static const struct {
@@ -106,7 +89,15 @@ static int restrict_files(const struct sandbox_folder *folders, size_t count)
 {
 	int version = (int)syscall(SYS_landlock_create_ruleset, NULL, 0,
 				   LANDLOCK_CREATE_RULESET_VERSION);
-	struct ruleset all = everything(version);
+	const struct ruleset all = {
+		.fs = FS_FIRST | (version >= 2 ? FS_REFER : 0) |
+		      (version >= 3 ? FS_TRUNCATE : 0) | (version >= 5 ? FS_IOCTL_DEV : 0),
+		.net = version >= 4 ? NET_ALL : 0,
+		.scoped = version >= 6 ? SCOPE_ALL : 0,
+	};
+	size_t size = version >= 6   ? sizeof(all)
+		      : version >= 4 ? offsetof(struct ruleset, scoped)
+				     : offsetof(struct ruleset, net);
 	CLEANUP(close) int ruleset = -1;
 	int rc = 0;
 
@@ -114,7 +105,7 @@ static int restrict_files(const struct sandbox_folder *folders, size_t count)
 		log_info("sandbox: no landlock here: %s", strerror(errno));
 		return 0;
 	}
-	ruleset = (int)syscall(SYS_landlock_create_ruleset, &all, ruleset_size(version), 0);
+	ruleset = (int)syscall(SYS_landlock_create_ruleset, &all, size, 0);
 	if (ruleset < 0)
 		return -errno;
 	allow_machine(ruleset, all.fs);
@@ -142,7 +133,9 @@ static int restrict_files(const struct sandbox_folder *folders, size_t count)
 #define NUMBERS_END 0
 #endif
 
-/* Files are landlock's, memory and threads the libraries'. */
+/* System calls that a server of files never makes.  Landlock limits those on files; those for
+ * memory and threads are the libraries'.
+ */
 static const int refused[] = {
 	SYS_execve,
 	SYS_execveat,
@@ -242,7 +235,7 @@ static void restrict_calls(void)
 
 /* ---- capabilities ---- */
 
-/* The files may be readable for root alone. */
+/* Keeps only the capabilities to read and write: the files may be root's alone. */
 static void drop_capabilities(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };

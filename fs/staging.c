@@ -34,30 +34,20 @@ void staging_pool_init(struct staging_pool *p, uint64_t limit)
 	pthread_mutex_init(&p->lock, NULL);
 }
 
-static void slab_free(struct staging_slab *slab)
-{
-	munmap(slab->memory, STAGING_SLAB);
-	free(slab);
-}
-
-static void free_slabs(struct staging_pool *p)
-{
-	while (p->slabs) {
-		struct staging_slab *next = p->slabs->next;
-
-		slab_free(p->slabs);
-		p->slabs = next;
-	}
-}
-
 void staging_pool_fini(struct staging_pool *p)
 {
 	assert(!p->used);
-	free_slabs(p);
+	while (p->slabs) {
+		struct staging_slab *slab = p->slabs;
+
+		p->slabs = slab->next;
+		munmap(slab->memory, STAGING_SLAB);
+		free(slab);
+	}
 	pthread_mutex_destroy(&p->lock);
 }
 
-/* Aligned to its size, so that it can be one huge page. */
+/* Maps memory for a slab, aligned to its size, so that it can be one huge page. */
 static unsigned char *slab_memory(void)
 {
 	unsigned char *m = mmap(NULL, 2 * STAGING_SLAB, PROT_READ | PROT_WRITE,
@@ -90,7 +80,7 @@ static struct staging_slab *slab_new(struct staging_pool *p)
 	return slab;
 }
 
-/* Full slabs leave the list and come back when one of their blocks does. */
+/* Takes a block of a slab.  A full slab leaves the list until one of its blocks is put back. */
 static struct staging_slab *slab_get(struct staging_pool *p, unsigned *block)
 {
 	struct staging_slab *slab;
@@ -147,7 +137,7 @@ static void block_free(struct staging_pool *p, struct staging_block *b)
 	free(b);
 }
 
-/* Room for one more range, so that adding one cannot fail. */
+/* Makes room for one more range, so that adding one cannot fail. */
 static bool block_reserve(struct staging_block *b)
 {
 	uint32_t room = b->room ? 2 * b->room : 4;
@@ -163,23 +153,13 @@ static bool block_reserve(struct staging_block *b)
 	return true;
 }
 
-/* The first range that ends at start or behind it. */
+/* Returns the first range that ends at `start` or behind it. */
 static uint32_t range_find(const struct staging_block *b, uint32_t start)
 {
-	uint32_t low = 0, high = b->nranges;
-
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (b->ranges[middle].end < start)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return (uint32_t)LOWER_BOUND(b->nranges, i, b->ranges[i].end < start);
 }
 
-/* Returns how many bytes are new. */
+/* Adds a range, joined with those that it touches; returns how many bytes are new. */
 static uint32_t range_add(struct staging_block *b, struct range add)
 {
 	uint32_t first = range_find(b, add.start), last = first, had = 0;
@@ -242,7 +222,7 @@ static int reserve(struct staging *s, uint64_t first, uint64_t last)
 	return 0;
 }
 
-/* The part of [offset, offset + size) in the block that offset lies in. */
+/* Returns the part of [offset, offset + size) that is in the block of `offset`. */
 static struct range part(uint64_t offset, size_t size)
 {
 	uint32_t start = (uint32_t)(offset % STAGING_BLOCK);
@@ -304,12 +284,6 @@ void staging_overlay(const struct staging *s, uint64_t offset, void *out, size_t
 	}
 }
 
-static bool extends(const struct engine_extent *e, uint64_t offset, const void *data)
-{
-	return e->offset + e->size == offset &&
-	       (const unsigned char *)e->data + e->size == (const unsigned char *)data;
-}
-
 static int64_t collect(const struct staging *s, struct engine_extent *out)
 {
 	int64_t n = 0;
@@ -322,8 +296,11 @@ static int64_t collect(const struct staging *s, struct engine_extent *out)
 			unsigned char *data = b->memory + b->ranges[k].start;
 			uint32_t size = b->ranges[k].end - b->ranges[k].start;
 
-			if (n && extends(&out[n - 1], offset, data))
-				out[n - 1].size += size;
+			struct engine_extent *last = n ? &out[n - 1] : NULL;
+
+			if (last && last->offset + last->size == offset &&
+			    (const unsigned char *)last->data + last->size == data)
+				last->size += size;
 			else
 				out[n++] = (struct engine_extent){ offset, size, data };
 		}

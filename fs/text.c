@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-/* NULL: no memory. */
+/* Prints a text, the caller's to free.  NULL: no memory. */
 static char *format(const char *fmt, ...) PRINTF(1, 2);
 static char *format(const char *fmt, ...)
 {
@@ -82,7 +82,7 @@ struct printing {
 	bool now;
 };
 
-/* A box as slices: 0:4,8:16 */
+/* Prints a box as slices: "0:4,8:16". */
 static void put_box(FILE *out, const uint64_t *box, uint32_t ndim)
 {
 	for (uint32_t d = 0; d < ndim; d++)
@@ -90,7 +90,9 @@ static void put_box(FILE *out, const uint64_t *box, uint32_t ndim)
 			box[d] + box[ndim + d]);
 }
 
-/* Where the rank is: its memory is of then, or of a step later if it is inside one. */
+/* Prints the rank's generation, boundary and phase, of which its memory is; inside a step the
+ * memory may already be of the next generation.
+ */
 static void put_moment(const struct printing *p, uint32_t rank)
 {
 	struct engine_rank r;
@@ -184,7 +186,7 @@ static char *rank_text(struct tree *t, struct node n)
 	}
 }
 
-/* NULL: no memory. */
+/* Lists the ranks of a group.  NULL: no memory. */
 static char *ranks_text(const struct engine_group *g)
 {
 	char *text = NULL;
@@ -199,7 +201,8 @@ static char *ranks_text(const struct engine_group *g)
 	return fclose(out) ? NULL : text;
 }
 
-/* As the first of its live ranks says; "" : its gradients are not valid. */
+/* Prints the loss scale that the group's first live rank has; "": its gradients are not valid.
+ */
 static char *loss_scale_text(struct tree *t, const struct engine_group *g)
 {
 	char text[HYPER_TEXT_MAX] = "";

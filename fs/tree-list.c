@@ -19,13 +19,12 @@ void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node)
 	d->error = 0;
 }
 
-/* The next at or after *i; *i becomes its number. */
+/* Finds the next parameter from *i on of which the rank holds a state; *i: its number. */
 static bool next_held(struct tree_dir *d, uint64_t *i)
 {
-	int states = 0;
-
 	const struct engine_part *p =
 		&d->tree->parts[tree_part_of_rank(d->tree, d->node.rank)].is;
+	int states = 0;
 
 	*i = u64_max(*i, p->params);
 	for (; *i < p->params + p->nparams && !states; ++*i)
@@ -85,7 +84,7 @@ static const struct engine_part *part_of(const struct tree_dir *d)
 	return &d->tree->parts[d->node.item].is;
 }
 
-/* The entry with number *i, counted behind the fixed ones, or the next that there is. */
+/* Gives the entry with number *i, counted behind the fixed ones, or the next that there is. */
 static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 {
 	struct tree *t = d->tree;
@@ -139,18 +138,6 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 	}
 }
 
-static void dots(struct tree_dir *d, bool up, struct tree_entry *entry)
-{
-	entry->node = up ? tree_parent(d->tree, d->node) : d->node;
-	strcpy(entry->name, up ? ".." : ".");
-}
-
-static void name_fixed(struct tree_dir *d, const struct tree_fixed *f, struct tree_entry *entry)
-{
-	entry->node = tree_fixed_node(f, d->node);
-	strcpy(entry->name, f->name);
-}
-
 bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry, uint64_t *next)
 {
 	uint64_t behind = 2;
@@ -160,7 +147,8 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 	entry->has_state = false;
 	*next = offset + 1;
 	if (offset < 2) {
-		dots(d, offset == 1, entry);
+		entry->node = offset ? tree_parent(d->tree, d->node) : d->node;
+		strcpy(entry->name, offset ? ".." : ".");
 		return true;
 	}
 	for (size_t i = 0; i < TREE_FIXED; i++) {
@@ -171,8 +159,10 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 			continue;
 		shown = tree_shows_fixed(d->tree, &tree_fixed[i], d->node);
 		d->error = shown == -EAGAIN ? shown : 0;
-		if (shown > 0)
-			name_fixed(d, &tree_fixed[i], entry);
+		if (shown > 0) {
+			entry->node = tree_fixed_node(&tree_fixed[i], d->node);
+			strcpy(entry->name, tree_fixed[i].name);
+		}
 		if (shown > 0 || d->error)
 			return shown > 0;
 		offset++;
@@ -200,8 +190,8 @@ static uint64_t count_partitions(struct tree *t, uint32_t rank)
 	return n;
 }
 
-/* Two and its directories; 1, which find(1) and others take for "not counted", where counting
- * would ask the engine about every parameter.
+/* Returns a directory's links: 2 and one for each directory in it.  Where counting these would
+ * ask the engine about every parameter: 1, which find(1) and others take for "not counted".
  */
 static nlink_t dir_links(struct tree *t, struct node n)
 {
@@ -229,7 +219,7 @@ static nlink_t dir_links(struct tree *t, struct node n)
 	}
 }
 
-/* What has not the parameter's elements is one number. */
+/* A state that has not the parameter's elements, such as a step, is one number. */
 int tree_npy_header(struct tree *t, struct node n, const struct engine_state *state,
 		    unsigned char out[])
 {
@@ -242,8 +232,8 @@ int tree_npy_header(struct tree *t, struct node n, const struct engine_state *st
 	return npy_header(state->dtype, p.shape, p.ndim, out);
 }
 
-/* The inode's other times are the mount's: tar(1) takes a file whose ctime moves for one that
- * is written to while it is read, which shows one generation.
+/* Sets the mtime of a state.  Its other times stay those of the mount: tar(1) takes a file
+ * whose ctime moves for one that is written to while it is read.
  */
 static void set_change_time(struct tree *t, struct node n, struct stat *st)
 {
@@ -309,7 +299,7 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 	return rc;
 }
 
-/* Of a job everything may be another the next time; of a checkpoint, what fragfs says about
+/* In a job everything may change; in a checkpoint only the texts that fragfs writes about
  * itself.
  */
 bool tree_is_still(const struct tree *t, struct node n)
@@ -323,9 +313,9 @@ double tree_timeout(const struct tree *t, struct node n)
 		return t->writable && node_is_state(n) ? 1 : 1e9;
 	if (n.kind == NODE_TEXT || n.kind == NODE_HYPER)
 		return 0;
-	/* A state may be dropped: its open would fail at once, its name may be seen for so
-	 * long. Telling the kernel instead costs a list of what it holds and 1 to 9 us for
-	 * each.
+	/* A state may be dropped: opening it then fails at once, but its name is seen for one
+	 * more second.  Telling the kernel instead would cost a list of the names that the
+	 * kernel holds, and 1 to 9 us for each.
 	 */
 	return node_is_state(n) || n.kind == NODE_RANK_PARAM ? 1 : 1e9;
 }

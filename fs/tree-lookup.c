@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* What a name stands for in a directory. */
+/* Finds names in directories. */
 
 static int lookup_state(struct tree *t, struct node dir, const char *name,
 			struct tree_entry *entry)
@@ -25,7 +25,7 @@ static int lookup_state(struct tree *t, struct node dir, const char *name,
 	return n < 0 ? n : -ENOENT;
 }
 
-/* Plain decimal, no sign, no leading zero; *end is behind it. */
+/* Reads a plain decimal, without a sign or leading zeros; *end is behind it. */
 static bool decimal(const char *text, uint32_t *value, const char **end)
 {
 	uint64_t n = 0;
@@ -85,7 +85,7 @@ static bool lookup_partition(struct tree *t, struct node dir, const char *name, 
 	return true;
 }
 
-/* The part whose names a directory has. */
+/* Returns the part that has the parameters in a directory. */
 static uint32_t part_below(const struct tree *t, struct node dir)
 {
 	if (dir.kind == NODE_RANK_PARAMS)
@@ -129,13 +129,6 @@ static bool lookup_numbered(struct tree *t, struct node dir, const char *name, s
 	}
 }
 
-static int check_held(struct tree *t, struct node n)
-{
-	int states = tree_rank_holds(t, n.rank, n.item);
-
-	return states > 0 ? 0 : states ? states : -ENOENT;
-}
-
 int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry)
 {
 	const struct tree_fixed *f = tree_find_fixed(dir.kind, name);
@@ -154,7 +147,10 @@ int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_e
 		entry->node = tree_fixed_node(f, dir);
 		return 0;
 	}
-	if (lookup_numbered(t, dir, name, &entry->node))
-		return dir.kind == NODE_RANK_PARAMS ? check_held(t, entry->node) : 0;
-	return lookup_state(t, dir, name, entry);
+	if (!lookup_numbered(t, dir, name, &entry->node))
+		return lookup_state(t, dir, name, entry);
+	if (dir.kind != NODE_RANK_PARAMS)
+		return 0;
+	shown = tree_rank_holds(t, entry->node.rank, entry->node.item);
+	return shown > 0 ? 0 : shown ? shown : -ENOENT;
 }

@@ -5,7 +5,9 @@
 
 #include <errno.h>
 
-/* The parts of a tree, mostly one; a parameter's name is looked up in its own. */
+/* The parts of a tree, of which there is mostly one.  A parameter's name is looked up in the
+ * parameter's part.
+ */
 
 struct naming {
 	struct engine *engine;
@@ -63,21 +65,13 @@ void tree_fini_parts(struct tree *t)
 	free(t->parts);
 }
 
-/* The last part whose first one, as first says, is not behind number, and that has any. */
+/* Returns the last part whose first parameter, group or rank, by first(), is not behind
+ * `number`.
+ */
 static uint32_t find(const struct tree *t, uint32_t number,
 		     uint32_t (*first)(const struct engine_part *p))
 {
-	uint32_t low = 0, high = t->nparts;
-
-	while (high - low > 1) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (first(&t->parts[middle].is) <= number)
-			low = middle;
-		else
-			high = middle;
-	}
-	return low;
+	return (uint32_t)LOWER_BOUND(t->nparts - 1, i, first(&t->parts[i + 1].is) <= number);
 }
 
 static uint32_t first_param(const struct engine_part *p)

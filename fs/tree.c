@@ -59,7 +59,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_CONTROL, "source", NODE_TEXT, TEXT_SOURCE, TREE_STILL },
 };
 
-/* What the other entries of a directory are. */
+/* The kind of a directory's other entries. */
 const enum node_kind tree_content[NODE_KINDS] = {
 	[NODE_ROOT] = NODE_PART,
 	[NODE_PARAMS] = NODE_PARAM,
@@ -135,7 +135,7 @@ static bool slot_is_taken(const struct tree *t, uint32_t slot)
 	return atomic_load_explicit(&t->keys[slot].taken, memory_order_acquire);
 }
 
-/* The slot that has key, or that it would get.  -ENOSPC: the table is full. */
+/* Returns the slot that has the key, or that the key would get.  -ENOSPC: the table is full. */
 static int64_t find_key(const struct tree *t, const char *key)
 {
 	uint32_t slot = 0;
@@ -150,7 +150,9 @@ static int64_t find_key(const struct tree *t, const char *key)
 	return -ENOSPC;
 }
 
-/* The slot of a key, a new one if it has none.  -ENOSPC. */
+/* Returns the slot of a key, a new one if it has none.
+ * -ENOSPC: the table is full.
+ */
 static int64_t key_slot(struct tree *t, const char *key)
 {
 	int64_t slot = find_key(t, key);
@@ -217,7 +219,7 @@ int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct no
 		       : 1;
 }
 
-/* The directory kind of a text. */
+/* Returns the kind of the directory that has a text; NODE_KINDS: none has. */
 static enum node_kind text_dir(const struct tree *t, uint32_t text)
 {
 	for (size_t i = 0; i < TREE_FIXED; i++) {
@@ -228,7 +230,7 @@ static enum node_kind text_dir(const struct tree *t, uint32_t text)
 	return NODE_KINDS;
 }
 
-/* Of an entry that a directory has in other sources. */
+/* Whether fixed entries of this kind are there only in other sources. */
 static bool is_missing(const struct tree *t, enum node_kind kind)
 {
 	bool missing = false;
@@ -243,22 +245,18 @@ static bool is_missing(const struct tree *t, enum node_kind kind)
 	return missing;
 }
 
-/* Of a part: itself, or what it has. */
+/* Whether a node of this kind is a part, or one of its folders. */
 static bool has_part(enum node_kind kind)
 {
 	return kind == NODE_PART || kind == NODE_PARAMS || kind == NODE_BUFFERS ||
 	       kind == NODE_GROUPS;
 }
 
-static bool may_be_buffer(enum node_kind kind)
-{
-	return kind == NODE_PARAM || kind == NODE_STATE || kind == NODE_NPY;
-}
-
 static bool node_exists(const struct tree *t, struct node n)
 {
 	enum node_kind kind = n.kind == NODE_TEXT ? text_dir(t, n.slot) : n.kind;
-	uint32_t tensors = may_be_buffer(kind) ? t->ntensors : t->nparams;
+	bool may_be_buffer = kind == NODE_PARAM || kind == NODE_STATE || kind == NODE_NPY;
+	uint32_t tensors = may_be_buffer ? t->ntensors : t->nparams;
 
 	if (kind >= NODE_KINDS || is_missing(t, kind) ||
 	    (has_rank(kind) && n.rank >= t->nranks) ||
@@ -285,7 +283,7 @@ int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 	return 0;
 }
 
-/* The folder of a part that a node in it is in. */
+/* Returns the part that a node is in. */
 static uint32_t part_above(const struct tree *t, struct node n)
 {
 	if (n.kind == NODE_PARAM)
@@ -404,13 +402,6 @@ const struct tree_fixed *tree_find_fixed(enum node_kind dir, const char *name)
 	return NULL;
 }
 
-static bool ends_in_npy(const char *name)
-{
-	size_t length = strlen(name);
-
-	return length >= 4 && !strcmp(name + length - 4, ".npy");
-}
-
 /* A key that looks like another file of its directory is escaped until it does not. */
 void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out)
 {
@@ -420,7 +411,7 @@ void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out)
 		length = names_escape_first(key, out, NAMES_FILE_MAX + 1);
 	else
 		length = names_escape(key, out, NAMES_FILE_MAX + 1);
-	if (dir == NODE_PARAM && ends_in_npy(out)) {
+	if (dir == NODE_PARAM && length >= 4 && !strcmp(out + length - 4, ".npy")) {
 		strcpy(out + length - 4, "%2Enpy");
 		length += 2;
 	}

@@ -82,32 +82,19 @@ static uint64_t staged(const struct handle *h)
 	return is_hyper(h) ? h->write_buffer->length : h->write_buffer->staging.covered;
 }
 
-static void log_dropped(struct handle *h)
-{
-	int error = h->write_buffer->failed;
-	char path[TREE_PATH_MAX];
-
-	tree_path(&h->fs->tree, h->node, path, sizeof(path));
-	log_warn("%s: closed without a commit, %" PRIu64 " staged bytes dropped%s%s", path,
-		 staged(h), error ? ": " : "", error ? strerror(error) : "");
-}
-
-static void log_committed(struct handle *h)
-{
-	char path[TREE_PATH_MAX];
-
-	tree_path(&h->fs->tree, h->node, path, sizeof(path));
-	log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
-}
-
 void write_buffer_free(struct handle *h)
 {
 	struct write_buffer *d = h->write_buffer;
+	char path[TREE_PATH_MAX];
 
 	if (!d)
 		return;
-	if (dirty(h))
-		log_dropped(h);
+	if (dirty(h)) {
+		tree_path(&h->fs->tree, h->node, path, sizeof(path));
+		log_warn("%s: closed without a commit, %" PRIu64 " staged bytes dropped%s%s",
+			 path, staged(h), d->failed ? ": " : "",
+			 d->failed ? strerror(d->failed) : "");
+	}
 	staging_fini(&d->staging);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
@@ -137,14 +124,6 @@ static int parse(struct handle *h, double *value)
 	return -EINVAL;
 }
 
-/* Whether a write is the first one and replaces a part of the text: "9" over "0.0031" would
- * make 9.0031.
- */
-static bool is_patch(const struct write_buffer *d, size_t size, uint64_t offset)
-{
-	return !d->touched && d->length && (offset || size < d->length);
-}
-
 /* Stages text of a hyper-parameter.  A line that is no number is refused at once, not by
  * close(2), whose result shells ignore.
  */
@@ -153,7 +132,8 @@ static int take_text(struct handle *h, const void *data, size_t size, uint64_t o
 	struct write_buffer *d = h->write_buffer;
 	double value;
 
-	if (is_patch(d, size, offset)) {
+	/* "9" over "0.0031" would make 9.0031. */
+	if (!d->touched && d->length && (offset || size < d->length)) {
 		log_refused(h, "a write of a part is refused: truncate it first");
 		return -EINVAL;
 	}
@@ -283,6 +263,7 @@ static void committed(struct engine_write *write, int result)
 	struct write_buffer *d = h->write_buffer;
 	int error = request_error(result);
 	struct pending_flush *waiters;
+	char path[TREE_PATH_MAX];
 
 	request_done(r);
 	pthread_mutex_lock(&d->lock);
@@ -292,7 +273,8 @@ static void committed(struct engine_write *write, int result)
 	d->extents = NULL;
 	d->failed = error;
 	if (!result) {
-		log_committed(h);
+		tree_path(&h->fs->tree, h->node, path, sizeof(path));
+		log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
 		forget(h);
 		d->truncated = false;
 		atomic_store(&h->behind, true);
@@ -385,8 +367,7 @@ void write_buffer_flush(struct handle *h, fuse_req_t req, bool fsync)
 	if (rc <= 0) {
 		fuse_reply_err(req, -rc);
 	} else if (r) {
-		/* Interrupted already: the engine hears of it as soon as it has the write. */
-		request_arm(r);
+		request_arm(r); /* where it is interrupted already, request_submitted cancels */
 		engine_write(h->fs->engine, &r->write);
 		request_submitted(r);
 	}

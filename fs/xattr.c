@@ -83,7 +83,7 @@ static int get_generation(struct tree *t, struct node n, char **value)
 	return get_text(t, n, TEXT_GENERATION, value);
 }
 
-/* Is word in list, whose words have commas between them? */
+/* Whether the word is in a list of words with commas between them. */
 static bool listed(const char *list, const char *word)
 {
 	size_t length = strlen(word);
@@ -95,15 +95,7 @@ static bool listed(const char *list, const char *word)
 	return false;
 }
 
-static void join(FILE *out, char **list, size_t *size, const char *word)
-{
-	fflush(out);
-	if (listed(*list, word))
-		return;
-	fprintf(out, *size ? ",%s" : "%s", word);
-}
-
-/* What a listing says of a piece's rank and place. */
+/* Writes the word that a list shall have of a fragment; "": none. */
 typedef void (*words_of)(struct tree *t, const struct engine_fragment *f, char word[WORD_MAX]);
 
 struct listing {
@@ -120,11 +112,13 @@ static void list_word(void *arg, const struct engine_fragment *f)
 	char word[WORD_MAX];
 
 	l->word_of(l->tree, f, word);
-	if (*word)
-		join(l->out, &l->list, &l->size, word);
+	fflush(l->out); /* so that l->list has all words */
+	if (*word && !listed(l->list, word))
+		fprintf(l->out, l->size ? ",%s" : "%s", word);
 }
 
-/* Each rank of its group has the low-precision copy, or a piece of it. */
+/* Lists all ranks of the parameter's group: each has the low-precision copy, or a piece of it.
+ */
 static void list_ranks(struct listing *l, uint32_t param)
 {
 	struct engine_param p;
@@ -137,7 +131,7 @@ static void list_ranks(struct listing *l, uint32_t param)
 		list_word(l, &(struct engine_fragment){ .rank = g.ranks[i] });
 }
 
-/* The different words that word_of says of the state's fragments. */
+/* Lists the different words that word_of() writes of the state's fragments. */
 static int list_words(struct tree *t, struct node n, char **list, words_of word_of)
 {
 	struct listing l = { .tree = t, .word_of = word_of };
