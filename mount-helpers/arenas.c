@@ -51,7 +51,7 @@ static bool parse_figures(const char *line, struct figures *f)
 	       f->bytes;
 }
 
-/* START BYTES STATE [PARAMETER]..., tabs between; the line is cut behind STATE. */
+/* Reads a line "START BYTES STATE [PARAMETER]...", with tabs between; cuts it behind STATE. */
 static bool parse_block(char *line, struct block *b)
 {
 	char *bytes = strchr(line, '\t'), *state = bytes ? strchr(bytes + 1, '\t') : NULL;
@@ -65,13 +65,6 @@ static bool parse_block(char *line, struct block *b)
 	if (rest)
 		*rest = '\0';
 	return true;
-}
-
-static bool lies_in(const struct block *b, const struct figures *f)
-{
-	uint64_t end;
-
-	return b->bytes && u64_add(b->start, b->bytes, &end) && end <= f->bytes;
 }
 
 static int add_block(struct map *m, const struct block *b)
@@ -88,7 +81,7 @@ static int add_block(struct map *m, const struct block *b)
 	return 0;
 }
 
-/* -ENODATA: the rank has told something else. */
+/* Reads the map of an arena.  -ENODATA: the rank has written something else. */
 static int parse(struct map *m)
 {
 	char *rest, *line = strtok_r(m->text, "\n", &rest);
@@ -98,10 +91,12 @@ static int parse(struct map *m)
 		return -ENODATA;
 	while (!rc && (line = strtok_r(NULL, "\n", &rest))) {
 		struct block b;
+		uint64_t end;
 
 		if (!strncmp(line, "and ", 4))
 			break;
-		if (!parse_block(line, &b) || !lies_in(&b, &m->figures))
+		if (!parse_block(line, &b) || !b.bytes || !u64_add(b.start, b.bytes, &end) ||
+		    end > m->figures.bytes)
 			return -EBADMSG;
 		rc = add_block(m, &b);
 	}
@@ -150,8 +145,8 @@ static uint64_t cell_begin(const struct map *m, unsigned cell, unsigned cells)
 	return (uint64_t)((unsigned __int128)m->figures.bytes * cell / cells);
 }
 
-/* What blocks have of bytes [begin, end), from block *at on, which is moved behind those that
- * end there.
+/* Counts the bytes of [begin, end) that blocks have, from block *at on, which moves behind
+ * those that end there.
  */
 static uint64_t used_in(const struct map *m, uint64_t begin, uint64_t end, uint64_t *at)
 {
@@ -168,7 +163,7 @@ static uint64_t used_in(const struct map *m, uint64_t begin, uint64_t end, uint6
 	return used;
 }
 
-/* Only what is all free or all used looks like it. */
+/* Returns a shade: 0 only for bytes that are all free, 4 only for those that are all used. */
 static unsigned shade(uint64_t used, uint64_t of)
 {
 	if (!used || used >= of)
@@ -193,7 +188,7 @@ static void print_row(const struct map *m, unsigned first, unsigned width, unsig
 	putc('\n', to);
 }
 
-/* More lines where one would hide most of it. */
+/* Draws the map in more rows where its blocks and holes are too many for one. */
 static void print_map(const struct map *m, bool ascii, FILE *to)
 {
 	unsigned width = columns(to) - 7;
@@ -228,7 +223,7 @@ static void print(const struct map *m, bool ascii, FILE *to)
 
 /* ---- for programs ---- */
 
-/* NULL: no memory. */
+/* Lists the names in a block's line.  NULL: no memory. */
 static json_t *parameters_json(char *parameters)
 {
 	json_t *array = json_array();
@@ -277,7 +272,7 @@ static bool exists(const char *mountpoint, uint32_t rank, const char *file)
 	return !access(path, F_OK);
 }
 
-/* What is shown: as text, or appended to json. */
+/* How arenas are shown: printed, or appended to json where that is not NULL. */
 struct showing {
 	FILE *to;
 	bool ascii;

@@ -85,7 +85,7 @@ static void set_config(void *object, const char *name, const char *value)
 	json_object_set_new(object, name, value_json(value));
 }
 
-/* Some names come more than once. */
+/* Appends a pair: some names of .frag/source come more than once, so it is no object. */
 static void add_source(void *list, const char *name, const char *value)
 {
 	json_array_append_new(list, json_pack("[s, o]", name, value_json(value)));

@@ -59,13 +59,25 @@ static const char help[] =
 	"  -h, --help     this text\n"
 	"  -V, --version  the version\n";
 
+struct flags {
+	char given[16]; /* letters of options; '-': a COMMAND */
+	unsigned seconds;
+	int64_t rank; /* -1: all */
+	char **command;
+};
+
+static bool has(const struct flags *flags, char letter)
+{
+	return strchr(flags->given, letter) != NULL;
+}
+
 static json_t *output_version(const char *command)
 {
 	return json_pack("{s:s s:i s:i}", "command", command, "major", FRAGCTL_JSON_MAJOR,
 			 "minor", FRAGCTL_JSON_MINOR);
 }
 
-/* Takes root; NULL is no memory. */
+/* Prints root, which it takes.  NULL: there was no memory for it. */
 static int print_json(json_t *root)
 {
 	if (!root || json_dumpf(root, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER)) {
@@ -78,9 +90,16 @@ static int print_json(json_t *root)
 	return 0;
 }
 
+/* Prints the object of a command that shows one thing, `value`, which it takes. */
+static int print_object(const char *command, const char *name, json_t *value)
+{
+	return print_json(
+		json_pack("{s:o s:o}", "output_version", output_version(command), name, value));
+}
+
 /* ---- status ---- */
 
-/* What has been shown so far; mounts is NULL when the output is text. */
+/* Counts what was shown, and collects it for JSON; mounts NULL: the output is text. */
 struct report {
 	json_t *mounts;
 	int shown;
@@ -134,17 +153,6 @@ static void show_mount(struct report *report, const char *mountpoint, const char
 		show(report, &s);
 }
 
-static void show_job(struct report *report, const char *address)
-{
-	struct status s;
-	char why[512];
-
-	if (status_of_job(&s, address, why, sizeof(why)))
-		fail(report, why);
-	else
-		show(report, &s);
-}
-
 static int read_mounts(struct mount_entry **mounts)
 {
 	FILE *table = setmntent("/proc/self/mounts", "re");
@@ -171,11 +179,15 @@ static const char *source_of(const char *path, const struct mount_entry *mounts,
 static void show_named(struct report *report, const char *name,
 		       const struct mount_entry *mounts, int n)
 {
+	struct status s;
 	struct stat st;
 	char why[512];
 
 	if (!strchr(name, '/') && strchr(name, ':') && stat(name, &st)) {
-		show_job(report, name);
+		if (status_of_job(&s, name, why, sizeof(why)))
+			fail(report, why);
+		else
+			show(report, &s);
 	} else if (stat(name, &st)) {
 		snprintf(why, sizeof(why), "%s: %s", name, strerror(errno));
 		fail(report, why);
@@ -215,9 +227,9 @@ static int finish_status(struct report *report)
 	return report->failed ? FRAGCTL_FAILURE : 0;
 }
 
-static int status(char **names, bool json)
+static int run_status(char **names, const struct flags *flags)
 {
-	struct report report = { .mounts = json ? json_array() : NULL };
+	struct report report = { .mounts = has(flags, 'j') ? json_array() : NULL };
 	struct mount_entry *mounts = NULL;
 	int n = read_mounts(&mounts);
 
@@ -227,7 +239,7 @@ static int status(char **names, bool json)
 	}
 	for (int i = 0; !*names && i < n; i++)
 		show_mount(&report, mounts[i].mountpoint, mounts[i].source);
-	if (!*names && !n && !json)
+	if (!*names && !n && !report.mounts)
 		puts("nothing is mounted by fragfs here (fragctl jobs: what can be)");
 	for (; *names; names++)
 		show_named(&report, *names, mounts, n);
@@ -250,29 +262,28 @@ static void append_job(void *arg, const struct jobfile *j)
 					     (json_int_t)j->pid, "key_file", j->key_file));
 }
 
-static int jobs(bool json)
+static int run_jobs(char **words, const struct flags *flags)
 {
 	json_t *list;
 
 	jobfile_sweep();
-	if (!json) {
+	if (!has(flags, 'j')) {
 		printf("%-24s %-24s %6s %8s  %s\n", "JOB", "ADDRESS", "WORLD", "PID", "KEY");
 		jobfile_list(print_job, NULL);
 		return 0;
 	}
 	list = json_array();
 	jobfile_list(append_job, list);
-	return print_json(json_pack("{s:o s:o}", "output_version",
-				    output_version("fragctl jobs"), "jobs", list));
+	return print_object("fragctl jobs", "jobs", list);
 }
 
 /* ---- key ---- */
 
-static int key(const char *path, bool readers)
+static int run_key(char **words, const struct flags *flags)
 {
 	char why[PATH_MAX + 100];
-	int rc = readers ? keys_print_readers(path, why, sizeof(why))
-			 : keys_make(path, why, sizeof(why));
+	int rc = has(flags, 'r') ? keys_print_readers(*words, why, sizeof(why))
+				 : keys_make(*words, why, sizeof(why));
 
 	if (rc)
 		fprintf(stderr, "fragctl: %s\n", why);
@@ -291,7 +302,7 @@ static void ask_for_one(const struct mount_entry *mounts, int n)
 	fputc('\n', stderr);
 }
 
-/* The one that is named; else the only one there is. */
+/* Finds the mount that is named, else the only one there is. */
 static int find_mount(const char *named, char *out, size_t size)
 {
 	struct mount_entry *mounts = NULL;
@@ -308,16 +319,15 @@ static int find_mount(const char *named, char *out, size_t size)
 
 /* ---- overlays ---- */
 
-static int overlay(const char *path, bool json)
+static int run_overlay(char **words, const struct flags *flags)
 {
 	char why[PATH_MAX + 100];
-	json_t *object = json ? overlays_json(path, why, sizeof(why)) : NULL;
+	bool json = has(flags, 'j');
+	json_t *object = json ? overlays_json(*words, why, sizeof(why)) : NULL;
 
 	if (object)
-		return print_json(json_pack("{s:o s:o}", "output_version",
-					    output_version("fragctl overlay"), "overlay",
-					    object));
-	if (!json && !overlays_print(path, stdout, why, sizeof(why)))
+		return print_object("fragctl overlay", "overlay", object);
+	if (!json && !overlays_print(*words, stdout, why, sizeof(why)))
 		return 0;
 	fprintf(stderr, "fragctl: %s\n", why);
 	return FRAGCTL_FAILURE;
@@ -342,8 +352,7 @@ static int arena(const char *mountpoint, int64_t rank, bool ascii, bool json)
 	json_t *list = json ? arenas_json(mountpoint, rank, why, sizeof(why)) : NULL;
 
 	if (list)
-		return print_json(json_pack("{s:o s:o}", "output_version",
-					    output_version("fragctl arena"), "ranks", list));
+		return print_object("fragctl arena", "ranks", list);
 	if (!json && !arenas_print(mountpoint, rank, ascii, stdout, why, sizeof(why)))
 		return 0;
 	fprintf(stderr, "fragctl: %s\n", why);
@@ -351,33 +360,6 @@ static int arena(const char *mountpoint, int64_t rank, bool ascii, bool json)
 }
 
 /* ---- the command line ---- */
-
-struct flags {
-	char given[16]; /* letters of options; '-': a COMMAND */
-	unsigned seconds;
-	int64_t rank; /* -1: all */
-	char **command;
-};
-
-static bool has(const struct flags *flags, char letter)
-{
-	return strchr(flags->given, letter) != NULL;
-}
-
-static int run_status(char **words, const struct flags *flags)
-{
-	return status(words, has(flags, 'j'));
-}
-
-static int run_jobs(char **words, const struct flags *flags)
-{
-	return jobs(has(flags, 'j'));
-}
-
-static int run_key(char **words, const struct flags *flags)
-{
-	return key(words[0], has(flags, 'r'));
-}
 
 static int run_freeze(char **words, const struct flags *flags)
 {
@@ -395,11 +377,6 @@ static int run_thaw(char **words, const struct flags *flags)
 	if (find_mount(words[0], mountpoint, sizeof(mountpoint)))
 		return FRAGCTL_FAILURE;
 	return thaw(mountpoint);
-}
-
-static int run_overlay(char **words, const struct flags *flags)
-{
-	return overlay(words[0], has(flags, 'j'));
 }
 
 static int run_commit(char **words, const struct flags *flags)
@@ -437,7 +414,7 @@ static const struct command {
 	{ "arena", "jaR", 0, 1, run_arena },
 };
 
-/* The line of the help that says how a command is called. */
+/* Prints the line of the help that says how a command is called. */
 static int usage_of(const char *name)
 {
 	char start[64];
@@ -474,7 +451,8 @@ static int run(int nwords, char **words, const struct flags *flags)
 	return usage();
 }
 
-/* Everything behind the first "--" is a COMMAND's. */
+/* Cuts the arguments at the first "--", behind which is a COMMAND; returns how many are left.
+ */
 static int split(int argc, char **argv, struct flags *flags)
 {
 	for (int i = 1; i < argc; i++) {
@@ -508,7 +486,7 @@ static bool parse_rank(const char *text, int64_t *rank)
 	return true;
 }
 
-/* 0; -1: usage, and a line has said so. */
+/* Takes the value of an option.  -1: it is wrong; a line was printed. */
 static int take_value(struct flags *flags, int letter, const char *value)
 {
 	if (letter == 't' && !parse_seconds(value, &flags->seconds)) {
@@ -524,13 +502,13 @@ static int take_value(struct flags *flags, int letter, const char *value)
 	return 0;
 }
 
-/* The same. */
+/* Takes an option.  -1: it is wrong; a line was printed. */
 static int take_option(struct flags *flags, int letter, const char *value)
 {
 	size_t n = strlen(flags->given);
 
 	if (letter == '?') {
-		/* getopt has said what is wrong, not what there is. */
+		/* getopt has printed what is wrong, but not which options there are. */
 		if (!take_value(flags, optopt, ""))
 			usage();
 		return -1;

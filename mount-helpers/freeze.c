@@ -63,15 +63,8 @@ static int say_once(const char *mountpoint, const char *line)
 
 /* ---- a command ---- */
 
-static void run(char **command)
-{
-	execvp(*command, command);
-	fprintf(stderr, "fragctl: %s: %s\n", *command, strerror(errno));
-	_exit(errno == ENOENT ? NOT_FOUND : NOT_RUN);
-}
-
-/* Ctrl-C and Ctrl-\ are for the command alone, as in system(3); without us the kernel closes
- * the file.
+/* Runs a command; returns its exit status.  Ctrl-C and Ctrl-\ are for the command alone, as in
+ * system(3).  If this process is killed, the kernel closes the file, which thaws the job.
  */
 static int run_and_wait(char **command)
 {
@@ -85,7 +78,9 @@ static int run_and_wait(char **command)
 	if (!pid) {
 		sigaction(SIGINT, &interrupt, NULL);
 		sigaction(SIGQUIT, &quit, NULL);
-		run(command);
+		execvp(*command, command);
+		fprintf(stderr, "fragctl: %s: %s\n", *command, strerror(errno));
+		_exit(errno == ENOENT ? NOT_FOUND : NOT_RUN);
 	}
 	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;

@@ -23,14 +23,6 @@ int keys_make(const char *path, char *why, size_t whysize)
 	return rc;
 }
 
-static void print(const uint8_t key[KEY_BYTES])
-{
-	fputs("readers ", stdout);
-	for (int i = 0; i < KEY_BYTES; i++)
-		printf("%02x", key[i]);
-	putchar('\n');
-}
-
 int keys_print_readers(const char *path, char *why, size_t whysize)
 {
 	uint8_t key[KEY_BYTES];
@@ -42,7 +34,9 @@ int keys_print_readers(const char *path, char *why, size_t whysize)
 	if (!readers && (rc = key_for_readers(key, key)))
 		snprintf(why, whysize, "this libzmq has no CURVE");
 	else
-		print(key);
+		fputs("readers ", stdout);
+	for (int i = 0; i < KEY_BYTES && !rc; i++)
+		printf(i < KEY_BYTES - 1 ? "%02x" : "%02x\n", key[i]);
 	explicit_bzero(key, sizeof(key));
 	return rc;
 }

@@ -3,7 +3,6 @@
 #define MOUNT_HELPERS_KEYS_H
 
 /* fragctl key: makes a new key file for a job, or prints the readers' key of an existing one.
- * 
  */
 
 #include "engine/base/base.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "name" or "name=" with any value. */
+/* Whether a word is the option: "name", or "name=" with any value. */
 static bool is_option(const char *word, size_t length, const char *name)
 {
 	size_t n = strlen(name);
@@ -16,15 +16,7 @@ static bool is_option(const char *word, size_t length, const char *name)
 	return length == n && !strncmp(word, name, n);
 }
 
-static bool is_any(const char *word, size_t length, const char *const *names)
-{
-	for (; *names; names++) {
-		if (is_option(word, length, *names))
-			return true;
-	}
-	return false;
-}
-
+/* Whether an option is for mount(8), readers of fstab or systemd, not for fragfs. */
 static bool is_for_others(const char *word, size_t length)
 {
 	static const char *const names[] = {
@@ -39,10 +31,13 @@ static bool is_for_others(const char *word, size_t length)
 
 	if (length > 1 && (!strncmp(word, "x-", 2) || !strncmp(word, "X-", 2)))
 		return true;
-	return is_any(word, length, names);
+	for (size_t i = 0; names[i]; i++)
+		if (is_option(word, length, names[i]))
+			return true;
+	return false;
 }
 
-/* Up to the comma that ends it; one inside quotes does not. */
+/* Returns the length of the first option, which a comma outside of quotes ends. */
 static size_t option_length(const char *word)
 {
 	bool quoted = false;
@@ -53,8 +48,8 @@ static size_t option_length(const char *word)
 	return n;
 }
 
-/* mount(8) has quotes around what has a comma, fragfs a backslash before the comma; SELinux's
- * are the kernel's.
+/* Appends an option.  mount(8) quotes values with commas, fragfs wants a backslash before each
+ * comma; the quotes of an SELinux context stay, for the kernel.
  */
 static char *put(char *end, const char *word, size_t length)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* mount -t fragfs SOURCE DIR -o ...: what mount(8) calls, turned into a call of fragfs. */
+/* mount.fragfs: mount(8) calls it for `mount -t fragfs SOURCE DIR -o ...`; it calls fragfs. */
 
 #include "engine/base/base.h"
 #include "mount-helpers/mount-options.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* Of mount(8). */
+/* The exit statuses of mount(8). */
 enum { MOUNT_USAGE = 1, MOUNT_SYSTEM = 2, MOUNT_FAILURE = 32 };
 
 struct request {
@@ -33,7 +33,7 @@ static int usage(FILE *to, int status)
 	return status;
 }
 
-/* Adds more after a comma; false: no memory. */
+/* Appends options, after a comma; false: no memory. */
 static bool join(char **options, const char *more)
 {
 	char *joined;
@@ -46,7 +46,7 @@ static bool join(char **options, const char *more)
 	return true;
 }
 
-/* -1: go on; else the exit status. */
+/* Reads the command line.  Returns -1, or the status with which to exit. */
 static int read_arguments(int argc, char **argv, struct request *r)
 {
 	int c;
@@ -72,7 +72,7 @@ static int read_arguments(int argc, char **argv, struct request *r)
 	return -1;
 }
 
-/* The fragfs beside this program, as in a build folder; else the installed one. */
+/* Finds the fragfs beside this program, as in a build folder; else the installed one. */
 static void find_fragfs(char *path, size_t size)
 {
 	char self[PATH_MAX];
@@ -130,7 +130,7 @@ static int run_fragfs(const struct request *r, char *options)
 		return MOUNT_SYSTEM;
 	}
 	if (!child) {
-		/* mount(8) leaves none; fragfs looks for fusermount3. */
+		/* mount(8) leaves no PATH, by which fragfs finds fusermount3. */
 		setenv("PATH", BINDIR ":/usr/local/bin:/usr/bin:/bin", 0);
 		execlp(path, "fragfs", "-o", options, "--", r->source, r->mountpoint, NULL);
 		fprintf(stderr, "mount.fragfs: %s: %s\n", path, strerror(errno));

@@ -8,7 +8,7 @@
 #include <ctype.h>
 #include <inttypes.h>
 
-/* Names in a log are whatever its maker wanted. */
+/* Replaces control characters: anybody may have chosen the names in a log. */
 static char *make_one_line(char *text)
 {
 	for (char *c = text; c && *c; c++)
@@ -51,18 +51,12 @@ int overlays_print(const char *path, FILE *to, char *why, size_t whysize)
 	return 0;
 }
 
-/* JSON has no other bytes than UTF-8's. */
+/* Makes a string, "?" for bytes that are not UTF-8, which JSON cannot have. */
 static json_t *text_json(const char *text)
 {
 	json_t *string = text ? json_string(text) : json_null();
 
 	return string ? string : json_string("?");
-}
-
-static json_t *file_json(const struct overlay_file *f)
-{
-	return json_pack("{s:o s:I}", "name", text_json(f->name), "bytes",
-			 (json_int_t)f->bytes);
 }
 
 json_t *overlays_json(const char *path, char *why, size_t whysize)
@@ -75,7 +69,9 @@ json_t *overlays_json(const char *path, char *why, size_t whysize)
 		return NULL;
 	}
 	for (uint32_t i = 0; i < o.nfiles; i++)
-		json_array_append_new(files, file_json(&o.files[i]));
+		json_array_append_new(files,
+				      json_pack("{s:o s:I}", "name", text_json(o.files[i].name),
+						"bytes", (json_int_t)o.files[i].bytes));
 	object = json_pack("{s:o s:o s:b s:I s:I s:o}", "path", text_json(o.path), "checkpoint",
 			   text_json(o.checkpoint), "mounted", o.mounted, "edits",
 			   (json_int_t)o.edits, "bytes", (json_int_t)o.bytes, "files", files);

@@ -47,7 +47,7 @@ static struct tiers sum_bytes(const struct status *s)
 	return sum;
 }
 
-/* Errors of the disk, damaged blocks. */
+/* Counts errors of the disk and damaged blocks. */
 static struct swap_faults {
 	uint64_t errors, damaged;
 } sum_faults(const struct status *s)
@@ -95,8 +95,8 @@ static void print_tier(const char *name, uint64_t bytes, FILE *to)
 		fprintf(to, ", %s %s", name, human(bytes, text));
 }
 
-/* The live ranks that are the furthest behind and ahead; false: they are at one boundary, or
- * one has passed its own a moment ago.
+/* Finds the live ranks that are the furthest behind and ahead.  false: they are at one
+ * boundary, or a rank has passed its boundary a moment ago.
  */
 static bool find_apart(const struct status *s, uint32_t *behind, uint32_t *ahead)
 {

@@ -39,7 +39,7 @@ static int count_entries(const char *mountpoint, const char *name, uint64_t *n)
 	return 0;
 }
 
-/* .frag/config has "job NAME" among its lines. */
+/* Reads the line "job NAME" of .frag/config. */
 static void read_job_name(const char *mountpoint, char *job, size_t size)
 {
 	char *text, *line;
@@ -53,7 +53,7 @@ static void read_job_name(const char *mountpoint, char *job, size_t size)
 	free(text);
 }
 
-/* Of a mount that does not tell there are none. */
+/* Reads which reads wait for ranks; a mount without .frag/inflight has none. */
 static void read_waiting(struct status *s, const char *mountpoint)
 {
 	char *text, *save;
@@ -141,15 +141,6 @@ int status_of_mount(struct status *s, const char *mountpoint, const char *source
 	return 0;
 }
 
-/* Fetches what each rank has; one that is silent or lost stays as it is. */
-static void ask_ranks(struct engine *e)
-{
-	struct engine_state state;
-
-	for (uint32_t rank = 0; rank < engine_nranks(e); rank++)
-		engine_partition_states(e, rank, 0, 0, &state, 0);
-}
-
 static int copy_from_engine(struct status *s, struct engine *e, const char *address)
 {
 	struct engine_job job;
@@ -175,12 +166,15 @@ int status_of_job(struct status *s, const char *address, char *why, size_t whysi
 	const char *plain = getenv("FRAG_PLAIN");
 	struct engine_options options = { .source = address,
 					  .plain = plain && !strcmp(plain, "1") };
+	struct engine_state state;
 	struct engine *engine;
 	int e = engine_open(&engine, &options, why, whysize);
 
 	if (e)
 		return e;
-	ask_ranks(engine);
+	/* Has the engine ask each rank; one that is silent or lost stays as it is. */
+	for (uint32_t rank = 0; rank < engine_nranks(engine); rank++)
+		engine_partition_states(engine, rank, 0, 0, &state, 0);
 	e = copy_from_engine(s, engine, address);
 	engine_close(engine);
 	if (e) {

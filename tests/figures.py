@@ -54,6 +54,8 @@ def count_users(build):
         len(crossing), sum(len(u) == 1 for u in crossing)))
 
 
+if len(sys.argv) not in (2, 3):
+    sys.exit("usage: tests/figures.py TREE [BUILD]")
 build = len(sys.argv) > 2 and os.path.abspath(sys.argv[2])
 os.chdir(sys.argv[1])
 files = [f for f in run("git", "ls-files", "engine", "fs", "mount-helpers").split()

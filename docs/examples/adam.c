@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Adam, on this rank's partition: wherever its states are. */
+/* Adam on this rank's partition, whose states are in memory, on NVMe or on a device. */
 
 #include "trainer.h"
 
@@ -31,7 +31,7 @@ static void adam_slice(const struct trainer *t, const struct group *g, const str
 	}
 }
 
-/* The parameters that have elements in the slice. */
+/* Rounds the slice's masters into the bf16 parameters that have elements in it. */
 static void narrow_slice(struct trainer *t, int number, const struct slice *s)
 {
 	for (int p = 0; p < MODEL_NPARAMS; p++) {
@@ -45,8 +45,7 @@ static void narrow_slice(struct trainer *t, int number, const struct slice *s)
 	}
 }
 
-/* The next slice of a partition on NVMe, of which the one before goes back; false: there is
- * none.
+/* Gives the next slice of a partition on NVMe, and the one before back; false: there is none.
  */
 static bool next_slice(const struct trainer *t, struct frag_sweep *sweep, struct slice *s)
 {
@@ -80,8 +79,8 @@ static void adam_on_disk(struct trainer *t, int number)
 	frag_sweep_end(sweep);
 }
 
-/* The states as they are, edits and all; what is computed of them goes there before
- * frag_step_end.
+/* Updates a partition on a device: fetches its states, which edits may have changed, and puts
+ * the new ones back before frag_step_end().
  */
 static void adam_on_device(struct trainer *t, int number, const struct slice *all)
 {

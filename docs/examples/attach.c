@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Parameters, groups and states of this rank are said to the library once: then it can be
- * mounted.
+/* Describes the parameters, groups and states of this rank to the library, once; after that the
+ * job can be mounted.
  */
 
 #include "trainer.h"
@@ -69,7 +69,9 @@ static float *add_on_device(struct trainer *t, struct group *g, int state, const
 	return zeroed(g->numel, sizeof(*memory));
 }
 
-/* A state of the partition on NVMe, on a device, or in the library's memory; alone, in ours. */
+/* Adds a state of the partition: on NVMe, on a device, in the library's memory or, where the
+ * rank trains alone, in our own.  Returns the state's memory; NULL: the state is on NVMe.
+ */
 static float *add_state(struct trainer *t, struct group *g, int state, const char *key)
 {
 	void *memory;
@@ -85,7 +87,7 @@ static float *add_state(struct trainer *t, struct group *g, int state, const cha
 	return memory;
 }
 
-/* Where this rank's part of p is; alone, that is all of it. */
+/* Finds this rank's part of parameter p: all of it where the rank trains alone. */
 static void find_fragment(struct trainer *t, int p)
 {
 	struct param *param = &t->param[p];
@@ -142,7 +144,9 @@ static void first_masters(struct trainer *t)
 	}
 }
 
-/* From the masters, in the order in which load_weights takes them in. */
+/* Puts the bf16 shards on NVMe, made of the masters, in the order in which load_weights() reads
+ * them.
+ */
 static void swap_params(struct trainer *t)
 {
 	int all[MODEL_NPARAMS];
@@ -171,7 +175,9 @@ static bool launched(void)
 	return false;
 }
 
-/* Who we are: as the launcher says, or alone.  One rank trains without the library too. */
+/* Opens the library, which learns rank and world from the launcher's environment.  One rank
+ * trains without the library too.
+ */
 static void open_frag(struct trainer *t)
 {
 	struct frag_config config = { .size = sizeof(config), .swap_dir = t->options.swap };

@@ -2,18 +2,18 @@
 #ifndef DEVICE_H
 #define DEVICE_H
 
-/* Memory of a CUDA device, and a stream on it.  The runtime is loaded at run time, so that this
- * example is built anywhere. Each ends the program where it cannot.
+/* Memory of a CUDA device, and a stream on it.  CUDA's library is loaded at run time, so that
+ * this example is built anywhere.  Each function ends the program where it fails.
  */
 
 #include <stddef.h>
 
-/* That device is this thread's; returns a stream of it. */
+/* Makes a device the current one of this thread; returns a stream on it. */
 void *device_open(int number);
 void *device_alloc(size_t bytes);
-/* Enqueues a copy to the device; host stays as it is until device_get. */
+/* Enqueues a copy to the device; the caller leaves `host` as it is until device_get(). */
 void device_put(void *device, const void *host, size_t bytes);
-/* Returns when all that was enqueued has been done, and this. */
+/* Copies from the device, after all that was enqueued; returns when the copy is done. */
 void device_get(void *host, const void *device, size_t bytes);
 
 #endif

@@ -2,9 +2,9 @@
 #ifndef MODEL_H
 #define MODEL_H
 
-/* The model of the example, and the text it learns.  Knows nothing of ranks or of libfrag.
+/* The model of the example, and the text it learns; it knows nothing of ranks or of libfrag.
  *
- * From the MODEL_CONTEXT characters before it, the next one is predicted:
+ * It predicts a character from the MODEL_CONTEXT characters before it:
  *
  *   characters -> embed -> tanh(. W0 + b0) -> tanh(. W1 + b1) * scale -> . head + b -> softmax
  *
@@ -34,8 +34,8 @@ struct model_param {
 	uint64_t shape[2];
 	uint64_t numel;
 	bool decay;   /* weight decay is for matrices of the layers */
-	float centre; /* of the initial values, and how far they lie around it */
-	float spread;
+	float centre; /* of the initial values */
+	float spread; /* how far the initial values lie from the centre */
 };
 
 struct model {
@@ -47,27 +47,31 @@ struct model {
 /* vocab 2 .. MODEL_VOCAB_MAX, hidden 1 .. MODEL_HIDDEN_MAX. */
 void model_init(struct model *m, uint32_t vocab, uint32_t hidden);
 
-/* The value an element begins with: the same on every rank that asks. */
+/* Returns the initial value of an element, which is the same on every rank. */
 float model_initial(const struct model *m, int param, uint64_t element, uint64_t seed);
 
-/* The loss of predicting symbols[MODEL_CONTEXT] from those before it, in nats; adds its
- * gradient to gradient.  weight and gradient: a pointer to each parameter's elements.
+/* Returns the loss, in nats, of predicting symbols[MODEL_CONTEXT] from the symbols before it;
+ * adds the loss's gradient to `gradient`.  weight and gradient have a pointer to each
+ * parameter's elements.
  */
 double model_learn(const struct model *m, const uint8_t *symbols, float *const *weight,
 		   float *const *gradient);
 
-/* A file's bytes as symbols 0 .. vocab - 1. */
+/* A text: a file whose bytes are numbered as symbols 0 .. vocab - 1. */
 struct text {
 	uint8_t *symbol;
 	uint64_t length;
 	uint32_t vocab;
 };
 
-/* -errno; -EINVAL: shorter than a context, or of one character only. */
+/* Reads a text.
+ * -EINVAL: the text is shorter than a context, or has one character only.
+ * -errno: the file cannot be read.
+ */
 int text_load(struct text *t, const char *path);
 void text_fini(struct text *t);
 
-/* A well mixed function of its arguments: random numbers that need no state. */
+/* Returns a hash of the arguments, for random numbers that need no state. */
 uint64_t mix(uint64_t seed, uint64_t a, uint64_t b);
 
 #endif

@@ -18,7 +18,7 @@ struct options {
 	const char *text;
 	const char *swap;   /* folder of states on NVMe; NULL: states are in memory */
 	bool swap_params;   /* this rank's bf16 shards are on NVMe too */
-	const char *device; /* number of the device whose memory has the states; NULL: none */
+	const char *device; /* the number of the device that has the states; NULL: none has */
 	uint64_t device_ms;
 	bool forever;
 	bool quiet;

@@ -37,7 +37,9 @@ static void on_signal(int number)
 
 /* ---- one step ---- */
 
-/* Samples are numbered through all ranks: the same whatever the world and the stage. */
+/* Computes the gradients of this rank's samples.  Samples are numbered through all ranks, so
+ * that a step has the same ones for every stage and number of ranks.
+ */
 static void backward(struct trainer *t)
 {
 	float *weight[MODEL_NPARAMS], *gradient[MODEL_NPARAMS];
@@ -57,7 +59,7 @@ static void backward(struct trainer *t)
 	}
 }
 
-/* Own partition of the gradients: the mean over all ranks' samples. */
+/* Fills this rank's partition of the gradients with the mean over all ranks' samples. */
 static void reduce(struct trainer *t)
 {
 	float share = 1.0f / ((float)t->options.batch * (float)t->world);
@@ -85,7 +87,9 @@ static void reduce(struct trainer *t)
 	}
 }
 
-/* The mean loss over all ranks; all see the same words, so all stop after the same step. */
+/* Reads the words of all ranks; returns their mean loss and how many were asked to stop.  All
+ * ranks read the same words, so that all stop after the same step.
+ */
 static struct word hear(struct trainer *t)
 {
 	struct word all = { .loss = 0 };
@@ -107,7 +111,7 @@ static struct word train_step(struct trainer *t)
 
 	load_weights(t);
 	backward(t);
-	barrier(t); /* everyone's gradients are complete */
+	barrier(t); /* the gradients of all ranks are complete */
 	frag_grads_gone(t->frag);
 	reduce(t);
 	frag_grads_valid(t->frag, 1.0);
@@ -115,12 +119,12 @@ static struct word train_step(struct trainer *t)
 	frag_step_begin(t->frag);
 	for (int g = 0; g < NGROUPS; g++)
 		adam(t, g);
-	barrier(t); /* everyone has the gradients it needed, and its new parameters */
+	barrier(t); /* all ranks have read gradients and have their new parameters */
 	pull_parameters(t);
 	t->step++;
 	frag_step_end(t->frag);
 	if (t->options.swap_params)
-		barrier(t); /* what readers see of everyone's parameters is this step's */
+		barrier(t); /* all ranks' parameters on NVMe are those of this step */
 	return all;
 }
 
@@ -216,14 +220,14 @@ int main(int argc, char **argv)
 			(struct group){ .lr = 0.003, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8 };
 	t.group[0].weight_decay = 0.01;
 	attach(&t);
-	barrier(&t);     /* all are there */
-	catch_signals(); /* until here there is nothing to finish */
+	barrier(&t);
+	catch_signals(); /* before the first step a signal may end the program at once */
 	pull_parameters(&t);
 	greet(&t);
 	run(&t);
 	if (t.rank == 0)
 		printf("train: losses %016llx\n", (unsigned long long)t.losses);
-	barrier(&t); /* nobody leaves while another still reads from it */
+	barrier(&t); /* no rank leaves while another still reads from it */
 	frag_close(t.frag);
 	return 0;
 }

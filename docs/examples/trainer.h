@@ -2,8 +2,9 @@
 #ifndef TRAINER_H
 #define TRAINER_H
 
-/* One rank of the trainer: train.c is its loop, attach.c how it meets the others and shows what
- * it has, weights.c its bf16 parameters, adam.c its optimizer.
+/* One rank of the trainer.  train.c has its loop; attach.c joins the other ranks and describes
+ * parameters and states to the library; weights.c has the bf16 parameters, adam.c the
+ * optimizer.
  */
 
 #include "model.h"
@@ -15,28 +16,28 @@ enum { NGROUPS = 2 };
 enum { MASTER, GRAD, EXP_AVG, EXP_AVG_SQ, NSTATES };
 
 struct param {
-	uint64_t flat;  /* its first element among those of all groups, one after the other */
-	uint64_t shard; /* stage 3: of this rank's pieces */
-	uint64_t piece; /* stage 3: elements of one rank's */
-	int id;         /* frag_param's */
-	struct frag_fragment own;
+	uint64_t flat;            /* the first element, counted through all groups */
+	uint64_t shard;           /* stage 3: this rank's first element in lp */
+	uint64_t piece;           /* stage 3: the elements that each rank has */
+	int id;                   /* from frag_param() */
+	struct frag_fragment own; /* the part in this rank's partition */
 };
 
 /* A param group of the optimizer, and this rank's partition of it. */
 struct group {
-	int id; /* frag_group's */
+	int id; /* from frag_group() */
 	double lr, beta1, beta2, eps, weight_decay;
-	uint64_t flat; /* its first element, as above; its number of elements */
-	uint64_t total;
-	uint64_t numel;                              /* of the partition, padding included */
+	uint64_t flat;  /* the first element, counted through all groups */
+	uint64_t total; /* elements of the group */
+	uint64_t numel; /* elements of the partition, padding included */
 	float *master, *grad, *exp_avg, *exp_avg_sq; /* NULL: on NVMe */
-	float *on_device[NSTATES]; /* then the others are what was fetched from there */
+	float *on_device[NSTATES]; /* not NULL: the four above are the host's copies of these */
 };
 
-/* What a rank tells the others after its gradients. */
+/* The numbers that a rank publishes beside its gradients. */
 struct word {
-	double loss; /* sum over its samples */
-	double stop;
+	double loss; /* sum over the rank's samples */
+	double stop; /* 1: the rank was asked to stop */
 };
 
 struct trainer {
@@ -63,16 +64,20 @@ struct trainer {
 
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 void *zeroed(uint64_t n, size_t size);
-/* For calls that this rank cannot train without; alone it can. */
+/* Returns the result of a call of libfrag; ends the program where it is an error, unless this
+ * rank trains alone.
+ */
 int need(const struct trainer *t, const char *what, int result);
-/* All ranks come here. */
+/* Waits until all ranks have called it. */
 void barrier(struct trainer *t);
-/* Of another rank's memory, as it has published it. */
+/* Reads bytes of memory that another rank has published under a name. */
 void pull(struct trainer *t, int rank, const char *name, uint64_t offset, void *out,
 	  uint64_t bytes);
-/* The number of the parameter's group. */
+/* Returns the number of the parameter's group. */
 int group_of(const struct trainer *t, int p);
-/* Elements of the partition's state, wherever that is; memory: its own. */
+/* Stores n elements of a state of the partition, from `first` on, where the state is: in
+ * `memory`, on a device, or on NVMe.
+ */
 void put(struct trainer *t, const struct group *g, int state, const char *key, float *memory,
 	 uint64_t first, const float *values, uint64_t n);
 
@@ -82,18 +87,18 @@ void attach(struct trainer *t);
 
 /* ---- weights.c ---- */
 
-/* Own part of p's bf16, from its element at on, from n masters. */
+/* Rounds n masters to bf16 into this rank's part of parameter p, from its element `at` on. */
 void narrow(struct trainer *t, int p, uint64_t at, const float *master, uint64_t n);
-/* The weights that this step computes with.  They are read anew each time: an edit through the
- * mount has changed the bf16 parameters in place.
+/* Fills the weights that a step computes with from the bf16 parameters, anew for each step: an
+ * edit through the mount may have changed these in place.
  */
 void load_weights(struct trainer *t);
-/* Stages 1 and 2: the other ranks' bf16 parameters. */
+/* Stages 1 and 2: reads the bf16 parameters of the other ranks. */
 void pull_parameters(struct trainer *t);
 
 /* ---- adam.c ---- */
 
-/* Of this rank's partition of a group. */
+/* Updates this rank's partition of a group. */
 void adam(struct trainer *t, int number);
 
 #endif

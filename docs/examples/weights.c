@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The bf16 parameters: from the masters, and to the weights of a step. */
+/* The bf16 parameters: rounded from the masters, and widened to the weights of a step. */
 
 #include "trainer.h"
 
@@ -43,7 +43,7 @@ void narrow(struct trainer *t, int p, uint64_t at, const float *master, uint64_t
 		need(t, "parameter", frag_param_put(t->frag, param->id, at, lp + at, n));
 }
 
-/* Parts of a parameter from the ranks that have them, wherever they do. */
+/* Reads elements of a parameter from the ranks that have them, in memory or on NVMe. */
 static void pull_param(struct trainer *t, int p, uint64_t at, uint16_t *to, uint64_t n)
 {
 	if (n > 0)
@@ -52,7 +52,7 @@ static void pull_param(struct trainer *t, int p, uint64_t at, uint16_t *to, uint
 				    n * sizeof(*to)));
 }
 
-/* On NVMe: while this one is in the next are on their way. */
+/* Gathers a parameter on NVMe; while it is here, the next ones are being read. */
 static void gather_swapped(struct trainer *t, int p, uint16_t *to)
 {
 	uint64_t numel = t->model.param[p].numel, piece = t->param[p].piece;
@@ -69,7 +69,7 @@ static void gather_swapped(struct trainer *t, int p, uint16_t *to)
 	pull_param(t, p, end, to + end, numel - end);
 }
 
-/* Stage 3: the whole of p from its shards, into to. */
+/* Stage 3: gathers the shards of parameter p into `to`. */
 static void gather(struct trainer *t, int p, uint16_t *to)
 {
 	uint64_t numel = t->model.param[p].numel, piece = t->param[p].piece;

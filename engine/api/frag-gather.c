@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* All ranks of a group take all of a state: by the communicator, what each has to each, or by
- * reading, each for itself.
+/* A gather: all ranks of a group take the whole of a state.  By the communicator each rank
+ * sends its pieces to all; by the host each rank reads the state for itself.
  */
 
 struct gather {
@@ -52,7 +52,9 @@ static int note_piece(void *arg, const struct piece *piece)
 	return 0;
 }
 
-/* Replicas have them on other ranks, and alike. */
+/* Adds a piece to the hash by which the ranks compare their plans: replicas have the pieces on
+ * other ranks, but at the same places.  -EREMOTE: the piece's rank cannot send it.
+ */
 static int check_piece(struct gather *g, const struct piece *piece)
 {
 	const uint64_t all[] = { g->said.held, piece->at, piece->size };
@@ -61,7 +63,9 @@ static int check_piece(struct gather *g, const struct piece *piece)
 	return communicator_sends(g->e, piece->rank, piece->row) ? 0 : -EREMOTE;
 }
 
-/* With the lock.  The tables of states may have to be fetched. */
+/* Finds the pieces of the state, for which tables of states may have to be fetched.  The lock
+ * is held.
+ */
 static int find_pieces(struct gather *g, uint64_t deadline)
 {
 	int rc;
@@ -94,7 +98,7 @@ static void add(struct collective_io *io, struct collective_move *moves, bool to
 		(struct collective_move){ to_peer, (unsigned)place, size, memory };
 }
 
-/* To all of this replica, itself too. */
+/* Adds the moves of a piece to all ranks of this replica, this rank too. */
 static void add_to_all(const struct gather *g, struct collective_io *io,
 		       struct collective_move *moves, void *from, uint64_t size)
 {
@@ -107,7 +111,7 @@ static void add_to_all(const struct gather *g, struct collective_io *io,
 	}
 }
 
-/* Between two ranks in one order: that of the parameter. */
+/* Lists the moves.  Between two ranks they are in the order of the parameter, on both. */
 static int lay_moves(const struct gather *g, struct send *send, struct collective_io *io,
 		     struct collective_move *moves)
 {
@@ -130,7 +134,8 @@ static int lay_moves(const struct gather *g, struct send *send, struct collectiv
 	return rc;
 }
 
-/* Each rank of the communicator has one piece, all of one size, in their order. */
+/* Whether each rank of the communicator has one piece, all of one size, in the order of ranks.
+ */
 static bool is_equal(const struct gather *g)
 {
 	bool equal = g->n && g->n == communicator_ranks(g->e);
@@ -156,7 +161,7 @@ static int lay_equal(const struct gather *g, struct send *send, struct collectiv
 	return 0;
 }
 
-/* An error here is one for which others wait. */
+/* Moves the pieces.  An error breaks the communicator: the other ranks wait for this one. */
 static int take(struct gather *g)
 {
 	CLEANUP(free)

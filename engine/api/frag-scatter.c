@@ -17,17 +17,18 @@
 #include <errno.h>
 #include <string.h>
 
-/* All ranks of a group stand here, and one has a value for all of a state.  By the
- * communicator, window by window, each gets what it holds something of, and keeps it aside as a
- * writer's STAGE would; from there on it is an edit as any other.  Or else the root writes it
- * as frag_set does.
+/* A scatter: all ranks of a group are in the call, and one, the root, has a value for the whole
+ * of a state.  By the communicator, window by window, each rank receives the bytes that it
+ * holds and keeps them aside as it does for a writer's STAGE; from there on it is an edit like
+ * any other.  By the host, the root writes the value as frag_set() does.
  *
  *   root    meet(0)  value -> window -> sends ...  meet(1)  COMMIT, accepted  meet(2)
  *   others  meet(0)  receive -> window -> aside    meet(1)                    meet(2)
  */
 
 enum { BYTES_IN_MS = 1000 /* at least */ };
-enum { HAVE_COME, HAVE_STAGED, HAVE_AGREED }; /* stages; by the host: HAVE_STAGED is the last */
+/* Stages of the rendezvous; by the host HAVE_STAGED is the last. */
+enum { HAVE_COME, HAVE_STAGED, HAVE_AGREED };
 
 struct span { /* of the value, in bytes; from == to: none */
 	uint64_t from, to;
@@ -92,7 +93,7 @@ static int note_own(struct scatter *s, const struct piece *piece, enum frag_dtyp
 	return 0;
 }
 
-/* Elements of the other dtype, in bytes. */
+/* Returns the bytes that a span's elements have in another dtype. */
 static struct span in_dtype(const struct span *span, enum frag_dtype from, enum frag_dtype to)
 {
 	return (struct span){ span->from / frag_dtype_size(from) * frag_dtype_size(to),
@@ -143,8 +144,8 @@ static int note_all(struct scatter *s)
 	return rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
 }
 
-/* With the lock.  Tables of states may have to be fetched: this rank's, if it has been given
- * another memory just now.
+/* Finds what each rank holds.  The lock is held.  Tables of states may have to be fetched, this
+ * rank's own too, if it was given other memory just now.
  */
 static int find_held(struct scatter *s)
 {
@@ -203,7 +204,7 @@ static void add_receive(struct scatter *s, struct collective_io *io,
 		};
 }
 
-/* With the lock. */
+/* Sends or receives a window; the lock is held. */
 static int pass(struct scatter *s, const struct span *window, const struct span *own)
 {
 	CLEANUP(free)
@@ -223,8 +224,9 @@ static int pass(struct scatter *s, const struct span *window, const struct span 
 	return rc ? rc : communicator_wait(s->e, &io);
 }
 
-/* The window is copied to the host first, behind all that the trainer has enqueued: what is
- * sent from the device is there, too.  An error here is one for which others wait.
+/* Passes a window.  The root copies it to the host first, behind all that its trainer has
+ * enqueued: a value that is sent from the device is complete then, too.  An error breaks the
+ * communicator: the other ranks wait for this one.
  */
 static int pass_window(struct scatter *s, const struct span *window, const struct span *own)
 {
@@ -261,7 +263,8 @@ static int stage_converted(struct scatter *s, const struct own *own, const struc
 	return stage(s, own, part, bytes);
 }
 
-/* The part of the value that has come is at bytes. */
+/* Keeps aside what this rank holds of a part of the value that has come, which is at `bytes`.
+ */
 static int keep_aside(struct scatter *s, const struct own *own, const struct span *came,
 		      const uint8_t *bytes)
 {
@@ -290,7 +293,7 @@ static int keep_all_aside(struct scatter *s, const struct span *window, const st
 	return rc;
 }
 
-/* Who has no room goes on receiving: the others wait for it. */
+/* Passes all windows.  A rank without room goes on receiving: the other ranks wait for it. */
 static int pass_all(struct scatter *s)
 {
 	const struct span *held = &s->held[catalog_member(s->group, s->e->rank)];
@@ -307,7 +310,7 @@ static int pass_all(struct scatter *s)
 	return rc ? rc : kept;
 }
 
-/* All have it aside, those who hold something of it. */
+/* Commits the edit, which all holders have kept aside. */
 static int agree(struct scatter *s)
 {
 	struct engine_write write = { .file = s->file };
@@ -350,8 +353,8 @@ static int meet(struct scatter *s, uint32_t stage, int status)
 	return rc;
 }
 
-/* From here on all are there, and each step ends by itself, or a rank is lost: this bound is
- * for what is wrong.
+/* Lengthens the bound of the waits: all ranks have come, so that each stage ends by itself or
+ * by a rank's loss, and the bound is for errors alone.
  */
 static void wait_longer(struct scatter *s)
 {
@@ -382,7 +385,7 @@ static void say_what_it_can(struct scatter *s)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* The root alone: other ranks know nothing of it that they could tell. */
+/* Records that the edit failed, at the root: no other rank knows whose edit it was. */
 static void tell_failed(struct scatter *s, int why)
 {
 	struct event_settled told = { .id = { s->transaction[0], s->transaction[1] },

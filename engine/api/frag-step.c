@@ -11,9 +11,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* The hooks of a step.  The trainer's thread writes these words of the control page; where it
- * counts, it adds: in a rank that comes back the engine thread adds what the others have
- * counted (join_catch_up).  Readers see them in order by the release on the sequence.
+/* The calls of a step.  The trainer's thread writes these words of the control page.  It adds
+ * to counters and never stores them: in a rank that comes back the engine thread adds what the
+ * others have counted (join_catch_up).  The release on the sequence orders them for readers.
  */
 
 static void grow(_Atomic uint64_t *word)
@@ -33,7 +33,7 @@ static bool grads_are_valid(const struct control_page *c)
 
 enum { WAIT_MS = 20 };
 
-/* For a decision, by its coordinator or without it, or for the end of a freeze. */
+/* Waits for a decision, by its coordinator or without it, or for the end of a freeze. */
 static void wait_here(struct engine *e)
 {
 	node_wake(e);
@@ -53,8 +53,8 @@ static bool is_changing(const struct control_page *c)
 	return atomic_load_explicit(&c->sequence, memory_order_relaxed) & 1;
 }
 
-/* What the trainer's thread does for others is counted: a clock is read only when there is
- * something.
+/* Counts the time that the trainer's thread has spent for others.  Clocks are read only where
+ * there is something to do for them.
  */
 static void count_held(struct engine *e, uint64_t before, uint64_t begin_ns)
 {
@@ -89,15 +89,17 @@ static void tell_views(struct engine *e)
 	count_held(e, held(e), begin);
 }
 
-/* State is about to change: first the page says so, then what views still need is copied. */
+/* Begins a change of state: first the page says so, then the bytes that views still need are
+ * copied.
+ */
 static void change_begin(struct engine *e)
 {
 	atomic_fetch_add_explicit(&e->registry.control->sequence, 1, memory_order_seq_cst);
 	keep_for_views(e, true);
 }
 
-/* What slices and ranges of states on NVMe were given since becomes what readers see, all of it
- * together, or none; and what the trainer's streams were given for states on devices.
+/* Shows readers what the trainer has written since: to slices and ranges of states on NVMe, all
+ * of it or none, and by its streams to states on devices.
  */
 static int publish(struct engine *e)
 {
@@ -118,8 +120,8 @@ static void set_generation(struct control_page *c, uint64_t generation)
 	atomic_store_explicit(&c->generation, generation, memory_order_release);
 }
 
-/* Where not all of it can be had by readers they go on with the generation before, until it
- * can.
+/* Ends a change.  Where publish() fails, readers go on with the generation before, and the new
+ * one is owed until a later publish() succeeds.
  */
 static int change_end(struct engine *e, uint64_t generation)
 {
@@ -135,7 +137,7 @@ static int change_end(struct engine *e, uint64_t generation)
 	return 0;
 }
 
-/* Outside of a step; or after one whose generation is owed. */
+/* Publishes outside of a step, or after one whose generation is owed. */
 static int make_current(struct engine *e)
 {
 	if (e->trainer->owed_generation)
@@ -143,15 +145,17 @@ static int make_current(struct engine *e)
 	return is_changing(e->registry.control) ? 0 : publish(e);
 }
 
-/* Each edit at a boundary is a generation of its own: all ranks apply the same ones in the same
- * order.
+/* Returns the generation of the next edit at boundary b.  Each edit is a generation of its own:
+ * all ranks apply the same ones in the same order.
  */
 static uint64_t generation_after(uint64_t before, uint64_t b)
 {
 	return u64_max(before, control_generation(b)) + 1;
 }
 
-/* Inside a step the generation is being made already, and comes with its end. */
+/* Applies the edits decided for boundary b.  Inside a step they make no generation: the step's
+ * end makes one.
+ */
 static int apply_edits(struct engine *e, uint64_t b)
 {
 	struct control_page *c = e->registry.control;
@@ -170,7 +174,7 @@ static int apply_edits(struct engine *e, uint64_t b)
 	return rc;
 }
 
-/* It changes no state. */
+/* Launches the round decided for boundary b, which changes no state. */
 static void launch_round(struct engine *e, uint64_t b)
 {
 	participant_apply_round(&e->edits, b, grads_word(e->registry.control), rounds_launch,
@@ -183,7 +187,8 @@ static void show_phase(struct control_page *c, uint32_t phase)
 	atomic_store_explicit(&c->phase, phase, memory_order_release);
 }
 
-/* The trainer neither reads nor writes state here: decided edits go in, and a freeze holds it.
+/* Applies decided edits, and holds the trainer in a freeze: it neither reads nor writes state
+ * here.
  */
 static int look_at_edits(struct engine *e, uint64_t b)
 {
@@ -210,8 +215,8 @@ static int look_at_edits(struct engine *e, uint64_t b)
 	return rc;
 }
 
-/* For those who wait for this rank: since when it is where it is, and how long it takes to get
- * on.
+/* Records when the rank came to this boundary and how long it takes between two, for those who
+ * wait for it.
  */
 static void time_boundary(struct engine *e)
 {
@@ -227,7 +232,7 @@ static void time_boundary(struct engine *e)
 	e->trainer->boundary_ns = now;
 }
 
-/* The boundary is entered before edits are looked for: see participant_prepare. */
+/* Enters the next boundary, and looks for edits only then: see participant_prepare(). */
 static int pass(struct engine *e)
 {
 	uint64_t b = atomic_fetch_add_explicit(&e->registry.control->boundary, 1,
@@ -279,7 +284,7 @@ int frag_grads_valid(struct frag *f, double loss_scale)
 	return 0;
 }
 
-/* What comes between two boundaries may be short and long by turns. */
+/* Measures a whole step: the times between its boundaries may be short and long by turns. */
 static void time_step(struct engine *e)
 {
 	uint64_t now = monotonic_ns();

@@ -2,27 +2,34 @@
 #ifndef ENGINE_BASE_FORK_H
 #define ENGINE_BASE_FORK_H
 
-/* Descriptors that a forked child must not keep: a child that lives on (a data loader's worker)
- * would hold the engine's port and its peers' connections open.  They are closed in the child
- * before fork(2) returns there, without a lock.
+/* The list of descriptors that are closed in a forked child, before fork(2) returns there: a
+ * child that lives on, such as a data loader's worker, would else hold the engine's port and
+ * the connections of its peers open.  The child takes no lock.
  *
- * An entry is a descriptor number and what file it was, so that a number closed by somebody
- * else and used again is left alone.  That fails for eventfds, epolls and other files without
- * an inode of their own: forget those before they are closed.  Any thread.
+ * An entry is the number of a descriptor and the inode of its file, so that a number which
+ * somebody else has closed and used again is left alone.  eventfds, epolls and other files
+ * without an inode of their own cannot be told apart so: forget them before they are closed.
+ * Any thread.
  */
 
 #include "engine/base/base.h"
 
 enum { FORK_FD_MAX = 65536 };
 
-/* What listens at this address, "tcp://10.0.0.1:21017", and all that it has accepted, whether
- * we know of it yet or not: one set of FORK_ADDRESSES_MAX; -ENFILE, -EINVAL.
- */
 enum { FORK_ADDRESSES_MAX = 16 };
+
+/* Lists the socket that listens at an address, "tcp://10.0.0.1:21017", and all connections that
+ * it has accepted or will accept.
+ * -ENFILE: FORK_ADDRESSES_MAX addresses are listed.
+ * -EINVAL: the text is no such address.
+ */
 int fork_close_at(const char *address);
 void fork_forget_at(const char *address);
 
-/* -EBADF: not open; -ENFILE: FORK_FD_MAX or more.  Replaces what was known of the number. */
+/* Lists a descriptor, in place of an older entry with its number.
+ * -EBADF: the descriptor is not open.
+ * -ENFILE: its number is FORK_FD_MAX or more.
+ */
 int fork_close(int fd);
 void fork_forget(int fd);
 

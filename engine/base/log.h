@@ -2,17 +2,17 @@
 #ifndef ENGINE_BASE_LOG_H
 #define ENGINE_BASE_LOG_H
 
-/* One line per event, "fragfs: warn: rank 3: ..." on stderr; the newest lines are kept for
- * .frag/log, those of info too that stderr does not get.  Any thread.  Level from FRAG_LOG
- * (error, warn, info, debug, trace); default warn.  Control characters are escaped
- * (engine/base/one-line.h).
+/* The log: one line an event, "fragfs: warn: rank 3: ...", with control characters escaped
+ * (engine/base/one-line.h).  stderr gets the lines up to the level of FRAG_LOG (error, warn,
+ * info, debug, trace; default warn).  The newest lines are kept for .frag/log, up to level info
+ * at the least.  Any thread.
  */
 
 #include "engine/base/base.h"
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 
-/* prefix goes before each message, for example "rank 3"; copied, cut at 47 characters. */
+/* Sets the text before each message, such as "rank 3"; it is copied, at most 47 characters. */
 void log_set_prefix(const char *prefix);
 void log_set_level(enum log_level level);
 

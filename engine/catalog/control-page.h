@@ -2,9 +2,9 @@
 #ifndef ENGINE_CATALOG_CONTROL_PAGE_H
 #define ENGINE_CATALOG_CONTROL_PAGE_H
 
-/* One page of a rank's memory that anyone who may read its fragments reads beside them. Written
- * by the trainer's thread inside frag_ calls (registry_epoch: under the registry's lock), read
- * by the engine thread as atomics and by other processes as bytes.
+/* The control page of a rank: one page of its memory that a reader of its fragments reads
+ * beside them.  The trainer's thread writes it inside frag_ calls (registry_epoch: under the
+ * registry's lock); the engine thread reads it as atomics, other processes as bytes.
  */
 
 #include "engine/base/base.h"
@@ -20,12 +20,12 @@ enum control_phase {
 };
 
 struct control_page {
-	uint64_t cookie[2];              /* random; says that this is this process */
+	uint64_t cookie[2];              /* random; tells this process from all others */
 	_Atomic uint64_t sequence;       /* odd while state changes */
 	_Atomic uint64_t registry_epoch; /* grows when memory is registered or dropped */
 	_Atomic uint64_t step;           /* steps ended */
 	_Atomic uint64_t boundary;       /* boundaries passed */
-	_Atomic uint64_t generation;     /* the newest this rank has */
+	_Atomic uint64_t generation;     /* the newest that this rank has */
 	_Atomic uint64_t grads; /* odd while gradients are valid; grows at valid and at gone */
 	_Atomic uint32_t phase; /* enum control_phase */
 	uint32_t reserved;
@@ -33,8 +33,8 @@ struct control_page {
 	_Atomic uint64_t bytes_host; /* registered, in host memory */
 	_Atomic uint64_t events;     /* told by its engine thread: engine/node/event-log.h */
 	_Atomic uint64_t kept_bytes; /* copied for views before they changed, ever */
-	_Atomic uint64_t
-		held_ns; /* the trainer's thread, for readers, edits and freezes, ever */
+	/* how long readers, edits and freezes have held the trainer's thread, ever */
+	_Atomic uint64_t held_ns;
 	/* states on NVMe; all 0 where there are none */
 	_Atomic uint64_t swap_bytes;                                 /* registered */
 	_Atomic uint64_t swap_in_bytes, swap_out_bytes, swap_errors; /* ever */
@@ -65,13 +65,15 @@ static inline const char *control_phase_name(uint32_t phase)
 	return phase < ARRAY_SIZE(names) ? names[phase] : "?";
 }
 
-/* A figure, which nothing else follows from. */
+/* Stores a figure, from which a reader concludes nothing about other memory. */
 static inline void control_put(_Atomic uint64_t *word, uint64_t value)
 {
 	atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* To at least `to`, by units, whatever is counted meanwhile. */
+/* Raises a counter to at least `to`, by a multiple of `unit`, so that units counted by others
+ * meanwhile are not lost.
+ */
 static inline void control_raise(_Atomic uint64_t *word, uint64_t to, uint64_t unit)
 {
 	uint64_t now = atomic_load(word);
@@ -82,16 +84,17 @@ static inline void control_raise(_Atomic uint64_t *word, uint64_t to, uint64_t u
 
 enum { CONTROL_GENERATIONS = 1000000 };
 
-/* The generation that a step makes which ends at that boundary; edits at it make those that
- * follow.
+/* Returns the generation of a step that ends at a boundary; edits at that boundary make the
+ * generations that follow.
  */
 static inline uint64_t control_generation(uint64_t boundary)
 {
 	return boundary * CONTROL_GENERATIONS;
 }
 
-/* What a view calls a generation: of state, the page's, counted from 1; of gradients, their
- * window and it. 0: being changed, or gradients that are not valid.
+/* Returns the number by which views know the content of a rank's memory: the page's generation
+ * counted from 1 and, for gradients, also the number of their window.  0: the content is being
+ * changed, or gradients are not valid.
  */
 static inline uint64_t control_content(const struct control_page *page, bool is_grad)
 {
@@ -104,7 +107,9 @@ static inline uint64_t control_content(const struct control_page *page, bool is_
 	       atomic_load_explicit(&page->generation, memory_order_seq_cst) + 1;
 }
 
-/* The newest that there is or was: while nothing is there, what is being changed. */
+/* Returns the newest content that there is; while control_content() is 0, the one that was
+ * last.
+ */
 static inline uint64_t control_newest(const struct control_page *page, bool is_grad)
 {
 	uint64_t grads = atomic_load_explicit(&page->grads, memory_order_seq_cst);
