@@ -23,7 +23,7 @@ static bool is_mine(const struct stat *st)
 	return st->st_uid == geteuid();
 }
 
-/* Whatever the umask is. */
+/* chmod: mkdir's mode is cut by the umask. */
 static int make_folder(const char *path)
 {
 	if (mkdir(path, 0700))
@@ -31,7 +31,6 @@ static int make_folder(const char *path)
 	return chmod(path, 0700) ? -errno : 0;
 }
 
-/* A folder of ours alone, made where it is missing. */
 static int own_folder(const char *path)
 {
 	struct stat st;
@@ -57,7 +56,7 @@ static int find_home(char home[JOB_FOLDER])
 	struct passwd entry, *found = NULL;
 	char room[4096];
 
-	if (!is_my_folder(text)) { /* sudo leaves the other user's */
+	if (!is_my_folder(text)) { /* sudo leaves HOME as it was, another user's */
 		if (getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) || !found)
 			return -ENOENT;
 		text = found->pw_dir;
@@ -116,7 +115,7 @@ int job_folder_lock(void)
 	return -1;
 }
 
-/* ---- reading and writing files that nobody else may have touched ---- */
+/* ---- files that only this user may have written ---- */
 
 ssize_t job_folder_read(const char *path, mode_t forbidden, char *text, size_t size)
 {

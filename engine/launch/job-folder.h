@@ -2,8 +2,9 @@
 #ifndef ENGINE_LAUNCH_JOB_FOLDER_H
 #define ENGINE_LAUNCH_JOB_FOLDER_H
 
-/* The folder of job files and keys: $XDG_RUNTIME_DIR/fragfs, or ~/.cache/fragfs where there is
- * none; of this user alone, mode 0700, as all in it.  -errno.
+/* The folder of job files and keys: $XDG_RUNTIME_DIR/fragfs, or ~/.cache/fragfs where that
+ * variable names no folder.  It belongs to this user and has mode 0700; files in it have 0600.
+ * Functions return -errno.
  */
 
 #include "engine/base/base.h"
@@ -12,20 +13,27 @@
 
 enum { JOB_FOLDER = 1200, JOB_PATH = JOB_FOLDER + 160 };
 
-/* Made where it is missing. */
+/* Makes the folder if it is missing.
+ * -EACCES: it is another user's, or others may write to it.
+ */
 int job_folder(char folder[JOB_FOLDER]);
-/* -EINVAL: no file could be named after that job. */
+/* The path of the job's file with that suffix.
+ * -EINVAL: the job's name is no file name.
+ */
 int job_folder_path(const char *job, const char *suffix, char path[JOB_PATH]);
-/* A descriptor: who adds or sweeps excludes the others until it is closed.  -1: somebody has it
- * for long.
+/* Locks the folder against other processes that add or sweep files.  Returns a descriptor,
+ * which holds the lock until it is closed; -1: no folder, or another process has held the lock
+ * for a second.
  */
 int job_folder_lock(void);
 
-/* At most size - 1 bytes; the NUL behind them.  forbidden: mode bits.  Returns how many.
- * -EISDIR; -EINVAL: it is no plain file, or a larger one.
+/* Reads a file of at most size - 1 bytes, and ends it with a NUL.  Returns the number of bytes.
+ * -EACCES: the file is another user's, or its mode has one of the bits `forbidden`.
+ * -EISDIR: it is a folder.
+ * -EINVAL: it is no plain file, or larger.
  */
 ssize_t job_folder_read(const char *path, mode_t forbidden, char *text, size_t size);
-/* By rename. */
+/* Replaces the file at path by one rename. */
 int job_folder_write(const char *path, const char *text, size_t size);
 
 #endif

@@ -80,7 +80,7 @@ enum {
 	HAS_ALL = 31,
 };
 
-/* Which field the line was, 0: one of a later version; -1: bad. */
+/* Returns HAS_..., 0: an optional field, or one of a later version, -1: the line is bad. */
 static int take_line(const char *key, const char *value, struct record *r)
 {
 	uint64_t n;
@@ -149,7 +149,7 @@ int jobfile_read(const char *path, struct jobfile *out)
 	return rc;
 }
 
-/* ---- those that live ---- */
+/* ---- live jobs ---- */
 
 static bool is_of_here(const struct record *r)
 {
@@ -278,7 +278,6 @@ int jobfile_find_port(uint16_t port, struct jobfile *out)
 	return 0;
 }
 
-/* Another live process's files stay. */
 void jobfile_remove(const char *job)
 {
 	char path[JOB_PATH];
@@ -291,7 +290,7 @@ void jobfile_remove(const char *job)
 		unlink(path);
 }
 
-/* Its rank 0 may be started again, and take it over. */
+/* For so long rank 0 may be started again, and take over the file and the key. */
 static bool is_recent(const char *path)
 {
 	struct stat st;
@@ -299,7 +298,7 @@ static bool is_recent(const char *path)
 	return !stat(path, &st) && time(NULL) < st.st_mtime + SWEEP_AFTER_S;
 }
 
-/* With the folder locked: what is published in it stays what was read. */
+/* With the folder locked, so that no file is replaced between reading and unlinking it. */
 static void sweep_one(const char *folder, const char *name)
 {
 	char path[JOB_PATH + 160];

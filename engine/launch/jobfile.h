@@ -2,9 +2,9 @@
 #ifndef ENGINE_LAUNCH_JOBFILE_H
 #define ENGINE_LAUNCH_JOBFILE_H
 
-/* What rank 0 leaves for others of its user on its host: <job>.job and <job>.key (keyfile.h) in
- * the folder of job-folder.h.  A job file whose process is gone (pid and start time) is as good
- * as absent.
+/* The job file, by which processes of rank 0's user and host find the job: JOB.job in the
+ * folder of job-folder.h, beside JOB.key (keyfile.h).  It is live while rank 0's process runs,
+ * which is known by pid and start time.
  */
 
 #include "engine/base/base.h"
@@ -14,31 +14,42 @@
 struct jobfile {
 	char job[128];
 	char address[160];   /* "HOST:PORT" of rank 0 */
-	char key_file[1024]; /* "" : plain */
+	char key_file[1024]; /* "": the job runs plain, without a key */
 	uint32_t world;
-	pid_t pid;
-	uint64_t start_time; /* /proc/PID/stat field 22 */
+	pid_t pid;           /* of rank 0 */
+	uint64_t start_time; /* of that process, field 22 of /proc/PID/stat */
 };
 
-/* Writes path (or, NULL: the place above) by rename.  -errno. */
-int jobfile_publish(const struct jobfile *j, const char *path);
-void jobfile_remove(const char *job);
-/* Removes what dead processes of this host have left there a day ago; never what may be another
- * host's.
+/* Replaces the file at path (NULL: in the folder) by one rename.
+ * -errno.
  */
+int jobfile_publish(const struct jobfile *j, const char *path);
+/* Removes the job's file and key, unless they are another live process's. */
+void jobfile_remove(const char *job);
+/* Removes files and keys that processes of this host left when they died, a day ago or more. */
 void jobfile_sweep(void);
-
-int jobfile_read(const char *path, struct jobfile *out);
-/* -ENOENT: no live job of that id; of that port on an address of this host. */
-int jobfile_find(const char *job, struct jobfile *out);
-/* Before a new key is there, which would be swept with it: the job file that a dead process of
- * this host left.
+/* Removes the job's file if a process of this host left it when it died: a new key of that job
+ * would be swept with it.
  */
 void jobfile_drop_dead(const char *job);
-/* What the killed process of a job's rank 0 has left.  -ENOENT. */
-int jobfile_left(const char *job, struct jobfile *out);
+
+/* Reads any job file, live or not.
+ * -errno.
+ */
+int jobfile_read(const char *path, struct jobfile *out);
+/* The live job of that name.
+ * -ENOENT: none.
+ */
+int jobfile_find(const char *job, struct jobfile *out);
+/* The live job of this host whose rank 0 listens at that port; of several, the newest.
+ * -ENOENT: none.
+ */
 int jobfile_find_port(uint16_t port, struct jobfile *out);
-/* Calls see for each live job; returns how many. */
+/* The job's file if rank 0's process is gone: its next process continues the job.
+ * -ENOENT: none.
+ */
+int jobfile_left(const char *job, struct jobfile *out);
+/* Calls see for each live job; returns their number, or -errno. */
 int jobfile_list(void (*see)(void *arg, const struct jobfile *j), void *arg);
 
 #endif

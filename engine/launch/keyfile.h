@@ -2,19 +2,26 @@
 #ifndef ENGINE_LAUNCH_KEYFILE_H
 #define ENGINE_LAUNCH_KEYFILE_H
 
-/* The secret of a job, in a file of its user alone. */
+/* The key file: a job's secret of 32 bytes, readable by its user alone. */
 
 #include "engine/base/base.h"
 
 enum { KEYFILE_BYTES = 32 };
 
-/* 32 random bytes in a new file, O_EXCL, mode 0600.  path NULL: the folder of job-folder.h, and
- * the path used goes to path_out; a file left there by a dead job is replaced.
+/* Writes a new random key into a new file of mode 0600 at path; NULL: into the folder of
+ * job-folder.h, where it replaces a dead job's.  path_out is the path used.
+ * -EEXIST: path exists, or the job lives.
+ * -errno.
  */
 int keyfile_create(const char *job, const char *path, char *path_out, size_t size,
 		   uint8_t key[KEYFILE_BYTES]);
-/* *readers: it is the key for readers ("readers HEX"), -EACCES where readers is NULL.  -EACCES:
- * mode allows others, or another owner; -EINVAL: not 32 bytes (hex or raw).  why: a line.
+/* Reads 32 bytes, 64 hexadecimal digits, or "readers " and 64 digits, which is a key for
+ * readers (*readers).  With an error, why has one line.
+ * -EACCES: the file is another user's, others may read it, or it is a readers' key and readers
+ * is
+ * NULL.
+ * -EINVAL: it is none of these three.
+ * -errno.
  */
 int keyfile_load(const char *path, uint8_t key[KEYFILE_BYTES], bool *readers, char *why,
 		 size_t whysize);

@@ -11,14 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a launcher calls a process's number and how many there are; those of one row belong
- * together. A size of several names: the first that is set.
+/* Launchers' variables for a process's rank and the number of ranks; the first of several names
+ * that is set counts.
  */
 static const struct launcher {
 	const char *rank;
 	const char *world[4];
 } launchers[] = {
-	{ "FRAG_RANK", { "FRAG_WORLD_SIZE" } }, /* its size may also be any other row's */
+	{ "FRAG_RANK", { "FRAG_WORLD_SIZE" } }, /* or any other row's number of ranks */
 	{ "RANK", { "WORLD_SIZE" } },
 	{ "OMPI_COMM_WORLD_RANK", { "OMPI_COMM_WORLD_SIZE" } },
 	{ "PMIX_RANK", { "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS" } },
@@ -86,7 +86,9 @@ static const char *world_of(const struct launcher *launcher)
 	return NULL;
 }
 
-/* Of the launcher that gave the rank; of any, where that was not a launcher. */
+/* FRAG_WORLD_SIZE, else the launcher's own variable; any launcher's, where FRAG_RANK or
+ * frag_config gave the rank.
+ */
 static const char *find_world(const struct launcher *launcher)
 {
 	const char *name = world_of(&launchers[0]);
@@ -201,7 +203,7 @@ static int take_job(struct reader *r, const char *name, const char *text)
 	return copy(r, name, text, r->l->job, sizeof(r->l->job));
 }
 
-/* A launcher's own id: what a file name should not hold becomes %XX. */
+/* Makes a launcher's id a file name: other characters become %XX. */
 static int adapt_job(struct reader *r, const char *name, const char *text)
 {
 	const char *c = text;

@@ -2,7 +2,7 @@
 #ifndef ENGINE_LAUNCH_LAUNCH_H
 #define ENGINE_LAUNCH_LAUNCH_H
 
-/* Who this process is in its job, from frag_config and the launcher's environment. */
+/* This process's place in its job, as frag_config and the launcher's environment say. */
 
 #include "engine/base/base.h"
 #include "engine/base/machine.h"
@@ -14,11 +14,11 @@ struct launch {
 	uint32_t rank;
 	uint32_t world;
 	char job[128];
-	char master_addr[128]; /* "" : none known, one host assumed */
+	char master_addr[128]; /* "": not given; all ranks are taken to be on one host */
 	uint16_t port;         /* 0: not given */
 	char rendezvous[1024]; /* path of FRAG_RDZV=file:PATH, or "" */
 	char key_file[1024];   /* FRAG_KEY_FILE, or "" */
-	char host[MACHINE_ID]; /* launch_host's */
+	char host[MACHINE_ID]; /* launch_host */
 	bool plain;            /* FRAG_PLAIN=1: no authentication */
 	bool no_memory;        /* FRAG_TRANSPORT=zmq */
 	bool any_reads;        /* FRAG_PTRACER=any */
@@ -27,13 +27,14 @@ struct launch {
 	struct fabric_config fabric;
 };
 
-/* Order: *config, FRAG_*, torchrun, Open MPI, PMIx/PMI, Slurm.  On error why has one line
- * naming the variable.  -EINVAL: none or bad.
+/* Takes each value from the first source that has it: *config, FRAG_*, torchrun, Open MPI, PMIx
+ * or PMI, Slurm.
+ * -EINVAL: a value is missing or bad; why has one line, which names the variable.
  */
 int launch_read(struct launch *l, const struct frag_config *config, char *why, size_t whysize);
 
-/* FRAG_HOST, else the machine's id: what says that two processes share memory.  -EINVAL: too
- * long.
+/* FRAG_HOST, else the machine's id.  Processes with the same one read each other's memory.
+ * -EINVAL: FRAG_HOST is too long.
  */
 int launch_host(char host[MACHINE_ID]);
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 struct resolver {
-	_Atomic unsigned owners; /* who asked, and the thread */
+	_Atomic unsigned owners; /* the caller and the thread; the last one frees it */
 	_Atomic bool done;
 	int rc;
 	char ip[RESOLVER_IP];

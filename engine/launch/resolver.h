@@ -2,23 +2,29 @@
 #ifndef ENGINE_LAUNCH_RESOLVER_H
 #define ENGINE_LAUNCH_RESOLVER_H
 
-/* The IPv4 address of a host by its name.  A name server may take half a minute to answer: it
- * is asked in a thread of its own, which outlives whoever has asked if it must.
+/* Resolves a host's name to its IPv4 address.  A name server may take half a minute to answer:
+ * each name is resolved in a detached thread, which frees the resolver if the caller has
+ * forgotten it.
  */
 
 #include "engine/base/base.h"
 
 enum { RESOLVER_IP = 16 };
 
-struct resolver; /* a question that is under way */
+struct resolver; /* one name that is being resolved */
 
-/* Call again until there is an answer, with *r NULL at first: 0 and ip, or -ENOENT: no such
- * host.  -EAGAIN: not yet. -ENOMEM.  An address is its own answer.  Never waits.
+/* Never waits: call it with *r NULL at first, and again until it returns no -EAGAIN.  An
+ * address as host resolves to itself.
+ * -EAGAIN: not resolved yet.
+ * -ENOENT: no such host.
+ * -ENOMEM.
  */
 int resolver_ask(struct resolver **r, const char *host, char ip[RESOLVER_IP]);
 void resolver_forget(struct resolver *r);
 
-/* The same, but waits.  -ENOENT. */
+/* Waits for the name server.
+ * -ENOENT: no such host.
+ */
 int resolver_wait(const char *host, char ip[RESOLVER_IP]);
 
 #endif

@@ -21,7 +21,7 @@ struct place {
 	char port[8];
 };
 
-/* Cuts the next HOST:PORT off *at.  0: there was none left. */
+/* Takes the next HOST:PORT from *at.  Returns 1, 0: none is left, -EINVAL. */
 static int next_place(const char **at, struct place *place, const char *source, char *why,
 		      size_t size)
 {

@@ -2,34 +2,42 @@
 #ifndef ENGINE_LAUNCH_SOURCE_H
 #define ENGINE_LAUNCH_SOURCE_H
 
-/* "HOST:PORT[,HOST:PORT]": what an observer is told, and what it finds by it. */
+/* The source of a mount, "HOST:PORT[,HOST:PORT]": addresses of the job, and the job's key. */
 
 #include "engine/base/key.h"
 #include "engine/engine.h"
 
-/* To message addresses, "tcp://10.0.0.1:21017,...": names are resolved.  why: one line.
- * -EINVAL, -ENOENT: no such host, -ENAMETOOLONG.
+/* Resolves the hosts of source, to message addresses "tcp://10.0.0.1:21017,...".  With an
+ * error, why has one line.
+ * -EINVAL: source has another form.
+ * -ENOENT: no such host.
+ * -ENAMETOOLONG.
  */
 int source_parse(const char *source, char *seeds, size_t size, char *why, size_t whysize);
 
-/* Whether it begins as HOST:PORT does. */
+/* Whether source begins with HOST:PORT. */
 bool source_is_address(const char *source);
-/* Whether it names a checkpoint: has a slash, or is no HOST:PORT and is there. */
+/* Whether source names a checkpoint: has a slash, or is no HOST:PORT and exists. */
 bool source_is_path(const char *source);
 
 struct source_key {
 	uint8_t bytes[KEY_BYTES];
-	bool is_there;   /* false: options say plain, or the job does */
-	bool reads_only; /* it is the one for readers: who does not write takes no more */
+	bool is_there;   /* false: the options or the job file say plain */
+	bool reads_only; /* bytes are the readers' key, which observers that do not write use */
 };
 
-/* The job's key: the option, FRAG_KEY_FILE, else what the job of that port left for its user.
- * -EACCES: also one for readers, and options say writable; -ENOKEY.
+/* Finds the job's key: by the options, FRAG_KEY_FILE, or the job file with that port.  With an
+ * error, why has one line.
+ * -ENOKEY: none of them names one.
+ * -EACCES: the file is a readers' key and the options say writable, or others may read it.
+ * -errno of keyfile_load.
  */
 int source_key(const struct engine_options *options, struct source_key *key, char *why,
 	       size_t whysize);
 
-/* Whether anything listens at one of them: 0; -ECONNREFUSED and so on, with why. */
+/* 0: a process listens at one of the source's addresses.
+ * -errno of the last connect: none does; why has one line.
+ */
 int source_probe(const char *source, char *why, size_t whysize);
 
 #endif
