@@ -19,10 +19,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* edit-job STAGE WORLD PAUSE_US: a job of WORLD processes that adds 1 to everything in each
+/* edit-job STAGE WORLD PAUSE_US [SKEW]: a job of WORLD processes that adds 1 to everything in each
  * step, and writes what it sees after each into rank.R (history.h).  Every parameter has one
  * value at any time, on all ranks: a rank that finds another says so and dies.  With
- * FRAG_SWAP_DIR states are on NVMe.  Prints the address to mount, then answers each line of its
+ * FRAG_SWAP_DIR states are on NVMe.  SKEW: after each step a rank passes so many boundaries for
+ * itself, pausing for as long as chance has it, and one after the other stands for STAND_US
+ * before every STAND_STEPS-th step.  Prints the address to mount, then answers each line of its
  * input:
  *	kill RANK	SIGKILL
  *	fork RANK	the rank has a child, which outlives it
@@ -30,6 +32,7 @@
  */
 
 enum { WORLD_MAX = 8, KEYS = 2, LINE = 256, WAIT_S = 60, LAST_POINTS = 3000 };
+enum { STAND_STEPS = 5, STAND_US = 400000 };
 
 static const char *const keys[KEYS] = { "fp32", "exp_avg" };
 
@@ -49,7 +52,7 @@ static struct shared {
 } * shared;
 
 static uint32_t world, stage;
-static long pause_us;
+static long pause_us, skew;
 
 struct rank {
 	uint32_t rank;
@@ -316,6 +319,18 @@ static void record(struct rank *r)
 		v[0], v[1], v[2], v[3]);
 }
 
+/* No state changes there, but by edits: ranks need not meet. */
+static void skew_by_chance(const struct rank *r)
+{
+	for (long i = 0; i < skew; i++) {
+		usleep((unsigned)(rand() % (2 * pause_us)));
+		if (frag_safe_point(r->f))
+			die("frag_safe_point");
+	}
+	if (skew && r->step % STAND_STEPS == 0 && r->step / STAND_STEPS % world == r->rank)
+		usleep(STAND_US);
+}
+
 static void step(struct rank *r)
 {
 	r->step++;
@@ -327,6 +342,7 @@ static void step(struct rank *r)
 		die("frag_step_end");
 	record(r);
 	usleep((unsigned)pause_us);
+	skew_by_chance(r);
 }
 
 static int launcher[2]; /* a pipe that it alone writes to */
@@ -359,6 +375,8 @@ static _Noreturn void be_rank(uint32_t rank)
 	snprintf(name, sizeof(name), "rank.%u", rank);
 	r.log = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	attach(&r);
+	dprintf(r.log, "E %ld\n", EDIT_BOUNDARIES + skew);
+	srand(rank + (unsigned)getppid());
 	if (!rank && printf("%s\n", frag_address(r.f)) > 0)
 		fflush(stdout);
 	while (r.step < atomic_load(&shared->stop)) {
@@ -459,11 +477,12 @@ int main(int argc, char **argv)
 {
 	char line[LINE];
 
-	if (argc != 4)
-		die("usage: edit-job STAGE WORLD PAUSE_US");
+	if (argc < 4 || argc > 5)
+		die("usage: edit-job STAGE WORLD PAUSE_US [SKEW]");
 	stage = (uint32_t)atoi(argv[1]);
 	world = (uint32_t)atoi(argv[2]);
 	pause_us = atol(argv[3]);
+	skew = argc > 4 ? atol(argv[4]) : 0;
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
 	if (shared == MAP_FAILED || !world || world > WORLD_MAX || pipe(launcher))

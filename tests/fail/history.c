@@ -44,7 +44,8 @@ struct history {
 	struct event *events;
 	size_t n, room;
 	unsigned client;
-	long long killed; /* 0: nobody */
+	unsigned boundaries; /* of each step */
+	long long killed;    /* 0: nobody */
 	char what[16];
 	int stage;
 	FILE *out;
@@ -57,8 +58,10 @@ struct history *history_new(void)
 
 	for (int i = 0; h && i < EDIT_STEPS; i++)
 		h->edits[i].made_at = -1;
-	if (h)
+	if (h) {
 		h->edits[0].made_at = 0;
+		h->boundaries = EDIT_BOUNDARIES;
+	}
 	return h;
 }
 
@@ -172,6 +175,10 @@ static int take_line(struct history *h, const char *line)
 		return add(h, (struct event){ 'F', 0, a, b, error, x, x });
 	if (sscanf(line, "G %lld %lld %lld", &x, &y, &z) == 3)
 		return add(h, (struct event){ 'G', 0, 0, 0, x, y, z });
+	if (sscanf(line, "E %u", &a) == 1 && a >= EDIT_BOUNDARIES) {
+		h->boundaries = a;
+		return 0;
+	}
 	if (sscanf(line, "B %u %lld", &a, &x) == 2)
 		return step_begins(h, a, x);
 	if (sscanf(line, "S %u %lld %lld %lld %lld %lld", &a, &x, &v[0], &v[1], &v[2], &v[3]) ==
@@ -394,9 +401,10 @@ static void check_registers(struct history *h)
 
 /* ---- generations ---- */
 
-static long long step_of(long long generation)
+/* That ended at the generation's boundary, or before it: a step ends at its second one. */
+static long long step_of(const struct history *h, long long generation)
 {
-	return generation / GENERATIONS / EDIT_BOUNDARIES;
+	return (generation / GENERATIONS + h->boundaries - 2) / h->boundaries;
 }
 
 /* Steps that were over at that time, on all ranks; that had been begun. */
@@ -417,9 +425,9 @@ static void check_generation(struct history *h, const struct event *e)
 
 	steps_at(h, e->begin, &over, &ignored);
 	steps_at(h, e->end, &ignored, &begun);
-	if (step_of(e->value) < over && !h->killed)
+	if (step_of(h, e->value) < over && !h->killed)
 		WRONG(h, "generation %lld, when step %d was over", e->value, over);
-	if (step_of(e->value) > begun)
+	if (step_of(h, e->value) > begun)
 		WRONG(h, "generation %lld, when step %d had not begun", e->value, begun + 1);
 }
 
@@ -434,7 +442,7 @@ static void check_behind(struct history *h, const struct event *e, long long gen
 	if (!edit || edit->made_at < 0)
 		return;
 	step = edit->made_at + e->value % EDIT_STEPS;
-	if (step < step_of(generation) - 1)
+	if (step < step_of(h, generation) - 1)
 		WRONG(h, "p%u, key %u: %lld, of step %lld, was read behind generation %lld",
 		      e->param, e->key, e->value, step, generation);
 }

@@ -12,6 +12,7 @@
  *	T PARAM KEY VALUE OTHER		and then another: torn
  *	F PARAM KEY ERRNO TIME		not read
  *	G GENERATION BEGIN END		the mount's generation
+ *	E BOUNDARIES			each step has so many, when not EDIT_BOUNDARIES
  *	B STEP TIME			a rank begins to end a step,
  *	S STEP TIME VALUE...		and holds these values behind it; -1: it cannot tell
  *	K TIME WHAT			a rank, mount or writer is killed

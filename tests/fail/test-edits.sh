@@ -6,7 +6,8 @@
 # parameter always has one value on all ranks, hp and lp; the ranks that live end with the same; and there is
 # an order of all that was done that explains all that was seen (history.h).  In every third round states are on NVMe.
 # TEST_ROUNDS (9; 4 with sanitizers), and on until so many edits that were under way at a kill have been committed, and
-# aborted: TEST_COMMITS and TEST_ABORTS (2; 0).
+# aborted: TEST_COMMITS and TEST_ABORTS (2; 0).  TEST_SKEW (0): boundaries that ranks pass between two steps, each for
+# itself, see edit-job.c.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
@@ -42,7 +43,7 @@ begin_job() {
 	pause=$((1000 + $(chance 5000)))
 	# in every third round what is edited is on NVMe, with room for all steps that clients may have open: else ESTALE
 	[ $((round % 3)) != 1 ] || export FRAG_SWAP_DIR="$T/swap" FRAG_PINNED_MEM=256K FRAG_SWAP_MAX=64M
-	"$tools/edit-job" "$stage" $W $pause <orders >answers 2>job.err &
+	"$tools/edit-job" "$stage" $W $pause "${TEST_SKEW:-0}" <orders >answers 2>job.err &
 	job=$!
 	unset FRAG_SWAP_DIR FRAG_PINNED_MEM FRAG_SWAP_MAX
 	started $job
