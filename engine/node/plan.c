@@ -181,11 +181,8 @@ static int locate_hyper(struct engine *e, const struct engine_address *a, struct
 	return rc;
 }
 
-static int locate(struct engine *e, const struct engine_address *a, uint64_t since_ns,
-		  struct place *p)
+static int locate_any(struct engine *e, const struct engine_address *a, struct place *p)
 {
-	*p = (struct place){ .since_ns = since_ns,
-			     .as_it_stands = a->now || a->kind != ENGINE_PARAM };
 	switch (a->kind) {
 	case ENGINE_PARAM:
 	case ENGINE_RANK_PARAM:
@@ -198,6 +195,20 @@ static int locate(struct engine *e, const struct engine_address *a, uint64_t sin
 		return locate_hyper(e, a, p);
 	}
 	return -ENOENT;
+}
+
+static int locate(struct engine *e, const struct engine_address *a, uint64_t since_ns,
+		  struct place *p)
+{
+	int rc;
+
+	*p = (struct place){ .as_it_stands = a->now || a->kind != ENGINE_PARAM };
+	rc = locate_any(e, a, p);
+	p->since_ns = since_ns;
+	/* A state is looked for in several ways.  Tables of any age may say in which it is
+	 * there, only young ones that it is there in none.
+	 */
+	return rc == -ENOENT && since_ns ? locate_any(e, a, p) : rc;
 }
 
 /* ---- one run of elements, on every replica that has it ---- */

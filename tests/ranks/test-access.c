@@ -157,6 +157,34 @@ START_TEST(every_rank_gets_every_state_bit_for_bit)
 }
 END_TEST
 
+static unsigned long messages_of(struct job *job, uint32_t rank)
+{
+	return atomic_load(&job_frag(job, rank)->engine->counters.owner_reads_messages);
+}
+
+/* Also of states that are looked for in several ways, whole states and whole copies. */
+START_TEST(what_is_in_reach_is_got_from_memory_once_the_tables_are_there)
+{
+	struct job job;
+	unsigned long before;
+
+	if (cases[_i / WORLDS].on_device || cases[_i / WORLDS].how == JOB_SWAP ||
+	    !open_case(&job, _i))
+		return;
+	for (uint32_t p = 0; p < job.spec.nparams && job.spec.hosts < 2; p++) {
+		check_get(&job, 0, p, "lp");
+		if (!(usual[p].flags & FRAG_FROZEN))
+			check_get(&job, 0, p, "fp32");
+		before = messages_of(&job, 0);
+		check_get(&job, 0, p, "lp");
+		if (!(usual[p].flags & FRAG_FROZEN))
+			check_get(&job, 0, p, "fp32");
+		ck_assert_uint_eq(messages_of(&job, 0), before);
+	}
+	job_close(&job);
+}
+END_TEST
+
 /* A new value by one rank alone; every holder has it after its boundary. */
 static void check_set(struct job *job, uint32_t rank, uint32_t param, const char *key)
 {
@@ -401,6 +429,8 @@ int main(void)
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, every_rank_gets_every_state_bit_for_bit, 0, ALL);
+	tcase_add_loop_test(t, what_is_in_reach_is_got_from_memory_once_the_tables_are_there, 0,
+			    ALL);
 	tcase_add_loop_test(t, one_rank_sets_and_every_holder_has_it, 0, ALL);
 	tcase_add_loop_test(t, one_rank_sets_what_is_frozen_and_every_holder_has_it, 0, ALL);
 	tcase_add_loop_test(t, what_is_frozen_is_not_set_while_a_holder_is_lost, 0, 4);
