@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/rank/arena-memory.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static struct arena_lp lp_of(uint64_t number)
 
 /* ---- opening ---- */
 
-/* For everyone who looks at the control page. */
+/* Publishes the figures on the control page. */
 static void show(const struct arena_memory *m)
 {
 	struct control_page *c = m->registry->control;
@@ -42,11 +43,6 @@ static void show(const struct arena_memory *m)
 	control_put(&c->arena_largest, arena_largest_contiguous(a));
 	control_put(&c->arena_moved, m->moved);
 	control_put(&c->arena_bytes, a->size);
-}
-
-static void show_none(struct control_page *c)
-{
-	control_put(&c->arena_bytes, 0);
 }
 
 int arena_memory_open(struct arena_memory **out, struct registry *r, uint64_t bytes,
@@ -82,7 +78,7 @@ void arena_memory_close(struct arena_memory *m)
 {
 	if (!m)
 		return;
-	show_none(m->registry->control);
+	control_put(&m->registry->control->arena_bytes, 0);
 	registry_drop(m->registry, STATE_ARENA, 0, 0, "");
 	arena_fini(&m->arena);
 	pthread_mutex_destroy(&m->lock);
@@ -95,12 +91,11 @@ int arena_memory_alloc(struct arena_memory *m, uint64_t bytes, uint64_t *block)
 {
 	int rc;
 
-	pthread_mutex_lock(&m->lock);
+	LOCKED(&m->lock);
 	rc = arena_alloc(&m->arena, bytes, block);
 	if (rc == -EAGAIN && arena_plan_yield(&m->arena, bytes)) /* a compaction can wait */
 		rc = arena_alloc(&m->arena, bytes, block);
 	show(m);
-	pthread_mutex_unlock(&m->lock);
 	return rc;
 }
 
@@ -118,31 +113,22 @@ int arena_memory_release(struct arena_memory *m, uint64_t block)
 {
 	int rc;
 
-	pthread_mutex_lock(&m->lock);
+	LOCKED(&m->lock);
 	rc = arena_release(&m->arena, block);
 	show(m);
-	pthread_mutex_unlock(&m->lock);
 	return rc;
 }
 
 int arena_memory_pin(struct arena_memory *m, uint64_t block)
 {
-	int rc;
-
-	pthread_mutex_lock(&m->lock);
-	rc = arena_pin(&m->arena, block);
-	pthread_mutex_unlock(&m->lock);
-	return rc;
+	LOCKED(&m->lock);
+	return arena_pin(&m->arena, block);
 }
 
 int arena_memory_unpin(struct arena_memory *m, uint64_t block)
 {
-	int rc;
-
-	pthread_mutex_lock(&m->lock);
-	rc = arena_unpin(&m->arena, block);
-	pthread_mutex_unlock(&m->lock);
-	return rc;
+	LOCKED(&m->lock);
+	return arena_unpin(&m->arena, block);
 }
 
 int arena_memory_at(const struct arena_memory *m, uint64_t block, uint64_t offset,
@@ -169,22 +155,14 @@ int arena_memory_at(const struct arena_memory *m, uint64_t block, uint64_t offse
 static int assign(struct arena_memory *m, struct arena_lp lp, uint64_t bytes, uint64_t block,
 		  uint64_t offset)
 {
-	int rc;
-
-	pthread_mutex_lock(&m->lock);
-	rc = arena_assign(&m->arena, number_of(lp), block, offset, bytes);
-	pthread_mutex_unlock(&m->lock);
-	return rc;
+	LOCKED(&m->lock);
+	return arena_assign(&m->arena, number_of(lp), block, offset, bytes);
 }
 
 static int unassign(struct arena_memory *m, struct arena_lp lp)
 {
-	int rc;
-
-	pthread_mutex_lock(&m->lock);
-	rc = arena_unassign(&m->arena, number_of(lp));
-	pthread_mutex_unlock(&m->lock);
-	return rc;
+	LOCKED(&m->lock);
+	return arena_unassign(&m->arena, number_of(lp));
 }
 
 int arena_memory_assign(struct arena_memory *m, struct arena_lp lp, enum frag_dtype dtype,
@@ -252,7 +230,7 @@ bool arena_memory_any(const struct arena_memory *m, uint32_t *cursor, struct are
 
 /* ---- compaction ---- */
 
-/* Where it lies now: one segment, or, while its block is half moved, two. */
+/* Tells the registry where lp lies: one segment, or two while its block is half moved. */
 static void point(struct arena_memory *m, struct arena_lp lp)
 {
 	uint64_t block, offset, size, at, run;
@@ -300,7 +278,7 @@ static void tell_moved(struct arena_memory *m, uint64_t block)
 	}
 }
 
-/* As arena_next_copy, and the copy is made. */
+/* Makes the next copy of the plan.  Results of arena_next_copy. */
 static int move_some(struct arena_memory *m, uint64_t most)
 {
 	struct arena_copy *c = &m->copy;
@@ -330,13 +308,10 @@ static int plan(struct arena_memory *m, uint64_t want)
 	struct arena *a = &m->arena;
 	int rc = 0;
 
-	pthread_mutex_lock(&m->lock);
+	LOCKED(&m->lock);
 	if (!a->plan.active)
 		rc = want ? arena_plan(a, want) : arena_plan_pack(a);
-	if (!rc && !a->plan.active)
-		rc = -EALREADY;
-	pthread_mutex_unlock(&m->lock);
-	return rc;
+	return !rc && !a->plan.active ? -EALREADY : rc;
 }
 
 static int64_t carry_out(struct arena_memory *m, uint64_t most)
@@ -350,7 +325,7 @@ static int64_t carry_out(struct arena_memory *m, uint64_t most)
 	return rc < 0 && left == all ? rc : (int64_t)(all - left);
 }
 
-/* Of an older plan the blocks that it would move may all be gone. */
+/* An older plan may have nothing left to move: then a new one is made. */
 int64_t arena_memory_compact(struct arena_memory *m, uint64_t want, uint64_t most)
 {
 	bool older = m->arena.plan.active;
@@ -366,7 +341,7 @@ int64_t arena_memory_compact(struct arena_memory *m, uint64_t want, uint64_t mos
 
 /* ---- what is where ---- */
 
-/* What a compaction has reserved is free all the same. */
+/* Counts what a compaction has reserved as free. */
 static void count_runs(const struct arena *a, struct arena_figures *f)
 {
 	struct arena_part part;
@@ -396,9 +371,8 @@ static struct arena_figures figures(const struct arena_memory *m)
 
 void arena_memory_figures(struct arena_memory *m, struct arena_figures *out)
 {
-	pthread_mutex_lock(&m->lock);
+	LOCKED(&m->lock);
 	*out = figures(m);
-	pthread_mutex_unlock(&m->lock);
 }
 
 struct telling {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/rank/registry-internal.h"
 
 #include <errno.h>
@@ -61,18 +62,16 @@ static int find_mark(struct registry *r, uint64_t epoch, uint32_t number, uint64
 		     uint64_t size, struct registry_version *v)
 {
 	const struct state_row *row;
-	int rc = -ESTALE;
 
-	(void)offset, (void)size; /* begin looks whether the row has them */
+	(void)offset, (void)size; /* begin checks them */
 	v->device.devices = r->devices;
 	v->device.epoch = epoch;
 	v->device.row = number;
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = registry_row_at(r, epoch, number);
-	if (row && row->tier == STATE_DEVICE)
-		rc = devices_newest(r->devices, row->device, &v->device.mark);
-	pthread_mutex_unlock(&r->lock);
-	return rc;
+	if (!row || row->tier != STATE_DEVICE)
+		return -ESTALE;
+	return devices_newest(r->devices, row->device, &v->device.mark);
 }
 
 static int keep(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
@@ -133,13 +132,12 @@ static int begin_live(struct registry *r, const struct registry_version *v,
 
 	if (v->device.mark)
 		f->device.after = devices_mark_event(v->device.mark);
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	rc = fill(r, v->device.epoch, v->device.row, f->offset, f->size, &f->device, &parts);
 	if (!rc) {
 		rc = devices_copy_begin(r->devices, &f->device);
 		free(parts);
 	}
-	pthread_mutex_unlock(&r->lock);
 	return rc;
 }
 
@@ -161,15 +159,14 @@ int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t number, 
 {
 	const struct state_row *row;
 	struct iovec part;
-	int n = -ESTALE;
+	int n;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = registry_row_at(r, epoch, number);
-	if (row && row->tier == STATE_DEVICE) {
-		n = states_parts(row, offset, size, &part, 1);
-		*device = row->device;
-	}
-	pthread_mutex_unlock(&r->lock);
+	if (!row || row->tier != STATE_DEVICE)
+		return -ESTALE;
+	n = states_parts(row, offset, size, &part, 1);
+	*device = row->device;
 	if (n == 1)
 		*memory = part.iov_base;
 	return n < 0 ? n : 0;

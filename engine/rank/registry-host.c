@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/memory/memory.h"
 #include "engine/rank/registry-internal.h"
 
@@ -136,13 +137,12 @@ static int clear(struct registry *r, uint32_t number)
 	const struct state_row *row;
 	int rc = 0;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = registry_row_at(r, 0, number);
 	if (!row)
-		rc = -ESTALE;
+		return -ESTALE;
 	for (uint32_t i = 0; !rc && i < row->nsegments; i++)
 		rc = clear_segment(&row->segments[i], frag_dtype_size(row->dtype));
-	pthread_mutex_unlock(&r->lock);
 	return rc;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/rank/registry-internal.h"
 #include "engine/swap/swapper.h"
 
@@ -108,28 +109,24 @@ void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, ui
 {
 	int number;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	number = states_find(&r->states, kind, index, sub, key);
 	if (number >= 0)
 		r->states.rows[number].stays = true;
-	pthread_mutex_unlock(&r->lock);
 }
 
 struct swapper_state *registry_swap_state(struct registry *r, enum state_kind kind,
 					  uint32_t index, uint32_t sub, const char *key,
 					  uint64_t *at)
 {
-	struct swapper_state *s = NULL;
 	int row;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
-	if (row >= 0) {
-		s = r->states.rows[row].swap_state;
-		*at = r->states.rows[row].swap_at;
-	}
-	pthread_mutex_unlock(&r->lock);
-	return s;
+	if (row < 0)
+		return NULL;
+	*at = r->states.rows[row].swap_at;
+	return r->states.rows[row].swap_state;
 }
 
 static bool is_in_row(const struct state_row *row, uint64_t offset, uint64_t size)
@@ -151,20 +148,17 @@ static int find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64
 		     uint64_t size, struct spot *spot)
 {
 	const struct state_row *row;
-	int rc = -ESTALE;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = registry_row_at(r, epoch, number);
-	if (row && row->swap_state) {
-		rc = is_in_row(row, offset, size) ? 0 : -EINVAL;
-		*spot = (struct spot){ .state = row->swap_state,
-				       .at = row->swap_at + offset,
-				       .element = row->kind == STATE_PARTITION
-							  ? frag_dtype_size(row->dtype)
-							  : 1 };
-	}
-	pthread_mutex_unlock(&r->lock);
-	return rc;
+	if (!row || !row->swap_state)
+		return -ESTALE;
+	*spot = (struct spot){ .state = row->swap_state,
+			       .at = row->swap_at + offset,
+			       .element = row->kind == STATE_PARTITION
+						  ? frag_dtype_size(row->dtype)
+						  : 1 };
+	return is_in_row(row, offset, size) ? 0 : -EINVAL;
 }
 
 static int read_state(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/memory/memory.h"
 #include "engine/rank/registry-internal.h"
 #include "engine/swap/swapper.h"
@@ -107,7 +108,7 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 
 	if (row)
 		return row;
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = states_add(&r->states, kind, index, sub, key, dtype, numel,
 			 (struct state_segment){ 0 });
 	if (row >= 0 && memory)
@@ -117,7 +118,6 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 		registry_count(r, in.tier, (int64_t)(numel * frag_dtype_size(dtype)));
 		registry_new_epoch(r);
 	}
-	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
 }
 
@@ -126,7 +126,7 @@ void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, u
 {
 	int row;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
 	if (row >= 0 && r->states.rows[row].nsegments == 1) {
 		r->states.rows[row].numel = numel;
@@ -135,7 +135,6 @@ void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, u
 			       (int64_t)states_row_bytes(&r->states.rows[row]));
 		registry_new_epoch(r);
 	}
-	pthread_mutex_unlock(&r->lock);
 }
 
 static int row_for_segments(struct registry *r, uint32_t index, uint32_t sub, const char *key,
@@ -159,7 +158,7 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 
 	if (row)
 		return row;
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = row_for_segments(r, index, sub, key, dtype, numel);
 	if (row >= 0)
 		row = add_segment(r, row, segment, &in);
@@ -167,7 +166,6 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 		registry_count(r, in.tier, (int64_t)(segment.numel * frag_dtype_size(dtype)));
 		registry_new_epoch(r);
 	}
-	pthread_mutex_unlock(&r->lock);
 	return row < 0 ? row : 0;
 }
 
@@ -292,7 +290,7 @@ int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 	if (rc && is_new && row >= 0)
 		states_drop(&r->states, (uint32_t)row);
 	pthread_mutex_unlock(&r->lock);
-	if (r->devices) /* where it was is the caller's again */
+	if (r->devices) /* the old memory is the caller's again: no copy may use it */
 		devices_drain(r->devices);
 	return rc;
 }
@@ -300,12 +298,12 @@ int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 void registry_move(struct registry *r, void *to, const void *from, size_t size,
 		   void (*repoint)(void *arg), void *arg)
 {
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	registry_new_epoch(r);
+	/* a one-sided reader that copies moved bytes sees the new epoch after them */
 	atomic_thread_fence(memory_order_seq_cst);
 	memmove(to, from, size);
 	repoint(arg);
-	pthread_mutex_unlock(&r->lock);
 }
 
 void registry_point(struct registry *r, enum state_kind kind, uint32_t index,
@@ -333,34 +331,31 @@ int registry_find(struct registry *r, enum state_kind kind, uint32_t index, uint
 {
 	int row;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
 	if (row >= 0)
 		*dtype = r->states.rows[row].dtype;
-	pthread_mutex_unlock(&r->lock);
 	return row;
 }
 
 void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		      const char *key, uint64_t at, uint64_t numel, enum frag_dtype *dtype)
 {
-	void *memory = NULL;
+	const struct state_row *found;
+	struct iovec part;
+	uint64_t element;
 	int row;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
-	if (row >= 0) {
-		const struct state_row *found = &r->states.rows[row];
-		uint64_t element = frag_dtype_size(found->dtype);
-		struct iovec part;
-
-		if (states_parts(found, at * element, numel * element, &part, 1) == 1) {
-			memory = part.iov_base;
-			*dtype = found->dtype;
-		}
-	}
-	pthread_mutex_unlock(&r->lock);
-	return memory;
+	if (row < 0)
+		return NULL;
+	found = &r->states.rows[row];
+	element = frag_dtype_size(found->dtype);
+	if (states_parts(found, at * element, numel * element, &part, 1) != 1)
+		return NULL;
+	*dtype = found->dtype;
+	return part.iov_base;
 }
 
 const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch,
@@ -378,15 +373,11 @@ const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch
 
 const struct tier_ops *registry_tier_ops(struct registry *r, uint64_t epoch, uint32_t number)
 {
-	const struct tier_ops *ops = NULL;
 	const struct state_row *row;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = registry_row_at(r, epoch, number);
-	if (row)
-		ops = tiers[row->tier];
-	pthread_mutex_unlock(&r->lock);
-	return ops;
+	return row ? tiers[row->tier] : NULL;
 }
 
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
@@ -425,20 +416,12 @@ int registry_clear(struct registry *r, uint32_t row)
 
 bool registry_is_grad(struct registry *r, uint32_t row)
 {
-	bool grad;
-
-	pthread_mutex_lock(&r->lock);
-	grad = row < r->states.nrows && !strcmp(r->states.rows[row].key, "grad");
-	pthread_mutex_unlock(&r->lock);
-	return grad;
+	LOCKED(&r->lock);
+	return row < r->states.nrows && !strcmp(r->states.rows[row].key, "grad");
 }
 
 enum state_tier registry_tier(struct registry *r, uint32_t row)
 {
-	enum state_tier tier;
-
-	pthread_mutex_lock(&r->lock);
-	tier = row < r->states.nrows ? r->states.rows[row].tier : STATE_HOST;
-	pthread_mutex_unlock(&r->lock);
-	return tier;
+	LOCKED(&r->lock);
+	return row < r->states.nrows ? r->states.rows[row].tier : STATE_HOST;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/rank/swapped-params-internal.h"
 
 #include <errno.h>
@@ -241,14 +242,11 @@ static int add_pack(struct swapped_params *s, const struct swapped_param_given *
 
 static bool is_in_arena(struct registry *r, uint32_t param)
 {
-	bool is_in;
 	int row;
 
-	pthread_mutex_lock(&r->lock);
+	LOCKED(&r->lock);
 	row = states_find(&r->states, STATE_LP_SHARD, param, 0, "");
-	is_in = row >= 0 && r->states.rows[row].in_arena;
-	pthread_mutex_unlock(&r->lock);
-	return is_in;
+	return row >= 0 && r->states.rows[row].in_arena;
 }
 
 /* Each once, and none that is there. */

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/rank/registry-version.h"
 #include "engine/rank/view-owner.h"
 
@@ -14,16 +15,14 @@ void view_owner_init(struct view_owner *v, uint64_t bytes_max)
 {
 	memset(v, 0, sizeof(*v));
 	pthread_mutex_init(&v->lock, NULL);
-	view_pool_init(&v->rooms, bytes_max);
+	view_pool_init(&v->pool, bytes_max);
 }
 
-static void drop(struct view_owner *v, struct view **at)
+static void drop(struct view_owner *v, struct view *view)
 {
-	struct view *view = *at;
-
-	*at = view->next;
-	if (view->room)
-		view_pool_put(&v->rooms, view->room, monotonic_ms());
+	LIST_REMOVE(view, link);
+	if (view->buffer)
+		view_pool_put(&v->pool, view->buffer, monotonic_ms());
 	registry_version_put(view->version);
 	free(view);
 	atomic_fetch_sub(&v->count, 1);
@@ -31,42 +30,46 @@ static void drop(struct view_owner *v, struct view **at)
 
 void view_owner_fini(struct view_owner *v)
 {
-	while (v->list)
-		drop(v, &v->list);
-	view_pool_fini(&v->rooms);
+	while (!LIST_EMPTY(&v->list))
+		drop(v, LIST_FIRST(&v->list));
+	view_pool_fini(&v->pool);
 	pthread_mutex_destroy(&v->lock);
 }
 
-static struct view **find(struct view_owner *v, const uint64_t id[2])
+static struct view *find(struct view_owner *v, const uint64_t id[2])
 {
-	struct view **at = &v->list;
+	struct view *view;
 
-	while (*at && memcmp((*at)->id, id, sizeof((*at)->id)))
-		at = &(*at)->next;
-	return at;
+	LIST_FOREACH (view, &v->list, link)
+		if (!memcmp(view->id, id, sizeof(view->id)))
+			return view;
+	return NULL;
 }
 
 static void set_complete(struct view *view, bool complete)
 {
-	if (view->room)
-		atomic_store(&view_pool_label(view->room)->complete, complete);
+	if (view->buffer)
+		atomic_store(&view_pool_label(view->buffer)->complete, complete);
 }
 
-/* The view shows the row as it is now.  Where the tier can, that is held from here on: the
+/* The view shows the row as it is now.  A tier with versions holds this one from here on: the
  * trainer publishes no other version before it has taken the lock of views.
  */
 static int go_live(struct view *view, struct registry *r)
 {
-	int rc = view->room ? 0
-			    : registry_version_hold(r, view->epoch, view->row, view->offset,
-						    view->size, &view->version);
+	int rc = view->buffer ? 0
+			      : registry_version_hold(r, view->epoch, view->row, view->offset,
+						      view->size, &view->version);
 
 	if (!rc)
 		view->state = VIEW_LIVE;
 	return rc;
 }
 
-/* -EEXIST: want has gone by, or is just being changed; go_live's. */
+/* Makes the view show generation want.
+ * -EEXIST: want has passed, or its content is being changed.
+ * Errors of go_live.
+ */
 static int show(struct view *view, struct registry *r, uint64_t want)
 {
 	uint64_t now = control_content(r->control, view->is_grad);
@@ -86,13 +89,13 @@ static int show(struct view *view, struct registry *r, uint64_t want)
 	return want && want <= control_newest(r->control, view->is_grad) ? -EEXIST : 0;
 }
 
-/* Each is a mapping, of which the trainer needs some too; one observer leaves some to others.
- */
+/* Bounds the mappings, of which the trainer needs some too, and the share of one observer. */
 static bool too_many(const struct view_owner *v, uint32_t peer)
 {
 	unsigned own = 0, all = 0;
+	const struct view *view;
 
-	for (const struct view *view = v->list; view; view = view->next) {
+	LIST_FOREACH (view, &v->list, link) {
 		own += view->peer == peer;
 		all++;
 	}
@@ -112,8 +115,7 @@ static int add(struct view_owner *v, struct registry *r, const struct view_reque
 	view = calloc(1, sizeof(*view));
 	if (!view)
 		return -ENOMEM;
-	*view = (struct view){ .next = v->list,
-			       .id = { q->id[0], q->id[1] },
+	*view = (struct view){ .id = { q->id[0], q->id[1] },
 			       .peer = q->peer,
 			       .epoch = q->epoch,
 			       .row = q->row,
@@ -123,20 +125,21 @@ static int add(struct view_owner *v, struct registry *r, const struct view_reque
 			       .size = q->size,
 			       .opened_ms = now };
 	if (view->tier == STATE_HOST)
-		rc = view_pool_get(&v->rooms, q->size, q->id, &view->room);
+		rc = view_pool_get(&v->pool, q->size, q->id, &view->buffer);
 	if (rc) {
 		free(view);
 		return rc;
 	}
-	v->list = view;
-	atomic_fetch_add(&v->count, 1); /* from here on the trainer looks: show after it */
+	LIST_INSERT_HEAD(&v->list, view, link);
+	/* before show: the trainer must not change the content unseen while it is looked at */
+	atomic_fetch_add(&v->count, 1);
 	return show(view, r, q->want);
 }
 
 static int open_or_move(struct view_owner *v, struct registry *r, const struct view_request *q,
 			uint64_t now)
 {
-	struct view *view = *find(v, q->id);
+	struct view *view = find(v, q->id);
 
 	if (!view)
 		return add(v, r, q, now);
@@ -148,65 +151,61 @@ static int open_or_move(struct view_owner *v, struct registry *r, const struct v
 int view_owner_open(struct view_owner *v, struct registry *r, const struct view_request *q,
 		    uint64_t now, struct view *out)
 {
+	struct view *view;
 	int rc;
 
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	rc = open_or_move(v, r, q, now);
-	if (!rc) {
-		struct view *view = *find(v, q->id);
-
-		view->heard_ms = now;
-		*out = *view;
-	}
-	pthread_mutex_unlock(&v->lock);
-	return rc;
+	if (rc)
+		return rc;
+	view = find(v, q->id);
+	view->heard_ms = now;
+	*out = *view;
+	return 0;
 }
 
 void view_owner_close(struct view_owner *v, const uint64_t id[2])
 {
-	struct view **at;
+	struct view *view;
 
-	pthread_mutex_lock(&v->lock);
-	at = find(v, id);
-	if (*at)
-		drop(v, at);
-	pthread_mutex_unlock(&v->lock);
+	LOCKED(&v->lock);
+	view = find(v, id);
+	if (view)
+		drop(v, view);
 }
 
 unsigned view_owner_expire(struct view_owner *v, uint64_t before)
 {
+	struct view *view, *next;
 	unsigned dropped = 0;
 
-	pthread_mutex_lock(&v->lock);
-	for (struct view **at = &v->list; *at;) {
-		if ((*at)->heard_ms < before) {
-			drop(v, at);
+	LOCKED(&v->lock);
+	LIST_FOREACH_SAFE (view, &v->list, link, next) {
+		if (view->heard_ms < before) {
+			drop(v, view);
 			dropped++;
-		} else {
-			at = &(*at)->next;
 		}
 	}
-	pthread_mutex_unlock(&v->lock);
 	return dropped;
 }
 
 void view_owner_trim(struct view_owner *v, uint64_t before)
 {
-	pthread_mutex_lock(&v->lock);
-	view_pool_trim(&v->rooms, before);
-	pthread_mutex_unlock(&v->lock);
+	LOCKED(&v->lock);
+	view_pool_trim(&v->pool, before);
 }
 
 void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now)
 {
-	pthread_mutex_lock(&v->lock);
-	for (struct view *view = v->list; view; view = view->next)
+	struct view *view;
+
+	LOCKED(&v->lock);
+	LIST_FOREACH (view, &v->list, link)
 		if (view->peer == peer)
 			view->heard_ms = now;
-	pthread_mutex_unlock(&v->lock);
 }
 
-/* Under the lock: up to limit more bytes into the room. */
+/* Copies up to limit more bytes into the buffer.  Under the lock. */
 static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 {
 	while (view->copied < view->size && limit && !view->status) {
@@ -214,7 +213,7 @@ static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 
 		view->status =
 			registry_copy(r, view->epoch, view->row, view->offset + view->copied,
-				      view->room->bytes + view->copied, n);
+				      view->buffer->bytes + view->copied, n);
 		view->copied += n;
 		limit -= n;
 	}
@@ -225,14 +224,14 @@ static void count_kept(const struct view *view, struct registry *r)
 	atomic_fetch_add_explicit(&r->control->kept_bytes, view->size, memory_order_relaxed);
 }
 
-static void keep_in_room(struct view *view, struct registry *r)
+static void keep_in_buffer(struct view *view, struct registry *r)
 {
 	copy_some(view, r, UINT64_MAX);
 	set_complete(view, !view->status);
 	count_kept(view, r);
 }
 
-/* Where there is no memory for it the view ends: the trainer does not wait. */
+/* Without memory for a version the view ends, since the trainer does not wait. */
 static void keep_version(struct view *view, struct registry *r)
 {
 	if (registry_version_keep(r, view->epoch, view->row, view->offset, view->size,
@@ -245,40 +244,44 @@ static void keep_version(struct view *view, struct registry *r)
 static void keep(struct view *view, struct registry *r)
 {
 	view->state = VIEW_KEPT;
-	if (view->room)
-		keep_in_room(view, r);
+	if (view->buffer)
+		keep_in_buffer(view, r);
 	else if (!view->version)
 		keep_version(view, r);
 }
 
 void view_owner_keep(struct view_owner *v, struct registry *r, bool states)
 {
-	pthread_mutex_lock(&v->lock);
-	for (struct view *view = v->list; view; view = view->next)
+	struct view *view;
+
+	LOCKED(&v->lock);
+	LIST_FOREACH (view, &v->list, link)
 		if (view->state == VIEW_LIVE && (states || view->is_grad))
 			keep(view, r);
-	pthread_mutex_unlock(&v->lock);
 }
 
 void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row)
 {
-	pthread_mutex_lock(&v->lock);
-	for (struct view *view = v->list; view; view = view->next)
+	struct view *view;
+
+	LOCKED(&v->lock);
+	LIST_FOREACH (view, &v->list, link)
 		if (view->state == VIEW_LIVE && view->row == row)
 			keep(view, r);
-	pthread_mutex_unlock(&v->lock);
 }
 
 void view_owner_arrive(struct view_owner *v, struct registry *r)
 {
-	pthread_mutex_lock(&v->lock);
-	for (struct view *view = v->list; view; view = view->next) {
+	struct view *view;
+
+	LOCKED(&v->lock);
+	LIST_FOREACH (view, &v->list, link) {
 		uint64_t now = control_content(r->control, view->is_grad);
 
 		if (!now || view->state > VIEW_FUTURE ||
 		    (view->state == VIEW_FUTURE && now < view->generation))
 			continue;
-		/* never past one that somebody waits for: all ranks have the same ones */
+		/* generations are global, so a view that waits for one never sees a later one */
 		view->status = view->state == VIEW_FUTURE && now > view->generation
 				       ? -ESTALE
 				       : go_live(view, r);
@@ -286,36 +289,34 @@ void view_owner_arrive(struct view_owner *v, struct registry *r)
 			view->state = VIEW_KEPT;
 		view->generation = now;
 	}
-	pthread_mutex_unlock(&v->lock);
 }
 
 bool view_owner_copy_ahead(struct view_owner *v, struct registry *r, uint64_t now)
 {
-	bool more = false;
+	struct view *view;
 
 	if (!view_owner_any(v))
 		return false;
-	pthread_mutex_lock(&v->lock);
-	for (struct view *view = v->list; view && !more; view = view->next) {
-		if (!view->room || view->state != VIEW_LIVE || view->copied == view->size ||
+	LOCKED(&v->lock);
+	LIST_FOREACH (view, &v->list, link) {
+		if (!view->buffer || view->state != VIEW_LIVE || view->copied == view->size ||
 		    now < view->opened_ms + COPY_AFTER_MS)
 			continue;
 		copy_some(view, r, COPY_CHUNK);
-		more = true;
+		return true;
 	}
-	pthread_mutex_unlock(&v->lock);
-	return more;
+	return false;
 }
 
 static int take_kept(const struct view *view, uint64_t offset, void *out, size_t size)
 {
 	if (!view->status)
-		memcpy(out, view->room->bytes + offset, size);
+		memcpy(out, view->buffer->bytes + offset, size);
 	return view->status;
 }
 
-/* Live bytes are copied without the lock, so that the trainer does not wait for it, and looked
- * at again.
+/* Copies live bytes without the lock, so that the trainer does not wait; if the view has become
+ * KEPT meanwhile, the preserved bytes replace them.
  */
 static int read_live(struct view_owner *v, struct registry *r, const struct view *seen,
 		     uint64_t offset, void *out, size_t size)
@@ -324,17 +325,14 @@ static int read_live(struct view_owner *v, struct registry *r, const struct view
 				      size);
 	struct view *view;
 
-	pthread_mutex_lock(&v->lock);
-	view = *find(v, seen->id);
+	LOCKED(&v->lock);
+	view = find(v, seen->id);
 	if (!view)
-		rc = -ESTALE;
-	else
-		rc = view->state == VIEW_KEPT ? take_kept(view, offset, out, size) : rc;
-	pthread_mutex_unlock(&v->lock);
-	return rc;
+		return -ESTALE;
+	return view->state == VIEW_KEPT ? take_kept(view, offset, out, size) : rc;
 }
 
-/* Under the lock: how a view can be read. */
+/* Under the lock.  Errors of view_owner_read. */
 static int check_read(const struct view *view, uint64_t offset, size_t size)
 {
 	if (!view)
@@ -343,7 +341,7 @@ static int check_read(const struct view *view, uint64_t offset, size_t size)
 		return -EINVAL;
 	if (view->state < VIEW_LIVE)
 		return -EAGAIN;
-	return view->room ? 0 : -EREMOTE;
+	return view->buffer ? 0 : -EREMOTE;
 }
 
 int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[2],
@@ -353,7 +351,7 @@ int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[
 	int rc;
 
 	pthread_mutex_lock(&v->lock);
-	view = *find(v, id);
+	view = find(v, id);
 	rc = check_read(view, offset, size);
 	if (!rc && view->state == VIEW_KEPT)
 		rc = take_kept(view, offset, out, size);
@@ -363,7 +361,7 @@ int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[
 	return rc || seen.state == VIEW_KEPT ? rc : read_live(v, r, &seen, offset, out, size);
 }
 
-/* Under the lock: one without a room, of which there is more to know. */
+/* Under the lock.  Errors of view_owner_look. */
 static int check_remote(const struct view *view, uint64_t offset, size_t size)
 {
 	int rc = check_read(view, offset, size);
@@ -379,17 +377,17 @@ int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset,
 	struct view *view;
 	int rc;
 
-	pthread_mutex_lock(&v->lock);
-	view = *find(v, id);
+	LOCKED(&v->lock);
+	view = find(v, id);
 	rc = check_remote(view, offset, size);
-	if (!rc)
-		*look = (struct view_look){ .generation = view->generation,
-					    .epoch = view->epoch,
-					    .at = view->offset + offset,
-					    .row = view->row,
-					    .version = registry_version_get(view->version) };
-	pthread_mutex_unlock(&v->lock);
-	return rc;
+	if (rc)
+		return rc;
+	*look = (struct view_look){ .generation = view->generation,
+				    .epoch = view->epoch,
+				    .at = view->offset + offset,
+				    .row = view->row,
+				    .version = registry_version_get(view->version) };
+	return 0;
 }
 
 static bool has_bytes(const struct view *view, uint32_t row, uint64_t offset, uint64_t size)
@@ -402,26 +400,20 @@ int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, 
 		      uint64_t size, uint64_t *inside)
 {
 	const struct view *view;
-	int rc = -ESTALE;
 
-	pthread_mutex_lock(&v->lock);
-	view = *find(v, id);
-	if (has_bytes(view, row, offset, size)) {
-		*inside = offset - view->offset;
-		rc = 0;
-	}
-	pthread_mutex_unlock(&v->lock);
-	return rc;
+	LOCKED(&v->lock);
+	view = find(v, id);
+	if (!has_bytes(view, row, offset, size))
+		return -ESTALE;
+	*inside = offset - view->offset;
+	return 0;
 }
 
 enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2])
 {
-	struct view *view;
-	enum state_tier tier;
+	const struct view *view;
 
-	pthread_mutex_lock(&v->lock);
-	view = *find(v, id);
-	tier = view ? view->tier : STATE_HOST;
-	pthread_mutex_unlock(&v->lock);
-	return tier;
+	LOCKED(&v->lock);
+	view = find(v, id);
+	return view ? view->tier : STATE_HOST;
 }

@@ -19,6 +19,7 @@
  * has not been copied ahead.  Any thread: one lock.
  */
 
+#include "engine/base/queue.h"
 #include "engine/memory/view-pool.h"
 #include "engine/rank/registry.h"
 
@@ -27,7 +28,7 @@ enum { VIEW_OWNER_MAX = 16384, VIEW_OWNER_OF_PEER_MAX = VIEW_OWNER_MAX / 4 * 3 }
 enum view_state { VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
 
 struct view {
-	struct view *next;
+	LIST_ENTRY(view) link;
 	uint64_t id[2];
 	uint32_t peer; /* message peer it was opened by */
 	enum view_state state;
@@ -40,17 +41,17 @@ struct view {
 	uint64_t size;
 	uint64_t heard_ms;
 	uint64_t opened_ms;
-	uint64_t copied;                  /* LIVE: bytes of room that are there already */
-	int status;                       /* KEPT: 0, or why it could not be copied */
-	struct view_buffer *room;         /* NULL: the row is not in the host's memory; then: */
-	struct registry_version *version; /* preserved bytes; NULL: not yet */
+	uint64_t copied;                  /* LIVE: bytes that the buffer has already */
+	int status;                       /* KEPT: 0, or why the bytes could not be copied */
+	struct view_buffer *buffer;       /* NULL: the row is not in the host's memory; then: */
+	struct registry_version *version; /* the preserved bytes; NULL: none yet */
 };
 
 struct view_owner {
 	pthread_mutex_t lock;
-	struct view *list;
-	struct view_pool rooms;
-	_Atomic unsigned count; /* the trainer looks at this alone when nobody looks */
+	LIST_HEAD(, view) list;
+	struct view_pool pool;
+	_Atomic unsigned count; /* of list: without views the trainer reads only this */
 };
 
 void view_owner_init(struct view_owner *v, uint64_t bytes_max);
@@ -77,7 +78,7 @@ struct view_request {
 int view_owner_open(struct view_owner *v, struct registry *r, const struct view_request *q,
 		    uint64_t now, struct view *out);
 void view_owner_close(struct view_owner *v, const uint64_t id[2]);
-/* Drops the views whose observers have been silent since before.  How many. */
+/* Drops the views whose observers have been silent since before.  Returns how many. */
 unsigned view_owner_expire(struct view_owner *v, uint64_t before);
 /* Unmaps the buffers that no view has used since before. */
 void view_owner_trim(struct view_owner *v, uint64_t before);
@@ -100,18 +101,19 @@ struct view_look {
 	uint32_t row;
 	struct registry_version *version; /* preserved, the caller's to put; NULL: live */
 };
-/* -EINVAL: the row is in the host's memory; else errors of view_owner_read.  A reader of live
- * bytes looks again after it has copied them: they are the view's if the view is live still,
- * and of the same generation.
+/* Says where the bytes are.  A reader of live bytes looks again after it has copied them: they
+ * are the view's if the view is LIVE still, and of the same generation.
+ * -EINVAL: the row is in the host's memory.
+ * Errors of view_owner_read.
  */
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct view_look *look);
-/* *inside: where in the view those bytes of its row are.  -ESTALE: there is no such view, or it
- * has not all of them.
+/* *inside: the offset in the view of these bytes of its row.
+ * -ESTALE: there is no such view, or it has not all of them.
  */
 int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, uint64_t offset,
 		      uint64_t size, uint64_t *inside);
-/* STATE_HOST, if there is no such view. */
+/* The tier of the view's row; STATE_HOST: there is no such view. */
 enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2]);
 
 /* Trainer's thread.  Preserves what live views show, of states and gradients or of gradients

@@ -147,7 +147,7 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 	if (!reply.status) {
 		reply.state = view.state;
 		reply.generation = view.generation;
-		reply.room = view.room ? (uintptr_t)view.room->bytes : 0;
+		reply.room = view.buffer ? (uintptr_t)view.buffer->bytes : 0;
 	}
 	node_send(e, peer, WIRE_VIEW, request, &reply, NULL, 0);
 }

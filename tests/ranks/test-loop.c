@@ -48,18 +48,18 @@ static const struct view *open_view(uint64_t now_ms)
 	struct view view;
 
 	ck_assert_int_eq(view_owner_open(&e->views, &e->registry, &q, now_ms, &view), 0);
-	return e->views.list;
+	return LIST_FIRST(&e->views.list);
 }
 
 START_TEST(views_of_an_observer_that_went_silent_are_dropped)
 {
 	open_view(monotonic_ms());
 	turn();
-	ck_assert_uint_gt(e->views.rooms.lent, 0);
+	ck_assert_uint_gt(e->views.pool.lent, 0);
 	view_owner_touch(&e->views, 0, LONG_AGO_MS);
 	turn();
-	ck_assert_uint_eq(e->views.rooms.lent, 0);
-	ck_assert_ptr_null(e->views.list);
+	ck_assert_uint_eq(e->views.pool.lent, 0);
+	ck_assert_ptr_null(LIST_FIRST(&e->views.list));
 }
 END_TEST
 

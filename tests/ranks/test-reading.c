@@ -94,7 +94,7 @@ END_TEST
 
 static struct view *view_of(uint32_t rank)
 {
-	return job_frag(&job, rank)->engine->views.list;
+	return LIST_FIRST(&job_frag(&job, rank)->engine->views.list);
 }
 
 START_TEST(a_room_that_is_not_complete_is_asked_for)
@@ -102,7 +102,7 @@ START_TEST(a_room_that_is_not_complete_is_asked_for)
 	open_kept_view(_i);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		if (view_of(rank))
-			atomic_store(&view_pool_label(view_of(rank)->room)->complete, 0);
+			atomic_store(&view_pool_label(view_of(rank)->buffer)->complete, 0);
 	ck_assert(reads_as_before());
 	end();
 }
@@ -214,7 +214,7 @@ START_TEST(who_waits_for_room_that_nobody_gives_back_is_told)
 	struct engine_file *first, *second;
 
 	open_far();
-	job_frag(&job, 0)->engine->views.rooms.max = 4096; /* of one view */
+	job_frag(&job, 0)->engine->views.pool.max = 4096; /* of one view */
 	first = open_state(ENGINE_PARAM, "exp_avg");
 	second = open_state(ENGINE_PARAM, "exp_avg_sq");
 	ck_assert_int_eq(read_file(first, 0, 8, false, false), 8);

@@ -324,7 +324,7 @@ static uint64_t gather_mem(void)
 
 static uint64_t views_max(void)
 {
-	return e->views.rooms.max;
+	return e->views.pool.max;
 }
 
 static const struct {

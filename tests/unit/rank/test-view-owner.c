@@ -105,7 +105,7 @@ START_TEST(a_view_shows_its_generation_through_any_number_of_steps)
 		ck_assert_uint_eq(shows(one), 1);
 	}
 	view_owner_close(&v, one);
-	ck_assert_uint_eq(v.rooms.lent, 0);
+	ck_assert_uint_eq(v.pool.lent, 0);
 	ck_assert(!view_owner_any(&v));
 }
 END_TEST
@@ -295,7 +295,7 @@ START_TEST(many_tiny_ones_are_bounded_for_all_and_for_each_observer)
 	ck_assert_int_eq(view_owner_open(&v, &r, &q, 1000, &view), 0);
 	q.id[1]++;
 	ck_assert_int_eq(view_owner_open(&v, &r, &q, 1000, &view), -EAGAIN);
-	v.rooms.max = UINT64_MAX / 2;
+	v.pool.max = UINT64_MAX / 2;
 	for (n = 2; !view_owner_open(&v, &r, &q, 1000, &view); q.id[1]++)
 		n++;
 	ck_assert_uint_eq(n, VIEW_OWNER_OF_PEER_MAX);
