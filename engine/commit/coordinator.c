@@ -50,7 +50,7 @@ struct coordinator_transaction {
 
 static struct coordinator_transaction *find(struct engine *e, const uint64_t transaction[2])
 {
-	struct coordinator_transaction *a = e->agreements;
+	struct coordinator_transaction *a = e->coordinator->transactions;
 
 	while (a && memcmp(a->transaction, transaction, sizeof(a->transaction)))
 		a = a->next;
@@ -268,9 +268,10 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 	a->late = false;
 	a->membership = e->membership;
 	a->order =
-		++e->agreed_order; /* at one boundary all ranks hear of edits in this order */
+		++e->coordinator
+			  ->order; /* at one boundary all ranks hear of edits in this order */
 	prepare.order = a->order;
-	e->agreed_boundary = u64_max(e->agreed_boundary, a->boundary);
+	e->coordinator->boundary = u64_max(e->coordinator->boundary, a->boundary);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
 			continue;
@@ -294,7 +295,8 @@ static uint64_t freeze_boundary(struct engine *e)
 {
 	uint64_t entered = atomic_load(&e->registry.control->boundary);
 
-	for (const struct coordinator_transaction *a = e->agreements; a; a = a->next)
+	for (const struct coordinator_transaction *a = e->coordinator->transactions; a;
+	     a = a->next)
 		if (a->freeze_ms && !a->status && !a->cancelled)
 			return a->boundary;
 	return participant_frozen_at(&e->edits, entered) ? entered : 0;
@@ -310,7 +312,7 @@ static uint64_t next_boundary(struct engine *e, const struct coordinator_transac
 
 	if (freeze > a->boundary && freeze >= a->passed)
 		least = freeze;
-	return u64_max(least, e->agreed_boundary);
+	return u64_max(least, e->coordinator->boundary);
 }
 
 static void ask_later(struct engine *e, struct coordinator_transaction *a)
@@ -407,7 +409,8 @@ static bool too_many(const struct engine *e, uint32_t writer)
 {
 	unsigned own = 0, all = 0;
 
-	for (const struct coordinator_transaction *a = e->agreements; a; a = a->next) {
+	for (const struct coordinator_transaction *a = e->coordinator->transactions; a;
+	     a = a->next) {
 		own += a->peer == writer;
 		all++;
 	}
@@ -485,8 +488,8 @@ void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 	a->asked_ms = monotonic_ms();
 	a->round = commit->round;
 	a->boundary = next_boundary(e, a, atomic_load(&e->registry.control->boundary) + 1);
-	a->next = e->agreements;
-	e->agreements = a;
+	a->next = e->coordinator->transactions;
+	e->coordinator->transactions = a;
 	if (!a->status)
 		ask_all(e, a);
 }
@@ -527,7 +530,7 @@ enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 void coordinator_turn(struct engine *e, uint64_t now)
 {
 	termination_turn_orphans(e, now);
-	for (struct coordinator_transaction **at = &e->agreements; *at;) {
+	for (struct coordinator_transaction **at = &e->coordinator->transactions; *at;) {
 		struct coordinator_transaction *a = *at;
 
 		turn_one(e, a);
@@ -543,10 +546,10 @@ void coordinator_turn(struct engine *e, uint64_t now)
 
 void coordinator_free(struct engine *e)
 {
-	while (e->agreements) {
-		struct coordinator_transaction *a = e->agreements;
+	while (e->coordinator->transactions) {
+		struct coordinator_transaction *a = e->coordinator->transactions;
 
-		e->agreements = a->next;
+		e->coordinator->transactions = a->next;
 		free_agreement(a);
 	}
 	termination_free_orphans(e);

@@ -18,6 +18,14 @@
 
 #include "engine/node/node.h"
 
+struct coordinator {
+	struct coordinator_transaction *transactions;
+	uint64_t boundary; /* the highest N asked for: later edits come no earlier */
+	uint64_t order;    /* of the transaction that was accepted last */
+};
+
+void coordinator_free(struct engine *e);
+
 void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 			const struct wire_commit *commit, const void *ranks, size_t size);
 void coordinator_cancel(struct engine *e, const uint64_t transaction[2]);
@@ -27,6 +35,5 @@ bool coordinator_coordinates(struct engine *e, const uint64_t transaction[2]);
 enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 				      const uint64_t transaction[2]);
 void coordinator_turn(struct engine *e, uint64_t now);
-void coordinator_free(struct engine *e);
 
 #endif

@@ -4,6 +4,7 @@
 #include "engine/base/log.h"
 #include "engine/catalog/health.h"
 #include "engine/commit/freezes.h"
+#include "engine/node/event-log.h"
 #include "engine/write/transaction.h"
 #include "engine/live/live.h"
 #include "engine/node/peers.h"
@@ -101,9 +102,9 @@ void live_tell(struct engine *e, struct engine_job *out)
 	snprintf(out->id, sizeof(out->id), "%s", e->job);
 	snprintf(out->address, sizeof(out->address), "%.127s", e->address);
 	out->has_step = true;
-	out->phase = e->watch.phase;
-	out->step = e->watch.step;
-	out->generation = e->watch.generation;
+	out->phase = e->event_log->phase;
+	out->step = e->event_log->step;
+	out->generation = e->event_log->generation;
 	out->authenticated = e->has_key;
 	pthread_mutex_unlock(&e->lock);
 }
@@ -124,7 +125,7 @@ uint64_t live_changed_ns(struct engine *e, const struct engine_address *a)
 		ns = e->peers[a->rank].control.generation_ns;
 	} else {
 		watch_look(e);
-		ns = e->watch.generation_ns;
+		ns = e->event_log->generation_ns;
 	}
 	pthread_mutex_unlock(&e->lock);
 	return ns;

@@ -12,6 +12,7 @@
 #include "engine/job/leave.h"
 #include "engine/job/rendezvous.h"
 #include "engine/live/loop.h"
+#include "engine/node/event-log.h"
 #include "engine/node/fabric.h"
 #include "engine/node/peers.h"
 #include "engine/node/permissions.h"
@@ -37,22 +38,49 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 
-enum {
-	MESSAGES_PER_TURN = 64,
-	STEPPING_MS = 10000, /* without a step for so long nothing is copied ahead */
-};
+enum { MESSAGES_PER_TURN = 64 };
+
+/* Allocates what each module keeps in the engine: NULL has no meaning in these. */
+static int alloc_modules(struct engine *e)
+{
+#define ALLOC(module) (e->module = calloc(1, sizeof(*e->module)))
+	if (!ALLOC(rpc) || !ALLOC(event_log) || !ALLOC(prefetch) || !ALLOC(coordinator) ||
+	    !ALLOC(watch) || !ALLOC(serve) || barrier_new(e) || rendezvous_new(e) ||
+	    leave_new(e))
+		return -ENOMEM;
+	return 0;
+#undef ALLOC
+}
+
+static void free_modules(struct engine *e)
+{
+	free(e->rpc);
+	free(e->event_log);
+	barrier_free(e);
+	rendezvous_free(e);
+	leave_free(e);
+	free(e->prefetch);
+	free(e->coordinator);
+	free(e->watch);
+	free(e->serve);
+}
 
 int loop_new(struct engine **out, const struct engine_ops *ops,
 	     const struct transport_ops *messages, const struct transport_ops *memory)
 {
 	struct engine *e = calloc(1, sizeof(*e));
-	int rc = 0;
+	int rc = e ? alloc_modules(e) : -ENOMEM;
 
-	if (!e)
-		return -ENOMEM;
+	if (rc) {
+		if (e)
+			free_modules(e);
+		free(e);
+		return rc;
+	}
 	e->door.ops = ops;
 	pthread_mutex_init(&e->lock, NULL);
 	thread_cond_init(&e->changed);
+	STAILQ_INIT(&e->to_self);
 	e->rank = WIRE_OBSERVER;
 	e->pid = getpid();
 	e->timeout_ms = 10000;
@@ -62,12 +90,6 @@ int loop_new(struct engine **out, const struct engine_ops *ops,
 	if (e->wake_fd < 0 ||
 	    getrandom(&e->writer_id, sizeof(e->writer_id), 0) != sizeof(e->writer_id))
 		rc = -errno;
-	if (!rc)
-		rc = barrier_new(e);
-	if (!rc)
-		rc = rendezvous_new(e);
-	if (!rc)
-		rc = leave_new(e);
 	if (!rc && memory)
 		rc = memory->open(&e->memory, &(struct transport_config){ 0 });
 	if (rc) {
@@ -183,13 +205,14 @@ static void receive(void *owner, uint32_t peer, const void *data, size_t size)
 		serve_request(e, peer, &header, body, tail, tail_size);
 }
 
+/* What this engine says to itself meanwhile is for the next turn. */
 static void turn_local(struct engine *e)
 {
-	struct message *next, *m = e->local_first;
+	STAILQ_HEAD(, message) all = STAILQ_HEAD_INITIALIZER(all);
+	struct message *m, *next;
 
-	e->local_first = e->local_last = NULL;
-	for (; m; m = next) {
-		next = m->next;
+	STAILQ_CONCAT(&all, &e->to_self);
+	STAILQ_FOREACH_SAFE (m, &all, entry, next) {
 		receive(e, NODE_LOCAL, m->data, m->size);
 		free(m);
 	}
@@ -198,12 +221,12 @@ static void turn_local(struct engine *e)
 /* Short while something waits for a condition that no message announces. */
 static int wait_time(struct engine *e, int wait_ms)
 {
-	if (e->local_first)
+	if (!STAILQ_EMPTY(&e->to_self))
 		return 0;
 	if (e->transfers)
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
-	if (!LIST_EMPTY(&e->commits) || e->agreements || !LIST_EMPTY(&e->orphans) ||
-	    !e->ready || e->waiters || e->watch.epoch_waits || edit_history_ticks(e) ||
+	if (!LIST_EMPTY(&e->commits) || e->coordinator->transactions ||
+	    !LIST_EMPTY(&e->orphans) || !e->ready || e->waiters || edit_history_ticks(e) ||
 	    watch_ticks(e) || communicator_ticks(e) || barrier_tick(e) || rendezvous_tick(e) ||
 	    rounds_tick(e) || (e->is_rank && view_owner_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
@@ -224,17 +247,6 @@ static void wait_for_work(struct engine *e, int wait_ms)
 	if (fds[0].revents & POLLIN && read(e->wake_fd, &count, sizeof(count)) < 0 &&
 	    errno != EAGAIN)
 		log_error("eventfd: %s", strerror(errno));
-}
-
-static bool is_stepping(struct engine *e, uint64_t now)
-{
-	uint64_t step = atomic_load_explicit(&e->registry.control->step, memory_order_relaxed);
-
-	if (step != e->step_seen) {
-		e->step_seen = step;
-		e->step_seen_ms = now;
-	}
-	return step && now < e->step_seen_ms + STEPPING_MS;
 }
 
 void loop_turn(struct engine *e, int wait_ms)
@@ -266,8 +278,6 @@ void loop_turn(struct engine *e, int wait_ms)
 	peers_turn(e, now);
 	if (e->is_rank) {
 		coordinator_turn(e, now);
-		if (is_stepping(e, now))
-			view_owner_copy_ahead(&e->views, &e->registry, now);
 		serve_turn(e, now);
 		watch_server_turn(e, now);
 	}
@@ -292,18 +302,10 @@ void loop_turn(struct engine *e, int wait_ms)
 	rounds_finish(&rounds);
 }
 
-static void free_local(struct engine *e)
-{
-	struct message *next;
-
-	for (struct message *m = e->local_first; m; m = next) {
-		next = m->next;
-		free(m);
-	}
-}
-
 void loop_free(struct engine *e)
 {
+	struct message *m, *next;
+
 	if (!e)
 		return;
 	leave_say(e);
@@ -318,17 +320,17 @@ void loop_free(struct engine *e)
 	transaction_abandon(e);
 	freezes_abandon(e);
 	communicator_free(e);
-	rendezvous_free(e);
 	rounds_abandon(e);
 	watch_abandon(e);
 	watch_server_free(e);
-	event_ring_fini(&e->events);
+	event_ring_fini(&e->event_log->ring);
 	edit_history_free(e);
 	rank_query_free(e);
 	rpc_free(e);
 	coordinator_free(e);
 	view_reader_free(e);
-	free_local(e);
+	STAILQ_FOREACH_SAFE (m, &e->to_self, entry, next)
+		free(m);
 	rounds_free(e);
 	landing_free(e);
 	peers_free(e);
@@ -351,9 +353,8 @@ void loop_free(struct engine *e)
 	free(e->map_params);
 	free(e->map_groups);
 	free(e->catalog_bytes.data);
-	barrier_free(e);
-	leave_free(e);
-	free(e->answer);
+	free(e->serve->chunk);
+	free_modules(e);
 	if (e->wake_fd >= 0)
 		close(e->wake_fd);
 	pthread_cond_destroy(&e->changed);

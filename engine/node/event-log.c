@@ -8,10 +8,10 @@
 
 static void add(struct engine *e, json_t *event)
 {
-	event_ring_add(&e->events, event);
-	e->watch.changes++;
+	event_ring_add(&e->event_log->ring, event);
+	e->event_log->changes++;
 	if (e->is_rank)
-		atomic_store_explicit(&e->registry.control->events, e->events.count,
+		atomic_store_explicit(&e->registry.control->events, e->event_log->ring.count,
 				      memory_order_release);
 }
 
@@ -50,15 +50,15 @@ static bool trains(const char *phase)
 
 void event_log_job(struct engine *e, uint64_t step, const char *phase)
 {
-	const struct watch *w = &e->watch;
+	const struct event_log *l = e->event_log;
 	json_t *event;
 
-	if (w->step == step && trains(w->phase) && trains(phase))
+	if (l->step == step && trains(l->phase) && trains(phase))
 		return;
-	event = event_new(w->step != step ? "step" : "phase");
-	put_number(event, "step", w->step);
-	put_number(event, "generation", w->generation);
-	put_text(event, "phase", w->phase);
+	event = event_new(l->step != step ? "step" : "phase");
+	put_number(event, "step", l->step);
+	put_number(event, "generation", l->generation);
+	put_text(event, "phase", l->phase);
 	add(e, event);
 }
 
@@ -119,14 +119,15 @@ static void put_origin(const struct engine *e, json_t *event, const struct wire_
 /* True, once, of each; those without a number are not known again. */
 static bool is_new(struct engine *e, const uint64_t id[2])
 {
-	uint64_t n = u64_min(e->told.n, EVENT_RING_KEPT);
+	uint64_t n = u64_min(e->event_log->ntold, EVENT_RING_KEPT);
 
 	if (!id[0] && !id[1])
 		return true;
 	for (uint64_t i = 0; i < n; i++)
-		if (!memcmp(e->told.ids[i], id, sizeof(e->told.ids[i])))
+		if (!memcmp(e->event_log->told[i], id, sizeof(e->event_log->told[i])))
 			return false;
-	memcpy(e->told.ids[e->told.n++ % EVENT_RING_KEPT], id, sizeof(e->told.ids[0]));
+	memcpy(e->event_log->told[e->event_log->ntold++ % EVENT_RING_KEPT], id,
+	       sizeof(e->event_log->told[0]));
 	return true;
 }
 

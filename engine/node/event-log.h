@@ -7,9 +7,21 @@
  * observer: what it sees itself, and what it fetched.  With the lock.
  */
 
+#include "engine/catalog/event-ring.h"
 #include "engine/node/file.h"
 
-/* An observer's: the job as e->watch has it; what it was before. */
+struct event_log {
+	struct event_ring ring;
+	uint64_t told[EVENT_RING_KEPT][2]; /* the newest edits and freezes in it, a ring */
+	uint64_t ntold;
+	uint64_t changes; /* of what an observer sees: events, and the numbers below */
+	/* an observer's: the job as it was last seen (watch.h) */
+	uint64_t step, generation;
+	uint64_t generation_ns; /* the latest time of a generation: it never goes back */
+	const char *phase;
+};
+
+/* An observer's: the job is as e->event_log has it; before, it was at step, in phase. */
 void event_log_job(struct engine *e, uint64_t step, const char *phase);
 /* An observer's: a rank is lost, or back. */
 void event_log_rank(struct engine *e, uint32_t rank);

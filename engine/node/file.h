@@ -98,14 +98,14 @@ struct window { /* bytes of the file's view, in a rank of this host: engine/read
 	uint64_t until_ms; /* ASKED: it is not waited for any longer */
 };
 
-struct prefetch { /* under the engine's lock */
+struct file_prefetch { /* under the engine's lock */
 	struct window windows[WINDOWS];
 	_Atomic bool any; /* not all are NONE */
 	enum wire_fallback
 		unfit;       /* why none is asked for of unfit_view any more; 0: they are */
 	uint64_t unfit_view; /* its number */
 	uint64_t next;       /* where its reader goes on */
-	bool wanting;        /* among those of collecting_choice */
+	bool wanting;        /* in the list prefetch.wanting of the engine */
 	struct engine_file *next_wanting;
 };
 
@@ -121,7 +121,7 @@ struct engine_file {
 	_Atomic bool fast;   /* the last read was served at once */
 	_Atomic bool viewed; /* viewing is READY */
 	struct view_reader viewing;
-	struct prefetch collecting;
+	struct file_prefetch prefetch;
 	_Atomic(uint8_t *) whole; /* all of a small file, read at once: it needs no view */
 	/* under the pool's lock */
 	uint64_t next_offset;

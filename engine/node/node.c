@@ -112,18 +112,13 @@ static int append_local(struct engine *e, const struct wire_header *header, cons
 
 	if (!m)
 		return -ENOMEM;
-	m->next = NULL;
 	m->size = size;
 	memcpy(m->data, header, sizeof(*header));
 	if (body_size)
 		memcpy(m->data + sizeof(*header), body, body_size);
 	if (tail_size)
 		memcpy(m->data + sizeof(*header) + body_size, tail, tail_size);
-	if (e->local_last)
-		e->local_last->next = m;
-	else
-		e->local_first = m;
-	e->local_last = m;
+	STAILQ_INSERT_TAIL(&e->to_self, m, entry);
 	return 0;
 }
 

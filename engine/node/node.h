@@ -50,7 +50,6 @@
 #include "engine/base/queue.h"
 #include "engine/catalog/catalog.h"
 #include "engine/catalog/control-page.h"
-#include "engine/catalog/event-ring.h"
 #include "engine/catalog/wire.h"
 #include "engine/engine-ops.h"
 #include "engine/engine.h"
@@ -76,12 +75,16 @@ enum {
 	NODE_PING_MS = 1000,
 };
 
-struct rpc;
+struct coordinator;
+struct event_log;
+struct prefetch;
 struct remote_read;
+struct rpc_table;
+struct serve;
+struct watch;
 struct closing;
 struct transaction;
 struct freeze;
-struct coordinator_transaction;
 struct orphan;
 struct join;
 struct waiter;
@@ -100,43 +103,10 @@ struct rendezvous;
 struct barrier;
 struct leave;
 
-struct message { /* to ourselves */
-	struct message *next;
+struct message { /* of an engine to itself */
+	STAILQ_ENTRY(message) entry;
 	size_t size;
 	uint8_t data[];
-};
-
-struct watch { /* an observer's: watch.c */
-	struct engine_wait *waits;
-	struct engine_wait *epoch_waits;
-	uint64_t changes;
-	uint64_t step, generation; /* the job's, as last seen */
-	uint64_t generation_ns;    /* the latest time of a generation: it never goes back */
-	const char *phase;
-	unsigned streams;   /* of events that are open */
-	uint64_t linger_ms; /* until then it is as if one were open */
-	bool beginning;     /* the first of them waits for the number to begin from */
-	bool asked;         /* a WAIT is under way */
-	bool ask_anew;      /* it asks for too little */
-	uint64_t retry_ms;
-};
-
-enum prefetch_how {
-	PREFETCH_NOT_ASKED, /* no mount's engine */
-	PREFETCH_AUTO,
-	PREFETCH_ALWAYS,
-	PREFETCH_NEVER,
-};
-
-struct prefetch_choice { /* a mount's: prefetch.c */
-	enum prefetch_how how;
-	uint64_t min;                /* bytes */
-	uint64_t window;             /* bytes asked for at a time */
-	unsigned wait_ms;            /* for a boundary; as much for the bytes to come then */
-	uint64_t retry_ms;           /* nothing is asked for before this */
-	unsigned failures;           /* one after the other */
-	enum wire_fallback unfit;    /* why the last one failed */
-	struct engine_file *wanting; /* whose readers have read some of theirs */
 };
 
 struct engine_counters { /* any thread, atomic, relaxed */
@@ -187,22 +157,16 @@ struct engine {
 	uint32_t world;
 	char address[160]; /* rank 0's "HOST:PORT", or the one an observer reached */
 
-	struct registry registry; /* a rank's; its own lock */
-	struct participant edits; /* a rank's; its own lock */
-	struct view_owner views;  /* a rank's; its own lock */
+	/* a rank's: what it holds.  Each has a lock of its own. */
+	struct registry registry;
+	struct participant edits;
+	struct view_owner views;
 	struct arena_memory
-		*arena; /* a rank's; NULL: none.  Set by the trainer's thread, with lock */
-	struct trainer_state *trainer; /* a rank's: engine/api/api.h */
-	struct pending_reads
-		*later;        /* a rank's: reads of what is not in memory; NULL: all is */
-	uint64_t swap_told_ms; /* when figures were put into the control page */
-	/* a rank's; NULL: it takes part in no rounds.  Set by the trainer's thread, with lock
-	 */
-	struct communicator *communicator;
-	_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: there is none for that */
-	struct rounds *rounds;
-	struct landing *landing; /* for mounts; NULL: nothing is brought to them by rounds */
-	struct rendezvous *rendezvous;
+		*arena; /* NULL: none.  Set by the trainer's thread, with the lock */
+	struct trainer_state *trainer;
+	_Atomic uint64_t grads_elsewhere; /* newest window of gradients known of other ranks */
+
+	/* catalogs, and where the job is */
 	struct catalog *own;  /* what this rank described; frozen by frag_ready */
 	uint32_t *map_params; /* own's numbers to catalog's */
 	uint32_t *map_groups;
@@ -211,47 +175,43 @@ struct engine {
 	bool ready;                       /* catalog and the table of ranks are there */
 	int failure;                      /* why it never will be, -errno */
 	char why[200];
-
-	struct peer *peers; /* [world] */
 	struct join *join;
-	struct rpc *rpcs;
+	struct peer *peers; /* [world] */
+
+	/* modules: never NULL unless said */
+	STAILQ_HEAD(, message) to_self;
+	struct rpc_table *rpc;
+	struct event_log *event_log;
 	struct leave *leave;
 	bool leaving; /* this rank is to tell the others that it ends */
-	uint64_t rpc_number;
-	struct message *local_first, *local_last; /* to ourselves */
-
-	struct watch watch;
-	struct event_ring events;
-	struct {
-		uint64_t ids[EVENT_RING_KEPT]
-			    [2]; /* newest edits and freezes that were told, a ring */
-		uint64_t n;
-	} told;
-	struct edit_history *edit_history; /* an observer's; NULL: nobody has asked yet */
-	struct rank_query *abouts;         /* what observers' threads ask of ranks */
-	struct waiter *waiters;            /* a rank's: WAITs to be answered */
-	struct remote_read *transfers;     /* reads that wait */
-	struct prefetch_choice collecting;
-	struct closing *closings; /* views of closed files, to be told */
-	uint64_t view_number;
-	struct transaction_list commits;
-	LIST_HEAD(, freeze) freezes;                /* that this engine asked for */
-	struct coordinator_transaction *agreements; /* of which this rank is the coordinator */
-	uint64_t agreed_boundary; /* the highest N asked for: later edits come no earlier */
-	uint64_t agreed_order;
-	uint64_t step_seen, step_seen_ms; /* a rank's own, as its engine thread saw it */
-	LIST_HEAD(, orphan) orphans;      /* edits whose coordinator died */
-	uint64_t writer_id;               /* random: first half of our transactions' numbers */
-	uint64_t transaction;             /* second half of the newest */
-	_Atomic uint64_t epoch;           /* engine_epoch */
-	_Atomic uint64_t edit_count; /* commits of ours: what was read ahead before is old */
-
 	struct barrier *barrier;
-	_Atomic uint64_t
-		grads_elsewhere; /* the newest window that this process has been told of */
-	struct engine_counters counters;
+	struct rendezvous *rendezvous;
+	struct coordinator *coordinator;
+	LIST_HEAD(, orphan) orphans;       /* promised edits whose coordinator is lost */
+	LIST_HEAD(, freeze) freezes;       /* that this engine asked for */
+	struct communicator *communicator; /* NULL: this rank takes part in no rounds.  Set by
+					    * the trainer's thread, with the lock */
+	_Atomic bool one_queue;            /* CUDA_DEVICE_MAX_CONNECTIONS=1: no communicator */
+	struct rounds *rounds;
+	struct landing *landing; /* for mounts; NULL: rounds bring nothing to mounts */
+	struct remote_read *transfers;
 	struct readahead_pool *readahead;
-	void *answer; /* engine thread: WIRE_CHUNK bytes of what it answers; NULL: not yet */
+	_Atomic uint64_t
+		edit_count; /* of own transactions: what was read ahead before is old */
+	struct prefetch *prefetch;
+	struct closing *closings; /* views of closed files, not yet closed at their owners */
+	struct transaction_list commits;
+	uint64_t writer_id;   /* random: first half of the ids of views and transactions */
+	uint64_t transaction; /* second half of the newest transaction's */
+	uint64_t view_number; /* second half of the newest view's */
+	struct watch *watch;
+	_Atomic uint64_t epoch;            /* engine_epoch */
+	struct edit_history *edit_history; /* an observer's; NULL: nobody has asked yet */
+	struct rank_query *abouts;         /* an observer's */
+	struct waiter *waiters;            /* a rank's: WAITs to be answered */
+	struct pending_reads *later;       /* a rank's; NULL: all of its states are in memory */
+	struct serve *serve;
+	struct engine_counters counters;
 };
 
 /* What tells a rank's process from the next one of that rank, in every message. */

@@ -149,8 +149,8 @@ void peers_lose(struct engine *e, uint32_t rank, const char *why)
 	set_state(e, p, ENGINE_RANK_LOST, why);
 	snprintf(p->why, sizeof(p->why), "%s", why);
 	p->lost = status;
-	e->watch.changes++; /* one that was but silent has ended */
-	p->failing = true;  /* by the engine thread: any thread may be here */
+	e->event_log->changes++; /* one that was but silent has ended */
+	p->failing = true;       /* by the engine thread: any thread may be here */
 }
 
 void peers_say_of_lost(struct engine *e, const char *line)
@@ -379,7 +379,7 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 	bool self = e->is_rank && rank == e->rank;
 	int rc;
 
-	if (!(self ? e->rpcs != NULL : p->linked) || now < p->pinged_ms + NODE_PING_MS)
+	if (!(self ? e->rpc->list != NULL : p->linked) || now < p->pinged_ms + NODE_PING_MS)
 		return;
 	p->pinged_ms = now;
 	/* one that is lost is asked as a stranger: its silence loses nothing more */
@@ -439,7 +439,7 @@ static bool may_be_told(struct engine *e, struct peer *p, uint32_t rank, uint64_
 		    rpc_call(e, p->witness, e->peers[p->witness].link, WIRE_PING, NULL, NULL, 0,
 			     on_pong, NULL, p->witness))
 			return false;
-		p->asked_of = e->rpc_number;
+		p->asked_of = e->rpc->number;
 	}
 	w = &e->peers[p->witness];
 	return peer_is_live(w) && !w->vanished && w->pong < p->asked_of;

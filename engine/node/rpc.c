@@ -27,8 +27,8 @@ int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type
 	assert(node_is_engine_thread(e));
 	if (!rpc)
 		return -ENOMEM;
-	*rpc = (struct rpc){ .next = e->rpcs,
-			     .number = ++e->rpc_number,
+	*rpc = (struct rpc){ .next = e->rpc->list,
+			     .number = ++e->rpc->number,
 			     .rank = rank,
 			     .peer = peer,
 			     .sent_ms = monotonic_ms(),
@@ -40,13 +40,13 @@ int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type
 		free(rpc);
 		return rc;
 	}
-	e->rpcs = rpc;
+	e->rpc->list = rpc;
 	return 0;
 }
 
 static void sweep(struct engine *e)
 {
-	for (struct rpc **at = &e->rpcs; *at;) {
+	for (struct rpc **at = &e->rpc->list; *at;) {
 		struct rpc *rpc = *at;
 
 		if (!rpc->ended) {
@@ -72,7 +72,7 @@ void rpc_ask_again(struct engine *e, uint32_t rank)
 	const struct peer *p = &e->peers[rank];
 	uint64_t pong = p->fabric ? u64_min(p->pong, p->fabric_pong) : p->pong;
 
-	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next)
+	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
 		if (rpc->rank == rank && rpc->number < pong)
 			end(e, rpc, &(struct answer){ .status = -EAGAIN });
 }
@@ -84,7 +84,7 @@ static bool is_of(const struct engine *e, uint32_t rank, const struct wire_heade
 
 bool rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer)
 {
-	struct rpc *rpc = e->rpcs;
+	struct rpc *rpc = e->rpc->list;
 
 	assert(node_is_engine_thread(e));
 	while (rpc && (rpc->number != header->request || rpc->peer != answer->peer))
@@ -116,7 +116,7 @@ static uint64_t last_sign(const struct engine *e, const struct rpc *rpc)
 void rpc_expire(struct engine *e, uint64_t now)
 {
 	assert(node_is_engine_thread(e));
-	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next) {
+	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next) {
 		if (rpc->ended || now < last_sign(e, rpc) + e->timeout_ms)
 			continue;
 		if (rpc->rank < e->world)
@@ -128,21 +128,21 @@ void rpc_expire(struct engine *e, uint64_t now)
 
 void rpc_fail_rank(struct engine *e, uint32_t rank, int status)
 {
-	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next)
+	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
 		if (rpc->rank == rank)
 			end(e, rpc, &(struct answer){ .status = status });
 }
 
 void rpc_forget(struct engine *e, const void *owner)
 {
-	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next)
+	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
 		if (rpc->owner == owner)
 			rpc->ended = true;
 }
 
 void rpc_free(struct engine *e)
 {
-	for (struct rpc *rpc = e->rpcs; rpc; rpc = rpc->next)
+	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
 		rpc->ended = true;
 	sweep(e);
 }

@@ -11,6 +11,13 @@
 
 #include "engine/node/node.h"
 
+struct rpc_table {
+	struct rpc *list;
+	uint64_t number; /* of the newest request */
+};
+
+void rpc_free(struct engine *e);
+
 /* The outcome of an answer: its type and parts, or a status < 0 and nothing else. */
 struct answer {
 	int status; /* 0; -errno of an ACK or REFUSE; -ETIMEDOUT; -EAGAIN; -EIO: rank lost */
@@ -46,6 +53,5 @@ void rpc_forget(struct engine *e, const void *owner);
  * boundary.
  */
 void rpc_ask_again(struct engine *e, uint32_t rank);
-void rpc_free(struct engine *e);
 
 #endif

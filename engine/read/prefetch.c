@@ -23,16 +23,14 @@ enum {
 
 int prefetch_init(struct engine *e, const char *how)
 {
-	struct prefetch_choice *c = &e->collecting;
+	struct prefetch *c = e->prefetch;
 
 	if (!how || !strcmp(how, "auto"))
-		*c = (struct prefetch_choice){ .how = PREFETCH_AUTO,
-					       .min = MIN,
-					       .wait_ms = AUTO_MS };
+		*c = (struct prefetch){ .how = PREFETCH_AUTO, .min = MIN, .wait_ms = AUTO_MS };
 	else if (!strcmp(how, "nccl"))
-		*c = (struct prefetch_choice){ .how = PREFETCH_ALWAYS, .wait_ms = ALWAYS_MS };
+		*c = (struct prefetch){ .how = PREFETCH_ALWAYS, .wait_ms = ALWAYS_MS };
 	else if (!strcmp(how, "host"))
-		*c = (struct prefetch_choice){ .how = PREFETCH_NEVER };
+		*c = (struct prefetch){ .how = PREFETCH_NEVER };
 	else
 		return -EINVAL;
 	c->wait_ms = (unsigned)u64_min(c->wait_ms, e->timeout_ms / 4);
@@ -50,7 +48,7 @@ static void count_unfit(struct engine *e, enum wire_fallback unfit)
 /* For all files, for some time: longer each time. */
 static void hold_off(struct engine *e, enum wire_fallback unfit, uint64_t now)
 {
-	struct prefetch_choice *c = &e->collecting;
+	struct prefetch *c = e->prefetch;
 
 	count_unfit(e, unfit);
 	c->unfit = unfit;
@@ -63,8 +61,8 @@ static void hold_off(struct engine *e, enum wire_fallback unfit, uint64_t now)
 static void give_up(struct engine *e, struct engine_file *f, enum wire_fallback unfit)
 {
 	count_unfit(e, unfit);
-	f->collecting.unfit = unfit;
-	f->collecting.unfit_view = f->viewing.id[1];
+	f->prefetch.unfit = unfit;
+	f->prefetch.unfit_view = f->viewing.id[1];
 }
 
 /* ---- windows ---- */
@@ -80,44 +78,44 @@ static void end_window(struct engine *e, struct engine_file *f, struct window *w
 		view_reader_close_at(e, w->id, w->rank);
 	w->state = WINDOW_NONE;
 	for (unsigned i = 0; i < WINDOWS; i++)
-		if (f->collecting.windows[i].state != WINDOW_NONE)
+		if (f->prefetch.windows[i].state != WINDOW_NONE)
 			return;
-	atomic_store(&f->collecting.any, false);
+	atomic_store(&f->prefetch.any, false);
 }
 
 static void end_asked(struct engine *e, struct engine_file *f)
 {
 	for (unsigned i = 0; i < WINDOWS; i++)
-		if (f->collecting.windows[i].state == WINDOW_ASKED)
-			end_window(e, f, &f->collecting.windows[i]);
+		if (f->prefetch.windows[i].state == WINDOW_ASKED)
+			end_window(e, f, &f->prefetch.windows[i]);
 }
 
 static void want_no_more(struct engine *e, struct engine_file *f)
 {
-	struct engine_file **at = &e->collecting.wanting;
+	struct engine_file **at = &e->prefetch->wanting;
 
 	while (*at && *at != f)
-		at = &(*at)->collecting.next_wanting;
+		at = &(*at)->prefetch.next_wanting;
 	if (*at)
-		*at = f->collecting.next_wanting;
-	f->collecting.wanting = false;
+		*at = f->prefetch.next_wanting;
+	f->prefetch.wanting = false;
 }
 
 void prefetch_close(struct engine *e, struct engine_file *f)
 {
-	if (f->collecting.wanting)
+	if (f->prefetch.wanting)
 		want_no_more(e, f);
-	if (!atomic_load(&f->collecting.any))
+	if (!atomic_load(&f->prefetch.any))
 		return;
 	for (unsigned i = 0; i < WINDOWS; i++)
-		end_window(e, f, &f->collecting.windows[i]);
+		end_window(e, f, &f->prefetch.windows[i]);
 }
 
 /* The one that has byte at. */
 static struct window *find(struct engine_file *f, uint64_t at)
 {
 	for (unsigned i = 0; i < WINDOWS; i++) {
-		struct window *w = &f->collecting.windows[i];
+		struct window *w = &f->prefetch.windows[i];
 
 		if (w->state != WINDOW_NONE && is_of_view(f, w) && at >= w->offset &&
 		    at - w->offset < w->size)
@@ -130,7 +128,7 @@ static struct window *find(struct engine_file *f, uint64_t at)
 static void end_old(struct engine *e, struct engine_file *f, uint64_t offset)
 {
 	for (unsigned i = 0; i < WINDOWS; i++) {
-		struct window *w = &f->collecting.windows[i];
+		struct window *w = &f->prefetch.windows[i];
 
 		if (w->state != WINDOW_NONE &&
 		    (!is_of_view(f, w) || w->offset + w->size + SLACK < offset))
@@ -141,8 +139,8 @@ static void end_old(struct engine *e, struct engine_file *f, uint64_t offset)
 static struct window *find_free(struct engine_file *f)
 {
 	for (unsigned i = 0; i < WINDOWS; i++)
-		if (f->collecting.windows[i].state == WINDOW_NONE)
-			return &f->collecting.windows[i];
+		if (f->prefetch.windows[i].state == WINDOW_NONE)
+			return &f->prefetch.windows[i];
 	return NULL;
 }
 
@@ -151,9 +149,9 @@ static struct window *find_free(struct engine_file *f)
 static struct window *find_number(struct engine_file *f, uint64_t number)
 {
 	for (unsigned i = 0; i < WINDOWS; i++)
-		if (f->collecting.windows[i].state != WINDOW_NONE &&
-		    f->collecting.windows[i].id[1] == number)
-			return &f->collecting.windows[i];
+		if (f->prefetch.windows[i].state != WINDOW_NONE &&
+		    f->prefetch.windows[i].id[1] == number)
+			return &f->prefetch.windows[i];
 	return NULL;
 }
 
@@ -180,7 +178,7 @@ static void fail(struct engine *e, struct engine_file *f, struct window *w,
 		 enum wire_fallback unfit, uint64_t now)
 {
 	end_window(e, f, w);
-	if (unfit == WIRE_FALLBACK_ROOM && atomic_load(&f->collecting.any)) {
+	if (unfit == WIRE_FALLBACK_ROOM && atomic_load(&f->prefetch.any)) {
 		count_unfit(e, unfit);
 		return;
 	}
@@ -204,7 +202,7 @@ static enum wire_fallback take(struct engine *e, struct window *w, const struct 
 			       : WIRE_FALLBACK_BROKEN;
 	w->address = said.address;
 	w->state = WINDOW_THERE;
-	e->collecting.failures = 0;
+	e->prefetch->failures = 0;
 	return WIRE_FIT;
 }
 
@@ -284,7 +282,7 @@ static void list_pieces(const struct engine_file *f, const struct plan *plan,
 static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 		      const struct plan *plan, int tier, uint64_t offset, uint64_t now)
 {
-	const struct prefetch_choice *c = &e->collecting;
+	const struct prefetch *c = e->prefetch;
 	struct wire_piece pieces[NODE_PIECES_MAX];
 	struct window *w = find_free(f);
 	struct wire_prefetch body = { .id = { e->writer_id, ++e->view_number },
@@ -307,7 +305,7 @@ static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 	rc = ask(e, f, w, &body, pieces);
 	w->state = rc ? WINDOW_NONE : WINDOW_ASKED;
 	if (!rc)
-		atomic_store(&f->collecting.any, true);
+		atomic_store(&f->prefetch.any, true);
 	return rc;
 }
 
@@ -319,7 +317,7 @@ static enum wire_fallback ask_next(struct engine *e, struct engine_file *f, uint
 	enum wire_fallback unfit;
 	bool near;
 	int tier, rc = view_reader_plan(
-			  f, *offset, u64_min(e->collecting.window, f->bytes - *offset), &plan);
+			  f, *offset, u64_min(e->prefetch->window, f->bytes - *offset), &plan);
 
 	if (rc)
 		return WIRE_FALLBACK_VIEW;
@@ -351,17 +349,17 @@ static void ask_ahead(struct engine *e, struct engine_file *f, uint64_t offset, 
 /* Who reads here and there would have far more brought than he reads. */
 static bool is_in_sequence(struct engine_file *f, uint64_t offset, uint64_t size)
 {
-	uint64_t expected = f->collecting.next;
+	uint64_t expected = f->prefetch.next;
 
-	f->collecting.next = offset + size;
+	f->prefetch.next = offset + size;
 	return !offset || (offset + SLACK >= expected && offset <= expected + SLACK);
 }
 
 static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset, uint64_t now)
 {
-	const struct prefetch_choice *c = &e->collecting;
+	const struct prefetch *c = e->prefetch;
 
-	if (f->collecting.unfit && f->collecting.unfit_view == f->viewing.id[1])
+	if (f->prefetch.unfit && f->prefetch.unfit_view == f->viewing.id[1])
 		return false;
 	if (c->how == PREFETCH_NEVER)
 		give_up(e, f, WIRE_FALLBACK_TOLD);
@@ -395,7 +393,7 @@ static uint64_t end_of_all(struct engine_file *f)
 	uint64_t end = 0;
 
 	for (unsigned i = 0; i < WINDOWS; i++) {
-		const struct window *w = &f->collecting.windows[i];
+		const struct window *w = &f->prefetch.windows[i];
 
 		if (w->state != WINDOW_NONE && is_of_view(f, w))
 			end = u64_max(end, w->offset + w->size);
@@ -406,13 +404,13 @@ static uint64_t end_of_all(struct engine_file *f)
 void prefetch_go_on(struct engine *e, uint64_t now)
 {
 	assert(node_is_engine_thread(e));
-	while (e->collecting.wanting) {
-		struct engine_file *f = e->collecting.wanting;
+	while (e->prefetch->wanting) {
+		struct engine_file *f = e->prefetch->wanting;
 		uint64_t end = end_of_all(f);
 
 		want_no_more(e, f);
 		if (end && end < f->bytes && f->viewing.state == VIEW_READER_READY &&
-		    now >= e->collecting.retry_ms && is_worth_it(e, f, end, now))
+		    now >= e->prefetch->retry_ms && is_worth_it(e, f, end, now))
 			ask_ahead(e, f, end, now);
 	}
 }
@@ -423,7 +421,7 @@ enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64
 	bool goes_on = is_in_sequence(f, offset, size);
 
 	assert(node_is_engine_thread(e));
-	if (e->collecting.how == PREFETCH_NOT_ASKED)
+	if (e->prefetch->how == PREFETCH_NOT_ASKED)
 		return PREFETCH_NONE;
 	end_old(e, f, offset);
 	if (goes_on && !find(f, offset) && is_worth_it(e, f, offset, now))
@@ -471,11 +469,11 @@ static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
 /* Its reader goes on: as much as he has read is to come behind what there is. */
 static void want_more(struct engine *e, struct engine_file *f)
 {
-	if (f->collecting.wanting)
+	if (f->prefetch.wanting)
 		return;
-	f->collecting.wanting = true;
-	f->collecting.next_wanting = e->collecting.wanting;
-	e->collecting.wanting = f;
+	f->prefetch.wanting = true;
+	f->prefetch.next_wanting = e->prefetch->wanting;
+	e->prefetch->wanting = f;
 }
 
 static void note_copied(struct engine *e, struct engine_file *f, const struct window *seen,
@@ -510,7 +508,7 @@ uint64_t prefetch_copy(struct engine *e, struct engine_file *f, uint64_t offset,
 	enum wire_fallback unfit;
 	uint64_t inside;
 
-	if (!atomic_load_explicit(&f->collecting.any, memory_order_relaxed) ||
+	if (!atomic_load_explicit(&f->prefetch.any, memory_order_relaxed) ||
 	    !find_there(e, f, offset, &w))
 		return 0;
 	inside = offset - w.offset;
@@ -542,8 +540,7 @@ void prefetch_describe(struct engine *e, FILE *out)
 		"this mount: gather %s, by rounds %llu bytes, by messages %llu bytes, from "
 		"memory "
 		"%llu bytes",
-		hows[e->collecting.how],
-		(unsigned long long)atomic_load(&c->owner_bytes_rounds),
+		hows[e->prefetch->how], (unsigned long long)atomic_load(&c->owner_bytes_rounds),
 		(unsigned long long)atomic_load(&c->owner_bytes_messages),
 		(unsigned long long)atomic_load(&c->owner_bytes_memory));
 	fallback_describe(unfit, out);

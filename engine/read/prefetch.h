@@ -15,7 +15,25 @@
 
 #include <stdio.h>
 
-/* "auto", "nccl" or "host"; NULL: auto.  -EINVAL. */
+enum prefetch_how {
+	PREFETCH_NOT_ASKED, /* no mount's engine */
+	PREFETCH_AUTO,
+	PREFETCH_ALWAYS,
+	PREFETCH_NEVER,
+};
+
+struct prefetch { /* of an engine, with its lock; of a file: struct file_prefetch */
+	enum prefetch_how how;
+	uint64_t min;                /* bytes that are left to read; fewer are not worth it */
+	uint64_t window;             /* bytes asked for at a time */
+	unsigned wait_ms;            /* for a boundary, and as long for the bytes after it */
+	uint64_t retry_ms;           /* nothing is asked for before this time */
+	unsigned failures;           /* in a row */
+	enum wire_fallback unfit;    /* why the last of them failed */
+	struct engine_file *wanting; /* files whose readers have read some of their windows */
+};
+
+/* how: "auto", "nccl" or "host"; NULL: auto.  -EINVAL: another word. */
 int prefetch_init(struct engine *e, const char *how);
 
 enum prefetch_next {

@@ -25,7 +25,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VIEW_SILENT_MS = 30000, ROOM_IDLE_MS = 10000 };
+enum {
+	VIEW_SILENT_MS = 30000,
+	ROOM_IDLE_MS = 10000,
+	STEPPING_MS = 10000, /* without a step for so long nothing is copied ahead */
+};
 
 /* Where more waits for the peer already than it takes, it is told to ask again. */
 static void answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
@@ -172,11 +176,11 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	} else if (pending_reads_start(e, peer, request, &read)) {
 		return;
 	} else if (read.size <= WIRE_CHUNK) {
-		if (!e->answer)
-			e->answer = malloc(WIRE_CHUNK);
-		status = e->answer ? read_bytes(e, &read, e->answer) : -ENOMEM;
+		if (!e->serve->chunk)
+			e->serve->chunk = malloc(WIRE_CHUNK);
+		status = e->serve->chunk ? read_bytes(e, &read, e->serve->chunk) : -ENOMEM;
 	}
-	serve_data(e, peer, request, status, e->answer, read.size);
+	serve_data(e, peer, request, status, e->serve->chunk, read.size);
 }
 
 static int check_stage(struct engine *e, const struct wire_stage *stage, size_t tail_size)
@@ -342,9 +346,23 @@ static void find_silent(struct engine *e, uint64_t now)
 			peers_lose(e, i, "silent");
 }
 
+static bool is_stepping(struct engine *e, uint64_t now)
+{
+	uint64_t step = atomic_load_explicit(&e->registry.control->step, memory_order_relaxed);
+	struct serve *s = e->serve;
+
+	if (step != s->step) {
+		s->step = step;
+		s->step_ms = now;
+	}
+	return step && now < s->step_ms + STEPPING_MS;
+}
+
 void serve_turn(struct engine *e, uint64_t now)
 {
 	assert(node_is_engine_thread(e));
+	if (is_stepping(e, now))
+		view_owner_copy_ahead(&e->views, &e->registry, now);
 	edit_report_turn(e, now);
 	pending_reads_turn(e, now);
 	serve_swap_turn(e, now);

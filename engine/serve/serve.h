@@ -8,6 +8,12 @@
 
 #include "engine/node/node.h"
 
+struct serve {
+	void *chunk;            /* WIRE_CHUNK bytes of an answer; NULL: none was needed yet */
+	uint64_t figures_ms;    /* when figures of NVMe were put into the control page last */
+	uint64_t step, step_ms; /* this rank's, as its engine thread saw it; since when */
+};
+
 void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body, const void *tail, size_t tail_size);
 /* Answers a READ by DATA, with the control page as it is now, after the bytes were read. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/node/event-log.h"
 #include "engine/serve/watch-server.h"
 
 #include <assert.h>
@@ -33,19 +34,20 @@ static bool is_new(const struct engine *e, const struct wire_control *control,
 {
 	return control->step != seen->step || control->generation != seen->generation ||
 	       control->phase != seen->phase || seen->how == WIRE_WAIT_NOT ||
-	       (seen->how == WIRE_WAIT_EVENTS && seen->events != e->events.count);
+	       (seen->how == WIRE_WAIT_EVENTS && seen->events != e->event_log->ring.count);
 }
 
 /* An observer may have seen more events than we have: of an earlier process of this rank. */
 static void answer(struct engine *e, const struct waiter *w, const struct wire_control *control)
 {
 	CLEANUP(free) char *lines = malloc(WIRE_EVENTS_MAX);
-	struct wire_changed changed = { .control = *control, .events = e->events.count };
+	struct wire_changed changed = { .control = *control,
+					.events = e->event_log->ring.count };
 
 	if (lines && (w->seen.how == WIRE_WAIT_EVENTS || w->seen.how == WIRE_WAIT_KEPT)) {
-		changed.events = w->seen.events > e->events.count ? 0 : w->seen.events;
-		changed.size = (uint32_t)event_ring_read(&e->events, &changed.events, lines,
-							 WIRE_EVENTS_MAX);
+		changed.events = w->seen.events > e->event_log->ring.count ? 0 : w->seen.events;
+		changed.size = (uint32_t)event_ring_read(&e->event_log->ring, &changed.events,
+							 lines, WIRE_EVENTS_MAX);
 	}
 	node_send(e, w->peer, WIRE_CHANGED, w->request, &changed, lines, changed.size);
 }

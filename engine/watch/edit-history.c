@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/catalog/event-ring.h"
 #include "engine/node/peers.h"
 #include "engine/watch/edit-history.h"
 

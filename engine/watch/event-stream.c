@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/node/event-log.h"
 #include "engine/watch/event-stream.h"
 #include "engine/watch/watch.h"
 
@@ -42,7 +43,7 @@ int event_stream_open(struct engine *e, struct engine_events **out)
 	pthread_mutex_lock(&e->lock);
 	rc = begin(e);
 	s->engine = e;
-	s->after = e->events.count;
+	s->after = e->event_log->ring.count;
 	s->at = s->length = 0;
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
@@ -66,7 +67,8 @@ static size_t take(struct engine_events *s, char *out, size_t size)
 	size_t n;
 
 	if (s->at == s->length) {
-		s->length = event_ring_read(&s->engine->events, &s->after, s->text, ROOM);
+		s->length =
+			event_ring_read(&s->engine->event_log->ring, &s->after, s->text, ROOM);
 		s->at = 0;
 	}
 	n = u64_min(size, s->length - s->at);
@@ -91,7 +93,7 @@ bool event_stream_ready(struct engine_events *s)
 	bool ready;
 
 	pthread_mutex_lock(&s->engine->lock);
-	ready = s->at < s->length || s->after != s->engine->events.count;
+	ready = s->at < s->length || s->after != s->engine->event_log->ring.count;
 	pthread_mutex_unlock(&s->engine->lock);
 	return ready;
 }

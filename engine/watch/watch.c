@@ -26,34 +26,35 @@ static const struct peer *spokesman(struct engine *e)
 }
 
 /* The numbers of a dead job are the last that were seen, of any rank. */
-static void last_seen(const struct engine *e, struct watch *w)
+static void last_seen(const struct engine *e, struct event_log *l)
 {
 	for (uint32_t i = 0; i < e->world; i++) {
-		w->step = u64_max(w->step, e->peers[i].control.step);
-		w->generation = u64_max(w->generation, e->peers[i].control.generation);
+		l->step = u64_max(l->step, e->peers[i].control.step);
+		l->generation = u64_max(l->generation, e->peers[i].control.generation);
 	}
-	w->phase = peers_all_left(e) ? control_phase_name(CONTROL_CLOSED) : "lost";
+	l->phase = peers_all_left(e) ? control_phase_name(CONTROL_CLOSED) : "lost";
 }
 
 void watch_look(struct engine *e)
 {
 	const struct peer *p = spokesman(e);
-	struct watch *w = &e->watch, before = *w;
+	struct event_log *l = e->event_log;
+	uint64_t step = l->step, generation = l->generation;
+	const char *phase = l->phase;
 
 	if (p) {
-		w->step = p->control.step;
-		w->generation = p->control.generation;
-		w->generation_ns = u64_max(w->generation_ns, p->control.generation_ns);
-		w->phase = control_phase_name(p->control.phase);
+		l->step = p->control.step;
+		l->generation = p->control.generation;
+		l->generation_ns = u64_max(l->generation_ns, p->control.generation_ns);
+		l->phase = control_phase_name(p->control.phase);
 	} else {
-		last_seen(e, w);
+		last_seen(e, l);
 	}
-	if (w->step == before.step && w->generation == before.generation &&
-	    w->phase == before.phase)
+	if (l->step == step && l->generation == generation && l->phase == phase)
 		return;
-	w->changes++;
-	if (follows(w))
-		event_log_job(e, before.step, before.phase);
+	l->changes++;
+	if (follows(e->watch))
+		event_log_job(e, step, phase);
 }
 
 /* ---- by message ---- */
@@ -62,15 +63,15 @@ static void take_events(struct engine *e, struct peer *p, const struct wire_chan
 			const void *lines)
 {
 	p->events = changed->events;
-	if (follows(&e->watch) && !e->watch.beginning)
+	if (follows(e->watch) && !e->watch->beginning)
 		event_log_add_lines(e, lines, changed->size);
 }
 
 static void has_begun(struct engine *e)
 {
-	if (!e->watch.beginning)
+	if (!e->watch->beginning)
 		return;
-	e->watch.beginning = false;
+	e->watch->beginning = false;
 	atomic_fetch_add(&e->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }
@@ -113,13 +114,13 @@ static bool has_to_ask(const struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
 
-	return by_message(e, rank) || (follows(&e->watch) && p->control.events != p->events);
+	return by_message(e, rank) || (follows(e->watch) && p->control.events != p->events);
 }
 
 static void ask(struct engine *e, uint64_t now)
 {
 	uint32_t rank = peers_first_live(e);
-	struct watch *w = &e->watch;
+	struct watch *w = e->watch;
 	const struct peer *p;
 	struct wire_wait wait;
 
@@ -142,12 +143,12 @@ static void ask(struct engine *e, uint64_t now)
 
 void watch_begin_events(struct engine *e)
 {
-	bool followed = follows(&e->watch);
+	bool followed = follows(e->watch);
 	uint32_t rank;
 
 	if (!followed)
 		watch_look(e);
-	e->watch.streams++;
+	e->watch->streams++;
 	if (followed)
 		return;
 	for (rank = 0; rank < e->world; rank++) {
@@ -155,27 +156,28 @@ void watch_begin_events(struct engine *e)
 		e->peers[rank].events = e->peers[rank].control.events;
 	}
 	rank = peers_first_live(e);
-	e->watch.beginning = rank < e->world && e->peers[rank].way != PEER_WAY_MEMORY;
-	e->watch.ask_anew = true;
+	e->watch->beginning = rank < e->world && e->peers[rank].way != PEER_WAY_MEMORY;
+	e->watch->ask_anew = true;
 }
 
 bool watch_is_beginning(const struct engine *e)
 {
-	return e->watch.beginning;
+	return e->watch->beginning;
 }
 
 void watch_end_events(struct engine *e)
 {
-	e->watch.streams--;
-	if (e->watch.beginning)
-		e->watch.linger_ms = monotonic_ms() + e->timeout_ms;
+	e->watch->streams--;
+	if (e->watch->beginning)
+		e->watch->linger_ms = monotonic_ms() + e->timeout_ms;
 }
 
 /* ---- who waits ---- */
 
 bool watch_ticks(const struct engine *e)
 {
-	return (e->watch.waits || follows(&e->watch)) && !by_message(e, peers_first_live(e));
+	return e->watch->epoch_waits ||
+	       ((e->watch->waits || follows(e->watch)) && !by_message(e, peers_first_live(e)));
 }
 
 static void take_finished(struct engine_wait **waits, uint64_t changes,
@@ -197,12 +199,12 @@ static void take_finished(struct engine_wait **waits, uint64_t changes,
 void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished)
 {
 	assert(node_is_engine_thread(e));
-	take_finished(&e->watch.epoch_waits, atomic_load(&e->epoch), finished);
-	if (!e->watch.waits && !follows(&e->watch))
+	take_finished(&e->watch->epoch_waits, atomic_load(&e->epoch), finished);
+	if (!e->watch->waits && !follows(e->watch))
 		return;
 	watch_look(e);
 	ask(e, now);
-	take_finished(&e->watch.waits, e->watch.changes, finished);
+	take_finished(&e->watch->waits, e->event_log->changes, finished);
 }
 
 void watch_finish(struct engine_wait *finished)
@@ -227,8 +229,8 @@ static void abandon(struct engine_wait **list)
 
 void watch_abandon(struct engine *e)
 {
-	abandon(&e->watch.waits);
-	abandon(&e->watch.epoch_waits);
+	abandon(&e->watch->waits);
+	abandon(&e->watch->epoch_waits);
 }
 
 /* ---- the door ---- */
@@ -238,7 +240,7 @@ uint64_t watch_changes(struct engine *e)
 	uint64_t changes;
 
 	pthread_mutex_lock(&e->lock);
-	changes = e->watch.changes;
+	changes = e->event_log->changes;
 	pthread_mutex_unlock(&e->lock);
 	return changes;
 }
@@ -254,12 +256,12 @@ static void wait_in(struct engine *e, struct engine_wait **list, struct engine_w
 
 void watch_wait(struct engine *e, struct engine_wait *wait)
 {
-	wait_in(e, &e->watch.waits, wait);
+	wait_in(e, &e->watch->waits, wait);
 }
 
 void watch_wait_epoch(struct engine *e, struct engine_wait *wait)
 {
-	wait_in(e, &e->watch.epoch_waits, wait);
+	wait_in(e, &e->watch->epoch_waits, wait);
 }
 
 void watch_cancel(struct engine *e, struct engine_wait *wait)

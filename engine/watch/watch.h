@@ -11,7 +11,19 @@
 
 #include "engine/node/node.h"
 
-/* Any thread.  Brings e->watch up to date; counts a change if step, generation or phase differ.
+struct watch {
+	struct engine_wait *waits;       /* for a change of the job */
+	struct engine_wait *epoch_waits; /* for a change of e->epoch */
+	unsigned streams;                /* of events that are open */
+	uint64_t linger_ms;              /* until then events are fetched without a stream */
+	bool beginning; /* the first stream waits for the number to begin from */
+	bool asked;     /* a WAIT is under way */
+	bool ask_anew;  /* the WAIT under way asks for too little */
+	uint64_t retry_ms;
+};
+
+/* Any thread.  Brings the job's numbers in e->event_log up to date; counts a change if step,
+ * generation or phase differ.
  */
 void watch_look(struct engine *e);
 

@@ -50,8 +50,8 @@ void observe_as(struct engine **out, const char *host, const char *how)
 	e->yield = turn_all;
 	snprintf(e->launch.host, sizeof(e->launch.host), "%s", host);
 	ck_assert_int_eq(prefetch_init(e, how), 0);
-	e->collecting.min = 0;
-	e->collecting.wait_ms = LONG_MS;
+	e->prefetch->min = 0;
+	e->prefetch->wait_ms = LONG_MS;
 	ck_assert_int_eq(node_open_messages(e, NULL), 0);
 	snprintf(seed, sizeof(seed), "%s", engine_of(0)->address);
 	ck_assert_int_eq(join_start_observer(e, seed), 0);
@@ -180,18 +180,18 @@ uint64_t unfit(enum wire_fallback why)
 
 void read_first_part(void)
 {
-	enum prefetch_how how = observer->collecting.how;
+	enum prefetch_how how = observer->prefetch->how;
 
-	observer->collecting.how = PREFETCH_NOT_ASKED;
+	observer->prefetch->how = PREFETCH_NOT_ASKED;
 	ck_assert_int_eq(read_at(0, PART), PART);
-	observer->collecting.how = how;
+	observer->prefetch->how = how;
 }
 
 struct window *find_window(uint64_t offset)
 {
 	for (unsigned i = 0; i < WINDOWS; i++)
-		if (file->collecting.windows[i].state != WINDOW_NONE &&
-		    file->collecting.windows[i].offset == offset)
-			return &file->collecting.windows[i];
+		if (file->prefetch.windows[i].state != WINDOW_NONE &&
+		    file->prefetch.windows[i].offset == offset)
+			return &file->prefetch.windows[i];
 	return NULL;
 }

@@ -69,7 +69,7 @@ END_TEST
 START_TEST(an_observer_whose_connection_is_refused_makes_another)
 {
 	open_near();
-	while (!observer->peers[0].linked || observer->rpcs)
+	while (!observer->peers[0].linked || observer->rpc->list)
 		turn(NULL);
 	observer->message_ops->disconnect(observer->messages, observer->peers[0].link);
 	job_start_again(&job, 2);

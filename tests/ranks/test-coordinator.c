@@ -6,6 +6,7 @@
 #include "engine/commit/coordinator.h"
 #include "engine/commit/edit-report.h"
 #include "engine/commit/termination.h"
+#include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 
 #include <check.h>
@@ -27,7 +28,8 @@ static unsigned lines(uint32_t rank, const char *text)
 	static char kept[8 * EVENT_RING_LINE_MAX];
 	uint64_t after = 0;
 	unsigned n = 0;
-	size_t size = event_ring_read(&engine_of(rank)->events, &after, kept, sizeof(kept) - 1);
+	size_t size = event_ring_read(&engine_of(rank)->event_log->ring, &after, kept,
+				      sizeof(kept) - 1);
 
 	kept[size] = '\0';
 	for (char *at = kept, *line; (line = strsep(&at, "\n"));)

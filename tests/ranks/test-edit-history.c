@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/node/event-log.h"
 #include "tests/ranks/observed.h"
 #include "tests/ranks/scarce.h"
 
@@ -31,7 +32,7 @@ static bool is_told(void)
 static bool all_keep(void)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		if (!job_frag(&job, rank)->engine->events.count)
+		if (!job_frag(&job, rank)->engine->event_log->ring.count)
 			return false;
 	return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/node/rpc.h"
 #include "tests/ranks/job.h"
 
 #include "engine/live/loop.h"
@@ -325,7 +326,7 @@ START_TEST(what_strangers_send_is_not_taken)
 	ck_assert_int_eq(transport_loop.connect(stranger, fabric_address(e), &peer), 0);
 	node_header(job_frag(&job, 1)->engine, &header, WIRE_PONG, UINT64_MAX);
 	memcpy(message, &header, sizeof(header));
-	numbers = e->rpc_number;
+	numbers = e->rpc->number;
 	for (size_t size = 0; size <= sizeof(message); size++)
 		send_as_stranger(stranger, peer, message, size);
 	header.rank = RANKS;
@@ -335,8 +336,8 @@ START_TEST(what_strangers_send_is_not_taken)
 		turn(NULL);
 	pong = e->peers[1].fabric_pong;
 	ck_assert_uint_ge(pong, 1);
-	ck_assert_uint_le(pong, e->rpc_number);
-	ck_assert_uint_ge(e->rpc_number, numbers);
+	ck_assert_uint_le(pong, e->rpc->number);
+	ck_assert_uint_ge(e->rpc->number, numbers);
 	read_it(0);
 	transport_loop.close(stranger);
 	job_close(&job);

@@ -3,6 +3,8 @@
 
 #include "tests/ranks/boundaries.h"
 
+#include "engine/commit/coordinator.h"
+
 #include <check.h>
 #include <errno.h>
 #include <string.h>
@@ -228,7 +230,7 @@ static void turn_hurried(void)
 {
 	asleep[3] = true;
 	turn(NULL);
-	while (passed(3) <= engine_of(0)->agreed_boundary)
+	while (passed(3) <= engine_of(0)->coordinator->boundary)
 		boundary(3);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		asleep[rank] = rank != 3;

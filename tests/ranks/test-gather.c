@@ -250,7 +250,7 @@ static void until_arrived(uint32_t rank)
 
 	do
 		turn(NULL);
-	while (!e->rendezvous->asked || e->local_first);
+	while (!e->rendezvous->asked || !STAILQ_EMPTY(&e->to_self));
 }
 
 /* Who counts is stopped, and sees first what has come meanwhile. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/read/prefetch.h"
 #include "tests/ranks/mounted-rounds.h"
 #include "tests/ranks/scarce.h"
 
@@ -53,7 +54,7 @@ START_TEST(where_all_memory_is_lent_it_is_read_as_ever)
 	for (int i = 0; i < 20; i++)
 		turn_all(NULL);
 	file = open_state("exp_avg");
-	observer->collecting.retry_ms = 0;
+	observer->prefetch->retry_ms = 0;
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 2 * PART + elsewhere(0));
@@ -178,7 +179,7 @@ START_TEST(a_mount_leaves_a_slot_to_another)
 	on_devices = true;
 	open_all("host 0", "nccl");
 	observe_as(&other, "host 0", "nccl");
-	observer->collecting.window = 2 * PART;
+	observer->prefetch->window = 2 * PART;
 	theirs = open_state_of(other, "exp_avg");
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(0, PART), PART);
@@ -191,7 +192,7 @@ START_TEST(a_mount_leaves_a_slot_to_another)
 		turn_all(NULL);
 	ask_for_part(LONG_MS);
 	ck_assert_int_eq(collected.status, -ENOSPC);
-	other->collecting.retry_ms = 0;
+	other->prefetch->retry_ms = 0;
 	ck_assert_int_eq(read_of(theirs, 0, PART), PART);
 	ck_assert_uint_eq(other->counters.owner_bytes_rounds, PART);
 	engine_file_close(theirs);

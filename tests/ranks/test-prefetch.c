@@ -106,7 +106,7 @@ START_TEST(it_comes_ahead_of_its_reader)
 {
 	on_devices = true;
 	open_all("host 0", "nccl");
-	observer->collecting.window = 2 * PART;
+	observer->prefetch->window = 2 * PART;
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(0, PART), PART);
 	while (unfit(WIRE_FALLBACK_ROOM) < 2)
@@ -127,7 +127,7 @@ END_TEST
 START_TEST(a_trainer_that_does_not_come_is_not_waited_for)
 {
 	open_all("host 0", "nccl");
-	observer->collecting.wait_ms = SHORT_MS;
+	observer->prefetch->wait_ms = SHORT_MS;
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 0);
@@ -145,7 +145,7 @@ START_TEST(by_choice_boundaries_are_to_come_soon)
 	ck_assert_uint_ge(unfit(WIRE_FALLBACK_BOUNDARY), 1);
 	all_go(GOAL);
 	while (!by_rounds()) {
-		observer->collecting.retry_ms = 0;
+		observer->prefetch->retry_ms = 0;
 		engine_file_close(file);
 		file = open_state("exp_avg");
 		read_all();
@@ -168,7 +168,7 @@ static const struct {
 START_TEST(what_does_not_fit_is_read_as_ever)
 {
 	open_all(unfits[_i].host, unfits[_i].how);
-	observer->collecting.min = unfits[_i].min;
+	observer->prefetch->min = unfits[_i].min;
 	all_go(GOAL);
 	read_all();
 	expect_truth();
@@ -379,7 +379,8 @@ END_TEST
 
 START_TEST(a_way_that_there_is_not_is_refused)
 {
-	static struct engine e;
+	static struct prefetch prefetch;
+	static struct engine e = { .prefetch = &prefetch };
 
 	ck_assert_int_eq(prefetch_init(&e, "ipc"), -EINVAL);
 	ck_assert_int_eq(prefetch_init(&e, NULL), 0);

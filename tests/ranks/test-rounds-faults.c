@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/node/rpc.h"
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/scarce.h"
 
@@ -272,7 +273,7 @@ static void say_applied(uint64_t since)
 {
 	static const struct wire_applied applied;
 
-	for (uint64_t request = since + 1; request <= engine_of(READER)->rpc_number; request++)
+	for (uint64_t request = since + 1; request <= engine_of(READER)->rpc->number; request++)
 		for (uint32_t peer = 0; peer < 2 * WORLD; peer++)
 			node_send(engine_of(0), peer, WIRE_APPLIED, request, &applied, NULL, 0);
 }
@@ -282,7 +283,7 @@ START_TEST(what_was_not_launched_has_not_come_whoever_says_so)
 	uint64_t since;
 
 	open_connected(WORLD);
-	since = engine_of(READER)->rpc_number;
+	since = engine_of(READER)->rpc->number;
 	ck_assert_int_eq(ask(&asked[0]), 0);
 	until_accepted_by_all();
 	say_applied(since);

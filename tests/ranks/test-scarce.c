@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/commit/coordinator.h"
+#include "engine/serve/serve.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 
@@ -265,8 +267,8 @@ static int get(float *out)
 static void forget_answers(void)
 {
 	for (uint32_t rank = 0; rank < 3; rank++) {
-		free(job_frag(&job, rank)->engine->answer);
-		job_frag(&job, rank)->engine->answer = NULL;
+		free(job_frag(&job, rank)->engine->serve->chunk);
+		job_frag(&job, rank)->engine->serve->chunk = NULL;
 	}
 }
 
@@ -308,7 +310,7 @@ static int set(float value, float *all)
 static bool agrees(void)
 {
 	for (uint32_t rank = 0; rank < 3; rank++)
-		if (job_frag(&job, rank)->engine->agreements)
+		if (job_frag(&job, rank)->engine->coordinator->transactions)
 			return true;
 	return false;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/commit/coordinator.h"
 #include "engine/job/barrier.h"
 #include "engine/api/api.h"
 #include "engine/base/log.h"
@@ -11,6 +12,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What an engine answers to messages that are old, foreign or untrue. */
@@ -566,7 +568,7 @@ START_TEST(whatever_a_reader_sends_nothing_changes)
 	}
 	ck_assert_uint_eq(e->edits.count, 0);
 	ck_assert_uint_eq(e->edits.decided.n + e->edits.forbidden.n, 0);
-	ck_assert_ptr_null(e->agreements);
+	ck_assert_ptr_null(e->coordinator->transactions);
 	ck_assert_uint_eq(e->membership, membership);
 	ck_assert(!e->join->refresh);
 	ck_assert_uint_eq(e->barrier->arrived, 0);
