@@ -177,8 +177,6 @@ static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answ
 	struct wire_view view;
 
 	f->viewing.outstanding--;
-	if (answer->status == -ETIMEDOUT)
-		peers_lose(e, p->rank, "no answer");
 	if (answer->status || answer->type != WIRE_VIEW) {
 		set_status(p, answer->status ? answer->status : -EIO, false);
 		if (p->status == -EIO || p->status == -ETIMEDOUT)
