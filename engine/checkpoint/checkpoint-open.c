@@ -126,7 +126,7 @@ static int open_path(struct engine **e, const struct engine_options *o, char *wh
 {
 	const struct format *format;
 	struct folder *f;
-	struct table *t;
+	struct table *t = NULL;
 	int rc;
 
 	folder_raise_limit();

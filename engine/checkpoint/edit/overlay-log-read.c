@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/edit/overlay-log-format.h"
 #include "engine/checkpoint/edit/overlay-log.h"
+#include "engine/checkpoint/parse/little-endian.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -164,21 +164,6 @@ static int merge_last_two(struct reader *x)
 	return rc;
 }
 
-/* Adds the map of an edit.  Lists are merged while one is shorter than twice the next, so that
- * each range is merged O(log edits) times.
- */
-static int push(struct reader *x, struct vec *edit)
-{
-	int rc = 0;
-
-	x->lists[x->nlists++] = *edit;
-	while (x->nlists > 1 && !rc &&
-	       (x->lists[x->nlists - 2].count < 2 * (uint64_t)x->lists[x->nlists - 1].count ||
-		x->nlists == LISTS_MAX))
-		rc = merge_last_two(x);
-	return rc;
-}
-
 static int merge_all(struct reader *x)
 {
 	int rc = 0;
@@ -276,7 +261,15 @@ static int read_edit(struct reader *x, const struct commit *c)
 	}
 	x->r->edits++;
 	x->r->end = overlay_log_align(c->end);
-	return push(x, &edit);
+	/* Lists are merged while one is shorter than twice the next, so that each range is
+	 * merged O(log edits) times.
+	 */
+	x->lists[x->nlists++] = edit;
+	while (x->nlists > 1 && !rc &&
+	       (x->lists[x->nlists - 2].count < 2 * (uint64_t)x->lists[x->nlists - 1].count ||
+		x->nlists == LISTS_MAX))
+		rc = merge_last_two(x);
+	return rc;
 }
 
 static int read_written(struct reader *x, const struct commit *c)

@@ -6,7 +6,7 @@
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
 #include "engine/checkpoint/edit/file-lock.h"
-#include "engine/checkpoint/edit/overlay-log-format.h"
+#include "engine/checkpoint/parse/little-endian.h"
 #include "engine/checkpoint/table/folder.h"
 
 #include <dirent.h>

@@ -96,18 +96,6 @@ static bool is_key(struct text key)
 	return true;
 }
 
-static void note_prefix(struct dcp_names *n, uint32_t param, size_t size)
-{
-	const struct dcp_name *x = &n->items[param];
-	struct text prefix = { x->name, x->size - size };
-
-	if (!n->prefix) {
-		n->prefix = prefix.at;
-		n->prefix_size = prefix.size;
-	}
-	n->mixed |= compare_texts(prefix, (struct text){ n->prefix, n->prefix_size }) != 0;
-}
-
 /* Links item i as a state, `key`, to the parameter that the optimizer calls `name`.  false:
  * there is no such parameter, or the item is no state of it.
  */
@@ -119,6 +107,7 @@ static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct text
 				   : UINT32_MAX;
 	struct dcp_item state, param;
 	struct parse_error error;
+	struct text prefix;
 
 	if (found == UINT32_MAX || found == i || !is_key(key) ||
 	    dcp_item(n->metadata, i, &state, &error) ||
@@ -133,7 +122,12 @@ static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct text
 	x->key = key.at;
 	x->key_size = key.size;
 	x->param = found;
-	note_prefix(n, found, name.size);
+	prefix = (struct text){ n->items[found].name, n->items[found].size - name.size };
+	if (!n->prefix) {
+		n->prefix = prefix.at;
+		n->prefix_size = prefix.size;
+	}
+	n->mixed |= compare_texts(prefix, (struct text){ n->prefix, n->prefix_size }) != 0;
 	return true;
 }
 

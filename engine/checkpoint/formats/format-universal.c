@@ -119,16 +119,6 @@ static bool take_key(const char *file, char key[FRAG_KEY_MAX + 1])
 	return *key != '.';
 }
 
-/* Adds a plain number, such as the step of some optimizers, to the parameter's group. */
-static int add_number(struct param *p, struct torch_source *s, const char *key)
-{
-	if (p->group >= p->l->ngroups) {
-		table_skip(p->l->table, s->name, "a number of no group that is known");
-		return 0;
-	}
-	return torch_hypers_add_one(s, (uint32_t)p->l->group + p->group, key, s->root);
-}
-
 static int add_state(struct param *p, const char *file)
 {
 	char key[FRAG_KEY_MAX + 1];
@@ -142,8 +132,11 @@ static int add_state(struct param *p, const char *file)
 	rc = open_state(p, file, &s);
 	if (rc)
 		return rc;
-	if (pickle_number(s.torch.pickle, s.root, &number))
-		rc = add_number(p, &s, key);
+	/* A plain number, such as the step of some optimizers, is one of the group. */
+	if (pickle_number(s.torch.pickle, s.root, &number) && p->group < p->l->ngroups)
+		rc = torch_hypers_add_one(&s, (uint32_t)p->l->group + p->group, key, s.root);
+	else if (pickle_number(s.torch.pickle, s.root, &number))
+		table_skip(p->l->table, s.name, "a number of no group that is known");
 	else if (take_tensor(p, &s, &x))
 		rc = add_pieces(p, &s, &x, key);
 	torch_source_close(&s);

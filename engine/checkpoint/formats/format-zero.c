@@ -31,17 +31,6 @@ struct filling {
 
 /* ---- groups ---- */
 
-static int add_group(struct filling *l, const char *kind, uint32_t group, const uint32_t *ranks)
-{
-	uint32_t units = 0;
-	int rc;
-
-	for (uint32_t i = 0; i < l->optim.nunits; i++)
-		units += l->groups[i] == group;
-	rc = table_add_group(l->table, kind, l->optim.nranks, 1, units ? units : 1, ranks);
-	return rc < 0 ? rc : zero_optim_add_hypers(&l->optim, group, (uint32_t)rc);
-}
-
 static int add_groups(struct filling *l)
 {
 	uint32_t *ranks = calloc(l->optim.nranks, sizeof(*ranks));
@@ -55,8 +44,16 @@ static int add_groups(struct filling *l)
 	for (uint32_t i = 0; i < l->optim.nranks && !rc; i++)
 		ranks[i] = l->optim.first_rank + i;
 	snprintf(kind, sizeof(kind), "zero%d", l->optim.stage);
-	for (uint32_t i = 0; i < zero_optim_ngroups(&l->optim) && !rc; i++)
-		rc = add_group(l, kind, i, ranks);
+	for (uint32_t i = 0; i < zero_optim_ngroups(&l->optim) && !rc; i++) {
+		uint32_t units = 0;
+
+		for (uint32_t k = 0; k < l->optim.nunits; k++)
+			units += l->groups[k] == i;
+		rc = table_add_group(l->table, kind, l->optim.nranks, 1, units ? units : 1,
+				     ranks);
+		if (rc >= 0)
+			rc = zero_optim_add_hypers(&l->optim, i, (uint32_t)rc);
+	}
 	free(ranks);
 	return rc;
 }
@@ -181,16 +178,6 @@ static int add_equal_params(struct filling *l, uint32_t dict, uint64_t *start)
 	return 0;
 }
 
-static int add_equal_groups(struct filling *l)
-{
-	uint64_t start = 0;
-	int rc = 0;
-
-	for (uint32_t i = 0; i < model_states_ngroups(&l->model) && !rc; i++)
-		rc = add_equal_params(l, model_states_group(&l->model, i), &start);
-	return rc ? rc : zero_vectors_check_end(&l->vectors, 0, start);
-}
-
 /* ---- a model-parallel rank ---- */
 
 static int check_experts(struct filling *l)
@@ -235,6 +222,7 @@ static int open_model(struct filling *l)
 
 static int fill_model(struct filling *l)
 {
+	uint64_t start = 0;
 	int rc = check_experts(l);
 
 	if (rc)
@@ -250,8 +238,14 @@ static int fill_model(struct filling *l)
 	rc = add_groups(l);
 	if (!rc)
 		rc = zero_vectors_open(&l->vectors, &l->optim, l->groups, l->first_group);
-	if (!rc)
-		rc = l->optim.stage == 3 ? add_equal_groups(l) : add_flat_groups(l);
+	if (!rc && l->optim.stage != 3)
+		rc = add_flat_groups(l);
+	if (!rc && l->optim.stage == 3) {
+		for (uint32_t i = 0; i < model_states_ngroups(&l->model) && !rc; i++)
+			rc = add_equal_params(l, model_states_group(&l->model, i), &start);
+		if (!rc)
+			rc = zero_vectors_check_end(&l->vectors, 0, start);
+	}
 	zero_vectors_close(&l->vectors);
 	free(l->groups);
 	return rc ? rc : zero_frozen_add_rest(&l->model, l->folder, l->files, l->mp, &l->optim);

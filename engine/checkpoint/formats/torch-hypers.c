@@ -45,23 +45,17 @@ bool torch_hypers_number(const struct torch_source *s, uint32_t node, double *ou
 	return pickle_number(s->torch.pickle, node, out) || read_number(s, node, out);
 }
 
-static bool has_hyper(const struct table_group *g, const char *name)
-{
-	for (uint32_t i = 0; i < g->nhypers; i++)
-		if (!strcmp(g->hypers[i].name, name))
-			return true;
-	return false;
-}
-
 static int add_number(const struct torch_source *s, uint32_t group, const char *name,
 		      uint32_t node)
 {
 	const struct table_group *g = &s->table->groups[group];
 	double value;
 
-	if (!torch_hypers_number(s, node, &value) || g->nhypers == HYPERS_MAX ||
-	    has_hyper(g, name))
+	if (!torch_hypers_number(s, node, &value) || g->nhypers == HYPERS_MAX)
 		return 0;
+	for (uint32_t i = 0; i < g->nhypers; i++)
+		if (!strcmp(g->hypers[i].name, name))
+			return 0;
 	return table_add_hyper(s->table, group, name, value);
 }
 

@@ -26,16 +26,18 @@ static uint32_t get(const struct torch_source *s, const char *key)
 	return pickle_get(p, pickle_get(p, s->root, "optimizer_state_dict"), key);
 }
 
-uint32_t zero_optim_base(const struct zero_optim *o, const struct torch_source *s)
+/* Returns the node of torch's own optimizer state in a rank's file. */
+static uint32_t base_of(const struct zero_optim *o, const struct torch_source *s)
 {
 	return get(s, o->stage == 3 ? "optimizer_state_dict" : "base_optimizer_state");
 }
 
-uint32_t zero_optim_states(const struct zero_optim *o, const struct torch_source *s,
-			   uint32_t unit)
+/* Returns the dict of a unit's states. */
+static uint32_t states_of(const struct zero_optim *o, const struct torch_source *s,
+			  uint32_t unit)
 {
 	const struct pickle *p = s->torch.pickle;
-	uint32_t base = zero_optim_base(o, s);
+	uint32_t base = base_of(o, s);
 
 	if (pickle_kind(p, base) == PICKLE_LIST)
 		return pickle_item(p, base, unit);
@@ -108,7 +110,7 @@ static int take_masters(struct reading *r, struct torch_source *s)
 
 static int take_states(struct reading *r, uint32_t unit)
 {
-	uint32_t states = zero_optim_states(r->o, r->source, unit);
+	uint32_t states = states_of(r->o, r->source, unit);
 	struct torchfile_tensor x;
 	int rc = 0;
 
@@ -190,7 +192,7 @@ static bool has_elements(const struct reading *r, uint32_t unit, uint32_t node)
 static void find_keys(struct reading *r)
 {
 	for (uint32_t unit = 0; unit < r->o->nunits; unit++) {
-		uint32_t states = zero_optim_states(r->o, r->source, unit);
+		uint32_t states = states_of(r->o, r->source, unit);
 
 		for (uint32_t i = 0; i < pickle_count(r->p, states); i++)
 			if (has_elements(r, unit, pickle_value(r->p, states, i)))
@@ -367,8 +369,7 @@ void zero_optim_close(struct zero_optim *o)
 
 static uint32_t groups_of(const struct zero_optim *o)
 {
-	return pickle_get(o->source.torch.pickle, zero_optim_base(o, &o->source),
-			  "param_groups");
+	return pickle_get(o->source.torch.pickle, base_of(o, &o->source), "param_groups");
 }
 
 static uint32_t group_of(const struct zero_optim *o, uint32_t group)
@@ -431,8 +432,7 @@ int zero_optim_add_hypers(const struct zero_optim *o, uint32_t group, uint32_t t
 	if (unit < o->nunits)
 		master.shape[0] = zero_optim_part(o, 0, unit, ZERO_MASTER)->count;
 	if (!rc)
-		rc = torch_hypers_add_states(s, table_group, zero_optim_states(o, s, unit),
-					     &master);
+		rc = torch_hypers_add_states(s, table_group, states_of(o, s, unit), &master);
 	return rc ? rc
 		  : torch_hypers_add_one(s, table_group, "step",
 					 pickle_get(p, optim, "base_optimizer_state_step"));

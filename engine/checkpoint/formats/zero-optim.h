@@ -40,12 +40,6 @@ static inline struct zero_part *zero_optim_part(const struct zero_optim *o, uint
 	return &o->parts[((size_t)rank * o->nunits + unit) * o->nkeys + key];
 }
 
-/* The node of torch's own optimizer state in a rank's file. */
-uint32_t zero_optim_base(const struct zero_optim *o, const struct torch_source *s);
-/* The dict of a unit's states. */
-uint32_t zero_optim_states(const struct zero_optim *o, const struct torch_source *s,
-			   uint32_t unit);
-
 /* The number of ranks that a unit is partitioned over. */
 uint32_t zero_optim_partitions(const struct zero_optim *o, uint32_t unit);
 /* The node of the list of padding elements behind each parameter of a group, or nothing. */

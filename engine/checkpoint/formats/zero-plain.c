@@ -19,7 +19,7 @@
  *		fp32_groups_flat, one vector for each, whose states are vectors too
  */
 
-enum { SAMPLE = 64 /* values of a master that are compared */, ELEMENT_MAX = 16 };
+enum { SAMPLE = 64 /* values of a master that are compared */, ELEMENT_MAX = 16 /* bytes */ };
 
 struct plain_param {
 	char name[FRAG_NAME_MAX + 1];

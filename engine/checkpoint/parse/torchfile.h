@@ -3,7 +3,7 @@
 #define ENGINE_CHECKPOINT_PARSE_TORCHFILE_H
 
 /* A torch.save file, or such an archive inside another file, in the zip container or in the
- * legacy one (torchfile-legacy.h).  Opening reads the pickle and the places of storages, no
+ * legacy one of torch before 1.6.  Opening reads the pickle and the places of storages, no
  * data. torchfile_tensor() checks a tensor against the storage that is really there, so its
  * bytes can be read.  Once open it does not change: any thread.
  */

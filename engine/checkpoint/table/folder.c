@@ -13,17 +13,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static bool has_control(const char *name)
+static bool is_plain(const char *name)
 {
-	while (*name && !iscntrl((unsigned char)*name))
-		name++;
-	return *name;
-}
-
-bool folder_is_plain(const char *name)
-{
-	return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..") &&
-	       strlen(name) <= NAME_MAX && !has_control(name);
+	for (const char *c = name; *c; c++)
+		if (*c == '/' || iscntrl((unsigned char)*c))
+			return false;
+	return *name && strcmp(name, ".") && strcmp(name, "..") && strlen(name) <= NAME_MAX;
 }
 
 bool folder_ends_in(const char *name, const char *suffix)
@@ -115,7 +110,7 @@ static int list(struct folder *f)
 		return rc;
 	}
 	while (!rc && (entry = readdir(dir))) {
-		if (folder_is_plain(entry->d_name))
+		if (is_plain(entry->d_name))
 			rc = add_name(f, entry->d_name);
 	}
 	closedir(dir);
@@ -196,7 +191,7 @@ int folder_open_below(struct folder **below, const struct folder *f, const char 
 		path = NULL;
 		return -ENOMEM;
 	}
-	if (f->only || !folder_is_plain(name)) {
+	if (f->only || !is_plain(name)) {
 		snprintf(why, whysize, "%s: '%s' is no name of a folder in it", f->path, name);
 		return -EINVAL;
 	}
@@ -244,7 +239,7 @@ static int open_name(const struct folder *f, const char *name)
 {
 	int fd;
 
-	if (!folder_is_plain(name))
+	if (!is_plain(name))
 		return -EINVAL;
 	if (f->only && strcmp(name, f->only) != 0)
 		return -ENOENT;
@@ -282,7 +277,7 @@ static bool next_name(const char **path, char name[NAME_MAX + 1])
 	memcpy(name, *path, length);
 	name[length] = '\0';
 	*path += length + ((*path)[length] == '/');
-	return folder_is_plain(name);
+	return is_plain(name);
 }
 
 int folder_open_path(int dir, const char *path, int access, struct stat *st)

@@ -30,14 +30,14 @@ struct folder {
 int folder_open(struct folder **f, const char *path, char *why, size_t whysize);
 void folder_close(struct folder *f);
 
-/* Opens a folder in the folder.  -EINVAL: the name is not plain.  Others: as openat(). */
+/* Opens a folder in the folder.  Names must be plain: "model.safetensors", but not "a/b", "",
+ * ".", "..", nor one with control characters, since names are printed in lines of text.
+ * -EINVAL: the name is not plain.
+ * Others: as openat().
+ */
 int folder_open_below(struct folder **below, const struct folder *f, const char *name,
 		      char *why, size_t whysize);
 
-/* Whether the name is plain: "model.safetensors", but not "a/b", "", ".", "..", nor one with
- * control characters, since names are printed in lines of text.
- */
-bool folder_is_plain(const char *name);
 /* "model.safetensors" ends in ".safetensors"; ".safetensors" alone does not. */
 bool folder_ends_in(const char *name, const char *suffix);
 bool folder_has(const struct folder *f, const char *name);

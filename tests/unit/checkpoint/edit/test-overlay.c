@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/checkpoint/edit/file-lock.h"
-#include "engine/checkpoint/edit/overlay-log-format.h"
 #include "engine/checkpoint/edit/overlay-log.h"
+#include "engine/checkpoint/parse/little-endian.h"
 #include "engine/overlay.h"
 #include "tests/unit/checkpoint/edit/edited.h"
 
