@@ -49,8 +49,8 @@ static inline uint64_t u64_max(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* The first i of [0, n) for which `before` is false; n: there is none.  `before` may use i, and
- * is true up to some i and false from there on.
+/* Bisection: the first i of [0, n) for which the expression `before`, which may use i, is false;
+ * n: none.  `before` must be true up to some i and false from there on.
  */
 #define LOWER_BOUND(n, i, before)                                                              \
 	({                                                                                     \
@@ -71,7 +71,7 @@ static inline uint64_t u64_div_ceil(uint64_t n, uint64_t divisor)
 	return n / divisor + (n % divisor != 0);
 }
 
-/* Bytes that need not have one behind them, as strndup's; to be freed.  NULL: no memory. */
+/* Copies size bytes and ends them with a NUL; the caller frees the text.  NULL: no memory. */
 static inline char *text_copy(const void *bytes, size_t size)
 {
 	char *text = (char *)malloc(size + 1); /* C++ too: the kernels for devices */
@@ -83,7 +83,7 @@ static inline char *text_copy(const void *bytes, size_t size)
 	return text;
 }
 
-/* Of the environment; NULL: it is not set, or empty. */
+/* A variable of the environment; NULL: not set, or empty. */
 static inline const char *env_text(const char *name)
 {
 	const char *value = getenv(name);

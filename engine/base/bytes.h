@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-/* Digits, then K, M, G or nothing.  False: text is none such. */
+/* Parses digits, then K, M, G or nothing.  False: text is something else. */
 static inline bool bytes_parse(const char *text, uint64_t *bytes)
 {
 	unsigned long long number;

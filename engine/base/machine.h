@@ -10,21 +10,22 @@
 
 enum { MACHINE_ID = 64 };
 
-/* The boot id and the pid namespace: two processes with the same can know each other by pid,
- * and read each other's memory where they may.
+/* Writes the boot id and the pid namespace.  Two processes with equal ids know each other by pid,
+ * and can read each other's memory where permissions let them.
  */
 void machine_id(char id[MACHINE_ID]);
 
-/* /proc/PID/stat's field 22, ticks since boot.  -ESRCH: no such process, or it has ended;
- * others: it cannot be known, as where no descriptor is left.
+/* Reads when the process began, in ticks since boot: field 22 of /proc/PID/stat.
+ * -ESRCH: no such process, or it has ended.
+ * Errors of open and read: not known.
  */
 int machine_start_time(pid_t pid, uint64_t *start_time);
 
-/* Bytes of memory; UINT64_MAX: not known. */
+/* Bytes of memory of this machine; UINT64_MAX: not known. */
 uint64_t machine_memory(void);
 
-/* The NUMA node at which the disk is that this folder is on, as sysfs says ("/sys").  -ENOENT:
- * none is known.
+/* Returns the NUMA node of the folder's disk, as sysfs ("/sys") says.
+ * -ENOENT: none is known.
  */
 int machine_disk_node(const char *sysfs, const char *folder);
 

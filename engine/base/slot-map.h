@@ -2,9 +2,9 @@
 #ifndef ENGINE_BASE_SLOT_MAP_H
 #define ENGINE_BASE_SLOT_MAP_H
 
-/* Numbers for things that come and go.  A number is a slot in its low 16 bits and how often the
- * slot was used before in its high 16, so that an old number does not mean a new thing: the
- * freed slot longest unused is taken first.  UINT32_MAX is never one.  No locking.
+/* A table of items by handles.  A handle is the number of a slot in its low 16 bits and how often
+ * that slot was used before in its high 16, so that an old handle does not find a new item.  The
+ * free slot that was unused longest is taken first.  UINT32_MAX is never a handle.  No locking.
  */
 
 #include "engine/base/base.h"
@@ -13,8 +13,8 @@ enum { SLOT_MAP_MAX = 65536 };
 
 struct slot {
 	void *item;          /* NULL: free */
-	uint32_t next;       /* of the free ones */
-	uint16_t generation; /* of the number that is, or will be, given for it */
+	uint32_t next;       /* in the list of free slots */
+	uint16_t generation; /* high bits of its present handle, or of the next */
 };
 
 struct slot_map {
@@ -29,13 +29,17 @@ struct slot_map {
 void slot_map_init(struct slot_map *s, uint32_t max);
 void slot_map_fini(struct slot_map *s);
 
-/* -ENFILE: max are in use; -ENOMEM.  Keeps item, which is not NULL. */
+/* Keeps item, which is not NULL.
+ * -ENFILE: max slots are in use.
+ * -ENOMEM.
+ */
 int slot_map_add(struct slot_map *s, void *item, uint32_t *number);
-/* NULL: no such number (any more). */
+/* NULL: the handle is not, or no longer, in use. */
 void *slot_map_get(const struct slot_map *s, uint32_t number);
 void slot_map_remove(struct slot_map *s, uint32_t number);
 
-/* Item of the first slot in use from *slot on, which is set behind it; NULL: none. */
+/* Returns the item of the first slot in use from *slot on, and sets *slot behind it; NULL: none.
+ */
 void *slot_map_next(const struct slot_map *s, uint32_t *slot);
 
 #endif

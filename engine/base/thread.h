@@ -2,8 +2,8 @@
 #ifndef ENGINE_BASE_THREAD_H
 #define ENGINE_BASE_THREAD_H
 
-/* Threads and waits as this house has them: signals are for the process's own threads,
- * deadlines are of the clock that nobody sets.
+/* Threads that take no signals, which are for the trainer's own; and deadlines by
+ * CLOCK_MONOTONIC, which nobody sets.
  */
 
 #include "engine/base/base.h"
@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* With all signals blocked.  -errno. */
+/* Starts a thread that blocks all signals.  -errno of pthread_create. */
 static inline int thread_start_with(pthread_t *thread, const pthread_attr_t *attributes,
 				    void *(*run)(void *), void *arg)
 {

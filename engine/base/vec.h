@@ -2,7 +2,7 @@
 #ifndef ENGINE_BASE_VEC_H
 #define ENGINE_BASE_VEC_H
 
-/* An array that grows; the caller frees items. */
+/* An array of items of one size, which grows by doubling; the caller frees items. */
 
 #include "engine/base/base.h"
 
@@ -11,7 +11,7 @@ struct vec {
 	uint32_t count, room;
 };
 
-/* A new last item of `size` bytes, the same for all of a list; NULL: no memory. */
+/* Appends an item of `size` bytes, of any content, and returns it; NULL: no memory. */
 static inline void *vec_add(struct vec *l, size_t size)
 {
 	uint32_t room = l->room ? 2 * l->room : 16;

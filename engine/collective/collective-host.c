@@ -12,12 +12,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Ranks of one process find each other by the id.  Who sees that the first launches of two
- * ranks have begun copies what pairs up; a thread of each rank tells of its own launches and
- * looks at the clock.
+/* Ranks of one process find each other by the id, in a *world*.  Each rank has a thread, which
+ * begins the rank's first launch when its event has passed, copies moves that pair up with those
+ * of other ranks' first launches, calls done for its own launches, and looks at the clock.
  */
 
-enum { EVENT_PAUSE_MS = 1 }; /* events tell nobody: they are asked */
+enum { EVENT_PAUSE_MS = 1 }; /* between queries of an event */
 
 struct world {
 	LIST_ENTRY(world) next;
@@ -142,7 +142,7 @@ static void PRINTF(3, 4) fail(struct collective *c, int rc, const char *fmt, ...
 	pthread_cond_broadcast(&changed);
 }
 
-/* NULL: it has none, or it has not begun. */
+/* The rank's first launch; NULL: none, or it has not begun. */
 static struct launch *begun(const struct collective *c)
 {
 	struct launch *l = c ? STAILQ_FIRST(&c->launches) : NULL;
@@ -335,7 +335,7 @@ static void wait_for_change(struct collective *c)
 		pthread_cond_timedwait(&changed, &lock, &until);
 }
 
-/* Without the lock meanwhile. */
+/* Calls done without the lock. */
 static void tell(struct collective *c)
 {
 	struct collective_io *io;

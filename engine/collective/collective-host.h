@@ -2,13 +2,13 @@
 #ifndef ENGINE_COLLECTIVE_COLLECTIVE_HOST_H
 #define ENGINE_COLLECTIVE_COLLECTIVE_HOST_H
 
-/* How collective_host is made to fail. */
+/* For tests: how a communicator of collective_host is delayed and made to fail. */
 
 #include "engine/collective/collective.h"
 
-/* What it launches does not begin, or goes on with that. */
+/* hold: operations of this rank do not begin until hold is false. */
 void collective_host_hold(struct collective *c, bool hold);
-/* It fails, with -EIO, as by an error of its device or its network. */
+/* Makes the communicator fail with -EIO, as an error of its device or network does. */
 void collective_host_break(struct collective *c);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef ENGINE_COLLECTIVE_COLLECTIVE_NCCL_LOAD_H
 #define ENGINE_COLLECTIVE_COLLECTIVE_NCCL_LOAD_H
 
-/* NCCL, loaded when it is asked for. */
+/* NCCL, loaded at run time. */
 
 #include "engine/base/base.h"
 
@@ -32,7 +32,8 @@ struct nccl {
 #undef NCCL_FIELD
 };
 
-/* library: NULL: by its usual name.  It stays loaded: it may have threads that nobody joins.
+/* Loads the library; NULL: by its usual name.  It is never unloaded, because its threads may
+ * outlive a communicator.
  * -ENODEV: there is none, or it is too old; why says which.
  */
 int collective_nccl_load(struct nccl *nccl, const char *library, char *why, size_t size);

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-enum { PAGE = 4096, PAUSE_US = 50 }; /* a device tells nobody: it is asked */
+enum { PAGE = 4096, PAUSE_US = 50 }; /* between queries of an event */
 
 void collective_nccl_refuse(struct collective *c, const char *call, ncclResult_t result)
 {
@@ -43,7 +43,7 @@ void collective_nccl_mark(struct collective *c)
 
 /* ---- the port's thread ---- */
 
-/* The trainer's thread may be in a call: another time. */
+/* While the trainer's thread is in a call this is left to the next turn. */
 static void look_for_errors(struct collective *c)
 {
 	ncclResult_t r;
@@ -63,7 +63,7 @@ static int has_passed(struct collective *c, struct device_event *event)
 	return device_cuda_passed(c->options.device, event);
 }
 
-/* 0: its event has passed. */
+/* 0: the event `after` has passed. */
 static int look_at_event(struct collective *c, struct collective_io *io)
 {
 	int rc = io->port.passed || !io->after ? 0 : has_passed(c, io->after);
@@ -81,7 +81,7 @@ static int look_at_event(struct collective *c, struct collective_io *io)
 	return rc;
 }
 
-/* 0: it has ended. */
+/* 0: the operation has ended. */
 static int look_at_end(struct collective *c, struct collective_io *io)
 {
 	struct device_event *ended;
@@ -145,7 +145,7 @@ static void prepare_thread(struct collective *c)
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 	int rc = CUDA_CALL(cuda, SetDevice, c->options.number);
 
-	/* Else our looking at events would spoil what the trainer captures. */
+	/* Else our queries of events would spoil a graph that the trainer captures. */
 	if (!rc)
 		rc = CUDA_CALL(cuda, ThreadExchangeStreamCaptureMode, &mode);
 	if (rc)
@@ -177,7 +177,7 @@ static void free_collective(struct collective *c)
 	free(c);
 }
 
-/* The runtime is the device's: it is loaded. */
+/* Loads the device's runtime once more, for a table of our own. */
 static int load_and_start(struct collective *c, unsigned rank, unsigned nranks)
 {
 	int rc = device_cuda_load(&c->cuda, c->options.device->options.library);

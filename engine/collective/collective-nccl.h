@@ -20,19 +20,19 @@
 
 struct collective {
 	struct collective_options options;
-	/* A table of its own: an errand that was left may return after the device's is gone. */
+	/* Its own table: an errand that was left may return when the device's table is gone. */
 	struct cuda cuda;
 	struct nccl nccl;
 
-	/* Of NCCL's calls for comm, once it is ready, and of unmarked; taken before lock. */
+	/* Held for NCCL's calls for comm, once that is ready, and for unmarked; before lock. */
 	pthread_mutex_t calls;
 	ncclComm_t comm; /* NULL: none */
 	cudaStream_t stream;
 	void *warm; /* memory for warming up */
 	bool warm_is_pinned;
-	struct collective_io *unmarked; /* NCCL has not enqueued it yet */
+	struct collective_io *unmarked; /* launched, but not enqueued by NCCL yet; NULL: none */
 
-	pthread_mutex_t lock; /* what follows; order: engine/node/node.h */
+	pthread_mutex_t lock; /* of all below; order: engine/node/node.h */
 	pthread_cond_t changed;
 	struct collective_about about;
 	struct collective_id id;
@@ -41,47 +41,54 @@ struct collective {
 	uint64_t open_until_ms, failed_ms;
 	struct collective_ios launched; /* not ended; the first ends first */
 	void (*errand)(struct collective *c);
-	bool errand_over, left; /* left: an errand did not return in time, and uses all this */
+	bool errand_over,
+		left; /* left: an errand did not return in time, and may use all this */
 
 	pthread_t thread;
 	struct collective *next_left;
 };
 
-/* It fails, with the library's own text. */
+/* Makes the communicator fail, with the library's own text. */
 void collective_nccl_refuse(struct collective *c, const char *call, ncclResult_t result);
-/* What is enqueued: ncclSuccess, ncclInProgress, or what went wrong.  Under calls. */
+/* Returns ncclInProgress while NCCL enqueues, then ncclSuccess or an error.  Under calls. */
 ncclResult_t collective_nccl_poll(struct collective *c);
-/* Of what it has enqueued, the event of its end.  Under calls. */
+/* Records the event of the end of `unmarked`, which NCCL has enqueued.  Under calls. */
 void collective_nccl_mark(struct collective *c);
 
 /* ---- collective-nccl-life.c ---- */
 
-/* Starts the port's thread.  Options are checked.  -EAGAIN: no thread; all is as before. */
+/* Starts the port's thread, with options that are checked.  -EAGAIN: no thread. */
 int collective_nccl_start(struct collective *c, void *(*run)(void *collective), unsigned rank,
 			  unsigned nranks);
-/* From close.  Returns whether the caller can free it: an errand that was left uses it. */
+/* Closes.  False: an errand was left, and the caller must not free c. */
 bool collective_nccl_stop(struct collective *c);
 
 bool collective_nccl_has_failed(struct collective *c);
-/* It fails with rc and this text, in a line too, unless it has failed before. */
+/* Makes the communicator fail with rc, and logs the text, unless it has failed before. */
 void collective_nccl_fail(struct collective *c, int rc, const char *fmt, ...) PRINTF(3, 4);
-/* From opening: it is ready, unless it has failed. */
+/* At the end of opening: makes it ready, unless it has failed. */
 void collective_nccl_be_ready(struct collective *c);
-/* Whether opening is to end. */
+/* Whether opening has failed or takes too long. */
 bool collective_nccl_is_late(struct collective *c);
 
-/* The port's thread: runs the errand in a thread of its own, which it leaves after until_ms. */
+/* The port's thread: runs the errand in another thread, and waits for it until until_ms. */
 void collective_nccl_run_errand(struct collective *c, void (*errand)(struct collective *c),
 				uint64_t until_ms);
-/* Runs collective_nccl_let_go as an errand, within end_ms, unless one was left; a line says when it is. */
+/* Runs collective_nccl_let_go as an errand of at most end_ms, unless one was left already; a line
+ * says that it was left.
+ */
 void collective_nccl_let_go_in_time(struct collective *c);
 
-/* From launch.  What it has failed with, when done was called for all that was launched. */
+/* Appends a launched operation.  Returns the communicator's error where the port's thread has
+ * ended all operations and will end no other.
+ */
 int collective_nccl_append(struct collective *c, struct collective_io *io);
 struct collective_io *collective_nccl_first(struct collective *c); /* NULL: none */
-/* Takes out the first, which ended so; the caller calls done. */
+/* Removes the first operation, which ended with that result; the caller calls done. */
 struct collective_io *collective_nccl_take(struct collective *c, int result);
-/* Takes out the first, ended with the communicator's error; NULL: none, now and ever. */
+/* Removes the first operation, ended with the communicator's error; NULL: none, and none can be
+ * appended any more.
+ */
 struct collective_io *collective_nccl_take_rest(struct collective *c);
 
 int collective_nccl_state(struct collective *c);
@@ -90,9 +97,11 @@ void collective_nccl_abort(struct collective *c);
 bool collective_nccl_is_over(struct collective *c);
 void collective_nccl_about(struct collective *c, struct collective_about *about);
 
-/* ---- collective-nccl-open.c: errands, which touch nothing of the device's ---- */
+/* ---- collective-nccl-open.c: errands, which do not use the struct device ---- */
 
-/* For a byte to each rank, one from each, and one of each; whole pages. */
+/* Bytes of memory for warming up, in whole pages: for each rank one to send, one to receive and
+ * one to gather.
+ */
 uint64_t collective_nccl_warm_size(unsigned nranks);
 void collective_nccl_open(struct collective *c);
 void collective_nccl_let_go(struct collective *c);

@@ -22,7 +22,7 @@ int collective_check(struct collective_options *o, unsigned rank, unsigned nrank
 	return rank < nranks && nranks <= INT_MAX ? 0 : -EINVAL;
 }
 
-/* ---- what is launched ---- */
+/* ---- checks ---- */
 
 struct checking {
 	const struct device_ops *ops;
@@ -30,7 +30,7 @@ struct checking {
 	int number;
 };
 
-/* Of its first byte and its last. */
+/* The device knows of addresses, not of ranges: checks the first byte and the last. */
 static int check_memory(const struct checking *k, const void *memory, uint64_t size)
 {
 	const uint8_t *ends[] = { memory, (const uint8_t *)memory + size - 1 };
@@ -92,7 +92,7 @@ uint64_t collective_limit_ms(const struct collective_options *o, const struct co
 	return o->stuck_ms + io->port.bytes / BYTES_PER_MS;
 }
 
-/* ---- what is told of it ---- */
+/* ---- figures ---- */
 
 static void count_moves(struct collective_about *a, const struct collective_io *io)
 {

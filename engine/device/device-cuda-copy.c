@@ -35,7 +35,7 @@ static int look_at(struct device *d, const struct device_io *io, const void *at,
 	return 0;
 }
 
-/* The runtime knows of addresses, not of ranges: its first and its last byte. */
+/* The runtime knows of addresses, not of ranges: looks at the first byte and the last. */
 static int look_at_range(struct device *d, const struct device_io *io, const void *at,
 			 uint64_t size, enum side *side)
 {
@@ -91,7 +91,7 @@ static int prepare(struct device *d, struct cuda_device *dev, struct device_io *
 	return is_copy(io) ? look_at_copy(d, io) : look_at_memory(d, io);
 }
 
-/* Nothing to do for the device. */
+/* Ends a request of size 0 without the device. */
 static void end_empty(struct device_io *io)
 {
 	if (device_io_is_sums(io))
@@ -157,7 +157,7 @@ static void put_staging(struct cuda_device *dev, struct cuda_chunk *c)
 	c->staging = NULL;
 }
 
-/* -EAGAIN: all staging is under way. */
+/* -EAGAIN: all staging buffers are under way. */
 static int cut(struct device *d, struct cuda_device *dev, struct device_io *io,
 	       struct cuda_chunk *c)
 {
@@ -188,8 +188,8 @@ static void end_if_landed(struct device_io *io)
 		io->done(io, io->port.result);
 }
 
-/* Nothing of this chunk is on the stream.  Memory that has gone since is the request's error
- * alone.
+/* The runtime refused the chunk, and nothing of it is on the stream.  -EINVAL: the memory was
+ * freed since; that is the request's error alone.
  */
 static void refuse(struct cuda_device *dev, struct cuda_chunk *c, int rc)
 {
@@ -218,7 +218,7 @@ static void put_on_stream(struct device *d, struct cuda_device *dev, struct cuda
 		STAILQ_INSERT_TAIL(&dev->begun, io, port.next);
 }
 
-/* A chunk of the first.  -EAGAIN: no staging. */
+/* Issues a chunk of the first request.  -EAGAIN: no staging buffer. */
 static int issue_one(struct device *d, struct cuda_device *dev)
 {
 	struct cuda_chunk *c = &dev->ring[(dev->oldest + dev->under_way) % CUDA_RING];
@@ -267,7 +267,7 @@ static void land(struct cuda_device *dev)
 	end_if_landed(io);
 }
 
-/* Lands its oldest chunk.  -EAGAIN: it is not there yet. */
+/* Lands the oldest chunk.  -EAGAIN: it is still under way. */
 static int land_one(struct device *d, struct cuda_device *dev)
 {
 	cudaError_t error;
@@ -286,7 +286,7 @@ static int land_one(struct device *d, struct cuda_device *dev)
 	return device_cuda_errno(&d->cuda, error);
 }
 
-/* Its staging stays: who does not answer may write there. */
+/* Staging buffers are not put back: a lost device may still write there. */
 static void drop_all(struct cuda_device *dev)
 {
 	struct device_ios over = STAILQ_HEAD_INITIALIZER(over);

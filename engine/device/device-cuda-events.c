@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* What is done in the trainer's streams. */
+/* Events and copies on the trainer's streams. */
 
 /* ---- events ---- */
 
@@ -57,7 +57,7 @@ void device_cuda_events_free(struct device *d, struct cuda_device *dev)
 	}
 }
 
-/* What is recorded in a graph happens when the graph is launched, if ever. */
+/* An event that is captured into a graph would be recorded when the graph is launched, if ever. */
 static int check_capture(struct device *d, cudaStream_t stream)
 {
 	enum cudaStreamCaptureStatus status;
@@ -133,7 +133,7 @@ struct keeping {
 	struct device *device;
 };
 
-/* Enqueues it; what was enqueued before an error stays in order on the stream. */
+/* Enqueues the copy and its event; a copy whose event failed stays on the stream. */
 static int copy_kept(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 		     const void *from, struct device_kept *kept)
 {
@@ -159,7 +159,7 @@ static int enqueue(struct device *d, struct cuda_device *dev, cudaStream_t strea
 	return rc;
 }
 
-/* Copies from a stream to other memory would wait for the stream. */
+/* A copy to pageable memory would make this call wait for the stream. */
 static int check_pinned(struct device *d, const void *to)
 {
 	struct device_where where;
@@ -224,7 +224,7 @@ void device_cuda_release(struct device *d, struct device_kept *kept)
 	device_queue_submit(&d->queue, &k->release);
 }
 
-/* The stream has come past it, but when the port closes before. */
+/* The stream is past the copy, unless the port closes before that. */
 void device_cuda_let_go(struct device *d, struct device_io *io)
 {
 	struct device_kept *kept = &container_of(io, struct keeping, release)->kept;

@@ -2,7 +2,7 @@
 #ifndef ENGINE_DEVICE_DEVICE_CUDA_LOAD_H
 #define ENGINE_DEVICE_DEVICE_CUDA_LOAD_H
 
-/* The CUDA runtime, loaded when it is asked for: one program for machines with and without. */
+/* The CUDA runtime, loaded at run time, so that one program serves machines with and without. */
 
 #include "engine/base/base.h"
 
@@ -42,7 +42,7 @@
 	X(StreamWaitEvent)                                                                     \
 	X(ThreadExchangeStreamCaptureMode)
 
-/* Later runtimes have these; NULL: this one has not. */
+/* Calls that only later runtimes have; NULL in older ones. */
 #if CUDART_VERSION >= 12080
 #define CUDA_LATER_CALLS(X)                                                                    \
 	X(LibraryGetKernel)                                                                    \
@@ -60,8 +60,8 @@ struct cuda {
 #undef CUDA_FIELD
 };
 
-/* library: NULL: by its usual names.  -ENODEV: there is none, or it lacks something; a line
- * says what.
+/* Loads the library; NULL: by its usual names.
+ * -ENODEV: there is none, or it lacks a call; a line says which.
  */
 int device_cuda_load(struct cuda *cuda, const char *library);
 void device_cuda_unload(struct cuda *cuda);

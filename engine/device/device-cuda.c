@@ -178,7 +178,7 @@ static void free_device(struct device *d, struct cuda_device *dev)
 	int before;
 	bool entered = !device_cuda_enter(d, dev->number, &before);
 
-	device_cuda_kernels_unload(d); /* all devices'; by one of them */
+	device_cuda_kernels_unload(d); /* of all devices, in the context of one */
 	device_cuda_events_free(d, dev);
 	free_ring(d, dev);
 	free_staging(d, dev);
@@ -296,7 +296,7 @@ static int cuda_open(struct device **out, const struct device_options *options)
 	return rc;
 }
 
-/* What a lost device was given it may still write to: that stays. */
+/* A lost device may still write to memory that it was given: close frees nothing then. */
 static bool is_any_lost(struct device *d)
 {
 	bool lost = false;

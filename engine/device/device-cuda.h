@@ -23,7 +23,7 @@ enum { CUDA_RING = 16, CUDA_KERNELS = 7 };
 
 struct cuda_chunk {
 	struct device_io *io;
-	void *staging; /* NULL: both ends are the device's to reach */
+	void *staging; /* a pinned buffer; NULL: the device reaches both ends itself */
 	uint64_t offset, size;
 	cudaEvent_t ended;
 };
@@ -34,23 +34,23 @@ struct device_event {
 	int number;
 };
 
-struct cuda_pool { /* all 0 where nothing is to be kept */
+struct cuda_pool { /* all 0 where options.keep is 0 */
 	cudaStream_t stream;
-	cudaMemPool_t pool; /* NULL: there are no pools */
-	void *piece;        /* NULL: nor is there room */
-	struct arena rooms; /* of piece; under the port's lock */
-	bool is_written;    /* who knows until when; under the port's lock */
+	cudaMemPool_t pool; /* NULL: the driver has no pools */
+	void *piece;        /* allocated in place of a pool; NULL: there was no room */
+	struct arena rooms; /* blocks of piece; under the port's lock */
+	bool is_written;    /* a stream may still write piece; under the port's lock */
 };
 
-struct cuda_device { /* the port's thread's but where said */
+struct cuda_device { /* fields are the port's thread's unless they say otherwise */
 	int number;
 	cudaStream_t stream;
 	struct pinned *staging;
-	struct device_ios begun; /* not issued as a whole */
+	struct device_ios begun; /* requests with chunks to issue */
 	struct cuda_chunk ring[CUDA_RING];
 	unsigned oldest, under_way;
-	uint64_t progress_ms; /* when its oldest chunk became that */
-	bool lost;            /* it failed, or does not go on */
+	uint64_t progress_ms; /* when the oldest chunk became the oldest */
+	bool lost;            /* the device failed, or makes no progress */
 	bool has_kernels;
 	SLIST_HEAD(, device_event) idle; /* under the port's lock */
 	uint64_t kept;                   /* bytes; under the port's lock */
@@ -69,17 +69,17 @@ struct device {
 	struct device *left; /* closed before, with a lost device */
 };
 
-/* NULL: not in use. */
+/* NULL: no such device, or it is not in use. */
 struct cuda_device *device_cuda_of(struct device *d, int number);
 
 int device_cuda_where(struct device *d, const void *memory, struct device_where *where);
 
-/* This thread's current device is number between these; -EIO. */
+/* Between these calls the device is this thread's current one.  -EIO. */
 int device_cuda_enter(struct device *d, int number, int *before);
 void device_cuda_leave(struct device *d, int number, int before);
 
-/* A thread that is not the trainer's, before any other call: number becomes its current device,
- * and what the trainer captures into a graph is not spoilt by its looking at events.  -EIO.
+/* Makes the device current in a thread of the port's, and the thread's capture mode relaxed: else
+ * a query of an event would spoil a graph that the trainer captures.  -EIO.
  */
 int device_cuda_choose(struct device *d, int number);
 

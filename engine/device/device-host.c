@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* The specification of the port: what it says, with ordinary memory. */
+/* The specification of the port: does with ordinary memory what device.h says. */
 
-enum { UNKNOWN = DEVICE_NONE - 1 }; /* the number of memory that nobody told of */
+enum { UNKNOWN = DEVICE_NONE - 1 }; /* memory that was neither given nor pinned */
 
 struct device_event {
 	atomic_bool passed;
@@ -24,7 +24,7 @@ struct range {
 	uint8_t *start;
 	uint64_t size;
 	int number;  /* DEVICE_NONE: pinned */
-	uint8_t *at; /* where it is to be had */
+	uint8_t *at; /* where the port reads and writes its bytes */
 };
 
 struct device {

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-/* A device tells nobody when it has come to an event: it is asked. */
+/* Pauses between queries of events. */
 enum { PAUSE_MIN_US = 50, PAUSE_MAX_US = 1000 };
 
 enum { DEFAULT_CHUNK = 4 << 20, DEFAULT_CHUNKS = 4, DEFAULT_MS = 10000 };
@@ -59,7 +59,7 @@ static bool take_what_came(struct device_queue *q, uint64_t pause_us)
 	return stop;
 }
 
-/* 0, -EAGAIN: not yet, or why it never will. */
+/* 0: the request begins.  -EAGAIN: not yet.  Else the error that it ends with. */
 static int may_begin(struct device_queue *q, struct device_io *io, bool stop)
 {
 	int rc;

@@ -8,19 +8,25 @@
 
 #include <sys/uio.h>
 
-/* bytes of zeroed memory, aligned to 2 MiB.  *fd: a sealed memfd of it, the caller's to close;
- * -1: it is anonymous.  -ENOMEM.
+/* Allocates zeroed memory, aligned to 2 MiB, which memory_free frees.  *fd: a sealed memfd of
+ * it, which the caller closes; -1: the memory is anonymous.
+ * -ENOMEM.
  */
 int memory_alloc(uint64_t bytes, void **memory, int *fd);
 void memory_free(void *memory, uint64_t bytes);
 
-/* "never", "advise" ...: what /sys says of huge pages for anonymous and for shared memory. */
+/* Reads from /sys when huge pages are used for anonymous and for shared memory: "never",
+ * "advise" ...
+ */
 void memory_huge_pages(char *anonymous, char *shared, size_t size);
 
-/* size bytes in all; -EFAULT: an address is not mapped. */
+/* Copies size bytes, the sum of all ranges; an address that is not mapped is an error, not a
+ * crash.
+ * -EFAULT: an address is not mapped.
+ */
 int memory_read_own(void *to, const struct iovec *from, unsigned nfrom, size_t size);
 int memory_write_own(const struct iovec *to, unsigned nto, const void *from, size_t size);
-/* Whether every page of it can be read. */
+/* 0: every page of these ranges can be read.  -EFAULT. */
 int memory_probe_own(const struct iovec *at, unsigned n);
 
 #endif

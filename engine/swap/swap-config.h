@@ -2,30 +2,31 @@
 #ifndef ENGINE_SWAP_SWAP_CONFIG_H
 #define ENGINE_SWAP_SWAP_CONFIG_H
 
-/* Whether this rank has states on NVMe, where, and with how much pinned memory: from
- * frag_config, FRAG_SWAP_DIR, FRAG_PINNED_MEM, FRAG_SWAP_MAX, FRAG_SWAP_DEBUG, and a file with
- * DeepSpeed's sections `aio`, `offload_optimizer` and `offload_param` (FRAG_SWAP_CONFIG).
- * frag(3) has the table.
+/* The settings of a rank's swapper: whether it has states on NVMe, in which folder, and with how
+ * much pinned memory.  They come from frag_config, FRAG_SWAP_DIR, FRAG_PINNED_MEM, FRAG_SWAP_MAX,
+ * FRAG_SWAP_DEBUG, and a file with DeepSpeed's sections `aio`, `offload_optimizer` and
+ * `offload_param` (FRAG_SWAP_CONFIG).  frag(3) has the table.
  */
 
 #include "engine/base/base.h"
 #include "engine/frag.h"
 
 struct swap_config {
-	char dir[1024];  /* "" : no tier */
-	const char *by;  /* the variable, or its file's key, that says so */
+	char dir[1024];  /* "": no states on NVMe */
+	const char *by;  /* the variable, or the key of the file, that names dir */
 	uint64_t pinned; /* bytes of all buffers */
 	uint64_t slice;  /* bytes of one, a multiple of 4096 */
 	uint64_t least;  /* states of fewer bytes stay in memory */
-	uint64_t max;    /* bytes in the file; 0: as place_options' capacity */
 	uint64_t stay;   /* elements of parameters that stay in memory */
-	uint32_t chunk;  /* as place_options', these too */
+	uint64_t max;    /* as capacity of struct swapper_options; the others by their names */
+	uint32_t chunk;
 	unsigned depth, threads;
 	bool unlocked, no_ahead, no_behind, debug;
 };
 
-/* On error why has one line that names the variable, or the file and the key.  -EINVAL;
- * -ENOENT, -EACCES and others of the file.
+/* On error why has one line that names the variable, or the file and the key.
+ * -EINVAL: a value.
+ * Errors of open: the file's.
  */
 int swap_config_read(struct swap_config *c, const struct frag_config *config, char *why,
 		     size_t whysize);

@@ -2,16 +2,16 @@
 #ifndef ENGINE_SWAP_SWAP_FILE_H
 #define ENGINE_SWAP_SWAP_FILE_H
 
-/* A rank's container of swapped states: one file of extents, with a checksum for each 4 KiB,
- * kept in memory.
+/* A rank's container of swapped states: one file of extents, whose checksums, one for each 4
+ * KiB, are kept in memory.
  *
  *	| extent | extent | ...hole... | extent |
  *
- * The file has no name but while it is made: it ends with the process, however that ends, and
- * nobody else finds it or reads it.  So nothing is in it but extents: what each holds is a
- * number of the caller's.
+ * The file loses its name when it is made, and so ends with the process, however that ends, and
+ * no other process can open it.  It has no header and no index: the caller gives each extent a
+ * number.
  *
- * Requests on one extent that overlap, one of them a write, must not be under way together.
+ * The caller keeps apart requests on overlapping bytes of an extent of which one is a write.
  */
 
 #include "engine/swap/disk.h"
@@ -24,36 +24,41 @@ struct swap_file;
 
 struct swap_file_config {
 	const char *dir;
-	const char *name; /* plain; at most SWAP_NAME_MAX */
+	const char *name; /* without a folder; at most SWAP_NAME_MAX */
 	const struct disk_ops *disk_ops;
 	struct disk *disk; /* the caller's, until close */
 	bool no_direct;    /* through the page cache */
 	uint32_t chunk; /* most bytes of a request, a multiple of SWAP_BLOCK; 0: SWAP_CHUNK */
 };
 
-/* A new one; what is left there of that name by an ended process goes.  -EBUSY: another process
- * has that; -ENOENT, -EACCES and so on; -ELOOP: a link is there; -EINVAL: another thing that is
- * no file is.  why has one line.
+/* Makes a file, and removes one of that name that an ended process left.  On error why has one
+ * line.
+ * -EBUSY: another process uses a file of that name.
+ * -ELOOP: a symbolic link has that name.
+ * -EINVAL: a folder or a device has that name, or it is no plain name.
+ * -ENOMEM.  Errors of open.
  */
 int swap_file_create(struct swap_file **f, const struct swap_file_config *config, char *why,
 		     size_t whysize);
-/* All extents are dropped, and nothing is under way.  NULL is allowed. */
+/* All extents must be dropped, and no request may be under way.  NULL: does nothing. */
 void swap_file_close(struct swap_file *f);
 
 struct swap_extent {
-	uint64_t id; /* the caller's */
+	uint64_t id; /* the caller's number */
 	uint64_t bytes;
 	uint64_t offset; /* in the file */
-	uint64_t block;  /* of the arena */
-	uint32_t *sums;  /* of each SWAP_BLOCK */
+	uint64_t block;  /* its handle in the arena */
+	uint32_t *sums;  /* a checksum for each SWAP_BLOCK */
 };
 
-/* What it holds is not there yet: read as zeros, without the disk.  -ENOSPC; -ENOMEM. */
+/* Makes an extent, which reads as zeros, without the disk, until it is written.
+ * -ENOSPC.  -EFBIG.
+ * -ENOMEM.
+ * -EINVAL: bytes is 0.
+ */
 int swap_file_extent_new(struct swap_file *f, uint64_t id, uint64_t bytes,
 			 struct swap_extent **x);
-/* There are never more bytes of extents than that, each rounded up to SWAP_BLOCK, unless there
- * are already.
- */
+/* Bounds the bytes of all extents, each rounded up to SWAP_BLOCK; those that exist stay. */
 void swap_file_limit(struct swap_file *f, uint64_t bytes);
 void swap_file_extent_drop(struct swap_file *f, struct swap_extent *x);
 
@@ -62,21 +67,20 @@ enum { SWAP_CHUNKS = 8, SWAP_CHUNK = 2 << 20 };
 struct swap_chunk { /* the file's */
 	struct disk_io disk;
 	struct swap_io *io;
-	uint8_t *bounce; /* NULL: it goes to memory itself */
-	uint64_t at;     /* in the extent; whole blocks */
-	uint32_t size, gone;
-	uint32_t lead, count; /* bytes of the request in it, from lead on */
-	uint8_t *memory;      /* of those */
-	bool completing;      /* a write first reads the rest of its block */
-	bool written;         /* a read: it is there */
+	uint8_t *bounce;      /* NULL: the disk reads and writes the request's memory itself */
+	uint64_t at;          /* in the extent; whole blocks */
+	uint32_t size, gone;  /* bytes; of these, done */
+	uint32_t lead, count; /* the request has `count` bytes of the chunk, from `lead` on */
+	uint8_t *memory;      /* of these bytes */
+	bool completing;      /* a write reads its block first, of which it has only a part */
+	bool written;         /* a read: its blocks were written */
 	bool used;
 	bool submitted; /* the disk has it */
-	uint8_t again;  /* -EAGAIN or -EINTR, one after the other */
+	uint8_t again;  /* times in a row that the disk said -EAGAIN or -EINTR */
 };
 
-/* Any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no byte is
- * copied; elsewhere what is at the edges is.  A block that is not what was written is -EIO, and
- * so is what is read of a write that failed.
+/* A request on any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no
+ * byte is copied, else the blocks at the edges are, or all.
  */
 struct swap_io { /* the caller's memory until done is called */
 	struct swap_extent *extent;
@@ -84,15 +88,18 @@ struct swap_io { /* the caller's memory until done is called */
 	uint16_t slab;       /* as struct disk_io's */
 	uint64_t offset, bytes;
 	void *memory;
-	/* 0 or -errno: -EINVAL: not in the extent; -ECANCELED; -ENOSPC, -EFBIG, -EIO and so on.
-	 * From a thread of the disk's, or in swap_file_submit.
+	/* Called in a thread of the disk, or in swap_file_submit.
+	 * -EINVAL: the range is not in the extent.
+	 * -EIO: a block has other bytes than were written, or its last write failed.
+	 * -ECANCELED.
+	 * Errors of pread and pwrite.
 	 */
 	void (*done)(struct swap_io *io, int rc);
 	void *owner;
-	/* out: from the first damaged block to the end of the last; UINT64_MAX: there was none.
+	/* out: the range from the first damaged block to the end of the last; UINT64_MAX: none.
 	 */
 	uint64_t damaged, damaged_end;
-	/* the file's, 0 at first: */
+	/* The file's; 0 at first. */
 	struct swap_file *file;
 	LIST_ENTRY(swap_io) next; /* under the file's lock, as open is */
 	bool open;
@@ -105,17 +112,17 @@ struct swap_io { /* the caller's memory until done is called */
 };
 
 void swap_file_submit(struct swap_file *f, struct swap_io *io);
-/* Any thread, also before swap_file_submit, and before done has returned: it ends as soon as the
- * disk lets it, with -ECANCELED, or as it would have.
+/* Any thread, also before swap_file_submit, until done has returned.  The request ends as soon as
+ * the disk lets it, with -ECANCELED or its own result.
  */
 void swap_file_cancel(struct swap_file *f, struct swap_io *io);
-/* All that were submitted. */
+/* Cancels all requests that were submitted. */
 void swap_file_cancel_all(struct swap_file *f);
 
-struct swap_counters {                                /* since it was opened */
+struct swap_counters {                                /* since the file was made */
 	uint64_t reads, writes;                       /* requests to the disk */
 	uint64_t read_bytes, written_bytes;           /* of the disk */
-	uint64_t asked_read_bytes, asked_write_bytes; /* by callers */
+	uint64_t asked_read_bytes, asked_write_bytes; /* of requests */
 	uint64_t short_requests, errors, damaged_blocks;
 	uint64_t extents, extent_bytes, extent_bytes_max, extent_bytes_limit, file_bytes;
 	bool direct;

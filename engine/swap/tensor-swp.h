@@ -2,16 +2,15 @@
 #ifndef ENGINE_SWAP_TENSOR_SWP_H
 #define ENGINE_SWAP_TENSOR_SWP_H
 
-/* The files in which DeepSpeed's optimizer swapper keeps a rank's states, one of each sub-group
- * and state: raw elements from byte 0 on, and padding, as it reads and writes multiples of 1024
- * bytes for each of its threads.
+/* The files of DeepSpeed's optimizer swapper, one for each sub-group and state of a rank.  A file
+ * is raw elements and padding, because DeepSpeed reads and writes multiples of 1024 bytes with
+ * each of its threads.
  *
  *	0_11.tensor.swp			the master of the sub-group of parameters 0 to 11
  *	exp_avg-0_11.tensor.swp		a state of it
- *	0_11_gradient_0_524288.tensor.swp	part of its gradients: none of ours
+ *	0_11_gradient_0_524288.tensor.swp	part of its gradients: not read here
  *
- * Whoever can write the folder is not believed: a link, a file of another kind or size is
- * refused.  Any thread.
+ * The folder is not trusted: a link, and a file of another kind or size, is refused.  Any thread.
  */
 
 #include "engine/base/base.h"
@@ -25,29 +24,32 @@ enum {
 
 struct tensor_swp {
 	char key[FRAG_KEY_MAX + 1]; /* "": the master */
-	uint64_t first, last;       /* DeepSpeed's numbers of its parameters */
+	uint64_t first, last;       /* parameters of the sub-group, by DeepSpeed's numbers */
 };
 
-/* False: file is no name of a state. */
+/* False: file is not the name of a state's file. */
 bool tensor_swp_parse(const char *file, struct tensor_swp *swp);
 void tensor_swp_name(const struct tensor_swp *swp, char file[TENSOR_SWP_FILE_MAX]);
 
-/* A descriptor to read bytes of data from.  On error why has a line for people.  -ENOENT,
- * -ELOOP, -EACCES ...; -EINVAL: it is no plain file, or not of the size that so many bytes
- * have, with any number of threads.
+/* Opens a file for tensor_swp_read; returns a descriptor.  On error why has a line for people.
+ * -EINVAL: not a plain file, or not of the size that `bytes` bytes of data have with any number
+ * of threads.
+ * -ELOOP: a symbolic link.
+ * Errors of open.
  */
 int tensor_swp_open(int folder, const char *file, uint64_t bytes, char *why, size_t whysize);
 
-/* Gives or takes size bytes at offset; 0 or an errno that ends it. */
+/* Gives or takes size bytes at offset.  Returns 0, or a -errno that ends the read or write. */
 typedef int (*tensor_swp_bytes)(void *arg, uint64_t offset, void *data, size_t size);
 
-/* All bytes of data, in order, to take, which may not keep data.  -EIO: it has become shorter;
- * take's errors.
+/* Calls take with all bytes in order; take must not keep the pointer.
+ * -EIO: the file has become shorter.
+ * -ENOMEM.  Errors of take.
  */
 int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg);
 
-/* Writes it, padded with zeros for so many threads; the name has it when all is on disk, else
- * what was there.
+/* Writes a file, padded with zeros for that many threads of DeepSpeed.  The file replaces one of
+ * that name when all is on the disk, or not at all.
  */
 int tensor_swp_write(int folder, const char *file, uint64_t bytes, unsigned threads,
 		     tensor_swp_bytes give, void *arg, char *why, size_t whysize);

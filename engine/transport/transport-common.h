@@ -6,37 +6,37 @@
 
 #include "engine/transport/transport.h"
 
-/* What wakes the owner: descriptors, and an event of our own. */
+/* A descriptor that wakes the owner: an epoll of other descriptors and of an eventfd. */
 struct transport_bell {
-	int epoll; /* readable when there is something */
+	int epoll; /* readable when the bell has rung or a descriptor is ready */
 	int event;
 	bool rung;
 };
 
-/* No descriptor is open: can be closed. */
+/* A bell without descriptors, which may be closed. */
 #define TRANSPORT_BELL_NONE ((struct transport_bell){ .epoll = -1, .event = -1 })
 
-/* It has been rung. */
+/* Opens a bell that has rung. */
 int transport_bell_open(struct transport_bell *b);
 void transport_bell_close(struct transport_bell *b);
-/* Until it is closed, fd rings it too: EPOLLIN or EPOLLOUT. */
+/* From now until it is closed, fd rings the bell: on EPOLLIN or EPOLLOUT. */
 int transport_bell_watch(struct transport_bell *b, int fd, uint32_t events);
 void transport_bell_ring(struct transport_bell *b);
 void transport_bell_hush(struct transport_bell *b);
 
-/* A descriptor that a forked child does not keep, and its end; -1: none.  -errno of whoever
- * opened it.
+/* Keeps in *to a descriptor that was just opened, so that no forked child has it; fd < 0: returns
+ * -errno.  close_fd ends that; -1: does nothing.
  */
 int transport_keep_fd(int *to, int fd);
 void transport_close_fd(int fd);
 
-/* Of a message; -EMSGSIZE. */
+/* Sums up the parts.  -EMSGSIZE: more than a message may have. */
 int transport_message_size(const struct iovec *parts, unsigned nparts, uint64_t *size);
 
-/* All of its bytes, to `to`. */
+/* Copies all parts, one behind the other. */
 void transport_message_fill(void *to, const struct iovec *parts, unsigned nparts);
 
-/* Asks until one is free: `bind` returns -EADDRINUSE where it is not.  In host byte order. */
+/* Calls `bind` with random ports, in host byte order, as long as it returns -EADDRINUSE. */
 int transport_bind_anywhere(int (*bind)(void *arg, uint16_t port), void *arg);
 
 #endif

@@ -2,15 +2,15 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_CURVE_H
 #define ENGINE_TRANSPORT_TRANSPORT_CURVE_H
 
-/* Who may speak with transport zmq.  All engines of a job have one curve25519 key pair, made
- * from the job's secret, as servers and as clients; readers (engine/base/key.h) another, as
- * clients only; whoever has a third is refused.  libzmq asks for each connection (its ZAP
- * protocol) and is answered from turn, without a thread.  What it was answered stands by each
- * message of that connection.
+/* Authentication of transport zmq, by CURVE.  All engines of a job have one curve25519 key pair,
+ * made from the job's secret, as servers and as clients.  Readers (engine/base/key.h) have
+ * another one, as clients only.  A peer with any other key is refused.  libzmq asks about each
+ * connection by its ZAP protocol, and transport_curve_turn answers, without a thread; libzmq
+ * attaches the answer to each message of that connection.
  *
- * Without a key it is asked too, and answers yes: then libzmq refuses peers of before ZMTP 3,
- * on whose greeting libzmq 4.3.4 can abort the process (an assertion in zmtp_engine.cpp when
- * they leave early).
+ * Without a key libzmq asks too, and each answer is yes: because it asks, libzmq refuses peers of
+ * before ZMTP 3, on whose greeting libzmq 4.3.4 can abort the process (an assertion in
+ * zmtp_engine.cpp when they leave early).
  */
 
 #include "engine/base/key.h"
@@ -19,31 +19,33 @@ enum { TRANSPORT_CURVE_TEXT = 41 };
 
 struct transport_curve {
 	void *questions; /* the socket on which libzmq asks */
-	bool plain;      /* no key: all are taken */
-	bool reads_only; /* ours is the readers' */
+	bool plain;      /* no key: all peers are accepted */
+	bool reads_only; /* our key is the readers' */
 	uint8_t job_public[KEY_BYTES], readers_public[KEY_BYTES];
 	char server_text[TRANSPORT_CURVE_TEXT]; /* the job's public key */
 	char public_text[TRANSPORT_CURVE_TEXT]; /* ours */
 	char secret_text[TRANSPORT_CURVE_TEXT];
 };
 
-/* context: of libzmq; key NULL: plain; reads_only: key is the one for readers.  -ENOTSUP: a
- * libzmq without CURVE; -EMFILE, -ENOMEM.  On error nothing stays open.
+/* context: libzmq's.  key NULL: plain.  reads_only: key is the readers'.
+ * -ENOTSUP: a libzmq without CURVE.
+ * -EMFILE.
+ * -ENOMEM.
  */
 int transport_curve_open(struct transport_curve *c, void *context, const uint8_t *key,
 			 bool reads_only);
 void transport_curve_close(struct transport_curve *c);
 
-/* Sets a socket's options before it is bound; before it connects.  -EACCES: readers serve
- * nobody.
+/* Set the options of a socket: serve before it is bound, join before it connects.
+ * -EACCES: a reader must not serve.
  */
 int transport_curve_serve(const struct transport_curve *c, void *socket);
 int transport_curve_join(const struct transport_curve *c, void *socket);
 
-/* Answers all that libzmq has asked. */
+/* Answers all questions of libzmq. */
 void transport_curve_turn(struct transport_curve *c);
 
-/* Whether a message (zmq_msg_t) that came to a serving socket is of one who may read only. */
+/* Whether the sender of a message (zmq_msg_t) to a serving socket has the readers' key. */
 bool transport_curve_reads_only(const struct transport_curve *c, void *message);
 
 #endif

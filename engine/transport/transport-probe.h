@@ -2,9 +2,9 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_PROBE_H
 #define ENGINE_TRANSPORT_TRANSPORT_PROBE_H
 
-/* Whether anybody listens at an address to which a connection broke: one is begun and given up.
- * libzmq tries again by itself, but does not say what it was told.  At most so many at a time:
- * whom there is no room for is looked at when libzmq has failed the next time.
+/* Probes: after a connection to a peer broke, a probe connects to its address to learn whether
+ * anybody listens there, which libzmq, trying again by itself, does not tell.  At most
+ * TRANSPORT_PROBES_MAX run at a time; another peer is probed when libzmq fails the next time.
  */
 
 #include "engine/base/base.h"
@@ -14,16 +14,21 @@ enum { TRANSPORT_PROBES_MAX = 64 };
 struct transport_probes {
 	struct {
 		uint32_t peer;
-		int fd; /* -1: it was refused */
+		int fd; /* -1: the connection was refused */
 		uint64_t until_ms;
 	} probes[TRANSPORT_PROBES_MAX];
 	unsigned n;
 };
 
-/* The descriptor to wait for (POLLOUT), until a turn; -errno. */
+/* Starts a probe; returns a descriptor, which polls POLLOUT when turn has something to do.
+ * -EALREADY: one for that peer is under way.
+ * -EAGAIN: TRANSPORT_PROBES_MAX are under way.
+ * -EINVAL: not an IPv4 address.
+ * Errors of socket and connect.
+ */
 int transport_probe_start(struct transport_probes *p, uint32_t peer, const char *address);
 void transport_probe_turn(struct transport_probes *p);
-/* Takes one at whose address nobody listens. */
+/* Ends a probe whose connection was refused, and gives its peer; false: none. */
 bool transport_probe_refused(struct transport_probes *p, uint32_t *peer);
 void transport_probe_close(struct transport_probes *p);
 

@@ -2,9 +2,9 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_QUEUE_H
 #define ENGINE_TRANSPORT_TRANSPORT_QUEUE_H
 
-/* Bytes that wait in libzmq to be sent: to one peer, and to all.  libzmq counts messages only,
- * and a peer that asks and does not take would have a thousand of a mebibyte kept for it.
- * Messages below TRANSPORT_QUEUE_SMALL are left to its count.
+/* A bound on the bytes that wait in libzmq to be sent, to one peer and to all.  libzmq counts
+ * only messages: for a peer that asks and does not read it would keep a thousand of 1 MiB.
+ * Messages below TRANSPORT_QUEUE_SMALL are bounded by libzmq's count alone.
  */
 
 #include "engine/base/base.h"
@@ -18,13 +18,16 @@ enum {
 	TRANSPORT_QUEUE_ALL = 512 << 20,
 };
 
-struct transport_queue; /* of one peer; lives until the last of its messages is gone */
+struct transport_queue; /* one peer's; lives until its last message is sent or dropped */
 
-/* all outlives libzmq's context.  NULL: no memory. */
+/* `all` counts the bytes to all peers, and must outlive libzmq's context.  NULL: no memory. */
 struct transport_queue *transport_queue_new(_Atomic uint64_t *all);
 void transport_queue_free(struct transport_queue *q);
 
-/* A message of that size, to be filled.  -EAGAIN: too much waits; -ENOMEM. */
+/* Makes a message of that size, which the caller fills.
+ * -EAGAIN: too many bytes wait.
+ * -ENOMEM.
+ */
 int transport_queue_message(struct transport_queue *q, zmq_msg_t *message, uint64_t size);
 
 #endif

@@ -2,25 +2,25 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_SOCKET_H
 #define ENGINE_TRANSPORT_TRANSPORT_SOCKET_H
 
-/* libzmq's sockets as transport zmq wants them, and its addresses. */
+/* Sockets of libzmq with the options that transport zmq needs, and addresses. */
 
 #include "engine/transport/transport.h"
 
 enum { TRANSPORT_ADDRESS = 256 };
 
-/* -errno of what libzmq said last. */
+/* The -errno of the last error of libzmq. */
 int transport_socket_error(void);
 
-/* -EMFILE: libzmq would get too few to start, and abort. */
+/* -EMFILE: too few descriptors are left for a context of libzmq, which then would abort. */
 int transport_socket_check_descriptors(void);
 
-/* A ROUTER with all its options but those of CURVE. */
+/* Opens a ROUTER and sets its options, but for those of CURVE. */
 int transport_socket_open(void *context, const struct transport_config *config, void **socket);
 
-/* "tcp://HOST[:PORT]", and what it was bound to. */
+/* Binds to "tcp://HOST[:PORT]"; bound: the address with its port. */
 int transport_socket_bind(void *socket, const char *address, char bound[TRANSPORT_ADDRESS]);
 
-/* -> "tcp://HOST" and the port, 0 where it is absent.  -EINVAL. */
+/* Cuts an address into "tcp://HOST" and the port, 0 where there is none.  -EINVAL. */
 int transport_socket_parse(const char *address, char host[TRANSPORT_ADDRESS], unsigned *port);
 
 #endif

@@ -2,9 +2,7 @@
 #ifndef ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_LOAD_H
 #define ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_LOAD_H
 
-/* libucp, loaded when it is asked for, once, and never unloaded: it has threads and
- * constructors.
- */
+/* libucp, loaded once at run time, and never unloaded: it has threads and constructors. */
 
 #ifdef HAVE_UCX
 #include "engine/base/base.h"
@@ -41,13 +39,13 @@ struct ucx {
 #undef UCX_FIELD
 };
 
-/* Settings that only the environment gives are put there first, where it has none; so call it
- * before threads that read the environment, where that can be.  NULL: there is no libucp, or it
- * is too old; a line has been logged.  Any thread.
+/* Loads libucp, and first sets variables of the environment that UCX alone reads and that are
+ * not set: best called before other threads read the environment.  NULL: there is no libucp, or
+ * it is too old; a line says so.  Any thread.
  */
 const struct ucx *ucx_load(void);
 
-/* -errno of a status that is not UCS_OK. */
+/* Translates a status to 0 or -errno. */
 int ucx_errno(ucs_status_t status);
 
 #endif
