@@ -19,16 +19,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* edit-job STAGE WORLD PAUSE_US [SKEW]: a job of WORLD processes that adds 1 to everything in each
- * step, and writes what it sees after each into rank.R (history.h).  Every parameter has one
- * value at any time, on all ranks: a rank that finds another says so and dies.  With
- * FRAG_SWAP_DIR states are on NVMe.  SKEW: after each step a rank passes so many boundaries for
- * itself, pausing for as long as chance has it, and one after the other stands for STAND_US
- * before every STAND_STEPS-th step.  Prints the address to mount, then answers each line of its
- * input:
- *	kill RANK	SIGKILL
- *	fork RANK	the rank has a child, which outlives it
- *	end		the living pass the same boundary as their last, and have the same there: their values
+/* edit-job STAGE WORLD PAUSE_US [SKEW]: a job of WORLD processes.  Each step adds 1 to all
+ * states; each rank R then writes the values it has into the file rank.R (history.h).  All
+ * elements of a parameter have one value at any time, on all ranks: a rank that finds another
+ * says so and dies.  With FRAG_SWAP_DIR states are on NVMe.  With SKEW, a rank passes SKEW more
+ * boundaries after each step, with random pauses, and ranks in turn stand for STAND_US before
+ * every STAND_STEPS-th step.  Prints the address to mount, then answers each line of its input:
+ *	kill RANK	sends it SIGKILL
+ *	fork RANK	the rank forks a child, which outlives it
+ *	end		live ranks stop at one boundary; prints the values, the same on all
  */
 
 enum { WORLD_MAX = 8, KEYS = 2, LINE = 256, WAIT_S = 60, LAST_POINTS = 3000 };

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* bits-job LAYOUT WORLD SET: a job of WORLD processes whose memory is known to the last bit.
- * LAYOUT: 0 to 3 (ZeRO's stages), fsdp2.  SET: small (one element to some thousand), large (256
- * MiB of fp32 alone), some (a few MiB), even (each parameter of one value, for steps that add
- * 1), frozen (two of four small parameters are in no group).
+/* bits-job LAYOUT WORLD SET: a job of WORLD processes.  The job knows each bit that its tensors
+ * ought to have, the expected ones.  LAYOUT: 0 to 3 (ZeRO's stages), fsdp2.  SET of parameters:
+ * small (one element to some thousand), large (256 MiB of fp32 alone), some (a few MiB), even
+ * (all elements of a parameter have one value), frozen (two of four small parameters are in no
+ * group).
  *
  * Prints the address to mount, then answers each line of its input by "ok" or by what is wrong:
- *	expect PARAM KEY FILE          writes what the tensor ought to be
- *	change PARAM KEY OFFSET FILE   from now on FILE's bytes ought to be there, its lp following
- *	check                          every rank compares all its memory with what ought to be
- *	views MNT                      every rank compares what MNT says of it with its own memory
- *	ranges FILE PARAM KEY N SEED   N ranges of FILE by chance
- *	train N                        every rank steps N times: adds 1 to all it has; returns at once
- *	kill RANK                      SIGKILL
- *	restart RANK                   a new process of one that was killed, all its memory as it ought to be
- *	fork RANK                      the rank has a child, which outlives it
+ *	expect PARAM KEY FILE          writes the expected tensor to FILE
+ *	change PARAM KEY OFFSET FILE   expects FILE's bytes from now on, and their lp
+ *	check                          every rank compares its memory with the expected bits
+ *	views MNT                      every rank compares what MNT shows of it with its memory
+ *	ranges FILE PARAM KEY N SEED   compares N random ranges of FILE
+ *	train N                        every rank begins N steps, each of which adds 1 to all
+ *	kill RANK                      sends it SIGKILL
+ *	restart RANK                   a new process of a killed rank, with the expected memory
+ *	fork RANK                      the rank forks a child, which outlives it
  *	pass RANK N                    the rank passes N boundaries
  *	meet                           every rank waits at a barrier for the others
  */

@@ -2,15 +2,16 @@
 #ifndef TESTS_RANKS_FAULTS_H
 #define TESTS_RANKS_FAULTS_H
 
-/* A transport that fails by rule, around another one: its calls are counted, and the n-th of a
- * kind fails, is lost, comes late, is cut short or is another one.
+/* Fault injection: a transport around another one, whose calls are counted.  Rules say which
+ * calls fail, and which messages are lost, delayed, cut or changed.  Here the second DECIDE is
+ * lost, and the first three gets fail:
  *
  *	job_open(&job, &(struct job_spec){ ..., .messages = faults_over(&transport_loop) });
- *	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_DECIDE, .nth = 2 });		 the second one is lost
+ *	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_DECIDE, .nth = 2 });
  *	faults_add(&(struct fault){ FAULT_GET, .nth = 1, .count = 3, .result = -EFAULT });
- *	faults_clear();										 and forgets them
+ *	faults_clear();
  *
- * One thread.
+ * For tests of one thread.
  */
 
 #include "engine/catalog/wire.h"
@@ -20,23 +21,24 @@ enum fault_call { FAULT_OPEN, FAULT_CONNECT, FAULT_SEND, FAULT_ATTACH, FAULT_GET
 
 struct fault {
 	enum fault_call call;
-	enum wire_type type;        /* send: of such messages; 0: of any */
-	const struct transport *of; /* this engine's; NULL: of any */
-	unsigned nth;               /* of the calls that fit, from 1; 0 is 1 */
-	unsigned count;             /* so many in a row; 0: one */
-	int result;                 /* -errno; send: 0, it is lost */
-	unsigned delay;             /* send: delivered so many turns of the sender later */
-	unsigned cut;               /* send: without so many bytes of its end */
-	bool acked;                 /* send: an ACK of result comes instead */
-	bool poked;                 /* send: with poke in a word of its body */
+	enum wire_type type;        /* of sent messages; 0: any */
+	const struct transport *of; /* of one engine; NULL: any */
+	unsigned nth;               /* the first matching call that fails, from 1; 0 means 1 */
+	unsigned count;             /* how many fail in a row; 0 means 1 */
+	int result;                 /* -errno; of a send 0: the message is lost */
+	unsigned delay;             /* turns of the sender until the message is sent */
+	unsigned cut;               /* bytes cut off the message's end */
+	bool acked;                 /* the message is replaced by an ACK with status result */
+	bool poked;                 /* poke is written at byte poke_at of the message's body */
 	uint32_t poke, poke_at;
 
-	unsigned calls, fired; /* how often it fitted, and was applied */
+	unsigned calls, fired; /* calls that matched, and those that failed by this rule */
 };
 
 const struct transport_ops *faults_over(const struct transport_ops *ops);
-/* Returns the rule, in which `fired` can be looked at, until faults_clear. */
+/* Adds a rule; returns it, for `fired`, until faults_clear. */
 const struct fault *faults_add(const struct fault *fault);
+/* Removes all rules, and sends the messages that are delayed. */
 void faults_clear(void);
 
 #endif

@@ -2,21 +2,23 @@
 #ifndef RANKS_JOB_H
 #define RANKS_JOB_H
 
-/* A made-up job: W ranks in this process over the loop transport, turned by hand in an order
- * drawn from a seed (printed; TEST_SEED=N gives it again).  Each rank registers what a trainer
- * would, filled with known bits; -0.0 and signalling NaNs are among them, and JOB_PADDING where
- * nothing belongs.
+/* A job of several ranks in this process, over the loop transport.  Tests turn the engines, in
+ * an order drawn from a seed (printed; TEST_SEED=N repeats it).  Each rank registers the memory
+ * of a trainer, filled with the bits of whole tensors that the job knows, its truth; -0.0 and
+ * signalling NaNs are among them, and padding is JOB_PADDING.
  *
  *	static const struct job_param params[] = { { "a.w", .ndim = 2, .shape = { 5, 3 } } };
- *	static const struct job_group groups[] = { { .stage = 2, .nparams = 1, .params = { 0 } } };
+ *	static const struct job_group groups[] = { { .stage = 2, .nparams = 1 } };
  *	struct job job;
  *
- *	job_open(&job, &(struct job_spec){ .world = 3, JOB_PARAMS(params), JOB_GROUPS(groups) });
+ *	job_open(&job, &(struct job_spec){ .world = 3, JOB_PARAMS(params),
+ *					   JOB_GROUPS(groups) });
  *	frag_get(job_frag(&job, 1), job_number(&job, 1, 0), "fp32", out, bytes);
- *	job_boundary(&job);  job_check(&job);
+ *	job_boundary(&job);
+ *	job_check(&job);
  *	job_close(&job);
  *
- * While a rank's call waits, all engines are turned: no other rank has to call anything.
+ * While a rank's call waits, it turns all engines.
  */
 
 #include "engine/api/api.h"
@@ -77,7 +79,7 @@ enum job_lp {
 
 struct job_spec {
 	uint32_t world;
-	uint32_t hosts; /* rank r is on host r % hosts; 0: one, all memory in reach */
+	uint32_t hosts; /* rank r is on host r % hosts; 0 means 1: all memory is in reach */
 	const struct job_param *params;
 	uint32_t nparams;
 	const struct job_group *groups;
@@ -87,9 +89,9 @@ struct job_spec {
 	uint32_t nkeys;
 	const struct transport_ops *messages; /* NULL: transport_loop */
 	enum job_lp lp; /* FITTING: pieces in stage 3 and FSDP2, else whole */
-	bool on_device; /* all memory of the trainer's is of device rank % 2, by device_host */
-	const struct device_ops *device_ops; /* which does as device_host does; NULL: that */
-	struct frag_devices devices;         /* but for its number and stream */
+	bool on_device; /* the trainer's memory of rank r is on device r % 2 */
+	const struct device_ops *device_ops; /* NULL: device_host */
+	struct frag_devices devices;         /* of all ranks; number and stream are set here */
 };
 
 #define JOB_PARAMS(a) .params = (a), .nparams = ARRAY_SIZE(a)
@@ -99,20 +101,20 @@ struct job_spec {
 struct job_memory { /* one buffer of one rank */
 	enum state_kind kind;
 	uint32_t group, sub, key;
-	int param; /* of the job: STATE_LP, STATE_LP_SHARD, JOB_FRAGMENTS; else -1 */
-	bool library;
-	bool swapped; /* bytes_at: a copy, as it was when it was last looked at */
+	int param;    /* the job's number of STATE_LP, STATE_LP_SHARD, JOB_FRAGMENTS; else -1 */
+	bool library; /* allocated by the library */
+	bool swapped; /* on NVMe: bytes_at is the copy of the last job_look */
 	uint64_t bytes;
 	uint8_t *bytes_at;
-	bool on_device; /* bytes_at is where the test has the same bytes */
+	bool on_device; /* bytes_at is the test's copy of it */
 	struct hidden hidden;
 };
 
 struct job_rank {
 	struct frag *f;
 	struct device_host_stream
-		*stream; /* on which it changes what is on its device; NULL: nothing is */
-	int param[JOB_PARAMS_MAX]; /* the rank's number; -1: it does not have it */
+		*stream;           /* for changes of its device's memory; NULL: it has none */
+	int param[JOB_PARAMS_MAX]; /* the rank's number of it; -1: none */
 	int group[JOB_GROUPS_MAX];
 	struct job_memory *memory;
 	uint32_t nmemory;
@@ -128,19 +130,19 @@ struct job {
 	uint64_t random;
 };
 
-/* Aborts the test when anything fails; all ranks have joined when it returns. */
+/* Functions abort the test on an error. */
+
+/* Returns when all ranks have joined. */
 void job_open(struct job *job, const struct job_spec *spec);
 void job_close(struct job *job);
-/* One rank goes, without a word. */
+/* Ends one rank as a kill would: the others are not told. */
 void job_close_rank(struct job *job, uint32_t rank);
-/* Another process of it, which the others have not heard of; of rank 0 they know where they
- * find it.
- */
+/* Starts the rank's next process; the others are not told, except for the address of rank 0. */
 void job_start_again(struct job *job, uint32_t rank);
 
-/* Every engine once, in an order of its own each time. */
+/* Turns every engine once, in a random order. */
 void job_turn(struct job *job);
-/* A number below n, of the seed. */
+/* A random number below n, of the seed. */
 uint32_t job_random(struct job *job, uint32_t n);
 
 struct frag *job_frag(struct job *job, uint32_t rank);
@@ -151,28 +153,29 @@ uint64_t job_bytes(struct job *job, uint32_t param, const char *key);
 bool job_rank_has_group(struct job *job, uint32_t rank, uint32_t group);
 int job_group_of(struct job *job, uint32_t param); /* -1: none */
 
-/* What the tensor ought to be; job_expect: from now on. */
+/* The bits that the whole tensor ought to have. */
 const void *job_truth(struct job *job, uint32_t param, const char *key);
+/* Changes them to those of value. */
 void job_expect(struct job *job, uint32_t param, const char *key, const void *value);
-/* The same of the low-precision parameter, after its master was set to value. */
+/* Changes those of the low-precision parameter to master, converted. */
 void job_expect_lp_of(struct job *job, uint32_t param, const void *master);
 
-/* A buffer of the rank, for partitions and whole states; NULL: none. */
+/* The rank's buffer of a partition or a whole state; NULL: none. */
 struct job_memory *job_memory(struct job *job, uint32_t rank, uint32_t group, uint32_t sub,
 			      const char *key);
 
-/* A buffer of JOB_SWAP: what it is now, into bytes_at. */
+/* Copies the present bytes of a JOB_SWAP buffer to bytes_at. */
 void job_look(struct job *job, uint32_t rank, const struct job_memory *m);
 
-/* All ranks pass one: edits are applied. */
+/* All ranks pass a boundary, at which edits are applied. */
 void job_boundary(struct job *job);
 void job_grads_valid(struct job *job);
 void job_grads_gone(struct job *job);
 
-/* Every buffer of every rank is, bit for bit and with its padding, what it ought to be. */
+/* Compares every buffer of every rank with the truth, bit for bit, padding too. */
 void job_check(struct job *job);
 
-/* Bits for a value of that many elements: numbers, -0.0, signalling NaNs, infinities. */
+/* Fills `to` with numel elements: numbers, -0.0, signalling NaNs, infinities. */
 void job_fill(void *to, enum frag_dtype dtype, uint64_t numel, uint64_t seed);
 
 #endif

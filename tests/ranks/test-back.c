@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* A rank that was started again, where the others' messages come late. */
+/* A rank is started again, and messages of the others come late. */
 
 enum { SLOW = 800 }; /* turns: in them an observer asks several times how a rank is */
 
@@ -97,7 +97,7 @@ START_TEST(a_rank_that_has_left_and_comes_back_stays)
 }
 END_TEST
 
-START_TEST(who_is_known_already_is_not_lost_when_it_answers_in_the_place_of_the_one_before)
+START_TEST(a_known_rank_that_answers_in_place_of_its_last_process_is_not_lost)
 {
 	struct wire_entry entry;
 
@@ -179,9 +179,7 @@ int main(void)
 	tcase_add_test(t, a_rank_0_that_comes_back_is_known_to_all_however_late_its_table_is);
 	tcase_add_test(t, an_observer_whose_connection_is_refused_makes_another);
 	tcase_add_test(t, a_rank_that_has_left_and_comes_back_stays);
-	tcase_add_test(
-		t,
-		who_is_known_already_is_not_lost_when_it_answers_in_the_place_of_the_one_before);
+	tcase_add_test(t, a_known_rank_that_answers_in_place_of_its_last_process_is_not_lost);
 	tcase_add_test(t, since_when_a_rank_lives_stays_as_it_was);
 	tcase_add_loop_test(
 		t, a_rank_that_comes_back_with_another_description_is_lost_until_it_comes_right,
