@@ -390,6 +390,19 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 		p->linked = false;
 }
 
+/* A witness is asked first whether the rank has left in order, see settle_vanished. */
+void peers_vanished(struct engine *e, uint32_t rank, int why)
+{
+	struct peer *p = &e->peers[rank];
+
+	if (p->vanished || (p->state == ENGINE_RANK_LOST && p->lost == -EIO))
+		return;
+	p->vanished = why;
+	p->vanished_ms = monotonic_ms();
+	p->asked_of = 0;
+	node_wake(e);
+}
+
 /* On this host the kernel tells at once that a process is gone: no need to wait for its
  * silence.
  */
@@ -402,11 +415,8 @@ static void look(struct engine *e, struct peer *p, uint32_t rank)
 	if (p->way != PEER_WAY_MEMORY || (p->state == ENGINE_RANK_LOST && p->lost == -EIO))
 		return;
 	rc = e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page));
-	if ((rc == -ESRCH || rc == -ESTALE) && !p->vanished) {
-		p->vanished = rc;
-		p->vanished_ms = monotonic_ms();
-		p->asked_of = 0;
-		node_wake(e);
+	if (rc == -ESRCH || rc == -ESTALE) {
+		peers_vanished(e, rank, rc);
 	} else if (!rc) {
 		wire_control_from_page(&control, &page);
 		peers_saw(e, rank, &control);

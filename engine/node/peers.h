@@ -14,6 +14,8 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 /* Its control page, however it was seen. */
 void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *control);
 void peers_lose(struct engine *e, uint32_t rank, const char *why);
+/* A get of its memory failed with `why`, -ESRCH or -ESTALE: it is to be lost, or has left. */
+void peers_vanished(struct engine *e, uint32_t rank, int why);
 /* What a request for a lost rank ends with: -EIO, or -ETIMEDOUT while it is but silent. */
 int peers_lost_status(const struct engine *e, uint32_t rank);
 /* Nobody listens any more where that message peer was. */

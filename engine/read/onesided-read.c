@@ -103,12 +103,16 @@ static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t of
 	return rc;
 }
 
-static void lose(struct engine *e, uint32_t rank, const char *why)
+/* Its process is gone.  -EAGAIN: whether it has left or is lost is not settled yet. */
+static int vanished(struct engine *e, uint32_t rank, int why)
 {
+	int rc;
+
 	pthread_mutex_lock(&e->lock);
-	peers_lose(e, rank, why);
+	peers_vanished(e, rank, why);
+	rc = e->peers[rank].state == ENGINE_RANK_LOST ? peers_lost_status(e, rank) : -EAGAIN;
 	pthread_mutex_unlock(&e->lock);
-	node_wake(e);
+	return rc;
 }
 
 static void mark_stale(struct engine *e, uint32_t rank)
@@ -145,8 +149,7 @@ static int witness(struct engine *e, const struct engine_file *f, const struct g
 static int get_failed(struct engine *e, uint32_t rank, int rc)
 {
 	if (rc == -ESRCH || rc == -ESTALE)
-		lose(e, rank,
-		     rc == -ESRCH ? "its process is gone" : "another process has its number");
+		return vanished(e, rank, rc);
 	if (rc == -EFAULT) { /* freed, or dropped while we read: ask again what it has */
 		mark_stale(e, rank);
 		return -EFAULT;

@@ -5,6 +5,8 @@
 
 #include "engine/job/join-internal.h"
 #include "engine/node/file.h"
+#include "engine/node/peers.h"
+#include "engine/read/onesided-read.h"
 
 #include <check.h>
 #include <errno.h>
@@ -78,7 +80,7 @@ END_TEST
 static const struct {
 	int result;
 	int64_t read;
-} gets[] = { { -EFAULT, PART }, { -EIO, -EIO }, { -EPERM, -EACCES }, { -ESRCH, -EIO } };
+} gets[] = { { -EFAULT, PART }, { -EIO, -EIO }, { -EPERM, -EACCES } };
 
 START_TEST(a_room_that_cannot_be_read_is_asked_for_or_an_error)
 {
@@ -88,6 +90,30 @@ START_TEST(a_room_that_cannot_be_read_is_asked_for_or_an_error)
 	fault = faults_add(&(struct fault){ FAULT_GET, .result = gets[_i].result });
 	ck_assert_int_eq(read_file(file, 0, PART, false, false), gets[_i].read);
 	ck_assert_uint_eq(fault->fired, 1);
+	end();
+}
+END_TEST
+
+/* It may have left: what it, or another, says of that may still be under way. */
+START_TEST(a_rank_that_is_found_gone_has_left_or_is_lost)
+{
+	enum { LAST = BYTES - PART }; /* the last rank has it */
+	struct engine *last;
+
+	open_near();
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	ck_assert(reads_as_before());
+	last = job_frag(&job, WORLD - 1)->engine;
+	last->ready = _i; /* else it dies without a word */
+	job_close_rank(&job, WORLD - 1);
+	faults_add(&(struct fault){ FAULT_GET, .result = -ESRCH });
+	ck_assert_int_eq(onesided_read(observer, file, LAST, read_bytes, PART), -EAGAIN);
+	ck_assert_int_eq(observer->peers[WORLD - 1].state, ENGINE_RANK_ALIVE);
+	for (int i = 0; i < TURNS && peer_is_live(&observer->peers[WORLD - 1]); i++)
+		turn(NULL);
+	ck_assert_int_eq(observer->peers[WORLD - 1].state, ENGINE_RANK_LOST);
+	ck_assert_int_eq(peer_has_left(&observer->peers[WORLD - 1]), _i);
+	ck_assert_int_eq(read_file(file, LAST, PART, false, false), -EIO);
 	end();
 }
 END_TEST
@@ -289,6 +315,7 @@ int main(void)
 	tcase_add_test(t, a_view_goes_on_through_steps);
 	tcase_add_loop_test(t, a_room_that_cannot_be_read_is_asked_for_or_an_error, 0,
 			    ARRAY_SIZE(gets));
+	tcase_add_loop_test(t, a_rank_that_is_found_gone_has_left_or_is_lost, 0, 2);
 	tcase_add_loop_test(t, a_room_that_is_not_complete_is_asked_for, 0, 2);
 	tcase_add_test(t, a_table_that_has_shrunk_is_not_read_beyond_its_end);
 	tcase_add_test(t, two_that_wait_for_the_end_of_a_step_get_one_and_the_same);
