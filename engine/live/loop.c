@@ -223,7 +223,7 @@ static int wait_time(struct engine *e, int wait_ms)
 {
 	if (!STAILQ_EMPTY(&e->to_self))
 		return 0;
-	if (e->transfers)
+	if (!LIST_EMPTY(&e->remote_reads))
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
 	if (!LIST_EMPTY(&e->commits) || e->coordinator->transactions ||
 	    !LIST_EMPTY(&e->orphans) || !e->ready || e->waiters || edit_history_ticks(e) ||
@@ -251,7 +251,7 @@ static void wait_for_work(struct engine *e, int wait_ms)
 
 void loop_turn(struct engine *e, int wait_ms)
 {
-	struct remote_read *transfers = NULL;
+	struct remote_read_list reads = LIST_HEAD_INITIALIZER(reads);
 	struct transaction_list commits = LIST_HEAD_INITIALIZER(commits);
 	struct engine_wait *waits = NULL;
 	struct engine_freeze *freezes = NULL;
@@ -283,7 +283,7 @@ void loop_turn(struct engine *e, int wait_ms)
 	}
 	prefetch_go_on(e, now);
 	view_reader_tell_closed(e);
-	remote_read_turn(e, now, &transfers);
+	remote_read_turn(e, now, &reads);
 	transaction_turn(e, now, &commits);
 	watch_turn(e, now, &waits);
 	edit_history_turn(e, now);
@@ -295,7 +295,7 @@ void loop_turn(struct engine *e, int wait_ms)
 	rounds_turn(e, now, &rounds);
 	landing_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
-	remote_read_finish(transfers);
+	remote_read_finish(e, &reads);
 	transaction_finish(&commits);
 	watch_finish(waits);
 	freezes_finish(freezes);

@@ -3,9 +3,6 @@
 #define ENGINE_NODE_NODE_H
 
 /* The inside of one engine, a rank's or an observer's, that its modules share, and sending.
- * From the bottom: rpc requests that wait for an answer; peers what is known of each rank; plan
- * range -> pieces; grab, transfers, readahead, reads and writes; join finds the job; serve
- * answers others (a rank); turn goes round them all.
  *
  * Threads.  One engine thread calls loop_turn in a loop (tests call it themselves: turned by
  * hand); only it touches the message transport.  Everything below is under `lock` unless said;
@@ -78,7 +75,6 @@ enum {
 struct coordinator;
 struct event_log;
 struct prefetch;
-struct remote_read;
 struct rpc_table;
 struct serve;
 struct watch;
@@ -96,6 +92,7 @@ struct pending_reads;
 struct communicator;
 struct rounds;
 LIST_HEAD(transaction_list, transaction);
+LIST_HEAD(remote_read_list, remote_read);
 LIST_HEAD(round_list, round);
 struct landing;
 struct trainer_state;
@@ -194,7 +191,7 @@ struct engine {
 	_Atomic bool one_queue;            /* CUDA_DEVICE_MAX_CONNECTIONS=1: no communicator */
 	struct rounds *rounds;
 	struct landing *landing; /* for mounts; NULL: rounds bring nothing to mounts */
-	struct remote_read *transfers;
+	struct remote_read_list remote_reads;
 	struct readahead_pool *readahead;
 	_Atomic uint64_t
 		edit_count; /* of own transactions: what was read ahead before is old */

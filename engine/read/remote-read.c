@@ -16,21 +16,25 @@
 
 enum { WHOLE_MS = 20, LONG_MS = 100 };
 
+/* In this order: of the answers to one plan the greatest state counts. */
+enum remote_read_state {
+	REMOTE_READ_PLANS,    /* at its next turn, for the bytes it lacks */
+	REMOTE_READ_ASKED,    /* owners, for the pieces of its plan */
+	REMOTE_READ_AWAITS,   /* trainers: gradients, or the view's generation */
+	REMOTE_READ_IS_STALE, /* something moved: it plans anew, one turn later */
+	REMOTE_READ_MAY_COPY, /* the bytes may be in reach of memory: outside the lock */
+};
+
 struct remote_read {
-	struct remote_read *next;
+	LIST_ENTRY(remote_read) entry;
 	struct engine_read *read;
-	struct engine_address address;
-	bool is_grad;
-	bool nowait;
+	enum remote_read_state state;
 	bool cancelled;
-	bool try_grab; /* the view is there now: memory may do, outside the lock */
-	bool tried;
-	bool asked;             /* the owners for the view, since this read began */
-	bool again;             /* something moved: plan anew */
-	bool awaits;            /* a trainer: gradients, or the view's generation */
-	struct waiting waiting; /* for these */
+	bool asked_view;        /* since this read began its owners were asked for the view */
+	bool tried_memory;      /* since its view is there */
+	struct waiting waiting; /* for trainers */
 	struct pace pace;
-	unsigned outstanding;
+	unsigned outstanding; /* answers */
 	uint64_t offset;
 	uint64_t size;
 	uint64_t done;
@@ -40,15 +44,20 @@ struct remote_read {
 	int64_t result;
 	struct plan plan;
 	uint8_t *buffer;
-	bool owned; /* buffer is not the reader's */
 };
+
+static void raise_state(struct remote_read *t, enum remote_read_state state)
+{
+	if (t->state < state)
+		t->state = state;
+}
 
 static void piece_failed(struct engine *e, struct remote_read *t, uint32_t rank, int status)
 {
 	if ((status == -ESTALE && !t->read->file->viewed) || status == -EAGAIN) {
 		if (status == -ESTALE)
 			e->peers[rank].states_stale = true;
-		t->again = true;
+		raise_state(t, REMOTE_READ_IS_STALE);
 	} else if (!t->result) {
 		t->result = status;
 		if (status == -ESTALE)
@@ -62,7 +71,7 @@ static bool is_to_come(const struct remote_read *t, const struct piece *piece,
 {
 	if (piece->view)
 		return data->status == -EAGAIN && piece->coming;
-	return !data->status && t->is_grad && !(data->control.grads & 1);
+	return !data->status && t->read->file->is_grad && !(data->control.grads & 1);
 }
 
 static void take_bytes(struct engine *e, struct remote_read *t, const struct piece *piece,
@@ -85,7 +94,7 @@ static void take_data(struct engine *e, struct remote_read *t, struct piece *pie
 	if (data.status == -EAGAIN && piece->view)
 		t->alive_ms = monotonic_ms(); /* its rank is busy, not silent */
 	if (piece->awaited)
-		t->awaits = true;
+		raise_state(t, REMOTE_READ_AWAITS);
 	else if (data.status)
 		piece_failed(e, t, piece->rank, wire_status(data.status));
 	else if (data.size != piece->size || answer->tail_size != piece->size)
@@ -137,6 +146,7 @@ static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
  */
 static void ask(struct engine *e, struct remote_read *t)
 {
+	t->state = REMOTE_READ_ASKED;
 	for (unsigned i = 0; i < t->plan.n; i++) {
 		uint32_t rank = t->plan.pieces[i].rank;
 
@@ -160,7 +170,8 @@ static bool take_whole(struct remote_read *t)
 
 static bool is_in_reach(struct engine *e, struct remote_read *t)
 {
-	if (!e->memory || plan_read(e, &t->address, UINT64_MAX, t->offset, t->size, &t->plan) ||
+	if (!e->memory ||
+	    plan_read(e, &t->read->file->address, UINT64_MAX, t->offset, t->size, &t->plan) ||
 	    t->plan.covered < t->size)
 		return false;
 	for (unsigned i = 0; i < t->plan.n; i++) {
@@ -181,19 +192,19 @@ static bool tries_whole(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	const struct engine_file *f = t->read->file;
 
-	return t->size == f->bytes && f->viewing.state == VIEW_READER_NONE && !t->nowait &&
-	       now < t->start_ns / 1000000 + WHOLE_MS && is_in_reach(e, t);
+	return t->size == f->bytes && f->viewing.state == VIEW_READER_NONE &&
+	       !t->read->nowait && now < t->start_ns / 1000000 + WHOLE_MS && is_in_reach(e, t);
 }
 
 /* For a trainer, and is not to. */
 static bool must_wait(const struct remote_read *t)
 {
-	return t->nowait && view_reader_waits(t->read->file);
+	return t->read->nowait && view_reader_waits(t->read->file);
 }
 
 static void refuse_to_wait(struct remote_read *t)
 {
-	t->result = t->is_grad ? -ENODATA : -EAGAIN;
+	t->result = t->read->file->is_grad ? -ENODATA : -EAGAIN;
 }
 
 /* 0: by messages; -EAGAIN: by a round, if it comes. */
@@ -204,7 +215,7 @@ static int plan_round(struct engine *e, struct remote_read *t, uint64_t now)
 		t->alive_ms = now; /* for less long than silence is */
 		return -EAGAIN;
 	case PREFETCH_THERE:
-		t->try_grab = true;
+		t->state = REMOTE_READ_MAY_COPY;
 		return -EAGAIN;
 	default:
 		return 0;
@@ -219,19 +230,19 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 	int rc;
 
 	if (!view_reader_wanted(f))
-		return plan_read(e, &t->address, t->start_ns, offset, size, &t->plan);
+		return plan_read(e, &f->address, t->start_ns, offset, size, &t->plan);
 	if (take_whole(t))
 		return -EAGAIN;
 	if (tries_whole(e, t, now)) {
-		t->try_grab = true;
+		t->state = REMOTE_READ_MAY_COPY;
 		return -EAGAIN;
 	}
-	if (t->asked && must_wait(t)) { /* before it asks again */
+	if (t->asked_view && must_wait(t)) { /* before it asks again */
 		refuse_to_wait(t);
 		return -EAGAIN;
 	}
 	rc = view_reader_turn(e, f, now);
-	t->asked = true;
+	t->asked_view = true;
 	if (rc == -EAGAIN) {
 		if (f->viewing.state == VIEW_READER_OPENING) /* a slow step is not silence */
 			t->alive_ms = now;
@@ -239,8 +250,9 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 			refuse_to_wait(t);
 		return rc;
 	}
-	if (!rc && !t->tried && e->memory) {
-		t->tried = t->try_grab = true;
+	if (!rc && !t->tried_memory && e->memory) {
+		t->tried_memory = true;
+		t->state = REMOTE_READ_MAY_COPY;
 		return -EAGAIN;
 	}
 	if (!rc)
@@ -269,7 +281,7 @@ static void settle(const struct engine *e, struct remote_read *t, uint64_t now)
 {
 	if (t->result)
 		return;
-	if (t->again) {
+	if (t->state == REMOTE_READ_IS_STALE) {
 		t->result = now > t->alive_ms + e->timeout_ms ? -ETIMEDOUT : 0;
 	} else {
 		t->done += t->plan.covered;
@@ -278,7 +290,7 @@ static void settle(const struct engine *e, struct remote_read *t, uint64_t now)
 	}
 	t->plan.n = 0;
 	t->plan.covered = 0;
-	t->again = t->awaits = false;
+	t->state = REMOTE_READ_PLANS;
 }
 
 /* What the ranks have to come to; 0: gradients without a view, of whatever window. */
@@ -301,14 +313,14 @@ static bool is_worth_asking(const struct engine *e, const struct piece *piece)
 
 static void ask_awaited(struct engine *e, struct remote_read *t)
 {
-	t->awaits = false;
+	t->state = REMOTE_READ_ASKED;
 	for (unsigned i = 0; i < t->plan.n; i++) {
 		struct piece *piece = &t->plan.pieces[i];
 
 		if (piece->awaited && is_worth_asking(e, piece))
 			ask_piece(e, t, i);
-		else
-			t->awaits |= piece->awaited;
+		else if (piece->awaited)
+			raise_state(t, REMOTE_READ_AWAITS);
 	}
 }
 
@@ -318,11 +330,11 @@ static void await(struct engine *e, struct remote_read *t, uint64_t now)
 	struct waiting *w = &t->waiting;
 	uint64_t moves = 0;
 
-	if (t->nowait) {
+	if (t->read->nowait) {
 		refuse_to_wait(t);
 		return;
 	}
-	waiting_begin(w, t->is_grad, awaited_content(t), now);
+	waiting_begin(w, t->read->file->is_grad, awaited_content(t), now);
 	for (unsigned i = 0; i < t->plan.n; i++)
 		if (t->plan.pieces[i].awaited) {
 			waiting_add(e, w, t->plan.pieces[i].rank, now);
@@ -345,54 +357,44 @@ static bool is_finished(struct engine *e, struct remote_read *t)
 		return true;
 	}
 	if (t->done < t->size)
-		return t->try_grab;
+		return t->state == REMOTE_READ_MAY_COPY;
 	t->result = (int64_t)t->size;
 	return true;
 }
 
-static bool turn_transfer(struct engine *e, struct remote_read *t, uint64_t now)
+/* True: it leaves the list. */
+static bool turn(struct engine *e, struct remote_read *t, uint64_t now)
 {
-	bool paused = t->again; /* until the next tick */
+	bool is_stale = t->state == REMOTE_READ_IS_STALE;
 
 	if (t->cancelled || t->outstanding)
 		return is_finished(e, t);
-	if (t->awaits && !t->again && !t->result) {
+	if (t->state == REMOTE_READ_AWAITS && !t->result) {
 		await(e, t, now);
 		return is_finished(e, t);
 	}
 	if (t->plan.n)
 		settle(e, t, now);
-	if (!is_finished(e, t) && !paused)
+	if (!is_finished(e, t) && !is_stale) /* planned at once it would find the same */
 		plan_and_ask(e, t, now);
 	return is_finished(e, t);
 }
 
-void remote_read_turn(struct engine *e, uint64_t now, struct remote_read **finished)
+void remote_read_turn(struct engine *e, uint64_t now, struct remote_read_list *finished)
 {
-	assert(node_is_engine_thread(e));
-	for (struct remote_read **at = &e->transfers; *at;) {
-		struct remote_read *t = *at;
+	struct remote_read *t, *next;
 
-		if (!turn_transfer(e, t, now)) {
-			at = &t->next;
+	assert(node_is_engine_thread(e));
+	LIST_FOREACH_SAFE (t, &e->remote_reads, entry, next) {
+		if (!turn(e, t, now))
 			continue;
-		}
-		*at = t->next;
-		t->next = *finished;
-		*finished = t;
+		LIST_REMOVE(t, entry);
+		LIST_INSERT_HEAD(finished, t, entry);
 	}
 }
 
-static void put_back(struct engine *e, struct remote_read *t)
-{
-	pthread_mutex_lock(&e->lock);
-	t->next = e->transfers;
-	e->transfers = t;
-	pthread_mutex_unlock(&e->lock);
-}
-
-/* 0: its bytes were in reach of memory, once it had its view, or it needs none. */
-static int grab_all(struct remote_read *t)
+/* 0: its bytes were in reach of memory, of its view or, all of a small file, without one. */
+static int copy_all(struct remote_read *t)
 {
 	struct engine_file *f = t->read->file;
 	bool viewed = atomic_load(&f->viewed);
@@ -400,33 +402,41 @@ static int grab_all(struct remote_read *t)
 
 	if (!rc && !viewed && !(rc = view_reader_keep_whole(f, t->buffer)))
 		take_whole(t);
-
-	t->try_grab = false;
+	t->state = REMOTE_READ_PLANS;
 	atomic_store_explicit(&f->fast, !rc, memory_order_relaxed);
 	t->result = rc ? t->result : (int64_t)t->size;
 	return rc;
 }
 
-static void transfer_free(struct remote_read *t)
+/* The read of its asker ends with done: it is not looked at afterwards. */
+static void end(struct engine *e, struct remote_read *t)
 {
-	if (t->owned)
-		free(t->buffer);
+	uint8_t *own = t->read->into ? NULL : t->buffer;
+
+	node_count_read(e, t->result);
+	t->read->done(t->read, t->result < 0 ? NULL : t->buffer, t->result);
+	free(own);
 	free(t);
 }
 
-void remote_read_finish(struct remote_read *finished)
+static void add(struct engine *e, struct remote_read *t)
 {
-	struct remote_read *next;
+	pthread_mutex_lock(&e->lock);
+	LIST_INSERT_HEAD(&e->remote_reads, t, entry);
+	t->read->private = t;
+	pthread_mutex_unlock(&e->lock);
+}
 
-	for (struct remote_read *t = finished; t; t = next) {
-		next = t->next;
-		if (t->try_grab && !t->result && grab_all(t)) {
-			put_back(t->read->file->engine, t);
-			continue;
-		}
-		node_count_read(t->read->file->engine, t->result);
-		t->read->done(t->read, t->result < 0 ? NULL : t->buffer, t->result);
-		transfer_free(t);
+void remote_read_finish(struct engine *e, struct remote_read_list *finished)
+{
+	struct remote_read *t;
+
+	while ((t = LIST_FIRST(finished))) {
+		LIST_REMOVE(t, entry);
+		if (t->state == REMOTE_READ_MAY_COPY && !t->result && copy_all(t))
+			add(e, t);
+		else
+			end(e, t);
 	}
 }
 
@@ -440,8 +450,9 @@ static const struct waiting *waiting_of(const struct remote_read *t)
 unsigned remote_read_tick_ms(const struct engine *e)
 {
 	uint64_t now = monotonic_ms();
+	const struct remote_read *t;
 
-	for (const struct remote_read *t = e->transfers; t; t = t->next) {
+	LIST_FOREACH (t, &e->remote_reads, entry) {
 		uint64_t since = waiting_of(t)->since_ms;
 
 		if (!since || now < since + LONG_MS)
@@ -452,16 +463,15 @@ unsigned remote_read_tick_ms(const struct engine *e)
 
 static void describe(struct engine *e, const struct remote_read *t, FILE *out)
 {
+	const struct engine_address *a = &t->read->file->address;
 	const struct waiting *w = waiting_of(t);
 
 	fputs("read ", out);
-	one_line_put(out, t->address.kind == ENGINE_PARAM
-				  ? catalog_name(e->catalog, t->address.param)
-				  : "-");
+	one_line_put(out, a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-");
 	fprintf(out,
 		" %s bytes %llu of %llu, %u ranks asked, no progress for %llu "
 		"ms",
-		t->address.key, (unsigned long long)t->done, (unsigned long long)t->size,
+		a->key, (unsigned long long)t->done, (unsigned long long)t->size,
 		t->outstanding,
 		(unsigned long long)(monotonic_ms() - u64_max(t->progress_ms, w->moved_ms)));
 	if (w->ranks) {
@@ -473,53 +483,38 @@ static void describe(struct engine *e, const struct remote_read *t, FILE *out)
 
 void remote_read_describe(struct engine *e, FILE *out)
 {
-	for (const struct remote_read *t = e->transfers; t; t = t->next)
+	const struct remote_read *t;
+
+	LIST_FOREACH (t, &e->remote_reads, entry)
 		describe(e, t, out);
 }
 
 void remote_read_abandon(struct engine *e)
 {
-	for (struct remote_read *t = e->transfers; t; t = t->next)
+	struct remote_read *t;
+
+	LIST_FOREACH (t, &e->remote_reads, entry)
 		t->result = -ECANCELED;
-	remote_read_finish(e->transfers);
-	e->transfers = NULL;
-}
-
-static struct remote_read *transfer_new(const struct engine_read *read)
-{
-	struct remote_read *t = calloc(1, sizeof(*t));
-
-	if (!t)
-		return NULL;
-	t->owned = !read->into;
-	t->buffer = read->into ? read->into : malloc(read->size ? read->size : 1);
-	if (t->buffer)
-		return t;
-	free(t);
-	return NULL;
+	remote_read_finish(e, &e->remote_reads);
 }
 
 void remote_read_start(struct engine *e, struct engine_read *read)
 {
-	struct remote_read *t = transfer_new(read);
+	struct remote_read *t = calloc(1, sizeof(*t));
 
-	if (!t) {
+	if (t)
+		t->buffer = read->into ? read->into : malloc(read->size ? read->size : 1);
+	if (!t || !t->buffer) {
+		free(t);
 		read->done(read, NULL, -ENOMEM);
 		return;
 	}
 	t->read = read;
-	t->address = read->file->address;
-	t->is_grad = read->file->is_grad;
-	t->nowait = read->nowait;
 	t->offset = read->offset;
 	t->size = read->size;
 	t->alive_ms = t->progress_ms = monotonic_ms();
 	t->start_ns = monotonic_ns();
-	pthread_mutex_lock(&e->lock);
-	t->next = e->transfers;
-	e->transfers = t;
-	read->private = t;
-	pthread_mutex_unlock(&e->lock);
+	add(e, t);
 	node_wake(e);
 }
 

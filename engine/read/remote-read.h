@@ -4,17 +4,15 @@
 
 /* Reads that could not end in the thread that asked: the engine thread carries them on.
  *
- *   LISTED --plan--> ASKED --all answers--> LISTED: plans what is missing, or is over
- *     |                |  ^
- *     |                |  '--again-- WAITS for a trainer: a piece is not there yet
- *     |                '-------------^
- *     '--bytes are in reach of memory--> onesided_read --> over, or LISTED again
+ *   PLANS --READ to each owner of a piece--> ASKED --bytes came--> PLANS the rest, or ends
+ *     |  ^                                     |  |
+ *     |  '--a turn later-- IS_STALE <----------'  '--> AWAITS trainers, then ASKED again
+ *     '--> MAY_COPY: onesided_read, outside the lock; ends, or PLANS
  *
- * A read plans (engine/node/plan.h) the bytes that it lacks, sends READ to each owner of a
- * piece, and plans again what was stale.  It is LISTED, without pieces, while its file's view
- * opens, a round brings its bytes, or tables of states are fetched.  It ends with its bytes;
- * with the first error; by cancellation; or with -ETIMEDOUT after timeout_ms of silence.
- * done is called exactly once, by remote_read_finish.
+ * A read plans (engine/node/plan.h) the bytes that it lacks.  It stays in PLANS, without
+ * pieces, while its file's view opens, a round brings its bytes, or tables of states are
+ * fetched.  It ends with its bytes; with the first error; by cancellation; or with -ETIMEDOUT after
+ * timeout_ms of silence.  done is called exactly once, by remote_read_finish.
  */
 
 #include "engine/node/file.h"
@@ -29,14 +27,14 @@ void remote_read_cancel(struct engine *e, struct engine_read *read);
 void remote_read_end(struct engine_read *read);
 
 /* Engine thread, with the lock: one step of each read.  Moves reads that have ended, and those
- * whose bytes memory may have, to *finished.
+ * whose bytes memory may have, to finished.
  */
-void remote_read_turn(struct engine *e, uint64_t now, struct remote_read **finished);
+void remote_read_turn(struct engine *e, uint64_t now, struct remote_read_list *finished);
 /* Engine thread, without the lock: tries memory, then calls done or lists the read again. */
-void remote_read_finish(struct remote_read *finished);
+void remote_read_finish(struct engine *e, struct remote_read_list *finished);
 /* Ends all reads with -ECANCELED, when the engine thread has ended. */
 void remote_read_abandon(struct engine *e);
-/* The interval at which the reads there are need remote_read_turn. */
+/* Returns the interval in ms at which the reads that are listed need remote_read_turn. */
 unsigned remote_read_tick_ms(const struct engine *e);
 /* Writes a line about each read that is not over.  With the lock. */
 void remote_read_describe(struct engine *e, FILE *out);
