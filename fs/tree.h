@@ -123,7 +123,7 @@ static inline uint32_t node_sub(struct node n)
 	return n.item & 0xffff;
 }
 
-/* What a source has, or is. */
+/* Flags of a tree: the entries that its source has. */
 enum {
 	TREE_LIVE = 1 << 0,  /* a job */
 	TREE_STILL = 1 << 1, /* a checkpoint */
@@ -198,7 +198,12 @@ struct tree_entry {
 	struct engine_state state;
 };
 
-/* Finds a name in a directory.  -ENOENT. -ENOTDIR. -ENAMETOOLONG. Errors of tree_state. */
+/* Finds a name in a directory.
+ * -ENOENT: there is no such entry.
+ * -ENOTDIR: dir is no directory.
+ * -ENAMETOOLONG: no name is so long.
+ * Others: as tree_state().
+ */
 int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry);
 
 /* A directory that is being read.  Offset 0 is its beginning; *next is the offset after the

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* One safetensors file, or those of a folder: all, or as a Hugging Face index names them. */
+/* Reads one safetensors file, or those of a folder: all, or those in a Hugging Face index. */
 
 #define SUFFIX ".safetensors"
 #define INDEX_SUFFIX ".safetensors.index.json"

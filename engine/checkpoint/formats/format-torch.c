@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* One file of torch.save: every tensor in it, under the keys that lead to it. */
+/* Reads a file of torch.save: every tensor in it, named by the keys that lead to it. */
 
 static const char *const suffixes[] = { ".pt", ".pth", ".bin", ".ckpt" };
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a model_states.pt has beside the parameters of param_shapes. */
+/* Adds the tensors that a model_states.pt has beside the parameters of param_shapes. */
 
 struct place {
 	uint64_t at; /* in the file */

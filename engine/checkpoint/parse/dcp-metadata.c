@@ -124,7 +124,7 @@ static int take_rows(struct dcp *d, uint32_t data, struct parse_error *error)
 	return 0;
 }
 
-/* NULL: there is none. */
+/* Finds the row of storage_data for a part of an item; NULL: none. */
 static const struct dcp_row *find_row(const struct dcp *d, const struct dcp_item *item,
 				      uint32_t offset)
 {

@@ -28,7 +28,7 @@ void json_fail(struct json *j, int rc, const char *why)
 
 /* ---- characters ---- */
 
-/* 0: at the end. */
+/* Returns the next byte; 0 at the end, or after an error. */
 static uint8_t peek(const struct json *j)
 {
 	return j->at < j->size && !j->rc ? j->data[j->at] : 0;

@@ -209,7 +209,7 @@ static int open_legacy(struct torchfile *f, struct parse_error *error)
 
 /* ---- tensors ---- */
 
-/* Where the bytes of a storage are. */
+/* A storage's bytes. */
 struct storage {
 	const struct zip_entry *entry;
 	uint64_t at, size; /* bytes, in the blob */
