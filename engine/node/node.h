@@ -202,11 +202,11 @@ struct engine {
 	uint64_t transaction; /* second half of the newest transaction's */
 	uint64_t view_number; /* second half of the newest view's */
 	struct watch *watch;
-	_Atomic uint64_t epoch;            /* engine_epoch */
-	struct edit_history *edit_history; /* an observer's; NULL: nobody has asked yet */
-	struct rank_query *abouts;         /* an observer's */
-	struct waiter *waiters;            /* a rank's: WAITs to be answered */
-	struct pending_reads *later;       /* a rank's; NULL: all of its states are in memory */
+	_Atomic uint64_t epoch;                /* engine_epoch */
+	struct edit_history *edit_history;     /* an observer's; NULL: nobody has asked yet */
+	SLIST_HEAD(, rank_query) rank_queries; /* an observer's */
+	struct waiter *waiters;                /* a rank's: WAITs to be answered */
+	struct pending_reads *later; /* a rank's; NULL: all of its states are in memory */
 	struct serve *serve;
 	struct engine_counters counters;
 };

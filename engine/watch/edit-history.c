@@ -76,7 +76,7 @@ static int append(struct edit_history_source *s, const void *lines, size_t size)
 	return 0;
 }
 
-/* -EAGAIN: there may be more. */
+/* Adds the lines of an answer; -EAGAIN: there may be more. */
 static int take(struct edit_history_source *s, const struct answer *answer)
 {
 	struct wire_changed changed;
@@ -125,7 +125,7 @@ static void ask(struct engine *e, struct edit_history_source *s)
 		finish(s, rc);
 }
 
-/* Whether all are over. */
+/* Asks where that is needed; returns whether all sources are over. */
 static bool turn(struct engine *e, bool late)
 {
 	struct edit_history *p = e->edit_history;
@@ -233,7 +233,7 @@ static void put_sorted(FILE *out, const json_t *list)
 		put_event(out, events[i]);
 }
 
-/* 0: one of them has told; else why none has. */
+/* 0: a source has told its lines; else why the first has not. */
 static int status_of(const struct edit_history *p)
 {
 	int rc = p->n ? p->sources[0].status : -EIO;
@@ -243,7 +243,7 @@ static int status_of(const struct edit_history *p)
 	return rc;
 }
 
-/* All ranks have ended in order, and none had told of an edit by then. */
+/* All ranks have ended in order, and none had logged an event. */
 static bool has_none(const struct engine *e)
 {
 	uint64_t events = 0;
@@ -270,7 +270,7 @@ static void put(const struct edit_history *p, bool none, FILE *out)
 	json_decref(lines.ids);
 }
 
-/* Whose text has no room is left out. */
+/* A text for which there is no memory is left out. */
 static void copy(const struct edit_history *p, struct edit_history *mine)
 {
 	mine->n = p->n;

@@ -13,12 +13,13 @@ enum { ROOM = 2 * EVENT_RING_LINE_MAX };
 struct engine_events {
 	struct engine *engine; /* first, as engine-ops.h wants it */
 	uint64_t after;        /* number of the last line taken */
-	size_t at, length;
+	size_t at, length;     /* text from at to length is not read yet */
 	char text[ROOM];
 };
 
-/* With the lock.  Whoever speaks for the job is not waited for longer than for any answer.
- * -EAGAIN: in a hurry.
+/* With the lock.  Waits until the number is known from which the stream begins, for the timeout
+ * at most.
+ * -EAGAIN: the calling thread may not wait (engine_hurry).
  */
 static int begin(struct engine *e)
 {

@@ -8,16 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One question of one rank, kept with its last answer. */
+/* One question to one rank, with its last answer. */
 struct rank_query {
-	struct rank_query *next;
+	SLIST_ENTRY(rank_query) next;
 	uint32_t rank;
 	struct wire_rank_query question;
 	bool wanted, fetching, asked;
-	uint64_t began_ns; /* of the fetch */
-	uint64_t told_ns;  /* when the one began that text is of */
-	char *text;        /* NULL: none came */
-	int status;        /* why */
+	uint64_t began_ns; /* when the fetch under way began */
+	uint64_t told_ns;  /* when the fetch began that brought text; 0: none has ended */
+	char *text;        /* NULL: status says why not */
+	int status;
 };
 
 /* ---- engine thread, with the lock ---- */
@@ -71,17 +71,19 @@ static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 
 void rank_query_turn(struct engine *e, uint64_t now)
 {
+	struct rank_query *a;
+
 	assert(node_is_engine_thread(e));
-	for (struct rank_query *a = e->abouts; a; a = a->next)
-		turn(e, a, now);
+	SLIST_FOREACH(a, &e->rank_queries, next)
+	turn(e, a, now);
 }
 
 void rank_query_free(struct engine *e)
 {
-	while (e->abouts) {
-		struct rank_query *a = e->abouts;
+	struct rank_query *a;
 
-		e->abouts = a->next;
+	while ((a = SLIST_FIRST(&e->rank_queries))) {
+		SLIST_REMOVE_HEAD(&e->rank_queries, next);
 		free(a->text);
 		free(a);
 	}
@@ -91,20 +93,21 @@ void rank_query_free(struct engine *e)
 
 static struct rank_query *find_or_add(struct engine *e, uint32_t rank, const char *what)
 {
-	struct rank_query *a = e->abouts;
+	struct rank_query *a;
 
-	while (a && (a->rank != rank || strcmp(a->question.what, what)))
-		a = a->next;
-	if (a || !(a = calloc(1, sizeof(*a))))
+	SLIST_FOREACH(a, &e->rank_queries, next)
+	if (a->rank == rank && !strcmp(a->question.what, what))
 		return a;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return NULL;
 	a->rank = rank;
 	snprintf(a->question.what, sizeof(a->question.what), "%s", what);
-	a->next = e->abouts;
-	e->abouts = a;
+	SLIST_INSERT_HEAD(&e->rank_queries, a, next);
 	return a;
 }
 
-/* -EAGAIN: in a hurry. */
+/* -EAGAIN: the calling thread may not wait (engine_hurry). */
 static int await(struct engine *e, struct rank_query *a)
 {
 	uint64_t since = engine_asked_since();

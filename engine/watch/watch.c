@@ -14,7 +14,7 @@ static bool follows(const struct watch *w)
 	return w->streams || monotonic_ms() < w->linger_ms;
 }
 
-/* One that has told its numbers. */
+/* The lowest live rank whose control page has been seen; NULL: none. */
 static const struct peer *spokesman(struct engine *e)
 {
 	for (uint32_t i = 0; i < e->world; i++) {
@@ -25,7 +25,7 @@ static const struct peer *spokesman(struct engine *e)
 	return NULL;
 }
 
-/* The numbers of a dead job are the last that were seen, of any rank. */
+/* No rank is live: the greatest numbers that were seen of any. */
 static void last_seen(const struct engine *e, struct event_log *l)
 {
 	for (uint32_t i = 0; i < e->world; i++) {
@@ -83,7 +83,8 @@ static bool on_changed(struct engine *e, void *owner, uint64_t rank,
 	struct wire_changed changed;
 
 	w->asked = false;
-	if (answer->status == -EAGAIN) /* it got lost, or waits: again */
+	if (answer->status ==
+	    -EAGAIN) /* the WAIT or its answer was lost: the next turn asks again */
 		return false;
 	if (answer->status || answer->type != WIRE_CHANGED) {
 		w->retry_ms = monotonic_ms() + NODE_PING_MS;
@@ -109,7 +110,7 @@ static uint32_t how(const struct watch *w)
 	return follows(w) ? WIRE_WAIT_EVENTS : WIRE_WAIT_NUMBERS;
 }
 
-/* Numbers that memory does not show, or events. */
+/* Whether to send WAIT: the rank's memory is out of reach, or it has events to fetch. */
 static bool has_to_ask(const struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
@@ -172,7 +173,7 @@ void watch_end_events(struct engine *e)
 		e->watch->linger_ms = monotonic_ms() + e->timeout_ms;
 }
 
-/* ---- who waits ---- */
+/* ---- waits ---- */
 
 bool watch_ticks(const struct engine *e)
 {
