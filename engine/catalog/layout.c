@@ -246,36 +246,3 @@ bool layout_on_shard(const struct layout *l, uint32_t param, uint32_t shard,
 		return false;
 	return layout_find(l, param, at, f) && f->shard == shard;
 }
-
-/* ---- padding ---- */
-
-static uint64_t flat_padding(const struct layout *l, uint32_t shard)
-{
-	uint64_t partition = l->partition_numel[0];
-	uint64_t start = partition * shard;
-	uint64_t used = l->total > start ? u64_min(l->total - start, partition) : 0;
-
-	return partition - used;
-}
-
-/* The first parameter whose sub-group is not below sub: sub[] never falls. */
-static uint32_t first_param_of(const struct layout *l, uint32_t sub)
-{
-	return (uint32_t)LOWER_BOUND(l->nparams, i, l->sub[i] < sub);
-}
-
-uint64_t layout_padding(const struct layout *l, uint32_t shard, uint32_t sub)
-{
-	struct layout_fragment f;
-	uint64_t padding;
-
-	if (shard >= l->shards || sub >= l->nsubs)
-		return 0;
-	if (l->kind == LAYOUT_FLAT)
-		return flat_padding(l, shard);
-	padding = l->partition_numel[sub];
-	for (uint32_t i = first_param_of(l, sub); i < l->nparams && l->sub[i] == sub; i++)
-		if (layout_on_shard(l, i, shard, &f))
-			padding -= f.numel;
-	return padding;
-}

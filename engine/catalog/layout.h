@@ -72,8 +72,9 @@ struct layout_fragment {
 	uint64_t numel; /* > 0 */
 };
 
-/* Fills *l; on error *l needs no layout_fini.  -EINVAL: shards or alignment 0, or ROWS with a
- * row that does not divide numel.  -EOVERFLOW: a sum, padding included, does not fit 64 bits.
+/* Fills *l; on error *l needs no layout_fini.
+ * -EINVAL: shards or alignment is 0, or, with ROWS, a row does not divide numel.
+ * -EOVERFLOW: a sum, padding included, does not fit 64 bits.
  * -ENOMEM.
  */
 int layout_init(struct layout *l, const struct layout_spec *spec,
@@ -90,10 +91,5 @@ bool layout_find(const struct layout *l, uint32_t param, uint64_t at,
 /* The whole fragment of the parameter on one shard.  False: it has none there. */
 bool layout_on_shard(const struct layout *l, uint32_t param, uint32_t shard,
 		     struct layout_fragment *f);
-
-/* Elements of the shard's partition of sub-group sub that belong to no parameter.  O(1) for
- * FLAT, else O(parameters of the sub-group).
- */
-uint64_t layout_padding(const struct layout *l, uint32_t shard, uint32_t sub);
 
 #endif

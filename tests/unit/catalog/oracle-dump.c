@@ -3,6 +3,7 @@
 
 #include "engine/catalog/layout.h"
 #include "tests/unit/catalog/oracle-dump.h"
+#include "tests/unit/catalog/padding.h"
 
 #include <check.h>
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/catalog/layout.h"
+#include "tests/unit/catalog/padding.h"
 
 #include <check.h>
 #include <errno.h>
