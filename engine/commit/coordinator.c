@@ -19,33 +19,40 @@ enum coordinator_phase {
 	COORDINATOR_OVER
 };
 
+/* A rank's part in a transaction. */
+enum coordinator_part {
+	PART_NONE,     /* it was not asked, or is lost, or is over with it */
+	PART_PROMISED, /* it is asked for the promise */
+	PART_HOLDER,   /* it has bytes staged, too */
+};
+
 struct coordinator_transaction {
 	struct coordinator_transaction *next;
 	uint64_t transaction[2];
 	enum coordinator_phase phase;
-	uint64_t window; /* of gradients; 0: none */
+	uint64_t window; /* the window of gradients it edits; 0: none */
 	uint32_t freeze_ms;
 	bool round;
 	bool commit;
-	bool arrived; /* somebody waits at N */
+	bool arrived; /* a rank waits at N */
 	bool cancelled;
 	bool taken;        /* another rank has taken the decision to commit */
-	bool refused;      /* one would not */
-	bool decided_here; /* this rank has been told, last of all */
-	uint32_t peer;     /* the writer's, and its request */
-	uint64_t request;
+	bool refused;      /* another rank has refused it */
+	bool decided_here; /* this rank has been told, the last of all */
+	uint32_t peer;     /* the writer's */
+	uint64_t request;  /* its COMMIT */
 	uint64_t boundary; /* N */
 	uint64_t order;
 	uint64_t asked_ms, decided_ms;
-	uint64_t passed;     /* highest that a voter said it had passed */
-	uint64_t membership; /* of the table of ranks that were asked */
+	uint64_t passed;     /* the highest boundary that a voter has passed */
+	uint64_t membership; /* epoch of the table of ranks when they were asked */
 	unsigned attempts;
 	unsigned outstanding;
-	bool late;
+	bool late; /* a voter has passed N: a later one is asked for */
 	struct wire_origin origin;
-	int status;    /* why it is aborted; after the decision: what a holder said */
-	uint32_t said; /* after the decision: which */
-	uint8_t *part; /* [world] 0: not asked, lost; 1: promised; 2: holder */
+	int status;    /* why it is aborted; committed: the first error of applying it */
+	uint32_t said; /* the rank that said so */
+	uint8_t *part; /* [world] enum coordinator_part */
 };
 
 static struct coordinator_transaction *find(struct engine *e, const uint64_t transaction[2])
@@ -90,15 +97,17 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer)
 {
 	struct coordinator_transaction *a = owner;
-	/* an edit can do without whoever is lost; a round's bytes are not known to be those */
-	struct wire_applied applied = { .status = a->round && a->part[rank] == 2 ? -EIO : 0 };
+	/* a lost rank does no harm to an edit; of a round its bytes are missing */
+	struct wire_applied applied = { .status = a->round && a->part[rank] == PART_HOLDER
+							  ? -EIO
+							  : 0 };
 
 	hear_decided(a, answer);
 	if (answer->type == WIRE_ACK && !answer->status && a->commit)
-		return true; /* it has the decision; APPLIED follows */
+		return true; /* the rank has the decision; APPLIED follows */
 	if (answer->status == -EAGAIN && !tell_decision(e, a, (uint32_t)rank))
 		return false;
-	a->part[rank] = 0;
+	a->part[rank] = PART_NONE;
 	a->outstanding--;
 	if (answer->type == WIRE_APPLIED && !answer->status)
 		memcpy(&applied, answer->body, sizeof(applied));
@@ -115,7 +124,7 @@ static uint64_t boundary_of(const struct engine *e, uint32_t rank)
 			       : e->peers[rank].control.boundary;
 }
 
-/* Of those that live, as far as is known here. */
+/* The live rank whose last known boundary is the lowest. */
 static uint32_t last_rank(const struct engine *e)
 {
 	uint32_t last = e->rank;
@@ -164,15 +173,15 @@ static void decide_at(struct engine *e, struct coordinator_transaction *a, uint3
 {
 	int rc = a->part[rank] ? tell_decision(e, a, rank) : -ENOENT;
 
-	if (a->round && a->part[rank] == 2 && rc && !a->status)
-		a->status = rc; /* what it will send is not heard of */
+	if (a->round && a->part[rank] == PART_HOLDER && rc && !a->status)
+		a->status = rc; /* what the rank sends will not be known */
 	a->outstanding += !rc;
 	if (rc)
-		a->part[rank] = 0; /* it asks again: coordinator_arrived */
+		a->part[rank] = PART_NONE; /* the rank asks by ARRIVED: coordinator_arrived */
 	a->decided_here |= rank == e->rank;
 }
 
-/* Who asked for it counts too, from a moment before. */
+/* SLACK_MS: the freeze's client counts the same time, and began a moment earlier. */
 static bool is_late_freeze(const struct coordinator_transaction *a)
 {
 	return a->freeze_ms && monotonic_ms() + SLACK_MS >= a->asked_ms + a->freeze_ms;
@@ -196,8 +205,8 @@ static void decide(struct engine *e, struct coordinator_transaction *a, bool com
 	node_ack(e, a->peer, a->request, a->status);
 }
 
-/* Others that held us for dead may have aborted, and refuse: nothing is committed here before
- * one has taken it, or none is left.
+/* Ranks that held this one for dead may have aborted, and refuse the decision: it is committed
+ * here only when another rank has taken it, or none is left.
  */
 static void decide_here(struct engine *e, struct coordinator_transaction *a)
 {
@@ -242,11 +251,10 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 		a->late = true;
 		return false;
 	}
-	if (answer->status ||
-	    answer->type != WIRE_VOTE) { /* lost: the edit can do without, unless it holds */
-		if (a->part[rank] == 2 && !a->status)
+	if (answer->status || answer->type != WIRE_VOTE) { /* lost: only a holder is missed */
+		if (a->part[rank] == PART_HOLDER && !a->status)
 			a->status = answer->status ? answer->status : -EIO;
-		a->part[rank] = 0;
+		a->part[rank] = PART_NONE;
 		return false;
 	}
 	memcpy(&vote, answer->body, sizeof(vote));
@@ -275,22 +283,20 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
 			continue;
-		prepare.holder = a->part[rank] == 2;
+		prepare.holder = a->part[rank] == PART_HOLDER;
 		rc = peers_call(e, rank, WIRE_PREPARE, &prepare, NULL, 0, on_vote, a, rank);
 		if (!rc)
 			a->outstanding++;
 		else if (rc == -EAGAIN)
 			a->late = true;
-		else if (a->part[rank] == 2)
+		else if (a->part[rank] == PART_HOLDER)
 			a->status = rc;
 		else
-			a->part[rank] = 0;
+			a->part[rank] = PART_NONE;
 	}
 }
 
-/* Where the ranks stand, or will: agreed on here, or by one that coordinated before.  0:
- * nowhere.
- */
+/* The boundary of a freeze, which this coordinator or an earlier one has agreed on; 0: none. */
 static uint64_t freeze_boundary(struct engine *e)
 {
 	uint64_t entered = atomic_load(&e->registry.control->boundary);
@@ -302,8 +308,8 @@ static uint64_t freeze_boundary(struct engine *e)
 	return participant_frozen_at(&e->edits, entered) ? entered : 0;
 }
 
-/* Not before least, nor before what was asked for earlier; edits do not wait for the end of a
- * freeze.
+/* At least `least`, and no boundary before one that was asked for earlier; edits name the
+ * boundary of a freeze, so that they do not wait for its end.
  */
 static uint64_t next_boundary(struct engine *e, const struct coordinator_transaction *a,
 			      uint64_t least)
@@ -327,14 +333,15 @@ static void ask_later(struct engine *e, struct coordinator_transaction *a)
 	ask_all(e, a);
 }
 
-/* A rank has come, or come back, since: it promises too, or counts other generations than the
- * others.
+/* A rank that has come, or come back, since must promise too, or its generations would differ
+ * from the others'.
  */
 static void ask_newcomers(struct engine *e, struct coordinator_transaction *a)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (!a->part[rank])
-			a->part[rank] = peer_is_live(&e->peers[rank]);
+			a->part[rank] =
+				peer_is_live(&e->peers[rank]) ? PART_PROMISED : PART_NONE;
 	a->phase = COORDINATOR_VOTING;
 	ask_all(e, a);
 }
@@ -352,11 +359,11 @@ static void say_accepted(struct engine *e, const struct coordinator_transaction 
 	node_send(e, a->peer, WIRE_ACCEPTED, a->request, &accepted, NULL, 0);
 }
 
-/* 0: no holder is lost. */
+/* Why a holder is lost; 0: none is. */
 static int lost_holder(const struct engine *e, const struct coordinator_transaction *a)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (a->part[rank] == 2 && e->peers[rank].state == ENGINE_RANK_LOST)
+		if (a->part[rank] == PART_HOLDER && e->peers[rank].state == ENGINE_RANK_LOST)
 			return peers_lost_status(e, rank);
 	return 0;
 }
@@ -400,7 +407,7 @@ static bool mark_holders(struct engine *e, struct coordinator_transaction *a, ui
 			return false;
 		if (!a->part[rank])
 			a->status = peers_lost_status(e, rank);
-		a->part[rank] = 2;
+		a->part[rank] = PART_HOLDER;
 	}
 	return true;
 }
@@ -417,9 +424,7 @@ static bool too_many(const struct engine *e, uint32_t writer)
 	return all >= PARTICIPANT_EDITS_MAX || own >= PARTICIPANT_EDITS_OF_WRITER_MAX;
 }
 
-/* An edit of gradients is for those of one window: the writer's, or those that are here, or
- * come next.
- */
+/* The window of an edit of gradients: the writer's, else the one that is open, or comes next. */
 static uint64_t window_of(const struct engine *e, const struct wire_commit *commit)
 {
 	if (!commit->grads)
@@ -438,7 +443,7 @@ static struct coordinator_transaction *agreement_new(struct engine *e, uint32_t 
 	return a;
 }
 
-/* The writer asks again.  False: it is new. */
+/* Answers a COMMIT that is repeated.  False: the transaction is new. */
 static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 			const uint64_t transaction[2])
 {
@@ -513,7 +518,7 @@ enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 	struct coordinator_transaction *a = find(e, transaction);
 	enum wire_outcome outcome;
 
-	if (!a) { /* decided without that rank, when it was held for lost */
+	if (!a) { /* it was decided while that rank was held for lost */
 		outcome = participant_recall(&e->edits, transaction, NULL);
 		return outcome ? outcome : WIRE_ABORTED;
 	}
