@@ -2,9 +2,9 @@
 #ifndef ENGINE_CATALOG_LEASE_H
 #define ENGINE_CATALOG_LEASE_H
 
-/* A freeze as one rank sees it: from the promise on it lasts until it is thawed, until its
- * bound, counted from the decision, or until who asked for it has been silent; meanwhile the
- * trainer stands at its boundary when it has come there.  Under the lock of whom it belongs to.
+/* The lease of a freeze, as one rank sees it.  It lasts from the promise until it is thawed,
+ * until its bound, counted from the decision, or until its holder has been silent; meanwhile
+ * the trainer stands at the freeze's boundary, once it has come there.  Under its owner's lock.
  */
 
 #include "engine/base/base.h"
@@ -14,7 +14,7 @@ enum { LEASE_SILENT_MS = 5000, LEASE_MAX_MS = 24 * 3600 * 1000 };
 struct lease {
 	uint64_t transaction[2]; /* 0: none */
 	uint64_t until_ms;       /* UINT64_MAX: not decided yet */
-	uint64_t heard_ms;       /* of who asked */
+	uint64_t heard_ms;       /* when its holder was heard last */
 	bool standing;           /* the trainer is at its boundary */
 };
 
@@ -34,7 +34,7 @@ static inline void lease_promise(struct lease *h, const uint64_t transaction[2],
 	*h = (struct lease){ { transaction[0], transaction[1] }, UINT64_MAX, now, false };
 }
 
-/* One whose trainer stands somewhere is over when that has seen it. */
+/* `standing` stays: the trainer clears it when it sees that the lease has ended. */
 static inline void lease_end(struct lease *h)
 {
 	*h = (struct lease){ .standing = h->standing };

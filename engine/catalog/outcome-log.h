@@ -2,7 +2,7 @@
 #ifndef ENGINE_CATALOG_OUTCOME_LOG_H
 #define ENGINE_CATALOG_OUTCOME_LOG_H
 
-/* What became of the newest transactions: a ring.  Not locked. */
+/* The outcomes of the newest transactions: a ring.  Not locked. */
 
 #include "engine/base/base.h"
 
@@ -11,7 +11,7 @@ enum { OUTCOME_LOG_MAX = 512 };
 struct outcome_entry {
 	uint64_t transaction[2];
 	bool committed;
-	int status; /* of applying it; a coordinator's: on all ranks */
+	int status; /* of applying it: here, or, with its coordinator, on all ranks */
 };
 
 struct outcome_log {
@@ -19,7 +19,7 @@ struct outcome_log {
 	uint64_t n; /* ever */
 };
 
-/* NULL: it is not among them; else good until the next outcome_log_add. */
+/* NULL: the transaction is not remembered; else valid until the next outcome_log_add. */
 struct outcome_entry *outcome_log_find(struct outcome_log *o, const uint64_t transaction[2]);
 void outcome_log_add(struct outcome_log *o, const uint64_t transaction[2], bool committed);
 

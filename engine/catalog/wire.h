@@ -11,41 +11,40 @@
  *    r -> 0  CATALOG_PUT* (if needed) -> ACK     o -> any  TABLE_GET -> TABLE*
  *                                                o -> any  CATALOG_GET -> CATALOG*
  *    r -> 0  HELLO ... as an observer does, until ready
- * A rank that comes back does the same, and goes on counting where rank 0 is.  When rank 0
- * comes back, the  others join it anew, and it takes the job's incarnation from them, and goes
- * on where they are.
+ * A rank that comes back joins in the same way, and continues the counts of rank 0.  When rank
+ * 0 comes back, the others join it anew, and it takes incarnation and counts from them.
  *
  *  reading                                     writing (one transaction, any number of ranks)
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
  *    x -> r  VIEW_OPEN -> VIEW, VIEW_CLOSE       x -> c  COMMIT  c: the lowest live rank
  *    x -> r  READ -> DATA
- *    x -> r  RANK_QUERY -> RANK_TEXT           c -> all PREPARE{boundary N} -> VOTE
+ *    x -> r  RANK_QUERY -> RANK_TEXT             c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
  *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED -> ACK, KNOWN   r waits at N
  *    x -> r  WAIT -> CHANGED {control page}      c -> all DECIDE{commit or not} -> ACK,
  *                                                c <- all  APPLIED, when N is passed
  *    r -> all  LEAVE -> ACK                      x <- c  APPLIED
- *    r -> x  LEFT{rank} -> ACK: of itself, and, by rank 0, of those that have said LEAVE to it
+ *    r -> x  LEFT{rank} -> ACK: r itself, or, by rank 0, a rank that has said LEAVE to it
  *  between ranks                                 x -> c  CANCEL            before it is decided
  *    r -> 0  BARRIER{n} -> PASSED to all, or     x -> r  OUTCOME -> KNOWN  when c is gone
- *      REFUSE, in time: who has not come         r -> c  DROPPED   x is gone before its COMMIT
+ *      REFUSE with the names of absent ranks     r -> c  DROPPED   x is gone before its COMMIT
  *
- * A freeze is agreed on as an edit is, with a COMMIT that has no holders; APPLIED then says
- * that the trainers stand at N.  x -> all RENEW every second, or it ends; x, or anybody with
- * transaction 0, -> all THAW.
+ * A freeze is agreed on as an edit is, by a COMMIT without holders; APPLIED then says that the
+ * trainers stand at N.  x -> all RENEW every second, or the freeze ends; x -> all THAW ends it,
+ * with transaction 0 also that of another process.
  *
- * A round, too: x -> r ROUND -> ACK in place of STAGE, and a COMMIT whose holders have one.
- * The communicator that rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, whoever
- * sees it fail -> members DISBAND.
+ * A round is agreed on as an edit is, with x -> r ROUND -> ACK in place of STAGE.  The life of
+ * the communicator that rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, and
+ * DISBAND -> ACK from a rank that sees it fail to all members.
  *
- * x -> r PREFETCH -> LANDED: a rank of x's host has bytes of x's view brought to its memory by
- * a round, and says where; VIEW_CLOSE of their number lets it go.
+ * x -> r PREFETCH -> LANDED: a rank on x's host has bytes of x's view brought to its memory by
+ * a round, and says where; VIEW_CLOSE of the PREFETCH's number frees that memory.
  *
- * r -> m RENDEZVOUS -> RENDEZVOUS_OVER to all of a group's ranks: they meet in frag_gather or
+ * r -> m RENDEZVOUS -> RENDEZVOUS_OVER to all ranks of a group: they meet in frag_gather or
  * frag_scatter, before and after; m, the lowest live rank of the group, counts them.
  *
- * A request carries a number of the sender's choosing, its answers carry the same.  Whatever
- * cannot be done is answered by ACK with -errno, or REFUSE with a line for people.
+ * A request carries a number of the sender's choosing, and its answers carry the same number.
+ * A refusal is ACK with -errno, or REFUSE with a line for people.
  */
 
 #include "engine/base/base.h"
@@ -57,13 +56,13 @@
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
 	WIRE_VERSION = 11,          /* grows with every change of a struct below */
-	WIRE_OBSERVER = UINT32_MAX, /* header.rank of one that has no rank */
+	WIRE_OBSERVER = UINT32_MAX, /* header.rank of an engine without a rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
 	WIRE_CATALOG_MAX = 1 << 28, /* bytes of a catalog, of a table of states */
 	WIRE_ROUND_PIECES = 256,    /* wire_piece in one ROUND */
-	WIRE_WAITS_MAX = 256,       /* WAIT that one rank keeps: one of each peer */
-	WIRE_WAIT_MS = 500,         /* after which it answers that nothing has changed */
+	WIRE_WAITS_MAX = 256,       /* WAIT that one rank keeps: one for each peer */
+	WIRE_WAIT_MS = 500,         /* after this CHANGED says that nothing has changed */
 	WIRE_EVENTS_MAX = 1 << 16,  /* bytes of events in one CHANGED */
 };
 
@@ -154,7 +153,7 @@ struct wire_ack {
 };
 static_assert(sizeof(struct wire_ack) == 8, "wire");
 
-/* What everybody knows about a rank. */
+/* What every engine knows about a rank. */
 struct wire_entry {
 	uint32_t rank;
 	uint32_t uid;
@@ -266,12 +265,11 @@ struct wire_read {
 static_assert(sizeof(struct wire_read) == 40, "wire");
 
 struct wire_view_open {
-	uint64_t view
-		[2]; /* the observer's number for it; again: how is it, or move it to want */
+	uint64_t view[2]; /* the observer's number; again: asks for its state, or moves it */
 	uint64_t epoch;
 	uint64_t offset;
 	uint64_t size;
-	uint64_t want; /* generation it is to show; 0: what there is, or comes next */
+	uint64_t want; /* generation it is to show; 0: the present one, or the next */
 	uint32_t state;
 	uint32_t reserved;
 };
@@ -316,7 +314,7 @@ struct wire_data { /* then size bytes */
 };
 static_assert(sizeof(struct wire_data) == 280, "wire");
 
-/* Who writes what: for the events, as the writer says, but for its rank. */
+/* The writer and its edit, for events: in the words of the writer, but for its rank. */
 struct wire_origin {
 	uint32_t writer; /* rank; WIRE_OBSERVER: a mount */
 	uint32_t uid;
@@ -353,20 +351,20 @@ static_assert(sizeof(struct wire_piece) == 32, "wire");
 
 struct wire_round { /* then count wire_piece: what the rank sends to the reader, in order */
 	uint64_t transaction[2];
-	uint64_t view[2];      /* as that one shows them; 0: as they are at the boundary */
+	uint64_t view[2];      /* the view that shows them; 0: as they are at the boundary */
 	uint64_t communicator; /* its number */
 	uint32_t count;
 	uint32_t reserved;
 };
 static_assert(sizeof(struct wire_round) == 48, "wire");
 
-struct wire_prefetch {    /* then count wire_piece; count 0: how an earlier one is */
+struct wire_prefetch {    /* then count wire_piece; count 0: an earlier one, asked again */
 	uint64_t id[2];   /* the observer's number for them */
-	uint64_t view[2]; /* whose bytes they are */
+	uint64_t view[2]; /* that shows them */
 	uint32_t count;
 	uint32_t tier;    /* enum state_tier, of all their rows */
 	uint32_t wait_ms; /* for a boundary */
-	uint32_t soon;    /* 1: not at all where boundaries are rare */
+	uint32_t soon;    /* 1: refuse where boundaries are rare */
 };
 static_assert(sizeof(struct wire_prefetch) == 48, "wire");
 
@@ -374,15 +372,15 @@ static_assert(sizeof(struct wire_prefetch) == 48, "wire");
 enum wire_fallback {
 	WIRE_FIT,
 	WIRE_FALLBACK_TOLD,         /* the mount's option, or the job's, says so */
-	WIRE_FALLBACK_SIZE,         /* too few */
+	WIRE_FALLBACK_SIZE,         /* too few bytes */
 	WIRE_FALLBACK_REACH,        /* no rank whose memory the mount reads can ask for it */
 	WIRE_FALLBACK_TIER,         /* the communicator does not reach where they lie */
 	WIRE_FALLBACK_BOUNDARY,     /* none came, or is to come, in time */
 	WIRE_FALLBACK_COMMUNICATOR, /* there is none now */
 	WIRE_FALLBACK_BROKEN,       /* it failed on the way, or a rank was lost */
-	WIRE_FALLBACK_VIEW,         /* an owner has not got it any more */
-	WIRE_FALLBACK_ROOM,         /* others have all memory that there is for it */
-	WIRE_FALLBACK_LATE,         /* the reader came when its memory was another's */
+	WIRE_FALLBACK_VIEW,         /* an owner has not got the view any more */
+	WIRE_FALLBACK_ROOM,         /* no memory is free for it */
+	WIRE_FALLBACK_LATE,         /* the reader came after its memory was reclaimed */
 	WIRE_FALLBACKS,
 };
 
@@ -393,40 +391,40 @@ struct wire_landed {
 };
 static_assert(sizeof(struct wire_landed) == 16, "wire");
 
-struct wire_form { /* then count uint32_t: the ranks of it, in their places */
+struct wire_form { /* then count uint32_t: the rank of each member */
 	uint64_t number;
 	uint32_t count;
-	uint32_t made;   /* not 0: who has it no more says -ENOENT */
+	uint32_t made;   /* not 0: repeated; a member that has lost it answers -ENOENT */
 	uint8_t id[128]; /* by which the collective library finds them */
 };
 static_assert(sizeof(struct wire_form) == 144, "wire");
 
-enum { WIRE_MEET_LEFT = UINT32_MAX }; /* a stage: it waits no more */
+enum { WIRE_MEET_LEFT = UINT32_MAX }; /* a stage: the rank waits no more */
 
 struct wire_rendezvous {       /* a rank has come to frag_gather or frag_scatter, or on in it */
 	uint64_t count;        /* grows with each that this process says */
 	uint64_t communicator; /* that it could take; 0: none */
 	uint64_t boundary;     /* the last that it has passed */
-	uint64_t held;         /* wire_hash of who holds what, as it knows it */
+	uint64_t held;         /* wire_hash of the table of holders, as this rank knows it */
 	uint64_t transaction[2]; /* the root's: of what it scatters */
 	uint32_t group, param;
-	uint32_t root;    /* who scatters, or WIRE_OBSERVER: all gather */
-	uint32_t stage;   /* 0: it has come */
+	uint32_t root;    /* the rank that scatters; WIRE_OBSERVER: all gather */
+	uint32_t stage;   /* 0: the rank has come */
 	uint32_t wait_ms; /* for the others */
-	int32_t status;   /* what it has come to until here: 0, -errno */
+	int32_t status;   /* 0, or -errno: why the rank has failed before this stage */
 	char key[FRAG_KEY_MAX + 1];
 };
 static_assert(sizeof(struct wire_rendezvous) == 136, "wire");
 
 enum wire_met_why {
-	WIRE_MET_AWAY,    /* it has not come, or is lost */
-	WIRE_MET_DIFFERS, /* it has come for something else than the first of the group */
-	WIRE_MET_SAID,    /* the status is what it has said */
+	WIRE_MET_AWAY,    /* the rank has not come, or is lost */
+	WIRE_MET_DIFFERS, /* the rank has come for something else than the first rank */
+	WIRE_MET_SAID,    /* the status is the rank's own */
 };
 
 struct wire_rendezvous_over { /* all have come, or not */
 	int32_t status;
-	uint32_t rank; /* by whom it is not 0 */
+	uint32_t rank; /* why status is not 0 */
 	uint32_t why;  /* enum wire_met_why */
 	uint32_t reserved;
 	uint64_t transaction[2]; /* the root's */
@@ -503,8 +501,7 @@ enum wire_outcome { WIRE_UNDECIDED, WIRE_COMMITTED, WIRE_ABORTED, WIRE_COORDINAT
 
 struct wire_known {
 	uint64_t transaction[2];
-	uint32_t outcome; /* UNDECIDED promises to take no more decisions of it;
-			   * COORDINATED: it lives for all that rank knows, ask again */
+	uint32_t outcome; /* enum wire_outcome: engine/commit/termination.h */
 	uint32_t reserved;
 };
 static_assert(sizeof(struct wire_known) == 24, "wire");
@@ -519,13 +516,13 @@ struct wire_rank_text { /* then size bytes of text */
 };
 static_assert(sizeof(struct wire_rank_text) == 8, "wire");
 
-/* BARRIER: what the rank that comes has counted; PASSED: the most that any has, and all go on
- * from.
+/* BARRIER: the counts of the rank that comes; PASSED: the highest of all ranks, from which all
+ * go on.
  */
 struct wire_barrier {
 	uint64_t count; /* which barrier: 1, 2, ... */
 	uint64_t step, boundary, generation, grads;
-	uint32_t wait_ms; /* after which it is told who has not come; 0: never */
+	uint32_t wait_ms; /* REFUSE then names the absent ranks; 0: never */
 	uint32_t reserved;
 };
 static_assert(sizeof(struct wire_barrier) == 48, "wire");
@@ -540,16 +537,16 @@ struct wire_fabric { /* engine/node/fabric.h */
 };
 static_assert(sizeof(struct wire_fabric) == 80, "wire");
 
-/* Checks magic, version, type and that the body is there.  Returns the body, *tail the bytes
- * after it; NULL: not one of ours (*status -EPROTO: another version).  Any thread.
+/* Checks magic, version, type and size.  Returns the body, and *tail, the bytes after it; NULL:
+ * not a message of this protocol (*status -EPROTO: of another version).  Any thread.
  */
 const void *wire_open(const void *message, size_t size, struct wire_header *header,
 		      const void **tail, size_t *tail_size, int *status);
 
-/* A status that another engine sent: 0 or -errno; -EIO: it is neither. */
+/* A status that another engine sent, checked: 0 or -errno; any other number becomes -EIO. */
 int wire_status(int32_t sent);
 
-/* Bytes of the fixed body of a type; 0 for those without. */
+/* The size of the fixed body of a type; 0: it has none. */
 size_t wire_body_size(enum wire_type type);
 
 /* Whether text, a char array of size bytes, ends inside it. */
@@ -562,7 +559,7 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 struct wire_reader {
 	const uint8_t *at;
 	const uint8_t *end;
-	bool bad; /* something did not fit: everything read since is 0 */
+	bool bad; /* the buffer was too short: everything read since is 0 */
 };
 
 uint8_t wire_get_u8(struct wire_reader *r);
