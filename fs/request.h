@@ -61,8 +61,8 @@ struct request {
 	size_t size; /* a wait: the reader's room in bytes; a freeze: bytes of its line */
 	bool held;   /* a freeze that ends when its file is closed */
 	size_t head; /* bytes of a .npy header that go before the engine's */
-	/* References: the handler's until request_submitted, and that of done until request_put;
-	 * under lock, as all below.
+	/* References: the handler's until request_submitted, and that of done until
+	 * request_put; under lock, as all below.
 	 */
 	unsigned refs;
 	bool submitted;

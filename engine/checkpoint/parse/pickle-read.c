@@ -416,8 +416,7 @@ static void op_stop(struct machine *m)
 	m->stopped = true;
 }
 
-/* An opcode: a function of the machine, or one that takes a number, or one whose node is pushed.
- */
+/* An opcode: a function of the machine, one with a number, or one whose node is pushed. */
 struct opcode {
 	void (*op)(struct machine *m);
 	void (*with)(struct machine *m, uint32_t number);
