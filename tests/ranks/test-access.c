@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/job.h"
+#include "tests/run-suite.h"
 
 #include "engine/node/peers.h"
 
@@ -424,8 +425,6 @@ int main(void)
 {
 	Suite *s = suite_create("access");
 	TCase *t = tcase_create("access");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, every_rank_gets_every_state_bit_for_bit, 0, ALL);
@@ -439,9 +438,5 @@ int main(void)
 	tcase_add_test(t, a_range_is_got_alone);
 	tcase_add_loop_test(t, a_state_that_a_rank_registered_later_is_found, 0, 2);
 	tcase_add_loop_test(t, coordinates_pipelines_and_experts_keep_apart, 0, 3);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

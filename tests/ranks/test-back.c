@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/observed.h"
+#include "tests/run-suite.h"
 
 #include "engine/job/join.h"
 #include "engine/live/live.h"
@@ -172,8 +173,6 @@ int main(void)
 {
 	Suite *s = suite_create("back");
 	TCase *t = tcase_create("back");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, a_rank_0_that_comes_back_is_known_to_all_however_late_its_table_is);
@@ -184,9 +183,5 @@ int main(void)
 	tcase_add_loop_test(
 		t, a_rank_that_comes_back_with_another_description_is_lost_until_it_comes_right,
 		0, 2);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

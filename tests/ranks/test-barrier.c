@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/observed.h"
+#include "tests/run-suite.h"
 
 #include "engine/job/barrier.h"
 #include "engine/base/log.h"
@@ -158,8 +159,6 @@ int main(void)
 {
 	Suite *s = suite_create("barrier");
 	TCase *t = tcase_create("barrier");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, who_does_not_come_in_time_is_named_on_all_that_waited);
@@ -170,9 +169,5 @@ int main(void)
 	tcase_add_test(t, a_barrier_whose_answers_are_lost_is_passed_all_the_same);
 	tcase_add_loop_test(t, a_barrier_that_is_answered_by_nonsense_is_an_error, 0, 2);
 	tcase_add_test(t, a_barrier_with_a_rank_0_that_says_nothing_is_an_error);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -3,6 +3,7 @@
 
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include "engine/collective/collective-host.h"
 #include "engine/node/peers.h"
@@ -259,8 +260,6 @@ int main(void)
 {
 	Suite *s = suite_create("communicator");
 	TCase *t = tcase_create("communicator");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, who_has_no_library_takes_no_part);
@@ -270,9 +269,5 @@ int main(void)
 	tcase_add_test(t, who_asks_joins_no_other);
 	tcase_add_loop_test(t, a_library_that_does_not_open_is_tried_again, 0, 3);
 	tcase_add_test(t, without_memory_it_is_not_joined);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/boundaries.h"
+#include "tests/run-suite.h"
 
 #include "engine/commit/coordinator.h"
 #include "engine/commit/edit-report.h"
@@ -520,14 +521,8 @@ int main(void)
 {
 	Suite *s = suite_create("agree");
 	TCase *t = tcase_create("agree");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	add_tests(t);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

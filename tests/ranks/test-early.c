@@ -4,6 +4,7 @@
 #include "engine/api/api.h"
 #include "engine/base/log.h"
 #include "engine/live/loop.h"
+#include "tests/run-suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -183,17 +184,11 @@ int main(void)
 {
 	Suite *s = suite_create("early");
 	TCase *t = tcase_create("early");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, who_has_not_joined_in_time_is_named);
 	tcase_add_loop_test(t, a_rank_that_has_not_heard_who_has_joined_says_so, 0, 2);
 	tcase_add_loop_test(t, who_joins_in_time_is_waited_for, 0, 2);
 	tcase_add_test(t, what_cannot_be_right_is_not_waited_with);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -4,6 +4,7 @@
 #include "engine/node/event-log.h"
 #include "tests/ranks/observed.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include "engine/node/peers.h"
 
@@ -118,8 +119,6 @@ int main(void)
 {
 	Suite *s = suite_create("past");
 	TCase *t = tcase_create("past");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, close_job);
@@ -127,9 +126,5 @@ int main(void)
 			    ARRAY_SIZE(unknowns));
 	tcase_add_test(t, without_ranks_nothing_is_known);
 	tcase_add_test(t, without_memory_there_is_no_log_or_less_of_it);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -3,6 +3,7 @@
 
 #include "tests/find-param.h"
 #include "tests/ranks/observed.h"
+#include "tests/run-suite.h"
 
 #include "engine/job/join-internal.h"
 #include "engine/live/live.h"
@@ -604,8 +605,6 @@ int main(void)
 {
 	Suite *s = suite_create("errors");
 	TCase *t = tcase_create("errors");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, a_rank_that_describes_wrongly_is_told);
@@ -627,9 +626,5 @@ int main(void)
 	tcase_add_test(t, a_range_or_a_rank_that_is_not_there_is_refused_below_too);
 	tcase_add_test(t, before_a_table_has_come_a_state_is_held_for_one_in_memory);
 	tcase_add_test(t, a_job_that_has_failed_or_describes_itself_wrongly_is_not_entered);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

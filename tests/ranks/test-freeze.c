@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/boundaries.h"
+#include "tests/run-suite.h"
 
 #include "engine/commit/coordinator.h"
 
@@ -320,8 +321,6 @@ int main(void)
 {
 	Suite *s = suite_create("freeze");
 	TCase *t = tcase_create("freeze");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, all_ranks_stand_at_one_boundary_until_they_are_thawed, 0, 8);
@@ -336,9 +335,5 @@ int main(void)
 	tcase_add_loop_test(
 		t, a_rank_that_dies_on_its_way_does_not_keep_the_others_from_standing, 0, 2);
 	tcase_add_loop_test(t, a_coordinator_that_dies_undecided_stops_nobody, 0, 2);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

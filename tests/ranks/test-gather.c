@@ -3,6 +3,7 @@
 
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/hidden.h"
+#include "tests/run-suite.h"
 
 #include "engine/base/log.h"
 #include "engine/job/rendezvous.h"
@@ -391,8 +392,6 @@ int main(void)
 {
 	Suite *s = suite_create("gather");
 	TCase *t = tcase_create("gather");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, all_have_it_by_the_communicator, 0, 2);
@@ -408,9 +407,5 @@ int main(void)
 	tcase_add_loop_test(t, different_states_are_refused, 0, 2);
 	tcase_add_loop_test(t, who_has_come_and_could_not_is_not_said_to_be_away, 0, 3);
 	tcase_add_test(t, it_must_be_all_of_a_state_that_there_is);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

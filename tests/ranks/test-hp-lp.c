@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/job.h"
+#include "tests/run-suite.h"
 
 #include "engine/base/convert.h"
 #include "engine/base/dtype.h"
@@ -672,8 +673,6 @@ int main(void)
 {
 	Suite *s = suite_create("linkage");
 	TCase *t = tcase_create("linkage");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, b1_set_where_numel_is_no_multiple_of_world, 0, 3);
@@ -697,9 +696,5 @@ int main(void)
 	tcase_add_test(t, a_forked_child_is_refused);
 	tcase_add_test(t, freed_memory_is_efault_and_an_edit_of_it_is_nowhere);
 	tcase_add_test(t, a_lost_rank_costs_its_own_fragments_alone);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -4,6 +4,7 @@
 #include "engine/read/prefetch.h"
 #include "tests/ranks/mounted-rounds.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
@@ -217,8 +218,6 @@ int main(void)
 {
 	Suite *s = suite_create("collects");
 	TCase *t = tcase_create("collects");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, a_rank_says_what_it_has_brought);
@@ -227,9 +226,5 @@ int main(void)
 	tcase_add_test(t, without_memory_nothing_is_brought);
 	tcase_add_test(t, a_mount_leaves_a_slot_to_another);
 	tcase_add_test(t, whoever_waits_for_ever_is_answered_all_the_same);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -5,6 +5,7 @@
 #include "engine/job/join-internal.h"
 #include "engine/live/loop.h"
 #include "tests/ranks/job.h"
+#include "tests/run-suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -471,8 +472,6 @@ int main(void)
 {
 	Suite *s = suite_create("turn");
 	TCase *t = tcase_create("turn");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, views_of_an_observer_that_went_silent_are_dropped);
@@ -491,9 +490,5 @@ int main(void)
 			    ARRAY_SIZE(backs));
 	tcase_add_test(t, a_small_file_read_within_a_step_waits_for_its_end_without_a_view);
 	tcase_add_test(t, one_that_waits_long_gets_a_view);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

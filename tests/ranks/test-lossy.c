@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/job.h"
+#include "tests/run-suite.h"
 
 #include "engine/collective/collective-host.h"
 #include "engine/live/loop.h"
@@ -268,8 +269,6 @@ int main(void)
 {
 	Suite *s = suite_create("lossy");
 	TCase *t = tcase_create("lossy");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, a_read_is_whole_whatever_was_lost_of_it, 0,
@@ -283,9 +282,5 @@ int main(void)
 			    ARRAY_SIZE(of_a_connection));
 	tcase_add_loop_test(t, a_round_brings_all_whatever_was_lost_of_it, 0,
 			    ARRAY_SIZE(of_a_round));
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -7,6 +7,7 @@
 #include "engine/base/log.h"
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
+#include "tests/run-suite.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -220,8 +221,6 @@ int main(void)
 {
 	Suite *s = suite_create("open");
 	TCase *t = tcase_create("open");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, a_process_is_one_rank);
@@ -233,9 +232,5 @@ int main(void)
 	tcase_add_test(t, a_wrong_setting_is_said_at_the_door);
 	tcase_add_loop_test(t, what_names_a_folder_for_states_that_is_not_there_is_named, 0,
 			    ARRAY_SIZE(swaps));
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

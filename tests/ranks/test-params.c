@@ -3,6 +3,7 @@
 
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include "engine/base/log.h"
 #include "engine/rank/swap-text.h"
@@ -738,8 +739,6 @@ int main(void)
 {
 	Suite *s = suite_create("params");
 	TCase *t = tcase_create("params");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, pieces_come_in_whole_and_those_of_one_buffer_together);
 	tcase_add_test(t, issue_3506_a_piece_larger_than_a_buffer_lies_in_several);
@@ -763,9 +762,5 @@ int main(void)
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_job_without_a_directory_or_whole_parameters_has_none);
 	tcase_set_timeout(t, 60);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return run_suite(s, t);
 }

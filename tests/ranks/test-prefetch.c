@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/mounted-rounds.h"
+#include "tests/run-suite.h"
 
 #include "engine/collective/collective-host.h"
 #include "engine/live/loop.h"
@@ -391,8 +392,6 @@ int main(void)
 {
 	Suite *s = suite_create("collecting");
 	TCase *t = tcase_create("collecting");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, a_way_that_there_is_not_is_refused);
@@ -412,9 +411,5 @@ int main(void)
 	tcase_add_loop_test(t, whoever_dies_the_reader_has_its_bytes_or_an_error, 0,
 			    ARRAY_SIZE(messages) * ARRAY_SIZE(victims));
 	tcase_add_test(t, what_is_closed_meanwhile_is_let_go);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/observed.h"
+#include "tests/run-suite.h"
 
 #include "engine/job/join-internal.h"
 #include "engine/node/file.h"
@@ -306,8 +307,6 @@ int main(void)
 {
 	Suite *s = suite_create("reading");
 	TCase *t = tcase_create("reading");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, who_waits_for_room_that_nobody_gives_back_is_told);
@@ -324,9 +323,5 @@ int main(void)
 	tcase_add_test(t, a_rank_0_that_tells_of_another_job_is_not_believed);
 	tcase_add_loop_test(t, a_large_state_is_got_whole_or_not_and_nothing_of_it_comes_later,
 			    0, 2);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

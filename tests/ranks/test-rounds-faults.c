@@ -4,6 +4,7 @@
 #include "engine/node/rpc.h"
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include "engine/collective/collective-host.h"
 #include "engine/live/loop.h"
@@ -467,8 +468,6 @@ int main(void)
 {
 	Suite *s = suite_create("rounds-faults");
 	TCase *t = tcase_create("rounds-faults");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_test(t, who_is_not_connected_sends_nothing);
@@ -484,9 +483,5 @@ int main(void)
 	tcase_add_test(t, who_is_not_connected_gathers_by_the_host);
 	tcase_add_test(t, what_is_fetched_without_memory_comes_or_is_said_not_to);
 	tcase_add_loop_test(t, who_has_no_memory_to_launch_its_part_says_so, 0, 2);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -3,6 +3,7 @@
 
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/hidden.h"
+#include "tests/run-suite.h"
 
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
@@ -525,8 +526,6 @@ int main(void)
 {
 	Suite *s = suite_create("rounds");
 	TCase *t = tcase_create("rounds");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, a_round_brings_what_there_is_at_one_boundary, 0, 4);
@@ -546,9 +545,5 @@ int main(void)
 	tcase_add_loop_test(t, who_was_silent_is_connected_again, 0, 2);
 	tcase_add_loop_test(t, whoever_dies_at_whichever_message_nobody_waits_for_ever, 0,
 			    ARRAY_SIZE(messages));
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -4,6 +4,7 @@
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/hidden.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include "engine/job/rendezvous.h"
 #include "engine/live/loop.h"
@@ -391,8 +392,6 @@ int main(void)
 {
 	Suite *s = suite_create("scarce-gather");
 	TCase *t = tcase_create("scarce-gather");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, all_gather_or_are_told_that_they_do_not, 0, 4);
@@ -401,9 +400,5 @@ int main(void)
 	tcase_add_test(t, who_comes_to_one_that_has_not_entered_asks_again);
 	tcase_add_test(t, who_counts_needs_memory);
 	tcase_add_test(t, who_waits_for_less_than_the_others_waits_no_longer);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -5,6 +5,7 @@
 #include "engine/serve/serve.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include "engine/job/barrier.h"
 #include "engine/catalog/health.h"
@@ -779,8 +780,6 @@ int main(void)
 {
 	Suite *s = suite_create("scarce");
 	TCase *t = tcase_create("scarce");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, a_job_opens_or_says_why_not, 0, ARRAY_SIZE(counts));
@@ -798,9 +797,5 @@ int main(void)
 			    2 * ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, what_an_observer_asks_is_answered_or_an_error, 0,
 			    4 * ARRAY_SIZE(looking));
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

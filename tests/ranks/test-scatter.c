@@ -3,6 +3,7 @@
 
 #include "tests/ranks/boundaries.h"
 #include "tests/ranks/hidden.h"
+#include "tests/run-suite.h"
 
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
@@ -447,8 +448,6 @@ int main(void)
 {
 	Suite *s = suite_create("scatter");
 	TCase *t = tcase_create("scatter");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, all_get_theirs_by_the_communicator, 0, 6);
@@ -467,9 +466,5 @@ int main(void)
 	tcase_add_loop_test(t, a_communicator_that_fails_meanwhile, 0, 4);
 	tcase_add_loop_test(t, who_is_lost_leaves_all_or_nothing, 0, WORLD);
 	tcase_add_test(t, it_must_be_all_of_a_state_that_there_is);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -4,6 +4,7 @@
 #include "tests/ranks/faults.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include "engine/live/loop.h"
 #include "engine/swap/swapper.h"
@@ -643,8 +644,6 @@ int main(void)
 {
 	Suite *s = suite_create("swap");
 	TCase *t = tcase_create("swap");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, a_sweep_visits_all_of_a_partition);
 	tcase_add_test(t, a_sweep_visits_states_in_memory_where_they_are);
@@ -666,9 +665,5 @@ int main(void)
 	tcase_add_test(t, a_next_sweep_that_does_not_come_is_forgotten);
 	tcase_add_test(t, edits_reach_states_on_nvme);
 	tcase_set_timeout(t, 60);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

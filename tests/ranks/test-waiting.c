@@ -3,6 +3,7 @@
 
 #include "tests/ranks/observed.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include "engine/base/log.h"
 
@@ -315,8 +316,6 @@ int main(void)
 {
 	Suite *s = suite_create("waiting");
 	TCase *t = tcase_create("waiting");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, who_waits_for_a_rank_that_is_behind_is_named_and_told_and_ends,
@@ -331,9 +330,5 @@ int main(void)
 	tcase_add_loop_test(
 		t, what_a_rank_holds_is_read_at_once_but_gradients_have_their_window, 0, 2);
 	tcase_add_loop_test(t, many_that_wait_ask_little, 0, 4);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -7,6 +7,7 @@
  */
 
 #include "tests/ranks/processes.h"
+#include "tests/run-suite.h"
 #include "tests/unit/transport/ucx-there.h"
 
 #include <check.h>
@@ -153,8 +154,6 @@ int main(void)
 {
 	Suite *s = suite_create("two-hosts");
 	TCase *t = tcase_create("two-hosts");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	signal(SIGPIPE, SIG_IGN);
 	tcase_set_timeout(t, 120);
@@ -162,9 +161,5 @@ int main(void)
 	tcase_add_test(t, a_host_that_is_gone_is_eio_and_the_other_goes_on);
 	if (ucx_is_there())
 		tcase_add_test(t, a_cut_fabric_is_seen_and_messages_go_on);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }
