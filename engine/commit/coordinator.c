@@ -27,7 +27,7 @@ enum coordinator_part {
 };
 
 struct coordinator_transaction {
-	struct coordinator_transaction *next;
+	LIST_ENTRY(coordinator_transaction) link;
 	uint64_t transaction[2];
 	enum coordinator_phase phase;
 	uint64_t window; /* the window of gradients it edits; 0: none */
@@ -57,14 +57,15 @@ struct coordinator_transaction {
 
 static struct coordinator_transaction *find(struct engine *e, const uint64_t transaction[2])
 {
-	struct coordinator_transaction *a = e->coordinator->transactions;
+	struct coordinator_transaction *a;
 
-	while (a && memcmp(a->transaction, transaction, sizeof(a->transaction)))
-		a = a->next;
-	return a;
+	LIST_FOREACH (a, &e->coordinator->transactions, link)
+		if (!memcmp(a->transaction, transaction, sizeof(a->transaction)))
+			return a;
+	return NULL;
 }
 
-static void free_agreement(struct coordinator_transaction *a)
+static void free_transaction(struct coordinator_transaction *a)
 {
 	if (a)
 		free(a->part);
@@ -300,9 +301,9 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 static uint64_t freeze_boundary(struct engine *e)
 {
 	uint64_t entered = atomic_load(&e->registry.control->boundary);
+	const struct coordinator_transaction *a;
 
-	for (const struct coordinator_transaction *a = e->coordinator->transactions; a;
-	     a = a->next)
+	LIST_FOREACH (a, &e->coordinator->transactions, link)
 		if (a->freeze_ms && !a->status && !a->cancelled)
 			return a->boundary;
 	return participant_frozen_at(&e->edits, entered) ? entered : 0;
@@ -414,17 +415,17 @@ static bool mark_holders(struct engine *e, struct coordinator_transaction *a, ui
 
 static bool too_many(const struct engine *e, uint32_t writer)
 {
+	const struct coordinator_transaction *a;
 	unsigned own = 0, all = 0;
 
-	for (const struct coordinator_transaction *a = e->coordinator->transactions; a;
-	     a = a->next) {
+	LIST_FOREACH (a, &e->coordinator->transactions, link) {
 		own += a->peer == writer;
 		all++;
 	}
 	return all >= PARTICIPANT_EDITS_MAX || own >= PARTICIPANT_EDITS_OF_WRITER_MAX;
 }
 
-/* The window of an edit of gradients: the writer's, else the one that is open, or comes next. */
+/* The window of an edit of gradients: the writer's, else the open one, or the next. */
 static uint64_t window_of(const struct engine *e, const struct wire_commit *commit)
 {
 	if (!commit->grads)
@@ -432,7 +433,7 @@ static uint64_t window_of(const struct engine *e, const struct wire_commit *comm
 	return (commit->window ? commit->window : atomic_load(&e->registry.control->grads)) | 1;
 }
 
-static struct coordinator_transaction *agreement_new(struct engine *e, uint32_t writer)
+static struct coordinator_transaction *transaction_new(struct engine *e, uint32_t writer)
 {
 	struct coordinator_transaction *a = too_many(e, writer) ? NULL : calloc(1, sizeof(*a));
 
@@ -476,12 +477,12 @@ void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 
 	if (is_repeated(e, peer, request, commit->transaction))
 		return;
-	a = agreement_new(e, peer);
+	a = transaction_new(e, peer);
 	if (!a || commit->count > (commit->freeze_ms ? 0 : e->world) ||
 	    size != commit->count * sizeof(uint32_t) ||
 	    !mark_holders(e, a, commit->count, ranks)) {
 		node_ack(e, peer, request, a ? -EINVAL : -ENOSPC);
-		free_agreement(a);
+		free_transaction(a);
 		return;
 	}
 	memcpy(a->transaction, commit->transaction, sizeof(a->transaction));
@@ -493,8 +494,7 @@ void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 	a->asked_ms = monotonic_ms();
 	a->round = commit->round;
 	a->boundary = next_boundary(e, a, atomic_load(&e->registry.control->boundary) + 1);
-	a->next = e->coordinator->transactions;
-	e->coordinator->transactions = a;
+	LIST_INSERT_HEAD(&e->coordinator->transactions, a, link);
 	if (!a->status)
 		ask_all(e, a);
 }
@@ -534,28 +534,26 @@ enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 
 void coordinator_turn(struct engine *e, uint64_t now)
 {
-	termination_turn_orphans(e, now);
-	for (struct coordinator_transaction **at = &e->coordinator->transactions; *at;) {
-		struct coordinator_transaction *a = *at;
+	struct coordinator_transaction *a, *next;
 
+	termination_turn_orphans(e, now);
+	LIST_FOREACH_SAFE (a, &e->coordinator->transactions, link, next) {
 		turn_one(e, a);
-		if (a->phase != COORDINATOR_OVER) {
-			at = &a->next;
-			continue;
+		if (a->phase == COORDINATOR_OVER) {
+			LIST_REMOVE(a, link);
+			rpc_forget(e, a);
+			free_transaction(a);
 		}
-		*at = a->next;
-		rpc_forget(e, a);
-		free_agreement(a);
 	}
 }
 
 void coordinator_free(struct engine *e)
 {
-	while (e->coordinator->transactions) {
-		struct coordinator_transaction *a = e->coordinator->transactions;
+	struct coordinator_transaction *a;
 
-		e->coordinator->transactions = a->next;
-		free_agreement(a);
+	while ((a = LIST_FIRST(&e->coordinator->transactions))) {
+		LIST_REMOVE(a, link);
+		free_transaction(a);
 	}
 	termination_free_orphans(e);
 }

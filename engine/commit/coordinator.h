@@ -18,12 +18,10 @@
 #include "engine/node/node.h"
 
 struct coordinator {
-	struct coordinator_transaction *transactions;
+	LIST_HEAD(, coordinator_transaction) transactions;
 	uint64_t boundary; /* the highest N asked for: later edits come no earlier */
-	uint64_t order;    /* of the transaction that was accepted last */
+	uint64_t order;    /* of the last transaction that ranks were asked about */
 };
-
-void coordinator_free(struct engine *e);
 
 /* COMMIT, whose tail is the ranks of the holders; answered by ACK, ACCEPTED and APPLIED. */
 void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
@@ -38,5 +36,6 @@ bool coordinator_coordinates(struct engine *e, const uint64_t transaction[2]);
 enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 				      const uint64_t transaction[2]);
 void coordinator_turn(struct engine *e, uint64_t now);
+void coordinator_free(struct engine *e);
 
 #endif

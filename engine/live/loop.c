@@ -225,7 +225,7 @@ static int wait_time(struct engine *e, int wait_ms)
 		return 0;
 	if (!LIST_EMPTY(&e->remote_reads))
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
-	if (!LIST_EMPTY(&e->commits) || e->coordinator->transactions ||
+	if (!LIST_EMPTY(&e->commits) || !LIST_EMPTY(&e->coordinator->transactions) ||
 	    !LIST_EMPTY(&e->orphans) || !e->ready || e->waiters || edit_history_ticks(e) ||
 	    watch_ticks(e) || communicator_ticks(e) || barrier_tick(e) || rendezvous_tick(e) ||
 	    rounds_tick(e) || (e->is_rank && view_owner_any(&e->views)))

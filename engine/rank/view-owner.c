@@ -281,7 +281,7 @@ void view_owner_arrive(struct view_owner *v, struct registry *r)
 		if (!now || view->state > VIEW_FUTURE ||
 		    (view->state == VIEW_FUTURE && now < view->generation))
 			continue;
-		/* generations are global, so a view that waits for one never sees a later one */
+		/* generations are global: a view that waits for one sees no later one */
 		view->status = view->state == VIEW_FUTURE && now > view->generation
 				       ? -ESTALE
 				       : go_live(view, r);

@@ -311,7 +311,7 @@ static int set(float value, float *all)
 static bool agrees(void)
 {
 	for (uint32_t rank = 0; rank < 3; rank++)
-		if (job_frag(&job, rank)->engine->coordinator->transactions)
+		if (!LIST_EMPTY(&job_frag(&job, rank)->engine->coordinator->transactions))
 			return true;
 	return false;
 }
