@@ -162,10 +162,11 @@ struct engine_rank {
 	char address[128];
 	int64_t pid;
 	enum engine_rank_state state;
-	char why[128];     /* lost: why */
-	uint64_t since_ms; /* how long it has been in this state */
-	time_t since;      /* when that began */
-	const char *way;   /* "host", "zmq": how its bytes are read */
+	char why[128];      /* lost: why */
+	uint64_t since_ms;  /* how long it has been in this state */
+	time_t since;       /* when that began */
+	uint64_t silent_ms; /* how long it has not answered; 0: nothing was asked of it */
+	const char *way;    /* "host", "zmq": how its bytes are read */
 	uint64_t step;
 	uint64_t boundary;
 	uint64_t boundary_ms; /* how long it has stood there */

@@ -73,6 +73,11 @@ static void print_faults(struct swap_faults f, const char *before, FILE *to)
 			f.damaged, f.damaged == 1 ? "" : "s");
 }
 
+static bool is_silent(const struct engine_rank *r)
+{
+	return r->state == ENGINE_RANK_ALIVE && r->silent_ms >= MOMENT_MS;
+}
+
 static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
 {
 	char bytes[16];
@@ -82,6 +87,8 @@ static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
 		r->step, r->phase ? r->phase : "-",
 		human(r->bytes_host + r->bytes_swap + r->bytes_device, bytes));
 	print_faults((struct swap_faults){ r->swap_errors, r->swap_damaged }, "  ", to);
+	if (is_silent(r))
+		fprintf(to, "  silent for %" PRIu64 " s", r->silent_ms / 1000);
 	if (r->why[0])
 		fprintf(to, "  %s", r->why);
 	fputc('\n', to);
@@ -134,8 +141,8 @@ static void print_waits(const struct status *s, FILE *to)
 		fputc('\n', to);
 	}
 	if (s->waiting)
-		fprintf(to, "%" PRIu64 " read%s for ranks that are behind: %s\n", s->nwaiting,
-			s->nwaiting == 1 ? " waits" : "s wait", s->waiting);
+		fprintf(to, "%" PRIu64 " read%s for ranks that are behind or silent: %s\n",
+			s->nwaiting, s->nwaiting == 1 ? " waits" : "s wait", s->waiting);
 }
 
 void status_print(const struct status *s, FILE *to)
@@ -173,14 +180,15 @@ static json_t *tiers_json(struct tiers t)
 static json_t *rank_json(uint32_t rank, const struct engine_rank *r)
 {
 	return json_pack(
-		"{s:I s:s s:s s:I s:s s:s s:I s:s s:I s:I s:I s:I s:s s:I s:I s:b s:o}", "rank",
-		(json_int_t)rank, "host", r->host, "address", r->address, "pid",
+		"{s:I s:s s:s s:I s:s s:s s:I s:I s:s s:I s:I s:I s:I s:s s:I s:I s:b s:o}",
+		"rank", (json_int_t)rank, "host", r->host, "address", r->address, "pid",
 		(json_int_t)r->pid, "state", state_name(r), "why", r->why, "since_ms",
-		(json_int_t)r->since_ms, "way", r->way ? r->way : "-", "step",
-		(json_int_t)r->step, "generation", (json_int_t)r->generation, "boundary",
-		(json_int_t)r->boundary, "boundary_ms", (json_int_t)r->boundary_ms, "phase",
-		r->phase ? r->phase : "-", "swap_errors", (json_int_t)r->swap_errors,
-		"swap_damaged", (json_int_t)r->swap_damaged, "fabric", r->fabric, "bytes",
+		(json_int_t)r->since_ms, "silent_ms", (json_int_t)r->silent_ms, "way",
+		r->way ? r->way : "-", "step", (json_int_t)r->step, "generation",
+		(json_int_t)r->generation, "boundary", (json_int_t)r->boundary, "boundary_ms",
+		(json_int_t)r->boundary_ms, "phase", r->phase ? r->phase : "-", "swap_errors",
+		(json_int_t)r->swap_errors, "swap_damaged", (json_int_t)r->swap_damaged,
+		"fabric", r->fabric, "bytes",
 		tiers_json((struct tiers){ r->bytes_host, r->bytes_swap, r->bytes_device }));
 }
 

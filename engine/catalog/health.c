@@ -46,6 +46,7 @@ static const struct column {
 	COLUMN("swap_damaged", NUMBER, swap_damaged),
 	COLUMN("fabric", FLAG, fabric),
 	COLUMN("since_ms", NUMBER, since_ms),
+	COLUMN("silent_ms", NUMBER, silent_ms),
 	COLUMN("pid", NUMBER, pid),
 	COLUMN("host", TEXT, host),
 	COLUMN("address", TEXT, address),

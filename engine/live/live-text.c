@@ -38,6 +38,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.state = peer_has_left(p) ? ENGINE_RANK_LEFT : p->state,
 		.since_ms = p->since_ms ? monotonic_ms() - p->since_ms : 0,
 		.since = p->since,
+		.silent_ms = rpc_silence_ms(e, NULL, &rank),
 		.way = way_name(p),
 		.step = p->control.step,
 		.boundary = p->control.boundary,

@@ -51,6 +51,7 @@ struct peer {
 	uint64_t asked_of; /* number of that PING; 0: none yet */
 	bool replaced;     /* another process answers at its address: for peers_turn */
 	bool silent;       /* a request was not answered: it is to be lost */
+	bool silence_told; /* the log tells that it does not answer, since it was last heard */
 	bool failing;      /* lost: its requests are to be ended */
 	uint64_t retry_ms; /* no fetch before this */
 	struct wire_writer incoming; /* of the table being fetched */

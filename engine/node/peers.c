@@ -123,14 +123,16 @@ void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *contr
 void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *control)
 {
 	struct peer *p = &e->peers[rank];
+	bool was_lost = p->state == ENGINE_RANK_LOST && p->entry.present && !p->leaving;
 
 	if (control && memcmp(control->cookie, p->entry.cookie, sizeof(control->cookie)))
 		return; /* another process by now */
-	p->heard_ms = monotonic_ms();
-	if (p->state == ENGINE_RANK_LOST && p->entry.present && !p->leaving) {
+	if (was_lost || p->silence_told)
 		log_info("rank %u answers again", rank);
+	if (was_lost)
 		set_state(e, p, ENGINE_RANK_ALIVE, "");
-	}
+	p->heard_ms = monotonic_ms();
+	p->silence_told = false;
 	if (control)
 		peers_saw(e, rank, control);
 }

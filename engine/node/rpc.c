@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/node/rpc.h"
 
 #include <errno.h>
+
+enum { TELL_MS = 2000 };
 
 struct rpc {
 	struct rpc *next;
@@ -113,11 +116,44 @@ static uint64_t last_sign(const struct engine *e, const struct rpc *rpc)
 	return u64_max(rpc->sent_ms, e->peers[rpc->rank].heard_ms);
 }
 
+uint64_t rpc_silence_ms(const struct engine *e, const void *owner, uint32_t *rank)
+{
+	uint64_t now = monotonic_ms(), longest = 0;
+	uint32_t of = *rank;
+
+	for (const struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next) {
+		uint64_t ms = now - u64_min(last_sign(e, rpc), now);
+
+		if (rpc->ended || rpc->rank >= e->world || (owner && rpc->owner != owner) ||
+		    (of != WIRE_OBSERVER && rpc->rank != of) || ms <= longest)
+			continue;
+		longest = ms;
+		*rank = rpc->rank;
+	}
+	return longest;
+}
+
+/* The log tells once of a rank that is asked and not heard. */
+static void tell_silence(struct engine *e, uint32_t rank, uint64_t ms)
+{
+	struct peer *p = &e->peers[rank];
+
+	if (e->is_rank || p->silence_told || ms < u64_min(TELL_MS, e->timeout_ms / 2))
+		return;
+	p->silence_told = true;
+	log_warn("rank %u has not answered for %llu ms; it is lost after %u", rank,
+		 (unsigned long long)ms, e->timeout_ms);
+}
+
 void rpc_expire(struct engine *e, uint64_t now)
 {
 	assert(node_is_engine_thread(e));
 	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next) {
-		if (rpc->ended || now < last_sign(e, rpc) + e->timeout_ms)
+		uint64_t sign = last_sign(e, rpc);
+
+		if (!rpc->ended && rpc->rank < e->world && now > sign)
+			tell_silence(e, rpc->rank, now - sign);
+		if (rpc->ended || now < sign + e->timeout_ms)
 			continue;
 		if (rpc->rank < e->world)
 			e->peers[rpc->rank].silent = true;

@@ -44,6 +44,10 @@ bool rpc_answer(struct engine *e, const struct wire_header *header,
 		const struct answer *answer);
 /* Ends with -ETIMEDOUT what nobody answers; the ranks are peers_turn's to lose. */
 void rpc_expire(struct engine *e, uint64_t now);
+/* How long a request of owner (NULL: of anybody) to *rank (WIRE_OBSERVER: to any rank, which is
+ * put there) waits, at the most, with nothing heard from its rank.  0: none waits.
+ */
+uint64_t rpc_silence_ms(const struct engine *e, const void *owner, uint32_t *rank);
 /* Ends all requests to the rank with status. */
 void rpc_fail_rank(struct engine *e, uint32_t rank, int status);
 /* Forgets all requests of owner. */

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { WHOLE_MS = 20, LONG_MS = 100 };
+enum { WHOLE_MS = 20, LONG_MS = 100, NOWAIT_MS = 700 };
 
 /* In this order: of the answers to one plan the greatest state counts. */
 enum remote_read_state {
@@ -362,11 +362,40 @@ static bool is_finished(struct engine *e, struct remote_read *t)
 	return true;
 }
 
+/* Of the ranks that the read has asked, or its view: the longest, and whose it is. */
+static uint64_t silence_of(const struct engine *e, const struct remote_read *t, uint32_t *rank)
+{
+	uint32_t other = WIRE_OBSERVER;
+	uint64_t mine, views;
+
+	*rank = WIRE_OBSERVER;
+	mine = rpc_silence_ms(e, t, rank);
+	views = rpc_silence_ms(e, t->read->file, &other);
+	if (views > mine)
+		*rank = other;
+	return u64_max(mine, views);
+}
+
+/* Whether a read that is not to wait has waited long enough for a rank's answer.  The rank is
+ * asked for a PONG before, which it sends at once, also while its disk is slow.
+ */
+static bool is_unanswered(struct engine *e, const struct remote_read *t, uint64_t now)
+{
+	uint32_t rank;
+	uint64_t ms = t->read->nowait && !t->read->file->live ? silence_of(e, t, &rank) : 0;
+
+	if (ms >= NOWAIT_MS / 2 && e->peers[rank].pinged_ms + ms < now)
+		e->peers[rank].pinged_ms = 0; /* none went out since it was heard */
+	return ms >= NOWAIT_MS;
+}
+
 /* True: it leaves the list. */
 static bool turn(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	bool is_stale = t->state == REMOTE_READ_IS_STALE;
 
+	if (!t->result && is_unanswered(e, t, now))
+		t->result = -EAGAIN;
 	if (t->cancelled || t->outstanding)
 		return is_finished(e, t);
 	if (t->state == REMOTE_READ_AWAITS && !t->result) {
@@ -464,7 +493,10 @@ unsigned remote_read_tick_ms(const struct engine *e)
 static void describe(struct engine *e, const struct remote_read *t, FILE *out)
 {
 	const struct engine_address *a = &t->read->file->address;
+	const struct view_reader *view = &t->read->file->viewing;
 	const struct waiting *w = waiting_of(t);
+	uint32_t rank;
+	uint64_t silence_ms = silence_of(e, t, &rank);
 
 	fputs("read ", out);
 	one_line_put(out, a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-");
@@ -472,8 +504,11 @@ static void describe(struct engine *e, const struct remote_read *t, FILE *out)
 		" %s bytes %llu of %llu, %u ranks asked, no progress for %llu "
 		"ms",
 		a->key, (unsigned long long)t->done, (unsigned long long)t->size,
-		t->outstanding,
+		t->outstanding + (view->state == VIEW_READER_OPENING ? view->outstanding : 0),
 		(unsigned long long)(monotonic_ms() - u64_max(t->progress_ms, w->moved_ms)));
+	if (silence_ms >= LONG_MS)
+		fprintf(out, ", waits for rank %u, which has not answered for %llu ms", rank,
+			(unsigned long long)silence_ms);
 	if (w->ranks) {
 		fputs(", ", out);
 		waiting_describe(e, w, out);

@@ -48,4 +48,35 @@ for timeout in 2 5; do
 	within 60 cat "$M/params/w/fp32" >got || fail "timeout=$timeout: not read, rank 2 goes on"
 	unmount
 done
+
+# ---- it is stopped, and not yet lost: who waits for it, and who is not to ----
+
+names_rank_2() { # FILE WORDS
+	grep -q "$2" "$1"
+}
+for way in auto zmq; do
+	"$top_builddir/fragfs" "$address" "$M" -o timeout=600,transport=$way
+	as_it_stands "$way: all live"
+	stop_process "$rank2"
+	for file in params/w/fp32 $([ $way = auto ] || echo ranks/2/params/w/fp32); do
+		status=0
+		within 60 dd if="$M/$file" iflag=nonblock,fullblock bs=1M of=got 2>why || status=$?
+		[ $status = 1 ] && grep -q 'temporarily unavailable' why || fail "$way: $file: O_NONBLOCK: $status $(cat why)"
+	done
+	cat "$M/params/w/fp32" >late 2>why &
+	reader=$!
+	started $reader
+	wait_until 60 names_rank_2 "$M/.frag/inflight" '^read w fp32 .*, 1 ranks asked, .*, waits for rank 2, which has not answered for [0-9]* ms$' ||
+		fail "$way: $(cat "$M/.frag/inflight")"
+	wait_until 60 grep -q 'rank 2 has not answered for [0-9]* ms; it is lost after 600000$' "$M/.frag/log" || fail "$way: $(cat "$M/.frag/log")"
+	within 60 fragctl status "$M" >status || fail "$way: status"
+	grep -q '^ *2 .* alive .*  silent for [0-9]* s$' status || fail "$way: $(cat status)"
+	grep -q '^1 read waits for ranks that are behind or silent: read w fp32 ' status || fail "$way: $(cat status)"
+	kill -CONT "$rank2"
+	wait_until 60 is_over $reader || fail "$way: it waits on: $(cat "$M/.frag/inflight")"
+	wait $reader || fail "$way: $(cat why)"
+	[ "$(stat -c %s late)" = "$(stat -c %s "$M/params/w/fp32")" ] || fail "$way: half of it"
+	[ "$(grep -c 'rank 2 has not answered' "$M/.frag/log")" = 1 ] || fail "$way: $(cat "$M/.frag/log")"
+	unmount
+done
 exec 4>&- 5>&- 6>&-

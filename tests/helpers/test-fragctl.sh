@@ -74,7 +74,7 @@ END
 } >m/.frag/inflight
 fragctl status m >out
 line '^no rank gets on: rank 0 at boundary 40 for 12 s, rank 2 at boundary 52 for 9 s$'
-line '^2 reads wait for ranks that are behind: read w fp32 .* for rank 0, at boundary 40$'
+line '^2 reads wait for ranks that are behind or silent: read w fp32 .* for rank 0, at boundary 40$'
 fragctl status --json m >out
 line '"boundary_ms": 9500'
 line '"waiting": 2'
@@ -82,6 +82,20 @@ line '"waiting": 2'
 sed -i 's/ 9500 / 500 /' m/.frag/health
 fragctl status m >out
 ! grep -E 'gets on|wait' out || { echo "ranks that get on are told of"; exit 1; }
+
+# Who does not answer, and is not lost yet.
+cat >m/.frag/health <<'END'
+rank state step generation boundary phase way bytes since_ms silent_ms pid host address why
+0 alive 20 20000000 40 stable host 1048576 5120 40 4242 node0 tcp://127.0.0.1:21017 -
+1 lost 10 20000000 20 stable host 1048576 5120 9000 4242 node0 tcp://127.0.0.1:21017 no answer
+2 alive 26 26000000 52 stable host 1048576 5120 8197 4243 node0 tcp://127.0.0.1:21017 -
+END
+fragctl status m >out
+line '^ *0 .* 1.0M$'
+line '^ *1 .* 1.0M  no answer$'
+line '^ *2 .* 1.0M  silent for 8 s$'
+fragctl status --json m >out
+line '"silent_ms": 8197'
 
 fragctl status fake:4 >out
 line '^fake:4, job fake$'
