@@ -349,6 +349,7 @@ static const struct below {
 
 START_TEST(a_get_that_fails_is_what_it_means)
 {
+	int64_t expected = reading[_i].result, result;
 	const struct fault *fault;
 
 	open_near();
@@ -356,7 +357,13 @@ START_TEST(a_get_that_fails_is_what_it_means)
 		for (uint32_t rank = 0; rank < WORLD; rank++)
 			observer->peers[rank].way = PEER_WAY_UNKNOWN;
 	fault = faults_add(&reading[_i].fault);
-	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), reading[_i].result);
+	result = read_at(0, BYTES, "fp32", false, false);
+	/* the rank itself may answer by message until a witness has been asked about it */
+	for (int i = 0; i < TURNS && expected < 0 && result == BYTES; i++) {
+		turn(NULL);
+		result = read_at(0, BYTES, "fp32", false, false);
+	}
+	ck_assert_int_eq(result, expected);
 	ck_assert_uint_gt(fault->fired, 0);
 	close_job();
 }
