@@ -82,7 +82,6 @@ int loop_new(struct engine **out, const struct engine_ops *ops,
 	thread_cond_init(&e->changed);
 	STAILQ_INIT(&e->to_self);
 	e->rank = WIRE_OBSERVER;
-	e->pid = getpid();
 	e->timeout_ms = 10000;
 	e->message_ops = messages;
 	e->memory_ops = memory;

@@ -178,6 +178,6 @@ void node_refuse(struct engine *e, uint32_t peer, uint64_t request, int status, 
 
 void node_origin(const struct engine *e, struct wire_origin *origin)
 {
-	*origin = (struct wire_origin){ .writer = e->rank, .uid = getuid(), .pid = e->pid };
+	*origin = (struct wire_origin){ .writer = e->rank, .uid = getuid(), .pid = getpid() };
 	gethostname(origin->host, sizeof(origin->host) - 1);
 }

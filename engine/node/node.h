@@ -2,7 +2,8 @@
 #ifndef ENGINE_NODE_NODE_H
 #define ENGINE_NODE_NODE_H
 
-/* The inside of one engine, a rank's or an observer's, that its modules share, and sending.
+/* struct engine: what the modules of one engine, a rank's or an observer's, share; and how they
+ * send messages.
  *
  * Threads.  One engine thread calls loop_turn in a loop (tests call it themselves: turned by
  * hand); only it touches the message transport.  Everything below is under `lock` unless said;
@@ -127,7 +128,6 @@ struct engine {
 	bool local;    /* also to what one rank holds, there alone */
 	bool threaded;
 	uint32_t rank; /* WIRE_OBSERVER: an observer */
-	pid_t pid;     /* that opened it: a forked child must not touch it */
 	unsigned timeout_ms;
 	struct launch launch; /* a rank's */
 	const struct transport_ops *message_ops;
@@ -206,12 +206,12 @@ struct engine {
 	struct edit_history *edit_history;     /* an observer's; NULL: nobody has asked yet */
 	SLIST_HEAD(, rank_query) rank_queries; /* an observer's */
 	struct waiter *waiters;                /* a rank's: WAITs to be answered */
-	struct pending_reads *later; /* a rank's; NULL: all of its states are in memory */
+	struct pending_reads *pending_reads;   /* a rank's; NULL: all states are in memory */
 	struct serve *serve;
 	struct engine_counters counters;
 };
 
-/* What tells a rank's process from the next one of that rank, in every message. */
+/* Returns the number in every message that tells a rank's process from a later one. */
 static inline uint32_t node_life(const uint64_t cookie[2])
 {
 	return (uint32_t)(cookie[0] ^ cookie[1]);
@@ -224,28 +224,29 @@ bool node_is_engine_thread(const struct engine *e);
 /* The calling thread is the engine thread of e from now on. */
 void node_be_engine_thread(const struct engine *e);
 
-/* Any thread, without the lock: makes the engine thread go round. */
+/* Makes the engine thread take its next turn now.  Any thread, without the lock. */
 void node_wake(struct engine *e);
-/* Where a call waits and no thread turns this engine: tests turn all theirs.  Without the lock.
+/* Lets a test turn its engines while a call waits in one that has no thread.  Without the lock.
  */
 void node_yield(struct engine *e);
 
-/* With the lock, which is let go meanwhile: until e->changed is signalled, or the monotonic
- * deadline. 0 or -ETIMEDOUT; whether what is waited for is there is for the caller to see.
+/* Waits until e->changed is signalled, or the monotonic deadline.  With the lock, which is let
+ * go meanwhile.  The caller looks whether its condition holds.
+ * -ETIMEDOUT: the deadline has passed.
  */
 int node_wait(struct engine *e, uint64_t deadline_ms);
 
-/* What ended with rc: whether to ask once more, after some time in which an answer may have
- * come.
+/* Whether a caller whose attempt ended with rc is to try once more; if so, waits some time, in
+ * which an answer may come.
  */
 bool node_ask_again(struct engine *e, int rc, uint64_t deadline_ms);
 
-/* node_wait for an answer that the engine thread is about to ask for; -EAGAIN: this thread is
- * in a hurry.
+/* Wakes the engine thread, which is to ask, and does node_wait for the answer.
+ * -EAGAIN: the calling thread is in a hurry (engine_hurry) and does not wait.
  */
 int node_wait_answer(struct engine *e, uint64_t deadline_ms);
 
-/* A read has ended: its bytes, or -errno.  Any thread, without the lock. */
+/* Counts a read that ended with result: bytes, or -errno.  Any thread, without the lock. */
 void node_count_read(struct engine *e, int64_t result);
 
 void node_header(const struct engine *e, struct wire_header *header, enum wire_type type,
@@ -255,13 +256,13 @@ void node_header(const struct engine *e, struct wire_header *header, enum wire_t
  */
 int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 	      const void *body, const void *tail, size_t tail_size);
-/* The same of an ACK, and of a REFUSE with a line; what cannot be sent is lost. */
+/* Send an ACK, or a REFUSE with a line of text; an answer that cannot be sent is dropped. */
 void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status);
 void node_refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt,
 		 ...) PRINTF(5, 6);
 int node_open_messages(struct engine *e, const char *bind);
 
-/* Who writes, or freezes: this process. */
+/* Fills origin with this process, as the one that writes or freezes. */
 void node_origin(const struct engine *e, struct wire_origin *origin);
 
 #endif

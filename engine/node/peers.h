@@ -9,50 +9,60 @@
 #include "engine/node/rpc.h"
 
 void peers_set_entry(struct engine *e, const struct wire_entry *entry);
-/* A message came from it; control NULL: without one. */
+/* Notes a message of the rank, and the control page that came with it; NULL: none came. */
 void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *control);
-/* Its control page, however it was seen. */
+/* Notes the rank's control page, which came by message or was read from its memory. */
 void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *control);
 void peers_lose(struct engine *e, uint32_t rank, const char *why);
-/* A get of its memory failed with `why`, -ESRCH or -ESTALE: it is to be lost, or has left. */
+/* Notes that a get of the rank's memory failed with why, -ESRCH or -ESTALE.  The engine thread
+ * finds out whether the rank is lost or has left.
+ */
 void peers_vanished(struct engine *e, uint32_t rank, int why);
-/* What a request for a lost rank ends with: -EIO, or -ETIMEDOUT while it is but silent. */
+/* Returns how a request to a lost rank ends:
+ * -EIO: its process is gone.
+ * -ETIMEDOUT: it is only silent.
+ */
 int peers_lost_status(const struct engine *e, uint32_t rank);
-/* Nobody listens any more where that message peer was. */
+/* Loses the rank of a message peer at whose address nobody listens any more. */
 void peers_gone(struct engine *e, uint32_t link);
-/* Its control page as it is now, where that costs no message; else it is kept in touch with. */
+/* Reads the rank's control page, if its memory is in reach; else the rank is pinged from now
+ * on.
+ */
 void peers_look(struct engine *e, uint32_t rank);
-/* The same again when every_ms have gone by, by message too.  Engine thread. */
+/* Does the same when every_ms have gone by, by message too.  Engine thread. */
 void peers_follow(struct engine *e, uint32_t rank, uint64_t every_ms, uint64_t now);
-/* For how long it has been where it is, as far as is known: by the clock on the wall since its
- * last boundary.
+/* Returns for how many ms the rank has stood at its boundary: since its clock passed it, or
+ * since it was seen there, if that is longer.
  */
 uint64_t peers_stood_ms(const struct peer *p);
-/* None is linked to. */
+/* Drops the links to all ranks. */
 void peers_unlink(struct engine *e);
-/* What is known of all those that are lost, by now. */
+/* Sets the reason why ranks are lost for all that are; logs it if it is new for one. */
 void peers_say_of_lost(struct engine *e, const char *why);
-/* All have said that they end, and have. */
+/* Whether all ranks have said that they end, and have ended. */
 bool peers_all_left(const struct engine *e);
-/* WIRE_OBSERVER: none lives. */
+/* Returns the lowest live rank; WIRE_OBSERVER: no rank lives. */
 uint32_t peers_first_live(const struct engine *e);
-/* Whether it is a process of this host: its memory may be in reach. */
+/* Whether the rank is a process of this host, so that its memory may be in reach. */
 bool peers_same_host(const struct engine *e, uint32_t rank);
-/* Links and attaches as needed; peers_lost_status: it is lost or has not come.  Engine thread.
+/* Links to the rank and attaches to its memory, as needed.  Engine thread.
+ * peers_lost_status: the rank is lost or has not come.
  */
 int peers_reach(struct engine *e, uint32_t rank);
-/* Reaches the rank and asks it: rpc_call.  Engine thread. */
+/* Reaches the rank and asks it by rpc_call.  Engine thread. */
 int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,
 	       const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
-/* Whether a rank that is silent, and was not heard to end, can be read without its help: its
- * memory is in reach, and the last table of its states is here.
+/* Whether a rank that is silent, and has not said that it ends, can be read without its help:
+ * its memory is in reach, and the last table of its states is here.
  */
 bool peers_is_readable(const struct engine *e, uint32_t rank);
-/* Fetches a missing or stale table in the background.  0: it is there; -EAGAIN;
- * peers_lost_status.
+/* Fetches the rank's table of states in the background, if it is missing or stale.
+ * 0: the table is there.
+ * -EAGAIN: it is on its way.
+ * peers_lost_status: the rank is lost.
  */
 int peers_want_states(struct engine *e, uint32_t rank);
-/* Pings, fetches.  Engine thread. */
+/* Pings ranks, fetches tables, loses ranks that are gone.  Engine thread. */
 void peers_turn(struct engine *e, uint64_t now);
 void peers_free(struct engine *e);
 

@@ -2,16 +2,18 @@
 #ifndef ENGINE_NODE_PERMISSIONS_H
 #define ENGINE_NODE_PERMISSIONS_H
 
-/* Who may send what.  A peer with the key for readers looks, and is no rank, whatever it says;
- * one with the job's key writes; what ranks agree on among each other comes from ranks.
+/* Which messages a peer may send.  A peer with the key for readers may read, and counts as an
+ * observer, whatever its header says; a peer with the job's key may write, too; messages of the
+ * ranks' own protocols are taken from ranks alone.
  */
 
 #include "engine/node/node.h"
 
-/* Whether it answers what was asked. */
+/* Whether messages of this type are answers. */
 bool permissions_is_answer(enum wire_type type);
 
-/* 0; -EACCES: it may not send that.  Corrects the header's rank.  Engine thread, with the lock.
+/* Checks a message of peer and corrects the rank in its header.  Engine thread, with the lock.
+ * -EACCES: peer may not send such a message.
  */
 int permissions_check(struct engine *e, uint32_t peer, struct wire_header *header);
 

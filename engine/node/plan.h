@@ -2,7 +2,8 @@
 #ifndef ENGINE_NODE_PLAN_H
 #define ENGINE_NODE_PLAN_H
 
-/* From names to places: which bytes of which rows on which ranks.  Any thread, with the lock.
+/* Translates a range of a named state to pieces: bytes of rows (of tables of states) on ranks.
+ * Any thread, with the lock.
  */
 
 #include "engine/node/node.h"
@@ -19,8 +20,8 @@ struct piece {
 	uint32_t view;   /* number in the file's view + 1; 0: none */
 	uint64_t inside; /* bytes in the view's piece */
 	uint64_t room;   /* address in the rank of the view's piece once it is kept; 0: none */
-	bool kept;       /* it is */
-	bool awaited;    /* its rank must come to it first: it is to be asked again */
+	bool kept;       /* the rank has kept the view's piece, at room */
+	bool awaited;    /* the rank has not come to it yet, and is to be asked again */
 };
 
 struct plan {
@@ -35,18 +36,25 @@ struct plan {
  * do.
  */
 
-/* Pieces of [offset, offset + size) of what address names, from one live holder each.
- * -EAGAIN: a table of states is being fetched; -EIO: lost; -ENOENT; -EINVAL: past the end.
+/* Fills plan with the pieces of [offset, offset + size) of the state at address, each from one
+ * live holder.
+ * -EAGAIN: a table of states is being fetched.
+ * -EIO or -ETIMEDOUT: the holders of a piece are lost (peers_lost_status).
+ * -ENOENT: there is no such state.
+ * -EINVAL: the range goes past the end.
  */
 int plan_read(struct engine *e, const struct engine_address *address, uint64_t since_ns,
 	      uint64_t offset, uint64_t size, struct plan *plan);
-/* The same, from every holder: replicas too.  Calls see for each piece. */
+/* Calls see for each piece on every holder, replicas too.  Errors of plan_read and of see. */
 typedef int (*plan_see)(void *arg, const struct piece *piece);
 int plan_write(struct engine *e, const struct engine_address *address, uint64_t since_ns,
 	       uint64_t offset, uint64_t size, plan_see see, void *arg);
-/* What the bytes of a piece whose holder is, or was, lost are: -EIO, -ETIMEDOUT. */
+/* Returns how a read of a piece ends whose holder is, or was, lost: -EIO or -ETIMEDOUT. */
 int plan_lost_status(const struct engine *e, const struct piece *piece);
-/* dtype, bytes of the whole; -ENOENT, -EAGAIN. */
+/* Fills *out with dtype and bytes of the whole state.
+ * -ENOENT: there is no such state.
+ * -EAGAIN: a table of states is being fetched.
+ */
 int plan_describe(struct engine *e, const struct engine_address *address, uint64_t since_ns,
 		  struct engine_state *out);
 

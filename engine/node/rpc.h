@@ -39,10 +39,10 @@ typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag,
 int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type,
 	     const void *body, const void *tail, size_t tail_size, rpc_done done, void *owner,
 	     uint64_t tag);
-/* False: that peer was not asked that. */
+/* Ends the request that is answered.  False: the peer was not asked. */
 bool rpc_answer(struct engine *e, const struct wire_header *header,
 		const struct answer *answer);
-/* Ends with -ETIMEDOUT what nobody answers; the ranks are peers_turn's to lose. */
+/* Ends with -ETIMEDOUT requests that nobody answers; peers_turn loses their ranks. */
 void rpc_expire(struct engine *e, uint64_t now);
 /* How long a request of owner (NULL: of anybody) to *rank (WIRE_OBSERVER: to any rank, which is
  * put there) waits, at the most, with nothing heard from its rank.  0: none waits.
@@ -52,9 +52,9 @@ uint64_t rpc_silence_ms(const struct engine *e, const void *owner, uint32_t *ran
 void rpc_fail_rank(struct engine *e, uint32_t rank, int status);
 /* Forgets all requests of owner. */
 void rpc_forget(struct engine *e, const void *owner);
-/* A rank takes what we say in order, and answers a PING at once, on both ways where it has two:
- * what was asked before one that has come back and is not answered is lost, or waits for a
- * boundary.
+/* Ends with -EAGAIN the requests to the rank that are older than the last PING it answered.  A
+ * rank takes messages in order, and answers a PING at once, on both ways where it has two: a
+ * request that was sent before, and is not answered, was lost or waits for a boundary.
  */
 void rpc_ask_again(struct engine *e, uint32_t rank);
 

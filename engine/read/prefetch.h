@@ -2,10 +2,10 @@
 #ifndef ENGINE_READ_PREFETCH_H
 #define ENGINE_READ_PREFETCH_H
 
-/* A mount's reads of what lies in memory of devices, or of hosts elsewhere, by rounds: bytes of
- * a file's view, some way ahead of its reader, are brought to a rank of this host
- * (engine/rounds/landing.h) and copied from there.  Whatever does not come so, or not in time,
- * is read as ever.
+/* Prefetch by a mount: bytes of a file's view that lie in memory of devices, or of other hosts,
+ * are brought some way ahead of the reader, by rounds, to a rank of this host
+ * (engine/rounds/landing.h) and copied from there.  Bytes that do not come, or not in time, are
+ * read by message.
  *
  *   view  |--- window, there ---|--- window, asked for ---|--- window, asked for ---|
  *             ^ read: copied        ^ read: waits, for so long at most
@@ -37,30 +37,30 @@ struct prefetch { /* of an engine, with its lock; of a file: struct file_prefetc
 int prefetch_init(struct engine *e, const char *how);
 
 enum prefetch_next {
-	PREFETCH_NONE,  /* they do not come so */
-	PREFETCH_WAIT,  /* they are to come */
-	PREFETCH_THERE, /* prefetch_copy */
+	PREFETCH_NONE,  /* the bytes are not prefetched */
+	PREFETCH_WAIT,  /* they are on their way */
+	PREFETCH_THERE, /* prefetch_copy has them */
 };
 
-/* A read of a file whose view is READY.  Asks for more, if it is worth it.  Engine thread, with
- * the lock.
+/* Says where the bytes of a read are, of a file whose view is READY, and asks for more bytes
+ * ahead of the reader if that is worth it.  Engine thread, with the lock.
  */
 enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64_t offset,
 				 uint64_t size, uint64_t now);
 
-/* Asks for what comes behind what has been read.  Engine thread, with the lock. */
+/* Asks for the next bytes of files whose readers go on.  Engine thread, with the lock. */
 void prefetch_go_on(struct engine *e, uint64_t now);
 
-/* Any thread, without the lock: how many bytes from offset on have been copied; 0: they are not
- * here.
+/* Copies bytes from offset on and returns how many; 0: they are not here.  Any thread, without
+ * the lock.
  */
 uint64_t prefetch_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
 		       uint64_t size);
 
-/* The file is closed.  With the lock. */
+/* Ends the prefetch of a file that is closed.  With the lock. */
 void prefetch_close(struct engine *e, struct engine_file *f);
 
-/* A line about what has come so, and why not more.  Any thread. */
+/* Writes how many bytes came by rounds, and why not more.  Any thread. */
 void prefetch_describe(struct engine *e, FILE *out);
 
 #endif

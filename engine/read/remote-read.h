@@ -11,8 +11,8 @@
  *
  * A read plans (engine/node/plan.h) the bytes that it lacks.  It stays in PLANS, without
  * pieces, while its file's view opens, a round brings its bytes, or tables of states are
- * fetched.  It ends with its bytes; with the first error; by cancellation; or with -ETIMEDOUT after
- * timeout_ms of silence.  done is called exactly once, by remote_read_finish.
+ * fetched.  It ends with its bytes; with the first error; by cancellation; or with -ETIMEDOUT
+ * after timeout_ms of silence.  done is called exactly once, by remote_read_finish.
  */
 
 #include "engine/node/file.h"

@@ -2,8 +2,8 @@
 #ifndef ENGINE_READ_VIEW_READER_H
 #define ENGINE_READ_VIEW_READER_H
 
-/* A file's view, the reader's side: one generation, the greatest that its owners have when it
- * is opened, on all of them to the file's end.  With the engine's lock.
+/* The reader's side of a file's view.  A view shows one generation to the end of the file: the
+ * greatest that the file's owners have when it is opened.  With the engine's lock.
  */
 
 #include "engine/node/file.h"
@@ -12,30 +12,33 @@
 /* Whether reads of the file show one generation: those of a parameter's state. */
 bool view_reader_wanted(const struct engine_file *f);
 
-/* Engine thread: one step towards READY.  0: it is; -EAGAIN: not yet, progress or a wait for
- * the trainer; -ETIME: that has lasted too long; else why it never will be.
+/* Goes one step towards READY.  Engine thread.
+ * 0: the view is READY.
+ * -EAGAIN: it is not yet; an owner or a trainer is waited for.
+ * -ETIME: a trainer has been waited for too long.
+ * Other errors: why the view never will be READY.
  */
 int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now);
 
-/* Whether that waits for a trainer: to end a step, to have gradients. */
+/* Whether the view waits for a trainer, which is to end a step or to have gradients. */
 bool view_reader_waits(const struct engine_file *f);
 
-/* plan_read, of a file whose view is READY. */
+/* Does plan_read for a file whose view is READY. */
 int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size,
 		     struct plan *plan);
 
-/* Any thread, without the lock: all bytes of a file, of one generation, stay with it, if it has
- * none yet; it needs no view then.  -EAGAIN: it has a view, or is to have one; -ENOMEM.
+/* Keeps a copy of all bytes of a file, of one generation, with the file, which then needs no
+ * view.  Any thread, without the lock.
+ * -EAGAIN: the file has a view, or is to have one.
+ * -ENOMEM.
  */
 int view_reader_keep_whole(struct engine_file *f, const void *bytes);
 
-/* Any thread: what the rank has under that number is not looked at any more; it is told by the
- * engine thread.
- */
+/* Ends the view with this id on the rank; the engine thread tells the rank.  Any thread. */
 void view_reader_close_at(struct engine *e, const uint64_t id[2], uint32_t rank);
-/* Any thread: the file is closed; its owners are told by the engine thread. */
+/* Ends the view of a file that is closed; the engine thread tells its owners.  Any thread. */
 void view_reader_close(struct engine *e, struct engine_file *f);
-/* Engine thread. */
+/* Tells owners which views have ended.  Engine thread. */
 void view_reader_tell_closed(struct engine *e);
 void view_reader_free(struct engine *e);
 

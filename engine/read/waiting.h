@@ -14,21 +14,22 @@
 
 #include <stdio.h>
 
-/* The wait goes on, or begins, with no ranks.  content: as struct waiting's. */
+/* Begins a wait, or goes on with it, for no ranks yet.  content: struct waiting.content. */
 void waiting_begin(struct waiting *w, bool is_grad, uint64_t content, uint64_t now);
-/* It is for this rank, too, which is followed. */
+/* Waits for this rank, too, and follows its control page. */
 void waiting_add(struct engine *e, struct waiting *w, uint32_t rank, uint64_t now);
-/* -ETIME: it is over.  0: it goes on.  The log tells of the first of either for a rank that has
- * not moved since.
+/* 0: the wait goes on.
+ * -ETIME: its ranks have stood still for too long.
+ * Either is logged once for a rank that has not moved since.
  */
 int waiting_check(struct engine *e, struct waiting *w, const struct engine_file *f,
 		  uint64_t now);
-/* It waits no more. */
+/* Ends the wait. */
 void waiting_end(struct waiting *w);
 
-/* Whether the ranks, whose moves add up to that, are to be asked again. */
+/* Whether the ranks are to be asked again; moves: the sum of theirs. */
 bool waiting_is_due(const struct pace *pace, uint64_t moves, uint64_t now);
-/* They are asked. */
+/* Notes that the ranks are asked now. */
 void waiting_asks(struct pace *pace, uint64_t moves, uint64_t now);
 
 /* "waits for rank 1, at boundary 40 ...", without a newline. */
