@@ -13,10 +13,10 @@ struct pack {
 	struct pack *next;
 	struct swapper_state *state;
 	enum pack_where where;
-	unsigned users; /* pieces that are in, each as often */
+	unsigned users; /* pieces that are in, each counted as often as it is in */
 	bool changed;
-	bool forgets;    /* of some piece that was in: its memory is not what it is */
-	bool unshown;    /* a changed piece that readers have yet to see */
+	bool forgets;    /* a piece was let out as unchanged: its memory may not be its value */
+	bool unshown;    /* a changed piece could not be written by itself */
 	uint8_t *memory; /* PACK_IN, once it is there */
 	unsigned n;
 	struct swapper_lent *lent[]; /* [n] slices */
@@ -27,7 +27,7 @@ struct swapped_param {
 	unsigned in;
 	struct pack *pack; /* NULL: it stays in memory */
 	uint64_t at, bytes, numel;
-	void *owned; /* where it stays, if that is ours */
+	void *owned; /* the memory where it stays, if it was allocated here */
 };
 
 struct swapped_params {
@@ -35,9 +35,9 @@ struct swapped_params {
 	struct swapper *swapper;
 	uint64_t least, stay, stayed, buffer;
 	struct pack *packs;
-	unsigned idle;   /* packs that are in, and nobody's */
-	unsigned unsent; /* packs */
-	unsigned said;   /* the most buffers of which a line has said that they are missing */
+	unsigned idle;                /* packs that are in, without users */
+	unsigned unsent;              /* packs */
+	unsigned said;                /* the most missing buffers that the log has named */
 	struct swapped_param *shards; /* by parameter */
 	uint32_t n;
 };

@@ -48,7 +48,7 @@ static void give_back(struct swapped_params *s, struct pack *p)
 	p->changed = p->forgets = p->unshown = false;
 }
 
-/* What has been sent is not sent again when another slice could not be. */
+/* Writes all slices; one that is written is not written again when a later one fails. */
 static int send(struct swapped_params *s, struct pack *p)
 {
 	int rc = 0;
@@ -133,7 +133,7 @@ static void use(struct swapped_params *s, struct swapped_param *shard)
 	shard->pack->users++;
 }
 
-/* It was not brought in after all. */
+/* Undoes use: bringing the piece in has failed. */
 static void unuse(struct swapped_params *s, struct swapped_param *shard)
 {
 	shard->in--;
@@ -144,7 +144,7 @@ static void unuse(struct swapped_params *s, struct swapped_param *shard)
 static unsigned missing(const struct swapped_params *s, const int *params, size_t n)
 {
 	unsigned buffers = 0;
-	struct pack *last = NULL; /* those of a pack come one after the other, as a rule */
+	struct pack *last = NULL; /* the pieces of a pack stand together, as a rule */
 
 	for (size_t i = 0; i < n; i++) {
 		struct pack *p = shard_of(s, params[i])->pack;
@@ -236,7 +236,7 @@ int swapped_params_in(struct swapped_params *s, const int *params, size_t n, voi
 
 	if (!has_all(s, params, n))
 		return -ENOENT;
-	swapped_params_settle(s); /* the others can come in all the same */
+	swapped_params_settle(s); /* an error there does not keep other packs from coming in */
 	for (size_t i = 0; i < n; i++)
 		use(s, shard_of(s, params[i]));
 	rc = bring_and_wait(s, params, n, memory);
@@ -247,7 +247,7 @@ int swapped_params_in(struct swapped_params *s, const int *params, size_t n, voi
 
 /* ---- out ---- */
 
-/* All of them, or none. */
+/* Counts all params out, or none of them. */
 static int take_out(struct swapped_params *s, const int *params, size_t n)
 {
 	size_t i = 0;
@@ -263,8 +263,8 @@ static int take_out(struct swapped_params *s, const int *params, size_t n)
 	return -EINVAL;
 }
 
-/* The pack stays for others, or has what is to be forgotten: readers see this piece of it all
- * the same.
+/* Writes one changed piece of a pack that is not written as a whole: it stays in for other
+ * pieces, or the memory of another piece is to be forgotten.
  */
 static int show_piece(struct swapped_params *s, const struct swapped_param *shard)
 {
