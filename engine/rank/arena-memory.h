@@ -3,9 +3,9 @@
 #define ENGINE_RANK_ARENA_MEMORY_H
 
 /* A rank's arena (engine/memory/arena.h) with its memory, in which low-precision parameters
- * lie: a parameter that moves there moves in the registry too.  The trainer's thread changes it;
- * any thread may ask for figures and the map.  The caller preserves for views what a parameter
- * held that it takes out (view_owner_keep_row).
+ * lie: a parameter that moves there moves in the registry too.  The trainer's thread changes
+ * it; any thread may ask for figures and the map.  The caller preserves for views what a
+ * parameter held that it takes out (view_owner_keep_row).
  */
 
 #include "engine/memory/arena.h"
@@ -71,8 +71,8 @@ int arena_memory_find(const struct arena_memory *m, struct arena_lp lp, uint64_t
 /* The next parameter of a block, as arena_param_of. */
 bool arena_memory_next(const struct arena_memory *m, uint64_t block, uint32_t *cursor,
 		       struct arena_lp *lp);
-/* A parameter that is assigned; false: none is.  *cursor is 0 at first; between calls the caller
- * only unassigns.
+/* A parameter that is assigned; false: none is.  *cursor is 0 at first; between calls the
+ * caller only unassigns.
  */
 bool arena_memory_any(const struct arena_memory *m, uint32_t *cursor, struct arena_lp *lp);
 
@@ -91,8 +91,8 @@ struct arena_figures {
 void arena_memory_figures(struct arena_memory *m, struct arena_figures *out);
 
 /* Writes a line of figures, then one for each block: start, bytes, "used", "pinned" or
- * "moving", and its parameters, put by name, tabs between.  out is a memstream; after ARENA_MEMORY_TEXT
- * bytes a last line says how many blocks are left out.
+ * "moving", and its parameters, put by name, tabs between.  out is a memstream; after
+ * ARENA_MEMORY_TEXT bytes a last line says how many blocks are left out.
  */
 enum { ARENA_MEMORY_TEXT = 900 << 10 };
 void arena_memory_tell(struct arena_memory *m,
