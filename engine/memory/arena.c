@@ -282,14 +282,6 @@ int arena_release(struct arena *a, uint64_t handle)
 	return 0;
 }
 
-int arena_release_param(struct arena *a, uint64_t param)
-{
-	uint64_t block, offset, size;
-	int rc = arena_param(a, param, &block, &offset, &size);
-
-	return rc ? rc : arena_release(a, block);
-}
-
 int arena_pin(struct arena *a, uint64_t handle)
 {
 	uint32_t block = block_of(a, handle);

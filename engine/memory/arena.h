@@ -119,8 +119,6 @@ int arena_alloc(struct arena *a, uint64_t size, uint64_t *block);
  * more).  -EBUSY: pinned.
  */
 int arena_release(struct arena *a, uint64_t block);
-/* Releases the block that param is assigned to.  -ENOENT, -EBUSY. */
-int arena_release_param(struct arena *a, uint64_t param);
 
 /* A pinned block neither moves nor goes; as often as it is pinned it must be unpinned.
  * -ENOENT. -EAGAIN: it is half moved; to be asked again after its last copy.  -EINVAL: it is

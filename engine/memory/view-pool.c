@@ -10,34 +10,32 @@
 
 enum { HUGE = 2 << 20, SMALL = 4096 };
 
-void view_pool_init(struct view_pool *rooms, uint64_t bytes_max)
+void view_pool_init(struct view_pool *pool, uint64_t bytes_max)
 {
-	*rooms = (struct view_pool){ .max = bytes_max };
+	*pool = (struct view_pool){ .max = bytes_max };
+	LIST_INIT(&pool->idle);
 }
 
-static void free_room(struct view_pool *rooms, struct view_buffer **at)
+static void free_buffer(struct view_pool *pool, struct view_buffer *buffer)
 {
-	struct view_buffer *room = *at;
-
-	*at = room->next;
-	rooms->kept -= room->capacity;
-	munmap(room->map, room->mapped);
-	free(room);
+	LIST_REMOVE(buffer, next);
+	pool->kept -= buffer->capacity;
+	munmap(buffer->map, buffer->mapped);
+	free(buffer);
 }
 
-void view_pool_fini(struct view_pool *rooms)
+void view_pool_fini(struct view_pool *pool)
 {
-	view_pool_trim(rooms, UINT64_MAX);
+	view_pool_trim(pool, UINT64_MAX);
 }
 
-void view_pool_trim(struct view_pool *rooms, uint64_t before)
+void view_pool_trim(struct view_pool *pool, uint64_t before)
 {
-	for (struct view_buffer **at = &rooms->idle; *at;) {
-		if ((*at)->idle_ms < before)
-			free_room(rooms, at);
-		else
-			at = &(*at)->next;
-	}
+	struct view_buffer *buffer, *next;
+
+	LIST_FOREACH_SAFE (buffer, &pool->idle, next, next)
+		if (buffer->idle_ms < before)
+			free_buffer(pool, buffer);
 }
 
 static uint64_t unit_of(uint64_t size)
@@ -45,73 +43,72 @@ static uint64_t unit_of(uint64_t size)
 	return size < HUGE ? SMALL : HUGE;
 }
 
-/* Its bytes begin at a whole unit; the label has the end of the one before. */
-static struct view_buffer *new_room(uint64_t capacity)
+/* The bytes begin at a whole page; the label is the end of the page before. */
+static struct view_buffer *new_buffer(uint64_t capacity)
 {
-	struct view_buffer *room = calloc(1, sizeof(*room));
+	struct view_buffer *buffer = calloc(1, sizeof(*buffer));
 	uint64_t unit = unit_of(capacity);
 
-	if (!room)
+	if (!buffer)
 		return NULL;
-	room->capacity = capacity;
-	room->mapped = capacity + 2 * unit;
-	room->map = mmap(NULL, room->mapped, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (room->map == MAP_FAILED) {
-		free(room);
+	buffer->capacity = capacity;
+	buffer->mapped = capacity + 2 * unit;
+	buffer->map = mmap(NULL, buffer->mapped, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (buffer->map == MAP_FAILED) {
+		free(buffer);
 		return NULL;
 	}
-	room->bytes = (uint8_t *)room->map + 2 * unit - (uintptr_t)room->map % unit;
+	buffer->bytes = (uint8_t *)buffer->map + 2 * unit - (uintptr_t)buffer->map % unit;
 	if (unit == HUGE)
-		madvise(room->bytes, capacity, MADV_HUGEPAGE);
-	return room;
+		madvise(buffer->bytes, capacity, MADV_HUGEPAGE);
+	return buffer;
 }
 
-/* The smallest idle one that will do, if it is not a waste. */
-static struct view_buffer *take_idle(struct view_pool *rooms, uint64_t capacity)
+/* The smallest idle buffer that has the capacity, and not more than twice of it; NULL: none. */
+static struct view_buffer *take_idle(struct view_pool *pool, uint64_t capacity)
 {
-	struct view_buffer **best = NULL, *room;
+	struct view_buffer *best = NULL, *buffer;
 
-	for (struct view_buffer **at = &rooms->idle; *at; at = &(*at)->next)
-		if ((*at)->capacity >= capacity && (*at)->capacity / 2 <= capacity &&
-		    (!best || (*at)->capacity < (*best)->capacity))
-			best = at;
+	LIST_FOREACH (buffer, &pool->idle, next)
+		if (buffer->capacity >= capacity && buffer->capacity / 2 <= capacity &&
+		    (!best || buffer->capacity < best->capacity))
+			best = buffer;
 	if (!best)
 		return NULL;
-	room = *best;
-	*best = room->next;
-	rooms->kept -= room->capacity;
-	return room;
+	LIST_REMOVE(best, next);
+	pool->kept -= best->capacity;
+	return best;
 }
 
-int view_pool_get(struct view_pool *rooms, uint64_t size, const uint64_t view[2],
+int view_pool_get(struct view_pool *pool, uint64_t size, const uint64_t view[2],
 		  struct view_buffer **out)
 {
 	uint64_t capacity = u64_div_ceil(size, unit_of(size)) * unit_of(size);
-	struct view_buffer *room;
+	struct view_buffer *buffer;
 
-	if (size > rooms->max)
+	if (size > pool->max)
 		return -ENOMEM;
-	if (capacity > rooms->max - rooms->lent && rooms->lent)
+	if (capacity > pool->max - pool->lent && pool->lent)
 		return -EAGAIN;
-	room = take_idle(rooms, capacity);
-	while (!room && rooms->idle && rooms->lent + rooms->kept + capacity > rooms->max)
-		free_room(rooms, &rooms->idle);
-	if (!room && !(room = new_room(capacity)))
+	buffer = take_idle(pool, capacity);
+	while (!buffer && !LIST_EMPTY(&pool->idle) &&
+	       pool->lent + pool->kept + capacity > pool->max)
+		free_buffer(pool, LIST_FIRST(&pool->idle));
+	if (!buffer && !(buffer = new_buffer(capacity)))
 		return -ENOMEM;
-	rooms->lent += room->capacity;
-	*view_pool_label(room) = (struct view_label){ { view[0], view[1] }, 0 };
-	*out = room;
+	pool->lent += buffer->capacity;
+	*view_pool_label(buffer) = (struct view_label){ { view[0], view[1] }, 0 };
+	*out = buffer;
 	return 0;
 }
 
-void view_pool_put(struct view_pool *rooms, struct view_buffer *room, uint64_t now)
+void view_pool_put(struct view_pool *pool, struct view_buffer *buffer, uint64_t now)
 {
-	atomic_store(&view_pool_label(room)->complete, 0);
-	memset(view_pool_label(room)->view, 0, sizeof(view_pool_label(room)->view));
-	rooms->lent -= room->capacity;
-	rooms->kept += room->capacity;
-	room->idle_ms = now;
-	room->next = rooms->idle;
-	rooms->idle = room;
+	atomic_store(&view_pool_label(buffer)->complete, 0);
+	memset(view_pool_label(buffer)->view, 0, sizeof(view_pool_label(buffer)->view));
+	pool->lent -= buffer->capacity;
+	pool->kept += buffer->capacity;
+	buffer->idle_ms = now;
+	LIST_INSERT_HEAD(&pool->idle, buffer, next);
 }

@@ -8,6 +8,7 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/base/queue.h"
 
 /* The label right before a buffer's bytes says which view they belong to.  A one-sided reader
  * copies the bytes, then the label, and so knows whether they are still that view's.
@@ -18,7 +19,7 @@ struct view_label {
 };
 
 struct view_buffer {
-	struct view_buffer *next;
+	LIST_ENTRY(view_buffer) next;
 	uint8_t *bytes;
 	uint64_t capacity;
 	void *map;
@@ -27,27 +28,27 @@ struct view_buffer {
 };
 
 struct view_pool {
-	struct view_buffer *idle;
+	LIST_HEAD(, view_buffer) idle;
 	uint64_t lent, kept; /* bytes: with views, idle */
 	uint64_t max;        /* of both */
 };
 
-void view_pool_init(struct view_pool *rooms, uint64_t bytes_max);
-void view_pool_fini(struct view_pool *rooms);
+void view_pool_init(struct view_pool *pool, uint64_t bytes_max);
+void view_pool_fini(struct view_pool *pool);
 
 /* Lends a buffer of at least size bytes, labelled `view`, not complete.
  * -ENOMEM: more than bytes_max, or the machine has no memory.
  * -EAGAIN: too much is lent.
  */
-int view_pool_get(struct view_pool *rooms, uint64_t size, const uint64_t view[2],
+int view_pool_get(struct view_pool *pool, uint64_t size, const uint64_t view[2],
 		  struct view_buffer **out);
-void view_pool_put(struct view_pool *rooms, struct view_buffer *room, uint64_t now);
+void view_pool_put(struct view_pool *pool, struct view_buffer *buffer, uint64_t now);
 /* Frees the buffers that were returned before that time. */
-void view_pool_trim(struct view_pool *rooms, uint64_t before);
+void view_pool_trim(struct view_pool *pool, uint64_t before);
 
-static inline struct view_label *view_pool_label(const struct view_buffer *room)
+static inline struct view_label *view_pool_label(const struct view_buffer *buffer)
 {
-	return (struct view_label *)(void *)room->bytes - 1;
+	return (struct view_label *)(void *)buffer->bytes - 1;
 }
 
 #endif

@@ -108,6 +108,14 @@ static void replay_begin(struct replay *r, const char *line)
 	ck_assert_ptr_nonnull(r->bytes);
 }
 
+static void release_param(struct replay *r, uint64_t param)
+{
+	uint64_t block, offset, size;
+
+	ck_assert_int_eq(arena_param(&r->a, param, &block, &offset, &size), 0);
+	ck_assert_int_eq(arena_release(&r->a, block), 0);
+}
+
 static void replay_line(struct replay *r, const char *word, const char *rest)
 {
 	uint64_t id = 0, second = 0, block;
@@ -126,7 +134,7 @@ static void replay_line(struct replay *r, const char *word, const char *rest)
 	else if (!strcmp(word, "full"))
 		ck_assert_int_eq(arena_alloc(&r->a, second, &block), -ENOSPC);
 	else if (!strcmp(word, "release"))
-		ck_assert_int_eq(arena_release_param(&r->a, id), 0);
+		release_param(r, id);
 	else if (!strcmp(word, "at"))
 		ck_assert_msg(address(r, id) == second, "%s:%u", r->name, r->line);
 	else

@@ -175,8 +175,8 @@ START_TEST(parameters_have_parts_of_blocks)
 	ck_assert_int_eq(arena_unassign(&arena, 8), 0);
 	ck_assert_int_eq(arena_unassign(&arena, 8), -ENOENT);
 	ck_assert(arena_check(&arena));
-	ck_assert_int_eq(arena_release_param(&arena, 7), 0);
-	ck_assert_int_eq(arena_release_param(&arena, 9), -ENOENT);
+	ck_assert_int_eq(arena_param(&arena, 7, &block, &offset, &size), 0);
+	ck_assert_int_eq(arena_release(&arena, block), 0);
 	ck_assert_int_eq(arena_param(&arena, 9, &block, &offset, &size), -ENOENT);
 	cursor = 0;
 	ck_assert(!arena_param_of(&arena, a, &cursor, &param));
