@@ -49,8 +49,8 @@ static inline uint64_t u64_max(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Bisection: the first i of [0, n) for which the expression `before`, which may use i, is false;
- * n: none.  `before` must be true up to some i and false from there on.
+/* Bisection: the first i of [0, n) for which the expression `before`, which may use i, is
+ * false; n: none.  `before` must be true up to some i and false from there on.
  */
 #define LOWER_BOUND(n, i, before)                                                              \
 	({                                                                                     \

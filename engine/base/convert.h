@@ -2,10 +2,10 @@
 #ifndef ENGINE_BASE_CONVERT_H
 #define ENGINE_BASE_CONVERT_H
 
-/* Conversions between float32 and the 16-bit formats, and from 8-bit formats and small integers
- * to float32.  Narrowing rounds to nearest even, overflows to infinity, and keeps subnormals; NaN
- * stays NaN (quieted, with its sign and the upper payload bits).  Widening is exact.  All is done
- * on bits, so that no floating-point exception is raised.  Any thread.
+/* Conversions between float32 and the 16-bit formats, and from 8-bit formats and small
+ * integers to float32.  Narrowing rounds to nearest even, overflows to infinity, and keeps
+ * subnormals; NaN stays NaN (quieted, with its sign and the upper payload bits).  Widening is
+ * exact.  All is done on bits, so that no floating-point exception is raised.  Any thread.
  */
 
 #include "engine/base/base.h"

@@ -7,15 +7,16 @@
 #include "engine/base/base.h"
 #include "engine/frag.h"
 
-/* The key, and so the file name, of a low-precision parameter of this dtype: "bf16", "fp16" ...;
- * for float32 it is "lp", since "fp32" is the master.
+/* The key, and so the file name, of a low-precision parameter of this dtype: "bf16", "fp16"
+ * ...; for float32 it is "lp", since "fp32" is the master.
  */
 const char *dtype_lp_key(enum frag_dtype dtype);
 
 bool dtype_is_float(enum frag_dtype dtype);
 
-/* Copies n elements between equal dtypes; converts them between float32 and float16 or bfloat16,
- * and from float8 and integers of at most 16 bits to float32, as convert.h says.  n 0 only asks.
+/* Copies n elements between equal dtypes; converts them between float32 and float16 or
+ * bfloat16, and from float8 and integers of at most 16 bits to float32, as convert.h says.  n 0
+ * only asks.
  * -EOPNOTSUPP: another pair of dtypes.
  */
 int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,

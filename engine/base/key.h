@@ -2,10 +2,10 @@
 #ifndef ENGINE_BASE_KEY_H
 #define ENGINE_BASE_KEY_H
 
-/* A job's key: 32 random bytes, a curve25519 secret.  A process that has it belongs to the job:
- * it may be a rank, or a mount that writes.  The public half of the key is the *readers' key*: a
- * process that has only that may read, and change nothing.  The readers' key follows from the
- * job's, never the reverse, and neither is ever sent.
+/* A job's key: 32 random bytes, a curve25519 secret.  A process that has it belongs to the
+ * job: it may be a rank, or a mount that writes.  The public half of the key is the *readers'
+ * key*: a process that has only that may read, and change nothing.  The readers' key follows
+ * from the job's, never the reverse, and neither is ever sent.
  */
 
 #include "engine/base/base.h"

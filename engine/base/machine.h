@@ -10,8 +10,8 @@
 
 enum { MACHINE_ID = 64 };
 
-/* Writes the boot id and the pid namespace.  Two processes with equal ids know each other by pid,
- * and can read each other's memory where permissions let them.
+/* Writes the boot id and the pid namespace.  Two processes with equal ids know each other by
+ * pid, and can read each other's memory where permissions let them.
  */
 void machine_id(char id[MACHINE_ID]);
 

@@ -2,9 +2,10 @@
 #ifndef ENGINE_BASE_SLOT_MAP_H
 #define ENGINE_BASE_SLOT_MAP_H
 
-/* A table of items by handles.  A handle is the number of a slot in its low 16 bits and how often
- * that slot was used before in its high 16, so that an old handle does not find a new item.  The
- * free slot that was unused longest is taken first.  UINT32_MAX is never a handle.  No locking.
+/* A table of items by handles.  A handle is the number of a slot in its low 16 bits and how
+ * often that slot was used before in its high 16, so that an old handle does not find a new
+ * item.  The free slot that was unused longest is taken first.  UINT32_MAX is never a handle.
+ * No locking.
  */
 
 #include "engine/base/base.h"
@@ -38,7 +39,8 @@ int slot_map_add(struct slot_map *s, void *item, uint32_t *number);
 void *slot_map_get(const struct slot_map *s, uint32_t number);
 void slot_map_remove(struct slot_map *s, uint32_t number);
 
-/* Returns the item of the first slot in use from *slot on, and sets *slot behind it; NULL: none.
+/* Returns the item of the first slot in use from *slot on, and sets *slot behind it; NULL:
+ * none.
  */
 void *slot_map_next(const struct slot_map *s, uint32_t *slot);
 

@@ -13,8 +13,9 @@
 #include <stdio.h>
 
 /* Ranks of one process find each other by the id, in a *world*.  Each rank has a thread, which
- * begins the rank's first launch when its event has passed, copies moves that pair up with those
- * of other ranks' first launches, calls done for its own launches, and looks at the clock.
+ * begins the rank's first launch when its event has passed, copies moves that pair up with
+ * those of other ranks' first launches, calls done for its own launches, and looks at the
+ * clock.
  */
 
 enum { EVENT_PAUSE_MS = 1 }; /* between queries of an event */

@@ -74,8 +74,8 @@ bool collective_nccl_is_late(struct collective *c);
 /* The port's thread: runs the errand in another thread, and waits for it until until_ms. */
 void collective_nccl_run_errand(struct collective *c, void (*errand)(struct collective *c),
 				uint64_t until_ms);
-/* Runs collective_nccl_let_go as an errand of at most end_ms, unless one was left already; a line
- * says that it was left.
+/* Runs collective_nccl_let_go as an errand of at most end_ms, unless one was left already; a
+ * line says that it was left.
  */
 void collective_nccl_let_go_in_time(struct collective *c);
 

@@ -57,7 +57,7 @@ void device_cuda_events_free(struct device *d, struct cuda_device *dev)
 	}
 }
 
-/* An event that is captured into a graph would be recorded when the graph is launched, if ever. */
+/* An event captured into a graph is recorded when the graph is launched, if ever. */
 static int check_capture(struct device *d, cudaStream_t stream)
 {
 	enum cudaStreamCaptureStatus status;

@@ -2,7 +2,7 @@
 #ifndef ENGINE_DEVICE_DEVICE_CUDA_LOAD_H
 #define ENGINE_DEVICE_DEVICE_CUDA_LOAD_H
 
-/* The CUDA runtime, loaded at run time, so that one program serves machines with and without. */
+/* The CUDA runtime, loaded at run time: one program serves machines with and without it. */
 
 #include "engine/base/base.h"
 
@@ -66,8 +66,8 @@ struct cuda {
 int device_cuda_load(struct cuda *cuda, const char *library);
 void device_cuda_unload(struct cuda *cuda);
 
-/* Translates a result of the runtime to 0 or -errno, and clears the error that the runtime keeps
- * for cudaGetLastError, which is the trainer's to read.
+/* Translates a result of the runtime to 0 or -errno, and clears the error that the runtime
+ * keeps for cudaGetLastError, which is the trainer's to read.
  */
 int device_cuda_errno(const struct cuda *cuda, cudaError_t error);
 /* Does that, and logs an error as "CALL: the runtime's own text". */

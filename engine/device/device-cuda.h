@@ -78,8 +78,8 @@ int device_cuda_where(struct device *d, const void *memory, struct device_where 
 int device_cuda_enter(struct device *d, int number, int *before);
 void device_cuda_leave(struct device *d, int number, int before);
 
-/* Makes the device current in a thread of the port's, and the thread's capture mode relaxed: else
- * a query of an event would spoil a graph that the trainer captures.  -EIO.
+/* Makes the device current in a thread of the port's, and the thread's capture mode relaxed:
+ * else a query of an event would spoil a graph that the trainer captures.  -EIO.
  */
 int device_cuda_choose(struct device *d, int number);
 

@@ -3,8 +3,8 @@
 #define ENGINE_DEVICE_DEVICE_HOST_H
 
 /* What a runtime gives its trainer, for device_host: memory of devices, and streams.  A stream
- * does its work at once, in the thread that enqueues it, unless it is held.  NULL is the default
- * stream, which is never held.
+ * does its work at once, in the thread that enqueues it, unless it is held.  NULL is the
+ * default stream, which is never held.
  */
 
 #include "engine/device/device.h"

@@ -2,8 +2,8 @@
 #ifndef ENGINE_DEVICE_DEVICE_QUEUE_H
 #define ENGINE_DEVICE_DEVICE_QUEUE_H
 
-/* A queue of requests, which implementations of device.h share.  In its thread requests wait for
- * their events, each up to its deadline, and begin.
+/* A queue of requests, which implementations of device.h share.  In its thread requests wait
+ * for their events, each up to its deadline, and begin.
  */
 
 #include "engine/device/device.h"

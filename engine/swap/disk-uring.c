@@ -152,8 +152,8 @@ static void end(struct disk *d, struct disk_io *io, int result)
 
 /* ---- canceling ---- */
 
-/* Under the lock.  Returns the next request that was canceled before it began, and asks the ring
- * to cancel those that had begun.
+/* Under the lock.  Returns the next request that was canceled before it began, and asks the
+ * ring to cancel those that had begun.
  */
 static struct disk_io *take_canceled(struct disk *d)
 {

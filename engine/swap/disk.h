@@ -29,7 +29,7 @@ struct disk_io { /* the caller's memory until done is called */
 	uint16_t slab; /* the number of the setup's slab that memory lies in, or DISK_NO_SLAB */
 	uint64_t offset;
 	void *memory;
-	/* Called in a thread of the disk.  result: bytes, 0 at the end of the file; or -errno. */
+	/* Called in a thread of the disk.  result: bytes, 0 at the file's end; or -errno. */
 	void (*done)(struct disk_io *io, int result);
 	/* The disk's; 0 at first. */
 	TAILQ_ENTRY(disk_io) next;

@@ -2,10 +2,10 @@
 #ifndef ENGINE_SWAP_SWAP_CONFIG_H
 #define ENGINE_SWAP_SWAP_CONFIG_H
 
-/* The settings of a rank's swapper: whether it has states on NVMe, in which folder, and with how
- * much pinned memory.  They come from frag_config, FRAG_SWAP_DIR, FRAG_PINNED_MEM, FRAG_SWAP_MAX,
- * FRAG_SWAP_DEBUG, and a file with DeepSpeed's sections `aio`, `offload_optimizer` and
- * `offload_param` (FRAG_SWAP_CONFIG).  frag(3) has the table.
+/* The settings of a rank's swapper: whether it has states on NVMe, in which folder, and with
+ * how much pinned memory.  They come from frag_config, FRAG_SWAP_DIR, FRAG_PINNED_MEM,
+ * FRAG_SWAP_MAX, FRAG_SWAP_DEBUG, and a file with DeepSpeed's sections `aio`,
+ * `offload_optimizer` and `offload_param` (FRAG_SWAP_CONFIG).  frag(3) has the table.
  */
 
 #include "engine/base/base.h"

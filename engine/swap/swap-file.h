@@ -112,8 +112,8 @@ struct swap_io { /* the caller's memory until done is called */
 };
 
 void swap_file_submit(struct swap_file *f, struct swap_io *io);
-/* Any thread, also before swap_file_submit, until done has returned.  The request ends as soon as
- * the disk lets it, with -ECANCELED or its own result.
+/* Any thread, also before swap_file_submit, until done has returned.  The request ends as soon
+ * as the disk lets it, with -ECANCELED or its own result.
  */
 void swap_file_cancel(struct swap_file *f, struct swap_io *io);
 /* Cancels all requests that were submitted. */

@@ -2,15 +2,16 @@
 #ifndef ENGINE_SWAP_TENSOR_SWP_H
 #define ENGINE_SWAP_TENSOR_SWP_H
 
-/* The files of DeepSpeed's optimizer swapper, one for each sub-group and state of a rank.  A file
- * is raw elements and padding, because DeepSpeed reads and writes multiples of 1024 bytes with
- * each of its threads.
+/* The files of DeepSpeed's optimizer swapper, one for each sub-group and state of a rank.  A
+ * file is raw elements and padding, because DeepSpeed reads and writes multiples of 1024 bytes
+ * with each of its threads.
  *
  *	0_11.tensor.swp			the master of the sub-group of parameters 0 to 11
  *	exp_avg-0_11.tensor.swp		a state of it
  *	0_11_gradient_0_524288.tensor.swp	part of its gradients: not read here
  *
- * The folder is not trusted: a link, and a file of another kind or size, is refused.  Any thread.
+ * The folder is not trusted: a link, and a file of another kind or size, is refused.  Any
+ * thread.
  */
 
 #include "engine/base/base.h"
@@ -48,8 +49,8 @@ typedef int (*tensor_swp_bytes)(void *arg, uint64_t offset, void *data, size_t s
  */
 int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg);
 
-/* Writes a file, padded with zeros for that many threads of DeepSpeed.  The file replaces one of
- * that name when all is on the disk, or not at all.
+/* Writes a file, padded with zeros for that many threads of DeepSpeed.  The file replaces one
+ * of that name when all is on the disk, or not at all.
  */
 int tensor_swp_write(int folder, const char *file, uint64_t bytes, unsigned threads,
 		     tensor_swp_bytes give, void *arg, char *why, size_t whysize);

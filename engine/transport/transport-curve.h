@@ -2,14 +2,14 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_CURVE_H
 #define ENGINE_TRANSPORT_TRANSPORT_CURVE_H
 
-/* Authentication of transport zmq, by CURVE.  All engines of a job have one curve25519 key pair,
- * made from the job's secret, as servers and as clients.  Readers (engine/base/key.h) have
- * another one, as clients only.  A peer with any other key is refused.  libzmq asks about each
- * connection by its ZAP protocol, and transport_curve_turn answers, without a thread; libzmq
- * attaches the answer to each message of that connection.
+/* Authentication of transport zmq, by CURVE.  All engines of a job have one curve25519 key
+ * pair, made from the job's secret, as servers and as clients.  Readers (engine/base/key.h)
+ * have another one, as clients only.  A peer with any other key is refused.  libzmq asks about
+ * each connection by its ZAP protocol, and transport_curve_turn answers, without a thread;
+ * libzmq attaches the answer to each message of that connection.
  *
- * Without a key libzmq asks too, and each answer is yes: because it asks, libzmq refuses peers of
- * before ZMTP 3, on whose greeting libzmq 4.3.4 can abort the process (an assertion in
+ * Without a key libzmq asks too, and each answer is yes: because it asks, libzmq refuses peers
+ * of before ZMTP 3, on whose greeting libzmq 4.3.4 can abort the process (an assertion in
  * zmtp_engine.cpp when they leave early).
  */
 

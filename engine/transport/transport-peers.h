@@ -2,9 +2,9 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_PEERS_H
 #define ENGINE_TRANSPORT_TRANSPORT_PEERS_H
 
-/* The peers of transport zmq.  We connected to *outbound* ones, by their address; *inbound* ones
- * connected to us, and are known by the number that libzmq gave their connection.  Where a
- * number is needed and none is left, the inbound peer heard least recently loses its own.
+/* The peers of transport zmq.  We connected to *outbound* peers, by their address; *inbound*
+ * peers connected to us, and are known by the number that libzmq gave their connection.  Where
+ * a number is needed and none is left, the inbound peer heard least recently loses its own.
  */
 
 #include "engine/base/queue.h"

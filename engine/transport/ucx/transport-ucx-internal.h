@@ -3,8 +3,8 @@
 #define ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_INTERNAL_H
 
 /* What the files of transport ucx share.  A *link* is one endpoint of UCX: *outbound* where we
- * made it, else accepted.  A peer that we connected to has one link after the other.  UCX's
- * callbacks only set flags and counts, on which ucx_links_turn acts when ucp_worker_progress has
+ * made it, else accepted.  A peer that we connected to has one link after the other.  Callbacks
+ * of UCX only set flags and counts; ucx_links_turn acts on them when ucp_worker_progress has
  * returned.
  */
 
