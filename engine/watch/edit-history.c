@@ -8,7 +8,13 @@
 #include <errno.h>
 #include <string.h>
 
-enum { PATIENCE_MS = 2000, BYTES_MAX = 1 << 20, RANKS_MAX = 8 };
+enum {
+	PATIENCE_MS = 2000,
+	ANSWER_MS = 400,
+	SILENCE_MS = 1500,
+	BYTES_MAX = 1 << 20,
+	RANKS_MAX = 8
+};
 
 /* One of the ranks that are asked for the lines they have kept. */
 struct edit_history_source {
@@ -125,6 +131,14 @@ static void ask(struct engine *e, struct edit_history_source *s)
 		finish(s, rc);
 }
 
+/* Whether the rank answers nothing, to this fetch or to anybody: nobody is to wait for its lines.
+ */
+static bool is_silent(const struct engine *e, uint32_t rank)
+{
+	return rpc_silence_ms(e, e->edit_history, &rank) >= ANSWER_MS ||
+	       rpc_silence_ms(e, NULL, &rank) >= SILENCE_MS;
+}
+
 /* Asks where that is needed; returns whether all sources are over. */
 static bool turn(struct engine *e, bool late)
 {
@@ -134,7 +148,7 @@ static bool turn(struct engine *e, bool late)
 	for (unsigned i = 0; i < p->n; i++) {
 		struct edit_history_source *s = &p->sources[i];
 
-		if (!s->over && late)
+		if (!s->over && (late || is_silent(e, s->rank)))
 			finish(s, -ETIMEDOUT);
 		else if (!s->over && !s->asked)
 			ask(e, s);
@@ -261,6 +275,13 @@ static void put(const struct edit_history *p, bool none, FILE *out)
 	if (rc)
 		fprintf(out, "fragfs: warn: what became of the job's edits is not known: %s\n",
 			strerror(-rc));
+	for (unsigned i = 0; i < p->n && !rc; i++)
+		if (p->sources[i].status == -ETIMEDOUT)
+			fprintf(out,
+				"fragfs: warn: rank %u has not answered: edits of which it "
+				"alone "
+				"knows are not here\n",
+				p->sources[i].rank);
 	for (unsigned i = 0; i < p->n; i++)
 		if (p->sources[i].text)
 			event_ring_parse(p->sources[i].text, p->sources[i].size, add_line,
@@ -277,7 +298,8 @@ static void copy(const struct edit_history *p, struct edit_history *mine)
 	for (unsigned i = 0; i < p->n; i++) {
 		const struct edit_history_source *s = &p->sources[i];
 
-		mine->sources[i] = (struct edit_history_source){ .status = s->status };
+		mine->sources[i] =
+			(struct edit_history_source){ .rank = s->rank, .status = s->status };
 		if (s->text && append(&mine->sources[i], s->text, s->size))
 			mine->sources[i].status = -ENOMEM;
 	}

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { ANSWER_MS = 700 }; /* a rank that answers nothing is not waited for any longer */
+
 /* One question to one rank, with its last answer. */
 struct rank_query {
 	SLIST_ENTRY(rank_query) next;
@@ -56,6 +58,8 @@ static void ask(struct engine *e, struct rank_query *a)
 
 static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 {
+	uint32_t rank = a->rank;
+
 	if (a->wanted && !a->fetching) {
 		a->wanted = false;
 		a->fetching = true;
@@ -63,7 +67,8 @@ static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 	}
 	if (a->fetching && !a->asked)
 		ask(e, a);
-	if (a->fetching && now >= a->began_ns / 1000000 + e->timeout_ms) {
+	if (a->fetching && (now >= a->began_ns / 1000000 + e->timeout_ms ||
+			    rpc_silence_ms(e, a, &rank) >= ANSWER_MS)) {
 		rpc_forget(e, a);
 		end(e, a, NULL, -ETIMEDOUT);
 	}

@@ -72,11 +72,17 @@ for way in auto zmq; do
 	within 60 fragctl status "$M" >status || fail "$way: status"
 	grep -q '^ *2 .* alive .*  silent for [0-9]* s$' status || fail "$way: $(cat status)"
 	grep -q '^1 read waits for ranks that are behind or silent: read w fp32 ' status || fail "$way: $(cat status)"
+	for file in .frag/log ranks/2/swap; do
+		within 60 cat "$M/$file" >said || fail "$way: $file: $?"
+	done
+	grep -q '^not known: ' said || fail "$way: $(cat said)"
+	grep -q '^fragfs: warn: rank 2 has not answered: edits of which it alone knows are not here$' "$M/.frag/log" ||
+		fail "$way: $(cat "$M/.frag/log")"
 	kill -CONT "$rank2"
 	wait_until 60 is_over $reader || fail "$way: it waits on: $(cat "$M/.frag/inflight")"
 	wait $reader || fail "$way: $(cat why)"
 	[ "$(stat -c %s late)" = "$(stat -c %s "$M/params/w/fp32")" ] || fail "$way: half of it"
-	[ "$(grep -c 'rank 2 has not answered' "$M/.frag/log")" = 1 ] || fail "$way: $(cat "$M/.frag/log")"
+	[ "$(grep -c 'rank 2 has not answered for' "$M/.frag/log")" = 1 ] || fail "$way: $(cat "$M/.frag/log")"
 	unmount
 done
 exec 4>&- 5>&- 6>&-
