@@ -60,7 +60,8 @@ int permissions_check(struct engine *e, uint32_t peer, struct wire_header *heade
 	assert(node_is_engine_thread(e));
 	if (reads_only(e, peer)) {
 		header->rank = WIRE_OBSERVER;
-		if (need != LOOKS) {
+		header->membership = 0; /* it is not asked for the table of ranks */
+		if (need != LOOKS && header->type != WIRE_ACK) { /* LEFT is acknowledged */
 			log_once(e, header);
 			return -EACCES;
 		}

@@ -12,7 +12,10 @@ unmount_all() {
 		fusermount3 -u -z "$m" 2>/dev/null || umount -l "$m" 2>/dev/null || :
 	done
 }
-trap 'unmount_all; clean_up' EXIT
+at_end() {
+	unmount_all
+	wait_until_gone 2>/dev/null || :
+}
 
 address() {
 	fragctl jobs 2>/dev/null | grep -o '127\.0\.0\.1:[0-9]*' | head -n 1 >"$T/address"

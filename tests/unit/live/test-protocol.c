@@ -597,6 +597,37 @@ START_TEST(a_reader_is_answered)
 }
 END_TEST
 
+static bool on_ack(struct engine *engine, void *owner, uint64_t tag,
+		   const struct answer *answer)
+{
+	*(int *)owner = answer->status;
+	return false;
+}
+
+START_TEST(a_reader_acknowledges_that_a_rank_has_left)
+{
+	struct wire_left left = { .rank = 1 };
+	struct wire_header ack = header_of(WIRE_ACK, WIRE_OBSERVER, 0);
+	static char log[1 << 16];
+	int heard = -1;
+
+	join_all();
+	scripted.reads_only[READER] = true;
+	pthread_mutex_lock(&e->lock);
+	ck_assert_int_eq(rpc_call(e, WIRE_OBSERVER, READER, WIRE_LEFT, &left, NULL, 0, on_ack,
+				  &heard, 0),
+			 0);
+	ack.request = e->rpc_number;
+	pthread_mutex_unlock(&e->lock);
+	ack.membership = 1000;
+	say_as(&ack, READER, &(struct wire_ack){ 0 }, NULL, 0);
+	ck_assert_int_eq(heard, 0);
+	ck_assert(!e->join->refresh);
+	log_tail(log, sizeof(log));
+	ck_assert_uint_eq(count_text(log, "may only read"), 0);
+}
+END_TEST
+
 START_TEST(what_ranks_agree_on_does_not_come_from_others)
 {
 	static const enum wire_type of_ranks[] = { WIRE_LEAVE,   WIRE_BARRIER,     WIRE_PREPARE,
@@ -1010,6 +1041,7 @@ static TCase *zero(void)
 	tcase_add_test(t, a_stage_whose_size_is_untrue_is_refused);
 	tcase_add_test(t, whatever_a_reader_sends_nothing_changes);
 	tcase_add_test(t, a_reader_is_answered);
+	tcase_add_test(t, a_reader_acknowledges_that_a_rank_has_left);
 	tcase_add_test(t, what_ranks_agree_on_does_not_come_from_others);
 	tcase_add_test(t, only_its_coordinator_decides_an_edit);
 	tcase_add_test(t, one_writer_leaves_agreements_to_others);
