@@ -12,9 +12,14 @@ enum { HEARD_MS = 300, OTHERS_MS = 1000 };
 
 struct leave {
 	bool said;
-	unsigned unheard; /* peers that have not acknowledged it yet */
-	struct vec
-		hearers; /* of uint32_t: message peers of observers that sent HELLO or PING */
+	unsigned unheard;   /* peers that have not acknowledged it yet */
+	struct vec hearers; /* of struct hearer */
+};
+
+/* A message peer that sent HELLO or PING. */
+struct hearer {
+	uint32_t peer;
+	uint32_t rank; /* WIRE_OBSERVER: a mount */
 };
 
 int leave_new(struct engine *e)
@@ -30,35 +35,34 @@ void leave_free(struct engine *e)
 	free(e->leave);
 }
 
-/* ---- observers that hear of it ---- */
+/* ---- who hears of it ---- */
 
 /* NULL: peer is none of them. */
-static uint32_t *find(const struct engine *e, uint32_t peer)
+static struct hearer *find(const struct engine *e, uint32_t peer)
 {
-	uint32_t *hearers = e->leave->hearers.items;
+	struct hearer *hearers = e->leave->hearers.items;
 
 	for (uint32_t i = 0; i < e->leave->hearers.count; i++)
-		if (hearers[i] == peer)
+		if (hearers[i].peer == peer)
 			return &hearers[i];
 	return NULL;
 }
 
 void leave_note(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
-	uint32_t *hearer;
+	struct hearer *hearer;
 
-	/* no ranks: they hear LEAVE itself, and LEFT would be `world` messages for each end */
-	if ((header->type != WIRE_HELLO && header->type != WIRE_PING) ||
-	    header->rank != WIRE_OBSERVER || peer == NODE_LOCAL || find(e, peer))
+	if ((header->type != WIRE_HELLO && header->type != WIRE_PING) || peer == NODE_LOCAL ||
+	    find(e, peer))
 		return;
 	hearer = vec_add(&e->leave->hearers, sizeof(*hearer));
 	if (hearer)
-		*hearer = peer;
+		*hearer = (struct hearer){ peer, header->rank };
 }
 
 void leave_gone(struct engine *e, uint32_t peer)
 {
-	uint32_t *hearer = find(e, peer), *hearers = e->leave->hearers.items;
+	struct hearer *hearer = find(e, peer), *hearers = e->leave->hearers.items;
 
 	if (hearer)
 		*hearer = hearers[--e->leave->hearers.count];
@@ -73,17 +77,26 @@ static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct a
 	return false;
 }
 
-/* Sends LEFT of a rank's process to all observers; `but` is that rank's own message peer. */
+/* Whether the peer is to hear LEFT of that rank.  Of another rank than this one only mounts are:
+ * ranks heard its LEAVE, and LEFT would be `world` messages for each end.
+ */
+static bool hears(const struct engine *e, const struct hearer *h, uint32_t rank)
+{
+	return h->rank >= e->world || (rank == e->rank && !e->peers[h->rank].linked);
+}
+
+/* Sends LEFT of a rank's process; `but` is that rank's own message peer. */
 static unsigned tell_left(struct engine *e, uint32_t rank, uint32_t life, uint32_t but)
 {
 	struct wire_left left = { rank, life };
-	const uint32_t *hearers = e->leave->hearers.items;
+	const struct hearer *hearers = e->leave->hearers.items;
 	unsigned told = 0;
 
 	for (uint32_t i = 0; i < e->leave->hearers.count; i++)
-		if (hearers[i] != but)
-			told += !rpc_call(e, WIRE_OBSERVER, hearers[i], WIRE_LEFT, &left, NULL,
-					  0, rank == e->rank ? on_heard : NULL, NULL, rank);
+		if (hearers[i].peer != but && hears(e, &hearers[i], rank))
+			told += !rpc_call(e, WIRE_OBSERVER, hearers[i].peer, WIRE_LEFT, &left,
+					  NULL, 0, rank == e->rank ? on_heard : NULL, NULL,
+					  rank);
 	return told;
 }
 
@@ -94,7 +107,9 @@ static void say_to_all(struct engine *e)
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		const struct peer *p = &e->peers[rank];
 
-		if (rank != e->rank && p->linked && peer_is_live(p) && !p->leaving)
+		/* the ranks of this host see the end of the process, linked or not */
+		if (rank != e->rank && (p->linked || peers_same_host(e, rank)) &&
+		    peer_is_live(p) && !p->leaving)
 			e->leave->unheard += !peers_call(e, rank, WIRE_LEAVE, NULL, NULL, 0,
 							 on_heard, NULL, rank);
 	}
