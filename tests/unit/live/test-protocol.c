@@ -617,7 +617,7 @@ START_TEST(a_reader_acknowledges_that_a_rank_has_left)
 	ck_assert_int_eq(rpc_call(e, WIRE_OBSERVER, READER, WIRE_LEFT, &left, NULL, 0, on_ack,
 				  &heard, 0),
 			 0);
-	ack.request = e->rpc_number;
+	ack.request = scripted_last(WIRE_LEFT)->header.request;
 	pthread_mutex_unlock(&e->lock);
 	ack.membership = 1000;
 	say_as(&ack, READER, &(struct wire_ack){ 0 }, NULL, 0);
