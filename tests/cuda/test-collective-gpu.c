@@ -17,7 +17,7 @@ static const char *missing_nccl(void)
 	static char why[200];
 	struct nccl nccl;
 
-	return nccl_load(&nccl, NULL, why, sizeof(why)) ? why : NULL;
+	return collective_nccl_load(&nccl, NULL, why, sizeof(why)) ? why : NULL;
 }
 
 static int run(void)
