@@ -31,13 +31,14 @@ struct pace {           /* of questions to ranks that are waited for: engine/rea
 
 struct waiting {           /* of a read, for trainers: engine/read/waiting.h */
 	uint64_t since_ms; /* 0: it does not wait */
-	uint64_t
-		moved_ms; /* when one of the ranks was last seen to get on; at first since_ms */
+	uint64_t moved_ms; /* when one of the ranks last got on */
 	uint64_t limit_ms; /* it ends so long after that */
 	uint64_t content;  /* what they must come to: control_content; 0: whatever is next */
 	uint32_t ranks;    /* how many it waits for */
 	uint32_t rank;     /* the one furthest behind */
 	bool is_grad;
+	bool unseen; /* one of the ranks was not seen since it began */
+	int lost; /* -errno of a lost owner, which the others may wait for in vain; 0: none */
 };
 
 enum view_reader_state {

@@ -32,6 +32,7 @@ struct peer {
 	struct wire_control control; /* newest seen */
 	uint64_t moves;        /* grows when it is seen elsewhere than before, or is lost */
 	uint64_t moved_ms;     /* when that last was */
+	uint64_t saw_ms;       /* when its control page was last seen */
 	uint64_t followed_ms;  /* when its page was last asked for, for those who wait for it */
 	bool pong_awaited;     /* it was asked for by message */
 	uint64_t told_moves;   /* the log tells who waits for it since then */

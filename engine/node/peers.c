@@ -110,14 +110,20 @@ void peers_set_entry(struct engine *e, const struct wire_entry *entry)
 void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *control)
 {
 	struct peer *p = &e->peers[rank];
+	bool was_seen;
 
 	if (memcmp(control->cookie, p->entry.cookie, sizeof(control->cookie)))
 		return; /* another process by now */
 	if (p->states && control->registry_epoch != p->states->epoch)
 		p->states_stale = true;
+	was_seen = p->control.cookie[0];
 	if (is_elsewhere(control, &p->control))
 		note_move(p);
 	p->control = *control;
+	p->saw_ms = monotonic_ms();
+	/* on this host its clock is ours, and says when it came there */
+	if (!was_seen && peers_same_host(e, rank))
+		p->moved_ms = p->saw_ms - u64_min(peers_stood_ms(p), p->saw_ms);
 }
 
 void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *control)

@@ -329,6 +329,9 @@ static int wait_for_trainers(struct engine *e, struct engine_file *f, uint64_t n
 
 	waiting_begin(&v->waiting, f->is_grad, 0, now);
 	for (uint32_t i = 0; i < v->n; i++)
+		if (v->pieces[i].lost)
+			v->waiting.lost = v->pieces[i].lost;
+	for (uint32_t i = 0; i < v->n; i++)
 		if (awaits_trainer(&v->pieces[i]))
 			waiting_add(e, &v->waiting, v->pieces[i].rank, now);
 	if (v->waiting.ranks)
@@ -391,10 +394,12 @@ int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now)
 		return -EAGAIN;
 	rc = v->state == VIEW_READER_NONE ? begin(e, f) : judge(e, f, now);
 	if (rc && rc != -EAGAIN) {
+		bool again = may_come(rc) || v->waiting.lost;
+
 		forget(e, f);
 		v->state = VIEW_READER_FAILED;
 		v->status = rc;
-		v->retry_ms = may_come(rc) ? now + FAILED_MS : UINT64_MAX;
+		v->retry_ms = again ? now + FAILED_MS : UINT64_MAX;
 	}
 	return rc;
 }

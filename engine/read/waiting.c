@@ -15,17 +15,20 @@ enum {
 	ASK_MS = 500,
 	SHARE = 8, /* of the time waited until now is between two looks */
 	TELL_MS = 1000,
+	GRACE_MS = 1000, /* for ranks that have stood for long already */
 	WORDS_MAX = 256,
 };
 
 void waiting_begin(struct waiting *w, bool is_grad, uint64_t content, uint64_t now)
 {
 	if (!w->since_ms)
-		w->since_ms = w->moved_ms = now;
+		w->since_ms = now;
 	w->is_grad = is_grad;
 	w->content = content;
 	w->ranks = 0;
 	w->limit_ms = 0;
+	w->unseen = false;
+	w->lost = 0;
 }
 
 void waiting_end(struct waiting *w)
@@ -50,8 +53,9 @@ void waiting_add(struct engine *e, struct waiting *w, uint32_t rank, uint64_t no
 	if (!w->ranks++ || p->control.boundary < e->peers[w->rank].control.boundary)
 		w->rank = rank;
 	w->moved_ms = u64_max(w->moved_ms, p->moved_ms);
-	w->limit_ms = u64_max(w->limit_ms,
-			      u64_max(e->timeout_ms, p->control.interval_ns / 1000000 * 2));
+	w->unseen |= p->saw_ms < w->since_ms;
+	w->limit_ms = u64_max(w->limit_ms, u64_max(w->lost ? GRACE_MS : e->timeout_ms,
+						   p->control.interval_ns / 1000000 * 2));
 }
 
 /* ---- when to ask again ---- */
@@ -103,7 +107,7 @@ void waiting_describe(struct engine *e, const struct waiting *w, FILE *out)
 }
 
 static void warn(struct engine *e, const struct waiting *w, const struct engine_file *f,
-		 const char *before)
+		 const char *before, const char *after)
 {
 	const struct engine_address *a = &f->address;
 	char words[WORDS_MAX] = "";
@@ -117,8 +121,8 @@ static void warn(struct engine *e, const struct waiting *w, const struct engine_
 		log_warn("ranks/%u/partitions/%u.%u/%s %s%s", a->rank, a->group, a->sub, a->key,
 			 before, words);
 	else
-		log_warn("%s/%s %s%s", catalog_name(e->catalog, a->param), a->key, before,
-			 words);
+		log_warn("%s/%s %s%s%s", catalog_name(e->catalog, a->param), a->key, before,
+			 words, after);
 }
 
 /* Once for all reads, of a rank that takes longer than it did the last time. */
@@ -131,20 +135,22 @@ static void tell(struct engine *e, const struct waiting *w, const struct engine_
 	    peers_stood_ms(p) < p->control.interval_ns / 1000000)
 		return;
 	p->told_moves = p->moves;
-	warn(e, w, f, "");
+	warn(e, w, f, "", "");
 }
 
 int waiting_check(struct engine *e, struct waiting *w, const struct engine_file *f,
 		  uint64_t now)
 {
 	struct peer *p = &e->peers[w->rank];
+	uint64_t moved_ms = w->unseen ? u64_max(w->moved_ms, w->since_ms) : w->moved_ms;
+	bool has_ended_one = p->ended_moves == p->moves;
 
 	assert(node_is_engine_thread(e));
 	tell(e, w, f, now);
-	if (now < w->moved_ms + w->limit_ms)
+	if (now < moved_ms + w->limit_ms || (!has_ended_one && now < w->since_ms + GRACE_MS))
 		return 0;
-	if (p->ended_moves != p->moves)
-		warn(e, w, f, "cannot be read: ");
+	if (!has_ended_one)
+		warn(e, w, f, "cannot be read: ", "; now/ shows it as it stands");
 	p->ended_moves = p->moves;
-	return -ETIME;
+	return w->lost ? w->lost : -ETIME;
 }

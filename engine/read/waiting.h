@@ -7,7 +7,9 @@
  * by PING, ever more rarely and once for all readers; what it was asked for is asked again when
  * the page has changed, else ever more rarely too.  A wait ends when none of its ranks has
  * passed a boundary, or begun or ended a window of gradients, for the greater of timeout_ms and
- * twice as long as they last took.  Engine thread, with the lock.
+ * twice as long as they last took; where an owner is lost, for twice that or a second.  What they
+ * stood before it began counts, too, but for a second at its begin; after a wait that ended so,
+ * without that second, until they get on.  Engine thread, with the lock.
  */
 
 #include "engine/node/file.h"
@@ -20,6 +22,7 @@ void waiting_begin(struct waiting *w, bool is_grad, uint64_t content, uint64_t n
 void waiting_add(struct engine *e, struct waiting *w, uint32_t rank, uint64_t now);
 /* 0: the wait goes on.
  * -ETIME: its ranks have stood still for too long.
+ * waiting.lost: the same, and an owner is lost.
  * Either is logged once for a rank that has not moved since.
  */
 int waiting_check(struct engine *e, struct waiting *w, const struct engine_file *f,

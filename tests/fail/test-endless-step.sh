@@ -46,7 +46,10 @@ begin_reading() { # TIMEOUT
 	env --default-signal=INT cat "$M/params/p2/fp32" >/dev/null 2>why.$way &
 	reader=$!
 	started $reader
-	wait_until 60 grep -q '^read p2 fp32 ' "$M/.frag/inflight" || fail "$way: inflight: $(cat "$M/.frag/inflight")"
+	wait_until 60 in_sight || fail "$way: inflight: $(cat "$M/.frag/inflight")"
+}
+in_sight() { # a job that has stood for the timeout is not waited for any longer
+	grep -q '^read p2 fp32 ' "$M/.frag/inflight" || is_gone $reader
 }
 
 is_interrupted() {

@@ -85,4 +85,26 @@ for way in auto zmq; do
 	[ "$(grep -c 'rank 2 has not answered for' "$M/.frag/log")" = 1 ] || fail "$way: $(cat "$M/.frag/log")"
 	unmount
 done
+
+# ---- rank 1 stands inside a step, and rank 2 is stopped: the silent one is told of, not the slow one ----
+
+printf b >&5
+in_step() {
+	grep -q '^1 .* step ' "$M/.frag/health"
+}
+for timeout in 3 4; do
+	"$top_builddir/fragfs" "$address" "$M" -o timeout=$timeout
+	as_it_stands "rank 1 in a step"
+	wait_until 60 in_step || fail "$(cat "$M/.frag/health")"
+	refused_read 'Timer expired' "$M/params/w/fp32"
+	stop_process "$rank2"
+	refused_read 'timed out' "$M/params/w/fp32"
+	wait_until 60 state_is 2 'lost.*no answer' || fail "$(cat "$M/ranks/2/state")"
+	refused_read 'timed out' "$M/params/w/fp32"
+	as_it_stands "rank 1 in a step, rank 2 silent"
+	kill -CONT "$rank2"
+	wait_until 60 state_is 2 alive || fail "$(cat "$M/ranks/2/state")"
+	refused_read 'Timer expired' "$M/params/w/fp32"
+	unmount
+done
 exec 4>&- 5>&- 6>&-

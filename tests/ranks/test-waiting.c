@@ -233,6 +233,39 @@ START_TEST(a_step_that_does_not_end_ends_the_read_and_a_later_one_has_it)
 }
 END_TEST
 
+static uint64_t fails_within(int64_t error)
+{
+	uint64_t before = monotonic_ms();
+
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), error);
+	return monotonic_ms() - before;
+}
+
+/* Counted is since when the ranks stand, not since when the read waits. */
+START_TEST(ranks_that_have_stood_for_long_are_not_waited_for_as_long_again)
+{
+	struct reader reader;
+
+	open_skewed(_i);
+	if (_i) /* elsewhere nobody has heard of them before */
+		ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), -ETIME);
+	turn_for(observer->timeout_ms + 2000); /* nobody reads, and they are seen to stand */
+	ck_assert_uint_lt(fails_within(-ETIME), observer->timeout_ms / 2);
+	for (int i = 0; i < 3; i++)
+		ck_assert_uint_lt(fails_within(-ETIME), 500);
+	ck_said(log_now(), "; now/ shows it as it stands");
+	step_of(BEHIND, 2); /* it gets on: it is waited for */
+	turn_for(1000);
+	start(&reader, ENGINE_PARAM, "fp32", 0, BYTES);
+	turn_for(observer->timeout_ms / 2);
+	ck_assert(!reader.ended);
+	step_of(BEHIND, 3);
+	step_of(1, 3);
+	ck_assert_int_eq(end(&reader), BYTES);
+	close_job();
+}
+END_TEST
+
 /* i: by which way; 2 and more: the whole file, of which a small one could be had without a
  * view.
  */
@@ -326,6 +359,8 @@ int main(void)
 	tcase_add_loop_test(t, a_step_may_take_twice_as_long_as_the_last, 0, 2);
 	tcase_add_loop_test(t, a_step_that_does_not_end_ends_the_read_and_a_later_one_has_it, 0,
 			    2);
+	tcase_add_loop_test(t, ranks_that_have_stood_for_long_are_not_waited_for_as_long_again,
+			    0, 2);
 	tcase_add_loop_test(t, who_is_not_to_wait_does_not, 0, 2);
 	tcase_add_loop_test(
 		t, what_a_rank_holds_is_read_at_once_but_gradients_have_their_window, 0, 2);
