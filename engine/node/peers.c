@@ -348,6 +348,14 @@ static bool on_states(struct engine *e, void *owner, uint64_t rank, const struct
 }
 
 /* May be called from any thread with the lock: only marks, the engine thread fetches. */
+bool peers_is_mute(struct engine *e, uint32_t rank, uint64_t silence_ms, uint64_t limit_ms)
+{
+	if (silence_ms >= limit_ms / 2 && rank < e->world &&
+	    e->peers[rank].pinged_ms + silence_ms < monotonic_ms())
+		e->peers[rank].pinged_ms = 0; /* none went out since it was heard */
+	return silence_ms >= limit_ms;
+}
+
 bool peers_is_readable(const struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];

@@ -376,17 +376,13 @@ static uint64_t silence_of(const struct engine *e, const struct remote_read *t, 
 	return u64_max(mine, views);
 }
 
-/* Whether a read that is not to wait has waited long enough for a rank's answer.  The rank is
- * asked for a PONG before, which it sends at once, also while its disk is slow.
- */
-static bool is_unanswered(struct engine *e, const struct remote_read *t, uint64_t now)
+/* Whether a read that is not to wait has waited long enough for a rank's answer. */
+static bool is_unanswered(struct engine *e, const struct remote_read *t)
 {
-	uint32_t rank;
+	uint32_t rank = WIRE_OBSERVER;
 	uint64_t ms = t->read->nowait && !t->read->file->live ? silence_of(e, t, &rank) : 0;
 
-	if (ms >= NOWAIT_MS / 2 && e->peers[rank].pinged_ms + ms < now)
-		e->peers[rank].pinged_ms = 0; /* none went out since it was heard */
-	return ms >= NOWAIT_MS;
+	return peers_is_mute(e, rank, ms, NOWAIT_MS);
 }
 
 /* True: it leaves the list. */
@@ -394,7 +390,7 @@ static bool turn(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	bool is_stale = t->state == REMOTE_READ_IS_STALE;
 
-	if (!t->result && is_unanswered(e, t, now))
+	if (!t->result && is_unanswered(e, t))
 		t->result = -EAGAIN;
 	if (t->cancelled || t->outstanding)
 		return is_finished(e, t);

@@ -7,9 +7,10 @@
  * by PING, ever more rarely and once for all readers; what it was asked for is asked again when
  * the page has changed, else ever more rarely too.  A wait ends when none of its ranks has
  * passed a boundary, or begun or ended a window of gradients, for the greater of timeout_ms and
- * twice as long as they last took; where an owner is lost, for twice that or a second.  What they
- * stood before it began counts, too, but for a second at its begin; after a wait that ended so,
- * without that second, until they get on.  Engine thread, with the lock.
+ * twice as long as they last took; where an owner is lost, for a second instead of timeout_ms.
+ * The time that they have stood before the wait counts, too: then it ends after a second, or at
+ * once if another wait for the same rank has ended so and the rank has not moved since.  Engine
+ * thread, with the lock.
  */
 
 #include "engine/node/file.h"

@@ -44,19 +44,35 @@ static void forget(struct edit_history *p)
 	p->n = 0;
 }
 
+/* Whether the last fetch found the rank silent, and it has not been heard since. */
+static bool is_silent_still(const struct engine *e, uint32_t rank)
+{
+	const struct edit_history *p = e->edit_history;
+
+	for (unsigned i = 0; i < p->n; i++)
+		if (p->sources[i].rank == rank && p->sources[i].status == -ETIMEDOUT)
+			return e->peers[rank].heard_ms < p->told_ns / 1000000;
+	return false;
+}
+
 static void begin(struct engine *e)
 {
 	struct edit_history *p = e->edit_history;
+	struct edit_history_source sources[RANKS_MAX];
+	unsigned n = 0;
 
+	for (uint32_t rank = 0; rank < e->world && n < RANKS_MAX; rank++)
+		if (peer_is_live(&e->peers[rank]))
+			sources[n++] =
+				(struct edit_history_source){ .rank = rank,
+							      .over = is_silent_still(e, rank),
+							      .status = -ETIMEDOUT };
 	forget(p);
+	memcpy(p->sources, sources, sizeof(sources[0]) * n);
+	p->n = n;
 	p->wanted = false;
 	p->fetching = true;
 	p->began_ns = monotonic_ns();
-	for (uint32_t rank = 0; rank < e->world && p->n < RANKS_MAX; rank++)
-		if (peer_is_live(&e->peers[rank]))
-			p->sources[p->n++] =
-				(struct edit_history_source){ .rank = rank,
-							      .status = -ETIMEDOUT };
 }
 
 static void end(struct engine *e)
@@ -131,14 +147,6 @@ static void ask(struct engine *e, struct edit_history_source *s)
 		finish(s, rc);
 }
 
-/* Whether the rank answers nothing, to this fetch or to anybody: nobody is to wait for its lines.
- */
-static bool is_silent(const struct engine *e, uint32_t rank)
-{
-	return rpc_silence_ms(e, e->edit_history, &rank) >= ANSWER_MS ||
-	       rpc_silence_ms(e, NULL, &rank) >= SILENCE_MS;
-}
-
 /* Asks where that is needed; returns whether all sources are over. */
 static bool turn(struct engine *e, bool late)
 {
@@ -148,7 +156,9 @@ static bool turn(struct engine *e, bool late)
 	for (unsigned i = 0; i < p->n; i++) {
 		struct edit_history_source *s = &p->sources[i];
 
-		if (!s->over && (late || is_silent(e, s->rank)))
+		if (!s->over &&
+		    (late ||
+		     peers_is_mute(e, s->rank, rpc_silence_ms(e, p, &s->rank), ANSWER_MS)))
 			finish(s, -ETIMEDOUT);
 		else if (!s->over && !s->asked)
 			ask(e, s);

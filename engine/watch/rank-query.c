@@ -68,7 +68,7 @@ static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 	if (a->fetching && !a->asked)
 		ask(e, a);
 	if (a->fetching && (now >= a->began_ns / 1000000 + e->timeout_ms ||
-			    rpc_silence_ms(e, a, &rank) >= ANSWER_MS)) {
+			    peers_is_mute(e, rank, rpc_silence_ms(e, a, &rank), ANSWER_MS))) {
 		rpc_forget(e, a);
 		end(e, a, NULL, -ETIMEDOUT);
 	}
