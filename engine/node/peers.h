@@ -53,8 +53,8 @@ int peers_reach(struct engine *e, uint32_t rank);
 int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,
 	       const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
 /* Whether a rank that has not answered for silence_ms is as good as lost to those who wait for
- * limit_ms.  It is asked for a PONG before, which it sends at once, also while its disk is slow.
- * Engine thread.
+ * limit_ms.  It is asked for a PONG before, which a live one sends at once, however slow its
+ * disk is.  Engine thread.
  */
 bool peers_is_mute(struct engine *e, uint32_t rank, uint64_t silence_ms, uint64_t limit_ms);
 /* Whether a rank that is silent, and has not said that it ends, can be read without its help:
