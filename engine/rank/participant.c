@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
+enum { LATE_MS = 500 }; /* a freeze is asked for again within that */
+
 void participant_init(struct participant *s, uint64_t bytes_max)
 {
 	memset(s, 0, sizeof(*s));
@@ -222,8 +224,6 @@ int participant_prepare(struct participant *s, struct registry *r, const struct 
 		rc = check_window(e, r, p->window);
 	if (rc)
 		return rc;
-	if (p->freeze_ms)
-		lease_promise(&s->lease, p->transaction, now);
 	e->freeze_ms = p->freeze_ms;
 	e->is_round = p->round;
 	e->holder = p->holder;
@@ -232,6 +232,10 @@ int participant_prepare(struct participant *s, struct registry *r, const struct 
 	e->order = p->order;
 	e->touched_ms = now;
 	rc = promise_boundary(s, r, e, p->boundary);
+	/* a coordinator that hears of no promise may never be heard of again */
+	if (p->freeze_ms)
+		lease_promise(&s->lease, p->transaction,
+			      rc ? now - LEASE_SILENT_MS + LATE_MS : now);
 	if (!rc)
 		e->origin = p->origin;
 	return rc;

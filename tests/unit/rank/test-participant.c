@@ -743,6 +743,23 @@ START_TEST(one_freeze_at_a_time)
 }
 END_TEST
 
+START_TEST(a_freeze_that_comes_too_late_keeps_no_other_out)
+{
+	struct wire_prepare p = { .transaction = { one[0], one[1] },
+				  .boundary = b,
+				  .order = 1,
+				  .coordinator = 3,
+				  .freeze_ms = HOUR_MS };
+	uint64_t now = monotonic_ms();
+
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, now), -EAGAIN);
+	memcpy(p.transaction, two, sizeof(p.transaction));
+	p.boundary = b + 1;
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, now), -EBUSY); /* it is asked again */
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, now + 1000), 0);
+}
+END_TEST
+
 START_TEST(edits_may_name_the_boundary_that_the_trainer_stands_at)
 {
 	stage(two, 3, 7);
@@ -808,6 +825,7 @@ int main(void)
 	tcase_add_test(t, the_bound_of_a_freeze_counts_from_its_decision);
 	tcase_add_test(t, a_freeze_waits_for_the_end_of_a_step);
 	tcase_add_test(t, one_freeze_at_a_time);
+	tcase_add_test(t, a_freeze_that_comes_too_late_keeps_no_other_out);
 	tcase_add_test(t, edits_may_name_the_boundary_that_the_trainer_stands_at);
 	suite_add_tcase(suite, t);
 	srunner_run_all(runner, CK_NORMAL);
