@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ATTEMPTS_MAX = 16, SLACK_MS = 100, RETELL_MS = 200 };
+enum { ATTEMPTS_MAX = 16, NAMED_MAX = 2, SLACK_MS = 100, RETELL_MS = 200 };
 
 enum coordinator_phase {
 	COORDINATOR_VOTING,
@@ -53,6 +53,8 @@ struct coordinator_transaction {
 	int status;    /* why it is aborted; committed: the first error of applying it */
 	uint32_t said; /* the rank that said so */
 	uint8_t *part; /* [world] enum coordinator_part */
+	bool *awaited; /* [world] its vote has not come; in part's memory */
+	char why[192]; /* the status in words; of a freeze: as it was when its time was over */
 };
 
 static struct coordinator_transaction *find(struct engine *e, const uint64_t transaction[2])
@@ -125,44 +127,46 @@ static uint64_t boundary_of(const struct engine *e, uint32_t rank)
 			       : e->peers[rank].control.boundary;
 }
 
-/* The live rank whose last known boundary is the lowest. */
-static uint32_t last_rank(const struct engine *e)
+/* Writes to a->why which ranks have not come to N, or have not answered. */
+static void name_late(struct engine *e, struct coordinator_transaction *a)
 {
-	uint32_t last = e->rank;
+	FILE *out = fmemopen(a->why, sizeof(a->why), "w");
+	unsigned n = 0;
 
-	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (peer_is_live(&e->peers[rank]) &&
-		    boundary_of(e, rank) < boundary_of(e, last))
-			last = rank;
-	return last;
+	if (!out)
+		return;
+	fprintf(out, "not all ranks came to boundary %llu in time",
+		(unsigned long long)a->boundary);
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		peers_look(e, rank);
+		if (!a->awaited[rank] &&
+		    (!peer_is_live(&e->peers[rank]) || boundary_of(e, rank) >= a->boundary))
+			continue;
+		if (n++ < NAMED_MAX)
+			fprintf(out, "%s rank %u was at boundary %llu%s", n > 1 ? "," : ":",
+				rank, (unsigned long long)boundary_of(e, rank),
+				a->awaited[rank] ? " and did not answer" : "");
+	}
+	if (n > NAMED_MAX)
+		fprintf(out, ", and %u more", n - NAMED_MAX);
+	fclose(out);
 }
 
-static void name_late(const struct engine *e, const struct coordinator_transaction *a,
-		      char *why, size_t size)
-{
-	uint32_t last = last_rank(e);
-
-	snprintf(why, size,
-		 "not all ranks came to boundary %llu in time: rank %u was at boundary %llu",
-		 (unsigned long long)a->boundary, last,
-		 (unsigned long long)boundary_of(e, last));
-}
-
-static void tell(struct engine *e, const struct coordinator_transaction *a, uint64_t boundary)
+static void tell(struct engine *e, struct coordinator_transaction *a, uint64_t boundary)
 {
 	struct event_settled told = { .id = { a->transaction[0], a->transaction[1] },
 				      .origin = a->origin,
 				      .boundary = boundary,
 				      .status = a->status };
-	char why[128];
 
 	if (a->commit && a->status) {
-		snprintf(why, sizeof(why), "rank %u could not apply it: %s", a->said,
+		snprintf(a->why, sizeof(a->why), "rank %u could not apply it: %s", a->said,
 			 strerror(-a->status));
-		told.why = why;
+		told.why = a->why;
 	} else if (a->freeze_ms && a->status == -ETIMEDOUT) {
-		name_late(e, a, why, sizeof(why));
-		told.why = why;
+		if (!a->why[0])
+			name_late(e, a);
+		told.why = a->why;
 	}
 	if (a->freeze_ms)
 		event_log_freeze(e, &told);
@@ -248,6 +252,7 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 	struct wire_vote vote;
 
 	a->outstanding--;
+	a->awaited[rank] = answer->status == -ETIMEDOUT;
 	if (answer->status == -EAGAIN) {
 		a->late = true;
 		return false;
@@ -286,6 +291,7 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 			continue;
 		prepare.holder = a->part[rank] == PART_HOLDER;
 		rc = peers_call(e, rank, WIRE_PREPARE, &prepare, NULL, 0, on_vote, a, rank);
+		a->awaited[rank] = !rc;
 		if (!rc)
 			a->outstanding++;
 		else if (rc == -EAGAIN)
@@ -437,10 +443,12 @@ static struct coordinator_transaction *transaction_new(struct engine *e, uint32_
 {
 	struct coordinator_transaction *a = too_many(e, writer) ? NULL : calloc(1, sizeof(*a));
 
-	if (a && !(a->part = calloc(e->world, 1))) {
+	if (a && !(a->part = calloc(e->world, 2))) {
 		free(a);
 		return NULL;
 	}
+	if (a)
+		a->awaited = (bool *)a->part + e->world;
 	return a;
 }
 
@@ -508,8 +516,12 @@ void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 {
 	struct coordinator_transaction *a = find(e, transaction);
 
-	if (a)
-		a->cancelled = true;
+	if (!a)
+		return;
+	a->cancelled = true;
+	/* the decision waits for votes, and a rank that is late may come, or be lost, meanwhile */
+	if (a->freeze_ms && a->phase <= COORDINATOR_ACCEPTED && !a->why[0])
+		name_late(e, a);
 }
 
 enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
