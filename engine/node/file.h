@@ -39,6 +39,7 @@ struct waiting {           /* of a read, for trainers: engine/read/waiting.h */
 	bool is_grad;
 	bool unseen; /* one of the ranks was not seen since it began */
 	int lost; /* -errno of a lost owner, which the others may wait for in vain; 0: none */
+	bool told; /* in the log */
 };
 
 enum view_reader_state {

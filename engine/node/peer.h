@@ -36,6 +36,7 @@ struct peer {
 	uint64_t followed_ms;  /* when its page was last asked for, for those who wait for it */
 	bool pong_awaited;     /* it was asked for by message */
 	uint64_t told_moves;   /* the log tells who waits for it since then */
+	uint64_t told_ms;      /* when it last did; 0: never */
 	uint64_t ended_moves;  /* and that such a read has ended */
 	struct states *states; /* NULL: not fetched */
 	uint64_t states_ns;    /* when they were asked for */

@@ -16,6 +16,7 @@ enum {
 	SHARE = 8, /* of the time waited until now is between two looks */
 	TELL_MS = 1000,
 	GRACE_MS = 1000, /* for ranks that have stood for long already */
+	TOLD_MS = 5000, /* between two lines of one rank */
 	WORDS_MAX = 256,
 };
 
@@ -125,16 +126,21 @@ static void warn(struct engine *e, const struct waiting *w, const struct engine_
 			 words, after);
 }
 
-/* Once for all reads, of a rank that takes longer than it did the last time. */
-static void tell(struct engine *e, const struct waiting *w, const struct engine_file *f,
-		 uint64_t now)
+/* Once for a wait, and for all waits for one rank once in TOLD_MS, of a rank that takes longer
+ * than it did the last time.
+ */
+static void tell(struct engine *e, struct waiting *w, const struct engine_file *f, uint64_t now)
 {
 	struct peer *p = &e->peers[w->rank];
 
-	if (now < w->since_ms + TELL_MS || p->told_moves == p->moves ||
+	if (w->told || now < w->since_ms + TELL_MS || p->told_moves == p->moves ||
 	    peers_stood_ms(p) < p->control.interval_ns / 1000000)
 		return;
+	w->told = true;
+	if (p->told_ms && now < p->told_ms + TOLD_MS)
+		return;
 	p->told_moves = p->moves;
+	p->told_ms = now;
 	warn(e, w, f, "", "");
 }
 
