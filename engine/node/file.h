@@ -38,7 +38,7 @@ struct waiting {           /* of a read, for trainers: engine/read/waiting.h */
 	uint32_t rank;     /* the one furthest behind */
 	bool is_grad;
 	bool unseen; /* one of the ranks was not seen since it began */
-	int lost; /* -errno of a lost owner, which the others may wait for in vain; 0: none */
+	int lost;  /* -errno of a lost owner, which the others may wait for in vain; 0: none */
 	bool told; /* in the log */
 };
 

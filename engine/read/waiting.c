@@ -16,7 +16,7 @@ enum {
 	SHARE = 8, /* of the time waited until now is between two looks */
 	TELL_MS = 1000,
 	GRACE_MS = 1000, /* for ranks that have stood for long already */
-	TOLD_MS = 5000, /* between two lines of one rank */
+	TOLD_MS = 5000,  /* between two lines of one rank */
 	WORDS_MAX = 256,
 };
 
