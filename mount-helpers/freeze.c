@@ -29,6 +29,8 @@ static const char *why_not(int error)
 		return "the ranks pass boundaries faster than they can agree on one";
 	case ETIMEDOUT:
 		return "not all ranks came to one boundary in that time: nothing is frozen";
+	case EIO:
+		return "the job, or the rank that would have to agree, is lost";
 	case EROFS:
 		return "is not mounted with -o rw";
 	case ENOENT:

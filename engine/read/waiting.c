@@ -104,7 +104,8 @@ void waiting_describe(struct engine *e, const struct waiting *w, FILE *out)
 		control_phase_name(p->control.phase), (unsigned long long)peers_stood_ms(p));
 	put_goal(w, out);
 	if (w->ranks > 1)
-		fprintf(out, ", and for %u more ranks", w->ranks - 1);
+		fprintf(out, ", and for %u more rank%s", w->ranks - 1,
+			w->ranks == 2 ? "" : "s");
 }
 
 static void warn(struct engine *e, const struct waiting *w, const struct engine_file *f,

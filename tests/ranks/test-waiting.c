@@ -133,7 +133,7 @@ START_TEST(who_waits_for_a_rank_that_is_behind_is_named_and_told_and_ends)
 	text = engine_text(observer, "inflight");
 	ck_said(text, "read w fp32 bytes 0 of 148");
 	ck_said(text, "for rank 2, at boundary 2 (step 1, phase stable) for ");
-	ck_said(text, "must come to boundary 6, and for 1 more ranks");
+	ck_said(text, "must come to boundary 6, and for 1 more rank");
 	ck_assert_ptr_null(strstr(text, "no progress for 2 ms"));
 	ck_assert_int_eq(end(&reader), -ETIME);
 	ck_assert_uint_eq(count_words(log_now(), "w/fp32 waits "), 1);
