@@ -2,9 +2,9 @@
 #ifndef ENGINE_NODE_PERMISSIONS_H
 #define ENGINE_NODE_PERMISSIONS_H
 
-/* Which messages a peer may send.  A peer with the key for readers may read, and acknowledge LEFT,
- * and counts as an observer, whatever its header says; a peer with the job's key may write, too;
- * messages of the ranks' own protocols are taken from ranks alone.
+/* Which messages a peer may send.  A peer with the key for readers may read and acknowledge
+ * LEFT, and counts as an observer, whatever its header says; a peer with the job's key may
+ * write, too; messages of the ranks' own protocols are taken from ranks alone.
  */
 
 #include "engine/node/node.h"
