@@ -519,7 +519,7 @@ void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 	if (!a)
 		return;
 	a->cancelled = true;
-	/* the decision waits for votes, and a rank that is late may come, or be lost, meanwhile */
+	/* the decision waits for votes: meanwhile a rank that is late may come, or be lost */
 	if (a->freeze_ms && a->phase <= COORDINATOR_ACCEPTED && !a->why[0])
 		name_late(e, a);
 }
