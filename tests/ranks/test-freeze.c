@@ -226,6 +226,53 @@ START_TEST(a_job_that_does_not_come_to_the_boundary_is_not_stopped)
 }
 END_TEST
 
+/* Rank 3 passes every boundary that the coordinator proposes before it hears of that. */
+static void turn_hurried(void)
+{
+	asleep[3] = true;
+	turn(NULL);
+	while (passed(3) <= engine_of(0)->coordinator->boundary)
+		boundary(3);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		asleep[rank] = rank != 3;
+	turn(NULL);
+	memset(asleep, 0, sizeof(asleep));
+}
+
+START_TEST(a_boundary_that_a_rank_always_passes_first_is_not_agreed_on)
+{
+	struct writer w;
+
+	boundaries_open(WORLD, &everywhere);
+	sent.type = WIRE_PREPARE;
+	if (_i) {
+		start(&w, 1, "fp32", 1);
+		while (!w.ended)
+			turn_hurried();
+		ck_assert_int_eq(result(&w), -EBUSY);
+	} else {
+		ask(&first, 1, LONG_MS, 0);
+		while (!first.ended)
+			turn_hurried();
+		ck_assert_int_eq(first.result, -ESTALE);
+	}
+	ck_assert_uint_gt(sent.n, WORLD);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_uint_ne(phase(rank), CONTROL_FROZEN);
+	all_pass(passed(3) + 1);
+	ask(&second, 2, LONG_MS, 0);
+	all_go_to(WORLD, passed(3) + GOAL);
+	ck_assert_int_eq(result_of(&second), 0);
+	ask(&thaw, 2, 0, second.freeze.id);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		while (waits_inside(rank))
+			turn(NULL);
+	job_check(&job);
+	boundaries_close();
+}
+END_TEST
+
 /* ---- somebody dies ---- */
 
 static void until_promised(void)
@@ -283,6 +330,8 @@ int main(void)
 	tcase_add_loop_test(t, edits_and_a_freeze_at_once_end, 0, 8);
 	tcase_add_test(t, the_bound_ends_it_on_the_ranks_themselves);
 	tcase_add_loop_test(t, a_job_that_does_not_come_to_the_boundary_is_not_stopped, 0, 2);
+	tcase_add_loop_test(t, a_boundary_that_a_rank_always_passes_first_is_not_agreed_on, 0,
+			    2);
 	tcase_add_loop_test(
 		t, a_rank_that_dies_on_its_way_does_not_keep_the_others_from_standing, 0, 2);
 	tcase_add_loop_test(t, a_coordinator_that_dies_undecided_stops_nobody, 0, 2);
