@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read and edit what fragfs mounts, from Python: no libfrag, no torch, and no numpy until one is asked for.
+
+    with fragfs.open("/frag") as job:               # a mount, HOST:PORT of a job, or a checkpoint
+        weight = job["layers.0.mlp.up.weight"]
+        weight.shape, weight.dtype, weight.states   # (4096, 1024), 'bfloat16', ('exp_avg', ...)
+        weight.fp32[3:5]                            # two rows: these bytes alone are gathered
+        weight.exp_avg.numpy(), weight.bf16.torch()
+        with job.freeze():                          # one moment of many parameters
+            norms = {name: abs(p.grad.numpy()).max() for name, p in job.items()}
+        weight.fp32[7] = 0.0                        # one row, committed on all ranks, or on none
+        for event in job.events():                  # {'event': 'step', 'step': 18, ...}
+            ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import operator
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from . import _dtypes
+
+PREAD_MAX = 1 << 30
+
+# Files of a parameter's folder that are no states.
+_FACTS = frozenset({"shape", "dtype", "numel", "group", "group_index", "fragments"})
+
+
+def _unescape(file: str) -> str:
+    """The name that a file name stands for; fs/names.h has the rules."""
+    if file == "%":
+        return ""
+    out, raw, at = bytearray(), file.encode(), 0
+    while at < len(raw):
+        if raw[at] == ord("%"):
+            out.append(int(raw[at + 1:at + 3], 16))
+            at += 3
+        else:
+            out.append(raw[at])
+            at += 1
+    return out.decode(errors="surrogateescape")
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    product = 1
+    for extent in shape:
+        product *= extent
+    return product
+
+
+class State:
+    """One file of a parameter: fp32, grad, exp_avg, bf16 and so on.
+
+    Each call opens the file anew, and so sees the newest generation; the bytes of one call are all of
+    one generation.  Of a job that trains a call may wait until its ranks have come to one boundary.
+    """
+
+    def __init__(self, path: str, shape: tuple[int, ...]) -> None:
+        self.path = path
+        self.shape = shape
+
+    def __repr__(self) -> str:
+        return f"<fragfs.State {self.path}>"
+
+    @property
+    def dtype(self) -> str:
+        """Its name, as in frag_dtype_name(): 'float32', 'bfloat16' ..."""
+        return os.getxattr(self.path, "user.frag.dtype").decode()
+
+    @property
+    def generation(self) -> int:
+        """The newest one; it grows with each step and each edit."""
+        return int(os.getxattr(self.path, "user.frag.generation"))
+
+    @property
+    def nbytes(self) -> int:
+        return os.stat(self.path).st_size
+
+    def bytes(self, offset: int = 0, size: int | None = None) -> bytearray:
+        """Bytes [offset, offset + size), little-endian and in C order; size None: up to the end."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size - offset if size is None else size
+            out = bytearray(size)
+            _read_into(fd, out, offset, self.path)
+        finally:
+            os.close(fd)
+        return out
+
+    def numpy(self) -> Any:
+        """The whole tensor; the array is the caller's own.  bfloat16 and float8 need ml_dtypes."""
+        return _array(self.bytes(), self.dtype, self.shape)
+
+    def torch(self) -> Any:
+        """The whole tensor, in the host's memory."""
+        import torch
+
+        dtype, data = _dtypes.torch_dtype(self.dtype), self.bytes()
+        flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        return flat.reshape(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def _row_bytes(self, dtype: str) -> int:
+        return _numel(self.shape[1:]) * _dtypes.DTYPES[dtype].itemsize
+
+    def _part_shape(self, rows: int) -> tuple[int, ...]:
+        return (rows, *self.shape[1:]) if self.shape else ()
+
+    def _rows(self, key: Any) -> tuple[int, int, Any]:
+        """The rows [first, last) of dimension 0 that key needs, and what key is within these rows."""
+        if not self.shape:
+            return 0, 1, key
+        rows = self.shape[0]
+        of_rows, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
+        if isinstance(of_rows, slice):
+            wanted = range(*of_rows.indices(rows))
+            if not wanted:
+                return 0, 0, (slice(None), *rest)
+            ends = wanted[0], wanted[-1]
+            return min(ends), max(ends) + 1, (slice(None, None, wanted.step), *rest)
+        if isinstance(of_rows, bool) or not hasattr(of_rows, "__index__") or getattr(of_rows, "shape", ()):
+            return 0, rows, key
+        row = operator.index(of_rows)
+        if not -rows <= row < rows:
+            raise IndexError(f"index {row} is out of the {rows} rows of {self.path}")
+        row %= rows
+        return row, row + 1, (0, *rest)
+
+    def __getitem__(self, key: Any) -> Any:
+        """As of a numpy array; of dimension 0 the rows that key needs are gathered, and no others."""
+        first, last, inner = self._rows(key)
+        dtype = self.dtype
+        row = self._row_bytes(dtype)
+        return _array(self.bytes(first * row, (last - first) * row), dtype, self._part_shape(last - first))[inner]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Writes these elements as one edit, on every rank that has a part or a copy, or on none.
+
+        OSError says why not.  Of a job it returns after the boundary at which the ranks apply it.
+        """
+        import numpy
+
+        first, last, inner = self._rows(key)
+        dtype = self.dtype
+        row = self._row_bytes(dtype)
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            rows = bytearray((last - first) * row)
+            _read_into(fd, rows, first * row, self.path)
+            part = _array(rows, dtype, self._part_shape(last - first))
+            before = bytes(rows)
+            part[inner] = numpy.asarray(value, dtype=part.dtype)
+            _write_changes(fd, before, rows, first * row)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+def _read_into(fd: int, out: bytearray, offset: int, path: str) -> None:
+    view, done = memoryview(out), 0
+    while done < len(out):
+        got = os.preadv(fd, [view[done:done + PREAD_MAX]], offset + done)
+        if not got:
+            raise EOFError(f"{path}: ends at byte {offset + done}")
+        done += got
+
+
+def _write_changes(fd: int, before: bytes, after: bytearray, offset: int) -> None:
+    """Writes from the first byte that differs to the last one."""
+    view = memoryview(after)
+    if before == after:
+        return
+    first = next(i for i in range(len(after)) if before[i] != after[i])
+    last = next(i for i in range(len(after), 0, -1) if before[i - 1] != after[i - 1])
+    while first < last:
+        first += os.pwrite(fd, view[first:last], offset + first)
+
+
+def _array(data: bytearray, dtype: str, shape: tuple[int, ...]) -> Any:
+    import numpy
+
+    return numpy.frombuffer(data, dtype=_dtypes.numpy_dtype(dtype)).reshape(shape)
+
+
+class Parameter(Mapping[str, State]):
+    """A parameter: a mapping of its states, which are attributes too (p.fp32 is p['fp32'])."""
+
+    def __init__(self, path: str, name: str) -> None:
+        self.path = path
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<fragfs.Parameter {self.name} {self.dtype} {list(self.shape)}>"
+
+    def _fact(self, file: str) -> str:
+        with io.open(os.path.join(self.path, file), encoding="ascii") as f:
+            return f.read().strip()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(extent) for extent in self._fact("shape").split())
+
+    @property
+    def dtype(self) -> str:
+        """Of the low-precision parameter, which the model computes with."""
+        return self._fact("dtype")
+
+    @property
+    def group(self) -> int | None:
+        """The number of its param group; None: it is in none."""
+        text = self._fact("group")
+        return int(text) if text.isdecimal() else None
+
+    @property
+    def fragments(self) -> list[dict[str, str]]:
+        """Which rank has which part: a row of the file `fragments` each."""
+        header, *rows = (line.split("\t") for line in self._fact("fragments").splitlines())
+        return [dict(zip(header, row)) for row in rows]
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return tuple(_unescape(file) for file in sorted(os.listdir(self.path))
+                     if file not in _FACTS and not file.endswith(".npy"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.states)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def _file(self, key: str) -> str:
+        escaped = {"%": "%25", "/": "%2F", "@": "%40"}
+        return os.path.join(self.path, "".join(escaped.get(letter, letter) for letter in key))
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and key not in _FACTS and os.path.exists(self._file(key))
+
+    def __getitem__(self, key: str) -> State:
+        if key not in self:
+            raise KeyError(f"{self.name} has no {key}; it has {', '.join(self)}")
+        return State(self._file(key), self.shape)
+
+    def __getattr__(self, key: str) -> State:
+        if key.startswith("_"):
+            raise AttributeError(key)
+        try:
+            return self[key]
+        except KeyError as e:
+            raise AttributeError(e.args[0]) from None
+
+
+class Group(Mapping[str, float]):
+    """A param group: its hyper-parameters, which can be set: job.groups[0]['lr'] = 1e-4."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[str]:
+        for name in sorted(os.listdir(self.path)):
+            path = os.path.join(self.path, name)
+            if os.path.isfile(path) and name not in _GROUP_FACTS:
+                yield name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, name: str) -> float:
+        try:
+            with io.open(os.path.join(self.path, name), encoding="ascii") as f:
+                return float(f.read())
+        except FileNotFoundError:
+            raise KeyError(f"{self.path} has no {name}; it has {', '.join(self)}") from None
+
+    def __setitem__(self, name: str, value: float) -> None:
+        with io.open(os.path.join(self.path, name), "wb", buffering=0) as f:
+            f.write(repr(float(value)).encode())
+
+
+_GROUP_FACTS = frozenset({"kind", "shards", "replicas", "sub_groups", "ranks", "loss_scale"})
+
+
+class Mount(Mapping[str, Parameter]):
+    """A mount: a mapping of parameters by their names (a coordinate follows behind @)."""
+
+    def __init__(self, path: str, own: bool = False) -> None:
+        self.path = path
+        self._own = own
+        self._names: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<fragfs.Mount {self.path}>"
+
+    def __enter__(self) -> Mount:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unmounts what open() has mounted, and leaves a mount that was there before."""
+        if not self._own:
+            return
+        self._own = False
+        _unmount(self.path)
+        os.rmdir(self.path)
+
+    def _text(self, *file: str) -> str:
+        with io.open(os.path.join(self.path, *file), encoding="utf-8") as f:
+            return f.read().strip()
+
+    def _folder(self) -> str:
+        return os.path.join(self.path, "params")
+
+    def _name_of(self, file: str) -> str:
+        """A file name that was cut has ~ and 16 digits at its end, and its whole name is an attribute."""
+        if len(file.encode()) < 255:
+            return _unescape(file)
+        for state in os.listdir(os.path.join(self._folder(), file)):
+            with contextlib.suppress(OSError):
+                return os.getxattr(os.path.join(self._folder(), file, state), "user.frag.name").decode()
+        return _unescape(file)
+
+    def _files(self) -> dict[str, str]:
+        self._names = {self._name_of(file): file for file in os.listdir(self._folder())}
+        return self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._files()))
+
+    def __len__(self) -> int:
+        return len(self._files())
+
+    def __getitem__(self, name: str) -> Parameter:
+        file = self._names.get(name) or self._files().get(name)
+        if file is None:
+            raise KeyError(f"{self.path} has no parameter {name}")
+        return Parameter(os.path.join(self._folder(), file), name)
+
+    @property
+    def step(self) -> int:
+        return int(self._text("step"))
+
+    @property
+    def phase(self) -> str:
+        return self._text("phase")
+
+    @property
+    def groups(self) -> list[Group]:
+        folder = os.path.join(self.path, "groups")
+        return [Group(os.path.join(folder, number)) for number in sorted(os.listdir(folder), key=int)]
+
+    @contextlib.contextmanager
+    def freeze(self, seconds: float = 60) -> Iterator[None]:
+        """All ranks stand at one boundary inside the block, for so long at most.
+
+        OSError: EBUSY, ESTALE and ETIMEDOUT as fragfs(1) says under Freezing; ETIMEDOUT at the end of
+        the block: the freeze had ended before.
+        """
+        with io.open(os.path.join(self.path, ".frag", "freeze"), "wb", buffering=0) as f:
+            f.write(b"%g held\n" % seconds)
+            yield
+            f.write(b"0\n")
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What happens from now on, until the mount or the job ends; fragfs(1), Events."""
+        f = io.open(os.path.join(self.path, "events"), "rb", buffering=0)
+        return self._follow(f)
+
+    @staticmethod
+    def _follow(f: Any) -> Iterator[dict[str, Any]]:
+        with f:
+            rest = b""
+            while chunk := f.read(65536):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield json.loads(line)
+
+
+def _is_mount(path: str) -> bool:
+    return os.path.isfile(os.path.join(path, ".frag", "version"))
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise OSError(done.stderr.strip() or f"{command[0]} ended with exit status {done.returncode}")
+
+
+def _unmount(folder: str) -> None:
+    _run("fusermount3", "-u", "-z", folder)
+
+
+def open(source: str | os.PathLike[str], *options: str) -> Mount:  # noqa: A001: fragfs.open
+    """Opens SOURCE: a folder where fragfs is mounted, HOST:PORT of a job, or a checkpoint.
+
+    The latter two are mounted in a folder of their own, with these options of fragfs(1) ("rw",
+    "overlay=trial", ...), until close().  The program is fragfs of PATH, or the one that FRAGFS names.
+    OSError: it cannot be mounted; the text is what fragfs says.
+    """
+    source = os.fspath(source)
+    if _is_mount(source):
+        if options:
+            raise ValueError(f"{source} is mounted already: {', '.join(options)} cannot be added")
+        return Mount(source)
+    program = os.environ.get("FRAGFS") or shutil.which("fragfs")
+    if not program:
+        raise FileNotFoundError("the program fragfs is not in PATH, and FRAGFS does not name it")
+    folder = tempfile.mkdtemp(prefix="fragfs-")
+    try:
+        _run(program, source, folder, *(word for option in options for word in ("-o", option)))
+    except BaseException:
+        os.rmdir(folder)
+        raise
+    return Mount(folder, own=True)
