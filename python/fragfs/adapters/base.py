@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an adapter does: it describes parameters and groups once, and lists the states' tensors at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from .._job import Job
+
+
+class Place(NamedTuple):
+    """Where libfrag has a state."""
+
+    group: int
+    sub: int
+    key: str
+
+
+class Kept(NamedTuple):
+    """The memory of a state: a partition, the whole group, or the fragments of parameters."""
+
+    kind: str  # "partition", "whole", "fragments"
+    tensors: tuple[tuple[int, Any], ...]  # (number of the parameter, or -1; tensor)
+
+
+class Boundaries(NamedTuple):
+    """What the hooks of an adapter call; each never raises."""
+
+    grads_gone: Callable[[], None]
+    grads_valid: Callable[[float], None]
+    step_begin: Callable[[], None]
+    step_end: Callable[[], None]
+
+
+class Adapter:
+    """One framework's objects.  The constructor describes parameters and groups to the job."""
+
+    job: Job
+
+    def states(self) -> Iterator[tuple[Place, Kept]]:
+        """All states that there are now, gradients among them."""
+        raise NotImplementedError
+
+    def shape_of_states(self) -> object:
+        """Changes when states come or go; cheap, since it is asked for at each boundary."""
+        raise NotImplementedError
+
+    def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(number of the group, the optimizer's dict of hyper-parameters)."""
+        raise NotImplementedError
+
+    def hook(self, boundaries: Boundaries) -> Callable[[], None]:
+        """Hooks the step and the gradients' window; the result takes the hooks away again."""
+        raise NotImplementedError
+
+
+def wrap_method(thing: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+                ) -> Callable[[], None]:
+    """Sets thing.name to make(the method that was there); the result undoes that.
+
+    A wrapper that somebody has put around ours stays: then ours becomes a plain call of the method.
+    """
+    had = name in vars(thing)
+    method = getattr(thing, name)
+    wrapped = make(method)
+    active = True
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (wrapped if active else method)(*args, **kwargs)
+
+    def undo() -> None:
+        nonlocal active
+        active = False
+        if vars(thing).get(name) is call:
+            if had:
+                setattr(thing, name, method)
+            else:
+                delattr(thing, name)
+
+    setattr(thing, name, call)
+    return undo
+
+
+def partition_states(optimizer: Any, flat: Any) -> Iterator[tuple[str, Any]]:
+    """The optimizer's states of one flat parameter that have its number of elements."""
+    for key, value in optimizer.state.get(flat, {}).items():
+        if hasattr(value, "data_ptr") and value.dim() and value.numel() == flat.numel():
+            yield key, value

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach: shows what an optimizer holds, follows its steps, and lets it go again.
+
+The job never stops for it.  A hook that fails says so in one line and detaches; training goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from ctypes import c_double
+from typing import Any
+
+from ._job import Job, watch_storage
+from .adapters.base import Adapter, Boundaries, Kept, Place
+
+
+class _Registered:
+    """A state that libfrag knows: where its tensors were, and the finalizers that drop it in time."""
+
+    def __init__(self, kept: Kept, watches: list[weakref.finalize]) -> None:
+        self.signature = _signature(kept)
+        self.tensors = [(weakref.ref(tensor), tensor.data_ptr()) for _, tensor in kept.tensors]
+        self.watches = watches
+
+    def has_moved(self) -> bool:
+        for ref, address in self.tensors:
+            tensor = ref()
+            if tensor is None or tensor.data_ptr() != address:
+                return True
+        return False
+
+
+def _signature(kept: Kept) -> tuple[Any, ...]:
+    return kept.kind, tuple((number, tensor.data_ptr(), tensor.dtype, tensor.numel())
+                            for number, tensor in kept.tensors)
+
+
+class _Hyper:
+    """A number of an optimizer's param group, and the C double of it that edits change."""
+
+    def __init__(self, options: dict[str, Any], key: str, index: int | None = None) -> None:
+        self._options, self._key, self._index = options, key, index
+        self.value = c_double(self._get())
+        self._seen = self.value.value
+
+    def _get(self) -> float:
+        value = self._options[self._key]
+        return float(value if self._index is None else value[self._index])
+
+    def push(self) -> None:
+        """What the trainer has set is what readers see."""
+        now = self._get()
+        if now != self._seen:
+            self.value.value = self._seen = now
+
+    def pull(self) -> None:
+        """An edit is what the trainer computes with."""
+        if self.value.value == self._seen:
+            return
+        self._seen = self.value.value
+        old = self._options[self._key]
+        if self._index is not None:
+            new = list(old)
+            new[self._index] = self._seen
+            self._options[self._key] = type(old)(new)
+        elif hasattr(old, "fill_"):
+            old.fill_(self._seen)
+        else:
+            self._options[self._key] = self._seen
+
+
+def _hypers(options: dict[str, Any]) -> dict[str, _Hyper]:
+    found = {}
+    for key in ("lr", "weight_decay", "eps", "momentum", "alpha"):
+        if isinstance(options.get(key), (int, float)) or hasattr(options.get(key), "fill_"):
+            found[key] = _Hyper(options, key)
+    betas = options.get("betas")
+    for index in range(len(betas) if isinstance(betas, (tuple, list)) else 0):
+        found[f"beta{index + 1}"] = _Hyper(options, "betas", index)
+    return found
+
+
+class Attachment:
+    """A training process that can be mounted.  detach(), the end of a with block, or of Python, ends it."""
+
+    def __init__(self, make_adapter: Callable[[Job], Adapter], **config: Any) -> None:
+        self._job: Job | None = Job(**config)
+        self._registered: dict[Place, _Registered] = {}
+        self._hypers: list[_Hyper] = []
+        self._dirty = True
+        self._shape: object = None
+        self._in_step = False
+        self._unhook: Callable[[], None] = lambda: None
+        try:
+            self._adapter = make_adapter(self._job)
+            for group, options in self._adapter.param_groups():
+                for name, hyper in _hypers(options).items():
+                    self._job.hyper(group, name, hyper.value)
+                    self._hypers.append(hyper)
+            self._sync()
+            self._job.ready()
+            self._unhook = self._adapter.hook(Boundaries(
+                *(functools.partial(self._guard, step) for step in
+                  (self._grads_gone, self._grads_valid, self._step_begin, self._step_end))))
+        except BaseException:
+            self.detach()
+            raise
+        atexit.register(self.detach)
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.detach()
+
+    def __bool__(self) -> bool:
+        return self._job is not None
+
+    @property
+    def address(self) -> str | None:
+        """HOST:PORT for fragfs; None until it is known, and after detach()."""
+        return self._job.address if self._job else None
+
+    def detach(self) -> None:
+        """Takes the hooks away and closes libfrag.  Again: nothing."""
+        job, self._job = self._job, None
+        if job is None:
+            return
+        self._unhook()
+        for registered in self._registered.values():
+            for watch in registered.watches:
+                watch.detach()
+        self._registered.clear()
+        if job.is_open:
+            job.close()
+        atexit.unregister(self.detach)
+
+    # ---- boundaries: in the trainer's thread ----
+
+    def _guard(self, step: Callable[..., None], *args: Any) -> None:
+        if self._job is None or not self._job.is_open:
+            return
+        try:
+            step(self._job, *args)
+        except Exception as e:
+            say(f"{e}; detached, training goes on")
+            self.detach()
+
+    def _grads_gone(self, job: Job) -> None:
+        job.grads_gone()
+
+    def _grads_valid(self, job: Job, loss_scale: float) -> None:
+        self._sync()
+        job.grads_valid(loss_scale)
+
+    def _step_begin(self, job: Job) -> None:
+        if self._in_step:  # of an optimizer within the optimizer
+            return
+        for hyper in self._hypers:
+            hyper.push()
+        job.step_begin()
+        self._in_step = True
+        for hyper in self._hypers:
+            hyper.pull()
+
+    def _step_end(self, job: Job) -> None:
+        if not self._in_step:
+            return
+        self._in_step = False
+        self._sync()
+        job.step_end()
+        for hyper in self._hypers:
+            hyper.pull()
+
+    # ---- the registry ----
+
+    def _has_changed(self) -> bool:
+        return (self._dirty or self._shape != self._adapter.shape_of_states() or
+                any(registered.has_moved() for registered in self._registered.values()))
+
+    def _sync(self) -> None:
+        """Makes libfrag's registry what the optimizer holds now."""
+        if not self._has_changed():
+            return
+        self._dirty, self._shape = False, self._adapter.shape_of_states()
+        wanted = {place: kept for place, kept in self._adapter.states() if kept.tensors}
+        for place in list(self._registered):
+            if place not in wanted or self._registered[place].signature != _signature(wanted[place]):
+                self._drop(place)
+        for place, kept in wanted.items():
+            if place not in self._registered:
+                self._keep(place, kept)
+
+    def _keep(self, place: Place, kept: Kept) -> None:
+        assert self._job is not None
+        storages = {id(tensor.untyped_storage()): tensor for _, tensor in kept.tensors}
+        watches = [watch_storage(tensor, _forget, weakref.ref(self), place) for tensor in storages.values()]
+        self._registered[place] = _Registered(kept, watches)
+        for number, tensor in kept.tensors:
+            if kept.kind == "fragments":
+                self._job.keep_fragment(number, place.key, tensor)
+            elif kept.kind == "whole":
+                self._job.keep_whole(place.group, place.key, tensor)
+            else:
+                self._job.keep(place.group, place.sub, place.key, tensor)
+
+    def _drop(self, place: Place) -> None:
+        registered = self._registered.pop(place, None)
+        if registered is None or self._job is None or not self._job.is_open:
+            return
+        for watch in registered.watches:
+            watch.detach()
+        self._job.drop(*place)
+        self._dirty = True
+
+
+def _forget(attachment: Callable[[], Attachment | None], place: Place) -> None:
+    """The memory of a state is about to be freed: libfrag must not know it any more."""
+    owner = attachment()
+    if owner is not None:
+        owner._drop(place)
+
+
+def say(text: str) -> None:
+    rank = os.environ.get("RANK")
+    print(f"fragfs: {f'rank {rank}: ' if rank else ''}{text}", file=sys.stderr, flush=True)
+
+
+class _Nothing:
+    """What attach returns where it could not: false, and it takes the calls of an Attachment."""
+
+    address = None
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def __bool__(self) -> bool:
+        return False
+
+    def detach(self) -> None:
+        pass
+
+
+def attach(*things: Any, strict: bool = False, **config: Any) -> Attachment | _Nothing:
+    """Lets `fragfs HOST:PORT /frag` mount what is trained here; each rank calls it, and waits for none.
+
+    things: a DeepSpeedEngine; or a model and its torch optimizer (FSDP2, DDP, one process).
+    config: fields of struct frag_config of frag(3), such as job="run-7"; by default the launcher's
+    environment says rank, world and address.
+    strict: raises what is wrong.  By default one line says it, the result is false, training goes on.
+    """
+    from .adapters import adapter_for
+
+    try:
+        return Attachment(lambda job: adapter_for(job, things), **config)
+    except Exception as e:
+        if strict:
+            raise
+        say(f"not attached: {e}")
+        return _Nothing()
