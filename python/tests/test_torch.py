@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real jobs of torch and DeepSpeed, attached, mounted, compared and edited: torch_job.py in several processes."""
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TIMEOUT_S = 300
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def needs(module: str) -> object:
+    return unittest.skipUnless(importlib.util.find_spec(module), f"{module} is not installed")
+
+
+@unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
+@needs("torch")
+class Torch(unittest.TestCase):
+    def run_job(self, case: str, world: int) -> None:
+        environment = {**os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
+                       "MASTER_PORT": str(free_port()), "FRAG_PLAIN": "1", "DS_ACCELERATOR": "cpu",
+                       "PYTHONPATH": str(HERE.parent), "FRAG_JOB_ID": f"{case}-{os.getpid()}"}
+        ranks = [subprocess.Popen([sys.executable, str(HERE / "torch_job.py"), case],
+                                  env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                 for rank in range(world)]
+        try:
+            outputs = [rank.communicate(timeout=TIMEOUT_S)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        for rank, output in zip(ranks, outputs):
+            self.assertEqual(rank.returncode, 0, output[-4000:])
+
+    def test_ddp(self) -> None:
+        self.run_job("ddp", 2)
+
+    def test_fsdp2(self) -> None:
+        for world in (2, 3):
+            with self.subTest(world=world):
+                self.run_job("fsdp2", world)
+
+    def test_fsdp2_mixed_precision(self) -> None:
+        self.run_job("fsdp2-mixed", 2)
+
+    def test_hsdp(self) -> None:
+        self.run_job("hsdp", 4)
+
+    @needs("deepspeed")
+    def test_zero(self) -> None:
+        for case, world in (("zero1", 2), ("zero1", 3), ("zero2", 2), ("zero2", 4), ("zero3", 2), ("zero3", 3),
+                            ("zero2-offload", 2), ("zero3-offload", 2), ("zero2-fp32-grads", 2),
+                            ("bf16-optimizer", 2)):
+            with self.subTest(case=case, world=world):
+                self.run_job(case, world)
+
+
+if __name__ == "__main__":
+    unittest.main()

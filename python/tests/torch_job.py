@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a small job: torch_job.py CASE.  Rank 0 mounts it and compares; exit status 0: all was right.
+
+Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun sets them; FRAGFS, FRAG_LIBRARY.
+"""
+
+import gc
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+import fragfs
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+KEYS = ("fp32", "exp_avg", "exp_avg_sq")
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(37, 53)
+        self.norm = torch.nn.LayerNorm(53)
+        self.frozen = torch.nn.Linear(53, 53, bias=False).requires_grad_(False)
+        self.second = torch.nn.Linear(53, 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.frozen(self.norm(self.first(x)).relu()))
+
+
+class Job:
+    """A model in training: step(), and the truth about each state, by the framework's own call."""
+
+    model: torch.nn.Module
+
+    def attach(self) -> fragfs.Attachment:
+        raise NotImplementedError
+
+    def step(self, look=lambda: None) -> None:
+        """look() is called between the backward pass and the optimizer's step."""
+        raise NotImplementedError
+
+    def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
+        raise NotImplementedError
+
+    def truth(self) -> dict[tuple[str, str], torch.Tensor]:
+        return {(name.removeprefix("module."), key): self.full(name, p, key).detach().cpu().clone()
+                for name, p in self.model.named_parameters() if p.requires_grad for key in KEYS}
+
+
+class TorchJob(Job):
+    def __init__(self, kind: str) -> None:
+        self.model = Model()
+        if kind in ("fsdp2", "fsdp2-mixed", "hsdp"):
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+            shape, names = ((2, WORLD // 2), ("replicate", "shard")) if kind == "hsdp" else ((WORLD,), ("shard",))
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            options = {"mesh": init_device_mesh("cpu", shape, mesh_dim_names=names)}
+            if kind == "fsdp2-mixed":
+                options["mp_policy"] = policy
+            fully_shard(self.model.first, **options)
+            fully_shard(self.model, **options)
+        elif kind == "ddp":
+            self.model = torch.nn.parallel.DistributedDataParallel(self.model)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW([{"params": trained[:2]}, {"params": trained[2:], "lr": 3e-3}], lr=1e-3)
+
+    def attach(self) -> fragfs.Attachment:
+        return fragfs.attach(self.model, self.optimizer, strict=True)
+
+    def step(self, look=lambda: None) -> None:
+        self.optimizer.zero_grad()
+        self.model(torch.randn(4, 37)).float().square().mean().backward()
+        look()
+        self.optimizer.step()
+
+    def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
+        tensor = param if key == "fp32" else self.optimizer.state[param][key]
+        return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+class DeepSpeedJob(Job):
+    CASES = {
+        "zero1": {"stage": 1}, "zero2": {"stage": 2}, "zero3": {"stage": 3, "sub_group_size": 700},
+        "zero2-offload": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+        "zero3-offload": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
+        "zero2-fp32-grads": {"stage": 2}, "bf16-optimizer": {"stage": 1},
+    }
+
+    def __init__(self, kind: str) -> None:
+        import deepspeed
+
+        self.model = Model()
+        config = {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": True},
+                  "zero_optimization": self.CASES[kind], "zero_allow_untested_optimizer": True,
+                  "zero_force_ds_cpu_optimizer": False}
+        if kind in ("bf16-optimizer", "zero2-fp32-grads"):
+            config["data_types"] = {"grad_accum_dtype": "fp32"}
+        optimizer = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], lr=1e-3)
+        self.engine = deepspeed.initialize(model=self.model, optimizer=optimizer, config=config)[0]
+        self.model = self.engine.module
+
+    def attach(self) -> fragfs.Attachment:
+        return fragfs.attach(self.engine, strict=True)
+
+    def step(self, look=lambda: None) -> None:
+        self.engine.backward(self.engine(torch.randn(4, 37).bfloat16()).float().square().mean())
+        look()
+        self.engine.step()
+
+    def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
+        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
+        return safe_get_full_fp32_param(param) if key == "fp32" else safe_get_full_optimizer_state(param, key)
+
+
+def compare(job: Job, mount: fragfs.Mount | None, when: str) -> None:
+    """All ranks: the truth takes collectives.  Rank 0 reads the mount."""
+    truth = job.truth()
+    if mount:
+        for (name, key), want in truth.items():
+            got = mount[name][key].torch()
+            assert torch.equal(got, want.to(got.dtype)), f"{when}: {name}/{key} differs"
+    dist.barrier()
+
+
+def edit(job: Job, mount: fragfs.Mount | None) -> None:
+    """Rank 0 writes through the mount while all ranks train; a step later the truth has it."""
+    import threading
+
+    done = torch.zeros(1)
+    thread = None
+    if mount:
+        for group in mount.groups:
+            group_thread = threading.Thread(target=group.__setitem__, args=("lr", 0.0))
+            group_thread.start()
+            thread = threading.Thread(target=write_all, args=(mount, group_thread))
+        thread.start()
+    while not done.item():
+        job.step()
+        done.fill_(not thread.is_alive() if thread else 0)
+        dist.broadcast(done, 0)
+    if mount:
+        assert mount["first.weight"].fp32[3, 4] == 0.75
+        assert mount.groups[0]["lr"] == 0.0
+    truth = job.truth()[("first.weight", "fp32")]
+    assert truth[3, 4] == 0.75 and truth[3, 5] != 0.75, truth[3, :6]
+
+
+def write_all(mount: fragfs.Mount, before) -> None:
+    before.join()
+    for group in mount.groups:
+        group["lr"] = 0.0
+    mount["first.weight"].fp32[3, 4] = 0.75
+
+
+def main(kind: str) -> None:
+    torch.manual_seed(1234)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    job = DeepSpeedJob(kind) if kind in DeepSpeedJob.CASES else TorchJob(kind)
+    with job.attach() as attachment:
+        for _ in range(3):
+            job.step()
+        dist.barrier()
+        mount = fragfs.open(attachment.address, "rw") if RANK == 0 else None
+        compare(job, mount, "after three steps")
+        for _ in range(2):
+            job.step()
+        dist.barrier()
+        compare(job, mount, "after two more")
+        edit(job, mount)
+        compare(job, mount, "after an edit")
+        if isinstance(job, TorchJob):
+            job.optimizer.load_state_dict(job.optimizer.state_dict())  # new tensors
+            gc.collect()
+            job.step()
+            dist.barrier()
+            compare(job, mount, "after load_state_dict")
+        if mount:
+            mount.close()
+        dist.barrier()
+    assert not attachment and "step" not in vars(getattr(job, "engine", job))
+    job.step()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
