@@ -7,7 +7,22 @@ Anywhere else:                             fragfs.open("/frag")["layers.0.weight
 
 from __future__ import annotations
 
-from .attachment import Attachment, attach
-from .reader import Mount, Parameter, State, open
+import importlib
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from .attachment import Attachment, attach
+    from .reader import Mount, Parameter, State, open
+
+_MODULES = {"Attachment": "attachment", "attach": "attachment",
+            "Mount": "reader", "Parameter": "reader", "State": "reader", "open": "reader"}
 __all__ = ["Attachment", "Mount", "Parameter", "State", "attach", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    """Each name is imported when it is first used, so that `import fragfs` costs nothing."""
+    if name not in _MODULES:
+        raise AttributeError(f"fragfs has no {name}")
+    value = getattr(importlib.import_module("." + _MODULES[name], __name__), name)
+    globals()[name] = value
+    return value
