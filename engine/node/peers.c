@@ -152,6 +152,8 @@ void peers_lose(struct engine *e, uint32_t rank, const char *why)
 		return;
 	if (p->leaving)
 		log_info("rank %u %s", rank, why = left);
+	else if (e->leaving) /* who leaves tells nothing to ranks that said so before */
+		log_info("rank %u is gone: %s", rank, why);
 	else
 		log_warn("rank %u is lost: %s", rank, why);
 	set_state(e, p, ENGINE_RANK_LOST, why);

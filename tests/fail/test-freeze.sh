@@ -189,7 +189,7 @@ end_job
 M=$T/mnt
 start_job idle 120000000
 refused "not all ranks came to one boundary" fragctl freeze -t 1 "$M"
-late='"event":"freeze".*"why":"not all ranks came to boundary [0-9]* in time: rank [0-9]* was at boundary [0-9]*"'
+late='"event":"freeze".*"why":"not all ranks came to boundary [0-9]* in time: rank [0-9]* was at boundary [0-9]*[^"]*"'
 wait_until 60 grep -q "$late" "$M/.frag/log" || fail "the log: $(cat "$M/.frag/log")"
 fragctl freeze "$M" &
 waiting=$!
