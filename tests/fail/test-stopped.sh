@@ -89,9 +89,9 @@ kill -9 $rank1
 for pid in $waiting; do
 	wait "$pid" && fail "read from the dead"
 done
-says 'Input/output error'
 wait_until 60 grep -q '^lost since .* UTC: \(its process is gone\|nobody listens at its address any more\)$' mnt/ranks/1/state ||
 	fail "$(cat mnt/ranks/1/state)"
+says 'Input/output error'
 
 # A dead job's numbers are the last that were seen.
 kill -9 $rank0 2>/dev/null || : # it may have ended, alone
