@@ -22,6 +22,7 @@ start() {
 	done
 	wait_until 60 has_address || fail "no job: $(cat "$T"/job/*)"
 	within 60 fragfs "$address" "$M" -o "$1,timeout=60" || fail "fragfs: $?"
+	: >"$T/events" # trains() must not find the job before
 	cat "$M/events" >"$T/events" &
 	reader=$!
 	started $reader
