@@ -5,16 +5,7 @@
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 
-export FRAG_JOB_ID=silent-$$ WORLD_SIZE=3
-for rank in 0 1 2; do
-	mkfifo cmd.$rank
-	RANK=$rank "$top_builddir/tests/fail/driven-job" <cmd.$rank >>job.log 2>&1 &
-	eval "rank$rank=$!"
-	started $!
-done
-exec 4>cmd.0 5>cmd.1 6>cmd.2
-wait_until 60 grep -q '^127' job.log || fail "no job: $(cat job.log)"
-address=$(grep -m 1 '^127' job.log)
+drive_ranks silent
 
 state_is() { # RANK WORDS
 	grep -q "^$2" "$M/ranks/$1/state"

@@ -62,3 +62,18 @@ refused() {
 same() {
 	cmp "$1" "$2" || fail "$1 and $2 differ"
 }
+
+# drive_ranks JOB: three ranks that do what descriptors 4, 5 and 6 tell them (tests/fail/driven-job.c); $rank0 and so on
+# are their processes, $address is the job's.
+drive_ranks() {
+	export FRAG_JOB_ID="$1-$$" WORLD_SIZE=3
+	for rank in 0 1 2; do
+		mkfifo cmd.$rank
+		RANK=$rank "$top_builddir/tests/fail/driven-job" <cmd.$rank >>job.log 2>&1 &
+		eval "rank$rank=$!"
+		started $!
+	done
+	exec 4>cmd.0 5>cmd.1 6>cmd.2
+	wait_until 60 grep -q '^127' job.log || fail "no job: $(cat job.log)"
+	address=$(grep -m 1 '^127' job.log)
+}
