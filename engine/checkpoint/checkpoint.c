@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/metrics.h"
 #include "engine/base/thread.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/editor.h"
@@ -423,25 +424,20 @@ static void put_config(struct checkpoint *c, FILE *out)
 		editor_describe(c, out);
 }
 
-static void put_counter(FILE *out, const char *name, const char *help, _Atomic uint64_t *value)
-{
-	fprintf(out, "# HELP fragfs_%s %s\n# TYPE fragfs_%s counter\nfragfs_%s %" PRIu64 "\n",
-		name, help, name, name, atomic_load_explicit(value, memory_order_relaxed));
-}
-
 static void put_metrics(struct checkpoint *c, FILE *out)
 {
-	put_counter(out, "reads_total", "read requests served", &c->reads);
-	put_counter(out, "read_bytes_total", "bytes given to readers", &c->read_bytes);
-	put_counter(out, "read_errors_total", "read requests that failed", &c->read_errors);
-	put_counter(out, "reads_cached_total", "read requests that waited for no disk",
-		    &c->from_cache);
-	put_counter(out, "reads_disk_total", "read requests that waited for the disk",
-		    &c->from_disk);
-	put_counter(out, "edits_total", "edits committed to the files", &c->edits);
-	put_counter(out, "edit_bytes_total", "bytes of the files that edits replaced",
-		    &c->edit_bytes);
-	put_counter(out, "edit_errors_total", "edits that were not committed", &c->edit_errors);
+	metrics_counter(out, "reads_total", "read requests served", &c->reads);
+	metrics_counter(out, "read_bytes_total", "bytes given to readers", &c->read_bytes);
+	metrics_counter(out, "read_errors_total", "read requests that failed", &c->read_errors);
+	metrics_counter(out, "reads_cached_total", "read requests that waited for no disk",
+			&c->from_cache);
+	metrics_counter(out, "reads_disk_total", "read requests that waited for the disk",
+			&c->from_disk);
+	metrics_counter(out, "edits_total", "edits committed to the files", &c->edits);
+	metrics_counter(out, "edit_bytes_total", "bytes of the files that edits replaced",
+			&c->edit_bytes);
+	metrics_counter(out, "edit_errors_total", "edits that were not committed",
+			&c->edit_errors);
 }
 
 static void put_source(struct checkpoint *c, FILE *out)

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/metrics.h"
 #include "engine/catalog/health.h"
 #include "engine/commit/freezes.h"
 #include "engine/node/event-log.h"
@@ -171,24 +172,17 @@ static char *health(struct engine *e)
 	return health_text(ranks, e->world);
 }
 
-static void put_counter(FILE *out, const char *name, const char *help, _Atomic uint64_t *value)
-{
-	fprintf(out, "# HELP fragfs_%s %s\n# TYPE fragfs_%s counter\nfragfs_%s %llu\n", name,
-		help, name, name,
-		(unsigned long long)atomic_load_explicit(value, memory_order_relaxed));
-}
-
 /* By which way bytes have come, and why not by rounds. */
 static void put_ways(FILE *out, struct engine_counters *c)
 {
-	put_counter(out, "owner_memory_reads_total", "pieces copied from owners' memory",
-		    &c->owner_reads_memory);
-	put_counter(out, "owner_message_reads_total", "pieces owners sent as messages",
-		    &c->owner_reads_messages);
-	put_counter(out, "owner_round_bytes_total", "bytes that came by rounds of the ranks",
-		    &c->owner_bytes_rounds);
-	put_counter(out, "owner_round_reads_total", "pieces that came so",
-		    &c->owner_reads_rounds);
+	metrics_counter(out, "owner_memory_reads_total", "pieces copied from owners' memory",
+			&c->owner_reads_memory);
+	metrics_counter(out, "owner_message_reads_total", "pieces owners sent as messages",
+			&c->owner_reads_messages);
+	metrics_counter(out, "owner_round_bytes_total",
+			"bytes that came by rounds of the ranks", &c->owner_bytes_rounds);
+	metrics_counter(out, "owner_round_reads_total", "pieces that came so",
+			&c->owner_reads_rounds);
 	fputs("# HELP fragfs_round_unfit_total why bytes did not come by a round\n"
 	      "# TYPE fragfs_round_unfit_total counter\n",
 	      out);
@@ -201,25 +195,25 @@ static void put_ways(FILE *out, struct engine_counters *c)
 
 static void put_counters(FILE *out, struct engine_counters *c)
 {
-	put_counter(out, "reads_total", "read requests served", &c->reads);
-	put_counter(out, "read_bytes_total", "bytes given to readers", &c->read_bytes);
-	put_counter(out, "read_errors_total", "read requests that failed", &c->read_errors);
-	put_counter(out, "owner_memory_bytes_total", "bytes copied from owners' memory",
-		    &c->owner_bytes_memory);
-	put_counter(out, "owner_message_bytes_total", "bytes owners sent as messages",
-		    &c->owner_bytes_messages);
+	metrics_counter(out, "reads_total", "read requests served", &c->reads);
+	metrics_counter(out, "read_bytes_total", "bytes given to readers", &c->read_bytes);
+	metrics_counter(out, "read_errors_total", "read requests that failed", &c->read_errors);
+	metrics_counter(out, "owner_memory_bytes_total", "bytes copied from owners' memory",
+			&c->owner_bytes_memory);
+	metrics_counter(out, "owner_message_bytes_total", "bytes owners sent as messages",
+			&c->owner_bytes_messages);
 	put_ways(out, c);
-	put_counter(out, "readahead_hits_total", "reads found copied ahead",
-		    &c->readahead_hits);
-	put_counter(out, "readahead_misses_total", "large reads not found copied ahead",
-		    &c->readahead_misses);
-	put_counter(out, "commits_total", "edits that every holder took", &c->writes);
-	put_counter(out, "commit_bytes_total", "bytes of them", &c->write_bytes);
-	put_counter(out, "commit_errors_total", "edits that failed", &c->write_errors);
-	put_counter(out, "messages_in_total", "messages received", &c->messages_in);
-	put_counter(out, "messages_out_total", "messages sent", &c->messages_out);
-	put_counter(out, "messages_bad_total", "messages that were none of this protocol",
-		    &c->messages_bad);
+	metrics_counter(out, "readahead_hits_total", "reads found copied ahead",
+			&c->readahead_hits);
+	metrics_counter(out, "readahead_misses_total", "large reads not found copied ahead",
+			&c->readahead_misses);
+	metrics_counter(out, "commits_total", "edits that every holder took", &c->writes);
+	metrics_counter(out, "commit_bytes_total", "bytes of them", &c->write_bytes);
+	metrics_counter(out, "commit_errors_total", "edits that failed", &c->write_errors);
+	metrics_counter(out, "messages_in_total", "messages received", &c->messages_in);
+	metrics_counter(out, "messages_out_total", "messages sent", &c->messages_out);
+	metrics_counter(out, "messages_bad_total", "messages that were none of this protocol",
+			&c->messages_bad);
 }
 
 static const struct rank_number {
