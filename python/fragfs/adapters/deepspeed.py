@@ -38,6 +38,12 @@ class _DeepSpeed(Adapter):
         self.numbers[p] = self.job.param(self.names[p], shape, p.dtype, **memory)
         return self.numbers[p]
 
+    def _flat_states(self, group: int, sub: int, flat: Any) -> Iterator[tuple[Place, Kept]]:
+        """The master of one partition, and the optimizer's states of it."""
+        yield Place(group, sub, "fp32"), Kept("partition", ((-1, flat),))
+        for key, value in partition_states(self._inner(), flat):
+            yield Place(group, sub, key), Kept("partition", ((-1, value),))
+
     def _inner(self) -> Any:
         """The torch optimizer that DeepSpeed's is around."""
         return self.optimizer.optimizer
@@ -103,9 +109,7 @@ class Zero12(_DeepSpeed):
         o = self.optimizer
         for number, group in enumerate(self.groups):
             flat = o.single_partition_of_fp32_groups[number]
-            yield Place(group, 0, "fp32"), Kept("partition", ((-1, flat),))
-            for key, value in partition_states(o.optimizer, flat):
-                yield Place(group, 0, key), Kept("partition", ((-1, value),))
+            yield from self._flat_states(group, 0, flat)
             grads = self._grads(number, flat)
             if grads:
                 yield Place(group, 0, "grad"), grads
@@ -123,9 +127,6 @@ class Zero12(_DeepSpeed):
         numbers = (self.numbers[p] for p in o.params_in_partition[number])
         return Kept("fragments", tuple(zip(numbers, grads)))
 
-    def shape_of_states(self) -> object:
-        return super().shape_of_states()
-
 
 class Bf16(_DeepSpeed):
     """BF16_Optimizer: the partitions of stage 1, and gradients that each rank has whole."""
@@ -141,10 +142,8 @@ class Bf16(_DeepSpeed):
         o = self.optimizer
         for number, group in enumerate(self.groups):
             flat = o.fp32_groups_flat_partition[number]
-            yield Place(group, 0, "fp32"), Kept("partition", ((-1, flat),))
+            yield from self._flat_states(group, 0, flat)
             yield Place(group, 0, "grad"), Kept("whole", ((-1, o.fp32_groups_gradients_flat[number]),))
-            for key, value in partition_states(o.optimizer, flat):
-                yield Place(group, 0, key), Kept("partition", ((-1, value),))
 
 
 class Zero3(_DeepSpeed):
@@ -175,9 +174,7 @@ class Zero3(_DeepSpeed):
             flat = o.fp32_partitioned_groups_flat[sub]
             if flat is None:  # on NVMe, in DeepSpeed's own files
                 continue
-            yield Place(group, index, "fp32"), Kept("partition", ((-1, flat),))
-            for key, value in partition_states(o.optimizer, flat):
-                yield Place(group, index, key), Kept("partition", ((-1, value),))
+            yield from self._flat_states(group, index, flat)
             grad = flat.grad if o.offload_optimizer else o.grad_partitions_flat_buffer.narrow(0, start, flat.numel())
             if grad is not None:
                 yield Place(group, index, "grad"), Kept("partition", ((-1, grad),))
