@@ -42,7 +42,7 @@ struct engine_ops {
 			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);
 	int (*events_open)(struct engine *e, struct engine_events **events);
 	void (*events_close)(struct engine_events *events);
-	size_t (*event_ring_read)(struct engine_events *events, char *out, size_t size);
+	size_t (*events_read)(struct engine_events *events, char *out, size_t size);
 	bool (*events_ready)(struct engine_events *events);
 	int (*file_open)(struct engine *e, const struct engine_address *address,
 			 struct engine_file **file, uint64_t *bytes);

@@ -208,7 +208,7 @@ void engine_events_close(struct engine_events *events)
 
 size_t engine_events_read(struct engine_events *events, char *out, size_t size)
 {
-	return events_ops(events)->event_ring_read(events, out, size);
+	return events_ops(events)->events_read(events, out, size);
 }
 
 bool engine_events_ready(struct engine_events *events)
