@@ -4,7 +4,7 @@
 
 /* The model of the example, and the text it learns; it knows nothing of ranks or of libfrag.
  *
- * It predicts a character from the MODEL_CONTEXT characters before it:
+ * The model predicts a character from the MODEL_CONTEXT characters before it:
  *
  *   characters -> embed -> tanh(. W0 + b0) -> tanh(. W1 + b1) * scale -> . head + b -> softmax
  *

@@ -2,9 +2,9 @@
 #ifndef TRAINER_H
 #define TRAINER_H
 
-/* One rank of the trainer.  train.c has its loop; attach.c joins the other ranks and describes
- * parameters and states to the library; weights.c has the bf16 parameters, adam.c the
- * optimizer.
+/* The state of one rank that trains.  train.c has its loop; attach.c joins the other ranks and
+ * describes parameters and states to the library; weights.c has the bf16 parameters, adam.c
+ * the optimizer.
  */
 
 #include "model.h"

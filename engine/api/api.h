@@ -9,7 +9,7 @@
 #include "engine/device/device.h"
 #include "engine/node/node.h"
 
-/* What a rank's engine keeps for the trainer's thread alone. */
+/* State that the trainer's thread alone reads and writes. */
 struct trainer_state {
 	uint64_t owed_generation; /* some states of it are not readable yet; 0: none is owed */
 	uint64_t boundary_ns;     /* when the last boundary was entered; 0: never */

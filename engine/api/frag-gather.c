@@ -134,7 +134,8 @@ static int lay_moves(const struct gather *g, struct send *send, struct collectiv
 	return rc;
 }
 
-/* Whether each rank of the communicator has one piece, all of one size, in the order of ranks.
+/* Returns true if each rank of the communicator has one piece, and all pieces have one size and
+ * are in the order of ranks.
  */
 static bool is_equal(const struct gather *g)
 {

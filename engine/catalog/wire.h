@@ -153,7 +153,7 @@ struct wire_ack {
 };
 static_assert(sizeof(struct wire_ack) == 8, "wire");
 
-/* What every engine knows about a rank. */
+/* A row of the table of ranks (struct wire_table). */
 struct wire_entry {
 	uint32_t rank;
 	uint32_t uid;

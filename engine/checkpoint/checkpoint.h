@@ -24,8 +24,8 @@ int checkpoint_open(struct engine **e, const struct engine_options *options, cha
 int checkpoint_open_table(struct engine **e, const struct engine_options *options,
 			  const struct folder *f, const char *format, struct table *table,
 			  char *why, size_t whysize);
-/* Whether an edit was interrupted.  checkpoint_open() undoes it, and needs the right to write
- * then, even for a mount that only reads.
+/* Returns true if an edit of the checkpoint was interrupted.  checkpoint_open() undoes such an
+ * edit, and needs the right to write then, even for a mount that only reads.
  */
 bool checkpoint_is_unfinished(const char *path, const char *format);
 /* Makes an engine of a finished table, without an editor and without locks.  Takes the table,

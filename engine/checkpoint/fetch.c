@@ -513,8 +513,9 @@ static void take_request(struct fetch *f, struct engine_read *read)
 
 /* ---- beside edits ---- */
 
-/* Whether the file still shows the moment of its opening.  The file is open as long as the read
- * is not answered.  1: the read was cancelled while it waited at the gate.
+/* Checks that the file has not changed since it was opened; it is open as long as the read is
+ * not answered.  1: the read was cancelled while it waited at the gate.
+ * -ESTALE: the file has changed.  -EIO: the checkpoint is broken.
  */
 static int check_moment(struct fetch *f)
 {

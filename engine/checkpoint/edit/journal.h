@@ -8,15 +8,15 @@
  * The journal is written and synced as JOURNAL_NEW, which recovery ignores, and renamed to
  * JOURNAL_NAME before the first byte changes.  It is removed when all new bytes are on disk.
  *
- *	header | files | ranges | old bytes | checksum
+ *      header | files | ranges | old bytes | checksum
  *
- *	header		magic (8 bytes), version, number of files (32 bits each),
- *			number of ranges, of old bytes (64 bits each)
- *	file		inode, size (64 bits each), time of its last change (seconds, 64 bits,
- *			and nanoseconds, 32 bits), length of its path (16 bits), path below
- *			the folder
- *	range		offset, size (64 bits each), file (32 bits); sorted, disjoint
- *	checksum	the CRC-32 of all before it
+ *      header          magic (8 bytes), version, number of files (32 bits each),
+ *                      number of ranges, of old bytes (64 bits each)
+ *      file            inode, size (64 bits each), time of its last change (seconds, 64 bits,
+ *                      and nanoseconds, 32 bits), length of its path (16 bits), path below
+ *                      the folder
+ *      range           offset, size (64 bits each), file (32 bits); sorted, disjoint
+ *      checksum        the CRC-32 of all before it
  *
  * Numbers are little-endian.  The reader checks everything: anybody may have written the file.
  */

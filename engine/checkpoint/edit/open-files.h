@@ -18,7 +18,9 @@ int open_files_folder(struct folder **f, const char *path, const char *format, c
  * cannot be opened.
  */
 int open_files_dir(const struct folder *f);
-/* Whether the folder has the journal of an interrupted edit.  dir: from open_files_dir(). */
+/* Returns true if the folder has the journal of an interrupted edit.
+ * dir: from open_files_dir()
+ */
 bool open_files_is_unfinished(const struct folder *f, int dir);
 /* The path of that folder, the caller's to free.  NULL: no such path, or no memory. */
 char *open_files_path(const struct folder *f);

@@ -5,27 +5,26 @@
 /* The log of an overlay.  An overlay is a folder with one redo log of edits of a checkpoint,
  * whose own files are never written (copy on write).
  *
- *	head | commit | commit ...
+ *      head | commit | commit ...
  *
- *	head	magic (8 bytes), version, number of files (32 bits each), size of the head (64
- *		bits), length of the path (16 bits), zeros (48 bits); the path of the
- *		checkpoint's folder; files; zeros; checksum, the last 8 bytes
- *	file	identity, length of its name (16 bits), name below that folder
- *	commit	kind, number of ranges (32 bits each), number of bytes, number of the commit
- *		from 1 on, checksum of what follows the first 64 bytes (64 bits each), zeros
- *		(24 bytes), checksum of these 56 bytes; then
- *		edit:	 ranges (offset, size, 64 bits each, file, 32 bits), sorted; new bytes
- *		written: the identities of all files after all edits were written to them
+ *      head    magic (8 bytes), version, number of files (32 bits each), size of the head (64
+ *              bits), length of the path (16 bits), zeros (48 bits); the path of the
+ *              checkpoint's folder; files; zeros; checksum, the last 8 bytes
+ *      file    identity, length of its name (16 bits), name below that folder
+ *      commit  kind, number of ranges (32 bits each), number of bytes, number of the commit
+ *              from 1 on, checksum of what follows the first 64 bytes (64 bits each), zeros
+ *              (24 bytes), checksum of these 56 bytes; then
+ *              edit:    ranges (offset, size, 64 bits each, file, 32 bits), sorted; new bytes
+ *              written: the identities of all files after all edits were written to them
  *
  * A file's identity is its size, the time of its last change and the XXH3-128 of its first and
  * last 16 KiB (64, 64 and 32, 128 bits); a copy that keeps times has the same one.  Head and
  * commits begin at multiples of 64.  Checksums are XXH3-64; those in commits are seeded with
  * the head's.  Numbers are little-endian.
  *
- * All of a commit is on disk before its first 64 bytes are written, which are in one sector.
- * Where these bytes are zeros, or the log ends before their end, the commit never took place.
- * All else that does not fit is damage.  The reader checks everything: anybody may have written
- * the log.
+ * A commit is on disk before its first 64 bytes are written, which lie in one sector.  A commit
+ * whose first bytes are zeros, or cut off by the end of the log, never took place.  Any other
+ * misfit is damage.  The reader trusts nothing: anybody may have written the log.
  */
 
 #include "engine/checkpoint/edit/patch.h"
@@ -116,7 +115,7 @@ int overlay_log_bind(struct overlay_log *r, const struct table *t, const char *o
 		     size_t whysize);
 /* -ENOTEMPTY: the overlay's folder has other files in it. */
 int overlay_log_check_alone(const struct overlay_log *r);
-/* Whether the overlay's folder is `folder`, or below it. */
+/* Returns true if the overlay's folder is `folder`, or below it. */
 bool overlay_log_is_in(const struct overlay_log *r, int folder);
 
 /* Reads the bytes that the patches replace, seals the patches, and puts them on disk behind the

@@ -5,10 +5,10 @@
 /* Patches: new bytes for ranges of a table's files, and the CRCs of zip entries that change
  * with them.  Used in this order:
  *
- *	patches_add ...		a later patch wins where two overlap
- *	patches_finish		sorts, makes patches disjoint, adds a patch for each CRC
- *	patches_look		reads all bytes that the patches replace, and computes the CRCs
- *	patches_apply		writes
+ *      patches_add ...         a later patch wins where two overlap
+ *      patches_finish          sorts, makes patches disjoint, adds a patch for each CRC
+ *      patches_look            reads all bytes that the patches replace, and computes the CRCs
+ *      patches_apply           writes
  */
 
 #include "engine/base/vec.h"
@@ -70,7 +70,7 @@ static inline int patches_read_old(const struct patches *p, uint32_t file, uint6
 	return overlay_map_read(p->overlay, p->table, file, offset, to, size);
 }
 
-/* Whether a patch changes some of these bytes. */
+/* Returns true if a patch changes some of these bytes. */
 bool patches_touch(const struct patches *p, uint32_t file, uint64_t offset, uint64_t size);
 
 enum { PATCHES_CHUNK = 1 << 20 };

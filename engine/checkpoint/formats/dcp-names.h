@@ -4,9 +4,9 @@
 
 /* Tells the tensors of a .metadata apart: parameters, and an optimizer's states of one:
  *
- *	model.layers.0.weight			layers.0.weight
- *	optim.state.layers.0.weight.exp_avg	its state exp_avg
- *	optimizer.state.exp_avg.layers.0.weight	its state exp_avg, as Megatron writes it
+ *      model.layers.0.weight                   layers.0.weight
+ *      optim.state.layers.0.weight.exp_avg     its state exp_avg
+ *      optimizer.state.exp_avg.layers.0.weight its state exp_avg, as Megatron writes it
  *
  * A state has its parameter's shape or, like `step`, one element.  A state whose parameter is
  * not there becomes a parameter, under its whole name.  A prefix of the model's names that the
