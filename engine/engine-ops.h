@@ -2,9 +2,9 @@
 #ifndef ENGINE_ENGINE_OPS_H
 #define ENGINE_ENGINE_OPS_H
 
-/* What stands behind engine.h: a job, or a checkpoint.  Each function of the door is the one of
- * that name here, with the same promises.  What a struct engine *, engine_file * or
- * engine_events * points to begins with the structs below.
+/* The operations behind engine.h, of a job or a checkpoint.  engine_NAME calls the member NAME
+ * and promises the same.  A struct engine begins with engine_base, an engine_file and an
+ * engine_events with engine_member.
  */
 
 #include "engine/engine.h"
@@ -29,7 +29,7 @@ struct engine_ops {
 	int (*hypers)(struct engine *e, uint32_t group, struct engine_state *out, int max);
 	bool (*rank)(struct engine *e, uint32_t rank, struct engine_rank *out);
 	void (*job)(struct engine *e, struct engine_job *out);
-	/* The next four, rank_text, rank_arena and events, of a live one alone. */
+	/* A checkpoint has none of: changes, waits, rank_text, rank_arena, events. */
 	uint64_t (*changes)(struct engine *e);
 	void (*wait)(struct engine *e, struct engine_wait *wait);
 	void (*wait_epoch)(struct engine *e, struct engine_wait *wait);

@@ -2,10 +2,11 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
-/* The door of the engine for fs/ and the helpers: an observer of a job, or a checkpoint.
+/* The interface of the engine for fs/ and the helpers.  An engine observes a running job, or
+ * shows a checkpoint.
  *
- * Any thread may call any function here.  What a function copies out is the caller's; the names
- * and arrays an engine_param or engine_group points to live until engine_close.
+ * Any thread may call any function.  Results are copies, which the caller owns; the names and
+ * arrays that an engine_param or engine_group points to live until engine_close.
  */
 
 #include "engine/base/base.h"
@@ -20,38 +21,49 @@ struct engine_options {
 	const char *format;   /* of a checkpoint; NULL: "auto" */
 	const char *key_file; /* NULL: FRAG_KEY_FILE, else the key the job left under the user's
 				 * runtime directory */
-	const char *transport; /* "auto" (NULL): memory of this host's ranks; "zmq": never */
-	const char *gather;    /* states on devices: "nccl": by rounds; "host"; "auto" (NULL) */
-	unsigned timeout_ms;   /* silence after which a request fails; 0: 10000 */
-	bool plain;            /* speak to a job that has no key */
+	/* "auto" or NULL: reads the memory of ranks on this host; "zmq": asks for all bytes */
+	const char *transport;
+	const char *gather;  /* of states on devices: "nccl" (rounds), "host", "auto" or NULL */
+	unsigned timeout_ms; /* silence after which a request fails; 0: 10000 */
+	bool plain;          /* accept a job without a key */
 	bool readahead_off;
 	bool writable;
-	bool local;          /* what one rank of a job holds is writable by itself too */
-	const char *overlay; /* folder for edits of a checkpoint; NULL: they go to its files */
-	bool incoherent; /* edits of a checkpoint's fp32 leave its low-precision values alone */
+	bool local;          /* with writable: the copies of single ranks are writable too */
+	const char *overlay; /* folder that takes edits of a checkpoint; NULL: its files do */
+	bool incoherent;     /* edits of a checkpoint's fp32 leave low-precision values alone */
 };
 
-/* Connects and fetches the catalog; blocks at most timeout_ms.  On error why (whysize bytes)
- * has one line for the user, such as "127.0.0.1:21017: 3 of 4 ranks have joined; not yet: 2".
- * -EINVAL, -ENOENT, -ECONNREFUSED (nobody there), -EAGAIN (not ready), -EACCES, -ENOKEY (key),
- * -EPROTO (version), -ETIMEDOUT.
+/* Connects to the job and fetches its catalog, or reads the checkpoint's; blocks at most
+ * timeout_ms.  On error `why` (whysize bytes) has one line for the user, such as
+ * "127.0.0.1:21017: 3 of 4 ranks have joined; not yet: 2".
+ * -EINVAL: the source or an option is malformed.
+ * -ENOENT: there is no such checkpoint.
+ * -ECONNREFUSED: nobody listens at the address.
+ * -EAGAIN: the job's ranks have not all joined.
+ * -EACCES: the key is not the job's, or a file may not be read.
+ * -ENOKEY: there is no key file.
+ * -EPROTO: the job speaks another version of the protocol.
+ * -ETIMEDOUT
  */
 int engine_open(struct engine **e, const struct engine_options *options, char *why,
 		size_t whysize);
 void engine_close(struct engine *e);
 
-/* Do they name a checkpoint, not a job?  By their form alone. */
+/* Returns true if the options name a checkpoint, false if a job, by their form: a format, or a
+ * source that is a path.
+ */
 bool engine_is_checkpoint(const struct engine_options *options);
-/* An edit of the checkpoint was interrupted: opening it undoes that, and must be able to write.
+/* Returns true if an edit of the checkpoint was interrupted.  engine_open undoes that edit, and
+ * writes to the checkpoint then.
  */
 bool engine_is_unfinished(const struct engine_options *options);
 
-/* A job: what is there changes.  False: a checkpoint, of which there are no changes to wait
- * for, and no events.
+/* Returns true for a job, false for a checkpoint.  A checkpoint has no events, and nothing that
+ * engine_wait could wait for.
  */
 bool engine_is_live(struct engine *e);
 
-/* ---- what there is; the params and groups of a job do not change while it is mounted ---- */
+/* ---- parameters and groups: they do not change while an engine is open ---- */
 
 struct engine_param {
 	const char *name;
@@ -61,7 +73,7 @@ struct engine_param {
 	const uint64_t *shape;
 	uint64_t numel;
 	int group;         /* -1: none */
-	uint32_t position; /* among the group's */
+	uint32_t position; /* among the group's parameters */
 	bool frozen;
 };
 
@@ -77,33 +89,33 @@ struct engine_group {
 };
 
 uint32_t engine_nparams(struct engine *e);
-/* A checkpoint's buffers are numbered behind the parameters, and asked about in the same way.
+/* The buffers of a checkpoint have the numbers behind those of its parameters; engine_param and
+ * engine_states take either.
  */
 uint32_t engine_nbuffers(struct engine *e);
 uint32_t engine_ngroups(struct engine *e);
 uint32_t engine_nranks(struct engine *e);
 
-/* A checkpoint of several model-parallel ranks is one tree each: parts, whose parameters,
- * buffers, groups and ranks are neighbours, and whose name is their parameters' coordinate.
+/* A part is what one model-parallel rank of a checkpoint has.  Its parameters, buffers, groups
+ * and ranks have consecutive numbers; its name is the coordinate of its parameters.
  */
 struct engine_part {
-	const char *name; /* "mp_rank_00" */
-	uint32_t params, nparams;
-	uint32_t buffers, nbuffers; /* numbers, as parameters have */
+	const char *name;         /* "mp_rank_00" */
+	uint32_t params, nparams; /* the first number, and how many */
+	uint32_t buffers, nbuffers;
 	uint32_t groups, ngroups;
 	uint32_t ranks, nranks;
 };
 
-/* 0: all is one. */
+/* Returns 0 if the checkpoint is not divided into parts, or the engine is a job's. */
 uint32_t engine_nparts(struct engine *e);
 bool engine_part(struct engine *e, uint32_t part, struct engine_part *out);
 
-/* False: no such number. */
+/* Both return false if there is no such number. */
 bool engine_param(struct engine *e, uint32_t param, struct engine_param *out);
 bool engine_group(struct engine *e, uint32_t group, struct engine_group *out);
 
-/* ---- states: they come and go; engine_epoch grows when any did, or a rank came or went ----
- */
+/* ---- states ---- */
 
 enum {
 	ENGINE_STATE_WRITABLE = 1 << 0,
@@ -111,40 +123,43 @@ enum {
 };
 
 struct engine_state {
-	char key[FRAG_KEY_MAX +
-		 1]; /* also the file's name: "fp32", "grad", "exp_avg", "bf16" ... */
+	/* The name of the state's file, too: "fp32", "grad", "exp_avg", "bf16". */
+	char key[FRAG_KEY_MAX + 1];
 	enum frag_dtype dtype;
-	uint64_t bytes; /* of the whole parameter; in a rank's view: of what the rank has */
+	uint64_t bytes; /* of the whole parameter, or of one rank's share of it */
 	unsigned flags;
 };
 
+/* Returns a number that grows when a state appears or is dropped, or a rank is lost or comes
+ * back.
+ */
 uint64_t engine_epoch(struct engine *e);
 
-/* What there is now is asked of the ranks, and who needs an answer that is not here waits for
- * it, at most timeout_ms: in engine_states and all down to engine_hypers, in engine_rank_arena,
- * and in engine_file_open.  A thread in a hurry is told -EAGAIN instead, and that engine_epoch
- * will have grown when it may try again.
+/* The functions from engine_states to engine_hypers, engine_rank_arena and engine_file_open ask
+ * the ranks, and wait for answers, at most timeout_ms.  For a thread in a hurry they return
+ * -EAGAIN instead of waiting; engine_epoch will have grown when the thread may try again.
  */
 struct engine_hurry {
-	uint64_t since_ns; /* the engine's, kept from one try to the next; 0 at first */
+	uint64_t since_ns; /* set by the first try, used by the next ones; 0 at first */
 };
 
-/* Of what this thread calls from now on; NULL: it is in no hurry, as all are at first. */
+/* Puts the calling thread in a hurry, until it calls this with NULL. */
 void engine_hurry(struct engine_hurry *hurry);
-/* Since when (monotonic) an answer must have been asked for to be one: since the first try, or
- * now.
+/* Returns the monotonic time of the calling thread's first try, or now if it is in no hurry.
+ * Answers to older questions do not count.
  */
 uint64_t engine_asked_since(void);
 
-/* Both return how many there are, sorted by key, and write at most max; -ENOENT: no such param,
- * rank. The second: what that rank holds of it.
+/* Both return the number of states, and write at most max of them, sorted by key.
+ * engine_rank_states lists one rank's share of each state.
+ * -ENOENT: there is no such parameter or rank.
  */
 int engine_states(struct engine *e, uint32_t param, struct engine_state *out, int max);
 int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 		       struct engine_state *out, int max);
 
-/* States of a rank's whole flat partition, padding included, and a group's hyper-parameters
- * (dtype FRAG_F64).
+/* The same for the states of a rank's whole flat partition, padding included, and for the
+ * hyperparameters of a group (FRAG_F64).
  */
 int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
 			    struct engine_state *out, int max);
@@ -162,84 +177,88 @@ struct engine_rank {
 	char address[128];
 	int64_t pid;
 	enum engine_rank_state state;
-	char why[128];      /* lost: why */
+	char why[128];      /* why the rank is lost */
 	uint64_t since_ms;  /* how long it has been in this state */
-	time_t since;       /* when that began */
-	uint64_t silent_ms; /* how long it has not answered; 0: nothing was asked of it */
-	const char *way;    /* "host", "zmq": how its bytes are read */
+	time_t since;       /* when it came to this state */
+	uint64_t silent_ms; /* how long it has owed an answer; 0: it owes none */
+	const char *way;    /* by which its bytes are read: "host" (its memory), "zmq" */
 	uint64_t step;
 	uint64_t boundary;
-	uint64_t boundary_ms; /* how long it has stood there */
+	uint64_t boundary_ms; /* how long the rank has stood at that boundary */
 	uint64_t generation;
 	const char *phase;               /* "ready", "stable", "step", "frozen", "closed" */
 	uint64_t bytes_host, bytes_swap; /* registered, by tier */
-	uint64_t kept_bytes;             /* copied for readers before they changed, ever */
-	uint64_t held_ns; /* of its trainer's thread, for readers, edits and freezes, ever */
-	uint64_t swap_in_bytes, swap_out_bytes, swap_errors; /* ever */
-	uint64_t pinned_bytes, pinned_lent;                  /* now */
+	/* Sums since the rank joined, unless said. */
+	uint64_t kept_bytes; /* copied for open views before the trainer changed them */
+	uint64_t held_ns; /* time that readers, edits and freezes cost the trainer's thread */
+	uint64_t swap_in_bytes, swap_out_bytes, swap_errors;
+	uint64_t pinned_bytes, pinned_lent; /* now */
 	uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
 	uint64_t bytes_device; /* registered, in memory of devices */
-	uint64_t device_from_bytes, device_to_bytes, device_errors; /* copies, ever */
-	uint64_t device_kept;  /* preserved for readers in memory of devices, now */
-	uint64_t swap_damaged; /* blocks on NVMe that were not what was written, ever */
-	bool fabric;           /* its bytes may come by the fabric */
-	bool grads_valid;      /* gradients may be read there */
-	double loss_scale;     /* what those are to be divided by */
+	uint64_t device_from_bytes, device_to_bytes, device_errors;
+	uint64_t device_kept;  /* copies for open views in memory of devices, now */
+	uint64_t swap_damaged; /* blocks on NVMe whose checksum was wrong */
+	bool fabric;           /* the rank's bytes may come by the fabric */
+	bool grads_valid;      /* the rank's gradients may be read */
+	double loss_scale;     /* divide gradients by it */
 };
 
 bool engine_rank(struct engine *e, uint32_t rank, struct engine_rank *out);
 
 struct engine_job {
 	char id[128];
-	char address[128]; /* that it was reached by */
+	char address[128]; /* of the rank that the engine reached first */
 	bool has_step;
 	uint64_t step;
 	uint64_t generation;
-	const char *phase; /* as a rank's, or "lost"; each is one constant */
-	uint32_t alive;    /* ranks */
-	bool ended;        /* all ranks are lost, and not but silent */
-	uint64_t bytes;    /* of a checkpoint */
+	const char *phase; /* as of a rank, or "lost"; equal phases are equal pointers */
+	uint32_t alive;    /* number of live ranks */
+	bool ended;        /* all ranks have left or ended; none is merely silent */
+	uint64_t bytes;    /* of a checkpoint's files */
 	bool authenticated;
 };
 
 void engine_job(struct engine *e, struct engine_job *out);
 
-/* Waits until the job's step, generation or phase may be another than it was when
- * engine_changes said `seen`; ask that first, then look, then wait.  The caller's memory until
- * done is called: exactly once, from another thread, with 0 or -ECANCELED.  done may wait again
- * with the same struct: a cancel that came meanwhile holds.
+/* engine_wait waits until the job's step, generation or phase differs from what it was when
+ * engine_changes returned `seen`.  The caller calls engine_changes, then looks at the job, then
+ * waits.  The engine owns the struct until it calls `done`: once, from another thread, with 0
+ * or -ECANCELED.  `done` may wait again with the same struct; it is cancelled if
+ * engine_wait_cancel was called meanwhile.
  */
 struct engine_wait {
 	uint64_t seen;
 	void (*done)(struct engine_wait *wait, int result);
 	void *owner;
-	struct engine_wait *next; /* the engine's; the same of what follows; 0 at first */
+	struct engine_wait *next; /* private to the engine, as is `cancelled`; 0 at first */
 	bool cancelled;
 };
 
 uint64_t engine_changes(struct engine *e);
 void engine_wait(struct engine *e, struct engine_wait *wait);
-/* The same for engine_epoch: until it is not `seen`. */
+/* Waits until engine_epoch differs from `seen`. */
 void engine_wait_epoch(struct engine *e, struct engine_wait *wait);
-/* Idempotent; not after the last done has returned. */
+/* Idempotent; not to be called after the last `done` has returned. */
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
-/* Texts for people and scrapers, NUL-terminated, the caller's to free; NULL: no memory, no
- * such, or, with errno EAGAIN, this thread is in a hurry. what: "config", "health"
- * (engine/catalog/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", a
- * checkpoint's "source".
+/* Returns a text, NUL-terminated, which the caller frees.  `what` is "config", "health"
+ * (engine/catalog/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", or, of a
+ * checkpoint, "source".  NULL: there is no such text, or no memory; with errno EAGAIN: the
+ * calling thread is in a hurry.
  */
 char *engine_text(struct engine *e, const char *what);
 
-/* The same of one rank of a job: "swap", "pinned", "arena" (engine/rank/arena-memory.h). */
+/* The same for the texts of one rank: "swap", "pinned", "arena" (engine/rank/arena-memory.h). */
 char *engine_rank_text(struct engine *e, uint32_t rank, const char *what);
 
-/* Whether a rank of a job has an arena.  -ENOENT: no such rank; -EIO, -ETIMEDOUT: it cannot be
- * asked.
+/* Returns 1 if the rank has an arena, else 0.
+ * -ENOENT: there is no such rank.
+ * -EIO: the rank is lost.
+ * -ETIMEDOUT: the rank does not answer.
  */
 int engine_rank_arena(struct engine *e, uint32_t rank);
 
-/* Where elements of a state lie. */
+/* A range of a state's elements, and where it lies. */
 struct engine_fragment {
 	uint32_t rank;
 	const char *tier; /* "host", "swap", "device", "file" */
@@ -247,24 +266,25 @@ struct engine_fragment {
 	uint64_t base;    /* bytes in the file */
 	uint32_t group, sub;
 	uint64_t partition_offset, param_offset, numel; /* elements */
-	const uint64_t *box; /* offsets, then sizes; NULL: neighbours from param_offset on */
+	const uint64_t
+		*box; /* offsets, then sizes, of a block of the parameter; NULL: a range */
 };
 
-/* Calls see for each, before it returns.  Of a job: those of each state but the low-precision
- * one.
+/* Calls `see` for each fragment of the state, before it returns.  `key` is not that of a job's
+ * low-precision parameter (ENGINE_STATE_LP), which has no fragments.
  */
 void engine_fragments(struct engine *e, uint32_t param, const char *key,
 		      void (*see)(void *arg, const struct engine_fragment *f), void *arg);
 
-/* What happens to the job, lines of JSON (fragfs(1)), from open on; a slow reader gets one line
- * about those that he missed.  Steps are seen while a stream is open.
+/* A stream of the job's events, lines of JSON (fragfs(1)), from the moment it is opened.  A
+ * reader that is too slow gets one line with the number of lines that it missed.
  */
 struct engine_events;
 
 int engine_events_open(struct engine *e, struct engine_events **events);
 void engine_events_close(struct engine_events *events);
-/* Bytes, at most size: a line's rest comes next time.  0: nothing now; engine_wait also ends by
- * an event.
+/* Copies at most size bytes, which may end within a line, and returns their number.  0: there
+ * are no events now; engine_wait waits for events, too.
  */
 size_t engine_events_read(struct engine_events *events, char *out, size_t size);
 bool engine_events_ready(struct engine_events *events);
@@ -272,14 +292,16 @@ bool engine_events_ready(struct engine_events *events);
 /* ---- reading and writing ---- */
 
 enum engine_address_kind {
-	ENGINE_PARAM,          /* param, key */
-	ENGINE_RANK_PARAM,     /* rank, param, key: what the rank holds of it */
-	ENGINE_RANK_PARTITION, /* rank, group, sub, key: the flat partition */
-	ENGINE_HYPER,          /* group, key: one float64 */
-	ENGINE_RANK_PUBLISHED, /* rank, key: bytes for other ranks */
+	ENGINE_PARAM,          /* param, key: a state of a parameter */
+	ENGINE_RANK_PARAM,     /* rank, param, key: the rank's share of such a state */
+	ENGINE_RANK_PARTITION, /* rank, group, sub, key: the rank's flat partition */
+	ENGINE_HYPER,          /* group, key: a hyperparameter, one float64 */
+	ENGINE_RANK_PUBLISHED, /* rank, key: bytes that the rank publishes to other ranks */
 };
 
-/* Of one rank alone: an edit of it reaches neither replicas nor low-precision copies. */
+/* Returns true for what one rank holds.  Edits of it reach neither replicas nor low-precision
+ * copies.
+ */
 static inline bool engine_is_local(enum engine_address_kind kind)
 {
 	return kind == ENGINE_RANK_PARAM || kind == ENGINE_RANK_PARTITION;
@@ -291,55 +313,65 @@ struct engine_address {
 	uint32_t group;
 	uint32_t sub;
 	uint32_t rank;
-	/* ENGINE_PARAM of a job: read bytes as they are now, also of gradients that are not
-	 * valid.
-	 */
-	bool now;
+	bool now; /* ENGINE_PARAM of a job: bytes of any generation, and invalid gradients */
 	char key[FRAG_KEY_MAX + 1];
 };
 
-/* CLOCK_REALTIME, ns, when what the state's file shows was changed last; 0: that is not known.
- * Of a job: when its newest generation came about, on the lowest live rank, or on the address'
- * own; of a checkpoint: when the newest of the state's files, or the overlay, was written to.
+/* Returns the time of the last change of the addressed bytes (CLOCK_REALTIME, ns); 0: it is not
+ * known.  In a job this is the time of the newest generation of the lowest live rank, or of the
+ * address's rank; in a checkpoint that of the last write to the state's files or the overlay.
  */
 uint64_t engine_changed_ns(struct engine *e, const struct engine_address *address);
 
-struct engine_file; /* something opened: its read-ahead now, its view of one generation later */
+/* An open state.  Its first read opens a view: all reads are of one generation. */
+struct engine_file;
 
-/* -ENOENT: no such state (now).  *bytes: its size. */
+/* Opens a state, and stores its size in *bytes.
+ * -ENOENT: there is no such state now.
+ */
 int engine_file_open(struct engine *e, const struct engine_address *address,
 		     struct engine_file **file, uint64_t *bytes);
-/* No request of the file may be under way. */
+/* The caller has no request of the file under way. */
 void engine_file_close(struct engine_file *file);
 
-/* One request, the caller's memory until done is called: exactly once, with the bytes at data
- * (lent until done returns) and their number, or NULL and -errno: -EIO (an owner is lost),
- * -ETIMEDOUT, -ETIME (it waits for ranks that are behind, and do not get on), -EAGAIN, of
- * gradients -ENODATA (with nowait: it would wait for such), -ECANCELED, -ESTALE (the state was
- * dropped or replaced). done may be called before engine_read returns, or later from another
- * thread.
+/* A read request.  The engine owns the struct until it calls `done`: once, before engine_read
+ * returns or later from another thread, with the bytes at `data` (valid until `done` returns)
+ * and their number, or with NULL and an error:
+ * -EIO: an owner of the bytes is lost.
+ * -ETIMEDOUT: an owner does not answer.
+ * -ETIME: the read waited for ranks that are behind the others, and do not move.
+ * -EAGAIN: with nowait, the read would wait for a trainer.
+ * -ENODATA: the gradients are not valid, or, with nowait, not valid now.
+ * -ECANCELED
+ * -ESTALE: the state was dropped or replaced.
  */
 struct engine_read {
 	struct engine_file *file;
 	uint64_t offset; /* bytes */
-	size_t size;     /* at most ENGINE_READ_MAX; cut at the end of the state */
-	bool nowait;     /* it is not to wait for a trainer */
-	void *into;      /* size bytes for what comes by message; NULL: the engine's own */
+	size_t size;     /* at most ENGINE_READ_MAX; the state's end cuts it */
+	bool nowait;     /* do not wait for a trainer */
+	void *into;      /* size bytes that the engine may use for the data; NULL: its own */
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;
-	void *private; /* the engine's; NULL before engine_read */
+	void *private; /* to the engine; NULL at first */
 };
 
 enum { ENGINE_READ_MAX = 1 << 20 };
 
 void engine_read(struct engine *e, struct engine_read *read);
 
-/* Makes done come soon, with -ECANCELED, if it has not yet.  Idempotent; not after done. */
+/* Makes the engine call `done` soon, with -ECANCELED.  Idempotent; not to be called after
+ * `done`.
+ */
 void engine_read_cancel(struct engine *e, struct engine_read *read);
 
-/* All or nothing: extents of one file, sorted, not overlapping.  Result 0 when every holder has
- * applied it; else nobody keeps it: -EIO, -ETIMEDOUT, -ECANCELED, -EROFS, -EACCES (of one rank
- * alone, and the engine was opened without local).
+/* A write request: extents of one file, sorted, disjoint.  It is all or nothing: `done` gets 0
+ * when every holder has applied the extents; with an error no holder has:
+ * -EIO: a holder is lost.
+ * -ETIMEDOUT
+ * -ECANCELED
+ * -EROFS: the engine was opened without `writable`.
+ * -EACCES: the address is of one rank, and the engine was opened without `local`.
  */
 struct engine_extent {
 	uint64_t offset; /* bytes */
@@ -353,26 +385,30 @@ struct engine_write {
 	size_t nextents;
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
-	STAILQ_ENTRY(engine_write) entry; /* the engine's */
+	STAILQ_ENTRY(engine_write) entry; /* private to the engine */
 };
 
 void engine_write(struct engine *e, struct engine_write *write);
 void engine_write_cancel(struct engine *e, struct engine_write *write);
 
-/* Stops the trainers of all live ranks at one boundary, done comes when they stand there, or
- * lets them go on. They go on too ms after the first came there, and soon when this engine is
- * gone.  Meanwhile reads and writes go on; writes are applied at that boundary.
+/* A freeze stops the trainers of all live ranks at one boundary; a thaw (ms 0) lets them go on.
+ * A freeze ends by itself `ms` after the first rank came to the boundary, and soon after this
+ * engine is gone.  Reads and writes go on meanwhile; writes are applied at that boundary.
  *
- * done's result: 0; of a freeze, and then nothing is stopped: -EBUSY (another one lasts),
- * -ETIMEDOUT (not all came there in ms), -ECANCELED, -EROFS, -EIO; of a thaw by number:
- * -ETIMEDOUT (it was over before).
+ * `done` gets 0 when all ranks stand at the boundary, or go on; or an error, and then no rank
+ * stands:
+ * -EBUSY: another freeze lasts.
+ * -ETIMEDOUT: not all ranks came to the boundary in time, or the freeze to thaw was over.
+ * -ECANCELED
+ * -EROFS: the engine was opened without `writable`.
+ * -EIO
  */
 struct engine_freeze {
-	uint64_t id; /* a freeze, out: its number; a thaw, in: which freeze, 0: any */
+	uint64_t id; /* out: the number of a freeze; in: the freeze to thaw, 0: any */
 	uint32_t ms; /* 0: a thaw */
 	void (*done)(struct engine_freeze *freeze, int result);
 	void *owner;
-	int result; /* the engine's, as the next */
+	int result; /* private to the engine, as is `next` */
 	struct engine_freeze *next;
 };
 
