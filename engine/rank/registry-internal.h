@@ -2,26 +2,26 @@
 #ifndef ENGINE_RANK_REGISTRY_INTERNAL_H
 #define ENGINE_RANK_REGISTRY_INTERNAL_H
 
-/* What the registry's files share. */
+/* Shared by the files registry*.c. */
 
 #include "engine/rank/registry-version.h"
 
 /* ---- under the lock ---- */
 
-/* After any change. */
+/* Publishes a new epoch in the control page; to be called after any change of the table. */
 void registry_new_epoch(struct registry *r);
-/* So many bytes of that tier came or, negative, went. */
+/* Adds bytes (negative: subtracts) to the tier's sum in the control page. */
 void registry_count(struct registry *r, enum state_tier tier, int64_t bytes);
-/* What else came or went since epoch does not matter: an edit, once decided, must not fail for
- * that.  NULL: it is not what it was.
+/* Returns the row, or NULL if it was dropped or replaced since epoch.  Changes of other rows do
+ * not matter: an edit that is decided must not fail for them.
  */
 const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch,
 					uint32_t number);
 
 /* ---- tiers ---- */
 
-/* What can be done with rows of one tier, in registry-host.c, registry-swap.c and
- * registry-device.c.  Trainer's thread, without the lock.
+/* Operations on rows of one tier, in registry-host.c, registry-swap.c and registry-device.c.
+ * Trainer's thread, without the lock.
  */
 typedef int make_version(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			 uint64_t size, struct registry_version *v);
@@ -32,28 +32,29 @@ struct tier_ops {
 		    void *out, size_t size);
 	int (*write)(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		     const void *data, size_t size);
-	/* NULL: write does as well */
+	/* NULL: write is used */
 	int (*put)(struct registry *r, uint32_t row, uint64_t offset, const void *data,
 		   size_t size);
 	int (*clear)(struct registry *r, uint32_t row);
-	/* A row has been dropped; NULL: nothing is left to do. */
+	/* Releases what the tier has of a row that was dropped; NULL: nothing. */
 	void (*dropped)(struct registry *r, const struct state_row *old);
 
-	/* Versions: as in registry-version.h, and by which thread.  make_version fills *v, and
-	 * takes nothing on error.  A tier that has no newest has none of these.
+	/* Versions: the functions of registry-version.h, in the threads named there.  A
+	 * make_version fills *v, and takes nothing on error.  A tier without versions has none
+	 * of the members below.
 	 */
 	make_version *newest;
-	make_version *hold; /* NULL: a version that is held is kept */
-	make_version *keep; /* NULL: one that is kept has been held */
+	make_version *hold; /* NULL: the tier preserves bytes by keep */
+	make_version *keep; /* NULL: the tier preserves bytes by hold */
 	void (*release)(struct registry_version *v);
 	bool (*same)(const struct registry_version *a, const struct registry_version *b);
 	bool (*is_live)(const struct registry_version *v); /* NULL: never */
 	int (*begin)(struct registry *r, struct registry_fetch *f);
-	void (*cancel)(struct registry_fetch *f); /* NULL: it ends by itself */
-	void (*log)(struct registry_fetch *f);    /* NULL: its port has done so */
+	void (*cancel)(struct registry_fetch *f); /* NULL: the fetch ends by itself */
+	void (*log)(struct registry_fetch *f);    /* NULL: the tier's port logs errors */
 };
 
-/* NULL: the row is not what it was at epoch.  Takes the lock. */
+/* Returns NULL if the row was dropped or replaced since epoch.  Takes the lock. */
 const struct tier_ops *registry_tier_ops(struct registry *r, uint64_t epoch, uint32_t row);
 
 extern const struct tier_ops registry_tier_host, registry_tier_swap, registry_tier_device;
@@ -65,8 +66,10 @@ struct registry_tier {
 	int device;
 };
 
-/* Where memory is that is about to be kept; what its stream was given before that is seen by
- * readers.  -EINVAL: on a device that is not in use; -EIO.
+/* Finds the tier of memory that a row is about to be added for.  Readers of the row will see the
+ * effects of everything that the trainer's stream was given before.
+ * -EINVAL: the memory is on a device that is not in use.
+ * -EIO
  */
 int registry_where(struct registry *r, const void *memory, struct registry_tier *in);
 

@@ -42,65 +42,71 @@ struct registry_version {
 	};
 };
 
-/* Bytes of a row as they are now; *version is the caller's to put, and NULL on error.
- * -ESTALE: the row has gone, or is in the host's memory.
- * -EINVAL: past the row's end.
+/* Makes a version of a range of a row as it is now.  The caller puts *version, which is NULL on
+ * error.
+ * -ESTALE: the row was dropped or replaced, or is in the host's memory.
+ * -EINVAL: the range ends behind the row.
  * -EAGAIN: the disk has no room for what readers hold, until the next generation.
- * -ENOMEM, -EIO, -EBUSY.
+ * -ENOMEM
+ * -EIO
+ * -EBUSY
  */
 int registry_version_newest(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			    uint64_t size, struct registry_version **version);
-/* Preserves them while they do not change, in a tier where that costs nothing until they do
- * (swap).  *version NULL: the trainer has to call registry_version_keep before they change.
+/* Preserves the range without a copy, where the tier can (swap).  *version NULL: it cannot, and
+ * the trainer's thread calls registry_version_keep before the bytes change.
  * Errors of registry_version_newest.
  */
 int registry_version_hold(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			  uint64_t size, struct registry_version **version);
-/* Trainer's thread, which waits for nothing: preserves them before it changes them.
- * -ESTALE: the row has gone, or is not on a device.
- * -EINVAL, -ENODATA, -ENOMEM; errors of devices_keep.
+/* Preserves the range before the trainer changes it.  Trainer's thread; waits for nothing.
+ * -ESTALE: the row was dropped or replaced, or is not on a device.
+ * -EINVAL: the range ends behind the row.
+ * -ENODATA: the row has no segment there.
+ * -ENOMEM; errors of devices_keep.
  */
 int registry_version_keep(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			  uint64_t size, struct registry_version **version);
 
-/* NULL: NULL. */
+/* Takes another reference.  v may be NULL. */
 struct registry_version *registry_version_get(struct registry_version *v);
 void registry_version_put(struct registry_version *v);
 
-/* Do both show the same bytes, of the same range? */
+/* Returns true if both are versions of the same range, with the same bytes. */
 bool registry_version_same(const struct registry_version *a, const struct registry_version *b);
-/* May the trainer change its bytes while they are fetched?  Else they are preserved. */
+/* Returns true if the trainer may change the bytes during a fetch, false if they are preserved.
+ */
 bool registry_version_is_live(const struct registry_version *v);
-/* Of bytes kept on a device: where byte offset of the row is once *written has passed.  NULL:
- * they are in several runs, or on the host.
+/* Returns the address of byte `offset` of the row in bytes that are preserved on a device; they
+ * are there once the event *written has passed.  NULL: they are in several runs, or on the host.
  */
 void *registry_version_on_device(const struct registry_version *v, uint64_t offset,
 				 struct device_event **written);
 
-/* A copy of a version's bytes into the host's memory; its struct is the caller's until done is
- * called.
+/* A copy of a version's bytes into the host's memory.  The struct stays where it is until `done`
+ * is called.
  */
 struct registry_fetch {
-	struct registry_version *version; /* the caller's loan */
+	struct registry_version *version; /* the caller holds a reference */
 	uint64_t offset, size;            /* bytes of the row, in the version */
 	void *memory;
-	/* 0, or an errno of swapper_read or of the device's port.  From a thread of the disk's
-	 * or the device's, or within registry_fetch_begin.
+	/* status: 0, or an errno of swapper_read or of the device's port.  Called by a thread
+	 * of the disk or the device, or within registry_fetch_begin.
 	 */
 	void (*done)(struct registry_fetch *f, int status);
-	union { /* the tier's */
+	union { /* private to the tier */
 		struct swapper_read swap;
 		struct devices_copy device;
 	};
 };
 
-/* On error done is not called.  -ESTALE, -EINVAL, -ENODATA, -ENOMEM. */
+/* Does not call `done` on error: those of registry_version_keep. */
 int registry_fetch_begin(struct registry *r, struct registry_fetch *f);
-/* Ends it as soon as the disk lets it; done is called all the same.  False: a device ends it by
- * itself, and it has to be waited for before registry_fini.
+/* Ends a fetch as soon as the disk permits; `done` is called all the same.  False: a device ends
+ * the fetch by itself, and registry_fini must wait for it.
  */
 bool registry_fetch_cancel(struct registry_fetch *f);
-/* After done: logs why it failed, unless that has been logged. */
+/* After `done`: logs why the fetch failed, unless the tier's port has logged it. */
 void registry_fetch_log(struct registry_fetch *f);
 
 #endif
