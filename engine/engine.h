@@ -248,7 +248,8 @@ void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
  */
 char *engine_text(struct engine *e, const char *what);
 
-/* The same for the texts of one rank: "swap", "pinned", "arena" (engine/rank/arena-memory.h). */
+/* The same for the texts of one rank: "swap", "pinned", "arena" (engine/rank/arena-memory.h).
+ */
 char *engine_rank_text(struct engine *e, uint32_t rank, const char *what);
 
 /* Returns 1 if the rank has an arena, else 0.

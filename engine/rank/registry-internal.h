@@ -66,8 +66,8 @@ struct registry_tier {
 	int device;
 };
 
-/* Finds the tier of memory that a row is about to be added for.  Readers of the row will see the
- * effects of everything that the trainer's stream was given before.
+/* Finds the tier of memory that a row is about to be added for.  Readers of the row will see
+ * the effects of everything that the trainer's stream was given before.
  * -EINVAL: the memory is on a device that is not in use.
  * -EIO
  */

@@ -77,14 +77,15 @@ bool registry_version_same(const struct registry_version *a, const struct regist
 /* Returns true if the trainer may change the bytes during a fetch, false if they are preserved.
  */
 bool registry_version_is_live(const struct registry_version *v);
-/* Returns the address of byte `offset` of the row in bytes that are preserved on a device; they
- * are there once the event *written has passed.  NULL: they are in several runs, or on the host.
+/* Returns the address of byte `offset` of the row in bytes that are preserved on a device;
+ * they are there once the event *written has passed.  NULL: they are in several runs, or on
+ * the host.
  */
 void *registry_version_on_device(const struct registry_version *v, uint64_t offset,
 				 struct device_event **written);
 
-/* A copy of a version's bytes into the host's memory.  The struct stays where it is until `done`
- * is called.
+/* A copy of a version's bytes into the host's memory.  The struct stays where it is until
+ * `done` is called.
  */
 struct registry_fetch {
 	struct registry_version *version; /* the caller holds a reference */
@@ -102,8 +103,8 @@ struct registry_fetch {
 
 /* Does not call `done` on error: those of registry_version_keep. */
 int registry_fetch_begin(struct registry *r, struct registry_fetch *f);
-/* Ends a fetch as soon as the disk permits; `done` is called all the same.  False: a device ends
- * the fetch by itself, and registry_fini must wait for it.
+/* Ends a fetch as soon as the disk permits; `done` is called all the same.  False: a device
+ * ends the fetch by itself, and registry_fini must wait for it.
  */
 bool registry_fetch_cancel(struct registry_fetch *f);
 /* After `done`: logs why the fetch failed, unless the tier's port has logged it. */

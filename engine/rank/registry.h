@@ -7,11 +7,11 @@
  * has freed is -EFAULT and not a crash.
  *
  * A row is in one tier: the host's memory, NVMe (engine/swap/swapper.h) or a device's memory
- * (engine/rank/devices.h).  registry_read, _write, _put and _clear work on rows of any tier, by
- * the tier's struct tier_ops; the trainer's thread calls them, and they wait for the disk or the
- * device without the lock.  Other threads read the host's memory by registry_read_memory, and
- * the other tiers by versions (engine/rank/registry-version.h).  The other functions take the
- * lock; any thread may call them unless said.
+ * (engine/rank/devices.h).  registry_read, _write, _put and _clear work on rows of any tier,
+ * by the tier's struct tier_ops; the trainer's thread calls them, and they wait for the disk
+ * or the device without the lock.  Other threads read the host's memory by
+ * registry_read_memory, and the other tiers by versions (engine/rank/registry-version.h).  The
+ * other functions take the lock; any thread may call them unless said.
  *
  * Errors of all functions that take a row and an epoch:
  * -ESTALE: the row was dropped or replaced since that epoch; epoch 0 stands for any.
@@ -69,9 +69,9 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
  */
 int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		  enum frag_dtype dtype, uint64_t numel);
-/* Moves the row of this rank's piece of a parameter to bytes [at, ...) of a state on NVMe, which
- * has the values already and may hold other pieces.  The trainer may free the row's old memory;
- * requests that name an older epoch are -ESTALE.
+/* Moves the row of this rank's piece of a parameter to bytes [at, ...) of a state on NVMe,
+ * which has the values already and may hold other pieces.  The trainer may free the row's old
+ * memory; requests that name an older epoch are -ESTALE.
  * -ENOMEM
  * -ENOSPC
  */
@@ -92,9 +92,10 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
  */
 int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 		    enum frag_dtype dtype, uint64_t numel, void *to);
-/* Moves memory of an arena, as memmove does, under the lock; `repoint` then calls registry_point
- * for the rows that were moved.  The epoch grows before the first byte moves: a one-sided reader
- * that copied meanwhile finds the new epoch in the control page, which it reads after the bytes.
+/* Moves memory of an arena, as memmove does, under the lock; `repoint` then calls
+ * registry_point for the rows that were moved.  The epoch grows before the first byte moves: a
+ * one-sided reader that copied meanwhile finds the new epoch in the control page, which it
+ * reads after the bytes.
  */
 void registry_move(struct registry *r, void *to, const void *from, size_t size,
 		   void (*repoint)(void *arg), void *arg);
@@ -150,7 +151,8 @@ struct swapper_state *registry_swap_state(struct registry *r, enum state_kind ki
 					  uint32_t index, uint32_t sub, const char *key,
 					  uint64_t *at);
 
-/* Returns the address of bytes of a row on a device, and the device's number.  Trainer's thread.
+/* Returns the address of bytes of a row on a device, and the device's number.  Trainer's
+ * thread.
  * -E2BIG: the bytes are in several runs.
  */
 int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
