@@ -38,7 +38,7 @@ struct collective_id {
 
 struct collective_options {  /* 0 of each: the default */
 	const char *library; /* the file to load in place of NCCL by its usual name */
-	/* The caller's until close.  collective_host: NULL: host memory only. */
+	/* The caller's until close.  NULL: host memory only. */
 	struct device *device;
 	int number;       /* of the device, which is in use */
 	uint64_t open_ms; /* the time until all ranks must be ready; 0: 60 s */
@@ -158,7 +158,6 @@ struct collective_ops {
 	void (*about)(struct collective *c, struct collective_about *about);
 };
 
-extern const struct collective_ops collective_host; /* ranks of one process, over device_host */
 extern const struct collective_ops collective_nccl; /* over device_cuda */
 
 #endif

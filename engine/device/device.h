@@ -177,7 +177,6 @@ struct device_ops {
 	void (*figures)(struct device *d, struct device_figures *f);
 };
 
-extern const struct device_ops device_host; /* ordinary memory, see device-host.h */
 extern const struct device_ops device_cuda;
 
 /* Fills in the defaults.  -EINVAL: a value is out of range. */

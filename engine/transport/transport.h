@@ -10,11 +10,11 @@
  *              others.
  *   memory     attach, get: one-sided reads of another process's memory.
  *
- *   loop   messages and memory inside one process, for tests: N engines, stepped
  *   host   memory of processes of this machine (process_vm_readv, sealed memfds)
  *   zmq    messages, ZeroMQ over TCP, CURVE
  *   ucx    messages between ranks of a closed network, UCX, loaded at run time; without
  *          authentication
+ *   loop   (tests/ports/) messages and memory inside one process: N engines, stepped
  */
 
 #include "engine/base/base.h"
@@ -163,7 +163,6 @@ struct transport_ops {
 		     uint64_t size);
 };
 
-extern const struct transport_ops transport_loop;
 extern const struct transport_ops transport_host;
 extern const struct transport_ops transport_zmq;
 extern const struct transport_ops transport_ucx;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/device/device-host.h"
+#include "tests/ports/device-host.h"
 #include "tests/cuda/device-suite.h"
 
 #include <string.h>

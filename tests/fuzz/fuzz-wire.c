@@ -17,6 +17,7 @@
 #include "engine/node/plan.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/scripted.h"
+#include "tests/ports/transport-loop.h"
 
 #include <stdio.h>
 #include <string.h>

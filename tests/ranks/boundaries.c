@@ -3,7 +3,7 @@
 
 #include "tests/ranks/boundaries.h"
 
-#include "engine/collective/collective-host.h"
+#include "tests/ports/collective-host.h"
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"

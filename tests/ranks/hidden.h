@@ -6,7 +6,7 @@
  * device's.
  */
 
-#include "engine/device/device-host.h"
+#include "tests/ports/device-host.h"
 
 struct hidden {
 	struct device *device;

@@ -22,6 +22,7 @@
  */
 
 #include "engine/api/api.h"
+#include "tests/ports/transport-loop.h"
 #include "tests/ranks/hidden.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 
-#include "engine/collective/collective-host.h"
+#include "tests/ports/collective-host.h"
 #include "engine/node/peers.h"
 #include "engine/rounds/communicator.h"
 

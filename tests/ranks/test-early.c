@@ -4,6 +4,7 @@
 #include "engine/api/api.h"
 #include "engine/base/log.h"
 #include "engine/live/loop.h"
+#include "tests/ports/transport-loop.h"
 #include "tests/run-suite.h"
 
 #include <check.h>

@@ -4,7 +4,7 @@
 #include "tests/ranks/job.h"
 #include "tests/run-suite.h"
 
-#include "engine/collective/collective-host.h"
+#include "tests/ports/collective-host.h"
 #include "engine/live/loop.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"

@@ -10,6 +10,7 @@
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"
 #include "engine/watch/rank-query.h"
+#include "tests/ports/collective-host.h"
 
 #include <check.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/collective/collective-host.h"
+#include "tests/ports/collective-host.h"
 #include "tests/cuda/collective-suite.h"
 #include "tests/ranks/scarce.h"
 

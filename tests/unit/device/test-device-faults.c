@@ -5,7 +5,7 @@
  * that is none of theirs.
  */
 
-#include "engine/device/device-host.h"
+#include "tests/ports/device-host.h"
 #include "tests/ranks/scarce.h"
 
 #include <check.h>

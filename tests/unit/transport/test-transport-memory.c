@@ -3,6 +3,7 @@
 
 #include "engine/catalog/control-page.h"
 #include "engine/transport/transport.h"
+#include "tests/ports/transport-loop.h"
 
 #include <check.h>
 #include <errno.h>

@@ -7,6 +7,7 @@
  */
 
 #include "engine/transport/transport.h"
+#include "tests/ports/transport-loop.h"
 
 #include <check.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICE_DEVICE_HOST_H
-#define ENGINE_DEVICE_DEVICE_HOST_H
+#ifndef TESTS_PORTS_DEVICE_HOST_H
+#define TESTS_PORTS_DEVICE_HOST_H
 
 /* What a runtime gives its trainer, for device_host: memory of devices, and streams.  A stream
  * does its work at once, in the thread that enqueues it, unless it is held.  NULL is the
@@ -8,6 +8,8 @@
  */
 
 #include "engine/device/device.h"
+
+extern const struct device_ops device_host; /* ordinary memory */
 
 enum { DEVICE_HOST_DEVICES = 2 };
 

@@ -4,6 +4,7 @@
 #include "engine/base/queue.h"
 #include "engine/transport/transport-common.h"
 #include "engine/transport/transport-memory.h"
+#include "tests/ports/transport-loop.h"
 
 #include <assert.h>
 #include <errno.h>

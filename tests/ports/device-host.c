@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/convert.h"
-#include "engine/device/device-host.h"
+#include "tests/ports/device-host.h"
 #include "engine/device/device-queue.h"
 #include "engine/device/device-sums.h"
 

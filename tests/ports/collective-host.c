@@ -4,8 +4,8 @@
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/collective/collective-common.h"
-#include "engine/collective/collective-host.h"
-#include "engine/device/device-host.h"
+#include "tests/ports/collective-host.h"
+#include "tests/ports/device-host.h"
 
 #include <errno.h>
 #include <inttypes.h>
