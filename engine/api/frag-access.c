@@ -23,7 +23,7 @@ static int check_ready(struct engine *e)
 	bool ready;
 
 	pthread_mutex_lock(&e->lock);
-	ready = e->ready;
+	ready = e->job.ready;
 	pthread_mutex_unlock(&e->lock);
 	return ready ? 0 : -EAGAIN;
 }
@@ -42,7 +42,7 @@ int api_address_of(struct frag *f, int param, const char *key, struct engine_add
 		return -EINVAL;
 	if (check_ready(e))
 		return -EAGAIN;
-	*a = (struct engine_address){ .kind = ENGINE_PARAM, .param = e->map_params[param] };
+	*a = (struct engine_address){ .kind = ENGINE_PARAM, .param = e->job.map_params[param] };
 	strcpy(a->key, key);
 	return 0;
 }
@@ -53,10 +53,10 @@ static int wait_ready(struct engine *e, const char *who, uint64_t deadline_ms)
 	int rc = 0;
 
 	pthread_mutex_lock(&e->lock);
-	while (!e->ready && !e->failure && !rc)
+	while (!e->job.ready && !e->job.failure && !rc)
 		rc = node_wait(e, deadline_ms);
-	if (e->ready || e->failure)
-		rc = e->failure;
+	if (e->job.ready || e->job.failure)
+		rc = e->job.failure;
 	else
 		join_say_missing(e, who);
 	pthread_mutex_unlock(&e->lock);

@@ -49,20 +49,20 @@ static int zero_key(struct engine *e, const struct jobfile *left, char *path, si
 		return 0;
 	if (e->launch.key_file[0]) {
 		snprintf(path, size, "%s", e->launch.key_file);
-		rc = keyfile_load(path, e->key, NULL, why, sizeof(why));
+		rc = keyfile_load(path, e->job.key.bytes, NULL, why, sizeof(why));
 		if (rc)
 			log_warn("%s", why);
 	} else if (left && *left->key_file &&
-		   !keyfile_load(left->key_file, e->key, NULL, why, sizeof(why))) {
+		   !keyfile_load(left->key_file, e->job.key.bytes, NULL, why, sizeof(why))) {
 		snprintf(path, size, "%s", left->key_file);
 		rc = 0;
 	} else {
-		rc = keyfile_create(e->job, NULL, path, size, e->key);
+		rc = keyfile_create(e->job.name, NULL, path, size, e->job.key.bytes);
 		if (rc)
-			log_warn("cannot make a key file for job %s: %s", e->job,
+			log_warn("cannot make a key file for job %s: %s", e->job.name,
 				 strerror(-rc));
 	}
-	e->has_key = !rc;
+	e->job.key.is_there = !rc;
 	return rc;
 }
 
@@ -73,13 +73,13 @@ static int publish(struct engine *e, const char *key_path)
 
 	if (e->message_ops != &transport_zmq)
 		return 0;
-	snprintf(job.job, sizeof(job.job), "%s", e->job);
-	snprintf(job.address, sizeof(job.address), "%.159s", e->address);
+	snprintf(job.job, sizeof(job.job), "%s", e->job.name);
+	snprintf(job.address, sizeof(job.address), "%.159s", e->job.address);
 	snprintf(job.key_file, sizeof(job.key_file), "%s", key_path);
 	machine_start_time(job.pid, &job.start_time);
 	rc = jobfile_publish(&job, NULL);
 	if (rc)
-		log_warn("cannot publish job %s for this user: %s", e->job, strerror(-rc));
+		log_warn("cannot publish job %s for this user: %s", e->job.name, strerror(-rc));
 	if (!rc && e->launch.rendezvous[0]) {
 		rc = jobfile_publish(&job, e->launch.rendezvous);
 		if (rc)
@@ -93,12 +93,12 @@ static int check_name_free(const struct engine *e)
 {
 	struct jobfile other;
 
-	if (e->message_ops != &transport_zmq || jobfile_find(e->job, &other) ||
+	if (e->message_ops != &transport_zmq || jobfile_find(e->job.name, &other) ||
 	    other.pid == getpid())
 		return 0;
 	log_warn("job %s runs already, with process %d at %s: give each a FRAG_JOB_ID of its "
 		 "own",
-		 e->job, (int)other.pid, other.address);
+		 e->job.name, (int)other.pid, other.address);
 	return -EEXIST;
 }
 
@@ -121,7 +121,7 @@ static int open_zero(struct engine *e)
 	char path[1024];
 	const char *address;
 	struct jobfile left;
-	bool is_left = e->message_ops == &transport_zmq && !jobfile_left(e->job, &left) &&
+	bool is_left = e->message_ops == &transport_zmq && !jobfile_left(e->job.name, &left) &&
 		       left.world == e->world;
 	int rc = check_name_free(e);
 
@@ -131,9 +131,9 @@ static int open_zero(struct engine *e)
 		rc = listen_as_zero(e, is_left ? left.address : "");
 	if (rc)
 		return rc;
-	e->incarnation = e->registry.control->cookie[0];
+	e->job.incarnation = e->registry.control->cookie[0];
 	address = e->message_ops->address(e->messages);
-	snprintf(e->address, sizeof(e->address), "%s",
+	snprintf(e->job.address, sizeof(e->job.address), "%s",
 		 strncmp(address, "tcp://", 6) ? address : address + 6);
 	rc = publish(e, path);
 	if (e->message_ops == &transport_zmq)
@@ -165,8 +165,8 @@ static void become_rank(struct engine *e, const struct launch *launch)
 	e->launch = *launch;
 	e->rank = launch->rank;
 	e->world = launch->world;
-	memcpy(e->job, launch->job, sizeof(e->job));
-	e->job_hash = wire_hash(e->job, strlen(e->job));
+	memcpy(e->job.name, launch->job, sizeof(e->job.name));
+	e->job.hash = wire_hash(e->job.name, strlen(e->job.name));
 	snprintf(prefix, sizeof(prefix), "rank %u", e->rank);
 	log_set_prefix(prefix);
 }
@@ -221,7 +221,7 @@ static int open_place(struct engine *e)
 		return 0;
 	options.on_node = node >= 0;
 	options.node = node < 0 ? 0 : (unsigned)node;
-	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job, e->rank);
+	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job.name, e->rank);
 	rc = swapper_open(&e->registry.swapper, &options, why, sizeof(why));
 	if (rc) {
 		log_warn("no states on NVMe (%s): %s", c->by, why);
@@ -306,7 +306,7 @@ static void leave(struct engine *e)
 {
 	atomic_store(&e->registry.control->phase, CONTROL_CLOSED);
 	if (!e->rank && e->message_ops == &transport_zmq)
-		jobfile_remove(e->job);
+		jobfile_remove(e->job.name);
 }
 
 void frag_close(struct frag *f)
@@ -349,8 +349,8 @@ const char *frag_address(const struct frag *f)
 	if (!e)
 		return NULL;
 	pthread_mutex_lock(&e->lock);
-	if (e->ready || !e->rank)
-		address = e->address;
+	if (e->job.ready || !e->rank)
+		address = e->job.address;
 	pthread_mutex_unlock(&e->lock);
 	return address;
 }

@@ -377,7 +377,7 @@ static void say_what_it_can(struct scatter *s)
 	s->said.boundary = atomic_load(&e->registry.control->boundary);
 	strcpy(s->said.key, s->file->address.key);
 	pthread_mutex_lock(&e->lock);
-	s->said.transaction[0] = e->writer_id;
+	s->said.transaction[0] = e->job.engine_id;
 	s->said.transaction[1] = ++e->transaction;
 	if (communicator_number(e) && reaches_value(s) && !find_held(s) &&
 	    (s->window = landing_slot_get(e)))

@@ -257,7 +257,8 @@ int frag_grads_gone(struct frag *f)
 	if (!e)
 		return -EINVAL;
 	if (!grads_are_valid(e->registry.control)) {
-		control_raise(&e->registry.control->grads, atomic_load(&e->grads_elsewhere), 2);
+		control_raise(&e->registry.control->grads, atomic_load(&e->job.grads_elsewhere),
+			      2);
 		return 0;
 	}
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);

@@ -280,7 +280,7 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 	int rc;
 
 	a->late = false;
-	a->membership = e->membership;
+	a->membership = e->job.membership;
 	a->order =
 		++e->coordinator
 			  ->order; /* at one boundary all ranks hear of edits in this order */
@@ -379,7 +379,7 @@ static void turn_one(struct engine *e, struct coordinator_transaction *a)
 {
 	if (a->phase <= COORDINATOR_ACCEPTED && !a->status)
 		a->status = lost_holder(e, a);
-	if (is_open(a) && a->membership != e->membership)
+	if (is_open(a) && a->membership != e->job.membership)
 		ask_newcomers(e, a);
 	if (a->phase == COORDINATOR_VOTING && is_open(a)) {
 		if (a->late) {

@@ -180,7 +180,7 @@ static void turn_freeze(struct engine *e, struct freeze *f, uint64_t now,
 	if (f->phase == FREEZE_ASKED || f->phase == FREEZE_HELD)
 		renew(e, f, now);
 	if (f->phase == FREEZE_HELD &&
-	    (now >= f->deadline_ms || f->incarnation != e->incarnation))
+	    (now >= f->deadline_ms || f->incarnation != e->job.incarnation))
 		f->phase = FREEZE_OVER;
 }
 
@@ -265,13 +265,13 @@ static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked)
 	f->ms = asked->ms;
 	f->proposal.commit.freeze_ms = asked->ms;
 	node_origin(e, &f->proposal.commit.origin);
-	f->incarnation = e->incarnation;
+	f->incarnation = e->job.incarnation;
 	if (asked->ms) {
-		f->proposal.commit.transaction[0] = e->writer_id;
+		f->proposal.commit.transaction[0] = e->job.engine_id;
 		f->proposal.commit.transaction[1] = ++e->transaction;
 		f->deadline_ms = monotonic_ms() + asked->ms;
 	} else if (asked->id) {
-		f->proposal.commit.transaction[0] = e->writer_id;
+		f->proposal.commit.transaction[0] = e->job.engine_id;
 		f->proposal.commit.transaction[1] = asked->id;
 	}
 	return f;

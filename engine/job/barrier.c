@@ -23,25 +23,25 @@ struct barrier_arrival {
 
 int barrier_new(struct engine *e)
 {
-	e->barrier = calloc(1, sizeof(*e->barrier));
-	return e->barrier ? 0 : -ENOMEM;
+	e->job.barrier = calloc(1, sizeof(*e->job.barrier));
+	return e->job.barrier ? 0 : -ENOMEM;
 }
 
 void barrier_free(struct engine *e)
 {
-	if (e->barrier)
-		free(e->barrier->arrivals);
-	free(e->barrier);
+	if (e->job.barrier)
+		free(e->job.barrier->arrivals);
+	free(e->job.barrier);
 }
 
 /* ---- rank 0 ---- */
 
 static void answer_arrival(struct engine *e, uint32_t peer, uint64_t request)
 {
-	if (e->barrier->released)
-		node_ack(e, peer, request, e->barrier->released);
+	if (e->job.barrier->released)
+		node_ack(e, peer, request, e->job.barrier->released);
 	else
-		node_send(e, peer, WIRE_PASSED, request, &e->barrier->at, NULL, 0);
+		node_send(e, peer, WIRE_PASSED, request, &e->job.barrier->at, NULL, 0);
 }
 
 static void raise_counts(struct wire_barrier *to, const struct wire_barrier *b)
@@ -57,21 +57,21 @@ static void raise_counts(struct wire_barrier *to, const struct wire_barrier *b)
  */
 static void release(struct engine *e, int status)
 {
-	e->barrier->count++;
-	e->barrier->released = status;
-	e->barrier->at = (struct wire_barrier){ .count = e->barrier->count };
+	e->job.barrier->count++;
+	e->job.barrier->released = status;
+	e->job.barrier->at = (struct wire_barrier){ .count = e->job.barrier->count };
 	for (uint32_t i = 0; i < e->world; i++)
-		if (e->barrier->arrivals[i].at.count)
-			raise_counts(&e->barrier->at, &e->barrier->arrivals[i].at);
+		if (e->job.barrier->arrivals[i].at.count)
+			raise_counts(&e->job.barrier->at, &e->job.barrier->arrivals[i].at);
 	for (uint32_t i = 0; i < e->world; i++) {
-		struct barrier_arrival *a = &e->barrier->arrivals[i];
+		struct barrier_arrival *a = &e->job.barrier->arrivals[i];
 
 		if (a->at.count)
 			answer_arrival(e, a->peer, a->request);
 		a->at.count = 0;
 	}
-	e->barrier->arrived = 0;
-	e->barrier->tell_ms = 0;
+	e->job.barrier->arrived = 0;
+	e->job.barrier->tell_ms = 0;
 }
 
 static bool any_rank_lost(const struct engine *e)
@@ -89,11 +89,11 @@ static uint64_t sooner(uint64_t a, uint64_t b)
 
 static void name_late(const struct engine *e, char *out, size_t size)
 {
-	uint32_t missing[NAMED], n = 0, all = e->world - e->barrier->arrived;
+	uint32_t missing[NAMED], n = 0, all = e->world - e->job.barrier->arrived;
 	char names[80];
 
 	for (uint32_t rank = 0; rank < e->world && n < NAMED; rank++)
-		if (!e->barrier->arrivals[rank].at.count)
+		if (!e->job.barrier->arrivals[rank].at.count)
 			missing[n++] = rank;
 	join_name_ranks(missing, n, all, names, sizeof(names));
 	if (all == 1)
@@ -107,25 +107,25 @@ static void name_late(const struct engine *e, char *out, size_t size)
  */
 static void tell_late(struct engine *e, uint64_t now)
 {
-	char why[sizeof(e->barrier->why)];
+	char why[sizeof(e->job.barrier->why)];
 
 	name_late(e, why, sizeof(why));
-	e->barrier->tell_ms = 0;
+	e->job.barrier->tell_ms = 0;
 	for (uint32_t i = 0; i < e->world; i++) {
-		struct barrier_arrival *a = &e->barrier->arrivals[i];
+		struct barrier_arrival *a = &e->job.barrier->arrivals[i];
 
 		if (a->at.count && a->until_ms && now >= a->until_ms) {
 			node_refuse(e, a->peer, a->request, -ETIMEDOUT, "%s", why);
 			a->until_ms = 0;
 		}
 		if (a->at.count)
-			e->barrier->tell_ms = sooner(e->barrier->tell_ms, a->until_ms);
+			e->job.barrier->tell_ms = sooner(e->job.barrier->tell_ms, a->until_ms);
 	}
 }
 
 bool barrier_tick(const struct engine *e)
 {
-	return e->barrier->tell_ms;
+	return e->job.barrier->tell_ms;
 }
 
 void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -135,30 +135,31 @@ void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 	struct wire_barrier barrier;
 
 	memcpy(&barrier, body, sizeof(barrier));
-	e->barrier->count = u64_max(e->barrier->count, e->barrier->before);
-	if (e->rank || header->rank >= e->world || barrier.count > e->barrier->count + 1) {
+	e->job.barrier->count = u64_max(e->job.barrier->count, e->job.barrier->before);
+	if (e->rank || header->rank >= e->world || barrier.count > e->job.barrier->count + 1) {
 		node_ack(e, peer, header->request, -EINVAL);
 		return;
 	}
-	if (barrier.count <= e->barrier->count) { /* it is over, perhaps because of a loss */
-		if (barrier.count == e->barrier->count)
+	if (barrier.count <=
+	    e->job.barrier->count) { /* it is over, perhaps because of a loss */
+		if (barrier.count == e->job.barrier->count)
 			answer_arrival(e, peer, header->request);
 		else
 			node_ack(e, peer, header->request, -EIO);
 		return;
 	}
-	if (!e->barrier->arrivals)
-		e->barrier->arrivals = calloc(e->world, sizeof(*e->barrier->arrivals));
-	if (!e->barrier->arrivals) {
+	if (!e->job.barrier->arrivals)
+		e->job.barrier->arrivals = calloc(e->world, sizeof(*e->job.barrier->arrivals));
+	if (!e->job.barrier->arrivals) {
 		node_ack(e, peer, header->request, -EAGAIN); /* the rank asks again */
 		return;
 	}
-	a = &e->barrier->arrivals[header->rank];
-	e->barrier->arrived += !a->at.count;
+	a = &e->job.barrier->arrivals[header->rank];
+	e->job.barrier->arrived += !a->at.count;
 	*a = (struct barrier_arrival){ barrier, peer, header->request,
 				       barrier.wait_ms ? monotonic_ms() + barrier.wait_ms : 0 };
-	e->barrier->tell_ms = sooner(e->barrier->tell_ms, a->until_ms);
-	if (e->barrier->arrived == e->world)
+	e->job.barrier->tell_ms = sooner(e->job.barrier->tell_ms, a->until_ms);
+	if (e->job.barrier->arrived == e->world)
 		release(e, 0);
 }
 
@@ -169,8 +170,8 @@ static bool on_late(struct engine *e, const void *body)
 	struct wire_refuse refuse;
 
 	memcpy(&refuse, body, sizeof(refuse));
-	memcpy(e->barrier->why, refuse.why, sizeof(e->barrier->why) - 1);
-	e->barrier->late = true;
+	memcpy(e->job.barrier->why, refuse.why, sizeof(e->job.barrier->why) - 1);
+	e->job.barrier->late = true;
 	pthread_cond_broadcast(&e->changed);
 	return false;
 }
@@ -179,22 +180,22 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 		       const struct answer *answer)
 {
 	if (answer->status == -EAGAIN) {
-		e->barrier->asked = count - e->barrier->before - 1;
+		e->job.barrier->asked = count - e->job.barrier->before - 1;
 		return false;
 	}
 	if (!answer->type) { /* rank 0 is lost or silent: the next call asks again */
-		e->barrier->failed = true;
+		e->job.barrier->failed = true;
 		pthread_cond_broadcast(&e->changed);
 		return false;
 	}
 	if (answer->type == WIRE_REFUSE && answer->status == -ETIMEDOUT)
 		return on_late(e, answer->body);
-	e->barrier->passed = count - e->barrier->before;
-	e->barrier->status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
+	e->job.barrier->passed = count - e->job.barrier->before;
+	e->job.barrier->status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
 	if (answer->type == WIRE_PASSED && !answer->status)
-		memcpy(&e->barrier->at, answer->body, sizeof(e->barrier->at));
-	else if (!e->barrier->status)
-		e->barrier->status = -EIO;
+		memcpy(&e->job.barrier->at, answer->body, sizeof(e->job.barrier->at));
+	else if (!e->job.barrier->status)
+		e->job.barrier->status = -EIO;
 	pthread_cond_broadcast(&e->changed);
 	return false;
 }
@@ -203,74 +204,75 @@ static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 static void reach_missing(struct engine *e)
 {
 	for (uint32_t i = 0; i < e->world; i++)
-		if (!e->barrier->arrivals[i].at.count)
+		if (!e->job.barrier->arrivals[i].at.count)
 			peers_reach(e, i);
 }
 
 void barrier_turn(struct engine *e)
 {
 	const struct control_page *c = e->registry.control;
-	struct wire_barrier barrier = { .count = e->barrier->before + e->barrier->wanted,
+	struct wire_barrier barrier = { .count =
+						e->job.barrier->before + e->job.barrier->wanted,
 					.step = atomic_load(&c->step),
 					.boundary = atomic_load(&c->boundary),
 					.generation = atomic_load(&c->generation),
 					.grads = atomic_load(&c->grads) };
-	uint64_t now = monotonic_ms(), until = e->barrier->until_ms;
+	uint64_t now = monotonic_ms(), until = e->job.barrier->until_ms;
 	int rc;
 
 	if (until)
 		barrier.wait_ms = (uint32_t)(until > now ? until - now : 1);
-	if (e->barrier->arrived)
+	if (e->job.barrier->arrived)
 		reach_missing(e);
-	if (e->barrier->arrived && any_rank_lost(e))
+	if (e->job.barrier->arrived && any_rank_lost(e))
 		release(e, -EIO);
-	if (e->barrier->tell_ms && now >= e->barrier->tell_ms)
+	if (e->job.barrier->tell_ms && now >= e->job.barrier->tell_ms)
 		tell_late(e, now);
-	if (!e->ready || e->barrier->asked == e->barrier->wanted)
+	if (!e->job.ready || e->job.barrier->asked == e->job.barrier->wanted)
 		return;
-	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, e->barrier,
+	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, e->job.barrier,
 			barrier.count);
 	if (!rc || rc == -EIO || rc == -ETIMEDOUT)
-		e->barrier->asked = e->barrier->wanted;
+		e->job.barrier->asked = e->job.barrier->wanted;
 	if (rc == -EIO || rc == -ETIMEDOUT)
 		on_barrier(e, NULL, barrier.count, &(struct answer){ .status = rc });
 }
 
 static bool has_ended(const struct engine *e, uint64_t mine)
 {
-	return e->barrier->passed >= mine || e->barrier->failed || e->barrier->late ||
-	       e->failure;
+	return e->job.barrier->passed >= mine || e->job.barrier->failed ||
+	       e->job.barrier->late || e->job.failure;
 }
 
 /* Asks, again where the last call ended with -ETIMEDOUT. */
 static void begin(struct engine *e, uint64_t mine, unsigned timeout_ms)
 {
-	e->barrier->until_ms = monotonic_ms() + timeout_ms;
-	e->barrier->failed = e->barrier->late = false;
-	snprintf(e->barrier->why, sizeof(e->barrier->why), "rank 0 does not answer");
-	if (e->barrier->passed >= mine)
+	e->job.barrier->until_ms = monotonic_ms() + timeout_ms;
+	e->job.barrier->failed = e->job.barrier->late = false;
+	snprintf(e->job.barrier->why, sizeof(e->job.barrier->why), "rank 0 does not answer");
+	if (e->job.barrier->passed >= mine)
 		return;
-	rpc_forget(e, e->barrier);
-	e->barrier->asked = e->barrier->passed;
-	e->barrier->wanted = mine;
+	rpc_forget(e, e->job.barrier);
+	e->job.barrier->asked = e->job.barrier->passed;
+	e->job.barrier->wanted = mine;
 	node_wake(e);
 }
 
 static int end(struct engine *e, uint64_t mine)
 {
-	e->barrier->until_ms = 0;
-	if (e->failure)
-		return e->failure;
-	if (e->barrier->passed >= mine) {
-		e->barrier->returned = mine;
-		return e->barrier->status;
+	e->job.barrier->until_ms = 0;
+	if (e->job.failure)
+		return e->job.failure;
+	if (e->job.barrier->passed >= mine) {
+		e->job.barrier->returned = mine;
+		return e->job.barrier->status;
 	}
-	if (e->barrier->failed) {
-		e->barrier->wanted = e->barrier->asked = e->barrier->passed;
+	if (e->job.barrier->failed) {
+		e->job.barrier->wanted = e->job.barrier->asked = e->job.barrier->passed;
 		return -EIO;
 	}
-	if (e->ready)
-		log_warn("frag_barrier: %s", e->barrier->why);
+	if (e->job.ready)
+		log_warn("frag_barrier: %s", e->job.barrier->why);
 	else
 		join_say_missing(e, "frag_barrier");
 	return -ETIMEDOUT;
@@ -281,13 +283,14 @@ static int end(struct engine *e, uint64_t mine)
  */
 int barrier_pass(struct engine *e, unsigned timeout_ms, struct wire_barrier *at)
 {
-	uint64_t mine = e->barrier->returned + 1;
+	uint64_t mine = e->job.barrier->returned + 1;
 	int rc = 0;
 
 	begin(e, mine, timeout_ms);
 	while (!has_ended(e, mine) && !rc)
-		rc = node_wait(e, e->barrier->until_ms + (e->ready ? e->timeout_ms : 0));
+		rc = node_wait(e,
+			       e->job.barrier->until_ms + (e->job.ready ? e->timeout_ms : 0));
 	rc = end(e, mine);
-	*at = e->barrier->at;
+	*at = e->job.barrier->at;
 	return rc;
 }

@@ -54,10 +54,10 @@ struct contribution { /* one catalog, which one or several ranks describe */
 	bool merged;
 };
 
-struct join_zero {                /* rank 0: the ranks it admits */
-	struct vec catalogs;      /* of struct contribution */
-	uint32_t *catalog_of;     /* [world] index in catalogs + 1; 0: none, or was refused */
-	int refusal;              /* != 0: the catalogs do not fit (e->why); all are refused */
+struct join_zero {            /* rank 0: the ranks it admits */
+	struct vec catalogs;  /* of struct contribution */
+	uint32_t *catalog_of; /* [world] index in catalogs + 1; 0: none, or was refused */
+	int refusal;          /* != 0: the catalogs do not fit (e->job.why); all are refused */
 	uint64_t refuse_until_ms; /* rank 0 itself fails then at the latest */
 };
 
@@ -92,7 +92,7 @@ void join_fail(struct engine *e, int status, const char *fmt, ...) PRINTF(3, 4);
  * -ENOMEM, -EOVERFLOW.
  */
 int join_complete(struct engine *e, struct catalog *catalog);
-/* Puts "job J: 3 of 8 ranks have joined; not yet: 0 2" into e->why. */
+/* Puts "job J: 3 of 8 ranks have joined; not yet: 0 2" into e->job.why. */
 void join_note_missing(struct engine *e);
 
 /* join-seeds.c */

@@ -15,15 +15,15 @@ enum { LOOK_MS = 500 };
 
 void join_take_key(struct engine *e, struct source_key *key)
 {
-	memcpy(e->key, key->bytes, sizeof(e->key));
-	e->has_key = key->is_there;
-	e->key_reads_only = key->reads_only;
+	memcpy(e->job.key.bytes, key->bytes, sizeof(e->job.key.bytes));
+	e->job.key.is_there = key->is_there;
+	e->job.key.reads_only = key->reads_only;
 	explicit_bzero(key, sizeof(*key));
 }
 
 int join_keep_options(struct engine *e, const struct engine_options *o)
 {
-	struct engine_options *kept = &e->join->options;
+	struct engine_options *kept = &e->job.join->options;
 
 	*kept = (struct engine_options){ .source = strdup(o->source),
 					 .key_file = o->key_file ? strdup(o->key_file) : NULL,
@@ -51,15 +51,16 @@ static int open_anew(struct engine *e)
 /* A job that ended in order has removed its key, and the next one has another. */
 static bool take_new_key(struct engine *e)
 {
-	const struct engine_options *o = &e->join->options;
-	struct source_key key,
-		before = { .is_there = e->has_key, .reads_only = e->key_reads_only };
+	const struct engine_options *o = &e->job.join->options;
+	struct source_key key, before = { .is_there = e->job.key.is_there,
+					  .reads_only = e->job.key.reads_only };
 	char why[256];
 	bool taken = false;
 
-	memcpy(before.bytes, e->key, sizeof(e->key));
+	memcpy(before.bytes, e->job.key.bytes, sizeof(e->job.key.bytes));
 	if (o->source && !source_key(o, &key, why, sizeof(why)) &&
-	    (key.is_there != e->has_key || memcmp(key.bytes, e->key, sizeof(e->key)) != 0)) {
+	    (key.is_there != e->job.key.is_there ||
+	     memcmp(key.bytes, e->job.key.bytes, sizeof(e->job.key.bytes)) != 0)) {
 		join_take_key(e, &key);
 		taken = !open_anew(e);
 		if (!taken)
@@ -73,13 +74,13 @@ static bool take_new_key(struct engine *e)
 void join_try_new_key(struct engine *e)
 {
 	if (!take_new_key(e))
-		peers_say_of_lost(e, e->why);
-	e->join->phase = JOIN_DONE; /* from where the turn looks again */
+		peers_say_of_lost(e, e->job.why);
+	e->job.join->phase = JOIN_DONE; /* from where the turn looks again */
 }
 
 void join_look_for_job(struct engine *e, uint64_t now)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
 	j->retry_ms = now + LOOK_MS;
 	join_unlink_seed(e);
@@ -94,7 +95,7 @@ void join_say_other(struct engine *e, const struct wire_welcome *w)
 {
 	char why[sizeof(e->peers->why)];
 
-	if (strcmp(w->job, e->job))
+	if (strcmp(w->job, e->job.name))
 		snprintf(why, sizeof(why),
 			 "its address now belongs to job %.30s: mount that job", w->job);
 	else if (w->world != e->world)

@@ -30,7 +30,7 @@ enum {
 /* Resolves the master's name into master_ip; -EAGAIN: a resolver is asked, call again. */
 static int find_master(struct engine *e)
 {
-	struct join_rank *r = &e->join->rank;
+	struct join_rank *r = &e->job.join->rank;
 	const char *master = listen_master(e);
 	int rc = r->master_ip[0] ? 0 : resolver_ask(&r->resolver, master, r->master_ip);
 
@@ -56,7 +56,7 @@ static void add_port(struct join *j, unsigned port)
  */
 static void seeds_from_master(struct engine *e)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
 	static_assert((PORTS + PORTS / BEFORE_FIRST_AGAIN) *
 				      sizeof("tcp://255.255.255.255:65535,") <
@@ -79,16 +79,16 @@ static int own_key(struct engine *e)
 	char why[256];
 	int rc;
 
-	if (e->failure)
-		return e->failure; /* logged already */
-	if (e->launch.plain || e->has_key)
+	if (e->job.failure)
+		return e->job.failure; /* logged already */
+	if (e->launch.plain || e->job.key.is_there)
 		return 0;
 	if (!e->launch.key_file[0])
 		return -ENOKEY;
-	rc = keyfile_load(e->launch.key_file, e->key, NULL, why, sizeof(why));
+	rc = keyfile_load(e->launch.key_file, e->job.key.bytes, NULL, why, sizeof(why));
 	if (rc)
 		join_fail(e, rc, "%s", why);
-	e->has_key = !rc;
+	e->job.key.is_there = !rc;
 	return rc;
 }
 
@@ -101,8 +101,8 @@ static int key_of(struct engine *e, const struct jobfile *job)
 		return rc;
 	if (!job->key_file[0])
 		return 0; /* the job runs plain: its file, in our user's folder, says so */
-	rc = keyfile_load(job->key_file, e->key, NULL, why, sizeof(why));
-	e->has_key = !rc;
+	rc = keyfile_load(job->key_file, e->job.key.bytes, NULL, why, sizeof(why));
+	e->job.key.is_there = !rc;
 	return rc;
 }
 
@@ -110,11 +110,11 @@ static bool has_our_world(struct engine *e, const struct jobfile *job)
 {
 	if (job->world == e->world)
 		return true;
-	if (!e->join->rank.said_world)
+	if (!e->job.join->rank.said_world)
 		log_warn("job %s at %s has %u ranks, but this rank was started as one of %u; "
 			 "looking for another job file",
 			 job->job, job->address, job->world, e->world);
-	e->join->rank.said_world = true;
+	e->job.join->rank.said_world = true;
 	return false;
 }
 
@@ -129,7 +129,8 @@ static bool found_job_file(struct engine *e)
 		rc = jobfile_find(e->launch.job, &job);
 	if (rc || !has_our_world(e, &job) || key_of(e, &job))
 		return false;
-	snprintf(e->join->seeds.list, sizeof(e->join->seeds.list), "tcp://%s", job.address);
+	snprintf(e->job.join->seeds.list, sizeof(e->job.join->seeds.list), "tcp://%s",
+		 job.address);
 	return true;
 }
 
@@ -144,7 +145,7 @@ static bool found_master(struct engine *e)
 
 static bool open_messages(struct engine *e)
 {
-	struct join_rank *r = &e->join->rank;
+	struct join_rank *r = &e->job.join->rank;
 	int rc;
 
 	if (e->message_ops == &transport_zmq && find_master(e))
@@ -159,7 +160,7 @@ static bool open_messages(struct engine *e)
 
 bool join_find(struct engine *e)
 {
-	if (!e->join->seeds.list[0] && !found_job_file(e) && !found_master(e))
+	if (!e->job.join->seeds.list[0] && !found_job_file(e) && !found_master(e))
 		return false;
 	return e->messages || open_messages(e);
 }
@@ -172,12 +173,12 @@ static void forget_place(struct join *j)
 
 void join_find_anew(struct engine *e)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
 	join_unlink_seed(e);
 	e->message_ops->close(e->messages);
 	e->messages = NULL;
-	e->has_key = false;
+	e->job.key.is_there = false;
 	forget_place(j);
 	j->phase = JOIN_FIND;
 	j->retry_ms = monotonic_ms() + JOIN_REFUSED_RETRY_MS;
@@ -185,7 +186,7 @@ void join_find_anew(struct engine *e)
 
 void join_look_for_zero(struct engine *e, uint64_t now)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
 	j->retry_ms = now + LOOK_MS;
 	join_unlink_seed(e);
@@ -218,7 +219,7 @@ void join_fill_entry(struct engine *e, struct wire_entry *entry)
 
 int join_described(struct engine *e)
 {
-	struct join_rank *r = &e->join->rank;
+	struct join_rank *r = &e->job.join->rank;
 	int rc = e->rank ? catalog_encode(e->own, &r->own) : join_describe_zero(e);
 
 	r->described = !rc;
@@ -229,13 +230,13 @@ int join_described(struct engine *e)
 void join_turn_enter(struct engine *e)
 {
 	struct wire_join join = { .world = e->world,
-				  .barrier = e->barrier->before + e->barrier->passed };
+				  .barrier = e->job.barrier->before + e->job.barrier->passed };
 
-	if (!e->join->rank.described)
+	if (!e->job.join->rank.described)
 		return;
 	join_fill_entry(e, &join.entry);
 	join.catalog_hash = e->own->hash;
-	join.catalog_bytes = e->join->rank.own.size;
+	join.catalog_bytes = e->job.join->rank.own.size;
 	wire_control_from_page(&join.control, e->registry.control);
 	join_ask(e, WIRE_JOIN, &join, NULL, 0);
 }
@@ -245,17 +246,17 @@ int join_take_joined(struct engine *e, const struct answer *answer)
 	struct wire_joined joined;
 
 	memcpy(&joined, answer->body, sizeof(joined));
-	e->incarnation = joined.incarnation;
-	if (joined.complete && !e->ready)
+	e->job.incarnation = joined.incarnation;
+	if (joined.complete && !e->job.ready)
 		join_catch_up(e, &joined.control, joined.barrier);
-	e->join->rank.sent = 0;
-	e->join->phase = joined.need_catalog ? JOIN_UPLOAD : JOIN_HELLO;
+	e->job.join->rank.sent = 0;
+	e->job.join->phase = joined.need_catalog ? JOIN_UPLOAD : JOIN_HELLO;
 	return 0;
 }
 
 void join_turn_upload(struct engine *e)
 {
-	struct join_rank *r = &e->join->rank;
+	struct join_rank *r = &e->job.join->rank;
 	struct wire_catalog part = { .hash = e->own->hash,
 				     .total = r->own.size,
 				     .offset = r->sent };
@@ -266,11 +267,11 @@ void join_turn_upload(struct engine *e)
 
 int join_take_upload_ack(struct engine *e, const struct answer *answer)
 {
-	struct join_rank *r = &e->join->rank;
+	struct join_rank *r = &e->job.join->rank;
 
 	r->sent += u64_min(WIRE_CHUNK, r->own.size - r->sent);
 	if (r->sent == r->own.size)
-		e->join->phase = JOIN_HELLO;
+		e->job.join->phase = JOIN_HELLO;
 	return 0;
 }
 
@@ -278,21 +279,21 @@ void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header 
 {
 	struct wire_welcome w = { .world = e->world,
 				  .joined = join_count(e),
-				  .incarnation = e->incarnation,
-				  .membership = e->membership };
-	struct join_zero *z = &e->join->zero;
+				  .incarnation = e->job.incarnation,
+				  .membership = e->job.membership };
+	struct join_zero *z = &e->job.join->zero;
 	uint32_t missing[JOIN_NAMED];
 
-	if (e->failure || z->refusal) {
-		node_refuse(e, peer, header->request, -EINVAL, "%s", e->why);
+	if (e->job.failure || z->refusal) {
+		node_refuse(e, peer, header->request, -EINVAL, "%s", e->job.why);
 		if (z->refusal && header->rank < e->world)
 			z->catalog_of[header->rank] = 0; /* that rank has been told */
 		return;
 	}
-	memcpy(w.job, e->job, sizeof(w.job));
-	if (e->ready) {
+	memcpy(w.job, e->job.name, sizeof(w.job));
+	if (e->job.ready) {
 		w.catalog_hash = e->catalog->hash;
-		w.catalog_bytes = e->catalog_bytes.size;
+		w.catalog_bytes = e->job.catalog_bytes.size;
 	}
 	node_send(e, peer, WIRE_WELCOME, header->request, &w, missing,
 		  join_missing(e, missing) * sizeof(missing[0]));
@@ -313,7 +314,7 @@ void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t bar
 	control_raise(&page->boundary, at->boundary, 1);
 	control_raise(&page->generation, at->generation, 1);
 	join_catch_up_grads(e, at->grads);
-	e->barrier->before = u64_max(e->barrier->before, barrier);
+	e->job.barrier->before = u64_max(e->job.barrier->before, barrier);
 	log_info("back in the job, at step %llu, boundary %llu", (unsigned long long)at->step,
 		 (unsigned long long)at->boundary);
 }
@@ -325,15 +326,15 @@ void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t bar
 void join_catch_up_grads(struct engine *e, uint64_t grads)
 {
 	control_raise(&e->registry.control->grads, grads & ~(uint64_t)1, 2);
-	control_raise(&e->grads_elsewhere, grads, 1);
+	control_raise(&e->job.grads_elsewhere, grads, 1);
 }
 
 /* ---- saying for whom it waits ---- */
 
 void join_say_missing(struct engine *e, const char *caller)
 {
-	const struct join *j = e->join;
-	const char *why = e->why;
+	const struct join *j = e->job.join;
+	const char *why = e->job.why;
 
 	if (!e->rank)
 		join_note_missing(e);
@@ -346,7 +347,7 @@ void join_say_missing(struct engine *e, const char *caller)
 
 static void say_waiting(struct engine *e, unsigned seconds)
 {
-	const struct join *j = e->join;
+	const struct join *j = e->job.join;
 	char after[32];
 
 	snprintf(after, sizeof(after), "after %u s", seconds);
@@ -367,8 +368,8 @@ static void say_place(const struct engine *e)
 	const struct launch *l = &e->launch;
 	char place[256] = "in this user's job files on this host";
 
-	if (e->join->seeds.list[0])
-		snprintf(place, sizeof(place), "at %.200s", e->join->seeds.list);
+	if (e->job.join->seeds.list[0])
+		snprintf(place, sizeof(place), "at %.200s", e->job.join->seeds.list);
 	else if (l->rendezvous[0])
 		snprintf(place, sizeof(place), "in the job file %.200s", l->rendezvous);
 	else if (l->master_addr[0])
@@ -380,17 +381,17 @@ static void say_place(const struct engine *e)
 
 void join_count_wait(struct engine *e, uint64_t now)
 {
-	e->join->rank.since_ms = now;
-	e->join->rank.say_ms = e->rank ? ZERO_MS : SAY_MS;
+	e->job.join->rank.since_ms = now;
+	e->job.join->rank.say_ms = e->rank ? ZERO_MS : SAY_MS;
 }
 
 void join_say_when_long(struct engine *e, uint64_t now)
 {
-	const struct join *j = e->join;
-	struct join_rank *r = &e->join->rank;
+	const struct join *j = e->job.join;
+	struct join_rank *r = &e->job.join->rank;
 	uint64_t waited = now - r->since_ms;
 
-	if (!e->is_rank || e->ready || waited < r->say_ms ||
+	if (!e->is_rank || e->job.ready || waited < r->say_ms ||
 	    (!r->described && j->phase != JOIN_FIND))
 		return;
 	if (r->say_ms < SAY_MS) {

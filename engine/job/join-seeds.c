@@ -37,7 +37,7 @@ void join_add_seed(struct join_seeds *s, const char *address)
 
 void join_unlink_seed(struct engine *e)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
 	if (j->seeds.linked)
 		e->message_ops->disconnect(e->messages, j->seeds.link);
@@ -47,7 +47,7 @@ void join_unlink_seed(struct engine *e)
 
 int join_link_seed(struct engine *e)
 {
-	struct join_seeds *s = &e->join->seeds;
+	struct join_seeds *s = &e->job.join->seeds;
 	const char *at = s->list;
 	char address[256];
 	int rc;
@@ -60,7 +60,7 @@ int join_link_seed(struct engine *e)
 	rc = e->message_ops->connect(e->messages, address, &s->link);
 	s->linked = !rc;
 	if (!rc)
-		snprintf(e->address, sizeof(e->address), "%.159s",
+		snprintf(e->job.address, sizeof(e->job.address), "%.159s",
 			 strncmp(address, "tcp://", 6) ? address : address + 6);
 	return rc;
 }
@@ -68,26 +68,26 @@ int join_link_seed(struct engine *e)
 /* All seeds have been tried, and some have refused our key. */
 static void all_tried(struct engine *e)
 {
-	struct join_seeds *s = &e->join->seeds;
+	struct join_seeds *s = &e->job.join->seeds;
 
 	if (!e->is_rank && s->refusals >= join_count_seeds(s)) {
-		e->failure = -EACCES; /* engine_open's caller is told e->why */
+		e->job.failure = -EACCES; /* engine_open's caller is told e->why */
 		pthread_cond_broadcast(&e->changed);
 	}
 	if (e->is_rank && !s->said_refused)
-		log_warn("%s; trying again", e->why);
+		log_warn("%s; trying again", e->job.why);
 	s->said_refused = true;
 	s->refusals = 0;
-	e->join->retry_ms = monotonic_ms() + JOIN_REFUSED_RETRY_MS;
+	e->job.join->retry_ms = monotonic_ms() + JOIN_REFUSED_RETRY_MS;
 }
 
 void join_next_seed(struct engine *e)
 {
-	struct join_seeds *s = &e->join->seeds;
+	struct join_seeds *s = &e->job.join->seeds;
 
 	join_unlink_seed(e);
 	s->current = (s->current + 1) % join_count_seeds(s);
-	e->join->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
+	e->job.join->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
 	s->rounds += !s->current;
 	if (!s->current && s->refusals)
 		all_tried(e);
@@ -95,31 +95,31 @@ void join_next_seed(struct engine *e)
 
 void join_shut_out(struct engine *e)
 {
-	if (e->has_key)
-		snprintf(e->why, sizeof(e->why),
+	if (e->job.key.is_there)
+		snprintf(e->job.why, sizeof(e->job.why),
 			 "%.80s does not accept our key: it is another job's, or the job runs "
 			 "plain (%sFRAG_PLAIN=1)",
-			 e->address, e->is_rank ? "" : "-o plain; fragctl: ");
+			 e->job.address, e->is_rank ? "" : "-o plain; fragctl: ");
 	else
-		snprintf(e->why, sizeof(e->why),
+		snprintf(e->job.why, sizeof(e->job.why),
 			 "%.80s does not accept us without a key: the job runs with one "
 			 "(%sFRAG_KEY_FILE)",
-			 e->address, e->is_rank ? "" : "-o key=FILE; fragctl: ");
+			 e->job.address, e->is_rank ? "" : "-o key=FILE; fragctl: ");
 	if (e->is_rank && !e->launch.key_file[0] && !e->launch.plain) {
 		/* the job file's key: perhaps of a job that has ended since */
 		join_find_anew(e);
 		return;
 	}
-	e->join->seeds.refusals += !e->ready;
+	e->job.join->seeds.refusals += !e->job.ready;
 	join_next_seed(e);
-	if (e->ready && !e->is_rank)
+	if (e->job.ready && !e->is_rank)
 		join_try_new_key(e);
 }
 
 /* A seed that has not answered is left soon only where there are others. */
 static bool is_slow(const struct engine *e, uint64_t now)
 {
-	const struct join *j = e->join;
+	const struct join *j = e->job.join;
 	uint64_t patience = (uint64_t)SEED_MS << u64_min(j->seeds.rounds, 16);
 
 	return j->waiting && !j->seeds.answered && join_count_seeds(&j->seeds) > 1 &&
@@ -128,9 +128,9 @@ static bool is_slow(const struct engine *e, uint64_t now)
 
 void join_look_at_seed(struct engine *e, uint64_t now)
 {
-	const struct join *j = e->join;
+	const struct join *j = e->job.join;
 
-	if (!j->seeds.linked || (e->ready && (e->is_rank || j->phase == JOIN_DONE)))
+	if (!j->seeds.linked || (e->job.ready && (e->is_rank || j->phase == JOIN_DONE)))
 		return;
 	if (e->message_ops->refused && e->message_ops->refused(e->messages, j->seeds.link))
 		join_shut_out(e);
@@ -140,12 +140,12 @@ void join_look_at_seed(struct engine *e, uint64_t now)
 
 void join_gone(struct engine *e, uint32_t link)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
 	if (!j || !j->seeds.linked || j->seeds.link != link || !j->waiting ||
 	    j->phase == JOIN_DONE || join_count_seeds(&j->seeds) == 1)
 		return;
 	join_next_seed(e);
-	if (e->ready)
+	if (e->job.ready)
 		j->phase = JOIN_DONE; /* from where the turn looks again */
 }

@@ -25,7 +25,7 @@ uint32_t join_missing(const struct engine *e, uint32_t missing[JOIN_NAMED])
 {
 	uint32_t n = 0;
 
-	for (uint32_t rank = 0; rank < e->world && n < JOIN_NAMED && !e->ready; rank++)
+	for (uint32_t rank = 0; rank < e->world && n < JOIN_NAMED && !e->job.ready; rank++)
 		if (!e->peers[rank].entry.present)
 			missing[n++] = rank;
 	return n;
@@ -103,7 +103,7 @@ static void refer(struct join_zero *z, uint32_t rank, const struct contribution 
 
 static bool all_described(const struct engine *e)
 {
-	const struct join_zero *z = &e->join->zero;
+	const struct join_zero *z = &e->job.join->zero;
 
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (!z->catalog_of[rank] || !contribution(z, z->catalog_of[rank] - 1)->catalog)
@@ -120,15 +120,16 @@ static int merge_one(struct engine *e, struct catalog *into, struct contribution
 	if (!params || !groups)
 		return -ENOMEM;
 	c->merged = true;
-	return catalog_merge(into, c->catalog, rank, params, groups, e->why, sizeof(e->why));
+	return catalog_merge(into, c->catalog, rank, params, groups, e->job.why,
+			     sizeof(e->job.why));
 }
 
 static int merge_all(struct engine *e, struct catalog *into)
 {
-	const struct join_zero *z = &e->join->zero;
+	const struct join_zero *z = &e->job.join->zero;
 	int rc;
 
-	e->why[0] = '\0';
+	e->job.why[0] = '\0';
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		struct contribution *c = contribution(z, z->catalog_of[rank] - 1);
 
@@ -140,23 +141,23 @@ static int merge_all(struct engine *e, struct catalog *into)
 
 static void begin_refusal(struct engine *e, int status)
 {
-	e->join->zero.refusal = status;
-	e->join->zero.refuse_until_ms = monotonic_ms() + e->timeout_ms;
-	if (status == -ENOMEM || !e->why[0])
-		snprintf(e->why, sizeof(e->why), "the ranks' descriptions cannot be merged: %s",
-			 strerror(-status));
+	e->job.join->zero.refusal = status;
+	e->job.join->zero.refuse_until_ms = monotonic_ms() + e->timeout_ms;
+	if (status == -ENOMEM || !e->job.why[0])
+		snprintf(e->job.why, sizeof(e->job.why),
+			 "the ranks' descriptions cannot be merged: %s", strerror(-status));
 }
 
 void join_fail_when_told(struct engine *e, uint64_t now)
 {
-	const struct join_zero *z = &e->join->zero;
+	const struct join_zero *z = &e->job.join->zero;
 
 	if (!z->refusal)
 		return;
 	for (uint32_t rank = 1; rank < e->world && now < z->refuse_until_ms; rank++)
 		if (z->catalog_of[rank])
 			return;
-	join_fail(e, z->refusal, "%s", e->why);
+	join_fail(e, z->refusal, "%s", e->job.why);
 }
 
 static void merge_when_complete(struct engine *e)
@@ -164,7 +165,7 @@ static void merge_when_complete(struct engine *e)
 	struct catalog *catalog;
 	int rc;
 
-	if (e->ready || e->failure || e->join->zero.refusal || !all_described(e))
+	if (e->job.ready || e->job.failure || e->job.join->zero.refusal || !all_described(e))
 		return;
 	catalog = catalog_new();
 	rc = catalog ? merge_all(e, catalog) : -ENOMEM;
@@ -182,7 +183,7 @@ static void merge_when_complete(struct engine *e)
 
 int join_describe_zero(struct engine *e)
 {
-	struct join_zero *z = &e->join->zero;
+	struct join_zero *z = &e->job.join->zero;
 	struct contribution *c = find(z, e->own->hash);
 	struct wire_entry entry;
 	int rc = 0;
@@ -195,14 +196,14 @@ int join_describe_zero(struct engine *e)
 		c->total = c->bytes.size;
 	}
 	if (!rc && !c->catalog)
-		rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
-				    sizeof(e->why));
+		rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world,
+				    e->job.why, sizeof(e->job.why));
 	if (rc)
 		return rc;
 	refer(z, 0, c);
 	join_fill_entry(e, &entry);
 	peers_set_entry(e, &entry);
-	e->membership++;
+	e->job.membership++;
 	merge_when_complete(e);
 	return 0;
 }
@@ -215,12 +216,12 @@ static const char *objection(const struct engine *e, const struct wire_header *h
 {
 	const struct wire_entry *entry = &join->entry;
 
-	if (e->rank || !e->join->zero.catalog_of)
+	if (e->rank || !e->job.join->zero.catalog_of)
 		return "this process is not rank 0";
-	if (header->job != e->job_hash)
+	if (header->job != e->job.hash)
 		return "this is rank 0 of another job";
-	if (e->join->zero.refusal)
-		return e->why;
+	if (e->job.join->zero.refusal)
+		return e->job.why;
 	if (join->world != e->world)
 		return "the job has another world size";
 	if (!entry->rank || entry->rank >= e->world || !entry->present ||
@@ -250,8 +251,8 @@ static bool is_taken(const struct engine *e, const struct wire_entry *entry)
 static void take_over(struct engine *e, const struct wire_header *header,
 		      const struct wire_join *join)
 {
-	e->incarnation = header->incarnation;
-	e->membership = u64_max(e->membership, header->membership);
+	e->job.incarnation = header->incarnation;
+	e->job.membership = u64_max(e->job.membership, header->membership);
 	join_catch_up(e, &join->control, join->barrier);
 }
 
@@ -259,13 +260,13 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 		     const struct wire_join *join)
 {
 	const char *why = objection(e, header, join);
-	struct wire_joined joined = { .complete = e->ready };
-	struct join_zero *z = &e->join->zero;
+	struct wire_joined joined = { .complete = e->job.ready };
+	struct join_zero *z = &e->job.join->zero;
 	struct contribution *c;
 
 	if (why) {
 		node_refuse(e, peer, header->request,
-			    header->job == e->job_hash ? -EINVAL : -ENOENT, "%s", why);
+			    header->job == e->job.hash ? -EINVAL : -ENOENT, "%s", why);
 		return;
 	}
 	if (is_taken(e, &join->entry)) {
@@ -275,7 +276,7 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 			    "has a live process of rank %u already", join->entry.rank);
 		return;
 	}
-	if (!e->ready && header->incarnation)
+	if (!e->job.ready && header->incarnation)
 		take_over(e, header, join);
 	c = find(z, join->catalog_hash);
 	if (!c) { /* what the rank described before can make room */
@@ -287,12 +288,12 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 		return;
 	}
 	joined.need_catalog = !c->catalog;
-	joined.incarnation = e->incarnation;
-	joined.barrier = u64_max(e->barrier->count, e->barrier->before);
+	joined.incarnation = e->job.incarnation;
+	joined.barrier = u64_max(e->job.barrier->count, e->job.barrier->before);
 	wire_control_from_page(&joined.control, e->registry.control);
 	refer(z, join->entry.rank, c);
 	peers_set_entry(e, &join->entry);
-	e->membership++;
+	e->job.membership++;
 	node_send(e, peer, WIRE_JOINED, header->request, &joined, NULL, 0);
 	merge_when_complete(e);
 }
@@ -308,16 +309,17 @@ static int take_part(struct engine *e, struct contribution *c, const struct wire
 		return 0;
 	wire_put_bytes(&c->bytes, bytes, part->size);
 	if (c->bytes.bad) {
-		snprintf(e->why, sizeof(e->why), "%s", strerror(ENOMEM));
+		snprintf(e->job.why, sizeof(e->job.why), "%s", strerror(ENOMEM));
 		rc = -ENOMEM;
 	} else if (c->bytes.size == c->total) {
-		rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world, e->why,
-				    sizeof(e->why));
+		rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world,
+				    e->job.why, sizeof(e->job.why));
 	}
 	if (c->catalog && c->catalog->hash != c->hash) {
 		catalog_free(c->catalog);
 		c->catalog = NULL;
-		snprintf(e->why, sizeof(e->why), "it is not the one that JOIN announced");
+		snprintf(e->job.why, sizeof(e->job.why),
+			 "it is not the one that JOIN announced");
 		rc = -EBADMSG;
 	}
 	if (rc || c->catalog)
@@ -332,7 +334,7 @@ static int take_part(struct engine *e, struct contribution *c, const struct wire
 void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *header,
 		    const struct wire_catalog *part, const void *bytes, size_t size)
 {
-	struct contribution *c = e->rank ? NULL : find(&e->join->zero, part->hash);
+	struct contribution *c = e->rank ? NULL : find(&e->job.join->zero, part->hash);
 	int rc = 0;
 
 	if (!c || part->total != c->total || part->size != size || size > c->total ||
@@ -344,7 +346,7 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 		rc = take_part(e, c, part, bytes);
 	if (rc)
 		log_warn("rank %u sent a catalog that cannot be read: %s", header->rank,
-			 e->why);
+			 e->job.why);
 	node_ack(e, peer, header->request, rc);
 	merge_when_complete(e);
 }

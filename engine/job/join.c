@@ -18,19 +18,19 @@ enum { AGAIN_MS = 2000, HELLOS_BEFORE_JOIN = 40 };
 
 void join_fail(struct engine *e, int status, const char *fmt, ...)
 {
-	char why[sizeof(e->why)]; /* fmt's text may be in e->why */
+	char why[sizeof(e->job.why)]; /* fmt's text may be in e->why */
 	va_list ap;
 
-	e->failure = status;
+	e->job.failure = status;
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	memcpy(e->why, why, sizeof(why));
+	memcpy(e->job.why, why, sizeof(why));
 	if (e->is_rank) /* an observer's engine_open returns it */
-		log_error("%s", e->why);
-	if (e->is_rank && e->join->seeds.linked && e->join->phase > JOIN_ENTER)
-		rpc_call(e, WIRE_OBSERVER, e->join->seeds.link, WIRE_LEAVE, NULL, NULL, 0, NULL,
-			 NULL, 0); /* rank 0 has admitted this rank already */
+		log_error("%s", e->job.why);
+	if (e->is_rank && e->job.join->seeds.linked && e->job.join->phase > JOIN_ENTER)
+		rpc_call(e, WIRE_OBSERVER, e->job.join->seeds.link, WIRE_LEAVE, NULL, NULL, 0,
+			 NULL, NULL, 0); /* rank 0 has admitted this rank already */
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -39,7 +39,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 void join_ask(struct engine *e, enum wire_type type, const void *body, const void *tail,
 	      size_t size)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	int rc = join_link_seed(e);
 
 	if (!rc)
@@ -71,7 +71,7 @@ void join_name_ranks(const uint32_t *ranks, uint32_t named, uint32_t all, char *
 
 void join_note_missing(struct engine *e)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	struct wire_welcome *w = &j->welcome;
 	char names[120] = "";
 
@@ -83,8 +83,8 @@ void join_note_missing(struct engine *e)
 		j->nmissing = join_missing(e, j->missing);
 	}
 	join_name_ranks(j->missing, j->nmissing, w->world - w->joined, names, sizeof(names));
-	snprintf(e->why, sizeof(e->why), "job %.30s: %u of %u ranks have joined%s%s", e->job,
-		 w->joined, w->world, j->nmissing ? "; not yet: " : "",
+	snprintf(e->job.why, sizeof(e->job.why), "job %.30s: %u of %u ranks have joined%s%s",
+		 e->job.name, w->joined, w->world, j->nmissing ? "; not yet: " : "",
 		 j->nmissing ? names : "");
 }
 
@@ -93,13 +93,13 @@ void join_note_missing(struct engine *e)
 /* Whether w is of the job that this engine knows, perhaps not yet complete again. */
 static bool is_as_it_was(const struct engine *e, const struct wire_welcome *w)
 {
-	return w->world == e->world && (e->is_rank || !strcmp(w->job, e->job)) &&
+	return w->world == e->world && (e->is_rank || !strcmp(w->job, e->job.name)) &&
 	       (!w->catalog_hash || w->catalog_hash == e->catalog->hash);
 }
 
 static void after_welcome(struct engine *e)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
 	if (j->welcome.catalog_hash) {
 		j->rows = 0;
@@ -107,8 +107,8 @@ static void after_welcome(struct engine *e)
 		return;
 	}
 	join_note_missing(e);
-	if (!e->is_rank && e->ready)
-		peers_say_of_lost(e, e->why);
+	if (!e->is_rank && e->job.ready)
+		peers_say_of_lost(e, e->job.why);
 	j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
 	if (e->is_rank && ++j->rank.hellos % HELLOS_BEFORE_JOIN == 0)
 		j->phase = JOIN_ENTER; /* in case the catalog's sender died half way */
@@ -116,14 +116,14 @@ static void after_welcome(struct engine *e)
 
 static int take_welcome(struct engine *e, const struct answer *answer)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	struct wire_welcome w;
 
 	memcpy(&w, answer->body, sizeof(w));
 	if (!wire_text_ok(w.job, sizeof(w.job)) || !w.world || w.world > FRAG_WORLD_MAX ||
 	    w.catalog_bytes > WIRE_CATALOG_MAX || (e->is_rank && w.world != e->world))
 		return -EPROTO;
-	if (e->ready && !is_as_it_was(e, &w)) {
+	if (e->job.ready && !is_as_it_was(e, &w)) {
 		if (!e->is_rank)
 			join_say_other(e, &w);
 		return -EPROTO;
@@ -132,10 +132,10 @@ static int take_welcome(struct engine *e, const struct answer *answer)
 	j->nmissing = (uint32_t)u64_min(answer->tail_size / sizeof(j->missing[0]), JOIN_NAMED);
 	if (j->nmissing)
 		memcpy(j->missing, answer->tail, j->nmissing * sizeof(j->missing[0]));
-	e->incarnation = w.incarnation;
+	e->job.incarnation = w.incarnation;
 	if (!e->is_rank) {
-		memcpy(e->job, w.job, sizeof(w.job));
-		e->job_hash = wire_hash(e->job, strlen(e->job));
+		memcpy(e->job.name, w.job, sizeof(w.job));
+		e->job.hash = wire_hash(e->job.name, strlen(e->job.name));
 	}
 	if (!e->peers) {
 		e->peers = calloc(w.world, sizeof(*e->peers));
@@ -156,7 +156,7 @@ static bool entry_ok(const struct wire_entry *entry, uint32_t world)
 
 static int take_table(struct engine *e, const struct answer *answer)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	struct wire_table t;
 	struct wire_entry entry;
 
@@ -180,7 +180,7 @@ static int take_table(struct engine *e, const struct answer *answer)
 	if (!t.first)
 		j->membership = t.membership;
 	if (j->rows == e->world)
-		e->membership = j->membership;
+		e->job.membership = j->membership;
 	return 0;
 }
 
@@ -202,7 +202,8 @@ static int take_own_catalog(struct engine *e)
 	int rc = catalog_encode(e->own, &w);
 
 	if (!rc)
-		rc = catalog_decode(&copy, w.data, w.size, e->world, e->why, sizeof(e->why));
+		rc = catalog_decode(&copy, w.data, w.size, e->world, e->job.why,
+				    sizeof(e->job.why));
 	free(w.data);
 	return rc ? rc : complete(e, copy);
 }
@@ -210,12 +211,12 @@ static int take_own_catalog(struct engine *e)
 /* The table, page by page, and then the catalog. */
 static int take_first_table(struct engine *e, const struct answer *answer)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	int rc = take_table(e, answer);
 
 	if (rc || j->rows < e->world)
 		return rc;
-	if (e->ready) {
+	if (e->job.ready) {
 		j->phase = JOIN_DONE;
 		return 0;
 	}
@@ -230,7 +231,7 @@ static int take_first_table(struct engine *e, const struct answer *answer)
 
 static int take_catalog(struct engine *e, const struct answer *answer)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	struct wire_catalog part;
 	struct catalog *catalog;
 	int rc;
@@ -244,8 +245,8 @@ static int take_catalog(struct engine *e, const struct answer *answer)
 		return -ENOMEM;
 	if (j->catalog.size < part.total)
 		return 0;
-	rc = catalog_decode(&catalog, j->catalog.data, j->catalog.size, e->world, e->why,
-			    sizeof(e->why));
+	rc = catalog_decode(&catalog, j->catalog.data, j->catalog.size, e->world, e->job.why,
+			    sizeof(e->job.why));
 	if (!rc && catalog->hash != j->welcome.catalog_hash) {
 		catalog_free(catalog);
 		return -EPROTO;
@@ -267,21 +268,21 @@ static const struct {
 static void refused_to_enter(struct engine *e, const struct answer *answer)
 {
 	struct wire_refuse refuse = { .status = answer->status };
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
 	if (answer->type == WIRE_REFUSE && answer->body)
 		memcpy(&refuse, answer->body, sizeof(refuse));
 	refuse.why[sizeof(refuse.why) - 1] = '\0';
 	if (answer->status == -EPROTO || answer->status == -EEXIST || answer->status == -EINVAL)
-		join_fail(e, answer->status, "%s: %s", e->is_rank ? "rank 0" : e->address,
+		join_fail(e, answer->status, "%s: %s", e->is_rank ? "rank 0" : e->job.address,
 			  refuse.why[0] ? refuse.why : strerror(-answer->status));
 	else if (refuse.why[0])
-		snprintf(e->why, sizeof(e->why), "%s", refuse.why);
+		snprintf(e->job.why, sizeof(e->job.why), "%s", refuse.why);
 	if (answer->status == -EBUSY && !j->seeds.said_refused) {
 		log_warn("rank 0 %s; trying again until that process is silent", refuse.why);
 		j->seeds.said_refused = true;
 	}
-	if (e->failure || j->phase == JOIN_DONE)
+	if (e->job.failure || j->phase == JOIN_DONE)
 		return;
 	join_next_seed(e);
 	j->phase = j->phase > JOIN_HELLO || !e->is_rank ? JOIN_HELLO : JOIN_ENTER;
@@ -291,12 +292,12 @@ static void refused_to_enter(struct engine *e, const struct answer *answer)
 static void give_up(struct engine *e)
 {
 	join_next_seed(e);
-	e->join->phase = JOIN_DONE;
+	e->job.join->phase = JOIN_DONE;
 }
 
 static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	enum join_phase phase = j->phase;
 	int rc;
 
@@ -305,37 +306,37 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	j->waiting = false;
 	j->seeds.answered = answer->status != -ETIMEDOUT;
 	if (answer->status || (takes[phase].want && answer->type != takes[phase].want)) {
-		if (e->ready)
+		if (e->job.ready)
 			give_up(e);
 		else
 			refused_to_enter(e, answer);
 		return false;
 	}
 	rc = takes[phase].take(e, answer);
-	if (rc && e->ready)
+	if (rc && e->job.ready)
 		give_up(e);
 	else if (rc)
-		join_fail(e, rc, "%s: %s", e->address,
+		join_fail(e, rc, "%s: %s", e->job.address,
 			  rc == -ENOMEM   ? strerror(ENOMEM)
-			  : rc == -EINVAL ? e->why
+			  : rc == -EINVAL ? e->job.why
 					  : "its answer breaks the protocol");
 	return false;
 }
 
 void join_other_version(struct engine *e, uint32_t peer, unsigned version)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
-	if (e->failure || !j->seeds.linked || j->seeds.link != peer)
+	if (e->job.failure || !j->seeds.linked || j->seeds.link != peer)
 		return;
-	if (!e->ready) {
+	if (!e->job.ready) {
 		join_fail(e, -EPROTO, "%s speaks protocol version %u, this process version %d",
-			  e->address, version, WIRE_VERSION);
+			  e->job.address, version, WIRE_VERSION);
 	} else if (!e->is_rank) {
-		snprintf(e->why, sizeof(e->why),
+		snprintf(e->job.why, sizeof(e->job.why),
 			 "the job now speaks protocol version %u, this mount version %d",
 			 version, WIRE_VERSION);
-		peers_say_of_lost(e, e->why);
+		peers_say_of_lost(e, e->job.why);
 	}
 }
 
@@ -352,17 +353,17 @@ int join_complete(struct engine *e, struct catalog *catalog)
 	int rc;
 
 	if (e->is_rank) {
-		e->map_params = calloc(e->own->nparams + 1, sizeof(*e->map_params));
-		e->map_groups = calloc(e->own->ngroups + 1, sizeof(*e->map_groups));
-		if (!e->map_params || !e->map_groups)
+		e->job.map_params = calloc(e->own->nparams + 1, sizeof(*e->job.map_params));
+		e->job.map_groups = calloc(e->own->ngroups + 1, sizeof(*e->job.map_groups));
+		if (!e->job.map_params || !e->job.map_groups)
 			return -ENOMEM;
 		/* catalog has all of own already: merging only finds the numbers */
-		rc = catalog_merge(catalog, e->own, e->rank, e->map_params, e->map_groups,
-				   e->why, sizeof(e->why));
+		rc = catalog_merge(catalog, e->own, e->rank, e->job.map_params,
+				   e->job.map_groups, e->job.why, sizeof(e->job.why));
 		if (rc)
 			return rc;
 		if (catalog->nparams != nparams || catalog->ngroups != ngroups) {
-			snprintf(e->why, sizeof(e->why),
+			snprintf(e->job.why, sizeof(e->job.why),
 				 "rank %u describes what the job does not have: parameters %u, "
 				 "groups %u",
 				 e->rank, catalog->nparams - nparams,
@@ -370,32 +371,33 @@ int join_complete(struct engine *e, struct catalog *catalog)
 			return -EINVAL;
 		}
 	}
-	rc = e->is_rank ? catalog_encode(catalog, &e->catalog_bytes) : 0;
+	rc = e->is_rank ? catalog_encode(catalog, &e->job.catalog_bytes) : 0;
 	if (rc)
 		return rc;
-	free_bytes(e->join);
+	free_bytes(e->job.join);
 	e->catalog = catalog;
-	e->ready = true;
-	e->join->phase = JOIN_DONE;
-	e->why[0] = '\0';
+	e->job.ready = true;
+	e->job.join->phase = JOIN_DONE;
+	e->job.why[0] = '\0';
 	atomic_fetch_add(&e->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
-	log_info("job %s: %u ranks, %u parameters, %u groups", e->job, e->world,
+	log_info("job %s: %u ranks, %u parameters, %u groups", e->job.name, e->world,
 		 catalog->nparams, catalog->ngroups);
 	return 0;
 }
 
 void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership)
 {
-	if (!e->ready || e->rank == 0 || membership <= e->membership || peer == NODE_LOCAL)
+	if (!e->job.ready || e->rank == 0 || membership <= e->job.membership ||
+	    peer == NODE_LOCAL)
 		return;
-	e->join->refresh = true;
-	e->join->refresh_from = peer;
+	e->job.join->refresh = true;
+	e->job.join->refresh_from = peer;
 }
 
 static bool on_refresh(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	bool taken = !answer->status && answer->type == WIRE_TABLE && !take_table(e, answer);
 
 	j->waiting = false;
@@ -409,7 +411,7 @@ static bool on_refresh(struct engine *e, void *owner, uint64_t tag, const struct
 
 static void turn_refresh(struct engine *e)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	struct wire_page page;
 
 	if (j->rows >= e->world)
@@ -423,10 +425,10 @@ static void turn_refresh(struct engine *e)
 
 void join_turn(struct engine *e, uint64_t now)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 	struct wire_page page = { 0 };
 
-	if (!j || e->failure)
+	if (!j || e->job.failure)
 		return;
 	join_fail_when_told(e, now);
 	join_look_at_seed(e, now);
@@ -472,10 +474,10 @@ void join_turn(struct engine *e, uint64_t now)
 
 static struct join *join_new(struct engine *e)
 {
-	e->join = calloc(1, sizeof(*e->join));
-	if (e->join)
+	e->job.join = calloc(1, sizeof(*e->job.join));
+	if (e->job.join)
 		join_count_wait(e, monotonic_ms());
-	return e->join;
+	return e->job.join;
 }
 
 int join_start_rank(struct engine *e, const char *seed)
@@ -509,7 +511,7 @@ int join_start_observer(struct engine *e, const char *seeds)
 
 void join_free(struct engine *e)
 {
-	struct join *j = e->join;
+	struct join *j = e->job.join;
 
 	if (!j)
 		return;
@@ -519,5 +521,5 @@ void join_free(struct engine *e)
 	free((char *)(uintptr_t)j->options.source);
 	free((char *)(uintptr_t)j->options.key_file);
 	free(j);
-	e->join = NULL;
+	e->job.join = NULL;
 }

@@ -24,15 +24,15 @@ struct hearer {
 
 int leave_new(struct engine *e)
 {
-	e->leave = calloc(1, sizeof(*e->leave));
-	return e->leave ? 0 : -ENOMEM;
+	e->job.leave = calloc(1, sizeof(*e->job.leave));
+	return e->job.leave ? 0 : -ENOMEM;
 }
 
 void leave_free(struct engine *e)
 {
-	if (e->leave)
-		free(e->leave->hearers.items);
-	free(e->leave);
+	if (e->job.leave)
+		free(e->job.leave->hearers.items);
+	free(e->job.leave);
 }
 
 /* ---- who hears of it ---- */
@@ -40,9 +40,9 @@ void leave_free(struct engine *e)
 /* NULL: peer is none of them. */
 static struct hearer *find(const struct engine *e, uint32_t peer)
 {
-	struct hearer *hearers = e->leave->hearers.items;
+	struct hearer *hearers = e->job.leave->hearers.items;
 
-	for (uint32_t i = 0; i < e->leave->hearers.count; i++)
+	for (uint32_t i = 0; i < e->job.leave->hearers.count; i++)
 		if (hearers[i].peer == peer)
 			return &hearers[i];
 	return NULL;
@@ -55,24 +55,24 @@ void leave_note(struct engine *e, uint32_t peer, const struct wire_header *heade
 	if ((header->type != WIRE_HELLO && header->type != WIRE_PING) || peer == NODE_LOCAL ||
 	    find(e, peer))
 		return;
-	hearer = vec_add(&e->leave->hearers, sizeof(*hearer));
+	hearer = vec_add(&e->job.leave->hearers, sizeof(*hearer));
 	if (hearer)
 		*hearer = (struct hearer){ peer, header->rank };
 }
 
 void leave_gone(struct engine *e, uint32_t peer)
 {
-	struct hearer *hearer = find(e, peer), *hearers = e->leave->hearers.items;
+	struct hearer *hearer = find(e, peer), *hearers = e->job.leave->hearers.items;
 
 	if (hearer)
-		*hearer = hearers[--e->leave->hearers.count];
+		*hearer = hearers[--e->job.leave->hearers.count];
 }
 
 /* ---- saying it ---- */
 
 static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
-	e->leave->unheard--;
+	e->job.leave->unheard--;
 	pthread_cond_broadcast(&e->changed);
 	return false;
 }
@@ -89,10 +89,10 @@ static bool hears(const struct engine *e, const struct hearer *h, uint32_t rank)
 static unsigned tell_left(struct engine *e, uint32_t rank, uint32_t life, uint32_t but)
 {
 	struct wire_left left = { rank, life };
-	const struct hearer *hearers = e->leave->hearers.items;
+	const struct hearer *hearers = e->job.leave->hearers.items;
 	unsigned told = 0;
 
-	for (uint32_t i = 0; i < e->leave->hearers.count; i++)
+	for (uint32_t i = 0; i < e->job.leave->hearers.count; i++)
 		if (hearers[i].peer != but && hears(e, &hearers[i], rank))
 			told += !rpc_call(e, WIRE_OBSERVER, hearers[i].peer, WIRE_LEFT, &left,
 					  NULL, 0, rank == e->rank ? on_heard : NULL, NULL,
@@ -102,7 +102,7 @@ static unsigned tell_left(struct engine *e, uint32_t rank, uint32_t life, uint32
 
 static void say_to_all(struct engine *e)
 {
-	e->leave->unheard +=
+	e->job.leave->unheard +=
 		tell_left(e, e->rank, node_life(e->registry.control->cookie), NODE_LOCAL);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		const struct peer *p = &e->peers[rank];
@@ -110,17 +110,17 @@ static void say_to_all(struct engine *e)
 		/* the ranks of this host see the end of the process, linked or not */
 		if (rank != e->rank && (p->linked || peers_same_host(e, rank)) &&
 		    peer_is_live(p) && !p->leaving)
-			e->leave->unheard += !peers_call(e, rank, WIRE_LEAVE, NULL, NULL, 0,
-							 on_heard, NULL, rank);
+			e->job.leave->unheard += !peers_call(e, rank, WIRE_LEAVE, NULL, NULL, 0,
+							     on_heard, NULL, rank);
 	}
 }
 
 void leave_turn(struct engine *e)
 {
-	if (!e->leaving || e->leave->said)
+	if (!e->job.is_leaving || e->job.leave->said)
 		return;
 	say_to_all(e);
-	e->leave->said = true;
+	e->job.leave->said = true;
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -136,16 +136,16 @@ void leave_say(struct engine *e)
 {
 	uint64_t until = monotonic_ms() + OTHERS_MS;
 
-	if (!e->is_rank || !e->ready)
+	if (!e->is_rank || !e->job.ready)
 		return;
 	pthread_mutex_lock(&e->lock);
 	while (!e->rank && e->threaded && !is_last(e) && !node_wait_answer(e, until))
 		;
 	until = monotonic_ms() + HEARD_MS;
-	e->leaving = true;
+	e->job.is_leaving = true;
 	if (!e->threaded)
 		leave_turn(e);
-	while (e->threaded && (!e->leave->said || e->leave->unheard) &&
+	while (e->threaded && (!e->job.leave->said || e->job.leave->unheard) &&
 	       !node_wait_answer(e, until))
 		;
 	pthread_mutex_unlock(&e->lock);
@@ -159,7 +159,7 @@ static void take_out(struct engine *e, uint32_t rank)
 		return;
 	entry.present = 0;
 	peers_set_entry(e, &entry);
-	e->membership++;
+	e->job.membership++;
 }
 
 void leave_serve(struct engine *e, uint32_t peer, const struct wire_header *header)

@@ -29,26 +29,26 @@ static struct meeting *find_or_add(struct engine *e, uint32_t group, uint32_t nr
 {
 	struct meeting *m;
 
-	SLIST_FOREACH(m, &e->rendezvous->meetings, next)
+	SLIST_FOREACH(m, &e->job.rendezvous->meetings, next)
 	if (m->group == group)
 		return m;
 	m = calloc(1, sizeof(*m) + nranks * sizeof(m->arrivals[0]));
 	if (!m)
 		return NULL;
 	m->group = group;
-	SLIST_INSERT_HEAD(&e->rendezvous->meetings, m, next);
+	SLIST_INSERT_HEAD(&e->job.rendezvous->meetings, m, next);
 	return m;
 }
 
 int rendezvous_new(struct engine *e)
 {
-	e->rendezvous = calloc(1, sizeof(*e->rendezvous));
-	return e->rendezvous ? 0 : -ENOMEM;
+	e->job.rendezvous = calloc(1, sizeof(*e->job.rendezvous));
+	return e->job.rendezvous ? 0 : -ENOMEM;
 }
 
 void rendezvous_free(struct engine *e)
 {
-	struct rendezvous *r = e->rendezvous;
+	struct rendezvous *r = e->job.rendezvous;
 	struct meeting *m;
 
 	while (r && (m = SLIST_FIRST(&r->meetings))) {
@@ -195,11 +195,12 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 	uint32_t place;
 
 	memcpy(&said, body, sizeof(said));
-	group = e->ready && said.group < e->catalog->ngroups ? &e->catalog->groups[said.group]
-							     : NULL;
+	group = e->job.ready && said.group < e->catalog->ngroups
+			? &e->catalog->groups[said.group]
+			: NULL;
 	place = group ? catalog_member(group, header->rank) : CATALOG_NONE;
 	if (place == CATALOG_NONE || !wire_text_ok(said.key, sizeof(said.key))) {
-		node_ack(e, peer, header->request, e->ready ? -EINVAL : -EAGAIN);
+		node_ack(e, peer, header->request, e->job.ready ? -EINVAL : -EAGAIN);
 		return;
 	}
 	m = find_or_add(e, said.group, group->nranks);
@@ -225,8 +226,8 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 
 static void answer(struct engine *e, const struct wire_rendezvous_over *met)
 {
-	e->rendezvous->met = *met;
-	e->rendezvous->answered = true;
+	e->job.rendezvous->met = *met;
+	e->job.rendezvous->answered = true;
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -234,13 +235,13 @@ static bool on_met(struct engine *e, void *owner, uint64_t count, const struct a
 {
 	struct wire_rendezvous_over met = { .status = answered->status, .rank = WIRE_OBSERVER };
 
-	if (count != e->rendezvous->said.count || e->rendezvous->answered)
+	if (count != e->job.rendezvous->said.count || e->job.rendezvous->answered)
 		return false;
 	if (answered->type == WIRE_RENDEZVOUS_OVER)
 		memcpy(&met, answered->body, sizeof(met));
 	met.status = wire_status(met.status);
 	if (answered->status == -EAGAIN)
-		e->rendezvous->asked = false;
+		e->job.rendezvous->asked = false;
 	else
 		answer(e, &met);
 	return false;
@@ -258,13 +259,13 @@ static uint32_t first_of(const struct engine *e, uint32_t group)
 
 static void say(struct engine *e)
 {
-	const struct wire_rendezvous *said = &e->rendezvous->said;
+	const struct wire_rendezvous *said = &e->job.rendezvous->said;
 	int rc;
 
-	e->rendezvous->counter = first_of(e, said->group);
-	rc = peers_call(e, e->rendezvous->counter, WIRE_RENDEZVOUS, said, NULL, 0, on_met, NULL,
-			said->count);
-	e->rendezvous->asked = !rc;
+	e->job.rendezvous->counter = first_of(e, said->group);
+	rc = peers_call(e, e->job.rendezvous->counter, WIRE_RENDEZVOUS, said, NULL, 0, on_met,
+			NULL, said->count);
+	e->job.rendezvous->asked = !rc;
 	if (rc && rc != -EAGAIN)
 		answer(e,
 		       &(struct wire_rendezvous_over){ .status = rc, .rank = WIRE_OBSERVER });
@@ -272,25 +273,26 @@ static void say(struct engine *e)
 
 static void say_left(struct engine *e)
 {
-	uint32_t at = e->rendezvous->left_at, link = NODE_LOCAL;
+	uint32_t at = e->job.rendezvous->left_at, link = NODE_LOCAL;
 
-	e->rendezvous->leaves = false;
+	e->job.rendezvous->leaves = false;
 	if (at != e->rank)
 		link = e->peers[at].link;
 	if (at == e->rank || e->peers[at].linked)
-		node_send(e, link, WIRE_RENDEZVOUS, 0, &e->rendezvous->left, NULL, 0);
+		node_send(e, link, WIRE_RENDEZVOUS, 0, &e->job.rendezvous->left, NULL, 0);
 }
 
 void rendezvous_turn(struct engine *e, uint64_t now)
 {
 	struct meeting *m;
 
-	if (e->rendezvous->leaves)
+	if (e->job.rendezvous->leaves)
 		say_left(e);
-	SLIST_FOREACH(m, &e->rendezvous->meetings, next)
+	SLIST_FOREACH(m, &e->job.rendezvous->meetings, next)
 	if (m->waiting)
 		turn_meeting(e, m, now);
-	if (e->rendezvous->wanted && !e->rendezvous->asked && !e->rendezvous->answered)
+	if (e->job.rendezvous->wanted && !e->job.rendezvous->asked &&
+	    !e->job.rendezvous->answered)
 		say(e);
 }
 
@@ -298,19 +300,19 @@ bool rendezvous_tick(const struct engine *e)
 {
 	const struct meeting *m;
 
-	SLIST_FOREACH(m, &e->rendezvous->meetings, next)
+	SLIST_FOREACH(m, &e->job.rendezvous->meetings, next)
 	if (m->waiting)
 		return true;
-	return e->rendezvous->wanted;
+	return e->job.rendezvous->wanted;
 }
 
 static void put_fault(const struct engine *e, char *out, size_t size)
 {
-	const struct wire_rendezvous_over *met = &e->rendezvous->met;
+	const struct wire_rendezvous_over *met = &e->job.rendezvous->met;
 	bool counts = met->rank == WIRE_OBSERVER, away = met->why == WIRE_MET_AWAY;
 	const char *which = counts ? ", which counts the group's ranks," : "";
-	uint32_t rank = counts ? e->rendezvous->counter : met->rank;
-	uint32_t first = e->catalog->groups[e->rendezvous->said.group].ranks[0];
+	uint32_t rank = counts ? e->job.rendezvous->counter : met->rank;
+	uint32_t first = e->catalog->groups[e->job.rendezvous->said.group].ranks[0];
 
 	if (met->why == WIRE_MET_DIFFERS)
 		snprintf(out, size, "rank %u has called it with other arguments than rank %u",
@@ -327,8 +329,8 @@ static void put_fault(const struct engine *e, char *out, size_t size)
 
 static void say_why(struct engine *e)
 {
-	const struct wire_rendezvous *said = &e->rendezvous->said;
-	int status = e->rendezvous->met.status;
+	const struct wire_rendezvous *said = &e->job.rendezvous->said;
+	int status = e->job.rendezvous->met.status;
 	char fault[120];
 
 	if (!status || status == -EREMOTE)
@@ -342,8 +344,8 @@ static void say_why(struct engine *e)
 int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		    uint64_t transaction[2])
 {
-	struct rendezvous *r = e->rendezvous;
-	uint64_t count = (r->said.count ? r->said.count : e->writer_id) + 1;
+	struct rendezvous *r = e->job.rendezvous;
+	uint64_t count = (r->said.count ? r->said.count : e->job.engine_id) + 1;
 	uint64_t deadline = monotonic_ms() + said->wait_ms + e->timeout_ms;
 
 	r->said = *said;

@@ -101,13 +101,13 @@ void live_tell(struct engine *e, struct engine_job *out)
 		out->alive += e->peers[i].state == ENGINE_RANK_ALIVE;
 		out->ended &= has_ended(e, i);
 	}
-	snprintf(out->id, sizeof(out->id), "%s", e->job);
-	snprintf(out->address, sizeof(out->address), "%.127s", e->address);
+	snprintf(out->id, sizeof(out->id), "%s", e->job.name);
+	snprintf(out->address, sizeof(out->address), "%.127s", e->job.address);
 	out->has_step = true;
 	out->phase = e->event_log->phase;
 	out->step = e->event_log->step;
 	out->generation = e->event_log->generation;
-	out->authenticated = e->has_key;
+	out->authenticated = e->job.key.is_there;
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -144,7 +144,7 @@ static char *config_text(struct engine *e)
 		     "%s\n"
 		     "readahead %s\nmemory %s\n",
 		     job.id, job.address, e->world, e->timeout_ms, e->writable ? "yes" : "no",
-		     e->has_key ? "yes" : "no", e->readahead ? "yes" : "no",
+		     e->job.key.is_there ? "yes" : "no", e->readahead ? "yes" : "no",
 		     e->memory_ops ? e->memory_ops->name : "never") < 0)
 		return NULL;
 	return text;

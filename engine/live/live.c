@@ -29,16 +29,16 @@ static int wait_ready(struct engine *e, const char *source, char *why, size_t wh
 	int rc = 0;
 
 	pthread_mutex_lock(&e->lock);
-	while (!e->ready && !e->failure && !rc)
+	while (!e->job.ready && !e->job.failure && !rc)
 		rc = node_wait(e, deadline);
-	if (e->ready)
+	if (e->job.ready)
 		rc = 0;
-	else if (e->failure)
-		rc = e->failure;
+	else if (e->job.failure)
+		rc = e->job.failure;
 	else
-		rc = e->why[0] ? -EAGAIN : -ETIMEDOUT;
-	if (rc && e->why[0])
-		snprintf(why, whysize, "%s", e->why);
+		rc = e->job.why[0] ? -EAGAIN : -ETIMEDOUT;
+	if (rc && e->job.why[0])
+		snprintf(why, whysize, "%s", e->job.why);
 	else if (rc)
 		snprintf(why, whysize,
 			 "%s: no answer: no fragfs job is there, or it has another key (-o "
@@ -296,7 +296,7 @@ int live_file_open(struct engine *e, const struct engine_address *address,
 	f->address = *address;
 	f->bytes = state.bytes;
 	f->opened_ns = monotonic_ns();
-	f->incarnation = e->incarnation;
+	f->incarnation = e->job.incarnation;
 	f->dtype = state.dtype;
 	f->is_grad = !strcmp(address->key, "grad") && !address->now;
 	*file = f;

@@ -86,8 +86,8 @@ int loop_new(struct engine **out, const struct engine_ops *ops,
 	e->message_ops = messages;
 	e->memory_ops = memory;
 	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (e->wake_fd < 0 ||
-	    getrandom(&e->writer_id, sizeof(e->writer_id), 0) != sizeof(e->writer_id))
+	if (e->wake_fd < 0 || getrandom(&e->job.engine_id, sizeof(e->job.engine_id), 0) !=
+				      sizeof(e->job.engine_id))
 		rc = -errno;
 	if (!rc && memory)
 		rc = memory->open(&e->memory, &(struct transport_config){ 0 });
@@ -225,7 +225,7 @@ static int wait_time(struct engine *e, int wait_ms)
 	if (!LIST_EMPTY(&e->remote_reads))
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
 	if (!LIST_EMPTY(&e->commits) || !LIST_EMPTY(&e->coordinator->transactions) ||
-	    !LIST_EMPTY(&e->orphans) || !e->ready || e->waiters || edit_history_ticks(e) ||
+	    !LIST_EMPTY(&e->orphans) || !e->job.ready || e->waiters || edit_history_ticks(e) ||
 	    watch_ticks(e) || communicator_ticks(e) || barrier_tick(e) || rendezvous_tick(e) ||
 	    rounds_tick(e) || (e->is_rank && view_owner_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
@@ -349,15 +349,15 @@ void loop_free(struct engine *e)
 	if (e->catalog != e->own)
 		catalog_free(e->catalog);
 	catalog_free(e->own);
-	free(e->map_params);
-	free(e->map_groups);
-	free(e->catalog_bytes.data);
+	free(e->job.map_params);
+	free(e->job.map_groups);
+	free(e->job.catalog_bytes.data);
 	free(e->serve->chunk);
 	free_modules(e);
 	if (e->wake_fd >= 0)
 		close(e->wake_fd);
 	pthread_cond_destroy(&e->changed);
 	pthread_mutex_destroy(&e->lock);
-	explicit_bzero(e->key, sizeof(e->key));
+	explicit_bzero(e->job.key.bytes, sizeof(e->job.key.bytes));
 	free(e);
 }

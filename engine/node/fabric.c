@@ -418,7 +418,7 @@ void fabric_turn(struct engine *e, uint64_t now, fabric_receive deliver)
 	f->ops->turn(f->t, receive, e, MESSAGES_PER_TURN);
 	while (f->ops->gone && f->ops->gone(f->t, &peer))
 		take_gone(e, peer);
-	for (uint32_t rank = 0; e->ready && rank < e->world; rank++)
+	for (uint32_t rank = 0; e->job.ready && rank < e->world; rank++)
 		if (rank != e->rank)
 			turn_rank(e, rank, now);
 }

@@ -134,7 +134,7 @@ struct engine_file {
 /* The job has ended meanwhile, and is another one. */
 static inline bool file_is_stale(const struct engine_file *f)
 {
-	return !f->live && f->incarnation != f->engine->incarnation;
+	return !f->live && f->incarnation != f->engine->job.incarnation;
 }
 
 #endif

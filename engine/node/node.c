@@ -26,8 +26,8 @@ void node_be_engine_thread(const struct engine *e)
 int node_open_messages(struct engine *e, const char *bind)
 {
 	struct transport_config config = { .bind = bind,
-					   .key = e->has_key ? e->key : NULL,
-					   .reads_only = e->key_reads_only,
+					   .key = e->job.key.is_there ? e->job.key.bytes : NULL,
+					   .reads_only = e->job.key.reads_only,
 					   .expected = e->world };
 
 	return e->message_ops->open(&e->messages, &config);
@@ -129,9 +129,9 @@ void node_header(const struct engine *e, struct wire_header *header, enum wire_t
 					.version = WIRE_VERSION,
 					.type = (uint16_t)type,
 					.request = request,
-					.job = e->job_hash,
-					.incarnation = e->incarnation,
-					.membership = e->membership,
+					.job = e->job.hash,
+					.incarnation = e->job.incarnation,
+					.membership = e->job.membership,
 					.rank = e->rank,
 					.life = e->is_rank
 							? node_life(e->registry.control->cookie)

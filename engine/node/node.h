@@ -52,6 +52,7 @@
 #include "engine/engine-ops.h"
 #include "engine/engine.h"
 #include "engine/launch/launch.h"
+#include "engine/launch/source.h"
 #include "engine/node/peer.h"
 #include "engine/rank/participant.h"
 #include "engine/rank/registry.h"
@@ -141,18 +142,34 @@ struct engine {
 
 	/* engine thread */
 	struct transport *messages; /* NULL: not open yet */
-	bool warned_of_rights;
-	struct fabric *fabric; /* a rank's; NULL: none.  engine/node/fabric.h */
+	struct fabric *fabric;      /* a rank's; NULL: none.  engine/node/fabric.h */
 
-	uint8_t key[32];
-	bool has_key;
-	bool key_reads_only; /* an observer's */
-	char job[128];
-	uint64_t job_hash;
-	_Atomic uint64_t incarnation;
-	uint64_t membership;
-	uint32_t world;
-	char address[160]; /* rank 0's "HOST:PORT", or the one an observer reached */
+	struct { /* the job, and what the modules of engine/job/ keep of it */
+		char name[128];
+		uint64_t hash;                /* wire_hash of the name */
+		_Atomic uint64_t incarnation; /* differs when the job was started again */
+		uint64_t membership;          /* epoch of the table of ranks */
+		char address[160]; /* "HOST:PORT" of rank 0, or of an observer's seed */
+		struct source_key key;
+		bool warned_of_rights; /* a request without the right was logged */
+		uint64_t engine_id;    /* random; begins the ids that this engine makes */
+
+		bool ready;    /* the catalog and the table of ranks are there */
+		int failure;   /* -errno: why they never will be */
+		char why[200]; /* the same in words; or who has not joined yet */
+		/* a rank's: numbers of own's parameters and groups in catalog */
+		uint32_t *map_params, *map_groups;
+		struct wire_writer catalog_bytes; /* a rank's: catalog, encoded for others */
+		/* a rank's: newest window of gradients known of other ranks */
+		_Atomic uint64_t grads_elsewhere;
+
+		struct join *join; /* NULL: not begun */
+		struct leave *leave;
+		struct barrier *barrier;
+		struct rendezvous *rendezvous;
+		bool is_leaving; /* this rank is to tell the others that it ends */
+	} job;
+	uint32_t world; /* ranks of the job; 0: not known yet */
 
 	/* a rank's: what it holds.  Each has a lock of its own. */
 	struct registry registry;
@@ -161,28 +178,15 @@ struct engine {
 	struct arena_memory
 		*arena; /* NULL: none.  Set by the trainer's thread, with the lock */
 	struct trainer_state *trainer;
-	_Atomic uint64_t grads_elsewhere; /* newest window of gradients known of other ranks */
 
-	/* catalogs, and where the job is */
-	struct catalog *own;  /* what this rank described; frozen by frag_ready */
-	uint32_t *map_params; /* own's numbers to catalog's */
-	uint32_t *map_groups;
-	struct catalog *catalog;          /* the job's; once set it stays */
-	struct wire_writer catalog_bytes; /* its encoding, for others */
-	bool ready;                       /* catalog and the table of ranks are there */
-	int failure;                      /* why it never will be, -errno */
-	char why[200];
-	struct join *join;
-	struct peer *peers; /* [world] */
+	struct catalog *own;     /* what this rank described; frozen by frag_ready */
+	struct catalog *catalog; /* the job's; once set it stays */
+	struct peer *peers;      /* [world] */
 
 	/* modules: never NULL unless said */
 	STAILQ_HEAD(, message) to_self;
 	struct rpc_table *rpc;
 	struct event_log *event_log;
-	struct leave *leave;
-	bool leaving; /* this rank is to tell the others that it ends */
-	struct barrier *barrier;
-	struct rendezvous *rendezvous;
 	struct coordinator *coordinator;
 	LIST_HEAD(, orphan) orphans;       /* promised edits whose coordinator is lost */
 	LIST_HEAD(, freeze) freezes;       /* that this engine asked for */
@@ -198,7 +202,6 @@ struct engine {
 	struct prefetch *prefetch;
 	struct closing *closings; /* views of closed files, not yet closed at their owners */
 	struct transaction_list commits;
-	uint64_t writer_id;   /* random: first half of the ids of views and transactions */
 	uint64_t transaction; /* second half of the newest transaction's */
 	uint64_t view_number; /* second half of the newest view's */
 	struct watch *watch;

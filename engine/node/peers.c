@@ -152,7 +152,7 @@ void peers_lose(struct engine *e, uint32_t rank, const char *why)
 		return;
 	if (p->leaving)
 		log_info("rank %u %s", rank, why = left);
-	else if (e->leaving) /* who leaves tells nothing to ranks that said so before */
+	else if (e->job.is_leaving) /* who leaves tells nothing to ranks that said so before */
 		log_info("rank %u is gone: %s", rank, why);
 	else
 		log_warn("rank %u is lost: %s", rank, why);
@@ -559,7 +559,7 @@ static void keep_in_touch(struct engine *e)
 void peers_turn(struct engine *e, uint64_t now)
 {
 	assert(node_is_engine_thread(e));
-	if (e->ready && !e->is_rank)
+	if (e->job.ready && !e->is_rank)
 		keep_in_touch(e);
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {
 		struct peer *p = &e->peers[rank];

@@ -47,10 +47,10 @@ static bool reads_only(const struct engine *e, uint32_t peer)
 
 static void log_once(struct engine *e, const struct wire_header *header)
 {
-	if (!e->warned_of_rights)
+	if (!e->job.warned_of_rights)
 		log_warn("refused a message of kind %u from one who may only read",
 			 header->type);
-	e->warned_of_rights = true;
+	e->job.warned_of_rights = true;
 }
 
 int permissions_check(struct engine *e, uint32_t peer, struct wire_header *header)

@@ -285,7 +285,7 @@ static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 	const struct prefetch *c = e->prefetch;
 	struct wire_piece pieces[NODE_PIECES_MAX];
 	struct window *w = find_free(f);
-	struct wire_prefetch body = { .id = { e->writer_id, ++e->view_number },
+	struct wire_prefetch body = { .id = { e->job.engine_id, ++e->view_number },
 				      .view = { f->viewing.id[0], f->viewing.id[1] },
 				      .count = plan->n,
 				      .tier = (uint32_t)tier,

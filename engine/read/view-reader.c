@@ -215,7 +215,7 @@ static int begin(struct engine *e, struct engine_file *f)
 	struct view_reader *v = &f->viewing;
 	int rc;
 
-	v->id[0] = e->writer_id;
+	v->id[0] = e->job.engine_id;
 	v->id[1] = ++e->view_number;
 	v->generation = 0;
 	rc = plan_pieces(e, f);

@@ -106,7 +106,7 @@ static bool has_lost_member(struct engine *e, const struct communicator *c, char
 /* The end of a job is logged without a warning. */
 static bool has_leaving_member(const struct engine *e, const struct communicator *c)
 {
-	bool leaving = e->leaving;
+	bool leaving = e->job.is_leaving;
 
 	for (uint32_t i = 0; i < c->nranks; i++)
 		leaving |= e->peers[c->ranks[i]].leaving;
@@ -190,7 +190,7 @@ static void invite(struct engine *e, struct communicator *c, uint64_t now)
 		return;
 	}
 	c->state = COMMUNICATOR_ASKING;
-	c->membership = e->membership;
+	c->membership = e->job.membership;
 	c->answers[e->rank] = TAKES_PART;
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (rank != e->rank && peer_is_live(&e->peers[rank]))
@@ -228,7 +228,7 @@ static void open_first(struct engine *e, struct communicator *c, uint64_t now)
 		be_none(e, c, now);
 		return;
 	}
-	take(c, collective, e->writer_id + ++c->newest);
+	take(c, collective, e->job.engine_id + ++c->newest);
 	c->state = COMMUNICATOR_OPENING;
 	c->since_ms = now;
 }
@@ -283,13 +283,13 @@ static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
  */
 static bool has_come(struct engine *e, struct communicator *c, char why[64])
 {
-	bool came = c->answers && c->membership != e->membership;
+	bool came = c->answers && c->membership != e->job.membership;
 
 	for (uint32_t rank = 0; c->answers && rank < e->world && !came; rank++)
 		came = !c->answers[rank] && peer_is_live(&e->peers[rank]);
 	if (!came)
 		return false;
-	c->membership = e->membership;
+	c->membership = e->job.membership;
 	snprintf(why, 64, "the job's ranks are others");
 	return true;
 }
@@ -317,7 +317,7 @@ void communicator_turn(struct engine *e, uint64_t now)
 {
 	struct communicator *c = e->communicator;
 
-	if (!c || !e->ready)
+	if (!c || !e->job.ready)
 		return;
 	if (atomic_exchange(&c->news, false))
 		pthread_cond_broadcast(&e->changed);

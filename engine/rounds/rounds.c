@@ -124,7 +124,7 @@ static void turn_plan(struct engine *e, struct round *round, uint64_t now)
 	if (rc == -EAGAIN && now < round->start_ms + e->timeout_ms)
 		return;
 	pthread_mutex_lock(&e->rounds->lock); /* the trainer's thread compares transactions */
-	round->proposal.commit.transaction[0] = e->writer_id;
+	round->proposal.commit.transaction[0] = e->job.engine_id;
 	round->proposal.commit.transaction[1] = ++e->transaction;
 	pthread_mutex_unlock(&e->rounds->lock);
 	round->result = rc == -EAGAIN ? -ETIMEDOUT : rc;

@@ -45,10 +45,10 @@ static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const
 {
 	CLEANUP(free) struct wire_entry *rows = NULL;
 	struct wire_page page;
-	struct wire_table t = { .membership = e->membership, .total = e->world };
+	struct wire_table t = { .membership = e->job.membership, .total = e->world };
 
 	memcpy(&page, body, sizeof(page));
-	if (!e->ready) { /* a rank 0 that has come back does not know all of them yet */
+	if (!e->job.ready) { /* a rank 0 that has come back does not know all of them yet */
 		node_ack(e, peer, request, -EAGAIN);
 		return;
 	}
@@ -76,15 +76,15 @@ static void serve_catalog(struct engine *e, uint32_t peer, uint64_t request, con
 	struct wire_catalog part = { 0 };
 
 	memcpy(&page, body, sizeof(page));
-	if (!e->ready || page.first >= e->catalog_bytes.size) {
-		node_ack(e, peer, request, e->ready ? -EINVAL : -EAGAIN);
+	if (!e->job.ready || page.first >= e->job.catalog_bytes.size) {
+		node_ack(e, peer, request, e->job.ready ? -EINVAL : -EAGAIN);
 		return;
 	}
 	part.hash = e->catalog->hash;
-	part.total = e->catalog_bytes.size;
+	part.total = e->job.catalog_bytes.size;
 	part.offset = page.first;
 	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
-	answer(e, peer, WIRE_CATALOG, request, &part, e->catalog_bytes.data + part.offset,
+	answer(e, peer, WIRE_CATALOG, request, &part, e->job.catalog_bytes.data + part.offset,
 	       part.size);
 }
 
@@ -93,7 +93,7 @@ static int encode_states(struct engine *e, struct wire_writer *w)
 	int rc;
 
 	pthread_mutex_lock(&e->registry.lock);
-	rc = states_encode(&e->registry.states, e->map_params, e->map_groups, w);
+	rc = states_encode(&e->registry.states, e->job.map_params, e->job.map_groups, w);
 	pthread_mutex_unlock(&e->registry.lock);
 	return rc;
 }
@@ -103,7 +103,7 @@ static void serve_states(struct engine *e, uint32_t peer, uint64_t request, cons
 	struct wire_writer w = { 0 };
 	struct wire_states part = { 0 };
 	struct wire_page page;
-	int rc = e->ready ? encode_states(e, &w) : -EAGAIN;
+	int rc = e->job.ready ? encode_states(e, &w) : -EAGAIN;
 
 	memcpy(&page, body, sizeof(page));
 	if (!rc && page.first >= w.size)
@@ -341,7 +341,7 @@ static void drop_silent_views(struct engine *e, uint64_t now)
 /* Rank 0 hears from every rank once a second. */
 static void find_silent(struct engine *e, uint64_t now)
 {
-	for (uint32_t i = 1; i < e->world && !e->rank && e->ready; i++)
+	for (uint32_t i = 1; i < e->world && !e->rank && e->job.ready; i++)
 		if (e->peers[i].entry.present && now > e->peers[i].heard_ms + e->timeout_ms)
 			peers_lose(e, i, "silent");
 }
@@ -370,7 +370,7 @@ void serve_turn(struct engine *e, uint64_t now)
 	drop_silent_views(e, now);
 	find_silent(e, now);
 	barrier_turn(e);
-	if (e->rank && e->ready) /* a link to rank 0, over which we ping it */
+	if (e->rank && e->job.ready) /* a link to rank 0, over which we ping it */
 		peers_reach(e, 0);
 }
 
@@ -378,7 +378,7 @@ static bool of_this_job(struct engine *e, uint32_t peer, const struct wire_heade
 {
 	if (header->type == WIRE_HELLO || header->type == WIRE_JOIN)
 		return true;
-	if (header->job == e->job_hash && header->incarnation == e->incarnation)
+	if (header->job == e->job.hash && header->incarnation == e->job.incarnation)
 		return true;
 	node_ack(e, peer, header->request, -ESTALE);
 	return false;

@@ -303,7 +303,7 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 	transaction_origin(e, writes->file, n, c->bytes, &c->proposal.commit.origin);
 	c->write = writes;
 	c->wait_applied = wait_applied;
-	c->proposal.commit.transaction[0] = e->writer_id;
+	c->proposal.commit.transaction[0] = e->job.engine_id;
 	c->progress_ms = monotonic_ms();
 	c->start_ns = monotonic_ns();
 	*out = c;

@@ -125,9 +125,9 @@ static struct wire_header header_of(uint16_t type, uint32_t rank, uint64_t reque
 				     .version = WIRE_VERSION,
 				     .type = type,
 				     .request = request,
-				     .job = it.e->job_hash,
-				     .incarnation = it.e->incarnation,
-				     .membership = it.e->membership,
+				     .job = it.e->job.hash,
+				     .incarnation = it.e->job.incarnation,
+				     .membership = it.e->job.membership,
 				     .rank = rank,
 				     .life = life_of(rank) };
 }
@@ -253,15 +253,15 @@ static void join_honestly(void)
 	assert(!catalog_encode(c, &w));
 	if (it.e->is_rank && !it.e->rank)
 		join_zero(c, &w);
-	for (int i = 0; i < 20 && !it.e->ready; i++) {
+	for (int i = 0; i < 20 && !it.e->job.ready; i++) {
 		uint64_t n = scripted.nsent;
 
-		it.e->join->retry_ms = 0; /* no waiting here */
+		it.e->job.join->retry_ms = 0; /* no waiting here */
 		loop_turn(it.e, 0);
 		for (; n < scripted.nsent; n++)
 			answer_honestly(&scripted.sent[n % SCRIPTED_KEPT], c, &w);
 	}
-	assert(it.e->ready);
+	assert(it.e->job.ready);
 	free(w.data);
 	catalog_free(c);
 }
@@ -384,7 +384,7 @@ static void step_trainer(struct input *in)
 		frag_grads_gone(it.f);
 		break;
 	case 4:
-		it.e->barrier->wanted = it.e->barrier->passed + 1;
+		it.e->job.barrier->wanted = it.e->job.barrier->passed + 1;
 		break;
 	}
 }
@@ -438,7 +438,7 @@ static void step_user(struct input *in)
 	struct request *r;
 
 	strcpy(a.key, keys[take(in) % 3]);
-	if (!it.e->ready || it.pending > 16)
+	if (!it.e->job.ready || it.pending > 16)
 		return;
 	if (!open_file(&a))
 		return;
@@ -508,7 +508,7 @@ static void step(struct input *in)
 
 static void check(void)
 {
-	const struct join *j = it.e->join;
+	const struct join *j = it.e->job.join;
 
 	for (size_t i = 0; i < 2 && it.f; i++) {
 		for (size_t k = 0; k < sizeof(it.memory[i]); k++) {

@@ -664,7 +664,7 @@ static void open_rank(struct job *job, uint32_t rank)
 	struct launch launch = {
 		.rank = rank, .world = job->spec.world, .job = "made-up", .plain = true
 	};
-	const char *seed = rank ? job->ranks[0].f->engine->address : NULL;
+	const char *seed = rank ? job->ranks[0].f->engine->job.address : NULL;
 	struct frag **f = &job->ranks[rank].f;
 
 	if (has_swapped(job))
@@ -691,9 +691,9 @@ static bool all_ready(struct job *job)
 	for (uint32_t rank = 0; rank < job->spec.world; rank++) {
 		struct engine *e = job->ranks[rank].f->engine;
 
-		if (e->failure)
-			ck_abort_msg("rank %u: %s", rank, e->why);
-		if (!e->ready)
+		if (e->job.failure)
+			ck_abort_msg("rank %u: %s", rank, e->job.why);
+		if (!e->job.ready)
 			return false;
 	}
 	return true;
@@ -762,9 +762,9 @@ void job_start_again(struct job *job, uint32_t rank)
 	open_rank(job, rank);
 	describe(job, rank);
 	for (uint32_t i = 1; i < job->spec.world && !rank; i++) {
-		struct join_seeds *s = &job->ranks[i].f->engine->join->seeds;
+		struct join_seeds *s = &job->ranks[i].f->engine->job.join->seeds;
 
-		snprintf(s->list, sizeof(s->list), "%s", job->ranks[0].f->engine->address);
+		snprintf(s->list, sizeof(s->list), "%s", job->ranks[0].f->engine->job.address);
 	}
 }
 

@@ -53,9 +53,9 @@ void observe_as(struct engine **out, const char *host, const char *how)
 	e->prefetch->min = 0;
 	e->prefetch->wait_ms = LONG_MS;
 	ck_assert_int_eq(node_open_messages(e, NULL), 0);
-	snprintf(seed, sizeof(seed), "%s", engine_of(0)->address);
+	snprintf(seed, sizeof(seed), "%s", engine_of(0)->job.address);
 	ck_assert_int_eq(join_start_observer(e, seed), 0);
-	while (!e->ready)
+	while (!e->job.ready)
 		turn_all(NULL);
 }
 

@@ -245,7 +245,7 @@ START_TEST(what_is_frozen_is_not_set_while_a_holder_is_lost)
 	bytes = job_bytes(&job, frozen[_i % 2], "lp");
 	ck_assert_uint_le(bytes, sizeof(value));
 	check_set(&job, 0, frozen[_i % 2], "lp");
-	job_frag(&job, 2)->engine->ready = false; /* it dies, and says no LEAVE */
+	job_frag(&job, 2)->engine->job.ready = false; /* it dies, and says no LEAVE */
 	job_close_rank(&job, 2);
 	for (uint32_t rank = 0; rank < 2; rank++)
 		peers_lose(job_frag(&job, rank)->engine, 2, "lost by the test");

@@ -151,12 +151,12 @@ START_TEST(a_rank_that_comes_back_with_another_description_is_lost_until_it_come
 	right = job.spec.groups;
 	zero = job_frag(&job, 0)->engine;
 	start_again_with(2, others);
-	for (int i = 0; i < TURNS && !job_frag(&job, 2)->engine->failure; i++)
+	for (int i = 0; i < TURNS && !job_frag(&job, 2)->engine->job.failure; i++)
 		turn(NULL);
-	ck_assert_int_eq(job_frag(&job, 2)->engine->failure, -EINVAL);
+	ck_assert_int_eq(job_frag(&job, 2)->engine->job.failure, -EINVAL);
 	for (int i = 0; i < SLOW; i++)
 		turn(NULL);
-	ck_assert_uint_eq(observer->membership, zero->membership);
+	ck_assert_uint_eq(observer->job.membership, zero->job.membership);
 	ck_assert_int_eq(observer->peers[2].state, ENGINE_RANK_LOST);
 	ck_assert_ptr_nonnull(strstr(observer->peers[2].why, "left the job"));
 	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), -EIO);

@@ -113,7 +113,7 @@ static int pass_barrier(void)
 
 	for (uint32_t rank = 0; rank < WORLD; rank += 2) {
 		e = job_frag(&job, rank)->engine;
-		e->barrier->wanted = e->barrier->passed + 1;
+		e->job.barrier->wanted = e->job.barrier->passed + 1;
 	}
 	return frag_barrier(job_frag(&job, 1), 60000);
 }

@@ -35,7 +35,7 @@ static void join_at(uint32_t rank, const char *seed)
 
 static void join(uint32_t rank)
 {
-	join_at(rank, rank ? ranks[0]->engine->address : NULL);
+	join_at(rank, rank ? ranks[0]->engine->job.address : NULL);
 }
 
 static void turn(void *arg)
@@ -175,7 +175,7 @@ START_TEST(what_cannot_be_right_is_not_waited_with)
 	open_first();
 	ck_assert_int_eq(frag_gather(ranks[0], 1, "fp32", value, BYTES, WAIT_MS), -EINVAL);
 	ck_assert_int_eq(frag_scatter(ranks[0], 0, NULL, 0, value, BYTES, WAIT_MS), -EINVAL);
-	ranks[0]->engine->failure = -EPROTO;
+	ranks[0]->engine->job.failure = -EPROTO;
 	ck_assert_int_eq(gather(WAIT_MS), -EPROTO);
 	close_all();
 }

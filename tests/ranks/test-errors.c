@@ -524,7 +524,7 @@ END_TEST
 START_TEST(a_range_or_a_rank_that_is_not_there_is_refused_below_too)
 {
 	struct engine_address a = { ENGINE_PARAM, .param = 0, .key = "fp32" };
-	char seeds[2 * sizeof(observer->join->seeds.list)];
+	char seeds[2 * sizeof(observer->job.join->seeds.list)];
 	struct engine *other;
 	struct plan plan;
 
@@ -579,12 +579,12 @@ static int failure_of_one_more(void)
 				  faults_over(&transport_loop)),
 			 0);
 	ck_assert_int_eq(node_open_messages(other, NULL), 0);
-	ck_assert_int_eq(join_start_observer(other, job_frag(&job, 0)->engine->address), 0);
-	for (int i = 0; i < TURNS && !other->ready && !other->failure; i++) {
+	ck_assert_int_eq(join_start_observer(other, job_frag(&job, 0)->engine->job.address), 0);
+	for (int i = 0; i < TURNS && !other->job.ready && !other->job.failure; i++) {
 		turn(NULL);
 		loop_turn(other, 0);
 	}
-	rc = other->failure;
+	rc = other->job.failure;
 	loop_free(other);
 	return rc;
 }
@@ -600,9 +600,9 @@ START_TEST(a_job_that_has_failed_or_describes_itself_wrongly_is_not_entered)
 		.poke_at = offsetof(struct wire_welcome, world), .count = MANY });
 	REFUSED(EPROTO, failure_of_one_more());
 	faults_clear();
-	zero->failure = -ENOMEM;
+	zero->job.failure = -ENOMEM;
 	REFUSED(EINVAL, failure_of_one_more());
-	zero->failure = 0;
+	zero->job.failure = 0;
 	ck_assert_int_eq(failure_of_one_more(), 0);
 	close_job();
 }

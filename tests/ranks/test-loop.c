@@ -154,8 +154,8 @@ START_TEST(a_table_that_is_refused_is_not_asked_for_again_and_again)
 	struct engine *other = job_frag(&job, 1)->engine;
 	uint64_t before;
 
-	other->incarnation++;
-	other->membership = 0;
+	other->job.incarnation++;
+	other->job.membership = 0;
 	other->peers[0].pinged_ms = 0;
 	before = messages_out(other);
 	turn();
@@ -163,7 +163,7 @@ START_TEST(a_table_that_is_refused_is_not_asked_for_again_and_again)
 	before = messages_out(other);
 	turn();
 	ck_assert_uint_eq(messages_out(other), before);
-	other->incarnation--;
+	other->job.incarnation--;
 }
 END_TEST
 
@@ -253,17 +253,17 @@ START_TEST(who_has_not_come_is_said_ever_later)
 	const char *seed, *log;
 
 	open_waiting(0, NULL);
-	seed = waiting[0]->engine->address;
+	seed = waiting[0]->engine->job.address;
 	open_waiting(1, seed);
-	while (!waiting[1]->engine->join->nmissing)
+	while (!waiting[1]->engine->job.join->nmissing)
 		turn_waiting();
 	ck_assert_ptr_null(strstr(turn_waiting(), "not yet"));
 	for (int rank = 0; rank < 2; rank++)
-		waiting[rank]->engine->join->rank.since_ms -= SECONDS * 1000;
+		waiting[rank]->engine->job.join->rank.since_ms -= SECONDS * 1000;
 	log = turn_waiting();
 	log = strstr(log, said);
 	ck_assert(log && strstr(log + 1, said)); /* by both */
-	ck_assert_uint_ge(waiting[0]->engine->join->rank.say_ms, 2 * SECONDS * 1000);
+	ck_assert_uint_ge(waiting[0]->engine->job.join->rank.say_ms, 2 * SECONDS * 1000);
 	frag_close(waiting[1]);
 	frag_close(waiting[0]);
 }
@@ -285,7 +285,7 @@ static void open_different(uint32_t rank, uint32_t world, int stage, bool more)
 	int param;
 
 	ck_assert_int_eq(api_open_over(&different[rank], &launch, &transport_loop, NULL,
-				       rank ? different[0]->engine->address : NULL, false),
+				       rank ? different[0]->engine->job.address : NULL, false),
 			 0);
 	param = frag_param(different[rank], &t);
 	ck_assert_int_eq(frag_group(different[rank], &param, 1, &z), 0);
@@ -309,7 +309,7 @@ static void close_different(uint32_t world)
 static bool all_have_failed(void)
 {
 	for (uint32_t rank = 0; rank < DIFFERENT; rank++)
-		if (!different[rank]->engine->failure)
+		if (!different[rank]->engine->job.failure)
 			return false;
 	return true;
 }
@@ -332,22 +332,22 @@ START_TEST(all_ranks_hear_of_one_that_describes_a_group_differently)
 
 	for (uint32_t rank = 0; rank < 2; rank++)
 		open_different(rank, DIFFERENT, 1, false);
-	while (!is_between_hellos(different[1]->engine->join))
+	while (!is_between_hellos(different[1]->engine->job.join))
 		turn_different(2);
 	open_different(2, DIFFERENT, 2, false);
 	zero = different[0]->engine;
-	while (!zero->join->zero.refusal)
+	while (!zero->job.join->zero.refusal)
 		turn_pair(0, 2);
-	ck_assert_int_eq(zero->join->zero.refusal, -EINVAL);
-	zero->join->zero.refuse_until_ms = UINT64_MAX;
+	ck_assert_int_eq(zero->job.join->zero.refusal, -EINVAL);
+	zero->job.join->zero.refuse_until_ms = UINT64_MAX;
 	for (int i = 0; i < PAIRED; i++)
 		turn_pair(0, 2);
-	ck_assert_int_eq(zero->failure, 0); /* its trainer may end when it has */
+	ck_assert_int_eq(zero->job.failure, 0); /* its trainer may end when it has */
 	while (!all_have_failed())
 		turn_different(DIFFERENT);
 	for (uint32_t rank = 0; rank < DIFFERENT; rank++) {
-		ck_assert_int_eq(different[rank]->engine->failure, -EINVAL);
-		ck_assert_ptr_nonnull(strstr(different[rank]->engine->why, said));
+		ck_assert_int_eq(different[rank]->engine->job.failure, -EINVAL);
+		ck_assert_ptr_nonnull(strstr(different[rank]->engine->job.why, said));
 		ck_assert_int_eq(frag_barrier(different[rank], 0), -EINVAL);
 	}
 	close_different(DIFFERENT);
@@ -361,11 +361,11 @@ START_TEST(a_rank_that_cannot_be_told_why_is_not_waited_for_for_ever)
 	for (uint32_t rank = 0; rank < 2; rank++)
 		open_different(rank, 2, 1 + (int)rank, false);
 	zero = different[0]->engine;
-	while (!zero->join->zero.refusal)
+	while (!zero->job.join->zero.refusal)
 		turn_different(2);
-	zero->join->zero.refuse_until_ms = LONG_AGO_MS;
+	zero->job.join->zero.refuse_until_ms = LONG_AGO_MS;
 	loop_turn(zero, 0);
-	ck_assert_int_eq(zero->failure, -EINVAL);
+	ck_assert_int_eq(zero->job.failure, -EINVAL);
 	close_different(2);
 }
 END_TEST
@@ -385,16 +385,16 @@ START_TEST(a_rank_that_comes_back_as_another_says_what_is)
 
 	for (uint32_t rank = 0; rank < 2; rank++)
 		open_different(rank, 2, 1, false);
-	while (!different[1]->engine->ready)
+	while (!different[1]->engine->job.ready)
 		turn_different(2);
 	frag_close(different[1]);
 	open_different(1, 2, backs[_i].stage, backs[_i].more);
 	one = different[1]->engine;
 	different[0]->engine->peers[1].heard_ms = LONG_AGO_MS;
-	while (!one->failure)
+	while (!one->job.failure)
 		turn_different(2);
-	ck_assert_int_eq(one->failure, -EINVAL);
-	ck_assert_msg(strstr(one->why, backs[_i].said) != NULL, "%s", one->why);
+	ck_assert_int_eq(one->job.failure, -EINVAL);
+	ck_assert_msg(strstr(one->job.why, backs[_i].said) != NULL, "%s", one->job.why);
 	close_different(2);
 }
 END_TEST

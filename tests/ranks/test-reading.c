@@ -105,7 +105,7 @@ START_TEST(a_rank_that_is_found_gone_has_left_or_is_lost)
 	file = open_state(ENGINE_PARAM, "exp_avg");
 	ck_assert(reads_as_before());
 	last = job_frag(&job, WORLD - 1)->engine;
-	last->ready = _i; /* else it dies without a word */
+	last->job.ready = _i; /* else it dies without a word */
 	job_close_rank(&job, WORLD - 1);
 	faults_add(&(struct fault){ FAULT_GET, .result = -ESRCH });
 	ck_assert_int_eq(onesided_read(observer, file, LAST, read_bytes, PART), -EAGAIN);
@@ -225,13 +225,13 @@ START_TEST(a_rank_0_that_tells_of_another_job_is_not_believed)
 	fault = faults_add(
 		&(struct fault){ FAULT_SEND, .type = WIRE_WELCOME, .poked = true, .poke = 7,
 				 .poke_at = offsetof(struct wire_welcome, catalog_hash) });
-	observer->join->phase = JOIN_HELLO;
+	observer->job.join->phase = JOIN_HELLO;
 	for (int i = 0; i < TURNS && !fault->fired; i++)
 		turn(NULL);
 	ck_assert_uint_eq(fault->fired, 1);
 	file = open_state(ENGINE_PARAM, "exp_avg");
 	ck_assert(reads_as_before());
-	ck_assert(observer->ready && !observer->failure);
+	ck_assert(observer->job.ready && !observer->job.failure);
 	end();
 }
 END_TEST

@@ -325,14 +325,14 @@ END_TEST
 START_TEST(who_comes_to_one_that_has_not_entered_asks_again)
 {
 	open_job(&sharded, false);
-	engine_of(0)->ready = false;
+	engine_of(0)->job.ready = false;
 	come((struct wire_rendezvous){ .key = "fp32", .wait_ms = WAIT_MS });
 	ck_assert_int_eq(answer_of(), -EAGAIN);
 	call(1, gather);
 	call(2, gather);
 	for (int i = 0; i < 20; i++)
 		turn(NULL);
-	engine_of(0)->ready = true;
+	engine_of(0)->job.ready = true;
 	call(0, gather);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_int_eq(result_of(rank), 0);
@@ -368,7 +368,7 @@ START_TEST(who_waits_for_less_than_the_others_waits_no_longer)
 {
 	open_job(&sharded, false);
 	call(1, gather);
-	while (SLIST_EMPTY(&engine_of(0)->rendezvous->meetings))
+	while (SLIST_EMPTY(&engine_of(0)->job.rendezvous->meetings))
 		turn(NULL);
 	wait_ms = 1;
 	call(2, gather);

@@ -58,7 +58,7 @@ static void turn_ranks(void *arg)
 static int open_rank(uint32_t rank)
 {
 	struct launch launch = { .rank = rank, .world = WORLD, .job = "scarce", .plain = true };
-	const char *seed = rank ? ranks[0]->engine->address : NULL;
+	const char *seed = rank ? ranks[0]->engine->job.address : NULL;
 	int rc;
 
 	snprintf(launch.host, sizeof(launch.host), "host %u", rank);
@@ -128,9 +128,9 @@ static bool is_settled(void)
 	bool all = true;
 
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
-		if (ranks[rank]->engine->failure)
+		if (ranks[rank]->engine->job.failure)
 			return true;
-		all &= ranks[rank]->engine->ready;
+		all &= ranks[rank]->engine->job.ready;
 	}
 	return all;
 }
@@ -382,10 +382,10 @@ static int open_observer(const char *host)
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
 	rc = node_open_messages(observer, NULL);
 	if (!rc)
-		rc = join_start_observer(observer, job_frag(&job, 0)->engine->address);
-	while (!rc && !observer->ready && in_time()) {
+		rc = join_start_observer(observer, job_frag(&job, 0)->engine->job.address);
+	while (!rc && !observer->job.ready && in_time()) {
 		turn_job(NULL);
-		rc = observer->failure;
+		rc = observer->job.failure;
 	}
 	return rc;
 }
@@ -540,7 +540,7 @@ static bool all_passed(void)
 	for (uint32_t rank = 0; rank < 3; rank++) {
 		struct engine *e = job_frag(&job, rank)->engine;
 
-		if (e->barrier->passed < e->barrier->wanted)
+		if (e->job.barrier->passed < e->job.barrier->wanted)
 			return false;
 	}
 	return true;
@@ -551,13 +551,13 @@ static int barrier(void)
 	struct engine *zero = job_frag(&job, 0)->engine;
 	int rc;
 
-	free(zero->barrier->arrivals); /* as before the first one */
-	zero->barrier->arrivals = NULL;
+	free(zero->job.barrier->arrivals); /* as before the first one */
+	zero->job.barrier->arrivals = NULL;
 
 	for (uint32_t rank = 1; rank < 3; rank++) {
 		struct engine *e = job_frag(&job, rank)->engine;
 
-		e->barrier->wanted = e->barrier->passed + 1;
+		e->job.barrier->wanted = e->job.barrier->passed + 1;
 	}
 	rc = frag_barrier(job_frag(&job, 0), 60000);
 	while (!all_passed() && in_time())

@@ -51,9 +51,9 @@ static void open_observer(const char *host)
 	observer->writable = true;
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
 	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
-	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->address);
+	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->job.address);
 	ck_assert_int_eq(join_start_observer(observer, seed), 0);
-	while (!observer->ready)
+	while (!observer->job.ready)
 		turn(NULL);
 }
 

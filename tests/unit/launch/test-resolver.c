@@ -181,15 +181,16 @@ START_TEST(every_port_of_the_range_is_tried_and_the_first_one_often)
 	unsigned firsts = 0;
 	char seed[64];
 
-	for (int i = 0; i < TURNS && !f->engine->join->seeds.list[0]; i++) {
+	for (int i = 0; i < TURNS && !f->engine->job.join->seeds.list[0]; i++) {
 		scarce_skip_ms(TURN_MS);
 		loop_turn(f->engine, 0);
 	}
 	for (int port = 21017; port <= 21117; port++) {
 		snprintf(seed, sizeof(seed), "tcp://127.0.0.1:%d", port);
-		ck_assert_msg(strstr(f->engine->join->seeds.list, seed), "%s", seed);
+		ck_assert_msg(strstr(f->engine->job.join->seeds.list, seed), "%s", seed);
 	}
-	for (const char *at = f->engine->join->seeds.list; (at = strstr(at, ":21017")); at++)
+	for (const char *at = f->engine->job.join->seeds.list; (at = strstr(at, ":21017"));
+	     at++)
 		firsts++;
 	ck_assert_uint_ge(firsts, 6);
 	frag_close(f);

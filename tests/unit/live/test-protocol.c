@@ -65,8 +65,8 @@ static struct wire_header header_of(enum wire_type type, uint32_t rank, uint64_t
 				     .version = WIRE_VERSION,
 				     .type = (uint16_t)type,
 				     .request = request,
-				     .job = e->job_hash,
-				     .incarnation = e->incarnation,
+				     .job = e->job.hash,
+				     .incarnation = e->job.incarnation,
 				     .rank = rank,
 				     .life = rank < WORLD
 						     ? node_life(e->peers[rank].entry.cookie)
@@ -134,7 +134,7 @@ static void join_all(void)
 {
 	for (uint32_t rank = 1; rank < WORLD; rank++)
 		join(rank);
-	ck_assert(e->ready);
+	ck_assert(e->job.ready);
 }
 
 /* ---- rank 0 takes others in ---- */
@@ -142,9 +142,9 @@ static void join_all(void)
 START_TEST(a_job_is_ready_when_the_last_rank_has_joined)
 {
 	join(1);
-	ck_assert(!e->ready);
+	ck_assert(!e->job.ready);
 	join(2);
-	ck_assert(e->ready);
+	ck_assert(e->job.ready);
 	ck_assert_uint_eq(e->catalog->nparams, 1);
 }
 END_TEST
@@ -163,8 +163,8 @@ START_TEST(a_rank_0_that_came_back_goes_on_where_the_others_are)
 		.step = 10, .boundary = 20, .generation = 19, .grads = 7
 	};
 	say_as(&header, 1, &message, NULL, 0);
-	ck_assert_uint_eq(e->incarnation, 4711);
-	ck_assert_uint_gt(e->membership, 30);
+	ck_assert_uint_eq(e->job.incarnation, 4711);
+	ck_assert_uint_gt(e->job.membership, 30);
 	ck_assert_uint_eq(atomic_load(&e->registry.control->boundary), 20);
 	ck_assert_uint_eq(atomic_load(&e->registry.control->grads), 6);
 	memcpy(&joined, scripted_last(WIRE_JOINED)->body, sizeof(joined));
@@ -174,7 +174,7 @@ START_TEST(a_rank_0_that_came_back_goes_on_where_the_others_are)
 	ck_assert_int_eq(frag_safe_point(f), 0);
 	ck_assert_uint_eq(atomic_load(&e->registry.control->boundary), 21);
 	join(2);
-	ck_assert(e->ready);
+	ck_assert(e->job.ready);
 }
 END_TEST
 
@@ -237,7 +237,7 @@ START_TEST(who_does_not_belong_is_refused_with_a_line)
 		ck_assert_int_eq(refuse.status, bad[i].status);
 		ck_assert_msg(strstr(refuse.why, bad[i].why) != NULL, "%s", refuse.why);
 	}
-	ck_assert_uint_eq(e->join->zero.catalogs.count, 1);
+	ck_assert_uint_eq(e->job.join->zero.catalogs.count, 1);
 }
 END_TEST
 
@@ -251,7 +251,7 @@ START_TEST(a_description_without_end_is_refused_with_a_line)
 	ck_assert_ptr_nonnull(scripted_last(WIRE_REFUSE));
 	memcpy(&refuse, scripted_last(WIRE_REFUSE)->body, sizeof(refuse));
 	ck_assert_ptr_nonnull(strstr(refuse.why, "more than 256 MiB"));
-	ck_assert_uint_eq(e->join->zero.catalogs.count, 1);
+	ck_assert_uint_eq(e->job.join->zero.catalogs.count, 1);
 }
 END_TEST
 
@@ -262,7 +262,7 @@ START_TEST(a_rank_that_keeps_changing_its_description_takes_one_place)
 
 		say(WIRE_JOIN, 1, &message);
 	}
-	ck_assert_uint_le(e->join->zero.catalogs.count, WORLD + 1);
+	ck_assert_uint_le(e->job.join->zero.catalogs.count, WORLD + 1);
 	join_all(); /* and does no harm */
 }
 END_TEST
@@ -280,7 +280,7 @@ START_TEST(a_catalog_that_is_not_the_announced_one_is_refused)
 	say_as(&header, 1, &part, w.data, w.size);
 	ck_assert_int_eq(ack_status(7), -EBADMSG);
 	free(w.data);
-	ck_assert(!e->ready);
+	ck_assert(!e->job.ready);
 }
 END_TEST
 
@@ -314,7 +314,7 @@ START_TEST(a_rank_still_sending_what_rank_0_has_by_now_is_heard_out)
 	put_own(1, &own);
 	ck_assert_int_eq(frag_ready(f), 0);
 	put_own(2, &own);
-	ck_assert(e->ready);
+	ck_assert(e->job.ready);
 	free(own.data);
 }
 END_TEST
@@ -555,7 +555,7 @@ START_TEST(whatever_a_reader_sends_nothing_changes)
 	uint64_t membership;
 
 	join_all();
-	membership = e->membership;
+	membership = e->job.membership;
 	before = e->peers[1];
 	for (unsigned round = 0; round < 3; round++) {
 		for (int type = 1; type < WIRE_TYPES; type++) {
@@ -569,9 +569,9 @@ START_TEST(whatever_a_reader_sends_nothing_changes)
 	ck_assert_uint_eq(e->edits.count, 0);
 	ck_assert_uint_eq(e->edits.decided.n + e->edits.forbidden.n, 0);
 	ck_assert(LIST_EMPTY(&e->coordinator->transactions));
-	ck_assert_uint_eq(e->membership, membership);
-	ck_assert(!e->join->refresh);
-	ck_assert_uint_eq(e->barrier->arrived, 0);
+	ck_assert_uint_eq(e->job.membership, membership);
+	ck_assert(!e->job.join->refresh);
+	ck_assert_uint_eq(e->job.barrier->arrived, 0);
 	ck_assert_mem_eq(&e->peers[1].entry, &before.entry, sizeof(before.entry));
 	ck_assert_uint_eq(e->peers[1].heard_ms, before.heard_ms);
 	for (size_t i = 0; i < NUMEL; i++)
@@ -622,7 +622,7 @@ START_TEST(a_reader_acknowledges_that_a_rank_has_left)
 	ack.membership = 1000;
 	say_as(&ack, READER, &(struct wire_ack){ 0 }, NULL, 0);
 	ck_assert_int_eq(heard, 0);
-	ck_assert(!e->join->refresh);
+	ck_assert(!e->job.join->refresh);
 	log_tail(log, sizeof(log));
 	ck_assert_uint_eq(count_text(log, "may only read"), 0);
 }
@@ -718,7 +718,7 @@ START_TEST(an_answer_to_no_question_tells_nothing)
 	e->rank = 2; /* rank 0's own table is the newest */
 	say_as(&header, 1, &control, NULL, 0);
 	e->rank = 0;
-	ck_assert(!e->join->refresh);
+	ck_assert(!e->job.join->refresh);
 }
 END_TEST
 
@@ -774,13 +774,13 @@ START_TEST(a_barrier_opens_when_the_last_has_come)
 	struct wire_barrier passed;
 
 	join_all();
-	e->barrier->wanted = 1;
+	e->job.barrier->wanted = 1;
 	arrive(1, 1);
 	arrive(1, 1); /* twice is once */
 	ck_assert_ptr_null(scripted_last(WIRE_PASSED));
 	arrive(2, 1);
-	ck_assert_uint_eq(e->barrier->passed, 1);
-	ck_assert_int_eq(e->barrier->status, 0);
+	ck_assert_uint_eq(e->job.barrier->passed, 1);
+	ck_assert_int_eq(e->job.barrier->status, 0);
 	memcpy(&passed, scripted_last(WIRE_PASSED)->body, sizeof(passed));
 	ck_assert_uint_eq(passed.boundary, 12);
 	arrive(1, 1); /* its answer got lost */
@@ -794,11 +794,11 @@ START_TEST(all_learn_that_a_rank_was_lost_also_who_comes_late)
 	arrive(1, 1);
 	say(WIRE_LEAVE, 2, NULL);
 	ck_assert_int_eq(ack_status(101), -EIO);
-	e->barrier->wanted = 1; /* ourselves, later: to itself, and back */
+	e->job.barrier->wanted = 1; /* ourselves, later: to itself, and back */
 	for (int i = 0; i < 3; i++)
 		loop_turn(e, 0);
-	ck_assert_uint_eq(e->barrier->passed, 1);
-	ck_assert_int_eq(e->barrier->status, -EIO);
+	ck_assert_uint_eq(e->job.barrier->passed, 1);
+	ck_assert_int_eq(e->job.barrier->status, -EIO);
 }
 END_TEST
 
@@ -837,7 +837,7 @@ START_TEST(a_barrier_of_another_count_is_an_error)
 	ck_assert_int_eq(ack_status(101), -EINVAL);
 	arrive(1, UINT64_MAX);
 	ck_assert_int_eq(ack_status(101), -EINVAL);
-	e->barrier->count = 2;
+	e->job.barrier->count = 2;
 	arrive(1, 1); /* the others are past it */
 	ck_assert_int_eq(ack_status(101), -EIO);
 }
@@ -848,7 +848,7 @@ END_TEST
 static const struct scripted_sent *asked(enum wire_type type)
 {
 	for (int i = 0; i < 10 && !scripted_last(type); i++) {
-		e->join->retry_ms = 0;
+		e->job.join->retry_ms = 0;
 		loop_turn(e, 0);
 	}
 	ck_assert_ptr_nonnull(scripted_last(type));
@@ -883,7 +883,7 @@ static void join_scripted_zero(void)
 	answer(WIRE_JOIN, WIRE_JOINED, &joined, NULL, 0);
 	answer(WIRE_HELLO, WIRE_WELCOME, &welcome, NULL, 0);
 	answer(WIRE_TABLE_GET, WIRE_TABLE, &table, rows, sizeof(rows));
-	ck_assert(e->ready);
+	ck_assert(e->job.ready);
 }
 
 START_TEST(a_lost_rank_0_is_looked_for_whatever_tells_of_newer_tables)
@@ -895,9 +895,9 @@ START_TEST(a_lost_rank_0_is_looked_for_whatever_tells_of_newer_tables)
 	before = scripted_last(WIRE_JOIN)->header.request;
 	peers_lose(e, 0, "gone");
 	for (int i = 0; i < 5; i++) {
-		e->join->refresh =
+		e->job.join->refresh =
 			true; /* the next process of rank 0 tells so with each PONG */
-		e->join->retry_ms = 0;
+		e->job.join->retry_ms = 0;
 		loop_turn(e, 0);
 	}
 	ck_assert_uint_gt(scripted_last(WIRE_JOIN)->header.request, before);
@@ -917,8 +917,8 @@ START_TEST(a_rank_whose_rank_0_speaks_another_version_says_so_and_stops_asking)
 	header.version++;
 	snprintf(version, sizeof(version), "version %u", header.version);
 	say_as(&header, asked(WIRE_JOIN)->peer, &refuse, NULL, 0);
-	ck_assert_int_eq(e->failure, -EPROTO);
-	ck_assert_ptr_nonnull(strstr(e->why, version));
+	ck_assert_int_eq(e->job.failure, -EPROTO);
+	ck_assert_ptr_nonnull(strstr(e->job.why, version));
 	ck_assert_int_eq(frag_barrier(f, 1000), -EPROTO);
 	teardown();
 }
@@ -932,8 +932,8 @@ START_TEST(a_rank_refused_for_good_says_why)
 	setup_rank(1);
 	header = header_of(WIRE_REFUSE, 0, asked(WIRE_JOIN)->header.request);
 	say_as(&header, asked(WIRE_JOIN)->peer, &refuse, NULL, 0);
-	ck_assert_int_eq(e->failure, -EINVAL);
-	ck_assert_ptr_nonnull(strstr(e->why, "has another world size"));
+	ck_assert_int_eq(e->job.failure, -EINVAL);
+	ck_assert_ptr_nonnull(strstr(e->job.why, "has another world size"));
 	teardown();
 }
 END_TEST
@@ -1001,8 +1001,8 @@ START_TEST(what_rank_0_says_of_the_job_must_fit)
 		say_table((enum lie)_i);
 	if (_i >= LIE_CATALOG_OFFSET)
 		say_catalog((enum lie)_i);
-	ck_assert_int_eq(e->failure, -EPROTO);
-	ck_assert(!e->ready);
+	ck_assert_int_eq(e->job.failure, -EPROTO);
+	ck_assert(!e->job.ready);
 	teardown();
 }
 END_TEST
@@ -1010,9 +1010,9 @@ END_TEST
 START_TEST(an_address_that_is_none_is_passed_over)
 {
 	setup_rank(1);
-	strcpy(e->join->seeds.list, "nonsense,scripted:zero");
+	strcpy(e->job.join->seeds.list, "nonsense,scripted:zero");
 	asked(WIRE_JOIN);
-	ck_assert_str_eq(e->address, "scripted:zero");
+	ck_assert_str_eq(e->job.address, "scripted:zero");
 	teardown();
 }
 END_TEST
