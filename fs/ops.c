@@ -139,7 +139,7 @@ static int set_size(fuse_req_t req, struct node n, const struct deferred_call *c
 	return rc;
 }
 
-/* Whether an attribute would change: `cp -p` sets those that are there already. */
+/* Returns true if an attribute would change: `cp -p` sets those that are there already. */
 static bool changes_owner_or_mode(const struct stat *to, int to_set, const struct stat *now)
 {
 	return ((to_set & FUSE_SET_ATTR_MODE) &&
@@ -193,7 +193,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- directories ---- */
 
-/* Whether the directory's entries are the same as long as it is mounted. */
+/* Returns true if the directory's entries are the same as long as it is mounted. */
 static bool is_constant(const struct tree *t, struct node n)
 {
 	return tree_is_still(t, n) || n.kind == NODE_PARAMS || n.kind == NODE_GROUP_PARAMS ||

@@ -197,7 +197,7 @@ static int parse_max_read(struct options *o, const char *text)
 	return pass(o, option);
 }
 
-/* Whether the value is one of "on|off"; choices without a '|' let any value in. */
+/* Returns true if the value is one of the choices, as "on|off"; without a '|' any value is. */
 static bool is_one_of(const char *choices, const char *value)
 {
 	size_t length = strlen(value);

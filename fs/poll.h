@@ -46,7 +46,7 @@ void polls_init(struct polls *all, struct engine *engine);
 void polls_stop(struct polls *all);
 void polls_fini(struct polls *all);
 
-/* Whether a file can be polled: whether its content changes by itself. */
+/* Returns true if a file can be polled: whether its content changes by itself. */
 bool poll_can(struct node n);
 
 /* Copies what read(2) is to give: at offset 0 of the text as it is now, later of that same

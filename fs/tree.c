@@ -230,7 +230,7 @@ static enum node_kind text_dir(const struct tree *t, uint32_t text)
 	return NODE_KINDS;
 }
 
-/* Whether fixed entries of this kind are there only in other sources. */
+/* Returns true if only trees of other sources have fixed entries of this kind. */
 static bool is_missing(const struct tree *t, enum node_kind kind)
 {
 	bool missing = false;
@@ -245,7 +245,7 @@ static bool is_missing(const struct tree *t, enum node_kind kind)
 	return missing;
 }
 
-/* Whether a node of this kind is a part, or one of its folders. */
+/* Returns true if a node of this kind is a part, or one of its folders. */
 static bool has_part(enum node_kind kind)
 {
 	return kind == NODE_PART || kind == NODE_PARAMS || kind == NODE_BUFFERS ||

@@ -98,14 +98,16 @@ static inline uint32_t node_group(struct node n)
 	return n.kind == NODE_GROUP_LINK ? n.rank : n.item >> 16;
 }
 
-/* Whether the kind belongs to params/ and, with rank 1, to now/.  NODE_TEXT may too. */
+/* Returns true if the kind belongs to params/ and, with rank 1, to now/.  NODE_TEXT may too. */
 static inline bool kind_is_of_params(enum node_kind kind)
 {
 	return kind == NODE_PARAMS || kind == NODE_PARAM || kind == NODE_STATE ||
 	       kind == NODE_NPY;
 }
 
-/* Whether the node is below now/, where files show bytes as they are when they are read. */
+/* Returns true if the node is below now/, where files show bytes as they are when they are
+ * read.
+ */
 static inline bool node_is_now(struct node n)
 {
 	bool text = n.kind == NODE_TEXT && n.slot >= TEXT_SHAPE && n.slot <= TEXT_FRAGMENTS;
@@ -231,7 +233,9 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 /* Returns the seconds for which the kernel may keep a node's name and attributes. */
 double tree_timeout(const struct tree *t, struct node n);
 
-/* Whether a file's bytes never change while mounted, so that the kernel may cache them. */
+/* Returns true if a file's bytes never change while mounted, so that the kernel may cache
+ * them.
+ */
 bool tree_is_still(const struct tree *t, struct node n);
 
 bool node_is_dir(struct node n);

@@ -41,7 +41,7 @@ int write_buffer_truncate(struct handle *h, uint64_t size);
 /* Commits, and replies to a FLUSH or FSYNC: now, or when all ranks have applied the commit. */
 void write_buffer_flush(struct handle *h, fuse_req_t req, bool fsync);
 
-/* Whether bytes are staged. */
+/* Returns true if bytes are staged. */
 bool write_buffer_is_dirty(struct handle *h);
 /* Copies the staged bytes of [offset, offset + size) of a state over out, which has the bytes
  * that were read.

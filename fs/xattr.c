@@ -83,7 +83,7 @@ static int get_generation(struct tree *t, struct node n, char **value)
 	return get_text(t, n, TEXT_GENERATION, value);
 }
 
-/* Whether the word is in a list of words with commas between them. */
+/* Returns true if the word is in a list of words with commas between them. */
 static bool listed(const char *list, const char *word)
 {
 	size_t length = strlen(word);

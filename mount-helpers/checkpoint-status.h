@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Whether a checkpoint is mounted there. */
+/* Returns true if a checkpoint is mounted there. */
 bool checkpoint_status_is(const char *mountpoint);
 /* -errno: why has one line. */
 int checkpoint_status_print(const char *mountpoint, FILE *to, char *why, size_t whysize);

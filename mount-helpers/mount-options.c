@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether a word is the option: "name", or "name=" with any value. */
+/* Returns true if a word is the option: "name", or "name=" with any value. */
 static bool is_option(const char *word, size_t length, const char *name)
 {
 	size_t n = strlen(name);
@@ -16,7 +16,7 @@ static bool is_option(const char *word, size_t length, const char *name)
 	return length == n && !strncmp(word, name, n);
 }
 
-/* Whether an option is for mount(8), readers of fstab or systemd, not for fragfs. */
+/* Returns true if an option is for mount(8), readers of fstab or systemd, not for fragfs. */
 static bool is_for_others(const char *word, size_t length)
 {
 	static const char *const names[] = {

@@ -28,7 +28,7 @@ void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 			const struct wire_commit *commit, const void *ranks, size_t size);
 /* CANCEL: the transaction is aborted, if it is not decided yet. */
 void coordinator_cancel(struct engine *e, const uint64_t transaction[2]);
-/* Whether this rank coordinates the transaction, which is not over on all ranks. */
+/* Returns true if this rank coordinates the transaction, which is not over on all ranks. */
 bool coordinator_coordinates(struct engine *e, const uint64_t transaction[2]);
 /* ARRIVED: a rank waits for the decision.  Returns it; UNDECIDED too while DECIDE is on its way
  * to that rank.

@@ -90,7 +90,7 @@ void join_note_missing(struct engine *e)
 
 /* ---- HELLO, the table of ranks, the catalog ---- */
 
-/* Whether w is of the job that this engine knows, perhaps not yet complete again. */
+/* Returns true if w is of the job that this engine knows, perhaps not yet complete again. */
 static bool is_as_it_was(const struct engine *e, const struct wire_welcome *w)
 {
 	return w->world == e->world && (e->is_rank || !strcmp(w->job, e->job.name)) &&

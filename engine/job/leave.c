@@ -77,8 +77,8 @@ static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct a
 	return false;
 }
 
-/* Whether the peer is to hear LEFT of that rank.  Of another rank than this one only mounts
- * are: ranks heard its LEAVE, and LEFT would be `world` messages for each end.
+/* Returns true if LEFT of that rank is to be sent to the peer.  Of another rank than this one,
+ * only mounts are told: ranks heard its LEAVE, and each end would cost `world` messages.
  */
 static bool hears(const struct engine *e, const struct hearer *h, uint32_t rank)
 {

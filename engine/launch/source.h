@@ -15,9 +15,9 @@
  */
 int source_parse(const char *source, char *seeds, size_t size, char *why, size_t whysize);
 
-/* Whether source begins with HOST:PORT. */
+/* Returns true if source begins with HOST:PORT. */
 bool source_is_address(const char *source);
-/* Whether source names a checkpoint: has a slash, or is no HOST:PORT and exists. */
+/* Returns true if source names a checkpoint: has a slash, or is no HOST:PORT and exists. */
 bool source_is_path(const char *source);
 
 struct source_key {

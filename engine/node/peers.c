@@ -454,7 +454,7 @@ static uint32_t find_witness(const struct engine *e, uint32_t rank)
 	return WIRE_OBSERVER;
 }
 
-/* Whether what the witness has to say of the rank may still be under way. */
+/* Returns true if what the witness has to say of the rank may still be under way. */
 static bool may_be_told(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 {
 	const struct peer *w;

@@ -39,11 +39,11 @@ uint64_t peers_stood_ms(const struct peer *p);
 void peers_unlink(struct engine *e);
 /* Sets the reason why ranks are lost for all that are; logs it if it is new for one. */
 void peers_say_of_lost(struct engine *e, const char *why);
-/* Whether all ranks have said that they end, and have ended. */
+/* Returns true if all ranks have said that they end, and have ended. */
 bool peers_all_left(const struct engine *e);
 /* Returns the lowest live rank; WIRE_OBSERVER: no rank lives. */
 uint32_t peers_first_live(const struct engine *e);
-/* Whether the rank is a process of this host, so that its memory may be in reach. */
+/* Returns true if the rank is a process of this host, so that its memory may be in reach. */
 bool peers_same_host(const struct engine *e, uint32_t rank);
 /* Links to the rank and attaches to its memory, as needed.  Engine thread.
  * peers_lost_status: the rank is lost or has not come.
@@ -52,13 +52,13 @@ int peers_reach(struct engine *e, uint32_t rank);
 /* Reaches the rank and asks it by rpc_call.  Engine thread. */
 int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,
 	       const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag);
-/* Whether a rank that has not answered for silence_ms is as good as lost to those who wait for
- * limit_ms.  It is asked for a PONG before, which a live one sends at once, however slow its
- * disk is.  Engine thread.
+/* Returns true if a rank that has not answered for silence_ms is as good as lost to those who
+ * wait for limit_ms.  It is asked for a PONG before, which a live one sends at once, however
+ * slow its disk is.  Engine thread.
  */
 bool peers_is_mute(struct engine *e, uint32_t rank, uint64_t silence_ms, uint64_t limit_ms);
-/* Whether a rank that is silent, and has not said that it ends, can be read without its help:
- * its memory is in reach, and the last table of its states is here.
+/* Returns true if a rank that is silent, and has not said that it ends, can be read without
+ * its help: its memory is in reach, and the last table of its states is here.
  */
 bool peers_is_readable(const struct engine *e, uint32_t rank);
 /* Fetches the rank's table of states in the background, if it is missing or stale.

@@ -9,7 +9,7 @@
 
 #include "engine/node/node.h"
 
-/* Whether messages of this type are answers. */
+/* Returns true if messages of this type are answers. */
 bool permissions_is_answer(enum wire_type type);
 
 /* Checks a message of peer and corrects rank and membership in its header.  Engine thread, with

@@ -433,7 +433,9 @@ int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_n
 	return plan_param(e, &p, offset, size, plan);
 }
 
-/* Whether the last table of a lost or silent rank says that it has no copy of the parameter. */
+/* Returns true if the last table of a lost or silent rank says that it has no copy of the
+ * parameter.
+ */
 static bool had_no_lp(const struct engine *e, const struct place *p, uint32_t rank)
 {
 	const struct states *states = e->peers[rank].states;

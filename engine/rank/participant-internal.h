@@ -15,7 +15,7 @@ enum wire_outcome participant_known(struct participant *s, const uint64_t transa
 void participant_set_lowest(struct participant *s);
 /* registry_check of all pieces. */
 int participant_check_pieces(const struct edit *e, struct registry *r);
-/* Whether the trainer stands, or will stand, at boundary b for a freeze. */
+/* Returns true if the trainer stands, or will stand, at boundary b for a freeze. */
 bool participant_stand_at(struct participant *s, uint64_t b);
 
 #endif

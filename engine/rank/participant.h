@@ -202,8 +202,8 @@ typedef int (*participant_launch)(void *arg, const struct edit *edit);
 void participant_apply_round(struct participant *s, uint64_t b, uint64_t grads,
 			     participant_launch launch, void *arg);
 
-/* Whether edits may still name boundary b, which the trainer has entered: a freeze holds it
- * there, or will.
+/* Returns true if edits may still name boundary b, which the trainer has entered: a freeze
+ * holds it there, or will.
  */
 bool participant_frozen_at(struct participant *s, uint64_t b);
 /* Renews the lease of the freeze, {0, 0}: of any freeze; participant_thaw ends it.
@@ -212,7 +212,9 @@ bool participant_frozen_at(struct participant *s, uint64_t b);
 int participant_renew(struct participant *s, const uint64_t transaction[2]);
 int participant_thaw(struct participant *s, const uint64_t transaction[2]);
 
-/* Whether the trainer has to look at boundary b: some edit names it, or an earlier one. */
+/* Returns true if the trainer has to look at boundary b: some edit names it, or an earlier
+ * one.
+ */
 static inline bool participant_pending(struct participant *s, uint64_t b)
 {
 	return atomic_load_explicit(&s->lowest, memory_order_seq_cst) <= b;

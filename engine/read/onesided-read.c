@@ -14,7 +14,7 @@
 
 enum { PARTS_MAX = 1024 };
 
-/* One piece ready to be copied without the lock. */
+/* A piece of the plan that is ready to be copied without the lock. */
 struct grab {
 	uint32_t attached;
 	uint32_t rank;
@@ -22,8 +22,8 @@ struct grab {
 	uint64_t at;
 	uint64_t size;
 	unsigned first, n; /* of the parts */
-	bool look_before;  /* the generation may not be there yet */
-	bool kept;         /* the view's bytes are in its room, not in the state any more */
+	bool look_before;  /* the rank may not have come to the generation yet */
+	bool kept;         /* the bytes are preserved in the view's room */
 	uint32_t view;     /* as the piece's */
 	uint64_t inside;
 	uint64_t room;
@@ -37,7 +37,7 @@ struct grabs {
 	struct plan plan;
 };
 
-/* Where the state's bytes are. */
+/* Finds the addresses of the piece's bytes in the rank's process. */
 static int find_parts(struct engine *e, struct grabs *g, const struct piece *piece,
 		      struct grab *grab)
 {
@@ -103,7 +103,9 @@ static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t of
 	return rc;
 }
 
-/* Its process is gone.  -EAGAIN: whether it has left or is lost is not settled yet. */
+/* Notes that the rank's process is gone.
+ * -EAGAIN: it is not known yet if the rank has left or is lost.
+ */
 static int vanished(struct engine *e, uint32_t rank, int why)
 {
 	int rc;
@@ -122,7 +124,9 @@ static void mark_stale(struct engine *e, uint32_t rank)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Whether what was copied is what *generation says; 0: any one will do, and is put there. */
+/* Returns 0 if the copied bytes are of *generation.  *generation 0 stands for any, and becomes
+ * that of the bytes.
+ */
 static int witness(struct engine *e, const struct engine_file *f, const struct grab *grab,
 		   const struct control_page *control, uint64_t *generation)
 {
@@ -145,7 +149,7 @@ static int witness(struct engine *e, const struct engine_file *f, const struct g
 	return now && now == *generation ? 0 : -EAGAIN;
 }
 
-/* What a failed get of the rank's memory means. */
+/* Turns the error of a failed get of the rank's memory into that of the read. */
 static int get_failed(struct engine *e, uint32_t rank, int rc)
 {
 	if (rc == -ESRCH || rc == -ESTALE)
@@ -157,7 +161,8 @@ static int get_failed(struct engine *e, uint32_t rank, int rc)
 	return rc == -EPERM ? -EACCES : -EIO;
 }
 
-/* The parts, then the control page, and whether that bears them out; no parts: the page alone.
+/* Copies the parts, then the control page, which tells if the parts are valid.  Without parts
+ * it copies the page alone.
  */
 static int copy_parts(struct engine *e, const struct engine_file *f, const struct grabs *g,
 		      const struct grab *grab, const struct iovec *local, uint64_t *generation)

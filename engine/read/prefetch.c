@@ -124,7 +124,7 @@ static struct window *find(struct engine_file *f, uint64_t at)
 	return NULL;
 }
 
-/* Of an earlier view, or left behind. */
+/* Ends windows of an earlier view, and those that the reader has left behind. */
 static void end_old(struct engine *e, struct engine_file *f, uint64_t offset)
 {
 	for (unsigned i = 0; i < WINDOWS; i++) {
@@ -165,7 +165,7 @@ static int ask(struct engine *e, struct engine_file *f, const struct window *w,
 			  body->count * sizeof(*pieces), on_collected, f, w->id[1]);
 }
 
-/* What was asked got lost, or waits for its boundary. */
+/* Asks for a window again, whose request was lost, or waits for its boundary. */
 static bool ask_again(struct engine *e, struct engine_file *f, const struct window *w)
 {
 	struct wire_prefetch body = { .id = { w->id[0], w->id[1] } };
@@ -173,7 +173,9 @@ static bool ask_again(struct engine *e, struct engine_file *f, const struct wind
 	return !ask(e, f, w, &body, NULL);
 }
 
-/* Those asked for with it wait for the same, but for memory. */
+/* Ends a window that cannot be had, and the others that were asked for, which wait for the same
+ * cause; but not where memory lacks while the reader has windows to read.
+ */
 static void fail(struct engine *e, struct engine_file *f, struct window *w,
 		 enum wire_fallback unfit, uint64_t now)
 {
@@ -245,7 +247,7 @@ static int tier_of(const struct engine *e, const struct engine_file *f,
 	return s->rows[piece->row].tier;
 }
 
-/* Those of one window; *near: all are in reach of memory. */
+/* Looks at the pieces of one window.  *near: the memory of all of their ranks is in reach. */
 static enum wire_fallback look_at(const struct engine *e, const struct engine_file *f,
 				  const struct plan *plan, int *tier, bool *near)
 {
@@ -346,7 +348,9 @@ static void ask_ahead(struct engine *e, struct engine_file *f, uint64_t offset, 
 		hold_off(e, unfit, now);
 }
 
-/* Who reads here and there would have far more brought than he reads. */
+/* Returns true for a reader that reads forward.  For one that reads at random, a window would
+ * bring far more than it reads.
+ */
 static bool is_in_sequence(struct engine_file *f, uint64_t offset, uint64_t size)
 {
 	uint64_t expected = f->prefetch.next;
@@ -387,7 +391,7 @@ static enum prefetch_next look(struct engine *e, struct engine_file *f, uint64_t
 	return PREFETCH_NONE;
 }
 
-/* Where those that there are end. */
+/* Returns the offset behind the last window. */
 static uint64_t end_of_all(struct engine_file *f)
 {
 	uint64_t end = 0;
@@ -466,7 +470,7 @@ static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
 	return there;
 }
 
-/* Its reader goes on: as much as he has read is to come behind what there is. */
+/* Asks for as many bytes behind the last window as the reader has read since. */
 static void want_more(struct engine *e, struct engine_file *f)
 {
 	if (f->prefetch.wanting)

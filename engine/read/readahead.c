@@ -191,7 +191,9 @@ static struct ahead *find(struct engine_file *f, uint64_t offset, size_t size)
 	return NULL;
 }
 
-/* What a view shows does not change; else the job trains on, and we may have written. */
+/* Returns true if the bytes that were copied ahead may still be shown.  Those of a view do not
+ * change; without one the job trains on, and this engine may have written.
+ */
 static bool is_fresh(struct engine_file *f, const struct ahead *s)
 {
 	if (atomic_load(&f->viewed))
@@ -246,7 +248,8 @@ static void queue_one(struct readahead_pool *p, struct engine_file *f, uint64_t 
 	p->last = s;
 }
 
-/* What an earlier place of this reader left behind.  Returns how many lie ahead. */
+/* Empties buffers that the reader has passed, or left by a seek.  Returns how many lie ahead.
+ */
 static unsigned drop_behind(struct readahead_pool *p, struct engine_file *f, uint64_t offset,
 			    size_t size)
 {

@@ -276,7 +276,7 @@ static void plan_and_ask(struct engine *e, struct remote_read *t, uint64_t now)
 	}
 }
 
-/* All pieces of the plan have been answered. */
+/* Takes the outcome of a plan whose pieces have all been answered. */
 static void settle(const struct engine *e, struct remote_read *t, uint64_t now)
 {
 	if (t->result)
@@ -293,7 +293,7 @@ static void settle(const struct engine *e, struct remote_read *t, uint64_t now)
 	t->state = REMOTE_READ_PLANS;
 }
 
-/* What the ranks have to come to; 0: gradients without a view, of whatever window. */
+/* Returns the generation or window that the ranks must come to; 0: any window of gradients. */
 static uint64_t awaited_content(const struct remote_read *t)
 {
 	const struct engine_file *f = t->read->file;
@@ -362,7 +362,7 @@ static bool is_finished(struct engine *e, struct remote_read *t)
 	return true;
 }
 
-/* Of the ranks that the read has asked, or its view: the longest, and whose it is. */
+/* Returns the longest silence of a rank that the read or its view has asked; *rank: which. */
 static uint64_t silence_of(const struct engine *e, const struct remote_read *t, uint32_t *rank)
 {
 	uint32_t other = WIRE_OBSERVER;
@@ -376,7 +376,7 @@ static uint64_t silence_of(const struct engine *e, const struct remote_read *t, 
 	return u64_max(mine, views);
 }
 
-/* Whether a read that is not to wait has waited long enough for a rank's answer. */
+/* Returns true if a read that is not to wait has waited long enough for a rank's answer. */
 static bool is_unanswered(struct engine *e, const struct remote_read *t)
 {
 	uint32_t rank = WIRE_OBSERVER;
@@ -385,7 +385,7 @@ static bool is_unanswered(struct engine *e, const struct remote_read *t)
 	return peers_is_mute(e, rank, ms, NOWAIT_MS);
 }
 
-/* True: it leaves the list. */
+/* Returns true if the read leaves the list. */
 static bool turn(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	bool is_stale = t->state == REMOTE_READ_IS_STALE;

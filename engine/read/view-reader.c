@@ -245,7 +245,7 @@ static uint64_t greatest(const struct view_reader *v)
 	return generation;
 }
 
-/* Its rank is changing it, or has no valid gradients. */
+/* Returns true if the rank is changing the piece, or has no valid gradients. */
 static bool awaits_trainer(const struct view_reader_piece *p)
 {
 	return !p->lost && !p->status && p->state == VIEW_NEXT;
@@ -256,8 +256,9 @@ static bool settled(const struct view_reader_piece *p, uint64_t generation)
 	return p->lost || (!p->status && p->state != VIEW_NEXT && p->generation == generation);
 }
 
-/* Nothing there waits for a trainer, which may take its time: it is bounded.  0; -ENOMEM;
- * -ETIMEDOUT.
+/* Bounds the wait of a view that waits for ranks' engines, not for trainers.
+ * -ENOMEM: a rank has no memory for the view.
+ * -ETIMEDOUT
  */
 static int waited_enough(struct engine *e, const struct engine_file *f, uint64_t now)
 {
@@ -307,8 +308,8 @@ static int again(struct engine *e, struct engine_file *f)
 	return ++f->viewing.restarts > RESTARTS_MAX ? -EIO : -EAGAIN;
 }
 
-/* What is not settled is asked for: at once what has a generation to come to, else when it is
- * due.
+/* Asks for pieces that are not settled: at once for those that have another generation than the
+ * view's, else when they are due.
  */
 static void ask_unsettled(struct engine *e, struct engine_file *f, uint64_t generation,
 			  uint64_t now)
@@ -372,7 +373,7 @@ static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 	return 0;
 }
 
-/* Whether what failed so may be had later. */
+/* Returns true if a view that failed with rc may be opened later. */
 static bool may_come(int rc)
 {
 	return rc == -ENOMEM || rc == -ETIMEDOUT || rc == -ETIME;

@@ -9,7 +9,7 @@
 #include "engine/node/file.h"
 #include "engine/node/plan.h"
 
-/* Whether reads of the file show one generation: those of a parameter's state. */
+/* Returns true if reads of the file show one generation: those of a parameter's state. */
 bool view_reader_wanted(const struct engine_file *f);
 
 /* Goes one step towards READY.  Engine thread.
@@ -20,7 +20,7 @@ bool view_reader_wanted(const struct engine_file *f);
  */
 int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now);
 
-/* Whether the view waits for a trainer, which is to end a step or to have gradients. */
+/* Returns true if the view waits for a trainer, which is to end a step or to have gradients. */
 bool view_reader_waits(const struct engine_file *f);
 
 /* Does plan_read for a file whose view is READY. */

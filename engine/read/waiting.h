@@ -31,7 +31,9 @@ int waiting_check(struct engine *e, struct waiting *w, const struct engine_file 
 /* Ends the wait. */
 void waiting_end(struct waiting *w);
 
-/* Whether the ranks are to be asked again; moves: the sum of theirs. */
+/* Returns true if the ranks are to be asked again.  moves: the sum of peer.moves of these
+ * ranks.
+ */
 bool waiting_is_due(const struct pace *pace, uint64_t moves, uint64_t now);
 /* Notes that the ranks are asked now. */
 void waiting_asks(struct pace *pace, uint64_t moves, uint64_t now);

@@ -278,8 +278,8 @@ static void tell_id(struct engine *e, struct communicator *c, uint64_t now)
 			c->outstanding += !form(e, c, c->ranks[i], &id);
 }
 
-/* Whether a rank has come since the members were asked: a new process, or one that was silent
- * then.
+/* Returns true if a rank has come since the members were asked: a new process, or one that was
+ * silent then.
  */
 static bool has_come(struct engine *e, struct communicator *c, char why[64])
 {

@@ -49,11 +49,11 @@ uint64_t communicator_number(const struct engine *e);
 int communicator_member(const struct engine *e, uint32_t rank);
 /* How many members it has. */
 uint32_t communicator_ranks(const struct engine *e);
-/* Whether it moves bytes of rows of that tier. */
+/* Returns true if the communicator moves bytes of rows of that tier. */
 bool communicator_reaches(const struct engine *e, enum state_tier tier);
-/* Whether that rank can send bytes of its row by it. */
+/* Returns true if the communicator can send bytes of that row of the rank. */
 bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row);
-/* Whether this rank can receive into that memory by it. */
+/* Returns true if the communicator can write to that memory of this rank. */
 bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size);
 
 struct communicator_io {
@@ -77,10 +77,13 @@ int communicator_wait(struct engine *e, const struct communicator_io *io);
  */
 void communicator_break(struct engine *e, uint64_t number);
 
-/* Whether the engine thread is to look again soon, without a message.  With the lock. */
+/* Returns true if the engine thread is to look again soon, without a message.  With the lock.
+ */
 bool communicator_ticks(const struct engine *e);
 
-/* What its library says of itself; zeroes: there is none.  Engine thread, or with the lock. */
+/* Describes the communicator's library; all zeroes: there is no communicator.  Engine thread,
+ * or with the lock.
+ */
 void communicator_about(struct engine *e, struct collective_about *about);
 /* Writes lines about it, for people.  With the lock. */
 void communicator_describe(struct engine *e, FILE *out);

@@ -14,7 +14,7 @@
 
 /* ---- the promise ---- */
 
-/* What is sent from a device must be one run of memory. */
+/* Checks that a piece can be sent: from a device, if its bytes are one run of memory. */
 static int check_memory(struct engine *e, const struct wire_piece *piece)
 {
 	enum state_tier tier = registry_tier(&e->registry, piece->state);

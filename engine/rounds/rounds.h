@@ -91,7 +91,9 @@ void rounds_abandon(struct engine *e);
  */
 int rounds_launch(void *arg, const struct edit *edit);
 
-/* Whether the engine thread is to look again soon: a round, or a part in one, is under way. */
+/* Returns true if the engine thread is to look again soon: a round, or a part in one, is under
+ * way.
+ */
 bool rounds_tick(const struct engine *e);
 void rounds_figures(const struct engine *e, struct rounds_figures *f);
 /* Writes how this rank's devices are connected, and its figures.  With the lock. */

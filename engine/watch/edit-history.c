@@ -44,7 +44,7 @@ static void forget(struct edit_history *p)
 	p->n = 0;
 }
 
-/* Whether the last fetch found the rank silent, and it has not been heard since. */
+/* Returns true if the last fetch found the rank silent, and it has not been heard since. */
 static bool is_silent_still(const struct engine *e, uint32_t rank)
 {
 	const struct edit_history *p = e->edit_history;

@@ -20,7 +20,9 @@ int edit_history_tell(struct engine *e, FILE *out);
 
 /* Engine thread, with the lock. */
 void edit_history_turn(struct engine *e, uint64_t now);
-/* Whether a fetch is under way, for which the engine thread must go round every few ms. */
+/* Returns true if a fetch is under way, for which the engine thread must go round every few
+ * ms.
+ */
 bool edit_history_ticks(const struct engine *e);
 /* With the lock, or when the engine thread has ended. */
 void edit_history_free(struct engine *e);

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Whether events are fetched. */
+/* Returns true while someone reads events, or did a moment ago. */
 static bool follows(const struct watch *w)
 {
 	return w->streams || monotonic_ms() < w->linger_ms;
@@ -110,7 +110,8 @@ static uint32_t how(const struct watch *w)
 	return follows(w) ? WIRE_WAIT_EVENTS : WIRE_WAIT_NUMBERS;
 }
 
-/* Whether to send WAIT: the rank's memory is out of reach, or it has events to fetch. */
+/* Returns true if WAIT is to be sent: the rank's memory is out of reach, or it has new events.
+ */
 static bool has_to_ask(const struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];

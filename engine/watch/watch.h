@@ -37,7 +37,7 @@ void watch_begin_events(struct engine *e);
 bool watch_is_beginning(const struct engine *e);
 void watch_end_events(struct engine *e);
 
-/* Whether the engine thread must go round every few ms. */
+/* Returns true if the engine thread must go round every few ms. */
 bool watch_ticks(const struct engine *e);
 
 /* Engine thread.  Moves waits that have ended to the list *finished, for watch_finish. */

@@ -13,7 +13,7 @@
 
 /* ---- sources: in the caller's thread ---- */
 
-/* Whether x begins and ends with an element, and its memory is aligned for elements. */
+/* Returns true if x begins and ends with an element, and its memory is aligned for elements. */
 static bool is_whole(const struct engine_extent *x, uint64_t element)
 {
 	return !(x->offset % element) && !(x->size % element) &&

@@ -77,7 +77,7 @@ struct transaction {
 	unsigned outstanding;
 };
 
-/* Whether edits of the file are copied to its low-precision parameter, of dtype *lp. */
+/* Returns true if edits of the file are copied to its low-precision parameter, of dtype *lp. */
 bool stage_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp);
 /* Adds the sources and edges of the writes.  Caller's thread, without the lock. */
 int stage_add_writes(struct engine *e, struct transaction *c, const struct engine_write *writes,
